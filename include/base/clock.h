@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The only place that reads a clock; the core gets time as an argument. */
+#ifndef KVPULL_BASE_CLOCK_H
+#define KVPULL_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define KVPULL_NS_PER_MS UINT64_C(1000000)
+#define KVPULL_NS_PER_S UINT64_C(1000000000)
+
+/* CLOCK_MONOTONIC, nanoseconds; never 0. */
+static inline uint64_t kvpull_clock_ns(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * KVPULL_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+#endif /* KVPULL_BASE_CLOCK_H */

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The seam: what a route to a peer can do. shm/ and verbs/ implement it,
+ * tests/sim implements it over virtual time, plugin/progress is its only user.
+ *
+ * All calls and poll() are made by one thread, the owner (the progress thread,
+ * or the caller with progress=caller); the one exception is the ring of a
+ * consumer, which the engine's thread drains (see CALLER_ADMITTED).
+ *
+ * A connection's life, consumer's side (a *peer*):
+ *   connect() -> PEER_MESSAGE (challenge) -> peer_send(hello) -> PEER_MESSAGE
+ *   (welcome or refusal) -> attach() -> read, check, notify, beat ...
+ *   -> disconnect() or a fault -> READ_DONE of every open read -> PEER_DOWN.
+ * Producer's side (a *caller*, once admitted a consumer):
+ *   CALLER_UP -> caller_send(challenge) -> CALLER_MESSAGE (hello) ->
+ *   admit(welcome) or refuse(refusal) -> ... -> CALLER_DOWN -> forget().
+ */
+#ifndef KVPULL_BASE_TRANSPORT_H
+#define KVPULL_BASE_TRANSPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/revocation.h"
+
+#define KVPULL_ADDRESS_BYTES_MAX 128 /* of one route, with NUL */
+#define KVPULL_MESSAGE_BYTES_MAX 65536 /* handshake message */
+#define KVPULL_NONE UINT32_MAX /* no index */
+
+/* A notification on its way to a producer; 32 bytes, also in shared memory. */
+#define KVPULL_NOTE_CLAIM 1u
+#define KVPULL_NOTE_RELEASE 2u
+
+struct kvpull_record {
+	uint32_t kind;
+	uint32_t slot;
+	uint64_t generation;
+	uint64_t tag;
+	uint64_t extra; /* 0 in notifications */
+};
+
+_Static_assert(sizeof(struct kvpull_record) == 32, "ring slot");
+
+/*
+ * One strip: one layer's (or head slice's) blocks of one group, here and at
+ * the peer. Block i of a read moves row_count rows of row_bytes:
+ *   remote_offset + remote_ids[i] * remote_block_stride + row * remote_row_stride
+ *   -> local + local_ids[i] * local_block_stride + row * local_row_stride
+ * Both ends were checked against the regions' bounds when it was made.
+ */
+struct kvpull_strip {
+	uint32_t region_index; /* the peer's */
+	uint32_t group_index;
+	uint64_t remote_offset;
+	uint64_t remote_block_stride;
+	uint64_t remote_row_stride;
+	uint8_t *local;
+	uint64_t local_block_stride;
+	uint64_t local_row_stride;
+	uint64_t row_bytes;
+	uint32_t row_count;
+	uint32_t reserved;
+};
+
+/*
+ * One read: one pull's blocks at one peer. Owned by the caller; unchanged from
+ * read_start() until its READ_DONE.
+ */
+struct kvpull_read {
+	uint32_t index; /* 0 .. reads_max - 1: the transport's own state hangs here */
+	uint32_t strip_count;
+	const struct kvpull_strip *strips; /* [strip_count] */
+	/* Ids of group g are [group_first[g], group_first[g + 1]). */
+	const uint32_t *remote_ids;
+	const uint32_t *local_ids;
+	const uint32_t *group_first; /* [KVPULL_GROUPS_MAX + 1] */
+	uint64_t byte_count;         /* of all strips */
+	uint32_t slot;               /* of the ticket at this peer */
+	uint32_t reserved;
+	struct kvpull_revocation_value entry; /* out, by check_start */
+};
+
+/* A producer's memory, as it serves it or as its welcome told it. */
+struct kvpull_region_view {
+	uint32_t kind; /* KVPULL_REGION_* */
+	int32_t fd;    /* serving: memfd or file; else -1 */
+	uint8_t *base; /* serving: own address; foreign: the peer's */
+	uint64_t bytes;
+};
+
+struct kvpull_serve {
+	struct kvpull_region_view regions[KVPULL_REGIONS_MAX];
+	uint32_t region_count;
+	uint32_t slot_count;
+	struct kvpull_revocation_entry *entries; /* [slot_count], own address */
+	int32_t entries_fd; /* memfd of entries, sealed; -1: in process (sim) */
+	uint32_t reserved;
+};
+
+enum kvpull_event_kind {
+	KVPULL_EVENT_NONE = 0,
+	KVPULL_EVENT_PEER_MESSAGE, /* index = peer; data until the next poll */
+	KVPULL_EVENT_PEER_DOWN,    /* index = peer, code; index is free after */
+	KVPULL_EVENT_READ_DONE,    /* cookie = read, code; no write can land */
+	KVPULL_EVENT_CHECK_DONE,   /* cookie = read, code; read->entry is set */
+	KVPULL_EVENT_CALLER_UP,    /* index = caller; uid */
+	KVPULL_EVENT_CALLER_MESSAGE, /* index = caller; data, uid */
+	KVPULL_EVENT_CALLER_DOWN,  /* index = caller; its ring lives till forget() */
+	KVPULL_EVENT_NOTE          /* index = caller; note (routes without a ring) */
+};
+
+struct kvpull_event {
+	enum kvpull_event_kind kind;
+	uint32_t index;
+	int32_t code;
+	uint32_t uid;
+	struct kvpull_read *read;
+	const uint8_t *data;
+	size_t data_bytes;
+	struct kvpull_record note;
+};
+
+struct kvpull_transport;
+struct kvpull_ring; /* shm/ring.h: producer's end of a consumer's ring */
+
+struct kvpull_transport_ops {
+	const char *name; /* "shm", "verbs", "sim" */
+	/* Regions are known: listen. 0, KVPULL_EDEVICE, KVPULL_EUNSUPPORTED. */
+	int (*serve)(struct kvpull_transport *transport,
+		     const struct kvpull_serve *serve);
+	/* Own address for tickets; "" before serve(). Text, no ';' in it. */
+	const char *(*address)(const struct kvpull_transport *transport);
+	/* Can this address be reached by this route? 0, or why not. */
+	int (*reachable)(const struct kvpull_transport *transport,
+			 const char *address);
+	/* Start to connect. 0; KVPULL_EFULL, KVPULL_EPEER, KVPULL_EROUTE. */
+	int (*connect)(struct kvpull_transport *transport, const char *address,
+		       uint32_t *peer);
+	int (*peer_send)(struct kvpull_transport *transport, uint32_t peer,
+			 const void *bytes, size_t byte_count);
+	/* After a good welcome: map its memory. 0, KVPULL_EPROTO, _ENOMEM. */
+	int (*attach)(struct kvpull_transport *transport, uint32_t peer,
+		      const struct kvpull_serve *remote);
+	/* Its reads end (READ_DONE), then PEER_DOWN. */
+	void (*disconnect)(struct kvpull_transport *transport, uint32_t peer);
+	/* 0: READ_DONE will come; 1: done already; KVPULL_EAGAIN, _EPEER. */
+	int (*read_start)(struct kvpull_transport *transport, uint32_t peer,
+			  struct kvpull_read *read);
+	/* READ_DONE (KVPULL_EABORTED, or 0 if it was over) comes when quiet. */
+	void (*read_cancel)(struct kvpull_transport *transport, uint32_t peer,
+			    struct kvpull_read *read);
+	/*
+	 * Read the slot's entry, by the same route and from the same peer as
+	 * the data, after all of the data. 0: CHECK_DONE will come; 1: done
+	 * already; KVPULL_EPEER if the peer died before the entry was read.
+	 */
+	int (*check_start)(struct kvpull_transport *transport, uint32_t peer,
+			   struct kvpull_read *read);
+	/* 0: will reach the peer while it lives; KVPULL_EAGAIN: later. */
+	int (*notify)(struct kvpull_transport *transport, uint32_t peer,
+		      const struct kvpull_record *record);
+	/* Notifications that the peer's engine has not taken yet. */
+	uint32_t (*notes_open)(const struct kvpull_transport *transport,
+			       uint32_t peer);
+	void (*beat)(struct kvpull_transport *transport, uint32_t peer);
+
+	int (*caller_send)(struct kvpull_transport *transport, uint32_t caller,
+			   const void *bytes, size_t byte_count);
+	/*
+	 * Let a caller in: its ring is made and sent with the welcome. *ring
+	 * may be drained by another thread until forget(). NULL ring: NOTE
+	 * events instead. 0, KVPULL_ENOMEM, KVPULL_EPEER.
+	 */
+	int (*admit)(struct kvpull_transport *transport, uint32_t caller,
+		     const void *welcome, size_t welcome_bytes,
+		     struct kvpull_ring **ring);
+	/* Send the refusal and close; no CALLER_DOWN follows. */
+	void (*refuse)(struct kvpull_transport *transport, uint32_t caller,
+		       const void *refusal, size_t refusal_bytes);
+	/* Close an admitted caller; CALLER_DOWN follows. */
+	void (*drop)(struct kvpull_transport *transport, uint32_t caller);
+	/* After CALLER_DOWN: free its ring and index. */
+	void (*forget)(struct kvpull_transport *transport, uint32_t caller);
+
+	/* Work, without blocking; events written, 0 .. capacity. */
+	int (*poll)(struct kvpull_transport *transport, uint64_t now_ns,
+		    struct kvpull_event *events, uint32_t capacity);
+	/*
+	 * Before the owner sleeps: ask to be woken through fd(). Return 1 if
+	 * something came meanwhile (do not sleep). disarm() after the sleep.
+	 */
+	int (*arm)(struct kvpull_transport *transport);
+	void (*disarm)(struct kvpull_transport *transport);
+	int (*fd)(const struct kvpull_transport *transport); /* -1: none */
+	/* Reads have ended, peers are down. */
+	void (*close)(struct kvpull_transport *transport);
+};
+
+/* Each implementation's struct begins with this one. */
+struct kvpull_transport {
+	const struct kvpull_transport_ops *ops;
+	const struct kvpull_log *log;
+};
+
+#endif /* KVPULL_BASE_TRANSPORT_H */

@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * kvpull connector ABI, version 1.
+ *
+ * An engine dlopen()s libkvpull.so.1, looks up kvpull_connector_v1() and works
+ * through the two tables it returns: the scheduler half (pure bookkeeping, one
+ * a scheduler process) and the worker half (memory, peers, pulls, holds; one a
+ * rank). Both halves serve both roles: a producer keeps blocks for others to
+ * read, a consumer pulls them.
+ *
+ * Conventions
+ * - Every params struct starts with struct_size, filled in by the caller with
+ *   its own sizeof. Shorter: the missing members are zero, their default.
+ *   Longer: accepted only if the extra bytes are zero, else KVPULL_EINVAL.
+ * - A request key is a u64 that the engine chooses, never 0, never used twice
+ *   in the life of the two halves. Block ids are u32, 0-based.
+ * - Output buffers are (pointer, capacity). The bytes needed are always told;
+ *   KVPULL_ETOOSMALL means that nothing was written and nothing changed.
+ * - Return: 0 or a positive answer, or a negative enum kvpull_error. Out
+ *   parameters are written only on success, except where said.
+ * - Threads: all calls on one scheduler handle from one thread at a time, all
+ *   calls on one worker handle likewise. Nothing blocks but open, close,
+ *   memory_alloc and regions_register. Callbacks (log, fatal) run on the
+ *   caller's thread, and on the worker's own threads for log alone.
+ */
+#ifndef KVPULL_CONNECTOR_H
+#define KVPULL_CONNECTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KVPULL_ABI_MAJOR 1
+#define KVPULL_ABI_MINOR 0
+
+/*
+ * Errors: name, value, text. The range says what is broken: -1..-19 this call
+ * (nothing happened), -20..-39 this pull or hold, -40..-59 this peer,
+ * -60..-79 the connector. Values are never reused.
+ */
+#define KVPULL_ERRORS(X)                                                       \
+	X(EAGAIN, -1, "busy: call again after the next poll")                  \
+	X(EINVAL, -2, "invalid argument: see the call's bounds")               \
+	X(ENOMEM, -3, "out of memory or over memlock: lower the limits")       \
+	X(EFULL, -4, "a table is full: raise the named limit")                 \
+	X(ETOOSMALL, -5, "buffer too small: call again with the bytes told")   \
+	X(ENOTICKET, -6, "no complete ticket: serve the request locally")      \
+	X(ENOTMINE, -7, "not a kvpull ticket: leave it to another connector")  \
+	X(EUNSUPPORTED, -8, "not supported by this version: see the log")      \
+	X(ECONFIG, -9, "configuration error: see the detail")                  \
+	X(ENOKEY, -10, "unknown request key: ignored")                         \
+	X(EEXPIRED, -20, "the hold ended before the read was over: recompute") \
+	X(EABORTED, -21, "the pull was aborted by its engine")                 \
+	X(ETRUNCATED, -22, "the ticket lacks the blocks asked for: recompute") \
+	X(EMISMATCH, -23, "the ticket is for another prompt: recompute")       \
+	X(EDEADLINE, -24, "the pull missed its deadline: recompute")           \
+	X(EREAD, -25, "the read failed: recompute")                            \
+	X(EPEER, -40, "the peer is gone: recompute, later pulls reconnect")    \
+	X(EPROTO, -41, "the peer broke the protocol: check its version")       \
+	X(EREJECTED, -42, "the peer refused the handshake: see the log")       \
+	X(EVERSION, -43, "another wire version: upgrade the older side")       \
+	X(EROUTE, -44, "no allowed route to the peer: see the log")            \
+	X(EAUTH, -45, "the peer's key or uid is not accepted")                 \
+	X(EDEVICE, -60, "a device or kernel service failed: close and reopen") \
+	X(ERANK, -61, "a rank is silent: restart the engine")                  \
+	X(ECLOSED, -62, "the connector is shutting down")
+
+enum kvpull_error {
+#define KVPULL_ERROR_ENUM(name, value, text) KVPULL_##name = value,
+	KVPULL_ERRORS(KVPULL_ERROR_ENUM)
+#undef KVPULL_ERROR_ENUM
+	KVPULL_OK = 0
+};
+
+/* Bounds of the ABI; those that a config key sets are in the README. */
+#define KVPULL_RANKS_MAX 64u           /* tensor parallel ranks an instance */
+#define KVPULL_GROUPS_MAX 8u           /* block groups */
+#define KVPULL_CACHES_MAX 512u         /* cache entries a worker registers */
+#define KVPULL_REGIONS_MAX 16u         /* memory regions a worker registers */
+#define KVPULL_TICKET_BLOCKS_MAX 65536u /* block ids in a ticket */
+#define KVPULL_TICKET_BYTES_MAX 786432u /* text bytes of the largest ticket */
+#define KVPULL_PAYLOAD_BYTES_MAX 4096u /* engine's own bytes in a ticket */
+#define KVPULL_TEXT_BYTES_MAX 128u     /* names in the model record, with NUL */
+#define KVPULL_DIGEST_BYTES 16u
+
+struct kvpull_scheduler; /* opaque */
+struct kvpull_worker;    /* opaque */
+
+/* Log levels. */
+#define KVPULL_LOG_ERROR 1u
+#define KVPULL_LOG_WARN 2u
+#define KVPULL_LOG_INFO 3u
+#define KVPULL_LOG_DEBUG 4u
+
+/* message: one line, no newline; valid during the call only. */
+typedef void (*kvpull_log_fn)(void *context, uint32_t level,
+			      const char *message);
+/* Called once when going on would free or overwrite a block in use. */
+typedef void (*kvpull_fatal_fn)(void *context, const char *message);
+
+/** What the engine provides. All members may be 0. */
+struct kvpull_host {
+	size_t struct_size;
+	void *context;
+	kvpull_log_fn log;     /* NULL: silent */
+	kvpull_fatal_fn fatal; /* NULL: abort() */
+	uint32_t log_level;    /* 0: KVPULL_LOG_INFO */
+	uint32_t reserved;
+};
+
+/** Why an open or a registration was refused. */
+struct kvpull_error_detail {
+	size_t struct_size;
+	int32_t code;
+	uint32_t reserved;
+	char field[64];    /* config key or struct member, "" if none */
+	char message[256]; /* one line: what, both values, what to do */
+};
+
+/**
+ * What must be equal for KV bytes to mean the same at both ends. Texts are
+ * NUL-terminated, at most KVPULL_TEXT_BYTES_MAX with it; NULL = "".
+ */
+struct kvpull_model {
+	size_t struct_size;
+	const char *model;     /* name or path as served */
+	const char *revision;  /* of the weights' repository */
+	const char *weights;   /* version of the weights now loaded */
+	const char *dtype;     /* of the cache, e.g. "float16" */
+	const char *layout;    /* e.g. "LBHNC" */
+	const char *attention; /* backend, if its layout is its own */
+	uint32_t layer_count;
+	uint32_t head_count;   /* KV heads of the whole model */
+	uint32_t head_bytes;   /* bytes of one head of one token */
+	uint32_t replicated;   /* 1: each rank has all heads (MLA) */
+};
+
+#define KVPULL_GROUP_FULL 0u    /* full attention */
+#define KVPULL_GROUP_SLIDING 1u /* sliding window: trailing blocks only */
+#define KVPULL_GROUP_STATE 2u   /* recurrent state slots: refused in v1 */
+
+struct kvpull_group {
+	uint32_t block_tokens; /* tokens a block, 1.. */
+	uint32_t kind;
+};
+
+/** Opens a half. Strings and arrays are copied. */
+struct kvpull_open_params {
+	size_t struct_size;
+	const struct kvpull_host *host;
+	const char *config_json; /* NULL: environment KVPULL_* and defaults */
+	const struct kvpull_model *model;
+	const char *engine_id;   /* unique among engines; names the peer in logs */
+	uint32_t tp_size;        /* 1 .. KVPULL_RANKS_MAX */
+	uint32_t tp_rank;        /* worker: 0-based; scheduler: 0 */
+	uint32_t pp_size;        /* 0 or 1; more is refused */
+	uint32_t dcp_size;       /* 0 or 1; more is refused */
+	uint32_t dp_rank;        /* for logs */
+	uint32_t push_mode;      /* 0; else refused */
+	const struct kvpull_group *groups; /* [group_count] */
+	uint32_t group_count;    /* 1 .. KVPULL_GROUPS_MAX */
+	uint32_t reserved;
+};
+
+/** What a ticket says without a handle. */
+struct kvpull_ticket_info {
+	size_t struct_size;
+	uint32_t version;
+	uint32_t rank_count;
+	uint32_t prompt_tokens;
+	uint32_t block_count;  /* all groups */
+	uint32_t payload_bytes;
+	uint32_t reserved;
+	uint64_t generation;
+	uint32_t slot;
+	uint32_t reserved2;
+};
+
+/* Request flags. */
+#define KVPULL_REQUEST_WANTS_HOLD 1u /* producer: keep the blocks at finish */
+#define KVPULL_REQUEST_PULL 2u       /* consumer: load from the ticket's owner */
+#define KVPULL_REQUEST_ALONE 4u      /* producer: own hold, no family */
+
+/** A request that entered the engine. */
+struct kvpull_request {
+	size_t struct_size;
+	uint64_t key;
+	uint64_t parent_key;     /* n > 1: same for all siblings; 0: none */
+	const void *ticket;      /* consumer: ticket text, or NULL */
+	size_t ticket_bytes;
+	uint32_t prompt_tokens;
+	uint32_t flags;
+	uint8_t prompt_digest[KVPULL_DIGEST_BYTES];
+	const char *label;       /* engine's own id, for logs; may be NULL */
+};
+
+/* Answers of matched_tokens(). */
+#define KVPULL_MATCH_NOTHING 0
+#define KVPULL_MATCH_LOAD 1
+#define KVPULL_MATCH_WAIT 2
+
+struct kvpull_blocks {
+	uint32_t first_index; /* logical index in the prompt of block_ids[0] */
+	uint32_t block_count;
+	const uint32_t *block_ids;
+};
+
+/** Local blocks taken for a request that may load. */
+struct kvpull_allocation {
+	size_t struct_size;
+	uint64_t key;
+	uint32_t external_tokens; /* 0: full local hit, nothing to read */
+	uint32_t group_count;
+	const struct kvpull_blocks *groups; /* [group_count] */
+};
+
+/* Why a request ended. */
+#define KVPULL_FINISH_LENGTH 0u
+#define KVPULL_FINISH_STOP 1u
+#define KVPULL_FINISH_ABORT 2u
+#define KVPULL_FINISH_ERROR 3u
+#define KVPULL_FINISH_REJECT 4u
+
+/* Answers of request_finished(): who owns the blocks now. */
+#define KVPULL_FINISH_FREE 0
+#define KVPULL_FINISH_HELD 1
+
+#define KVPULL_FINISH_READY_NEEDED 1u /* writes end later: hold_ready() tells */
+
+struct kvpull_finish {
+	size_t struct_size;
+	uint64_t key;
+	uint32_t reason;
+	uint32_t flags;
+	uint32_t computed_tokens; /* tokens whose KV the blocks hold */
+	uint32_t last_block_bytes; /* valid bytes of the last block; 0: all */
+	uint32_t group_count;
+	uint32_t payload_bytes;   /* 0 .. KVPULL_PAYLOAD_BYTES_MAX */
+	const struct kvpull_blocks *groups; /* [group_count] */
+	const void *payload;
+	void *ticket;             /* out: text, not NUL-terminated */
+	size_t ticket_capacity;
+	size_t ticket_bytes;      /* out: 0 = no ticket */
+};
+
+/* Bits of has_pending(). */
+#define KVPULL_PENDING_STEP 1u  /* step_build() has something to say */
+#define KVPULL_PENDING_HOLDS 2u
+#define KVPULL_PENDING_PULLS 4u
+
+#define KVPULL_RESET_FORGET 1u /* families and pulled tickets */
+#define KVPULL_RESET_REVOKE 2u /* end every hold */
+
+/** Counters since open, or since the last call with reset. */
+struct kvpull_scheduler_stats {
+	size_t struct_size;
+	uint64_t holds_taken;
+	uint64_t holds_ended;
+	uint64_t holds_live;        /* now */
+	uint64_t families_live;     /* now: remembered parents */
+	uint64_t family_members;    /* finished on a sibling's hold */
+	uint64_t no_slot;           /* answered free: no slot */
+	uint64_t not_ready;         /* answered free: ranks unknown */
+	uint64_t tickets_live;      /* now, consumer side */
+	uint64_t tickets_seen;
+	uint64_t pulls_commanded;
+	uint64_t pulls_done;
+	uint64_t pulls_failed;
+	uint64_t rejects;
+	uint64_t mismatches;        /* prompt digest differed */
+	uint64_t bad_tickets;
+	uint64_t unknown_keys;
+	uint64_t steps_built;
+	uint64_t results_replayed;  /* dropped */
+	uint64_t results_bad;       /* refused */
+	uint64_t resends;           /* a gap was filled */
+};
+
+/** Scheduler half. */
+struct kvpull_scheduler_ops {
+	size_t struct_size;
+	/**
+	 * Open. Return 0, KVPULL_EINVAL, KVPULL_ECONFIG, KVPULL_ENOMEM or
+	 * KVPULL_EUNSUPPORTED; detail (may be NULL) says why.
+	 */
+	int (*open)(const struct kvpull_open_params *params,
+		    struct kvpull_scheduler **scheduler,
+		    struct kvpull_error_detail *detail);
+	void (*close)(struct kvpull_scheduler *scheduler);
+	/**
+	 * Take what a worker's rank_info() said. Idempotent, at any time; a
+	 * new incarnation of a rank ends the holds that the old one had.
+	 * Return 0, KVPULL_EVERSION, KVPULL_ENOTMINE, KVPULL_EINVAL.
+	 */
+	int (*rank_info)(struct kvpull_scheduler *scheduler, const void *bytes,
+			 size_t byte_count);
+	/** Ranks not known yet; while > 0 nothing is held. */
+	int (*ranks_missing)(struct kvpull_scheduler *scheduler);
+	/**
+	 * A request entered. With KVPULL_REQUEST_PULL its ticket is claimed at
+	 * the next step, and heartbeats begin. A second call is a no-op.
+	 * Return 0; KVPULL_ENOTICKET or KVPULL_ENOTMINE (the request is then
+	 * known without a ticket); KVPULL_EFULL (likewise), KVPULL_EINVAL.
+	 */
+	int (*request_new)(struct kvpull_scheduler *scheduler,
+			   const struct kvpull_request *request);
+	/**
+	 * How many tokens can be pulled beyond those computed locally.
+	 * Idempotent; may be called at every step.
+	 * Return KVPULL_MATCH_LOAD (tokens written), _NOTHING or _WAIT.
+	 */
+	int (*matched_tokens)(struct kvpull_scheduler *scheduler, uint64_t key,
+			      uint32_t local_tokens, uint32_t *tokens);
+	/**
+	 * The engine took local blocks: the pull starts at the next step, or
+	 * with 0 external tokens the ticket is given back. A second call is a
+	 * no-op. The blocks are this request's until LOADED or FAILED.
+	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL; KVPULL_ETRUNCATED,
+	 * KVPULL_EFULL (the pull will be reported FAILED, with this reason).
+	 */
+	int (*allocated)(struct kvpull_scheduler *scheduler,
+			 const struct kvpull_allocation *allocation);
+	/**
+	 * A request ended; once a request. Writes the ticket if there is one
+	 * (a sibling of a held request gets the family's, and FREE).
+	 * Return KVPULL_FINISH_HELD: the blocks stay until each rank reported
+	 * SENT. KVPULL_FINISH_FREE: they are the engine's. KVPULL_ETOOSMALL:
+	 * call again. Unknown keys: FREE and a counter.
+	 */
+	int (*request_finished)(struct kvpull_scheduler *scheduler,
+				struct kvpull_finish *finish);
+	/**
+	 * A request with this ticket was refused before admission.
+	 * Return 0 (a release is queued, or other users keep the ticket),
+	 * KVPULL_ENOTICKET, KVPULL_ENOTMINE, KVPULL_EFULL.
+	 */
+	int (*request_rejected)(struct kvpull_scheduler *scheduler,
+				const void *ticket, size_t ticket_bytes);
+	/** The ticket of a held request. KVPULL_ENOKEY, KVPULL_ETOOSMALL. */
+	int (*ticket_get)(struct kvpull_scheduler *scheduler, uint64_t key,
+			  void *ticket, size_t capacity, size_t *ticket_bytes);
+	/**
+	 * The bytes for all workers of this step; *byte_count 0 = nothing.
+	 * Return 0, KVPULL_ETOOSMALL (*byte_count is what it takes).
+	 */
+	int (*step_build)(struct kvpull_scheduler *scheduler, void *bytes,
+			  size_t capacity, size_t *byte_count);
+	/** What a worker's result_build() said. Any order; replays dropped. */
+	int (*result_take)(struct kvpull_scheduler *scheduler,
+			   const void *bytes, size_t byte_count);
+	/** KVPULL_PENDING_* bits; negative: KVPULL_ERANK. */
+	int (*has_pending)(struct kvpull_scheduler *scheduler);
+	int (*reset)(struct kvpull_scheduler *scheduler, uint32_t flags);
+	/** on != 0: no new holds. Return: holds left. */
+	int (*drain)(struct kvpull_scheduler *scheduler, uint32_t on);
+	int (*stats)(struct kvpull_scheduler *scheduler,
+		     struct kvpull_scheduler_stats *stats, uint32_t reset);
+};
+
+/* Region kinds. */
+#define KVPULL_REGION_PROVIDED 0u /* from memory_alloc(): shared mapping */
+#define KVPULL_REGION_FOREIGN 1u  /* host memory of the engine's own */
+#define KVPULL_REGION_STAGED 2u   /* refused in this minor */
+#define KVPULL_REGION_DMABUF 3u   /* refused in this minor */
+#define KVPULL_REGION_FILE 4u     /* an unnamed file of this incarnation */
+
+/** Memory that blocks lie in. */
+struct kvpull_region {
+	size_t struct_size;
+	uint32_t kind;
+	int32_t fd;       /* file, dmabuf; else -1 */
+	void *base;       /* memory; NULL for a file */
+	uint64_t fd_offset;
+	uint64_t bytes;
+	uint32_t device;  /* dmabuf: index of the device */
+	uint32_t reserved;
+};
+
+/**
+ * Where the blocks of one group's layers lie in a region. Byte b of row w of
+ * head h of block k of layer l is at
+ *   offset + l * layer_stride + k * block_stride + w * row_stride
+ *          + h * head_stride + b
+ * Layout [block][head][token][K|V]: one row, head_stride = tokens * head bytes.
+ * Layout [block][token][head][K|V]: a row a token, row_stride = heads *
+ * head_stride.
+ */
+struct kvpull_cache {
+	size_t struct_size;
+	uint32_t region_index;
+	uint32_t group_index;
+	uint32_t layer_first;  /* index in the model of the first layer */
+	uint32_t layer_count;
+	uint64_t offset;
+	uint64_t layer_stride; /* bytes; ignored with one layer */
+	uint64_t block_stride; /* bytes, >= the block's extent */
+	uint64_t row_stride;   /* bytes; 0 with one row */
+	uint64_t head_stride;  /* bytes */
+	uint32_t block_count;
+	uint32_t row_count;    /* 1.. */
+	uint32_t head_first;   /* first KV head of this rank in the model */
+	uint32_t head_count;   /* KV heads of this rank in a block */
+	uint32_t head_bytes;   /* contiguous bytes of a head in a row */
+	uint32_t reserved;
+};
+
+struct kvpull_regions {
+	size_t struct_size;
+	const struct kvpull_region *regions; /* [region_count] */
+	const struct kvpull_cache *caches;   /* [cache_count] */
+	uint32_t region_count; /* 1 .. KVPULL_REGIONS_MAX */
+	uint32_t cache_count;  /* 1 .. KVPULL_CACHES_MAX */
+};
+
+#define KVPULL_MEMORY_HUGE 1u /* huge pages if the kernel grants them */
+
+struct kvpull_memory {
+	size_t struct_size;
+	void *base;          /* 2 MiB aligned, zeroed */
+	uint64_t bytes;
+	uint64_t huge_bytes; /* of these, on huge pages */
+	uint64_t took_ns;
+	int32_t fd;          /* owned by the worker: do not close */
+	uint32_t reserved;
+};
+
+/* Kinds of a poll record. */
+#define KVPULL_POLL_SENT 1u   /* producer: hold ended, this rank */
+#define KVPULL_POLL_LOADED 2u /* consumer: all bytes are there and right */
+#define KVPULL_POLL_FAILED 3u /* consumer: blocks undefined, not written */
+
+/* Why a hold ended (poll record .reason of SENT). */
+#define KVPULL_END_RELEASED 0
+#define KVPULL_END_EXPIRED 1  /* lease or hold_max */
+#define KVPULL_END_ABORTED 2  /* by the engine */
+#define KVPULL_END_REVOKED 3  /* revoke_all, region removed, shutdown */
+#define KVPULL_END_RANK 4     /* another rank ended it */
+
+struct kvpull_poll_record {
+	uint64_t key;
+	uint32_t kind;
+	int32_t reason;     /* SENT: KVPULL_END_*; FAILED: enum kvpull_error */
+	uint64_t bytes;     /* LOADED: read from the peer's memory */
+	uint64_t took_ns;   /* LOADED, FAILED: since the pull was commanded */
+};
+
+struct kvpull_worker_stats {
+	size_t struct_size;
+	uint64_t holds_taken;
+	uint64_t holds_released;
+	uint64_t holds_expired;
+	uint64_t holds_revoked;     /* aborted, revoked, ended by another rank */
+	uint64_t holds_live;        /* now */
+	uint64_t staged_live;       /* now */
+	uint64_t claims;
+	uint64_t releases;
+	uint64_t early;             /* staged notifications */
+	uint64_t duplicates;        /* released twice */
+	uint64_t unknown;           /* notification for no hold, dropped */
+	uint64_t bad_tag;           /* notification with a wrong tag, dropped */
+	uint64_t claims_over;       /* instance beyond claims_max, not counted */
+	uint64_t consumers_live;    /* now */
+	uint64_t consumers_died;
+	uint64_t consumers_refused;
+	uint64_t rings_broken;      /* ring with an impossible tail */
+	uint64_t pulls_started;
+	uint64_t pulls_done;
+	uint64_t pulls_failed;
+	uint64_t pulls_expired;     /* of these: hold ended first */
+	uint64_t pulls_live;        /* now */
+	uint64_t bytes_pulled;
+	uint64_t peers_live;        /* now */
+	uint64_t peer_connects;
+	uint64_t peer_failures;
+	uint64_t releases_queued;   /* now: not taken by the peer yet */
+	uint64_t step_replayed;
+	uint64_t step_bad;
+	uint64_t step_gaps;
+	uint64_t poll_ns_max;       /* longest poll since the last reset */
+	uint64_t log_suppressed;
+	uint64_t arena_bytes;       /* taken at open */
+};
+
+/* What a peer is reached by (peers()). */
+#define KVPULL_ROUTE_NONE 0u
+#define KVPULL_ROUTE_SHM 1u
+#define KVPULL_ROUTE_VERBS 2u
+
+struct kvpull_peer_info {
+	uint64_t incarnation;
+	uint32_t route;
+	int32_t state_error;   /* 0: connected, KVPULL_EAGAIN: connecting */
+	char address[128];
+	char why[128];         /* why this route */
+};
+
+/** Worker half. */
+struct kvpull_worker_ops {
+	size_t struct_size;
+	int (*open)(const struct kvpull_open_params *params,
+		    struct kvpull_worker **worker,
+		    struct kvpull_error_detail *detail);
+	/** Revokes all, releases what it claimed (at most 1 s), frees all. */
+	void (*close)(struct kvpull_worker *worker);
+	/**
+	 * Memory for the KV cache that consumers on this node can map.
+	 * Return 0, KVPULL_ENOMEM, KVPULL_EFULL, KVPULL_EUNSUPPORTED.
+	 */
+	int (*memory_alloc)(struct kvpull_worker *worker, uint64_t bytes,
+			    uint32_t flags, struct kvpull_memory *memory);
+	/** After close() of its regions only: revokes all holds first. */
+	int (*memory_free)(struct kvpull_worker *worker, void *base);
+	/**
+	 * Tell where the blocks lie; once. Peers can connect from then on.
+	 * Return 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED; detail says why.
+	 */
+	int (*regions_register)(struct kvpull_worker *worker,
+				const struct kvpull_regions *regions,
+				struct kvpull_error_detail *detail);
+	/** Bytes for the scheduler half's rank_info(). KVPULL_ETOOSMALL. */
+	int (*rank_info)(struct kvpull_worker *worker, void *bytes,
+			 size_t capacity, size_t *byte_count);
+	/**
+	 * Take the step's bytes, before the forward pass. Bad bytes: an error
+	 * and a counter. Return 0, KVPULL_EINVAL, KVPULL_EVERSION.
+	 */
+	int (*step)(struct kvpull_worker *worker, const void *bytes,
+		    size_t byte_count);
+	/** Start the loads of the last steps. stream: NULL in this minor. */
+	int (*start_loads)(struct kvpull_worker *worker, void *stream);
+	/** READY_NEEDED: every write to the request's blocks is visible. */
+	int (*hold_ready)(struct kvpull_worker *worker, uint64_t key);
+	/**
+	 * What ended. Each key once a kind, for ever; SENT only for keys whose
+	 * hold came in a step. Never blocks, no syscall while nothing ended.
+	 * Return: records written, 0 .. capacity; equal to capacity = call
+	 * again. Negative: a connector error.
+	 */
+	int (*poll)(struct kvpull_worker *worker,
+		    struct kvpull_poll_record *records, uint32_t capacity);
+	/** Local blocks of a FAILED key, until the next poll. */
+	int (*failed_blocks)(struct kvpull_worker *worker, uint64_t key,
+			     uint32_t *blocks, uint32_t capacity,
+			     uint32_t *block_count);
+	/** Bytes for result_take(); *byte_count 0 = nothing to say. */
+	int (*result_build)(struct kvpull_worker *worker, void *bytes,
+			    size_t capacity, size_t *byte_count);
+	/** End every hold before returning. Return: holds ended. */
+	int (*revoke_all)(struct kvpull_worker *worker);
+	/** Readable when poll() has something to do; owned by the worker. */
+	int (*event_fd)(struct kvpull_worker *worker);
+	/** progress=caller: do I/O, up to budget events. Return: done. */
+	int (*progress)(struct kvpull_worker *worker, uint32_t budget);
+	int (*peers)(struct kvpull_worker *worker,
+		     struct kvpull_peer_info *peers, uint32_t capacity);
+	int (*stats)(struct kvpull_worker *worker,
+		     struct kvpull_worker_stats *stats, uint32_t reset);
+};
+
+/* Bits of .caps: what this build has. */
+#define KVPULL_CAP_SHM 1u
+#define KVPULL_CAP_FOREIGN 2u
+#define KVPULL_CAP_FILE 4u
+#define KVPULL_CAP_VERBS 8u
+#define KVPULL_CAP_KEY 16u /* authenticated tickets and handshakes */
+
+struct kvpull_connector_ops {
+	size_t struct_size;
+	uint32_t abi_major;
+	uint32_t abi_minor;
+	const char *version; /* of the library, "1.2.3" */
+	uint64_t caps;
+	/** Text of an error: what it means and what to do. Never NULL. */
+	const char *(*error_text)(int code);
+	/** Check a config without opening. Return 0 or KVPULL_ECONFIG. */
+	int (*config_check)(const char *config_json,
+			    struct kvpull_error_detail *detail);
+	/** Return 0, KVPULL_ENOTICKET, KVPULL_ENOTMINE, KVPULL_EVERSION. */
+	int (*ticket_peek)(const void *ticket, size_t ticket_bytes,
+			   struct kvpull_ticket_info *info);
+	const struct kvpull_scheduler_ops *scheduler;
+	const struct kvpull_worker_ops *worker;
+};
+
+/** The one exported symbol. The tables live as long as the library. */
+const struct kvpull_connector_ops *kvpull_connector_v1(void);
+
+typedef const struct kvpull_connector_ops *(*kvpull_connector_v1_fn)(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KVPULL_CONNECTOR_H */

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From blocks to strips. Pure.
+ *
+ * Made once a peer, from the two sides' caches: for each layer of each group,
+ * the heads that this rank needs and that peer has, as strips whose addresses
+ * are computed from block ids while they are read. Strides are not lengths,
+ * heads may be a part of a block at either side.
+ */
+#ifndef KVPULL_PLUGIN_PLAN_H
+#define KVPULL_PLUGIN_PLAN_H
+
+#include "base/transport.h"
+
+struct kvpull_plan_side {
+	const struct kvpull_cache *caches; /* [cache_count] */
+	uint32_t cache_count;
+	uint32_t region_count;
+	/* Sizes of the regions, and for the local side their addresses. */
+	const struct kvpull_region_view *regions;
+	uint32_t tp_rank;
+	uint32_t tp_size;
+	uint32_t replicated; /* 1: every rank has all heads */
+	uint32_t reserved;
+};
+
+struct kvpull_plan {
+	struct kvpull_strip *strips; /* [strip_count_max] */
+	uint32_t strip_count;
+	uint32_t strip_count_max;
+	uint64_t group_block_bytes[KVPULL_GROUPS_MAX]; /* bytes a block of the group moves */
+	uint32_t remote_block_count[KVPULL_GROUPS_MAX]; /* ids are below this */
+	uint32_t local_block_count[KVPULL_GROUPS_MAX];
+};
+
+/**
+ * Check a side's caches against its regions: every byte that any block id
+ * below block_count can name lies inside. Used on the engine's own at
+ * registration and on the peer's at the handshake.
+ * Return: 0, or KVPULL_EINVAL; detail names the cache and the member.
+ */
+int KVPULL_MUST_CHECK kvpull_plan_check(const struct kvpull_plan_side *side,
+					struct kvpull_error_detail *detail);
+
+/**
+ * Make the strips by which this rank reads from that peer; none (strip_count
+ * 0, success) when it needs nothing from it: heads of other ranks, or with
+ * replicated heads a peer other than remote rank (local rank % remote size).
+ * Sides were checked. All remote ranks' strips together cover each local byte
+ * exactly once.
+ *
+ * Return: 0; KVPULL_EREJECTED (layers, rows, head bytes or groups do not
+ * match; detail says which); KVPULL_EFULL (strip_count_max).
+ */
+int KVPULL_MUST_CHECK kvpull_plan_make(struct kvpull_plan *plan,
+				       const struct kvpull_plan_side *local,
+				       const struct kvpull_plan_side *remote,
+				       struct kvpull_error_detail *detail);
+
+/**
+ * Check a read's ids against the plan and count its bytes.
+ * Return: 0 and *byte_count, or KVPULL_ETRUNCATED.
+ */
+int KVPULL_MUST_CHECK kvpull_plan_check_ids(const struct kvpull_plan *plan,
+					    const struct kvpull_read *read,
+					    uint64_t *byte_count);
+
+#endif /* KVPULL_PLUGIN_PLAN_H */

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ticket: one opaque text that P hands out with a finished prefill and D
+ * must show. Pure: bytes in, bytes out.
+ *
+ * Text: "kvp1." then base64url (no padding) of the body. The body ends with 16
+ * bytes of BLAKE2b over all before it, keyed where a key is set. Decoding is
+ * of hostile bytes: nothing is used before the checksum and every bound held.
+ */
+#ifndef KVPULL_PLUGIN_TICKET_H
+#define KVPULL_PLUGIN_TICKET_H
+
+#include "base/log.h"
+#include "base/transport.h"
+
+#define KVPULL_TICKET_VERSION 1u
+#define KVPULL_KEY_BYTES 32u
+#define KVPULL_ENGINE_ID_BYTES_MAX 64u /* with NUL */
+#define KVPULL_TICKET_ADDRESS_BYTES_MAX 256u /* all routes of a rank, with NUL */
+#define KVPULL_TICKET_READY_NEEDED 1u
+#define KVPULL_COMPAT_BYTES 16u
+#define KVPULL_SECRET_BYTES 16u
+
+struct kvpull_ticket_rank {
+	uint64_t incarnation;
+	uint64_t tag;
+	char address[KVPULL_TICKET_ADDRESS_BYTES_MAX]; /* "route:text;route:text" */
+};
+
+struct kvpull_ticket_group {
+	uint32_t block_tokens;
+	uint32_t first_index;
+	uint32_t block_count;
+	uint32_t first_id; /* where its ids begin in block_ids */
+};
+
+struct kvpull_ticket {
+	uint64_t generation;
+	uint32_t slot;
+	uint32_t flags; /* KVPULL_TICKET_* */
+	uint32_t prompt_tokens;
+	uint32_t last_block_bytes;
+	uint32_t rank_count;
+	uint32_t group_count;
+	uint32_t payload_bytes;
+	uint32_t reserved;
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
+	uint8_t compat[KVPULL_COMPAT_BYTES];
+	uint8_t digest[KVPULL_DIGEST_BYTES];
+	struct kvpull_ticket_group groups[KVPULL_GROUPS_MAX];
+	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
+	uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX];
+	uint32_t *block_ids; /* [KVPULL_TICKET_BLOCKS_MAX], the caller's memory */
+};
+
+/**
+ * Encode as text, not NUL-terminated.
+ *
+ * @key         KVPULL_KEY_BYTES, or NULL.
+ * @scratch     [KVPULL_TICKET_BYTES_MAX], contents lost.
+ * @text_bytes  out, also with KVPULL_ETOOSMALL: bytes needed.
+ * Return: 0, KVPULL_ETOOSMALL, KVPULL_EINVAL (a bound is broken).
+ */
+int KVPULL_MUST_CHECK kvpull_ticket_encode(const struct kvpull_ticket *ticket,
+					   const uint8_t *key, uint8_t *scratch,
+					   char *text, size_t capacity,
+					   size_t *text_bytes);
+
+/**
+ * Decode and check. ticket->block_ids is set by the caller before.
+ *
+ * Return: 0; KVPULL_ENOTMINE (no "kvp" prefix); KVPULL_EVERSION; KVPULL_EAUTH
+ * (key set, MAC wrong); KVPULL_ENOTICKET (anything else is wrong).
+ * On error *ticket is undefined and must not be used.
+ */
+int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
+					   const uint8_t *key, uint8_t *scratch,
+					   struct kvpull_ticket *ticket);
+
+/**
+ * The tag that notifications for (slot, generation) carry: SipHash-2-4 of a
+ * worker's secret. Never 0.
+ */
+uint64_t kvpull_ticket_tag(const uint8_t secret[KVPULL_SECRET_BYTES],
+			   uint32_t slot, uint64_t generation);
+
+/**
+ * Find one route's part of a rank's address: "shm:NAME;verbs:IP:PORT".
+ * Return: 0 and the part in text[KVPULL_ADDRESS_BYTES_MAX], or KVPULL_EROUTE.
+ */
+int KVPULL_MUST_CHECK kvpull_ticket_address(const char *address,
+					    const char *route, char *text);
+
+#endif /* KVPULL_PLUGIN_TICKET_H */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fast copy: from a peer's mapping into local blocks, in user space.
+ *
+ * Several page streams at once with non-temporal stores; which routine, is
+ * calibrated once a process at open (one stream of non-temporal stores loses
+ * to memcpy). Copy workers take shares of about 256 KiB of a job from an
+ * atomic counter, so several workers speed one job up, and many jobs complete
+ * one by one in the order of their start.
+ */
+#ifndef KVPULL_SHM_COPY_H
+#define KVPULL_SHM_COPY_H
+
+#include "base/arena.h"
+#include "base/transport.h"
+
+#define KVPULL_COPY_SHARE_BYTES 262144u
+#define KVPULL_COPY_THREADS_MAX 16u
+
+/* One routine that copies `count` segments of `bytes` each. */
+struct kvpull_segment {
+	const uint8_t *from;
+	uint8_t *to;
+};
+typedef void (*kvpull_copy_fn)(const struct kvpull_segment *segments,
+			       uint32_t count, size_t bytes);
+
+struct kvpull_copy_routine {
+	const char *name; /* "memcpy", "movsb", "avx2-nt-4", "avx512-nt-4p"... */
+	kvpull_copy_fn copy;
+	uint32_t streams;
+	uint32_t needs; /* cpu features: kvpull_copy_usable() */
+};
+
+/* All routines, for calibration and for benchmarks; usable on this CPU? */
+const struct kvpull_copy_routine *kvpull_copy_routines(uint32_t *count);
+int kvpull_copy_usable(const struct kvpull_copy_routine *routine);
+
+/* One job: one read with its remote regions resolved to addresses here. */
+struct kvpull_copy_job {
+	const struct kvpull_read *read;
+	const uint8_t *const *regions; /* [KVPULL_REGIONS_MAX] peer's mappings */
+	int32_t code;                  /* out: 0 or KVPULL_EABORTED */
+};
+
+struct kvpull_copy; /* a pool of copy workers */
+
+/**
+ * Calibrate (once a process, a few ms) and start the workers.
+ *
+ * @thread_count  0 .. KVPULL_COPY_THREADS_MAX; with 0 only _inline() works.
+ * @job_max       jobs in flight; read->index < job_max.
+ * @wake_fd       eventfd that is written when a job ends while the owner is
+ *                armed; -1: none.
+ * Return: 0, KVPULL_ENOMEM, KVPULL_EDEVICE (threads).
+ */
+int KVPULL_MUST_CHECK kvpull_copy_open(struct kvpull_copy **copy,
+				       uint32_t thread_count, uint32_t job_max,
+				       int wake_fd, struct kvpull_arena *arena,
+				       const struct kvpull_log *log);
+void kvpull_copy_close(struct kvpull_copy *copy); /* joins the workers */
+size_t kvpull_copy_bytes(uint32_t job_max); /* arena bytes */
+
+/* Owner: start; 0 or KVPULL_EAGAIN. The job stays the pool's until polled. */
+int KVPULL_MUST_CHECK kvpull_copy_start(struct kvpull_copy *copy,
+					struct kvpull_copy_job *job);
+/* Owner: no new share of it is begun; it still comes out of poll. */
+void kvpull_copy_cancel(struct kvpull_copy *copy, struct kvpull_copy_job *job);
+/*
+ * Owner: ended jobs; all their bytes are visible, no write can follow.
+ * Return: how many.
+ */
+uint32_t kvpull_copy_poll(struct kvpull_copy *copy,
+			  struct kvpull_copy_job **jobs, uint32_t capacity);
+/* Owner: before sleeping. 1 = something ended meanwhile. */
+int kvpull_copy_arm(struct kvpull_copy *copy);
+void kvpull_copy_disarm(struct kvpull_copy *copy);
+
+/* Copy a whole job on this thread. */
+void kvpull_copy_inline(struct kvpull_copy *copy, struct kvpull_copy_job *job);
+
+/* What calibration chose, one line for the log and for doctor. */
+const char *kvpull_copy_choice(void);
+
+#endif /* KVPULL_SHM_COPY_H */

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notification ring: one writer, one reader, 32-byte records (struct
+ * kvpull_record), in memory that two processes, or two threads, share.
+ *
+ * The reader is the producer's engine thread, and the writer may be hostile:
+ * the reader keeps its head privately and trusts nothing but
+ * tail - head <= capacity. The same ring carries records between the threads
+ * of one worker. Beside the records the writer has a liveness word (beat) that
+ * it overwrites, so heartbeats never queue.
+ */
+#ifndef KVPULL_SHM_RING_H
+#define KVPULL_SHM_RING_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/transport.h"
+
+#define KVPULL_RING_MAGIC UINT32_C(0x4b565231) /* "KVR1" */
+
+struct kvpull_ring_shared; /* layout and table of orderings: ring.c */
+
+/* Reader's end. */
+struct kvpull_ring {
+	struct kvpull_ring_shared *shared;
+	uint64_t head;       /* private; the shared one is for the writer */
+	uint64_t beat_seen;  /* last liveness word */
+	uint32_t record_count; /* capacity, power of two; never re-read */
+	uint32_t armed;      /* `sleeping` was set by us and not yet seen cleared */
+};
+
+/* Writer's end. */
+struct kvpull_ring_writer {
+	struct kvpull_ring_shared *shared;
+	uint64_t tail;
+	uint64_t head_cached;
+	uint32_t record_count;
+	uint32_t reserved;
+};
+
+/* Bytes of the shared part; record_count is a power of two, 2 .. 2^20. */
+size_t kvpull_ring_bytes(uint32_t record_count);
+
+/* Fresh, zeroed memory, cache-line aligned: lay out and open the reader. */
+int KVPULL_MUST_CHECK kvpull_ring_init(struct kvpull_ring *ring, void *memory,
+				       uint32_t record_count);
+
+/* Open the writer; 0 or KVPULL_EPROTO (magic, version or sizes are wrong). */
+int KVPULL_MUST_CHECK kvpull_ring_writer_init(struct kvpull_ring_writer *writer,
+					      void *memory, size_t byte_count);
+
+/**
+ * Writer: push one record. Wait-free.
+ * Return: 0; 1: pushed, and the reader sleeps: ring its doorbell;
+ * KVPULL_EAGAIN: full, nothing lost.
+ */
+int KVPULL_MUST_CHECK kvpull_ring_push(struct kvpull_ring_writer *writer,
+				       const struct kvpull_record *record);
+
+/* Writer: a sign of life. */
+void kvpull_ring_beat(struct kvpull_ring_writer *writer);
+
+/* Writer: records that the reader has not taken; <= record_count. */
+uint32_t kvpull_ring_open_count(const struct kvpull_ring_writer *writer);
+
+/* Writer after a reconnect: the open_count untaken records, oldest first. */
+void kvpull_ring_open_record(const struct kvpull_ring_writer *writer,
+			     uint32_t index, struct kvpull_record *record);
+
+/**
+ * Reader: the number of records to take now, at most record_count; 0: empty;
+ * KVPULL_EPROTO: the writer broke the ring, use it no more. Read once a poll,
+ * so that a busy writer cannot keep a poll going.
+ */
+int KVPULL_MUST_CHECK kvpull_ring_ready(struct kvpull_ring *ring);
+
+/* Reader: copy the next record (ready() said that it is there). */
+void kvpull_ring_pop(struct kvpull_ring *ring, struct kvpull_record *record);
+
+/* Reader: give the popped slots back to the writer. After a batch of pops. */
+void kvpull_ring_pop_end(struct kvpull_ring *ring);
+
+/* Reader: 1 if the liveness word moved since the last call. */
+int kvpull_ring_beat_seen(struct kvpull_ring *ring);
+
+/*
+ * Reader: ask for a doorbell at the next push. Return 1 if records are there
+ * already (do not sleep). disarm() when awake; both may be called at any time.
+ */
+int KVPULL_MUST_CHECK kvpull_ring_arm(struct kvpull_ring *ring);
+void kvpull_ring_disarm(struct kvpull_ring *ring);
+
+#endif /* KVPULL_SHM_RING_H */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared memory between processes of one node: memfds that their maker writes
+ * and nobody else can.
+ *
+ * Order that works: memfd_create(CLOEXEC|ALLOW_SEALING, NOEXEC_SEAL where
+ * known) -> ftruncate -> reserve a 2 MiB aligned range -> map read-write ->
+ * touch a byte per 2 MiB -> MADV_COLLAPSE -> seal SHRINK|GROW|FUTURE_WRITE|
+ * SEAL -> open("/proc/self/fd/N", O_RDONLY): that descriptor is handed over.
+ * (Without FUTURE_WRITE a reader reopens it through /proc for writing.)
+ */
+#ifndef KVPULL_SHM_SEGMENT_H
+#define KVPULL_SHM_SEGMENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+
+#define KVPULL_HUGE_BYTES 2097152u
+
+enum kvpull_segment_kind {
+	KVPULL_SEGMENT_READ_ONLY = 0, /* KV, revocation: sealed FUTURE_WRITE */
+	KVPULL_SEGMENT_SHARED = 1     /* a ring: sealed against resizing only */
+};
+
+struct kvpull_shared {   /* made here */
+	uint8_t *base;
+	size_t bytes;        /* as asked, rounded up to a page */
+	size_t huge_bytes;   /* on huge pages */
+	uint64_t took_ns;
+	int fd;              /* what is handed over: O_RDONLY or O_RDWR */
+	int reserved;
+};
+
+/**
+ * Make, map and seal. Zeroed. huge_threads > 0: ask for huge pages, with that
+ * many threads. MADV_DONTDUMP is set; fork()ed children do not get a copy
+ * (MADV_DONTFORK).
+ * Return: 0, KVPULL_ENOMEM, KVPULL_EDEVICE (logged with errno).
+ */
+int KVPULL_MUST_CHECK kvpull_segment_make(struct kvpull_shared *shared,
+					  const char *name, size_t bytes,
+					  enum kvpull_segment_kind kind,
+					  uint32_t huge_threads,
+					  const struct kvpull_log *log);
+void kvpull_segment_unmake(struct kvpull_shared *shared);
+
+/**
+ * Map a peer's descriptor after checking it: a memfd with the seals that its
+ * kind needs and at least `bytes` long. Lazily; the descriptor stays the
+ * caller's. Return: 0 and *base; KVPULL_EPROTO (seals, size), KVPULL_ENOMEM.
+ */
+int KVPULL_MUST_CHECK kvpull_segment_map(int fd, size_t bytes,
+					 enum kvpull_segment_kind kind,
+					 const struct kvpull_log *log,
+					 uint8_t **base);
+void kvpull_segment_unmap(uint8_t *base, size_t bytes);
+
+/* Fill page tables of a read-only mapping ahead of use; 0 or errno-like < 0. */
+int kvpull_segment_populate(const uint8_t *base, size_t bytes);
+
+#endif /* KVPULL_SHM_SEGMENT_H */

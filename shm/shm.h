@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The same-node route: implements the seam (base/transport.h) over Unix
+ * SEQPACKET sockets in a folder, memfds handed over with SCM_RIGHTS, rings and
+ * the fast copy.
+ */
+#ifndef KVPULL_SHM_SHM_H
+#define KVPULL_SHM_SHM_H
+
+#include "base/arena.h"
+#include "base/transport.h"
+
+struct kvpull_shm_params {
+	const struct kvpull_log *log;
+	const char *socket_dir;  /* made with mode 0700 if missing */
+	const char *name;        /* own socket's file name; [A-Za-z0-9._-]+ */
+	uint32_t peers_max;
+	uint32_t callers_max;
+	uint32_t ring_records;
+	uint32_t reads_max;      /* read->index is below it */
+	uint32_t copy_threads;
+	uint32_t inline_bytes;   /* reads up to this are copied in read_start */
+	uint64_t connect_ns;     /* handshake must end within this */
+};
+
+size_t kvpull_shm_bytes(const struct kvpull_shm_params *params);
+/* 0, KVPULL_ENOMEM, KVPULL_EDEVICE. */
+int KVPULL_MUST_CHECK kvpull_shm_open(const struct kvpull_shm_params *params,
+				      struct kvpull_arena *arena,
+				      struct kvpull_transport **transport);
+
+#endif /* KVPULL_SHM_SHM_H */
