@@ -5,13 +5,26 @@ VERSION := 0.1.0
 SONAME := libkvpull.so.1
 PREFIX ?= /usr/local
 DESTDIR ?=
-CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
 CLANG ?= clang
+PYTHON ?= python3
+# release, debug, asan, tsan or fuzz; each has its own build/<variant>/.
 VARIANT ?= release
 B := build/$(VARIANT)
 V ?= 0
-Q := $(if $(filter 1,$(V)),,@)
 WERROR ?= 0
+Q := $(if $(filter 1,$(V)),,@)
+SAY = $(if $(filter 0,$(V)),@echo "  $(1)	$(2)")
+SUBMAKE := $(MAKE) --no-print-directory
+
+# Knobs of the tests.
+SEEDS ?= 200
+SEED ?=
+STEPS ?=
+SECONDS ?= 60
+MODE ?= --full
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion \
 	-Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
@@ -20,76 +33,189 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion \
 WARN_GCC := -Wlogical-op -Wduplicated-cond -Wduplicated-branches \
 	-Wjump-misses-init -Wnull-dereference
 ISCLANG := $(findstring clang,$(shell $(CC) --version 2>/dev/null))
-OPT_release := -O2 -D_FORTIFY_SOURCE=2
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPT_release := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 OPT_debug := -O1 -DKVPULL_DEBUG
-OPT_asan := -O1 -DKVPULL_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPT_asan := -O1 -DKVPULL_DEBUG $(ASAN)
 OPT_tsan := -O1 -DKVPULL_DEBUG -fsanitize=thread -fno-builtin -fno-omit-frame-pointer
-OPT_fuzz := -O1 -DKVPULL_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-OUR_CFLAGS := -std=c11 -D_GNU_SOURCE -g -fPIC -fvisibility=hidden \
-	-fstack-protector-strong -fno-common -pthread -Iinclude -I. \
-	-DKVPULL_VERSION='"$(VERSION)"' \
+OPT_fuzz := -O1 -DKVPULL_DEBUG -fsanitize=fuzzer-no-link $(ASAN)
+SANITIZE := $(filter -fsanitize=%,$(OPT_$(VARIANT)))
+BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -I. -DKVPULL_VERSION='"$(VERSION)"'
+OUR_CFLAGS := $(BASE_CFLAGS) -g -fPIC -fvisibility=hidden \
+	-fstack-protector-strong -fno-common -pthread \
 	$(OPT_$(VARIANT)) $(WARN) $(if $(ISCLANG),,$(WARN_GCC)) \
 	$(if $(filter 1,$(WERROR)),-Werror) $(MUTANT)
 LIBS := -ljansson -lsodium -lpthread
-ALL_CFLAGS = $(OUR_CFLAGS) $(CFLAGS)
-ALL_LDFLAGS = $(filter -fsanitize=%,$(OPT_$(VARIANT))) -pthread $(LDFLAGS)
+# The user's flags come last, so that they win.
+ALL_CFLAGS = $(OUR_CFLAGS) $(CPPFLAGS) $(CFLAGS)
+ALL_LDFLAGS = $(SANITIZE) -pthread $(LDFLAGS)
+# clang leaves the sanitizers' symbols to the program, so not -z defs there.
+SO_FLAGS := -shared -Wl,--version-script=plugin/kvpull.map,-soname,$(SONAME) \
+	-Wl,-z,relro,-z,now $(if $(and $(ISCLANG),$(SANITIZE)),,-Wl,-z,defs)
+# A program finds the library beside it (build) or in ../lib (installed).
+RPATH := -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 
-LIB_SRC := $(wildcard shm/*.c verbs/*.c plugin/*.c)
-LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
-TOOL_SRC := $(wildcard tools/*.c)
-TOOLS := $(TOOL_SRC:tools/%.c=$(B)/%)
-UNIT_SRC := $(wildcard tests/unit/test_*.c)
-UNIT := $(UNIT_SRC:tests/unit/%.c=$(B)/unit/%)
-SIM_SRC := $(wildcard tests/sim/*.c)
-STRESS_SRC := $(wildcard tests/stress/*.c)
-STRESS := $(STRESS_SRC:tests/stress/%.c=$(B)/stress/%)
-FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+LIB_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard shm/*.c verbs/*.c plugin/*.c))
+# tools/<name>.c is a tool; tools/<name>_*.c are its further parts.
+TOOL_FILES := $(basename $(notdir $(wildcard tools/*.c)))
+TOOL_PARTS := $(foreach t,$(TOOL_FILES),$(filter $(t)_%,$(TOOL_FILES)))
+TOOLS := $(addprefix $(B)/,$(filter-out $(TOOL_PARTS),$(TOOL_FILES)))
+UNIT := $(patsubst %.c,$(B)/unit/%,$(notdir $(wildcard tests/unit/test_*.c tests/abi/test_*.c)))
+STRESS := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/stress/*.c))
+SIM_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c))
+SCENARIO_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/scenario/*.c))
+FAKE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/*.c))
+FUZZ := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
+SIM := $(if $(SIM_OBJ),$(B)/kvpull_sim)
+SCENARIOS := $(if $(SCENARIO_OBJ),$(B)/kvpull_scenarios)
+
+# ThreadSanitizer wants a fixed layout; setarch -R gives it one.
+export KVPULL_RUN := $(if $(filter tsan,$(VARIANT)),setarch $(shell uname -m) -R)
+export ASAN_OPTIONS ?= detect_stack_use_after_return=1:strict_string_checks=1
+export UBSAN_OPTIONS ?= print_stacktrace=1
+export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 
 .DEFAULT_GOAL := all
-.PHONY: all lib tools unit check demo sim deps clean help
+.SECONDARY:
+.SECONDEXPANSION:
+.DELETE_ON_ERROR:
+
+# ---- build ----
 
 all: lib tools ## the library and the tools
-lib: $(B)/libkvpull.so
+lib: $(B)/libkvpull.so ## the library alone
 tools: $(TOOLS)
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(if $(filter 0,$(V)),@echo "  CC   $<")
+	$(call SAY,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 $(B)/libkvpull.a: $(LIB_OBJ)
-	@rm -f $@
+	@mkdir -p $(@D) && rm -f $@
+	$(Q)ar rcs $@ $^
+
+$(B)/libfake.a: $(FAKE_OBJ)
+	@mkdir -p $(@D) && rm -f $@
 	$(Q)ar rcs $@ $^
 
 $(B)/$(SONAME): $(LIB_OBJ) plugin/kvpull.map
-	$(if $(filter 0,$(V)),@echo "  LD   $@")
-	$(Q)$(CC) -shared -o $@ $(LIB_OBJ) $(ALL_LDFLAGS) \
-		-Wl,--version-script=plugin/kvpull.map,-soname,$(SONAME),-z,defs,-z,relro,-z,now $(LIBS)
+	$(call SAY,LD,$@)
+	$(Q)$(CC) $(SO_FLAGS) -o $@ $(LIB_OBJ) $(ALL_LDFLAGS) $(LIBS)
 
 $(B)/libkvpull.so: $(B)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
 
-# Tools dlopen the library as an engine does.
-$(B)/%: $(B)/tools/%.o $(B)/libkvpull.so
-	$(if $(filter 0,$(V)),@echo "  LD   $@")
-	$(Q)$(CC) -o $@ $< $(ALL_LDFLAGS) $(LIBS) -ldl -lm
+# Tools dlopen the library, as an engine does.
+$(TOOLS): $(B)/%: $$(patsubst %.c,$(B)/%.o,$$(wildcard tools/$$*.c tools/$$*_*.c)) \
+		$(B)/libkvpull.a $(B)/libkvpull.so
+	$(call SAY,LD,$@)
+	$(Q)$(CC) -o $@ $(filter-out %.so,$^) $(ALL_LDFLAGS) $(RPATH) $(LIBS) -ldl -lm
 
-$(B)/unit/%: $(B)/tests/unit/%.o $(B)/libkvpull.a
-	@mkdir -p $(@D)
-	$(if $(filter 0,$(V)),@echo "  LD   $@")
-	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) -lcmocka $(LIBS) -ldl
+# ---- test programs ----
 
-$(B)/stress/%: $(B)/tests/stress/%.o $(B)/libkvpull.a
-	@mkdir -p $(@D)
-	$(if $(filter 0,$(V)),@echo "  LD   $@")
-	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(LIBS) -ldl
+TEST_LIBS := $(B)/libfake.a $(B)/libkvpull.a
+define LINK_TEST
+@mkdir -p $(@D)
+$(call SAY,LD,$@)
+$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
+endef
 
-$(B)/kvpull_sim: $(SIM_SRC:%.c=$(B)/%.o) $(B)/libkvpull.a
-	$(if $(filter 0,$(V)),@echo "  LD   $@")
-	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(LIBS)
+$(B)/unit/%: $(B)/tests/unit/%.o $(TEST_LIBS)
+	$(call LINK_TEST,-lcmocka)
+$(B)/unit/%: $(B)/tests/abi/%.o $(TEST_LIBS)
+	$(call LINK_TEST,-lcmocka)
+$(B)/stress/%: $(B)/tests/stress/%.o $(TEST_LIBS)
+	$(call LINK_TEST)
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(FUZZ_MAIN) $(TEST_LIBS)
+	$(call LINK_TEST,$(if $(FUZZ_MAIN),,-fsanitize=fuzzer))
+$(B)/kvpull_sim: $(SIM_OBJ) $(TEST_LIBS)
+	$(call LINK_TEST)
+
+# The scenarios see the library through the ABI alone.
+$(B)/kvpull_scenarios: $(SCENARIO_OBJ) | $(B)/libkvpull.so
+	$(call SAY,LD,$@)
+	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) -lpthread -ldl -lm
+
+# ---- tests ----
 
 unit: $(UNIT) ## unit tests, seconds
 	$(Q)tests/run-unit.sh $(UNIT)
+
+check: deps ## every test that needs no special machine, < 3 minutes
+	$(Q)+MAKE="$(MAKE)" tests/check.sh
+
+demo: deps all ## two engines on this machine: serve, pull, compare
+	$(Q)tools/demo.sh $(B)
+
+sim: $(SIM) ## simulation: SEEDS=n many seeds, SEED=n one seed, STEPS=n
+	$(Q)tests/run-programs.sh "$(B)/kvpull_sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(STEPS),--steps $(STEPS))"
+
+scenarios: $(SCENARIOS) lib ## end to end over the ABI; MODE=--quick or --full
+	$(Q)tests/run-programs.sh "$(B)/kvpull_scenarios $(MODE)"
+
+stress: $(STRESS) $(SCENARIOS) lib ## real processes, kill -9; MODE=--quick or --full
+	$(Q)tests/run-programs.sh $(foreach p,$(STRESS) $(SCENARIOS),"$(p) $(MODE)")
+
+asan: ## unit, simulation, stress under address and undefined sanitizers
+	$(Q)+$(SUBMAKE) VARIANT=asan WERROR=1 SEEDS=50 MODE=--quick unit sim stress
+
+tsan: ## unit, stress under the thread sanitizer
+	$(Q)+$(SUBMAKE) VARIANT=tsan WERROR=1 MODE=--quick unit stress
+
+fuzz: ## fuzz each target for SECONDS=n, with clang
+	$(Q)+$(SUBMAKE) VARIANT=fuzz CC=$(CLANG) fuzz-run SECONDS=$(SECONDS)
+fuzz-run: $(FUZZ)
+	$(Q)tests/run-fuzz.sh $(SECONDS) $(B) $(FUZZ)
+
+fuzz-replay: ## run the fuzz corpus once, with gcc
+	$(Q)+$(SUBMAKE) VARIANT=asan WERROR=1 fuzz-replay-run
+fuzz-replay-run: $(FUZZ)
+	$(Q)tests/run-programs.sh $(foreach p,$(FUZZ),"$(p) $(wildcard tests/fuzz/corpus/$(notdir $(p)) tests/fuzz/corpus/$(patsubst fuzz_%,%,$(notdir $(p))))")
+
+mutants: ## each weakened ordering of the ring is caught
+	$(Q)tests/ring-mutants.sh
+
+bench: all ## benchmarks, JSON into build/bench/
+	$(Q)tools/bench.sh $(B) build/bench
+
+# ---- checks of the text and of the binary ----
+
+headers: ## each header compiles alone
+	$(Q)CC="$(CC)" FLAGS="$(BASE_CFLAGS) $(WARN) -Werror" tests/lint/headers.sh
+
+layers: ## includes go one way
+	$(Q)tests/lint/layers.sh
+
+banned: ## words that we do not use
+	$(Q)tests/lint/banned.sh
+
+symbols: lib ## the library exports what kvpull.map says
+	$(Q)tests/lint/symbols.sh $(B)/libkvpull.so plugin/kvpull.map
+
+lint: ## formatters, analyzers, spelling, sizes
+	$(Q)FLAGS="$(BASE_CFLAGS)" WARN="$(WARN)" tests/lint/lint.sh
+
+format: ## rewrite the C files in our style
+	$(Q)tests/lint/files.sh c h | xargs clang-format -i
+
+abi: lib ## compare the ABI with the committed baseline
+	$(Q)tests/abi/compare.sh compare $(B)/libkvpull.so
+
+abi-bless: lib ## renew the baseline; say why in CHANGELOG.md
+	$(Q)tests/abi/compare.sh bless $(B)/libkvpull.so
+
+# ---- the rest ----
+
+deps: ## install what the build and the tests need (Debian, Ubuntu)
+	$(Q)tests/deps.sh
+
+install: all ## library, header, pkg-config file, tools, man pages
+	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)" $(B) $(VERSION) $(TOOLS)
+
+uninstall: ## remove what install put there
+	$(Q)tools/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" $(B) $(VERSION) $(TOOLS)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -97,4 +223,8 @@ help: ## this list
 clean: ## remove build/
 	rm -rf build
 
--include $(shell find build -name '*.d' 2>/dev/null)
+.PHONY: all lib tools unit check demo sim scenarios stress asan tsan fuzz \
+	fuzz-run fuzz-replay fuzz-replay-run mutants bench headers layers banned \
+	symbols lint format abi abi-bless deps install uninstall help clean
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
