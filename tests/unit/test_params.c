@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/params.h"
+
+struct version_1 {
+	size_t struct_size;
+	uint64_t first;
+};
+
+struct version_2 {
+	size_t struct_size;
+	uint64_t first;
+	uint64_t second;
+};
+
+static void shorter_struct_is_taken_with_zeros_behind(void **state)
+{
+	/* From the heap, so that the address sanitizer sees a read beyond. */
+	struct version_1 *theirs = malloc(sizeof(*theirs));
+	struct version_2 own = { 1, 2, 3 };
+
+	(void)state;
+	assert_non_null(theirs);
+	theirs->struct_size = sizeof(*theirs);
+	theirs->first = 7;
+	assert_int_equal(kvpull_params_take(&own, sizeof(own), theirs), 0);
+	assert_int_equal(own.first, 7);
+	assert_int_equal(own.second, 0);
+	assert_int_equal(own.struct_size, sizeof(own));
+	free(theirs);
+}
+
+static void longer_struct_is_taken_if_the_extra_is_zero(void **state)
+{
+	struct version_2 theirs = { sizeof(theirs), 7, 0 };
+	struct version_1 own = { 0, 0 };
+
+	(void)state;
+	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs), 0);
+	assert_int_equal(own.first, 7);
+	assert_int_equal(own.struct_size, sizeof(own));
+}
+
+static void longer_struct_with_an_unknown_member_set_is_refused(void **state)
+{
+	struct version_2 theirs = { sizeof(theirs), 7, 0 };
+	struct version_1 own = { 1, 2 };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(theirs.second); i++) {
+		theirs.second = UINT64_C(1) << (8 * i);
+		assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
+				 KVPULL_EINVAL);
+		assert_int_equal(own.struct_size, 1);
+		assert_int_equal(own.first, 2);
+	}
+}
+
+static void struct_size_that_cannot_be_is_refused(void **state)
+{
+	struct version_1 theirs = { 0, 7 };
+	struct version_1 own = { 1, 2 };
+
+	(void)state;
+	assert_int_equal(kvpull_params_take(&own, sizeof(own), NULL),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
+			 KVPULL_EINVAL);
+	theirs.struct_size = sizeof(size_t) - 1;
+	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
+			 KVPULL_EINVAL);
+	theirs.struct_size = KVPULL_PARAMS_BYTES_MAX + 1;
+	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
+			 KVPULL_EINVAL);
+	theirs.struct_size = SIZE_MAX;
+	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
+			 KVPULL_EINVAL);
+	assert_int_equal(own.first, 2);
+	theirs.struct_size = sizeof(size_t);
+	assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs), 0);
+	assert_int_equal(own.first, 0);
+}
+
+static void output_is_cut_to_what_the_caller_has(void **state)
+{
+	const struct version_2 own = { sizeof(own), 7, 8 };
+	struct version_2 theirs = { sizeof(struct version_1), 1, 2 };
+
+	(void)state;
+	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
+	assert_int_equal(theirs.struct_size, sizeof(struct version_1));
+	assert_int_equal(theirs.first, 7);
+	assert_int_equal(theirs.second, 2);
+}
+
+static void output_to_a_newer_caller_leaves_the_rest(void **state)
+{
+	const struct version_1 own = { sizeof(own), 7 };
+	struct version_2 theirs = { sizeof(theirs), 1, 2 };
+
+	(void)state;
+	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
+	assert_int_equal(theirs.struct_size, sizeof(theirs));
+	assert_int_equal(theirs.first, 7);
+	assert_int_equal(theirs.second, 2);
+}
+
+static void output_without_a_struct_size_is_refused(void **state)
+{
+	const struct version_1 own = { sizeof(own), 7 };
+	struct version_1 theirs = { sizeof(size_t) - 1, 1 };
+
+	(void)state;
+	assert_int_equal(kvpull_params_give(NULL, &own, sizeof(own)),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)),
+			 KVPULL_EINVAL);
+	assert_int_equal(theirs.first, 1);
+	theirs.struct_size = sizeof(size_t);
+	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
+	assert_int_equal(theirs.first, 1);
+}
+
+static void detail_tells_code_field_and_message(void **state)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	(void)state;
+	kvpull_detail_set(&detail, KVPULL_ECONFIG, "lease_ms", "%s %d", "is",
+			  3);
+	assert_int_equal(detail.code, KVPULL_ECONFIG);
+	assert_string_equal(detail.field, "lease_ms");
+	assert_string_equal(detail.message, "is 3");
+	assert_int_equal(detail.struct_size, sizeof(detail));
+	kvpull_detail_set(&detail, KVPULL_EINVAL, NULL, "x");
+	assert_string_equal(detail.field, "");
+}
+
+static void detail_cuts_texts_that_are_too_long(void **state)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	char text[400];
+
+	(void)state;
+	memset(text, 'x', sizeof(text));
+	text[sizeof(text) - 1] = '\0';
+	kvpull_detail_set(&detail, KVPULL_EINVAL, text, "%s", text);
+	assert_int_equal(strlen(detail.field), sizeof(detail.field) - 1);
+	assert_int_equal(strlen(detail.message), sizeof(detail.message) - 1);
+}
+
+static void detail_of_any_size_is_respected(void **state)
+{
+	size_t bytes;
+
+	(void)state;
+	kvpull_detail_set(NULL, KVPULL_EINVAL, "field", "message");
+	for (bytes = 0; bytes <= sizeof(struct kvpull_error_detail); bytes++) {
+		struct kvpull_error_detail detail;
+		const uint8_t *raw = (const uint8_t *)&detail;
+		size_t i;
+
+		memset(&detail, 0xee, sizeof(detail));
+		detail.struct_size = bytes;
+		kvpull_detail_set(&detail, KVPULL_EINVAL, "0123456789",
+				  "the message");
+		assert_int_equal(detail.struct_size, bytes);
+		i = bytes < sizeof(size_t) ? sizeof(size_t) : bytes;
+		for (; i < sizeof(detail); i++)
+			assert_int_equal(raw[i], 0xee);
+		if (bytes > offsetof(struct kvpull_error_detail, field))
+			assert_non_null(memchr(
+				detail.field, 0,
+				bytes - offsetof(struct kvpull_error_detail,
+						 field)));
+		if (bytes > offsetof(struct kvpull_error_detail, message))
+			assert_non_null(memchr(
+				detail.message, 0,
+				bytes - offsetof(struct kvpull_error_detail,
+						 message)));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(shorter_struct_is_taken_with_zeros_behind),
+		cmocka_unit_test(longer_struct_is_taken_if_the_extra_is_zero),
+		cmocka_unit_test(
+			longer_struct_with_an_unknown_member_set_is_refused),
+		cmocka_unit_test(struct_size_that_cannot_be_is_refused),
+		cmocka_unit_test(output_is_cut_to_what_the_caller_has),
+		cmocka_unit_test(output_to_a_newer_caller_leaves_the_rest),
+		cmocka_unit_test(output_without_a_struct_size_is_refused),
+		cmocka_unit_test(detail_tells_code_field_and_message),
+		cmocka_unit_test(detail_cuts_texts_that_are_too_long),
+		cmocka_unit_test(detail_of_any_size_is_respected),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
