@@ -13,6 +13,12 @@
  * first sequence, record count, scheduler incarnation and sequence it has
  * applied, gap flag }, then results. The rank's own description (address,
  * secret, incarnation) travels as a result and alone as rank_info bytes.
+ *
+ * What decoders refuse, beside bytes that are too few or too many: an
+ * incarnation or first sequence of 0 (a header without records has one too:
+ * the next record's), a generation or key of 0 where the kind has one, a slot
+ * of KVPULL_TICKET_SLOTS_MAX or above, flags and reasons that the kind does not
+ * have. All scalar members of a command or result travel, whatever its kind.
  */
 #ifndef KVPULL_PLUGIN_STEP_H
 #define KVPULL_PLUGIN_STEP_H

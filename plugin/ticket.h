@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/transport.h"
+#include "base/wire.h"
 
 #define KVPULL_TICKET_VERSION 1u
 #define KVPULL_KEY_BYTES 32u
@@ -20,6 +21,8 @@
 #define KVPULL_TICKET_READY_NEEDED 1u
 #define KVPULL_COMPAT_BYTES 16u
 #define KVPULL_SECRET_BYTES 16u
+#define KVPULL_TICKET_SLOTS_MAX 1048576u /* slots are below; as max_holds */
+#define KVPULL_CHECKSUM_BYTES 16u /* BLAKE2b, keyed or not */
 
 struct kvpull_ticket_rank {
 	uint64_t incarnation;
@@ -54,7 +57,10 @@ struct kvpull_ticket {
 };
 
 /**
- * Encode as text, not NUL-terminated.
+ * Encode as text, not NUL-terminated. What decode() would refuse is refused
+ * here: ranks and groups 1.., a tag, incarnation or generation of 0, an address
+ * that is empty or not "route:text;route:text", control bytes in the engine's
+ * id, an empty engine's id, flags not named above.
  *
  * @key         KVPULL_KEY_BYTES, or NULL.
  * @scratch     [KVPULL_TICKET_BYTES_MAX], contents lost.
@@ -86,9 +92,66 @@ uint64_t kvpull_ticket_tag(const uint8_t secret[KVPULL_SECRET_BYTES],
 
 /**
  * Find one route's part of a rank's address: "shm:NAME;verbs:IP:PORT".
- * Return: 0 and the part in text[KVPULL_ADDRESS_BYTES_MAX], or KVPULL_EROUTE.
+ * Return: 0 and the part without "route:" in text[KVPULL_ADDRESS_BYTES_MAX],
+ * or KVPULL_EROUTE.
  */
 int KVPULL_MUST_CHECK kvpull_ticket_address(const char *address,
 					    const char *route, char *text);
+
+/* What the codecs of step and handshake share with this one. */
+
+/* 0, or KVPULL_EINVAL: no NUL, or control bytes that would break a log line. */
+int KVPULL_MUST_CHECK kvpull_ticket_check_text(const char *text,
+					       size_t capacity);
+/*
+ * 0, or KVPULL_EINVAL: empty, no NUL within KVPULL_TICKET_ADDRESS_BYTES_MAX, or
+ * not parts "route:text" joined by ';', where route is a-z0-9 and text is
+ * printable ASCII shorter than KVPULL_ADDRESS_BYTES_MAX.
+ */
+int KVPULL_MUST_CHECK kvpull_ticket_check_address(const char *address);
+
+/* A rank on the wire; get() marks the reader bad at any broken bound. */
+void kvpull_ticket_put_rank(struct kvpull_wire_writer *writer,
+			    const struct kvpull_ticket_rank *rank);
+void kvpull_ticket_get_rank(struct kvpull_wire_reader *reader,
+			    struct kvpull_ticket_rank *rank);
+
+/* A u32 as varint; more than 32 bits: bad. */
+static inline uint32_t
+kvpull_ticket_get_varint32(struct kvpull_wire_reader *reader)
+{
+	const uint64_t value = kvpull_wire_get_varint(reader);
+
+	if (value > UINT32_MAX) {
+		reader->bad = 1;
+		return 0;
+	}
+	return (uint32_t)value;
+}
+
+/*
+ * The first id of a run, as its zigzag distance from the end (last id + 1) of
+ * the run before; at most 5 bytes.
+ */
+static inline void kvpull_ticket_put_id(struct kvpull_wire_writer *writer,
+					uint32_t id, uint64_t end)
+{
+	kvpull_wire_put_varint(writer, id >= end ? (id - end) << 1 :
+						   ((end - id) << 1) - 1);
+}
+
+static inline uint32_t kvpull_ticket_get_id(struct kvpull_wire_reader *reader,
+					    uint64_t end)
+{
+	const uint64_t zigzag = kvpull_wire_get_varint(reader);
+	const uint64_t distance = (zigzag >> 1) + (zigzag & 1);
+
+	if (zigzag & 1 ? distance > end :
+			 distance > UINT32_MAX || end + distance > UINT32_MAX) {
+		reader->bad = 1;
+		return 0;
+	}
+	return (uint32_t)(zigzag & 1 ? end - distance : end + distance);
+}
 
 #endif /* KVPULL_PLUGIN_TICKET_H */

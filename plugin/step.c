@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The codec of the bytes between the halves.
+ *
+ * Kept: a decoder writes nothing past a bound, and out parameters on success
+ * only; a count is compared with the bytes that are left before it is a loop's
+ * end; time is linear in the message plus KVPULL_TICKET_BLOCKS_MAX a PULL.
+ *
+ * Message: u32 magic, u8 version, header, records. A record: u32 bytes after
+ * it, u8 kind, the scalars as varints (they are small or 0 mostly), then what
+ * the kind has: CLAIM u8 ranks, each as in a ticket; PULL u8 groups, each
+ * { varint pairs, runs }, a run { zigzag distance of the remote id, likewise of
+ * the local id, varint pairs }; RANK the rank's description.
+ */
+#include "plugin/step.h"
+
+#include <string.h>
+
+#define STEP_MAGIC UINT32_C(0x5453564b)      /* "KVST" */
+#define RESULT_MAGIC UINT32_C(0x5352564b)    /* "KVRS" */
+#define RANK_INFO_MAGIC UINT32_C(0x4952564b) /* "KVRI" */
+
+/* Smallest records: their byte count, kind and scalars of a byte each. */
+#define COMMAND_BYTES_MIN 12u
+#define RESULT_BYTES_MIN 10u
+
+_Static_assert(KVPULL_RANKS_MAX <= UINT8_MAX && KVPULL_GROUPS_MAX <= UINT8_MAX,
+	       "counts are one byte on the wire");
+
+static void put_start(struct kvpull_wire_writer *writer, uint32_t magic)
+{
+	kvpull_wire_put_u32(writer, magic);
+	kvpull_wire_put_u8(writer, KVPULL_STEP_VERSION);
+}
+
+static int get_start(struct kvpull_wire_reader *reader, uint32_t magic)
+{
+	if (kvpull_wire_get_u32(reader) != magic)
+		return KVPULL_EINVAL;
+	if (kvpull_wire_get_u8(reader) != KVPULL_STEP_VERSION)
+		return reader->bad ? KVPULL_EINVAL : KVPULL_EVERSION;
+	return 0;
+}
+
+/* Room for a record's byte count; where it is, for put_record_end(). */
+static size_t put_record_start(struct kvpull_wire_writer *writer)
+{
+	const size_t start = writer->used;
+
+	kvpull_wire_put_u32(writer, 0);
+	return start;
+}
+
+static void put_record_end(struct kvpull_wire_writer *writer, size_t start)
+{
+	struct kvpull_wire_writer patch = *writer;
+
+	if (!kvpull_wire_fits(writer))
+		return;
+	patch.used = start;
+	kvpull_wire_put_u32(&patch, (uint32_t)(writer->used - start - 4));
+}
+
+/* The next record's bytes as a reader of their own; none: it is bad. */
+static struct kvpull_wire_reader get_record(struct kvpull_wire_reader *reader)
+{
+	const size_t byte_count = kvpull_wire_get_u32(reader);
+	const uint8_t *bytes = kvpull_wire_get(reader, byte_count);
+
+	return (struct kvpull_wire_reader){ bytes, bytes ? byte_count : 0, 0,
+					    bytes ? 0 : 1 };
+}
+
+/* Reasons that a report may carry: 0 or an error that we know. */
+static int check_error(int32_t reason)
+{
+	switch (reason) {
+#define CASE(name, value, text) case value:
+		KVPULL_ERRORS(CASE)
+#undef CASE
+	case KVPULL_OK:
+		return 0;
+	}
+	return KVPULL_EINVAL;
+}
+
+static int check_end(int32_t reason)
+{
+	return reason >= KVPULL_END_RELEASED && reason <= KVPULL_END_RANK ?
+		       0 :
+		       KVPULL_EINVAL;
+}
+
+/* A first sequence and a count that do not wrap. */
+static int check_sequence(uint64_t first, uint32_t count)
+{
+	return first && count <= UINT64_MAX - first ? 0 : KVPULL_EINVAL;
+}
+
+static uint64_t zigzag(int32_t value)
+{
+	return value < 0 ? ((uint64_t)(-(int64_t)value) << 1) - 1 :
+			   (uint64_t)value << 1;
+}
+
+static int32_t get_zigzag(struct kvpull_wire_reader *reader)
+{
+	const uint64_t value = kvpull_wire_get_varint(reader);
+
+	if (value > UINT32_MAX) {
+		reader->bad = 1;
+		return 0;
+	}
+	return value & 1 ? (int32_t)(-(int64_t)(value >> 1) - 1) :
+			   (int32_t)(value >> 1);
+}
+
+void kvpull_step_put_header(struct kvpull_wire_writer *writer,
+			    const struct kvpull_step_header *header)
+{
+	uint32_t i;
+
+	kvpull_assert(header->rank_count <= KVPULL_RANKS_MAX);
+	put_start(writer, STEP_MAGIC);
+	kvpull_wire_put_u64(writer, header->incarnation);
+	kvpull_wire_put_u64(writer, header->first_sequence);
+	kvpull_wire_put_u32(writer, header->record_count);
+	kvpull_wire_put_u8(writer, (uint8_t)header->rank_count);
+	for (i = 0; i < header->rank_count; i++) {
+		kvpull_wire_put_u64(writer, header->acks[i]);
+		kvpull_wire_put_u64(writer, header->ack_incarnations[i]);
+	}
+}
+
+int kvpull_step_get_header(struct kvpull_wire_reader *reader,
+			   struct kvpull_step_header *header)
+{
+	struct kvpull_step_header got = { 0 };
+	const int code = get_start(reader, STEP_MAGIC);
+	uint32_t i;
+
+	if (code)
+		return code;
+	got.incarnation = kvpull_wire_get_u64(reader);
+	got.first_sequence = kvpull_wire_get_u64(reader);
+	got.record_count = kvpull_wire_get_u32(reader);
+	got.rank_count = kvpull_wire_get_u8(reader);
+	if (!got.incarnation || !got.rank_count ||
+	    got.rank_count > KVPULL_RANKS_MAX ||
+	    check_sequence(got.first_sequence, got.record_count))
+		return KVPULL_EINVAL;
+	for (i = 0; i < got.rank_count; i++) {
+		got.acks[i] = kvpull_wire_get_u64(reader);
+		got.ack_incarnations[i] = kvpull_wire_get_u64(reader);
+	}
+	if (reader->bad ||
+	    got.record_count >
+		    (reader->byte_count - reader->at) / COMMAND_BYTES_MIN)
+		return KVPULL_EINVAL;
+	*header = got;
+	return 0;
+}
+
+static void put_pairs(struct kvpull_wire_writer *writer, const uint32_t *remote,
+		      const uint32_t *local, uint32_t count)
+{
+	uint64_t remote_end = 0;
+	uint64_t local_end = 0;
+	uint32_t at = 0;
+
+	while (at < count) {
+		const uint64_t remote_first = remote[at];
+		const uint64_t local_first = local[at];
+		uint32_t run = 1;
+
+		while (run < count - at &&
+		       remote[at + run] == remote_first + run &&
+		       local[at + run] == local_first + run)
+			run++;
+		kvpull_ticket_put_id(writer, remote[at], remote_end);
+		kvpull_ticket_put_id(writer, local[at], local_end);
+		kvpull_wire_put_varint(writer, run);
+		remote_end = remote_first + run;
+		local_end = local_first + run;
+		at += run;
+	}
+}
+
+/* A run longer than what its group still lacks is refused before it is used. */
+static void get_pairs(struct kvpull_wire_reader *reader, uint32_t *remote,
+		      uint32_t *local, uint32_t count)
+{
+	uint64_t remote_end = 0;
+	uint64_t local_end = 0;
+	uint32_t at = 0;
+
+	while (at < count) {
+		const uint32_t remote_first =
+			kvpull_ticket_get_id(reader, remote_end);
+		const uint32_t local_first =
+			kvpull_ticket_get_id(reader, local_end);
+		const uint64_t run = kvpull_wire_get_varint(reader);
+		uint32_t i;
+
+		if (reader->bad || !run || run > count - at ||
+		    run - 1 > UINT32_MAX - remote_first ||
+		    run - 1 > UINT32_MAX - local_first) {
+			reader->bad = 1;
+			return;
+		}
+		for (i = 0; i < run; i++) {
+			remote[at + i] = remote_first + i;
+			local[at + i] = local_first + i;
+		}
+		remote_end = remote_first + run;
+		local_end = local_first + run;
+		at += (uint32_t)run;
+	}
+}
+
+static void put_groups(struct kvpull_wire_writer *writer,
+		       const struct kvpull_command *command)
+{
+	uint32_t i;
+
+	kvpull_assert(command->group_count <= KVPULL_GROUPS_MAX);
+	kvpull_wire_put_u8(writer, (uint8_t)command->group_count);
+	for (i = 0; i < command->group_count; i++) {
+		const uint32_t first = command->group_first[i];
+		const uint32_t count = command->group_first[i + 1] - first;
+
+		kvpull_wire_put_varint(writer, count);
+		put_pairs(writer, command->remote_ids + first,
+			  command->local_ids + first, count);
+	}
+}
+
+static void get_groups(struct kvpull_wire_reader *reader,
+		       struct kvpull_step_scratch *scratch,
+		       struct kvpull_command *command)
+{
+	uint32_t pairs = 0;
+	uint32_t i;
+
+	command->group_count = kvpull_wire_get_u8(reader);
+	if (!command->group_count || command->group_count > KVPULL_GROUPS_MAX)
+		reader->bad = 1;
+	for (i = 0; !reader->bad && i < command->group_count; i++) {
+		const uint32_t count = kvpull_ticket_get_varint32(reader);
+
+		if (count > KVPULL_TICKET_BLOCKS_MAX - pairs) {
+			reader->bad = 1;
+			return;
+		}
+		get_pairs(reader, scratch->remote_ids + pairs,
+			  scratch->local_ids + pairs, count);
+		pairs += count;
+		command->group_first[i + 1] = pairs;
+	}
+	/* Groups that are not there are empty to whoever walks them all. */
+	for (; i < KVPULL_GROUPS_MAX; i++)
+		command->group_first[i + 1] = pairs;
+	command->remote_ids = scratch->remote_ids;
+	command->local_ids = scratch->local_ids;
+}
+
+static void put_ranks(struct kvpull_wire_writer *writer,
+		      const struct kvpull_command *command)
+{
+	uint32_t i;
+
+	kvpull_assert(command->rank_count <= KVPULL_RANKS_MAX);
+	kvpull_wire_put_u8(writer, (uint8_t)command->rank_count);
+	for (i = 0; i < command->rank_count; i++)
+		kvpull_ticket_put_rank(writer, &command->ranks[i]);
+}
+
+static void get_ranks(struct kvpull_wire_reader *reader,
+		      struct kvpull_step_scratch *scratch,
+		      struct kvpull_command *command)
+{
+	uint32_t i;
+
+	command->rank_count = kvpull_wire_get_u8(reader);
+	if (!command->rank_count || command->rank_count > KVPULL_RANKS_MAX)
+		reader->bad = 1;
+	for (i = 0; !reader->bad && i < command->rank_count; i++)
+		kvpull_ticket_get_rank(reader, &scratch->ranks[i]);
+	command->ranks = scratch->ranks;
+}
+
+static int check_command(const struct kvpull_command *command)
+{
+	uint32_t flags = 0;
+
+	if (command->slot >= KVPULL_TICKET_SLOTS_MAX)
+		return KVPULL_EINVAL;
+	if (command->kind == KVPULL_COMMAND_HOLD)
+		flags = KVPULL_TICKET_READY_NEEDED;
+	if (command->kind == KVPULL_COMMAND_PULL)
+		flags = KVPULL_PULL_RELEASE | KVPULL_PULL_READY;
+	if (command->flags & ~flags)
+		return KVPULL_EINVAL;
+	if (command->kind != KVPULL_COMMAND_END && command->reason)
+		return KVPULL_EINVAL;
+	switch (command->kind) {
+	case KVPULL_COMMAND_HOLD:
+	case KVPULL_COMMAND_END:
+		if (!command->key || !command->generation)
+			return KVPULL_EINVAL;
+		return check_end(command->reason);
+	case KVPULL_COMMAND_CLAIM:
+		return command->generation ? 0 : KVPULL_EINVAL;
+	case KVPULL_COMMAND_PULL:
+	case KVPULL_COMMAND_ABORT:
+		return command->key ? 0 : KVPULL_EINVAL;
+	case KVPULL_COMMAND_RELEASE:
+		return 0;
+	}
+	return KVPULL_EINVAL;
+}
+
+void kvpull_step_put_command(struct kvpull_wire_writer *writer,
+			     const struct kvpull_command *command)
+{
+	const size_t start = put_record_start(writer);
+
+	kvpull_assert(!check_command(command));
+	kvpull_wire_put_u8(writer, (uint8_t)command->kind);
+	kvpull_wire_put_varint(writer, command->slot);
+	kvpull_wire_put_varint(writer, command->key);
+	kvpull_wire_put_varint(writer, command->generation);
+	kvpull_wire_put_varint(writer, command->flags);
+	kvpull_wire_put_varint(writer, zigzag(command->reason));
+	kvpull_wire_put_varint(writer, command->ticket_index);
+	kvpull_wire_put_varint(writer, command->ticket_serial);
+	if (command->kind == KVPULL_COMMAND_CLAIM)
+		put_ranks(writer, command);
+	if (command->kind == KVPULL_COMMAND_PULL)
+		put_groups(writer, command);
+	put_record_end(writer, start);
+}
+
+int kvpull_step_get_command(struct kvpull_wire_reader *reader,
+			    struct kvpull_step_scratch *scratch,
+			    struct kvpull_command *command)
+{
+	struct kvpull_wire_reader record = get_record(reader);
+	struct kvpull_command got = { 0 };
+
+	got.kind = (enum kvpull_command_kind)kvpull_wire_get_u8(&record);
+	got.slot = kvpull_ticket_get_varint32(&record);
+	got.key = kvpull_wire_get_varint(&record);
+	got.generation = kvpull_wire_get_varint(&record);
+	got.flags = kvpull_ticket_get_varint32(&record);
+	got.reason = get_zigzag(&record);
+	got.ticket_index = kvpull_ticket_get_varint32(&record);
+	got.ticket_serial = kvpull_wire_get_varint(&record);
+	if (record.bad || check_command(&got))
+		return KVPULL_EINVAL;
+	if (got.kind == KVPULL_COMMAND_CLAIM)
+		get_ranks(&record, scratch, &got);
+	if (got.kind == KVPULL_COMMAND_PULL)
+		get_groups(&record, scratch, &got);
+	if (!kvpull_wire_done(&record))
+		return KVPULL_EINVAL;
+	*command = got;
+	return 0;
+}
+
+int kvpull_step_check(const void *bytes, size_t byte_count,
+		      struct kvpull_step_scratch *scratch)
+{
+	struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
+	struct kvpull_step_header header;
+	struct kvpull_command command;
+	int code = kvpull_step_get_header(&reader, &header);
+	uint32_t i;
+
+	for (i = 0; !code && i < header.record_count; i++)
+		code = kvpull_step_get_command(&reader, scratch, &command);
+	if (code)
+		return code;
+	return kvpull_wire_done(&reader) ? 0 : KVPULL_EINVAL;
+}
+
+void kvpull_step_put_result_header(struct kvpull_wire_writer *writer,
+				   const struct kvpull_result_header *header)
+{
+	put_start(writer, RESULT_MAGIC);
+	kvpull_wire_put_u64(writer, header->incarnation);
+	kvpull_wire_put_u64(writer, header->first_sequence);
+	kvpull_wire_put_u32(writer, header->record_count);
+	kvpull_wire_put_u32(writer, header->tp_rank);
+	kvpull_wire_put_u64(writer, header->step_incarnation);
+	kvpull_wire_put_u64(writer, header->step_sequence);
+	kvpull_wire_put_u8(writer, (uint8_t)header->gap);
+}
+
+int kvpull_step_get_result_header(struct kvpull_wire_reader *reader,
+				  struct kvpull_result_header *header)
+{
+	struct kvpull_result_header got = { 0 };
+	const int code = get_start(reader, RESULT_MAGIC);
+
+	if (code)
+		return code;
+	got.incarnation = kvpull_wire_get_u64(reader);
+	got.first_sequence = kvpull_wire_get_u64(reader);
+	got.record_count = kvpull_wire_get_u32(reader);
+	got.tp_rank = kvpull_wire_get_u32(reader);
+	got.step_incarnation = kvpull_wire_get_u64(reader);
+	got.step_sequence = kvpull_wire_get_u64(reader);
+	got.gap = kvpull_wire_get_u8(reader);
+	if (reader->bad || !got.incarnation || got.gap > 1 ||
+	    got.tp_rank >= KVPULL_RANKS_MAX ||
+	    check_sequence(got.first_sequence, got.record_count) ||
+	    got.record_count >
+		    (reader->byte_count - reader->at) / RESULT_BYTES_MIN)
+		return KVPULL_EINVAL;
+	*header = got;
+	return 0;
+}
+
+static void put_rank(struct kvpull_wire_writer *writer,
+		     const struct kvpull_rank_info *rank)
+{
+	kvpull_wire_put_u64(writer, rank->incarnation);
+	kvpull_wire_put_u64(writer, rank->generation_floor);
+	kvpull_wire_put_u32(writer, rank->tp_rank);
+	kvpull_wire_put_u32(writer, rank->tp_size);
+	kvpull_wire_put_u32(writer, rank->slot_count);
+	kvpull_wire_put(writer, rank->secret, sizeof(rank->secret));
+	kvpull_wire_put(writer, rank->compat, sizeof(rank->compat));
+	kvpull_wire_put_text(writer, rank->address);
+}
+
+/* An empty address is a worker that has not registered its memory yet. */
+static int check_rank(const struct kvpull_rank_info *rank)
+{
+	if (!rank->incarnation || !rank->tp_size ||
+	    rank->tp_size > KVPULL_RANKS_MAX || rank->tp_rank >= rank->tp_size)
+		return KVPULL_EINVAL;
+	if (!rank->slot_count || rank->slot_count > KVPULL_TICKET_SLOTS_MAX)
+		return KVPULL_EINVAL;
+	if (!rank->address[0])
+		return 0;
+	return kvpull_ticket_check_address(rank->address);
+}
+
+static void get_rank(struct kvpull_wire_reader *reader,
+		     struct kvpull_rank_info *rank)
+{
+	const uint8_t *bytes;
+
+	rank->incarnation = kvpull_wire_get_u64(reader);
+	rank->generation_floor = kvpull_wire_get_u64(reader);
+	rank->tp_rank = kvpull_wire_get_u32(reader);
+	rank->tp_size = kvpull_wire_get_u32(reader);
+	rank->slot_count = kvpull_wire_get_u32(reader);
+	bytes = kvpull_wire_get(reader, sizeof(rank->secret));
+	if (bytes)
+		memcpy(rank->secret, bytes, sizeof(rank->secret));
+	bytes = kvpull_wire_get(reader, sizeof(rank->compat));
+	if (bytes)
+		memcpy(rank->compat, bytes, sizeof(rank->compat));
+	kvpull_wire_get_text(reader, rank->address, sizeof(rank->address));
+	if (reader->bad || check_rank(rank))
+		reader->bad = 1;
+}
+
+static int check_result(const struct kvpull_result *result)
+{
+	if (result->slot >= KVPULL_TICKET_SLOTS_MAX)
+		return KVPULL_EINVAL;
+	switch (result->kind) {
+	case KVPULL_RESULT_RANK:
+		return result->reason ? KVPULL_EINVAL : 0;
+	case KVPULL_RESULT_HOLD_ENDED:
+		if (!result->key || !result->generation)
+			return KVPULL_EINVAL;
+		return check_end(result->reason);
+	case KVPULL_RESULT_PULL_ENDED:
+		return result->key ? check_error(result->reason) :
+				     KVPULL_EINVAL;
+	}
+	return KVPULL_EINVAL;
+}
+
+void kvpull_step_put_result(struct kvpull_wire_writer *writer,
+			    const struct kvpull_result *result)
+{
+	const size_t start = put_record_start(writer);
+
+	kvpull_assert(!check_result(result));
+	kvpull_wire_put_u8(writer, (uint8_t)result->kind);
+	kvpull_wire_put_varint(writer, result->slot);
+	kvpull_wire_put_varint(writer, result->key);
+	kvpull_wire_put_varint(writer, result->generation);
+	kvpull_wire_put_varint(writer, result->bytes);
+	kvpull_wire_put_varint(writer, zigzag(result->reason));
+	if (result->kind == KVPULL_RESULT_RANK)
+		put_rank(writer, &result->rank);
+	put_record_end(writer, start);
+}
+
+int kvpull_step_get_result(struct kvpull_wire_reader *reader,
+			   struct kvpull_result *result)
+{
+	struct kvpull_wire_reader record = get_record(reader);
+	struct kvpull_result got = { 0 };
+
+	got.kind = (enum kvpull_result_kind)kvpull_wire_get_u8(&record);
+	got.slot = kvpull_ticket_get_varint32(&record);
+	got.key = kvpull_wire_get_varint(&record);
+	got.generation = kvpull_wire_get_varint(&record);
+	got.bytes = kvpull_wire_get_varint(&record);
+	got.reason = get_zigzag(&record);
+	if (record.bad || check_result(&got))
+		return KVPULL_EINVAL;
+	if (got.kind == KVPULL_RESULT_RANK)
+		get_rank(&record, &got.rank);
+	if (!kvpull_wire_done(&record))
+		return KVPULL_EINVAL;
+	*result = got;
+	return 0;
+}
+
+int kvpull_step_check_result(const void *bytes, size_t byte_count)
+{
+	struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
+	struct kvpull_result_header header;
+	struct kvpull_result result;
+	int code = kvpull_step_get_result_header(&reader, &header);
+	uint32_t i;
+
+	for (i = 0; !code && i < header.record_count; i++)
+		code = kvpull_step_get_result(&reader, &result);
+	if (code)
+		return code;
+	return kvpull_wire_done(&reader) ? 0 : KVPULL_EINVAL;
+}
+
+void kvpull_step_put_rank_info(struct kvpull_wire_writer *writer,
+			       const struct kvpull_rank_info *rank)
+{
+	put_start(writer, RANK_INFO_MAGIC);
+	put_rank(writer, rank);
+}
+
+int kvpull_step_get_rank_info(const void *bytes, size_t byte_count,
+			      struct kvpull_rank_info *rank)
+{
+	struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
+	struct kvpull_rank_info got = { 0 };
+
+	if (kvpull_wire_get_u32(&reader) != RANK_INFO_MAGIC)
+		return KVPULL_ENOTMINE;
+	if (kvpull_wire_get_u8(&reader) != KVPULL_STEP_VERSION)
+		return reader.bad ? KVPULL_EINVAL : KVPULL_EVERSION;
+	get_rank(&reader, &got);
+	if (!kvpull_wire_done(&reader))
+		return KVPULL_EINVAL;
+	*rank = got;
+	return 0;
+}
