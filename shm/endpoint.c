@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The folder is opened once, checked through its descriptor, and the socket is
+ * named below /proc/self/fd/N: what was checked is what is used, and a long
+ * folder name does not hit the 108 bytes of sun_path.
+ */
+#include "shm/endpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* More than a step's worth of consumers; the rest see EAGAIN and come again. */
+#define BACKLOG 64
+
+/* Linux 6.5; the value of asm-generic, so of x86, arm64 and riscv. */
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+int kvpull_endpoint_name_is_good(const char *name)
+{
+	static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				   "abcdefghijklmnopqrstuvwxyz"
+				   "0123456789._-";
+	const size_t name_bytes = strlen(name);
+
+	return name_bytes > 0 && name[0] != '.' &&
+	       name_bytes < KVPULL_ENDPOINT_NAME_BYTES_MAX &&
+	       strspn(name, good) == name_bytes;
+}
+
+static int folder_open(const char *path, const struct kvpull_log *log,
+		       int *folder_fd)
+{
+	struct stat stat;
+	int fd;
+
+	fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) {
+		if (errno != ENOENT)
+			kvpull_warn(log, "socket folder %s: %s", path,
+				    strerror(errno));
+		return KVPULL_EROUTE;
+	}
+	if (fstat(fd, &stat)) {
+		(void)close(fd);
+		return KVPULL_EROUTE;
+	}
+	if ((stat.st_mode & S_IWOTH) && !(stat.st_mode & S_ISVTX)) {
+		kvpull_warn(log,
+			    "socket folder %s: anybody may replace sockets in it: set mode 0700 or the sticky bit",
+			    path);
+		(void)close(fd);
+		return KVPULL_EROUTE;
+	}
+	*folder_fd = fd;
+	return 0;
+}
+
+static int socket_stat(int folder_fd, const char *name, struct stat *stat)
+{
+	return fstatat(folder_fd, name, stat, AT_SYMLINK_NOFOLLOW);
+}
+
+static void address_fill(struct sockaddr_un *address, int folder_fd,
+			 const char *name)
+{
+	memset(address, 0, sizeof(*address));
+	address->sun_family = AF_UNIX;
+	/* The name is at most 79 characters: it fits. */
+	(void)snprintf(address->sun_path, sizeof(address->sun_path),
+		       "/proc/self/fd/%d/%.79s", folder_fd, name);
+}
+
+static int socket_make(int *fd)
+{
+	/* A message of the largest size and the kernel's own share of it. */
+	const int sndbuf_bytes = 4 * (int)KVPULL_MESSAGE_BYTES_MAX;
+
+	*fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (*fd < 0)
+		return KVPULL_EDEVICE;
+	(void)setsockopt(*fd, SOL_SOCKET, SO_SNDBUF, &sndbuf_bytes,
+			 sizeof(sndbuf_bytes));
+	return 0;
+}
+
+/* 0: connected; else errno. */
+static int socket_connect(int fd, int folder_fd, const char *name)
+{
+	struct sockaddr_un address;
+
+	address_fill(&address, folder_fd, name);
+	/* AF_UNIX connects at once or not at all. */
+	return connect(fd, (const struct sockaddr *)&address,
+		       sizeof(address)) ?
+		       errno :
+		       0;
+}
+
+int kvpull_endpoint_find(const char *folder, const char *name)
+{
+	struct stat stat;
+	int folder_fd;
+	int found;
+
+	if (!kvpull_endpoint_name_is_good(name) ||
+	    folder_open(folder, NULL, &folder_fd))
+		return KVPULL_EROUTE;
+	found = !socket_stat(folder_fd, name, &stat) && S_ISSOCK(stat.st_mode);
+	(void)close(folder_fd);
+	return found ? 0 : KVPULL_EROUTE;
+}
+
+/* Remove what a dead predecessor left; refuse what is not ours to remove. */
+static int stale_remove(int folder_fd, const char *name,
+			const struct kvpull_log *log)
+{
+	struct stat stat;
+	int probe;
+	int why;
+
+	if (socket_stat(folder_fd, name, &stat))
+		return 0;
+	if (!S_ISSOCK(stat.st_mode)) {
+		kvpull_error(log, "socket name %s: a file that is no socket",
+			     name);
+		return KVPULL_EDEVICE;
+	}
+	if (socket_make(&probe))
+		return KVPULL_EDEVICE;
+	why = socket_connect(probe, folder_fd, name);
+	(void)close(probe);
+	if (why != ECONNREFUSED && why != ENOENT) {
+		kvpull_error(log, "socket name %s: in use by a live process",
+			     name);
+		return KVPULL_EDEVICE;
+	}
+	(void)unlinkat(folder_fd, name, 0);
+	return 0;
+}
+
+static int listener_bind(struct kvpull_listener *listener, uint32_t mode,
+			 const struct kvpull_log *log)
+{
+	struct sockaddr_un address;
+	struct stat stat;
+
+	address_fill(&address, listener->folder_fd, listener->name);
+	if (bind(listener->fd, (const struct sockaddr *)&address,
+		 sizeof(address))) {
+		kvpull_error(log, "socket name %s: bind: %s", listener->name,
+			     strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	if (socket_stat(listener->folder_fd, listener->name, &stat))
+		return KVPULL_EDEVICE;
+	listener->inode = stat.st_ino;
+	if ((mode && fchmodat(listener->folder_fd, listener->name,
+			      (mode_t)mode, 0)) ||
+	    listen(listener->fd, BACKLOG)) {
+		kvpull_error(log, "socket name %s: listen: %s",
+			     listener->name, strerror(errno));
+		(void)unlinkat(listener->folder_fd, listener->name, 0);
+		return KVPULL_EDEVICE;
+	}
+	return 0;
+}
+
+int kvpull_listener_open(struct kvpull_listener *listener, const char *folder,
+			 const char *name, uint32_t mode,
+			 const struct kvpull_log *log)
+{
+	int code = KVPULL_EDEVICE;
+
+	if (!kvpull_endpoint_name_is_good(name))
+		return KVPULL_EINVAL;
+	if (mkdir(folder, 0700) && errno != EEXIST) {
+		kvpull_error(log, "socket folder %s: %s", folder,
+			     strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	if (folder_open(folder, log, &listener->folder_fd))
+		return KVPULL_EDEVICE;
+	(void)snprintf(listener->name, sizeof(listener->name), "%s", name);
+	if (socket_make(&listener->fd))
+		goto err_folder;
+	code = stale_remove(listener->folder_fd, name, log);
+	if (!code)
+		code = listener_bind(listener, mode, log);
+	if (code)
+		goto err_socket;
+	return 0;
+err_socket:
+	(void)close(listener->fd);
+err_folder:
+	(void)close(listener->folder_fd);
+	listener->folder_fd = -1;
+	listener->fd = -1;
+	return code;
+}
+
+void kvpull_listener_close(struct kvpull_listener *listener)
+{
+	struct stat stat;
+
+	if (listener->fd < 0)
+		return;
+	/* A successor may have bound the name since: its file stays. */
+	if (!socket_stat(listener->folder_fd, listener->name, &stat) &&
+	    stat.st_ino == listener->inode)
+		(void)unlinkat(listener->folder_fd, listener->name, 0);
+	(void)close(listener->fd);
+	(void)close(listener->folder_fd);
+	listener->fd = -1;
+	listener->folder_fd = -1;
+}
+
+int kvpull_listener_accept(struct kvpull_listener *listener, int *fd)
+{
+	*fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (*fd >= 0)
+		return 0;
+	return errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+			       errno == ENOBUFS ?
+		       KVPULL_EFULL :
+		       KVPULL_EAGAIN;
+}
+
+int kvpull_endpoint_connect(const char *folder, const char *name,
+			    const struct kvpull_log *log, int *fd)
+{
+	struct stat stat;
+	int folder_fd;
+	int why = 0;
+	int code;
+	int made;
+
+	if (!kvpull_endpoint_name_is_good(name))
+		return KVPULL_EROUTE;
+	code = folder_open(folder, log, &folder_fd);
+	if (code)
+		return code;
+	code = KVPULL_EPEER;
+	/* No symlink to a socket elsewhere either. */
+	if (socket_stat(folder_fd, name, &stat) || !S_ISSOCK(stat.st_mode))
+		goto out_folder;
+	if (socket_make(&made)) {
+		kvpull_warn(log, "socket: %s", strerror(errno));
+		goto out_folder;
+	}
+	why = socket_connect(made, folder_fd, name);
+	if (!why) {
+		*fd = made;
+		code = 0;
+		goto out_folder;
+	}
+	(void)close(made);
+	/* Not there or busy is flow; the rest (EACCES) is for a person. */
+	if (why != EAGAIN && why != ECONNREFUSED && why != ENOENT)
+		kvpull_warn(log, "connect to %s: %s", name, strerror(why));
+out_folder:
+	(void)close(folder_fd);
+	return code;
+}
+
+static int pidfd_get(int fd, int32_t pid)
+{
+	struct pollfd socket_poll = { .fd = fd, .events = 0 };
+	socklen_t option_bytes = sizeof(int);
+	int pidfd = -1;
+
+	/* This one cannot be of a successor, nor needs the pid be visible. */
+	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &option_bytes))
+		return pidfd;
+	if (pid <= 0)
+		return -1;
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	/* Still connected after the open: so the pid was not another's. */
+	if (pidfd >= 0 && poll(&socket_poll, 1, 0) != 0) {
+		(void)close(pidfd);
+		return -1;
+	}
+	return pidfd;
+}
+
+void kvpull_identity_get(struct kvpull_identity *identity, int fd)
+{
+	struct ucred credentials = { .pid = 0, .uid = UINT32_MAX };
+	socklen_t option_bytes = sizeof(credentials);
+
+	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials,
+			 &option_bytes);
+	identity->uid = credentials.uid;
+	identity->pid = credentials.pid;
+	identity->pidfd = pidfd_get(fd, credentials.pid);
+}
+
+int kvpull_identity_is_dead(const struct kvpull_identity *identity)
+{
+	struct pollfd pidfd_poll = { .fd = identity->pidfd, .events = POLLIN };
+
+	return identity->pidfd >= 0 && poll(&pidfd_poll, 1, 0) != 0;
+}
+
+union control {
+	struct cmsghdr align;
+	char bytes[CMSG_SPACE(KVPULL_ENDPOINT_FDS_MAX * sizeof(int))];
+};
+
+/* The padding of the control buffer has room for one more than we want. */
+#define FDS_TAKEN_MAX \
+	((sizeof(union control) - CMSG_LEN(0)) / sizeof(int))
+
+static int send_failed(const struct kvpull_message *message,
+		       const struct kvpull_log *log)
+{
+	switch (errno) {
+	case EAGAIN:
+		return KVPULL_EAGAIN;
+	case EMSGSIZE:
+		kvpull_error(log, "handshake message of %zu bytes: %s",
+			     message->byte_count, strerror(errno));
+		return KVPULL_EPROTO;
+	case EPIPE:
+	case ECONNRESET:
+	case ENOTCONN:
+		return KVPULL_EPEER;
+	default:
+		kvpull_warn(log, "handshake message: %s", strerror(errno));
+		return KVPULL_EPEER;
+	}
+}
+
+int kvpull_endpoint_send(int fd, const struct kvpull_message *message,
+			 const struct kvpull_log *log)
+{
+	const size_t fds_bytes = message->fd_count * sizeof(int);
+	/* sendmsg() reads it only, but its struct is not const. */
+	struct iovec part = { .iov_len = message->byte_count };
+	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
+	union control control;
+
+	if (!message->byte_count ||
+	    message->byte_count > KVPULL_MESSAGE_BYTES_MAX ||
+	    message->fd_count > KVPULL_ENDPOINT_FDS_MAX) {
+		kvpull_error(log, "handshake message of %zu bytes: limit %u",
+			     message->byte_count, KVPULL_MESSAGE_BYTES_MAX);
+		return KVPULL_EPROTO;
+	}
+	memcpy(&part.iov_base, &message->bytes, sizeof(part.iov_base));
+	if (fds_bytes) {
+		memset(&control, 0, sizeof(control));
+		header.msg_control = control.bytes;
+		header.msg_controllen = CMSG_SPACE(fds_bytes);
+		control.align.cmsg_level = SOL_SOCKET;
+		control.align.cmsg_type = SCM_RIGHTS;
+		control.align.cmsg_len = CMSG_LEN(fds_bytes);
+		memcpy(CMSG_DATA(&control.align), message->fds, fds_bytes);
+	}
+	while (sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		if (errno != EINTR)
+			return send_failed(message, log);
+	return 0;
+}
+
+/* Descriptors of a message: at most FDS_TAKEN_MAX, what the buffer can hold. */
+static uint32_t fds_take(struct msghdr *header, int *fds)
+{
+	struct cmsghdr *control;
+	uint32_t count = 0;
+	size_t fds_bytes;
+
+	for (control = CMSG_FIRSTHDR(header); control;
+	     control = CMSG_NXTHDR(header, control)) {
+		if (control->cmsg_level != SOL_SOCKET ||
+		    control->cmsg_type != SCM_RIGHTS)
+			continue;
+		fds_bytes = control->cmsg_len - CMSG_LEN(0);
+		memcpy(fds + count, CMSG_DATA(control), fds_bytes);
+		count += (uint32_t)(fds_bytes / sizeof(int));
+	}
+	return count;
+}
+
+static ssize_t message_receive(int fd, struct msghdr *header)
+{
+	const size_t control_bytes = header->msg_controllen;
+	uint32_t resets = 0;
+
+	for (;;) {
+		ssize_t received;
+
+		header->msg_controllen = control_bytes;
+		received = recvmsg(fd, header,
+				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		/*
+		 * A peer that closed with our bytes unread shows as a reset,
+		 * once, ahead of its own last message, which says why.
+		 */
+		if (received < 0 &&
+		    (errno == EINTR || (errno == ECONNRESET && !resets++)))
+			continue;
+		return received;
+	}
+}
+
+int kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
+			    uint32_t *fd_count)
+{
+	struct iovec part = { .iov_base = bytes,
+			      .iov_len = KVPULL_MESSAGE_BYTES_MAX };
+	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
+	int taken[FDS_TAKEN_MAX];
+	uint32_t taken_count;
+	union control control;
+	ssize_t received;
+
+	/* Without room for them the kernel does not even install them. */
+	if (fds) {
+		header.msg_control = control.bytes;
+		header.msg_controllen = sizeof(control.bytes);
+	}
+	received = message_receive(fd, &header);
+	if (received < 0)
+		return errno == EAGAIN ? 0 : KVPULL_EPEER;
+	taken_count = fds ? fds_take(&header, taken) : 0;
+	if ((header.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) || !received ||
+	    (fds && taken_count > *fd_count)) {
+		while (taken_count)
+			(void)close(taken[--taken_count]);
+		return received ? KVPULL_EPROTO : KVPULL_EPEER;
+	}
+	if (fds) {
+		memcpy(fds, taken, taken_count * sizeof(int));
+		*fd_count = taken_count;
+	}
+	return (int)received;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Unix SEQPACKET sockets in a folder: names, who is at the other end, messages
+ * with descriptors. Nothing here blocks.
+ */
+#ifndef KVPULL_SHM_ENDPOINT_H
+#define KVPULL_SHM_ENDPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "base/transport.h"
+
+/* A name must fit sun_path (108) behind "/proc/self/fd/N/". */
+#define KVPULL_ENDPOINT_NAME_BYTES_MAX 80u /* with NUL */
+/* Revocation table, ring, doorbell, and one a region. */
+#define KVPULL_ENDPOINT_FDS_MAX (3u + KVPULL_REGIONS_MAX)
+
+struct kvpull_listener {
+	int fd; /* -1: none */
+	int folder_fd;
+	uint64_t inode; /* of the socket's file, so that only ours is removed */
+	char name[KVPULL_ENDPOINT_NAME_BYTES_MAX];
+};
+
+/* Who is at the other end, as the kernel says. */
+struct kvpull_identity {
+	uint32_t uid;  /* 65534 across a user namespace */
+	int32_t pid;   /* 0: in another PID namespace */
+	int32_t pidfd; /* readable once it died; -1: the socket alone tells */
+};
+
+struct kvpull_message {
+	const void *bytes;
+	size_t byte_count;
+	const int *fds; /* [fd_count], stay the caller's */
+	uint32_t fd_count;
+	uint32_t reserved;
+};
+
+/*
+ * Names reach us in tickets, through clients: [A-Za-z0-9._-]+, not beginning
+ * with a dot, so nothing outside the folder can be named. 1 if good.
+ */
+int kvpull_endpoint_name_is_good(const char *name);
+
+/*
+ * Is there a socket of that (good) name in the folder? 0, or KVPULL_EROUTE:
+ * another node's, or gone.
+ */
+int KVPULL_MUST_CHECK kvpull_endpoint_find(const char *folder,
+					   const char *name);
+
+/**
+ * Listen on folder/name. The folder is made with mode 0700 if it is missing;
+ * a symlink or a folder that everybody may write into without the sticky bit
+ * is refused. A stale socket of that name is removed.
+ *
+ * @mode  of the socket's file; 0 leaves it to the umask
+ * Return: 0, KVPULL_EINVAL (name), KVPULL_EDEVICE (logged).
+ */
+int KVPULL_MUST_CHECK kvpull_listener_open(struct kvpull_listener *listener,
+					   const char *folder, const char *name,
+					   uint32_t mode,
+					   const struct kvpull_log *log);
+void kvpull_listener_close(struct kvpull_listener *listener);
+/* 0; KVPULL_EAGAIN: nobody waits; KVPULL_EFULL: out of descriptors. */
+int KVPULL_MUST_CHECK kvpull_listener_accept(struct kvpull_listener *listener,
+					     int *fd);
+
+/* 0; KVPULL_EROUTE (bad name or folder), KVPULL_EPEER (nobody listens). */
+int KVPULL_MUST_CHECK kvpull_endpoint_connect(const char *folder,
+					      const char *name,
+					      const struct kvpull_log *log,
+					      int *fd);
+
+/* pidfd is the caller's to close. */
+void kvpull_identity_get(struct kvpull_identity *identity, int fd);
+/* 1: it died; 0: it lives, or there is no pidfd to ask. */
+int kvpull_identity_is_dead(const struct kvpull_identity *identity);
+
+/*
+ * 0; KVPULL_EAGAIN: the other end does not read; KVPULL_EPROTO: the message is
+ * too large (logged); KVPULL_EPEER.
+ */
+int KVPULL_MUST_CHECK kvpull_endpoint_send(int fd,
+					   const struct kvpull_message *message,
+					   const struct kvpull_log *log);
+
+/**
+ * Receive one message.
+ *
+ * @bytes     out; [KVPULL_MESSAGE_BYTES_MAX]
+ * @fds       out; [fd_count], or NULL: none are wanted
+ * @fd_count  in: room, at most KVPULL_ENDPOINT_FDS_MAX; out: received
+ * Return: bytes > 0; 0: nothing there; KVPULL_EPEER: the end; KVPULL_EPROTO:
+ * too long or with descriptors beyond the room (all of them are closed).
+ */
+int KVPULL_MUST_CHECK kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
+					      uint32_t *fd_count);
+
+#endif /* KVPULL_SHM_ENDPOINT_H */
