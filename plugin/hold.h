@@ -69,6 +69,12 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
  */
 void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns);
 
+/*
+ * Outside of a poll: the time of the takes that follow (else the last tick's,
+ * which may be long ago in an engine that was idle). A step calls it first.
+ */
+void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns);
+
 /**
  * The scheduler half took a hold. Settles what was staged: it may end at once.
  * Return: 0; KVPULL_EINVAL (slot out of range, slot busy, generation not newer
