@@ -6,6 +6,12 @@
  * the heads that this rank needs and that peer has, as strips whose addresses
  * are computed from block ids while they are read. Strides are not lengths,
  * heads may be a part of a block at either side.
+ *
+ * Which heads a rank has follows from tp_size and head_total alone (equal
+ * shares in rank order; with more ranks than heads, neighbouring ranks share
+ * one) and caches that say otherwise are refused: so no peer can leave a hole.
+ * A layer may be in several cache entries of a group (K and V apart): the n-th
+ * entry here is read from the n-th there.
  */
 #ifndef KVPULL_PLUGIN_PLAN_H
 #define KVPULL_PLUGIN_PLAN_H
@@ -21,7 +27,7 @@ struct kvpull_plan_side {
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint32_t replicated; /* 1: every rank has all heads */
-	uint32_t reserved;
+	uint32_t head_total; /* KV heads of the model: compat.head_count */
 };
 
 struct kvpull_plan {

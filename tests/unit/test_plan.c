@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the plan accepts, refuses and merges; test_plan_copy.c has the bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/plan.h"
+
+#define STRIPS 64u
+
+static struct kvpull_strip strips[STRIPS];
+
+static uint64_t random_state = 1;
+
+static uint32_t random_below(uint32_t bound)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 7;
+	random_state ^= random_state << 17;
+	return (uint32_t)(random_state >> 33) % bound;
+}
+
+/* One side of one cache, plain layout, for tests that change one thing. */
+struct plain {
+	struct kvpull_cache caches[4];
+	struct kvpull_region_view regions[1];
+	struct kvpull_plan_side side;
+};
+
+static uint8_t plain_memory[4096];
+
+static void plain_init(struct plain *plain)
+{
+	*plain = (struct plain){
+		.caches = { {
+			.layer_count = 2,
+			.layer_stride = 1024,
+			.block_stride = 128,
+			.row_stride = 32,
+			.head_stride = 8,
+			.block_count = 8,
+			.row_count = 4,
+			.head_count = 4,
+			.head_bytes = 8,
+		} },
+		.regions = { { .base = plain_memory,
+			       .bytes = sizeof(plain_memory) } },
+		.side = {
+			.cache_count = 1,
+			.region_count = 1,
+			.tp_size = 1,
+			.head_total = 4,
+		},
+	};
+	plain->side.caches = plain->caches;
+	plain->side.regions = plain->regions;
+}
+
+static int plain_make(struct plain *local, struct plain *remote,
+		      struct kvpull_plan *plan,
+		      struct kvpull_error_detail *detail)
+{
+	*plan = (struct kvpull_plan){ .strips = strips,
+				      .strip_count_max = STRIPS };
+	assert_int_equal(kvpull_plan_check(&local->side, NULL), 0);
+	assert_int_equal(kvpull_plan_check(&remote->side, NULL), 0);
+	return kvpull_plan_make(plan, &local->side, &remote->side, detail);
+}
+
+static void equal_layout_gives_one_row_a_block_and_layer(void **state)
+{
+	struct plain local;
+	struct plain remote;
+	struct kvpull_plan plan;
+
+	(void)state;
+	plain_init(&local);
+	plain_init(&remote);
+	remote.caches[0].offset = 64; /* elsewhere, but alike */
+	assert_int_equal(plain_make(&local, &remote, &plan, NULL), 0);
+	assert_int_equal(plan.strip_count, 2);
+	assert_int_equal(strips[1].row_count, 1);
+	assert_int_equal(strips[1].row_bytes, 128);
+	assert_int_equal(strips[1].remote_offset, 64 + 1024);
+	assert_ptr_equal(strips[1].local, plain_memory + 1024);
+	assert_int_equal(plan.group_block_bytes[0], 256);
+}
+
+static void layers_contiguous_in_a_block_become_one_row(void **state)
+{
+	struct plain local;
+	struct plain remote;
+	struct kvpull_plan plan;
+
+	(void)state;
+	plain_init(&local);
+	plain_init(&remote);
+	local.caches[0].layer_stride = 128;
+	local.caches[0].block_stride = 256;
+	remote.caches[0].layer_stride = 128;
+	remote.caches[0].block_stride = 300;
+	assert_int_equal(plain_make(&local, &remote, &plan, NULL), 0);
+	assert_int_equal(plan.strip_count, 1);
+	assert_int_equal(strips[0].row_count, 1);
+	assert_int_equal(strips[0].row_bytes, 256);
+	assert_int_equal(strips[0].remote_block_stride, 300);
+}
+
+static void rows_are_merged_only_where_both_sides_are_contiguous(void **state)
+{
+	struct plain local;
+	struct plain remote;
+	struct kvpull_plan plan;
+
+	(void)state;
+	plain_init(&local);
+	plain_init(&remote);
+	remote.caches[0].row_stride = 36;
+	remote.caches[0].block_stride = 150;
+	remote.caches[0].layer_stride = 8 * 150;
+	assert_int_equal(plain_make(&local, &remote, &plan, NULL), 0);
+	assert_int_equal(plan.strip_count, 2);
+	assert_int_equal(strips[0].row_count, 4);
+	assert_int_equal(strips[0].row_bytes, 32);
+	assert_int_equal(strips[0].remote_row_stride, 36);
+	assert_int_equal(strips[0].local_row_stride, 32);
+}
+
+static void head_slice_of_token_rows_is_a_row_a_token(void **state)
+{
+	struct plain local;
+	struct plain remote;
+	struct kvpull_plan plan;
+
+	(void)state;
+	plain_init(&local);
+	plain_init(&remote);
+	local.side.tp_size = 2;
+	local.side.tp_rank = 1;
+	local.caches[0].head_first = 2;
+	local.caches[0].head_count = 2;
+	local.caches[0].row_stride = 16;
+	assert_int_equal(plain_make(&local, &remote, &plan, NULL), 0);
+	assert_int_equal(plan.strip_count, 2);
+	assert_int_equal(strips[0].row_count, 4);
+	assert_int_equal(strips[0].row_bytes, 16);
+	assert_int_equal(strips[0].remote_offset, 16);
+	assert_int_equal(plan.group_block_bytes[0], 2 * 4 * 16);
+}
+
+static void strips_beyond_the_table_are_refused(void **state)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_plan plan = { .strips = strips, .strip_count_max = 1 };
+	struct plain side;
+
+	(void)state;
+	plain_init(&side);
+	assert_int_equal(
+		kvpull_plan_make(&plan, &side.side, &side.side, &detail),
+		KVPULL_EFULL);
+	assert_int_equal(plan.strip_count, 0);
+	assert_int_equal(detail.code, KVPULL_EFULL);
+	plan.strip_count_max = 2;
+	assert_int_equal(
+		kvpull_plan_make(&plan, &side.side, &side.side, &detail), 0);
+}
+
+/* How the remote side of a pair may differ, and what must then be named. */
+static void differ_rows(struct plain *plain)
+{
+	plain->caches[0].row_count = 3;
+}
+
+static void differ_head_bytes(struct plain *plain)
+{
+	plain->caches[0].head_bytes = 7;
+}
+
+static void differ_layer_count(struct plain *plain)
+{
+	plain->caches[0].layer_count = 1;
+}
+
+static void differ_layer_range(struct plain *plain)
+{
+	plain->caches[0].layer_first = 1;
+}
+
+static void differ_group(struct plain *plain)
+{
+	plain->caches[0].group_index = 1;
+}
+
+static void differ_replicated(struct plain *plain)
+{
+	plain->side.replicated = 1;
+}
+
+static void differ_head_total(struct plain *plain)
+{
+	plain->side.head_total = 2;
+	plain->caches[0].head_count = 2;
+}
+
+static void sides_that_differ_are_rejected_by_name(void **state)
+{
+	static const struct {
+		void (*differ)(struct plain *plain);
+		const char *field;
+	} cases[] = {
+		{ differ_rows, "row_count" },
+		{ differ_head_bytes, "head_bytes" },
+		{ differ_layer_count, "layer_count" },
+		{ differ_layer_range, "layer_first" },
+		{ differ_group, "layer_count" },
+		{ differ_replicated, "replicated" },
+		{ differ_head_total, "head_count" },
+	};
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		struct kvpull_plan plan;
+		struct plain local;
+		struct plain remote;
+
+		plain_init(&local);
+		plain_init(&remote);
+		cases[i].differ(&remote);
+		assert_int_equal(plain_make(&local, &remote, &plan, &detail),
+				 KVPULL_EREJECTED);
+		assert_string_equal(detail.field, cases[i].field);
+		assert_int_equal(detail.code, KVPULL_EREJECTED);
+		assert_int_equal(plan.strip_count, 0);
+	}
+}
+
+static void memory_that_cannot_be_written_is_not_read_into(void **state)
+{
+	struct kvpull_plan plan;
+	struct plain local;
+	struct plain remote;
+
+	(void)state;
+	plain_init(&local);
+	plain_init(&remote);
+	remote.regions[0].base = NULL;
+	assert_int_equal(plain_make(&local, &remote, &plan, NULL), 0);
+	assert_int_equal(plain_make(&remote, &local, &plan, NULL),
+			 KVPULL_EREJECTED);
+}
+
+/* Set one member of a cache. */
+struct change {
+	size_t offset;
+	size_t bytes; /* 0: nothing */
+	uint64_t value;
+};
+
+static void change_apply(struct kvpull_cache *cache,
+			 const struct change *change)
+{
+	/* Little-endian, as all machines that this runs on. */
+	memcpy((uint8_t *)cache + change->offset, &change->value,
+	       change->bytes);
+}
+
+#define SET(member, value)                                                     \
+	{                                                                      \
+		offsetof(struct kvpull_cache, member),                         \
+			sizeof(((struct kvpull_cache *)0)->member), value      \
+	}
+
+static const struct {
+	const char *field; /* that must be named */
+	struct change changes[2];
+} bad_caches[] = {
+	{ "region_index", { SET(region_index, 1) } },
+	{ "region_index", { SET(region_index, UINT32_MAX) } },
+	{ "group_index", { SET(group_index, KVPULL_GROUPS_MAX) } },
+	{ "layer_count", { SET(layer_count, 0) } },
+	{ "layer_count",
+	  { SET(layer_count, UINT32_MAX), SET(layer_first, 1) } },
+	{ "block_count", { SET(block_count, 0) } },
+	{ "row_count", { SET(row_count, 0) } },
+	{ "head_bytes", { SET(head_bytes, 0) } },
+	{ "reserved", { SET(reserved, 1) } },
+	{ "head_count", { SET(head_count, 0) } },
+	{ "head_count", { SET(head_count, 3) } },
+	{ "head_count", { SET(head_count, UINT32_MAX) } },
+	{ "head_first", { SET(head_first, 1) } },
+	{ "head_first", { SET(head_first, UINT32_MAX) } },
+	{ "row_stride", { SET(row_stride, 31) } },
+	{ "row_stride", { SET(row_stride, 0) } },
+	{ "row_stride", { SET(head_stride, 7) } },
+	{ "row_stride", { SET(head_stride, UINT64_MAX) } },
+	{ "block_stride", { SET(block_stride, 127) } },
+	{ "block_stride", { SET(block_stride, 0) } },
+	{ "layer_stride", { SET(layer_stride, 1023) } },
+	{ "layer_stride", { SET(layer_stride, 0) } },
+	{ "layer_stride", { SET(layer_stride, 128), SET(block_stride, 255) } },
+	{ "offset", { SET(offset, 4096 - 2048 + 1) } },
+	{ "offset", { SET(offset, UINT64_MAX) } },
+	{ "offset", { SET(layer_stride, 4096 - 1024 + 1) } },
+	{ "offset", { SET(layer_stride, UINT64_MAX) } },
+	{ "offset", { SET(block_count, 33), SET(layer_count, 1) } },
+	{ "offset", { SET(block_count, UINT32_MAX), SET(layer_count, 1) } },
+	{ "offset", { SET(block_stride, UINT64_MAX), SET(layer_count, 1) } },
+};
+
+static void bad_caches_are_refused_by_member(void **state)
+{
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bad_caches) / sizeof(bad_caches[0]); i++) {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		struct plain plain;
+		char field[64];
+
+		plain_init(&plain);
+		plain.caches[1] = plain.caches[0];
+		plain.side.cache_count = 2;
+		assert_int_equal(kvpull_plan_check(&plain.side, NULL), 0);
+		change_apply(&plain.caches[1], &bad_caches[i].changes[0]);
+		change_apply(&plain.caches[1], &bad_caches[i].changes[1]);
+		assert_int_equal(kvpull_plan_check(&plain.side, &detail),
+				 KVPULL_EINVAL);
+		(void)snprintf(field, sizeof(field), "caches[1].%s",
+			       bad_caches[i].field);
+		assert_string_equal(detail.field, field);
+		assert_non_null(strstr(detail.message, field));
+	}
+}
+
+static void cache_that_just_fits_is_accepted(void **state)
+{
+	struct plain plain;
+
+	(void)state;
+	plain_init(&plain);
+	plain.caches[0].offset = 4096 - 2048;
+	assert_int_equal(kvpull_plan_check(&plain.side, NULL), 0);
+	plain_init(&plain);
+	plain.caches[0].layer_stride = 4096 - 1024;
+	assert_int_equal(kvpull_plan_check(&plain.side, NULL), 0);
+	plain_init(&plain);
+	plain.caches[0].layer_stride = 128; /* [block][layer] */
+	plain.caches[0].block_stride = 256;
+	assert_int_equal(kvpull_plan_check(&plain.side, NULL), 0);
+	plain_init(&plain);
+	plain.caches[0].row_stride = 8; /* [head][row] */
+	plain.caches[0].head_stride = 32;
+	assert_int_equal(kvpull_plan_check(&plain.side, NULL), 0);
+}
+
+static void bad_sides_are_refused_by_member(void **state)
+{
+	static const struct {
+		const char *field;
+		struct kvpull_plan_side side;
+	} cases[] = {
+		{ "region_count", { .region_count = 0 } },
+		{ "region_count", { .region_count = KVPULL_REGIONS_MAX + 1 } },
+		{ "cache_count", { .region_count = 1, .cache_count = 0 } },
+		{ "cache_count",
+		  { .region_count = 1, .cache_count = KVPULL_CACHES_MAX + 1 } },
+		{ "tp_size", { .region_count = 1, .cache_count = 1 } },
+		{ "tp_size",
+		  { .region_count = 1,
+		    .cache_count = 1,
+		    .tp_size = KVPULL_RANKS_MAX + 1 } },
+		{ "tp_rank",
+		  { .region_count = 1,
+		    .cache_count = 1,
+		    .tp_size = 2,
+		    .tp_rank = 2 } },
+		{ "replicated",
+		  { .region_count = 1,
+		    .cache_count = 1,
+		    .tp_size = 1,
+		    .replicated = 2 } },
+		{ "head_total",
+		  { .region_count = 1, .cache_count = 1, .tp_size = 1 } },
+		{ "head_total",
+		  { .region_count = 1,
+		    .cache_count = 1,
+		    .tp_size = 4,
+		    .head_total = 6 } },
+	};
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		struct kvpull_plan_side side = cases[i].side;
+
+		/* No caches behind it: it must be refused before they count. */
+		assert_int_equal(kvpull_plan_check(&side, &detail),
+				 KVPULL_EINVAL);
+		assert_string_equal(detail.field, cases[i].field);
+	}
+}
+
+/* Is every address of a cache inside its region? By exact arithmetic. */
+static int is_inside(const struct kvpull_cache *cache, uint64_t bytes)
+{
+	__extension__ typedef unsigned __int128 wide;
+	wide end = cache->offset;
+
+	end += (wide)(cache->layer_count - 1) * cache->layer_stride;
+	end += (wide)(cache->block_count - 1) * cache->block_stride;
+	end += (wide)(cache->row_count - 1) * cache->row_stride;
+	end += (wide)(cache->head_count - 1) * cache->head_stride;
+	return end + cache->head_bytes <= bytes;
+}
+
+static void hostile_caches_never_pass_with_a_byte_outside(void **state)
+{
+	static const uint64_t values[] = { 0,
+					   1,
+					   2,
+					   7,
+					   0x7fffffff,
+					   0x80000000,
+					   0xffffffff,
+					   0x100000000,
+					   UINT64_C(1) << 62,
+					   UINT64_C(1) << 63,
+					   UINT64_MAX - 127,
+					   UINT64_MAX };
+	uint32_t passed = 0;
+	uint32_t round;
+
+	(void)state;
+	for (round = 0; round < 200000; round++) {
+		struct plain plain;
+		struct kvpull_cache *cache = &plain.caches[0];
+		uint64_t *wides[] = { &cache->offset, &cache->layer_stride,
+				      &cache->block_stride, &cache->row_stride,
+				      &cache->head_stride };
+		uint32_t *narrows[] = { &cache->layer_count,
+					&cache->block_count, &cache->row_count,
+					&cache->head_count,
+					&cache->head_bytes };
+		uint32_t changes = 1 + random_below(4);
+
+		plain_init(&plain);
+		if (random_below(2))
+			plain.regions[0].bytes = values[random_below(12)];
+		plain.side.replicated = 1;
+		while (changes--) {
+			const uint64_t value = values[random_below(12)];
+
+			if (random_below(2))
+				*wides[random_below(5)] = value;
+			else
+				*narrows[random_below(5)] = (uint32_t)value;
+		}
+		plain.side.head_total = cache->head_count;
+		if (kvpull_plan_check(&plain.side, NULL))
+			continue;
+		passed++;
+		assert_true(is_inside(cache, plain.regions[0].bytes));
+	}
+	assert_true(passed > 1000);
+}
+
+static void ids_are_checked_against_both_sides(void **state)
+{
+	const uint32_t first[KVPULL_GROUPS_MAX + 1] = { 0, 2, 3, 3, 3,
+							3, 3, 3, 3 };
+	uint32_t far[] = { 9, 0, 3 };
+	uint32_t near[] = { 0, 4, 1 };
+	const struct kvpull_read read = { .remote_ids = far,
+					  .local_ids = near,
+					  .group_first = first };
+	const struct kvpull_plan plan = { .group_block_bytes = { 100, 7 },
+					  .remote_block_count = { 10, 4 },
+					  .local_block_count = { 5, 2 } };
+	uint64_t byte_count = 1;
+	uint32_t i;
+
+	(void)state;
+	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count), 0);
+	assert_int_equal(byte_count, 207);
+	for (i = 0; i < 3; i++) {
+		const uint32_t keep[] = { far[i], near[i] };
+
+		byte_count = 1;
+		far[i] = plan.remote_block_count[i / 2];
+		assert_int_equal(
+			kvpull_plan_check_ids(&plan, &read, &byte_count),
+			KVPULL_ETRUNCATED);
+		far[i] = keep[0];
+		near[i] = plan.local_block_count[i / 2];
+		assert_int_equal(
+			kvpull_plan_check_ids(&plan, &read, &byte_count),
+			KVPULL_ETRUNCATED);
+		near[i] = keep[1];
+		assert_int_equal(byte_count, 1);
+	}
+}
+
+static void ids_of_an_unknown_group_are_truncated(void **state)
+{
+	const uint32_t first[KVPULL_GROUPS_MAX + 1] = { 0, 0, 0, 1, 1,
+							1, 1, 1, 1 };
+	const uint32_t id = 0;
+	const struct kvpull_read read = { .remote_ids = &id,
+					  .local_ids = &id,
+					  .group_first = first };
+	const struct kvpull_plan plan = { .remote_block_count = { 10 },
+					  .local_block_count = { 5 } };
+	uint64_t byte_count;
+
+	(void)state;
+	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count),
+			 KVPULL_ETRUNCATED);
+}
+
+static void group_bounds_that_fall_are_truncated(void **state)
+{
+	const uint32_t first[KVPULL_GROUPS_MAX + 1] = { 1, 0 };
+	const uint32_t id = 0;
+	const struct kvpull_read read = { .remote_ids = &id,
+					  .local_ids = &id,
+					  .group_first = first };
+	const struct kvpull_plan plan = { .remote_block_count = { 10 },
+					  .local_block_count = { 5 } };
+	uint64_t byte_count;
+
+	(void)state;
+	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count),
+			 KVPULL_ETRUNCATED);
+}
+
+static void bytes_beyond_64_bits_are_truncated(void **state)
+{
+	const uint32_t first[KVPULL_GROUPS_MAX + 1] = { 0, 2, 4, 4, 4,
+							4, 4, 4, 4 };
+	const uint32_t ids[4] = { 0 };
+	const struct kvpull_read read = { .remote_ids = ids,
+					  .local_ids = ids,
+					  .group_first = first };
+	struct kvpull_plan plan = { .group_block_bytes = { UINT64_C(1) << 62,
+							   UINT64_C(1) << 62 },
+				    .remote_block_count = { 1, 1 },
+				    .local_block_count = { 1, 1 } };
+	uint64_t byte_count;
+
+	(void)state;
+	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count),
+			 KVPULL_ETRUNCATED);
+	plan.group_block_bytes[0] = UINT64_C(1) << 63;
+	plan.group_block_bytes[1] = 0;
+	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count),
+			 KVPULL_ETRUNCATED);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(equal_layout_gives_one_row_a_block_and_layer),
+		cmocka_unit_test(layers_contiguous_in_a_block_become_one_row),
+		cmocka_unit_test(
+			rows_are_merged_only_where_both_sides_are_contiguous),
+		cmocka_unit_test(head_slice_of_token_rows_is_a_row_a_token),
+		cmocka_unit_test(strips_beyond_the_table_are_refused),
+		cmocka_unit_test(sides_that_differ_are_rejected_by_name),
+		cmocka_unit_test(
+			memory_that_cannot_be_written_is_not_read_into),
+		cmocka_unit_test(bad_caches_are_refused_by_member),
+		cmocka_unit_test(cache_that_just_fits_is_accepted),
+		cmocka_unit_test(bad_sides_are_refused_by_member),
+		cmocka_unit_test(hostile_caches_never_pass_with_a_byte_outside),
+		cmocka_unit_test(ids_are_checked_against_both_sides),
+		cmocka_unit_test(ids_of_an_unknown_group_are_truncated),
+		cmocka_unit_test(group_bounds_that_fall_are_truncated),
+		cmocka_unit_test(bytes_beyond_64_bits_are_truncated),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
