@@ -157,6 +157,8 @@ scenarios: $(SCENARIOS) lib ## end to end over the ABI; MODE=--quick or --full
 
 stress: $(STRESS) $(SCENARIOS) lib ## real processes, kill -9; MODE=--quick or --full
 	$(Q)tests/run-programs.sh $(foreach p,$(STRESS) $(SCENARIOS),"$(p) $(MODE)")
+stress-programs: $(STRESS)
+	$(Q)tests/run-programs.sh $(foreach p,$(STRESS),"$(p) $(MODE)")
 
 asan: ## unit, simulation, stress under address and undefined sanitizers
 	$(Q)+$(SUBMAKE) VARIANT=asan WERROR=1 SEEDS=50 MODE=--quick unit sim stress
@@ -208,8 +210,8 @@ abi-bless: lib ## renew the baseline; say why in CHANGELOG.md
 
 # ---- the rest ----
 
-deps: ## install what the build and the tests need (Debian, Ubuntu)
-	$(Q)tests/deps.sh
+deps: ## install what the build needs; WITH="lint clang" their tools too
+	$(Q)tests/deps.sh $(WITH)
 
 install: all ## library, header, pkg-config file, tools, man pages
 	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)" $(B) $(VERSION) $(TOOLS)
@@ -223,8 +225,9 @@ help: ## this list
 clean: ## remove build/
 	rm -rf build
 
-.PHONY: all lib tools unit check demo sim scenarios stress asan tsan fuzz \
-	fuzz-run fuzz-replay fuzz-replay-run mutants bench headers layers banned \
-	symbols lint format abi abi-bless deps install uninstall help clean
+.PHONY: all lib tools unit check demo sim scenarios stress stress-programs \
+	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
+	headers layers banned symbols lint format abi abi-bless deps install \
+	uninstall help clean
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

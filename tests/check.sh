@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make check: every test that needs no special machine, each stage under its
+# own time limit. The last line adds them up: "N passed, N failed, N skipped".
+# A stage that does not run is a failure; only a program that says "refused:
+# why" is skipped. Logs: build/check/<stage>.log.
+cd "$(dirname "$0")/.." || exit 1
+MAKE=${MAKE:-make}
+logs=build/check
+mkdir -p "$logs"
+passed=0
+failed=0
+skipped=0
+
+# A parallel make above us has its own idea of -j.
+case " ${MAKEFLAGS:-}" in
+*jobserver*) jobs= ;;
+*) jobs=-j$(nproc 2>/dev/null || echo 2) ;;
+esac
+
+stage() { # name, seconds, command
+	name=$1
+	limit=$2
+	shift 2
+	log=$logs/$name.log
+	began=$(date +%s)
+	KVPULL_LIMIT=$limit timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null
+	status=$?
+	took=$(($(date +%s) - began))
+	line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
+	ok=0
+	bad=0
+	skip=0
+	if [ -n "$line" ]; then
+		ok=${line%% passed*}
+		bad=${line#* passed, }
+		bad=${bad%% failed*}
+		skip=${line#* failed, }
+		skip=${skip%% skipped*}
+		[ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+	elif [ "$status" -eq 0 ]; then
+		ok=1
+	else
+		bad=1
+	fi
+	printf '%-10s %5d passed, %d failed, %d skipped, %d s\n' \
+		"$name" "$ok" "$bad" "$skip" "$took"
+	if [ "$bad" -ne 0 ]; then
+		[ "$status" -eq 124 ] && echo "$name: not done in $limit s"
+		sed 's/^/    /' "$log" | tail -n 80
+	elif [ "$skip" -ne 0 ]; then
+		grep '^refused: ' "$log" | sort -u | sed 's/^/    /'
+	fi
+	passed=$((passed + ok))
+	failed=$((failed + bad))
+	skipped=$((skipped + skip))
+}
+
+submake() { # name, seconds, targets and variables
+	name=$1
+	limit=$2
+	shift 2
+	# shellcheck disable=SC2086 # empty or one word
+	stage "$name" "$limit" "$MAKE" --no-print-directory $jobs WERROR=1 "$@"
+}
+
+submake build 150 all
+submake unit 120 unit
+submake headers 60 headers
+submake layers 30 layers
+submake symbols 60 symbols
+submake banned 30 banned
+submake fuzz 150 fuzz-replay
+submake sim 120 sim SEEDS=200
+submake scenarios 90 scenarios MODE=--quick
+submake stress 120 stress-programs MODE=--quick
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

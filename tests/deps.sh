@@ -1,0 +1,62 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Install what is missing to build and test kvpull on Debian 12 or Ubuntu; say
+# what is needed elsewhere. deps.sh [lint] [clang]: their tools as well.
+# setarch (thread sanitizer) and setpriv are in util-linux.
+packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
+	libjansson-dev libsodium-dev libcmocka-dev liburing-dev"
+lint="clang-format clang-tidy cppcheck shellcheck codespell mandoc abigail-tools"
+clang="clang libclang-rt-14-dev"
+
+for extra in "$@"; do
+	case $extra in
+	lint) packages="$packages $lint" ;;
+	clang) packages="$packages $clang" ;;
+	*)
+		echo "deps: unknown set '$extra': lint and clang are known" >&2
+		exit 2
+		;;
+	esac
+done
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+	missing=
+	for tool in cc make pkg-config; do
+		command -v $tool >/dev/null || missing="$missing $tool"
+	done
+	for library in jansson libsodium cmocka liburing; do
+		pkg-config --exists $library 2>/dev/null || missing="$missing $library"
+	done
+	[ -z "$missing" ] && exit 0
+	echo "deps: this is not Debian; please install:$missing" >&2
+	# shellcheck disable=SC2086 # a list of names
+	echo "deps: on Debian the packages are" $packages >&2
+	exit 1
+fi
+
+missing=
+for package in $packages; do
+	status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)
+	# libfoo:amd64 and libfoo:i386 print one word each.
+	case $status in
+	*installed*) ;;
+	*) missing="$missing $package" ;;
+	esac
+done
+[ -z "$missing" ] && exit 0
+
+sudo=
+if [ "$(id -u)" -ne 0 ]; then
+	sudo=sudo
+	if ! sudo -n true 2>/dev/null; then
+		echo "deps: packages are missing and this is not root; please run:" >&2
+		echo "	sudo apt-get update && sudo apt-get install --no-install-recommends -y$missing" >&2
+		exit 1
+	fi
+fi
+echo "deps: installing$missing"
+# A mirror that is slow to answer deserves another try.
+# shellcheck disable=SC2086 # a list of names
+$sudo apt-get -qq -o Acquire::Retries=3 update &&
+	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 \
+		install --no-install-recommends -y $missing >/dev/null

@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Each header compiles alone; the public one in C++17 and strict C11 as well.
+# Uses CC, CXX and FLAGS from the environment.
+cd "$(dirname "$0")/../.." || exit 1
+CC=${CC:-gcc}
+CXX=${CXX:-g++}
+FLAGS=${FLAGS:--std=c11 -D_GNU_SOURCE -Iinclude -I. -Wall -Wextra -Werror}
+public=include/kvpull/connector.h
+passed=0
+failed=0
+
+try() { # name, compiler and flags
+	name=$1
+	shift
+	# The second inclusion tests the guard.
+	if printf '#include "%s"\n#include "%s"\n' "$header" "$header" |
+		"$@" -fsyntax-only -; then
+		passed=$((passed + 1))
+	else
+		echo "headers: $header does not compile alone ($name)"
+		failed=$((failed + 1))
+	fi
+}
+
+for header in $(tests/lint/files.sh h); do
+	# shellcheck disable=SC2086 # flags are words
+	eval "try C11 $CC $FLAGS -Wno-unused-macros -x c"
+done
+header=$public
+try "C11, no extensions" "$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror -I. -x c
+try "C++17" "$CXX" -std=c++17 -Wall -Wextra -Wpedantic -Werror -I. -x c++
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]

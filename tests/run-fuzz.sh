@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Fuzz each target for some seconds, from its committed corpus. What is new goes
+# into build/fuzz/new/, what fails into build/fuzz/found/: replay it with the
+# target, fix the bug, then commit it to tests/fuzz/corpus/<target>/.
+# run-fuzz.sh <seconds> <build folder> <target>...
+seconds=$1
+build=$2
+shift 2
+passed=0
+failed=0
+[ $# -gt 0 ] || { echo "fuzz: there is no tests/fuzz/fuzz_*.c"; failed=1; }
+for target in "$@"; do
+	name=$(basename "$target")
+	mkdir -p "$build/new/$name" "$build/found/$name"
+	set -- "$build/new/$name"
+	for corpus in "tests/fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}"; do
+		[ -d "$corpus" ] && set -- "$@" "$corpus"
+	done
+	log=$build/$name.log
+	if timeout -k 10 $((seconds + 120)) "$target" -max_total_time="$seconds" \
+		-timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+		-artifact_prefix="$build/found/$name/" "$@" >"$log" 2>&1; then
+		runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+		cover=$(grep -o 'cov: [0-9]*' "$log" | tail -n 1)
+		echo "  FUZZ	$name: $runs runs, $cover edges"
+		passed=$((passed + 1))
+	else
+		tail -n 60 "$log"
+		echo "fuzz: $name failed; inputs in $build/found/$name"
+		failed=$((failed + 1))
+	fi
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Run test programs, each argument a command line; add up their results, print
+# them as the last line. A program ends with its own "N passed, N failed, N
+# skipped"; one that prints no such line counts as one test by its exit status,
+# as skipped if that is 77 or 0 after a line "refused: why".
+# KVPULL_RUN goes before each command; KVPULL_LIMIT is its time in seconds.
+passed=0
+failed=0
+skipped=0
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+
+for command in "$@"; do
+	echo "  RUN	$command"
+	# shellcheck disable=SC2086 # a command and its arguments
+	timeout -k 10 "${KVPULL_LIMIT:-900}" ${KVPULL_RUN:-} $command >"$log" 2>&1
+	status=$?
+	line=$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
+	ok=0
+	bad=0
+	skip=0
+	if [ -n "$line" ]; then
+		ok=${line%% passed*}
+		bad=${line#* passed, }
+		bad=${bad%% failed*}
+		skip=${line#* failed, }
+		skip=${skip%% skipped*}
+		[ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+	elif [ "$status" -eq 77 ] ||
+		{ [ "$status" -eq 0 ] && grep -q '^refused: ' "$log"; }; then
+		skip=1
+	elif [ "$status" -eq 0 ]; then
+		ok=1
+	else
+		bad=1
+	fi
+	if [ "$bad" -ne 0 ]; then
+		tail -n 200 "$log"
+		echo "$command: exit status $status"
+	else
+		grep '^refused: ' "$log" | sort -u
+	fi
+	passed=$((passed + ok))
+	failed=$((failed + bad))
+	skipped=$((skipped + skip))
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ $((passed + skipped)) -gt 0 ]
