@@ -10,7 +10,13 @@
  *          refusal { code, field, both values }
  *
  * With a key, the hello's MAC covers P's nonce and the whole hello, and the
- * welcome's MAC covers D's nonce and the whole welcome.
+ * welcome's MAC covers D's nonce and the whole welcome. Without one, the same
+ * bytes are a checksum. A message says whether it is keyed: one peer with a key
+ * and one without are KVPULL_EAUTH at either.
+ *
+ * Challenge and refusal keep their layout for ever, so that peers of different
+ * versions can tell each other so. A refusal is not authenticated: whoever can
+ * forge one can cut the connection too.
  */
 #ifndef KVPULL_PLUGIN_HANDSHAKE_H
 #define KVPULL_PLUGIN_HANDSHAKE_H
@@ -83,7 +89,10 @@ enum kvpull_message_kind {
 	KVPULL_MESSAGE_REFUSAL
 };
 
-/* From the ABI's record; texts too long are KVPULL_EINVAL. */
+/*
+ * From the ABI's record. KVPULL_EINVAL: no model, texts too long or with control
+ * bytes, replicated above 1, groups 0 or too many, block_tokens 0, kind unknown.
+ */
 int KVPULL_MUST_CHECK kvpull_compat_init(struct kvpull_compat *compat,
 					 const struct kvpull_open_params *params);
 /* 16-byte digest of the record, for tickets. */
@@ -97,7 +106,11 @@ int KVPULL_MUST_CHECK kvpull_compat_compare(const struct kvpull_compat *ours,
 /* Kind of a message after magic and version were checked, or negative. */
 int kvpull_handshake_kind(const void *bytes, size_t byte_count);
 
-/* Encoders return the bytes written, or 0 if capacity does not suffice. */
+/*
+ * Encoders return the bytes written, or 0 if capacity does not suffice or a
+ * count or text of the message is over its bound. KVPULL_MESSAGE_BYTES_MAX
+ * always suffices.
+ */
 size_t kvpull_handshake_put_challenge(uint8_t *bytes, size_t capacity,
 				      const uint8_t nonce[KVPULL_NONCE_BYTES]);
 size_t kvpull_handshake_put_hello(uint8_t *bytes, size_t capacity,
@@ -111,7 +124,11 @@ size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
 size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_refusal *refusal);
 
-/* Decoders: 0, KVPULL_EPROTO, KVPULL_EVERSION, KVPULL_EAUTH. */
+/*
+ * Decoders: 0, KVPULL_EPROTO, KVPULL_EVERSION, KVPULL_EAUTH. A welcome's counts,
+ * indices and sums are checked here, its extents by kvpull_plan_check(): a cache
+ * may still name bytes outside its region.
+ */
 int KVPULL_MUST_CHECK
 kvpull_handshake_get_challenge(const void *bytes, size_t byte_count,
 			       uint8_t nonce[KVPULL_NONCE_BYTES]);

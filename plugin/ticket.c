@@ -179,8 +179,6 @@ static int check_fixed(const struct kvpull_ticket *ticket)
 		return KVPULL_EINVAL;
 	if (!ticket->generation || ticket->slot >= KVPULL_TICKET_SLOTS_MAX)
 		return KVPULL_EINVAL;
-	if (!ticket->engine_id[0])
-		return KVPULL_EINVAL;
 	return kvpull_ticket_check_text(ticket->engine_id,
 					sizeof(ticket->engine_id));
 }

@@ -60,7 +60,7 @@ struct kvpull_ticket {
  * Encode as text, not NUL-terminated. What decode() would refuse is refused
  * here: ranks and groups 1.., a tag, incarnation or generation of 0, an address
  * that is empty or not "route:text;route:text", control bytes in the engine's
- * id, an empty engine's id, flags not named above.
+ * id, flags not named above.
  *
  * @key         KVPULL_KEY_BYTES, or NULL.
  * @scratch     [KVPULL_TICKET_BYTES_MAX], contents lost.
