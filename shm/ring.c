@@ -14,8 +14,8 @@
  * Wake-up: the writer stores tail (R0), then loads sleeping (S0); the reader
  * stores sleeping (S1), then loads tail (S1 too). All four are seq_cst, so at
  * least one side sees the other's store: with release and acquire both loads
- * may pass the stores before them, and the wake-up is lost (seen: 1 in about
- * 3,000, and ThreadSanitizer is silent about it). For A0 alone R0 could be
+ * may pass the stores before them, and the wake-up is lost (the stress sees it
+ * within 3,000 records; ThreadSanitizer is silent). For A0 alone R0 could be
  * release.
  * The writer keeps head_cached: it reads head only when full looks true.
  * Progress: push and pop are wait-free. Full: push returns KVPULL_EAGAIN,
@@ -35,7 +35,8 @@
  * tests/stress/ring_stress.c must notice. Nobody else defines these.
  */
 #ifndef KVPULL_RING_R0
-#define KVPULL_RING_R0 memory_order_seq_cst /* release for A0, the rest for S1 */
+#define KVPULL_RING_R0                                                         \
+	memory_order_seq_cst /* release for A0, the rest for S1 */
 #endif
 #ifndef KVPULL_RING_A0
 #define KVPULL_RING_A0 memory_order_acquire
@@ -135,9 +136,8 @@ int kvpull_ring_init(struct kvpull_ring *ring, void *memory,
 	atomic_init(&shared->head, 0);
 	atomic_init(&shared->sleeping, 0);
 	atomic_init(&shared->beat, 0);
-	*ring = (struct kvpull_ring){
-		.shared = shared, .record_count = record_count
-	};
+	*ring = (struct kvpull_ring){ .shared = shared,
+				      .record_count = record_count };
 	return 0;
 }
 
@@ -281,8 +281,8 @@ void kvpull_ring_pop_end(struct kvpull_ring *ring)
 int kvpull_ring_beat_seen(struct kvpull_ring *ring)
 {
 	/* B1: pairs with B0 in beat. */
-	const uint64_t beat = atomic_load_explicit(&ring->shared->beat,
-						   memory_order_relaxed);
+	const uint64_t beat =
+		atomic_load_explicit(&ring->shared->beat, memory_order_relaxed);
 
 	if (beat == ring->beat_seen)
 		return 0;
