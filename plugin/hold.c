@@ -12,21 +12,12 @@
  * Two clocks. Leases and graces run on the lease clock, now_ns - shift_ns: it
  * stands still while the producer does. hold_max runs on now_ns. The expiry
  * heap holds now_ns keys: shift_ns only grows, so they stay lower bounds.
- *
- * A rank that left is first dying (its grace), then scanning (a pass over
- * live[] releases for it), then gone, until it joins again. While gone it
- * counts as having released whatever its instance claims: a hold must not wait
- * for a rank that is not there. When the last rank of an instance is gone, so
- * is the instance, with ranks that never came: whoever joins under its id
- * afterwards is another instance.
  */
 #include "plugin/hold.h"
 
-#include <inttypes.h>
 #include <string.h>
 
-#include "base/map.h"
-#include "plugin/lease.h"
+#include "plugin/hold_state.h"
 
 /*
  * How often deadline() wants a poll while leases run, in parts of a lease: a
@@ -34,85 +25,6 @@
  */
 #define POLLS_A_LEASE 6u
 #define STALLS_A_LEASE 3u
-
-enum hold_state { HOLD_FREE, HOLD_STAGED, HOLD_HELD, HOLD_ENDED, HOLD_STATES };
-
-enum hold_event {
-	HOLD_EV_TAKE,
-	HOLD_EV_NOTE,       /* of the generation staged or held, or the last */
-	HOLD_EV_NOTE_NEWER,
-	HOLD_EV_NOTE_OLDER,
-	HOLD_EV_COMPLETE,   /* every claimed instance is complete */
-	HOLD_EV_DUE,        /* root of the heap */
-	HOLD_EV_END,        /* of the generation held, or the last */
-	HOLD_EV_END_NEWER,
-	HOLD_EV_REVOKE,
-	HOLD_EV_REPORT,
-	HOLD_EVENTS
-};
-
-enum hold_action {
-	HOLD_BUG, /* an empty cell: the table or a caller is wrong */
-	HOLD_IGNORE,
-	HOLD_REFUSE,
-	HOLD_UNKNOWN,
-	HOLD_TAKE,
-	HOLD_STAGE,
-	HOLD_COUNT,
-	HOLD_END,
-	HOLD_TAKE_END,
-	HOLD_DOOM, /* staged: revoke it before it was told */
-	HOLD_REPORT
-};
-
-struct hold_edge {
-	uint8_t action;
-	uint8_t next;
-};
-
-static const struct hold_edge hold_edges[HOLD_STATES][HOLD_EVENTS] = {
-	[HOLD_FREE] = {
-		[HOLD_EV_TAKE] = { HOLD_TAKE, HOLD_HELD },
-		[HOLD_EV_NOTE] = { HOLD_UNKNOWN, HOLD_FREE },
-		[HOLD_EV_NOTE_NEWER] = { HOLD_STAGE, HOLD_STAGED },
-		[HOLD_EV_NOTE_OLDER] = { HOLD_UNKNOWN, HOLD_FREE },
-		[HOLD_EV_DUE] = { HOLD_IGNORE, HOLD_FREE },
-		[HOLD_EV_END] = { HOLD_IGNORE, HOLD_FREE },
-		[HOLD_EV_END_NEWER] = { HOLD_TAKE_END, HOLD_ENDED },
-	},
-	[HOLD_STAGED] = {
-		[HOLD_EV_TAKE] = { HOLD_TAKE, HOLD_HELD },
-		[HOLD_EV_NOTE] = { HOLD_COUNT, HOLD_STAGED },
-		[HOLD_EV_NOTE_NEWER] = { HOLD_STAGE, HOLD_STAGED },
-		[HOLD_EV_NOTE_OLDER] = { HOLD_UNKNOWN, HOLD_STAGED },
-		[HOLD_EV_COMPLETE] = { HOLD_IGNORE, HOLD_STAGED },
-		[HOLD_EV_DUE] = { HOLD_IGNORE, HOLD_STAGED },
-		[HOLD_EV_END] = { HOLD_IGNORE, HOLD_STAGED },
-		[HOLD_EV_END_NEWER] = { HOLD_TAKE_END, HOLD_ENDED },
-		[HOLD_EV_REVOKE] = { HOLD_DOOM, HOLD_STAGED },
-	},
-	[HOLD_HELD] = {
-		[HOLD_EV_TAKE] = { HOLD_REFUSE, HOLD_HELD },
-		[HOLD_EV_NOTE] = { HOLD_COUNT, HOLD_HELD },
-		[HOLD_EV_NOTE_NEWER] = { HOLD_UNKNOWN, HOLD_HELD },
-		[HOLD_EV_NOTE_OLDER] = { HOLD_UNKNOWN, HOLD_HELD },
-		[HOLD_EV_COMPLETE] = { HOLD_END, HOLD_ENDED },
-		[HOLD_EV_DUE] = { HOLD_END, HOLD_ENDED },
-		[HOLD_EV_END] = { HOLD_END, HOLD_ENDED },
-		[HOLD_EV_END_NEWER] = { HOLD_REFUSE, HOLD_HELD },
-		[HOLD_EV_REVOKE] = { HOLD_END, HOLD_ENDED },
-	},
-	[HOLD_ENDED] = {
-		[HOLD_EV_TAKE] = { HOLD_REFUSE, HOLD_ENDED },
-		[HOLD_EV_NOTE] = { HOLD_UNKNOWN, HOLD_ENDED },
-		[HOLD_EV_NOTE_NEWER] = { HOLD_UNKNOWN, HOLD_ENDED },
-		[HOLD_EV_NOTE_OLDER] = { HOLD_UNKNOWN, HOLD_ENDED },
-		[HOLD_EV_DUE] = { HOLD_IGNORE, HOLD_ENDED },
-		[HOLD_EV_END] = { HOLD_IGNORE, HOLD_ENDED },
-		[HOLD_EV_END_NEWER] = { HOLD_REFUSE, HOLD_ENDED },
-		[HOLD_EV_REPORT] = { HOLD_REPORT, HOLD_FREE },
-	},
-};
 
 /* What an event brings along. */
 struct hold_input {
@@ -124,130 +36,9 @@ struct hold_input {
 	int32_t reason;
 };
 
-struct claim {
-	uint64_t released; /* ranks that released, or died after the claim */
-	uint32_t instance;
-	uint32_t reserved;
-};
-
-/* Two cache lines, the second for the claims of the third and fourth. */
-struct hold {
-	uint64_t generation; /* last one told; its entry's while HELD, ENDED */
-	uint64_t staged;     /* STAGED: generation of the claims */
-	uint64_t key;
-	uint64_t taken_ns;
-	uint64_t taken_lease_ns; /* lease clock */
-	uint32_t live_index;
-	uint32_t ended_next;
-	int32_t reason;
-	uint8_t state;
-	uint8_t claim_count;
-	uint16_t reserved;
-	struct claim claims[KVPULL_CLAIMS_MAX];
-};
-
-struct instance {
-	uint64_t id;
-	uint64_t heard_ns;  /* lease clock: last sign of life of any rank */
-	uint64_t connected; /* these four: bitmaps of ranks, disjoint */
-	uint64_t dying;
-	uint64_t scanning;
-	uint64_t gone;
-	uint32_t rank_count;
-	uint32_t refs; /* claims that name it */
-	uint32_t used;
-	uint32_t retired; /* all ranks gone: its id may be used anew */
-	uint64_t due_ns[KVPULL_RANKS_MAX]; /* dying: end of grace, lease clock */
-};
-
-struct kvpull_holds {
-	const struct kvpull_log *log;
-	struct hold *holds;                      /* [slot_count] */
-	struct kvpull_revocation_entry *entries; /* [slot_count] */
-	struct instance *instances;              /* [instance_count] */
-	uint32_t *live;                          /* [slot_count], live_count used */
-	struct kvpull_leases leases;
-	struct kvpull_map keys; /* of HELD holds */
-	uint64_t lease_ns;
-	uint64_t hold_max_ns;
-	uint64_t grace_ns;
-	uint64_t now_ns;
-	uint64_t polled_ns; /* what a stall is measured from */
-	uint64_t shift_ns;  /* sum of stalls */
-	uint64_t death_due_ns; /* first grace to end, lease clock, or later */
-	uint64_t generation_max;
-	uint32_t slot_count;
-	uint32_t instance_count;
-	uint32_t state_counts[HOLD_STATES];
-	uint32_t live_count;
-	uint32_t scan_open; /* a pass for the dead is under way */
-	uint32_t scan_left; /* live[0 .. scan_left) is still to be looked at */
-	uint32_t ended_first;
-	uint32_t ended_last;
-	uint32_t published; /* of the ended, oldest first */
-	uint32_t unfenced;  /* entries were written since the last fence */
-	struct kvpull_hold_counts counts;
-	uint8_t secret[KVPULL_SECRET_BYTES];
-};
-
 static uint64_t add_saturated(uint64_t left, uint64_t right)
 {
 	return left > UINT64_MAX - right ? UINT64_MAX : left + right;
-}
-
-static uint64_t lease_clock(const struct kvpull_holds *holds, uint64_t now_ns)
-{
-	return now_ns > holds->shift_ns ? now_ns - holds->shift_ns : 0;
-}
-
-static uint64_t ranks_all(uint32_t rank_count)
-{
-	return UINT64_MAX >> (KVPULL_RANKS_MAX - rank_count);
-}
-
-/* Instances. */
-
-static void instance_unref(struct instance *instance)
-{
-	instance->refs--;
-	if (!instance->refs && instance->retired)
-		*instance = (struct instance){ 0 };
-}
-
-static int instance_is_here(const struct instance *instance)
-{
-	return (instance->connected | instance->dying) != 0;
-}
-
-/* Ranks that count as having released whatever the instance claims. */
-static uint64_t instance_dead(const struct instance *instance)
-{
-	return instance_is_here(instance) ?
-		       instance->scanning | instance->gone :
-		       ranks_all(instance->rank_count);
-}
-
-/* Connected, or in its grace: only then has it anything to say. */
-static struct instance *instance_speaking(struct kvpull_holds *holds,
-					  uint32_t index, uint32_t rank)
-{
-	struct instance *instance;
-
-	if (index >= holds->instance_count || rank >= KVPULL_RANKS_MAX)
-		return NULL;
-	instance = &holds->instances[index];
-	if (!((instance->connected | instance->dying) >> rank & 1))
-		return NULL;
-	return instance;
-}
-
-static void instance_heard(const struct kvpull_holds *holds,
-			   struct instance *instance, uint64_t now_ns)
-{
-	const uint64_t heard_ns = lease_clock(holds, now_ns);
-
-	if (heard_ns > instance->heard_ns)
-		instance->heard_ns = heard_ns;
 }
 
 /* Claims. */
@@ -267,7 +58,7 @@ static void claims_clear(struct kvpull_holds *holds, struct hold *hold)
 	while (hold->claim_count) {
 		struct claim *claim = &hold->claims[--hold->claim_count];
 
-		instance_unref(&holds->instances[claim->instance]);
+		kvpull_instances_release(&holds->instances, claim->instance);
 		*claim = (struct claim){ 0 };
 	}
 }
@@ -279,11 +70,11 @@ static int is_complete(const struct kvpull_holds *holds,
 
 	for (i = 0; i < hold->claim_count; i++) {
 		const struct claim *claim = &hold->claims[i];
-		const struct instance *instance =
-			&holds->instances[claim->instance];
+		const struct kvpull_instance *instance =
+			&holds->instances.all[claim->instance];
 
-		if ((claim->released | instance_dead(instance)) !=
-		    ranks_all(instance->rank_count))
+		if ((claim->released | kvpull_instance_dead(instance)) !=
+		    kvpull_ranks_all(instance->rank_count))
 			return 0;
 	}
 	return hold->claim_count > 0;
@@ -302,7 +93,7 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 	if (!claim) {
 		claim = &hold->claims[hold->claim_count++];
 		*claim = (struct claim){ .instance = input->instance };
-		holds->instances[input->instance].refs++;
+		kvpull_instances_acquire(&holds->instances, input->instance);
 	}
 	if (hold->state == HOLD_STAGED)
 		holds->counts.early++;
@@ -324,7 +115,7 @@ static void generation_seen(struct kvpull_holds *holds, uint64_t generation)
 		holds->generation_max = generation;
 }
 
-/* A signal of life can only make this later. */
+/* Signs of life and stalls can only make this later. */
 static uint64_t deadline_of(const struct kvpull_holds *holds,
 			    const struct hold *hold)
 {
@@ -333,8 +124,8 @@ static uint64_t deadline_of(const struct kvpull_holds *holds,
 	uint32_t i;
 
 	for (i = 0; i < hold->claim_count; i++) {
-		const struct instance *instance =
-			&holds->instances[hold->claims[i].instance];
+		const struct kvpull_instance *instance =
+			&holds->instances.all[hold->claims[i].instance];
 
 		if (instance->heard_ns > heard_ns)
 			heard_ns = instance->heard_ns;
@@ -356,7 +147,7 @@ static void action_take(struct kvpull_holds *holds, uint32_t slot,
 	hold->generation = input->generation;
 	hold->key = input->key;
 	hold->taken_ns = holds->now_ns;
-	hold->taken_lease_ns = lease_clock(holds, holds->now_ns);
+	hold->taken_lease_ns = hold_lease_clock(holds, holds->now_ns);
 	generation_seen(holds, input->generation);
 	kvpull_check(holds->log,
 		     kvpull_map_set(&holds->keys, input->key, slot) == 0);
@@ -441,7 +232,6 @@ static void state_set(struct kvpull_holds *holds, uint32_t slot, uint8_t next)
 		kvpull_leases_clear(&holds->leases);
 }
 
-/* Lower bound: a sign of life that is already known shows when it is due. */
 static void lease_arm(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];
@@ -520,27 +310,28 @@ size_t kvpull_holds_bytes(const struct kvpull_hold_params *params)
 	return lines(1, sizeof(struct kvpull_holds)) +
 	       lines(params->hold_count_max, sizeof(struct hold)) +
 	       lines(params->hold_count_max, sizeof(uint32_t)) +
-	       lines(params->instance_count_max, sizeof(struct instance)) +
+	       kvpull_instances_bytes(params->instance_count_max) +
 	       kvpull_leases_bytes(params->hold_count_max) +
 	       kvpull_map_bytes(params->hold_count_max);
 }
 
-static int tables_take(struct kvpull_holds *holds, struct kvpull_arena *arena)
+static int tables_take(struct kvpull_holds *holds,
+		       const struct kvpull_hold_params *params,
+		       struct kvpull_arena *arena)
 {
-	int result;
+	const uint32_t slot_count = params->hold_count_max;
 
-	holds->holds = (struct hold *)kvpull_arena_take(
-		arena, holds->slot_count, sizeof(*holds->holds));
-	holds->live = (uint32_t *)kvpull_arena_take(arena, holds->slot_count,
+	holds->holds = (struct hold *)kvpull_arena_take(arena, slot_count,
+							sizeof(*holds->holds));
+	holds->live = (uint32_t *)kvpull_arena_take(arena, slot_count,
 						    sizeof(*holds->live));
-	holds->instances = (struct instance *)kvpull_arena_take(
-		arena, holds->instance_count, sizeof(*holds->instances));
-	result = kvpull_leases_init(&holds->leases, holds->slot_count, arena);
-	kvpull_map_init(&holds->keys, holds->slot_count, arena);
-	if (!holds->holds || !holds->live || !holds->instances ||
-	    !holds->keys.entries)
+	kvpull_map_init(&holds->keys, slot_count, arena);
+	if (!holds->holds || !holds->live || !holds->keys.entries ||
+	    kvpull_leases_init(&holds->leases, slot_count, arena))
 		return KVPULL_ENOMEM;
-	return result;
+	return kvpull_instances_init(&holds->instances,
+				     params->instance_count_max,
+				     params->grace_ns, arena);
 }
 
 struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
@@ -557,16 +348,13 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 		.entries = params->entries,
 		.lease_ns = params->lease_ns,
 		.hold_max_ns = params->hold_max_ns,
-		.grace_ns = params->grace_ns,
-		.death_due_ns = UINT64_MAX,
 		.slot_count = params->hold_count_max,
-		.instance_count = params->instance_count_max,
 		.state_counts[HOLD_FREE] = params->hold_count_max,
 		.ended_first = KVPULL_NONE,
 		.ended_last = KVPULL_NONE,
 	};
 	memcpy(holds->secret, params->secret, sizeof(holds->secret));
-	if (tables_take(holds, arena))
+	if (tables_take(holds, params, arena))
 		return NULL;
 	for (slot = 0; slot < holds->slot_count; slot++)
 		/* Relaxed: written once, before a consumer is served. */
@@ -619,7 +407,7 @@ int kvpull_holds_take(struct kvpull_holds *holds, uint32_t slot,
 	const struct hold_input input = { .generation = generation,
 					  .key = key,
 					  .reason = KVPULL_END_REVOKED };
-	struct kvpull_revocation_value value;
+	uint64_t revoked;
 	int result;
 
 	if (slot >= holds->slot_count || !key_is_new(holds, key) ||
@@ -628,9 +416,10 @@ int kvpull_holds_take(struct kvpull_holds *holds, uint32_t slot,
 	result = hold_apply(holds, slot, HOLD_EV_TAKE, &input);
 	if (result)
 		return result;
-	/* Revoked while staged: its blocks went with the others'. */
-	value = kvpull_revocation_read(&holds->entries[slot]);
-	if (value.revoked >= generation)
+	/* Revoked while staged: its blocks went with the others'. Own word. */
+	revoked = atomic_load_explicit(&holds->entries[slot].revoked,
+				       memory_order_relaxed);
+	if (revoked >= generation)
 		(void)hold_apply(holds, slot, HOLD_EV_REVOKE, &input);
 	else
 		hold_settle(holds, slot);
@@ -685,105 +474,34 @@ int kvpull_holds_ready(struct kvpull_holds *holds, uint64_t key)
 
 /* From consumers. */
 
-static uint32_t instance_find(const struct kvpull_holds *holds, uint64_t id)
-{
-	uint32_t i;
-
-	for (i = 0; i < holds->instance_count; i++)
-		if (holds->instances[i].used && !holds->instances[i].retired &&
-		    holds->instances[i].id == id)
-			return i;
-	return KVPULL_NONE;
-}
-
-static uint32_t instance_make(struct kvpull_holds *holds, uint64_t id,
-			      uint32_t rank_count)
-{
-	uint32_t i;
-
-	for (i = 0; i < holds->instance_count; i++)
-		if (!holds->instances[i].used)
-			break;
-	if (i == holds->instance_count)
-		return KVPULL_NONE;
-	holds->instances[i] = (struct instance){ .id = id,
-						 .rank_count = rank_count,
-						 .used = 1 };
-	return i;
-}
-
-/* 0, or why this rank cannot join an instance that is known. */
-static int instance_admits(const struct kvpull_holds *holds,
-			   const struct instance *instance, uint32_t rank,
-			   uint64_t now_ns)
-{
-	const uint64_t bit = UINT64_C(1) << rank;
-
-	if (instance->connected & bit)
-		return KVPULL_EREJECTED;
-	/* Its last rank is being worked off: the id is free when that is done. */
-	if (!instance_is_here(instance) || (instance->scanning & bit))
-		return KVPULL_EAGAIN;
-	if ((instance->dying & bit) &&
-	    instance->due_ns[rank] <= lease_clock(holds, now_ns))
-		return KVPULL_EAGAIN;
-	return 0;
-}
-
 int kvpull_holds_join(struct kvpull_holds *holds, uint64_t instance_id,
 		      uint32_t rank, uint32_t rank_count, uint64_t now_ns,
 		      uint32_t *instance)
 {
-	uint32_t index = instance_find(holds, instance_id);
-	struct instance *joined;
-	int result;
+	const struct kvpull_join join = { .instance_id = instance_id,
+					  .lease_now_ns = hold_lease_clock(
+						  holds, now_ns),
+					  .rank = rank,
+					  .rank_count = rank_count };
 
-	if (rank_count > KVPULL_RANKS_MAX || rank >= rank_count)
-		return KVPULL_EREJECTED;
-	if (index == KVPULL_NONE) {
-		index = instance_make(holds, instance_id, rank_count);
-		if (index == KVPULL_NONE)
-			return KVPULL_EFULL;
-	} else {
-		joined = &holds->instances[index];
-		if (joined->rank_count != rank_count)
-			return KVPULL_EREJECTED;
-		result = instance_admits(holds, joined, rank, now_ns);
-		if (result)
-			return result;
-	}
-	joined = &holds->instances[index];
-	joined->connected |= UINT64_C(1) << rank;
-	joined->dying &= ~joined->connected;
-	joined->gone &= ~joined->connected;
-	instance_heard(holds, joined, now_ns);
-	*instance = index;
-	return 0;
+	return kvpull_instances_join(&holds->instances, &join, instance);
 }
 
 void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
 			uint32_t rank, uint64_t now_ns)
 {
-	struct instance *left = instance_speaking(holds, instance, rank);
-	const uint64_t due_ns =
-		add_saturated(lease_clock(holds, now_ns), holds->grace_ns);
-
-	if (!left || !(left->connected >> rank & 1))
-		return;
-	left->connected &= ~(UINT64_C(1) << rank);
-	left->dying |= UINT64_C(1) << rank;
-	left->due_ns[rank] = due_ns;
-	if (due_ns < holds->death_due_ns)
-		holds->death_due_ns = due_ns;
+	kvpull_instances_leave(&holds->instances, instance, rank,
+			       hold_lease_clock(holds, now_ns));
 }
 
 void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, uint64_t now_ns)
 {
-	struct instance *alive = instance_speaking(holds, instance, rank);
+	struct kvpull_instance *alive =
+		kvpull_instances_speaking(&holds->instances, instance, rank);
 
 	if (alive)
-		instance_heard(holds, alive, now_ns);
+		kvpull_instance_hear(alive, hold_lease_clock(holds, now_ns));
 }
 
 void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
@@ -795,7 +513,8 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 					  .instance = instance,
 					  .rank = rank,
 					  .kind = note.kind };
-	struct instance *sender = instance_speaking(holds, instance, rank);
+	struct kvpull_instance *sender =
+		kvpull_instances_speaking(&holds->instances, instance, rank);
 	enum hold_event event = HOLD_EV_NOTE;
 	uint64_t generation;
 
@@ -810,7 +529,7 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 		holds->counts.bad_tag++;
 		return;
 	}
-	instance_heard(holds, sender, now_ns);
+	kvpull_instance_hear(sender, hold_lease_clock(holds, now_ns));
 	generation = holds->holds[note.slot].state == HOLD_STAGED ?
 			     holds->holds[note.slot].staged :
 			     holds->holds[note.slot].generation;
@@ -825,44 +544,16 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 
 /* Sweep: deaths. */
 
-/* Ranks whose grace is over; the others' first end goes to *next_ns. */
-static uint64_t instance_due(const struct instance *instance,
-			     uint64_t lease_now_ns, uint64_t *next_ns)
-{
-	uint64_t left = instance->dying;
-	uint64_t due = 0;
-
-	for (; left; left &= left - 1) {
-		const uint32_t rank = (uint32_t)__builtin_ctzll(left);
-
-		if (instance->due_ns[rank] <= lease_now_ns)
-			due |= UINT64_C(1) << rank;
-		else if (instance->due_ns[rank] < *next_ns)
-			*next_ns = instance->due_ns[rank];
-	}
-	return due;
-}
-
 /* One pass serves all that died until now, however many. */
 static void scan_begin(struct kvpull_holds *holds, uint64_t lease_now_ns)
 {
-	uint64_t next_ns = UINT64_MAX;
-	uint32_t i;
+	const uint32_t died =
+		kvpull_instances_scan_begin(&holds->instances, lease_now_ns);
 
-	for (i = 0; i < holds->instance_count; i++) {
-		struct instance *instance = &holds->instances[i];
-		const uint64_t due =
-			instance_due(instance, lease_now_ns, &next_ns);
-
-		instance->dying &= ~due;
-		instance->scanning = due;
-		if (!due)
-			continue;
-		holds->scan_open = 1;
-		holds->counts.consumers_died +=
-			(uint64_t)__builtin_popcountll(due);
-	}
-	holds->death_due_ns = next_ns;
+	if (!died)
+		return;
+	holds->counts.consumers_died += died;
+	holds->scan_open = 1;
 	holds->scan_left = holds->live_count;
 }
 
@@ -871,38 +562,10 @@ static void scan_slot(struct kvpull_holds *holds, uint32_t slot)
 	struct hold *hold = &holds->holds[slot];
 	uint32_t i;
 
-	for (i = 0; i < hold->claim_count; i++) {
-		const struct instance *instance =
-			&holds->instances[hold->claims[i].instance];
-
-		/* Those gone before count as long as they are away. */
-		if (instance->scanning)
-			hold->claims[i].released |=
-				instance_is_here(instance) ?
-					instance->scanning :
-					ranks_all(instance->rank_count);
-	}
+	for (i = 0; i < hold->claim_count; i++)
+		hold->claims[i].released |= kvpull_instance_dying_now(
+			&holds->instances.all[hold->claims[i].instance]);
 	hold_settle(holds, slot);
-}
-
-static void scan_end(struct kvpull_holds *holds)
-{
-	uint32_t i;
-
-	holds->scan_open = 0;
-	for (i = 0; i < holds->instance_count; i++) {
-		struct instance *instance = &holds->instances[i];
-
-		if (!instance->scanning)
-			continue;
-		instance->gone |= instance->scanning;
-		instance->scanning = 0;
-		if (instance_is_here(instance))
-			continue;
-		instance->retired = 1;
-		if (!instance->refs)
-			*instance = (struct instance){ 0 };
-	}
 }
 
 /*
@@ -916,14 +579,12 @@ static void scan_step(struct kvpull_holds *holds)
 
 	if (holds->scan_left > holds->live_count)
 		holds->scan_left = holds->live_count;
-	for (; holds->scan_left && budget; budget--) {
-		holds->scan_left--;
-		scan_slot(holds, holds->live[holds->scan_left]);
-		if (holds->scan_left > holds->live_count)
-			holds->scan_left = holds->live_count;
-	}
-	if (!holds->scan_left)
-		scan_end(holds);
+	while (holds->scan_left && budget--)
+		scan_slot(holds, holds->live[--holds->scan_left]);
+	if (holds->scan_left)
+		return;
+	holds->scan_open = 0;
+	kvpull_instances_scan_end(&holds->instances);
 }
 
 /* Sweep: leases. */
@@ -935,7 +596,7 @@ static void hold_expire(struct kvpull_holds *holds, uint32_t slot,
 	const struct hold *hold = &holds->holds[slot];
 	char text[KVPULL_LOG_LINE_BYTES];
 
-	if (holds->log && holds->log->write) {
+	if (hold->state == HOLD_HELD && holds->log && holds->log->write) {
 		kvpull_holds_describe(holds, slot, now_ns, text, sizeof(text));
 		kvpull_warn(holds->log, "hold expired at its %s: %s",
 			    now_ns >= add_saturated(hold->taken_ns,
@@ -961,15 +622,14 @@ static void expire(struct kvpull_holds *holds, uint64_t now_ns)
 			continue;
 		}
 		kvpull_leases_drop(&holds->leases);
-		if (hold->state == HOLD_HELD)
-			hold_expire(holds, slot, now_ns);
+		hold_expire(holds, slot, now_ns);
 	}
 }
 
 static int is_due(const struct kvpull_holds *holds, uint64_t now_ns)
 {
 	return holds->scan_open ||
-	       holds->death_due_ns <= lease_clock(holds, now_ns) ||
+	       holds->instances.due_ns <= hold_lease_clock(holds, now_ns) ||
 	       kvpull_leases_next(&holds->leases) <= now_ns;
 }
 
@@ -978,8 +638,8 @@ int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns)
 	if (!is_due(holds, now_ns))
 		return 0;
 	if (!holds->scan_open &&
-	    holds->death_due_ns <= lease_clock(holds, now_ns))
-		scan_begin(holds, lease_clock(holds, now_ns));
+	    holds->instances.due_ns <= hold_lease_clock(holds, now_ns))
+		scan_begin(holds, hold_lease_clock(holds, now_ns));
 	if (holds->scan_open)
 		scan_step(holds);
 	expire(holds, now_ns);
@@ -988,15 +648,15 @@ int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns)
 
 uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds)
 {
-	const uint64_t poll_ns = add_saturated(
-		holds->polled_ns, holds->lease_ns / POLLS_A_LEASE);
+	const uint64_t poll_ns = add_saturated(holds->polled_ns,
+					       holds->lease_ns / POLLS_A_LEASE);
 	uint64_t due_ns = kvpull_leases_next(&holds->leases);
 
 	if (holds->scan_open)
 		return holds->now_ns;
-	if (holds->death_due_ns < UINT64_MAX) {
-		const uint64_t death_ns = add_saturated(holds->death_due_ns,
-							holds->shift_ns);
+	if (holds->instances.due_ns < UINT64_MAX) {
+		const uint64_t death_ns =
+			add_saturated(holds->instances.due_ns, holds->shift_ns);
 
 		due_ns = death_ns < due_ns ? death_ns : due_ns;
 	}
@@ -1025,125 +685,11 @@ uint32_t kvpull_holds_report(struct kvpull_holds *holds,
 
 		ends[count++] =
 			(struct kvpull_hold_end){ .key = hold->key,
-						  .generation = hold->generation,
+						  .generation =
+							  hold->generation,
 						  .slot = slot,
 						  .reason = hold->reason };
 		(void)hold_apply(holds, slot, HOLD_EV_REPORT, &input);
 	}
 	return count;
-}
-
-/* Looking at it. */
-
-void kvpull_holds_counts(const struct kvpull_holds *holds,
-			 struct kvpull_hold_counts *counts)
-{
-	*counts = holds->counts;
-	counts->live = holds->state_counts[HOLD_HELD];
-	counts->staged = holds->state_counts[HOLD_STAGED];
-	counts->ended = holds->state_counts[HOLD_ENDED];
-}
-
-uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds)
-{
-	return holds->generation_max;
-}
-
-static uint64_t mix(uint64_t digest, uint64_t value)
-{
-	digest = (digest ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-	return digest ^ digest >> 29;
-}
-
-static uint64_t mix_bytes(uint64_t digest, const void *bytes, size_t byte_count)
-{
-	const uint8_t *at = (const uint8_t *)bytes;
-	uint64_t word;
-
-	for (; byte_count >= sizeof(word); byte_count -= sizeof(word)) {
-		memcpy(&word, at, sizeof(word));
-		digest = mix(digest, word);
-		at += sizeof(word);
-	}
-	return digest;
-}
-
-uint64_t kvpull_holds_digest(const struct kvpull_holds *holds)
-{
-	uint64_t digest = 1;
-	uint32_t i;
-
-	_Static_assert(sizeof(struct hold) % sizeof(uint64_t) == 0 &&
-			       sizeof(struct instance) % sizeof(uint64_t) == 0,
-		       "the digest sees every byte of them");
-	for (i = 0; i < holds->slot_count; i++) {
-		struct hold hold = holds->holds[i];
-
-		hold.generation = 0;
-		digest = mix_bytes(digest, &hold, sizeof(hold));
-	}
-	digest = mix_bytes(digest, holds->instances,
-			   (size_t)holds->instance_count *
-				   sizeof(*holds->instances));
-	for (i = 0; i < HOLD_STATES; i++)
-		digest = mix(digest, holds->state_counts[i]);
-	digest = mix(digest, holds->live_count);
-	digest = mix(digest, holds->leases.count);
-	digest = mix(digest, holds->keys.count);
-	digest = mix(digest, holds->death_due_ns);
-	digest = mix(digest, holds->scan_open);
-	digest = mix(digest, holds->scan_left);
-	digest = mix(digest, holds->ended_first);
-	digest = mix(digest, holds->ended_last);
-	digest = mix(digest, holds->published);
-	return mix(digest, holds->unfenced);
-}
-
-static uint64_t ms_since(uint64_t then_ns, uint64_t now_ns)
-{
-	return now_ns > then_ns ? (now_ns - then_ns) / UINT64_C(1000000) : 0;
-}
-
-void kvpull_holds_describe(const struct kvpull_holds *holds, uint32_t slot,
-			   uint64_t now_ns, char *text, size_t capacity)
-{
-	static const char *const names[HOLD_STATES] = { "free", "staged",
-							"held", "ended" };
-	const struct hold *hold;
-	size_t used;
-	uint32_t i;
-
-	if (!capacity)
-		return;
-	if (slot >= holds->slot_count) {
-		(void)snprintf(text, capacity, "slot %" PRIu32 " unknown", slot);
-		return;
-	}
-	hold = &holds->holds[slot];
-	(void)snprintf(text, capacity,
-		       "slot %" PRIu32 " generation %" PRIu64 " key %" PRIu64
-		       " %s %" PRIu64 " ms, claimed by %s",
-		       slot,
-		       hold->state == HOLD_STAGED ? hold->staged :
-						    hold->generation,
-		       hold->key, names[hold->state],
-		       hold->state == HOLD_HELD ?
-			       ms_since(hold->taken_ns, now_ns) :
-			       0,
-		       hold->claim_count ? "" : "nobody");
-	for (i = 0; i < hold->claim_count; i++) {
-		const struct claim *claim = &hold->claims[i];
-		const struct instance *instance =
-			&holds->instances[claim->instance];
-
-		used = strlen(text);
-		(void)snprintf(text + used, capacity - used,
-			       "%sinstance %#" PRIx64 " released %d of %" PRIu32
-			       " heard %" PRIu64 " ms ago",
-			       i ? ", " : "", instance->id,
-			       __builtin_popcountll(claim->released),
-			       instance->rank_count,
-			       ms_since(instance->heard_ns,
-					lease_clock(holds, now_ns)));
-	}
 }

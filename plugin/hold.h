@@ -11,6 +11,9 @@
  * instances, each with a bitmap of the ranks that have released or died. It
  * ends when at least one instance is complete and no claimed one is
  * incomplete; at the end of its lease; at hold_max; or when told to.
+ * A rank that died counts as having released, for good, what its instance had
+ * claimed by then, and until it joins again whatever that claims; when the last
+ * rank of an instance died, so did those that never joined.
  * A notification whose generation is newer than the slot's is *staged* in the
  * slot itself, once its tag matched, and settled when the hold is taken.
  */
@@ -78,7 +81,8 @@ void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns);
 /**
  * The scheduler half took a hold. Settles what was staged: it may end at once.
  * Return: 0; KVPULL_EINVAL (slot out of range, slot busy, generation not newer
- * than the slot's): a broken step, nothing changed.
+ * than the slot's, key 0 or held already): a broken step, nothing changed.
+ * A generation that revoke_all() met while it was staged ends at once.
  */
 int KVPULL_MUST_CHECK kvpull_holds_take(struct kvpull_holds *holds,
 					uint32_t slot, uint64_t generation,
@@ -88,6 +92,8 @@ int KVPULL_MUST_CHECK kvpull_holds_take(struct kvpull_holds *holds,
  * End a hold, whoever still reads. A hold that this rank was never told of
  * (its generation is newer than the slot's: a worker restarted alone) is taken
  * and ended, so that its report is made; one that ended already: nothing.
+ * Return: 0; KVPULL_EINVAL (slot or reason out of range; or unknown here and
+ * the slot is busy, or the key 0 or held already): nothing changed.
  */
 int KVPULL_MUST_CHECK kvpull_holds_end(struct kvpull_holds *holds,
 				       uint32_t slot, uint64_t generation,
@@ -137,7 +143,11 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
  */
 int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns);
 
-/* Earliest time at which a sweep may have work; UINT64_MAX: none. */
+/*
+ * Earliest time at which a sweep may have work; UINT64_MAX: none. While leases
+ * run never more than a sixth of one after the last tick: a producer that slept
+ * longer than a third would be taken for stalled, and expire nobody.
+ */
 uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds);
 
 /* The fence, if entries were written since the last one. Before report. */

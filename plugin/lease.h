@@ -21,7 +21,7 @@ struct kvpull_lease {
 struct kvpull_leases {
 	const struct kvpull_log *log;
 	struct kvpull_lease *entries; /* [slot_count] heap of four children */
-	uint32_t *positions;          /* [slot_count]; see has_entry in lease.c */
+	uint32_t *positions; /* [slot_count]; see has_entry in lease.c */
 	uint32_t slot_count;
 	uint32_t count;
 };

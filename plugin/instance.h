@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The consumers that a producer rank knows: instances, each with its ranks,
+ * when it was last heard of, and which of its ranks are dead. Pure. All times
+ * are on the hold table's lease clock.
+ *
+ * A rank is connected -> dying (its grace) -> scanning (holds are looked
+ * through for it) -> gone, until it joins again. While gone it counts as having
+ * released whatever its instance claims: no hold waits for a rank that is not
+ * there. When the last rank of an instance is gone, so is the instance, with
+ * ranks that never came: it is *retired*, kept while claims name it, and who
+ * joins under its id afterwards is another instance.
+ */
+#ifndef KVPULL_PLUGIN_INSTANCE_H
+#define KVPULL_PLUGIN_INSTANCE_H
+
+#include "base/arena.h"
+#include "base/transport.h"
+
+struct kvpull_instance {
+	uint64_t id;
+	uint64_t heard_ns;  /* last sign of life of any rank */
+	uint64_t connected; /* these four: bitmaps of ranks, disjoint */
+	uint64_t dying;
+	uint64_t scanning;
+	uint64_t gone;
+	uint32_t rank_count;
+	uint32_t refs; /* claims that name it */
+	uint32_t used;
+	uint32_t retired;
+	uint64_t due_ns[KVPULL_RANKS_MAX]; /* dying: end of its grace */
+};
+
+struct kvpull_instances {
+	struct kvpull_instance *all; /* [count] */
+	uint32_t count;
+	uint32_t reserved;
+	uint64_t grace_ns;
+	uint64_t due_ns; /* no grace ends before; UINT64_MAX: nobody is dying */
+};
+
+size_t kvpull_instances_bytes(uint32_t count);
+
+/* 0 or KVPULL_ENOMEM: the arena is too small. */
+int KVPULL_MUST_CHECK kvpull_instances_init(struct kvpull_instances *instances,
+					    uint32_t count, uint64_t grace_ns,
+					    struct kvpull_arena *arena);
+
+struct kvpull_join {
+	uint64_t instance_id;
+	uint64_t lease_now_ns;
+	uint32_t rank;
+	uint32_t rank_count;
+};
+
+/* As kvpull_holds_join. */
+int KVPULL_MUST_CHECK kvpull_instances_join(struct kvpull_instances *instances,
+					    const struct kvpull_join *join,
+					    uint32_t *index);
+
+/* Starts a rank's grace. A rank that is not connected: nothing. */
+void kvpull_instances_leave(struct kvpull_instances *instances, uint32_t index,
+			    uint32_t rank, uint64_t lease_now_ns);
+
+/* The instance, if this rank is connected or in its grace; else NULL. */
+struct kvpull_instance *
+kvpull_instances_speaking(struct kvpull_instances *instances, uint32_t index,
+			  uint32_t rank);
+
+void kvpull_instance_hear(struct kvpull_instance *instance,
+			  uint64_t lease_now_ns);
+
+/* A claim names it; ends with _release. */
+void kvpull_instances_acquire(struct kvpull_instances *instances,
+			      uint32_t index);
+void kvpull_instances_release(struct kvpull_instances *instances,
+			      uint32_t index);
+
+/*
+ * Ranks whose grace is over become scanning. Return: how many; if any, holds
+ * are looked through, then scan_end makes them gone.
+ */
+uint32_t kvpull_instances_scan_begin(struct kvpull_instances *instances,
+				     uint64_t lease_now_ns);
+void kvpull_instances_scan_end(struct kvpull_instances *instances);
+
+static inline uint64_t kvpull_ranks_all(uint32_t rank_count)
+{
+	return UINT64_MAX >> (KVPULL_RANKS_MAX - rank_count);
+}
+
+static inline int
+kvpull_instance_is_here(const struct kvpull_instance *instance)
+{
+	return (instance->connected | instance->dying) != 0;
+}
+
+/* Ranks that count as having released whatever the instance claims. */
+static inline uint64_t
+kvpull_instance_dead(const struct kvpull_instance *instance)
+{
+	return kvpull_instance_is_here(instance) ?
+		       instance->scanning | instance->gone :
+		       kvpull_ranks_all(instance->rank_count);
+}
+
+/* Ranks that now release, for good, what the instance has claimed. */
+static inline uint64_t
+kvpull_instance_dying_now(const struct kvpull_instance *instance)
+{
+	if (!instance->scanning)
+		return 0;
+	return kvpull_instance_is_here(instance) ?
+		       instance->scanning :
+		       kvpull_ranks_all(instance->rank_count);
+}
+
+#endif /* KVPULL_PLUGIN_INSTANCE_H */
