@@ -21,6 +21,8 @@ struct kvpull_shm_params {
 	uint32_t copy_threads;
 	uint32_t inline_bytes;   /* reads up to this are copied in read_start */
 	uint64_t connect_ns;     /* handshake must end within this */
+	uint32_t socket_mode;    /* of the socket's file; 0: as the umask says */
+	uint32_t reserved;
 };
 
 size_t kvpull_shm_bytes(const struct kvpull_shm_params *params);
@@ -28,5 +30,11 @@ size_t kvpull_shm_bytes(const struct kvpull_shm_params *params);
 int KVPULL_MUST_CHECK kvpull_shm_open(const struct kvpull_shm_params *params,
 				      struct kvpull_arena *arena,
 				      struct kvpull_transport **transport);
+
+/*
+ * An epoll that holds the doorbell of every admitted caller, edge-triggered:
+ * for the thread that drains (and arms) the rings. Not part of fd().
+ */
+int kvpull_shm_doorbell_fd(const struct kvpull_transport *transport);
 
 #endif /* KVPULL_SHM_SHM_H */

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: a socket and a pidfd are open, and waited on, exactly in OPEN
+ * and ADMITTED; a ring segment and a doorbell exist exactly from admit() to
+ * forget(). The doorbell's file flags belong to the consumer too, so it is
+ * never read or written here: only waited on, edge-triggered.
+ */
+#include "shm/caller.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Out of descriptors: let the backlog hold callers instead of spinning. */
+#define LISTENER_REST_NS (100 * UINT64_C(1000000))
+/* Beyond the table callers are closed at once; so many a look. */
+#define ACCEPT_MAX 8u
+
+size_t kvpull_shm_callers_bytes(uint32_t caller_max)
+{
+	return (size_t)caller_max * sizeof(struct kvpull_shm_caller) +
+	       KVPULL_CACHE_LINE;
+}
+
+int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
+			    const struct kvpull_shm_params *params,
+			    struct kvpull_wait *wait,
+			    struct kvpull_arena *arena)
+{
+	uint32_t i;
+
+	*callers = (struct kvpull_shm_callers){
+		.log = params->log,
+		.wait = wait,
+		.listener = { .fd = -1, .folder_fd = -1 },
+		.caller_max = params->callers_max,
+		.ring_records = params->ring_records,
+		.connect_ns = params->connect_ns,
+	};
+	callers->callers = (struct kvpull_shm_caller *)kvpull_arena_take(
+		arena, params->callers_max, sizeof(*callers->callers));
+	callers->doorbells = epoll_create1(EPOLL_CLOEXEC);
+	if (callers->doorbells < 0) {
+		kvpull_error(params->log, "epoll: %s", strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	if (!callers->callers) {
+		(void)close(callers->doorbells);
+		return KVPULL_ENOMEM;
+	}
+	for (i = 0; i < callers->caller_max; i++) {
+		callers->callers[i].socket = -1;
+		callers->callers[i].doorbell = -1;
+		callers->callers[i].identity.pidfd = -1;
+	}
+	return 0;
+}
+
+static struct kvpull_shm_caller *
+caller_at(const struct kvpull_shm_callers *callers, uint32_t index)
+{
+	kvpull_check(callers->log, index < callers->caller_max);
+	return &callers->callers[index];
+}
+
+static void wait_close(struct kvpull_wait *wait, int *fd)
+{
+	if (*fd < 0)
+		return;
+	kvpull_wait_remove(wait, *fd);
+	(void)close(*fd);
+	*fd = -1;
+}
+
+static void caller_hang_up(struct kvpull_shm_callers *callers,
+			   struct kvpull_shm_caller *caller)
+{
+	wait_close(callers->wait, &caller->socket);
+	wait_close(callers->wait, &caller->identity.pidfd);
+}
+
+/* The one way out of OPEN and ADMITTED but for refuse(). */
+static void caller_lose(struct kvpull_shm_callers *callers,
+			struct kvpull_shm_caller *caller)
+{
+	if (caller->state != KVPULL_SHM_CALLER_OPEN &&
+	    caller->state != KVPULL_SHM_CALLER_ADMITTED)
+		return;
+	if (caller->state == KVPULL_SHM_CALLER_OPEN)
+		callers->open_count--;
+	caller_hang_up(callers, caller);
+	caller->state = KVPULL_SHM_CALLER_LOST;
+	callers->lost_count++;
+}
+
+static void ring_free(struct kvpull_shm_callers *callers,
+		      struct kvpull_shm_caller *caller)
+{
+	if (caller->doorbell >= 0) {
+		(void)epoll_ctl(callers->doorbells, EPOLL_CTL_DEL,
+				caller->doorbell, NULL);
+		(void)close(caller->doorbell);
+		caller->doorbell = -1;
+	}
+	if (caller->segment.base)
+		kvpull_segment_unmake(&caller->segment);
+	memset(&caller->segment, 0, sizeof(caller->segment));
+}
+
+void kvpull_shm_callers_fini(struct kvpull_shm_callers *callers)
+{
+	uint32_t i;
+
+	if (callers->listener.fd >= 0)
+		kvpull_wait_remove(callers->wait, callers->listener.fd);
+	kvpull_listener_close(&callers->listener);
+	for (i = 0; i < callers->caller_max; i++) {
+		caller_hang_up(callers, &callers->callers[i]);
+		ring_free(callers, &callers->callers[i]);
+	}
+	(void)close(callers->doorbells);
+	callers->doorbells = -1;
+}
+
+static int serve_check(const struct kvpull_serve *serve,
+		       const struct kvpull_log *log)
+{
+	uint32_t i;
+
+	if (!serve->region_count || serve->region_count > KVPULL_REGIONS_MAX ||
+	    !serve->slot_count || !serve->entries)
+		return KVPULL_EINVAL;
+	if (serve->entries_fd < 0) {
+		kvpull_error(log, "revocation table without a descriptor");
+		return KVPULL_EUNSUPPORTED;
+	}
+	for (i = 0; i < serve->region_count; i++) {
+		const struct kvpull_region_view *region = &serve->regions[i];
+
+		if (region->kind == KVPULL_REGION_FOREIGN)
+			continue;
+		if (region->kind != KVPULL_REGION_PROVIDED &&
+		    region->kind != KVPULL_REGION_FILE) {
+			kvpull_error(log, "region %u of kind %u: not on this route",
+				     i, region->kind);
+			return KVPULL_EUNSUPPORTED;
+		}
+		if (region->fd < 0)
+			return KVPULL_EINVAL;
+	}
+	return 0;
+}
+
+int kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
+			     const struct kvpull_shm_params *params,
+			     const struct kvpull_serve *serve)
+{
+	int code = serve_check(serve, callers->log);
+
+	if (!code && callers->listener.fd >= 0)
+		code = KVPULL_EINVAL;
+	if (code)
+		return code;
+	callers->serve = *serve;
+	code = kvpull_listener_open(&callers->listener, params->socket_dir,
+				    params->name, params->socket_mode,
+				    callers->log);
+	if (code)
+		return code;
+	code = kvpull_wait_add(callers->wait, callers->listener.fd,
+			       (struct kvpull_wait_token){
+				       .kind = KVPULL_WAIT_LISTENER });
+	if (code)
+		kvpull_listener_close(&callers->listener);
+	return code;
+}
+
+void kvpull_shm_callers_begin(struct kvpull_shm_callers *callers)
+{
+	uint32_t i;
+
+	for (i = 0; callers->gone_count && i < callers->caller_max; i++)
+		if (callers->callers[i].state == KVPULL_SHM_CALLER_GONE)
+			kvpull_shm_caller_forget(callers, i);
+}
+
+static uint32_t caller_free_index(const struct kvpull_shm_callers *callers)
+{
+	uint32_t i;
+
+	for (i = 0; i < callers->caller_max; i++)
+		if (callers->callers[i].state == KVPULL_SHM_CALLER_FREE)
+			return i;
+	return KVPULL_NONE;
+}
+
+static int caller_wait(struct kvpull_shm_callers *callers, uint32_t index)
+{
+	const struct kvpull_shm_caller *caller = &callers->callers[index];
+	struct kvpull_wait_token token = { .kind = KVPULL_WAIT_CALLER_SOCKET,
+					   .index = index,
+					   .generation = caller->generation };
+	int code = kvpull_wait_add(callers->wait, caller->socket, token);
+
+	token.kind = KVPULL_WAIT_CALLER_DEATH;
+	if (!code && caller->identity.pidfd >= 0)
+		code = kvpull_wait_add(callers->wait, caller->identity.pidfd,
+				       token);
+	return code;
+}
+
+static void caller_open(struct kvpull_shm_callers *callers, int fd,
+			struct kvpull_shm_batch *batch)
+{
+	const uint32_t index = caller_free_index(callers);
+	struct kvpull_shm_caller *caller;
+
+	if (index == KVPULL_NONE) {
+		(void)close(fd);
+		return;
+	}
+	caller = &callers->callers[index];
+	caller->generation++;
+	caller->socket = fd;
+	kvpull_identity_get(&caller->identity, fd);
+	if (caller_wait(callers, index)) {
+		caller_hang_up(callers, caller);
+		return;
+	}
+	caller->state = KVPULL_SHM_CALLER_OPEN;
+	caller->deadline_ns = batch->now_ns + callers->connect_ns;
+	callers->open_count++;
+	kvpull_shm_batch_add(batch, KVPULL_EVENT_CALLER_UP, index)->uid =
+		caller->identity.uid;
+}
+
+void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
+			       struct kvpull_shm_batch *batch,
+			       uint32_t accept_max)
+{
+	uint32_t i;
+
+	for (i = 0; i < accept_max && i < ACCEPT_MAX; i++) {
+		int fd;
+		const int code =
+			kvpull_listener_accept(&callers->listener, &fd);
+
+		if (code == KVPULL_EFULL) {
+			kvpull_warn(callers->log,
+				    "callers wait: out of file descriptors");
+			kvpull_wait_remove(callers->wait,
+					   callers->listener.fd);
+			callers->resume_ns = batch->now_ns + LISTENER_REST_NS;
+		}
+		if (code)
+			return;
+		caller_open(callers, fd, batch);
+	}
+}
+
+static void caller_receive(struct kvpull_shm_callers *callers, uint32_t index,
+			   struct kvpull_shm_batch *batch)
+{
+	struct kvpull_shm_caller *caller = &callers->callers[index];
+	const int received = kvpull_endpoint_receive(
+		caller->socket, kvpull_shm_batch_buffer(batch), NULL, NULL);
+
+	if (received < 0)
+		caller_lose(callers, caller);
+	if (received > 0)
+		kvpull_shm_batch_message(batch, KVPULL_EVENT_CALLER_MESSAGE,
+					 index, caller->identity.uid,
+					 (size_t)received);
+}
+
+void kvpull_shm_callers_ready(struct kvpull_shm_callers *callers,
+			      const struct kvpull_wait_token *token,
+			      struct kvpull_shm_batch *batch)
+{
+	struct kvpull_shm_caller *caller = caller_at(callers, token->index);
+
+	/* Something before it in the same batch may have ended it. */
+	if (caller->socket < 0 ||
+	    ((caller->generation ^ token->generation) & 0xffffff))
+		return;
+	if (token->kind == KVPULL_WAIT_CALLER_DEATH)
+		caller_lose(callers, caller);
+	else
+		caller_receive(callers, token->index, batch);
+}
+
+void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
+			       uint64_t now_ns)
+{
+	const struct kvpull_wait_token token = { .kind = KVPULL_WAIT_LISTENER };
+	uint32_t i;
+
+	if (callers->resume_ns && now_ns >= callers->resume_ns &&
+	    !kvpull_wait_add(callers->wait, callers->listener.fd, token))
+		callers->resume_ns = 0;
+	for (i = 0; callers->open_count && i < callers->caller_max; i++) {
+		struct kvpull_shm_caller *caller = &callers->callers[i];
+
+		if (caller->state == KVPULL_SHM_CALLER_OPEN &&
+		    now_ns >= caller->deadline_ns)
+			caller_lose(callers, caller);
+	}
+}
+
+void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
+			       struct kvpull_shm_batch *batch)
+{
+	uint32_t i;
+
+	for (i = 0; callers->lost_count && kvpull_shm_batch_room(batch) &&
+		    i < callers->caller_max;
+	     i++) {
+		struct kvpull_shm_caller *caller = &callers->callers[i];
+
+		if (caller->state != KVPULL_SHM_CALLER_LOST)
+			continue;
+		callers->lost_count--;
+		caller->state = KVPULL_SHM_CALLER_DOWN;
+		if (!caller->segment.base) {
+			caller->state = KVPULL_SHM_CALLER_GONE;
+			callers->gone_count++;
+		}
+		kvpull_shm_batch_add(batch, KVPULL_EVENT_CALLER_DOWN, i);
+	}
+}
+
+int kvpull_shm_caller_send(struct kvpull_shm_callers *callers, uint32_t index,
+			   const void *bytes, size_t byte_count)
+{
+	const struct kvpull_shm_caller *caller = caller_at(callers, index);
+	const struct kvpull_message message = { .bytes = bytes,
+						.byte_count = byte_count };
+
+	if (caller->socket < 0)
+		return KVPULL_EPEER;
+	return kvpull_endpoint_send(caller->socket, &message, callers->log);
+}
+
+/* The ring and its doorbell, for this consumer alone. */
+static int ring_make(struct kvpull_shm_callers *callers, uint32_t index)
+{
+	struct kvpull_shm_caller *caller = &callers->callers[index];
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	int code;
+
+	code = kvpull_segment_make(&caller->segment, "kvpull-ring",
+				   kvpull_ring_bytes(callers->ring_records),
+				   KVPULL_SEGMENT_SHARED, 0, callers->log);
+	if (code) {
+		/* What a failed make leaves behind is not ours to free. */
+		memset(&caller->segment, 0, sizeof(caller->segment));
+		return KVPULL_ENOMEM;
+	}
+	code = kvpull_ring_init(&caller->ring, caller->segment.base,
+				callers->ring_records);
+	caller->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	event.data.u32 = index;
+	if (code || caller->doorbell < 0 ||
+	    epoll_ctl(callers->doorbells, EPOLL_CTL_ADD, caller->doorbell,
+		      &event)) {
+		kvpull_warn(callers->log, "doorbell: %s", strerror(errno));
+		return KVPULL_ENOMEM;
+	}
+	return 0;
+}
+
+static int welcome_send(const struct kvpull_shm_callers *callers,
+			const struct kvpull_shm_caller *caller,
+			const void *welcome, size_t welcome_bytes)
+{
+	const struct kvpull_serve *serve = &callers->serve;
+	int fds[KVPULL_ENDPOINT_FDS_MAX];
+	struct kvpull_message message = { .bytes = welcome,
+					  .byte_count = welcome_bytes,
+					  .fds = fds };
+	uint32_t i;
+	int code;
+
+	fds[message.fd_count++] = serve->entries_fd;
+	fds[message.fd_count++] = caller->segment.fd;
+	fds[message.fd_count++] = caller->doorbell;
+	for (i = 0; i < serve->region_count; i++)
+		if (serve->regions[i].kind != KVPULL_REGION_FOREIGN)
+			fds[message.fd_count++] = serve->regions[i].fd;
+	code = kvpull_endpoint_send(caller->socket, &message, callers->log);
+	/* A caller that does not read its socket is as good as gone. */
+	return code == KVPULL_EAGAIN ? KVPULL_EPEER : code;
+}
+
+int kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,
+			    const void *welcome, size_t welcome_bytes,
+			    struct kvpull_ring **ring)
+{
+	struct kvpull_shm_caller *caller = caller_at(callers, index);
+	int code;
+
+	if (caller->state != KVPULL_SHM_CALLER_OPEN)
+		return KVPULL_EPEER;
+	code = ring_make(callers, index);
+	if (!code)
+		code = welcome_send(callers, caller, welcome, welcome_bytes);
+	if (code) {
+		ring_free(callers, caller);
+		return code;
+	}
+	caller->state = KVPULL_SHM_CALLER_ADMITTED;
+	callers->open_count--;
+	*ring = &caller->ring;
+	return 0;
+}
+
+void kvpull_shm_caller_refuse(struct kvpull_shm_callers *callers,
+			      uint32_t index, const void *refusal,
+			      size_t refusal_bytes)
+{
+	struct kvpull_shm_caller *caller = caller_at(callers, index);
+
+	if (caller->state != KVPULL_SHM_CALLER_OPEN)
+		return;
+	/* If it cannot be sent, the closed socket says as much. */
+	if (kvpull_shm_caller_send(callers, index, refusal, refusal_bytes))
+		kvpull_debug(callers->log, "caller %u: refusal not sent",
+			     index);
+	caller_hang_up(callers, caller);
+	caller->state = KVPULL_SHM_CALLER_FREE;
+	callers->open_count--;
+}
+
+void kvpull_shm_caller_drop(struct kvpull_shm_callers *callers, uint32_t index)
+{
+	caller_lose(callers, caller_at(callers, index));
+}
+
+void kvpull_shm_caller_forget(struct kvpull_shm_callers *callers,
+			      uint32_t index)
+{
+	struct kvpull_shm_caller *caller = caller_at(callers, index);
+
+	/* One never admitted may have been forgotten by the poll itself. */
+	if (caller->state != KVPULL_SHM_CALLER_DOWN &&
+	    caller->state != KVPULL_SHM_CALLER_GONE)
+		return;
+	if (caller->state == KVPULL_SHM_CALLER_GONE)
+		callers->gone_count--;
+	ring_free(callers, caller);
+	caller->state = KVPULL_SHM_CALLER_FREE;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Producer's side: who calls at our socket, and what an admitted one gets.
+ *
+ * state     entered by                  left by
+ * FREE      forget, refuse, next poll   accept -> OPEN
+ * OPEN      accept: CALLER_UP           admit -> ADMITTED; refuse -> FREE;
+ *                                       end, drop, connect_ns -> LOST
+ * ADMITTED  admit: ring and doorbell    end, drop -> LOST
+ * LOST      the end was seen            report: CALLER_DOWN -> DOWN or GONE
+ * DOWN      reported; the ring is kept  forget -> FREE
+ * GONE      reported, never admitted    forget, next poll -> FREE
+ *
+ * So each caller of a CALLER_UP that is not refused gets one CALLER_DOWN, and
+ * one that was never admitted need not be forgotten.
+ */
+#ifndef KVPULL_SHM_CALLER_H
+#define KVPULL_SHM_CALLER_H
+
+#include "base/arena.h"
+#include "base/transport.h"
+#include "shm/batch.h"
+#include "shm/endpoint.h"
+#include "shm/ring.h"
+#include "shm/segment.h"
+#include "shm/shm.h"
+#include "shm/wait.h"
+
+enum kvpull_shm_caller_state {
+	KVPULL_SHM_CALLER_FREE = 0,
+	KVPULL_SHM_CALLER_OPEN,
+	KVPULL_SHM_CALLER_ADMITTED,
+	KVPULL_SHM_CALLER_LOST,
+	KVPULL_SHM_CALLER_DOWN,
+	KVPULL_SHM_CALLER_GONE
+};
+
+struct kvpull_shm_caller {
+	enum kvpull_shm_caller_state state;
+	uint32_t generation;
+	int socket;   /* -1 from LOST on */
+	int doorbell; /* -1: not admitted */
+	struct kvpull_identity identity;
+	uint64_t deadline_ns; /* OPEN only */
+	struct kvpull_shared segment; /* base NULL: not admitted */
+	struct kvpull_ring ring;
+};
+
+struct kvpull_shm_callers {
+	const struct kvpull_log *log;
+	struct kvpull_wait *wait;
+	struct kvpull_shm_caller *callers; /* [caller_max] */
+	struct kvpull_serve serve;
+	struct kvpull_listener listener;
+	int doorbells; /* epoll over the doorbells of all admitted */
+	uint32_t caller_max;
+	uint32_t ring_records;
+	uint32_t open_count; /* in state OPEN; LOST; GONE: what poll looks for */
+	uint32_t lost_count;
+	uint32_t gone_count;
+	uint64_t connect_ns;
+	uint64_t resume_ns; /* the listener rests until then; 0: it works */
+};
+
+size_t kvpull_shm_callers_bytes(uint32_t caller_max);
+int KVPULL_MUST_CHECK
+kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
+			const struct kvpull_shm_params *params,
+			struct kvpull_wait *wait, struct kvpull_arena *arena);
+void kvpull_shm_callers_fini(struct kvpull_shm_callers *callers);
+
+/* Begin to listen. 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED, KVPULL_EDEVICE. */
+int KVPULL_MUST_CHECK
+kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
+			 const struct kvpull_shm_params *params,
+			 const struct kvpull_serve *serve);
+
+/* Parts of a poll, in this order. */
+void kvpull_shm_callers_begin(struct kvpull_shm_callers *callers);
+/* accept_max: events that the listener may use. */
+void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
+			       struct kvpull_shm_batch *batch,
+			       uint32_t accept_max);
+/* A token of one caller is ready; at most one event. */
+void kvpull_shm_callers_ready(struct kvpull_shm_callers *callers,
+			      const struct kvpull_wait_token *token,
+			      struct kvpull_shm_batch *batch);
+/* Those that were not admitted in time. */
+void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
+			       uint64_t now_ns);
+void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
+			       struct kvpull_shm_batch *batch);
+
+/* As in the seam. */
+int KVPULL_MUST_CHECK kvpull_shm_caller_send(struct kvpull_shm_callers *callers,
+					     uint32_t index, const void *bytes,
+					     size_t byte_count);
+int KVPULL_MUST_CHECK
+kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,
+			const void *welcome, size_t welcome_bytes,
+			struct kvpull_ring **ring);
+void kvpull_shm_caller_refuse(struct kvpull_shm_callers *callers,
+			      uint32_t index, const void *refusal,
+			      size_t refusal_bytes);
+void kvpull_shm_caller_drop(struct kvpull_shm_callers *callers, uint32_t index);
+void kvpull_shm_caller_forget(struct kvpull_shm_callers *callers,
+			      uint32_t index);
+
+#endif /* KVPULL_SHM_CALLER_H */

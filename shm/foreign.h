@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads of memory that the peer did not give us a descriptor of:
+ * process_vm_readv. It needs the peer's pid in our namespace and ptrace rights
+ * over it; reading an entry once, at attach, tries both.
+ *
+ * A pid may become another process's. That is harmless for data, whose truth
+ * is decided later: who reads the entry looks at the pidfd after it, and if
+ * the peer lived then, all that was read before was its memory.
+ */
+#ifndef KVPULL_SHM_FOREIGN_H
+#define KVPULL_SHM_FOREIGN_H
+
+#include "base/transport.h"
+
+struct kvpull_foreign {
+	int32_t pid; /* from SO_PEERCRED, > 0 */
+	uint32_t reserved;
+	/* Per region: mapped here, or NULL and its address in the peer. */
+	const uint8_t *const *mapped;   /* [KVPULL_REGIONS_MAX] */
+	const uint64_t *remote_address; /* [KVPULL_REGIONS_MAX] */
+};
+
+/* Where a read has got to; zeroed to begin. */
+struct kvpull_foreign_cursor {
+	uint32_t strip_index;
+	uint32_t block_index; /* within the strip's group */
+	uint32_t row_index;
+	uint32_t reserved;
+	uint64_t row_bytes_done;
+};
+
+/**
+ * Go on with a read for at most byte_max bytes.
+ * Return: 0: all was read; 1: more is left; KVPULL_EREAD (a range is not
+ * there), KVPULL_EPEER (no such process).
+ */
+int KVPULL_MUST_CHECK kvpull_foreign_read(const struct kvpull_foreign *foreign,
+					  const struct kvpull_read *read,
+					  struct kvpull_foreign_cursor *cursor,
+					  uint64_t byte_max);
+
+/* The entry at that address of the peer. 0, KVPULL_EREAD, KVPULL_EPEER. */
+int KVPULL_MUST_CHECK
+kvpull_foreign_entry(int32_t pid, uint64_t address,
+		     struct kvpull_revocation_value *value);
+
+#endif /* KVPULL_SHM_FOREIGN_H */

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All that the peer hands over is checked before it is used: descriptors by
+ * kvpull_segment_map() (seals, size), the doorbell by its kind, foreign memory
+ * by reading from it once.
+ */
+#include "shm/peer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/segment.h"
+
+/* Descriptors of a welcome, in this order; then one a region. */
+enum welcome_fd { FD_ENTRIES = 0, FD_RING, FD_DOORBELL, FD_REGIONS };
+
+/* The largest ring that ring.h knows. */
+#define RING_RECORDS_MAX (UINT32_C(1) << 20)
+
+size_t kvpull_shm_peers_bytes(uint32_t peer_max)
+{
+	return (size_t)peer_max * sizeof(struct kvpull_shm_peer) +
+	       KVPULL_CACHE_LINE;
+}
+
+static void peer_clear(struct kvpull_shm_peer *peer)
+{
+	const uint32_t generation = peer->generation;
+
+	memset(peer, 0, sizeof(*peer));
+	peer->generation = generation;
+	peer->socket = -1;
+	peer->doorbell = -1;
+	peer->identity.pidfd = -1;
+}
+
+int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
+			  const struct kvpull_shm_params *params,
+			  struct kvpull_wait *wait, struct kvpull_arena *arena)
+{
+	uint32_t i;
+
+	*peers = (struct kvpull_shm_peers){
+		.log = params->log,
+		.wait = wait,
+		.socket_dir = params->socket_dir,
+		.peer_max = params->peers_max,
+		.connect_ns = params->connect_ns,
+	};
+	peers->peers = (struct kvpull_shm_peer *)kvpull_arena_take(
+		arena, params->peers_max, sizeof(*peers->peers));
+	if (!peers->peers)
+		return KVPULL_ENOMEM;
+	for (i = 0; i < peers->peer_max; i++)
+		peer_clear(&peers->peers[i]);
+	return 0;
+}
+
+struct kvpull_shm_peer *kvpull_shm_peer_at(const struct kvpull_shm_peers *peers,
+					   uint32_t index)
+{
+	kvpull_check(peers->log, index < peers->peer_max);
+	return &peers->peers[index];
+}
+
+struct kvpull_foreign
+kvpull_shm_peer_foreign(const struct kvpull_shm_peer *peer)
+{
+	return (struct kvpull_foreign){
+		.pid = peer->identity.pid,
+		.mapped = peer->regions,
+		.remote_address = peer->remote_address,
+	};
+}
+
+static void fds_close(struct kvpull_shm_peer *peer)
+{
+	while (peer->fd_count)
+		(void)close(peer->fds[--peer->fd_count]);
+}
+
+static void peer_unmap(struct kvpull_shm_peer *peer)
+{
+	uint32_t i;
+
+	for (i = 0; i < KVPULL_REGIONS_MAX; i++)
+		if (peer->mapped[i])
+			kvpull_segment_unmap(peer->mapped[i],
+					     peer->region_bytes[i]);
+	if (peer->entries_memory)
+		kvpull_segment_unmap(
+			peer->entries_memory,
+			(size_t)peer->slot_count *
+				sizeof(struct kvpull_revocation_entry));
+	if (peer->ring_memory)
+		kvpull_segment_unmap(peer->ring_memory, peer->ring_bytes);
+	if (peer->doorbell >= 0)
+		(void)close(peer->doorbell);
+	memset(peer->mapped, 0, sizeof(peer->mapped));
+	memset(peer->regions, 0, sizeof(peer->regions));
+	peer->entries_memory = NULL;
+	peer->ring_memory = NULL;
+	peer->doorbell = -1;
+}
+
+static void wait_close(struct kvpull_wait *wait, int *fd)
+{
+	if (*fd < 0)
+		return;
+	kvpull_wait_remove(wait, *fd);
+	(void)close(*fd);
+	*fd = -1;
+}
+
+static void peer_hang_up(struct kvpull_shm_peers *peers,
+			 struct kvpull_shm_peer *peer)
+{
+	wait_close(peers->wait, &peer->socket);
+	wait_close(peers->wait, &peer->identity.pidfd);
+	fds_close(peer);
+}
+
+void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers)
+{
+	uint32_t i;
+
+	for (i = 0; i < peers->peer_max; i++) {
+		peer_hang_up(peers, &peers->peers[i]);
+		peer_unmap(&peers->peers[i]);
+	}
+}
+
+void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
+			  struct kvpull_shm_peer *peer, int code)
+{
+	if (peer->state != KVPULL_SHM_PEER_GREETING &&
+	    peer->state != KVPULL_SHM_PEER_ATTACHED)
+		return;
+	if (peer->state == KVPULL_SHM_PEER_GREETING)
+		peers->greeting_count--;
+	peer_hang_up(peers, peer);
+	peer->state = KVPULL_SHM_PEER_LOST;
+	peer->code = code;
+	peers->lost_count++;
+}
+
+static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
+			 struct kvpull_shm_batch *batch)
+{
+	struct kvpull_shm_peer *peer = &peers->peers[index];
+	/* Descriptors come once, with the welcome. */
+	const int wanted = peer->state == KVPULL_SHM_PEER_GREETING &&
+			   !peer->fd_count;
+	uint32_t fd_count = KVPULL_ENDPOINT_FDS_MAX;
+	const int received = kvpull_endpoint_receive(
+		peer->socket, kvpull_shm_batch_buffer(batch),
+		wanted ? peer->fds : NULL, wanted ? &fd_count : NULL);
+
+	if (received < 0)
+		kvpull_shm_peer_lose(peers, peer, received);
+	if (received <= 0)
+		return;
+	if (wanted)
+		peer->fd_count = fd_count;
+	kvpull_shm_batch_message(batch, KVPULL_EVENT_PEER_MESSAGE, index,
+				 peer->identity.uid, (size_t)received);
+}
+
+void kvpull_shm_peers_ready(struct kvpull_shm_peers *peers,
+			    const struct kvpull_wait_token *token,
+			    struct kvpull_shm_batch *batch)
+{
+	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, token->index);
+
+	/* Something before it in the same batch may have ended it. */
+	if (peer->socket < 0 ||
+	    ((peer->generation ^ token->generation) & 0xffffff))
+		return;
+	if (token->kind == KVPULL_WAIT_PEER_DEATH)
+		kvpull_shm_peer_lose(peers, peer, KVPULL_EPEER);
+	else
+		peer_receive(peers, token->index, batch);
+}
+
+void kvpull_shm_peers_expire(struct kvpull_shm_peers *peers, uint64_t now_ns)
+{
+	uint32_t i;
+
+	for (i = 0; peers->greeting_count && i < peers->peer_max; i++) {
+		struct kvpull_shm_peer *peer = &peers->peers[i];
+
+		if (peer->state != KVPULL_SHM_PEER_GREETING)
+			continue;
+		/* connect() is not told the time: count from the next poll. */
+		if (!peer->deadline_ns)
+			peer->deadline_ns = now_ns + peers->connect_ns;
+		else if (now_ns >= peer->deadline_ns)
+			kvpull_shm_peer_lose(peers, peer, KVPULL_EPEER);
+	}
+}
+
+void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
+			     struct kvpull_shm_batch *batch)
+{
+	uint32_t i;
+
+	for (i = 0; peers->lost_count && kvpull_shm_batch_room(batch) &&
+		    i < peers->peer_max;
+	     i++) {
+		struct kvpull_shm_peer *peer = &peers->peers[i];
+
+		if (peer->state != KVPULL_SHM_PEER_LOST || peer->reads_open)
+			continue;
+		kvpull_shm_batch_add(batch, KVPULL_EVENT_PEER_DOWN, i)->code =
+			peer->code;
+		peer_unmap(peer);
+		peer_clear(peer);
+		peers->lost_count--;
+	}
+}
+
+static int peer_wait(struct kvpull_shm_peers *peers, uint32_t index)
+{
+	const struct kvpull_shm_peer *peer = &peers->peers[index];
+	struct kvpull_wait_token token = { .kind = KVPULL_WAIT_PEER_SOCKET,
+					   .index = index,
+					   .generation = peer->generation };
+	int code = kvpull_wait_add(peers->wait, peer->socket, token);
+
+	token.kind = KVPULL_WAIT_PEER_DEATH;
+	if (!code && peer->identity.pidfd >= 0)
+		code = kvpull_wait_add(peers->wait, peer->identity.pidfd,
+				       token);
+	return code;
+}
+
+int kvpull_shm_peer_connect(struct kvpull_shm_peers *peers, const char *address,
+			    uint32_t *index)
+{
+	struct kvpull_shm_peer *peer;
+	uint32_t i = 0;
+	int code;
+
+	while (i < peers->peer_max &&
+	       peers->peers[i].state != KVPULL_SHM_PEER_FREE)
+		i++;
+	if (i == peers->peer_max)
+		return KVPULL_EFULL;
+	peer = &peers->peers[i];
+	code = kvpull_endpoint_connect(peers->socket_dir, address, peers->log,
+				       &peer->socket);
+	if (code)
+		return code;
+	peer->generation++;
+	kvpull_identity_get(&peer->identity, peer->socket);
+	if (peer_wait(peers, i)) {
+		peer_hang_up(peers, peer);
+		return KVPULL_EPEER;
+	}
+	peer->state = KVPULL_SHM_PEER_GREETING;
+	peers->greeting_count++;
+	*index = i;
+	return 0;
+}
+
+int kvpull_shm_peer_send(struct kvpull_shm_peers *peers, uint32_t index,
+			 const void *bytes, size_t byte_count)
+{
+	const struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
+	const struct kvpull_message message = { .bytes = bytes,
+						.byte_count = byte_count };
+
+	if (peer->socket < 0)
+		return KVPULL_EPEER;
+	return kvpull_endpoint_send(peer->socket, &message, peers->log);
+}
+
+/* Kinds, sizes and the number of descriptors, before anything is mapped. */
+static int remote_check(const struct kvpull_shm_peer *peer,
+			const struct kvpull_serve *remote,
+			const struct kvpull_log *log)
+{
+	uint32_t fd_count = FD_REGIONS;
+	uint32_t i;
+
+	if (!remote->region_count ||
+	    remote->region_count > KVPULL_REGIONS_MAX || !remote->slot_count)
+		return KVPULL_EPROTO;
+	for (i = 0; i < remote->region_count; i++) {
+		const struct kvpull_region_view *region = &remote->regions[i];
+
+		if (!region->bytes || region->bytes > SIZE_MAX / 2)
+			return KVPULL_EPROTO;
+		if (region->kind == KVPULL_REGION_FOREIGN)
+			continue;
+		if (region->kind != KVPULL_REGION_PROVIDED) {
+			kvpull_warn(log,
+				    "peer's region %u is of kind %u: this version cannot read it",
+				    i, region->kind);
+			return KVPULL_EUNSUPPORTED;
+		}
+		fd_count++;
+	}
+	if (fd_count != peer->fd_count) {
+		kvpull_warn(log,
+			    "welcome came with %u descriptors, %u expected",
+			    peer->fd_count, fd_count);
+		return KVPULL_EPROTO;
+	}
+	return 0;
+}
+
+static int regions_map(struct kvpull_shm_peer *peer,
+		       const struct kvpull_serve *remote,
+		       const struct kvpull_log *log)
+{
+	uint32_t fd_index = FD_REGIONS;
+	uint32_t i;
+	int code;
+
+	peer->region_count = remote->region_count;
+	peer->foreign_count = 0;
+	for (i = 0; i < remote->region_count; i++) {
+		const struct kvpull_region_view *region = &remote->regions[i];
+
+		peer->region_bytes[i] = region->bytes;
+		peer->remote_address[i] = (uintptr_t)region->base;
+		if (region->kind == KVPULL_REGION_FOREIGN) {
+			peer->foreign_count++;
+			continue;
+		}
+		code = kvpull_segment_map(peer->fds[fd_index++], region->bytes,
+					  KVPULL_SEGMENT_READ_ONLY, log,
+					  &peer->mapped[i]);
+		if (code)
+			return code;
+		peer->regions[i] = peer->mapped[i];
+	}
+	peer->slot_count = remote->slot_count;
+	peer->entries_remote = (uintptr_t)remote->entries;
+	return kvpull_segment_map(
+		peer->fds[FD_ENTRIES],
+		(size_t)remote->slot_count *
+			sizeof(struct kvpull_revocation_entry),
+		KVPULL_SEGMENT_READ_ONLY, log, &peer->entries_memory);
+}
+
+/*
+ * An eventfd, as the kernel names it: writing to a pipe or a socket of the
+ * peer's choice could block. Its flags are shared with the peer.
+ */
+static int doorbell_take(struct kvpull_shm_peer *peer)
+{
+	static const char eventfd_name[] = "anon_inode:[eventfd]";
+	const int fd = peer->fds[FD_DOORBELL];
+	char path[32];
+	char name[sizeof(eventfd_name)];
+	ssize_t name_bytes;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	name_bytes = readlink(path, name, sizeof(name));
+	if (name_bytes != (ssize_t)sizeof(eventfd_name) - 1 ||
+	    memcmp(name, eventfd_name, sizeof(eventfd_name) - 1) != 0)
+		return KVPULL_EPROTO;
+	(void)fcntl(fd, F_SETFL, O_NONBLOCK);
+	peer->doorbell = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return peer->doorbell < 0 ? KVPULL_ENOMEM : 0;
+}
+
+static int ring_attach(struct kvpull_shm_peer *peer,
+		       const struct kvpull_log *log)
+{
+	struct stat stat;
+	int code;
+
+	if (fstat(peer->fds[FD_RING], &stat) || stat.st_size <= 0 ||
+	    (uint64_t)stat.st_size > kvpull_ring_bytes(RING_RECORDS_MAX) +
+					     KVPULL_HUGE_BYTES)
+		return KVPULL_EPROTO;
+	peer->ring_bytes = (size_t)stat.st_size;
+	code = kvpull_segment_map(peer->fds[FD_RING], peer->ring_bytes,
+				  KVPULL_SEGMENT_SHARED, log,
+				  &peer->ring_memory);
+	if (!code)
+		code = kvpull_ring_writer_init(&peer->writer,
+					       peer->ring_memory,
+					       peer->ring_bytes);
+	return code ? code : doorbell_take(peer);
+}
+
+/*
+ * The pid is the kernel's word, not the welcome's. That it is the process of
+ * the revocation table is seen by reading the table both ways.
+ */
+static int foreign_probe(const struct kvpull_shm_peer *peer,
+			 const struct kvpull_log *log)
+{
+	const struct kvpull_revocation_entry *entries =
+		(const void *)peer->entries_memory;
+	struct kvpull_revocation_value value;
+	const char *why = NULL;
+
+	if (!peer->foreign_count)
+		return 0;
+	if (peer->identity.pid <= 0)
+		why = "the peer is in another PID namespace";
+	else if (peer->identity.pidfd < 0)
+		why = "the peer's death could not be seen (no pidfd)";
+	else if (kvpull_foreign_entry(peer->identity.pid,
+				      peer->entries_remote, &value))
+		why = strerror(errno);
+	else if (value.incarnation !=
+		 kvpull_revocation_read(&entries[0]).incarnation)
+		why = "another process answers at that address";
+	if (!why)
+		return 0;
+	kvpull_warn(log,
+		    "peer's foreign memory cannot be read from pid %d: %s",
+		    peer->identity.pid, why);
+	return KVPULL_EROUTE;
+}
+
+int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
+			   const struct kvpull_serve *remote)
+{
+	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
+	int code;
+
+	if (peer->state != KVPULL_SHM_PEER_GREETING)
+		return KVPULL_EPEER;
+	code = remote_check(peer, remote, peers->log);
+	if (!code)
+		code = regions_map(peer, remote, peers->log);
+	if (!code)
+		code = ring_attach(peer, peers->log);
+	if (!code)
+		code = foreign_probe(peer, peers->log);
+	fds_close(peer);
+	if (code) {
+		peer_unmap(peer);
+		return code;
+	}
+	peer->state = KVPULL_SHM_PEER_ATTACHED;
+	peers->greeting_count--;
+	return 0;
+}
+
+int kvpull_shm_peer_notify(struct kvpull_shm_peers *peers, uint32_t index,
+			   const struct kvpull_record *record)
+{
+	const uint64_t one = 1;
+	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
+	int code;
+
+	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
+		return KVPULL_EPEER;
+	code = kvpull_ring_push(&peer->writer, record);
+	if (code != 1)
+		return code;
+	/* A full counter is no loss: then the doorbell was rung before. */
+	if (write(peer->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		kvpull_debug(peers->log, "doorbell: %s", strerror(errno));
+	return 0;
+}

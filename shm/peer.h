@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Consumer's side: connections to producers and what is mapped of them.
+ *
+ * state     entered by                   left by
+ * FREE      all closed: PEER_DOWN        connect -> GREETING
+ * GREETING  connect                      attach -> ATTACHED;
+ *                                        end, connect_ns, disconnect -> LOST
+ * ATTACHED  attach: memory, ring         end, disconnect -> LOST
+ * LOST      the end was seen             its last read ended -> FREE
+ *
+ * Memory stays mapped in LOST as long as a copy of it runs.
+ */
+#ifndef KVPULL_SHM_PEER_H
+#define KVPULL_SHM_PEER_H
+
+#include "base/arena.h"
+#include "base/transport.h"
+#include "shm/batch.h"
+#include "shm/endpoint.h"
+#include "shm/foreign.h"
+#include "shm/ring.h"
+#include "shm/shm.h"
+#include "shm/wait.h"
+
+enum kvpull_shm_peer_state {
+	KVPULL_SHM_PEER_FREE = 0,
+	KVPULL_SHM_PEER_GREETING,
+	KVPULL_SHM_PEER_ATTACHED,
+	KVPULL_SHM_PEER_LOST
+};
+
+struct kvpull_shm_peer {
+	enum kvpull_shm_peer_state state;
+	uint32_t generation;
+	int32_t code; /* LOST: why */
+	int socket;   /* -1 in FREE and LOST */
+	struct kvpull_identity identity;
+	uint64_t deadline_ns; /* GREETING; 0: not set yet */
+	uint32_t reads_open;
+	uint32_t reads_cancelled; /* LOST: done once */
+
+	int fds[KVPULL_ENDPOINT_FDS_MAX]; /* of the welcome, until attach */
+	uint32_t fd_count;
+	uint32_t region_count;
+	uint32_t foreign_count;
+	uint32_t slot_count;
+	int doorbell;
+	int reserved;
+	uint8_t *mapped[KVPULL_REGIONS_MAX]; /* NULL: foreign */
+	const uint8_t *regions[KVPULL_REGIONS_MAX]; /* the same, for copies */
+	uint64_t region_bytes[KVPULL_REGIONS_MAX];
+	uint64_t remote_address[KVPULL_REGIONS_MAX];
+	uint8_t *entries_memory;
+	uint64_t entries_remote; /* address in the peer; foreign reads only */
+	uint8_t *ring_memory;
+	size_t ring_bytes;
+	struct kvpull_ring_writer writer;
+};
+
+struct kvpull_shm_peers {
+	const struct kvpull_log *log;
+	struct kvpull_wait *wait;
+	const char *socket_dir;
+	struct kvpull_shm_peer *peers; /* [peer_max] */
+	uint32_t peer_max;
+	uint32_t greeting_count;
+	uint32_t lost_count;
+	uint32_t reserved;
+	uint64_t connect_ns;
+};
+
+size_t kvpull_shm_peers_bytes(uint32_t peer_max);
+int KVPULL_MUST_CHECK kvpull_shm_peers_init(
+	struct kvpull_shm_peers *peers, const struct kvpull_shm_params *params,
+	struct kvpull_wait *wait, struct kvpull_arena *arena);
+/* No copy runs any more. */
+void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers);
+
+/* Bounds-checked: an index of the owner's. */
+struct kvpull_shm_peer *kvpull_shm_peer_at(const struct kvpull_shm_peers *peers,
+					   uint32_t index);
+/* What foreign reads of it need. */
+struct kvpull_foreign
+kvpull_shm_peer_foreign(const struct kvpull_shm_peer *peer);
+
+/* Parts of a poll. */
+void kvpull_shm_peers_ready(struct kvpull_shm_peers *peers,
+			    const struct kvpull_wait_token *token,
+			    struct kvpull_shm_batch *batch);
+void kvpull_shm_peers_expire(struct kvpull_shm_peers *peers, uint64_t now_ns);
+/* PEER_DOWN of the lost ones whose reads have ended. */
+void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
+			     struct kvpull_shm_batch *batch);
+
+/* As in the seam. */
+int KVPULL_MUST_CHECK kvpull_shm_peer_connect(struct kvpull_shm_peers *peers,
+					      const char *address,
+					      uint32_t *index);
+int KVPULL_MUST_CHECK kvpull_shm_peer_send(struct kvpull_shm_peers *peers,
+					   uint32_t index, const void *bytes,
+					   size_t byte_count);
+int KVPULL_MUST_CHECK kvpull_shm_peer_attach(struct kvpull_shm_peers *peers,
+					     uint32_t index,
+					     const struct kvpull_serve *remote);
+int KVPULL_MUST_CHECK
+kvpull_shm_peer_notify(struct kvpull_shm_peers *peers, uint32_t index,
+		       const struct kvpull_record *record);
+/* Its end, whatever the reason; the first one counts. */
+void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
+			  struct kvpull_shm_peer *peer, int code);
+
+#endif /* KVPULL_SHM_PEER_H */

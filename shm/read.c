@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariant: a peer's reads_open counts its reads that are not idle, and its
+ * memory is unmapped only at 0. So no copy loses its source under way, and
+ * READ_DONE means that nothing writes into the local blocks any more.
+ */
+#include "shm/read.h"
+
+#define COPY_BATCH_MAX 16u
+
+size_t kvpull_shm_reads_bytes(uint32_t read_max)
+{
+	return (size_t)read_max *
+		       (sizeof(struct kvpull_shm_read) + sizeof(uint32_t)) +
+	       2 * KVPULL_CACHE_LINE;
+}
+
+int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
+			  const struct kvpull_shm_params *params,
+			  struct kvpull_shm_peers *peers,
+			  struct kvpull_arena *arena)
+{
+	*reads = (struct kvpull_shm_reads){
+		.log = params->log,
+		.peers = peers,
+		.read_max = params->reads_max,
+		.copy_threads = params->copy_threads,
+		.inline_bytes = params->inline_bytes,
+	};
+	reads->reads = (struct kvpull_shm_read *)kvpull_arena_take(
+		arena, params->reads_max, sizeof(*reads->reads));
+	reads->queue = (uint32_t *)kvpull_arena_take(arena, params->reads_max,
+						     sizeof(*reads->queue));
+	return reads->reads && reads->queue ? 0 : KVPULL_ENOMEM;
+}
+
+static void queue_push(struct kvpull_shm_reads *reads, uint32_t index)
+{
+	uint32_t at = reads->queue_first + reads->queue_count;
+
+	kvpull_check(reads->log, reads->queue_count < reads->read_max);
+	if (at >= reads->read_max)
+		at -= reads->read_max;
+	reads->queue[at] = index;
+	reads->queue_count++;
+}
+
+static uint32_t queue_pop(struct kvpull_shm_reads *reads)
+{
+	const uint32_t index = reads->queue[reads->queue_first];
+
+	if (++reads->queue_first == reads->read_max)
+		reads->queue_first = 0;
+	reads->queue_count--;
+	return index;
+}
+
+static int foreign_start(struct kvpull_shm_reads *reads,
+			 struct kvpull_shm_peer *peer,
+			 struct kvpull_shm_read *mine)
+{
+	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(peer);
+
+	mine->cursor = (struct kvpull_foreign_cursor){ 0 };
+	if (mine->read->byte_count <= reads->inline_bytes) {
+		const int code = kvpull_foreign_read(&foreign, mine->read,
+						     &mine->cursor,
+						     UINT64_MAX);
+
+		return code ? code : 1;
+	}
+	mine->state = KVPULL_SHM_READ_FOREIGN;
+	peer->reads_open++;
+	queue_push(reads, mine->read->index);
+	return 0;
+}
+
+int kvpull_shm_read_start(struct kvpull_shm_reads *reads, uint32_t peer_index,
+			  struct kvpull_read *read)
+{
+	struct kvpull_shm_peer *peer =
+		kvpull_shm_peer_at(reads->peers, peer_index);
+	struct kvpull_shm_read *mine;
+	int code;
+
+	kvpull_check(reads->log, read->index < reads->read_max);
+	mine = &reads->reads[read->index];
+	kvpull_check(reads->log, mine->state == KVPULL_SHM_READ_IDLE);
+	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
+		return KVPULL_EPEER;
+	mine->read = read;
+	mine->peer_index = peer_index;
+	mine->cancelled = 0;
+	if (peer->foreign_count)
+		return foreign_start(reads, peer, mine);
+	mine->job = (struct kvpull_copy_job){ .read = read,
+					      .regions = peer->regions };
+	if (!reads->copy_threads || read->byte_count <= reads->inline_bytes) {
+		kvpull_copy_inline(reads->copy, &mine->job);
+		return mine->job.code ? mine->job.code : 1;
+	}
+	code = kvpull_copy_start(reads->copy, &mine->job);
+	if (code)
+		return code;
+	mine->state = KVPULL_SHM_READ_COPYING;
+	peer->reads_open++;
+	return 0;
+}
+
+static void read_cancel(struct kvpull_shm_reads *reads,
+			struct kvpull_shm_read *mine, int code)
+{
+	if (mine->state == KVPULL_SHM_READ_IDLE || mine->cancelled)
+		return;
+	mine->cancelled = code;
+	/* A foreign one is seen when its turn in the queue comes. */
+	if (mine->state == KVPULL_SHM_READ_COPYING)
+		kvpull_copy_cancel(reads->copy, &mine->job);
+}
+
+void kvpull_shm_read_cancel(struct kvpull_shm_reads *reads,
+			    const struct kvpull_read *read)
+{
+	kvpull_check(reads->log, read->index < reads->read_max);
+	if (reads->reads[read->index].read == read)
+		read_cancel(reads, &reads->reads[read->index], KVPULL_EABORTED);
+}
+
+void kvpull_shm_reads_lose(struct kvpull_shm_reads *reads)
+{
+	uint32_t i;
+
+	for (i = 0; i < reads->peers->peer_max; i++) {
+		struct kvpull_shm_peer *peer = &reads->peers->peers[i];
+		uint32_t j;
+
+		if (peer->state != KVPULL_SHM_PEER_LOST ||
+		    peer->reads_cancelled)
+			continue;
+		peer->reads_cancelled = 1;
+		for (j = 0; peer->reads_open && j < reads->read_max; j++)
+			if (reads->reads[j].peer_index == i)
+				read_cancel(reads, &reads->reads[j],
+					    KVPULL_EPEER);
+	}
+}
+
+static void read_done(struct kvpull_shm_reads *reads,
+		      struct kvpull_shm_read *mine, int code,
+		      struct kvpull_shm_batch *batch)
+{
+	struct kvpull_shm_peer *peer =
+		kvpull_shm_peer_at(reads->peers, mine->peer_index);
+	struct kvpull_event *event = kvpull_shm_batch_add(
+		batch, KVPULL_EVENT_READ_DONE, mine->peer_index);
+
+	kvpull_check(reads->log, peer->reads_open > 0);
+	peer->reads_open--;
+	event->read = mine->read;
+	/* What was over before the cancel reached it, is over. */
+	event->code = code && mine->cancelled ? mine->cancelled : code;
+	mine->state = KVPULL_SHM_READ_IDLE;
+	mine->read = NULL;
+}
+
+static void copies_poll(struct kvpull_shm_reads *reads,
+			struct kvpull_shm_batch *batch)
+{
+	struct kvpull_copy_job *jobs[COPY_BATCH_MAX];
+	uint32_t capacity = kvpull_shm_batch_room(batch);
+	uint32_t count;
+	uint32_t i;
+
+	if (capacity > COPY_BATCH_MAX)
+		capacity = COPY_BATCH_MAX;
+	count = kvpull_copy_poll(reads->copy, jobs, capacity);
+	for (i = 0; i < count; i++) {
+		/* The job is its first member. */
+		struct kvpull_shm_read *mine = (void *)jobs[i];
+
+		read_done(reads, mine, mine->job.code, batch);
+	}
+}
+
+/* A turn of one foreign read: 1: more is left. */
+static int foreign_turn(struct kvpull_shm_reads *reads,
+			struct kvpull_shm_read *mine)
+{
+	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(
+		kvpull_shm_peer_at(reads->peers, mine->peer_index));
+
+	if (mine->cancelled)
+		return mine->cancelled;
+	return kvpull_foreign_read(&foreign, mine->read, &mine->cursor,
+				   KVPULL_SHM_FOREIGN_SLICE_BYTES);
+}
+
+/* In turns, so that a short read does not wait for the end of a long one. */
+static void foreign_poll(struct kvpull_shm_reads *reads,
+			 struct kvpull_shm_batch *batch)
+{
+	uint32_t turns = reads->queue_count;
+
+	while (turns-- && kvpull_shm_batch_room(batch)) {
+		const uint32_t index = queue_pop(reads);
+		struct kvpull_shm_read *mine = &reads->reads[index];
+		const int was_cancelled = mine->cancelled;
+		const int code = foreign_turn(reads, mine);
+
+		if (code == 1)
+			queue_push(reads, index);
+		else
+			read_done(reads, mine, code, batch);
+		/* One slice a poll; ending cancelled ones costs nothing. */
+		if (!was_cancelled)
+			return;
+	}
+}
+
+void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
+			   struct kvpull_shm_batch *batch)
+{
+	if (kvpull_shm_batch_room(batch))
+		copies_poll(reads, batch);
+	if (reads->queue_count)
+		foreign_poll(reads, batch);
+}
+
+int kvpull_shm_read_check(struct kvpull_shm_reads *reads, uint32_t peer_index,
+			  struct kvpull_read *read)
+{
+	const struct kvpull_shm_peer *peer =
+		kvpull_shm_peer_at(reads->peers, peer_index);
+	const struct kvpull_revocation_entry *entries =
+		(const void *)peer->entries_memory;
+	struct kvpull_revocation_value value;
+	int code;
+
+	/* Its death was seen; before that, its bytes are there and right. */
+	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
+		return KVPULL_EPEER;
+	if (read->slot >= peer->slot_count)
+		return KVPULL_EPROTO;
+	/* Also for foreign data: its fence orders what was mapped. */
+	value = kvpull_revocation_read(&entries[read->slot]);
+	if (peer->foreign_count) {
+		code = kvpull_foreign_entry(
+			peer->identity.pid,
+			peer->entries_remote +
+				(uint64_t)read->slot * sizeof(*entries),
+			&value);
+		if (code)
+			return code;
+		/* Alive after the entry: data and entry were its own. */
+		if (kvpull_identity_is_dead(&peer->identity))
+			return KVPULL_EPEER;
+	}
+	read->entry = value;
+	return 1;
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The seam's table over its parts: callers (producer's side), peers and reads
+ * (consumer's side). One poll, in this order, each part bounded:
+ *   reads that ended · ready descriptors · time-outs · lost peers and callers
+ *
+ * Looking at descriptors is a system call, which costs more than a small pull
+ * may; so a busy owner looks once in LOOK_POLLS polls or LOOK_NS, and always
+ * around a sleep.
+ */
+#include "shm/shm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "shm/batch.h"
+#include "shm/caller.h"
+#include "shm/copy.h"
+#include "shm/endpoint.h"
+#include "shm/peer.h"
+#include "shm/read.h"
+#include "shm/wait.h"
+
+#define LOOK_POLLS 16u
+#define LOOK_NS UINT64_C(1000000)
+#define BUFFERS_BYTES ((size_t)KVPULL_WAIT_BATCH_MAX * KVPULL_MESSAGE_BYTES_MAX)
+
+struct shm {
+	struct kvpull_transport transport; /* first: the seam's handle */
+	struct kvpull_shm_params params;   /* its texts are copies */
+	struct kvpull_wait wait;
+	struct kvpull_copy *copy;
+	struct kvpull_shm_callers callers;
+	struct kvpull_shm_peers peers;
+	struct kvpull_shm_reads reads;
+	uint8_t *buffers;
+	int wake_fd; /* copy workers write it while the owner sleeps */
+	uint32_t look_now;
+	uint32_t polls; /* since the last look */
+	uint32_t reserved;
+	uint64_t looked_ns;
+};
+
+static struct shm *shm_of(struct kvpull_transport *transport)
+{
+	return (struct shm *)(void *)transport;
+}
+
+static const struct shm *shm_of_const(const struct kvpull_transport *transport)
+{
+	return (const struct shm *)(const void *)transport;
+}
+
+static int shm_serve(struct kvpull_transport *transport,
+		     const struct kvpull_serve *serve)
+{
+	struct shm *shm = shm_of(transport);
+
+	return kvpull_shm_callers_serve(&shm->callers, &shm->params, serve);
+}
+
+static const char *shm_address(const struct kvpull_transport *transport)
+{
+	const struct shm *shm = shm_of_const(transport);
+
+	return shm->callers.listener.fd >= 0 ? shm->callers.listener.name : "";
+}
+
+static int shm_reachable(const struct kvpull_transport *transport,
+			 const char *address)
+{
+	return kvpull_endpoint_find(shm_of_const(transport)->params.socket_dir,
+				    address);
+}
+
+static int shm_connect(struct kvpull_transport *transport, const char *address,
+		       uint32_t *peer)
+{
+	return kvpull_shm_peer_connect(&shm_of(transport)->peers, address,
+				       peer);
+}
+
+static int shm_peer_send(struct kvpull_transport *transport, uint32_t peer,
+			 const void *bytes, size_t byte_count)
+{
+	return kvpull_shm_peer_send(&shm_of(transport)->peers, peer, bytes,
+				    byte_count);
+}
+
+static int shm_attach(struct kvpull_transport *transport, uint32_t peer,
+		      const struct kvpull_serve *remote)
+{
+	return kvpull_shm_peer_attach(&shm_of(transport)->peers, peer, remote);
+}
+
+static void shm_disconnect(struct kvpull_transport *transport, uint32_t peer)
+{
+	struct kvpull_shm_peers *peers = &shm_of(transport)->peers;
+
+	kvpull_shm_peer_lose(peers, kvpull_shm_peer_at(peers, peer),
+			     KVPULL_EPEER);
+}
+
+static int shm_read_start(struct kvpull_transport *transport, uint32_t peer,
+			  struct kvpull_read *read)
+{
+	return kvpull_shm_read_start(&shm_of(transport)->reads, peer, read);
+}
+
+static void shm_read_cancel(struct kvpull_transport *transport, uint32_t peer,
+			    struct kvpull_read *read)
+{
+	(void)peer;
+	kvpull_shm_read_cancel(&shm_of(transport)->reads, read);
+}
+
+static int shm_check_start(struct kvpull_transport *transport, uint32_t peer,
+			   struct kvpull_read *read)
+{
+	return kvpull_shm_read_check(&shm_of(transport)->reads, peer, read);
+}
+
+static int shm_notify(struct kvpull_transport *transport, uint32_t peer,
+		      const struct kvpull_record *record)
+{
+	return kvpull_shm_peer_notify(&shm_of(transport)->peers, peer, record);
+}
+
+static uint32_t shm_notes_open(const struct kvpull_transport *transport,
+			       uint32_t index)
+{
+	const struct kvpull_shm_peer *peer =
+		kvpull_shm_peer_at(&shm_of_const(transport)->peers, index);
+
+	return peer->state == KVPULL_SHM_PEER_ATTACHED ?
+		       kvpull_ring_open_count(&peer->writer) :
+		       0;
+}
+
+static void shm_beat(struct kvpull_transport *transport, uint32_t index)
+{
+	struct kvpull_shm_peer *peer =
+		kvpull_shm_peer_at(&shm_of(transport)->peers, index);
+
+	if (peer->state == KVPULL_SHM_PEER_ATTACHED)
+		kvpull_ring_beat(&peer->writer);
+}
+
+static int shm_caller_send(struct kvpull_transport *transport, uint32_t caller,
+			   const void *bytes, size_t byte_count)
+{
+	return kvpull_shm_caller_send(&shm_of(transport)->callers, caller,
+				      bytes, byte_count);
+}
+
+static int shm_admit(struct kvpull_transport *transport, uint32_t caller,
+		     const void *welcome, size_t welcome_bytes,
+		     struct kvpull_ring **ring)
+{
+	return kvpull_shm_caller_admit(&shm_of(transport)->callers, caller,
+				       welcome, welcome_bytes, ring);
+}
+
+static void shm_refuse(struct kvpull_transport *transport, uint32_t caller,
+		       const void *refusal, size_t refusal_bytes)
+{
+	kvpull_shm_caller_refuse(&shm_of(transport)->callers, caller, refusal,
+				 refusal_bytes);
+}
+
+static void shm_drop(struct kvpull_transport *transport, uint32_t caller)
+{
+	kvpull_shm_caller_drop(&shm_of(transport)->callers, caller);
+}
+
+static void shm_forget(struct kvpull_transport *transport, uint32_t caller)
+{
+	kvpull_shm_caller_forget(&shm_of(transport)->callers, caller);
+}
+
+static void wake_clear(const struct shm *shm)
+{
+	uint64_t count;
+
+	if (read(shm->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		kvpull_debug(shm->transport.log, "wake: %s", strerror(errno));
+}
+
+static void token_take(struct shm *shm, const struct kvpull_wait_token *token,
+		       struct kvpull_shm_batch *batch, uint32_t later_count)
+{
+	switch (token->kind) {
+	case KVPULL_WAIT_COPY:
+		wake_clear(shm);
+		break;
+	case KVPULL_WAIT_LISTENER:
+		kvpull_shm_callers_accept(&shm->callers, batch,
+					  kvpull_shm_batch_room(batch) -
+						  later_count);
+		break;
+	case KVPULL_WAIT_CALLER_SOCKET:
+	case KVPULL_WAIT_CALLER_DEATH:
+		kvpull_shm_callers_ready(&shm->callers, token, batch);
+		break;
+	case KVPULL_WAIT_PEER_SOCKET:
+	case KVPULL_WAIT_PEER_DEATH:
+		kvpull_shm_peers_ready(&shm->peers, token, batch);
+		break;
+	}
+}
+
+static int look_is_due(struct shm *shm, uint64_t now_ns)
+{
+	return ++shm->polls >= LOOK_POLLS || shm->look_now ||
+	       now_ns - shm->looked_ns >= LOOK_NS;
+}
+
+static void look(struct shm *shm, struct kvpull_shm_batch *batch)
+{
+	struct kvpull_wait_token tokens[KVPULL_WAIT_BATCH_MAX];
+	const uint32_t count = kvpull_wait_poll(&shm->wait, tokens,
+						kvpull_shm_batch_room(batch));
+	uint32_t i;
+
+	/* Each of those to come may need room for one event. */
+	for (i = 0; i < count; i++)
+		token_take(shm, &tokens[i], batch, count - i - 1);
+	kvpull_shm_callers_expire(&shm->callers, batch->now_ns);
+	kvpull_shm_peers_expire(&shm->peers, batch->now_ns);
+	shm->look_now = count == KVPULL_WAIT_BATCH_MAX;
+	shm->polls = 0;
+	shm->looked_ns = batch->now_ns;
+}
+
+static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
+		    struct kvpull_event *events, uint32_t capacity)
+{
+	struct shm *shm = shm_of(transport);
+	struct kvpull_shm_batch batch = { .events = events,
+					  .capacity = capacity,
+					  .now_ns = now_ns,
+					  .buffers = shm->buffers };
+
+	kvpull_shm_callers_begin(&shm->callers);
+	kvpull_shm_reads_poll(&shm->reads, &batch);
+	if (look_is_due(shm, now_ns) && kvpull_shm_batch_room(&batch))
+		look(shm, &batch);
+	if (shm->peers.lost_count) {
+		kvpull_shm_reads_lose(&shm->reads);
+		kvpull_shm_peers_report(&shm->peers, &batch);
+	}
+	if (shm->callers.lost_count)
+		kvpull_shm_callers_report(&shm->callers, &batch);
+	return (int)batch.count;
+}
+
+static int shm_arm(struct kvpull_transport *transport)
+{
+	struct shm *shm = shm_of(transport);
+
+	shm->look_now = 1;
+	if (shm->reads.queue_count || shm->peers.lost_count ||
+	    shm->callers.lost_count)
+		return 1;
+	if (!kvpull_copy_arm(shm->copy))
+		return 0;
+	kvpull_copy_disarm(shm->copy);
+	return 1;
+}
+
+static void shm_disarm(struct kvpull_transport *transport)
+{
+	struct shm *shm = shm_of(transport);
+
+	kvpull_copy_disarm(shm->copy);
+	shm->look_now = 1;
+}
+
+static int shm_fd(const struct kvpull_transport *transport)
+{
+	return shm_of_const(transport)->wait.fd;
+}
+
+int kvpull_shm_doorbell_fd(const struct kvpull_transport *transport)
+{
+	return shm_of_const(transport)->callers.doorbells;
+}
+
+static void shm_close(struct kvpull_transport *transport)
+{
+	struct shm *shm = shm_of(transport);
+
+	/* Joins the workers, so nothing reads what is unmapped next. */
+	kvpull_copy_close(shm->copy);
+	kvpull_shm_peers_fini(&shm->peers);
+	kvpull_shm_callers_fini(&shm->callers);
+	kvpull_wait_close(&shm->wait);
+	(void)close(shm->wake_fd);
+}
+
+static const struct kvpull_transport_ops shm_ops = {
+	.name = "shm",
+	.serve = shm_serve,
+	.address = shm_address,
+	.reachable = shm_reachable,
+	.connect = shm_connect,
+	.peer_send = shm_peer_send,
+	.attach = shm_attach,
+	.disconnect = shm_disconnect,
+	.read_start = shm_read_start,
+	.read_cancel = shm_read_cancel,
+	.check_start = shm_check_start,
+	.notify = shm_notify,
+	.notes_open = shm_notes_open,
+	.beat = shm_beat,
+	.caller_send = shm_caller_send,
+	.admit = shm_admit,
+	.refuse = shm_refuse,
+	.drop = shm_drop,
+	.forget = shm_forget,
+	.poll = shm_poll,
+	.arm = shm_arm,
+	.disarm = shm_disarm,
+	.fd = shm_fd,
+	.close = shm_close,
+};
+
+static size_t text_bytes(const char *text)
+{
+	return strlen(text) + 1 + KVPULL_CACHE_LINE;
+}
+
+size_t kvpull_shm_bytes(const struct kvpull_shm_params *params)
+{
+	return sizeof(struct shm) + KVPULL_CACHE_LINE + BUFFERS_BYTES +
+	       text_bytes(params->socket_dir) + text_bytes(params->name) +
+	       kvpull_shm_callers_bytes(params->callers_max) +
+	       kvpull_shm_peers_bytes(params->peers_max) +
+	       kvpull_shm_reads_bytes(params->reads_max) +
+	       kvpull_copy_bytes(params->reads_max);
+}
+
+static const char *text_copy(struct kvpull_arena *arena, const char *text)
+{
+	const size_t byte_count = strlen(text) + 1;
+	char *copy = (char *)kvpull_arena_take(arena, byte_count, 1);
+
+	if (copy)
+		memcpy(copy, text, byte_count);
+	return copy;
+}
+
+static int memory_take(struct shm *shm, struct kvpull_arena *arena)
+{
+	shm->buffers = (uint8_t *)kvpull_arena_take(arena, BUFFERS_BYTES, 1);
+	shm->params.socket_dir = text_copy(arena, shm->params.socket_dir);
+	shm->params.name = text_copy(arena, shm->params.name);
+	return shm->buffers && shm->params.socket_dir && shm->params.name ?
+		       0 :
+		       KVPULL_ENOMEM;
+}
+
+static int copy_open(struct shm *shm, struct kvpull_arena *arena)
+{
+	const struct kvpull_wait_token token = { .kind = KVPULL_WAIT_COPY };
+	int code;
+
+	shm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (shm->wake_fd < 0) {
+		kvpull_error(shm->transport.log, "eventfd: %s",
+			     strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	code = kvpull_wait_add(&shm->wait, shm->wake_fd, token);
+	if (!code)
+		code = kvpull_copy_open(&shm->copy, shm->params.copy_threads,
+					shm->params.reads_max, shm->wake_fd,
+					arena, shm->transport.log);
+	if (code)
+		(void)close(shm->wake_fd);
+	return code;
+}
+
+int kvpull_shm_open(const struct kvpull_shm_params *params,
+		    struct kvpull_arena *arena,
+		    struct kvpull_transport **transport)
+{
+	struct shm *shm =
+		(struct shm *)kvpull_arena_take(arena, 1, sizeof(*shm));
+	int code;
+
+	if (!shm)
+		return KVPULL_ENOMEM;
+	shm->transport.ops = &shm_ops;
+	shm->transport.log = params->log;
+	shm->params = *params;
+	shm->look_now = 1;
+	code = memory_take(shm, arena);
+	if (!code)
+		code = kvpull_wait_open(&shm->wait, params->log);
+	if (code)
+		return code;
+	code = kvpull_shm_peers_init(&shm->peers, &shm->params, &shm->wait,
+				     arena);
+	if (!code)
+		code = kvpull_shm_reads_init(&shm->reads, &shm->params,
+					     &shm->peers, arena);
+	if (!code)
+		code = kvpull_shm_callers_init(&shm->callers, &shm->params,
+					       &shm->wait, arena);
+	if (code)
+		goto err_wait;
+	code = copy_open(shm, arena);
+	if (code)
+		goto err_callers;
+	shm->reads.copy = shm->copy;
+	*transport = &shm->transport;
+	return 0;
+err_callers:
+	kvpull_shm_callers_fini(&shm->callers);
+err_wait:
+	kvpull_wait_close(&shm->wait);
+	return code;
+}
