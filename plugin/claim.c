@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half, progress side, consumer's role: tickets that were claimed.
+ *
+ * Every rank of the producer gets a claim when its connection is up and a
+ * release at the end, whether or not this rank reads from it. A notification
+ * that does not fit into a ring, or whose peer is away, waits in the claim
+ * itself: nothing is lost. A claim is free again when its last word was said,
+ * no pull uses it, and each rank took the release or is lost: gone for good
+ * (a dead incarnation counts its consumers as released, or is no more), or
+ * silent for hold_max, after which no hold can be left.
+ */
+#include "plugin/worker.h"
+
+#define FULL_RETRY_NS UINT64_C(20000) /* the peer's engine polls slowly */
+
+static void queued_add(struct kvpull_worker *worker, uint64_t more)
+{
+	/* A statistic with one writer. */
+	atomic_fetch_add_explicit(&worker->progress.counts.releases_queued,
+				  more, memory_order_relaxed);
+}
+
+static void work_add(struct kvpull_worker *worker, uint32_t index)
+{
+	struct kvpull_claim *claim = &worker->claims[index];
+
+	if (claim->in_work)
+		return;
+	claim->in_work = 1;
+	claim->next_work = worker->progress.claim_work;
+	worker->progress.claim_work = index;
+}
+
+static void rank_close(struct kvpull_worker *worker, struct kvpull_claim *claim,
+		       struct kvpull_claim_rank *rank, uint32_t state,
+		       uint64_t now_ns)
+{
+	if (rank->peer != KVPULL_NONE) {
+		struct kvpull_remote *remote =
+			&worker->progress.remotes[rank->peer];
+
+		kvpull_check(&worker->log, remote->claim_count > 0);
+		remote->claim_count--;
+		remote->used_ns = now_ns;
+	}
+	if (claim->releasing)
+		queued_add(worker, UINT64_MAX);
+	rank->state = state;
+	kvpull_check(&worker->log, claim->open_count > 0);
+	claim->open_count--;
+}
+
+/* A new scheduler half is a new instance: peers know us by the old one. */
+static void instance_set(struct kvpull_worker *worker, uint64_t instance_id)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	uint32_t index;
+
+	if (progress->instance_id == instance_id)
+		return;
+	progress->instance_id = instance_id;
+	for (index = 0; index < worker->config.peers_max; index++) {
+		const struct kvpull_remote *remote = &progress->remotes[index];
+
+		if (remote->state >= KVPULL_REMOTE_CONNECTING &&
+		    remote->state <= KVPULL_REMOTE_UP)
+			progress->transport->ops->disconnect(
+				progress->transport, remote->handle);
+	}
+}
+
+void kvpull_claim_new(struct kvpull_worker *worker, uint32_t index,
+		      uint64_t now_ns)
+{
+	struct kvpull_claim *claim = &worker->claims[index];
+	uint32_t at;
+
+	instance_set(worker, claim->instance_id);
+	claim->since_ns = now_ns;
+	claim->open_count = claim->rank_count;
+	for (at = 0; at < claim->rank_count; at++) {
+		struct kvpull_claim_rank *rank = &claim->ranks[at];
+		uint32_t peer;
+
+		if (kvpull_remote_find(worker, rank, now_ns, &peer)) {
+			rank_close(worker, claim, rank, KVPULL_RANK_LOST,
+				   now_ns);
+			continue;
+		}
+		rank->peer = peer;
+		worker->progress.remotes[peer].claim_count++;
+		/* Its heartbeats begin, or go on. */
+		worker->progress.remote_ns = now_ns;
+	}
+	work_add(worker, index);
+}
+
+void kvpull_claim_release(struct kvpull_worker *worker, uint32_t index,
+			  uint64_t now_ns)
+{
+	struct kvpull_claim *claim = &worker->claims[index];
+
+	(void)now_ns;
+	if (claim->releasing)
+		return;
+	claim->releasing = 1;
+	queued_add(worker, claim->open_count);
+	work_add(worker, index);
+}
+
+void kvpull_claim_unuse(struct kvpull_worker *worker, uint32_t index,
+			uint64_t now_ns)
+{
+	struct kvpull_claim *claim = &worker->claims[index];
+
+	(void)now_ns;
+	kvpull_check(&worker->log, claim->pull_count > 0);
+	claim->pull_count--;
+	work_add(worker, index);
+}
+
+void kvpull_claim_peer(struct kvpull_worker *worker, uint32_t peer,
+		       uint64_t now_ns)
+{
+	const struct kvpull_remote *remote = &worker->progress.remotes[peer];
+	uint32_t index;
+	uint32_t at;
+
+	if (!remote->claim_count)
+		return;
+	for (index = 0; index < worker->claim_count_max; index++) {
+		struct kvpull_claim *claim = &worker->claims[index];
+
+		if (!worker->progress.claim_serials[index] ||
+		    !claim->open_count)
+			continue;
+		for (at = 0; at < claim->rank_count; at++) {
+			struct kvpull_claim_rank *rank = &claim->ranks[at];
+
+			if (rank->peer != peer ||
+			    rank->state > KVPULL_RANK_CLAIMED)
+				continue;
+			/* Another life of the connection: claim again. */
+			rank->state = KVPULL_RANK_NEW;
+			if (remote->state == KVPULL_REMOTE_GONE)
+				rank_close(worker, claim, rank,
+					   KVPULL_RANK_LOST, now_ns);
+			work_add(worker, index);
+		}
+	}
+}
+
+static int say(struct kvpull_worker *worker, const struct kvpull_claim *claim,
+	       const struct kvpull_claim_rank *rank, uint32_t kind)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = claim->slot,
+		.generation = claim->generation,
+		.tag = rank->tag,
+	};
+
+	return transport->ops->notify(transport,
+				      worker->progress.remotes[rank->peer].handle,
+				      &record);
+}
+
+/* Return: 1 if something has to be said again later. */
+static int rank_run(struct kvpull_worker *worker, struct kvpull_claim *claim,
+		    struct kvpull_claim_rank *rank, uint64_t now_ns)
+{
+	const struct kvpull_remote *remote;
+	const uint64_t hold_max_ns =
+		worker->config.hold_max_ms * KVPULL_NS_PER_MS;
+
+	if (rank->state > KVPULL_RANK_CLAIMED)
+		return 0;
+	remote = &worker->progress.remotes[rank->peer];
+	if (remote->state == KVPULL_REMOTE_GONE ||
+	    (claim->releasing && now_ns - claim->since_ns > hold_max_ns)) {
+		rank_close(worker, claim, rank, KVPULL_RANK_LOST, now_ns);
+		return 0;
+	}
+	if (remote->state != KVPULL_REMOTE_UP)
+		return 0; /* kvpull_claim_peer() brings it back */
+	if (!claim->releasing) {
+		if (rank->state == KVPULL_RANK_CLAIMED)
+			return 0;
+		if (say(worker, claim, rank, KVPULL_NOTE_CLAIM))
+			return 1;
+		rank->state = KVPULL_RANK_CLAIMED;
+		return 0;
+	}
+	if (claim->pull_count)
+		return 0; /* the last pull's end brings it back */
+	if (say(worker, claim, rank, KVPULL_NOTE_RELEASE))
+		return 1;
+	rank_close(worker, claim, rank, KVPULL_RANK_RELEASED, now_ns);
+	return 0;
+}
+
+static void claim_run(struct kvpull_worker *worker, uint32_t index,
+		      uint64_t now_ns)
+{
+	struct kvpull_claim *claim = &worker->claims[index];
+	int again = 0;
+	uint32_t at;
+
+	for (at = 0; at < claim->rank_count; at++)
+		again |= rank_run(worker, claim, &claim->ranks[at], now_ns);
+	if (again) {
+		work_add(worker, index);
+		return;
+	}
+	if (claim->releasing && !claim->open_count && !claim->pull_count) {
+		/* From here the slot is the engine's. */
+		worker->progress.claim_serials[index] = 0;
+		kvpull_progress_tell(worker, KVPULL_FROM_TICKET, index);
+	}
+}
+
+void kvpull_claim_run(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	uint32_t index = worker->progress.claim_work;
+
+	worker->progress.claim_work = KVPULL_NONE;
+	while (index != KVPULL_NONE) {
+		const uint32_t next = worker->claims[index].next_work;
+
+		worker->claims[index].in_work = 0;
+		claim_run(worker, index, now_ns);
+		index = next;
+	}
+	if (worker->progress.claim_work != KVPULL_NONE)
+		kvpull_progress_timer(worker, now_ns + FULL_RETRY_NS);
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half, progress side: one bounded run of I/O, in fixed order (the
+ * engine's commands, transport events, peers, tickets, pulls), and the thread
+ * that repeats it. With progress=caller the engine's thread runs it in poll().
+ *
+ * The thread spins for KVPULL_SPIN_NS after its last work, then asks both its
+ * ring and the transport for a wake-up, looks once more, and sleeps until then
+ * or until the next timer.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "plugin/worker.h"
+#include "shm/shm.h"
+
+#define SLEEP_MS_MAX 1000
+
+void kvpull_progress_tell(struct kvpull_worker *worker, uint32_t kind,
+			  uint32_t index)
+{
+	const struct kvpull_record record = { .kind = kind, .slot = index };
+	const int code = kvpull_ring_push(&worker->from_writer, &record);
+
+	/* Sized for every index that can travel. */
+	kvpull_check(&worker->log, code >= 0);
+	if (code == 1)
+		(void)eventfd_write(worker->engine_wake_fd, 1);
+}
+
+void kvpull_progress_timer(struct kvpull_worker *worker, uint64_t at_ns)
+{
+	if (at_ns < worker->progress.timer_ns)
+		worker->progress.timer_ns = at_ns;
+}
+
+static void command(struct kvpull_worker *worker,
+		    const struct kvpull_record *record, uint64_t now_ns)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+
+	switch (record->kind) {
+	case KVPULL_TO_CLAIM:
+		worker->progress.claim_serials[record->slot] =
+			record->generation;
+		kvpull_claim_new(worker, record->slot, now_ns);
+		break;
+	case KVPULL_TO_RELEASE:
+		if (worker->progress.claim_serials[record->slot] ==
+		    record->generation)
+			kvpull_claim_release(worker, record->slot, now_ns);
+		break;
+	case KVPULL_TO_PULL:
+		worker->progress.pull_serials[record->slot] =
+			(uint32_t)record->generation;
+		kvpull_pull_new(worker, record->slot, now_ns);
+		break;
+	case KVPULL_TO_ABORT:
+		if (worker->progress.pull_serials[record->slot] ==
+		    record->generation)
+			kvpull_pull_abort(worker, record->slot,
+					  KVPULL_EABORTED, now_ns);
+		break;
+	case KVPULL_TO_FORGET:
+		worker->callers[record->slot].state = KVPULL_CALLER_FREE;
+		transport->ops->forget(transport, record->slot);
+		break;
+	case KVPULL_TO_DROP:
+		if (worker->callers[record->slot].state == KVPULL_CALLER_IN)
+			transport->ops->drop(transport, record->slot);
+		break;
+	default:
+		kvpull_check(&worker->log, 0 && "unknown record");
+	}
+}
+
+static int commands(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	struct kvpull_record record;
+	const int ready = kvpull_ring_ready(&worker->to_reader);
+	int left;
+
+	kvpull_check(&worker->log, ready >= 0);
+	for (left = ready; left > 0; left--) {
+		kvpull_ring_pop(&worker->to_reader, &record);
+		command(worker, &record, now_ns);
+	}
+	if (ready)
+		kvpull_ring_pop_end(&worker->to_reader);
+	return ready;
+}
+
+static int events(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+	struct kvpull_event event[KVPULL_EVENTS_MAX];
+	int count;
+	int index;
+
+	count = transport->ops->poll(transport, now_ns, event,
+				     KVPULL_EVENTS_MAX);
+	for (index = 0; index < count; index++) {
+		switch (event[index].kind) {
+		case KVPULL_EVENT_PEER_MESSAGE:
+		case KVPULL_EVENT_PEER_DOWN:
+			kvpull_remote_event(worker, &event[index], now_ns);
+			break;
+		case KVPULL_EVENT_READ_DONE:
+		case KVPULL_EVENT_CHECK_DONE:
+			kvpull_pull_event(worker, &event[index], now_ns);
+			break;
+		case KVPULL_EVENT_CALLER_UP:
+		case KVPULL_EVENT_CALLER_MESSAGE:
+		case KVPULL_EVENT_CALLER_DOWN:
+			kvpull_serve_event(worker, &event[index]);
+			break;
+		case KVPULL_EVENT_NONE:
+		case KVPULL_EVENT_NOTE:
+			break;
+		}
+	}
+	return count;
+}
+
+int kvpull_progress_run(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	int worked = commands(worker, now_ns);
+
+	if (!worker->progress.serving)
+		return worked;
+	worked += events(worker, now_ns);
+	worker->progress.timer_ns = UINT64_MAX;
+	kvpull_remote_run(worker, now_ns);
+	kvpull_claim_run(worker, now_ns);
+	kvpull_pull_run(worker, now_ns);
+	return worked;
+}
+
+/* Milliseconds until the next timer, rounded up; -1 never happens. */
+static int sleep_ms(const struct kvpull_worker *worker, uint64_t now_ns)
+{
+	const uint64_t at_ns = worker->progress.timer_ns;
+	uint64_t ms;
+
+	if (at_ns <= now_ns)
+		return 0;
+	ms = (at_ns - now_ns + KVPULL_NS_PER_MS - 1) / KVPULL_NS_PER_MS;
+	return ms < SLEEP_MS_MAX ? (int)ms : SLEEP_MS_MAX;
+}
+
+static void sleep_until_work(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_transport *transport = progress->transport;
+	struct epoll_event events_ready[8];
+	eventfd_t ignored;
+	int stay = kvpull_ring_arm(&worker->to_reader);
+
+	stay |= transport->ops->arm(transport);
+	if (!stay)
+		(void)epoll_wait(progress->wait_fd, events_ready, 8,
+				 sleep_ms(worker, now_ns));
+	transport->ops->disarm(transport);
+	kvpull_ring_disarm(&worker->to_reader);
+	/* Read even if not told so: a missed edge would spin for ever. */
+	(void)eventfd_read(progress->wake_fd, &ignored);
+}
+
+static void *thread_main(void *argument)
+{
+	struct kvpull_worker *worker = argument;
+	struct kvpull_progress *progress = &worker->progress;
+	uint64_t busy_until = 0;
+
+	/* Stops when close() says so; nothing else is ordered by it. */
+	while (!atomic_load_explicit(&progress->stop, memory_order_relaxed)) {
+		const uint64_t now_ns = worker->now_ns(worker->now_context);
+
+		if (kvpull_progress_run(worker, now_ns) > 0) {
+			busy_until = now_ns + KVPULL_SPIN_NS;
+			continue;
+		}
+		if (now_ns < busy_until)
+			(void)sched_yield();
+		else
+			sleep_until_work(worker, now_ns);
+	}
+	return NULL;
+}
+
+static int watch(int epoll_fd, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	event.data.fd = fd;
+	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+int kvpull_progress_start(struct kvpull_worker *worker)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_transport *transport = progress->transport;
+	sigset_t all;
+	sigset_t old;
+	int failed;
+
+	progress->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	failed = progress->wait_fd < 0 ||
+		 watch(progress->wait_fd, progress->wake_fd) ||
+		 watch(progress->wait_fd, transport->ops->fd(transport));
+	if (failed) {
+		kvpull_error(&worker->log, "progress thread: epoll: %s",
+			     strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	/* The engine's signals are the engine's. */
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
+	failed = pthread_create(&progress->thread, NULL, thread_main, worker);
+	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (failed) {
+		kvpull_error(&worker->log, "progress thread: error %d", failed);
+		return KVPULL_EDEVICE;
+	}
+	(void)pthread_setname_np(progress->thread, "kvpull-progress");
+	progress->thread_runs = 1;
+	return 0;
+}
+
+static int transport_open(struct kvpull_worker *worker,
+			  const struct kvpull_worker_setup *setup)
+{
+	const struct kvpull_config *config = &worker->config;
+	struct kvpull_progress *progress = &worker->progress;
+	char name[64];
+	const struct kvpull_shm_params params = {
+		.log = &worker->log,
+		.socket_dir = config->socket_dir,
+		.name = name,
+		.peers_max = config->peers_max,
+		.callers_max = config->consumers_max,
+		.ring_records = config->ring_records,
+		.reads_max = progress->part_count_max,
+		.copy_threads = config->copy_threads,
+		.inline_bytes = config->inline_bytes,
+		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
+	};
+
+	if (setup->transport) {
+		progress->transport =
+			setup->transport(setup->transport_context, worker);
+		return progress->transport ? 0 : KVPULL_ENOMEM;
+	}
+	/* The name dies with the incarnation: nobody inherits it. */
+	(void)snprintf(name, sizeof(name), "kvpull-%016llx.sock",
+		       (unsigned long long)worker->incarnation);
+	return kvpull_shm_open(&params, &worker->arena, &progress->transport);
+}
+
+static int tables_take(struct kvpull_worker *worker)
+{
+	const struct kvpull_config *config = &worker->config;
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_arena *arena = &worker->arena;
+	uint32_t index;
+
+	progress->part_count_max = config->pulls_max * 4;
+	progress->remotes = kvpull_arena_take(arena, config->peers_max,
+					      sizeof(*progress->remotes));
+	progress->remote_of = kvpull_arena_take(arena, config->peers_max,
+						sizeof(*progress->remote_of));
+	progress->parts = kvpull_arena_take(arena, progress->part_count_max,
+					    sizeof(*progress->parts));
+	progress->live = kvpull_arena_take(arena, config->pulls_max,
+					   sizeof(*progress->live));
+	progress->claim_serials =
+		kvpull_arena_take(arena, worker->claim_count_max,
+				  sizeof(*progress->claim_serials));
+	progress->pull_serials =
+		kvpull_arena_take(arena, config->pulls_max,
+				  sizeof(*progress->pull_serials));
+	progress->peers = kvpull_arena_take(arena, config->peers_max,
+					    sizeof(*progress->peers));
+	progress->welcome =
+		kvpull_arena_take(arena, 1, sizeof(*progress->welcome));
+	progress->hello = kvpull_arena_take(arena, 1, sizeof(*progress->hello));
+	progress->message =
+		kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
+	kvpull_map_init(&progress->remote_map, config->peers_max, arena);
+	if (!kvpull_arena_ok(arena))
+		return KVPULL_ENOMEM;
+	for (index = 0; index < config->peers_max; index++) {
+		struct kvpull_plan *plan = &progress->remotes[index].plan;
+
+		plan->strip_count_max = KVPULL_STRIPS_MAX;
+		plan->strips = kvpull_arena_take(arena, KVPULL_STRIPS_MAX,
+						 sizeof(*plan->strips));
+	}
+	for (index = 0; index < progress->part_count_max; index++) {
+		progress->parts[index].read.index = index;
+		progress->parts[index].next_free =
+			index + 1 < progress->part_count_max ? index + 1 :
+							       KVPULL_NONE;
+	}
+	progress->part_free = 0;
+	progress->claim_work = KVPULL_NONE;
+	progress->timer_ns = UINT64_MAX;
+	(void)pthread_mutex_init(&progress->peers_lock, NULL);
+	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
+}
+
+int kvpull_progress_open(struct kvpull_worker *worker,
+			 const struct kvpull_worker_setup *setup)
+{
+	int code = tables_take(worker);
+
+	if (code)
+		return code;
+	worker->engine_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	worker->progress.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (worker->engine_wake_fd < 0 || worker->progress.wake_fd < 0) {
+		kvpull_error(&worker->log, "eventfd: %s", strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	return transport_open(worker, setup);
+}
+
+void kvpull_progress_close(struct kvpull_worker *worker)
+{
+	struct kvpull_progress *progress = &worker->progress;
+
+	if (progress->thread_runs) {
+		atomic_store_explicit(&progress->stop, 1, memory_order_relaxed);
+		(void)eventfd_write(progress->wake_fd, 1);
+		(void)pthread_join(progress->thread, NULL);
+	}
+	if (progress->transport)
+		progress->transport->ops->close(progress->transport);
+	if (progress->wake_fd >= 0)
+		(void)close(progress->wake_fd);
+	if (progress->wait_fd >= 0)
+		(void)close(progress->wait_fd);
+}

@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half, progress side, consumer's role: the producer ranks that we
+ * read. One connection each, made in the background at the first claim, kept,
+ * and made again after a fault to the same incarnation only.
+ *
+ * state       leaves by
+ * WAIT        retry_ns: connect() -> CONNECTING, or WAIT again, at last GONE
+ * CONNECTING  challenge -> GREETED; down or connect_ms -> WAIT or GONE
+ * GREETED     welcome -> UP; refusal or a wrong welcome -> GONE (EAGAIN: WAIT)
+ * UP          down -> WAIT
+ * GONE        a claim after retry_ns -> WAIT; evicted when its entry is needed
+ *
+ * Timers: retry_ns starts at a failed connect and fires the next one;
+ * greeted_ns bounds the handshake; beat_ns fires every third of the peer's
+ * lease while a claim on it is open.
+ */
+#include <inttypes.h>
+
+#include <sodium.h>
+
+#include "plugin/worker.h"
+
+#define RETRY_NS (10 * KVPULL_NS_PER_MS)
+#define GONE_NS KVPULL_NS_PER_S /* before a lost incarnation is asked again */
+
+static void count_add(_Atomic uint64_t *counter, uint64_t more)
+{
+	/* A statistic with one writer. */
+	atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+static void due_at(struct kvpull_worker *worker, uint64_t at_ns)
+{
+	if (at_ns < worker->progress.remote_ns)
+		worker->progress.remote_ns = at_ns;
+}
+
+/* A free entry, or one that nobody has a claim on: the longest unused. */
+static uint32_t entry_take(struct kvpull_worker *worker)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	uint32_t found = KVPULL_NONE;
+	uint32_t index;
+
+	for (index = 0; index < worker->config.peers_max; index++) {
+		struct kvpull_remote *remote = &progress->remotes[index];
+
+		if (remote->state == KVPULL_REMOTE_FREE)
+			return index;
+		if (remote->claim_count ||
+		    (remote->state != KVPULL_REMOTE_GONE &&
+		     remote->state != KVPULL_REMOTE_WAIT))
+			continue;
+		if (found == KVPULL_NONE ||
+		    remote->used_ns < progress->remotes[found].used_ns)
+			found = index;
+	}
+	return found;
+}
+
+/* Make room for the next one: close the connection unused for longest. */
+static void idle_close(struct kvpull_worker *worker)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	uint32_t found = KVPULL_NONE;
+	uint32_t index;
+
+	for (index = 0; index < worker->config.peers_max; index++) {
+		struct kvpull_remote *remote = &progress->remotes[index];
+
+		if (remote->state == KVPULL_REMOTE_UP && !remote->claim_count &&
+		    (found == KVPULL_NONE ||
+		     remote->used_ns < progress->remotes[found].used_ns))
+			found = index;
+	}
+	if (found != KVPULL_NONE)
+		progress->transport->ops->disconnect(
+			progress->transport, progress->remotes[found].handle);
+}
+
+int kvpull_remote_find(struct kvpull_worker *worker,
+		       const struct kvpull_claim_rank *rank, uint64_t now_ns,
+		       uint32_t *peer)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_transport *transport = progress->transport;
+	char address[KVPULL_ADDRESS_BYTES_MAX];
+	struct kvpull_remote *remote;
+	uint32_t index = kvpull_map_get(&progress->remote_map,
+					rank->incarnation);
+
+	if (index != KVPULL_MAP_NONE) {
+		remote = &progress->remotes[index];
+		if (remote->state == KVPULL_REMOTE_GONE &&
+		    now_ns >= remote->retry_ns) {
+			remote->state = KVPULL_REMOTE_WAIT;
+			remote->code = 0;
+			remote->attempts = 0;
+			due_at(worker, now_ns);
+		}
+		*peer = index;
+		return 0;
+	}
+	if (kvpull_ticket_address(rank->address, transport->ops->name,
+				  address) ||
+	    transport->ops->reachable(transport, address)) {
+		kvpull_warn(&worker->log,
+			    "no allowed route to %s: a ticket names only addresses of the configured socket folder",
+			    rank->address);
+		return KVPULL_EROUTE;
+	}
+	index = entry_take(worker);
+	if (index == KVPULL_NONE) {
+		idle_close(worker);
+		kvpull_warn(&worker->log, "no room for peer %s: raise peers_max",
+			    address);
+		return KVPULL_EFULL;
+	}
+	remote = &progress->remotes[index];
+	if (remote->incarnation)
+		kvpull_map_remove(&progress->remote_map, remote->incarnation);
+	if (kvpull_map_set(&progress->remote_map, rank->incarnation, index))
+		return KVPULL_EFULL;
+	remote->incarnation = rank->incarnation;
+	remote->state = KVPULL_REMOTE_WAIT;
+	remote->code = 0;
+	remote->claim_count = remote->attempts = 0;
+	remote->retry_ns = remote->used_ns = now_ns;
+	memcpy(remote->address, address, sizeof(address));
+	due_at(worker, now_ns);
+	*peer = index;
+	return 0;
+}
+
+/* The end for this incarnation: what waits for it fails. */
+static void give_up(struct kvpull_worker *worker, uint32_t index, int32_t code,
+		    uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &worker->progress.remotes[index];
+
+	remote->state = KVPULL_REMOTE_GONE;
+	remote->code = code;
+	remote->retry_ns = now_ns + GONE_NS;
+	due_at(worker, now_ns);
+	kvpull_claim_peer(worker, index, now_ns);
+	worker->progress.pulls_dirty = 1;
+}
+
+static void try_later(struct kvpull_worker *worker, uint32_t index,
+		      int32_t code, uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &worker->progress.remotes[index];
+
+	count_add(&worker->progress.counts.peer_failures, 1);
+	/* Full tables and a predecessor's death pass: that is no attempt. */
+	if (code == KVPULL_EAGAIN || code == KVPULL_EFULL) {
+		remote->state = KVPULL_REMOTE_WAIT;
+		remote->code = code;
+		remote->retry_ns = now_ns + RETRY_NS;
+		due_at(worker, remote->retry_ns);
+		return;
+	}
+	if (remote->attempts >= KVPULL_RECONNECTS_MAX) {
+		kvpull_warn(&worker->log, "peer %s is gone after %u attempts",
+			    remote->address, remote->attempts);
+		give_up(worker, index, code, now_ns);
+		return;
+	}
+	remote->state = KVPULL_REMOTE_WAIT;
+	remote->code = code;
+	remote->retry_ns = now_ns + (RETRY_NS << remote->attempts);
+	remote->attempts++;
+	due_at(worker, remote->retry_ns);
+	worker->progress.pulls_dirty = 1;
+}
+
+static void try_connect(struct kvpull_worker *worker, uint32_t index,
+			uint64_t now_ns)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_remote *remote = &progress->remotes[index];
+	uint32_t handle;
+	int code;
+
+	code = progress->transport->ops->connect(progress->transport,
+						 remote->address, &handle);
+	if (code) {
+		try_later(worker, index, code, now_ns);
+		return;
+	}
+	remote->handle = handle;
+	progress->remote_of[handle] = remote;
+	remote->state = KVPULL_REMOTE_CONNECTING;
+	remote->code = 0;
+	remote->greeted_ns =
+		now_ns + worker->config.connect_ms * KVPULL_NS_PER_MS;
+	due_at(worker, remote->greeted_ns);
+}
+
+static void greet(struct kvpull_worker *worker, struct kvpull_remote *remote,
+		  const struct kvpull_event *event)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_transport *transport = progress->transport;
+	const uint8_t *key = worker->config.key_set ? worker->config.key : NULL;
+	struct kvpull_hello *hello = progress->hello;
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+	size_t byte_count;
+
+	remote->code = kvpull_handshake_get_challenge(event->data,
+						      event->data_bytes, nonce);
+	if (remote->code) {
+		transport->ops->disconnect(transport, remote->handle);
+		return;
+	}
+	memset(hello, 0, sizeof(*hello));
+	hello->compat = worker->compat;
+	hello->instance = progress->instance_id;
+	hello->incarnation = worker->incarnation;
+	hello->wanted = remote->incarnation;
+	hello->rank = worker->tp_rank;
+	hello->rank_count = worker->tp_size;
+	memcpy(hello->engine_id, worker->engine_id, sizeof(hello->engine_id));
+	randombytes_buf(remote->nonce, sizeof(remote->nonce));
+	memcpy(hello->nonce, remote->nonce, sizeof(hello->nonce));
+	byte_count = kvpull_handshake_put_hello(progress->message,
+						KVPULL_MESSAGE_BYTES_MAX, hello,
+						key, nonce);
+	remote->state = KVPULL_REMOTE_GREETED;
+	if (transport->ops->peer_send(transport, remote->handle,
+				      progress->message, byte_count))
+		transport->ops->disconnect(transport, remote->handle);
+}
+
+static void view_fill(const struct kvpull_welcome *welcome,
+		      struct kvpull_serve *view)
+{
+	uint32_t index;
+
+	memset(view, 0, sizeof(*view));
+	view->region_count = welcome->region_count;
+	view->slot_count = welcome->slot_count;
+	view->entries_fd = -1;
+	/* The peer's own address: only for reads of foreign memory. */
+	view->entries = (struct kvpull_revocation_entry *)(uintptr_t)
+				welcome->entries_address;
+	for (index = 0; index < welcome->region_count; index++) {
+		view->regions[index].kind = welcome->regions[index].kind;
+		view->regions[index].fd = -1;
+		view->regions[index].base =
+			(uint8_t *)(uintptr_t)welcome->regions[index].address;
+		view->regions[index].bytes = welcome->regions[index].bytes;
+	}
+}
+
+static void side_fill(const struct kvpull_worker *worker,
+		      const struct kvpull_welcome *welcome,
+		      const struct kvpull_serve *view,
+		      struct kvpull_plan_side *side)
+{
+	memset(side, 0, sizeof(*side));
+	side->replicated = worker->compat.replicated;
+	side->head_total = worker->compat.head_count;
+	side->caches = welcome ? welcome->caches : worker->caches;
+	side->cache_count = welcome ? welcome->cache_count :
+				      worker->cache_count;
+	side->region_count = welcome ? welcome->region_count :
+				       worker->serve.region_count;
+	side->regions = view->regions;
+	side->tp_rank = welcome ? welcome->tp_rank : worker->tp_rank;
+	side->tp_size = welcome ? welcome->tp_size : worker->tp_size;
+}
+
+/* What the peer said of its memory is hostile until the plan checked it. */
+static int welcome_take(struct kvpull_worker *worker,
+			struct kvpull_remote *remote,
+			const struct kvpull_event *event)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_welcome *welcome = progress->welcome;
+	const uint8_t *key = worker->config.key_set ? worker->config.key : NULL;
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_plan_side local;
+	struct kvpull_plan_side theirs;
+	struct kvpull_serve view;
+	int code;
+
+	code = kvpull_handshake_get_welcome(event->data, event->data_bytes, key,
+					    remote->nonce, welcome);
+	if (code)
+		return code;
+	if (welcome->incarnation != remote->incarnation)
+		return KVPULL_EPEER;
+	view_fill(welcome, &view);
+	side_fill(worker, welcome, &view, &theirs);
+	side_fill(worker, NULL, &worker->serve, &local);
+	code = kvpull_plan_check(&theirs, &detail);
+	if (!code)
+		code = kvpull_plan_make(&remote->plan, &local, &theirs,
+					&detail);
+	if (code) {
+		kvpull_error(&worker->log, "peer %s: %s: %s", remote->address,
+			     detail.field, detail.message);
+		return code == KVPULL_EINVAL ? KVPULL_EPROTO : code;
+	}
+	remote->tp_rank = welcome->tp_rank;
+	remote->beat_every_ns = welcome->lease_ns / 3;
+	return progress->transport->ops->attach(progress->transport,
+						remote->handle, &view);
+}
+
+static void came_up(struct kvpull_worker *worker, uint32_t index,
+		    uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &worker->progress.remotes[index];
+
+	remote->state = KVPULL_REMOTE_UP;
+	remote->code = 0;
+	remote->attempts = 0;
+	remote->beat_ns = now_ns;
+	due_at(worker, now_ns);
+	count_add(&worker->progress.counts.peer_connects, 1);
+	count_add(&worker->progress.counts.peers_live, 1);
+	kvpull_info(&worker->log,
+		    "peer %s connected by %s: rank %u, %u strips", remote->address,
+		    worker->progress.transport->ops->name, remote->tp_rank,
+		    remote->plan.strip_count);
+	kvpull_claim_peer(worker, index, now_ns);
+	worker->progress.pulls_dirty = 1;
+}
+
+static void refused(struct kvpull_worker *worker, struct kvpull_remote *remote,
+		    const struct kvpull_event *event)
+{
+	struct kvpull_refusal refusal;
+
+	remote->code = kvpull_handshake_get_refusal(event->data,
+						    event->data_bytes,
+						    &refusal);
+	if (remote->code)
+		return;
+	remote->code = refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
+	kvpull_warn(&worker->log,
+		    "peer %s refused us: %s is %s there and %s here (error %d)",
+		    remote->address, refusal.field, refusal.ours,
+		    refusal.theirs, remote->code);
+}
+
+static void message(struct kvpull_worker *worker, uint32_t index,
+		    const struct kvpull_event *event, uint64_t now_ns)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	const int kind = kvpull_handshake_kind(event->data, event->data_bytes);
+
+	if (kind == KVPULL_MESSAGE_CHALLENGE &&
+	    remote->state == KVPULL_REMOTE_CONNECTING) {
+		greet(worker, remote, event);
+		return;
+	}
+	if (kind == KVPULL_MESSAGE_WELCOME &&
+	    remote->state == KVPULL_REMOTE_GREETED) {
+		remote->code = welcome_take(worker, remote, event);
+		if (!remote->code) {
+			came_up(worker, index, now_ns);
+			return;
+		}
+	} else if (kind == KVPULL_MESSAGE_REFUSAL) {
+		refused(worker, remote, event);
+	} else {
+		remote->code = kind < 0 ? kind : KVPULL_EPROTO;
+	}
+	transport->ops->disconnect(transport, remote->handle);
+}
+
+static void down(struct kvpull_worker *worker, uint32_t index,
+		 const struct kvpull_event *event, uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	const enum kvpull_remote_state was = remote->state;
+	const int32_t code = remote->code ? remote->code :
+			     event->code  ? event->code :
+					    KVPULL_EPEER;
+
+	worker->progress.remote_of[remote->handle] = NULL;
+	if (was == KVPULL_REMOTE_UP) {
+		/* Its pulls failed; what is left to say needs a new one. */
+		count_add(&worker->progress.counts.peers_live, UINT64_MAX);
+		count_add(&worker->progress.counts.peer_failures, 1);
+		remote->state = KVPULL_REMOTE_WAIT;
+		remote->code = 0;
+		remote->attempts = 0;
+		remote->retry_ns = now_ns;
+		due_at(worker, now_ns);
+		kvpull_claim_peer(worker, index, now_ns);
+		worker->progress.pulls_dirty = 1;
+		return;
+	}
+	/* A refusal stands; a full table or a predecessor's death passes. */
+	if (remote->code && remote->code != KVPULL_EAGAIN &&
+	    remote->code != KVPULL_EFULL) {
+		give_up(worker, index, code, now_ns);
+		return;
+	}
+	try_later(worker, index, code, now_ns);
+}
+
+void kvpull_remote_event(struct kvpull_worker *worker,
+			 const struct kvpull_event *event, uint64_t now_ns)
+{
+	struct kvpull_remote *remote;
+	uint32_t index;
+
+	kvpull_check(&worker->log, event->index < worker->config.peers_max);
+	remote = worker->progress.remote_of[event->index];
+	if (!remote)
+		return;
+	index = (uint32_t)(remote - worker->progress.remotes);
+	if (event->kind == KVPULL_EVENT_PEER_MESSAGE)
+		message(worker, index, event, now_ns);
+	else
+		down(worker, index, event, now_ns);
+}
+
+static void beat(struct kvpull_worker *worker, struct kvpull_remote *remote,
+		 uint64_t now_ns)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+
+	if (!remote->claim_count)
+		return;
+	if (now_ns >= remote->beat_ns) {
+		transport->ops->beat(transport, remote->handle);
+		remote->beat_ns = now_ns + remote->beat_every_ns;
+	}
+	due_at(worker, remote->beat_ns);
+}
+
+static void run_one(struct kvpull_worker *worker, uint32_t index,
+		    uint64_t now_ns)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+	struct kvpull_remote *remote = &worker->progress.remotes[index];
+
+	switch (remote->state) {
+	case KVPULL_REMOTE_WAIT:
+		/* Nobody waits for it: it is tried again when somebody does. */
+		if (!remote->claim_count && remote->attempts)
+			break;
+		if (now_ns >= remote->retry_ns)
+			try_connect(worker, index, now_ns);
+		else
+			due_at(worker, remote->retry_ns);
+		break;
+	case KVPULL_REMOTE_CONNECTING:
+	case KVPULL_REMOTE_GREETED:
+		if (now_ns >= remote->greeted_ns)
+			transport->ops->disconnect(transport, remote->handle);
+		else
+			due_at(worker, remote->greeted_ns);
+		break;
+	case KVPULL_REMOTE_UP:
+		beat(worker, remote, now_ns);
+		break;
+	case KVPULL_REMOTE_FREE:
+	case KVPULL_REMOTE_GONE:
+		break;
+	}
+}
+
+/* For peers(), which another thread calls. */
+static void peers_tell(struct kvpull_worker *worker)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	uint32_t index;
+
+	(void)pthread_mutex_lock(&progress->peers_lock);
+	progress->peer_count = 0;
+	for (index = 0; index < worker->config.peers_max; index++) {
+		const struct kvpull_remote *remote = &progress->remotes[index];
+		struct kvpull_peer_info *info =
+			&progress->peers[progress->peer_count];
+
+		if (remote->state == KVPULL_REMOTE_FREE)
+			continue;
+		progress->peer_count++;
+		info->incarnation = remote->incarnation;
+		info->route = KVPULL_ROUTE_SHM;
+		info->state_error = remote->state == KVPULL_REMOTE_UP ? 0 :
+				    remote->code ? remote->code :
+						   KVPULL_EAGAIN;
+		memcpy(info->address, remote->address, sizeof(info->address));
+		(void)snprintf(info->why, sizeof(info->why),
+			       "same node: its socket is in our folder");
+	}
+	(void)pthread_mutex_unlock(&progress->peers_lock);
+}
+
+void kvpull_remote_run(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	uint32_t index;
+
+	if (now_ns < progress->remote_ns) {
+		kvpull_progress_timer(worker, progress->remote_ns);
+		return;
+	}
+	progress->remote_ns = UINT64_MAX;
+	for (index = 0; index < worker->config.peers_max; index++)
+		run_one(worker, index, now_ns);
+	peers_tell(worker);
+	kvpull_progress_timer(worker, progress->remote_ns);
+}
+
+int kvpull_remote_peers(struct kvpull_worker *worker,
+			struct kvpull_peer_info *peers, uint32_t capacity)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	uint32_t count;
+
+	(void)pthread_mutex_lock(&progress->peers_lock);
+	count = progress->peer_count;
+	if (count && capacity)
+		memcpy(peers, progress->peers,
+		       (count < capacity ? count : capacity) * sizeof(*peers));
+	(void)pthread_mutex_unlock(&progress->peers_lock);
+	return (int)count;
+}
