@@ -161,10 +161,13 @@ stress-programs: $(STRESS)
 	$(Q)tests/run-programs.sh $(foreach p,$(STRESS),"$(p) $(MODE)")
 
 asan: ## unit, simulation, stress under address and undefined sanitizers
-	$(Q)+$(SUBMAKE) VARIANT=asan WERROR=1 SEEDS=50 MODE=--quick unit sim stress
+	$(Q)+$(SUBMAKE) VARIANT=asan WERROR=1 unit
+	$(Q)+$(SUBMAKE) VARIANT=asan WERROR=1 SEEDS=50 sim
+	$(Q)+$(SUBMAKE) VARIANT=asan WERROR=1 MODE=--quick stress
 
 tsan: ## unit, stress under the thread sanitizer
-	$(Q)+$(SUBMAKE) VARIANT=tsan WERROR=1 MODE=--quick unit stress
+	$(Q)+$(SUBMAKE) VARIANT=tsan WERROR=1 unit
+	$(Q)+$(SUBMAKE) VARIANT=tsan WERROR=1 MODE=--quick stress
 
 fuzz: ## fuzz each target for SECONDS=n, with clang
 	$(Q)+$(SUBMAKE) VARIANT=fuzz CC=$(CLANG) fuzz-run SECONDS=$(SECONDS)

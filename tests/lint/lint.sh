@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Everything that reads the code without running it. lint.sh [check...]: some
+# of them only. A tool that is missing is a failure (make deps WITH=lint).
+# FLAGS and WARN come from the Makefile.
+# shellcheck disable=SC2016 # single quotes are for the shells that each starts
+cd "$(dirname "$0")/../.." || exit 1
+FLAGS=${FLAGS:--std=c11 -D_GNU_SOURCE -Iinclude -I.}
+WARN=${WARN:--Wall -Wextra}
+CHECKS=${*:-banned layers sizes format shellcheck codespell mandoc cppcheck analyzer tidy}
+jobs=$(nproc 2>/dev/null || echo 2)
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+export FLAGS WARN
+passed=0
+failed=0
+skipped=0
+
+files() { tests/lint/files.sh "$@"; }
+library() { files c | grep -E '^(shm|verbs|plugin)/'; }
+scripts() { # by name or by first line
+	files sh
+	files | grep -v '\.sh$' | while IFS= read -r file; do
+		head -n 1 "$file" | grep -qE '^#!.*[/ ](ba)?sh' && echo "$file"
+	done
+}
+each() { # command line with $0 for the file; files on standard input
+	xargs -r -P "$jobs" -I '{}' sh -c "$1" '{}'
+}
+
+check_banned() { tests/lint/banned.sh; }
+check_layers() { tests/lint/layers.sh; }
+check_sizes() { tests/lint/sizes.sh; }
+check_format() {
+	clang-format --version | grep -q 'version 14\.' ||
+		{ echo "refused: clang-format 14 is pinned, this is another"; return 77; }
+	# One line a file: `make format` shows the rest.
+	files c h | each 'clang-format "$0" | cmp -s - "$0" ||
+		{ echo "format: $0: make format"; exit 1; }'
+}
+check_shellcheck() { scripts | xargs shellcheck -x; }
+check_codespell() {
+	files | grep -vE '^tests/fuzz/corpus/|\.abi$|^LICENSE$' |
+		xargs codespell --ignore-words tests/lint/codespell.txt
+}
+check_mandoc() { files 1 | xargs -r mandoc -T lint -W warning; }
+check_cppcheck() {
+	files c | cppcheck --quiet --std=c11 --enable=warning,performance,portability \
+		--inline-suppr --suppress=missingIncludeSystem --error-exitcode=1 \
+		-j "$jobs" -D_GNU_SOURCE -Iinclude -I. --file-list=/dev/stdin
+}
+check_analyzer() {
+	library | each 'gcc $FLAGS $WARN -O1 -fanalyzer -Werror -c -o /dev/null "$0"'
+}
+check_tidy() { files c | each 'clang-tidy --quiet "$0" -- $FLAGS 2>/dev/null'; }
+
+for check in $CHECKS; do
+	case $check in
+	format) tool=clang-format ;;
+	analyzer) tool=gcc ;;
+	tidy) tool=clang-tidy ;;
+	banned | layers | sizes) tool="awk" ;;
+	*) tool=$check ;;
+	esac
+	if ! command -v "$tool" >/dev/null; then
+		echo "lint: $tool is missing: make deps WITH=lint"
+		failed=$((failed + 1))
+		continue
+	fi
+	began=$(date +%s)
+	"check_$check" >"$log" 2>&1
+	status=$?
+	took=$(($(date +%s) - began))
+	case $status in
+	0)
+		passed=$((passed + 1))
+		printf '  LINT	%-12s ok, %d s\n' "$check" "$took"
+		;;
+	77)
+		skipped=$((skipped + 1))
+		cat "$log"
+		;;
+	*)
+		failed=$((failed + 1))
+		head -n 400 "$log"
+		printf '  LINT	%-12s FAILED, %d s\n' "$check" "$took"
+		;;
+	esac
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A C file has at most 800 lines, a function at most 70 from its brace to its
+# brace. Tables of tests/abi do not count.
+cd "$(dirname "$0")/../.." || exit 1
+# shellcheck disable=SC2016 # $0 is awk's
+tests/lint/files.sh c h | xargs awk -v file_max=800 -v function_max=70 '
+function complain(text)
+{
+	print "sizes: " text
+	bad[FILENAME] = 1
+}
+FNR == 1 {
+	files++
+	begin = 0
+}
+# Kernel style: a function, and only a function, has its braces in column 0.
+/^\{/ {
+	begin = FNR
+}
+/^\}/ {
+	if (begin && FNR - begin - 1 > function_max)
+		complain(FILENAME ":" begin " function of " FNR - begin - 1 " lines, at most " function_max)
+	begin = 0
+}
+FNR == file_max + 1 && FILENAME !~ /^tests\/abi\// {
+	complain(FILENAME " has more than " file_max " lines")
+}
+END {
+	for (file in bad)
+		failed++
+	printf "%d passed, %d failed, 0 skipped\n", files - failed, failed
+	exit failed > 0
+}'

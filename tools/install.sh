@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make install and make uninstall: library, header, pkg-config file, tools and
+# their man pages.
+# install.sh install|uninstall <destdir> <prefix> <build folder> <version> <tool>...
+cd "$(dirname "$0")/.." || exit 1
+action=$1
+prefix=$3
+build=$4
+version=$5
+root=$2$3
+shift 5
+lib=$root/lib
+
+if [ "$action" = uninstall ]; then
+	rm -f "$lib/libkvpull.so" "$lib/libkvpull.so.1" "$lib/libkvpull.so.$version" \
+		"$lib/pkgconfig/kvpull.pc" "$root/include/kvpull/connector.h"
+	for tool in "$@"; do
+		name=$(basename "$tool")
+		rm -f "$root/bin/$name" "$root/share/man/man1/$name.1"
+	done
+	rmdir "$root/include/kvpull" 2>/dev/null
+	exit 0
+fi
+
+set -e
+install -d "$lib/pkgconfig" "$root/include/kvpull"
+install -m 755 "$build/libkvpull.so.1" "$lib/libkvpull.so.$version"
+ln -sf "libkvpull.so.$version" "$lib/libkvpull.so.1"
+ln -sf libkvpull.so.1 "$lib/libkvpull.so"
+install -m 644 include/kvpull/connector.h "$root/include/kvpull/connector.h"
+cat >"$lib/pkgconfig/kvpull.pc" <<END
+prefix=$prefix
+libdir=\${prefix}/lib
+includedir=\${prefix}/include
+
+Name: kvpull
+Description: KV-cache blocks pulled between inference engines
+Version: $version
+Libs: -L\${libdir} -lkvpull
+Cflags: -I\${includedir}
+END
+chmod 644 "$lib/pkgconfig/kvpull.pc"
+for tool in "$@"; do
+	name=$(basename "$tool")
+	install -D -m 755 "$tool" "$root/bin/$name"
+	[ ! -e "tools/$name.1" ] ||
+		install -D -m 644 "tools/$name.1" "$root/share/man/man1/$name.1"
+done
