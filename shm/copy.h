@@ -28,13 +28,21 @@ typedef void (*kvpull_copy_fn)(const struct kvpull_segment *segments,
 struct kvpull_copy_routine {
 	const char *name; /* "memcpy", "movsb", "avx2-nt-4", "avx512-nt-4p"... */
 	kvpull_copy_fn copy;
-	uint32_t streams;
-	uint32_t needs; /* cpu features: kvpull_copy_usable() */
+	uint32_t streams; /* worked on at once */
+	uint32_t lanes;   /* segments side by side; 1: streams are inside one */
+	uint32_t needs;   /* cpu features: kvpull_copy_usable() */
 };
 
 /* All routines, for calibration and for benchmarks; usable on this CPU? */
 const struct kvpull_copy_routine *kvpull_copy_routines(uint32_t *count);
 int kvpull_copy_usable(const struct kvpull_copy_routine *routine);
+
+/*
+ * Use this routine for every size from the next job on, for tests and
+ * benchmarks; NULL: what calibration chose. 0; KVPULL_EINVAL: unknown, or this
+ * CPU cannot run it.
+ */
+int KVPULL_MUST_CHECK kvpull_copy_force(const char *routine_name);
 
 /* One job: one read with its remote regions resolved to addresses here. */
 struct kvpull_copy_job {

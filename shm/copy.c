@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The pool of copy workers: one owner thread, up to 16 workers.
+ *
+ * field        written by      order    read by  order    pair   why
+ * tail         owner           seq_cst  workers  acquire  Q0/Q1  order[] and the slot are set before they are announced
+ * order[]      owner           relaxed  workers  relaxed  -      by Q0/Q1; an old value is harmless, see below
+ * claim        owner           release  workers  acquire  C0/C1  the plan is written before shares can be taken
+ * left         workers, owner  acq_rel  same     acq_rel  L0/L0  all bytes of all shares come before the job's end
+ * ended        workers, owner  seq_cst  owner    acquire  E0/E1  bytes and slot->next before the job is found by poll
+ * armed        owner           seq_cst  workers  seq_cst  A0/A1  with ended: store-load, neither side may miss the other
+ * parked       workers, owner  seq_cst  same     seq_cst  P0/P1  with tail (P2): store-load, the same
+ * wake         waker, worker   release  worker   acquire  W0/W1  futex word of one worker
+ * stop         owner           seq_cst  workers  acquire  S0/S1  with parked: as tail
+ *
+ * A job waits in the slot of its read's index. `claim` counts its shares that
+ * nobody has begun; who takes it from v > 0 to v - 1 owns share
+ * share_count - v, and only then looks at the plan. So a worker that was slow
+ * and still holds an old entry of order[] finds claim <= 0 there, or a share of
+ * a newer job, which is then its own like any other: no generation is needed.
+ * Each worker walks order[] at its own pace and goes on to the next entry when
+ * nothing is left to claim, so jobs are begun and, but for the last shares,
+ * ended in the order of their start.
+ *
+ * Cancel takes all the shares that are left: nothing is checked in the path of
+ * a share. Progress: start, poll, cancel and arm never wait; a job's end waits
+ * only for the workers that are in one of its shares.
+ */
+#include "shm/copy.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shm/copy_calibrate.h"
+
+/* A few microseconds: about what it costs to be woken. */
+#define SPIN_COUNT_MAX 256u
+
+struct slot {
+	_Alignas(KVPULL_CACHE_LINE) _Atomic int64_t claim;
+	_Atomic uint32_t left; /* shares not yet ended */
+	uint32_t next;         /* in the stack of ended jobs: index + 1 */
+	struct kvpull_copy_job *job; /* owner's; NULL: free */
+	uint32_t aborted;            /* owner's */
+	uint32_t reserved;
+	struct kvpull_copy_plan plan;
+};
+
+struct worker {
+	_Alignas(KVPULL_CACHE_LINE) _Atomic uint32_t wake;
+	uint32_t index;
+	struct kvpull_copy *copy;
+	pthread_t thread;
+	uint64_t at; /* next entry of order[] */
+	struct kvpull_copy_cursor cursor;
+};
+
+struct kvpull_copy {
+	/* Owner writes. */
+	_Alignas(KVPULL_CACHE_LINE) _Atomic uint64_t tail;
+	_Atomic uint32_t stop;
+	/* Workers write. */
+	_Alignas(KVPULL_CACHE_LINE) _Atomic uint32_t ended; /* index + 1 */
+	_Atomic uint32_t armed;
+	_Alignas(KVPULL_CACHE_LINE) _Atomic uint32_t parked; /* bit a worker */
+	/* Set at open, or the owner's alone. */
+	_Alignas(KVPULL_CACHE_LINE) struct slot *slots;
+	_Atomic uint32_t *order;
+	struct worker *workers;
+	const struct kvpull_log *log;
+	uint64_t serial;
+	uint32_t order_mask;
+	uint32_t job_max;
+	uint32_t thread_count;
+	uint32_t ready; /* ended jobs that poll had no room for: index + 1 */
+	int wake_fd;
+};
+
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "claims are lock-free");
+_Static_assert(KVPULL_COPY_THREADS_MAX <= 32, "one bit a worker");
+
+static inline void spin_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("yield");
+#endif
+}
+
+static void worker_sleep(struct worker *worker)
+{
+	/* Woken, interrupted, or `wake` was set already: look again. */
+	(void)syscall(SYS_futex, &worker->wake, FUTEX_WAIT_PRIVATE, 0, NULL,
+		      NULL, 0);
+}
+
+/* Wake one worker that sleeps, if any does. */
+static void wake_one(struct kvpull_copy *copy)
+{
+	/* P1: pairs with P0 in worker_park. */
+	uint32_t parked =
+		atomic_load_explicit(&copy->parked, memory_order_seq_cst);
+
+	while (parked) {
+		const uint32_t index = (uint32_t)__builtin_ctz(parked);
+		const uint32_t bit = UINT32_C(1) << index;
+
+		/* P1: who clears the bit does the waking. */
+		parked = atomic_fetch_and_explicit(&copy->parked, ~bit,
+						   memory_order_seq_cst);
+		if (parked & bit) {
+			struct worker *worker = &copy->workers[index];
+
+			/* W0: pairs with W1 in worker_park. */
+			atomic_store_explicit(&worker->wake, 1,
+					      memory_order_release);
+			(void)syscall(SYS_futex, &worker->wake,
+				      FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+			return;
+		}
+	}
+}
+
+/* A job's last share has ended, or was cancelled. */
+static void slot_push(struct kvpull_copy *copy, struct slot *slot)
+{
+	const uint32_t index = (uint32_t)(slot - copy->slots);
+	uint32_t head = atomic_load_explicit(&copy->ended,
+					     memory_order_relaxed);
+
+	do {
+		slot->next = head;
+		/* E0: pairs with E1 in kvpull_copy_poll. */
+	} while (!atomic_compare_exchange_weak_explicit(
+		&copy->ended, &head, index + 1, memory_order_seq_cst,
+		memory_order_relaxed));
+	/* A1: pairs with A0 in kvpull_copy_arm; one write wakes the owner. */
+	if (atomic_load_explicit(&copy->armed, memory_order_seq_cst) &&
+	    atomic_exchange_explicit(&copy->armed, 0, memory_order_seq_cst) &&
+	    copy->wake_fd >= 0) {
+		const uint64_t one = 1;
+		ssize_t written;
+
+		do /* EAGAIN: the counter is full, so the owner wakes anyway */
+			written = write(copy->wake_fd, &one, sizeof(one));
+		while (written < 0 && errno == EINTR);
+	}
+}
+
+static void shares_end(struct kvpull_copy *copy, struct slot *slot,
+		       uint32_t count)
+{
+	/* L0: pairs with itself; the last one sees all others' bytes. */
+	if (atomic_fetch_sub_explicit(&slot->left, count,
+				      memory_order_acq_rel) == count)
+		slot_push(copy, slot);
+}
+
+/* Copy one share of the slot's job; 0: there is none to claim. */
+static int slot_work(struct worker *worker, struct slot *slot)
+{
+	int64_t claim = atomic_load_explicit(&slot->claim,
+					     memory_order_relaxed);
+
+	if (claim <= 0)
+		return 0;
+	/* C1: pairs with C0 in kvpull_copy_start. */
+	claim = atomic_fetch_sub_explicit(&slot->claim, 1,
+					  memory_order_acquire);
+	if (claim <= 0)
+		return 0;
+	/* More than we can do at once: get help, one wakes the next. */
+	if (claim > 1)
+		wake_one(worker->copy);
+	kvpull_copy_share(&slot->plan,
+			  slot->plan.share_count - (uint32_t)claim,
+			  &worker->cursor);
+	shares_end(worker->copy, slot, 1);
+	return 1;
+}
+
+/* Nothing to do: spin a little, then sleep until start() or close(). */
+static void worker_park(struct worker *worker)
+{
+	struct kvpull_copy *copy = worker->copy;
+	uint32_t i;
+
+	for (i = 0; i < SPIN_COUNT_MAX; i++) {
+		/* Q1: only a look; the next round acquires. */
+		if (atomic_load_explicit(&copy->tail, memory_order_relaxed) !=
+		    worker->at)
+			return;
+		spin_pause();
+	}
+	/* W1: pairs with W0; a late wake of an earlier sleep costs a round. */
+	atomic_store_explicit(&worker->wake, 0, memory_order_relaxed);
+	/* P0: pairs with P1; then look once more at what they were set after. */
+	atomic_fetch_or_explicit(&copy->parked, UINT32_C(1) << worker->index,
+				 memory_order_seq_cst);
+	while (atomic_load_explicit(&copy->tail, memory_order_seq_cst) ==
+		       worker->at &&
+	       !atomic_load_explicit(&copy->stop, memory_order_seq_cst) &&
+	       !atomic_load_explicit(&worker->wake, memory_order_acquire))
+		worker_sleep(worker);
+	atomic_fetch_and_explicit(&copy->parked,
+				  ~(UINT32_C(1) << worker->index),
+				  memory_order_seq_cst);
+}
+
+static void *worker_main(void *context)
+{
+	struct worker *worker = context;
+	struct kvpull_copy *copy = worker->copy;
+
+	/* S1: pairs with S0 in kvpull_copy_close. */
+	while (!atomic_load_explicit(&copy->stop, memory_order_acquire)) {
+		uint32_t index;
+
+		/* Q1: pairs with Q0 in kvpull_copy_start. */
+		if (atomic_load_explicit(&copy->tail, memory_order_acquire) ==
+		    worker->at) {
+			worker_park(worker);
+			continue;
+		}
+		index = atomic_load_explicit(
+			&copy->order[worker->at & copy->order_mask],
+			memory_order_relaxed);
+		if (!slot_work(worker, &copy->slots[index]))
+			worker->at++;
+	}
+	return NULL;
+}
+
+static uint32_t order_count(uint32_t job_max)
+{
+	uint32_t count = 16;
+
+	while (count < job_max)
+		count *= 2;
+	return count;
+}
+
+size_t kvpull_copy_bytes(uint32_t job_max)
+{
+	return sizeof(struct kvpull_copy) +
+	       (size_t)job_max * sizeof(struct slot) +
+	       order_count(job_max) * sizeof(_Atomic uint32_t) +
+	       KVPULL_COPY_THREADS_MAX * sizeof(struct worker) +
+	       (size_t)4 * KVPULL_CACHE_LINE;
+}
+
+/* All signals are the host's threads'. */
+static int workers_start(struct kvpull_copy *copy, uint32_t thread_count)
+{
+	sigset_t all, before;
+	int error = 0;
+
+	(void)sigfillset(&all);
+	error = pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (error)
+		return error;
+	while (copy->thread_count < thread_count) {
+		struct worker *worker = &copy->workers[copy->thread_count];
+
+		worker->index = copy->thread_count;
+		worker->copy = copy;
+		error = pthread_create(&worker->thread, NULL, worker_main,
+				       worker);
+		if (error)
+			break;
+		(void)pthread_setname_np(worker->thread, "kvpull-copy");
+		copy->thread_count++;
+	}
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error;
+}
+
+int kvpull_copy_open(struct kvpull_copy **copy, uint32_t thread_count,
+		     uint32_t job_max, int wake_fd, struct kvpull_arena *arena,
+		     const struct kvpull_log *log)
+{
+	struct kvpull_copy *opened =
+		kvpull_arena_take(arena, 1, sizeof(*opened));
+	int error;
+
+	kvpull_check(log, thread_count <= KVPULL_COPY_THREADS_MAX);
+	if (!opened)
+		return KVPULL_ENOMEM;
+	opened->slots =
+		kvpull_arena_take(arena, job_max, sizeof(*opened->slots));
+	opened->order = kvpull_arena_take(arena, order_count(job_max),
+					  sizeof(*opened->order));
+	opened->workers = kvpull_arena_take(arena, KVPULL_COPY_THREADS_MAX,
+					    sizeof(*opened->workers));
+	if (!opened->slots || !opened->order || !opened->workers)
+		return KVPULL_ENOMEM;
+	opened->order_mask = order_count(job_max) - 1;
+	opened->job_max = job_max;
+	opened->wake_fd = wake_fd;
+	opened->log = log;
+	kvpull_copy_calibrate(log);
+	error = workers_start(opened, thread_count);
+	if (error) {
+		kvpull_error(log, "copy worker %u could not start: errno %d",
+			     opened->thread_count, error);
+		kvpull_copy_close(opened);
+		return KVPULL_EDEVICE;
+	}
+	*copy = opened;
+	return 0;
+}
+
+void kvpull_copy_close(struct kvpull_copy *copy)
+{
+	uint32_t i;
+
+	/* S0: pairs with S1; seq_cst as Q0, for the sleeping. */
+	atomic_store_explicit(&copy->stop, 1, memory_order_seq_cst);
+	for (i = 0; i < copy->thread_count; i++)
+		wake_one(copy);
+	for (i = 0; i < copy->thread_count; i++)
+		(void)pthread_join(copy->workers[i].thread, NULL);
+	copy->thread_count = 0;
+}
+
+int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
+{
+	const uint32_t index = job->read->index;
+	struct kvpull_copy_choices choices;
+	struct slot *slot;
+	uint64_t tail;
+
+	kvpull_check(copy->log, index < copy->job_max);
+	slot = &copy->slots[index];
+	if (slot->job || !copy->thread_count)
+		return KVPULL_EAGAIN;
+	kvpull_copy_choices_get(&choices);
+	kvpull_copy_plan_init(&slot->plan, job, &choices, ++copy->serial);
+	slot->job = job;
+	slot->aborted = 0;
+	if (!slot->plan.share_count) {
+		slot->next = copy->ready;
+		copy->ready = index + 1;
+		return 0;
+	}
+	atomic_store_explicit(&slot->left, slot->plan.share_count,
+			      memory_order_relaxed);
+	/* C0: pairs with C1 in slot_work. */
+	atomic_store_explicit(&slot->claim, slot->plan.share_count,
+			      memory_order_release);
+	tail = atomic_load_explicit(&copy->tail, memory_order_relaxed);
+	atomic_store_explicit(&copy->order[tail & copy->order_mask], index,
+			      memory_order_relaxed);
+	/* Q0: pairs with Q1; seq_cst with the load of `parked` below (P2). */
+	atomic_store_explicit(&copy->tail, tail + 1, memory_order_seq_cst);
+	wake_one(copy);
+	return 0;
+}
+
+void kvpull_copy_cancel(struct kvpull_copy *copy, struct kvpull_copy_job *job)
+{
+	struct slot *slot = &copy->slots[job->read->index];
+	int64_t unclaimed;
+
+	kvpull_check(copy->log, slot->job == job);
+	/* C1: as a worker that takes all shares at once. */
+	unclaimed = atomic_exchange_explicit(&slot->claim, 0,
+					     memory_order_acquire);
+	if (unclaimed <= 0)
+		return;
+	slot->aborted = 1;
+	shares_end(copy, slot, (uint32_t)unclaimed);
+}
+
+/* Take the stack of ended jobs and put it behind `ready`, oldest first. */
+static void ended_take(struct kvpull_copy *copy)
+{
+	uint32_t head = 0;
+	uint32_t oldest = 0;
+	uint32_t *last = &copy->ready;
+
+	if (!atomic_load_explicit(&copy->ended, memory_order_relaxed))
+		return;
+	/* E1: pairs with E0 in slot_push, of every job in the stack. */
+	head = atomic_exchange_explicit(&copy->ended, 0, memory_order_acquire);
+	while (head) {
+		struct slot *slot = &copy->slots[head - 1];
+		const uint32_t next = slot->next;
+
+		slot->next = oldest;
+		oldest = head;
+		head = next;
+	}
+	while (*last)
+		last = &copy->slots[*last - 1].next;
+	*last = oldest;
+}
+
+uint32_t kvpull_copy_poll(struct kvpull_copy *copy,
+			  struct kvpull_copy_job **jobs, uint32_t capacity)
+{
+	uint32_t count = 0;
+
+	ended_take(copy);
+	while (copy->ready && count < capacity) {
+		struct slot *slot = &copy->slots[copy->ready - 1];
+
+		slot->job->code = slot->aborted ? KVPULL_EABORTED : 0;
+		jobs[count++] = slot->job;
+		slot->job = NULL;
+		copy->ready = slot->next;
+	}
+	return count;
+}
+
+int kvpull_copy_arm(struct kvpull_copy *copy)
+{
+	/* A0: pairs with A1 in slot_push; then look once more. */
+	atomic_store_explicit(&copy->armed, 1, memory_order_seq_cst);
+	return copy->ready ||
+	       atomic_load_explicit(&copy->ended, memory_order_seq_cst);
+}
+
+void kvpull_copy_disarm(struct kvpull_copy *copy)
+{
+	/* A0: too late a wake-up is harmless. */
+	atomic_store_explicit(&copy->armed, 0, memory_order_relaxed);
+}
+
+void kvpull_copy_inline(struct kvpull_copy *copy, struct kvpull_copy_job *job)
+{
+	struct kvpull_copy_cursor cursor = { 0 };
+	struct kvpull_copy_choices choices;
+	struct kvpull_copy_plan plan;
+	uint32_t i;
+
+	kvpull_copy_choices_get(&choices);
+	kvpull_copy_plan_init(&plan, job, &choices, ++copy->serial);
+	for (i = 0; i < plan.share_count; i++)
+		kvpull_copy_share(&plan, i, &cursor);
+	job->code = 0;
+}

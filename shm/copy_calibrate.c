@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Calibration: the candidates copy small synthetic reads through the very code
+ * that real reads take, in turns, and the best typical time of each size class wins.
+ *
+ * Cold: both sides are rings of memory larger than most last-level caches, and
+ * a sample takes the next window of each, so it comes back to a line only after
+ * all others. Scattered: inside a window the blocks are shuffled. Cheap: it
+ * stops after ROUNDS_MAX rounds, or ROUNDS_MIN and the time is up.
+ */
+#include "shm/copy_calibrate.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define SIDE_BYTES_MIN (64u << 20)
+#define SIDE_BYTES_MAX (128u << 20)
+#define SAMPLE_BYTES (1u << 20)
+#define SAMPLE_LONG_BYTES (2u << 20)
+#define SAMPLE_BLOCKS_MAX (SAMPLE_BYTES / 4096)
+#define ROUNDS_MIN 3u
+#define ROUNDS_MAX 5u
+#define ROUTINES_MAX 24u
+#define TIME_NS (25 * KVPULL_NS_PER_MS)
+#define PAGE_BYTES 4096u
+/* A candidate must beat memcpy by this much, or memcpy stays: noise. */
+#define MARGIN_PERCENT 3u
+
+struct candidate {
+	const struct kvpull_copy_routine *routine;
+	uint64_t took_ns[KVPULL_COPY_CLASSES][ROUNDS_MAX];
+};
+
+struct bench {
+	uint8_t *from;
+	uint8_t *to;
+	size_t side_bytes;
+	size_t at; /* the next window */
+	uint64_t serial;
+	uint32_t candidate_count;
+	uint32_t round_count;
+	struct candidate candidates[ROUTINES_MAX];
+	uint32_t remote_ids[SAMPLE_BLOCKS_MAX];
+	uint32_t local_ids[SAMPLE_BLOCKS_MAX];
+};
+
+static const uint32_t class_bytes[KVPULL_COPY_CLASSES] = {
+	[KVPULL_COPY_4K] = 4096,
+	[KVPULL_COPY_16K] = 16384,
+	[KVPULL_COPY_64K] = 32768, /* the commonest of its class */
+	[KVPULL_COPY_LONG] = 262144,
+};
+
+/* Written once, under `once`; read after it. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct kvpull_copy_choices chosen;
+static char chosen_text[256] = "copy routines not calibrated yet";
+static const struct kvpull_log *once_log;
+
+/* F0: pairs with F1; only a pointer to a constant is passed. */
+static const struct kvpull_copy_routine *_Atomic forced;
+
+static const struct kvpull_copy_routine *routine_named(const char *name)
+{
+	uint32_t count;
+	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		if (!strcmp(all[i].name, name) && kvpull_copy_usable(&all[i]))
+			return &all[i];
+	return NULL;
+}
+
+int kvpull_copy_force(const char *routine_name)
+{
+	const struct kvpull_copy_routine *routine = NULL;
+
+	if (routine_name) {
+		routine = routine_named(routine_name);
+		if (!routine)
+			return KVPULL_EINVAL;
+	}
+	/* F0 */
+	atomic_store_explicit(&forced, routine, memory_order_relaxed);
+	return 0;
+}
+
+void kvpull_copy_choices_get(struct kvpull_copy_choices *choices)
+{
+	/* F1 */
+	const struct kvpull_copy_routine *routine =
+		atomic_load_explicit(&forced, memory_order_relaxed);
+	uint32_t i;
+
+	*choices = chosen;
+	for (i = 0; routine && i < KVPULL_COPY_CLASSES; i++)
+		choices->routines[i] = routine;
+}
+
+const char *kvpull_copy_choice(void)
+{
+	return chosen_text;
+}
+
+/* What a CPU like the ones measured by hand would choose. */
+static void choose_defaults(void)
+{
+	static const char *const names[] = { "avx512-nt-4", "avx2-nt-4",
+					     "memcpy" };
+	const struct kvpull_copy_routine *routine = NULL;
+	uint32_t i;
+
+	for (i = 0; !routine; i++)
+		routine = routine_named(names[i]);
+	for (i = 0; i < KVPULL_COPY_CLASSES; i++)
+		chosen.routines[i] = routine;
+	(void)snprintf(chosen_text, sizeof(chosen_text),
+		       "copy routine %s, not calibrated", routine->name);
+}
+
+/* Plain ones, and those with several streams of the widest set. */
+static void candidates_find(struct bench *bench)
+{
+	uint32_t count;
+	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
+	uint32_t widest = 0;
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		if (all[i].streams > 1 && all[i].needs > widest &&
+		    kvpull_copy_usable(&all[i]))
+			widest = all[i].needs;
+	for (i = 0; i < count; i++) {
+		if (all[i].streams > 1 ? all[i].needs != widest :
+					 all[i].name[0] == 'a')
+			continue;
+		if (!kvpull_copy_usable(&all[i]) ||
+		    bench->candidate_count == ROUTINES_MAX)
+			continue;
+		bench->candidates[bench->candidate_count++].routine = &all[i];
+	}
+}
+
+static size_t window_next(struct bench *bench, size_t bytes)
+{
+	const size_t at =
+		bench->at + bytes > bench->side_bytes ? 0 : bench->at;
+
+	bench->at = at + bytes;
+	return at;
+}
+
+/* Time one sample. */
+static uint64_t sample(struct bench *bench,
+		       const struct kvpull_copy_routine *routine,
+		       uint32_t block_bytes)
+{
+	const size_t bytes = block_bytes > 65536 ? SAMPLE_LONG_BYTES :
+						   SAMPLE_BYTES;
+	const uint32_t block_count = (uint32_t)(bytes / block_bytes);
+	const uint32_t group_first[2] = { 0, block_count };
+	const size_t at = window_next(bench, bytes);
+	const uint8_t *region = bench->from + at;
+	struct kvpull_strip strip = { .remote_block_stride = block_bytes,
+				      .local = bench->to + at,
+				      .local_block_stride = block_bytes,
+				      .row_bytes = block_bytes,
+				      .row_count = 1 };
+	struct kvpull_read read = { .strip_count = 1,
+				    .strips = &strip,
+				    .remote_ids = bench->remote_ids,
+				    .local_ids = bench->local_ids,
+				    .group_first = group_first };
+	struct kvpull_copy_job job = { .read = &read, .regions = &region };
+	struct kvpull_copy_cursor cursor = { 0 };
+	struct kvpull_copy_choices choices;
+	struct kvpull_copy_plan plan;
+	uint64_t start_ns;
+	uint32_t i;
+
+	/* Odd multipliers shuffle a power of two. */
+	for (i = 0; i < block_count; i++) {
+		bench->remote_ids[i] = i * 0x9e3779b1u % block_count;
+		bench->local_ids[i] = (i * 0x85ebca6bu + 3) % block_count;
+	}
+	for (i = 0; i < KVPULL_COPY_CLASSES; i++)
+		choices.routines[i] = routine;
+	start_ns = kvpull_clock_ns();
+	kvpull_copy_plan_init(&plan, &job, &choices, ++bench->serial);
+	for (i = 0; i < plan.share_count; i++)
+		kvpull_copy_share(&plan, i, &cursor);
+	return kvpull_clock_ns() - start_ns;
+}
+
+static void measure(struct bench *bench)
+{
+	const uint64_t start_ns = kvpull_clock_ns();
+	uint32_t round, class, i;
+
+	for (round = 0; round < ROUNDS_MAX; round++) {
+		for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+			for (i = 0; i < bench->candidate_count; i++)
+				bench->candidates[i].took_ns[class][round] =
+					sample(bench,
+					       bench->candidates[i].routine,
+					       class_bytes[class]);
+		bench->round_count = round + 1;
+		if (bench->round_count >= ROUNDS_MIN &&
+		    kvpull_clock_ns() - start_ns > TIME_NS)
+			break;
+	}
+}
+
+/*
+ * The median of three, the second best of five: what disturbs a sample only
+ * ever adds to it. Sorts the times.
+ */
+static uint64_t typical(uint64_t *times, uint32_t count)
+{
+	uint32_t i, k;
+
+	for (i = 1; i < count; i++) {
+		const uint64_t time = times[i];
+
+		for (k = i; k > 0 && times[k - 1] > time; k--)
+			times[k] = times[k - 1];
+		times[k] = time;
+	}
+	return times[count > 1 ? 1 : 0];
+}
+
+static void choose(struct bench *bench)
+{
+	size_t used = 0;
+	uint32_t class, i;
+
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++) {
+		uint64_t best_ns = UINT64_MAX;
+		uint64_t memcpy_ns = 0;
+
+		for (i = 0; i < bench->candidate_count; i++) {
+			struct candidate *candidate = &bench->candidates[i];
+			uint64_t time_ns = typical(candidate->took_ns[class],
+						  bench->round_count);
+
+			if (i == 0) { /* memcpy is the first of all routines */
+				memcpy_ns = time_ns;
+				time_ns -= time_ns * MARGIN_PERCENT / 100;
+			}
+			if (time_ns >= best_ns)
+				continue;
+			best_ns = time_ns;
+			chosen.routines[class] = candidate->routine;
+		}
+		used += (size_t)snprintf(
+			chosen_text + used, sizeof(chosen_text) - used,
+			"%s%u KiB %s (%u %% of memcpy)",
+			class ? ", " : "copy routines: ",
+			class_bytes[class] / 1024, chosen.routines[class]->name,
+			memcpy_ns ? (uint32_t)(best_ns * 100 / memcpy_ns) : 0u);
+	}
+}
+
+static uint8_t *side_make(size_t bytes)
+{
+	uint8_t *side = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t at;
+
+	if (side == MAP_FAILED)
+		return NULL;
+	/* Fewer faults; refused where there are no huge pages, that is fine. */
+	(void)madvise(side, bytes, MADV_HUGEPAGE);
+	for (at = 0; at < bytes; at += PAGE_BYTES)
+		side[at] = 1;
+	return side;
+}
+
+static void calibrate(void)
+{
+	const uint64_t start_ns = kvpull_clock_ns();
+	const long cache_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+	struct bench *bench = mmap(NULL, sizeof(*bench), PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	choose_defaults();
+	if (bench == MAP_FAILED)
+		return;
+	bench->side_bytes = SIDE_BYTES_MIN;
+	if (cache_bytes > (long)SIDE_BYTES_MIN)
+		bench->side_bytes = SIDE_BYTES_MAX;
+	bench->from = side_make(bench->side_bytes);
+	bench->to = side_make(bench->side_bytes);
+	if (bench->from && bench->to) {
+		candidates_find(bench);
+		measure(bench);
+		choose(bench);
+		kvpull_info(once_log, "%s, calibrated in %llu us", chosen_text,
+			    (unsigned long long)(kvpull_clock_ns() - start_ns) /
+				    1000);
+	}
+	if (bench->from)
+		(void)munmap(bench->from, bench->side_bytes);
+	if (bench->to)
+		(void)munmap(bench->to, bench->side_bytes);
+	(void)munmap(bench, sizeof(*bench));
+}
+
+void kvpull_copy_calibrate(const struct kvpull_log *log)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	/* The lock is for once_log alone: pthread_once passes no argument. */
+	(void)pthread_mutex_lock(&lock);
+	once_log = log;
+	(void)pthread_once(&once, calibrate);
+	once_log = NULL;
+	(void)pthread_mutex_unlock(&lock);
+}

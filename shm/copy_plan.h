@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A read cut into shares, without any list: share s is computed from its number
+ * when a worker takes it. Pure: the only memory it touches is the read's.
+ */
+#ifndef KVPULL_SHM_COPY_PLAN_H
+#define KVPULL_SHM_COPY_PLAN_H
+
+#include <stdint.h>
+
+#include "shm/copy.h"
+
+/* Segment sizes that may want different routines. */
+enum kvpull_copy_class {
+	KVPULL_COPY_4K = 0, /* up to 4 KiB */
+	KVPULL_COPY_16K,    /* up to 16 KiB */
+	KVPULL_COPY_64K,    /* up to 64 KiB */
+	KVPULL_COPY_LONG,   /* above */
+	KVPULL_COPY_CLASSES
+};
+
+struct kvpull_copy_choices {
+	const struct kvpull_copy_routine *routines[KVPULL_COPY_CLASSES];
+};
+
+struct kvpull_copy_plan {
+	const struct kvpull_read *read;
+	const uint8_t *const *regions;
+	struct kvpull_copy_choices choices;
+	uint64_t serial; /* tells plans apart for cursors; never 0 */
+	uint32_t share_count;
+	uint32_t reserved;
+};
+
+/* Where a worker's last share ended; zeroed: nowhere. */
+struct kvpull_copy_cursor {
+	uint64_t serial;
+	uint64_t strip_start;
+	uint32_t strip_index;
+	uint32_t reserved;
+};
+
+void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
+			   const struct kvpull_copy_job *job,
+			   const struct kvpull_copy_choices *choices,
+			   uint64_t serial);
+
+/* Copy share 0 .. share_count - 1. Any thread, each share once. */
+void kvpull_copy_share(const struct kvpull_copy_plan *plan,
+		       uint32_t share_index, struct kvpull_copy_cursor *cursor);
+
+#endif /* KVPULL_SHM_COPY_PLAN_H */

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The routines: one frame around the line kernels.
+ *
+ * Invariants: a routine writes the bytes of its segments and no others, for any
+ * alignment and any size. A non-temporal kernel gets whole lines of the
+ * destination only; what is left at both ends of a segment is copied plainly.
+ * Each call ends with a store fence, so its bytes come before any store that
+ * the caller makes afterwards (the release that publishes the share).
+ */
+#include "shm/copy_routines.h"
+
+#include <string.h>
+
+#define PAGE_LINES (4096u / KVPULL_LINE_BYTES)
+
+#define NEEDS_AVX2 1u
+#define NEEDS_AVX512 2u
+#define NEEDS_X86 4u
+
+#if defined(__SANITIZE_THREAD__)
+#define KVPULL_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define KVPULL_TSAN 1
+#endif
+#endif
+#ifndef KVPULL_TSAN
+#define KVPULL_TSAN 0
+#endif
+
+/*
+ * memcpy, except under ThreadSanitizer: there memcpy is intercepted and would
+ * report the race that is meant.
+ */
+static inline KVPULL_RACES_BY_DESIGN void
+plain_copy(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+#if KVPULL_TSAN && defined(__x86_64__)
+	kvpull_movsb(to, from, bytes);
+#elif KVPULL_TSAN
+	while (bytes--)
+		*to++ = *from++;
+#else
+	if (bytes)
+		memcpy(to, from, bytes);
+#endif
+}
+
+static void memcpy_copy(const struct kvpull_segment *segments, uint32_t count,
+			size_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		plain_copy(segments[i].to, segments[i].from, bytes);
+}
+
+#if defined(__x86_64__)
+
+static void movsb_copy(const struct kvpull_segment *segments, uint32_t count,
+		       size_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		kvpull_movsb(segments[i].to, segments[i].from, bytes);
+	kvpull_stores_fence();
+}
+
+/* How a routine lays its streams. */
+struct layout {
+	kvpull_lines_fn lines;
+	uint32_t streams;
+	uint32_t lanes;     /* segments side by side; streams is a multiple */
+	size_t apart_lines; /* at most so far apart inside a segment */
+};
+
+/*
+ * Copy lane_count segments in step, each as streams / lane_count streams. Their
+ * line counts differ by one at most, where they are aligned differently.
+ */
+static void lanes_copy(const struct layout *layout,
+		       const struct kvpull_segment *lanes, uint32_t lane_count,
+		       size_t bytes)
+{
+	const uint32_t parts = layout->streams / lane_count;
+	struct kvpull_segment body[KVPULL_STREAMS_MAX];
+	size_t body_bytes[KVPULL_STREAMS_MAX];
+	struct kvpull_streams streams;
+	size_t lines = SIZE_MAX;
+	size_t done = 0;
+	uint32_t i, k;
+
+	for (i = 0; i < lane_count; i++) {
+		size_t head = (size_t)(-(uintptr_t)lanes[i].to &
+				       (KVPULL_LINE_BYTES - 1));
+
+		if (head > bytes)
+			head = bytes;
+		plain_copy(lanes[i].to, lanes[i].from, head);
+		body[i].from = lanes[i].from + head;
+		body[i].to = lanes[i].to + head;
+		body_bytes[i] = bytes - head;
+		if (body_bytes[i] / KVPULL_LINE_BYTES < lines)
+			lines = body_bytes[i] / KVPULL_LINE_BYTES;
+	}
+	while (lines - done >= parts) {
+		size_t step = (lines - done) / parts;
+
+		if (step > layout->apart_lines)
+			step = layout->apart_lines;
+		for (k = 0; k < layout->streams; k++) {
+			const size_t at = (done + k % parts * step) *
+					  KVPULL_LINE_BYTES;
+
+			streams.from[k] = body[k / parts].from + at;
+			streams.to[k] = body[k / parts].to + at;
+		}
+		layout->lines(&streams, step);
+		done += step * parts;
+	}
+	done *= KVPULL_LINE_BYTES;
+	for (i = 0; i < lane_count; i++)
+		plain_copy(body[i].to + done, body[i].from + done,
+			   body_bytes[i] - done);
+}
+
+/*
+ * Lane k takes the segments [k * steps, (k + 1) * steps): where blocks are
+ * neighbours, each lane runs through memory in order, and the lanes are far
+ * apart, so that the prefetch of one never runs into what another has read.
+ */
+static void streams_copy(const struct layout *layout,
+			 const struct kvpull_segment *segments, uint32_t count,
+			 size_t bytes)
+{
+	const uint32_t steps = (count + layout->lanes - 1) / layout->lanes;
+	struct kvpull_segment lanes[KVPULL_STREAMS_MAX];
+	uint32_t step;
+
+	for (step = 0; step < steps; step++) {
+		uint32_t lane_count = 0;
+		uint32_t at = 0;
+		uint32_t i;
+
+		for (i = step; i < count; i += steps)
+			lanes[lane_count++] = segments[i];
+		/* Too few for all lanes: powers of two, cut into more parts. */
+		while (at < lane_count) {
+			uint32_t taken = layout->lanes;
+
+			while (taken > lane_count - at)
+				taken /= 2;
+			lanes_copy(layout, lanes + at, taken, bytes);
+			at += taken;
+		}
+	}
+	kvpull_stores_fence();
+}
+
+#define STREAMS(name, kernel, stream_count, lane_count, apart)                \
+	static void name##_copy(const struct kvpull_segment *segments,        \
+				uint32_t count, size_t bytes)                 \
+	{                                                                     \
+		static const struct layout layout = {                         \
+			kvpull_##kernel, stream_count, lane_count, apart      \
+		};                                                            \
+									      \
+		streams_copy(&layout, segments, count, bytes);                \
+	}
+
+#define STREAMS_OF(isa)                                                       \
+	STREAMS(isa##_1, isa##_lines_1, 1, 1, SIZE_MAX)                       \
+	STREAMS(isa##_2, isa##_lines_2, 2, 2, SIZE_MAX)                       \
+	STREAMS(isa##_4, isa##_lines_4, 4, 4, SIZE_MAX)                       \
+	STREAMS(isa##_8, isa##_lines_8, 8, 8, SIZE_MAX)                       \
+	STREAMS(isa##_2_ahead, isa##_lines_2_ahead, 2, 2, SIZE_MAX)           \
+	STREAMS(isa##_4_ahead, isa##_lines_4_ahead, 4, 4, SIZE_MAX)           \
+	STREAMS(isa##_8_ahead, isa##_lines_8_ahead, 8, 8, SIZE_MAX)           \
+	STREAMS(isa##_2_page, isa##_lines_2, 2, 1, PAGE_LINES)                \
+	STREAMS(isa##_4_page, isa##_lines_4, 4, 1, PAGE_LINES)                \
+	STREAMS(isa##_8_page, isa##_lines_8, 8, 1, PAGE_LINES)
+
+STREAMS_OF(avx2)
+STREAMS_OF(avx512)
+
+#define ROUTINES_OF(isa, needs)                                               \
+	{ #isa "-nt-1", isa##_1_copy, 1, 1, needs },                          \
+	{ #isa "-nt-2", isa##_2_copy, 2, 2, needs },                          \
+	{ #isa "-nt-4", isa##_4_copy, 4, 4, needs },                          \
+	{ #isa "-nt-8", isa##_8_copy, 8, 8, needs },                          \
+	{ #isa "-nt-2-ahead", isa##_2_ahead_copy, 2, 2, needs },              \
+	{ #isa "-nt-4-ahead", isa##_4_ahead_copy, 4, 4, needs },              \
+	{ #isa "-nt-8-ahead", isa##_8_ahead_copy, 8, 8, needs },              \
+	{ #isa "-nt-2p", isa##_2_page_copy, 2, 1, needs },                    \
+	{ #isa "-nt-4p", isa##_4_page_copy, 4, 1, needs },                    \
+	{ #isa "-nt-8p", isa##_8_page_copy, 8, 1, needs }
+
+#endif /* __x86_64__ */
+
+static const struct kvpull_copy_routine routines[] = {
+	{ "memcpy", memcpy_copy, 1, 1, 0 },
+#if defined(__x86_64__)
+	{ "movsb", movsb_copy, 1, 1, NEEDS_X86 },
+	ROUTINES_OF(avx2, NEEDS_AVX2),
+	ROUTINES_OF(avx512, NEEDS_AVX512),
+#endif
+};
+
+const struct kvpull_copy_routine *kvpull_copy_routines(uint32_t *count)
+{
+	*count = (uint32_t)(sizeof(routines) / sizeof(routines[0]));
+	return routines;
+}
+
+int kvpull_copy_usable(const struct kvpull_copy_routine *routine)
+{
+#if defined(__x86_64__)
+	if (routine->needs & NEEDS_AVX512)
+		return __builtin_cpu_supports("avx512f") != 0;
+	if (routine->needs & NEEDS_AVX2)
+		return __builtin_cpu_supports("avx2") != 0;
+	return 1;
+#else
+	return routine->needs == 0;
+#endif
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the routines of copy.h are made of: line kernels of each instruction
+ * set, which this header joins to the one frame in copy_routines.c.
+ *
+ * A kernel copies whole 64-byte lines of several streams in step: first line of
+ * every stream, second line of every stream, ... so that as many misses and
+ * open write-combining buffers are under way as there are streams.
+ */
+#ifndef KVPULL_SHM_COPY_ROUTINES_H
+#define KVPULL_SHM_COPY_ROUTINES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shm/copy.h"
+
+#define KVPULL_LINE_BYTES 64u
+#define KVPULL_STREAMS_MAX 8u
+
+/*
+ * The peer may overwrite what we read, by design (its revocation entry decides
+ * afterwards whether the bytes count): the one race that is no bug. Everything
+ * that touches the peer's bytes carries this.
+ */
+#define KVPULL_RACES_BY_DESIGN __attribute__((no_sanitize("thread")))
+
+/* Every `to` is aligned to a line; `from` need not be. */
+struct kvpull_streams {
+	const uint8_t *from[KVPULL_STREAMS_MAX];
+	uint8_t *to[KVPULL_STREAMS_MAX];
+};
+
+typedef void (*kvpull_lines_fn)(const struct kvpull_streams *streams,
+				size_t line_count);
+
+#if defined(__x86_64__)
+/* Non-temporal stores, by number of streams; _ahead: with prefetch. */
+void kvpull_avx2_lines_1(const struct kvpull_streams *streams,
+			 size_t line_count);
+void kvpull_avx2_lines_2(const struct kvpull_streams *streams,
+			 size_t line_count);
+void kvpull_avx2_lines_4(const struct kvpull_streams *streams,
+			 size_t line_count);
+void kvpull_avx2_lines_8(const struct kvpull_streams *streams,
+			 size_t line_count);
+void kvpull_avx2_lines_2_ahead(const struct kvpull_streams *streams,
+			       size_t line_count);
+void kvpull_avx2_lines_4_ahead(const struct kvpull_streams *streams,
+			       size_t line_count);
+void kvpull_avx2_lines_8_ahead(const struct kvpull_streams *streams,
+			       size_t line_count);
+void kvpull_avx512_lines_1(const struct kvpull_streams *streams,
+			   size_t line_count);
+void kvpull_avx512_lines_2(const struct kvpull_streams *streams,
+			   size_t line_count);
+void kvpull_avx512_lines_4(const struct kvpull_streams *streams,
+			   size_t line_count);
+void kvpull_avx512_lines_8(const struct kvpull_streams *streams,
+			   size_t line_count);
+void kvpull_avx512_lines_2_ahead(const struct kvpull_streams *streams,
+				 size_t line_count);
+void kvpull_avx512_lines_4_ahead(const struct kvpull_streams *streams,
+				 size_t line_count);
+void kvpull_avx512_lines_8_ahead(const struct kvpull_streams *streams,
+				 size_t line_count);
+/* Earlier non-temporal stores come before every later store. */
+void kvpull_stores_fence(void);
+/* rep movsb: not seen by sanitizers, any size. */
+void kvpull_movsb(uint8_t *to, const uint8_t *from, size_t bytes);
+#endif
+
+#endif /* KVPULL_SHM_COPY_ROUTINES_H */
