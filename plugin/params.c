@@ -78,6 +78,14 @@ static void text_end(struct kvpull_error_detail *detail, size_t text_offset,
 		((char *)detail)[end - 1] = '\0';
 }
 
+/* One line: values that a user wrote may have a newline in them. */
+static void text_clean(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			*text = '?';
+}
+
 void kvpull_detail_set(struct kvpull_error_detail *detail, int code,
 		       const char *field, const char *format, ...)
 {
@@ -91,6 +99,8 @@ void kvpull_detail_set(struct kvpull_error_detail *detail, int code,
 	va_start(arguments, format);
 	(void)vsnprintf(own.message, sizeof(own.message), format, arguments);
 	va_end(arguments);
+	text_clean(own.field);
+	text_clean(own.message);
 	if (kvpull_params_give(detail, &own, sizeof(own)))
 		return;
 	text_end(detail, offsetof(struct kvpull_error_detail, field),

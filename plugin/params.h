@@ -35,9 +35,9 @@ int KVPULL_MUST_CHECK kvpull_params_give(void *theirs, const void *own,
 					 size_t own_bytes);
 
 /**
- * Say why something was refused: one line. Texts too long are cut. NULL and a
- * detail without a struct_size are left alone; in a shorter one a text is cut
- * to what is there.
+ * Say why something was refused: one line. Texts too long are cut, control
+ * characters become '?'. NULL and a detail without a struct_size are left
+ * alone; in a shorter one a text is cut to what is there.
  *
  * @field  config key or struct member; NULL or "": none.
  */

@@ -159,6 +159,16 @@ static void detail_cuts_texts_that_are_too_long(void **state)
 	assert_int_equal(strlen(detail.message), sizeof(detail.message) - 1);
 }
 
+static void detail_is_one_line(void **state)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	(void)state;
+	kvpull_detail_set(&detail, KVPULL_EINVAL, "a\tb", "c\nd\x7f e\xc3\xa9");
+	assert_string_equal(detail.field, "a?b");
+	assert_string_equal(detail.message, "c?d? e\xc3\xa9");
+}
+
 static void detail_of_any_size_is_respected(void **state)
 {
 	size_t bytes;
@@ -204,6 +214,7 @@ int main(void)
 		cmocka_unit_test(output_without_a_struct_size_is_refused),
 		cmocka_unit_test(detail_tells_code_field_and_message),
 		cmocka_unit_test(detail_cuts_texts_that_are_too_long),
+		cmocka_unit_test(detail_is_one_line),
 		cmocka_unit_test(detail_of_any_size_is_respected),
 	};
 
