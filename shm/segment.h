@@ -18,6 +18,8 @@
 #include "base/log.h"
 
 #define KVPULL_HUGE_BYTES 2097152u
+#define KVPULL_SEGMENT_THREADS_MAX 16u /* more are not started */
+#define KVPULL_SEGMENT_BYTES_MAX ((size_t)1 << 46) /* half of 47-bit space */
 
 enum kvpull_segment_kind {
 	KVPULL_SEGMENT_READ_ONLY = 0, /* KV, revocation: sealed FUTURE_WRITE */
@@ -36,20 +38,24 @@ struct kvpull_shared {   /* made here */
 /**
  * Make, map and seal. Zeroed. huge_threads > 0: ask for huge pages, with that
  * many threads. MADV_DONTDUMP is set; fork()ed children do not get a copy
- * (MADV_DONTFORK).
- * Return: 0, KVPULL_ENOMEM, KVPULL_EDEVICE (logged with errno).
+ * (MADV_DONTFORK). Fewer huge pages than asked for is no error: a warning says
+ * why, and huge_bytes how many.
+ * Return: 0; KVPULL_EINVAL (bytes is 0 or over _BYTES_MAX); KVPULL_ENOMEM,
+ * KVPULL_EDEVICE (logged with errno).
  */
 int KVPULL_MUST_CHECK kvpull_segment_make(struct kvpull_shared *shared,
 					  const char *name, size_t bytes,
 					  enum kvpull_segment_kind kind,
 					  uint32_t huge_threads,
 					  const struct kvpull_log *log);
+/* One that is zeroed, or unmade already, is left alone. */
 void kvpull_segment_unmake(struct kvpull_shared *shared);
 
 /**
- * Map a peer's descriptor after checking it: a memfd with the seals that its
- * kind needs and at least `bytes` long. Lazily; the descriptor stays the
- * caller's. Return: 0 and *base; KVPULL_EPROTO (seals, size), KVPULL_ENOMEM.
+ * Map a peer's descriptor after checking it: a memfd with the seals and the
+ * open mode that its kind needs and at least `bytes` long. Lazily; the
+ * descriptor stays the caller's; children do not get a copy.
+ * Return: 0 and *base; KVPULL_EPROTO (seals, mode, size), KVPULL_ENOMEM.
  */
 int KVPULL_MUST_CHECK kvpull_segment_map(int fd, size_t bytes,
 					 enum kvpull_segment_kind kind,
@@ -57,7 +63,10 @@ int KVPULL_MUST_CHECK kvpull_segment_map(int fd, size_t bytes,
 					 uint8_t **base);
 void kvpull_segment_unmap(uint8_t *base, size_t bytes);
 
-/* Fill page tables of a read-only mapping ahead of use; 0 or errno-like < 0. */
+/*
+ * Fill page tables of a read-only mapping ahead of use: 0; KVPULL_EUNSUPPORTED
+ * (before Linux 5.14); KVPULL_ENOMEM, KVPULL_EDEVICE (not a mapping).
+ */
 int kvpull_segment_populate(const uint8_t *base, size_t bytes);
 
 #endif /* KVPULL_SHM_SEGMENT_H */

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shm/segment: what is made, what is handed over, what of a peer is refused.
+ * What a hostile holder of a descriptor can do: tests/stress/hostile_segment.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "shm/segment.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+#define SEALS_SIZE (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define SEALS_READ_ONLY (SEALS_SIZE | F_SEAL_FUTURE_WRITE)
+#define PAGE 4096u
+
+/* What was logged. */
+struct lines {
+	uint32_t error_count;
+	char last_error[KVPULL_LOG_LINE_BYTES];
+};
+
+static struct lines lines;
+
+static void write_line(void *context, uint32_t level, const char *message)
+{
+	(void)context;
+	if (level != KVPULL_LOG_ERROR)
+		return;
+	lines.error_count++;
+	(void)snprintf(lines.last_error, sizeof(lines.last_error), "%s",
+		       message);
+}
+
+static const struct kvpull_log test_log = { .write = write_line,
+					    .level = KVPULL_LOG_DEBUG };
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&lines, 0, sizeof(lines));
+	return 0;
+}
+
+static struct kvpull_shared make(size_t bytes, enum kvpull_segment_kind kind)
+{
+	struct kvpull_shared shared;
+
+	assert_int_equal(
+		kvpull_segment_make(&shared, "test", bytes, kind, 0, &test_log),
+		0);
+	return shared;
+}
+
+static int count_descriptors(void)
+{
+	int count = 0;
+	int fd;
+
+	for (fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+static void segment_is_zeroed_and_its_makers_to_write(void **state)
+{
+	struct kvpull_shared shared = make(3 * PAGE, KVPULL_SEGMENT_READ_ONLY);
+	size_t at;
+
+	(void)state;
+	for (at = 0; at < shared.bytes; at++)
+		assert_int_equal(shared.base[at], 0);
+	memset(shared.base, 0x77, shared.bytes);
+	assert_true(shared.took_ns > 0);
+	kvpull_segment_unmake(&shared);
+	assert_int_equal(lines.error_count, 0);
+}
+
+static void bytes_are_rounded_up_to_a_page(void **state)
+{
+	struct kvpull_shared shared = make(PAGE + 1, KVPULL_SEGMENT_READ_ONLY);
+	struct stat status;
+
+	(void)state;
+	assert_int_equal(shared.bytes, 2 * PAGE);
+	assert_int_equal(fstat(shared.fd, &status), 0);
+	assert_int_equal(status.st_size, 2 * PAGE);
+	kvpull_segment_unmake(&shared);
+}
+
+static void read_only_segment_is_handed_over_sealed(void **state)
+{
+	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
+
+	(void)state;
+	assert_int_equal(fcntl(shared.fd, F_GET_SEALS) & SEALS_READ_ONLY,
+			 SEALS_READ_ONLY);
+	assert_int_equal(fcntl(shared.fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+	assert_true(fcntl(shared.fd, F_GETFD) & FD_CLOEXEC);
+	kvpull_segment_unmake(&shared);
+}
+
+static void shared_segment_is_sealed_against_resizing_only(void **state)
+{
+	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_SHARED);
+	const int seals = fcntl(shared.fd, F_GET_SEALS);
+
+	(void)state;
+	assert_int_equal(seals & SEALS_SIZE, SEALS_SIZE);
+	assert_int_equal(seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE), 0);
+	assert_int_equal(fcntl(shared.fd, F_GETFL) & O_ACCMODE, O_RDWR);
+	assert_true(fcntl(shared.fd, F_GETFD) & FD_CLOEXEC);
+	kvpull_segment_unmake(&shared);
+}
+
+static void reader_sees_what_the_maker_writes(void **state)
+{
+	struct kvpull_shared shared = make(2 * PAGE, KVPULL_SEGMENT_READ_ONLY);
+	uint8_t *base = NULL;
+
+	(void)state;
+	assert_int_equal(kvpull_segment_map(shared.fd, 2 * PAGE,
+					    KVPULL_SEGMENT_READ_ONLY, &test_log,
+					    &base),
+			 0);
+	assert_int_equal(kvpull_segment_populate(base, 2 * PAGE), 0);
+	shared.base[PAGE + 5] = 42;
+	assert_int_equal(base[PAGE + 5], 42);
+	assert_int_equal(mprotect(base, PAGE, PROT_READ | PROT_WRITE), -1);
+	assert_int_equal(errno, EACCES);
+	/* The maker's end may go first. */
+	kvpull_segment_unmake(&shared);
+	assert_int_equal(base[PAGE + 5], 42);
+	kvpull_segment_unmap(base, 2 * PAGE);
+}
+
+static void both_ends_write_a_shared_segment(void **state)
+{
+	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_SHARED);
+	uint8_t *base = NULL;
+
+	(void)state;
+	assert_int_equal(kvpull_segment_map(shared.fd, 100,
+					    KVPULL_SEGMENT_SHARED, &test_log,
+					    &base),
+			 0);
+	shared.base[1] = 1;
+	base[2] = 2;
+	assert_int_equal(base[1], 1);
+	assert_int_equal(shared.base[2], 2);
+	kvpull_segment_unmap(base, 100);
+	kvpull_segment_unmake(&shared);
+}
+
+static void large_mappings_are_aligned_and_leave_no_rest(void **state)
+{
+	const size_t bytes = KVPULL_HUGE_BYTES + 3 * PAGE + 17;
+	struct kvpull_shared shared = make(bytes, KVPULL_SEGMENT_READ_ONLY);
+	uint8_t *base = NULL;
+	unsigned char resident;
+
+	(void)state;
+	assert_int_equal((uintptr_t)shared.base % KVPULL_HUGE_BYTES, 0);
+	/* A length that is no whole page, as a peer's message may have it. */
+	assert_int_equal(kvpull_segment_map(shared.fd, bytes,
+					    KVPULL_SEGMENT_READ_ONLY, &test_log,
+					    &base),
+			 0);
+	assert_int_equal((uintptr_t)base % KVPULL_HUGE_BYTES, 0);
+	shared.base[bytes - 1] = 9;
+	assert_int_equal(base[bytes - 1], 9);
+	kvpull_segment_unmap(base, bytes);
+	assert_int_equal(mincore(base, PAGE, &resident), -1);
+	assert_int_equal(mincore(base + shared.bytes - PAGE, PAGE, &resident),
+			 -1);
+	kvpull_segment_unmake(&shared);
+}
+
+/* Kibibytes of a line of the mapping at base in smaps. */
+static unsigned long smaps_kib(const uint8_t *base, const char *key)
+{
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+	unsigned long kib = 0;
+	unsigned long from;
+	unsigned long to;
+	int inside = 0;
+	char line[512];
+
+	assert_non_null(smaps);
+	while (fgets(line, sizeof(line), smaps)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			inside = from == (uintptr_t)base;
+		else if (inside && !strncmp(line, key, strlen(key)))
+			(void)sscanf(line + strlen(key), "%lu", &kib);
+	}
+	(void)fclose(smaps);
+	return kib;
+}
+
+static void huge_bytes_are_those_that_smaps_counts(void **state)
+{
+	const size_t bytes = 3 * KVPULL_HUGE_BYTES + PAGE;
+	struct kvpull_shared shared;
+	size_t at;
+
+	(void)state;
+	assert_int_equal(kvpull_segment_make(&shared, "test", bytes,
+					     KVPULL_SEGMENT_READ_ONLY, 2,
+					     &test_log),
+			 0);
+	assert_int_equal(shared.huge_bytes % KVPULL_HUGE_BYTES, 0);
+	assert_true(shared.huge_bytes <= bytes);
+	for (at = 0; at < shared.bytes; at += PAGE) {
+		assert_int_equal(shared.base[at], 0);
+		shared.base[at] = 1;
+	}
+	assert_int_equal(smaps_kib(shared.base, "ShmemPmdMapped:") * 1024,
+			 shared.huge_bytes);
+	at = shared.huge_bytes;
+	kvpull_segment_unmake(&shared);
+	if (!at)
+		skip(); /* no MADV_COLLAPSE, or no huge page is free */
+}
+
+static void unasked_huge_pages_are_not_made(void **state)
+{
+	struct kvpull_shared shared =
+		make(2 * KVPULL_HUGE_BYTES, KVPULL_SEGMENT_READ_ONLY);
+
+	(void)state;
+	assert_int_equal(shared.huge_bytes, 0);
+	/* Lazily: nothing was touched. */
+	assert_int_equal(smaps_kib(shared.base, "Rss:"), 0);
+	kvpull_segment_unmake(&shared);
+}
+
+static void segments_below_a_huge_page_are_made_with_threads_asked(void **state)
+{
+	struct kvpull_shared shared;
+
+	(void)state;
+	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
+					     KVPULL_SEGMENT_READ_ONLY, 64,
+					     &test_log),
+			 0);
+	assert_int_equal(shared.huge_bytes, 0);
+	kvpull_segment_unmake(&shared);
+}
+
+/* Is there a mapping at this address? */
+static int is_mapped(void *base)
+{
+	return msync(base, PAGE, MS_ASYNC) == 0;
+}
+
+static void children_get_no_copy(void **state)
+{
+	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
+	uint8_t *base = NULL;
+	int status = -1;
+	pid_t child;
+
+	(void)state;
+	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
+					    KVPULL_SEGMENT_READ_ONLY, &test_log,
+					    &base),
+			 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(is_mapped(shared.base) + 2 * is_mapped(base));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_true(is_mapped(shared.base));
+	kvpull_segment_unmap(base, PAGE);
+	kvpull_segment_unmake(&shared);
+}
+
+static void unmake_gives_all_back_and_may_be_repeated(void **state)
+{
+	const int descriptors = count_descriptors();
+	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
+	struct kvpull_shared zeroed = { 0 };
+	uint8_t *base = shared.base;
+
+	(void)state;
+	assert_int_equal(count_descriptors(), descriptors + 1);
+	kvpull_segment_unmake(&shared);
+	assert_int_equal(count_descriptors(), descriptors);
+	assert_false(is_mapped(base));
+	kvpull_segment_unmake(&shared);
+	kvpull_segment_unmake(&zeroed);
+	assert_int_equal(count_descriptors(), descriptors);
+}
+
+static void sizes_out_of_bounds_are_refused(void **state)
+{
+	struct kvpull_shared shared = { .reserved = 7 };
+
+	(void)state;
+	assert_int_equal(kvpull_segment_make(&shared, "test", 0,
+					     KVPULL_SEGMENT_SHARED, 0,
+					     &test_log),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_segment_make(&shared, "test", SIZE_MAX,
+					     KVPULL_SEGMENT_SHARED, 0,
+					     &test_log),
+			 KVPULL_EINVAL);
+	assert_int_equal(shared.reserved, 7);
+}
+
+static void failed_make_says_why_and_keeps_nothing(void **state)
+{
+	const int descriptors = count_descriptors();
+	struct kvpull_shared shared = { .reserved = 7 };
+	struct rlimit before;
+	struct rlimit small;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	small = before;
+	small.rlim_cur = (rlim_t)1 << 44;
+	assert_int_equal(setrlimit(RLIMIT_AS, &small), 0);
+	assert_int_equal(kvpull_segment_make(&shared, "test", (size_t)1 << 45,
+					     KVPULL_SEGMENT_READ_ONLY, 0,
+					     &test_log),
+			 KVPULL_ENOMEM);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_int_equal(lines.error_count, 1);
+	assert_non_null(strstr(lines.last_error, "cannot map"));
+	assert_int_equal(count_descriptors(), descriptors);
+	assert_int_equal(shared.reserved, 7);
+}
+
+/* Make with so many descriptors free; the error line must say this. */
+static void expect_out_of_descriptors(int free_count, const char *what)
+{
+	const int descriptors = count_descriptors();
+	struct kvpull_shared shared;
+	struct rlimit before;
+	struct rlimit small;
+	const int lowest = dup(0);
+	int code;
+
+	assert_true(lowest >= 0);
+	(void)close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	small = before;
+	small.rlim_cur = (rlim_t)(lowest + free_count);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+	code = kvpull_segment_make(&shared, "test", PAGE,
+				   KVPULL_SEGMENT_READ_ONLY, 0, &test_log);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(code, KVPULL_EDEVICE);
+	assert_int_equal(lines.error_count, 1);
+	assert_non_null(strstr(lines.last_error, what));
+	assert_non_null(strstr(lines.last_error, "Too many open files"));
+	assert_int_equal(count_descriptors(), descriptors);
+}
+
+static void make_without_a_descriptor_left_fails(void **state)
+{
+	(void)state;
+	expect_out_of_descriptors(0, "cannot create a memfd");
+}
+
+static void make_without_a_descriptor_to_hand_over_fails(void **state)
+{
+	(void)state;
+	expect_out_of_descriptors(1, "cannot reopen read-only");
+}
+
+/* A memfd of our own, sealed as told, opened as told. */
+static int peer_memfd(size_t bytes, int seals, int access)
+{
+	const int fd = memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	char path[32];
+	int reopened;
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	reopened = open(path, access | O_CLOEXEC);
+	assert_true(reopened >= 0);
+	(void)close(fd);
+	return reopened;
+}
+
+/* Refused with one line that says why; nothing is mapped; closes fd. */
+static void expect_refused(int fd, size_t bytes, enum kvpull_segment_kind kind,
+			   const char *why)
+{
+	uint8_t untouched;
+	uint8_t *base = &untouched;
+
+	memset(&lines, 0, sizeof(lines));
+	assert_int_equal(kvpull_segment_map(fd, bytes, kind, &test_log, &base),
+			 KVPULL_EPROTO);
+	assert_ptr_equal(base, &untouched);
+	assert_int_equal(lines.error_count, 1);
+	assert_non_null(strstr(lines.last_error, why));
+	if (fd >= 0)
+		(void)close(fd);
+}
+
+static void each_missing_seal_is_refused(void **state)
+{
+	static const int needed[] = { F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL };
+	size_t index;
+
+	(void)state;
+	for (index = 0; index < 3; index++) {
+		expect_refused(peer_memfd(PAGE,
+					  SEALS_READ_ONLY & ~needed[index],
+					  O_RDONLY),
+			       PAGE, KVPULL_SEGMENT_READ_ONLY, "resizing");
+		expect_refused(
+			peer_memfd(PAGE, SEALS_SIZE & ~needed[index], O_RDWR),
+			PAGE, KVPULL_SEGMENT_SHARED, "resizing");
+	}
+	expect_refused(peer_memfd(PAGE, SEALS_SIZE, O_RDONLY), PAGE,
+		       KVPULL_SEGMENT_READ_ONLY, "not sealed against writing");
+}
+
+static void seals_that_would_stop_the_writer_are_refused(void **state)
+{
+	(void)state;
+	expect_refused(peer_memfd(PAGE, SEALS_READ_ONLY, O_RDWR), PAGE,
+		       KVPULL_SEGMENT_SHARED, "is sealed against writing");
+	expect_refused(peer_memfd(PAGE, SEALS_SIZE | F_SEAL_WRITE, O_RDWR),
+		       PAGE, KVPULL_SEGMENT_SHARED,
+		       "is sealed against writing");
+}
+
+static void wrong_open_modes_are_refused(void **state)
+{
+	(void)state;
+	expect_refused(peer_memfd(PAGE, SEALS_READ_ONLY, O_RDWR), PAGE,
+		       KVPULL_SEGMENT_READ_ONLY, "not opened read-only");
+	expect_refused(peer_memfd(PAGE, SEALS_SIZE, O_RDONLY), PAGE,
+		       KVPULL_SEGMENT_SHARED, "reading and writing");
+	expect_refused(peer_memfd(PAGE, SEALS_SIZE, O_WRONLY), PAGE,
+		       KVPULL_SEGMENT_SHARED, "reading and writing");
+	expect_refused(peer_memfd(PAGE, SEALS_READ_ONLY, O_PATH), PAGE,
+		       KVPULL_SEGMENT_READ_ONLY, "is no memfd");
+}
+
+static void sizes_that_the_file_has_not_are_refused(void **state)
+{
+	static const size_t bytes[] = { 0, PAGE + 1, (size_t)1 << 46,
+					(size_t)1 << 63, SIZE_MAX };
+	size_t index;
+
+	(void)state;
+	for (index = 0; index < sizeof(bytes) / sizeof(*bytes); index++)
+		expect_refused(peer_memfd(PAGE, SEALS_READ_ONLY, O_RDONLY),
+			       bytes[index], KVPULL_SEGMENT_READ_ONLY,
+			       "shorter");
+}
+
+static void files_that_are_no_memfds_are_refused(void **state)
+{
+	int ends[2];
+
+	(void)state;
+	expect_refused(-1, PAGE, KVPULL_SEGMENT_READ_ONLY, "is no memfd");
+	assert_int_equal(pipe(ends), 0);
+	(void)close(ends[1]);
+	expect_refused(ends[0], PAGE, KVPULL_SEGMENT_READ_ONLY, "is no memfd");
+	expect_refused(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), PAGE,
+		       KVPULL_SEGMENT_READ_ONLY, "is no memfd");
+	expect_refused(open("/dev/zero", O_RDWR | O_CLOEXEC), PAGE,
+		       KVPULL_SEGMENT_SHARED, "is no memfd");
+}
+
+/* mmap() of one may reach beyond the range that was asked for. */
+static void hugetlb_memfds_are_refused(void **state)
+{
+	const int fd = memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING |
+						    MFD_HUGETLB);
+
+	(void)state;
+	if (fd < 0)
+		skip(); /* the kernel has no hugetlbfs */
+	assert_int_equal(ftruncate(fd, (off_t)2 * KVPULL_HUGE_BYTES), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, SEALS_SIZE), 0);
+	expect_refused(fd, PAGE, KVPULL_SEGMENT_SHARED, "ordinary pages");
+}
+
+static void map_beyond_the_address_space_is_no_memory(void **state)
+{
+	const int fd = peer_memfd((size_t)1 << 62, SEALS_READ_ONLY, O_RDONLY);
+	uint8_t *base;
+
+	(void)state;
+	assert_int_equal(kvpull_segment_map(fd, (size_t)1 << 62,
+					    KVPULL_SEGMENT_READ_ONLY, &test_log,
+					    &base),
+			 KVPULL_ENOMEM);
+	assert_int_equal(lines.error_count, 1);
+	(void)close(fd);
+}
+
+static void populate_of_nothing_mapped_fails(void **state)
+{
+	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
+	uint8_t *base = shared.base;
+
+	(void)state;
+	kvpull_segment_unmake(&shared);
+	assert_true(kvpull_segment_populate(base, PAGE) < 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(segment_is_zeroed_and_its_makers_to_write),
+		TEST(bytes_are_rounded_up_to_a_page),
+		TEST(read_only_segment_is_handed_over_sealed),
+		TEST(shared_segment_is_sealed_against_resizing_only),
+		TEST(reader_sees_what_the_maker_writes),
+		TEST(both_ends_write_a_shared_segment),
+		TEST(large_mappings_are_aligned_and_leave_no_rest),
+		TEST(huge_bytes_are_those_that_smaps_counts),
+		TEST(unasked_huge_pages_are_not_made),
+		TEST(segments_below_a_huge_page_are_made_with_threads_asked),
+		TEST(children_get_no_copy),
+		TEST(unmake_gives_all_back_and_may_be_repeated),
+		TEST(sizes_out_of_bounds_are_refused),
+		TEST(failed_make_says_why_and_keeps_nothing),
+		TEST(make_without_a_descriptor_left_fails),
+		TEST(make_without_a_descriptor_to_hand_over_fails),
+		TEST(each_missing_seal_is_refused),
+		TEST(seals_that_would_stop_the_writer_are_refused),
+		TEST(wrong_open_modes_are_refused),
+		TEST(sizes_that_the_file_has_not_are_refused),
+		TEST(files_that_are_no_memfds_are_refused),
+		TEST(hugetlb_memfds_are_refused),
+		TEST(map_beyond_the_address_space_is_no_memory),
+		TEST(populate_of_nothing_mapped_fails),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
