@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Both halves of both roles in one process, through the ABI's tables alone:
+ * a prefill is held, its ticket travels, the blocks are pulled over the
+ * same-node route and compared byte by byte, and the hold ends.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "kvpull/connector.h"
+
+#define BLOCKS 64u
+#define BLOCK_BYTES 4096u
+#define LAYERS 3u
+#define TURNS_MAX 200000
+
+struct side {
+	struct kvpull_scheduler *scheduler;
+	struct kvpull_worker *worker;
+	uint8_t *memory;
+	uint32_t loaded, failed, sent;
+	int32_t reason;
+};
+
+struct pair {
+	const struct kvpull_connector_ops *ops;
+	char config[256];
+	char dir[64];
+	struct side p, d;
+};
+
+static void log_line(void *context, uint32_t level, const char *message)
+{
+	(void)context;
+	if (level <= KVPULL_LOG_WARN && getenv("KVPULL_TEST_LOG"))
+		printf("%u %s\n", level, message);
+}
+
+static const struct kvpull_host host = {
+	.struct_size = sizeof(host),
+	.log = log_line,
+};
+
+static struct kvpull_model model = {
+	.struct_size = sizeof(model),
+	.model = "tiny",
+	.dtype = "float32",
+	.layout = "LBHNC",
+	.layer_count = LAYERS,
+	.head_count = 2,
+	.head_bytes = 128,
+};
+
+static void side_open(struct pair *pair, struct side *side, const char *id)
+{
+	const struct kvpull_group group = { .block_tokens = 16 };
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	const struct kvpull_open_params params = {
+		.struct_size = sizeof(params),
+		.host = &host,
+		.config_json = pair->config,
+		.model = &model,
+		.engine_id = id,
+		.tp_size = 1,
+		.groups = &group,
+		.group_count = 1,
+	};
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.fd = -1 };
+	struct kvpull_cache cache = {
+		.struct_size = sizeof(cache),
+		.layer_count = LAYERS,
+		.layer_stride = (uint64_t)BLOCKS * BLOCK_BYTES,
+		.block_stride = BLOCK_BYTES,
+		.head_stride = BLOCK_BYTES / 2,
+		.block_count = BLOCKS,
+		.row_count = 1,
+		.head_count = 2,
+		.head_bytes = BLOCK_BYTES / 2,
+	};
+	const struct kvpull_regions regions = {
+		.struct_size = sizeof(regions),
+		.regions = &region,
+		.caches = &cache,
+		.region_count = 1,
+		.cache_count = 1,
+	};
+	uint8_t info[1024];
+	size_t info_bytes;
+
+	if (pair->ops->scheduler->open(&params, &side->scheduler, &detail) ||
+	    pair->ops->worker->open(&params, &side->worker, &detail))
+		fail_msg("%s: %s", detail.field, detail.message);
+	assert_int_equal(pair->ops->worker->memory_alloc(
+				 side->worker,
+				 (uint64_t)LAYERS * BLOCKS * BLOCK_BYTES, 0,
+				 &memory),
+			 0);
+	side->memory = memory.base;
+	region.base = memory.base;
+	region.bytes = (uint64_t)LAYERS * BLOCKS * BLOCK_BYTES;
+	if (pair->ops->worker->regions_register(side->worker, &regions,
+						&detail))
+		fail_msg("%s: %s", detail.field, detail.message);
+	assert_int_equal(pair->ops->worker->rank_info(side->worker, info,
+						      sizeof(info),
+						      &info_bytes),
+			 0);
+	assert_int_equal(pair->ops->scheduler->rank_info(side->scheduler, info,
+							 info_bytes),
+			 0);
+	assert_int_equal(pair->ops->scheduler->ranks_missing(side->scheduler),
+			 0);
+}
+
+static int pair_open(void **state)
+{
+	struct pair *pair = calloc(1, sizeof(*pair));
+
+	assert_non_null(pair);
+	(void)snprintf(pair->dir, sizeof(pair->dir), "/tmp/kvpull-test-XXXXXX");
+	assert_non_null(mkdtemp(pair->dir));
+	(void)snprintf(pair->config, sizeof(pair->config),
+		       "{\"progress\":\"caller\",\"copy_threads\":0,\"max_holds\":64,"
+		       "\"lease_ms\":5000,\"socket_dir\":\"%s\"}",
+		       pair->dir);
+	pair->ops = kvpull_connector_v1();
+	side_open(pair, &pair->p, "producer");
+	side_open(pair, &pair->d, "consumer");
+	*state = pair;
+	return 0;
+}
+
+static int pair_close(void **state)
+{
+	struct pair *pair = *state;
+
+	pair->ops->worker->close(pair->d.worker);
+	pair->ops->scheduler->close(pair->d.scheduler);
+	pair->ops->worker->close(pair->p.worker);
+	pair->ops->scheduler->close(pair->p.scheduler);
+	(void)rmdir(pair->dir);
+	free(pair);
+	return 0;
+}
+
+/* One engine step of one side. */
+static void turn(struct pair *pair, struct side *side)
+{
+	static uint8_t bytes[1 << 20];
+	struct kvpull_poll_record records[16];
+	size_t byte_count = 0;
+	int count;
+	int at;
+
+	assert_int_equal(pair->ops->scheduler->step_build(side->scheduler,
+							  bytes, sizeof(bytes),
+							  &byte_count),
+			 0);
+	assert_int_equal(pair->ops->worker->step(side->worker, bytes,
+						 byte_count),
+			 0);
+	assert_int_equal(pair->ops->worker->start_loads(side->worker, NULL), 0);
+	count = pair->ops->worker->poll(side->worker, records, 16);
+	assert_true(count >= 0);
+	for (at = 0; at < count; at++) {
+		side->loaded += records[at].kind == KVPULL_POLL_LOADED;
+		side->failed += records[at].kind == KVPULL_POLL_FAILED;
+		side->sent += records[at].kind == KVPULL_POLL_SENT;
+		side->reason = records[at].reason;
+	}
+	assert_int_equal(pair->ops->worker->result_build(side->worker, bytes,
+							 sizeof(bytes),
+							 &byte_count),
+			 0);
+	if (byte_count)
+		assert_int_equal(pair->ops->scheduler->result_take(
+					 side->scheduler, bytes, byte_count),
+				 0);
+}
+
+static void fill(uint8_t *memory, uint32_t block, uint8_t seed)
+{
+	uint32_t layer;
+	uint32_t at;
+
+	for (layer = 0; layer < LAYERS; layer++)
+		for (at = 0; at < BLOCK_BYTES; at++)
+			memory[(size_t)(layer * BLOCKS + block) * BLOCK_BYTES +
+			       at] = (uint8_t)(seed + layer * 7 + at * 13);
+}
+
+static size_t prefill(struct pair *pair, uint64_t key, char *ticket,
+		      size_t capacity)
+{
+	static const uint32_t ids[3] = { 5, 9, 33 };
+	const struct kvpull_blocks blocks = { .block_count = 3,
+					      .block_ids = ids };
+	const struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = key,
+		.prompt_tokens = 40,
+		.flags = KVPULL_REQUEST_WANTS_HOLD,
+		.prompt_digest = { 1, 2, 3 },
+	};
+	struct kvpull_finish finish = {
+		.struct_size = sizeof(finish),
+		.key = key,
+		.computed_tokens = 40,
+		.group_count = 1,
+		.groups = &blocks,
+		.ticket = ticket,
+		.ticket_capacity = capacity,
+	};
+	uint32_t at;
+
+	for (at = 0; at < 3; at++)
+		fill(pair->p.memory, ids[at], (uint8_t)(at + 1));
+	assert_int_equal(pair->ops->scheduler->request_new(pair->p.scheduler,
+							   &request),
+			 0);
+	assert_int_equal(pair->ops->scheduler->request_finished(
+				 pair->p.scheduler, &finish),
+			 KVPULL_FINISH_HELD);
+	return finish.ticket_bytes;
+}
+
+static void admit(struct pair *pair, uint64_t key, const char *ticket,
+		  size_t ticket_bytes)
+{
+	const struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = key,
+		.ticket = ticket,
+		.ticket_bytes = ticket_bytes,
+		.prompt_tokens = 40,
+		.flags = KVPULL_REQUEST_PULL,
+		.prompt_digest = { 1, 2, 3 },
+	};
+
+	assert_int_equal(pair->ops->scheduler->request_new(pair->d.scheduler,
+							   &request),
+			 0);
+}
+
+static void allocate(struct pair *pair, uint64_t key)
+{
+	static const uint32_t ids[3] = { 60, 2, 31 };
+	const struct kvpull_blocks blocks = { .block_count = 3,
+					      .block_ids = ids };
+	const struct kvpull_allocation allocation = {
+		.struct_size = sizeof(allocation),
+		.key = key,
+		.external_tokens = 40,
+		.group_count = 1,
+		.groups = &blocks,
+	};
+	uint32_t tokens = 0;
+
+	assert_int_equal(pair->ops->scheduler->matched_tokens(
+				 pair->d.scheduler, key, 0, &tokens),
+			 KVPULL_MATCH_LOAD);
+	assert_int_equal(tokens, 40);
+	assert_int_equal(pair->ops->scheduler->allocated(pair->d.scheduler,
+							 &allocation),
+			 0);
+}
+
+static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
+{
+	static const uint32_t from[3] = { 5, 9, 33 };
+	static const uint32_t to[3] = { 60, 2, 31 };
+	struct pair *pair = *state;
+	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
+	char ticket[4096];
+	const size_t bytes = prefill(pair, 11, ticket, sizeof(ticket));
+	int turns;
+	uint32_t layer;
+	uint32_t at;
+
+	admit(pair, 21, ticket, bytes);
+	allocate(pair, 21);
+	for (turns = 0; turns < TURNS_MAX && !pair->p.sent; turns++) {
+		turn(pair, &pair->p);
+		turn(pair, &pair->d);
+	}
+	assert_int_equal(pair->d.loaded, 1);
+	assert_int_equal(pair->d.failed, 0);
+	assert_int_equal(pair->p.sent, 1);
+	assert_int_equal(pair->p.reason, KVPULL_END_RELEASED);
+	for (layer = 0; layer < LAYERS; layer++)
+		for (at = 0; at < 3; at++)
+			assert_memory_equal(
+				pair->p.memory + (size_t)(layer * BLOCKS +
+							  from[at]) *
+							 BLOCK_BYTES,
+				pair->d.memory + (size_t)(layer * BLOCKS +
+							  to[at]) *
+							 BLOCK_BYTES,
+				BLOCK_BYTES);
+	assert_int_equal(pair->ops->worker->stats(pair->p.worker, &stats, 0),
+			 0);
+	assert_int_equal(stats.holds_live, 0);
+	assert_int_equal(stats.holds_released, 1);
+}
+
+static void rejected_ticket_frees_the_producer(void **state)
+{
+	struct pair *pair = *state;
+	char ticket[4096];
+	const size_t bytes = prefill(pair, 11, ticket, sizeof(ticket));
+	int turns;
+
+	assert_int_equal(pair->ops->scheduler->request_rejected(
+				 pair->d.scheduler, ticket, bytes),
+			 0);
+	assert_true(pair->ops->scheduler->has_pending(pair->d.scheduler) &
+		    KVPULL_PENDING_STEP);
+	for (turns = 0; turns < TURNS_MAX && !pair->p.sent; turns++) {
+		turn(pair, &pair->p);
+		turn(pair, &pair->d);
+	}
+	assert_int_equal(pair->p.sent, 1);
+	assert_int_equal(pair->p.reason, KVPULL_END_RELEASED);
+	assert_int_equal(pair->d.loaded + pair->d.failed, 0);
+}
+
+static void pull_after_revoke_is_expired(void **state)
+{
+	struct pair *pair = *state;
+	char ticket[4096];
+	const size_t bytes = prefill(pair, 11, ticket, sizeof(ticket));
+	int turns;
+
+	turn(pair, &pair->p);
+	assert_int_equal(pair->ops->worker->revoke_all(pair->p.worker), 1);
+	admit(pair, 21, ticket, bytes);
+	allocate(pair, 21);
+	for (turns = 0; turns < TURNS_MAX && !pair->d.failed; turns++) {
+		turn(pair, &pair->p);
+		turn(pair, &pair->d);
+	}
+	assert_int_equal(pair->d.failed, 1);
+	assert_int_equal(pair->d.loaded, 0);
+	assert_int_equal(pair->d.reason, KVPULL_EEXPIRED);
+	assert_int_equal(pair->p.sent, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			pull_reads_the_held_blocks_and_ends_the_hold, pair_open,
+			pair_close),
+		cmocka_unit_test_setup_teardown(
+			rejected_ticket_frees_the_producer, pair_open,
+			pair_close),
+		cmocka_unit_test_setup_teardown(pull_after_revoke_is_expired,
+						pair_open, pair_close),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
