@@ -61,7 +61,8 @@ TOOL_FILES := $(basename $(notdir $(wildcard tools/*.c)))
 TOOL_PARTS := $(foreach t,$(TOOL_FILES),$(filter $(t)_%,$(TOOL_FILES)))
 TOOLS := $(addprefix $(B)/,$(filter-out $(TOOL_PARTS),$(TOOL_FILES)))
 UNIT := $(patsubst %.c,$(B)/unit/%,$(notdir $(wildcard tests/unit/test_*.c tests/abi/test_*.c)))
-STRESS := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/stress/*.c))
+STRESS := $(patsubst tests/%.c,$(B)/%,$(filter-out %_bench.c,$(wildcard tests/stress/*.c)))
+BENCHES := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/stress/*_bench.c))
 SIM_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c))
 SCENARIO_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/scenario/*.c))
 FAKE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/*.c))
@@ -70,6 +71,8 @@ FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
 SIM := $(if $(SIM_OBJ),$(B)/kvpull_sim)
 SCENARIOS := $(if $(SCENARIO_OBJ),$(B)/kvpull_scenarios)
 
+# What a stress program reads to be done in seconds.
+export KVPULL_QUICK := $(if $(filter --quick,$(MODE)),1)
 # ThreadSanitizer wants a fixed layout; setarch -R gives it one.
 export KVPULL_RUN := $(if $(filter tsan,$(VARIANT)),setarch $(shell uname -m) -R)
 export ASAN_OPTIONS ?= detect_stack_use_after_return=1:strict_string_checks=1
@@ -156,9 +159,9 @@ scenarios: $(SCENARIOS) lib ## end to end over the ABI; MODE=--quick or --full
 	$(Q)tests/run-programs.sh "$(B)/kvpull_scenarios $(MODE)"
 
 stress: $(STRESS) $(SCENARIOS) lib ## real processes, kill -9; MODE=--quick or --full
-	$(Q)tests/run-programs.sh $(foreach p,$(STRESS) $(SCENARIOS),"$(p) $(MODE)")
+	$(Q)tests/run-programs.sh $(STRESS) $(if $(SCENARIOS),"$(SCENARIOS) $(MODE)")
 stress-programs: $(STRESS)
-	$(Q)tests/run-programs.sh $(foreach p,$(STRESS),"$(p) $(MODE)")
+	$(Q)tests/run-programs.sh $(STRESS)
 
 asan: ## unit, simulation, stress under address and undefined sanitizers
 	$(Q)+$(SUBMAKE) VARIANT=asan WERROR=1 unit
@@ -182,7 +185,7 @@ fuzz-replay-run: $(FUZZ)
 mutants: ## each weakened ordering of the ring is caught
 	$(Q)tests/ring-mutants.sh
 
-bench: all ## benchmarks, JSON into build/bench/
+bench: all $(BENCHES) ## benchmarks, JSON into build/bench/
 	$(Q)tools/bench.sh $(B) build/bench
 
 # ---- checks of the text and of the binary ----
