@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two same-node transports in one process, a folder for their sockets, and
+ * virtual time. Waiting is on the transport's own descriptor, so it ends when
+ * there is something to see; loops are bounded by WORLD_TURNS_MAX.
+ */
+#ifndef KVPULL_TESTS_SHM_WORLD_H
+#define KVPULL_TESTS_SHM_WORLD_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shm/endpoint.h"
+#include "shm/ring.h"
+#include "shm/segment.h"
+#include "shm/shm.h"
+
+#define WORLD_TURNS_MAX 2000u
+#define WORLD_QUEUE_MAX 64u
+#define WORLD_CALLERS_MAX 4u
+#define WORLD_SLOTS 8u
+#define WORLD_BLOCK_BYTES 4096u
+#define WORLD_BLOCKS 4096u /* 16 MiB */
+#define WORLD_INCARNATION UINT64_C(0x1234567890abcdef)
+#define WORLD_INLINE_BYTES 65536u
+
+struct side {
+	struct kvpull_transport *transport;
+	struct kvpull_arena arena;
+	struct kvpull_event queue[WORLD_QUEUE_MAX]; /* data: first 64 bytes */
+	uint8_t data[WORLD_QUEUE_MAX][64];
+	uint32_t queue_first;
+	uint32_t queue_count;
+};
+
+struct world {
+	char folder[64];
+	struct kvpull_log log;
+	struct side p;
+	struct side d;
+	uint64_t now_ns;
+	uint32_t fds_at_start;
+	uint32_t warnings;
+	char warning[KVPULL_LOG_LINE_BYTES];
+	struct kvpull_shared kv;
+	struct kvpull_shared entries_memory;
+	struct kvpull_revocation_entry *entries;
+	struct kvpull_serve serve;
+	uint8_t *local;
+	uint32_t caller;
+	uint32_t peer;
+	struct kvpull_ring *ring;
+	uint32_t ids[WORLD_BLOCKS];
+	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
+	struct kvpull_strip strip;
+};
+
+static inline uint32_t fds_open(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	uint32_t count = 0;
+
+	assert_non_null(folder);
+	while (readdir(folder))
+		count++;
+	(void)closedir(folder);
+	return count;
+}
+
+static inline void world_log(void *context, uint32_t level, const char *line)
+{
+	struct world *world = context;
+
+	if (level > KVPULL_LOG_WARN)
+		return;
+	world->warnings++;
+	(void)snprintf(world->warning, sizeof(world->warning), "%s", line);
+}
+
+static inline struct kvpull_shm_params
+world_params(const struct world *world, const char *name)
+{
+	return (struct kvpull_shm_params){
+		.log = &world->log,
+		.socket_dir = world->folder,
+		.name = name,
+		.peers_max = 4,
+		.callers_max = WORLD_CALLERS_MAX,
+		.ring_records = 16,
+		.reads_max = 4,
+		.copy_threads = 1,
+		.inline_bytes = WORLD_INLINE_BYTES,
+		.connect_ns = UINT64_C(1000000000),
+	};
+}
+
+static inline void side_open(struct side *side,
+			     const struct kvpull_shm_params *params)
+{
+	/* Not a byte more than it says it takes. */
+	assert_int_equal(kvpull_arena_open(&side->arena,
+					   kvpull_shm_bytes(params),
+					   params->log),
+			 0);
+	assert_int_equal(kvpull_shm_open(params, &side->arena,
+					 &side->transport),
+			 0);
+	assert_true(kvpull_arena_ok(&side->arena));
+	kvpull_arena_seal(&side->arena);
+	side->queue_first = 0;
+	side->queue_count = 0;
+}
+
+static inline void side_close(struct side *side)
+{
+	if (!side->transport)
+		return;
+	side->transport->ops->close(side->transport);
+	side->transport = NULL;
+	kvpull_arena_close(&side->arena);
+}
+
+/* The blocks of P, in a segment; block i is filled with a pattern of i. */
+static inline void world_memory_make(struct world *world)
+{
+	uint32_t i;
+
+	assert_int_equal(
+		kvpull_segment_make(&world->kv, "test-kv",
+				    WORLD_BLOCKS * WORLD_BLOCK_BYTES,
+				    KVPULL_SEGMENT_READ_ONLY, 0, &world->log),
+		0);
+	assert_int_equal(
+		kvpull_segment_make(&world->entries_memory, "test-entries",
+				    WORLD_SLOTS * sizeof(*world->entries),
+				    KVPULL_SEGMENT_READ_ONLY, 0, &world->log),
+		0);
+	world->entries = (void *)world->entries_memory.base;
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		memset(world->kv.base + (size_t)i * WORLD_BLOCK_BYTES,
+		       (int)(i * 7 + 1), WORLD_BLOCK_BYTES);
+	for (i = 0; i < WORLD_SLOTS; i++)
+		atomic_store_explicit(&world->entries[i].incarnation,
+				      WORLD_INCARNATION, memory_order_relaxed);
+	world->serve = (struct kvpull_serve){
+		.regions = { { .kind = KVPULL_REGION_PROVIDED,
+			       .fd = world->kv.fd,
+			       .base = world->kv.base,
+			       .bytes = world->kv.bytes } },
+		.region_count = 1,
+		.slot_count = WORLD_SLOTS,
+		.entries = world->entries,
+		.entries_fd = world->entries_memory.fd,
+	};
+}
+
+static inline void world_memory_unmake(struct world *world)
+{
+	kvpull_segment_unmake(&world->kv);
+	kvpull_segment_unmake(&world->entries_memory);
+}
+
+static inline void world_begin(struct world *world)
+{
+	memset(world, 0, sizeof(*world));
+	world->fds_at_start = fds_open();
+	(void)snprintf(world->folder, sizeof(world->folder), "%s",
+		       "/tmp/kvpull-test-XXXXXX");
+	assert_non_null(mkdtemp(world->folder));
+	world->log = (struct kvpull_log){ .write = world_log,
+					  .context = world,
+					  .level = KVPULL_LOG_WARN };
+	world->now_ns = UINT64_C(1000000000000);
+	world->local = mmap(NULL, WORLD_BLOCKS * WORLD_BLOCK_BYTES,
+			    PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(world->local != MAP_FAILED);
+}
+
+static inline void world_end(struct world *world)
+{
+	side_close(&world->d);
+	side_close(&world->p);
+	(void)munmap(world->local, WORLD_BLOCKS * WORLD_BLOCK_BYTES);
+	/* Empty: a listener removes its own socket. */
+	assert_int_equal(rmdir(world->folder), 0);
+	/* And nobody's descriptor is left behind, whatever the test did. */
+	assert_int_equal(fds_open(), world->fds_at_start);
+}
+
+static inline void world_serve(struct world *world, const char *name)
+{
+	const struct kvpull_shm_params params = world_params(world, name);
+	struct kvpull_transport *p;
+
+	side_open(&world->p, &params);
+	p = world->p.transport;
+	assert_string_equal(p->ops->address(p), "");
+	assert_int_equal(p->ops->serve(p, &world->serve), 0);
+	assert_string_equal(p->ops->address(p), name);
+}
+
+/* P with its memory, listening as "p"; and D. */
+static inline void world_open(struct world *world)
+{
+	const struct kvpull_shm_params params = world_params(world, "d");
+
+	world_begin(world);
+	world_memory_make(world);
+	world_serve(world, "p");
+	side_open(&world->d, &params);
+}
+
+static inline void world_close(struct world *world)
+{
+	side_close(&world->d);
+	side_close(&world->p);
+	world_memory_unmake(world);
+	world_end(world);
+}
+
+static inline uint32_t side_poll(struct world *world, struct side *side)
+{
+	struct kvpull_event events[8];
+	int count;
+	int i;
+
+	if (!side->transport)
+		return 0;
+	world->now_ns += 1000;
+	count = side->transport->ops->poll(side->transport, world->now_ns,
+					   events, 8);
+	assert_in_range(count, 0, 8);
+	for (i = 0; i < count; i++) {
+		const uint32_t at = (side->queue_first + side->queue_count) %
+				    WORLD_QUEUE_MAX;
+
+		assert_true(side->queue_count < WORLD_QUEUE_MAX);
+		side->queue_count++;
+		side->queue[at] = events[i];
+		if (events[i].data) {
+			memcpy(side->data[at], events[i].data,
+			       events[i].data_bytes < 64 ?
+				       events[i].data_bytes :
+				       64);
+			side->queue[at].data = side->data[at];
+		}
+	}
+	return (uint32_t)count;
+}
+
+/* Look at once, whatever the transport saves itself in a tight loop. */
+static inline void side_look(struct world *world, struct side *side)
+{
+	side->transport->ops->disarm(side->transport);
+	(void)side_poll(world, side);
+}
+
+/* Sleep as an owner does, until its descriptor or 5 ms. */
+static inline void side_rest(struct side *side)
+{
+	struct kvpull_transport *transport = side->transport;
+	struct pollfd fd = { .fd = transport->ops->fd(transport),
+			     .events = POLLIN };
+
+	if (!transport->ops->arm(transport))
+		(void)poll(&fd, 1, 5);
+	transport->ops->disarm(transport);
+}
+
+/* The side's next event, which must be of that kind. */
+static inline struct kvpull_event world_expect(struct world *world,
+					       struct side *side,
+					       enum kvpull_event_kind kind)
+{
+	struct kvpull_event event = { .kind = KVPULL_EVENT_NONE };
+	uint32_t turn;
+
+	for (turn = 0; turn < WORLD_TURNS_MAX && !side->queue_count; turn++) {
+		(void)side_poll(world, &world->p);
+		(void)side_poll(world, &world->d);
+		if (!side->queue_count)
+			side_rest(side);
+	}
+	assert_true(side->queue_count > 0);
+	event = side->queue[side->queue_first];
+	side->queue_first = (side->queue_first + 1) % WORLD_QUEUE_MAX;
+	side->queue_count--;
+	assert_int_equal(event.kind, kind);
+	return event;
+}
+
+/* connect, challenge, hello; P has not answered yet. */
+static inline void world_greet(struct world *world)
+{
+	struct kvpull_transport *p = world->p.transport;
+	struct kvpull_transport *d = world->d.transport;
+	struct kvpull_event event;
+
+	assert_int_equal(d->ops->connect(d, "p", &world->peer), 0);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
+	assert_int_equal(event.uid, getuid());
+	world->caller = event.index;
+	assert_int_equal(p->ops->caller_send(p, world->caller, "who", 3), 0);
+	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_int_equal(event.index, world->peer);
+	assert_int_equal(event.data_bytes, 3);
+	assert_memory_equal(event.data, "who", 3);
+	assert_int_equal(d->ops->peer_send(d, world->peer, "hello", 5), 0);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_MESSAGE);
+	assert_int_equal(event.index, world->caller);
+	assert_int_equal(event.data_bytes, 5);
+	assert_memory_equal(event.data, "hello", 5);
+}
+
+static inline void world_welcome(struct world *world)
+{
+	struct kvpull_transport *p = world->p.transport;
+	struct kvpull_event event;
+
+	world_greet(world);
+	assert_int_equal(p->ops->admit(p, world->caller, "welcome", 7,
+				       &world->ring),
+			 0);
+	assert_non_null(world->ring);
+	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_memory_equal(event.data, "welcome", 7);
+}
+
+static inline int world_attach(struct world *world,
+			       const struct kvpull_serve *remote)
+{
+	struct kvpull_transport *d = world->d.transport;
+
+	return d->ops->attach(d, world->peer, remote);
+}
+
+static inline void world_connect(struct world *world)
+{
+	world_welcome(world);
+	assert_int_equal(world_attach(world, &world->serve), 0);
+}
+
+/* A read of block_count blocks, the last first, into local blocks 0, 1 ... */
+static inline struct kvpull_read world_read(struct world *world,
+					    uint32_t block_count)
+{
+	static uint32_t local_ids[WORLD_BLOCKS];
+	uint32_t i;
+
+	for (i = 0; i < block_count; i++) {
+		world->ids[i] = WORLD_BLOCKS - 1 - i;
+		local_ids[i] = i;
+	}
+	for (i = 1; i <= KVPULL_GROUPS_MAX; i++)
+		world->group_first[i] = block_count;
+	world->strip = (struct kvpull_strip){
+		.remote_block_stride = WORLD_BLOCK_BYTES,
+		.local = world->local,
+		.local_block_stride = WORLD_BLOCK_BYTES,
+		.row_bytes = WORLD_BLOCK_BYTES,
+		.row_count = 1,
+	};
+	memset(world->local, 0, (size_t)block_count * WORLD_BLOCK_BYTES);
+	return (struct kvpull_read){
+		.index = 1,
+		.strip_count = 1,
+		.strips = &world->strip,
+		.remote_ids = world->ids,
+		.local_ids = local_ids,
+		.group_first = world->group_first,
+		.byte_count = (uint64_t)block_count * WORLD_BLOCK_BYTES,
+		.slot = 3,
+	};
+}
+
+static inline void world_read_verify(const struct world *world,
+				     uint32_t block_count)
+{
+	uint32_t i;
+
+	for (i = 0; i < block_count; i++)
+		assert_memory_equal(
+			world->local + (size_t)i * WORLD_BLOCK_BYTES,
+			world->kv.base +
+				(size_t)world->ids[i] * WORLD_BLOCK_BYTES,
+			WORLD_BLOCK_BYTES);
+}
+
+#endif /* KVPULL_TESTS_SHM_WORLD_H */

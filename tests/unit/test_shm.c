@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The same-node route end to end: two transports in one process. */
+#include "shm_world.h"
+
+static void blocks_are_pulled_and_released_end_to_end(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE,
+					.slot = 3,
+					.generation = 9,
+					.tag = 77 };
+	struct kvpull_record seen;
+	struct kvpull_read read;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 4);
+	/* Small: done when it returns. */
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 4);
+	kvpull_revocation_write(&world.entries[3], 41);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	assert_int_equal(read.entry.incarnation, WORLD_INCARNATION);
+	assert_int_equal(read.entry.revoked, 41);
+	read.slot = WORLD_SLOTS;
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPROTO);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(d->ops->notes_open(d, world.peer), 1);
+	assert_int_equal(kvpull_ring_ready(world.ring), 1);
+	kvpull_ring_pop(world.ring, &seen);
+	kvpull_ring_pop_end(world.ring);
+	assert_memory_equal(&seen, &record, sizeof(seen));
+	assert_int_equal(d->ops->notes_open(d, world.peer), 0);
+	assert_int_equal(kvpull_ring_beat_seen(world.ring), 0);
+	d->ops->beat(d, world.peer);
+	assert_int_equal(kvpull_ring_beat_seen(world.ring), 1);
+	world_close(&world);
+}
+
+static void full_ring_says_again_and_loses_nothing(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	uint32_t i;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	for (i = 0; i < 16; i++)
+		assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(d->ops->notify(d, world.peer, &record),
+			 KVPULL_EAGAIN);
+	assert_int_equal(d->ops->notes_open(d, world.peer), 16);
+	assert_int_equal(kvpull_ring_ready(world.ring), 16);
+	world_close(&world);
+}
+
+static void note_rings_the_doorbell_of_a_sleeping_producer_only(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	struct epoll_event event;
+	int doorbells;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	doorbells = kvpull_shm_doorbell_fd(world.p.transport);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 0);
+	assert_int_equal(kvpull_ring_ready(world.ring), 1);
+	kvpull_ring_pop(world.ring, &record);
+	kvpull_ring_pop_end(world.ring);
+	/* Twice: it is never read, and each ring is told. */
+	assert_int_equal(kvpull_ring_arm(world.ring), 0);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 1);
+	assert_int_equal(event.data.u32, world.caller);
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 0);
+	kvpull_ring_disarm(world.ring);
+	kvpull_ring_pop(world.ring, &record);
+	kvpull_ring_pop_end(world.ring);
+	assert_int_equal(kvpull_ring_arm(world.ring), 0);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 1);
+	world_close(&world);
+}
+
+static void large_read_is_copied_by_workers(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 2048);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, 0);
+	assert_ptr_equal(event.read, &read);
+	assert_int_equal(event.index, world.peer);
+	world_read_verify(&world, 2048);
+	/* The same index serves again. */
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, 0);
+	world_close(&world);
+}
+
+static void without_workers_a_large_read_is_done_at_once(void **state)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+
+	(void)state;
+	world_open(&world);
+	side_close(&world.d);
+	params = world_params(&world, "d");
+	params.copy_threads = 0;
+	side_open(&world.d, &params);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 1024);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 1024);
+	world_close(&world);
+}
+
+static void cancelled_read_ends_once(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, WORLD_BLOCKS);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	d->ops->read_cancel(d, world.peer, &read);
+	d->ops->read_cancel(d, world.peer, &read);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_ptr_equal(event.read, &read);
+	assert_true(event.code == KVPULL_EABORTED || event.code == 0);
+	d->ops->read_cancel(d, world.peer, &read);
+	side_look(&world, &world.d);
+	assert_int_equal(world.d.queue_count, 0);
+	world_close(&world);
+}
+
+static void reads_end_before_their_peer_is_down(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+	struct kvpull_read other;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, WORLD_BLOCKS);
+	other = read;
+	other.index = 2;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	assert_int_equal(d->ops->read_start(d, world.peer, &other), 0);
+	d->ops->disconnect(d, world.peer);
+	assert_int_equal(d->ops->read_start(d, world.peer,
+					    &(struct kvpull_read){
+						    .index = 3 }),
+			 KVPULL_EPEER);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_true(event.code == KVPULL_EPEER || event.code == 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_true(event.code == KVPULL_EPEER || event.code == 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(event.code, KVPULL_EPEER);
+	assert_int_equal(event.index, world.peer);
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	assert_int_equal(event.index, world.caller);
+	/* Its ring can be drained until it is forgotten. */
+	assert_int_equal(kvpull_ring_ready(world.ring), 0);
+	world.p.transport->ops->forget(world.p.transport, world.caller);
+	/* And everything can begin again. */
+	world_connect(&world);
+	assert_int_equal(world.caller, event.index);
+	world_close(&world);
+}
+
+static void last_notes_of_a_consumer_survive_it(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE,
+					.tag = 5 };
+	struct kvpull_record seen = { .kind = 0 };
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	side_close(&world.d);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	assert_int_equal(kvpull_ring_ready(world.ring), 1);
+	kvpull_ring_pop(world.ring, &seen);
+	assert_int_equal(seen.tag, 5);
+	world_close(&world);
+}
+
+static void end_of_a_producer_fails_what_comes_later(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	struct kvpull_read read;
+	uint32_t peer;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 2);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	side_close(&world.p);
+	/* Its bytes are there and right until its end is seen. */
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPEER);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read),
+			 KVPULL_EPEER);
+	assert_int_equal(d->ops->notify(d, world.peer, &record),
+			 KVPULL_EPEER);
+	assert_int_equal(d->ops->peer_send(d, world.peer, "x", 1),
+			 KVPULL_EPEER);
+	assert_int_equal(d->ops->notes_open(d, world.peer), 0);
+	d->ops->beat(d, world.peer);
+	assert_int_equal(d->ops->connect(d, "p", &peer), KVPULL_EPEER);
+	world_close(&world);
+}
+
+static void dropped_caller_is_down_once(void **state)
+{
+	struct world world;
+	struct kvpull_transport *p;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	p = world.p.transport;
+	p->ops->drop(p, world.caller);
+	p->ops->drop(p, world.caller);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	side_look(&world, &world.p);
+	assert_int_equal(world.p.queue_count, 0);
+	p->ops->forget(p, world.caller);
+	p->ops->forget(p, world.caller);
+	world_close(&world);
+}
+
+static void refusal_arrives_before_the_end(void **state)
+{
+	struct world world;
+	struct kvpull_transport *p;
+	struct kvpull_event event;
+
+	(void)state;
+	world_open(&world);
+	world_greet(&world);
+	p = world.p.transport;
+	/* Unread at P: its close looks like a reset to D. */
+	assert_int_equal(world.d.transport->ops->peer_send(
+				 world.d.transport, world.peer, "more", 4),
+			 0);
+	p->ops->refuse(p, world.caller, "no", 2);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_memory_equal(event.data, "no", 2);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	side_look(&world, &world.p);
+	assert_int_equal(world.p.queue_count, 0);
+	world_close(&world);
+}
+
+static void foreign_region_is_read_in_slices(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+
+	(void)state;
+	world_open(&world);
+	side_close(&world.p);
+	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world.serve.regions[0].fd = -1;
+	world_serve(&world, "p");
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 3);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 3);
+	read = world_read(&world, 2500);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	/* 4 MiB of 10 a poll. */
+	assert_int_equal(side_poll(&world, &world.d), 0);
+	assert_int_equal(side_poll(&world, &world.d), 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, 0);
+	world_read_verify(&world, 2500);
+	kvpull_revocation_write(&world.entries[3], 8);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	assert_int_equal(read.entry.incarnation, WORLD_INCARNATION);
+	assert_int_equal(read.entry.revoked, 8);
+	/* Past the end of what is there: a failed read, not a short one. */
+	world.strip.remote_offset = UINT64_C(1) << 46;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, KVPULL_EREAD);
+	world.strip.remote_offset = 0;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	d->ops->read_cancel(d, world.peer, &read);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, KVPULL_EABORTED);
+	world_close(&world);
+}
+
+static void foreign_and_mapped_rows_mix_in_one_read(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_strip strips[2];
+	struct kvpull_read read;
+	uint32_t i;
+
+	(void)state;
+	world_open(&world);
+	side_close(&world.p);
+	world.serve.regions[1] = world.serve.regions[0];
+	world.serve.regions[1].kind = KVPULL_REGION_FOREIGN;
+	world.serve.regions[1].fd = -1;
+	world.serve.region_count = 2;
+	world_serve(&world, "p");
+	world_connect(&world);
+	d = world.d.transport;
+	/* Four rows a block, every other one of each kind. */
+	read = world_read(&world, 6);
+	for (i = 0; i < 2; i++) {
+		strips[i] = world.strip;
+		strips[i].region_index = i;
+		strips[i].row_bytes = 512;
+		strips[i].row_count = 4;
+		strips[i].remote_offset = i * 512;
+		strips[i].remote_row_stride = 1024;
+		strips[i].local += i * 512;
+		strips[i].local_row_stride = 1024;
+	}
+	read.strips = strips;
+	read.strip_count = 2;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 6);
+	world_close(&world);
+}
+
+/* P in a child: serves a foreign region and admits who comes, until killed. */
+static void child_serve(struct world *world)
+{
+	struct kvpull_transport *p;
+	struct kvpull_event event;
+	struct kvpull_ring *ring;
+	const struct kvpull_shm_params params = world_params(world, "child");
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	side_open(&world->p, &params);
+	p = world->p.transport;
+	if (p->ops->serve(p, &world->serve))
+		_exit(1);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
+	if (p->ops->admit(p, event.index, "welcome", 7, &ring))
+		_exit(1);
+	for (;;)
+		(void)pause();
+}
+
+static void killed_producer_of_foreign_memory_is_seen(void **state)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t turn;
+	pid_t child;
+
+	(void)state;
+	world_begin(&world);
+	world_memory_make(&world);
+	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	/* DONTFORK keeps the segment from a child: private memory for it. */
+	world.serve.regions[0].base = mmap(NULL, world.kv.bytes,
+					   PROT_READ | PROT_WRITE,
+					   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(world.serve.regions[0].base, world.kv.base, world.kv.bytes);
+	assert_int_equal(madvise(world.entries_memory.base,
+				 world.entries_memory.bytes, MADV_DOFORK),
+			 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		child_serve(&world);
+	params = world_params(&world, "d");
+	side_open(&world.d, &params);
+	d = world.d.transport;
+	for (turn = 0; turn < WORLD_TURNS_MAX; turn++) {
+		if (!d->ops->connect(d, "child", &world.peer))
+			break;
+		side_rest(&world.d);
+	}
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_int_equal(world_attach(&world, &world.serve), 0);
+	read = world_read(&world, 16);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 16);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	assert_int_equal(read.entry.incarnation, WORLD_INCARNATION);
+	assert_int_equal(kill(child, SIGKILL), 0);
+	/* Dead, whether or not the owner has polled since: a zombie first. */
+	assert_int_equal(waitid(P_PID, (id_t)child, &(siginfo_t){ 0 },
+				WEXITED | WNOWAIT),
+			 0);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPEER);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	(void)munmap(world.serve.regions[0].base, world.kv.bytes);
+	/* A killed listener leaves its socket; the next one takes it over. */
+	world.serve.regions[0].base = world.kv.base;
+	world_serve(&world, "child");
+	world_close(&world);
+}
+
+/* D in a child, which has a child of its own that keeps its socket open. */
+static void child_consume(struct world *world, int ready_fd)
+{
+	struct kvpull_transport *d;
+	const struct kvpull_shm_params params = world_params(world, "d");
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	side_open(&world->d, &params);
+	d = world->d.transport;
+	if (d->ops->connect(d, "p", &world->peer))
+		_exit(1);
+	if (!fork()) {
+		(void)prctl(PR_SET_PDEATHSIG, 0);
+		/* Until the test closes its end of the pipe. */
+		(void)write(ready_fd, "r", 1);
+		for (;;)
+			(void)pause();
+	}
+	for (;;)
+		(void)pause();
+}
+
+static void killed_consumer_with_a_living_child_is_seen(void **state)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	int socket[2];
+	pid_t child;
+	char byte;
+
+	(void)state;
+	world_begin(&world);
+	world_memory_make(&world);
+	/* Orphans come to us, so that the grandchild can be ended and reaped. */
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	assert_int_equal(pipe(socket), 0);
+	params = world_params(&world, "p");
+	params.copy_threads = 0;
+	side_open(&world.p, &params);
+	assert_int_equal(world.p.transport->ops->serve(world.p.transport,
+						       &world.serve),
+			 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		child_consume(&world, socket[1]);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	assert_int_equal(read(socket[0], &byte, 1), 1);
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	/* Whoever is left of ours: the grandchild alone. */
+	{
+		char path[64];
+		int grandchild = 0;
+		FILE *file;
+
+		(void)snprintf(path, sizeof(path),
+			       "/proc/self/task/%d/children", (int)getpid());
+		file = fopen(path, "r");
+		assert_non_null(file);
+		assert_int_equal(fscanf(file, "%d", &grandchild), 1);
+		(void)fclose(file);
+		assert_int_equal(kill(grandchild, SIGKILL), 0);
+		assert_int_equal(waitpid(grandchild, NULL, 0), grandchild);
+	}
+	(void)close(socket[0]);
+	(void)close(socket[1]);
+	world_close(&world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(blocks_are_pulled_and_released_end_to_end),
+		cmocka_unit_test(full_ring_says_again_and_loses_nothing),
+		cmocka_unit_test(
+			note_rings_the_doorbell_of_a_sleeping_producer_only),
+		cmocka_unit_test(large_read_is_copied_by_workers),
+		cmocka_unit_test(without_workers_a_large_read_is_done_at_once),
+		cmocka_unit_test(cancelled_read_ends_once),
+		cmocka_unit_test(reads_end_before_their_peer_is_down),
+		cmocka_unit_test(last_notes_of_a_consumer_survive_it),
+		cmocka_unit_test(end_of_a_producer_fails_what_comes_later),
+		cmocka_unit_test(dropped_caller_is_down_once),
+		cmocka_unit_test(refusal_arrives_before_the_end),
+		cmocka_unit_test(foreign_region_is_read_in_slices),
+		cmocka_unit_test(foreign_and_mapped_rows_mix_in_one_read),
+		cmocka_unit_test(killed_producer_of_foreign_memory_is_seen),
+		cmocka_unit_test(killed_consumer_with_a_living_child_is_seen),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
