@@ -1,0 +1,696 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "shm/copy.h"
+#include "shm/copy_plan.h"
+
+#define GUARD 0xa5
+#define ARENA_BYTES ((size_t)4 << 20)
+#define IDS_MAX 1024u
+#define STRIPS_MAX 16u
+
+static uint32_t random_u32(void)
+{
+	static uint64_t state = UINT64_C(0x2545f4914f6cdd1d);
+
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return (uint32_t)(state >> 32);
+}
+
+static void fill_random(uint8_t *bytes, size_t byte_count)
+{
+	size_t at;
+
+	for (at = 0; at < byte_count; at++)
+		bytes[at] = (uint8_t)random_u32();
+}
+
+/* ---- routines ---- */
+
+struct routine_case {
+	uint32_t count;
+	size_t bytes;
+	size_t from_skew;
+	size_t to_skew;
+	size_t gap; /* between segments */
+};
+
+/* Segments lie at odd places and guard bytes are all around them. */
+static void routine_check(const struct kvpull_copy_routine *routine,
+			  const struct routine_case *at)
+{
+	const size_t pitch = at->bytes + at->gap;
+	const size_t total = pitch * at->count + 8192;
+	uint8_t *from = malloc(total);
+	uint8_t *to = malloc(total);
+	uint8_t *expected = malloc(total);
+	struct kvpull_segment segments[64];
+	uint32_t i;
+
+	assert_true(from && to && expected && at->count <= 64);
+	fill_random(from, total);
+	memset(to, GUARD, total);
+	memset(expected, GUARD, total);
+	for (i = 0; i < at->count; i++) {
+		/* Another order at the destination. */
+		const size_t to_at =
+			at->to_skew + (at->count - 1 - i) * pitch + 4096;
+
+		segments[i].from = from + at->from_skew + i * pitch;
+		segments[i].to = to + to_at;
+		memcpy(expected + to_at, segments[i].from, at->bytes);
+	}
+	routine->copy(segments, at->count, at->bytes);
+	if (memcmp(to, expected, total))
+		fail_msg("%s: %u segments of %zu bytes, skew %zu to %zu",
+			 routine->name, at->count, at->bytes, at->from_skew,
+			 at->to_skew);
+	free(from);
+	free(to);
+	free(expected);
+}
+
+static void every_routine_copies_any_size_and_alignment(void **state)
+{
+	static const size_t sizes[] = { 0,    1,    7,	  63,	64,   65,
+					127,  128,  511,  513,	1000, 4095,
+					4096, 4097, 8192, 12352, 16385, 65536 };
+	static const uint32_t counts[] = { 1, 2, 3, 5, 7, 8, 9, 17 };
+	uint32_t routine_count;
+	const struct kvpull_copy_routine *routines =
+		kvpull_copy_routines(&routine_count);
+	uint32_t r, s, c;
+
+	(void)state;
+	for (r = 0; r < routine_count; r++) {
+		if (!kvpull_copy_usable(&routines[r]))
+			continue;
+		for (s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+			for (c = 0; c < sizeof(counts) / sizeof(counts[0]);
+			     c++) {
+				struct routine_case at = {
+					counts[c], sizes[s], random_u32() % 64,
+					random_u32() % 64, random_u32() % 130
+				};
+
+				if (sizes[s] > 8192 && counts[c] > 9)
+					continue;
+				routine_check(&routines[r], &at);
+				at.from_skew = 0;
+				at.to_skew = c % 2 ? 0 : 63;
+				at.gap = 0; /* neighbours on both sides */
+				routine_check(&routines[r], &at);
+			}
+	}
+}
+
+static void every_size_up_to_a_few_lines_is_copied(void **state)
+{
+	uint32_t routine_count;
+	const struct kvpull_copy_routine *routines =
+		kvpull_copy_routines(&routine_count);
+	uint32_t r;
+	size_t bytes;
+
+	(void)state;
+	for (r = 0; r < routine_count; r++)
+		for (bytes = 0;
+		     kvpull_copy_usable(&routines[r]) && bytes < 700; bytes++) {
+			const struct routine_case at = {
+				3, bytes, random_u32() % 64, random_u32() % 64,
+				random_u32() % 8
+			};
+
+			routine_check(&routines[r], &at);
+		}
+}
+
+static void unknown_routine_cannot_be_forced(void **state)
+{
+	(void)state;
+	assert_int_equal(kvpull_copy_force("no-such"), KVPULL_EINVAL);
+	assert_int_equal(kvpull_copy_force("memcpy"), 0);
+	assert_int_equal(kvpull_copy_force(NULL), 0);
+}
+
+/* ---- jobs ---- */
+
+/* A read with everything that belongs to it. */
+struct work {
+	struct kvpull_copy_job job;
+	struct kvpull_read read;
+	struct kvpull_strip strips[STRIPS_MAX];
+	const uint8_t *regions[KVPULL_REGIONS_MAX];
+	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
+	uint32_t remote_ids[IDS_MAX];
+	uint32_t local_ids[IDS_MAX];
+	uint8_t *from;
+	uint8_t *to;
+	uint8_t *expected;
+	size_t side_bytes;
+};
+
+static struct work *work_make(uint32_t index, size_t side_bytes)
+{
+	struct work *work = calloc(1, sizeof(*work));
+
+	assert_non_null(work);
+	work->side_bytes = side_bytes;
+	work->from = malloc(side_bytes);
+	work->to = malloc(side_bytes);
+	work->expected = malloc(side_bytes);
+	assert_true(work->from && work->to && work->expected);
+	memset(work->to, GUARD, side_bytes);
+	memset(work->expected, GUARD, side_bytes);
+	fill_random(work->from, side_bytes > 65536 ? 65536 : side_bytes);
+	/* The rest by doubling, each time a little different. */
+	for (size_t at = 65536; at < side_bytes; at++)
+		work->from[at] = (uint8_t)(work->from[at - 65536] + 17);
+	work->read.index = index;
+	work->read.strips = work->strips;
+	work->read.remote_ids = work->remote_ids;
+	work->read.local_ids = work->local_ids;
+	work->read.group_first = work->group_first;
+	work->job.read = &work->read;
+	work->job.regions = work->regions;
+	work->job.code = 1;
+	return work;
+}
+
+static void work_free(struct work *work)
+{
+	free(work->from);
+	free(work->to);
+	free(work->expected);
+	free(work);
+}
+
+static void ids_shuffled(uint32_t *ids, uint32_t count)
+{
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		ids[i] = i;
+	for (i = count; i > 1; i--) {
+		const uint32_t other = random_u32() % i;
+		const uint32_t kept = ids[i - 1];
+
+		ids[i - 1] = ids[other];
+		ids[other] = kept;
+	}
+}
+
+/* What the definition in base/transport.h says, word for word. */
+static void work_expect(struct work *work)
+{
+	uint32_t s, i, row;
+
+	work->read.byte_count = 0;
+	for (s = 0; s < work->read.strip_count; s++) {
+		const struct kvpull_strip *strip = &work->strips[s];
+
+		for (i = work->group_first[strip->group_index];
+		     i < work->group_first[strip->group_index + 1]; i++)
+			for (row = 0; row < strip->row_count; row++) {
+				const uint8_t *from =
+					work->regions[strip->region_index] +
+					strip->remote_offset +
+					work->remote_ids[i] *
+						strip->remote_block_stride +
+					row * strip->remote_row_stride;
+				const size_t to =
+					(size_t)(strip->local - work->to) +
+					work->local_ids[i] *
+						strip->local_block_stride +
+					row * strip->local_row_stride;
+
+				memcpy(work->expected + to, from,
+				       strip->row_bytes);
+				work->read.byte_count += strip->row_bytes;
+			}
+	}
+}
+
+static void work_check(const struct work *work)
+{
+	assert_int_equal(work->job.code, 0);
+	assert_memory_equal(work->to, work->expected, work->side_bytes);
+}
+
+/* One strip of whole blocks in one group. */
+static struct work *work_simple(uint32_t index, uint32_t block_count,
+				uint32_t block_bytes)
+{
+	struct work *work =
+		work_make(index, (size_t)block_count * block_bytes + 4096);
+
+	assert_true(block_count <= IDS_MAX);
+	work->regions[0] = work->from;
+	for (uint32_t g = 1; g <= KVPULL_GROUPS_MAX; g++)
+		work->group_first[g] = block_count;
+	ids_shuffled(work->remote_ids, block_count);
+	ids_shuffled(work->local_ids, block_count);
+	work->strips[0] = (struct kvpull_strip){
+		.remote_block_stride = block_bytes,
+		.remote_row_stride = block_bytes,
+		.local = work->to,
+		.local_block_stride = block_bytes,
+		.local_row_stride = block_bytes,
+		.row_bytes = block_bytes,
+		.row_count = 1
+	};
+	work->read.strip_count = 1;
+	work_expect(work);
+	return work;
+}
+
+/*
+ * Strips of different groups, rows and sizes, each in its own part of memory;
+ * one of them in another region, some without blocks or rows.
+ */
+static struct work *work_mixed(uint32_t index)
+{
+	static const struct {
+		uint32_t group, rows, row_bytes, remote_pad, local_pad;
+	} parts[] = {
+		{ 0, 1, 4096, 0, 0 },	 { 0, 1, 4096, 0, 0 },
+		{ 1, 2, 2048, 64, 0 },	 { 1, 4, 1000, 24, 8 },
+		{ 2, 1, 70000, 0, 0 },	 { 3, 1, 4096, 0, 0 },
+		{ 0, 0, 512, 0, 0 },	 { 4, 2, 200000, 64, 128 },
+		{ 1, 3, 4096, 0, 0 },	 { 5, 1, 786432, 0, 0 },
+		{ 0, 16, 64, 64, 192 },	 { 4, 1, 131072 + 64, 0, 0 },
+	};
+	/* Group 3 has no blocks. */
+	static const uint32_t counts[KVPULL_GROUPS_MAX] = { 70, 33, 5, 0,
+							    3,	2,  0, 0 };
+	struct work *work = work_make(index, (size_t)6 << 20);
+	size_t at = 3;
+	uint32_t g, s;
+
+	for (g = 0; g < KVPULL_GROUPS_MAX; g++) {
+		const uint32_t first = work->group_first[g];
+
+		work->group_first[g + 1] = first + counts[g];
+		ids_shuffled(work->remote_ids + first, counts[g]);
+		ids_shuffled(work->local_ids + first, counts[g]);
+	}
+	work->regions[0] = work->from;
+	work->regions[5] = work->from + 1;
+	work->read.strip_count = sizeof(parts) / sizeof(parts[0]);
+	for (s = 0; s < work->read.strip_count; s++) {
+		struct kvpull_strip *strip = &work->strips[s];
+		const uint32_t widest = parts[s].remote_pad >
+							parts[s].local_pad ?
+						parts[s].remote_pad :
+						parts[s].local_pad;
+
+		strip->region_index = s % 2 ? 5 : 0;
+		strip->group_index = parts[s].group;
+		strip->remote_offset = at;
+		strip->local = work->to + at;
+		strip->row_bytes = parts[s].row_bytes;
+		strip->row_count = parts[s].rows;
+		strip->remote_row_stride =
+			parts[s].row_bytes + parts[s].remote_pad;
+		strip->local_row_stride =
+			parts[s].row_bytes + parts[s].local_pad;
+		strip->remote_block_stride =
+			parts[s].rows * strip->remote_row_stride;
+		strip->local_block_stride =
+			parts[s].rows * strip->local_row_stride;
+		at += (size_t)counts[parts[s].group] * parts[s].rows *
+			      (parts[s].row_bytes + widest) +
+		      5;
+	}
+	assert_true(at < work->side_bytes);
+	work_expect(work);
+	return work;
+}
+
+struct pool {
+	struct kvpull_arena arena;
+	struct kvpull_copy *copy;
+	int wake_fd;
+};
+
+static void pool_open(struct pool *pool, uint32_t thread_count,
+		      uint32_t job_max)
+{
+	pool->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	assert_true(pool->wake_fd >= 0);
+	assert_int_equal(kvpull_arena_open(&pool->arena,
+					   kvpull_copy_bytes(job_max), NULL),
+			 0);
+	assert_int_equal(kvpull_copy_open(&pool->copy, thread_count, job_max,
+					  pool->wake_fd, &pool->arena, NULL),
+			 0);
+	kvpull_arena_seal(&pool->arena);
+	assert_true(kvpull_arena_ok(&pool->arena));
+}
+
+static void pool_close(struct pool *pool)
+{
+	kvpull_copy_close(pool->copy);
+	kvpull_arena_close(&pool->arena);
+	(void)close(pool->wake_fd);
+}
+
+/* As an owner does it: arm, look, sleep on the eventfd. */
+static struct kvpull_copy_job *pool_wait(struct pool *pool)
+{
+	struct kvpull_copy_job *job;
+	struct pollfd waited = { .fd = pool->wake_fd, .events = POLLIN };
+	uint64_t count;
+
+	while (!kvpull_copy_poll(pool->copy, &job, 1)) {
+		if (!kvpull_copy_arm(pool->copy)) {
+			assert_int_equal(poll(&waited, 1, 20000), 1);
+			assert_int_equal(read(pool->wake_fd, &count,
+					      sizeof(count)),
+					 sizeof(count));
+		}
+		kvpull_copy_disarm(pool->copy);
+	}
+	return job;
+}
+
+static void jobs_are_byte_exact_with_every_routine(void **state)
+{
+	uint32_t routine_count;
+	const struct kvpull_copy_routine *routines =
+		kvpull_copy_routines(&routine_count);
+	struct work *work = work_mixed(0);
+	struct pool pool;
+	uint32_t r;
+
+	(void)state;
+	pool_open(&pool, 0, 1);
+	for (r = 0; r < routine_count; r++) {
+		if (!kvpull_copy_usable(&routines[r]))
+			continue;
+		memset(work->to, GUARD, work->side_bytes);
+		work->job.code = 1;
+		assert_int_equal(kvpull_copy_force(routines[r].name), 0);
+		kvpull_copy_inline(pool.copy, &work->job);
+		work_check(work);
+	}
+	assert_int_equal(kvpull_copy_force(NULL), 0);
+	pool_close(&pool);
+	work_free(work);
+}
+
+static void shares_copy_each_byte_once_in_any_order(void **state)
+{
+	struct work *work = work_mixed(0);
+	struct kvpull_copy_choices choices;
+	struct kvpull_copy_plan plan;
+	uint32_t count, lane_routine, i, k;
+	uint32_t lanes = 0;
+	const struct kvpull_copy_routine *routines =
+		kvpull_copy_routines(&count);
+
+	(void)state;
+	for (lane_routine = 0; lane_routine < count; lane_routine++) {
+		struct kvpull_copy_cursor cursor = { 0 };
+
+		/* One of each number of lanes is enough for the plan. */
+		if (!kvpull_copy_usable(&routines[lane_routine]) ||
+		    routines[lane_routine].lanes <= lanes)
+			continue;
+		lanes = routines[lane_routine].lanes;
+		for (k = 0; k < KVPULL_COPY_CLASSES; k++)
+			choices.routines[k] = &routines[lane_routine];
+		kvpull_copy_plan_init(&plan, &work->job, &choices, 1);
+		assert_true(plan.share_count > 20);
+		memset(work->to, GUARD, work->side_bytes);
+		/* Backwards, then the other half forwards: cursor is a hint. */
+		for (i = plan.share_count; i > plan.share_count / 2; i--)
+			kvpull_copy_share(&plan, i - 1, &cursor);
+		for (i = 0; i < plan.share_count / 2; i++)
+			kvpull_copy_share(&plan, i, &cursor);
+		assert_memory_equal(work->to, work->expected,
+				    work->side_bytes);
+		/* Leave one out, and its bytes are missing: none is twice. */
+		memset(work->to, GUARD, work->side_bytes);
+		for (i = 0; i < plan.share_count; i++)
+			if (i != plan.share_count / 2)
+				kvpull_copy_share(&plan, i, &cursor);
+		assert_memory_not_equal(work->to, work->expected,
+					work->side_bytes);
+	}
+	work_free(work);
+}
+
+static void jobs_are_byte_exact_with_1_2_4_threads(void **state)
+{
+	static const uint32_t thread_counts[] = { 1, 2, 4 };
+	struct work *work = work_mixed(0);
+	uint32_t t, round;
+
+	(void)state;
+	for (t = 0; t < 3; t++) {
+		struct pool pool;
+
+		pool_open(&pool, thread_counts[t], 1);
+		for (round = 0; round < 3; round++) {
+			memset(work->to, GUARD, work->side_bytes);
+			work->job.code = 1;
+			assert_int_equal(
+				kvpull_copy_start(pool.copy, &work->job), 0);
+			assert_ptr_equal(pool_wait(&pool), &work->job);
+			work_check(work);
+		}
+		pool_close(&pool);
+	}
+	work_free(work);
+}
+
+static void job_without_bytes_ends_at_once(void **state)
+{
+	struct work *work = work_simple(0, 0, 4096);
+	struct kvpull_copy_job *job;
+	struct pool pool;
+
+	(void)state;
+	pool_open(&pool, 1, 2);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(kvpull_copy_arm(pool.copy), 1);
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	assert_ptr_equal(job, &work->job);
+	work_check(work);
+	work->read.strip_count = 0;
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 0);
+	assert_int_equal(kvpull_copy_arm(pool.copy), 0);
+	pool_close(&pool);
+	work_free(work);
+}
+
+static void index_in_flight_is_refused(void **state)
+{
+	struct work *work = work_simple(0, 64, 65536);
+	struct pool pool;
+
+	(void)state;
+	pool_open(&pool, 0, 1);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job),
+			 KVPULL_EAGAIN);
+	pool_close(&pool);
+	pool_open(&pool, 1, 1);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job),
+			 KVPULL_EAGAIN);
+	assert_ptr_equal(pool_wait(&pool), &work->job);
+	work_check(work);
+	pool_close(&pool);
+	work_free(work);
+}
+
+#define MANY 24u
+
+static void many_jobs_in_flight_end_in_order_of_start(void **state)
+{
+	struct work *works[MANY];
+	struct pool pool;
+	uint32_t i, round;
+
+	(void)state;
+	for (i = 0; i < MANY; i++)
+		works[i] = i % 3 ? work_simple(i, 3 + i, 4096) :
+				   work_simple(i, 5, 200000);
+	pool_open(&pool, 1, MANY);
+	for (round = 0; round < 4; round++) {
+		for (i = 0; i < MANY; i++) {
+			memset(works[i]->to, GUARD, works[i]->side_bytes);
+			assert_int_equal(kvpull_copy_start(pool.copy,
+							   &works[i]->job),
+					 0);
+		}
+		/* One worker: exactly in order, whatever poll's capacity. */
+		for (i = 0; i < MANY; i++) {
+			assert_ptr_equal(pool_wait(&pool), &works[i]->job);
+			work_check(works[i]);
+		}
+	}
+	pool_close(&pool);
+	for (i = 0; i < MANY; i++)
+		work_free(works[i]);
+}
+
+static void slots_are_reused_while_workers_lag(void **state)
+{
+	struct work *works[3];
+	struct pool pool;
+	uint32_t started = 0;
+	uint32_t ended = 0;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 3; i++)
+		works[i] = work_simple(i, 40 + i, 16384);
+	pool_open(&pool, 4, 3);
+	for (i = 0; i < 3; i++, started++)
+		assert_int_equal(
+			kvpull_copy_start(pool.copy, &works[i]->job), 0);
+	while (ended < 150) {
+		struct kvpull_copy_job *job = pool_wait(&pool);
+		struct work *work = works[job->read->index];
+
+		ended++;
+		assert_ptr_equal(job, &work->job);
+		work_check(work);
+		if (started == 150)
+			continue;
+		memset(work->to, GUARD, work->side_bytes);
+		assert_int_equal(kvpull_copy_start(pool.copy, job), 0);
+		started++;
+	}
+	assert_int_equal(started, ended);
+	pool_close(&pool);
+	for (i = 0; i < 3; i++)
+		work_free(works[i]);
+}
+
+static void first_job_is_done_before_the_last(void **state)
+{
+	struct work *first = work_simple(0, 8, 4096);
+	struct work *last = work_simple(1, 128, 131072);
+	struct pool pool;
+
+	(void)state;
+	pool_open(&pool, 2, 2);
+	assert_int_equal(kvpull_copy_start(pool.copy, &first->job), 0);
+	assert_int_equal(kvpull_copy_start(pool.copy, &last->job), 0);
+	assert_ptr_equal(pool_wait(&pool), &first->job);
+	work_check(first);
+	assert_ptr_equal(pool_wait(&pool), &last->job);
+	work_check(last);
+	pool_close(&pool);
+	work_free(first);
+	work_free(last);
+}
+
+static void cancelled_job_is_aborted_and_then_quiet(void **state)
+{
+	struct work *first = work_simple(0, 64, 131072);
+	struct work *second = work_simple(1, 64, 131072);
+	struct pool pool;
+	uint32_t round, aborted = 0;
+
+	(void)state;
+	pool_open(&pool, 2, 2);
+	for (round = 0; round < 20; round++) {
+		uint32_t i;
+
+		memset(second->to, GUARD, second->side_bytes);
+		assert_int_equal(kvpull_copy_start(pool.copy, &first->job), 0);
+		assert_int_equal(kvpull_copy_start(pool.copy, &second->job), 0);
+		kvpull_copy_cancel(pool.copy, &second->job);
+		kvpull_copy_cancel(pool.copy, &second->job);
+		for (i = 0; i < 2; i++) {
+			struct kvpull_copy_job *job = pool_wait(&pool);
+
+			if (job == &first->job) {
+				work_check(first);
+				continue;
+			}
+			assert_ptr_equal(job, &second->job);
+			if (job->code == KVPULL_EABORTED) {
+				aborted++;
+				/* Quiet: nobody writes any more. */
+				memset(second->to, GUARD, second->side_bytes);
+				continue;
+			}
+			work_check(second);
+		}
+		for (size_t at = 0; aborted && at < 4096; at++)
+			assert_int_equal(second->to[second->side_bytes - 1 - at],
+					 GUARD);
+	}
+	assert_true(aborted > 0);
+	pool_close(&pool);
+	work_free(first);
+	work_free(second);
+}
+
+static void close_stops_workers_with_jobs_in_flight(void **state)
+{
+	struct work *work = work_simple(0, 128, 65536);
+	struct pool pool;
+	uint32_t round;
+
+	(void)state;
+	for (round = 0; round < 10; round++) {
+		pool_open(&pool, 4, 1);
+		assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+		pool_close(&pool);
+	}
+	work_free(work);
+}
+
+static void choice_is_told_after_open(void **state)
+{
+	struct pool pool;
+
+	(void)state;
+	pool_open(&pool, 0, 1);
+	assert_non_null(strstr(kvpull_copy_choice(), "copy routine"));
+	assert_null(strstr(kvpull_copy_choice(), "yet"));
+	pool_close(&pool);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_routine_copies_any_size_and_alignment),
+		cmocka_unit_test(every_size_up_to_a_few_lines_is_copied),
+		cmocka_unit_test(unknown_routine_cannot_be_forced),
+		cmocka_unit_test(jobs_are_byte_exact_with_every_routine),
+		cmocka_unit_test(shares_copy_each_byte_once_in_any_order),
+		cmocka_unit_test(jobs_are_byte_exact_with_1_2_4_threads),
+		cmocka_unit_test(job_without_bytes_ends_at_once),
+		cmocka_unit_test(index_in_flight_is_refused),
+		cmocka_unit_test(many_jobs_in_flight_end_in_order_of_start),
+		cmocka_unit_test(slots_are_reused_while_workers_lag),
+		cmocka_unit_test(first_job_is_done_before_the_last),
+		cmocka_unit_test(cancelled_job_is_aborted_and_then_quiet),
+		cmocka_unit_test(close_stops_workers_with_jobs_in_flight),
+		cmocka_unit_test(choice_is_told_after_open),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
