@@ -598,8 +598,7 @@ static int key_check(int fd, struct kvpull_config *config, const char *path,
 	if (status.st_mode & (S_IRWXG | S_IRWXO))
 		return key_refuse(detail, path,
 				  "is open to group or others: chmod 600");
-	if (status.st_size != (off_t)KVPULL_KEY_BYTES ||
-	    !key_read(fd, config->key))
+	if (!key_read(fd, config->key))
 		return key_refuse(
 			detail, path,
 			"must have exactly 32 bytes: head -c 32 /dev/urandom makes them");

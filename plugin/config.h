@@ -56,6 +56,11 @@ struct kvpull_config {
 };
 
 /**
+ * Defaults, then the environment, then JSON. Variables KVPULL_TEST_* are not
+ * looked at. A variable must be right even where JSON overrides it; the key
+ * file is opened only once it is known which.
+ *
+ * @config  written only on success.
  * @json    object text, or NULL for environment and defaults alone.
  * Return: 0 or KVPULL_ECONFIG; detail (may be NULL) names key and range.
  */
@@ -63,7 +68,10 @@ int KVPULL_MUST_CHECK kvpull_config_load(struct kvpull_config *config,
 					 const char *json,
 					 struct kvpull_error_detail *detail);
 
-/* The table as text for --help and the README; returns bytes needed. */
+/*
+ * The table as Markdown for --help and the README, cut at capacity as snprintf
+ * does; returns the bytes of all of it, without the NUL.
+ */
 size_t kvpull_config_describe(char *text, size_t capacity);
 
 #endif /* KVPULL_PLUGIN_CONFIG_H */

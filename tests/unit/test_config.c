@@ -228,6 +228,7 @@ static void numbers_of_another_type_are_refused(void **state)
 					    "1e3",
 					    "one",
 					    "18446744073709551616",
+					    "18446744073709551716",
 					    "99999999999999999999999" };
 	struct kvpull_config config;
 	char variable[64];
