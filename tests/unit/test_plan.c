@@ -173,6 +173,70 @@ static void strips_beyond_the_table_are_refused(void **state)
 		kvpull_plan_make(&plan, &side.side, &side.side, &detail), 0);
 }
 
+static void failure_after_some_strips_leaves_none(void **state)
+{
+	struct kvpull_plan plan = { .strips = strips, .strip_count_max = 3 };
+	struct plain side;
+
+	(void)state;
+	plain_init(&side);
+	side.caches[1] = side.caches[0];
+	side.caches[1].group_index = 1;
+	side.side.cache_count = 2;
+	assert_int_equal(kvpull_plan_make(&plan, &side.side, &side.side, NULL),
+			 KVPULL_EFULL);
+	assert_int_equal(plan.strip_count, 0);
+	plan.strip_count_max = 4;
+	assert_int_equal(kvpull_plan_make(&plan, &side.side, &side.side, NULL),
+			 0);
+	assert_int_equal(plan.strip_count, 4);
+}
+
+static void padded_heads_become_the_rows_of_one_strip(void **state)
+{
+	struct plain local;
+	struct plain remote;
+	struct kvpull_plan plan;
+
+	(void)state;
+	plain_init(&local);
+	plain_init(&remote);
+	local.caches[0].row_count = 1;
+	remote.caches[0].row_count = 1;
+	remote.caches[0].head_stride = 16;
+	assert_int_equal(plain_make(&local, &remote, &plan, NULL), 0);
+	assert_int_equal(plan.strip_count, 2);
+	assert_int_equal(strips[0].row_count, 4);
+	assert_int_equal(strips[0].row_bytes, 8);
+	assert_int_equal(strips[0].remote_row_stride, 16);
+	assert_int_equal(strips[0].local_row_stride, 8);
+}
+
+static void smallest_cache_of_a_group_bounds_its_ids(void **state)
+{
+	static const uint32_t counts[][2] = { { 8, 6 }, { 6, 8 } };
+	struct plain local;
+	struct plain remote;
+	struct kvpull_plan plan;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		plain_init(&local);
+		plain_init(&remote);
+		local.caches[0].layer_count = 1;
+		local.caches[1] = local.caches[0];
+		local.caches[1].layer_first = 1;
+		local.side.cache_count = 2;
+		local.caches[0].block_count = counts[i][0];
+		local.caches[1].block_count = counts[i][1];
+		assert_int_equal(plain_make(&local, &remote, &plan, NULL), 0);
+		assert_int_equal(plan.local_block_count[0], 6);
+		assert_int_equal(plan.remote_block_count[0], 8);
+		assert_int_equal(plan.local_block_count[1], 0);
+	}
+}
+
 /* How the remote side of a pair may differ, and what must then be named. */
 static void differ_rows(struct plain *plain)
 {
@@ -579,6 +643,9 @@ int main(void)
 			rows_are_merged_only_where_both_sides_are_contiguous),
 		cmocka_unit_test(head_slice_of_token_rows_is_a_row_a_token),
 		cmocka_unit_test(strips_beyond_the_table_are_refused),
+		cmocka_unit_test(failure_after_some_strips_leaves_none),
+		cmocka_unit_test(padded_heads_become_the_rows_of_one_strip),
+		cmocka_unit_test(smallest_cache_of_a_group_bounds_its_ids),
 		cmocka_unit_test(sides_that_differ_are_rejected_by_name),
 		cmocka_unit_test(
 			memory_that_cannot_be_written_is_not_read_into),
