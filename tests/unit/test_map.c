@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/map.h"
+
+#define COUNT_MAX 40u
+#define STEPS 100000u
+#define KEYS 64u
+
+static struct kvpull_arena arena;
+
+/* A map of count_max in an arena of just the bytes that it says it takes. */
+static struct kvpull_map map_of(uint32_t count_max)
+{
+	struct kvpull_map map;
+
+	assert_int_equal(
+		kvpull_arena_open(&arena, kvpull_map_bytes(count_max), NULL),
+		0);
+	kvpull_map_init(&map, count_max, &arena);
+	assert_true(kvpull_arena_ok(&arena));
+	return map;
+}
+
+static uint64_t random_next(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+static void key_that_was_never_set_is_none(void **state)
+{
+	const struct kvpull_map map = map_of(4);
+
+	(void)state;
+	assert_true(kvpull_map_get(&map, 1) == KVPULL_MAP_NONE);
+	assert_true(kvpull_map_get(&map, UINT64_MAX) == KVPULL_MAP_NONE);
+	assert_true(kvpull_map_get(&map, 0) == KVPULL_MAP_NONE);
+	kvpull_arena_close(&arena);
+}
+
+static void key_zero_is_refused(void **state)
+{
+	struct kvpull_map map = map_of(4);
+
+	(void)state;
+	assert_int_equal(kvpull_map_set(&map, 0, 1), KVPULL_EINVAL);
+	assert_int_equal(map.count, 0);
+	kvpull_map_remove(&map, 0);
+	assert_int_equal(map.count, 0);
+	kvpull_arena_close(&arena);
+}
+
+static void second_set_replaces(void **state)
+{
+	struct kvpull_map map = map_of(4);
+
+	(void)state;
+	assert_int_equal(kvpull_map_set(&map, 7, 1), 0);
+	assert_int_equal(kvpull_map_set(&map, 7, 2), 0);
+	assert_int_equal(map.count, 1);
+	assert_int_equal(kvpull_map_get(&map, 7), 2);
+	kvpull_arena_close(&arena);
+}
+
+static void full_map_refuses_new_keys_and_replaces_old(void **state)
+{
+	struct kvpull_map map = map_of(8);
+	uint64_t key;
+
+	(void)state;
+	for (key = 1; key <= 8; key++)
+		assert_int_equal(kvpull_map_set(&map, key, (uint32_t)key), 0);
+	assert_int_equal(kvpull_map_set(&map, 9, 9), KVPULL_EFULL);
+	assert_true(kvpull_map_get(&map, 9) == KVPULL_MAP_NONE);
+	assert_int_equal(kvpull_map_set(&map, 8, 80), 0);
+	kvpull_map_remove(&map, 1);
+	assert_int_equal(kvpull_map_set(&map, 9, 9), 0);
+	assert_int_equal(kvpull_map_get(&map, 8), 80);
+	assert_int_equal(kvpull_map_get(&map, 9), 9);
+	kvpull_arena_close(&arena);
+}
+
+static void removing_what_is_not_there_changes_nothing(void **state)
+{
+	struct kvpull_map map = map_of(4);
+
+	(void)state;
+	assert_int_equal(kvpull_map_set(&map, 5, 50), 0);
+	kvpull_map_remove(&map, 6);
+	assert_int_equal(map.count, 1);
+	assert_int_equal(kvpull_map_get(&map, 5), 50);
+	kvpull_arena_close(&arena);
+}
+
+/* Keys whose home is the last slot: their chain goes round the end. */
+static void chain_over_the_end_survives_any_removal(void **state)
+{
+	uint64_t keys[5];
+	uint32_t removed;
+
+	(void)state;
+	for (removed = 0; removed < 5; removed++) {
+		struct kvpull_map map = map_of(8);
+		uint64_t key = 1;
+		uint32_t i;
+
+		for (i = 0; i < 5; key++)
+			if (kvpull_map_home(&map, key) == map.mask)
+				keys[i++] = key;
+		for (i = 0; i < 5; i++)
+			assert_int_equal(kvpull_map_set(&map, keys[i], i), 0);
+		kvpull_map_remove(&map, keys[removed]);
+		for (i = 0; i < 5; i++)
+			assert_true(kvpull_map_get(&map, keys[i]) ==
+				    (i == removed ? KVPULL_MAP_NONE : i));
+		kvpull_arena_close(&arena);
+	}
+}
+
+static void assert_equals_model(const struct kvpull_map *map,
+				const uint64_t *keys, const uint32_t *model)
+{
+	uint32_t i;
+
+	for (i = 0; i < KEYS; i++)
+		assert_true(kvpull_map_get(map, keys[i]) == model[i]);
+}
+
+/* Against an array, full or nearly so, where chains are longest. */
+static void map_equals_a_naive_model(void **state)
+{
+	struct kvpull_map map = map_of(COUNT_MAX);
+	uint64_t keys[KEYS];
+	uint32_t model[KEYS];
+	uint64_t seed = 1;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < KEYS; i++) {
+		/* Counters and scattered keys, both. */
+		keys[i] = i & 1 ? i : random_next(&seed);
+		model[i] = KVPULL_MAP_NONE;
+	}
+	for (i = 0; i < STEPS; i++) {
+		const uint64_t random = random_next(&seed);
+		const uint32_t at = (uint32_t)(random >> 8) % KEYS;
+		const uint32_t count = map.count;
+		const uint32_t is_new = model[at] == KVPULL_MAP_NONE;
+
+		if (!(random & 3)) {
+			kvpull_map_remove(&map, keys[at]);
+			model[at] = KVPULL_MAP_NONE;
+			assert_int_equal(map.count, count - !is_new);
+		} else if (is_new && count == COUNT_MAX) {
+			assert_int_equal(kvpull_map_set(&map, keys[at], i),
+					 KVPULL_EFULL);
+		} else {
+			assert_int_equal(kvpull_map_set(&map, keys[at], i), 0);
+			model[at] = i;
+			assert_int_equal(map.count, count + is_new);
+		}
+		if (i % 16 == 0)
+			assert_equals_model(&map, keys, model);
+	}
+	kvpull_arena_close(&arena);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(key_that_was_never_set_is_none),
+		cmocka_unit_test(key_zero_is_refused),
+		cmocka_unit_test(second_set_replaces),
+		cmocka_unit_test(full_map_refuses_new_keys_and_replaces_old),
+		cmocka_unit_test(removing_what_is_not_there_changes_nothing),
+		cmocka_unit_test(chain_over_the_end_survives_any_removal),
+		cmocka_unit_test(map_equals_a_naive_model),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
