@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * First byte even: the rest is a text, as a router may hand it out. Odd: the
+ * rest is a body, to which the right checksum is added, since no mutation
+ * would find it. What is decoded is encoded again and must come back.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "plugin/ticket.h"
+
+#define BODY_BYTES_MAX 65536u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
+
+static uint32_t ids[2][KVPULL_TICKET_BLOCKS_MAX];
+static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
+static struct kvpull_ticket tickets[2];
+static char text[KVPULL_TICKET_BYTES_MAX + 1];
+
+static void expect(int condition)
+{
+	if (!condition)
+		abort();
+}
+
+static void check_ids(const struct kvpull_ticket *first,
+		      const struct kvpull_ticket *second)
+{
+	uint32_t i;
+
+	for (i = 0; i < first->group_count; i++) {
+		const struct kvpull_ticket_group *group = &first->groups[i];
+
+		expect(!memcmp(group, &second->groups[i], sizeof(*group)));
+		expect(!memcmp(first->block_ids + group->first_id,
+			       second->block_ids + group->first_id,
+			       group->block_count * sizeof(uint32_t)));
+	}
+}
+
+static void decode(const char *from, size_t from_bytes)
+{
+	size_t text_bytes;
+	uint32_t i;
+
+	if (kvpull_ticket_decode(from, from_bytes, NULL, scratch, &tickets[0]))
+		return;
+	expect(!kvpull_ticket_encode(&tickets[0], NULL, scratch, text,
+				     sizeof(text), &text_bytes));
+	expect(!kvpull_ticket_decode(text, text_bytes, NULL, scratch,
+				     &tickets[1]));
+	expect(tickets[0].generation == tickets[1].generation);
+	expect(tickets[0].slot == tickets[1].slot);
+	expect(tickets[0].rank_count == tickets[1].rank_count);
+	expect(tickets[0].group_count == tickets[1].group_count);
+	expect(tickets[0].payload_bytes == tickets[1].payload_bytes);
+	expect(!memcmp(tickets[0].payload, tickets[1].payload,
+		       tickets[0].payload_bytes));
+	check_ids(&tickets[0], &tickets[1]);
+	for (i = 0; i < tickets[0].rank_count; i++) {
+		char part[KVPULL_ADDRESS_BYTES_MAX];
+
+		expect(!strcmp(tickets[0].ranks[i].address,
+			       tickets[1].ranks[i].address));
+		(void)!kvpull_ticket_address(tickets[0].ranks[i].address, "shm",
+					     part);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
+{
+	static const uint8_t use[] = "kvpull.ticket.v1";
+	static uint8_t body[BODY_BYTES_MAX + KVPULL_CHECKSUM_BYTES];
+
+	tickets[0].block_ids = ids[0];
+	tickets[1].block_ids = ids[1];
+	if (!data_bytes || data_bytes > BODY_BYTES_MAX)
+		return 0;
+	if (!(data[0] & 1)) {
+		decode((const char *)data + 1, data_bytes - 1);
+		return 0;
+	}
+	data++;
+	data_bytes--;
+	memcpy(body, data, data_bytes);
+	(void)crypto_generichash_blake2b_salt_personal(
+		body + data_bytes, KVPULL_CHECKSUM_BYTES, body, data_bytes,
+		NULL, 0, NULL, use);
+	memcpy(text, "kvp1.", 5);
+	(void)sodium_bin2base64(text + 5, sizeof(text) - 5, body,
+				data_bytes + KVPULL_CHECKSUM_BYTES,
+				sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+	decode(text, strlen(text));
+	return 0;
+}
