@@ -485,7 +485,7 @@ static int variable_load(struct loading *loading, const char *variable,
 
 		variable_name(&keys[i], name, sizeof(name));
 		if (strlen(name) == bytes && variable[bytes] == '=' &&
-		    !strncmp(name, variable, bytes))
+		    strncmp(name, variable, bytes) == 0)
 			return text_set(loading, &origin, variable + bytes + 1);
 	}
 	return variable_unknown(variable, bytes, detail);
@@ -499,8 +499,8 @@ static int environment_load(struct loading *loading,
 
 	for (variable = environ; !rc && variable && *variable; variable++) {
 		if (strncmp(*variable, ENVIRONMENT_PREFIX,
-			    strlen(ENVIRONMENT_PREFIX)) ||
-		    !strncmp(*variable, TEST_PREFIX, strlen(TEST_PREFIX)))
+			    strlen(ENVIRONMENT_PREFIX)) != 0 ||
+		    strncmp(*variable, TEST_PREFIX, strlen(TEST_PREFIX)) == 0)
 			continue;
 		rc = variable_load(loading, *variable, detail);
 	}

@@ -484,7 +484,8 @@ static int cache_plan(const struct plan_context *context, uint32_t index)
 		pair.remote = next;
 		pair.layer_count++;
 	}
-	return pair_plan(context, &pair);
+	/* Checked caches have a layer; then there is a last run. */
+	return pair.remote ? pair_plan(context, &pair) : 0;
 }
 
 /* Layers of each group, planes counted one by one, and its smallest table. */
