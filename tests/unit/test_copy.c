@@ -434,7 +434,7 @@ static void shares_copy_each_byte_once_in_any_order(void **state)
 		for (k = 0; k < KVPULL_COPY_CLASSES; k++)
 			choices.routines[k] = &routines[lane_routine];
 		kvpull_copy_plan_init(&plan, &work->job, &choices, 1);
-		assert_true(plan.share_count > 20);
+		assert_true(plan.share_count > 12);
 		memset(work->to, GUARD, work->side_bytes);
 		/* Backwards, then the other half forwards: cursor is a hint. */
 		for (i = plan.share_count; i > plan.share_count / 2; i--)
