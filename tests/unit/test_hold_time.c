@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leases, stalls and deaths of the hold table: semantics B.4, B.5, B.6. */
+#include "tests/unit/hold_world.h"
+
+/* B.4 */
+static void unclaimed_hold_ends_at_its_lease(void **state)
+{
+	struct fixture *f = fixture_of(state);
+
+	take(f, 2, 1);
+	poll_at(f, START + LEASE - 1);
+	expect_nothing(f);
+	poll_at(f, START + LEASE);
+	expect_report(f, 2, 1, KVPULL_END_EXPIRED);
+	assert_int_equal(counts_of(f).expired, 1);
+	assert_int_equal(f->line_count, 1);
+	assert_non_null(strstr(f->line, "lease"));
+	assert_non_null(strstr(f->line, "nobody"));
+	expect_fresh(f);
+}
+
+static void claimed_hold_ends_a_lease_after_the_last_sign(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 2), 0 };
+	const struct who a1 = { join(f, 0xa1, 1, 2), 1 };
+
+	take(f, 2, 1);
+	claim(f, a, 2, 1);
+	poll_at(f, START + 2000);
+	kvpull_holds_beat(f->holds, a1.instance, a1.rank, f->now_ns);
+	poll_at(f, START + 2000 + LEASE - 1);
+	expect_nothing(f);
+	poll_at(f, START + 2000 + LEASE);
+	expect_report(f, 2, 1, KVPULL_END_EXPIRED);
+	assert_non_null(strstr(f->line, "0xa1"));
+}
+
+static void stranger_does_not_renew(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who b = { join(f, 2, 0, 1), 0 };
+
+	take(f, 0, 1);
+	poll_at(f, START + 2000);
+	kvpull_holds_beat(f->holds, b.instance, b.rank, f->now_ns);
+	poll_at(f, START + LEASE);
+	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
+}
+
+/* vllm #58222 */
+static void renewed_hold_hides_nothing_behind_it(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+
+	take(f, 0, 1);
+	claim(f, a, 0, 1);
+	poll_at(f, START + 500);
+	take(f, 1, 1);
+	poll_at(f, START + 2500);
+	kvpull_holds_beat(f->holds, a.instance, a.rank, f->now_ns);
+	poll_at(f, START + 500 + LEASE);
+	expect_report(f, 1, 1, KVPULL_END_EXPIRED);
+	expect_nothing(f);
+	assert_int_equal(counts_of(f).live, 1);
+}
+
+/* B.5; vllm #35764, #41383 */
+static void heartbeats_do_not_move_hold_max(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	uint64_t at;
+
+	take(f, 0, 1);
+	claim(f, a, 0, 1);
+	for (at = 500; at < HOLD_MAX; at += 500) {
+		poll_at(f, START + at);
+		kvpull_holds_beat(f->holds, a.instance, 0, f->now_ns);
+		expect_nothing(f);
+	}
+	poll_at(f, START + HOLD_MAX);
+	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
+	assert_non_null(strstr(f->line, "hold_max"));
+}
+
+static void stall_moves_leases_and_not_hold_max(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const uint64_t stall = HOLD_MAX - 2 * LEASE;
+
+	take(f, 0, 1);
+	f->now_ns += stall; /* one tick: the producer did not poll */
+	kvpull_holds_tick(f->holds, f->now_ns);
+	poll_at(f, f->now_ns);
+	expect_nothing(f);
+	poll_at(f, START + stall + LEASE - 1);
+	expect_nothing(f);
+	poll_at(f, START + stall + LEASE);
+	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
+
+	take(f, 1, 1);
+	f->now_ns += HOLD_MAX;
+	kvpull_holds_tick(f->holds, f->now_ns);
+	poll_at(f, f->now_ns);
+	expect_report(f, 1, 1, KVPULL_END_EXPIRED);
+}
+
+static void third_of_a_lease_is_no_stall(void **state)
+{
+	struct fixture *f = fixture_of(state);
+
+	take(f, 0, 1);
+	for (; f->now_ns < START + LEASE;) {
+		f->now_ns += LEASE / 3;
+		kvpull_holds_tick(f->holds, f->now_ns);
+	}
+	poll_at(f, f->now_ns);
+	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
+}
+
+static void sleeper_until_each_deadline_still_expires(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	uint32_t polls = 0;
+
+	take(f, 0, 1);
+	while (counts_of(f).live) {
+		f->now_ns = kvpull_holds_deadline(f->holds);
+		kvpull_holds_tick(f->holds, f->now_ns);
+		while (kvpull_holds_sweep(f->holds, f->now_ns))
+			;
+		assert_true(++polls < 10);
+	}
+	assert_int_equal(f->now_ns, START + LEASE);
+}
+
+static void take_in_a_step_is_dated_by_its_stamp(void **state)
+{
+	struct fixture *f = fixture_of(state);
+
+	f->now_ns += 10 * HOLD_MAX; /* idle: nobody polled */
+	kvpull_holds_stamp(f->holds, f->now_ns);
+	take(f, 0, 1);
+	kvpull_holds_tick(f->holds, f->now_ns + 1);
+	poll_at(f, START + 10 * HOLD_MAX + LEASE - 1);
+	expect_nothing(f);
+	poll_at(f, START + 10 * HOLD_MAX + LEASE);
+	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
+}
+
+static void take_before_the_first_poll_is_dated_by_it(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	struct kvpull_revocation_entry entries[SLOTS] = { 0 };
+	struct kvpull_hold_params params = f->params;
+	struct kvpull_arena arena;
+	struct kvpull_holds *holds;
+
+	params.entries = entries;
+	assert_int_equal(
+		kvpull_arena_open(&arena, kvpull_holds_bytes(&params), NULL),
+		0);
+	holds = kvpull_holds_open(&params, &arena);
+	assert_non_null(holds);
+	assert_int_equal(kvpull_holds_take(holds, 0, 1, 1), 0);
+	kvpull_holds_tick(holds, START);
+	assert_int_equal(kvpull_holds_sweep(holds, START), 0);
+	assert_int_equal(entries[0].revoked, 0);
+	kvpull_arena_close(&arena);
+}
+
+static void sweep_expires_a_bounded_number(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	struct kvpull_hold_params params = f->params;
+	static struct kvpull_revocation_entry entries[200];
+	struct kvpull_arena arena;
+	struct kvpull_holds *holds;
+	struct kvpull_hold_counts counts;
+	uint32_t slot;
+
+	params.entries = entries;
+	params.hold_count_max = 200;
+	assert_int_equal(
+		kvpull_arena_open(&arena, kvpull_holds_bytes(&params), NULL),
+		0);
+	holds = kvpull_holds_open(&params, &arena);
+	assert_non_null(holds);
+	kvpull_holds_tick(holds, START);
+	for (slot = 0; slot < 200; slot++)
+		assert_int_equal(kvpull_holds_take(holds, slot, 1, slot + 1),
+				 0);
+	assert_int_equal(kvpull_holds_sweep(holds, START + LEASE), 1);
+	kvpull_holds_counts(holds, &counts);
+	assert_int_equal(counts.expired, KVPULL_EXPIRE_MAX);
+	assert_int_equal(kvpull_holds_sweep(holds, START + LEASE), 1);
+	assert_int_equal(kvpull_holds_sweep(holds, START + LEASE), 1);
+	assert_int_equal(kvpull_holds_sweep(holds, START + LEASE), 0);
+	kvpull_holds_counts(holds, &counts);
+	assert_int_equal(counts.expired, 200);
+	kvpull_arena_close(&arena);
+}
+
+/* B.6 */
+static void dead_instance_releases_all_it_claimed(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	struct kvpull_hold_end ends[SLOTS];
+
+	take(f, 0, 1);
+	take(f, 1, 1);
+	take(f, 2, 1);
+	claim(f, a, 0, 1);
+	claim(f, a, 2, 1);
+	leave(f, a);
+	assert_true(kvpull_holds_deadline(f->holds) <= f->now_ns);
+	poll_at(f, f->now_ns);
+	assert_int_equal(kvpull_holds_report(f->holds, ends, SLOTS), 2);
+	assert_int_equal(ends[0].reason, KVPULL_END_RELEASED);
+	assert_false(is_revoked(f, 1, 1));
+	assert_int_equal(counts_of(f).consumers_died, 1);
+}
+
+static void dead_rank_counts_for_claims_of_its_instance(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = { join(f, 1, 0, 2), 0 };
+	const struct who r1 = { join(f, 1, 1, 2), 1 };
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	leave(f, r1);
+	poll_at(f, f->now_ns);
+	expect_nothing(f);
+	/* Its next life owes nothing on what was claimed before. */
+	(void)join(f, 1, 1, 2);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+
+	/* But it does on what is claimed from now on. */
+	take(f, 1, 1);
+	release(f, r0, 1, 1);
+	expect_nothing(f);
+	release(f, r1, 1, 1);
+	expect_report(f, 1, 1, KVPULL_END_RELEASED);
+}
+
+static void rank_that_is_gone_strands_nothing_new(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = { join(f, 1, 0, 2), 0 };
+	const struct who r1 = { join(f, 1, 1, 2), 1 };
+
+	leave(f, r1);
+	poll_at(f, f->now_ns);
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	expect_nothing(f);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	leave(f, r0);
+	expect_fresh(f);
+}
+
+static void instance_dies_with_ranks_that_never_came(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = { join(f, 1, 0, 4), 0 };
+	const struct who r1 = { join(f, 1, 1, 4), 1 };
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	leave(f, r0);
+	poll_at(f, f->now_ns);
+	expect_nothing(f);
+	leave(f, r1);
+	poll_at(f, f->now_ns);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	expect_fresh(f);
+}
+
+static void join_within_the_grace_cancels_the_death(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+
+	take(f, 0, 1);
+	claim(f, a, 0, 1);
+	leave(f, a);
+	poll_at(f, START + LEASE / 2 - 1);
+	expect_nothing(f);
+	assert_int_equal(join(f, 1, 0, 1), a.instance);
+	poll_at(f, START + LEASE / 2);
+	expect_nothing(f);
+	assert_int_equal(counts_of(f).consumers_died, 0);
+	leave(f, a);
+	poll_at(f, START + LEASE - 1);
+	expect_nothing(f);
+	poll_at(f, START + LEASE);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	expect_fresh(f);
+}
+
+static void join_waits_for_a_death_that_is_due(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	uint32_t instance;
+
+	leave(f, a);
+	assert_int_equal(
+		kvpull_holds_join(f->holds, 1, 0, 1, f->now_ns, &instance),
+		KVPULL_EAGAIN);
+	poll_at(f, f->now_ns);
+	(void)join(f, 1, 0, 1);
+}
+
+static void deaths_are_worked_off_in_bounded_scans(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	struct kvpull_hold_params params = f->params;
+	static struct kvpull_revocation_entry entries[10000];
+	struct kvpull_hold_counts counts;
+	struct kvpull_arena arena;
+	struct kvpull_holds *holds;
+	uint32_t slot, d, again, sweeps = 1;
+
+	params.entries = entries;
+	params.hold_count_max = 10000;
+	assert_int_equal(
+		kvpull_arena_open(&arena, kvpull_holds_bytes(&params), NULL),
+		0);
+	holds = kvpull_holds_open(&params, &arena);
+	assert_non_null(holds);
+	kvpull_holds_tick(holds, START);
+	assert_int_equal(kvpull_holds_join(holds, 1, 0, 1, START, &d), 0);
+	for (slot = 0; slot < 10000; slot++) {
+		const struct kvpull_record record =
+			record_of(f, KVPULL_NOTE_CLAIM, slot, 1);
+
+		assert_int_equal(kvpull_holds_take(holds, slot, 1, slot + 1),
+				 0);
+		kvpull_holds_note(holds, d, 0, &record, START);
+	}
+	kvpull_holds_leave(holds, d, 0, START);
+	assert_int_equal(kvpull_holds_sweep(holds, START), 1);
+	kvpull_holds_counts(holds, &counts);
+	assert_int_equal(counts.released, KVPULL_SCAN_MAX);
+	assert_int_equal(kvpull_holds_deadline(holds), START);
+	assert_int_equal(kvpull_holds_join(holds, 1, 0, 1, START, &again),
+			 KVPULL_EAGAIN);
+	while (kvpull_holds_sweep(holds, START))
+		sweeps++;
+	assert_int_equal(sweeps, 2);
+	kvpull_holds_counts(holds, &counts);
+	assert_int_equal(counts.released, 10000);
+	kvpull_arena_close(&arena);
+}
+
+static void join_checks_what_it_is_told(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	uint32_t instance = 77;
+	uint32_t i;
+
+	(void)join(f, 1, 0, 2);
+	assert_int_equal(kvpull_holds_join(f->holds, 1, 0, 2, START, &instance),
+			 KVPULL_EREJECTED);
+	assert_int_equal(kvpull_holds_join(f->holds, 1, 1, 3, START, &instance),
+			 KVPULL_EREJECTED);
+	assert_int_equal(kvpull_holds_join(f->holds, 2, 2, 2, START, &instance),
+			 KVPULL_EREJECTED);
+	assert_int_equal(
+		kvpull_holds_join(f->holds, 2, 0, 65, START, &instance),
+		KVPULL_EREJECTED);
+	for (i = 1; i < INSTANCES; i++)
+		(void)join(f, 100 + i, 0, 1);
+	assert_int_equal(kvpull_holds_join(f->holds, 2, 0, 1, START, &instance),
+			 KVPULL_EFULL);
+	assert_int_equal(instance, 77);
+}
+
+/* A restarted engine with its old id is another instance. */
+static void dead_instance_may_come_back_with_other_ranks(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	const struct who b = { join(f, 2, 0, 1), 0 };
+	struct who again;
+
+	take(f, 0, 1);
+	claim(f, a, 0, 1);
+	claim(f, b, 0, 1);
+	leave(f, a);
+	poll_at(f, f->now_ns);
+	again = (struct who){ join(f, 1, 0, 2), 0 };
+	assert_int_not_equal(again.instance, a.instance);
+	claim(f, again, 0, 1);
+	release(f, b, 0, 1);
+	expect_nothing(f);
+	leave(f, again);
+	poll_at(f, f->now_ns);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	leave(f, b);
+	expect_fresh(f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(unclaimed_hold_ends_at_its_lease),
+		TEST(claimed_hold_ends_a_lease_after_the_last_sign),
+		TEST(stranger_does_not_renew),
+		TEST(renewed_hold_hides_nothing_behind_it),
+		TEST(heartbeats_do_not_move_hold_max),
+		TEST(stall_moves_leases_and_not_hold_max),
+		TEST(third_of_a_lease_is_no_stall),
+		TEST(sleeper_until_each_deadline_still_expires),
+		TEST(take_in_a_step_is_dated_by_its_stamp),
+		TEST(take_before_the_first_poll_is_dated_by_it),
+		TEST(sweep_expires_a_bounded_number),
+		TEST(dead_instance_releases_all_it_claimed),
+		TEST(dead_rank_counts_for_claims_of_its_instance),
+		TEST(rank_that_is_gone_strands_nothing_new),
+		TEST(instance_dies_with_ranks_that_never_came),
+		cmocka_unit_test_setup_teardown(
+			join_within_the_grace_cancels_the_death,
+			setup_with_grace, teardown),
+		TEST(join_waits_for_a_death_that_is_due),
+		TEST(deaths_are_worked_off_in_bounded_scans),
+		TEST(join_checks_what_it_is_told),
+		TEST(dead_instance_may_come_back_with_other_ranks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The expiry heap: order, one entry a slot, and equal to a naive model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "plugin/lease.h"
+
+#define SLOTS 64u
+
+struct fixture {
+	struct kvpull_arena arena;
+	struct kvpull_leases leases;
+};
+
+static int setup(void **state)
+{
+	static struct fixture fixture;
+
+	if (kvpull_arena_open(&fixture.arena, kvpull_leases_bytes(SLOTS), NULL))
+		return -1;
+	*state = &fixture;
+	return kvpull_leases_init(&fixture.leases, SLOTS, &fixture.arena);
+}
+
+static int teardown(void **state)
+{
+	kvpull_arena_close(&((struct fixture *)*state)->arena);
+	return 0;
+}
+
+static struct kvpull_leases *leases_of(void **state)
+{
+	return &((struct fixture *)*state)->leases;
+}
+
+static void empty_heap_is_never_due(void **state)
+{
+	assert_int_equal(kvpull_leases_next(leases_of(state)), UINT64_MAX);
+}
+
+static void roots_come_in_order_of_their_keys(void **state)
+{
+	struct kvpull_leases *leases = leases_of(state);
+	uint32_t i;
+
+	for (i = 0; i < SLOTS; i++)
+		kvpull_leases_arm(leases, i, 1000 + (i * 37) % SLOTS);
+	for (i = 0; i < SLOTS; i++) {
+		assert_int_equal(kvpull_leases_next(leases), 1000 + i);
+		assert_int_equal((kvpull_leases_root(leases) * 37) % SLOTS, i);
+		kvpull_leases_drop(leases);
+	}
+	assert_int_equal(kvpull_leases_next(leases), UINT64_MAX);
+}
+
+static void slot_has_one_entry_and_keeps_its_lower_key(void **state)
+{
+	struct kvpull_leases *leases = leases_of(state);
+
+	kvpull_leases_arm(leases, 3, 50);
+	kvpull_leases_arm(leases, 3, 70);
+	assert_int_equal(kvpull_leases_next(leases), 50);
+	kvpull_leases_arm(leases, 3, 20);
+	assert_int_equal(kvpull_leases_next(leases), 20);
+	kvpull_leases_drop(leases);
+	assert_int_equal(kvpull_leases_next(leases), UINT64_MAX);
+}
+
+/* vllm #58222: a renewed hold at the head hid those due behind it. */
+static void renewed_root_hides_nothing_behind_it(void **state)
+{
+	struct kvpull_leases *leases = leases_of(state);
+
+	kvpull_leases_arm(leases, 1, 10);
+	kvpull_leases_arm(leases, 2, 20);
+	kvpull_leases_rekey(leases, 900);
+	assert_int_equal(kvpull_leases_root(leases), 2);
+	assert_int_equal(kvpull_leases_next(leases), 20);
+	kvpull_leases_drop(leases);
+	assert_int_equal(kvpull_leases_root(leases), 1);
+	assert_int_equal(kvpull_leases_next(leases), 900);
+}
+
+static void cleared_heap_takes_every_slot_again(void **state)
+{
+	struct kvpull_leases *leases = leases_of(state);
+	uint32_t i, round;
+
+	for (round = 0; round < 3; round++) {
+		for (i = 0; i < SLOTS; i++)
+			kvpull_leases_arm(leases, i, 5 + i);
+		assert_int_equal(leases->count, SLOTS);
+		kvpull_leases_clear(leases);
+		assert_int_equal(kvpull_leases_next(leases), UINT64_MAX);
+	}
+}
+
+static void too_small_arena_is_refused(void **state)
+{
+	struct kvpull_arena arena;
+	struct kvpull_leases leases;
+
+	(void)state;
+	assert_int_equal(kvpull_arena_open(&arena, 256, NULL), 0);
+	assert_int_equal(kvpull_leases_init(&leases, SLOTS, &arena),
+			 KVPULL_ENOMEM);
+	kvpull_arena_close(&arena);
+}
+
+static uint64_t random_next(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+static uint64_t model_least(const uint64_t *keys)
+{
+	uint64_t least = UINT64_MAX;
+	uint32_t i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (keys[i] < least)
+			least = keys[i];
+	return least;
+}
+
+static void heap_equals_a_naive_model_in_any_order(void **state)
+{
+	struct kvpull_leases *leases = leases_of(state);
+	uint64_t keys[SLOTS];
+	uint64_t seed = 0x1234567;
+	uint32_t i;
+
+	for (i = 0; i < SLOTS; i++)
+		keys[i] = UINT64_MAX;
+	for (i = 0; i < 200000; i++) {
+		const uint32_t slot = (uint32_t)(random_next(&seed) % SLOTS);
+		const uint64_t key_ns = random_next(&seed) % 5000;
+		const uint64_t least_ns = model_least(keys);
+		const uint64_t what = random_next(&seed) % 1000;
+
+		assert_int_equal(kvpull_leases_next(leases), least_ns);
+		if (what == 0) {
+			kvpull_leases_clear(leases);
+			for (uint32_t j = 0; j < SLOTS; j++)
+				keys[j] = UINT64_MAX;
+		} else if (what < 500 || least_ns == UINT64_MAX) {
+			kvpull_leases_arm(leases, slot, key_ns);
+			keys[slot] = key_ns < keys[slot] ? key_ns : keys[slot];
+		} else if (what < 750) {
+			const uint32_t root = kvpull_leases_root(leases);
+
+			assert_int_equal(keys[root], least_ns);
+			keys[root] += key_ns;
+			kvpull_leases_rekey(leases, keys[root]);
+		} else {
+			const uint32_t root = kvpull_leases_root(leases);
+
+			assert_int_equal(keys[root], least_ns);
+			keys[root] = UINT64_MAX;
+			kvpull_leases_drop(leases);
+		}
+	}
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(empty_heap_is_never_due),
+		TEST(roots_come_in_order_of_their_keys),
+		TEST(slot_has_one_entry_and_keeps_its_lower_key),
+		TEST(renewed_root_hides_nothing_behind_it),
+		TEST(cleared_heap_takes_every_slot_again),
+		TEST(too_small_arena_is_refused),
+		TEST(heap_equals_a_naive_model_in_any_order),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
