@@ -223,6 +223,20 @@ void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 	}
 }
 
+int kvpull_shm_peers_are_due(const struct kvpull_shm_peers *peers)
+{
+	uint32_t i;
+
+	for (i = 0; peers->lost_count && i < peers->peer_max; i++) {
+		const struct kvpull_shm_peer *peer = &peers->peers[i];
+
+		if (peer->state == KVPULL_SHM_PEER_LOST &&
+		    (!peer->reads_cancelled || !peer->reads_open))
+			return 1;
+	}
+	return 0;
+}
+
 static int peer_wait(struct kvpull_shm_peers *peers, uint32_t index)
 {
 	const struct kvpull_shm_peer *peer = &peers->peers[index];

@@ -92,6 +92,8 @@ void kvpull_shm_peers_expire(struct kvpull_shm_peers *peers, uint64_t now_ns);
 /* PEER_DOWN of the lost ones whose reads have ended. */
 void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 			     struct kvpull_shm_batch *batch);
+/* 1: a poll now would get on with a lost one; 0: they wait for copies. */
+int kvpull_shm_peers_are_due(const struct kvpull_shm_peers *peers);
 
 /* As in the seam. */
 int KVPULL_MUST_CHECK kvpull_shm_peer_connect(struct kvpull_shm_peers *peers,

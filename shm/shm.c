@@ -261,8 +261,8 @@ static int shm_arm(struct kvpull_transport *transport)
 	struct shm *shm = shm_of(transport);
 
 	shm->look_now = 1;
-	if (shm->reads.queue_count || shm->peers.lost_count ||
-	    shm->callers.lost_count)
+	if (shm->reads.queue_count || shm->callers.lost_count ||
+	    kvpull_shm_peers_are_due(&shm->peers))
 		return 1;
 	if (!kvpull_copy_arm(shm->copy))
 		return 0;
