@@ -1,0 +1,739 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "plugin/step.h"
+
+#define BYTES_MAX (1u << 20)
+#define COMMANDS 6u
+#define RESULTS 4u
+/* Where things are; see step.c. */
+#define AT_INCARNATION 5
+#define AT_FIRST 13
+#define AT_COUNT 21
+#define AT_RANKS 25
+#define STEP_HEADER_BYTES (26 + 2 * 16)
+#define RESULT_HEADER_BYTES 46
+
+static uint32_t remote_ids[KVPULL_TICKET_BLOCKS_MAX];
+static uint32_t local_ids[KVPULL_TICKET_BLOCKS_MAX];
+static uint32_t got_ids[2][KVPULL_TICKET_BLOCKS_MAX];
+static struct kvpull_step_scratch scratch;
+static struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
+static uint8_t bytes[BYTES_MAX];
+static struct kvpull_wire_writer writer;
+
+static uint64_t random_next(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+static struct kvpull_wire_reader reader_of(size_t byte_count)
+{
+	return (struct kvpull_wire_reader){ bytes, byte_count, 0, 0 };
+}
+
+static int setup(void **state)
+{
+	uint32_t i;
+
+	(void)state;
+	scratch.remote_ids = got_ids[0];
+	scratch.local_ids = got_ids[1];
+	memset(bytes, 0, sizeof(bytes));
+	writer = (struct kvpull_wire_writer){ bytes, sizeof(bytes), 0 };
+	for (i = 0; i < KVPULL_TICKET_BLOCKS_MAX; i++) {
+		remote_ids[i] = 5000 + i;
+		local_ids[i] = 70 + i;
+	}
+	for (i = 0; i < KVPULL_RANKS_MAX; i++) {
+		ranks[i] = (struct kvpull_ticket_rank){ i + 1, i + 2, "" };
+		strcpy(ranks[i].address, "shm:/tmp/kvpull-0/abcdef");
+	}
+	return 0;
+}
+
+static struct kvpull_step_header header_of(uint32_t record_count)
+{
+	return (struct kvpull_step_header){
+		.incarnation = 11,
+		.first_sequence = 1,
+		.record_count = record_count,
+		.rank_count = 2,
+		.acks = { 3, UINT64_MAX },
+		.ack_incarnations = { 5, 6 },
+	};
+}
+
+static struct kvpull_command pull_of(uint32_t count)
+{
+	return (struct kvpull_command){
+		.kind = KVPULL_COMMAND_PULL,
+		.key = 8,
+		.flags = KVPULL_PULL_RELEASE | KVPULL_PULL_READY,
+		.ticket_index = 9,
+		.ticket_serial = UINT64_MAX,
+		.group_count = 1,
+		.group_first = { 0, count },
+		.remote_ids = remote_ids,
+		.local_ids = local_ids,
+	};
+}
+
+static struct kvpull_command command_of(enum kvpull_command_kind kind)
+{
+	struct kvpull_command command = {
+		.kind = kind, .key = 8, .slot = 7, .generation = 6
+	};
+
+	if (kind == KVPULL_COMMAND_PULL)
+		return pull_of(40);
+	if (kind == KVPULL_COMMAND_HOLD)
+		command.flags = KVPULL_TICKET_READY_NEEDED;
+	if (kind == KVPULL_COMMAND_END)
+		command.reason = KVPULL_END_RANK;
+	if (kind == KVPULL_COMMAND_CLAIM) {
+		command.ticket_serial = 12;
+		command.rank_count = 2;
+		command.ranks = ranks;
+	}
+	return command;
+}
+
+/* A message of every kind; bytes that it takes. */
+static size_t put_all_into(size_t capacity)
+{
+	const struct kvpull_step_header header = header_of(COMMANDS);
+	uint32_t kind;
+
+	writer = (struct kvpull_wire_writer){ bytes, capacity, 0 };
+	kvpull_step_put_header(&writer, &header);
+	for (kind = 1; kind <= COMMANDS; kind++) {
+		const struct kvpull_command command =
+			command_of((enum kvpull_command_kind)kind);
+
+		kvpull_step_put_command(&writer, &command);
+	}
+	return writer.used;
+}
+
+static size_t put_all(void)
+{
+	return put_all_into(sizeof(bytes));
+}
+
+static void assert_command(const struct kvpull_command *got,
+			   const struct kvpull_command *wanted)
+{
+	uint32_t i;
+
+	assert_int_equal(got->kind, wanted->kind);
+	assert_int_equal(got->slot, wanted->slot);
+	assert_true(got->key == wanted->key);
+	assert_true(got->generation == wanted->generation);
+	assert_int_equal(got->flags, wanted->flags);
+	assert_int_equal(got->reason, wanted->reason);
+	assert_int_equal(got->ticket_index, wanted->ticket_index);
+	assert_true(got->ticket_serial == wanted->ticket_serial);
+	assert_int_equal(got->rank_count, wanted->rank_count);
+	for (i = 0; i < wanted->rank_count; i++)
+		assert_memory_equal(&got->ranks[i], &wanted->ranks[i], 41);
+	assert_int_equal(got->group_count, wanted->group_count);
+	for (i = 0; i < wanted->group_count; i++) {
+		const uint32_t first = wanted->group_first[i];
+		const size_t id_bytes =
+			(wanted->group_first[i + 1] - first) * sizeof(uint32_t);
+
+		assert_int_equal(got->group_first[i + 1],
+				 wanted->group_first[i + 1]);
+		assert_memory_equal(got->remote_ids + first,
+				    wanted->remote_ids + first, id_bytes);
+		assert_memory_equal(got->local_ids + first,
+				    wanted->local_ids + first, id_bytes);
+	}
+}
+
+static void every_command_round_trips(void **state)
+{
+	const size_t byte_count = put_all();
+	struct kvpull_wire_reader reader = reader_of(byte_count);
+	struct kvpull_step_header header;
+	uint32_t kind;
+
+	(void)state;
+	assert_int_equal(kvpull_step_check(bytes, byte_count, &scratch), 0);
+	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+	assert_true(header.incarnation == 11);
+	assert_true(header.first_sequence == 1);
+	assert_int_equal(header.rank_count, 2);
+	assert_true(header.acks[1] == UINT64_MAX);
+	assert_true(header.ack_incarnations[0] == 5);
+	assert_int_equal(reader.at, STEP_HEADER_BYTES);
+	for (kind = 1; kind <= COMMANDS; kind++) {
+		const struct kvpull_command wanted =
+			command_of((enum kvpull_command_kind)kind);
+		struct kvpull_command got;
+
+		assert_int_equal(
+			kvpull_step_get_command(&reader, &scratch, &got), 0);
+		assert_command(&got, &wanted);
+	}
+	assert_true(kvpull_wire_done(&reader));
+}
+
+/* One command through the wire; the bytes of its record. */
+static size_t round_trip(const struct kvpull_command *wanted)
+{
+	struct kvpull_command got;
+	struct kvpull_wire_reader reader;
+
+	writer.used = 0;
+	kvpull_step_put_command(&writer, wanted);
+	assert_true(kvpull_wire_fits(&writer));
+	reader = reader_of(writer.used);
+	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got), 0);
+	assert_true(kvpull_wire_done(&reader));
+	assert_command(&got, wanted);
+	return writer.used;
+}
+
+static void largest_values_round_trip(void **state)
+{
+	struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.key = UINT64_MAX,
+		.generation = UINT64_MAX,
+		.slot = KVPULL_TICKET_SLOTS_MAX - 1,
+		.ticket_index = UINT32_MAX,
+		.ticket_serial = UINT64_MAX,
+	};
+
+	(void)state;
+	(void)round_trip(&command);
+	command.kind = KVPULL_COMMAND_CLAIM;
+	command.rank_count = KVPULL_RANKS_MAX;
+	command.ranks = ranks;
+	(void)round_trip(&command);
+}
+
+static void pairs_in_any_order_round_trip(void **state)
+{
+	struct kvpull_command command = pull_of(0);
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < KVPULL_TICKET_BLOCKS_MAX; i++) {
+		remote_ids[i] = i % 3 ? UINT32_MAX - i : i;
+		local_ids[i] = i % 5 ? i : UINT32_MAX - i;
+	}
+	command.group_count = KVPULL_GROUPS_MAX;
+	for (i = 0; i <= KVPULL_GROUPS_MAX; i++)
+		command.group_first[i] =
+			KVPULL_TICKET_BLOCKS_MAX / KVPULL_GROUPS_MAX * i;
+	assert_true(round_trip(&command) <=
+		    KVPULL_TICKET_BLOCKS_MAX * 11 + 128);
+	command.group_count = 3;
+	command.group_first[1] = 10;
+	command.group_first[2] = 10;
+	command.group_first[3] = 17;
+	(void)round_trip(&command);
+}
+
+static void groups_that_are_not_there_are_empty(void **state)
+{
+	const struct kvpull_command command = pull_of(40);
+	struct kvpull_command got;
+	struct kvpull_wire_reader reader;
+	uint32_t i;
+
+	(void)state;
+	kvpull_step_put_command(&writer, &command);
+	reader = reader_of(writer.used);
+	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got), 0);
+	assert_int_equal(got.group_first[0], 0);
+	for (i = 1; i <= KVPULL_GROUPS_MAX; i++)
+		assert_int_equal(got.group_first[i], 40);
+}
+
+static void contiguous_blocks_make_a_small_pull(void **state)
+{
+	struct kvpull_command command = pull_of(8192);
+	uint64_t seed = 5;
+	uint32_t i;
+
+	(void)state;
+	assert_true(round_trip(&command) < 48);
+	for (i = 0; i < 8192; i++)
+		remote_ids[i] = (uint32_t)random_next(&seed) % 100000;
+	print_message("pull of 8192 scattered blocks: %zu bytes\n",
+		      round_trip(&command));
+}
+
+static void writer_without_room_counts_what_it_takes(void **state)
+{
+	const size_t needed = put_all();
+	size_t capacity;
+
+	(void)state;
+	for (capacity = 0; capacity <= needed; capacity++) {
+		memset(bytes, 0xee, needed + 1);
+		assert_int_equal(put_all_into(capacity), needed);
+		assert_int_equal(bytes[capacity], 0xee);
+	}
+}
+
+static void every_truncated_step_is_refused(void **state)
+{
+	const size_t byte_count = put_all();
+	size_t cut;
+
+	(void)state;
+	for (cut = 0; cut < byte_count; cut++)
+		assert_int_equal(kvpull_step_check(bytes, cut, &scratch),
+				 KVPULL_EINVAL);
+	bytes[byte_count] = 0;
+	assert_int_equal(kvpull_step_check(bytes, byte_count + 1, &scratch),
+			 KVPULL_EINVAL);
+}
+
+/* Check the message of all kinds with value put in at an offset. */
+static int check_with(size_t at, uint64_t value, size_t value_bytes)
+{
+	const size_t byte_count = put_all();
+	size_t i;
+
+	for (i = 0; i < value_bytes; i++)
+		bytes[at + i] = (uint8_t)(value >> 8 * i);
+	return kvpull_step_check(bytes, byte_count, &scratch);
+}
+
+static void broken_step_headers_are_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(check_with(AT_FIRST, 1, 8), 0);
+	assert_int_equal(check_with(AT_COUNT, COMMANDS, 4), 0);
+	assert_int_equal(check_with(AT_RANKS, 2, 1), 0);
+	assert_int_equal(check_with(0, 0, 1), KVPULL_EINVAL);
+	assert_int_equal(check_with(4, 2, 1), KVPULL_EVERSION);
+	assert_int_equal(check_with(AT_INCARNATION, 0, 8), KVPULL_EINVAL);
+	assert_int_equal(check_with(AT_FIRST, 0, 8), KVPULL_EINVAL);
+	assert_int_equal(check_with(AT_FIRST, UINT64_MAX - COMMANDS, 8), 0);
+	assert_int_equal(check_with(AT_FIRST, UINT64_MAX - COMMANDS + 1, 8),
+			 KVPULL_EINVAL);
+	assert_int_equal(check_with(AT_COUNT, COMMANDS + 1, 4), KVPULL_EINVAL);
+	assert_int_equal(check_with(AT_COUNT, COMMANDS - 1, 4), KVPULL_EINVAL);
+	assert_int_equal(check_with(AT_COUNT, UINT32_MAX, 4), KVPULL_EINVAL);
+	assert_int_equal(check_with(AT_RANKS, 0, 1), KVPULL_EINVAL);
+	assert_int_equal(check_with(AT_RANKS, 65, 1), KVPULL_EINVAL);
+}
+
+/* A count that the bytes left cannot hold is refused with the header. */
+static void impossible_record_count_is_refused_early(void **state)
+{
+	const struct kvpull_step_header header = header_of(1);
+	struct kvpull_step_header got;
+	struct kvpull_wire_reader reader;
+
+	(void)state;
+	kvpull_step_put_header(&writer, &header);
+	reader = reader_of(writer.used + 11);
+	assert_int_equal(kvpull_step_get_header(&reader, &got), KVPULL_EINVAL);
+	reader = reader_of(writer.used + 12);
+	assert_int_equal(kvpull_step_get_header(&reader, &got), 0);
+}
+
+/* A record of the given payload, decoded. */
+static int get_payload(const void *payload, size_t payload_bytes)
+{
+	struct kvpull_command got;
+	struct kvpull_wire_reader reader;
+
+	writer.used = 0;
+	kvpull_wire_put_u32(&writer, (uint32_t)payload_bytes);
+	kvpull_wire_put(&writer, payload, payload_bytes);
+	reader = reader_of(writer.used);
+	return kvpull_step_get_command(&reader, &scratch, &got);
+}
+
+/* kind, slot, key, generation, flags, reason, ticket_index, serial, ... */
+#define ASSERT_PAYLOAD(code, ...)                                              \
+	do {                                                                   \
+		const uint8_t payload[] = { __VA_ARGS__ };                     \
+		assert_int_equal(get_payload(payload, sizeof(payload)), code); \
+	} while (0)
+
+static void broken_commands_are_refused(void **state)
+{
+	(void)state;
+	ASSERT_PAYLOAD(0, 1, 0, 1, 1, 1, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 0, 0, 1, 1, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 7, 0, 1, 1, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 255, 0, 1, 1, 0, 0, 0, 0);
+	/* HOLD: slot 2^20, key 0, generation 0, flags 2, a reason. */
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0x80, 0x80, 0x40, 1, 1, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 0, 1, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 0, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 2, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 0, 2, 0, 0);
+	/* END: reasons 0 .. 4; CLAIM: generation; ABORT: key. */
+	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 8, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 10, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 1, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0, 65);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 0, 0, 1, 0, 0, 0, 0);
+	/* A byte too many, a varint of 33 bits. */
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 0, 1, 1, 0, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 0, 1, 1, 0, 0, 0x80, 0x80, 0x80, 0x80,
+		       0x10, 0);
+}
+
+static void broken_pulls_are_refused(void **state)
+{
+	(void)state;
+#define PULL 4, 0, 1, 0, 3, 0, 0, 0
+	/* groups, pairs, then runs of remote, local, count */
+	ASSERT_PAYLOAD(0, PULL, 1, 2, 2, 2, 2);
+	ASSERT_PAYLOAD(0, PULL, 1, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 9);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 2, 2, 3);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 2, 2, 1);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 2, 2, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 1, 2, 2);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 2, 1, 2);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x81, 0x80, 4);
+	/* 65536 pairs out of a few bytes, but not one more in a second group. */
+	ASSERT_PAYLOAD(0, PULL, 2, 0x80, 0x80, 4, 0, 0, 0x80, 0x80, 4, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 2, 0x80, 0x80, 4, 0, 0, 0x80, 0x80,
+		       4, 1, 0, 0, 1);
+	/* A run that goes beyond UINT32_MAX at either side. */
+	ASSERT_PAYLOAD(0, PULL, 1, 1, 0xfe, 0xff, 0xff, 0xff, 0x1f, 0, 1);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 0xfe, 0xff, 0xff, 0xff, 0x1f,
+		       0, 2);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 0, 0xfe, 0xff, 0xff, 0xff,
+		       0x1f, 2);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 4, 0, 1, 0, 4, 0, 0, 0, 1, 0);
+}
+
+static void record_shorter_or_longer_than_it_says_is_refused(void **state)
+{
+	const struct kvpull_command command = command_of(KVPULL_COMMAND_ABORT);
+	struct kvpull_command got = { .key = 99 };
+	struct kvpull_wire_reader reader;
+	size_t used;
+	int step;
+
+	(void)state;
+	kvpull_step_put_command(&writer, &command);
+	used = writer.used;
+	for (step = -1; step <= 1; step += 2) {
+		bytes[0] = (uint8_t)((int)used - 4 + step);
+		reader = reader_of(used + 8);
+		assert_int_equal(
+			kvpull_step_get_command(&reader, &scratch, &got),
+			KVPULL_EINVAL);
+	}
+	memset(bytes, 0xff, 4);
+	reader = reader_of(used);
+	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got),
+			 KVPULL_EINVAL);
+	assert_true(got.key == 99);
+}
+
+static struct kvpull_rank_info rank_of(void)
+{
+	struct kvpull_rank_info rank = { .incarnation = 3,
+					 .generation_floor = 4,
+					 .tp_rank = 63,
+					 .tp_size = 64,
+					 .slot_count =
+						 KVPULL_TICKET_SLOTS_MAX };
+
+	memset(rank.secret, 0x31, sizeof(rank.secret));
+	memset(rank.compat, 0x32, sizeof(rank.compat));
+	strcpy(rank.address, "shm:/tmp/kvpull-0/abcdef");
+	return rank;
+}
+
+static struct kvpull_result result_of(uint32_t at)
+{
+	const struct kvpull_result results[RESULTS] = {
+		{ .kind = KVPULL_RESULT_RANK, .rank = rank_of() },
+		{ .kind = KVPULL_RESULT_HOLD_ENDED,
+		  .key = 1,
+		  .slot = 2,
+		  .generation = 3,
+		  .reason = KVPULL_END_RANK },
+		{ .kind = KVPULL_RESULT_PULL_ENDED,
+		  .key = UINT64_MAX,
+		  .bytes = UINT64_MAX },
+		{ .kind = KVPULL_RESULT_PULL_ENDED,
+		  .key = 5,
+		  .reason = KVPULL_ECLOSED },
+	};
+
+	return results[at];
+}
+
+static size_t put_results(void)
+{
+	const struct kvpull_result_header header = {
+		.incarnation = 1,
+		.first_sequence = 2,
+		.record_count = RESULTS,
+		.tp_rank = KVPULL_RANKS_MAX - 1,
+		.step_incarnation = 0,
+		.step_sequence = 9,
+		.gap = 1,
+	};
+	uint32_t i;
+
+	writer.used = 0;
+	kvpull_step_put_result_header(&writer, &header);
+	for (i = 0; i < RESULTS; i++) {
+		const struct kvpull_result result = result_of(i);
+
+		kvpull_step_put_result(&writer, &result);
+	}
+	assert_true(kvpull_wire_fits(&writer));
+	return writer.used;
+}
+
+static void every_result_round_trips(void **state)
+{
+	const size_t byte_count = put_results();
+	struct kvpull_wire_reader reader = reader_of(byte_count);
+	struct kvpull_result_header header;
+	uint32_t i;
+
+	(void)state;
+	assert_int_equal(kvpull_step_check_result(bytes, byte_count), 0);
+	assert_int_equal(kvpull_step_get_result_header(&reader, &header), 0);
+	assert_true(header.incarnation == 1);
+	assert_true(header.first_sequence == 2);
+	assert_int_equal(header.tp_rank, KVPULL_RANKS_MAX - 1);
+	assert_true(header.step_sequence == 9);
+	assert_int_equal(header.gap, 1);
+	for (i = 0; i < RESULTS; i++) {
+		const struct kvpull_result wanted = result_of(i);
+		struct kvpull_result got;
+
+		assert_int_equal(kvpull_step_get_result(&reader, &got), 0);
+		assert_memory_equal(&got, &wanted, sizeof(got));
+	}
+	assert_true(kvpull_wire_done(&reader));
+}
+
+static void every_truncated_result_is_refused(void **state)
+{
+	const size_t byte_count = put_results();
+	size_t cut;
+
+	(void)state;
+	for (cut = 0; cut < byte_count; cut++)
+		assert_int_equal(kvpull_step_check_result(bytes, cut),
+				 KVPULL_EINVAL);
+	assert_int_equal(kvpull_step_check_result(bytes, byte_count + 1),
+			 KVPULL_EINVAL);
+}
+
+static int check_result_with(size_t at, uint64_t value, size_t value_bytes)
+{
+	const size_t byte_count = put_results();
+	size_t i;
+
+	for (i = 0; i < value_bytes; i++)
+		bytes[at + i] = (uint8_t)(value >> 8 * i);
+	return kvpull_step_check_result(bytes, byte_count);
+}
+
+static void broken_results_are_refused(void **state)
+{
+	const size_t rank = RESULT_HEADER_BYTES + 4 + 6;
+
+	(void)state;
+	assert_int_equal(check_result_with(4, 9, 1), KVPULL_EVERSION);
+	assert_int_equal(check_result_with(5, 0, 8), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(13, 0, 8), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(21, UINT32_MAX, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(25, 64, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(45, 2, 1), KVPULL_EINVAL);
+	/* The rank: kind, incarnation, tp_rank, tp_size, slots, address. */
+	assert_int_equal(check_result_with(rank - 6, 1, 1), 0);
+	assert_int_equal(check_result_with(rank - 6, 4, 1), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank, 0, 8), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 16, 64, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 20, 65, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 20, 0, 4), KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 24, 0, 4), KVPULL_EINVAL);
+	assert_int_equal(
+		check_result_with(rank + 24, KVPULL_TICKET_SLOTS_MAX + 1, 4),
+		KVPULL_EINVAL);
+	assert_int_equal(check_result_with(rank + 62, 'S', 1), KVPULL_EINVAL);
+}
+
+static int get_result_payload(const void *payload, size_t payload_bytes)
+{
+	struct kvpull_result got;
+	struct kvpull_wire_reader reader;
+
+	writer.used = 0;
+	kvpull_wire_put_u32(&writer, (uint32_t)payload_bytes);
+	kvpull_wire_put(&writer, payload, payload_bytes);
+	reader = reader_of(writer.used);
+	return kvpull_step_get_result(&reader, &got);
+}
+
+static void results_with_unknown_reasons_are_refused(void **state)
+{
+	/* kind, slot, key, generation, bytes, zigzag reason */
+	static const struct {
+		uint8_t payload[6];
+		int code;
+	} cases[] = {
+		{ { 2, 0, 1, 1, 0, 8 }, 0 },
+		{ { 2, 0, 1, 1, 0, 10 }, KVPULL_EINVAL },
+		{ { 2, 0, 1, 1, 0, 1 }, KVPULL_EINVAL },
+		{ { 2, 0, 0, 1, 0, 0 }, KVPULL_EINVAL },
+		{ { 2, 0, 1, 0, 0, 0 }, KVPULL_EINVAL },
+		{ { 3, 0, 1, 0, 0, 39 }, 0 },             /* -20 */
+		{ { 3, 0, 1, 0, 0, 21 }, KVPULL_EINVAL }, /* -11 */
+		{ { 3, 0, 1, 0, 0, 2 }, KVPULL_EINVAL },  /* 1 */
+		{ { 3, 0, 0, 0, 0, 0 }, KVPULL_EINVAL },
+		{ { 0, 0, 1, 1, 0, 0 }, KVPULL_EINVAL },
+	};
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(get_result_payload(cases[i].payload, 6),
+				 cases[i].code);
+}
+
+static void rank_info_round_trips_and_is_checked(void **state)
+{
+	struct kvpull_rank_info rank = rank_of();
+	struct kvpull_rank_info got;
+	size_t cut;
+
+	(void)state;
+	kvpull_step_put_rank_info(&writer, &rank);
+	for (cut = 0; cut < writer.used; cut++)
+		assert_int_equal(kvpull_step_get_rank_info(bytes, cut, &got),
+				 cut < 4 ? KVPULL_ENOTMINE : KVPULL_EINVAL);
+	assert_int_equal(
+		kvpull_step_get_rank_info(bytes, writer.used + 1, &got),
+		KVPULL_EINVAL);
+	assert_int_equal(kvpull_step_get_rank_info(bytes, writer.used, &got),
+			 0);
+	assert_memory_equal(&got, &rank, sizeof(got));
+	bytes[4]++;
+	assert_int_equal(kvpull_step_get_rank_info(bytes, writer.used, &got),
+			 KVPULL_EVERSION);
+	bytes[0]++;
+	assert_int_equal(kvpull_step_get_rank_info(bytes, writer.used, &got),
+			 KVPULL_ENOTMINE);
+	/* A worker that has not registered memory has no address yet. */
+	rank.address[0] = '\0';
+	writer.used = 0;
+	kvpull_step_put_rank_info(&writer, &rank);
+	assert_int_equal(kvpull_step_get_rank_info(bytes, writer.used, &got),
+			 0);
+}
+
+static void messages_are_not_taken_for_one_another(void **state)
+{
+	size_t byte_count = put_all();
+	struct kvpull_rank_info rank = rank_of();
+
+	(void)state;
+	assert_int_equal(kvpull_step_check_result(bytes, byte_count),
+			 KVPULL_EINVAL);
+	byte_count = put_results();
+	assert_int_equal(kvpull_step_check(bytes, byte_count, &scratch),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_step_get_rank_info(bytes, byte_count, &rank),
+			 KVPULL_ENOTMINE);
+}
+
+static void random_bytes_are_refused(void **state)
+{
+	uint64_t seed = 3;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 100000; i++) {
+		const size_t count = (size_t)(random_next(&seed) % 96);
+		struct kvpull_rank_info rank;
+		size_t at;
+
+		for (at = 0; at < count; at++)
+			bytes[at] = (uint8_t)(random_next(&seed) >> 20);
+		assert_int_equal(kvpull_step_check(bytes, count, &scratch),
+				 KVPULL_EINVAL);
+		assert_int_equal(kvpull_step_check_result(bytes, count),
+				 KVPULL_EINVAL);
+		assert_int_equal(kvpull_step_get_rank_info(bytes, count, &rank),
+				 KVPULL_ENOTMINE);
+	}
+}
+
+static void damaged_messages_do_no_harm(void **state)
+{
+	uint64_t seed = 4;
+	uint32_t refused = 0;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 20000; i++) {
+		const size_t byte_count = i & 1 ? put_all() : put_results();
+		const uint64_t random = random_next(&seed);
+
+		bytes[(random >> 32) % byte_count] = (uint8_t)random;
+		refused += (i & 1 ? kvpull_step_check(bytes, byte_count,
+						      &scratch) :
+				    kvpull_step_check_result(bytes,
+							     byte_count)) != 0;
+	}
+	assert_in_range(refused, 2000, 19000);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(every_command_round_trips),
+		TEST(largest_values_round_trip),
+		TEST(pairs_in_any_order_round_trip),
+		TEST(groups_that_are_not_there_are_empty),
+		TEST(contiguous_blocks_make_a_small_pull),
+		TEST(writer_without_room_counts_what_it_takes),
+		TEST(every_truncated_step_is_refused),
+		TEST(broken_step_headers_are_refused),
+		TEST(impossible_record_count_is_refused_early),
+		TEST(broken_commands_are_refused),
+		TEST(broken_pulls_are_refused),
+		TEST(record_shorter_or_longer_than_it_says_is_refused),
+		TEST(every_result_round_trips),
+		TEST(every_truncated_result_is_refused),
+		TEST(broken_results_are_refused),
+		TEST(results_with_unknown_reasons_are_refused),
+		TEST(rank_info_round_trips_and_is_checked),
+		TEST(messages_are_not_taken_for_one_another),
+		TEST(random_bytes_are_refused),
+		TEST(damaged_messages_do_no_harm),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
