@@ -109,8 +109,8 @@ static void names_outside_the_folder_are_refused(void **state)
 	static const char *const bad[] = {
 		"",	"..",	"../p", ".p",	 "/p",	    "a/b",
 		"a b",	"a;b",	"p\n",	"\xc3\xa4", "p/../p", "./p",
-		"12345678901234567890123456789012345678901234567890"
-		"123456789012345678901234567890",
+		("12345678901234567890123456789012345678901234567890"
+		 "123456789012345678901234567890"),
 	};
 	struct world world;
 	struct kvpull_transport *d;
