@@ -167,6 +167,10 @@ static int peers_ready(const struct kvpull_worker *worker,
 			return KVPULL_EPEER;
 		if (remote->state != KVPULL_REMOTE_UP)
 			code = KVPULL_EAGAIN;
+		/* Else the parts would not cover every local byte. */
+		else if (remote->tp_rank != at ||
+			 remote->tp_size != claim->rank_count)
+			return KVPULL_EPROTO;
 	}
 	return code;
 }

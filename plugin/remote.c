@@ -305,6 +305,7 @@ static int welcome_take(struct kvpull_worker *worker,
 		return code == KVPULL_EINVAL ? KVPULL_EPROTO : code;
 	}
 	remote->tp_rank = welcome->tp_rank;
+	remote->tp_size = welcome->tp_size;
 	remote->beat_every_ns = welcome->lease_ns / 3;
 	return progress->transport->ops->attach(progress->transport,
 						remote->handle, &view);

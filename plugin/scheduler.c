@@ -123,8 +123,7 @@ static void init_compat(struct kvpull_scheduler *scheduler,
 int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 			    struct kvpull_scheduler **scheduler)
 {
-	const struct kvpull_outbox_params outbox = {
-		.log = setup->log,
+	struct kvpull_outbox_params outbox = {
 		.incarnation = setup->incarnation,
 		.resend_ns = setup->config->lease_ms * KVPULL_NS_PER_MS / 3,
 		.log_bytes = log_bytes(setup->config),
@@ -145,7 +144,8 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 							    sizeof(*made));
 	kvpull_check(setup->log, made != NULL && setup->incarnation != 0);
 	made->arena = arena;
-	made->log = setup->log;
+	made->own_log = *setup->log;
+	made->log = made->arena.log = outbox.log = &made->own_log;
 	made->config = *setup->config;
 	made->tp_size = setup->tp_size;
 	(void)snprintf(made->engine_id, sizeof(made->engine_id), "%s",

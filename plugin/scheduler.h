@@ -19,7 +19,7 @@
 struct kvpull_scheduler;
 
 struct kvpull_scheduler_setup {
-	const struct kvpull_log *log; /* outlives the scheduler */
+	const struct kvpull_log *log; /* copied */
 	const struct kvpull_config *config;
 	const struct kvpull_compat *compat;
 	const char *engine_id;

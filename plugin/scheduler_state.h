@@ -37,7 +37,8 @@ struct kvpull_scheduler_rank {
 
 struct kvpull_scheduler {
 	struct kvpull_arena arena;
-	const struct kvpull_log *log;
+	struct kvpull_log own_log;
+	const struct kvpull_log *log; /* own_log */
 	struct kvpull_config config;
 	struct kvpull_scheduler_rank ranks[KVPULL_RANKS_MAX];
 	uint32_t tp_size;

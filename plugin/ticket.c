@@ -19,8 +19,11 @@
 #include "plugin/ticket.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include <sodium.h>
+
+#include "plugin/params.h"
 
 #define HEAD "kvp1."
 #define HEAD_BYTES 5u
@@ -483,6 +486,58 @@ int kvpull_ticket_decode(const char *text, size_t text_bytes,
 	if (crypto_verify_16(sum, scratch + reader.byte_count) != 0)
 		return key ? KVPULL_EAUTH : KVPULL_ENOTICKET;
 	return get_body(&reader, ticket);
+}
+
+static void peek_fill(const struct kvpull_ticket *ticket,
+		      struct kvpull_ticket_info *info)
+{
+	uint32_t group;
+
+	info->version = KVPULL_TICKET_VERSION;
+	info->rank_count = ticket->rank_count;
+	info->prompt_tokens = ticket->prompt_tokens;
+	info->payload_bytes = ticket->payload_bytes;
+	info->generation = ticket->generation;
+	info->slot = ticket->slot;
+	for (group = 0; group < ticket->group_count; group++)
+		info->block_count += ticket->groups[group].block_count;
+}
+
+/* Body, ticket and ids lie behind each other in one mapping. */
+struct peek_scratch {
+	struct kvpull_ticket ticket;
+	uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
+	uint8_t body[KVPULL_TICKET_BYTES_MAX];
+};
+
+int kvpull_ticket_peek(const void *text, size_t text_bytes,
+		       struct kvpull_ticket_info *info)
+{
+	struct kvpull_wire_reader reader = { 0 };
+	struct kvpull_ticket_info own = { .struct_size = sizeof(own) };
+	struct peek_scratch *scratch;
+	const char *at = text;
+	size_t bytes;
+	int code = text ? check_head(at, text_bytes) : KVPULL_EINVAL;
+
+	if (code)
+		return code;
+	scratch = mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (scratch == MAP_FAILED)
+		return KVPULL_ENOMEM;
+	scratch->ticket.block_ids = scratch->ids;
+	bytes = get_base64(at + HEAD_BYTES, text_bytes - HEAD_BYTES,
+			   scratch->body);
+	reader.data = scratch->body;
+	reader.byte_count = bytes > KVPULL_CHECKSUM_BYTES ?
+				    bytes - KVPULL_CHECKSUM_BYTES :
+				    0;
+	code = get_body(&reader, &scratch->ticket);
+	if (!code)
+		peek_fill(&scratch->ticket, &own);
+	(void)munmap(scratch, sizeof(*scratch));
+	return code ? code : kvpull_params_give(info, &own, sizeof(own));
 }
 
 uint64_t kvpull_ticket_tag(const uint8_t secret[KVPULL_SECRET_BYTES],

@@ -84,6 +84,14 @@ int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
 					   struct kvpull_ticket *ticket);
 
 /**
+ * What a ticket says, without a handle and without a key: the checksum of a
+ * ticket that was made with a key is not verified. Cold: maps scratch memory.
+ * Return: as kvpull_ticket_decode(), and KVPULL_ENOMEM, KVPULL_EINVAL.
+ */
+int KVPULL_MUST_CHECK kvpull_ticket_peek(const void *text, size_t text_bytes,
+					 struct kvpull_ticket_info *info);
+
+/**
  * The tag that notifications for (slot, generation) carry: SipHash-2-4 of a
  * worker's secret. Never 0.
  */

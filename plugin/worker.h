@@ -151,6 +151,7 @@ struct kvpull_remote {
 	uint32_t claim_count; /* open claims on it */
 	uint32_t attempts;
 	uint32_t tp_rank;
+	uint32_t tp_size;
 	uint64_t retry_ns;
 	uint64_t greeted_ns;  /* handshake must end by connect_ms after */
 	uint64_t beat_ns;     /* next heartbeat */

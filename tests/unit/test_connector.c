@@ -323,7 +323,8 @@ static void rejected_ticket_frees_the_producer(void **state)
 	assert_int_equal(pair->ops->scheduler->request_rejected(
 				 pair->d.scheduler, ticket, bytes),
 			 0);
-	assert_true(pair->ops->scheduler->has_pending(pair->d.scheduler) &
+	assert_true((uint32_t)pair->ops->scheduler->has_pending(
+			    pair->d.scheduler) &
 		    KVPULL_PENDING_STEP);
 	for (turns = 0; turns < TURNS_MAX && !pair->p.sent; turns++) {
 		turn(pair, &pair->p);
