@@ -5,10 +5,12 @@
  */
 #include <stdarg.h>
 #include <stddef.h>
+
 #include <setjmp.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+
 #include <stdatomic.h>
 #include <string.h>
 
@@ -130,7 +132,7 @@ static void bytes_are_those_of_words_and_slots(void **state)
 
 static void counts_that_are_no_power_of_two_in_bounds_are_refused(void **state)
 {
-	static const uint32_t counts[] = { 0,	    1,	     3,		  6,
+	static const uint32_t counts[] = { 0,       1,       3,           6,
 					   1048575, 2097152, 0x80000000u, ~0u };
 	struct kvpull_ring ring;
 	uint32_t index;
@@ -138,17 +140,16 @@ static void counts_that_are_no_power_of_two_in_bounds_are_refused(void **state)
 	(void)state;
 	for (index = 0; index < sizeof(counts) / sizeof(*counts); index++) {
 		assert_int_equal(kvpull_ring_bytes(counts[index]), 0);
-		assert_int_equal(kvpull_ring_init(&ring, fixture.memory,
-						  counts[index]),
-				 KVPULL_EINVAL);
+		assert_int_equal(
+			kvpull_ring_init(&ring, fixture.memory, counts[index]),
+			KVPULL_EINVAL);
 	}
 }
 
 static void unaligned_memory_is_refused(void **state)
 {
 	(void)state;
-	assert_int_equal(kvpull_ring_init(&fixture.ring, fixture.memory + 8,
-					  2),
+	assert_int_equal(kvpull_ring_init(&fixture.ring, fixture.memory + 8, 2),
 			 KVPULL_EINVAL);
 	assert_int_equal(kvpull_ring_writer_init(&fixture.writer,
 						 fixture.memory + 8,
@@ -162,12 +163,18 @@ static void writer_refuses_each_wrong_header_field(void **state)
 		uint32_t offset;
 		uint32_t value;
 	} wrongs[] = {
-		{ 0, KVPULL_RING_MAGIC + 1 }, { 4, KVPULL_RING_VERSION + 1 },
-		{ 8, 2 * COUNT },	      { 8, COUNT / 2 },
-		{ 8, 0 },		      { 8, COUNT - 1 },
-		{ 8, 0x80000000u },	      { 12, 64 },
-		{ 16, MEMORY_BYTES + 32 },    { 16, MEMORY_BYTES - 32 },
-		{ 16, 0 },		      { 20, 1 },
+		{ 0, KVPULL_RING_MAGIC + 1 },
+		{ 4, KVPULL_RING_VERSION + 1 },
+		{ 8, 2 * COUNT },
+		{ 8, COUNT / 2 },
+		{ 8, 0 },
+		{ 8, COUNT - 1 },
+		{ 8, 0x80000000u },
+		{ 12, 64 },
+		{ 16, MEMORY_BYTES + 32 },
+		{ 16, MEMORY_BYTES - 32 },
+		{ 16, 0 },
+		{ 20, 1 },
 	};
 	struct kvpull_ring_writer writer = { 0 };
 	uint32_t index;
@@ -177,9 +184,8 @@ static void writer_refuses_each_wrong_header_field(void **state)
 		open_at(0);
 		memcpy(fixture.memory + wrongs[index].offset,
 		       &wrongs[index].value, sizeof(uint32_t));
-		assert_int_equal(kvpull_ring_writer_init(&writer,
-							 fixture.memory,
-							 MEMORY_BYTES),
+		assert_int_equal(kvpull_ring_writer_init(
+					 &writer, fixture.memory, MEMORY_BYTES),
 				 KVPULL_EPROTO);
 		assert_null(writer.shared);
 	}
@@ -475,9 +481,9 @@ static void next_writer_goes_on_where_the_last_one_died(void **state)
 	assert_int_equal(push(1), 0);
 	/* It died between the slot and R0: the record was never there. */
 	memset(fixture.memory + KVPULL_RING_SLOTS_OFFSET + 2 * 32, 0x5a, 32);
-	assert_int_equal(kvpull_ring_writer_init(&next, fixture.memory,
-						 MEMORY_BYTES),
-			 0);
+	assert_int_equal(
+		kvpull_ring_writer_init(&next, fixture.memory, MEMORY_BYTES),
+		0);
 	assert_int_equal(kvpull_ring_ready(&fixture.ring), 2);
 	assert_int_equal(kvpull_ring_push(&next, &record), 0);
 	assert_int_equal(kvpull_ring_ready(&fixture.ring), 3);
