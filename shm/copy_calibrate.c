@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Calibration: the candidates copy small synthetic reads through the very code
- * that real reads take, in turns, and the best typical time of each size class wins.
+ * that real reads take, in turns, and the best median of each size class wins.
  *
  * Cold: both sides are rings of memory larger than most last-level caches, and
  * a sample takes the next window of each, so it comes back to a line only after
- * all others. Scattered: inside a window the blocks are shuffled. Cheap: it
- * stops after ROUNDS_MAX rounds, or ROUNDS_MIN and the time is up.
+ * all others. Scattered: inside a window the blocks are shuffled. Cheap: all run
+ * ROUNDS_FIRST rounds, then those near the best up to ROUNDS_MAX, while there is
+ * time.
  */
 #include "shm/copy_calibrate.h"
 
@@ -22,16 +23,20 @@
 #define SAMPLE_BYTES (1u << 20)
 #define SAMPLE_LONG_BYTES (2u << 20)
 #define SAMPLE_BLOCKS_MAX (SAMPLE_BYTES / 4096)
-#define ROUNDS_MIN 3u
-#define ROUNDS_MAX 5u
+#define ROUNDS_FIRST 3u
+#define ROUNDS_MAX 11u
 #define ROUTINES_MAX 24u
-#define TIME_NS (25 * KVPULL_NS_PER_MS)
+#define TIME_NS (40 * KVPULL_NS_PER_MS)
+/* Who is that near the best after the first rounds is measured further. */
+#define FINALIST_PERCENT 112u
 #define PAGE_BYTES 4096u
 /* A candidate must beat memcpy by this much, or memcpy stays: noise. */
 #define MARGIN_PERCENT 3u
 
 struct candidate {
 	const struct kvpull_copy_routine *routine;
+	uint32_t is_out[KVPULL_COPY_CLASSES];
+	uint64_t median_ns[KVPULL_COPY_CLASSES];
 	uint64_t took_ns[KVPULL_COPY_CLASSES][ROUNDS_MAX];
 };
 
@@ -42,7 +47,7 @@ struct bench {
 	size_t at; /* the next window */
 	uint64_t serial;
 	uint32_t candidate_count;
-	uint32_t round_count;
+	uint32_t reserved;
 	struct candidate candidates[ROUTINES_MAX];
 	uint32_t remote_ids[SAMPLE_BLOCKS_MAX];
 	uint32_t local_ids[SAMPLE_BLOCKS_MAX];
@@ -197,41 +202,72 @@ static uint64_t sample(struct bench *bench,
 	return kvpull_clock_ns() - start_ns;
 }
 
+static void round_run(struct bench *bench, uint32_t round)
+{
+	uint32_t class, i;
+
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+		for (i = 0; i < bench->candidate_count; i++) {
+			struct candidate *candidate = &bench->candidates[i];
+
+			if (!candidate->is_out[class])
+				candidate->took_ns[class][round] =
+					sample(bench, candidate->routine,
+					       class_bytes[class]);
+		}
+}
+
+static uint64_t median(const uint64_t *times, uint32_t count)
+{
+	uint64_t sorted[ROUNDS_MAX];
+	uint32_t i, k;
+
+	for (i = 0; i < count; i++) {
+		for (k = i; k > 0 && sorted[k - 1] > times[i]; k--)
+			sorted[k] = sorted[k - 1];
+		sorted[k] = times[i];
+	}
+	return sorted[(count - 1) / 2];
+}
+
+/* Medians of those still in, and out with those far behind the best. */
+static void sift(struct bench *bench, uint32_t class, uint32_t round_count)
+{
+	uint64_t best_ns = UINT64_MAX;
+	uint32_t i;
+
+	for (i = 0; i < bench->candidate_count; i++) {
+		struct candidate *candidate = &bench->candidates[i];
+
+		if (candidate->is_out[class])
+			continue;
+		candidate->median_ns[class] =
+			median(candidate->took_ns[class], round_count);
+		if (candidate->median_ns[class] < best_ns)
+			best_ns = candidate->median_ns[class];
+	}
+	for (i = 0; i < bench->candidate_count; i++)
+		if (bench->candidates[i].median_ns[class] >
+		    best_ns * FINALIST_PERCENT / 100)
+			bench->candidates[i].is_out[class] = 1;
+}
+
 static void measure(struct bench *bench)
 {
 	const uint64_t start_ns = kvpull_clock_ns();
-	uint32_t round, class, i;
+	uint32_t round = 0;
+	uint32_t class;
 
-	for (round = 0; round < ROUNDS_MAX; round++) {
-		for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
-			for (i = 0; i < bench->candidate_count; i++)
-				bench->candidates[i].took_ns[class][round] =
-					sample(bench,
-					       bench->candidates[i].routine,
-					       class_bytes[class]);
-		bench->round_count = round + 1;
-		if (bench->round_count >= ROUNDS_MIN &&
-		    kvpull_clock_ns() - start_ns > TIME_NS)
-			break;
+	while (round < ROUNDS_MAX &&
+	       (round < ROUNDS_FIRST ||
+		kvpull_clock_ns() - start_ns < TIME_NS)) {
+		round_run(bench, round++);
+		if (round == ROUNDS_FIRST)
+			for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+				sift(bench, class, round);
 	}
-}
-
-/*
- * The median of three, the second best of five: what disturbs a sample only
- * ever adds to it. Sorts the times.
- */
-static uint64_t typical(uint64_t *times, uint32_t count)
-{
-	uint32_t i, k;
-
-	for (i = 1; i < count; i++) {
-		const uint64_t time = times[i];
-
-		for (k = i; k > 0 && times[k - 1] > time; k--)
-			times[k] = times[k - 1];
-		times[k] = time;
-	}
-	return times[count > 1 ? 1 : 0];
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+		sift(bench, class, round);
 }
 
 static void choose(struct bench *bench)
@@ -240,21 +276,20 @@ static void choose(struct bench *bench)
 	uint32_t class, i;
 
 	for (class = 0; class < KVPULL_COPY_CLASSES; class ++) {
-		uint64_t best_ns = UINT64_MAX;
-		uint64_t memcpy_ns = 0;
+		/* memcpy is the first of all routines. */
+		const uint64_t memcpy_ns = bench->candidates[0].median_ns[class];
+		uint64_t best_ns =
+			memcpy_ns - memcpy_ns * MARGIN_PERCENT / 100;
 
-		for (i = 0; i < bench->candidate_count; i++) {
-			struct candidate *candidate = &bench->candidates[i];
-			uint64_t time_ns = typical(candidate->took_ns[class],
-						  bench->round_count);
+		chosen.routines[class] = bench->candidates[0].routine;
+		for (i = 1; i < bench->candidate_count; i++) {
+			const struct candidate *candidate =
+				&bench->candidates[i];
 
-			if (i == 0) { /* memcpy is the first of all routines */
-				memcpy_ns = time_ns;
-				time_ns -= time_ns * MARGIN_PERCENT / 100;
-			}
-			if (time_ns >= best_ns)
+			if (candidate->is_out[class] ||
+			    candidate->median_ns[class] >= best_ns)
 				continue;
-			best_ns = time_ns;
+			best_ns = candidate->median_ns[class];
 			chosen.routines[class] = candidate->routine;
 		}
 		used += (size_t)snprintf(
