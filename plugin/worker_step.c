@@ -280,6 +280,17 @@ static int knows_us(const struct kvpull_worker *worker,
 	       header->acks[worker->tp_rank] > 0;
 }
 
+static int names_another(const struct kvpull_worker *worker,
+			 const struct kvpull_step_header *header)
+{
+	uint64_t named;
+
+	if (worker->tp_rank >= header->rank_count)
+		return 1;
+	named = header->ack_incarnations[worker->tp_rank];
+	return named && named != worker->incarnation;
+}
+
 /* 0: follow this message; 1: something before it is missing. */
 static int follow(struct kvpull_worker *worker,
 		  const struct kvpull_step_header *header)
@@ -297,6 +308,9 @@ static int follow(struct kvpull_worker *worker,
 		/* What the old half did not take the new one must know. */
 		worker->step_told = UINT64_MAX;
 	}
+	/* What a predecessor was told is not for us: its blocks may be reused. */
+	if (!worker->step_sequence && names_another(worker, header))
+		return 1;
 	if (header->first_sequence <= worker->step_sequence + 1)
 		return 0;
 	if (!worker->step_sequence && worker->step_gap &&
