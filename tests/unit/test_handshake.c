@@ -1,0 +1,741 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include <sodium.h>
+
+#include "plugin/handshake.h"
+
+static const uint8_t key[KVPULL_KEY_BYTES] = { 1, 2, 3 };
+static const uint8_t other_key[KVPULL_KEY_BYTES] = { 1, 2, 4 };
+static const uint8_t nonce[KVPULL_NONCE_BYTES] = { 5, 6, 7 };
+static const uint8_t other_nonce[KVPULL_NONCE_BYTES] = { 5, 6, 8 };
+
+static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX + 1];
+static size_t byte_count;
+static struct kvpull_hello hello;
+static struct kvpull_hello got_hello;
+static struct kvpull_welcome welcome;
+static struct kvpull_welcome got_welcome;
+
+static uint64_t random_next(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&hello, 0, sizeof(hello));
+	memset(&welcome, 0, sizeof(welcome));
+	strcpy(hello.compat.model, "acme/tiny-7b");
+	strcpy(hello.compat.dtype, "float16");
+	strcpy(hello.compat.layout, "LBHNC");
+	hello.compat.layer_count = 32;
+	hello.compat.head_count = 8;
+	hello.compat.head_bytes = 256;
+	hello.compat.group_count = 2;
+	hello.compat.groups[0] = (struct kvpull_group){ 16, 0 };
+	hello.compat.groups[1] = (struct kvpull_group){ 32, 1 };
+	hello.instance = 1;
+	hello.incarnation = 2;
+	hello.wanted = 3;
+	hello.rank = 1;
+	hello.rank_count = 2;
+	strcpy(hello.engine_id, "decode-0");
+	memset(hello.nonce, 0x41, sizeof(hello.nonce));
+
+	welcome.incarnation = 3;
+	welcome.lease_ns = 30000000000;
+	welcome.slot_count = 65536;
+	welcome.tp_rank = 0;
+	welcome.tp_size = 1;
+	welcome.pid = 4242;
+	welcome.entries_address = 0x7f0000000000;
+	strcpy(welcome.engine_id, "prefill-0");
+	welcome.region_count = 1;
+	welcome.regions[0].address = 0x7f1000000000;
+	welcome.regions[0].bytes = 1 << 20;
+	welcome.cache_count = 1;
+	welcome.caches[0] = (struct kvpull_cache){
+		.struct_size = sizeof(struct kvpull_cache),
+		.layer_first = 1,
+		.layer_count = 2,
+		.offset = 3,
+		.layer_stride = 4,
+		.block_stride = 5,
+		.row_stride = 6,
+		.head_stride = 7,
+		.block_count = 8,
+		.row_count = 9,
+		.head_first = 10,
+		.head_count = 11,
+		.head_bytes = 12,
+	};
+	return 0;
+}
+
+static int put_hello(const uint8_t *with_key)
+{
+	byte_count = kvpull_handshake_put_hello(bytes, KVPULL_MESSAGE_BYTES_MAX,
+						&hello, with_key, nonce);
+	return byte_count != 0;
+}
+
+static int get_hello(const uint8_t *with_key)
+{
+	return kvpull_handshake_get_hello(bytes, byte_count, with_key, nonce,
+					  &got_hello);
+}
+
+static int put_welcome(const uint8_t *with_key)
+{
+	byte_count = kvpull_handshake_put_welcome(
+		bytes, KVPULL_MESSAGE_BYTES_MAX, &welcome, with_key, nonce);
+	return byte_count != 0;
+}
+
+static int get_welcome(const uint8_t *with_key)
+{
+	return kvpull_handshake_get_welcome(bytes, byte_count, with_key, nonce,
+					    &got_welcome);
+}
+
+/* The checksum that a message of the test's own making needs. */
+static void add_checksum(const char *use)
+{
+	crypto_generichash_blake2b_state hash;
+	const size_t covered = byte_count - KVPULL_CHECKSUM_BYTES;
+
+	assert_int_equal(crypto_generichash_blake2b_init_salt_personal(
+				 &hash, NULL, 0, KVPULL_CHECKSUM_BYTES, NULL,
+				 (const uint8_t *)use),
+			 0);
+	crypto_generichash_blake2b_update(&hash, nonce, sizeof(nonce));
+	crypto_generichash_blake2b_update(&hash, bytes, covered);
+	crypto_generichash_blake2b_final(&hash, bytes + covered,
+					 KVPULL_CHECKSUM_BYTES);
+}
+
+static void hello_round_trips_with_and_without_key(void **state)
+{
+	(void)state;
+	assert_true(put_hello(NULL));
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_MESSAGE_HELLO);
+	assert_int_equal(get_hello(NULL), 0);
+	assert_memory_equal(&got_hello, &hello, sizeof(hello));
+	assert_true(put_hello(key));
+	memset(&got_hello, 0, sizeof(got_hello));
+	assert_int_equal(get_hello(key), 0);
+	assert_memory_equal(&got_hello, &hello, sizeof(hello));
+}
+
+static void welcome_round_trips_with_and_without_key(void **state)
+{
+	(void)state;
+	assert_true(put_welcome(NULL));
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_MESSAGE_WELCOME);
+	assert_int_equal(get_welcome(NULL), 0);
+	assert_memory_equal(&got_welcome, &welcome, sizeof(welcome));
+	assert_true(put_welcome(key));
+	memset(&got_welcome, 0, sizeof(got_welcome));
+	assert_int_equal(get_welcome(key), 0);
+	assert_memory_equal(&got_welcome, &welcome, sizeof(welcome));
+}
+
+static void largest_messages_fit_the_bound(void **state)
+{
+	uint32_t i;
+
+	(void)state;
+	welcome.region_count = KVPULL_REGIONS_MAX;
+	for (i = 0; i < KVPULL_REGIONS_MAX; i++) {
+		welcome.regions[i].kind = KVPULL_REGION_FILE;
+		welcome.regions[i].bytes = UINT64_MAX;
+		welcome.regions[i].address = 0;
+	}
+	welcome.cache_count = KVPULL_CACHES_MAX;
+	for (i = 1; i < KVPULL_CACHES_MAX; i++) {
+		welcome.caches[i] = welcome.caches[0];
+		welcome.caches[i].region_index = i % KVPULL_REGIONS_MAX;
+	}
+	memset(welcome.engine_id, 'e', sizeof(welcome.engine_id) - 1);
+	assert_true(put_welcome(key));
+	print_message("largest welcome: %zu bytes, bound %d\n", byte_count,
+		      KVPULL_MESSAGE_BYTES_MAX);
+	assert_int_equal(get_welcome(key), 0);
+	assert_memory_equal(&got_welcome, &welcome, sizeof(welcome));
+
+	memset(hello.compat.model, 'm', KVPULL_TEXT_BYTES_MAX - 1);
+	memset(hello.compat.attention, 'a', KVPULL_TEXT_BYTES_MAX - 1);
+	hello.compat.group_count = KVPULL_GROUPS_MAX;
+	for (i = 0; i < KVPULL_GROUPS_MAX; i++)
+		hello.compat.groups[i] = (struct kvpull_group){ UINT32_MAX, 2 };
+	hello.rank = KVPULL_RANKS_MAX - 1;
+	hello.rank_count = KVPULL_RANKS_MAX;
+	assert_true(put_hello(key));
+	assert_int_equal(get_hello(key), 0);
+	assert_memory_equal(&got_hello, &hello, sizeof(hello));
+}
+
+static void challenge_and_refusal_round_trip(void **state)
+{
+	struct kvpull_refusal refusal = { .code = KVPULL_EREJECTED,
+					  .field = "dtype",
+					  .ours = "float16",
+					  .theirs = "bfloat16" };
+	struct kvpull_refusal got_refusal;
+	uint8_t got[KVPULL_NONCE_BYTES] = { 0 };
+
+	(void)state;
+	byte_count = kvpull_handshake_put_challenge(bytes, 64, nonce);
+	assert_true(byte_count != 0);
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_MESSAGE_CHALLENGE);
+	assert_int_equal(kvpull_handshake_get_challenge(bytes, byte_count, got),
+			 0);
+	assert_memory_equal(got, nonce, sizeof(got));
+	byte_count = kvpull_handshake_put_refusal(bytes, 512, &refusal);
+	assert_true(byte_count != 0);
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_MESSAGE_REFUSAL);
+	assert_int_equal(
+		kvpull_handshake_get_refusal(bytes, byte_count, &got_refusal),
+		0);
+	assert_memory_equal(&got_refusal, &refusal, sizeof(refusal));
+}
+
+static void key_against_no_key_is_told_at_either_side(void **state)
+{
+	(void)state;
+	assert_true(put_hello(key));
+	assert_int_equal(get_hello(NULL), KVPULL_EAUTH);
+	assert_int_equal(get_hello(other_key), KVPULL_EAUTH);
+	assert_true(put_hello(NULL));
+	assert_int_equal(get_hello(key), KVPULL_EAUTH);
+	assert_true(put_welcome(key));
+	assert_int_equal(get_welcome(NULL), KVPULL_EAUTH);
+	assert_int_equal(get_welcome(other_key), KVPULL_EAUTH);
+	assert_true(put_welcome(NULL));
+	assert_int_equal(get_welcome(key), KVPULL_EAUTH);
+}
+
+static void message_for_another_nonce_is_refused(void **state)
+{
+	(void)state;
+	assert_true(put_hello(key));
+	assert_int_equal(kvpull_handshake_get_hello(bytes, byte_count, key,
+						    other_nonce, &got_hello),
+			 KVPULL_EAUTH);
+	assert_true(put_welcome(key));
+	assert_int_equal(kvpull_handshake_get_welcome(bytes, byte_count, key,
+						      other_nonce,
+						      &got_welcome),
+			 KVPULL_EAUTH);
+	assert_true(put_welcome(NULL));
+	assert_int_equal(kvpull_handshake_get_welcome(bytes, byte_count, NULL,
+						      other_nonce,
+						      &got_welcome),
+			 KVPULL_EPROTO);
+}
+
+static void messages_are_not_taken_for_one_another(void **state)
+{
+	uint8_t got[KVPULL_NONCE_BYTES];
+	struct kvpull_refusal refusal;
+
+	(void)state;
+	assert_true(put_hello(key));
+	assert_int_equal(get_welcome(key), KVPULL_EPROTO);
+	assert_int_equal(kvpull_handshake_get_challenge(bytes, byte_count, got),
+			 KVPULL_EPROTO);
+	assert_int_equal(
+		kvpull_handshake_get_refusal(bytes, byte_count, &refusal),
+		KVPULL_EPROTO);
+	/* A kind changed on the way: the MAC has another use, too. */
+	bytes[4] = KVPULL_MESSAGE_WELCOME;
+	assert_int_equal(get_welcome(key), KVPULL_EAUTH);
+}
+
+static void every_truncation_is_refused(void **state)
+{
+	const size_t covered = 8;
+	struct kvpull_refusal refusal = { .code = KVPULL_EFULL };
+	uint8_t got[KVPULL_NONCE_BYTES];
+	size_t cut;
+	size_t whole;
+
+	(void)state;
+	assert_true(put_hello(key));
+	for (whole = byte_count, cut = 0; cut < whole; cut++) {
+		byte_count = cut;
+		assert_int_equal(get_hello(key),
+				 cut < covered + KVPULL_CHECKSUM_BYTES ?
+					 KVPULL_EPROTO :
+					 KVPULL_EAUTH);
+	}
+	assert_true(put_welcome(NULL));
+	for (whole = byte_count, cut = 0; cut < whole; cut++) {
+		byte_count = cut;
+		assert_int_equal(get_welcome(NULL), KVPULL_EPROTO);
+	}
+	byte_count = kvpull_handshake_put_challenge(bytes, 64, nonce);
+	for (cut = 0; cut < byte_count; cut++)
+		assert_int_equal(
+			kvpull_handshake_get_challenge(bytes, cut, got),
+			KVPULL_EPROTO);
+	assert_int_equal(
+		kvpull_handshake_get_challenge(bytes, byte_count + 1, got),
+		KVPULL_EPROTO);
+	byte_count = kvpull_handshake_put_refusal(bytes, 64, &refusal);
+	for (cut = 0; cut < byte_count; cut++)
+		assert_int_equal(
+			kvpull_handshake_get_refusal(bytes, cut, &refusal),
+			KVPULL_EPROTO);
+	assert_int_equal(
+		kvpull_handshake_get_refusal(bytes, byte_count + 1, &refusal),
+		KVPULL_EPROTO);
+}
+
+static void every_bit_flip_is_refused(void **state)
+{
+	size_t bit;
+
+	(void)state;
+	assert_true(put_hello(key));
+	for (bit = 0; bit < byte_count * 8; bit++) {
+		bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_not_equal(get_hello(key), 0);
+		bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	assert_true(put_welcome(NULL));
+	for (bit = 0; bit < byte_count * 8; bit++) {
+		bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_not_equal(get_welcome(NULL), 0);
+		bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+}
+
+/* Truncated, extended or damaged below a good checksum. */
+static void bad_bodies_with_good_checksums_are_refused(void **state)
+{
+	static uint8_t copy[4096];
+	size_t whole;
+	size_t cut;
+
+	(void)state;
+	assert_true(put_hello(NULL));
+	whole = byte_count;
+	memcpy(copy, bytes, whole);
+	for (cut = 8; cut <= whole - KVPULL_CHECKSUM_BYTES + 1; cut++) {
+		byte_count = cut + KVPULL_CHECKSUM_BYTES;
+		add_checksum("kvpull.hello.v01");
+		assert_int_equal(get_hello(NULL),
+				 byte_count == whole ? 0 : KVPULL_EPROTO);
+		memcpy(bytes, copy, whole);
+	}
+	assert_true(put_welcome(NULL));
+	whole = byte_count;
+	memcpy(copy, bytes, whole);
+	for (cut = 8; cut <= whole - KVPULL_CHECKSUM_BYTES + 1; cut++) {
+		byte_count = cut + KVPULL_CHECKSUM_BYTES;
+		add_checksum("kvpull.welcome.1");
+		assert_int_equal(get_welcome(NULL),
+				 byte_count == whole ? 0 : KVPULL_EPROTO);
+		memcpy(bytes, copy, whole);
+	}
+}
+
+static void small_buffers_get_nothing(void **state)
+{
+	struct kvpull_refusal refusal = { .code = KVPULL_EAUTH, .ours = "a" };
+	size_t whole;
+	size_t capacity;
+
+	(void)state;
+	assert_true(put_hello(key));
+	for (whole = byte_count, capacity = 0; capacity < whole; capacity++) {
+		bytes[capacity] = 0xee;
+		assert_int_equal(kvpull_handshake_put_hello(bytes, capacity,
+							    &hello, key, nonce),
+				 0);
+		assert_int_equal(bytes[capacity], 0xee);
+	}
+	assert_true(put_welcome(key));
+	for (whole = byte_count, capacity = 0; capacity < whole; capacity++) {
+		bytes[capacity] = 0xee;
+		assert_int_equal(kvpull_handshake_put_welcome(
+					 bytes, capacity, &welcome, key, nonce),
+				 0);
+		assert_int_equal(bytes[capacity], 0xee);
+	}
+	whole = kvpull_handshake_put_refusal(bytes, 64, &refusal);
+	assert_int_equal(
+		kvpull_handshake_put_refusal(bytes, whole - 1, &refusal), 0);
+	whole = kvpull_handshake_put_challenge(bytes, 64, nonce);
+	assert_int_equal(
+		kvpull_handshake_put_challenge(bytes, whole - 1, nonce), 0);
+}
+
+static void other_versions_are_told(void **state)
+{
+	uint8_t got[KVPULL_NONCE_BYTES];
+	struct kvpull_refusal refusal = { .code = KVPULL_EVERSION };
+
+	(void)state;
+	assert_true(put_hello(NULL));
+	bytes[5]++;
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_EVERSION);
+	assert_int_equal(get_hello(NULL), KVPULL_EVERSION);
+	bytes[4] = 99;
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_EVERSION);
+	bytes[5]--;
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_EPROTO);
+	bytes[0]++;
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_EPROTO);
+	/* A newer peer that still speaks ours; then one that does not. */
+	byte_count = kvpull_handshake_put_challenge(bytes, 64, nonce);
+	bytes[5] = 9;
+	assert_int_equal(kvpull_handshake_get_challenge(bytes, byte_count, got),
+			 0);
+	bytes[7] = 2;
+	assert_int_equal(kvpull_handshake_get_challenge(bytes, byte_count, got),
+			 KVPULL_EVERSION);
+	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
+			 KVPULL_EVERSION);
+	bytes[5] = bytes[7] = 0;
+	assert_int_equal(kvpull_handshake_get_challenge(bytes, byte_count, got),
+			 KVPULL_EVERSION);
+	/* A refusal is read whatever its sender's version. */
+	byte_count = kvpull_handshake_put_refusal(bytes, 64, &refusal);
+	bytes[5] = 9;
+	assert_int_equal(
+		kvpull_handshake_get_refusal(bytes, byte_count, &refusal), 0);
+}
+
+/* Changes one thing of a good message: the encoder says no. */
+#define REFUSED(put, change)                                                   \
+	do {                                                                   \
+		setup(state);                                                  \
+		change;                                                        \
+		assert_false(put(NULL));                                       \
+	} while (0)
+
+static void hellos_out_of_bounds_are_not_made(void **state)
+{
+	REFUSED(put_hello, hello.instance = 0);
+	REFUSED(put_hello, hello.incarnation = 0);
+	REFUSED(put_hello, hello.wanted = 0);
+	REFUSED(put_hello, hello.rank_count = 0);
+	REFUSED(put_hello, hello.rank_count = KVPULL_RANKS_MAX + 1);
+	REFUSED(put_hello, hello.rank = 2);
+	REFUSED(put_hello, hello.engine_id[2] = '\n');
+	REFUSED(put_hello,
+		memset(hello.engine_id, 'a', sizeof(hello.engine_id)));
+	REFUSED(put_hello, hello.compat.replicated = 2);
+	REFUSED(put_hello, hello.compat.group_count = 0);
+	REFUSED(put_hello, hello.compat.group_count = KVPULL_GROUPS_MAX + 1);
+	REFUSED(put_hello, hello.compat.groups[1].block_tokens = 0);
+	REFUSED(put_hello, hello.compat.groups[1].kind = 3);
+	REFUSED(put_hello, hello.compat.layout[0] = '\r');
+	REFUSED(put_hello,
+		memset(hello.compat.model, 'a', KVPULL_TEXT_BYTES_MAX));
+}
+
+static void welcomes_out_of_bounds_are_not_made(void **state)
+{
+	REFUSED(put_welcome, welcome.incarnation = 0);
+	REFUSED(put_welcome, welcome.lease_ns = 0);
+	REFUSED(put_welcome, welcome.slot_count = 0);
+	REFUSED(put_welcome, welcome.slot_count = KVPULL_TICKET_SLOTS_MAX + 1);
+	REFUSED(put_welcome, welcome.tp_size = 0);
+	REFUSED(put_welcome, welcome.tp_size = KVPULL_RANKS_MAX + 1);
+	REFUSED(put_welcome, welcome.tp_rank = 1);
+	REFUSED(put_welcome, welcome.engine_id[0] = 0x1b);
+	REFUSED(put_welcome, welcome.region_count = 0);
+	REFUSED(put_welcome, welcome.region_count = KVPULL_REGIONS_MAX + 1);
+	REFUSED(put_welcome, welcome.regions[0].kind = KVPULL_REGION_FILE + 1);
+	REFUSED(put_welcome, welcome.regions[0].bytes = 0);
+	REFUSED(put_welcome, welcome.regions[0].bytes = UINT64_MAX);
+	REFUSED(put_welcome, welcome.cache_count = 0);
+	REFUSED(put_welcome, welcome.cache_count = KVPULL_CACHES_MAX + 1);
+	REFUSED(put_welcome, welcome.caches[0].region_index = 1);
+	REFUSED(put_welcome, welcome.caches[0].group_index = KVPULL_GROUPS_MAX);
+	REFUSED(put_welcome, welcome.caches[0].layer_count = 0);
+	REFUSED(put_welcome, welcome.caches[0].layer_count = UINT32_MAX);
+	REFUSED(put_welcome, welcome.caches[0].block_count = 0);
+	REFUSED(put_welcome, welcome.caches[0].row_count = 0);
+	REFUSED(put_welcome, welcome.caches[0].head_count = 0);
+	REFUSED(put_welcome, welcome.caches[0].head_count = UINT32_MAX);
+	REFUSED(put_welcome, welcome.caches[0].head_bytes = 0);
+}
+
+/* The last byte of a hello's record, and a welcome's counts, by hand. */
+static int welcome_with(size_t at, uint64_t value, size_t value_bytes)
+{
+	size_t i;
+
+	assert_true(put_welcome(NULL));
+	for (i = 0; i < value_bytes; i++)
+		bytes[at + i] = (uint8_t)(value >> 8 * i);
+	add_checksum("kvpull.welcome.1");
+	return get_welcome(NULL);
+}
+
+static void welcomes_out_of_bounds_are_not_taken(void **state)
+{
+	/* Fixed members, then engine_id: 2 + 9 bytes, then the counts. */
+	const size_t regions = 8 + 8 + 8 + 16 + 8 + 11;
+	const size_t caches = regions + 1 + 20;
+
+	(void)state;
+	assert_int_equal(welcome_with(8, 3, 8), 0);
+	assert_int_equal(welcome_with(regions, 1, 1), 0);
+	assert_int_equal(welcome_with(caches, 1, 2), 0);
+	assert_int_equal(welcome_with(8, 0, 8), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(28, 1, 4), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions, 0, 1), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions, 17, 1), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions, 255, 1), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 1, 5, 4), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 13, UINT64_MAX, 8),
+			 KVPULL_EPROTO);
+	assert_int_equal(welcome_with(caches, 0, 2), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(caches, 513, 2), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(caches, UINT16_MAX, 2), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(caches + 2, 1, 4), KVPULL_EPROTO);
+}
+
+static void unknown_refusals_are_not_made_or_taken(void **state)
+{
+	struct kvpull_refusal refusal = { .code = KVPULL_EAGAIN };
+
+	(void)state;
+	assert_int_equal(kvpull_handshake_put_refusal(bytes, 64, &refusal), 0);
+	refusal.code = KVPULL_EPEER;
+	byte_count = kvpull_handshake_put_refusal(bytes, 64, &refusal);
+	bytes[7] ^= 1;
+	assert_int_equal(
+		kvpull_handshake_get_refusal(bytes, byte_count, &refusal),
+		KVPULL_EPROTO);
+	strcpy(refusal.field, "a\nb");
+	assert_int_equal(kvpull_handshake_put_refusal(bytes, 64, &refusal), 0);
+}
+
+static void oversize_message_is_refused(void **state)
+{
+	(void)state;
+	assert_true(put_hello(NULL));
+	assert_int_equal(
+		kvpull_handshake_kind(bytes, KVPULL_MESSAGE_BYTES_MAX + 1),
+		KVPULL_EPROTO);
+}
+
+static void random_bytes_are_refused(void **state)
+{
+	uint64_t seed = 8;
+	uint32_t i;
+
+	(void)state;
+	assert_true(put_hello(NULL));
+	for (i = 0; i < 100000; i++) {
+		size_t at;
+
+		byte_count = (size_t)(random_next(&seed) % 128);
+		/* The start is good, to come further than the magic. */
+		for (at = i & 1 ? 8 : 0; at < byte_count; at++)
+			bytes[at] = (uint8_t)(random_next(&seed) >> 20);
+		assert_true(get_hello(NULL) < 0);
+		assert_true(get_welcome(NULL) < 0);
+		(void)put_hello(NULL);
+	}
+}
+
+static struct kvpull_model model_of(void)
+{
+	return (struct kvpull_model){
+		.struct_size = sizeof(struct kvpull_model),
+		.model = "acme/tiny-7b",
+		.dtype = "float16",
+		.layout = "LBHNC",
+		.layer_count = 32,
+		.head_count = 8,
+		.head_bytes = 256,
+	};
+}
+
+static struct kvpull_open_params params_of(const struct kvpull_model *model)
+{
+	static const struct kvpull_group groups[2] = { { 16, 0 }, { 32, 1 } };
+
+	return (struct kvpull_open_params){
+		.struct_size = sizeof(struct kvpull_open_params),
+		.model = model,
+		.groups = groups,
+		.group_count = 2,
+	};
+}
+
+static void record_is_what_the_engine_gave(void **state)
+{
+	struct kvpull_model model = model_of();
+	struct kvpull_open_params params = params_of(&model);
+	struct kvpull_compat compat;
+
+	(void)state;
+	memset(&compat, 0xee, sizeof(compat));
+	assert_int_equal(kvpull_compat_init(&compat, &params), 0);
+	assert_memory_equal(&compat, &hello.compat, sizeof(compat));
+	/* An older engine's struct: what it does not have is 0. */
+	model.struct_size = offsetof(struct kvpull_model, head_bytes);
+	assert_int_equal(kvpull_compat_init(&compat, &params), 0);
+	assert_int_equal(compat.head_count, 8);
+	assert_int_equal(compat.head_bytes, 0);
+}
+
+static void records_out_of_bounds_are_refused(void **state)
+{
+	char text[KVPULL_TEXT_BYTES_MAX + 1];
+	const struct kvpull_group none = { 0, 0 };
+	struct kvpull_model model = model_of();
+	struct kvpull_open_params params = params_of(&model);
+	struct kvpull_compat compat;
+
+	(void)state;
+	memset(text, 'a', sizeof(text));
+	text[KVPULL_TEXT_BYTES_MAX] = '\0';
+	model.weights = text;
+	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+	text[KVPULL_TEXT_BYTES_MAX - 1] = '\0';
+	assert_int_equal(kvpull_compat_init(&compat, &params), 0);
+	assert_string_equal(compat.weights, text);
+	model.weights = "a\tb";
+	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+	model = model_of();
+	model.replicated = 2;
+	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+	params = params_of(NULL);
+	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+	model = model_of();
+	params = params_of(&model);
+	params.group_count = 0;
+	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+	params.group_count = KVPULL_GROUPS_MAX + 1;
+	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+	params.group_count = 1;
+	params.groups = &none;
+	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+	params.groups = NULL;
+	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
+}
+
+/* Compare a record that differs in one member; its name and both values. */
+#define DIFFERS(change, name, our_value, their_value)                          \
+	do {                                                                   \
+		struct kvpull_compat theirs = hello.compat;                    \
+		struct kvpull_refusal refusal;                                 \
+		uint8_t digest[KVPULL_COMPAT_BYTES];                           \
+                                                                               \
+		change;                                                        \
+		assert_int_equal(kvpull_compat_compare(&hello.compat, &theirs, \
+						       &refusal),              \
+				 KVPULL_EREJECTED);                            \
+		assert_int_equal(refusal.code, KVPULL_EREJECTED);              \
+		assert_string_equal(refusal.field, name);                      \
+		assert_string_equal(refusal.ours, our_value);                  \
+		assert_string_equal(refusal.theirs, their_value);              \
+		kvpull_compat_digest(&theirs, digest);                         \
+		assert_memory_not_equal(digest, own, sizeof(digest));          \
+		assert_true(kvpull_handshake_put_refusal(bytes, 512,           \
+							 &refusal) != 0);      \
+	} while (0)
+
+static void first_difference_is_named_with_both_values(void **state)
+{
+	uint8_t own[KVPULL_COMPAT_BYTES];
+
+	(void)state;
+	kvpull_compat_digest(&hello.compat, own);
+	DIFFERS(strcpy(theirs.model, "b"), "model", "acme/tiny-7b", "b");
+	DIFFERS(strcpy(theirs.revision, "r2"), "revision", "", "r2");
+	DIFFERS(strcpy(theirs.weights, "7"), "weights", "", "7");
+	DIFFERS(theirs.dtype[0] = '\0', "dtype", "float16", "");
+	DIFFERS(strcpy(theirs.layout, "LBNHC"), "layout", "LBHNC", "LBNHC");
+	DIFFERS(strcpy(theirs.attention, "x"), "attention", "", "x");
+	DIFFERS(theirs.layer_count = 33, "layer_count", "32", "33");
+	DIFFERS(theirs.head_count = 4, "head_count", "8", "4");
+	DIFFERS(theirs.head_bytes = UINT32_MAX, "head_bytes", "256",
+		"4294967295");
+	DIFFERS(theirs.replicated = 1, "replicated", "0", "1");
+	DIFFERS(theirs.group_count = 1, "group_count", "2", "1");
+	DIFFERS(theirs.groups[1].block_tokens = 16, "groups[1].block_tokens",
+		"32", "16");
+	DIFFERS(theirs.groups[0].kind = 1, "groups[0].kind", "0", "1");
+	/* Several differ: the first one is told. */
+	DIFFERS(theirs.head_count = 4; theirs.groups[0].kind = 1;
+		strcpy(theirs.dtype, "fp8"), "dtype", "float16", "fp8");
+}
+
+static void equal_records_have_equal_digests(void **state)
+{
+	struct kvpull_compat theirs = hello.compat;
+	struct kvpull_refusal refusal;
+	uint8_t digests[2][KVPULL_COMPAT_BYTES];
+
+	(void)state;
+	/* What lies behind the texts and groups does not count. */
+	theirs.dtype[20] = 'x';
+	theirs.groups[5].block_tokens = 9;
+	assert_int_equal(
+		kvpull_compat_compare(&hello.compat, &theirs, &refusal), 0);
+	kvpull_compat_digest(&hello.compat, digests[0]);
+	kvpull_compat_digest(&theirs, digests[1]);
+	assert_memory_equal(digests[0], digests[1], KVPULL_COMPAT_BYTES);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(hello_round_trips_with_and_without_key),
+		TEST(welcome_round_trips_with_and_without_key),
+		TEST(largest_messages_fit_the_bound),
+		TEST(challenge_and_refusal_round_trip),
+		TEST(key_against_no_key_is_told_at_either_side),
+		TEST(message_for_another_nonce_is_refused),
+		TEST(messages_are_not_taken_for_one_another),
+		TEST(every_truncation_is_refused),
+		TEST(every_bit_flip_is_refused),
+		TEST(bad_bodies_with_good_checksums_are_refused),
+		TEST(small_buffers_get_nothing),
+		TEST(other_versions_are_told),
+		TEST(hellos_out_of_bounds_are_not_made),
+		TEST(welcomes_out_of_bounds_are_not_made),
+		TEST(welcomes_out_of_bounds_are_not_taken),
+		TEST(unknown_refusals_are_not_made_or_taken),
+		TEST(oversize_message_is_refused),
+		TEST(random_bytes_are_refused),
+		TEST(record_is_what_the_engine_gave),
+		TEST(records_out_of_bounds_are_refused),
+		TEST(first_difference_is_named_with_both_values),
+		TEST(equal_records_have_equal_digests),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
