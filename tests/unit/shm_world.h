@@ -42,7 +42,7 @@
 #define WORLD_SLOTS 8u
 #define WORLD_BLOCK_BYTES 4096u
 #ifndef WORLD_BLOCKS
-#define WORLD_BLOCKS 4096u /* 16 MiB */
+#define WORLD_BLOCKS 2560u /* 10 MiB: more than two foreign slices */
 #endif
 #define WORLD_INCARNATION UINT64_C(0x1234567890abcdef)
 #define WORLD_INLINE_BYTES 65536u
@@ -74,6 +74,7 @@ struct world {
 	uint32_t peer;
 	struct kvpull_ring *ring;
 	uint32_t ids[WORLD_BLOCKS];
+	uint32_t local_ids[WORLD_BLOCKS];
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	struct kvpull_strip strip;
 };
@@ -143,7 +144,7 @@ static inline void side_close(struct side *side)
 	kvpull_arena_close(&side->arena);
 }
 
-/* The blocks of P, in a segment; block i is filled with a pattern of i. */
+/* The blocks of P, in a segment; each 512 bytes differ from their neighbours. */
 static inline void world_memory_make(struct world *world)
 {
 	uint32_t i;
@@ -159,9 +160,9 @@ static inline void world_memory_make(struct world *world)
 				    KVPULL_SEGMENT_READ_ONLY, 0, &world->log),
 		0);
 	world->entries = (void *)world->entries_memory.base;
-	for (i = 0; i < WORLD_BLOCKS; i++)
-		memset(world->kv.base + (size_t)i * WORLD_BLOCK_BYTES,
-		       (int)(i * 7 + 1), WORLD_BLOCK_BYTES);
+	for (i = 0; i < WORLD_BLOCKS * WORLD_BLOCK_BYTES / 512; i++)
+		memset(world->kv.base + (size_t)i * 512, (int)(i % 251 + 1),
+		       512);
 	for (i = 0; i < WORLD_SLOTS; i++)
 		atomic_store_explicit(&world->entries[i].incarnation,
 				      WORLD_INCARNATION, memory_order_relaxed);
@@ -368,12 +369,11 @@ static inline void world_connect(struct world *world)
 static inline struct kvpull_read world_read(struct world *world,
 					    uint32_t block_count)
 {
-	static uint32_t local_ids[WORLD_BLOCKS];
 	uint32_t i;
 
 	for (i = 0; i < block_count; i++) {
 		world->ids[i] = WORLD_BLOCKS - 1 - i;
-		local_ids[i] = i;
+		world->local_ids[i] = i;
 	}
 	for (i = 1; i <= KVPULL_GROUPS_MAX; i++)
 		world->group_first[i] = block_count;
@@ -390,7 +390,7 @@ static inline struct kvpull_read world_read(struct world *world,
 		.strip_count = 1,
 		.strips = &world->strip,
 		.remote_ids = world->ids,
-		.local_ids = local_ids,
+		.local_ids = world->local_ids,
 		.group_first = world->group_first,
 		.byte_count = (uint64_t)block_count * WORLD_BLOCK_BYTES,
 		.slot = 3,
@@ -404,7 +404,8 @@ static inline void world_read_verify(const struct world *world,
 
 	for (i = 0; i < block_count; i++)
 		assert_memory_equal(
-			world->local + (size_t)i * WORLD_BLOCK_BYTES,
+			world->local +
+				(size_t)world->local_ids[i] * WORLD_BLOCK_BYTES,
 			world->kv.base +
 				(size_t)world->ids[i] * WORLD_BLOCK_BYTES,
 			WORLD_BLOCK_BYTES);

@@ -2,6 +2,10 @@
 /* The same-node route end to end: two transports in one process. */
 #include "shm_world.h"
 
+#include <sys/syscall.h>
+
+#include "shm/read.h"
+
 static void blocks_are_pulled_and_released_end_to_end(void **state)
 {
 	struct world world;
@@ -12,10 +16,15 @@ static void blocks_are_pulled_and_released_end_to_end(void **state)
 					.tag = 77 };
 	struct kvpull_record seen;
 	struct kvpull_read read;
+	uint32_t fds;
 
 	(void)state;
 	world_open(&world);
-	world_connect(&world);
+	world_welcome(&world);
+	fds = fds_open();
+	assert_int_equal(world_attach(&world, &world.serve), 0);
+	/* Of table, ring, doorbell and region only the doorbell stays. */
+	assert_int_equal(fds_open(), fds - 3);
 	d = world.d.transport;
 	read = world_read(&world, 4);
 	/* Small: done when it returns. */
@@ -97,6 +106,7 @@ static void note_rings_the_doorbell_of_a_sleeping_producer_only(void **state)
 
 static void large_read_is_copied_by_workers(void **state)
 {
+	struct pollfd fd = { .events = POLLIN };
 	struct world world;
 	struct kvpull_transport *d;
 	struct kvpull_event event;
@@ -106,13 +116,23 @@ static void large_read_is_copied_by_workers(void **state)
 	world_open(&world);
 	world_connect(&world);
 	d = world.d.transport;
+	fd.fd = d->ops->fd(d);
+	side_look(&world, &world.d);
 	read = world_read(&world, 2048);
+	/* An owner that sleeps is woken by the end, once. */
+	assert_int_equal(d->ops->arm(d), 0);
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	assert_int_equal(poll(&fd, 1, 10000), 1);
+	assert_int_equal(d->ops->arm(d), 1);
+	d->ops->disarm(d);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
 	assert_int_equal(event.code, 0);
 	assert_ptr_equal(event.read, &read);
 	assert_int_equal(event.index, world.peer);
 	world_read_verify(&world, 2048);
+	assert_int_equal(d->ops->arm(d), 0);
+	assert_int_equal(poll(&fd, 1, 0), 0);
+	d->ops->disarm(d);
 	/* The same index serves again. */
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
@@ -301,6 +321,17 @@ static void refusal_arrives_before_the_end(void **state)
 	world_close(&world);
 }
 
+/* Connected; P's memory is foreign, though its process is ours. */
+static void foreign_open(struct world *world)
+{
+	world_open(world);
+	side_close(&world->p);
+	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world->serve.regions[0].fd = -1;
+	world_serve(world, "p");
+	world_connect(world);
+}
+
 static void foreign_region_is_read_in_slices(void **state)
 {
 	struct world world;
@@ -309,12 +340,7 @@ static void foreign_region_is_read_in_slices(void **state)
 	struct kvpull_read read;
 
 	(void)state;
-	world_open(&world);
-	side_close(&world.p);
-	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
-	world.serve.regions[0].fd = -1;
-	world_serve(&world, "p");
-	world_connect(&world);
+	foreign_open(&world);
 	d = world.d.transport;
 	read = world_read(&world, 3);
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
@@ -344,11 +370,120 @@ static void foreign_region_is_read_in_slices(void **state)
 	world_close(&world);
 }
 
+static void foreign_neighbours_are_merged_only_on_both_sides(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t order;
+	uint32_t i;
+
+	(void)state;
+	foreign_open(&world);
+	d = world.d.transport;
+	for (order = 0; order < 8; order++) {
+		read = world_read(&world, 8);
+		for (i = 0; i < 8; i++) {
+			world.ids[i] = order & 1 ? 7 - i : i;
+			world.local_ids[i] = order & 2 ? 7 - i : i;
+		}
+		if (order & 4)
+			world.ids[4] = 100;
+		assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+		world_read_verify(&world, 8);
+	}
+	world_close(&world);
+}
+
+static void half_a_foreign_read_is_a_failed_one(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+
+	(void)state;
+	foreign_open(&world);
+	d = world.d.transport;
+	read = world_read(&world, 2);
+	world.ids[0] = 0;
+	world.ids[1] = 1;
+	world.strip.remote_block_stride = UINT64_C(1) << 46;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read),
+			 KVPULL_EREAD);
+	world_close(&world);
+}
+
+static void foreign_read_of_a_lost_peer_ends_early(void **state)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+	struct kvpull_read other;
+
+	(void)state;
+	foreign_open(&world);
+	d = world.d.transport;
+	read = world_read(&world, WORLD_BLOCKS);
+	other = read;
+	other.index = 2;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	assert_int_equal(d->ops->read_start(d, world.peer, &other), 0);
+	d->ops->disconnect(d, world.peer);
+	/* The first poll cancels, the second tells. */
+	(void)side_poll(&world, &world.d);
+	assert_int_equal(side_poll(&world, &world.d), 3);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, KVPULL_EPEER);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, KVPULL_EPEER);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	world_close(&world);
+}
+
+/* A pid may be another process's by now: only the pidfd tells. */
+static void entry_of_a_dead_peers_pid_is_not_believed(void **state)
+{
+	struct world world;
+	struct kvpull_shm_peer peer;
+	struct kvpull_shm_peers peers = { .peers = &peer, .peer_max = 1 };
+	struct kvpull_shm_reads reads = { .peers = &peers };
+	struct kvpull_read read = { .slot = 3 };
+	pid_t child;
+
+	(void)state;
+	world_begin(&world);
+	world_memory_make(&world);
+	peer = (struct kvpull_shm_peer){
+		.state = KVPULL_SHM_PEER_ATTACHED,
+		.foreign_count = 1,
+		.slot_count = WORLD_SLOTS,
+		.entries_memory = world.entries_memory.base,
+		.entries_remote = (uintptr_t)world.entries,
+		.identity = { .pid = getpid(), .pidfd = -1 },
+	};
+	assert_int_equal(kvpull_shm_read_check(&reads, 0, &read), 1);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(0);
+	peer.identity.pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	assert_true(peer.identity.pidfd >= 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	read.entry.incarnation = 0;
+	assert_int_equal(kvpull_shm_read_check(&reads, 0, &read),
+			 KVPULL_EPEER);
+	assert_int_equal(read.entry.incarnation, 0);
+	(void)close(peer.identity.pidfd);
+	world_close(&world);
+}
+
 static void foreign_and_mapped_rows_mix_in_one_read(void **state)
 {
 	struct world world;
 	struct kvpull_transport *d;
 	struct kvpull_strip strips[2];
+	struct kvpull_serve remote;
 	struct kvpull_read read;
 	uint32_t i;
 
@@ -360,7 +495,11 @@ static void foreign_and_mapped_rows_mix_in_one_read(void **state)
 	world.serve.regions[1].fd = -1;
 	world.serve.region_count = 2;
 	world_serve(&world, "p");
-	world_connect(&world);
+	world_welcome(&world);
+	remote = world.serve;
+	/* P's own address of memory that D maps says nothing. */
+	remote.regions[0].base = NULL;
+	assert_int_equal(world_attach(&world, &remote), 0);
 	d = world.d.transport;
 	/* Four rows a block, every other one of each kind. */
 	read = world_read(&world, 6);
@@ -536,6 +675,11 @@ int main(void)
 		cmocka_unit_test(dropped_caller_is_down_once),
 		cmocka_unit_test(refusal_arrives_before_the_end),
 		cmocka_unit_test(foreign_region_is_read_in_slices),
+		cmocka_unit_test(
+			foreign_neighbours_are_merged_only_on_both_sides),
+		cmocka_unit_test(half_a_foreign_read_is_a_failed_one),
+		cmocka_unit_test(foreign_read_of_a_lost_peer_ends_early),
+		cmocka_unit_test(entry_of_a_dead_peers_pid_is_not_believed),
 		cmocka_unit_test(foreign_and_mapped_rows_mix_in_one_read),
 		cmocka_unit_test(killed_producer_of_foreign_memory_is_seen),
 		cmocka_unit_test(killed_consumer_with_a_living_child_is_seen),

@@ -423,7 +423,7 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	struct world *world = &imposter.world;
 	struct kvpull_shared ring_memory;
 	struct kvpull_ring ring;
-	int good[4];
+	int good[5];
 	int bad[4];
 	int pipes[2];
 	uint32_t i;
@@ -441,9 +441,11 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	good[1] = ring_memory.fd;
 	good[2] = eventfd(0, EFD_CLOEXEC);
 	good[3] = world->kv.fd;
+	good[4] = world->kv.fd;
 	assert_int_equal(attach_with(&imposter, good, 4), 0);
 	assert_int_equal(attach_with(&imposter, good, 3), KVPULL_EPROTO);
 	assert_int_equal(attach_with(&imposter, good, 0), KVPULL_EPROTO);
+	assert_int_equal(attach_with(&imposter, good, 5), KVPULL_EPROTO);
 	/* Each in turn another thing: a pipe that a write would block on. */
 	for (i = 0; i < 4; i++) {
 		memcpy(bad, good, sizeof(bad));
@@ -581,6 +583,38 @@ static void events_beyond_the_capacity_wait(void **state)
 	world_close(&world);
 }
 
+static void new_callers_leave_room_for_the_messages_of_old_ones(void **state)
+{
+	struct world world;
+	struct kvpull_event events[16];
+	struct kvpull_transport *p;
+	int fds[3];
+	uint32_t total = 0;
+	uint32_t i;
+
+	(void)state;
+	world_open(&world);
+	p = world.p.transport;
+	fds[0] = raw_connect(&world, "p");
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	/* The listener is ready first, then the caller. */
+	fds[1] = raw_connect(&world, "p");
+	fds[2] = raw_connect(&world, "p");
+	raw_send(fds[0], NULL, 0);
+	for (i = 0; i < 4; i++) {
+		int count;
+
+		p->ops->disarm(p);
+		count = p->ops->poll(p, world.now_ns, events, 2);
+		assert_in_range(count, 0, 2);
+		total += (uint32_t)count;
+	}
+	assert_int_equal(total, 3);
+	for (i = 0; i < 3; i++)
+		(void)close(fds[i]);
+	world_close(&world);
+}
+
 static void messages_beyond_the_limit_are_refused(void **state)
 {
 	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX + 1];
@@ -687,6 +721,8 @@ int main(void)
 		cmocka_unit_test(table_of_another_process_is_refused),
 		cmocka_unit_test(flood_of_messages_costs_at_most_eight_a_poll),
 		cmocka_unit_test(events_beyond_the_capacity_wait),
+		cmocka_unit_test(
+			new_callers_leave_room_for_the_messages_of_old_ones),
 		cmocka_unit_test(messages_beyond_the_limit_are_refused),
 		cmocka_unit_test(admit_of_a_caller_that_left_fails),
 		cmocka_unit_test(out_of_descriptors_rests_the_listener),
