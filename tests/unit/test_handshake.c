@@ -24,6 +24,11 @@ static struct kvpull_hello got_hello;
 static struct kvpull_welcome welcome;
 static struct kvpull_welcome got_welcome;
 
+static void text_set(char *text, const char *value)
+{
+	memcpy(text, value, strlen(value) + 1);
+}
+
 static uint64_t random_next(uint64_t *seed)
 {
 	*seed ^= *seed << 13;
@@ -37,9 +42,9 @@ static int setup(void **state)
 	(void)state;
 	memset(&hello, 0, sizeof(hello));
 	memset(&welcome, 0, sizeof(welcome));
-	strcpy(hello.compat.model, "acme/tiny-7b");
-	strcpy(hello.compat.dtype, "float16");
-	strcpy(hello.compat.layout, "LBHNC");
+	text_set(hello.compat.model, "acme/tiny-7b");
+	text_set(hello.compat.dtype, "float16");
+	text_set(hello.compat.layout, "LBHNC");
 	hello.compat.layer_count = 32;
 	hello.compat.head_count = 8;
 	hello.compat.head_bytes = 256;
@@ -51,7 +56,7 @@ static int setup(void **state)
 	hello.wanted = 3;
 	hello.rank = 1;
 	hello.rank_count = 2;
-	strcpy(hello.engine_id, "decode-0");
+	text_set(hello.engine_id, "decode-0");
 	memset(hello.nonce, 0x41, sizeof(hello.nonce));
 
 	welcome.incarnation = 3;
@@ -61,7 +66,7 @@ static int setup(void **state)
 	welcome.tp_size = 1;
 	welcome.pid = 4242;
 	welcome.entries_address = 0x7f0000000000;
-	strcpy(welcome.engine_id, "prefill-0");
+	text_set(welcome.engine_id, "prefill-0");
 	welcome.region_count = 1;
 	welcome.regions[0].address = 0x7f1000000000;
 	welcome.regions[0].bytes = 1 << 20;
@@ -521,6 +526,31 @@ static void welcomes_out_of_bounds_are_not_taken(void **state)
 	assert_int_equal(welcome_with(caches + 2, 1, 4), KVPULL_EPROTO);
 }
 
+/* All its bytes are there: only the count is over the bound. */
+static void welcome_of_one_cache_too_many_is_not_taken(void **state)
+{
+	const size_t counts = 8 + 8 + 8 + 16 + 8 + 11;
+	size_t cache_bytes;
+
+	(void)state;
+	assert_true(put_welcome(NULL));
+	cache_bytes = byte_count - KVPULL_CHECKSUM_BYTES - counts - 1 - 20 - 2;
+	for (byte_count = counts + 1 + 20 + 2 + cache_bytes;
+	     byte_count < counts + 23 + (KVPULL_CACHES_MAX + 1) * cache_bytes;
+	     byte_count += cache_bytes)
+		memcpy(bytes + byte_count, bytes + counts + 23, cache_bytes);
+	bytes[counts + 21] = (uint8_t)(KVPULL_CACHES_MAX + 1);
+	bytes[counts + 22] = (KVPULL_CACHES_MAX + 1) >> 8;
+	byte_count += KVPULL_CHECKSUM_BYTES;
+	add_checksum("kvpull.welcome.1");
+	assert_int_equal(get_welcome(NULL), KVPULL_EPROTO);
+	/* One less is a good one. */
+	byte_count -= cache_bytes;
+	bytes[counts + 21] = (uint8_t)KVPULL_CACHES_MAX;
+	add_checksum("kvpull.welcome.1");
+	assert_int_equal(get_welcome(NULL), 0);
+}
+
 static void unknown_refusals_are_not_made_or_taken(void **state)
 {
 	struct kvpull_refusal refusal = { .code = KVPULL_EAGAIN };
@@ -533,7 +563,7 @@ static void unknown_refusals_are_not_made_or_taken(void **state)
 	assert_int_equal(
 		kvpull_handshake_get_refusal(bytes, byte_count, &refusal),
 		KVPULL_EPROTO);
-	strcpy(refusal.field, "a\nb");
+	text_set(refusal.field, "a\nb");
 	assert_int_equal(kvpull_handshake_put_refusal(bytes, 64, &refusal), 0);
 }
 
@@ -671,12 +701,12 @@ static void first_difference_is_named_with_both_values(void **state)
 
 	(void)state;
 	kvpull_compat_digest(&hello.compat, own);
-	DIFFERS(strcpy(theirs.model, "b"), "model", "acme/tiny-7b", "b");
-	DIFFERS(strcpy(theirs.revision, "r2"), "revision", "", "r2");
-	DIFFERS(strcpy(theirs.weights, "7"), "weights", "", "7");
+	DIFFERS(text_set(theirs.model, "b"), "model", "acme/tiny-7b", "b");
+	DIFFERS(text_set(theirs.revision, "r2"), "revision", "", "r2");
+	DIFFERS(text_set(theirs.weights, "7"), "weights", "", "7");
 	DIFFERS(theirs.dtype[0] = '\0', "dtype", "float16", "");
-	DIFFERS(strcpy(theirs.layout, "LBNHC"), "layout", "LBHNC", "LBNHC");
-	DIFFERS(strcpy(theirs.attention, "x"), "attention", "", "x");
+	DIFFERS(text_set(theirs.layout, "LBNHC"), "layout", "LBHNC", "LBNHC");
+	DIFFERS(text_set(theirs.attention, "x"), "attention", "", "x");
 	DIFFERS(theirs.layer_count = 33, "layer_count", "32", "33");
 	DIFFERS(theirs.head_count = 4, "head_count", "8", "4");
 	DIFFERS(theirs.head_bytes = UINT32_MAX, "head_bytes", "256",
@@ -688,7 +718,7 @@ static void first_difference_is_named_with_both_values(void **state)
 	DIFFERS(theirs.groups[0].kind = 1, "groups[0].kind", "0", "1");
 	/* Several differ: the first one is told. */
 	DIFFERS(theirs.head_count = 4; theirs.groups[0].kind = 1;
-		strcpy(theirs.dtype, "fp8"), "dtype", "float16", "fp8");
+		text_set(theirs.dtype, "fp8"), "dtype", "float16", "fp8");
 }
 
 static void equal_records_have_equal_digests(void **state)
@@ -728,6 +758,7 @@ int main(void)
 		TEST(hellos_out_of_bounds_are_not_made),
 		TEST(welcomes_out_of_bounds_are_not_made),
 		TEST(welcomes_out_of_bounds_are_not_taken),
+		TEST(welcome_of_one_cache_too_many_is_not_taken),
 		TEST(unknown_refusals_are_not_made_or_taken),
 		TEST(oversize_message_is_refused),
 		TEST(random_bytes_are_refused),

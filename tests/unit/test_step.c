@@ -29,6 +29,11 @@ static struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 static uint8_t bytes[BYTES_MAX];
 static struct kvpull_wire_writer writer;
 
+static void text_set(char *text, const char *value)
+{
+	memcpy(text, value, strlen(value) + 1);
+}
+
 static uint64_t random_next(uint64_t *seed)
 {
 	*seed ^= *seed << 13;
@@ -57,7 +62,7 @@ static int setup(void **state)
 	}
 	for (i = 0; i < KVPULL_RANKS_MAX; i++) {
 		ranks[i] = (struct kvpull_ticket_rank){ i + 1, i + 2, "" };
-		strcpy(ranks[i].address, "shm:/tmp/kvpull-0/abcdef");
+		text_set(ranks[i].address, "shm:/tmp/kvpull-0/abcdef");
 	}
 	return 0;
 }
@@ -241,6 +246,10 @@ static void pairs_in_any_order_round_trip(void **state)
 			KVPULL_TICKET_BLOCKS_MAX / KVPULL_GROUPS_MAX * i;
 	assert_true(round_trip(&command) <=
 		    KVPULL_TICKET_BLOCKS_MAX * 11 + 128);
+	/* Contiguous at one side alone: no run. */
+	for (i = 0; i < KVPULL_TICKET_BLOCKS_MAX; i++)
+		remote_ids[i] = i;
+	(void)round_trip(&command);
 	command.group_count = 3;
 	command.group_first[1] = 10;
 	command.group_first[2] = 10;
@@ -461,7 +470,7 @@ static struct kvpull_rank_info rank_of(void)
 
 	memset(rank.secret, 0x31, sizeof(rank.secret));
 	memset(rank.compat, 0x32, sizeof(rank.compat));
-	strcpy(rank.address, "shm:/tmp/kvpull-0/abcdef");
+	text_set(rank.address, "shm:/tmp/kvpull-0/abcdef");
 	return rank;
 }
 

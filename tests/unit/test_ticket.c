@@ -23,6 +23,11 @@ static size_t text_bytes;
 static struct kvpull_ticket ticket;
 static struct kvpull_ticket got;
 
+static void text_set(char *text, const char *value)
+{
+	memcpy(text, value, strlen(value) + 1);
+}
+
 static uint64_t random_next(uint64_t *seed)
 {
 	*seed ^= *seed << 13;
@@ -47,7 +52,7 @@ static int ticket_make(void **state)
 	ticket.slot = 5;
 	ticket.prompt_tokens = 640;
 	ticket.last_block_bytes = 123;
-	strcpy(ticket.engine_id, "prefill-0");
+	text_set(ticket.engine_id, "prefill-0");
 	memset(ticket.compat, 0x11, sizeof(ticket.compat));
 	memset(ticket.digest, 0x22, sizeof(ticket.digest));
 	ticket.group_count = 1;
@@ -55,7 +60,7 @@ static int ticket_make(void **state)
 	ticket.rank_count = 1;
 	ticket.ranks[0].incarnation = 3;
 	ticket.ranks[0].tag = 4;
-	strcpy(ticket.ranks[0].address, "shm:/tmp/kvpull-0/abcdef");
+	text_set(ticket.ranks[0].address, "shm:/tmp/kvpull-0/abcdef");
 	return 0;
 }
 
@@ -455,7 +460,7 @@ static void encode_refuses_texts_without_end_or_with_control_bytes(void **state)
 	ticket_make(state);
 	ticket.engine_id[0] = '\0';
 	assert_int_equal(encode(NULL), 0);
-	strcpy(ticket.engine_id, "\xc3\xa9ngine");
+	text_set(ticket.engine_id, "\xc3\xa9ngine");
 	assert_int_equal(encode(NULL), 0);
 	assert_int_equal(decode(NULL), 0);
 }
@@ -523,6 +528,29 @@ static void decode_refuses_broken_bounds(void **state)
 	assert_int_equal(decode_with(AT_RANKS + 19, 'S', 1), KVPULL_ENOTICKET);
 	assert_int_equal(decode_with(body_bytes - 2, 4097, 2),
 			 KVPULL_ENOTICKET);
+}
+
+/* All its bytes are there: only the count is over the bound. */
+static void decode_refuses_one_rank_too_many(void **state)
+{
+	static uint8_t large[4096];
+	struct kvpull_wire_writer writer = { large, sizeof(large), 0 };
+	uint32_t i;
+
+	(void)state;
+	assert_int_equal(encode(NULL), 0);
+	kvpull_wire_put(&writer, scratch, AT_RANKS);
+	kvpull_wire_put_u8(&writer, KVPULL_RANKS_MAX + 1);
+	for (i = 0; i <= KVPULL_RANKS_MAX; i++)
+		kvpull_ticket_put_rank(&writer, &ticket.ranks[0]);
+	kvpull_wire_put_u16(&writer, 0);
+	assert_true(kvpull_wire_fits(&writer));
+	text_of_body(large, writer.used, NULL);
+	memset(&got, 0, sizeof(got));
+	got.block_ids = got_ids;
+	assert_int_equal(decode(NULL), KVPULL_ENOTICKET);
+	/* The payload lies behind the ranks. */
+	assert_int_equal(got.payload[0], 0);
 }
 
 static void decode_refuses_runs_that_do_not_fit(void **state)
@@ -719,6 +747,7 @@ int main(void)
 		TEST(encode_refuses_too_many_blocks_in_total),
 		TEST(encode_refuses_texts_without_end_or_with_control_bytes),
 		TEST(decode_refuses_broken_bounds),
+		TEST(decode_refuses_one_rank_too_many),
 		TEST(decode_refuses_runs_that_do_not_fit),
 		TEST(decode_refuses_ids_beyond_32_bits),
 		TEST(distances_beyond_any_id_are_bad),
