@@ -173,12 +173,12 @@ static void action_end(struct kvpull_holds *holds, uint32_t slot,
 	holds->unfenced = 1;
 	kvpull_map_remove(&holds->keys, hold->key);
 	claims_clear(holds, hold);
-	hold->reason = reason;
-	hold->ended_next = KVPULL_NONE;
+	hold->reason = (int16_t)reason;
+	hold->link = KVPULL_NONE;
 	if (holds->ended_first == KVPULL_NONE)
 		holds->ended_first = slot;
 	else
-		holds->holds[holds->ended_last].ended_next = slot;
+		holds->holds[holds->ended_last].link = slot;
 	holds->ended_last = slot;
 	if (reason == KVPULL_END_RELEASED)
 		holds->counts.released++;
@@ -195,7 +195,7 @@ static void action_report(struct kvpull_holds *holds, uint32_t slot)
 	kvpull_check(holds->log, holds->ended_first == slot);
 	kvpull_check(holds->log, holds->published > 0);
 	holds->published--;
-	holds->ended_first = hold->ended_next;
+	holds->ended_first = hold->link;
 	if (holds->ended_first == KVPULL_NONE)
 		holds->ended_last = KVPULL_NONE;
 	*hold = (struct hold){ .generation = hold->generation };
@@ -218,15 +218,13 @@ static void state_set(struct kvpull_holds *holds, uint32_t slot, uint8_t next)
 	if (is_listed(last) == is_listed(next))
 		return;
 	if (is_listed(next)) {
-		hold->live_index = holds->live_count;
+		hold->link = holds->live_count;
 		holds->live[holds->live_count++] = slot;
 		return;
 	}
 	holds->live_count--;
-	holds->live[hold->live_index] = holds->live[holds->live_count];
-	holds->holds[holds->live[hold->live_index]].live_index =
-		hold->live_index;
-	hold->live_index = 0;
+	holds->live[hold->link] = holds->live[holds->live_count];
+	holds->holds[holds->live[hold->link]].link = hold->link;
 	/* What is left in the heap is stale: nothing may wake for it. */
 	if (!holds->live_count)
 		kvpull_leases_clear(&holds->leases);
@@ -563,8 +561,8 @@ static void scan_slot(struct kvpull_holds *holds, uint32_t slot)
 	uint32_t i;
 
 	for (i = 0; i < hold->claim_count; i++)
-		hold->claims[i].released |= kvpull_instance_dying_now(
-			&holds->instances.all[hold->claims[i].instance]);
+		hold->claims[i].released |=
+			holds->instances.all[hold->claims[i].instance].scanning;
 	hold_settle(holds, slot);
 }
 

@@ -106,24 +106,24 @@ struct claim {
 	uint32_t reserved;
 };
 
+/* With one consumer instance all of a hold's life is in its first line. */
 struct hold {
 	uint64_t generation; /* last one told; its entry's while HELD, ENDED */
 	uint64_t staged;     /* STAGED: generation of the claims */
 	uint64_t key;
 	uint64_t taken_ns;
 	uint64_t taken_lease_ns; /* lease clock */
-	uint32_t live_index;
-	uint32_t ended_next;
-	int32_t reason;
+	uint32_t link; /* STAGED, HELD: index in live[]; ENDED: next ended */
+	int16_t reason;
 	uint8_t state;
 	uint8_t claim_count;
-	uint16_t reserved;
 	struct claim claims[KVPULL_CLAIMS_MAX];
-	uint64_t reserved_end;
+	uint64_t reserved[2];
 };
 
-_Static_assert(sizeof(struct hold) == 2 * KVPULL_CACHE_LINE,
-	       "no padding, and no third line");
+_Static_assert(sizeof(struct hold) == 2 * KVPULL_CACHE_LINE &&
+		       offsetof(struct hold, claims[1]) == KVPULL_CACHE_LINE,
+	       "no padding, and the first claim in the first line");
 
 struct kvpull_holds {
 	const struct kvpull_log *log;

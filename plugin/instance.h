@@ -104,15 +104,4 @@ kvpull_instance_dead(const struct kvpull_instance *instance)
 		       kvpull_ranks_all(instance->rank_count);
 }
 
-/* Ranks that now release, for good, what the instance has claimed. */
-static inline uint64_t
-kvpull_instance_dying_now(const struct kvpull_instance *instance)
-{
-	if (!instance->scanning)
-		return 0;
-	return kvpull_instance_is_here(instance) ?
-		       instance->scanning :
-		       kvpull_ranks_all(instance->rank_count);
-}
-
 #endif /* KVPULL_PLUGIN_INSTANCE_H */
