@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model of an engine: see the header. Reports are counted as engines do: an
+ * end counts when each rank has reported it, and one that comes twice from a
+ * rank is a failure of the library.
+ */
+#include "ib_pull_engine.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STEP_BYTES (8u << 20)
+#define RECORDS 256
+
+uint64_t engine_now_ns(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const struct kvpull_connector_ops *engine_library(void)
+{
+	char path[PATH_MAX + 32];
+	kvpull_connector_v1_fn connector;
+	void *library = NULL;
+	ssize_t used = readlink("/proc/self/exe", path, PATH_MAX);
+	char *slash;
+	void *symbol;
+
+	if (used > 0) {
+		path[used] = '\0';
+		slash = strrchr(path, '/');
+		(void)snprintf(slash + 1, 32, "libkvpull.so.1");
+		library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	}
+	if (!library)
+		library = dlopen("libkvpull.so.1", RTLD_NOW | RTLD_LOCAL);
+	symbol = library ? dlsym(library, "kvpull_connector_v1") : NULL;
+	if (!symbol) {
+		fprintf(stderr, "libkvpull.so.1: %s\n", dlerror());
+		return NULL;
+	}
+	/* POSIX lets a symbol's address be a function; C does not say so. */
+	memcpy(&connector, &symbol, sizeof(connector));
+	return connector();
+}
+
+static uint32_t rank_heads(const struct engine *engine)
+{
+	return ENGINE_HEADS / engine->tp_size;
+}
+
+static uint64_t rank_block_bytes(const struct engine *engine)
+{
+	return engine->shape.block_bytes / engine->tp_size;
+}
+
+static uint64_t layer_bytes(const struct engine *engine)
+{
+	return rank_block_bytes(engine) * engine->shape.block_count;
+}
+
+static int memory_take(struct engine *engine, uint32_t rank)
+{
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	void *own;
+	int code;
+
+	if (engine->foreign) {
+		own = mmap(NULL, engine->memory_bytes, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		engine->memory[rank] = own == MAP_FAILED ? NULL : own;
+		return own == MAP_FAILED ? KVPULL_ENOMEM : 0;
+	}
+	code = engine->ops->worker->memory_alloc(engine->workers[rank],
+						 engine->memory_bytes,
+						 KVPULL_MEMORY_HUGE, &memory);
+	if (code)
+		return code;
+	engine->memory[rank] = memory.base;
+	engine->huge_bytes += memory.huge_bytes;
+	engine->provider_ns += memory.took_ns;
+	return 0;
+}
+
+static int regions_register(struct engine *engine, uint32_t rank,
+			    struct kvpull_error_detail *detail)
+{
+	const struct engine_shape *shape = &engine->shape;
+	const uint32_t layers = shape->layer_count / shape->group_count;
+	struct kvpull_cache caches[KVPULL_GROUPS_MAX];
+	const struct kvpull_region region = {
+		.struct_size = sizeof(region),
+		.kind = engine->foreign ? KVPULL_REGION_FOREIGN :
+					  KVPULL_REGION_PROVIDED,
+		.fd = -1,
+		.base = engine->memory[rank],
+		.bytes = engine->memory_bytes,
+	};
+	const struct kvpull_regions regions = {
+		.struct_size = sizeof(regions),
+		.regions = &region,
+		.caches = caches,
+		.region_count = 1,
+		.cache_count = shape->group_count,
+	};
+	uint32_t group;
+
+	for (group = 0; group < shape->group_count; group++)
+		caches[group] = (struct kvpull_cache){
+			.struct_size = sizeof(caches[group]),
+			.group_index = group,
+			.layer_first = group * layers,
+			.layer_count = layers,
+			.offset = group * layers * layer_bytes(engine),
+			.layer_stride = layer_bytes(engine),
+			.block_stride = rank_block_bytes(engine),
+			.head_stride = shape->block_bytes / ENGINE_HEADS,
+			.block_count = shape->block_count,
+			.row_count = 1,
+			.head_first = rank * rank_heads(engine),
+			.head_count = rank_heads(engine),
+			.head_bytes = shape->block_bytes / ENGINE_HEADS,
+		};
+	return engine->ops->worker->regions_register(engine->workers[rank],
+						     &regions, detail);
+}
+
+static int rank_open(struct engine *engine,
+		     const struct kvpull_open_params *params, uint32_t rank,
+		     struct kvpull_error_detail *detail)
+{
+	struct kvpull_open_params own = *params;
+	uint8_t info[4096];
+	size_t info_bytes = 0;
+	int code;
+
+	own.tp_rank = rank;
+	code = engine->ops->worker->open(&own, &engine->workers[rank], detail);
+	if (!code)
+		code = memory_take(engine, rank);
+	if (!code)
+		code = regions_register(engine, rank, detail);
+	if (!code)
+		code = engine->ops->worker->rank_info(engine->workers[rank],
+						      info, sizeof(info),
+						      &info_bytes);
+	if (!code)
+		code = engine->ops->scheduler->rank_info(engine->scheduler,
+							 info, info_bytes);
+	return code;
+}
+
+static int halves_open(struct engine *engine,
+		       const struct engine_params *params)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_group groups[KVPULL_GROUPS_MAX] = { { 0 } };
+	const struct kvpull_model model = {
+		.struct_size = sizeof(model),
+		.model = "ib_pull",
+		.weights = params->weights,
+		.dtype = "bytes",
+		.layout = "LBHNC",
+		.layer_count = params->shape.layer_count,
+		.head_count = ENGINE_HEADS,
+		.head_bytes = params->shape.block_bytes / ENGINE_HEADS,
+	};
+	const struct kvpull_open_params open = {
+		.struct_size = sizeof(open),
+		.host = params->host,
+		.config_json = params->config_json,
+		.model = &model,
+		.engine_id = params->engine_id,
+		.tp_size = params->tp_size,
+		.groups = groups,
+		.group_count = params->shape.group_count,
+	};
+	uint32_t index;
+	int code;
+
+	for (index = 0; index < params->shape.group_count; index++)
+		groups[index].block_tokens = params->shape.block_tokens;
+	code = engine->ops->scheduler->open(&open, &engine->scheduler, &detail);
+	for (index = 0; !code && index < params->tp_size; index++)
+		code = rank_open(engine, &open, index, &detail);
+	if (code)
+		fprintf(stderr, "%s: %s%s%s (%s)\n", params->engine_id,
+			detail.field, detail.field[0] ? ": " : "",
+			detail.message, engine->ops->error_text(code));
+	return code;
+}
+
+/* A shuffled pool, so that neighbours in a request are not so in memory. */
+static void pool_fill(struct engine *engine)
+{
+	uint64_t random = 88172645463325252u;
+	uint32_t index;
+
+	engine->free_count = engine->shape.block_count;
+	for (index = 0; index < engine->free_count; index++)
+		engine->free_blocks[index] = index;
+	for (index = engine->free_count; index > 1; index--) {
+		uint32_t other;
+		uint32_t held;
+
+		random ^= random << 13;
+		random ^= random >> 7;
+		random ^= random << 17;
+		other = (uint32_t)(random % index);
+		held = engine->free_blocks[other];
+		engine->free_blocks[other] = engine->free_blocks[index - 1];
+		engine->free_blocks[index - 1] = held;
+	}
+}
+
+int engine_open(struct engine *engine, const struct engine_params *params)
+{
+	const struct engine_shape *shape = &params->shape;
+
+	memset(engine, 0, sizeof(*engine));
+	engine->ops = params->ops;
+	engine->shape = *shape;
+	engine->tp_size = params->tp_size;
+	engine->foreign = params->foreign;
+	engine->memory_bytes = layer_bytes(engine) * shape->layer_count;
+	engine->bytes_capacity = STEP_BYTES;
+	engine->bytes = malloc(STEP_BYTES);
+	engine->free_blocks =
+		calloc(shape->block_count, sizeof(*engine->free_blocks));
+	engine->reports = calloc(ENGINE_EVENTS_MAX, sizeof(*engine->reports));
+	engine->events = calloc(ENGINE_EVENTS_MAX, sizeof(*engine->events));
+	if (!engine->bytes || !engine->free_blocks || !engine->reports ||
+	    !engine->events) {
+		fprintf(stderr, "%s: out of memory\n", params->engine_id);
+		return KVPULL_ENOMEM;
+	}
+	pool_fill(engine);
+	engine->next_key = 1;
+	return halves_open(engine, params);
+}
+
+void engine_close(struct engine *engine)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < engine->tp_size; rank++) {
+		if (engine->workers[rank])
+			engine->ops->worker->close(engine->workers[rank]);
+		if (engine->foreign && engine->memory[rank])
+			(void)munmap(engine->memory[rank],
+				     engine->memory_bytes);
+	}
+	if (engine->scheduler)
+		engine->ops->scheduler->close(engine->scheduler);
+	free(engine->bytes);
+	free(engine->free_blocks);
+	free(engine->reports);
+	free(engine->events);
+}
+
+static void event_add(struct engine *engine, const struct engine_event *event)
+{
+	if (engine->event_count == ENGINE_EVENTS_MAX) {
+		fprintf(stderr, "more events than the model engine takes\n");
+		abort();
+	}
+	engine->events[(engine->event_first + engine->event_count++) %
+		       ENGINE_EVENTS_MAX] = *event;
+}
+
+int engine_event(struct engine *engine, struct engine_event *event)
+{
+	if (!engine->event_count)
+		return 0;
+	*event = engine->events[engine->event_first];
+	engine->event_first = (engine->event_first + 1) % ENGINE_EVENTS_MAX;
+	engine->event_count--;
+	return 1;
+}
+
+static struct engine_report *report_find(struct engine *engine, uint64_t key,
+					 uint32_t kind)
+{
+	const uint32_t sent = kind == KVPULL_POLL_SENT;
+	uint32_t index;
+
+	for (index = 0; index < engine->report_count; index++) {
+		struct engine_report *report = &engine->reports[index];
+
+		if (report->key == key &&
+		    (report->kind == KVPULL_POLL_SENT) == sent)
+			return report;
+	}
+	if (engine->report_count == ENGINE_EVENTS_MAX)
+		abort();
+	engine->reports[engine->report_count] =
+		(struct engine_report){ .key = key, .kind = kind };
+	return &engine->reports[engine->report_count++];
+}
+
+/* One rank's word on a key; the event when it is the last rank's. */
+static void report_take(struct engine *engine, uint32_t rank,
+			const struct kvpull_poll_record *record)
+{
+	struct engine_report *report =
+		report_find(engine, record->key, record->kind);
+	const uint64_t bit = UINT64_C(1) << rank;
+
+	if (report->ranks & bit) {
+		engine->double_reports++;
+		return;
+	}
+	report->ranks |= bit;
+	report->rank_count++;
+	report->event.key = record->key;
+	if (record->kind != KVPULL_POLL_LOADED || !report->event.kind)
+		report->event.kind = record->kind;
+	if (!report->event.reason)
+		report->event.reason = record->reason;
+	report->event.bytes += record->bytes;
+	if (record->took_ns > report->event.took_ns)
+		report->event.took_ns = record->took_ns;
+	if (report->rank_count < engine->tp_size)
+		return;
+	event_add(engine, &report->event);
+	*report = engine->reports[--engine->report_count];
+}
+
+static int rank_step(struct engine *engine, uint32_t rank, size_t step_bytes)
+{
+	const struct kvpull_worker_ops *ops = engine->ops->worker;
+	struct kvpull_worker *worker = engine->workers[rank];
+	struct kvpull_poll_record records[RECORDS];
+	int count;
+	int index;
+	int code;
+
+	if (step_bytes) {
+		code = ops->step(worker, engine->bytes, step_bytes);
+		if (!code)
+			code = ops->start_loads(worker, NULL);
+		if (code)
+			return code;
+	}
+	count = ops->poll(worker, records, RECORDS);
+	for (index = 0; index < count; index++)
+		report_take(engine, rank, &records[index]);
+	return count < 0 ? count : 0;
+}
+
+static int rank_result(struct engine *engine, uint32_t rank)
+{
+	size_t byte_count = 0;
+	int code;
+
+	code = engine->ops->worker->result_build(engine->workers[rank],
+						 engine->bytes,
+						 engine->bytes_capacity,
+						 &byte_count);
+	if (!code && byte_count)
+		code = engine->ops->scheduler->result_take(engine->scheduler,
+							   engine->bytes,
+							   byte_count);
+	return code;
+}
+
+int engine_step(struct engine *engine)
+{
+	size_t step_bytes = 0;
+	uint32_t rank;
+	int code;
+
+	code = engine->ops->scheduler->step_build(engine->scheduler,
+						  engine->bytes,
+						  engine->bytes_capacity,
+						  &step_bytes);
+	for (rank = 0; !code && rank < engine->tp_size; rank++)
+		code = rank_step(engine, rank, step_bytes);
+	for (rank = 0; !code && rank < engine->tp_size; rank++)
+		code = rank_result(engine, rank);
+	return code;
+}
+
+int engine_blocks_take(struct engine *engine, uint32_t *ids, uint32_t count)
+{
+	if (engine->free_count < count)
+		return KVPULL_EFULL;
+	engine->free_count -= count;
+	memcpy(ids, engine->free_blocks + engine->free_count,
+	       count * sizeof(*ids));
+	return 0;
+}
+
+void engine_blocks_give(struct engine *engine, const uint32_t *ids,
+			uint32_t count)
+{
+	memcpy(engine->free_blocks + engine->free_count, ids,
+	       count * sizeof(*ids));
+	engine->free_count += count;
+}
+
+static uint64_t pattern(uint64_t seed, uint64_t place)
+{
+	uint64_t word = seed + place * UINT64_C(0x9e3779b97f4a7c15);
+
+	word ^= word >> 31;
+	word *= UINT64_C(0xbf58476d1ce4e5b9);
+	return word ^ word >> 27;
+}
+
+/*
+ * Words of a block are numbered over all ranks, head by head, so that another
+ * split of the same heads holds the same bytes.
+ */
+static uint64_t *block_words(const struct engine *engine, uint32_t rank,
+			     uint32_t layer, uint32_t id)
+{
+	/* Blocks are multiples of 64 bytes in page-aligned memory. */
+	return (uint64_t *)(void *)(engine->memory[rank] +
+				    layer * layer_bytes(engine) +
+				    id * rank_block_bytes(engine));
+}
+
+void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
+		       uint64_t seed)
+{
+	const uint32_t layers =
+		engine->shape.layer_count / engine->shape.group_count;
+	const uint64_t words = rank_block_bytes(engine) / 8;
+	uint32_t layer;
+	uint32_t rank;
+	uint64_t word;
+
+	for (layer = group * layers; layer < (group + 1) * layers; layer++)
+		for (rank = 0; rank < engine->tp_size; rank++) {
+			uint64_t *to = block_words(engine, rank, layer, id);
+
+			for (word = 0; word < words; word++)
+				to[word] = pattern(seed + layer,
+						   rank * words + word);
+		}
+}
+
+uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
+			    uint32_t id, uint64_t seed)
+{
+	const uint32_t layers =
+		engine->shape.layer_count / engine->shape.group_count;
+	const uint64_t words = rank_block_bytes(engine) / 8;
+	uint64_t wrong = 0;
+	uint32_t layer;
+	uint32_t rank;
+	uint64_t word;
+
+	for (layer = group * layers; layer < (group + 1) * layers; layer++)
+		for (rank = 0; rank < engine->tp_size; rank++) {
+			const uint64_t *from =
+				block_words(engine, rank, layer, id);
+
+			for (word = 0; word < words; word++)
+				if (from[word] !=
+				    pattern(seed + layer, rank * words + word))
+					wrong += 8;
+		}
+	return wrong;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model of an engine, for the tool and for the scenarios: a scheduler half
+ * and the worker halves of all ranks in one process, a pool of KV blocks that
+ * are really reused, and the steps between them. It loads the library as an
+ * engine does and knows nothing of it but the ABI.
+ */
+#ifndef KVPULL_TOOLS_IB_PULL_ENGINE_H
+#define KVPULL_TOOLS_IB_PULL_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvpull/connector.h"
+
+#define ENGINE_EVENTS_MAX 4096u
+#define ENGINE_RANKS_MAX 8u
+#define ENGINE_HEADS 8u /* KV heads of the model, split over the ranks */
+
+/* All groups are alike; a block is block_bytes over all ranks, a layer. */
+struct engine_shape {
+	uint32_t block_bytes; /* of one layer, all heads; multiple of 64 */
+	uint32_t block_count; /* in the pool */
+	uint32_t layer_count; /* over all groups; a multiple of group_count */
+	uint32_t group_count;
+	uint32_t block_tokens;
+};
+
+struct engine_params {
+	const struct kvpull_connector_ops *ops;
+	const struct kvpull_host *host;
+	const char *config_json;
+	const char *engine_id;
+	struct engine_shape shape;
+	uint32_t tp_size;
+	uint32_t foreign; /* 1: own memory, not the provider's */
+	const char *weights;
+};
+
+struct engine_event {
+	uint64_t key;
+	uint32_t kind;   /* KVPULL_POLL_*, told once for all ranks */
+	int32_t reason;  /* the first rank's that is not 0 */
+	uint64_t bytes;  /* of all ranks */
+	uint64_t took_ns; /* the longest */
+};
+
+struct engine_report {
+	uint64_t key;
+	uint32_t kind;
+	uint32_t rank_count;
+	uint64_t ranks; /* that reported */
+	struct engine_event event;
+};
+
+struct engine {
+	const struct kvpull_connector_ops *ops;
+	struct engine_shape shape;
+	uint32_t tp_size;
+	struct kvpull_scheduler *scheduler;
+	struct kvpull_worker *workers[ENGINE_RANKS_MAX];
+	uint8_t *memory[ENGINE_RANKS_MAX];
+	uint64_t memory_bytes; /* a rank */
+	uint64_t huge_bytes;
+	uint64_t provider_ns;
+	uint32_t foreign;
+	uint32_t *free_blocks;
+	uint32_t free_count;
+	uint8_t *bytes; /* step and result bytes */
+	size_t bytes_capacity;
+	struct engine_report *reports; /* open: not all ranks yet */
+	uint32_t report_count;
+	struct engine_event *events; /* circular */
+	uint32_t event_first, event_count;
+	uint64_t double_reports; /* must stay 0 */
+	uint64_t next_key;
+};
+
+/* dlopen the library beside this program, or the installed one; NULL: said. */
+const struct kvpull_connector_ops *engine_library(void);
+
+/* 0, or an error that was printed. */
+int engine_open(struct engine *engine, const struct engine_params *params);
+void engine_close(struct engine *engine);
+
+/* One step of scheduler and ranks. 0 or an error. */
+int engine_step(struct engine *engine);
+/* Take the next event; 0 = none. */
+int engine_event(struct engine *engine, struct engine_event *event);
+
+/* Blocks of the pool, in scattered order; 0, or KVPULL_EFULL. */
+int engine_blocks_take(struct engine *engine, uint32_t *ids, uint32_t count);
+void engine_blocks_give(struct engine *engine, const uint32_t *ids,
+			uint32_t count);
+
+/* Write, or compare, a block's pattern on all ranks and layers of a group. */
+void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
+		       uint64_t seed);
+/* Bytes of it that are wrong. */
+uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
+			    uint32_t id, uint64_t seed);
+
+uint64_t engine_now_ns(void);
+
+#endif /* KVPULL_TOOLS_IB_PULL_ENGINE_H */
