@@ -28,6 +28,7 @@ trap 'rm -f "$now"' EXIT
 # Public types alone, no paths and lines: the file says what an engine sees.
 abidw --headers-dir include/kvpull --drop-private-types --no-corpus-path \
 	--no-comp-dir-path --no-show-locs --no-elf-needed \
+	--exported-interfaces-only --no-write-default-sizes \
 	--type-id-style hash --out-file "$now" "$library" || exit 1
 machine=$(sed -n "s/.* architecture='\([^']*\)'.*/\1/p" "$now" | head -n 1)
 
