@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log of commands and the two sequences: lost, replayed, out of room. */
+#include "scheduler_world.h"
+
+static struct world *opened(uint32_t tp_size)
+{
+	const struct kvpull_config config = world_config();
+
+	return world_open(&config, tp_size, 7);
+}
+
+static void hold(struct world *world, uint64_t key)
+{
+	struct world_ticket ticket;
+
+	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_HELD);
+}
+
+static int pending_step(struct world *world)
+{
+	return kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
+	       (int)KVPULL_PENDING_STEP;
+}
+
+static void nothing_to_say_is_no_bytes(void **state)
+{
+	struct world *world = opened(1);
+
+	(void)state;
+	world_settle(world);
+	assert_int_equal(world_build(world), 0);
+	assert_false(pending_step(world));
+	hold(world, 1);
+	assert_true(pending_step(world));
+	world_step(world);
+	assert_false(pending_step(world));
+	assert_int_equal(world_build(world), 0);
+	world_close(world);
+}
+
+static void acks_travel_without_commands_and_are_not_pending(void **state)
+{
+	struct world *world = opened(1);
+
+	(void)state;
+	hold(world, 1);
+	world_settle(world);
+	assert_int_equal(world_build(world), 0);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_take_all(world);
+	assert_false(pending_step(world));
+	assert_int_equal(world->ranks[0].result_first, 1);
+	world_step(world);
+	assert_int_equal(world->ranks[0].result_first, 2);
+	world_close(world);
+}
+
+static void lost_step_is_sent_again_after_the_gap(void **state)
+{
+	struct world *world = opened(2);
+	uint64_t key;
+
+	(void)state;
+	hold(world, 1);
+	world_settle(world);
+	hold(world, 2);
+	assert_true(world_build(world) > 0); /* and nobody gets it */
+	hold(world, 3);
+	world_step(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
+	assert_int_equal(world->ranks[0].gap, 1);
+	world_take_all(world);
+	assert_true(pending_step(world));
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	for (key = 1; key <= 3; key++)
+		assert_int_equal(world->seen[key - 1].command.key, key);
+	assert_int_equal(world->ranks[1].applied, 3);
+	assert_true(world_stats(world).resends >= 1);
+	world_close(world);
+}
+
+static void lost_first_step_is_sent_again(void **state)
+{
+	struct world *world = opened(2);
+
+	(void)state;
+	hold(world, 1);
+	assert_true(world_build(world) > 0);
+	/* Two that follow are known to be out of order, whatever they say. */
+	hold(world, 2);
+	world_step(world);
+	hold(world, 3);
+	world_step(world);
+	assert_int_equal(world->seen_count, 0);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	assert_int_equal(world->seen[0].command.key, 1);
+	world_close(world);
+}
+
+static void step_lost_by_one_rank_is_applied_once_by_the_other(void **state)
+{
+	struct world *world = opened(2);
+	size_t bytes;
+
+	(void)state;
+	hold(world, 1);
+	world_settle(world);
+	hold(world, 2);
+	bytes = world_build(world);
+	world_deliver_to(world, 0, world->bytes, bytes);
+	hold(world, 3);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	assert_int_equal(world->ranks[1].applied, 3);
+	world_close(world);
+}
+
+static void last_lost_step_is_sent_again_after_silence(void **state)
+{
+	struct world *world = opened(1);
+
+	(void)state;
+	hold(world, 1);
+	world_settle(world);
+	hold(world, 2);
+	assert_true(world_build(world) > 0);
+	world_take_all(world);
+	assert_false(pending_step(world));
+	world->now_ns += WORLD_LEASE_NS / 3;
+	assert_true(pending_step(world));
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 2);
+	world->now_ns += WORLD_LEASE_NS;
+	assert_false(pending_step(world)); /* all is acknowledged */
+	world_close(world);
+}
+
+static void replayed_results_count_once(void **state)
+{
+	struct world *world = opened(2);
+	uint8_t bytes[4096];
+	size_t used;
+
+	(void)state;
+	hold(world, 1);
+	world_step(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	used = world_result(world, 0, bytes, sizeof(bytes));
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+	assert_int_equal(world_stats(world).results_replayed, 1);
+	assert_int_equal(world_stats(world).unknown_keys, 0);
+	assert_int_equal(world_stats(world).holds_live, 1);
+	world_close(world);
+}
+
+static void lost_results_are_not_acknowledged(void **state)
+{
+	struct world *world = opened(1);
+	struct world_rank *rank = &world->ranks[0];
+	uint8_t bytes[4096];
+
+	(void)state;
+	hold(world, 1);
+	hold(world, 2);
+	hold(world, 3);
+	world_settle(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_settle(world);
+	assert_int_equal(rank->result_first, 2);
+	world_hold_ended(world, 0, 2, KVPULL_END_RELEASED);
+	world_hold_ended(world, 0, 3, KVPULL_END_RELEASED);
+	rank->result_first = 3; /* the one in between got lost on the way */
+	world_take(world, 0);
+	assert_int_equal(world_stats(world).holds_live, 2);
+	rank->result_first = 2;
+	world_step(world);
+	assert_int_equal(rank->result_first, 2);
+	/* Lost whole, then said again. */
+	assert_true(world_result(world, 0, bytes, sizeof(bytes)) > 0);
+	world_settle(world);
+	assert_int_equal(rank->result_first, 4);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	world_close(world);
+}
+
+static void old_gap_in_a_replay_resends_nothing(void **state)
+{
+	struct world *world = opened(1);
+	uint8_t bytes[4096];
+	size_t used;
+
+	(void)state;
+	hold(world, 1);
+	world_settle(world);
+	hold(world, 2);
+	assert_true(world_build(world) > 0);
+	hold(world, 3);
+	world_step(world);
+	used = world_result(world, 0, bytes, sizeof(bytes));
+	world_settle(world);
+	assert_int_equal(world->ranks[0].applied, 3);
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+	assert_false(pending_step(world));
+	world_close(world);
+}
+
+static void log_is_trimmed_when_all_ranks_applied(void **state)
+{
+	struct world *world = opened(2);
+	uint64_t key;
+
+	(void)state;
+	world->blind = 1;
+	/* Many times the log's size goes through. */
+	for (key = 1; key <= 150000; key += 50) {
+		uint64_t each;
+
+		for (each = key; each < key + 50; each++)
+			hold(world, each);
+		world_step(world);
+		for (each = 0; each < 50; each++) {
+			struct kvpull_result result = {
+				.kind = KVPULL_RESULT_HOLD_ENDED,
+				.key = key + each,
+				.slot = (uint32_t)each,
+				.generation = key / 50 + 1,
+			};
+
+			if (key > 1)
+				result.slot = 49 - (uint32_t)each;
+			if (key / 50 % 2 == 0)
+				result.slot = (uint32_t)each;
+			world_add(world, 0, &result);
+			world_add(world, 1, &result);
+		}
+		world_take_all(world);
+		world_step(world);
+	}
+	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_stats(world).no_slot, 0);
+	world_close(world);
+}
+
+static void restarted_worker_begins_after_what_its_predecessor_was_told(
+	void **state)
+{
+	struct world *world = opened(2);
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
+	uint32_t i;
+
+	(void)state;
+	hold(world, 1);
+	hold(world, 2);
+	world_step(world); /* rank 1 has not acknowledged: all is kept */
+	world_worker_start(world, 0, 999);
+	result.rank = world_rank_info(world, 0);
+	world_add(world, 0, &result);
+	world->seen_count = 0;
+	world_settle(world);
+	world_settle(world);
+	hold(world, 3);
+	world_settle(world);
+	for (i = 0; i < world->seen_count; i++)
+		if (world->seen[i].command.kind == KVPULL_COMMAND_HOLD)
+			assert_int_equal(world->seen[i].command.key, 3);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 2);
+	assert_int_equal(world->ranks[0].applied, world->ranks[1].applied);
+	world_close(world);
+}
+
+static void restarted_worker_is_never_named_in_its_predecessors_steps(
+	void **state)
+{
+	struct world *world = opened(2);
+	struct kvpull_step_header header;
+	struct kvpull_wire_reader reader = { .data = world->bytes };
+
+	(void)state;
+	hold(world, 1);
+	world_step(world);
+	world_worker_start(world, 0, 999);
+	world_tell_rank(world, 0);
+	/* Nobody acknowledged: after the silence all goes out again. */
+	world->now_ns += WORLD_LEASE_NS;
+	reader.byte_count = world_build(world);
+	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+	assert_int_equal(header.first_sequence, 1);
+	assert_int_equal(header.ack_incarnations[0], 700);
+	world_close(world);
+}
+
+static void new_scheduler_takes_results_where_the_worker_stands(void **state)
+{
+	struct world *world = opened(1);
+	struct world_rank *rank = &world->ranks[0];
+
+	(void)state;
+	/* Fifty were taken by an earlier scheduler half. */
+	rank->result_first = 51;
+	rank->result_next = 51;
+	rank->step_incarnation = 6;
+	rank->applied = 0;
+	hold(world, 1);
+	world_step(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_settle(world);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(rank->result_first, 52);
+	world_close(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_to_say_is_no_bytes),
+		cmocka_unit_test(acks_travel_without_commands_and_are_not_pending),
+		cmocka_unit_test(lost_step_is_sent_again_after_the_gap),
+		cmocka_unit_test(lost_first_step_is_sent_again),
+		cmocka_unit_test(
+			step_lost_by_one_rank_is_applied_once_by_the_other),
+		cmocka_unit_test(last_lost_step_is_sent_again_after_silence),
+		cmocka_unit_test(replayed_results_count_once),
+		cmocka_unit_test(lost_results_are_not_acknowledged),
+		cmocka_unit_test(old_gap_in_a_replay_resends_nothing),
+		cmocka_unit_test(log_is_trimmed_when_all_ranks_applied),
+		cmocka_unit_test(
+			restarted_worker_begins_after_what_its_predecessor_was_told),
+		cmocka_unit_test(
+			restarted_worker_is_never_named_in_its_predecessors_steps),
+		cmocka_unit_test(
+			new_scheduler_takes_results_where_the_worker_stands),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
