@@ -152,10 +152,10 @@ static inline uint32_t kvpull_ticket_get_id(struct kvpull_wire_reader *reader,
 					    uint64_t end)
 {
 	const uint64_t zigzag = kvpull_wire_get_varint(reader);
+	/* At most 2^63, and end at most 2^32: their sum does not wrap. */
 	const uint64_t distance = (zigzag >> 1) + (zigzag & 1);
 
-	if (zigzag & 1 ? distance > end :
-			 distance > UINT32_MAX || end + distance > UINT32_MAX) {
+	if (zigzag & 1 ? distance > end : end + distance > UINT32_MAX) {
 		reader->bad = 1;
 		return 0;
 	}

@@ -24,9 +24,9 @@ static struct kvpull_hello got_hello;
 static struct kvpull_welcome welcome;
 static struct kvpull_welcome got_welcome;
 
-static void text_set(char *text, const char *value)
+static void text_set(char *to, const char *value)
 {
-	memcpy(text, value, strlen(value) + 1);
+	memcpy(to, value, strlen(value) + 1);
 }
 
 static uint64_t random_next(uint64_t *seed)

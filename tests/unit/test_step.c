@@ -29,9 +29,9 @@ static struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 static uint8_t bytes[BYTES_MAX];
 static struct kvpull_wire_writer writer;
 
-static void text_set(char *text, const char *value)
+static void text_set(char *to, const char *value)
 {
-	memcpy(text, value, strlen(value) + 1);
+	memcpy(to, value, strlen(value) + 1);
 }
 
 static uint64_t random_next(uint64_t *seed)

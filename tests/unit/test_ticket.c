@@ -23,9 +23,9 @@ static size_t text_bytes;
 static struct kvpull_ticket ticket;
 static struct kvpull_ticket got;
 
-static void text_set(char *text, const char *value)
+static void text_set(char *to, const char *value)
 {
-	memcpy(text, value, strlen(value) + 1);
+	memcpy(to, value, strlen(value) + 1);
 }
 
 static uint64_t random_next(uint64_t *seed)
