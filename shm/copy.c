@@ -43,8 +43,8 @@
 
 struct slot {
 	_Alignas(KVPULL_CACHE_LINE) _Atomic int64_t claim;
-	_Atomic uint32_t left; /* shares not yet ended */
-	uint32_t next;         /* in the stack of ended jobs: index + 1 */
+	_Atomic uint32_t left;       /* shares not yet ended */
+	uint32_t next;               /* in the stack of ended jobs: index + 1 */
 	struct kvpull_copy_job *job; /* owner's; NULL: free */
 	uint32_t aborted;            /* owner's */
 	uint32_t reserved;
@@ -131,8 +131,8 @@ static void wake_one(struct kvpull_copy *copy)
 static void slot_push(struct kvpull_copy *copy, struct slot *slot)
 {
 	const uint32_t index = (uint32_t)(slot - copy->slots);
-	uint32_t head = atomic_load_explicit(&copy->ended,
-					     memory_order_relaxed);
+	uint32_t head =
+		atomic_load_explicit(&copy->ended, memory_order_relaxed);
 
 	do {
 		slot->next = head;
@@ -165,8 +165,8 @@ static void shares_end(struct kvpull_copy *copy, struct slot *slot,
 /* Copy one share of the slot's job; 0: there is none to claim. */
 static int slot_work(struct worker *worker, struct slot *slot)
 {
-	int64_t claim = atomic_load_explicit(&slot->claim,
-					     memory_order_relaxed);
+	int64_t claim =
+		atomic_load_explicit(&slot->claim, memory_order_relaxed);
 
 	if (claim <= 0)
 		return 0;
@@ -178,8 +178,7 @@ static int slot_work(struct worker *worker, struct slot *slot)
 	/* More than we can do at once: get help, one wakes the next. */
 	if (claim > 1)
 		wake_one(worker->copy);
-	kvpull_copy_share(&slot->plan,
-			  slot->plan.share_count - (uint32_t)claim,
+	kvpull_copy_share(&slot->plan, slot->plan.share_count - (uint32_t)claim,
 			  &worker->cursor);
 	shares_end(worker->copy, slot, 1);
 	return 1;
@@ -370,8 +369,8 @@ void kvpull_copy_cancel(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 
 	kvpull_check(copy->log, slot->job == job);
 	/* C1: as a worker that takes all shares at once. */
-	unclaimed = atomic_exchange_explicit(&slot->claim, 0,
-					     memory_order_acquire);
+	unclaimed =
+		atomic_exchange_explicit(&slot->claim, 0, memory_order_acquire);
 	if (unclaimed <= 0)
 		return;
 	slot->aborted = 1;

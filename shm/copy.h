@@ -54,7 +54,8 @@ struct kvpull_copy_job {
 struct kvpull_copy; /* a pool of copy workers */
 
 /**
- * Calibrate (once a process, a few ms) and start the workers.
+ * Calibrate (once a process, tens of ms and 128 MiB for that long) and start
+ * the workers: all signals blocked, named kvpull-copy.
  *
  * @thread_count  0 .. KVPULL_COPY_THREADS_MAX; with 0 only _inline() works.
  * @job_max       jobs in flight; read->index < job_max.
@@ -66,10 +67,17 @@ int KVPULL_MUST_CHECK kvpull_copy_open(struct kvpull_copy **copy,
 				       uint32_t thread_count, uint32_t job_max,
 				       int wake_fd, struct kvpull_arena *arena,
 				       const struct kvpull_log *log);
-void kvpull_copy_close(struct kvpull_copy *copy); /* joins the workers */
+/*
+ * Joins the workers: they end the share they are in, and no write can follow.
+ * Jobs that were not polled never come out.
+ */
+void kvpull_copy_close(struct kvpull_copy *copy);
 size_t kvpull_copy_bytes(uint32_t job_max); /* arena bytes */
 
-/* Owner: start; 0 or KVPULL_EAGAIN. The job stays the pool's until polled. */
+/*
+ * Owner: start; never waits. The job stays the pool's until polled. Return: 0;
+ * KVPULL_EAGAIN: its index is still in flight, or there are no workers.
+ */
 int KVPULL_MUST_CHECK kvpull_copy_start(struct kvpull_copy *copy,
 					struct kvpull_copy_job *job);
 /* Owner: no new share of it is begun; it still comes out of poll. */

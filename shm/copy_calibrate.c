@@ -128,33 +128,23 @@ static void choose_defaults(void)
 		       "copy routine %s, not calibrated", routine->name);
 }
 
-/* Plain ones, and those with several streams of the widest set. */
+/* All but the single streams: those lose to several on every CPU measured. */
 static void candidates_find(struct bench *bench)
 {
 	uint32_t count;
 	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
-	uint32_t widest = 0;
 	uint32_t i;
 
-	for (i = 0; i < count; i++)
-		if (all[i].streams > 1 && all[i].needs > widest &&
-		    kvpull_copy_usable(&all[i]))
-			widest = all[i].needs;
-	for (i = 0; i < count; i++) {
-		if (all[i].streams > 1 ? all[i].needs != widest :
-					 all[i].name[0] == 'a')
-			continue;
-		if (!kvpull_copy_usable(&all[i]) ||
-		    bench->candidate_count == ROUTINES_MAX)
-			continue;
-		bench->candidates[bench->candidate_count++].routine = &all[i];
-	}
+	for (i = 0; i < count && bench->candidate_count < ROUTINES_MAX; i++)
+		if (kvpull_copy_usable(&all[i]) &&
+		    !strstr(all[i].name, "-nt-1"))
+			bench->candidates[bench->candidate_count++].routine =
+				&all[i];
 }
 
 static size_t window_next(struct bench *bench, size_t bytes)
 {
-	const size_t at =
-		bench->at + bytes > bench->side_bytes ? 0 : bench->at;
+	const size_t at = bench->at + bytes > bench->side_bytes ? 0 : bench->at;
 
 	bench->at = at + bytes;
 	return at;
@@ -165,8 +155,8 @@ static uint64_t sample(struct bench *bench,
 		       const struct kvpull_copy_routine *routine,
 		       uint32_t block_bytes)
 {
-	const size_t bytes = block_bytes > 65536 ? SAMPLE_LONG_BYTES :
-						   SAMPLE_BYTES;
+	const size_t bytes =
+		block_bytes > 65536 ? SAMPLE_LONG_BYTES : SAMPLE_BYTES;
 	const uint32_t block_count = (uint32_t)(bytes / block_bytes);
 	const uint32_t group_first[2] = { 0, block_count };
 	const size_t at = window_next(bench, bytes);
@@ -206,7 +196,7 @@ static void round_run(struct bench *bench, uint32_t round)
 {
 	uint32_t class, i;
 
-	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+	for (class = 0; class < KVPULL_COPY_CLASSES; class++)
 		for (i = 0; i < bench->candidate_count; i++) {
 			struct candidate *candidate = &bench->candidates[i];
 
@@ -258,15 +248,14 @@ static void measure(struct bench *bench)
 	uint32_t round = 0;
 	uint32_t class;
 
-	while (round < ROUNDS_MAX &&
-	       (round < ROUNDS_FIRST ||
-		kvpull_clock_ns() - start_ns < TIME_NS)) {
+	while (round < ROUNDS_MAX && (round < ROUNDS_FIRST ||
+				      kvpull_clock_ns() - start_ns < TIME_NS)) {
 		round_run(bench, round++);
 		if (round == ROUNDS_FIRST)
-			for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+			for (class = 0; class < KVPULL_COPY_CLASSES; class++)
 				sift(bench, class, round);
 	}
-	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+	for (class = 0; class < KVPULL_COPY_CLASSES; class++)
 		sift(bench, class, round);
 }
 
@@ -275,11 +264,11 @@ static void choose(struct bench *bench)
 	size_t used = 0;
 	uint32_t class, i;
 
-	for (class = 0; class < KVPULL_COPY_CLASSES; class ++) {
+	for (class = 0; class < KVPULL_COPY_CLASSES; class++) {
 		/* memcpy is the first of all routines. */
-		const uint64_t memcpy_ns = bench->candidates[0].median_ns[class];
-		uint64_t best_ns =
-			memcpy_ns - memcpy_ns * MARGIN_PERCENT / 100;
+		const uint64_t memcpy_ns =
+			bench->candidates[0].median_ns[class];
+		uint64_t best_ns = memcpy_ns - memcpy_ns * MARGIN_PERCENT / 100;
 
 		chosen.routines[class] = bench->candidates[0].routine;
 		for (i = 1; i < bench->candidate_count; i++) {
@@ -303,8 +292,9 @@ static void choose(struct bench *bench)
 
 static uint8_t *side_make(size_t bytes)
 {
-	uint8_t *side = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *side =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	size_t at;
 
 	if (side == MAP_FAILED)

@@ -64,8 +64,8 @@ static void cut_columns(struct shape *shape, uint64_t column_bytes_max)
 		(bytes + shape->column_count - 1) / shape->column_count;
 	shape->column_bytes = (shape->column_bytes + LINE_BYTES - 1) &
 			      ~(uint64_t)(LINE_BYTES - 1);
-	shape->column_count = (bytes + shape->column_bytes - 1) /
-			      shape->column_bytes;
+	shape->column_count =
+		(bytes + shape->column_bytes - 1) / shape->column_bytes;
 }
 
 static void shape_of(const struct kvpull_copy_plan *plan,
@@ -84,8 +84,7 @@ static void shape_of(const struct kvpull_copy_plan *plan,
 	shape->segment_count = (first[1] - first[0]) * shape->row_count;
 	if (!shape->segment_bytes)
 		shape->segment_count = 0;
-	shape->routine =
-		plan->choices.routines[class_of(shape->segment_bytes)];
+	shape->routine = plan->choices.routines[class_of(shape->segment_bytes)];
 	lanes = shape->routine->lanes;
 	/* lanes is a power of two. */
 	cut_columns(shape, KVPULL_COPY_SHARE_BYTES / lanes);

@@ -111,8 +111,8 @@ static void lanes_copy(const struct layout *layout,
 		if (step > layout->apart_lines)
 			step = layout->apart_lines;
 		for (k = 0; k < layout->streams; k++) {
-			const size_t at = (done + k % parts * step) *
-					  KVPULL_LINE_BYTES;
+			const size_t at =
+				(done + k % parts * step) * KVPULL_LINE_BYTES;
 
 			streams.from[k] = body[k / parts].from + at;
 			streams.to[k] = body[k / parts].to + at;
@@ -159,43 +159,45 @@ static void streams_copy(const struct layout *layout,
 	kvpull_stores_fence();
 }
 
-#define STREAMS(name, kernel, stream_count, lane_count, apart)                \
-	static void name##_copy(const struct kvpull_segment *segments,        \
-				uint32_t count, size_t bytes)                 \
-	{                                                                     \
-		static const struct layout layout = {                         \
-			kvpull_##kernel, stream_count, lane_count, apart      \
-		};                                                            \
-									      \
-		streams_copy(&layout, segments, count, bytes);                \
+#define STREAMS(name, kernel, stream_count, lane_count, apart)                 \
+	static void name##_copy(const struct kvpull_segment *segments,         \
+				uint32_t count, size_t bytes)                  \
+	{                                                                      \
+		static const struct layout layout = { kvpull_##kernel,         \
+						      stream_count,            \
+						      lane_count, apart };     \
+                                                                               \
+		streams_copy(&layout, segments, count, bytes);                 \
 	}
 
-#define STREAMS_OF(isa)                                                       \
-	STREAMS(isa##_1, isa##_lines_1, 1, 1, SIZE_MAX)                       \
-	STREAMS(isa##_2, isa##_lines_2, 2, 2, SIZE_MAX)                       \
-	STREAMS(isa##_4, isa##_lines_4, 4, 4, SIZE_MAX)                       \
-	STREAMS(isa##_8, isa##_lines_8, 8, 8, SIZE_MAX)                       \
-	STREAMS(isa##_2_ahead, isa##_lines_2_ahead, 2, 2, SIZE_MAX)           \
-	STREAMS(isa##_4_ahead, isa##_lines_4_ahead, 4, 4, SIZE_MAX)           \
-	STREAMS(isa##_8_ahead, isa##_lines_8_ahead, 8, 8, SIZE_MAX)           \
-	STREAMS(isa##_2_page, isa##_lines_2, 2, 1, PAGE_LINES)                \
-	STREAMS(isa##_4_page, isa##_lines_4, 4, 1, PAGE_LINES)                \
+#define STREAMS_OF(isa)                                                        \
+	STREAMS(isa##_1, isa##_lines_1, 1, 1, SIZE_MAX)                        \
+	STREAMS(isa##_2, isa##_lines_2, 2, 2, SIZE_MAX)                        \
+	STREAMS(isa##_4, isa##_lines_4, 4, 4, SIZE_MAX)                        \
+	STREAMS(isa##_8, isa##_lines_8, 8, 8, SIZE_MAX)                        \
+	STREAMS(isa##_2_ahead, isa##_lines_2_ahead, 2, 2, SIZE_MAX)            \
+	STREAMS(isa##_4_ahead, isa##_lines_4_ahead, 4, 4, SIZE_MAX)            \
+	STREAMS(isa##_8_ahead, isa##_lines_8_ahead, 8, 8, SIZE_MAX)            \
+	STREAMS(isa##_2_page, isa##_lines_2, 2, 1, PAGE_LINES)                 \
+	STREAMS(isa##_4_page, isa##_lines_4, 4, 1, PAGE_LINES)                 \
 	STREAMS(isa##_8_page, isa##_lines_8, 8, 1, PAGE_LINES)
 
 STREAMS_OF(avx2)
 STREAMS_OF(avx512)
 
-#define ROUTINES_OF(isa, needs)                                               \
-	{ #isa "-nt-1", isa##_1_copy, 1, 1, needs },                          \
-	{ #isa "-nt-2", isa##_2_copy, 2, 2, needs },                          \
-	{ #isa "-nt-4", isa##_4_copy, 4, 4, needs },                          \
-	{ #isa "-nt-8", isa##_8_copy, 8, 8, needs },                          \
-	{ #isa "-nt-2-ahead", isa##_2_ahead_copy, 2, 2, needs },              \
-	{ #isa "-nt-4-ahead", isa##_4_ahead_copy, 4, 4, needs },              \
-	{ #isa "-nt-8-ahead", isa##_8_ahead_copy, 8, 8, needs },              \
-	{ #isa "-nt-2p", isa##_2_page_copy, 2, 1, needs },                    \
-	{ #isa "-nt-4p", isa##_4_page_copy, 4, 1, needs },                    \
-	{ #isa "-nt-8p", isa##_8_page_copy, 8, 1, needs }
+#define ROUTINES_OF(isa, needs)                                                \
+	{ #isa "-nt-1", isa##_1_copy, 1, 1, needs },                           \
+		{ #isa "-nt-2", isa##_2_copy, 2, 2, needs },                   \
+		{ #isa "-nt-4", isa##_4_copy, 4, 4, needs },                   \
+		{ #isa "-nt-8", isa##_8_copy, 8, 8, needs },                   \
+		{ #isa "-nt-2-ahead", isa##_2_ahead_copy, 2, 2, needs },       \
+		{ #isa "-nt-4-ahead", isa##_4_ahead_copy, 4, 4, needs },       \
+		{ #isa "-nt-8-ahead", isa##_8_ahead_copy, 8, 8, needs },       \
+		{ #isa "-nt-2p", isa##_2_page_copy, 2, 1, needs },             \
+		{ #isa "-nt-4p", isa##_4_page_copy, 4, 1, needs },             \
+	{                                                                      \
+#isa "-nt-8p", isa##_8_page_copy, 8, 1, needs                  \
+	}
 
 #endif /* __x86_64__ */
 

@@ -82,13 +82,13 @@ INLINE AVX512 void avx512_lines(const struct kvpull_streams *streams,
 	}
 }
 
-#define KERNEL(ISA, isa, name, stream_count, ahead_bytes)                     \
-	ISA void kvpull_##isa##_lines_##name(                                 \
-		const struct kvpull_streams *streams, size_t line_count)      \
-	{                                                                     \
-		const struct kvpull_streams local = *streams;                 \
-									      \
-		isa##_lines(&local, line_count, stream_count, ahead_bytes);   \
+#define KERNEL(ISA, isa, name, stream_count, ahead_bytes)                      \
+	ISA void kvpull_##isa##_lines_##name(                                  \
+		const struct kvpull_streams *streams, size_t line_count)       \
+	{                                                                      \
+		const struct kvpull_streams local = *streams;                  \
+                                                                               \
+		isa##_lines(&local, line_count, stream_count, ahead_bytes);    \
 	}
 
 KERNEL(AVX2, avx2, 1, 1, 0)

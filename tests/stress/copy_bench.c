@@ -30,6 +30,7 @@
 #define POOLS 3u
 #define WAYS_MAX (ROUTINES_MAX + POOLS)
 #define BATCH_SEGMENTS 64u
+#define STARTS_MAX 1024u
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -59,7 +60,8 @@ struct bench {
 	uint32_t pool_only;
 	uint32_t minimum;
 	int wake_fd;
-	uint64_t start_ns_worst;
+	uint32_t start_count;
+	double start_us[STARTS_MAX];
 	double took_ms[SHAPES][WAYS_MAX][REPETITIONS_MAX];
 	uint32_t all[BLOCKS_MAX];
 	uint32_t ids[2][COUNT_MAX];
@@ -163,14 +165,17 @@ static void routine_run(const struct kvpull_copy_routine *routine,
 			      shape->block_bytes);
 }
 
-/* As a thread that must leave the cores to the workers: sleep. */
-static void pool_wait(struct kvpull_copy *pool)
+/* Spin where there is a core for it, else leave the cores to the workers. */
+static void pool_wait(struct kvpull_copy *pool, uint32_t threads)
 {
+	const int spins = sysconf(_SC_NPROCESSORS_ONLN) > (long)threads;
 	struct pollfd waited = { .fd = bench.wake_fd, .events = POLLIN };
 	struct kvpull_copy_job *ended;
 	uint64_t count;
 
 	while (!kvpull_copy_poll(pool, &ended, 1)) {
+		if (spins)
+			continue;
 		if (!kvpull_copy_arm(pool) && poll(&waited, 1, -1) == 1)
 			(void)!read(bench.wake_fd, &count, sizeof(count));
 		kvpull_copy_disarm(pool);
@@ -182,13 +187,13 @@ static void pool_run(struct kvpull_copy *pool, uint32_t threads,
 {
 	const uint32_t group_first[] = { 0, shape->block_count };
 	const uint8_t *region = bench.regions[0];
-	const struct kvpull_strip strip = {
-		.remote_block_stride = shape->block_bytes,
-		.local = bench.regions[1],
-		.local_block_stride = shape->block_bytes,
-		.row_bytes = shape->block_bytes,
-		.row_count = 1
-	};
+	const struct kvpull_strip strip = { .remote_block_stride =
+						    shape->block_bytes,
+					    .local = bench.regions[1],
+					    .local_block_stride =
+						    shape->block_bytes,
+					    .row_bytes = shape->block_bytes,
+					    .row_count = 1 };
 	const struct kvpull_read read = { .strip_count = 1,
 					  .strips = &strip,
 					  .remote_ids = bench.ids[0],
@@ -204,9 +209,9 @@ static void pool_run(struct kvpull_copy *pool, uint32_t threads,
 	if (kvpull_copy_start(pool, &job))
 		exit(1);
 	start_ns = kvpull_clock_ns() - start_ns;
-	if (start_ns > bench.start_ns_worst)
-		bench.start_ns_worst = start_ns;
-	pool_wait(pool);
+	bench.start_us[bench.start_count++ % STARTS_MAX] =
+		(double)start_ns / 1e3;
+	pool_wait(pool, threads);
 }
 
 static void repetition(uint32_t number, uint32_t shape_index)
@@ -219,8 +224,8 @@ static void repetition(uint32_t number, uint32_t shape_index)
 	for (i = 0; i < count + POOLS; i++) {
 		uint64_t start_ns;
 
-		if (i < count && (!kvpull_copy_usable(&all[i]) ||
-				  (bench.pool_only && i)))
+		if (i < count &&
+		    (!kvpull_copy_usable(&all[i]) || (bench.pool_only && i)))
 			continue;
 		if (i >= count && bench.routines_only)
 			continue;
@@ -289,10 +294,10 @@ static void print(const char *chosen_shapes)
 	for (i = 0; i < count + POOLS; i++) {
 		if (!was_run(i))
 			continue;
-		printf("%-20s", i < count ? all[i].name : pool_names[i - count]);
+		printf("%-20s",
+		       i < count ? all[i].name : pool_names[i - count]);
 		for (k = 0; k < SHAPES; k++) {
-			const double time =
-				typical(bench.took_ms[k][i]);
+			const double time = typical(bench.took_ms[k][i]);
 
 			if (strchr(chosen_shapes, shapes[k].name))
 				printf("  %8.3f x %5.2f  ", time,
@@ -300,8 +305,11 @@ static void print(const char *chosen_shapes)
 		}
 		printf("\n");
 	}
-	printf("start() at most %llu ns\n%s\n",
-	       (unsigned long long)bench.start_ns_worst, kvpull_copy_choice());
+	count = bench.start_count < STARTS_MAX ? bench.start_count : STARTS_MAX;
+	qsort(bench.start_us, count, sizeof(bench.start_us[0]), double_compare);
+	printf("start() took %.2f us at best, median %.2f\n%s\n",
+	       bench.start_us[0], bench.start_us[count / 2],
+	       kvpull_copy_choice());
 }
 
 static int open_all(struct kvpull_arena *arena)
@@ -314,7 +322,8 @@ static int open_all(struct kvpull_arena *arena)
 	if (bench.wake_fd < 0)
 		return 1;
 	for (i = 0; i < POOLS; i++)
-		if (kvpull_copy_open(&bench.pools[i], i, 4, bench.wake_fd, arena, NULL))
+		if (kvpull_copy_open(&bench.pools[i], i, 4, bench.wake_fd,
+				     arena, NULL))
 			return 1;
 	return 0;
 }
