@@ -353,6 +353,8 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 		return 0;
 	}
 	worker->step_gap = 0;
+	/* Holds are taken now, not at the last poll. */
+	kvpull_holds_stamp(worker->holds, worker->now_ns(worker->now_context));
 	for (index = 0; index < header.record_count; index++) {
 		if (kvpull_step_get_command(&reader, &worker->scratch,
 					    &command))

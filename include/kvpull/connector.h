@@ -548,7 +548,10 @@ struct kvpull_worker_ops {
 	/** Bytes for result_take(); *byte_count 0 = nothing to say. */
 	int (*result_build)(struct kvpull_worker *worker, void *bytes,
 			    size_t capacity, size_t *byte_count);
-	/** End every hold before returning. Return: holds ended. */
+	/**
+	 * End every hold that this rank was told of, before returning: give
+	 * it the scheduler half's last step first. Return: holds ended.
+	 */
 	int (*revoke_all)(struct kvpull_worker *worker);
 	/** Readable when poll() has something to do; owned by the worker. */
 	int (*event_fd)(struct kvpull_worker *worker);
