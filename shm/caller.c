@@ -143,7 +143,8 @@ static int serve_check(const struct kvpull_serve *serve,
 			continue;
 		if (region->kind != KVPULL_REGION_PROVIDED &&
 		    region->kind != KVPULL_REGION_FILE) {
-			kvpull_error(log, "region %u of kind %u: not on this route",
+			kvpull_error(log,
+				     "region %u of kind %u: not on this route",
 				     i, region->kind);
 			return KVPULL_EUNSUPPORTED;
 		}
@@ -169,9 +170,9 @@ int kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
 				    callers->log);
 	if (code)
 		return code;
-	code = kvpull_wait_add(callers->wait, callers->listener.fd,
-			       (struct kvpull_wait_token){
-				       .kind = KVPULL_WAIT_LISTENER });
+	code = kvpull_wait_add(
+		callers->wait, callers->listener.fd,
+		(struct kvpull_wait_token){ .kind = KVPULL_WAIT_LISTENER });
 	if (code)
 		kvpull_listener_close(&callers->listener);
 	return code;
@@ -250,8 +251,7 @@ void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
 		if (code == KVPULL_EFULL) {
 			kvpull_warn(callers->log,
 				    "callers wait: out of file descriptors");
-			kvpull_wait_remove(callers->wait,
-					   callers->listener.fd);
+			kvpull_wait_remove(callers->wait, callers->listener.fd);
 			callers->resume_ns = batch->now_ns + LISTENER_REST_NS;
 		}
 		if (code)

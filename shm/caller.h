@@ -41,7 +41,7 @@ struct kvpull_shm_caller {
 	int socket;   /* -1 from LOST on */
 	int doorbell; /* -1: not admitted */
 	struct kvpull_identity identity;
-	uint64_t deadline_ns; /* OPEN only */
+	uint64_t deadline_ns;         /* OPEN only */
 	struct kvpull_shared segment; /* base NULL: not admitted */
 	struct kvpull_ring ring;
 };

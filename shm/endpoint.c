@@ -55,9 +55,10 @@ static int folder_open(const char *path, const struct kvpull_log *log,
 		return KVPULL_EROUTE;
 	}
 	if ((stat.st_mode & S_IWOTH) && !(stat.st_mode & S_ISVTX)) {
-		kvpull_warn(log,
-			    "socket folder %s: anybody may replace sockets in it: set mode 0700 or the sticky bit",
-			    path);
+		kvpull_warn(
+			log,
+			"socket folder %s: anybody may replace sockets in it: set mode 0700 or the sticky bit",
+			path);
 		(void)close(fd);
 		return KVPULL_EROUTE;
 	}
@@ -100,8 +101,7 @@ static int socket_connect(int fd, int folder_fd, const char *name)
 
 	address_fill(&address, folder_fd, name);
 	/* AF_UNIX connects at once or not at all. */
-	return connect(fd, (const struct sockaddr *)&address,
-		       sizeof(address)) ?
+	return connect(fd, (const struct sockaddr *)&address, sizeof(address)) ?
 		       errno :
 		       0;
 }
@@ -164,11 +164,11 @@ static int listener_bind(struct kvpull_listener *listener, uint32_t mode,
 	if (socket_stat(listener->folder_fd, listener->name, &stat))
 		return KVPULL_EDEVICE;
 	listener->inode = stat.st_ino;
-	if ((mode && fchmodat(listener->folder_fd, listener->name,
-			      (mode_t)mode, 0)) ||
+	if ((mode &&
+	     fchmodat(listener->folder_fd, listener->name, (mode_t)mode, 0)) ||
 	    listen(listener->fd, BACKLOG)) {
-		kvpull_error(log, "socket name %s: listen: %s",
-			     listener->name, strerror(errno));
+		kvpull_error(log, "socket name %s: listen: %s", listener->name,
+			     strerror(errno));
 		(void)unlinkat(listener->folder_fd, listener->name, 0);
 		return KVPULL_EDEVICE;
 	}
@@ -317,8 +317,7 @@ union control {
 };
 
 /* The padding of the control buffer has room for one more than we want. */
-#define FDS_TAKEN_MAX \
-	((sizeof(union control) - CMSG_LEN(0)) / sizeof(int))
+#define FDS_TAKEN_MAX ((sizeof(union control) - CMSG_LEN(0)) / sizeof(int))
 
 static int send_failed(const struct kvpull_message *message,
 		       const struct kvpull_log *log)
@@ -400,8 +399,7 @@ static ssize_t message_receive(int fd, struct msghdr *header)
 		ssize_t received;
 
 		header->msg_controllen = control_bytes;
-		received = recvmsg(fd, header,
-				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		received = recvmsg(fd, header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 		/*
 		 * A peer that closed with our bytes unread shows as a reset,
 		 * once, ahead of its own last message, which says why.

@@ -116,8 +116,7 @@ static int vector_read(int32_t pid, const struct iovec *here,
 		       const struct iovec *there, uint32_t count,
 		       uint64_t bytes)
 {
-	const ssize_t got =
-		process_vm_readv(pid, here, count, there, count, 0);
+	const ssize_t got = process_vm_readv(pid, here, count, there, count, 0);
 
 	if (got >= 0 && (uint64_t)got == bytes)
 		return 0;
@@ -175,7 +174,7 @@ int kvpull_foreign_read(const struct kvpull_foreign *foreign,
 int kvpull_foreign_entry(int32_t pid, uint64_t address,
 			 struct kvpull_revocation_value *value)
 {
-	uint64_t words[sizeof(struct kvpull_revocation_entry) / 8];
+	uint64_t words[sizeof(struct kvpull_revocation_entry) / 8] = { 0 };
 	const struct iovec here = { .iov_base = words,
 				    .iov_len = sizeof(words) };
 	const struct iovec there = { .iov_base = remote_pointer(address),

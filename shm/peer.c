@@ -16,7 +16,12 @@
 #include "shm/segment.h"
 
 /* Descriptors of a welcome, in this order; then one a region. */
-enum welcome_fd { FD_ENTRIES = 0, FD_RING, FD_DOORBELL, FD_REGIONS };
+enum welcome_fd {
+	FD_ENTRIES = 0,
+	FD_RING,
+	FD_DOORBELL,
+	FD_REGIONS
+};
 
 /* The largest ring that ring.h knows. */
 #define RING_RECORDS_MAX (UINT32_C(1) << 20)
@@ -153,8 +158,8 @@ static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
 {
 	struct kvpull_shm_peer *peer = &peers->peers[index];
 	/* Descriptors come once, with the welcome. */
-	const int wanted = peer->state == KVPULL_SHM_PEER_GREETING &&
-			   !peer->fd_count;
+	const int wanted =
+		peer->state == KVPULL_SHM_PEER_GREETING && !peer->fd_count;
 	uint32_t fd_count = KVPULL_ENDPOINT_FDS_MAX;
 	const int received = kvpull_endpoint_receive(
 		peer->socket, kvpull_shm_batch_buffer(batch),
@@ -312,9 +317,10 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 		if (region->kind == KVPULL_REGION_FOREIGN)
 			continue;
 		if (region->kind != KVPULL_REGION_PROVIDED) {
-			kvpull_warn(log,
-				    "peer's region %u is of kind %u: this version cannot read it",
-				    i, region->kind);
+			kvpull_warn(
+				log,
+				"peer's region %u is of kind %u: this version cannot read it",
+				i, region->kind);
 			return KVPULL_EUNSUPPORTED;
 		}
 		fd_count++;
@@ -392,16 +398,15 @@ static int ring_attach(struct kvpull_shm_peer *peer,
 	int code;
 
 	if (fstat(peer->fds[FD_RING], &stat) || stat.st_size <= 0 ||
-	    (uint64_t)stat.st_size > kvpull_ring_bytes(RING_RECORDS_MAX) +
-					     KVPULL_HUGE_BYTES)
+	    (uint64_t)stat.st_size >
+		    kvpull_ring_bytes(RING_RECORDS_MAX) + KVPULL_HUGE_BYTES)
 		return KVPULL_EPROTO;
 	peer->ring_bytes = (size_t)stat.st_size;
 	code = kvpull_segment_map(peer->fds[FD_RING], peer->ring_bytes,
 				  KVPULL_SEGMENT_SHARED, log,
 				  &peer->ring_memory);
 	if (!code)
-		code = kvpull_ring_writer_init(&peer->writer,
-					       peer->ring_memory,
+		code = kvpull_ring_writer_init(&peer->writer, peer->ring_memory,
 					       peer->ring_bytes);
 	return code ? code : doorbell_take(peer);
 }
@@ -424,16 +429,15 @@ static int foreign_probe(const struct kvpull_shm_peer *peer,
 		why = "the peer is in another PID namespace";
 	else if (peer->identity.pidfd < 0)
 		why = "the peer's death could not be seen (no pidfd)";
-	else if (kvpull_foreign_entry(peer->identity.pid,
-				      peer->entries_remote, &value))
+	else if (kvpull_foreign_entry(peer->identity.pid, peer->entries_remote,
+				      &value))
 		why = strerror(errno);
 	else if (value.incarnation !=
 		 kvpull_revocation_read(&entries[0]).incarnation)
 		why = "another process answers at that address";
 	if (!why)
 		return 0;
-	kvpull_warn(log,
-		    "peer's foreign memory cannot be read from pid %d: %s",
+	kvpull_warn(log, "peer's foreign memory cannot be read from pid %d: %s",
 		    peer->identity.pid, why);
 	return KVPULL_EROUTE;
 }

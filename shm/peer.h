@@ -47,7 +47,7 @@ struct kvpull_shm_peer {
 	uint32_t slot_count;
 	int doorbell;
 	int reserved;
-	uint8_t *mapped[KVPULL_REGIONS_MAX]; /* NULL: foreign */
+	uint8_t *mapped[KVPULL_REGIONS_MAX];        /* NULL: foreign */
 	const uint8_t *regions[KVPULL_REGIONS_MAX]; /* the same, for copies */
 	uint64_t region_bytes[KVPULL_REGIONS_MAX];
 	uint64_t remote_address[KVPULL_REGIONS_MAX];
@@ -71,9 +71,10 @@ struct kvpull_shm_peers {
 };
 
 size_t kvpull_shm_peers_bytes(uint32_t peer_max);
-int KVPULL_MUST_CHECK kvpull_shm_peers_init(
-	struct kvpull_shm_peers *peers, const struct kvpull_shm_params *params,
-	struct kvpull_wait *wait, struct kvpull_arena *arena);
+int KVPULL_MUST_CHECK
+kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
+		      const struct kvpull_shm_params *params,
+		      struct kvpull_wait *wait, struct kvpull_arena *arena);
 /* No copy runs any more. */
 void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers);
 

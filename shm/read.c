@@ -64,8 +64,7 @@ static int foreign_start(struct kvpull_shm_reads *reads,
 	mine->cursor = (struct kvpull_foreign_cursor){ 0 };
 	if (mine->read->byte_count <= reads->inline_bytes) {
 		const int code = kvpull_foreign_read(&foreign, mine->read,
-						     &mine->cursor,
-						     UINT64_MAX);
+						     &mine->cursor, UINT64_MAX);
 
 		return code ? code : 1;
 	}
@@ -244,11 +243,11 @@ int kvpull_shm_read_check(struct kvpull_shm_reads *reads, uint32_t peer_index,
 	/* Also for foreign data: its fence orders what was mapped. */
 	value = kvpull_revocation_read(&entries[read->slot]);
 	if (peer->foreign_count) {
-		code = kvpull_foreign_entry(
-			peer->identity.pid,
-			peer->entries_remote +
-				(uint64_t)read->slot * sizeof(*entries),
-			&value);
+		code = kvpull_foreign_entry(peer->identity.pid,
+					    peer->entries_remote +
+						    (uint64_t)read->slot *
+							    sizeof(*entries),
+					    &value);
 		if (code)
 			return code;
 		/* Alive after the entry: data and entry were its own. */

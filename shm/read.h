@@ -38,7 +38,7 @@ struct kvpull_shm_reads {
 	struct kvpull_copy *copy;
 	struct kvpull_shm_peers *peers;
 	struct kvpull_shm_read *reads; /* [read_max] */
-	uint32_t *queue; /* [read_max], foreign reads, a ring */
+	uint32_t *queue;               /* [read_max], foreign reads, a ring */
 	uint32_t queue_first;
 	uint32_t queue_count;
 	uint32_t read_max;

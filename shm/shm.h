@@ -12,16 +12,16 @@
 
 struct kvpull_shm_params {
 	const struct kvpull_log *log;
-	const char *socket_dir;  /* made with mode 0700 if missing */
-	const char *name;        /* own socket's file name; [A-Za-z0-9._-]+ */
+	const char *socket_dir; /* made with mode 0700 if missing */
+	const char *name;       /* own socket's file name; [A-Za-z0-9._-]+ */
 	uint32_t peers_max;
 	uint32_t callers_max;
 	uint32_t ring_records;
-	uint32_t reads_max;      /* read->index is below it */
+	uint32_t reads_max; /* read->index is below it */
 	uint32_t copy_threads;
-	uint32_t inline_bytes;   /* reads up to this are copied in read_start */
-	uint64_t connect_ns;     /* handshake must end within this */
-	uint32_t socket_mode;    /* of the socket's file; 0: as the umask says */
+	uint32_t inline_bytes; /* reads up to this are copied in read_start */
+	uint64_t connect_ns;   /* handshake must end within this */
+	uint32_t socket_mode;  /* of the socket's file; 0: as the umask says */
 	uint32_t reserved;
 };
 

@@ -7,9 +7,9 @@
 #ifndef KVPULL_TESTS_SHM_WORLD_H
 #define KVPULL_TESTS_SHM_WORLD_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
@@ -101,8 +101,8 @@ static inline void world_log(void *context, uint32_t level, const char *line)
 	(void)snprintf(world->warning, sizeof(world->warning), "%s", line);
 }
 
-static inline struct kvpull_shm_params
-world_params(const struct world *world, const char *name)
+static inline struct kvpull_shm_params world_params(const struct world *world,
+						    const char *name)
 {
 	return (struct kvpull_shm_params){
 		.log = &world->log,
@@ -126,9 +126,8 @@ static inline void side_open(struct side *side,
 					   kvpull_shm_bytes(params),
 					   params->log),
 			 0);
-	assert_int_equal(kvpull_shm_open(params, &side->arena,
-					 &side->transport),
-			 0);
+	assert_int_equal(
+		kvpull_shm_open(params, &side->arena, &side->transport), 0);
 	assert_true(kvpull_arena_ok(&side->arena));
 	kvpull_arena_seal(&side->arena);
 	side->queue_first = 0;
@@ -149,11 +148,11 @@ static inline void world_memory_make(struct world *world)
 {
 	uint32_t i;
 
-	assert_int_equal(
-		kvpull_segment_make(&world->kv, "test-kv",
-				    WORLD_BLOCKS * WORLD_BLOCK_BYTES,
-				    KVPULL_SEGMENT_READ_ONLY, 0, &world->log),
-		0);
+	assert_int_equal(kvpull_segment_make(&world->kv, "test-kv",
+					     WORLD_BLOCKS * WORLD_BLOCK_BYTES,
+					     KVPULL_SEGMENT_READ_ONLY, 0,
+					     &world->log),
+			 0);
 	assert_int_equal(
 		kvpull_segment_make(&world->entries_memory, "test-entries",
 				    WORLD_SLOTS * sizeof(*world->entries),
@@ -196,8 +195,8 @@ static inline void world_begin(struct world *world)
 					  .level = KVPULL_LOG_WARN };
 	world->now_ns = UINT64_C(1000000000000);
 	world->local = mmap(NULL, WORLD_BLOCKS * WORLD_BLOCK_BYTES,
-			    PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
 	assert_true(world->local != MAP_FAILED);
 }
 
@@ -343,9 +342,8 @@ static inline void world_welcome(struct world *world)
 	struct kvpull_event event;
 
 	world_greet(world);
-	assert_int_equal(p->ops->admit(p, world->caller, "welcome", 7,
-				       &world->ring),
-			 0);
+	assert_int_equal(
+		p->ops->admit(p, world->caller, "welcome", 7, &world->ring), 0);
 	assert_non_null(world->ring);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_memory_equal(event.data, "welcome", 7);
@@ -403,12 +401,11 @@ static inline void world_read_verify(const struct world *world,
 	uint32_t i;
 
 	for (i = 0; i < block_count; i++)
-		assert_memory_equal(
-			world->local +
-				(size_t)world->local_ids[i] * WORLD_BLOCK_BYTES,
-			world->kv.base +
-				(size_t)world->ids[i] * WORLD_BLOCK_BYTES,
-			WORLD_BLOCK_BYTES);
+		assert_memory_equal(world->local + (size_t)world->local_ids[i] *
+							   WORLD_BLOCK_BYTES,
+				    world->kv.base + (size_t)world->ids[i] *
+							     WORLD_BLOCK_BYTES,
+				    WORLD_BLOCK_BYTES);
 }
 
 #endif /* KVPULL_TESTS_SHM_WORLD_H */

@@ -63,8 +63,7 @@ static void full_ring_says_again_and_loses_nothing(void **state)
 	d = world.d.transport;
 	for (i = 0; i < 16; i++)
 		assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
-	assert_int_equal(d->ops->notify(d, world.peer, &record),
-			 KVPULL_EAGAIN);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), KVPULL_EAGAIN);
 	assert_int_equal(d->ops->notes_open(d, world.peer), 16);
 	assert_int_equal(kvpull_ring_ready(world.ring), 16);
 	world_close(&world);
@@ -203,10 +202,10 @@ static void reads_end_before_their_peer_is_down(void **state)
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
 	assert_int_equal(d->ops->read_start(d, world.peer, &other), 0);
 	d->ops->disconnect(d, world.peer);
-	assert_int_equal(d->ops->read_start(d, world.peer,
-					    &(struct kvpull_read){
-						    .index = 3 }),
-			 KVPULL_EPEER);
+	assert_int_equal(
+		d->ops->read_start(d, world.peer,
+				   &(struct kvpull_read){ .index = 3 }),
+		KVPULL_EPEER);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
 	assert_true(event.code == KVPULL_EPEER || event.code == 0);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
@@ -229,8 +228,7 @@ static void last_notes_of_a_consumer_survive_it(void **state)
 {
 	struct world world;
 	struct kvpull_transport *d;
-	struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE,
-					.tag = 5 };
+	struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE, .tag = 5 };
 	struct kvpull_record seen = { .kind = 0 };
 
 	(void)state;
@@ -268,8 +266,7 @@ static void end_of_a_producer_fails_what_comes_later(void **state)
 			 KVPULL_EPEER);
 	assert_int_equal(d->ops->read_start(d, world.peer, &read),
 			 KVPULL_EPEER);
-	assert_int_equal(d->ops->notify(d, world.peer, &record),
-			 KVPULL_EPEER);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), KVPULL_EPEER);
 	assert_int_equal(d->ops->peer_send(d, world.peer, "x", 1),
 			 KVPULL_EPEER);
 	assert_int_equal(d->ops->notes_open(d, world.peer), 0);
@@ -471,8 +468,7 @@ static void entry_of_a_dead_peers_pid_is_not_believed(void **state)
 	assert_true(peer.identity.pidfd >= 0);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	read.entry.incarnation = 0;
-	assert_int_equal(kvpull_shm_read_check(&reads, 0, &read),
-			 KVPULL_EPEER);
+	assert_int_equal(kvpull_shm_read_check(&reads, 0, &read), KVPULL_EPEER);
 	assert_int_equal(read.entry.incarnation, 0);
 	(void)close(peer.identity.pidfd);
 	world_close(&world);
@@ -554,9 +550,9 @@ static void killed_producer_of_foreign_memory_is_seen(void **state)
 	world_memory_make(&world);
 	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
 	/* DONTFORK keeps the segment from a child: private memory for it. */
-	world.serve.regions[0].base = mmap(NULL, world.kv.bytes,
-					   PROT_READ | PROT_WRITE,
-					   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	world.serve.regions[0].base =
+		mmap(NULL, world.kv.bytes, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	memcpy(world.serve.regions[0].base, world.kv.base, world.kv.bytes);
 	assert_int_equal(madvise(world.entries_memory.base,
 				 world.entries_memory.bytes, MADV_DOFORK),
@@ -639,9 +635,9 @@ static void killed_consumer_with_a_living_child_is_seen(void **state)
 	params = world_params(&world, "p");
 	params.copy_threads = 0;
 	side_open(&world.p, &params);
-	assert_int_equal(world.p.transport->ops->serve(world.p.transport,
-						       &world.serve),
-			 0);
+	assert_int_equal(
+		world.p.transport->ops->serve(world.p.transport, &world.serve),
+		0);
 	child = fork();
 	assert_true(child >= 0);
 	if (!child)

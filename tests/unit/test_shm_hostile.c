@@ -15,9 +15,9 @@ static int raw_connect(const struct world *world, const char *name)
 	assert_true(fd >= 0);
 	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
 		       world->folder, name);
-	assert_int_equal(connect(fd, (const struct sockaddr *)&address,
-				 sizeof(address)),
-			 0);
+	assert_int_equal(
+		connect(fd, (const struct sockaddr *)&address, sizeof(address)),
+		0);
 	return fd;
 }
 
@@ -29,9 +29,9 @@ static int raw_listen(const struct world *world, const char *name)
 	assert_true(fd >= 0);
 	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
 		       world->folder, name);
-	assert_int_equal(bind(fd, (const struct sockaddr *)&address,
-			      sizeof(address)),
-			 0);
+	assert_int_equal(
+		bind(fd, (const struct sockaddr *)&address, sizeof(address)),
+		0);
 	assert_int_equal(listen(fd, 4), 0);
 	return fd;
 }
@@ -107,8 +107,18 @@ static void imposter_end(struct imposter *imposter)
 static void names_outside_the_folder_are_refused(void **state)
 {
 	static const char *const bad[] = {
-		"",	"..",	"../p", ".p",	 "/p",	    "a/b",
-		"a b",	"a;b",	"p\n",	"\xc3\xa4", "p/../p", "./p",
+		"",
+		"..",
+		"../p",
+		".p",
+		"/p",
+		"a/b",
+		"a b",
+		"a;b",
+		"p\n",
+		"\xc3\xa4",
+		"p/../p",
+		"./p",
 		("12345678901234567890123456789012345678901234567890"
 		 "123456789012345678901234567890"),
 	};
@@ -126,8 +136,7 @@ static void names_outside_the_folder_are_refused(void **state)
 				 KVPULL_EROUTE);
 	}
 	assert_int_equal(d->ops->reachable(d, "not-there"), KVPULL_EROUTE);
-	assert_int_equal(d->ops->connect(d, "not-there", &peer),
-			 KVPULL_EPEER);
+	assert_int_equal(d->ops->connect(d, "not-there", &peer), KVPULL_EPEER);
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
 	world_close(&world);
 }
@@ -238,13 +247,12 @@ static void name_in_use_is_not_taken_over(void **state)
 	world_open(&world);
 	params = world_params(&world, "p");
 	side_open(&second, &params);
-	assert_int_equal(second.transport->ops->serve(second.transport,
-						      &world.serve),
-			 KVPULL_EDEVICE);
+	assert_int_equal(
+		second.transport->ops->serve(second.transport, &world.serve),
+		KVPULL_EDEVICE);
 	side_close(&second);
-	assert_int_equal(world.d.transport->ops->reachable(world.d.transport,
-							   "p"),
-			 0);
+	assert_int_equal(
+		world.d.transport->ops->reachable(world.d.transport, "p"), 0);
 	world_close(&world);
 }
 
@@ -296,8 +304,7 @@ static void flood_of_callers_is_bounded(void **state)
 	for (i = 0; i < 20; i++)
 		(void)close(fds[i]);
 	for (i = 0; i < WORLD_CALLERS_MAX; i++)
-		(void)world_expect(&world, &world.p,
-				   KVPULL_EVENT_CALLER_DOWN);
+		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
 	/* None of them was forgotten, and yet there is room again. */
 	world_connect(&world);
 	world_close(&world);
@@ -450,8 +457,7 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	for (i = 0; i < 4; i++) {
 		memcpy(bad, good, sizeof(bad));
 		bad[i] = pipes[1];
-		assert_int_equal(attach_with(&imposter, bad, 4),
-				 KVPULL_EPROTO);
+		assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
 	}
 	/* Memory that its owner could cut short below our feet. */
 	memcpy(bad, good, sizeof(bad));
@@ -574,8 +580,7 @@ static void events_beyond_the_capacity_wait(void **state)
 			kinds[event.kind]++;
 	}
 	assert_int_equal(kinds[KVPULL_EVENT_CALLER_UP], WORLD_CALLERS_MAX);
-	assert_int_equal(kinds[KVPULL_EVENT_CALLER_MESSAGE],
-			 WORLD_CALLERS_MAX);
+	assert_int_equal(kinds[KVPULL_EVENT_CALLER_MESSAGE], WORLD_CALLERS_MAX);
 	assert_int_equal(kinds[KVPULL_EVENT_CALLER_DOWN], WORLD_CALLERS_MAX);
 	assert_int_equal(p->ops->poll(p, world.now_ns, &event, 0), 0);
 	for (i = 0; i < WORLD_CALLERS_MAX; i++)
@@ -626,9 +631,9 @@ static void messages_beyond_the_limit_are_refused(void **state)
 	world_open(&world);
 	world_greet(&world);
 	p = world.p.transport;
-	assert_int_equal(p->ops->caller_send(p, world.caller, bytes,
-					     sizeof(bytes)),
-			 KVPULL_EPROTO);
+	assert_int_equal(
+		p->ops->caller_send(p, world.caller, bytes, sizeof(bytes)),
+		KVPULL_EPROTO);
 	assert_int_equal(p->ops->admit(p, world.caller, bytes, sizeof(bytes),
 				       &world.ring),
 			 KVPULL_EPROTO);
@@ -654,13 +659,13 @@ static void admit_of_a_caller_that_left_fails(void **state)
 	world_greet(&world);
 	p = world.p.transport;
 	side_close(&world.d);
-	assert_int_equal(p->ops->admit(p, world.caller, "welcome", 7,
-				       &world.ring),
-			 KVPULL_EPEER);
+	assert_int_equal(
+		p->ops->admit(p, world.caller, "welcome", 7, &world.ring),
+		KVPULL_EPEER);
 	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
-	assert_int_equal(p->ops->admit(p, world.caller, "welcome", 7,
-				       &world.ring),
-			 KVPULL_EPEER);
+	assert_int_equal(
+		p->ops->admit(p, world.caller, "welcome", 7, &world.ring),
+		KVPULL_EPEER);
 	world_close(&world);
 }
 
@@ -688,10 +693,10 @@ static void out_of_descriptors_rests_the_listener(void **state)
 	assert_int_equal(world.p.queue_count, 0);
 	assert_int_equal(world.warnings, 1);
 	/* Its owner can sleep: the waiting caller does not keep it awake. */
-	assert_int_equal(poll(&(struct pollfd){ .fd = p->ops->fd(p),
-						.events = POLLIN },
-			      1, 0),
-			 0);
+	assert_int_equal(
+		poll(&(struct pollfd){ .fd = p->ops->fd(p), .events = POLLIN },
+		     1, 0),
+		0);
 	while (fd_count)
 		(void)close(fds[--fd_count]);
 	world.now_ns += UINT64_C(200000000);
