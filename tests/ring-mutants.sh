@@ -10,13 +10,14 @@
 # built or run has failed, and one core is not enough: both sides of a
 # store-load pair must run at once.
 #
-# RING_MUTANT_RUNS: wake runs a mutant (5); each must lose one.
+# RING_MUTANT_RUNS: wake runs a mutant (5). One must lose a wake-up; on two idle
+# cores each does, within some thousand records, on a loaded machine about half.
 cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 runs=${RING_MUTANT_RUNS:-5}
 threads_count=200000
-wake_count=200000
+wake_count=100000
 passed=0
 failed=0
 sources='shm/ring.c tests/stress/ring_stress.c'
@@ -82,12 +83,11 @@ race() {
 	fi
 }
 
-# wake NAME EXPECTED RUNS DEFINITION...: so many of the runs lose a wake-up
+# wake NAME EXPECTED(lost|none) DEFINITION...
 wake() {
 	name=$1
 	expected=$2
-	wanted=$3
-	shift 3
+	shift 2
 	# shellcheck disable=SC2086
 	if ! ${CC:-gcc} -O2 $flags "$@" -o "$work/$name" $sources \
 		>"$work/$name.log" 2>&1; then
@@ -98,7 +98,7 @@ wake() {
 	lost=0
 	first=
 	run=0
-	while [ $run -lt "$wanted" ]; do
+	while [ $run -lt "$runs" ]; do
 		run=$((run + 1))
 		timeout 20 "$work/$name" wake $wake_count \
 			>"$work/$name.log" 2>&1
@@ -114,11 +114,15 @@ wake() {
 			return
 		fi
 	done
-	told="$lost of $wanted runs of $wake_count records lost a wake-up"
+	told="$lost of $runs runs of $wake_count records lost a wake-up"
 	if [ -n "$first" ]; then
 		told="$told (after$first records)"
 	fi
-	if [ $lost -eq "$expected" ]; then
+	found=none
+	if [ $lost -gt 0 ]; then
+		found=lost
+	fi
+	if [ $found = "$expected" ]; then
 		verdict passed "$name: $told"
 	else
 		verdict failed "$name: $told"
@@ -133,10 +137,10 @@ race r0_relaxed race -DKVPULL_RING_R0=$relaxed
 race a0_relaxed race -DKVPULL_RING_A0=$relaxed
 race r1_relaxed race -DKVPULL_RING_R1=$relaxed
 race a1_relaxed race -DKVPULL_RING_A1=$relaxed
-wake as_it_is 0 2
-wake s0_weakened "$runs" "$runs" \
+wake as_it_is none
+wake s0_weakened lost \
 	-DKVPULL_RING_R0=$release -DKVPULL_RING_S0=$acquire
-wake s1_weakened "$runs" "$runs" \
+wake s1_weakened lost \
 	-DKVPULL_RING_S1=$release -DKVPULL_RING_S1_LOAD=$acquire
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

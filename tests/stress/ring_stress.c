@@ -11,7 +11,7 @@
  *
  * A record's bytes follow from its number, so a record that is torn, lost,
  * repeated or read before it was written is seen. The counters start just
- * below their wrap. processes and wake run on both cores, then on one. No
+ * below their wrap. processes and wake run on all cores, then on one. No
  * arguments: each mode, shortly. Exit 0 or 1.
  */
 #include <errno.h>
@@ -33,7 +33,7 @@
 
 #define RING_RECORDS 16u
 #define RING_BYTES (KVPULL_RING_SLOTS_OFFSET + RING_RECORDS * 32u)
-/* A run that hangs fails by SIGALRM. */
+/* A mode that hangs fails by SIGALRM. */
 #define HANG_SECONDS 120u
 /* A writer that is merely off its core rings long before this. */
 #define LOST_WAKE_MS 1000
@@ -57,10 +57,16 @@ static void relax(void)
 #endif
 }
 
-/* Wait a little, then let the other side have the core. */
+/*
+ * Wait a little, then let the other side have the core: at once where there is
+ * only one; late where there are two, since a stranger may take the core for
+ * milliseconds.
+ */
+static uint32_t spin_count_max = 500;
+
 static void wait_turn(uint32_t *spin_count)
 {
-	if (++*spin_count < 200)
+	if (++*spin_count < spin_count_max)
 		relax();
 	else
 		(void)sched_yield();
@@ -241,14 +247,20 @@ static int reap(pid_t child)
 	return status;
 }
 
-/* Put the caller on the index-th core that it may use; 0 if there is one. */
-static int use_core(const cpu_set_t *allowed, int index)
+/* What a run of two processes may use. */
+enum cores {
+	CORES_ALL, /* unpinned: on a loaded machine a pinned one crawls */
+	CORES_ONE
+};
+
+/* Put the caller, and the children it will have, on its first core alone. */
+static int use_one_core(const cpu_set_t *allowed)
 {
 	cpu_set_t one;
 	size_t core;
 
 	for (core = 0; core < CPU_SETSIZE; core++) {
-		if (!CPU_ISSET(core, allowed) || index-- > 0)
+		if (!CPU_ISSET(core, allowed))
 			continue;
 		CPU_ZERO(&one);
 		CPU_SET(core, &one);
@@ -277,9 +289,7 @@ static int run_threads(uint64_t count)
 	return failed;
 }
 
-/* The writer's core: 1 beside the reader's, 0 on the reader's. */
-static int run_processes(uint64_t count, const cpu_set_t *allowed,
-			 int writer_core)
+static int run_processes(uint64_t count, enum cores cores)
 {
 	struct run run;
 	pid_t child;
@@ -291,18 +301,16 @@ static int run_processes(uint64_t count, const cpu_set_t *allowed,
 	if (child < 0)
 		return -1;
 	if (child == 0) {
-		(void)use_core(allowed, writer_core);
 		(void)write_all(&run);
 		_exit(0);
 	}
-	(void)use_core(allowed, 0);
 	failed = read_all(&run);
 	if (failed)
 		(void)kill(child, SIGKILL);
 	failed |= reap(child) != 0;
 	run_close(&run);
 	printf("processes: %llu records, %s: %s\n", (unsigned long long)count,
-	       writer_core ? "two cores" : "one core",
+	       cores == CORES_ALL ? "all cores" : "one core",
 	       failed ? "FAILED" : "ok");
 	return failed ? -1 : 0;
 }
@@ -379,7 +387,7 @@ static int read_wakes(struct run *run)
 	return 0;
 }
 
-static int run_wake(uint64_t count, const cpu_set_t *allowed, int writer_core)
+static int run_wake(uint64_t count, enum cores cores)
 {
 	struct run run;
 	pid_t child;
@@ -392,11 +400,9 @@ static int run_wake(uint64_t count, const cpu_set_t *allowed, int writer_core)
 	if (child < 0)
 		return -1;
 	if (child == 0) {
-		(void)use_core(allowed, writer_core);
 		write_wakes(&run);
 		_exit(0);
 	}
-	(void)use_core(allowed, 0);
 	failed = read_wakes(&run);
 	if (failed)
 		(void)kill(child, SIGKILL);
@@ -404,7 +410,7 @@ static int run_wake(uint64_t count, const cpu_set_t *allowed, int writer_core)
 	run_close(&run);
 	printf("wake: %llu records, %llu sleeps, %s: %s\n",
 	       (unsigned long long)count, (unsigned long long)run.sleep_count,
-	       writer_core ? "two cores" : "one core",
+	       cores == CORES_ALL ? "all cores" : "one core",
 	       failed ? "FAILED" : "ok");
 	return failed ? -1 : 0;
 }
@@ -414,6 +420,7 @@ static int run_kill(uint64_t count)
 {
 	struct run run;
 	uint64_t random = 2685821657736338717u;
+	uint32_t spin_count = 0;
 	uint64_t round;
 	int failed = 0;
 
@@ -421,7 +428,7 @@ static int run_kill(uint64_t count)
 		return -1;
 	for (round = 0; round < count && !failed; round++) {
 		const uint64_t stop =
-			run.ring.head + random_next(&random) % 4096;
+			run.ring.head + random_next(&random) % 512;
 		pid_t child = fork_child();
 
 		if (child < 0)
@@ -431,8 +438,15 @@ static int run_kill(uint64_t count)
 			(void)write_all(&run);
 			_exit(0);
 		}
-		while (!failed && (int64_t)(stop - run.ring.head) > 0)
-			failed = take_batch(&run.ring) < 0;
+		while (!failed && (int64_t)(stop - run.ring.head) > 0) {
+			const int ready = take_batch(&run.ring);
+
+			failed = ready < 0;
+			if (ready == 0)
+				wait_turn(&spin_count);
+			else
+				spin_count = 0;
+		}
 		/* Anywhere in a push, not only where the ring was full. */
 		jitter(&random);
 		(void)kill(child, SIGKILL);
@@ -449,27 +463,31 @@ static int run_kill(uint64_t count)
 	return failed ? -1 : 0;
 }
 
-/* On two cores if there are two, then, a tenth as much, on one. */
-static int on_cores(int (*run)(uint64_t, const cpu_set_t *, int),
-		    uint64_t count)
+/* On all cores, then, a tenth as much, on one. */
+static int on_cores(int (*run)(uint64_t, enum cores), uint64_t count)
 {
+	const uint32_t spin_count_before = spin_count_max;
 	cpu_set_t allowed;
 	int failed = 0;
 
 	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
 		return -1;
 	if (CPU_COUNT(&allowed) > 1)
-		failed = run(count, &allowed, 1);
+		failed = run(count, CORES_ALL);
 	else
 		printf("only one core: nothing was run on two\n");
-	if (!failed)
-		failed = run((count + 9) / 10, &allowed, 0);
+	if (failed || use_one_core(&allowed) != 0)
+		return -1;
+	spin_count_max = 1;
+	failed = run((count + 9) / 10, CORES_ONE);
+	spin_count_max = spin_count_before;
 	(void)sched_setaffinity(0, sizeof(allowed), &allowed);
 	return failed;
 }
 
 static int run_mode(const char *mode, uint64_t count)
 {
+	(void)alarm(HANG_SECONDS);
 	if (!strcmp(mode, "threads"))
 		return run_threads(count);
 	if (!strcmp(mode, "processes"))
@@ -488,12 +506,11 @@ int main(int argc, char **argv)
 		uint64_t count;
 	} defaults[] = { { "threads", 1000000 },
 			 { "processes", 1000000 },
-			 { "wake", 200000 },
-			 { "kill", 2000 } };
+			 { "wake", 50000 },
+			 { "kill", 1000 } };
 	size_t index;
 	int failed = 0;
 
-	(void)alarm(HANG_SECONDS);
 	if (argc == 3) {
 		failed = run_mode(argv[1], strtoull(argv[2], NULL, 0));
 	} else if (argc == 1) {
