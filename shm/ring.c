@@ -15,8 +15,8 @@
  * stores sleeping (S1), then loads tail (S1 too). All four are seq_cst, so at
  * least one side sees the other's store: with release and acquire both loads
  * may pass the stores before them, and the wake-up is lost (the stress sees it
- * within 3,000 records; ThreadSanitizer is silent). For A0 alone R0 could be
- * release.
+ * within some thousand records; ThreadSanitizer is silent). For A0 alone R0
+ * could be release.
  * The writer keeps head_cached: it reads head only when full looks true.
  * Progress: push and pop are wait-free. Full: push returns KVPULL_EAGAIN,
  * nothing is lost.
