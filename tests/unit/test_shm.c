@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The same-node route end to end: two transports in one process. */
-#include "shm_world.h"
+#include "tests/unit/shm_world.h"
 
 #include <sys/syscall.h>
 

@@ -2,7 +2,7 @@
 /* The same-node route against bad names, folders, callers and producers. */
 #define WORLD_BLOCKS 64u /* nobody reads much here */
 
-#include "shm_world.h"
+#include "tests/unit/shm_world.h"
 
 #include <sys/resource.h>
 
