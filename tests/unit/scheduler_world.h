@@ -125,7 +125,7 @@ static inline void world_tell_rank(struct world *world, uint32_t rank)
 			 0);
 }
 
-/* A worker starts, or one takes the place of another. */
+/* A worker starts; nobody was told yet. */
 static inline void world_worker_start(struct world *world, uint32_t rank,
 				      uint64_t incarnation)
 {
@@ -288,6 +288,18 @@ static inline void world_add(struct world *world, uint32_t rank,
 	struct world_rank *from = &world->ranks[rank];
 
 	from->queue[from->result_next++ % WORLD_QUEUE_MAX] = *result;
+}
+
+/* Another worker takes a rank; it says so in both ways, as workers do. */
+static inline void world_worker_replace(struct world *world, uint32_t rank,
+					uint64_t incarnation)
+{
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
+
+	world_worker_start(world, rank, incarnation);
+	result.rank = world_rank_info(world, rank);
+	world_add(world, rank, &result);
+	world_tell_rank(world, rank);
 }
 
 /* What result_build() would say; into bytes. */

@@ -288,8 +288,7 @@ static void restarted_worker_is_never_named_in_its_predecessors_steps(
 	(void)state;
 	hold(world, 1);
 	world_step(world);
-	world_worker_start(world, 0, 999);
-	world_tell_rank(world, 0);
+	world_worker_replace(world, 0, 999);
 	/* Nobody acknowledged: after the silence all goes out again. */
 	world->now_ns += WORLD_LEASE_NS;
 	reader.byte_count = world_build(world);
@@ -319,6 +318,80 @@ static void new_scheduler_takes_results_where_the_worker_stands(void **state)
 	world_close(world);
 }
 
+/* Deterministic, not good: which bytes get lost. */
+static uint32_t chance(uint64_t *seed)
+{
+	*seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+	return (uint32_t)(*seed >> 33) % 100;
+}
+
+static void report_what_was_taken(struct world *world, uint32_t *reported)
+{
+	uint32_t rank;
+
+	for (; *reported < world->seen_count; (*reported)++) {
+		const struct kvpull_command *command =
+			&world->seen[*reported].command;
+
+		for (rank = 0; rank < world->tp_size; rank++)
+			world_hold_ended(world, rank, command->key,
+					 KVPULL_END_RELEASED);
+	}
+}
+
+static void random_losses_and_replays_lose_and_repeat_nothing(void **state)
+{
+	struct world *world = opened(3);
+	uint8_t kept[16384];
+	size_t kept_bytes = 0;
+	uint32_t reported = 0;
+	uint64_t seed = 1;
+	uint64_t key = 1;
+	uint32_t round;
+	uint32_t rank;
+
+	(void)state;
+	for (round = 0; round < 4000; round++) {
+		size_t bytes;
+
+		world->now_ns += KVPULL_NS_PER_MS;
+		if (chance(&seed) < 30 && world_stats(world).holds_live < 8)
+			hold(world, key++);
+		bytes = chance(&seed) < 70 ? world_build(world) : 0;
+		for (rank = 0; bytes && rank < 3; rank++)
+			if (chance(&seed) < 80)
+				world_deliver_to(world, rank, world->bytes,
+						 bytes);
+		report_what_was_taken(world, &reported);
+		for (rank = 0; rank < 3; rank++)
+			if (chance(&seed) < 70)
+				world_take(world, rank);
+		if (kept_bytes && chance(&seed) < 20)
+			assert_int_equal(kvpull_scheduler_result_take(
+						 world->scheduler, kept,
+						 kept_bytes, world->now_ns),
+					 0);
+		if (chance(&seed) < 20)
+			kept_bytes = world_result(world, chance(&seed) % 3,
+						  kept, sizeof(kept));
+	}
+	for (round = 0; round < 4; round++) {
+		world_settle(world);
+		report_what_was_taken(world, &reported);
+		world->now_ns += WORLD_LEASE_NS;
+	}
+	world_settle(world);
+	assert_true(key > 300);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), key - 1);
+	for (round = 0; round < world->seen_count; round++)
+		assert_int_equal(world->seen[round].command.key, round + 1);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_stats(world).holds_ended, key - 1);
+	assert_int_equal(world_stats(world).unknown_keys, 0);
+	assert_int_equal(world->ranks[2].applied, key - 1);
+	world_close(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -339,6 +412,8 @@ int main(void)
 			restarted_worker_is_never_named_in_its_predecessors_steps),
 		cmocka_unit_test(
 			new_scheduler_takes_results_where_the_worker_stands),
+		cmocka_unit_test(
+			random_losses_and_replays_lose_and_repeat_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

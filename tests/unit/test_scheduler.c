@@ -382,8 +382,7 @@ static void restarted_worker_is_told_to_end_what_it_never_held(void **state)
 	world_settle(world);
 	world_hold_ended(world, 1, 1, KVPULL_END_RELEASED);
 	late_bytes = world_result(world, 1, late, sizeof(late));
-	world_worker_start(world, 1, 999);
-	world_tell_rank(world, 1);
+	world_worker_replace(world, 1, 999);
 	/* The dead worker's words come late: they count no more. */
 	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, late,
 						      late_bytes,
@@ -409,8 +408,7 @@ static void restarted_worker_reports_no_hold_twice(void **state)
 	world_settle(world);
 	world_hold_ended(world, 1, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
-	world_worker_start(world, 1, 999);
-	world_tell_rank(world, 1);
+	world_worker_replace(world, 1, 999);
 	assert_int_equal(kvpull_scheduler_reset(world->scheduler,
 						KVPULL_RESET_REVOKE,
 						world->now_ns),
