@@ -199,7 +199,11 @@ static void worker_park(struct worker *worker)
 	}
 	/* W1: pairs with W0; a late wake of an earlier sleep costs a round. */
 	atomic_store_explicit(&worker->wake, 0, memory_order_relaxed);
-	/* P0: pairs with P1; then look once more at what they were set after. */
+	/*
+	 * P0: pairs with P1. seq_cst on both sides, here and on tail and stop:
+	 * each side stores its own word and then loads the other's, and with
+	 * release and acquire both loads could pass the stores and miss.
+	 */
 	atomic_fetch_or_explicit(&copy->parked, UINT32_C(1) << worker->index,
 				 memory_order_seq_cst);
 	while (atomic_load_explicit(&copy->tail, memory_order_seq_cst) ==
@@ -207,6 +211,7 @@ static void worker_park(struct worker *worker)
 	       !atomic_load_explicit(&copy->stop, memory_order_seq_cst) &&
 	       !atomic_load_explicit(&worker->wake, memory_order_acquire))
 		worker_sleep(worker);
+	/* P0: awake; nobody need wake us. seq_cst as the or above. */
 	atomic_fetch_and_explicit(&copy->parked,
 				  ~(UINT32_C(1) << worker->index),
 				  memory_order_seq_cst);

@@ -115,13 +115,15 @@ const char *kvpull_copy_choice(void)
 /* What a CPU like the ones measured by hand would choose. */
 static void choose_defaults(void)
 {
-	static const char *const names[] = { "avx512-nt-4", "avx2-nt-4",
-					     "memcpy" };
+	static const char *const names[] = { "avx512-nt-4", "avx2-nt-4" };
+	uint32_t count;
 	const struct kvpull_copy_routine *routine = NULL;
 	uint32_t i;
 
-	for (i = 0; !routine; i++)
+	for (i = 0; !routine && i < sizeof(names) / sizeof(names[0]); i++)
 		routine = routine_named(names[i]);
+	if (!routine)
+		routine = kvpull_copy_routines(&count); /* memcpy */
 	for (i = 0; i < KVPULL_COPY_CLASSES; i++)
 		chosen.routines[i] = routine;
 	(void)snprintf(chosen_text, sizeof(chosen_text),
