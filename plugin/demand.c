@@ -74,10 +74,9 @@ int kvpull_demand_decode(struct kvpull_demand *demand, const void *text,
 	int code = KVPULL_ENOTICKET;
 
 	if (text && text_bytes)
-		code = kvpull_ticket_decode((const char *)text, text_bytes,
-					    demand->ticket_key,
-					    demand->scratch_bytes,
-					    demand->scratch);
+		code = kvpull_ticket_decode(
+			(const char *)text, text_bytes, demand->ticket_key,
+			demand->scratch_bytes, demand->scratch);
 	if (!code || code == KVPULL_ENOTMINE)
 		return code;
 	demand->stats->bad_tickets++;
@@ -254,8 +253,9 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
 		code = claim(demand, text, text_bytes, &index);
 		if (code)
 			return code;
-	} else if (!kvpull_texts_equal(demand->texts, demand->tickets[index].text,
-				       text, text_bytes)) {
+	} else if (!kvpull_texts_equal(demand->texts,
+				       demand->tickets[index].text, text,
+				       text_bytes)) {
 		demand->stats->bad_tickets++;
 		return KVPULL_ENOTICKET;
 	}
@@ -404,11 +404,10 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	if (entry->flags & TICKET_SPENT)
 		return KVPULL_EEXPIRED;
 	kvpull_texts_get(demand->texts, entry->text, demand->scratch_text);
-	code = kvpull_ticket_decode(demand->scratch_text,
-				    kvpull_texts_size(demand->texts,
-						      entry->text),
-				    demand->ticket_key, demand->scratch_bytes,
-				    demand->scratch);
+	code = kvpull_ticket_decode(
+		demand->scratch_text,
+		kvpull_texts_size(demand->texts, entry->text),
+		demand->ticket_key, demand->scratch_bytes, demand->scratch);
 	kvpull_check(demand->log, code == 0); /* it was decoded before */
 	code = map_blocks(demand, allocation, &command);
 	if (code)

@@ -62,10 +62,10 @@ struct kvpull_demand {
 	struct kvpull_outbox *outbox;
 	struct kvpull_texts *texts;
 	struct kvpull_scheduler_stats *stats;
-	struct kvpull_ticket *scratch;     /* a decoded ticket */
-	uint8_t *scratch_bytes;            /* [KVPULL_TICKET_BYTES_MAX] */
-	char *scratch_text;                /* likewise */
-	const uint8_t *ticket_key;         /* or NULL */
+	struct kvpull_ticket *scratch; /* a decoded ticket */
+	uint8_t *scratch_bytes;        /* [KVPULL_TICKET_BYTES_MAX] */
+	char *scratch_text;            /* likewise */
+	const uint8_t *ticket_key;     /* or NULL */
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	uint64_t lease_ns;
 	uint64_t ranks_all;

@@ -111,7 +111,8 @@ int kvpull_outbox_put(struct kvpull_outbox *outbox,
 
 	kvpull_step_put_command(&writer, command);
 	kvpull_check(outbox->log, kvpull_wire_fits(&writer));
-	if (writer.used > outbox->capacity - (outbox->tail_at - outbox->head_at))
+	if (writer.used >
+	    outbox->capacity - (outbox->tail_at - outbox->head_at))
 		return KVPULL_EFULL;
 	ring_put(outbox, outbox->scratch, writer.used);
 	outbox->next_sequence++;

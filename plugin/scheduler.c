@@ -92,9 +92,9 @@ static void init_requests(struct kvpull_scheduler *scheduler)
 	const uint32_t count_max = scheduler->config.requests_max;
 	struct kvpull_arena *arena = &scheduler->arena;
 
-	scheduler->requests = (struct kvpull_scheduler_request *)
-		kvpull_arena_take(arena, count_max,
-				  sizeof(*scheduler->requests));
+	scheduler->requests =
+		(struct kvpull_scheduler_request *)kvpull_arena_take(
+			arena, count_max, sizeof(*scheduler->requests));
 	kvpull_index_pool_init(&scheduler->request_pool, count_max, arena);
 	kvpull_index_list_init(&scheduler->owing, count_max, arena);
 	kvpull_map_init(&scheduler->by_key, count_max, arena);
@@ -102,10 +102,10 @@ static void init_requests(struct kvpull_scheduler *scheduler)
 		arena, 1, sizeof(*scheduler->ticket));
 	scheduler->ticket->block_ids = (uint32_t *)kvpull_arena_take(
 		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
-	scheduler->ticket_bytes = (uint8_t *)kvpull_arena_take(
-		arena, 1, KVPULL_TICKET_BYTES_MAX);
-	scheduler->ticket_text = (char *)kvpull_arena_take(
-		arena, 1, KVPULL_TICKET_BYTES_MAX);
+	scheduler->ticket_bytes =
+		(uint8_t *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
+	scheduler->ticket_text =
+		(char *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
 }
 
 static void init_compat(struct kvpull_scheduler *scheduler,
@@ -224,12 +224,12 @@ static int join_ticket(struct kvpull_scheduler *scheduler,
 					  request->ticket,
 					  request->ticket_bytes);
 	if (code == KVPULL_EFULL)
-		kvpull_warn(scheduler->log,
-			    "request %s key %" PRIu64
-			    " is not pulled: tickets_max %u or step_log_mib %u is reached",
-			    entry->label, entry->key,
-			    scheduler->config.tickets_max,
-			    scheduler->config.step_log_mib);
+		kvpull_warn(
+			scheduler->log,
+			"request %s key %" PRIu64
+			" is not pulled: tickets_max %u or step_log_mib %u is reached",
+			entry->label, entry->key, scheduler->config.tickets_max,
+			scheduler->config.step_log_mib);
 	return code;
 }
 
@@ -252,10 +252,11 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 	index = kvpull_index_pool_peek(&scheduler->request_pool);
 	if (index == KVPULL_INDEX_NONE ||
 	    kvpull_map_set(&scheduler->by_key, request->key, index) != 0) {
-		kvpull_warn(scheduler->log,
-			    "request key %" PRIu64
-			    " is neither held nor pulled: requests_max %u is reached",
-			    request->key, scheduler->config.requests_max);
+		kvpull_warn(
+			scheduler->log,
+			"request key %" PRIu64
+			" is neither held nor pulled: requests_max %u is reached",
+			request->key, scheduler->config.requests_max);
 		return KVPULL_EFULL;
 	}
 	(void)kvpull_index_pool_take(&scheduler->request_pool);
@@ -436,11 +437,10 @@ static int encode_ticket(struct kvpull_scheduler *scheduler,
 	memcpy(ticket->compat, scheduler->compat, sizeof(ticket->compat));
 	memcpy(ticket->digest, request->digest, sizeof(ticket->digest));
 	fill_ranks(scheduler);
-	return kvpull_ticket_encode(ticket, scheduler->demand.ticket_key,
-				    scheduler->ticket_bytes,
-				    scheduler->ticket_text,
-				    KVPULL_TICKET_BYTES_MAX,
-				    &finish->ticket_bytes);
+	return kvpull_ticket_encode(
+		ticket, scheduler->demand.ticket_key, scheduler->ticket_bytes,
+		scheduler->ticket_text, KVPULL_TICKET_BYTES_MAX,
+		&finish->ticket_bytes);
 }
 
 /* Generations from here on are new to every rank; slots below are everywhere. */
@@ -475,8 +475,7 @@ static int commit_hold(struct kvpull_scheduler *scheduler,
 		.flags = scheduler->ticket->flags,
 	};
 
-	take->text = kvpull_texts_put(&scheduler->texts,
-				      scheduler->ticket_text,
+	take->text = kvpull_texts_put(&scheduler->texts, scheduler->ticket_text,
 				      finish->ticket_bytes);
 	if (take->text == KVPULL_INDEX_NONE)
 		return KVPULL_EFULL;
@@ -509,10 +508,11 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 	}
 	if (encode_ticket(scheduler, request, &take, finish) != 0) {
 		finish->ticket_bytes = 0;
-		kvpull_warn(scheduler->log,
-			    "request %s key %" PRIu64
-			    " is not held: its blocks or its payload make no ticket",
-			    request->label, request->key);
+		kvpull_warn(
+			scheduler->log,
+			"request %s key %" PRIu64
+			" is not held: its blocks or its payload make no ticket",
+			request->label, request->key);
 		return KVPULL_FINISH_FREE;
 	}
 	if (finish->ticket_bytes > finish->ticket_capacity)

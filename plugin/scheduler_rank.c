@@ -69,9 +69,10 @@ static void replace_worker(struct kvpull_scheduler *scheduler, uint32_t index)
 {
 	struct kvpull_scheduler_rank *rank = &scheduler->ranks[index];
 
-	kvpull_warn(scheduler->log,
-		    "rank %u has another worker: the old one's holds are ended and its pulls failed",
-		    index);
+	kvpull_warn(
+		scheduler->log,
+		"rank %u has another worker: the old one's holds are ended and its pulls failed",
+		index);
 	rank->past[rank->past_count++ % KVPULL_PAST_WORKERS] =
 		rank->info.incarnation;
 	kvpull_slots_rank_restart(&scheduler->slots, index);
@@ -88,9 +89,10 @@ static int learn_rank(struct kvpull_scheduler *scheduler,
 	if (!info->incarnation || info->tp_size != scheduler->tp_size ||
 	    info->tp_rank >= scheduler->tp_size ||
 	    memcmp(info->compat, scheduler->compat, sizeof(info->compat))) {
-		kvpull_error(scheduler->log,
-			     "rank %u of %u refused: ours are %u, or its model record differs",
-			     info->tp_rank, info->tp_size, scheduler->tp_size);
+		kvpull_error(
+			scheduler->log,
+			"rank %u of %u refused: ours are %u, or its model record differs",
+			info->tp_rank, info->tp_size, scheduler->tp_size);
 		return KVPULL_EINVAL;
 	}
 	rank = &scheduler->ranks[info->tp_rank];
@@ -214,10 +216,9 @@ static void apply_result(struct kvpull_scheduler *scheduler,
 		request = kvpull_scheduler_find(scheduler, result->key);
 		code = KVPULL_ENOKEY;
 		if (request)
-			code = kvpull_demand_report(&scheduler->demand,
-						    &request->user,
-						    header->tp_rank, result,
-						    &ended);
+			code = kvpull_demand_report(
+				&scheduler->demand, &request->user,
+				header->tp_rank, result, &ended);
 		if (ended)
 			kvpull_scheduler_pull_ended(scheduler, request);
 		break;

@@ -75,7 +75,8 @@ int KVPULL_MUST_CHECK kvpull_slots_report(struct kvpull_slots *slots,
 					  uint64_t now_ns);
 
 /* Tell every rank to end this hold; once. */
-void kvpull_slots_end(struct kvpull_slots *slots, uint32_t slot, int32_t reason);
+void kvpull_slots_end(struct kvpull_slots *slots, uint32_t slot,
+		      int32_t reason);
 void kvpull_slots_end_all(struct kvpull_slots *slots, int32_t reason);
 
 /* The rank has another worker: what the old one held is gone. */

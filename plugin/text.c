@@ -47,14 +47,14 @@ uint32_t kvpull_texts_put(struct kvpull_texts *texts, const void *text,
 	size_t at;
 
 	if (!byte_count || byte_count > UINT32_MAX ||
-	    needed > texts->pool.count_max - kvpull_index_pool_used(&texts->pool))
+	    needed > texts->pool.count_max -
+			     kvpull_index_pool_used(&texts->pool))
 		return KVPULL_INDEX_NONE;
 	for (at = 0; at < byte_count; at += KVPULL_TEXT_CHUNK_BYTES) {
 		const uint32_t index = kvpull_index_pool_take(&texts->pool);
 
-		texts->chunks[index] = (struct kvpull_text_chunk){
-			.next = KVPULL_INDEX_NONE
-		};
+		texts->chunks[index] =
+			(struct kvpull_text_chunk){ .next = KVPULL_INDEX_NONE };
 		memcpy(chunk_bytes(texts, index), from + at,
 		       piece_bytes(byte_count - at));
 		if (last == KVPULL_INDEX_NONE)

@@ -6,9 +6,9 @@
 #ifndef KVPULL_TESTS_SCHEDULER_WORLD_H
 #define KVPULL_TESTS_SCHEDULER_WORLD_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 
 #include <cmocka.h>
@@ -138,9 +138,9 @@ static inline void world_worker_start(struct world *world, uint32_t rank,
 }
 
 /* incarnation: of the scheduler half; the workers' follow from it. */
-static inline struct world *world_open_silent(const struct kvpull_config *config,
-					      uint32_t tp_size,
-					      uint64_t incarnation)
+static inline struct world *
+world_open_silent(const struct kvpull_config *config, uint32_t tp_size,
+		  uint64_t incarnation)
 {
 	struct world *world = (struct world *)calloc(1, sizeof(*world));
 	struct kvpull_scheduler_setup setup = {
@@ -161,10 +161,10 @@ static inline struct world *world_open_silent(const struct kvpull_config *config
 	world->compat.group_count = 1;
 	world->compat.groups[0].block_tokens = 16;
 	(void)snprintf(world->compat.model, sizeof(world->compat.model), "m");
-	world->scratch.remote_ids = (uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX,
-						       sizeof(uint32_t));
-	world->scratch.local_ids = (uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX,
-						      sizeof(uint32_t));
+	world->scratch.remote_ids =
+		(uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	world->scratch.local_ids =
+		(uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
 	setup.log = &world->log;
 	setup.compat = &world->compat;
 	assert_int_equal(kvpull_scheduler_create(&setup, &world->scheduler), 0);
@@ -247,9 +247,8 @@ static inline void world_deliver_to(struct world *world, uint32_t index,
 	}
 	rank->gap = 0;
 	for (i = 0; i < header.record_count; i++) {
-		assert_int_equal(kvpull_step_get_command(&reader,
-							 &world->scratch,
-							 &command),
+		assert_int_equal(kvpull_step_get_command(
+					 &reader, &world->scratch, &command),
 				 0);
 		if (header.first_sequence + i <= rank->applied)
 			continue;
@@ -264,12 +263,11 @@ static inline size_t world_build(struct world *world)
 {
 	size_t byte_count = 0;
 
-	assert_int_equal(kvpull_scheduler_step_build(world->scheduler,
-						     world->bytes,
-						     sizeof(world->bytes),
-						     &byte_count,
-						     world->now_ns),
-			 0);
+	assert_int_equal(
+		kvpull_scheduler_step_build(world->scheduler, world->bytes,
+					    sizeof(world->bytes), &byte_count,
+					    world->now_ns),
+		0);
 	return byte_count;
 }
 
@@ -323,8 +321,8 @@ static inline size_t world_result(const struct world *world, uint32_t index,
 	kvpull_step_put_result_header(&writer, &header);
 	for (sequence = rank->result_first; sequence < rank->result_next;
 	     sequence++)
-		kvpull_step_put_result(&writer,
-				       &rank->queue[sequence % WORLD_QUEUE_MAX]);
+		kvpull_step_put_result(
+			&writer, &rank->queue[sequence % WORLD_QUEUE_MAX]);
 	assert_true(kvpull_wire_fits(&writer));
 	return writer.used;
 }
@@ -370,8 +368,8 @@ static inline uint32_t world_count(const struct world *world,
 }
 
 /* The last command of this kind. */
-static inline const struct world_seen *
-world_last(const struct world *world, enum kvpull_command_kind kind)
+static inline const struct world_seen *world_last(const struct world *world,
+						  enum kvpull_command_kind kind)
 {
 	uint32_t i;
 

@@ -70,13 +70,13 @@ static void one_user_claims_pulls_and_the_worker_releases(void **state)
 	assert_memory_equal(pull->remote, world_blocks, sizeof(world_blocks));
 	assert_memory_equal(pull->local, world_local_blocks,
 			    sizeof(world_local_blocks));
-	assert_int_equal(kvpull_scheduler_has_pending(world->scheduler,
-						      world->now_ns),
-			 KVPULL_PENDING_PULLS);
+	assert_int_equal(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
+		KVPULL_PENDING_PULLS);
 	end_pull(world, 1, 0);
-	assert_int_equal(kvpull_scheduler_has_pending(world->scheduler,
-						      world->now_ns),
-			 0);
+	assert_int_equal(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
+		0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	finish(world, 1, KVPULL_FINISH_STOP);
 	world_settle(world);
@@ -85,6 +85,55 @@ static void one_user_claims_pulls_and_the_worker_releases(void **state)
 	assert_int_equal(world_stats(world).tickets_live, 0);
 	forget_all(world);
 	assert_true(kvpull_scheduler_digest(world->scheduler) == fresh);
+	world_close(world);
+}
+
+static void ready_is_waited_for_when_the_ticket_says_so(void **state)
+{
+	const struct kvpull_config config = world_config();
+	struct world *producer = world_open(&config, 1, 7);
+	struct world *world = opened(1);
+	const struct kvpull_blocks group = { .block_count = 4,
+					     .block_ids = world_blocks };
+	struct world_ticket ticket;
+	struct kvpull_finish finish = {
+		.key = 1,
+		.flags = KVPULL_FINISH_READY_NEEDED,
+		.computed_tokens = 64,
+		.group_count = 1,
+		.groups = &group,
+		.ticket = ticket.text,
+		.ticket_capacity = sizeof(ticket.text),
+	};
+
+	(void)state;
+	world_enter(producer, 1, 0, 1);
+	assert_int_equal(kvpull_scheduler_request_finished(producer->scheduler,
+							   &finish,
+							   producer->now_ns),
+			 KVPULL_FINISH_HELD);
+	ticket.bytes = finish.ticket_bytes;
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	load(world, 1);
+	world_step(world);
+	assert_int_equal(world_last(world, KVPULL_COMMAND_PULL)->command.flags,
+			 KVPULL_PULL_RELEASE | KVPULL_PULL_READY);
+	world_close(producer);
+	world_close(world);
+}
+
+static void ticket_without_our_key_is_refused(void **state)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world;
+
+	(void)state;
+	config.key_set = 1;
+	memset(config.key, 3, sizeof(config.key));
+	world = world_open(&config, 1, 9);
+	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_ENOTICKET);
+	assert_int_equal(world_stats(world).bad_tickets, 1);
 	world_close(world);
 }
 
@@ -202,9 +251,9 @@ static void release_follows_the_last_user(void **state)
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
 	finish(world, 3, KVPULL_FINISH_REJECT);
-	assert_true(kvpull_scheduler_has_pending(world->scheduler,
-						 world->now_ns) &
-		    (int)KVPULL_PENDING_STEP);
+	assert_true(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
+		(int)KVPULL_PENDING_STEP);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
 	world_close(world);
@@ -380,9 +429,9 @@ static void aborted_pull_is_still_reported_by_every_rank(void **state)
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
 	world_pull_ended(world, 0, 1, KVPULL_EABORTED);
 	world_settle(world);
-	assert_true(kvpull_scheduler_has_pending(world->scheduler,
-						 world->now_ns) &
-		    (int)KVPULL_PENDING_PULLS);
+	assert_true(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
+		(int)KVPULL_PENDING_PULLS);
 	world_pull_ended(world, 1, 1, KVPULL_EABORTED);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
@@ -419,9 +468,9 @@ static void rejected_ticket_is_claimed_and_released(void **state)
 					 world->scheduler, ticket.text,
 					 ticket.bytes, world->now_ns),
 				 0);
-	assert_true(kvpull_scheduler_has_pending(world->scheduler,
-						 world->now_ns) &
-		    (int)KVPULL_PENDING_STEP);
+	assert_true(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
+		(int)KVPULL_PENDING_STEP);
 	world_settle(world);
 	assert_int_equal(world->seen_count, 2);
 	assert_int_equal(world->seen[0].command.kind, KVPULL_COMMAND_CLAIM);
@@ -438,11 +487,10 @@ static void rejection_of_a_ticket_in_use_sends_nothing(void **state)
 
 	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
-	assert_int_equal(kvpull_scheduler_request_rejected(world->scheduler,
-							   ticket.text,
-							   ticket.bytes,
-							   world->now_ns),
-			 0);
+	assert_int_equal(
+		kvpull_scheduler_request_rejected(world->scheduler, ticket.text,
+						  ticket.bytes, world->now_ns),
+		0);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
 	load(world, 1);
@@ -534,11 +582,10 @@ static void incomplete_tickets_change_nothing(void **state)
 	assert_int_equal(world_want(world, 2, &foreign, 1), KVPULL_ENOTMINE);
 	ticket.text[40] ^= 1;
 	assert_int_equal(world_want(world, 3, &ticket, 1), KVPULL_ENOTICKET);
-	assert_int_equal(kvpull_scheduler_request_rejected(world->scheduler,
-							   ticket.text,
-							   ticket.bytes,
-							   world->now_ns),
-			 KVPULL_ENOTICKET);
+	assert_int_equal(
+		kvpull_scheduler_request_rejected(world->scheduler, ticket.text,
+						  ticket.bytes, world->now_ns),
+		KVPULL_ENOTICKET);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_allocate(world, 3, 0, 4), KVPULL_EINVAL);
@@ -624,6 +671,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_user_claims_pulls_and_the_worker_releases),
+		cmocka_unit_test(ready_is_waited_for_when_the_ticket_says_so),
+		cmocka_unit_test(ticket_without_our_key_is_refused),
 		cmocka_unit_test(blocks_are_mapped_by_logical_index),
 		cmocka_unit_test(
 			blocks_beyond_the_ticket_are_refused_and_reported_once),

@@ -33,9 +33,9 @@ static void eight_siblings_have_one_hold_and_equal_tickets(void **state)
 	for (key = 1; key <= 8; key++) {
 		if (key == 5)
 			continue;
-		assert_int_equal(world_finish(world, key, KVPULL_FINISH_LENGTH,
-					      &other),
-				 KVPULL_FINISH_FREE);
+		assert_int_equal(
+			world_finish(world, key, KVPULL_FINISH_LENGTH, &other),
+			KVPULL_FINISH_FREE);
 		assert_int_equal(other.bytes, first.bytes);
 		assert_memory_equal(other.text, first.text, first.bytes);
 	}
@@ -154,22 +154,22 @@ static void siblings_can_have_a_hold_each(void **state)
 	(void)state;
 	for (key = 10; key < 13; key++) {
 		request.key = key;
+		assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
+							      &request,
+							      world->now_ns),
+				 0);
 		assert_int_equal(
-			kvpull_scheduler_request_new(world->scheduler, &request,
-						     world->now_ns),
-			0);
-		assert_int_equal(world_finish(world, key, KVPULL_FINISH_STOP,
-					      &ticket),
-				 KVPULL_FINISH_HELD);
+			world_finish(world, key, KVPULL_FINISH_STOP, &ticket),
+			KVPULL_FINISH_HELD);
 	}
 	world_close(world);
 	config.siblings_alone = 1;
 	world = world_open(&config, 1, 7);
 	for (key = 1; key <= 3; key++) {
 		world_enter(world, key, PARENT, 1);
-		assert_int_equal(world_finish(world, key, KVPULL_FINISH_STOP,
-					      &ticket),
-				 KVPULL_FINISH_HELD);
+		assert_int_equal(
+			world_finish(world, key, KVPULL_FINISH_STOP, &ticket),
+			KVPULL_FINISH_HELD);
 	}
 	world_close(world);
 }
@@ -247,9 +247,8 @@ static void member_with_a_small_buffer_can_ask_again(void **state)
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_STOP, &ticket),
 			 KVPULL_FINISH_HELD);
 	before = kvpull_scheduler_digest(world->scheduler);
-	assert_int_equal(kvpull_scheduler_request_finished(world->scheduler,
-							   &finish,
-							   world->now_ns),
+	assert_int_equal(kvpull_scheduler_request_finished(
+				 world->scheduler, &finish, world->now_ns),
 			 KVPULL_ETOOSMALL);
 	assert_int_equal(finish.ticket_bytes, ticket.bytes);
 	assert_true(kvpull_scheduler_digest(world->scheduler) == before);
@@ -261,12 +260,15 @@ static void member_with_a_small_buffer_can_ask_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(eight_siblings_have_one_hold_and_equal_tickets),
+		cmocka_unit_test(
+			eight_siblings_have_one_hold_and_equal_tickets),
 		cmocka_unit_test(
 			late_sibling_gets_the_old_ticket_until_a_lease_passed),
 		cmocka_unit_test(family_lives_while_its_hold_does),
-		cmocka_unit_test(aborted_first_sibling_leaves_the_hold_to_the_next),
-		cmocka_unit_test(other_prompt_of_the_same_parent_has_its_own_hold),
+		cmocka_unit_test(
+			aborted_first_sibling_leaves_the_hold_to_the_next),
+		cmocka_unit_test(
+			other_prompt_of_the_same_parent_has_its_own_hold),
 		cmocka_unit_test(siblings_can_have_a_hold_each),
 		cmocka_unit_test(oldest_ended_family_makes_room),
 		cmocka_unit_test(reset_forgets_families_and_keeps_holds),

@@ -250,8 +250,8 @@ static void log_is_trimmed_when_all_ranks_applied(void **state)
 	world_close(world);
 }
 
-static void restarted_worker_begins_after_what_its_predecessor_was_told(
-	void **state)
+static void
+restarted_worker_begins_after_what_its_predecessor_was_told(void **state)
 {
 	struct world *world = opened(2);
 	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
@@ -278,8 +278,8 @@ static void restarted_worker_begins_after_what_its_predecessor_was_told(
 	world_close(world);
 }
 
-static void restarted_worker_is_never_named_in_its_predecessors_steps(
-	void **state)
+static void
+restarted_worker_is_never_named_in_its_predecessors_steps(void **state)
 {
 	struct world *world = opened(2);
 	struct kvpull_step_header header;
@@ -396,7 +396,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_to_say_is_no_bytes),
-		cmocka_unit_test(acks_travel_without_commands_and_are_not_pending),
+		cmocka_unit_test(
+			acks_travel_without_commands_and_are_not_pending),
 		cmocka_unit_test(lost_step_is_sent_again_after_the_gap),
 		cmocka_unit_test(lost_first_step_is_sent_again),
 		cmocka_unit_test(

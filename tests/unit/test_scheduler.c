@@ -27,9 +27,9 @@ static void hold_is_commanded_and_ends_when_every_rank_reported(void **state)
 	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_true(ticket.bytes > 0);
-	assert_int_equal(kvpull_scheduler_has_pending(world->scheduler,
-						      world->now_ns),
-			 KVPULL_PENDING_STEP | KVPULL_PENDING_HOLDS);
+	assert_int_equal(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
+		KVPULL_PENDING_STEP | KVPULL_PENDING_HOLDS);
 	world_step(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
@@ -41,9 +41,9 @@ static void hold_is_commanded_and_ends_when_every_rank_reported(void **state)
 	assert_int_equal(world_stats(world).holds_live, 0);
 	assert_int_equal(world_stats(world).holds_ended, 1);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 0);
-	assert_int_equal(kvpull_scheduler_has_pending(world->scheduler,
-						      world->now_ns),
-			 0);
+	assert_int_equal(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
+		0);
 	assert_true(kvpull_scheduler_digest(world->scheduler) == fresh);
 	world_close(world);
 }
@@ -99,9 +99,8 @@ static void small_buffer_changes_nothing(void **state)
 	(void)state;
 	world_enter(world, 1, 5, 1);
 	before = kvpull_scheduler_digest(world->scheduler);
-	assert_int_equal(kvpull_scheduler_request_finished(world->scheduler,
-							   &finish,
-							   world->now_ns),
+	assert_int_equal(kvpull_scheduler_request_finished(
+				 world->scheduler, &finish, world->now_ns),
 			 KVPULL_ETOOSMALL);
 	assert_true(finish.ticket_bytes > 0);
 	assert_true(kvpull_scheduler_digest(world->scheduler) == before);
@@ -130,9 +129,9 @@ static void reasons_other_than_a_good_end_hold_nothing(void **state)
 	(void)state;
 	for (key = 1; key <= 3; key++) {
 		world_enter(world, key, 0, 1);
-		assert_int_equal(world_finish(world, key, reasons[key - 1],
-					      &ticket),
-				 KVPULL_FINISH_FREE);
+		assert_int_equal(
+			world_finish(world, key, reasons[key - 1], &ticket),
+			KVPULL_FINISH_FREE);
 		assert_int_equal(ticket.bytes, 0);
 	}
 	assert_true(kvpull_scheduler_digest(world->scheduler) == fresh);
@@ -240,9 +239,9 @@ static void hold_that_expired_on_one_rank_ends_on_all_once(void **state)
 	world_hold_ended(world, 0, 1, KVPULL_END_EXPIRED);
 	world_hold_ended(world, 1, 1, KVPULL_END_EXPIRED);
 	world_take_all(world);
-	assert_true(kvpull_scheduler_has_pending(world->scheduler,
-						 world->now_ns) &
-		    (int)KVPULL_PENDING_STEP);
+	assert_true(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
+		(int)KVPULL_PENDING_STEP);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 1);
 	assert_int_equal(world_last(world, KVPULL_COMMAND_END)->command.reason,
@@ -332,12 +331,12 @@ static void silent_rank_is_named_once(void **state)
 	assert_true(kvpull_scheduler_has_pending(world->scheduler,
 						 world->now_ns) >= 0);
 	world->now_ns += 1;
-	assert_int_equal(kvpull_scheduler_has_pending(world->scheduler,
-						      world->now_ns),
-			 KVPULL_ERANK);
-	assert_int_equal(kvpull_scheduler_has_pending(world->scheduler,
-						      world->now_ns),
-			 KVPULL_ERANK);
+	assert_int_equal(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
+		KVPULL_ERANK);
+	assert_int_equal(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
+		KVPULL_ERANK);
 	assert_int_equal(world->errors_logged, 1);
 	assert_non_null(strstr(world->last_error, "rank 1"));
 	assert_non_null(strstr(world->last_error, "request-a"));
@@ -362,9 +361,9 @@ static void reset_revokes_every_hold(void **state)
 						KVPULL_RESET_REVOKE,
 						world->now_ns),
 			 0);
-	assert_int_equal(kvpull_scheduler_reset(world->scheduler, 4,
-						world->now_ns),
-			 KVPULL_EINVAL);
+	assert_int_equal(
+		kvpull_scheduler_reset(world->scheduler, 4, world->now_ns),
+		KVPULL_EINVAL);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 5);
 	world_close(world);
@@ -373,6 +372,7 @@ static void reset_revokes_every_hold(void **state)
 static void restarted_worker_is_told_to_end_what_it_never_held(void **state)
 {
 	struct world *world = opened(2);
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
 	struct world_ticket ticket;
 	uint8_t late[4096];
 	size_t late_bytes;
@@ -380,6 +380,8 @@ static void restarted_worker_is_told_to_end_what_it_never_held(void **state)
 	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_settle(world);
+	result.rank = world_rank_info(world, 1);
+	world_add(world, 1, &result);
 	world_hold_ended(world, 1, 1, KVPULL_END_RELEASED);
 	late_bytes = world_result(world, 1, late, sizeof(late));
 	world_worker_replace(world, 1, 999);
@@ -505,6 +507,49 @@ static void full_request_table_is_an_answer(void **state)
 	world_close(world);
 }
 
+/* Ids that make no runs: a quarter of a MiB of text each. */
+static void exhausted_ticket_texts_hold_nothing(void **state)
+{
+	static uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
+	static char text[KVPULL_TICKET_BYTES_MAX];
+	struct world *world = opened(1);
+	const uint64_t fresh = kvpull_scheduler_digest(world->scheduler);
+	const struct kvpull_blocks group = { .block_count =
+						     KVPULL_TICKET_BLOCKS_MAX,
+					     .block_ids = ids };
+	struct kvpull_finish finish = { .computed_tokens = 64,
+					.group_count = 1,
+					.groups = &group,
+					.ticket = text,
+					.ticket_capacity = sizeof(text) };
+	uint64_t key = 0;
+	uint64_t held;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < KVPULL_TICKET_BLOCKS_MAX; i++)
+		ids[i] = i * 7919;
+	do {
+		finish.key = ++key;
+		world_enter(world, key, key, 1);
+	} while (kvpull_scheduler_request_finished(world->scheduler, &finish,
+						   world->now_ns) ==
+			 KVPULL_FINISH_HELD &&
+		 key < 60);
+	assert_true(key > 1);
+	assert_true(key < 60);
+	assert_int_equal(finish.ticket_bytes, 0);
+	assert_int_equal(world_stats(world).no_slot, 1);
+	held = key - 1;
+	world_step(world);
+	for (key = 1; key <= held; key++)
+		end_on_all(world, key, KVPULL_END_RELEASED);
+	world->now_ns += WORLD_LEASE_NS;
+	world_settle(world);
+	assert_true(kvpull_scheduler_digest(world->scheduler) == fresh);
+	world_close(world);
+}
+
 /* 1 MiB of commands that nobody acknowledges. */
 static void full_log_holds_nothing_but_still_ends(void **state)
 {
@@ -548,9 +593,11 @@ int main(void)
 		cmocka_unit_test(nothing_is_held_before_all_ranks_are_known),
 		cmocka_unit_test(slots_run_out_and_come_back),
 		cmocka_unit_test(fewest_slots_of_a_rank_are_the_limit),
-		cmocka_unit_test(drain_holds_nothing_more_and_says_what_is_left),
+		cmocka_unit_test(
+			drain_holds_nothing_more_and_says_what_is_left),
 		cmocka_unit_test(one_rank_reporting_twice_frees_nothing),
-		cmocka_unit_test(hold_that_expired_on_one_rank_ends_on_all_once),
+		cmocka_unit_test(
+			hold_that_expired_on_one_rank_ends_on_all_once),
 		cmocka_unit_test(abort_after_the_finish_changes_nothing),
 		cmocka_unit_test(abort_after_the_finish_revokes_by_config),
 		cmocka_unit_test(ticket_can_be_asked_for_while_held),
@@ -563,6 +610,7 @@ int main(void)
 		cmocka_unit_test(rank_of_another_model_or_size_is_refused),
 		cmocka_unit_test(damaged_results_apply_nothing),
 		cmocka_unit_test(full_request_table_is_an_answer),
+		cmocka_unit_test(exhausted_ticket_texts_hold_nothing),
 		cmocka_unit_test(full_log_holds_nothing_but_still_ends),
 	};
 
