@@ -4,9 +4,10 @@
  * time is an argument. plugin/connector.c puts the ABI's calls and the clock
  * on top of it; tests/sim calls it with virtual time.
  *
- * Files: scheduler.c (requests, both roles' calls), family.c (parent ->
- * ticket), outbox.c (the log of commands, resends, acks), demand.c (D's
- * tickets: users, states, who loads).
+ * Files: scheduler.c (requests, both roles' calls), scheduler_rank.c (workers:
+ * ranks, steps, results), slot.c (P's holds: who reported), family.c (parent ->
+ * ticket), text.c (ticket texts), outbox.c (the log of commands, resends,
+ * acks), demand.c (D's tickets: users, states, who loads).
  */
 #ifndef KVPULL_PLUGIN_SCHEDULER_H
 #define KVPULL_PLUGIN_SCHEDULER_H
