@@ -12,7 +12,7 @@ count() { # lines of $output that match, each test once
 
 for binary in "$@"; do
 	# shellcheck disable=SC2086 # a command and its options
-	output=$(CMOCKA_MESSAGE_OUTPUT=stdout timeout 300 ${KVPULL_RUN:-} "$binary" 2>&1)
+	output=$(CMOCKA_MESSAGE_OUTPUT=stdout timeout 60 ${KVPULL_RUN:-} "$binary" 2>&1)
 	status=$?
 	ok=$(count '^\[       OK \]')
 	bad=$(count '^\[  FAILED  \] [A-Za-z_]')
