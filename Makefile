@@ -73,10 +73,11 @@ FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
 SIM := $(if $(SIM_OBJ),$(B)/kvpull_sim)
 SCENARIOS := $(if $(SCENARIO_OBJ),$(B)/kvpull_scenarios)
 
-# What a stress program reads to be done in seconds.
-export KVPULL_QUICK := $(if $(filter --quick,$(MODE)),1)
+# What a stress program reads to be done in seconds. Not KVPULL_*: the library
+# refuses variables of its own prefix that it does not know.
+export TEST_QUICK := $(if $(filter --quick,$(MODE)),1)
 # ThreadSanitizer wants a fixed layout; setarch -R gives it one.
-export KVPULL_RUN := $(if $(filter tsan,$(VARIANT)),setarch $(shell uname -m) -R)
+export TEST_RUN := $(if $(filter tsan,$(VARIANT)),setarch $(shell uname -m) -R)
 # Not detect_stack_use_after_return: gcc's fake stack is aligned for AVX2 at the
 # most, and a spilled 64-byte register of the copy routines then faults.
 export ASAN_OPTIONS ?= detect_stack_use_after_return=0:strict_string_checks=1

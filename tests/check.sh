@@ -24,7 +24,7 @@ stage() { # name, seconds, command
 	shift 2
 	log=$logs/$name.log
 	began=$(date +%s)
-	KVPULL_LIMIT=$limit timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null
+	TEST_LIMIT=$limit timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null
 	status=$?
 	took=$(($(date +%s) - began))
 	line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)

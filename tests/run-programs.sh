@@ -4,7 +4,7 @@
 # them as the last line. A program ends with its own "N passed, N failed, N
 # skipped"; one that prints no such line counts as one test by its exit status,
 # as skipped if that is 77 or 0 after a line "refused: why".
-# KVPULL_RUN goes before each command; KVPULL_LIMIT is its time in seconds.
+# TEST_RUN goes before each command; TEST_LIMIT is its time in seconds.
 passed=0
 failed=0
 skipped=0
@@ -14,7 +14,7 @@ trap 'rm -f "$log"' EXIT
 for command in "$@"; do
 	echo "  RUN	$command"
 	# shellcheck disable=SC2086 # a command and its arguments
-	timeout -k 10 "${KVPULL_LIMIT:-900}" ${KVPULL_RUN:-} $command >"$log" 2>&1
+	timeout -k 10 "${TEST_LIMIT:-900}" ${TEST_RUN:-} $command >"$log" 2>&1
 	status=$?
 	line=$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
 	ok=0

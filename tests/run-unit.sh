@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Run each unit test binary; print the failing output, then one summary line.
-# KVPULL_RUN (from the Makefile) goes before each command.
+# TEST_RUN (from the Makefile) goes before each command.
 passed=0
 failed=0
 skipped=0
@@ -12,7 +12,7 @@ count() { # lines of $output that match, each test once
 
 for binary in "$@"; do
 	# shellcheck disable=SC2086 # a command and its options
-	output=$(CMOCKA_MESSAGE_OUTPUT=stdout timeout 60 ${KVPULL_RUN:-} "$binary" 2>&1)
+	output=$(CMOCKA_MESSAGE_OUTPUT=stdout timeout 60 ${TEST_RUN:-} "$binary" 2>&1)
 	status=$?
 	ok=$(count '^\[       OK \]')
 	bad=$(count '^\[  FAILED  \] [A-Za-z_]')
