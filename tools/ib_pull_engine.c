@@ -4,7 +4,7 @@
  * end counts when each rank has reported it, and one that comes twice from a
  * rank is a failure of the library.
  */
-#include "ib_pull_engine.h"
+#include "tools/ib_pull_engine.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -29,19 +29,22 @@ uint64_t engine_now_ns(void)
 const struct kvpull_connector_ops *engine_library(void)
 {
 	char path[PATH_MAX + 32];
+	const char *named = getenv("KVPULL_TEST_LIBRARY");
 	kvpull_connector_v1_fn connector;
 	void *library = NULL;
 	ssize_t used = readlink("/proc/self/exe", path, PATH_MAX);
 	char *slash;
 	void *symbol;
 
-	if (used > 0) {
+	if (named) {
+		library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+	} else if (used > 0) {
 		path[used] = '\0';
 		slash = strrchr(path, '/');
 		(void)snprintf(slash + 1, 32, "libkvpull.so.1");
 		library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	}
-	if (!library)
+	if (!library && !named)
 		library = dlopen("libkvpull.so.1", RTLD_NOW | RTLD_LOCAL);
 	symbol = library ? dlsym(library, "kvpull_connector_v1") : NULL;
 	if (!symbol) {
@@ -166,9 +169,9 @@ static int halves_open(struct engine *engine,
 	struct kvpull_group groups[KVPULL_GROUPS_MAX] = { { 0 } };
 	const struct kvpull_model model = {
 		.struct_size = sizeof(model),
-		.model = "ib_pull",
+		.model = params->model ? params->model : "ib_pull",
 		.weights = params->weights,
-		.dtype = "bytes",
+		.dtype = params->dtype ? params->dtype : "bytes",
 		.layout = "LBHNC",
 		.layer_count = params->shape.layer_count,
 		.head_count = ENGINE_HEADS,

@@ -35,6 +35,8 @@ struct engine_params {
 	uint32_t tp_size;
 	uint32_t foreign; /* 1: own memory, not the provider's */
 	const char *weights;
+	const char *model; /* NULL: "ib_pull" */
+	const char *dtype; /* NULL: "bytes" */
 };
 
 struct engine_event {
@@ -76,7 +78,10 @@ struct engine {
 	uint64_t next_key;
 };
 
-/* dlopen the library beside this program, or the installed one; NULL: said. */
+/*
+ * dlopen the library that KVPULL_TEST_LIBRARY names, else the one beside this
+ * program, or the installed one; NULL: said.
+ */
 const struct kvpull_connector_ops *engine_library(void);
 
 /* 0, or an error that was printed. */

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ib_pull's parts: options, the control socket between producer and consumer,
+ * the two roles, and what is printed.
+ *
+ * The control socket stands for the router: a consumer asks the producer for a
+ * prefill and gets a ticket. It is a SEQPACKET socket in the socket folder.
+ */
+#ifndef KVPULL_TOOLS_IB_PULL_H
+#define KVPULL_TOOLS_IB_PULL_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tools/ib_pull_engine.h"
+
+#define IB_TICKET_BYTES_MAX 131072u
+#define IB_BLOCKS_MAX 16384u /* of a request, all groups */
+#define IB_SIBLINGS_MAX 64u
+#define IB_DEPTH_MAX 1024u
+
+struct ib_options {
+	struct engine_shape shape;
+	uint32_t request_blocks; /* a group */
+	uint32_t request_count;  /* a consumer */
+	uint32_t depth;          /* requests in flight */
+	uint32_t siblings;
+	uint32_t consumers;      /* --demo */
+	uint32_t copy_threads;
+	uint32_t lease_ms;
+	uint32_t reject_percent;
+	uint32_t abort_percent;
+	uint32_t tp_size;
+	uint32_t verify;
+	uint32_t json;
+	uint32_t thread;     /* progress=thread */
+	uint32_t foreign;
+	uint32_t verbose;
+	uint32_t kill_after; /* raise SIGKILL when so many pulls are claimed */
+	uint64_t seed;
+	const char *dir;
+	const char *trace;
+	const char *name;    /* engine id */
+};
+
+enum ib_ask_kind { IB_ASK_PREFILL = 1, IB_ASK_STATS };
+
+struct ib_ask {
+	uint32_t kind;
+	uint32_t blocks;   /* a group; <= IB_BLOCKS_MAX / groups */
+	uint32_t siblings;
+	uint32_t reserved;
+};
+
+struct ib_answer {
+	int32_t code;
+	uint32_t ticket_bytes; /* text follows */
+	uint64_t seed;         /* of the blocks' pattern */
+	uint64_t holds_live, holds_released, holds_expired, holds_revoked;
+	uint64_t blocks_free, blocks_all, double_reports, consumers_died;
+};
+
+/* What a consumer did, also as the shared memory of --demo. */
+struct ib_result {
+	uint64_t pulls, loaded, failed, expired, rejected, aborted, served;
+	uint64_t bytes, bytes_checked, bytes_wrong;
+	uint64_t elapsed_ns;    /* in pulls only */
+	uint64_t copy_ns;       /* memory copy of the same bytes, interleaved */
+	uint64_t copy_bytes;
+	uint64_t double_reports;
+	uint64_t tables_left;   /* pulls and tickets not closed at the end */
+	uint32_t latency_count;
+	uint32_t done;
+	uint64_t *latencies;    /* ns; not shared */
+};
+
+/* Serve until *stop; 0 or 1. */
+int ib_serve(const struct ib_options *options, const int *stop);
+/* Pull; 0, or 1 if something was wrong. */
+int ib_pull(const struct ib_options *options, struct ib_result *result);
+int ib_demo(const struct ib_options *options);
+int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer);
+
+void ib_print_header(const struct ib_options *options);
+void ib_print_result(const struct ib_options *options,
+		     struct ib_result *result);
+
+/* Shared by the roles. */
+int ib_engine_open(const struct ib_options *options, struct engine *engine,
+		   char *config, size_t config_bytes);
+int ib_control_address(const struct ib_options *options, void *address);
+
+/* A trace line: a request that arrives. */
+struct ib_arrival {
+	double at_s;
+	uint32_t prompt_tokens;
+	uint32_t siblings;
+	uint32_t abort;
+};
+/* Next of the file; 1, 0 at its end, -1: said why. */
+int ib_trace_open(const char *path, FILE **file);
+int ib_trace_next(FILE *file, struct ib_arrival *arrival);
+
+#endif /* KVPULL_TOOLS_IB_PULL_H */

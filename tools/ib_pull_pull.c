@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The consumer: asks for prefills, claims their tickets, takes local blocks,
+ * pulls, compares every byte, finishes. Requests are rejected before admission
+ * or aborted while they load as the options say. After each pull the same
+ * number of bytes is copied by memcpy inside this process: the yardstick of
+ * the same run.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/ib_pull.h"
+
+#define DRAIN_NS UINT64_C(10000000000)
+#define CONNECT_TRIES 500
+#define PROGRESS_NS UINT64_C(1000000000)
+
+enum request_state {
+	REQUEST_FREE = 0,
+	REQUEST_WAITING, /* matched_tokens is asked each step */
+	REQUEST_LOADING,
+	REQUEST_ABORTED  /* loading, and the client went away */
+};
+
+struct request {
+	uint64_t key;
+	uint64_t seed;
+	uint64_t started_ns;
+	uint32_t state;
+	uint32_t blocks; /* a group */
+	uint32_t *ids;   /* [blocks * groups], taken while loading */
+	uint8_t digest[KVPULL_DIGEST_BYTES];
+};
+
+struct consumer {
+	const struct ib_options *options;
+	struct ib_result *result;
+	struct engine engine;
+	struct request *requests; /* [depth * siblings] */
+	uint32_t request_max;
+	uint32_t live;
+	uint32_t asked;
+	uint64_t random;
+	int control;
+	FILE *trace;
+	uint64_t trace_start_ns;
+	struct ib_arrival arrival;
+	uint32_t arrival_waits;
+	uint8_t *message;
+	uint8_t *copy_from, *copy_to;
+	uint64_t copy_bytes;
+};
+
+static uint64_t next_random(struct consumer *consumer)
+{
+	consumer->random ^= consumer->random << 13;
+	consumer->random ^= consumer->random >> 7;
+	consumer->random ^= consumer->random << 17;
+	return consumer->random;
+}
+
+static int control_connect(const struct ib_options *options)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	struct sockaddr_un address;
+	int tries;
+
+	if (ib_control_address(options, &address))
+		return -1;
+	for (tries = 0; tries < CONNECT_TRIES; tries++) {
+		const int control =
+			socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+		if (control < 0)
+			return -1;
+		if (!connect(control, (struct sockaddr *)&address,
+			     sizeof(address)))
+			return control;
+		(void)close(control);
+		(void)nanosleep(&pause, NULL);
+	}
+	fprintf(stderr, "no producer serves %s: start `ib_pull` there first\n",
+		address.sun_path);
+	return -1;
+}
+
+static int ask(struct consumer *consumer, const struct ib_ask *what,
+	       struct ib_answer *answer)
+{
+	ssize_t got;
+
+	if (send(consumer->control, what, sizeof(*what), MSG_NOSIGNAL) < 0)
+		return 1;
+	got = recv(consumer->control, consumer->message,
+		   IB_TICKET_BYTES_MAX + sizeof(*answer), 0);
+	if (got < (ssize_t)sizeof(*answer)) {
+		fprintf(stderr, "the producer is gone\n");
+		return 1;
+	}
+	memcpy(answer, consumer->message, sizeof(*answer));
+	return 0;
+}
+
+int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer)
+{
+	const struct ib_ask what = { .kind = IB_ASK_STATS };
+	struct consumer consumer = { .options = options };
+	int failed = 1;
+
+	consumer.control = control_connect(options);
+	consumer.message = malloc(IB_TICKET_BYTES_MAX + sizeof(*answer));
+	if (consumer.control >= 0 && consumer.message)
+		failed = ask(&consumer, &what, answer);
+	if (consumer.control >= 0)
+		(void)close(consumer.control);
+	free(consumer.message);
+	return failed;
+}
+
+static void admit_one(struct consumer *consumer, const struct ib_ask *what,
+		      const struct ib_answer *answer)
+{
+	struct engine *engine = &consumer->engine;
+	struct request *request = consumer->requests;
+	struct kvpull_request params = {
+		.struct_size = sizeof(params),
+		.key = engine->next_key++,
+		.ticket = consumer->message + sizeof(*answer),
+		.ticket_bytes = answer->ticket_bytes,
+		.prompt_tokens = what->blocks * engine->shape.block_tokens,
+		.flags = KVPULL_REQUEST_PULL,
+	};
+
+	while (request->state != REQUEST_FREE)
+		request++;
+	memcpy(params.prompt_digest, &answer->seed, sizeof(answer->seed));
+	if (engine->ops->scheduler->request_new(engine->scheduler, &params)) {
+		consumer->result->failed++;
+		return;
+	}
+	request->key = params.key;
+	request->seed = answer->seed;
+	request->blocks = what->blocks;
+	request->started_ns = engine_now_ns();
+	request->state = REQUEST_WAITING;
+	consumer->live++;
+}
+
+/* One ticket: all of its siblings are admitted, or it is rejected. */
+static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
+{
+	struct engine *engine = &consumer->engine;
+	const struct ib_ask what = {
+		.kind = IB_ASK_PREFILL,
+		.blocks = blocks,
+		.siblings = siblings,
+	};
+	struct ib_answer answer;
+	uint32_t index;
+
+	if (ask(consumer, &what, &answer))
+		return 1;
+	if (answer.code == KVPULL_EFULL)
+		return 0; /* the producer has no room: ask again */
+	if (answer.code) {
+		fprintf(stderr, "prefill: %s\n",
+			engine->ops->error_text(answer.code));
+		return 1;
+	}
+	consumer->asked++;
+	consumer->arrival_waits = 0;
+	if (next_random(consumer) % 100 < consumer->options->reject_percent) {
+		consumer->result->rejected++;
+		return engine->ops->scheduler->request_rejected(
+			       engine->scheduler,
+			       consumer->message + sizeof(answer),
+			       answer.ticket_bytes) != 0;
+	}
+	for (index = 0; index < siblings; index++)
+		admit_one(consumer, &what, &answer);
+	return 0;
+}
+
+static void request_end(struct consumer *consumer, struct request *request,
+			uint32_t reason)
+{
+	struct engine *engine = &consumer->engine;
+	struct kvpull_finish finish = {
+		.struct_size = sizeof(finish),
+		.key = request->key,
+		.reason = reason,
+	};
+
+	(void)engine->ops->scheduler->request_finished(engine->scheduler,
+						       &finish);
+}
+
+static void request_free(struct consumer *consumer, struct request *request)
+{
+	if (request->ids)
+		engine_blocks_give(&consumer->engine, request->ids,
+				   request->blocks *
+					   consumer->engine.shape.group_count);
+	free(request->ids);
+	request->ids = NULL;
+	request->state = REQUEST_FREE;
+	consumer->live--;
+}
+
+static void load(struct consumer *consumer, struct request *request)
+{
+	struct engine *engine = &consumer->engine;
+	const uint32_t groups = engine->shape.group_count;
+	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
+	const struct kvpull_allocation allocation = {
+		.struct_size = sizeof(allocation),
+		.key = request->key,
+		.external_tokens =
+			request->blocks * engine->shape.block_tokens,
+		.group_count = groups,
+		.groups = blocks,
+	};
+	uint32_t group;
+
+	request->ids = malloc(request->blocks * groups * sizeof(uint32_t));
+	if (!request->ids || engine_blocks_take(engine, request->ids,
+						request->blocks * groups)) {
+		free(request->ids); /* no room now: asked again */
+		request->ids = NULL;
+		return;
+	}
+	for (group = 0; group < groups; group++)
+		blocks[group] = (struct kvpull_blocks){
+			.block_count = request->blocks,
+			.block_ids = request->ids + group * request->blocks,
+		};
+	(void)engine->ops->scheduler->allocated(engine->scheduler, &allocation);
+	request->state = REQUEST_LOADING;
+	consumer->result->pulls++;
+	if (next_random(consumer) % 100 < consumer->options->abort_percent) {
+		request_end(consumer, request, KVPULL_FINISH_ABORT);
+		request->state = REQUEST_ABORTED;
+	}
+	if (consumer->options->kill_after &&
+	    consumer->result->pulls == consumer->options->kill_after)
+		(void)raise(SIGKILL);
+}
+
+static void match(struct consumer *consumer, struct request *request)
+{
+	struct engine *engine = &consumer->engine;
+	uint32_t tokens = 0;
+	const int answer = engine->ops->scheduler->matched_tokens(
+		engine->scheduler, request->key, 0, &tokens);
+
+	if (answer == KVPULL_MATCH_WAIT)
+		return;
+	if (answer == KVPULL_MATCH_LOAD) {
+		load(consumer, request);
+		return;
+	}
+	/* A sibling's pull serves it, or it is computed here. */
+	consumer->result->served++;
+	request_end(consumer, request, KVPULL_FINISH_STOP);
+	request_free(consumer, request);
+}
+
+static void check(struct consumer *consumer, const struct request *request)
+{
+	struct engine *engine = &consumer->engine;
+	const uint32_t groups = engine->shape.group_count;
+	uint32_t index;
+
+	for (index = 0; index < request->blocks * groups; index++)
+		consumer->result->bytes_wrong += engine_block_wrong(
+			engine, index / request->blocks, request->ids[index],
+			request->seed + index * 4096u);
+	consumer->result->bytes_checked +=
+		(uint64_t)request->blocks * engine->shape.block_bytes *
+		engine->shape.layer_count;
+}
+
+/* The yardstick: as many bytes, from cold memory to cold memory. */
+static void copy_same(struct consumer *consumer, uint64_t bytes)
+{
+	const uint64_t room = consumer->copy_bytes;
+	const uint64_t piece = consumer->engine.shape.block_bytes;
+	uint64_t done;
+	uint64_t begun_ns;
+
+	if (!room || bytes > room)
+		return;
+	begun_ns = engine_now_ns();
+	for (done = 0; done + piece <= bytes; done += piece) {
+		const uint64_t from =
+			next_random(consumer) % (room / piece) * piece;
+		const uint64_t to =
+			next_random(consumer) % (room / piece) * piece;
+
+		memcpy(consumer->copy_to + to, consumer->copy_from + from,
+		       piece);
+	}
+	consumer->result->copy_ns += engine_now_ns() - begun_ns;
+	consumer->result->copy_bytes += done;
+}
+
+static void ended(struct consumer *consumer, const struct engine_event *event)
+{
+	struct ib_result *result = consumer->result;
+	struct request *request = consumer->requests;
+
+	while (request->key != event->key || request->state < REQUEST_LOADING)
+		if (++request == consumer->requests + consumer->request_max) {
+			fprintf(stderr, "outcome of an unknown request\n");
+			abort();
+		}
+	if (request->state == REQUEST_ABORTED) {
+		result->aborted++;
+		request_free(consumer, request);
+		return;
+	}
+	if (event->kind == KVPULL_POLL_LOADED) {
+		result->loaded++;
+		result->bytes += event->bytes;
+		result->elapsed_ns += event->took_ns;
+		result->latencies[result->latency_count++ %
+				  consumer->options->request_count] =
+			event->took_ns;
+		if (consumer->options->verify)
+			check(consumer, request);
+		copy_same(consumer, event->bytes);
+	} else {
+		result->failed++;
+		result->expired += event->reason == KVPULL_EEXPIRED;
+	}
+	request_end(consumer, request, KVPULL_FINISH_STOP);
+	request_free(consumer, request);
+}
+
+/* 1 if work was done, 0 if not, negative on error. */
+static int step(struct consumer *consumer)
+{
+	struct engine_event event;
+	int worked = 0;
+	uint32_t index;
+	int code;
+
+	for (index = 0; index < consumer->request_max; index++)
+		if (consumer->requests[index].state == REQUEST_WAITING)
+			match(consumer, &consumer->requests[index]);
+	code = engine_step(&consumer->engine);
+	if (code) {
+		fprintf(stderr, "consumer: %s\n",
+			consumer->engine.ops->error_text(code));
+		return code;
+	}
+	while (engine_event(&consumer->engine, &event)) {
+		ended(consumer, &event);
+		worked = 1;
+	}
+	return worked;
+}
+
+/* Is another request to be sent now? With a trace, when it arrives. */
+static int wants_more(struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+	double now_s;
+
+	if (consumer->live + options->siblings > consumer->request_max)
+		return 0;
+	if (!consumer->trace)
+		return consumer->asked < options->request_count;
+	if (!consumer->arrival_waits) {
+		if (ib_trace_next(consumer->trace, &consumer->arrival) <= 0) {
+			(void)fclose(consumer->trace);
+			consumer->trace = NULL;
+			consumer->asked = options->request_count;
+			return 0;
+		}
+		consumer->arrival_waits = 1;
+	}
+	now_s = (double)(engine_now_ns() - consumer->trace_start_ns) / 1e9;
+	return now_s >= consumer->arrival.at_s;
+}
+
+static int send_one(struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+	const uint32_t tokens = consumer->arrival.prompt_tokens;
+	const uint32_t block_tokens = options->shape.block_tokens;
+	uint32_t blocks = options->request_blocks;
+	uint32_t siblings = options->siblings;
+
+	if (consumer->arrival_waits) {
+		blocks = (tokens + block_tokens - 1) / block_tokens;
+		siblings = consumer->arrival.siblings;
+	}
+	return admit(consumer, blocks, siblings);
+}
+
+static void progress_show(const struct consumer *consumer, uint64_t *shown_ns)
+{
+	const uint64_t now_ns = engine_now_ns();
+
+	if (!isatty(STDERR_FILENO) || now_ns - *shown_ns < PROGRESS_NS)
+		return;
+	*shown_ns = now_ns;
+	fprintf(stderr, "\r%s: %u of %u requests, %llu pulls, %llu failed ",
+		consumer->options->name, consumer->asked,
+		consumer->options->request_count,
+		(unsigned long long)consumer->result->loaded,
+		(unsigned long long)consumer->result->failed);
+}
+
+static int run(struct consumer *consumer)
+{
+	uint64_t shown_ns = engine_now_ns();
+
+	while (consumer->asked < consumer->options->request_count ||
+	       consumer->trace || consumer->live) {
+		struct pollfd idle = { .events = POLLIN };
+		int worked;
+
+		if (wants_more(consumer) && send_one(consumer))
+			return 1;
+		worked = step(consumer);
+		if (worked < 0)
+			return 1;
+		progress_show(consumer, &shown_ns);
+		if (worked || consumer->asked < consumer->options->request_count)
+			continue;
+		idle.fd = consumer->engine.ops->worker->event_fd(
+			consumer->engine.workers[0]);
+		(void)poll(&idle, 1, 1);
+	}
+	return 0;
+}
+
+/* Until the releases went out; what is left after that is a fault. */
+static void drain(struct consumer *consumer)
+{
+	struct engine *engine = &consumer->engine;
+	const uint64_t until_ns = engine_now_ns() + DRAIN_NS;
+	struct ib_result *result = consumer->result;
+	uint32_t rank;
+
+	do {
+		(void)step(consumer);
+		result->tables_left = 0;
+		for (rank = 0; rank < engine->tp_size; rank++) {
+			struct kvpull_worker_stats stats = {
+				.struct_size = sizeof(stats)
+			};
+
+			(void)engine->ops->worker->stats(engine->workers[rank],
+							 &stats, 0);
+			result->tables_left +=
+				stats.pulls_live + stats.releases_queued;
+		}
+		if ((uint32_t)engine->ops->scheduler->has_pending(
+			    engine->scheduler) &
+		    KVPULL_PENDING_STEP)
+			result->tables_left++;
+	} while (result->tables_left && engine_now_ns() < until_ns);
+	if (engine->free_count != engine->shape.block_count)
+		result->tables_left++;
+	result->double_reports = engine->double_reports;
+}
+
+static int consumer_open(struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+	char config[512];
+
+	consumer->request_max = options->depth + IB_SIBLINGS_MAX;
+	consumer->requests =
+		calloc(consumer->request_max, sizeof(*consumer->requests));
+	consumer->message =
+		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
+	consumer->result->latencies = calloc(options->request_count,
+					     sizeof(uint64_t));
+	if (!consumer->requests || !consumer->message ||
+	    !consumer->result->latencies)
+		return 1;
+	if (options->trace && ib_trace_open(options->trace, &consumer->trace))
+		return 1;
+	consumer->control = control_connect(options);
+	if (consumer->control < 0 ||
+	    ib_engine_open(options, &consumer->engine, config, sizeof(config)))
+		return 1;
+	consumer->copy_bytes = consumer->engine.memory_bytes;
+	consumer->copy_from = malloc(consumer->copy_bytes);
+	consumer->copy_to = malloc(consumer->copy_bytes);
+	if (!consumer->copy_from || !consumer->copy_to)
+		return 1;
+	memset(consumer->copy_from, 1, consumer->copy_bytes);
+	memset(consumer->copy_to, 2, consumer->copy_bytes);
+	consumer->trace_start_ns = engine_now_ns();
+	return 0;
+}
+
+int ib_pull(const struct ib_options *options, struct ib_result *result)
+{
+	struct consumer consumer = {
+		.options = options,
+		.result = result,
+		.random = options->seed * 2 + 88172645463325253u,
+		.control = -1,
+	};
+	int failed = consumer_open(&consumer);
+
+	if (!failed)
+		failed = run(&consumer);
+	if (!failed)
+		drain(&consumer);
+	if (consumer.engine.ops)
+		engine_close(&consumer.engine);
+	if (consumer.control >= 0)
+		(void)close(consumer.control);
+	if (consumer.trace)
+		(void)fclose(consumer.trace);
+	free(consumer.copy_from);
+	free(consumer.copy_to);
+	free(consumer.requests);
+	free(consumer.message);
+	result->done = !failed;
+	return failed || result->bytes_wrong || result->tables_left ||
+	       result->double_reports;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ib_pull prints: a table for people, one JSON object for programs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "tools/ib_pull.h"
+
+static int compare(const void *left, const void *right)
+{
+	const uint64_t a = *(const uint64_t *)left;
+	const uint64_t b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+static double percentile_us(const struct ib_result *result, double part)
+{
+	uint32_t at;
+
+	if (!result->latency_count)
+		return 0;
+	at = (uint32_t)(part * (double)(result->latency_count - 1) + 0.5);
+	return (double)result->latencies[at] / 1e3;
+}
+
+static double gigabytes_s(uint64_t bytes, uint64_t ns)
+{
+	return ns ? (double)bytes / (double)ns : 0;
+}
+
+static uint64_t request_bytes(const struct ib_options *options)
+{
+	return (uint64_t)options->request_blocks * options->shape.layer_count *
+	       options->shape.block_bytes;
+}
+
+void ib_print_header(const struct ib_options *options)
+{
+	const struct engine_shape *shape = &options->shape;
+
+	printf("kvpull ib_pull: route shm, memory %s, %u x %u layers x %u bytes (%.1f MiB) a request, depth %u\n"
+	       "progress %s, copy threads %u, tensor parallel %u, siblings %u, lease %u ms, verify %s\n",
+	       options->foreign ? "foreign" : "provided",
+	       options->request_blocks * shape->group_count,
+	       shape->layer_count / shape->group_count, shape->block_bytes,
+	       (double)request_bytes(options) / 1048576.0, options->depth,
+	       options->thread ? "thread" : "caller", options->copy_threads,
+	       options->tp_size, options->siblings, options->lease_ms,
+	       options->verify ? "every byte" : "no");
+}
+
+static void print_table(const struct ib_result *result, double pull_gb_s,
+			double copy_gb_s)
+{
+	printf("%8s %8s %8s %10s %10s %10s %9s %9s %7s\n", "pulls", "failed",
+	       "MiB", "p50 us", "p99 us", "p99.9 us", "GB/s", "copy GB/s",
+	       "ratio");
+	printf("%8llu %8llu %8.1f %10.1f %10.1f %10.1f %9.2f %9.2f %7.2f\n",
+	       (unsigned long long)result->loaded,
+	       (unsigned long long)result->failed,
+	       (double)result->bytes / 1048576.0, percentile_us(result, 0.5),
+	       percentile_us(result, 0.99), percentile_us(result, 0.999),
+	       pull_gb_s, copy_gb_s, copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
+	printf("rejected %llu, aborted %llu, served by a sibling's pull %llu, expired %llu\n"
+	       "bytes checked %llu, bytes wrong %llu, left in tables %llu, double reports %llu\n",
+	       (unsigned long long)result->rejected,
+	       (unsigned long long)result->aborted,
+	       (unsigned long long)result->served,
+	       (unsigned long long)result->expired,
+	       (unsigned long long)result->bytes_checked,
+	       (unsigned long long)result->bytes_wrong,
+	       (unsigned long long)result->tables_left,
+	       (unsigned long long)result->double_reports);
+}
+
+static void print_json(const struct ib_options *options,
+		       const struct ib_result *result, double pull_gb_s,
+		       double copy_gb_s)
+{
+	json_t *object = json_object();
+	const struct {
+		const char *key;
+		uint64_t value;
+	} counts[] = {
+		{ "block_bytes", options->shape.block_bytes },
+		{ "blocks_a_request", options->request_blocks },
+		{ "layers", options->shape.layer_count },
+		{ "groups", options->shape.group_count },
+		{ "depth", options->depth },
+		{ "siblings", options->siblings },
+		{ "tensor_parallel", options->tp_size },
+		{ "copy_threads", options->copy_threads },
+		{ "pulls", result->loaded },
+		{ "failed", result->failed },
+		{ "expired", result->expired },
+		{ "rejected", result->rejected },
+		{ "aborted", result->aborted },
+		{ "served_by_sibling", result->served },
+		{ "bytes", result->bytes },
+		{ "bytes_checked", result->bytes_checked },
+		{ "bytes_wrong", result->bytes_wrong },
+		{ "tables_left", result->tables_left },
+		{ "double_reports", result->double_reports },
+	};
+	size_t index;
+
+	for (index = 0; index < sizeof(counts) / sizeof(counts[0]); index++)
+		json_object_set_new(object, counts[index].key,
+				    json_integer((json_int_t)
+							 counts[index].value));
+	json_object_set_new(object, "route", json_string("shm"));
+	json_object_set_new(object, "progress",
+			    json_string(options->thread ? "thread" : "caller"));
+	json_object_set_new(object, "latency_us_p50",
+			    json_real(percentile_us(result, 0.5)));
+	json_object_set_new(object, "latency_us_p99",
+			    json_real(percentile_us(result, 0.99)));
+	json_object_set_new(object, "latency_us_p99_9",
+			    json_real(percentile_us(result, 0.999)));
+	json_object_set_new(object, "bandwidth_gb_s", json_real(pull_gb_s));
+	json_object_set_new(object, "memcpy_gb_s", json_real(copy_gb_s));
+	json_object_set_new(object, "ratio_to_memcpy",
+			    json_real(copy_gb_s > 0 ? pull_gb_s / copy_gb_s :
+						      0));
+	json_dumpf(object, stdout, JSON_INDENT(2));
+	printf("\n");
+	json_decref(object);
+}
+
+void ib_print_result(const struct ib_options *options,
+		     struct ib_result *result)
+{
+	/* The latencies overlap when several are in flight. */
+	const double pull_gb_s =
+		gigabytes_s(result->bytes, result->elapsed_ns) *
+		(options->depth > 1 ? 0 : 1);
+	const double copy_gb_s =
+		gigabytes_s(result->copy_bytes, result->copy_ns);
+
+	if (result->latency_count > options->request_count)
+		result->latency_count = options->request_count;
+	qsort(result->latencies, result->latency_count, sizeof(uint64_t),
+	      compare);
+	if (options->json)
+		print_json(options, result, pull_gb_s, copy_gb_s);
+	else
+		print_table(result, pull_gb_s, copy_gb_s);
+}

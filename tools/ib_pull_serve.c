@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The producer: prefills what consumers ask for, hands out tickets, and takes
+ * a request's blocks back when every rank reported its hold ended. Blocks that
+ * came back are overwritten at once, so that a pull that came too late and was
+ * believed would show.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tools/ib_pull.h"
+
+#define CLIENTS_MAX 64u
+#define HELD_MAX 65536u
+
+struct held {
+	uint64_t key;
+	uint32_t *ids; /* [count] */
+	uint32_t count;
+	uint32_t reserved;
+};
+
+struct producer {
+	const struct ib_options *options;
+	struct engine engine;
+	struct held *held; /* open addressing by key */
+	uint32_t held_count;
+	uint64_t seed;
+	int listener;
+	int clients[CLIENTS_MAX];
+	uint32_t client_count;
+	char *ticket;
+	uint8_t *message;
+};
+
+int ib_control_address(const struct ib_options *options, void *out)
+{
+	struct sockaddr_un *address = out;
+
+	memset(address, 0, sizeof(*address));
+	address->sun_family = AF_UNIX;
+	return snprintf(address->sun_path, sizeof(address->sun_path),
+			"%s/ib_pull.control", options->dir) <
+			       (int)sizeof(address->sun_path) ?
+		       0 :
+		       -1;
+}
+
+static int control_open(struct producer *producer)
+{
+	struct sockaddr_un address;
+
+	if (ib_control_address(producer->options, &address)) {
+		fprintf(stderr, "the socket folder's name is too long\n");
+		return 1;
+	}
+	producer->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	(void)unlink(address.sun_path);
+	if (producer->listener < 0 ||
+	    bind(producer->listener, (struct sockaddr *)&address,
+		 sizeof(address)) ||
+	    listen(producer->listener, 16)) {
+		fprintf(stderr, "%s: %s\n", address.sun_path, strerror(errno));
+		return 1;
+	}
+	return 0;
+}
+
+static struct held *held_find(struct producer *producer, uint64_t key)
+{
+	uint32_t at = (uint32_t)(key * 2654435761u) % HELD_MAX;
+
+	while (producer->held[at].key && producer->held[at].key != key)
+		at = (at + 1) % HELD_MAX;
+	return &producer->held[at];
+}
+
+/* Tombstones are not needed: keys are never used twice. */
+static void held_end(struct producer *producer, uint64_t key)
+{
+	struct held *held = held_find(producer, key);
+	const uint32_t groups = producer->engine.shape.group_count;
+	uint32_t index;
+
+	if (held->key != key || !held->ids) {
+		fprintf(stderr, "hold of an unknown request ended\n");
+		abort();
+	}
+	for (index = 0; index < held->count; index++)
+		engine_block_fill(&producer->engine,
+				  index / (held->count / groups),
+				  held->ids[index], 0xdeadu);
+	engine_blocks_give(&producer->engine, held->ids, held->count);
+	free(held->ids);
+	held->ids = NULL;
+	producer->held_count--;
+}
+
+static int sibling_finish(struct producer *producer, uint64_t parent,
+			  const struct kvpull_blocks *blocks,
+			  struct ib_answer *answer)
+{
+	struct engine *engine = &producer->engine;
+	const uint32_t tokens =
+		blocks[0].block_count * engine->shape.block_tokens;
+	struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = engine->next_key++,
+		.parent_key = parent,
+		.prompt_tokens = tokens,
+		.flags = KVPULL_REQUEST_WANTS_HOLD,
+	};
+	struct kvpull_finish finish = {
+		.struct_size = sizeof(finish),
+		.key = request.key,
+		.computed_tokens = tokens,
+		.group_count = engine->shape.group_count,
+		.groups = blocks,
+		.ticket = producer->ticket,
+		.ticket_capacity = IB_TICKET_BYTES_MAX,
+	};
+	int code;
+
+	memcpy(request.prompt_digest, &answer->seed, sizeof(answer->seed));
+	code = engine->ops->scheduler->request_new(engine->scheduler, &request);
+	if (!code)
+		code = engine->ops->scheduler->request_finished(
+			engine->scheduler, &finish);
+	answer->ticket_bytes = (uint32_t)finish.ticket_bytes;
+	if (code == KVPULL_FINISH_HELD) {
+		struct held *held = held_find(producer, request.key);
+
+		held->key = request.key;
+		held->count = blocks[0].block_count * engine->shape.group_count;
+		held->ids = malloc(held->count * sizeof(*held->ids));
+		if (!held->ids)
+			abort();
+		memcpy(held->ids, blocks[0].block_ids,
+		       held->count * sizeof(*held->ids));
+		producer->held_count++;
+	}
+	return code;
+}
+
+/* One prefill, n siblings: the first that finishes is held. */
+static void prefill(struct producer *producer, const struct ib_ask *ask,
+		    struct ib_answer *answer)
+{
+	struct engine *engine = &producer->engine;
+	const uint32_t groups = engine->shape.group_count;
+	static uint32_t ids[IB_BLOCKS_MAX];
+	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
+	const uint64_t parent = ask->siblings > 1 ? engine->next_key++ : 0;
+	uint32_t holds = 0;
+	uint32_t index;
+
+	if (!ask->blocks || ask->blocks > IB_BLOCKS_MAX / groups ||
+	    !ask->siblings || ask->siblings > IB_SIBLINGS_MAX) {
+		answer->code = KVPULL_EINVAL;
+		return;
+	}
+	if (producer->held_count > HELD_MAX / 2 ||
+	    engine_blocks_take(&producer->engine, ids, ask->blocks * groups)) {
+		answer->code = KVPULL_EFULL;
+		return;
+	}
+	answer->seed = producer->seed += 1000003;
+	for (index = 0; index < ask->blocks * groups; index++)
+		engine_block_fill(engine, index / ask->blocks, ids[index],
+				  answer->seed + index * 4096u);
+	for (index = 0; index < groups; index++)
+		blocks[index] = (struct kvpull_blocks){
+			.block_count = ask->blocks,
+			.block_ids = ids + index * ask->blocks,
+		};
+	for (index = 0; index < ask->siblings; index++)
+		holds += sibling_finish(producer, parent, blocks, answer) ==
+			 KVPULL_FINISH_HELD;
+	if (!holds)
+		engine_blocks_give(engine, ids, ask->blocks * groups);
+	answer->code = holds == 1 ? 0 : KVPULL_EFULL;
+}
+
+static void stats_answer(struct producer *producer, struct ib_answer *answer)
+{
+	struct engine *engine = &producer->engine;
+	uint32_t rank;
+
+	for (rank = 0; rank < engine->tp_size; rank++) {
+		struct kvpull_worker_stats stats = { .struct_size =
+							     sizeof(stats) };
+
+		(void)engine->ops->worker->stats(engine->workers[rank], &stats,
+						 0);
+		answer->holds_live += stats.holds_live;
+		answer->holds_released += stats.holds_released;
+		answer->holds_expired += stats.holds_expired;
+		answer->holds_revoked += stats.holds_revoked;
+		answer->consumers_died += stats.consumers_died;
+	}
+	answer->blocks_free = engine->free_count;
+	answer->blocks_all = engine->shape.block_count;
+	answer->double_reports = engine->double_reports;
+}
+
+/* Return: 1 if the client is gone. */
+static int client_serve(struct producer *producer, int client)
+{
+	struct ib_answer answer = { 0 };
+	struct ib_ask ask;
+	const ssize_t got = recv(client, &ask, sizeof(ask), MSG_DONTWAIT);
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (got != (ssize_t)sizeof(ask))
+		return 1;
+	if (ask.kind == IB_ASK_PREFILL)
+		prefill(producer, &ask, &answer);
+	else
+		stats_answer(producer, &answer);
+	memcpy(producer->message, &answer, sizeof(answer));
+	memcpy(producer->message + sizeof(answer), producer->ticket,
+	       answer.ticket_bytes);
+	return send(client, producer->message,
+		    sizeof(answer) + answer.ticket_bytes, MSG_NOSIGNAL) < 0;
+}
+
+static int clients_serve(struct producer *producer, int timeout_ms)
+{
+	struct pollfd fds[CLIENTS_MAX + 2];
+	struct engine *engine = &producer->engine;
+	uint32_t index;
+	int ready;
+
+	for (index = 0; index < producer->client_count; index++)
+		fds[index] = (struct pollfd){ .fd = producer->clients[index],
+					      .events = POLLIN };
+	fds[index++] = (struct pollfd){ .fd = producer->listener,
+					.events = POLLIN };
+	fds[index++] = (struct pollfd){
+		.fd = engine->ops->worker->event_fd(engine->workers[0]),
+		.events = POLLIN
+	};
+	ready = poll(fds, index, timeout_ms);
+	if (ready <= 0)
+		return ready < 0 && errno != EINTR;
+	for (index = producer->client_count; index > 0; index--) {
+		if (!fds[index - 1].revents)
+			continue;
+		if (!client_serve(producer, producer->clients[index - 1]))
+			continue;
+		(void)close(producer->clients[index - 1]);
+		producer->clients[index - 1] =
+			producer->clients[--producer->client_count];
+	}
+	for (index = 0; index < CLIENTS_MAX + 2; index++)
+		if (fds[index].fd == producer->listener)
+			break;
+	if (fds[index].revents && producer->client_count < CLIENTS_MAX) {
+		const int client = accept(producer->listener, NULL, NULL);
+
+		if (client >= 0)
+			producer->clients[producer->client_count++] = client;
+	}
+	return 0;
+}
+
+static int producer_step(struct producer *producer)
+{
+	struct engine_event event;
+	const int code = engine_step(&producer->engine);
+
+	while (engine_event(&producer->engine, &event))
+		if (event.kind == KVPULL_POLL_SENT)
+			held_end(producer, event.key);
+	if (code)
+		fprintf(stderr, "producer: %s\n",
+			producer->engine.ops->error_text(code));
+	return code;
+}
+
+int ib_serve(const struct ib_options *options, const int *stop)
+{
+	struct producer *producer = calloc(1, sizeof(*producer));
+	char config[512];
+	uint32_t index;
+	int failed = 0;
+
+	if (!producer)
+		return 1;
+	producer->options = options;
+	producer->seed = options->seed;
+	producer->held = calloc(HELD_MAX, sizeof(*producer->held));
+	producer->ticket = malloc(IB_TICKET_BYTES_MAX);
+	producer->message =
+		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
+	producer->listener = -1;
+	failed = !producer->held || !producer->ticket || !producer->message ||
+		 ib_engine_open(options, &producer->engine, config,
+				sizeof(config)) ||
+		 control_open(producer);
+	while (!failed && !*stop) {
+		failed = producer_step(producer) || clients_serve(producer, 1);
+	}
+	if (producer->engine.ops)
+		engine_close(&producer->engine);
+	for (index = 0; index < producer->client_count; index++)
+		(void)close(producer->clients[index]);
+	if (producer->listener >= 0)
+		(void)close(producer->listener);
+	for (index = 0; producer->held && index < HELD_MAX; index++)
+		free(producer->held[index].ids);
+	free(producer->held);
+	free(producer->ticket);
+	free(producer->message);
+	free(producer);
+	return failed;
+}
