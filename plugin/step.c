@@ -301,7 +301,8 @@ static int check_command(const struct kvpull_command *command)
 		flags = KVPULL_PULL_RELEASE | KVPULL_PULL_READY;
 	if (command->flags & ~flags)
 		return KVPULL_EINVAL;
-	if (command->kind != KVPULL_COMMAND_END && command->reason)
+	if (command->kind != KVPULL_COMMAND_END &&
+	    command->kind != KVPULL_COMMAND_PULL && command->reason)
 		return KVPULL_EINVAL;
 	switch (command->kind) {
 	case KVPULL_COMMAND_HOLD:
@@ -312,6 +313,9 @@ static int check_command(const struct kvpull_command *command)
 	case KVPULL_COMMAND_CLAIM:
 		return command->generation ? 0 : KVPULL_EINVAL;
 	case KVPULL_COMMAND_PULL:
+		/* With a reason: refused already, to be reported as failed. */
+		return command->key ? check_error(command->reason) :
+				      KVPULL_EINVAL;
 	case KVPULL_COMMAND_ABORT:
 		return command->key ? 0 : KVPULL_EINVAL;
 	case KVPULL_COMMAND_RELEASE:

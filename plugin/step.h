@@ -33,7 +33,8 @@ enum kvpull_command_kind {
 	KVPULL_COMMAND_HOLD = 1, /* take the hold: key, slot, generation, flags */
 	KVPULL_COMMAND_END,      /* end it if it is live: key, slot, generation, reason */
 	KVPULL_COMMAND_CLAIM,    /* a ticket: its ranks, slot, generation */
-	KVPULL_COMMAND_PULL,     /* read the blocks of a claimed ticket */
+	KVPULL_COMMAND_PULL,     /* read the blocks of a claimed ticket; with a
+				    reason: report it failed, read nothing */
 	KVPULL_COMMAND_ABORT,    /* end the pull of key */
 	KVPULL_COMMAND_RELEASE   /* the last word on a ticket */
 };
@@ -51,7 +52,7 @@ struct kvpull_command {
 	uint64_t key;
 	uint64_t generation;
 	uint32_t flags;
-	int32_t reason;        /* END: KVPULL_END_* */
+	int32_t reason;        /* END: KVPULL_END_*; PULL: 0 or enum kvpull_error */
 	uint32_t ticket_index; /* D: scheduler's table index of the ticket */
 	uint32_t rank_count;   /* CLAIM: producer's ranks */
 	uint64_t ticket_serial; /* D: never reused */
