@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* F1: one producer, one consumer, every byte compared. */
+#include <string.h>
+
+#include "tests/scenario/node.h"
+
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+
+struct f1_setup {
+	const char *config;
+	uint32_t tp_size;
+	uint32_t groups;
+	uint32_t foreign;
+	uint32_t spin;
+	uint32_t block_bytes;
+	uint32_t blocks_max; /* of a request, a group */
+};
+
+static void pair_params(const struct scenario *scenario,
+			const struct f1_setup *setup, struct node_params *params)
+{
+	*params = (struct node_params){
+		.scenario = scenario,
+		.config = setup->config,
+		.shape = { .block_bytes = setup->block_bytes,
+			   .block_count = 256 * setup->groups,
+			   .layer_count = 2 * setup->groups,
+			   .group_count = setup->groups,
+			   .block_tokens = 16 },
+		.tp_size = setup->tp_size,
+		.foreign = setup->foreign,
+		.spin = setup->spin,
+		.scribble = 1,
+	};
+}
+
+/* A request of each size, in flight together up to what the pools take. */
+static void pulls_run(const struct scenario *scenario, struct node *p,
+		      struct node *d, const struct f1_setup *setup)
+{
+	const uint32_t rounds = scenario->full ? 400 : 25;
+	static struct node_message message;
+	struct node_message event;
+	uint64_t bytes = 0;
+	uint64_t random = 7;
+	uint32_t round;
+
+	for (round = 0; round < rounds; round++) {
+		const uint32_t blocks =
+			1 + (uint32_t)(scenario_random(&random) %
+				       setup->blocks_max);
+		uint64_t held;
+
+		node_prefill(p, &message, blocks, round * 1000003u + 1);
+		held = message.key;
+		node_await(d, node_pull(d, &message), &event, LIMIT_NS);
+		scenario_check(event.kind == KVPULL_POLL_LOADED,
+			       "round %u: error %d", round, event.reason);
+		scenario_check(!event.wrong, "round %u: %llu wrong bytes",
+			       round, (unsigned long long)event.wrong);
+		scenario_check(event.bytes ==
+				       (uint64_t)blocks * setup->block_bytes *
+					       2 * setup->groups,
+			       "round %u: %llu bytes told", round,
+			       (unsigned long long)event.bytes);
+		bytes += event.bytes;
+		node_await(p, held, &event, LIMIT_NS);
+		scenario_check(event.reason == KVPULL_END_RELEASED,
+			       "round %u: hold ended by %d", round,
+			       event.reason);
+	}
+	scenario_say("%u pulls, %llu KiB equal", rounds,
+		     (unsigned long long)(bytes / 1024));
+}
+
+static void pair_run(const struct scenario *scenario,
+		     const struct f1_setup *setup)
+{
+	struct node_params params;
+	struct node_stats stats;
+	struct node p, d;
+
+	pair_params(scenario, setup, &params);
+	params.id = "producer";
+	node_open(&p, &params);
+	params.id = "consumer";
+	params.scribble = 0;
+	node_open(&d, &params);
+	pulls_run(scenario, &p, &d, setup);
+	node_check_empty(&p);
+	node_check_empty(&d);
+	node_stats_get(&p, &stats);
+	scenario_check(stats.ranks[0].holds_released ==
+			       stats.scheduler.holds_taken &&
+		       stats.scheduler.holds_ended ==
+			       stats.scheduler.holds_taken,
+		       "%llu holds taken, %llu released",
+		       (unsigned long long)stats.scheduler.holds_taken,
+		       (unsigned long long)stats.ranks[0].holds_released);
+	scenario_check(!stats.ranks[0].unknown && !stats.ranks[0].bad_tag,
+		       "unknown notifications");
+	node_close(&d);
+	node_close(&p);
+	scenario_check(!node_sockets(scenario->folder),
+		       "sockets were left behind");
+}
+
+static void f1_plain(const struct scenario *scenario)
+{
+	pair_run(scenario, &(struct f1_setup){ "", 1, 1, 0, 0, 16384, 64 });
+}
+
+static void f1_groups(const struct scenario *scenario)
+{
+	pair_run(scenario, &(struct f1_setup){ "", 1, 3, 0, 0, 4096, 64 });
+}
+
+static void f1_foreign(const struct scenario *scenario)
+{
+	pair_run(scenario, &(struct f1_setup){ "", 1, 2, 1, 0, 8192, 64 });
+}
+
+static void f1_caller(const struct scenario *scenario)
+{
+	pair_run(scenario,
+		 &(struct f1_setup){
+			 "\"progress\":\"caller\",\"copy_threads\":0", 1, 1, 0,
+			 1, 8192, 64 });
+}
+
+static void f1_no_copy_thread(const struct scenario *scenario)
+{
+	pair_run(scenario, &(struct f1_setup){ "\"copy_threads\":0", 1, 1, 0,
+					       0, 16384, 64 });
+}
+
+static void f1_two_copy_threads(const struct scenario *scenario)
+{
+	pair_run(scenario,
+		 &(struct f1_setup){ "\"copy_threads\":2,\"inline_bytes\":0",
+				     1, 1, 0, 0, 16384, 128 });
+}
+
+static void f1_tensor_parallel(const struct scenario *scenario)
+{
+	pair_run(scenario, &(struct f1_setup){ "", 2, 2, 0, 0, 8192, 64 });
+}
+
+static void f1_small_blocks(const struct scenario *scenario)
+{
+	pair_run(scenario, &(struct f1_setup){ "", 2, 1, 0, 0, 512, 64 });
+}
+
+const struct scenario_case scenario_f1[] = {
+	{ "F1a", "pulled bytes are equal, holds end, tables are empty",
+	  f1_plain, 20, 60 },
+	{ "F1b", "the same with three block groups", f1_groups, 20, 60 },
+	{ "F1c", "the same from the engine's own memory", f1_foreign, 20, 60 },
+	{ "F1d", "the same with progress=caller", f1_caller, 20, 60 },
+	{ "F1e", "the same without a copy thread", f1_no_copy_thread, 20, 60 },
+	{ "F1f", "the same with two copy threads", f1_two_copy_threads, 20,
+	  60 },
+	{ "F1g", "the same with two ranks on both sides", f1_tensor_parallel,
+	  20, 60 },
+	{ "F1h", "the same with blocks of 512 bytes over two ranks",
+	  f1_small_blocks, 20, 60 },
+	{ 0 },
+};

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs the scenarios, each case in a process group of its own, under a time
+ * limit and in a folder of its own. A case that hangs, or leaves a process
+ * behind, has failed. Prints one line a case and the sum in the last line.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/scenario/scenario.h"
+
+#define VERDICT_BYTES 2048u
+
+enum verdict { VERDICT_OK = 0, VERDICT_FAILED = 1, VERDICT_REFUSED = 77 };
+
+static const struct scenario_case *const groups[] = {
+	scenario_f1, scenario_f2, scenario_f3, scenario_f4, scenario_f5,
+	scenario_f6, scenario_f7, scenario_f8, scenario_k1, scenario_x1,
+	scenario_x2,
+};
+
+/* Of the process of the case. */
+static int verdict_fd = -1;
+static pid_t case_pid;
+
+static void verdict_write(const char *format, va_list arguments)
+{
+	char text[512];
+	int used = vsnprintf(text, sizeof(text), format, arguments);
+
+	if (used < 0)
+		return;
+	if (used >= (int)sizeof(text))
+		used = (int)sizeof(text) - 1;
+	if (write(verdict_fd, text, (size_t)used) < 0)
+		perror("verdict");
+}
+
+/* A child of the case's process ends the case too. */
+static void verdict_exit(int verdict)
+{
+	if (getpid() != case_pid)
+		(void)kill(case_pid, SIGTERM);
+	_exit(verdict);
+}
+
+void scenario_say(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	verdict_write(format, arguments);
+	va_end(arguments);
+}
+
+void scenario_fail(const char *format, ...)
+{
+	va_list arguments;
+
+	scenario_say(" *** ");
+	va_start(arguments, format);
+	verdict_write(format, arguments);
+	va_end(arguments);
+	verdict_exit(VERDICT_FAILED);
+	abort();
+}
+
+void scenario_refuse(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	verdict_write(format, arguments);
+	va_end(arguments);
+	verdict_exit(VERDICT_REFUSED);
+	abort();
+}
+
+uint64_t scenario_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+void scenario_sleep_ns(uint64_t ns)
+{
+	struct timespec left = {
+		.tv_sec = (time_t)(ns / SCENARIO_NS_PER_S),
+		.tv_nsec = (long)(ns % SCENARIO_NS_PER_S),
+	};
+
+	while (nanosleep(&left, &left) && errno == EINTR)
+		;
+}
+
+int scenario_compare_u64(const void *a, const void *b)
+{
+	const uint64_t *left = a;
+	const uint64_t *right = b;
+
+	return (*left > *right) - (*left < *right);
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind,
+		      struct FTW *where)
+{
+	(void)status;
+	(void)kind;
+	(void)where;
+	return remove(path);
+}
+
+/* Killed with what it started; processes that outlive it come to us. */
+static int group_end(pid_t pid)
+{
+	int status = 0;
+	int left = 0;
+	int i;
+
+	(void)kill(-pid, SIGKILL);
+	(void)waitpid(pid, &status, 0);
+	for (i = 0; i < 500 && waitpid(-1, NULL, WNOHANG) >= 0; i++) {
+		(void)kill(-pid, SIGKILL);
+		scenario_sleep_ns(10 * SCENARIO_NS_PER_MS);
+		left = i == 499;
+	}
+	return left ? -1 : status;
+}
+
+/* Read the verdict until the case ends or its time is up. */
+static int verdict_read(int fd, char *text, uint32_t limit_s)
+{
+	const uint64_t until =
+		engine_now_ns() + limit_s * SCENARIO_NS_PER_S;
+	size_t used = 0;
+	uint64_t now;
+
+	while ((now = engine_now_ns()) < until) {
+		struct pollfd ready = { .fd = fd, .events = POLLIN };
+		ssize_t got;
+
+		if (poll(&ready, 1, (int)((until - now) / SCENARIO_NS_PER_MS) +
+					    1) <= 0)
+			continue;
+		got = read(fd, text + used, VERDICT_BYTES - 1 - used);
+		if (got <= 0)
+			return 0;
+		used += (size_t)got;
+		if (used == VERDICT_BYTES - 1)
+			used--;
+		text[used] = '\0';
+	}
+	return -1;
+}
+
+static void case_main(const struct scenario_case *test,
+		      const struct scenario *scenario, int fd)
+{
+	(void)setpgid(0, 0);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	(void)signal(SIGPIPE, SIG_IGN);
+	verdict_fd = fd;
+	case_pid = getpid();
+	test->run(scenario);
+	_exit(VERDICT_OK);
+}
+
+static int case_verdict(int timed_out, int status, char *text)
+{
+	size_t used = strlen(text);
+
+	if (timed_out) {
+		(void)snprintf(text + used, VERDICT_BYTES - used,
+			       " *** hangs: its time is up");
+		return VERDICT_FAILED;
+	}
+	if (status == -1) {
+		(void)snprintf(text + used, VERDICT_BYTES - used,
+			       " *** a process was left behind");
+		return VERDICT_FAILED;
+	}
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	(void)snprintf(text + used, VERDICT_BYTES - used,
+		       " *** ended by signal %d", WTERMSIG(status));
+	return VERDICT_FAILED;
+}
+
+static int case_run(const struct scenario_case *test,
+		    const struct scenario *options)
+{
+	char folder[] = "/tmp/kvpull-scenario-XXXXXX";
+	char text[VERDICT_BYTES] = "";
+	struct scenario scenario = *options;
+	const uint64_t start_ns = engine_now_ns();
+	int pipes[2];
+	int timed_out;
+	int verdict;
+	pid_t pid;
+
+	if (!mkdtemp(folder) || pipe2(pipes, O_CLOEXEC)) {
+		perror("scenario");
+		return VERDICT_FAILED;
+	}
+	scenario.folder = folder;
+	(void)fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		(void)close(pipes[0]);
+		case_main(test, &scenario, pipes[1]);
+	}
+	(void)setpgid(pid, pid);
+	(void)close(pipes[1]);
+	timed_out = verdict_read(pipes[0], text,
+				 scenario.full ? test->full_limit_s :
+						 test->quick_limit_s);
+	verdict = case_verdict(timed_out, group_end(pid), text);
+	(void)close(pipes[0]);
+	(void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	if (verdict == VERDICT_REFUSED)
+		printf("refused: %s: %s: %s\n", test->name, test->claim, text);
+	else
+		printf("%s %s: %s (%s%s%.1f s)\n",
+		       verdict ? "FAILED" : "ok", test->name, test->claim,
+		       text, text[0] ? ", " : "",
+		       (double)(engine_now_ns() - start_ns) / 1e9);
+	return verdict;
+}
+
+/* "F7,F3" or "F7a": a name, or the group's. */
+static int is_wanted(const char *only, const char *name)
+{
+	const char *at = only;
+
+	while (at && *at) {
+		const size_t bytes = strcspn(at, ",");
+
+		if (bytes && !strncmp(at, name, bytes) &&
+		    (!name[bytes] || bytes < 3))
+			return 1;
+		at += bytes + (at[bytes] == ',');
+	}
+	return !only;
+}
+
+static int usage(const char *why)
+{
+	fprintf(stderr,
+		"%s\nusage: kvpull_scenarios [--quick|--full] [--only F7,F3b] [--verbose]\n",
+		why);
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	struct scenario options = { 0 };
+	uint32_t counts[3] = { 0 };
+	const char *only = NULL;
+	size_t group;
+	int at;
+
+	for (at = 1; at < argc; at++) {
+		if (!strcmp(argv[at], "--full"))
+			options.full = 1;
+		else if (!strcmp(argv[at], "--verbose"))
+			options.verbose = 1;
+		else if (!strcmp(argv[at], "--only") && at + 1 < argc)
+			only = argv[++at];
+		else if (strcmp(argv[at], "--quick") != 0)
+			return usage(argv[at]);
+	}
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	for (group = 0; group < sizeof(groups) / sizeof(groups[0]); group++) {
+		const struct scenario_case *test;
+
+		for (test = groups[group]; test->name; test++) {
+			int verdict;
+
+			if (!is_wanted(only, test->name))
+				continue;
+			verdict = case_run(test, &options);
+			counts[verdict == VERDICT_OK	   ? 0 :
+			       verdict == VERDICT_REFUSED ? 2 :
+							    1]++;
+		}
+	}
+	printf("%u passed, %u failed, %u skipped\n", counts[0], counts[1],
+	       counts[2]);
+	return counts[1] || !(counts[0] + counts[2]);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An engine in a process of its own, driven over a socket pair.
+ *
+ * The driver (the case's process) sends one message and gets one reply; what
+ * ends in the engine meanwhile comes as events. node.c is the driver's side,
+ * node_engine.c the engine's process.
+ */
+#ifndef KVPULL_TESTS_NODE_H
+#define KVPULL_TESTS_NODE_H
+
+#include <sys/types.h>
+
+#include "tests/scenario/scenario.h"
+
+#define NODE_TICKET_BYTES_MAX 16384u
+#define NODE_EVENTS_MAX 8192u
+#define NODE_BLOCKS_MAX 1024u /* of a request, all groups */
+
+enum node_op {
+	NODE_PREFILL = 1, /* P: prefill and finish, n siblings */
+	NODE_PULL,        /* D: admit, pull, compare, finish; n siblings */
+	NODE_ADMIT,       /* D: admit alone: the ticket is claimed */
+	NODE_START,       /* D: pull what was admitted */
+	NODE_ABORT,       /* either: the client went away */
+	NODE_REJECT,      /* D: refused before admission, n times */
+	NODE_STATS,
+	NODE_FREEZE,      /* the engine's thread stops for at_ns; 0: for ever */
+	NODE_FORK,        /* leave a child that holds what we have open */
+	NODE_SPIN,        /* flags 1: poll without sleeping */
+	NODE_REVOKE,      /* revoke_all */
+	NODE_DRAIN,
+	NODE_QUIT,        /* close and exit */
+	NODE_REPLY,
+	NODE_EVENT
+};
+
+/* Kinds of an event beside KVPULL_POLL_*. */
+#define NODE_EVENT_NOTHING 16u /* D: nothing to load: served locally */
+
+/* Flags of NODE_PREFILL, NODE_PULL and NODE_ADMIT. */
+#define NODE_FLAG_KEEP 1u     /* do not finish after the load */
+#define NODE_FLAG_UNCHECKED 2u /* P overwrites: do not compare */
+
+struct node_message {
+	uint32_t op;
+	int32_t code;
+	uint64_t key;    /* of the first sibling; the others follow */
+	uint64_t seed;   /* of the blocks, and the prompt's digest */
+	uint64_t at_ns;  /* when it was done or seen there */
+	uint64_t wrong;  /* bytes */
+	uint64_t bytes;
+	uint64_t took_ns;
+	uint32_t blocks; /* a group */
+	uint32_t siblings;
+	uint32_t kind;   /* of an event */
+	int32_t reason;
+	uint32_t flags;
+	uint32_t ticket_bytes;
+	char ticket[NODE_TICKET_BYTES_MAX];
+};
+
+struct node_stats {
+	struct kvpull_scheduler_stats scheduler;
+	struct kvpull_worker_stats ranks[ENGINE_RANKS_MAX];
+	uint64_t double_reports;
+	uint64_t late_releases; /* steps that saw a release and no end */
+	uint64_t lost_requests; /* events for requests not known */
+	uint32_t requests_open;
+	uint32_t blocks_free;
+	uint32_t blocks_all;
+	uint32_t fds;
+	uint32_t maps; /* of memfds */
+	uint32_t reserved;
+};
+
+struct node_params {
+	const struct scenario *scenario;
+	const char *id;
+	const char *config; /* more JSON members, "" or "\"lease_ms\":10" */
+	struct engine_shape shape;
+	uint32_t tp_size;
+	uint32_t foreign;
+	uint32_t scribble; /* P: overwrite what came back */
+	uint32_t spin;     /* 1: never sleep */
+	const char *weights;
+	const char *model;
+	const char *dtype;
+	const char *socket_dir; /* NULL: the case's folder */
+	uint32_t uid;      /* not 0: become this user */
+	uint32_t reserved;
+	void (*before_open)(void); /* in the new process; NULL: nothing */
+	const char *log_path; /* NULL: none */
+};
+
+struct node {
+	const char *id;
+	pid_t pid;
+	int control;
+	uint32_t event_first;
+	uint32_t event_count;
+	struct node_message *events; /* circular, tickets not kept */
+};
+
+/* Start an engine; returns when it serves. Fails the case on error. */
+void node_open(struct node *node, const struct node_params *params);
+/* As node_open(), but says what open returned. */
+int node_try(struct node *node, const struct node_params *params);
+void node_close(struct node *node); /* clean shutdown */
+void node_kill(struct node *node);  /* SIGKILL, reaped */
+
+/* Send, and wait for the reply. */
+void node_call(struct node *node, struct node_message *message);
+/* Send alone; the reply is to be fetched by node_reply(). */
+void node_send(struct node *node, const struct node_message *message);
+int node_reply(struct node *node, struct node_message *reply);
+/* Next event; 0: none within the limit. */
+int node_event(struct node *node, struct node_message *event,
+	       uint64_t limit_ns);
+/* Next event of any of them; returns its node's index, -1: none. */
+int node_event_any(struct node *const *nodes, uint32_t count,
+		   struct node_message *event, uint64_t limit_ns);
+/* Wait for the end of one request; others' events are dropped. */
+void node_await(struct node *node, uint64_t key, struct node_message *event,
+		uint64_t limit_ns);
+void node_stats_get(struct node *node, struct node_stats *stats);
+
+/* A prefill; the ticket is left in the message. Fails if it is not held. */
+void node_prefill(struct node *node, struct node_message *message,
+		  uint32_t blocks, uint64_t seed);
+/* Pull what message says (ticket, blocks, seed) at another node. */
+uint64_t node_pull(struct node *node, const struct node_message *message);
+/*
+ * All is over: pools full, tables empty, nothing reported twice. Waits up to
+ * a second for the last words.
+ */
+void node_check_empty(struct node *node);
+
+/* Sockets in a folder. */
+uint32_t node_sockets(const char *folder);
+
+/* The engine's process; node_engine.c. */
+void node_engine_main(const struct node_params *params, int control)
+	__attribute__((noreturn));
+
+#endif /* KVPULL_TESTS_NODE_H */

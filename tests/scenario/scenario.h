@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all scenarios share: the cases, and how one says what became of it.
+ *
+ * A case runs in a process of its own with a time limit and a folder of its
+ * own; what it leaves behind is killed and removed by the runner (main.c). It
+ * ends by returning (the claim holds) or inside one of the calls below.
+ */
+#ifndef KVPULL_TESTS_SCENARIO_H
+#define KVPULL_TESTS_SCENARIO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tools/ib_pull_engine.h"
+
+#define SCENARIO_NS_PER_MS UINT64_C(1000000)
+#define SCENARIO_NS_PER_S UINT64_C(1000000000)
+
+struct scenario {
+	const char *folder; /* of this case; sockets go here */
+	uint32_t full;      /* 1: full counts */
+	uint32_t verbose;   /* 1: the library's log goes to stderr */
+};
+
+struct scenario_case {
+	const char *name; /* "F1a" */
+	const char *claim;
+	void (*run)(const struct scenario *scenario);
+	uint32_t quick_limit_s;
+	uint32_t full_limit_s;
+};
+
+/* Numbers for the line of this case; appended. */
+void scenario_say(const char *format, ...)
+	__attribute__((format(printf, 1, 2)));
+/* The claim is broken: ends the case. */
+void scenario_fail(const char *format, ...)
+	__attribute__((noreturn, format(printf, 1, 2)));
+/* This machine forbids it: ends the case, as skipped. */
+void scenario_refuse(const char *format, ...)
+	__attribute__((noreturn, format(printf, 1, 2)));
+
+/* A condition that the claim needs. */
+#define scenario_check(condition, ...)                                         \
+	do {                                                                   \
+		if (!(condition))                                              \
+			scenario_fail(__VA_ARGS__);                            \
+	} while (0)
+
+/* xorshift: any seed but 0. */
+uint64_t scenario_random(uint64_t *state);
+void scenario_sleep_ns(uint64_t ns);
+int scenario_compare_u64(const void *a, const void *b);
+
+/* Cases of each file; the list ends with a name that is NULL. */
+extern const struct scenario_case scenario_f1[];
+extern const struct scenario_case scenario_f2[];
+extern const struct scenario_case scenario_f3[];
+extern const struct scenario_case scenario_f4[];
+extern const struct scenario_case scenario_f5[];
+extern const struct scenario_case scenario_f6[];
+extern const struct scenario_case scenario_f7[];
+extern const struct scenario_case scenario_f8[];
+extern const struct scenario_case scenario_k1[];
+extern const struct scenario_case scenario_x1[];
+extern const struct scenario_case scenario_x2[];
+
+#endif /* KVPULL_TESTS_SCENARIO_H */
