@@ -1,6 +1,511 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/scenario/scenario.h"
+/*
+ * F7: P's lease expires around a pull, and P overwrites the blocks at once.
+ *
+ * P holds as many requests as it can; each hold ends by hold_max, to the
+ * millisecond known. D starts each pull close to that end, and tunes how close
+ * by what became of the last ones, so that a good part of the reads race with
+ * the overwriting. A pull that is believed must have read P's bytes. With a
+ * library that believes every read the same tries must find wrong bytes: else
+ * this test tests nothing.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <unistd.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
-const struct scenario_case scenario_f7[] = {
-	{ 0 },
+#include "tests/scenario/f7.h"
+
+#define TICKETS 1024u /* power of two; in flight between P and D */
+#define BLOCKS 8u     /* of a request */
+#define BLOCK_BYTES 8192u
+#define HOLDS_MAX 256u
+#define POOL_BLOCKS (HOLDS_MAX * BLOCKS)
+#define HOLD_NS (10 * SCENARIO_NS_PER_MS)
+#define WINDOW 256u /* tries between two tunings */
+#define STEP_NS 5000
+
+struct ticket {
+	uint64_t seed;
+	uint64_t taken_ns;
+	uint32_t bytes;
+	uint32_t reserved;
+	char text[1016];
 };
+
+/* Shared by the case, P and D; made before they are forked. */
+struct arena {
+	_Atomic uint64_t pushed;
+	_Atomic uint64_t popped;
+	_Atomic uint32_t stop;
+	uint64_t tries, loaded, expired, failed, wrong, torn;
+	uint64_t holds, holds_expired;
+	struct ticket tickets[TICKETS];
+};
+
+/* Blocks that came back, on their way to the thread that overwrites. */
+struct scribbler {
+	struct engine *engine;
+	_Atomic uint64_t pushed;
+	_Atomic uint64_t done;
+	_Atomic uint32_t stop;
+	uint32_t ids[POOL_BLOCKS * 2][BLOCKS];
+};
+
+struct producer {
+	struct engine engine;
+	struct arena *arena;
+	const struct f7_setup *setup;
+	uint32_t *ids; /* [TICKETS * 64][BLOCKS], by key */
+	struct scribbler *scribbler;
+	uint64_t given; /* back from the scribbler */
+	uint32_t live;
+};
+
+#define KEYS (TICKETS * 64u)
+
+static uint32_t *ids_of(struct producer *producer, uint64_t key)
+{
+	return producer->ids + (key % KEYS) * BLOCKS;
+}
+
+/* The bytes of a request that does not exist, by stores past the cache. */
+static void stream_over(struct engine *engine, uint32_t id)
+{
+	uint8_t *at = engine->memory[0] + (size_t)id * BLOCK_BYTES;
+	size_t word;
+
+#ifdef __x86_64__
+	for (word = 0; word < BLOCK_BYTES / 8; word++)
+		_mm_stream_si64((long long *)(void *)at + word,
+				0x5c51bb1e5c51bb1e);
+#else
+	for (word = 0; word < BLOCK_BYTES; word++)
+		at[word] = 0x5c;
+#endif
+}
+
+static void overwrite(struct engine *engine, const uint32_t *ids,
+		      uint32_t mode)
+{
+	uint32_t index;
+
+	for (index = 0; index < BLOCKS; index++)
+		if (mode == F7_STREAMED)
+			stream_over(engine, ids[index]);
+		else
+			engine_block_fill(engine, 0, ids[index], 0xbad);
+}
+
+static void *scribbler_main(void *argument)
+{
+	struct scribbler *scribbler = argument;
+	uint64_t done = 0;
+
+	while (!atomic_load_explicit(&scribbler->stop, memory_order_relaxed)) {
+		/* Pairs with the release in hold_ended(). */
+		const uint64_t pushed = atomic_load_explicit(
+			&scribbler->pushed, memory_order_acquire);
+
+		for (; done < pushed; done++)
+			overwrite(scribbler->engine,
+				  scribbler->ids[done % (POOL_BLOCKS * 2)],
+				  F7_IN_POLL);
+		/* Pairs with the acquire in blocks_back(). */
+		atomic_store_explicit(&scribbler->done, done,
+				      memory_order_release);
+	}
+	return NULL;
+}
+
+/* The poll said so: the blocks are ours again. */
+static void hold_ended(struct producer *producer, uint64_t key)
+{
+	struct scribbler *scribbler = producer->scribbler;
+	const uint32_t *ids = ids_of(producer, key);
+	uint64_t pushed;
+
+	producer->live--;
+	if (producer->setup->mode != F7_THREAD) {
+		overwrite(&producer->engine, ids, producer->setup->mode);
+		engine_blocks_give(&producer->engine, ids, BLOCKS);
+		return;
+	}
+	pushed = atomic_load_explicit(&scribbler->pushed, memory_order_relaxed);
+	memcpy(scribbler->ids[pushed % (POOL_BLOCKS * 2)], ids,
+	       BLOCKS * sizeof(*ids));
+	/* Pairs with the acquire in scribbler_main(). */
+	atomic_store_explicit(&scribbler->pushed, pushed + 1,
+			      memory_order_release);
+}
+
+static void blocks_back(struct producer *producer)
+{
+	struct scribbler *scribbler = producer->scribbler;
+	/* Pairs with the release in scribbler_main(). */
+	const uint64_t done =
+		atomic_load_explicit(&scribbler->done, memory_order_acquire);
+
+	for (; producer->given < done; producer->given++)
+		engine_blocks_give(
+			&producer->engine,
+			scribbler->ids[producer->given % (POOL_BLOCKS * 2)],
+			BLOCKS);
+}
+
+static int engine_start(struct engine *engine, const char *id,
+			const struct scenario *scenario)
+{
+	char config[512];
+	const struct engine_params params = {
+		.ops = engine_library(),
+		.config_json = config,
+		.engine_id = id,
+		.shape = { .block_bytes = BLOCK_BYTES,
+			   .block_count = POOL_BLOCKS,
+			   .layer_count = 1,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 1,
+	};
+
+	(void)snprintf(config, sizeof(config),
+		       "{\"socket_dir\":\"%s\",\"progress\":\"caller\","
+		       "\"copy_threads\":0,\"inline_bytes\":16777216,"
+		       "\"lease_ms\":10,\"hold_max_ms\":10,"
+		       "\"deadline_ms\":1000,\"max_holds\":1024}",
+		       scenario->folder);
+	return params.ops ? engine_open(engine, &params) : KVPULL_ECONFIG;
+}
+
+static void request_fill(struct kvpull_request *request, uint64_t seed)
+{
+	*request = (struct kvpull_request){
+		.struct_size = sizeof(*request),
+		.prompt_tokens = BLOCKS * 16,
+	};
+	memcpy(request->prompt_digest, &seed, sizeof(seed));
+}
+
+/* One more hold, if there is room; its ticket goes to D. */
+static int hold_make(struct producer *producer, uint64_t seed)
+{
+	struct engine *engine = &producer->engine;
+	struct arena *arena = producer->arena;
+	const uint64_t key = engine->next_key;
+	uint32_t *ids = ids_of(producer, key);
+	const uint64_t pushed =
+		atomic_load_explicit(&arena->pushed, memory_order_relaxed);
+	struct ticket *ticket = &arena->tickets[pushed % TICKETS];
+	const struct kvpull_blocks blocks = { .block_count = BLOCKS,
+					      .block_ids = ids };
+	struct kvpull_request request;
+	struct kvpull_finish finish = {
+		.struct_size = sizeof(finish),
+		.key = key,
+		.computed_tokens = BLOCKS * 16,
+		.group_count = 1,
+		.groups = &blocks,
+		.ticket = ticket->text,
+		.ticket_capacity = sizeof(ticket->text),
+	};
+	uint32_t index;
+
+	/* Pairs with the release in ticket_next(). */
+	if (pushed - atomic_load_explicit(&arena->popped,
+					  memory_order_acquire) ==
+		    TICKETS ||
+	    engine_blocks_take(engine, ids, BLOCKS))
+		return 0;
+	for (index = 0; index < BLOCKS; index++)
+		engine_block_fill(engine, 0, ids[index], seed + index * 4096u);
+	request_fill(&request, seed);
+	request.key = key;
+	request.flags = KVPULL_REQUEST_WANTS_HOLD;
+	if (engine->ops->scheduler->request_new(engine->scheduler, &request) ||
+	    engine->ops->scheduler->request_finished(
+		    engine->scheduler, &finish) != KVPULL_FINISH_HELD)
+		scenario_fail("P: not held");
+	engine->next_key++;
+	producer->live++;
+	producer->arena->holds++;
+	ticket->bytes = (uint32_t)finish.ticket_bytes;
+	ticket->seed = seed;
+	ticket->taken_ns = engine_now_ns();
+	/* Pairs with the acquire in ticket_next(). */
+	atomic_store_explicit(&arena->pushed, pushed + 1,
+			      memory_order_release);
+	return 1;
+}
+
+static void producer_turn(struct producer *producer, uint64_t *seed)
+{
+	struct engine_event event;
+	uint32_t made;
+
+	for (made = 0; made < 2; made++)
+		if (hold_make(producer, *seed))
+			*seed += 1000003;
+	if (engine_step(&producer->engine))
+		scenario_fail("P: step");
+	while (engine_event(&producer->engine, &event)) {
+		producer->arena->holds_expired +=
+			event.reason == KVPULL_END_EXPIRED;
+		hold_ended(producer, event.key);
+	}
+	if (producer->setup->mode == F7_THREAD)
+		blocks_back(producer);
+}
+
+static void producer_main(const struct scenario *scenario, struct arena *arena,
+			  const struct f7_setup *setup)
+{
+	static struct producer producer;
+	uint64_t seed = 1;
+	pthread_t thread;
+
+	producer.arena = arena;
+	producer.setup = setup;
+	producer.ids = calloc((size_t)KEYS * BLOCKS, sizeof(uint32_t));
+	producer.scribbler = calloc(1, sizeof(*producer.scribbler));
+	if (!producer.ids || !producer.scribbler ||
+	    engine_start(&producer.engine, "producer", scenario))
+		scenario_fail("P: open");
+	producer.scribbler->engine = &producer.engine;
+	if (setup->mode == F7_THREAD &&
+	    pthread_create(&thread, NULL, scribbler_main, producer.scribbler))
+		scenario_fail("P: thread");
+	while (!atomic_load_explicit(&arena->stop, memory_order_relaxed))
+		producer_turn(&producer, &seed);
+	atomic_store_explicit(&producer.scribbler->stop, 1,
+			      memory_order_relaxed);
+	if (producer.engine.double_reports)
+		scenario_fail("P: double reports");
+	if (setup->mode == F7_THREAD)
+		(void)pthread_join(thread, NULL);
+	engine_close(&producer.engine);
+	_exit(0);
+}
+
+/* ---- D ---- */
+
+struct consumer {
+	struct engine engine;
+	struct arena *arena;
+	int64_t offset_ns; /* of a pull's start, from the hold's end */
+	uint32_t window_tries, window_expired;
+	uint64_t random;
+};
+
+static const struct ticket *ticket_next(struct arena *arena)
+{
+	const uint64_t popped =
+		atomic_load_explicit(&arena->popped, memory_order_relaxed);
+
+	/* Pairs with the release in hold_make(). */
+	if (atomic_load_explicit(&arena->pushed, memory_order_acquire) ==
+	    popped)
+		return NULL;
+	return &arena->tickets[popped % TICKETS];
+}
+
+static void ticket_done(struct arena *arena)
+{
+	const uint64_t popped =
+		atomic_load_explicit(&arena->popped, memory_order_relaxed);
+
+	/* Pairs with the acquire in hold_make(). */
+	atomic_store_explicit(&arena->popped, popped + 1,
+			      memory_order_release);
+}
+
+/* Until the pull's moment; steps go on meanwhile. 0: the case is over. */
+static int moment_wait(struct consumer *consumer, const struct ticket *ticket)
+{
+	const int64_t jitter =
+		(int64_t)(scenario_random(&consumer->random) % 200001) - 100000;
+	const uint64_t at_ns =
+		ticket->taken_ns + HOLD_NS +
+		(uint64_t)(consumer->offset_ns + jitter);
+
+	while (engine_now_ns() < at_ns)
+		if (atomic_load_explicit(&consumer->arena->stop,
+					 memory_order_relaxed))
+			return 0;
+	return 1;
+}
+
+static int pull_command(struct consumer *consumer, const struct ticket *ticket,
+			uint64_t key, const uint32_t *ids)
+{
+	const struct kvpull_scheduler_ops *ops = consumer->engine.ops->scheduler;
+	struct kvpull_scheduler *scheduler = consumer->engine.scheduler;
+	const struct kvpull_blocks blocks = { .block_count = BLOCKS,
+					      .block_ids = ids };
+	struct kvpull_allocation allocation = {
+		.struct_size = sizeof(allocation),
+		.key = key,
+		.group_count = 1,
+		.groups = &blocks,
+	};
+	struct kvpull_request request;
+
+	request_fill(&request, ticket->seed);
+	request.key = key;
+	request.flags = KVPULL_REQUEST_PULL;
+	request.ticket = ticket->text;
+	request.ticket_bytes = ticket->bytes;
+	if (ops->request_new(scheduler, &request) ||
+	    ops->matched_tokens(scheduler, key, 0,
+				&allocation.external_tokens) !=
+		    KVPULL_MATCH_LOAD ||
+	    ops->allocated(scheduler, &allocation))
+		return -1;
+	return 0;
+}
+
+static void outcome_count(struct consumer *consumer,
+			  const struct engine_event *event,
+			  const struct ticket *ticket, const uint32_t *ids)
+{
+	struct arena *arena = consumer->arena;
+	uint32_t wrong = 0;
+	uint32_t index;
+
+	arena->tries++;
+	consumer->window_tries++;
+	if (event->kind == KVPULL_POLL_FAILED) {
+		consumer->window_expired++;
+		arena->expired += event->reason == KVPULL_EEXPIRED;
+		arena->failed += event->reason != KVPULL_EEXPIRED;
+		return;
+	}
+	for (index = 0; index < BLOCKS; index++)
+		wrong += engine_block_wrong(&consumer->engine, 0, ids[index],
+					    ticket->seed + index * 4096u) != 0;
+	arena->loaded++;
+	arena->wrong += wrong != 0;
+	arena->torn += wrong && wrong < BLOCKS;
+}
+
+/* Half of the tries are to come too late. */
+static void tune(struct consumer *consumer)
+{
+	if (consumer->window_tries < WINDOW)
+		return;
+	if (consumer->window_expired * 2 > consumer->window_tries)
+		consumer->offset_ns -= STEP_NS;
+	else
+		consumer->offset_ns += STEP_NS;
+	consumer->window_tries = consumer->window_expired = 0;
+}
+
+static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
+{
+	struct engine *engine = &consumer->engine;
+	const uint64_t key = engine->next_key++;
+	struct kvpull_finish finish = { .struct_size = sizeof(finish),
+					.key = key };
+	struct engine_event event = { 0 };
+	uint32_t ids[BLOCKS];
+
+	if (engine_blocks_take(engine, ids, BLOCKS) ||
+	    !moment_wait(consumer, ticket))
+		return;
+	if (pull_command(consumer, ticket, key, ids))
+		scenario_fail("D: the pull is not taken");
+	while (!engine_event(engine, &event))
+		if (engine_step(engine))
+			scenario_fail("D: step");
+	if (event.key != key)
+		scenario_fail("D: another request ended");
+	outcome_count(consumer, &event, ticket, ids);
+	(void)engine->ops->scheduler->request_finished(engine->scheduler,
+						       &finish);
+	engine_blocks_give(engine, ids, BLOCKS);
+}
+
+static void consumer_main(const struct scenario *scenario, struct arena *arena)
+{
+	static struct consumer consumer;
+
+	consumer.arena = arena;
+	consumer.random = (uint64_t)engine_now_ns() | 1;
+	consumer.offset_ns = -100000;
+	if (engine_start(&consumer.engine, "consumer", scenario))
+		scenario_fail("D: open");
+	while (!atomic_load_explicit(&arena->stop, memory_order_relaxed)) {
+		const struct ticket *ticket = ticket_next(arena);
+
+		if (ticket) {
+			consumer_try(&consumer, ticket);
+			ticket_done(arena);
+			tune(&consumer);
+		} else if (engine_step(&consumer.engine)) {
+			scenario_fail("D: step");
+		}
+	}
+	if (consumer.engine.double_reports)
+		scenario_fail("D: double reports");
+	engine_close(&consumer.engine);
+	_exit(0);
+}
+
+static pid_t child(const struct scenario *scenario, struct arena *arena,
+		   const struct f7_setup *setup)
+{
+	const pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (setup)
+		producer_main(scenario, arena, setup);
+	consumer_main(scenario, arena);
+	abort();
+}
+
+void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
+	    struct f7_counts *counts)
+{
+	struct arena *arena = mmap(NULL, sizeof(*arena), PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int statuses[2] = { -1, -1 };
+	pid_t pids[2];
+	const uint64_t until = engine_now_ns() + setup->limit_ns;
+
+	scenario_check(arena != MAP_FAILED, "out of memory");
+	pids[0] = child(scenario, arena, setup);
+	pids[1] = child(scenario, arena, NULL);
+	while (arena->tries < setup->tries && engine_now_ns() < until &&
+	       !(setup->until_torn && arena->torn >= setup->until_torn)) {
+		scenario_sleep_ns(SCENARIO_NS_PER_MS);
+		scenario_check(waitpid(pids[0], NULL, WNOHANG) == 0 &&
+				       waitpid(pids[1], NULL, WNOHANG) == 0,
+			       "an engine ended");
+	}
+	atomic_store_explicit(&arena->stop, 1, memory_order_relaxed);
+	(void)waitpid(pids[1], &statuses[1], 0);
+	(void)waitpid(pids[0], &statuses[0], 0);
+	scenario_check(!statuses[0] && !statuses[1],
+		       "engines ended with status 0x%x, 0x%x",
+		       (unsigned)statuses[0], (unsigned)statuses[1]);
+	*counts = (struct f7_counts){
+		.tries = arena->tries,
+		.loaded = arena->loaded,
+		.expired = arena->expired,
+		.failed = arena->failed,
+		.wrong = arena->wrong,
+		.torn = arena->torn,
+		.holds_expired = arena->holds_expired,
+	};
+	(void)munmap(arena, sizeof(*arena));
+}

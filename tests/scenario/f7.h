@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* F7's race between a pull and the end of its hold; f7.c runs it. */
+#ifndef KVPULL_TESTS_F7_H
+#define KVPULL_TESTS_F7_H
+
+#include "tests/scenario/scenario.h"
+
+/* Who overwrites the blocks that came back. */
+enum f7_mode {
+	F7_IN_POLL,  /* the engine's thread, in the poll that reports */
+	F7_THREAD,   /* another thread */
+	F7_STREAMED  /* the engine's thread, with non-temporal stores */
+};
+
+struct f7_setup {
+	enum f7_mode mode;
+	uint64_t tries;
+	uint64_t limit_ns;
+	uint64_t until_torn; /* stop at so many believed torn reads; 0: no */
+};
+
+struct f7_counts {
+	uint64_t tries, loaded, expired, failed;
+	uint64_t wrong; /* pulls that were believed and had wrong bytes */
+	uint64_t torn;  /* of these: overwritten while they were read */
+	uint64_t holds_expired;
+};
+
+void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
+	    struct f7_counts *counts);
+
+#endif /* KVPULL_TESTS_F7_H */

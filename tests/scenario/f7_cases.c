@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* F7's cases: three ways to overwrite, and libraries that do not check. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/scenario/f7.h"
+
+#define FULL_TRIES 400000u /* of each of the three ways */
+#define QUICK_TRIES 8000u
+
+static void race_run(const struct scenario *scenario, enum f7_mode mode)
+{
+	const struct f7_setup setup = {
+		.mode = mode,
+		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
+		.limit_ns = (scenario->full ? 1200 : 10) * SCENARIO_NS_PER_S,
+	};
+	struct f7_counts counts;
+
+	f7_run(scenario, &setup, &counts);
+	scenario_say("%llu tries, %.1f %% expired, %.1f %% loaded, %llu wrong",
+		     (unsigned long long)counts.tries,
+		     100.0 * (double)counts.expired / (double)counts.tries,
+		     100.0 * (double)counts.loaded / (double)counts.tries,
+		     (unsigned long long)counts.wrong);
+	scenario_check(!counts.wrong, "wrong bytes were believed");
+	scenario_check(counts.tries >= setup.tries / 4,
+		       "too few tries in the time");
+	scenario_check(counts.expired * 100 >= counts.tries,
+		       "less than 1 %% expired");
+	scenario_check(counts.loaded * 100 >= counts.tries,
+		       "less than 1 %% succeeded");
+	scenario_check(!counts.failed, "%llu failed for another reason",
+		       (unsigned long long)counts.failed);
+}
+
+static void f7_in_poll(const struct scenario *scenario)
+{
+	race_run(scenario, F7_IN_POLL);
+}
+
+static void f7_thread(const struct scenario *scenario)
+{
+	race_run(scenario, F7_THREAD);
+}
+
+static void f7_streamed(const struct scenario *scenario)
+{
+	race_run(scenario, F7_STREAMED);
+}
+
+/*
+ * A copy of the tree in build/<name>/ with one sed, built; its library is the
+ * one that engines load from here on.
+ */
+static void mutant_use(const char *name, const char *file, const char *sed)
+{
+	char root[PATH_MAX];
+	char command[4 * PATH_MAX];
+	char library[PATH_MAX + 64];
+	ssize_t used = readlink("/proc/self/exe", root, sizeof(root) - 1);
+	int levels;
+
+	scenario_check(used > 0, "no /proc");
+	root[used] = '\0';
+	/* <root>/build/<variant>/kvpull_scenarios */
+	for (levels = 0; levels < 3; levels++) {
+		char *slash = strrchr(root, '/');
+
+		scenario_check(slash != NULL, "not in a build folder");
+		*slash = '\0';
+	}
+	(void)snprintf(
+		command, sizeof(command),
+		"cd '%s' && test -f Makefile || exit 7; m=build/%s; "
+		"mkdir -p $m && cp -pru Makefile include plugin shm verbs $m/ && "
+		"sed '%s' %s > $m/mutated && ! cmp -s $m/mutated %s && "
+		"{ cmp -s $m/mutated $m/%s || cp $m/mutated $m/%s; } && "
+		"env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C $m lib "
+		"VARIANT=release V=0 >$m/log 2>&1",
+		root, name, sed, file, file, file, file);
+	/* A test's shell, with a command of its own making. */
+	used = system(command);
+	scenario_check(used >> 8 != 7, "no source tree beside the program");
+	scenario_check(!used, "the mutant %s was not built", name);
+	(void)snprintf(library, sizeof(library),
+		       "%s/build/%s/build/release/libkvpull.so.1", root, name);
+	(void)setenv("KVPULL_TEST_LIBRARY", library, 1);
+}
+
+static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
+{
+	const struct f7_setup setup = {
+		.mode = mode,
+		.tries = scenario->full ? FULL_TRIES : 20 * QUICK_TRIES,
+		.limit_ns = (scenario->full ? 120 : 10) * SCENARIO_NS_PER_S,
+		.until_torn = 3,
+	};
+	struct f7_counts counts;
+
+	f7_run(scenario, &setup, &counts);
+	scenario_say("%llu tries, %llu wrong, %llu of them torn",
+		     (unsigned long long)counts.tries,
+		     (unsigned long long)counts.wrong,
+		     (unsigned long long)counts.torn);
+	/* A torn read is one that a check before the read would believe. */
+	scenario_check(counts.torn > 0,
+		       "no torn reads: the race is not tested");
+}
+
+static void f7_unchecked(const struct scenario *scenario)
+{
+	mutant_use("nocheck", "plugin/pull.c",
+		   "s/if (!kvpull_revocation_is_live(/if (0 \\&\\& "
+		   "!kvpull_revocation_is_live(/");
+	mutant_run(scenario, F7_IN_POLL);
+}
+
+const struct scenario_case scenario_f7[] = {
+	{ "F7a", "no wrong byte is believed when the poll overwrites",
+	  f7_in_poll, 30, 1300 },
+	{ "F7b", "no wrong byte is believed when a thread overwrites",
+	  f7_thread, 30, 1300 },
+	{ "F7c", "no wrong byte is believed after non-temporal stores",
+	  f7_streamed, 30, 1300 },
+	{ "F7d", "a library without the check believes wrong bytes",
+	  f7_unchecked, 120, 300 },
+	{ 0 },
+};
