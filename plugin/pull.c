@@ -102,7 +102,8 @@ static void pull_end(struct kvpull_worker *worker, uint32_t index,
 	const int said = !pull->code || pull->code == KVPULL_EEXPIRED;
 
 	kvpull_check(&worker->log, !pull->parts_open);
-	pull->ended_ns = now_ns;
+	/* The run's time is from before the copy that may have run in it. */
+	pull->ended_ns = worker->now_ns(worker->now_context);
 	pull->state = KVPULL_PULL_FREE;
 	worker->progress.pull_serials[index] = 0;
 	parts_free(worker, pull);

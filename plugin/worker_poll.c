@@ -290,8 +290,13 @@ static uint32_t holds_report(struct kvpull_worker *worker,
 /* An engine that sleeps: ask everybody for a doorbell, then look once more. */
 static int events_arm(struct kvpull_worker *worker)
 {
+	struct kvpull_transport *transport = worker->progress.transport;
 	int more = kvpull_ring_arm(&worker->from_reader);
 	uint32_t at;
+
+	/* Without a thread of its own the transport wakes this one. */
+	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
+		more |= transport->ops->arm(transport);
 
 	for (at = 0; at < worker->active_count; at++) {
 		struct kvpull_caller *caller =
@@ -322,8 +327,11 @@ static void events_timer(struct kvpull_worker *worker)
 /* Eat what woke us; the doorbells are edge triggered. */
 static void events_clear(struct kvpull_worker *worker)
 {
+	struct kvpull_transport *transport = worker->progress.transport;
 	struct epoll_event events[8];
 
+	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
+		transport->ops->disarm(transport);
 	(void)epoll_wait(worker->event_fd, events, 8, 0);
 }
 

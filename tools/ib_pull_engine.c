@@ -12,18 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define STEP_BYTES (8u << 20)
 #define RECORDS 256
 
 uint64_t engine_now_ns(void)
 {
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	return kvpull_clock_ns();
 }
 
 const struct kvpull_connector_ops *engine_library(void)

@@ -132,10 +132,8 @@ static void print_json(const struct ib_options *options,
 void ib_print_result(const struct ib_options *options,
 		     struct ib_result *result)
 {
-	/* The latencies overlap when several are in flight. */
 	const double pull_gb_s =
-		gigabytes_s(result->bytes, result->elapsed_ns) *
-		(options->depth > 1 ? 0 : 1);
+		gigabytes_s(result->bytes, result->elapsed_ns);
 	const double copy_gb_s =
 		gigabytes_s(result->copy_bytes, result->copy_ns);
 
