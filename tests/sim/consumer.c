@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine of a consumer, and the router that brings it tickets. */
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+/* A ticket that some producer gave out, mostly a fresh one. */
+static struct sim_hold *ticket_pick(struct sim_world *world)
+{
+	const uint32_t count = world->hold_count;
+	const uint32_t back = sim_chance(world, 900) ? 6 : 64;
+
+	if (!count)
+		return NULL;
+	return &world->holds[count - 1 -
+			     sim_below(world, count < back ? count : back)];
+}
+
+static int admit(struct sim_instance *instance, const struct sim_hold *hold,
+		 const char *ticket)
+{
+	struct sim_world *world = instance->world;
+	struct sim_request *request = sim_request_slot(instance);
+	struct kvpull_request call = { .struct_size = sizeof(call) };
+
+	if (!request)
+		return 1;
+	memset(request, 0, sizeof(*request));
+	request->state = SIM_WAITING;
+	request->key = ++world->key_next;
+	request->hold = (uint32_t)(hold - world->holds);
+	request->tokens = hold->tokens;
+	request->since_ns = world->now_ns;
+	if (sim_chance(world, 250))
+		request->local_tokens =
+			SIM_BLOCK_TOKENS *
+			(uint32_t)sim_below(world, hold->block_count + 1);
+	memcpy(request->digest, hold->digest, sizeof(request->digest));
+	if (sim_chance(world, 30)) {
+		request->wrong = 1;
+		request->digest[15] ^= 1;
+	}
+	call.key = request->key;
+	call.ticket = ticket;
+	call.ticket_bytes = hold->ticket_bytes;
+	call.prompt_tokens = request->tokens;
+	call.flags = KVPULL_REQUEST_PULL;
+	memcpy(call.prompt_digest, request->digest, sizeof(request->digest));
+	sim_trace(world, "instance %lu admits request %lu for the ticket of %lu",
+		  instance->index, request->key, hold->key);
+	return kvpull_scheduler_request_new(instance->scheduler, &call,
+					    world->now_ns);
+}
+
+static void arrive(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	const struct sim_hold *hold = ticket_pick(world);
+	uint32_t users = sim_chance(world, 250) ?
+				 2 + (uint32_t)sim_below(world, 2) :
+				 1;
+	char ticket[SIM_TICKET_BYTES];
+
+	if (!hold)
+		return;
+	memcpy(ticket, hold->ticket, hold->ticket_bytes);
+	if (sim_chance(world, 30)) {
+		ticket[sim_below(world, hold->ticket_bytes)] ^= 1;
+		world->counts.corrupt++;
+		if (!admit(instance, hold, ticket))
+			sim_fail(world, "a corrupt ticket is accepted");
+		return;
+	}
+	while (users--)
+		(void)admit(instance, hold, ticket);
+}
+
+static void reject(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	const struct sim_hold *hold = ticket_pick(world);
+	int code;
+
+	if (!hold)
+		return;
+	sim_trace(world, "instance %lu rejects the ticket of %lu",
+		  instance->index, hold->key, 0);
+	code = kvpull_scheduler_request_rejected(instance->scheduler,
+						 hold->ticket,
+						 hold->ticket_bytes,
+						 world->now_ns);
+	if (code && code != KVPULL_EFULL)
+		sim_fail(world, "a rejection is answered %d", code);
+	world->counts.rejects++;
+}
+
+static void leave(struct sim_instance *instance, struct sim_request *request,
+		  uint32_t reason)
+{
+	struct kvpull_finish call = {
+		.struct_size = sizeof(call),
+		.key = request->key,
+		.reason = reason,
+		.computed_tokens = request->tokens,
+	};
+
+	if (kvpull_scheduler_request_finished(instance->scheduler, &call,
+					      instance->world->now_ns) !=
+	    KVPULL_FINISH_FREE)
+		sim_fail(instance->world, "a consumer's request is held");
+	sim_trace(instance->world, "instance %lu ends request %lu",
+		  instance->index, request->key, 0);
+	request->finished = 1;
+	if (request->state == SIM_PULLING)
+		return;
+	request->state = SIM_IDLE;
+	sim_blocks_give(instance, request);
+}
+
+/* All ranks told: the blocks are good, or the engine computes by itself. */
+static void settle(struct sim_instance *instance, struct sim_request *request)
+{
+	const uint64_t all = (UINT64_C(1) << instance->tp) - 1;
+
+	if (request->state != SIM_PULLING || request->reported != all)
+		return;
+	request->state = SIM_LOCAL;
+	if (!request->finished)
+		return;
+	request->state = SIM_IDLE;
+	sim_blocks_give(instance, request);
+}
+
+void sim_consumer_ended(struct sim_proc *proc,
+			const struct kvpull_poll_record *record)
+{
+	struct sim_instance *instance = proc->instance;
+	struct sim_request *request =
+		sim_request_find(instance, record->key);
+	const uint64_t bit = UINT64_C(1) << proc->rank;
+
+	if (!request || request->state != SIM_PULLING ||
+	    (request->reported & bit))
+		sim_fail(proc->world,
+			 "request %llu is reported twice by rank %u",
+			 (unsigned long long)record->key, proc->rank);
+	request->reported |= bit;
+	request->failed |= record->kind == KVPULL_POLL_FAILED;
+	settle(instance, request);
+}
+
+void sim_consumer_rank_lost(struct sim_instance *instance, uint32_t rank)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS; at++) {
+		struct sim_request *request = &instance->requests[at];
+
+		if (request->state != SIM_PULLING)
+			continue;
+		request->reported |= UINT64_C(1) << rank;
+		request->failed = 1;
+		settle(instance, request);
+	}
+}
+
+static void allocate(struct sim_instance *instance,
+		     struct sim_request *request, uint32_t tokens)
+{
+	struct sim_world *world = instance->world;
+	const uint32_t first = request->local_tokens / SIM_BLOCK_TOKENS;
+	const uint32_t end = (request->local_tokens + tokens +
+			      SIM_BLOCK_TOKENS - 1) / SIM_BLOCK_TOKENS;
+	struct kvpull_blocks blocks = { .first_index = first,
+					.block_ids = request->blocks };
+	struct kvpull_allocation call = {
+		.struct_size = sizeof(call),
+		.key = request->key,
+		.external_tokens = tokens,
+		.group_count = 1,
+		.groups = &blocks,
+	};
+	uint32_t count = end - first;
+	uint32_t rank;
+	uint32_t at;
+	int code;
+
+	if (sim_chance(world, 100))
+		count = 1 + (uint32_t)sim_below(world, count);
+	if (!sim_blocks_take(instance, request, count))
+		return;
+	request->first_index = first;
+	blocks.block_count = count;
+	request->state = SIM_PULLING;
+	request->since_ns = world->now_ns;
+	for (rank = 0; rank < instance->tp; rank++) {
+		struct sim_proc *proc = instance->procs[rank];
+
+		request->stall_ns[rank] = proc->stall_ns;
+		for (at = 0; at < count; at++)
+			proc->block_key[request->blocks[at]] = request->key;
+	}
+	code = kvpull_scheduler_allocated(instance->scheduler, &call,
+					  world->now_ns);
+	sim_trace(world, "instance %lu allocates for request %lu: %ld",
+		  instance->index, request->key, (uint64_t)(int64_t)code);
+	if (code == KVPULL_EINVAL || code == KVPULL_ENOKEY)
+		sim_fail(world, "an allocation after LOAD is answered %d",
+			 code);
+	if (sim_chance(world, 50))
+		(void)kvpull_scheduler_allocated(instance->scheduler, &call,
+						 world->now_ns);
+}
+
+/* The scheduler's step asks about each request that waits. */
+static void ask(struct sim_instance *instance, struct sim_request *request)
+{
+	struct sim_world *world = instance->world;
+	uint32_t tokens = 0;
+	const int answer = kvpull_scheduler_matched_tokens(
+		instance->scheduler, request->key, request->local_tokens,
+		&tokens, world->now_ns);
+
+	if (answer == KVPULL_MATCH_NOTHING) {
+		const struct kvpull_allocation call = {
+			.struct_size = sizeof(call),
+			.key = request->key,
+		};
+
+		if (kvpull_scheduler_allocated(instance->scheduler, &call,
+					       world->now_ns))
+			sim_fail(world, "a full local hit is refused");
+		request->state = SIM_LOCAL;
+		return;
+	}
+	if (answer == KVPULL_MATCH_WAIT)
+		return;
+	if (request->wrong)
+		sim_fail(world,
+			 "request %llu may load another prompt's blocks",
+			 (unsigned long long)request->key);
+	if (!tokens || tokens > request->tokens - request->local_tokens)
+		sim_fail(world, "request %llu may load %u tokens",
+			 (unsigned long long)request->key, tokens);
+	if (sim_chance(world, 700))
+		allocate(instance, request, tokens);
+}
+
+static void turn_request(struct sim_instance *instance,
+			 struct sim_request *request)
+{
+	struct sim_world *world = instance->world;
+
+	switch (request->state) {
+	case SIM_WAITING:
+		if (world->quiet || sim_chance(world, 15))
+			leave(instance, request,
+			      sim_chance(world, 500) ? KVPULL_FINISH_ABORT :
+						       KVPULL_FINISH_REJECT);
+		else if (sim_chance(world, 600))
+			ask(instance, request);
+		break;
+	case SIM_PULLING:
+		if (!request->finished && sim_chance(world, 8))
+			leave(instance, request, KVPULL_FINISH_ABORT);
+		break;
+	case SIM_LOCAL:
+		if (world->quiet || sim_chance(world, 100))
+			leave(instance, request, KVPULL_FINISH_STOP);
+		break;
+	case SIM_IDLE:
+	case SIM_RUNNING:
+	case SIM_HELD:
+		break;
+	}
+}
+
+void sim_consumer_turn(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS; at++)
+		turn_request(instance, &instance->requests[at]);
+	if (world->quiet)
+		return;
+	if (sim_chance(world, 300))
+		arrive(instance);
+	if (sim_chance(world, 50))
+		reject(instance);
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What both roles' engines have in common: the block pool, and the bytes that
+ * they carry between the halves, late, sometimes lost, sometimes twice.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+/* Blocks. */
+
+/* Of one block on one rank: what its content and logical index say. */
+void sim_fill(struct sim_proc *proc, uint32_t block, uint64_t content,
+	      uint32_t index)
+{
+	const uint32_t words = SIM_HEAD_BYTES / sizeof(uint64_t);
+	uint32_t layer;
+	uint32_t head;
+	uint32_t word;
+
+	for (layer = 0; layer < SIM_LAYERS; layer++)
+		for (head = 0; head < proc->heads; head++)
+			for (word = 0; word < words; word++) {
+				const uint32_t of_model =
+					head + proc->rank * (uint32_t)proc->heads;
+				const uint64_t stamp = sim_stamp(
+					content, index,
+					(layer * SIM_HEADS + of_model) * words +
+						word);
+
+				memcpy(proc->memory +
+					       ((size_t)layer * SIM_BLOCKS +
+						block) * proc->block_bytes +
+					       head * SIM_HEAD_BYTES +
+					       word * sizeof(stamp),
+				       &stamp, sizeof(stamp));
+			}
+}
+
+int sim_blocks_take(struct sim_instance *instance, struct sim_request *request,
+		    uint32_t count)
+{
+	uint32_t at;
+
+	if (instance->free_count < count)
+		return 0;
+	for (at = 0; at < count; at++) {
+		const uint32_t from = (uint32_t)sim_below(
+			instance->world, instance->free_count);
+
+		request->blocks[at] = instance->free_blocks[from];
+		instance->free_blocks[from] =
+			instance->free_blocks[--instance->free_count];
+	}
+	request->block_count = count;
+	return 1;
+}
+
+/* The pool takes them back, and often somebody writes into them at once. */
+void sim_blocks_give(struct sim_instance *instance, struct sim_request *request)
+{
+	struct sim_world *world = instance->world;
+	uint32_t rank;
+	uint32_t at;
+
+	for (at = 0; at < request->block_count; at++) {
+		instance->free_blocks[instance->free_count++] =
+			request->blocks[at];
+		for (rank = 0; rank < instance->tp; rank++)
+			if (instance->produces && sim_chance(world, 700))
+				sim_fill(instance->procs[rank],
+					 request->blocks[at],
+					 sim_random(world), 0);
+	}
+	if (instance->free_count > SIM_BLOCKS)
+		sim_fail(world, "instance %u: a block is given back twice",
+			 instance->index);
+	request->block_count = 0;
+}
+
+/* Requests. */
+
+struct sim_request *sim_request_find(struct sim_instance *instance,
+				     uint64_t key)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS; at++)
+		if (instance->requests[at].state != SIM_IDLE &&
+		    instance->requests[at].key == key)
+			return &instance->requests[at];
+	return NULL;
+}
+
+struct sim_request *sim_request_slot(struct sim_instance *instance)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS; at++)
+		if (instance->requests[at].state == SIM_IDLE)
+			return &instance->requests[at];
+	return NULL;
+}
+
+/* Bytes between the halves. */
+
+static int is_faulty(struct sim_world *world)
+{
+	return !world->quiet && sim_chance(world, world->bytes_faulty);
+}
+
+void sim_engine_step(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	size_t bytes = 0;
+	uint32_t rank;
+
+	if (sim_chance(world, 200) &&
+	    kvpull_scheduler_has_pending(instance->scheduler, world->now_ns) < 0)
+		sim_fail(world, "instance %u: a rank is said to be silent",
+			 instance->index);
+	if (kvpull_scheduler_step_build(instance->scheduler, world->scratch,
+					sizeof(world->scratch), &bytes,
+					world->now_ns))
+		sim_fail(world, "instance %u: no step can be built",
+			 instance->index);
+	for (rank = 0; bytes && rank < instance->tp; rank++) {
+		struct sim_proc *proc = instance->procs[rank];
+
+		if (!proc->alive || is_faulty(world))
+			continue;
+		(void)sim_queue_put(world, &proc->steps, SIM_MESSAGE,
+				    world->scratch, bytes);
+		if (is_faulty(world))
+			(void)sim_queue_put(world, &proc->steps, SIM_MESSAGE,
+					    world->scratch, bytes);
+	}
+}
+
+void sim_engine_record(struct sim_proc *proc,
+		       const struct kvpull_poll_record *record)
+{
+	if (proc->instance->produces)
+		sim_producer_sent(proc, record);
+	else
+		sim_consumer_ended(proc, record);
+}
+
+static void output_take(struct sim_proc *proc, const struct sim_output *output)
+{
+	struct sim_instance *instance = proc->instance;
+	struct sim_world *world = proc->world;
+	uint32_t times = is_faulty(world) ? 2 : 1;
+	uint32_t at;
+
+	for (at = 0; at < output->record_count; at++)
+		sim_engine_record(proc, &output->records[at]);
+	if (output->lost) {
+		proc->unsaid = 1;
+		return;
+	}
+	if (!output->byte_count)
+		return;
+	for (; times; times--)
+		if (kvpull_scheduler_result_take(instance->scheduler,
+						 output->bytes,
+						 output->byte_count,
+						 world->now_ns))
+			sim_fail(world,
+				 "instance %u refuses what rank %u says",
+				 instance->index, proc->rank);
+	proc->unsaid = 0;
+}
+
+void sim_engine_results(struct sim_instance *instance)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < instance->tp; rank++) {
+		struct sim_proc *proc = instance->procs[rank];
+
+		while (proc->out_first &&
+		       proc->out_first->at_ns <= proc->world->now_ns) {
+			struct sim_output *output = proc->out_first;
+
+			proc->out_first = output->next;
+			if (!output->next)
+				proc->out_last = NULL;
+			output_take(proc, output);
+			free(output);
+		}
+	}
+}
+
+/* What a poll said goes to the engine: at once, or by a message. */
+static void output_put(struct sim_proc *proc,
+		       const struct kvpull_poll_record *records,
+		       uint32_t record_count)
+{
+	struct sim_world *world = proc->world;
+	struct sim_output *output;
+	size_t bytes = 0;
+
+	if (kvpull_worker_result_build(proc->worker, world->scratch,
+				       sizeof(world->scratch), &bytes))
+		sim_fail(world, "process %u: no result can be built",
+			 proc->index);
+	if (!bytes && !record_count)
+		return;
+	output = malloc(sizeof(*output) + bytes);
+	if (!output)
+		abort();
+	*output = (struct sim_output){ .record_count = record_count,
+				       .byte_count = bytes };
+	memcpy(output->records, records, record_count * sizeof(*records));
+	memcpy(output->bytes, world->scratch, bytes);
+	output->lost = is_faulty(world) != 0;
+	output->at_ns =
+		world->now_ns + 1000 * sim_below(world, world->delay_us + 1);
+	if (proc->instance->one_process)
+		output->at_ns = world->now_ns;
+	if (output->at_ns < proc->out_ns)
+		output->at_ns = proc->out_ns;
+	proc->out_ns = output->at_ns;
+	if (proc->out_last)
+		proc->out_last->next = output;
+	else
+		proc->out_first = output;
+	proc->out_last = output;
+	if (proc->instance->one_process)
+		sim_engine_results(proc->instance);
+}
+
+/* A consumer's outcome, seen in the poll that tells it. */
+static void outcome_check(struct sim_proc *proc,
+			  const struct kvpull_poll_record *record)
+{
+	const struct sim_request *request =
+		sim_request_find(proc->instance, record->key);
+	uint32_t open = 0;
+	uint32_t at;
+
+	for (at = 0; request && at < request->block_count; at++)
+		open += proc->block_key[request->blocks[at]] == record->key;
+	if (!open)
+		sim_fail(proc->world,
+			 "process %u reports request %llu, which it does not pull",
+			 proc->index, (unsigned long long)record->key);
+	if (record->kind == KVPULL_POLL_LOADED)
+		sim_oracle_loaded(proc, request);
+	for (at = 0; at < SIM_BLOCKS; at++)
+		if (proc->block_key[at] == record->key)
+			proc->block_key[at] = 0;
+}
+
+static void record_check(struct sim_proc *proc,
+			 const struct kvpull_poll_record *record)
+{
+	struct sim_world *world = proc->world;
+
+	sim_trace(world,
+		  record->kind == KVPULL_POLL_SENT ?
+			  "process %lu reports SENT of %lu, reason %ld" :
+		  record->kind == KVPULL_POLL_LOADED ?
+			  "process %lu reports LOADED of %lu, code %ld" :
+			  "process %lu reports FAILED of %lu, code %ld",
+		  proc->index, record->key, (uint64_t)(int64_t)record->reason);
+	if ((record->kind == KVPULL_POLL_SENT) != !!proc->instance->produces)
+		sim_fail(world, "process %u reports what its role has not",
+			 proc->index);
+	if (record->kind == KVPULL_POLL_SENT)
+		sim_oracle_sent(proc, record);
+	else
+		outcome_check(proc, record);
+	if (record->kind == KVPULL_POLL_LOADED)
+		world->counts.loaded++;
+	if (record->kind == KVPULL_POLL_FAILED)
+		world->counts.failed++;
+	if (record->kind == KVPULL_POLL_FAILED &&
+	    record->reason == KVPULL_EEXPIRED)
+		world->counts.eexpired++;
+}
+
+static void proc_poll(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	struct kvpull_poll_record records[SIM_RECORDS];
+	const uint64_t gap_ns = world->now_ns - proc->polled_ns;
+	uint32_t capacity = SIM_RECORDS;
+	uint32_t at;
+	int count;
+
+	if (gap_ns > world->lease_ns / 3)
+		proc->stall_ns += gap_ns;
+	proc->poll_count++;
+	proc->polled_ns = world->now_ns;
+	if (sim_chance(world, 50))
+		capacity = 1 + (uint32_t)sim_below(world, 3);
+	do {
+		count = kvpull_worker_poll(proc->worker, records, capacity);
+		if (count < 0 || (uint32_t)count > capacity)
+			sim_fail(world, "process %u: poll said %d",
+				 proc->index, count);
+		sim_oracle_drained(proc);
+		for (at = 0; at < (uint32_t)count; at++)
+			record_check(proc, &records[at]);
+		output_put(proc, records, (uint32_t)count);
+	} while ((uint32_t)count == capacity);
+	sim_oracle_polled(proc);
+	world->counts.polls++;
+}
+
+void sim_proc_turn(struct sim_proc *proc)
+{
+	struct sim_instance *instance = proc->instance;
+	struct sim_world *world = proc->world;
+	struct sim_packet *packet;
+
+	if (!proc->alive)
+		return;
+	if (world->now_ns < instance->stalled_ns ||
+	    world->now_ns < proc->frozen_ns) {
+		if (instance->splits)
+			(void)kvpull_progress_run(proc->worker, world->now_ns);
+		return;
+	}
+	while ((packet = sim_queue_due(world, &proc->steps))) {
+		if (kvpull_worker_step(proc->worker, packet->bytes,
+				       packet->byte_count))
+			sim_fail(world, "process %u refuses a step",
+				 proc->index);
+		sim_queue_pop(&proc->steps);
+		sim_oracle_told(proc);
+	}
+	if (sim_chance(world, 800))
+		(void)kvpull_worker_start_loads(proc->worker);
+	if (instance->splits && sim_chance(world, 500))
+		(void)kvpull_progress_run(proc->worker, world->now_ns);
+	if (sim_chance(world, 850))
+		proc_poll(proc);
+}

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The simulated network: the seam of base/transport.h over virtual time.
+ * Order is kept within a connection and a direction, nowhere else.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+#define RING_RECORDS 16u
+
+static struct sim_transport *of(struct kvpull_transport *transport)
+{
+	return (struct sim_transport *)transport;
+}
+
+static const struct sim_transport *
+of_const(const struct kvpull_transport *transport)
+{
+	return (const struct sim_transport *)transport;
+}
+
+/* Queues. */
+
+struct sim_packet *sim_queue_put(struct sim_world *world,
+				 struct sim_queue *queue,
+				 enum sim_packet_kind kind, const void *bytes,
+				 size_t byte_count)
+{
+	struct sim_packet *packet = malloc(sizeof(*packet) + byte_count);
+	uint64_t at_ns =
+		world->now_ns + 1000 * sim_below(world, world->delay_us + 1);
+
+	if (!packet)
+		abort();
+	memset(packet, 0, sizeof(*packet));
+	if (at_ns < queue->last_ns)
+		at_ns = queue->last_ns;
+	queue->last_ns = packet->at_ns = at_ns;
+	packet->kind = kind;
+	packet->byte_count = byte_count;
+	if (byte_count)
+		memcpy(packet->bytes, bytes, byte_count);
+	if (queue->last)
+		queue->last->next = packet;
+	else
+		queue->first = packet;
+	queue->last = packet;
+	return packet;
+}
+
+static struct sim_packet *due(const struct sim_queue *queue, uint64_t now_ns)
+{
+	return queue->first && queue->first->at_ns <= now_ns ? queue->first :
+							       NULL;
+}
+
+struct sim_packet *sim_queue_due(const struct sim_world *world,
+				 const struct sim_queue *queue)
+{
+	return due(queue, world->now_ns);
+}
+
+static struct sim_packet *unlink_first(struct sim_queue *queue)
+{
+	struct sim_packet *packet = queue->first;
+
+	queue->first = packet->next;
+	if (!queue->first)
+		queue->last = NULL;
+	return packet;
+}
+
+void sim_queue_pop(struct sim_queue *queue)
+{
+	free(unlink_first(queue));
+}
+
+void sim_queue_clear(struct sim_queue *queue)
+{
+	while (queue->first)
+		sim_queue_pop(queue);
+	queue->last_ns = 0;
+}
+
+/* What its dead sender had not got out yet is lost from some point on. */
+static void queue_cut(struct sim_world *world, struct sim_queue *queue)
+{
+	struct sim_packet **link = &queue->first;
+
+	queue->last = NULL;
+	while (*link && ((*link)->at_ns <= world->now_ns ||
+			 sim_chance(world, 500))) {
+		queue->last = *link;
+		link = &(*link)->next;
+	}
+	while (*link) {
+		struct sim_packet *packet = *link;
+
+		*link = packet->next;
+		free(packet);
+	}
+}
+
+/* Connections. */
+
+static void conn_free(struct sim_conn *conn)
+{
+	if (!conn->used || !conn->client_done || !conn->server_done)
+		return;
+	sim_queue_clear(&conn->to_client);
+	sim_queue_clear(&conn->to_server);
+	free(conn->ring_memory);
+	*conn = (struct sim_conn){ 0 };
+}
+
+static struct sim_proc *proc_at(struct sim_world *world, const char *address)
+{
+	uint32_t at;
+
+	for (at = 0; at < world->proc_count; at++)
+		if (!strcmp(world->procs[at].transport.address, address))
+			return &world->procs[at];
+	return NULL;
+}
+
+static int serves(const struct sim_proc *proc)
+{
+	return proc && proc->alive && proc->transport.serve &&
+	       !proc->transport.closed;
+}
+
+static int sim_serve(struct kvpull_transport *transport,
+		     const struct kvpull_serve *serve)
+{
+	of(transport)->serve = serve;
+	return 0;
+}
+
+static const char *sim_address(const struct kvpull_transport *transport)
+{
+	return of_const(transport)->serve ? of_const(transport)->address : "";
+}
+
+static int sim_reachable(const struct kvpull_transport *transport,
+			 const char *address)
+{
+	(void)transport;
+	return strncmp(address, "proc", 4) ? KVPULL_EROUTE : 0;
+}
+
+static int sim_connect(struct kvpull_transport *transport, const char *address,
+		       uint32_t *peer)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_world *world = own->proc->world;
+	struct sim_proc *server = proc_at(world, address);
+	struct sim_conn *conn = NULL;
+	uint32_t at;
+	uint32_t index;
+
+	for (index = 0; index < SIM_PEERS && own->peers[index]; index++)
+		;
+	for (at = 0; at < SIM_CONNS_MAX && !conn; at++)
+		if (!world->conns[at].used)
+			conn = &world->conns[at];
+	if (index == SIM_PEERS || !conn)
+		return KVPULL_EFULL;
+	if (!serves(server) && sim_chance(world, 500))
+		return KVPULL_EPEER;
+	*conn = (struct sim_conn){
+		.used = 1,
+		.peer = index,
+		.caller = SIM_NONE,
+		.client = own->proc,
+		.server = server,
+		.instance_id = own->proc->instance->incarnation,
+		.client_rank = own->proc->rank,
+		.client_ranks = own->proc->instance->tp,
+	};
+	own->peers[index] = conn;
+	*peer = index;
+	if (serves(server)) {
+		(void)sim_queue_put(world, &conn->to_server, SIM_SYN, NULL, 0);
+		return 0;
+	}
+	conn->server_done = conn->lost = 1;
+	sim_queue_put(world, &conn->to_client, SIM_CLOSE, NULL, 0)->code =
+		KVPULL_EPEER;
+	return 0;
+}
+
+static int sim_peer_send(struct kvpull_transport *transport, uint32_t peer,
+			 const void *bytes, size_t byte_count)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_conn *conn = own->peers[peer];
+
+	if (!conn || conn->closing)
+		return KVPULL_EPEER;
+	if (!conn->lost)
+		(void)sim_queue_put(own->proc->world, &conn->to_server,
+				    SIM_MESSAGE, bytes, byte_count);
+	return 0;
+}
+
+static int sim_attach(struct kvpull_transport *transport, uint32_t peer,
+		      const struct kvpull_serve *remote)
+{
+	struct sim_conn *conn = of(transport)->peers[peer];
+
+	if (!conn || !conn->server || conn->closing)
+		return KVPULL_EPEER;
+	if (remote->region_count !=
+		    conn->server->transport.serve->region_count ||
+	    remote->regions[0].base !=
+		    conn->server->transport.serve->regions[0].base)
+		return KVPULL_EPROTO;
+	conn->attached = 1;
+	return 0;
+}
+
+static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_world *world = own->proc->world;
+	struct sim_conn *conn = own->peers[peer];
+
+	if (!conn || conn->closing)
+		return;
+	sim_trace(world, "process %u disconnects peer %u", own->proc->index,
+		  peer, 0);
+	conn->closing = 1;
+	if (!conn->lost)
+		(void)sim_queue_put(world, &conn->to_server, SIM_CLOSE, NULL,
+				    0);
+	conn->lost = 1;
+	sim_queue_clear(&conn->to_client);
+	(void)sim_queue_put(world, &conn->to_client, SIM_CLOSE, NULL, 0);
+}
+
+static uint32_t notes_underway(const struct sim_conn *conn)
+{
+	const struct sim_packet *packet = conn->to_server.first;
+	uint32_t count = 0;
+
+	for (; packet; packet = packet->next)
+		count += packet->kind == SIM_NOTE;
+	return count + kvpull_ring_open_count(&conn->writer);
+}
+
+static int sim_notify(struct kvpull_transport *transport, uint32_t peer,
+		      const struct kvpull_record *record)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_world *world = own->proc->world;
+	struct sim_conn *conn = own->peers[peer];
+
+	if (!conn || !conn->attached || conn->closing)
+		return KVPULL_EPEER;
+	/* Nobody reads that ring any more, and nobody here knows it yet. */
+	if (conn->lost)
+		return 0;
+	if (notes_underway(conn) >= RING_RECORDS || sim_chance(world, 10))
+		return KVPULL_EAGAIN;
+	sim_queue_put(world, &conn->to_server, SIM_NOTE, NULL, 0)->note =
+		*record;
+	return 0;
+}
+
+static uint32_t sim_notes_open(const struct kvpull_transport *transport,
+			       uint32_t peer)
+{
+	const struct sim_conn *conn = of_const(transport)->peers[peer];
+
+	return conn && conn->attached ? notes_underway(conn) : 0;
+}
+
+static void sim_beat(struct kvpull_transport *transport, uint32_t peer)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_conn *conn = own->peers[peer];
+
+	if (conn && conn->attached && !conn->lost)
+		(void)sim_queue_put(own->proc->world, &conn->to_server,
+				    SIM_BEAT, NULL, 0);
+}
+
+static int sim_caller_send(struct kvpull_transport *transport, uint32_t caller,
+			   const void *bytes, size_t byte_count)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_conn *conn = own->callers[caller];
+
+	if (conn->lost || conn->client_done)
+		return KVPULL_EPEER;
+	(void)sim_queue_put(own->proc->world, &conn->to_client, SIM_MESSAGE,
+			    bytes, byte_count);
+	return 0;
+}
+
+static int sim_admit(struct kvpull_transport *transport, uint32_t caller,
+		     const void *welcome, size_t welcome_bytes,
+		     struct kvpull_ring **ring)
+{
+	struct sim_conn *conn = of(transport)->callers[caller];
+	const size_t bytes = kvpull_ring_bytes(RING_RECORDS);
+
+	conn->ring_memory = aligned_alloc(KVPULL_CACHE_LINE,
+					  (bytes + 63) / 64 * 64);
+	if (!conn->ring_memory)
+		abort();
+	memset(conn->ring_memory, 0, bytes);
+	if (kvpull_ring_init(&conn->ring, conn->ring_memory, RING_RECORDS) ||
+	    kvpull_ring_writer_init(&conn->writer, conn->ring_memory, bytes))
+		abort();
+	*ring = &conn->ring;
+	(void)sim_caller_send(transport, caller, welcome, welcome_bytes);
+	return 0;
+}
+
+static void hang_up(struct sim_world *world, struct sim_conn *conn)
+{
+	if (!conn->lost) {
+		sim_queue_put(world, &conn->to_client, SIM_CLOSE, NULL, 0)
+			->code = KVPULL_EPEER;
+		(void)sim_queue_put(world, &conn->to_server, SIM_CLOSE, NULL,
+				    0);
+	}
+	conn->lost = 1;
+}
+
+static void sim_refuse(struct kvpull_transport *transport, uint32_t caller,
+		       const void *refusal, size_t refusal_bytes)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_conn *conn = own->callers[caller];
+
+	(void)sim_caller_send(transport, caller, refusal, refusal_bytes);
+	hang_up(own->proc->world, conn);
+	own->callers[caller] = NULL;
+	conn->server_done = 1;
+	conn_free(conn);
+}
+
+static void sim_drop(struct kvpull_transport *transport, uint32_t caller)
+{
+	struct sim_transport *own = of(transport);
+
+	if (own->callers[caller])
+		hang_up(own->proc->world, own->callers[caller]);
+}
+
+static void sim_forget(struct kvpull_transport *transport, uint32_t caller)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_conn *conn = own->callers[caller];
+
+	if (!conn)
+		sim_fail(own->proc->world, "caller %u is forgotten twice",
+			 caller);
+	if (!conn->server_down)
+		sim_fail(own->proc->world, "caller %u is forgotten alive",
+			 caller);
+	own->callers[caller] = NULL;
+	conn->server_done = 1;
+	conn_free(conn);
+}
+
+/* A packet for the server; 1: it is an event. */
+static int server_packet(struct sim_transport *own, struct sim_conn *conn,
+			 struct sim_packet *packet, struct kvpull_event *event)
+{
+	event->index = conn->caller;
+	switch (packet->kind) {
+	case SIM_SYN:
+		event->kind = KVPULL_EVENT_CALLER_UP;
+		return 1;
+	case SIM_MESSAGE:
+		event->kind = KVPULL_EVENT_CALLER_MESSAGE;
+		event->data = packet->bytes;
+		event->data_bytes = packet->byte_count;
+		return 1;
+	case SIM_NOTE:
+		if (kvpull_ring_push(&conn->writer, &packet->note) < 0)
+			sim_fail(own->proc->world, "a ring is over its size");
+		conn->notes[conn->note_count++] = packet->note;
+		return 0;
+	case SIM_BEAT:
+		kvpull_ring_beat(&conn->writer);
+		conn->beats++;
+		return 0;
+	case SIM_CLOSE:
+		event->kind = KVPULL_EVENT_CALLER_DOWN;
+		conn->server_down = 1;
+		return 1;
+	}
+	return 0;
+}
+
+/* A new caller gets an index, or is hung up on. */
+static int server_accept(struct sim_transport *own, struct sim_conn *conn)
+{
+	uint32_t index;
+
+	for (index = 0; index < SIM_CALLERS && own->callers[index]; index++)
+		;
+	if (index < SIM_CALLERS) {
+		own->callers[index] = conn;
+		conn->caller = index;
+		return 1;
+	}
+	hang_up(own->proc->world, conn);
+	conn->server_done = 1;
+	conn_free(conn);
+	return 0;
+}
+
+static uint32_t server_poll(struct sim_transport *own, struct sim_conn *conn,
+			    uint64_t now_ns, struct kvpull_event *events,
+			    uint32_t capacity)
+{
+	uint32_t count = 0;
+
+	while (conn->used && !conn->server_done && !conn->server_down &&
+	       count < capacity) {
+		struct sim_packet *packet = due(&conn->to_server, now_ns);
+
+		if (!packet)
+			break;
+		if (packet->kind == SIM_SYN && !server_accept(own, conn))
+			break;
+		if (conn->caller == SIM_NONE) {
+			/* It died before it had introduced itself. */
+			conn->server_done = 1;
+			conn_free(conn);
+			break;
+		}
+		(void)unlink_first(&conn->to_server);
+		memset(&events[count], 0, sizeof(events[count]));
+		if (server_packet(own, conn, packet, &events[count])) {
+			/* Connections of other callers hang on what comes. */
+			packet->next = own->told;
+			own->told = packet;
+			count++;
+			continue;
+		}
+		free(packet);
+	}
+	return count;
+}
+
+static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
+			    uint64_t now_ns, struct kvpull_event *events,
+			    uint32_t capacity)
+{
+	uint32_t count = 0;
+
+	while (count < capacity) {
+		struct sim_packet *packet = due(&conn->to_client, now_ns);
+
+		if (!packet)
+			break;
+		if (packet->kind == SIM_CLOSE && sim_reads_open(conn))
+			break;
+		(void)unlink_first(&conn->to_client);
+		events[count] = (struct kvpull_event){
+			.kind = packet->kind == SIM_CLOSE ?
+					KVPULL_EVENT_PEER_DOWN :
+					KVPULL_EVENT_PEER_MESSAGE,
+			.index = conn->peer,
+			.code = packet->code,
+			.data = packet->bytes,
+			.data_bytes = packet->byte_count,
+		};
+		packet->next = own->told;
+		own->told = packet;
+		if (events[count++].kind == KVPULL_EVENT_PEER_MESSAGE)
+			continue;
+		own->peers[conn->peer] = NULL;
+		conn->client_done = 1;
+		conn_free(conn);
+		break;
+	}
+	return count;
+}
+
+static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
+		    struct kvpull_event *events, uint32_t capacity)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_world *world = own->proc->world;
+	uint32_t count;
+	uint32_t at;
+
+	while (own->told) {
+		struct sim_packet *packet = own->told;
+
+		own->told = packet->next;
+		free(packet);
+	}
+	if (own->proc->closing)
+		sim_reads_run(own->proc);
+	for (at = 0; at < SIM_PEERS; at++) {
+		const struct sim_packet *packet =
+			own->peers[at] ? due(&own->peers[at]->to_client,
+					     now_ns) :
+					 NULL;
+
+		if (packet && packet->kind == SIM_CLOSE)
+			sim_reads_end(own->peers[at], KVPULL_EPEER);
+	}
+	count = sim_reads_told(own, events, capacity);
+	for (at = 0; at < SIM_PEERS; at++)
+		if (own->peers[at])
+			count += client_poll(own, own->peers[at], now_ns,
+					     events + count, capacity - count);
+	for (at = 0; at < SIM_CONNS_MAX; at++)
+		if (world->conns[at].used && world->conns[at].server == own->proc)
+			count += server_poll(own, &world->conns[at], now_ns,
+					     events + count, capacity - count);
+	return (int)count;
+}
+
+static int sim_arm(struct kvpull_transport *transport)
+{
+	(void)transport;
+	return 0;
+}
+
+static void sim_disarm(struct kvpull_transport *transport)
+{
+	(void)transport;
+}
+
+static int sim_fd(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return -1;
+}
+
+static void sim_close(struct kvpull_transport *transport)
+{
+	of(transport)->closed = 1;
+}
+
+static const struct kvpull_transport_ops ops = {
+	.name = "sim",
+	.serve = sim_serve,
+	.address = sim_address,
+	.reachable = sim_reachable,
+	.connect = sim_connect,
+	.peer_send = sim_peer_send,
+	.attach = sim_attach,
+	.disconnect = sim_disconnect,
+	.read_start = sim_read_start,
+	.read_cancel = sim_read_cancel,
+	.check_start = sim_check_start,
+	.notify = sim_notify,
+	.notes_open = sim_notes_open,
+	.beat = sim_beat,
+	.caller_send = sim_caller_send,
+	.admit = sim_admit,
+	.refuse = sim_refuse,
+	.drop = sim_drop,
+	.forget = sim_forget,
+	.poll = sim_poll,
+	.arm = sim_arm,
+	.disarm = sim_disarm,
+	.fd = sim_fd,
+	.close = sim_close,
+};
+
+struct kvpull_transport *sim_transport_make(void *context,
+					    struct kvpull_worker *worker)
+{
+	struct sim_proc *proc = context;
+
+	proc->transport.base.ops = &ops;
+	proc->transport.base.log = &worker->log;
+	proc->transport.proc = proc;
+	(void)snprintf(proc->transport.address,
+		       sizeof(proc->transport.address), "proc%u", proc->index);
+	return &proc->transport.base;
+}
+
+/* The world's side. */
+
+void sim_net_run(struct sim_world *world)
+{
+	uint32_t at;
+
+	for (at = 0; at < world->proc_count; at++)
+		if (world->procs[at].alive)
+			sim_reads_run(&world->procs[at]);
+}
+
+void sim_net_kill(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	memset(proc->transport.reads, 0, sizeof(proc->transport.reads));
+	while (proc->transport.told) {
+		struct sim_packet *packet = proc->transport.told;
+
+		proc->transport.told = packet->next;
+		free(packet);
+	}
+	for (at = 0; at < SIM_CONNS_MAX; at++) {
+		struct sim_conn *conn = &world->conns[at];
+
+		if (!conn->used || (conn->client != proc && conn->server != proc))
+			continue;
+		if (!conn->lost && !proc->transport.closed)
+			queue_cut(world, conn->client == proc ?
+						 &conn->to_server :
+						 &conn->to_client);
+		hang_up(world, conn);
+		if (conn->client == proc)
+			conn->client_done = 1;
+		else
+			conn->server_done = 1;
+		conn_free(conn);
+	}
+}
+
+void sim_net_lose(struct sim_world *world)
+{
+	struct sim_conn *conn = &world->conns[sim_below(world, SIM_CONNS_MAX)];
+
+	if (!conn->used || conn->lost)
+		return;
+	sim_trace(world, "connection of process %u to process %u is lost",
+		  conn->client->index, conn->server->index, 0);
+	queue_cut(world, &conn->to_client);
+	hang_up(world, conn);
+	world->counts.losses++;
+}
+
+void sim_net_close(struct sim_world *world)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_CONNS_MAX; at++) {
+		world->conns[at].client_done = world->conns[at].server_done = 1;
+		conn_free(&world->conns[at]);
+	}
+}

@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The oracle: naive books of who holds, claimed and released what, and the
+ * promises that they are compared with. It shares no code with the core; it
+ * looks into it only to see when something was taken in (a hold by a rank, a
+ * consumer by a hold table), never to see what was decided.
+ */
+#include <string.h>
+
+#include "plugin/hold_state.h"
+#include "tests/sim/sim.h"
+
+#define POLLS_SLACK 3u
+
+static uint64_t ranks_all(uint32_t rank_count)
+{
+	return (UINT64_C(1) << rank_count) - 1;
+}
+
+static struct sim_hold *hold_find(struct sim_world *world, uint64_t key)
+{
+	uint32_t at;
+
+	for (at = world->hold_count; at > 0; at--)
+		if (world->holds[at - 1].key == key)
+			return &world->holds[at - 1];
+	return NULL;
+}
+
+void sim_oracle_held(struct sim_instance *instance,
+		     const struct sim_request *request, const char *ticket,
+		     size_t ticket_bytes)
+{
+	struct sim_world *world = instance->world;
+	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
+	struct sim_hold *hold = &world->holds[world->hold_count];
+
+	if (world->hold_count == SIM_HOLDS)
+		sim_fail(world, "more holds than the oracle keeps: fewer steps");
+	if (kvpull_ticket_peek(ticket, ticket_bytes, &info))
+		sim_fail(world, "a fresh ticket cannot be read");
+	*hold = (struct sim_hold){
+		.key = request->key,
+		.content = request->content,
+		.generation = info.generation,
+		.life = instance->incarnation,
+		.created_ns = world->now_ns,
+		.slot = info.slot,
+		.instance = instance->index,
+		.tokens = request->tokens,
+		.block_count = request->block_count,
+		.ticket_bytes = ticket_bytes,
+	};
+	memcpy(hold->digest, request->digest, sizeof(hold->digest));
+	memcpy(hold->ticket, ticket, ticket_bytes);
+	world->open[world->open_count++] = world->hold_count++;
+}
+
+uint32_t sim_oracle_ticket(const struct sim_world *world, const char *ticket,
+			   size_t ticket_bytes)
+{
+	uint32_t at;
+
+	for (at = world->hold_count; at > 0; at--)
+		if (world->holds[at - 1].ticket_bytes == ticket_bytes &&
+		    !memcmp(world->holds[at - 1].ticket, ticket, ticket_bytes))
+			return at - 1;
+	return SIM_NONE;
+}
+
+static int is_of(const struct sim_hold *hold, const struct sim_proc *proc)
+{
+	return hold->life == proc->instance->incarnation;
+}
+
+void sim_oracle_told(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	for (at = 0; at < world->open_count; at++) {
+		struct sim_hold *hold = &world->holds[world->open[at]];
+		struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+
+		if (!is_of(hold, proc) || rank->taken_by == proc->incarnation ||
+		    kvpull_map_get(&proc->worker->holds->keys, hold->key) ==
+			    KVPULL_MAP_NONE)
+			continue;
+		rank->taken_by = proc->incarnation;
+		rank->taken_ns = world->now_ns;
+		rank->taken_stall_ns = proc->stall_ns;
+	}
+}
+
+/* What a producer's process was told by its consumers. */
+
+static struct sim_seen *seen_of(struct sim_proc *proc, uint64_t instance_id)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	for (at = 0; at < world->seen_count; at++)
+		if (world->seen[at].proc == proc->index &&
+		    world->seen[at].instance_id == instance_id)
+			return &world->seen[at];
+	world->seen[at] = (struct sim_seen){ .proc = proc->index,
+					     .instance_id = instance_id };
+	world->seen_count++;
+	return &world->seen[at];
+}
+
+static struct sim_claimer *claimer_of(struct sim_hold_rank *rank,
+				      uint64_t instance_id)
+{
+	uint32_t at;
+
+	for (at = 0; at < rank->claimer_count; at++)
+		if (rank->claimers[at].instance_id == instance_id)
+			return &rank->claimers[at];
+	return NULL;
+}
+
+/* Ranks whose death is worked off after the notes of this poll. */
+static uint64_t dying(const struct sim_proc *proc, const struct sim_seen *seen)
+{
+	uint64_t ranks = 0;
+	uint32_t rank;
+
+	if (proc->world->grace_ns)
+		return seen->ever & ~seen->connected;
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (seen->down_poll[rank] == proc->poll_count)
+			ranks |= UINT64_C(1) << rank;
+	return ranks;
+}
+
+static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
+		       const struct kvpull_record *note)
+{
+	struct sim_world *world = proc->world;
+	struct sim_hold *hold = NULL;
+	struct sim_hold_rank *rank;
+	struct sim_claimer *claimer;
+	uint32_t at;
+
+	for (at = world->hold_count; at > 0 && !hold; at--)
+		if (is_of(&world->holds[at - 1], proc) &&
+		    world->holds[at - 1].slot == note->slot &&
+		    world->holds[at - 1].generation == note->generation)
+			hold = &world->holds[at - 1];
+	if (!hold)
+		sim_fail(world, "process %u is told of a hold that never was",
+			 proc->index);
+	rank = &hold->ranks[proc->rank];
+	if (rank->sent_by)
+		return;
+	claimer = claimer_of(rank, conn->instance_id);
+	if (!claimer && rank->claimer_count == SIM_CLAIMERS)
+		return;
+	if (!claimer) {
+		claimer = &rank->claimers[rank->claimer_count++];
+		*claimer = (struct sim_claimer){
+			.instance_id = conn->instance_id,
+			.died = dying(proc, seen_of(proc, conn->instance_id)),
+			.since_poll = proc->poll_count,
+		};
+	}
+	if (note->kind == KVPULL_NOTE_RELEASE)
+		claimer->released |= UINT64_C(1) << conn->client_rank;
+	sim_trace(world,
+		  note->kind == KVPULL_NOTE_RELEASE ?
+			  "process %lu gets RELEASE of %lu from process %lu" :
+			  "process %lu gets CLAIM of %lu from process %lu",
+		  proc->index, hold->key, conn->client->index);
+}
+
+/* Its connection went down: dead, for what its instance has claimed. */
+static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
+		       struct sim_seen *seen)
+{
+	struct sim_world *world = proc->world;
+	const uint64_t bit = UINT64_C(1) << conn->client_rank;
+	uint32_t at;
+
+	seen->connected &= ~bit;
+	seen->down_poll[conn->client_rank] = proc->poll_count;
+	for (at = 0; at < world->open_count; at++) {
+		struct sim_hold *hold = &world->holds[world->open[at]];
+		struct sim_claimer *claimer;
+
+		if (!is_of(hold, proc))
+			continue;
+		claimer = claimer_of(&hold->ranks[proc->rank],
+				     conn->instance_id);
+		if (!claimer)
+			continue;
+		claimer->died |= seen->connected ? bit :
+						   ranks_all(conn->client_ranks);
+	}
+	if (!seen->connected && !world->grace_ns)
+		seen->ever = 0;
+	sim_trace(world, "process %lu sees process %lu go", proc->index,
+		  conn->client->index, 0);
+}
+
+static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
+{
+	const struct kvpull_caller *caller =
+		&proc->worker->callers[conn->caller];
+	struct sim_seen *seen;
+	uint32_t at;
+
+	if (!caller->joined || caller->dropped) {
+		conn->drained = conn->server_down;
+		return;
+	}
+	seen = seen_of(proc, conn->instance_id);
+	seen->rank_count = conn->client_ranks;
+	if (!(seen->connected >> conn->client_rank & 1) || conn->beats ||
+	    conn->note_count) {
+		seen->heard_ns = proc->world->now_ns;
+		seen->heard_stall_ns = proc->stall_ns;
+	}
+	seen->connected |= UINT64_C(1) << conn->client_rank;
+	seen->ever |= seen->connected;
+	for (at = 0; at < conn->note_count; at++)
+		note_apply(proc, conn, &conn->notes[at]);
+	conn->note_count = conn->beats = 0;
+	conn->drained = conn->server_down;
+	if (conn->server_down)
+		down_apply(proc, conn, seen);
+}
+
+void sim_oracle_drained(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	for (at = 0; at < SIM_CONNS_MAX; at++) {
+		struct sim_conn *conn = &world->conns[at];
+
+		if (conn->used && conn->server == proc && conn->ring_memory &&
+		    !conn->server_done && !conn->drained)
+			conn_drained(proc, conn);
+	}
+}
+
+/* Judgements. */
+
+static int is_complete(struct sim_proc *proc, const struct sim_claimer *claimer)
+{
+	const struct sim_seen *seen = seen_of(proc, claimer->instance_id);
+	const uint64_t gone = seen->ever & ~seen->connected;
+
+	return ((claimer->released | claimer->died | gone) &
+		ranks_all(seen->rank_count)) == ranks_all(seen->rank_count);
+}
+
+/* Promise 3: nobody who claimed, lives and has not released is cut off. */
+static void released_check(struct sim_proc *proc, const struct sim_hold *hold)
+{
+	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+	uint32_t complete = 0;
+	uint32_t at;
+
+	if (rank->claimer_count > KVPULL_CLAIMS_MAX)
+		return;
+	for (at = 0; at < rank->claimer_count; at++) {
+		const struct sim_claimer *claimer = &rank->claimers[at];
+
+		if (is_complete(proc, claimer))
+			complete++;
+		else if (claimer->since_poll < proc->poll_count)
+			sim_fail(proc->world,
+				 "hold %llu ended as released on process %u, but instance %llu claimed it and has not released",
+				 (unsigned long long)hold->key, proc->index,
+				 (unsigned long long)claimer->instance_id);
+	}
+	if (!complete)
+		sim_fail(proc->world,
+			 "hold %llu ended as released on process %u, by nobody",
+			 (unsigned long long)hold->key, proc->index);
+}
+
+/* Promise 7: expired only after the silence of a lease, or at hold_max. */
+static void expired_check(struct sim_proc *proc, const struct sim_hold *hold)
+{
+	struct sim_world *world = proc->world;
+	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+	uint32_t at;
+
+	if (world->now_ns >= hold->created_ns + world->hold_max_ns)
+		return;
+	if (world->now_ns < hold->created_ns + world->lease_ns)
+		sim_fail(world, "hold %llu expired on process %u in its first lease",
+			 (unsigned long long)hold->key, proc->index);
+	if (rank->claimer_count > KVPULL_CLAIMS_MAX)
+		return;
+	for (at = 0; at < rank->claimer_count; at++) {
+		const struct sim_claimer *claimer = &rank->claimers[at];
+		const struct sim_seen *seen =
+			seen_of(proc, claimer->instance_id);
+
+		if (claimer->died != ranks_all(seen->rank_count) &&
+		    world->now_ns < seen->heard_ns + world->lease_ns)
+			sim_fail(world,
+				 "hold %llu expired on process %u, but instance %llu was heard %.3f ms ago",
+				 (unsigned long long)hold->key, proc->index,
+				 (unsigned long long)claimer->instance_id,
+				 (double)(world->now_ns - seen->heard_ns) /
+					 1e6);
+	}
+}
+
+void sim_oracle_sent(struct sim_proc *proc,
+		     const struct kvpull_poll_record *record)
+{
+	struct sim_world *world = proc->world;
+	struct sim_hold *hold = hold_find(world, record->key);
+	struct sim_hold_rank *rank;
+
+	if (!hold || !is_of(hold, proc))
+		sim_fail(world, "process %u reports %llu, which is not held",
+			 proc->index, (unsigned long long)record->key);
+	rank = &hold->ranks[proc->rank];
+	if (rank->sent_by == proc->incarnation ||
+	    (rank->sent_by && !rank->excused))
+		sim_fail(world, "hold %llu is reported twice by rank %u",
+			 (unsigned long long)hold->key, proc->rank);
+	if (record->reason == KVPULL_END_RELEASED) {
+		released_check(proc, hold);
+		world->counts.released++;
+	} else if (record->reason == KVPULL_END_EXPIRED) {
+		expired_check(proc, hold);
+		world->counts.expired++;
+	} else if (record->reason == KVPULL_END_ABORTED) {
+		sim_fail(world, "hold %llu ended by an abort",
+			 (unsigned long long)hold->key);
+	} else {
+		world->counts.ended++;
+	}
+	rank->sent_by = proc->incarnation;
+}
+
+/* Promise 2: nothing is kept longer than it must be. */
+
+static int must_be_over(struct sim_proc *proc, const struct sim_hold *hold)
+{
+	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+	uint32_t complete = 0;
+	uint32_t at;
+
+	if (proc->world->grace_ns || rank->claimer_count > KVPULL_CLAIMS_MAX)
+		return 0;
+	for (at = 0; at < rank->claimer_count; at++)
+		complete += is_complete(proc, &rank->claimers[at]) != 0;
+	return complete && complete == rank->claimer_count;
+}
+
+static uint64_t silent_since(struct sim_proc *proc, const struct sim_hold *hold)
+{
+	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+	uint64_t moved_ns = rank->taken_ns + proc->stall_ns -
+			    rank->taken_stall_ns;
+	uint32_t at;
+
+	for (at = 0; at < rank->claimer_count; at++) {
+		const struct sim_seen *seen =
+			seen_of(proc, rank->claimers[at].instance_id);
+		const uint64_t heard_ns = seen->heard_ns + proc->stall_ns -
+					  seen->heard_stall_ns;
+
+		if (heard_ns > moved_ns)
+			moved_ns = heard_ns;
+	}
+	return moved_ns;
+}
+
+static void held_check(struct sim_proc *proc, struct sim_hold *hold)
+{
+	struct sim_world *world = proc->world;
+	struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+
+	if (world->now_ns >= rank->taken_ns + world->hold_max_ns)
+		sim_fail(world, "hold %llu is kept by process %u past hold_max",
+			 (unsigned long long)hold->key, proc->index);
+	rank->complete_polls =
+		must_be_over(proc, hold) ? rank->complete_polls + 1 : 0;
+	if (rank->complete_polls > POLLS_SLACK)
+		sim_fail(world,
+			 "hold %llu is kept by process %u after its last reader's end",
+			 (unsigned long long)hold->key, proc->index);
+	rank->overdue_polls =
+		world->now_ns > silent_since(proc, hold) + world->lease_ns ?
+			rank->overdue_polls + 1 :
+			0;
+	if (rank->overdue_polls > POLLS_SLACK)
+		sim_fail(world, "hold %llu is kept by process %u past its lease",
+			 (unsigned long long)hold->key, proc->index);
+}
+
+static int is_over(struct sim_world *world, const struct sim_hold *hold)
+{
+	struct sim_instance *instance = &world->instances[hold->instance];
+
+	return hold->life != instance->incarnation ||
+	       !sim_request_find(instance, hold->key);
+}
+
+static void producer_polled(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at = 0;
+
+	while (at < world->open_count) {
+		struct sim_hold *hold = &world->holds[world->open[at]];
+		const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+
+		if (is_over(world, hold)) {
+			world->open[at] = world->open[--world->open_count];
+			continue;
+		}
+		if (is_of(hold, proc) && rank->taken_by == proc->incarnation &&
+		    !rank->sent_by)
+			held_check(proc, hold);
+		at++;
+	}
+}
+
+/* Promise 4: a pull ends, whatever became of its peers. */
+static void consumer_polled(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	const uint64_t limit_ns =
+		world->deadline_ns + 4 * world->lease_ns +
+		40000 * (uint64_t)world->delay_us + 100 * KVPULL_NS_PER_MS;
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS; at++) {
+		struct sim_request *request = &proc->instance->requests[at];
+
+		if (request->state != SIM_PULLING ||
+		    proc->block_key[request->blocks[0]] != request->key)
+			continue;
+		if (world->now_ns > request->since_ns + limit_ns +
+					    (proc->stall_ns - request->stall_ns
+						     [proc->rank]))
+			sim_fail(world, "pull of request %llu does not end on process %u",
+				 (unsigned long long)request->key, proc->index);
+	}
+}
+
+void sim_oracle_polled(struct sim_proc *proc)
+{
+	if (proc->instance->produces)
+		producer_polled(proc);
+	else
+		consumer_polled(proc);
+}
+
+/* What it had said, and the engine never got, was never said. */
+void sim_oracle_proc_dead(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	const uint64_t bit = UINT64_C(1) << proc->rank;
+	uint32_t at;
+
+	for (at = 0; at < world->hold_count; at++) {
+		struct sim_hold *hold = &world->holds[at];
+		struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+		const struct sim_request *request;
+
+		if (!is_of(hold, proc) || rank->sent_by != proc->incarnation)
+			continue;
+		request = sim_request_find(proc->instance, hold->key);
+		if (request && !(request->reported & bit))
+			rank->sent_by = 0;
+		rank->excused = proc->unsaid;
+	}
+}
+
+/* Promise 1. */
+void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
+{
+	const struct sim_hold *hold = &proc->world->holds[request->hold];
+	const uint32_t row_words = SIM_HEAD_BYTES / sizeof(uint64_t);
+	const uint32_t words = (uint32_t)proc->heads * row_words;
+	uint32_t layer;
+	uint32_t at;
+	uint32_t word;
+
+	for (at = 0; at < request->block_count * SIM_LAYERS * words; at++) {
+		const uint32_t block = at / words % request->block_count;
+		uint64_t found;
+
+		layer = at / words / request->block_count;
+		word = at % words;
+		memcpy(&found,
+		       proc->memory +
+			       ((size_t)layer * SIM_BLOCKS +
+				request->blocks[block]) * proc->block_bytes +
+			       word * sizeof(found),
+		       sizeof(found));
+		if (found !=
+		    sim_stamp(hold->content, request->first_index + block,
+			      layer * SIM_HEADS * row_words +
+				      proc->rank * words % (SIM_HEADS * row_words) +
+				      word))
+			sim_fail(proc->world,
+				 "process %u: request %llu is LOADED with wrong bytes in block %u layer %u",
+				 proc->index, (unsigned long long)request->key,
+				 block, layer);
+	}
+}
+
+/* Promise 6: when all is over, all is as it was. */
+
+static void proc_end(const struct sim_proc *proc)
+{
+	const struct kvpull_worker *worker = proc->worker;
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	if (worker->pull_map.count || worker->claim_map.count ||
+	    worker->progress.live_count)
+		sim_fail(world,
+			 "process %u has %u pulls, %u claims, %u running pulls left",
+			 proc->index, worker->pull_map.count,
+			 worker->claim_map.count, worker->progress.live_count);
+	for (at = 0; at < SIM_READS; at++)
+		if (proc->transport.reads[at].active)
+			sim_fail(world, "process %u has a read left",
+				 proc->index);
+	if (kvpull_holds_digest(worker->holds) != proc->digest &&
+	    proc->instance->produces && world->quiet > 1)
+		sim_fail(world, "process %u: its hold table is not as it was",
+			 proc->index);
+}
+
+void sim_oracle_end(struct sim_world *world)
+{
+	uint32_t index;
+	uint32_t rank;
+	uint32_t at;
+
+	for (index = 0; index < world->instance_count; index++) {
+		struct sim_instance *instance = &world->instances[index];
+
+		if (!instance->alive)
+			continue;
+		for (at = 0; at < SIM_REQUESTS; at++)
+			if (instance->requests[at].state != SIM_IDLE)
+				sim_fail(world,
+					 "request %llu is still there at the end",
+					 (unsigned long long)instance
+						 ->requests[at]
+						 .key);
+		if (instance->free_count != SIM_BLOCKS)
+			sim_fail(world, "instance %u has lost blocks", index);
+		for (rank = 0; rank < instance->tp; rank++)
+			proc_end(instance->procs[rank]);
+		if (kvpull_scheduler_digest(instance->scheduler) !=
+		    instance->digest)
+			sim_fail(world,
+				 "instance %u: its scheduler half is not as it was",
+				 index);
+	}
+}

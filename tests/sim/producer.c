@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine of a producer: prefills, finishes, blocks that are really reused. */
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+#define READY 1u /* sim_request.flags: its writes end after its finish */
+
+static void prefill(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	struct sim_request *request = sim_request_slot(instance);
+	const struct sim_request *sibling =
+		&instance->requests[sim_below(world, SIM_REQUESTS)];
+	struct kvpull_request call = { .struct_size = sizeof(call) };
+	uint32_t count = 1 + (uint32_t)sim_below(world, SIM_REQUEST_BLOCKS);
+	uint32_t rank;
+	uint32_t at;
+
+	if (!request)
+		return;
+	memset(request, 0, sizeof(*request));
+	if (sibling->state != SIM_IDLE && sibling->parent &&
+	    sibling != request && sim_chance(world, 600)) {
+		request->parent = sibling->parent;
+		request->tokens = sibling->tokens;
+		memcpy(request->digest, sibling->digest,
+		       sizeof(request->digest));
+		count = (request->tokens + SIM_BLOCK_TOKENS - 1) /
+			SIM_BLOCK_TOKENS;
+	}
+	if (!sim_blocks_take(instance, request, count))
+		return;
+	request->key = ++world->key_next;
+	request->content = sim_random(world);
+	request->state = SIM_RUNNING;
+	if (!request->tokens) {
+		request->tokens = count * SIM_BLOCK_TOKENS -
+				  (uint32_t)sim_below(world, SIM_BLOCK_TOKENS);
+		memcpy(request->digest, &request->content,
+		       sizeof(request->content));
+		if (sim_chance(world, 300))
+			request->parent = world->key_next;
+	}
+	request->flags = sim_chance(world, 100) ? READY : 0;
+	for (at = 0; at < count && !request->flags; at++)
+		for (rank = 0; rank < instance->tp; rank++)
+			sim_fill(instance->procs[rank], request->blocks[at],
+				 request->content, at);
+	call.key = request->key;
+	call.parent_key = request->parent;
+	call.prompt_tokens = request->tokens;
+	call.flags = sim_chance(world, 950) ? KVPULL_REQUEST_WANTS_HOLD : 0;
+	call.flags |= sim_chance(world, 100) ? KVPULL_REQUEST_ALONE : 0;
+	memcpy(call.prompt_digest, request->digest, sizeof(request->digest));
+	(void)kvpull_scheduler_request_new(instance->scheduler, &call,
+					   world->now_ns);
+}
+
+static void finish(struct sim_instance *instance, struct sim_request *request,
+		   uint32_t reason)
+{
+	struct sim_world *world = instance->world;
+	const struct kvpull_blocks blocks = { .block_count =
+						      request->block_count,
+					      .block_ids = request->blocks };
+	char ticket[SIM_TICKET_BYTES];
+	struct kvpull_finish call = {
+		.struct_size = sizeof(call),
+		.key = request->key,
+		.reason = reason,
+		.flags = request->flags & READY ? KVPULL_FINISH_READY_NEEDED :
+						  0,
+		.computed_tokens = request->tokens,
+		.group_count = 1,
+		.groups = &blocks,
+		.ticket = ticket,
+		.ticket_capacity = sizeof(ticket),
+	};
+	const int answer = kvpull_scheduler_request_finished(
+		instance->scheduler, &call, world->now_ns);
+
+	sim_trace(world, "instance %lu finishes request %lu, answer %ld",
+		  instance->index, request->key, (uint64_t)(int64_t)answer);
+	if (answer == KVPULL_FINISH_HELD) {
+		if (!call.ticket_bytes)
+			sim_fail(world, "request %llu is held without a ticket",
+				 (unsigned long long)request->key);
+		request->state = SIM_HELD;
+		request->since_ns = world->now_ns;
+		world->counts.holds++;
+		sim_oracle_held(instance, request, ticket, call.ticket_bytes);
+		return;
+	}
+	if (answer != KVPULL_FINISH_FREE)
+		sim_fail(world, "request %llu: finish said %d",
+			 (unsigned long long)request->key, answer);
+	world->counts.frees++;
+	if (call.ticket_bytes) {
+		world->counts.siblings++;
+		if (!request->parent ||
+		    sim_oracle_ticket(world, ticket, call.ticket_bytes) ==
+			    SIM_NONE)
+			sim_fail(world,
+				 "request %llu got a ticket of no hold",
+				 (unsigned long long)request->key);
+	}
+	request->state = SIM_IDLE;
+	sim_blocks_give(instance, request);
+}
+
+/* Somebody goes away after the end: nothing may change. */
+static void finish_again(struct sim_instance *instance,
+			 const struct sim_request *request)
+{
+	char ticket[SIM_TICKET_BYTES];
+	struct kvpull_finish call = {
+		.struct_size = sizeof(call),
+		.key = request->key,
+		.reason = KVPULL_FINISH_ABORT,
+		.ticket = ticket,
+		.ticket_capacity = sizeof(ticket),
+	};
+
+	(void)kvpull_scheduler_request_finished(instance->scheduler, &call,
+						instance->world->now_ns);
+	instance->world->counts.aborts++;
+}
+
+/* READY_NEEDED: the writes end now, on one rank. */
+static void write_late(struct sim_instance *instance,
+		       struct sim_request *request)
+{
+	const uint32_t rank =
+		(uint32_t)sim_below(instance->world, instance->tp);
+	const uint64_t bit = UINT64_C(1) << rank;
+	struct sim_proc *proc = instance->procs[rank];
+	uint32_t at;
+
+	if (!proc->alive || (request->ready & bit))
+		return;
+	for (at = 0; at < request->block_count && !(request->written & bit);
+	     at++)
+		sim_fill(proc, request->blocks[at], request->content, at);
+	request->written |= bit;
+	if (!kvpull_worker_hold_ready(proc->worker, request->key))
+		request->ready |= bit;
+}
+
+void sim_producer_sent(struct sim_proc *proc,
+		       const struct kvpull_poll_record *record)
+{
+	struct sim_instance *instance = proc->instance;
+	struct sim_request *request =
+		sim_request_find(instance, record->key);
+	const uint64_t all = (UINT64_C(1) << instance->tp) - 1;
+
+	/* sim_oracle_sent() judged it; only a rank's second worker may repeat. */
+	if (!request || request->state != SIM_HELD)
+		return;
+	request->reported |= UINT64_C(1) << proc->rank;
+	if (request->reported != all)
+		return;
+	request->state = SIM_IDLE;
+	sim_blocks_give(instance, request);
+}
+
+static void turn_request(struct sim_instance *instance,
+			 struct sim_request *request)
+{
+	struct sim_world *world = instance->world;
+
+	if (request->state == SIM_RUNNING) {
+		if (world->quiet || sim_chance(world, 20))
+			finish(instance, request, KVPULL_FINISH_ABORT);
+		else if (sim_chance(world, 150))
+			finish(instance, request,
+			       sim_chance(world, 50) ? KVPULL_FINISH_ERROR :
+						       KVPULL_FINISH_STOP);
+	} else if (request->state == SIM_HELD) {
+		if (request->flags & READY && sim_chance(world, 300))
+			write_late(instance, request);
+		if (sim_chance(world, 5))
+			finish_again(instance, request);
+	}
+}
+
+static void revoke(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	struct sim_proc *proc =
+		instance->procs[sim_below(world, instance->tp)];
+
+	sim_trace(world, "instance %lu revokes", instance->index, 0, 0);
+	if (sim_chance(world, 500))
+		(void)kvpull_scheduler_reset(instance->scheduler,
+					     KVPULL_RESET_REVOKE,
+					     world->now_ns);
+	else if (proc->alive)
+		(void)kvpull_worker_revoke_all(proc->worker,
+					       KVPULL_END_REVOKED);
+}
+
+void sim_producer_turn(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS; at++)
+		turn_request(instance, &instance->requests[at]);
+	if (world->quiet)
+		return;
+	if (sim_chance(world, 400))
+		prefill(instance);
+	if (sim_chance(world, 2))
+		revoke(instance);
+}

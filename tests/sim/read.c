@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The simulated network's reads: blocks are copied out of the producer's
+ * memory piece by piece, at times of their own, while the producer goes on.
+ */
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+static struct sim_transport *of(struct kvpull_transport *transport)
+{
+	return (struct sim_transport *)transport;
+}
+
+static int is_readable(const struct sim_conn *conn)
+{
+	return conn->server && (conn->server->alive || conn->server->readable);
+}
+
+/* One block of one strip. */
+static void piece_copy(struct sim_proc *proc, struct sim_read *mine,
+		       uint32_t piece)
+{
+	const struct kvpull_read *read = mine->read;
+	const struct kvpull_serve *serve = mine->conn->server->transport.serve;
+	const struct kvpull_strip *strip = read->strips;
+	uint32_t at;
+	uint32_t row;
+
+	for (;; strip++) {
+		const uint32_t count =
+			read->group_first[strip->group_index + 1] -
+			read->group_first[strip->group_index];
+
+		if (piece < count)
+			break;
+		piece -= count;
+	}
+	at = read->group_first[strip->group_index] + piece;
+	if (!mine->key || proc->block_key[read->local_ids[at]] != mine->key)
+		sim_fail(proc->world,
+			 "process %u: block %u is written for request %llu, which was reported",
+			 proc->index, read->local_ids[at],
+			 (unsigned long long)mine->key);
+	for (row = 0; row < strip->row_count; row++)
+		memcpy(strip->local +
+			       read->local_ids[at] * strip->local_block_stride +
+			       row * strip->local_row_stride,
+		       serve->regions[strip->region_index].base +
+			       strip->remote_offset +
+			       read->remote_ids[at] *
+				       strip->remote_block_stride +
+			       row * strip->remote_row_stride,
+		       strip->row_bytes);
+}
+
+static uint32_t pieces(const struct kvpull_read *read)
+{
+	uint32_t count = 0;
+	uint32_t at;
+
+	for (at = 0; at < read->strip_count; at++) {
+		const uint32_t group = read->strips[at].group_index;
+
+		count += read->group_first[group + 1] -
+			 read->group_first[group];
+	}
+	return count;
+}
+
+static void step(struct sim_proc *proc, struct sim_read *mine)
+{
+	uint32_t left = mine->blocks;
+
+	while (left-- && mine->cursor < mine->piece_count) {
+		piece_copy(proc, mine,
+			   (mine->cursor + mine->offset) % mine->piece_count);
+		mine->cursor++;
+	}
+}
+
+static uint64_t soon(struct sim_world *world)
+{
+	return world->now_ns + 1000 * sim_below(world, 2 * world->delay_us + 1);
+}
+
+int sim_read_start(struct kvpull_transport *transport, uint32_t peer,
+		   struct kvpull_read *read)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_world *world = own->proc->world;
+	struct sim_conn *conn = own->peers[peer];
+	struct sim_read *mine = &own->reads[read->index];
+
+	if (!conn || !conn->attached || conn->closing || !is_readable(conn))
+		return KVPULL_EPEER;
+	if (sim_chance(world, 20))
+		return KVPULL_EAGAIN;
+	if (mine->active)
+		sim_fail(world, "read %u is started twice", read->index);
+	*mine = (struct sim_read){
+		.active = 1,
+		.read = read,
+		.conn = conn,
+		.at_ns = soon(world),
+		.piece_count = pieces(read),
+		.blocks = 1 + (uint32_t)sim_below(world, 4),
+		.key = own->proc->block_key[read->local_ids[0]],
+	};
+	mine->offset = (uint32_t)sim_below(world, mine->piece_count);
+	sim_trace(world, "process %u starts read %u for request %u",
+		  own->proc->index, read->index, mine->key);
+	if (!sim_chance(world, 100))
+		return 0;
+	mine->blocks = UINT32_MAX;
+	step(own->proc, mine);
+	mine->active = 0;
+	return 1;
+}
+
+void sim_read_cancel(struct kvpull_transport *transport, uint32_t peer,
+		     struct kvpull_read *read)
+{
+	struct sim_read *mine = &of(transport)->reads[read->index];
+
+	(void)peer;
+	if (mine->active && mine->read == read && !mine->checking)
+		mine->cancelled = 1;
+}
+
+static void check(struct sim_read *mine)
+{
+	const struct kvpull_serve *serve = mine->conn->server->transport.serve;
+
+	mine->read->entry =
+		kvpull_revocation_read(&serve->entries[mine->read->slot]);
+}
+
+int sim_check_start(struct kvpull_transport *transport, uint32_t peer,
+		    struct kvpull_read *read)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_world *world = own->proc->world;
+	struct sim_conn *conn = own->peers[peer];
+	struct sim_read *mine = &own->reads[read->index];
+
+	if (!conn || !conn->attached || conn->closing || !is_readable(conn))
+		return KVPULL_EPEER;
+	if (mine->active)
+		sim_fail(world, "read %u is checked while it runs",
+			 read->index);
+	*mine = (struct sim_read){ .active = 1,
+				   .checking = 1,
+				   .read = read,
+				   .conn = conn,
+				   .at_ns = soon(world) };
+	if (sim_chance(world, 500))
+		return 0;
+	check(mine);
+	mine->active = 0;
+	return 1;
+}
+
+static void run_one(struct sim_proc *proc, struct sim_read *mine)
+{
+	struct sim_world *world = proc->world;
+
+	if (!is_readable(mine->conn)) {
+		mine->code = KVPULL_EPEER;
+		mine->done = 1;
+		return;
+	}
+	if (mine->checking) {
+		check(mine);
+		mine->done = 1;
+		return;
+	}
+	/* A cancelled read may write a little longer. */
+	if (!mine->cancelled || sim_chance(world, 500))
+		step(proc, mine);
+	mine->at_ns = soon(world);
+	if (mine->cursor == mine->piece_count) {
+		mine->done = 1;
+	} else if (mine->cancelled && sim_chance(world, 500)) {
+		mine->code = KVPULL_EABORTED;
+		mine->done = 1;
+	}
+}
+
+void sim_reads_run(struct sim_proc *proc)
+{
+	const uint64_t now_ns = proc->world->now_ns + proc->clock_extra_ns;
+	uint32_t at;
+
+	for (at = 0; at < SIM_READS; at++) {
+		struct sim_read *mine = &proc->transport.reads[at];
+
+		if (mine->active && !mine->done && mine->at_ns <= now_ns)
+			run_one(proc, mine);
+	}
+}
+
+void sim_reads_end(struct sim_conn *conn, int32_t code)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_READS; at++) {
+		struct sim_read *mine = &conn->client->transport.reads[at];
+
+		if (!mine->active || mine->conn != conn || mine->done)
+			continue;
+		mine->done = 1;
+		mine->code = mine->cancelled ? KVPULL_EABORTED : code;
+	}
+}
+
+int sim_reads_open(const struct sim_conn *conn)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_READS; at++)
+		if (conn->client->transport.reads[at].active &&
+		    conn->client->transport.reads[at].conn == conn)
+			return 1;
+	return 0;
+}
+
+uint32_t sim_reads_told(struct sim_transport *transport,
+			struct kvpull_event *events, uint32_t capacity)
+{
+	uint32_t count = 0;
+	uint32_t at;
+
+	for (at = 0; at < SIM_READS && count < capacity; at++) {
+		struct sim_read *mine = &transport->reads[at];
+
+		if (!mine->active || !mine->done)
+			continue;
+		mine->active = 0;
+		events[count++] = (struct kvpull_event){
+			.kind = mine->checking ? KVPULL_EVENT_CHECK_DONE :
+						 KVPULL_EVENT_READ_DONE,
+			.code = mine->code,
+			.read = mine->read,
+		};
+	}
+	return count;
+}

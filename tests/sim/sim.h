@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The deterministic simulation: instances of real halves over a simulated
+ * network and virtual time, and an oracle that keeps its own books. One seed
+ * decides everything. README.md says what is modelled and what is promised.
+ */
+#ifndef KVPULL_SIM_H
+#define KVPULL_SIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "plugin/scheduler.h"
+#include "plugin/worker.h"
+
+#define SIM_PROCS_MAX 48u     /* processes of one seed, dead ones too */
+#define SIM_CONNS_MAX 64u
+#define SIM_INSTANCES_MAX 5u
+#define SIM_RANKS_MAX 2u
+#define SIM_BLOCKS 24u        /* of an instance's pool */
+#define SIM_LAYERS 2u
+#define SIM_HEADS 2u          /* of the model */
+#define SIM_HEAD_BYTES 32u
+#define SIM_BLOCK_TOKENS 16u
+#define SIM_REQUEST_BLOCKS 4u /* of one request, at most */
+#define SIM_REQUESTS 32u      /* open in one engine */
+#define SIM_HOLDS 4096u       /* of one seed */
+#define SIM_CLAIMERS 16u      /* instances that speak of one hold, noted */
+#define SIM_CALLERS 8u
+#define SIM_PEERS 8u
+#define SIM_READS 32u
+#define SIM_RECORDS 64u
+#define SIM_TICKET_BYTES 1024u
+#define SIM_STEP_BYTES (1u << 20)
+#define SIM_NONE UINT32_MAX
+
+struct sim_world;
+struct sim_proc;
+
+/* random.c */
+uint64_t sim_random(struct sim_world *world);
+uint64_t sim_below(struct sim_world *world, uint64_t bound); /* 0 .. bound - 1 */
+int sim_chance(struct sim_world *world, uint32_t per_mille);
+/* What word `word` of a block's head must be. */
+uint64_t sim_stamp(uint64_t content, uint32_t block, uint32_t row);
+
+/* Bytes or a record on their way; a queue keeps its order. */
+enum sim_packet_kind { SIM_SYN, SIM_MESSAGE, SIM_NOTE, SIM_BEAT, SIM_CLOSE };
+
+struct sim_packet {
+	struct sim_packet *next;
+	uint64_t at_ns;
+	enum sim_packet_kind kind;
+	int32_t code;
+	struct kvpull_record note;
+	size_t byte_count;
+	uint8_t bytes[];
+};
+
+struct sim_queue {
+	struct sim_packet *first;
+	struct sim_packet *last;
+	uint64_t last_ns;
+};
+
+/* A connection of a consumer's process to a producer's. */
+struct sim_conn {
+	uint32_t used;
+	uint32_t peer;   /* the client's index */
+	uint32_t caller; /* the server's index, SIM_NONE before it knew */
+	uint32_t attached;
+	uint32_t lost;        /* packets that are put now go nowhere */
+	uint32_t closing;     /* by the client */
+	uint32_t client_done; /* PEER_DOWN was told, or it is dead */
+	uint32_t server_done; /* forgotten there, or refused, or it is dead */
+	uint32_t server_down; /* CALLER_DOWN was told */
+	uint32_t drained;     /* the oracle was told of this connection's end */
+	uint32_t beats;       /* since the server's last poll */
+	uint32_t note_count;
+	uint64_t instance_id; /* of the client when it was admitted */
+	uint32_t client_rank;
+	uint32_t client_ranks;
+	struct sim_proc *client;
+	struct sim_proc *server;
+	struct sim_queue to_server;
+	struct sim_queue to_client;
+	struct kvpull_ring ring;
+	struct kvpull_ring_writer writer;
+	void *ring_memory;
+	struct kvpull_record notes[SIM_RECORDS]; /* in the ring, not polled */
+};
+
+struct sim_read {
+	uint32_t active;
+	uint32_t done;      /* READ_DONE is to be told, with code */
+	uint32_t checking;
+	uint32_t cancelled;
+	int32_t code;
+	struct kvpull_read *read;
+	struct sim_conn *conn;
+	uint64_t at_ns;     /* next piece, or the check */
+	uint32_t cursor;    /* pieces done */
+	uint32_t offset;    /* where the order of pieces begins */
+	uint32_t piece_count;
+	uint32_t blocks;    /* copied a piece */
+	uint64_t key;       /* whose blocks it may write */
+};
+
+/* struct kvpull_transport comes first. */
+struct sim_transport {
+	struct kvpull_transport base;
+	struct sim_proc *proc;
+	const struct kvpull_serve *serve;
+	struct sim_conn *peers[SIM_PEERS];
+	struct sim_conn *callers[SIM_CALLERS];
+	struct sim_read reads[SIM_READS];
+	struct sim_packet *told; /* its bytes live until the next poll */
+	uint32_t closed;
+	char address[32];
+};
+
+/* A worker's process. */
+struct sim_output {
+	struct sim_output *next;
+	uint64_t at_ns;
+	uint32_t record_count;
+	uint32_t lost; /* the bytes, not the records */
+	struct kvpull_poll_record records[SIM_RECORDS];
+	size_t byte_count;
+	uint8_t bytes[];
+};
+
+struct sim_proc {
+	struct sim_world *world;
+	struct sim_instance *instance;
+	struct kvpull_worker *worker;
+	struct sim_transport transport;
+	uint32_t index;
+	uint32_t rank;
+	uint32_t alive;
+	uint32_t readable;   /* its memory, after its death */
+	uint32_t poll_count;
+	uint32_t closing;    /* the clock runs in its calls */
+	uint64_t clock_extra_ns;
+	uint64_t incarnation;
+	uint64_t digest;     /* of its fresh hold table */
+	uint64_t polled_ns;
+	uint64_t stall_ns;   /* sum of the gaps between polls over lease/3 */
+	uint64_t frozen_ns;  /* it does nothing before */
+	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
+	uint32_t unsaid;     /* result bytes were lost, records were not */
+	struct sim_queue steps;
+	struct sim_output *out_first;
+	struct sim_output *out_last;
+	uint64_t out_ns;
+	uint64_t heads;      /* a block has */
+	size_t block_bytes;
+	uint8_t *memory;
+};
+
+enum sim_request_state {
+	SIM_IDLE, /* the slot is free */
+	SIM_RUNNING,
+	SIM_HELD,
+	SIM_WAITING, /* consumer: asks at each step */
+	SIM_PULLING,
+	SIM_LOCAL
+};
+
+struct sim_request {
+	enum sim_request_state state;
+	uint64_t key;
+	uint64_t parent;
+	uint64_t content;   /* what its blocks hold */
+	uint32_t hold;      /* index in world->holds */
+	uint32_t tokens;
+	uint32_t local_tokens;
+	uint32_t first_index;
+	uint32_t block_count;
+	uint32_t blocks[SIM_REQUEST_BLOCKS];
+	uint64_t reported;  /* bit a rank */
+	uint64_t written;   /* READY_NEEDED: bit a rank */
+	uint64_t ready;
+	uint32_t flags;
+	uint32_t failed;
+	uint32_t finished;
+	uint32_t wrong;     /* a digest that is not its ticket's */
+	uint64_t since_ns;
+	uint64_t stall_ns[SIM_RANKS_MAX];
+	uint8_t digest[KVPULL_DIGEST_BYTES];
+};
+
+struct sim_instance {
+	struct sim_world *world;
+	uint32_t index;
+	uint32_t produces;
+	uint32_t tp;
+	uint32_t alive;
+	uint32_t one_process; /* reports are handled in the poll that made them */
+	uint32_t share_prefix;
+	uint32_t splits;      /* progress runs on its own too */
+	uint64_t incarnation;
+	uint64_t digest;      /* of its fresh scheduler half */
+	uint64_t stalled_ns;
+	uint64_t restart_ns;  /* when dead */
+	uint64_t rank_restart_ns[SIM_RANKS_MAX];
+	struct kvpull_scheduler *scheduler;
+	struct sim_proc *procs[SIM_RANKS_MAX];
+	struct kvpull_config config;
+	struct kvpull_log log;
+	uint32_t free_blocks[SIM_BLOCKS];
+	uint32_t free_count;
+	struct sim_request requests[SIM_REQUESTS];
+};
+
+/* What the oracle knows of a consumer instance at one rank of a hold. */
+struct sim_claimer {
+	uint64_t instance_id;
+	uint64_t released;
+	uint64_t died;       /* ranks whose connection went down since */
+	uint64_t since_poll; /* the poll that drained its first word */
+};
+
+struct sim_hold_rank {
+	uint64_t taken_ns;
+	uint64_t taken_stall_ns;
+	uint64_t taken_by;   /* the worker that was told; 0: none yet */
+	uint64_t sent_by;    /* the worker that reported; 0: none yet */
+	uint32_t excused;    /* a second worker may report it again */
+	uint32_t complete_polls;
+	uint32_t overdue_polls;
+	uint32_t claimer_count;
+	struct sim_claimer claimers[SIM_CLAIMERS];
+};
+
+struct sim_hold {
+	uint64_t key;
+	uint64_t content;
+	uint64_t generation;
+	uint64_t life;      /* the instance's incarnation */
+	uint64_t created_ns;
+	uint32_t slot;
+	uint32_t instance;
+	uint32_t tokens;
+	uint32_t block_count;
+	uint8_t digest[KVPULL_DIGEST_BYTES];
+	struct sim_hold_rank ranks[SIM_RANKS_MAX];
+	size_t ticket_bytes;
+	char ticket[SIM_TICKET_BYTES];
+};
+
+/* How a consumer instance is seen by one producer process. */
+struct sim_seen {
+	uint64_t instance_id;
+	uint64_t connected; /* ranks */
+	uint64_t ever;
+	uint64_t heard_ns;
+	uint64_t heard_stall_ns;
+	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
+	uint32_t rank_count;
+	uint32_t proc;
+};
+
+struct sim_event {
+	uint64_t at_ns;
+	const char *format;
+	uint64_t values[4];
+};
+
+struct sim_counts {
+	uint64_t turns, holds, released, expired, ended, frees, siblings;
+	uint64_t loaded, failed, eexpired, rejects, kills, losses, polls;
+	uint64_t digests_wrong, corrupt, aborts;
+};
+
+struct sim_world {
+	uint64_t seed;
+	uint64_t steps;
+	uint64_t turn;
+	uint64_t state; /* of the random generator */
+	uint64_t now_ns;
+	uint64_t key_next;
+	uint64_t incarnation_next;
+	uint64_t lease_ns;
+	uint64_t hold_max_ns;
+	uint64_t deadline_ns;
+	uint64_t grace_ns;
+	uint32_t verbose;
+	uint32_t quiet;   /* no new work, no faults */
+	uint32_t bytes_faulty; /* per mille of lost or doubled messages */
+	uint32_t kills;   /* per mille a turn */
+	uint32_t losses;
+	uint32_t delay_us;
+	uint32_t instance_count;
+	uint32_t proc_count;
+	uint32_t hold_count;
+	uint32_t open_count;
+	uint32_t seen_count;
+	uint32_t open[SIM_HOLDS]; /* holds that some rank has to report */
+	struct sim_instance instances[SIM_INSTANCES_MAX];
+	struct sim_proc procs[SIM_PROCS_MAX];
+	struct sim_conn conns[SIM_CONNS_MAX];
+	struct sim_hold holds[SIM_HOLDS];
+	struct sim_seen seen[SIM_PROCS_MAX * SIM_PROCS_MAX];
+	struct sim_event events[64];
+	uint64_t event_count;
+	struct sim_counts counts;
+	uint8_t scratch[SIM_STEP_BYTES];
+};
+
+/* report.c */
+void sim_trace(struct sim_world *world, const char *format, uint64_t a,
+	       uint64_t b, uint64_t c);
+/* Prints what, the last events and how to replay; exits. */
+void __attribute__((noreturn, format(printf, 2, 3)))
+sim_fail(struct sim_world *world, const char *format, ...);
+void sim_report_open(void);
+
+/* net.c */
+struct kvpull_transport *sim_transport_make(void *context,
+					    struct kvpull_worker *worker);
+void sim_net_run(struct sim_world *world);
+/* The process died: what it sent may be lost, the others see it later. */
+void sim_net_kill(struct sim_proc *proc);
+void sim_net_lose(struct sim_world *world);
+void sim_net_close(struct sim_world *world);
+void sim_queue_clear(struct sim_queue *queue);
+struct sim_packet *sim_queue_put(struct sim_world *world,
+				 struct sim_queue *queue,
+				 enum sim_packet_kind kind, const void *bytes,
+				 size_t byte_count);
+struct sim_packet *sim_queue_due(const struct sim_world *world,
+				 const struct sim_queue *queue);
+void sim_queue_pop(struct sim_queue *queue);
+
+/* read.c */
+int sim_read_start(struct kvpull_transport *transport, uint32_t peer,
+		   struct kvpull_read *read);
+void sim_read_cancel(struct kvpull_transport *transport, uint32_t peer,
+		     struct kvpull_read *read);
+int sim_check_start(struct kvpull_transport *transport, uint32_t peer,
+		    struct kvpull_read *read);
+void sim_reads_run(struct sim_proc *proc);
+/* Its reads end now; READ_DONE comes at the next poll. */
+void sim_reads_end(struct sim_conn *conn, int32_t code);
+uint32_t sim_reads_told(struct sim_transport *transport,
+			struct kvpull_event *events, uint32_t capacity);
+int sim_reads_open(const struct sim_conn *conn);
+
+/* world.c */
+void sim_world_run(struct sim_world *world);
+void sim_instance_open(struct sim_instance *instance);
+void sim_instance_kill(struct sim_instance *instance);
+void sim_instance_close(struct sim_instance *instance);
+void sim_rank_kill(struct sim_instance *instance, uint32_t rank);
+void sim_rank_open(struct sim_instance *instance, uint32_t rank);
+
+/* engine.c: the steps between the halves, for both roles */
+void sim_engine_step(struct sim_instance *instance);
+void sim_engine_results(struct sim_instance *instance);
+void sim_proc_turn(struct sim_proc *proc);
+void sim_engine_record(struct sim_proc *proc,
+		       const struct kvpull_poll_record *record);
+int sim_blocks_take(struct sim_instance *instance, struct sim_request *request,
+		    uint32_t count);
+void sim_blocks_give(struct sim_instance *instance, struct sim_request *request);
+struct sim_request *sim_request_find(struct sim_instance *instance,
+				     uint64_t key);
+struct sim_request *sim_request_slot(struct sim_instance *instance);
+void sim_fill(struct sim_proc *proc, uint32_t block, uint64_t content,
+	      uint32_t index);
+
+/* producer.c, consumer.c */
+void sim_producer_turn(struct sim_instance *instance);
+void sim_producer_sent(struct sim_proc *proc,
+		       const struct kvpull_poll_record *record);
+void sim_consumer_turn(struct sim_instance *instance);
+void sim_consumer_ended(struct sim_proc *proc,
+			const struct kvpull_poll_record *record);
+/* The engine itself fails what a lost worker was to report. */
+void sim_consumer_rank_lost(struct sim_instance *instance, uint32_t rank);
+
+/* oracle.c */
+void sim_oracle_held(struct sim_instance *instance,
+		     const struct sim_request *request, const char *ticket,
+		     size_t ticket_bytes);
+uint32_t sim_oracle_ticket(const struct sim_world *world, const char *ticket,
+			   size_t ticket_bytes);
+void sim_oracle_told(struct sim_proc *proc);   /* after a step */
+void sim_oracle_drained(struct sim_proc *proc); /* before its reports */
+void sim_oracle_sent(struct sim_proc *proc,
+		     const struct kvpull_poll_record *record);
+void sim_oracle_polled(struct sim_proc *proc);
+void sim_oracle_proc_dead(struct sim_proc *proc);
+void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request);
+void sim_oracle_end(struct sim_world *world); /* before anything closes */
+
+#endif /* KVPULL_SIM_H */

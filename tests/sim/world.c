@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Instances and their processes, deaths and returns, and the turns of a seed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+static uint64_t proc_now(void *context)
+{
+	struct sim_proc *proc = context;
+
+	/* A closing worker waits for the network by its clock. */
+	if (proc->closing)
+		proc->clock_extra_ns += 5 * KVPULL_NS_PER_MS;
+	return proc->world->now_ns + proc->clock_extra_ns;
+}
+
+static void log_line(void *context, uint32_t level, const char *message)
+{
+	const struct sim_world *world = context;
+
+	(void)level;
+	printf("  %9.3f ms    %s\n", (double)world->now_ns / 1e6, message);
+}
+
+static void config_fill(struct sim_instance *instance)
+{
+	const struct sim_world *world = instance->world;
+
+	instance->config = (struct kvpull_config){
+		.lease_ms = world->lease_ns / KVPULL_NS_PER_MS,
+		.hold_max_ms = world->hold_max_ns / KVPULL_NS_PER_MS,
+		.deadline_ms = world->deadline_ns / KVPULL_NS_PER_MS,
+		.grace_ms = world->grace_ns / KVPULL_NS_PER_MS,
+		.max_holds = 16,
+		.families_max = 8,
+		.tickets_max = 16,
+		.requests_max = 64,
+		.step_log_mib = 1,
+		.share_prefix = instance->share_prefix,
+		.progress = KVPULL_PROGRESS_CALLER,
+		.huge = KVPULL_OFF,
+		.pulls_max = 8,
+		.pull_blocks_max = 64,
+		.peers_max = SIM_PEERS,
+		.consumers_max = SIM_CALLERS,
+		.ring_records = 16,
+		.flush_after_ms = 100,
+		.connect_ms = 50 + 5 * world->delay_us / 1000,
+		.uid_count = 1,
+		.log_level = KVPULL_LOG_DEBUG,
+	};
+}
+
+static const struct kvpull_model model = {
+	.struct_size = sizeof(model),
+	.model = "sim",
+	.layer_count = SIM_LAYERS,
+	.head_count = SIM_HEADS,
+	.head_bytes = SIM_HEAD_BYTES,
+};
+static const struct kvpull_group group = { .block_tokens = SIM_BLOCK_TOKENS };
+
+static struct kvpull_open_params params_of(const struct sim_instance *instance,
+					   uint32_t rank)
+{
+	return (struct kvpull_open_params){
+		.struct_size = sizeof(struct kvpull_open_params),
+		.model = &model,
+		.engine_id = instance->produces ? "producer" : "consumer",
+		.tp_size = instance->tp,
+		.tp_rank = rank,
+		.groups = &group,
+		.group_count = 1,
+	};
+}
+
+static void regions_register(struct sim_proc *proc)
+{
+	const struct sim_instance *instance = proc->instance;
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.kind = KVPULL_REGION_FOREIGN,
+					.fd = -1 };
+	struct kvpull_cache cache = { .struct_size = sizeof(cache),
+				      .layer_count = SIM_LAYERS,
+				      .block_count = SIM_BLOCKS,
+				      .row_count = 1,
+				      .head_stride = SIM_HEAD_BYTES,
+				      .head_bytes = SIM_HEAD_BYTES };
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.regions = &region,
+						.caches = &cache,
+						.region_count = 1,
+						.cache_count = 1 };
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	proc->heads = SIM_HEADS / instance->tp;
+	proc->block_bytes = proc->heads * SIM_HEAD_BYTES;
+	region.bytes = SIM_LAYERS * SIM_BLOCKS * proc->block_bytes;
+	proc->memory = calloc(1, region.bytes);
+	region.base = proc->memory;
+	cache.layer_stride = SIM_BLOCKS * proc->block_bytes;
+	cache.block_stride = proc->block_bytes;
+	cache.head_count = (uint32_t)proc->heads;
+	cache.head_first = proc->rank * (uint32_t)proc->heads;
+	if (!proc->memory ||
+	    kvpull_worker_regions_register(proc->worker, &regions, &detail))
+		sim_fail(proc->world, "regions are refused: %s",
+			 detail.message);
+}
+
+static void rank_tell(struct sim_instance *instance, uint32_t rank)
+{
+	struct sim_world *world = instance->world;
+	uint8_t info[1024];
+	size_t bytes = 0;
+
+	if (kvpull_worker_rank_info(instance->procs[rank]->worker, info,
+				    sizeof(info), &bytes) ||
+	    kvpull_scheduler_rank_info(instance->scheduler, info, bytes,
+				       world->now_ns))
+		sim_fail(world, "instance %u: rank %u is refused",
+			 instance->index, rank);
+}
+
+/* What was being computed on a rank that is lost is lost. */
+static void running_abort(struct sim_instance *instance)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS; at++) {
+		struct sim_request *request = &instance->requests[at];
+		struct kvpull_finish finish = {
+			.struct_size = sizeof(finish),
+			.key = request->key,
+			.reason = KVPULL_FINISH_ERROR,
+		};
+
+		if (request->state != SIM_RUNNING)
+			continue;
+		(void)kvpull_scheduler_request_finished(
+			instance->scheduler, &finish, instance->world->now_ns);
+		request->state = SIM_IDLE;
+		sim_blocks_give(instance, request);
+	}
+}
+
+void sim_rank_open(struct sim_instance *instance, uint32_t rank)
+{
+	struct sim_world *world = instance->world;
+	struct sim_proc *proc = &world->procs[world->proc_count];
+	const struct kvpull_open_params params = params_of(instance, rank);
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_worker_setup setup = {
+		.params = &params,
+		.config = &instance->config,
+		.log = instance->log,
+		.transport = sim_transport_make,
+		.transport_context = proc,
+		.now_ns = proc_now,
+		.now_context = proc,
+	};
+
+	*proc = (struct sim_proc){ .world = world,
+				   .instance = instance,
+				   .index = world->proc_count,
+				   .rank = rank,
+				   .alive = 1,
+				   .polled_ns = world->now_ns,
+				   .incarnation = ++world->incarnation_next };
+	setup.incarnation = proc->incarnation;
+	if (kvpull_worker_create(&setup, &proc->worker, &detail))
+		sim_fail(world, "a worker cannot open: %s", detail.message);
+	world->proc_count++;
+	instance->procs[rank] = proc;
+	instance->rank_restart_ns[rank] = 0;
+	proc->digest = kvpull_holds_digest(proc->worker->holds);
+	regions_register(proc);
+	sim_trace(world, "process %lu opens: instance %lu rank %lu",
+		  proc->index, instance->index, rank);
+}
+
+void sim_instance_open(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	const struct kvpull_open_params params = params_of(instance, 0);
+	struct kvpull_compat compat;
+	struct kvpull_scheduler_setup setup = {
+		.log = &instance->log,
+		.config = &instance->config,
+		.compat = &compat,
+		.engine_id = params.engine_id,
+		.tp_size = instance->tp,
+	};
+	uint32_t rank;
+	uint32_t at;
+
+	config_fill(instance);
+	instance->log = (struct kvpull_log){
+		.write = world->verbose ? log_line : NULL,
+		.context = world,
+		.level = KVPULL_LOG_DEBUG,
+	};
+	instance->incarnation = ++world->incarnation_next;
+	setup.incarnation = instance->incarnation;
+	if (kvpull_compat_init(&compat, &params) ||
+	    kvpull_scheduler_create(&setup, &instance->scheduler))
+		sim_fail(world, "a scheduler half cannot open");
+	instance->digest = kvpull_scheduler_digest(instance->scheduler);
+	memset(instance->requests, 0, sizeof(instance->requests));
+	for (at = 0; at < SIM_BLOCKS; at++)
+		instance->free_blocks[at] = at;
+	instance->free_count = SIM_BLOCKS;
+	instance->alive = 1;
+	for (rank = 0; rank < instance->tp; rank++) {
+		sim_rank_open(instance, rank);
+		/* Else its first result tells. */
+		if (sim_chance(world, 800))
+			rank_tell(instance, rank);
+	}
+}
+
+static void proc_forget(struct sim_proc *proc)
+{
+	proc->alive = 0;
+	sim_net_kill(proc);
+	sim_queue_clear(&proc->steps);
+	while (proc->out_first) {
+		struct sim_output *output = proc->out_first;
+
+		proc->out_first = output->next;
+		free(output);
+	}
+	proc->out_last = NULL;
+	memset(proc->block_key, 0, sizeof(proc->block_key));
+}
+
+void sim_rank_kill(struct sim_instance *instance, uint32_t rank)
+{
+	struct sim_proc *proc = instance->procs[rank];
+
+	if (!proc->alive)
+		return;
+	proc->readable = (uint32_t)sim_chance(proc->world, 500);
+	sim_trace(proc->world, "process %lu is killed", proc->index, 0, 0);
+	proc_forget(proc);
+	sim_oracle_proc_dead(proc);
+}
+
+void sim_instance_kill(struct sim_instance *instance)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < instance->tp; rank++) {
+		sim_rank_kill(instance, rank);
+		instance->rank_restart_ns[rank] = 0;
+	}
+	kvpull_scheduler_destroy(instance->scheduler);
+	instance->scheduler = NULL;
+	instance->alive = 0;
+	instance->incarnation = 0;
+}
+
+/* A worker's memory goes away; what it says while it closes is not counted. */
+static void proc_destroy(struct sim_proc *proc)
+{
+	/* A dead one says nothing any more. */
+	if (!proc->alive)
+		proc->worker->registered = 0;
+	proc->closing = 1;
+	kvpull_worker_destroy(proc->worker);
+	proc->worker = NULL;
+	if (proc->alive)
+		proc_forget(proc);
+}
+
+void sim_instance_close(struct sim_instance *instance)
+{
+	uint32_t rank;
+
+	if (!instance->alive)
+		return;
+	for (rank = 0; rank < instance->tp; rank++) {
+		sim_trace(instance->world, "process %lu is closed",
+			  instance->procs[rank]->index, 0, 0);
+		if (instance->procs[rank]->alive)
+			proc_destroy(instance->procs[rank]);
+		instance->rank_restart_ns[rank] = 0;
+	}
+	kvpull_scheduler_destroy(instance->scheduler);
+	instance->scheduler = NULL;
+	instance->alive = 0;
+	instance->incarnation = 0;
+}
+
+static uint64_t later(struct sim_world *world)
+{
+	return world->now_ns +
+	       sim_below(world, 2) * sim_below(world, world->lease_ns) +
+	       sim_below(world, 10 * KVPULL_NS_PER_MS) + 1;
+}
+
+/* Whatever can go wrong with processes. */
+static void disaster(struct sim_world *world)
+{
+	struct sim_instance *instance =
+		&world->instances[sim_below(world, world->instance_count)];
+	const uint32_t rank = (uint32_t)sim_below(world, instance->tp);
+
+	if (!instance->alive || world->proc_count + 8 > SIM_PROCS_MAX)
+		return;
+	world->counts.kills++;
+	switch (sim_below(world, 5)) {
+	case 0:
+		sim_instance_kill(instance);
+		instance->restart_ns = later(world);
+		break;
+	case 1:
+		sim_instance_close(instance);
+		instance->restart_ns = later(world);
+		break;
+	default:
+		if (instance->rank_restart_ns[rank])
+			break;
+		sim_rank_kill(instance, rank);
+		instance->rank_restart_ns[rank] = later(world);
+		break;
+	}
+}
+
+static void recover(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	uint32_t rank;
+
+	if (!instance->alive) {
+		if (world->now_ns >= instance->restart_ns && !world->quiet)
+			sim_instance_open(instance);
+		return;
+	}
+	for (rank = 0; rank < instance->tp; rank++) {
+		if (!instance->rank_restart_ns[rank] ||
+		    world->now_ns < instance->rank_restart_ns[rank])
+			continue;
+		sim_rank_open(instance, rank);
+		rank_tell(instance, rank);
+		if (instance->produces)
+			running_abort(instance);
+		else
+			sim_consumer_rank_lost(instance, rank);
+	}
+}
+
+static void stall(struct sim_world *world)
+{
+	struct sim_instance *instance =
+		&world->instances[sim_below(world, world->instance_count)];
+	const uint64_t until_ns =
+		world->now_ns +
+		sim_below(world, world->lease_ns +
+					 sim_below(world, world->hold_max_ns));
+
+	if (sim_chance(world, 500)) {
+		instance->stalled_ns = until_ns;
+		sim_trace(world, "instance %lu stalls", instance->index, 0, 0);
+	} else if (instance->alive) {
+		instance->procs[sim_below(world, instance->tp)]->frozen_ns =
+			until_ns;
+	}
+}
+
+static void instance_turn(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	uint32_t rank;
+
+	recover(instance);
+	if (!instance->alive)
+		return;
+	if (world->now_ns >= instance->stalled_ns && sim_chance(world, 600)) {
+		if (instance->produces)
+			sim_producer_turn(instance);
+		else
+			sim_consumer_turn(instance);
+		sim_engine_step(instance);
+	}
+	for (rank = 0; rank < instance->tp; rank++)
+		if (sim_chance(world, 600))
+			sim_proc_turn(instance->procs[rank]);
+	if (world->now_ns >= instance->stalled_ns)
+		sim_engine_results(instance);
+}
+
+static void turn(struct sim_world *world)
+{
+	const uint32_t first =
+		(uint32_t)sim_below(world, world->instance_count);
+	const uint64_t kind = sim_below(world, 100);
+	uint32_t at;
+
+	world->turn++;
+	world->now_ns += sim_below(world, kind < 70 ? 1000000 :
+					  kind < 97 ? 4000000 :
+						      20000000);
+	for (at = 0; at < world->instance_count; at++) {
+		sim_net_run(world);
+		instance_turn(&world->instances[(first + at) %
+						world->instance_count]);
+	}
+	if (world->quiet)
+		return;
+	if (sim_chance(world, world->kills))
+		disaster(world);
+	if (sim_chance(world, world->losses))
+		sim_net_lose(world);
+	if (sim_chance(world, world->kills / 2))
+		stall(world);
+}
+
+static void world_fill(struct sim_world *world)
+{
+	static const uint32_t delays[] = { 0, 200, 2000, 10000 };
+	static const uint64_t leases[] = { 60, 150, 400 };
+	uint32_t at;
+
+	world->state = world->seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	world->now_ns = KVPULL_NS_PER_S;
+	world->lease_ns = leases[sim_below(world, 3)] * KVPULL_NS_PER_MS;
+	world->hold_max_ns = world->lease_ns * (2 + sim_below(world, 4));
+	world->deadline_ns = sim_chance(world, 500) ? world->lease_ns :
+						      world->lease_ns / 3;
+	world->grace_ns = sim_chance(world, 150) ? world->lease_ns / 2 : 0;
+	world->delay_us = delays[sim_below(world, 4)];
+	world->bytes_faulty = sim_chance(world, 400) ? 20 : 0;
+	world->kills = sim_chance(world, 700) ? 15 : 0;
+	world->losses = sim_chance(world, 500) ? 15 : 0;
+	world->instance_count = 2;
+	world->instance_count += (uint32_t)sim_below(world, 4);
+	for (at = 0; at < world->instance_count; at++) {
+		struct sim_instance *instance = &world->instances[at];
+
+		instance->world = world;
+		instance->index = at;
+		instance->produces = at == 0 || at == 4;
+		instance->tp = 1 + (uint32_t)sim_below(world, 2);
+		instance->one_process = (uint32_t)sim_chance(world, 500);
+		instance->share_prefix = (uint32_t)sim_chance(world, 700);
+		instance->splits = (uint32_t)sim_chance(world, 500);
+		sim_instance_open(instance);
+	}
+}
+
+/* Until nothing can be left: every hold is past hold_max, every lease over. */
+static void quieten(struct sim_world *world)
+{
+	const uint64_t until_ns =
+		world->now_ns + world->hold_max_ns + 8 * world->lease_ns +
+		world->deadline_ns + 50000 * (uint64_t)world->delay_us +
+		KVPULL_NS_PER_S / 2;
+	uint32_t at;
+
+	world->quiet = 1;
+	for (at = 0; at < world->instance_count; at++)
+		world->instances[at].stalled_ns = 0;
+	for (at = 0; at < world->proc_count; at++)
+		world->procs[at].frozen_ns = 0;
+	while (world->now_ns < until_ns)
+		turn(world);
+}
+
+void sim_world_run(struct sim_world *world)
+{
+	uint32_t at;
+
+	world_fill(world);
+	while (world->turn < world->steps)
+		turn(world);
+	quieten(world);
+	sim_oracle_end(world);
+	for (at = 0; at < world->instance_count; at++)
+		if (!world->instances[at].produces)
+			sim_instance_close(&world->instances[at]);
+	/* The producers see their consumers go, and a grace pass. */
+	world->quiet = 2;
+	for (at = 0; at < 60; at++) {
+		world->now_ns += world->lease_ns / 20;
+		turn(world);
+	}
+	sim_oracle_end(world);
+	for (at = 0; at < world->instance_count; at++)
+		sim_instance_close(&world->instances[at]);
+	for (at = 0; at < world->proc_count; at++) {
+		if (world->procs[at].worker)
+			proc_destroy(&world->procs[at]);
+		free(world->procs[at].memory);
+	}
+	sim_net_close(world);
+}
