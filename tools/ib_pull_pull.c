@@ -389,7 +389,11 @@ static int wants_more(struct consumer *consumer)
 	const struct ib_options *options = consumer->options;
 	double now_s;
 
-	if (consumer->live + options->siblings > consumer->request_max)
+	/* One family at least; each request counts. */
+	if (consumer->live &&
+	    consumer->live + options->siblings > options->depth)
+		return 0;
+	if (consumer->live + IB_SIBLINGS_MAX > consumer->request_max)
 		return 0;
 	if (!consumer->trace)
 		return consumer->asked < options->request_count;
