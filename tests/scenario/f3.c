@@ -1,6 +1,125 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/scenario/scenario.h"
+/* F3: tensor parallel sizes that differ, both ways, and at one ticket. */
+#include "tests/scenario/family.h"
+
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define BLOCKS 64u
+
+static void sizes_run(const struct scenario *scenario, uint32_t p_tp,
+		      uint32_t d_tp)
+{
+	const struct family_setup setup = {
+		.p_tp = p_tp,
+		.d_count = 2,
+		.d_tp = { d_tp, d_tp },
+		.siblings = 4,
+		.blocks = BLOCKS,
+		.batches = scenario->full ? 200 : 8,
+		.a_batch = 4,
+	};
+
+	family_run(scenario, &setup);
+}
+
+static void f3_one_to_two(const struct scenario *scenario)
+{
+	sizes_run(scenario, 1, 2);
+}
+
+static void f3_two_to_one(const struct scenario *scenario)
+{
+	sizes_run(scenario, 2, 1);
+}
+
+static void f3_two_to_two(const struct scenario *scenario)
+{
+	sizes_run(scenario, 2, 2);
+}
+
+static void f3_four_to_two(const struct scenario *scenario)
+{
+	sizes_run(scenario, 4, 2);
+}
+
+/*
+ * Both instances claim; one is complete before the other has read anything.
+ * first: the index of the one that is complete first.
+ */
+static void both_claim(struct node *p, struct node *consumers, uint32_t first,
+		       uint64_t seed)
+{
+	static struct node_message message;
+	static struct node_message admit[2];
+	struct node_message event;
+	uint64_t held;
+	uint32_t turn;
+
+	node_prefill(p, &message, BLOCKS, seed);
+	held = message.key;
+	for (turn = 0; turn < 2; turn++) {
+		admit[turn] = message;
+		admit[turn].op = NODE_ADMIT;
+		node_call(&consumers[turn], &admit[turn]);
+		scenario_check(!admit[turn].code, "admit: error %d",
+			       admit[turn].code);
+	}
+	/* The claims of all ranks reach P. */
+	scenario_sleep_ns(20 * SCENARIO_NS_PER_MS);
+	for (turn = 0; turn < 2; turn++) {
+		const uint32_t at = first ^ turn;
+		struct node_message start = { .op = NODE_START,
+					      .key = admit[at].key };
+
+		scenario_check(!node_event(p, &event, 0),
+			       "the hold ended before the second pull");
+		node_call(&consumers[at], &start);
+		node_await(&consumers[at], admit[at].key, &event, LIMIT_NS);
+		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+			       "instance %u: error %d, %llu wrong bytes", at,
+			       event.reason, (unsigned long long)event.wrong);
+		if (turn == 0)
+			scenario_sleep_ns(5 * SCENARIO_NS_PER_MS);
+	}
+	node_await(p, held, &event, LIMIT_NS);
+	scenario_check(event.reason == KVPULL_END_RELEASED,
+		       "the hold ended by %d", event.reason);
+}
+
+static void f3_one_ticket(const struct scenario *scenario)
+{
+	const struct family_setup setup = {
+		.p_tp = 2,
+		.d_count = 2,
+		.d_tp = { 1, 2 },
+		.siblings = 1,
+		.blocks = BLOCKS,
+		.a_batch = 4,
+	};
+	const uint32_t rounds = scenario->full ? 500 : 20;
+	struct node p, consumers[FAMILY_CONSUMERS_MAX];
+	uint32_t round;
+
+	family_open(scenario, &setup, &p, consumers);
+	for (round = 0; round < rounds; round++)
+		both_claim(&p, consumers, round & 1, round * 1000003u + 1);
+	node_check_empty(&p);
+	node_check_empty(&consumers[0]);
+	node_check_empty(&consumers[1]);
+	scenario_say("%u tickets at two instances", rounds);
+	node_close(&consumers[0]);
+	node_close(&consumers[1]);
+	node_close(&p);
+}
 
 const struct scenario_case scenario_f3[] = {
+	{ "F3a", "a producer of one rank, consumers of two", f3_one_to_two, 30,
+	  120 },
+	{ "F3b", "a producer of two ranks, consumers of one", f3_two_to_one,
+	  30, 120 },
+	{ "F3c", "two ranks on both sides", f3_two_to_two, 30, 120 },
+	{ "F3d", "a producer of four ranks, consumers of two", f3_four_to_two,
+	  30, 120 },
+	{ "F3e", "the second instance at a ticket is not cut", f3_one_ticket,
+	  30, 120 },
 	{ 0 },
 };

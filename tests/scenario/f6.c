@@ -1,6 +1,257 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/scenario/scenario.h"
+/*
+ * F6: what ends a hold that D has claimed and does not read: never the lease
+ * while D lives, at once its death, at the latest hold_max.
+ */
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/scenario/node.h"
+
+#define LEASE_MS 300u
+#define HOLD_MAX_MS 2000u
+#define BLOCKS 16u
+#define HOLDS 8u
+#define FREED_NS (100 * SCENARIO_NS_PER_MS)
+#define LIMIT_NS (5 * SCENARIO_NS_PER_S)
+
+static const char config[] = "\"lease_ms\":300,\"hold_max_ms\":2000";
+static const char patient[] = "\"lease_ms\":300,\"hold_max_ms\":60000";
+
+static void engine_start(const struct scenario *scenario, struct node *node,
+			 const char *id, const char *members)
+{
+	const struct node_params params = {
+		.scenario = scenario,
+		.id = id,
+		.config = members,
+		.shape = { .block_bytes = 8192,
+			   .block_count = BLOCKS * HOLDS,
+			   .layer_count = 2,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 2,
+		.scribble = *id == 'p',
+	};
+
+	node_open(node, &params);
+}
+
+/* Prefill and admit HOLDS requests; keys of P's holds and D's requests. */
+static void claim_all(struct node *p, struct node *d, uint64_t *held,
+		      uint64_t *admitted)
+{
+	static struct node_message message;
+	uint32_t index;
+
+	for (index = 0; index < HOLDS; index++) {
+		node_prefill(p, &message, BLOCKS, index + 1);
+		held[index] = message.key;
+		message.op = NODE_ADMIT;
+		node_call(d, &message);
+		scenario_check(!message.code, "admit: error %d", message.code);
+		admitted[index] = message.key;
+	}
+}
+
+/* Every rank of P has every claim of every rank of D. */
+static void claims_await(struct node *p, uint64_t claims)
+{
+	const uint64_t until = engine_now_ns() + LIMIT_NS;
+	struct node_stats stats;
+
+	do {
+		scenario_check(engine_now_ns() < until, "claims do not come");
+		node_stats_get(p, &stats);
+	} while (stats.ranks[0].claims < claims ||
+		 stats.ranks[1].claims < claims);
+}
+
+static void f6_queue(const struct scenario *scenario)
+{
+	uint64_t held[HOLDS], admitted[HOLDS];
+	const uint32_t leases = scenario->full ? 30 : 4;
+	struct node_message message = { .op = NODE_FREEZE };
+	struct node_message event;
+	struct node p, d;
+	uint32_t index;
+
+	engine_start(scenario, &p, "producer", patient);
+	engine_start(scenario, &d, "consumer", patient);
+	claim_all(&p, &d, held, admitted);
+	/* D's engine makes the step that claims, then stops. */
+	scenario_sleep_ns(50 * SCENARIO_NS_PER_MS);
+	message.at_ns = leases * LEASE_MS * SCENARIO_NS_PER_MS;
+	node_send(&d, &message);
+	scenario_check(!node_event(&p, &event, message.at_ns),
+		       "a hold ended by %d while D queued", event.reason);
+	scenario_check(!node_reply(&d, &message), "D did not come back");
+	for (index = 0; index < HOLDS; index++) {
+		message = (struct node_message){ .op = NODE_START,
+						 .key = admitted[index] };
+		node_call(&d, &message);
+	}
+	for (index = 0; index < HOLDS; index++) {
+		scenario_check(node_event(&d, &event, LIMIT_NS) &&
+				       event.kind == KVPULL_POLL_LOADED &&
+				       !event.wrong,
+			       "a pull failed: error %d", event.reason);
+		scenario_check(node_event(&p, &event, LIMIT_NS) &&
+				       event.reason == KVPULL_END_RELEASED,
+			       "a hold ended by %d", event.reason);
+	}
+	node_check_empty(&p);
+	node_check_empty(&d);
+	scenario_say("%u holds over %u leases", HOLDS, leases);
+	node_close(&d);
+	node_close(&p);
+}
+
+enum victim { VICTIM_ALONE, VICTIM_EARLY, VICTIM_PARENT };
+
+/* Longest time from the kill until P had all its blocks. */
+static uint64_t kill_one(const struct scenario *scenario, struct node *p,
+			 uint64_t claims, enum victim victim)
+{
+	uint64_t held[HOLDS], admitted[HOLDS];
+	struct node_message message = { .op = NODE_FORK };
+	struct node_message event;
+	uint64_t longest_ns = 0;
+	uint64_t killed_ns;
+	pid_t left = 0;
+	struct node d;
+	uint32_t index;
+
+	engine_start(scenario, &d, "consumer", config);
+	claim_all(p, &d, held, admitted);
+	if (victim == VICTIM_PARENT) {
+		scenario_sleep_ns(20 * SCENARIO_NS_PER_MS);
+		node_call(&d, &message);
+		left = message.code;
+		scenario_check(left > 0, "fork");
+	}
+	claims_await(p, claims);
+	/* Else the first heartbeats have come, too. */
+	if (victim != VICTIM_EARLY)
+		scenario_sleep_ns(LEASE_MS / 2 * SCENARIO_NS_PER_MS);
+	killed_ns = engine_now_ns();
+	node_kill(&d);
+	for (index = 0; index < HOLDS; index++) {
+		scenario_check(node_event(p, &event, LIMIT_NS),
+			       "holds of a dead consumer stay");
+		scenario_check(event.reason == KVPULL_END_RELEASED,
+			       "a hold ended by %d", event.reason);
+		if (event.at_ns - killed_ns > longest_ns)
+			longest_ns = event.at_ns - killed_ns;
+	}
+	if (left) {
+		scenario_check(!kill(left, 0), "the child of D is gone");
+		(void)kill(left, SIGKILL);
+		(void)waitpid(left, NULL, 0);
+	}
+	return longest_ns;
+}
+
+static void kill_run(const struct scenario *scenario, enum victim victim)
+{
+	const uint32_t rounds = scenario->full ? 50 : 4;
+	uint64_t longest_ns = 0;
+	struct node_stats stats;
+	struct node p;
+	uint32_t round;
+
+	engine_start(scenario, &p, "producer", config);
+	for (round = 0; round < rounds; round++) {
+		/* Each D rank claims each hold at each P rank. */
+		const uint64_t took_ns =
+			kill_one(scenario, &p,
+				 (uint64_t)(round + 1) * HOLDS * 2, victim);
+
+		if (took_ns > longest_ns)
+			longest_ns = took_ns;
+	}
+	scenario_say("%u kills, %u holds each, longest %llu us", rounds, HOLDS,
+		     (unsigned long long)longest_ns / 1000);
+	scenario_check(longest_ns < FREED_NS, "too late");
+	node_check_empty(&p);
+	node_stats_get(&p, &stats);
+	scenario_check(!stats.ranks[0].holds_expired &&
+			       stats.ranks[0].consumers_died == 2u * rounds &&
+			       !stats.ranks[0].consumers_live,
+		       "%llu expired, %llu died, %llu live",
+		       (unsigned long long)stats.ranks[0].holds_expired,
+		       (unsigned long long)stats.ranks[0].consumers_died,
+		       (unsigned long long)stats.ranks[0].consumers_live);
+	node_close(&p);
+}
+
+static void f6_killed(const struct scenario *scenario)
+{
+	kill_run(scenario, VICTIM_ALONE);
+}
+
+static void f6_killed_early(const struct scenario *scenario)
+{
+	kill_run(scenario, VICTIM_EARLY);
+}
+
+static void f6_killed_parent(const struct scenario *scenario)
+{
+	kill_run(scenario, VICTIM_PARENT);
+}
+
+static void f6_stopped(const struct scenario *scenario)
+{
+	uint64_t held[HOLDS], admitted[HOLDS];
+	struct node_message message = { .op = NODE_FREEZE, .at_ns = 0 };
+	struct node_message event;
+	uint64_t start_ns;
+	uint64_t first_ns = UINT64_MAX;
+	uint64_t last_ns = 0;
+	struct node p, d;
+	uint32_t index;
+
+	engine_start(scenario, &p, "producer", config);
+	engine_start(scenario, &d, "consumer", config);
+	start_ns = engine_now_ns();
+	claim_all(&p, &d, held, admitted);
+	scenario_sleep_ns(50 * SCENARIO_NS_PER_MS);
+	node_send(&d, &message);
+	for (index = 0; index < HOLDS; index++) {
+		uint64_t took_ns;
+
+		scenario_check(node_event(&p, &event, LIMIT_NS),
+			       "a hold outlives hold_max");
+		scenario_check(event.reason == KVPULL_END_EXPIRED,
+			       "a hold ended by %d", event.reason);
+		took_ns = event.at_ns - start_ns;
+		first_ns = took_ns < first_ns ? took_ns : first_ns;
+		last_ns = took_ns > last_ns ? took_ns : last_ns;
+	}
+	scenario_say("%u holds, freed after %llu .. %llu ms", HOLDS,
+		     (unsigned long long)(first_ns / SCENARIO_NS_PER_MS),
+		     (unsigned long long)(last_ns / SCENARIO_NS_PER_MS));
+	scenario_check(first_ns >= HOLD_MAX_MS * SCENARIO_NS_PER_MS,
+		       "before hold_max");
+	scenario_check(last_ns < (HOLD_MAX_MS + 300) * SCENARIO_NS_PER_MS,
+		       "long after hold_max");
+	node_kill(&d);
+	node_check_empty(&p);
+	node_close(&p);
+}
 
 const struct scenario_case scenario_f6[] = {
+	{ "F6a", "holds of a queueing D whose engine stands never expire",
+	  f6_queue, 20, 60 },
+	{ "F6b", "holds of a killed D are freed within 100 ms", f6_killed, 20,
+	  120 },
+	{ "F6c", "also when it dies before its first heartbeat",
+	  f6_killed_early, 20, 120 },
+	{ "F6d", "also when its forked child keeps its sockets open",
+	  f6_killed_parent, 20, 120 },
+	{ "F6e", "holds of a D that only beats are freed at hold_max",
+	  f6_stopped, 20, 20 },
 	{ 0 },
 };

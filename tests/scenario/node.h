@@ -19,6 +19,7 @@
 
 enum node_op {
 	NODE_PREFILL = 1, /* P: prefill and finish, n siblings */
+	NODE_SIBLING,     /* P: a late sibling of key's family finishes */
 	NODE_PULL,        /* D: admit, pull, compare, finish; n siblings */
 	NODE_ADMIT,       /* D: admit alone: the ticket is claimed */
 	NODE_START,       /* D: pull what was admitted */

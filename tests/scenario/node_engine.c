@@ -249,6 +249,17 @@ static void prefill(struct server *server, struct node_message *message)
 	message->at_ns = engine_now_ns();
 }
 
+/* Its family has a ticket already: nothing of its own is held. */
+static void sibling_late(struct server *server, struct node_message *message)
+{
+	const uint64_t key = server->engine.next_key++;
+	uint32_t ids[NODE_BLOCKS_MAX] = { 0 };
+	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
+
+	groups_fill(server, ids, message->blocks, blocks);
+	message->code = sibling_finish(server, message, key, blocks);
+}
+
 /* D: n requests that show one ticket. */
 static void admit(struct server *server, struct node_message *message)
 {
@@ -550,6 +561,9 @@ static void command(struct server *server, struct node_message *message)
 	switch ((enum node_op)message->op) {
 	case NODE_PREFILL:
 		prefill(server, message);
+		break;
+	case NODE_SIBLING:
+		sibling_late(server, message);
 		break;
 	case NODE_PULL:
 	case NODE_ADMIT:
