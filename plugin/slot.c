@@ -5,9 +5,9 @@
  *
  * END goes to all ranks, once a hold, when one rank's hold ended for another
  * reason than that its own consumers released, when the engine revokes, and
- * when a rank's worker was replaced (again, then: the new one must report). A
- * hold that a replaced worker had reported gets no END any more: the new worker
- * would report it a second time, and engines count reports. Leases end it.
+ * when a rank's worker was replaced before it reported (again, then: the new
+ * one must report). It names the ranks that have reported: the worker of such a
+ * rank may be another one since, and engines count reports.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -116,7 +116,7 @@ void kvpull_slots_end(struct kvpull_slots *slots, uint32_t slot, int32_t reason)
 {
 	struct kvpull_slot *entry = &slots->slots[slot];
 
-	if (entry->ending || entry->stale)
+	if (entry->ending)
 		return;
 	entry->ending = 1;
 	entry->end_reason = reason;
@@ -141,11 +141,8 @@ void kvpull_slots_rank_restart(struct kvpull_slots *slots, uint32_t rank)
 	     index = slots->live.links[index].next) {
 		struct kvpull_slot *slot = &slots->slots[index];
 
-		if (slot->reported & bit) {
-			slot->stale = 1;
-			kvpull_index_list_remove(&slots->ending, index);
+		if (slot->reported & bit)
 			continue;
-		}
 		slot->ending = 0;
 		kvpull_slots_end(slots, index, KVPULL_END_RANK);
 	}
@@ -163,6 +160,7 @@ void kvpull_slots_flush(struct kvpull_slots *slots,
 			.key = slot->key,
 			.generation = slot->generation,
 			.reason = slot->end_reason,
+			.reported = slot->reported,
 		};
 
 		if (kvpull_outbox_put(outbox, &command) != 0)
@@ -206,7 +204,7 @@ uint64_t kvpull_slots_digest(const struct kvpull_slots *slots)
 
 		digest += kvpull_index_mix(
 			kvpull_index_mix(slot->key, index),
-			slot->reported << 2 | slot->ending << 1 | slot->stale);
+			slot->reported << 1 | slot->ending);
 	}
 	digest = kvpull_index_mix(digest, slots->ending.count);
 	return kvpull_index_mix(digest, kvpull_index_pool_used(&slots->pool));

@@ -21,9 +21,7 @@ struct kvpull_slot {
 	uint32_t text;
 	int32_t end_reason; /* while an END waits for room in the log */
 	uint32_t ending;    /* an END was queued: ranks know, or will */
-	uint32_t stale;     /* a rank that reported has another worker now */
 	uint32_t silent;    /* its silence was logged */
-	uint32_t reserved;
 	char label[KVPULL_LABEL_BYTES];
 };
 

@@ -338,6 +338,8 @@ void kvpull_step_put_command(struct kvpull_wire_writer *writer,
 	kvpull_wire_put_varint(writer, zigzag(command->reason));
 	kvpull_wire_put_varint(writer, command->ticket_index);
 	kvpull_wire_put_varint(writer, command->ticket_serial);
+	if (command->kind == KVPULL_COMMAND_END)
+		kvpull_wire_put_varint(writer, command->reported);
 	if (command->kind == KVPULL_COMMAND_CLAIM)
 		put_ranks(writer, command);
 	if (command->kind == KVPULL_COMMAND_PULL)
@@ -360,6 +362,8 @@ int kvpull_step_get_command(struct kvpull_wire_reader *reader,
 	got.reason = get_zigzag(&record);
 	got.ticket_index = kvpull_ticket_get_varint32(&record);
 	got.ticket_serial = kvpull_wire_get_varint(&record);
+	if (got.kind == KVPULL_COMMAND_END)
+		got.reported = kvpull_wire_get_varint(&record);
 	if (record.bad || check_command(&got))
 		return KVPULL_EINVAL;
 	if (got.kind == KVPULL_COMMAND_CLAIM)

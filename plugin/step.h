@@ -56,6 +56,7 @@ struct kvpull_command {
 	uint32_t ticket_index; /* D: scheduler's table index of the ticket */
 	uint32_t rank_count;   /* CLAIM: producer's ranks */
 	uint64_t ticket_serial; /* D: never reused */
+	uint64_t reported; /* END: ranks that must not report it again */
 	const struct kvpull_ticket_rank *ranks; /* CLAIM: [rank_count] */
 	/* PULL: pairs of all groups; group g's are [group_first[g], group_first[g + 1]). */
 	uint32_t group_count;

@@ -97,6 +97,9 @@ static void apply_hold(struct kvpull_worker *worker,
 static void apply_end(struct kvpull_worker *worker,
 		      const struct kvpull_command *command)
 {
+	/* By us, or by the worker that we replace. */
+	if (command->reported >> worker->tp_rank & 1)
+		return;
 	if (kvpull_holds_end(worker->holds, command->slot, command->generation,
 			     command->key, command->reason))
 		worker->stats.step_bad++;

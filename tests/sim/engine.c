@@ -3,6 +3,7 @@
  * What both roles' engines have in common: the block pool, and the bytes that
  * they carry between the halves, late, sometimes lost, sometimes twice.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,6 +111,23 @@ static int is_faulty(struct sim_world *world)
 	return !world->quiet && sim_chance(world, world->bytes_faulty);
 }
 
+/* For those who read a seed's whole story. */
+static void step_tell(struct sim_proc *proc, const struct sim_packet *packet)
+{
+	struct kvpull_wire_reader reader = { .data = packet->bytes,
+					     .byte_count = packet->byte_count };
+	struct kvpull_step_header header;
+
+	if (!proc->world->verbose ||
+	    kvpull_step_get_header(&reader, &header))
+		return;
+	printf("  step for process %u (%llu): %llu + %u names %llu acks %llu\n",
+	       proc->index, (unsigned long long)proc->incarnation,
+	       (unsigned long long)header.first_sequence, header.record_count,
+	       (unsigned long long)header.ack_incarnations[proc->rank],
+	       (unsigned long long)header.acks[proc->rank]);
+}
+
 void sim_engine_step(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
@@ -171,6 +189,7 @@ static void output_take(struct sim_proc *proc, const struct sim_output *output)
 				 "instance %u refuses what rank %u says",
 				 instance->index, proc->rank);
 	proc->unsaid = 0;
+	proc->known = 1;
 }
 
 void sim_engine_results(struct sim_instance *instance)
@@ -326,6 +345,7 @@ void sim_proc_turn(struct sim_proc *proc)
 		return;
 	}
 	while ((packet = sim_queue_due(world, &proc->steps))) {
+		step_tell(proc, packet);
 		if (kvpull_worker_step(proc->worker, packet->bytes,
 				       packet->byte_count))
 			sim_fail(world, "process %u refuses a step",

@@ -211,7 +211,8 @@ static int sim_attach(struct kvpull_transport *transport, uint32_t peer,
 {
 	struct sim_conn *conn = of(transport)->peers[peer];
 
-	if (!conn || !conn->server || conn->closing)
+	if (!conn || !conn->server || !conn->server->transport.serve ||
+	    conn->closing)
 		return KVPULL_EPEER;
 	if (remote->region_count !=
 		    conn->server->transport.serve->region_count ||

@@ -174,16 +174,13 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 		  proc->index, hold->key, conn->client->index);
 }
 
-/* Its connection went down: dead, for what its instance has claimed. */
-static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
-		       struct sim_seen *seen)
+/* These ranks are dead, for what their instance has claimed. */
+static void ranks_die(struct sim_proc *proc, const struct sim_seen *seen,
+		      uint64_t ranks)
 {
 	struct sim_world *world = proc->world;
-	const uint64_t bit = UINT64_C(1) << conn->client_rank;
 	uint32_t at;
 
-	seen->connected &= ~bit;
-	seen->down_poll[conn->client_rank] = proc->poll_count;
 	for (at = 0; at < world->open_count; at++) {
 		struct sim_hold *hold = &world->holds[world->open[at]];
 		struct sim_claimer *claimer;
@@ -191,16 +188,39 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 		if (!is_of(hold, proc))
 			continue;
 		claimer = claimer_of(&hold->ranks[proc->rank],
-				     conn->instance_id);
-		if (!claimer)
-			continue;
-		claimer->died |= seen->connected ? bit :
-						   ranks_all(conn->client_ranks);
+				     seen->instance_id);
+		if (claimer)
+			claimer->died |= ranks;
 	}
-	if (!seen->connected && !world->grace_ns)
-		seen->ever = 0;
-	sim_trace(world, "process %lu sees process %lu go", proc->index,
+}
+
+static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
+		       struct sim_seen *seen)
+{
+	const uint64_t bit = UINT64_C(1) << conn->client_rank;
+
+	seen->connected &= ~bit;
+	seen->down_poll[conn->client_rank] = proc->poll_count;
+	ranks_die(proc, seen, bit);
+	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
 		  conn->client->index, 0);
+}
+
+/* With its last rank an instance is gone, and ranks that never came. */
+static void instances_end(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	for (at = 0; at < world->seen_count; at++) {
+		struct sim_seen *seen = &world->seen[at];
+
+		if (seen->proc != proc->index || seen->connected || !seen->ever)
+			continue;
+		ranks_die(proc, seen, ranks_all(seen->rank_count));
+		if (!world->grace_ns)
+			seen->ever = 0;
+	}
 }
 
 static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
@@ -243,6 +263,7 @@ void sim_oracle_drained(struct sim_proc *proc)
 		    !conn->server_done && !conn->drained)
 			conn_drained(proc, conn);
 	}
+	instances_end(proc);
 }
 
 /* Judgements. */
@@ -376,27 +397,36 @@ static uint64_t silent_since(struct sim_proc *proc, const struct sim_hold *hold)
 	return moved_ns;
 }
 
+/* What the process itself thinks of the hold. */
+static void __attribute__((noreturn))
+kept_too_long(struct sim_proc *proc, const struct sim_hold *hold,
+	      const char *what)
+{
+	char text[KVPULL_LOG_LINE_BYTES];
+
+	kvpull_holds_describe(proc->worker->holds, hold->slot,
+			      proc->world->now_ns, text, sizeof(text));
+	sim_fail(proc->world, "hold %llu is kept by process %u %s: %s",
+		 (unsigned long long)hold->key, proc->index, what, text);
+}
+
 static void held_check(struct sim_proc *proc, struct sim_hold *hold)
 {
 	struct sim_world *world = proc->world;
 	struct sim_hold_rank *rank = &hold->ranks[proc->rank];
 
 	if (world->now_ns >= rank->taken_ns + world->hold_max_ns)
-		sim_fail(world, "hold %llu is kept by process %u past hold_max",
-			 (unsigned long long)hold->key, proc->index);
+		kept_too_long(proc, hold, "past hold_max");
 	rank->complete_polls =
 		must_be_over(proc, hold) ? rank->complete_polls + 1 : 0;
 	if (rank->complete_polls > POLLS_SLACK)
-		sim_fail(world,
-			 "hold %llu is kept by process %u after its last reader's end",
-			 (unsigned long long)hold->key, proc->index);
+		kept_too_long(proc, hold, "after its last reader's end");
 	rank->overdue_polls =
 		world->now_ns > silent_since(proc, hold) + world->lease_ns ?
 			rank->overdue_polls + 1 :
 			0;
 	if (rank->overdue_polls > POLLS_SLACK)
-		sim_fail(world, "hold %llu is kept by process %u past its lease",
-			 (unsigned long long)hold->key, proc->index);
+		kept_too_long(proc, hold, "past its lease");
 }
 
 static int is_over(struct sim_world *world, const struct sim_hold *hold)

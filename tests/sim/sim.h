@@ -149,6 +149,7 @@ struct sim_proc {
 	uint64_t stall_ns;   /* sum of the gaps between polls over lease/3 */
 	uint64_t frozen_ns;  /* it does nothing before */
 	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
+	uint32_t known;      /* to its scheduler half */
 	uint32_t unsaid;     /* result bytes were lost, records were not */
 	struct sim_queue steps;
 	struct sim_output *out_first;

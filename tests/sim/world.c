@@ -122,6 +122,7 @@ static void rank_tell(struct sim_instance *instance, uint32_t rank)
 				       world->now_ns))
 		sim_fail(world, "instance %u: rank %u is refused",
 			 instance->index, rank);
+	instance->procs[rank]->known = 1;
 }
 
 /* What was being computed on a rank that is lost is lost. */
@@ -271,6 +272,7 @@ static void proc_destroy(struct sim_proc *proc)
 	proc->closing = 1;
 	kvpull_worker_destroy(proc->worker);
 	proc->worker = NULL;
+	proc->transport.serve = NULL;
 	if (proc->alive)
 		proc_forget(proc);
 }
@@ -321,7 +323,9 @@ static void disaster(struct sim_world *world)
 		instance->restart_ns = later(world);
 		break;
 	default:
-		if (instance->rank_restart_ns[rank])
+		/* One that was never known cannot be restarted alone. */
+		if (instance->rank_restart_ns[rank] ||
+		    !instance->procs[rank]->known)
 			break;
 		sim_rank_kill(instance, rank);
 		instance->rank_restart_ns[rank] = later(world);

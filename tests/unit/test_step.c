@@ -104,8 +104,10 @@ static struct kvpull_command command_of(enum kvpull_command_kind kind)
 		return pull_of(40);
 	if (kind == KVPULL_COMMAND_HOLD)
 		command.flags = KVPULL_TICKET_READY_NEEDED;
-	if (kind == KVPULL_COMMAND_END)
+	if (kind == KVPULL_COMMAND_END) {
 		command.reason = KVPULL_END_RANK;
+		command.reported = UINT64_MAX - 1;
+	}
 	if (kind == KVPULL_COMMAND_CLAIM) {
 		command.ticket_serial = 12;
 		command.rank_count = 2;
@@ -149,6 +151,7 @@ static void assert_command(const struct kvpull_command *got,
 	assert_int_equal(got->reason, wanted->reason);
 	assert_int_equal(got->ticket_index, wanted->ticket_index);
 	assert_true(got->ticket_serial == wanted->ticket_serial);
+	assert_true(got->reported == wanted->reported);
 	assert_int_equal(got->rank_count, wanted->rank_count);
 	for (i = 0; i < wanted->rank_count; i++)
 		assert_memory_equal(&got->ranks[i], &wanted->ranks[i], 41);
@@ -394,9 +397,10 @@ static void broken_commands_are_refused(void **state)
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 2, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 0, 2, 0, 0);
 	/* END: reasons 0 .. 4; CLAIM: generation; ABORT: key. */
-	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 8, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 10, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 1, 0, 0);
+	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 8, 0, 0, 3);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 8, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 10, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 1, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 3, 0, 1, 1, 0, 0, 0, 0, 65);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 5, 0, 0, 1, 0, 0, 0, 0);
