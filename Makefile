@@ -47,7 +47,7 @@ BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -I. -DKVPULL_VERSION='"$(VERSION
 OUR_CFLAGS := $(BASE_CFLAGS) -g -fPIC -fvisibility=hidden \
 	-fstack-protector-strong -fno-common -pthread \
 	$(OPT_$(VARIANT)) $(STRICT) $(MUTANT)
-LIBS := -ljansson -lsodium -lpthread
+LIBS := -ljansson -lsodium -luring -lpthread
 # The user's flags come last, so that they win.
 ALL_CFLAGS = $(OUR_CFLAGS) $(CPPFLAGS) $(CFLAGS)
 ALL_LDFLAGS = $(SANITIZE) -pthread $(LDFLAGS)

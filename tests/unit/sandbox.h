@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A child process that gives up rights for good: io_uring by seccomp, root,
+ * memlock. Its verdict is its exit status; asserts do not reach the parent.
+ */
+#ifndef KVPULL_TESTS_SANDBOX_H
+#define KVPULL_TESTS_SANDBOX_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+
+#define SANDBOX_SKIP 77
+#define SANDBOX_UID 65533u
+
+/* io_uring_setup() fails with that errno from now on. 0 or -1. */
+static inline int sandbox_forbid_uring(int error)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = {
+		.len = sizeof(filter) / sizeof(filter[0]), .filter = filter
+	};
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+			       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER,
+				     &program) ?
+		       -1 :
+		       0;
+}
+
+/* Another uid, none of root's rights, and that much memlock. 0 or -1. */
+static inline int sandbox_drop_privileges(rlim_t memlock_bytes)
+{
+	const struct rlimit memlock = { memlock_bytes, memlock_bytes };
+
+	if (setrlimit(RLIMIT_MEMLOCK, &memlock) ||
+	    (!geteuid() && (setgroups(0, NULL) ||
+			    setresgid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID) ||
+			    setresuid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID))))
+		return -1;
+	/* A change of uid hides our own /proc entries; engines do not. */
+	return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+
+/* Run it in a child: 0 passes, SANDBOX_SKIP skips, the rest is a failure. */
+static inline void sandbox_expect(int (*run)(int argument), int argument)
+{
+	const pid_t child = fork();
+	int status = 0;
+
+	assert_true(child >= 0);
+	if (!child)
+		_exit(run(argument));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == SANDBOX_SKIP) {
+		print_message(
+			"refused: this machine does not allow the test\n");
+		skip();
+	}
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+#endif /* KVPULL_TESTS_SANDBOX_H */
