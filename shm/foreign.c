@@ -13,13 +13,6 @@
 /* Half of IOV_MAX: 16 KiB of stack; more did not make a read faster. */
 #define BATCH_MAX 512u
 
-struct piece {
-	const struct kvpull_strip *strip;
-	uint64_t remote_offset; /* in the region */
-	uint8_t *local;
-	uint64_t bytes;
-};
-
 struct batch {
 	struct iovec here[BATCH_MAX];
 	struct iovec there[BATCH_MAX];
@@ -27,88 +20,29 @@ struct batch {
 	uint64_t bytes;
 };
 
-static uint32_t strip_block_count(const struct kvpull_read *read,
-				  const struct kvpull_strip *strip)
-{
-	return read->group_first[strip->group_index + 1] -
-	       read->group_first[strip->group_index];
-}
-
-static void cursor_advance(struct kvpull_foreign_cursor *cursor,
-			   const struct piece *piece, uint32_t block_count)
-{
-	cursor->row_bytes_done += piece->bytes;
-	if (cursor->row_bytes_done < piece->strip->row_bytes)
-		return;
-	cursor->row_bytes_done = 0;
-	if (++cursor->row_index < piece->strip->row_count)
-		return;
-	cursor->row_index = 0;
-	if (++cursor->block_index < block_count)
-		return;
-	cursor->block_index = 0;
-	cursor->strip_index++;
-}
-
-/* The next row, or what byte_max leaves of it. 0: there is none. */
-static int piece_next(const struct kvpull_read *read,
-		      struct kvpull_foreign_cursor *cursor, uint64_t byte_max,
-		      struct piece *piece)
-{
-	const struct kvpull_strip *strip;
-	uint32_t block_count;
-	uint32_t at;
-
-	for (;; cursor->strip_index++) {
-		if (cursor->strip_index == read->strip_count)
-			return 0;
-		strip = &read->strips[cursor->strip_index];
-		block_count = strip_block_count(read, strip);
-		if (block_count && strip->row_count && strip->row_bytes)
-			break;
-	}
-	at = read->group_first[strip->group_index] + cursor->block_index;
-	piece->strip = strip;
-	piece->remote_offset =
-		strip->remote_offset +
-		read->remote_ids[at] * strip->remote_block_stride +
-		cursor->row_index * strip->remote_row_stride +
-		cursor->row_bytes_done;
-	piece->local = strip->local +
-		       read->local_ids[at] * strip->local_block_stride +
-		       cursor->row_index * strip->local_row_stride +
-		       cursor->row_bytes_done;
-	piece->bytes = strip->row_bytes - cursor->row_bytes_done;
-	if (piece->bytes > byte_max)
-		piece->bytes = byte_max;
-	cursor_advance(cursor, piece, block_count);
-	return 1;
-}
-
 /* An address of another process: a number that is never followed here. */
 static void *remote_pointer(uint64_t address)
 {
 	return (void *)(uintptr_t)address;
 }
 
-static void batch_add(struct batch *batch, const struct piece *piece,
+static void batch_add(struct batch *batch, const struct kvpull_row *row,
 		      uint64_t address)
 {
 	struct iovec *here = &batch->here[batch->count];
 	struct iovec *there = &batch->there[batch->count];
 
-	batch->bytes += piece->bytes;
+	batch->bytes += row->bytes;
 	if (batch->count &&
-	    (uint8_t *)here[-1].iov_base + here[-1].iov_len == piece->local &&
+	    (uint8_t *)here[-1].iov_base + here[-1].iov_len == row->local &&
 	    (uintptr_t)there[-1].iov_base + there[-1].iov_len == address) {
-		here[-1].iov_len += piece->bytes;
-		there[-1].iov_len += piece->bytes;
+		here[-1].iov_len += row->bytes;
+		there[-1].iov_len += row->bytes;
 		return;
 	}
-	*here = (struct iovec){ .iov_base = piece->local,
-				.iov_len = piece->bytes };
+	*here = (struct iovec){ .iov_base = row->local, .iov_len = row->bytes };
 	*there = (struct iovec){ .iov_base = remote_pointer(address),
-				 .iov_len = piece->bytes };
+				 .iov_len = row->bytes };
 	batch->count++;
 }
 
@@ -126,34 +60,34 @@ static int vector_read(int32_t pid, const struct iovec *here,
 /* 0: the read is complete; 1: the batch, or byte_max, is full. */
 static int batch_fill(struct batch *batch, const struct kvpull_foreign *foreign,
 		      const struct kvpull_read *read,
-		      struct kvpull_foreign_cursor *cursor, uint64_t *byte_max)
+		      struct kvpull_rows_cursor *cursor, uint64_t *byte_max)
 {
-	struct piece piece;
+	struct kvpull_row row;
 
 	batch->count = 0;
 	batch->bytes = 0;
 	while (*byte_max && batch->count < BATCH_MAX) {
 		uint32_t region;
 
-		if (!piece_next(read, cursor, *byte_max, &piece))
+		if (!kvpull_rows_next(read, cursor, *byte_max, &row))
 			return 0;
-		*byte_max -= piece.bytes;
-		region = piece.strip->region_index;
+		*byte_max -= row.bytes;
+		region = row.strip->region_index;
 		if (foreign->mapped[region])
-			memcpy(piece.local,
-			       foreign->mapped[region] + piece.remote_offset,
-			       piece.bytes);
+			memcpy(row.local,
+			       foreign->mapped[region] + row.remote_offset,
+			       row.bytes);
 		else
-			batch_add(batch, &piece,
+			batch_add(batch, &row,
 				  foreign->remote_address[region] +
-					  piece.remote_offset);
+					  row.remote_offset);
 	}
 	return 1;
 }
 
 int kvpull_foreign_read(const struct kvpull_foreign *foreign,
 			const struct kvpull_read *read,
-			struct kvpull_foreign_cursor *cursor, uint64_t byte_max)
+			struct kvpull_rows_cursor *cursor, uint64_t byte_max)
 {
 	struct batch batch;
 	int more = 1;

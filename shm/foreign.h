@@ -12,6 +12,7 @@
 #define KVPULL_SHM_FOREIGN_H
 
 #include "base/transport.h"
+#include "shm/rows.h"
 
 struct kvpull_foreign {
 	int32_t pid; /* from SO_PEERCRED, > 0 */
@@ -21,15 +22,6 @@ struct kvpull_foreign {
 	const uint64_t *remote_address; /* [KVPULL_REGIONS_MAX] */
 };
 
-/* Where a read has got to; zeroed to begin. */
-struct kvpull_foreign_cursor {
-	uint32_t strip_index;
-	uint32_t block_index; /* within the strip's group */
-	uint32_t row_index;
-	uint32_t reserved;
-	uint64_t row_bytes_done;
-};
-
 /**
  * Go on with a read for at most byte_max bytes.
  * Return: 0: all was read; 1: more is left; KVPULL_EREAD (a range is not
@@ -37,7 +29,7 @@ struct kvpull_foreign_cursor {
  */
 int KVPULL_MUST_CHECK kvpull_foreign_read(const struct kvpull_foreign *foreign,
 					  const struct kvpull_read *read,
-					  struct kvpull_foreign_cursor *cursor,
+					  struct kvpull_rows_cursor *cursor,
 					  uint64_t byte_max);
 
 /* The entry at that address of the peer. 0, KVPULL_EREAD, KVPULL_EPEER. */

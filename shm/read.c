@@ -61,7 +61,7 @@ static int foreign_start(struct kvpull_shm_reads *reads,
 {
 	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(peer);
 
-	mine->cursor = (struct kvpull_foreign_cursor){ 0 };
+	mine->cursor = (struct kvpull_rows_cursor){ 0 };
 	if (mine->read->byte_count <= reads->inline_bytes) {
 		const int code = kvpull_foreign_read(&foreign, mine->read,
 						     &mine->cursor, UINT64_MAX);

@@ -30,7 +30,7 @@ struct kvpull_shm_read {
 	struct kvpull_read *read;
 	int32_t cancelled; /* 0, or the code that it will end with */
 	int32_t reserved;
-	struct kvpull_foreign_cursor cursor;
+	struct kvpull_rows_cursor cursor;
 };
 
 struct kvpull_shm_reads {
