@@ -442,11 +442,11 @@ static uint32_t server_poll(struct sim_transport *own, struct sim_conn *conn,
 		(void)unlink_first(&conn->to_server);
 		memset(&events[count], 0, sizeof(events[count]));
 		if (server_packet(own, conn, packet, &events[count])) {
-			/* Connections of other callers hang on what comes. */
 			packet->next = own->told;
 			own->told = packet;
 			count++;
-			continue;
+			/* Its answer may be that no event follows. */
+			break;
 		}
 		free(packet);
 	}
@@ -630,9 +630,14 @@ void sim_net_kill(struct sim_proc *proc)
 
 void sim_net_lose(struct sim_world *world)
 {
-	struct sim_conn *conn = &world->conns[sim_below(world, SIM_CONNS_MAX)];
+	uint32_t at = (uint32_t)sim_below(world, SIM_CONNS_MAX);
+	struct sim_conn *conn = &world->conns[at];
+	uint32_t left;
 
-	if (!conn->used || conn->lost)
+	/* The next one that is there. */
+	for (left = SIM_CONNS_MAX; left && (!conn->used || conn->lost); left--)
+		conn = &world->conns[at++ % SIM_CONNS_MAX];
+	if (!left)
 		return;
 	sim_trace(world, "connection of process %u to process %u is lost",
 		  conn->client->index, conn->server->index, 0);

@@ -110,12 +110,13 @@ static struct sim_seen *seen_of(struct sim_proc *proc, uint64_t instance_id)
 }
 
 static struct sim_claimer *claimer_of(struct sim_hold_rank *rank,
-				      uint64_t instance_id)
+				      const struct sim_seen *seen)
 {
 	uint32_t at;
 
 	for (at = 0; at < rank->claimer_count; at++)
-		if (rank->claimers[at].instance_id == instance_id)
+		if (rank->claimers[at].instance_id == seen->instance_id &&
+		    rank->claimers[at].life == seen->life)
 			return &rank->claimers[at];
 	return NULL;
 }
@@ -138,6 +139,7 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 		       const struct kvpull_record *note)
 {
 	struct sim_world *world = proc->world;
+	const struct sim_seen *seen = seen_of(proc, conn->instance_id);
 	struct sim_hold *hold = NULL;
 	struct sim_hold_rank *rank;
 	struct sim_claimer *claimer;
@@ -154,15 +156,16 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 	rank = &hold->ranks[proc->rank];
 	if (rank->sent_by)
 		return;
-	claimer = claimer_of(rank, conn->instance_id);
+	claimer = claimer_of(rank, seen);
 	if (!claimer && rank->claimer_count == SIM_CLAIMERS)
 		return;
 	if (!claimer) {
 		claimer = &rank->claimers[rank->claimer_count++];
 		*claimer = (struct sim_claimer){
 			.instance_id = conn->instance_id,
-			.died = dying(proc, seen_of(proc, conn->instance_id)),
+			.died = dying(proc, seen),
 			.since_poll = proc->poll_count,
+			.life = seen->life,
 		};
 	}
 	if (note->kind == KVPULL_NOTE_RELEASE)
@@ -187,8 +190,7 @@ static void ranks_die(struct sim_proc *proc, const struct sim_seen *seen,
 
 		if (!is_of(hold, proc))
 			continue;
-		claimer = claimer_of(&hold->ranks[proc->rank],
-				     seen->instance_id);
+		claimer = claimer_of(&hold->ranks[proc->rank], seen);
 		if (claimer)
 			claimer->died |= ranks;
 	}
@@ -218,8 +220,10 @@ static void instances_end(struct sim_proc *proc)
 		if (seen->proc != proc->index || seen->connected || !seen->ever)
 			continue;
 		ranks_die(proc, seen, ranks_all(seen->rank_count));
-		if (!world->grace_ns)
-			seen->ever = 0;
+		if (world->grace_ns)
+			continue;
+		seen->ever = 0;
+		seen->life++;
 	}
 }
 
@@ -256,6 +260,9 @@ void sim_oracle_drained(struct sim_proc *proc)
 	struct sim_world *world = proc->world;
 	uint32_t at;
 
+	for (at = 0; at < world->seen_count; at++)
+		world->seen[at].was_gone =
+			world->seen[at].ever & ~world->seen[at].connected;
 	for (at = 0; at < SIM_CONNS_MAX; at++) {
 		struct sim_conn *conn = &world->conns[at];
 
@@ -268,11 +275,10 @@ void sim_oracle_drained(struct sim_proc *proc)
 
 /* Judgements. */
 
-static int is_complete(struct sim_proc *proc, const struct sim_claimer *claimer)
+/* With ranks that are gone for the whole of it, or that were before it. */
+static int is_complete(const struct sim_seen *seen,
+		       const struct sim_claimer *claimer, uint64_t gone)
 {
-	const struct sim_seen *seen = seen_of(proc, claimer->instance_id);
-	const uint64_t gone = seen->ever & ~seen->connected;
-
 	return ((claimer->released | claimer->died | gone) &
 		ranks_all(seen->rank_count)) == ranks_all(seen->rank_count);
 }
@@ -288,8 +294,13 @@ static void released_check(struct sim_proc *proc, const struct sim_hold *hold)
 		return;
 	for (at = 0; at < rank->claimer_count; at++) {
 		const struct sim_claimer *claimer = &rank->claimers[at];
+		const struct sim_seen *seen =
+			seen_of(proc, claimer->instance_id);
 
-		if (is_complete(proc, claimer))
+		/* In which order of this poll: either may be right. */
+		if (is_complete(seen, claimer,
+				seen->was_gone |
+					(seen->ever & ~seen->connected)))
 			complete++;
 		else if (claimer->since_poll < proc->poll_count)
 			sim_fail(proc->world,
@@ -373,8 +384,14 @@ static int must_be_over(struct sim_proc *proc, const struct sim_hold *hold)
 
 	if (proc->world->grace_ns || rank->claimer_count > KVPULL_CLAIMS_MAX)
 		return 0;
-	for (at = 0; at < rank->claimer_count; at++)
-		complete += is_complete(proc, &rank->claimers[at]) != 0;
+	for (at = 0; at < rank->claimer_count; at++) {
+		const struct sim_claimer *claimer = &rank->claimers[at];
+		const struct sim_seen *seen =
+			seen_of(proc, claimer->instance_id);
+
+		complete += is_complete(seen, claimer,
+					seen->ever & ~seen->connected) != 0;
+	}
 	return complete && complete == rank->claimer_count;
 }
 

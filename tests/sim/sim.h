@@ -221,6 +221,7 @@ struct sim_claimer {
 	uint64_t released;
 	uint64_t died;       /* ranks whose connection went down since */
 	uint64_t since_poll; /* the poll that drained its first word */
+	uint64_t life;       /* of the instance, in the eyes of this process */
 };
 
 struct sim_hold_rank {
@@ -259,6 +260,8 @@ struct sim_seen {
 	uint64_t heard_ns;
 	uint64_t heard_stall_ns;
 	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
+	uint64_t was_gone; /* ranks, before this poll */
+	uint64_t life; /* it was gone, and came again, so often */
 	uint32_t rank_count;
 	uint32_t proc;
 };

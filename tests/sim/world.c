@@ -404,9 +404,12 @@ static void turn(struct sim_world *world)
 	uint32_t at;
 
 	world->turn++;
-	world->now_ns += sim_below(world, kind < 70 ? 1000000 :
-					  kind < 97 ? 4000000 :
-						      20000000);
+	if (world->quiet)
+		world->now_ns += sim_below(world, world->lease_ns / 15);
+	else
+		world->now_ns += sim_below(world, kind < 70 ? 1000000 :
+						  kind < 97 ? 4000000 :
+							      20000000);
 	for (at = 0; at < world->instance_count; at++) {
 		sim_net_run(world);
 		instance_turn(&world->instances[(first + at) %
@@ -438,7 +441,7 @@ static void world_fill(struct sim_world *world)
 	world->delay_us = delays[sim_below(world, 4)];
 	world->bytes_faulty = sim_chance(world, 400) ? 20 : 0;
 	world->kills = sim_chance(world, 700) ? 15 : 0;
-	world->losses = sim_chance(world, 500) ? 15 : 0;
+	world->losses = sim_chance(world, 500) ? 10 : 0;
 	world->instance_count = 2;
 	world->instance_count += (uint32_t)sim_below(world, 4);
 	for (at = 0; at < world->instance_count; at++) {
