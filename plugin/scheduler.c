@@ -145,6 +145,7 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 	kvpull_check(setup->log, made != NULL && setup->incarnation != 0);
 	made->arena = arena;
 	made->own_log = *setup->log;
+	made->own_log.budget = &made->log_budget;
 	made->log = made->arena.log = outbox.log = &made->own_log;
 	made->config = *setup->config;
 	made->tp_size = setup->tp_size;

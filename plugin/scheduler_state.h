@@ -38,6 +38,7 @@ struct kvpull_scheduler_rank {
 struct kvpull_scheduler {
 	struct kvpull_arena arena;
 	struct kvpull_log own_log;
+	struct kvpull_log_budget log_budget;
 	const struct kvpull_log *log; /* own_log */
 	struct kvpull_config config;
 	struct kvpull_scheduler_rank ranks[KVPULL_RANKS_MAX];

@@ -288,6 +288,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	if (worker == MAP_FAILED)
 		return KVPULL_ENOMEM;
 	worker->log = setup->log;
+	worker->log.budget = &worker->log_budget;
 	worker->config = *setup->config;
 	worker->claim_count_max = worker->config.tickets_max;
 	worker->now_ns = setup->now_ns ? setup->now_ns : clock_now;

@@ -251,6 +251,7 @@ struct kvpull_progress {
 
 struct kvpull_worker {
 	struct kvpull_log log;
+	struct kvpull_log_budget log_budget;
 	struct kvpull_config config;
 	struct kvpull_compat compat;
 	struct kvpull_arena arena;

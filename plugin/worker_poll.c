@@ -489,6 +489,7 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 	stats->peer_connects = count_of(&counts->peer_connects);
 	stats->peer_failures = count_of(&counts->peer_failures);
 	stats->releases_queued = count_of(&counts->releases_queued);
+	stats->log_suppressed = count_of(&worker->log_budget.suppressed);
 	if (reset)
 		worker->stats.poll_ns_max = 0;
 }

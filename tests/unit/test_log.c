@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines: levels, the budget of a second, and what a failed check does. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+
+#define FLOOD 10000u
+
+struct sink {
+	uint32_t lines;
+	uint32_t fatals;
+	jmp_buf out;
+	char last[KVPULL_LOG_LINE_BYTES];
+};
+
+static void line_take(void *context, uint32_t level, const char *message)
+{
+	struct sink *sink = context;
+
+	(void)level;
+	sink->lines++;
+	(void)snprintf(sink->last, sizeof(sink->last), "%s", message);
+}
+
+static void fatal_take(void *context, const char *message)
+{
+	struct sink *sink = context;
+
+	(void)message;
+	sink->fatals++;
+	longjmp(sink->out, 1);
+}
+
+static void lines_below_the_level_are_not_written(void **state)
+{
+	struct sink sink = { 0 };
+	const struct kvpull_log log = { .write = line_take,
+					.context = &sink,
+					.level = KVPULL_LOG_WARN };
+
+	(void)state;
+	kvpull_info(&log, "no");
+	kvpull_warn(&log, "yes %d", 7);
+	assert_int_equal(sink.lines, 1);
+	assert_string_equal(sink.last, "yes 7");
+	kvpull_warn(NULL, "nobody listens");
+}
+
+/* The flood may cross a second once or twice; it never gets through. */
+static void flood_is_counted_not_written(void **state)
+{
+	struct kvpull_log_budget budget = { 0 };
+	struct sink sink = { 0 };
+	const struct kvpull_log log = { .write = line_take,
+					.context = &sink,
+					.budget = &budget,
+					.level = KVPULL_LOG_INFO };
+	uint32_t index;
+
+	(void)state;
+	for (index = 0; index < FLOOD; index++)
+		kvpull_warn(&log, "again");
+	assert_in_range(sink.lines, KVPULL_LOG_LINES_MAX,
+			5 * KVPULL_LOG_LINES_MAX);
+	assert_int_equal(sink.lines + atomic_load_explicit(
+					      &budget.suppressed,
+					      memory_order_relaxed),
+			 FLOOD);
+	index = sink.lines;
+	kvpull_error(&log, "errors always");
+	assert_int_equal(sink.lines, index + 1);
+}
+
+static void failed_check_logs_and_calls_the_host(void **state)
+{
+	struct sink sink = { 0 };
+	const struct kvpull_log log = { .write = line_take,
+					.fatal = fatal_take,
+					.context = &sink,
+					.level = KVPULL_LOG_ERROR };
+
+	(void)state;
+	kvpull_check(&log, 1 + 1 == 2);
+	if (!setjmp(sink.out))
+		kvpull_check(&log, 1 + 1 == 3);
+	assert_int_equal(sink.fatals, 1);
+	assert_non_null(strstr(sink.last, "1 + 1 == 3"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lines_below_the_level_are_not_written),
+		cmocka_unit_test(flood_is_counted_not_written),
+		cmocka_unit_test(failed_check_logs_and_calls_the_host),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
