@@ -140,8 +140,6 @@ static int rank_open(struct engine *engine,
 		     struct kvpull_error_detail *detail)
 {
 	struct kvpull_open_params own = *params;
-	uint8_t info[4096];
-	size_t info_bytes = 0;
 	int code;
 
 	own.tp_rank = rank;
@@ -150,13 +148,46 @@ static int rank_open(struct engine *engine,
 		code = memory_take(engine, rank);
 	if (!code)
 		code = regions_register(engine, rank, detail);
-	if (!code)
-		code = engine->ops->worker->rank_info(engine->workers[rank],
-						      info, sizeof(info),
-						      &info_bytes);
-	if (!code)
-		code = engine->ops->scheduler->rank_info(engine->scheduler,
-							 info, info_bytes);
+	return code;
+}
+
+int engine_rank_info(struct engine *engine, uint32_t rank, void *bytes,
+		     size_t capacity, size_t *byte_count)
+{
+	if (engine->carrier)
+		return engine->carrier->info(engine->carrier->context, rank,
+					     bytes, capacity, byte_count);
+	return engine->ops->worker->rank_info(engine->workers[rank], bytes,
+					      capacity, byte_count);
+}
+
+static int rank_introduce(struct engine *engine, uint32_t rank)
+{
+	uint8_t info[4096];
+	size_t info_bytes = 0;
+	const int code = engine_rank_info(engine, rank, info, sizeof(info),
+					  &info_bytes);
+
+	return code ? code :
+		      engine->ops->scheduler->rank_info(engine->scheduler, info,
+							info_bytes);
+}
+
+static int ranks_open(struct engine *engine,
+		      const struct engine_params *params,
+		      const struct kvpull_open_params *open,
+		      struct kvpull_error_detail *detail)
+{
+	uint32_t rank;
+	int code = 0;
+
+	for (rank = 0; !code && rank < params->tp_size; rank++) {
+		if (params->part == ENGINE_WHOLE ||
+		    (params->part == ENGINE_RANK && params->rank == rank))
+			code = rank_open(engine, open, rank, detail);
+		if (!code && params->part != ENGINE_RANK)
+			code = rank_introduce(engine, rank);
+	}
 	return code;
 }
 
@@ -186,13 +217,15 @@ static int halves_open(struct engine *engine,
 		.group_count = params->shape.group_count,
 	};
 	uint32_t index;
-	int code;
+	int code = 0;
 
 	for (index = 0; index < params->shape.group_count; index++)
 		groups[index].block_tokens = params->shape.block_tokens;
-	code = engine->ops->scheduler->open(&open, &engine->scheduler, &detail);
-	for (index = 0; !code && index < params->tp_size; index++)
-		code = rank_open(engine, &open, index, &detail);
+	if (params->part != ENGINE_RANK)
+		code = engine->ops->scheduler->open(&open, &engine->scheduler,
+						    &detail);
+	if (!code)
+		code = ranks_open(engine, params, &open, &detail);
 	if (code)
 		fprintf(stderr, "%s: %s%s%s (%s)\n", params->engine_id,
 			detail.field, detail.field[0] ? ": " : "",
@@ -232,6 +265,8 @@ int engine_open(struct engine *engine, const struct engine_params *params)
 	engine->shape = *shape;
 	engine->tp_size = params->tp_size;
 	engine->foreign = params->foreign;
+	engine->part = params->part;
+	engine->carrier = params->carrier;
 	engine->memory_bytes = layer_bytes(engine) * shape->layer_count;
 	engine->bytes_capacity = STEP_BYTES;
 	engine->bytes = malloc(STEP_BYTES);
@@ -308,6 +343,38 @@ static struct engine_report *report_find(struct engine *engine, uint64_t key,
 	return &engine->reports[engine->report_count++];
 }
 
+/*
+ * The event, if each rank has reported that knows the key. A pull that a rank
+ * will never report has failed.
+ */
+static void report_settle(struct engine *engine, struct engine_report *report)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < engine->tp_size; rank++) {
+		if (report->ranks & UINT64_C(1) << rank)
+			continue;
+		if (report->key >= engine->first_key[rank])
+			return;
+		if (report->event.kind == KVPULL_POLL_LOADED) {
+			report->event.kind = KVPULL_POLL_FAILED;
+			report->event.reason = KVPULL_EPEER;
+		}
+	}
+	event_add(engine, &report->event);
+	*report = engine->reports[--engine->report_count];
+}
+
+int engine_rank_restarted(struct engine *engine, uint32_t rank)
+{
+	uint32_t index;
+
+	engine->first_key[rank] = engine->next_key;
+	for (index = engine->report_count; index > 0; index--)
+		report_settle(engine, &engine->reports[index - 1]);
+	return rank_introduce(engine, rank);
+}
+
 /* One rank's word on a key; the event when it is the last rank's. */
 static void report_take(struct engine *engine, uint32_t rank,
 			const struct kvpull_poll_record *record)
@@ -316,7 +383,7 @@ static void report_take(struct engine *engine, uint32_t rank,
 		report_find(engine, record->key, record->kind);
 	const uint64_t bit = UINT64_C(1) << rank;
 
-	if (report->ranks & bit) {
+	if (report->ranks & bit || record->key < engine->first_key[rank]) {
 		engine->double_reports++;
 		return;
 	}
@@ -330,43 +397,57 @@ static void report_take(struct engine *engine, uint32_t rank,
 	report->event.bytes += record->bytes;
 	if (record->took_ns > report->event.took_ns)
 		report->event.took_ns = record->took_ns;
-	if (report->rank_count < engine->tp_size)
-		return;
-	event_add(engine, &report->event);
-	*report = engine->reports[--engine->report_count];
+	report_settle(engine, report);
+}
+
+int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
+		     size_t byte_count, struct kvpull_poll_record *records,
+		     uint32_t capacity)
+{
+	const struct kvpull_worker_ops *ops = engine->ops->worker;
+	struct kvpull_worker *worker = engine->workers[rank];
+	int code = 0;
+
+	if (engine->carrier)
+		return engine->carrier->turn(engine->carrier->context, rank,
+					     bytes, byte_count, records,
+					     capacity);
+	if (byte_count) {
+		code = ops->step(worker, bytes, byte_count);
+		if (!code)
+			code = ops->start_loads(worker, NULL);
+	}
+	return code ? code : ops->poll(worker, records, capacity);
 }
 
 static int rank_step(struct engine *engine, uint32_t rank, size_t step_bytes)
 {
-	const struct kvpull_worker_ops *ops = engine->ops->worker;
-	struct kvpull_worker *worker = engine->workers[rank];
 	struct kvpull_poll_record records[RECORDS];
-	int count;
+	const int count = engine_rank_turn(engine, rank, engine->bytes,
+					   step_bytes, records, RECORDS);
 	int index;
-	int code;
 
-	if (step_bytes) {
-		code = ops->step(worker, engine->bytes, step_bytes);
-		if (!code)
-			code = ops->start_loads(worker, NULL);
-		if (code)
-			return code;
-	}
-	count = ops->poll(worker, records, RECORDS);
 	for (index = 0; index < count; index++)
 		report_take(engine, rank, &records[index]);
 	return count < 0 ? count : 0;
 }
 
+int engine_rank_result(struct engine *engine, uint32_t rank, void *bytes,
+		       size_t capacity, size_t *byte_count)
+{
+	if (engine->carrier)
+		return engine->carrier->result(engine->carrier->context, rank,
+					       bytes, capacity, byte_count);
+	return engine->ops->worker->result_build(engine->workers[rank], bytes,
+						 capacity, byte_count);
+}
+
 static int rank_result(struct engine *engine, uint32_t rank)
 {
 	size_t byte_count = 0;
-	int code;
+	int code = engine_rank_result(engine, rank, engine->bytes,
+				      engine->bytes_capacity, &byte_count);
 
-	code = engine->ops->worker->result_build(engine->workers[rank],
-						 engine->bytes,
-						 engine->bytes_capacity,
-						 &byte_count);
 	if (!code && byte_count)
 		code = engine->ops->scheduler->result_take(engine->scheduler,
 							   engine->bytes,
@@ -431,46 +512,77 @@ static uint64_t *block_words(const struct engine *engine, uint32_t rank,
 				    id * rank_block_bytes(engine));
 }
 
+static uint32_t group_layers(const struct engine *engine)
+{
+	return engine->shape.layer_count / engine->shape.group_count;
+}
+
+static void rank_fill(struct engine *engine, uint32_t rank, uint32_t layer,
+		      uint32_t id, uint64_t seed)
+{
+	const uint64_t words = rank_block_bytes(engine) / 8;
+	uint64_t *to = block_words(engine, rank, layer, id);
+	uint64_t word;
+
+	for (word = 0; word < words; word++)
+		to[word] = pattern(seed + layer, rank * words + word);
+}
+
+static uint64_t rank_wrong(const struct engine *engine, uint32_t rank,
+			   uint32_t layer, uint32_t id, uint64_t seed)
+{
+	const uint64_t words = rank_block_bytes(engine) / 8;
+	const uint64_t *from = block_words(engine, rank, layer, id);
+	uint64_t wrong = 0;
+	uint64_t word;
+
+	for (word = 0; word < words; word++)
+		if (from[word] != pattern(seed + layer, rank * words + word))
+			wrong += 8;
+	return wrong;
+}
+
 void engine_block_fill(struct engine *engine, uint32_t group, uint32_t id,
 		       uint64_t seed)
 {
-	const uint32_t layers =
-		engine->shape.layer_count / engine->shape.group_count;
-	const uint64_t words = rank_block_bytes(engine) / 8;
+	const struct engine_carrier *carrier = engine->carrier;
+	const uint32_t first = group * group_layers(engine);
 	uint32_t layer;
 	uint32_t rank;
-	uint64_t word;
 
-	for (layer = group * layers; layer < (group + 1) * layers; layer++)
-		for (rank = 0; rank < engine->tp_size; rank++) {
-			uint64_t *to = block_words(engine, rank, layer, id);
-
-			for (word = 0; word < words; word++)
-				to[word] = pattern(seed + layer,
-						   rank * words + word);
+	for (rank = 0; rank < engine->tp_size; rank++) {
+		if (carrier) {
+			carrier->fill(carrier->context, rank, group, id, seed);
+			continue;
 		}
+		if (!engine->memory[rank])
+			continue;
+		for (layer = first; layer < first + group_layers(engine);
+		     layer++)
+			rank_fill(engine, rank, layer, id, seed);
+	}
 }
 
 uint64_t engine_block_wrong(const struct engine *engine, uint32_t group,
 			    uint32_t id, uint64_t seed)
 {
-	const uint32_t layers =
-		engine->shape.layer_count / engine->shape.group_count;
-	const uint64_t words = rank_block_bytes(engine) / 8;
+	const struct engine_carrier *carrier = engine->carrier;
+	const uint32_t first = group * group_layers(engine);
 	uint64_t wrong = 0;
 	uint32_t layer;
 	uint32_t rank;
-	uint64_t word;
 
-	for (layer = group * layers; layer < (group + 1) * layers; layer++)
-		for (rank = 0; rank < engine->tp_size; rank++) {
-			const uint64_t *from =
-				block_words(engine, rank, layer, id);
-
-			for (word = 0; word < words; word++)
-				if (from[word] !=
-				    pattern(seed + layer, rank * words + word))
-					wrong += 8;
+	for (rank = 0; rank < engine->tp_size; rank++) {
+		if (carrier) {
+			wrong += carrier->wrong(carrier->context, rank, group,
+						id, seed);
+			continue;
 		}
+		if (!engine->memory[rank])
+			continue;
+		for (layer = first; layer < first + group_layers(engine);
+		     layer++)
+			wrong += rank_wrong(engine, rank, layer, id, seed);
+	}
 	return wrong;
 }

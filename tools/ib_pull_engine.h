@@ -26,6 +26,32 @@ struct engine_shape {
 	uint32_t block_tokens;
 };
 
+/*
+ * Who carries calls to ranks in processes of their own, as an engine with many
+ * workers does. A rank that is dead answers with nothing.
+ */
+struct engine_carrier {
+	void *context;
+	int (*info)(void *context, uint32_t rank, void *bytes, size_t capacity,
+		    size_t *byte_count);
+	/* step() and start_loads() if there are bytes, and poll() */
+	int (*turn)(void *context, uint32_t rank, const void *bytes,
+		    size_t byte_count, struct kvpull_poll_record *records,
+		    uint32_t capacity);
+	int (*result)(void *context, uint32_t rank, void *bytes,
+		      size_t capacity, size_t *byte_count);
+	void (*fill)(void *context, uint32_t rank, uint32_t group, uint32_t id,
+		     uint64_t seed);
+	uint64_t (*wrong)(void *context, uint32_t rank, uint32_t group,
+			  uint32_t id, uint64_t seed);
+};
+
+enum engine_part {
+	ENGINE_WHOLE = 0,
+	ENGINE_SCHEDULER, /* without ranks: the carrier has them */
+	ENGINE_RANK       /* one rank, without the scheduler half */
+};
+
 struct engine_params {
 	const struct kvpull_connector_ops *ops;
 	const struct kvpull_host *host;
@@ -37,6 +63,9 @@ struct engine_params {
 	const char *weights;
 	const char *model; /* NULL: "ib_pull" */
 	const char *dtype; /* NULL: "bytes" */
+	enum engine_part part;
+	uint32_t rank; /* of ENGINE_RANK */
+	const struct engine_carrier *carrier; /* of ENGINE_SCHEDULER */
 };
 
 struct engine_event {
@@ -76,6 +105,10 @@ struct engine {
 	uint32_t event_first, event_count;
 	uint64_t double_reports; /* must stay 0 */
 	uint64_t next_key;
+	enum engine_part part;
+	const struct engine_carrier *carrier;
+	/* A rank that was started again knows no key below. */
+	uint64_t first_key[ENGINE_RANKS_MAX];
 };
 
 /*
@@ -87,6 +120,20 @@ const struct kvpull_connector_ops *engine_library(void);
 /* 0, or an error that was printed. */
 int engine_open(struct engine *engine, const struct engine_params *params);
 void engine_close(struct engine *engine);
+
+/* The calls of a carrier, on a rank of this process. */
+int engine_rank_info(struct engine *engine, uint32_t rank, void *bytes,
+		     size_t capacity, size_t *byte_count);
+int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
+		     size_t byte_count, struct kvpull_poll_record *records,
+		     uint32_t capacity);
+int engine_rank_result(struct engine *engine, uint32_t rank, void *bytes,
+		       size_t capacity, size_t *byte_count);
+/*
+ * The carrier's rank is another process now: the scheduler half is told, and
+ * what waited for the old one's reports does not wait any more.
+ */
+int engine_rank_restarted(struct engine *engine, uint32_t rank);
 
 /* One step of scheduler and ranks. 0 or an error. */
 int engine_step(struct engine *engine);

@@ -14,6 +14,7 @@ struct f1_setup {
 	uint32_t spin;
 	uint32_t block_bytes;
 	uint32_t blocks_max; /* of a request, a group */
+	uint32_t split;
 };
 
 static void pair_params(const struct scenario *scenario,
@@ -30,6 +31,7 @@ static void pair_params(const struct scenario *scenario,
 		.tp_size = setup->tp_size,
 		.foreign = setup->foreign,
 		.spin = setup->spin,
+		.split = setup->split,
 		.scribble = 1,
 	};
 }
@@ -107,48 +109,122 @@ static void pair_run(const struct scenario *scenario,
 
 static void f1_plain(const struct scenario *scenario)
 {
-	pair_run(scenario, &(struct f1_setup){ "", 1, 1, 0, 0, 16384, 64 });
+	const struct f1_setup setup = {
+		.config = "",
+		.tp_size = 1,
+		.groups = 1,
+		.block_bytes = 16384,
+		.blocks_max = 64,
+	};
+
+	pair_run(scenario, &setup);
 }
 
 static void f1_groups(const struct scenario *scenario)
 {
-	pair_run(scenario, &(struct f1_setup){ "", 1, 3, 0, 0, 4096, 64 });
+	const struct f1_setup setup = {
+		.config = "",
+		.tp_size = 1,
+		.groups = 3,
+		.block_bytes = 4096,
+		.blocks_max = 64,
+	};
+
+	pair_run(scenario, &setup);
 }
 
 static void f1_foreign(const struct scenario *scenario)
 {
-	pair_run(scenario, &(struct f1_setup){ "", 1, 2, 1, 0, 8192, 64 });
+	const struct f1_setup setup = {
+		.config = "",
+		.tp_size = 1,
+		.groups = 2,
+		.foreign = 1,
+		.block_bytes = 8192,
+		.blocks_max = 64,
+	};
+
+	pair_run(scenario, &setup);
 }
 
 static void f1_caller(const struct scenario *scenario)
 {
-	pair_run(scenario,
-		 &(struct f1_setup){
-			 "\"progress\":\"caller\",\"copy_threads\":0", 1, 1, 0,
-			 1, 8192, 64 });
+	const struct f1_setup setup = {
+		.config = "\"progress\":\"caller\",\"copy_threads\":0",
+		.tp_size = 1,
+		.groups = 1,
+		.spin = 1,
+		.block_bytes = 8192,
+		.blocks_max = 64,
+	};
+
+	pair_run(scenario, &setup);
 }
 
 static void f1_no_copy_thread(const struct scenario *scenario)
 {
-	pair_run(scenario, &(struct f1_setup){ "\"copy_threads\":0", 1, 1, 0,
-					       0, 16384, 64 });
+	const struct f1_setup setup = {
+		.config = "\"copy_threads\":0",
+		.tp_size = 1,
+		.groups = 1,
+		.block_bytes = 16384,
+		.blocks_max = 64,
+	};
+
+	pair_run(scenario, &setup);
 }
 
 static void f1_two_copy_threads(const struct scenario *scenario)
 {
-	pair_run(scenario,
-		 &(struct f1_setup){ "\"copy_threads\":2,\"inline_bytes\":0",
-				     1, 1, 0, 0, 16384, 128 });
+	const struct f1_setup setup = {
+		.config = "\"copy_threads\":2,\"inline_bytes\":0",
+		.tp_size = 1,
+		.groups = 1,
+		.block_bytes = 16384,
+		.blocks_max = 128,
+	};
+
+	pair_run(scenario, &setup);
 }
 
 static void f1_tensor_parallel(const struct scenario *scenario)
 {
-	pair_run(scenario, &(struct f1_setup){ "", 2, 2, 0, 0, 8192, 64 });
+	const struct f1_setup setup = {
+		.config = "",
+		.tp_size = 2,
+		.groups = 2,
+		.block_bytes = 8192,
+		.blocks_max = 64,
+	};
+
+	pair_run(scenario, &setup);
 }
 
 static void f1_small_blocks(const struct scenario *scenario)
 {
-	pair_run(scenario, &(struct f1_setup){ "", 2, 1, 0, 0, 512, 64 });
+	const struct f1_setup setup = {
+		.config = "",
+		.tp_size = 2,
+		.groups = 1,
+		.block_bytes = 512,
+		.blocks_max = 64,
+	};
+
+	pair_run(scenario, &setup);
+}
+
+static void f1_split(const struct scenario *scenario)
+{
+	const struct f1_setup setup = {
+		.config = "",
+		.tp_size = 2,
+		.groups = 1,
+		.block_bytes = 8192,
+		.blocks_max = 64,
+		.split = 1,
+	};
+
+	pair_run(scenario, &setup);
 }
 
 const struct scenario_case scenario_f1[] = {
@@ -164,5 +240,7 @@ const struct scenario_case scenario_f1[] = {
 	  20, 60 },
 	{ "F1h", "the same with blocks of 512 bytes over two ranks",
 	  f1_small_blocks, 20, 60 },
+	{ "F1i", "the same with each rank in a process of its own", f1_split,
+	  20, 60 },
 	{ 0 },
 };

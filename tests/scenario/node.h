@@ -31,6 +31,8 @@ enum node_op {
 	NODE_SPIN,        /* flags 1: poll without sleeping */
 	NODE_REVOKE,      /* revoke_all */
 	NODE_DRAIN,
+	NODE_RANK_KILL,   /* split: kill rank .kind, with SIGKILL */
+	NODE_RANK_START,  /* split: start it again */
 	NODE_QUIT,        /* close and exit */
 	NODE_REPLY,
 	NODE_EVENT
@@ -89,7 +91,7 @@ struct node_params {
 	const char *dtype;
 	const char *socket_dir; /* NULL: the case's folder */
 	uint32_t uid;      /* not 0: become this user */
-	uint32_t reserved;
+	uint32_t split;    /* 1: each rank is a process of its own */
 	void (*before_open)(void); /* in the new process; NULL: nothing */
 	const char *log_path; /* NULL: none */
 };

@@ -7,6 +7,7 @@
  * reported; blocks that came back to a producer are overwritten at once.
  */
 #include "tests/scenario/node.h"
+#include "tests/scenario/ranks.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,6 +24,8 @@
 /* Long enough that a missed wake-up shows. */
 #define SLEEP_MS 5000
 #define SPIN_MS 0
+/* Ranks in other processes wake nobody. */
+#define SPLIT_MS 1
 
 enum request_state {
 	REQUEST_FREE = 0,
@@ -56,6 +59,8 @@ struct server {
 	uint64_t late_releases;
 	uint64_t lost_requests;
 	FILE *log;
+	char config[1024];
+	struct ranks ranks; /* split */
 	struct node_message message;
 };
 
@@ -516,6 +521,10 @@ static void stats_give(struct server *server, struct node_message *message)
 	(void)engine->ops->scheduler->stats(engine->scheduler, &stats.scheduler,
 					    0);
 	for (rank = 0; rank < engine->tp_size; rank++) {
+		if (server->params->split) {
+			ranks_stats(&server->ranks, rank, &stats.ranks[rank]);
+			continue;
+		}
 		stats.ranks[rank].struct_size = sizeof(stats.ranks[rank]);
 		(void)engine->ops->worker->stats(engine->workers[rank],
 						 &stats.ranks[rank], 0);
@@ -597,6 +606,15 @@ static void command(struct server *server, struct node_message *message)
 		message->code = server->engine.ops->scheduler->drain(
 			server->engine.scheduler, 1);
 		break;
+	case NODE_RANK_KILL:
+		ranks_kill(&server->ranks, message->kind);
+		break;
+	case NODE_RANK_START:
+		message->code = ranks_start(&server->ranks, message->kind);
+		if (!message->code)
+			message->code = engine_rank_restarted(&server->engine,
+							      message->kind);
+		break;
 	case NODE_QUIT:
 		server->stop = 1;
 		return;
@@ -653,7 +671,10 @@ static void turn(struct server *server, struct pollfd *fds, uint32_t count)
 	struct engine_event event;
 	int code;
 
-	(void)poll(fds, count, is_busy(server) ? SPIN_MS : SLEEP_MS);
+	(void)poll(fds, count,
+		   is_busy(server)	 ? SPIN_MS :
+		   server->params->split ? SPLIT_MS :
+					   SLEEP_MS);
 	commands(server);
 	ask(server);
 	code = engine_step(&server->engine);
@@ -664,7 +685,7 @@ static void turn(struct server *server, struct pollfd *fds, uint32_t count)
 	}
 	while (engine_event(&server->engine, &event))
 		event_take(server, &event);
-	if (server->engine.tp_size == 1)
+	if (server->engine.tp_size == 1 && !server->params->split)
 		releases_watch(server);
 }
 
@@ -682,15 +703,22 @@ static int server_open(struct server *server, struct kvpull_host *host)
 		.model = params->model,
 		.dtype = params->dtype,
 	};
-	char config[1024];
+	int code;
 
-	(void)snprintf(config, sizeof(config), "{\"socket_dir\":\"%s\"%s%s}",
+	(void)snprintf(server->config, sizeof(server->config), "{\"socket_dir\":\"%s\"%s%s}",
 		       params->socket_dir ? params->socket_dir :
 					    params->scenario->folder,
 		       params->config[0] ? "," : "", params->config);
-	open.config_json = config;
+	open.config_json = server->config;
 	if (!open.ops)
 		return KVPULL_ECONFIG;
+	if (params->split) {
+		code = ranks_open(&server->ranks, &open, server->control);
+		if (code)
+			return code;
+		open.part = ENGINE_SCHEDULER;
+		open.carrier = &server->ranks.carrier;
+	}
 	return engine_open(&server->engine, &open);
 }
 
@@ -702,7 +730,9 @@ static void serve(struct server *server)
 	uint32_t rank;
 
 	fds[0] = (struct pollfd){ .fd = server->control, .events = POLLIN };
-	for (rank = 0; !server->spin && rank < server->engine.tp_size; rank++)
+	for (rank = 0; !server->spin && !server->params->split &&
+		       rank < server->engine.tp_size;
+	     rank++)
 		fds[count++] = (struct pollfd){
 			.fd = ops->event_fd(server->engine.workers[rank]),
 			.events = POLLIN,
@@ -714,7 +744,7 @@ static void serve(struct server *server)
 void node_engine_main(const struct node_params *params, int control)
 {
 	static struct server server;
-	struct kvpull_host host = {
+	static struct kvpull_host host = {
 		.struct_size = sizeof(host),
 		.context = &server,
 		.log = log_line,
@@ -742,5 +772,7 @@ void node_engine_main(const struct node_params *params, int control)
 	if (!ready.code)
 		serve(&server);
 	engine_close(&server.engine);
+	if (params->split)
+		ranks_close(&server.ranks);
 	_exit(0);
 }

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See ranks.h. One request and one reply at a time on each socket. */
+#include "tests/scenario/ranks.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BYTES_MAX 131072u
+#define RECORDS_MAX 256u
+
+enum rank_op {
+	RANK_INFO = 1,
+	RANK_TURN,
+	RANK_RESULT,
+	RANK_FILL,
+	RANK_WRONG,
+	RANK_STATS,
+	RANK_CLOSE
+};
+
+struct rank_message {
+	uint32_t op;
+	int32_t code;
+	uint32_t group, id;
+	uint64_t seed; /* or bytes that are wrong */
+	uint64_t byte_count;
+	/* Poll records are copied out before use. */
+	_Alignas(16) uint8_t bytes[BYTES_MAX];
+};
+
+static size_t message_bytes(const struct rank_message *message)
+{
+	return offsetof(struct rank_message, bytes) +
+	       (size_t)message->byte_count;
+}
+
+/* ---- a rank's process ---- */
+
+static void serve_one(struct engine *engine, uint32_t rank,
+		      struct rank_message *message)
+{
+	static struct kvpull_poll_record records[RECORDS_MAX];
+	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
+	size_t byte_count = 0;
+
+	switch ((enum rank_op)message->op) {
+	case RANK_INFO:
+		message->code = engine_rank_info(engine, rank, message->bytes,
+						 BYTES_MAX, &byte_count);
+		break;
+	case RANK_TURN:
+		message->code = engine_rank_turn(engine, rank, message->bytes,
+						 message->byte_count, records,
+						 RECORDS_MAX);
+		if (message->code > 0)
+			byte_count = (size_t)message->code * sizeof(*records);
+		memcpy(message->bytes, records, byte_count);
+		break;
+	case RANK_RESULT:
+		message->code = engine_rank_result(engine, rank, message->bytes,
+						   BYTES_MAX, &byte_count);
+		break;
+	case RANK_FILL:
+		engine_block_fill(engine, message->group, message->id,
+				  message->seed);
+		break;
+	case RANK_WRONG:
+		message->seed = engine_block_wrong(engine, message->group,
+						   message->id, message->seed);
+		break;
+	case RANK_STATS:
+		message->code = engine->ops->worker->stats(
+			engine->workers[rank], &stats, 0);
+		byte_count = sizeof(stats);
+		memcpy(message->bytes, &stats, sizeof(stats));
+		break;
+	case RANK_CLOSE:
+		break;
+	}
+	message->byte_count = byte_count;
+}
+
+static void rank_main(const struct ranks *ranks, uint32_t rank, int socket)
+{
+	static struct rank_message message;
+	static struct engine engine;
+	struct engine_params params = ranks->params;
+
+	params.part = ENGINE_RANK;
+	params.rank = rank;
+	params.carrier = NULL;
+	message.code = engine_open(&engine, &params);
+	/* The word that it serves, or not. */
+	while (send(socket, &message, message_bytes(&message), MSG_NOSIGNAL) >
+		       0 &&
+	       message.op != RANK_CLOSE && message.code >= 0) {
+		if (recv(socket, &message, sizeof(message), 0) <= 0)
+			break;
+		serve_one(&engine, rank, &message);
+	}
+	engine_close(&engine);
+	_exit(0);
+}
+
+/* ---- the scheduler's process ---- */
+
+/* 0; -1: the rank is dead. */
+static int call(struct ranks *ranks, uint32_t rank,
+		struct rank_message *message)
+{
+	const int socket = ranks->sockets[rank];
+
+	if (socket < 0 ||
+	    send(socket, message, message_bytes(message), MSG_NOSIGNAL) < 0 ||
+	    recv(socket, message, sizeof(*message), 0) <= 0)
+		return -1;
+	return 0;
+}
+
+static int carry_info(void *context, uint32_t rank, void *bytes,
+		      size_t capacity, size_t *byte_count)
+{
+	static struct rank_message message;
+
+	message = (struct rank_message){ .op = RANK_INFO };
+	if (call(context, rank, &message) || message.byte_count > capacity)
+		return KVPULL_EPEER;
+	memcpy(bytes, message.bytes, message.byte_count);
+	*byte_count = message.byte_count;
+	return message.code;
+}
+
+static int carry_turn(void *context, uint32_t rank, const void *bytes,
+		      size_t byte_count, struct kvpull_poll_record *records,
+		      uint32_t capacity)
+{
+	static struct rank_message message;
+
+	message.op = RANK_TURN;
+	message.byte_count = byte_count;
+	if (byte_count > BYTES_MAX || capacity < RECORDS_MAX)
+		abort();
+	memcpy(message.bytes, bytes, byte_count);
+	if (call(context, rank, &message))
+		return 0;
+	memcpy(records, message.bytes, message.byte_count);
+	return message.code;
+}
+
+static int carry_result(void *context, uint32_t rank, void *bytes,
+			size_t capacity, size_t *byte_count)
+{
+	static struct rank_message message;
+
+	message.op = RANK_RESULT;
+	message.byte_count = 0;
+	*byte_count = 0;
+	if (call(context, rank, &message))
+		return 0;
+	if (message.byte_count > capacity)
+		abort();
+	memcpy(bytes, message.bytes, message.byte_count);
+	*byte_count = message.byte_count;
+	return message.code;
+}
+
+static uint64_t carry_block(struct ranks *ranks, uint32_t rank,
+			    const struct rank_message *what)
+{
+	static struct rank_message message;
+
+	memcpy(&message, what, offsetof(struct rank_message, bytes));
+	message.byte_count = 0;
+	return call(ranks, rank, &message) ? 0 : message.seed;
+}
+
+static void carry_fill(void *context, uint32_t rank, uint32_t group,
+		       uint32_t id, uint64_t seed)
+{
+	static struct rank_message message;
+
+	message.op = RANK_FILL;
+	message.group = group;
+	message.id = id;
+	message.seed = seed;
+	(void)carry_block(context, rank, &message);
+}
+
+static uint64_t carry_wrong(void *context, uint32_t rank, uint32_t group,
+			    uint32_t id, uint64_t seed)
+{
+	static struct rank_message message;
+
+	message.op = RANK_WRONG;
+	message.group = group;
+	message.id = id;
+	message.seed = seed;
+	return carry_block(context, rank, &message);
+}
+
+void ranks_stats(struct ranks *ranks, uint32_t rank,
+		 struct kvpull_worker_stats *stats)
+{
+	static struct rank_message message;
+
+	message.op = RANK_STATS;
+	message.byte_count = 0;
+	memset(stats, 0, sizeof(*stats));
+	if (!call(ranks, rank, &message))
+		memcpy(stats, message.bytes, sizeof(*stats));
+}
+
+int ranks_start(struct ranks *ranks, uint32_t rank)
+{
+	static struct rank_message message;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return KVPULL_EDEVICE;
+	ranks->pids[rank] = fork();
+	if (!ranks->pids[rank]) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)close(ranks->inherited);
+		(void)close(pair[0]);
+		rank_main(ranks, rank, pair[1]);
+	}
+	(void)close(pair[1]);
+	ranks->sockets[rank] = pair[0];
+	if (recv(pair[0], &message, sizeof(message), 0) <= 0)
+		return KVPULL_EDEVICE;
+	return message.code;
+}
+
+void ranks_kill(struct ranks *ranks, uint32_t rank)
+{
+	(void)kill(ranks->pids[rank], SIGKILL);
+	(void)waitpid(ranks->pids[rank], NULL, 0);
+	(void)close(ranks->sockets[rank]);
+	ranks->sockets[rank] = -1;
+}
+
+int ranks_open(struct ranks *ranks, const struct engine_params *params,
+	       int inherited)
+{
+	int code = 0;
+	uint32_t rank;
+
+	*ranks = (struct ranks){
+		.params = *params,
+		.carrier = { .context = ranks,
+			     .info = carry_info,
+			     .turn = carry_turn,
+			     .result = carry_result,
+			     .fill = carry_fill,
+			     .wrong = carry_wrong },
+		.inherited = inherited,
+	};
+	for (rank = 0; !code && rank < params->tp_size; rank++)
+		code = ranks_start(ranks, rank);
+	return code;
+}
+
+void ranks_close(struct ranks *ranks)
+{
+	static struct rank_message message;
+	uint32_t rank;
+
+	for (rank = 0; rank < ranks->params.tp_size; rank++) {
+		message.op = RANK_CLOSE;
+		message.byte_count = 0;
+		if (call(ranks, rank, &message))
+			continue;
+		(void)waitpid(ranks->pids[rank], NULL, 0);
+		(void)close(ranks->sockets[rank]);
+	}
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks in processes of their own: the scheduler's process carries step and
+ * result bytes to them over socket pairs, and each can be killed and started
+ * again alone.
+ */
+#ifndef KVPULL_TESTS_RANKS_H
+#define KVPULL_TESTS_RANKS_H
+
+#include <sys/types.h>
+
+#include "tools/ib_pull_engine.h"
+
+struct ranks {
+	struct engine_params params; /* of each; the texts are the caller's */
+	struct engine_carrier carrier;
+	pid_t pids[ENGINE_RANKS_MAX];
+	int sockets[ENGINE_RANKS_MAX]; /* -1: dead */
+	int inherited; /* a descriptor that a rank must not keep */
+};
+
+/* Start all; the carrier is then for engine_open(). 0 or an error. */
+int ranks_open(struct ranks *ranks, const struct engine_params *params,
+	       int inherited);
+void ranks_close(struct ranks *ranks);
+void ranks_kill(struct ranks *ranks, uint32_t rank);
+int ranks_start(struct ranks *ranks, uint32_t rank);
+/* Of a live rank; else all 0. */
+void ranks_stats(struct ranks *ranks, uint32_t rank,
+		 struct kvpull_worker_stats *stats);
+
+#endif /* KVPULL_TESTS_RANKS_H */
