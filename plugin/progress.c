@@ -239,7 +239,11 @@ static int transport_open(struct kvpull_worker *worker,
 	const struct kvpull_config *config = &worker->config;
 	struct kvpull_progress *progress = &worker->progress;
 	char name[64];
+	/* Other users are let in by the list; the folder is the operator's. */
+	const int others = config->uid_count > 1 ||
+			   config->uids[0] != geteuid();
 	const struct kvpull_shm_params params = {
+		.socket_mode = others ? 0666 : 0,
 		.log = &worker->log,
 		.socket_dir = config->socket_dir,
 		.name = name,

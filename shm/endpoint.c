@@ -6,6 +6,7 @@
  */
 #include "shm/endpoint.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,6 +19,8 @@
 #include <unistd.h>
 
 /* More than a step's worth of consumers; the rest see EAGAIN and come again. */
+#define SWEEP_MAX 4096u /* names looked at */
+#define SWEEP_PREFIX "kvpull-"
 #define BACKLOG 64
 
 /* Linux 6.5; the value of asm-generic, so of x86, arm64 and riscv. */
@@ -148,28 +151,64 @@ static int stale_remove(int folder_fd, const char *name,
 	return 0;
 }
 
+/*
+ * What workers that were killed left: names die with their incarnation, so
+ * nobody else removes them. A name in the folder is one that was listening
+ * when it got that name, so one that refuses is dead.
+ */
+static void folder_sweep(int folder_fd)
+{
+	const int copy = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY |
+						       O_CLOEXEC);
+	DIR *folder = copy < 0 ? NULL : fdopendir(copy);
+	uint32_t left = SWEEP_MAX;
+	const struct dirent *entry;
+
+	if (!folder) {
+		if (copy >= 0)
+			(void)close(copy);
+		return;
+	}
+	while (left-- && (entry = readdir(folder)) != NULL) {
+		struct stat stat;
+
+		if (strncmp(entry->d_name, SWEEP_PREFIX,
+			    sizeof(SWEEP_PREFIX) - 1) == 0 &&
+		    kvpull_endpoint_name_is_good(entry->d_name) &&
+		    !socket_stat(folder_fd, entry->d_name, &stat) &&
+		    S_ISSOCK(stat.st_mode) && stat.st_uid == geteuid())
+			(void)stale_remove(folder_fd, entry->d_name, NULL);
+	}
+	(void)closedir(folder);
+}
+
+/* Under another name until it listens: see folder_sweep(). */
 static int listener_bind(struct kvpull_listener *listener, uint32_t mode,
 			 const struct kvpull_log *log)
 {
+	char hidden[KVPULL_ENDPOINT_NAME_BYTES_MAX + 2];
 	struct sockaddr_un address;
 	struct stat stat;
 
-	address_fill(&address, listener->folder_fd, listener->name);
+	(void)snprintf(hidden, sizeof(hidden), ".%s", listener->name);
+	(void)unlinkat(listener->folder_fd, hidden, 0);
+	address_fill(&address, listener->folder_fd, hidden);
 	if (bind(listener->fd, (const struct sockaddr *)&address,
 		 sizeof(address))) {
 		kvpull_error(log, "socket name %s: bind: %s", listener->name,
 			     strerror(errno));
 		return KVPULL_EDEVICE;
 	}
-	if (socket_stat(listener->folder_fd, listener->name, &stat))
+	if (socket_stat(listener->folder_fd, hidden, &stat))
 		return KVPULL_EDEVICE;
 	listener->inode = stat.st_ino;
-	if ((mode &&
-	     fchmodat(listener->folder_fd, listener->name, (mode_t)mode, 0)) ||
-	    listen(listener->fd, BACKLOG)) {
+	if ((mode && fchmodat(listener->folder_fd, hidden, (mode_t)mode, 0)) ||
+	    listen(listener->fd, BACKLOG) ||
+	    renameat(listener->folder_fd, hidden, listener->folder_fd,
+		     listener->name)) {
 		kvpull_error(log, "socket name %s: listen: %s", listener->name,
 			     strerror(errno));
-		(void)unlinkat(listener->folder_fd, listener->name, 0);
+		(void)unlinkat(listener->folder_fd, hidden, 0);
 		return KVPULL_EDEVICE;
 	}
 	return 0;
@@ -193,6 +232,7 @@ int kvpull_listener_open(struct kvpull_listener *listener, const char *folder,
 	(void)snprintf(listener->name, sizeof(listener->name), "%s", name);
 	if (socket_make(&listener->fd))
 		goto err_folder;
+	folder_sweep(listener->folder_fd);
 	code = stale_remove(listener->folder_fd, name, log);
 	if (!code)
 		code = listener_bind(listener, mode, log);
@@ -265,6 +305,8 @@ int kvpull_endpoint_connect(const char *folder, const char *name,
 	}
 	(void)close(made);
 	/* Not there or busy is flow; the rest (EACCES) is for a person. */
+	if (why == EAGAIN)
+		code = KVPULL_EAGAIN;
 	if (why != EAGAIN && why != ECONNREFUSED && why != ENOENT)
 		kvpull_warn(log, "connect to %s: %s", name, strerror(why));
 out_folder:

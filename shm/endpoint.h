@@ -69,7 +69,10 @@ void kvpull_listener_close(struct kvpull_listener *listener);
 int KVPULL_MUST_CHECK kvpull_listener_accept(struct kvpull_listener *listener,
 					     int *fd);
 
-/* 0; KVPULL_EROUTE (bad name or folder), KVPULL_EPEER (nobody listens). */
+/*
+ * 0; KVPULL_EROUTE (bad name or folder), KVPULL_EPEER (nobody listens),
+ * KVPULL_EAGAIN (its backlog is full).
+ */
 int KVPULL_MUST_CHECK kvpull_endpoint_connect(const char *folder,
 					      const char *name,
 					      const struct kvpull_log *log,

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -356,6 +358,26 @@ static void pull_after_revoke_is_expired(void **state)
 	assert_int_equal(pair->p.sent, 1);
 }
 
+/* A worker that was killed cannot remove its name; the next one does. */
+static void names_of_killed_workers_are_swept(void **state)
+{
+	struct pair *pair = *state;
+	struct sockaddr_un dead = { .sun_family = AF_UNIX };
+	struct side third = { 0 };
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	(void)snprintf(dead.sun_path, sizeof(dead.sun_path),
+		       "%s/kvpull-dead.sock", pair->dir);
+	assert_int_equal(bind(fd, (struct sockaddr *)&dead, sizeof(dead)), 0);
+	(void)close(fd);
+	assert_int_equal(access(dead.sun_path, F_OK), 0);
+	side_open(pair, &third, "third");
+	assert_int_not_equal(access(dead.sun_path, F_OK), 0);
+	pair->ops->worker->close(third.worker);
+	pair->ops->scheduler->close(third.scheduler);
+	pull_reads_the_held_blocks_and_ends_the_hold(state);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -367,6 +389,9 @@ int main(void)
 			pair_close),
 		cmocka_unit_test_setup_teardown(pull_after_revoke_is_expired,
 						pair_open, pair_close),
+		cmocka_unit_test_setup_teardown(
+			names_of_killed_workers_are_swept, pair_open,
+			pair_close),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
