@@ -65,6 +65,7 @@ TOOLS := $(addprefix $(B)/,$(filter-out $(TOOL_PARTS),$(TOOL_FILES)))
 UNIT := $(patsubst %.c,$(B)/unit/%,$(notdir $(wildcard tests/unit/test_*.c tests/abi/test_*.c)))
 STRESS := $(patsubst tests/%.c,$(B)/%,$(filter-out %_bench.c,$(wildcard tests/stress/*.c)))
 BENCHES := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/stress/*_bench.c))
+BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c))
 SIM_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c))
 SCENARIO_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/scenario/*.c))
 FAKE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/*.c))
@@ -142,6 +143,9 @@ $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(FUZZ_MAIN) $(TEST_LIBS)
 $(B)/kvpull_sim: $(SIM_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
 
+$(B)/kvpull_bench: $(BENCH_OBJ) $(B)/libkvpull.a
+	$(call LINK_TEST)
+
 # The scenarios see the library through the ABI alone.
 $(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o | $(B)/libkvpull.so
 	$(call SAY,LD,$@)
@@ -191,8 +195,8 @@ fuzz-replay-run: $(FUZZ)
 mutants: ## each weakened ordering of the ring is caught
 	$(Q)tests/ring-mutants.sh
 
-bench: all $(BENCHES) ## benchmarks, JSON into build/bench/
-	$(Q)tools/bench.sh $(B) build/bench
+bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--quick
+	$(Q)tests/bench/run.sh $(B)/kvpull_bench build/bench $(MODE)
 
 # ---- checks of the text and of the binary ----
 

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What was measured, for people and as JSON. A bar's value is the best of the
+ * runs, and lower is better for all of them; the JSON has each run's.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/copy.h"
+#include "tests/bench/bench.h"
+
+#define BAR_PREFIX "bars."
+
+struct bar {
+	const char *name;
+	double limit; /* NAN: none was set */
+};
+
+static const struct bar bars[] = {
+	{ "samenode.limit_ratio.1t.A", 1.15 },
+	{ "samenode.limit_ratio.1t.B", 1.05 },
+	{ "samenode.limit_ratio.1t.C", 1.05 },
+	{ "samenode.limit_ratio.1t.D", 1.05 },
+	{ "samenode.limit_ratio.1t.E", 1.05 },
+	{ "samenode.limit_ratio.2t.A", NAN },
+	{ "samenode.limit_ratio.2t.B", 0.60 },
+	{ "samenode.limit_ratio.2t.C", 0.60 },
+	{ "samenode.limit_ratio.2t.D", 0.60 },
+	{ "samenode.limit_ratio.2t.E", 0.60 },
+	{ "samenode.post_us_max", 5 },
+	{ "samenode.pull_4k_us", 3 },
+	{ "samenode.attach_first_pull_ms", 3 },
+	{ "samenode.attach_first_pull_ms.4k_pages", NAN },
+	{ "samenode.first_128mib_after_attach_ms", NAN },
+	{ "samenode.provider_s_per_gib", NAN },
+	{ "samenode.first_of_256_ms", 1 },
+	{ "samenode.notify_poll_us", 0.4 },
+	{ "samenode.notify_sleep_us", NAN },
+	{ "samenode.cpu_s_per_gb", NAN },
+	{ "core.release_ns", 100 },
+	{ "core.heartbeat_ns", NAN },
+	{ "core.idle_poll_ns", 200 },
+	{ "core.idle_poll_ns.64_rings", NAN },
+	{ "core.busy_poll_us_max", 100 },
+	{ "core.bytes_per_hold", NAN },
+};
+#define BARS (sizeof(bars) / sizeof(bars[0]))
+
+void samples_add(struct samples *samples, double value)
+{
+	if (samples->count < SAMPLES_MAX)
+		samples->values[samples->count++] = value;
+}
+
+static int double_compare(const void *a, const void *b)
+{
+	const double x = *(const double *)a;
+	const double y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double samples_at(struct samples *samples, double share)
+{
+	if (!samples->count)
+		return (double)NAN;
+	qsort(samples->values, samples->count, sizeof(samples->values[0]),
+	      double_compare);
+	return samples->values[(uint32_t)(share * (samples->count - 1) + 0.5)];
+}
+
+static struct result *result_new(struct results *results)
+{
+	if (results->count == RESULTS_MAX) {
+		fprintf(stderr, "bench: more results than RESULTS_MAX\n");
+		abort();
+	}
+	return &results->all[results->count++];
+}
+
+void results_put(struct results *results, double value, const char *format, ...)
+{
+	struct result *result = result_new(results);
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(result->name, sizeof(result->name), format, arguments);
+	va_end(arguments);
+	result->value = value;
+}
+
+void results_put_text(struct results *results, const char *text,
+		      const char *name)
+{
+	struct result *result = result_new(results);
+
+	(void)snprintf(result->name, sizeof(result->name), "%s", name);
+	(void)snprintf(result->text, sizeof(result->text), "%s", text);
+}
+
+static const struct result *result_find(const struct results *results,
+					const char *name)
+{
+	uint32_t at;
+
+	for (at = 0; at < results->count; at++)
+		if (!strcmp(results->all[at].name, name))
+			return &results->all[at];
+	return NULL;
+}
+
+double results_get(const struct results *results, const char *name)
+{
+	const struct result *result = result_find(results, name);
+
+	return result ? result->value : (double)NAN;
+}
+
+static double bar_of_run(const struct report *report, uint32_t run,
+			 const char *name)
+{
+	char path[RESULT_NAME_BYTES];
+
+	(void)snprintf(path, sizeof(path), BAR_PREFIX "%s", name);
+	return results_get(&report->runs[run], path);
+}
+
+/* Lower is better, and what was not measured is not in the way. */
+static double bar_best(const struct report *report, const char *name)
+{
+	double best = (double)NAN;
+	uint32_t run;
+
+	for (run = 0; run < report->run_count; run++)
+		best = fmin(best, bar_of_run(report, run, name));
+	return best;
+}
+
+static void value_print(const struct results *results, const char *path)
+{
+	const double value = results_get(results, path);
+
+	if (isnan(value))
+		printf("  %9s", "-");
+	else
+		printf("  %9.3f", value);
+}
+
+/* One result of every shape: "shapes.A.<before><way><after>". */
+static void row_print(const struct results *results, const char *title,
+		      const char *before, const char *way, const char *after)
+{
+	char path[RESULT_NAME_BYTES];
+	const char *shape;
+
+	printf("%-32s", title);
+	for (shape = "ABCDE"; *shape; shape++) {
+		(void)snprintf(path, sizeof(path), "shapes.%c.%s%s%s", *shape,
+			       before, way, after);
+		value_print(results, path);
+	}
+	printf("\n");
+}
+
+static void way_print(const struct results *results, const char *way)
+{
+	char title[48];
+
+	(void)snprintf(title, sizeof(title), "kvpull %s", way);
+	row_print(results, title, "kvpull.", way, ".median_ms");
+	row_print(results, "  x limit", "kvpull.", way, ".limit_ratio");
+	row_print(results, "  x memcpy", "kvpull.", way, ".memcpy_ratio");
+	row_print(results, "  post us", "kvpull.", way, ".post_median_us");
+	row_print(results, "  cpu s per GB", "kvpull.", way, ".cpu_s_per_gb");
+}
+
+static void shapes_print(const struct results *results)
+{
+	uint32_t count;
+	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
+	uint32_t at;
+
+	printf("\n%-32s  %9s  %9s  %9s  %9s  %9s\n", "median ms", "A 2048x4K",
+	       "B 1Kx32K", "C 512x256K", "D 128x1M", "E 8192x16K");
+	row_print(results, "glibc memcpy", "glibc_memcpy", "", "_median_ms");
+	for (at = 0; at < count; at++)
+		if (kvpull_copy_usable(&all[at]))
+			row_print(results, all[at].name, "routines_median_ms.",
+				  all[at].name, "");
+	row_print(results, "limit (best of these)", "limit", "", "_median_ms");
+	way_print(results, "caller_1t");
+	way_print(results, "caller_2t");
+	way_print(results, "thread_1t");
+	way_print(results, "thread_2t");
+}
+
+static void rest_print(const struct results *results)
+{
+	uint32_t at;
+
+	printf("\n");
+	for (at = 0; at < results->count; at++) {
+		const struct result *result = &results->all[at];
+
+		if (strncmp(result->name, "shapes.", 7) &&
+		    strncmp(result->name, BAR_PREFIX, strlen(BAR_PREFIX)))
+			printf("%-56s  %12.3f\n", result->name, result->value);
+	}
+}
+
+static void bars_print(const struct report *report)
+{
+	uint32_t at;
+	uint32_t run;
+
+	printf("\n%-42s  %10s  %8s  runs\n", "bar", "best", "at most");
+	for (at = 0; at < BARS; at++) {
+		const double best = bar_best(report, bars[at].name);
+
+		printf("%-42s  %10.3f  ", bars[at].name, best);
+		if (isnan(bars[at].limit))
+			printf("%8s ", "");
+		else
+			printf("%8.2f%c", bars[at].limit,
+			       best <= bars[at].limit ? ' ' : '!');
+		for (run = 0; run < report->run_count; run++)
+			printf(" %10.3f",
+			       bar_of_run(report, run, bars[at].name));
+		printf("\n");
+	}
+	printf("\n");
+	for (at = 0; at < BARS; at++)
+		printf("bar %s %.6g\n", bars[at].name,
+		       bar_best(report, bars[at].name));
+}
+
+void report_print(const struct report *report)
+{
+	uint32_t run;
+
+	for (run = 0; run < report->run_count; run++) {
+		const struct results *results = &report->runs[run];
+
+		printf("\nrun %u of %u, %u repetitions, load average %.2f before and %.2f after\n",
+		       run + 1, report->run_count, report->repetitions,
+		       report->loads[run], report->loads[run + 1]);
+		if (results->count &&
+		    !strncmp(results->all[0].name, "shapes.", 7))
+			shapes_print(results);
+		rest_print(results);
+	}
+	bars_print(report);
+	(void)fflush(stdout);
+}
+
+static json_t *value_json(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* "a.b.c": objects within objects. */
+static void result_json(json_t *object, const struct result *result)
+{
+	char name[RESULT_NAME_BYTES];
+	char *key = name;
+	char *dot;
+
+	memcpy(name, result->name, sizeof(name));
+	while ((dot = strchr(key, '.'))) {
+		json_t *inner;
+
+		*dot = '\0';
+		inner = json_object_get(object, key);
+		if (!inner) {
+			inner = json_object();
+			(void)json_object_set_new(object, key, inner);
+		}
+		object = inner;
+		key = dot + 1;
+	}
+	(void)json_object_set_new(object, key,
+				  result->text[0] ? json_string(result->text) :
+						    value_json(result->value));
+}
+
+static json_t *run_json(const struct report *report, uint32_t run)
+{
+	const struct results *results = &report->runs[run];
+	json_t *object = json_object();
+	uint32_t at;
+
+	(void)json_object_set_new(object, "load_average_before",
+				  value_json(report->loads[run]));
+	(void)json_object_set_new(object, "load_average_after",
+				  value_json(report->loads[run + 1]));
+	for (at = 0; at < results->count; at++)
+		if (strncmp(results->all[at].name, BAR_PREFIX,
+			    strlen(BAR_PREFIX)))
+			result_json(object, &results->all[at]);
+	return object;
+}
+
+static json_t *bar_json(const struct report *report, const struct bar *bar)
+{
+	json_t *runs = json_array();
+	uint32_t run;
+
+	for (run = 0; run < report->run_count; run++)
+		(void)json_array_append_new(
+			runs, value_json(bar_of_run(report, run, bar->name)));
+	return json_pack("{s:o, s:o, s:o}", "best",
+			 value_json(bar_best(report, bar->name)), "at_most",
+			 value_json(bar->limit), "runs", runs);
+}
+
+static json_t *machine_json(void)
+{
+	struct utsname name;
+
+	if (uname(&name))
+		memset(&name, 0, sizeof(name));
+	return json_pack(
+		"{s:s, s:s, s:I, s:I, s:s}", "kernel", name.release,
+		"architecture", name.machine, "cpu_count",
+		(json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "memory_bytes",
+		(json_int_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
+		"calibration", kvpull_copy_choice());
+}
+
+int report_write(const struct report *report, const char *path)
+{
+	json_t *runs = json_array();
+	json_t *object = json_object();
+	json_t *bar_values = json_object();
+	uint32_t at;
+	int failed;
+
+	for (at = 0; at < report->run_count; at++)
+		(void)json_array_append_new(runs, run_json(report, at));
+	for (at = 0; at < BARS; at++)
+		(void)json_object_set_new(bar_values, bars[at].name,
+					  bar_json(report, &bars[at]));
+	(void)json_object_set_new(object, "benchmark", json_string("samenode"));
+	(void)json_object_set_new(object, "version",
+				  json_string(KVPULL_VERSION));
+	(void)json_object_set_new(object, "unix_time_s",
+				  json_integer((json_int_t)time(NULL)));
+	(void)json_object_set_new(object, "machine", machine_json());
+	(void)json_object_set_new(object, "repetition_count",
+				  json_integer(report->repetitions));
+	(void)json_object_set_new(object, "bars", bar_values);
+	(void)json_object_set_new(object, "runs", runs);
+	failed = json_dump_file(object, path, JSON_INDENT(2));
+	json_decref(object);
+	if (failed)
+		fprintf(stderr, "bench: cannot write %s\n", path);
+	return failed;
+}

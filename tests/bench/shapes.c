@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Pulls of five shapes beside plain copies of the same memory: ways are taken
+ * in turns within a repetition, each with new scattered ids, so a ratio
+ * compares what ran side by side. The producer sleeps between notifications,
+ * so that the ways have both cores; a consumer sleeps while its copy threads
+ * work.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shm/copy.h"
+#include "shm/segment.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/node.h"
+
+#define REGION_BYTES (UINT64_C(512) << 20)
+#define COUNT_MAX 8192u
+#define BLOCKS_MAX (REGION_BYTES / 4096)
+#define BATCH_SEGMENTS 64u
+#define ROUTINES_MAX 24u
+#define PULLS 4u
+#define GLIBC (ROUTINES_MAX + PULLS)
+#define WAYS_MAX (GLIBC + 1)
+
+struct shape {
+	char name;
+	uint32_t block_count;
+	uint32_t block_bytes;
+};
+
+static const struct shape shapes[] = { { 'A', 2048, 4096 },
+				       { 'B', 1024, 32768 },
+				       { 'C', 512, 262144 },
+				       { 'D', 128, 1048576 },
+				       { 'E', 8192, 16384 } };
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+struct pull_way {
+	const char *name;
+	const char *config;
+	uint32_t threads;
+};
+
+static const struct pull_way pull_ways[PULLS] = {
+	{ "caller_1t", ",\"progress\":\"caller\",\"copy_threads\":1", 1 },
+	{ "caller_2t", ",\"progress\":\"caller\",\"copy_threads\":2", 2 },
+	{ "thread_1t", ",\"progress\":\"thread\",\"copy_threads\":1", 1 },
+	{ "thread_2t", ",\"progress\":\"thread\",\"copy_threads\":2", 2 },
+};
+
+struct field {
+	const struct bench *bench;
+	const struct shape *shape;
+	struct producer producer;
+	struct halves pullers[PULLS];
+	struct ticket ticket;
+	uint8_t *from;  /* the producer's memory */
+	uint8_t *to;    /* the pullers' */
+	uint32_t total; /* blocks of the region */
+	struct samples took_ms[WAYS_MAX];
+	struct samples post_us[PULLS];
+	struct samples build_us[PULLS];
+	double cpu_s[PULLS];
+	double pulled_bytes[PULLS];
+	uint64_t wrong_bytes;
+	uint32_t all[BLOCKS_MAX];
+	uint32_t ids[2][NODE_BLOCKS_MAX];
+	struct kvpull_segment segments[COUNT_MAX];
+};
+
+static void scatter(struct field *field, uint32_t *ids)
+{
+	uint32_t at;
+
+	for (at = 0; at < field->total; at++)
+		field->all[at] = at;
+	for (at = 0; at < field->shape->block_count; at++) {
+		const uint32_t other =
+			at + bench_random() % (field->total - at);
+
+		ids[at] = field->all[other];
+		field->all[other] = field->all[at];
+	}
+}
+
+static void prepare(struct field *field)
+{
+	const size_t bytes = field->shape->block_bytes;
+	uint32_t at;
+
+	scatter(field, field->ids[0]);
+	scatter(field, field->ids[1]);
+	for (at = 0; at < field->shape->block_count; at++) {
+		field->segments[at].from =
+			field->from + field->ids[0][at] * bytes;
+		field->segments[at].to = field->to + field->ids[1][at] * bytes;
+	}
+}
+
+static void verify(struct field *field)
+{
+	uint32_t at;
+
+	for (at = 0; at < field->shape->block_count; at++)
+		if (memcmp(field->segments[at].from, field->segments[at].to,
+			   field->shape->block_bytes))
+			field->wrong_bytes += field->shape->block_bytes;
+}
+
+static double copy_ms(struct field *field, uint32_t way)
+{
+	const struct shape *shape = field->shape;
+	const struct kvpull_copy_routine *all = NULL;
+	uint64_t start_ns;
+	uint32_t count;
+	uint32_t at;
+
+	all = kvpull_copy_routines(&count);
+	start_ns = kvpull_clock_ns();
+	if (way == GLIBC)
+		for (at = 0; at < shape->block_count; at++)
+			memcpy(field->segments[at].to, field->segments[at].from,
+			       shape->block_bytes);
+	else
+		for (at = 0; at < shape->block_count; at += BATCH_SEGMENTS)
+			all[way].copy(field->segments + at, BATCH_SEGMENTS,
+				      shape->block_bytes);
+	return (double)(kvpull_clock_ns() - start_ns) / 1e6;
+}
+
+static double cpu_now_s(void)
+{
+	struct timespec used;
+
+	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+static int pull_run(struct field *field, uint32_t index)
+{
+	const struct shape *shape = field->shape;
+	struct pull_times times;
+	double cpu_s;
+	int code;
+
+	code = producer_hold(&field->producer, field->ids[0],
+			     shape->block_count, &field->ticket);
+	if (code)
+		return code;
+	cpu_s = cpu_now_s();
+	code = consumer_pull(&field->pullers[index], &field->ticket,
+			     field->ids[1], &times);
+	if (code)
+		return code;
+	field->cpu_s[index] += cpu_now_s() - cpu_s;
+	field->pulled_bytes[index] +=
+		(double)shape->block_count * shape->block_bytes;
+	samples_add(&field->took_ms[ROUTINES_MAX + index],
+		    (double)(times.notified_ns - times.begin_ns) / 1e6);
+	samples_add(&field->build_us[index],
+		    (double)(times.built_ns - times.begin_ns) / 1e3);
+	samples_add(&field->post_us[index],
+		    (double)(times.posted_ns - times.built_ns) / 1e3);
+	return producer_wait_sent(&field->producer);
+}
+
+static int is_way(uint32_t way)
+{
+	uint32_t count;
+	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
+
+	if (way >= ROUTINES_MAX)
+		return 1;
+	return way < count && kvpull_copy_usable(&all[way]);
+}
+
+/* Each repetition begins with another way: none is always after the same. */
+static int repetition(struct field *field, uint32_t number)
+{
+	uint32_t step;
+
+	for (step = 0; step < WAYS_MAX; step++) {
+		const uint32_t way = (step + number * 7) % WAYS_MAX;
+		int code = 0;
+
+		if (!is_way(way))
+			continue;
+		prepare(field);
+		if (way >= ROUTINES_MAX && way < GLIBC)
+			code = pull_run(field, way - ROUTINES_MAX);
+		else
+			samples_add(&field->took_ms[way], copy_ms(field, way));
+		if (code)
+			return code;
+		if (!number)
+			verify(field);
+	}
+	return 0;
+}
+
+/* Touch every page of both regions through the puller's own mapping. */
+static int warm_up(struct field *field, uint32_t index)
+{
+	struct pull_times times;
+	uint32_t first;
+	uint32_t at;
+	int code = 0;
+
+	for (first = 0; !code && first < field->total;
+	     first += NODE_BLOCKS_MAX) {
+		uint32_t count = field->total - first;
+
+		count = count < NODE_BLOCKS_MAX ? count : NODE_BLOCKS_MAX;
+		for (at = 0; at < count; at++)
+			field->ids[0][at] = first + at;
+		code = producer_hold(&field->producer, field->ids[0], count,
+				     &field->ticket);
+		if (!code)
+			code = consumer_pull(&field->pullers[index],
+					     &field->ticket, field->ids[0],
+					     &times);
+		if (!code)
+			code = producer_wait_sent(&field->producer);
+	}
+	return code;
+}
+
+static int field_open(struct field *field)
+{
+	struct node_params params = { .dir = field->bench->dir,
+				      .block_bytes =
+					      field->shape->block_bytes };
+	uint32_t index;
+	int code;
+
+	field->total = (uint32_t)(REGION_BYTES / params.block_bytes);
+	params.block_count = field->total;
+	code = ticket_open(&field->ticket);
+	if (!code)
+		code = producer_open(&field->producer, &params);
+	if (!code)
+		code = producer_mode(&field->producer, MAIL_SLEEP);
+	for (index = 0; !code && index < PULLS; index++) {
+		params.more = pull_ways[index].config;
+		code = halves_open(&field->pullers[index], &params);
+		if (code)
+			break;
+		params.memory = field->pullers[0].memory;
+		halves_sleep(&field->pullers[index]);
+		code = warm_up(field, index);
+	}
+	if (code)
+		return code;
+	field->to = field->pullers[0].memory;
+	field->from = producer_map(&field->producer);
+	if (!field->from)
+		return KVPULL_ENOMEM;
+	(void)kvpull_segment_populate(field->from, REGION_BYTES);
+	return 0;
+}
+
+static void field_close(struct field *field)
+{
+	uint32_t index;
+
+	if (field->from)
+		kvpull_segment_unmap(field->from, REGION_BYTES);
+	/* The first owns the others' memory. */
+	for (index = PULLS; index > 0; index--)
+		halves_close(&field->pullers[index - 1]);
+	producer_close(&field->producer);
+	ticket_close(&field->ticket);
+}
+
+/* The best routine on one thread; its name. */
+static const char *limit_find(struct field *field, double *limit_ms)
+{
+	uint32_t count;
+	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
+	const char *name = "glibc_memcpy";
+	uint32_t way;
+
+	*limit_ms = samples_at(&field->took_ms[GLIBC], 0.5);
+	for (way = 0; way < count; way++) {
+		double ms;
+
+		if (!is_way(way))
+			continue;
+		ms = samples_at(&field->took_ms[way], 0.5);
+		results_put(field->bench->results, ms,
+			    "shapes.%c.routines_median_ms.%s",
+			    field->shape->name, all[way].name);
+		if (ms < *limit_ms) {
+			*limit_ms = ms;
+			name = all[way].name;
+		}
+	}
+	return name;
+}
+
+static void pull_results(struct field *field, uint32_t index, double limit_ms)
+{
+	struct results *results = field->bench->results;
+	struct samples *took_ms = &field->took_ms[ROUTINES_MAX + index];
+	const char shape = field->shape->name;
+	const char *way = pull_ways[index].name;
+	const double median_ms = samples_at(took_ms, 0.5);
+
+	results_put(results, median_ms, "shapes.%c.kvpull.%s.median_ms", shape,
+		    way);
+	results_put(results, samples_at(took_ms, 0),
+		    "shapes.%c.kvpull.%s.min_ms", shape, way);
+	results_put(results, samples_at(took_ms, 1),
+		    "shapes.%c.kvpull.%s.max_ms", shape, way);
+	results_put(results, median_ms / limit_ms,
+		    "shapes.%c.kvpull.%s.limit_ratio", shape, way);
+	results_put(results,
+		    median_ms / samples_at(&field->took_ms[GLIBC], 0.5),
+		    "shapes.%c.kvpull.%s.memcpy_ratio", shape, way);
+	results_put(results, samples_at(&field->post_us[index], 0.5),
+		    "shapes.%c.kvpull.%s.post_median_us", shape, way);
+	results_put(results, samples_at(&field->build_us[index], 0.5),
+		    "shapes.%c.kvpull.%s.allocate_and_build_median_us", shape,
+		    way);
+	results_put(results,
+		    field->cpu_s[index] / (field->pulled_bytes[index] / 1e9),
+		    "shapes.%c.kvpull.%s.cpu_s_per_gb", shape, way);
+}
+
+static void field_results(struct field *field)
+{
+	struct results *results = field->bench->results;
+	const char shape = field->shape->name;
+	char name[RESULT_NAME_BYTES];
+	double limit_ms;
+	uint32_t index;
+
+	(void)snprintf(name, sizeof(name), "shapes.%c.limit_routine", shape);
+	results_put_text(results, limit_find(field, &limit_ms), name);
+	results_put(results, limit_ms, "shapes.%c.limit_median_ms", shape);
+	results_put(results, samples_at(&field->took_ms[GLIBC], 0.5),
+		    "shapes.%c.glibc_memcpy_median_ms", shape);
+	results_put(results, (double)field->shape->block_count,
+		    "shapes.%c.block_count", shape);
+	results_put(results, (double)field->shape->block_bytes,
+		    "shapes.%c.block_bytes", shape);
+	results_put(results, (double)field->producer.mail->huge_bytes,
+		    "shapes.%c.producer_huge_bytes", shape);
+	results_put(results, (double)field->wrong_bytes,
+		    "shapes.%c.wrong_bytes", shape);
+	for (index = 0; index < PULLS; index++)
+		pull_results(field, index, limit_ms);
+}
+
+static void bars(const struct bench *bench)
+{
+	struct results *results = bench->results;
+	double post_us = NAN;
+	uint32_t shape;
+	uint32_t index;
+
+	for (shape = 0; shape < SHAPES; shape++) {
+		const char name = shapes[shape].name;
+
+		for (index = 0; index < PULLS; index++) {
+			char path[RESULT_NAME_BYTES];
+
+			(void)snprintf(path, sizeof(path),
+				       "shapes.%c.kvpull.%s.post_median_us",
+				       name, pull_ways[index].name);
+			post_us = fmax(post_us, results_get(results, path));
+			(void)snprintf(path, sizeof(path),
+				       "shapes.%c.kvpull.%s.limit_ratio", name,
+				       pull_ways[index].name);
+			/* progress=caller; the thread's are in the table. */
+			if (index < 2)
+				results_put(results, results_get(results, path),
+					    "bars.samenode.limit_ratio.%ut.%c",
+					    pull_ways[index].threads, name);
+		}
+	}
+	results_put(results, post_us, "bars.samenode.post_us_max");
+	results_put(
+		results,
+		results_get(results, "shapes.C.kvpull.caller_1t.cpu_s_per_gb"),
+		"bars.samenode.cpu_s_per_gb");
+}
+
+static void shape_run(const struct bench *bench, const struct shape *shape)
+{
+	struct field *field = calloc(1, sizeof(*field));
+	uint32_t number;
+	int code;
+
+	if (!field)
+		return;
+	field->bench = bench;
+	field->shape = shape;
+	code = field_open(field);
+	for (number = 0; !code && number < bench->repetitions; number++)
+		code = repetition(field, number);
+	if (!code)
+		field_results(field);
+	else
+		fprintf(stderr, "bench: shape %c: error %d\n", shape->name,
+			code);
+	field_close(field);
+	free(field);
+}
+
+void bench_shapes(const struct bench *bench)
+{
+	uint32_t index;
+
+	for (index = 0; index < SHAPES; index++)
+		if (strchr(bench->shapes, shapes[index].name))
+			shape_run(bench, &shapes[index]);
+	bars(bench);
+}

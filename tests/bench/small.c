@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Small pulls: one cold 4 KiB block at a time, and 256 requests of 1 MiB posted
+ * together, of which the first must not wait for the last.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/bench/bench.h"
+#include "tests/bench/node.h"
+
+#define REGION_BYTES (UINT64_C(512) << 20)
+#define SMALL_BYTES 4096u
+#define SMALL_PULLS_A_REPETITION 400u
+#define MANY 256u
+#define MANY_BLOCKS 64u
+#define MANY_BLOCK_BYTES 16384u
+
+struct pair {
+	struct producer producer;
+	struct halves consumer;
+	struct ticket ticket;
+	uint32_t total;
+	uint32_t ids[2][NODE_BLOCKS_MAX];
+};
+
+static int pull_once(struct pair *pair, uint32_t count,
+		     struct pull_times *times)
+{
+	int code = producer_hold(&pair->producer, pair->ids[0], count,
+				 &pair->ticket);
+
+	if (!code)
+		code = consumer_pull(&pair->consumer, &pair->ticket,
+				     pair->ids[1], times);
+	return code ? code : producer_wait_sent(&pair->producer);
+}
+
+/* What is measured is cold caches, not first touches. */
+static int warm_up(struct pair *pair)
+{
+	struct pull_times times;
+	uint32_t first;
+	int code = 0;
+
+	for (first = 0; !code && first < pair->total;
+	     first += NODE_BLOCKS_MAX) {
+		uint32_t at;
+
+		for (at = 0; at < NODE_BLOCKS_MAX; at++)
+			pair->ids[0][at] = pair->ids[1][at] = first + at;
+		code = pull_once(pair, NODE_BLOCKS_MAX, &times);
+	}
+	return code;
+}
+
+static int pair_open(struct pair *pair, const struct bench *bench,
+		     uint32_t block_bytes, const char *config)
+{
+	struct node_params params = { .dir = bench->dir,
+				      .block_bytes = block_bytes };
+	int code;
+
+	params.block_count = pair->total =
+		(uint32_t)(REGION_BYTES / block_bytes);
+	code = ticket_open(&pair->ticket);
+	if (!code)
+		code = producer_open(&pair->producer, &params);
+	params.more = config;
+	if (!code)
+		code = halves_open(&pair->consumer, &params);
+	return code ? code : warm_up(pair);
+}
+
+static void pair_close(struct pair *pair)
+{
+	halves_close(&pair->consumer);
+	producer_close(&pair->producer);
+	ticket_close(&pair->ticket);
+}
+
+struct small_samples {
+	struct samples whole_us;  /* allocated() .. LOADED */
+	struct samples posted_us; /* step() .. LOADED */
+};
+
+static int small_pulls(struct pair *pair, struct small_samples *small,
+		       uint32_t count)
+{
+	struct pull_times times;
+	int code = 0;
+
+	while (!code && count--) {
+		pair->ids[0][0] = bench_random() % pair->total;
+		pair->ids[1][0] = bench_random() % pair->total;
+		code = pull_once(pair, 1, &times);
+		if (code)
+			break;
+		samples_add(&small->whole_us,
+			    (double)(times.loaded_ns - times.begin_ns) / 1e3);
+		samples_add(&small->posted_us,
+			    (double)(times.loaded_ns - times.built_ns) / 1e3);
+	}
+	return code;
+}
+
+static void small_results(const struct bench *bench, const char *name,
+			  struct small_samples *small)
+{
+	struct results *results = bench->results;
+
+	results_put(results, samples_at(&small->whole_us, 0.5),
+		    "pull_4k.%s.median_us", name);
+	results_put(results, samples_at(&small->whole_us, 0.99),
+		    "pull_4k.%s.p99_us", name);
+	results_put(results, samples_at(&small->posted_us, 0.5),
+		    "pull_4k.%s.worker_median_us", name);
+	results_put(results, samples_at(&small->posted_us, 0.99),
+		    "pull_4k.%s.worker_p99_us", name);
+	results_put(results, (double)small->whole_us.count,
+		    "pull_4k.%s.pull_count", name);
+}
+
+/* A consumer with a progress thread sleeps: three would spin on two cores. */
+static void small_run(const struct bench *bench, const char *config,
+		      const char *name, enum mail_kind mode)
+{
+	struct pair *pair = calloc(1, sizeof(*pair));
+	struct small_samples *small = calloc(1, sizeof(*small));
+	int code = KVPULL_ENOMEM;
+
+	if (pair && small) {
+		code = pair_open(pair, bench, SMALL_BYTES, config);
+		if (!code)
+			code = producer_mode(&pair->producer, mode);
+		if (!code && strstr(config, "thread"))
+			halves_sleep(&pair->consumer);
+		if (!code)
+			code = small_pulls(pair, small,
+					   SMALL_PULLS_A_REPETITION *
+						   bench->repetitions);
+		if (!code)
+			small_results(bench, name, small);
+		pair_close(pair);
+	}
+	if (code)
+		fprintf(stderr, "bench: 4 KiB pulls: error %d\n", code);
+	free(small);
+	free(pair);
+}
+
+struct many {
+	struct pair pair;
+	struct ticket tickets[MANY];
+	uint64_t keys[MANY];
+	uint32_t ids[MANY][MANY_BLOCKS];
+	struct samples first_ms;
+	struct samples total_ms;
+	struct samples post_us;
+};
+
+static int many_admit(struct many *many)
+{
+	uint32_t request;
+	uint32_t at;
+	int code = 0;
+
+	for (request = 0; !code && request < MANY; request++) {
+		for (at = 0; at < MANY_BLOCKS; at++) {
+			/* Of 32768 blocks these have their own 128 each. */
+			const uint32_t place = request * MANY_BLOCKS + at;
+
+			many->pair.ids[0][at] =
+				bench_random() % many->pair.total;
+			many->ids[request][at] =
+				(place * 40503u) % many->pair.total;
+		}
+		code = producer_hold(&many->pair.producer, many->pair.ids[0],
+				     MANY_BLOCKS, &many->tickets[request]);
+		if (!code)
+			code = consumer_admit(&many->pair.consumer,
+					      &many->tickets[request],
+					      &many->keys[request]);
+	}
+	return code;
+}
+
+static int many_pull(struct many *many)
+{
+	struct halves *consumer = &many->pair.consumer;
+	const uint64_t begin_ns = kvpull_clock_ns();
+	uint64_t built_ns;
+	uint64_t posted_ns;
+	uint64_t first_ns = 0;
+	size_t byte_count = 0;
+	uint32_t request;
+	int code = 0;
+
+	for (request = 0; !code && request < MANY; request++)
+		code = consumer_allocate(consumer, many->keys[request],
+					 many->ids[request], MANY_BLOCKS);
+	if (!code)
+		code = halves_step_build(consumer, &byte_count);
+	built_ns = kvpull_clock_ns();
+	if (!code)
+		code = consumer->ops->worker->step(consumer->worker,
+						   consumer->bytes, byte_count);
+	if (!code)
+		code = consumer->ops->worker->start_loads(consumer->worker,
+							  NULL);
+	posted_ns = kvpull_clock_ns();
+	if (!code)
+		code = consumer_wait_loaded(consumer, MANY, &first_ns);
+	samples_add(&many->total_ms,
+		    (double)(kvpull_clock_ns() - begin_ns) / 1e6);
+	samples_add(&many->first_ms, (double)(first_ns - begin_ns) / 1e6);
+	samples_add(&many->post_us, (double)(posted_ns - built_ns) / 1e3);
+	for (request = 0; !code && request < MANY; request++)
+		code = consumer_finish(consumer, many->keys[request]);
+	return code ? code : producer_wait_sent(&many->pair.producer);
+}
+
+static int many_open(struct many *many, const struct bench *bench,
+		     const char *config)
+{
+	uint32_t request;
+	int code = pair_open(&many->pair, bench, MANY_BLOCK_BYTES, config);
+
+	for (request = 0; !code && request < MANY; request++)
+		code = ticket_open(&many->tickets[request]);
+	if (!code)
+		code = producer_mode(&many->pair.producer, MAIL_SLEEP);
+	if (!code)
+		halves_sleep(&many->pair.consumer);
+	return code;
+}
+
+static void many_run(const struct bench *bench, const char *config,
+		     const char *name)
+{
+	struct many *many = calloc(1, sizeof(*many));
+	uint32_t number;
+	int code;
+
+	if (!many)
+		return;
+	code = many_open(many, bench, config);
+	for (number = 0; !code && number < bench->repetitions; number++) {
+		code = many_admit(many);
+		if (!code)
+			code = many_pull(many);
+	}
+	if (!code) {
+		results_put(bench->results, samples_at(&many->first_ms, 0.5),
+			    "first_of_256.%s.first_median_ms", name);
+		results_put(bench->results, samples_at(&many->total_ms, 0.5),
+			    "first_of_256.%s.total_median_ms", name);
+		results_put(bench->results, samples_at(&many->post_us, 0.5),
+			    "first_of_256.%s.post_median_us", name);
+	} else {
+		fprintf(stderr, "bench: 256 requests: error %d\n", code);
+	}
+	pair_close(&many->pair);
+	for (number = 0; number < MANY; number++)
+		ticket_close(&many->tickets[number]);
+	free(many);
+}
+
+void bench_small(const struct bench *bench)
+{
+	struct results *results = bench->results;
+
+	small_run(bench, ",\"progress\":\"caller\"", "caller", MAIL_SPIN);
+	small_run(bench, ",\"progress\":\"thread\"", "thread", MAIL_SPIN);
+	small_run(bench, ",\"progress\":\"caller\"", "caller_producer_asleep",
+		  MAIL_SLEEP);
+	many_run(bench, ",\"progress\":\"caller\"", "caller");
+	many_run(bench, ",\"progress\":\"thread\"", "thread");
+	results_put(results, results_get(results, "pull_4k.caller.median_us"),
+		    "bars.samenode.pull_4k_us");
+	results_put(results,
+		    results_get(results, "first_of_256.caller.first_median_ms"),
+		    "bars.samenode.first_of_256_ms");
+}
