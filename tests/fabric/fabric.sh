@@ -1,0 +1,309 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: Apache-2.0
+# The fabric as shell functions: guests with rxe devices, a switch between
+# them, jobs in them, faults. Sourced by run.sh and by scenarios.
+#
+#   fabric_open GUESTS RAILS   boot; 77 if this machine lacks something
+#   fabric_close               end all that was started
+#   fabric_start GUEST CODE    run shell code in a guest; its name is in $job
+#   fabric_wait JOB SECONDS    its exit status; 124 in time-out, 137 if the
+#                              guest has died
+#   fabric_run GUEST SECONDS CODE   both
+#   fabric_output JOB          path of what it has printed
+#   fabric_signal JOB NAME     a signal to it and its children
+#   fabric_switch WORD...      a command of the switch (switch.c lists them)
+#   fabric_kill, fabric_pause, fabric_continue, fabric_boot GUEST
+#   fabric_last_words          what each guest and job said last
+#
+# Set before: FABRIC_KIND (uml, qemu or auto), FABRIC_UML (a kernel),
+# FABRIC_OUT (folder for outputs), FABRIC_SEED, FABRIC_MTU, FABRIC_MEMORY_MIB.
+# Everything is a child of this shell, and is ended when it ends, even by
+# SIGKILL. Times are host times; each wait has an end.
+
+FABRIC_TREE=$(cd "$(dirname "$0")/../.." && pwd)
+FABRIC_CACHE=$FABRIC_TREE/build/fabric
+FABRIC_KIND=${FABRIC_KIND:-auto}
+FABRIC_OUT=${FABRIC_OUT:-$FABRIC_CACHE/out}
+FABRIC_SEED=${FABRIC_SEED:-1}
+FABRIC_MTU=${FABRIC_MTU:-4200}
+FABRIC_MEMORY_MIB=${FABRIC_MEMORY_MIB:-1024}
+fabric_switch_pid=
+
+# setpriv: no guest outlives the runner, however that ends.
+fabric_child="setpriv --pdeathsig KILL setsid"
+
+fabric_now_ms() {
+	date +%s%3N
+}
+
+fabric_lacks() {
+	echo "refused: $*"
+	return 77
+}
+
+fabric_choose() {
+	[ -n "${FABRIC_UML:-}" ] || [ ! -x "$FABRIC_CACHE/linux.uml" ] ||
+		FABRIC_UML=$FABRIC_CACHE/linux.uml
+	[ "$FABRIC_KIND" != auto ] || if [ -n "${FABRIC_UML:-}" ]; then
+		FABRIC_KIND=uml
+	else
+		FABRIC_KIND=qemu
+	fi
+	for fabric_tool in setpriv setsid rdma ip; do
+		command -v $fabric_tool >/dev/null ||
+			{ fabric_lacks "$fabric_tool is not installed"; return; }
+	done
+	case $FABRIC_KIND in
+	uml)
+		[ -x "${FABRIC_UML:-}" ] ||
+			fabric_lacks "FABRIC_UML names no kernel that runs"
+		;;
+	qemu) "$FABRIC_TREE/tests/fabric/kernel.sh" "$FABRIC_CACHE/kernel" ;;
+	*)
+		echo "fabric: no kind '$FABRIC_KIND': uml, qemu or auto" >&2
+		return 2
+		;;
+	esac
+}
+
+fabric_build_switch() {
+	fabric_sources="$FABRIC_TREE/tests/fabric/switch.c $FABRIC_TREE/tests/fabric/switch_fault.c"
+	for fabric_source in $fabric_sources "$FABRIC_TREE/tests/fabric/switch.h"; do
+		[ "$FABRIC_CACHE/fabric_switch" -nt "$fabric_source" ] && continue
+		mkdir -p "$FABRIC_CACHE"
+		# shellcheck disable=SC2086 # two files
+		${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -g -I"$FABRIC_TREE" \
+			-I"$FABRIC_TREE/include" $fabric_sources \
+			-o "$FABRIC_CACHE/fabric_switch"
+		return
+	done
+}
+
+fabric_switch() {
+	"$FABRIC_CACHE/fabric_switch" "$fabric_sockets/switch" "$@"
+}
+
+fabric_open() { # guests, rails
+	FABRIC_GUESTS=$1
+	FABRIC_RAILS=$2
+	fabric_jobs=0
+	fabric_choose || return
+	fabric_build_switch || return
+	# Socket paths are short: not in the tree.
+	fabric_sockets=$(mktemp -d /tmp/fabric.XXXXXX) || return
+	rm -rf "$FABRIC_OUT"
+	mkdir -p "$FABRIC_OUT"
+	$fabric_child "$FABRIC_CACHE/fabric_switch" "$fabric_sockets/switch" \
+		"$FABRIC_SEED" >"$FABRIC_OUT/switch.log" 2>&1 </dev/null &
+	fabric_switch_pid=$!
+	fabric_until 5 test -S "$fabric_sockets/switch" || return
+	fabric_guest=1
+	while [ "$fabric_guest" -le "$FABRIC_GUESTS" ]; do
+		fabric_begin "$fabric_guest" || return
+		fabric_guest=$((fabric_guest + 1))
+	done
+	fabric_guest=1
+	while [ "$fabric_guest" -le "$FABRIC_GUESTS" ]; do
+		fabric_ready "$fabric_guest" || return
+		fabric_guest=$((fabric_guest + 1))
+	done
+}
+
+fabric_until() { # seconds, command that is to become true
+	fabric_end=$(($(fabric_now_ms) + $1 * 1000))
+	shift
+	until "$@"; do
+		[ "$(fabric_now_ms)" -lt "$fabric_end" ] || return 124
+		sleep 0.05
+	done
+}
+
+fabric_pid() { # guest
+	eval "echo \"\${fabric_pid_$1:-}\""
+}
+
+fabric_alive() { # guest
+	fabric_alive_pid=$(fabric_pid "$1")
+	[ -n "$fabric_alive_pid" ] && kill -0 "$fabric_alive_pid" 2>/dev/null
+}
+
+# Boot a guest, again if it was killed.
+fabric_boot() { # guest
+	fabric_begin "$1" && fabric_ready "$1"
+}
+
+fabric_begin() { # guest
+	fabric_share=$FABRIC_OUT/guest$1
+	mkdir -p "$fabric_share"
+	rm -f "$fabric_share/ready"
+	fabric_control=$fabric_sockets/control$1
+	rm -f "$fabric_control.in" "$fabric_control.out"
+	mkfifo "$fabric_control.in" "$fabric_control.out"
+	fabric_words="FABRIC_KIND=$FABRIC_KIND FABRIC_GUEST=$1 \
+		FABRIC_GUESTS=$FABRIC_GUESTS FABRIC_RAILS=$FABRIC_RAILS \
+		FABRIC_MTU=$FABRIC_MTU FABRIC_TREE=$FABRIC_TREE \
+		FABRIC_SHARE=$fabric_share"
+	"fabric_begin_$FABRIC_KIND" "$1" || return
+	fabric_began_ms=$(fabric_now_ms)
+	eval "fabric_pid_$1=$fabric_started"
+}
+
+fabric_begin_uml() { # guest
+	cp /proc/cpuinfo "$fabric_share/cpuinfo"
+	fabric_nics=
+	fabric_rail=0
+	while [ "$fabric_rail" -lt "$FABRIC_RAILS" ]; do
+		fabric_socket=$fabric_sockets/$1.$fabric_rail
+		fabric_switch port "$1" "$fabric_rail" stream "$fabric_socket" \
+			>/dev/null || return
+		fabric_nics="$fabric_nics vec$fabric_rail:transport=bess,dst=$fabric_socket,mtu=$FABRIC_MTU,mac=$(printf '02:66:00:00:%02x:%02x' "$fabric_rail" "$1")"
+		fabric_rail=$((fabric_rail + 1))
+	done
+	# shellcheck disable=SC2086 # words
+	TMPDIR=/tmp $fabric_child "$FABRIC_UML" umid="guest$1" \
+		uml_dir="$fabric_sockets" mem="${FABRIC_MEMORY_MIB}M" \
+		rootfstype=hostfs rootflags=/ ro \
+		init="$FABRIC_TREE/tests/fabric/guest.sh" \
+		con=null con0=null,fd:1 con1=fd:5,fd:6 ssl=null quiet panic=-1 \
+		$fabric_nics $fabric_words </dev/null \
+		>"$fabric_share/console" 2>&1 5<>"$fabric_control.in" 6>/dev/null &
+	fabric_started=$!
+}
+
+fabric_begin_qemu() { # guest
+	fabric_nics=
+	fabric_rail=0
+	while [ "$fabric_rail" -lt "$FABRIC_RAILS" ]; do
+		fabric_socket=$fabric_sockets/$1.$fabric_rail
+		rm -f "$fabric_socket.guest"
+		fabric_switch port "$1" "$fabric_rail" datagram "$fabric_socket" \
+			"$fabric_socket.guest" >/dev/null || return
+		fabric_nics="$fabric_nics
+			-netdev dgram,id=rail$fabric_rail,local.type=unix,local.path=$fabric_socket.guest,remote.type=unix,remote.path=$fabric_socket
+			-device virtio-net-pci,netdev=rail$fabric_rail,romfile=,mac=$(printf '02:66:00:00:%02x:%02x' "$fabric_rail" "$1")"
+		fabric_rail=$((fabric_rail + 1))
+	done
+	# Nehalem: newer models make the guest use what TCG is slow at.
+	# shellcheck disable=SC2086 # words
+	$fabric_child qemu-system-x86_64 -nodefaults -no-reboot -display none \
+		-accel tcg,thread=multi -cpu Nehalem-v1 -machine pc -smp 2 \
+		-m "$FABRIC_MEMORY_MIB" \
+		-kernel "$FABRIC_CACHE/kernel/vmlinuz" \
+		-initrd "$FABRIC_CACHE/kernel/initrd.gz" \
+		-append "console=ttyS0 quiet panic=-1 $(echo $fabric_words)" \
+		-chardev "file,id=console,path=$fabric_share/console" \
+		-serial chardev:console \
+		-chardev "pipe,id=control,path=$fabric_control" \
+		-serial chardev:control \
+		-fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
+		-device virtio-9p-pci,fsdev=root,mount_tag=root \
+		-fsdev "local,id=share,path=$fabric_share,security_model=none" \
+		-device virtio-9p-pci,fsdev=share,mount_tag=share \
+		-device virtio-rng-pci \
+		$fabric_nics </dev/null >"$fabric_share/qemu" 2>&1 &
+	fabric_started=$!
+}
+
+fabric_ready() { # guest
+	fabric_until 60 fabric_ready_or_dead "$1"
+	if [ -e "$FABRIC_OUT/guest$1/ready" ]; then
+		echo "fabric: guest $1 ($FABRIC_KIND) ready in $((($(fabric_now_ms) - fabric_began_ms) / 100))00 ms"
+		return 0
+	fi
+	echo "fabric: guest $1 did not come up"
+	fabric_last_words
+	return 1
+}
+
+fabric_ready_or_dead() {
+	[ -e "$FABRIC_OUT/guest$1/ready" ] || ! fabric_alive "$1"
+}
+
+fabric_folder() { # job
+	echo "$FABRIC_OUT/guest${1%%.*}/${1#*.}"
+}
+
+fabric_output() { # job
+	echo "$(fabric_folder "$1")/output"
+}
+
+fabric_say() { # guest, words of the control line
+	fabric_to=$1
+	shift
+	# Open for reading too: a dead guest must not block us.
+	echo "$*" 1<>"$fabric_sockets/control$fabric_to.in"
+}
+
+fabric_start() { # guest, shell code
+	fabric_jobs=$((fabric_jobs + 1))
+	job=$1.$fabric_jobs
+	mkdir "$(fabric_folder "$job")" || return
+	printf '. %s/tests/fabric/helpers.sh\n%s\n' "$FABRIC_TREE" "$2" \
+		>"$(fabric_folder "$job")/command"
+	fabric_say "$1" run "$fabric_jobs"
+}
+
+fabric_done() { # job
+	[ -e "$(fabric_folder "$1")/status" ] || ! fabric_alive "${1%%.*}"
+}
+
+fabric_wait() { # job, seconds
+	if ! fabric_until "$2" fabric_done "$1"; then
+		echo "fabric: job $1 is not done in $2 s"
+		fabric_last_words
+		return 124
+	fi
+	[ -e "$(fabric_folder "$1")/status" ] || return 137
+	return "$(cat "$(fabric_folder "$1")/status")"
+}
+
+fabric_run() { # guest, seconds, shell code
+	fabric_start "$1" "$3" && fabric_wait "$job" "$2"
+}
+
+fabric_signal() { # job, name of a signal
+	fabric_say "${1%%.*}" signal "${1#*.}" "$2"
+}
+
+fabric_pause() { # guest
+	kill -STOP "$(fabric_pid "$1")"
+}
+
+fabric_continue() { # guest
+	kill -CONT "$(fabric_pid "$1")"
+}
+
+# Each guest is a session: user-mode Linux has a process for each of its own.
+fabric_kill() { # guest
+	fabric_kill_pid=$(fabric_pid "$1")
+	[ -n "$fabric_kill_pid" ] || return 0
+	kill -KILL "$fabric_kill_pid" 2>/dev/null
+	kill -KILL "-$fabric_kill_pid" 2>/dev/null
+	wait "$fabric_kill_pid" 2>/dev/null
+	eval "fabric_pid_$1="
+}
+
+fabric_last_words() {
+	for fabric_file in "$FABRIC_OUT"/guest*/console "$FABRIC_OUT"/guest*/qemu \
+		"$FABRIC_OUT"/guest*/*/output; do
+		[ -s "$fabric_file" ] || continue
+		echo "--- ${fabric_file#"$FABRIC_OUT"/}"
+		tail -n 12 "$fabric_file"
+	done
+	echo "--- switch"
+	timeout 2 "$FABRIC_CACHE/fabric_switch" "$fabric_sockets/switch" stats
+}
+
+fabric_close() {
+	for fabric_guest in 1 2 3 4; do
+		fabric_kill $fabric_guest
+	done
+	if [ -n "$fabric_switch_pid" ]; then
+		fabric_switch stats >"$FABRIC_OUT/switch.stats" 2>/dev/null
+		kill "$fabric_switch_pid" 2>/dev/null
+		wait "$fabric_switch_pid" 2>/dev/null
+	fi
+	fabric_switch_pid=
+	[ -z "${fabric_sockets:-}" ] || rm -rf "$fabric_sockets"
+	fabric_sockets=
+}
