@@ -343,9 +343,16 @@ static struct engine_report *report_find(struct engine *engine, uint64_t key,
 	return &engine->reports[engine->report_count++];
 }
 
+/* Pulls die with a worker; holds of the old one are reported by the new one. */
+static int is_lost(const struct engine *engine, uint32_t rank, uint64_t key,
+		   uint32_t kind)
+{
+	return kind != KVPULL_POLL_SENT && key < engine->first_key[rank];
+}
+
 /*
- * The event, if each rank has reported that knows the key. A pull that a rank
- * will never report has failed.
+ * The event, if each rank has reported. A pull that a rank will never report
+ * has failed.
  */
 static void report_settle(struct engine *engine, struct engine_report *report)
 {
@@ -354,7 +361,7 @@ static void report_settle(struct engine *engine, struct engine_report *report)
 	for (rank = 0; rank < engine->tp_size; rank++) {
 		if (report->ranks & UINT64_C(1) << rank)
 			continue;
-		if (report->key >= engine->first_key[rank])
+		if (!is_lost(engine, rank, report->key, report->kind))
 			return;
 		if (report->event.kind == KVPULL_POLL_LOADED) {
 			report->event.kind = KVPULL_POLL_FAILED;
@@ -383,7 +390,8 @@ static void report_take(struct engine *engine, uint32_t rank,
 		report_find(engine, record->key, record->kind);
 	const uint64_t bit = UINT64_C(1) << rank;
 
-	if (report->ranks & bit || record->key < engine->first_key[rank]) {
+	if (report->ranks & bit ||
+	    is_lost(engine, rank, record->key, record->kind)) {
 		engine->double_reports++;
 		return;
 	}

@@ -107,7 +107,7 @@ struct engine {
 	uint64_t next_key;
 	enum engine_part part;
 	const struct engine_carrier *carrier;
-	/* A rank that was started again knows no key below. */
+	/* A rank that was started again knows no pull below. */
 	uint64_t first_key[ENGINE_RANKS_MAX];
 };
 
@@ -131,7 +131,7 @@ int engine_rank_result(struct engine *engine, uint32_t rank, void *bytes,
 		       size_t capacity, size_t *byte_count);
 /*
  * The carrier's rank is another process now: the scheduler half is told, and
- * what waited for the old one's reports does not wait any more.
+ * pulls that waited for the old one's reports have failed.
  */
 int engine_rank_restarted(struct engine *engine, uint32_t rank);
 

@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #define REPLY_NS (20 * SCENARIO_NS_PER_S)
+/* A consumer gives a dead producer up after 0.7 s. */
+#define EMPTY_NS (2 * SCENARIO_NS_PER_S)
 
 static size_t message_bytes(const struct node_message *message)
 {
@@ -275,7 +277,7 @@ static const char *left_over(const struct node_stats *stats)
 
 void node_check_empty(struct node *node)
 {
-	const uint64_t until = engine_now_ns() + SCENARIO_NS_PER_S;
+	const uint64_t until = engine_now_ns() + EMPTY_NS;
 	struct node_stats stats;
 	const char *left;
 

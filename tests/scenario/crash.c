@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A round: P has requests held, D pulls most of them, the victim is killed at a
+ * random moment. The other one must report each request once; a pull that was
+ * believed has the right bytes. The victim comes back under its old name in
+ * the same folder: a ticket of its former life is worth nothing, a new one
+ * works. At the end the survivor has as many descriptors and mappings as
+ * before.
+ */
+#include "tests/scenario/crash.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define REQUESTS 8u
+#define BLOCKS 24u
+#define LIMIT_NS (4 * SCENARIO_NS_PER_S)
+#define UNMAP_NS (100 * SCENARIO_NS_PER_MS)
+/* For what the machine does meanwhile; the bound is the library's. */
+#define SLACK_NS (50 * SCENARIO_NS_PER_MS)
+
+struct crash {
+	const struct scenario *scenario;
+	const struct crash_setup *setup;
+	struct node p, d;
+	uint64_t random;
+	uint64_t seed;
+	struct node_message tickets[REQUESTS]; /* prefills of this round */
+	uint64_t loaded, failed, released, expired;
+	uint64_t unmap_ns; /* longest */
+};
+
+/* Short leases: what was never claimed is freed soon. */
+static const char config[] = "\"lease_ms\":200,\"hold_max_ms\":20000,"
+			     "\"deadline_ms\":3000,\"copy_threads\":1";
+
+static void side_open(struct crash *crash, struct node *node, const char *id)
+{
+	const struct node_params params = {
+		.scenario = crash->scenario,
+		.id = id,
+		.config = config,
+		.shape = { .block_bytes = 16384,
+			   .block_count = BLOCKS * (REQUESTS + 1),
+			   .layer_count = 2,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = crash->setup->tp_size,
+		.foreign = crash->setup->foreign,
+		.scribble = *id == 'p',
+		.split = crash->setup->rank_only,
+	};
+
+	node_open(node, &params);
+}
+
+static struct node *survivor(struct crash *crash)
+{
+	return crash->setup->victim == CRASH_PRODUCER ? &crash->d : &crash->p;
+}
+
+static struct node *victim(struct crash *crash)
+{
+	return crash->setup->victim == CRASH_PRODUCER ? &crash->p : &crash->d;
+}
+
+/* One request from end to end. */
+static void works(struct crash *crash)
+{
+	static struct node_message message;
+	struct node_message event;
+	uint64_t held;
+
+	node_prefill(&crash->p, &message, BLOCKS, crash->seed += 1000003);
+	held = message.key;
+	node_await(&crash->d, node_pull(&crash->d, &message), &event, LIMIT_NS);
+	scenario_check(event.kind == KVPULL_POLL_LOADED,
+		       "a new ticket does not work: error %d", event.reason);
+	scenario_check(!event.wrong, "%llu wrong bytes of a new ticket",
+		       (unsigned long long)event.wrong);
+	node_await(&crash->p, held, &event, LIMIT_NS);
+}
+
+/* All but the last, whose ticket D sees after the death only. */
+static void load_up(struct crash *crash)
+{
+	static struct node_message pull;
+	uint32_t index;
+
+	for (index = 0; index < REQUESTS; index++)
+		node_prefill(&crash->p, &crash->tickets[index], BLOCKS,
+			     crash->seed += 1000003);
+	for (index = 0; index + 1 < REQUESTS; index++) {
+		memcpy(&pull, &crash->tickets[index], sizeof(pull));
+		pull.op = NODE_PULL;
+		node_send(&crash->d, &pull);
+	}
+}
+
+/* A D that lives has taken them all. */
+static void replies_take(struct crash *crash)
+{
+	struct node_message reply;
+	uint32_t index;
+
+	for (index = 0; index + 1 < REQUESTS; index++)
+		scenario_check(!node_reply(&crash->d, &reply) && !reply.code,
+			       "pull: error %d", reply.code);
+}
+
+static void report_take(struct crash *crash, const struct node_message *event)
+{
+	scenario_check(event->seed != 0,
+		       "report of an unknown request %llu: kind %u, reason %d",
+		       (unsigned long long)event->key, event->kind,
+		       event->reason);
+	scenario_check(!event->wrong, "%llu wrong bytes were believed",
+		       (unsigned long long)event->wrong);
+	crash->loaded += event->kind == KVPULL_POLL_LOADED;
+	crash->failed += event->kind == KVPULL_POLL_FAILED ||
+			 event->kind == NODE_EVENT_NOTHING;
+	crash->released += event->kind == KVPULL_POLL_SENT &&
+			   event->reason != KVPULL_END_EXPIRED;
+	crash->expired += event->kind == KVPULL_POLL_SENT &&
+			  event->reason == KVPULL_END_EXPIRED;
+}
+
+static void reports_await(struct crash *crash, struct node *node,
+			  uint32_t count)
+{
+	struct node_message event;
+
+	for (; count; count--) {
+		scenario_check(node_event(node, &event, LIMIT_NS),
+			       "%s: %u requests are not reported", node->id,
+			       count);
+		report_take(crash, &event);
+	}
+}
+
+/* A ticket from before the death. */
+static void old_ticket(struct crash *crash)
+{
+	struct node_message event;
+	const uint64_t key = node_pull(&crash->d,
+				       &crash->tickets[REQUESTS - 1]);
+
+	node_await(&crash->d, key, &event, LIMIT_NS);
+	scenario_check(event.kind != KVPULL_POLL_LOADED,
+		       "an old ticket matches");
+	scenario_check(event.reason || event.kind == NODE_EVENT_NOTHING,
+		       "an old ticket fails without a reason");
+}
+
+static void child_end(pid_t child)
+{
+	if (child <= 0)
+		return;
+	scenario_check(!kill(child, 0), "the victim's child is gone");
+	(void)kill(child, SIGKILL);
+	(void)waitpid(child, NULL, 0);
+}
+
+static void unmap_await(struct crash *crash, uint64_t killed_ns, uint32_t maps)
+{
+	struct node_stats stats;
+	uint64_t took_ns;
+
+	do {
+		node_stats_get(&crash->d, &stats);
+		took_ns = engine_now_ns() - killed_ns;
+		scenario_check(stats.maps <= maps ||
+				       took_ns < UNMAP_NS + SLACK_NS,
+			       "a dead P is still mapped: %u maps, %u at start",
+			       stats.maps, maps);
+	} while (stats.maps > maps);
+	if (took_ns > crash->unmap_ns)
+		crash->unmap_ns = took_ns;
+}
+
+static void round_run(struct crash *crash, uint32_t own_maps)
+{
+	const enum crash_victim who = crash->setup->victim;
+	struct node_message message = { .op = NODE_FORK };
+	pid_t child = 0;
+	uint64_t killed_ns;
+
+	if (crash->setup->forked) {
+		node_call(victim(crash), &message);
+		child = message.code;
+	}
+	load_up(crash);
+	scenario_sleep_ns(scenario_random(&crash->random) % 1500000);
+	killed_ns = engine_now_ns();
+	node_kill(victim(crash));
+	if (who == CRASH_PRODUCER) {
+		replies_take(crash);
+		unmap_await(crash, killed_ns, own_maps);
+		reports_await(crash, &crash->d, REQUESTS - 1);
+		side_open(crash, &crash->p, "producer");
+		old_ticket(crash);
+	} else {
+		reports_await(crash, &crash->p, REQUESTS);
+		side_open(crash, &crash->d, "consumer");
+	}
+	works(crash);
+	child_end(child);
+}
+
+/* The same with one of the victim's two workers. */
+static void rank_round_run(struct crash *crash)
+{
+	const enum crash_victim who = crash->setup->victim;
+	struct node_message message = {
+		.op = NODE_RANK_KILL,
+		.kind = (uint32_t)(scenario_random(&crash->random) % 2),
+	};
+
+	load_up(crash);
+	scenario_sleep_ns(scenario_random(&crash->random) % 1500000);
+	if (who == CRASH_CONSUMER)
+		replies_take(crash);
+	node_call(victim(crash), &message);
+	if (who == CRASH_PRODUCER) {
+		/* Its scheduler half does not know yet: D must. */
+		replies_take(crash);
+		reports_await(crash, &crash->d, REQUESTS - 1);
+	}
+	message.op = NODE_RANK_START;
+	node_call(victim(crash), &message);
+	scenario_check(!message.code, "rank: error %d", message.code);
+	if (who == CRASH_CONSUMER)
+		reports_await(crash, &crash->d, REQUESTS - 1);
+	reports_await(crash, &crash->p, REQUESTS);
+	if (who == CRASH_PRODUCER)
+		old_ticket(crash);
+	works(crash);
+}
+
+/* Sockets of the killed look older than they are, so that they are removed. */
+static void sockets_age(const char *folder)
+{
+	char command[512];
+
+	(void)snprintf(command, sizeof(command),
+		       "find '%s' -type s -exec touch -h -d '1 hour ago' {} +",
+		       folder);
+	scenario_check(!system(command), "find");
+}
+
+static void crash_close(struct crash *crash)
+{
+	node_check_empty(&crash->p);
+	node_check_empty(&crash->d);
+	node_close(&crash->d);
+	node_close(&crash->p);
+	sockets_age(crash->scenario->folder);
+	/* Whoever opens next removes what the killed left. */
+	side_open(crash, &crash->p, "producer");
+	node_close(&crash->p);
+	scenario_check(!node_sockets(crash->scenario->folder),
+		       "%u sockets of dead workers stay",
+		       node_sockets(crash->scenario->folder));
+	scenario_say("%u kills, %llu loaded, %llu failed, %llu released, %llu expired",
+		     crash->setup->rounds, (unsigned long long)crash->loaded,
+		     (unsigned long long)crash->failed,
+		     (unsigned long long)crash->released,
+		     (unsigned long long)crash->expired);
+	if (crash->unmap_ns)
+		scenario_say(", unmapped within %llu ms",
+			     (unsigned long long)(crash->unmap_ns /
+						  SCENARIO_NS_PER_MS));
+}
+
+void crash_run(const struct scenario *scenario, const struct crash_setup *setup)
+{
+	static struct crash crash;
+	struct node_stats before, after, own;
+	uint32_t round;
+
+	crash.scenario = scenario;
+	crash.setup = setup;
+	crash.random = engine_now_ns() | 1;
+	side_open(&crash, &crash.p, "producer");
+	side_open(&crash, &crash.d, "consumer");
+	node_stats_get(&crash.d, &own);
+	works(&crash);
+	node_stats_get(survivor(&crash), &before);
+	for (round = 0; round < setup->rounds; round++) {
+		if (setup->rank_only)
+			rank_round_run(&crash);
+		else
+			round_run(&crash, own.maps);
+	}
+	node_stats_get(survivor(&crash), &after);
+	scenario_check(after.fds == before.fds && after.maps == before.maps,
+		       "%s: %u descriptors, %u before; %u mappings, %u before",
+		       survivor(&crash)->id, after.fds, before.fds, after.maps,
+		       before.maps);
+	crash_close(&crash);
+}
