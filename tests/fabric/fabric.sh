@@ -190,7 +190,7 @@ fabric_begin_qemu() { # guest
 		-m "$FABRIC_MEMORY_MIB" \
 		-kernel "$FABRIC_CACHE/kernel/vmlinuz" \
 		-initrd "$FABRIC_CACHE/kernel/initrd.gz" \
-		-append "console=ttyS0 quiet panic=-1 $(echo $fabric_words)" \
+		-append "console=ttyS0 panic=-1 $(echo $fabric_words)" \
 		-chardev "file,id=console,path=$fabric_share/console" \
 		-serial chardev:console \
 		-chardev "pipe,id=control,path=$fabric_control" \
