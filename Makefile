@@ -142,8 +142,7 @@ $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(FUZZ_MAIN) $(TEST_LIBS)
 	$(call LINK_TEST,$(if $(FUZZ_MAIN),,-fsanitize=fuzzer))
 $(B)/kvpull_sim: $(SIM_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
-
-$(B)/kvpull_bench: $(BENCH_OBJ) $(B)/libkvpull.a
+$(B)/kvpull_bench: $(BENCH_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
 
 # The scenarios see the library through the ABI alone.

@@ -329,7 +329,8 @@ static const struct kvpull_connector_ops connector_ops = {
 	.abi_major = KVPULL_ABI_MAJOR,
 	.abi_minor = KVPULL_ABI_MINOR,
 	.version = KVPULL_VERSION,
-	.caps = KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_KEY,
+	.caps = KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_FILE |
+		KVPULL_CAP_KEY,
 	.error_text = error_text,
 	.config_check = config_check,
 	.ticket_peek = kvpull_ticket_peek,

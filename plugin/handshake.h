@@ -69,7 +69,7 @@ struct kvpull_welcome {
 	struct {
 		uint32_t kind;
 		uint32_t reserved;
-		uint64_t address; /* P's own */
+		uint64_t address; /* P's own; of a file: where it begins in it */
 		uint64_t bytes;
 	} regions[KVPULL_REGIONS_MAX];
 	struct kvpull_cache caches[KVPULL_CACHES_MAX];

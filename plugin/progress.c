@@ -233,6 +233,15 @@ int kvpull_progress_start(struct kvpull_worker *worker)
 	return 0;
 }
 
+static enum kvpull_uring_mode uring_mode(const struct kvpull_config *config)
+{
+	if (config->uring == KVPULL_OFF)
+		return KVPULL_URING_NO;
+	return config->progress == KVPULL_PROGRESS_THREAD ?
+		       KVPULL_URING_ONE_THREAD :
+		       KVPULL_URING_ANY_THREAD;
+}
+
 static int transport_open(struct kvpull_worker *worker,
 			  const struct kvpull_worker_setup *setup)
 {
@@ -254,6 +263,7 @@ static int transport_open(struct kvpull_worker *worker,
 		.copy_threads = config->copy_threads,
 		.inline_bytes = config->inline_bytes,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
+		.uring = uring_mode(config),
 	};
 
 	if (setup->transport) {
@@ -274,7 +284,11 @@ static int tables_take(struct kvpull_worker *worker)
 	struct kvpull_arena *arena = &worker->arena;
 	uint32_t index;
 
-	progress->part_count_max = config->pulls_max * 4;
+	/* One pull may need a part a rank, whatever pulls_max is. */
+	progress->part_count_max =
+		config->pulls_max * 4 > KVPULL_RANKS_MAX ?
+			config->pulls_max * 4 :
+			KVPULL_RANKS_MAX;
 	progress->remotes = kvpull_arena_take(arena, config->peers_max,
 					      sizeof(*progress->remotes));
 	progress->remote_of = kvpull_arena_take(arena, config->peers_max,
@@ -313,6 +327,7 @@ static int tables_take(struct kvpull_worker *worker)
 							       KVPULL_NONE;
 	}
 	progress->part_free = 0;
+	progress->part_left = progress->part_count_max;
 	progress->claim_work = KVPULL_NONE;
 	progress->timer_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);

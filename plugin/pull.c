@@ -64,6 +64,7 @@ static void parts_free(struct kvpull_worker *worker, struct kvpull_pull *pull)
 		part->next_free = progress->part_free;
 		progress->part_free = pull->parts[at];
 	}
+	progress->part_left += pull->part_count;
 	if (pull->part_count)
 		progress->pulls_dirty = 1; /* others may wait for parts */
 	pull->part_count = 0;
@@ -176,6 +177,16 @@ static int peers_ready(const struct kvpull_worker *worker,
 	return code;
 }
 
+/* Its connection is up, and still the one that its plan was made for. */
+static int part_is_up(const struct kvpull_worker *worker,
+		      const struct kvpull_part *part)
+{
+	const struct kvpull_remote *remote =
+		&worker->progress.remotes[part->peer];
+
+	return remote->state == KVPULL_REMOTE_UP && remote->life == part->life;
+}
+
 /* The part that reads from one rank; none if nothing is needed from it. */
 static int part_make(struct kvpull_worker *worker, uint32_t index,
 		     uint32_t rank_index)
@@ -189,12 +200,12 @@ static int part_make(struct kvpull_worker *worker, uint32_t index,
 
 	if (!plan->strip_count)
 		return 0;
-	if (progress->part_free == KVPULL_NONE)
-		return KVPULL_EAGAIN;
+	kvpull_check(&worker->log, progress->part_free != KVPULL_NONE);
 	part = &progress->parts[progress->part_free];
 	part->pull = index;
 	part->rank = rank_index;
 	part->peer = peer;
+	part->life = progress->remotes[peer].life;
 	part->state = PART_NEW;
 	part->read.strips = plan->strips;
 	part->read.strip_count = plan->strip_count;
@@ -206,21 +217,23 @@ static int part_make(struct kvpull_worker *worker, uint32_t index,
 		return KVPULL_ETRUNCATED;
 	pull->parts[pull->part_count++] = progress->part_free;
 	progress->part_free = part->next_free;
+	progress->part_left--;
 	return 0;
 }
 
+/* All at once, or none: pulls that hold some would wait for one another. */
 static int parts_make(struct kvpull_worker *worker, uint32_t index)
 {
-	struct kvpull_pull *pull = &worker->pulls[index];
+	const struct kvpull_pull *pull = &worker->pulls[index];
 	const struct kvpull_claim *claim = &worker->claims[pull->claim];
+	uint32_t rank;
+	int code = 0;
 
-	for (; pull->rank_next < claim->rank_count; pull->rank_next++) {
-		const int code = part_make(worker, index, pull->rank_next);
-
-		if (code)
-			return code;
-	}
-	return 0;
+	if (worker->progress.part_left < claim->rank_count)
+		return KVPULL_EAGAIN;
+	for (rank = 0; !code && rank < claim->rank_count; rank++)
+		code = part_make(worker, index, rank);
+	return code;
 }
 
 /* Entry of the part is there: is the ticket live, and ready if it must be? */
@@ -256,13 +269,11 @@ static int part_read(struct kvpull_worker *worker, struct kvpull_pull *pull,
 		     struct kvpull_part *part)
 {
 	struct kvpull_transport *transport = worker->progress.transport;
-	const struct kvpull_remote *remote =
-		&worker->progress.remotes[part->peer];
 	int code;
 
-	if (remote->state != KVPULL_REMOTE_UP)
+	if (!part_is_up(worker, part))
 		return KVPULL_EPEER;
-	code = transport->ops->read_start(transport, remote->handle,
+	code = transport->ops->read_start(transport, handle_of(worker, part),
 					  &part->read);
 	if (code < 0)
 		return code;
@@ -310,8 +321,7 @@ static int parts_check(struct kvpull_worker *worker, struct kvpull_pull *pull,
 
 		if (part->state != from)
 			continue;
-		if (worker->progress.remotes[part->peer].state !=
-		    KVPULL_REMOTE_UP)
+		if (!part_is_up(worker, part))
 			return KVPULL_EPEER;
 		code = transport->ops->check_start(transport,
 						   handle_of(worker, part),
@@ -430,7 +440,7 @@ void kvpull_pull_new(struct kvpull_worker *worker, uint32_t index,
 	struct kvpull_pull *pull = &worker->pulls[index];
 
 	pull->state = KVPULL_PULL_CONNECT;
-	pull->part_count = pull->parts_open = pull->rank_next = 0;
+	pull->part_count = pull->parts_open = 0;
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
 	count_add(&progress->counts.pulls_live, 1);

@@ -246,11 +246,16 @@ static void view_fill(const struct kvpull_welcome *welcome,
 	view->entries = (struct kvpull_revocation_entry *)(uintptr_t)
 				welcome->entries_address;
 	for (index = 0; index < welcome->region_count; index++) {
-		view->regions[index].kind = welcome->regions[index].kind;
-		view->regions[index].fd = -1;
-		view->regions[index].base =
-			(uint8_t *)(uintptr_t)welcome->regions[index].address;
-		view->regions[index].bytes = welcome->regions[index].bytes;
+		struct kvpull_region_view *region = &view->regions[index];
+		const uint64_t address = welcome->regions[index].address;
+
+		region->kind = welcome->regions[index].kind;
+		region->fd = -1;
+		region->bytes = welcome->regions[index].bytes;
+		if (region->kind == KVPULL_REGION_FILE)
+			region->fd_offset = address;
+		else
+			region->base = (uint8_t *)(uintptr_t)address;
 	}
 }
 
@@ -317,6 +322,7 @@ static void came_up(struct kvpull_worker *worker, uint32_t index,
 	struct kvpull_remote *remote = &worker->progress.remotes[index];
 
 	remote->state = KVPULL_REMOTE_UP;
+	remote->life = ++worker->progress.lives;
 	remote->code = 0;
 	remote->attempts = 0;
 	remote->beat_ns = now_ns;

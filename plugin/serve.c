@@ -138,7 +138,9 @@ static void welcome_fill(struct kvpull_worker *worker)
 
 		welcome->regions[index].kind = view->kind;
 		welcome->regions[index].address =
-			(uint64_t)(uintptr_t)view->base;
+			view->kind == KVPULL_REGION_FILE ?
+				view->fd_offset :
+				(uint64_t)(uintptr_t)view->base;
 		welcome->regions[index].bytes = view->bytes;
 	}
 	memcpy(welcome->caches, worker->caches,

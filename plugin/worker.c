@@ -18,6 +18,7 @@
 #include <sodium.h>
 
 #include "plugin/params.h"
+#include "shm/file.h"
 
 #define CLOSE_NS KVPULL_NS_PER_S
 
@@ -36,11 +37,15 @@ static uint32_t ring_records(uint32_t least)
 	return records;
 }
 
-/* Each pull and ticket has at most two records open a way, a caller two. */
+/*
+ * Each pull and ticket has at most three records open a way (its start, its
+ * end, and the end of the slot's last use, if that came to nothing), a caller
+ * two.
+ */
 static uint32_t thread_ring_records(const struct kvpull_config *config,
 				    uint32_t claim_count_max)
 {
-	return ring_records(2 * config->pulls_max + 2 * claim_count_max +
+	return ring_records(3 * config->pulls_max + 3 * claim_count_max +
 			    4 * config->consumers_max + 64);
 }
 
@@ -330,15 +335,13 @@ static void wind_down(struct kvpull_worker *worker)
 	for (index = 0; index < worker->config.pulls_max; index++)
 		if (kvpull_map_get(&worker->pull_map,
 				   worker->pulls[index].key) == index)
-			kvpull_worker_tell(worker, KVPULL_TO_ABORT, index,
-					   worker->pulls[index].serial);
+			kvpull_worker_pull_abort(worker, index);
 	for (index = 0; index <= worker->claim_map.mask; index++) {
 		struct kvpull_map_entry *entry =
 			&worker->claim_map.entries[index];
 
 		if (entry->key)
-			kvpull_worker_tell(worker, KVPULL_TO_RELEASE,
-					   entry->value, entry->key);
+			kvpull_worker_claim_release(worker, entry->value);
 	}
 	while (worker->registered &&
 	       (worker->pull_map.count || worker->claim_map.count) &&
@@ -346,6 +349,12 @@ static void wind_down(struct kvpull_worker *worker)
 		if (kvpull_worker_poll(worker, records, 64) == 0)
 			(void)sched_yield();
 	}
+}
+
+static void files_close(struct kvpull_worker *worker)
+{
+	while (worker->file_count)
+		(void)close(worker->file_fds[--worker->file_count]);
 }
 
 void kvpull_worker_destroy(struct kvpull_worker *worker)
@@ -366,6 +375,7 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 	for (index = 0; index < worker->memory_count; index++)
 		if (worker->memories[index].base)
 			kvpull_segment_unmake(&worker->memories[index]);
+	files_close(worker);
 	if (worker->entries.base)
 		kvpull_segment_unmake(&worker->entries);
 	kvpull_arena_close(&worker->arena);
@@ -435,6 +445,28 @@ memory_of(const struct kvpull_worker *worker,
 	return NULL;
 }
 
+/* The engine's descriptor stays its own; ours can only read. */
+static int file_take(struct kvpull_worker *worker,
+		     const struct kvpull_region *region,
+		     struct kvpull_region_view *view,
+		     struct kvpull_error_detail *detail)
+{
+	const char *why;
+	int code;
+
+	view->base = NULL;
+	view->fd_offset = region->fd_offset;
+	code = kvpull_file_serve(region->fd, region->fd_offset, region->bytes,
+				 &view->fd, &why);
+	if (code) {
+		kvpull_detail_set(detail, code, "regions",
+				  "the file of a region %s", why);
+		return code;
+	}
+	worker->file_fds[worker->file_count++] = view->fd;
+	return 0;
+}
+
 static int region_take(struct kvpull_worker *worker,
 		       const struct kvpull_region *region,
 		       struct kvpull_region_view *view,
@@ -448,6 +480,8 @@ static int region_take(struct kvpull_worker *worker,
 		.base = region->base,
 		.bytes = region->bytes,
 	};
+	if (region->kind == KVPULL_REGION_FILE)
+		return file_take(worker, region, view, detail);
 	if (!region->bytes || !region->base) {
 		kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
 				  "a region needs base and bytes");
@@ -457,7 +491,7 @@ static int region_take(struct kvpull_worker *worker,
 		return 0;
 	if (region->kind != KVPULL_REGION_PROVIDED) {
 		kvpull_detail_set(detail, KVPULL_EUNSUPPORTED, "regions",
-				  "region kind %u is not supported in this version: use memory_alloc() or foreign host memory",
+				  "region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
 				  region->kind);
 		return KVPULL_EUNSUPPORTED;
 	}
@@ -528,7 +562,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	}
 	code = items_take(worker, given, detail);
 	if (code)
-		return code;
+		goto err_files;
 	side.caches = worker->caches;
 	side.cache_count = given->cache_count;
 	side.region_count = given->region_count;
@@ -539,7 +573,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	side.head_total = worker->compat.head_count;
 	code = kvpull_plan_check(&side, detail);
 	if (code)
-		return code;
+		goto err_files;
 	worker->cache_count = given->cache_count;
 	worker->serve.region_count = given->region_count;
 	code = worker->progress.transport->ops->serve(
@@ -547,7 +581,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	if (code) {
 		kvpull_detail_set(detail, code, "",
 				  "the route could not serve: see the log");
-		return code;
+		goto err_files;
 	}
 	worker->progress.serving = 1;
 	worker->registered = 1;
@@ -555,4 +589,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	return worker->config.progress == KVPULL_PROGRESS_THREAD ?
 		       kvpull_progress_start(worker) :
 		       0;
+err_files:
+	files_close(worker);
+	return code;
 }

@@ -82,6 +82,7 @@ struct kvpull_claim {
 	uint32_t next_work;   /* work list; KVPULL_NONE = end */
 	uint32_t in_work;
 	uint32_t next_free;   /* engine */
+	uint32_t release_told; /* engine: TO_RELEASE was pushed */
 	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
 };
 
@@ -103,7 +104,7 @@ struct kvpull_part {
 	uint32_t peer;
 	uint32_t state;   /* enum in pull.c */
 	uint32_t next_free;
-	uint32_t reserved;
+	uint64_t life;    /* of the connection that its plan is of */
 };
 
 struct kvpull_pull {
@@ -125,12 +126,13 @@ struct kvpull_pull {
 	uint64_t ended_ns;
 	uint32_t part_count;
 	uint32_t parts_open;    /* started and not ended */
-	uint32_t rank_next;     /* next producer rank to make a part for */
+	uint32_t reserved;
 	uint32_t live_at;       /* position in the live list */
 	uint32_t parts[KVPULL_RANKS_MAX];
 	/* engine */
 	uint32_t next;          /* in one of the engine's lists */
-	uint32_t serial;        /* counts the slot's uses */
+	uint32_t serial;        /* counts the slot's uses, never 0 */
+	uint32_t abort_told;    /* TO_ABORT was pushed */
 };
 
 enum kvpull_remote_state {
@@ -152,6 +154,7 @@ struct kvpull_remote {
 	uint32_t attempts;
 	uint32_t tp_rank;
 	uint32_t tp_size;
+	uint64_t life;        /* of the last connection that was up */
 	uint64_t retry_ns;
 	uint64_t greeted_ns;  /* handshake must end by connect_ms after */
 	uint64_t beat_ns;     /* next heartbeat */
@@ -223,6 +226,8 @@ struct kvpull_progress {
 	uint8_t *message;               /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	uint32_t part_count_max;
 	uint32_t part_free;
+	uint32_t part_left;             /* in the free list */
+	uint32_t reserved;
 	uint32_t claim_work;            /* list head */
 	uint32_t *live;                 /* [pulls_max] running pulls */
 	/* Serial of what a slot is used for here; 0: it is the engine's. */
@@ -231,7 +236,7 @@ struct kvpull_progress {
 	uint32_t live_count;
 	uint32_t pulls_dirty;           /* a pull may be able to go on */
 	uint32_t serving;               /* regions are known */
-	uint32_t reserved;
+	uint64_t lives;                 /* connections that were up */
 	uint64_t timer_ns;              /* next time something is due */
 	uint64_t remote_ns;             /* next time a peer has something due */
 	uint64_t pull_ns;               /* next look at the deadlines */
@@ -267,6 +272,8 @@ struct kvpull_worker {
 	/* memory; written before serving, read by both threads */
 	struct kvpull_shared memories[KVPULL_REGIONS_MAX];
 	uint32_t memory_count;
+	uint32_t file_count;
+	int file_fds[KVPULL_REGIONS_MAX]; /* handed out, read-only */
 	struct kvpull_shared entries;
 	struct kvpull_serve serve;
 	struct kvpull_cache *caches; /* [KVPULL_CACHES_MAX] */
@@ -362,6 +369,9 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 void kvpull_worker_result_add(struct kvpull_worker *worker,
 			      const struct kvpull_outcome *outcome);
 uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker);
+/* Told at most once a pull and a ticket: the ring has room for that. */
+void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
+void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
 /* Hand an index to the progress thread and wake it. */
 void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
 			uint32_t index, uint64_t serial);

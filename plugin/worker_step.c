@@ -131,6 +131,7 @@ static void apply_claim(struct kvpull_worker *worker,
 	claim->slot = command->slot;
 	claim->rank_count = command->rank_count;
 	claim->pull_count = claim->releasing = claim->in_work = 0;
+	claim->release_told = 0;
 	for (rank = 0; rank < command->rank_count; rank++) {
 		const struct kvpull_ticket_rank *from = &command->ranks[rank];
 		struct kvpull_claim_rank *to = &claim->ranks[rank];
@@ -162,7 +163,9 @@ static void pull_fill(struct kvpull_worker *worker, struct kvpull_pull *pull,
 	pull->started_ns = now_ns;
 	pull->deadline_ns = now_ns + limit_ms * KVPULL_NS_PER_MS;
 	pull->next = KVPULL_NONE;
-	pull->serial++;
+	pull->abort_told = 0;
+	if (!++pull->serial)
+		pull->serial = 1;
 	for (group = 0; group <= KVPULL_GROUPS_MAX; group++)
 		pull->group_first[group] =
 			group <= command->group_count ?
@@ -184,6 +187,12 @@ static void apply_pull(struct kvpull_worker *worker,
 	struct kvpull_pull *pull;
 	int32_t refusal = command->reason;
 
+	/* Said twice: its one report is on its way. */
+	if (kvpull_map_get(&worker->pull_map, command->key) !=
+	    KVPULL_MAP_NONE) {
+		worker->stats.step_bad++;
+		return;
+	}
 	if (!refusal && is_closing(worker))
 		refusal = KVPULL_ECLOSED;
 	if (!refusal && claim == KVPULL_MAP_NONE)
@@ -209,17 +218,36 @@ static void apply_pull(struct kvpull_worker *worker,
 	worker->stats.pulls_started++;
 }
 
+void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
+{
+	struct kvpull_pull *pull = &worker->pulls[index];
+
+	if (pull->abort_told)
+		return;
+	pull->abort_told = 1;
+	/* One that waits for start_loads is started to be ended: one way out. */
+	(void)kvpull_worker_start_loads(worker);
+	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, pull->serial);
+}
+
+void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
+{
+	struct kvpull_claim *claim = &worker->claims[index];
+
+	if (claim->release_told)
+		return;
+	claim->release_told = 1;
+	(void)kvpull_worker_start_loads(worker);
+	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index, claim->serial);
+}
+
 static void apply_abort(struct kvpull_worker *worker,
 			const struct kvpull_command *command)
 {
 	const uint32_t index = kvpull_map_get(&worker->pull_map, command->key);
 
-	if (index == KVPULL_MAP_NONE)
-		return;
-	/* One that waits for start_loads is started to be ended: one way out. */
-	(void)kvpull_worker_start_loads(worker);
-	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index,
-			   worker->pulls[index].serial);
+	if (index != KVPULL_MAP_NONE)
+		kvpull_worker_pull_abort(worker, index);
 }
 
 static void apply_release(struct kvpull_worker *worker,
@@ -228,11 +256,8 @@ static void apply_release(struct kvpull_worker *worker,
 	const uint32_t index = kvpull_map_get(&worker->claim_map,
 					      command->ticket_serial);
 
-	if (index == KVPULL_MAP_NONE)
-		return;
-	(void)kvpull_worker_start_loads(worker);
-	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index,
-			   command->ticket_serial);
+	if (index != KVPULL_MAP_NONE)
+		kvpull_worker_claim_release(worker, index);
 }
 
 static void apply(struct kvpull_worker *worker,

@@ -54,6 +54,7 @@ int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 		.wait = wait,
 		.socket_dir = params->socket_dir,
 		.peer_max = params->peers_max,
+		.file_direct = params->file_direct,
 		.connect_ns = params->connect_ns,
 	};
 	peers->peers = (struct kvpull_shm_peer *)kvpull_arena_take(
@@ -92,10 +93,12 @@ static void peer_unmap(struct kvpull_shm_peer *peer)
 {
 	uint32_t i;
 
-	for (i = 0; i < KVPULL_REGIONS_MAX; i++)
+	for (i = 0; i < KVPULL_REGIONS_MAX; i++) {
 		if (peer->mapped[i])
 			kvpull_segment_unmap(peer->mapped[i],
 					     peer->region_bytes[i]);
+		kvpull_file_close(&peer->files[i]);
+	}
 	if (peer->entries_memory)
 		kvpull_segment_unmap(
 			peer->entries_memory,
@@ -316,7 +319,8 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 			return KVPULL_EPROTO;
 		if (region->kind == KVPULL_REGION_FOREIGN)
 			continue;
-		if (region->kind != KVPULL_REGION_PROVIDED) {
+		if (region->kind != KVPULL_REGION_PROVIDED &&
+		    region->kind != KVPULL_REGION_FILE) {
 			kvpull_warn(
 				log,
 				"peer's region %u is of kind %u: this version cannot read it",
@@ -334,9 +338,31 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 	return 0;
 }
 
-static int regions_map(struct kvpull_shm_peer *peer,
-		       const struct kvpull_serve *remote,
-		       const struct kvpull_log *log)
+/* One that came with a descriptor: memory is mapped, a file is opened. */
+static int region_take(struct kvpull_shm_peers *peers,
+		       struct kvpull_shm_peer *peer, uint32_t index, int fd,
+		       const struct kvpull_region_view *region)
+{
+	int code;
+
+	if (region->kind == KVPULL_REGION_FILE) {
+		peer->files[index] =
+			(struct kvpull_file){ .bytes = region->bytes,
+					      .offset = region->fd_offset };
+		peer->file_count++;
+		return kvpull_file_open(&peer->files[index], fd,
+					peers->file_direct, peers->log);
+	}
+	code = kvpull_segment_map(fd, region->bytes, KVPULL_SEGMENT_READ_ONLY,
+				  peers->log, &peer->mapped[index]);
+	if (!code)
+		peer->regions[index] = peer->mapped[index];
+	return code;
+}
+
+static int regions_take(struct kvpull_shm_peers *peers,
+			struct kvpull_shm_peer *peer,
+			const struct kvpull_serve *remote)
 {
 	uint32_t fd_index = FD_REGIONS;
 	uint32_t i;
@@ -344,6 +370,7 @@ static int regions_map(struct kvpull_shm_peer *peer,
 
 	peer->region_count = remote->region_count;
 	peer->foreign_count = 0;
+	peer->file_count = 0;
 	for (i = 0; i < remote->region_count; i++) {
 		const struct kvpull_region_view *region = &remote->regions[i];
 
@@ -353,12 +380,10 @@ static int regions_map(struct kvpull_shm_peer *peer,
 			peer->foreign_count++;
 			continue;
 		}
-		code = kvpull_segment_map(peer->fds[fd_index++], region->bytes,
-					  KVPULL_SEGMENT_READ_ONLY, log,
-					  &peer->mapped[i]);
+		code = region_take(peers, peer, i, peer->fds[fd_index++],
+				   region);
 		if (code)
 			return code;
-		peer->regions[i] = peer->mapped[i];
 	}
 	peer->slot_count = remote->slot_count;
 	peer->entries_remote = (uintptr_t)remote->entries;
@@ -366,7 +391,7 @@ static int regions_map(struct kvpull_shm_peer *peer,
 		peer->fds[FD_ENTRIES],
 		(size_t)remote->slot_count *
 			sizeof(struct kvpull_revocation_entry),
-		KVPULL_SEGMENT_READ_ONLY, log, &peer->entries_memory);
+		KVPULL_SEGMENT_READ_ONLY, peers->log, &peer->entries_memory);
 }
 
 /*
@@ -452,7 +477,7 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 		return KVPULL_EPEER;
 	code = remote_check(peer, remote, peers->log);
 	if (!code)
-		code = regions_map(peer, remote, peers->log);
+		code = regions_take(peers, peer, remote);
 	if (!code)
 		code = ring_attach(peer, peers->log);
 	if (!code)

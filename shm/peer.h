@@ -18,6 +18,7 @@
 #include "base/transport.h"
 #include "shm/batch.h"
 #include "shm/endpoint.h"
+#include "shm/file.h"
 #include "shm/foreign.h"
 #include "shm/ring.h"
 #include "shm/shm.h"
@@ -44,13 +45,14 @@ struct kvpull_shm_peer {
 	uint32_t fd_count;
 	uint32_t region_count;
 	uint32_t foreign_count;
+	uint32_t file_count;
 	uint32_t slot_count;
 	int doorbell;
-	int reserved;
-	uint8_t *mapped[KVPULL_REGIONS_MAX];        /* NULL: foreign */
+	uint8_t *mapped[KVPULL_REGIONS_MAX];        /* NULL: foreign, file */
 	const uint8_t *regions[KVPULL_REGIONS_MAX]; /* the same, for copies */
 	uint64_t region_bytes[KVPULL_REGIONS_MAX];
 	uint64_t remote_address[KVPULL_REGIONS_MAX];
+	struct kvpull_file files[KVPULL_REGIONS_MAX]; /* zeroed: none */
 	uint8_t *entries_memory;
 	uint64_t entries_remote; /* address in the peer; foreign reads only */
 	uint8_t *ring_memory;
@@ -66,7 +68,7 @@ struct kvpull_shm_peers {
 	uint32_t peer_max;
 	uint32_t greeting_count;
 	uint32_t lost_count;
-	uint32_t reserved;
+	enum kvpull_file_direct file_direct;
 	uint64_t connect_ns;
 };
 

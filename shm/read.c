@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariant: a peer's reads_open counts its reads that are not idle, and its
- * memory is unmapped only at 0. So no copy loses its source under way, and
- * READ_DONE means that nothing writes into the local blocks any more.
+ * memory is unmapped, its files closed, only at 0. So no copy loses its source
+ * under way, and READ_DONE means that nothing writes into the local blocks any
+ * more.
  */
 #include "shm/read.h"
 
@@ -12,7 +13,7 @@ size_t kvpull_shm_reads_bytes(uint32_t read_max)
 {
 	return (size_t)read_max *
 		       (sizeof(struct kvpull_shm_read) + sizeof(uint32_t)) +
-	       2 * KVPULL_CACHE_LINE;
+	       2 * KVPULL_CACHE_LINE + kvpull_files_bytes(read_max);
 }
 
 int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
@@ -31,7 +32,15 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 		arena, params->reads_max, sizeof(*reads->reads));
 	reads->queue = (uint32_t *)kvpull_arena_take(arena, params->reads_max,
 						     sizeof(*reads->queue));
-	return reads->reads && reads->queue ? 0 : KVPULL_ENOMEM;
+	if (!reads->reads || !reads->queue)
+		return KVPULL_ENOMEM;
+	return kvpull_files_open(&reads->files, params->reads_max, arena,
+				 params->log);
+}
+
+void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads)
+{
+	kvpull_files_close(&reads->files);
 }
 
 static void queue_push(struct kvpull_shm_reads *reads, uint32_t index)
@@ -55,22 +64,99 @@ static uint32_t queue_pop(struct kvpull_shm_reads *reads)
 	return index;
 }
 
+/* Start a part that lies in memory. 0: it will end; 1: it is over. */
 static int foreign_start(struct kvpull_shm_reads *reads,
-			 struct kvpull_shm_peer *peer,
-			 struct kvpull_shm_read *mine)
+			 const struct kvpull_shm_peer *peer,
+			 struct kvpull_shm_read *mine,
+			 const struct kvpull_read *part)
 {
 	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(peer);
 
+	mine->part = part;
 	mine->cursor = (struct kvpull_rows_cursor){ 0 };
-	if (mine->read->byte_count <= reads->inline_bytes) {
-		const int code = kvpull_foreign_read(&foreign, mine->read,
+	if (part->byte_count <= reads->inline_bytes) {
+		const int code = kvpull_foreign_read(&foreign, part,
 						     &mine->cursor, UINT64_MAX);
 
 		return code ? code : 1;
 	}
 	mine->state = KVPULL_SHM_READ_FOREIGN;
-	peer->reads_open++;
-	queue_push(reads, mine->read->index);
+	queue_push(reads, part->index);
+	return 0;
+}
+
+static int memory_start(struct kvpull_shm_reads *reads,
+			const struct kvpull_shm_peer *peer,
+			struct kvpull_shm_read *mine,
+			const struct kvpull_read *part)
+{
+	int code;
+
+	if (peer->foreign_count)
+		return foreign_start(reads, peer, mine, part);
+	mine->job = (struct kvpull_copy_job){ .read = part,
+					      .regions = peer->regions };
+	if (!reads->copy_threads || part->byte_count <= reads->inline_bytes) {
+		kvpull_copy_inline(reads->copy, &mine->job);
+		return mine->job.code ? mine->job.code : 1;
+	}
+	code = kvpull_copy_start(reads->copy, &mine->job);
+	if (!code)
+		mine->state = KVPULL_SHM_READ_COPYING;
+	return code;
+}
+
+static int is_in_memory(const struct kvpull_shm_peer *peer,
+			const struct kvpull_read *read, uint32_t strip_index)
+{
+	return !peer->files[read->strips[strip_index].region_index].bytes;
+}
+
+/* The next run of strips in memory; 0: there is none. */
+static int run_next(const struct kvpull_shm_peer *peer,
+		    struct kvpull_shm_read *mine)
+{
+	const struct kvpull_read *read = mine->read;
+	uint32_t first = mine->run_end;
+
+	while (first < read->strip_count && !is_in_memory(peer, read, first))
+		first++;
+	mine->run_end = first;
+	while (mine->run_end < read->strip_count &&
+	       is_in_memory(peer, read, mine->run_end))
+		mine->run_end++;
+	mine->run = *read;
+	mine->run.strips = &read->strips[first];
+	mine->run.strip_count = mine->run_end - first;
+	return mine->run.strip_count > 0;
+}
+
+/* Runs up to one that takes time: 0; 1: all are over. */
+static int runs_start(struct kvpull_shm_reads *reads,
+		      const struct kvpull_shm_peer *peer,
+		      struct kvpull_shm_read *mine)
+{
+	int code = 1;
+
+	while (code == 1 && run_next(peer, mine))
+		code = memory_start(reads, peer, mine, &mine->run);
+	return code;
+}
+
+/* A read of a peer with files: both parts at once. */
+static int split_start(struct kvpull_shm_reads *reads,
+		       struct kvpull_shm_peer *peer,
+		       struct kvpull_shm_read *mine)
+{
+	int code;
+
+	mine->run_end = 0;
+	code = runs_start(reads, peer, mine);
+	if (code < 0)
+		return code;
+	if (code == 1)
+		mine->state = KVPULL_SHM_READ_FILES;
+	kvpull_files_start(&reads->files, &mine->file, mine->read, peer->files);
 	return 0;
 }
 
@@ -90,20 +176,12 @@ int kvpull_shm_read_start(struct kvpull_shm_reads *reads, uint32_t peer_index,
 	mine->read = read;
 	mine->peer_index = peer_index;
 	mine->cancelled = 0;
-	if (peer->foreign_count)
-		return foreign_start(reads, peer, mine);
-	mine->job = (struct kvpull_copy_job){ .read = read,
-					      .regions = peer->regions };
-	if (!reads->copy_threads || read->byte_count <= reads->inline_bytes) {
-		kvpull_copy_inline(reads->copy, &mine->job);
-		return mine->job.code ? mine->job.code : 1;
-	}
-	code = kvpull_copy_start(reads->copy, &mine->job);
-	if (code)
-		return code;
-	mine->state = KVPULL_SHM_READ_COPYING;
-	peer->reads_open++;
-	return 0;
+	mine->code = 0;
+	code = peer->file_count ? split_start(reads, peer, mine) :
+				  memory_start(reads, peer, mine, read);
+	if (!code)
+		peer->reads_open++;
+	return code;
 }
 
 static void read_cancel(struct kvpull_shm_reads *reads,
@@ -115,6 +193,8 @@ static void read_cancel(struct kvpull_shm_reads *reads,
 	/* A foreign one is seen when its turn in the queue comes. */
 	if (mine->state == KVPULL_SHM_READ_COPYING)
 		kvpull_copy_cancel(reads->copy, &mine->job);
+	if (mine->file.read)
+		kvpull_files_cancel(&reads->files, &mine->file, code);
 }
 
 void kvpull_shm_read_cancel(struct kvpull_shm_reads *reads,
@@ -162,6 +242,62 @@ static void read_done(struct kvpull_shm_reads *reads,
 	mine->read = NULL;
 }
 
+/* One part has failed: the other need not go on. */
+static void part_failed(struct kvpull_shm_reads *reads,
+			struct kvpull_shm_read *mine, int code)
+{
+	if (!mine->code)
+		mine->code = code;
+	read_cancel(reads, mine, code);
+}
+
+/* A part in memory has ended: a whole read, or a run of one. */
+static void memory_ended(struct kvpull_shm_reads *reads,
+			 struct kvpull_shm_read *mine, int code,
+			 struct kvpull_shm_batch *batch)
+{
+	const struct kvpull_shm_peer *peer =
+		kvpull_shm_peer_at(reads->peers, mine->peer_index);
+
+	if (!peer->file_count) {
+		read_done(reads, mine, code, batch);
+		return;
+	}
+	mine->state = KVPULL_SHM_READ_FILES;
+	if (!code)
+		code = mine->cancelled ? mine->cancelled :
+					 runs_start(reads, peer, mine);
+	if (!code)
+		return;
+	if (code < 0)
+		part_failed(reads, mine, code);
+	if (!mine->file.read)
+		read_done(reads, mine, mine->code, batch);
+}
+
+static void files_poll(struct kvpull_shm_reads *reads,
+		       struct kvpull_shm_batch *batch)
+{
+	struct kvpull_file_read *ended[COPY_BATCH_MAX];
+	uint32_t capacity = kvpull_shm_batch_room(batch);
+	uint32_t count;
+	uint32_t i;
+
+	if (capacity > COPY_BATCH_MAX)
+		capacity = COPY_BATCH_MAX;
+	count = kvpull_files_poll(&reads->files, ended, capacity);
+	for (i = 0; i < count; i++) {
+		struct kvpull_shm_read *mine =
+			&reads->reads[ended[i]->read->index];
+
+		ended[i]->read = NULL;
+		if (ended[i]->code)
+			part_failed(reads, mine, ended[i]->code);
+		if (mine->state == KVPULL_SHM_READ_FILES)
+			read_done(reads, mine, mine->code, batch);
+	}
+}
+
 static void copies_poll(struct kvpull_shm_reads *reads,
 			struct kvpull_shm_batch *batch)
 {
@@ -177,7 +313,7 @@ static void copies_poll(struct kvpull_shm_reads *reads,
 		/* The job is its first member. */
 		struct kvpull_shm_read *mine = (void *)jobs[i];
 
-		read_done(reads, mine, mine->job.code, batch);
+		memory_ended(reads, mine, mine->job.code, batch);
 	}
 }
 
@@ -190,7 +326,7 @@ static int foreign_turn(struct kvpull_shm_reads *reads,
 
 	if (mine->cancelled)
 		return mine->cancelled;
-	return kvpull_foreign_read(&foreign, mine->read, &mine->cursor,
+	return kvpull_foreign_read(&foreign, mine->part, &mine->cursor,
 				   KVPULL_SHM_FOREIGN_SLICE_BYTES);
 }
 
@@ -209,7 +345,7 @@ static void foreign_poll(struct kvpull_shm_reads *reads,
 		if (code == 1)
 			queue_push(reads, index);
 		else
-			read_done(reads, mine, code, batch);
+			memory_ended(reads, mine, code, batch);
 		/* One slice a poll; ending cancelled ones costs nothing. */
 		if (!was_cancelled)
 			return;
@@ -223,6 +359,8 @@ void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 		copies_poll(reads, batch);
 	if (reads->queue_count)
 		foreign_poll(reads, batch);
+	if (reads->files.is_prepared && kvpull_shm_batch_room(batch))
+		files_poll(reads, batch);
 }
 
 int kvpull_shm_read_check(struct kvpull_shm_reads *reads, uint32_t peer_index,

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads of a peer's blocks: given to the copy workers, copied at once when
- * small, or taken from foreign memory in slices, a slice a poll.
+ * small, or taken from foreign memory in slices, a slice a poll; strips in
+ * files go to file_read.
+ *
+ * A read of a peer that has files is split: runs of strips in memory, one
+ * after the other, and beside them all strips in files. It is done when both
+ * parts are.
  */
 #ifndef KVPULL_SHM_READ_H
 #define KVPULL_SHM_READ_H
@@ -10,6 +15,7 @@
 #include "base/transport.h"
 #include "shm/batch.h"
 #include "shm/copy.h"
+#include "shm/file_read.h"
 #include "shm/foreign.h"
 #include "shm/peer.h"
 #include "shm/shm.h"
@@ -20,7 +26,8 @@
 enum kvpull_shm_read_state {
 	KVPULL_SHM_READ_IDLE = 0,
 	KVPULL_SHM_READ_COPYING, /* the copy pool's */
-	KVPULL_SHM_READ_FOREIGN  /* in the queue */
+	KVPULL_SHM_READ_FOREIGN, /* in the queue */
+	KVPULL_SHM_READ_FILES    /* memory is done, files are not */
 };
 
 struct kvpull_shm_read {
@@ -28,15 +35,22 @@ struct kvpull_shm_read {
 	enum kvpull_shm_read_state state;
 	uint32_t peer_index;
 	struct kvpull_read *read;
+	const struct kvpull_read *part; /* foreign: what the cursor is in */
 	int32_t cancelled; /* 0, or the code that it will end with */
-	int32_t reserved;
+	int32_t code;      /* of the part that has ended first */
 	struct kvpull_rows_cursor cursor;
+	/* Of a peer with files only. */
+	struct kvpull_read run; /* a run of strips in memory */
+	uint32_t run_end;       /* the strip behind it */
+	uint32_t reserved;
+	struct kvpull_file_read file; /* .read NULL: no part in files */
 };
 
 struct kvpull_shm_reads {
 	const struct kvpull_log *log;
 	struct kvpull_copy *copy;
 	struct kvpull_shm_peers *peers;
+	struct kvpull_files files;
 	struct kvpull_shm_read *reads; /* [read_max] */
 	uint32_t *queue;               /* [read_max], foreign reads, a ring */
 	uint32_t queue_first;
@@ -51,6 +65,8 @@ size_t kvpull_shm_reads_bytes(uint32_t read_max);
 int KVPULL_MUST_CHECK kvpull_shm_reads_init(
 	struct kvpull_shm_reads *reads, const struct kvpull_shm_params *params,
 	struct kvpull_shm_peers *peers, struct kvpull_arena *arena);
+/* Before the peers' and the arena's end. */
+void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads);
 
 /* As in the seam. */
 int KVPULL_MUST_CHECK kvpull_shm_read_start(struct kvpull_shm_reads *reads,

@@ -36,7 +36,7 @@ struct shm {
 	struct kvpull_shm_peers peers;
 	struct kvpull_shm_reads reads;
 	uint8_t *buffers;
-	int wake_fd; /* copy workers write it while the owner sleeps */
+	int wake_fd; /* copy workers and io_uring write it */
 	uint32_t look_now;
 	uint32_t polls; /* since the last look */
 	uint32_t reserved;
@@ -92,7 +92,13 @@ static int shm_peer_send(struct kvpull_transport *transport, uint32_t peer,
 static int shm_attach(struct kvpull_transport *transport, uint32_t peer,
 		      const struct kvpull_serve *remote)
 {
-	return kvpull_shm_peer_attach(&shm_of(transport)->peers, peer, remote);
+	struct shm *shm = shm_of(transport);
+	const int code = kvpull_shm_peer_attach(&shm->peers, peer, remote);
+
+	if (!code && kvpull_shm_peer_at(&shm->peers, peer)->file_count)
+		kvpull_files_prepare(&shm->reads.files, shm->params.uring,
+				     shm->wake_fd);
+	return code;
 }
 
 static void shm_disconnect(struct kvpull_transport *transport, uint32_t peer)
@@ -264,6 +270,8 @@ static int shm_arm(struct kvpull_transport *transport)
 	if (shm->reads.queue_count || shm->callers.lost_count ||
 	    kvpull_shm_peers_are_due(&shm->peers))
 		return 1;
+	if (kvpull_files_arm(&shm->reads.files))
+		return 1;
 	if (!kvpull_copy_arm(shm->copy))
 		return 0;
 	kvpull_copy_disarm(shm->copy);
@@ -294,6 +302,7 @@ static void shm_close(struct kvpull_transport *transport)
 
 	/* Joins the workers, so nothing reads what is unmapped next. */
 	kvpull_copy_close(shm->copy);
+	kvpull_shm_reads_fini(&shm->reads);
 	kvpull_shm_peers_fini(&shm->peers);
 	kvpull_shm_callers_fini(&shm->callers);
 	kvpull_wait_close(&shm->wait);
@@ -411,7 +420,7 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 		code = kvpull_shm_callers_init(&shm->callers, &shm->params,
 					       &shm->wait, arena);
 	if (code)
-		goto err_wait;
+		goto err_reads;
 	code = copy_open(shm, arena);
 	if (code)
 		goto err_callers;
@@ -420,7 +429,8 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 	return 0;
 err_callers:
 	kvpull_shm_callers_fini(&shm->callers);
-err_wait:
+err_reads:
+	kvpull_shm_reads_fini(&shm->reads);
 	kvpull_wait_close(&shm->wait);
 	return code;
 }

@@ -9,6 +9,8 @@
 
 #include "base/arena.h"
 #include "base/transport.h"
+#include "shm/file.h"
+#include "shm/uring.h"
 
 struct kvpull_shm_params {
 	const struct kvpull_log *log;
@@ -23,6 +25,8 @@ struct kvpull_shm_params {
 	uint64_t connect_ns;   /* handshake must end within this */
 	uint32_t socket_mode;  /* of the socket's file; 0: as the umask says */
 	uint32_t reserved;
+	enum kvpull_uring_mode uring;        /* reads of file regions */
+	enum kvpull_file_direct file_direct; /* DIRECT_NO: for tests */
 };
 
 size_t kvpull_shm_bytes(const struct kvpull_shm_params *params);

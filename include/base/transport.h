@@ -87,6 +87,7 @@ struct kvpull_region_view {
 	int32_t fd;    /* serving: memfd or file; else -1 */
 	uint8_t *base; /* serving: own address; foreign: the peer's */
 	uint64_t bytes;
+	uint64_t fd_offset; /* file: where the region begins in it */
 };
 
 struct kvpull_serve {

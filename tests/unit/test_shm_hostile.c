@@ -473,8 +473,13 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	world->serve.slot_count = UINT32_MAX;
 	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
 	world->serve.slot_count = WORLD_SLOTS;
-	world->serve.regions[0].kind = KVPULL_REGION_FILE;
+	world->serve.regions[0].kind = KVPULL_REGION_STAGED;
 	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EUNSUPPORTED);
+	/* A file is read, and a read of a pipe would never end. */
+	world->serve.regions[0].kind = KVPULL_REGION_FILE;
+	memcpy(bad, good, sizeof(bad));
+	bad[3] = pipes[0];
+	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
 	(void)close(good[2]);
 	(void)close(pipes[0]);
 	(void)close(pipes[1]);

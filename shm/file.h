@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * File regions: blocks that lie in an unnamed file of the producer's, handed
+ * over as a descriptor that can read.
+ *
+ * No seal keeps a reader from writing, as one does with a memfd: only the file
+ * system's own rights do. So the file must be its producer's, and gets mode
+ * 0444; a consumer of another uid cannot open it for writing. One of the same
+ * uid (or root) can give itself the right; see README.md.
+ */
+#ifndef KVPULL_SHM_FILE_H
+#define KVPULL_SHM_FILE_H
+
+#include <stdint.h>
+
+#include "base/log.h"
+
+/* A file system that wants more for O_DIRECT is read through the page cache. */
+#define KVPULL_FILE_ALIGN_MAX 4096u
+
+enum kvpull_file_direct {
+	KVPULL_FILE_DIRECT_AUTO = 0, /* O_DIRECT where the file takes it */
+	KVPULL_FILE_DIRECT_NO
+};
+
+/* A peer's region in a file; zeroed: the region is none. */
+struct kvpull_file {
+	uint64_t bytes;
+	uint64_t offset; /* of the region in the file */
+	int fd;          /* reads through the page cache */
+	int direct_fd;   /* O_DIRECT; -1: the file does not take it */
+	uint32_t align;  /* of direct reads, a power of two; 1: none are made */
+	uint32_t reserved;
+};
+
+/**
+ * Producer: may these bytes be served, and by which descriptor?
+ *
+ * @fd      the engine's, readable; stays the engine's
+ * @handed  out: O_RDONLY, of the same file; the caller's to close
+ * @why     out on failure: what is wrong with the file, a static text
+ * Return: 0; KVPULL_EINVAL (not a regular unnamed file of ours, too short);
+ * KVPULL_EDEVICE.
+ */
+int KVPULL_MUST_CHECK kvpull_file_serve(int fd, uint64_t offset, uint64_t bytes,
+					int *handed, const char **why);
+
+/**
+ * Consumer: take a peer's descriptor for its region. It is checked, and
+ * duplicated: the argument stays the caller's.
+ *
+ * @file  in: bytes > 0 and offset, as the peer said; zeroed on failure
+ * Return: 0; KVPULL_EPROTO (not a regular file for reading, too short);
+ * KVPULL_ENOMEM (out of descriptors).
+ */
+int KVPULL_MUST_CHECK kvpull_file_open(struct kvpull_file *file, int fd,
+				       enum kvpull_file_direct direct,
+				       const struct kvpull_log *log);
+/* One that is zeroed, or closed already, is left alone. */
+void kvpull_file_close(struct kvpull_file *file);
+
+#endif /* KVPULL_SHM_FILE_H */

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: a piece that the kernel has is never free, so its bounce buffer
+ * is written by one read at a time; pieces_open of a read counts the pieces
+ * that name it as their owner; only those are copied into its blocks.
+ */
+#include "shm/file_read.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Results of no meaning (interrupted, thread gone): so often, then an error. */
+#define TRIES_MAX 8u
+/* Rows so near to each other are cheaper to read with what is between. */
+#define GAP_BYTES KVPULL_FILE_ALIGN_MAX
+/* In turns: pieces of one read before it is the next one's turn. */
+#define TURN_PIECES 4u
+#define RESULTS_MAX 16u
+
+size_t kvpull_files_bytes(uint32_t read_max)
+{
+	return KVPULL_FILE_DEPTH * sizeof(struct kvpull_file_piece) +
+	       (size_t)read_max * sizeof(struct kvpull_file_read *) +
+	       2 * KVPULL_CACHE_LINE;
+}
+
+int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
+		      struct kvpull_arena *arena, const struct kvpull_log *log)
+{
+	void *mapped;
+	uint32_t i;
+
+	*files = (struct kvpull_files){
+		.log = log,
+		.read_max = read_max,
+		.pieces = kvpull_arena_take(arena, KVPULL_FILE_DEPTH,
+					    sizeof(*files->pieces)),
+		.queue = kvpull_arena_take(arena, read_max,
+					   sizeof(struct kvpull_file_read *))
+	};
+	if (!files->pieces || !files->queue)
+		return KVPULL_ENOMEM;
+	/* Not of the arena: see close(). */
+	mapped = mmap(NULL, KVPULL_FILE_BOUNCE_BYTES, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (mapped == MAP_FAILED)
+		return KVPULL_ENOMEM;
+	files->bounce = mapped;
+	(void)madvise(mapped, KVPULL_FILE_BOUNCE_BYTES, MADV_DONTFORK);
+	(void)madvise(mapped, KVPULL_FILE_BOUNCE_BYTES, MADV_DONTDUMP);
+	for (i = 0; i < KVPULL_FILE_DEPTH; i++) {
+		files->pieces[i].bounce =
+			files->bounce + (size_t)i * KVPULL_FILE_PIECE_BYTES;
+		files->pieces[i].next_free =
+			i + 1 < KVPULL_FILE_DEPTH ? i + 1 : KVPULL_NONE;
+	}
+	return 0;
+}
+
+void kvpull_files_close(struct kvpull_files *files)
+{
+	/* A late write must not hit what is mapped there next. */
+	if (kvpull_uring_close(&files->uring))
+		kvpull_warn(files->log,
+			    "reads are still under way: %zu bytes stay mapped",
+			    KVPULL_FILE_BOUNCE_BYTES);
+	else if (files->bounce)
+		(void)munmap(files->bounce, KVPULL_FILE_BOUNCE_BYTES);
+	files->bounce = NULL;
+}
+
+void kvpull_files_prepare(struct kvpull_files *files,
+			  enum kvpull_uring_mode mode, int wake_fd)
+{
+	if (files->is_prepared)
+		return;
+	files->is_prepared = 1;
+	/* Both log why not; there is another way to read. */
+	if (!kvpull_uring_open(&files->uring, mode, KVPULL_FILE_DEPTH, wake_fd,
+			       files->log) &&
+	    kvpull_uring_register(&files->uring, files->bounce,
+				  KVPULL_FILE_BOUNCE_BYTES))
+		kvpull_debug(files->log, "io_uring reads to plain memory");
+}
+
+static void queue_push(struct kvpull_files *files,
+		       struct kvpull_file_read *file_read)
+{
+	uint32_t at = files->queue_first + files->queue_count;
+
+	kvpull_check(files->log, files->queue_count < files->read_max);
+	if (at >= files->read_max)
+		at -= files->read_max;
+	files->queue[at] = file_read;
+	files->queue_count++;
+}
+
+static struct kvpull_file_read *queue_pop(struct kvpull_files *files)
+{
+	struct kvpull_file_read *file_read = files->queue[files->queue_first];
+
+	if (++files->queue_first == files->read_max)
+		files->queue_first = 0;
+	files->queue_count--;
+	return file_read;
+}
+
+/* The next row that lies in a file; as kvpull_rows_next(). */
+static int row_next(const struct kvpull_file_read *file_read,
+		    struct kvpull_rows_cursor *cursor, uint64_t byte_max,
+		    struct kvpull_row *row)
+{
+	const struct kvpull_read *read = file_read->read;
+
+	while (kvpull_rows_next(read, cursor, byte_max, row)) {
+		if (file_read->files[row->strip->region_index].bytes)
+			return 1;
+		/* Memory is others' work: on to the next strip. */
+		*cursor = (struct kvpull_rows_cursor){
+			.strip_index = (uint32_t)(row->strip - read->strips) + 1
+		};
+	}
+	return 0;
+}
+
+/* The row's place in the piece; 1: it cannot join it. */
+static int row_place(const struct kvpull_file_piece *piece,
+		     const struct kvpull_row *row, uint64_t at)
+{
+	const uint64_t end = piece->start + piece->needed;
+
+	if (!piece->needed)
+		return 0;
+	return row->strip->region_index != piece->region_index || at < end ||
+	       at - end > GAP_BYTES ||
+	       at + row->bytes > piece->start + KVPULL_FILE_PIECE_BYTES;
+}
+
+/* Take rows from the read until one does not fit. 0: there were none left. */
+static int piece_fill(struct kvpull_file_piece *piece,
+		      struct kvpull_file_read *file_read)
+{
+	struct kvpull_rows_cursor ahead = file_read->cursor;
+	const struct kvpull_file *file = NULL;
+	struct kvpull_row row;
+
+	piece->from = file_read->cursor;
+	piece->needed = 0;
+	piece->row_bytes = 0;
+	while (row_next(file_read, &ahead, KVPULL_FILE_PIECE_BYTES, &row)) {
+		const uint64_t at =
+			file_read->files[row.strip->region_index].offset +
+			row.remote_offset;
+		uint64_t room;
+
+		if (row_place(piece, &row, at))
+			break;
+		if (!piece->needed) {
+			piece->region_index = row.strip->region_index;
+			file = &file_read->files[piece->region_index];
+			piece->start = at & ~(uint64_t)(file->align - 1);
+		}
+		/* Only the first row of a piece can be longer than its room. */
+		room = piece->start + KVPULL_FILE_PIECE_BYTES - at;
+		ahead = file_read->cursor;
+		(void)row_next(file_read, &ahead, room, &row);
+		file_read->cursor = ahead;
+		piece->needed = (uint32_t)(at + row.bytes - piece->start);
+		piece->row_bytes += row.bytes;
+	}
+	if (!file)
+		return 0;
+	piece->bytes = (piece->needed + file->align - 1) & ~(file->align - 1);
+	return 1;
+}
+
+/* Copy what has come to where it belongs. */
+static void piece_land(const struct kvpull_file_piece *piece)
+{
+	struct kvpull_rows_cursor cursor = piece->from;
+	uint64_t left = piece->row_bytes;
+	struct kvpull_row row;
+
+	while (left && row_next(piece->owner, &cursor, left, &row)) {
+		const uint64_t at =
+			piece->owner->files[piece->region_index].offset +
+			row.remote_offset;
+
+		memcpy(row.local, piece->bounce + (at - piece->start),
+		       row.bytes);
+		left -= row.bytes;
+	}
+}
+
+/* Its pieces are nobody's any more: what they bring is not looked at. */
+static void file_read_end(struct kvpull_files *files,
+			  struct kvpull_file_read *file_read, int code)
+{
+	uint32_t i;
+
+	for (i = 0; file_read->pieces_open && i < KVPULL_FILE_DEPTH; i++)
+		if (files->pieces[i].owner == file_read) {
+			files->pieces[i].owner = NULL;
+			file_read->pieces_open--;
+		}
+	file_read->exhausted = 1;
+	file_read->code = code;
+}
+
+static void piece_free(struct kvpull_files *files,
+		       struct kvpull_file_piece *piece)
+{
+	if (piece->owner)
+		piece->owner->pieces_open--;
+	piece->owner = NULL;
+	piece->next_free = files->piece_free;
+	files->piece_free = (uint32_t)(piece - files->pieces);
+}
+
+/* Give it to the kernel: there is room, one entry a piece. */
+static void piece_queue(struct kvpull_files *files,
+			struct kvpull_file_piece *piece)
+{
+	const struct kvpull_file *file =
+		&piece->owner->files[piece->region_index];
+	const struct kvpull_uring_read read = {
+		.to = piece->bounce,
+		.offset = piece->start,
+		.bytes = piece->bytes,
+		.fd = file->align > 1 ? file->direct_fd : file->fd,
+		.tag = (uint64_t)(piece - files->pieces),
+	};
+
+	piece->is_direct = file->align > 1;
+	kvpull_check(files->log, !kvpull_uring_queue(&files->uring, &read));
+}
+
+/* 1: to be read again; 0: what came is what it is. */
+static int is_again(struct kvpull_file_piece *piece, int32_t result)
+{
+	struct kvpull_file *file = &piece->owner->files[piece->region_index];
+
+	if (++piece->tries > TRIES_MAX)
+		return 0;
+	if (result == -EINVAL && piece->is_direct) {
+		/* The file takes no O_DIRECT after all: never again. */
+		file->align = 1;
+		return 1;
+	}
+	return result == -EAGAIN || result == -EINTR || result == -ECANCELED;
+}
+
+static void piece_ended(struct kvpull_files *files,
+			struct kvpull_file_piece *piece, int32_t result)
+{
+	struct kvpull_file_read *owner = piece->owner;
+
+	if (owner && result < 0 && is_again(piece, result)) {
+		piece_queue(files, piece);
+		return;
+	}
+	if (owner && result >= (int32_t)piece->needed) {
+		piece_land(piece);
+	} else if (owner) {
+		kvpull_warn(files->log, "file region %u: %u bytes at %llu: %s",
+			    piece->region_index, piece->needed,
+			    (unsigned long long)piece->start,
+			    result < 0 ? strerror(-result) : "the file ends");
+		file_read_end(files, owner, KVPULL_EREAD);
+	}
+	piece_free(files, piece);
+}
+
+static void results_take(struct kvpull_files *files)
+{
+	struct kvpull_uring_result results[RESULTS_MAX];
+	uint32_t count;
+	uint32_t i;
+
+	do {
+		count = kvpull_uring_poll(&files->uring, results, RESULTS_MAX);
+		for (i = 0; i < count; i++) {
+			kvpull_check(files->log,
+				     results[i].tag < KVPULL_FILE_DEPTH);
+			piece_ended(files, &files->pieces[results[i].tag],
+				    results[i].code);
+		}
+	} while (count == RESULTS_MAX);
+}
+
+/* The next piece of a read, filled and owned; NULL: none is left. */
+static struct kvpull_file_piece *piece_take(struct kvpull_files *files,
+					    struct kvpull_file_read *file_read)
+{
+	struct kvpull_file_piece *piece = &files->pieces[files->piece_free];
+
+	if (!piece_fill(piece, file_read)) {
+		file_read->exhausted = 1;
+		return NULL;
+	}
+	files->piece_free = piece->next_free;
+	piece->owner = file_read;
+	piece->tries = 0;
+	file_read->pieces_open++;
+	return piece;
+}
+
+static void pieces_queue(struct kvpull_files *files,
+			 struct kvpull_file_read *file_read)
+{
+	uint32_t i;
+
+	for (i = 0; i < TURN_PIECES && !file_read->exhausted &&
+		    files->piece_free != KVPULL_NONE;
+	     i++) {
+		struct kvpull_file_piece *piece = piece_take(files, file_read);
+
+		if (piece)
+			piece_queue(files, piece);
+	}
+}
+
+/* Without io_uring: pieces at once. Return the bytes that it took. */
+static uint64_t pieces_read(struct kvpull_files *files,
+			    struct kvpull_file_read *file_read)
+{
+	struct kvpull_file_piece *piece;
+	uint64_t bytes = 0;
+	uint32_t i;
+
+	for (i = 0; i < TURN_PIECES && !file_read->exhausted; i++) {
+		ssize_t got;
+
+		piece = piece_take(files, file_read);
+		if (!piece)
+			break;
+		do
+			got = pread(file_read->files[piece->region_index].fd,
+				    piece->bounce, piece->bytes,
+				    (off_t)piece->start);
+		while (got < 0 && errno == EINTR);
+		bytes += piece->bytes;
+		piece->is_direct = 0;
+		piece->tries = TRIES_MAX;
+		piece_ended(files, piece, got < 0 ? -errno : (int32_t)got);
+	}
+	return bytes;
+}
+
+static void turns(struct kvpull_files *files)
+{
+	uint64_t left = KVPULL_FILE_SLICE_BYTES;
+	uint32_t idle = 0;
+
+	/* Until a whole round has nothing to ask for, or no way to. */
+	while (idle < files->queue_count && files->piece_free != KVPULL_NONE &&
+	       left) {
+		struct kvpull_file_read *file_read = queue_pop(files);
+		uint64_t took = 0;
+
+		queue_push(files, file_read);
+		idle = file_read->exhausted ? idle + 1 : 0;
+		if (files->uring.is_open)
+			pieces_queue(files, file_read);
+		else
+			took = pieces_read(files, file_read);
+		left -= took < left ? took : left;
+	}
+	kvpull_uring_flush(&files->uring);
+}
+
+static int is_ended(const struct kvpull_file_read *file_read)
+{
+	return file_read->exhausted && !file_read->pieces_open;
+}
+
+void kvpull_files_start(struct kvpull_files *files,
+			struct kvpull_file_read *file_read,
+			const struct kvpull_read *read,
+			struct kvpull_file *peer_files)
+{
+	*file_read =
+		(struct kvpull_file_read){ .read = read, .files = peer_files };
+	queue_push(files, file_read);
+}
+
+void kvpull_files_cancel(struct kvpull_files *files,
+			 struct kvpull_file_read *file_read, int code)
+{
+	if (file_read->read && !file_read->code && !is_ended(file_read))
+		file_read_end(files, file_read, code);
+}
+
+uint32_t kvpull_files_poll(struct kvpull_files *files,
+			   struct kvpull_file_read **ended, uint32_t capacity)
+{
+	uint32_t count = 0;
+	uint32_t left;
+
+	if (files->uring.is_open)
+		results_take(files);
+	turns(files);
+	for (left = files->queue_count; left; left--) {
+		struct kvpull_file_read *file_read = queue_pop(files);
+
+		if (count < capacity && is_ended(file_read))
+			ended[count++] = file_read;
+		else
+			queue_push(files, file_read);
+	}
+	return count;
+}
+
+int kvpull_files_arm(struct kvpull_files *files)
+{
+	uint32_t i;
+
+	for (i = 0; i < files->queue_count; i++) {
+		const struct kvpull_file_read *file_read =
+			files->queue[(files->queue_first + i) % files->read_max];
+
+		if (is_ended(file_read) ||
+		    (!file_read->exhausted && files->piece_free != KVPULL_NONE))
+			return 1;
+	}
+	return kvpull_uring_arm(&files->uring);
+}
