@@ -19,7 +19,7 @@
 #define RING_RECORDS 64u
 #define ROUNDS_A_REPETITION 1000u
 #define RELEASES_A_REPETITION 100u
-#define REST_US 300u /* the producer is asleep by then */
+#define REST_NS 300000 /* the producer is asleep by then */
 #define BLOCK_BYTES 4096u
 #define BLOCKS 4096u
 
@@ -118,10 +118,11 @@ struct line {
 };
 
 /* The claim is there before; what travels is the release. */
-static int release_once(struct line *line, uint32_t rest_us)
+static int release_once(struct line *line, long rest_ns)
 {
 	struct kvpull_finish finish = { .struct_size = sizeof(finish),
 					.reason = KVPULL_FINISH_ABORT };
+	const struct timespec rest = { .tv_nsec = rest_ns };
 	const uint32_t id = bench_random() % BLOCKS;
 	struct halves *consumer = &line->consumer;
 	uint64_t start_ns;
@@ -137,8 +138,8 @@ static int release_once(struct line *line, uint32_t rest_us)
 		code = halves_step(consumer);
 	if (code)
 		return code;
-	if (rest_us)
-		(void)usleep(rest_us);
+	if (rest_ns)
+		(void)nanosleep(&rest, NULL);
 	start_ns = kvpull_clock_ns();
 	(void)consumer->ops->worker->progress(consumer->worker, 1);
 	code = producer_wait_sent(&line->producer);
@@ -181,7 +182,7 @@ static int line_run(struct line *line, const struct bench *bench,
 					     &id, &times);
 	}
 	while (!code && left--)
-		code = release_once(line, mode == MAIL_SLEEP ? REST_US : 0);
+		code = release_once(line, mode == MAIL_SLEEP ? REST_NS : 0);
 	return code;
 }
 

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "shm/copy.h"
@@ -350,8 +349,6 @@ int report_write(const struct report *report, const char *path)
 	(void)json_object_set_new(object, "benchmark", json_string("samenode"));
 	(void)json_object_set_new(object, "version",
 				  json_string(KVPULL_VERSION));
-	(void)json_object_set_new(object, "unix_time_s",
-				  json_integer((json_int_t)time(NULL)));
 	(void)json_object_set_new(object, "machine", machine_json());
 	(void)json_object_set_new(object, "repetition_count",
 				  json_integer(report->repetitions));

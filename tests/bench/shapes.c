@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/resource.h>
 
 #include "shm/copy.h"
 #include "shm/segment.h"
@@ -133,12 +133,17 @@ static double copy_ms(struct field *field, uint32_t way)
 	return (double)(kvpull_clock_ns() - start_ns) / 1e6;
 }
 
+static double timeval_s(const struct timeval *value)
+{
+	return (double)value->tv_sec + (double)value->tv_usec / 1e6;
+}
+
 static double cpu_now_s(void)
 {
-	struct timespec used;
+	struct rusage used = { 0 };
 
-	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+	(void)getrusage(RUSAGE_SELF, &used);
+	return timeval_s(&used.ru_utime) + timeval_s(&used.ru_stime);
 }
 
 static int pull_run(struct field *field, uint32_t index)
