@@ -46,7 +46,8 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 	call.prompt_tokens = request->tokens;
 	call.flags = KVPULL_REQUEST_PULL;
 	memcpy(call.prompt_digest, request->digest, sizeof(request->digest));
-	sim_trace(world, "instance %lu admits request %lu for the ticket of %lu",
+	sim_trace(world,
+		  "instance %lu admits request %lu for the ticket of %lu",
 		  instance->index, request->key, hold->key);
 	return kvpull_scheduler_request_new(instance->scheduler, &call,
 					    world->now_ns);
@@ -56,9 +57,8 @@ static void arrive(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
 	const struct sim_hold *hold = ticket_pick(world);
-	uint32_t users = sim_chance(world, 250) ?
-				 2 + (uint32_t)sim_below(world, 2) :
-				 1;
+	uint32_t users =
+		sim_chance(world, 250) ? 2 + (uint32_t)sim_below(world, 2) : 1;
 	char ticket[SIM_TICKET_BYTES];
 
 	if (!hold)
@@ -85,10 +85,9 @@ static void reject(struct sim_instance *instance)
 		return;
 	sim_trace(world, "instance %lu rejects the ticket of %lu",
 		  instance->index, hold->key, 0);
-	code = kvpull_scheduler_request_rejected(instance->scheduler,
-						 hold->ticket,
-						 hold->ticket_bytes,
-						 world->now_ns);
+	code = kvpull_scheduler_request_rejected(
+		instance->scheduler, hold->ticket, hold->ticket_bytes,
+		world->now_ns);
 	if (code && code != KVPULL_EFULL)
 		sim_fail(world, "a rejection is answered %d", code);
 	world->counts.rejects++;
@@ -135,8 +134,7 @@ void sim_consumer_ended(struct sim_proc *proc,
 			const struct kvpull_poll_record *record)
 {
 	struct sim_instance *instance = proc->instance;
-	struct sim_request *request =
-		sim_request_find(instance, record->key);
+	struct sim_request *request = sim_request_find(instance, record->key);
 	const uint64_t bit = UINT64_C(1) << proc->rank;
 
 	if (!request || request->state != SIM_PULLING ||
@@ -164,13 +162,14 @@ void sim_consumer_rank_lost(struct sim_instance *instance, uint32_t rank)
 	}
 }
 
-static void allocate(struct sim_instance *instance,
-		     struct sim_request *request, uint32_t tokens)
+static void allocate(struct sim_instance *instance, struct sim_request *request,
+		     uint32_t tokens)
 {
 	struct sim_world *world = instance->world;
 	const uint32_t first = request->local_tokens / SIM_BLOCK_TOKENS;
-	const uint32_t end = (request->local_tokens + tokens +
-			      SIM_BLOCK_TOKENS - 1) / SIM_BLOCK_TOKENS;
+	const uint32_t end =
+		(request->local_tokens + tokens + SIM_BLOCK_TOKENS - 1) /
+		SIM_BLOCK_TOKENS;
 	struct kvpull_blocks blocks = { .first_index = first,
 					.block_ids = request->blocks };
 	struct kvpull_allocation call = {
@@ -236,8 +235,7 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 	if (answer == KVPULL_MATCH_WAIT)
 		return;
 	if (request->wrong)
-		sim_fail(world,
-			 "request %llu may load another prompt's blocks",
+		sim_fail(world, "request %llu may load another prompt's blocks",
 			 (unsigned long long)request->key);
 	if (!tokens || tokens > request->tokens - request->local_tokens)
 		sim_fail(world, "request %llu may load %u tokens",

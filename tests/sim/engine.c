@@ -24,7 +24,8 @@ void sim_fill(struct sim_proc *proc, uint32_t block, uint64_t content,
 		for (head = 0; head < proc->heads; head++)
 			for (word = 0; word < words; word++) {
 				const uint32_t of_model =
-					head + proc->rank * (uint32_t)proc->heads;
+					head +
+					proc->rank * (uint32_t)proc->heads;
 				const uint64_t stamp = sim_stamp(
 					content, index,
 					(layer * SIM_HEADS + of_model) * words +
@@ -32,7 +33,8 @@ void sim_fill(struct sim_proc *proc, uint32_t block, uint64_t content,
 
 				memcpy(proc->memory +
 					       ((size_t)layer * SIM_BLOCKS +
-						block) * proc->block_bytes +
+						block) *
+						       proc->block_bytes +
 					       head * SIM_HEAD_BYTES +
 					       word * sizeof(stamp),
 				       &stamp, sizeof(stamp));
@@ -47,8 +49,8 @@ int sim_blocks_take(struct sim_instance *instance, struct sim_request *request,
 	if (instance->free_count < count)
 		return 0;
 	for (at = 0; at < count; at++) {
-		const uint32_t from = (uint32_t)sim_below(
-			instance->world, instance->free_count);
+		const uint32_t from = (uint32_t)sim_below(instance->world,
+							  instance->free_count);
 
 		request->blocks[at] = instance->free_blocks[from];
 		instance->free_blocks[from] =
@@ -71,8 +73,8 @@ void sim_blocks_give(struct sim_instance *instance, struct sim_request *request)
 		for (rank = 0; rank < instance->tp; rank++)
 			if (instance->produces && sim_chance(world, 700))
 				sim_fill(instance->procs[rank],
-					 request->blocks[at],
-					 sim_random(world), 0);
+					 request->blocks[at], sim_random(world),
+					 0);
 	}
 	if (instance->free_count > SIM_BLOCKS)
 		sim_fail(world, "instance %u: a block is given back twice",
@@ -118,8 +120,7 @@ static void step_tell(struct sim_proc *proc, const struct sim_packet *packet)
 					     .byte_count = packet->byte_count };
 	struct kvpull_step_header header;
 
-	if (!proc->world->verbose ||
-	    kvpull_step_get_header(&reader, &header))
+	if (!proc->world->verbose || kvpull_step_get_header(&reader, &header))
 		return;
 	printf("  step for process %u (%llu): %llu + %u names %llu acks %llu\n",
 	       proc->index, (unsigned long long)proc->incarnation,
@@ -128,16 +129,39 @@ static void step_tell(struct sim_proc *proc, const struct sim_packet *packet)
 	       (unsigned long long)header.acks[proc->rank]);
 }
 
+/* The engine hears of an end not later than the scheduler half. */
+static void pending_check(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	const int bits = kvpull_scheduler_has_pending(instance->scheduler,
+						      world->now_ns);
+	uint32_t at;
+
+	if (bits < 0)
+		sim_fail(world, "instance %u: a rank is said to be silent",
+			 instance->index);
+	for (at = 0; at < SIM_REQUESTS; at++) {
+		const struct sim_request *request = &instance->requests[at];
+
+		if ((request->state == SIM_HELD &&
+		     !(bits & (int)KVPULL_PENDING_HOLDS)) ||
+		    (request->state == SIM_PULLING &&
+		     !(bits & (int)KVPULL_PENDING_PULLS)))
+			sim_fail(
+				world,
+				"request %llu is over for the scheduler half before its report",
+				(unsigned long long)request->key);
+	}
+}
+
 void sim_engine_step(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
 	size_t bytes = 0;
 	uint32_t rank;
 
-	if (sim_chance(world, 200) &&
-	    kvpull_scheduler_has_pending(instance->scheduler, world->now_ns) < 0)
-		sim_fail(world, "instance %u: a rank is said to be silent",
-			 instance->index);
+	if (sim_chance(world, 200))
+		pending_check(instance);
 	if (kvpull_scheduler_step_build(instance->scheduler, world->scratch,
 					sizeof(world->scratch), &bytes,
 					world->now_ns))
@@ -181,12 +205,10 @@ static void output_take(struct sim_proc *proc, const struct sim_output *output)
 	if (!output->byte_count)
 		return;
 	for (; times; times--)
-		if (kvpull_scheduler_result_take(instance->scheduler,
-						 output->bytes,
-						 output->byte_count,
-						 world->now_ns))
-			sim_fail(world,
-				 "instance %u refuses what rank %u says",
+		if (kvpull_scheduler_result_take(
+			    instance->scheduler, output->bytes,
+			    output->byte_count, world->now_ns))
+			sim_fail(world, "instance %u refuses what rank %u says",
 				 instance->index, proc->rank);
 	proc->unsaid = 0;
 	proc->known = 1;
@@ -263,9 +285,10 @@ static void outcome_check(struct sim_proc *proc,
 	for (at = 0; request && at < request->block_count; at++)
 		open += proc->block_key[request->blocks[at]] == record->key;
 	if (!open)
-		sim_fail(proc->world,
-			 "process %u reports request %llu, which it does not pull",
-			 proc->index, (unsigned long long)record->key);
+		sim_fail(
+			proc->world,
+			"process %u reports request %llu, which it does not pull",
+			proc->index, (unsigned long long)record->key);
 	if (record->kind == KVPULL_POLL_LOADED)
 		sim_oracle_loaded(proc, request);
 	for (at = 0; at < SIM_BLOCKS; at++)
@@ -301,26 +324,46 @@ static void record_check(struct sim_proc *proc,
 		world->counts.eexpired++;
 }
 
+/* A long gap, as a stalled producer has, moves its leases. */
+static void awake_note(struct sim_proc *proc)
+{
+	const uint64_t gap_ns = proc->world->now_ns - proc->awake_ns;
+
+	if (gap_ns <= proc->world->lease_ns / 3)
+		return;
+	proc->stall_ns += gap_ns;
+	proc->awake_ns = proc->world->now_ns;
+}
+
+/* Who runs less often than this beats late. */
+static void progress_note(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+
+	if (world->now_ns - proc->run_ns > world->lease_ns / 6)
+		proc->lag_ns = world->now_ns;
+	proc->run_ns = world->now_ns;
+}
+
 static void proc_poll(struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;
 	struct kvpull_poll_record records[SIM_RECORDS];
-	const uint64_t gap_ns = world->now_ns - proc->polled_ns;
 	uint32_t capacity = SIM_RECORDS;
 	uint32_t at;
 	int count;
 
-	if (gap_ns > world->lease_ns / 3)
-		proc->stall_ns += gap_ns;
+	awake_note(proc);
+	proc->awake_ns = world->now_ns;
 	proc->poll_count++;
-	proc->polled_ns = world->now_ns;
+	progress_note(proc);
 	if (sim_chance(world, 50))
 		capacity = 1 + (uint32_t)sim_below(world, 3);
 	do {
 		count = kvpull_worker_poll(proc->worker, records, capacity);
 		if (count < 0 || (uint32_t)count > capacity)
-			sim_fail(world, "process %u: poll said %d",
-				 proc->index, count);
+			sim_fail(world, "process %u: poll said %d", proc->index,
+				 count);
 		sim_oracle_drained(proc);
 		for (at = 0; at < (uint32_t)count; at++)
 			record_check(proc, &records[at]);
@@ -340,12 +383,15 @@ void sim_proc_turn(struct sim_proc *proc)
 		return;
 	if (world->now_ns < instance->stalled_ns ||
 	    world->now_ns < proc->frozen_ns) {
-		if (instance->splits)
+		if (instance->splits) {
 			(void)kvpull_progress_run(proc->worker, world->now_ns);
+			progress_note(proc);
+		}
 		return;
 	}
 	while ((packet = sim_queue_due(world, &proc->steps))) {
 		step_tell(proc, packet);
+		awake_note(proc);
 		if (kvpull_worker_step(proc->worker, packet->bytes,
 				       packet->byte_count))
 			sim_fail(world, "process %u refuses a step",
@@ -355,8 +401,10 @@ void sim_proc_turn(struct sim_proc *proc)
 	}
 	if (sim_chance(world, 800))
 		(void)kvpull_worker_start_loads(proc->worker);
-	if (instance->splits && sim_chance(world, 500))
+	if (instance->splits && sim_chance(world, 500)) {
 		(void)kvpull_progress_run(proc->worker, world->now_ns);
+		progress_note(proc);
+	}
 	if (sim_chance(world, 850))
 		proc_poll(proc);
 }

@@ -91,8 +91,8 @@ static void queue_cut(struct sim_world *world, struct sim_queue *queue)
 	struct sim_packet **link = &queue->first;
 
 	queue->last = NULL;
-	while (*link && ((*link)->at_ns <= world->now_ns ||
-			 sim_chance(world, 500))) {
+	while (*link &&
+	       ((*link)->at_ns <= world->now_ns || sim_chance(world, 500))) {
 		queue->last = *link;
 		link = &(*link)->next;
 	}
@@ -120,9 +120,10 @@ static struct sim_proc *proc_at(struct sim_world *world, const char *address)
 {
 	uint32_t at;
 
-	for (at = 0; at < world->proc_count; at++)
-		if (!strcmp(world->procs[at].transport.address, address))
-			return &world->procs[at];
+	/* A worker's successor has its address. */
+	for (at = world->proc_count; at > 0; at--)
+		if (!strcmp(world->procs[at - 1].transport.address, address))
+			return &world->procs[at - 1];
 	return NULL;
 }
 
@@ -148,7 +149,7 @@ static int sim_reachable(const struct kvpull_transport *transport,
 			 const char *address)
 {
 	(void)transport;
-	return strncmp(address, "proc", 4) ? KVPULL_EROUTE : 0;
+	return strncmp(address, "node", 4) ? KVPULL_EROUTE : 0;
 }
 
 static int sim_connect(struct kvpull_transport *transport, const char *address,
@@ -309,8 +310,8 @@ static int sim_admit(struct kvpull_transport *transport, uint32_t caller,
 	struct sim_conn *conn = of(transport)->callers[caller];
 	const size_t bytes = kvpull_ring_bytes(RING_RECORDS);
 
-	conn->ring_memory = aligned_alloc(KVPULL_CACHE_LINE,
-					  (bytes + 63) / 64 * 64);
+	conn->ring_memory =
+		aligned_alloc(KVPULL_CACHE_LINE, (bytes + 63) / 64 * 64);
 	if (!conn->ring_memory)
 		abort();
 	memset(conn->ring_memory, 0, bytes);
@@ -506,9 +507,9 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		sim_reads_run(own->proc);
 	for (at = 0; at < SIM_PEERS; at++) {
 		const struct sim_packet *packet =
-			own->peers[at] ? due(&own->peers[at]->to_client,
-					     now_ns) :
-					 NULL;
+			own->peers[at] ?
+				due(&own->peers[at]->to_client, now_ns) :
+				NULL;
 
 		if (packet && packet->kind == SIM_CLOSE)
 			sim_reads_end(own->peers[at], KVPULL_EPEER);
@@ -519,7 +520,8 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 			count += client_poll(own, own->peers[at], now_ns,
 					     events + count, capacity - count);
 	for (at = 0; at < SIM_CONNS_MAX; at++)
-		if (world->conns[at].used && world->conns[at].server == own->proc)
+		if (world->conns[at].used &&
+		    world->conns[at].server == own->proc)
 			count += server_poll(own, &world->conns[at], now_ns,
 					     events + count, capacity - count);
 	return (int)count;
@@ -582,8 +584,8 @@ struct kvpull_transport *sim_transport_make(void *context,
 	proc->transport.base.ops = &ops;
 	proc->transport.base.log = &worker->log;
 	proc->transport.proc = proc;
-	(void)snprintf(proc->transport.address,
-		       sizeof(proc->transport.address), "proc%u", proc->index);
+	(void)snprintf(proc->transport.address, sizeof(proc->transport.address),
+		       "node%urank%u", proc->instance->index, proc->rank);
 	return &proc->transport.base;
 }
 
@@ -613,7 +615,8 @@ void sim_net_kill(struct sim_proc *proc)
 	for (at = 0; at < SIM_CONNS_MAX; at++) {
 		struct sim_conn *conn = &world->conns[at];
 
-		if (!conn->used || (conn->client != proc && conn->server != proc))
+		if (!conn->used ||
+		    (conn->client != proc && conn->server != proc))
 			continue;
 		if (!conn->lost && !proc->transport.closed)
 			queue_cut(world, conn->client == proc ?

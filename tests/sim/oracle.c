@@ -36,7 +36,8 @@ void sim_oracle_held(struct sim_instance *instance,
 	struct sim_hold *hold = &world->holds[world->hold_count];
 
 	if (world->hold_count == SIM_HOLDS)
-		sim_fail(world, "more holds than the oracle keeps: fewer steps");
+		sim_fail(world,
+			 "more holds than the oracle keeps: fewer steps");
 	if (kvpull_ticket_peek(ticket, ticket_bytes, &info))
 		sim_fail(world, "a fresh ticket cannot be read");
 	*hold = (struct sim_hold){
@@ -168,6 +169,7 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 			.life = seen->life,
 		};
 	}
+	claimer->spoke |= UINT64_C(1) << conn->client_rank;
 	if (note->kind == KVPULL_NOTE_RELEASE)
 		claimer->released |= UINT64_C(1) << conn->client_rank;
 	sim_trace(world,
@@ -240,6 +242,8 @@ static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
 	}
 	seen = seen_of(proc, conn->instance_id);
 	seen->rank_count = conn->client_ranks;
+	if (!conn->joined_ns)
+		conn->joined_ns = proc->world->now_ns;
 	if (!(seen->connected >> conn->client_rank & 1) || conn->beats ||
 	    conn->note_count) {
 		seen->heard_ns = proc->world->now_ns;
@@ -303,15 +307,65 @@ static void released_check(struct sim_proc *proc, const struct sim_hold *hold)
 					(seen->ever & ~seen->connected)))
 			complete++;
 		else if (claimer->since_poll < proc->poll_count)
-			sim_fail(proc->world,
-				 "hold %llu ended as released on process %u, but instance %llu claimed it and has not released",
-				 (unsigned long long)hold->key, proc->index,
-				 (unsigned long long)claimer->instance_id);
+			sim_fail(
+				proc->world,
+				"hold %llu ended as released on process %u, but instance %llu claimed it and has not released",
+				(unsigned long long)hold->key, proc->index,
+				(unsigned long long)claimer->instance_id);
 	}
 	if (!complete)
 		sim_fail(proc->world,
 			 "hold %llu ended as released on process %u, by nobody",
 			 (unsigned long long)hold->key, proc->index);
+}
+
+/* Who is connected, runs and has not released is heard within a lease. */
+static void silent_check(struct sim_proc *proc, const struct sim_hold *hold,
+			 const struct sim_claimer *claimer)
+{
+	struct sim_world *world = proc->world;
+	const uint64_t then_ns = world->now_ns - 2 * world->lease_ns;
+	uint32_t at;
+
+	if (1000 * (uint64_t)world->delay_us > world->lease_ns / 6)
+		return;
+	for (at = 0; at < SIM_CONNS_MAX; at++) {
+		const struct sim_conn *conn = &world->conns[at];
+
+		if (conn->used && conn->server == proc && !conn->lost &&
+		    conn->instance_id == claimer->instance_id &&
+		    conn->joined_ns && conn->joined_ns < then_ns &&
+		    conn->client->lag_ns < then_ns &&
+		    world->now_ns - conn->client->run_ns <
+			    world->lease_ns / 6 &&
+		    (claimer->spoke & ~claimer->released & ~claimer->died) >>
+				    conn->client_rank &
+			    1)
+			sim_fail(
+				world,
+				"hold %llu expired on process %u, but process %u claimed it and lives",
+				(unsigned long long)hold->key, proc->index,
+				conn->client->index);
+	}
+}
+
+static uint64_t silent_since(struct sim_proc *proc, const struct sim_hold *hold)
+{
+	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+	uint64_t moved_ns =
+		rank->taken_ns + proc->stall_ns - rank->taken_stall_ns;
+	uint32_t at;
+
+	for (at = 0; at < rank->claimer_count; at++) {
+		const struct sim_seen *seen =
+			seen_of(proc, rank->claimers[at].instance_id);
+		const uint64_t heard_ns =
+			seen->heard_ns + proc->stall_ns - seen->heard_stall_ns;
+
+		if (heard_ns > moved_ns)
+			moved_ns = heard_ns;
+	}
+	return moved_ns;
 }
 
 /* Promise 7: expired only after the silence of a lease, or at hold_max. */
@@ -323,8 +377,12 @@ static void expired_check(struct sim_proc *proc, const struct sim_hold *hold)
 
 	if (world->now_ns >= hold->created_ns + world->hold_max_ns)
 		return;
-	if (world->now_ns < hold->created_ns + world->lease_ns)
-		sim_fail(world, "hold %llu expired on process %u in its first lease",
+	if (world->now_ns < hold->created_ns + world->lease_ns ||
+	    (rank->taken_by == proc->incarnation &&
+	     world->now_ns < rank->taken_ns + world->lease_ns + proc->stall_ns -
+				     rank->taken_stall_ns))
+		sim_fail(world,
+			 "hold %llu expired on process %u in its first lease",
 			 (unsigned long long)hold->key, proc->index);
 	if (rank->claimer_count > KVPULL_CLAIMS_MAX)
 		return;
@@ -333,15 +391,42 @@ static void expired_check(struct sim_proc *proc, const struct sim_hold *hold)
 		const struct sim_seen *seen =
 			seen_of(proc, claimer->instance_id);
 
-		if (claimer->died != ranks_all(seen->rank_count) &&
-		    world->now_ns < seen->heard_ns + world->lease_ns)
-			sim_fail(world,
-				 "hold %llu expired on process %u, but instance %llu was heard %.3f ms ago",
-				 (unsigned long long)hold->key, proc->index,
-				 (unsigned long long)claimer->instance_id,
-				 (double)(world->now_ns - seen->heard_ns) /
-					 1e6);
+		if (claimer->died == ranks_all(seen->rank_count))
+			continue;
+		silent_check(proc, hold, claimer);
+		if (world->now_ns < seen->heard_ns + world->lease_ns +
+					    proc->stall_ns -
+					    seen->heard_stall_ns)
+			sim_fail(
+				world,
+				"hold %llu expired on process %u, but instance %llu was heard %.3f ms ago",
+				(unsigned long long)hold->key, proc->index,
+				(unsigned long long)claimer->instance_id,
+				(double)(world->now_ns - seen->heard_ns) / 1e6);
 	}
+}
+
+/* Ended by the engine or by another rank: there must have been a cause. */
+static void ended_check(struct sim_proc *proc, const struct sim_hold *hold,
+			int32_t reason)
+{
+	const struct sim_instance *instance = proc->instance;
+	int cause = instance->revoked != 0;
+	uint32_t rank;
+
+	if (reason == KVPULL_END_RANK) {
+		cause |= instance->restarts != 0;
+		for (rank = 0; rank < instance->tp; rank++)
+			cause |= hold->ranks[rank].sent_by &&
+				 hold->ranks[rank].reason;
+	} else if (reason != KVPULL_END_REVOKED) {
+		cause = 0;
+	}
+	if (!cause)
+		sim_fail(
+			proc->world,
+			"hold %llu ended on process %u by reason %d, without a cause",
+			(unsigned long long)hold->key, proc->index, reason);
 }
 
 void sim_oracle_sent(struct sim_proc *proc,
@@ -365,12 +450,11 @@ void sim_oracle_sent(struct sim_proc *proc,
 	} else if (record->reason == KVPULL_END_EXPIRED) {
 		expired_check(proc, hold);
 		world->counts.expired++;
-	} else if (record->reason == KVPULL_END_ABORTED) {
-		sim_fail(world, "hold %llu ended by an abort",
-			 (unsigned long long)hold->key);
 	} else {
+		ended_check(proc, hold, record->reason);
 		world->counts.ended++;
 	}
+	rank->reason = record->reason;
 	rank->sent_by = proc->incarnation;
 }
 
@@ -393,25 +477,6 @@ static int must_be_over(struct sim_proc *proc, const struct sim_hold *hold)
 					seen->ever & ~seen->connected) != 0;
 	}
 	return complete && complete == rank->claimer_count;
-}
-
-static uint64_t silent_since(struct sim_proc *proc, const struct sim_hold *hold)
-{
-	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
-	uint64_t moved_ns = rank->taken_ns + proc->stall_ns -
-			    rank->taken_stall_ns;
-	uint32_t at;
-
-	for (at = 0; at < rank->claimer_count; at++) {
-		const struct sim_seen *seen =
-			seen_of(proc, rank->claimers[at].instance_id);
-		const uint64_t heard_ns = seen->heard_ns + proc->stall_ns -
-					  seen->heard_stall_ns;
-
-		if (heard_ns > moved_ns)
-			moved_ns = heard_ns;
-	}
-	return moved_ns;
 }
 
 /* What the process itself thinks of the hold. */
@@ -478,9 +543,9 @@ static void producer_polled(struct sim_proc *proc)
 static void consumer_polled(struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;
-	const uint64_t limit_ns =
-		world->deadline_ns + 4 * world->lease_ns +
-		40000 * (uint64_t)world->delay_us + 100 * KVPULL_NS_PER_MS;
+	const uint64_t limit_ns = world->deadline_ns + 4 * world->lease_ns +
+				  40000 * (uint64_t)world->delay_us +
+				  100 * KVPULL_NS_PER_MS;
 	uint32_t at;
 
 	for (at = 0; at < SIM_REQUESTS; at++) {
@@ -489,11 +554,13 @@ static void consumer_polled(struct sim_proc *proc)
 		if (request->state != SIM_PULLING ||
 		    proc->block_key[request->blocks[0]] != request->key)
 			continue;
-		if (world->now_ns > request->since_ns + limit_ns +
-					    (proc->stall_ns - request->stall_ns
-						     [proc->rank]))
-			sim_fail(world, "pull of request %llu does not end on process %u",
-				 (unsigned long long)request->key, proc->index);
+		if (world->now_ns >
+		    request->since_ns + limit_ns +
+			    (proc->stall_ns - request->stall_ns[proc->rank]))
+			sim_fail(
+				world,
+				"pull of request %llu does not end on process %u",
+				(unsigned long long)request->key, proc->index);
 	}
 }
 
@@ -545,18 +612,21 @@ void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
 		memcpy(&found,
 		       proc->memory +
 			       ((size_t)layer * SIM_BLOCKS +
-				request->blocks[block]) * proc->block_bytes +
+				request->blocks[block]) *
+				       proc->block_bytes +
 			       word * sizeof(found),
 		       sizeof(found));
-		if (found !=
-		    sim_stamp(hold->content, request->first_index + block,
-			      layer * SIM_HEADS * row_words +
-				      proc->rank * words % (SIM_HEADS * row_words) +
-				      word))
-			sim_fail(proc->world,
-				 "process %u: request %llu is LOADED with wrong bytes in block %u layer %u",
-				 proc->index, (unsigned long long)request->key,
-				 block, layer);
+		if (found != sim_stamp(hold->content,
+				       request->first_index + block,
+				       layer * SIM_HEADS * row_words +
+					       proc->rank * words %
+						       (SIM_HEADS * row_words) +
+					       word))
+			sim_fail(
+				proc->world,
+				"process %u: request %llu is LOADED with wrong bytes in block %u layer %u",
+				proc->index, (unsigned long long)request->key,
+				block, layer);
 	}
 }
 
@@ -570,10 +640,11 @@ static void proc_end(const struct sim_proc *proc)
 
 	if (worker->pull_map.count || worker->claim_map.count ||
 	    worker->progress.live_count)
-		sim_fail(world,
-			 "process %u has %u pulls, %u claims, %u running pulls left",
-			 proc->index, worker->pull_map.count,
-			 worker->claim_map.count, worker->progress.live_count);
+		sim_fail(
+			world,
+			"process %u has %u pulls, %u claims, %u running pulls left",
+			proc->index, worker->pull_map.count,
+			worker->claim_map.count, worker->progress.live_count);
 	for (at = 0; at < SIM_READS; at++)
 		if (proc->transport.reads[at].active)
 			sim_fail(world, "process %u has a read left",
@@ -597,19 +668,21 @@ void sim_oracle_end(struct sim_world *world)
 			continue;
 		for (at = 0; at < SIM_REQUESTS; at++)
 			if (instance->requests[at].state != SIM_IDLE)
-				sim_fail(world,
-					 "request %llu is still there at the end",
-					 (unsigned long long)instance
-						 ->requests[at]
-						 .key);
+				sim_fail(
+					world,
+					"request %llu is still there at the end",
+					(unsigned long long)instance
+						->requests[at]
+						.key);
 		if (instance->free_count != SIM_BLOCKS)
 			sim_fail(world, "instance %u has lost blocks", index);
 		for (rank = 0; rank < instance->tp; rank++)
 			proc_end(instance->procs[rank]);
 		if (kvpull_scheduler_digest(instance->scheduler) !=
 		    instance->digest)
-			sim_fail(world,
-				 "instance %u: its scheduler half is not as it was",
-				 index);
+			sim_fail(
+				world,
+				"instance %u: its scheduler half is not as it was",
+				index);
 	}
 }

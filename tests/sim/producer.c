@@ -69,8 +69,8 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 		.struct_size = sizeof(call),
 		.key = request->key,
 		.reason = reason,
-		.flags = request->flags & READY ? KVPULL_FINISH_READY_NEEDED :
-						  0,
+		.flags =
+			request->flags & READY ? KVPULL_FINISH_READY_NEEDED : 0,
 		.computed_tokens = request->tokens,
 		.group_count = 1,
 		.groups = &blocks,
@@ -101,8 +101,7 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 		if (!request->parent ||
 		    sim_oracle_ticket(world, ticket, call.ticket_bytes) ==
 			    SIM_NONE)
-			sim_fail(world,
-				 "request %llu got a ticket of no hold",
+			sim_fail(world, "request %llu got a ticket of no hold",
 				 (unsigned long long)request->key);
 	}
 	request->state = SIM_IDLE;
@@ -122,8 +121,12 @@ static void finish_again(struct sim_instance *instance,
 		.ticket_capacity = sizeof(ticket),
 	};
 
-	(void)kvpull_scheduler_request_finished(instance->scheduler, &call,
-						instance->world->now_ns);
+	if (kvpull_scheduler_request_finished(instance->scheduler, &call,
+					      instance->world->now_ns) !=
+	    KVPULL_FINISH_HELD)
+		sim_fail(instance->world,
+			 "request %llu is held no more after an abort",
+			 (unsigned long long)request->key);
 	instance->world->counts.aborts++;
 }
 
@@ -151,8 +154,7 @@ void sim_producer_sent(struct sim_proc *proc,
 		       const struct kvpull_poll_record *record)
 {
 	struct sim_instance *instance = proc->instance;
-	struct sim_request *request =
-		sim_request_find(instance, record->key);
+	struct sim_request *request = sim_request_find(instance, record->key);
 	const uint64_t all = (UINT64_C(1) << instance->tp) - 1;
 
 	/* sim_oracle_sent() judged it; only a rank's second worker may repeat. */
@@ -188,10 +190,10 @@ static void turn_request(struct sim_instance *instance,
 static void revoke(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
-	struct sim_proc *proc =
-		instance->procs[sim_below(world, instance->tp)];
+	struct sim_proc *proc = instance->procs[sim_below(world, instance->tp)];
 
 	sim_trace(world, "instance %lu revokes", instance->index, 0, 0);
+	instance->revoked = 1;
 	if (sim_chance(world, 500))
 		(void)kvpull_scheduler_reset(instance->scheduler,
 					     KVPULL_RESET_REVOKE,

@@ -38,10 +38,11 @@ static void piece_copy(struct sim_proc *proc, struct sim_read *mine,
 	}
 	at = read->group_first[strip->group_index] + piece;
 	if (!mine->key || proc->block_key[read->local_ids[at]] != mine->key)
-		sim_fail(proc->world,
-			 "process %u: block %u is written for request %llu, which was reported",
-			 proc->index, read->local_ids[at],
-			 (unsigned long long)mine->key);
+		sim_fail(
+			proc->world,
+			"process %u: block %u is written for request %llu, which was reported",
+			proc->index, read->local_ids[at],
+			(unsigned long long)mine->key);
 	for (row = 0; row < strip->row_count; row++)
 		memcpy(strip->local +
 			       read->local_ids[at] * strip->local_block_stride +
@@ -62,8 +63,8 @@ static uint32_t pieces(const struct kvpull_read *read)
 	for (at = 0; at < read->strip_count; at++) {
 		const uint32_t group = read->strips[at].group_index;
 
-		count += read->group_first[group + 1] -
-			 read->group_first[group];
+		count +=
+			read->group_first[group + 1] - read->group_first[group];
 	}
 	return count;
 }

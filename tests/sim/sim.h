@@ -14,13 +14,13 @@
 #include "plugin/scheduler.h"
 #include "plugin/worker.h"
 
-#define SIM_PROCS_MAX 48u     /* processes of one seed, dead ones too */
+#define SIM_PROCS_MAX 48u /* processes of one seed, dead ones too */
 #define SIM_CONNS_MAX 64u
 #define SIM_INSTANCES_MAX 5u
 #define SIM_RANKS_MAX 2u
-#define SIM_BLOCKS 24u        /* of an instance's pool */
+#define SIM_BLOCKS 24u /* of an instance's pool */
 #define SIM_LAYERS 2u
-#define SIM_HEADS 2u          /* of the model */
+#define SIM_HEADS 2u /* of the model */
 #define SIM_HEAD_BYTES 32u
 #define SIM_BLOCK_TOKENS 16u
 #define SIM_REQUEST_BLOCKS 4u /* of one request, at most */
@@ -40,13 +40,20 @@ struct sim_proc;
 
 /* random.c */
 uint64_t sim_random(struct sim_world *world);
-uint64_t sim_below(struct sim_world *world, uint64_t bound); /* 0 .. bound - 1 */
+uint64_t sim_below(struct sim_world *world,
+		   uint64_t bound); /* 0 .. bound - 1 */
 int sim_chance(struct sim_world *world, uint32_t per_mille);
 /* What word `word` of a block's head must be. */
 uint64_t sim_stamp(uint64_t content, uint32_t block, uint32_t row);
 
 /* Bytes or a record on their way; a queue keeps its order. */
-enum sim_packet_kind { SIM_SYN, SIM_MESSAGE, SIM_NOTE, SIM_BEAT, SIM_CLOSE };
+enum sim_packet_kind {
+	SIM_SYN,
+	SIM_MESSAGE,
+	SIM_NOTE,
+	SIM_BEAT,
+	SIM_CLOSE
+};
 
 struct sim_packet {
 	struct sim_packet *next;
@@ -81,6 +88,7 @@ struct sim_conn {
 	uint64_t instance_id; /* of the client when it was admitted */
 	uint32_t client_rank;
 	uint32_t client_ranks;
+	uint64_t joined_ns; /* the server's hold table knows it since */
 	struct sim_proc *client;
 	struct sim_proc *server;
 	struct sim_queue to_server;
@@ -93,18 +101,18 @@ struct sim_conn {
 
 struct sim_read {
 	uint32_t active;
-	uint32_t done;      /* READ_DONE is to be told, with code */
+	uint32_t done; /* READ_DONE is to be told, with code */
 	uint32_t checking;
 	uint32_t cancelled;
 	int32_t code;
 	struct kvpull_read *read;
 	struct sim_conn *conn;
-	uint64_t at_ns;     /* next piece, or the check */
-	uint32_t cursor;    /* pieces done */
-	uint32_t offset;    /* where the order of pieces begins */
+	uint64_t at_ns;  /* next piece, or the check */
+	uint32_t cursor; /* pieces done */
+	uint32_t offset; /* where the order of pieces begins */
 	uint32_t piece_count;
-	uint32_t blocks;    /* copied a piece */
-	uint64_t key;       /* whose blocks it may write */
+	uint32_t blocks; /* copied a piece */
+	uint64_t key;    /* whose blocks it may write */
 };
 
 /* struct kvpull_transport comes first. */
@@ -139,23 +147,25 @@ struct sim_proc {
 	uint32_t index;
 	uint32_t rank;
 	uint32_t alive;
-	uint32_t readable;   /* its memory, after its death */
+	uint32_t readable; /* its memory, after its death */
 	uint32_t poll_count;
-	uint32_t closing;    /* the clock runs in its calls */
+	uint32_t closing; /* the clock runs in its calls */
 	uint64_t clock_extra_ns;
 	uint64_t incarnation;
-	uint64_t digest;     /* of its fresh hold table */
-	uint64_t polled_ns;
-	uint64_t stall_ns;   /* sum of the gaps between polls over lease/3 */
-	uint64_t frozen_ns;  /* it does nothing before */
+	uint64_t digest;    /* of its fresh hold table */
+	uint64_t stall_ns;  /* sum of the gaps between polls over lease/3 */
+	uint64_t awake_ns;  /* when the last such gap could begin */
+	uint64_t run_ns;    /* last run of its progress */
+	uint64_t lag_ns;    /* last time that a long gap between runs ended */
+	uint64_t frozen_ns; /* it does nothing before */
 	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
-	uint32_t known;      /* to its scheduler half */
-	uint32_t unsaid;     /* result bytes were lost, records were not */
+	uint32_t known;                 /* to its scheduler half */
+	uint32_t unsaid; /* result bytes were lost, records were not */
 	struct sim_queue steps;
 	struct sim_output *out_first;
 	struct sim_output *out_last;
 	uint64_t out_ns;
-	uint64_t heads;      /* a block has */
+	uint64_t heads; /* a block has */
 	size_t block_bytes;
 	uint8_t *memory;
 };
@@ -173,20 +183,20 @@ struct sim_request {
 	enum sim_request_state state;
 	uint64_t key;
 	uint64_t parent;
-	uint64_t content;   /* what its blocks hold */
-	uint32_t hold;      /* index in world->holds */
+	uint64_t content; /* what its blocks hold */
+	uint32_t hold;    /* index in world->holds */
 	uint32_t tokens;
 	uint32_t local_tokens;
 	uint32_t first_index;
 	uint32_t block_count;
 	uint32_t blocks[SIM_REQUEST_BLOCKS];
-	uint64_t reported;  /* bit a rank */
-	uint64_t written;   /* READY_NEEDED: bit a rank */
+	uint64_t reported; /* bit a rank */
+	uint64_t written;  /* READY_NEEDED: bit a rank */
 	uint64_t ready;
 	uint32_t flags;
 	uint32_t failed;
 	uint32_t finished;
-	uint32_t wrong;     /* a digest that is not its ticket's */
+	uint32_t wrong; /* a digest that is not its ticket's */
 	uint64_t since_ns;
 	uint64_t stall_ns[SIM_RANKS_MAX];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
@@ -200,11 +210,13 @@ struct sim_instance {
 	uint32_t alive;
 	uint32_t one_process; /* reports are handled in the poll that made them */
 	uint32_t share_prefix;
-	uint32_t splits;      /* progress runs on its own too */
+	uint32_t splits;   /* progress runs on its own too */
+	uint32_t revoked;  /* the engine ended all holds once */
+	uint32_t restarts; /* of single workers */
 	uint64_t incarnation;
-	uint64_t digest;      /* of its fresh scheduler half */
+	uint64_t digest; /* of its fresh scheduler half */
 	uint64_t stalled_ns;
-	uint64_t restart_ns;  /* when dead */
+	uint64_t restart_ns; /* when dead */
 	uint64_t rank_restart_ns[SIM_RANKS_MAX];
 	struct kvpull_scheduler *scheduler;
 	struct sim_proc *procs[SIM_RANKS_MAX];
@@ -218,6 +230,7 @@ struct sim_instance {
 /* What the oracle knows of a consumer instance at one rank of a hold. */
 struct sim_claimer {
 	uint64_t instance_id;
+	uint64_t spoke; /* ranks */
 	uint64_t released;
 	uint64_t died;       /* ranks whose connection went down since */
 	uint64_t since_poll; /* the poll that drained its first word */
@@ -227,9 +240,10 @@ struct sim_claimer {
 struct sim_hold_rank {
 	uint64_t taken_ns;
 	uint64_t taken_stall_ns;
-	uint64_t taken_by;   /* the worker that was told; 0: none yet */
-	uint64_t sent_by;    /* the worker that reported; 0: none yet */
-	uint32_t excused;    /* a second worker may report it again */
+	uint64_t taken_by; /* the worker that was told; 0: none yet */
+	uint64_t sent_by;  /* the worker that reported; 0: none yet */
+	int32_t reason;    /* of its report */
+	uint32_t excused;  /* a second worker may report it again */
 	uint32_t complete_polls;
 	uint32_t overdue_polls;
 	uint32_t claimer_count;
@@ -240,7 +254,7 @@ struct sim_hold {
 	uint64_t key;
 	uint64_t content;
 	uint64_t generation;
-	uint64_t life;      /* the instance's incarnation */
+	uint64_t life; /* the instance's incarnation */
 	uint64_t created_ns;
 	uint32_t slot;
 	uint32_t instance;
@@ -260,7 +274,7 @@ struct sim_seen {
 	uint64_t heard_ns;
 	uint64_t heard_stall_ns;
 	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
-	uint64_t was_gone; /* ranks, before this poll */
+	uint64_t was_gone;                 /* ranks, before this poll */
 	uint64_t life; /* it was gone, and came again, so often */
 	uint32_t rank_count;
 	uint32_t proc;
@@ -291,9 +305,9 @@ struct sim_world {
 	uint64_t deadline_ns;
 	uint64_t grace_ns;
 	uint32_t verbose;
-	uint32_t quiet;   /* no new work, no faults */
+	uint32_t quiet;        /* no new work, no faults */
 	uint32_t bytes_faulty; /* per mille of lost or doubled messages */
-	uint32_t kills;   /* per mille a turn */
+	uint32_t kills;        /* per mille a turn */
 	uint32_t losses;
 	uint32_t delay_us;
 	uint32_t instance_count;
@@ -368,7 +382,8 @@ void sim_engine_record(struct sim_proc *proc,
 		       const struct kvpull_poll_record *record);
 int sim_blocks_take(struct sim_instance *instance, struct sim_request *request,
 		    uint32_t count);
-void sim_blocks_give(struct sim_instance *instance, struct sim_request *request);
+void sim_blocks_give(struct sim_instance *instance,
+		     struct sim_request *request);
 struct sim_request *sim_request_find(struct sim_instance *instance,
 				     uint64_t key);
 struct sim_request *sim_request_slot(struct sim_instance *instance);
@@ -391,13 +406,14 @@ void sim_oracle_held(struct sim_instance *instance,
 		     size_t ticket_bytes);
 uint32_t sim_oracle_ticket(const struct sim_world *world, const char *ticket,
 			   size_t ticket_bytes);
-void sim_oracle_told(struct sim_proc *proc);   /* after a step */
+void sim_oracle_told(struct sim_proc *proc);    /* after a step */
 void sim_oracle_drained(struct sim_proc *proc); /* before its reports */
 void sim_oracle_sent(struct sim_proc *proc,
 		     const struct kvpull_poll_record *record);
 void sim_oracle_polled(struct sim_proc *proc);
 void sim_oracle_proc_dead(struct sim_proc *proc);
-void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request);
+void sim_oracle_loaded(struct sim_proc *proc,
+		       const struct sim_request *request);
 void sim_oracle_end(struct sim_world *world); /* before anything closes */
 
 #endif /* KVPULL_SIM_H */

@@ -168,7 +168,9 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 				   .index = world->proc_count,
 				   .rank = rank,
 				   .alive = 1,
-				   .polled_ns = world->now_ns,
+				   .awake_ns = world->now_ns,
+				   .run_ns = world->now_ns,
+				   .lag_ns = world->now_ns,
 				   .incarnation = ++world->incarnation_next };
 	setup.incarnation = proc->incarnation;
 	if (kvpull_worker_create(&setup, &proc->worker, &detail))
@@ -214,6 +216,7 @@ void sim_instance_open(struct sim_instance *instance)
 		instance->free_blocks[at] = at;
 	instance->free_count = SIM_BLOCKS;
 	instance->alive = 1;
+	instance->revoked = instance->restarts = 0;
 	for (rank = 0; rank < instance->tp; rank++) {
 		sim_rank_open(instance, rank);
 		/* Else its first result tells. */
@@ -348,6 +351,7 @@ static void recover(struct sim_instance *instance)
 		    world->now_ns < instance->rank_restart_ns[rank])
 			continue;
 		sim_rank_open(instance, rank);
+		instance->restarts++;
 		rank_tell(instance, rank);
 		if (instance->produces)
 			running_abort(instance);
@@ -412,8 +416,8 @@ static void turn(struct sim_world *world)
 							      20000000);
 	for (at = 0; at < world->instance_count; at++) {
 		sim_net_run(world);
-		instance_turn(&world->instances[(first + at) %
-						world->instance_count]);
+		instance_turn(
+			&world->instances[(first + at) % world->instance_count]);
 	}
 	if (world->quiet)
 		return;
@@ -435,8 +439,8 @@ static void world_fill(struct sim_world *world)
 	world->now_ns = KVPULL_NS_PER_S;
 	world->lease_ns = leases[sim_below(world, 3)] * KVPULL_NS_PER_MS;
 	world->hold_max_ns = world->lease_ns * (2 + sim_below(world, 4));
-	world->deadline_ns = sim_chance(world, 500) ? world->lease_ns :
-						      world->lease_ns / 3;
+	world->deadline_ns =
+		sim_chance(world, 500) ? world->lease_ns : world->lease_ns / 3;
 	world->grace_ns = sim_chance(world, 150) ? world->lease_ns / 2 : 0;
 	world->delay_us = delays[sim_below(world, 4)];
 	world->bytes_faulty = sim_chance(world, 400) ? 20 : 0;
@@ -461,10 +465,10 @@ static void world_fill(struct sim_world *world)
 /* Until nothing can be left: every hold is past hold_max, every lease over. */
 static void quieten(struct sim_world *world)
 {
-	const uint64_t until_ns =
-		world->now_ns + world->hold_max_ns + 8 * world->lease_ns +
-		world->deadline_ns + 50000 * (uint64_t)world->delay_us +
-		KVPULL_NS_PER_S / 2;
+	const uint64_t until_ns = world->now_ns + world->hold_max_ns +
+				  8 * world->lease_ns + world->deadline_ns +
+				  50000 * (uint64_t)world->delay_us +
+				  KVPULL_NS_PER_S / 2;
 	uint32_t at;
 
 	world->quiet = 1;
