@@ -162,9 +162,9 @@ static int say(struct kvpull_worker *worker, const struct kvpull_claim *claim,
 		.tag = rank->tag,
 	};
 
-	return transport->ops->notify(transport,
-				      worker->progress.remotes[rank->peer].handle,
-				      &record);
+	return transport->ops->notify(
+		transport, worker->progress.remotes[rank->peer].handle,
+		&record);
 }
 
 /* Return: 1 if something has to be said again later. */

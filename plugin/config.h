@@ -13,46 +13,56 @@
 
 #define KVPULL_UIDS_MAX 8u
 
-enum kvpull_progress_mode { KVPULL_PROGRESS_THREAD = 0, KVPULL_PROGRESS_CALLER };
-enum kvpull_route_mode { KVPULL_ROUTE_AUTO = 0, KVPULL_ROUTE_PIN_SHM, KVPULL_ROUTE_PIN_VERBS };
-enum kvpull_switch { KVPULL_AUTO = 0, KVPULL_OFF };
+enum kvpull_progress_mode {
+	KVPULL_PROGRESS_THREAD = 0,
+	KVPULL_PROGRESS_CALLER
+};
+enum kvpull_route_mode {
+	KVPULL_ROUTE_AUTO = 0,
+	KVPULL_ROUTE_PIN_SHM,
+	KVPULL_ROUTE_PIN_VERBS
+};
+enum kvpull_switch {
+	KVPULL_AUTO = 0,
+	KVPULL_OFF
+};
 
 struct kvpull_config {
 	/* both halves */
-	uint64_t lease_ms;        /* lease_ms: 30000; 10 .. 3600000 */
-	uint64_t hold_max_ms;     /* hold_max_ms: 480000; >= lease_ms .. 86400000 */
-	uint32_t max_holds;       /* max_holds: 65536; 1 .. 1048576 */
-	uint32_t key_set;         /* key_file: path of 32 bytes; "" = no key */
+	uint64_t lease_ms;    /* lease_ms: 30000; 10 .. 3600000 */
+	uint64_t hold_max_ms; /* hold_max_ms: 480000; >= lease_ms .. 86400000 */
+	uint32_t max_holds;   /* max_holds: 65536; 1 .. 1048576 */
+	uint32_t key_set;     /* key_file: path of 32 bytes; "" = no key */
 	uint8_t key[KVPULL_KEY_BYTES];
-	uint32_t log_level;       /* log_level: "error" "warn" "info" "debug" */
+	uint32_t log_level; /* log_level: "error" "warn" "info" "debug" */
 	/* scheduler half */
-	uint32_t families_max;    /* families_max: 8192; 1 .. 1048576 */
-	uint32_t tickets_max;     /* tickets_max: 4096; 1 .. 65536 (consumer side) */
-	uint32_t requests_max;    /* requests_max: 16384; 1 .. 1048576 */
-	uint32_t step_log_mib;    /* step_log_mib: 64; 1 .. 4096 */
-	uint32_t share_prefix;    /* share_prefix: true; D's prefix cache serves siblings */
-	uint32_t siblings_alone;  /* siblings_alone: false; a hold each */
-	uint32_t abort_revokes;   /* abort_revokes: false; abort after finish revokes */
+	uint32_t families_max; /* families_max: 8192; 1 .. 1048576 */
+	uint32_t tickets_max; /* tickets_max: 4096; 1 .. 65536 (consumer side) */
+	uint32_t requests_max; /* requests_max: 16384; 1 .. 1048576 */
+	uint32_t step_log_mib; /* step_log_mib: 64; 1 .. 4096 */
+	uint32_t share_prefix; /* share_prefix: true; D's prefix cache serves siblings */
+	uint32_t siblings_alone; /* siblings_alone: false; a hold each */
+	uint32_t abort_revokes; /* abort_revokes: false; abort after finish revokes */
 	/* worker half */
 	enum kvpull_progress_mode progress; /* progress: "thread" "caller" */
 	enum kvpull_route_mode route;       /* route: "auto" "shm" "verbs" */
 	enum kvpull_switch uring;           /* uring: "auto" "no" */
 	enum kvpull_switch huge;            /* huge: "auto" "no" */
-	uint32_t copy_threads;    /* copy_threads: 1; 0 .. 16; 0 = progress copies */
+	uint32_t copy_threads; /* copy_threads: 1; 0 .. 16; 0 = progress copies */
 	uint32_t inline_bytes;    /* inline_bytes: 65536; 0 .. 16777216 */
 	uint32_t pulls_max;       /* pulls_max: 512; 1 .. 65536 */
 	uint32_t pull_blocks_max; /* pull_blocks_max: 32768; 1 .. 65536 */
-	uint32_t peers_max;       /* peers_max: 64; 1 .. 4096 (producers we read) */
-	uint32_t consumers_max;   /* consumers_max: 64; 1 .. 4096 */
-	uint32_t ring_records;    /* ring_records: 4096; 16 .. 1048576, power of two */
-	uint64_t deadline_ms;     /* deadline_ms: 0 = the lease; 0 .. 3600000 */
-	uint64_t flush_after_ms;  /* flush_after_ms: 100; 1 .. 60000 */
-	uint64_t grace_ms;        /* grace_ms: 0; 0 .. 3600000 */
-	uint64_t connect_ms;      /* connect_ms: 5000; 10 .. 600000 */
+	uint32_t peers_max; /* peers_max: 64; 1 .. 4096 (producers we read) */
+	uint32_t consumers_max; /* consumers_max: 64; 1 .. 4096 */
+	uint32_t ring_records; /* ring_records: 4096; 16 .. 1048576, power of two */
+	uint64_t deadline_ms;    /* deadline_ms: 0 = the lease; 0 .. 3600000 */
+	uint64_t flush_after_ms; /* flush_after_ms: 100; 1 .. 60000 */
+	uint64_t grace_ms;       /* grace_ms: 0; 0 .. 3600000 */
+	uint64_t connect_ms;     /* connect_ms: 5000; 10 .. 600000 */
 	uint32_t uid_count;
 	uint32_t uids[KVPULL_UIDS_MAX]; /* uids: [own]; who may read */
-	char socket_dir[96];      /* socket_dir: "/tmp/kvpull-<uid>" */
-	char spill_dir[96];       /* reserved for file regions; "" */
+	char socket_dir[96];            /* socket_dir: "/tmp/kvpull-<uid>" */
+	char spill_dir[96];             /* reserved for file regions; "" */
 };
 
 /**

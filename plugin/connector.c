@@ -50,16 +50,18 @@ static int opening_take(struct opening *opening,
 					  sizeof(opening->model),
 					  opening->params.model);
 	if (code || opening->params.reserved || host.reserved) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "struct_size",
-				  "a params struct is longer than this library knows, or a reserved member is not 0");
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "struct_size",
+			"a params struct is longer than this library knows, or a reserved member is not 0");
 		return KVPULL_EINVAL;
 	}
 	if (!opening->params.model || !opening->params.groups ||
 	    !opening->params.group_count ||
 	    opening->params.group_count > KVPULL_GROUPS_MAX) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "model",
-				  "a model record and 1 .. %u groups are needed",
-				  KVPULL_GROUPS_MAX);
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "model",
+			"a model record and 1 .. %u groups are needed",
+			KVPULL_GROUPS_MAX);
 		return KVPULL_EINVAL;
 	}
 	opening->params.model = &opening->model;
@@ -99,8 +101,9 @@ static int scheduler_open(const struct kvpull_open_params *params,
 		randombytes_buf(&setup.incarnation, sizeof(setup.incarnation));
 	code = kvpull_scheduler_create(&setup, scheduler);
 	if (code)
-		kvpull_detail_set(detail, code, "",
-				  "the scheduler half could not open: lower max_holds, tickets_max or step_log_mib");
+		kvpull_detail_set(
+			detail, code, "",
+			"the scheduler half could not open: lower max_holds, tickets_max or step_log_mib");
 	return code;
 }
 
@@ -156,8 +159,9 @@ static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 		return code;
 	code = kvpull_scheduler_request_finished(scheduler, &own,
 						 kvpull_clock_ns());
-	if (finish->struct_size >= offsetof(struct kvpull_finish, ticket_bytes) +
-					   sizeof(finish->ticket_bytes))
+	if (finish->struct_size >=
+	    offsetof(struct kvpull_finish, ticket_bytes) +
+		    sizeof(finish->ticket_bytes))
 		finish->ticket_bytes = own.ticket_bytes;
 	return code;
 }
@@ -165,14 +169,12 @@ static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 static int scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 				      const void *ticket, size_t ticket_bytes)
 {
-	return kvpull_scheduler_request_rejected(scheduler, ticket,
-						 ticket_bytes,
-						 kvpull_clock_ns());
+	return kvpull_scheduler_request_rejected(
+		scheduler, ticket, ticket_bytes, kvpull_clock_ns());
 }
 
-static int scheduler_step_build(struct kvpull_scheduler *scheduler,
-				void *bytes, size_t capacity,
-				size_t *byte_count)
+static int scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
+				size_t capacity, size_t *byte_count)
 {
 	return kvpull_scheduler_step_build(scheduler, bytes, capacity,
 					   byte_count, kvpull_clock_ns());
@@ -196,8 +198,7 @@ static int scheduler_reset(struct kvpull_scheduler *scheduler, uint32_t flags)
 }
 
 static int scheduler_stats(struct kvpull_scheduler *scheduler,
-			   struct kvpull_scheduler_stats *stats,
-			   uint32_t reset)
+			   struct kvpull_scheduler_stats *stats, uint32_t reset)
 {
 	struct kvpull_scheduler_stats own = { .struct_size = sizeof(own) };
 

@@ -50,18 +50,18 @@ struct kvpull_hello {
 	uint64_t incarnation; /* of D's worker, not 0 */
 	uint64_t wanted;      /* P's incarnation in the ticket */
 	uint32_t rank;
-	uint32_t rank_count;  /* 1 .. KVPULL_RANKS_MAX */
+	uint32_t rank_count; /* 1 .. KVPULL_RANKS_MAX */
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 };
 
 struct kvpull_welcome {
 	uint64_t incarnation;
-	uint64_t lease_ns;  /* the consumer beats every third of it */
+	uint64_t lease_ns; /* the consumer beats every third of it */
 	uint32_t slot_count;
 	uint32_t tp_rank;
 	uint32_t tp_size;
-	uint32_t pid;        /* in P's own namespace; for foreign memory */
+	uint32_t pid;             /* in P's own namespace; for foreign memory */
 	uint64_t entries_address; /* P's own address of the revocation table */
 	uint32_t region_count;
 	uint32_t cache_count;
@@ -93,8 +93,9 @@ enum kvpull_message_kind {
  * From the ABI's record. KVPULL_EINVAL: no model, texts too long or with control
  * bytes, replicated above 1, groups 0 or too many, block_tokens 0, kind unknown.
  */
-int KVPULL_MUST_CHECK kvpull_compat_init(struct kvpull_compat *compat,
-					 const struct kvpull_open_params *params);
+int KVPULL_MUST_CHECK
+kvpull_compat_init(struct kvpull_compat *compat,
+		   const struct kvpull_open_params *params);
 /* 16-byte digest of the record, for tickets. */
 void kvpull_compat_digest(const struct kvpull_compat *compat,
 			  uint8_t digest[KVPULL_COMPAT_BYTES]);
@@ -135,10 +136,13 @@ kvpull_handshake_get_challenge(const void *bytes, size_t byte_count,
 int KVPULL_MUST_CHECK kvpull_handshake_get_hello(
 	const void *bytes, size_t byte_count, const uint8_t *key,
 	const uint8_t nonce[KVPULL_NONCE_BYTES], struct kvpull_hello *hello);
-int KVPULL_MUST_CHECK kvpull_handshake_get_welcome(
-	const void *bytes, size_t byte_count, const uint8_t *key,
-	const uint8_t nonce[KVPULL_NONCE_BYTES], struct kvpull_welcome *welcome);
-int KVPULL_MUST_CHECK kvpull_handshake_get_refusal(
-	const void *bytes, size_t byte_count, struct kvpull_refusal *refusal);
+int KVPULL_MUST_CHECK
+kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
+			     const uint8_t *key,
+			     const uint8_t nonce[KVPULL_NONCE_BYTES],
+			     struct kvpull_welcome *welcome);
+int KVPULL_MUST_CHECK
+kvpull_handshake_get_refusal(const void *bytes, size_t byte_count,
+			     struct kvpull_refusal *refusal);
 
 #endif /* KVPULL_PLUGIN_HANDSHAKE_H */

@@ -25,9 +25,9 @@
 #include "base/transport.h"
 #include "plugin/ticket.h"
 
-#define KVPULL_CLAIMS_MAX 4u      /* instances a hold keeps */
-#define KVPULL_EXPIRE_MAX 64u     /* due heap roots a sweep handles */
-#define KVPULL_SCAN_MAX 4096u     /* holds a sweep scans for the dead */
+#define KVPULL_CLAIMS_MAX 4u  /* instances a hold keeps */
+#define KVPULL_EXPIRE_MAX 64u /* due heap roots a sweep handles */
+#define KVPULL_SCAN_MAX 4096u /* holds a sweep scans for the dead */
 
 struct kvpull_hold_params {
 	const struct kvpull_log *log;

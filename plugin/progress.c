@@ -64,8 +64,8 @@ static void command(struct kvpull_worker *worker,
 	case KVPULL_TO_ABORT:
 		if (worker->progress.pull_serials[record->slot] ==
 		    record->generation)
-			kvpull_pull_abort(worker, record->slot,
-					  KVPULL_EABORTED, now_ns);
+			kvpull_pull_abort(worker, record->slot, KVPULL_EABORTED,
+					  now_ns);
 		break;
 	case KVPULL_TO_FORGET:
 		worker->callers[record->slot].state = KVPULL_CALLER_FREE;
@@ -249,8 +249,8 @@ static int transport_open(struct kvpull_worker *worker,
 	struct kvpull_progress *progress = &worker->progress;
 	char name[64];
 	/* Other users are let in by the list; the folder is the operator's. */
-	const int others = config->uid_count > 1 ||
-			   config->uids[0] != geteuid();
+	const int others =
+		config->uid_count > 1 || config->uids[0] != geteuid();
 	const struct kvpull_shm_params params = {
 		.socket_mode = others ? 0666 : 0,
 		.log = &worker->log,
@@ -285,10 +285,9 @@ static int tables_take(struct kvpull_worker *worker)
 	uint32_t index;
 
 	/* One pull may need a part a rank, whatever pulls_max is. */
-	progress->part_count_max =
-		config->pulls_max * 4 > KVPULL_RANKS_MAX ?
-			config->pulls_max * 4 :
-			KVPULL_RANKS_MAX;
+	progress->part_count_max = config->pulls_max * 4 > KVPULL_RANKS_MAX ?
+					   config->pulls_max * 4 :
+					   KVPULL_RANKS_MAX;
 	progress->remotes = kvpull_arena_take(arena, config->peers_max,
 					      sizeof(*progress->remotes));
 	progress->remote_of = kvpull_arena_take(arena, config->peers_max,
@@ -300,9 +299,8 @@ static int tables_take(struct kvpull_worker *worker)
 	progress->claim_serials =
 		kvpull_arena_take(arena, worker->claim_count_max,
 				  sizeof(*progress->claim_serials));
-	progress->pull_serials =
-		kvpull_arena_take(arena, config->pulls_max,
-				  sizeof(*progress->pull_serials));
+	progress->pull_serials = kvpull_arena_take(
+		arena, config->pulls_max, sizeof(*progress->pull_serials));
 	progress->peers = kvpull_arena_take(arena, config->peers_max,
 					    sizeof(*progress->peers));
 	progress->welcome =

@@ -26,10 +26,10 @@
 enum part_state {
 	PART_NEW = 0, /* read not taken by the transport yet */
 	PART_READS,
-	PART_READ,    /* all its bytes are there */
+	PART_READ, /* all its bytes are there */
 	PART_CHECKS,
 	PART_LIVE,
-	PART_ENDED    /* failed, and quiet */
+	PART_ENDED /* failed, and quiet */
 };
 
 static void pull_step(struct kvpull_worker *worker, uint32_t index,
@@ -323,9 +323,8 @@ static int parts_check(struct kvpull_worker *worker, struct kvpull_pull *pull,
 			continue;
 		if (!part_is_up(worker, part))
 			return KVPULL_EPEER;
-		code = transport->ops->check_start(transport,
-						   handle_of(worker, part),
-						   &part->read);
+		code = transport->ops->check_start(
+			transport, handle_of(worker, part), &part->read);
 		if (code < 0)
 			return code;
 		if (code == 0) {
@@ -363,9 +362,8 @@ static int step_written(struct kvpull_worker *worker, struct kvpull_pull *pull)
 
 	code = parts_check(worker, pull, PART_NEW, PART_LIVE);
 	if (code == KVPULL_EAGAIN) {
-		kvpull_progress_timer(worker,
-				      worker->now_ns(worker->now_context) +
-					      READY_NS);
+		kvpull_progress_timer(
+			worker, worker->now_ns(worker->now_context) + READY_NS);
 		worker->progress.pulls_dirty = 1;
 	}
 	if (code || !parts_all(worker, pull, PART_LIVE))
@@ -464,8 +462,7 @@ void kvpull_pull_abort(struct kvpull_worker *worker, uint32_t index,
 void kvpull_pull_event(struct kvpull_worker *worker,
 		       const struct kvpull_event *event, uint64_t now_ns)
 {
-	struct kvpull_part *part =
-		&worker->progress.parts[event->read->index];
+	struct kvpull_part *part = &worker->progress.parts[event->read->index];
 	struct kvpull_pull *pull = &worker->pulls[part->pull];
 	int32_t code = event->code;
 

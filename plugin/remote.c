@@ -87,8 +87,8 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	struct kvpull_transport *transport = progress->transport;
 	char address[KVPULL_ADDRESS_BYTES_MAX];
 	struct kvpull_remote *remote;
-	uint32_t index = kvpull_map_get(&progress->remote_map,
-					rank->incarnation);
+	uint32_t index =
+		kvpull_map_get(&progress->remote_map, rank->incarnation);
 
 	if (index != KVPULL_MAP_NONE) {
 		remote = &progress->remotes[index];
@@ -105,16 +105,17 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	if (kvpull_ticket_address(rank->address, transport->ops->name,
 				  address) ||
 	    transport->ops->reachable(transport, address)) {
-		kvpull_warn(&worker->log,
-			    "no allowed route to %s: a ticket names only addresses of the configured socket folder",
-			    rank->address);
+		kvpull_warn(
+			&worker->log,
+			"no allowed route to %s: a ticket names only addresses of the configured socket folder",
+			rank->address);
 		return KVPULL_EROUTE;
 	}
 	index = entry_take(worker);
 	if (index == KVPULL_NONE) {
 		idle_close(worker);
-		kvpull_warn(&worker->log, "no room for peer %s: raise peers_max",
-			    address);
+		kvpull_warn(&worker->log,
+			    "no room for peer %s: raise peers_max", address);
 		return KVPULL_EFULL;
 	}
 	remote = &progress->remotes[index];
@@ -224,9 +225,8 @@ static void greet(struct kvpull_worker *worker, struct kvpull_remote *remote,
 	memcpy(hello->engine_id, worker->engine_id, sizeof(hello->engine_id));
 	randombytes_buf(remote->nonce, sizeof(remote->nonce));
 	memcpy(hello->nonce, remote->nonce, sizeof(hello->nonce));
-	byte_count = kvpull_handshake_put_hello(progress->message,
-						KVPULL_MESSAGE_BYTES_MAX, hello,
-						key, nonce);
+	byte_count = kvpull_handshake_put_hello(
+		progress->message, KVPULL_MESSAGE_BYTES_MAX, hello, key, nonce);
 	remote->state = KVPULL_REMOTE_GREETED;
 	if (transport->ops->peer_send(transport, remote->handle,
 				      progress->message, byte_count))
@@ -268,10 +268,10 @@ static void side_fill(const struct kvpull_worker *worker,
 	side->replicated = worker->compat.replicated;
 	side->head_total = worker->compat.head_count;
 	side->caches = welcome ? welcome->caches : worker->caches;
-	side->cache_count = welcome ? welcome->cache_count :
-				      worker->cache_count;
-	side->region_count = welcome ? welcome->region_count :
-				       worker->serve.region_count;
+	side->cache_count =
+		welcome ? welcome->cache_count : worker->cache_count;
+	side->region_count =
+		welcome ? welcome->region_count : worker->serve.region_count;
 	side->regions = view->regions;
 	side->tp_rank = welcome ? welcome->tp_rank : worker->tp_rank;
 	side->tp_size = welcome ? welcome->tp_size : worker->tp_size;
@@ -329,10 +329,9 @@ static void came_up(struct kvpull_worker *worker, uint32_t index,
 	due_at(worker, now_ns);
 	count_add(&worker->progress.counts.peer_connects, 1);
 	count_add(&worker->progress.counts.peers_live, 1);
-	kvpull_info(&worker->log,
-		    "peer %s connected by %s: rank %u, %u strips", remote->address,
-		    worker->progress.transport->ops->name, remote->tp_rank,
-		    remote->plan.strip_count);
+	kvpull_info(&worker->log, "peer %s connected by %s: rank %u, %u strips",
+		    remote->address, worker->progress.transport->ops->name,
+		    remote->tp_rank, remote->plan.strip_count);
 	kvpull_claim_peer(worker, index, now_ns);
 	worker->progress.pulls_dirty = 1;
 }
@@ -342,9 +341,8 @@ static void refused(struct kvpull_worker *worker, struct kvpull_remote *remote,
 {
 	struct kvpull_refusal refusal;
 
-	remote->code = kvpull_handshake_get_refusal(event->data,
-						    event->data_bytes,
-						    &refusal);
+	remote->code = kvpull_handshake_get_refusal(
+		event->data, event->data_bytes, &refusal);
 	if (remote->code)
 		return;
 	remote->code = refusal.code < 0 ? refusal.code : KVPULL_EPROTO;

@@ -58,9 +58,9 @@ int kvpull_scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
 				uint64_t key, void *ticket, size_t capacity,
 				size_t *ticket_bytes);
-int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler,
-				void *bytes, size_t capacity,
-				size_t *byte_count, uint64_t now_ns);
+int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
+				size_t capacity, size_t *byte_count,
+				uint64_t now_ns);
 int kvpull_scheduler_result_take(struct kvpull_scheduler *scheduler,
 				 const void *bytes, size_t byte_count,
 				 uint64_t now_ns);

@@ -34,9 +34,9 @@ static void caller_up(struct kvpull_worker *worker, uint32_t index)
 	kvpull_check(&worker->log, caller->state == KVPULL_CALLER_FREE);
 	caller->state = KVPULL_CALLER_CHALLENGED;
 	randombytes_buf(caller->nonce, sizeof(caller->nonce));
-	byte_count = kvpull_handshake_put_challenge(
-		worker->progress.message, KVPULL_MESSAGE_BYTES_MAX,
-		caller->nonce);
+	byte_count = kvpull_handshake_put_challenge(worker->progress.message,
+						    KVPULL_MESSAGE_BYTES_MAX,
+						    caller->nonce);
 	/* A failure shows as CALLER_DOWN. */
 	(void)transport->ops->caller_send(transport, index,
 					  worker->progress.message, byte_count);
@@ -88,8 +88,8 @@ static int hello_check(struct kvpull_worker *worker, uint32_t index,
 	int code;
 
 	if (!uid_allowed(worker, event->uid)) {
-		refusal_set(refusal, KVPULL_EAUTH, "uid", worker->config.uids[0],
-			    event->uid);
+		refusal_set(refusal, KVPULL_EAUTH, "uid",
+			    worker->config.uids[0], event->uid);
 		return KVPULL_EAUTH;
 	}
 	code = kvpull_handshake_get_hello(event->data, event->data_bytes, key,
@@ -159,9 +159,8 @@ static void caller_refuse(struct kvpull_worker *worker, uint32_t index,
 		    refusal->code);
 	atomic_fetch_add_explicit(&worker->progress.counts.consumers_refused, 1,
 				  memory_order_relaxed);
-	byte_count = kvpull_handshake_put_refusal(worker->progress.message,
-						  KVPULL_MESSAGE_BYTES_MAX,
-						  refusal);
+	byte_count = kvpull_handshake_put_refusal(
+		worker->progress.message, KVPULL_MESSAGE_BYTES_MAX, refusal);
 	worker->callers[index].state = KVPULL_CALLER_FREE;
 	transport->ops->refuse(transport, index, worker->progress.message,
 			       byte_count);
@@ -178,10 +177,9 @@ static void caller_admit(struct kvpull_worker *worker, uint32_t index)
 	int code;
 
 	welcome_fill(worker);
-	byte_count = kvpull_handshake_put_welcome(worker->progress.message,
-						  KVPULL_MESSAGE_BYTES_MAX,
-						  worker->progress.welcome, key,
-						  hello->nonce);
+	byte_count = kvpull_handshake_put_welcome(
+		worker->progress.message, KVPULL_MESSAGE_BYTES_MAX,
+		worker->progress.welcome, key, hello->nonce);
 	code = byte_count ? transport->ops->admit(transport, index,
 						  worker->progress.message,
 						  byte_count, &caller->ring) :
@@ -197,8 +195,8 @@ static void caller_admit(struct kvpull_worker *worker, uint32_t index)
 	caller->rank_count = hello->rank_count;
 	memcpy(caller->engine_id, hello->engine_id, sizeof(caller->engine_id));
 	kvpull_info(&worker->log,
-		    "consumer rank %u of %u of %s connected by %s", caller->rank,
-		    caller->rank_count, caller->engine_id,
+		    "consumer rank %u of %u of %s connected by %s",
+		    caller->rank, caller->rank_count, caller->engine_id,
 		    transport->ops->name);
 	kvpull_progress_tell(worker, KVPULL_FROM_CALLER_UP, index);
 }

@@ -202,9 +202,8 @@ uint64_t kvpull_slots_digest(const struct kvpull_slots *slots)
 	     index = slots->live.links[index].next) {
 		const struct kvpull_slot *slot = &slots->slots[index];
 
-		digest += kvpull_index_mix(
-			kvpull_index_mix(slot->key, index),
-			slot->reported << 1 | slot->ending);
+		digest += kvpull_index_mix(kvpull_index_mix(slot->key, index),
+					   slot->reported << 1 | slot->ending);
 	}
 	digest = kvpull_index_mix(digest, slots->ending.count);
 	return kvpull_index_mix(digest, kvpull_index_pool_used(&slots->pool));

@@ -30,17 +30,19 @@
 #define KVPULL_STEP_VERSION 1u
 
 enum kvpull_command_kind {
-	KVPULL_COMMAND_HOLD = 1, /* take the hold: key, slot, generation, flags */
-	KVPULL_COMMAND_END,      /* end it if it is live: key, slot, generation, reason */
-	KVPULL_COMMAND_CLAIM,    /* a ticket: its ranks, slot, generation */
-	KVPULL_COMMAND_PULL,     /* read the blocks of a claimed ticket; with a
+	KVPULL_COMMAND_HOLD =
+		1,          /* take the hold: key, slot, generation, flags */
+	KVPULL_COMMAND_END, /* end it if it is live: key, slot, generation, reason */
+	KVPULL_COMMAND_CLAIM,  /* a ticket: its ranks, slot, generation */
+	KVPULL_COMMAND_PULL,   /* read the blocks of a claimed ticket; with a
 				    reason: report it failed, read nothing */
-	KVPULL_COMMAND_ABORT,    /* end the pull of key */
-	KVPULL_COMMAND_RELEASE   /* the last word on a ticket */
+	KVPULL_COMMAND_ABORT,  /* end the pull of key */
+	KVPULL_COMMAND_RELEASE /* the last word on a ticket */
 };
 
-#define KVPULL_PULL_RELEASE 1u /* release the ticket after success or EEXPIRED */
-#define KVPULL_PULL_READY 2u   /* wait for ready[slot] first */
+#define KVPULL_PULL_RELEASE                                                    \
+	1u                   /* release the ticket after success or EEXPIRED */
+#define KVPULL_PULL_READY 2u /* wait for ready[slot] first */
 
 /*
  * One command. Which members count is said above; the arrays of a decoded
@@ -52,11 +54,11 @@ struct kvpull_command {
 	uint64_t key;
 	uint64_t generation;
 	uint32_t flags;
-	int32_t reason;        /* END: KVPULL_END_*; PULL: 0 or enum kvpull_error */
-	uint32_t ticket_index; /* D: scheduler's table index of the ticket */
-	uint32_t rank_count;   /* CLAIM: producer's ranks */
+	int32_t reason; /* END: KVPULL_END_*; PULL: 0 or enum kvpull_error */
+	uint32_t ticket_index;  /* D: scheduler's table index of the ticket */
+	uint32_t rank_count;    /* CLAIM: producer's ranks */
 	uint64_t ticket_serial; /* D: never reused */
-	uint64_t reported; /* END: ranks that must not report it again */
+	uint64_t reported;      /* END: ranks that must not report it again */
 	const struct kvpull_ticket_rank *ranks; /* CLAIM: [rank_count] */
 	/* PULL: pairs of all groups; group g's are [group_first[g], group_first[g + 1]). */
 	uint32_t group_count;
@@ -70,7 +72,7 @@ struct kvpull_step_header {
 	uint64_t first_sequence; /* of the first record; starts at 1 */
 	uint32_t record_count;
 	uint32_t rank_count;
-	uint64_t acks[KVPULL_RANKS_MAX]; /* results taken, a rank */
+	uint64_t acks[KVPULL_RANKS_MAX];             /* results taken, a rank */
 	uint64_t ack_incarnations[KVPULL_RANKS_MAX]; /* of the workers acked */
 };
 
@@ -140,9 +142,10 @@ struct kvpull_step_scratch {
  */
 int KVPULL_MUST_CHECK kvpull_step_get_header(struct kvpull_wire_reader *reader,
 					     struct kvpull_step_header *header);
-int KVPULL_MUST_CHECK kvpull_step_get_command(struct kvpull_wire_reader *reader,
-					      struct kvpull_step_scratch *scratch,
-					      struct kvpull_command *command);
+int KVPULL_MUST_CHECK
+kvpull_step_get_command(struct kvpull_wire_reader *reader,
+			struct kvpull_step_scratch *scratch,
+			struct kvpull_command *command);
 int KVPULL_MUST_CHECK
 kvpull_step_get_result_header(struct kvpull_wire_reader *reader,
 			      struct kvpull_result_header *header);

@@ -17,12 +17,13 @@
 #define KVPULL_TICKET_VERSION 1u
 #define KVPULL_KEY_BYTES 32u
 #define KVPULL_ENGINE_ID_BYTES_MAX 64u /* with NUL */
-#define KVPULL_TICKET_ADDRESS_BYTES_MAX 256u /* all routes of a rank, with NUL */
+#define KVPULL_TICKET_ADDRESS_BYTES_MAX                                        \
+	256u /* all routes of a rank, with NUL */
 #define KVPULL_TICKET_READY_NEEDED 1u
 #define KVPULL_COMPAT_BYTES 16u
 #define KVPULL_SECRET_BYTES 16u
 #define KVPULL_TICKET_SLOTS_MAX 1048576u /* slots are below; as max_holds */
-#define KVPULL_CHECKSUM_BYTES 16u /* BLAKE2b, keyed or not */
+#define KVPULL_CHECKSUM_BYTES 16u        /* BLAKE2b, keyed or not */
 
 struct kvpull_ticket_rank {
 	uint64_t incarnation;

@@ -69,8 +69,8 @@ static size_t arena_bytes(const struct kvpull_worker *worker)
 		 sizeof(struct kvpull_outcome);
 	bytes += kvpull_map_bytes(config->pulls_max) +
 		 kvpull_map_bytes(worker->claim_count_max);
-	bytes += 2 * kvpull_ring_bytes(
-			     thread_ring_records(config, worker->claim_count_max));
+	bytes += 2 * kvpull_ring_bytes(thread_ring_records(
+			     config, worker->claim_count_max));
 	bytes += (size_t)config->requests_max * sizeof(struct kvpull_refused);
 	bytes += (size_t)KVPULL_TICKET_BLOCKS_MAX * 8;
 	bytes += (size_t)config->max_holds * 512;
@@ -178,8 +178,8 @@ static int holds_take(struct kvpull_worker *worker)
 		return code;
 	memcpy(params.secret, worker->secret, sizeof(params.secret));
 	/* A page-aligned mapping serves the entries' alignment. */
-	params.entries = (struct kvpull_revocation_entry *)(void *)
-				 worker->entries.base;
+	params.entries =
+		(struct kvpull_revocation_entry *)(void *)worker->entries.base;
 	worker->holds = kvpull_holds_open(&params, &worker->arena);
 	if (!worker->holds)
 		return KVPULL_ENOMEM;
@@ -197,23 +197,26 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 	uint32_t group;
 
 	if (params->pp_size > 1 || params->dcp_size > 1 || params->push_mode) {
-		kvpull_detail_set(detail, KVPULL_EUNSUPPORTED,
-				  params->push_mode  ? "push_mode" :
-				  params->pp_size > 1 ? "pp_size" :
-							"dcp_size",
-				  "not supported in this version: use 1 (push_mode: 0)");
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED,
+			params->push_mode   ? "push_mode" :
+			params->pp_size > 1 ? "pp_size" :
+					      "dcp_size",
+			"not supported in this version: use 1 (push_mode: 0)");
 		return KVPULL_EUNSUPPORTED;
 	}
 	for (group = 0; group < params->group_count; group++)
 		if (params->groups[group].kind >= KVPULL_GROUP_STATE) {
-			kvpull_detail_set(detail, KVPULL_EUNSUPPORTED, "groups",
-					  "group %u: recurrent state slots are not supported in this version",
-					  group);
+			kvpull_detail_set(
+				detail, KVPULL_EUNSUPPORTED, "groups",
+				"group %u: recurrent state slots are not supported in this version",
+				group);
 			return KVPULL_EUNSUPPORTED;
 		}
 	if (config->route == KVPULL_ROUTE_PIN_VERBS) {
-		kvpull_detail_set(detail, KVPULL_EUNSUPPORTED, "route",
-				  "this build has no verbs route: use auto or shm");
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "route",
+			"this build has no verbs route: use auto or shm");
 		return KVPULL_EUNSUPPORTED;
 	}
 	if (!params->tp_size || params->tp_size > KVPULL_RANKS_MAX ||
@@ -236,10 +239,11 @@ static int identity_take(struct kvpull_worker *worker,
 
 	if (!*engine_id || strlen(engine_id) >= sizeof(worker->engine_id) ||
 	    kvpull_compat_init(&worker->compat, params)) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "engine_id",
-				  "engine_id has 1 .. %u bytes, model texts up to %u",
-				  KVPULL_ENGINE_ID_BYTES_MAX - 1,
-				  KVPULL_TEXT_BYTES_MAX - 1);
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "engine_id",
+			"engine_id has 1 .. %u bytes, model texts up to %u",
+			KVPULL_ENGINE_ID_BYTES_MAX - 1,
+			KVPULL_TEXT_BYTES_MAX - 1);
 		return KVPULL_EINVAL;
 	}
 	memcpy(worker->engine_id, engine_id, strlen(engine_id) + 1);
@@ -313,11 +317,12 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	}
 	worker->stats.arena_bytes = worker->arena.used;
 	kvpull_arena_seal(&worker->arena);
-	kvpull_info(&worker->log,
-		    "worker rank %u of %u of %s open, incarnation %016llx, arena %zu KiB (taken as used)",
-		    worker->tp_rank, worker->tp_size, worker->engine_id,
-		    (unsigned long long)worker->incarnation,
-		    worker->arena.used / 1024);
+	kvpull_info(
+		&worker->log,
+		"worker rank %u of %u of %s open, incarnation %016llx, arena %zu KiB (taken as used)",
+		worker->tp_rank, worker->tp_size, worker->engine_id,
+		(unsigned long long)worker->incarnation,
+		worker->arena.used / 1024);
 	*out = worker;
 	return 0;
 }
@@ -429,9 +434,8 @@ int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base)
 	return KVPULL_EINVAL;
 }
 
-static const struct kvpull_shared *
-memory_of(const struct kvpull_worker *worker,
-	  const struct kvpull_region *region)
+static const struct kvpull_shared *memory_of(const struct kvpull_worker *worker,
+					     const struct kvpull_region *region)
 {
 	uint32_t index;
 
@@ -490,15 +494,17 @@ static int region_take(struct kvpull_worker *worker,
 	if (region->kind == KVPULL_REGION_FOREIGN)
 		return 0;
 	if (region->kind != KVPULL_REGION_PROVIDED) {
-		kvpull_detail_set(detail, KVPULL_EUNSUPPORTED, "regions",
-				  "region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
-				  region->kind);
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "regions",
+			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
+			region->kind);
 		return KVPULL_EUNSUPPORTED;
 	}
 	shared = memory_of(worker, region);
 	if (!shared) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
-				  "a provided region must begin at memory from memory_alloc() and fit in it");
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "regions",
+			"a provided region must begin at memory from memory_alloc() and fit in it");
 		return KVPULL_EINVAL;
 	}
 	view->fd = shared->fd;
@@ -555,9 +561,10 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	if (worker->registered || !given->region_count ||
 	    given->region_count > KVPULL_REGIONS_MAX || !given->cache_count ||
 	    given->cache_count > KVPULL_CACHES_MAX) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
-				  "register once, 1 .. %u regions and 1 .. %u caches",
-				  KVPULL_REGIONS_MAX, KVPULL_CACHES_MAX);
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "regions",
+			"register once, 1 .. %u regions and 1 .. %u caches",
+			KVPULL_REGIONS_MAX, KVPULL_CACHES_MAX);
 		return KVPULL_EINVAL;
 	}
 	code = items_take(worker, given, detail);

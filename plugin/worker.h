@@ -36,10 +36,10 @@
 #include "shm/ring.h"
 #include "shm/segment.h"
 
-#define KVPULL_EVENTS_MAX 64u       /* transport events a progress run */
-#define KVPULL_STRIPS_MAX 4096u     /* strips of a peer's plan */
-#define KVPULL_RESULTS_A_BUILD 1024u /* results in one message */
-#define KVPULL_RECONNECTS_MAX 6u    /* attempts, 10 ms apart, doubling */
+#define KVPULL_EVENTS_MAX 64u          /* transport events a progress run */
+#define KVPULL_STRIPS_MAX 4096u        /* strips of a peer's plan */
+#define KVPULL_RESULTS_A_BUILD 1024u   /* results in one message */
+#define KVPULL_RECONNECTS_MAX 6u       /* attempts, 10 ms apart, doubling */
 #define KVPULL_SPIN_NS UINT64_C(50000) /* progress thread, before it sleeps */
 
 /* Records between the threads: record.kind, .slot = index. */
@@ -59,7 +59,12 @@ enum kvpull_message {
 };
 
 /* A claimed ticket, consumer's side. */
-enum kvpull_claim_state { KVPULL_RANK_NEW = 0, KVPULL_RANK_CLAIMED, KVPULL_RANK_RELEASED, KVPULL_RANK_LOST };
+enum kvpull_claim_state {
+	KVPULL_RANK_NEW = 0,
+	KVPULL_RANK_CLAIMED,
+	KVPULL_RANK_RELEASED,
+	KVPULL_RANK_LOST
+};
 
 struct kvpull_claim_rank {
 	uint64_t incarnation;
@@ -70,18 +75,18 @@ struct kvpull_claim_rank {
 };
 
 struct kvpull_claim {
-	uint64_t serial; /* of the scheduler half; 0: free */
+	uint64_t serial;      /* of the scheduler half; 0: free */
 	uint64_t instance_id; /* scheduler half's incarnation */
 	uint64_t generation;
 	uint64_t since_ns;
 	uint32_t slot;
 	uint32_t rank_count;
-	uint32_t pull_count;  /* pulls that use it */
-	uint32_t releasing;   /* the last word was said */
-	uint32_t open_count;  /* ranks neither released nor lost */
-	uint32_t next_work;   /* work list; KVPULL_NONE = end */
+	uint32_t pull_count; /* pulls that use it */
+	uint32_t releasing;  /* the last word was said */
+	uint32_t open_count; /* ranks neither released nor lost */
+	uint32_t next_work;  /* work list; KVPULL_NONE = end */
 	uint32_t in_work;
-	uint32_t next_free;   /* engine */
+	uint32_t next_free;    /* engine */
 	uint32_t release_told; /* engine: TO_RELEASE was pushed */
 	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
 };
@@ -100,11 +105,11 @@ enum kvpull_pull_state {
 struct kvpull_part {
 	struct kvpull_read read;
 	uint32_t pull;
-	uint32_t rank;    /* producer's */
+	uint32_t rank; /* producer's */
 	uint32_t peer;
-	uint32_t state;   /* enum in pull.c */
+	uint32_t state; /* enum in pull.c */
 	uint32_t next_free;
-	uint64_t life;    /* of the connection that its plan is of */
+	uint64_t life; /* of the connection that its plan is of */
 };
 
 struct kvpull_pull {
@@ -113,9 +118,9 @@ struct kvpull_pull {
 	uint64_t started_ns;
 	uint64_t deadline_ns;
 	uint64_t claim_serial;
-	uint32_t claim;   /* ticket slot */
+	uint32_t claim;      /* ticket slot */
 	uint32_t uses_claim; /* counted in the claim's pull_count */
-	uint32_t flags;   /* KVPULL_PULL_* of step.h */
+	uint32_t flags;      /* KVPULL_PULL_* of step.h */
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	uint32_t *remote_ids; /* [pull_blocks_max] */
 	uint32_t *local_ids;
@@ -125,14 +130,14 @@ struct kvpull_pull {
 	uint64_t bytes;
 	uint64_t ended_ns;
 	uint32_t part_count;
-	uint32_t parts_open;    /* started and not ended */
+	uint32_t parts_open; /* started and not ended */
 	uint32_t reserved;
-	uint32_t live_at;       /* position in the live list */
+	uint32_t live_at; /* position in the live list */
 	uint32_t parts[KVPULL_RANKS_MAX];
 	/* engine */
-	uint32_t next;          /* in one of the engine's lists */
-	uint32_t serial;        /* counts the slot's uses, never 0 */
-	uint32_t abort_told;    /* TO_ABORT was pushed */
+	uint32_t next;       /* in one of the engine's lists */
+	uint32_t serial;     /* counts the slot's uses, never 0 */
+	uint32_t abort_told; /* TO_ABORT was pushed */
 };
 
 enum kvpull_remote_state {
@@ -140,8 +145,8 @@ enum kvpull_remote_state {
 	KVPULL_REMOTE_CONNECTING, /* hello not sent yet */
 	KVPULL_REMOTE_GREETED,    /* hello sent */
 	KVPULL_REMOTE_UP,
-	KVPULL_REMOTE_WAIT,       /* lost; tried again at retry_ns */
-	KVPULL_REMOTE_GONE        /* refused, or another incarnation is there */
+	KVPULL_REMOTE_WAIT, /* lost; tried again at retry_ns */
+	KVPULL_REMOTE_GONE  /* refused, or another incarnation is there */
 };
 
 /* A producer rank that we read. */
@@ -154,10 +159,10 @@ struct kvpull_remote {
 	uint32_t attempts;
 	uint32_t tp_rank;
 	uint32_t tp_size;
-	uint64_t life;        /* of the last connection that was up */
+	uint64_t life; /* of the last connection that was up */
 	uint64_t retry_ns;
-	uint64_t greeted_ns;  /* handshake must end by connect_ms after */
-	uint64_t beat_ns;     /* next heartbeat */
+	uint64_t greeted_ns; /* handshake must end by connect_ms after */
+	uint64_t beat_ns;    /* next heartbeat */
 	uint64_t beat_every_ns;
 	uint64_t used_ns;
 	uint8_t nonce[KVPULL_NONCE_BYTES];
@@ -185,8 +190,8 @@ struct kvpull_caller {
 	struct kvpull_ring *ring;
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	/* engine */
-	uint32_t joined;   /* 0: not yet, 1: in the hold table */
-	uint32_t instance; /* index in the hold table */
+	uint32_t joined;    /* 0: not yet, 1: in the hold table */
+	uint32_t instance;  /* index in the hold table */
 	uint32_t active_at; /* position in the active list */
 	uint32_t dropped;
 };
@@ -217,30 +222,30 @@ struct kvpull_progress_counts {
 
 struct kvpull_progress {
 	struct kvpull_transport *transport;
-	struct kvpull_remote *remotes;  /* [peers_max] */
+	struct kvpull_remote *remotes;    /* [peers_max] */
 	struct kvpull_remote **remote_of; /* [peers_max] transport's peer -> */
-	struct kvpull_map remote_map;   /* incarnation -> index */
-	struct kvpull_part *parts;      /* [part_count_max] */
-	struct kvpull_welcome *welcome; /* scratch */
-	struct kvpull_hello *hello;     /* scratch */
-	uint8_t *message;               /* scratch, KVPULL_MESSAGE_BYTES_MAX */
+	struct kvpull_map remote_map;     /* incarnation -> index */
+	struct kvpull_part *parts;        /* [part_count_max] */
+	struct kvpull_welcome *welcome;   /* scratch */
+	struct kvpull_hello *hello;       /* scratch */
+	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	uint32_t part_count_max;
 	uint32_t part_free;
-	uint32_t part_left;             /* in the free list */
+	uint32_t part_left; /* in the free list */
 	uint32_t reserved;
-	uint32_t claim_work;            /* list head */
-	uint32_t *live;                 /* [pulls_max] running pulls */
+	uint32_t claim_work; /* list head */
+	uint32_t *live;      /* [pulls_max] running pulls */
 	/* Serial of what a slot is used for here; 0: it is the engine's. */
-	uint64_t *claim_serials;        /* [claim_count_max] */
-	uint32_t *pull_serials;         /* [pulls_max] */
+	uint64_t *claim_serials; /* [claim_count_max] */
+	uint32_t *pull_serials;  /* [pulls_max] */
 	uint32_t live_count;
-	uint32_t pulls_dirty;           /* a pull may be able to go on */
-	uint32_t serving;               /* regions are known */
-	uint64_t lives;                 /* connections that were up */
-	uint64_t timer_ns;              /* next time something is due */
-	uint64_t remote_ns;             /* next time a peer has something due */
-	uint64_t pull_ns;               /* next look at the deadlines */
-	uint64_t instance_id;           /* D's scheduler half; 0: unknown */
+	uint32_t pulls_dirty; /* a pull may be able to go on */
+	uint32_t serving;     /* regions are known */
+	uint64_t lives;       /* connections that were up */
+	uint64_t timer_ns;    /* next time something is due */
+	uint64_t remote_ns;   /* next time a peer has something due */
+	uint64_t pull_ns;     /* next look at the deadlines */
+	uint64_t instance_id; /* D's scheduler half; 0: unknown */
 	struct kvpull_progress_counts counts;
 	/* What peers() tells; the lock is taken when a peer's state changes. */
 	pthread_mutex_t peers_lock;
@@ -250,8 +255,8 @@ struct kvpull_progress {
 	pthread_t thread;
 	uint32_t thread_runs;
 	_Atomic uint32_t stop;
-	int wake_fd;  /* engine -> progress */
-	int wait_fd;  /* epoll of wake_fd and the transport */
+	int wake_fd; /* engine -> progress */
+	int wait_fd; /* epoll of wake_fd and the transport */
 };
 
 struct kvpull_worker {
@@ -292,14 +297,14 @@ struct kvpull_worker {
 
 	/* engine's thread */
 	struct kvpull_holds *holds;
-	uint32_t *active;       /* [consumers_max] callers in the hold table or joining */
+	uint32_t *active; /* [consumers_max] callers in the hold table or joining */
 	uint32_t active_count;
-	uint32_t pull_free;     /* list heads */
-	uint32_t pull_start;    /* pulls waiting for start_loads, in order */
+	uint32_t pull_free;  /* list heads */
+	uint32_t pull_start; /* pulls waiting for start_loads, in order */
 	uint32_t pull_start_last;
-	uint32_t pull_done;     /* outcomes to report, in order */
+	uint32_t pull_done; /* outcomes to report, in order */
 	uint32_t pull_done_last;
-	uint32_t pull_failed;   /* reported FAILED in the last poll */
+	uint32_t pull_failed; /* reported FAILED in the last poll */
 	uint32_t claim_free;
 	struct kvpull_refused *refused; /* [requests_max] circular */
 	uint32_t refused_first;
@@ -313,11 +318,11 @@ struct kvpull_worker {
 	uint32_t step_gap;
 	uint32_t step_gap_told;
 	struct kvpull_outcome *results; /* [result_count_max] circular */
-	uint64_t result_first;  /* sequence of the oldest kept */
-	uint64_t result_next;   /* sequence of the next new one */
+	uint64_t result_first;          /* sequence of the oldest kept */
+	uint64_t result_next;           /* sequence of the next new one */
 	uint32_t result_count_max;
 	struct kvpull_worker_stats stats; /* the engine side's own counters */
-	int event_fd;           /* -1 until asked for */
+	int event_fd;                     /* -1 until asked for */
 	int timer_fd;
 	int engine_wake_fd;
 	uint64_t timer_set_ns;
@@ -341,9 +346,10 @@ struct kvpull_worker_setup {
 	void *now_context;
 };
 
-int KVPULL_MUST_CHECK kvpull_worker_create(const struct kvpull_worker_setup *setup,
-					   struct kvpull_worker **worker,
-					   struct kvpull_error_detail *detail);
+int KVPULL_MUST_CHECK
+kvpull_worker_create(const struct kvpull_worker_setup *setup,
+		     struct kvpull_worker **worker,
+		     struct kvpull_error_detail *detail);
 /* What this version refuses by name; also for the scheduler half. */
 int KVPULL_MUST_CHECK
 kvpull_worker_params_check(const struct kvpull_open_params *params,
@@ -391,8 +397,9 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 uint64_t kvpull_worker_digest(const struct kvpull_worker *worker);
 
 /* progress.c */
-int KVPULL_MUST_CHECK kvpull_progress_open(struct kvpull_worker *worker,
-					   const struct kvpull_worker_setup *setup);
+int KVPULL_MUST_CHECK
+kvpull_progress_open(struct kvpull_worker *worker,
+		     const struct kvpull_worker_setup *setup);
 void kvpull_progress_close(struct kvpull_worker *worker);
 /* One bounded run; returns what was done. progress=caller, or the thread. */
 int kvpull_progress_run(struct kvpull_worker *worker, uint64_t now_ns);

@@ -51,8 +51,9 @@ static void caller_join(struct kvpull_worker *worker, uint32_t index,
 	kvpull_warn(&worker->log,
 		    "consumer rank %u of %s refused by the hold table: %s",
 		    caller->rank, caller->engine_id,
-		    code == KVPULL_EFULL ? "raise consumers_max" :
-					   "another rank count, or there already");
+		    code == KVPULL_EFULL ?
+			    "raise consumers_max" :
+			    "another rank count, or there already");
 	caller->dropped = 1;
 	kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
 }
@@ -79,20 +80,21 @@ static uint32_t caller_drain(struct kvpull_worker *worker, uint32_t index,
 
 	if (ready < 0) {
 		worker->stats.rings_broken++;
-		kvpull_error(&worker->log,
-			     "consumer rank %u of %s broke its ring: it is closed",
-			     caller->rank, caller->engine_id);
+		kvpull_error(
+			&worker->log,
+			"consumer rank %u of %s broke its ring: it is closed",
+			caller->rank, caller->engine_id);
 		caller->dropped = 1;
 		kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
 		return 0;
 	}
 	if (kvpull_ring_beat_seen(caller->ring))
-		kvpull_holds_beat(worker->holds, caller->instance,
-				  caller->rank, now_ns);
+		kvpull_holds_beat(worker->holds, caller->instance, caller->rank,
+				  now_ns);
 	for (left = ready; left > 0; left--) {
 		kvpull_ring_pop(caller->ring, &record);
-		kvpull_holds_note(worker->holds, caller->instance,
-				  caller->rank, &record, now_ns);
+		kvpull_holds_note(worker->holds, caller->instance, caller->rank,
+				  &record, now_ns);
 	}
 	if (ready)
 		kvpull_ring_pop_end(caller->ring);
@@ -336,8 +338,8 @@ static void events_clear(struct kvpull_worker *worker)
 }
 
 static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
-			  struct kvpull_poll_record *records,
-			  uint32_t capacity, uint32_t *worked)
+			  struct kvpull_poll_record *records, uint32_t capacity,
+			  uint32_t *worked)
 {
 	uint32_t count;
 
@@ -395,8 +397,7 @@ int kvpull_worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,
 	*block_count = count;
 	if (count > capacity)
 		return KVPULL_ETOOSMALL;
-	memcpy(blocks, worker->pulls[index].local_ids,
-	       count * sizeof(*blocks));
+	memcpy(blocks, worker->pulls[index].local_ids, count * sizeof(*blocks));
 	return 0;
 }
 
@@ -440,8 +441,7 @@ int kvpull_worker_event_fd(struct kvpull_worker *worker)
 		failed = events_add(worker->event_fd,
 				    transport->ops->fd(transport), EPOLLIN);
 	if (failed) {
-		kvpull_error(&worker->log, "event_fd: %s",
-			     strerror(errno));
+		kvpull_error(&worker->log, "event_fd: %s", strerror(errno));
 		return KVPULL_EDEVICE;
 	}
 	worker->events_wanted = 1;

@@ -65,16 +65,17 @@ static void pull_refuse(struct kvpull_worker *worker, uint64_t key,
 	struct kvpull_refused *refused;
 
 	if (worker->refused_count == refused_max) {
-		kvpull_error(&worker->log,
-			     "more than %u pulls refused in one poll: request %" PRIu64
-			     " is not reported; raise requests_max",
-			     refused_max, key);
+		kvpull_error(
+			&worker->log,
+			"more than %u pulls refused in one poll: request %" PRIu64
+			" is not reported; raise requests_max",
+			refused_max, key);
 		worker->stats.step_bad++;
 		return;
 	}
-	refused = &worker->refused[(worker->refused_first +
-				    worker->refused_count) %
-				   refused_max];
+	refused =
+		&worker->refused[(worker->refused_first + worker->refused_count) %
+				 refused_max];
 	worker->refused_count++;
 	*refused = (struct kvpull_refused){ .key = key, .reason = reason };
 }
@@ -88,7 +89,8 @@ static void apply_hold(struct kvpull_worker *worker,
 	if (!code)
 		return;
 	kvpull_error(&worker->log,
-		     "hold of request %" PRIu64 " in slot %u generation %" PRIu64
+		     "hold of request %" PRIu64
+		     " in slot %u generation %" PRIu64
 		     " refused: the step does not fit this rank's table",
 		     command->key, command->slot, command->generation);
 	worker->stats.step_bad++;
@@ -118,9 +120,10 @@ static void apply_claim(struct kvpull_worker *worker,
 		return;
 	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
-		kvpull_warn(&worker->log,
-			    "no room for another ticket: raise tickets_max (%u); its pull will fail and its hold end by lease",
-			    worker->claim_count_max);
+		kvpull_warn(
+			&worker->log,
+			"no room for another ticket: raise tickets_max (%u); its pull will fail and its hold end by lease",
+			worker->claim_count_max);
 		return;
 	}
 	claim = &worker->claims[index];
@@ -167,10 +170,9 @@ static void pull_fill(struct kvpull_worker *worker, struct kvpull_pull *pull,
 	if (!++pull->serial)
 		pull->serial = 1;
 	for (group = 0; group <= KVPULL_GROUPS_MAX; group++)
-		pull->group_first[group] =
-			group <= command->group_count ?
-				command->group_first[group] :
-				pairs;
+		pull->group_first[group] = group <= command->group_count ?
+						   command->group_first[group] :
+						   pairs;
 	memcpy(pull->remote_ids, command->remote_ids,
 	       (size_t)pairs * sizeof(uint32_t));
 	memcpy(pull->local_ids, command->local_ids,
@@ -181,8 +183,8 @@ static void apply_pull(struct kvpull_worker *worker,
 		       const struct kvpull_command *command)
 {
 	const uint32_t index = worker->pull_free;
-	const uint32_t claim = kvpull_map_get(&worker->claim_map,
-					      command->ticket_serial);
+	const uint32_t claim =
+		kvpull_map_get(&worker->claim_map, command->ticket_serial);
 	const uint32_t pairs = command->group_first[command->group_count];
 	struct kvpull_pull *pull;
 	int32_t refusal = command->reason;
@@ -253,8 +255,8 @@ static void apply_abort(struct kvpull_worker *worker,
 static void apply_release(struct kvpull_worker *worker,
 			  const struct kvpull_command *command)
 {
-	const uint32_t index = kvpull_map_get(&worker->claim_map,
-					      command->ticket_serial);
+	const uint32_t index =
+		kvpull_map_get(&worker->claim_map, command->ticket_serial);
 
 	if (index != KVPULL_MAP_NONE)
 		kvpull_worker_claim_release(worker, index);
@@ -325,10 +327,11 @@ static int follow(struct kvpull_worker *worker,
 {
 	if (header->incarnation != worker->step_incarnation) {
 		if (worker->step_incarnation) {
-			kvpull_warn(&worker->log,
-				    "the scheduler half was restarted: %d holds of the old one are revoked",
-				    kvpull_worker_revoke_all(
-					    worker, KVPULL_END_REVOKED));
+			kvpull_warn(
+				&worker->log,
+				"the scheduler half was restarted: %d holds of the old one are revoked",
+				kvpull_worker_revoke_all(worker,
+							 KVPULL_END_REVOKED));
 		}
 		worker->step_incarnation = header->incarnation;
 		worker->step_sequence = 0;
@@ -418,8 +421,7 @@ static void rank_fill(const struct kvpull_worker *worker,
 
 	*rank = (struct kvpull_rank_info){
 		.incarnation = worker->incarnation,
-		.generation_floor =
-			kvpull_holds_generation_max(worker->holds),
+		.generation_floor = kvpull_holds_generation_max(worker->holds),
 		.tp_rank = worker->tp_rank,
 		.tp_size = worker->tp_size,
 		.slot_count = worker->config.max_holds,

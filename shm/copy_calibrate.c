@@ -198,7 +198,7 @@ static void round_run(struct bench *bench, uint32_t round)
 {
 	uint32_t class, i;
 
-	for (class = 0; class < KVPULL_COPY_CLASSES; class++)
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
 		for (i = 0; i < bench->candidate_count; i++) {
 			struct candidate *candidate = &bench->candidates[i];
 
@@ -254,10 +254,10 @@ static void measure(struct bench *bench)
 				      kvpull_clock_ns() - start_ns < TIME_NS)) {
 		round_run(bench, round++);
 		if (round == ROUNDS_FIRST)
-			for (class = 0; class < KVPULL_COPY_CLASSES; class++)
+			for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
 				sift(bench, class, round);
 	}
-	for (class = 0; class < KVPULL_COPY_CLASSES; class++)
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
 		sift(bench, class, round);
 }
 
@@ -266,7 +266,7 @@ static void choose(struct bench *bench)
 	size_t used = 0;
 	uint32_t class, i;
 
-	for (class = 0; class < KVPULL_COPY_CLASSES; class++) {
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++) {
 		/* memcpy is the first of all routines. */
 		const uint64_t memcpy_ns =
 			bench->candidates[0].median_ns[class];

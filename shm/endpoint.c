@@ -158,8 +158,8 @@ static int stale_remove(int folder_fd, const char *name,
  */
 static void folder_sweep(int folder_fd)
 {
-	const int copy = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY |
-						       O_CLOEXEC);
+	const int copy =
+		openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *folder = copy < 0 ? NULL : fdopendir(copy);
 	uint32_t left = SWEEP_MAX;
 	const struct dirent *entry;

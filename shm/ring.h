@@ -38,11 +38,11 @@ struct kvpull_ring_shared; /* layout and table of orderings: ring.c */
 /* Reader's end. */
 struct kvpull_ring {
 	struct kvpull_ring_shared *shared;
-	uint64_t head;       /* private; the shared one is for the writer */
-	uint64_t tail;       /* as ready() saw it: pops stop there */
-	uint64_t beat_seen;  /* last liveness word */
+	uint64_t head;         /* private; the shared one is for the writer */
+	uint64_t tail;         /* as ready() saw it: pops stop there */
+	uint64_t beat_seen;    /* last liveness word */
 	uint32_t record_count; /* capacity, power of two; never re-read */
-	uint32_t armed;      /* `sleeping` was set by us and not yet seen cleared */
+	uint32_t armed; /* `sleeping` was set by us and not yet seen cleared */
 };
 
 /* Writer's end. */

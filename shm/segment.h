@@ -18,7 +18,7 @@
 #include "base/log.h"
 
 #define KVPULL_HUGE_BYTES 2097152u
-#define KVPULL_SEGMENT_THREADS_MAX 16u /* more are not started */
+#define KVPULL_SEGMENT_THREADS_MAX 16u             /* more are not started */
 #define KVPULL_SEGMENT_BYTES_MAX ((size_t)1 << 46) /* half of 47-bit space */
 
 enum kvpull_segment_kind {
@@ -26,12 +26,12 @@ enum kvpull_segment_kind {
 	KVPULL_SEGMENT_SHARED = 1     /* a ring: sealed against resizing only */
 };
 
-struct kvpull_shared {   /* made here */
+struct kvpull_shared { /* made here */
 	uint8_t *base;
-	size_t bytes;        /* as asked, rounded up to a page */
-	size_t huge_bytes;   /* on huge pages */
+	size_t bytes;      /* as asked, rounded up to a page */
+	size_t huge_bytes; /* on huge pages */
 	uint64_t took_ns;
-	int fd;              /* what is handed over: O_RDONLY or O_RDWR */
+	int fd; /* what is handed over: O_RDONLY or O_RDWR */
 	int reserved;
 };
 

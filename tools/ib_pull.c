@@ -52,14 +52,17 @@ int ib_engine_open(const struct ib_options *options, struct engine *engine,
 	verbose = options->verbose;
 	if (!params.ops)
 		return 1;
-	(void)snprintf(config, config_bytes,
-		       "{\"socket_dir\":\"%s\",\"progress\":\"%s\",\"copy_threads\":%u,\"lease_ms\":%u}",
-		       options->dir, options->thread ? "thread" : "caller",
-		       options->copy_threads, options->lease_ms);
+	(void)snprintf(
+		config, config_bytes,
+		"{\"socket_dir\":\"%s\",\"progress\":\"%s\",\"copy_threads\":%u,\"lease_ms\":%u}",
+		options->dir, options->thread ? "thread" : "caller",
+		options->copy_threads, options->lease_ms);
 	return engine_open(engine, &params);
 }
 
-enum { OPTION_FIRST = 256 };
+enum {
+	OPTION_FIRST = 256
+};
 
 static const struct option_row {
 	const char *name;
@@ -69,9 +72,14 @@ static const struct option_row {
 	uint32_t flag; /* takes no argument */
 } rows[] = {
 #define ROW(name, member, least, most, meaning)                                \
-	{ name, meaning, offsetof(struct ib_options, member), least, most, 0 }
+	{                                                                      \
+		name, meaning, offsetof(struct ib_options, member), least,     \
+			most, 0                                                \
+	}
 #define FLAG(name, member, meaning)                                            \
-	{ name, meaning, offsetof(struct ib_options, member), 0, 1, 1 }
+	{                                                                      \
+		name, meaning, offsetof(struct ib_options, member), 0, 1, 1    \
+	}
 	ROW("size", shape.block_bytes, 64, 1u << 30,
 	    "bytes of a block in a layer, all ranks (16384)"),
 	ROW("count", request_blocks, 1, IB_BLOCKS_MAX,
@@ -97,29 +105,37 @@ static const struct option_row {
 	    "tensor parallel ranks of this side: 1, 2, 4, 8 (1)"),
 	FLAG("verify", verify, "compare every byte"),
 	FLAG("thread", thread, "a progress thread, as engines use it"),
-	FLAG("foreign", foreign, "memory of the engine's own (process_vm_readv)"),
+	FLAG("foreign", foreign,
+	     "memory of the engine's own (process_vm_readv)"),
 	FLAG("json", json, "one JSON object instead of the table"),
 	FLAG("verbose", verbose, "log lines of the life cycle"),
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
-enum { OPTION_DEMO = OPTION_FIRST + ROWS, OPTION_DIR, OPTION_TRACE,
-       OPTION_HELP, OPTION_VERSION };
+enum {
+	OPTION_DEMO = OPTION_FIRST + ROWS,
+	OPTION_DIR,
+	OPTION_TRACE,
+	OPTION_HELP,
+	OPTION_VERSION
+};
 
 static void usage(FILE *to)
 {
 	size_t index;
 
-	fprintf(to, "usage: ib_pull [options]          serve\n"
-		    "       ib_pull [options] FOLDER   pull from who serves there\n"
-		    "       ib_pull --demo             both, with rejects, aborts and a kill\n\n");
+	fprintf(to,
+		"usage: ib_pull [options]          serve\n"
+		"       ib_pull [options] FOLDER   pull from who serves there\n"
+		"       ib_pull --demo             both, with rejects, aborts and a kill\n\n");
 	for (index = 0; index < ROWS; index++)
 		fprintf(to, "  --%-14s %s\n", rows[index].name,
 			rows[index].meaning);
-	fprintf(to, "  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
-		    "  --%-14s replay JSON lines of arrival_s, prompt_tokens, n, abort\n"
-		    "  --%-14s this text\n  --%-14s version\n"
-		    "exit: 0 right, 1 something was wrong, 2 usage\n",
+	fprintf(to,
+		"  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
+		"  --%-14s replay JSON lines of arrival_s, prompt_tokens, n, abort\n"
+		"  --%-14s this text\n  --%-14s version\n"
+		"exit: 0 right, 1 something was wrong, 2 usage\n",
 		"dir", "trace", "help", "version");
 }
 
@@ -156,8 +172,7 @@ static int shape_check(const struct ib_options *options)
 		why = "--layers must be a multiple of --groups";
 	else if (ENGINE_HEADS % options->tp_size)
 		why = "--tp must be 1, 2, 4 or 8";
-	else if (options->request_blocks >
-		 IB_BLOCKS_MAX / shape->group_count)
+	else if (options->request_blocks > IB_BLOCKS_MAX / shape->group_count)
 		why = "--count times --groups is at most 16384";
 	else if ((uint64_t)options->request_blocks * shape->group_count *
 			 (options->depth + 1) >
@@ -206,9 +221,9 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	int option;
 
 	for (row = 0; row < ROWS; row++)
-		longs[row] = (struct option){ rows[row].name,
-					      rows[row].flag ? 0 : 1, NULL,
-					      OPTION_FIRST + (int)row };
+		longs[row] =
+			(struct option){ rows[row].name, rows[row].flag ? 0 : 1,
+					 NULL, OPTION_FIRST + (int)row };
 	longs[ROWS] = (struct option){ "demo", 0, NULL, OPTION_DEMO };
 	longs[ROWS + 1] = (struct option){ "dir", 1, NULL, OPTION_DIR };
 	longs[ROWS + 2] = (struct option){ "trace", 1, NULL, OPTION_TRACE };

@@ -25,7 +25,7 @@ struct ib_options {
 	uint32_t request_count;  /* a consumer */
 	uint32_t depth;          /* requests in flight */
 	uint32_t siblings;
-	uint32_t consumers;      /* --demo */
+	uint32_t consumers; /* --demo */
 	uint32_t copy_threads;
 	uint32_t lease_ms;
 	uint32_t reject_percent;
@@ -33,21 +33,24 @@ struct ib_options {
 	uint32_t tp_size;
 	uint32_t verify;
 	uint32_t json;
-	uint32_t thread;     /* progress=thread */
+	uint32_t thread; /* progress=thread */
 	uint32_t foreign;
 	uint32_t verbose;
 	uint32_t kill_after; /* raise SIGKILL when so many pulls are claimed */
 	uint64_t seed;
 	const char *dir;
 	const char *trace;
-	const char *name;    /* engine id */
+	const char *name; /* engine id */
 };
 
-enum ib_ask_kind { IB_ASK_PREFILL = 1, IB_ASK_STATS };
+enum ib_ask_kind {
+	IB_ASK_PREFILL = 1,
+	IB_ASK_STATS
+};
 
 struct ib_ask {
 	uint32_t kind;
-	uint32_t blocks;   /* a group; <= IB_BLOCKS_MAX / groups */
+	uint32_t blocks; /* a group; <= IB_BLOCKS_MAX / groups */
 	uint32_t siblings;
 	uint32_t reserved;
 };
@@ -64,14 +67,14 @@ struct ib_answer {
 struct ib_result {
 	uint64_t pulls, loaded, failed, expired, rejected, aborted, served;
 	uint64_t bytes, bytes_checked, bytes_wrong;
-	uint64_t elapsed_ns;    /* in pulls only */
-	uint64_t copy_ns;       /* memory copy of the same bytes, interleaved */
+	uint64_t elapsed_ns; /* in pulls only */
+	uint64_t copy_ns;    /* memory copy of the same bytes, interleaved */
 	uint64_t copy_bytes;
 	uint64_t double_reports;
-	uint64_t tables_left;   /* pulls and tickets not closed at the end */
+	uint64_t tables_left; /* pulls and tickets not closed at the end */
 	uint32_t latency_count;
 	uint32_t done;
-	uint64_t *latencies;    /* ns; not shared */
+	uint64_t *latencies; /* ns; not shared */
 };
 
 /* Serve until *stop; 0 or 1. */

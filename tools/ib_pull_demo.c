@@ -130,7 +130,8 @@ static void say(const struct ib_options *options,
 }
 
 static int judge(const struct ib_options *options,
-		 const struct ib_result *results, const struct ib_answer *answer)
+		 const struct ib_result *results,
+		 const struct ib_answer *answer)
 {
 	uint64_t checked = 0, wrong = 0, left = answer->holds_live;
 	uint64_t loaded = 0, doubles = answer->double_reports;
@@ -170,9 +171,9 @@ int ib_demo(const struct ib_options *options)
 	own.verify = 1;
 	if (own.consumers > CONSUMERS_MAX - 1)
 		own.consumers = CONSUMERS_MAX - 1;
-	results = mmap(NULL, (own.consumers + 1) * sizeof(*results),
-		       PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		       0);
+	results =
+		mmap(NULL, (own.consumers + 1) * sizeof(*results),
+		     PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (results == MAP_FAILED)
 		return 1;
 	(void)fflush(stdout);

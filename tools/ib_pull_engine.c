@@ -165,16 +165,15 @@ static int rank_introduce(struct engine *engine, uint32_t rank)
 {
 	uint8_t info[4096];
 	size_t info_bytes = 0;
-	const int code = engine_rank_info(engine, rank, info, sizeof(info),
-					  &info_bytes);
+	const int code =
+		engine_rank_info(engine, rank, info, sizeof(info), &info_bytes);
 
 	return code ? code :
 		      engine->ops->scheduler->rank_info(engine->scheduler, info,
 							info_bytes);
 }
 
-static int ranks_open(struct engine *engine,
-		      const struct engine_params *params,
+static int ranks_open(struct engine *engine, const struct engine_params *params,
 		      const struct kvpull_open_params *open,
 		      struct kvpull_error_detail *detail)
 {
@@ -457,9 +456,8 @@ static int rank_result(struct engine *engine, uint32_t rank)
 				      engine->bytes_capacity, &byte_count);
 
 	if (!code && byte_count)
-		code = engine->ops->scheduler->result_take(engine->scheduler,
-							   engine->bytes,
-							   byte_count);
+		code = engine->ops->scheduler->result_take(
+			engine->scheduler, engine->bytes, byte_count);
 	return code;
 }
 
@@ -469,10 +467,9 @@ int engine_step(struct engine *engine)
 	uint32_t rank;
 	int code;
 
-	code = engine->ops->scheduler->step_build(engine->scheduler,
-						  engine->bytes,
-						  engine->bytes_capacity,
-						  &step_bytes);
+	code = engine->ops->scheduler->step_build(
+		engine->scheduler, engine->bytes, engine->bytes_capacity,
+		&step_bytes);
 	for (rank = 0; !code && rank < engine->tp_size; rank++)
 		code = rank_step(engine, rank, step_bytes);
 	for (rank = 0; !code && rank < engine->tp_size; rank++)

@@ -64,15 +64,15 @@ struct engine_params {
 	const char *model; /* NULL: "ib_pull" */
 	const char *dtype; /* NULL: "bytes" */
 	enum engine_part part;
-	uint32_t rank; /* of ENGINE_RANK */
+	uint32_t rank;                        /* of ENGINE_RANK */
 	const struct engine_carrier *carrier; /* of ENGINE_SCHEDULER */
 };
 
 struct engine_event {
 	uint64_t key;
-	uint32_t kind;   /* KVPULL_POLL_*, told once for all ranks */
-	int32_t reason;  /* the first rank's that is not 0 */
-	uint64_t bytes;  /* of all ranks */
+	uint32_t kind;    /* KVPULL_POLL_*, told once for all ranks */
+	int32_t reason;   /* the first rank's that is not 0 */
+	uint64_t bytes;   /* of all ranks */
 	uint64_t took_ns; /* the longest */
 };
 

@@ -26,7 +26,7 @@ enum request_state {
 	REQUEST_FREE = 0,
 	REQUEST_WAITING, /* matched_tokens is asked each step */
 	REQUEST_LOADING,
-	REQUEST_ABORTED  /* loading, and the client went away */
+	REQUEST_ABORTED /* loading, and the client went away */
 };
 
 struct request {
@@ -224,8 +224,7 @@ static void load(struct consumer *consumer, struct request *request)
 	const struct kvpull_allocation allocation = {
 		.struct_size = sizeof(allocation),
 		.key = request->key,
-		.external_tokens =
-			request->blocks * engine->shape.block_tokens,
+		.external_tokens = request->blocks * engine->shape.block_tokens,
 		.group_count = groups,
 		.groups = blocks,
 	};
@@ -288,9 +287,9 @@ static void check(struct consumer *consumer, const struct request *request)
 		consumer->result->bytes_wrong += engine_block_wrong(
 			engine, index / request->blocks, request->ids[index],
 			request->seed + index * 4096u);
-	consumer->result->bytes_checked +=
-		(uint64_t)request->blocks * engine->shape.block_bytes *
-		engine->shape.layer_count;
+	consumer->result->bytes_checked += (uint64_t)request->blocks *
+					   engine->shape.block_bytes *
+					   engine->shape.layer_count;
 }
 
 /* The yardstick: as many bytes, from cold memory to cold memory. */
@@ -452,9 +451,8 @@ static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 		(void)poll(&idle, 1, 1);
 	}
 	if (consumer->loading || worked)
-		consumer->result->elapsed_ns +=
-			engine_now_ns() - begun_ns -
-			(consumer->aside_ns - aside_ns);
+		consumer->result->elapsed_ns += engine_now_ns() - begun_ns -
+						(consumer->aside_ns - aside_ns);
 	return worked;
 }
 
@@ -465,7 +463,8 @@ static int run(struct consumer *consumer)
 	while (consumer->asked < consumer->options->request_count ||
 	       consumer->trace || consumer->live) {
 		/* A prefill that is asked for while others load costs them. */
-		const uint64_t asked_ns = consumer->loading ? engine_now_ns() : 0;
+		const uint64_t asked_ns =
+			consumer->loading ? engine_now_ns() : 0;
 		int worked;
 
 		if (wants_more(consumer) && send_one(consumer))
@@ -520,8 +519,8 @@ static int consumer_open(struct consumer *consumer)
 		calloc(consumer->request_max, sizeof(*consumer->requests));
 	consumer->message =
 		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
-	consumer->result->latencies = calloc(options->request_count,
-					     sizeof(uint64_t));
+	consumer->result->latencies =
+		calloc(options->request_count, sizeof(uint64_t));
 	if (!consumer->requests || !consumer->message ||
 	    !consumer->result->latencies)
 		return 1;

@@ -107,9 +107,9 @@ static void print_json(const struct ib_options *options,
 	size_t index;
 
 	for (index = 0; index < sizeof(counts) / sizeof(counts[0]); index++)
-		json_object_set_new(object, counts[index].key,
-				    json_integer((json_int_t)
-							 counts[index].value));
+		json_object_set_new(
+			object, counts[index].key,
+			json_integer((json_int_t)counts[index].value));
 	json_object_set_new(object, "route", json_string("shm"));
 	json_object_set_new(object, "progress",
 			    json_string(options->thread ? "thread" : "caller"));
@@ -121,19 +121,17 @@ static void print_json(const struct ib_options *options,
 			    json_real(percentile_us(result, 0.999)));
 	json_object_set_new(object, "bandwidth_gb_s", json_real(pull_gb_s));
 	json_object_set_new(object, "memcpy_gb_s", json_real(copy_gb_s));
-	json_object_set_new(object, "ratio_to_memcpy",
-			    json_real(copy_gb_s > 0 ? pull_gb_s / copy_gb_s :
-						      0));
+	json_object_set_new(
+		object, "ratio_to_memcpy",
+		json_real(copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0));
 	json_dumpf(object, stdout, JSON_INDENT(2));
 	printf("\n");
 	json_decref(object);
 }
 
-void ib_print_result(const struct ib_options *options,
-		     struct ib_result *result)
+void ib_print_result(const struct ib_options *options, struct ib_result *result)
 {
-	const double pull_gb_s =
-		gigabytes_s(result->bytes, result->elapsed_ns);
+	const double pull_gb_s = gigabytes_s(result->bytes, result->elapsed_ns);
 	const double copy_gb_s =
 		gigabytes_s(result->copy_bytes, result->copy_ns);
 

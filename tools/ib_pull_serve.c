@@ -46,8 +46,8 @@ int ib_control_address(const struct ib_options *options, void *out)
 	memset(address, 0, sizeof(*address));
 	address->sun_family = AF_UNIX;
 	return snprintf(address->sun_path, sizeof(address->sun_path),
-			"%s/ib_pull.control", options->dir) <
-			       (int)sizeof(address->sun_path) ?
+			"%s/ib_pull.control",
+			options->dir) < (int)sizeof(address->sun_path) ?
 		       0 :
 		       -1;
 }
@@ -241,12 +241,11 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 	for (index = 0; index < producer->client_count; index++)
 		fds[index] = (struct pollfd){ .fd = producer->clients[index],
 					      .events = POLLIN };
-	fds[index++] = (struct pollfd){ .fd = producer->listener,
+	fds[index++] =
+		(struct pollfd){ .fd = producer->listener, .events = POLLIN };
+	fds[index++] = (struct pollfd){ .fd = engine->ops->worker->event_fd(
+						engine->workers[0]),
 					.events = POLLIN };
-	fds[index++] = (struct pollfd){
-		.fd = engine->ops->worker->event_fd(engine->workers[0]),
-		.events = POLLIN
-	};
 	ready = poll(fds, index, timeout_ms);
 	if (ready <= 0)
 		return ready < 0 && errno != EINTR;

@@ -21,7 +21,8 @@ int ib_trace_open(const char *path, FILE **file)
 	return -1;
 }
 
-static uint32_t count_of(const json_t *object, const char *key, uint32_t missing)
+static uint32_t count_of(const json_t *object, const char *key,
+			 uint32_t missing)
 {
 	const json_t *value = json_object_get(object, key);
 
@@ -44,9 +45,9 @@ int ib_trace_next(FILE *file, struct ib_arrival *arrival)
 	} while (line[strspn(line, " \t\r\n")] == '\0');
 	object = json_loads(line, JSON_REJECT_DUPLICATES, &error);
 	at = json_object_get(object, "arrival_s");
-	if (!json_is_number(at) ||
-	    !count_of(object, "prompt_tokens", 0)) {
-		fprintf(stderr, "trace: a line needs arrival_s and prompt_tokens: %s",
+	if (!json_is_number(at) || !count_of(object, "prompt_tokens", 0)) {
+		fprintf(stderr,
+			"trace: a line needs arrival_s and prompt_tokens: %s",
 			line);
 		json_decref(object);
 		return -1;

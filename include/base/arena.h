@@ -33,9 +33,9 @@ static inline int kvpull_arena_open(struct kvpull_arena *arena, size_t capacity,
 
 	if (base == MAP_FAILED)
 		return KVPULL_ENOMEM;
-	*arena = (struct kvpull_arena){
-		.log = log, .base = base, .capacity = capacity
-	};
+	*arena = (struct kvpull_arena){ .log = log,
+					.base = base,
+					.capacity = capacity };
 	return 0;
 }
 

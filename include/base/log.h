@@ -44,8 +44,7 @@ static inline int kvpull_log_budget_take(struct kvpull_log_budget *budget)
 	if (atomic_exchange_explicit(&budget->second, second,
 				     memory_order_relaxed) != second)
 		atomic_store_explicit(&budget->lines, 0, memory_order_relaxed);
-	if (atomic_fetch_add_explicit(&budget->lines, 1,
-				      memory_order_relaxed) <
+	if (atomic_fetch_add_explicit(&budget->lines, 1, memory_order_relaxed) <
 	    KVPULL_LOG_LINES_MAX)
 		return 1;
 	atomic_fetch_add_explicit(&budget->suppressed, 1, memory_order_relaxed);
@@ -53,7 +52,8 @@ static inline int kvpull_log_budget_take(struct kvpull_log_budget *budget)
 }
 
 static inline void __attribute__((format(printf, 3, 4)))
-kvpull_log(const struct kvpull_log *log, uint32_t level, const char *format, ...)
+kvpull_log(const struct kvpull_log *log, uint32_t level, const char *format,
+	   ...)
 {
 	char line[KVPULL_LOG_LINE_BYTES];
 	va_list arguments;
@@ -80,9 +80,10 @@ static inline void kvpull_check_failed(const struct kvpull_log *log,
 {
 	char message[KVPULL_LOG_LINE_BYTES];
 
-	(void)snprintf(message, sizeof(message),
-		       "check failed: %s at %s:%d: a block in use would be freed or overwritten",
-		       condition, file, line);
+	(void)snprintf(
+		message, sizeof(message),
+		"check failed: %s at %s:%d: a block in use would be freed or overwritten",
+		condition, file, line);
 	kvpull_error(log, "%s", message);
 	if (log && log->fatal)
 		log->fatal(log->context, message);
@@ -93,9 +94,10 @@ static inline void kvpull_check_failed(const struct kvpull_log *log,
  * Always on: for what would free or overwrite a block in use. Wrong tokens are
  * worse than a crash. Never for bytes of another process: those are data.
  */
-#define kvpull_check(log, condition)                                          \
-	((condition) ? (void)0 :                                              \
-		       kvpull_check_failed(log, #condition, __FILE__, __LINE__))
+#define kvpull_check(log, condition)                                           \
+	((condition) ?                                                         \
+		 (void)0 :                                                     \
+		 kvpull_check_failed(log, #condition, __FILE__, __LINE__))
 
 #ifdef KVPULL_DEBUG
 #define kvpull_assert(condition) kvpull_check(NULL, condition)

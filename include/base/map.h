@@ -68,8 +68,8 @@ static inline uint32_t kvpull_map_get(const struct kvpull_map *map,
 }
 
 /* Sets or replaces; 0, KVPULL_EFULL, or KVPULL_EINVAL for key 0. */
-static inline KVPULL_MUST_CHECK int
-kvpull_map_set(struct kvpull_map *map, uint64_t key, uint32_t value)
+static inline KVPULL_MUST_CHECK int kvpull_map_set(struct kvpull_map *map,
+						   uint64_t key, uint32_t value)
 {
 	uint32_t at = kvpull_map_home(map, key);
 

@@ -67,8 +67,8 @@ kvpull_revocation_read(const struct kvpull_revocation_entry *entry)
 	struct kvpull_revocation_value value;
 
 	atomic_thread_fence(memory_order_acquire);
-	value.incarnation = atomic_load_explicit(&entry->incarnation,
-						 memory_order_relaxed);
+	value.incarnation =
+		atomic_load_explicit(&entry->incarnation, memory_order_relaxed);
 	value.revoked =
 		atomic_load_explicit(&entry->revoked, memory_order_relaxed);
 	value.ready = atomic_load_explicit(&entry->ready, memory_order_acquire);
@@ -79,8 +79,7 @@ static inline int
 kvpull_revocation_is_live(const struct kvpull_revocation_value *value,
 			  uint64_t incarnation, uint64_t generation)
 {
-	return value->incarnation == incarnation &&
-	       generation > value->revoked;
+	return value->incarnation == incarnation && generation > value->revoked;
 }
 
 #endif /* KVPULL_BASE_REVOCATION_H */

@@ -24,9 +24,9 @@
 #include "base/log.h"
 #include "base/revocation.h"
 
-#define KVPULL_ADDRESS_BYTES_MAX 128 /* of one route, with NUL */
+#define KVPULL_ADDRESS_BYTES_MAX 128   /* of one route, with NUL */
 #define KVPULL_MESSAGE_BYTES_MAX 65536 /* handshake message */
-#define KVPULL_NONE UINT32_MAX /* no index */
+#define KVPULL_NONE UINT32_MAX         /* no index */
 
 /* A notification on its way to a producer; 32 bytes, also in shared memory. */
 #define KVPULL_NOTE_CLAIM 1u
@@ -107,8 +107,8 @@ enum kvpull_event_kind {
 	KVPULL_EVENT_CHECK_DONE,   /* cookie = read, code; read->entry is set */
 	KVPULL_EVENT_CALLER_UP,    /* index = caller; uid */
 	KVPULL_EVENT_CALLER_MESSAGE, /* index = caller; data, uid */
-	KVPULL_EVENT_CALLER_DOWN,  /* index = caller; its ring lives till forget() */
-	KVPULL_EVENT_NOTE          /* index = caller; note (routes without a ring) */
+	KVPULL_EVENT_CALLER_DOWN, /* index = caller; its ring lives till forget() */
+	KVPULL_EVENT_NOTE /* index = caller; note (routes without a ring) */
 };
 
 struct kvpull_event {

@@ -113,8 +113,9 @@ static inline uint16_t kvpull_wire_get_u16(struct kvpull_wire_reader *reader)
 {
 	const uint8_t *bytes = kvpull_wire_get(reader, 2);
 
-	return bytes ? (uint16_t)((uint32_t)bytes[0] |
-				  (uint32_t)bytes[1] << 8) : 0;
+	return bytes ? (uint16_t)((uint32_t)bytes[0] | (uint32_t)bytes[1]
+							       << 8) :
+		       0;
 }
 
 static inline uint32_t kvpull_wire_get_u32(struct kvpull_wire_reader *reader)

@@ -76,14 +76,14 @@ enum kvpull_error {
 };
 
 /* Bounds of the ABI; those that a config key sets are in the README. */
-#define KVPULL_RANKS_MAX 64u           /* tensor parallel ranks an instance */
-#define KVPULL_GROUPS_MAX 8u           /* block groups */
-#define KVPULL_CACHES_MAX 512u         /* cache entries a worker registers */
-#define KVPULL_REGIONS_MAX 16u         /* memory regions a worker registers */
+#define KVPULL_RANKS_MAX 64u            /* tensor parallel ranks an instance */
+#define KVPULL_GROUPS_MAX 8u            /* block groups */
+#define KVPULL_CACHES_MAX 512u          /* cache entries a worker registers */
+#define KVPULL_REGIONS_MAX 16u          /* memory regions a worker registers */
 #define KVPULL_TICKET_BLOCKS_MAX 65536u /* block ids in a ticket */
 #define KVPULL_TICKET_BYTES_MAX 786432u /* text bytes of the largest ticket */
-#define KVPULL_PAYLOAD_BYTES_MAX 4096u /* engine's own bytes in a ticket */
-#define KVPULL_TEXT_BYTES_MAX 128u     /* names in the model record, with NUL */
+#define KVPULL_PAYLOAD_BYTES_MAX 4096u  /* engine's own bytes in a ticket */
+#define KVPULL_TEXT_BYTES_MAX 128u /* names in the model record, with NUL */
 #define KVPULL_DIGEST_BYTES 16u
 
 struct kvpull_scheduler; /* opaque */
@@ -133,9 +133,9 @@ struct kvpull_model {
 	const char *layout;    /* e.g. "LBHNC" */
 	const char *attention; /* backend, if its layout is its own */
 	uint32_t layer_count;
-	uint32_t head_count;   /* KV heads of the whole model */
-	uint32_t head_bytes;   /* bytes of one head of one token */
-	uint32_t replicated;   /* 1: each rank has all heads (MLA) */
+	uint32_t head_count; /* KV heads of the whole model */
+	uint32_t head_bytes; /* bytes of one head of one token */
+	uint32_t replicated; /* 1: each rank has all heads (MLA) */
 };
 
 #define KVPULL_GROUP_FULL 0u    /* full attention */
@@ -153,15 +153,15 @@ struct kvpull_open_params {
 	const struct kvpull_host *host;
 	const char *config_json; /* NULL: environment KVPULL_* and defaults */
 	const struct kvpull_model *model;
-	const char *engine_id;   /* unique among engines; names the peer in logs */
-	uint32_t tp_size;        /* 1 .. KVPULL_RANKS_MAX */
-	uint32_t tp_rank;        /* worker: 0-based; scheduler: 0 */
-	uint32_t pp_size;        /* 0 or 1; more is refused */
-	uint32_t dcp_size;       /* 0 or 1; more is refused */
-	uint32_t dp_rank;        /* for logs */
-	uint32_t push_mode;      /* 0; else refused */
+	const char *engine_id; /* unique among engines; names the peer in logs */
+	uint32_t tp_size;      /* 1 .. KVPULL_RANKS_MAX */
+	uint32_t tp_rank;      /* worker: 0-based; scheduler: 0 */
+	uint32_t pp_size;      /* 0 or 1; more is refused */
+	uint32_t dcp_size;     /* 0 or 1; more is refused */
+	uint32_t dp_rank;      /* for logs */
+	uint32_t push_mode;    /* 0; else refused */
 	const struct kvpull_group *groups; /* [group_count] */
-	uint32_t group_count;    /* 1 .. KVPULL_GROUPS_MAX */
+	uint32_t group_count;              /* 1 .. KVPULL_GROUPS_MAX */
 	uint32_t reserved;
 };
 
@@ -171,7 +171,7 @@ struct kvpull_ticket_info {
 	uint32_t version;
 	uint32_t rank_count;
 	uint32_t prompt_tokens;
-	uint32_t block_count;  /* all groups */
+	uint32_t block_count; /* all groups */
 	uint32_t payload_bytes;
 	uint32_t reserved;
 	uint64_t generation;
@@ -181,20 +181,20 @@ struct kvpull_ticket_info {
 
 /* Request flags. */
 #define KVPULL_REQUEST_WANTS_HOLD 1u /* producer: keep the blocks at finish */
-#define KVPULL_REQUEST_PULL 2u       /* consumer: load from the ticket's owner */
-#define KVPULL_REQUEST_ALONE 4u      /* producer: own hold, no family */
+#define KVPULL_REQUEST_PULL 2u  /* consumer: load from the ticket's owner */
+#define KVPULL_REQUEST_ALONE 4u /* producer: own hold, no family */
 
 /** A request that entered the engine. */
 struct kvpull_request {
 	size_t struct_size;
 	uint64_t key;
-	uint64_t parent_key;     /* n > 1: same for all siblings; 0: none */
-	const void *ticket;      /* consumer: ticket text, or NULL */
+	uint64_t parent_key; /* n > 1: same for all siblings; 0: none */
+	const void *ticket;  /* consumer: ticket text, or NULL */
 	size_t ticket_bytes;
 	uint32_t prompt_tokens;
 	uint32_t flags;
 	uint8_t prompt_digest[KVPULL_DIGEST_BYTES];
-	const char *label;       /* engine's own id, for logs; may be NULL */
+	const char *label; /* engine's own id, for logs; may be NULL */
 };
 
 /* Answers of matched_tokens(). */
@@ -235,19 +235,19 @@ struct kvpull_finish {
 	uint64_t key;
 	uint32_t reason;
 	uint32_t flags;
-	uint32_t computed_tokens; /* tokens whose KV the blocks hold */
+	uint32_t computed_tokens;  /* tokens whose KV the blocks hold */
 	uint32_t last_block_bytes; /* valid bytes of the last block; 0: all */
 	uint32_t group_count;
-	uint32_t payload_bytes;   /* 0 .. KVPULL_PAYLOAD_BYTES_MAX */
+	uint32_t payload_bytes;             /* 0 .. KVPULL_PAYLOAD_BYTES_MAX */
 	const struct kvpull_blocks *groups; /* [group_count] */
 	const void *payload;
-	void *ticket;             /* out: text, not NUL-terminated */
+	void *ticket; /* out: text, not NUL-terminated */
 	size_t ticket_capacity;
-	size_t ticket_bytes;      /* out: 0 = no ticket */
+	size_t ticket_bytes; /* out: 0 = no ticket */
 };
 
 /* Bits of has_pending(). */
-#define KVPULL_PENDING_STEP 1u  /* step_build() has something to say */
+#define KVPULL_PENDING_STEP 1u /* step_build() has something to say */
 #define KVPULL_PENDING_HOLDS 2u
 #define KVPULL_PENDING_PULLS 4u
 
@@ -259,24 +259,24 @@ struct kvpull_scheduler_stats {
 	size_t struct_size;
 	uint64_t holds_taken;
 	uint64_t holds_ended;
-	uint64_t holds_live;        /* now */
-	uint64_t families_live;     /* now: remembered parents */
-	uint64_t family_members;    /* finished on a sibling's hold */
-	uint64_t no_slot;           /* answered free: no slot */
-	uint64_t not_ready;         /* answered free: ranks unknown */
-	uint64_t tickets_live;      /* now, consumer side */
+	uint64_t holds_live;     /* now */
+	uint64_t families_live;  /* now: remembered parents */
+	uint64_t family_members; /* finished on a sibling's hold */
+	uint64_t no_slot;        /* answered free: no slot */
+	uint64_t not_ready;      /* answered free: ranks unknown */
+	uint64_t tickets_live;   /* now, consumer side */
 	uint64_t tickets_seen;
 	uint64_t pulls_commanded;
 	uint64_t pulls_done;
 	uint64_t pulls_failed;
 	uint64_t rejects;
-	uint64_t mismatches;        /* prompt digest differed */
+	uint64_t mismatches; /* prompt digest differed */
 	uint64_t bad_tickets;
 	uint64_t unknown_keys;
 	uint64_t steps_built;
-	uint64_t results_replayed;  /* dropped */
-	uint64_t results_bad;       /* refused */
-	uint64_t resends;           /* a gap was filled */
+	uint64_t results_replayed; /* dropped */
+	uint64_t results_bad;      /* refused */
+	uint64_t resends;          /* a gap was filled */
 };
 
 /** Scheduler half. */
@@ -371,11 +371,11 @@ struct kvpull_scheduler_ops {
 struct kvpull_region {
 	size_t struct_size;
 	uint32_t kind;
-	int32_t fd;       /* file, dmabuf; else -1 */
-	void *base;       /* memory; NULL for a file */
+	int32_t fd; /* file, dmabuf; else -1 */
+	void *base; /* memory; NULL for a file */
 	uint64_t fd_offset;
 	uint64_t bytes;
-	uint32_t device;  /* dmabuf: index of the device */
+	uint32_t device; /* dmabuf: index of the device */
 	uint32_t reserved;
 };
 
@@ -392,7 +392,7 @@ struct kvpull_cache {
 	size_t struct_size;
 	uint32_t region_index;
 	uint32_t group_index;
-	uint32_t layer_first;  /* index in the model of the first layer */
+	uint32_t layer_first; /* index in the model of the first layer */
 	uint32_t layer_count;
 	uint64_t offset;
 	uint64_t layer_stride; /* bytes; ignored with one layer */
@@ -400,10 +400,10 @@ struct kvpull_cache {
 	uint64_t row_stride;   /* bytes; 0 with one row */
 	uint64_t head_stride;  /* bytes */
 	uint32_t block_count;
-	uint32_t row_count;    /* 1.. */
-	uint32_t head_first;   /* first KV head of this rank in the model */
-	uint32_t head_count;   /* KV heads of this rank in a block */
-	uint32_t head_bytes;   /* contiguous bytes of a head in a row */
+	uint32_t row_count;  /* 1.. */
+	uint32_t head_first; /* first KV head of this rank in the model */
+	uint32_t head_count; /* KV heads of this rank in a block */
+	uint32_t head_bytes; /* contiguous bytes of a head in a row */
 	uint32_t reserved;
 };
 
@@ -411,19 +411,19 @@ struct kvpull_regions {
 	size_t struct_size;
 	const struct kvpull_region *regions; /* [region_count] */
 	const struct kvpull_cache *caches;   /* [cache_count] */
-	uint32_t region_count; /* 1 .. KVPULL_REGIONS_MAX */
-	uint32_t cache_count;  /* 1 .. KVPULL_CACHES_MAX */
+	uint32_t region_count;               /* 1 .. KVPULL_REGIONS_MAX */
+	uint32_t cache_count;                /* 1 .. KVPULL_CACHES_MAX */
 };
 
 #define KVPULL_MEMORY_HUGE 1u /* huge pages if the kernel grants them */
 
 struct kvpull_memory {
 	size_t struct_size;
-	void *base;          /* 2 MiB aligned, zeroed */
+	void *base; /* 2 MiB aligned, zeroed */
 	uint64_t bytes;
 	uint64_t huge_bytes; /* of these, on huge pages */
 	uint64_t took_ns;
-	int32_t fd;          /* owned by the worker: do not close */
+	int32_t fd; /* owned by the worker: do not close */
 	uint32_t reserved;
 };
 
@@ -434,17 +434,17 @@ struct kvpull_memory {
 
 /* Why a hold ended (poll record .reason of SENT). */
 #define KVPULL_END_RELEASED 0
-#define KVPULL_END_EXPIRED 1  /* lease or hold_max */
-#define KVPULL_END_ABORTED 2  /* by the engine */
-#define KVPULL_END_REVOKED 3  /* revoke_all, region removed, shutdown */
-#define KVPULL_END_RANK 4     /* another rank ended it */
+#define KVPULL_END_EXPIRED 1 /* lease or hold_max */
+#define KVPULL_END_ABORTED 2 /* by the engine */
+#define KVPULL_END_REVOKED 3 /* revoke_all, region removed, shutdown */
+#define KVPULL_END_RANK 4    /* another rank ended it */
 
 struct kvpull_poll_record {
 	uint64_t key;
 	uint32_t kind;
-	int32_t reason;     /* SENT: KVPULL_END_*; FAILED: enum kvpull_error */
-	uint64_t bytes;     /* LOADED: read from the peer's memory */
-	uint64_t took_ns;   /* LOADED, FAILED: since the pull was commanded */
+	int32_t reason;   /* SENT: KVPULL_END_*; FAILED: enum kvpull_error */
+	uint64_t bytes;   /* LOADED: read from the peer's memory */
+	uint64_t took_ns; /* LOADED, FAILED: since the pull was commanded */
 };
 
 struct kvpull_worker_stats {
@@ -452,36 +452,36 @@ struct kvpull_worker_stats {
 	uint64_t holds_taken;
 	uint64_t holds_released;
 	uint64_t holds_expired;
-	uint64_t holds_revoked;     /* aborted, revoked, ended by another rank */
-	uint64_t holds_live;        /* now */
-	uint64_t staged_live;       /* now */
+	uint64_t holds_revoked; /* aborted, revoked, ended by another rank */
+	uint64_t holds_live;    /* now */
+	uint64_t staged_live;   /* now */
 	uint64_t claims;
 	uint64_t releases;
-	uint64_t early;             /* staged notifications */
-	uint64_t duplicates;        /* released twice */
-	uint64_t unknown;           /* notification for no hold, dropped */
-	uint64_t bad_tag;           /* notification with a wrong tag, dropped */
-	uint64_t claims_over;       /* instance beyond claims_max, not counted */
-	uint64_t consumers_live;    /* now */
+	uint64_t early;          /* staged notifications */
+	uint64_t duplicates;     /* released twice */
+	uint64_t unknown;        /* notification for no hold, dropped */
+	uint64_t bad_tag;        /* notification with a wrong tag, dropped */
+	uint64_t claims_over;    /* instance beyond claims_max, not counted */
+	uint64_t consumers_live; /* now */
 	uint64_t consumers_died;
 	uint64_t consumers_refused;
-	uint64_t rings_broken;      /* ring with an impossible tail */
+	uint64_t rings_broken; /* ring with an impossible tail */
 	uint64_t pulls_started;
 	uint64_t pulls_done;
 	uint64_t pulls_failed;
-	uint64_t pulls_expired;     /* of these: hold ended first */
-	uint64_t pulls_live;        /* now */
+	uint64_t pulls_expired; /* of these: hold ended first */
+	uint64_t pulls_live;    /* now */
 	uint64_t bytes_pulled;
-	uint64_t peers_live;        /* now */
+	uint64_t peers_live; /* now */
 	uint64_t peer_connects;
 	uint64_t peer_failures;
-	uint64_t releases_queued;   /* now: not taken by the peer yet */
+	uint64_t releases_queued; /* now: not taken by the peer yet */
 	uint64_t step_replayed;
 	uint64_t step_bad;
 	uint64_t step_gaps;
-	uint64_t poll_ns_max;       /* longest poll since the last reset */
+	uint64_t poll_ns_max; /* longest poll since the last reset */
 	uint64_t log_suppressed;
-	uint64_t arena_bytes;       /* taken at open */
+	uint64_t arena_bytes; /* taken at open */
 };
 
 /* What a peer is reached by (peers()). */
@@ -492,9 +492,9 @@ struct kvpull_worker_stats {
 struct kvpull_peer_info {
 	uint64_t incarnation;
 	uint32_t route;
-	int32_t state_error;   /* 0: connected, KVPULL_EAGAIN: connecting */
+	int32_t state_error; /* 0: connected, KVPULL_EAGAIN: connecting */
 	char address[128];
-	char why[128];         /* why this route */
+	char why[128]; /* why this route */
 };
 
 /** Worker half. */

@@ -1,5 +1,5 @@
-# shellcheck shell=sh
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
 # The fabric as shell functions: guests with rxe devices, a switch between
 # them, jobs in them, faults. Sourced by run.sh and by scenarios.
 #

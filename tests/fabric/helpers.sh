@@ -1,5 +1,5 @@
-# shellcheck shell=sh
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
 # What each script in a guest can use besides FABRIC_*.
 
 # The address of a guest on a rail.

@@ -144,8 +144,8 @@ static void reports_await(struct crash *crash, struct node *node,
 static void old_ticket(struct crash *crash)
 {
 	struct node_message event;
-	const uint64_t key = node_pull(&crash->d,
-				       &crash->tickets[REQUESTS - 1]);
+	const uint64_t key =
+		node_pull(&crash->d, &crash->tickets[REQUESTS - 1]);
 
 	node_await(&crash->d, key, &event, LIMIT_NS);
 	scenario_check(event.kind != KVPULL_POLL_LOADED,
@@ -263,11 +263,12 @@ static void crash_close(struct crash *crash)
 	scenario_check(!node_sockets(crash->scenario->folder),
 		       "%u sockets of dead workers stay",
 		       node_sockets(crash->scenario->folder));
-	scenario_say("%u kills, %llu loaded, %llu failed, %llu released, %llu expired",
-		     crash->setup->rounds, (unsigned long long)crash->loaded,
-		     (unsigned long long)crash->failed,
-		     (unsigned long long)crash->released,
-		     (unsigned long long)crash->expired);
+	scenario_say(
+		"%u kills, %llu loaded, %llu failed, %llu released, %llu expired",
+		crash->setup->rounds, (unsigned long long)crash->loaded,
+		(unsigned long long)crash->failed,
+		(unsigned long long)crash->released,
+		(unsigned long long)crash->expired);
 	if (crash->unmap_ns)
 		scenario_say(", unmapped within %llu ms",
 			     (unsigned long long)(crash->unmap_ns /

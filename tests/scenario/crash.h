@@ -5,12 +5,15 @@
 
 #include "tests/scenario/node.h"
 
-enum crash_victim { CRASH_PRODUCER, CRASH_CONSUMER };
+enum crash_victim {
+	CRASH_PRODUCER,
+	CRASH_CONSUMER
+};
 
 struct crash_setup {
 	enum crash_victim victim;
 	uint32_t rounds;
-	uint32_t forked;  /* 1: the victim leaves a child behind */
+	uint32_t forked; /* 1: the victim leaves a child behind */
 	uint32_t tp_size;
 	uint32_t rank_only; /* 1: rank processes; one of them dies */
 	uint32_t foreign;

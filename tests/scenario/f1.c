@@ -18,7 +18,8 @@ struct f1_setup {
 };
 
 static void pair_params(const struct scenario *scenario,
-			const struct f1_setup *setup, struct node_params *params)
+			const struct f1_setup *setup,
+			struct node_params *params)
 {
 	*params = (struct node_params){
 		.scenario = scenario,
@@ -60,9 +61,9 @@ static void pulls_run(const struct scenario *scenario, struct node *p,
 			       "round %u: error %d", round, event.reason);
 		scenario_check(!event.wrong, "round %u: %llu wrong bytes",
 			       round, (unsigned long long)event.wrong);
-		scenario_check(event.bytes ==
-				       (uint64_t)blocks * setup->block_bytes *
-					       2 * setup->groups,
+		scenario_check(event.bytes == (uint64_t)blocks *
+						      setup->block_bytes * 2 *
+						      setup->groups,
 			       "round %u: %llu bytes told", round,
 			       (unsigned long long)event.bytes);
 		bytes += event.bytes;
@@ -93,9 +94,9 @@ static void pair_run(const struct scenario *scenario,
 	node_check_empty(&d);
 	node_stats_get(&p, &stats);
 	scenario_check(stats.ranks[0].holds_released ==
-			       stats.scheduler.holds_taken &&
-		       stats.scheduler.holds_ended ==
-			       stats.scheduler.holds_taken,
+				       stats.scheduler.holds_taken &&
+			       stats.scheduler.holds_ended ==
+				       stats.scheduler.holds_taken,
 		       "%llu holds taken, %llu released",
 		       (unsigned long long)stats.scheduler.holds_taken,
 		       (unsigned long long)stats.ranks[0].holds_released);

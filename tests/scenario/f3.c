@@ -114,8 +114,8 @@ static void f3_one_ticket(const struct scenario *scenario)
 const struct scenario_case scenario_f3[] = {
 	{ "F3a", "a producer of one rank, consumers of two", f3_one_to_two, 30,
 	  120 },
-	{ "F3b", "a producer of two ranks, consumers of one", f3_two_to_one,
-	  30, 120 },
+	{ "F3b", "a producer of two ranks, consumers of one", f3_two_to_one, 30,
+	  120 },
 	{ "F3c", "two ranks on both sides", f3_two_to_two, 30, 120 },
 	{ "F3d", "a producer of four ranks, consumers of two", f3_four_to_two,
 	  30, 120 },

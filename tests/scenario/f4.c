@@ -43,14 +43,14 @@ static void pair_open(const struct scenario *scenario, struct node *p,
 struct pump {
 	struct node *nodes[2]; /* P, D */
 	uint64_t random;
-	uint32_t left;         /* families to prefill */
+	uint32_t left; /* families to prefill */
 	uint32_t reject_percent;
 	uint32_t held;
 	uint32_t requests;
 	uint64_t took_ns;
 	uint32_t rejected;
-	uint32_t full;         /* times that P had no room */
-	uint32_t open;         /* pulls at D, all siblings */
+	uint32_t full; /* times that P had no room */
+	uint32_t open; /* pulls at D, all siblings */
 	uint32_t routed_first, routed_count;
 	struct node_message routed[ROOM]; /* tickets that D has not seen */
 };
@@ -162,9 +162,10 @@ static void f4_full(const struct scenario *scenario)
 		pump_run(&mixed, families / SLICES);
 	}
 	share = pump_rate(&mixed) / pump_rate(&plain);
-	scenario_say("%u requests, %u rejected, P full %u times, %.0f requests/s without rejects, %.0f with",
-		     mixed.requests, mixed.rejected, mixed.full,
-		     pump_rate(&plain), pump_rate(&mixed));
+	scenario_say(
+		"%u requests, %u rejected, P full %u times, %.0f requests/s without rejects, %.0f with",
+		mixed.requests, mixed.rejected, mixed.full, pump_rate(&plain),
+		pump_rate(&mixed));
 	scenario_check(share >= (scenario->full ? 0.95 : 0.7),
 		       "rejects cost throughput");
 	node_check_empty(&p);
@@ -209,10 +210,11 @@ static void f4_idle(const struct scenario *scenario)
 		took_ns[round] = event.at_ns - message.at_ns;
 	}
 	qsort(took_ns, rounds, sizeof(*took_ns), scenario_compare_u64);
-	scenario_say("%u rejects, median %llu us, 99 %% %llu us, longest %llu us",
-		     rounds, (unsigned long long)took_ns[rounds / 2] / 1000,
-		     (unsigned long long)took_ns[rounds * 99 / 100] / 1000,
-		     (unsigned long long)took_ns[rounds - 1] / 1000);
+	scenario_say(
+		"%u rejects, median %llu us, 99 %% %llu us, longest %llu us",
+		rounds, (unsigned long long)took_ns[rounds / 2] / 1000,
+		(unsigned long long)took_ns[rounds * 99 / 100] / 1000,
+		(unsigned long long)took_ns[rounds - 1] / 1000);
 	scenario_check(took_ns[rounds * 99 / 100] < LATENCY_NS &&
 			       took_ns[rounds - 1] < LATENCY_MAX_NS,
 		       "too late");

@@ -109,7 +109,11 @@ static void f6_queue(const struct scenario *scenario)
 	node_close(&p);
 }
 
-enum victim { VICTIM_ALONE, VICTIM_EARLY, VICTIM_PARENT };
+enum victim {
+	VICTIM_ALONE,
+	VICTIM_EARLY,
+	VICTIM_PARENT
+};
 
 /* Longest time from the kill until P had all its blocks. */
 static uint64_t kill_one(const struct scenario *scenario, struct node *p,

@@ -10,13 +10,13 @@
  * this test tests nothing.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <signal.h>
 #include <unistd.h>
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -93,8 +93,7 @@ static void stream_over(struct engine *engine, uint32_t id)
 #endif
 }
 
-static void overwrite(struct engine *engine, const uint32_t *ids,
-		      uint32_t mode)
+static void overwrite(struct engine *engine, const uint32_t *ids, uint32_t mode)
 {
 	uint32_t index;
 
@@ -241,8 +240,7 @@ static int hold_make(struct producer *producer, uint64_t seed)
 	ticket->seed = seed;
 	ticket->taken_ns = engine_now_ns();
 	/* Pairs with the acquire in ticket_next(). */
-	atomic_store_explicit(&arena->pushed, pushed + 1,
-			      memory_order_release);
+	atomic_store_explicit(&arena->pushed, pushed + 1, memory_order_release);
 	return 1;
 }
 
@@ -323,8 +321,7 @@ static void ticket_done(struct arena *arena)
 		atomic_load_explicit(&arena->popped, memory_order_relaxed);
 
 	/* Pairs with the acquire in hold_make(). */
-	atomic_store_explicit(&arena->popped, popped + 1,
-			      memory_order_release);
+	atomic_store_explicit(&arena->popped, popped + 1, memory_order_release);
 }
 
 /* Until the pull's moment; steps go on meanwhile. 0: the case is over. */
@@ -332,9 +329,8 @@ static int moment_wait(struct consumer *consumer, const struct ticket *ticket)
 {
 	const int64_t jitter =
 		(int64_t)(scenario_random(&consumer->random) % 200001) - 100000;
-	const uint64_t at_ns =
-		ticket->taken_ns + HOLD_NS +
-		(uint64_t)(consumer->offset_ns + jitter);
+	const uint64_t at_ns = ticket->taken_ns + HOLD_NS +
+			       (uint64_t)(consumer->offset_ns + jitter);
 
 	while (engine_now_ns() < at_ns)
 		if (atomic_load_explicit(&consumer->arena->stop,
@@ -346,7 +342,8 @@ static int moment_wait(struct consumer *consumer, const struct ticket *ticket)
 static int pull_command(struct consumer *consumer, const struct ticket *ticket,
 			uint64_t key, const uint32_t *ids)
 {
-	const struct kvpull_scheduler_ops *ops = consumer->engine.ops->scheduler;
+	const struct kvpull_scheduler_ops *ops =
+		consumer->engine.ops->scheduler;
 	struct kvpull_scheduler *scheduler = consumer->engine.scheduler;
 	const struct kvpull_blocks blocks = { .block_count = BLOCKS,
 					      .block_ids = ids };

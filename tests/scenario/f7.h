@@ -7,9 +7,9 @@
 
 /* Who overwrites the blocks that came back. */
 enum f7_mode {
-	F7_IN_POLL,  /* the engine's thread, in the poll that reports */
-	F7_THREAD,   /* another thread */
-	F7_STREAMED  /* the engine's thread, with non-temporal stores */
+	F7_IN_POLL, /* the engine's thread, in the poll that reports */
+	F7_THREAD,  /* another thread */
+	F7_STREAMED /* the engine's thread, with non-temporal stores */
 };
 
 struct f7_setup {

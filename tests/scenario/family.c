@@ -16,7 +16,7 @@ struct batch {
 	struct node *all[FAMILY_CONSUMERS_MAX + 1];
 	uint64_t seed;
 	uint32_t held;
-	uint32_t loads, locals; /* to come */
+	uint32_t loads, locals;   /* to come */
 	struct node_message last; /* prefill */
 };
 
@@ -150,13 +150,13 @@ static void stats_check(struct node *p, struct node *consumers,
 	node_check_empty(p);
 	node_stats_get(p, &stats);
 	for (index = 0; index < setup->p_tp; index++)
-		scenario_check(!stats.ranks[index].holds_expired &&
-				       !stats.ranks[index].unknown &&
-				       !stats.ranks[index].bad_tag,
-			       "P rank %u: %llu expired, %llu unknown", index,
-			       (unsigned long long)
-				       stats.ranks[index].holds_expired,
-			       (unsigned long long)stats.ranks[index].unknown);
+		scenario_check(
+			!stats.ranks[index].holds_expired &&
+				!stats.ranks[index].unknown &&
+				!stats.ranks[index].bad_tag,
+			"P rank %u: %llu expired, %llu unknown", index,
+			(unsigned long long)stats.ranks[index].holds_expired,
+			(unsigned long long)stats.ranks[index].unknown);
 	scenario_check(stats.scheduler.holds_taken == families * setup->d_count,
 		       "%llu holds for %llu families",
 		       (unsigned long long)stats.scheduler.holds_taken,
@@ -164,11 +164,11 @@ static void stats_check(struct node *p, struct node *consumers,
 	for (index = 0; index < setup->d_count; index++) {
 		node_check_empty(&consumers[index]);
 		node_stats_get(&consumers[index], &stats);
-		scenario_check(stats.scheduler.pulls_commanded == families,
-			       "%llu pulls of %llu families",
-			       (unsigned long long)
-				       stats.scheduler.pulls_commanded,
-			       (unsigned long long)families);
+		scenario_check(
+			stats.scheduler.pulls_commanded == families,
+			"%llu pulls of %llu families",
+			(unsigned long long)stats.scheduler.pulls_commanded,
+			(unsigned long long)families);
 	}
 }
 

@@ -12,7 +12,7 @@ struct family_setup {
 	uint32_t d_count;
 	uint32_t d_tp[FAMILY_CONSUMERS_MAX];
 	uint32_t siblings;
-	uint32_t blocks;  /* of a request, a group */
+	uint32_t blocks; /* of a request, a group */
 	uint32_t batches;
 	uint32_t a_batch; /* families a consumer and batch */
 };

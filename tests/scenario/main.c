@@ -22,12 +22,16 @@
 
 #define VERDICT_BYTES 2048u
 
-enum verdict { VERDICT_OK = 0, VERDICT_FAILED = 1, VERDICT_REFUSED = 77 };
+enum verdict {
+	VERDICT_OK = 0,
+	VERDICT_FAILED = 1,
+	VERDICT_REFUSED = 77
+};
 
 static const struct scenario_case *const groups[] = {
-	scenario_f1, scenario_f2, scenario_f3, scenario_f4, scenario_f5,
-	scenario_f6, scenario_f7, scenario_f8, scenario_k1, scenario_x1,
-	scenario_x2,
+	scenario_f1, scenario_f2, scenario_f3, scenario_f4,
+	scenario_f5, scenario_f6, scenario_f7, scenario_f8,
+	scenario_k1, scenario_x1, scenario_x2,
 };
 
 /* Of the process of the case. */
@@ -143,8 +147,7 @@ static int group_end(pid_t pid)
 /* Read the verdict until the case ends or its time is up. */
 static int verdict_read(int fd, char *text, uint32_t limit_s)
 {
-	const uint64_t until =
-		engine_now_ns() + limit_s * SCENARIO_NS_PER_S;
+	const uint64_t until = engine_now_ns() + limit_s * SCENARIO_NS_PER_S;
 	size_t used = 0;
 	uint64_t now;
 
@@ -152,8 +155,8 @@ static int verdict_read(int fd, char *text, uint32_t limit_s)
 		struct pollfd ready = { .fd = fd, .events = POLLIN };
 		ssize_t got;
 
-		if (poll(&ready, 1, (int)((until - now) / SCENARIO_NS_PER_MS) +
-					    1) <= 0)
+		if (poll(&ready, 1,
+			 (int)((until - now) / SCENARIO_NS_PER_MS) + 1) <= 0)
 			continue;
 		got = read(fd, text + used, VERDICT_BYTES - 1 - used);
 		if (got <= 0)
@@ -234,9 +237,8 @@ static int case_run(const struct scenario_case *test,
 	if (verdict == VERDICT_REFUSED)
 		printf("refused: %s: %s: %s\n", test->name, test->claim, text);
 	else
-		printf("%s %s: %s (%s%s%.1f s)\n",
-		       verdict ? "FAILED" : "ok", test->name, test->claim,
-		       text, text[0] ? ", " : "",
+		printf("%s %s: %s (%s%s%.1f s)\n", verdict ? "FAILED" : "ok",
+		       test->name, test->claim, text, text[0] ? ", " : "",
 		       (double)(engine_now_ns() - start_ns) / 1e9);
 	return verdict;
 }
@@ -293,7 +295,7 @@ int main(int argc, char **argv)
 			if (!is_wanted(only, test->name))
 				continue;
 			verdict = case_run(test, &options);
-			counts[verdict == VERDICT_OK	   ? 0 :
+			counts[verdict == VERDICT_OK      ? 0 :
 			       verdict == VERDICT_REFUSED ? 2 :
 							    1]++;
 		}

@@ -37,8 +37,8 @@ static int receive(struct node *node, struct node_message *reply,
 {
 	static struct node_message message;
 	struct pollfd ready = { .fd = node->control, .events = POLLIN };
-	const int limit_ms = (int)((limit_ns + SCENARIO_NS_PER_MS - 1) /
-				   SCENARIO_NS_PER_MS);
+	const int limit_ms =
+		(int)((limit_ns + SCENARIO_NS_PER_MS - 1) / SCENARIO_NS_PER_MS);
 	ssize_t got;
 
 	if (poll(&ready, 1, limit_ms) <= 0)
@@ -56,8 +56,8 @@ static int receive(struct node *node, struct node_message *reply,
 
 void node_send(struct node *node, const struct node_message *message)
 {
-	if (send(node->control, message, message_bytes(message),
-		 MSG_NOSIGNAL) < 0)
+	if (send(node->control, message, message_bytes(message), MSG_NOSIGNAL) <
+	    0)
 		scenario_fail("%s: does not take commands: %s", node->id,
 			      strerror(errno));
 }
@@ -75,8 +75,8 @@ int node_reply(struct node *node, struct node_message *reply)
 void node_call(struct node *node, struct node_message *message)
 {
 	node_send(node, message);
-	scenario_check(!node_reply(node, message),
-		       "%s: no reply to command %u", node->id, message->op);
+	scenario_check(!node_reply(node, message), "%s: no reply to command %u",
+		       node->id, message->op);
 }
 
 int node_event(struct node *node, struct node_message *event, uint64_t limit_ns)
@@ -155,9 +155,9 @@ int node_try(struct node *node, const struct node_params *params)
 	struct node_message reply;
 	int pair[2];
 
-	scenario_check(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0,
-				   pair),
-		       "socketpair: %s", strerror(errno));
+	scenario_check(
+		!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair),
+		"socketpair: %s", strerror(errno));
 	*node = (struct node){ .id = params->id, .control = pair[0] };
 	node->events = calloc(NODE_EVENTS_MAX, sizeof(*node->events));
 	scenario_check(node->events != NULL, "out of memory");

@@ -26,14 +26,14 @@ enum node_op {
 	NODE_ABORT,       /* either: the client went away */
 	NODE_REJECT,      /* D: refused before admission, n times */
 	NODE_STATS,
-	NODE_FREEZE,      /* the engine's thread stops for at_ns; 0: for ever */
-	NODE_FORK,        /* leave a child that holds what we have open */
-	NODE_SPIN,        /* flags 1: poll without sleeping */
-	NODE_REVOKE,      /* revoke_all */
+	NODE_FREEZE, /* the engine's thread stops for at_ns; 0: for ever */
+	NODE_FORK,   /* leave a child that holds what we have open */
+	NODE_SPIN,   /* flags 1: poll without sleeping */
+	NODE_REVOKE, /* revoke_all */
 	NODE_DRAIN,
-	NODE_RANK_KILL,   /* split: kill rank .kind, with SIGKILL */
-	NODE_RANK_START,  /* split: start it again */
-	NODE_QUIT,        /* close and exit */
+	NODE_RANK_KILL,  /* split: kill rank .kind, with SIGKILL */
+	NODE_RANK_START, /* split: start it again */
+	NODE_QUIT,       /* close and exit */
 	NODE_REPLY,
 	NODE_EVENT
 };
@@ -42,21 +42,21 @@ enum node_op {
 #define NODE_EVENT_NOTHING 16u /* D: nothing to load: served locally */
 
 /* Flags of NODE_PREFILL, NODE_PULL and NODE_ADMIT. */
-#define NODE_FLAG_KEEP 1u     /* do not finish after the load */
+#define NODE_FLAG_KEEP 1u      /* do not finish after the load */
 #define NODE_FLAG_UNCHECKED 2u /* P overwrites: do not compare */
 
 struct node_message {
 	uint32_t op;
 	int32_t code;
-	uint64_t key;    /* of the first sibling; the others follow */
-	uint64_t seed;   /* of the blocks, and the prompt's digest */
-	uint64_t at_ns;  /* when it was done or seen there */
-	uint64_t wrong;  /* bytes */
+	uint64_t key;   /* of the first sibling; the others follow */
+	uint64_t seed;  /* of the blocks, and the prompt's digest */
+	uint64_t at_ns; /* when it was done or seen there */
+	uint64_t wrong; /* bytes */
 	uint64_t bytes;
 	uint64_t took_ns;
 	uint32_t blocks; /* a group */
 	uint32_t siblings;
-	uint32_t kind;   /* of an event */
+	uint32_t kind; /* of an event */
 	int32_t reason;
 	uint32_t flags;
 	uint32_t ticket_bytes;
@@ -89,11 +89,11 @@ struct node_params {
 	const char *weights;
 	const char *model;
 	const char *dtype;
-	const char *socket_dir; /* NULL: the case's folder */
-	uint32_t uid;      /* not 0: become this user */
-	uint32_t split;    /* 1: each rank is a process of its own */
+	const char *socket_dir;    /* NULL: the case's folder */
+	uint32_t uid;              /* not 0: become this user */
+	uint32_t split;            /* 1: each rank is a process of its own */
 	void (*before_open)(void); /* in the new process; NULL: nothing */
-	const char *log_path; /* NULL: none */
+	const char *log_path;      /* NULL: none */
 };
 
 struct node {

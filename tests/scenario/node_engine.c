@@ -367,8 +367,7 @@ static void ask(struct server *server)
 	uint32_t back;
 
 	for (back = 0; left && back < REQUESTS_MAX && --key; back++) {
-		struct request *request =
-			&server->requests[key % REQUESTS_MAX];
+		struct request *request = &server->requests[key % REQUESTS_MAX];
 		uint32_t tokens = 0;
 		int answer;
 
@@ -394,10 +393,9 @@ static uint64_t wrong_bytes(const struct server *server,
 	if (request->flags & NODE_FLAG_UNCHECKED)
 		return 0;
 	for (index = 0; index < request->blocks * groups; index++)
-		wrong += engine_block_wrong(&server->engine,
-					    index / request->blocks,
-					    request->ids[index],
-					    request->seed + index * 4096u);
+		wrong += engine_block_wrong(
+			&server->engine, index / request->blocks,
+			request->ids[index], request->seed + index * 4096u);
 	return wrong;
 }
 
@@ -561,8 +559,8 @@ static void holds_revoke(struct server *server, struct node_message *message)
 
 	message->code = 0;
 	for (rank = 0; rank < engine->tp_size; rank++)
-		message->code += engine->ops->worker->revoke_all(
-			engine->workers[rank]);
+		message->code +=
+			engine->ops->worker->revoke_all(engine->workers[rank]);
 }
 
 static void command(struct server *server, struct node_message *message)
@@ -672,7 +670,7 @@ static void turn(struct server *server, struct pollfd *fds, uint32_t count)
 	int code;
 
 	(void)poll(fds, count,
-		   is_busy(server)	 ? SPIN_MS :
+		   is_busy(server)       ? SPIN_MS :
 		   server->params->split ? SPLIT_MS :
 					   SLEEP_MS);
 	commands(server);
@@ -705,7 +703,8 @@ static int server_open(struct server *server, struct kvpull_host *host)
 	};
 	int code;
 
-	(void)snprintf(server->config, sizeof(server->config), "{\"socket_dir\":\"%s\"%s%s}",
+	(void)snprintf(server->config, sizeof(server->config),
+		       "{\"socket_dir\":\"%s\"%s%s}",
 		       params->socket_dir ? params->socket_dir :
 					    params->scenario->folder,
 		       params->config[0] ? "," : "", params->config);
@@ -755,7 +754,7 @@ void node_engine_main(const struct node_params *params, int control)
 	server.params = params;
 	server.control = control;
 	server.spin = params->spin;
-	server.log = params->log_path ? fopen(params->log_path, "ae") :
+	server.log = params->log_path          ? fopen(params->log_path, "ae") :
 		     params->scenario->verbose ? stderr :
 						 NULL;
 	server.requests = calloc(REQUESTS_MAX, sizeof(*server.requests));

@@ -4,9 +4,9 @@
  * a prefill is held, its ticket travels, the blocks are pulled over the
  * same-node route and compared byte by byte, and the hold ends.
  */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,9 +113,8 @@ static void side_open(struct pair *pair, struct side *side, const char *id)
 	if (pair->ops->worker->regions_register(side->worker, &regions,
 						&detail))
 		fail_msg("%s: %s", detail.field, detail.message);
-	assert_int_equal(pair->ops->worker->rank_info(side->worker, info,
-						      sizeof(info),
-						      &info_bytes),
+	assert_int_equal(pair->ops->worker->rank_info(
+				 side->worker, info, sizeof(info), &info_bytes),
 			 0);
 	assert_int_equal(pair->ops->scheduler->rank_info(side->scheduler, info,
 							 info_bytes),
@@ -131,10 +130,11 @@ static int pair_open(void **state)
 	assert_non_null(pair);
 	(void)snprintf(pair->dir, sizeof(pair->dir), "/tmp/kvpull-test-XXXXXX");
 	assert_non_null(mkdtemp(pair->dir));
-	(void)snprintf(pair->config, sizeof(pair->config),
-		       "{\"progress\":\"caller\",\"copy_threads\":0,\"max_holds\":64,"
-		       "\"lease_ms\":5000,\"socket_dir\":\"%s\"}",
-		       pair->dir);
+	(void)snprintf(
+		pair->config, sizeof(pair->config),
+		"{\"progress\":\"caller\",\"copy_threads\":0,\"max_holds\":64,"
+		"\"lease_ms\":5000,\"socket_dir\":\"%s\"}",
+		pair->dir);
 	pair->ops = kvpull_connector_v1();
 	side_open(pair, &pair->p, "producer");
 	side_open(pair, &pair->d, "consumer");
@@ -168,9 +168,8 @@ static void turn(struct pair *pair, struct side *side)
 							  bytes, sizeof(bytes),
 							  &byte_count),
 			 0);
-	assert_int_equal(pair->ops->worker->step(side->worker, bytes,
-						 byte_count),
-			 0);
+	assert_int_equal(
+		pair->ops->worker->step(side->worker, bytes, byte_count), 0);
 	assert_int_equal(pair->ops->worker->start_loads(side->worker, NULL), 0);
 	count = pair->ops->worker->poll(side->worker, records, 16);
 	assert_true(count >= 0);
@@ -227,9 +226,9 @@ static size_t prefill(struct pair *pair, uint64_t key, char *ticket,
 
 	for (at = 0; at < 3; at++)
 		fill(pair->p.memory, ids[at], (uint8_t)(at + 1));
-	assert_int_equal(pair->ops->scheduler->request_new(pair->p.scheduler,
-							   &request),
-			 0);
+	assert_int_equal(
+		pair->ops->scheduler->request_new(pair->p.scheduler, &request),
+		0);
 	assert_int_equal(pair->ops->scheduler->request_finished(
 				 pair->p.scheduler, &finish),
 			 KVPULL_FINISH_HELD);
@@ -249,9 +248,9 @@ static void admit(struct pair *pair, uint64_t key, const char *ticket,
 		.prompt_digest = { 1, 2, 3 },
 	};
 
-	assert_int_equal(pair->ops->scheduler->request_new(pair->d.scheduler,
-							   &request),
-			 0);
+	assert_int_equal(
+		pair->ops->scheduler->request_new(pair->d.scheduler, &request),
+		0);
 }
 
 static void allocate(struct pair *pair, uint64_t key)
@@ -268,13 +267,13 @@ static void allocate(struct pair *pair, uint64_t key)
 	};
 	uint32_t tokens = 0;
 
-	assert_int_equal(pair->ops->scheduler->matched_tokens(
-				 pair->d.scheduler, key, 0, &tokens),
+	assert_int_equal(pair->ops->scheduler->matched_tokens(pair->d.scheduler,
+							      key, 0, &tokens),
 			 KVPULL_MATCH_LOAD);
 	assert_int_equal(tokens, 40);
-	assert_int_equal(pair->ops->scheduler->allocated(pair->d.scheduler,
-							 &allocation),
-			 0);
+	assert_int_equal(
+		pair->ops->scheduler->allocated(pair->d.scheduler, &allocation),
+		0);
 }
 
 static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
@@ -302,12 +301,12 @@ static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
 	for (layer = 0; layer < LAYERS; layer++)
 		for (at = 0; at < 3; at++)
 			assert_memory_equal(
-				pair->p.memory + (size_t)(layer * BLOCKS +
-							  from[at]) *
-							 BLOCK_BYTES,
-				pair->d.memory + (size_t)(layer * BLOCKS +
-							  to[at]) *
-							 BLOCK_BYTES,
+				pair->p.memory +
+					(size_t)(layer * BLOCKS + from[at]) *
+						BLOCK_BYTES,
+				pair->d.memory +
+					(size_t)(layer * BLOCKS + to[at]) *
+						BLOCK_BYTES,
 				BLOCK_BYTES);
 	assert_int_equal(pair->ops->worker->stats(pair->p.worker, &stats, 0),
 			 0);
@@ -325,9 +324,9 @@ static void rejected_ticket_frees_the_producer(void **state)
 	assert_int_equal(pair->ops->scheduler->request_rejected(
 				 pair->d.scheduler, ticket, bytes),
 			 0);
-	assert_true((uint32_t)pair->ops->scheduler->has_pending(
-			    pair->d.scheduler) &
-		    KVPULL_PENDING_STEP);
+	assert_true(
+		(uint32_t)pair->ops->scheduler->has_pending(pair->d.scheduler) &
+		KVPULL_PENDING_STEP);
 	for (turns = 0; turns < TURNS_MAX && !pair->p.sent; turns++) {
 		turn(pair, &pair->p);
 		turn(pair, &pair->d);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines: levels, the budget of a second, and what a failed check does. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -68,9 +68,9 @@ static void flood_is_counted_not_written(void **state)
 		kvpull_warn(&log, "again");
 	assert_in_range(sink.lines, KVPULL_LOG_LINES_MAX,
 			5 * KVPULL_LOG_LINES_MAX);
-	assert_int_equal(sink.lines + atomic_load_explicit(
-					      &budget.suppressed,
-					      memory_order_relaxed),
+	assert_int_equal(sink.lines +
+				 atomic_load_explicit(&budget.suppressed,
+						      memory_order_relaxed),
 			 FLOOD);
 	index = sink.lines;
 	kvpull_error(&log, "errors always");

@@ -35,8 +35,8 @@ static void pull_to(struct world *world, enum kvpull_pull_state state)
 		world_poll(world, 1);
 	}
 	assert_int_equal(world->worker->pulls[0].state, state);
-	assert_int_equal(world->reads[0].checking, written ||
-						   state == KVPULL_PULL_CHECK);
+	assert_int_equal(world->reads[0].checking,
+			 written || state == KVPULL_PULL_CHECK);
 	assert_int_equal(world->reads[1].checking,
 			 written || state == KVPULL_PULL_CHECK);
 }
@@ -648,8 +648,7 @@ static void one_pull_of_many_ranks_has_parts_enough(void **state)
 	(void)state;
 	assert_non_null(world);
 	world_open(world, ",\"pulls_max\":1,\"tickets_max\":4");
-	assert_true(world->worker->progress.part_count_max >=
-		    KVPULL_RANKS_MAX);
+	assert_true(world->worker->progress.part_count_max >= KVPULL_RANKS_MAX);
 	kvpull_worker_destroy(world->worker);
 	free(world);
 }
@@ -711,7 +710,8 @@ static void close_waits_for_pulls_in_flight_but_not_for_ever(void **state)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

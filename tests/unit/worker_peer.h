@@ -69,10 +69,9 @@ static inline void world_refuse(struct world *world, uint32_t peer, int code)
 {
 	struct kvpull_event *event =
 		world_event(world, KVPULL_EVENT_PEER_MESSAGE, peer);
-	struct kvpull_refusal refusal = { .code = code,
-					  .field = "field",
-					  .ours = "1",
-					  .theirs = "2" };
+	struct kvpull_refusal refusal = {
+		.code = code, .field = "field", .ours = "1", .theirs = "2"
+	};
 
 	event->data_bytes = kvpull_handshake_put_refusal(
 		world->data[world->queue_count - 1], 8192, &refusal);

@@ -7,9 +7,9 @@
 #ifndef KVPULL_TESTS_WORKER_WORLD_H
 #define KVPULL_TESTS_WORKER_WORLD_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ struct world {
 	/* what the transport answers */
 	int connect_code;
 	int attach_code;
-	int read_code;   /* of read_start: 0 = async, 1 = at once */
+	int read_code; /* of read_start: 0 = async, 1 = at once */
 	int check_code;
 	int notify_code;
 	struct kvpull_revocation_value entry; /* incarnation 0: the peer's own */
@@ -122,8 +122,7 @@ static inline int fake_serve(struct kvpull_transport *transport,
 	return 0;
 }
 
-static inline const char *
-fake_address(const struct kvpull_transport *transport)
+static inline const char *fake_address(const struct kvpull_transport *transport)
 {
 	(void)transport;
 	return "self";
@@ -249,8 +248,8 @@ static inline int fake_notify(struct kvpull_transport *transport, uint32_t peer,
 	return 0;
 }
 
-static inline uint32_t
-fake_notes_open(const struct kvpull_transport *transport, uint32_t peer)
+static inline uint32_t fake_notes_open(const struct kvpull_transport *transport,
+				       uint32_t peer)
 {
 	(void)transport;
 	(void)peer;
@@ -285,9 +284,9 @@ static inline int fake_admit(struct kvpull_transport *transport, uint32_t index,
 	memset(caller->memory, 0, bytes);
 	assert_int_equal(kvpull_ring_init(&caller->ring, caller->memory, 16),
 			 0);
-	assert_int_equal(kvpull_ring_writer_init(&caller->writer,
-						 caller->memory, bytes),
-			 0);
+	assert_int_equal(
+		kvpull_ring_writer_init(&caller->writer, caller->memory, bytes),
+		0);
 	caller->state = 2;
 	*ring = &caller->ring;
 	return 0;
