@@ -100,8 +100,10 @@ static void init_requests(struct kvpull_scheduler *scheduler)
 	kvpull_map_init(&scheduler->by_key, count_max, arena);
 	scheduler->ticket = (struct kvpull_ticket *)kvpull_arena_take(
 		arena, 1, sizeof(*scheduler->ticket));
-	scheduler->ticket->block_ids = (uint32_t *)kvpull_arena_take(
-		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	/* What the arena lacks, its owner sees at the end, once for all. */
+	if (scheduler->ticket)
+		scheduler->ticket->block_ids = (uint32_t *)kvpull_arena_take(
+			arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
 	scheduler->ticket_bytes =
 		(uint8_t *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
 	scheduler->ticket_text =
@@ -261,6 +263,7 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 		return KVPULL_EFULL;
 	}
 	(void)kvpull_index_pool_take(&scheduler->request_pool);
+	kvpull_check(scheduler->log, scheduler->requests != NULL);
 	entry = &scheduler->requests[index];
 	*entry = (struct kvpull_scheduler_request){
 		.key = request->key,

@@ -25,10 +25,12 @@
 
 #include "plugin/params.h"
 
-#define HEAD "kvp1."
 #define HEAD_BYTES 5u
 #define PREFIX_BYTES 3u /* "kvp": ours, whatever the version */
 #define ROUTE_BYTES_MAX 16u
+
+/* No text: there is no zero at its end. */
+static const char ticket_head[HEAD_BYTES] = { 'k', 'v', 'p', '1', '.' };
 
 /*
  * The largest body. A run is at most 5 + 1 bytes where it has one id (33 bits
@@ -443,7 +445,7 @@ int kvpull_ticket_encode(const struct kvpull_ticket *ticket, const uint8_t *key,
 	*text_bytes = HEAD_BYTES + (writer.used * 4 + 2) / 3;
 	if (*text_bytes > capacity)
 		return KVPULL_ETOOSMALL;
-	memcpy(text, HEAD, HEAD_BYTES);
+	memcpy(text, ticket_head, HEAD_BYTES);
 	put_base64(scratch, writer.used, text + HEAD_BYTES);
 	return 0;
 }
@@ -453,11 +455,11 @@ static int check_head(const char *text, size_t text_bytes)
 {
 	size_t at = PREFIX_BYTES;
 
-	if (text_bytes < PREFIX_BYTES || memcmp(text, HEAD, PREFIX_BYTES) != 0)
+	if (text_bytes < PREFIX_BYTES || memcmp(text, ticket_head, PREFIX_BYTES) != 0)
 		return KVPULL_ENOTMINE;
 	if (text_bytes > KVPULL_TICKET_BYTES_MAX)
 		return KVPULL_ENOTICKET;
-	if (text_bytes >= HEAD_BYTES && !memcmp(text, HEAD, HEAD_BYTES))
+	if (text_bytes >= HEAD_BYTES && !memcmp(text, ticket_head, HEAD_BYTES))
 		return 0;
 	while (at < text_bytes && text[at] >= '0' && text[at] <= '9')
 		at++;

@@ -211,7 +211,7 @@ static void round_run(struct bench *bench, uint32_t round)
 
 static uint64_t median(const uint64_t *times, uint32_t count)
 {
-	uint64_t sorted[ROUNDS_MAX];
+	uint64_t sorted[ROUNDS_MAX] = { 0 };
 	uint32_t i, k;
 
 	for (i = 0; i < count; i++) {

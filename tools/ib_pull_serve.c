@@ -235,6 +235,7 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 {
 	struct pollfd fds[CLIENTS_MAX + 2];
 	struct engine *engine = &producer->engine;
+	const uint32_t listener = producer->client_count;
 	uint32_t index;
 	int ready;
 
@@ -258,10 +259,7 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 		producer->clients[index - 1] =
 			producer->clients[--producer->client_count];
 	}
-	for (index = 0; index < CLIENTS_MAX + 2; index++)
-		if (fds[index].fd == producer->listener)
-			break;
-	if (fds[index].revents && producer->client_count < CLIENTS_MAX) {
+	if (fds[listener].revents && producer->client_count < CLIENTS_MAX) {
 		const int client = accept(producer->listener, NULL, NULL);
 
 		if (client >= 0)

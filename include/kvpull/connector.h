@@ -69,7 +69,7 @@ extern "C" {
 	X(ECLOSED, -62, "the connector is shutting down")
 
 enum kvpull_error {
-#define KVPULL_ERROR_ENUM(name, value, text) KVPULL_##name = value,
+#define KVPULL_ERROR_ENUM(name, value, text) KVPULL_##name = (value),
 	KVPULL_ERRORS(KVPULL_ERROR_ENUM)
 #undef KVPULL_ERROR_ENUM
 	KVPULL_OK = 0

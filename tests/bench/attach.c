@@ -37,7 +37,7 @@ struct attach {
 static int pull(struct attach *attach, struct halves *consumer, uint32_t count,
 		struct samples *took_ms)
 {
-	struct pull_times times;
+	struct pull_times times = { 0 };
 	int code = producer_hold(&attach->producer, attach->ids, count,
 				 &attach->ticket);
 
@@ -53,7 +53,7 @@ static int pull(struct attach *attach, struct halves *consumer, uint32_t count,
 /* consumer_admit() is in it: the claim connects. */
 static int attach_pull(struct attach *attach, struct halves *consumer)
 {
-	struct pull_times times;
+	struct pull_times times = { 0 };
 	uint64_t start_ns;
 	int code = producer_hold(&attach->producer, attach->ids, 1,
 				 &attach->ticket);

@@ -360,7 +360,7 @@ static double idle_ns(struct core *core)
 
 		polls(core, IDLE_POLLS / 50);
 		samples_add(took_ns, (double)(kvpull_clock_ns() - start_ns) /
-					     (IDLE_POLLS / 50));
+					     (double)(IDLE_POLLS / 50));
 	}
 	if (took_ns)
 		median_ns = samples_at(took_ns, 0.5);

@@ -80,8 +80,8 @@ static void scatter(struct field *field, uint32_t *ids)
 	for (at = 0; at < field->total; at++)
 		field->all[at] = at;
 	for (at = 0; at < field->shape->block_count; at++) {
-		const uint32_t other =
-			at + bench_random() % (field->total - at);
+		const uint32_t left = field->total - at;
+		const uint32_t other = at + (left ? bench_random() % left : 0);
 
 		ids[at] = field->all[other];
 		field->all[other] = field->all[at];

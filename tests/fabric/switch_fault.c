@@ -158,6 +158,8 @@ int fault_set(struct fault *fault, const char *name, const char *value)
 	uint32_t *ppm = percentage(fault, name);
 	double number;
 
+	if (fault == NULL)
+		return -1;
 	if (strcmp(name, "link") == 0)
 		return set_link(fault, value);
 	if (ppm != NULL) {

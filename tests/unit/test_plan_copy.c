@@ -279,12 +279,14 @@ static uint64_t strip_copy(const struct kvpull_strip *strip,
 				    remote->regions[region].bytes);
 			memcpy(to, remote->regions[region].base + from,
 			       strip->row_bytes);
-			for (r = 0; r < REGIONS; r++)
+			for (r = 0; r < REGIONS - 1; r++)
 				if (to >= local->regions[r].base &&
 				    to < local->regions[r].base +
 						    local->regions[r].bytes)
 					break;
-			assert_true(r < REGIONS);
+			assert_true(to >= local->regions[r].base &&
+				    to < local->regions[r].base +
+						    local->regions[r].bytes);
 			for (b = 0; b < strip->row_bytes; b++)
 				local->counts[r][to - local->regions[r].base +
 						 (ptrdiff_t)b]++;
