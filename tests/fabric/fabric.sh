@@ -66,10 +66,15 @@ fabric_choose() {
 	esac
 }
 
+fabric_is_newer() { # file, than file
+	[ -n "$(find "$1" -newer "$2" 2>/dev/null)" ]
+}
+
 fabric_build_switch() {
 	fabric_sources="$FABRIC_TREE/tests/fabric/switch.c $FABRIC_TREE/tests/fabric/switch_fault.c"
 	for fabric_source in $fabric_sources "$FABRIC_TREE/tests/fabric/switch.h"; do
-		[ "$FABRIC_CACHE/fabric_switch" -nt "$fabric_source" ] && continue
+		fabric_is_newer "$FABRIC_CACHE/fabric_switch" "$fabric_source" &&
+			continue
 		mkdir -p "$FABRIC_CACHE"
 		# shellcheck disable=SC2086 # two files
 		${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -g -I"$FABRIC_TREE" \
@@ -139,10 +144,12 @@ fabric_begin() { # guest
 	fabric_control=$fabric_sockets/control$1
 	rm -f "$fabric_control.in" "$fabric_control.out"
 	mkfifo "$fabric_control.in" "$fabric_control.out"
-	fabric_words="FABRIC_KIND=$FABRIC_KIND FABRIC_GUEST=$1 \
-		FABRIC_GUESTS=$FABRIC_GUESTS FABRIC_RAILS=$FABRIC_RAILS \
-		FABRIC_MTU=$FABRIC_MTU FABRIC_TREE=$FABRIC_TREE \
-		FABRIC_SHARE=$fabric_share"
+	fabric_words="FABRIC_KIND=$FABRIC_KIND FABRIC_GUEST=$1"
+	fabric_words="$fabric_words FABRIC_GUESTS=$FABRIC_GUESTS"
+	fabric_words="$fabric_words FABRIC_RAILS=$FABRIC_RAILS"
+	fabric_words="$fabric_words FABRIC_MTU=$FABRIC_MTU"
+	fabric_words="$fabric_words FABRIC_TREE=$FABRIC_TREE"
+	fabric_words="$fabric_words FABRIC_SHARE=$fabric_share"
 	"fabric_begin_$FABRIC_KIND" "$1" || return
 	fabric_began_ms=$(fabric_now_ms)
 	eval "fabric_pid_$1=$fabric_started"
@@ -190,7 +197,7 @@ fabric_begin_qemu() { # guest
 		-m "$FABRIC_MEMORY_MIB" \
 		-kernel "$FABRIC_CACHE/kernel/vmlinuz" \
 		-initrd "$FABRIC_CACHE/kernel/initrd.gz" \
-		-append "console=ttyS0 panic=-1 $(echo $fabric_words)" \
+		-append "console=ttyS0 panic=-1 $fabric_words" \
 		-chardev "file,id=console,path=$fabric_share/console" \
 		-serial chardev:console \
 		-chardev "pipe,id=control,path=$fabric_control" \

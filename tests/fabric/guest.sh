@@ -48,8 +48,7 @@ mount --bind /run/share "$FABRIC_SHARE"
 
 hostname "guest$FABRIC_GUEST" 2>/dev/null ||
 	echo "guest$FABRIC_GUEST" >/proc/sys/kernel/hostname
-ulimit -l unlimited
-ulimit -c 0
+prlimit --pid $$ --memlock=unlimited --core=0
 # Addresses count at once; no second of duplicate detection.
 echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad
 echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad

@@ -1,5 +1,6 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=dash
 # The first process of a qemu guest: load the modules, mount the host's tree
 # read-only over 9p, and go on there as a user-mode Linux guest begins.
 /bin/busybox mkdir -p /proc /host

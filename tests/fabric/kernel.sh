@@ -18,8 +18,11 @@ for tool in qemu-system-x86_64 cpio dpkg depmod modprobe; do
 	command -v $tool >/dev/null || lacks "$tool is not installed"
 done
 [ -x /bin/busybox ] || lacks "busybox-static is not installed"
-[ "$folder/initrd.gz" -nt "$here/initramfs.sh" ] &&
-	[ "$folder/initrd.gz" -nt "$here/kernel.sh" ] && exit 0
+is_newer() { # file, than file
+	[ -n "$(find "$1" -newer "$2" 2>/dev/null)" ]
+}
+is_newer "$folder/initrd.gz" "$here/initramfs.sh" &&
+	is_newer "$folder/initrd.gz" "$here/kernel.sh" && exit 0
 
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
