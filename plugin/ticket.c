@@ -455,7 +455,8 @@ static int check_head(const char *text, size_t text_bytes)
 {
 	size_t at = PREFIX_BYTES;
 
-	if (text_bytes < PREFIX_BYTES || memcmp(text, ticket_head, PREFIX_BYTES) != 0)
+	if (text_bytes < PREFIX_BYTES ||
+	    memcmp(text, ticket_head, PREFIX_BYTES) != 0)
 		return KVPULL_ENOTMINE;
 	if (text_bytes > KVPULL_TICKET_BYTES_MAX)
 		return KVPULL_ENOTICKET;

@@ -429,7 +429,7 @@ int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
 
 static int rank_step(struct engine *engine, uint32_t rank, size_t step_bytes)
 {
-	struct kvpull_poll_record records[RECORDS];
+	struct kvpull_poll_record records[RECORDS] = { 0 };
 	const int count = engine_rank_turn(engine, rank, engine->bytes,
 					   step_bytes, records, RECORDS);
 	int index;

@@ -23,6 +23,7 @@
 #define RINGS_MAX 64u
 #define RECORDS 1024u
 #define IDLE_POLLS 20000u
+#define IDLE_BATCH (IDLE_POLLS / 50)
 #define BEATS 200u
 #define LEASE_MS 30000u
 #define CACHE_BYTES (64u << 20)
@@ -358,9 +359,9 @@ static double idle_ns(struct core *core)
 	for (batch = 0; took_ns && batch < 50; batch++) {
 		const uint64_t start_ns = kvpull_clock_ns();
 
-		polls(core, IDLE_POLLS / 50);
+		polls(core, IDLE_BATCH);
 		samples_add(took_ns, (double)(kvpull_clock_ns() - start_ns) /
-					     (double)(IDLE_POLLS / 50));
+					     (double)IDLE_BATCH);
 	}
 	if (took_ns)
 		median_ns = samples_at(took_ns, 0.5);

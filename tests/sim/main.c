@@ -68,12 +68,11 @@ int main(int argc, char **argv)
 		at = strtoull(argv[i + 1], NULL, 10);
 		if (!strcmp(argv[i], "--seeds"))
 			seeds = at;
-		else if (!strcmp(argv[i], "--first"))
+		else if (!strcmp(argv[i], "--first") ||
+			 !strcmp(argv[i], "--seed"))
 			first = at;
 		else if (!strcmp(argv[i], "--steps"))
 			steps = at;
-		else if (!strcmp(argv[i], "--seed"))
-			first = at;
 		else
 			usage();
 		if (!strcmp(argv[i], "--seed"))
