@@ -22,8 +22,8 @@
 #define RING_RECORDS 4096u
 #define RINGS_MAX 64u
 #define RECORDS 1024u
-#define IDLE_POLLS 20000u
-#define IDLE_BATCH (IDLE_POLLS / 50)
+#define IDLE_BATCH 400u
+#define IDLE_POLLS (50 * IDLE_BATCH)
 #define BEATS 200u
 #define LEASE_MS 30000u
 #define CACHE_BYTES (64u << 20)
