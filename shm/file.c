@@ -49,7 +49,7 @@ static const char *serve_fault(int fd, uint64_t offset, uint64_t bytes)
 		return "is not a regular file";
 	if (status.st_nlink)
 		return "has a name: use O_TMPFILE, or unlink it first";
-	if ((flags & O_ACCMODE) == O_WRONLY)
+	if ((flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH))
 		return "is not open for reading";
 	if (status.st_uid != geteuid())
 		return "belongs to another uid";
@@ -79,51 +79,44 @@ int kvpull_file_serve(int fd, uint64_t offset, uint64_t bytes, int *handed,
 	return 0;
 }
 
-/* What O_DIRECT asks for, by the kernel's word; 0: it does not say. */
-static uint32_t align_told(int fd, int *refused)
+/* Where the kernel does not say, one read does. */
+static uint32_t align_tried(int fd, uint64_t offset)
+{
+	_Alignas(KVPULL_FILE_ALIGN_MAX) uint8_t page[KVPULL_FILE_ALIGN_MAX];
+	const uint64_t start = offset & ~(uint64_t)(sizeof(page) - 1);
+
+	return pread(fd, page, sizeof(page), (off_t)start) > 0 ?
+		       KVPULL_FILE_ALIGN_MAX :
+		       0;
+}
+
+/* What O_DIRECT asks for; 0: the file does not take it, or wants too much. */
+static uint32_t align_of(int fd, uint64_t offset)
 {
 	struct statx status;
 	uint32_t align;
 
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) ||
 	    !(status.stx_mask & STATX_DIOALIGN))
-		return 0;
+		return align_tried(fd, offset);
 	align = status.stx_dio_offset_align;
-	if (align < status.stx_dio_mem_align)
+	if (align && align < status.stx_dio_mem_align)
 		align = status.stx_dio_mem_align;
-	*refused = !status.stx_dio_offset_align ||
-		   align > KVPULL_FILE_ALIGN_MAX || (align & (align - 1));
-	return align;
-}
-
-/* Where the kernel does not say, one read does. */
-static int direct_works(int fd, uint64_t offset)
-{
-	_Alignas(KVPULL_FILE_ALIGN_MAX) uint8_t page[KVPULL_FILE_ALIGN_MAX];
-	const uint64_t start = offset & ~(uint64_t)(sizeof(page) - 1);
-
-	return pread(fd, page, sizeof(page), (off_t)start) > 0;
+	return align > KVPULL_FILE_ALIGN_MAX || (align & (align - 1)) ? 0 :
+									align;
 }
 
 static void direct_try(struct kvpull_file *file)
 {
-	int refused = 0;
-	uint32_t align;
-	int fd = reopen(file->fd, O_DIRECT);
+	const int fd = reopen(file->fd, O_DIRECT);
+	const uint32_t align = fd < 0 ? 0 : align_of(fd, file->offset);
 
-	if (fd < 0)
-		return;
-	align = align_told(fd, &refused);
-	if (!align) {
-		align = KVPULL_FILE_ALIGN_MAX;
-		refused = !direct_works(fd, file->offset);
-	}
-	if (refused) {
+	if (align) {
+		file->direct_fd = fd;
+		file->align = align;
+	} else if (fd >= 0) {
 		(void)close(fd);
-		return;
 	}
-	file->direct_fd = fd;
-	file->align = align;
 }
 
 /* NULL, or why a peer's descriptor is not what its kind promises. */

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Results of no meaning (interrupted, thread gone): so often, then an error. */
+/* Results of no meaning (interrupted, short): so often, then an error. */
 #define TRIES_MAX 8u
 /* Rows so near to each other are cheaper to read with what is between. */
 #define GAP_BYTES KVPULL_FILE_ALIGN_MAX
@@ -202,6 +202,7 @@ static void file_read_end(struct kvpull_files *files,
 
 	for (i = 0; file_read->pieces_open && i < KVPULL_FILE_DEPTH; i++)
 		if (files->pieces[i].owner == file_read) {
+			kvpull_uring_drop(&files->uring, i);
 			files->pieces[i].owner = NULL;
 			file_read->pieces_open--;
 		}
@@ -219,21 +220,25 @@ static void piece_free(struct kvpull_files *files,
 	files->piece_free = (uint32_t)(piece - files->pieces);
 }
 
-/* Give it to the kernel: there is room, one entry a piece. */
+/*
+ * Give it to the kernel: there is room, one entry a piece. What did not come
+ * the first time comes through the page cache.
+ */
 static void piece_queue(struct kvpull_files *files,
 			struct kvpull_file_piece *piece)
 {
 	const struct kvpull_file *file =
 		&piece->owner->files[piece->region_index];
+	const uint32_t is_direct = file->align > 1 && !piece->tries;
 	const struct kvpull_uring_read read = {
 		.to = piece->bounce,
 		.offset = piece->start,
 		.bytes = piece->bytes,
-		.fd = file->align > 1 ? file->direct_fd : file->fd,
+		.fd = is_direct ? file->direct_fd : file->fd,
 		.tag = (uint64_t)(piece - files->pieces),
 	};
 
-	piece->is_direct = file->align > 1;
+	piece->is_direct = is_direct;
 	kvpull_check(files->log, !kvpull_uring_queue(&files->uring, &read));
 }
 
@@ -249,7 +254,9 @@ static int is_again(struct kvpull_file_piece *piece, int32_t result)
 		file->align = 1;
 		return 1;
 	}
-	return result == -EAGAIN || result == -EINTR || result == -ECANCELED;
+	/* More than 0: half of it was cached, or lies in another extent. */
+	return result > 0 || result == -EAGAIN || result == -EINTR ||
+	       result == -ECANCELED;
 }
 
 static void piece_ended(struct kvpull_files *files,
@@ -257,7 +264,8 @@ static void piece_ended(struct kvpull_files *files,
 {
 	struct kvpull_file_read *owner = piece->owner;
 
-	if (owner && result < 0 && is_again(piece, result)) {
+	if (owner && result < (int32_t)piece->needed &&
+	    is_again(piece, result)) {
 		piece_queue(files, piece);
 		return;
 	}

@@ -188,6 +188,26 @@ void kvpull_uring_flush(struct kvpull_uring *uring)
 		(void)io_uring_submit(&uring->ring);
 }
 
+void kvpull_uring_drop(struct kvpull_uring *uring, uint64_t tag)
+{
+	struct io_uring_sq *queue = &uring->ring.sq;
+	unsigned int left;
+
+	if (!uring->is_open)
+		return;
+	/* The last ones of the queue: what flush() could not hand over too. */
+	for (left = io_uring_sq_ready(&uring->ring); left; left--) {
+		struct io_uring_sqe *sqe =
+			&queue->sqes[(queue->sqe_tail - left) &
+				     queue->ring_mask];
+
+		if (sqe->user_data != tag)
+			continue;
+		io_uring_prep_nop(sqe);
+		sqe->user_data = tag;
+	}
+}
+
 int kvpull_uring_arm(struct kvpull_uring *uring)
 {
 	struct io_uring_cqe *cqe;

@@ -78,6 +78,12 @@ uint32_t kvpull_uring_close(struct kvpull_uring *uring);
 int KVPULL_MUST_CHECK kvpull_uring_queue(struct kvpull_uring *uring,
 					 const struct kvpull_uring_read *read);
 void kvpull_uring_flush(struct kvpull_uring *uring);
+/*
+ * Nobody wants the read with this tag: if the kernel has not taken it yet, it
+ * reads nothing, so that its descriptor may be closed now. Its result comes all
+ * the same.
+ */
+void kvpull_uring_drop(struct kvpull_uring *uring, uint64_t tag);
 /* Return: results, 0 .. capacity; no system call while there are none. */
 uint32_t kvpull_uring_poll(struct kvpull_uring *uring,
 			   struct kvpull_uring_result *results,

@@ -213,6 +213,43 @@ static void end_of_file_is_a_short_read(void **state)
 	bench_end(&bench);
 }
 
+static void dropped_read_reads_nothing_and_comes_back(void **state)
+{
+	struct kvpull_uring_result results[2];
+	struct bench bench;
+	uint32_t count = 0;
+
+	(void)state;
+	bench_begin(&bench);
+	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
+		bench_end(&bench);
+		skip();
+	}
+	assert_int_equal(bench_read(&bench, 1), 0);
+	assert_int_equal(bench_read(&bench, 2), 0);
+	kvpull_uring_drop(&bench.uring, 102);
+	kvpull_uring_drop(&bench.uring, 999);
+	kvpull_uring_flush(&bench.uring);
+	while (count < 2) {
+		count += kvpull_uring_poll(&bench.uring, &results[count],
+					   2 - count);
+		if (count < 2)
+			sleep_until_woken(&bench);
+	}
+	assert_int_equal(results[0].tag + results[1].tag, 101 + 102);
+	assert_int_equal(bench.buffer[PIECE], DEPTH - 1);
+	assert_int_equal(bench.buffer[2 * PIECE], 0);
+	/* What the kernel has, is not touched. */
+	assert_int_equal(bench_read(&bench, 2), 0);
+	kvpull_uring_flush(&bench.uring);
+	kvpull_uring_drop(&bench.uring, 102);
+	while (!kvpull_uring_poll(&bench.uring, results, 1))
+		sleep_until_woken(&bench);
+	assert_int_equal(bench.buffer[2 * PIECE], DEPTH - 2);
+	assert_int_equal(kvpull_uring_close(&bench.uring), 0);
+	bench_end(&bench);
+}
+
 static void *submit_and_leave(void *argument)
 {
 	struct bench *bench = argument;
@@ -410,6 +447,7 @@ int main(void)
 		cmocka_unit_test(reads_come_back_to_one_thread),
 		cmocka_unit_test(switched_off_is_said_without_a_warning),
 		cmocka_unit_test(end_of_file_is_a_short_read),
+		cmocka_unit_test(dropped_read_reads_nothing_and_comes_back),
 		cmocka_unit_test(
 			another_thread_that_closes_is_told_what_may_still_land),
 		cmocka_unit_test(
