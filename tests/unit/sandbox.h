@@ -51,11 +51,12 @@ static inline int sandbox_forbid_uring(int error)
 static inline int sandbox_drop_privileges(rlim_t memlock_bytes)
 {
 	const struct rlimit memlock = { memlock_bytes, memlock_bytes };
+	/* Locked memory counts by uid: one that nobody else has now. */
+	const uid_t uid = 20000u + (uid_t)getpid() % 40000u;
 
 	if (setrlimit(RLIMIT_MEMLOCK, &memlock) ||
-	    (!geteuid() && (setgroups(0, NULL) ||
-			    setresgid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID) ||
-			    setresuid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID))))
+	    (!geteuid() && (setgroups(0, NULL) || setresgid(uid, uid, uid) ||
+			    setresuid(uid, uid, uid))))
 		return -1;
 	/* A change of uid hides our own /proc entries; engines do not. */
 	return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
