@@ -51,11 +51,12 @@ static void verdict_write(const char *format, va_list arguments)
 		perror("verdict");
 }
 
-/* A child of the case's process ends the case too. */
+/* A child of the case's process ends the case too, by a signal that says how. */
 static void verdict_exit(int verdict)
 {
 	if (getpid() != case_pid)
-		(void)kill(case_pid, SIGTERM);
+		(void)kill(case_pid,
+			   verdict == VERDICT_REFUSED ? SIGUSR1 : SIGTERM);
 	_exit(verdict);
 }
 
@@ -198,8 +199,11 @@ static int case_verdict(int timed_out, int status, char *text)
 	}
 	if (WIFEXITED(status))
 		return WEXITSTATUS(status);
-	(void)snprintf(text + used, VERDICT_BYTES - used,
-		       " *** ended by signal %d", WTERMSIG(status));
+	if (WTERMSIG(status) == SIGUSR1)
+		return VERDICT_REFUSED;
+	if (WTERMSIG(status) != SIGTERM)
+		(void)snprintf(text + used, VERDICT_BYTES - used,
+			       " *** ended by signal %d", WTERMSIG(status));
 	return VERDICT_FAILED;
 }
 

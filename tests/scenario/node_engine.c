@@ -760,7 +760,8 @@ void node_engine_main(const struct node_params *params, int control)
 	server.requests = calloc(REQUESTS_MAX, sizeof(*server.requests));
 	if (!server.requests)
 		abort();
-	if (params->before_open)
+	/* Where it looks for the library may be out of sight after this. */
+	if (params->before_open && engine_library())
 		params->before_open();
 	if (params->uid && setuid(params->uid))
 		abort();

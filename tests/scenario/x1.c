@@ -1,6 +1,172 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/scenario/scenario.h"
+/*
+ * X1: P and D in containers that share nothing but the socket folder, and that
+ * under paths of their own: no /dev/shm, no /tmp, no PID, IPC, network or user
+ * namespace in common.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tests/scenario/logs.h"
+#include "tests/scenario/node.h"
+#include "tests/scenario/sandbox.h"
+
+#define BLOCKS 16u
+#define PULLS 20u
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+
+struct x1_setup {
+	const char *config;
+	void (*first)(void);
+	void (*second)(void);
+	uint32_t foreign;
+};
+
+static void container_open(const struct scenario *scenario, struct node *node,
+			   const char *id, const struct x1_setup *setup)
+{
+	const uint32_t is_producer = *id == 'p';
+	const struct node_params params = {
+		.scenario = scenario,
+		.id = id,
+		.config = setup->config,
+		.shape = { .block_bytes = 16384,
+			   .block_count = BLOCKS * 4,
+			   .layer_count = 2,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 2,
+		.foreign = is_producer && setup->foreign,
+		.scribble = is_producer,
+		.socket_dir = SANDBOX_FOLDER,
+		.before_open = is_producer ? setup->first : setup->second,
+		.log_path = log_path(id),
+	};
+
+	node_open(node, &params);
+}
+
+static void pair_open(const struct scenario *scenario, struct node *p,
+		      struct node *d, const struct x1_setup *setup)
+{
+	/* Strangers make their sockets in it. */
+	scenario_check(!chmod(scenario->folder, 01777), "chmod");
+	sandbox_folder_set(scenario->folder);
+	logs_open(scenario);
+	container_open(scenario, p, "producer", setup);
+	container_open(scenario, d, "consumer", setup);
+}
+
+static void pair_close(struct node *p, struct node *d)
+{
+	node_close(d);
+	node_close(p);
+}
+
+static void pulls_run(struct node *p, struct node *d)
+{
+	static struct node_message message;
+	struct node_message event;
+	uint64_t bytes = 0;
+	uint64_t held;
+	uint32_t round;
+
+	for (round = 0; round < PULLS; round++) {
+		node_prefill(p, &message, BLOCKS, round * 1000003u + 1);
+		held = message.key;
+		node_await(d, node_pull(d, &message), &event, LIMIT_NS);
+		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+			       "a pull: error %d, %llu wrong bytes",
+			       event.reason, (unsigned long long)event.wrong);
+		bytes += event.bytes;
+		node_await(p, held, &event, LIMIT_NS);
+		scenario_check(event.reason == KVPULL_END_RELEASED,
+			       "a hold ended by %d", event.reason);
+	}
+	node_check_empty(p);
+	node_check_empty(d);
+	scenario_say("%u pulls, %llu KiB equal", PULLS,
+		     (unsigned long long)(bytes / 1024));
+}
+
+static void containers_run(const struct scenario *scenario,
+			   const struct x1_setup *setup)
+{
+	struct node p, d;
+
+	pair_open(scenario, &p, &d, setup);
+	pulls_run(&p, &d);
+	pair_close(&p, &d);
+}
+
+static void x1_containers(const struct scenario *scenario)
+{
+	const struct x1_setup setup = { .config = "",
+					.first = sandbox_container,
+					.second = sandbox_container };
+
+	containers_run(scenario, &setup);
+}
+
+static void x1_users(const struct scenario *scenario)
+{
+	/* Uids of another user namespace look like the overflow uid. */
+	const struct x1_setup setup = { .config = "\"uids\":[65534]",
+					.first = sandbox_container_first,
+					.second = sandbox_container_second };
+
+	containers_run(scenario, &setup);
+}
+
+/* D's next pull fails, or loads nothing, and both ends' words are as given. */
+static void pull_refused(struct node *p, struct node *d, int32_t reason)
+{
+	static struct node_message message;
+	struct node_message event;
+
+	node_prefill(p, &message, BLOCKS, 1);
+	node_await(d, node_pull(d, &message), &event, LIMIT_NS);
+	scenario_check(
+		event.kind == KVPULL_POLL_FAILED && event.reason == reason,
+		"the pull ended as %u, error %d", event.kind, event.reason);
+}
+
+static void x1_stranger(const struct scenario *scenario)
+{
+	const struct x1_setup setup = { .config = "\"uids\":[0,1]",
+					.first = sandbox_container_first,
+					.second = sandbox_container_second };
+	struct node p, d;
+
+	pair_open(scenario, &p, &d, &setup);
+	pull_refused(&p, &d, KVPULL_EAUTH);
+	log_has("producer", "uid is 0 here and 65534 there");
+	log_has("consumer", "uid is 0 there and 65534 here");
+	pair_close(&p, &d);
+}
+
+static void x1_foreign(const struct scenario *scenario)
+{
+	const struct x1_setup setup = { .config = "\"lease_ms\":500",
+					.first = sandbox_container,
+					.second = sandbox_container,
+					.foreign = 1 };
+	struct node p, d;
+
+	pair_open(scenario, &p, &d, &setup);
+	pull_refused(&p, &d, KVPULL_EROUTE);
+	log_has("consumer", "the peer is in another PID namespace");
+	pair_close(&p, &d);
+}
 
 const struct scenario_case scenario_x1[] = {
+	{ "X1a", "containers that share a socket folder alone pull",
+	  x1_containers, 30, 30 },
+	{ "X1b", "also from one user namespace to another", x1_users, 30, 30 },
+	{ "X1c", "a stranger of another user namespace is refused", x1_stranger,
+	  30, 30 },
+	{ "X1d", "an engine's own memory is refused there, with the reason",
+	  x1_foreign, 30, 30 },
 	{ 0 },
 };

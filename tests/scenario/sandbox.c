@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See sandbox.h. */
+#include "tests/scenario/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/scenario/scenario.h"
+
+#define NAMESPACES                                                             \
+	(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET |            \
+	 CLONE_NEWUTS)
+#define MEMLOCK_BYTES (8u << 20)
+#define EXIT_REFUSED 77
+
+static const char *folder;
+
+void sandbox_folder_set(const char *path)
+{
+	folder = path;
+}
+
+static void forbidden(const char *what)
+{
+	scenario_refuse("%s: %s", what, strerror(errno));
+}
+
+static void uid_take(uint32_t uid)
+{
+	if (!geteuid() && (setgroups(0, NULL) || setresgid(uid, uid, uid) ||
+			   setresuid(uid, uid, uid)))
+		forbidden("setresuid");
+	/* A change of uid hides our own /proc entries; engines do not. */
+	(void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+
+static void file_write(const char *path, const char *text)
+{
+	const int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		forbidden(path);
+	(void)close(fd);
+}
+
+static void user_namespace(void)
+{
+	char text[64];
+	const uid_t uid = geteuid();
+	const gid_t gid = getegid();
+
+	if (unshare(CLONE_NEWUSER))
+		forbidden("unshare(CLONE_NEWUSER)");
+	file_write("/proc/self/setgroups", "deny");
+	(void)snprintf(text, sizeof(text), "0 %u 1", uid);
+	file_write("/proc/self/uid_map", text);
+	(void)snprintf(text, sizeof(text), "0 %u 1", gid);
+	file_write("/proc/self/gid_map", text);
+}
+
+/* We are the first process of the new PID namespace; our parent waits. */
+static void pid_namespace(void)
+{
+	const pid_t pid = fork();
+	int status = 0;
+
+	if (pid < 0)
+		forbidden("fork");
+	if (pid) {
+		(void)signal(SIGTERM, SIG_DFL);
+		(void)waitpid(pid, &status, 0);
+		/* What it said it could not tell the case from in there. */
+		if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_REFUSED)
+			scenario_refuse("%s", "");
+		if (WIFEXITED(status) && !WEXITSTATUS(status))
+			_exit(0);
+		scenario_fail("the first process ended with status 0x%x",
+			      (unsigned)status);
+	}
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static void hide(const char *path)
+{
+	if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") &&
+	    errno != ENOENT)
+		forbidden(path);
+}
+
+static void mounts(void)
+{
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		forbidden("mount /");
+	hide("/mnt");
+	if (mkdir(SANDBOX_FOLDER, 0700) ||
+	    mount(folder, SANDBOX_FOLDER, NULL, MS_BIND, NULL))
+		forbidden("mount --bind");
+	hide("/dev/shm");
+	hide("/tmp");
+	if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV, NULL))
+		forbidden("mount /proc");
+}
+
+void sandbox_container(void)
+{
+	if (geteuid())
+		user_namespace();
+	if (unshare(NAMESPACES))
+		forbidden("unshare");
+	pid_namespace();
+	mounts();
+}
+
+static void stranger(uint32_t uid)
+{
+	if (geteuid())
+		scenario_refuse("users other than our own need root");
+	uid_take(uid);
+	user_namespace();
+	if (unshare(NAMESPACES))
+		forbidden("unshare");
+	pid_namespace();
+	mounts();
+}
+
+void sandbox_container_first(void)
+{
+	stranger(SANDBOX_UID - 1);
+}
+
+void sandbox_container_second(void)
+{
+	stranger(SANDBOX_UID - 2);
+}
+
+void sandbox_nobody(void)
+{
+	const struct rlimit memlock = { MEMLOCK_BYTES, MEMLOCK_BYTES };
+
+	if (setrlimit(RLIMIT_MEMLOCK, &memlock))
+		forbidden("setrlimit");
+	uid_take(SANDBOX_UID);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an engine's process may take from itself before it opens: each for
+ * node_params.before_open. Where this machine forbids it, the case ends as
+ * refused.
+ */
+#ifndef KVPULL_TESTS_SCENARIO_SANDBOX_H
+#define KVPULL_TESTS_SCENARIO_SANDBOX_H
+
+/*
+ * Mount, IPC, PID, network and host-name namespaces of its own, an empty
+ * /dev/shm and /tmp. The socket folder is bound to SANDBOX_FOLDER: the case
+ * names it by sandbox_folder_set() before.
+ */
+#define SANDBOX_FOLDER "/mnt/kvpull"
+void sandbox_folder_set(const char *folder);
+void sandbox_container(void);
+/* The same, and a user namespace where it is root; outside it is no one. */
+void sandbox_container_first(void);
+void sandbox_container_second(void);
+
+/* Another uid, no rights at all, 8 MiB of memlock. */
+#define SANDBOX_UID 65534u
+void sandbox_nobody(void);
+
+#endif /* KVPULL_TESTS_SCENARIO_SANDBOX_H */
