@@ -65,6 +65,7 @@ struct kvpull_command {
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	const uint32_t *remote_ids;
 	const uint32_t *local_ids;
+	struct kvpull_wire_reader pairs; /* peeked: where they are encoded */
 };
 
 struct kvpull_step_header {
@@ -146,6 +147,17 @@ int KVPULL_MUST_CHECK
 kvpull_step_get_command(struct kvpull_wire_reader *reader,
 			struct kvpull_step_scratch *scratch,
 			struct kvpull_command *command);
+/*
+ * All but the ids of a PULL, which kvpull_step_get_ids() decodes to where they
+ * are wanted: thousands of them are not copied twice. Both for messages that
+ * passed kvpull_step_check(); room for group_first[group_count] ids each.
+ */
+int KVPULL_MUST_CHECK
+kvpull_step_peek_command(struct kvpull_wire_reader *reader,
+			 struct kvpull_step_scratch *scratch,
+			 struct kvpull_command *command);
+void kvpull_step_get_ids(const struct kvpull_command *command,
+			 uint32_t *remote_ids, uint32_t *local_ids);
 int KVPULL_MUST_CHECK
 kvpull_step_get_result_header(struct kvpull_wire_reader *reader,
 			      struct kvpull_result_header *header);

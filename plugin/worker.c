@@ -72,7 +72,6 @@ static size_t arena_bytes(const struct kvpull_worker *worker)
 	bytes += 2 * kvpull_ring_bytes(thread_ring_records(
 			     config, worker->claim_count_max));
 	bytes += (size_t)config->requests_max * sizeof(struct kvpull_refused);
-	bytes += (size_t)KVPULL_TICKET_BLOCKS_MAX * 8;
 	bytes += (size_t)config->max_holds * 512;
 	return bytes;
 }
@@ -119,10 +118,6 @@ static int tables_take(struct kvpull_worker *worker)
 				   config->requests_max;
 	worker->results = kvpull_arena_take(arena, worker->result_count_max,
 					    sizeof(*worker->results));
-	worker->scratch.remote_ids = kvpull_arena_take(
-		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
-	worker->scratch.local_ids = kvpull_arena_take(
-		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
 	kvpull_map_init(&worker->pull_map, config->pulls_max, arena);
 	kvpull_map_init(&worker->claim_map, worker->claim_count_max, arena);
 	if (!kvpull_arena_ok(arena))

@@ -311,7 +311,7 @@ struct kvpull_worker {
 	uint32_t refused_count;
 	struct kvpull_map pull_map;  /* key -> pull */
 	struct kvpull_map claim_map; /* ticket serial -> claim */
-	struct kvpull_step_scratch scratch;
+	struct kvpull_step_scratch scratch; /* without ids */
 	uint64_t step_incarnation;
 	uint64_t step_sequence; /* last applied */
 	uint64_t step_told;     /* last told in a result header */

@@ -173,10 +173,7 @@ static void pull_fill(struct kvpull_worker *worker, struct kvpull_pull *pull,
 		pull->group_first[group] = group <= command->group_count ?
 						   command->group_first[group] :
 						   pairs;
-	memcpy(pull->remote_ids, command->remote_ids,
-	       (size_t)pairs * sizeof(uint32_t));
-	memcpy(pull->local_ids, command->local_ids,
-	       (size_t)pairs * sizeof(uint32_t));
+	kvpull_step_get_ids(command, pull->remote_ids, pull->local_ids);
 }
 
 static void apply_pull(struct kvpull_worker *worker,
@@ -387,8 +384,8 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	/* Holds are taken now, not at the last poll. */
 	kvpull_holds_stamp(worker->holds, worker->now_ns(worker->now_context));
 	for (index = 0; index < header.record_count; index++) {
-		if (kvpull_step_get_command(&reader, &worker->scratch,
-					    &command))
+		if (kvpull_step_peek_command(&reader, &worker->scratch,
+					     &command))
 			return KVPULL_EINVAL;
 		if (header.first_sequence + index <= worker->step_sequence) {
 			worker->stats.step_replayed++;

@@ -61,6 +61,18 @@ static inline void kvpull_wire_put_u64(struct kvpull_wire_writer *writer,
 	kvpull_wire_put_u32(writer, (uint32_t)(value >> 32));
 }
 
+/* In one piece where memory has the order of the wire. */
+static inline void kvpull_wire_put_u32s(struct kvpull_wire_writer *writer,
+					const uint32_t *values, size_t count)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	kvpull_wire_put(writer, values, count * sizeof(*values));
+#else
+	while (count--)
+		kvpull_wire_put_u32(writer, *values++);
+#endif
+}
+
 /* Seven bits a byte, low first; 1 to 10 bytes. */
 static inline void kvpull_wire_put_varint(struct kvpull_wire_writer *writer,
 					  uint64_t value)
@@ -135,19 +147,44 @@ static inline uint64_t kvpull_wire_get_u64(struct kvpull_wire_reader *reader)
 	return low | (uint64_t)kvpull_wire_get_u32(reader) << 32;
 }
 
+/* count values; none if the message is too short. */
+static inline void kvpull_wire_get_u32s(struct kvpull_wire_reader *reader,
+					uint32_t *values, size_t count)
+{
+	const uint8_t *bytes = NULL;
+
+	if (count <= SIZE_MAX / sizeof(*values))
+		bytes = kvpull_wire_get(reader, count * sizeof(*values));
+	if (!bytes) {
+		reader->bad = 1;
+		return;
+	}
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	if (count)
+		memcpy(values, bytes, count * sizeof(*values));
+#else
+	for (; count--; bytes += 4)
+		*values++ = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 |
+			    (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+#endif
+}
+
 static inline uint64_t kvpull_wire_get_varint(struct kvpull_wire_reader *reader)
 {
+	const size_t left = reader->bad ? 0 : reader->byte_count - reader->at;
 	uint64_t value = 0;
-	uint32_t shift;
+	uint32_t at;
 
-	for (shift = 0; shift < 64; shift += 7) {
-		const uint8_t byte = kvpull_wire_get_u8(reader);
+	for (at = 0; at < 10 && at < left; at++) {
+		const uint8_t byte = reader->data[reader->at + at];
 
-		if (shift == 63 && byte > 1)
+		if (at == 9 && byte > 1)
 			break;
-		value |= (uint64_t)(byte & 0x7f) << shift;
-		if (!(byte & 0x80))
-			return reader->bad ? 0 : value;
+		value |= (uint64_t)(byte & 0x7f) << (7 * at);
+		if (!(byte & 0x80)) {
+			reader->at += at + 1;
+			return value;
+		}
 	}
 	reader->bad = 1;
 	return 0;

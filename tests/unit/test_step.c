@@ -260,6 +260,36 @@ static void pairs_in_any_order_round_trip(void **state)
 	(void)round_trip(&command);
 }
 
+static void peeked_pull_gives_its_ids_later(void **state)
+{
+	static uint32_t remote[300], local[300];
+	struct kvpull_command command = pull_of(300);
+	struct kvpull_wire_reader reader;
+	struct kvpull_command got;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 200; i++)
+		remote_ids[i] = 7 * i;
+	command.group_count = 3;
+	command.group_first[1] = command.group_first[2] = 200;
+	command.group_first[3] = 300;
+	kvpull_step_put_command(&writer, &command);
+	reader = reader_of(writer.used);
+	assert_int_equal(kvpull_step_peek_command(&reader, &scratch, &got), 0);
+	assert_true(kvpull_wire_done(&reader));
+	assert_int_equal(got.group_first[3], 300);
+	kvpull_step_get_ids(&got, remote, local);
+	assert_memory_equal(remote, remote_ids, sizeof(remote));
+	assert_memory_equal(local, local_ids, sizeof(local));
+	/* Fewer are wanted than there are: no more are written. */
+	memset(remote, 0xee, sizeof(remote));
+	for (i = 1; i <= 3; i++)
+		got.group_first[i] = 100;
+	kvpull_step_get_ids(&got, remote, local);
+	assert_int_equal(remote[0], 0xeeeeeeee);
+}
+
 static void groups_that_are_not_there_are_empty(void **state)
 {
 	const struct kvpull_command command = pull_of(40);
@@ -414,27 +444,39 @@ static void broken_pulls_are_refused(void **state)
 {
 	(void)state;
 #define PULL 4, 0, 1, 0, 3, 0, 0, 0
-	/* groups, pairs, then runs of remote, local, count */
-	ASSERT_PAYLOAD(0, PULL, 1, 2, 2, 2, 2);
+	/* groups, pairs, form, then runs of remote, local, count */
+	ASSERT_PAYLOAD(0, PULL, 1, 64, 0, 2, 2, 64);
 	ASSERT_PAYLOAD(0, PULL, 1, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 9);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 2, 2, 3);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 2, 2, 1);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 2, 2, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 1, 2, 2);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 2, 1, 2);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, 2, 2, 2, 64);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, 0, 2, 2, 65);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, 0, 2, 2, 63);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, 0, 2, 2, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, 0, 1, 2, 64);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, 0, 2, 1, 64);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x81, 0x80, 4);
+	/* As many runs as we would write, and one more. */
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 63, 0, 2, 2, 63);
+	ASSERT_PAYLOAD(0, PULL, 1, 0x80, 1, 0, 2, 2, 64, 2, 2, 64);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x80, 1, 0, 2, 2, 64, 2, 2, 63,
+		       2, 2, 1);
 	/* 65536 pairs out of a few bytes, but not one more in a second group. */
-	ASSERT_PAYLOAD(0, PULL, 2, 0x80, 0x80, 4, 0, 0, 0x80, 0x80, 4, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 2, 0x80, 0x80, 4, 0, 0, 0x80, 0x80,
-		       4, 1, 0, 0, 1);
+	ASSERT_PAYLOAD(0, PULL, 2, 0x80, 0x80, 4, 0, 0, 0, 0x80, 0x80, 4, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 2, 0x80, 0x80, 4, 0, 0, 0, 0x80,
+		       0x80, 4, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
 	/* A run that goes beyond UINT32_MAX at either side. */
-	ASSERT_PAYLOAD(0, PULL, 1, 1, 0xfe, 0xff, 0xff, 0xff, 0x1f, 0, 1);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 0xfe, 0xff, 0xff, 0xff, 0x1f,
-		       0, 2);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, 0, 0xfe, 0xff, 0xff, 0xff,
-		       0x1f, 2);
+	ASSERT_PAYLOAD(0, PULL, 1, 64, 0, 0x80, 0xff, 0xff, 0xff, 0x1f, 0, 64);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, 0, 0x82, 0xff, 0xff, 0xff,
+		       0x1f, 0, 64);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, 0, 0, 0x82, 0xff, 0xff, 0xff,
+		       0x1f, 64);
+	/* Plain: all remote ids, then all local ones. */
+	ASSERT_PAYLOAD(0, PULL, 1, 1, 1, 0xff, 0xff, 0xff, 0xff, 9, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 1, 1, 1, 0, 0, 0, 9, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 1, 1, 1, 0, 0, 0, 9, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x80, 0x80, 4, 1, 1, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 4, 0, 1, 0, 4, 0, 0, 0, 1, 0);
 }
 
@@ -729,6 +771,7 @@ int main(void)
 		TEST(every_command_round_trips),
 		TEST(largest_values_round_trip),
 		TEST(pairs_in_any_order_round_trip),
+		TEST(peeked_pull_gives_its_ids_later),
 		TEST(groups_that_are_not_there_are_empty),
 		TEST(contiguous_blocks_make_a_small_pull),
 		TEST(writer_without_room_counts_what_it_takes),
