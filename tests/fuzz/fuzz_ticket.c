@@ -2,7 +2,8 @@
 /*
  * First byte even: the rest is a text, as a router may hand it out. Odd: the
  * rest is a body, to which the right checksum is added, since no mutation
- * would find it. What is decoded is encoded again and must come back.
+ * would find it. What is decoded is encoded again and must come back. With the
+ * fourth bit set it is peeked into as well (which maps memory, so it is slow).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ static uint32_t ids[2][KVPULL_TICKET_BLOCKS_MAX];
 static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
 static struct kvpull_ticket tickets[2];
 static char text[KVPULL_TICKET_BYTES_MAX + 1];
+static int is_peeked;
 
 static void expect(int condition)
 {
@@ -41,12 +43,30 @@ static void check_ids(const struct kvpull_ticket *first,
 	}
 }
 
+/* Looks without a key, so it may take what decode() does not. */
+static void peek(const char *from, size_t from_bytes, int is_ticket)
+{
+	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
+	const int code = kvpull_ticket_peek(from, from_bytes, &info);
+
+	if (!is_ticket)
+		return;
+	expect(!code);
+	expect(info.generation == tickets[0].generation);
+	expect(info.slot == tickets[0].slot);
+	expect(info.rank_count == tickets[0].rank_count);
+}
+
 static void decode(const char *from, size_t from_bytes)
 {
 	size_t text_bytes;
 	uint32_t i;
+	const int code = kvpull_ticket_decode(from, from_bytes, NULL, scratch,
+					      &tickets[0]);
 
-	if (kvpull_ticket_decode(from, from_bytes, NULL, scratch, &tickets[0]))
+	if (is_peeked)
+		peek(from, from_bytes, !code);
+	if (code)
 		return;
 	expect(!kvpull_ticket_encode(&tickets[0], NULL, scratch, text,
 				     sizeof(text), &text_bytes));
@@ -79,6 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 	tickets[1].block_ids = ids[1];
 	if (!data_bytes || data_bytes > BODY_BYTES_MAX)
 		return 0;
+	is_peeked = data[0] & 8;
 	if (!(data[0] & 1)) {
 		decode((const char *)data + 1, data_bytes - 1);
 		return 0;
