@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker as producer: what its consumers say reaches the holds in the order
+ * of a poll, and as a consumer: when it says that it lives.
+ */
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#include "tests/unit/worker_peer.h"
+
+#define KEY 7u
+#define SLOT 3u
+#define GENERATION 9u
+#define LEASE_NS (3000 * WORLD_MS)
+
+static void hold(struct world *world)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = SLOT,
+		.key = KEY,
+		.generation = GENERATION,
+	};
+
+	world_send(world, &command, 1);
+}
+
+/* A consumer of one rank connects and is admitted. */
+static struct world_caller *consumer(struct world *world, uint32_t index,
+				     uint64_t instance)
+{
+	struct world_caller *caller = &world->callers[index];
+	struct kvpull_hello hello = {
+		.compat = world->worker->compat,
+		.instance = instance,
+		.incarnation = instance + 1,
+		.wanted = world->worker->incarnation,
+		.rank_count = 1,
+		.engine_id = "consumer",
+	};
+	struct kvpull_event *event;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
+	event->uid = world->config.uids[0];
+	event->data_bytes =
+		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
+					   8192, &hello, NULL, caller->nonce);
+	assert_int_not_equal(event->data_bytes, 0);
+	world_poll(world, 1);
+	assert_int_equal(caller->state, 2);
+	return caller;
+}
+
+static void say(struct world *world, struct world_caller *caller, uint32_t kind)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = SLOT,
+		.generation = GENERATION,
+		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
+					 GENERATION),
+	};
+
+	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+}
+
+/* Polls often, so that nothing is taken for a stall. */
+static void pass(struct world *world, uint64_t ns)
+{
+	const uint64_t until_ns = world->now_ns + ns;
+
+	while (world->now_ns < until_ns)
+		world_pass(world, 100 * WORLD_MS);
+}
+
+static void heartbeat_renews_what_its_consumer_claimed(void **state)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	pass(world, LEASE_NS - 200 * WORLD_MS);
+	kvpull_ring_beat(&caller->writer);
+	pass(world, LEASE_NS - 200 * WORLD_MS);
+	world_silent(world, KEY);
+	pass(world, 300 * WORLD_MS);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
+}
+
+static void release_in_the_ring_comes_before_the_end_of_the_lease(void **state)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	pass(world, LEASE_NS - 100 * WORLD_MS);
+	say(world, caller, KVPULL_NOTE_RELEASE);
+	pass(world, 100 * WORLD_MS);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+static void claim_in_the_ring_comes_before_the_end_of_the_lease(void **state)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	pass(world, LEASE_NS - 100 * WORLD_MS);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	pass(world, 100 * WORLD_MS);
+	world_silent(world, KEY);
+}
+
+static void death_releases_at_the_next_poll(void **state)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	world_poll(world, 1);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	world_poll(world, 1);
+	assert_int_equal(caller->forgotten, 1);
+}
+
+static void last_words_of_the_dead_count(void **state)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	world_poll(world, 1);
+	say(world, caller, KVPULL_NOTE_RELEASE);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+/* Of a consumer whose record comes while the engine goes to sleep. */
+static struct world_caller *late;
+
+static int arm_late(struct kvpull_transport *transport)
+{
+	if (late)
+		say(world_of(transport), late, KVPULL_NOTE_RELEASE);
+	late = NULL;
+	return 0;
+}
+
+static void record_that_comes_while_arming_is_not_slept_over(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+	static struct kvpull_transport_ops ops;
+
+	ops = *world->transport.ops;
+	hold(world);
+	world_poll(world, 1);
+	ops.arm = arm_late;
+	world->transport.ops = &ops;
+	/* As event_fd() does; this transport has no descriptors. */
+	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	worker->timer_set_ns = UINT64_MAX;
+	worker->events_wanted = 1;
+	late = caller;
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+static void consumer_beats_three_times_a_lease_until_the_release(void **state)
+{
+	struct world *world = *state;
+	uint32_t peer;
+	uint32_t beats;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	peer = world_up(world, "1-0", 0, 1);
+	beats = world->peers[peer].beats;
+	pass(world, LEASE_NS);
+	assert_in_range(world->peers[peer].beats - beats, 2, 4);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	beats = world->peers[peer].beats;
+	pass(world, LEASE_NS);
+	assert_int_equal(world->peers[peer].beats, beats);
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(heartbeat_renews_what_its_consumer_claimed),
+		TEST(release_in_the_ring_comes_before_the_end_of_the_lease),
+		TEST(claim_in_the_ring_comes_before_the_end_of_the_lease),
+		TEST(death_releases_at_the_next_poll),
+		TEST(last_words_of_the_dead_count),
+		TEST(record_that_comes_while_arming_is_not_slept_over),
+		TEST(consumer_beats_three_times_a_lease_until_the_release),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
