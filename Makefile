@@ -191,8 +191,8 @@ fuzz-replay: ## run the fuzz corpus once, with gcc
 fuzz-replay-run: $(FUZZ)
 	$(Q)tests/run-programs.sh $(foreach p,$(FUZZ),"$(p) $(wildcard tests/fuzz/corpus/$(notdir $(p)) tests/fuzz/corpus/$(patsubst fuzz_%,%,$(notdir $(p))))")
 
-mutants: ## each weakened ordering of the ring is caught
-	$(Q)tests/ring-mutants.sh
+mutants: ## each weakened ordering of the ring, each broken promise is caught
+	$(Q)tests/mutants.sh
 
 bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--quick
 	$(Q)tests/bench/run.sh $(B)/kvpull_bench build/bench $(MODE)
