@@ -397,7 +397,7 @@ void kvpull_files_start(struct kvpull_files *files,
 void kvpull_files_cancel(struct kvpull_files *files,
 			 struct kvpull_file_read *file_read, int code)
 {
-	if (file_read->read && !file_read->code && !is_ended(file_read))
+	if (file_read->read && !is_ended(file_read))
 		file_read_end(files, file_read, code);
 }
 

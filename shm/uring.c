@@ -71,8 +71,12 @@ int kvpull_uring_open(struct kvpull_uring *uring, enum kvpull_uring_mode mode,
 	int error;
 
 	*uring = (struct kvpull_uring){ .log = log, .depth = depth };
-	if (mode == KVPULL_URING_NO)
+	if (mode == KVPULL_URING_NO) {
+		kvpull_info(
+			log,
+			"no io_uring: switched off; reads wait for each other");
 		return KVPULL_EUNSUPPORTED;
+	}
 	error = ring_open(uring, mode);
 	if (error) {
 		kvpull_warn(log, "no io_uring: %s; reads wait for each other",

@@ -88,14 +88,14 @@ static void *pages(size_t bytes)
 }
 
 /* Region 1 is the file, from `offset` on; region 0 is memory. */
-static void region_open(struct world *world, uint64_t offset)
+static void region_of(struct world *world, uint64_t offset, uint64_t bytes)
 {
 	char path[32];
 	int handed;
 
 	kvpull_file_close(&world->regions[1]);
-	world->regions[1] = (struct kvpull_file){ .bytes = FILE_BYTES - offset,
-						  .offset = offset };
+	world->regions[1] =
+		(struct kvpull_file){ .bytes = bytes, .offset = offset };
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", world->fd);
 	handed = open(path, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(kvpull_file_open(&world->regions[1], handed,
@@ -105,6 +105,11 @@ static void region_open(struct world *world, uint64_t offset)
 					  &world->log),
 			 0);
 	(void)close(handed);
+}
+
+static void region_open(struct world *world, uint64_t offset)
+{
+	region_of(world, offset, FILE_BYTES - offset);
 }
 
 /* Made once, and as it was after each test: see world_end(). */
@@ -368,6 +373,9 @@ static void rows_read(struct world *world)
 		poll_until(world, 1);
 		only_one_ended(world, 0, 0);
 		verify(world, &world->read[0]);
+		/* No slice was one that O_DIRECT does not take. */
+		assert_int_equal(world->regions[1].align > 1,
+				 world->regions[1].direct_fd >= 0);
 	}
 	pieces_are_back(world);
 	assert_int_equal(world->warnings, 0);
@@ -446,6 +454,41 @@ static void read_without_a_row_in_a_file_ends_at_once(void **state)
 	in_each_way(memory_read);
 }
 
+/* Two files, each with what the other does not have, at the same places. */
+static void two_files_read(struct world *world)
+{
+	const int own = world->fd;
+	const int other = memfd_create("test-other", MFD_CLOEXEC);
+	uint8_t zeros[8192] = { 0 };
+
+	assert_int_equal(pwrite(other, zeros, sizeof(zeros), 0), 8192);
+	world->regions[2] = world->regions[1];
+	world->regions[1] = (struct kvpull_file){ 0 };
+	world->fd = other;
+	region_of(world, 0, sizeof(zeros));
+	world->fd = own;
+	(void)read_plain(world, 0, 1, 4096);
+	world->strips[1] = world->strips[0];
+	world->strips[1].region_index = 2;
+	world->strips[1].remote_offset = 4096;
+	world->strips[1].local += 4096;
+	world->read[0].strip_count = 2;
+	start(world, 0);
+	poll_until(world, 1);
+	only_one_ended(world, 0, 0);
+	assert_memory_equal(world->local, zeros, 4096);
+	assert_memory_equal(world->local + 4096, world->content + 4096, 4096);
+	pieces_are_back(world);
+	kvpull_file_close(&world->regions[2]);
+	(void)close(other);
+}
+
+static void rows_of_two_files_share_no_piece(void **state)
+{
+	(void)state;
+	in_each_way(two_files_read);
+}
+
 /* ---- faults ---- */
 
 static void truncated_read(struct world *world)
@@ -497,6 +540,34 @@ static void device_that_fails_fails_the_read_once(void **state)
 {
 	(void)state;
 	in_each_way(error_read);
+}
+
+/* Half of it the first time, as some file systems and old kernels do. */
+static void short_read(struct world *world)
+{
+	(void)read_plain(world, 0, 16, 4096);
+	assert_int_equal(ftruncate(world->fd, 40000), 0);
+	start(world, 0);
+	poll_once(world);
+	if (world->way == WAY_PREAD) {
+		/* There a short read is the end of the file. */
+		only_one_ended(world, 0, KVPULL_EREAD);
+		return;
+	}
+	rest(world);
+	assert_int_equal(pwrite(world->fd, world->content, FILE_BYTES, 0),
+			 FILE_BYTES);
+	poll_until(world, 1);
+	only_one_ended(world, 0, 0);
+	verify(world, &world->read[0]);
+	assert_int_equal(world->warnings, 0);
+	pieces_are_back(world);
+}
+
+static void piece_that_comes_half_is_read_again(void **state)
+{
+	(void)state;
+	in_each_way(short_read);
 }
 
 /* As on a file system whose O_DIRECT wants more than it says. */
@@ -651,6 +722,9 @@ static void turns_read(struct world *world)
 	start(world, 1);
 	start(world, 2);
 	start(world, 3);
+	poll_once(world);
+	if (world->way != WAY_PREAD)
+		assert_int_equal(world->reads[3].pieces_open, 1);
 	poll_until(world, 4);
 	assert_ptr_equal(world->ended[0], &world->reads[3]);
 	assert_int_equal(world->ended_count, 4);
@@ -748,9 +822,11 @@ int main(void)
 		cmocka_unit_test(
 			file_that_ends_inside_a_page_is_read_to_its_end),
 		cmocka_unit_test(rows_that_are_near_share_a_piece),
+		cmocka_unit_test(rows_of_two_files_share_no_piece),
 		cmocka_unit_test(read_without_a_row_in_a_file_ends_at_once),
 		cmocka_unit_test(file_that_was_truncated_fails_the_read_once),
 		cmocka_unit_test(device_that_fails_fails_the_read_once),
+		cmocka_unit_test(piece_that_comes_half_is_read_again),
 		cmocka_unit_test(
 			refused_direct_reads_go_through_the_page_cache),
 		cmocka_unit_test(
