@@ -63,6 +63,8 @@ struct engine_params {
 	const char *weights;
 	const char *model; /* NULL: "ib_pull" */
 	const char *dtype; /* NULL: "bytes" */
+	const char *revision;
+	const char *layout; /* NULL: "LBHNC" */
 	enum engine_part part;
 	uint32_t rank;                        /* of ENGINE_RANK */
 	const struct engine_carrier *carrier; /* of ENGINE_SCHEDULER */

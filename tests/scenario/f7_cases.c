@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* F7's cases: three ways to overwrite, and libraries that do not check. */
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "tests/scenario/f7.h"
+#include "tests/scenario/mutant.h"
 
 #define FULL_TRIES 400000u /* of each of the three ways */
 #define QUICK_TRIES 8000u
@@ -49,45 +45,6 @@ static void f7_thread(const struct scenario *scenario)
 static void f7_streamed(const struct scenario *scenario)
 {
 	race_run(scenario, F7_STREAMED);
-}
-
-/*
- * A copy of the tree in build/<name>/ with one sed, built; its library is the
- * one that engines load from here on.
- */
-static void mutant_use(const char *name, const char *file, const char *sed)
-{
-	char root[PATH_MAX];
-	char command[4 * PATH_MAX];
-	char library[PATH_MAX + 64];
-	ssize_t used = readlink("/proc/self/exe", root, sizeof(root) - 1);
-	int levels;
-
-	scenario_check(used > 0, "no /proc");
-	root[used] = '\0';
-	/* <root>/build/<variant>/kvpull_scenarios */
-	for (levels = 0; levels < 3; levels++) {
-		char *slash = strrchr(root, '/');
-
-		scenario_check(slash != NULL, "not in a build folder");
-		*slash = '\0';
-	}
-	(void)snprintf(
-		command, sizeof(command),
-		"cd '%s' && test -f Makefile || exit 7; m=build/%s; "
-		"mkdir -p $m && cp -pru Makefile include plugin shm verbs $m/ && "
-		"sed '%s' %s > $m/mutated && ! cmp -s $m/mutated %s && "
-		"{ cmp -s $m/mutated $m/%s || cp $m/mutated $m/%s; } && "
-		"env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C $m lib "
-		"VARIANT=release V=0 >$m/log 2>&1",
-		root, name, sed, file, file, file, file);
-	/* A test's shell, with a command of its own making. */
-	used = system(command);
-	scenario_check(used >> 8 != 7, "no source tree beside the program");
-	scenario_check(!used, "the mutant %s was not built", name);
-	(void)snprintf(library, sizeof(library),
-		       "%s/build/%s/build/release/libkvpull.so.1", root, name);
-	(void)setenv("KVPULL_TEST_LIBRARY", library, 1);
 }
 
 static void mutant_run(const struct scenario *scenario, enum f7_mode mode)

@@ -89,11 +89,15 @@ struct node_params {
 	const char *weights;
 	const char *model;
 	const char *dtype;
+	const char *revision;
+	const char *layout;
 	const char *socket_dir;    /* NULL: the case's folder */
 	uint32_t uid;              /* not 0: become this user */
 	uint32_t split;            /* 1: each rank is a process of its own */
 	void (*before_open)(void); /* in the new process; NULL: nothing */
 	const char *log_path;      /* NULL: none */
+	/* In the new process; NULL: engine_library(). */
+	const struct kvpull_connector_ops *(*library)(void);
 };
 
 struct node {

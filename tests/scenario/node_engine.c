@@ -691,7 +691,7 @@ static int server_open(struct server *server, struct kvpull_host *host)
 {
 	const struct node_params *params = server->params;
 	struct engine_params open = {
-		.ops = engine_library(),
+		.ops = params->library ? params->library() : engine_library(),
 		.host = host,
 		.engine_id = params->id,
 		.shape = params->shape,
@@ -700,6 +700,8 @@ static int server_open(struct server *server, struct kvpull_host *host)
 		.weights = params->weights,
 		.model = params->model,
 		.dtype = params->dtype,
+		.revision = params->revision,
+		.layout = params->layout,
 	};
 	int code;
 

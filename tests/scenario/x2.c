@@ -1,6 +1,432 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/scenario/scenario.h"
+/*
+ * X2: consumers and tickets that must not be let in, and what each is told. P
+ * and the honest pulls beside them go on. What a consumer can do with the
+ * descriptors that it was handed is tests/stress/hostile_consumer.c.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/scenario/logs.h"
+#include "tests/scenario/mutant.h"
+#include "tests/scenario/node.h"
+#include "tests/scenario/sandbox.h"
+
+#define BLOCKS 8u
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+#define KEY_BYTES 32u
+
+static void params_fill(const struct scenario *scenario, const char *id,
+			const char *config, struct node_params *params)
+{
+	*params = (struct node_params){
+		.scenario = scenario,
+		.id = id,
+		.config = config,
+		.shape = { .block_bytes = 4096,
+			   .block_count = BLOCKS * 8,
+			   .layer_count = 2,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 1,
+		.scribble = *id == 'p',
+		.weights = "v1",
+		.revision = "main",
+		.log_path = log_path(id),
+	};
+}
+
+static void start(const struct scenario *scenario, struct node *node,
+		  const char *id, const char *config)
+{
+	struct node_params params;
+
+	params_fill(scenario, id, config, &params);
+	node_open(node, &params);
+}
+
+/* What a pull of this ticket comes to at D. */
+static void pull_ends(struct node *d, const struct node_message *ticket,
+		      uint32_t kind, int32_t reason)
+{
+	struct node_message event;
+
+	node_await(d, node_pull(d, ticket), &event, LIMIT_NS);
+	scenario_check(
+		event.kind == kind && event.reason == reason && !event.wrong,
+		"%s: the pull ended as %u, error %d, %llu wrong bytes", d->id,
+		event.kind, event.reason, (unsigned long long)event.wrong);
+}
+
+/* An honest request from end to end. */
+static void works(struct node *p, struct node *d)
+{
+	static struct node_message message;
+	struct node_message event;
+	uint64_t held;
+
+	node_prefill(p, &message, BLOCKS, 77);
+	held = message.key;
+	pull_ends(d, &message, KVPULL_POLL_LOADED, 0);
+	node_await(p, held, &event, LIMIT_NS);
+	scenario_check(event.reason == KVPULL_END_RELEASED,
+		       "a hold ended by %d", event.reason);
+}
+
+/* ---- models ---- */
+
+static const char lease[] = "\"lease_ms\":300";
+
+static void other_model(const struct scenario *scenario, struct node *p,
+			uint32_t field, const char *name)
+{
+	static struct node_message message;
+	struct node_params params;
+	struct node_message event;
+	struct node d;
+	char words[128];
+	const char *ours[] = { "ib_pull", "main", "v1", "bytes", "LBHNC" };
+	const char **fields[] = { &params.model, &params.revision,
+				  &params.weights, &params.dtype,
+				  &params.layout };
+	uint64_t held;
+
+	params_fill(scenario, name, lease, &params);
+	*fields[field] = "another";
+	node_open(&d, &params);
+	node_prefill(p, &message, BLOCKS, field + 1);
+	held = message.key;
+	pull_ends(&d, &message, NODE_EVENT_NOTHING, 0);
+	(void)snprintf(words, sizeof(words), "%s is %s here and another there",
+		       name, ours[field]);
+	log_has("producer", words);
+	(void)snprintf(words, sizeof(words), "%s is %s there and another here",
+		       name, ours[field]);
+	log_has(name, words);
+	/* It could not say a word about the hold. */
+	node_await(p, held, &event, LIMIT_NS);
+	scenario_check(event.reason == KVPULL_END_EXPIRED, "a hold ended by %d",
+		       event.reason);
+	node_close(&d);
+}
+
+static void x2_models(const struct scenario *scenario)
+{
+	static const char *const names[] = { "model", "revision", "weights",
+					     "dtype", "layout" };
+	struct node p, d;
+	uint32_t field;
+
+	logs_open(scenario);
+	start(scenario, &p, "producer", lease);
+	start(scenario, &d, "consumer", lease);
+	for (field = 0; field < 5; field++)
+		other_model(scenario, &p, field, names[field]);
+	works(&p, &d);
+	node_check_empty(&p);
+	node_close(&d);
+	node_close(&p);
+}
+
+static void x2_version(const struct scenario *scenario)
+{
+	static struct node_message message;
+	struct node p, d, other;
+
+	logs_open(scenario);
+	start(scenario, &p, "producer", lease);
+	start(scenario, &d, "consumer", lease);
+	mutant_use("wire2", "plugin/handshake.c",
+		   "s/^#include \"plugin.handshake.h\"/&\\n"
+		   "#undef KVPULL_WIRE_VERSION\\n"
+		   "#define KVPULL_WIRE_VERSION 2u/");
+	start(scenario, &other, "newer", lease);
+	node_prefill(&p, &message, BLOCKS, 1);
+	pull_ends(&other, &message, KVPULL_POLL_FAILED, KVPULL_EVERSION);
+	works(&p, &d);
+	node_kill(&other);
+	node_check_empty(&p);
+	node_close(&d);
+	node_close(&p);
+}
+
+/* ---- users and keys ---- */
+
+static void x2_uid(const struct scenario *scenario)
+{
+	static struct node_message message;
+	struct node_params params;
+	struct node p, d, closed, stranger;
+
+	if (geteuid())
+		scenario_refuse("users other than our own need root");
+	logs_open(scenario);
+	scenario_check(!chmod(scenario->folder, 01777), "chmod");
+	/* Uid 1 may read, so that its socket is open to all: 65534 may not. */
+	start(scenario, &p, "producer", "\"lease_ms\":300,\"uids\":[0,1]");
+	start(scenario, &closed, "private", lease);
+	start(scenario, &d, "consumer", lease);
+	params_fill(scenario, "stranger", lease, &params);
+	params.before_open = sandbox_nobody;
+	node_open(&stranger, &params);
+	node_prefill(&p, &message, BLOCKS, 1);
+	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
+	log_has("producer", "uid is 0 here and 65534 there");
+	log_has("stranger", "uid is 0 there and 65534 here");
+	node_prefill(&closed, &message, BLOCKS, 1);
+	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	log_has("stranger", "Permission denied");
+	works(&p, &d);
+	node_kill(&stranger);
+	node_check_empty(&p);
+	node_close(&d);
+	node_close(&closed);
+	node_close(&p);
+}
+
+static void key_make(const struct scenario *scenario, const char *name,
+		     uint8_t byte, char *config, size_t config_bytes)
+{
+	uint8_t key[KEY_BYTES];
+	char path[256];
+	int fd;
+
+	memset(key, byte, sizeof(key));
+	(void)snprintf(path, sizeof(path), "%s/.%s", scenario->folder, name);
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	scenario_check(fd >= 0 && write(fd, key, sizeof(key)) == KEY_BYTES,
+		       "key file");
+	(void)close(fd);
+	(void)snprintf(config, config_bytes,
+		       "\"lease_ms\":300,\"key_file\":\"%s\"", path);
+}
+
+/* Its scheduler half does not take the ticket: nothing is pulled. */
+static void ticket_refused(struct node *d, const struct node_message *ticket)
+{
+	static struct node_message message;
+	struct node_message event;
+
+	memcpy(&message, ticket, sizeof(message));
+	message.op = NODE_PULL;
+	node_call(d, &message);
+	scenario_check(message.code == KVPULL_ENOTICKET,
+		       "%s: a ticket was taken: %d", d->id, message.code);
+	node_await(d, message.key, &event, LIMIT_NS);
+	scenario_check(event.kind == NODE_EVENT_NOTHING, "%s: it loads", d->id);
+}
+
+static void x2_key(const struct scenario *scenario)
+{
+	static struct node_message message;
+	struct node p, d, other, keyless;
+	char ours[320], theirs[320];
+
+	logs_open(scenario);
+	key_make(scenario, "ours", 1, ours, sizeof(ours));
+	key_make(scenario, "theirs", 2, theirs, sizeof(theirs));
+	start(scenario, &p, "producer", ours);
+	start(scenario, &d, "consumer", ours);
+	start(scenario, &other, "other", theirs);
+	start(scenario, &keyless, "keyless", lease);
+	node_prefill(&p, &message, BLOCKS, 1);
+	ticket_refused(&other, &message);
+	log_has("other", "not made with our key");
+	ticket_refused(&keyless, &message);
+	works(&p, &d);
+	node_check_empty(&p);
+	node_close(&keyless);
+	node_close(&other);
+	node_close(&d);
+	node_close(&p);
+}
+
+/* ---- tickets ---- */
+
+static void x2_prompt(const struct scenario *scenario)
+{
+	static struct node_message message;
+	struct node_message event;
+	struct node_stats stats;
+	struct node p, d;
+	uint64_t held;
+
+	logs_open(scenario);
+	start(scenario, &p, "producer", "");
+	start(scenario, &d, "consumer", "");
+	node_prefill(&p, &message, BLOCKS, 1);
+	held = message.key;
+	message.seed++; /* D's own view of the prompt */
+	pull_ends(&d, &message, NODE_EVENT_NOTHING, 0);
+	log_has("consumer", "is for another prompt");
+	node_stats_get(&d, &stats);
+	scenario_check(stats.scheduler.mismatches == 1 &&
+			       !stats.scheduler.pulls_commanded,
+		       "%llu mismatches, %llu pulls",
+		       (unsigned long long)stats.scheduler.mismatches,
+		       (unsigned long long)stats.scheduler.pulls_commanded);
+	/* P is freed all the same. */
+	node_await(&p, held, &event, LIMIT_NS);
+	scenario_check(event.reason == KVPULL_END_RELEASED,
+		       "a hold ended by %d", event.reason);
+	works(&p, &d);
+	node_check_empty(&p);
+	node_check_empty(&d);
+	node_close(&d);
+	node_close(&p);
+}
+
+/* Any cut and any changed byte: refused twice over, nothing else happens. */
+static void damage(struct node *d, const struct node_message *ticket,
+		   uint32_t at, uint32_t is_cut)
+{
+	static struct node_message message;
+
+	memcpy(&message, ticket, sizeof(message));
+	if (is_cut)
+		message.ticket_bytes = at;
+	else
+		message.ticket[at] ^= 1;
+	ticket_refused(d, &message);
+	memcpy(&message.ticket, ticket->ticket, sizeof(message.ticket));
+	message.ticket_bytes = is_cut ? at : ticket->ticket_bytes;
+	if (!is_cut)
+		message.ticket[at] ^= 1;
+	message.op = NODE_REJECT;
+	message.siblings = 1;
+	node_call(d, &message);
+	scenario_check(message.code == KVPULL_ENOTICKET,
+		       "a damaged ticket was rejected: %d", message.code);
+}
+
+static void x2_incomplete(const struct scenario *scenario)
+{
+	const uint32_t step = scenario->full ? 1 : 37;
+	static struct node_message message;
+	struct node_stats before, after;
+	struct node_message event;
+	struct node p, d;
+	uint32_t count = 0;
+	uint32_t at;
+
+	logs_open(scenario);
+	start(scenario, &p, "producer", "");
+	start(scenario, &d, "consumer", "");
+	node_prefill(&p, &message, BLOCKS, 1);
+	node_stats_get(&d, &before);
+	/* From beyond "kvp1.": what lacks that is not ours. */
+	for (at = 5; at < message.ticket_bytes; at += step, count++) {
+		damage(&d, &message, at, 0);
+		damage(&d, &message, at, 1);
+	}
+	node_stats_get(&d, &after);
+	scenario_check(
+		after.scheduler.bad_tickets ==
+				before.scheduler.bad_tickets + 4ull * count &&
+			!after.scheduler.tickets_live &&
+			!after.scheduler.rejects &&
+			!after.ranks[0].peer_connects && !after.requests_open,
+		"damaged tickets left something behind");
+	/* The hold never heard of it. */
+	pull_ends(&d, &message, KVPULL_POLL_LOADED, 0);
+	node_await(&p, message.key, &event, LIMIT_NS);
+	scenario_check(event.reason == KVPULL_END_RELEASED,
+		       "a hold ended by %d", event.reason);
+	scenario_say("%u cuts, %u changed bytes", count, count);
+	node_check_empty(&p);
+	node_close(&d);
+	node_close(&p);
+}
+
+static void x2_elsewhere(const struct scenario *scenario)
+{
+	static struct node_message message;
+	struct node_params params;
+	struct node p, d, elsewhere;
+	char folder[256];
+
+	logs_open(scenario);
+	(void)snprintf(folder, sizeof(folder), "%s/.elsewhere",
+		       scenario->folder);
+	start(scenario, &p, "producer", lease);
+	start(scenario, &d, "consumer", lease);
+	params_fill(scenario, "outside", lease, &params);
+	params.socket_dir = folder;
+	params.scribble = 1;
+	node_open(&elsewhere, &params);
+	/* A good ticket of a live P, whose socket lies in another folder. */
+	node_prefill(&elsewhere, &message, BLOCKS, 1);
+	pull_ends(&d, &message, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	log_has("consumer", "no allowed route to shm:");
+	works(&p, &d);
+	node_check_empty(&d);
+	node_close(&elsewhere);
+	node_close(&d);
+	node_close(&p);
+}
+
+/* ---- configuration ---- */
+
+static void variable_set(void)
+{
+	(void)setenv("KVPULL_LEASEMS", "10", 1);
+}
+
+static void x2_config(const struct scenario *scenario)
+{
+	static const char *const keys[][2] = {
+		{ "leese_ms", "lease_ms" },
+		{ "socketdir", "socket_dir" },
+		{ "max_hold", "max_holds" },
+		{ "copy_thread", "copy_threads" },
+		{ "uid", "uids" },
+		{ "progres", "progress" },
+		{ "hold_max_s", "hold_max_ms" },
+	};
+	const struct kvpull_connector_ops *ops = engine_library();
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct node_params params;
+	struct node node;
+	char config[64];
+	uint32_t index;
+
+	logs_open(scenario);
+	scenario_check(ops != NULL, "no library");
+	for (index = 0; index < sizeof(keys) / sizeof(keys[0]); index++) {
+		(void)snprintf(config, sizeof(config), "{\"%s\":1}",
+			       keys[index][0]);
+		scenario_check(ops->config_check(config, &detail) ==
+					       KVPULL_ECONFIG &&
+				       !strcmp(detail.field, keys[index][0]) &&
+				       strstr(detail.message, keys[index][1]),
+			       "%s: %s", config, detail.message);
+	}
+	params_fill(scenario, "producer", "\"leese_ms\":10", &params);
+	scenario_check(node_try(&node, &params) == KVPULL_ECONFIG,
+		       "an unknown key is taken");
+	node_kill(&node);
+	params_fill(scenario, "producer", "", &params);
+	params.before_open = variable_set;
+	scenario_check(node_try(&node, &params) == KVPULL_ECONFIG,
+		       "an unknown variable is taken");
+	node_kill(&node);
+}
 
 const struct scenario_case scenario_x2[] = {
+	{ "X2a", "another model, revision, weights, dtype, layout: named",
+	  x2_models, 30, 30 },
+	{ "X2b", "another wire version is refused", x2_version, 120, 120 },
+	{ "X2c", "another user is refused, and named", x2_uid, 30, 30 },
+	{ "X2d", "another key, or none, is refused", x2_key, 30, 30 },
+	{ "X2e", "a ticket of another prompt loads nothing and frees P",
+	  x2_prompt, 30, 30 },
+	{ "X2f", "an incomplete ticket changes nothing", x2_incomplete, 30,
+	  120 },
+	{ "X2g", "a ticket that names a peer elsewhere is refused",
+	  x2_elsewhere, 30, 30 },
+	{ "X2h", "unknown config keys name the nearest", x2_config, 30, 30 },
 	{ 0 },
 };

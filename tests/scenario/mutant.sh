@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Build the library with one file changed: mutant.sh BUILD NAME FILE SED. BUILD is
+# a build folder of this tree; its objects are taken over, so that make compiles
+# only what the change reaches. Prints the library's path. Exit status 77: no
+# source tree here.
+set -eu
+build=$1 name=$2 file=$3 script=$4
+cd "$(dirname "$0")/../.." && test -f "$file" && test -f Makefile || exit 77
+build=$(cd "$build" && pwd)
+tree=$build/mutants/$name
+
+rm -rf "$tree"
+mkdir -p "$tree/obj"
+cp -pr Makefile include plugin shm verbs "$tree"
+cp -pr "$build/plugin" "$build/shm" "$build/verbs" "$tree/obj" 2>/dev/null || :
+find "$tree/obj" -name '*.d' \
+	-exec sed -i 's|^[^ ]*/\([a-z]*/[a-z_0-9]*\.o\):|obj/\1:|' {} +
+sed "$script" "$file" >"$tree/$file"
+if cmp -s "$file" "$tree/$file"; then
+	echo "$file: the mutation changes nothing" >&2
+	exit 1
+fi
+
+# Objects tell which sanitizer they want.
+variant=release
+needs=$(nm -u "$build/plugin/pull.o" 2>/dev/null) || :
+case $needs in
+*__tsan_*) variant=tsan ;;
+*__asan_*) variant=asan ;;
+esac
+env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
+	make -s -C "$tree" B=obj VARIANT=$variant V=0 lib >"$tree/log" 2>&1 ||
+	{ cat "$tree/log" >&2; exit 1; }
+echo "$tree/obj/libkvpull.so.1"
