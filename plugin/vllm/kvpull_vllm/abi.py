@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector ABI, read from connector.h itself.
+
+cffi takes the header's own declarations, so that no struct is written down a
+second time. What C's preprocessor would do is little: constants and the list
+of errors, which are read here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import cffi
+
+_PACKAGE = Path(__file__).resolve().parent
+_ERROR = re.compile(r'X\((\w+), (-?\d+),')
+_CONSTANT = re.compile(r"^#define (KVPULL_\w+) +\(?(-?\w+?)u?\)?(?: |$)")
+
+
+class AbiError(RuntimeError):
+    """The library or its header cannot be used; the text says why."""
+
+
+def header_path() -> Path:
+    """Return connector.h: the installed copy, else the source tree's."""
+    for path in (
+        _PACKAGE / "connector.h",
+        _PACKAGE.parents[2] / "include" / "kvpull" / "connector.h",
+    ):
+        if path.exists():
+            return path
+    raise AbiError(f"connector.h is neither in {_PACKAGE} nor in a source tree")
+
+
+def constants(text: str) -> dict[str, int]:
+    """Return the header's numeric #defines and its errors."""
+    values: dict[str, int] = {}
+    for line in text.splitlines():
+        match = _CONSTANT.match(line)
+        if match:
+            try:
+                values[match[1]] = int(match[2], 0)
+            except ValueError:
+                continue
+    for name, value in _ERROR.findall(text):
+        values[f"KVPULL_{name}"] = int(value)
+    return values
+
+
+def declarations(text: str) -> str:
+    """Return the header as cffi reads it: no directive but constants' values."""
+    known = constants(text)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = text.replace("\\\n", " ")
+    text = re.sub(r"^\s*#.*$", "", text, flags=re.M)
+    text = re.sub(r"enum kvpull_error \{.*?\};", "", text, flags=re.S)
+    text = re.sub(r'extern "C" \{', "", text)
+    text = re.sub(r"^\}\s*$", "", text, flags=re.M)
+    return re.sub(
+        r"\[(KVPULL_\w+)\]", lambda m: f"[{known[m[1]]}]", text
+    )
+
+
+_TEXT = header_path().read_text()
+CONST = constants(_TEXT)
+ffi = cffi.FFI()
+ffi.cdef(declarations(_TEXT))
+
+
+def structs() -> list[str]:
+    """Return the names of the header's complete structs."""
+    return [
+        name
+        for name in re.findall(r"^struct (kvpull_\w+) \{", _TEXT, flags=re.M)
+    ]
+
+
+def new(kind: str, /, **members: Any) -> Any:
+    """Return a struct with struct_size and the given members set."""
+    made = ffi.new(f"struct {kind} *", members)
+    made.struct_size = ffi.sizeof(f"struct {kind}")
+    return made
+
+
+def _candidates(named: str | None) -> list[str]:
+    if named:
+        return [named]
+    return [
+        path
+        for path in (str(_PACKAGE / "libkvpull.so.1"), "libkvpull.so.1")
+        if "/" not in path or os.path.exists(path)
+    ]
+
+
+class Library:
+    """libkvpull.so.1, opened."""
+
+    def __init__(self, named: str | None = None) -> None:
+        errors = []
+        self._handle = None
+        for path in _candidates(named):
+            try:
+                self._handle = ffi.dlopen(path)
+                break
+            except OSError as error:
+                errors.append(str(error))
+        if self._handle is None:
+            raise AbiError(f"libkvpull.so.1 cannot be loaded: {'; '.join(errors)}")
+        self.ops = self._handle.kvpull_connector_v1()
+        if self.ops.abi_major != CONST["KVPULL_ABI_MAJOR"]:
+            raise AbiError(
+                f"libkvpull has ABI {self.ops.abi_major}, this package is made "
+                f"for {CONST['KVPULL_ABI_MAJOR']}: install both of one version"
+            )
+        self.scheduler = self.ops.scheduler
+        self.worker = self.ops.worker
+
+    @property
+    def version(self) -> str:
+        """The library's version."""
+        return ffi.string(self.ops.version).decode()
+
+    def error_text(self, code: int) -> str:
+        """What an error means and what to do."""
+        return ffi.string(self.ops.error_text(code)).decode()

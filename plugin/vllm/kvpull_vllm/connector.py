@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KVPullConnector: vLLM's connector interface over libkvpull.so.
+
+It translates calls and keeps names; every decision about holds, leases,
+tickets and pulls is the library's.
+"""
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+    SupportsHMA,
+)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from kvpull_vllm import layout, settings
+from kvpull_vllm.abi import Library
+from kvpull_vllm.halves import Model, Opening, SchedulerHalf, WorkerHalf, logger
+from kvpull_vllm.scheduler import (
+    KVPullMetadata,
+    KVPullWorkerMetadata,
+    SchedulerSide,
+)
+from kvpull_vllm.stats import KVPullPromMetrics, KVPullStats
+from kvpull_vllm.worker import WorkerSide
+
+LAYOUT = "LBHNC"
+
+
+@dataclass
+class KVPullHandshake(KVConnectorHandshakeMetadata):
+    """What a rank tells the scheduler side of its own engine."""
+
+    info: bytes
+
+
+def _model(vllm_config: Any, kv_cache_config: Any, own: Any) -> Model:
+    model = vllm_config.model_config
+    spec = layout.layer_spec(layout.groups(kv_cache_config)[0])
+    replicated = bool(getattr(model, "use_mla", False))
+    return Model(
+        model=own.model or model.model,
+        revision=own.revision or getattr(model, "revision", None) or "",
+        weights=own.weights,
+        dtype=str(spec.dtype).removeprefix("torch."),
+        layout=kv_cache_config.kv_cache_layout or LAYOUT,
+        attention="",
+        layer_count=len(layout.layer_order(kv_cache_config)),
+        head_count=1 if replicated else model.get_total_num_kv_heads(),
+        head_bytes=layout.head_bytes(kv_cache_config),
+        replicated=replicated,
+    )
+
+
+def _opening(
+    vllm_config: Any, kv_cache_config: Any, own: Any, role: KVConnectorRole
+) -> Opening:
+    parallel = vllm_config.parallel_config
+    is_worker = role == KVConnectorRole.WORKER
+    return Opening(
+        config_json=own.config_json,
+        model=_model(vllm_config, kv_cache_config, own),
+        engine_id=vllm_config.kv_transfer_config.engine_id,
+        tp_size=parallel.tensor_parallel_size,
+        tp_rank=parallel.rank % parallel.tensor_parallel_size
+        if is_worker
+        else 0,
+        dp_rank=parallel.data_parallel_rank,
+        groups=[
+            (group.kv_cache_spec.block_size, layout.group_kind(group))
+            for group in layout.groups(kv_cache_config)
+        ],
+    )
+
+
+def _answer(vllm_config: Any, own: Any) -> dict[str, Any]:
+    """Return the usual keys that routers pass from P to D."""
+    if own.ticket_only:
+        return {}
+    return {
+        "do_remote_prefill": True,
+        "do_remote_decode": False,
+        "remote_engine_id": vllm_config.kv_transfer_config.engine_id,
+        "remote_block_ids": [],
+        "remote_host": None,
+        "remote_port": None,
+        "tp_size": vllm_config.parallel_config.tensor_parallel_size,
+    }
+
+
+class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
+    """Decode from KV that another engine computed and still holds."""
+
+    _cache_hit_source = CacheHitSource.P2P
+
+    def __init__(
+        self,
+        vllm_config: Any,
+        role: KVConnectorRole,
+        kv_cache_config: Any,
+    ) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        transfer = vllm_config.kv_transfer_config
+        settings.check_engine(vllm_config)
+        own = settings.read(
+            transfer.kv_connector_extra_config,
+            bool(vllm_config.cache_config.enable_prefix_caching),
+        )
+        library = Library(own.library)
+        opening = _opening(vllm_config, kv_cache_config, own, role)
+        self._scheduler: SchedulerSide | None = None
+        self._worker: WorkerSide | None = None
+        if role == KVConnectorRole.SCHEDULER:
+            self._scheduler = SchedulerSide(
+                SchedulerHalf(library, opening),
+                kv_cache_config.transfer_group_ids,
+                [tokens for tokens, _ in opening.groups],
+                _answer(vllm_config, own),
+            )
+            logger.info(
+                "kvpull %s: engine %s", library.version, opening.engine_id
+            )
+            if (
+                transfer.is_kv_consumer
+                and transfer.kv_load_failure_policy == "fail"
+            ):
+                logger.warning(
+                    "kvpull: kv_load_failure_policy is fail: a request whose "
+                    "KV is gone ends with an error; with recompute it is "
+                    "prefilled here"
+                )
+        else:
+            self._worker = WorkerSide(
+                WorkerHalf(library, opening),
+                kv_cache_config,
+                self._head_first(opening),
+                own.memory == "provided",
+            )
+            atexit.register(self.shutdown)
+
+    @staticmethod
+    def _head_first(opening: Opening) -> int:
+        if opening.model.replicated:
+            return 0
+        return opening.tp_rank * opening.model.head_count // opening.tp_size
+
+    # ---- worker side ----
+
+    def get_mem_pool_context(self) -> Any:
+        """Return the context in which the KV cache is allocated."""
+        assert self._worker is not None
+        return self._worker.memory_context()
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """Tell the library where the blocks lie."""
+        assert self._worker is not None
+        self._worker.register(kv_caches)
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """Introduce this rank to the scheduler side."""
+        assert self._worker is not None
+        return KVPullHandshake(self._worker.half.rank_info())
+
+    def bind_connector_metadata(
+        self, connector_metadata: KVConnectorMetadata
+    ) -> None:
+        """Take the step before the forward pass."""
+        super().bind_connector_metadata(connector_metadata)
+        assert self._worker is not None
+        self._worker.step(connector_metadata)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Start the loads of this step."""
+        assert self._worker is not None
+        self._worker.start_loads()
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Do nothing: loads are of whole requests, between steps."""
+
+    def save_kv_layer(
+        self,
+        layer_name: str,
+        kv_layer: torch.Tensor,
+        attn_metadata: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Do nothing: consumers read the blocks where they are."""
+
+    def wait_for_save(self) -> None:
+        """Do nothing: see save_kv_layer."""
+
+    def get_transfer_results(
+        self, finished_req_ids: set[str]
+    ) -> KVConnectorTransferResults:
+        """Return what ended since the last call."""
+        assert self._worker is not None
+        return self._worker.results()
+
+    def build_connector_worker_meta(self) -> KVPullWorkerMetadata | None:
+        """Return what the scheduler side is told."""
+        assert self._worker is not None
+        return self._worker.worker_meta()
+
+    # ---- scheduler side ----
+
+    def set_xfer_handshake_metadata(
+        self, metadata: dict[int, KVConnectorHandshakeMetadata]
+    ) -> None:
+        """Take the ranks' introductions; another connector's are not ours."""
+        assert self._scheduler is not None
+        for item in metadata.values():
+            if isinstance(item, KVPullHandshake):
+                self._scheduler.rank_info(item.info)
+
+    def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
+        """Return the groups that a load fills: all that are transferred."""
+        return self._kv_cache_config.transfer_group_ids
+
+    def on_new_request(self, request: Any) -> None:
+        """Take note of a request: heartbeats begin."""
+        assert self._scheduler is not None
+        self._scheduler.request_new(request)
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Answer how many tokens can be loaded."""
+        assert self._scheduler is not None
+        return self._scheduler.matched_tokens(request, num_computed_tokens)
+
+    def update_state_after_alloc(
+        self, request: Any, blocks: Any, num_external_tokens: int
+    ) -> None:
+        """Load into the blocks, or give the ticket back."""
+        assert self._scheduler is not None
+        self._scheduler.allocated(request, blocks, num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVPullMetadata:
+        """Return this step's message to the workers."""
+        assert self._scheduler is not None
+        return self._scheduler.build_meta()
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """Take what the workers said."""
+        assert self._scheduler is not None
+        self._scheduler.output(connector_output.kv_connector_worker_meta)
+
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Say who owns the blocks now (one cache group)."""
+        return self.request_finished_all_groups(request, (block_ids,))
+
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Say who owns the blocks now."""
+        assert self._scheduler is not None
+        return self._scheduler.request_finished(request, block_ids)
+
+    def has_pending_push_work(self) -> bool:
+        """Say whether the idle engine must step once more."""
+        assert self._scheduler is not None
+        return self._scheduler.has_pending_work()
+
+    def reset_cache(self) -> bool | None:
+        """End holds and forget tickets."""
+        assert self._scheduler is not None
+        return self._scheduler.reset()
+
+    # ---- both ----
+
+    def get_kv_connector_stats(self) -> KVPullStats | None:
+        """Return what this side counted since the last call."""
+        side = self._scheduler or self._worker
+        assert side is not None
+        return side.stats()
+
+    def shutdown(self) -> None:
+        """Revoke, release, close."""
+        if self._scheduler is not None:
+            self._scheduler.half.close()
+        if self._worker is not None:
+            self._worker.close()
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
+        """Return the layout in which unlike tensor parallel sizes meet."""
+        return LAYOUT
+
+    @classmethod
+    def build_kv_connector_stats(
+        cls, data: dict[str, Any] | None = None
+    ) -> KVPullStats:
+        """Rebuild stats in the API server's process."""
+        return KVPullStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: Any,
+        metric_types: dict[Any, Any],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> KVPullPromMetrics:
+        """Register the Prometheus metrics."""
+        return KVPullPromMetrics(
+            vllm_config, metric_types, labelnames, per_engine_labelvalues
+        )

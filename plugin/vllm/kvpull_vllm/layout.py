@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where vLLM's KV blocks lie, in the ABI's words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvpull_vllm.abi import CONST
+from kvpull_vllm.settings import ConfigError
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A layer's blocks; strides in bytes. See struct kvpull_cache."""
+
+    group: int
+    layer_first: int
+    layer_count: int
+    address: int
+    layer_stride: int
+    block_stride: int
+    row_stride: int
+    head_stride: int
+    block_count: int
+    row_count: int
+    head_count: int
+    head_bytes: int
+
+
+def layer_spec(group: Any, name: str | None = None) -> Any:
+    """Return the spec of a layer of a group, the first by default."""
+    spec = group.kv_cache_spec
+    if hasattr(spec, "kv_cache_specs"):
+        return spec.kv_cache_specs[name or group.layer_names[0]]
+    return spec
+
+
+def group_kind(group: Any) -> int:
+    """Return the ABI's kind of a cache group; raise ConfigError."""
+    spec = layer_spec(group)
+    names = {base.__name__ for base in type(spec).__mro__}
+    if names & {"MambaSpec", "CrossAttentionSpec", "EncoderOnlyAttentionSpec"}:
+        raise ConfigError(
+            f"KVPullConnector: cache group {type(spec).__name__} is not "
+            "supported by this version; attention layers are"
+        )
+    if names & {"SlidingWindowSpec", "ChunkedLocalAttentionSpec"}:
+        return CONST["KVPULL_GROUP_SLIDING"]
+    return CONST["KVPULL_GROUP_FULL"]
+
+
+def groups(kv_cache_config: Any) -> list[Any]:
+    """Return the cache groups whose blocks are transferred."""
+    return list(kv_cache_config.transfer_groups)
+
+
+def layer_order(kv_cache_config: Any) -> dict[str, int]:
+    """Return each layer's index in the model, the same at every engine."""
+
+    def place(name: str) -> tuple[list[int], str]:
+        return [int(digits) for digits in re.findall(r"\d+", name)], name
+
+    names = [n for group in groups(kv_cache_config) for n in group.layer_names]
+    return {name: index for index, name in enumerate(sorted(names, key=place))}
+
+
+def head_bytes(kv_cache_config: Any) -> int:
+    """Return the bytes of one head of one token, K and V."""
+    spec = layer_spec(groups(kv_cache_config)[0])
+    return spec.page_size_bytes // (spec.block_size * spec.num_kv_heads)
+
+
+def geometry(name: str, tensor: Any, block_tokens: int) -> Geometry:
+    """Return one layer's geometry from its view [B, H, N, C]."""
+    if tensor.dim() != 4:
+        raise ConfigError(
+            f"KVPullConnector: layer {name} has a cache of {tensor.dim()} "
+            "dimensions, 4 are expected"
+        )
+    blocks, heads, tokens, width = tensor.shape
+    size = tensor.element_size()
+    block, head, token, unit = (stride * size for stride in tensor.stride())
+    ratio, rest = divmod(block_tokens, tokens)
+    if rest or unit != size or token < width * size:
+        raise ConfigError(
+            f"KVPullConnector: layer {name} has strides {tensor.stride()} for "
+            f"shape {tuple(tensor.shape)}: not a layout of heads in blocks"
+        )
+    base = Geometry(
+        group=0,
+        layer_first=0,
+        layer_count=1,
+        address=tensor.data_ptr(),
+        layer_stride=0,
+        block_stride=block * ratio,
+        row_stride=0,
+        head_stride=head,
+        block_count=blocks // ratio,
+        row_count=1,
+        head_count=heads,
+        head_bytes=tokens * width * size,
+    )
+    if token == width * size:  # [head][token]: a row a kernel block
+        if ratio == 1:
+            return base
+        return replace(base, row_count=ratio, row_stride=block)
+    if ratio != 1:
+        raise ConfigError(
+            f"KVPullConnector: layer {name}: kernel blocks of {tokens} tokens "
+            f"in blocks of {block_tokens} need the layout LBHNC"
+        )
+    return replace(
+        base, row_count=tokens, row_stride=token, head_bytes=width * size
+    )
+
+
+def _follows(last: Geometry, item: Geometry) -> bool:
+    """Say whether item is the layer after last, at the same distance."""
+    if item.layer_first != last.layer_first + last.layer_count:
+        return False
+    step = item.address - (
+        last.address + (last.layer_count - 1) * last.layer_stride
+    )
+    if step <= 0 or (last.layer_count > 1 and step != last.layer_stride):
+        return False
+    same = replace(
+        item,
+        layer_first=last.layer_first,
+        layer_count=last.layer_count,
+        address=last.address,
+        layer_stride=last.layer_stride,
+    )
+    return same == last
+
+
+def caches(kv_cache_config: Any, tensors: dict[str, Any]) -> list[Geometry]:
+    """Return the caches of all transferred layers, runs of layers merged."""
+    order = layer_order(kv_cache_config)
+    found: list[Geometry] = []
+    for index, group in enumerate(groups(kv_cache_config)):
+        for name in sorted(group.layer_names, key=order.__getitem__):
+            if name not in tensors:
+                raise ConfigError(f"KVPullConnector: no cache of layer {name}")
+            item = replace(
+                geometry(name, tensors[name], group.kv_cache_spec.block_size),
+                group=index,
+                layer_first=order[name],
+            )
+            last = found[-1] if found else None
+            if last is not None and _follows(last, item):
+                stride = item.address - (
+                    last.address + (last.layer_count - 1) * last.layer_stride
+                )
+                found[-1] = replace(
+                    last,
+                    layer_count=last.layer_count + 1,
+                    layer_stride=stride,
+                )
+            else:
+                found.append(item)
+    return found

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a vLLM request the library is told: keys, digests, parameters."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+from kvpull_vllm.abi import CONST
+
+TICKET = "kvpull_ticket"
+_CHILD = re.compile(r"^\d+_(.+)$")
+
+
+@dataclass
+class Entry:
+    """A request that the scheduler half knows."""
+
+    key: int
+    holds: bool
+    local_tokens: int = 0
+    parked: bool = False
+
+
+def ticket_of(params: dict[str, Any]) -> bytes:
+    """Return the ticket in kv_transfer_params, b"" if there is none."""
+    ticket = params.get(TICKET)
+    return ticket.encode(errors="replace") if isinstance(ticket, str) else b""
+
+
+def pulls(params: dict[str, Any]) -> bool:
+    """Say whether the parameters ask to pull."""
+    asked = params.get("do_remote_prefill")
+    return bool(params.get(TICKET) if asked is None else asked)
+
+
+def parent_key(request_id: str) -> int:
+    """Return a number that siblings (n > 1) share, 0 for no child.
+
+    vLLM names children "<index>_<parent>"; the parent's name is unique.
+    """
+    match = _CHILD.match(request_id)
+    if not match:
+        return 0
+    digest = hashlib.blake2b(match[1].encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def prompt_digest(request: Any) -> bytes:
+    """Return 16 bytes that name the prompt and all that its KV depends on."""
+    digest = hashlib.blake2b(digest_size=CONST["KVPULL_DIGEST_BYTES"])
+    digest.update(array("q", request.prompt_token_ids).tobytes())
+    extras = [request.cache_salt or ""]
+    if request.lora_request is not None:
+        extras.append(request.lora_request.lora_name)
+    extras += [feature.identifier for feature in request.mm_features]
+    digest.update(repr(extras).encode())
+    return digest.digest()
+
+
+def finish_reason(request: Any) -> int:
+    """Return KVPULL_FINISH_* of a finished request."""
+    status = request.status.name
+    if getattr(request, "abort_immediately", False):
+        return CONST["KVPULL_FINISH_REJECT"]
+    if status == "FINISHED_LENGTH_CAPPED":
+        return CONST["KVPULL_FINISH_LENGTH"]
+    if status == "FINISHED_STOPPED":
+        return CONST["KVPULL_FINISH_STOP"]
+    if status == "FINISHED_ABORTED":
+        return CONST["KVPULL_FINISH_ABORT"]
+    return CONST["KVPULL_FINISH_ERROR"]
+
+
+def prompt_blocks(
+    ids: tuple[list[int], ...], block_tokens: list[int], tokens: int
+) -> list[tuple[int, list[int]]]:
+    """Return (first index, ids) a group of the blocks of the first tokens.
+
+    Block 0 is vLLM's null block: it stands where a sliding window has passed.
+    """
+    found = []
+    for group, size in zip(ids, block_tokens, strict=True):
+        kept = group[: -(-tokens // size)]
+        first = next((i for i, block in enumerate(kept) if block), len(kept))
+        found.append((first, kept[first:]))
+    return found
+
+
+def loaded_blocks(
+    ids: tuple[list[int], ...],
+    block_tokens: list[int],
+    local_tokens: int,
+    tokens: int,
+) -> list[tuple[int, list[int]]]:
+    """Return (first index, ids) a group of the blocks that a pull fills."""
+    found = []
+    for group, size in zip(ids, block_tokens, strict=True):
+        first = local_tokens // size
+        kept = group[first : -(-(local_tokens + tokens) // size)]
+        nulls = next((i for i, block in enumerate(kept) if block), len(kept))
+        found.append((first + nulls, kept[nulls:]))
+    return found

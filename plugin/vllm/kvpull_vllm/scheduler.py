@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector's scheduler side: vLLM's calls to the library's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
+
+from kvpull_vllm import requests
+from kvpull_vllm.abi import CONST
+from kvpull_vllm.halves import SchedulerHalf, logger
+from kvpull_vllm.requests import Entry
+from kvpull_vllm.stats import KVPullStats, Moves
+
+_NOTHING = (False, None)
+
+
+@dataclass
+class KVPullMetadata(KVConnectorMetadata):
+    """A step's bytes, and the names of the keys that first occur in it."""
+
+    step: bytes = b""
+    names: dict[int, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass
+class KVPullWorkerMetadata(KVConnectorWorkerMetadata):
+    """What workers tell the scheduler side, all ranks in one list."""
+
+    infos: list[bytes] = field(default_factory=list)
+    results: list[bytes] = field(default_factory=list)
+
+    def aggregate(
+        self, other: KVConnectorWorkerMetadata
+    ) -> KVPullWorkerMetadata:
+        """Add another rank's."""
+        assert isinstance(other, KVPullWorkerMetadata)
+        return KVPullWorkerMetadata(
+            self.infos + other.infos, self.results + other.results
+        )
+
+
+class SchedulerSide:
+    """One a scheduler process."""
+
+    def __init__(
+        self,
+        half: SchedulerHalf,
+        group_ids: tuple[int, ...],
+        block_tokens: list[int],
+        answer: dict[str, Any],
+    ) -> None:
+        self.half = half
+        self._group_ids = group_ids
+        self._block_tokens = block_tokens
+        self._answer = answer  # the usual keys of kv_transfer_params
+        self._entries: dict[str, Entry] = {}
+        self._next_key = 1
+        self._meta = KVPullMetadata()
+        self._stats = KVPullStats()
+        self._moves = Moves("scheduler")
+
+    def rank_info(self, info: bytes) -> None:
+        """Take a worker's introduction."""
+        code = self.half.rank_info(info)
+        if code < 0:
+            logger.error("kvpull: rank info: %s", self._text(code))
+
+    def request_new(self, request: Any) -> None:
+        """Tell of a request if it concerns the library."""
+        params = request.kv_transfer_params
+        if not params or request.request_id in self._entries:
+            return
+        holds = bool(params.get("do_remote_decode"))
+        pulls = requests.pulls(params)
+        ticket = requests.ticket_of(params)
+        if pulls and not ticket:
+            logger.warning(
+                "kvpull: request %s asks for remote KV but has no %s: it is "
+                "computed here",
+                request.request_id,
+                requests.TICKET,
+            )
+            self._stats.count("shim_no_ticket", 1)
+            pulls = False
+        if not (holds or pulls):
+            return
+        if request.prompt_token_ids is None:
+            logger.warning(
+                "kvpull: request %s has a prompt of embeddings: no KV is moved",
+                request.request_id,
+            )
+            return
+        key = self._next_key
+        self._next_key += 1
+        flags = CONST["KVPULL_REQUEST_WANTS_HOLD"] if holds else 0
+        flags |= CONST["KVPULL_REQUEST_PULL"] if pulls else 0
+        code = self.half.request_new(
+            key,
+            requests.parent_key(request.request_id),
+            ticket if pulls else b"",
+            (request.num_prompt_tokens, requests.prompt_digest(request)),
+            flags,
+            request.request_id,
+        )
+        self._entries[request.request_id] = Entry(key, holds)
+        if code < 0:
+            logger.warning(
+                "kvpull: request %s: %s", request.request_id, self._text(code)
+            )
+        elif pulls:
+            logger.debug(
+                "kvpull: request %s pulls what %s holds as %s",
+                request.request_id,
+                params.get("remote_engine_id"),
+                params.get("remote_request_id"),
+            )
+
+    def matched_tokens(
+        self, request: Any, local_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Answer how many tokens can be loaded beyond the local ones."""
+        entry = self._entries.get(request.request_id)
+        if entry is None:
+            return 0, False
+        answer, tokens = self.half.matched_tokens(entry.key, local_tokens)
+        if answer == CONST["KVPULL_MATCH_WAIT"]:
+            return None, False
+        if answer != CONST["KVPULL_MATCH_LOAD"]:
+            return 0, False
+        entry.local_tokens = local_tokens
+        return tokens, True
+
+    def allocated(self, request: Any, blocks: Any, tokens: int) -> None:
+        """Start the load, or give the ticket back."""
+        entry = self._entries.get(request.request_id)
+        if entry is None or entry.parked:
+            return
+        if not tokens:
+            self.half.allocated(entry.key, 0, [])
+            return
+        ids = blocks.get_block_ids(group_ids=self._group_ids)
+        code = self.half.allocated(
+            entry.key,
+            tokens,
+            requests.loaded_blocks(
+                ids, self._block_tokens, entry.local_tokens, tokens
+            ),
+        )
+        # The engine waits for this request from now on, whatever came of it.
+        entry.parked = True
+        if code in (CONST["KVPULL_EINVAL"], CONST["KVPULL_ENOKEY"]):
+            logger.error(
+                "kvpull: request %s: %s", request.request_id, self._text(code)
+            )
+            self._meta.failed.append(request.request_id)
+        else:
+            self._meta.names[entry.key] = request.request_id
+
+    def build_meta(self) -> KVPullMetadata:
+        """Return what the workers are told in this step."""
+        meta, self._meta = self._meta, KVPullMetadata()
+        meta.step = self.half.step_build()
+        return meta
+
+    def output(self, meta: Any) -> None:
+        """Take what the workers said."""
+        if not isinstance(meta, KVPullWorkerMetadata):
+            return
+        for info in meta.infos:
+            self.rank_info(info)
+        for result in meta.results:
+            code = self.half.result_take(result)
+            if code < 0:
+                logger.error("kvpull: result: %s", self._text(code))
+
+    def request_finished(
+        self, request: Any, ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Say who owns the blocks now, and what the client is told."""
+        entry = self._entries.pop(request.request_id, None)
+        if entry is None:
+            return _NOTHING
+        tokens = min(
+            request.num_prompt_tokens,
+            request.num_computed_tokens
+            - getattr(request, "num_in_flight_tokens", 0),
+        )
+        held, ticket = self.half.request_finished(
+            entry.key,
+            requests.finish_reason(request),
+            max(tokens, 0),
+            requests.prompt_blocks(
+                tuple(ids[group] for group in self._group_ids),
+                self._block_tokens,
+                max(tokens, 0),
+            ),
+            request.request_id.encode(),
+        )
+        if held:
+            self._meta.names[entry.key] = request.request_id
+        if not ticket or not entry.holds:
+            return held, None
+        params = {**self._answer, requests.TICKET: ticket.decode()}
+        if self._answer:
+            params["remote_request_id"] = request.request_id
+            params["remote_num_tokens"] = max(tokens, 0)
+        return held, params
+
+    def has_pending_work(self) -> bool:
+        """Say whether a step is needed though no request asks for one."""
+        return bool(
+            self._meta.names
+            or self._meta.failed
+            or self.half.ranks_missing() > 0
+            or self.half.pending() & CONST["KVPULL_PENDING_STEP"]
+        )
+
+    def reset(self) -> bool:
+        """Forget tickets and end holds: weights or the cache changed."""
+        self.half.reset(
+            CONST["KVPULL_RESET_FORGET"] | CONST["KVPULL_RESET_REVOKE"]
+        )
+        return True
+
+    def stats(self) -> KVPullStats | None:
+        """Return what was counted since the last call, None if nothing."""
+        stats, self._stats = self._stats, KVPullStats()
+        self._moves.look(self.half.stats(), stats)
+        return None if stats.is_empty() else stats
+
+    def _text(self, code: int) -> str:
+        return self.half.library.error_text(code)

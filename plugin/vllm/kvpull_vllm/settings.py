@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kv_connector_extra_config says.
+
+The keys named here are the package's own; every other key goes to the library
+as it is, which refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+OWN_KEYS = ("library", "model", "revision", "weights", "ticket_only", "memory")
+
+
+class ConfigError(ValueError):
+    """A configuration that is refused; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The package's own keys, and the library's."""
+
+    library: str | None = None
+    model: str | None = None
+    revision: str | None = None
+    weights: str = ""
+    ticket_only: bool = False
+    memory: str = "provided"
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def config_json(self) -> str:
+        """The library's keys as it reads them."""
+        return json.dumps(self.config)
+
+
+def read(extra: dict[str, Any], prefix_caching: bool) -> Settings:
+    """Return the settings of an engine; raise ConfigError."""
+    own = {key: value for key, value in extra.items() if key in OWN_KEYS}
+    config = {key: value for key, value in extra.items() if key not in OWN_KEYS}
+    for key in ("library", "model", "revision", "weights", "memory"):
+        if own.get(key) is not None and not isinstance(own[key], str):
+            raise ConfigError(f"kv_connector_extra_config: {key} is no text")
+    if not isinstance(own.get("ticket_only", False), bool):
+        raise ConfigError(
+            "kv_connector_extra_config: ticket_only is true or false"
+        )
+    if own.get("memory", "provided") not in ("provided", "foreign"):
+        raise ConfigError(
+            "kv_connector_extra_config: memory is provided (shared, the "
+            f"default) or foreign, not {own['memory']!r}"
+        )
+    # Siblings wait for the first one's pull only if a prefix cache serves them.
+    config.setdefault("share_prefix", prefix_caching)
+    if config["share_prefix"] and not prefix_caching:
+        raise ConfigError(
+            "kv_connector_extra_config: share_prefix needs "
+            "--enable-prefix-caching"
+        )
+    return Settings(config=config, **own)
+
+
+def check_engine(vllm_config: Any) -> None:
+    """Refuse, by name, what this version does not do."""
+    parallel = vllm_config.parallel_config
+    refused = {
+        "--pipeline-parallel-size > 1": parallel.pipeline_parallel_size > 1,
+        "--decode-context-parallel-size > 1": getattr(
+            parallel, "decode_context_parallel_size", 1
+        )
+        > 1,
+        "--prefill-context-parallel-size > 1": getattr(
+            parallel, "prefill_context_parallel_size", 1
+        )
+        > 1,
+        "--enable-sleep-mode": getattr(
+            vllm_config.model_config, "enable_sleep_mode", False
+        ),
+        "--speculative-config": vllm_config.speculative_config is not None,
+        "enable_permute_local_kv": getattr(
+            vllm_config.kv_transfer_config, "enable_permute_local_kv", False
+        ),
+        f"device {vllm_config.device_config.device_type}": (
+            vllm_config.device_config.device_type != "cpu"
+        ),
+    }
+    for name, wrong in refused.items():
+        if wrong:
+            raise ConfigError(
+                f"KVPullConnector: {name} is not supported by this version; "
+                "it serves one stage of tensor-parallel ranks whose KV cache "
+                "lies in host memory"
+            )

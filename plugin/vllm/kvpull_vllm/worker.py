@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector's worker side: memory, steps, reports."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorTransferResults,
+)
+
+from kvpull_vllm import layout
+from kvpull_vllm.abi import CONST
+from kvpull_vllm.halves import Report, WorkerHalf, logger
+from kvpull_vllm.memory import ProvidedMemory
+from kvpull_vllm.scheduler import KVPullMetadata, KVPullWorkerMetadata
+from kvpull_vllm.settings import ConfigError
+from kvpull_vllm.stats import KVPullStats, Moves
+
+
+class WorkerSide:
+    """One a rank."""
+
+    def __init__(
+        self,
+        half: WorkerHalf,
+        kv_cache_config: Any,
+        head_first: int,
+        provided: bool,
+    ) -> None:
+        self.half = half
+        self._kv_cache_config = kv_cache_config
+        self._head_first = head_first
+        self._context = ProvidedMemory(half) if provided else None
+        self._names: dict[int, str] = {}
+        self._failed: list[str] = []
+        self._introduced = False
+        self._stats = KVPullStats()
+        self._moves = Moves("worker")
+        self._pid = os.getpid()
+
+    def memory_context(self) -> ProvidedMemory | None:
+        """Return the context in which the KV cache is allocated."""
+        return self._context
+
+    def register(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Tell the library where the blocks lie."""
+        caches = layout.caches(self._kv_cache_config, tensors)
+        self.half.regions_register(
+            self._region(tensors), caches, self._head_first
+        )
+        logger.info(
+            "kvpull: %d caches of %d blocks registered",
+            len(caches),
+            caches[0].block_count,
+        )
+
+    def _region(self, tensors: dict[str, torch.Tensor]) -> tuple[int, int, int]:
+        storages = {
+            storage.data_ptr(): storage.nbytes()
+            for tensor in tensors.values()
+            if (storage := tensor.untyped_storage())
+        }
+        if self._context is None:
+            if len(storages) != 1:
+                raise ConfigError(
+                    f"KVPullConnector: the KV cache lies in {len(storages)} "
+                    "allocations, one is expected"
+                )
+            base, byte_count = next(iter(storages.items()))
+            return CONST["KVPULL_REGION_FOREIGN"], base, byte_count
+        memory = self._context.memory
+        base = int(_address(memory.base)) if memory is not None else 0
+        end = base + memory.bytes if memory is not None else 0
+        for start, byte_count in storages.items():
+            if not base <= start <= start + byte_count <= end:
+                raise ConfigError(
+                    "KVPullConnector: the engine did not take its KV cache "
+                    "from the connector's memory; with "
+                    '{"memory": "foreign"} in kv_connector_extra_config '
+                    "consumers read it by process_vm_readv"
+                )
+        return CONST["KVPULL_REGION_PROVIDED"], base, memory.bytes
+
+    def step(self, meta: Any) -> None:
+        """Take a step, before the forward pass."""
+        if not isinstance(meta, KVPullMetadata):
+            return
+        self._names.update(meta.names)
+        self._failed += meta.failed
+        if meta.step:
+            code = self.half.step(meta.step)
+            if code < 0:
+                logger.error(
+                    "kvpull: step: %s", self.half.library.error_text(code)
+                )
+
+    def start_loads(self) -> None:
+        """Start the loads, after the forward pass."""
+        self.half.start_loads()
+
+    def results(self) -> KVConnectorTransferResults:
+        """Return what ended: each request once a direction."""
+        results = KVConnectorTransferResults()
+        for name in self._failed:
+            results.finished_recving.add(name)
+            results.failed_recving.add(name)
+        self._failed.clear()
+        for report in self.half.poll():
+            name = self._names.pop(report.key, None)
+            if name is None:
+                logger.error(
+                    "kvpull: report of kind %d for key %d, which no step named",
+                    report.kind,
+                    report.key,
+                )
+                self._stats.count("shim_dropped", 1)
+                continue
+            self._sort(report, name, results)
+        return results
+
+    def _sort(
+        self, report: Report, name: str, results: KVConnectorTransferResults
+    ) -> None:
+        if report.kind == CONST["KVPULL_POLL_SENT"]:
+            results.finished_sending.add(name)
+            if report.reason == CONST["KVPULL_END_EXPIRED"]:
+                logger.warning(
+                    "kvpull: request %s: its hold expired, its consumers were "
+                    "silent",
+                    name,
+                )
+            return
+        results.finished_recving.add(name)
+        if report.kind == CONST["KVPULL_POLL_LOADED"]:
+            self._stats.data["pulls"].append([report.byte_count, report.seconds])
+            return
+        results.failed_recving.add(name)
+        logger.warning(
+            "kvpull: request %s was not loaded: %s",
+            name,
+            self.half.library.error_text(report.reason),
+        )
+
+    def worker_meta(self) -> KVPullWorkerMetadata | None:
+        """Return what the scheduler side is told."""
+        meta = KVPullWorkerMetadata()
+        if not self._introduced:
+            # Again what get_handshake_metadata() said: MultiConnector forwards
+            # the handshake of one child only.
+            meta.infos.append(self.half.rank_info())
+            self._introduced = True
+        result = self.half.result_build()
+        if result:
+            meta.results.append(result)
+        return meta if meta.infos or meta.results else None
+
+    def stats(self) -> KVPullStats | None:
+        """Return what was counted since the last call, None if nothing."""
+        stats, self._stats = self._stats, KVPullStats()
+        self._moves.look(self.half.stats(), stats)
+        return None if stats.is_empty() else stats
+
+    def close(self) -> None:
+        """Close in the process that opened."""
+        if os.getpid() == self._pid:
+            self.half.close()
+
+
+def _address(pointer: Any) -> int:
+    from kvpull_vllm.abi import ffi
+
+    return int(ffi.cast("uintptr_t", pointer))

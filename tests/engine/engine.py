@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real vLLM API servers as processes, their calls and their metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+START_S = 240.0
+CALL_S = 120.0
+METRIC = re.compile(r"^(vllm:[a-z_]+)(?:\{[^}]*\})? ([-+0-9.eE]+)$", re.M)
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(
+    what: str, said: Callable[[], bool], limit_s: float = 30.0
+) -> float:
+    """Wait until said() holds; return the seconds; raise TimeoutError."""
+    began = time.monotonic()
+    while not said():
+        if time.monotonic() - began > limit_s:
+            raise TimeoutError(f"{what}: not within {limit_s:g} s")
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def post(
+    url: str, body: dict[str, Any] | None, timeout_s: float = CALL_S
+) -> tuple[int, Any]:
+    """POST JSON; return the status and the answer."""
+    data = json.dumps(body or {}).encode()
+    request = urllib.request.Request(
+        url, data, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            status, text = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        status, text = error.code, error.read()
+    try:
+        return status, json.loads(text or b"{}")
+    except ValueError:
+        return status, {"text": text.decode(errors="replace")}
+
+
+def children(pid: int) -> dict[int, str]:
+    """Return pid -> command line of a process's descendants."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            parent = int(stat.rsplit(")", 1)[1].split()[1])
+            parents.setdefault(parent, []).append(int(entry.name))
+    found: dict[int, str] = {}
+    queue = list(parents.get(pid, []))
+    while queue:
+        child = queue.pop()
+        queue += parents.get(child, [])
+        try:
+            line = (Path("/proc") / str(child) / "cmdline").read_bytes()
+        except OSError:
+            continue
+        found[child] = line.replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+class Engine:
+    """One API server with its processes."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        model: Path,
+        role: str,
+        extra: dict[str, Any],
+        options: list[str] | None = None,
+        transfer: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"{name}.log"
+        # One name for both roles, whatever the folder: it is compared.
+        config = transfer or {
+            "kv_connector": "KVPullConnector",
+            "kv_connector_module_path": "kvpull_vllm.connector",
+            "kv_role": role,
+            "kv_load_failure_policy": "recompute",
+            "kv_connector_extra_config": {
+                "model": "tiny",
+                "socket_dir": str(folder / "sockets"),
+                **extra,
+            },
+        }
+        self._command = [
+            sys.executable, "-m", "vllm.entrypoints.openai.api_server",
+            "--model", str(model), "--served-model-name", "tiny",
+            "--host", "127.0.0.1", "--port", str(self.port),
+            "--dtype", "float32", "--enforce-eager",
+            "--block-size", "32", "--max-model-len", "4096",
+            "--num-gpu-blocks-override", "512",
+            "--max-num-seqs", "64", "--max-num-batched-tokens", "512",
+            "--kv-transfer-config", json.dumps(config),
+            *(options or []),
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start; see wait_ready()."""
+        own = dict(
+            os.environ,
+            VLLM_CPU_KVCACHE_SPACE="1",
+            VLLM_CPU_OMP_THREADS_BIND="nobind",
+            OMP_NUM_THREADS="1",
+            HF_HUB_OFFLINE="1",
+            VLLM_NO_USAGE_STATS="1",
+            VLLM_SERVER_DEV_MODE="1",
+            VLLM_LOG_STATS_INTERVAL="2",
+        )
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=log,
+                env=own,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The API server's process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Say whether the API server answers that it is well."""
+        if self._process is None or self._process.poll() is not None:
+            return False
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as a:
+                return a.status == 200
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def wait_ready(self) -> None:
+        """Wait until the engine serves; raise with its log's end."""
+
+        def said() -> bool:
+            if self._process is not None and self._process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended:\n{self.tail()}")
+            return self.is_alive()
+
+        try:
+            wait_for(f"start of {self.name}", said, START_S)
+        except TimeoutError as error:
+            raise RuntimeError(f"{error}\n{self.tail()}") from error
+
+    def tail(self, lines: int = 60) -> str:
+        """Return the log's end."""
+        text = self.log.read_text(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def process(self, word: str) -> int:
+        """Return the pid of the child that is named so, e.g. Worker."""
+        for pid in children(self.pid):
+            try:
+                title = (Path("/proc") / str(pid) / "cmdline").read_bytes()
+                short = (Path("/proc") / str(pid) / "comm").read_text()
+            except OSError:
+                continue
+            if word in title.decode(errors="replace") or word in short:
+                return pid
+        raise LookupError(f"{self.name} has no {word}: {children(self.pid)}")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End the server and all its processes."""
+        if self._process is None:
+            return
+        family = [*children(self.pid), self.pid]
+        if how == signal.SIGTERM:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                pass
+        for pid in family:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._process.wait()
+        self._process = None
+
+    # ---- calls ----
+
+    def complete(self, prompt: list[int], **more: Any) -> tuple[int, Any]:
+        """Call /v1/completions, greedy, with token ids in and out."""
+        body = {
+            "model": "tiny",
+            "prompt": prompt,
+            "max_tokens": 24,
+            "temperature": 0,
+            "ignore_eos": True,
+            "return_token_ids": True,
+            **more,
+        }
+        return post(f"{self.url}/v1/completions", body)
+
+    def reset_prefix_cache(self) -> None:
+        """Forget cached prefixes."""
+        post(f"{self.url}/reset_prefix_cache", None)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics, summed over their labels."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as a:
+            text = a.read().decode()
+        found: dict[str, float] = {}
+        for name, value in METRIC.findall(text):
+            found[name] = found.get(name, 0.0) + float(value)
+        return found
+
+    def counter(self, name: str) -> float:
+        """Return one of kvpull's counters."""
+        return self.metrics().get(f"vllm:kvpull_{name}_total", 0.0)
+
+
+def tokens(answer: Any) -> list[list[int]]:
+    """Return the token ids of each choice of a completion."""
+    return [choice["token_ids"] for choice in answer["choices"]]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a tiny Llama whose answers depend on every token's KV.
+
+Weights near zero would give the same greedy tokens with garbage in the cache;
+these gains make attention matter, so that a wrong block is a wrong answer.
+model.py FOLDER SEED
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 2, 256, 4, 2, 64
+WORDS, INNER, LENGTH = 512, 512, 4096
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "vocab_size": WORDS,
+    "max_position_embeddings": LENGTH,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "torch_dtype": "float32",
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+
+
+def weights(seed: int) -> dict[str, torch.Tensor]:
+    """Return all weights, from a seed."""
+    random = torch.Generator().manual_seed(seed)
+
+    def matrix(rows: int, columns: int, gain: float) -> torch.Tensor:
+        made = torch.randn(rows, columns, generator=random)
+        return made * (gain / columns**0.5)
+
+    made = {
+        "model.embed_tokens.weight": matrix(WORDS, HIDDEN, 0.5 * HIDDEN**0.5),
+        "model.norm.weight": torch.ones(HIDDEN),
+        "lm_head.weight": matrix(WORDS, HIDDEN, 1.0),
+    }
+    query, key = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}"
+        made |= {
+            f"{at}.self_attn.q_proj.weight": matrix(query, HIDDEN, 1.6),
+            f"{at}.self_attn.k_proj.weight": matrix(key, HIDDEN, 1.6),
+            f"{at}.self_attn.v_proj.weight": matrix(key, HIDDEN, 3.0),
+            f"{at}.self_attn.o_proj.weight": matrix(HIDDEN, query, 3.0),
+            f"{at}.mlp.gate_proj.weight": matrix(INNER, HIDDEN, 1.0),
+            f"{at}.mlp.up_proj.weight": matrix(INNER, HIDDEN, 1.0),
+            f"{at}.mlp.down_proj.weight": matrix(HIDDEN, INNER, 1.0),
+            f"{at}.input_layernorm.weight": torch.ones(HIDDEN),
+            f"{at}.post_attention_layernorm.weight": torch.ones(HIDDEN),
+        }
+    return made
+
+
+def make(folder: Path, seed: int) -> None:
+    """Write the model's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = {f"w{number}": number for number in range(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w2"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "w0",
+        "eos_token": "w1",
+        "unk_token": "w2",
+        "chat_template": "{% for m in messages %}{{ m.content }} {% endfor %}",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    save_file(weights(seed), str(folder / "model.safetensors"))
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]), int(sys.argv[2]))
