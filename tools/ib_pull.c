@@ -101,6 +101,8 @@ static const struct option_row {
 	    "percent rejected before admission (0)"),
 	ROW("aborts", abort_percent, 0, 100,
 	    "percent aborted while they load (0)"),
+	ROW("token-us", token_us, 0, 10000000,
+	    "with --trace: blocks stay taken so long an output token, us (0)"),
 	ROW("tp", tp_size, 1, ENGINE_RANKS_MAX,
 	    "tensor parallel ranks of this side: 1, 2, 4, 8 (1)"),
 	FLAG("verify", verify, "compare every byte"),
@@ -133,7 +135,7 @@ static void usage(FILE *to)
 			rows[index].meaning);
 	fprintf(to,
 		"  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
-		"  --%-14s replay JSON lines of arrival_s, prompt_tokens, n, abort\n"
+		"  --%-14s replay JSON lines of arrival_s, prompt_tokens, output_tokens, n, abort\n"
 		"  --%-14s this text\n  --%-14s version\n"
 		"exit: 0 right, 1 something was wrong, 2 usage\n",
 		"dir", "trace", "help", "version");
@@ -209,7 +211,8 @@ static int run(struct ib_options *options, const char *peer)
 		ib_print_header(options);
 	(void)fflush(stdout);
 	failed = ib_pull(options, &result);
-	ib_print_result(options, &result);
+	if (result.pulls || !failed)
+		ib_print_result(options, &result);
 	free(result.latencies);
 	return failed;
 }

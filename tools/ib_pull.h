@@ -30,12 +30,14 @@ struct ib_options {
 	uint32_t lease_ms;
 	uint32_t reject_percent;
 	uint32_t abort_percent;
+	uint32_t token_us; /* of a trace's output token */
 	uint32_t tp_size;
 	uint32_t verify;
 	uint32_t json;
 	uint32_t thread; /* progress=thread */
 	uint32_t foreign;
 	uint32_t verbose;
+	uint32_t quiet;
 	uint32_t kill_after; /* raise SIGKILL when so many pulls are claimed */
 	uint64_t seed;
 	const char *dir;
@@ -97,6 +99,7 @@ int ib_control_address(const struct ib_options *options, void *address);
 struct ib_arrival {
 	double at_s;
 	uint32_t prompt_tokens;
+	uint32_t output_tokens;
 	uint32_t siblings;
 	uint32_t abort;
 };

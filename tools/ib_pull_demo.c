@@ -47,6 +47,7 @@ static pid_t producer_start(const struct ib_options *options)
 		return pid;
 	(void)sigaction(SIGTERM, &action, NULL);
 	own.name = "producer";
+	own.quiet = 1;
 	_exit(ib_serve(&own, &demo_stop));
 }
 

@@ -26,13 +26,16 @@ enum request_state {
 	REQUEST_FREE = 0,
 	REQUEST_WAITING, /* matched_tokens is asked each step */
 	REQUEST_LOADING,
-	REQUEST_ABORTED /* loading, and the client went away */
+	REQUEST_ABORTED, /* loading, and the client went away */
+	REQUEST_DECODING /* of a trace: its blocks stay taken */
 };
 
 struct request {
 	uint64_t key;
 	uint64_t seed;
-	uint64_t started_ns;
+	uint64_t until_ns; /* of decoding */
+	uint32_t output_tokens;
+	uint32_t is_left; /* of a trace: its client goes away */
 	uint32_t state;
 	uint32_t blocks; /* a group */
 	uint32_t *ids;   /* [blocks * groups], taken while loading */
@@ -150,7 +153,8 @@ static void admit_one(struct consumer *consumer, const struct ib_ask *what,
 	request->key = params.key;
 	request->seed = answer->seed;
 	request->blocks = what->blocks;
-	request->started_ns = engine_now_ns();
+	request->output_tokens = consumer->arrival.output_tokens;
+	request->is_left = consumer->arrival.abort;
 	request->state = REQUEST_WAITING;
 	consumer->live++;
 }
@@ -246,7 +250,8 @@ static void load(struct consumer *consumer, struct request *request)
 	request->state = REQUEST_LOADING;
 	consumer->loading++;
 	consumer->result->pulls++;
-	if (next_random(consumer) % 100 < consumer->options->abort_percent) {
+	if (request->is_left ||
+	    next_random(consumer) % 100 < consumer->options->abort_percent) {
 		request_end(consumer, request, KVPULL_FINISH_ABORT);
 		request->state = REQUEST_ABORTED;
 	}
@@ -269,10 +274,26 @@ static void match(struct consumer *consumer, struct request *request)
 		return;
 	}
 	/* A sibling's pull serves it; alone, the ticket was of no use. */
-	if (consumer->options->siblings > 1 || consumer->trace)
+	if (consumer->options->siblings > 1 || consumer->options->trace)
 		consumer->result->served++;
 	else
 		consumer->result->failed++;
+	request_end(consumer, request, KVPULL_FINISH_STOP);
+	request_free(consumer, request);
+}
+
+static void decode(struct consumer *consumer, struct request *request)
+{
+	const uint64_t token_ns = consumer->options->token_us * UINT64_C(1000);
+
+	request->state = REQUEST_DECODING;
+	request->until_ns = engine_now_ns() + request->output_tokens * token_ns;
+}
+
+static void decoded(struct consumer *consumer, struct request *request)
+{
+	if (engine_now_ns() < request->until_ns)
+		return;
 	request_end(consumer, request, KVPULL_FINISH_STOP);
 	request_free(consumer, request);
 }
@@ -337,7 +358,9 @@ static void ended(struct consumer *consumer, const struct engine_event *event)
 	struct ib_result *result = consumer->result;
 	struct request *request = consumer->requests;
 
-	while (request->key != event->key || request->state < REQUEST_LOADING)
+	while (request->key != event->key ||
+	       (request->state != REQUEST_LOADING &&
+		request->state != REQUEST_ABORTED))
 		if (++request == consumer->requests + consumer->request_max) {
 			fprintf(stderr, "outcome of an unknown request\n");
 			abort();
@@ -354,8 +377,8 @@ static void ended(struct consumer *consumer, const struct engine_event *event)
 		result->failed++;
 		result->expired += event->reason == KVPULL_EEXPIRED;
 	}
-	request_end(consumer, request, KVPULL_FINISH_STOP);
-	request_free(consumer, request);
+	decode(consumer, request);
+	decoded(consumer, request);
 }
 
 /* 1 if work was done, 0 if not, negative on error. */
@@ -366,9 +389,14 @@ static int step(struct consumer *consumer)
 	uint32_t index;
 	int code;
 
-	for (index = 0; index < consumer->request_max; index++)
-		if (consumer->requests[index].state == REQUEST_WAITING)
-			match(consumer, &consumer->requests[index]);
+	for (index = 0; index < consumer->request_max; index++) {
+		struct request *request = &consumer->requests[index];
+
+		if (request->state == REQUEST_WAITING)
+			match(consumer, request);
+		else if (request->state == REQUEST_DECODING)
+			decoded(consumer, request);
+	}
 	code = engine_step(&consumer->engine);
 	if (code) {
 		fprintf(stderr, "consumer: %s\n",
@@ -418,8 +446,15 @@ static int send_one(struct consumer *consumer)
 	uint32_t siblings = options->siblings;
 
 	if (consumer->arrival_waits) {
-		blocks = (tokens + block_tokens - 1) / block_tokens;
+		blocks = (tokens - 1) / block_tokens + 1;
 		siblings = consumer->arrival.siblings;
+	}
+	if ((uint64_t)blocks * options->shape.group_count >
+	    options->shape.block_count) {
+		fprintf(stderr,
+			"a request needs %u blocks a group, the pool has %u: raise --pool\n",
+			blocks, options->shape.block_count);
+		return 1;
 	}
 	return admit(consumer, blocks, siblings);
 }
@@ -445,7 +480,7 @@ static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 	const uint64_t aside_ns = consumer->aside_ns;
 	int worked = step(consumer);
 
-	if (!worked && consumer->loading) {
+	if (!worked && (consumer->loading || consumer->trace)) {
 		idle.fd = consumer->engine.ops->worker->event_fd(
 			consumer->engine.workers[0]);
 		(void)poll(&idle, 1, 1);
@@ -566,6 +601,10 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 	free(consumer.requests);
 	free(consumer.message);
 	result->done = !failed;
+	/* A run that moved nothing proves nothing. */
+	if (!options->trace && !result->loaded &&
+	    options->reject_percent + options->abort_percent < 100)
+		failed = 1;
 	return failed || result->bytes_wrong || result->tables_left ||
 	       result->double_reports;
 }

@@ -302,6 +302,9 @@ int ib_serve(const struct ib_options *options, const int *stop)
 		 ib_engine_open(options, &producer->engine, config,
 				sizeof(config)) ||
 		 control_open(producer);
+	if (!failed && !options->quiet)
+		fprintf(stderr, "serving in %s: pull with `ib_pull %s`\n",
+			options->dir, options->dir);
 	while (!failed && !*stop) {
 		failed = producer_step(producer) || clients_serve(producer, 1);
 	}

@@ -2,7 +2,8 @@
 /*
  * Real traffic shapes: a file of JSON lines, one request each,
  * {"arrival_s": 0.25, "prompt_tokens": 2048, "output_tokens": 80, "n": 1,
- *  "abort": false}. Only arrival_s and prompt_tokens are needed.
+ *  "abort": false}. Only arrival_s and prompt_tokens are needed. abort: the
+ * client goes away while it loads.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -54,6 +55,7 @@ int ib_trace_next(FILE *file, struct ib_arrival *arrival)
 	}
 	arrival->at_s = json_number_value(at);
 	arrival->prompt_tokens = count_of(object, "prompt_tokens", 1);
+	arrival->output_tokens = count_of(object, "output_tokens", 0);
 	arrival->siblings = count_of(object, "n", 1);
 	arrival->abort = json_is_true(json_object_get(object, "abort"));
 	if (!arrival->siblings || arrival->siblings > IB_SIBLINGS_MAX)
