@@ -197,6 +197,11 @@ mutants: ## each weakened ordering of the ring, each broken promise is caught
 bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--quick
 	$(Q)tests/bench/run.sh $(B)/kvpull_bench build/bench $(MODE)
 
+check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
+	$(Q)tests/deps.sh fabric
+	$(Q)+$(SUBMAKE) all
+	$(Q)tests/fabric/run.sh $(if $(SMOKE),--smoke) $(B) $(ONLY)
+
 # ---- checks of the text and of the binary ----
 
 # Words of a shell: the scripts eval them.
@@ -246,7 +251,7 @@ clean: ## remove build/
 
 .PHONY: all lib tools unit check demo sim scenarios stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	headers layers banned symbols lint format abi abi-bless deps install \
-	uninstall help clean
+	check-fabric headers layers banned symbols lint format abi abi-bless deps \
+	install uninstall help clean
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

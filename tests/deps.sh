@@ -1,19 +1,24 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Install what is missing to build and test kvpull on Debian 12 or Ubuntu; say
-# what is needed elsewhere. deps.sh [lint] [clang]: their tools as well.
+# what is needed elsewhere. deps.sh [lint] [clang] [fabric]: their tools as
+# well.
 # setarch (thread sanitizer) and setpriv are in util-linux.
 packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
-	libjansson-dev libsodium-dev libcmocka-dev liburing-dev"
+	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
+	libibverbs-dev librdmacm-dev"
 lint="clang-format clang-tidy cppcheck shellcheck codespell mandoc abigail-tools"
 clang="clang libclang-rt-14-dev"
+fabric="qemu-system-x86 busybox-static cpio kmod iproute2 perftest rdmacm-utils
+	ibverbs-providers"
 
 for extra in "$@"; do
 	case $extra in
 	lint) packages="$packages $lint" ;;
 	clang) packages="$packages $clang" ;;
+	fabric) packages="$packages $fabric" ;;
 	*)
-		echo "deps: unknown set '$extra': lint and clang are known" >&2
+		echo "deps: unknown set '$extra': lint, clang, fabric are known" >&2
 		exit 2
 		;;
 	esac
@@ -24,7 +29,7 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
 	for tool in cc make pkg-config; do
 		command -v $tool >/dev/null || missing="$missing $tool"
 	done
-	for library in jansson libsodium cmocka liburing; do
+	for library in jansson libsodium cmocka liburing libibverbs librdmacm; do
 		pkg-config --exists $library 2>/dev/null || missing="$missing $library"
 	done
 	[ -z "$missing" ] && exit 0

@@ -17,8 +17,9 @@ mountpoint -q /dev || mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/shm /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
-mkdir /run/tree /run/share
+mkdir /run/tree /run/build /run/share /run/pids
 mount --bind "$FABRIC_TREE" /run/tree
+mount --bind "$FABRIC_BUILD" /run/build
 case $FABRIC_KIND in
 uml)
 	# Its files are read while they grow: write through.
@@ -38,11 +39,14 @@ qemu)
 esac
 mount -t tmpfs tmpfs /tmp
 mount -t tmpfs tmpfs /var/tmp
-# A tree under /tmp is hidden by now.
-if [ ! -d "$FABRIC_TREE" ]; then
-	mkdir -p "$FABRIC_TREE"
-	mount --bind /run/tree "$FABRIC_TREE"
-fi
+# What lies under /tmp is hidden by now.
+show() { # where it is, where it was
+	[ ! -d "$2" ] || return 0
+	mkdir -p "$2"
+	mount --bind "$1" "$2"
+}
+show /run/tree "$FABRIC_TREE"
+show /run/build "$FABRIC_BUILD"
 mkdir -p "$FABRIC_SHARE"
 mount --bind /run/share "$FABRIC_SHARE"
 
@@ -78,7 +82,7 @@ run() { # job
 	# shellcheck disable=SC2086 # a command and its arguments, or none
 	setsid $idle sh "$folder/command" >"$folder/output" 2>&1 </dev/null 3<&- &
 	child=$!
-	echo "$child" >"$folder/pid"
+	echo "$child" >"/run/pids/$1"
 	wait "$child"
 	echo $? >"$folder/status.new"
 	mv "$folder/status.new" "$folder/status"
@@ -92,6 +96,6 @@ while :; do
 	read -r verb job name <&3
 	case $verb in
 	run) run "$job" & ;;
-	signal) kill -"$name" -- "-$(cat "$FABRIC_SHARE/$job/pid")" ;;
+	signal) kill -"$name" "-$(cat "/run/pids/$job")" ;;
 	esac
 done

@@ -19,3 +19,14 @@ listens() { # port, seconds
 		sleep 0.1
 	done
 }
+
+# Wait until a program in this guest listens on a port of rdma_cm's.
+listens_rdma() { # port, seconds
+	tries=$((${2:-10} * 10))
+	until rdma resource show cm_id 2>/dev/null |
+		grep -q "state LISTEN .*:$1\b"; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || return 1
+		sleep 0.1
+	done
+}
