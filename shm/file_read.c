@@ -308,6 +308,8 @@ static struct kvpull_file_piece *piece_take(struct kvpull_files *files,
 		file_read->exhausted = 1;
 		return NULL;
 	}
+	/* Else it would be read into its neighbour. */
+	kvpull_check(files->log, piece->bytes <= KVPULL_FILE_PIECE_BYTES);
 	files->piece_free = piece->next_free;
 	piece->owner = file_read;
 	piece->tries = 0;

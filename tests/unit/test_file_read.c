@@ -23,6 +23,14 @@
 #include "shm/file_read.h"
 #include "tests/unit/sandbox.h"
 
+/* In the place of the library's: 1: the kernel takes nothing now. */
+static int kernel_is_busy;
+
+int io_uring_submit(struct io_uring *ring)
+{
+	return kernel_is_busy ? -EBUSY : io_uring_submit_and_wait(ring, 0);
+}
+
 #define FILE_BYTES ((size_t)7 << 20)
 #define LOCAL_BYTES FILE_BYTES
 #define READS_MAX 4u
@@ -144,6 +152,8 @@ static void file_make(struct world *world)
 /* 0; -1: this machine does not have that way. */
 static int world_begin(struct world *world, enum way way)
 {
+	uint32_t was_open;
+
 	memset(world, 0, sizeof(*world));
 	world->way = way;
 	world->random = 88172645463325252u;
@@ -168,7 +178,9 @@ static int world_begin(struct world *world, enum way way)
 						KVPULL_URING_ANY_THREAD,
 			     world->wake_fd);
 	/* Once is enough. */
+	was_open = world->files.uring.is_open;
 	kvpull_files_prepare(&world->files, KVPULL_URING_NO, -1);
+	assert_int_equal(world->files.uring.is_open, was_open);
 	if (way == WAY_DIRECT && world->regions[1].direct_fd < 0)
 		return -1;
 	return way != WAY_PREAD && !world->files.uring.is_open ? -1 : 0;
@@ -176,7 +188,14 @@ static int world_begin(struct world *world, enum way way)
 
 static void world_end(struct world *world)
 {
+	uint8_t *bounce = world->files.bounce;
+	/* What the kernel may still write to, stays. */
+	const int stays = world->files.uring.in_flight &&
+			  !world->files.uring.is_fixed && !kernel_is_busy;
+
 	kvpull_files_close(&world->files);
+	if (!stays)
+		assert_int_equal(msync(bounce, 4096, MS_ASYNC), -1);
 	kvpull_arena_close(&world->arena);
 	kvpull_file_close(&world->regions[1]);
 	(void)munmap(world->local, LOCAL_BYTES);
@@ -325,7 +344,7 @@ static void verify(const struct world *world, const struct kvpull_read *read)
 static void strip_random(struct world *world, uint32_t s)
 {
 	const uint64_t row_bytes =
-		1 + random_next(world) % (s ? 200000 >> (4 * s) : 130000);
+		1 + random_next(world) % (s ? 200000 >> (4 * s) : 145000);
 	const uint64_t gap = random_next(world) % 6000;
 	const uint64_t row_stride = row_bytes + gap;
 	struct kvpull_strip *strip = &world->strips[s];
@@ -706,6 +725,64 @@ static void close_with_pieces_under_way_does_not_hang(void **state)
 	in_each_way(left_read);
 }
 
+/* What the kernel did not take is not read from whoever is there later. */
+static void busy_read(struct world *world)
+{
+	const int own = world->regions[1].fd;
+	const int own_direct = world->regions[1].direct_fd;
+	char text[8];
+	int pipes[2];
+
+	if (world->way == WAY_PREAD)
+		return;
+	assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(write(pipes[1], "others'", 8), 8);
+	(void)read_plain(world, 0, 16, 131072);
+	start(world, 0);
+	kernel_is_busy = 1;
+	poll_once(world);
+	assert_int_equal(kvpull_files_arm(&world->files), 1);
+	kvpull_files_cancel(&world->files, &world->reads[0], KVPULL_EPEER);
+	poll_once(world);
+	only_one_ended(world, 0, KVPULL_EPEER);
+	kvpull_file_close(&world->regions[1]);
+	assert_int_equal(dup2(pipes[0], own), own);
+	if (own_direct >= 0)
+		assert_int_equal(dup2(pipes[0], own_direct), own_direct);
+	kernel_is_busy = 0;
+	poll_once(world);
+	pieces_are_back(world);
+	assert_int_equal(read(pipes[0], text, sizeof(text)), 8);
+	(void)close(own);
+	if (own_direct >= 0)
+		(void)close(own_direct);
+	(void)close(pipes[0]);
+	(void)close(pipes[1]);
+}
+
+static void dropped_piece_reads_nothing_of_others(void **state)
+{
+	(void)state;
+	in_each_way(busy_read);
+}
+
+static void waiting_for_the_kernel(struct world *world)
+{
+	kernel_is_busy = 1;
+	(void)read_plain(world, 0, 16, 131072);
+	start(world, 0);
+	poll_once(world);
+	kvpull_files_close(&world->files);
+	kernel_is_busy = 0;
+	assert_int_equal(world->warnings, 0);
+}
+
+static void close_drops_what_the_kernel_did_not_take(void **state)
+{
+	(void)state;
+	in_each_way(waiting_for_the_kernel);
+}
+
 /* ---- turns ---- */
 
 static void turns_read(struct world *world)
@@ -835,6 +912,8 @@ int main(void)
 		cmocka_unit_test(read_that_was_over_stays_so),
 		cmocka_unit_test(files_close_while_their_pieces_are_under_way),
 		cmocka_unit_test(close_with_pieces_under_way_does_not_hang),
+		cmocka_unit_test(dropped_piece_reads_nothing_of_others),
+		cmocka_unit_test(close_drops_what_the_kernel_did_not_take),
 		cmocka_unit_test(short_read_does_not_wait_for_long_ones),
 		cmocka_unit_test(ends_that_find_no_room_come_later),
 		cmocka_unit_test(pread_takes_so_much_a_poll),
