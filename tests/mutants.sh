@@ -60,7 +60,7 @@ unit_caught() { # name, log: by which test; fails if by none
 	tests=$(field "$1" Tests)
 
 	for test in $tests; do
-		timeout -k 5 30 "out/unit/$test" >"$2" 2>&1 && continue
+		timeout -k 5 10 "out/unit/$test" >"$2" 2>&1 && continue
 		by=$(sed -n 's/^\[  FAILED  \] \([A-Za-z_][A-Za-z_0-9]*\)$/\1/p' \
 			"$2" | head -n 1)
 		# It did not come to an end: the last that began.
@@ -113,14 +113,16 @@ judge() { # name, log
 
 # As it is the tree must pass what the mutants have to fail.
 as_it_is() { # log
-	local test
+	local targets=() test
 	local tests
 
 	tests=$(for test in "${names[@]}"; do field "$test" Tests; done |
 		tr ' ' '\n' | sort -u)
 	[ $sim_only -eq 0 ] || tests=
-	# shellcheck disable=SC2046,SC2086 # names of tests
-	if ! build "-j$workers" $(printf 'out/unit/%s ' $tests) out/kvpull_sim \
+	for test in $tests; do
+		targets+=("out/unit/$test")
+	done
+	if ! build "-j$workers" "${targets[@]}" out/kvpull_sim \
 		>"$1" 2>&1; then
 		tail -n 40 "$1"
 		echo "the tree does not compile"

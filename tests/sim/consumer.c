@@ -116,6 +116,19 @@ static void leave(struct sim_instance *instance, struct sim_request *request,
 	sim_blocks_give(instance, request);
 }
 
+/* Its scheduler half hears of it now, if no message is lost. */
+static void expiry_note(struct sim_instance *instance,
+			const struct sim_request *request)
+{
+	struct sim_world *world = instance->world;
+	struct sim_hold *hold = &world->holds[request->hold];
+
+	if (world->bytes_faulty)
+		return;
+	hold->expired_life[instance->index] = instance->incarnation;
+	hold->expired_ns[instance->index] = world->now_ns;
+}
+
 /* All ranks told: the blocks are good, or the engine computes by itself. */
 static void settle(struct sim_instance *instance, struct sim_request *request)
 {
@@ -123,6 +136,8 @@ static void settle(struct sim_instance *instance, struct sim_request *request)
 
 	if (request->state != SIM_PULLING || request->reported != all)
 		return;
+	if (request->expired)
+		expiry_note(instance, request);
 	request->state = SIM_LOCAL;
 	if (!request->finished)
 		return;
@@ -144,6 +159,7 @@ void sim_consumer_ended(struct sim_proc *proc,
 			 (unsigned long long)record->key, proc->rank);
 	request->reported |= bit;
 	request->failed |= record->kind == KVPULL_POLL_FAILED;
+	request->expired |= record->reason == KVPULL_EEXPIRED;
 	settle(instance, request);
 }
 
@@ -211,6 +227,28 @@ static void allocate(struct sim_instance *instance, struct sim_request *request,
 						 world->now_ns);
 }
 
+/* May another request read by this ticket now? */
+static void load_check(struct sim_instance *instance,
+		       const struct sim_request *request)
+{
+	struct sim_world *world = instance->world;
+	const struct sim_hold *hold = &world->holds[request->hold];
+	uint32_t at;
+
+	if (hold->expired_life[instance->index] == instance->incarnation &&
+	    request->since_ns < hold->expired_ns[instance->index])
+		sim_fail(world, "request %llu may load what has expired",
+			 (unsigned long long)request->key);
+	for (at = 0; at < SIM_REQUESTS && instance->share_prefix; at++)
+		if (instance->requests[at].state == SIM_PULLING &&
+		    instance->requests[at].hold == request->hold)
+			sim_fail(
+				world,
+				"request %llu may load what %llu is loading",
+				(unsigned long long)request->key,
+				(unsigned long long)instance->requests[at].key);
+}
+
 /* The scheduler's step asks about each request that waits. */
 static void ask(struct sim_instance *instance, struct sim_request *request)
 {
@@ -234,6 +272,7 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 	}
 	if (answer == KVPULL_MATCH_WAIT)
 		return;
+	load_check(instance, request);
 	if (request->wrong)
 		sim_fail(world, "request %llu may load another prompt's blocks",
 			 (unsigned long long)request->key);

@@ -113,6 +113,17 @@ static int is_faulty(struct sim_world *world)
 	return !world->quiet && sim_chance(world, world->bytes_faulty);
 }
 
+/* It comes again, after others that were sent later. */
+static void stray_put(struct sim_world *world, struct sim_queue *queue,
+		      const void *bytes, size_t byte_count)
+{
+	struct sim_packet *packet =
+		sim_queue_put(world, queue, SIM_MESSAGE, bytes, byte_count);
+
+	packet->at_ns += sim_below(world, 50 * KVPULL_NS_PER_MS);
+	queue->last_ns = packet->at_ns;
+}
+
 /* For those who read a seed's whole story. */
 static void step_tell(struct sim_proc *proc, const struct sim_packet *packet)
 {
@@ -175,8 +186,7 @@ void sim_engine_step(struct sim_instance *instance)
 		(void)sim_queue_put(world, &proc->steps, SIM_MESSAGE,
 				    world->scratch, bytes);
 		if (is_faulty(world))
-			(void)sim_queue_put(world, &proc->steps, SIM_MESSAGE,
-					    world->scratch, bytes);
+			stray_put(world, &proc->strays, world->scratch, bytes);
 	}
 }
 
@@ -189,35 +199,48 @@ void sim_engine_record(struct sim_proc *proc,
 		sim_consumer_ended(proc, record);
 }
 
+static void result_take(struct sim_instance *instance, const void *bytes,
+			size_t byte_count)
+{
+	struct sim_world *world = instance->world;
+
+	if (kvpull_scheduler_result_take(instance->scheduler, bytes, byte_count,
+					 world->now_ns))
+		sim_fail(world, "instance %u refuses what a worker says",
+			 instance->index);
+}
+
 static void output_take(struct sim_proc *proc, const struct sim_output *output)
 {
 	struct sim_instance *instance = proc->instance;
 	struct sim_world *world = proc->world;
-	uint32_t times = is_faulty(world) ? 2 : 1;
 	uint32_t at;
 
 	for (at = 0; at < output->record_count; at++)
 		sim_engine_record(proc, &output->records[at]);
+	if (output->byte_count && is_faulty(world))
+		stray_put(world, &instance->strays, output->bytes,
+			  output->byte_count);
 	if (output->lost) {
 		proc->unsaid = 1;
 		return;
 	}
 	if (!output->byte_count)
 		return;
-	for (; times; times--)
-		if (kvpull_scheduler_result_take(
-			    instance->scheduler, output->bytes,
-			    output->byte_count, world->now_ns))
-			sim_fail(world, "instance %u refuses what rank %u says",
-				 instance->index, proc->rank);
+	result_take(instance, output->bytes, output->byte_count);
 	proc->unsaid = 0;
 	proc->known = 1;
 }
 
 void sim_engine_results(struct sim_instance *instance)
 {
+	const struct sim_packet *packet;
 	uint32_t rank;
 
+	while ((packet = sim_queue_due(instance->world, &instance->strays))) {
+		result_take(instance, packet->bytes, packet->byte_count);
+		sim_queue_pop(&instance->strays);
+	}
 	for (rank = 0; rank < instance->tp; rank++) {
 		struct sim_proc *proc = instance->procs[rank];
 
@@ -373,11 +396,26 @@ static void proc_poll(struct sim_proc *proc)
 	world->counts.polls++;
 }
 
+static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
+{
+	const struct sim_packet *packet;
+
+	while ((packet = sim_queue_due(proc->world, queue))) {
+		step_tell(proc, packet);
+		awake_note(proc);
+		if (kvpull_worker_step(proc->worker, packet->bytes,
+				       packet->byte_count))
+			sim_fail(proc->world, "process %u refuses a step",
+				 proc->index);
+		sim_queue_pop(queue);
+		sim_oracle_told(proc);
+	}
+}
+
 void sim_proc_turn(struct sim_proc *proc)
 {
 	struct sim_instance *instance = proc->instance;
 	struct sim_world *world = proc->world;
-	struct sim_packet *packet;
 
 	if (!proc->alive)
 		return;
@@ -389,16 +427,8 @@ void sim_proc_turn(struct sim_proc *proc)
 		}
 		return;
 	}
-	while ((packet = sim_queue_due(world, &proc->steps))) {
-		step_tell(proc, packet);
-		awake_note(proc);
-		if (kvpull_worker_step(proc->worker, packet->bytes,
-				       packet->byte_count))
-			sim_fail(world, "process %u refuses a step",
-				 proc->index);
-		sim_queue_pop(&proc->steps);
-		sim_oracle_told(proc);
-	}
+	steps_take(proc, &proc->steps);
+	steps_take(proc, &proc->strays);
 	if (sim_chance(world, 800))
 		(void)kvpull_worker_start_loads(proc->worker);
 	if (instance->splits && sim_chance(world, 500)) {

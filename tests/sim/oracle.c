@@ -129,7 +129,7 @@ static uint64_t dying(const struct sim_proc *proc, const struct sim_seen *seen)
 	uint32_t rank;
 
 	if (proc->world->grace_ns)
-		return seen->ever & ~seen->connected;
+		return seen->ever & ~seen->connected & ~seen->in_grace;
 	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
 		if (seen->down_poll[rank] == proc->poll_count)
 			ranks |= UINT64_C(1) << rank;
@@ -205,9 +205,32 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 
 	seen->connected &= ~bit;
 	seen->down_poll[conn->client_rank] = proc->poll_count;
-	ranks_die(proc, seen, bit);
+	seen->down_ns[conn->client_rank] = proc->world->now_ns;
+	if (proc->world->grace_ns)
+		seen->in_grace |= bit;
+	else
+		ranks_die(proc, seen, bit);
 	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
 		  conn->client->index, 0);
+}
+
+/* At the earliest: a producer that stalls prolongs it. */
+static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
+{
+	const struct sim_world *world = proc->world;
+	uint32_t rank;
+
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++) {
+		const uint64_t bit = UINT64_C(1) << rank;
+
+		if (!(seen->in_grace & bit))
+			continue;
+		if (world->now_ns >= seen->down_ns[rank] + world->grace_ns)
+			ranks_die(proc, seen, bit);
+		else if (!(seen->connected & bit))
+			continue;
+		seen->in_grace &= ~bit;
+	}
 }
 
 /* With its last rank an instance is gone, and ranks that never came. */
@@ -219,7 +242,10 @@ static void instances_end(struct sim_proc *proc)
 	for (at = 0; at < world->seen_count; at++) {
 		struct sim_seen *seen = &world->seen[at];
 
-		if (seen->proc != proc->index || seen->connected || !seen->ever)
+		if (seen->proc != proc->index)
+			continue;
+		graces_end(proc, seen);
+		if (seen->connected || seen->in_grace || !seen->ever)
 			continue;
 		ranks_die(proc, seen, ranks_all(seen->rank_count));
 		if (world->grace_ns)
@@ -265,8 +291,9 @@ void sim_oracle_drained(struct sim_proc *proc)
 	uint32_t at;
 
 	for (at = 0; at < world->seen_count; at++)
-		world->seen[at].was_gone =
-			world->seen[at].ever & ~world->seen[at].connected;
+		world->seen[at].was_gone = world->seen[at].ever &
+					   ~world->seen[at].connected &
+					   ~world->seen[at].in_grace;
 	for (at = 0; at < SIM_CONNS_MAX; at++) {
 		struct sim_conn *conn = &world->conns[at];
 
@@ -304,7 +331,8 @@ static void released_check(struct sim_proc *proc, const struct sim_hold *hold)
 		/* In which order of this poll: either may be right. */
 		if (is_complete(seen, claimer,
 				seen->was_gone |
-					(seen->ever & ~seen->connected)))
+					(seen->ever & ~seen->connected &
+					 ~seen->in_grace)))
 			complete++;
 		else if (claimer->since_poll < proc->poll_count)
 			sim_fail(
@@ -419,6 +447,8 @@ static void ended_check(struct sim_proc *proc, const struct sim_hold *hold,
 		for (rank = 0; rank < instance->tp; rank++)
 			cause |= hold->ranks[rank].sent_by &&
 				 hold->ranks[rank].reason;
+	} else if (reason == KVPULL_END_ABORTED) {
+		cause = hold->aborted && instance->abort_revokes;
 	} else if (reason != KVPULL_END_REVOKED) {
 		cause = 0;
 	}
@@ -570,6 +600,14 @@ void sim_oracle_polled(struct sim_proc *proc)
 		producer_polled(proc);
 	else
 		consumer_polled(proc);
+}
+
+void sim_oracle_aborted(struct sim_instance *instance, uint64_t key)
+{
+	struct sim_hold *hold = hold_find(instance->world, key);
+
+	if (hold)
+		hold->aborted = 1;
 }
 
 /* What it had said, and the engine never got, was never said. */

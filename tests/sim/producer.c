@@ -4,7 +4,9 @@
 
 #include "tests/sim/sim.h"
 
-#define READY 1u /* sim_request.flags: its writes end after its finish */
+/* sim_request.flags */
+#define READY 1u  /* its writes end after its finish */
+#define FAMILY 2u /* it shares its siblings' hold */
 
 static void prefill(struct sim_instance *instance)
 {
@@ -52,9 +54,75 @@ static void prefill(struct sim_instance *instance)
 	call.prompt_tokens = request->tokens;
 	call.flags = sim_chance(world, 950) ? KVPULL_REQUEST_WANTS_HOLD : 0;
 	call.flags |= sim_chance(world, 100) ? KVPULL_REQUEST_ALONE : 0;
+	if (request->parent && call.flags == KVPULL_REQUEST_WANTS_HOLD)
+		request->flags |= FAMILY;
 	memcpy(call.prompt_digest, request->digest, sizeof(request->digest));
 	(void)kvpull_scheduler_request_new(instance->scheduler, &call,
 					   world->now_ns);
+}
+
+/* A sibling whose hold all of them share, while it lives. */
+static const struct sim_request *
+sibling_held(const struct sim_instance *instance,
+	     const struct sim_request *request)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS; at++) {
+		const struct sim_request *other = &instance->requests[at];
+
+		if (other->state == SIM_HELD && other != request &&
+		    other->flags & request->flags & FAMILY &&
+		    other->parent == request->parent)
+			return other;
+	}
+	return NULL;
+}
+
+static void held_check(struct sim_instance *instance,
+		       const struct sim_request *request, size_t ticket_bytes)
+{
+	const struct sim_request *sibling = sibling_held(instance, request);
+
+	if (!ticket_bytes)
+		sim_fail(instance->world,
+			 "request %llu is held without a ticket",
+			 (unsigned long long)request->key);
+	if (instance->draining)
+		sim_fail(instance->world,
+			 "request %llu is held while instance %u drains",
+			 (unsigned long long)request->key, instance->index);
+	if (sibling)
+		sim_fail(instance->world,
+			 "request %llu is held, and its sibling %llu too",
+			 (unsigned long long)request->key,
+			 (unsigned long long)sibling->key);
+}
+
+/* What is free carries no ticket, or that of its family. */
+static void free_check(struct sim_instance *instance,
+		       const struct sim_request *request,
+		       const struct kvpull_finish *call)
+{
+	struct sim_world *world = instance->world;
+	const struct sim_request *sibling = sibling_held(instance, request);
+	uint32_t hold;
+
+	if (!call->ticket_bytes) {
+		if (sibling && call->reason == KVPULL_FINISH_STOP)
+			sim_fail(world,
+				 "request %llu got no ticket of sibling %llu",
+				 (unsigned long long)request->key,
+				 (unsigned long long)sibling->key);
+		return;
+	}
+	world->counts.siblings++;
+	hold = sim_oracle_ticket(world, call->ticket, call->ticket_bytes);
+	if (!request->parent || hold == SIM_NONE ||
+	    memcmp(world->holds[hold].digest, request->digest,
+		   sizeof(request->digest)))
+		sim_fail(world, "request %llu got a ticket of no sibling",
+			 (unsigned long long)request->key);
 }
 
 static void finish(struct sim_instance *instance, struct sim_request *request,
@@ -83,9 +151,7 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 	sim_trace(world, "instance %lu finishes request %lu, answer %ld",
 		  instance->index, request->key, (uint64_t)(int64_t)answer);
 	if (answer == KVPULL_FINISH_HELD) {
-		if (!call.ticket_bytes)
-			sim_fail(world, "request %llu is held without a ticket",
-				 (unsigned long long)request->key);
+		held_check(instance, request, call.ticket_bytes);
 		request->state = SIM_HELD;
 		request->since_ns = world->now_ns;
 		world->counts.holds++;
@@ -96,19 +162,12 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 		sim_fail(world, "request %llu: finish said %d",
 			 (unsigned long long)request->key, answer);
 	world->counts.frees++;
-	if (call.ticket_bytes) {
-		world->counts.siblings++;
-		if (!request->parent ||
-		    sim_oracle_ticket(world, ticket, call.ticket_bytes) ==
-			    SIM_NONE)
-			sim_fail(world, "request %llu got a ticket of no hold",
-				 (unsigned long long)request->key);
-	}
+	free_check(instance, request, &call);
 	request->state = SIM_IDLE;
 	sim_blocks_give(instance, request);
 }
 
-/* Somebody goes away after the end: nothing may change. */
+/* Somebody goes away after the end: the blocks are held until the reports. */
 static void finish_again(struct sim_instance *instance,
 			 const struct sim_request *request)
 {
@@ -127,6 +186,7 @@ static void finish_again(struct sim_instance *instance,
 		sim_fail(instance->world,
 			 "request %llu is held no more after an abort",
 			 (unsigned long long)request->key);
+	sim_oracle_aborted(instance, request->key);
 	instance->world->counts.aborts++;
 }
 
@@ -203,6 +263,14 @@ static void revoke(struct sim_instance *instance)
 					       KVPULL_END_REVOKED);
 }
 
+static void drain(struct sim_instance *instance, uint32_t on)
+{
+	instance->draining = on;
+	if (kvpull_scheduler_drain(instance->scheduler, on) < 0)
+		sim_fail(instance->world, "instance %u cannot drain",
+			 instance->index);
+}
+
 void sim_producer_turn(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
@@ -210,8 +278,12 @@ void sim_producer_turn(struct sim_instance *instance)
 
 	for (at = 0; at < SIM_REQUESTS; at++)
 		turn_request(instance, &instance->requests[at]);
+	if (instance->draining && (world->quiet || sim_chance(world, 50)))
+		drain(instance, 0);
 	if (world->quiet)
 		return;
+	if (sim_chance(world, 2))
+		drain(instance, 1);
 	if (sim_chance(world, 400))
 		prefill(instance);
 	if (sim_chance(world, 2))

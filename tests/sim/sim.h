@@ -162,6 +162,7 @@ struct sim_proc {
 	uint32_t known;                 /* to its scheduler half */
 	uint32_t unsaid; /* result bytes were lost, records were not */
 	struct sim_queue steps;
+	struct sim_queue strays; /* steps that come again, late */
 	struct sim_output *out_first;
 	struct sim_output *out_last;
 	uint64_t out_ns;
@@ -196,7 +197,8 @@ struct sim_request {
 	uint32_t flags;
 	uint32_t failed;
 	uint32_t finished;
-	uint32_t wrong; /* a digest that is not its ticket's */
+	uint32_t wrong;   /* a digest that is not its ticket's */
+	uint32_t expired; /* a rank said so */
 	uint64_t since_ns;
 	uint64_t stall_ns[SIM_RANKS_MAX];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
@@ -212,6 +214,8 @@ struct sim_instance {
 	uint32_t share_prefix;
 	uint32_t splits;   /* progress runs on its own too */
 	uint32_t revoked;  /* the engine ended all holds once */
+	uint32_t draining; /* it holds nothing new */
+	uint32_t abort_revokes;
 	uint32_t restarts; /* of single workers */
 	uint64_t incarnation;
 	uint64_t digest; /* of its fresh scheduler half */
@@ -219,6 +223,7 @@ struct sim_instance {
 	uint64_t restart_ns; /* when dead */
 	uint64_t rank_restart_ns[SIM_RANKS_MAX];
 	struct kvpull_scheduler *scheduler;
+	struct sim_queue strays; /* results that come again, late */
 	struct sim_proc *procs[SIM_RANKS_MAX];
 	struct kvpull_config config;
 	struct kvpull_log log;
@@ -260,6 +265,10 @@ struct sim_hold {
 	uint32_t instance;
 	uint32_t tokens;
 	uint32_t block_count;
+	uint32_t aborted; /* after its finish */
+	/* Consumers that know of its expiry: their lives, and since when. */
+	uint64_t expired_life[SIM_INSTANCES_MAX];
+	uint64_t expired_ns[SIM_INSTANCES_MAX];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
 	struct sim_hold_rank ranks[SIM_RANKS_MAX];
 	size_t ticket_bytes;
@@ -274,8 +283,10 @@ struct sim_seen {
 	uint64_t heard_ns;
 	uint64_t heard_stall_ns;
 	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
-	uint64_t was_gone;                 /* ranks, before this poll */
-	uint64_t life; /* it was gone, and came again, so often */
+	uint64_t down_ns[SIM_RANKS_MAX];
+	uint64_t was_gone; /* ranks, before this poll */
+	uint64_t in_grace; /* ranks that are gone, and not dead yet */
+	uint64_t life;     /* it was gone, and came again, so often */
 	uint32_t rank_count;
 	uint32_t proc;
 };
@@ -412,6 +423,7 @@ void sim_oracle_sent(struct sim_proc *proc,
 		     const struct kvpull_poll_record *record);
 void sim_oracle_polled(struct sim_proc *proc);
 void sim_oracle_proc_dead(struct sim_proc *proc);
+void sim_oracle_aborted(struct sim_instance *instance, uint64_t key);
 void sim_oracle_loaded(struct sim_proc *proc,
 		       const struct sim_request *request);
 void sim_oracle_end(struct sim_world *world); /* before anything closes */

@@ -34,11 +34,12 @@ static void config_fill(struct sim_instance *instance)
 		.deadline_ms = world->deadline_ns / KVPULL_NS_PER_MS,
 		.grace_ms = world->grace_ns / KVPULL_NS_PER_MS,
 		.max_holds = 16,
-		.families_max = 8,
+		.families_max = 16, /* a live one finds room */
 		.tickets_max = 16,
 		.requests_max = 64,
 		.step_log_mib = 1,
 		.share_prefix = instance->share_prefix,
+		.abort_revokes = instance->abort_revokes,
 		.progress = KVPULL_PROGRESS_CALLER,
 		.huge = KVPULL_OFF,
 		.pulls_max = 8,
@@ -216,7 +217,7 @@ void sim_instance_open(struct sim_instance *instance)
 		instance->free_blocks[at] = at;
 	instance->free_count = SIM_BLOCKS;
 	instance->alive = 1;
-	instance->revoked = instance->restarts = 0;
+	instance->revoked = instance->restarts = instance->draining = 0;
 	for (rank = 0; rank < instance->tp; rank++) {
 		sim_rank_open(instance, rank);
 		/* Else its first result tells. */
@@ -230,6 +231,7 @@ static void proc_forget(struct sim_proc *proc)
 	proc->alive = 0;
 	sim_net_kill(proc);
 	sim_queue_clear(&proc->steps);
+	sim_queue_clear(&proc->strays);
 	while (proc->out_first) {
 		struct sim_output *output = proc->out_first;
 
@@ -252,6 +254,15 @@ void sim_rank_kill(struct sim_instance *instance, uint32_t rank)
 	sim_oracle_proc_dead(proc);
 }
 
+static void scheduler_close(struct sim_instance *instance)
+{
+	kvpull_scheduler_destroy(instance->scheduler);
+	instance->scheduler = NULL;
+	instance->alive = 0;
+	instance->incarnation = 0;
+	sim_queue_clear(&instance->strays);
+}
+
 void sim_instance_kill(struct sim_instance *instance)
 {
 	uint32_t rank;
@@ -260,10 +271,7 @@ void sim_instance_kill(struct sim_instance *instance)
 		sim_rank_kill(instance, rank);
 		instance->rank_restart_ns[rank] = 0;
 	}
-	kvpull_scheduler_destroy(instance->scheduler);
-	instance->scheduler = NULL;
-	instance->alive = 0;
-	instance->incarnation = 0;
+	scheduler_close(instance);
 }
 
 /* A worker's memory goes away; what it says while it closes is not counted. */
@@ -293,10 +301,7 @@ void sim_instance_close(struct sim_instance *instance)
 			proc_destroy(instance->procs[rank]);
 		instance->rank_restart_ns[rank] = 0;
 	}
-	kvpull_scheduler_destroy(instance->scheduler);
-	instance->scheduler = NULL;
-	instance->alive = 0;
-	instance->incarnation = 0;
+	scheduler_close(instance);
 }
 
 static uint64_t later(struct sim_world *world)
@@ -458,6 +463,7 @@ static void world_fill(struct sim_world *world)
 		instance->one_process = (uint32_t)sim_chance(world, 500);
 		instance->share_prefix = (uint32_t)sim_chance(world, 700);
 		instance->splits = (uint32_t)sim_chance(world, 500);
+		instance->abort_revokes = (uint32_t)sim_chance(world, 200);
 		sim_instance_open(instance);
 	}
 }
