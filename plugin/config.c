@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "plugin/params.h"
+#include "verbs/address.h"
 
 #define ENVIRONMENT_PREFIX "KVPULL_"
 #define TEST_PREFIX "KVPULL_TEST_"
@@ -31,6 +32,7 @@ enum key_type {
 	KEY_SWITCH, /* u32, true or false */
 	KEY_CHOICE, /* u32 or enum: min + index of the word */
 	KEY_FOLDER, /* char[] of max bytes with NUL; "" where min is 0 */
+	KEY_TEXT,   /* char[] of max bytes with NUL; "" is the default */
 	KEY_SECRET, /* path of a file with the key */
 	KEY_UIDS
 };
@@ -65,6 +67,7 @@ _Static_assert(sizeof(enum kvpull_progress_mode) == sizeof(uint32_t) &&
 	       "choices are written as u32");
 
 #define AT(member) offsetof(struct kvpull_config, member)
+#define BYTES(member) sizeof(((struct kvpull_config *)0)->member)
 
 /* clang-format off */
 static const struct key keys[] = {
@@ -124,10 +127,40 @@ static const struct key keys[] = {
 	  "a peer that did not answer by then is gone" },
 	{ "uids", KEY_UIDS, 0, 0, 0, UINT32_MAX - 1, "user ids",
 	  "users whose processes may read; at most 8" },
-	{ "socket_dir", KEY_FOLDER, AT(socket_dir), 0, 1, sizeof(((struct kvpull_config *)0)->socket_dir), "",
+	{ "socket_dir", KEY_FOLDER, AT(socket_dir), 0, 1, BYTES(socket_dir), "",
 	  "folder of the sockets that consumers on this node connect to" },
-	{ "spill_dir", KEY_FOLDER, AT(spill_dir), 0, 0, sizeof(((struct kvpull_config *)0)->spill_dir), "",
+	{ "spill_dir", KEY_FOLDER, AT(spill_dir), 0, 0, BYTES(spill_dir), "",
 	  "reserved for file regions" },
+	{ "networks", KEY_TEXT, AT(networks), 0, 0, BYTES(networks), "",
+	  "networks of peers on other machines, as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address" },
+	{ "verbs_device", KEY_TEXT, AT(verbs_device), 0, 0, BYTES(verbs_device), "",
+	  "RDMA device, as mlx5_0; empty: chosen, and said in the log" },
+	{ "verbs_address", KEY_TEXT, AT(verbs_address), 0, 0, BYTES(verbs_address), "",
+	  "own IP address on that device; empty: chosen" },
+	{ "verbs_port", KEY_U32, AT(verbs_port), 0, 0, 255, "port",
+	  "port of the device, from 1; 0: chosen" },
+	{ "verbs_gid_index", KEY_U32, AT(verbs_gid_index), 65535, 0, 65535, "index",
+	  "GID of the port; 65535: chosen" },
+	{ "verbs_listen_port", KEY_U32, AT(verbs_listen_port), 0, 0, 65535, "port",
+	  "where consumers on other machines connect; 0: any free one" },
+	{ "verbs_depth", KEY_U32, AT(verbs_depth), 256, 4, 16384, "work requests",
+	  "READs in flight to a peer" },
+	{ "verbs_batch", KEY_U32, AT(verbs_batch), 64, 1, 64, "work requests",
+	  "READs a doorbell; the last one is signalled" },
+	{ "verbs_rd_atomic", KEY_U32, AT(verbs_rd_atomic), 16, 1, 255, "READs",
+	  "READs that the wire carries at once" },
+	{ "verbs_credits", KEY_U32, AT(verbs_credits), 32, 4, 4096, "frames",
+	  "messages to a peer that are not acknowledged yet" },
+	{ "verbs_retry_count", KEY_U32, AT(verbs_retry_count), 6, 1, 6, "retries",
+	  "of a lost packet before the peer is given up; 7 would be for ever on some devices" },
+	{ "verbs_ack_timeout", KEY_U32, AT(verbs_ack_timeout), 14, 8, 21, "",
+	  "of a packet: 4.096 us times 2 to this; 14: 67 ms" },
+	{ "verbs_traffic_class", KEY_U32, AT(verbs_traffic_class), 0, 0, 255, "class",
+	  "of packets to peers; 0: the system's" },
+	{ "verbs_slice_bytes", KEY_U64, AT(verbs_slice_bytes), 1048576, 4096, 1073741824, "bytes",
+	  "of one READ, at most" },
+	{ "verbs_window_bytes", KEY_U64, AT(verbs_window_bytes), 16777216, 65536, 4294967296, "bytes",
+	  "in flight to a peer, in four batches" },
 };
 /* clang-format on */
 
@@ -168,6 +201,10 @@ static void range_describe(const struct key *key, char *text, size_t capacity)
 		return;
 	case KEY_SECRET:
 		(void)snprintf(text, capacity, "path without ;, or empty");
+		return;
+	case KEY_TEXT:
+		(void)snprintf(text, capacity,
+			       "text, at most %" PRIu64 " bytes", key->max - 1);
 		return;
 	case KEY_UIDS:
 		(void)snprintf(text, capacity,
@@ -264,11 +301,10 @@ static int path_set(struct loading *loading, const struct origin *origin,
 
 	if (bytes >= key->max || (!bytes && key->min))
 		return value_refuse(origin, value);
-	if (key->type == KEY_FOLDER) {
+	if (key->type != KEY_SECRET)
 		member = (char *)member_of(loading, key);
-		if (bytes && value[0] != '/')
-			return value_refuse(origin, value);
-	}
+	if (key->type == KEY_FOLDER && bytes && value[0] != '/')
+		return value_refuse(origin, value);
 	for (c = value; *c; c++)
 		if (*c == ';' || iscntrl((unsigned char)*c))
 			return value_refuse(origin, value);
@@ -336,6 +372,7 @@ static int text_set(struct loading *loading, const struct origin *origin,
 		return choice_set(loading, origin, value);
 	case KEY_FOLDER:
 	case KEY_SECRET:
+	case KEY_TEXT:
 		return path_set(loading, origin, value);
 	case KEY_UIDS:
 		return uids_set_text(loading, origin, value);
@@ -388,6 +425,7 @@ static int json_set(struct loading *loading, const struct origin *origin,
 				value_refuse(origin, text);
 	case KEY_FOLDER:
 	case KEY_SECRET:
+	case KEY_TEXT:
 		return string ? path_set(loading, origin, string) :
 				value_refuse(origin, text);
 	case KEY_UIDS:
@@ -653,6 +691,7 @@ static void defaults_set(struct loading *loading)
 int kvpull_config_load(struct kvpull_config *config, const char *json,
 		       struct kvpull_error_detail *detail)
 {
+	struct kvpull_networks networks;
 	struct loading loading;
 	int rc;
 
@@ -666,6 +705,14 @@ int kvpull_config_load(struct kvpull_config *config, const char *json,
 			"hold_max_ms %" PRIu64
 			" is refused: must be at least lease_ms %" PRIu64,
 			loading.config.hold_max_ms, loading.config.lease_ms);
+		rc = KVPULL_ECONFIG;
+	}
+	if (!rc &&
+	    kvpull_verbs_networks_parse(loading.config.networks, &networks)) {
+		kvpull_detail_set(
+			detail, KVPULL_ECONFIG, "networks",
+			"networks %.60s is refused: must be like 10.0.0.0/8,fd00::/8",
+			loading.config.networks);
 		rc = KVPULL_ECONFIG;
 	}
 	if (!rc)
@@ -700,6 +747,7 @@ static void default_describe(const struct key *key, char *text, size_t capacity)
 			       key->min ? "\"/tmp/kvpull-UID\"" : "\"\"");
 		return;
 	case KEY_SECRET:
+	case KEY_TEXT:
 		(void)snprintf(text, capacity, "\"\"");
 		return;
 	case KEY_UIDS:

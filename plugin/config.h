@@ -63,6 +63,22 @@ struct kvpull_config {
 	uint32_t uids[KVPULL_UIDS_MAX]; /* uids: [own]; who may read */
 	char socket_dir[96];            /* socket_dir: "/tmp/kvpull-<uid>" */
 	char spill_dir[96];             /* reserved for file regions; "" */
+	/* the route between machines */
+	char networks[256];         /* networks: "" = the own subnet */
+	char verbs_device[64];      /* verbs_device: "" = chosen */
+	char verbs_address[64];     /* verbs_address: "" = chosen */
+	uint32_t verbs_port;        /* verbs_port: 0 = chosen; 0 .. 255 */
+	uint32_t verbs_gid_index;   /* verbs_gid_index: 65535 = chosen */
+	uint32_t verbs_listen_port; /* verbs_listen_port: 0 = any; 0 .. 65535 */
+	uint32_t verbs_depth;       /* verbs_depth: 256; 4 .. 16384 */
+	uint32_t verbs_batch;       /* verbs_batch: 64; 1 .. 64 */
+	uint32_t verbs_rd_atomic;   /* verbs_rd_atomic: 16; 1 .. 255 */
+	uint32_t verbs_credits;     /* verbs_credits: 32; 4 .. 4096 */
+	uint32_t verbs_retry_count; /* verbs_retry_count: 6; 1 .. 6 */
+	uint32_t verbs_ack_timeout; /* verbs_ack_timeout: 14; 8 .. 21 */
+	uint32_t verbs_traffic_class; /* verbs_traffic_class: 0; 0 .. 255 */
+	uint64_t verbs_slice_bytes; /* verbs_slice_bytes: 1 MiB; 4096 .. 1 GiB */
+	uint64_t verbs_window_bytes; /* verbs_window_bytes: 16 MiB; 64 KiB .. */
 };
 
 /**

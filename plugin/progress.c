@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "plugin/route.h"
 #include "plugin/worker.h"
 #include "shm/shm.h"
 
@@ -121,7 +122,7 @@ static int events(struct kvpull_worker *worker, uint64_t now_ns)
 			kvpull_serve_event(worker, &event[index]);
 			break;
 		case KVPULL_EVENT_NONE:
-		case KVPULL_EVENT_NOTE:
+		case KVPULL_EVENT_NOTE: /* the route puts them into rings */
 			break;
 		}
 	}
@@ -242,11 +243,18 @@ static enum kvpull_uring_mode uring_mode(const struct kvpull_config *config)
 		       KVPULL_URING_ANY_THREAD;
 }
 
-static int transport_open(struct kvpull_worker *worker,
-			  const struct kvpull_worker_setup *setup)
+/* One pull may need a part a rank, whatever pulls_max is. */
+static uint32_t part_count_max(const struct kvpull_config *config)
+{
+	return config->pulls_max * 4 > KVPULL_RANKS_MAX ?
+		       config->pulls_max * 4 :
+		       KVPULL_RANKS_MAX;
+}
+
+static int shm_open_route(struct kvpull_worker *worker,
+			  struct kvpull_transport **shm)
 {
 	const struct kvpull_config *config = &worker->config;
-	struct kvpull_progress *progress = &worker->progress;
 	char name[64];
 	/* Other users are let in by the list; the folder is the operator's. */
 	const int others =
@@ -259,22 +267,123 @@ static int transport_open(struct kvpull_worker *worker,
 		.peers_max = config->peers_max,
 		.callers_max = config->consumers_max,
 		.ring_records = config->ring_records,
-		.reads_max = progress->part_count_max,
+		.reads_max = worker->progress.part_count_max,
 		.copy_threads = config->copy_threads,
 		.inline_bytes = config->inline_bytes,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
 		.uring = uring_mode(config),
 	};
 
+	/* The name dies with the incarnation: nobody inherits it. */
+	(void)snprintf(name, sizeof(name), "kvpull-%016llx.sock",
+		       (unsigned long long)worker->incarnation);
+	return kvpull_shm_open(&params, &worker->arena, shm);
+}
+
+static struct kvpull_verbs_params
+verbs_params(const struct kvpull_config *config, const struct kvpull_log *log)
+{
+	return (struct kvpull_verbs_params){
+		.log = log,
+		.device = config->verbs_device,
+		.address = config->verbs_address,
+		.networks = config->networks,
+		.required = config->route == KVPULL_ROUTE_PIN_VERBS,
+		.port = config->verbs_port,
+		.gid_index = config->verbs_gid_index == UINT16_MAX ?
+				     0 :
+				     config->verbs_gid_index + 1,
+		.listen_port = config->verbs_listen_port,
+		.peers_max = config->peers_max,
+		.callers_max = config->consumers_max,
+		.reads_max = part_count_max(config),
+		.notify_credits = config->verbs_credits,
+		.depth = config->verbs_depth,
+		.batch = config->verbs_batch,
+		.rd_atomic = config->verbs_rd_atomic,
+		.retry_count = config->verbs_retry_count,
+		.ack_timeout = config->verbs_ack_timeout,
+		.traffic_class = config->verbs_traffic_class,
+		.slice_bytes = config->verbs_slice_bytes,
+		.window_bytes = config->verbs_window_bytes,
+		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
+		.flush_ns = config->flush_after_ms * KVPULL_NS_PER_MS,
+	};
+}
+
+static struct kvpull_route_params
+route_params(const struct kvpull_config *config, const struct kvpull_log *log)
+{
+	return (struct kvpull_route_params){
+		.log = log,
+		.peers_max = config->peers_max,
+		.callers_max = config->consumers_max,
+		.ring_records = config->ring_records,
+		.engine_wake_fd = -1,
+	};
+}
+
+size_t kvpull_progress_bytes(const struct kvpull_config *config)
+{
+	const struct kvpull_verbs_params verbs = verbs_params(config, NULL);
+	const struct kvpull_route_params route = route_params(config, NULL);
+
+	return kvpull_verbs_bytes(&verbs) + kvpull_route_bytes(&route);
+}
+
+/*
+ * The route between machines, with shm (or NULL) beside it. On a host without
+ * RDMA nothing of it is left but the arena's address space.
+ */
+static int verbs_open_route(struct kvpull_worker *worker,
+			    struct kvpull_transport *shm)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_verbs_params verbs =
+		verbs_params(&worker->config, &worker->log);
+	struct kvpull_route_params params =
+		route_params(&worker->config, &worker->log);
+	struct kvpull_transport *added;
+	struct kvpull_route *route;
+	int code;
+
+	params.shm = shm;
+	params.engine_wake_fd = worker->engine_wake_fd;
+	code = kvpull_route_open(&params, &worker->arena, &route);
+	if (code)
+		return code;
+	verbs.sink = kvpull_route_sink(route);
+	code = kvpull_verbs_open(&verbs, &worker->arena, &added);
+	if (!code) {
+		progress->transport = kvpull_route_transport(route);
+		return kvpull_route_add(route, added);
+	}
+	kvpull_route_discard(route);
+	if (code != KVPULL_EUNSUPPORTED || !shm)
+		return code;
+	kvpull_debug(&worker->log, "route shm only: no RDMA for verbs");
+	return 0;
+}
+
+static int transport_open(struct kvpull_worker *worker,
+			  const struct kvpull_worker_setup *setup)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	const enum kvpull_route_mode mode = worker->config.route;
+	struct kvpull_transport *shm = NULL;
+	int code = 0;
+
 	if (setup->transport) {
 		progress->transport =
 			setup->transport(setup->transport_context, worker);
 		return progress->transport ? 0 : KVPULL_ENOMEM;
 	}
-	/* The name dies with the incarnation: nobody inherits it. */
-	(void)snprintf(name, sizeof(name), "kvpull-%016llx.sock",
-		       (unsigned long long)worker->incarnation);
-	return kvpull_shm_open(&params, &worker->arena, &progress->transport);
+	if (mode != KVPULL_ROUTE_PIN_VERBS)
+		code = shm_open_route(worker, &shm);
+	progress->transport = shm;
+	if (code || mode == KVPULL_ROUTE_PIN_SHM)
+		return code;
+	return verbs_open_route(worker, shm);
 }
 
 static int tables_take(struct kvpull_worker *worker)
@@ -284,10 +393,7 @@ static int tables_take(struct kvpull_worker *worker)
 	struct kvpull_arena *arena = &worker->arena;
 	uint32_t index;
 
-	/* One pull may need a part a rank, whatever pulls_max is. */
-	progress->part_count_max = config->pulls_max * 4 > KVPULL_RANKS_MAX ?
-					   config->pulls_max * 4 :
-					   KVPULL_RANKS_MAX;
+	progress->part_count_max = part_count_max(config);
 	progress->remotes = kvpull_arena_take(arena, config->peers_max,
 					      sizeof(*progress->remotes));
 	progress->remote_of = kvpull_arena_take(arena, config->peers_max,

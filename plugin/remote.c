@@ -19,6 +19,7 @@
 
 #include <sodium.h>
 
+#include "plugin/route.h"
 #include "plugin/worker.h"
 
 #define RETRY_NS (10 * KVPULL_NS_PER_MS)
@@ -84,7 +85,6 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 		       uint32_t *peer)
 {
 	struct kvpull_progress *progress = &worker->progress;
-	struct kvpull_transport *transport = progress->transport;
 	char address[KVPULL_ADDRESS_BYTES_MAX];
 	struct kvpull_remote *remote;
 	uint32_t index =
@@ -102,12 +102,10 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 		*peer = index;
 		return 0;
 	}
-	if (kvpull_ticket_address(rank->address, transport->ops->name,
-				  address) ||
-	    transport->ops->reachable(transport, address)) {
+	if (kvpull_route_choose(progress->transport, rank->address, address)) {
 		kvpull_warn(
 			&worker->log,
-			"no allowed route to %s: a ticket names only addresses of the configured socket folder",
+			"no allowed route to %s: a ticket names only addresses of the configured socket folder and networks",
 			rank->address);
 		return KVPULL_EROUTE;
 	}
@@ -320,6 +318,9 @@ static void came_up(struct kvpull_worker *worker, uint32_t index,
 		    uint64_t now_ns)
 {
 	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	const char *why;
+	const uint32_t route = kvpull_route_tell(worker->progress.transport,
+						 remote->address, &why);
 
 	remote->state = KVPULL_REMOTE_UP;
 	remote->life = ++worker->progress.lives;
@@ -329,9 +330,10 @@ static void came_up(struct kvpull_worker *worker, uint32_t index,
 	due_at(worker, now_ns);
 	count_add(&worker->progress.counts.peer_connects, 1);
 	count_add(&worker->progress.counts.peers_live, 1);
-	kvpull_info(&worker->log, "peer %s connected by %s: rank %u, %u strips",
-		    remote->address, worker->progress.transport->ops->name,
-		    remote->tp_rank, remote->plan.strip_count);
+	kvpull_info(
+		&worker->log, "peer %s connected by %s: rank %u, %u strips; %s",
+		remote->address, route == KVPULL_ROUTE_SHM ? "shm" : "verbs",
+		remote->tp_rank, remote->plan.strip_count, why);
 	kvpull_claim_peer(worker, index, now_ns);
 	worker->progress.pulls_dirty = 1;
 }
@@ -486,18 +488,19 @@ static void peers_tell(struct kvpull_worker *worker)
 		const struct kvpull_remote *remote = &progress->remotes[index];
 		struct kvpull_peer_info *info =
 			&progress->peers[progress->peer_count];
+		const char *why;
 
 		if (remote->state == KVPULL_REMOTE_FREE)
 			continue;
 		progress->peer_count++;
 		info->incarnation = remote->incarnation;
-		info->route = KVPULL_ROUTE_SHM;
+		info->route = kvpull_route_tell(progress->transport,
+						remote->address, &why);
 		info->state_error = remote->state == KVPULL_REMOTE_UP ? 0 :
 				    remote->code ? remote->code :
 						   KVPULL_EAGAIN;
 		memcpy(info->address, remote->address, sizeof(info->address));
-		(void)snprintf(info->why, sizeof(info->why),
-			       "same node: its socket is in our folder");
+		(void)snprintf(info->why, sizeof(info->why), "%s", why);
 	}
 	(void)pthread_mutex_unlock(&progress->peers_lock);
 }

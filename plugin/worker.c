@@ -73,7 +73,7 @@ static size_t arena_bytes(const struct kvpull_worker *worker)
 			     config, worker->claim_count_max));
 	bytes += (size_t)config->requests_max * sizeof(struct kvpull_refused);
 	bytes += (size_t)config->max_holds * 512;
-	return bytes;
+	return bytes + kvpull_progress_bytes(config);
 }
 
 /* Lists of free slots; the index order makes runs easy to read in a log. */
@@ -191,6 +191,8 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 {
 	uint32_t group;
 
+	(void)config; /* nothing in it is refused in this version */
+
 	if (params->pp_size > 1 || params->dcp_size > 1 || params->push_mode) {
 		kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED,
@@ -208,12 +210,6 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 				group);
 			return KVPULL_EUNSUPPORTED;
 		}
-	if (config->route == KVPULL_ROUTE_PIN_VERBS) {
-		kvpull_detail_set(
-			detail, KVPULL_EUNSUPPORTED, "route",
-			"this build has no verbs route: use auto or shm");
-		return KVPULL_EUNSUPPORTED;
-	}
 	if (!params->tp_size || params->tp_size > KVPULL_RANKS_MAX ||
 	    params->tp_rank >= params->tp_size) {
 		kvpull_detail_set(detail, KVPULL_EINVAL, "tp_rank",

@@ -309,8 +309,8 @@ struct kvpull_worker {
 	struct kvpull_refused *refused; /* [requests_max] circular */
 	uint32_t refused_first;
 	uint32_t refused_count;
-	struct kvpull_map pull_map;  /* key -> pull */
-	struct kvpull_map claim_map; /* ticket serial -> claim */
+	struct kvpull_map pull_map;         /* key -> pull */
+	struct kvpull_map claim_map;        /* ticket serial -> claim */
 	struct kvpull_step_scratch scratch; /* without ids */
 	uint64_t step_incarnation;
 	uint64_t step_sequence; /* last applied */
@@ -397,6 +397,8 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 uint64_t kvpull_worker_digest(const struct kvpull_worker *worker);
 
 /* progress.c */
+/* What the routes may take from the arena. */
+size_t kvpull_progress_bytes(const struct kvpull_config *config);
 int KVPULL_MUST_CHECK
 kvpull_progress_open(struct kvpull_worker *worker,
 		     const struct kvpull_worker_setup *setup);

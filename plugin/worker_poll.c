@@ -9,6 +9,7 @@
  * it is revoked. No syscall while nothing happens, unless an engine that
  * sleeps asked for event_fd().
  */
+#include "plugin/route.h"
 #include "plugin/worker.h"
 
 #include <errno.h>
@@ -16,8 +17,6 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
-
-#include "shm/shm.h"
 
 #define ENDS_MAX 256u /* holds taken from the table at once */
 
@@ -422,7 +421,7 @@ static int events_add(int epoll_fd, int fd, uint32_t events)
 int kvpull_worker_event_fd(struct kvpull_worker *worker)
 {
 	struct kvpull_transport *transport = worker->progress.transport;
-	const int doorbells = kvpull_shm_doorbell_fd(transport);
+	const int doorbells = kvpull_route_doorbell_fd(transport);
 	int failed;
 
 	if (worker->event_fd >= 0)

@@ -13,6 +13,7 @@
  * Results are kept until a step acknowledges them, and all of them are said
  * again in each message: the scheduler half drops replays.
  */
+#include "plugin/route.h"
 #include "plugin/worker.h"
 
 #include <inttypes.h>
@@ -425,9 +426,7 @@ static void rank_fill(const struct kvpull_worker *worker,
 	};
 	memcpy(rank->secret, worker->secret, sizeof(rank->secret));
 	memcpy(rank->compat, worker->compat_digest, sizeof(rank->compat));
-	(void)snprintf(rank->address, sizeof(rank->address), "%s:%s",
-		       transport->ops->name,
-		       transport->ops->address(transport));
+	kvpull_route_print(transport, rank->address, sizeof(rank->address));
 }
 
 int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,

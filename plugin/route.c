@@ -1,0 +1,762 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Handles of both routes are mapped into one range, densely: an entry is taken
+ * at connect() or CALLER_UP and given back at the poll after PEER_DOWN, or at
+ * forget(). An event that tells a handle's end may lie behind others of the
+ * same poll: until the next one the handle is not used again.
+ */
+#include "plugin/route.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "plugin/handshake.h"
+#include "shm/ring.h"
+#include "shm/shm.h"
+
+#define REFUSAL_BYTES 1024u
+
+enum side {
+	SIDE_SHM = 0,
+	SIDE_VERBS,
+	SIDES
+};
+
+struct place {
+	uint32_t inner; /* the route's own handle; KVPULL_NONE: free */
+	uint32_t side;
+	uint32_t ended; /* free at the next poll */
+	uint32_t reserved;
+};
+
+/* One of peers and callers. */
+struct places {
+	struct place *places;   /* [count_max] */
+	uint32_t *outer[SIDES]; /* [count_max] inner -> place */
+	uint32_t count_max;
+	uint32_t ended_count;
+};
+
+/* A caller of verbs: its ring, both ends. */
+struct caller_ring {
+	struct kvpull_ring reader;
+	struct kvpull_ring_writer writer;
+	void *memory;
+};
+
+struct kvpull_route {
+	struct kvpull_transport transport; /* first: the seam's handle */
+	struct kvpull_transport *sides[SIDES];
+	struct kvpull_verbs_sink sink;
+	struct places peers;
+	struct places callers;
+	struct caller_ring *rings; /* [callers_max] by verbs' own handle */
+	uint32_t ring_records;
+	uint32_t turn; /* the side that is polled first */
+	int engine_wake_fd;
+	int wait_fd;
+};
+
+static const struct kvpull_transport_ops route_ops;
+
+static struct kvpull_route *route_of(struct kvpull_transport *transport)
+{
+	return (struct kvpull_route *)(void *)transport;
+}
+
+static const struct kvpull_route *
+route_of_const(const struct kvpull_transport *transport)
+{
+	return (const struct kvpull_route *)(const void *)transport;
+}
+
+static struct place *place_at(const struct kvpull_route *route,
+			      const struct places *places, uint32_t index)
+{
+	kvpull_check(route->transport.log,
+		     index < places->count_max &&
+			     places->places[index].inner != KVPULL_NONE);
+	return &places->places[index];
+}
+
+static uint32_t place_find(const struct places *places)
+{
+	uint32_t index;
+
+	for (index = 0; index < places->count_max; index++)
+		if (places->places[index].inner == KVPULL_NONE)
+			return index;
+	return KVPULL_NONE;
+}
+
+static void place_take(struct places *places, uint32_t index, enum side side,
+		       uint32_t inner)
+{
+	places->places[index] = (struct place){ .inner = inner, .side = side };
+	places->outer[side][inner] = index;
+}
+
+static void place_free(struct places *places, struct place *place)
+{
+	uint32_t *outer = &places->outer[place->side][place->inner];
+
+	/* The route may have used its handle again already. */
+	if (*outer == (uint32_t)(place - places->places))
+		*outer = KVPULL_NONE;
+	place->inner = KVPULL_NONE;
+}
+
+static void ended_free(struct places *places)
+{
+	uint32_t index;
+
+	if (!places->ended_count)
+		return;
+	places->ended_count = 0;
+	for (index = 0; index < places->count_max; index++)
+		if (places->places[index].inner != KVPULL_NONE &&
+		    places->places[index].ended)
+			place_free(places, &places->places[index]);
+}
+
+static int route_serve(struct kvpull_transport *transport,
+		       const struct kvpull_serve *serve)
+{
+	struct kvpull_route *route = route_of(transport);
+	int code = 0;
+
+	if (route->sides[SIDE_SHM])
+		code = route->sides[SIDE_SHM]->ops->serve(
+			route->sides[SIDE_SHM], serve);
+	if (code || !route->sides[SIDE_VERBS])
+		return code;
+	code = route->sides[SIDE_VERBS]->ops->serve(route->sides[SIDE_VERBS],
+						    serve);
+	if (!code || !route->sides[SIDE_SHM])
+		return code;
+	kvpull_warn(
+		transport->log,
+		"route verbs is not used: its memory could not be served (error %d); peers on other machines are refused",
+		code);
+	return 0;
+}
+
+static const char *route_address(const struct kvpull_transport *transport)
+{
+	const struct kvpull_route *route = route_of_const(transport);
+	const struct kvpull_transport *side = route->sides[SIDE_SHM] ?
+						      route->sides[SIDE_SHM] :
+						      route->sides[SIDE_VERBS];
+
+	/* One of them: kvpull_route_print() has both. */
+	return side->ops->address(side);
+}
+
+static enum side side_of(const char *address)
+{
+	return strchr(address, ':') ? SIDE_VERBS : SIDE_SHM;
+}
+
+static int route_reachable(const struct kvpull_transport *transport,
+			   const char *address)
+{
+	const struct kvpull_transport *side =
+		route_of_const(transport)->sides[side_of(address)];
+
+	return side ? side->ops->reachable(side, address) : KVPULL_EROUTE;
+}
+
+static int route_connect(struct kvpull_transport *transport,
+			 const char *address, uint32_t *peer)
+{
+	struct kvpull_route *route = route_of(transport);
+	const enum side kind = side_of(address);
+	struct kvpull_transport *side = route->sides[kind];
+	uint32_t inner;
+	uint32_t outer;
+	int code;
+
+	if (!side)
+		return KVPULL_EROUTE;
+	/* Before it is made: there is no way back from a connection. */
+	outer = place_find(&route->peers);
+	if (outer == KVPULL_NONE)
+		return KVPULL_EFULL;
+	code = side->ops->connect(side, address, &inner);
+	if (code)
+		return code;
+	place_take(&route->peers, outer, kind, inner);
+	*peer = outer;
+	return 0;
+}
+
+/* The route and the handle behind an outer one. */
+static struct kvpull_transport *peer_side(const struct kvpull_route *route,
+					  uint32_t peer, uint32_t *inner)
+{
+	const struct place *place = place_at(route, &route->peers, peer);
+
+	*inner = place->inner;
+	return route->sides[place->side];
+}
+
+static struct kvpull_transport *caller_side(const struct kvpull_route *route,
+					    uint32_t caller, uint32_t *inner)
+{
+	const struct place *place = place_at(route, &route->callers, caller);
+
+	*inner = place->inner;
+	return route->sides[place->side];
+}
+
+static int route_peer_send(struct kvpull_transport *transport, uint32_t peer,
+			   const void *bytes, size_t byte_count)
+{
+	struct kvpull_transport *side =
+		peer_side(route_of(transport), peer, &peer);
+
+	return side->ops->peer_send(side, peer, bytes, byte_count);
+}
+
+static int route_attach(struct kvpull_transport *transport, uint32_t peer,
+			const struct kvpull_serve *remote)
+{
+	struct kvpull_transport *side =
+		peer_side(route_of(transport), peer, &peer);
+
+	return side->ops->attach(side, peer, remote);
+}
+
+static void route_disconnect(struct kvpull_transport *transport, uint32_t peer)
+{
+	struct kvpull_transport *side =
+		peer_side(route_of(transport), peer, &peer);
+
+	side->ops->disconnect(side, peer);
+}
+
+static int route_read_start(struct kvpull_transport *transport, uint32_t peer,
+			    struct kvpull_read *read)
+{
+	struct kvpull_transport *side =
+		peer_side(route_of(transport), peer, &peer);
+
+	return side->ops->read_start(side, peer, read);
+}
+
+static void route_read_cancel(struct kvpull_transport *transport, uint32_t peer,
+			      struct kvpull_read *read)
+{
+	struct kvpull_transport *side =
+		peer_side(route_of(transport), peer, &peer);
+
+	side->ops->read_cancel(side, peer, read);
+}
+
+static int route_check_start(struct kvpull_transport *transport, uint32_t peer,
+			     struct kvpull_read *read)
+{
+	struct kvpull_transport *side =
+		peer_side(route_of(transport), peer, &peer);
+
+	return side->ops->check_start(side, peer, read);
+}
+
+static int route_notify(struct kvpull_transport *transport, uint32_t peer,
+			const struct kvpull_record *record)
+{
+	struct kvpull_transport *side =
+		peer_side(route_of(transport), peer, &peer);
+
+	return side->ops->notify(side, peer, record);
+}
+
+static uint32_t route_notes_open(const struct kvpull_transport *transport,
+				 uint32_t peer)
+{
+	const struct kvpull_transport *side =
+		peer_side(route_of_const(transport), peer, &peer);
+
+	return side->ops->notes_open(side, peer);
+}
+
+static void route_beat(struct kvpull_transport *transport, uint32_t peer)
+{
+	struct kvpull_transport *side =
+		peer_side(route_of(transport), peer, &peer);
+
+	side->ops->beat(side, peer);
+}
+
+static int route_caller_send(struct kvpull_transport *transport,
+			     uint32_t caller, const void *bytes,
+			     size_t byte_count)
+{
+	struct kvpull_transport *side =
+		caller_side(route_of(transport), caller, &caller);
+
+	return side->ops->caller_send(side, caller, bytes, byte_count);
+}
+
+/* A fresh ring: the memory is zero again, the last reader has forgotten it. */
+static int ring_make(struct kvpull_route *route, struct caller_ring *ring)
+{
+	const size_t bytes = kvpull_ring_bytes(route->ring_records);
+	int code;
+
+	memset(ring->memory, 0, bytes);
+	code = kvpull_ring_init(&ring->reader, ring->memory,
+				route->ring_records);
+	if (!code)
+		code = kvpull_ring_writer_init(&ring->writer, ring->memory,
+					       bytes);
+	return code ? KVPULL_ENOMEM : 0;
+}
+
+static int route_admit(struct kvpull_transport *transport, uint32_t caller,
+		       const void *welcome, size_t welcome_bytes,
+		       struct kvpull_ring **ring)
+{
+	struct kvpull_route *route = route_of(transport);
+	const struct place *place = place_at(route, &route->callers, caller);
+	struct kvpull_transport *side = route->sides[place->side];
+	struct caller_ring *own = &route->rings[place->inner];
+	struct kvpull_ring *none;
+	int code;
+
+	if (place->side == SIDE_SHM)
+		return side->ops->admit(side, place->inner, welcome,
+					welcome_bytes, ring);
+	code = ring_make(route, own);
+	if (!code)
+		code = side->ops->admit(side, place->inner, welcome,
+					welcome_bytes, &none);
+	if (!code)
+		*ring = &own->reader;
+	return code;
+}
+
+static void route_refuse(struct kvpull_transport *transport, uint32_t caller,
+			 const void *refusal, size_t refusal_bytes)
+{
+	struct kvpull_route *route = route_of(transport);
+	struct place *place = place_at(route, &route->callers, caller);
+	struct kvpull_transport *side = route->sides[place->side];
+
+	side->ops->refuse(side, place->inner, refusal, refusal_bytes);
+	/* No event of it follows. */
+	place_free(&route->callers, place);
+}
+
+static void route_drop(struct kvpull_transport *transport, uint32_t caller)
+{
+	struct kvpull_transport *side =
+		caller_side(route_of(transport), caller, &caller);
+
+	side->ops->drop(side, caller);
+}
+
+static void route_forget(struct kvpull_transport *transport, uint32_t caller)
+{
+	struct kvpull_route *route = route_of(transport);
+	struct place *place = place_at(route, &route->callers, caller);
+	struct kvpull_transport *side = route->sides[place->side];
+
+	side->ops->forget(side, place->inner);
+	place_free(&route->callers, place);
+}
+
+/* A caller beyond what both routes together may have. */
+static void call_refuse(struct kvpull_route *route, enum side kind,
+			uint32_t inner)
+{
+	struct kvpull_refusal refusal = { .code = KVPULL_EFULL };
+	uint8_t bytes[REFUSAL_BYTES];
+	size_t byte_count;
+
+	(void)snprintf(refusal.field, sizeof(refusal.field), "consumers_max");
+	(void)snprintf(refusal.ours, sizeof(refusal.ours), "%u",
+		       route->callers.count_max);
+	byte_count =
+		kvpull_handshake_put_refusal(bytes, sizeof(bytes), &refusal);
+	kvpull_warn(route->transport.log,
+		    "a consumer is refused: raise consumers_max");
+	route->sides[kind]->ops->refuse(route->sides[kind], inner, bytes,
+					byte_count);
+}
+
+/* Return: 1 if the event is for the owner, its handle being an outer one. */
+static int event_map(struct kvpull_route *route, enum side kind,
+		     struct kvpull_event *event)
+{
+	uint32_t outer;
+
+	switch (event->kind) {
+	case KVPULL_EVENT_PEER_MESSAGE:
+		event->index = route->peers.outer[kind][event->index];
+		break;
+	case KVPULL_EVENT_PEER_DOWN:
+		event->index = route->peers.outer[kind][event->index];
+		place_at(route, &route->peers, event->index)->ended = 1;
+		route->peers.ended_count++;
+		break;
+	case KVPULL_EVENT_CALLER_UP:
+		outer = place_find(&route->callers);
+		if (outer == KVPULL_NONE) {
+			call_refuse(route, kind, event->index);
+			return 0;
+		}
+		place_take(&route->callers, outer, kind, event->index);
+		event->index = outer;
+		break;
+	case KVPULL_EVENT_CALLER_MESSAGE:
+	case KVPULL_EVENT_CALLER_DOWN:
+		event->index = route->callers.outer[kind][event->index];
+		break;
+	case KVPULL_EVENT_READ_DONE:
+	case KVPULL_EVENT_CHECK_DONE:
+	case KVPULL_EVENT_NONE:
+	case KVPULL_EVENT_NOTE:
+		break;
+	}
+	return 1;
+}
+
+static uint32_t side_poll(struct kvpull_route *route, enum side kind,
+			  uint64_t now_ns, struct kvpull_event *events,
+			  uint32_t capacity)
+{
+	struct kvpull_transport *side = route->sides[kind];
+	uint32_t kept = 0;
+	int count;
+	int at;
+
+	if (!side || !capacity)
+		return 0;
+	count = side->ops->poll(side, now_ns, events, capacity);
+	for (at = 0; at < count; at++) {
+		if (!event_map(route, kind, &events[at]))
+			continue;
+		if (kept != (uint32_t)at)
+			events[kept] = events[at];
+		kept++;
+	}
+	return kept;
+}
+
+static int route_poll(struct kvpull_transport *transport, uint64_t now_ns,
+		      struct kvpull_event *events, uint32_t capacity)
+{
+	struct kvpull_route *route = route_of(transport);
+	const enum side first = route->turn ? SIDE_VERBS : SIDE_SHM;
+	const enum side second = route->turn ? SIDE_SHM : SIDE_VERBS;
+	uint32_t count;
+
+	ended_free(&route->peers);
+	route->turn ^= 1;
+	/* A flood on one side leaves the other its share. */
+	count = side_poll(route, first, now_ns, events, capacity / 2);
+	count += side_poll(route, second, now_ns, events + count,
+			   capacity - count);
+	return (int)count;
+}
+
+static int route_arm(struct kvpull_transport *transport)
+{
+	struct kvpull_route *route = route_of(transport);
+	int more = 0;
+	int kind;
+
+	for (kind = 0; kind < SIDES; kind++)
+		if (route->sides[kind])
+			more |= route->sides[kind]->ops->arm(
+				route->sides[kind]);
+	return more;
+}
+
+static void route_disarm(struct kvpull_transport *transport)
+{
+	struct kvpull_route *route = route_of(transport);
+	int kind;
+
+	for (kind = 0; kind < SIDES; kind++)
+		if (route->sides[kind])
+			route->sides[kind]->ops->disarm(route->sides[kind]);
+}
+
+static int route_fd(const struct kvpull_transport *transport)
+{
+	return route_of_const(transport)->wait_fd;
+}
+
+static void route_close(struct kvpull_transport *transport)
+{
+	struct kvpull_route *route = route_of(transport);
+	int kind;
+
+	for (kind = 0; kind < SIDES; kind++)
+		if (route->sides[kind])
+			route->sides[kind]->ops->close(route->sides[kind]);
+	if (route->wait_fd >= 0)
+		(void)close(route->wait_fd);
+}
+
+static const struct kvpull_transport_ops route_ops = {
+	.name = "route",
+	.serve = route_serve,
+	.address = route_address,
+	.reachable = route_reachable,
+	.connect = route_connect,
+	.peer_send = route_peer_send,
+	.attach = route_attach,
+	.disconnect = route_disconnect,
+	.read_start = route_read_start,
+	.read_cancel = route_read_cancel,
+	.check_start = route_check_start,
+	.notify = route_notify,
+	.notes_open = route_notes_open,
+	.beat = route_beat,
+	.caller_send = route_caller_send,
+	.admit = route_admit,
+	.refuse = route_refuse,
+	.drop = route_drop,
+	.forget = route_forget,
+	.poll = route_poll,
+	.arm = route_arm,
+	.disarm = route_disarm,
+	.fd = route_fd,
+	.close = route_close,
+};
+
+static int sink_note(void *context, uint32_t caller,
+		     const struct kvpull_record *record)
+{
+	struct kvpull_route *route = context;
+	const int code = kvpull_ring_push(&route->rings[caller].writer, record);
+
+	if (code < 0)
+		return KVPULL_EAGAIN;
+	if (code == 1 && route->engine_wake_fd >= 0)
+		(void)eventfd_write(route->engine_wake_fd, 1);
+	return 0;
+}
+
+static void sink_beat(void *context, uint32_t caller)
+{
+	struct kvpull_route *route = context;
+
+	kvpull_ring_beat(&route->rings[caller].writer);
+}
+
+const struct kvpull_verbs_sink *
+kvpull_route_sink(const struct kvpull_route *route)
+{
+	return &route->sink;
+}
+
+void kvpull_route_discard(struct kvpull_route *route)
+{
+	(void)close(route->wait_fd);
+}
+
+struct kvpull_transport *kvpull_route_transport(struct kvpull_route *route)
+{
+	return &route->transport;
+}
+
+static size_t places_bytes(uint32_t count_max)
+{
+	return count_max * (sizeof(struct place) + SIDES * sizeof(uint32_t)) +
+	       (1 + SIDES) * (size_t)KVPULL_CACHE_LINE;
+}
+
+size_t kvpull_route_bytes(const struct kvpull_route_params *params)
+{
+	return sizeof(struct kvpull_route) + 2 * (size_t)KVPULL_CACHE_LINE +
+	       places_bytes(params->peers_max) +
+	       places_bytes(params->callers_max) +
+	       (size_t)params->callers_max *
+		       (sizeof(struct caller_ring) + KVPULL_CACHE_LINE +
+			kvpull_ring_bytes(params->ring_records));
+}
+
+static int places_take(struct places *places, uint32_t count_max,
+		       struct kvpull_arena *arena)
+{
+	uint32_t index;
+	int kind;
+
+	places->count_max = count_max;
+	places->places = (struct place *)kvpull_arena_take(
+		arena, count_max, sizeof(*places->places));
+	for (kind = 0; kind < SIDES; kind++)
+		places->outer[kind] = (uint32_t *)kvpull_arena_take(
+			arena, count_max, sizeof(uint32_t));
+	if (!kvpull_arena_ok(arena))
+		return KVPULL_ENOMEM;
+	for (index = 0; index < count_max; index++) {
+		places->places[index].inner = KVPULL_NONE;
+		for (kind = 0; kind < SIDES; kind++)
+			places->outer[kind][index] = KVPULL_NONE;
+	}
+	return 0;
+}
+
+static int rings_take(struct kvpull_route *route, uint32_t callers_max,
+		      struct kvpull_arena *arena)
+{
+	uint32_t index;
+
+	route->rings = (struct caller_ring *)kvpull_arena_take(
+		arena, callers_max, sizeof(*route->rings));
+	if (!route->rings)
+		return KVPULL_ENOMEM;
+	for (index = 0; index < callers_max; index++)
+		route->rings[index].memory = kvpull_arena_take(
+			arena, 1, kvpull_ring_bytes(route->ring_records));
+	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
+}
+
+static int side_watch(struct kvpull_route *route, enum side kind)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	const int fd = route->sides[kind]->ops->fd(route->sides[kind]);
+
+	event.data.fd = fd;
+	if (fd < 0 || !epoll_ctl(route->wait_fd, EPOLL_CTL_ADD, fd, &event))
+		return 0;
+	kvpull_error(route->transport.log, "route: epoll: %s", strerror(errno));
+	return KVPULL_EDEVICE;
+}
+
+int kvpull_route_open(const struct kvpull_route_params *params,
+		      struct kvpull_arena *arena, struct kvpull_route **out)
+{
+	struct kvpull_route *route = (struct kvpull_route *)kvpull_arena_take(
+		arena, 1, sizeof(*route));
+	int code;
+
+	if (!route)
+		return KVPULL_ENOMEM;
+	route->transport.ops = &route_ops;
+	route->transport.log = params->log;
+	route->sink.context = route;
+	route->sink.note = sink_note;
+	route->sink.beat = sink_beat;
+	route->ring_records = params->ring_records;
+	route->engine_wake_fd = params->engine_wake_fd;
+	code = places_take(&route->peers, params->peers_max, arena);
+	if (!code)
+		code = places_take(&route->callers, params->callers_max, arena);
+	if (!code)
+		code = rings_take(route, params->callers_max, arena);
+	if (code)
+		return code;
+	route->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (route->wait_fd < 0) {
+		kvpull_error(params->log, "route: epoll: %s", strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	route->sides[SIDE_SHM] = params->shm;
+	if (params->shm)
+		code = side_watch(route, SIDE_SHM);
+	*out = route;
+	return code;
+}
+
+int kvpull_route_add(struct kvpull_route *route, struct kvpull_transport *verbs)
+{
+	route->sides[SIDE_VERBS] = verbs;
+	return side_watch(route, SIDE_VERBS);
+}
+
+/* Which of a ticket's addresses may be used by one plain transport. */
+static int plain_choose(const struct kvpull_transport *transport,
+			const char *addresses,
+			char address[KVPULL_ADDRESS_BYTES_MAX])
+{
+	if (kvpull_ticket_address(addresses, transport->ops->name, address) ||
+	    transport->ops->reachable(transport, address))
+		return KVPULL_EROUTE;
+	return 0;
+}
+
+int kvpull_route_choose(const struct kvpull_transport *transport,
+			const char *addresses,
+			char address[KVPULL_ADDRESS_BYTES_MAX])
+{
+	int kind;
+
+	if (transport->ops != &route_ops)
+		return plain_choose(transport, addresses, address);
+	for (kind = 0; kind < SIDES; kind++) {
+		const struct kvpull_transport *side =
+			route_of_const(transport)->sides[kind];
+
+		if (side && !plain_choose(side, addresses, address))
+			return 0;
+	}
+	return KVPULL_EROUTE;
+}
+
+/* Return: bytes of the text. */
+static size_t side_print(const struct kvpull_transport *side, char *text,
+			 size_t capacity)
+{
+	const int bytes = snprintf(text, capacity, "%s:%s", side->ops->name,
+				   side->ops->address(side));
+
+	return bytes > 0 && (size_t)bytes < capacity ? (size_t)bytes : 0;
+}
+
+void kvpull_route_print(const struct kvpull_transport *transport, char *text,
+			size_t capacity)
+{
+	size_t used = 0;
+	int kind;
+
+	text[0] = '\0';
+	if (transport->ops != &route_ops) {
+		(void)side_print(transport, text, capacity);
+		return;
+	}
+	for (kind = 0; kind < SIDES; kind++) {
+		const struct kvpull_transport *side =
+			route_of_const(transport)->sides[kind];
+
+		/* A route that could not serve has none. */
+		if (!side || !*side->ops->address(side) || capacity - used < 2)
+			continue;
+		if (used)
+			text[used++] = ';';
+		used += side_print(side, text + used, capacity - used);
+	}
+}
+
+uint32_t kvpull_route_tell(const struct kvpull_transport *transport,
+			   const char *address, const char **why)
+{
+	const struct kvpull_route *route = route_of_const(transport);
+
+	if (transport->ops != &route_ops || side_of(address) == SIDE_SHM) {
+		*why = "same node: its socket is in our folder";
+		return KVPULL_ROUTE_SHM;
+	}
+	*why = route->sides[SIDE_SHM] ?
+		       "another node: its socket is not in our folder" :
+		       "pinned by the configuration";
+	return KVPULL_ROUTE_VERBS;
+}
+
+int kvpull_route_doorbell_fd(const struct kvpull_transport *transport)
+{
+	if (transport->ops == &route_ops)
+		transport = route_of_const(transport)->sides[SIDE_SHM];
+	return transport && strcmp(transport->ops->name, "shm") == 0 ?
+		       kvpull_shm_doorbell_fd(transport) :
+		       -1;
+}

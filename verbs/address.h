@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Addresses of this route: "IPv4:PORT" or "[IPv6]:PORT", numbers only. They
+ * come in tickets, through clients, so only those of configured networks are
+ * ever connected to. Pure.
+ */
+#ifndef KVPULL_VERBS_ADDRESS_H
+#define KVPULL_VERBS_ADDRESS_H
+
+#include <netinet/in.h>
+#include <stdint.h>
+
+#include "base/transport.h"
+
+#define KVPULL_NETWORKS_MAX 16u
+
+struct kvpull_verbs_address {
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+		struct sockaddr_storage storage;
+	} socket;
+};
+
+struct kvpull_network {
+	uint32_t family; /* AF_INET, AF_INET6 */
+	uint32_t prefix_bits;
+	uint8_t bytes[16];
+};
+
+struct kvpull_networks {
+	uint32_t count; /* 0: nothing is allowed */
+	struct kvpull_network list[KVPULL_NETWORKS_MAX];
+};
+
+/* An address with its port, 1 .. 65535. 0 or KVPULL_EINVAL. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_address_parse(const char *text,
+			   struct kvpull_verbs_address *address);
+/* One without a port: its port is 0. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_address_parse_ip(const char *text,
+			      struct kvpull_verbs_address *address);
+/* Text as parse() takes it; a scope is not written: it is the host's own. */
+void kvpull_verbs_address_print(const struct kvpull_verbs_address *address,
+				char text[KVPULL_ADDRESS_BYTES_MAX]);
+void kvpull_verbs_address_set_port(struct kvpull_verbs_address *address,
+				   uint16_t port);
+/* The address that a GID stands for on RoCE: IPv4-mapped, or IPv6. */
+void kvpull_verbs_address_of_gid(const uint8_t gid[16],
+				 struct kvpull_verbs_address *address);
+/* 1 if both have the same IP address; ports do not count. */
+int kvpull_verbs_address_is(const struct kvpull_verbs_address *one,
+			    const struct kvpull_verbs_address *other);
+int kvpull_verbs_address_is_link_local(
+	const struct kvpull_verbs_address *address);
+
+/* "10.0.0.0/8,fd00::/8"; NULL or "": none. 0 or KVPULL_ECONFIG. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_networks_parse(const char *text, struct kvpull_networks *networks);
+/* The network of an address and its netmask, both of one family. */
+void kvpull_verbs_network_of(const struct kvpull_verbs_address *address,
+			     const struct kvpull_verbs_address *mask,
+			     struct kvpull_network *network);
+int kvpull_verbs_networks_allow(const struct kvpull_networks *networks,
+				const struct kvpull_verbs_address *address);
+
+#endif /* KVPULL_VERBS_ADDRESS_H */

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariant: a cursor stands at a byte that is still to be read, or behind the
+ * last strip. Strips without ids or bytes are stepped over.
+ */
+#include "verbs/cursor.h"
+
+/* What a cursor stands at: the rest of a row, or of a block whose rows join. */
+struct piece {
+	uint64_t remote_offset;
+	uint8_t *local;
+	uint64_t bytes;
+	uint32_t same_strip; /* as the piece before */
+	uint32_t reserved;
+};
+
+/* Rows that lie end to end on both sides are one row. */
+static int rows_join(const struct kvpull_strip *strip)
+{
+	return strip->row_count == 1 ||
+	       (strip->remote_row_stride == strip->row_bytes &&
+		strip->local_row_stride == strip->row_bytes);
+}
+
+static uint64_t row_bytes(const struct kvpull_strip *strip)
+{
+	return rows_join(strip) ? strip->row_bytes * strip->row_count :
+				  strip->row_bytes;
+}
+
+static uint32_t row_count(const struct kvpull_strip *strip)
+{
+	return rows_join(strip) ? 1 : strip->row_count;
+}
+
+/* To the first strip from here that has anything to read. */
+static void strip_find(struct kvpull_cursor *cursor,
+		       const struct kvpull_read *read)
+{
+	for (; cursor->strip < read->strip_count; cursor->strip++) {
+		const struct kvpull_strip *strip = &read->strips[cursor->strip];
+		const uint32_t *first = &read->group_first[strip->group_index];
+
+		if (first[0] < first[1] && strip->row_bytes &&
+		    strip->row_count) {
+			cursor->id = first[0];
+			break;
+		}
+	}
+	cursor->row = 0;
+	cursor->at = 0;
+}
+
+void kvpull_cursor_begin(struct kvpull_cursor *cursor,
+			 const struct kvpull_read *read)
+{
+	*cursor = (struct kvpull_cursor){ 0 };
+	strip_find(cursor, read);
+}
+
+int kvpull_cursor_is_done(const struct kvpull_cursor *cursor,
+			  const struct kvpull_read *read)
+{
+	return cursor->strip == read->strip_count;
+}
+
+static struct piece piece_of(const struct kvpull_cursor *cursor,
+			     const struct kvpull_read *read)
+{
+	const struct kvpull_strip *strip = &read->strips[cursor->strip];
+
+	return (struct piece){
+		.remote_offset = strip->remote_offset +
+				 read->remote_ids[cursor->id] *
+					 strip->remote_block_stride +
+				 cursor->row * strip->remote_row_stride +
+				 cursor->at,
+		.local = strip->local +
+			 read->local_ids[cursor->id] *
+				 strip->local_block_stride +
+			 cursor->row * strip->local_row_stride + cursor->at,
+		.bytes = row_bytes(strip) - cursor->at,
+		.same_strip = 1,
+	};
+}
+
+static void advance(struct kvpull_cursor *cursor,
+		    const struct kvpull_read *read, uint64_t bytes)
+{
+	const struct kvpull_strip *strip = &read->strips[cursor->strip];
+
+	cursor->at += bytes;
+	if (cursor->at < row_bytes(strip))
+		return;
+	cursor->at = 0;
+	if (++cursor->row < row_count(strip))
+		return;
+	cursor->row = 0;
+	if (++cursor->id < read->group_first[strip->group_index + 1])
+		return;
+	cursor->strip++;
+	strip_find(cursor, read);
+}
+
+/*
+ * Return: 1 if the piece's begin was added, 0 if it does not go on from here.
+ * Strips may lie in regions that are neighbours here: a part is in one.
+ */
+static int piece_add(struct kvpull_segment *segment, const struct piece *piece,
+		     uint64_t bytes, uint32_t parts_max)
+{
+	struct kvpull_segment_part *last =
+		&segment->parts[segment->part_count - 1];
+
+	if (piece->remote_offset != segment->remote_offset + segment->bytes)
+		return 0;
+	if (piece->same_strip && last->local + last->bytes == piece->local) {
+		last->bytes += bytes;
+	} else {
+		if (segment->part_count == parts_max)
+			return 0;
+		last[1].local = piece->local;
+		last[1].bytes = bytes;
+		segment->part_count++;
+	}
+	segment->bytes += bytes;
+	return 1;
+}
+
+void kvpull_cursor_next(struct kvpull_cursor *cursor,
+			const struct kvpull_read *read,
+			const struct kvpull_segment_limits *limits,
+			struct kvpull_segment *segment)
+{
+	struct piece piece = piece_of(cursor, read);
+
+	segment->region_index = read->strips[cursor->strip].region_index;
+	segment->remote_offset = piece.remote_offset;
+	segment->bytes = 0;
+	segment->part_count = 1;
+	segment->parts[0].local = piece.local;
+	segment->parts[0].bytes = 0;
+	while (segment->bytes < limits->bytes_max) {
+		const uint64_t room = limits->bytes_max - segment->bytes;
+		const uint64_t bytes = piece.bytes < room ? piece.bytes : room;
+		const uint32_t strip = cursor->strip;
+
+		if (!piece_add(segment, &piece, bytes, limits->parts_max))
+			return;
+		advance(cursor, read, bytes);
+		if (kvpull_cursor_is_done(cursor, read) ||
+		    read->strips[cursor->strip].region_index !=
+			    segment->region_index)
+			return;
+		piece = piece_of(cursor, read);
+		piece.same_strip = cursor->strip == strip;
+	}
+}

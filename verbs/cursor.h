@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A read as a sequence of work requests, made on the fly from strips and ids.
+ * A segment is one range at the peer and one or more ranges here: neighbours on
+ * both sides become one range, neighbours at the peer alone a scatter list.
+ * Pure.
+ */
+#ifndef KVPULL_VERBS_CURSOR_H
+#define KVPULL_VERBS_CURSOR_H
+
+#include "base/transport.h"
+
+#define KVPULL_SEGMENT_PARTS_MAX 32u
+
+struct kvpull_cursor {
+	uint32_t strip;
+	uint32_t id; /* index into the id lists */
+	uint32_t row;
+	uint32_t reserved;
+	uint64_t at; /* bytes of the row that are done */
+};
+
+struct kvpull_segment_part {
+	uint8_t *local;
+	uint64_t bytes;
+};
+
+struct kvpull_segment {
+	uint32_t region_index; /* the peer's */
+	uint32_t part_count;
+	uint64_t remote_offset;
+	uint64_t bytes;
+	struct kvpull_segment_part parts[KVPULL_SEGMENT_PARTS_MAX];
+};
+
+struct kvpull_segment_limits {
+	uint64_t bytes_max; /* of a segment */
+	uint32_t parts_max; /* 1 .. KVPULL_SEGMENT_PARTS_MAX */
+	uint32_t reserved;
+};
+
+void kvpull_cursor_begin(struct kvpull_cursor *cursor,
+			 const struct kvpull_read *read);
+int kvpull_cursor_is_done(const struct kvpull_cursor *cursor,
+			  const struct kvpull_read *read);
+/* The next segment; there is one: see is_done. */
+void kvpull_cursor_next(struct kvpull_cursor *cursor,
+			const struct kvpull_read *read,
+			const struct kvpull_segment_limits *limits,
+			struct kvpull_segment *segment);
+
+#endif /* KVPULL_VERBS_CURSOR_H */

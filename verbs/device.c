@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contexts are those that rdma_cm opened: a queue pair made through it can
+ * use no other. The GID is chosen by binding to its address.
+ */
+#include "verbs/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum rank {
+	RANK_NONE = 0,
+	RANK_V1,
+	RANK_LINK_LOCAL,
+	RANK_INFINIBAND,
+	RANK_IPV6,
+	RANK_IPV4
+};
+
+static const char *const rank_names[] = {
+	"none",       "RoCE v1",      "RoCE v2 link-local",
+	"InfiniBand", "RoCE v2 IPv6", "RoCE v2 IPv4",
+};
+
+struct candidate {
+	struct ibv_context *context;
+	struct kvpull_verbs_address address;
+	uint32_t port;
+	uint32_t gid_index;
+	uint32_t rank; /* enum rank */
+	uint32_t near; /* on this thread's NUMA node */
+	uint32_t link_mbps;
+	uint32_t mtu_bytes;
+};
+
+struct search {
+	const struct kvpull_fabric *fabric;
+	const struct kvpull_verbs_params *params;
+	struct kvpull_verbs_address wanted; /* family 0: any */
+	struct candidate best;
+	uint32_t seen_count; /* ports and GIDs that would do */
+	uint32_t down_count; /* ports that are not active */
+};
+
+static int given(const char *text)
+{
+	return text && text[0];
+}
+
+static uint32_t link_mbps(const struct ibv_port_attr *attr)
+{
+	uint32_t lane = attr->active_speed >= 32 ? 25000 :
+			attr->active_speed >= 16 ? 14000 :
+			attr->active_speed >= 4  ? 10000 :
+			attr->active_speed == 2  ? 5000 :
+						   2500;
+	uint32_t lanes = attr->active_width == 16 ? 2 :
+			 attr->active_width == 8  ? 12 :
+			 attr->active_width == 4  ? 8 :
+			 attr->active_width == 2  ? 4 :
+						    1;
+
+	if (attr->active_speed >= 64)
+		lane = attr->active_speed >= 128 ? 100000 : 50000;
+	return lane * lanes;
+}
+
+/* The node of a device by its name; -1 where nobody says. */
+static int numa_node(const char *name)
+{
+	char path[128];
+	char text[16] = "";
+	ssize_t text_bytes;
+	int fd;
+
+	(void)snprintf(path, sizeof(path),
+		       "/sys/class/infiniband/%s/device/numa_node", name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	text_bytes = read(fd, text, sizeof(text) - 1);
+	(void)close(fd);
+	if (text_bytes < 1 || text[0] < '0' || text[0] > '9')
+		return -1;
+	return text[1] >= '0' && text[1] <= '9' ?
+		       (text[0] - '0') * 10 + text[1] - '0' :
+		       text[0] - '0';
+}
+
+static uint32_t is_near(const char *name)
+{
+	unsigned int cpu;
+	unsigned int node;
+
+	return !getcpu(&cpu, &node) && numa_node(name) == (int)node;
+}
+
+static uint32_t rank_of(const struct ibv_gid_entry *entry,
+			const struct kvpull_verbs_address *address)
+{
+	if (entry->gid_type == IBV_GID_TYPE_IB)
+		return RANK_INFINIBAND;
+	if (entry->gid_type == IBV_GID_TYPE_ROCE_V1)
+		return RANK_V1;
+	if (kvpull_verbs_address_is_link_local(address))
+		return RANK_LINK_LOCAL;
+	return address->socket.any.sa_family == AF_INET ? RANK_IPV4 : RANK_IPV6;
+}
+
+static int is_better(const struct candidate *one, const struct candidate *other)
+{
+	if (one->rank != other->rank)
+		return one->rank > other->rank;
+	if (one->link_mbps != other->link_mbps)
+		return one->link_mbps > other->link_mbps;
+	return one->near > other->near;
+}
+
+static void gid_look(struct search *search, const struct candidate *port,
+		     uint32_t gid_index)
+{
+	const struct kvpull_verbs_params *params = search->params;
+	struct candidate found = *port;
+	struct ibv_gid_entry entry;
+
+	if (params->gid_index && params->gid_index - 1 != gid_index)
+		return;
+	memset(&entry, 0, sizeof(entry));
+	if (search->fabric->ibv.query_gid(port->context, port->port, gid_index,
+					  &entry, 0, sizeof(entry)))
+		return;
+	kvpull_verbs_address_of_gid(entry.gid.raw, &found.address);
+	if (found.address.socket.any.sa_family == AF_INET6)
+		found.address.socket.v6.sin6_scope_id =
+			kvpull_verbs_address_is_link_local(&found.address) ?
+				entry.ndev_ifindex :
+				0;
+	found.gid_index = gid_index;
+	found.rank = rank_of(&entry, &found.address);
+	if (found.rank == RANK_V1 && !params->gid_index)
+		return;
+	if (found.rank == RANK_INFINIBAND) {
+		/* Its GIDs are no IP addresses. */
+		if (!given(params->address))
+			return;
+		found.address = search->wanted;
+	} else if (given(params->address) &&
+		   !kvpull_verbs_address_is(&found.address, &search->wanted)) {
+		return;
+	}
+	search->seen_count++;
+	if (is_better(&found, &search->best))
+		search->best = found;
+}
+
+static void port_look(struct search *search, struct candidate *candidate)
+{
+	struct ibv_port_attr attr;
+	int gid_index;
+
+	if (kvpull_fabric_port(search->fabric, candidate->context,
+			       (uint8_t)candidate->port, &attr))
+		return;
+	if (attr.state != IBV_PORT_ACTIVE) {
+		search->down_count++;
+		return;
+	}
+	candidate->link_mbps = link_mbps(&attr);
+	candidate->mtu_bytes = 128u << attr.active_mtu;
+	for (gid_index = 0; gid_index < attr.gid_tbl_len; gid_index++)
+		gid_look(search, candidate, (uint32_t)gid_index);
+}
+
+static void device_look(struct search *search, struct ibv_context *context)
+{
+	const char *name = search->fabric->ibv.get_device_name(context->device);
+	struct candidate candidate = { .context = context };
+	struct ibv_device_attr attr;
+	uint32_t port;
+
+	if (given(search->params->device) &&
+	    strcmp(search->params->device, name) != 0)
+		return;
+	if (search->fabric->ibv.query_device(context, &attr))
+		return;
+	candidate.near = is_near(name);
+	for (port = 1; port <= attr.phys_port_cnt; port++) {
+		if (search->params->port && search->params->port != port)
+			continue;
+		candidate.port = port;
+		port_look(search, &candidate);
+	}
+}
+
+static void choice_say(struct kvpull_verbs_device *device,
+		       const struct search *search, int device_count)
+{
+	const struct candidate *best = &search->best;
+	const struct kvpull_verbs_params *params = search->params;
+	char address[KVPULL_ADDRESS_BYTES_MAX];
+	const char *why =
+		"RoCE v2 before v1, routable before link-local, then the faster and nearer";
+
+	if (given(params->device) || given(params->address) || params->port ||
+	    params->gid_index)
+		why = "the configuration narrows the choice";
+	else if (search->seen_count == 1)
+		why = "the only one";
+	kvpull_verbs_address_print(&best->address, address);
+	*strrchr(address, ':') = '\0';
+	(void)snprintf(
+		device->choice, sizeof(device->choice),
+		"%s port %u gid %u, %s %s, %u Mb/s, MTU %u",
+		device->fabric->ibv.get_device_name(best->context->device),
+		best->port, best->gid_index, rank_names[best->rank], address,
+		best->link_mbps, best->mtu_bytes);
+	kvpull_info(
+		device->log,
+		"verbs: %s; one of %u GIDs on %d devices, %u ports down: %s",
+		device->choice, search->seen_count, device_count,
+		search->down_count, why);
+	if (best->rank == RANK_LINK_LOCAL)
+		kvpull_warn(
+			device->log,
+			"verbs: only a link-local address: peers on other links cannot be reached");
+}
+
+static int choose(struct kvpull_verbs_device *device,
+		  const struct kvpull_verbs_params *params)
+{
+	struct search search = { .fabric = device->fabric, .params = params };
+	int device_count = 0;
+	int i;
+
+	if (given(params->address) &&
+	    kvpull_verbs_address_parse_ip(params->address, &search.wanted)) {
+		kvpull_error(device->log, "verbs: address %s is no IP address",
+			     params->address);
+		return KVPULL_ECONFIG;
+	}
+	device->list = device->fabric->cm.get_devices(&device_count);
+	if (!device->list || !device_count) {
+		kvpull_debug(device->log, "verbs: no RDMA device on this host");
+		return KVPULL_EUNSUPPORTED;
+	}
+	for (i = 0; i < device_count; i++)
+		device_look(&search, device->list[i]);
+	if (!search.best.rank) {
+		kvpull_info(
+			device->log,
+			"verbs: %d devices, %u ports down, and none of the rest has what is asked for: device %s, port %u, gid %d, address %s",
+			device_count, search.down_count,
+			given(params->device) ? params->device : "any",
+			params->port, (int)params->gid_index - 1,
+			given(params->address) ? params->address : "any");
+		return KVPULL_EUNSUPPORTED;
+	}
+	device->context = search.best.context;
+	device->address = search.best.address;
+	choice_say(device, &search, device_count);
+	return 0;
+}
+
+static int limits_take(struct kvpull_verbs_device *device)
+{
+	struct ibv_device_attr attr;
+
+	if (device->fabric->ibv.query_device(device->context, &attr))
+		return KVPULL_EDEVICE;
+	device->work_request_max = (uint32_t)attr.max_qp_wr;
+	device->completion_max = (uint32_t)attr.max_cqe;
+	device->part_max = (uint32_t)(attr.max_sge_rd > 0 ? attr.max_sge_rd :
+							    attr.max_sge);
+	device->rd_atomic_max = (uint32_t)attr.max_qp_rd_atom;
+	device->region_bytes_max = attr.max_mr_size;
+	/* Every device takes 2 GiB a message, soft-RoCE of 6.1 takes 8 MiB. */
+	device->message_bytes_max = UINT64_C(8) << 20;
+	return 0;
+}
+
+static int objects_make(struct kvpull_verbs_device *device)
+{
+	int flags;
+
+	device->pd = device->fabric->ibv.alloc_pd(device->context);
+	if (!device->pd)
+		return KVPULL_EDEVICE;
+	device->channel =
+		device->fabric->ibv.create_comp_channel(device->context);
+	if (!device->channel)
+		return KVPULL_EDEVICE;
+	flags = fcntl(device->channel->fd, F_GETFL);
+	if (flags < 0 ||
+	    fcntl(device->channel->fd, F_SETFL, flags | O_NONBLOCK))
+		return KVPULL_EDEVICE;
+	return limits_take(device);
+}
+
+int kvpull_verbs_device_open(struct kvpull_verbs_device *device,
+			     const struct kvpull_fabric *fabric,
+			     const struct kvpull_verbs_params *params)
+{
+	int code;
+
+	memset(device, 0, sizeof(*device));
+	device->fabric = fabric;
+	device->log = params->log;
+	code = choose(device, params);
+	if (!code) {
+		code = objects_make(device);
+		if (code)
+			kvpull_error(device->log, "verbs: %s: %s",
+				     device->choice, strerror(errno));
+	}
+	if (code)
+		kvpull_verbs_device_close(device);
+	return code;
+}
+
+static void subnet_add(const struct kvpull_verbs_device *device,
+		       const struct ifaddrs *interface,
+		       struct kvpull_networks *networks)
+{
+	struct kvpull_verbs_address address = { 0 };
+	struct kvpull_verbs_address mask = { 0 };
+	const size_t bytes = interface->ifa_addr->sa_family == AF_INET ?
+				     sizeof(address.socket.v4) :
+				     sizeof(address.socket.v6);
+
+	memcpy(&address.socket, interface->ifa_addr, bytes);
+	memcpy(&mask.socket, interface->ifa_netmask, bytes);
+	if (kvpull_verbs_address_is(&address, &device->address) &&
+	    networks->count < KVPULL_NETWORKS_MAX)
+		kvpull_verbs_network_of(&address, &mask,
+					&networks->list[networks->count++]);
+}
+
+int kvpull_verbs_device_networks(const struct kvpull_verbs_device *device,
+				 const char *text,
+				 struct kvpull_networks *networks)
+{
+	struct ifaddrs *list = NULL;
+	const struct ifaddrs *at;
+
+	if (given(text)) {
+		if (!kvpull_verbs_networks_parse(text, networks))
+			return 0;
+		kvpull_error(
+			device->log,
+			"verbs: networks %s: must be like 10.0.0.0/8,fd00::/8",
+			text);
+		return KVPULL_ECONFIG;
+	}
+	memset(networks, 0, sizeof(*networks));
+	if (getifaddrs(&list))
+		return 0;
+	for (at = list; at; at = at->ifa_next)
+		if (at->ifa_addr && at->ifa_netmask &&
+		    (at->ifa_addr->sa_family == AF_INET ||
+		     at->ifa_addr->sa_family == AF_INET6))
+			subnet_add(device, at, networks);
+	freeifaddrs(list);
+	if (!networks->count)
+		kvpull_warn(
+			device->log,
+			"verbs: no interface has the chosen address: name the networks of peers");
+	return 0;
+}
+
+void kvpull_verbs_device_close(struct kvpull_verbs_device *device)
+{
+	const struct kvpull_fabric *fabric = device->fabric;
+
+	if (device->channel &&
+	    fabric->ibv.destroy_comp_channel(device->channel))
+		kvpull_warn(device->log, "verbs: completion channel: %s",
+			    strerror(errno));
+	if (device->pd && fabric->ibv.dealloc_pd(device->pd))
+		kvpull_warn(device->log, "verbs: protection domain: %s",
+			    strerror(errno));
+	if (device->list)
+		fabric->cm.free_devices(device->list);
+	device->channel = NULL;
+	device->pd = NULL;
+	device->list = NULL;
+}

@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: posted - done <= queue_max, one batch record for each post that
+ * has not completed; send_open counts frames among them; sent - acked <=
+ * credits; the queue pair exists from make() to settle() or unmake().
+ */
+#include "verbs/endpoint.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/wire.h"
+
+#define RECEIVE_ID (UINT64_C(1) << 63)
+#define PRIVATE_MAGIC 0x4c50564bu /* "KVPL" */
+
+static uint32_t queue_max_of(const struct kvpull_verbs_params *params,
+			     enum kvpull_verbs_role role)
+{
+	return 2 * params->notify_credits +
+	       (role == KVPULL_VERBS_PEER ? params->depth : 0);
+}
+
+size_t kvpull_verbs_end_bytes(const struct kvpull_verbs_params *params,
+			      enum kvpull_verbs_role role)
+{
+	return (size_t)4 * params->notify_credits * KVPULL_FRAME_BYTES +
+	       params->notify_credits +
+	       (size_t)queue_max_of(params, role) *
+		       sizeof(struct kvpull_verbs_batch) +
+	       (size_t)2 * KVPULL_MESSAGE_BYTES_MAX + KVPULL_KEYS_BYTES_MAX +
+	       6 * (size_t)KVPULL_CACHE_LINE;
+}
+
+static void end_clear(struct kvpull_verbs_end *end)
+{
+	end->state = KVPULL_VERBS_FREE;
+	end->code = 0;
+	end->connected = end->told = end->armed = 0;
+	end->deadline_ns = end->heard_ns = end->cancel_ns = 0;
+	end->inbox_kind = end->stalled = end->requests_open = 0;
+	end->name[0] = '\0';
+	end->posted = end->done = 0;
+	end->batch_first = end->batch_count = 0;
+	end->credits = end->send_next = end->send_open = 0;
+	end->sent = end->acked = end->received = end->told_acked = 0;
+	end->receive_open = end->beat_wanted = end->beat_sent = 0;
+	end->note_open = 0;
+	end->held = KVPULL_NONE;
+	end->inbox.total = end->inbox.used = 0;
+	end->message.total = end->message.sent = 0;
+	end->keys_out.total = end->keys_out.sent = 0;
+	end->keys_known = end->reads_open = end->cancels_open = 0;
+	end->bytes_open = 0;
+	end->turn_first = end->turn_last = KVPULL_NONE;
+	end->paused = 0;
+}
+
+int kvpull_verbs_end_init(struct kvpull_verbs_end *end,
+			  struct kvpull_verbs_shared *shared,
+			  enum kvpull_verbs_role role, uint32_t index,
+			  struct kvpull_arena *arena)
+{
+	const struct kvpull_verbs_params *params = &shared->params;
+
+	end->shared = shared;
+	end->role = role;
+	end->index = index;
+	end->frame_max = 2 * params->notify_credits;
+	end->queue_max = queue_max_of(params, role);
+	end->buffers = (uint8_t *)kvpull_arena_take(
+		arena, (size_t)2 * end->frame_max, KVPULL_FRAME_BYTES);
+	end->is_note =
+		(uint8_t *)kvpull_arena_take(arena, params->notify_credits, 1);
+	end->batches = (struct kvpull_verbs_batch *)kvpull_arena_take(
+		arena, end->queue_max, sizeof(*end->batches));
+	end->inbox.capacity = KVPULL_MESSAGE_BYTES_MAX;
+	end->inbox.data =
+		(uint8_t *)kvpull_arena_take(arena, end->inbox.capacity, 1);
+	end->message.capacity = KVPULL_MESSAGE_BYTES_MAX;
+	end->message.data =
+		(uint8_t *)kvpull_arena_take(arena, end->message.capacity, 1);
+	end->keys_out.capacity = KVPULL_KEYS_BYTES_MAX;
+	end->keys_out.data =
+		(uint8_t *)kvpull_arena_take(arena, end->keys_out.capacity, 1);
+	end_clear(end);
+	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
+}
+
+static uint8_t *buffer_at(const struct kvpull_verbs_end *end, uint32_t index)
+{
+	return end->buffers + (size_t)index * KVPULL_FRAME_BYTES;
+}
+
+static int receive_post(struct kvpull_verbs_end *end, uint32_t buffer)
+{
+	struct ibv_sge part = {
+		.addr = (uint64_t)(uintptr_t)buffer_at(end, buffer),
+		.length = KVPULL_FRAME_BYTES,
+		.lkey = end->memory->lkey,
+	};
+	struct ibv_recv_wr request = { .wr_id = RECEIVE_ID | buffer,
+				       .sg_list = &part,
+				       .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+
+	if (ibv_post_recv(end->qp, &request, &bad))
+		return KVPULL_EDEVICE;
+	end->receive_open++;
+	return 0;
+}
+
+static int queue_pair_make(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = end->shared;
+	struct ibv_qp_init_attr attr = {
+		.qp_context = end,
+		.send_cq = end->cq,
+		.recv_cq = end->cq,
+		.cap = { .max_send_wr = end->queue_max,
+			 .max_recv_wr = end->frame_max,
+			 .max_send_sge = end->role == KVPULL_VERBS_PEER ?
+						 shared->params.parts_max :
+						 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	if (shared->fabric->cm.create_qp(end->id, shared->device.pd, &attr))
+		return KVPULL_EDEVICE;
+	end->qp = end->id->qp;
+	return 0;
+}
+
+int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = end->shared;
+	const struct kvpull_fabric *fabric = shared->fabric;
+	uint32_t i;
+
+	if (end->id->verbs != shared->device.context) {
+		kvpull_warn(shared->log,
+			    "verbs: %s would go by another device than %s",
+			    end->name, shared->device.choice);
+		return KVPULL_EROUTE;
+	}
+	end->memory = fabric->ibv.reg_mr(shared->device.pd, end->buffers,
+					 (size_t)2 * end->frame_max *
+						 KVPULL_FRAME_BYTES,
+					 IBV_ACCESS_LOCAL_WRITE);
+	end->cq = fabric->ibv.create_cq(shared->device.context,
+					(int)(end->queue_max + end->frame_max),
+					end, shared->device.channel, 0);
+	if (!end->memory || !end->cq || queue_pair_make(end)) {
+		kvpull_error(
+			shared->log,
+			"verbs: %s: queue pair of %u + %u work requests: %s",
+			end->name, end->queue_max, end->frame_max,
+			strerror(errno));
+		return KVPULL_ENOMEM;
+	}
+	for (i = 0; i < end->frame_max; i++)
+		if (receive_post(end, i))
+			return KVPULL_EDEVICE;
+	return 0;
+}
+
+int kvpull_verbs_end_access(struct kvpull_verbs_end *end, uint32_t access)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = access };
+
+	if (!end->shared->fabric->ibv.modify_qp(end->qp, &attr,
+						IBV_QP_ACCESS_FLAGS))
+		return 0;
+	kvpull_error(end->shared->log, "verbs: %s: access flags: %s", end->name,
+		     strerror(errno));
+	return KVPULL_EDEVICE;
+}
+
+static void queue_pair_destroy(struct kvpull_verbs_end *end)
+{
+	if (end->qp)
+		end->shared->fabric->cm.destroy_qp(end->id);
+	end->qp = NULL;
+}
+
+void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = end->shared;
+	const struct kvpull_fabric *fabric = shared->fabric;
+
+	queue_pair_destroy(end);
+	if (end->cq && fabric->ibv.destroy_cq(end->cq))
+		kvpull_warn(shared->log, "verbs: completion queue: %s",
+			    strerror(errno));
+	if (end->memory && fabric->ibv.dereg_mr(end->memory))
+		kvpull_warn(shared->log, "verbs: frames: %s", strerror(errno));
+	if (end->id && fabric->cm.destroy_id(end->id))
+		kvpull_warn(shared->log, "verbs: id: %s", strerror(errno));
+	end->cq = NULL;
+	end->memory = NULL;
+	end->id = NULL;
+	end_clear(end);
+}
+
+void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
+			   const char *why)
+{
+	const struct kvpull_fabric *fabric = end->shared->fabric;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	if (end->state == KVPULL_VERBS_FREE || end->state >= KVPULL_VERBS_LOST)
+		return;
+	if (why)
+		kvpull_warn(end->shared->log, "%s %s qp 0x%x lost: %s",
+			    end->role == KVPULL_VERBS_PEER ? "peer" : "caller",
+			    end->name, end->qp ? end->qp->qp_num : 0, why);
+	end->state = KVPULL_VERBS_LOST;
+	end->code = code;
+	end->deadline_ns = 0;
+	/* Each may fail on a device that is gone; settle() ends it anyway. */
+	if (end->qp)
+		(void)fabric->ibv.modify_qp(end->qp, &attr, IBV_QP_STATE);
+	if (end->connected)
+		(void)fabric->cm.disconnect(end->id);
+	end->connected = 0;
+}
+
+void kvpull_verbs_end_settle(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = end->shared;
+	const int quiet =
+		!end->qp || (end->done == end->posted && !end->receive_open);
+
+	if (!end->deadline_ns)
+		end->deadline_ns = shared->now_ns + shared->params.flush_ns;
+	if (!quiet && shared->now_ns < end->deadline_ns)
+		return;
+	/* After this no write can land, whether or not it was flushed. */
+	queue_pair_destroy(end);
+	end->done = end->posted;
+	end->state = KVPULL_VERBS_QUIET;
+}
+
+static void completion_lose(struct kvpull_verbs_end *end,
+			    const struct ibv_wc *completion)
+{
+	if (end->state >= KVPULL_VERBS_LOST)
+		return;
+	kvpull_verbs_end_lose(
+		end, KVPULL_EPEER,
+		end->shared->fabric->ibv.wc_status_str(completion->status));
+}
+
+static enum kvpull_verbs_seen sent_take(struct kvpull_verbs_end *end,
+					const struct ibv_wc *completion)
+{
+	const uint64_t number = completion->wr_id;
+
+	if (number >= end->posted) {
+		kvpull_verbs_end_lose(
+			end, KVPULL_EPEER,
+			"the device completed what was not posted");
+		return KVPULL_VERBS_NOTHING;
+	}
+	if (number >= end->done)
+		end->done = number + 1;
+	if (completion->status != IBV_WC_SUCCESS)
+		completion_lose(end, completion);
+	return KVPULL_VERBS_SENT;
+}
+
+/* The other side says what it took: both counts are free-running. */
+static int acks_take(struct kvpull_verbs_end *end, uint32_t acked)
+{
+	const uint32_t more = acked - end->acked;
+
+	if (more > end->sent - end->acked)
+		return KVPULL_EPROTO;
+	for (; end->acked != acked; end->acked++)
+		end->note_open -=
+			end->is_note[end->acked %
+				     end->shared->params.notify_credits];
+	return 0;
+}
+
+static enum kvpull_verbs_seen received_take(struct kvpull_verbs_end *end,
+					    const struct ibv_wc *completion,
+					    struct kvpull_frame *frame)
+{
+	const uint32_t buffer = (uint32_t)completion->wr_id;
+	int code;
+
+	kvpull_check(end->shared->log,
+		     end->receive_open > 0 && buffer < end->frame_max);
+	end->receive_open--;
+	if (completion->status != IBV_WC_SUCCESS) {
+		completion_lose(end, completion);
+		return KVPULL_VERBS_SENT;
+	}
+	end->held = buffer;
+	code = kvpull_frame_get(buffer_at(end, buffer), completion->byte_len,
+				frame);
+	if (!code)
+		code = acks_take(end, frame->acked);
+	if (code) {
+		end->shared->counts.frames_bad++;
+		kvpull_verbs_end_lose(end, code,
+				      code == KVPULL_EVERSION ?
+					      "another version of the frames" :
+					      "a frame that is none");
+		return KVPULL_VERBS_SENT;
+	}
+	if (frame->kind == KVPULL_FRAME_ACK)
+		return KVPULL_VERBS_SENT;
+	end->received++;
+	return KVPULL_VERBS_FRAME;
+}
+
+/* The frame last seen was used: its buffer may receive again. */
+static void held_give(struct kvpull_verbs_end *end)
+{
+	const uint32_t buffer = end->held;
+
+	if (buffer == KVPULL_NONE)
+		return;
+	end->held = KVPULL_NONE;
+	if (end->state < KVPULL_VERBS_LOST && receive_post(end, buffer))
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, "post of a receive");
+}
+
+enum kvpull_verbs_seen kvpull_verbs_end_poll(struct kvpull_verbs_end *end,
+					     struct kvpull_frame *frame)
+{
+	struct ibv_wc completion;
+	int count;
+
+	held_give(end);
+	count = ibv_poll_cq(end->cq, 1, &completion);
+	if (count < 0)
+		kvpull_verbs_end_lose(end, KVPULL_EPEER,
+				      "poll of the completion queue");
+	if (count <= 0)
+		return KVPULL_VERBS_NOTHING;
+	if (completion.wr_id & RECEIVE_ID)
+		return received_take(end, &completion, frame);
+	return sent_take(end, &completion);
+}
+
+int kvpull_verbs_end_pop(struct kvpull_verbs_end *end,
+			 struct kvpull_verbs_batch *batch)
+{
+	while (end->batch_count &&
+	       end->batches[end->batch_first].last < end->done) {
+		const uint32_t first = end->batch_first;
+
+		end->batch_first = first + 1 == end->queue_max ? 0 : first + 1;
+		end->batch_count--;
+		if (end->batches[first].kind != KVPULL_VERBS_SEND) {
+			*batch = end->batches[first];
+			end->requests_open -= batch->count;
+			end->bytes_open -= batch->bytes;
+			return 1;
+		}
+		end->send_open--;
+	}
+	return 0;
+}
+
+uint32_t kvpull_verbs_end_room(const struct kvpull_verbs_end *end)
+{
+	return end->queue_max - (uint32_t)(end->posted - end->done);
+}
+
+static uint64_t bytes_of(const struct ibv_send_wr *requests, uint32_t count)
+{
+	uint64_t bytes = 0;
+	uint32_t i;
+	int part;
+
+	for (i = 0; i < count; i++)
+		for (part = 0; part < requests[i].num_sge; part++)
+			bytes += requests[i].sg_list[part].length;
+	return bytes;
+}
+
+static void batch_push(struct kvpull_verbs_end *end,
+		       const struct kvpull_verbs_batch *batch,
+		       const struct ibv_send_wr *requests, uint32_t count)
+{
+	uint32_t at = end->batch_first + end->batch_count;
+	struct kvpull_verbs_batch *pushed;
+
+	kvpull_check(end->shared->log, end->batch_count < end->queue_max);
+	if (at >= end->queue_max)
+		at -= end->queue_max;
+	end->posted += count;
+	pushed = &end->batches[at];
+	*pushed = *batch;
+	pushed->last = end->posted - 1;
+	pushed->count = count;
+	pushed->bytes = 0;
+	end->batch_count++;
+	if (batch->kind == KVPULL_VERBS_SEND)
+		return;
+	pushed->bytes = bytes_of(requests, count);
+	end->requests_open += count;
+	end->bytes_open += pushed->bytes;
+}
+
+int kvpull_verbs_end_post(struct kvpull_verbs_end *end,
+			  struct ibv_send_wr *requests, uint32_t count,
+			  const struct kvpull_verbs_batch *batch,
+			  uint32_t *posted_count)
+{
+	struct ibv_send_wr *bad = NULL;
+	uint32_t taken = 0;
+	uint32_t i;
+	int failed;
+
+	kvpull_check(end->shared->log, count <= kvpull_verbs_end_room(end));
+	for (i = 0; i < count; i++) {
+		requests[i].wr_id = end->posted + i;
+		requests[i].next = i + 1 < count ? &requests[i + 1] : NULL;
+		requests[i].send_flags =
+			i + 1 < count ? 0 : (unsigned int)IBV_SEND_SIGNALED;
+	}
+	failed = ibv_post_send(end->qp, requests, &bad);
+	if (!failed)
+		taken = count;
+	for (; failed && taken < count && &requests[taken] != bad; taken++)
+		;
+	*posted_count = taken;
+	/*
+	 * Of a part that was taken none is signalled: the completion of what
+	 * is posted next tells its end.
+	 */
+	if (taken)
+		batch_push(end, batch, requests, taken);
+	if (!failed)
+		return 0;
+	/* A full queue empties again; an empty one is not full. */
+	if ((failed == ENOMEM || failed == EAGAIN) &&
+	    end->posted != end->done) {
+		end->shared->counts.post_busy++;
+		return KVPULL_EAGAIN;
+	}
+	kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(failed));
+	return KVPULL_EPEER;
+}
+
+static uint32_t credits_left(const struct kvpull_verbs_end *end)
+{
+	return end->credits - (end->sent - end->acked);
+}
+
+static int frame_send(struct kvpull_verbs_end *end, struct kvpull_frame *frame)
+{
+	const struct kvpull_verbs_batch batch = { .kind = KVPULL_VERBS_SEND };
+	const uint32_t buffer = end->frame_max + end->send_next;
+	struct ibv_sge part = {
+		.addr = (uint64_t)(uintptr_t)buffer_at(end, buffer),
+		.lkey = end->memory->lkey,
+	};
+	struct ibv_send_wr request = { .sg_list = &part,
+				       .num_sge = 1,
+				       .opcode = IBV_WR_SEND };
+	uint32_t posted_count;
+	int code;
+
+	if (!kvpull_verbs_end_is_up(end))
+		return KVPULL_EPEER;
+	if (end->send_open == end->frame_max || !kvpull_verbs_end_room(end) ||
+	    (frame->kind != KVPULL_FRAME_ACK && !credits_left(end)))
+		return KVPULL_EAGAIN;
+	frame->acked = end->received;
+	part.length = kvpull_frame_put(buffer_at(end, buffer), frame);
+	code = kvpull_verbs_end_post(end, &request, 1, &batch, &posted_count);
+	if (code)
+		return code;
+	end->shared->counts.frames_sent++;
+	end->told_acked = end->received;
+	end->send_open++;
+	end->send_next = (end->send_next + 1) % end->frame_max;
+	if (frame->kind == KVPULL_FRAME_ACK)
+		return 0;
+	end->is_note[end->sent % end->shared->params.notify_credits] =
+		frame->kind == KVPULL_FRAME_NOTE;
+	end->note_open += frame->kind == KVPULL_FRAME_NOTE;
+	end->sent++;
+	return 0;
+}
+
+int kvpull_verbs_end_say(struct kvpull_verbs_end *end,
+			 struct kvpull_verbs_outbox *outbox, const void *bytes,
+			 size_t byte_count)
+{
+	if (!kvpull_verbs_end_is_up(end) || !byte_count ||
+	    byte_count > outbox->capacity)
+		return KVPULL_EPEER;
+	if (outbox->sent != outbox->total)
+		return KVPULL_EAGAIN;
+	memcpy(outbox->data, bytes, byte_count);
+	outbox->total = (uint32_t)byte_count;
+	outbox->sent = 0;
+	return 0;
+}
+
+int kvpull_verbs_end_note(struct kvpull_verbs_end *end,
+			  const struct kvpull_record *record)
+{
+	uint8_t bytes[32];
+	struct kvpull_frame frame = { .kind = KVPULL_FRAME_NOTE,
+				      .payload = bytes,
+				      .payload_bytes = sizeof(bytes) };
+
+	kvpull_frame_put_record(bytes, record);
+	return frame_send(end, &frame);
+}
+
+/* Return: 1 if all of it is sent. */
+static int outbox_pump(struct kvpull_verbs_end *end,
+		       struct kvpull_verbs_outbox *outbox, uint32_t kind)
+{
+	while (outbox->sent < outbox->total) {
+		const uint32_t left = outbox->total - outbox->sent;
+		struct kvpull_frame frame = {
+			.kind = kind,
+			.total = outbox->total,
+			.offset = outbox->sent,
+			.payload = outbox->data + outbox->sent,
+			.payload_bytes = left < KVPULL_FRAME_PAYLOAD_BYTES ?
+						 left :
+						 KVPULL_FRAME_PAYLOAD_BYTES,
+		};
+
+		if (frame_send(end, &frame))
+			return 0;
+		outbox->sent += frame.payload_bytes;
+	}
+	return 1;
+}
+
+void kvpull_verbs_end_pump(struct kvpull_verbs_end *end)
+{
+	struct kvpull_frame beat = { .kind = KVPULL_FRAME_BEAT };
+	struct kvpull_frame ack = { .kind = KVPULL_FRAME_ACK };
+
+	held_give(end);
+	if (!kvpull_verbs_end_is_up(end))
+		return;
+	/* The keys come first: they are there when the welcome is told. */
+	if (outbox_pump(end, &end->keys_out, KVPULL_FRAME_KEYS))
+		(void)outbox_pump(end, &end->message, KVPULL_FRAME_MESSAGE);
+	/* One heartbeat on its way is as good as many. */
+	if (end->beat_wanted && end->state == KVPULL_VERBS_IN &&
+	    (int32_t)(end->acked - end->beat_sent) >= 0 &&
+	    !frame_send(end, &beat)) {
+		end->beat_wanted = 0;
+		end->beat_sent = end->sent;
+	}
+	/* Never more of these than frames that came: see the header. */
+	if (end->told_acked != end->received)
+		(void)frame_send(end, &ack);
+}
+
+void kvpull_verbs_private_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
+			      uint32_t credits)
+{
+	struct kvpull_wire_writer writer = {
+		.data = bytes, .capacity = KVPULL_VERBS_PRIVATE_BYTES
+	};
+
+	kvpull_wire_put_u32(&writer, PRIVATE_MAGIC);
+	kvpull_wire_put_u16(&writer, KVPULL_FRAME_VERSION);
+	kvpull_wire_put_u16(&writer, (uint16_t)credits);
+}
+
+int kvpull_verbs_private_get(const void *bytes, size_t byte_count,
+			     uint32_t *credits)
+{
+	struct kvpull_wire_reader reader = { .data = bytes,
+					     .byte_count = byte_count };
+	const uint32_t magic = kvpull_wire_get_u32(&reader);
+	const uint32_t version = kvpull_wire_get_u16(&reader);
+	const uint32_t count = kvpull_wire_get_u16(&reader);
+
+	/* The CM may pad: what follows does not count. */
+	if (!bytes || reader.bad || magic != PRIVATE_MAGIC || !count)
+		return KVPULL_EPROTO;
+	if (version != KVPULL_FRAME_VERSION)
+		return KVPULL_EVERSION;
+	*credits = count;
+	return 0;
+}

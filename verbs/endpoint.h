@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One queue pair to one other process, on either side: its objects, its send
+ * queue, its frames and their credits.
+ *
+ * state       peer (consumer's side)            caller (producer's side)
+ * FREE        -                                 -
+ * CONNECTING  connect(): CM is at work          a request was accepted
+ * OPEN        established: handshake            likewise; CALLER_UP
+ * IN          attach()                          admit()
+ * LINGER      -                                 refuse(): it is on its way
+ * LOST        the end was seen; the queue pair is in ERR and its completions
+ *             are polled, for at most flush_ns
+ * QUIET       the queue pair is destroyed: nothing can land any more; reads
+ *             end, then PEER_DOWN               CALLER_DOWN
+ * DOWN        -                                 admitted, reported: forget()
+ * GONE        -                                 reported: free at next poll
+ *
+ * Work requests are numbered; the completion of one means the end of all
+ * before it, which is how a send queue works. Each post (a batch) asks for the
+ * completion of its last one. All frames but ACK take a credit, and the other
+ * side has receives for all of them and for one ACK each: so a SEND never meets
+ * an empty receive queue, however rarely the other side polls, and READs
+ * behind it are never stalled.
+ */
+#ifndef KVPULL_VERBS_ENDPOINT_H
+#define KVPULL_VERBS_ENDPOINT_H
+
+#include "verbs/device.h"
+#include "verbs/frame.h"
+#include "verbs/region.h"
+
+enum kvpull_verbs_role {
+	KVPULL_VERBS_PEER = 0,
+	KVPULL_VERBS_CALLER
+};
+
+enum kvpull_verbs_end_state {
+	KVPULL_VERBS_FREE = 0,
+	KVPULL_VERBS_CONNECTING,
+	KVPULL_VERBS_OPEN,
+	KVPULL_VERBS_IN,
+	KVPULL_VERBS_LINGER,
+	KVPULL_VERBS_LOST,
+	KVPULL_VERBS_QUIET,
+	KVPULL_VERBS_DOWN,
+	KVPULL_VERBS_GONE
+};
+
+enum kvpull_verbs_batch_kind {
+	KVPULL_VERBS_SEND = 0,
+	KVPULL_VERBS_READ,
+	KVPULL_VERBS_CHECK
+};
+
+/* Work requests of one post. */
+struct kvpull_verbs_batch {
+	uint64_t last;  /* its last one's number */
+	uint64_t bytes; /* that it reads */
+	uint32_t kind;
+	uint32_t read;  /* index; READ and CHECK */
+	uint32_t count; /* work requests */
+	uint32_t reserved;
+};
+
+/* A message on its way out, in pieces. */
+struct kvpull_verbs_outbox {
+	uint8_t *data;
+	uint32_t capacity;
+	uint32_t total;
+	uint32_t sent; /* == total: empty */
+	uint32_t reserved;
+};
+
+/* What all endpoints use. */
+struct kvpull_verbs_shared {
+	const struct kvpull_log *log;
+	const struct kvpull_fabric *fabric;
+	struct kvpull_verbs_params params; /* defaults are filled in */
+	struct kvpull_verbs_device device;
+	struct kvpull_verbs_regions regions;
+	struct kvpull_networks networks;
+	struct kvpull_verbs_counts counts;
+	const struct kvpull_verbs_sink *sink;
+	uint64_t now_ns; /* of the last poll */
+};
+
+struct kvpull_verbs_end {
+	struct kvpull_verbs_shared *shared;
+	enum kvpull_verbs_role role;
+	enum kvpull_verbs_end_state state;
+	uint32_t index;
+	int32_t code;         /* LOST, QUIET: why */
+	uint32_t connected;   /* CM has told us so, and nothing else since */
+	uint32_t told;        /* the owner knows of it and is told its end */
+	uint32_t armed;       /* its CQ will say so when something comes */
+	uint32_t active_at;   /* position among the active ones */
+	uint64_t heard_ns;    /* when it last said something, or was asked to */
+	uint64_t deadline_ns; /* of the handshake, or of LOST; 0: not set yet */
+	char name[KVPULL_ADDRESS_BYTES_MAX]; /* the other side's, for logs */
+
+	struct rdma_cm_id *id;
+	struct ibv_qp *qp;
+	struct ibv_cq *cq;
+	struct ibv_mr *memory; /* of buffers */
+	uint8_t *buffers;      /* frames: receives, then sends */
+
+	/* send queue */
+	uint64_t posted; /* number of the next one */
+	uint64_t done;   /* all below are complete */
+	uint32_t queue_max;
+	uint32_t batch_first;
+	uint32_t batch_count;
+	struct kvpull_verbs_batch *batches; /* [queue_max] */
+
+	/* frames; counts are free-running */
+	uint32_t frame_max;    /* receives, and sends: 2 x notify_credits */
+	uint32_t credits;      /* the smaller of both sides' */
+	uint32_t send_next;    /* buffer */
+	uint32_t send_open;    /* buffers in use */
+	uint32_t sent;         /* credited */
+	uint32_t acked;        /* of them, by the other side */
+	uint32_t received;     /* credited */
+	uint32_t told_acked;   /* of them, told to the other side */
+	uint32_t receive_open; /* posted receives */
+	uint32_t held;         /* receive buffer in use; KVPULL_NONE */
+	uint32_t beat_wanted;
+	uint32_t beat_sent; /* `sent` after the last one */
+	uint32_t note_open; /* notes not acknowledged */
+	uint8_t *is_note;   /* [notify_credits], by credited number */
+	struct kvpull_inbox inbox;
+	uint32_t inbox_kind;
+	uint32_t stalled; /* `note` is here, and nothing behind it is looked at */
+	struct kvpull_record note;
+	struct kvpull_verbs_outbox message;
+	struct kvpull_verbs_outbox keys_out;
+
+	/* peers: the other side's memory, and what is read of it */
+	uint32_t keys_known;
+	uint32_t reads_open; /* not reported yet */
+	struct kvpull_keys keys;
+	uint64_t bytes_open;    /* in flight */
+	uint32_t requests_open; /* READs in flight */
+	uint32_t turn_first;    /* reads with something to post */
+	uint32_t turn_last;
+	uint32_t cancels_open; /* cancelled, and still in flight */
+	uint64_t cancel_ns;    /* the first of them is cut off then */
+	uint32_t paused; /* a message was reported: no more in this poll */
+};
+
+enum kvpull_verbs_seen {
+	KVPULL_VERBS_NOTHING = 0,
+	KVPULL_VERBS_SENT, /* batches may have ended: see pop */
+	KVPULL_VERBS_FRAME
+};
+
+size_t kvpull_verbs_end_bytes(const struct kvpull_verbs_params *params,
+			      enum kvpull_verbs_role role);
+/* Its memory, once. 0 or KVPULL_ENOMEM. */
+int KVPULL_MUST_CHECK kvpull_verbs_end_init(struct kvpull_verbs_end *end,
+					    struct kvpull_verbs_shared *shared,
+					    enum kvpull_verbs_role role,
+					    uint32_t index,
+					    struct kvpull_arena *arena);
+
+/* For an id that knows its device: CQ, QP, receives. 0, or why not. */
+int KVPULL_MUST_CHECK kvpull_verbs_end_make(struct kvpull_verbs_end *end);
+/* All its objects; it is FREE after. */
+void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end);
+/* What peers may do with our memory through it: 0 or IBV_ACCESS_REMOTE_READ. */
+int KVPULL_MUST_CHECK kvpull_verbs_end_access(struct kvpull_verbs_end *end,
+					      uint32_t access);
+/* Its end, whatever the reason; the first one counts. why NULL: no log line. */
+void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
+			   const char *why);
+/* LOST: quiet by now? Then its queue pair is destroyed: QUIET. */
+void kvpull_verbs_end_settle(struct kvpull_verbs_end *end);
+
+/* One completion. A frame is valid until the next call. */
+enum kvpull_verbs_seen kvpull_verbs_end_poll(struct kvpull_verbs_end *end,
+					     struct kvpull_frame *frame);
+/* 1: a batch of READ or CHECK that is over; 0: none. */
+int kvpull_verbs_end_pop(struct kvpull_verbs_end *end,
+			 struct kvpull_verbs_batch *batch);
+uint32_t kvpull_verbs_end_room(const struct kvpull_verbs_end *end);
+/*
+ * Post count work requests as one batch. *posted_count of them were taken; 0:
+ * all; KVPULL_EAGAIN: the queue is full for now; KVPULL_EPEER: end is lost.
+ */
+int KVPULL_MUST_CHECK
+kvpull_verbs_end_post(struct kvpull_verbs_end *end,
+		      struct ibv_send_wr *requests, uint32_t count,
+		      const struct kvpull_verbs_batch *batch,
+		      uint32_t *posted_count);
+
+/* A message goes out as credits allow. 0, KVPULL_EAGAIN, KVPULL_EPEER. */
+int KVPULL_MUST_CHECK kvpull_verbs_end_say(struct kvpull_verbs_end *end,
+					   struct kvpull_verbs_outbox *outbox,
+					   const void *bytes,
+					   size_t byte_count);
+/* 0, KVPULL_EAGAIN, KVPULL_EPEER. */
+int KVPULL_MUST_CHECK kvpull_verbs_end_note(struct kvpull_verbs_end *end,
+					    const struct kvpull_record *record);
+/* Send what waits: pieces, a heartbeat, an acknowledgement. */
+void kvpull_verbs_end_pump(struct kvpull_verbs_end *end);
+
+/* Private data of the CM: who we are and how many frames we take. */
+#define KVPULL_VERBS_PRIVATE_BYTES 8u
+void kvpull_verbs_private_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
+			      uint32_t credits);
+/* 0, KVPULL_EPROTO, KVPULL_EVERSION. */
+int KVPULL_MUST_CHECK kvpull_verbs_private_get(const void *bytes,
+					       size_t byte_count,
+					       uint32_t *credits);
+
+static inline int kvpull_verbs_end_is_up(const struct kvpull_verbs_end *end)
+{
+	return end->state >= KVPULL_VERBS_OPEN &&
+	       end->state <= KVPULL_VERBS_LINGER;
+}
+
+#endif /* KVPULL_VERBS_ENDPOINT_H */

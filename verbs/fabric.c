@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Symbols are looked up by name; one that is missing makes the route
+ * unsupported. The libraries are never unloaded: their providers do not expect
+ * it.
+ */
+#include "verbs/fabric.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+struct symbol {
+	const char *name;
+	size_t offset;
+};
+
+#define CM_SYMBOL(symbol)                                                      \
+	{ "rdma_" #symbol, offsetof(struct kvpull_fabric, cm.symbol) },
+#define IBV_SYMBOL(symbol)                                                     \
+	{ "ibv_" #symbol, offsetof(struct kvpull_fabric, ibv.symbol) },
+
+/* clang-format off */
+static const struct symbol cm_symbols[] = {
+	KVPULL_FABRIC_CM(CM_SYMBOL)
+};
+
+static const struct symbol ibv_symbols[] = {
+	KVPULL_FABRIC_IBV(IBV_SYMBOL)
+	{ "_ibv_query_gid_ex", offsetof(struct kvpull_fabric, ibv.query_gid) },
+	{ "ibv_query_port", offsetof(struct kvpull_fabric, ibv.query_port) },
+};
+/* clang-format on */
+
+static int symbols_take(struct kvpull_fabric *fabric, const char *library,
+			const struct symbol *symbols, size_t symbol_count,
+			const struct kvpull_log *log)
+{
+	void *const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	size_t i;
+
+	if (!handle) {
+		kvpull_debug(log, "verbs: no RDMA on this host: %s", dlerror());
+		return KVPULL_EUNSUPPORTED;
+	}
+	for (i = 0; i < symbol_count; i++) {
+		void *const found = dlsym(handle, symbols[i].name);
+
+		if (!found) {
+			kvpull_info(log, "verbs: %s is too old: it has no %s",
+				    library, symbols[i].name);
+			return KVPULL_EUNSUPPORTED;
+		}
+		/* ISO C has no cast from an object to a function pointer. */
+		memcpy((uint8_t *)fabric + symbols[i].offset, &found,
+		       sizeof(found));
+	}
+	return 0;
+}
+
+int kvpull_fabric_load(struct kvpull_fabric *fabric,
+		       const struct kvpull_log *log)
+{
+	int code;
+
+	code = symbols_take(fabric, "libibverbs.so.1", ibv_symbols,
+			    sizeof(ibv_symbols) / sizeof(ibv_symbols[0]), log);
+	if (!code)
+		code = symbols_take(fabric, "librdmacm.so.1", cm_symbols,
+				    sizeof(cm_symbols) / sizeof(cm_symbols[0]),
+				    log);
+	return code;
+}
+
+int kvpull_fabric_port(const struct kvpull_fabric *fabric,
+		       struct ibv_context *context, uint8_t port,
+		       struct ibv_port_attr *attr)
+{
+	const struct verbs_context *extended = verbs_get_ctx(context);
+
+	memset(attr, 0, sizeof(*attr));
+	/* As the header's inline does, but without linking to the library. */
+	if (extended &&
+	    extended->sz >= sizeof(*extended) - offsetof(struct verbs_context,
+							 query_port) &&
+	    extended->query_port)
+		return extended->query_port(context, port, attr,
+					    sizeof(*attr)) ?
+			       KVPULL_EDEVICE :
+			       0;
+	return fabric->ibv.query_port(
+		       context, port,
+		       (struct _compat_ibv_port_attr *)(void *)attr) ?
+		       KVPULL_EDEVICE :
+		       0;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What travels as a SEND: frames of at most KVPULL_FRAME_BYTES, each with a
+ * header of 16 bytes, little-endian:
+ *
+ *  0  u16 magic     2  u8 version  3  u8 kind
+ *  4  u32 acked     credited frames that the sender has taken so far
+ *  8  u32 total     bytes of the whole message (MESSAGE, KEYS), else 0
+ * 12  u32 offset    of this piece in it
+ * 16  payload
+ *
+ * A message (handshake, or the memory keys) goes in full frames but for the
+ * last, in order. All of it is hostile until checked. Pure.
+ */
+#ifndef KVPULL_VERBS_FRAME_H
+#define KVPULL_VERBS_FRAME_H
+
+#include "base/transport.h"
+
+#define KVPULL_FRAME_BYTES 1024u
+#define KVPULL_FRAME_HEADER_BYTES 16u
+#define KVPULL_FRAME_PAYLOAD_BYTES                                             \
+	(KVPULL_FRAME_BYTES - KVPULL_FRAME_HEADER_BYTES)
+#define KVPULL_FRAME_VERSION 1u
+
+enum kvpull_frame_kind {
+	KVPULL_FRAME_MESSAGE = 1, /* of the handshake; the plugin's */
+	KVPULL_FRAME_KEYS, /* memory keys; producer to admitted consumer */
+	KVPULL_FRAME_NOTE, /* one record */
+	KVPULL_FRAME_BEAT,
+	KVPULL_FRAME_ACK /* only its header; takes no credit */
+};
+
+struct kvpull_frame {
+	uint32_t kind;
+	uint32_t acked;
+	uint32_t total;
+	uint32_t offset;
+	const uint8_t *payload;
+	uint32_t payload_bytes;
+	uint32_t reserved;
+};
+
+/* Into bytes[KVPULL_FRAME_BYTES]; returns how many. */
+uint32_t kvpull_frame_put(uint8_t *bytes, const struct kvpull_frame *frame);
+/* 0, KVPULL_EPROTO, KVPULL_EVERSION. The payload stays where it is. */
+int KVPULL_MUST_CHECK kvpull_frame_get(const uint8_t *bytes, size_t byte_count,
+				       struct kvpull_frame *frame);
+
+/* A message that comes in pieces. */
+struct kvpull_inbox {
+	uint8_t *data;
+	uint32_t capacity;
+	uint32_t total; /* 0: between messages */
+	uint32_t used;
+	uint32_t reserved;
+};
+
+/* 1: the message is whole: [total] bytes. 0: more to come. KVPULL_EPROTO. */
+int KVPULL_MUST_CHECK kvpull_inbox_add(struct kvpull_inbox *inbox,
+				       const struct kvpull_frame *frame);
+
+void kvpull_frame_put_record(uint8_t bytes[32],
+			     const struct kvpull_record *record);
+/* 0 or KVPULL_EPROTO: only a claim or a release. */
+int KVPULL_MUST_CHECK kvpull_frame_get_record(const struct kvpull_frame *frame,
+					      struct kvpull_record *record);
+
+/* Where an admitted consumer may read. */
+struct kvpull_key {
+	uint64_t address;
+	uint64_t bytes;
+	uint32_t remote_key;
+	uint32_t reserved;
+};
+
+struct kvpull_keys {
+	uint32_t region_count;
+	uint32_t slot_count;
+	struct kvpull_key entries;
+	struct kvpull_key regions[KVPULL_REGIONS_MAX];
+};
+
+#define KVPULL_KEYS_BYTES_MAX (8u + 20u * (KVPULL_REGIONS_MAX + 1u))
+
+/* Into bytes[KVPULL_KEYS_BYTES_MAX]; returns how many. */
+uint32_t kvpull_keys_put(uint8_t *bytes, const struct kvpull_keys *keys);
+/* Counts in range, no range that wraps. 0 or KVPULL_EPROTO. */
+int KVPULL_MUST_CHECK kvpull_keys_get(const uint8_t *bytes, size_t byte_count,
+				      struct kvpull_keys *keys);
+/* Do they say the same as the welcome did? 0 or KVPULL_EPROTO. */
+int KVPULL_MUST_CHECK kvpull_keys_check(const struct kvpull_keys *keys,
+					const struct kvpull_serve *welcome);
+
+#endif /* KVPULL_VERBS_FRAME_H */

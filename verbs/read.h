@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads of a peer's blocks and of its revocation entries: work requests made
+ * on the fly, posted in batches with one doorbell each, the last of a batch
+ * signalled, as many as the windows allow. Reads of one peer take turns, a
+ * batch each.
+ *
+ * state   goes on when
+ * IDLE    start() -> DATA
+ * DATA    all is posted and complete, or cancelled and quiet, or its queue
+ *         pair is no more -> ENDED
+ * ENDED   reported: READ_DONE -> IDLE
+ * CHECK   the entry came, or the queue pair is no more: CHECK_DONE -> IDLE
+ */
+#ifndef KVPULL_VERBS_READ_H
+#define KVPULL_VERBS_READ_H
+
+#include "base/arena.h"
+#include "verbs/cursor.h"
+#include "verbs/endpoint.h"
+#include "verbs/events.h"
+
+#define KVPULL_VERBS_BATCH_MAX 64u /* work requests a doorbell */
+
+enum kvpull_verbs_read_state {
+	KVPULL_VERBS_READ_IDLE = 0,
+	KVPULL_VERBS_READ_DATA,
+	KVPULL_VERBS_READ_CHECK,
+	KVPULL_VERBS_READ_ENDED
+};
+
+struct kvpull_verbs_read {
+	struct kvpull_read *read;
+	enum kvpull_verbs_read_state state;
+	uint32_t peer;
+	uint32_t batch_open; /* posts that are not complete */
+	uint32_t in_turn;
+	uint32_t next;      /* in the peer's turn, or among the ended */
+	uint32_t cancelled; /* nothing more is posted */
+	uint32_t is_check;  /* ENDED */
+	int32_t code;       /* ENDED */
+	struct kvpull_cursor cursor;
+};
+
+struct kvpull_verbs_reads {
+	struct kvpull_verbs_shared *shared;
+	struct kvpull_verbs_end *peers;          /* [peers_max] */
+	struct kvpull_verbs_read *reads;         /* [reads_max] */
+	struct kvpull_revocation_value *entries; /* [reads_max], registered */
+	struct ibv_mr *memory;                   /* of entries */
+	uint32_t ended;                          /* list head */
+	uint32_t reserved;
+	struct ibv_send_wr requests[KVPULL_VERBS_BATCH_MAX];
+	struct ibv_sge parts[KVPULL_VERBS_BATCH_MAX][KVPULL_SEGMENT_PARTS_MAX];
+};
+
+size_t kvpull_verbs_reads_bytes(const struct kvpull_verbs_params *params);
+int KVPULL_MUST_CHECK kvpull_verbs_reads_init(
+	struct kvpull_verbs_reads *reads, struct kvpull_verbs_shared *shared,
+	struct kvpull_verbs_end *peers, struct kvpull_arena *arena);
+/* The memory that entries are read into. 0 or KVPULL_ENOMEM. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads);
+void kvpull_verbs_reads_fini(struct kvpull_verbs_reads *reads);
+
+/* As in the seam. */
+int KVPULL_MUST_CHECK kvpull_verbs_read_start(struct kvpull_verbs_reads *reads,
+					      uint32_t peer,
+					      struct kvpull_read *read);
+void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
+			      struct kvpull_read *read);
+int KVPULL_MUST_CHECK kvpull_verbs_read_check(struct kvpull_verbs_reads *reads,
+					      uint32_t peer,
+					      struct kvpull_read *read);
+
+/* Parts of a poll. */
+/* A batch of READ or CHECK that is over, of an end whose state tells how. */
+void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
+			    const struct kvpull_verbs_end *end,
+			    const struct kvpull_verbs_batch *batch);
+/* Post what is to be posted to this peer. */
+void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
+			     struct kvpull_verbs_end *end);
+/* A peer that is QUIET: all of its reads are over. */
+void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
+			     struct kvpull_verbs_end *end);
+/* Tell the owner of those that are over. */
+void kvpull_verbs_reads_report(struct kvpull_verbs_reads *reads,
+			       struct kvpull_verbs_events *events);
+
+#endif /* KVPULL_VERBS_READ_H */

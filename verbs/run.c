@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: while an event of an end points into its inbox (paused), and
+ * while a notification of it waits for room (stalled), none of its frames is
+ * looked at; the end of an end is told after the ends of all its reads, and
+ * after all that its other side had said before.
+ */
+#include "verbs/run.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+#define COMPLETIONS_A_POLL 64
+#define PROBE_NS (2 * KVPULL_NS_PER_S)
+
+static void bad_frame(struct kvpull_verbs_end *end, const char *why)
+{
+	end->shared->counts.frames_bad++;
+	kvpull_verbs_end_lose(end, KVPULL_EPROTO, why);
+}
+
+/* A piece of a message or of the keys; a whole message is told. */
+static void piece_take(struct kvpull_verbs_end *end,
+		       const struct kvpull_frame *frame,
+		       struct kvpull_verbs_events *events)
+{
+	struct kvpull_event *event;
+	int whole;
+
+	if (end->state != KVPULL_VERBS_OPEN ||
+	    (frame->offset && frame->kind != end->inbox_kind) ||
+	    (frame->kind == KVPULL_FRAME_KEYS &&
+	     (end->role == KVPULL_VERBS_CALLER || end->keys_known))) {
+		/* Once in, nobody has a message to say: it is dropped. */
+		if (end->state == KVPULL_VERBS_OPEN)
+			bad_frame(end, "a message that has no place");
+		return;
+	}
+	end->inbox_kind = frame->kind;
+	whole = kvpull_inbox_add(&end->inbox, frame);
+	if (whole < 0) {
+		bad_frame(end, "pieces that are no message");
+		return;
+	}
+	if (!whole)
+		return;
+	if (frame->kind == KVPULL_FRAME_KEYS) {
+		if (kvpull_keys_get(end->inbox.data, end->inbox.total,
+				    &end->keys))
+			bad_frame(end, "memory keys that are none");
+		end->keys_known = 1;
+		return;
+	}
+	event = kvpull_verbs_events_add(events,
+					end->role == KVPULL_VERBS_PEER ?
+						KVPULL_EVENT_PEER_MESSAGE :
+						KVPULL_EVENT_CALLER_MESSAGE);
+	event->index = end->index;
+	event->uid = KVPULL_VERBS_UID;
+	event->data = end->inbox.data;
+	event->data_bytes = end->inbox.total;
+	/* The owner may look at it until the next poll. */
+	end->paused = 1;
+}
+
+static void note_offer(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_sink *sink = end->shared->sink;
+
+	end->stalled = sink->note(sink->context, end->index, &end->note) != 0;
+}
+
+static void note_take(struct kvpull_verbs_end *end,
+		      const struct kvpull_frame *frame)
+{
+	if (kvpull_frame_get_record(frame, &end->note)) {
+		bad_frame(end, "a notification that is none");
+		return;
+	}
+	note_offer(end);
+}
+
+static void frame_take(struct kvpull_verbs_end *end,
+		       const struct kvpull_frame *frame,
+		       struct kvpull_verbs_events *events)
+{
+	const struct kvpull_verbs_sink *sink = end->shared->sink;
+	const int admitted = end->role == KVPULL_VERBS_CALLER &&
+			     (end->state == KVPULL_VERBS_IN ||
+			      (end->state == KVPULL_VERBS_LOST && end->told));
+
+	end->heard_ns = end->shared->now_ns;
+	switch (frame->kind) {
+	case KVPULL_FRAME_MESSAGE:
+	case KVPULL_FRAME_KEYS:
+		piece_take(end, frame, events);
+		break;
+	case KVPULL_FRAME_NOTE:
+		if (admitted)
+			note_take(end, frame);
+		else if (end->state <= KVPULL_VERBS_IN)
+			bad_frame(end, "a notification before admission");
+		break;
+	case KVPULL_FRAME_BEAT:
+		if (admitted)
+			sink->beat(sink->context, end->index);
+		break;
+	default:
+		bad_frame(end, "a frame of unknown kind");
+	}
+}
+
+static void batches_over(struct kvpull_verbs_reads *reads,
+			 struct kvpull_verbs_end *end)
+{
+	struct kvpull_verbs_batch batch;
+
+	while (kvpull_verbs_end_pop(end, &batch))
+		kvpull_verbs_read_over(reads, end, &batch);
+}
+
+static int end_poll(struct kvpull_verbs_reads *reads,
+		    struct kvpull_verbs_end *end,
+		    struct kvpull_verbs_events *events)
+{
+	int left;
+
+	for (left = COMPLETIONS_A_POLL; left > 0; left--) {
+		struct kvpull_frame frame;
+		enum kvpull_verbs_seen seen;
+
+		if (end->paused || !kvpull_verbs_events_room(events))
+			return 0;
+		if (end->stalled) {
+			note_offer(end);
+			if (end->stalled)
+				return 0;
+		}
+		seen = kvpull_verbs_end_poll(end, &frame);
+		if (seen == KVPULL_VERBS_NOTHING)
+			return 0;
+		if (seen == KVPULL_VERBS_FRAME)
+			frame_take(end, &frame, events);
+		batches_over(reads, end);
+	}
+	return 1;
+}
+
+static int end_has_completions(const struct kvpull_verbs_end *end)
+{
+	/* CONNECTING: what comes early waits until CM has said so. */
+	return end->cq && end->state >= KVPULL_VERBS_OPEN &&
+	       end->state <= KVPULL_VERBS_LOST;
+}
+
+static void call_tell(struct kvpull_verbs_end *end,
+		      struct kvpull_verbs_events *events)
+{
+	struct kvpull_event *event;
+
+	if (end->role != KVPULL_VERBS_CALLER || end->told ||
+	    end->state != KVPULL_VERBS_OPEN ||
+	    !kvpull_verbs_events_room(events))
+		return;
+	event = kvpull_verbs_events_add(events, KVPULL_EVENT_CALLER_UP);
+	event->index = end->index;
+	event->uid = KVPULL_VERBS_UID;
+	end->told = 1;
+}
+
+/* A dead host says nothing: whoever was silent for long is asked. */
+static void probe(struct kvpull_verbs_end *end, uint64_t now_ns)
+{
+	if (end->state != KVPULL_VERBS_IN || now_ns - end->heard_ns < PROBE_NS)
+		return;
+	end->heard_ns = now_ns;
+	end->beat_wanted = 1;
+}
+
+static void end_times(struct kvpull_verbs_end *end)
+{
+	const uint64_t now_ns = end->shared->now_ns;
+
+	probe(end, now_ns);
+	if (end->cancels_open && now_ns >= end->cancel_ns) {
+		end->shared->counts.flushes++;
+		kvpull_verbs_end_lose(end, KVPULL_EPEER,
+				      "flushed to end a cancelled read");
+	}
+	if (end->state == KVPULL_VERBS_LINGER &&
+	    end->message.sent == end->message.total && end->done == end->posted)
+		kvpull_verbs_end_lose(end, KVPULL_EREJECTED, NULL);
+	if ((end->state == KVPULL_VERBS_CONNECTING ||
+	     end->state == KVPULL_VERBS_OPEN ||
+	     end->state == KVPULL_VERBS_LINGER) &&
+	    now_ns >= end->deadline_ns)
+		kvpull_verbs_end_lose(end, KVPULL_EPEER,
+				      "the handshake took too long");
+}
+
+/* QUIET: tell its end, once its reads were told. */
+static void end_down(struct kvpull_verbs_end *end,
+		     struct kvpull_verbs_events *events)
+{
+	struct kvpull_event *event;
+
+	if (!end->told) {
+		end->state = KVPULL_VERBS_GONE;
+		return;
+	}
+	if (end->reads_open || end->stalled ||
+	    !kvpull_verbs_events_room(events))
+		return;
+	event = kvpull_verbs_events_add(events,
+					end->role == KVPULL_VERBS_PEER ?
+						KVPULL_EVENT_PEER_DOWN :
+						KVPULL_EVENT_CALLER_DOWN);
+	event->index = end->index;
+	event->code = end->code;
+	end->state = end->role == KVPULL_VERBS_PEER ? KVPULL_VERBS_GONE :
+						      KVPULL_VERBS_DOWN;
+}
+
+static void end_settle(struct kvpull_verbs_reads *reads,
+		       struct kvpull_verbs_end *end)
+{
+	kvpull_verbs_end_settle(end);
+	if (end->state != KVPULL_VERBS_QUIET)
+		return;
+	if (end->role == KVPULL_VERBS_PEER)
+		kvpull_verbs_reads_lose(reads, end);
+}
+
+int kvpull_verbs_end_run(struct kvpull_verbs_reads *reads,
+			 struct kvpull_verbs_end *end,
+			 struct kvpull_verbs_events *events)
+{
+	int more = 0;
+
+	end->paused = 0;
+	call_tell(end, events);
+	if (end_has_completions(end))
+		more = end_poll(reads, end, events);
+	else if (end->stalled)
+		note_offer(end);
+	end_times(end);
+	if (end->role == KVPULL_VERBS_PEER)
+		kvpull_verbs_reads_pump(reads, end);
+	kvpull_verbs_end_pump(end);
+	if (end->state == KVPULL_VERBS_LOST && !end->stalled)
+		end_settle(reads, end);
+	if (end->role == KVPULL_VERBS_PEER)
+		kvpull_verbs_reads_report(reads, events);
+	if (end->state == KVPULL_VERBS_QUIET)
+		end_down(end, events);
+	return more;
+}
+
+/* When this end has something due by itself; UINT64_MAX: never. */
+uint64_t kvpull_verbs_end_due_ns(const struct kvpull_verbs_end *end)
+{
+	uint64_t due_ns = UINT64_MAX;
+
+	switch (end->state) {
+	case KVPULL_VERBS_CONNECTING:
+	case KVPULL_VERBS_OPEN:
+	case KVPULL_VERBS_LINGER:
+	case KVPULL_VERBS_LOST:
+		due_ns = end->deadline_ns;
+		break;
+	case KVPULL_VERBS_IN:
+		due_ns = end->heard_ns + PROBE_NS;
+		break;
+	default:
+		break;
+	}
+	return end->cancels_open && end->cancel_ns < due_ns ? end->cancel_ns :
+							      due_ns;
+}
+
+/* Return: 1 if a poll now would find something. */
+int kvpull_verbs_end_arm(struct kvpull_verbs_end *end)
+{
+	if (end->state == KVPULL_VERBS_QUIET ||
+	    end->state == KVPULL_VERBS_GONE || end->paused || end->stalled)
+		return 1;
+	if (!end_has_completions(end) || end->armed)
+		return 0;
+	end->armed = 1;
+	if (ibv_req_notify_cq(end->cq, 0))
+		kvpull_verbs_end_lose(end, KVPULL_EPEER,
+				      "arming the completion queue");
+	/* What came before it was armed makes no event: look once more. */
+	return 1;
+}

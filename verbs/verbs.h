@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The route between machines: implements the seam (base/transport.h) over
+ * librdmacm and RC queue pairs. Data and revocation entries come by RDMA READ,
+ * everything else by small SENDs. One queue pair a (consumer rank, producer
+ * rank) in this version; rails get an array of endpoints a peer.
+ */
+#ifndef KVPULL_VERBS_VERBS_H
+#define KVPULL_VERBS_VERBS_H
+
+#include "base/arena.h"
+#include "base/transport.h"
+
+struct kvpull_fabric; /* verbs/fabric.h */
+
+/* A caller's uid as this route tells it: not known. */
+#define KVPULL_VERBS_UID UINT32_MAX
+
+/*
+ * Where an admitted caller's notifications and heartbeats go, at once, in the
+ * owner's thread. note(): 0, or KVPULL_EAGAIN: offered again at the next poll,
+ * and meanwhile nothing more is taken from that caller.
+ */
+struct kvpull_verbs_sink {
+	void *context;
+	int (*note)(void *context, uint32_t caller,
+		    const struct kvpull_record *record);
+	void (*beat)(void *context, uint32_t caller);
+};
+
+/* Members of value 0 or NULL stand for the default in the comment. */
+struct kvpull_verbs_params {
+	const struct kvpull_log *log;
+	const struct kvpull_fabric *fabric;   /* the host's libraries */
+	const struct kvpull_verbs_sink *sink; /* required */
+	const char *device;                   /* chosen */
+	const char *address;  /* own IP; that of the chosen GID */
+	const char *networks; /* peers and callers allowed; the own subnet */
+	uint32_t required;    /* a host without RDMA is an error, said so */
+	uint32_t port;        /* of the device, from 1; chosen */
+	uint32_t gid_index;   /* + 1; chosen */
+	uint32_t listen_port; /* any */
+	uint32_t peers_max;   /* required; as are the two below */
+	uint32_t callers_max;
+	uint32_t reads_max;      /* read->index is below it */
+	uint32_t notify_credits; /* 32; unacknowledged SENDs a direction */
+	uint32_t depth;          /* 256; READ work requests in flight a peer */
+	uint32_t batch;          /* 64; work requests a doorbell */
+	uint32_t rd_atomic;      /* 16; READs that the wire carries at once */
+	uint32_t parts_max;      /* 16; local ranges a work request */
+	uint32_t retry_count;    /* 6, the most: 7 is for ever on soft-RoCE */
+	uint32_t ack_timeout;    /* 14: 4.096 us << 14 = 67 ms */
+	uint32_t traffic_class;  /* 0; RoCE takes the service level from it */
+	uint64_t slice_bytes;    /* 1 MiB; of a work request */
+	uint64_t window_bytes;   /* 16 MiB in flight a peer, in four batches */
+	uint64_t connect_ns;     /* 5 s; handshake must end within this */
+	uint64_t flush_ns;       /* 100 ms; a cancelled read's last chance */
+};
+
+/* What was done since open, for stats and for tests. */
+struct kvpull_verbs_counts {
+	uint64_t work_requests; /* READs of data */
+	uint64_t doorbells;     /* posts of data READs */
+	uint64_t completions;   /* of data READs, polled */
+	uint64_t read_bytes;    /* posted */
+	uint64_t checks;
+	uint64_t frames_sent;
+	uint64_t frames_bad;    /* hostile or of another version */
+	uint64_t post_busy;     /* a post found the queue full */
+	uint64_t flushes;       /* queue pairs broken to end a read */
+	uint64_t calls_refused; /* no room, or not of an allowed network */
+};
+
+#define KVPULL_VERBS_CREDITS_DEFAULT 32u
+
+size_t kvpull_verbs_bytes(const struct kvpull_verbs_params *params);
+/*
+ * 0, KVPULL_ENOMEM, KVPULL_EDEVICE, KVPULL_ECONFIG (a text of params);
+ * KVPULL_EUNSUPPORTED: no libraries, no device, or none that fits; one line
+ * says which.
+ */
+int KVPULL_MUST_CHECK
+kvpull_verbs_open(const struct kvpull_verbs_params *params,
+		  struct kvpull_arena *arena,
+		  struct kvpull_transport **transport);
+
+/* Device, port and GID as chosen, for peers() and the doctor. */
+const char *kvpull_verbs_choice(const struct kvpull_transport *transport);
+const struct kvpull_verbs_counts *
+kvpull_verbs_counts(const struct kvpull_transport *transport);
+
+#endif /* KVPULL_VERBS_VERBS_H */
