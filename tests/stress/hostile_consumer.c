@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A hostile consumer that was let in: what it does with the descriptors of a
+ * real welcome, with its ring, its doorbell and its socket, as our own uid and,
+ * where we are root, as another one that the producer lets in. It may spoil
+ * only itself: an honest consumer pulls from the same producer all the while,
+ * every byte is compared, and no pull may fail. Then hellos that must be
+ * refused, and forged tickets that lead outside the socket folder.
+ *
+ * Prints a row an attack and `N passed, N failed, N skipped`. Exit 0 or 1.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "shm/endpoint.h"
+#include "shm/ring.h"
+#include "tests/stress/hostile_world.h"
+
+#define LOADS 20u /* that the honest one must get done after each attack */
+#define STRANGER_UID 65533u /* not let in */
+#define RING_BATCH 512u
+
+/* ---- the hostile one ---- */
+
+struct hello_change {
+	const char *name;
+	uint32_t version;      /* not 0: this one is written */
+	uint32_t other_wanted; /* 1: another incarnation of P */
+	uint32_t is_keyed;     /* 1: with a key that P has not */
+	int32_t code;          /* of the refusal */
+	const char *field;
+};
+
+struct attached {
+	struct kvpull_ticket ticket;
+	struct kvpull_welcome welcome;
+	struct kvpull_refusal refusal;
+	int socket;
+	int fds[KVPULL_ENDPOINT_FDS_MAX];
+	uint32_t fd_count;
+	uint64_t instance;
+	size_t ring_bytes;
+	uint8_t *ring;
+	struct kvpull_ring_writer writer;
+};
+
+static struct attached hostile;
+static uint8_t message[KVPULL_MESSAGE_BYTES_MAX];
+
+static int receive(void)
+{
+	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;
+	int got = 0;
+
+	while (!got && kvpull_clock_ns() < until) {
+		struct pollfd ready = { .fd = hostile.socket,
+					.events = POLLIN };
+
+		(void)poll(&ready, 1, 100);
+		hostile.fd_count = KVPULL_ENDPOINT_FDS_MAX;
+		got = kvpull_endpoint_receive(hostile.socket, message,
+					      hostile.fds, &hostile.fd_count);
+	}
+	return got;
+}
+
+static int send_bytes(size_t byte_count)
+{
+	const struct kvpull_message bytes = { .bytes = message,
+					      .byte_count = byte_count };
+
+	return kvpull_endpoint_send(hostile.socket, &bytes, NULL);
+}
+
+static size_t hello_put(const struct hello_change *change,
+			const uint8_t *challenge, uint8_t *own_nonce)
+{
+	static const uint8_t wrong_key[KVPULL_KEY_BYTES] = { 1, 2, 3 };
+	static struct kvpull_hello hello;
+	struct kvpull_open_params params;
+	size_t byte_count;
+
+	params_fill(&params, "hostile", NULL);
+	if (kvpull_compat_init(&hello.compat, &params))
+		die("compat");
+	hello.instance = hostile.instance;
+	hello.incarnation = random_next() | 1;
+	hello.wanted =
+		hostile.ticket.ranks[0].incarnation + change->other_wanted;
+	hello.rank_count = 1;
+	(void)snprintf(hello.engine_id, sizeof(hello.engine_id), "hostile");
+	memcpy(hello.nonce, own_nonce, sizeof(hello.nonce));
+	byte_count = kvpull_handshake_put_hello(
+		message, sizeof(message), &hello,
+		change->is_keyed ? wrong_key : NULL, challenge);
+	/* After magic and kind, for ever. */
+	if (change->version)
+		message[5] = (uint8_t)change->version;
+	return byte_count;
+}
+
+/* 0: let in; 1: refused, and why is in hostile.refusal; else no answer. */
+static int attach(const struct ticket *bait, const struct hello_change *change)
+{
+	uint8_t challenge[KVPULL_NONCE_BYTES];
+	uint8_t nonce[KVPULL_NONCE_BYTES] = { 9 };
+	char name[KVPULL_ADDRESS_BYTES_MAX];
+	int got;
+
+	ticket_open(bait, &hostile.ticket);
+	if (kvpull_ticket_address(hostile.ticket.ranks[0].address, "shm",
+				  name) ||
+	    kvpull_endpoint_connect(folder, name, NULL, &hostile.socket))
+		return -1;
+	got = receive();
+	if (got <= 0 ||
+	    kvpull_handshake_get_challenge(message, (size_t)got, challenge) ||
+	    send_bytes(hello_put(change, challenge, nonce)))
+		return -1;
+	got = receive();
+	if (got <= 0)
+		return -1;
+	if (kvpull_handshake_kind(message, (size_t)got) ==
+	    KVPULL_MESSAGE_REFUSAL)
+		return kvpull_handshake_get_refusal(message, (size_t)got,
+						    &hostile.refusal) ?
+			       -1 :
+			       1;
+	return kvpull_handshake_get_welcome(message, (size_t)got, NULL, nonce,
+					    &hostile.welcome) ?
+		       -1 :
+		       0;
+}
+
+static void ring_map(void)
+{
+	struct stat status;
+
+	/* Descriptors of a welcome: revocation table, ring, doorbell, KV. */
+	if (hostile.fd_count != 4 || fstat(hostile.fds[1], &status))
+		die("another welcome than expected");
+	hostile.ring_bytes = (size_t)status.st_size;
+	hostile.ring = mmap(NULL, hostile.ring_bytes, PROT_READ | PROT_WRITE,
+			    MAP_SHARED, hostile.fds[1], 0);
+	if (hostile.ring == MAP_FAILED ||
+	    kvpull_ring_writer_init(&hostile.writer, hostile.ring,
+				    hostile.ring_bytes))
+		die("the ring cannot be mapped");
+}
+
+static void doorbell_ring(uint64_t value)
+{
+	if (write(hostile.fds[2], &value, sizeof(value)) < 0 && errno != EAGAIN)
+		die("doorbell");
+}
+
+/* ---- attacks: 0 when it came out as it must ---- */
+
+static int is_writable(int fd, size_t bytes)
+{
+	static const uint8_t zeros[64];
+	void *base =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (base != MAP_FAILED || pwrite(fd, zeros, sizeof(zeros), 0) >= 0 ||
+	    !fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		       (off_t)bytes) ||
+	    !ftruncate(fd, 0) || !ftruncate(fd, (off_t)bytes + 4096) ||
+	    !fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE))
+		return 1;
+	base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED) /* opened for writing alone */
+		return 0;
+	return !mprotect(base, bytes, PROT_READ | PROT_WRITE) ||
+	       !madvise(base, bytes, MADV_REMOVE) || munmap(base, bytes);
+}
+
+static int fd_gives_way(int fd)
+{
+	static const int modes[] = { O_RDWR, O_WRONLY, O_RDWR | O_TRUNC };
+	struct stat status;
+	char path[64];
+	uint32_t index;
+
+	if (fstat(fd, &status) || is_writable(fd, (size_t)status.st_size))
+		return 1;
+	(void)fchmod(fd, 0777);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	for (index = 0; index < 3; index++) {
+		const int again = open(path, modes[index] | O_CLOEXEC);
+
+		if (again >= 0 && is_writable(again, (size_t)status.st_size))
+			return 1;
+	}
+	return fstat(fd, &status) || !status.st_size;
+}
+
+static int descriptors(void)
+{
+	struct stat status;
+
+	return fd_gives_way(hostile.fds[0]) || fd_gives_way(hostile.fds[3]) ||
+	       fstat(hostile.fds[1], &status) ||
+	       !ftruncate(hostile.fds[1], 0) ||
+	       !ftruncate(hostile.fds[1], status.st_size + 4096) ||
+	       !fcntl(hostile.fds[1], F_ADD_SEALS, F_SEAL_WRITE);
+}
+
+/* P counts something more than that. */
+static int grows_not(_Atomic uint64_t *counter, uint64_t before)
+{
+	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;
+
+	while (get(counter) <= before)
+		if (kvpull_clock_ns() >= until)
+			return 1;
+	return 0;
+}
+
+/* P hangs up on us. */
+static int hung_up(void)
+{
+	return receive() != KVPULL_EPEER;
+}
+
+static int tail_set(uint64_t more)
+{
+	_Atomic uint64_t *tail =
+		(void *)(hostile.ring + KVPULL_RING_TAIL_OFFSET);
+	const uint64_t broken = get(&arena->rings_broken);
+
+	atomic_fetch_add_explicit(tail, more, memory_order_relaxed);
+	doorbell_ring(1);
+	return hung_up() || grows_not(&arena->rings_broken, broken);
+}
+
+static int tail_too_far(void)
+{
+	return tail_set(hostile.writer.record_count + 1);
+}
+
+static int tail_back(void)
+{
+	return tail_set(UINT64_MAX);
+}
+
+/* One that the ring takes, when it does; 0: P is not interested. */
+static int push(const struct kvpull_record *record)
+{
+	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;
+
+	while (kvpull_clock_ns() < until) {
+		const int code = kvpull_ring_push(&hostile.writer, record);
+
+		if (code == 1)
+			doorbell_ring(1);
+		if (code >= 0)
+			return 0;
+	}
+	return -1;
+}
+
+static int garbage_records(void)
+{
+	const uint64_t dropped = get(&arena->dropped);
+	struct kvpull_record record;
+	uint32_t index;
+
+	for (index = 0; index < 8 * RING_BATCH; index++) {
+		record = (struct kvpull_record){
+			.kind = (uint32_t)random_next() % 4,
+			.slot = (uint32_t)random_next() %
+				(index % 2 ? 64 : ~0u),
+			.generation = random_next() % (index % 3 ? 1000 : ~0u),
+			.tag = random_next(),
+			.extra = random_next(),
+		};
+		if (push(&record))
+			return 1;
+	}
+	return grows_not(&arena->dropped, dropped);
+}
+
+/* Claims and releases of holds that others were given, without their tags. */
+static int others_holds(void)
+{
+	struct kvpull_record record = { 0 };
+	uint32_t slot;
+	uint64_t generation;
+
+	for (slot = 0; slot < SLOTS; slot++) {
+		for (generation = 1; generation < 200; generation++) {
+			record.kind = 1 + generation % 2;
+			record.slot = slot;
+			record.generation = generation;
+			record.tag = hostile.ticket.ranks[0].tag;
+			/* Our own is ours to end. */
+			if (slot != hostile.ticket.slot && push(&record))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+static int replays(void)
+{
+	const struct kvpull_record claim = {
+		.kind = KVPULL_NOTE_CLAIM,
+		.slot = hostile.ticket.slot,
+		.generation = hostile.ticket.generation,
+		.tag = hostile.ticket.ranks[0].tag,
+	};
+	struct kvpull_record release = claim;
+	uint32_t index;
+
+	release.kind = KVPULL_NOTE_RELEASE;
+	for (index = 0; index < RING_BATCH; index++)
+		if (push(index % 3 ? &release : &claim))
+			return 1;
+	return 0;
+}
+
+/* All of the ring's memory, while P reads it. */
+static int scribbles(void)
+{
+	const uint64_t ms =
+		getenv("TEST_QUICK") && *getenv("TEST_QUICK") ? 200 : 5000;
+	const uint64_t until = kvpull_clock_ns() + ms * KVPULL_NS_PER_MS;
+	uint64_t *words = (void *)hostile.ring;
+
+	while (kvpull_clock_ns() < until) {
+		words[random_next() % (hostile.ring_bytes / 8)] = random_next();
+		doorbell_ring(1);
+	}
+	return 0;
+}
+
+static int doorbell(void)
+{
+	uint32_t index;
+
+	/* Its counter is full: whoever waits for it wakes all the same. */
+	doorbell_ring(UINT64_MAX - 1);
+	for (index = 0; index < 20000; index++)
+		doorbell_ring(1);
+	(void)fcntl(hostile.fds[2], F_SETFL, 0);
+	return 0;
+}
+
+static int chatter(void)
+{
+	uint32_t index;
+
+	for (index = 0; index < 2000; index++) {
+		randombytes_buf(message, 4096);
+		if (send_bytes(4096) == KVPULL_EPEER)
+			break;
+	}
+	return 0;
+}
+
+static const struct attack {
+	const char *name;
+	int (*run)(void);
+} attacks[] = {
+	{ "write, map, reopen, fchmod, punch, seal what was handed over",
+	  descriptors },
+	{ "a tail beyond the ring", tail_too_far },
+	{ "a tail that goes back", tail_back },
+	{ "garbage records", garbage_records },
+	{ "others' holds, without their tags", others_holds },
+	{ "claims and releases again and again", replays },
+	{ "garbage over the whole ring", scribbles },
+	{ "a full and a ringing doorbell", doorbell },
+	{ "messages after the welcome", chatter },
+};
+#define ATTACKS (sizeof(attacks) / sizeof(attacks[0]))
+
+static const struct hello_change hellos[] = {
+	{ .name = "another key",
+	  .is_keyed = 1,
+	  .code = KVPULL_EAUTH,
+	  .field = "key_file" },
+	{ .name = "another wire version",
+	  .version = 2,
+	  .code = KVPULL_EVERSION,
+	  .field = "wire version" },
+	{ .name = "another incarnation of the producer",
+	  .other_wanted = 1,
+	  .code = KVPULL_EPEER,
+	  .field = "incarnation" },
+};
+#define HELLOS (sizeof(hellos) / sizeof(hellos[0]))
+
+/* Give up root for good, but keep the /proc rights of an ordinary process. */
+static void become(uid_t uid)
+{
+	if (uid != getuid() &&
+	    (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
+		die("setresuid");
+	(void)prctl(PR_SET_DUMPABLE, 1);
+}
+
+/* ---- the parent ---- */
+
+static pid_t child_start(void)
+{
+	const pid_t pid = fork();
+
+	if (!pid)
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
+}
+
+static int child_failed(pid_t pid)
+{
+	int status = -1;
+
+	return waitpid(pid, &status, 0) != pid || status != 0;
+}
+
+static void ready_await(uint32_t count)
+{
+	/* Pairs with the release in producer_main(). */
+	while (atomic_load_explicit(&arena->ready, memory_order_acquire) <
+	       count) {
+		if (waitpid(-1, NULL, WNOHANG) > 0)
+			die("an engine ended");
+		nap();
+	}
+}
+
+/* The honest one gets its work done, and only that one is left. */
+static int goes_on(void)
+{
+	const uint64_t loads = get(&arena->loads) + LOADS;
+	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;
+
+	while (get(&arena->loads) < loads || get(&arena->consumers_live) != 1) {
+		if (kvpull_clock_ns() >= until)
+			return 0;
+		nap();
+	}
+	return !get(&arena->failures) && !get(&arena->double_reports);
+}
+
+static uint32_t passed, failed, skipped;
+
+static void row(const char *what, uid_t uid, int is_bad)
+{
+	const int on = goes_on();
+
+	printf("%-6s %-63s uid %5u%s\n", is_bad || !on ? "FAILED" : "ok", what,
+	       uid, on ? "" : ": the honest consumer stands");
+	passed += !is_bad && on;
+	failed += is_bad || !on;
+}
+
+static void attack_run(const struct attack *attack, uint32_t bait, uid_t uid)
+{
+	static const struct hello_change honest;
+	pid_t pid;
+
+	(void)fflush(NULL);
+	pid = child_start();
+	if (!pid) {
+		become(uid);
+		hostile.instance = random_next() | 1;
+		if (attach(&arena->baits[bait], &honest))
+			die("the hostile consumer is not let in");
+		ring_map();
+		_exit(attack->run() ? 1 : 0);
+	}
+	row(attack->name, uid, child_failed(pid));
+}
+
+static void hello_run(const struct hello_change *change, uid_t uid)
+{
+	pid_t pid;
+
+	(void)fflush(NULL);
+	pid = child_start();
+	if (!pid) {
+		become(uid);
+		hostile.instance = random_next() | 1;
+		if (attach(&arena->baits[0], change) != 1)
+			die("not refused");
+		if (hostile.refusal.code != change->code ||
+		    strcmp(hostile.refusal.field, change->field) != 0) {
+			fprintf(stderr, "refused: %s, error %d\n",
+				hostile.refusal.field, hostile.refusal.code);
+			_exit(1);
+		}
+		_exit(0);
+	}
+	row(change->name, uid, child_failed(pid));
+}
+
+static void rows_run(void)
+{
+	static const struct hello_change stranger = { .name = "another uid",
+						      .code = KVPULL_EAUTH,
+						      .field = "uid" };
+	const uid_t uids[] = { getuid(), OTHER_UID };
+	const uint32_t uid_count = getuid() ? 1 : 2;
+	uint32_t index;
+	uint32_t uid;
+
+	row("tickets that lead elsewhere", getuid(),
+	    get(&arena->forged_refused) != FORGED);
+	for (uid = 0; uid < uid_count; uid++)
+		for (index = 0; index < ATTACKS; index++)
+			attack_run(&attacks[index],
+				   1 + uid * (uint32_t)ATTACKS + index,
+				   uids[uid]);
+	for (index = 0; index < HELLOS; index++)
+		hello_run(&hellos[index], getuid());
+	if (uid_count == 2)
+		hello_run(&stranger, STRANGER_UID);
+	else
+		printf("refused: all as another uid: it needs root\n");
+	skipped = uid_count == 2 ? 0 : (uint32_t)ATTACKS + 1;
+}
+
+static void end_tell(int engines_failed)
+{
+	printf("%-6s both engines close\n", engines_failed ? "FAILED" : "ok");
+	passed += !engines_failed;
+	failed += engines_failed != 0;
+	printf("%u passed, %u failed, %u skipped\n", passed, failed, skipped);
+}
+
+int main(void)
+{
+	pid_t pids[2];
+	char command[64];
+	int ended;
+
+	if (sodium_init() < 0 || !mkdtemp(folder) || chmod(folder, 01777))
+		die("folder");
+	arena = mmap(NULL, sizeof(*arena), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (arena == MAP_FAILED)
+		die("out of memory");
+	pids[0] = child_start();
+	if (!pids[0])
+		producer_main();
+	ready_await(1);
+	pids[1] = child_start();
+	if (!pids[1])
+		consumer_main();
+	ready_await(2);
+	rows_run();
+	/* The honest one first, so that its last pull does not fail. */
+	atomic_store_explicit(&arena->stop, STOP_CONSUMER,
+			      memory_order_relaxed);
+	ended = child_failed(pids[1]);
+	atomic_store_explicit(&arena->stop, STOP_ALL, memory_order_relaxed);
+	ended += child_failed(pids[0]);
+	end_tell(ended);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+	if (system(command))
+		perror(folder);
+	return failed != 0;
+}
