@@ -25,6 +25,7 @@ SEED ?=
 STEPS ?=
 SECONDS ?= 60
 MODE ?= --full
+ENGINE_ARGS ?=
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion \
 	-Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
@@ -116,6 +117,8 @@ $(B)/$(SONAME): $(LIB_OBJ) plugin/kvpull.map
 $(B)/libkvpull.so: $(B)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
 
+# Its probe is the model engine of ib_pull.
+$(B)/kvpull_doctor: $(B)/tools/ib_pull_engine.o
 # Tools dlopen the library, as an engine does.
 $(TOOLS): $(B)/%: $$(addsuffix .o,$$(addprefix $(B)/,$$(basename \
 		$$(wildcard tools/$$*.c tools/$$*_*.c)))) \
@@ -202,6 +205,9 @@ check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
 	$(Q)+$(SUBMAKE) all
 	$(Q)tests/fabric/run.sh $(if $(SMOKE),--smoke) $(B) $(ONLY)
 
+check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
+	$(Q)PYTHON=$(PYTHON) tests/engine/check.sh $(B) $(if $(filter 1,$(SMOKE)),--smoke) $(ENGINE_ARGS)
+
 # ---- checks of the text and of the binary ----
 
 # Words of a shell: the scripts eval them.
@@ -251,7 +257,8 @@ clean: ## remove build/
 
 .PHONY: all lib tools unit check demo sim scenarios stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	check-fabric headers layers banned symbols lint format abi abi-bless deps \
+	check-engine check-fabric headers layers banned symbols lint format abi \
+	abi-bless deps \
 	install uninstall help clean
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,7 +20,11 @@ from typing import Any
 
 START_S = 240.0
 CALL_S = 120.0
-METRIC = re.compile(r"^(vllm:[a-z_]+)(?:\{[^}]*\})? ([-+0-9.eE]+)$", re.M)
+METRIC = re.compile(r"^(vllm:[a-z0-9_]+)(?:\{[^}]*\})? ([-+0-9.eE]+)$", re.M)
+
+NOISE = re.compile(
+    r"HTTP/1.1\" 200|Route: |loggers.py|metrics.py|nanobind| - leak"
+)
 
 
 def free_port() -> int:
@@ -119,8 +124,8 @@ class Engine:
             "--host", "127.0.0.1", "--port", str(self.port),
             "--dtype", "float32", "--enforce-eager",
             "--block-size", "32", "--max-model-len", "4096",
-            "--num-gpu-blocks-override", "512",
-            "--max-num-seqs", "64", "--max-num-batched-tokens", "512",
+            "--num-gpu-blocks-override", "1024",
+            "--max-num-batched-tokens", "512",
             "--kv-transfer-config", json.dumps(config),
             *(options or []),
         ]  # fmt: skip
@@ -146,6 +151,10 @@ class Engine:
                 env=own,
                 start_new_session=True,
             )
+
+    def use_model(self, model: Path) -> None:
+        """Serve another model from the next start on."""
+        self._command[self._command.index("--model") + 1] = str(model)
 
     @property
     def pid(self) -> int:
@@ -176,10 +185,11 @@ class Engine:
         except TimeoutError as error:
             raise RuntimeError(f"{error}\n{self.tail()}") from error
 
-    def tail(self, lines: int = 60) -> str:
-        """Return the log's end."""
-        text = self.log.read_text(errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+    def tail(self, lines: int = 30) -> str:
+        """Return the log's end, without what vLLM says of each call."""
+        text = self.log.read_text(errors="replace").splitlines()
+        said = [line for line in text if not NOISE.search(line)]
+        return "\n".join(line[:300] for line in said[-lines:])
 
     def process(self, word: str) -> int:
         """Return the pid of the child that is named so, e.g. Worker."""
@@ -200,10 +210,8 @@ class Engine:
         family = [*children(self.pid), self.pid]
         if how == signal.SIGTERM:
             self._process.terminate()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                pass
         for pid in family:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -227,6 +235,35 @@ class Engine:
         }
         return post(f"{self.url}/v1/completions", body)
 
+    def _begin(self, prompt: list[int], **more: Any) -> socket.socket:
+        """Send a request; return its connection."""
+        body = json.dumps(
+            {
+                "model": "tiny",
+                "prompt": prompt,
+                "max_tokens": 24,
+                "temperature": 0,
+                "ignore_eos": True,
+                **more,
+            }
+        ).encode()
+        made = socket.create_connection(("127.0.0.1", self.port), CALL_S)
+        made.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        return made
+
+    def leave(self, prompt: list[int], delay_s: float, **more: Any) -> None:
+        """Send a request and disconnect after a while."""
+        with self._begin(prompt, **more):
+            time.sleep(delay_s)
+
+    def stream(self, prompt: list[int], **more: Any) -> socket.socket:
+        """Begin a stream of tokens; closing the connection ends it."""
+        return self._begin(prompt, stream=True, **more)
+
     def reset_prefix_cache(self) -> None:
         """Forget cached prefixes."""
         post(f"{self.url}/reset_prefix_cache", None)
@@ -243,6 +280,33 @@ class Engine:
     def counter(self, name: str) -> float:
         """Return one of kvpull's counters."""
         return self.metrics().get(f"vllm:kvpull_{name}_total", 0.0)
+
+    def counters(self) -> dict[str, float]:
+        """Return kvpull's counters by their names."""
+        return {
+            name.removeprefix("vllm:kvpull_").removesuffix("_total"): value
+            for name, value in self.metrics().items()
+            if name.startswith("vllm:kvpull_") and name.endswith("_total")
+        }
+
+    def holds_live(self) -> float:
+        """Return the holds that its worker has now."""
+        counts = self.counters()
+        return counts.get("worker_holds_taken", 0) - sum(
+            counts.get(f"worker_holds_{end}", 0)
+            for end in ("released", "expired", "revoked")
+        )
+
+    def counters_or_none(self) -> dict[str, float] | None:
+        """Return the counters, None of an engine that does not answer."""
+        try:
+            return {k: v for k, v in self.counters().items() if v}
+        except OSError:
+            return None
+
+    def cache_usage(self) -> float:
+        """Return the share of KV blocks in use."""
+        return self.metrics()["vllm:kv_cache_usage_perc"]
 
 
 def tokens(answer: Any) -> list[list[int]]:

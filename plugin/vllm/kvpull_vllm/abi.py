@@ -16,7 +16,7 @@ from typing import Any
 import cffi
 
 _PACKAGE = Path(__file__).resolve().parent
-_ERROR = re.compile(r'X\((\w+), (-?\d+),')
+_ERROR = re.compile(r"X\((\w+), (-?\d+),")
 _CONSTANT = re.compile(r"^#define (KVPULL_\w+) +\(?(-?\w+?)u?\)?(?: |$)")
 
 
@@ -51,7 +51,7 @@ def constants(text: str) -> dict[str, int]:
 
 
 def declarations(text: str) -> str:
-    """Return the header as cffi reads it: no directive but constants' values."""
+    """Return the header as cffi reads it, without directives."""
     known = constants(text)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = text.replace("\\\n", " ")
@@ -59,9 +59,7 @@ def declarations(text: str) -> str:
     text = re.sub(r"enum kvpull_error \{.*?\};", "", text, flags=re.S)
     text = re.sub(r'extern "C" \{', "", text)
     text = re.sub(r"^\}\s*$", "", text, flags=re.M)
-    return re.sub(
-        r"\[(KVPULL_\w+)\]", lambda m: f"[{known[m[1]]}]", text
-    )
+    return re.sub(r"\[(KVPULL_\w+)\]", lambda m: f"[{known[m[1]]}]", text)
 
 
 _TEXT = header_path().read_text()
@@ -72,10 +70,7 @@ ffi.cdef(declarations(_TEXT))
 
 def structs() -> list[str]:
     """Return the names of the header's complete structs."""
-    return [
-        name
-        for name in re.findall(r"^struct (kvpull_\w+) \{", _TEXT, flags=re.M)
-    ]
+    return re.findall(r"^struct (kvpull_\w+) \{", _TEXT, flags=re.M)
 
 
 def new(kind: str, /, **members: Any) -> Any:
@@ -108,7 +103,9 @@ class Library:
             except OSError as error:
                 errors.append(str(error))
         if self._handle is None:
-            raise AbiError(f"libkvpull.so.1 cannot be loaded: {'; '.join(errors)}")
+            raise AbiError(
+                f"libkvpull.so.1 cannot be loaded: {'; '.join(errors)}"
+            )
         self.ops = self._handle.kvpull_connector_v1()
         if self.ops.abi_major != CONST["KVPULL_ABI_MAJOR"]:
             raise AbiError(

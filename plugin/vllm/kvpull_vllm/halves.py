@@ -102,7 +102,12 @@ class _Half:
         texts = {
             name: ffi.new("char[]", value.encode()[:127])
             for name in (
-                "model", "revision", "weights", "dtype", "layout", "attention"
+                "model",
+                "revision",
+                "weights",
+                "dtype",
+                "layout",
+                "attention",
             )
             if (value := getattr(opening.model, name))
         }
@@ -127,7 +132,16 @@ class _Half:
         ]
         config = ffi.new("char[]", opening.config_json.encode())
         engine_id = ffi.new("char[]", opening.engine_id.encode())
-        self._kept += [texts, model, groups, log, fatal, host, config, engine_id]
+        self._kept += [
+            texts,
+            model,
+            groups,
+            log,
+            fatal,
+            host,
+            config,
+            engine_id,
+        ]
         return new(
             "kvpull_open_params",
             host=host,

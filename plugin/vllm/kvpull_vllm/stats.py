@@ -29,6 +29,8 @@ _LOGGED = {
     "worker_holds_revoked": "revoked",
     "scheduler_mismatches": "mismatches",
     "scheduler_no_slot": "without slot",
+    "scheduler_rejects": "rejects",
+    "shim_no_ticket": "without ticket",
     "shim_dropped": "dropped reports",
 }
 
@@ -97,7 +99,9 @@ class KVPullStats(KVConnectorStats):
         """Return what the log line says."""
         counts, pulls = self.data["counts"], self.data["pulls"]
         said: dict[str, int | float] = {
-            text: counts[name] for name, text in _LOGGED.items() if name in counts
+            text: counts[name]
+            for name, text in _LOGGED.items()
+            if name in counts
         }
         if pulls:
             total = sum(size for size, _ in pulls)
@@ -105,7 +109,7 @@ class KVPullStats(KVConnectorStats):
             said["MB pulled"] = round(total / 1e6, 3)
             said["median pull ms"] = round(times[len(times) // 2] * 1e3, 3)
             said["slowest pull ms"] = round(times[-1] * 1e3, 3)
-        return said
+        return said or {"moves": sum(counts.values())}
 
     def is_empty(self) -> bool:
         """Say whether nothing was counted."""

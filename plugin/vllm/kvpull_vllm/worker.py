@@ -135,7 +135,9 @@ class WorkerSide:
             return
         results.finished_recving.add(name)
         if report.kind == CONST["KVPULL_POLL_LOADED"]:
-            self._stats.data["pulls"].append([report.byte_count, report.seconds])
+            self._stats.data["pulls"].append(
+                [report.byte_count, report.seconds]
+            )
             return
         results.failed_recving.add(name)
         logger.warning(

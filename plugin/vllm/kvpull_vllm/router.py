@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small router: prefill at P, then decode at D from what P holds.
+
+    python -m kvpull_vllm.router --port 8000 \
+        --prefill http://127.0.0.1:8100 --decode http://127.0.0.1:8200
+
+Both options may be repeated; engines are taken in turn. A prefill that fails
+is no failure of the request: the next P is asked, then D computes by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+logger = logging.getLogger("kvpull.router")
+
+_PATHS = ("/v1/completions", "/v1/chat/completions")
+_BODY_MAX = 64 << 20
+_CONNECT = (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError)
+
+
+def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
+    """Return P's request: the same prompt, one token, blocks to be kept."""
+    asked = {
+        **body,
+        "max_tokens": 1,
+        "stream": False,
+        "n": 1,
+        "kv_transfer_params": {
+            "do_remote_decode": True,
+            "do_remote_prefill": False,
+        },
+    }
+    if "max_completion_tokens" in body:
+        asked["max_completion_tokens"] = 1
+    for key in ("stream_options", "min_tokens", "best_of", "use_beam_search"):
+        asked.pop(key, None)
+    return asked
+
+
+def is_batch(body: dict[str, Any]) -> bool:
+    """Say whether one call has several prompts: one ticket is no good then."""
+    prompt = body.get("prompt")
+    return (
+        isinstance(prompt, list)
+        and len(prompt) > 1
+        and not all(isinstance(item, int) for item in prompt)
+    )
+
+
+def decode_body(
+    body: dict[str, Any], params: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Return D's request: what P answered goes along, and nothing else."""
+    asked = {k: v for k, v in body.items() if k != "kv_transfer_params"}
+    if params:
+        # A ticket alone asks for a pull, too; this key lets vLLM tell the
+        # connector of requests that it refuses.
+        asked["kv_transfer_params"] = {"do_remote_prefill": True, **params}
+    return asked
+
+
+class Router:
+    """Engines and the calls to them."""
+
+    def __init__(self, prefill: list[str], decode: list[str]) -> None:
+        self._prefill = prefill
+        self._decode = decode
+        self._turn: dict[str, Iterator[int]] = {
+            "prefill": itertools.count(),
+            "decode": itertools.count(),
+        }
+        self._session: aiohttp.ClientSession | None = None
+
+    async def session(self, _app: web.Application) -> AsyncIterator[None]:
+        """Keep one client session while the server runs."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(
+            timeout=timeout, connector=connector
+        ) as made:
+            self._session = made
+            yield
+
+    def _in_turn(self, kind: str, urls: list[str]) -> list[str]:
+        if not urls:
+            return []
+        first = next(self._turn[kind]) % len(urls)
+        return urls[first:] + urls[:first]
+
+    async def prefill(
+        self, path: str, body: dict[str, Any], headers: dict[str, str]
+    ) -> dict[str, Any] | None:
+        """Return P's kv_transfer_params, None if there are none."""
+        assert self._session is not None
+        for url in self._in_turn("prefill", self._prefill):
+            try:
+                async with self._session.post(
+                    url + path, json=prefill_body(body), headers=headers
+                ) as answer:
+                    if answer.status == 200:
+                        found = await answer.json()
+                        return found.get("kv_transfer_params")
+                    text = (await answer.text())[:200]
+                    logger.warning("%s: %d %s", url, answer.status, text)
+                    if answer.status < 500:
+                        return None  # D says the same, with its own words
+            except aiohttp.ClientError as error:
+                logger.warning("%s: %s", url, error)
+        return None
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Serve one request."""
+        try:
+            body = json.loads(await request.read())
+            if not isinstance(body, dict):
+                raise ValueError("no object")
+        except ValueError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        headers = {
+            "X-Request-Id": request.headers.get("X-Request-Id")
+            or uuid.uuid4().hex
+        }
+        if "Authorization" in request.headers:
+            headers["Authorization"] = request.headers["Authorization"]
+        params = None
+        if not is_batch(body):
+            params = await self.prefill(request.path, body, headers)
+        return await self._forward(request, decode_body(body, params), headers)
+
+    async def _forward(
+        self,
+        request: web.Request,
+        body: dict[str, Any],
+        headers: dict[str, str],
+    ) -> web.StreamResponse:
+        assert self._session is not None
+        error: Exception | None = None
+        for url in self._in_turn("decode", self._decode):
+            try:
+                answer = await self._session.post(
+                    url + request.path, json=body, headers=headers
+                )
+            except _CONNECT as refused:  # nothing was begun: ask the next
+                error = refused
+                continue
+            async with answer:
+                return await self._relay(request, answer)
+        return web.json_response(
+            {"error": f"no decode engine: {error}"}, status=503
+        )
+
+    async def _relay(
+        self, request: web.Request, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        relayed = web.StreamResponse(
+            status=answer.status,
+            headers={
+                "Content-Type": answer.headers.get(
+                    "Content-Type", "application/json"
+                )
+            },
+        )
+        await relayed.prepare(request)
+        async for chunk in answer.content.iter_any():
+            await relayed.write(chunk)
+        await relayed.write_eof()
+        return relayed
+
+    def app(self) -> web.Application:
+        """Return the web application."""
+        app = web.Application(client_max_size=_BODY_MAX)
+        app.cleanup_ctx.append(self.session)
+        for path in _PATHS:
+            app.router.add_post(path, self.handle)
+        app.router.add_get("/health", _health)
+        return app
+
+
+async def _health(_request: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+def main() -> None:
+    """Run the router."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--prefill", action="append", default=[])
+    parser.add_argument("--decode", action="append", required=True)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO)
+    web.run_app(
+        Router(options.prefill, options.decode).app(),
+        host=options.host,
+        port=options.port,
+        handler_cancellation=True,  # a client that leaves ends D's request
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Install the engine if need be, test the package, then run the scenarios; the
+# last line adds both up. check.sh BUILD [--smoke] [--only NAME]...
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(realpath "$1")
+shift
+began=$(date +%s)
+venv=$("$here/setup.sh" "$build/libkvpull.so.1" | tail -n 1)
+if [ ! -x "$venv/bin/python" ]; then
+	echo "engine: the environment could not be made"
+	echo "0 passed, 1 failed, 0 skipped"
+	exit 1
+fi
+echo "  engine installed after $(($(date +%s) - began)) s"
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+
+# Not from the source tree: what is tested is what was installed.
+cd "$build" || exit 1
+"$venv/bin/python" "$here/test_package.py" 2>&1 | tee "$log"
+nice -n 5 "$venv/bin/python" "$here/run.py" "$build/engine" "$@" 2>&1 |
+	tee -a "$log"
+awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {
+	n++; p += $1; f += $3; s += $5 }
+	END { if (n < 2) f++
+	print p + 0 " passed, " f + 0 " failed, " s + 0 " skipped"
+	exit f || !p }' "$log"

@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Make the tests' Python environment, once for each requirements.txt, and put
+# this tree's package into it. Prints the environment's folder as its last line.
+# setup.sh LIBRARY; ENGINE_CACHE is where environments are kept.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+library=$(realpath "$1")
+python=${PYTHON:-python3}
+cache=${ENGINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvpull}
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+name=$(sha256sum "$here/requirements.txt" | cut -c1-12)
+venv=$cache/engine-$version-$name
+# What is pinned is complete, so nothing has to be resolved.
+pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps"
+
+mkdir -p "$cache"
+exec 9>"$venv.lock"
+flock 9
+if [ ! -f "$venv/ready" ]; then
+	rm -rf "$venv"
+	echo "engine: installing vLLM into $venv" >&2
+	"$python" -m venv "$venv" >&2
+	$pip --prefer-binary -r "$here/requirements.txt" 1>&2
+	touch "$venv/ready"
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Built from a copy: pip leaves its own files beside the sources.
+mkdir -p "$work/plugin" "$work/include"
+cp -r "$here/../../plugin/vllm" "$work/plugin/"
+cp -r "$here/../../include/kvpull" "$work/include/"
+rm -rf "$work/plugin/vllm/build"
+LIBKVPULL=$library $pip --no-build-isolation --force-reinstall \
+	"$work/plugin/vllm" 1>&2
+echo "$venv"

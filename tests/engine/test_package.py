@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the package that need no engine: the binding, the halves, layouts.
+
+test_package.py [FOLDER]: prints the result line of the other test programs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from kvpull_vllm import abi, halves, layout, requests, settings
+from kvpull_vllm.abi import CONST, ffi
+
+PROMPT = (16, bytes(16))
+
+
+def binding_has_the_sizes_and_offsets_of_c() -> None:
+    """A compiler and the binding agree on every struct and constant."""
+    lines = []
+    for name in abi.structs():
+        kind = ffi.typeof(f"struct {name}")
+        lines.append((f"sizeof(struct {name})", ffi.sizeof(kind)))
+        lines += [
+            (f"offsetof(struct {name}, {member})", member_type.offset)
+            for member, member_type in kind.fields
+        ]
+    lines += [(f"(long long){name}", value) for name, value in CONST.items()]
+    checks = "\n".join(
+        f'_Static_assert({what} == {value}, "{what}");' for what, value in lines
+    )
+    include = abi.header_path().parent
+    text = f'#include "{include}/connector.h"\n{checks}\n'
+    subprocess.run(
+        ["cc", "-std=c11", "-fsyntax-only", "-x", "c", "-"],
+        input=text.encode(),
+        check=True,
+    )
+    assert len(lines) > 250, len(lines)
+
+
+class Pair:
+    """Both halves of an engine with 8 blocks of 16 tokens."""
+
+    def __init__(self, library: abi.Library, folder: str, name: str) -> None:
+        model = halves.Model(
+            "m", "", "", "float32", "LBHNC", "", 1, 1, 256, False
+        )
+        config = f'{{"socket_dir": "{folder}/s", "max_holds": 64}}'
+        opening = halves.Opening(config, model, name, 1, 0, 0, [(16, 0)])
+        self.scheduler = halves.SchedulerHalf(library, opening)
+        self.worker = halves.WorkerHalf(library, opening)
+        memory = self.worker.memory_alloc(8 * 4096, False)
+        base = int(ffi.cast("uintptr_t", memory.base))
+        cache = layout.Geometry(0, 0, 1, base, 0, 4096, 0, 4096, 8, 1, 1, 4096)
+        self.worker.regions_register((0, base, memory.bytes), [cache], 0)
+        assert self.scheduler.rank_info(self.worker.rank_info()) == 0
+        self.kv = ffi.buffer(memory.base, 8 * 4096)
+
+    def step(self) -> list[halves.Report]:
+        """Step once; return the reports."""
+        assert self.worker.step(self.scheduler.step_build()) == 0
+        self.worker.start_loads()
+        reports = self.worker.poll()
+        result = self.worker.result_build()
+        if result:
+            assert self.scheduler.result_take(result) == 0
+        return reports
+
+    def close(self) -> None:
+        """Close both."""
+        self.worker.close()
+        self.scheduler.close()
+
+
+def block_travels_between_two_pairs_of_halves() -> None:
+    """P holds, D pulls, both report, the bytes are there."""
+    library = abi.Library()
+    with tempfile.TemporaryDirectory() as folder:
+        p, d = (Pair(library, folder, name) for name in "pd")
+        p.kv[3 * 4096 : 4 * 4096] = b"k" * 4096
+        wants = CONST["KVPULL_REQUEST_WANTS_HOLD"]
+        pull = CONST["KVPULL_REQUEST_PULL"]
+        assert p.scheduler.request_new(1, 0, b"", PROMPT, wants, "one") == 0
+        held, ticket = p.scheduler.request_finished(
+            1, CONST["KVPULL_FINISH_LENGTH"], 16, [(0, [3])], b"one"
+        )
+        assert held and ticket
+        assert d.scheduler.request_new(2, 0, ticket, PROMPT, pull, "two") == 0
+        loads = (CONST["KVPULL_MATCH_LOAD"], 16)
+        assert d.scheduler.matched_tokens(2, 0) == loads
+        assert d.scheduler.allocated(2, 16, [(0, [6])]) == 0
+        reports: list[halves.Report] = []
+        end = time.monotonic() + 10
+        while len(reports) < 2 and time.monotonic() < end:
+            reports += p.step() + d.step()
+        kinds = {report.key: report.kind for report in reports}
+        assert kinds == {
+            1: CONST["KVPULL_POLL_SENT"],
+            2: CONST["KVPULL_POLL_LOADED"],
+        }
+        assert bytes(d.kv[6 * 4096 : 7 * 4096]) == b"k" * 4096
+        p.close()
+        d.close()
+        d.close()
+
+
+def refusal_names_the_key_and_the_library_says_it() -> None:
+    """An unknown key of the library is refused at open, by its name."""
+    own = settings.read({"lease_sm": 5, "model": "tiny"}, True)
+    model = halves.Model("m", "", "", "f", "LBHNC", "", 1, 1, 256, False)
+    opening = halves.Opening(own.config_json, model, "e", 1, 0, 0, [(16, 0)])
+    try:
+        halves.SchedulerHalf(abi.Library(), opening)
+    except halves.KvpullError as error:
+        assert "lease_sm" in str(error) and "lease_ms" in str(error), error
+        assert error.code == CONST["KVPULL_ECONFIG"]
+    else:
+        raise AssertionError("not refused")
+
+
+def own_keys_are_checked() -> None:
+    """The package's keys are typed, and share_prefix needs a prefix cache."""
+    for extra in (
+        {"memory": "disk"},
+        {"ticket_only": "yes"},
+        {"model": 5},
+        {"share_prefix": True},
+    ):
+        try:
+            settings.read(extra, False)
+        except settings.ConfigError as error:
+            assert next(iter(extra)) in str(error)
+        else:
+            raise AssertionError(f"{extra} is not refused")
+    assert settings.read({}, False).config == {"share_prefix": False}
+
+
+def _group(names: list[str], tokens: int, heads: int) -> Any:
+    spec = SimpleNamespace(
+        block_size=tokens,
+        num_kv_heads=heads,
+        page_size_bytes=heads * tokens * 128 * 4,
+    )
+    return SimpleNamespace(layer_names=names, kv_cache_spec=spec)
+
+
+def layers_of_one_distance_are_one_cache() -> None:
+    """[L, B, H, N, C] of vLLM is one cache; layers are in numeric order."""
+    names = [f"model.layers.{number}.attn" for number in range(12)]
+    config = SimpleNamespace(transfer_groups=[_group(names[::-1], 32, 2)])
+    memory = torch.zeros(12, 5, 2, 32, 128)
+    tensors = dict(zip(names, memory, strict=True))
+    (cache,) = layout.caches(config, tensors)
+    assert cache.layer_count == 12 and cache.layer_first == 0
+    assert cache.address == memory.data_ptr()
+    assert cache.layer_stride == 5 * 2 * 32 * 128 * 4
+    assert cache.block_stride == 2 * 32 * 128 * 4
+    assert cache.head_stride == cache.head_bytes == 32 * 128 * 4
+    assert (cache.row_count, cache.head_count) == (1, 2)
+    assert layout.head_bytes(config) == 512
+
+
+def other_layouts_are_rows() -> None:
+    """Token-major blocks, and kernel blocks smaller than the engine's."""
+    config = SimpleNamespace(transfer_groups=[_group(["l.0"], 32, 2)])
+    tokens_first = torch.zeros(5, 32, 2, 128).transpose(1, 2)
+    (cache,) = layout.caches(config, {"l.0": tokens_first})
+    assert (cache.row_count, cache.row_stride) == (32, 2 * 512)
+    assert cache.head_bytes == cache.head_stride == 512
+    small = torch.zeros(10, 2, 16, 128)
+    (cache,) = layout.caches(config, {"l.0": small})
+    assert (cache.block_count, cache.row_count) == (5, 2)
+    assert cache.block_stride == 2 * cache.row_stride == 2 * 2 * 16 * 512
+    assert cache.head_bytes == 16 * 512
+
+
+def blocks_are_told_by_their_index_in_the_prompt() -> None:
+    """Null blocks of a sliding window and local prefixes are left out."""
+    ids = ([0, 0, 7, 8, 9],)
+    assert requests.prompt_blocks(ids, [16], 64) == [(2, [7, 8])]
+    assert requests.loaded_blocks(([4, 5, 6, 7],), [16], 32, 17) == [
+        (2, [6, 7])
+    ]
+
+
+def siblings_have_one_parent_and_their_prompt_one_digest() -> None:
+    """Keys that both halves of a family derive alike."""
+    first, second = "0_cmpl-x-0-ab", "7_cmpl-x-0-ab"
+    assert requests.parent_key(first) == requests.parent_key(second) > 0
+    assert requests.parent_key("cmpl-x-0-ab") == 0
+    request = SimpleNamespace(
+        prompt_token_ids=[1, 2], cache_salt=None, lora_request=None,
+        mm_features=[],
+    )  # fmt: skip
+    digest = requests.prompt_digest(request)
+    request.cache_salt = "s"
+    assert len(digest) == 16 and digest != requests.prompt_digest(request)
+
+
+def parameters_say_who_pulls() -> None:
+    """A ticket alone pulls; do_remote_prefill has the last word."""
+    assert requests.pulls({"kvpull_ticket": "t"})
+    assert requests.pulls({"do_remote_prefill": True})
+    assert not requests.pulls(
+        {"do_remote_prefill": False, "kvpull_ticket": "t"}
+    )
+    assert not requests.pulls({"do_remote_decode": True})
+
+
+TESTS: list[Callable[[], None]] = [
+    binding_has_the_sizes_and_offsets_of_c,
+    block_travels_between_two_pairs_of_halves,
+    refusal_names_the_key_and_the_library_says_it,
+    own_keys_are_checked,
+    layers_of_one_distance_are_one_cache,
+    other_layouts_are_rows,
+    blocks_are_told_by_their_index_in_the_prompt,
+    siblings_have_one_parent_and_their_prompt_one_digest,
+    parameters_say_who_pulls,
+]
+
+
+def main() -> int:
+    """Run all; 0 if all hold."""
+    failed = 0
+    for test in TESTS:
+        try:
+            test()
+        except Exception:  # every failure of a test is its own
+            failed += 1
+            print(f"FAILED {test.__name__}\n{traceback.format_exc()}")
+    print(f"{len(TESTS) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    raise SystemExit(main())

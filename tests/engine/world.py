@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scenarios share: engines, prompts, the reference, the judging."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine import Engine, free_port, tokens, wait_for
+
+BLOCK_TOKENS = 32
+# Two layers, K and V of two heads of 64 floats, a token.
+TOKEN_BYTES = 2 * 2 * 2 * 64 * 4
+LEASE_S = 6.0
+HOLD = {"do_remote_decode": True}
+
+
+def pulled_bytes(prompt_tokens: int, local_tokens: int = 0) -> int:
+    """Return the bytes of the blocks that a pull has to move."""
+    blocks = -(-prompt_tokens // BLOCK_TOKENS) - local_tokens // BLOCK_TOKENS
+    return blocks * BLOCK_TOKENS * TOKEN_BYTES
+
+
+@dataclass
+class World:
+    """A producer, a consumer, a router, and what they answer alone."""
+
+    folder: Path
+    p: Engine
+    d: Engine
+    disconnects: int = 60
+    seed: int = 1
+    said: list[str] = field(default_factory=list)
+    router_url: str = ""
+    _router: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def prompt(self, length: int) -> list[int]:
+        """Return token ids that no earlier prompt began with."""
+        return [self.random.randrange(3, 512) for _ in range(length)]
+
+    def say(self, text: str) -> None:
+        """Add to the scenario's line."""
+        self.said.append(text)
+
+    def alone(self, prompt: list[int], **more: Any) -> list[list[int]]:
+        """Return what one engine answers by itself; D forgets it then."""
+        status, answer = self.d.complete(prompt, **more)
+        assert status == 200, answer
+        self.d.reset_prefix_cache()
+        return tokens(answer)
+
+    def prefill(self, prompt: list[int], **more: Any) -> dict[str, Any]:
+        """Return the kv_transfer_params of a prefill that P holds."""
+        more = {"max_tokens": 1, "kv_transfer_params": HOLD, **more}
+        status, answer = self.p.complete(prompt, **more)
+        assert status == 200, answer
+        params = answer["kv_transfer_params"]
+        assert params and params["kvpull_ticket"], answer
+        return params
+
+    def decode(
+        self, prompt: list[int], params: dict[str, Any], **more: Any
+    ) -> list[list[int]]:
+        """Return D's tokens for a prefill's parameters."""
+        status, answer = self.d.complete(
+            prompt, kv_transfer_params=params, **more
+        )
+        assert status == 200, answer
+        return tokens(answer)
+
+    def settled(self, limit_s: float = LEASE_S / 2) -> float:
+        """Wait until P holds nothing; return the seconds."""
+        return wait_for(
+            "P's holds to end", lambda: self.p.holds_live() == 0, limit_s
+        )
+
+    def start_router(self) -> None:
+        """Start the package's router between the two."""
+        port = free_port()
+        self.router_url = f"http://127.0.0.1:{port}"
+        with (self.folder / "router.log").open("ab") as log:
+            self._router = subprocess.Popen(
+                [
+                    sys.executable, "-m", "kvpull_vllm.router",
+                    "--port", str(port),
+                    "--prefill", self.p.url, "--decode", self.d.url,
+                ],
+                stdout=log,
+                stderr=log,
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        """End everything."""
+        if self._router is not None:
+            self._router.kill()
+            self._router.wait()
+        self.p.stop()
+        self.d.stop()
+
+
+class Delta:
+    """How an engine's counters moved since this was made."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before = engine.counters()
+
+    def __call__(self, name: str) -> float:
+        """Return how far a counter moved."""
+        now = self._engine.counters().get(name, 0)
+        return now - self._before.get(name, 0)
+
+    def check(self, **expected: float) -> None:
+        """Assert how counters moved."""
+        found = {name: self(name) for name in expected}
+        assert found == expected, f"{found}, expected {expected}"
+
+
+@contextmanager
+def busy(world: World, count: int) -> Iterator[None]:
+    """Keep D's running slots taken by requests of its own."""
+    with ExitStack() as streams:
+        for _ in range(count):
+            streams.enter_context(
+                world.d.stream(world.prompt(16), max_tokens=3900)
+            )
+        wait_for(
+            "D to be busy",
+            lambda: world.d.metrics()["vllm:num_requests_running"] >= count,
+        )
+        yield
