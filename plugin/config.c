@@ -129,8 +129,6 @@ static const struct key keys[] = {
 	  "users whose processes may read; at most 8" },
 	{ "socket_dir", KEY_FOLDER, AT(socket_dir), 0, 1, BYTES(socket_dir), "",
 	  "folder of the sockets that consumers on this node connect to" },
-	{ "spill_dir", KEY_FOLDER, AT(spill_dir), 0, 0, BYTES(spill_dir), "",
-	  "reserved for file regions" },
 	{ "networks", KEY_TEXT, AT(networks), 0, 0, BYTES(networks), "",
 	  "networks of peers on other machines, as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address" },
 	{ "verbs_device", KEY_TEXT, AT(verbs_device), 0, 0, BYTES(verbs_device), "",

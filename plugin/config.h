@@ -62,7 +62,6 @@ struct kvpull_config {
 	uint32_t uid_count;
 	uint32_t uids[KVPULL_UIDS_MAX]; /* uids: [own]; who may read */
 	char socket_dir[96];            /* socket_dir: "/tmp/kvpull-<uid>" */
-	char spill_dir[96];             /* reserved for file regions; "" */
 	/* the route between machines */
 	char networks[256];         /* networks: "" = the own subnet */
 	char verbs_device[64];      /* verbs_device: "" = chosen */

@@ -147,7 +147,6 @@ static void defaults_are_as_promised(void **state)
 	assert_int_equal(config.uids[0], geteuid());
 	(void)snprintf(folder, sizeof(folder), "/tmp/kvpull-%u", geteuid());
 	assert_string_equal(config.socket_dir, folder);
-	assert_string_equal(config.spill_dir, "");
 }
 
 /* Set one number by either way; hold_max_ms never stands in the way. */
@@ -538,9 +537,8 @@ static void folders_are_absolute_and_fit(void **state)
 			 0);
 	assert_string_equal(config.socket_dir, folder);
 	(void)snprintf(quoted, sizeof(quoted), "\"%s\"", folder);
-	assert_int_equal(load_one(&config, "spill_dir", quoted), 0);
-	assert_string_equal(config.spill_dir, folder);
-	assert_int_equal(load_one(&config, "spill_dir", "\"\""), 0);
+	assert_int_equal(load_one(&config, "socket_dir", quoted), 0);
+	assert_string_equal(config.socket_dir, folder);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_refused(
 			load_variable(&config, "KVPULL_SOCKET_DIR", bad[i]),
@@ -679,7 +677,7 @@ static void description_has_every_key_and_range(void **state)
 	assert_non_null(strstr(text, "| `share_prefix` | true |"));
 	assert_non_null(strstr(text, "| `key_file` |"));
 	assert_non_null(strstr(text, "| `socket_dir` |"));
-	assert_non_null(strstr(text, "| `spill_dir` |"));
+	assert_non_null(strstr(text, "| `networks` | \"\" |"));
 	assert_non_null(strstr(text, "| `uids` | own |"));
 }
 
