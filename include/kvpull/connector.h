@@ -367,13 +367,23 @@ struct kvpull_scheduler_ops {
 #define KVPULL_REGION_DMABUF 3u   /* refused in this minor */
 #define KVPULL_REGION_FILE 4u     /* an unnamed file of this incarnation */
 
-/** Memory that blocks lie in. */
+/**
+ * Memory that blocks lie in; or a file, that consumers on this node read.
+ *
+ * A file is made by this worker for itself (O_TMPFILE, or made and unlinked; a
+ * memfd will do), belongs to the process's uid, is as long as fd_offset + bytes
+ * when it is registered, and open for reading. Its mode becomes 0444; fd stays
+ * the engine's, who may close it. The engine writes blocks to it, by pwrite()
+ * or a shared mapping, before request_finished() says that they are held (or
+ * before hold_ready()); from then on they stay as they are until the hold has
+ * ended, and the file is never made shorter. A consumer never pulls into one.
+ */
 struct kvpull_region {
 	size_t struct_size;
 	uint32_t kind;
-	int32_t fd; /* file, dmabuf; else -1 */
-	void *base; /* memory; NULL for a file */
-	uint64_t fd_offset;
+	int32_t fd;         /* file, dmabuf; else -1 */
+	void *base;         /* memory; NULL for a file */
+	uint64_t fd_offset; /* file: where the region begins; any byte */
 	uint64_t bytes;
 	uint32_t device; /* dmabuf: index of the device */
 	uint32_t reserved;
