@@ -105,6 +105,8 @@ static const struct option_row {
 	    "with --trace: blocks stay taken so long an output token, us (0)"),
 	ROW("tp", tp_size, 1, ENGINE_RANKS_MAX,
 	    "tensor parallel ranks of this side: 1, 2, 4, 8 (1)"),
+	ROW("port", port, 1, 65535,
+	    "serve: also at this TCP port; HOST: its port (18515)"),
 	FLAG("verify", verify, "compare every byte"),
 	FLAG("thread", thread, "a progress thread, as engines use it"),
 	FLAG("foreign", foreign,
@@ -128,7 +130,8 @@ static void usage(FILE *to)
 
 	fprintf(to,
 		"usage: ib_pull [options]          serve\n"
-		"       ib_pull [options] FOLDER   pull from who serves there\n"
+		"       ib_pull [options] FOLDER   pull from who serves there (a path)\n"
+		"       ib_pull [options] HOST     the same, on another machine, by RDMA\n"
 		"       ib_pull --demo             both, with rejects, aborts and a kill\n\n");
 	for (index = 0; index < ROWS; index++)
 		fprintf(to, "  --%-14s %s\n", rows[index].name,
@@ -192,8 +195,10 @@ static int run(struct ib_options *options, const char *peer)
 	static char dir[64];
 	int failed;
 
-	if (peer)
+	if (peer && strchr(peer, '/'))
 		options->dir = peer;
+	else
+		options->host = peer;
 	if (!options->dir) {
 		(void)snprintf(dir, sizeof(dir), "/tmp/kvpull-%u",
 			       (unsigned int)geteuid());

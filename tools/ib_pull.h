@@ -4,7 +4,8 @@
  * the two roles, and what is printed.
  *
  * The control socket stands for the router: a consumer asks the producer for a
- * prefill and gets a ticket. It is a SEQPACKET socket in the socket folder.
+ * prefill and gets a ticket. It is a SEQPACKET socket in the socket folder, or
+ * TCP between machines.
  */
 #ifndef KVPULL_TOOLS_IB_PULL_H
 #define KVPULL_TOOLS_IB_PULL_H
@@ -18,6 +19,7 @@
 #define IB_BLOCKS_MAX 16384u /* of a request, all groups */
 #define IB_SIBLINGS_MAX 64u
 #define IB_DEPTH_MAX 1024u
+#define IB_PORT 18515u /* as perftest's */
 
 struct ib_options {
 	struct engine_shape shape;
@@ -40,7 +42,10 @@ struct ib_options {
 	uint32_t quiet;
 	uint32_t kill_after; /* raise SIGKILL when so many pulls are claimed */
 	uint64_t seed;
+	uint32_t port; /* 0: no network when serving, IB_PORT when pulling */
+	uint32_t reserved;
 	const char *dir;
+	const char *host; /* NULL: the producer is on this machine */
 	const char *trace;
 	const char *name; /* engine id */
 };
@@ -93,7 +98,18 @@ void ib_print_result(const struct ib_options *options,
 /* Shared by the roles. */
 int ib_engine_open(const struct ib_options *options, struct engine *engine,
 		   char *config, size_t config_bytes);
-int ib_control_address(const struct ib_options *options, void *address);
+
+/* ib_pull_control.c; descriptors, or -1 and why was said. */
+int ib_control_listen(const struct ib_options *options);
+int ib_control_listen_port(const struct ib_options *options);
+int ib_control_connect(const struct ib_options *options);
+/* 0 or -1. */
+int ib_control_send(int control, const void *bytes, size_t byte_count);
+/* 1; 0: not there yet; -1: the other side is gone. */
+int ib_control_ask_take(int control, struct ib_ask *ask);
+/* The ticket's text lies behind the answer in message; 0 or -1. */
+int ib_control_answer_take(int control, void *message,
+			   struct ib_answer *answer);
 
 /* A trace line: a request that arrives. */
 struct ib_arrival {

@@ -71,45 +71,16 @@ static uint64_t next_random(struct consumer *consumer)
 	return consumer->random;
 }
 
-static int control_connect(const struct ib_options *options)
-{
-	const struct timespec pause = { .tv_nsec = 10000000 };
-	struct sockaddr_un address;
-	int tries;
-
-	if (ib_control_address(options, &address))
-		return -1;
-	for (tries = 0; tries < CONNECT_TRIES; tries++) {
-		const int control =
-			socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-		if (control < 0)
-			return -1;
-		if (!connect(control, (struct sockaddr *)&address,
-			     sizeof(address)))
-			return control;
-		(void)close(control);
-		(void)nanosleep(&pause, NULL);
-	}
-	fprintf(stderr, "no producer serves %s: start `ib_pull` there first\n",
-		address.sun_path);
-	return -1;
-}
-
 static int ask(struct consumer *consumer, const struct ib_ask *what,
 	       struct ib_answer *answer)
 {
-	ssize_t got;
-
-	if (send(consumer->control, what, sizeof(*what), MSG_NOSIGNAL) < 0)
+	if (ib_control_send(consumer->control, what, sizeof(*what)))
 		return 1;
-	got = recv(consumer->control, consumer->message,
-		   IB_TICKET_BYTES_MAX + sizeof(*answer), 0);
-	if (got < (ssize_t)sizeof(*answer)) {
+	if (ib_control_answer_take(consumer->control, consumer->message,
+				   answer)) {
 		fprintf(stderr, "the producer is gone\n");
 		return 1;
 	}
-	memcpy(answer, consumer->message, sizeof(*answer));
 	return 0;
 }
 
@@ -119,7 +90,7 @@ int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer)
 	struct consumer consumer = { .options = options };
 	int failed = 1;
 
-	consumer.control = control_connect(options);
+	consumer.control = ib_control_connect(options);
 	consumer.message = malloc(IB_TICKET_BYTES_MAX + sizeof(*answer));
 	if (consumer.control >= 0 && consumer.message)
 		failed = ask(&consumer, &what, answer);
@@ -561,7 +532,7 @@ static int consumer_open(struct consumer *consumer)
 		return 1;
 	if (options->trace && ib_trace_open(options->trace, &consumer->trace))
 		return 1;
-	consumer->control = control_connect(options);
+	consumer->control = ib_control_connect(options);
 	if (consumer->control < 0 ||
 	    ib_engine_open(options, &consumer->engine, config, sizeof(config)))
 		return 1;

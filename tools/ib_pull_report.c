@@ -40,8 +40,9 @@ void ib_print_header(const struct ib_options *options)
 {
 	const struct engine_shape *shape = &options->shape;
 
-	printf("kvpull ib_pull: route shm, memory %s, %u x %u layers x %u bytes (%.1f MiB) a request, depth %u\n"
+	printf("kvpull ib_pull: route %s, memory %s, %u x %u layers x %u bytes (%.1f MiB) a request, depth %u\n"
 	       "progress %s, copy threads %u, tensor parallel %u, siblings %u, lease %u ms, verify %s\n",
+	       options->host ? "verbs" : "shm",
 	       options->foreign ? "foreign" : "provided",
 	       options->request_blocks * shape->group_count,
 	       shape->layer_count / shape->group_count, shape->block_bytes,
@@ -110,7 +111,8 @@ static void print_json(const struct ib_options *options,
 		json_object_set_new(
 			object, counts[index].key,
 			json_integer((json_int_t)counts[index].value));
-	json_object_set_new(object, "route", json_string("shm"));
+	json_object_set_new(object, "route",
+			    json_string(options->host ? "verbs" : "shm"));
 	json_object_set_new(object, "progress",
 			    json_string(options->thread ? "thread" : "caller"));
 	json_object_set_new(object, "latency_us_p50",

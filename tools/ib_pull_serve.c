@@ -33,43 +33,22 @@ struct producer {
 	uint32_t held_count;
 	uint64_t seed;
 	int listener;
+	int port_listener;
 	int clients[CLIENTS_MAX];
 	uint32_t client_count;
 	char *ticket;
 	uint8_t *message;
 };
 
-int ib_control_address(const struct ib_options *options, void *out)
-{
-	struct sockaddr_un *address = out;
-
-	memset(address, 0, sizeof(*address));
-	address->sun_family = AF_UNIX;
-	return snprintf(address->sun_path, sizeof(address->sun_path),
-			"%s/ib_pull.control",
-			options->dir) < (int)sizeof(address->sun_path) ?
-		       0 :
-		       -1;
-}
-
 static int control_open(struct producer *producer)
 {
-	struct sockaddr_un address;
-
-	if (ib_control_address(producer->options, &address)) {
-		fprintf(stderr, "the socket folder's name is too long\n");
+	producer->listener = ib_control_listen(producer->options);
+	if (producer->listener < 0)
 		return 1;
-	}
-	producer->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	(void)unlink(address.sun_path);
-	if (producer->listener < 0 ||
-	    bind(producer->listener, (struct sockaddr *)&address,
-		 sizeof(address)) ||
-	    listen(producer->listener, 16)) {
-		fprintf(stderr, "%s: %s\n", address.sun_path, strerror(errno));
-		return 1;
-	}
-	return 0;
+	if (!producer->options->port)
+		return 0;
+	producer->port_listener = ib_control_listen_port(producer->options);
+	return producer->port_listener < 0;
 }
 
 static struct held *held_find(struct producer *producer, uint64_t key)
@@ -214,12 +193,10 @@ static int client_serve(struct producer *producer, int client)
 {
 	struct ib_answer answer = { 0 };
 	struct ib_ask ask;
-	const ssize_t got = recv(client, &ask, sizeof(ask), MSG_DONTWAIT);
+	const int got = ib_control_ask_take(client, &ask);
 
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return 0;
-	if (got != (ssize_t)sizeof(ask))
-		return 1;
+	if (got <= 0)
+		return got < 0;
 	if (ask.kind == IB_ASK_PREFILL)
 		prefill(producer, &ask, &answer);
 	else
@@ -227,13 +204,24 @@ static int client_serve(struct producer *producer, int client)
 	memcpy(producer->message, &answer, sizeof(answer));
 	memcpy(producer->message + sizeof(answer), producer->ticket,
 	       answer.ticket_bytes);
-	return send(client, producer->message,
-		    sizeof(answer) + answer.ticket_bytes, MSG_NOSIGNAL) < 0;
+	return ib_control_send(client, producer->message,
+			       sizeof(answer) + answer.ticket_bytes);
+}
+
+static void client_accept(struct producer *producer, int listener)
+{
+	int client;
+
+	if (producer->client_count == CLIENTS_MAX)
+		return;
+	client = accept(listener, NULL, NULL);
+	if (client >= 0)
+		producer->clients[producer->client_count++] = client;
 }
 
 static int clients_serve(struct producer *producer, int timeout_ms)
 {
-	struct pollfd fds[CLIENTS_MAX + 2];
+	struct pollfd fds[CLIENTS_MAX + 3];
 	struct engine *engine = &producer->engine;
 	const uint32_t listener = producer->client_count;
 	uint32_t index;
@@ -244,6 +232,9 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 					      .events = POLLIN };
 	fds[index++] =
 		(struct pollfd){ .fd = producer->listener, .events = POLLIN };
+	/* A negative one is passed over. */
+	fds[index++] = (struct pollfd){ .fd = producer->port_listener,
+					.events = POLLIN };
 	fds[index++] = (struct pollfd){ .fd = engine->ops->worker->event_fd(
 						engine->workers[0]),
 					.events = POLLIN };
@@ -259,12 +250,10 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 		producer->clients[index - 1] =
 			producer->clients[--producer->client_count];
 	}
-	if (fds[listener].revents && producer->client_count < CLIENTS_MAX) {
-		const int client = accept(producer->listener, NULL, NULL);
-
-		if (client >= 0)
-			producer->clients[producer->client_count++] = client;
-	}
+	if (fds[listener].revents)
+		client_accept(producer, producer->listener);
+	if (fds[listener + 1].revents)
+		client_accept(producer, producer->port_listener);
 	return 0;
 }
 
@@ -297,7 +286,7 @@ int ib_serve(const struct ib_options *options, const int *stop)
 	producer->ticket = malloc(IB_TICKET_BYTES_MAX);
 	producer->message =
 		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
-	producer->listener = -1;
+	producer->listener = producer->port_listener = -1;
 	failed = !producer->held || !producer->ticket || !producer->message ||
 		 ib_engine_open(options, &producer->engine, config,
 				sizeof(config)) ||
@@ -314,6 +303,8 @@ int ib_serve(const struct ib_options *options, const int *stop)
 		(void)close(producer->clients[index]);
 	if (producer->listener >= 0)
 		(void)close(producer->listener);
+	if (producer->port_listener >= 0)
+		(void)close(producer->port_listener);
 	for (index = 0; producer->held && index < HELD_MAX; index++)
 		free(producer->held[index].ids);
 	free(producer->held);
