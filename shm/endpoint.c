@@ -21,6 +21,7 @@
 /* More than a step's worth of consumers; the rest see EAGAIN and come again. */
 #define SWEEP_MAX 4096u /* names looked at */
 #define SWEEP_PREFIX "kvpull-"
+#define SWEEP_HIDDEN_S 60
 #define BACKLOG 64
 
 /* Linux 6.5; the value of asm-generic, so of x86, arm64 and riscv. */
@@ -154,9 +155,26 @@ static int stale_remove(int folder_fd, const char *name,
 /*
  * What workers that were killed left: names die with their incarnation, so
  * nobody else removes them. A name in the folder is one that was listening
- * when it got that name, so one that refuses is dead.
+ * when it got that name, so one that refuses is dead. A hidden one may be about
+ * to listen: it is dead when it is much older than ours.
  */
-static void folder_sweep(int folder_fd)
+static void left_remove(int folder_fd, const char *name, time_t now_s)
+{
+	const int is_hidden = name[0] == '.';
+	struct stat stat;
+
+	if (strncmp(name + is_hidden, SWEEP_PREFIX, sizeof(SWEEP_PREFIX) - 1) ||
+	    !kvpull_endpoint_name_is_good(name + is_hidden) ||
+	    socket_stat(folder_fd, name, &stat) || !S_ISSOCK(stat.st_mode) ||
+	    stat.st_uid != geteuid())
+		return;
+	if (!is_hidden)
+		(void)stale_remove(folder_fd, name, NULL);
+	else if (stat.st_mtime < now_s - SWEEP_HIDDEN_S)
+		(void)unlinkat(folder_fd, name, 0);
+}
+
+static void folder_sweep(int folder_fd, time_t now_s)
 {
 	const int copy =
 		openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -169,16 +187,8 @@ static void folder_sweep(int folder_fd)
 			(void)close(copy);
 		return;
 	}
-	while (left-- && (entry = readdir(folder)) != NULL) {
-		struct stat stat;
-
-		if (strncmp(entry->d_name, SWEEP_PREFIX,
-			    sizeof(SWEEP_PREFIX) - 1) == 0 &&
-		    kvpull_endpoint_name_is_good(entry->d_name) &&
-		    !socket_stat(folder_fd, entry->d_name, &stat) &&
-		    S_ISSOCK(stat.st_mode) && stat.st_uid == geteuid())
-			(void)stale_remove(folder_fd, entry->d_name, NULL);
-	}
+	while (left-- && (entry = readdir(folder)) != NULL)
+		left_remove(folder_fd, entry->d_name, now_s);
 	(void)closedir(folder);
 }
 
@@ -202,6 +212,8 @@ static int listener_bind(struct kvpull_listener *listener, uint32_t mode,
 	if (socket_stat(listener->folder_fd, hidden, &stat))
 		return KVPULL_EDEVICE;
 	listener->inode = stat.st_ino;
+	/* The socket is new: its time is the folder's present. */
+	folder_sweep(listener->folder_fd, stat.st_mtime);
 	if ((mode && fchmodat(listener->folder_fd, hidden, (mode_t)mode, 0)) ||
 	    listen(listener->fd, BACKLOG) ||
 	    renameat(listener->folder_fd, hidden, listener->folder_fd,
@@ -232,7 +244,6 @@ int kvpull_listener_open(struct kvpull_listener *listener, const char *folder,
 	(void)snprintf(listener->name, sizeof(listener->name), "%s", name);
 	if (socket_make(&listener->fd))
 		goto err_folder;
-	folder_sweep(listener->folder_fd);
 	code = stale_remove(listener->folder_fd, name, log);
 	if (!code)
 		code = listener_bind(listener, mode, log);

@@ -256,6 +256,56 @@ static void name_in_use_is_not_taken_over(void **state)
 	world_close(&world);
 }
 
+static void socket_leave(const char *folder, const char *name)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
+		       folder, name);
+	assert_int_equal(
+		bind(fd, (const struct sockaddr *)&address, sizeof(address)),
+		0);
+	(void)close(fd);
+}
+
+static int is_left(const char *folder, const char *name)
+{
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+	return !access(path, F_OK);
+}
+
+static void sockets_of_the_dead_are_removed(void **state)
+{
+	const struct timespec old[2] = { { 0 } };
+	char folder[] = "/tmp/kvpull-unit-XXXXXX";
+	struct kvpull_listener listener;
+	char path[128];
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	socket_leave(folder, "kvpull-dead");
+	socket_leave(folder, ".kvpull-opening");
+	socket_leave(folder, ".kvpull-dead-in-open");
+	socket_leave(folder, "stranger");
+	(void)snprintf(path, sizeof(path), "%s/.kvpull-dead-in-open", folder);
+	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+	assert_int_equal(
+		kvpull_listener_open(&listener, folder, "kvpull-me", 0, NULL),
+		0);
+	assert_false(is_left(folder, "kvpull-dead"));
+	assert_false(is_left(folder, ".kvpull-dead-in-open"));
+	assert_true(is_left(folder, ".kvpull-opening"));
+	assert_true(is_left(folder, "stranger"));
+	assert_true(is_left(folder, "kvpull-me"));
+	kvpull_listener_close(&listener);
+	assert_false(is_left(folder, "kvpull-me"));
+	(void)snprintf(path, sizeof(path), "rm -rf '%s'", folder);
+	assert_int_equal(system(path), 0);
+}
+
 static void regions_of_other_kinds_are_not_served(void **state)
 {
 	struct world world;
@@ -720,6 +770,7 @@ int main(void)
 		cmocka_unit_test(unsafe_folders_are_refused),
 		cmocka_unit_test(long_folder_names_are_no_limit),
 		cmocka_unit_test(name_in_use_is_not_taken_over),
+		cmocka_unit_test(sockets_of_the_dead_are_removed),
 		cmocka_unit_test(regions_of_other_kinds_are_not_served),
 		cmocka_unit_test(flood_of_callers_is_bounded),
 		cmocka_unit_test(silent_caller_is_closed_in_time),
