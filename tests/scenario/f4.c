@@ -145,7 +145,7 @@ static double pump_rate(const struct pump *pump)
 
 static void f4_full(const struct scenario *scenario)
 {
-	const uint32_t families = scenario->full ? 20000 : 1200;
+	const uint32_t families = scenario->full ? 20000 : 800;
 	static struct pump plain = { .random = 11, .reject_percent = 0 };
 	static struct pump mixed = { .random = 11, .reject_percent = 25 };
 	struct node_stats stats;
@@ -185,7 +185,7 @@ static void f4_full(const struct scenario *scenario)
 /* Both asleep: how long from the call until P has its blocks. */
 static void f4_idle(const struct scenario *scenario)
 {
-	const uint32_t rounds = scenario->full ? 2000 : 200;
+	const uint32_t rounds = scenario->full ? 2000 : 100;
 	uint64_t *took_ns = calloc(rounds, sizeof(*took_ns));
 	static struct node_message message;
 	struct node_message event;

@@ -4,7 +4,7 @@
 
 static uint32_t rounds(const struct scenario *scenario)
 {
-	return scenario->full ? 100 : 4;
+	return scenario->full ? 100 : 2;
 }
 
 static void f8_producer(const struct scenario *scenario)

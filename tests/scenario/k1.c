@@ -6,7 +6,7 @@ static void kills_run(const struct scenario *scenario, enum crash_victim victim,
 		      uint32_t forked)
 {
 	const struct crash_setup setup = { .victim = victim,
-					   .rounds = scenario->full ? 250 : 5,
+					   .rounds = scenario->full ? 250 : 3,
 					   .forked = forked,
 					   .tp_size = 1 };
 

@@ -25,7 +25,7 @@
 enum verdict {
 	VERDICT_OK = 0,
 	VERDICT_FAILED = 1,
-	VERDICT_REFUSED = 77
+	VERDICT_REFUSED = SCENARIO_REFUSED
 };
 
 static const struct scenario_case *const groups[] = {

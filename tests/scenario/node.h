@@ -113,6 +113,8 @@ struct node {
 void node_open(struct node *node, const struct node_params *params);
 /* As node_open(), but says what open returned. */
 int node_try(struct node *node, const struct node_params *params);
+/* Its process alone; it opens meanwhile. For node_kill(). */
+void node_start(struct node *node, const struct node_params *params);
 void node_close(struct node *node); /* clean shutdown */
 void node_kill(struct node *node);  /* SIGKILL, reaped */
 
@@ -143,7 +145,7 @@ uint64_t node_pull(struct node *node, const struct node_message *message);
  */
 void node_check_empty(struct node *node);
 
-/* Sockets in a folder. */
+/* Sockets in a folder, also those that do not listen yet. */
 uint32_t node_sockets(const char *folder);
 
 /* The engine's process; node_engine.c. */

@@ -22,7 +22,6 @@
 	(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET |            \
 	 CLONE_NEWUTS)
 #define MEMLOCK_BYTES (8u << 20)
-#define EXIT_REFUSED 77
 
 static const char *folder;
 
@@ -81,7 +80,8 @@ static void pid_namespace(void)
 		(void)signal(SIGTERM, SIG_DFL);
 		(void)waitpid(pid, &status, 0);
 		/* What it said it could not tell the case from in there. */
-		if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_REFUSED)
+		if (WIFEXITED(status) &&
+		    WEXITSTATUS(status) == SCENARIO_REFUSED)
 			scenario_refuse("%s", "");
 		if (WIFEXITED(status) && !WEXITSTATUS(status))
 			_exit(0);

@@ -17,6 +17,7 @@
 
 #define SCENARIO_NS_PER_MS UINT64_C(1000000)
 #define SCENARIO_NS_PER_S UINT64_C(1000000000)
+#define SCENARIO_REFUSED 77 /* exit status */
 
 struct scenario {
 	const char *folder; /* of this case; sockets go here */
