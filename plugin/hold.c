@@ -198,7 +198,12 @@ static void action_report(struct kvpull_holds *holds, uint32_t slot)
 	holds->ended_first = hold->link;
 	if (holds->ended_first == KVPULL_NONE)
 		holds->ended_last = KVPULL_NONE;
-	*hold = (struct hold){ .generation = hold->generation };
+	else
+		kvpull_holds_prefetch(holds, holds->ended_first);
+	/* What its end has cleared is not touched: the claims, `staged`. */
+	hold->key = hold->taken_ns = hold->taken_lease_ns = 0;
+	hold->link = 0;
+	hold->reason = 0;
 }
 
 static int is_listed(uint32_t state)
@@ -319,10 +324,10 @@ static int tables_take(struct kvpull_holds *holds,
 {
 	const uint32_t slot_count = params->hold_count_max;
 
-	holds->holds = (struct hold *)kvpull_arena_take(arena, slot_count,
-							sizeof(*holds->holds));
-	holds->live = (uint32_t *)kvpull_arena_take(arena, slot_count,
-						    sizeof(*holds->live));
+	holds->holds = (struct hold *)kvpull_arena_take_table(
+		arena, slot_count, sizeof(*holds->holds));
+	holds->live = (uint32_t *)kvpull_arena_take_table(arena, slot_count,
+							  sizeof(*holds->live));
 	kvpull_map_init(&holds->keys, slot_count, arena);
 	if (!holds->holds || !holds->live || !holds->keys.entries ||
 	    kvpull_leases_init(&holds->leases, slot_count, arena))

@@ -130,6 +130,14 @@ void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, uint64_t now_ns);
 
 /*
+ * Hints that a note for this slot comes soon; any slot. First its hold, then,
+ * when that is in the cache, what its end would touch: `ahead` notes before.
+ */
+void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot);
+void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot,
+			       uint32_t ahead);
+
+/*
  * A claim or release from (instance, rank): hostile bytes. Also a sign of
  * life. Wrong kinds, slots, tags, old generations: a counter, nothing touched.
  */

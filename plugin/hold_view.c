@@ -20,6 +20,33 @@ uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds)
 	return holds->generation_max;
 }
 
+void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot)
+{
+	if (slot >= holds->slot_count)
+		return;
+	__builtin_prefetch(&holds->holds[slot], 1);
+	__builtin_prefetch((const void *)&holds->entries[slot], 1);
+}
+
+/* Its place in live[] is filled by the last, and that one is told. */
+void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot,
+			       uint32_t ahead)
+{
+	const struct hold *hold;
+
+	if (slot >= holds->slot_count || holds->live_count <= ahead)
+		return;
+	hold = &holds->holds[slot];
+	if (hold->state != HOLD_HELD)
+		return;
+	__builtin_prefetch(&holds->live[hold->link], 1);
+	__builtin_prefetch(
+		&holds->holds[holds->live[holds->live_count - 1 - ahead]], 1);
+	__builtin_prefetch(
+		&holds->keys.entries[kvpull_map_home(&holds->keys, hold->key)],
+		1);
+}
+
 static uint64_t mix(uint64_t digest, uint64_t value)
 {
 	digest = (digest ^ value) * UINT64_C(0x9e3779b97f4a7c15);

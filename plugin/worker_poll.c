@@ -20,6 +20,10 @@
 
 #define ENDS_MAX 256u /* holds taken from the table at once */
 
+/* Records ahead whose holds are fetched: a cache's miss is longer than a note. */
+#define FETCH_HOLD 24u
+#define FETCH_END 12u
+
 static void list_append(struct kvpull_worker *worker, uint32_t *first,
 			uint32_t *last, uint32_t index)
 {
@@ -68,14 +72,37 @@ static void caller_up(struct kvpull_worker *worker, uint32_t index,
 	caller_join(worker, index, now_ns);
 }
 
+/* The records of a batch meet cold holds: fetch those that come next. */
+static void notes_take(struct kvpull_worker *worker,
+		       const struct kvpull_caller *caller, uint32_t count,
+		       uint64_t now_ns)
+{
+	struct kvpull_ring *ring = caller->ring;
+	struct kvpull_record record;
+	uint32_t left;
+
+	for (left = count; left > 0; left--) {
+		if (left > FETCH_HOLD)
+			kvpull_holds_prefetch(
+				worker->holds,
+				kvpull_ring_peek_slot(ring, FETCH_HOLD));
+		if (left > FETCH_END)
+			kvpull_holds_prefetch_end(
+				worker->holds,
+				kvpull_ring_peek_slot(ring, FETCH_END),
+				FETCH_END);
+		kvpull_ring_pop(ring, &record);
+		kvpull_holds_note(worker->holds, caller->instance, caller->rank,
+				  &record, now_ns);
+	}
+}
+
 /* Its ring, to the tail seen now. */
 static uint32_t caller_drain(struct kvpull_worker *worker, uint32_t index,
 			     uint64_t now_ns)
 {
 	struct kvpull_caller *caller = &worker->callers[index];
-	struct kvpull_record record;
-	int ready = kvpull_ring_ready(caller->ring);
-	int left;
+	const int ready = kvpull_ring_ready(caller->ring);
 
 	if (ready < 0) {
 		worker->stats.rings_broken++;
@@ -90,11 +117,7 @@ static uint32_t caller_drain(struct kvpull_worker *worker, uint32_t index,
 	if (kvpull_ring_beat_seen(caller->ring))
 		kvpull_holds_beat(worker->holds, caller->instance, caller->rank,
 				  now_ns);
-	for (left = ready; left > 0; left--) {
-		kvpull_ring_pop(caller->ring, &record);
-		kvpull_holds_note(worker->holds, caller->instance, caller->rank,
-				  &record, now_ns);
-	}
+	notes_take(worker, caller, (uint32_t)ready, now_ns);
 	if (ready)
 		kvpull_ring_pop_end(caller->ring);
 	return (uint32_t)ready;
@@ -365,9 +388,12 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	count = poll_once(worker, now_ns, records, capacity, &worked);
 	if (worker->events_wanted) {
 		events_clear(worker);
-		if (count < capacity && events_arm(worker))
+		if (count < capacity && events_arm(worker)) {
 			count += poll_once(worker, now_ns, records + count,
 					   capacity - count, &worked);
+			/* What armed for this may have been disarmed by it. */
+			worked++;
+		}
 		events_timer(worker);
 		/* More is due than one poll does: wake up again at once. */
 		if (count == capacity || worked)

@@ -272,6 +272,14 @@ void kvpull_ring_pop(struct kvpull_ring *ring, struct kvpull_record *record)
 	ring->head++;
 }
 
+uint32_t kvpull_ring_peek_slot(const struct kvpull_ring *ring, uint32_t ahead)
+{
+	kvpull_assert(ahead < ring->tail - ring->head);
+	return ring->shared
+		->slots[(ring->head + ahead) & (ring->record_count - 1)]
+		.slot;
+}
+
 void kvpull_ring_pop_end(struct kvpull_ring *ring)
 {
 	/* R1: pairs with A1 in push. */

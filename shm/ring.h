@@ -117,6 +117,13 @@ int KVPULL_MUST_CHECK kvpull_ring_ready(struct kvpull_ring *ring);
 /* Reader: copy the next record (ready() said that it is there). */
 void kvpull_ring_pop(struct kvpull_ring *ring, struct kvpull_record *record);
 
+/*
+ * Reader: the slot named by the record that `ahead` pops from now would give,
+ * ahead < what is left of ready(). A hint for prefetching, not a record: what
+ * is popped later is another copy.
+ */
+uint32_t kvpull_ring_peek_slot(const struct kvpull_ring *ring, uint32_t ahead);
+
 /* Reader: give the popped slots back to the writer. After a batch of pops. */
 void kvpull_ring_pop_end(struct kvpull_ring *ring);
 

@@ -41,7 +41,7 @@ static inline void kvpull_map_init(struct kvpull_map *map, uint32_t count_max,
 
 	while (slots < count_max * 2)
 		slots *= 2;
-	map->entries = (struct kvpull_map_entry *)kvpull_arena_take(
+	map->entries = (struct kvpull_map_entry *)kvpull_arena_take_table(
 		arena, slots, sizeof(*map->entries));
 	map->mask = slots - 1;
 	map->count = 0;

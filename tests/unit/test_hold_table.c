@@ -141,11 +141,39 @@ static void seven_cells_are_empty(void **state)
 	assert_int_equal(empty, 7);
 }
 
+static void prefetch_changes_nothing_in_any_state(void **state)
+{
+	uint32_t from, slot, ahead;
+
+	(void)state;
+	for (from = 0; from < HOLD_STATES; from++) {
+		struct fixture *f;
+		uint64_t digest;
+		void *world;
+
+		assert_int_equal(setup(&world), 0);
+		f = fixture_of(&world);
+		(void)bring(f, (enum hold_state)from);
+		digest = kvpull_holds_digest(f->holds);
+		for (slot = 0; slot <= f->holds->slot_count + 1; slot++)
+			for (ahead = 0; ahead < 4; ahead++) {
+				kvpull_holds_prefetch(f->holds, slot);
+				kvpull_holds_prefetch_end(f->holds, slot,
+							  ahead);
+			}
+		kvpull_holds_prefetch(f->holds, UINT32_MAX);
+		kvpull_holds_prefetch_end(f->holds, UINT32_MAX, UINT32_MAX);
+		assert_true(kvpull_holds_digest(f->holds) == digest);
+		(void)teardown(&world);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_cell_does_what_the_table_says),
 		cmocka_unit_test(seven_cells_are_empty),
+		cmocka_unit_test(prefetch_changes_nothing_in_any_state),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -277,6 +277,23 @@ static void popped_slots_come_back_at_pop_end(void **state)
 }
 
 /* Every fill level at every place, on both sides of the counters' wrap. */
+static void peek_tells_the_slot_that_a_later_pop_gives(void **state)
+{
+	struct kvpull_record record;
+	uint32_t at;
+
+	(void)state;
+	open_at(UINT64_MAX - 2);
+	for (at = 0; at < COUNT; at++)
+		assert_int_equal(push(100 + at), 0);
+	assert_int_equal(kvpull_ring_ready(&fixture.ring), COUNT);
+	for (at = 0; at < COUNT; at++)
+		assert_int_equal(kvpull_ring_peek_slot(&fixture.ring, at),
+				 100 + at);
+	kvpull_ring_pop(&fixture.ring, &record);
+	assert_int_equal(kvpull_ring_peek_slot(&fixture.ring, 1), 102);
+}
+
 static void counters_wrap_without_a_seam(void **state)
 {
 	const uint64_t start = UINT64_MAX - 3 * COUNT;
@@ -572,6 +589,7 @@ int main(void)
 		TEST(records_come_in_order_and_unchanged),
 		TEST(full_ring_refuses_and_loses_nothing),
 		TEST(popped_slots_come_back_at_pop_end),
+		TEST(peek_tells_the_slot_that_a_later_pop_gives),
 		TEST(counters_wrap_without_a_seam),
 		TEST(full_at_the_wrap_is_full),
 		TEST(reader_refuses_a_tail_that_cannot_be),
