@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define REPLY_NS (20 * SCENARIO_NS_PER_S)
+#define PULL_NS (10 * SCENARIO_NS_PER_S)
 /* A consumer gives a dead producer up after 0.7 s. */
 #define EMPTY_NS (2 * SCENARIO_NS_PER_S)
 
@@ -312,6 +313,32 @@ void node_check_empty(struct node *node)
 		       node->id, (unsigned long long)stats.double_reports);
 	scenario_check(!stats.lost_requests, "%s: %llu unknown reports",
 		       node->id, (unsigned long long)stats.lost_requests);
+}
+
+void node_pulls(struct node *p, struct node *d, uint32_t blocks, uint32_t count)
+{
+	static struct node_message message;
+	struct node_message event;
+	uint64_t bytes = 0;
+	uint64_t held;
+	uint32_t round;
+
+	for (round = 0; round < count; round++) {
+		node_prefill(p, &message, blocks, round * 1000003u + 1);
+		held = message.key;
+		node_await(d, node_pull(d, &message), &event, PULL_NS);
+		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+			       "a pull: error %d, %llu wrong bytes",
+			       event.reason, (unsigned long long)event.wrong);
+		bytes += event.bytes;
+		node_await(p, held, &event, PULL_NS);
+		scenario_check(event.reason == KVPULL_END_RELEASED,
+			       "a hold ended by %d", event.reason);
+	}
+	node_check_empty(p);
+	node_check_empty(d);
+	scenario_say("%u pulls, %llu KiB equal", count,
+		     (unsigned long long)(bytes / 1024));
 }
 
 uint32_t node_sockets(const char *folder)

@@ -139,6 +139,9 @@ void node_prefill(struct node *node, struct node_message *message,
 		  uint32_t blocks, uint64_t seed);
 /* Pull what message says (ticket, blocks, seed) at another node. */
 uint64_t node_pull(struct node *node, const struct node_message *message);
+/* So many requests, one by one, every byte compared; then both are empty. */
+void node_pulls(struct node *p, struct node *d, uint32_t blocks,
+		uint32_t count);
 /*
  * All is over: pools full, tables empty, nothing reported twice. Waits up to
  * a second for the last words.

@@ -13,10 +13,12 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/scenario/scenario.h"
+#include "tests/scenario/seccomp.h"
 
 #define NAMESPACES                                                             \
 	(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET |            \
@@ -151,4 +153,32 @@ void sandbox_nobody(void)
 	if (setrlimit(RLIMIT_MEMLOCK, &memlock))
 		forbidden("setrlimit");
 	uid_take(SANDBOX_UID);
+}
+
+static const int uring[] = { SYS_io_uring_setup, SYS_io_uring_enter,
+			     SYS_io_uring_register };
+static const int others[] = { SYS_process_vm_readv, SYS_process_vm_writev,
+			      SYS_ptrace, SYS_pidfd_getfd };
+
+static void syscalls_forbid(const int *numbers, uint32_t count, int error)
+{
+	if (seccomp_forbid(numbers, count, error))
+		forbidden("seccomp");
+}
+
+void sandbox_uring_eperm(void)
+{
+	syscalls_forbid(uring, 3, EPERM);
+}
+
+void sandbox_uring_enosys(void)
+{
+	syscalls_forbid(uring, 3, ENOSYS);
+}
+
+void sandbox_strict(void)
+{
+	sandbox_nobody();
+	syscalls_forbid(uring, 3, EPERM);
+	syscalls_forbid(others, 4, EPERM);
 }

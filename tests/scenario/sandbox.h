@@ -23,4 +23,10 @@ void sandbox_container_second(void);
 #define SANDBOX_UID 65534u
 void sandbox_nobody(void);
 
+/* io_uring fails with that errno for good. */
+void sandbox_uring_eperm(void);
+void sandbox_uring_enosys(void);
+/* Nor may it read other processes, and it is nobody. */
+void sandbox_strict(void);
+
 #endif /* KVPULL_TESTS_SCENARIO_SANDBOX_H */

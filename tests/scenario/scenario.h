@@ -68,5 +68,6 @@ extern const struct scenario_case scenario_k1[];
 extern const struct scenario_case scenario_x1[];
 extern const struct scenario_case scenario_x2[];
 extern const struct scenario_case scenario_x3[];
+extern const struct scenario_case scenario_x4[];
 
 #endif /* KVPULL_TESTS_SCENARIO_H */

@@ -64,39 +64,13 @@ static void pair_close(struct node *p, struct node *d)
 	node_close(p);
 }
 
-static void pulls_run(struct node *p, struct node *d)
-{
-	static struct node_message message;
-	struct node_message event;
-	uint64_t bytes = 0;
-	uint64_t held;
-	uint32_t round;
-
-	for (round = 0; round < PULLS; round++) {
-		node_prefill(p, &message, BLOCKS, round * 1000003u + 1);
-		held = message.key;
-		node_await(d, node_pull(d, &message), &event, LIMIT_NS);
-		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
-			       "a pull: error %d, %llu wrong bytes",
-			       event.reason, (unsigned long long)event.wrong);
-		bytes += event.bytes;
-		node_await(p, held, &event, LIMIT_NS);
-		scenario_check(event.reason == KVPULL_END_RELEASED,
-			       "a hold ended by %d", event.reason);
-	}
-	node_check_empty(p);
-	node_check_empty(d);
-	scenario_say("%u pulls, %llu KiB equal", PULLS,
-		     (unsigned long long)(bytes / 1024));
-}
-
 static void containers_run(const struct scenario *scenario,
 			   const struct x1_setup *setup)
 {
 	struct node p, d;
 
 	pair_open(scenario, &p, &d, setup);
-	pulls_run(&p, &d);
+	node_pulls(&p, &d, BLOCKS, PULLS);
 	pair_close(&p, &d);
 }
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* X4: engines with few rights pull the other way, or are told what is missing. */
+#include <sys/stat.h>
+
+#include "tests/scenario/logs.h"
+#include "tests/scenario/node.h"
+#include "tests/scenario/sandbox.h"
+
+#define BLOCKS 64u
+#define PULLS 20u
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+
+/* A pool of 64 MiB a side: far more than it may lock. */
+static void side_open(const struct scenario *scenario, struct node *node,
+		      const char *id, uint32_t foreign,
+		      void (*before_open)(void))
+{
+	const struct node_params params = {
+		.scenario = scenario,
+		.id = id,
+		.config = "\"lease_ms\":2000",
+		.shape = { .block_bytes = 65536,
+			   .block_count = 512,
+			   .layer_count = 2,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 1,
+		.foreign = *id == 'p' && foreign,
+		.scribble = *id == 'p',
+		.before_open = before_open,
+		.log_path = log_path(id),
+	};
+
+	node_open(node, &params);
+}
+
+static void pair_open(const struct scenario *scenario, struct node *p,
+		      struct node *d, uint32_t foreign,
+		      void (*before_open)(void))
+{
+	scenario_check(!chmod(scenario->folder, 01777), "chmod");
+	logs_open(scenario);
+	side_open(scenario, p, "producer", foreign, before_open);
+	side_open(scenario, d, "consumer", 0, before_open);
+}
+
+static void pair_run(const struct scenario *scenario, uint32_t foreign,
+		     void (*before_open)(void))
+{
+	struct node p, d;
+
+	pair_open(scenario, &p, &d, foreign, before_open);
+	node_pulls(&p, &d, BLOCKS, PULLS);
+	node_close(&d);
+	node_close(&p);
+}
+
+static void x4_nobody(const struct scenario *scenario)
+{
+	pair_run(scenario, 0, sandbox_nobody);
+}
+
+static void x4_nobody_foreign(const struct scenario *scenario)
+{
+	pair_run(scenario, 1, sandbox_nobody);
+}
+
+static void x4_eperm(const struct scenario *scenario)
+{
+	pair_run(scenario, 0, sandbox_uring_eperm);
+}
+
+static void x4_enosys(const struct scenario *scenario)
+{
+	pair_run(scenario, 0, sandbox_uring_enosys);
+}
+
+static void x4_strict(const struct scenario *scenario)
+{
+	pair_run(scenario, 0, sandbox_strict);
+}
+
+static void x4_strict_foreign(const struct scenario *scenario)
+{
+	static struct node_message message;
+	struct node_message event;
+	struct node p, d;
+
+	pair_open(scenario, &p, &d, 1, sandbox_strict);
+	node_prefill(&p, &message, BLOCKS, 1);
+	node_await(&d, node_pull(&d, &message), &event, LIMIT_NS);
+	scenario_check(event.kind == KVPULL_POLL_FAILED &&
+			       event.reason == KVPULL_EROUTE,
+		       "the pull ended as %u, error %d", event.kind,
+		       event.reason);
+	log_has("consumer", "foreign memory cannot be read");
+	log_has("consumer", "Operation not permitted");
+	node_kill(&d);
+	node_close(&p);
+}
+
+const struct scenario_case scenario_x4[] = {
+	{ "X4a", "nobody with 8 MiB of memlock pulls", x4_nobody, 30, 30 },
+	{ "X4b", "the same from the engine's own memory", x4_nobody_foreign, 30,
+	  30 },
+	{ "X4c", "io_uring forbidden with EPERM", x4_eperm, 30, 30 },
+	{ "X4d", "io_uring forbidden with ENOSYS", x4_enosys, 30, 30 },
+	{ "X4e", "nobody, without io_uring and process_vm_readv", x4_strict, 30,
+	  30 },
+	{ "X4f", "the engine's own memory is then refused, with the reason",
+	  x4_strict_foreign, 30, 30 },
+	{ 0 },
+};
