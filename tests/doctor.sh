@@ -1,0 +1,126 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# kvpull_doctor on this machine, with a small memlock, and on machines that are
+# folders: what it finds, what it would choose, its exit status, its JSON.
+# Argument: the build folder.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+doctor=$(cd "$1" && pwd)/kvpull_doctor
+passed=0
+failed=0
+skipped=0
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+# Without CAP_IPC_LOCK a limit holds for root too.
+small_memlock() {
+	if [ "$(id -u)" -eq 0 ]; then
+		setpriv --bounding-set=-ipc_lock prlimit --memlock=65536 "$@"
+	else
+		prlimit --memlock=65536 "$@"
+	fi
+}
+
+claim() { # name, exit status, patterns that its output must have -- command
+	name=$1
+	status=$2
+	shift 2
+	: >"$work/patterns"
+	while [ "$1" != -- ]; do
+		echo "$1" >>"$work/patterns"
+		shift
+	done
+	shift
+	"$@" >"$work/out" 2>&1
+	got=$?
+	good=1
+	[ $got -eq "$status" ] || good=0
+	while IFS= read -r pattern; do
+		grep -qE -- "$pattern" "$work/out" || {
+			echo "no line like: $pattern"
+			good=0
+		}
+	done <"$work/patterns"
+	if [ $good -eq 1 ]; then
+		passed=$((passed + 1))
+		return
+	fi
+	failed=$((failed + 1))
+	echo "FAILED $name: exit status $got, expected $status"
+	cat "$work/out"
+}
+
+put() { # path below the machine, its one line
+	mkdir -p "$work/machine/$(dirname "$1")"
+	echo "$2" >"$work/machine/$1"
+}
+
+device() { # name, state, rate, NUMA node
+	class=sys/class/infiniband/$1
+	put "$class/ports/1/state" "$2"
+	put "$class/ports/1/link_layer" Ethernet
+	put "$class/ports/1/rate" "$3"
+	put "$class/device/numa_node" "$4"
+}
+
+gid() { # device, index, GID, type, network device
+	class=sys/class/infiniband/$1/ports/1
+	put "$class/gids/$2" "$3"
+	put "$class/gid_attrs/types/$2" "$4"
+	put "$class/gid_attrs/ndevs/$2" "$5"
+}
+
+link_local=fe80:0000:0000:0000:0266:00ff:fe00:0001
+mapped=0000:0000:0000:0000:0000:ffff:0a42
+device mlx5_0 '4: ACTIVE' '100 Gb/sec (4X EDR)' -1
+gid mlx5_0 0 $link_local 'IB/RoCE v1' eth0
+gid mlx5_0 1 $link_local 'RoCE v2' eth0
+gid mlx5_0 2 $mapped:0001 'IB/RoCE v1' eth0
+gid mlx5_0 3 $mapped:0001 'RoCE v2' eth0
+put sys/class/net/eth0/mtu 1500
+device mlx5_1 '4: ACTIVE' '200 Gb/sec (4X HDR)' -1
+gid mlx5_1 0 $link_local 'RoCE v2' eth1
+put sys/class/net/eth1/mtu 9000
+device mlx5_2 '1: DOWN' '40 Gb/sec (4X QDR)' -1
+gid mlx5_2 0 0000:0000:0000:0000:0000:0000:0000:0000 'RoCE v2' eth2
+
+claim this_machine_pulls 0 '^ok +probe +16 MiB' ' 0 failures$' -- "$doctor"
+claim no_device_is_no_failure 0 '^note +rdma +no RDMA device' -- \
+	"$doctor" --no-probe --root "$work"
+claim no_device_fails_who_wants_verbs 1 '^FAIL +rdma +no RDMA device' -- \
+	"$doctor" --no-probe --root "$work" --route verbs
+claim routable_goes_before_faster 0 \
+	'^ok +choice +mlx5_0 port 1, GID 3 \(RoCE v2 IPv4 10\.66\.0\.1\).*better kind' \
+	'MTU 1024, as eth0 has 1500' 'mlx5_2 port 1 is not active' -- \
+	"$doctor" --no-probe --root "$work/machine"
+claim device_can_be_named 0 'choice +mlx5_1 .*asked for' 'link-local address only' -- \
+	"$doctor" --no-probe --root "$work/machine" --device mlx5_1
+claim named_device_must_be_usable 1 'no port of mlx5_2 can be used' -- \
+	"$doctor" --no-probe --root "$work/machine" --device mlx5_2 --route verbs
+claim small_memlock_fails_verbs 1 '^FAIL +memlock +0\.000 GiB; .* 8\.000 GiB' \
+	'ulimit -l unlimited' -- small_memlock \
+	"$doctor" --no-probe --root "$work/machine" --route verbs --memory 8
+claim small_memlock_is_enough_on_one_node 0 '^note +memlock' '^ok +probe' -- \
+	small_memlock "$doctor" --route shm
+claim long_socket_folder_fails 1 'at most 95 bytes' -- "$doctor" --no-probe \
+	--socket-dir "/tmp/$(printf '%0100d' 0)"
+claim folder_of_others_is_told 0 'can be written by others' -- sh -c \
+	"mkdir -m 777 '$work/open' && chmod 777 '$work/open' && '$doctor' --no-probe --socket-dir '$work/open'"
+claim wrong_option_is_usage 2 '^usage:' -- "$doctor" --route ether
+claim json_has_the_choice 0 '"gid_index": 3' '"device": "mlx5_0"' '"failures": 0' -- \
+	"$doctor" --json --no-probe --root "$work/machine"
+cp "$work/out" "$work/json"
+if command -v python3 >/dev/null; then
+	claim json_is_valid 0 -- python3 -c '
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["chosen"]["address"] == "10.66.0.1", report["chosen"]
+assert [len(port["gids"]) for port in report["ports"]] == [4, 1, 0]
+assert all(f["level"] in ("ok", "note", "warn", "fail") for f in report["findings"])
+' "$work/json"
+else
+	echo "refused: python3 is not installed: JSON is not parsed"
+	skipped=1
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

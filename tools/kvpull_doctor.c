@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvpull_doctor: what this machine offers to kvpull, what is in the way, and
+ * what to do about it. Reads files of the kernel's and tries things out; it
+ * changes nothing.
+ */
+#include "tools/kvpull_doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const level_names[] = { "ok", "note", "warn", "FAIL" };
+
+/* ---- findings ---- */
+
+void doctor_say(struct doctor *doctor, enum doctor_level level,
+		const char *name, const char *format, ...)
+{
+	struct doctor_finding *finding;
+	va_list words;
+
+	if (doctor->finding_count == DOCTOR_FINDINGS_MAX)
+		return;
+	finding = &doctor->findings[doctor->finding_count++];
+	finding->level = level;
+	finding->name = name;
+	va_start(words, format);
+	(void)vsnprintf(finding->text, sizeof(finding->text), format, words);
+	va_end(words);
+}
+
+void doctor_advise(struct doctor *doctor, const char *format, ...)
+{
+	struct doctor_finding *finding =
+		&doctor->findings[doctor->finding_count - 1];
+	va_list words;
+
+	va_start(words, format);
+	(void)vsnprintf(finding->advice, sizeof(finding->advice), format,
+			words);
+	va_end(words);
+}
+
+enum doctor_level doctor_verbs_level(const struct doctor *doctor,
+				     enum doctor_level otherwise)
+{
+	if (doctor->route == DOCTOR_ROUTE_VERBS)
+		return DOCTOR_FAIL;
+	return doctor->route == DOCTOR_ROUTE_SHM ? DOCTOR_NOTE : otherwise;
+}
+
+static uint32_t count_of(const struct doctor *doctor, enum doctor_level level)
+{
+	uint32_t count = 0;
+	uint32_t i;
+
+	for (i = 0; i < doctor->finding_count; i++)
+		count += doctor->findings[i].level == level;
+	return count;
+}
+
+/* ---- files ---- */
+
+static int read_path(const char *path, char *line, size_t line_bytes)
+{
+	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got;
+
+	line[0] = '\0';
+	if (fd < 0)
+		return -1;
+	got = read(fd, line, line_bytes - 1);
+	(void)close(fd);
+	if (got < 0)
+		return -1;
+	line[got] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	return (int)strlen(line);
+}
+
+int doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
+		const char *format, ...)
+{
+	char name[DOCTOR_PATH_BYTES_MAX];
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	va_list words;
+
+	va_start(words, format);
+	(void)vsnprintf(name, sizeof(name), format, words);
+	va_end(words);
+	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, name);
+	return read_path(path, line, line_bytes);
+}
+
+long long doctor_number(const struct doctor *doctor, long long otherwise,
+			const char *format, ...)
+{
+	char name[DOCTOR_PATH_BYTES_MAX];
+	char line[64];
+	char *end;
+	long long number;
+	va_list words;
+
+	va_start(words, format);
+	(void)vsnprintf(name, sizeof(name), format, words);
+	va_end(words);
+	if (doctor_read(doctor, line, sizeof(line), "%s", name) < 1)
+		return otherwise;
+	errno = 0;
+	number = strtoll(line, &end, 10);
+	return errno || end == line ? otherwise : number;
+}
+
+int doctor_exists(const struct doctor *doctor, const char *path)
+{
+	char whole[2 * DOCTOR_PATH_BYTES_MAX];
+
+	(void)snprintf(whole, sizeof(whole), "%s%s", doctor->root, path);
+	return access(whole, F_OK) == 0;
+}
+
+/* ---- the report ---- */
+
+static void print_page(const struct doctor *doctor)
+{
+	uint32_t i;
+
+	for (i = 0; i < doctor->finding_count; i++) {
+		const struct doctor_finding *finding = &doctor->findings[i];
+
+		printf("%-4s  %-14s %s\n", level_names[finding->level],
+		       finding->name, finding->text);
+		if (finding->advice[0])
+			printf("%-4s  %-14s -> %s\n", "", "", finding->advice);
+	}
+	printf("%u ok, %u to know, %u warnings, %u failures\n",
+	       count_of(doctor, DOCTOR_OK), count_of(doctor, DOCTOR_NOTE),
+	       count_of(doctor, DOCTOR_WARN), count_of(doctor, DOCTOR_FAIL));
+}
+
+static void print_json(const struct doctor *doctor)
+{
+	json_t *findings = json_array();
+	json_t *report;
+	uint32_t i;
+
+	for (i = 0; i < doctor->finding_count; i++) {
+		const struct doctor_finding *finding = &doctor->findings[i];
+
+		(void)json_array_append_new(
+			findings,
+			json_pack("{s:s, s:s, s:s, s:s}", "level",
+				  finding->level == DOCTOR_FAIL ?
+					  "fail" :
+					  level_names[finding->level],
+				  "name", finding->name, "text", finding->text,
+				  "advice", finding->advice));
+	}
+	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:i, s:i}", "version",
+			   KVPULL_VERSION, "findings", findings, "ports",
+			   doctor->ports, "chosen", doctor->chosen, "probe",
+			   doctor->probe, "warnings",
+			   (int)count_of(doctor, DOCTOR_WARN), "failures",
+			   (int)count_of(doctor, DOCTOR_FAIL));
+	if (report)
+		(void)json_dumpf(report, stdout, JSON_INDENT(2));
+	(void)putchar('\n');
+	json_decref(report);
+}
+
+/* ---- options ---- */
+
+static void usage(FILE *to)
+{
+	fprintf(to,
+		"usage: kvpull_doctor [options]\n"
+		"  --json          one JSON object instead of the page\n"
+		"  --route ROUTE   what the engine will use: auto, shm, verbs (auto)\n"
+		"  --device NAME   the RDMA device that it will use (chosen)\n"
+		"  --memory GIB    KV cache that a worker registers, GiB (1)\n"
+		"  --socket-dir D  folder of the sockets (KVPULL_SOCKET_DIR, /tmp/kvpull-UID)\n"
+		"  --no-probe      do not pull on this machine\n"
+		"  --root FOLDER   read /sys, /proc and /dev below it\n"
+		"  --help          this text\n"
+		"  --version       version\n"
+		"exit: 0 works, 1 something that is needed does not, 2 usage\n");
+}
+
+static int take_route(struct doctor *doctor, const char *text)
+{
+	static const char *const names[] = { "auto", "shm", "verbs" };
+	unsigned int i;
+
+	for (i = 0; i < 3; i++) {
+		if (strcmp(names[i], text) == 0) {
+			doctor->route = (enum doctor_route)i;
+			return 0;
+		}
+	}
+	fprintf(stderr, "--route %s: auto, shm or verbs is needed\n", text);
+	return 1;
+}
+
+static int take_memory(struct doctor *doctor, const char *text)
+{
+	char *end;
+	double gib;
+
+	errno = 0;
+	gib = strtod(text, &end);
+	if (errno || end == text || *end || !(gib > 0) || gib > 1e6) {
+		fprintf(stderr, "--memory %s: GiB are needed, above 0\n", text);
+		return 1;
+	}
+	doctor->memory_bytes = (uint64_t)(gib * (double)(UINT64_C(1) << 30));
+	return 0;
+}
+
+/* 0: go on, 1: done, 2: wrong. */
+static int take(struct doctor *doctor, int option, int *json)
+{
+	switch (option) {
+	case 'j':
+		*json = 1;
+		return 0;
+	case 'r':
+		return take_route(doctor, optarg) ? 2 : 0;
+	case 'd':
+		doctor->device = optarg;
+		return 0;
+	case 'm':
+		return take_memory(doctor, optarg) ? 2 : 0;
+	case 's':
+		doctor->socket_dir = optarg;
+		return 0;
+	case 'n':
+		doctor->no_probe = 1;
+		return 0;
+	case 'R':
+		doctor->root = strcmp(optarg, "/") ? optarg : "";
+		return 0;
+	case 'h':
+		usage(stdout);
+		return 1;
+	case 'v':
+		printf("kvpull_doctor %s\n", KVPULL_VERSION);
+		return 1;
+	default:
+		return 2;
+	}
+}
+
+static int parse(int count, char **words, struct doctor *doctor, int *json)
+{
+	static const struct option longs[] = {
+		{ "json", 0, NULL, 'j' },       { "route", 1, NULL, 'r' },
+		{ "device", 1, NULL, 'd' },     { "memory", 1, NULL, 'm' },
+		{ "socket-dir", 1, NULL, 's' }, { "no-probe", 0, NULL, 'n' },
+		{ "root", 1, NULL, 'R' },       { "help", 0, NULL, 'h' },
+		{ "version", 0, NULL, 'v' },    { NULL, 0, NULL, 0 },
+	};
+	int option;
+	int code = 0;
+
+	while (!code &&
+	       (option = getopt_long(count, words, "", longs, NULL)) != -1)
+		code = take(doctor, option, json);
+	return !code && optind < count ? 2 : code;
+}
+
+static const char *default_socket_dir(void)
+{
+	static char text[64];
+	const char *given = getenv("KVPULL_SOCKET_DIR");
+
+	if (given && given[0])
+		return given;
+	(void)snprintf(text, sizeof(text), "/tmp/kvpull-%u",
+		       (unsigned int)geteuid());
+	return text;
+}
+
+int main(int count, char **words)
+{
+	static struct doctor doctor = { .root = "", .device = "" };
+	int json = 0;
+	int code;
+
+	doctor.memory_bytes = UINT64_C(1) << 30;
+	doctor.socket_dir = default_socket_dir();
+	code = parse(count, words, &doctor, &json);
+	if (code == 2)
+		usage(stderr);
+	if (code)
+		return code == 2 ? 2 : 0;
+	doctor.ports = json_array();
+	doctor.chosen = json_null();
+	doctor.probe = json_null();
+	doctor_kernel(&doctor);
+	doctor_devices(&doctor);
+	doctor_memlock(&doctor);
+	doctor_device_memory(&doctor);
+	doctor_uring(&doctor);
+	doctor_huge_pages(&doctor);
+	doctor_sockets(&doctor);
+	doctor_numa(&doctor);
+	doctor_foreign(&doctor);
+	if (!doctor.no_probe)
+		doctor_probe(&doctor);
+	if (json)
+		print_json(&doctor);
+	else
+		print_page(&doctor);
+	json_decref(doctor.ports);
+	json_decref(doctor.chosen);
+	json_decref(doctor.probe);
+	return count_of(&doctor, DOCTOR_FAIL) ? 1 : 0;
+}

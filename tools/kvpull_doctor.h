@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvpull_doctor's parts: what was asked, the findings, and what finds them.
+ * Everything of the machine is read below a root folder, so that a test can
+ * show another machine.
+ */
+#ifndef KVPULL_TOOLS_KVPULL_DOCTOR_H
+#define KVPULL_TOOLS_KVPULL_DOCTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#define DOCTOR_FINDINGS_MAX 128u
+#define DOCTOR_TEXT_BYTES_MAX 320u
+#define DOCTOR_PATH_BYTES_MAX 512u
+
+enum doctor_level {
+	DOCTOR_OK,
+	DOCTOR_NOTE, /* good to know; nothing to do */
+	DOCTOR_WARN, /* works, but slower or not everywhere */
+	DOCTOR_FAIL  /* what was asked for does not work */
+};
+
+enum doctor_route {
+	DOCTOR_ROUTE_AUTO,
+	DOCTOR_ROUTE_SHM,
+	DOCTOR_ROUTE_VERBS
+};
+
+struct doctor_finding {
+	enum doctor_level level;
+	const char *name;
+	char text[DOCTOR_TEXT_BYTES_MAX];
+	char advice[DOCTOR_TEXT_BYTES_MAX]; /* "": nothing to do */
+};
+
+struct doctor {
+	const char *root;       /* "" or a folder without a slash behind */
+	const char *socket_dir; /* asked for, or the library's default */
+	const char *device;     /* "": any */
+	enum doctor_route route;
+	uint64_t memory_bytes; /* KV cache that a worker would register */
+	uint32_t no_probe;
+	uint32_t usable_ports;
+
+	struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
+	uint32_t finding_count;
+	json_t *ports; /* array */
+	json_t *chosen;
+	json_t *probe;
+};
+
+/* Add a finding; what to do about it may follow. */
+__attribute__((format(printf, 4, 5))) void doctor_say(struct doctor *doctor,
+						      enum doctor_level level,
+						      const char *name,
+						      const char *format, ...);
+/* What to do about the last finding. */
+__attribute__((format(printf, 2, 3))) void
+doctor_advise(struct doctor *doctor, const char *format, ...);
+/* Absence of RDMA is a failure only for who wants it. */
+enum doctor_level doctor_verbs_level(const struct doctor *doctor,
+				     enum doctor_level otherwise);
+
+/*
+ * The first line of a file below root, without its newline. Return: its
+ * length, or -1 and an empty line.
+ */
+__attribute__((format(printf, 4, 5))) int
+doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
+	    const char *format, ...);
+/* The number that a file begins with; `otherwise` if there is none. */
+__attribute__((format(printf, 3, 4))) long long
+doctor_number(const struct doctor *doctor, long long otherwise,
+	      const char *format, ...);
+/* 1 if there is such a file or folder below root. */
+int doctor_exists(const struct doctor *doctor, const char *path);
+
+/* What finds: each adds its findings. */
+void doctor_kernel(struct doctor *doctor);
+void doctor_devices(struct doctor *doctor);
+void doctor_memlock(struct doctor *doctor);
+void doctor_device_memory(struct doctor *doctor);
+void doctor_uring(struct doctor *doctor);
+void doctor_huge_pages(struct doctor *doctor);
+void doctor_sockets(struct doctor *doctor);
+void doctor_numa(struct doctor *doctor);
+void doctor_foreign(struct doctor *doctor);
+void doctor_probe(struct doctor *doctor);
+
+#endif /* KVPULL_TOOLS_KVPULL_DOCTOR_H */

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What kvpull needs of the kernel, of limits and of folders: each is tried. */
+#include "tools/kvpull_doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <linux/capability.h>
+#include <linux/io_uring.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+#define HUGE_BYTES ((size_t)2 << 20)
+#define NODES_MAX 64u
+/* A socket's name in the folder is "/" and at most 12 more. */
+#define SOCKET_DIR_BYTES_MAX 95u
+#define FILES_MIN 256u
+
+static double gib(uint64_t bytes)
+{
+	return (double)bytes / (double)(UINT64_C(1) << 30);
+}
+
+/* ---- kernel ---- */
+
+static int seal_try(void)
+{
+	const int fd =
+		memfd_create("kvpull-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int code;
+
+	if (fd < 0)
+		return -1;
+	code = fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+	(void)close(fd);
+	return code;
+}
+
+void doctor_kernel(struct doctor *doctor)
+{
+	struct utsname name;
+	struct rlimit files;
+	char *rest;
+	unsigned long major;
+	unsigned long minor = 0;
+	long pidfd;
+
+	if (uname(&name))
+		return;
+	major = strtoul(name.release, &rest, 10);
+	if (*rest == '.')
+		minor = strtoul(rest + 1, NULL, 10);
+	if (major < 5 || (major == 5 && minor < 10)) {
+		doctor_say(doctor, DOCTOR_FAIL, "kernel",
+			   "Linux %s is older than 5.10", name.release);
+		doctor_advise(doctor, "run a newer kernel");
+	} else {
+		doctor_say(doctor, DOCTOR_OK, "kernel", "Linux %s, %s",
+			   name.release, name.machine);
+	}
+	if (seal_try()) {
+		doctor_say(doctor, DOCTOR_FAIL, "kernel",
+			   "memory cannot be sealed (%s)", strerror(errno));
+		doctor_advise(
+			doctor,
+			"allow memfd_create and fcntl(F_ADD_SEALS) in the sandbox");
+	}
+	pidfd = syscall(SYS_pidfd_open, getpid(), 0);
+	if (pidfd < 0) {
+		doctor_say(
+			doctor, DOCTOR_WARN, "kernel",
+			"pidfd_open: %s: deaths are seen by closed sockets only",
+			strerror(errno));
+		doctor_advise(doctor, "allow pidfd_open in the sandbox");
+	} else {
+		(void)close((int)pidfd);
+	}
+	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < FILES_MIN) {
+		doctor_say(doctor, DOCTOR_WARN, "kernel",
+			   "only %llu files may be open; a peer takes up to 4",
+			   (unsigned long long)files.rlim_cur);
+		doctor_advise(doctor, "ulimit -n 4096");
+	}
+}
+
+/* ---- memlock ---- */
+
+/* CAP_IPC_LOCK counts in the first user namespace only. */
+static int may_lock(const struct doctor *doctor)
+{
+	struct __user_cap_header_struct header = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct data[2] = { { 0 } };
+	char map[64];
+	char *rest;
+
+	if (syscall(SYS_capget, &header, data) ||
+	    !(data[0].effective & 1u << CAP_IPC_LOCK))
+		return 0;
+	if (doctor_read(doctor, map, sizeof(map), "/proc/self/uid_map") < 0)
+		return 1;
+	(void)strtoul(map, &rest, 10);
+	return strtoul(rest, NULL, 10) == 0 && strstr(map, "4294967295");
+}
+
+void doctor_memlock(struct doctor *doctor)
+{
+	const uint64_t need_bytes = doctor->memory_bytes;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit))
+		return;
+	if (may_lock(doctor)) {
+		doctor_say(doctor, DOCTOR_OK, "memlock",
+			   "no limit for this user (CAP_IPC_LOCK)");
+	} else if (limit.rlim_cur == RLIM_INFINITY) {
+		doctor_say(doctor, DOCTOR_OK, "memlock", "unlimited");
+	} else if (limit.rlim_cur >= need_bytes) {
+		doctor_say(doctor, DOCTOR_OK, "memlock",
+			   "%.3f GiB, of which a worker needs %.3f GiB",
+			   gib(limit.rlim_cur), gib(need_bytes));
+	} else {
+		const enum doctor_level level =
+			doctor->usable_ports ||
+					doctor->route == DOCTOR_ROUTE_VERBS ?
+				doctor_verbs_level(doctor, DOCTOR_WARN) :
+				DOCTOR_NOTE;
+
+		doctor_say(
+			doctor, level, "memlock",
+			"%.3f GiB; between machines a worker needs %.3f GiB (--memory), on one node nothing",
+			gib(limit.rlim_cur), gib(need_bytes));
+		doctor_advise(
+			doctor,
+			"ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1 (hard limit now: %s)",
+			limit.rlim_max == RLIM_INFINITY ? "unlimited" :
+			limit.rlim_max >= need_bytes    ? "enough" :
+							  "too low as well");
+	}
+}
+
+/* ---- memory of devices ---- */
+
+void doctor_device_memory(struct doctor *doctor)
+{
+	char driver[128];
+	const int has_driver = doctor_read(doctor, driver, sizeof(driver),
+					   "/proc/driver/nvidia/version") > 0;
+	const int has_peermem =
+		doctor_exists(doctor, "/sys/module/nvidia_peermem") ||
+		doctor_exists(doctor, "/sys/module/nv_peer_mem");
+
+	if (!has_driver && !doctor_exists(doctor, "/sys/module/amdgpu")) {
+		doctor_say(doctor, DOCTOR_NOTE, "device memory",
+			   "no GPU driver: KV cache is host memory");
+		return;
+	}
+	if (has_driver && strstr(driver, "Open Kernel Module")) {
+		doctor_say(doctor, DOCTOR_OK, "device memory",
+			   "the open GPU kernel modules export dmabuf");
+	} else if (has_peermem) {
+		doctor_say(doctor, DOCTOR_OK, "device memory",
+			   "nvidia_peermem is loaded");
+	} else {
+		doctor_say(
+			doctor, DOCTOR_WARN, "device memory",
+			"a GPU driver without dmabuf (open modules) and without peermem");
+		doctor_advise(
+			doctor,
+			"install the open GPU kernel modules, or modprobe nvidia_peermem");
+	}
+	doctor_say(doctor, DOCTOR_NOTE, "device memory",
+		   "this version of kvpull pulls into host memory only");
+}
+
+/* ---- io_uring, huge pages ---- */
+
+void doctor_uring(struct doctor *doctor)
+{
+	struct io_uring_params params;
+	long fd;
+
+	memset(&params, 0, sizeof(params));
+	fd = syscall(SYS_io_uring_setup, 4, &params);
+	if (fd >= 0) {
+		(void)close((int)fd);
+		doctor_say(doctor, DOCTOR_OK, "io_uring", "works");
+		return;
+	}
+	doctor_say(
+		doctor, DOCTOR_NOTE, "io_uring",
+		"not allowed (%s): files and sockets are read by plain calls",
+		strerror(errno));
+	doctor_advise(
+		doctor,
+		errno == ENOSYS ?
+			"nothing, if no KV lies in files" :
+			"sysctl kernel.io_uring_disabled=0; allow io_uring_setup in the sandbox");
+}
+
+static int collapse_try(void)
+{
+	const int fd = memfd_create("kvpull-doctor", MFD_CLOEXEC);
+	uint8_t *memory;
+	uint8_t *aligned;
+	int code = -1;
+
+	if (fd < 0 || ftruncate(fd, (off_t)(2 * HUGE_BYTES))) {
+		if (fd >= 0)
+			(void)close(fd);
+		return -1;
+	}
+	memory = mmap(NULL, 2 * HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+		      fd, 0);
+	if (memory != MAP_FAILED) {
+		/* An address that matches the offset, or nothing collapses. */
+		aligned =
+			memory + (HUGE_BYTES - (uintptr_t)memory % HUGE_BYTES) %
+					 HUGE_BYTES;
+		if (mmap(aligned, HUGE_BYTES, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED) {
+			memset(aligned, 1, HUGE_BYTES);
+			code = madvise(aligned, HUGE_BYTES, MADV_COLLAPSE);
+		}
+		(void)munmap(memory, 2 * HUGE_BYTES);
+	}
+	(void)close(fd);
+	return code;
+}
+
+void doctor_huge_pages(struct doctor *doctor)
+{
+	const long long pages =
+		doctor_number(doctor, 0, "/proc/sys/vm/nr_hugepages");
+
+	if (collapse_try() == 0) {
+		doctor_say(doctor, DOCTOR_OK, "huge pages",
+			   "granted for shared memory (MADV_COLLAPSE)");
+	} else {
+		doctor_say(
+			doctor, DOCTOR_NOTE, "huge pages",
+			"not granted for shared memory (%s): pulls cost more TLB misses",
+			strerror(errno));
+		doctor_advise(
+			doctor,
+			"Linux 6.1 or later, with memory that is not in pieces");
+	}
+	if (pages > 0)
+		doctor_say(doctor, DOCTOR_NOTE, "huge pages",
+			   "%lld reserved pages (vm.nr_hugepages) are not used",
+			   pages);
+}
+
+/* ---- the folder of the sockets ---- */
+
+static int socket_try(const char *folder)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int code;
+	int fd;
+
+	(void)snprintf(address.sun_path, sizeof(address.sun_path),
+		       "%.90s/doctor%u", folder,
+		       (unsigned int)getpid() % 100000u);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	code = bind(fd, (struct sockaddr *)&address, sizeof(address));
+	if (!code)
+		(void)unlink(address.sun_path);
+	(void)close(fd);
+	return code;
+}
+
+static void folder_judge(struct doctor *doctor, const struct stat *info)
+{
+	const char *folder = doctor->socket_dir;
+
+	if (!S_ISDIR(info->st_mode)) {
+		doctor_say(doctor, DOCTOR_FAIL, "sockets", "%s is no folder",
+			   folder);
+		doctor_advise(doctor, "name another: socket_dir");
+		return;
+	}
+	if (info->st_uid != geteuid() && geteuid() != 0) {
+		doctor_say(doctor, DOCTOR_WARN, "sockets",
+			   "%s belongs to uid %u", folder,
+			   (unsigned int)info->st_uid);
+		doctor_advise(
+			doctor,
+			"run the engines as one user, or set socket_dir and uids");
+	}
+	if (info->st_mode & 022) {
+		doctor_say(doctor, DOCTOR_WARN, "sockets",
+			   "%s can be written by others (mode %o)", folder,
+			   (unsigned int)info->st_mode & 07777);
+		doctor_advise(doctor, "chmod 700 %s", folder);
+	}
+	if (socket_try(folder)) {
+		doctor_say(doctor, DOCTOR_FAIL, "sockets",
+			   "no socket can be made in %s: %s", folder,
+			   strerror(errno));
+		doctor_advise(
+			doctor,
+			"name a folder that this user can write: socket_dir");
+		return;
+	}
+	doctor_say(doctor, DOCTOR_OK, "sockets", "%s", folder);
+}
+
+void doctor_sockets(struct doctor *doctor)
+{
+	const char *folder = doctor->socket_dir;
+	struct stat info;
+
+	if (folder[0] != '/' || strlen(folder) > SOCKET_DIR_BYTES_MAX) {
+		doctor_say(doctor, DOCTOR_FAIL, "sockets",
+			   "%s: an absolute path of at most %u bytes is needed",
+			   folder, SOCKET_DIR_BYTES_MAX);
+		doctor_advise(doctor, "name another: socket_dir");
+		return;
+	}
+	if (!stat(folder, &info)) {
+		folder_judge(doctor, &info);
+		return;
+	}
+	doctor_say(doctor, DOCTOR_NOTE, "sockets",
+		   "%s: %s; the first worker makes it", folder,
+		   strerror(errno));
+	doctor_advise(doctor,
+		      "in containers: share one folder, and set socket_dir");
+}
+
+/* ---- NUMA ---- */
+
+static uint64_t nodes_of_affinity(const struct doctor *doctor)
+{
+	uint64_t nodes = 0;
+	uint32_t node;
+	cpu_set_t set;
+	size_t cpu;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return 0;
+	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &set))
+			continue;
+		for (node = 0; node < NODES_MAX; node++) {
+			char path[DOCTOR_PATH_BYTES_MAX];
+
+			(void)snprintf(path, sizeof(path),
+				       "/sys/devices/system/cpu/cpu%zu/node%u",
+				       cpu, node);
+			if (doctor_exists(doctor, path)) {
+				nodes |= UINT64_C(1) << node;
+				break;
+			}
+		}
+	}
+	return nodes;
+}
+
+void doctor_numa(struct doctor *doctor)
+{
+	uint32_t node_count = 0;
+	uint32_t node;
+	uint64_t mine;
+
+	for (node = 0; node < NODES_MAX; node++) {
+		char path[DOCTOR_PATH_BYTES_MAX];
+
+		(void)snprintf(path, sizeof(path),
+			       "/sys/devices/system/node/node%u", node);
+		node_count += (uint32_t)doctor_exists(doctor, path);
+	}
+	if (node_count < 2) {
+		doctor_say(doctor, DOCTOR_OK, "numa", "one node");
+		return;
+	}
+	mine = nodes_of_affinity(doctor);
+	if (mine && !(mine & (mine - 1))) {
+		doctor_say(doctor, DOCTOR_OK, "numa",
+			   "%u nodes, this process is bound to one of them",
+			   node_count);
+		return;
+	}
+	doctor_say(
+		doctor, DOCTOR_WARN, "numa",
+		"%u nodes, and this process may run on several: copies may cross them",
+		node_count);
+	doctor_advise(doctor,
+		      "numactl --cpunodebind=N --membind=N for each worker");
+}
+
+/* ---- memory of the engine's own ---- */
+
+void doctor_foreign(struct doctor *doctor)
+{
+	const long long scope =
+		doctor_number(doctor, 0, "/proc/sys/kernel/yama/ptrace_scope");
+
+	if (scope == 0 || geteuid() == 0) {
+		doctor_say(doctor, DOCTOR_OK, "foreign memory",
+			   "of the same user can be read (process_vm_readv)");
+		return;
+	}
+	doctor_say(
+		doctor, DOCTOR_NOTE, "foreign memory",
+		"kernel.yama.ptrace_scope is %lld: an engine's own memory cannot be read",
+		scope);
+	doctor_advise(
+		doctor,
+		"let kvpull provide the memory (memory_alloc), or sysctl kernel.yama.ptrace_scope=0");
+}

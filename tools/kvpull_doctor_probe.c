@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The probe: a producer and a consumer, as processes of their own, and one
+ * pull between them through the library, each byte compared.
+ */
+#include "tools/kvpull_doctor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/ib_pull_engine.h"
+
+#define PROBE_BLOCKS 64u
+#define PROBE_BLOCK_BYTES 65536u
+#define PROBE_LAYERS 4u
+#define PROBE_SEED 7u
+#define PROBE_NS UINT64_C(10000000000)
+
+struct probe {
+	const struct kvpull_connector_ops *ops;
+	char config[DOCTOR_PATH_BYTES_MAX];
+	char why[DOCTOR_TEXT_BYTES_MAX]; /* the library's last complaint */
+	struct engine engine;
+	uint32_t ids[PROBE_BLOCKS];
+	uint8_t ticket[65536];
+	size_t ticket_bytes;
+	uint64_t took_ns;
+	uint64_t wrong_bytes;
+};
+
+static void keep_line(void *context, uint32_t level, const char *message)
+{
+	struct probe *probe = context;
+
+	if (level <= KVPULL_LOG_WARN)
+		(void)snprintf(probe->why, sizeof(probe->why), "%s", message);
+}
+
+static int probe_open(struct probe *probe, const char *name)
+{
+	const struct kvpull_host host = {
+		.struct_size = sizeof(host),
+		.context = probe,
+		.log = keep_line,
+		.log_level = KVPULL_LOG_WARN,
+	};
+	const struct engine_params params = {
+		.ops = probe->ops,
+		.host = &host,
+		.config_json = probe->config,
+		.engine_id = name,
+		.shape = { .block_bytes = PROBE_BLOCK_BYTES,
+			   .block_count = PROBE_BLOCKS,
+			   .layer_count = PROBE_LAYERS,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 1,
+	};
+
+	return engine_open(&probe->engine, &params) ||
+	       engine_blocks_take(&probe->engine, probe->ids, PROBE_BLOCKS);
+}
+
+static struct kvpull_blocks probe_blocks(const struct probe *probe)
+{
+	return (struct kvpull_blocks){ .block_count = PROBE_BLOCKS,
+				       .block_ids = probe->ids };
+}
+
+/* ---- the producer, a child ---- */
+
+static int produce(struct probe *probe)
+{
+	struct engine *engine = &probe->engine;
+	const struct kvpull_blocks blocks = probe_blocks(probe);
+	const struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = 1,
+		.prompt_tokens = PROBE_BLOCKS * 16,
+		.flags = KVPULL_REQUEST_WANTS_HOLD,
+	};
+	struct kvpull_finish finish = {
+		.struct_size = sizeof(finish),
+		.key = 1,
+		.computed_tokens = PROBE_BLOCKS * 16,
+		.group_count = 1,
+		.groups = &blocks,
+		.ticket = probe->ticket,
+		.ticket_capacity = sizeof(probe->ticket),
+	};
+	uint32_t i;
+
+	for (i = 0; i < PROBE_BLOCKS; i++)
+		engine_block_fill(engine, 0, probe->ids[i], PROBE_SEED + i);
+	if (engine->ops->scheduler->request_new(engine->scheduler, &request) ||
+	    engine->ops->scheduler->request_finished(
+		    engine->scheduler, &finish) != KVPULL_FINISH_HELD)
+		return 1;
+	probe->ticket_bytes = finish.ticket_bytes;
+	return 0;
+}
+
+/* Until the consumer has hung up; its pipe tells. */
+static void producer_run(struct probe *probe, int to, int until)
+{
+	struct pollfd gone = { .fd = until, .events = POLLIN };
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (probe_open(probe, "doctor-producer") || produce(probe) ||
+	    write(to, probe->ticket, probe->ticket_bytes) !=
+		    (ssize_t)probe->ticket_bytes) {
+		fprintf(stderr, "the probe's producer: %s\n", probe->why);
+		_exit(1);
+	}
+	(void)close(to);
+	while (poll(&gone, 1, 1) == 0) {
+		if (engine_step(&probe->engine))
+			_exit(1);
+	}
+	engine_close(&probe->engine);
+	_exit(0);
+}
+
+/* ---- the consumer ---- */
+
+static int consumer_ask(struct probe *probe)
+{
+	struct engine *engine = &probe->engine;
+	const struct kvpull_scheduler_ops *scheduler = engine->ops->scheduler;
+	const struct kvpull_blocks blocks = probe_blocks(probe);
+	const struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = 1,
+		.prompt_tokens = PROBE_BLOCKS * 16,
+		.flags = KVPULL_REQUEST_PULL,
+		.ticket = probe->ticket,
+		.ticket_bytes = probe->ticket_bytes,
+	};
+	const struct kvpull_allocation allocation = {
+		.struct_size = sizeof(allocation),
+		.key = 1,
+		.external_tokens = PROBE_BLOCKS * 16,
+		.group_count = 1,
+		.groups = &blocks,
+	};
+	uint32_t tokens = 0;
+
+	return scheduler->request_new(engine->scheduler, &request) ||
+	       scheduler->matched_tokens(engine->scheduler, 1, 0, &tokens) !=
+		       KVPULL_MATCH_LOAD ||
+	       scheduler->allocated(engine->scheduler, &allocation);
+}
+
+static int consumer_wait(struct probe *probe)
+{
+	const uint64_t until_ns = engine_now_ns() + PROBE_NS;
+	struct engine_event event;
+
+	while (engine_now_ns() < until_ns) {
+		if (engine_step(&probe->engine))
+			return KVPULL_EDEVICE;
+		if (!engine_event(&probe->engine, &event))
+			continue;
+		probe->took_ns = event.took_ns;
+		return event.kind == KVPULL_POLL_LOADED ? 0 : event.reason;
+	}
+	return KVPULL_EDEADLINE;
+}
+
+static int consume(struct probe *probe)
+{
+	uint32_t i;
+	int code;
+
+	if (probe_open(probe, "doctor-consumer") || consumer_ask(probe))
+		return KVPULL_EDEVICE;
+	code = consumer_wait(probe);
+	for (i = 0; i < PROBE_BLOCKS && !code; i++)
+		probe->wrong_bytes += engine_block_wrong(
+			&probe->engine, 0, probe->ids[i], PROBE_SEED + i);
+	engine_close(&probe->engine);
+	return code;
+}
+
+static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
+{
+	const uint64_t bytes =
+		(uint64_t)PROBE_BLOCKS * PROBE_BLOCK_BYTES * PROBE_LAYERS;
+	const double gib_s = (double)bytes / (double)(UINT64_C(1) << 30) /
+			     ((double)probe->took_ns / 1e9);
+
+	if (code || probe->wrong_bytes) {
+		doctor_say(doctor, DOCTOR_FAIL, "probe",
+			   "a pull on this node failed: %s%s%s",
+			   probe->wrong_bytes ? "wrong bytes" :
+						probe->ops->error_text(code),
+			   probe->why[0] ? "; " : "", probe->why);
+		doctor_advise(
+			doctor,
+			"build/release/ib_pull --demo says more; see Operating it in README.md");
+		return;
+	}
+	doctor_say(
+		doctor, DOCTOR_OK, "probe",
+		"%u MiB pulled from another process, every byte right, %.1f GiB/s",
+		(unsigned int)(bytes >> 20), gib_s);
+	json_decref(doctor->probe);
+	doctor->probe = json_pack("{s:I, s:I, s:f}", "bytes", (json_int_t)bytes,
+				  "took_ns", (json_int_t)probe->took_ns,
+				  "gib_s", gib_s);
+}
+
+/* All that the child writes before it closes: its ticket. */
+static void ticket_take(struct probe *probe, int from)
+{
+	ssize_t got;
+
+	while (probe->ticket_bytes < sizeof(probe->ticket) &&
+	       (got = read(from, probe->ticket + probe->ticket_bytes,
+			   sizeof(probe->ticket) - probe->ticket_bytes)) > 0)
+		probe->ticket_bytes += (size_t)got;
+}
+
+static void probe_run(struct doctor *doctor, struct probe *probe)
+{
+	int tickets[2];
+	int end[2];
+	pid_t child;
+
+	if (pipe(tickets))
+		return;
+	if (pipe(end) || (child = fork()) < 0) {
+		doctor_say(doctor, DOCTOR_FAIL, "probe",
+			   "no second process can be made");
+		return;
+	}
+	if (child == 0) {
+		(void)close(end[1]);
+		(void)close(tickets[0]);
+		producer_run(probe, tickets[1], end[0]);
+	}
+	(void)close(tickets[1]);
+	(void)close(end[0]);
+	ticket_take(probe, tickets[0]);
+	(void)close(tickets[0]);
+	consumer_say(doctor, probe, consume(probe));
+	(void)close(end[1]);
+	(void)waitpid(child, NULL, 0);
+}
+
+void doctor_probe(struct doctor *doctor)
+{
+	static struct probe probe;
+	char folder[] = "/tmp/kvpull-doctor-XXXXXX";
+
+	probe.ops = engine_library();
+	if (!probe.ops) {
+		doctor_say(doctor, DOCTOR_FAIL, "probe",
+			   "libkvpull.so.1 cannot be loaded");
+		doctor_advise(doctor, "make install, or set LD_LIBRARY_PATH");
+		return;
+	}
+	/* Not the engines' own folder: nothing of theirs is met. */
+	if (!mkdtemp(folder)) {
+		doctor_say(doctor, DOCTOR_FAIL, "probe",
+			   "no folder can be made in /tmp");
+		return;
+	}
+	(void)snprintf(
+		probe.config, sizeof(probe.config),
+		"{\"socket_dir\":\"%s\",\"progress\":\"caller\",\"route\":\"shm\"}",
+		folder);
+	probe_run(doctor, &probe);
+	(void)rmdir(folder);
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * RDMA devices as the kernel shows them in /sys/class/infiniband, without any
+ * library: a host that lacks the libraries is told so. The order of choice is
+ * that of verbs/device.h.
+ */
+#include "tools/kvpull_doctor.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CLASS "/sys/class/infiniband"
+#define PORTS_MAX 32u
+#define GIDS_MAX 1024u
+/* What RoCE puts around the payload, at the most: the kernel's own sum. */
+#define ROCE_HEADER_BYTES 96
+
+enum rank {
+	RANK_NONE = 0,
+	RANK_V1,
+	RANK_LINK_LOCAL,
+	RANK_INFINIBAND,
+	RANK_IPV6,
+	RANK_IPV4
+};
+
+static const char *const rank_names[] = {
+	"none",       "RoCE v1",      "RoCE v2 link-local",
+	"InfiniBand", "RoCE v2 IPv6", "RoCE v2 IPv4",
+};
+
+struct port {
+	char device[64];
+	char netdev[64];
+	char address[INET6_ADDRSTRLEN];
+	char rate[64];
+	uint32_t number;
+	uint32_t is_active;
+	uint32_t is_infiniband;
+	uint32_t is_near;
+	uint32_t gid_index; /* the best one */
+	uint32_t gid_count;
+	enum rank rank;
+	double gbps;
+	int numa_node;
+	uint32_t mtu_bytes; /* 0: not told */
+	long long netdev_mtu_bytes;
+};
+
+/* ---- reading a port ---- */
+
+/* "fe80:0000:0000:..." as bytes; 0, or -1: empty or no GID. */
+static int gid_parse(const char *text, uint8_t gid[16])
+{
+	static const uint8_t none[16];
+
+	return inet_pton(AF_INET6, text, gid) == 1 &&
+			       memcmp(gid, none, sizeof(none)) ?
+		       0 :
+		       -1;
+}
+
+static enum rank gid_rank(const uint8_t gid[16], const char *type)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	if (strncmp(type, "IB/RoCE v1", 10) == 0)
+		return RANK_V1;
+	if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80)
+		return RANK_LINK_LOCAL;
+	return memcmp(gid, mapped, sizeof(mapped)) ? RANK_IPV6 : RANK_IPV4;
+}
+
+static void gid_print(const uint8_t gid[16], enum rank rank,
+		      char text[INET6_ADDRSTRLEN])
+{
+	if (rank == RANK_IPV4)
+		(void)inet_ntop(AF_INET, gid + 12, text, INET6_ADDRSTRLEN);
+	else
+		(void)inet_ntop(AF_INET6, gid, text, INET6_ADDRSTRLEN);
+}
+
+static void gids_read(const struct doctor *doctor, struct port *port,
+		      json_t *list)
+{
+	const char *name = port->device;
+	char text[64];
+	char type[32];
+	uint32_t index;
+
+	for (index = 0; index < GIDS_MAX; index++) {
+		char address[INET6_ADDRSTRLEN];
+		uint8_t gid[16];
+		enum rank rank;
+
+		if (doctor_read(doctor, text, sizeof(text),
+				CLASS "/%s/ports/%u/gids/%u", name,
+				port->number, index) < 0)
+			return;
+		if (gid_parse(text, gid))
+			continue;
+		(void)doctor_read(doctor, type, sizeof(type),
+				  CLASS "/%s/ports/%u/gid_attrs/types/%u", name,
+				  port->number, index);
+		rank = port->is_infiniband ? RANK_INFINIBAND :
+					     gid_rank(gid, type);
+		gid_print(gid, rank, address);
+		port->gid_count++;
+		(void)json_array_append_new(
+			list, json_pack("{s:i, s:s, s:s}", "index", (int)index,
+					"kind", rank_names[rank], "address",
+					address));
+		if (rank <= port->rank)
+			continue;
+		port->rank = rank;
+		port->gid_index = index;
+		memcpy(port->address, address, sizeof(address));
+		(void)doctor_read(doctor, port->netdev, sizeof(port->netdev),
+				  CLASS "/%s/ports/%u/gid_attrs/ndevs/%u", name,
+				  port->number, index);
+	}
+}
+
+static void mtu_read(const struct doctor *doctor, struct port *port)
+{
+	uint32_t mtu_bytes;
+
+	port->netdev_mtu_bytes =
+		doctor_number(doctor, 0, "/sys/class/net/%s/mtu", port->netdev);
+	if (port->is_infiniband || !port->netdev[0])
+		return;
+	for (mtu_bytes = 4096; mtu_bytes >= 256; mtu_bytes /= 2) {
+		if (port->netdev_mtu_bytes - ROCE_HEADER_BYTES < mtu_bytes)
+			continue;
+		port->mtu_bytes = mtu_bytes;
+		return;
+	}
+}
+
+/* The NUMA node of the processor that this runs on, as the library sees it. */
+static int is_near(const struct port *port)
+{
+	unsigned int cpu;
+	unsigned int node;
+
+	return !getcpu(&cpu, &node) && port->numa_node == (int)node;
+}
+
+static void port_read(struct doctor *doctor, struct port *port)
+{
+	const char *name = port->device;
+	json_t *gids = json_array();
+	char text[64];
+
+	(void)doctor_read(doctor, text, sizeof(text),
+			  CLASS "/%s/ports/%u/state", name, port->number);
+	port->is_active = strncmp(text, "4:", 2) == 0;
+	(void)doctor_read(doctor, text, sizeof(text),
+			  CLASS "/%s/ports/%u/link_layer", name, port->number);
+	port->is_infiniband = strcmp(text, "InfiniBand") == 0;
+	(void)doctor_read(doctor, port->rate, sizeof(port->rate),
+			  CLASS "/%s/ports/%u/rate", name, port->number);
+	port->gbps = strtod(port->rate, NULL);
+	port->numa_node = (int)doctor_number(
+		doctor, -1, CLASS "/%s/device/numa_node", name);
+	port->is_near = (uint32_t)is_near(port);
+	gids_read(doctor, port, gids);
+	mtu_read(doctor, port);
+	(void)json_array_append_new(
+		doctor->ports,
+		json_pack("{s:s, s:i, s:b, s:s, s:f, s:i, s:i, s:s, s:o}",
+			  "device", name, "port", (int)port->number, "active",
+			  (int)port->is_active, "link_layer",
+			  port->is_infiniband ? "InfiniBand" : "Ethernet",
+			  "link_gbps", port->gbps, "mtu_bytes",
+			  (int)port->mtu_bytes, "numa_node", port->numa_node,
+			  "netdev", port->netdev, "gids", gids));
+}
+
+/* ---- judging it ---- */
+
+static void mtu_judge(struct doctor *doctor, const struct port *port)
+{
+	if (!port->mtu_bytes || port->mtu_bytes == 4096)
+		return;
+	doctor_say(doctor, DOCTOR_WARN, "mtu",
+		   "%s: MTU %u, as %s has %lld; 4096 sends fewer packets",
+		   port->device, port->mtu_bytes, port->netdev,
+		   port->netdev_mtu_bytes);
+	doctor_advise(
+		doctor,
+		"if the network carries it: ip link set %s mtu 4200, or 9000, on all hosts",
+		port->netdev);
+}
+
+static void port_judge(struct doctor *doctor, const struct port *port)
+{
+	/* Another port may do: only the choice can fail. */
+	const enum doctor_level level =
+		doctor->route == DOCTOR_ROUTE_SHM ? DOCTOR_NOTE : DOCTOR_WARN;
+	char mtu[32] = "";
+
+	if (!port->is_active) {
+		doctor_say(doctor, level, "port", "%s port %u is not active",
+			   port->device, port->number);
+		doctor_advise(
+			doctor,
+			port->is_infiniband ?
+				"check the cable and that a subnet manager runs" :
+				"check the cable, and that its network device is up: ip link");
+		return;
+	}
+	if (port->rank <= RANK_V1) {
+		doctor_say(doctor, level, "port",
+			   "%s port %u has no GID that is used (%u in all)",
+			   port->device, port->number, port->gid_count);
+		doctor_advise(
+			doctor,
+			"give its network device an IP address, and RoCE v2");
+		return;
+	}
+	doctor->usable_ports++;
+	if (port->mtu_bytes)
+		(void)snprintf(mtu, sizeof(mtu), ", MTU %u", port->mtu_bytes);
+	doctor_say(doctor, DOCTOR_OK, "port",
+		   "%s port %u active, %s%s, GIDs %u, best %u: %s %s",
+		   port->device, port->number, port->rate, mtu, port->gid_count,
+		   port->gid_index, rank_names[port->rank], port->address);
+	mtu_judge(doctor, port);
+}
+
+static int is_better(const struct port *one, const struct port *other)
+{
+	if (one->rank != other->rank)
+		return one->rank > other->rank;
+	if (one->gbps > other->gbps || one->gbps < other->gbps)
+		return one->gbps > other->gbps;
+	return one->is_near > other->is_near;
+}
+
+static const char *why_better(const struct port *one, const struct port *other)
+{
+	if (one->rank != other->rank)
+		return "better kind of address";
+	if (one->gbps > other->gbps)
+		return "faster link";
+	if (one->is_near != other->is_near)
+		return "nearer to this processor";
+	return "the first of equals";
+}
+
+static void choice_judge(struct doctor *doctor, const struct port *best)
+{
+	if (best->rank == RANK_LINK_LOCAL) {
+		doctor_say(
+			doctor, DOCTOR_WARN, "choice",
+			"%s has a link-local address only: hosts of other links are out of reach",
+			best->device);
+		doctor_advise(doctor, "give %s an IP address", best->netdev);
+	}
+	if (best->rank == RANK_INFINIBAND) {
+		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
+			   "choice",
+			   "%s is InfiniBand: it is found by its IP address",
+			   best->device);
+		doctor_advise(
+			doctor,
+			"configure IPoIB on it and set verbs_address to that address");
+	}
+	if (best->numa_node >= 0 && !best->is_near) {
+		doctor_say(doctor, DOCTOR_WARN, "choice",
+			   "%s is on NUMA node %d, this process is not",
+			   best->device, best->numa_node);
+		doctor_advise(doctor,
+			      "start the engine with numactl --cpunodebind=%d",
+			      best->numa_node);
+	}
+}
+
+static void choose(struct doctor *doctor, const struct port *ports,
+		   uint32_t port_count)
+{
+	const struct port *best = NULL;
+	const struct port *next = NULL;
+	const char *why = "the only one";
+	uint32_t i;
+
+	for (i = 0; i < port_count; i++) {
+		const struct port *port = &ports[i];
+
+		if (!port->is_active || port->rank <= RANK_V1 ||
+		    (doctor->device[0] &&
+		     strcmp(doctor->device, port->device) != 0))
+			continue;
+		if (!best || is_better(port, best)) {
+			next = best;
+			best = port;
+		} else if (!next || is_better(port, next)) {
+			next = port;
+		}
+	}
+	if (!best) {
+		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
+			   "choice", "no port%s%s can be used between machines",
+			   doctor->device[0] ? " of " : "", doctor->device);
+		return;
+	}
+	if (next)
+		why = why_better(best, next);
+	if (doctor->device[0])
+		why = "asked for";
+	doctor_say(doctor, DOCTOR_OK, "choice",
+		   "%s port %u, GID %u (%s %s), %s: %s", best->device,
+		   best->number, best->gid_index, rank_names[best->rank],
+		   best->address, best->rate, why);
+	if (next && !doctor->device[0])
+		doctor_advise(
+			doctor,
+			"another: verbs_device, verbs_port, verbs_gid_index");
+	json_decref(doctor->chosen);
+	doctor->chosen =
+		json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device",
+			  best->device, "port", (int)best->number, "gid_index",
+			  (int)best->gid_index, "kind", rank_names[best->rank],
+			  "address", best->address, "why", why);
+	choice_judge(doctor, best);
+}
+
+/* ---- what a user's process needs besides ---- */
+
+static void libraries(struct doctor *doctor)
+{
+	static const char *const names[] = { "libibverbs.so.1",
+					     "librdmacm.so.1" };
+	uint32_t i;
+
+	for (i = 0; i < 2; i++) {
+		void *library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
+
+		if (library) {
+			(void)dlclose(library);
+			continue;
+		}
+		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
+			   "libraries", "%s is not installed", names[i]);
+		doctor_advise(
+			doctor,
+			"apt-get install libibverbs1 librdmacm1 ibverbs-providers");
+		return;
+	}
+	doctor_say(doctor, DOCTOR_OK, "libraries", "libibverbs and librdmacm");
+}
+
+static void character_devices(struct doctor *doctor)
+{
+	static const char *const names[] = { "/dev/infiniband/rdma_cm",
+					     "/dev/infiniband/uverbs0" };
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	uint32_t i;
+
+	for (i = 0; i < 2; i++) {
+		(void)snprintf(path, sizeof(path), "%s%s", doctor->root,
+			       names[i]);
+		if (access(path, R_OK | W_OK) == 0)
+			continue;
+		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
+			   "rights", "%s: %s", names[i], strerror(errno));
+		doctor_advise(
+			doctor,
+			errno == ENOENT ?
+				"modprobe ib_uverbs rdma_ucm; in a container: --device /dev/infiniband" :
+				"add the user to the group of that file");
+		return;
+	}
+	doctor_say(doctor, DOCTOR_OK, "rights",
+		   "/dev/infiniband can be opened");
+}
+
+static int is_name(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+static void device_read(struct doctor *doctor, const char *name,
+			struct port *ports, uint32_t *port_count)
+{
+	char path[DOCTOR_PATH_BYTES_MAX];
+	uint32_t number;
+
+	for (number = 1; *port_count < PORTS_MAX; number++) {
+		struct port *port = &ports[*port_count];
+
+		(void)snprintf(path, sizeof(path), CLASS "/%s/ports/%u", name,
+			       number);
+		if (!doctor_exists(doctor, path))
+			return;
+		*port = (struct port){ .number = number };
+		(void)snprintf(port->device, sizeof(port->device), "%.63s",
+			       name);
+		port_read(doctor, port);
+		port_judge(doctor, port);
+		(*port_count)++;
+	}
+}
+
+void doctor_devices(struct doctor *doctor)
+{
+	static struct port ports[PORTS_MAX];
+	char path[DOCTOR_PATH_BYTES_MAX + sizeof(CLASS)];
+	struct dirent **names = NULL;
+	uint32_t port_count = 0;
+	int name_count;
+	int i;
+
+	(void)snprintf(path, sizeof(path), "%s" CLASS, doctor->root);
+	name_count = scandir(path, &names, is_name, versionsort);
+	if (name_count <= 0) {
+		free(names);
+		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_NOTE),
+			   "rdma", "no RDMA device: peers on this node only");
+		doctor_advise(
+			doctor,
+			"between machines: an RDMA card, or for tests soft-RoCE: rdma link add rxe0 type rxe netdev DEV");
+		return;
+	}
+	for (i = 0; i < name_count; i++) {
+		device_read(doctor, names[i]->d_name, ports, &port_count);
+		free(names[i]);
+	}
+	free(names);
+	choose(doctor, ports, port_count);
+	libraries(doctor);
+	character_devices(doctor);
+}
