@@ -655,6 +655,10 @@ int kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
 static int check_refusal(const struct kvpull_refusal *refusal)
 {
 	switch (refusal->code) {
+	case KVPULL_EAGAIN: /* its last connection is not worked off yet */
+	case KVPULL_ENOMEM:
+	case KVPULL_EPROTO:
+	case KVPULL_EROUTE:
 	case KVPULL_EREJECTED:
 	case KVPULL_EVERSION:
 	case KVPULL_EAUTH:

@@ -92,8 +92,11 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 
 	if (index != KVPULL_MAP_NONE) {
 		remote = &progress->remotes[index];
-		if (remote->state == KVPULL_REMOTE_GONE &&
-		    now_ns >= remote->retry_ns) {
+		/* What failed when nobody wanted it is no answer to this. */
+		if ((remote->state == KVPULL_REMOTE_GONE &&
+		     now_ns >= remote->retry_ns) ||
+		    (remote->state == KVPULL_REMOTE_WAIT &&
+		     !remote->claim_count)) {
 			remote->state = KVPULL_REMOTE_WAIT;
 			remote->code = 0;
 			remote->attempts = 0;
@@ -397,7 +400,8 @@ static void down(struct kvpull_worker *worker, uint32_t index,
 		count_add(&worker->progress.counts.peer_failures, 1);
 		remote->state = KVPULL_REMOTE_WAIT;
 		remote->code = 0;
-		remote->attempts = 0;
+		/* Without a claim it waits for one: another may need its entry. */
+		remote->attempts = remote->claim_count ? 0 : 1;
 		remote->retry_ns = now_ns;
 		due_at(worker, now_ns);
 		kvpull_claim_peer(worker, index, now_ns);

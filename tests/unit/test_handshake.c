@@ -553,7 +553,7 @@ static void welcome_of_one_cache_too_many_is_not_taken(void **state)
 
 static void unknown_refusals_are_not_made_or_taken(void **state)
 {
-	struct kvpull_refusal refusal = { .code = KVPULL_EAGAIN };
+	struct kvpull_refusal refusal = { .code = KVPULL_EINVAL };
 
 	(void)state;
 	assert_int_equal(kvpull_handshake_put_refusal(bytes, 64, &refusal), 0);

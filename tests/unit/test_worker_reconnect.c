@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker as consumer: which peers it connects to again, and when, and what
+ * it does when there is no place for one more.
+ */
+#include "tests/unit/worker_peer.h"
+
+static int connected(const struct world *world, const char *address)
+{
+	uint32_t index;
+
+	for (index = 0; index < WORLD_PEERS; index++)
+		if (world->peers[index].used &&
+		    strcmp(world->peers[index].address, address) == 0)
+			return 1;
+	return 0;
+}
+
+/* Up, and nobody's any more. */
+static void peer_unused(struct world *world, uint32_t producer)
+{
+	const uint64_t serial = producer * 100 + 1;
+	char address[8];
+
+	(void)snprintf(address, sizeof(address), "%u-0", producer);
+	world_claim(world, serial, 1);
+	world_poll(world, 1);
+	(void)world_up(world, address, 0, 1);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
+	world_poll(world, 2);
+}
+
+static void unused_peer_makes_room_for_another(void **state)
+{
+	struct world *world = *state;
+	uint32_t producer;
+
+	for (producer = 1; producer <= WORLD_PEERS; producer++)
+		peer_unused(world, producer);
+	/* This one comes too early: it only makes room. */
+	world_claim(world, 501, 1);
+	world_poll(world, 1);
+	assert_int_equal(world->peers[0].disconnected, 1);
+	world_down(world, 0);
+	world_pass(world, 20 * WORLD_MS);
+	assert_false(connected(world, "1-0"));
+	world_claim(world, 502, 1);
+	world_poll(world, 1);
+	assert_true(connected(world, "5-0"));
+	(void)world_up(world, "5-0", 0, 1);
+	assert_int_equal(world->notes[world->note_count - 1].generation, 502);
+}
+
+/* It has not worked off our last connection: that passes, so it is asked on. */
+static void busy_peer_is_asked_until_it_is_ready(void **state)
+{
+	struct world *world = *state;
+	uint32_t attempt;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	for (attempt = 0; attempt < 2 * KVPULL_RECONNECTS_MAX; attempt++) {
+		const uint32_t peer = world_peer_at(world, "1-0");
+
+		world_challenge(world, peer);
+		world_refuse(world, peer, KVPULL_EAGAIN);
+		assert_int_equal(world->peers[peer].disconnected, 1);
+		world_down(world, peer);
+		world_pass(world, 20 * WORLD_MS);
+	}
+	(void)world_up(world, "1-0", 0, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
+}
+
+/* It was away for a while, and nobody missed it. */
+static void lost_peer_is_connected_again_at_the_next_pull(void **state)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world->connect_code = KVPULL_EPEER;
+	world_down(world, 0);
+	world_pass(world, 20 * WORLD_MS);
+	/* Its heartbeats are over: the last one who wanted it is gone. */
+	world->now_ns += 7000 * WORLD_MS;
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	world_poll(world, 3);
+	world->connect_code = 0;
+	world_claim(world, 102, 1);
+	world_pull(world, 7, 102, KVPULL_PULL_RELEASE);
+	world_poll(world, 2);
+	world_silent(world, 7);
+	world_pass(world, 1000 * WORLD_MS / 8);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
+}
+
+static void every_reason_to_refuse_is_told(void **state)
+{
+	static const int32_t codes[] = { KVPULL_EAGAIN,    KVPULL_ENOMEM,
+					 KVPULL_EPROTO,    KVPULL_EROUTE,
+					 KVPULL_EREJECTED, KVPULL_EVERSION,
+					 KVPULL_EAUTH,     KVPULL_EFULL,
+					 KVPULL_EPEER };
+	uint8_t bytes[512];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		const struct kvpull_refusal refusal = { .code = codes[i],
+							.field = "admission" };
+		struct kvpull_refusal got = { 0 };
+		const size_t used = kvpull_handshake_put_refusal(
+			bytes, sizeof(bytes), &refusal);
+
+		assert_int_not_equal(used, 0);
+		assert_int_equal(
+			kvpull_handshake_get_refusal(bytes, used, &got), 0);
+		assert_int_equal(got.code, codes[i]);
+	}
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(unused_peer_makes_room_for_another),
+		TEST(busy_peer_is_asked_until_it_is_ready),
+		TEST(lost_peer_is_connected_again_at_the_next_pull),
+		cmocka_unit_test(every_reason_to_refuse_is_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
