@@ -177,6 +177,36 @@ static void record_that_comes_while_arming_is_not_slept_over(void **state)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
+static int arm_busy(struct kvpull_transport *transport)
+{
+	(void)transport;
+	return 1;
+}
+
+/* As reads in slices: work, and no event to tell of it. */
+static void transport_that_has_more_to_do_is_not_slept_over(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_transport_ops ops;
+	eventfd_t wakes;
+
+	ops = *world->transport.ops;
+	world->transport.ops = &ops;
+	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	worker->timer_set_ns = UINT64_MAX;
+	worker->events_wanted = 1;
+	world_poll(world, 2);
+	(void)eventfd_read(worker->engine_wake_fd, &wakes);
+	world_poll(world, 1);
+	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), -1);
+	ops.arm = arm_busy;
+	world_poll(world, 1);
+	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), 0);
+}
+
 static void consumer_beats_three_times_a_lease_until_the_release(void **state)
 {
 	struct world *world = *state;
@@ -209,6 +239,7 @@ int main(void)
 		TEST(death_releases_at_the_next_poll),
 		TEST(last_words_of_the_dead_count),
 		TEST(record_that_comes_while_arming_is_not_slept_over),
+		TEST(transport_that_has_more_to_do_is_not_slept_over),
 		TEST(consumer_beats_three_times_a_lease_until_the_release),
 	};
 
