@@ -65,6 +65,15 @@ def post(
         return status, {"text": text.decode(errors="replace")}
 
 
+def is_well(url: str) -> bool:
+    """Say whether a server answers that it is well."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            return answer.status == 200
+    except (OSError, urllib.error.URLError):
+        return False
+
+
 def children(pid: int) -> dict[int, str]:
     """Return pid -> command line of a process's descendants."""
     parents: dict[int, list[int]] = {}
@@ -89,6 +98,24 @@ def children(pid: int) -> dict[int, str]:
     return found
 
 
+def kvpull_config(
+    folder: Path, role: str, extra: dict[str, Any]
+) -> dict[str, Any]:
+    """Return --kv-transfer-config of KVPullConnector."""
+    return {
+        "kv_connector": "KVPullConnector",
+        "kv_connector_module_path": "kvpull_vllm.connector",
+        "kv_role": role,
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {
+            # One name, whatever the folder of the weights: it is compared.
+            "model": "tiny",
+            "socket_dir": str(folder / "sockets"),
+            **extra,
+        },
+    }
+
+
 class Engine:
     """One API server with its processes."""
 
@@ -97,27 +124,15 @@ class Engine:
         name: str,
         folder: Path,
         model: Path,
-        role: str,
-        extra: dict[str, Any],
+        transfer: dict[str, Any],
         options: list[str] | None = None,
-        transfer: dict[str, Any] | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.name = name
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"{name}.log"
-        # One name for both roles, whatever the folder: it is compared.
-        config = transfer or {
-            "kv_connector": "KVPullConnector",
-            "kv_connector_module_path": "kvpull_vllm.connector",
-            "kv_role": role,
-            "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {
-                "model": "tiny",
-                "socket_dir": str(folder / "sockets"),
-                **extra,
-            },
-        }
+        self._environment = environment or {}
         self._command = [
             sys.executable, "-m", "vllm.entrypoints.openai.api_server",
             "--model", str(model), "--served-model-name", "tiny",
@@ -126,10 +141,45 @@ class Engine:
             "--block-size", "32", "--max-model-len", "4096",
             "--num-gpu-blocks-override", "1024",
             "--max-num-batched-tokens", "512",
-            "--kv-transfer-config", json.dumps(config),
+            "--kv-transfer-config", json.dumps(transfer),
             *(options or []),
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
+
+    def _logging(self) -> str:
+        """Return a file that makes kvpull's lines complete and timed."""
+        path = self.log.with_suffix(".logging.json")
+        style = "%(created).6f %(levelname)s %(processName)s %(message)s"
+        path.write_text(
+            json.dumps(
+                {
+                    "version": 1,
+                    "disable_existing_loggers": False,
+                    "formatters": {"timed": {"format": style}},
+                    "handlers": {
+                        "all": {
+                            "class": "logging.StreamHandler",
+                            "formatter": "timed",
+                        }
+                    },
+                    "loggers": {
+                        "vllm": {
+                            "handlers": ["all"],
+                            "level": "INFO",
+                            "propagate": False,
+                        },
+                        "vllm.kvpull": {"level": "DEBUG"},
+                    },
+                }
+            )
+        )
+        return str(path)
+
+    def logged(self, pattern: str) -> list[float]:
+        """Return when lines with the pattern were logged, in seconds."""
+        text = self.log.read_text(errors="replace")
+        found = re.finditer(rf"([0-9]{{9,}}\.[0-9]+) .*{pattern}", text)
+        return [float(match[1]) for match in found]
 
     def start(self) -> None:
         """Start; see wait_ready()."""
@@ -142,7 +192,9 @@ class Engine:
             VLLM_NO_USAGE_STATS="1",
             VLLM_SERVER_DEV_MODE="1",
             VLLM_LOG_STATS_INTERVAL="2",
+            VLLM_LOGGING_CONFIG_PATH=self._logging(),
         )
+        own.update(self._environment)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -166,11 +218,7 @@ class Engine:
         """Say whether the API server answers that it is well."""
         if self._process is None or self._process.poll() is not None:
             return False
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as a:
-                return a.status == 200
-        except (OSError, urllib.error.URLError):
-            return False
+        return is_well(self.url)
 
     def wait_ready(self) -> None:
         """Wait until the engine serves; raise with its log's end."""

@@ -10,36 +10,33 @@ import argparse
 import shutil
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import fleet
 import model
 import scenarios
-from engine import Engine
-from world import LEASE_S, World
+from engine import Engine, kvpull_config
+from world import World
 
 
-def start(folder: Path, disconnects: int) -> World:
-    """Return a pair of engines that serve, and their router."""
-    model.make(folder / "model", 1)
-    model.make(folder / "other", 2)
-    lease = {"lease_ms": int(LEASE_S * 1000)}
-    slots = ["--max-num-seqs", str(scenarios.SLOTS)]
-    world = World(
-        folder,
-        Engine("p", folder, folder / "model", "kv_producer", lease),
-        Engine("d", folder, folder / "model", "kv_consumer", lease, slots),
-        disconnects=disconnects,
-    )
-    try:
-        world.p.start()
-        world.d.start()
-        world.p.wait_ready()
-        world.d.wait_ready()
-        world.start_router()
-    except BaseException:
-        world.stop()
-        raise
-    return world
+def pair(folder: Path, disconnects: int) -> World:
+    """Return one P and one D with few slots, not started."""
+    made = [
+        Engine(
+            name,
+            folder,
+            folder / "model",
+            kvpull_config(folder, role, fleet.LEASE),
+            options,
+        )
+        for name, role, options in (
+            ("p", "kv_producer", []),
+            ("d", "kv_consumer", ["--max-num-seqs", str(scenarios.SLOTS)]),
+        )
+    ]
+    return World(folder, *made, disconnects=disconnects)
 
 
 def judge(world: World, scenario: scenarios.Scenario) -> bool:
@@ -51,7 +48,7 @@ def judge(world: World, scenario: scenarios.Scenario) -> bool:
         scenario(world)
     except Exception:  # every failure of a scenario is its own
         print(f"  FAILED {name}\n{traceback.format_exc()}", flush=True)
-        for engine in (world.p, world.d):
+        for engine in world.engines:
             print(f"---- {engine.name}: {engine.counters_or_none()}")
             print(engine.tail(), flush=True)
         return False
@@ -61,31 +58,62 @@ def judge(world: World, scenario: scenarios.Scenario) -> bool:
     return True
 
 
+def run(
+    folder: Path,
+    make: Callable[[Path], World],
+    claims: list[scenarios.Scenario],
+) -> list[bool]:
+    """Start engines and run the scenarios on them; what holds."""
+    if not claims:
+        return []
+    folder.mkdir(parents=True)
+    for name, seed in (("model", 1), ("other", 2)):
+        model.make(folder / name, seed)
+    world = make(folder)
+    began = time.monotonic()
+    try:
+        world.start()
+    except Exception:  # an engine that does not start fails all its claims
+        print(f"  FAILED to start {folder.name}\n{traceback.format_exc()}")
+        return [False] * len(claims)
+    took = time.monotonic() - began
+    print(f"  {folder.name}: engines serve after {took:.0f} s", flush=True)
+    try:
+        return [judge(world, claim) for claim in claims]
+    finally:
+        world.stop()
+
+
 def main() -> int:
     """Run what was asked for; 0 if all of it holds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--only", action="append")
+    parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    shutil.rmtree(options.folder, ignore_errors=True)
-    options.folder.mkdir(parents=True)
-    began = time.monotonic()
-    world = start(options.folder.resolve(), 60 if options.smoke else 500)
-    print(f"  engines serve after {time.monotonic() - began:.0f} s", flush=True)
-    passed = failed = 0
-    try:
-        for scenario in scenarios.ALL:
-            if options.only and scenario.__name__ not in options.only:
-                continue
-            if judge(world, scenario):
-                passed += 1
-            else:
-                failed += 1
-    finally:
-        world.stop()
-    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
-    return 1 if failed or not passed else 0
+    folder = options.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+
+    def asked(claims: list[scenarios.Scenario]) -> list[scenarios.Scenario]:
+        if not options.only:
+            return claims
+        return [claim for claim in claims if claim.__name__ in options.only]
+
+    count = 60 if options.smoke else 500
+    held = run(
+        folder / "pair", partial(pair, disconnects=count), asked(scenarios.ALL)
+    )
+    if not options.smoke:
+        held += run(folder / "fleet", fleet.fleet, asked(fleet.FLEET))
+        for ranks in ((1, 2), (2, 1)):
+            held += run(
+                folder / f"tp{ranks[0]}to{ranks[1]}",
+                partial(fleet.unlike, p_ranks=ranks[0], d_ranks=ranks[1]),
+                asked(fleet.UNLIKE),
+            )
+    passed = sum(held)
+    print(f"{passed} passed, {len(held) - passed} failed, 0 skipped")
+    return 0 if held and all(held) else 1
 
 
 if __name__ == "__main__":

@@ -144,6 +144,32 @@ def own_keys_are_checked() -> None:
     assert settings.read({}, False).config == {"share_prefix": False}
 
 
+class MultiConnector:
+    """Looks to its children as vLLM's does."""
+
+    def __init__(self, vllm_config: Any) -> None:
+        self.seen = settings.neighbours()
+
+
+def clashing_neighbours_are_refused() -> None:
+    """Two connectors that answer with the same keys end the engine."""
+    children = [{"kv_connector": name} for name in ("KVPullConnector", "Nixl")]
+    extra = {"connectors": children}
+    transfer = SimpleNamespace(kv_connector_extra_config=extra)
+    config = SimpleNamespace(kv_transfer_config=transfer)
+    names = MultiConnector(config).seen
+    assert names == ["KVPullConnector", "Nixl"], names
+    assert settings.neighbours() == []
+    settings.check_neighbours(names, ticket_only=True)
+    settings.check_neighbours(["KVPullConnector", "OffloadingConnector"], False)
+    try:
+        settings.check_neighbours(names, ticket_only=False)
+    except settings.ConfigError as error:
+        assert "ticket_only" in str(error)
+    else:
+        raise AssertionError("not refused")
+
+
 def _group(names: list[str], tokens: int, heads: int) -> Any:
     spec = SimpleNamespace(
         block_size=tokens,
@@ -221,6 +247,7 @@ TESTS: list[Callable[[], None]] = [
     block_travels_between_two_pairs_of_halves,
     refusal_names_the_key_and_the_library_says_it,
     own_keys_are_checked,
+    clashing_neighbours_are_refused,
     layers_of_one_distance_are_one_cache,
     other_layouts_are_rows,
     blocks_are_told_by_their_index_in_the_prompt,

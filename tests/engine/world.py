@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine import Engine, free_port, tokens, wait_for
+from engine import Engine, free_port, is_well, tokens, wait_for
 
 BLOCK_TOKENS = 32
 # Two layers, K and V of two heads of 64 floats, a token.
@@ -34,6 +35,7 @@ class World:
     folder: Path
     p: Engine
     d: Engine
+    others: list[Engine] = field(default_factory=list)
     disconnects: int = 60
     seed: int = 1
     said: list[str] = field(default_factory=list)
@@ -83,6 +85,32 @@ class World:
             "P's holds to end", lambda: self.p.holds_live() == 0, limit_s
         )
 
+    def revoked_after(self, params: dict[str, Any]) -> float:
+        """Return the time from D's last reject to the end of P's hold."""
+        # The hold of siblings is that of one of them.
+        name = re.sub(r"^\d+_", "", params["remote_request_id"])
+        ended = self.p.logged(
+            rf"request (?:\d+_)?{re.escape(name)}: its hold ended"
+        )
+        return ended[0] - self.d.logged("is rejected: its ticket")[-1]
+
+    @property
+    def engines(self) -> list[Engine]:
+        """All engines."""
+        return [self.p, self.d, *self.others]
+
+    def start(self) -> None:
+        """Start everything; end it if that fails."""
+        try:
+            for engine in self.engines:
+                engine.start()
+            for engine in self.engines:
+                engine.wait_ready()
+            self.start_router()
+        except BaseException:
+            self.stop()
+            raise
+
     def start_router(self) -> None:
         """Start the package's router between the two."""
         port = free_port()
@@ -92,19 +120,22 @@ class World:
                 [
                     sys.executable, "-m", "kvpull_vllm.router",
                     "--port", str(port),
-                    "--prefill", self.p.url, "--decode", self.d.url,
+                    "--prefill", self.p.url,
+                    *(word for engine in (self.d, *self.others)
+                      for word in ("--decode", engine.url)),
                 ],
                 stdout=log,
                 stderr=log,
             )  # fmt: skip
+        wait_for("router", lambda: is_well(self.router_url), 60)
 
     def stop(self) -> None:
         """End everything."""
         if self._router is not None:
             self._router.kill()
             self._router.wait()
-        self.p.stop()
-        self.d.stop()
+        for engine in self.engines:
+            engine.stop()
 
 
 class Delta:

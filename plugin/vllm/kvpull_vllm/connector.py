@@ -115,6 +115,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
             transfer.kv_connector_extra_config,
             bool(vllm_config.cache_config.enable_prefix_caching),
         )
+        settings.check_neighbours(settings.neighbours(), own.ticket_only)
         library = Library(own.library)
         opening = _opening(vllm_config, kv_cache_config, own, role)
         self._scheduler: SchedulerSide | None = None

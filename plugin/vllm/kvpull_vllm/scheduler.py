@@ -192,9 +192,15 @@ class SchedulerSide:
             request.num_computed_tokens
             - getattr(request, "num_in_flight_tokens", 0),
         )
+        reason = requests.finish_reason(request)
+        if reason == CONST["KVPULL_FINISH_REJECT"]:
+            logger.debug(
+                "kvpull: request %s is rejected: its ticket is given back",
+                request.request_id,
+            )
         held, ticket = self.half.request_finished(
             entry.key,
-            requests.finish_reason(request),
+            reason,
             max(tokens, 0),
             requests.prompt_blocks(
                 tuple(ids[group] for group in self._group_ids),
@@ -204,6 +210,7 @@ class SchedulerSide:
             request.request_id.encode(),
         )
         if held:
+            logger.debug("kvpull: request %s is held", request.request_id)
             self._meta.names[entry.key] = request.request_id
         if not ticket or not entry.holds:
             return held, None

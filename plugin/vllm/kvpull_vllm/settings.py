@@ -8,10 +8,14 @@ as it is, which refuses what it does not know.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 OWN_KEYS = ("library", "model", "revision", "weights", "ticket_only", "memory")
+# Connectors whose answers have the usual keys of kv_transfer_params.
+_ANSWERING = ("Nixl", "MooncakeConnector", "MoRIIO", "KVPull")
+_FRAMES = 8
 
 
 class ConfigError(ValueError):
@@ -93,3 +97,35 @@ def check_engine(vllm_config: Any) -> None:
                 "it serves one stage of tensor-parallel ranks whose KV cache "
                 "lies in host memory"
             )
+
+
+def neighbours() -> list[str]:
+    """Return the names of the connectors beside this one, itself included.
+
+    MultiConnector shows its children their own part of the configuration only,
+    so the caller's is looked up where it is: in its constructor.
+    """
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES):
+        caller = frame.f_locals.get("self")
+        config = frame.f_locals.get("vllm_config")
+        transfer = getattr(config, "kv_transfer_config", None)
+        if type(caller).__name__ == "MultiConnector" and transfer is not None:
+            children = transfer.kv_connector_extra_config.get("connectors", [])
+            return [str(child.get("kv_connector")) for child in children]
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return []
+
+
+def check_neighbours(names: list[str], ticket_only: bool) -> None:
+    """Refuse a child of MultiConnector whose answer would clash."""
+    answering = [name for name in names if name.startswith(_ANSWERING)]
+    if len(answering) > 1 and not ticket_only:
+        raise ConfigError(
+            f"KVPullConnector: {' and '.join(answering)} under one "
+            "MultiConnector answer with the same keys of kv_transfer_params, "
+            'which ends the engine: set {"ticket_only": true} in '
+            "KVPullConnector's kv_connector_extra_config"
+        )

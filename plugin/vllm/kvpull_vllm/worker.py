@@ -19,6 +19,13 @@ from kvpull_vllm.scheduler import KVPullMetadata, KVPullWorkerMetadata
 from kvpull_vllm.settings import ConfigError
 from kvpull_vllm.stats import KVPullStats, Moves
 
+_ENDS = {
+    CONST["KVPULL_END_RELEASED"]: "released",
+    CONST["KVPULL_END_ABORTED"]: "aborted",
+    CONST["KVPULL_END_REVOKED"]: "revoked",
+    CONST["KVPULL_END_RANK"]: "on another rank",
+}
+
 
 class WorkerSide:
     """One a rank."""
@@ -132,11 +139,19 @@ class WorkerSide:
                     "silent",
                     name,
                 )
+            else:
+                logger.debug(
+                    "kvpull: request %s: its hold ended, %s",
+                    name,
+                    _ENDS.get(report.reason, report.reason),
+                )
             return
         results.finished_recving.add(name)
         if report.kind == CONST["KVPULL_POLL_LOADED"]:
-            self._stats.data["pulls"].append(
-                [report.byte_count, report.seconds]
+            pulled = [report.byte_count, report.seconds]
+            self._stats.data["pulls"].append(pulled)
+            logger.debug(
+                "kvpull: request %s: %d bytes in %.6f s", name, *pulled
             )
             return
         results.failed_recving.add(name)

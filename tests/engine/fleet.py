@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More consumers, MultiConnector, unlike tensor parallel sizes.
+
+The fleet: P and two consumers under MultiConnector with a connector that
+writes files, in both orders, and a consumer without prefix caching whose
+policy is to fail.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from engine import Engine, kvpull_config, post, tokens
+from scenarios import SIBLINGS, TOO_LONG, Scenario
+from world import LEASE_S, Delta, World, pulled_bytes
+
+LEASE = {"lease_ms": int(LEASE_S * 1000)}
+
+
+def _multi(folder: Path, name: str, first: str) -> Engine:
+    files = folder / f"{name}-files"
+    files.mkdir()
+    ours = kvpull_config(folder, "kv_both", LEASE)
+    other = {
+        "kv_connector": "ExampleConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"shared_storage_path": str(files)},
+    }
+    children = [ours, other] if first == "kvpull" else [other, ours]
+    config: dict[str, Any] = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"connectors": children},
+    }
+    return Engine(name, folder, folder / "model", config)
+
+
+def fleet(folder: Path) -> World:
+    """Return P and three consumers, not started."""
+    strict = kvpull_config(folder, "kv_consumer", LEASE)
+    strict["kv_load_failure_policy"] = "fail"
+    return World(
+        folder,
+        _multi(folder, "p", "other"),
+        _multi(folder, "d", "kvpull"),
+        others=[
+            _multi(folder, "d2", "other"),
+            Engine(
+                "d3", folder, folder / "model", strict,
+                ["--no-enable-prefix-caching"],
+            ),
+        ],
+    )  # fmt: skip
+
+
+def unlike(folder: Path, p_ranks: int, d_ranks: int) -> World:
+    """Return a pair of unlike tensor parallel sizes, not started."""
+    made = []
+    for name, role, ranks in (
+        ("p", "kv_producer", p_ranks),
+        ("d", "kv_consumer", d_ranks),
+    ):
+        # Ranks that spin for each other want a core each.
+        bind = "|".join(str(core) for core in range(ranks))
+        made.append(
+            Engine(
+                name, folder, folder / "model",
+                kvpull_config(folder, role, {}),
+                ["--tensor-parallel-size", str(ranks)],
+                {"VLLM_CPU_OMP_THREADS_BIND": bind} if ranks > 1 else {},
+            )
+        )  # fmt: skip
+    return World(folder, *made)
+
+
+def _ask(world: World, prompt: list[int]) -> list[list[int]]:
+    body = {
+        "model": "tiny",
+        "prompt": prompt,
+        "max_tokens": 24,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+    status, answer = post(f"{world.router_url}/v1/completions", body)
+    assert status == 200, answer
+    return tokens(answer)
+
+
+def router_spreads_over_three_consumers(world: World) -> None:
+    """1 P + 3 D: each D pulls its share, all tokens are right."""
+    consumers = [world.d, *world.others]
+    strict = world.others[-1]
+    deltas = [Delta(engine) for engine in consumers]
+    at_p = Delta(world.p)
+    for length in (60, 2048):
+        for _ in consumers:
+            prompt = world.prompt(length)
+            status, answer = strict.complete(prompt)  # it keeps no prefix
+            assert status == 200, answer
+            assert _ask(world, prompt) == tokens(answer)
+    world.settled()
+    expected = pulled_bytes(60) + pulled_bytes(2048)
+    for delta in deltas:
+        delta.check(
+            worker_pulls_done=2,
+            worker_pulls_failed=0,
+            worker_bytes_pulled=expected,
+        )
+    at_p.check(worker_holds_taken=6, worker_holds_released=6)
+
+
+def rejections_under_multi_connector_free_p(world: World) -> None:
+    """Both orders of children: a refused request gives its ticket back."""
+    at_p = Delta(world.p)
+    for engine in (world.d, world.others[0]):
+        params = world.prefill(world.prompt(100))
+        status, _ = engine.complete(
+            world.prompt(TOO_LONG), kv_transfer_params=params
+        )
+        assert status == 400
+        world.settled()
+    at_p.check(worker_holds_released=2, worker_holds_expired=0)
+
+
+def without_prefix_cache_each_sibling_pulls(world: World) -> None:
+    """n = 8 at a D that cannot share blocks: tokens right, P free."""
+    strict = world.others[-1]
+    prompt = world.prompt(100)
+    alone = tokens(strict.complete(prompt)[1])[0]
+    at_p, at_d = Delta(world.p), Delta(strict)
+    params = world.prefill(prompt, **SIBLINGS)
+    status, answer = strict.complete(
+        prompt, kv_transfer_params=params, **SIBLINGS
+    )
+    assert status == 200, answer
+    assert tokens(answer) == [alone] * 8
+    world.settled()
+    at_p.check(worker_holds_taken=1, worker_holds_released=1)
+    at_d.check(worker_pulls_failed=0)
+    world.say(f"{at_d('worker_pulls_done'):.0f} pulls")
+
+
+def policy_fail_ends_with_an_error(world: World) -> None:
+    """The lease ended: with the policy to fail no token is given."""
+    strict = world.others[-1]
+    prompt = world.prompt(200)
+    params = world.prefill(prompt)
+    time.sleep(LEASE_S)
+    world.settled(LEASE_S)
+    status, answer = strict.complete(prompt, kv_transfer_params=params)
+    world.say(f"HTTP {status}")
+    if status == 200:
+        choice = answer["choices"][0]
+        assert choice["finish_reason"] == "error", answer
+        assert not choice["token_ids"], answer
+    assert strict.is_alive()
+
+
+def unlike_ranks_give_the_same_tokens(world: World) -> None:
+    """Tensor parallel sizes that differ: each rank reads its heads."""
+    for length in (40, 300):
+        prompt = world.prompt(length)
+        alone = world.alone(prompt, max_tokens=6)
+        at_d = Delta(world.d)
+        params = world.prefill(prompt)
+        assert world.decode(prompt, params, max_tokens=6) == alone
+        world.settled(30)
+        found = at_d("worker_bytes_pulled")
+        assert found == pulled_bytes(length), found
+        assert at_d("worker_pulls_failed") == 0
+
+
+FLEET: list[Scenario] = [
+    router_spreads_over_three_consumers,
+    rejections_under_multi_connector_free_p,
+    without_prefix_cache_each_sibling_pulls,
+    policy_fail_ends_with_an_error,
+]
+UNLIKE: list[Scenario] = [unlike_ranks_give_the_same_tokens]
