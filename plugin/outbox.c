@@ -38,6 +38,8 @@
 
 /* A command without arrays, and then some. */
 #define COMMAND_BYTES_SMALL 128u
+/* A worker says at most 1024 results at once, the oldest first. */
+#define ACKS_WANTED_AT 512u
 
 size_t kvpull_outbox_bytes(size_t log_bytes)
 {
@@ -130,6 +132,11 @@ int kvpull_outbox_has_unsent(const struct kvpull_outbox *outbox)
 	return outbox->send_sequence != outbox->next_sequence;
 }
 
+int kvpull_outbox_owes_acks(const struct kvpull_outbox *outbox)
+{
+	return outbox->acks_wanted != 0;
+}
+
 static void rewind_to(struct kvpull_outbox *outbox, uint64_t sequence)
 {
 	if (sequence < outbox->head_sequence)
@@ -210,6 +217,7 @@ int kvpull_outbox_build(struct kvpull_outbox *outbox, void *bytes,
 	outbox->send_at = outbox->tail_at;
 	outbox->send_sequence = outbox->next_sequence;
 	outbox->acks_changed = 0;
+	outbox->acks_wanted = 0;
 	outbox->progress_ns = now_ns;
 	return 0;
 }
@@ -299,6 +307,8 @@ int kvpull_outbox_take(struct kvpull_outbox *outbox,
 		rank->taken = header->first_sequence - 1;
 	}
 	outbox->acks_changed = 1;
+	if (header->record_count >= ACKS_WANTED_AT)
+		outbox->acks_wanted = 1;
 	if (header->first_sequence > rank->taken + 1)
 		return KVPULL_EAGAIN;
 	seen = rank->taken + 1 - header->first_sequence;

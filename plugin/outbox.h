@@ -41,6 +41,8 @@ struct kvpull_outbox {
 	uint64_t replays; /* results dropped */
 	uint32_t rank_count;
 	uint32_t acks_changed;
+	uint32_t acks_wanted; /* a worker has much that is not acknowledged */
+	uint32_t reserved;
 	struct kvpull_outbox_rank ranks[KVPULL_RANKS_MAX];
 };
 
@@ -66,6 +68,9 @@ int kvpull_outbox_has_room(const struct kvpull_outbox *outbox);
 
 /* Commands wait to be sent, or sent again. */
 int kvpull_outbox_has_unsent(const struct kvpull_outbox *outbox);
+
+/* A worker may say no more before a message acknowledges what it said. */
+int kvpull_outbox_owes_acks(const struct kvpull_outbox *outbox);
 
 /* Everything not sent yet; as kvpull_scheduler_step_build(). */
 int KVPULL_MUST_CHECK kvpull_outbox_build(struct kvpull_outbox *outbox,

@@ -298,6 +298,7 @@ int kvpull_scheduler_has_pending(struct kvpull_scheduler *scheduler,
 	    KVPULL_INDEX_NONE)
 		return KVPULL_ERANK;
 	if (kvpull_outbox_has_unsent(&scheduler->outbox) ||
+	    kvpull_outbox_owes_acks(&scheduler->outbox) ||
 	    (owes(scheduler) && kvpull_outbox_has_room(&scheduler->outbox)))
 		bits |= (int)KVPULL_PENDING_STEP;
 	if (scheduler->slots.live.count)
