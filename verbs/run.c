@@ -183,7 +183,8 @@ static void end_times(struct kvpull_verbs_end *end)
 	const uint64_t now_ns = end->shared->now_ns;
 
 	probe(end, now_ns);
-	if (end->cancels_open && now_ns >= end->cancel_ns) {
+	if (end->state == KVPULL_VERBS_IN && end->cancels_open &&
+	    now_ns >= end->cancel_ns) {
 		end->shared->counts.flushes++;
 		kvpull_verbs_end_lose(end, KVPULL_EPEER,
 				      "flushed to end a cancelled read");
@@ -275,8 +276,10 @@ uint64_t kvpull_verbs_end_due_ns(const struct kvpull_verbs_end *end)
 	default:
 		break;
 	}
-	return end->cancels_open && end->cancel_ns < due_ns ? end->cancel_ns :
-							      due_ns;
+	if (end->state == KVPULL_VERBS_IN && end->cancels_open &&
+	    end->cancel_ns < due_ns)
+		due_ns = end->cancel_ns;
+	return due_ns;
 }
 
 /* Return: 1 if a poll now would find something. */

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A fake RDMA fabric in this process: the table of verbs/fabric.h over one
+ * device whose queue pairs read each other's memory with memcpy. It delays,
+ * fails and counts as a test says. Every object is counted, so that a test can
+ * see that none is left.
+ */
+#ifndef KVPULL_TESTS_FAKE_VERBS_H
+#define KVPULL_TESTS_FAKE_VERBS_H
+
+#include "verbs/fabric.h"
+
+#define FAKE_VERBS_ADDRESS "10.66.0.1"
+
+enum fake_verbs_kind {
+	FAKE_VERBS_READ = 0, /* RDMA READ of more than an entry's bytes */
+	FAKE_VERBS_CHECK,    /* of at most 32 bytes */
+	FAKE_VERBS_SEND,
+	FAKE_VERBS_RECEIVE,
+	FAKE_VERBS_KINDS
+};
+
+enum fake_verbs_answer {
+	FAKE_VERBS_ACCEPT = 0,
+	FAKE_VERBS_ADDR_ERROR,
+	FAKE_VERBS_ROUTE_ERROR,
+	FAKE_VERBS_UNREACHABLE,
+	FAKE_VERBS_CONNECT_ERROR,
+	FAKE_VERBS_REJECTED,
+	FAKE_VERBS_SILENCE, /* no answer, ever */
+	FAKE_VERBS_ANSWERS
+};
+
+struct fake_verbs_knobs {
+	/* The nth work request of a kind (from 1) completes so; 0: none. */
+	uint32_t fail_at[FAKE_VERBS_KINDS];
+	enum ibv_wc_status fail_status;
+	/* The nth work request of a post from now on is refused so; 0: none. */
+	uint32_t post_at;
+	int post_error;
+	uint32_t post_times; /* so many posts in a row */
+	/* The nth object from now on cannot be made; 0: none. */
+	uint32_t make_at;
+	uint32_t held; /* work requests are taken, and not carried out */
+	enum fake_verbs_answer answer;
+};
+
+extern struct fake_verbs_knobs fake_verbs_knobs;
+
+void fake_verbs_reset(void);
+const struct kvpull_fabric *fake_verbs_fabric(void);
+/* Objects that were made and not destroyed. */
+uint32_t fake_verbs_live(void);
+/* Of a kind, carried out since reset. */
+uint32_t fake_verbs_count(enum fake_verbs_kind kind);
+uint32_t fake_verbs_doorbells(void);
+/* All ids are told so. */
+void fake_verbs_remove_device(void);
+/* Each connected id is told that the other side is gone. */
+void fake_verbs_cut(void);
+/*
+ * As if the other side had sent these bytes on every queue pair of a peer
+ * (initiator 0: to who accepted, 1: to who connected). Returns how many.
+ */
+uint32_t fake_verbs_inject(int initiator, const void *bytes,
+			   uint32_t byte_count);
+
+#endif /* KVPULL_TESTS_FAKE_VERBS_H */

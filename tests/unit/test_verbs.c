@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The route between machines over a fake fabric: its life, reads and notes. */
+#include "verbs_world.h"
+
+#include "verbs/frame.h"
+
+static void read_and_check(void)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+	assert_int_equal(
+		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	world_run(3);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_int_equal(world.d.check_code, 0);
+}
+
+static void pull_moves_every_byte_and_the_entry(void **state)
+{
+	(void)state;
+	atomic_store_explicit(&world.p.entries[3].revoked, 5,
+			      memory_order_relaxed);
+	atomic_store_explicit(&world.p.entries[3].ready, 6,
+			      memory_order_relaxed);
+	read_and_check();
+	assert_int_equal(world.read.entry.incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.read.entry.revoked, 5);
+	assert_int_equal(world.read.entry.ready, 6);
+}
+
+static void read_is_one_doorbell_and_one_completion(void **state)
+{
+	const struct kvpull_verbs_counts *counts =
+		kvpull_verbs_counts(world.d.route);
+
+	(void)state;
+	read_and_check();
+	/* 64 blocks, neighbours at P, 16 local ranges a work request. */
+	assert_int_equal(counts->work_requests, 4);
+	assert_int_equal(counts->doorbells, 1);
+	assert_int_equal(counts->completions, 1);
+	assert_int_equal(counts->read_bytes, WORLD_BYTES);
+}
+
+static void slot_outside_the_table_is_expired(void **state)
+{
+	(void)state;
+	world.read.slot = WORLD_SLOTS;
+	assert_int_equal(world.d.route->ops->check_start(
+				 world.d.route, world.peer, &world.read),
+			 KVPULL_EEXPIRED);
+}
+
+static void entry_says_revoked_until_it_was_read(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.fail_at[FAKE_VERBS_CHECK] = 1;
+	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
+	assert_int_equal(world.d.route->ops->check_start(
+				 world.d.route, world.peer, &world.read),
+			 0);
+	world_run(5);
+	assert_int_equal(world.d.check_code, KVPULL_EPEER);
+	assert_false(kvpull_revocation_is_live(&world.read.entry,
+					       WORLD_INCARNATION, UINT64_MAX));
+}
+
+static void empty_read_is_done_at_once(void **state)
+{
+	(void)state;
+	memset(world.group_first, 0, sizeof(world.group_first));
+	assert_int_equal(world_read_start(), 1);
+}
+
+static void notes_and_beats_reach_the_sink_in_order(void **state)
+{
+	uint64_t generation = 0;
+	uint32_t round;
+
+	(void)state;
+	for (round = 0; round < 200; round++) {
+		while (!world_note_send(generation + 1))
+			generation++;
+		world_run(1);
+	}
+	world_run(5);
+	assert_true(generation >= 200);
+	assert_int_equal(world.note_count, generation);
+	while (generation--)
+		assert_int_equal(world.notes[generation].generation,
+				 generation + 1);
+	world.d.route->ops->beat(world.d.route, world.peer);
+	world_run(2);
+	assert_int_equal(world.beat_count, 1);
+	assert_int_equal(
+		world.d.route->ops->notes_open(world.d.route, world.peer), 0);
+}
+
+static void sink_that_is_full_stalls_notes_and_loses_none(void **state)
+{
+	uint64_t generation = 0;
+	uint32_t round;
+
+	(void)state;
+	world.sink_full = 1;
+	for (round = 0; round < 50; round++) {
+		while (!world_note_send(generation + 1))
+			generation++;
+		world_run(1);
+	}
+	/* Four credits, and the one that P holds back. */
+	assert_in_range(generation, 4, 6);
+	/* Reads do not wait for P. */
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(world.d.reads_done, 1);
+	world.sink_full = 0;
+	world_run(5);
+	assert_int_equal(world.note_count, generation);
+}
+
+static void notes_before_the_end_are_told_before_the_end(void **state)
+{
+	(void)state;
+	assert_int_equal(world_note_send(1), 0);
+	world.sink_full = 1;
+	world_run(1);
+	side_close(&world.d);
+	world_run(300);
+	assert_int_equal(world.p.downs, 0);
+	world.sink_full = 0;
+	world_run(300);
+	assert_int_equal(world.note_count, 1);
+	assert_int_equal(world.p.downs, 1);
+}
+
+static void refused_caller_hears_why_and_is_forgotten(void **state)
+{
+	(void)state;
+	world.refuses = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_string_equal(world.d.message, "no");
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.p.downs, 0);
+	world.refuses = 0;
+	world_run(600);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+}
+
+static void nothing_is_readable_before_admission(void **state)
+{
+	(void)state;
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	assert_int_equal(world.p.ups, 1);
+	assert_int_equal(world_read_start(), KVPULL_EPEER);
+	assert_int_equal(world.d.route->ops->check_start(
+				 world.d.route, world.peer, &world.read),
+			 KVPULL_EPEER);
+	assert_int_equal(world_note_send(1), KVPULL_EAGAIN);
+}
+
+static void handshake_that_takes_too_long_ends(void **state)
+{
+	(void)state;
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(5400);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	assert_int_equal(world.p.downs, 1);
+}
+
+static void address_outside_the_networks_is_no_route(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	static const char *const texts[] = { "10.67.0.1:5", "nonsense",
+					     "[fd00::1]:5", "10.66.0.1" };
+	uint32_t peer;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		assert_int_equal(ops->reachable(world.d.route, texts[i]),
+				 KVPULL_EROUTE);
+		assert_int_equal(ops->connect(world.d.route, texts[i], &peer),
+				 KVPULL_EROUTE);
+	}
+	assert_int_equal(ops->reachable(world.d.route, "10.66.0.9:5"), 0);
+}
+
+static void flood_of_calls_is_bounded(void **state)
+{
+	uint32_t peers[4];
+	uint32_t i;
+
+	(void)state;
+	world.silent = 1;
+	for (i = 0; i < 4; i++)
+		assert_int_equal(
+			world.d.route->ops->connect(
+				world.d.route,
+				world.p.route->ops->address(world.p.route),
+				&peers[i]),
+			0);
+	assert_int_equal(world_connect(), KVPULL_EFULL);
+	world_run(5);
+	assert_int_equal(world.p.ups, 4);
+	/* A fifth, from elsewhere: P has no room and says so. */
+	side_close(&world.d);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world.now_ns += WORLD_STEP_NS;
+	assert_int_equal(world_connect(), 0);
+	side_poll(&world.d);
+	side_poll(&world.d);
+	world_run(300);
+	assert_true(world.d.downs >= 1 || world.p.ups == 5);
+}
+
+static void silent_peer_is_probed(void **state)
+{
+	const struct kvpull_verbs_counts *counts =
+		kvpull_verbs_counts(world.p.route);
+	const uint64_t before = counts->frames_sent;
+
+	(void)state;
+	world_run(2100);
+	assert_true(counts->frames_sent > before);
+	fake_verbs_knobs.fail_at[FAKE_VERBS_SEND] = 1;
+	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
+	world_run(4200);
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(world.d.downs, 1);
+}
+
+static void hostile_frames_cost_only_their_sender(void **state)
+{
+	uint8_t frame[KVPULL_FRAME_BYTES] = { 0 };
+	struct kvpull_frame good = { .kind = KVPULL_FRAME_BEAT };
+	uint32_t kind;
+
+	for (kind = 0; kind < 12; kind++) {
+		uint32_t bytes = KVPULL_FRAME_BYTES;
+
+		(void)world_attached(state);
+		switch (kind) {
+		case 0: /* zeros */
+			break;
+		case 1:
+			bytes = 3;
+			break;
+		case 2: /* acknowledges what was never sent */
+			good.acked = 1000;
+			bytes = kvpull_frame_put(frame, &good);
+			break;
+		case 3: /* another version */
+			bytes = kvpull_frame_put(frame, &good);
+			frame[2]++;
+			break;
+		default: /* kinds that are none, or have no payload */
+			good = (struct kvpull_frame){ .kind = kind };
+			bytes = kvpull_frame_put(frame, &good);
+			break;
+		}
+		if (kind == 4) { /* BEAT is right: make it a bad note */
+			good.kind = KVPULL_FRAME_NOTE;
+			bytes = kvpull_frame_put(frame, &good);
+		}
+		if (kind == 5) /* an ACK is right */
+			bytes = 1;
+		assert_int_equal(fake_verbs_inject(0, frame, bytes), 1);
+		world_run(300);
+		assert_int_equal(world.p.downs, 1);
+		assert_int_equal(world.d.downs, 1);
+		assert_true(kvpull_verbs_counts(world.p.route)->frames_bad);
+		assert_int_equal(world_down(state), 0);
+	}
+	(void)world_up(state);
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, world_attached, world_down)
+#define TEST_UP(name)                                                          \
+	cmocka_unit_test_setup_teardown(name, world_up, world_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(pull_moves_every_byte_and_the_entry),
+		TEST(read_is_one_doorbell_and_one_completion),
+		TEST(slot_outside_the_table_is_expired),
+		TEST(entry_says_revoked_until_it_was_read),
+		TEST(empty_read_is_done_at_once),
+		TEST(notes_and_beats_reach_the_sink_in_order),
+		TEST(sink_that_is_full_stalls_notes_and_loses_none),
+		TEST(notes_before_the_end_are_told_before_the_end),
+		TEST_UP(refused_caller_hears_why_and_is_forgotten),
+		TEST_UP(nothing_is_readable_before_admission),
+		TEST_UP(handshake_that_takes_too_long_ends),
+		TEST_UP(address_outside_the_networks_is_no_route),
+		TEST_UP(flood_of_calls_is_bounded),
+		TEST(silent_peer_is_probed),
+		cmocka_unit_test_teardown(hostile_frames_cost_only_their_sender,
+					  world_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What can go wrong on a fabric, each in turn: every completion status on every
+ * kind of work request, posts that are refused, completions that come late or
+ * never, answers of the CM, objects that cannot be made, a device that goes.
+ * Each ends in the documented error, and nothing is left.
+ */
+#include "verbs_world.h"
+
+static const char *const kind_names[FAKE_VERBS_KINDS] = { "read", "check",
+							  "send", "receive" };
+
+/* After a fault: D was told, and can connect and pull again. */
+static void comes_back(void)
+{
+	memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
+	world_run(300);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	assert_int_equal(world.p.downs, 1);
+	world.d.reads_done = world.d.ups = 0;
+	memset(world.d.memory, 0, WORLD_BYTES);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
+
+/* Do something of each kind; the fault hits one of them. */
+static void everything(void)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+
+	if (world_read_start() == 0)
+		world_run(3);
+	if (world.d.reads_done == 1 && !world.d.read_code &&
+	    !ops->check_start(world.d.route, world.peer, &world.read))
+		world_run(3);
+	(void)world_note_send(1);
+	world_run(3);
+}
+
+static void status_case(enum fake_verbs_kind kind, int status)
+{
+	void *none = NULL;
+
+	(void)world_attached(&none);
+	fake_verbs_knobs.fail_at[kind] = 1;
+	fake_verbs_knobs.fail_status = (enum ibv_wc_status)status;
+	everything();
+	assert_int_equal(fake_verbs_knobs.fail_at[kind], 0);
+	world_run(300);
+	if (kind == FAKE_VERBS_READ) {
+		assert_int_equal(world.d.reads_done, 1);
+		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	}
+	if (kind == FAKE_VERBS_CHECK) {
+		assert_int_equal(world.d.checks_done, 1);
+		assert_int_equal(world.d.check_code, KVPULL_EPEER);
+	}
+	comes_back();
+	if (world_down(&none))
+		fail_msg("objects are left after status %d of a %s", status,
+			 kind_names[kind]);
+}
+
+static void every_status_of_every_work_request_is_the_peers_end(void **state)
+{
+	int kind;
+	int status;
+
+	(void)state;
+	for (kind = 0; kind < FAKE_VERBS_KINDS; kind++)
+		for (status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_ERR;
+		     status++)
+			status_case((enum fake_verbs_kind)kind, status);
+}
+
+/* Small windows, so that a read takes many posts. */
+static void posts_are_made_small(void)
+{
+	uint32_t i;
+
+	/* Nothing is a neighbour of anything: 64 work requests. */
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.remote_ids[i] = i * 5 % WORLD_BLOCKS;
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.local_ids[i] = world.remote_ids[i];
+}
+
+static void full_queue_is_tried_again(void **state)
+{
+	static const int errors[] = { ENOMEM, EAGAIN };
+	uint32_t at;
+	size_t i;
+
+	for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+		for (at = 1; at <= WORLD_BLOCKS; at += 9) {
+			(void)world_attached(state);
+			posts_are_made_small();
+			/* Something is in flight: the queue can be full. */
+			assert_int_equal(world_note_send(1), 0);
+			fake_verbs_knobs.post_at = at;
+			fake_verbs_knobs.post_times = 1;
+			fake_verbs_knobs.post_error = errors[i];
+			assert_int_equal(world_read_start(), 0);
+			world_run(10);
+			assert_int_equal(fake_verbs_knobs.post_times, 0);
+			assert_int_equal(world.d.reads_done, 1);
+			assert_int_equal(world.d.read_code, 0);
+			assert_memory_equal(world.p.memory, world.d.memory,
+					    WORLD_BYTES);
+			assert_int_equal(world.d.downs, 0);
+			assert_int_equal(world_down(state), 0);
+		}
+}
+
+static void refused_post_is_the_peers_end(void **state)
+{
+	uint32_t at;
+
+	for (at = 1; at <= WORLD_BLOCKS; at += 21) {
+		(void)world_attached(state);
+		posts_are_made_small();
+		fake_verbs_knobs.post_at = at;
+		fake_verbs_knobs.post_times = 1;
+		fake_verbs_knobs.post_error = EINVAL;
+		assert_int_equal(world_read_start(), 0);
+		world_run(300);
+		assert_int_equal(world.d.reads_done, 1);
+		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+		world_read_make(0);
+		comes_back();
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void read_ends_only_when_nothing_can_land(void **state)
+{
+	uint8_t before[WORLD_BYTES];
+
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	/* Neither flushed nor done: it waits for flush_after, 100 ms. */
+	world_run(90);
+	assert_int_equal(world.d.reads_done, 0);
+	/* Then the queue pair is broken, and given as long to be flushed. */
+	world_run(220);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_true(world.d.read_code < 0);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
+	memcpy(before, world.d.memory, WORLD_BYTES);
+	fake_verbs_knobs.held = 0;
+	world_run(50);
+	assert_memory_equal(before, world.d.memory, WORLD_BYTES);
+}
+
+static void cancelled_read_that_completes_is_no_fault(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_run(50);
+	fake_verbs_knobs.held = 0;
+	world_run(200);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.downs, 0);
+	assert_true(world_read_is_right());
+}
+
+static void late_completions_end_in_success(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world_run(1500);
+	assert_int_equal(world.d.reads_done, 0);
+	fake_verbs_knobs.held = 0;
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+}
+
+static void disconnect_ends_reads_first(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_run(90);
+	assert_int_equal(world.d.reads_done + world.d.downs, 0);
+	world_run(30);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	assert_int_equal(world.d.downs, 1);
+}
+
+static void cut_is_seen_by_both(void **state)
+{
+	(void)state;
+	fake_verbs_cut();
+	comes_back();
+}
+
+static void removed_device_ends_all_and_refuses_more(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	fake_verbs_remove_device();
+	world_run(300);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(world_connect(), KVPULL_EPEER);
+	assert_int_equal(ops->reachable(world.d.route, "10.66.0.9:5"),
+			 KVPULL_EROUTE);
+}
+
+static void every_answer_of_the_cm_is_an_end(void **state)
+{
+	int answer;
+
+	(void)state;
+	for (answer = FAKE_VERBS_ADDR_ERROR; answer < FAKE_VERBS_ANSWERS;
+	     answer++) {
+		world.d.downs = 0;
+		fake_verbs_knobs.answer = (enum fake_verbs_answer)answer;
+		assert_int_equal(world_connect(), 0);
+		world_run(answer == FAKE_VERBS_SILENCE ? 5200 : 10);
+		assert_int_equal(world.d.downs, 1);
+		assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	}
+	fake_verbs_knobs.answer = FAKE_VERBS_ACCEPT;
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+}
+
+static void object_that_cannot_be_made_fails_open(void **state)
+{
+	uint32_t at;
+	int code = -1;
+
+	(void)state;
+	for (at = 1; code; at++) {
+		world_init();
+		fake_verbs_knobs.make_at = at;
+		code = side_open(&world.p);
+		if (!code)
+			code = side_serve(&world.p);
+		if (!code && fake_verbs_knobs.make_at == 0)
+			fail_msg("object %u was not made and not missed", at);
+		side_close(&world.p);
+		assert_int_equal(fake_verbs_live(), 0);
+	}
+	assert_true(at > 8);
+}
+
+static void object_that_cannot_be_made_fails_its_connection(void **state)
+{
+	uint32_t at;
+
+	for (at = 1; at <= 12; at++) {
+		(void)world_up(state);
+		fake_verbs_knobs.make_at = at;
+		if (world_connect() == 0)
+			world_run(300);
+		/* Those that the fake makes itself do not count. */
+		if (world.d.ups == 0) {
+			fake_verbs_knobs.make_at = 0;
+			world_run(5400);
+			assert_int_equal(world_connect(), 0);
+			world_run(10);
+			assert_int_equal(world.d.ups, 1);
+		}
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void closing_in_the_middle_leaves_nothing(void **state)
+{
+	uint32_t steps;
+
+	for (steps = 0; steps < 12; steps++) {
+		(void)world_up(state);
+		assert_int_equal(world_connect(), 0);
+		world_run(steps);
+		if (world.d.ups)
+			(void)world_read_start();
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, world_attached, world_down)
+#define TEST_UP(name)                                                          \
+	cmocka_unit_test_setup_teardown(name, world_up, world_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			every_status_of_every_work_request_is_the_peers_end),
+		cmocka_unit_test(full_queue_is_tried_again),
+		cmocka_unit_test(refused_post_is_the_peers_end),
+		TEST(read_ends_only_when_nothing_can_land),
+		TEST(cancelled_read_that_completes_is_no_fault),
+		TEST(late_completions_end_in_success),
+		TEST(disconnect_ends_reads_first),
+		TEST(cut_is_seen_by_both),
+		TEST(removed_device_ends_all_and_refuses_more),
+		TEST_UP(every_answer_of_the_cm_is_an_end),
+		cmocka_unit_test(object_that_cannot_be_made_fails_open),
+		cmocka_unit_test(
+			object_that_cannot_be_made_fails_its_connection),
+		cmocka_unit_test(closing_in_the_middle_leaves_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two verbs routes in one process over the fake fabric: a producer P with
+ * blocks and a revocation table, a consumer D that reads them. Time is ours.
+ */
+#ifndef KVPULL_TESTS_VERBS_WORLD_H
+#define KVPULL_TESTS_VERBS_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "tests/fake/verbs.h"
+#include "verbs/verbs.h"
+
+#define WORLD_BLOCKS 64u
+#define WORLD_BLOCK_BYTES 256u
+#define WORLD_BYTES (WORLD_BLOCKS * WORLD_BLOCK_BYTES)
+#define WORLD_SLOTS 8u
+#define WORLD_NOTES 1024u
+#define WORLD_INCARNATION 77u
+#define WORLD_STEP_NS KVPULL_NS_PER_MS
+
+/* One side. */
+struct world_side {
+	struct kvpull_arena arena;
+	struct kvpull_transport *route;
+	struct kvpull_log log;
+	uint8_t *memory;
+	struct kvpull_revocation_entry *entries;
+	struct kvpull_serve serve;
+	/* what it was told */
+	uint32_t ups, downs, messages;
+	int32_t down_code;
+	uint32_t handle; /* of the last one */
+	uint32_t reads_done, checks_done;
+	int32_t read_code, check_code;
+	char message[64];
+};
+
+struct world {
+	struct world_side p, d;
+	struct kvpull_verbs_sink sink;
+	struct kvpull_record notes[WORLD_NOTES];
+	uint32_t note_count, beat_count;
+	uint32_t sink_full; /* takes no notes */
+	uint32_t refuses;   /* P refuses who says hello */
+	uint32_t silent;    /* P does not challenge */
+	uint32_t attach_code;
+	uint64_t now_ns;
+	uint32_t peer;
+	struct kvpull_strip strip;
+	uint32_t remote_ids[WORLD_BLOCKS], local_ids[WORLD_BLOCKS];
+	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
+	struct kvpull_read read;
+};
+
+static struct world world;
+
+static inline int world_note(void *context, uint32_t caller,
+			     const struct kvpull_record *record)
+{
+	(void)context;
+	(void)caller;
+	if (world.sink_full)
+		return KVPULL_EAGAIN;
+	assert_true(world.note_count < WORLD_NOTES);
+	world.notes[world.note_count++] = *record;
+	return 0;
+}
+
+static inline void world_beat(void *context, uint32_t caller)
+{
+	(void)context;
+	(void)caller;
+	world.beat_count++;
+}
+
+static inline struct kvpull_verbs_params world_params(struct world_side *side)
+{
+	return (struct kvpull_verbs_params){
+		.log = &side->log,
+		.fabric = fake_verbs_fabric(),
+		.sink = &world.sink,
+		.networks = "10.66.0.0/24",
+		.peers_max = 4,
+		.callers_max = 4,
+		.reads_max = 8,
+		.notify_credits = 4,
+	};
+}
+
+static inline int side_open(struct world_side *side)
+{
+	const struct kvpull_verbs_params params = world_params(side);
+	const size_t bytes = kvpull_verbs_bytes(&params);
+	int code;
+
+	assert_int_equal(kvpull_arena_open(&side->arena,
+					   bytes + 4 * WORLD_BYTES, &side->log),
+			 0);
+	side->memory = kvpull_arena_take(&side->arena, 1, WORLD_BYTES);
+	side->entries = kvpull_arena_take(&side->arena, WORLD_SLOTS,
+					  sizeof(*side->entries));
+	code = kvpull_verbs_open(&params, &side->arena, &side->route);
+	/* What it says that it needs does suffice. */
+	assert_true(kvpull_arena_ok(&side->arena));
+	if (code)
+		side->route = NULL;
+	return code;
+}
+
+static inline int side_serve(struct world_side *side)
+{
+	side->serve.region_count = 1;
+	side->serve.regions[0] =
+		(struct kvpull_region_view){ .kind = KVPULL_REGION_PROVIDED,
+					     .fd = -1,
+					     .base = side->memory,
+					     .bytes = WORLD_BYTES };
+	side->serve.slot_count = WORLD_SLOTS;
+	side->serve.entries = side->entries;
+	side->serve.entries_fd = -1;
+	return side->route->ops->serve(side->route, &side->serve);
+}
+
+static inline void side_close(struct world_side *side)
+{
+	if (side->route)
+		side->route->ops->close(side->route);
+	kvpull_arena_close(&side->arena);
+	side->route = NULL;
+}
+
+static inline void world_init(void)
+{
+	memset(&world, 0, sizeof(world));
+	fake_verbs_reset();
+	world.now_ns = KVPULL_NS_PER_S;
+	world.peer = KVPULL_NONE;
+	world.sink = (struct kvpull_verbs_sink){ .note = world_note,
+						 .beat = world_beat };
+}
+
+static inline void world_fill(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < WORLD_BYTES; i++)
+		world.p.memory[i] = (uint8_t)(i * 31 + i / 256 + 1);
+	for (i = 0; i < WORLD_SLOTS; i++)
+		atomic_store_explicit(&world.p.entries[i].incarnation,
+				      WORLD_INCARNATION, memory_order_relaxed);
+}
+
+static inline void caller_event(struct world_side *side,
+				const struct kvpull_event *event)
+{
+	const struct kvpull_transport_ops *ops = side->route->ops;
+	struct kvpull_ring *ring;
+
+	side->handle = event->index;
+	if (event->kind == KVPULL_EVENT_CALLER_UP) {
+		side->ups++;
+		if (!world.silent)
+			assert_int_equal(ops->caller_send(side->route,
+							  event->index,
+							  "challenge", 10),
+					 0);
+	} else if (event->kind == KVPULL_EVENT_CALLER_MESSAGE) {
+		side->messages++;
+		memcpy(side->message, event->data, event->data_bytes);
+		if (world.refuses)
+			ops->refuse(side->route, event->index, "no", 3);
+		else
+			(void)ops->admit(side->route, event->index, "welcome",
+					 8, &ring);
+	} else {
+		side->downs++;
+		side->down_code = event->code;
+		ops->forget(side->route, event->index);
+	}
+}
+
+static inline void peer_message(struct world_side *side,
+				const struct kvpull_event *event)
+{
+	const struct kvpull_transport_ops *ops = side->route->ops;
+
+	side->messages++;
+	assert_true(event->data_bytes <= sizeof(side->message));
+	memcpy(side->message, event->data, event->data_bytes);
+	if (strcmp(side->message, "challenge") == 0) {
+		assert_int_equal(
+			ops->peer_send(side->route, event->index, "hello", 6),
+			0);
+	} else if (strcmp(side->message, "welcome") == 0) {
+		side->ups++;
+		world.attach_code = (uint32_t)ops->attach(
+			side->route, event->index, &world.p.serve);
+	} else {
+		ops->disconnect(side->route, event->index);
+	}
+}
+
+static inline void side_event(struct world_side *side,
+			      const struct kvpull_event *event)
+{
+	switch (event->kind) {
+	case KVPULL_EVENT_PEER_MESSAGE:
+		peer_message(side, event);
+		break;
+	case KVPULL_EVENT_PEER_DOWN:
+		side->downs++;
+		side->down_code = event->code;
+		break;
+	case KVPULL_EVENT_READ_DONE:
+		side->reads_done++;
+		side->read_code = event->code;
+		break;
+	case KVPULL_EVENT_CHECK_DONE:
+		side->checks_done++;
+		side->check_code = event->code;
+		break;
+	case KVPULL_EVENT_CALLER_UP:
+	case KVPULL_EVENT_CALLER_MESSAGE:
+	case KVPULL_EVENT_CALLER_DOWN:
+		caller_event(side, event);
+		break;
+	case KVPULL_EVENT_NONE:
+	case KVPULL_EVENT_NOTE:
+		fail_msg("an event that this route has not");
+	}
+}
+
+static inline void side_poll(struct world_side *side)
+{
+	struct kvpull_event events[8];
+	int count;
+	int i;
+
+	if (!side->route)
+		return;
+	count = side->route->ops->poll(side->route, world.now_ns, events, 8);
+	for (i = 0; i < count; i++)
+		side_event(side, &events[i]);
+}
+
+static inline void world_run(uint32_t steps)
+{
+	for (; steps; steps--) {
+		world.now_ns += WORLD_STEP_NS;
+		side_poll(&world.p);
+		side_poll(&world.d);
+	}
+}
+
+/* D connects; 0, or what connect() says. */
+static inline int world_connect(void)
+{
+	return world.d.route->ops->connect(
+		world.d.route, world.p.route->ops->address(world.p.route),
+		&world.peer);
+}
+
+/* Block i of P to block (i * 7) % n of D: nothing merges at D. */
+static inline void world_read_make(uint32_t index)
+{
+	uint32_t i;
+
+	for (i = 0; i < WORLD_BLOCKS; i++) {
+		world.remote_ids[i] = i;
+		world.local_ids[i] = i * 7 % WORLD_BLOCKS;
+	}
+	for (i = 1; i <= KVPULL_GROUPS_MAX; i++)
+		world.group_first[i] = WORLD_BLOCKS;
+	world.strip = (struct kvpull_strip){
+		.remote_block_stride = WORLD_BLOCK_BYTES,
+		.remote_row_stride = WORLD_BLOCK_BYTES,
+		.local = world.d.memory,
+		.local_block_stride = WORLD_BLOCK_BYTES,
+		.local_row_stride = WORLD_BLOCK_BYTES,
+		.row_bytes = WORLD_BLOCK_BYTES,
+		.row_count = 1,
+	};
+	world.read = (struct kvpull_read){
+		.index = index,
+		.strip_count = 1,
+		.strips = &world.strip,
+		.remote_ids = world.remote_ids,
+		.local_ids = world.local_ids,
+		.group_first = world.group_first,
+		.byte_count = WORLD_BYTES,
+		.slot = 3,
+	};
+}
+
+static inline int world_read_start(void)
+{
+	return world.d.route->ops->read_start(world.d.route, world.peer,
+					      &world.read);
+}
+
+static inline int world_read_is_right(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		if (memcmp(world.p.memory + i * WORLD_BLOCK_BYTES,
+			   world.d.memory +
+				   world.local_ids[i] * WORLD_BLOCK_BYTES,
+			   WORLD_BLOCK_BYTES) != 0)
+			return 0;
+	return 1;
+}
+
+static inline int world_note_send(uint64_t generation)
+{
+	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM,
+					      .slot = 1,
+					      .generation = generation,
+					      .tag = 9 };
+
+	return world.d.route->ops->notify(world.d.route, world.peer, &record);
+}
+
+static inline int world_up(void **state)
+{
+	(void)state;
+	world_init();
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world_fill();
+	world_read_make(0);
+	return 0;
+}
+
+/* Up, and D attached to P. */
+static inline int world_attached(void **state)
+{
+	(void)world_up(state);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world.attach_code, 0);
+	return 0;
+}
+
+/* Everything is closed, and nothing is left. */
+static inline int world_down(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held = 0;
+	side_close(&world.d);
+	side_close(&world.p);
+	return fake_verbs_live() ? -1 : 0;
+}
+
+#endif /* KVPULL_TESTS_VERBS_WORLD_H */
