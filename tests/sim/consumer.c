@@ -16,6 +16,26 @@ static struct sim_hold *ticket_pick(struct sim_world *world)
 			     sim_below(world, count < back ? count : back)];
 }
 
+/* Nobody has used its ticket here, or those who did are not done. */
+static int is_fresh(struct sim_instance *instance,
+		    const struct sim_request *request)
+{
+	struct sim_hold *hold = &instance->world->holds[request->hold];
+	const int is_first =
+		hold->used_life[instance->index] != instance->incarnation;
+	uint32_t at;
+
+	hold->used_life[instance->index] = instance->incarnation;
+	for (at = 0; at < SIM_REQUESTS && !is_first; at++) {
+		const struct sim_request *other = &instance->requests[at];
+
+		if (other != request && other->fresh && !other->wrong &&
+		    other->state == SIM_WAITING && other->hold == request->hold)
+			return 1;
+	}
+	return is_first;
+}
+
 static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 		 const char *ticket)
 {
@@ -31,6 +51,9 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 	request->hold = (uint32_t)(hold - world->holds);
 	request->tokens = hold->tokens;
 	request->since_ns = world->now_ns;
+	if (sim_chance(world, 30))
+		request->queued_ns =
+			world->now_ns + sim_below(world, 3 * world->lease_ns);
 	if (sim_chance(world, 250))
 		request->local_tokens =
 			SIM_BLOCK_TOKENS *
@@ -49,8 +72,11 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 	sim_trace(world,
 		  "instance %lu admits request %lu for the ticket of %lu",
 		  instance->index, request->key, hold->key);
-	return kvpull_scheduler_request_new(instance->scheduler, &call,
-					    world->now_ns);
+	if (kvpull_scheduler_request_new(instance->scheduler, &call,
+					 world->now_ns))
+		return 1;
+	request->fresh = ticket == hold->ticket && is_fresh(instance, request);
+	return 0;
 }
 
 static void arrive(struct sim_instance *instance)
@@ -72,13 +98,13 @@ static void arrive(struct sim_instance *instance)
 		return;
 	}
 	while (users--)
-		(void)admit(instance, hold, ticket);
+		(void)admit(instance, hold, hold->ticket);
 }
 
 static void reject(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
-	const struct sim_hold *hold = ticket_pick(world);
+	struct sim_hold *hold = ticket_pick(world);
 	int code;
 
 	if (!hold)
@@ -90,6 +116,7 @@ static void reject(struct sim_instance *instance)
 		world->now_ns);
 	if (code && code != KVPULL_EFULL)
 		sim_fail(world, "a rejection is answered %d", code);
+	hold->used_life[instance->index] = instance->incarnation;
 	world->counts.rejects++;
 }
 
@@ -136,6 +163,8 @@ static void settle(struct sim_instance *instance, struct sim_request *request)
 
 	if (request->state != SIM_PULLING || request->reported != all)
 		return;
+	instance->world->holds[request->hold].ended_life[instance->index] =
+		instance->incarnation;
 	if (request->expired)
 		expiry_note(instance, request);
 	request->state = SIM_LOCAL;
@@ -249,6 +278,20 @@ static void load_check(struct sim_instance *instance,
 				(unsigned long long)instance->requests[at].key);
 }
 
+/* Is there really nothing for it to read? */
+static void nothing_check(struct sim_instance *instance,
+			  const struct sim_request *request)
+{
+	struct sim_world *world = instance->world;
+	const struct sim_hold *hold = &world->holds[request->hold];
+
+	if (request->fresh && !request->wrong && !instance->restarts &&
+	    request->local_tokens < request->tokens &&
+	    hold->ended_life[instance->index] != instance->incarnation)
+		sim_fail(world, "request %llu may load nothing, and why?",
+			 (unsigned long long)request->key);
+}
+
 /* The scheduler's step asks about each request that waits. */
 static void ask(struct sim_instance *instance, struct sim_request *request)
 {
@@ -264,6 +307,7 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 			.key = request->key,
 		};
 
+		nothing_check(instance, request);
 		if (kvpull_scheduler_allocated(instance->scheduler, &call,
 					       world->now_ns))
 			sim_fail(world, "a full local hit is refused");
@@ -290,6 +334,8 @@ static void turn_request(struct sim_instance *instance,
 
 	switch (request->state) {
 	case SIM_WAITING:
+		if (!world->quiet && world->now_ns < request->queued_ns)
+			break;
 		if (world->quiet || sim_chance(world, 15))
 			leave(instance, request,
 			      sim_chance(world, 500) ? KVPULL_FINISH_ABORT :

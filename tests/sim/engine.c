@@ -178,6 +178,7 @@ void sim_engine_step(struct sim_instance *instance)
 					world->now_ns))
 		sim_fail(world, "instance %u: no step can be built",
 			 instance->index);
+	instance->stepped_ns = world->now_ns;
 	for (rank = 0; bytes && rank < instance->tp; rank++) {
 		struct sim_proc *proc = instance->procs[rank];
 

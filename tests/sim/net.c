@@ -371,6 +371,26 @@ static void sim_forget(struct kvpull_transport *transport, uint32_t caller)
 	conn_free(conn);
 }
 
+/* A consumer's ring is its own: it may hold anything. The oracle sees none. */
+static void forge(struct sim_world *world, struct sim_conn *conn,
+		  const struct kvpull_record *real)
+{
+	struct kvpull_record forged = {
+		.kind = KVPULL_NOTE_RELEASE,
+		.slot = (uint32_t)sim_below(world, 16),
+		.generation = real->generation,
+		.tag = real->tag ^ 1,
+	};
+
+	if (!sim_chance(world, 50) || notes_underway(conn) >= RING_RECORDS)
+		return;
+	if (sim_chance(world, 500))
+		forged.slot = real->slot;
+	forged.generation += sim_below(world, 3);
+	if (kvpull_ring_push(&conn->writer, &forged) < 0)
+		sim_fail(world, "a ring is over its size");
+}
+
 /* A packet for the server; 1: it is an event. */
 static int server_packet(struct sim_transport *own, struct sim_conn *conn,
 			 struct sim_packet *packet, struct kvpull_event *event)
@@ -389,6 +409,7 @@ static int server_packet(struct sim_transport *own, struct sim_conn *conn,
 		if (kvpull_ring_push(&conn->writer, &packet->note) < 0)
 			sim_fail(own->proc->world, "a ring is over its size");
 		conn->notes[conn->note_count++] = packet->note;
+		forge(own->proc->world, conn, &packet->note);
 		return 0;
 	case SIM_BEAT:
 		kvpull_ring_beat(&conn->writer);

@@ -170,6 +170,7 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 		};
 	}
 	claimer->spoke |= UINT64_C(1) << conn->client_rank;
+	claimer->spoke_ns[conn->client_rank] = world->now_ns;
 	if (note->kind == KVPULL_NOTE_RELEASE)
 		claimer->released |= UINT64_C(1) << conn->client_rank;
 	sim_trace(world,
@@ -347,7 +348,10 @@ static void released_check(struct sim_proc *proc, const struct sim_hold *hold)
 			 (unsigned long long)hold->key, proc->index);
 }
 
-/* Who is connected, runs and has not released is heard within a lease. */
+/*
+ * Who is connected, runs and has not released is heard within a lease. A claim
+ * of an earlier connection does not count: its release may be lost with that.
+ */
 static void silent_check(struct sim_proc *proc, const struct sim_hold *hold,
 			 const struct sim_claimer *claimer)
 {
@@ -363,6 +367,7 @@ static void silent_check(struct sim_proc *proc, const struct sim_hold *hold,
 		if (conn->used && conn->server == proc && !conn->lost &&
 		    conn->instance_id == claimer->instance_id &&
 		    conn->joined_ns && conn->joined_ns < then_ns &&
+		    conn->joined_ns <= claimer->spoke_ns[conn->client_rank] &&
 		    conn->client->lag_ns < then_ns &&
 		    world->now_ns - conn->client->run_ns <
 			    world->lease_ns / 6 &&
@@ -522,6 +527,21 @@ kept_too_long(struct sim_proc *proc, const struct sim_hold *hold,
 		 (unsigned long long)hold->key, proc->index, what, text);
 }
 
+/* B.7: what ended on one rank, but for its own releases, ends on all. */
+static int must_follow(const struct sim_proc *proc, struct sim_hold *hold)
+{
+	const struct sim_instance *instance = proc->instance;
+	const struct sim_world *world = proc->world;
+
+	if (!hold->told_ns || world->bytes_faulty || instance->restarts)
+		return 0;
+	if (!hold->spread_ns && instance->stepped_ns > hold->told_ns)
+		hold->spread_ns = instance->stepped_ns;
+	return hold->spread_ns &&
+	       world->now_ns >
+		       hold->spread_ns + 1000 * (uint64_t)world->delay_us;
+}
+
 static void held_check(struct sim_proc *proc, struct sim_hold *hold)
 {
 	struct sim_world *world = proc->world;
@@ -539,6 +559,9 @@ static void held_check(struct sim_proc *proc, struct sim_hold *hold)
 			0;
 	if (rank->overdue_polls > POLLS_SLACK)
 		kept_too_long(proc, hold, "past its lease");
+	rank->alone_polls = must_follow(proc, hold) ? rank->alone_polls + 1 : 0;
+	if (rank->alone_polls > POLLS_SLACK)
+		kept_too_long(proc, hold, "after another rank's end");
 }
 
 static int is_over(struct sim_world *world, const struct sim_hold *hold)
@@ -600,6 +623,26 @@ void sim_oracle_polled(struct sim_proc *proc)
 		producer_polled(proc);
 	else
 		consumer_polled(proc);
+}
+
+int sim_oracle_is_known(struct sim_proc *proc, uint64_t key)
+{
+	const struct sim_hold *hold = hold_find(proc->world, key);
+	const struct sim_hold_rank *rank;
+
+	if (!hold)
+		return 0;
+	rank = &hold->ranks[proc->rank];
+	return rank->taken_by == proc->incarnation || rank->claimer_count;
+}
+
+void sim_oracle_heard(struct sim_proc *proc,
+		      const struct kvpull_poll_record *record)
+{
+	struct sim_hold *hold = hold_find(proc->world, record->key);
+
+	if (hold && !hold->told_ns && record->reason != KVPULL_END_RELEASED)
+		hold->told_ns = proc->world->now_ns;
 }
 
 void sim_oracle_aborted(struct sim_instance *instance, uint64_t key)

@@ -220,6 +220,7 @@ void sim_producer_sent(struct sim_proc *proc,
 	/* sim_oracle_sent() judged it; only a rank's second worker may repeat. */
 	if (!request || request->state != SIM_HELD)
 		return;
+	sim_oracle_heard(proc, record);
 	request->reported |= UINT64_C(1) << proc->rank;
 	if (request->reported != all)
 		return;
@@ -247,6 +248,52 @@ static void turn_request(struct sim_instance *instance,
 	}
 }
 
+/* What this rank knows of is not read any more: it may be overwritten. */
+static void overwrite(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	uint32_t index;
+	uint32_t at;
+
+	for (index = 0; index < SIM_REQUESTS; index++) {
+		struct sim_request *request = &proc->instance->requests[index];
+
+		if (request->state != SIM_HELD ||
+		    !sim_oracle_is_known(proc, request->key))
+			continue;
+		for (at = 0; at < request->block_count; at++)
+			sim_fill(proc, request->blocks[at], sim_random(world),
+				 0);
+		request->written |= UINT64_C(1) << proc->rank;
+	}
+}
+
+static void revoke_rank(struct sim_proc *proc)
+{
+	sim_trace(proc->world, "process %lu revokes", proc->index, 0, 0);
+	proc->instance->revoked = 1;
+	if (kvpull_worker_revoke_all(proc->worker, KVPULL_END_REVOKED) >= 0)
+		overwrite(proc);
+}
+
+/* At the worst moment: a consumer spoke of what the rank does not hold yet. */
+static void revoke_staged(struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
+	uint32_t rank;
+
+	for (rank = 0; rank < instance->tp; rank++) {
+		struct sim_proc *proc = instance->procs[rank];
+		struct kvpull_hold_counts counts;
+
+		if (!proc->alive)
+			continue;
+		kvpull_holds_counts(proc->worker->holds, &counts);
+		if (counts.staged && sim_chance(world, 50))
+			revoke_rank(proc);
+	}
+}
+
 static void revoke(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
@@ -259,8 +306,7 @@ static void revoke(struct sim_instance *instance)
 					     KVPULL_RESET_REVOKE,
 					     world->now_ns);
 	else if (proc->alive)
-		(void)kvpull_worker_revoke_all(proc->worker,
-					       KVPULL_END_REVOKED);
+		revoke_rank(proc);
 }
 
 static void drain(struct sim_instance *instance, uint32_t on)
@@ -288,4 +334,5 @@ void sim_producer_turn(struct sim_instance *instance)
 		prefill(instance);
 	if (sim_chance(world, 2))
 		revoke(instance);
+	revoke_staged(instance);
 }

@@ -197,8 +197,10 @@ struct sim_request {
 	uint32_t flags;
 	uint32_t failed;
 	uint32_t finished;
-	uint32_t wrong;   /* a digest that is not its ticket's */
-	uint32_t expired; /* a rank said so */
+	uint32_t wrong;     /* a digest that is not its ticket's */
+	uint32_t expired;   /* a rank said so */
+	uint32_t fresh;     /* its ticket cannot be released yet */
+	uint64_t queued_ns; /* the engine has no time for it before */
 	uint64_t since_ns;
 	uint64_t stall_ns[SIM_RANKS_MAX];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
@@ -220,6 +222,7 @@ struct sim_instance {
 	uint64_t incarnation;
 	uint64_t digest; /* of its fresh scheduler half */
 	uint64_t stalled_ns;
+	uint64_t stepped_ns;
 	uint64_t restart_ns; /* when dead */
 	uint64_t rank_restart_ns[SIM_RANKS_MAX];
 	struct kvpull_scheduler *scheduler;
@@ -236,6 +239,7 @@ struct sim_instance {
 struct sim_claimer {
 	uint64_t instance_id;
 	uint64_t spoke; /* ranks */
+	uint64_t spoke_ns[SIM_RANKS_MAX];
 	uint64_t released;
 	uint64_t died;       /* ranks whose connection went down since */
 	uint64_t since_poll; /* the poll that drained its first word */
@@ -251,6 +255,7 @@ struct sim_hold_rank {
 	uint32_t excused;  /* a second worker may report it again */
 	uint32_t complete_polls;
 	uint32_t overdue_polls;
+	uint32_t alone_polls; /* since the others must have ended it */
 	uint32_t claimer_count;
 	struct sim_claimer claimers[SIM_CLAIMERS];
 };
@@ -266,7 +271,11 @@ struct sim_hold {
 	uint32_t tokens;
 	uint32_t block_count;
 	uint32_t aborted; /* after its finish */
+	uint64_t told_ns; /* the engine heard of an end that all ranks follow */
+	uint64_t spread_ns; /* and has told its ranks */
 	/* Consumers that know of its expiry: their lives, and since when. */
+	uint64_t used_life[SIM_INSTANCES_MAX];  /* consumers that saw it */
+	uint64_t ended_life[SIM_INSTANCES_MAX]; /* a pull of it is over */
 	uint64_t expired_life[SIM_INSTANCES_MAX];
 	uint64_t expired_ns[SIM_INSTANCES_MAX];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
@@ -422,7 +431,11 @@ void sim_oracle_drained(struct sim_proc *proc); /* before its reports */
 void sim_oracle_sent(struct sim_proc *proc,
 		     const struct kvpull_poll_record *record);
 void sim_oracle_polled(struct sim_proc *proc);
+/* Was this process told of the hold, by its engine or by a consumer? */
+int sim_oracle_is_known(struct sim_proc *proc, uint64_t key);
 void sim_oracle_proc_dead(struct sim_proc *proc);
+void sim_oracle_heard(struct sim_proc *proc,
+		      const struct kvpull_poll_record *record);
 void sim_oracle_aborted(struct sim_instance *instance, uint64_t key);
 void sim_oracle_loaded(struct sim_proc *proc,
 		       const struct sim_request *request);
