@@ -404,10 +404,10 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	if (entry->flags & TICKET_SPENT)
 		return KVPULL_EEXPIRED;
 	kvpull_texts_get(demand->texts, entry->text, demand->scratch_text);
-	code = kvpull_ticket_decode(
+	code = kvpull_ticket_decode_kept(
 		demand->scratch_text,
 		kvpull_texts_size(demand->texts, entry->text),
-		demand->ticket_key, demand->scratch_bytes, demand->scratch);
+		demand->scratch_bytes, demand->scratch);
 	kvpull_check(demand->log, code == 0); /* it was decoded before */
 	code = map_blocks(demand, allocation, &command);
 	if (code)

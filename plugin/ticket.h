@@ -85,6 +85,15 @@ int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
 					   struct kvpull_ticket *ticket);
 
 /**
+ * Decode a text that we keep since kvpull_ticket_decode() took it: its checksum
+ * is not computed again. Return: 0, or KVPULL_ENOTICKET: it is not that text.
+ */
+int KVPULL_MUST_CHECK kvpull_ticket_decode_kept(const char *text,
+						size_t text_bytes,
+						uint8_t *scratch,
+						struct kvpull_ticket *ticket);
+
+/**
  * What a ticket says, without a handle and without a key: the checksum of a
  * ticket that was made with a key is not verified. Cold: maps scratch memory.
  * Return: as kvpull_ticket_decode(), and KVPULL_ENOMEM, KVPULL_EINVAL.
