@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 
 #include "tests/scenario/logs.h"
 #include "tests/scenario/node.h"
+#include "tests/scenario/sandbox.h"
 
 #define LIMIT_NS (20 * SCENARIO_NS_PER_S)
 #define BLOCK_BYTES 16384u
@@ -332,6 +334,20 @@ static void x3_enosys(const struct scenario *scenario)
 	pulls_run(scenario, &setup);
 }
 
+/* D can read P's file, and has what a container gives it. */
+static void x3_another_uid(const struct scenario *scenario)
+{
+	const struct x3_setup setup = {
+		.config = "\"uids\":[0,65534]",
+		.before_open = sandbox_nobody,
+	};
+
+	if (geteuid())
+		scenario_refuse("users other than our own need root");
+	scenario_check(!chmod(scenario->folder, 01777), "chmod");
+	pulls_run(scenario, &setup);
+}
+
 /* ---- ends in the middle ---- */
 
 /* How long after a pull's command its middle is; found by trying. */
@@ -517,5 +533,7 @@ const struct scenario_case scenario_x3[] = {
 	  x3_aborted, 30, 300 },
 	{ "X3k", "P killed while D reads its file: EPEER; P comes back",
 	  x3_killed, 60, 300 },
+	{ "X3l", "a consumer of another uid, without rights, 8 MiB of memlock",
+	  x3_another_uid, 30, 120 },
 	{ 0 },
 };
