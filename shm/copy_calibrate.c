@@ -27,6 +27,8 @@
 #define ROUNDS_MAX 11u
 #define ROUTINES_MAX 24u
 #define TIME_NS (40 * KVPULL_NS_PER_MS)
+/* A machine so slow, or so busy, is not measured: defaults are good enough. */
+#define GIVE_UP_NS (2 * KVPULL_NS_PER_S)
 /* Who is that near the best after the first rounds is measured further. */
 #define FINALIST_PERCENT 112u
 #define PAGE_BYTES 4096u
@@ -46,6 +48,7 @@ struct bench {
 	size_t side_bytes;
 	size_t at; /* the next window */
 	uint64_t serial;
+	uint64_t until_ns; /* then it is given up */
 	uint32_t candidate_count;
 	uint32_t reserved;
 	struct candidate candidates[ROUTINES_MAX];
@@ -194,7 +197,13 @@ static uint64_t sample(struct bench *bench,
 	return kvpull_clock_ns() - start_ns;
 }
 
-static void round_run(struct bench *bench, uint32_t round)
+static int is_late(const struct bench *bench)
+{
+	return kvpull_clock_ns() > bench->until_ns;
+}
+
+/* 0, or -1: given up. */
+static int round_run(struct bench *bench, uint32_t round)
 {
 	uint32_t class, i;
 
@@ -202,11 +211,14 @@ static void round_run(struct bench *bench, uint32_t round)
 		for (i = 0; i < bench->candidate_count; i++) {
 			struct candidate *candidate = &bench->candidates[i];
 
+			if (is_late(bench))
+				return -1;
 			if (!candidate->is_out[class])
 				candidate->took_ns[class][round] =
 					sample(bench, candidate->routine,
 					       class_bytes[class]);
 		}
+	return 0;
 }
 
 static uint64_t median(const uint64_t *times, uint32_t count)
@@ -244,7 +256,8 @@ static void sift(struct bench *bench, uint32_t class, uint32_t round_count)
 			bench->candidates[i].is_out[class] = 1;
 }
 
-static void measure(struct bench *bench)
+/* 0, or -1: given up. */
+static int measure(struct bench *bench)
 {
 	const uint64_t start_ns = kvpull_clock_ns();
 	uint32_t round = 0;
@@ -252,13 +265,15 @@ static void measure(struct bench *bench)
 
 	while (round < ROUNDS_MAX && (round < ROUNDS_FIRST ||
 				      kvpull_clock_ns() - start_ns < TIME_NS)) {
-		round_run(bench, round++);
+		if (round_run(bench, round++))
+			return -1;
 		if (round == ROUNDS_FIRST)
 			for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
 				sift(bench, class, round);
 	}
 	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
 		sift(bench, class, round);
+	return 0;
 }
 
 static void choose(struct bench *bench)
@@ -292,8 +307,9 @@ static void choose(struct bench *bench)
 	}
 }
 
-static uint8_t *side_make(size_t bytes)
+static uint8_t *side_make(const struct bench *bench)
 {
+	const size_t bytes = bench->side_bytes;
 	uint8_t *side =
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -303,7 +319,7 @@ static uint8_t *side_make(size_t bytes)
 		return NULL;
 	/* Fewer faults; refused where there are no huge pages, that is fine. */
 	(void)madvise(side, bytes, MADV_HUGEPAGE);
-	for (at = 0; at < bytes; at += PAGE_BYTES)
+	for (at = 0; at < bytes && !is_late(bench); at += PAGE_BYTES)
 		side[at] = 1;
 	return side;
 }
@@ -321,16 +337,14 @@ static void calibrate(void)
 	bench->side_bytes = SIDE_BYTES_MIN;
 	if (cache_bytes > (long)SIDE_BYTES_MIN)
 		bench->side_bytes = SIDE_BYTES_MAX;
-	bench->from = side_make(bench->side_bytes);
-	bench->to = side_make(bench->side_bytes);
-	if (bench->from && bench->to) {
-		candidates_find(bench);
-		measure(bench);
+	bench->until_ns = start_ns + GIVE_UP_NS;
+	bench->from = side_make(bench);
+	bench->to = side_make(bench);
+	candidates_find(bench);
+	if (bench->from && bench->to && !measure(bench))
 		choose(bench);
-		kvpull_info(once_log, "%s, calibrated in %llu us", chosen_text,
-			    (unsigned long long)(kvpull_clock_ns() - start_ns) /
-				    1000);
-	}
+	kvpull_info(once_log, "%s, after %llu us", chosen_text,
+		    (unsigned long long)(kvpull_clock_ns() - start_ns) / 1000);
 	if (bench->from)
 		(void)munmap(bench->from, bench->side_bytes);
 	if (bench->to)
