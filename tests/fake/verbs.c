@@ -4,99 +4,20 @@
  * in which they were posted to their queue pair. One that fails moves its queue
  * pair to ERR; all that is left in it is flushed.
  */
-#include "tests/fake/verbs.h"
+#include "tests/fake/verbs_state.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define QUEUE_MAX 2048u
-#define PARTS_MAX 32
-#define IDS_MAX 256u
-#define REGIONS_MAX 512u
-#define EVENTS_MAX 64u
-
-struct fake_send {
-	struct ibv_send_wr request;
-	struct ibv_sge parts[PARTS_MAX];
-};
-
-struct fake_receive {
-	uint64_t wr_id;
-	struct ibv_sge part;
-};
-
-struct fake_cq {
-	struct ibv_cq cq; /* first */
-	struct ibv_wc *ring;
-	uint32_t first, count;
-	uint32_t armed;
-	uint32_t told; /* an event waits in the channel */
-};
-
-struct fake_id;
-
-struct fake_qp {
-	struct ibv_qp qp; /* first */
-	struct fake_id *id;
-	struct fake_send *sends; /* [QUEUE_MAX] */
-	struct fake_receive *receives;
-	uint32_t send_first, send_count;
-	uint32_t receive_first, receive_count;
-	uint32_t send_max, receive_max;
-	uint32_t access;
-	uint32_t broken;
-};
-
-struct fake_event {
-	struct rdma_cm_event event;
-	uint8_t private_data[56];
-};
-
-struct fake_channel {
-	struct rdma_event_channel channel; /* first */
-	struct fake_event events[EVENTS_MAX];
-	uint32_t first, count;
-};
-
-struct fake_id {
-	struct rdma_cm_id id; /* first */
-	struct fake_id *other;
-	uint32_t initiator;
-	uint32_t listening;
-	uint32_t connected;
-};
-
-struct fake_comp_channel {
-	struct ibv_comp_channel channel; /* first */
-	struct fake_cq *cqs[IDS_MAX];
-	uint32_t count;
-};
-
-struct fake_region {
-	struct ibv_mr mr;
-	int access;
-};
-
 struct fake_verbs_knobs fake_verbs_knobs;
 
-static struct {
-	struct ibv_device device;
-	struct ibv_context context;
-	struct fake_id *ids[IDS_MAX];
-	struct fake_region *regions[REGIONS_MAX];
-	uint32_t live;
-	uint32_t counts[FAKE_VERBS_KINDS];
-	uint32_t doorbells;
-	uint32_t next_key;
-	uint16_t next_port;
-} fake;
+struct fake_verbs fake_verbs_state;
+#define fake fake_verbs_state
 
-static const struct kvpull_fabric fabric;
+static struct kvpull_fabric fabric;
 
 /* Return: 1 if this one may be made. */
 static int may_make(void)
@@ -109,12 +30,12 @@ static int may_make(void)
 	return 1;
 }
 
-static void *make(size_t bytes)
+void *fake_verbs_make(size_t bytes)
 {
 	return may_make() ? calloc(1, bytes) : NULL;
 }
 
-static int unmake(void *object)
+int fake_verbs_unmake(void *object)
 {
 	fake.live--;
 	free(object);
@@ -429,7 +350,7 @@ static int query_gid(struct ibv_context *context, uint32_t port,
 
 static struct ibv_pd *alloc_pd(struct ibv_context *context)
 {
-	struct ibv_pd *pd = make(sizeof(*pd));
+	struct ibv_pd *pd = fake_verbs_make(sizeof(*pd));
 
 	if (pd)
 		pd->context = context;
@@ -438,13 +359,13 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
-	return unmake(pd);
+	return fake_verbs_unmake(pd);
 }
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes,
 			     int access)
 {
-	struct fake_region *region = make(sizeof(*region));
+	struct fake_region *region = fake_verbs_make(sizeof(*region));
 	uint32_t i;
 
 	for (i = 0; region && i < REGIONS_MAX; i++) {
@@ -469,12 +390,12 @@ static int dereg_mr(struct ibv_mr *mr)
 	for (i = 0; i < REGIONS_MAX; i++)
 		if (fake.regions[i] && &fake.regions[i]->mr == mr)
 			fake.regions[i] = NULL;
-	return unmake(mr);
+	return fake_verbs_unmake(mr);
 }
 
 static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context)
 {
-	struct fake_comp_channel *channel = make(sizeof(*channel));
+	struct fake_comp_channel *channel = fake_verbs_make(sizeof(*channel));
 
 	if (!channel)
 		return NULL;
@@ -487,14 +408,14 @@ static struct ibv_comp_channel *create_comp_channel(struct ibv_context *context)
 static int destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	(void)close(channel->fd);
-	return unmake(channel);
+	return fake_verbs_unmake(channel);
 }
 
 static struct ibv_cq *create_cq(struct ibv_context *context, int entries,
 				void *cq_context,
 				struct ibv_comp_channel *channel, int vector)
 {
-	struct fake_cq *cq = make(sizeof(*cq));
+	struct fake_cq *cq = fake_verbs_make(sizeof(*cq));
 
 	(void)entries;
 	(void)vector;
@@ -518,7 +439,7 @@ static int destroy_cq(struct ibv_cq *ibv_cq)
 		if (channel->cqs[i] == cq)
 			channel->cqs[i] = NULL;
 	free(cq->ring);
-	return unmake(cq);
+	return fake_verbs_unmake(cq);
 }
 
 static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
@@ -567,345 +488,9 @@ static const char *wc_status_str(enum ibv_wc_status status)
 	return status == IBV_WC_WR_FLUSH_ERR ? "flushed" : "failed";
 }
 
-/* ---- librdmacm ---- */
-
-static void tell(struct fake_id *id, enum rdma_cm_event_type type,
-		 const void *private_data, uint8_t private_bytes)
-{
-	struct fake_channel *channel =
-		(struct fake_channel *)(void *)id->id.channel;
-	struct fake_event *event =
-		&channel->events[(channel->first + channel->count) % EVENTS_MAX];
-
-	if (channel->count == EVENTS_MAX)
-		return;
-	channel->count++;
-	memset(event, 0, sizeof(*event));
-	event->event.id = &id->id;
-	event->event.event = type;
-	if (private_data) {
-		memcpy(event->private_data, private_data, private_bytes);
-		event->event.param.conn.private_data = event->private_data;
-		event->event.param.conn.private_data_len = private_bytes;
-	}
-	(void)eventfd_write(channel->channel.fd, 1);
-}
-
-static struct rdma_event_channel *create_event_channel(void)
-{
-	struct fake_channel *channel = make(sizeof(*channel));
-
-	if (!channel)
-		return NULL;
-	channel->channel.fd =
-		eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-	return &channel->channel;
-}
-
-static struct fake_id *id_make(struct rdma_event_channel *channel,
-			       void *context)
-{
-	struct fake_id *id = make(sizeof(*id));
-	uint32_t i;
-
-	for (i = 0; id && i < IDS_MAX; i++) {
-		if (fake.ids[i])
-			continue;
-		fake.ids[i] = id;
-		id->id.verbs = &fake.context;
-		id->id.channel = channel;
-		id->id.context = context;
-		return id;
-	}
-	return NULL;
-}
-
-static int create_id(struct rdma_event_channel *channel,
-		     struct rdma_cm_id **out, void *context,
-		     enum rdma_port_space space)
-{
-	struct fake_id *id = id_make(channel, context);
-
-	(void)space;
-	if (!id)
-		return -1;
-	*out = &id->id;
-	return 0;
-}
-
-static void events_forget(const struct rdma_cm_id *id)
-{
-	struct fake_channel *channel =
-		(struct fake_channel *)(void *)id->channel;
-	uint32_t i;
-
-	for (i = 0; i < channel->count; i++) {
-		struct fake_event *event =
-			&channel->events[(channel->first + i) % EVENTS_MAX];
-
-		if (event->event.id == id)
-			event->event.id = NULL;
-	}
-}
-
-static int destroy_id(struct rdma_cm_id *cm_id)
-{
-	struct fake_id *id = (struct fake_id *)(void *)cm_id;
-	uint32_t i;
-
-	events_forget(cm_id);
-	for (i = 0; i < IDS_MAX; i++) {
-		if (fake.ids[i] == id)
-			fake.ids[i] = NULL;
-		else if (fake.ids[i] && fake.ids[i]->other == id)
-			fake.ids[i]->other = NULL;
-	}
-	return unmake(id);
-}
-
-/* Calls that nobody has looked at die with their listener, as in a kernel. */
-static void destroy_event_channel(struct rdma_event_channel *cm_channel)
-{
-	struct fake_channel *channel =
-		(struct fake_channel *)(void *)cm_channel;
-	uint32_t i;
-
-	for (i = 0; i < channel->count; i++) {
-		struct rdma_cm_event *event =
-			&channel->events[(channel->first + i) % EVENTS_MAX]
-				 .event;
-
-		if (event->id && event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
-			(void)destroy_id(event->id);
-	}
-	(void)close(cm_channel->fd);
-	(void)unmake(cm_channel);
-}
-
-static int bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
-{
-	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)address;
-	if (!id->route.addr.src_sin.sin_port)
-		id->route.addr.src_sin.sin_port = htons(++fake.next_port);
-	return 0;
-}
-
-static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *from,
-			struct sockaddr *to, int timeout_ms)
-{
-	(void)timeout_ms;
-	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)from;
-	id->route.addr.dst_sin = *(struct sockaddr_in *)(void *)to;
-	tell((struct fake_id *)(void *)id,
-	     fake_verbs_knobs.answer == FAKE_VERBS_ADDR_ERROR ?
-		     RDMA_CM_EVENT_ADDR_ERROR :
-		     RDMA_CM_EVENT_ADDR_RESOLVED,
-	     NULL, 0);
-	return 0;
-}
-
-static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
-{
-	(void)timeout_ms;
-	tell((struct fake_id *)(void *)id,
-	     fake_verbs_knobs.answer == FAKE_VERBS_ROUTE_ERROR ?
-		     RDMA_CM_EVENT_ROUTE_ERROR :
-		     RDMA_CM_EVENT_ROUTE_RESOLVED,
-	     NULL, 0);
-	return 0;
-}
-
-static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
-		     struct ibv_qp_init_attr *attr)
-{
-	struct fake_qp *qp = make(sizeof(*qp));
-
-	if (!qp)
-		return -1;
-	qp->id = (struct fake_id *)(void *)id;
-	qp->qp.context = &fake.context;
-	qp->qp.pd = pd;
-	qp->qp.send_cq = qp->qp.recv_cq = attr->send_cq;
-	qp->qp.qp_num = ++fake.next_key;
-	qp->send_max = attr->cap.max_send_wr;
-	qp->receive_max = attr->cap.max_recv_wr;
-	qp->sends = calloc(QUEUE_MAX, sizeof(*qp->sends));
-	qp->receives = calloc(QUEUE_MAX, sizeof(*qp->receives));
-	id->qp = &qp->qp;
-	return 0;
-}
-
-static void destroy_qp(struct rdma_cm_id *id)
-{
-	struct fake_qp *qp = (struct fake_qp *)(void *)id->qp;
-
-	id->qp = NULL;
-	free(qp->sends);
-	free(qp->receives);
-	(void)unmake(qp);
-}
-
-static struct fake_id *listener_find(in_port_t port)
-{
-	uint32_t i;
-
-	for (i = 0; i < IDS_MAX; i++)
-		if (fake.ids[i] && fake.ids[i]->listening &&
-		    fake.ids[i]->id.route.addr.src_sin.sin_port == port)
-			return fake.ids[i];
-	return NULL;
-}
-
-static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
-{
-	static const enum rdma_cm_event_type errors[FAKE_VERBS_ANSWERS] = {
-		[FAKE_VERBS_UNREACHABLE] = RDMA_CM_EVENT_UNREACHABLE,
-		[FAKE_VERBS_CONNECT_ERROR] = RDMA_CM_EVENT_CONNECT_ERROR,
-		[FAKE_VERBS_REJECTED] = RDMA_CM_EVENT_REJECTED,
-	};
-	const enum fake_verbs_answer answer = fake_verbs_knobs.answer;
-	struct fake_id *id = (struct fake_id *)(void *)cm_id;
-	struct fake_id *listener =
-		listener_find(cm_id->route.addr.dst_sin.sin_port);
-	struct fake_id *call;
-
-	id->initiator = 1;
-	if (answer == FAKE_VERBS_SILENCE)
-		return 0;
-	if (answer != FAKE_VERBS_ACCEPT || !listener) {
-		tell(id, listener ? errors[answer] : RDMA_CM_EVENT_REJECTED,
-		     NULL, 0);
-		return 0;
-	}
-	call = id_make(listener->id.channel, listener->id.context);
-	if (!call)
-		return -1;
-	call->other = id;
-	id->other = call;
-	call->id.route.addr.dst_sin = cm_id->route.addr.src_sin;
-	tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, param->private_data,
-	     param->private_data_len);
-	return 0;
-}
-
-static int cm_listen(struct rdma_cm_id *id, int backlog)
-{
-	(void)backlog;
-	((struct fake_id *)(void *)id)->listening = 1;
-	return 0;
-}
-
-static int cm_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
-{
-	struct fake_id *id = (struct fake_id *)(void *)cm_id;
-
-	if (!id->other)
-		return 0;
-	/* As the kernel does: accepting opens it. */
-	((struct fake_qp *)(void *)cm_id->qp)->access = IBV_ACCESS_REMOTE_READ;
-	id->connected = id->other->connected = 1;
-	tell(id, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
-	tell(id->other, RDMA_CM_EVENT_ESTABLISHED, param->private_data,
-	     param->private_data_len);
-	return 0;
-}
-
-static int cm_reject(struct rdma_cm_id *cm_id, const void *private_data,
-		     uint8_t private_bytes)
-{
-	struct fake_id *id = (struct fake_id *)(void *)cm_id;
-
-	if (id->other)
-		tell(id->other, RDMA_CM_EVENT_REJECTED, private_data,
-		     private_bytes);
-	return 0;
-}
-
-static int cm_disconnect(struct rdma_cm_id *cm_id)
-{
-	struct fake_id *id = (struct fake_id *)(void *)cm_id;
-
-	if (id->connected && id->other && id->other->connected)
-		tell(id->other, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
-	id->connected = 0;
-	return 0;
-}
-
-static int get_cm_event(struct rdma_event_channel *cm_channel,
-			struct rdma_cm_event **event)
-{
-	struct fake_channel *channel =
-		(struct fake_channel *)(void *)cm_channel;
-	eventfd_t ignored;
-
-	while (channel->count) {
-		struct fake_event *first = &channel->events[channel->first];
-
-		channel->first = (channel->first + 1) % EVENTS_MAX;
-		channel->count--;
-		(void)eventfd_read(cm_channel->fd, &ignored);
-		if (!first->event.id)
-			continue;
-		*event = &first->event;
-		return 0;
-	}
-	errno = EAGAIN;
-	return -1;
-}
-
-static int ack_cm_event(struct rdma_cm_event *event)
-{
-	(void)event;
-	return 0;
-}
-
-static uint16_t get_src_port(struct rdma_cm_id *id)
-{
-	return id->route.addr.src_sin.sin_port;
-}
-
-static struct ibv_context **get_devices(int *count)
-{
-	struct ibv_context **list = make(2 * sizeof(*list));
-
-	if (!list)
-		return NULL;
-	list[0] = &fake.context;
-	*count = 1;
-	return list;
-}
-
-static void free_devices(struct ibv_context **list)
-{
-	(void)unmake(list);
-}
-
-static int set_option(struct rdma_cm_id *id, int level, int name, void *value,
-		      size_t bytes)
-{
-	(void)id;
-	(void)level;
-	(void)name;
-	(void)value;
-	(void)bytes;
-	return 0;
-}
-
-static const char *event_str(enum rdma_cm_event_type type)
-{
-	(void)type;
-	return "a CM event";
-}
-
 /* clang-format off */
-static const struct kvpull_fabric fabric = {
-	.cm = {
-		create_event_channel, destroy_event_channel, create_id,
-		destroy_id, bind_addr, resolve_addr, resolve_route, create_qp,
-		destroy_qp, cm_connect, cm_listen, cm_accept, cm_reject,
-		cm_disconnect, get_cm_event, ack_cm_event, get_src_port,
-		get_devices, free_devices, set_option, event_str,
-	},
+static struct kvpull_fabric fabric = {
+	/* .cm is filled in at reset. */
 	.ibv = {
 		get_device_name, query_device, alloc_pd, dealloc_pd, reg_mr,
 		dereg_mr, create_comp_channel, destroy_comp_channel, create_cq,
@@ -926,6 +511,7 @@ void fake_verbs_reset(void)
 	fake.context.ops.post_send = post_send;
 	fake.context.ops.post_recv = post_recv;
 	fake.next_port = 1000;
+	fake_verbs_cm_fill(&fabric);
 }
 
 const struct kvpull_fabric *fake_verbs_fabric(void)
@@ -946,25 +532,6 @@ uint32_t fake_verbs_count(enum fake_verbs_kind kind)
 uint32_t fake_verbs_doorbells(void)
 {
 	return fake.doorbells;
-}
-
-void fake_verbs_remove_device(void)
-{
-	uint32_t i;
-
-	for (i = 0; i < IDS_MAX; i++)
-		if (fake.ids[i])
-			tell(fake.ids[i], RDMA_CM_EVENT_DEVICE_REMOVAL, NULL,
-			     0);
-}
-
-void fake_verbs_cut(void)
-{
-	uint32_t i;
-
-	for (i = 0; i < IDS_MAX; i++)
-		if (fake.ids[i] && fake.ids[i]->connected)
-			tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
 }
 
 uint32_t fake_verbs_inject(int initiator, const void *bytes,

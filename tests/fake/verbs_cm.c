@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fake fabric's librdmacm: ids, their events, and who is told what. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "tests/fake/verbs_state.h"
+
+#define fake fake_verbs_state
+
+static void tell(struct fake_id *id, enum rdma_cm_event_type type,
+		 const void *private_data, uint8_t private_bytes)
+{
+	struct fake_channel *channel =
+		(struct fake_channel *)(void *)id->id.channel;
+	struct fake_event *event =
+		&channel->events[(channel->first + channel->count) % EVENTS_MAX];
+
+	if (channel->count == EVENTS_MAX)
+		return;
+	channel->count++;
+	memset(event, 0, sizeof(*event));
+	event->event.id = &id->id;
+	event->event.event = type;
+	if (private_data) {
+		memcpy(event->private_data, private_data, private_bytes);
+		event->event.param.conn.private_data = event->private_data;
+		event->event.param.conn.private_data_len = private_bytes;
+	}
+	(void)eventfd_write(channel->channel.fd, 1);
+}
+
+static struct rdma_event_channel *create_event_channel(void)
+{
+	struct fake_channel *channel = fake_verbs_make(sizeof(*channel));
+
+	if (!channel)
+		return NULL;
+	channel->channel.fd =
+		eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+	return &channel->channel;
+}
+
+static struct fake_id *id_make(struct rdma_event_channel *channel,
+			       void *context)
+{
+	struct fake_id *id = fake_verbs_make(sizeof(*id));
+	uint32_t i;
+
+	for (i = 0; id && i < IDS_MAX; i++) {
+		if (fake.ids[i])
+			continue;
+		fake.ids[i] = id;
+		id->id.verbs = &fake.context;
+		id->id.channel = channel;
+		id->id.context = context;
+		return id;
+	}
+	return NULL;
+}
+
+static int create_id(struct rdma_event_channel *channel,
+		     struct rdma_cm_id **out, void *context,
+		     enum rdma_port_space space)
+{
+	struct fake_id *id = id_make(channel, context);
+
+	(void)space;
+	if (!id)
+		return -1;
+	*out = &id->id;
+	return 0;
+}
+
+static void events_forget(const struct rdma_cm_id *id)
+{
+	struct fake_channel *channel =
+		(struct fake_channel *)(void *)id->channel;
+	uint32_t i;
+
+	for (i = 0; i < channel->count; i++) {
+		struct fake_event *event =
+			&channel->events[(channel->first + i) % EVENTS_MAX];
+
+		if (event->event.id == id)
+			event->event.id = NULL;
+	}
+}
+
+static int destroy_id(struct rdma_cm_id *cm_id)
+{
+	struct fake_id *id = (struct fake_id *)(void *)cm_id;
+	uint32_t i;
+
+	events_forget(cm_id);
+	for (i = 0; i < IDS_MAX; i++) {
+		if (fake.ids[i] == id)
+			fake.ids[i] = NULL;
+		else if (fake.ids[i] && fake.ids[i]->other == id)
+			fake.ids[i]->other = NULL;
+	}
+	return fake_verbs_unmake(id);
+}
+
+/* Calls that nobody has looked at die with their listener, as in a kernel. */
+static void destroy_event_channel(struct rdma_event_channel *cm_channel)
+{
+	struct fake_channel *channel =
+		(struct fake_channel *)(void *)cm_channel;
+	uint32_t i;
+
+	for (i = 0; i < channel->count; i++) {
+		struct rdma_cm_event *event =
+			&channel->events[(channel->first + i) % EVENTS_MAX]
+				 .event;
+
+		if (event->id && event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			(void)destroy_id(event->id);
+	}
+	(void)close(cm_channel->fd);
+	(void)fake_verbs_unmake(cm_channel);
+}
+
+static int bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
+{
+	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)address;
+	if (!id->route.addr.src_sin.sin_port)
+		id->route.addr.src_sin.sin_port = htons(++fake.next_port);
+	return 0;
+}
+
+static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *from,
+			struct sockaddr *to, int timeout_ms)
+{
+	(void)timeout_ms;
+	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)from;
+	id->route.addr.dst_sin = *(struct sockaddr_in *)(void *)to;
+	tell((struct fake_id *)(void *)id,
+	     fake_verbs_knobs.answer == FAKE_VERBS_ADDR_ERROR ?
+		     RDMA_CM_EVENT_ADDR_ERROR :
+		     RDMA_CM_EVENT_ADDR_RESOLVED,
+	     NULL, 0);
+	return 0;
+}
+
+static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
+{
+	(void)timeout_ms;
+	tell((struct fake_id *)(void *)id,
+	     fake_verbs_knobs.answer == FAKE_VERBS_ROUTE_ERROR ?
+		     RDMA_CM_EVENT_ROUTE_ERROR :
+		     RDMA_CM_EVENT_ROUTE_RESOLVED,
+	     NULL, 0);
+	return 0;
+}
+
+static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
+		     struct ibv_qp_init_attr *attr)
+{
+	struct fake_qp *qp = fake_verbs_make(sizeof(*qp));
+
+	if (!qp)
+		return -1;
+	qp->id = (struct fake_id *)(void *)id;
+	qp->qp.context = &fake.context;
+	qp->qp.pd = pd;
+	qp->qp.send_cq = qp->qp.recv_cq = attr->send_cq;
+	qp->qp.qp_num = ++fake.next_key;
+	qp->send_max = attr->cap.max_send_wr;
+	qp->receive_max = attr->cap.max_recv_wr;
+	qp->sends = calloc(QUEUE_MAX, sizeof(*qp->sends));
+	qp->receives = calloc(QUEUE_MAX, sizeof(*qp->receives));
+	id->qp = &qp->qp;
+	return 0;
+}
+
+static void destroy_qp(struct rdma_cm_id *id)
+{
+	struct fake_qp *qp = (struct fake_qp *)(void *)id->qp;
+
+	id->qp = NULL;
+	free(qp->sends);
+	free(qp->receives);
+	(void)fake_verbs_unmake(qp);
+}
+
+static struct fake_id *listener_find(in_port_t port)
+{
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i] && fake.ids[i]->listening &&
+		    fake.ids[i]->id.route.addr.src_sin.sin_port == port)
+			return fake.ids[i];
+	return NULL;
+}
+
+static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
+{
+	static const enum rdma_cm_event_type errors[FAKE_VERBS_ANSWERS] = {
+		[FAKE_VERBS_UNREACHABLE] = RDMA_CM_EVENT_UNREACHABLE,
+		[FAKE_VERBS_CONNECT_ERROR] = RDMA_CM_EVENT_CONNECT_ERROR,
+		[FAKE_VERBS_REJECTED] = RDMA_CM_EVENT_REJECTED,
+	};
+	const enum fake_verbs_answer answer = fake_verbs_knobs.answer;
+	struct fake_id *id = (struct fake_id *)(void *)cm_id;
+	struct fake_id *listener =
+		listener_find(cm_id->route.addr.dst_sin.sin_port);
+	struct fake_id *call;
+
+	id->initiator = 1;
+	if (answer == FAKE_VERBS_SILENCE)
+		return 0;
+	if (answer != FAKE_VERBS_ACCEPT || !listener) {
+		tell(id, listener ? errors[answer] : RDMA_CM_EVENT_REJECTED,
+		     NULL, 0);
+		return 0;
+	}
+	call = id_make(listener->id.channel, listener->id.context);
+	if (!call)
+		return -1;
+	call->other = id;
+	id->other = call;
+	call->id.route.addr.dst_sin = cm_id->route.addr.src_sin;
+	tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, param->private_data,
+	     param->private_data_len);
+	return 0;
+}
+
+static int cm_listen(struct rdma_cm_id *id, int backlog)
+{
+	(void)backlog;
+	((struct fake_id *)(void *)id)->listening = 1;
+	return 0;
+}
+
+static int cm_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
+{
+	struct fake_id *id = (struct fake_id *)(void *)cm_id;
+
+	if (!id->other)
+		return 0;
+	/* As the kernel does: accepting opens it. */
+	((struct fake_qp *)(void *)cm_id->qp)->access = IBV_ACCESS_REMOTE_READ;
+	id->connected = id->other->connected = 1;
+	tell(id, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
+	tell(id->other, RDMA_CM_EVENT_ESTABLISHED, param->private_data,
+	     param->private_data_len);
+	return 0;
+}
+
+static int cm_reject(struct rdma_cm_id *cm_id, const void *private_data,
+		     uint8_t private_bytes)
+{
+	struct fake_id *id = (struct fake_id *)(void *)cm_id;
+
+	if (id->other)
+		tell(id->other, RDMA_CM_EVENT_REJECTED, private_data,
+		     private_bytes);
+	return 0;
+}
+
+static int cm_disconnect(struct rdma_cm_id *cm_id)
+{
+	struct fake_id *id = (struct fake_id *)(void *)cm_id;
+
+	if (id->connected && id->other && id->other->connected)
+		tell(id->other, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+	id->connected = 0;
+	return 0;
+}
+
+static int get_cm_event(struct rdma_event_channel *cm_channel,
+			struct rdma_cm_event **event)
+{
+	struct fake_channel *channel =
+		(struct fake_channel *)(void *)cm_channel;
+	eventfd_t ignored;
+
+	while (channel->count) {
+		struct fake_event *first = &channel->events[channel->first];
+
+		channel->first = (channel->first + 1) % EVENTS_MAX;
+		channel->count--;
+		(void)eventfd_read(cm_channel->fd, &ignored);
+		if (!first->event.id)
+			continue;
+		*event = &first->event;
+		return 0;
+	}
+	errno = EAGAIN;
+	return -1;
+}
+
+static int ack_cm_event(struct rdma_cm_event *event)
+{
+	(void)event;
+	return 0;
+}
+
+static uint16_t get_src_port(struct rdma_cm_id *id)
+{
+	return id->route.addr.src_sin.sin_port;
+}
+
+static struct ibv_context **get_devices(int *count)
+{
+	struct ibv_context **list = fake_verbs_make(2 * sizeof(*list));
+
+	if (!list)
+		return NULL;
+	list[0] = &fake.context;
+	*count = 1;
+	return list;
+}
+
+static void free_devices(struct ibv_context **list)
+{
+	(void)fake_verbs_unmake(list);
+}
+
+static int set_option(struct rdma_cm_id *id, int level, int name, void *value,
+		      size_t bytes)
+{
+	(void)id;
+	(void)level;
+	(void)name;
+	(void)value;
+	(void)bytes;
+	return 0;
+}
+
+static const char *event_str(enum rdma_cm_event_type type)
+{
+	(void)type;
+	return "a CM event";
+}
+
+void fake_verbs_cm_fill(struct kvpull_fabric *fabric)
+{
+	fabric->cm.create_event_channel = create_event_channel;
+	fabric->cm.destroy_event_channel = destroy_event_channel;
+	fabric->cm.create_id = create_id;
+	fabric->cm.destroy_id = destroy_id;
+	fabric->cm.bind_addr = bind_addr;
+	fabric->cm.resolve_addr = resolve_addr;
+	fabric->cm.resolve_route = resolve_route;
+	fabric->cm.create_qp = create_qp;
+	fabric->cm.destroy_qp = destroy_qp;
+	fabric->cm.connect = cm_connect;
+	fabric->cm.listen = cm_listen;
+	fabric->cm.accept = cm_accept;
+	fabric->cm.reject = cm_reject;
+	fabric->cm.disconnect = cm_disconnect;
+	fabric->cm.get_cm_event = get_cm_event;
+	fabric->cm.ack_cm_event = ack_cm_event;
+	fabric->cm.get_src_port = get_src_port;
+	fabric->cm.get_devices = get_devices;
+	fabric->cm.free_devices = free_devices;
+	fabric->cm.set_option = set_option;
+	fabric->cm.event_str = event_str;
+}
+
+void fake_verbs_remove_device(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i])
+			tell(fake.ids[i], RDMA_CM_EVENT_DEVICE_REMOVAL, NULL,
+			     0);
+}
+
+void fake_verbs_cut(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i] && fake.ids[i]->connected)
+			tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+}

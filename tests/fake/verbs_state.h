@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the two halves of the fake fabric share. */
+#ifndef KVPULL_TESTS_FAKE_VERBS_STATE_H
+#define KVPULL_TESTS_FAKE_VERBS_STATE_H
+
+#include "tests/fake/verbs.h"
+
+#define QUEUE_MAX 2048u
+#define PARTS_MAX 32
+#define IDS_MAX 256u
+#define REGIONS_MAX 512u
+#define EVENTS_MAX 64u
+
+struct fake_send {
+	struct ibv_send_wr request;
+	struct ibv_sge parts[PARTS_MAX];
+};
+
+struct fake_receive {
+	uint64_t wr_id;
+	struct ibv_sge part;
+};
+
+struct fake_cq {
+	struct ibv_cq cq; /* first */
+	struct ibv_wc *ring;
+	uint32_t first, count;
+	uint32_t armed;
+	uint32_t told; /* an event waits in the channel */
+};
+
+struct fake_id;
+
+struct fake_qp {
+	struct ibv_qp qp; /* first */
+	struct fake_id *id;
+	struct fake_send *sends; /* [QUEUE_MAX] */
+	struct fake_receive *receives;
+	uint32_t send_first, send_count;
+	uint32_t receive_first, receive_count;
+	uint32_t send_max, receive_max;
+	uint32_t access;
+	uint32_t broken;
+};
+
+struct fake_event {
+	struct rdma_cm_event event;
+	uint8_t private_data[56];
+};
+
+struct fake_channel {
+	struct rdma_event_channel channel; /* first */
+	struct fake_event events[EVENTS_MAX];
+	uint32_t first, count;
+};
+
+struct fake_id {
+	struct rdma_cm_id id; /* first */
+	struct fake_id *other;
+	uint32_t initiator;
+	uint32_t listening;
+	uint32_t connected;
+};
+
+struct fake_comp_channel {
+	struct ibv_comp_channel channel; /* first */
+	struct fake_cq *cqs[IDS_MAX];
+	uint32_t count;
+};
+
+struct fake_region {
+	struct ibv_mr mr;
+	int access;
+};
+
+struct fake_verbs {
+	struct ibv_device device;
+	struct ibv_context context;
+	struct fake_id *ids[IDS_MAX];
+	struct fake_region *regions[REGIONS_MAX];
+	uint32_t live;
+	uint32_t counts[FAKE_VERBS_KINDS];
+	uint32_t doorbells;
+	uint32_t next_key;
+	uint16_t next_port;
+};
+
+extern struct fake_verbs fake_verbs_state;
+
+/* Counted, and failed when the test wants that. */
+void *fake_verbs_make(size_t bytes);
+int fake_verbs_unmake(void *object);
+void fake_verbs_cm_fill(struct kvpull_fabric *fabric);
+
+#endif /* KVPULL_TESTS_FAKE_VERBS_STATE_H */
