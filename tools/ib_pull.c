@@ -107,6 +107,9 @@ static const struct option_row {
 	    "tensor parallel ranks of this side: 1, 2, 4, 8 (1)"),
 	ROW("port", port, 1, 65535,
 	    "serve: also at this TCP port; HOST: its port (18515)"),
+	ROW("retry", retry_s, 0, 3600,
+	    "seconds to call a producer again that is gone (0)"),
+	FLAG("stats", stats, "print the producer's counters, and pull nothing"),
 	FLAG("verify", verify, "compare every byte"),
 	FLAG("thread", thread, "a progress thread, as engines use it"),
 	FLAG("foreign", foreign,
@@ -204,6 +207,8 @@ static int run(struct ib_options *options, const char *peer)
 			       (unsigned int)geteuid());
 		options->dir = dir;
 	}
+	if (options->stats)
+		return ib_print_stats(options);
 	(void)mkdir(options->dir, 0700);
 	if (!peer) {
 		(void)sigaction(SIGINT, &action, NULL);

@@ -42,7 +42,9 @@ struct ib_options {
 	uint32_t quiet;
 	uint32_t kill_after; /* raise SIGKILL when so many pulls are claimed */
 	uint64_t seed;
-	uint32_t port; /* 0: no network when serving, IB_PORT when pulling */
+	uint32_t port;    /* 0: no network when serving, IB_PORT when pulling */
+	uint32_t retry_s; /* a producer that is gone is called so long */
+	uint32_t stats;   /* ask for the producer's counters, no pull */
 	uint32_t reserved;
 	const char *dir;
 	const char *host; /* NULL: the producer is on this machine */
@@ -92,6 +94,7 @@ int ib_demo(const struct ib_options *options);
 int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer);
 
 void ib_print_header(const struct ib_options *options);
+int ib_print_stats(const struct ib_options *options);
 void ib_print_result(const struct ib_options *options,
 		     struct ib_result *result);
 
@@ -103,6 +106,8 @@ int ib_engine_open(const struct ib_options *options, struct engine *engine,
 int ib_control_listen(const struct ib_options *options);
 int ib_control_listen_port(const struct ib_options *options);
 int ib_control_connect(const struct ib_options *options);
+/* The same, but one try, and nothing is said. */
+int ib_control_try(const struct ib_options *options);
 /* 0 or -1. */
 int ib_control_send(int control, const void *bytes, size_t byte_count);
 /* 1; 0: not there yet; -1: the other side is gone. */

@@ -11,12 +11,17 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #define CONNECT_TRIES 300
 #define LISTEN_BACKLOG 16
+/* A host that is gone without a word must not hold us for minutes. */
+#define CONNECT_S 1
+#define ANSWER_S 60
+#define ANSWER_RETRY_S 5
 
 static int folder_address(const struct ib_options *options,
 			  struct sockaddr_un *address)
@@ -76,6 +81,19 @@ int ib_control_listen_port(const struct ib_options *options)
 	return -1;
 }
 
+static void limits_set(int control, const struct ib_options *options)
+{
+	const struct timeval connect_limit = { .tv_sec = CONNECT_S };
+	const struct timeval answer_limit = { .tv_sec = options->retry_s ?
+								ANSWER_RETRY_S :
+								ANSWER_S };
+
+	(void)setsockopt(control, SOL_SOCKET, SO_SNDTIMEO, &connect_limit,
+			 sizeof(connect_limit));
+	(void)setsockopt(control, SOL_SOCKET, SO_RCVTIMEO, &answer_limit,
+			 sizeof(answer_limit));
+}
+
 static int host_connect(const struct ib_options *options)
 {
 	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
@@ -90,8 +108,10 @@ static int host_connect(const struct ib_options *options)
 		return -1;
 	for (at = list; at && control < 0; at = at->ai_next) {
 		control = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (control < 0 ||
-		    !connect(control, at->ai_addr, at->ai_addrlen))
+		if (control < 0)
+			continue;
+		limits_set(control, options);
+		if (!connect(control, at->ai_addr, at->ai_addrlen))
 			continue;
 		(void)close(control);
 		control = -1;
@@ -115,14 +135,18 @@ static int folder_connect(const struct ib_options *options)
 	return -1;
 }
 
+int ib_control_try(const struct ib_options *options)
+{
+	return options->host ? host_connect(options) : folder_connect(options);
+}
+
 int ib_control_connect(const struct ib_options *options)
 {
 	const struct timespec pause = { .tv_nsec = 10000000 };
 	int tries;
 
 	for (tries = 0; tries < CONNECT_TRIES; tries++) {
-		const int control = options->host ? host_connect(options) :
-						    folder_connect(options);
+		const int control = ib_control_try(options);
 
 		if (control >= 0)
 			return control;

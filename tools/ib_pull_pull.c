@@ -52,6 +52,8 @@ struct consumer {
 	uint32_t asked;
 	uint64_t random;
 	int control;
+	uint32_t reserved;
+	uint64_t lost_ns; /* since then the producer is gone */
 	FILE *trace;
 	uint64_t trace_start_ns;
 	struct ib_arrival arrival;
@@ -130,6 +132,27 @@ static void admit_one(struct consumer *consumer, const struct ib_ask *what,
 	consumer->live++;
 }
 
+/* The producer is gone: 0: called again, or soon; 1: given up. */
+static int call_again(struct consumer *consumer)
+{
+	const struct timespec pause = { .tv_nsec = 5000000 };
+	const uint64_t now_ns = engine_now_ns();
+
+	if (!consumer->lost_ns)
+		consumer->lost_ns = now_ns;
+	if (now_ns - consumer->lost_ns >=
+	    consumer->options->retry_s * UINT64_C(1000000000))
+		return 1;
+	if (consumer->control >= 0)
+		(void)close(consumer->control);
+	consumer->control = ib_control_try(consumer->options);
+	if (consumer->control >= 0)
+		consumer->lost_ns = 0;
+	else
+		(void)nanosleep(&pause, NULL);
+	return 0;
+}
+
 /* One ticket: all of its siblings are admitted, or it is rejected. */
 static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
 {
@@ -142,8 +165,8 @@ static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
 	struct ib_answer answer;
 	uint32_t index;
 
-	if (ask(consumer, &what, &answer))
-		return 1;
+	if (consumer->control < 0 || ask(consumer, &what, &answer))
+		return call_again(consumer);
 	if (answer.code == KVPULL_EFULL)
 		return 0; /* the producer has no room: ask again */
 	if (answer.code) {

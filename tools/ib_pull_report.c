@@ -146,3 +146,21 @@ void ib_print_result(const struct ib_options *options, struct ib_result *result)
 	else
 		print_table(result, pull_gb_s, copy_gb_s);
 }
+
+int ib_print_stats(const struct ib_options *options)
+{
+	struct ib_answer answer;
+
+	if (ib_ask_stats(options, &answer))
+		return 1;
+	printf("{\"holds_live\": %llu, \"holds_released\": %llu, \"holds_expired\": %llu, \"holds_revoked\": %llu, \"blocks_free\": %llu, \"blocks\": %llu, \"consumers_died\": %llu, \"double_reports\": %llu}\n",
+	       (unsigned long long)answer.holds_live,
+	       (unsigned long long)answer.holds_released,
+	       (unsigned long long)answer.holds_expired,
+	       (unsigned long long)answer.holds_revoked,
+	       (unsigned long long)answer.blocks_free,
+	       (unsigned long long)answer.blocks_all,
+	       (unsigned long long)answer.consumers_died,
+	       (unsigned long long)answer.double_reports);
+	return 0;
+}
