@@ -32,6 +32,7 @@
 #define HOLD_NS (10 * SCENARIO_NS_PER_MS)
 #define WINDOW 256u /* tries between two tunings */
 #define STEP_NS 5000
+#define STEP_FAR_NS 50000
 
 struct ticket {
 	uint64_t seed;
@@ -393,15 +394,20 @@ static void outcome_count(struct consumer *consumer,
 	arena->torn += wrong && wrong < BLOCKS;
 }
 
-/* Half of the tries are to come too late. */
+/* Three of four tries are to come too late; far from that, in large steps. */
 static void tune(struct consumer *consumer)
 {
-	if (consumer->window_tries < WINDOW)
+	const uint32_t tries = consumer->window_tries;
+	const uint32_t expired = consumer->window_expired;
+	const int is_far = expired * 20 < tries || expired * 20 > tries * 19;
+	const int64_t step_ns = is_far ? STEP_FAR_NS : STEP_NS;
+
+	if (tries < WINDOW)
 		return;
-	if (consumer->window_expired * 2 > consumer->window_tries)
-		consumer->offset_ns -= STEP_NS;
+	if (expired * 4 > tries * 3)
+		consumer->offset_ns -= step_ns;
 	else
-		consumer->offset_ns += STEP_NS;
+		consumer->offset_ns += step_ns;
 	consumer->window_tries = consumer->window_expired = 0;
 }
 
@@ -482,7 +488,9 @@ void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	scenario_check(arena != MAP_FAILED, "out of memory");
 	pids[0] = child(scenario, arena, setup);
 	pids[1] = child(scenario, arena, NULL);
-	while (arena->tries < setup->tries && engine_now_ns() < until &&
+	while ((arena->tries < setup->tries ||
+		arena->expired < setup->expired) &&
+	       engine_now_ns() < until &&
 	       !(setup->until_torn && arena->torn >= setup->until_torn)) {
 		scenario_sleep_ns(SCENARIO_NS_PER_MS);
 		scenario_check(waitpid(pids[0], NULL, WNOHANG) == 0 &&

@@ -15,6 +15,7 @@ enum f7_mode {
 struct f7_setup {
 	enum f7_mode mode;
 	uint64_t tries;
+	uint64_t expired; /* of these, at least */
 	uint64_t limit_ns;
 	uint64_t until_torn; /* stop at so many believed torn reads; 0: no */
 };

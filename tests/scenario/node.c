@@ -15,8 +15,8 @@
 
 #define REPLY_NS (20 * SCENARIO_NS_PER_S)
 #define PULL_NS (10 * SCENARIO_NS_PER_S)
-/* A consumer gives a dead producer up after 0.7 s. */
-#define EMPTY_NS (2 * SCENARIO_NS_PER_S)
+/* A consumer gives a dead producer up after 0.7 s; leases are a second. */
+#define EMPTY_NS (5 * SCENARIO_NS_PER_S)
 
 static size_t message_bytes(const struct node_message *message)
 {

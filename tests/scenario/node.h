@@ -144,7 +144,7 @@ void node_pulls(struct node *p, struct node *d, uint32_t blocks,
 		uint32_t count);
 /*
  * All is over: pools full, tables empty, nothing reported twice. Waits up to
- * a second for the last words.
+ * five seconds for the last words.
  */
 void node_check_empty(struct node *node);
 
