@@ -151,7 +151,7 @@ static const struct key keys[] = {
 	  "messages to a peer that are not acknowledged yet" },
 	{ "verbs_retry_count", KEY_U32, AT(verbs_retry_count), 6, 1, 6, "retries",
 	  "of a lost packet before the peer is given up; 7 would be for ever on some devices" },
-	{ "verbs_ack_timeout", KEY_U32, AT(verbs_ack_timeout), 14, 8, 21, "",
+	{ "verbs_ack_timeout", KEY_U32, AT(verbs_ack_timeout), 14, 8, 21, "exponent",
 	  "of a packet: 4.096 us times 2 to this; 14: 67 ms" },
 	{ "verbs_traffic_class", KEY_U32, AT(verbs_traffic_class), 0, 0, 255, "class",
 	  "of packets to peers; 0: the system's" },
