@@ -4,17 +4,20 @@
 # them as the last line. A program ends with its own "N passed, N failed, N
 # skipped"; one that prints no such line counts as one test by its exit status,
 # as skipped if that is 77 or 0 after a line "refused: why".
-# TEST_RUN goes before each command; TEST_LIMIT is its time in seconds.
+# TEST_RUN goes before each command; TEST_LIMIT is its time in seconds, else a
+# quarter of an hour, or an hour for full counts (without TEST_QUICK).
 passed=0
 failed=0
 skipped=0
+limit=3600
+[ -n "${TEST_QUICK:-}" ] && limit=900
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 
 for command in "$@"; do
 	echo "  RUN	$command"
 	# shellcheck disable=SC2086 # a command and its arguments
-	timeout -k 10 "${TEST_LIMIT:-900}" ${TEST_RUN:-} $command >"$log" 2>&1
+	timeout -k 10 "${TEST_LIMIT:-$limit}" ${TEST_RUN:-} $command >"$log" 2>&1
 	status=$?
 	line=$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
 	ok=0
