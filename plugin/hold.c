@@ -477,17 +477,23 @@ int kvpull_holds_ready(struct kvpull_holds *holds, uint64_t key)
 
 /* From consumers. */
 
+int kvpull_holds_join_worker(struct kvpull_holds *holds,
+			     struct kvpull_join *join, uint64_t now_ns,
+			     uint32_t *instance)
+{
+	join->lease_now_ns = hold_lease_clock(holds, now_ns);
+	return kvpull_instances_join(&holds->instances, join, instance);
+}
+
 int kvpull_holds_join(struct kvpull_holds *holds, uint64_t instance_id,
 		      uint32_t rank, uint32_t rank_count, uint64_t now_ns,
 		      uint32_t *instance)
 {
-	const struct kvpull_join join = { .instance_id = instance_id,
-					  .lease_now_ns = hold_lease_clock(
-						  holds, now_ns),
-					  .rank = rank,
-					  .rank_count = rank_count };
+	struct kvpull_join join = { .instance_id = instance_id,
+				    .rank = rank,
+				    .rank_count = rank_count };
 
-	return kvpull_instances_join(&holds->instances, &join, instance);
+	return kvpull_holds_join_worker(holds, &join, now_ns, instance);
 }
 
 void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,

@@ -57,6 +57,7 @@ struct kvpull_hold_counts {
 };
 
 struct kvpull_holds; /* defined in hold.c */
+struct kvpull_join;  /* instance.h */
 
 /* Arena bytes that a table of this size takes. */
 size_t kvpull_holds_bytes(const struct kvpull_hold_params *params);
@@ -116,6 +117,12 @@ int KVPULL_MUST_CHECK kvpull_holds_join(struct kvpull_holds *holds,
 					uint64_t instance_id, uint32_t rank,
 					uint32_t rank_count, uint64_t now_ns,
 					uint32_t *instance);
+
+/* The same for one whose worker is known (instance.h); sets lease_now_ns. */
+int KVPULL_MUST_CHECK kvpull_holds_join_worker(struct kvpull_holds *holds,
+					       struct kvpull_join *join,
+					       uint64_t now_ns,
+					       uint32_t *instance);
 
 /*
  * It died, or its connection did (its ring was drained before). After the

@@ -29,6 +29,16 @@ static uint32_t find_free(const struct kvpull_instances *instances)
 	return KVPULL_NONE;
 }
 
+/* The rank's last worker is dying, and this is not that one. */
+static int is_successor(const struct kvpull_instance *instance,
+			const struct kvpull_join *join)
+{
+	const uint64_t last = instance->workers[join->rank];
+
+	return (instance->dying >> join->rank & 1) && join->worker && last &&
+	       join->worker != last;
+}
+
 /* 0, or why this rank cannot join an instance that is known. */
 static int admit(const struct kvpull_instance *instance,
 		 const struct kvpull_join *join)
@@ -91,7 +101,12 @@ int kvpull_instances_join(struct kvpull_instances *instances,
 							  join->rank_count,
 						  .used = 1 };
 	} else {
-		result = admit(&instances->all[at], join);
+		joined = &instances->all[at];
+		if (is_successor(joined, join)) {
+			joined->due_ns[join->rank] = 0;
+			instances->due_ns = 0;
+		}
+		result = admit(joined, join);
 		if (result)
 			return result;
 	}
@@ -99,6 +114,7 @@ int kvpull_instances_join(struct kvpull_instances *instances,
 	joined->connected |= UINT64_C(1) << join->rank;
 	joined->dying &= ~joined->connected;
 	joined->gone &= ~joined->connected;
+	joined->workers[join->rank] = join->worker;
 	kvpull_instance_hear(joined, join->lease_now_ns);
 	*index = at;
 	return 0;

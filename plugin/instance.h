@@ -28,7 +28,8 @@ struct kvpull_instance {
 	uint32_t refs; /* claims that name it */
 	uint32_t used;
 	uint32_t retired;
-	uint64_t due_ns[KVPULL_RANKS_MAX]; /* dying: end of its grace */
+	uint64_t due_ns[KVPULL_RANKS_MAX];  /* dying: end of its grace */
+	uint64_t workers[KVPULL_RANKS_MAX]; /* who joined last; 0: unknown */
 };
 
 struct kvpull_instances {
@@ -46,8 +47,14 @@ int KVPULL_MUST_CHECK kvpull_instances_init(struct kvpull_instances *instances,
 					    uint32_t count, uint64_t grace_ns,
 					    struct kvpull_arena *arena);
 
+/*
+ * A grace is for a worker whose connection flapped. Another worker of the rank
+ * knows nothing of what that one claimed, so its join ends the grace: it is
+ * told KVPULL_EAGAIN until the death is worked off.
+ */
 struct kvpull_join {
 	uint64_t instance_id;
+	uint64_t worker; /* incarnation; 0: unknown, taken for the last one */
 	uint64_t lease_now_ns;
 	uint32_t rank;
 	uint32_t rank_count;

@@ -195,6 +195,7 @@ static void caller_admit(struct kvpull_worker *worker, uint32_t index)
 	}
 	caller->state = KVPULL_CALLER_IN;
 	caller->instance_id = hello->instance;
+	caller->incarnation = hello->incarnation;
 	caller->rank = hello->rank;
 	caller->rank_count = hello->rank_count;
 	memcpy(caller->engine_id, hello->engine_id, sizeof(caller->engine_id));

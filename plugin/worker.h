@@ -185,6 +185,7 @@ struct kvpull_caller {
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	/* set before FROM_CALLER_UP */
 	uint64_t instance_id;
+	uint64_t incarnation;
 	uint32_t rank;
 	uint32_t rank_count;
 	struct kvpull_ring *ring;

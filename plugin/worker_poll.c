@@ -9,6 +9,7 @@
  * it is revoked. No syscall while nothing happens, unless an engine that
  * sleeps asked for event_fd().
  */
+#include "plugin/instance.h"
 #include "plugin/route.h"
 #include "plugin/worker.h"
 
@@ -40,11 +41,14 @@ static void caller_join(struct kvpull_worker *worker, uint32_t index,
 			uint64_t now_ns)
 {
 	struct kvpull_caller *caller = &worker->callers[index];
+	struct kvpull_join join = { .instance_id = caller->instance_id,
+				    .worker = caller->incarnation,
+				    .rank = caller->rank,
+				    .rank_count = caller->rank_count };
 	int code;
 
-	code = kvpull_holds_join(worker->holds, caller->instance_id,
-				 caller->rank, caller->rank_count, now_ns,
-				 &caller->instance);
+	code = kvpull_holds_join_worker(worker->holds, &join, now_ns,
+					&caller->instance);
 	if (!code) {
 		caller->joined = 1;
 		return;

@@ -319,6 +319,15 @@ static int names_another(const struct kvpull_worker *worker,
 	return named && named != worker->incarnation;
 }
 
+/* Ends of an old scheduler half's holds that no poll has reported yet. */
+static int has_old_ends(const struct kvpull_worker *worker)
+{
+	struct kvpull_hold_counts counts;
+
+	kvpull_holds_counts(worker->holds, &counts);
+	return counts.ended > 0;
+}
+
 /* 0: follow this message; 1: something before it is missing. */
 static int follow(struct kvpull_worker *worker,
 		  const struct kvpull_step_header *header)
@@ -337,8 +346,13 @@ static int follow(struct kvpull_worker *worker,
 		/* What the old half did not take the new one must know. */
 		worker->step_told = UINT64_MAX;
 	}
-	/* What a predecessor was told is not for us: its blocks may be reused. */
-	if (!worker->step_sequence && names_another(worker, header))
+	/*
+	 * What a predecessor was told is not for us: its blocks may be reused.
+	 * Nor are slots free whose last end was not reported: the message is
+	 * asked for again, since a hold that finds its slot busy is lost.
+	 */
+	if (!worker->step_sequence &&
+	    (names_another(worker, header) || has_old_ends(worker)))
 		return 1;
 	if (header->first_sequence <= worker->step_sequence + 1)
 		return 0;

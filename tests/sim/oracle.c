@@ -256,18 +256,33 @@ static void instances_end(struct sim_proc *proc)
 	}
 }
 
+/* Another worker of a rank waits to join: its predecessor's grace is over. */
+static void successor_seen(struct sim_proc *proc, struct sim_seen *seen,
+			   const struct kvpull_caller *caller)
+{
+	const uint64_t bit = UINT64_C(1) << caller->rank;
+
+	if (!(seen->in_grace & bit) ||
+	    seen->workers[caller->rank] == caller->incarnation)
+		return;
+	ranks_die(proc, seen, bit);
+	seen->in_grace &= ~bit;
+}
+
 static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
 {
 	const struct kvpull_caller *caller =
 		&proc->worker->callers[conn->caller];
-	struct sim_seen *seen;
+	struct sim_seen *seen = seen_of(proc, conn->instance_id);
 	uint32_t at;
 
 	if (!caller->joined || caller->dropped) {
+		if (!caller->dropped)
+			successor_seen(proc, seen, caller);
 		conn->drained = conn->server_down;
 		return;
 	}
-	seen = seen_of(proc, conn->instance_id);
+	seen->workers[caller->rank] = caller->incarnation;
 	seen->rank_count = conn->client_ranks;
 	if (!conn->joined_ns)
 		conn->joined_ns = proc->world->now_ns;
