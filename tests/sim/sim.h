@@ -293,8 +293,7 @@ struct sim_seen {
 	uint64_t heard_stall_ns;
 	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
 	uint64_t down_ns[SIM_RANKS_MAX];
-	uint32_t down_proc[SIM_RANKS_MAX]; /* who went last */
-	uint64_t was_gone;                 /* ranks, before this poll */
+	uint64_t was_gone; /* ranks, before this poll */
 	uint64_t in_grace; /* ranks that are gone, and not dead yet */
 	uint64_t workers[SIM_RANKS_MAX]; /* incarnations that joined last */
 	uint64_t life; /* it was gone, and came again, so often */
