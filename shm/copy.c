@@ -364,6 +364,9 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	/* Q0: pairs with Q1; seq_cst with the load of `parked` below (P2). */
 	atomic_store_explicit(&copy->tail, tail + 1, memory_order_seq_cst);
 	wake_one(copy);
+	/* The first one wakes others too, but only once it is awake itself. */
+	if (slot->plan.share_count > 1)
+		wake_one(copy);
 	return 0;
 }
 

@@ -3,8 +3,9 @@
  * Pulls of five shapes beside plain copies of the same memory: ways are taken
  * in turns within a repetition, each with new scattered ids, so a ratio
  * compares what ran side by side. The producer sleeps between notifications,
- * so that the ways have both cores; a consumer sleeps while its copy threads
- * work.
+ * so that the ways have both cores. With progress=caller and one copy thread
+ * the consumer polls without a pause, as an engine does, on the other core; in
+ * the other ways it sleeps, since all cores copy.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -44,13 +45,14 @@ struct pull_way {
 	const char *name;
 	const char *config;
 	uint32_t threads;
+	uint32_t sleeps; /* the consumer, while it waits */
 };
 
 static const struct pull_way pull_ways[PULLS] = {
-	{ "caller_1t", ",\"progress\":\"caller\",\"copy_threads\":1", 1 },
-	{ "caller_2t", ",\"progress\":\"caller\",\"copy_threads\":2", 2 },
-	{ "thread_1t", ",\"progress\":\"thread\",\"copy_threads\":1", 1 },
-	{ "thread_2t", ",\"progress\":\"thread\",\"copy_threads\":2", 2 },
+	{ "caller_1t", ",\"progress\":\"caller\",\"copy_threads\":1", 1, 0 },
+	{ "caller_2t", ",\"progress\":\"caller\",\"copy_threads\":2", 2, 1 },
+	{ "thread_1t", ",\"progress\":\"thread\",\"copy_threads\":1", 1, 1 },
+	{ "thread_2t", ",\"progress\":\"thread\",\"copy_threads\":2", 2, 1 },
 };
 
 struct field {
@@ -256,7 +258,8 @@ static int field_open(struct field *field)
 		if (code)
 			break;
 		params.memory = field->pullers[0].memory;
-		halves_sleep(&field->pullers[index]);
+		if (pull_ways[index].sleeps)
+			halves_sleep(&field->pullers[index]);
 		code = warm_up(field, index);
 	}
 	if (code)
@@ -390,9 +393,10 @@ static void bars(const struct bench *bench)
 		}
 	}
 	results_put(results, post_us, "bars.samenode.post_us_max");
+	/* Of one that sleeps: what polling burns is the engine's choice. */
 	results_put(
 		results,
-		results_get(results, "shapes.C.kvpull.caller_1t.cpu_s_per_gb"),
+		results_get(results, "shapes.C.kvpull.caller_2t.cpu_s_per_gb"),
 		"bars.samenode.cpu_s_per_gb");
 }
 
