@@ -245,7 +245,10 @@ static int choose(struct kvpull_verbs_device *device,
 	}
 	device->list = device->fabric->cm.get_devices(&device_count);
 	if (!device->list || !device_count) {
-		kvpull_debug(device->log, "verbs: no RDMA device on this host");
+		kvpull_log(device->log,
+			   params->required ? KVPULL_LOG_ERROR :
+					      KVPULL_LOG_DEBUG,
+			   "verbs: no RDMA device on this host");
 		return KVPULL_EUNSUPPORTED;
 	}
 	for (i = 0; i < device_count; i++)

@@ -31,44 +31,52 @@ static const struct symbol ibv_symbols[] = {
 };
 /* clang-format on */
 
-static int symbols_take(struct kvpull_fabric *fabric, const char *library,
-			const struct symbol *symbols, size_t symbol_count,
-			const struct kvpull_log *log)
+static const struct library {
+	const char *name;
+	const struct symbol *symbols;
+	size_t symbol_count;
+} libraries[] = {
+	{ "libibverbs.so.1", ibv_symbols,
+	  sizeof(ibv_symbols) / sizeof(ibv_symbols[0]) },
+	{ "librdmacm.so.1", cm_symbols,
+	  sizeof(cm_symbols) / sizeof(cm_symbols[0]) },
+};
+
+static int symbols_take(struct kvpull_fabric *fabric,
+			const struct library *library,
+			const struct kvpull_log *log, uint32_t level)
 {
-	void *const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	void *const handle = dlopen(library->name, RTLD_NOW | RTLD_LOCAL);
 	size_t i;
 
 	if (!handle) {
-		kvpull_debug(log, "verbs: no RDMA on this host: %s", dlerror());
+		kvpull_log(log, level, "verbs: no RDMA on this host: %s",
+			   dlerror());
 		return KVPULL_EUNSUPPORTED;
 	}
-	for (i = 0; i < symbol_count; i++) {
-		void *const found = dlsym(handle, symbols[i].name);
+	for (i = 0; i < library->symbol_count; i++) {
+		const struct symbol *symbol = &library->symbols[i];
+		void *const found = dlsym(handle, symbol->name);
 
 		if (!found) {
-			kvpull_info(log, "verbs: %s is too old: it has no %s",
-				    library, symbols[i].name);
+			kvpull_log(log, level,
+				   "verbs: %s is too old: it has no %s",
+				   library->name, symbol->name);
 			return KVPULL_EUNSUPPORTED;
 		}
 		/* ISO C has no cast from an object to a function pointer. */
-		memcpy((uint8_t *)fabric + symbols[i].offset, &found,
+		memcpy((uint8_t *)fabric + symbol->offset, &found,
 		       sizeof(found));
 	}
 	return 0;
 }
 
 int kvpull_fabric_load(struct kvpull_fabric *fabric,
-		       const struct kvpull_log *log)
+		       const struct kvpull_log *log, uint32_t level)
 {
-	int code;
+	int code = symbols_take(fabric, &libraries[0], log, level);
 
-	code = symbols_take(fabric, "libibverbs.so.1", ibv_symbols,
-			    sizeof(ibv_symbols) / sizeof(ibv_symbols[0]), log);
-	if (!code)
-		code = symbols_take(fabric, "librdmacm.so.1", cm_symbols,
-				    sizeof(cm_symbols) / sizeof(cm_symbols[0]),
-				    log);
-	return code;
+	return code ? code : symbols_take(fabric, &libraries[1], log, level);
 }
 
 int kvpull_fabric_port(const struct kvpull_fabric *fabric,

@@ -75,10 +75,11 @@ struct kvpull_fabric {
 
 /*
  * Load both libraries; they stay loaded. 0, or KVPULL_EUNSUPPORTED and one
- * line that says which is missing.
+ * line of this level that says which is missing.
  */
 int KVPULL_MUST_CHECK kvpull_fabric_load(struct kvpull_fabric *fabric,
-					 const struct kvpull_log *log);
+					 const struct kvpull_log *log,
+					 uint32_t level);
 
 /* All of the port's attributes, also those that the symbol does not know. */
 int KVPULL_MUST_CHECK kvpull_fabric_port(const struct kvpull_fabric *fabric,

@@ -622,7 +622,9 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	defaults_fill(&verbs->shared.params);
 	verbs->shared.fabric = params->fabric;
 	if (!params->fabric) {
-		code = kvpull_fabric_load(&verbs->fabric, params->log);
+		code = kvpull_fabric_load(&verbs->fabric, params->log,
+					  params->required ? KVPULL_LOG_ERROR :
+							     KVPULL_LOG_DEBUG);
 		verbs->shared.fabric = &verbs->fabric;
 	} else {
 		verbs->fabric = *params->fabric;
@@ -634,7 +636,7 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 		if (params->required)
 			kvpull_error(
 				params->log,
-				"verbs: the route is pinned, and this host has no RDMA for it (error %d)",
+				"verbs: the route is pinned, and cannot be opened (error %d)",
 				code);
 		return code;
 	}
