@@ -208,6 +208,9 @@ check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
 check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
 	$(Q)PYTHON=$(PYTHON) tests/engine/check.sh $(B) $(if $(filter 1,$(SMOKE)),--smoke) $(ENGINE_ARGS)
 
+bench-engine: lib ## connectors on real vLLM engines, JSON into build/bench/
+	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench
+
 # ---- checks of the text and of the binary ----
 
 # Words of a shell: the scripts eval them.
@@ -257,8 +260,8 @@ clean: ## remove build/
 
 .PHONY: all lib tools unit check demo sim scenarios stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	check-engine check-fabric headers layers banned symbols lint format abi \
-	abi-bless deps \
+	bench-engine check-engine check-fabric headers layers banned symbols lint \
+	format abi abi-bless deps \
 	install uninstall help clean
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -74,28 +74,27 @@ def is_well(url: str) -> bool:
         return False
 
 
-def children(pid: int) -> dict[int, str]:
-    """Return pid -> command line of a process's descendants."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parent = int(stat.rsplit(")", 1)[1].split()[1])
-            parents.setdefault(parent, []).append(int(entry.name))
-    found: dict[int, str] = {}
-    queue = list(parents.get(pid, []))
-    while queue:
-        child = queue.pop()
-        queue += parents.get(child, [])
-        try:
-            line = (Path("/proc") / str(child) / "cmdline").read_bytes()
-        except OSError:
-            continue
-        found[child] = line.replace(b"\0", b" ").decode(errors="replace")
-    return found
+def _stat(pid: int | str) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name, [] if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return []
+    return text.rsplit(")", 1)[1].split()
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process lives; a zombie does not."""
+    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def of_session(leader: int) -> list[int]:
+    """Return the processes of a session, also when its leader is dead."""
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _stat(entry.name)[3:4] == [str(leader)]
+    ]
 
 
 def kvpull_config(
@@ -241,21 +240,24 @@ class Engine:
 
     def process(self, word: str) -> int:
         """Return the pid of the child that is named so, e.g. Worker."""
-        for pid in children(self.pid):
+        if word == "APIServer":
+            return self.pid
+        if word == "APIServer":
+            return self.pid
+        for pid in of_session(self.pid):
             try:
-                title = (Path("/proc") / str(pid) / "cmdline").read_bytes()
-                short = (Path("/proc") / str(pid) / "comm").read_text()
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
             except OSError:
                 continue
-            if word in title.decode(errors="replace") or word in short:
+            if word in line:
                 return pid
-        raise LookupError(f"{self.name} has no {word}: {children(self.pid)}")
+        raise LookupError(f"{self.name} has no {word}")
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the server and all its processes."""
         if self._process is None:
             return
-        family = [*children(self.pid), self.pid]
+        family = of_session(self.pid)
         if how == signal.SIGTERM:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

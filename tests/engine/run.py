@@ -21,7 +21,7 @@ from engine import Engine, kvpull_config
 from world import World
 
 
-def pair(folder: Path, disconnects: int) -> World:
+def pair(folder: Path, full: bool) -> World:
     """Return one P and one D with few slots, not started."""
     made = [
         Engine(
@@ -36,7 +36,7 @@ def pair(folder: Path, disconnects: int) -> World:
             ("d", "kv_consumer", ["--max-num-seqs", str(scenarios.SLOTS)]),
         )
     ]
-    return World(folder, *made, disconnects=disconnects)
+    return World(folder, *made, full=full)
 
 
 def judge(world: World, scenario: scenarios.Scenario) -> bool:
@@ -99,9 +99,10 @@ def main() -> int:
             return claims
         return [claim for claim in claims if claim.__name__ in options.only]
 
-    count = 60 if options.smoke else 500
     held = run(
-        folder / "pair", partial(pair, disconnects=count), asked(scenarios.ALL)
+        folder / "pair",
+        partial(pair, full=not options.smoke),
+        asked(scenarios.ALL),
     )
     if not options.smoke:
         held += run(folder / "fleet", fleet.fleet, asked(fleet.FLEET))

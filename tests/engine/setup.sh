@@ -22,6 +22,9 @@ if [ ! -f "$venv/ready" ]; then
 	echo "engine: installing vLLM into $venv" >&2
 	"$python" -m venv "$venv" >&2
 	$pip --prefer-binary -r "$here/requirements.txt" 1>&2
+	# Without a CPU build on offer torch needs what its own build names.
+	"$venv/bin/python" -c 'import torch' ||
+		"$venv/bin/python" -m pip install --quiet torch==2.13.0 1>&2
 	touch "$venv/ready"
 fi
 work=$(mktemp -d)

@@ -36,7 +36,7 @@ class World:
     p: Engine
     d: Engine
     others: list[Engine] = field(default_factory=list)
-    disconnects: int = 60
+    full: bool = False  # counts of the full set, not of the short one
     seed: int = 1
     said: list[str] = field(default_factory=list)
     router_url: str = ""

@@ -88,7 +88,13 @@ class _Half:
     def __init__(self, library: Library, kind: str, opening: Opening) -> None:
         self.library = library
         self._ops = getattr(library, kind)
-        self._stats_kind = f"kvpull_{kind}_stats"
+        self._stats = new(f"kvpull_{kind}_stats")
+        self._stats_names = [
+            name
+            for name, _ in ffi.typeof(self._stats).item.fields
+            if name != "struct_size"
+        ]
+        self._seen = b""
         self._kept: list[Any] = []  # what C points to while it is open
         self._bytes = ffi.new("char[]", 1 << 16)
         self._count = ffi.new("size_t *")
@@ -177,15 +183,15 @@ class _Half:
         self._check(what, code)
         return ffi.unpack(self._bytes, self._count[0])
 
-    def stats(self) -> dict[str, int]:
-        """Return the counters since open, as the library has them."""
-        made = new(self._stats_kind)
-        self._check("stats", self._ops.stats(self._handle, made, 0))
-        return {
-            name: getattr(made, name)
-            for name, _ in ffi.typeof(made).item.fields
-            if name != "struct_size"
-        }
+    def stats(self) -> dict[str, int] | None:
+        """Return the counters since open, None if all are as last time."""
+        counts = self._stats
+        self._check("stats", self._ops.stats(self._handle, counts, 0))
+        seen = bytes(ffi.buffer(counts))
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        return {name: getattr(counts, name) for name in self._stats_names}
 
     def close(self) -> None:
         """Close; the second time a no-op."""

@@ -13,7 +13,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from kvpull_vllm import requests
 from kvpull_vllm.abi import CONST
-from kvpull_vllm.halves import SchedulerHalf, logger
+from kvpull_vllm.halves import KvpullError, SchedulerHalf, logger
 from kvpull_vllm.requests import Entry
 from kvpull_vllm.stats import KVPullStats, Moves
 
@@ -62,6 +62,7 @@ class SchedulerSide:
         self._answer = answer  # the usual keys of kv_transfer_params
         self._entries: dict[str, Entry] = {}
         self._next_key = 1
+        self._silent = False
         self._meta = KVPullMetadata()
         self._stats = KVPullStats()
         self._moves = Moves("scheduler")
@@ -226,8 +227,18 @@ class SchedulerSide:
             self._meta.names
             or self._meta.failed
             or self.half.ranks_missing() > 0
-            or self.half.pending() & CONST["KVPULL_PENDING_STEP"]
+            or self._pending() & CONST["KVPULL_PENDING_STEP"]
         )
+
+    def _pending(self) -> int:
+        try:
+            return self.half.pending()
+        except KvpullError as error:
+            # A rank is silent; its holds stay, and nothing else is touched.
+            if not self._silent:
+                logger.error("%s", error)
+            self._silent = True
+            return 0
 
     def reset(self) -> bool:
         """Forget tickets and end holds: weights or the cache changed."""

@@ -62,8 +62,10 @@ class Moves:
         self._names = counters(kind)
         self._last = dict.fromkeys(self._names, 0)
 
-    def look(self, counts: dict[str, int], stats: KVPullStats) -> None:
-        """Add what moved to stats."""
+    def look(self, counts: dict[str, int] | None, stats: KVPullStats) -> None:
+        """Add what moved to stats; None: nothing did."""
+        if counts is None:
+            return
         for name in self._names:
             stats.count(f"{self._kind}_{name}", counts[name] - self._last[name])
             self._last[name] = counts[name]
