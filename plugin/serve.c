@@ -56,8 +56,23 @@ static int uid_allowed(const struct kvpull_worker *worker, uint32_t uid)
 	return 0;
 }
 
+/*
+ * A process has one connection: when it calls again, the end of the one before
+ * was lost on the way. It may call once more when that is worked off.
+ */
+static void predecessor_drop(struct kvpull_worker *worker, uint32_t index,
+			     const struct kvpull_hello *hello)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+	const struct kvpull_caller *caller = &worker->callers[index];
+
+	if (caller->state == KVPULL_CALLER_IN &&
+	    caller->incarnation == hello->incarnation)
+		transport->ops->drop(transport, index);
+}
+
 /* One connection for each consumer rank at a time; N is the same for all. */
-static int place_check(const struct kvpull_worker *worker,
+static int place_check(struct kvpull_worker *worker,
 		       const struct kvpull_hello *hello,
 		       struct kvpull_refusal *refusal)
 {
@@ -77,6 +92,7 @@ static int place_check(const struct kvpull_worker *worker,
 		if (caller->rank == hello->rank) {
 			refusal_set(refusal, KVPULL_EAGAIN, "rank",
 				    caller->rank, hello->rank);
+			predecessor_drop(worker, index, hello);
 			return KVPULL_EAGAIN;
 		}
 	}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker as producer: who is let in beside, or in the place of, whom. */
+#include "plugin/route.h"
+#include "tests/unit/worker_peer.h"
+
+#define INSTANCE 21u
+
+/* A rank of one instance says hello. */
+static struct world_caller *hello_say(struct world *world, uint32_t index,
+				      uint64_t incarnation, uint32_t uid)
+{
+	struct world_caller *caller = &world->callers[index];
+	struct kvpull_hello hello = {
+		.compat = world->worker->compat,
+		.instance = INSTANCE,
+		.incarnation = incarnation,
+		.wanted = world->worker->incarnation,
+		.rank_count = 1,
+		.engine_id = "consumer",
+	};
+	struct kvpull_event *event;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
+	event->uid = uid;
+	event->data_bytes =
+		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
+					   8192, &hello, NULL, caller->nonce);
+	assert_int_not_equal(event->data_bytes, 0);
+	world_poll(world, 1);
+	return caller;
+}
+
+static void process_that_calls_again_ends_its_first_call(void **state)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *first = hello_say(world, 0, 5, uid);
+	const struct world_caller *second = hello_say(world, 1, 5, uid);
+
+	assert_int_equal(first->dropped, 1);
+	assert_int_equal(second->refused, 1);
+	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 3);
+	assert_int_equal(hello_say(world, 1, 5, uid)->state, 2);
+}
+
+static void another_process_does_not_end_a_consumer(void **state)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *first = hello_say(world, 0, 5, uid);
+	const struct world_caller *second = hello_say(world, 1, 6, uid);
+
+	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
+	assert_int_equal(first->dropped, 0);
+	assert_int_equal(first->state, 2);
+}
+
+static void uid_counts_on_this_machine_only(void **state)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+
+	assert_int_equal(hello_say(world, 0, 5, uid + 1)->refusal.code,
+			 KVPULL_EAUTH);
+	assert_int_equal(hello_say(world, 1, 5, KVPULL_ROUTE_UID_NONE)->state,
+			 2);
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(process_that_calls_again_ends_its_first_call),
+		TEST(another_process_does_not_end_a_consumer),
+		TEST(uid_counts_on_this_machine_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
