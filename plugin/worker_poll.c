@@ -338,9 +338,13 @@ static int events_arm(struct kvpull_worker *worker)
 
 static void events_timer(struct kvpull_worker *worker)
 {
-	const uint64_t at_ns = kvpull_holds_deadline(worker->holds);
+	uint64_t at_ns = kvpull_holds_deadline(worker->holds);
 	struct itimerspec timer = { 0 };
 
+	/* Heartbeats, reconnects and deadlines are this thread's then. */
+	if (worker->config.progress == KVPULL_PROGRESS_CALLER &&
+	    worker->progress.timer_ns < at_ns)
+		at_ns = worker->progress.timer_ns;
 	if (at_ns == worker->timer_set_ns)
 		return;
 	worker->timer_set_ns = at_ns;
@@ -475,6 +479,8 @@ int kvpull_worker_event_fd(struct kvpull_worker *worker)
 	}
 	worker->events_wanted = 1;
 	worker->timer_set_ns = UINT64_MAX;
+	/* Nothing is armed yet: its first sleep ends in a poll that does. */
+	(void)eventfd_write(worker->engine_wake_fd, 1);
 	return worker->event_fd;
 }
 

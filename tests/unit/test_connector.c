@@ -4,6 +4,7 @@
  * a prefill is held, its ticket travels, the blocks are pulled over the
  * same-node route and compared byte by byte, and the hold ends.
  */
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,7 +124,7 @@ static void side_open(struct pair *pair, struct side *side, const char *id)
 			 0);
 }
 
-static int pair_open(void **state)
+static int pair_open_as(void **state, const char *progress)
 {
 	struct pair *pair = calloc(1, sizeof(*pair));
 
@@ -132,14 +133,24 @@ static int pair_open(void **state)
 	assert_non_null(mkdtemp(pair->dir));
 	(void)snprintf(
 		pair->config, sizeof(pair->config),
-		"{\"progress\":\"caller\",\"copy_threads\":0,\"max_holds\":64,"
+		"{\"progress\":\"%s\",\"copy_threads\":0,\"max_holds\":64,"
 		"\"lease_ms\":5000,\"socket_dir\":\"%s\"}",
-		pair->dir);
+		progress, pair->dir);
 	pair->ops = kvpull_connector_v1();
 	side_open(pair, &pair->p, "producer");
 	side_open(pair, &pair->d, "consumer");
 	*state = pair;
 	return 0;
+}
+
+static int pair_open(void **state)
+{
+	return pair_open_as(state, "caller");
+}
+
+static int pair_open_threads(void **state)
+{
+	return pair_open_as(state, "thread");
 }
 
 static int pair_close(void **state)
@@ -377,6 +388,21 @@ static void names_of_killed_workers_are_swept(void **state)
 	pull_reads_the_held_blocks_and_ends_the_hold(state);
 }
 
+/* An engine that asks for it and sleeps at once has asked for no doorbell. */
+static void event_fd_wakes_an_engine_that_has_not_polled_yet(void **state)
+{
+	struct pair *pair = *state;
+	struct pollfd ready = { .events = POLLIN };
+	uint32_t polls = 0;
+
+	ready.fd = pair->ops->worker->event_fd(pair->p.worker);
+	assert_true(ready.fd >= 0);
+	assert_int_equal(poll(&ready, 1, 0), 1);
+	while (poll(&ready, 1, 0) == 1 && polls++ < 100)
+		turn(pair, &pair->p);
+	assert_in_range(polls, 1, 99);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -391,6 +417,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			names_of_killed_workers_are_swept, pair_open,
 			pair_close),
+		cmocka_unit_test_setup_teardown(
+			event_fd_wakes_an_engine_that_has_not_polled_yet,
+			pair_open, pair_close),
+		cmocka_unit_test_setup_teardown(
+			event_fd_wakes_an_engine_that_has_not_polled_yet,
+			pair_open_threads, pair_close),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

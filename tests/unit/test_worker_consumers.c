@@ -207,6 +207,25 @@ static void transport_that_has_more_to_do_is_not_slept_over(void **state)
 	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), 0);
 }
 
+/* Its heartbeats are the poll's, so the sleep must not be longer. */
+static void engine_that_does_the_io_wakes_up_for_heartbeats(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+
+	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	worker->timer_set_ns = UINT64_MAX;
+	worker->events_wanted = 1;
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 2);
+	assert_in_range(worker->timer_set_ns, world->now_ns,
+			world->now_ns + LEASE_NS / 3);
+}
+
 static void consumer_beats_three_times_a_lease_until_the_release(void **state)
 {
 	struct world *world = *state;
@@ -240,6 +259,7 @@ int main(void)
 		TEST(last_words_of_the_dead_count),
 		TEST(record_that_comes_while_arming_is_not_slept_over),
 		TEST(transport_that_has_more_to_do_is_not_slept_over),
+		TEST(engine_that_does_the_io_wakes_up_for_heartbeats),
 		TEST(consumer_beats_three_times_a_lease_until_the_release),
 	};
 
