@@ -19,7 +19,7 @@
 #define BLOCKS 24u
 #define LEASE_NS (200 * SCENARIO_NS_PER_MS)
 #define LIMIT_NS (4 * SCENARIO_NS_PER_S)
-#define OPEN_NS (60 * SCENARIO_NS_PER_MS)
+#define OPEN_NS (20 * SCENARIO_NS_PER_MS)
 #define UNMAP_NS (100 * SCENARIO_NS_PER_MS)
 /* A busy machine may delay one, but not beyond this. */
 #define UNMAP_MAX_NS (2 * SCENARIO_NS_PER_S)

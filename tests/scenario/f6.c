@@ -10,7 +10,8 @@
 
 #include "tests/scenario/node.h"
 
-#define LEASE_MS 300u
+#define QUEUE_LEASE_MS 600u
+#define LEASE_MS 1000u
 #define HOLD_MAX_MS 2000u
 #define BLOCKS 16u
 #define HOLDS 8u
@@ -18,8 +19,9 @@
 #define FREED_MAX_NS (LEASE_MS * SCENARIO_NS_PER_MS)
 #define LIMIT_NS (5 * SCENARIO_NS_PER_S)
 
-static const char config[] = "\"lease_ms\":300,\"hold_max_ms\":2000";
-static const char patient[] = "\"lease_ms\":300,\"hold_max_ms\":60000";
+static const char limited[] = "\"lease_ms\":1000,\"hold_max_ms\":2000";
+static const char config[] = "\"lease_ms\":1000,\"hold_max_ms\":60000";
+static const char patient[] = "\"lease_ms\":600,\"hold_max_ms\":60000";
 
 static void engine_start(const struct scenario *scenario, struct node *node,
 			 const char *id, const char *members)
@@ -73,7 +75,7 @@ static void claims_await(struct node *p, uint64_t claims)
 static void f6_queue(const struct scenario *scenario)
 {
 	uint64_t held[HOLDS], admitted[HOLDS];
-	const uint32_t leases = scenario->full ? 30 : 4;
+	const uint32_t leases = scenario->full ? 30 : 3;
 	struct node_message message = { .op = NODE_FREEZE };
 	struct node_message event;
 	struct node p, d;
@@ -84,7 +86,7 @@ static void f6_queue(const struct scenario *scenario)
 	claim_all(&p, &d, held, admitted);
 	/* D's engine makes the step that claims, then stops. */
 	scenario_sleep_ns(50 * SCENARIO_NS_PER_MS);
-	message.at_ns = leases * LEASE_MS * SCENARIO_NS_PER_MS;
+	message.at_ns = leases * QUEUE_LEASE_MS * SCENARIO_NS_PER_MS;
 	node_send(&d, &message);
 	scenario_check(!node_event(&p, &event, message.at_ns),
 		       "a hold ended by %d while D queued", event.reason);
@@ -140,7 +142,7 @@ static uint64_t kill_one(const struct scenario *scenario, struct node *p,
 	claims_await(p, claims);
 	/* Else the first heartbeats have come, too. */
 	if (victim != VICTIM_EARLY)
-		scenario_sleep_ns(LEASE_MS / 2 * SCENARIO_NS_PER_MS);
+		scenario_sleep_ns(LEASE_MS * 2 / 5 * SCENARIO_NS_PER_MS);
 	killed_ns = engine_now_ns();
 	node_kill(&d);
 	for (index = 0; index < HOLDS; index++) {
@@ -224,8 +226,8 @@ static void f6_stopped(const struct scenario *scenario)
 	struct node p, d;
 	uint32_t index;
 
-	engine_start(scenario, &p, "producer", config);
-	engine_start(scenario, &d, "consumer", config);
+	engine_start(scenario, &p, "producer", limited);
+	engine_start(scenario, &d, "consumer", limited);
 	start_ns = engine_now_ns();
 	claim_all(&p, &d, held, admitted);
 	scenario_sleep_ns(50 * SCENARIO_NS_PER_MS);
