@@ -348,8 +348,9 @@ static void route_refuse(struct kvpull_transport *transport, uint32_t caller,
 	struct kvpull_transport *side = route->sides[place->side];
 
 	side->ops->refuse(side, place->inner, refusal, refusal_bytes);
-	/* No event of it follows. */
-	place_free(&route->callers, place);
+	/* No event of it follows, unless its end is in this poll's already. */
+	if (!place->ended)
+		place_free(&route->callers, place);
 }
 
 static void route_drop(struct kvpull_transport *transport, uint32_t caller)
@@ -414,8 +415,11 @@ static int event_map(struct kvpull_route *route, enum side kind,
 		event->index = outer;
 		break;
 	case KVPULL_EVENT_CALLER_MESSAGE:
+		event->index = route->callers.outer[kind][event->index];
+		break;
 	case KVPULL_EVENT_CALLER_DOWN:
 		event->index = route->callers.outer[kind][event->index];
+		place_at(route, &route->callers, event->index)->ended = 1;
 		break;
 	case KVPULL_EVENT_READ_DONE:
 	case KVPULL_EVENT_CHECK_DONE:

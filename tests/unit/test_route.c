@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "plugin/handshake.h"
 #include "plugin/route.h"
 #include "plugin/ticket.h"
+#include "shm/endpoint.h"
 #include "shm/ring.h"
 #include "shm/segment.h"
 #include "shm/shm.h"
@@ -300,6 +302,73 @@ static void callers_of_both_routes_share_one_bound(void **state)
 	assert_int_equal(other.refusal_code, KVPULL_EFULL);
 }
 
+/* A consumer that says something and lives until it is told to die. */
+static pid_t caller_fork(int told)
+{
+	const struct kvpull_message message = { .bytes = "x", .byte_count = 1 };
+	const char *name = p.transport->ops->address(p.transport);
+	const pid_t pid = fork();
+	char byte;
+	int fd;
+
+	assert_true(pid >= 0);
+	if (pid)
+		return pid;
+	if (kvpull_endpoint_connect(folders[0], name, NULL, &fd) ||
+	    kvpull_endpoint_send(fd, &message, NULL))
+		_exit(1);
+	_exit(read(told, &byte, 1) != 1);
+}
+
+/* What it said and its end come in one poll; the owner refuses, then forgets. */
+static void caller_that_dies_while_it_is_refused_is_forgotten(void **state)
+{
+	const struct kvpull_transport_ops *ops = p.transport->ops;
+	struct kvpull_event events[8];
+	uint32_t downs = 0;
+	uint32_t polls;
+	int told[2];
+	pid_t pid;
+	int count;
+	int at;
+
+	(void)state;
+	assert_int_equal(pipe(told), 0);
+	pid = caller_fork(told[0]);
+	do
+		count = ops->poll(p.transport, ++world.now_ns, events, 8);
+	while (!count);
+	assert_int_equal(events[0].kind, KVPULL_EVENT_CALLER_UP);
+	assert_int_equal(write(told[1], "x", 1), 1);
+	assert_int_equal(waitpid(pid, &at, 0), pid);
+	assert_int_equal(at, 0);
+	for (polls = 0; polls < 64; polls++) {
+		count = ops->poll(p.transport, ++world.now_ns, events, 8);
+		for (at = 0; at < count; at++) {
+			if (events[at].kind == KVPULL_EVENT_CALLER_MESSAGE)
+				ops->refuse(p.transport, events[at].index, "no",
+					    2);
+			if (events[at].kind != KVPULL_EVENT_CALLER_DOWN)
+				continue;
+			ops->forget(p.transport, events[at].index);
+			downs++;
+		}
+	}
+	/* None, where its end is only seen by its socket. */
+	assert_in_range(downs, 0, 1);
+	(void)close(told[0]);
+	(void)close(told[1]);
+	/* Its place is free again. */
+	for (polls = 0; polls < 6; polls++) {
+		const uint32_t peer = join(&d, KVPULL_ROUTE_SHM);
+
+		run(40);
+		assert_int_equal(d.attached, polls + 1);
+		d.transport->ops->disconnect(d.transport, peer);
+		run(150);
+	}
+}
+
 static void ticket_without_an_allowed_address_is_no_route(void **state)
 {
 	static const char *const texts[] = { "shm:nobody", "verbs:10.67.0.1:5",
@@ -372,6 +441,7 @@ int main(void)
 		TEST(sleeper_is_woken_by_a_network_note),
 		TEST(handles_are_used_again_after_the_end),
 		TEST(callers_of_both_routes_share_one_bound),
+		TEST(caller_that_dies_while_it_is_refused_is_forgotten),
 		TEST(ticket_without_an_allowed_address_is_no_route),
 		TEST(pinned_verbs_has_no_other_route),
 	};
