@@ -9,7 +9,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:smoke:wire_ping 2:1:smoke:wire_status 2:1:smoke:wire_read_bw
 	2:1:full:wire_verified
 	2:1:smoke:wire_loss 2:1:full:wire_drop 2:1:full:wire_reorder
-	2:1:full:wire_pause 2:1:full:wire_link 2:1:smoke:wire_kill
+	2:1:full:wire_pause 2:1:full:wire_link 2:1:full:wire_kill
 	2:2:full:wire_rails 4:1:full:wire_four"
 
 wire_says() { # what went wrong

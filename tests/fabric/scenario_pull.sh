@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh disable=SC2016,SC2154
+# F9: pulls over RDMA between guests, every byte compared, and what goes wrong
+# between them. Guest 1 is the producer, the others are consumers. Code in
+# single quotes is for a guest; $job is fabric.sh's.
+
+FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
+	2:1:smoke:pull_verified 2:1:full:pull_siblings 2:1:smoke:pull_loss
+	2:1:full:pull_reorder 2:1:full:pull_pause 2:1:full:pull_link
+	2:1:full:pull_consumer_killed 2:1:full:pull_consumer_lost
+	2:1:smoke:pull_producer_killed 2:1:full:pull_overwritten
+	4:1:full:pull_four"
+
+# 1 MiB a request: 16 blocks of 16 KiB in each of 4 layers. An acknowledgement
+# may take 268 ms: guests share the processors of a busy host.
+pull_tool='export KVPULL_ROUTE=verbs KVPULL_VERBS_ACK_TIMEOUT=16
+	exec $FABRIC_BUILD/ib_pull --pool 512 --count 16'
+
+pull_says() { # what went wrong
+	echo "fabric: $*"
+	return 1
+}
+
+# Start a producer; its job is in $pull_producer.
+pull_serve() { # further words
+	fabric_start 1 "$pull_tool --port 18515 --dir /tmp/p $1" || return
+	pull_producer=$job
+	fabric_run 1 60 'listens 18515 60' || pull_says "no producer: $?"
+}
+
+pull_start() { # guest, requests, further words
+	fabric_start "$1" "$pull_tool --verify --json --requests $2 $3 \$(address 1)" ||
+		return
+	pull_consumer=$job
+}
+
+# A number of the consumer's report.
+pull_number() { # key
+	awk -v key="\"$1\":" '$1 == key { sub(",", "", $2); print $2 }' \
+		"$(fabric_output "$pull_consumer")"
+}
+
+# What every run must show, whatever happened on the way: the exit status says
+# that no byte was wrong and nothing is left.
+pull_ends() { # seconds, least that was pulled, most that failed
+	fabric_wait "$pull_consumer" "$1" ||
+		pull_says "the consumer ended with $?" || return
+	pull_loaded=$(pull_number pulls)
+	pull_failed=$(pull_number failed)
+	echo "fabric: $pull_loaded pulled, $pull_failed failed, $(pull_number expired) of them expired; $(pull_number bytes_wrong) bytes wrong of $(pull_number bytes_checked); p50 $(pull_number latency_us_p50 | cut -d. -f1) us"
+	[ "$(pull_number bytes_wrong)" -eq 0 ] ||
+		pull_says "wrong bytes were accepted" || return
+	if [ "$pull_loaded" -lt "$2" ] || [ "$pull_failed" -gt "$3" ]; then
+		pull_says "at least $2 pulled and at most $3 failed was expected"
+	fi
+}
+
+# How long until the producer has no hold and all its blocks.
+pull_settles() { # milliseconds at the most
+	pull_began_ms=$(fabric_now_ms)
+	fabric_run 1 $(($1 / 1000 + 60)) "n=0
+		until \$FABRIC_BUILD/ib_pull --stats --dir /tmp/p |
+			grep -q '\"holds_live\": 0,.*\"blocks_free\": 512,'; do
+			n=\$((n + 1)); [ \$n -lt 1200 ] || exit 1; sleep 0.05
+		done; \$FABRIC_BUILD/ib_pull --stats --dir /tmp/p" ||
+		pull_says "holds or blocks are left at the producer" || return
+	pull_took_ms=$(($(fabric_now_ms) - pull_began_ms))
+	echo "fabric: all holds ended and all blocks free after $pull_took_ms ms"
+	[ "$pull_took_ms" -le "$1" ] ||
+		pull_says "that was to take $1 ms at the most"
+}
+
+pull_stop() {
+	fabric_signal "$pull_producer" TERM
+	fabric_wait "$pull_producer" 20 || pull_says "the producer ended with $?"
+}
+
+scenario_pull_verified() {
+	pull_serve && pull_start 2 100 && pull_ends 90 100 0 &&
+		pull_settles 10000 && pull_stop
+}
+
+# Siblings, rejects before admission, aborts, several in flight.
+scenario_pull_siblings() {
+	pull_serve && pull_start 2 100 \
+		'--siblings 4 --depth 6 --rejects 20 --aborts 10 --thread' &&
+		pull_ends 90 20 0 && pull_settles 10000 && pull_stop
+}
+
+scenario_pull_loss() {
+	pull_serve && fabric_switch loss all 0.2 >/dev/null &&
+		pull_start 2 50 && pull_ends 120 45 5 && pull_settles 10000 &&
+		pull_stop
+}
+
+scenario_pull_reorder() {
+	pull_serve && fabric_switch reorder all 0.5 >/dev/null &&
+		pull_start 2 100 && pull_ends 120 95 5 && pull_settles 10000 &&
+		pull_stop
+}
+
+# Wait until pulls are on their way: so many frames more through the switch.
+pull_flows() { # frames
+	pull_frames=$(($(pull_frames_now) + $1))
+	fabric_until 60 pull_flowed "$pull_frames" ||
+		pull_says "nothing flows"
+}
+
+pull_frames_now() {
+	fabric_switch stats | awk '$1 == "1.0/tx" { print $3 }'
+}
+
+pull_flowed() { # frames
+	[ "$(pull_frames_now)" -ge "$1" ]
+}
+
+# The producer's machine stands still for 3 s, with pulls on their way.
+scenario_pull_pause() {
+	pull_serve && pull_start 2 300 '--thread --retry 20' &&
+		pull_flows 2000 || return
+	fabric_pause 1
+	sleep 3
+	fabric_continue 1
+	pull_ends 120 250 50 && pull_settles 40000 && pull_stop
+}
+
+scenario_pull_link() {
+	pull_serve && pull_start 2 300 '--thread --retry 20' &&
+		pull_flows 2000 || return
+	fabric_switch link 2.0 off >/dev/null || return
+	sleep 2
+	fabric_switch link 2.0 on >/dev/null || return
+	pull_ends 120 250 50 && pull_settles 40000 && pull_stop
+}
+
+# kill -9 of the process: its machine says so. Within a lease, as the grace.
+scenario_pull_consumer_killed() {
+	pull_serve '--lease 3000' &&
+		pull_start 2 100000 '--depth 8 --lease 3000' &&
+		pull_flows 2000 || return
+	fabric_signal "$pull_consumer" KILL
+	pull_settles 8000 && pull_start 2 20 && pull_ends 90 20 0 &&
+		pull_settles 10000 && pull_stop
+}
+
+# The machine of the consumer dies: nobody says anything.
+scenario_pull_consumer_lost() {
+	pull_serve '--lease 3000' &&
+		pull_start 2 100000 '--depth 8 --lease 3000' &&
+		pull_flows 2000 || return
+	fabric_kill 2
+	pull_settles 8000 && pull_stop
+}
+
+# kill -9 of the producer in mid-pull: what was on its way fails, in time, and
+# pulls from the one that comes after it work.
+scenario_pull_producer_killed() {
+	pull_serve '--lease 3000' && pull_start 2 200 \
+		'--thread --depth 4 --retry 60 --lease 3000' &&
+		pull_flows 2000 || return
+	fabric_signal "$pull_producer" KILL
+	fabric_wait "$pull_producer" 10
+	[ $? -eq 137 ] || pull_says "the producer is not dead" || return
+	pull_serve '--lease 3000' && pull_ends 120 150 50 || return
+	[ "$pull_failed" -gt 0 ] || pull_says "no pull was cut" || return
+	pull_settles 10000 && pull_stop
+}
+
+# Holds end at about the time that a pull takes, whatever the consumer does,
+# and the producer overwrites the blocks at once.
+scenario_pull_overwritten() {
+	pull_tries=${PULL_TRIES:-500}
+	pull_serve && pull_start 2 30 '--depth 3' && pull_ends 90 30 0 &&
+		pull_stop || return
+	pull_ms=$(($(pull_number latency_us_p50 | cut -d. -f1) / 1000 + 10))
+	echo "fabric: holds end after $pull_ms ms"
+	pull_hurry="--lease $pull_ms --depth 3"
+	fabric_start 1 "export KVPULL_HOLD_MAX_MS=$pull_ms; $pull_tool --port 18515 --dir /tmp/p $pull_hurry" ||
+		return
+	pull_producer=$job
+	fabric_run 1 60 'listens 18515 60' || return
+	# The pull's own deadline is not what is tested.
+	fabric_start 2 "export KVPULL_DEADLINE_MS=20000; $pull_tool --verify --json --requests $pull_tries $pull_hurry \$(address 1)" ||
+		return
+	pull_consumer=$job
+	pull_ends $((60 + pull_tries / 2)) $((pull_tries / 100)) "$pull_tries" ||
+		return
+	[ "$(pull_number expired)" -ge $((pull_tries / 100)) ] ||
+		pull_says "too few pulls came too late to prove anything" || return
+	pull_settles 10000 && pull_stop
+}
+
+# One producer, three consumers on machines of their own.
+scenario_pull_four() {
+	pull_serve || return
+	pull_jobs=
+	for pull_guest in 2 3 4; do
+		pull_start $pull_guest 50 '--siblings 2 --depth 4' || return
+		pull_jobs="$pull_jobs $pull_consumer"
+	done
+	for pull_consumer in $pull_jobs; do
+		pull_ends 120 25 0 || return
+	done
+	pull_settles 10000 && pull_stop
+}
