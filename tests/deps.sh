@@ -1,14 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Install what is missing to build and test kvpull on Debian 12 or Ubuntu; say
-# what is needed elsewhere. deps.sh [lint] [clang] [fabric]: their tools as
-# well.
+# what is needed elsewhere. deps.sh [lint] [clang] [fabric] [engine]: their tools
+# as well.
 # setarch (thread sanitizer) and setpriv are in util-linux.
 packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
 	libibverbs-dev librdmacm-dev"
 lint="clang-format clang-tidy cppcheck shellcheck codespell mandoc abigail-tools"
 clang="clang libclang-rt-14-dev"
+engine="python3 python3-venv"
 fabric="qemu-system-x86 busybox-static cpio kmod iproute2 perftest rdmacm-utils
 	ibverbs-providers"
 
@@ -16,9 +17,10 @@ for extra in "$@"; do
 	case $extra in
 	lint) packages="$packages $lint" ;;
 	clang) packages="$packages $clang" ;;
+	engine) packages="$packages $engine" ;;
 	fabric) packages="$packages $fabric" ;;
 	*)
-		echo "deps: unknown set '$extra': lint, clang, fabric are known" >&2
+		echo "deps: unknown set '$extra': lint, clang, fabric, engine are known" >&2
 		exit 2
 		;;
 	esac
