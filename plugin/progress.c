@@ -355,6 +355,10 @@ static int verbs_open_route(struct kvpull_worker *worker,
 	verbs.sink = kvpull_route_sink(route);
 	code = kvpull_verbs_open(&verbs, &worker->arena, &added);
 	if (!code) {
+		if (!worker->config.key_set)
+			kvpull_warn(
+				&worker->log,
+				"verbs without a key_file: every host of the networks may read all KV memory");
 		progress->transport = kvpull_route_transport(route);
 		return kvpull_route_add(route, added);
 	}

@@ -56,8 +56,8 @@
 	X(wc_status_str)
 
 /* clang-format off */
-#define KVPULL_FABRIC_CM_MEMBER(name) __typeof__(&(rdma_##name)) name;
-#define KVPULL_FABRIC_IBV_MEMBER(name) __typeof__(&(ibv_##name)) name;
+#define KVPULL_FABRIC_CM_MEMBER(name) __typeof__(&(rdma_##name))(name);
+#define KVPULL_FABRIC_IBV_MEMBER(name) __typeof__(&(ibv_##name))(name);
 
 struct kvpull_fabric {
 	struct {

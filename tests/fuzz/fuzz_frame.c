@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What comes over a queue pair: frames, each behind two bytes of its length,
+ * as one endpoint takes them: pieces into an inbox, keys and notifications out
+ * of them. What is taken is in its bounds.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/address.h"
+#include "verbs/frame.h"
+
+#define INBOX_BYTES 4096u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
+
+static void expect(int condition)
+{
+	if (!condition)
+		abort();
+}
+
+static void whole_take(const struct kvpull_inbox *inbox)
+{
+	uint8_t copy[KVPULL_KEYS_BYTES_MAX];
+	struct kvpull_keys keys;
+
+	expect(inbox->total && inbox->total <= inbox->capacity);
+	if (kvpull_keys_get(inbox->data, inbox->total, &keys))
+		return;
+	expect(keys.region_count && keys.region_count <= KVPULL_REGIONS_MAX);
+	expect(kvpull_keys_put(copy, &keys) == inbox->total);
+	expect(!memcmp(copy, inbox->data, inbox->total));
+}
+
+static void frame_take(struct kvpull_inbox *inbox, const uint8_t *data,
+		       size_t data_bytes)
+{
+	struct kvpull_record record;
+	struct kvpull_frame frame;
+	int whole;
+
+	if (kvpull_frame_get(data, data_bytes, &frame))
+		return;
+	expect(frame.payload_bytes <= KVPULL_FRAME_PAYLOAD_BYTES);
+	expect(frame.payload + frame.payload_bytes == data + data_bytes);
+	if (frame.kind == KVPULL_FRAME_NOTE) {
+		if (!kvpull_frame_get_record(&frame, &record))
+			expect(record.kind == KVPULL_NOTE_CLAIM ||
+			       record.kind == KVPULL_NOTE_RELEASE);
+		return;
+	}
+	whole = kvpull_inbox_add(inbox, &frame);
+	expect(inbox->used <= inbox->total || whole < 0);
+	if (whole == 1)
+		whole_take(inbox);
+}
+
+static void text_take(const uint8_t *data, size_t data_bytes)
+{
+	struct kvpull_verbs_address address;
+	struct kvpull_networks networks;
+	char printed[KVPULL_ADDRESS_BYTES_MAX];
+	char text[256];
+
+	if (data_bytes >= sizeof(text))
+		data_bytes = sizeof(text) - 1;
+	memcpy(text, data, data_bytes);
+	text[data_bytes] = '\0';
+	if (!kvpull_verbs_address_parse(text, &address)) {
+		kvpull_verbs_address_print(&address, printed);
+		expect(!kvpull_verbs_address_parse(printed, &address));
+	}
+	if (!kvpull_verbs_networks_parse(text, &networks))
+		expect(networks.count <= KVPULL_NETWORKS_MAX);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
+{
+	uint8_t memory[INBOX_BYTES];
+	struct kvpull_inbox inbox = { .data = memory,
+				      .capacity = sizeof(memory) };
+	size_t at = 0;
+
+	text_take(data, data_bytes);
+	while (data_bytes - at > 2) {
+		size_t bytes = data[at] + 256u * data[at + 1];
+
+		at += 2;
+		if (bytes > data_bytes - at)
+			bytes = data_bytes - at;
+		frame_take(&inbox, data + at, bytes);
+		at += bytes;
+	}
+	return 0;
+}
