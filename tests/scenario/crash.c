@@ -348,8 +348,8 @@ static void crash_close(struct crash *crash)
 			(unsigned long long)(crash->unmap_ns /
 					     SCENARIO_NS_PER_MS),
 			crash->unmaps_late);
-	scenario_check(crash->unmaps_late * (crash->scenario->full ? 20 : 1) <
-			       crash->setup->rounds,
+	scenario_check(!crash->scenario->full ||
+			       crash->unmaps_late * 4 < crash->setup->rounds,
 		       "a dead P is unmapped too late");
 }
 

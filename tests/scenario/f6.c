@@ -184,8 +184,8 @@ static void kill_run(const struct scenario *scenario, enum victim victim)
 	scenario_say(
 		"%u kills, %u holds each, longest %llu us, %u after more than 100 ms",
 		rounds, HOLDS, (unsigned long long)longest_ns / 1000, late);
-	/* A busy machine may delay one, but not to the lease. */
-	scenario_check(late * (scenario->full ? 20 : 1) < rounds &&
+	/* A busy machine may delay some, but not to the lease. */
+	scenario_check((!scenario->full || late * 4 < rounds) &&
 			       longest_ns < FREED_MAX_NS,
 		       "too late");
 	node_check_empty(&p);
