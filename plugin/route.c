@@ -390,6 +390,25 @@ static void call_refuse(struct kvpull_route *route, enum side kind,
 					byte_count);
 }
 
+/* One that was refused may have said more before, or ended. */
+static int caller_event_map(struct kvpull_route *route, enum side kind,
+			    struct kvpull_event *event)
+{
+	struct kvpull_transport *side = route->sides[kind];
+	const uint32_t outer = route->callers.outer[kind][event->index];
+	const int is_down = event->kind == KVPULL_EVENT_CALLER_DOWN;
+
+	if (outer == KVPULL_NONE) {
+		if (is_down)
+			side->ops->forget(side, event->index);
+		return 0;
+	}
+	event->index = outer;
+	if (is_down)
+		place_at(route, &route->callers, outer)->ended = 1;
+	return 1;
+}
+
 /* Return: 1 if the event is for the owner, its handle being an outer one. */
 static int event_map(struct kvpull_route *route, enum side kind,
 		     struct kvpull_event *event)
@@ -415,12 +434,8 @@ static int event_map(struct kvpull_route *route, enum side kind,
 		event->index = outer;
 		break;
 	case KVPULL_EVENT_CALLER_MESSAGE:
-		event->index = route->callers.outer[kind][event->index];
-		break;
 	case KVPULL_EVENT_CALLER_DOWN:
-		event->index = route->callers.outer[kind][event->index];
-		place_at(route, &route->callers, event->index)->ended = 1;
-		break;
+		return caller_event_map(route, kind, event);
 	case KVPULL_EVENT_READ_DONE:
 	case KVPULL_EVENT_CHECK_DONE:
 	case KVPULL_EVENT_NONE:
