@@ -499,7 +499,15 @@ int kvpull_holds_join(struct kvpull_holds *holds, uint64_t instance_id,
 void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
 			uint32_t rank, uint64_t now_ns)
 {
+	kvpull_instances_leave(&holds->instances, instance, rank, 0,
+			       hold_lease_clock(holds, now_ns));
+}
+
+void kvpull_holds_lose(struct kvpull_holds *holds, uint32_t instance,
+		       uint32_t rank, uint64_t now_ns)
+{
 	kvpull_instances_leave(&holds->instances, instance, rank,
+			       holds->lease_ns,
 			       hold_lease_clock(holds, now_ns));
 }
 

@@ -132,6 +132,13 @@ int KVPULL_MUST_CHECK kvpull_holds_join_worker(struct kvpull_holds *holds,
 void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
 			uint32_t rank, uint64_t now_ns);
 
+/*
+ * The same over a network, where a connection that is lost is no death yet:
+ * the grace is a lease at least.
+ */
+void kvpull_holds_lose(struct kvpull_holds *holds, uint32_t instance,
+		       uint32_t rank, uint64_t now_ns);
+
 /* Sign of life of (instance, rank): O(1), whatever it has claimed. */
 void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, uint64_t now_ns);

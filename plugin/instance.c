@@ -121,7 +121,8 @@ int kvpull_instances_join(struct kvpull_instances *instances,
 }
 
 void kvpull_instances_leave(struct kvpull_instances *instances, uint32_t index,
-			    uint32_t rank, uint64_t lease_now_ns)
+			    uint32_t rank, uint64_t grace_ns,
+			    uint64_t lease_now_ns)
 {
 	struct kvpull_instance *left =
 		kvpull_instances_speaking(instances, index, rank);
@@ -129,9 +130,10 @@ void kvpull_instances_leave(struct kvpull_instances *instances, uint32_t index,
 
 	if (!left || !(left->connected >> rank & 1))
 		return;
-	due_ns = lease_now_ns > UINT64_MAX - instances->grace_ns ?
-			 UINT64_MAX :
-			 lease_now_ns + instances->grace_ns;
+	if (grace_ns < instances->grace_ns)
+		grace_ns = instances->grace_ns;
+	due_ns = lease_now_ns > UINT64_MAX - grace_ns ? UINT64_MAX :
+							lease_now_ns + grace_ns;
 	left->connected &= ~(UINT64_C(1) << rank);
 	left->dying |= UINT64_C(1) << rank;
 	left->due_ns[rank] = due_ns;

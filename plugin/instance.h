@@ -65,9 +65,13 @@ int KVPULL_MUST_CHECK kvpull_instances_join(struct kvpull_instances *instances,
 					    const struct kvpull_join *join,
 					    uint32_t *index);
 
-/* Starts a rank's grace. A rank that is not connected: nothing. */
+/*
+ * Starts a rank's grace: the table's, or a longer one. A rank that is not
+ * connected: nothing.
+ */
 void kvpull_instances_leave(struct kvpull_instances *instances, uint32_t index,
-			    uint32_t rank, uint64_t lease_now_ns);
+			    uint32_t rank, uint64_t grace_ns,
+			    uint64_t lease_now_ns);
 
 /* The instance, if this rank is connected or in its grace; else NULL. */
 struct kvpull_instance *

@@ -26,7 +26,8 @@ static void refusal_set(struct kvpull_refusal *refusal, int32_t code,
 		       theirs);
 }
 
-static void caller_up(struct kvpull_worker *worker, uint32_t index)
+static void caller_up(struct kvpull_worker *worker, uint32_t index,
+		      uint32_t uid)
 {
 	struct kvpull_transport *transport = worker->progress.transport;
 	struct kvpull_caller *caller = &worker->callers[index];
@@ -34,6 +35,7 @@ static void caller_up(struct kvpull_worker *worker, uint32_t index)
 
 	kvpull_check(&worker->log, caller->state == KVPULL_CALLER_FREE);
 	caller->state = KVPULL_CALLER_CHALLENGED;
+	caller->is_remote = uid == KVPULL_ROUTE_UID_NONE;
 	randombytes_buf(caller->nonce, sizeof(caller->nonce));
 	byte_count = kvpull_handshake_put_challenge(worker->progress.message,
 						    KVPULL_MESSAGE_BYTES_MAX,
@@ -258,7 +260,7 @@ void kvpull_serve_event(struct kvpull_worker *worker,
 {
 	kvpull_check(&worker->log, event->index < worker->config.consumers_max);
 	if (event->kind == KVPULL_EVENT_CALLER_UP)
-		caller_up(worker, event->index);
+		caller_up(worker, event->index, event->uid);
 	else if (event->kind == KVPULL_EVENT_CALLER_MESSAGE)
 		caller_message(worker, event);
 	else

@@ -181,7 +181,7 @@ enum kvpull_caller_state {
 struct kvpull_caller {
 	/* progress */
 	enum kvpull_caller_state state;
-	uint32_t reserved;
+	uint32_t is_remote; /* over a network; set before FROM_CALLER_UP */
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	/* set before FROM_CALLER_UP */
 	uint64_t instance_id;

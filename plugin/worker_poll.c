@@ -138,8 +138,12 @@ static void caller_down(struct kvpull_worker *worker, uint32_t index,
 	if (caller->joined) {
 		if (!caller->dropped)
 			(void)caller_drain(worker, index, now_ns);
-		kvpull_holds_leave(worker->holds, caller->instance,
-				   caller->rank, now_ns);
+		if (caller->is_remote)
+			kvpull_holds_lose(worker->holds, caller->instance,
+					  caller->rank, now_ns);
+		else
+			kvpull_holds_leave(worker->holds, caller->instance,
+					   caller->rank, now_ns);
 	}
 	last = worker->active[--worker->active_count];
 	worker->active[caller->active_at] = last;

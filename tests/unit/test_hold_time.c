@@ -304,6 +304,25 @@ static void join_within_the_grace_cancels_the_death(void **state)
 	expect_fresh(f);
 }
 
+static void loss_over_a_network_has_a_lease_of_grace(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+
+	take(f, 0, 1);
+	claim(f, a, 0, 1);
+	kvpull_holds_lose(f->holds, a.instance, 0, f->now_ns);
+	poll_at(f, START + LEASE / 2);
+	expect_nothing(f);
+	assert_int_equal(join(f, 1, 0, 1), a.instance);
+	kvpull_holds_beat(f->holds, a.instance, 0, f->now_ns);
+	poll_at(f, START + LEASE);
+	expect_nothing(f);
+	kvpull_holds_lose(f->holds, a.instance, 0, f->now_ns);
+	poll_at(f, START + 2 * LEASE);
+	assert_int_equal(counts_of(f).consumers_died, 1);
+}
+
 static void join_waits_for_a_death_that_is_due(void **state)
 {
 	struct fixture *f = fixture_of(state);
@@ -429,6 +448,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			join_within_the_grace_cancels_the_death,
 			setup_with_grace, teardown),
+		TEST(loss_over_a_network_has_a_lease_of_grace),
 		TEST(join_waits_for_a_death_that_is_due),
 		TEST(deaths_are_worked_off_in_bounded_scans),
 		TEST(join_checks_what_it_is_told),
