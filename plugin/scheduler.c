@@ -309,6 +309,21 @@ static void owe(struct kvpull_scheduler *scheduler,
 	kvpull_index_list_push(&scheduler->owing, index_of(scheduler, request));
 }
 
+/* Its groups are there to be read. */
+static int has_blocks(const struct kvpull_allocation *allocation)
+{
+	uint32_t group;
+
+	if (allocation->group_count > KVPULL_GROUPS_MAX ||
+	    (allocation->group_count && !allocation->groups))
+		return 0;
+	for (group = 0; group < allocation->group_count; group++)
+		if (allocation->groups[group].block_count &&
+		    !allocation->groups[group].block_ids)
+			return 0;
+	return 1;
+}
+
 int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 			       const struct kvpull_allocation *allocation,
 			       uint64_t now_ns)
@@ -327,7 +342,7 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 				    request->key);
 		return 0;
 	}
-	if (allocation->group_count > KVPULL_GROUPS_MAX)
+	if (!has_blocks(allocation))
 		return KVPULL_EINVAL;
 	code = kvpull_demand_pull(&scheduler->demand, &request->user,
 				  allocation);
@@ -374,12 +389,13 @@ static int fill_groups(const struct kvpull_scheduler *scheduler,
 	uint32_t blocks = 0;
 	uint32_t group;
 
-	if (finish->group_count != scheduler->group_count)
+	if (finish->group_count != scheduler->group_count || !finish->groups)
 		return KVPULL_EINVAL;
 	for (group = 0; group < finish->group_count; group++) {
 		const struct kvpull_blocks *from = &finish->groups[group];
 
-		if (from->block_count > KVPULL_TICKET_BLOCKS_MAX - blocks)
+		if (from->block_count > KVPULL_TICKET_BLOCKS_MAX - blocks ||
+		    (from->block_count && !from->block_ids))
 			return KVPULL_EINVAL;
 		ticket->groups[group] = (struct kvpull_ticket_group){
 			.block_tokens = scheduler->group_tokens[group],
@@ -424,6 +440,7 @@ static int encode_ticket(struct kvpull_scheduler *scheduler,
 	const int ready = (finish->flags & KVPULL_FINISH_READY_NEEDED) != 0;
 
 	if (finish->payload_bytes > KVPULL_PAYLOAD_BYTES_MAX ||
+	    (finish->payload_bytes && !finish->payload) ||
 	    fill_groups(scheduler, finish) != 0)
 		return KVPULL_EINVAL;
 	ticket->generation = take->generation;
@@ -592,6 +609,8 @@ int kvpull_scheduler_request_finished(struct kvpull_scheduler *scheduler,
 
 	kvpull_scheduler_tick(scheduler, now_ns);
 	finish->ticket_bytes = 0;
+	if (!finish->ticket)
+		finish->ticket_capacity = 0;
 	request = kvpull_scheduler_find(scheduler, finish->key);
 	if (!request || request->finished)
 		return finish_unknown(scheduler, finish);

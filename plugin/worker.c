@@ -202,6 +202,15 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 			"not supported in this version: use 1 (push_mode: 0)");
 		return KVPULL_EUNSUPPORTED;
 	}
+	if (!params->engine_id || !*params->engine_id ||
+	    kvpull_ticket_check_text(params->engine_id,
+				     KVPULL_ENGINE_ID_BYTES_MAX)) {
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "engine_id",
+			"needed: 1 .. %u bytes without control characters",
+			KVPULL_ENGINE_ID_BYTES_MAX - 1);
+		return KVPULL_EINVAL;
+	}
 	for (group = 0; group < params->group_count; group++)
 		if (params->groups[group].kind >= KVPULL_GROUP_STATE) {
 			kvpull_detail_set(
@@ -549,9 +558,9 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	struct kvpull_plan_side side = { 0 };
 	int code;
 
-	if (worker->registered || !given->region_count ||
-	    given->region_count > KVPULL_REGIONS_MAX || !given->cache_count ||
-	    given->cache_count > KVPULL_CACHES_MAX) {
+	if (worker->registered || !given->regions || !given->caches ||
+	    !given->region_count || given->region_count > KVPULL_REGIONS_MAX ||
+	    !given->cache_count || given->cache_count > KVPULL_CACHES_MAX) {
 		kvpull_detail_set(
 			detail, KVPULL_EINVAL, "regions",
 			"register once, 1 .. %u regions and 1 .. %u caches",
