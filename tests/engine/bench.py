@@ -30,6 +30,11 @@ TRANSFER = {
     "nixl": ("vllm:nixl_xfer_time_seconds", "vllm:nixl_bytes_transferred"),
 }
 
+EXPIRED = (
+    "vllm:kvpull_worker_holds_expired_total",
+    "vllm:nixl_num_kv_expired_reqs_total",
+)
+
 
 def make(name: str, folder: Path, nixl: Path | None) -> World:
     """Return a pair of engines with a connector, not started."""
@@ -124,12 +129,17 @@ def load(world: World, name: str, length: int) -> dict[str, Any]:
 
 
 def drained(world: World) -> str:
-    """Say when P's blocks were free."""
-    began = time.monotonic()
+    """Say when P's blocks were free, and whether a lease ended them."""
+
+    def expired() -> float:
+        found = world.p.metrics()
+        return sum(found.get(name, 0.0) for name in EXPIRED)
+
+    before, began = expired(), time.monotonic()
     wait_for("P to drain", lambda: world.p.cache_usage() == 0, 3 * LEASE_S)
     took = time.monotonic() - began
-    word = "by its lease" if took > LEASE_S / 2 else "released"
-    return f"{word} after {took:.2f} s"
+    word = "by its lease" if expired() > before else "released"
+    return f"free after {took:.2f} s, {word}"
 
 
 def rejected(world: World) -> str:
@@ -198,13 +208,16 @@ def measure(name: str, folder: Path, nixl: Path | None) -> dict[str, Any]:
     outcomes: dict[str, str] = {}
     try:
         world.start()
-        for what in (
-            ("reject, first contact", rejected),
-            ("reject, later", rejected),
-        ):
-            outcomes[what[0]] = what[1](world)
+        outcomes["rejected at first contact"] = rejected(world)
         loads = [load(world, name, length) for length in (60, 2048)]
-        for claim in (siblings_at_p, siblings_at_d, late_reader, incomplete):
+        claims = (
+            rejected,
+            siblings_at_p,
+            siblings_at_d,
+            late_reader,
+            incomplete,
+        )
+        for claim in claims:
             try:
                 outcomes[claim.__name__] = claim(world)
             except Exception as error:  # an outcome, too

@@ -160,6 +160,27 @@ def policy_fail_ends_with_an_error(world: World) -> None:
     assert strict.is_alive()
 
 
+def clashing_connectors_are_refused_at_start(world: World) -> None:
+    """Two connectors with the same keys: the engine does not start, and why."""
+    child = kvpull_config(world.folder, "kv_both", LEASE)
+    config = {
+        "kv_connector": "MultiConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"connectors": [child, child]},
+    }
+    engine = Engine("clash", world.folder, world.folder / "model", config)
+    engine.start()
+    try:
+        engine.wait_ready()
+    except RuntimeError:
+        text = engine.log.read_text(errors="replace")
+        assert "answer with the same keys of kv_transfer_params" in text
+    else:
+        raise AssertionError("it started")
+    finally:
+        engine.stop()
+
+
 def unlike_ranks_give_the_same_tokens(world: World) -> None:
     """Tensor parallel sizes that differ: each rank reads its heads."""
     for length in (40, 300):
@@ -179,5 +200,6 @@ FLEET: list[Scenario] = [
     rejections_under_multi_connector_free_p,
     without_prefix_cache_each_sibling_pulls,
     policy_fail_ends_with_an_error,
+    clashing_connectors_are_refused_at_start,
 ]
 UNLIKE: list[Scenario] = [unlike_ranks_give_the_same_tokens]
