@@ -214,7 +214,7 @@ static void qp_run(struct fake_qp *qp)
 	}
 }
 
-static void all_run(void)
+void fake_verbs_run(void)
 {
 	uint32_t i;
 
@@ -230,7 +230,7 @@ static int poll_cq(struct ibv_cq *ibv_cq, int capacity, struct ibv_wc *wc)
 	struct fake_cq *cq = (struct fake_cq *)(void *)ibv_cq;
 	int count = 0;
 
-	all_run();
+	fake_verbs_run();
 	while (cq->count && count < capacity) {
 		wc[count++] = cq->ring[cq->first];
 		cq->first = (cq->first + 1) % (4 * QUEUE_MAX);

@@ -54,6 +54,10 @@ uint32_t fake_verbs_live(void);
 /* Of a kind, carried out since reset. */
 uint32_t fake_verbs_count(enum fake_verbs_kind kind);
 uint32_t fake_verbs_doorbells(void);
+/* Carry out all that is posted, as polls do. */
+void fake_verbs_run(void);
+/* What the queue pair of a side lets the other do; 0: none, or nothing. */
+uint32_t fake_verbs_access(int initiator);
 /* All ids are told so. */
 void fake_verbs_remove_device(void);
 /* Each connected id is told that the other side is gone. */

@@ -364,6 +364,18 @@ void fake_verbs_cm_fill(struct kvpull_fabric *fabric)
 	fabric->cm.event_str = event_str;
 }
 
+uint32_t fake_verbs_access(int initiator)
+{
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i] && fake.ids[i]->id.qp &&
+		    (int)fake.ids[i]->initiator == initiator)
+			return ((struct fake_qp *)(void *)fake.ids[i]->id.qp)
+				->access;
+	return 0;
+}
+
 void fake_verbs_remove_device(void)
 {
 	uint32_t i;

@@ -167,6 +167,64 @@ static void nothing_is_readable_before_admission(void **state)
 				 world.d.route, world.peer, &world.read),
 			 KVPULL_EPEER);
 	assert_int_equal(world_note_send(1), KVPULL_EAGAIN);
+	assert_int_equal(fake_verbs_access(0), 0);
+}
+
+static void nothing_but_messages_is_taken_before_admission(void **state)
+{
+	const struct kvpull_keys keys = { .region_count = 1,
+					  .slot_count = 1,
+					  .entries = { 4096, 32, 1, 0 },
+					  .regions = { { 8192, 64, 2, 0 } } };
+	const struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE };
+	uint8_t payload[KVPULL_KEYS_BYTES_MAX];
+	uint8_t bytes[KVPULL_FRAME_BYTES];
+	struct kvpull_frame frame = { .payload = payload };
+	int is_note;
+
+	for (is_note = 0; is_note < 2; is_note++) {
+		(void)world_up(state);
+		world.silent = 1;
+		assert_int_equal(world_connect(), 0);
+		world_run(5);
+		frame.kind = is_note ? KVPULL_FRAME_NOTE : KVPULL_FRAME_KEYS;
+		frame.payload_bytes =
+			is_note ? 32 : kvpull_keys_put(payload, &keys);
+		frame.total = is_note ? 0 : frame.payload_bytes;
+		if (is_note)
+			kvpull_frame_put_record(payload, &record);
+		assert_int_equal(
+			fake_verbs_inject(0, bytes,
+					  kvpull_frame_put(bytes, &frame)),
+			1);
+		world_run(200);
+		assert_int_equal(world.note_count, 0);
+		assert_int_equal(world.p.downs, 1);
+		assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad,
+				 1);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void admission_opens_one_side_to_reads_alone(void **state)
+{
+	(void)state;
+	assert_int_equal(fake_verbs_access(0), IBV_ACCESS_REMOTE_READ);
+	assert_int_equal(fake_verbs_access(1), 0);
+}
+
+static void caller_outside_the_networks_is_rejected(void **state)
+{
+	(void)state;
+	side_close(&world.p);
+	world.networks = "10.99.0.0/16";
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.p.ups, 0);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 1);
 }
 
 static void handshake_that_takes_too_long_ends(void **state)
@@ -306,6 +364,10 @@ int main(void)
 		TEST(notes_before_the_end_are_told_before_the_end),
 		TEST_UP(refused_caller_hears_why_and_is_forgotten),
 		TEST_UP(nothing_is_readable_before_admission),
+		cmocka_unit_test(
+			nothing_but_messages_is_taken_before_admission),
+		TEST(admission_opens_one_side_to_reads_alone),
+		TEST_UP(caller_outside_the_networks_is_rejected),
 		TEST_UP(handshake_that_takes_too_long_ends),
 		TEST_UP(address_outside_the_networks_is_no_route),
 		TEST_UP(flood_of_calls_is_bounded),

@@ -161,6 +161,57 @@ static void read_ends_only_when_nothing_can_land(void **state)
 	assert_memory_equal(before, world.d.memory, WORLD_BYTES);
 }
 
+static void read_that_was_told_is_never_written_again(void **state)
+{
+	uint32_t steps = 0;
+
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world.d.route->ops->disconnect(world.d.route, world.peer);
+	/* P lives on, and does not know yet. */
+	while (!world.d.reads_done && steps++ < 300) {
+		world.now_ns += WORLD_STEP_NS;
+		side_poll(&world.d);
+	}
+	assert_int_equal(world.d.reads_done, 1);
+	/* D has told it and has not run since: the fabric goes on. */
+	memset(world.d.memory, 0x5a, WORLD_BYTES);
+	fake_verbs_knobs.held = 0;
+	fake_verbs_run();
+	assert_int_equal(world.d.memory[0], 0x5a);
+	assert_int_equal(world.d.memory[WORLD_BYTES - 1], 0x5a);
+}
+
+static void end_is_told_after_all_reads_however_small_the_polls(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	struct kvpull_read reads[5];
+	struct kvpull_event event;
+	uint32_t told = 0;
+	uint32_t i;
+
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	for (i = 0; i < 5; i++) {
+		reads[i] = world.read;
+		reads[i].index = i;
+		assert_int_equal(
+			ops->read_start(world.d.route, world.peer, &reads[i]),
+			0);
+	}
+	ops->disconnect(world.d.route, world.peer);
+	for (i = 0; i < 300 && told < 6; i++) {
+		world.now_ns += WORLD_STEP_NS;
+		if (!ops->poll(world.d.route, world.now_ns, &event, 1))
+			continue;
+		assert_int_equal(event.kind, told < 5 ? KVPULL_EVENT_READ_DONE :
+							KVPULL_EVENT_PEER_DOWN);
+		told++;
+	}
+	assert_int_equal(told, 6);
+}
+
 static void cancelled_read_that_completes_is_no_fault(void **state)
 {
 	(void)state;
@@ -315,6 +366,8 @@ int main(void)
 		cmocka_unit_test(full_queue_is_tried_again),
 		cmocka_unit_test(refused_post_is_the_peers_end),
 		TEST(read_ends_only_when_nothing_can_land),
+		TEST(read_that_was_told_is_never_written_again),
+		TEST(end_is_told_after_all_reads_however_small_the_polls),
 		TEST(cancelled_read_that_completes_is_no_fault),
 		TEST(late_completions_end_in_success),
 		TEST(disconnect_ends_reads_first),

@@ -53,6 +53,7 @@ struct world {
 	uint32_t refuses;   /* P refuses who says hello */
 	uint32_t silent;    /* P does not challenge */
 	uint32_t attach_code;
+	const char *networks; /* of who is opened next */
 	uint64_t now_ns;
 	uint32_t peer;
 	struct kvpull_strip strip;
@@ -88,7 +89,7 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 		.log = &side->log,
 		.fabric = fake_verbs_fabric(),
 		.sink = &world.sink,
-		.networks = "10.66.0.0/24",
+		.networks = world.networks,
 		.peers_max = 4,
 		.callers_max = 4,
 		.reads_max = 8,
@@ -144,6 +145,7 @@ static inline void world_init(void)
 	fake_verbs_reset();
 	world.now_ns = KVPULL_NS_PER_S;
 	world.peer = KVPULL_NONE;
+	world.networks = "10.66.0.0/24";
 	world.sink = (struct kvpull_verbs_sink){ .note = world_note,
 						 .beat = world_beat };
 }
