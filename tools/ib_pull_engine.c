@@ -377,8 +377,17 @@ int engine_rank_restarted(struct engine *engine, uint32_t rank)
 	uint32_t index;
 
 	engine->first_key[rank] = engine->next_key;
-	for (index = engine->report_count; index > 0; index--)
-		report_settle(engine, &engine->reports[index - 1]);
+	for (index = engine->report_count; index > 0; index--) {
+		struct engine_report *report = &engine->reports[index - 1];
+
+		/* What it had loaded is gone with its memory. */
+		if (report->event.kind == KVPULL_POLL_LOADED &&
+		    report->ranks >> rank & 1) {
+			report->event.kind = KVPULL_POLL_FAILED;
+			report->event.reason = KVPULL_EPEER;
+		}
+		report_settle(engine, report);
+	}
 	return rank_introduce(engine, rank);
 }
 

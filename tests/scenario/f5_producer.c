@@ -209,9 +209,9 @@ static void request_act(struct producer *producer)
 
 	if (request->state == STATE_RUNNING && f5_chance(side, 60))
 		request_finish(producer, request);
-	else if (request->state == STATE_RUNNING && f5_chance(side, 50))
-		request_abort(producer, request);
-	else if (request->state == STATE_HELD && f5_chance(side, 5))
+	else if (f5_chance(side, request->state == STATE_RUNNING ? 50 :
+				 request->state == STATE_HELD    ? 5 :
+								   0))
 		request_abort(producer, request);
 }
 
