@@ -29,6 +29,25 @@ static void log_line(void *context, uint32_t level, const char *message)
 		fprintf(stderr, "%s\n", message);
 }
 
+static void config_make(const struct ib_options *options, char *config,
+			size_t config_bytes)
+{
+	char device[96] = "";
+	char gid[48] = "";
+
+	if (options->device)
+		(void)snprintf(device, sizeof(device),
+			       ",\"verbs_device\":\"%.63s\"", options->device);
+	if (options->gid_index)
+		(void)snprintf(gid, sizeof(gid), ",\"verbs_gid_index\":%u",
+			       options->gid_index - 1);
+	(void)snprintf(
+		config, config_bytes,
+		"{\"socket_dir\":\"%s\",\"progress\":\"%s\",\"copy_threads\":%u,\"lease_ms\":%u%s%s}",
+		options->dir, options->thread ? "thread" : "caller",
+		options->copy_threads, options->lease_ms, device, gid);
+}
+
 int ib_engine_open(const struct ib_options *options, struct engine *engine,
 		   char *config, size_t config_bytes)
 {
@@ -52,11 +71,7 @@ int ib_engine_open(const struct ib_options *options, struct engine *engine,
 	verbose = options->verbose;
 	if (!params.ops)
 		return 1;
-	(void)snprintf(
-		config, config_bytes,
-		"{\"socket_dir\":\"%s\",\"progress\":\"%s\",\"copy_threads\":%u,\"lease_ms\":%u}",
-		options->dir, options->thread ? "thread" : "caller",
-		options->copy_threads, options->lease_ms);
+	config_make(options, config, config_bytes);
 	return engine_open(engine, &params);
 }
 
@@ -109,6 +124,10 @@ static const struct option_row {
 	    "serve: also at this TCP port; HOST: its port (18515)"),
 	ROW("retry", retry_s, 0, 3600,
 	    "seconds to call a producer again that is gone (0)"),
+	ROW("duration", duration_s, 1, 86400,
+	    "pull for so many seconds, whatever --requests says"),
+	ROW("qp", queue_pairs, 1, 1,
+	    "queue pairs a peer; this version has one (1)"),
 	FLAG("stats", stats, "print the producer's counters, and pull nothing"),
 	FLAG("verify", verify, "compare every byte"),
 	FLAG("thread", thread, "a progress thread, as engines use it"),
@@ -122,6 +141,8 @@ static const struct option_row {
 enum {
 	OPTION_DEMO = OPTION_FIRST + ROWS,
 	OPTION_DIR,
+	OPTION_DEVICE,
+	OPTION_GID,
 	OPTION_TRACE,
 	OPTION_HELP,
 	OPTION_VERSION
@@ -141,10 +162,13 @@ static void usage(FILE *to)
 			rows[index].meaning);
 	fprintf(to,
 		"  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
+		"  --%-14s RDMA device (chosen)\n"
+		"  --%-14s index of its GID (chosen)\n"
 		"  --%-14s replay JSON lines of arrival_s, prompt_tokens, output_tokens, n, abort\n"
 		"  --%-14s this text\n  --%-14s version\n"
+		"as in perftest: -d device -x gid-index -p port -q qp -s size -n requests -D duration\n"
 		"exit: 0 right, 1 something was wrong, 2 usage\n",
-		"dir", "trace", "help", "version");
+		"dir", "device", "gid-index", "trace", "help", "version");
 }
 
 static int number_take(struct ib_options *options, size_t row, const char *text)
@@ -227,11 +251,61 @@ static int run(struct ib_options *options, const char *peer)
 	return failed;
 }
 
+/* perftest's letters. */
+static int long_of(const struct option *longs, int letter)
+{
+	static const char *const names[] = {
+		['d'] = "device",   ['x'] = "gid-index", ['p'] = "port",
+		['q'] = "qp",       ['s'] = "size",      ['n'] = "requests",
+		['D'] = "duration",
+	};
+
+	if ((size_t)letter >= sizeof(names) / sizeof(*names) || !names[letter])
+		return letter;
+	while (strcmp(longs->name, names[letter]) != 0)
+		longs++;
+	return longs->val;
+}
+
+static int gid_take(struct ib_options *options, const char *text)
+{
+	unsigned long value;
+	char *end;
+
+	errno = 0;
+	value = strtoul(text, &end, 10);
+	if (errno || end == text || *end || value > 65534) {
+		fprintf(stderr, "--gid-index %s: a number is needed\n", text);
+		return 1;
+	}
+	options->gid_index = (uint32_t)value + 1;
+	return 0;
+}
+
+/* An option that is no row; 0, 2, or what ends the program. */
+static int text_take(struct ib_options *options, int option, int *demo)
+{
+	if (option == OPTION_DEMO)
+		*demo = 1;
+	else if (option == OPTION_DIR)
+		options->dir = optarg;
+	else if (option == OPTION_DEVICE)
+		options->device = optarg;
+	else if (option == OPTION_TRACE)
+		options->trace = optarg;
+	else if (option == OPTION_GID)
+		return gid_take(options, optarg) ? 2 : 0;
+	else
+		return option < OPTION_FIRST ? 2 : option;
+	return 0;
+}
+
 static int parse(int count, char **words, struct ib_options *options, int *demo)
 {
-	struct option longs[ROWS + 6] = { { 0 } };
+	struct option longs[ROWS + 8] = { { 0 } };
 	size_t row;
 	int option;
+	int code = 0;
 
 	for (row = 0; row < ROWS; row++)
 		longs[row] =
@@ -242,20 +316,19 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	longs[ROWS + 2] = (struct option){ "trace", 1, NULL, OPTION_TRACE };
 	longs[ROWS + 3] = (struct option){ "help", 0, NULL, OPTION_HELP };
 	longs[ROWS + 4] = (struct option){ "version", 0, NULL, OPTION_VERSION };
-	while ((option = getopt_long(count, words, "", longs, NULL)) != -1) {
-		if (option == OPTION_DEMO)
-			*demo = 1;
-		else if (option == OPTION_DIR)
-			options->dir = optarg;
-		else if (option == OPTION_TRACE)
-			options->trace = optarg;
-		else if (option == OPTION_HELP || option == OPTION_VERSION)
-			return option;
-		else if (option < OPTION_FIRST ||
-			 number_take(options, (size_t)(option - OPTION_FIRST),
+	longs[ROWS + 5] = (struct option){ "device", 1, NULL, OPTION_DEVICE };
+	longs[ROWS + 6] = (struct option){ "gid-index", 1, NULL, OPTION_GID };
+	while (!code && (option = getopt_long(count, words, "d:x:p:q:s:n:D:",
+					      longs, NULL)) != -1) {
+		option = long_of(longs, option);
+		if (option >= OPTION_DEMO || option < OPTION_FIRST)
+			code = text_take(options, option, demo);
+		else if (number_take(options, (size_t)(option - OPTION_FIRST),
 				     optarg))
-			return 2;
+			code = 2;
 	}
+	if (code)
+		return code;
 	return shape_check(options) || count - optind > 1 ? 2 : 0;
 }
 

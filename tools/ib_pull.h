@@ -45,7 +45,10 @@ struct ib_options {
 	uint32_t port;    /* 0: no network when serving, IB_PORT when pulling */
 	uint32_t retry_s; /* a producer that is gone is called so long */
 	uint32_t stats;   /* ask for the producer's counters, no pull */
-	uint32_t reserved;
+	uint32_t duration_s; /* 0: request_count requests */
+	uint32_t gid_index;  /* + 1; 0: chosen */
+	uint32_t queue_pairs;
+	const char *device; /* NULL: chosen */
 	const char *dir;
 	const char *host; /* NULL: the producer is on this machine */
 	const char *trace;

@@ -404,6 +404,18 @@ static int step(struct consumer *consumer)
 	return worked;
 }
 
+/* Was all asked for that this run is to ask for? */
+static int is_asked(const struct consumer *consumer)
+{
+	const uint64_t duration_ns =
+		consumer->options->duration_s * UINT64_C(1000000000);
+
+	if (duration_ns)
+		return engine_now_ns() - consumer->trace_start_ns >=
+		       duration_ns;
+	return consumer->asked >= consumer->options->request_count;
+}
+
 /* Is another request to be sent now? With a trace, when it arrives. */
 static int wants_more(struct consumer *consumer)
 {
@@ -417,7 +429,7 @@ static int wants_more(struct consumer *consumer)
 	if (consumer->live + IB_SIBLINGS_MAX > consumer->request_max)
 		return 0;
 	if (!consumer->trace)
-		return consumer->asked < options->request_count;
+		return !is_asked(consumer);
 	if (!consumer->arrival_waits) {
 		if (ib_trace_next(consumer->trace, &consumer->arrival) <= 0) {
 			(void)fclose(consumer->trace);
@@ -489,8 +501,7 @@ static int run(struct consumer *consumer)
 {
 	uint64_t shown_ns = engine_now_ns();
 
-	while (consumer->asked < consumer->options->request_count ||
-	       consumer->trace || consumer->live) {
+	while (!is_asked(consumer) || consumer->trace || consumer->live) {
 		/* A prefill that is asked for while others load costs them. */
 		const uint64_t asked_ns =
 			consumer->loading ? engine_now_ns() : 0;
