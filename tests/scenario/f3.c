@@ -41,20 +41,33 @@ static void f3_four_to_two(const struct scenario *scenario)
 	sizes_run(scenario, 4, 2);
 }
 
+/* Both ranks of P have heard of three consumer ranks a round. */
+static void claims_await(struct node *p, uint64_t claims)
+{
+	const uint64_t until = engine_now_ns() + LIMIT_NS;
+	struct node_stats stats;
+
+	do {
+		scenario_check(engine_now_ns() < until, "claims do not come");
+		node_stats_get(p, &stats);
+	} while (stats.ranks[0].claims < claims ||
+		 stats.ranks[1].claims < claims);
+}
+
 /*
  * Both instances claim; one is complete before the other has read anything.
  * first: the index of the one that is complete first.
  */
-static void both_claim(struct node *p, struct node *consumers, uint32_t first,
-		       uint64_t seed)
+static void both_claim(struct node *p, struct node *consumers, uint32_t round)
 {
+	const uint32_t first = round & 1;
 	static struct node_message message;
 	static struct node_message admit[2];
 	struct node_message event;
 	uint64_t held;
 	uint32_t turn;
 
-	node_prefill(p, &message, BLOCKS, seed);
+	node_prefill(p, &message, BLOCKS, round * 1000003u + 1);
 	held = message.key;
 	for (turn = 0; turn < 2; turn++) {
 		admit[turn] = message;
@@ -63,8 +76,7 @@ static void both_claim(struct node *p, struct node *consumers, uint32_t first,
 		scenario_check(!admit[turn].code, "admit: error %d",
 			       admit[turn].code);
 	}
-	/* The claims of all ranks reach P. */
-	scenario_sleep_ns(20 * SCENARIO_NS_PER_MS);
+	claims_await(p, 3 * (uint64_t)(round + 1));
 	for (turn = 0; turn < 2; turn++) {
 		const uint32_t at = first ^ turn;
 		struct node_message start = { .op = NODE_START,
@@ -101,7 +113,7 @@ static void f3_one_ticket(const struct scenario *scenario)
 
 	family_open(scenario, &setup, &p, consumers);
 	for (round = 0; round < rounds; round++)
-		both_claim(&p, consumers, round & 1, round * 1000003u + 1);
+		both_claim(&p, consumers, round);
 	node_check_empty(&p);
 	node_check_empty(&consumers[0]);
 	node_check_empty(&consumers[1]);
