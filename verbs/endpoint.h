@@ -143,8 +143,10 @@ struct kvpull_verbs_end {
 	uint32_t requests_open; /* READs in flight */
 	uint32_t turn_first;    /* reads with something to post */
 	uint32_t turn_last;
-	uint32_t cancels_open; /* cancelled, and still in flight */
-	uint64_t cancel_ns;    /* the first of them is cut off then */
+	uint32_t cancels_open;  /* cancelled, and still in flight */
+	uint64_t cancel_ns;     /* cut off then, unless something was done */
+	uint64_t cancel_max_ns; /* cut off then whatever was done */
+	uint64_t cancel_done;   /* `done` when cancel_ns was set */
 	uint32_t paused; /* a message was reported: no more in this poll */
 };
 

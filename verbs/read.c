@@ -159,8 +159,12 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 		read_end(reads, own, KVPULL_EABORTED);
 		return;
 	}
-	if (!end->cancels_open++)
-		end->cancel_ns = shared->now_ns + shared->params.flush_ns;
+	if (end->cancels_open++)
+		return;
+	end->cancel_ns = shared->now_ns + shared->params.flush_ns;
+	end->cancel_max_ns = shared->now_ns +
+			     KVPULL_VERBS_FLUSH_TIMES * shared->params.flush_ns;
+	end->cancel_done = end->done;
 }
 
 int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
@@ -373,6 +377,10 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 		return;
 	if (own->state == KVPULL_VERBS_READ_DATA && own->cancelled) {
 		end->cancels_open--;
+		/* Those behind it began later. */
+		end->cancel_max_ns =
+			end->shared->now_ns +
+			KVPULL_VERBS_FLUSH_TIMES * end->shared->params.flush_ns;
 		if (!kvpull_cursor_is_done(&own->cursor, own->read))
 			code = KVPULL_EABORTED;
 	} else if (own->in_turn) {

@@ -21,6 +21,12 @@
 #include "verbs/events.h"
 
 #define KVPULL_VERBS_BATCH_MAX 64u /* work requests a doorbell */
+/*
+ * A cancelled read breaks its queue pair, and with it all reads of the peer,
+ * when nothing was completed for flush_ns; and after so many of them though
+ * something was: a slow wire is not a dead one.
+ */
+#define KVPULL_VERBS_FLUSH_TIMES 10u
 
 enum kvpull_verbs_read_state {
 	KVPULL_VERBS_READ_IDLE = 0,

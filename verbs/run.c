@@ -178,17 +178,28 @@ static void probe(struct kvpull_verbs_end *end, uint64_t now_ns)
 	end->beat_wanted = 1;
 }
 
+/* Cancelled reads end soon, or their queue pair does. */
+static void cancels_cut(struct kvpull_verbs_end *end, uint64_t now_ns)
+{
+	if (end->state != KVPULL_VERBS_IN || !end->cancels_open ||
+	    now_ns < end->cancel_ns)
+		return;
+	if (end->done != end->cancel_done && now_ns < end->cancel_max_ns) {
+		end->cancel_done = end->done;
+		end->cancel_ns = now_ns + end->shared->params.flush_ns;
+		return;
+	}
+	end->shared->counts.flushes++;
+	kvpull_verbs_end_lose(end, KVPULL_EPEER,
+			      "flushed to end a cancelled read");
+}
+
 static void end_times(struct kvpull_verbs_end *end)
 {
 	const uint64_t now_ns = end->shared->now_ns;
 
 	probe(end, now_ns);
-	if (end->state == KVPULL_VERBS_IN && end->cancels_open &&
-	    now_ns >= end->cancel_ns) {
-		end->shared->counts.flushes++;
-		kvpull_verbs_end_lose(end, KVPULL_EPEER,
-				      "flushed to end a cancelled read");
-	}
+	cancels_cut(end, now_ns);
 	if (end->state == KVPULL_VERBS_LINGER &&
 	    end->message.sent == end->message.total && end->done == end->posted)
 		kvpull_verbs_end_lose(end, KVPULL_EREJECTED, NULL);

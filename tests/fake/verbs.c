@@ -196,7 +196,7 @@ static enum fake_verbs_kind kind_of(const struct fake_send *send)
 
 static void qp_run(struct fake_qp *qp)
 {
-	while (qp->send_count && !qp->broken) {
+	while (qp->send_count && !qp->broken && !fake_verbs_knobs.held) {
 		const struct fake_send *send = &qp->sends[qp->send_first];
 		const enum fake_verbs_kind kind = kind_of(send);
 		enum ibv_wc_status status = status_of(kind);
@@ -206,6 +206,8 @@ static void qp_run(struct fake_qp *qp)
 							   read_do(qp, send);
 		qp->send_first = (qp->send_first + 1) % QUEUE_MAX;
 		qp->send_count--;
+		if (fake_verbs_knobs.budget && !--fake_verbs_knobs.budget)
+			fake_verbs_knobs.held = 1;
 		if (status != IBV_WC_SUCCESS ||
 		    send->request.send_flags & IBV_SEND_SIGNALED)
 			complete(qp, send->request.wr_id, status, 0);

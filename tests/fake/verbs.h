@@ -41,7 +41,8 @@ struct fake_verbs_knobs {
 	uint32_t post_times; /* so many posts in a row */
 	/* The nth object from now on cannot be made; 0: none. */
 	uint32_t make_at;
-	uint32_t held; /* work requests are taken, and not carried out */
+	uint32_t held;   /* work requests are taken, and not carried out */
+	uint32_t budget; /* of them, so many more are; then held is set */
 	enum fake_verbs_answer answer;
 };
 

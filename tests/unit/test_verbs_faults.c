@@ -226,6 +226,30 @@ static void cancelled_read_that_completes_is_no_fault(void **state)
 	assert_true(world_read_is_right());
 }
 
+/* One work request every 50 ms, after a cancel: slow, and not dead. */
+static void slow_wire_is_not_cut_by_a_cancel(void **state)
+{
+	uint32_t round;
+
+	(void)world_up_batch(4);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	posts_are_made_small();
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	for (round = 0; round < 16; round++) {
+		fake_verbs_knobs.held = 0;
+		fake_verbs_knobs.budget = 4;
+		world_run(50);
+	}
+	assert_int_equal(world.d.downs, 0);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 0);
+	memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
+	assert_int_equal(world_down(state), 0);
+}
+
 static void late_completions_end_in_success(void **state)
 {
 	(void)state;
@@ -369,6 +393,7 @@ int main(void)
 		TEST(read_that_was_told_is_never_written_again),
 		TEST(end_is_told_after_all_reads_however_small_the_polls),
 		TEST(cancelled_read_that_completes_is_no_fault),
+		cmocka_unit_test(slow_wire_is_not_cut_by_a_cancel),
 		TEST(late_completions_end_in_success),
 		TEST(disconnect_ends_reads_first),
 		TEST(cut_is_seen_by_both),

@@ -54,6 +54,7 @@ struct world {
 	uint32_t silent;    /* P does not challenge */
 	uint32_t attach_code;
 	const char *networks; /* of who is opened next */
+	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
 	uint64_t now_ns;
 	uint32_t peer;
 	struct kvpull_strip strip;
@@ -94,6 +95,7 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 		.callers_max = 4,
 		.reads_max = 8,
 		.notify_credits = 4,
+		.batch = world.batch,
 	};
 }
 
@@ -332,10 +334,10 @@ static inline int world_note_send(uint64_t generation)
 	return world.d.route->ops->notify(world.d.route, world.peer, &record);
 }
 
-static inline int world_up(void **state)
+static inline int world_up_batch(uint32_t batch)
 {
-	(void)state;
 	world_init();
+	world.batch = batch;
 	assert_int_equal(side_open(&world.p), 0);
 	assert_int_equal(side_open(&world.d), 0);
 	assert_int_equal(side_serve(&world.p), 0);
@@ -343,6 +345,12 @@ static inline int world_up(void **state)
 	world_fill();
 	world_read_make(0);
 	return 0;
+}
+
+static inline int world_up(void **state)
+{
+	(void)state;
+	return world_up_batch(0);
 }
 
 /* Up, and D attached to P. */
