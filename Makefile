@@ -211,6 +211,11 @@ check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
 bench-engine: lib ## connectors on real vLLM engines, JSON into build/bench/
 	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench
 
+bench-fabric: ## pulls beside perftest in one guest, JSON into build/bench/
+	$(Q)tests/deps.sh fabric
+	$(Q)+$(SUBMAKE) all
+	$(Q)tests/fabric/bench.sh $(B) build/bench
+
 # ---- checks of the text and of the binary ----
 
 # Words of a shell: the scripts eval them.
@@ -260,7 +265,7 @@ clean: ## remove build/
 
 .PHONY: all lib tools unit check demo sim scenarios stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	bench-engine check-engine check-fabric headers layers banned symbols lint \
+	bench-engine check-engine check-fabric bench-fabric headers layers banned symbols lint \
 	format abi abi-bless deps \
 	install uninstall help clean
 

@@ -489,7 +489,12 @@ static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 	if (!worked && (consumer->loading || consumer->trace)) {
 		idle.fd = consumer->engine.ops->worker->event_fd(
 			consumer->engine.workers[0]);
-		(void)poll(&idle, 1, 1);
+		/* Nobody else reads from the network for us: spin. */
+		(void)poll(&idle, 1,
+			   consumer->options->host &&
+					   !consumer->options->thread ?
+				   0 :
+				   1);
 	}
 	if (consumer->loading || worked)
 		consumer->result->elapsed_ns += engine_now_ns() - begun_ns -
