@@ -5,7 +5,8 @@
  * Every rank of the producer gets a claim when its connection is up and a
  * release at the end, whether or not this rank reads from it. A notification
  * that does not fit into a ring, or whose peer is away, waits in the claim
- * itself: nothing is lost. A claim is free again when its last word was said,
+ * itself: nothing is lost. A release that a peer has not taken yet is said again
+ * on the next connection. A claim is free again when its last word was said,
  * no pull uses it, and each rank took the release or is lost: gone for good
  * (a dead incarnation counts its consumers as released, or is no more), or
  * silent for hold_max, after which no hold can be left.
@@ -13,6 +14,8 @@
 #include "plugin/worker.h"
 
 #define FULL_RETRY_NS UINT64_C(20000) /* the peer's engine polls slowly */
+#define TAKEN_FIRST_NS UINT64_C(100000)
+#define TAKEN_LAST_NS (16 * KVPULL_NS_PER_MS)
 
 static void queued_add(struct kvpull_worker *worker, uint64_t more)
 {
@@ -139,9 +142,9 @@ void kvpull_claim_peer(struct kvpull_worker *worker, uint32_t peer,
 			struct kvpull_claim_rank *rank = &claim->ranks[at];
 
 			if (rank->peer != peer ||
-			    rank->state > KVPULL_RANK_CLAIMED)
+			    rank->state > KVPULL_RANK_SAID)
 				continue;
-			/* Another life of the connection: claim again. */
+			/* Another life of the connection: say it again. */
 			rank->state = KVPULL_RANK_NEW;
 			if (remote->state == KVPULL_REMOTE_GONE)
 				rank_close(worker, claim, rank,
@@ -152,9 +155,10 @@ void kvpull_claim_peer(struct kvpull_worker *worker, uint32_t peer,
 }
 
 static int say(struct kvpull_worker *worker, const struct kvpull_claim *claim,
-	       const struct kvpull_claim_rank *rank, uint32_t kind)
+	       struct kvpull_claim_rank *rank, uint32_t kind)
 {
 	struct kvpull_transport *transport = worker->progress.transport;
+	struct kvpull_remote *remote = &worker->progress.remotes[rank->peer];
 	const struct kvpull_record record = {
 		.kind = kind,
 		.slot = claim->slot,
@@ -162,12 +166,47 @@ static int say(struct kvpull_worker *worker, const struct kvpull_claim *claim,
 		.tag = rank->tag,
 	};
 
-	return transport->ops->notify(
-		transport, worker->progress.remotes[rank->peer].handle,
-		&record);
+	if (transport->ops->notify(transport, remote->handle, &record))
+		return KVPULL_EAGAIN;
+	rank->note = ++remote->notes_said;
+	return 0;
 }
 
-/* Return: 1 if something has to be said again later. */
+/* Peers take notifications in the order in which they were said. */
+static int is_taken(const struct kvpull_worker *worker,
+		    const struct kvpull_remote *remote,
+		    const struct kvpull_claim_rank *rank)
+{
+	const struct kvpull_transport *transport = worker->progress.transport;
+	const uint64_t open =
+		transport->ops->notes_open(transport, remote->handle);
+
+	return remote->notes_said - rank->note >= open;
+}
+
+enum again {
+	AGAIN_NO = 0,
+	AGAIN_TAKEN = 1, /* said, and not taken yet */
+	AGAIN_SAY = 2    /* the peer had no room */
+};
+
+static int rank_release(struct kvpull_worker *worker,
+			struct kvpull_claim *claim,
+			struct kvpull_claim_rank *rank, uint64_t now_ns)
+{
+	if (rank->state != KVPULL_RANK_SAID) {
+		if (say(worker, claim, rank, KVPULL_NOTE_RELEASE))
+			return AGAIN_SAY;
+		rank->state = KVPULL_RANK_SAID;
+		worker->progress.taken_every_ns = TAKEN_FIRST_NS;
+	}
+	if (!is_taken(worker, &worker->progress.remotes[rank->peer], rank))
+		return AGAIN_TAKEN;
+	rank_close(worker, claim, rank, KVPULL_RANK_RELEASED, now_ns);
+	return AGAIN_NO;
+}
+
+/* Return: enum again. */
 static int rank_run(struct kvpull_worker *worker, struct kvpull_claim *claim,
 		    struct kvpull_claim_rank *rank, uint64_t now_ns)
 {
@@ -175,64 +214,71 @@ static int rank_run(struct kvpull_worker *worker, struct kvpull_claim *claim,
 	const uint64_t hold_max_ns =
 		worker->config.hold_max_ms * KVPULL_NS_PER_MS;
 
-	if (rank->state > KVPULL_RANK_CLAIMED)
-		return 0;
+	if (rank->state > KVPULL_RANK_SAID)
+		return AGAIN_NO;
 	remote = &worker->progress.remotes[rank->peer];
 	if (remote->state == KVPULL_REMOTE_GONE ||
 	    (claim->releasing && now_ns - claim->since_ns > hold_max_ns)) {
 		rank_close(worker, claim, rank, KVPULL_RANK_LOST, now_ns);
-		return 0;
+		return AGAIN_NO;
 	}
 	if (remote->state != KVPULL_REMOTE_UP)
-		return 0; /* kvpull_claim_peer() brings it back */
+		return AGAIN_NO; /* kvpull_claim_peer() brings it back */
 	if (!claim->releasing) {
 		if (rank->state == KVPULL_RANK_CLAIMED)
-			return 0;
+			return AGAIN_NO;
 		if (say(worker, claim, rank, KVPULL_NOTE_CLAIM))
-			return 1;
+			return AGAIN_SAY;
 		rank->state = KVPULL_RANK_CLAIMED;
-		return 0;
+		return AGAIN_NO;
 	}
 	if (claim->pull_count)
-		return 0; /* the last pull's end brings it back */
-	if (say(worker, claim, rank, KVPULL_NOTE_RELEASE))
-		return 1;
-	rank_close(worker, claim, rank, KVPULL_RANK_RELEASED, now_ns);
-	return 0;
+		return AGAIN_NO; /* the last pull's end brings it back */
+	return rank_release(worker, claim, rank, now_ns);
 }
 
-static void claim_run(struct kvpull_worker *worker, uint32_t index,
-		      uint64_t now_ns)
+static int claim_run(struct kvpull_worker *worker, uint32_t index,
+		     uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &worker->claims[index];
-	int again = 0;
+	int again = AGAIN_NO;
 	uint32_t at;
 
 	for (at = 0; at < claim->rank_count; at++)
 		again |= rank_run(worker, claim, &claim->ranks[at], now_ns);
 	if (again) {
 		work_add(worker, index);
-		return;
+		return again;
 	}
 	if (claim->releasing && !claim->open_count && !claim->pull_count) {
 		/* From here the slot is the engine's. */
 		worker->progress.claim_serials[index] = 0;
 		kvpull_progress_tell(worker, KVPULL_FROM_TICKET, index);
 	}
+	return AGAIN_NO;
 }
 
 void kvpull_claim_run(struct kvpull_worker *worker, uint64_t now_ns)
 {
-	uint32_t index = worker->progress.claim_work;
+	struct kvpull_progress *progress = &worker->progress;
+	uint32_t index = progress->claim_work;
+	int again = AGAIN_NO;
 
-	worker->progress.claim_work = KVPULL_NONE;
+	progress->claim_work = KVPULL_NONE;
 	while (index != KVPULL_NONE) {
 		const uint32_t next = worker->claims[index].next_work;
 
 		worker->claims[index].in_work = 0;
-		claim_run(worker, index, now_ns);
+		again |= claim_run(worker, index, now_ns);
 		index = next;
 	}
-	if (worker->progress.claim_work != KVPULL_NONE)
+	if (again & AGAIN_SAY) {
 		kvpull_progress_timer(worker, now_ns + FULL_RETRY_NS);
+	} else if (again) {
+		/* Nobody tells what a peer took: look, less and less often. */
+		kvpull_progress_timer(worker,
+				      now_ns + progress->taken_every_ns);
+		if (progress->taken_every_ns < TAKEN_LAST_NS)
+			progress->taken_every_ns *= 2;
+	}
 }

@@ -327,6 +327,7 @@ static void came_up(struct kvpull_worker *worker, uint32_t index,
 
 	remote->state = KVPULL_REMOTE_UP;
 	remote->life = ++worker->progress.lives;
+	remote->notes_said = 0;
 	remote->code = 0;
 	remote->attempts = 0;
 	remote->beat_ns = now_ns;

@@ -62,6 +62,7 @@ enum kvpull_message {
 enum kvpull_claim_state {
 	KVPULL_RANK_NEW = 0,
 	KVPULL_RANK_CLAIMED,
+	KVPULL_RANK_SAID, /* released; the peer has not taken it yet */
 	KVPULL_RANK_RELEASED,
 	KVPULL_RANK_LOST
 };
@@ -69,6 +70,7 @@ enum kvpull_claim_state {
 struct kvpull_claim_rank {
 	uint64_t incarnation;
 	uint64_t tag;
+	uint64_t note; /* SAID: the release is the peer's n-th notification */
 	uint32_t peer; /* index, or KVPULL_NONE when lost */
 	uint32_t state;
 	char address[KVPULL_TICKET_ADDRESS_BYTES_MAX];
@@ -159,7 +161,8 @@ struct kvpull_remote {
 	uint32_t attempts;
 	uint32_t tp_rank;
 	uint32_t tp_size;
-	uint64_t life; /* of the last connection that was up */
+	uint64_t life;       /* of the last connection that was up */
+	uint64_t notes_said; /* on that connection */
 	uint64_t retry_ns;
 	uint64_t greeted_ns; /* handshake must end by connect_ms after */
 	uint64_t beat_ns;    /* next heartbeat */
@@ -234,8 +237,9 @@ struct kvpull_progress {
 	uint32_t part_free;
 	uint32_t part_left; /* in the free list */
 	uint32_t reserved;
-	uint32_t claim_work; /* list head */
-	uint32_t *live;      /* [pulls_max] running pulls */
+	uint32_t claim_work;     /* list head */
+	uint64_t taken_every_ns; /* between looks at what peers took */
+	uint32_t *live;          /* [pulls_max] running pulls */
 	/* Serial of what a slot is used for here; 0: it is the engine's. */
 	uint64_t *claim_serials; /* [claim_count_max] */
 	uint32_t *pull_serials;  /* [pulls_max] */

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A release is the consumer's until its peer took it. */
+#include "tests/unit/worker_peer.h"
+
+#define FIRST 101u
+#define SECOND 102u /* of the same peer, which stays wanted by it */
+
+static void released_without_answer(struct world *world)
+{
+	world->notes_open = 1;
+	world_claim(world, FIRST, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_claim(world, SECOND, 1);
+	world_poll(world, 1);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+}
+
+static void again(struct world *world)
+{
+	world_down(world, world_peer_at(world, "1-0"));
+	world_poll(world, 2);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 2);
+}
+
+static void lost_release_is_said_again(void **state)
+{
+	struct world *world = *state;
+
+	released_without_answer(world);
+	again(world);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
+	assert_int_equal(world->worker->claim_map.count, 2);
+	world->notes_open = 0;
+	world_pass(world, 20 * WORLD_MS);
+	world_poll(world, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
+	assert_int_equal(world->worker->claim_map.count, 1);
+}
+
+static void taken_release_is_not_said_again(void **state)
+{
+	struct world *world = *state;
+
+	released_without_answer(world);
+	world->notes_open = 0;
+	world_pass(world, 20 * WORLD_MS);
+	world_poll(world, 1);
+	again(world);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	assert_int_equal(world->worker->claim_map.count, 1);
+}
+
+/* With steady traffic something is always on its way. */
+static void release_is_taken_when_later_notes_are_not(void **state)
+{
+	struct world *world = *state;
+
+	released_without_answer(world);
+	world_claim(world, SECOND + 1, 1);
+	world_pass(world, 20 * WORLD_MS);
+	world_poll(world, 1);
+	assert_int_equal(world->worker->claim_map.count, 2);
+}
+
+static void untaken_release_ends_at_hold_max(void **state)
+{
+	struct world *world = *state;
+
+	released_without_answer(world);
+	world_pass(world,
+		   world->worker->config.hold_max_ms * WORLD_MS + WORLD_MS);
+	world_poll(world, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	assert_int_equal(world->worker->claim_map.count, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(lost_release_is_said_again,
+						world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(taken_release_is_not_said_again,
+						world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(
+			release_is_taken_when_later_notes_are_not, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(
+			untaken_release_ends_at_hold_max, world_setup,
+			world_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
