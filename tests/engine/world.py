@@ -89,9 +89,12 @@ class World:
         """Return the time from D's last reject to the end of P's hold."""
         # The hold of siblings is that of one of them.
         name = re.sub(r"^\d+_", "", params["remote_request_id"])
-        ended = self.p.logged(
-            rf"request (?:\d+_)?{re.escape(name)}: its hold ended"
+        line = rf"request (?:\d+_)?{re.escape(name)}: its hold ended"
+        # The worker counts the end before its engine's next step logs it.
+        wait_for(
+            "P's line on the hold", lambda: bool(self.p.logged(line)), LEASE_S
         )
+        ended = self.p.logged(line)
         return ended[0] - self.d.logged("is rejected: its ticket")[-1]
 
     @property

@@ -85,7 +85,7 @@ static uint64_t other_model(const struct scenario *scenario, struct node *p,
 			    uint32_t field, const char *name)
 {
 	static struct node_message message;
-	struct node_params params;
+	struct node_params params = { 0 };
 	struct node d;
 	char words[128];
 	const char *ours[] = { "ib_pull", "main", "v1", "bytes", "LBHNC" };
