@@ -494,9 +494,38 @@ static uint64_t count_of(const _Atomic uint64_t *counter)
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+/* What is no count of things that happened stays as it is. */
+static void counts_subtract(struct kvpull_worker_stats *stats,
+			    const struct kvpull_worker_stats *from)
+{
+	const struct kvpull_worker_stats now = *stats;
+	uint8_t *bytes = (uint8_t *)stats;
+	size_t at;
+
+	for (at = offsetof(struct kvpull_worker_stats, holds_taken);
+	     at < sizeof(*stats); at += sizeof(uint64_t)) {
+		uint64_t count;
+		uint64_t before;
+
+		memcpy(&count, bytes + at, sizeof(count));
+		memcpy(&before, (const uint8_t *)from + at, sizeof(before));
+		count -= before;
+		memcpy(bytes + at, &count, sizeof(count));
+	}
+	stats->holds_live = now.holds_live;
+	stats->staged_live = now.staged_live;
+	stats->consumers_live = now.consumers_live;
+	stats->pulls_live = now.pulls_live;
+	stats->peers_live = now.peers_live;
+	stats->releases_queued = now.releases_queued;
+	stats->poll_ns_max = now.poll_ns_max;
+	stats->arena_bytes = now.arena_bytes;
+}
+
 void kvpull_worker_stats_get(struct kvpull_worker *worker,
 			     struct kvpull_worker_stats *stats, uint32_t reset)
 {
+	const struct kvpull_worker_stats before = worker->stats_at_reset;
 	const struct kvpull_progress_counts *counts = &worker->progress.counts;
 	struct kvpull_hold_counts holds;
 
@@ -529,6 +558,9 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 	stats->peer_failures = count_of(&counts->peer_failures);
 	stats->releases_queued = count_of(&counts->releases_queued);
 	stats->log_suppressed = count_of(&worker->log_budget.suppressed);
-	if (reset)
+	if (reset) {
+		worker->stats_at_reset = *stats;
 		worker->stats.poll_ns_max = 0;
+	}
+	counts_subtract(stats, &before);
 }

@@ -457,6 +457,7 @@ struct kvpull_poll_record {
 	uint64_t took_ns; /* LOADED, FAILED: since the pull was commanded */
 };
 
+/** Counters since open, or since the last call with reset. */
 struct kvpull_worker_stats {
 	size_t struct_size;
 	uint64_t holds_taken;

@@ -323,6 +323,16 @@ static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
 			 0);
 	assert_int_equal(stats.holds_live, 0);
 	assert_int_equal(stats.holds_released, 1);
+	assert_true(stats.arena_bytes > 0);
+	assert_int_equal(pair->ops->worker->stats(pair->p.worker, &stats, 1),
+			 0);
+	assert_int_equal(stats.holds_released, 1);
+	assert_int_equal(pair->ops->worker->stats(pair->p.worker, &stats, 0),
+			 0);
+	assert_int_equal(stats.holds_taken, 0);
+	assert_int_equal(stats.holds_released, 0);
+	assert_int_equal(stats.consumers_live, 1);
+	assert_true(stats.arena_bytes > 0);
 }
 
 static void rejected_ticket_frees_the_producer(void **state)
