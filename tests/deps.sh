@@ -43,10 +43,10 @@ fi
 
 missing=
 for package in $packages; do
-	status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)
-	# libfoo:amd64 and libfoo:i386 print one word each.
-	case $status in
-	*installed*) ;;
+	# libfoo:amd64 and libfoo:i386 print one word each; not-installed is one, too.
+	status=$(dpkg-query -W -f '${db:Status-Status} ' "$package" 2>/dev/null)
+	case " $status" in
+	*" installed "*) ;;
 	*) missing="$missing $package" ;;
 	esac
 done

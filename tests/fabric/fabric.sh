@@ -3,7 +3,7 @@
 # The fabric as shell functions: guests with rxe devices, a switch between
 # them, jobs in them, faults. Sourced by run.sh and by scenarios.
 #
-#   fabric_open GUESTS RAILS   boot; 77 if this machine lacks something
+#   fabric_open GUESTS RAILS   boot; a tool that is missing fails
 #   fabric_close               end all that was started
 #   fabric_start GUEST CODE    run shell code in a guest; its name is in $job
 #   fabric_wait JOB SECONDS    its exit status; 124 in time-out, 137 if the
@@ -39,8 +39,8 @@ fabric_now_ms() {
 }
 
 fabric_lacks() {
-	echo "refused: $*"
-	return 77
+	echo "fabric: $*: make deps WITH=fabric"
+	return 1
 }
 
 fabric_choose() {

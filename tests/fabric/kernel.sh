@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernel.sh FOLDER: make there what qemu boots: vmlinuz and initrd.gz, from
 # Debian's stock kernel, which is downloaded (70 MB) and unpacked, not
-# installed. Done already: nothing happens. 77: this machine lacks something.
+# installed. Done already: nothing happens. A tool that is missing fails.
 # FABRIC_KERNEL_DEB names a linux-image package to take instead.
 folder=${1:?folder}
 here=$(cd "$(dirname "$0")" && pwd)
 
 lacks() {
-	echo "refused: $*"
-	exit 77
+	echo "fabric: $*: make deps WITH=fabric"
+	exit 1
 }
 
 for tool in qemu-system-x86_64 cpio dpkg depmod modprobe; do
