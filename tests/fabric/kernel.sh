@@ -30,10 +30,16 @@ mkdir -p "$folder" "$work/deb" "$work/root/bin" "$work/root/modules"
 deb=${FABRIC_KERNEL_DEB:-}
 if [ -z "$deb" ]; then
 	command -v apt-get >/dev/null || lacks "no apt-get to get a kernel with"
-	package=$(apt-cache depends linux-image-amd64 2>/dev/null |
-		awk '$1 == "Depends:" { print $2; exit }')
-	[ -n "$package" ] ||
-		lacks "apt knows no linux-image-amd64 (apt-get update?)"
+	kernel_package() {
+		apt-cache depends linux-image-amd64 2>/dev/null |
+			awk '$1 == "Depends:" { print $2; exit }'
+	}
+	package=$(kernel_package)
+	if [ -z "$package" ]; then
+		apt-get -qq -o Acquire::Retries=3 update
+		package=$(kernel_package)
+	fi
+	[ -n "$package" ] || lacks "apt knows no linux-image-amd64"
 	echo "fabric: downloading $package"
 	(cd "$work/deb" && apt-get -qq -o Acquire::Retries=3 \
 		-o "APT::Sandbox::User=$(id -un)" download "$package") ||
