@@ -296,6 +296,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (worker == MAP_FAILED)
 		return KVPULL_ENOMEM;
+	worker->pid = getpid();
 	worker->log = setup->log;
 	worker->log.budget = &worker->log_budget;
 	worker->config = *setup->config;
@@ -366,7 +367,8 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 {
 	uint32_t index;
 
-	if (!worker)
+	/* A child has neither the threads nor the shared memory to end. */
+	if (!worker || worker->pid != getpid())
 		return;
 	if (worker->arena.sealed)
 		wind_down(worker);

@@ -23,6 +23,7 @@
 #define KVPULL_PLUGIN_WORKER_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -274,6 +275,7 @@ struct kvpull_worker {
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t incarnation;
+	pid_t pid; /* whose it is: a fork()ed child has a copy */
 	uint8_t secret[KVPULL_SECRET_BYTES];
 	uint8_t compat_digest[KVPULL_COMPAT_BYTES];
 	uint64_t (*now_ns)(void *context);

@@ -514,7 +514,10 @@ struct kvpull_worker_ops {
 	int (*open)(const struct kvpull_open_params *params,
 		    struct kvpull_worker **worker,
 		    struct kvpull_error_detail *detail);
-	/** Revokes all, releases what it claimed (at most 1 s), frees all. */
+	/**
+	 * Revokes all, releases what it claimed (at most 1 s), frees all. In a
+	 * child made by fork(): nothing; the parent's worker goes on.
+	 */
 	void (*close)(struct kvpull_worker *worker);
 	/**
 	 * Memory for the KV cache that consumers on this node can map.

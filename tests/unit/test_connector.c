@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -335,6 +336,23 @@ static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
 	assert_true(stats.arena_bytes > 0);
 }
 
+static void close_in_a_child_leaves_the_parent_alone(void **state)
+{
+	struct pair *pair = *state;
+	int status = -1;
+	const pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (!child) {
+		pair->ops->worker->close(pair->d.worker);
+		pair->ops->worker->close(pair->p.worker);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	pull_reads_the_held_blocks_and_ends_the_hold(state);
+}
+
 static void rejected_ticket_frees_the_producer(void **state)
 {
 	struct pair *pair = *state;
@@ -416,6 +434,9 @@ static void event_fd_wakes_an_engine_that_has_not_polled_yet(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			close_in_a_child_leaves_the_parent_alone, pair_open,
+			pair_close),
 		cmocka_unit_test_setup_teardown(
 			pull_reads_the_held_blocks_and_ends_the_hold, pair_open,
 			pair_close),
