@@ -330,7 +330,7 @@ struct kvpull_worker {
 	uint32_t result_count_max;
 	struct kvpull_worker_stats stats; /* the engine side's own counters */
 	struct kvpull_worker_stats stats_at_reset;
-	int event_fd;                     /* -1 until asked for */
+	int event_fd; /* -1 until asked for */
 	int timer_fd;
 	int engine_wake_fd;
 	uint64_t timer_set_ns;
