@@ -16,25 +16,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "verbs/gid.h"
+
 #define CLASS "/sys/class/infiniband"
 #define PORTS_MAX 32u
 #define GIDS_MAX 1024u
 /* What RoCE puts around the payload, at the most: the kernel's own sum. */
 #define ROCE_HEADER_BYTES 96
-
-enum rank {
-	RANK_NONE = 0,
-	RANK_V1,
-	RANK_LINK_LOCAL,
-	RANK_INFINIBAND,
-	RANK_IPV6,
-	RANK_IPV4
-};
-
-static const char *const rank_names[] = {
-	"none",       "RoCE v1",      "RoCE v2 link-local",
-	"InfiniBand", "RoCE v2 IPv6", "RoCE v2 IPv4",
-};
 
 struct port {
 	char device[64];
@@ -47,7 +35,7 @@ struct port {
 	uint32_t is_near;
 	uint32_t gid_index; /* the best one */
 	uint32_t gid_count;
-	enum rank rank;
+	enum kvpull_gid_rank rank;
 	double gbps;
 	int numa_node;
 	uint32_t mtu_bytes; /* 0: not told */
@@ -67,21 +55,22 @@ static int gid_parse(const char *text, uint8_t gid[16])
 		       -1;
 }
 
-static enum rank gid_rank(const uint8_t gid[16], const char *type)
+static enum kvpull_gid_rank gid_rank(const uint8_t gid[16], const char *type)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 
 	if (strncmp(type, "IB/RoCE v1", 10) == 0)
-		return RANK_V1;
+		return KVPULL_GID_V1;
 	if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80)
-		return RANK_LINK_LOCAL;
-	return memcmp(gid, mapped, sizeof(mapped)) ? RANK_IPV6 : RANK_IPV4;
+		return KVPULL_GID_LINK_LOCAL;
+	return memcmp(gid, mapped, sizeof(mapped)) ? KVPULL_GID_IPV6 :
+						     KVPULL_GID_IPV4;
 }
 
-static void gid_print(const uint8_t gid[16], enum rank rank,
+static void gid_print(const uint8_t gid[16], enum kvpull_gid_rank rank,
 		      char text[INET6_ADDRSTRLEN])
 {
-	if (rank == RANK_IPV4)
+	if (rank == KVPULL_GID_IPV4)
 		(void)inet_ntop(AF_INET, gid + 12, text, INET6_ADDRSTRLEN);
 	else
 		(void)inet_ntop(AF_INET6, gid, text, INET6_ADDRSTRLEN);
@@ -98,7 +87,7 @@ static void gids_read(const struct doctor *doctor, struct port *port,
 	for (index = 0; index < GIDS_MAX; index++) {
 		char address[INET6_ADDRSTRLEN];
 		uint8_t gid[16];
-		enum rank rank;
+		enum kvpull_gid_rank rank;
 
 		if (doctor_read(doctor, text, sizeof(text),
 				CLASS "/%s/ports/%u/gids/%u", name,
@@ -109,14 +98,14 @@ static void gids_read(const struct doctor *doctor, struct port *port,
 		(void)doctor_read(doctor, type, sizeof(type),
 				  CLASS "/%s/ports/%u/gid_attrs/types/%u", name,
 				  port->number, index);
-		rank = port->is_infiniband ? RANK_INFINIBAND :
+		rank = port->is_infiniband ? KVPULL_GID_INFINIBAND :
 					     gid_rank(gid, type);
 		gid_print(gid, rank, address);
 		port->gid_count++;
 		(void)json_array_append_new(
 			list, json_pack("{s:i, s:s, s:s}", "index", (int)index,
-					"kind", rank_names[rank], "address",
-					address));
+					"kind", kvpull_gid_rank_name(rank),
+					"address", address));
 		if (rank <= port->rank)
 			continue;
 		port->rank = rank;
@@ -217,7 +206,7 @@ static void port_judge(struct doctor *doctor, const struct port *port)
 				"check the cable, and that its network device is up: ip link");
 		return;
 	}
-	if (port->rank <= RANK_V1) {
+	if (port->rank <= KVPULL_GID_V1) {
 		doctor_say(doctor, level, "port",
 			   "%s port %u has no GID that is used (%u in all)",
 			   port->device, port->number, port->gid_count);
@@ -232,7 +221,8 @@ static void port_judge(struct doctor *doctor, const struct port *port)
 	doctor_say(doctor, DOCTOR_OK, "port",
 		   "%s port %u active, %s%s, GIDs %u, best %u: %s %s",
 		   port->device, port->number, port->rate, mtu, port->gid_count,
-		   port->gid_index, rank_names[port->rank], port->address);
+		   port->gid_index, kvpull_gid_rank_name(port->rank),
+		   port->address);
 	mtu_judge(doctor, port);
 }
 
@@ -258,14 +248,14 @@ static const char *why_better(const struct port *one, const struct port *other)
 
 static void choice_judge(struct doctor *doctor, const struct port *best)
 {
-	if (best->rank == RANK_LINK_LOCAL) {
+	if (best->rank == KVPULL_GID_LINK_LOCAL) {
 		doctor_say(
 			doctor, DOCTOR_WARN, "choice",
 			"%s has a link-local address only: hosts of other links are out of reach",
 			best->device);
 		doctor_advise(doctor, "give %s an IP address", best->netdev);
 	}
-	if (best->rank == RANK_INFINIBAND) {
+	if (best->rank == KVPULL_GID_INFINIBAND) {
 		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
 			   "choice",
 			   "%s is InfiniBand: it is found by its IP address",
@@ -295,7 +285,7 @@ static void choose(struct doctor *doctor, const struct port *ports,
 	for (i = 0; i < port_count; i++) {
 		const struct port *port = &ports[i];
 
-		if (!port->is_active || port->rank <= RANK_V1 ||
+		if (!port->is_active || port->rank <= KVPULL_GID_V1 ||
 		    (doctor->device[0] &&
 		     strcmp(doctor->device, port->device) != 0))
 			continue;
@@ -318,18 +308,19 @@ static void choose(struct doctor *doctor, const struct port *ports,
 		why = "asked for";
 	doctor_say(doctor, DOCTOR_OK, "choice",
 		   "%s port %u, GID %u (%s %s), %s: %s", best->device,
-		   best->number, best->gid_index, rank_names[best->rank],
-		   best->address, best->rate, why);
+		   best->number, best->gid_index,
+		   kvpull_gid_rank_name(best->rank), best->address, best->rate,
+		   why);
 	if (next && !doctor->device[0])
 		doctor_advise(
 			doctor,
 			"another: verbs_device, verbs_port, verbs_gid_index");
 	json_decref(doctor->chosen);
-	doctor->chosen =
-		json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device",
-			  best->device, "port", (int)best->number, "gid_index",
-			  (int)best->gid_index, "kind", rank_names[best->rank],
-			  "address", best->address, "why", why);
+	doctor->chosen = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device",
+				   best->device, "port", (int)best->number,
+				   "gid_index", (int)best->gid_index, "kind",
+				   kvpull_gid_rank_name(best->rank), "address",
+				   best->address, "why", why);
 	choice_judge(doctor, best);
 }
 

@@ -13,26 +13,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum rank {
-	RANK_NONE = 0,
-	RANK_V1,
-	RANK_LINK_LOCAL,
-	RANK_INFINIBAND,
-	RANK_IPV6,
-	RANK_IPV4
-};
-
-static const char *const rank_names[] = {
-	"none",       "RoCE v1",      "RoCE v2 link-local",
-	"InfiniBand", "RoCE v2 IPv6", "RoCE v2 IPv4",
-};
+#include "verbs/gid.h"
 
 struct candidate {
 	struct ibv_context *context;
 	struct kvpull_verbs_address address;
 	uint32_t port;
 	uint32_t gid_index;
-	uint32_t rank; /* enum rank */
+	enum kvpull_gid_rank rank;
 	uint32_t near; /* on this thread's NUMA node */
 	uint32_t link_mbps;
 	uint32_t mtu_bytes;
@@ -100,16 +88,17 @@ static uint32_t is_near(const char *name)
 	return !getcpu(&cpu, &node) && numa_node(name) == (int)node;
 }
 
-static uint32_t rank_of(const struct ibv_gid_entry *entry,
-			const struct kvpull_verbs_address *address)
+static enum kvpull_gid_rank rank_of(const struct ibv_gid_entry *entry,
+				    const struct kvpull_verbs_address *address)
 {
 	if (entry->gid_type == IBV_GID_TYPE_IB)
-		return RANK_INFINIBAND;
+		return KVPULL_GID_INFINIBAND;
 	if (entry->gid_type == IBV_GID_TYPE_ROCE_V1)
-		return RANK_V1;
+		return KVPULL_GID_V1;
 	if (kvpull_verbs_address_is_link_local(address))
-		return RANK_LINK_LOCAL;
-	return address->socket.any.sa_family == AF_INET ? RANK_IPV4 : RANK_IPV6;
+		return KVPULL_GID_LINK_LOCAL;
+	return address->socket.any.sa_family == AF_INET ? KVPULL_GID_IPV4 :
+							  KVPULL_GID_IPV6;
 }
 
 static int is_better(const struct candidate *one, const struct candidate *other)
@@ -142,9 +131,9 @@ static void gid_look(struct search *search, const struct candidate *port,
 				0;
 	found.gid_index = gid_index;
 	found.rank = rank_of(&entry, &found.address);
-	if (found.rank == RANK_V1 && !params->gid_index)
+	if (found.rank == KVPULL_GID_V1 && !params->gid_index)
 		return;
-	if (found.rank == RANK_INFINIBAND) {
+	if (found.rank == KVPULL_GID_INFINIBAND) {
 		/* Its GIDs are no IP addresses. */
 		if (!given(params->address))
 			return;
@@ -217,14 +206,14 @@ static void choice_say(struct kvpull_verbs_device *device,
 		device->choice, sizeof(device->choice),
 		"%s port %u gid %u, %s %s, %u Mb/s, MTU %u",
 		device->fabric->ibv.get_device_name(best->context->device),
-		best->port, best->gid_index, rank_names[best->rank], address,
-		best->link_mbps, best->mtu_bytes);
+		best->port, best->gid_index, kvpull_gid_rank_name(best->rank),
+		address, best->link_mbps, best->mtu_bytes);
 	kvpull_info(
 		device->log,
 		"verbs: %s; one of %u GIDs on %d devices, %u ports down: %s",
 		device->choice, search->seen_count, device_count,
 		search->down_count, why);
-	if (best->rank == RANK_LINK_LOCAL)
+	if (best->rank == KVPULL_GID_LINK_LOCAL)
 		kvpull_warn(
 			device->log,
 			"verbs: only a link-local address: peers on other links cannot be reached");
