@@ -19,9 +19,7 @@
 
 static void queued_add(struct kvpull_worker *worker, uint64_t more)
 {
-	/* A statistic with one writer. */
-	atomic_fetch_add_explicit(&worker->progress.counts.releases_queued,
-				  more, memory_order_relaxed);
+	kvpull_count_add(&worker->progress.counts.releases_queued, more);
 }
 
 static void work_add(struct kvpull_worker *worker, uint32_t index)

@@ -35,12 +35,6 @@ enum part_state {
 static void pull_step(struct kvpull_worker *worker, uint32_t index,
 		      uint64_t now_ns);
 
-static void count_add(_Atomic uint64_t *counter, uint64_t more)
-{
-	/* A statistic with one writer. */
-	atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
-}
-
 static struct kvpull_part *part_of(struct kvpull_worker *worker,
 				   const struct kvpull_pull *pull, uint32_t at)
 {
@@ -84,15 +78,15 @@ static void outcome_count(struct kvpull_worker *worker,
 {
 	struct kvpull_progress_counts *counts = &worker->progress.counts;
 
-	count_add(&counts->pulls_live, UINT64_MAX);
+	kvpull_count_add(&counts->pulls_live, UINT64_MAX);
 	if (!pull->code) {
-		count_add(&counts->pulls_done, 1);
-		count_add(&counts->bytes_pulled, pull->bytes);
+		kvpull_count_add(&counts->pulls_done, 1);
+		kvpull_count_add(&counts->bytes_pulled, pull->bytes);
 		return;
 	}
-	count_add(&counts->pulls_failed, 1);
+	kvpull_count_add(&counts->pulls_failed, 1);
 	if (pull->code == KVPULL_EEXPIRED)
-		count_add(&counts->pulls_expired, 1);
+		kvpull_count_add(&counts->pulls_expired, 1);
 }
 
 /* Nothing writes into its blocks: the engine may know. */
@@ -441,7 +435,7 @@ void kvpull_pull_new(struct kvpull_worker *worker, uint32_t index,
 	pull->part_count = pull->parts_open = 0;
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
-	count_add(&progress->counts.pulls_live, 1);
+	kvpull_count_add(&progress->counts.pulls_live, 1);
 	pull->uses_claim = 0;
 	if (progress->claim_serials[pull->claim] != pull->claim_serial ||
 	    worker->claims[pull->claim].releasing) {

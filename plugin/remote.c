@@ -25,12 +25,6 @@
 #define RETRY_NS (10 * KVPULL_NS_PER_MS)
 #define GONE_NS KVPULL_NS_PER_S /* before a lost incarnation is asked again */
 
-static void count_add(_Atomic uint64_t *counter, uint64_t more)
-{
-	/* A statistic with one writer. */
-	atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
-}
-
 static void due_at(struct kvpull_worker *worker, uint64_t at_ns)
 {
 	if (at_ns < worker->progress.remote_ns)
@@ -154,7 +148,7 @@ static void try_later(struct kvpull_worker *worker, uint32_t index,
 {
 	struct kvpull_remote *remote = &worker->progress.remotes[index];
 
-	count_add(&worker->progress.counts.peer_failures, 1);
+	kvpull_count_add(&worker->progress.counts.peer_failures, 1);
 	/* Full tables and a predecessor's death pass: that is no attempt. */
 	if (code == KVPULL_EAGAIN || code == KVPULL_EFULL) {
 		remote->state = KVPULL_REMOTE_WAIT;
@@ -332,8 +326,8 @@ static void came_up(struct kvpull_worker *worker, uint32_t index,
 	remote->attempts = 0;
 	remote->beat_ns = now_ns;
 	due_at(worker, now_ns);
-	count_add(&worker->progress.counts.peer_connects, 1);
-	count_add(&worker->progress.counts.peers_live, 1);
+	kvpull_count_add(&worker->progress.counts.peer_connects, 1);
+	kvpull_count_add(&worker->progress.counts.peers_live, 1);
 	kvpull_info(
 		&worker->log, "peer %s connected by %s: rank %u, %u strips; %s",
 		remote->address, route == KVPULL_ROUTE_SHM ? "shm" : "verbs",
@@ -397,8 +391,9 @@ static void down(struct kvpull_worker *worker, uint32_t index,
 	worker->progress.remote_of[remote->handle] = NULL;
 	if (was == KVPULL_REMOTE_UP) {
 		/* Its pulls failed; what is left to say needs a new one. */
-		count_add(&worker->progress.counts.peers_live, UINT64_MAX);
-		count_add(&worker->progress.counts.peer_failures, 1);
+		kvpull_count_add(&worker->progress.counts.peers_live,
+				 UINT64_MAX);
+		kvpull_count_add(&worker->progress.counts.peer_failures, 1);
 		remote->state = KVPULL_REMOTE_WAIT;
 		remote->code = 0;
 		/* Without a claim it waits for one: another may need its entry. */

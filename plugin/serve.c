@@ -179,8 +179,7 @@ static void caller_refuse(struct kvpull_worker *worker, uint32_t index,
 		    "consumer refused: %s is %s here and %s there (error %d)",
 		    refusal->field, refusal->ours, refusal->theirs,
 		    refusal->code);
-	atomic_fetch_add_explicit(&worker->progress.counts.consumers_refused, 1,
-				  memory_order_relaxed);
+	kvpull_count_add(&worker->progress.counts.consumers_refused, 1);
 	byte_count = kvpull_handshake_put_refusal(
 		worker->progress.message, KVPULL_MESSAGE_BYTES_MAX, refusal);
 	worker->callers[index].state = KVPULL_CALLER_FREE;

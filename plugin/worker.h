@@ -225,6 +225,12 @@ struct kvpull_progress_counts {
 	_Atomic uint64_t releases_queued, consumers_refused;
 };
 
+/* UINT64_MAX: one less. A statistic with one writer. */
+static inline void kvpull_count_add(_Atomic uint64_t *counter, uint64_t more)
+{
+	atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
 struct kvpull_progress {
 	struct kvpull_transport *transport;
 	struct kvpull_remote *remotes;    /* [peers_max] */
