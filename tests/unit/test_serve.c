@@ -9,27 +9,13 @@
 static struct world_caller *hello_say(struct world *world, uint32_t index,
 				      uint64_t incarnation, uint32_t uid)
 {
-	struct world_caller *caller = &world->callers[index];
-	struct kvpull_hello hello = {
-		.compat = world->worker->compat,
+	const struct world_hello who = {
 		.instance = INSTANCE,
 		.incarnation = incarnation,
-		.wanted = world->worker->incarnation,
-		.rank_count = 1,
-		.engine_id = "consumer",
+		.uid = uid,
 	};
-	struct kvpull_event *event;
 
-	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
-	world_poll(world, 1);
-	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
-	event->uid = uid;
-	event->data_bytes =
-		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
-					   8192, &hello, NULL, caller->nonce);
-	assert_int_not_equal(event->data_bytes, 0);
-	world_poll(world, 1);
-	return caller;
+	return world_hello(world, index, &who);
 }
 
 static void process_that_calls_again_ends_its_first_call(void **state)

@@ -30,26 +30,13 @@ static void hold(struct world *world)
 static struct world_caller *consumer(struct world *world, uint32_t index,
 				     uint64_t instance)
 {
-	struct world_caller *caller = &world->callers[index];
-	struct kvpull_hello hello = {
-		.compat = world->worker->compat,
+	const struct world_hello who = {
 		.instance = instance,
 		.incarnation = instance + 1,
-		.wanted = world->worker->incarnation,
-		.rank_count = 1,
-		.engine_id = "consumer",
+		.uid = world->config.uids[0],
 	};
-	struct kvpull_event *event;
+	struct world_caller *caller = world_hello(world, index, &who);
 
-	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
-	world_poll(world, 1);
-	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
-	event->uid = world->config.uids[0];
-	event->data_bytes =
-		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
-					   8192, &hello, NULL, caller->nonce);
-	assert_int_not_equal(event->data_bytes, 0);
-	world_poll(world, 1);
 	assert_int_equal(caller->state, 2);
 	return caller;
 }

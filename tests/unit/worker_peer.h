@@ -132,4 +132,37 @@ static inline void world_down(struct world *world, uint32_t peer)
 	world_poll(world, 1);
 }
 
+/* A caller, as the one rank of an instance, comes up and says hello. */
+struct world_hello {
+	uint64_t instance;
+	uint64_t incarnation;
+	uint32_t uid;
+};
+
+static inline struct world_caller *
+world_hello(struct world *world, uint32_t index, const struct world_hello *who)
+{
+	struct world_caller *caller = &world->callers[index];
+	struct kvpull_hello hello = {
+		.compat = world->worker->compat,
+		.instance = who->instance,
+		.incarnation = who->incarnation,
+		.wanted = world->worker->incarnation,
+		.rank_count = 1,
+		.engine_id = "consumer",
+	};
+	struct kvpull_event *event;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, index);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, index);
+	event->uid = who->uid;
+	event->data_bytes =
+		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
+					   8192, &hello, NULL, caller->nonce);
+	assert_int_not_equal(event->data_bytes, 0);
+	world_poll(world, 1);
+	return caller;
+}
+
 #endif /* KVPULL_TESTS_WORKER_PEER_H */
