@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "plugin/demand.h"
+#include "plugin/kept.h"
 
 #define TICKET_SPENT 1u
 #define TICKET_RELEASED 2u
@@ -124,7 +125,7 @@ static void forget(struct kvpull_demand *demand, uint32_t index)
 	kvpull_check(demand->log, !entry->user_count && !entry->pull_count);
 	kvpull_index_list_remove(&demand->remembered, index);
 	kvpull_map_remove(&demand->by_identity, entry->map_key);
-	kvpull_texts_release(demand->texts, entry->text);
+	kvpull_texts_release(demand->texts, entry->kept);
 	entry->incarnation = 0;
 	kvpull_index_pool_give(&demand->pool, index);
 }
@@ -158,8 +159,7 @@ static uint32_t ticket_flags(const struct kvpull_demand *demand)
 }
 
 /* The decoded ticket, seen for the first time. */
-static int claim(struct kvpull_demand *demand, const void *text,
-		 size_t text_bytes, uint32_t *claimed)
+static int claim(struct kvpull_demand *demand, uint32_t *claimed)
 {
 	const struct kvpull_ticket *ticket = demand->scratch;
 	struct kvpull_demand_ticket *entry;
@@ -178,7 +178,9 @@ static int claim(struct kvpull_demand *demand, const void *text,
 	index = kvpull_index_pool_peek(&demand->pool);
 	if (index == KVPULL_INDEX_NONE || !map_key)
 		return KVPULL_EFULL;
-	kept = kvpull_texts_put(demand->texts, text, text_bytes);
+	kept = kvpull_texts_put(
+		demand->texts, demand->scratch_bytes,
+		kvpull_kept_make(ticket, demand->scratch_bytes));
 	if (kept == KVPULL_INDEX_NONE)
 		return KVPULL_EFULL;
 	if (put_claim(demand, index) ||
@@ -194,11 +196,12 @@ static int claim(struct kvpull_demand *demand, const void *text,
 		.serial = demand->serial_next++,
 		.map_key = map_key,
 		.slot = ticket->slot,
-		.text = kept,
+		.kept = kept,
 		.prompt_tokens = ticket->prompt_tokens,
 		.flags = ticket_flags(demand),
 	};
 	memcpy(entry->digest, ticket->digest, sizeof(entry->digest));
+	memcpy(entry->checksum, ticket->checksum, sizeof(entry->checksum));
 	demand->live_count++;
 	demand->stats->tickets_seen++;
 	*claimed = index;
@@ -243,19 +246,18 @@ static void finish_user(struct kvpull_demand *demand, struct kvpull_user *user,
 	settle(demand, user->ticket);
 }
 
-int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
-		       const void *text, size_t text_bytes)
+int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user)
 {
 	uint32_t index = find(demand);
 	int code;
 
 	if (index == KVPULL_INDEX_NONE) {
-		code = claim(demand, text, text_bytes, &index);
+		code = claim(demand, &index);
 		if (code)
 			return code;
-	} else if (!kvpull_texts_equal(demand->texts,
-				       demand->tickets[index].text, text,
-				       text_bytes)) {
+	} else if (memcmp(demand->tickets[index].checksum,
+			  demand->scratch->checksum,
+			  KVPULL_CHECKSUM_BYTES) != 0) {
 		demand->stats->bad_tickets++;
 		return KVPULL_ENOTICKET;
 	}
@@ -268,15 +270,14 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
 	return 0;
 }
 
-int kvpull_demand_reject(struct kvpull_demand *demand, const void *text,
-			 size_t text_bytes)
+int kvpull_demand_reject(struct kvpull_demand *demand)
 {
 	uint32_t index = find(demand);
 	int code;
 
 	if (index != KVPULL_INDEX_NONE)
 		return 0; /* its users, or its release, see to it */
-	code = claim(demand, text, text_bytes, &index);
+	code = claim(demand, &index);
 	if (!code)
 		settle(demand, index);
 	return code;
@@ -348,39 +349,35 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 
 /* Pairs by logical index, never by position in a list. */
 static int map_blocks(struct kvpull_demand *demand,
+		      const struct kvpull_demand_ticket *entry,
 		      const struct kvpull_allocation *allocation,
 		      struct kvpull_command *command)
 {
-	const struct kvpull_ticket *ticket = demand->scratch;
+	struct kvpull_kept kept;
 	uint32_t pairs = 0;
 	uint32_t group;
-	uint32_t i;
 
-	if (allocation->group_count != ticket->group_count)
+	kvpull_kept_get(demand->texts, entry->kept, &kept);
+	if (allocation->group_count != kept.group_count)
 		return KVPULL_ETRUNCATED;
-	for (group = 0; group < ticket->group_count; group++) {
+	for (group = 0; group < kept.group_count; group++) {
 		const struct kvpull_blocks *local = &allocation->groups[group];
-		const struct kvpull_ticket_group *remote =
-			&ticket->groups[group];
-		const uint32_t *ids;
+		const uint32_t count = local->block_count;
 
 		command->group_first[group] = pairs;
-		if (!local->block_count)
+		if (!count)
 			continue;
-		if (local->first_index < remote->first_index ||
-		    (uint64_t)local->first_index + local->block_count >
-			    (uint64_t)remote->first_index + remote->block_count)
-			return KVPULL_ETRUNCATED;
-		if (local->block_count > demand->pull_blocks_max - pairs)
+		if (count > demand->pull_blocks_max - pairs)
 			return KVPULL_EFULL;
-		ids = ticket->block_ids + remote->first_id +
-		      (local->first_index - remote->first_index);
-		for (i = 0; i < local->block_count; i++, pairs++) {
-			demand->remote_ids[pairs] = ids[i];
-			demand->local_ids[pairs] = local->block_ids[i];
-		}
+		if (kvpull_kept_ids(demand->texts, entry->kept,
+				    &kept.groups[group], local,
+				    demand->remote_ids + pairs))
+			return KVPULL_ETRUNCATED;
+		memcpy(demand->local_ids + pairs, local->block_ids,
+		       count * sizeof(*local->block_ids));
+		pairs += count;
 	}
-	command->group_count = ticket->group_count;
+	command->group_count = kept.group_count;
 	command->group_first[group] = pairs;
 	return 0;
 }
@@ -403,13 +400,7 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 
 	if (entry->flags & TICKET_SPENT)
 		return KVPULL_EEXPIRED;
-	kvpull_texts_get(demand->texts, entry->text, demand->scratch_text);
-	code = kvpull_ticket_decode_kept(
-		demand->scratch_text,
-		kvpull_texts_size(demand->texts, entry->text),
-		demand->scratch_bytes, demand->scratch);
-	kvpull_check(demand->log, code == 0); /* it was decoded before */
-	code = map_blocks(demand, allocation, &command);
+	code = map_blocks(demand, entry, allocation, &command);
 	if (code)
 		return code;
 	if (demand->share_prefix || entry->user_count == 1)

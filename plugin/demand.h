@@ -23,12 +23,13 @@ struct kvpull_demand_ticket {
 	uint64_t loader; /* key of the user that may load; share_prefix only */
 	uint64_t remembered_ns;
 	uint32_t slot;
-	uint32_t text;
+	uint32_t kept;       /* its blocks, among the texts */
 	uint32_t user_count; /* not done */
 	uint32_t pull_count; /* commanded, not ended */
 	uint32_t prompt_tokens;
 	uint32_t flags; /* TICKET_* in demand.c */
 	uint8_t digest[KVPULL_DIGEST_BYTES];
+	uint8_t checksum[KVPULL_CHECKSUM_BYTES]; /* of all that it says */
 };
 
 enum kvpull_user_state {
@@ -64,7 +65,6 @@ struct kvpull_demand {
 	struct kvpull_scheduler_stats *stats;
 	struct kvpull_ticket *scratch; /* a decoded ticket */
 	uint8_t *scratch_bytes;        /* [KVPULL_TICKET_BYTES_MAX] */
-	char *scratch_text;            /* likewise */
 	const uint8_t *ticket_key;     /* or NULL */
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	uint64_t lease_ns;
@@ -96,17 +96,15 @@ int KVPULL_MUST_CHECK kvpull_demand_decode(struct kvpull_demand *demand,
 					   const void *text, size_t text_bytes);
 
 /*
- * A request showed the ticket that was just decoded from this text. The first
+ * A request showed the ticket that was just decoded. The first
  * one claims it. 0, KVPULL_EFULL, KVPULL_ENOTICKET (it is not the ticket of
  * this name that others showed); on error the user has no ticket.
  */
 int KVPULL_MUST_CHECK kvpull_demand_join(struct kvpull_demand *demand,
-					 struct kvpull_user *user,
-					 const void *text, size_t text_bytes);
+					 struct kvpull_user *user);
 
 /* As kvpull_demand_join(), by someone who will never read. */
-int KVPULL_MUST_CHECK kvpull_demand_reject(struct kvpull_demand *demand,
-					   const void *text, size_t text_bytes);
+int KVPULL_MUST_CHECK kvpull_demand_reject(struct kvpull_demand *demand);
 
 /* KVPULL_MATCH_*; *tokens is written with LOAD. */
 int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,

@@ -105,12 +105,34 @@ static uint64_t command_bytes(const struct kvpull_outbox *outbox, uint64_t at)
 	return bytes + 4;
 }
 
+/* Encode it where it is to lie, if it fits in one piece. 0 or KVPULL_EFULL. */
+static int put_straight(struct kvpull_outbox *outbox,
+			const struct kvpull_command *command)
+{
+	const size_t at = outbox->tail_at % outbox->capacity;
+	const size_t room = outbox->capacity - at;
+	const size_t left =
+		outbox->capacity - (outbox->tail_at - outbox->head_at);
+	struct kvpull_wire_writer writer = { outbox->ring + at,
+					     room < left ? room : left, 0 };
+
+	kvpull_step_put_command(&writer, command);
+	if (!kvpull_wire_fits(&writer))
+		return KVPULL_EFULL;
+	outbox->tail_at += writer.used;
+	return 0;
+}
+
 int kvpull_outbox_put(struct kvpull_outbox *outbox,
 		      const struct kvpull_command *command)
 {
 	struct kvpull_wire_writer writer = { outbox->scratch,
 					     KVPULL_COMMAND_BYTES_MAX, 0 };
 
+	if (!put_straight(outbox, command)) {
+		outbox->next_sequence++;
+		return 0;
+	}
 	kvpull_step_put_command(&writer, command);
 	kvpull_check(outbox->log, kvpull_wire_fits(&writer));
 	if (writer.used >
@@ -167,6 +189,9 @@ static void trim(struct kvpull_outbox *outbox)
 		outbox->send_sequence = outbox->head_sequence;
 		outbox->send_at = outbox->head_at;
 	}
+	/* Empty: begin where pages and cache lines are known. */
+	if (outbox->head_at == outbox->tail_at)
+		outbox->head_at = outbox->tail_at = outbox->send_at = 0;
 }
 
 static void fill_header(const struct kvpull_outbox *outbox,

@@ -78,7 +78,6 @@ static void init_consumer(struct kvpull_scheduler *scheduler,
 	demand->stats = &scheduler->stats;
 	demand->scratch = scheduler->ticket;
 	demand->scratch_bytes = scheduler->ticket_bytes;
-	demand->scratch_text = scheduler->ticket_text;
 	demand->ticket_key = config->key_set ? scheduler->config.key : NULL;
 	demand->lease_ns = config->lease_ms * KVPULL_NS_PER_MS;
 	demand->ranks_all = ranks_all;
@@ -223,9 +222,7 @@ static int join_ticket(struct kvpull_scheduler *scheduler,
 					request->ticket_bytes);
 
 	if (!code)
-		code = kvpull_demand_join(&scheduler->demand, &entry->user,
-					  request->ticket,
-					  request->ticket_bytes);
+		code = kvpull_demand_join(&scheduler->demand, &entry->user);
 	if (code == KVPULL_EFULL)
 		kvpull_warn(
 			scheduler->log,
@@ -632,8 +629,7 @@ int kvpull_scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 	kvpull_scheduler_tick(scheduler, now_ns);
 	code = kvpull_demand_decode(&scheduler->demand, ticket, ticket_bytes);
 	if (!code)
-		code = kvpull_demand_reject(&scheduler->demand, ticket,
-					    ticket_bytes);
+		code = kvpull_demand_reject(&scheduler->demand);
 	if (!code)
 		scheduler->stats.rejects++;
 	return code;

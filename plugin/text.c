@@ -73,38 +73,46 @@ size_t kvpull_texts_size(const struct kvpull_texts *texts, uint32_t index)
 	return texts->chunks[index].byte_count;
 }
 
-void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
-		      void *text)
+void kvpull_texts_seek(const struct kvpull_texts *texts, uint32_t index,
+		       size_t from, struct kvpull_text_place *place)
 {
-	uint8_t *to = (uint8_t *)text;
-	size_t left = texts->chunks[index].byte_count;
+	for (; from >= KVPULL_TEXT_CHUNK_BYTES; from -= KVPULL_TEXT_CHUNK_BYTES)
+		index = texts->chunks[index].next;
+	place->chunk = index;
+	place->at = (uint32_t)from;
+}
 
-	for (; index != KVPULL_INDEX_NONE; index = texts->chunks[index].next) {
-		const size_t piece = piece_bytes(left);
+void kvpull_texts_read(const struct kvpull_texts *texts,
+		       struct kvpull_text_place *place, void *to,
+		       size_t byte_count)
+{
+	uint8_t *bytes = (uint8_t *)to;
 
-		memcpy(to, chunk_bytes(texts, index), piece);
-		to += piece;
-		left -= piece;
+	while (byte_count) {
+		size_t piece = KVPULL_TEXT_CHUNK_BYTES - place->at;
+
+		if (!piece) {
+			place->chunk = texts->chunks[place->chunk].next;
+			place->at = 0;
+			continue;
+		}
+		if (piece > byte_count)
+			piece = byte_count;
+		memcpy(bytes, chunk_bytes(texts, place->chunk) + place->at,
+		       piece);
+		place->at += (uint32_t)piece;
+		bytes += piece;
+		byte_count -= piece;
 	}
 }
 
-int kvpull_texts_equal(const struct kvpull_texts *texts, uint32_t index,
-		       const void *text, size_t byte_count)
+void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
+		      void *text)
 {
-	const uint8_t *with = (const uint8_t *)text;
-	size_t left = byte_count;
+	struct kvpull_text_place place;
 
-	if (texts->chunks[index].byte_count != byte_count)
-		return 0;
-	for (; index != KVPULL_INDEX_NONE; index = texts->chunks[index].next) {
-		const size_t piece = piece_bytes(left);
-
-		if (memcmp(with, chunk_bytes(texts, index), piece) != 0)
-			return 0;
-		with += piece;
-		left -= piece;
-	}
-	return 1;
+	kvpull_texts_seek(texts, index, 0, &place);
+	kvpull_texts_read(texts, &place, text, texts->chunks[index].byte_count);
 }
 
 void kvpull_texts_acquire(struct kvpull_texts *texts, uint32_t index)

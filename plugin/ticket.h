@@ -51,6 +51,7 @@ struct kvpull_ticket {
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
+	uint8_t checksum[KVPULL_CHECKSUM_BYTES]; /* decode()'s: of the body */
 	struct kvpull_ticket_group groups[KVPULL_GROUPS_MAX];
 	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 	uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX];
@@ -83,15 +84,6 @@ int KVPULL_MUST_CHECK kvpull_ticket_encode(const struct kvpull_ticket *ticket,
 int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
 					   const uint8_t *key, uint8_t *scratch,
 					   struct kvpull_ticket *ticket);
-
-/**
- * Decode a text that we keep since kvpull_ticket_decode() took it: its checksum
- * is not computed again. Return: 0, or KVPULL_ENOTICKET: it is not that text.
- */
-int KVPULL_MUST_CHECK kvpull_ticket_decode_kept(const char *text,
-						size_t text_bytes,
-						uint8_t *scratch,
-						struct kvpull_ticket *ticket);
 
 /**
  * What a ticket says, without a handle and without a key: the checksum of a

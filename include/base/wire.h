@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/stream.h"
+
 struct kvpull_wire_writer {
 	uint8_t *data;
 	size_t capacity;
@@ -161,7 +163,7 @@ static inline void kvpull_wire_get_u32s(struct kvpull_wire_reader *reader,
 	}
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	if (count)
-		memcpy(values, bytes, count * sizeof(*values));
+		kvpull_stream_copy(values, bytes, count * sizeof(*values));
 #else
 	for (; count--; bytes += 4)
 		*values++ = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 |

@@ -375,22 +375,6 @@ static void wrong_or_missing_key_is_refused(void **state)
 	assert_int_equal(decode(key), KVPULL_EAUTH);
 }
 
-static void kept_text_decodes_without_its_key(void **state)
-{
-	size_t cut;
-
-	(void)state;
-	assert_int_equal(encode(key), 0);
-	memset(&got.rank_count, 0, sizeof(got.rank_count));
-	assert_int_equal(
-		kvpull_ticket_decode_kept(text, text_bytes, scratch, &got), 0);
-	assert_equal();
-	for (cut = 0; cut < text_bytes; cut++)
-		assert_int_equal(
-			kvpull_ticket_decode_kept(text, cut, scratch, &got),
-			KVPULL_ENOTICKET);
-}
-
 static int decode_text(const char *from)
 {
 	return kvpull_ticket_decode(from, strlen(from), NULL, scratch, &got);
@@ -757,7 +741,6 @@ int main(void)
 		TEST(every_bit_flip_is_refused),
 		TEST(every_truncated_body_is_refused),
 		TEST(wrong_or_missing_key_is_refused),
-		TEST(kept_text_decodes_without_its_key),
 		TEST(other_texts_are_told_apart),
 		TEST(text_over_the_bound_is_refused),
 		TEST(encode_refuses_broken_bounds),

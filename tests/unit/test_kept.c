@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a consumer keeps of a ticket, against the ticket itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/kept.h"
+
+#define CHUNKS 400u
+#define BLOCKS 3000u
+#define ROUNDS 2000u
+
+struct world {
+	struct kvpull_arena arena;
+	struct kvpull_texts texts;
+	struct kvpull_ticket ticket;
+	uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
+	uint32_t got[KVPULL_TICKET_BLOCKS_MAX];
+	_Alignas(16) uint8_t bytes[KVPULL_KEPT_BYTES_MAX];
+	uint32_t index;
+	struct kvpull_kept kept;
+	uint64_t seed;
+};
+
+static uint32_t below(struct world *world, uint32_t bound)
+{
+	world->seed ^= world->seed << 13;
+	world->seed ^= world->seed >> 7;
+	world->seed ^= world->seed << 17;
+	return (uint32_t)(world->seed >> 33) % bound;
+}
+
+static struct world *opened(void)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world->seed = 88172645463325252u;
+	assert_int_equal(kvpull_arena_open(&world->arena,
+					   kvpull_texts_bytes(CHUNKS), NULL),
+			 0);
+	kvpull_texts_init(&world->texts, CHUNKS, &world->arena);
+	world->ticket.block_ids = world->ids;
+	return world;
+}
+
+static void closed(struct world *world)
+{
+	kvpull_arena_close(&world->arena);
+	free(world);
+}
+
+/* One more group, of ids in runs of 1 .. run_max. */
+static void group_add(struct world *world, uint32_t first_index,
+		      uint32_t block_count, uint32_t run_max)
+{
+	struct kvpull_ticket *ticket = &world->ticket;
+	struct kvpull_ticket_group *group =
+		&ticket->groups[ticket->group_count++];
+	uint32_t left = 0;
+	uint32_t id = 0;
+	uint32_t i;
+
+	group->first_index = first_index;
+	group->block_count = block_count;
+	group->first_id = 0;
+	if (ticket->group_count > 1)
+		group->first_id = group[-1].first_id + group[-1].block_count;
+	for (i = 0; i < block_count; i++, id++, left--) {
+		if (!left) {
+			left = 1 + below(world, run_max);
+			id = below(world, UINT32_MAX - 70000);
+		}
+		world->ids[group->first_id + i] = id;
+	}
+}
+
+static size_t keep(struct world *world)
+{
+	const size_t byte_count =
+		kvpull_kept_make(&world->ticket, world->bytes);
+
+	assert_true(byte_count <= KVPULL_KEPT_BYTES_MAX);
+	world->index =
+		kvpull_texts_put(&world->texts, world->bytes, byte_count);
+	assert_int_not_equal(world->index, KVPULL_INDEX_NONE);
+	kvpull_kept_get(&world->texts, world->index, &world->kept);
+	return byte_count;
+}
+
+static int get(struct world *world, uint32_t group, uint32_t first,
+	       uint32_t count)
+{
+	const struct kvpull_blocks wanted = { .first_index = first,
+					      .block_count = count };
+
+	memset(world->got, 0xee, sizeof(world->got));
+	return kvpull_kept_ids(&world->texts, world->index,
+			       &world->kept.groups[group], &wanted, world->got);
+}
+
+static void any_part_of_any_group_is_what_the_ticket_said(void **state)
+{
+	static const uint32_t run_max[] = { 1, 2, 3, 40, 5000 };
+	uint32_t round;
+
+	(void)state;
+	for (round = 0; round < 5; round++) {
+		struct world *world = opened();
+		uint32_t part;
+
+		group_add(world, 7, BLOCKS, run_max[round]);
+		group_add(world, 0, 1, 1);
+		group_add(world, 100, BLOCKS / 3, run_max[(round + 2) % 5]);
+		(void)keep(world);
+		assert_int_equal(world->kept.group_count, 3);
+		for (part = 0; part < ROUNDS; part++) {
+			const uint32_t group = below(world, 3);
+			const struct kvpull_ticket_group *from =
+				&world->ticket.groups[group];
+			const uint32_t skip = below(world, from->block_count);
+			const uint32_t count =
+				1 + below(world, from->block_count - skip);
+
+			assert_int_equal(get(world, group,
+					     from->first_index + skip, count),
+					 0);
+			assert_memory_equal(world->got,
+					    world->ids + from->first_id + skip,
+					    count * sizeof(uint32_t));
+			assert_int_equal(world->got[count], 0xeeeeeeee);
+		}
+		closed(world);
+	}
+}
+
+static void neighbours_are_kept_short(void **state)
+{
+	struct world *world = opened();
+
+	(void)state;
+	group_add(world, 0, BLOCKS, 1);
+	world->ids[0] = 1;
+	assert_true(keep(world) ==
+		    sizeof(struct kvpull_kept) + BLOCKS * sizeof(uint32_t));
+	world->ticket.group_count = 0;
+	group_add(world, 0, BLOCKS, BLOCKS);
+	assert_true(keep(world) < sizeof(struct kvpull_kept) + 1000);
+	closed(world);
+}
+
+static void blocks_beyond_the_group_are_truncated(void **state)
+{
+	struct world *world = opened();
+
+	(void)state;
+	group_add(world, 10, 20, 1);
+	group_add(world, 0, 20, 20);
+	(void)keep(world);
+	assert_int_equal(get(world, 0, 10, 20), 0);
+	assert_int_equal(get(world, 0, 9, 1), KVPULL_ETRUNCATED);
+	assert_int_equal(get(world, 0, 11, 20), KVPULL_ETRUNCATED);
+	assert_int_equal(get(world, 1, 0, 21), KVPULL_ETRUNCATED);
+	assert_int_equal(get(world, 1, UINT32_MAX, 1), KVPULL_ETRUNCATED);
+	assert_int_equal(get(world, 0, UINT32_MAX, UINT32_MAX),
+			 KVPULL_ETRUNCATED);
+	assert_int_equal(get(world, 0, 0, 0), 0);
+	closed(world);
+}
+
+static void the_largest_ticket_fits(void **state)
+{
+	struct world *world = opened();
+
+	(void)state;
+	group_add(world, 0, KVPULL_TICKET_BLOCKS_MAX, 1);
+	assert_int_equal(keep(world), KVPULL_KEPT_BYTES_MAX);
+	assert_int_equal(get(world, 0, 0, KVPULL_TICKET_BLOCKS_MAX), 0);
+	assert_memory_equal(world->got, world->ids, sizeof(world->ids));
+	closed(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(any_part_of_any_group_is_what_the_ticket_said),
+		cmocka_unit_test(neighbours_are_kept_short),
+		cmocka_unit_test(blocks_beyond_the_group_are_truncated),
+		cmocka_unit_test(the_largest_ticket_fits),
+	};
+
+	return cmocka_run_group_tests_name("kept", tests, NULL, NULL);
+}
