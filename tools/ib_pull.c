@@ -66,6 +66,7 @@ int ib_engine_open(const struct ib_options *options, struct engine *engine,
 		.shape = options->shape,
 		.tp_size = options->tp_size,
 		.foreign = options->foreign,
+		.contiguous = options->contiguous,
 	};
 
 	verbose = options->verbose;
@@ -126,6 +127,8 @@ static const struct option_row {
 	    "seconds to call a producer again that is gone (0)"),
 	ROW("duration", duration_s, 1, 86400,
 	    "pull for so many seconds, whatever --requests says"),
+	ROW("lead", lead_ms, 0, 60000,
+	    "from a request's admission to its pull, ms (0)"),
 	ROW("qp", queue_pairs, 1, 1,
 	    "queue pairs a peer; this version has one (1)"),
 	FLAG("stats", stats, "print the producer's counters, and pull nothing"),
@@ -133,6 +136,8 @@ static const struct option_row {
 	FLAG("thread", thread, "a progress thread, as engines use it"),
 	FLAG("foreign", foreign,
 	     "memory of the engine's own (process_vm_readv)"),
+	FLAG("contiguous", contiguous,
+	     "blocks of a request side by side, not scattered"),
 	FLAG("json", json, "one JSON object instead of the table"),
 	FLAG("verbose", verbose, "log lines of the life cycle"),
 };
@@ -248,6 +253,7 @@ static int run(struct ib_options *options, const char *peer)
 	if (result.pulls || !failed)
 		ib_print_result(options, &result);
 	free(result.latencies);
+	free(result.releases);
 	return failed;
 }
 

@@ -46,6 +46,8 @@ struct ib_options {
 	uint32_t retry_s; /* a producer that is gone is called so long */
 	uint32_t stats;   /* ask for the producer's counters, no pull */
 	uint32_t duration_s; /* 0: request_count requests */
+	uint32_t contiguous; /* blocks of a request lie side by side */
+	uint32_t lead_ms;    /* from a request's admission to its pull */
 	uint32_t gid_index;  /* + 1; 0: chosen */
 	uint32_t queue_pairs;
 	const char *device; /* NULL: chosen */
@@ -73,20 +75,29 @@ struct ib_answer {
 	uint64_t seed;         /* of the blocks' pattern */
 	uint64_t holds_live, holds_released, holds_expired, holds_revoked;
 	uint64_t blocks_free, blocks_all, double_reports, consumers_died;
+	uint64_t host;     /* of the producer: whose clock it is */
+	uint64_t ended_ns; /* when a hold was reported ended last */
 };
 
 /* What a consumer did, also as the shared memory of --demo. */
 struct ib_result {
 	uint64_t pulls, loaded, failed, expired, rejected, aborted, served;
 	uint64_t bytes, bytes_checked, bytes_wrong;
-	uint64_t elapsed_ns; /* in pulls only */
+	uint64_t bytes_timed;
+	uint64_t took_ns;    /* sum over pulls, for bytes_timed */
+	uint64_t elapsed_ns; /* in pulls only, for bytes_timed */
 	uint64_t copy_ns;    /* memory copy of the same bytes, interleaved */
 	uint64_t copy_bytes;
 	uint64_t double_reports;
-	uint64_t tables_left; /* pulls and tickets not closed at the end */
+	uint64_t tables_left;  /* pulls and tickets not closed at the end */
+	uint64_t connect_ns;   /* first call to a peer, until it is up */
+	uint64_t reconnect_ns; /* the last one after a loss; 0: none */
 	uint32_t latency_count;
 	uint32_t done;
+	uint32_t release_count;
+	uint32_t reserved;
 	uint64_t *latencies; /* ns; not shared */
+	uint64_t *releases;  /* the same: end of a pull to that of its hold */
 };
 
 /* Serve until *stop; 0 or 1. */
@@ -104,6 +115,25 @@ void ib_print_result(const struct ib_options *options,
 /* Shared by the roles. */
 int ib_engine_open(const struct ib_options *options, struct engine *engine,
 		   char *config, size_t config_bytes);
+
+/* ib_pull_times.c: how long connections and releases take. */
+struct ib_times {
+	uint32_t wanted;      /* the next ticket is of a new producer */
+	uint32_t is_again;    /* not the first one */
+	uint64_t asked_ns;    /* its connection is awaited since; 0: not */
+	uint64_t incarnation; /* connected last */
+	uint64_t host;
+	uint64_t load_ns;  /* a pull was about to start */
+	uint64_t ended_ns; /* and ended; 0: its release is not awaited */
+};
+/* Who keeps the clock of this process. */
+uint64_t ib_times_host(void);
+void ib_times_ticket(struct ib_times *times);
+void ib_times_look(struct ib_times *times, struct engine *engine,
+		   struct ib_result *result);
+/* The producer said when it saw a hold end. */
+void ib_times_answer(struct ib_times *times, const struct ib_answer *answer,
+		     struct ib_result *result, uint32_t count_max);
 
 /* ib_pull_control.c; descriptors, or -1 and why was said. */
 int ib_control_listen(const struct ib_options *options);

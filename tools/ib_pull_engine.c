@@ -233,8 +233,8 @@ static int halves_open(struct engine *engine,
 	return code;
 }
 
-/* A shuffled pool, so that neighbours in a request are not so in memory. */
-static void pool_fill(struct engine *engine)
+/* Shuffled, so that neighbours in a request are not so in memory. */
+static void pool_fill(struct engine *engine, uint32_t contiguous)
 {
 	uint64_t random = 88172645463325252u;
 	uint32_t index;
@@ -242,7 +242,7 @@ static void pool_fill(struct engine *engine)
 	engine->free_count = engine->shape.block_count;
 	for (index = 0; index < engine->free_count; index++)
 		engine->free_blocks[index] = index;
-	for (index = engine->free_count; index > 1; index--) {
+	for (index = engine->free_count; index > 1 && !contiguous; index--) {
 		uint32_t other;
 		uint32_t held;
 
@@ -279,7 +279,7 @@ int engine_open(struct engine *engine, const struct engine_params *params)
 		fprintf(stderr, "%s: out of memory\n", params->engine_id);
 		return KVPULL_ENOMEM;
 	}
-	pool_fill(engine);
+	pool_fill(engine, params->contiguous);
 	engine->next_key = 1;
 	return halves_open(engine, params);
 }

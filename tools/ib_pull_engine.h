@@ -59,7 +59,8 @@ struct engine_params {
 	const char *engine_id;
 	struct engine_shape shape;
 	uint32_t tp_size;
-	uint32_t foreign; /* 1: own memory, not the provider's */
+	uint32_t foreign;    /* 1: own memory, not the provider's */
+	uint32_t contiguous; /* 1: ids that follow one another */
 	const char *weights;
 	const char *model; /* NULL: "ib_pull" */
 	const char *dtype; /* NULL: "bytes" */
@@ -142,7 +143,7 @@ int engine_step(struct engine *engine);
 /* Take the next event; 0 = none. */
 int engine_event(struct engine *engine, struct engine_event *event);
 
-/* Blocks of the pool, in scattered order; 0, or KVPULL_EFULL. */
+/* Blocks of the pool, scattered if not asked otherwise; 0, or KVPULL_EFULL. */
 int engine_blocks_take(struct engine *engine, uint32_t *ids, uint32_t count);
 void engine_blocks_give(struct engine *engine, const uint32_t *ids,
 			uint32_t count);

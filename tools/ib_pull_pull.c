@@ -21,10 +21,12 @@
 #define DRAIN_NS UINT64_C(10000000000)
 #define CONNECT_TRIES 500
 #define PROGRESS_NS UINT64_C(1000000000)
+#define WAIT_MS 20 /* whatever happens says so before */
+#define SETTLE_NS UINT64_C(100000000)
 
 enum request_state {
 	REQUEST_FREE = 0,
-	REQUEST_WAITING, /* matched_tokens is asked each step */
+	REQUEST_WAITING, /* matched_tokens is asked each step, after its lead */
 	REQUEST_LOADING,
 	REQUEST_ABORTED, /* loading, and the client went away */
 	REQUEST_DECODING /* of a trace: its blocks stay taken */
@@ -33,7 +35,7 @@ enum request_state {
 struct request {
 	uint64_t key;
 	uint64_t seed;
-	uint64_t until_ns; /* of decoding */
+	uint64_t until_ns; /* of its lead, of decoding */
 	uint32_t output_tokens;
 	uint32_t is_left; /* of a trace: its client goes away */
 	uint32_t state;
@@ -52,7 +54,7 @@ struct consumer {
 	uint32_t asked;
 	uint64_t random;
 	int control;
-	uint32_t reserved;
+	uint32_t is_warm;
 	uint64_t lost_ns; /* since then the producer is gone */
 	FILE *trace;
 	uint64_t trace_start_ns;
@@ -63,6 +65,7 @@ struct consumer {
 	uint64_t copy_bytes;
 	uint32_t loading;
 	uint64_t aside_ns; /* in checks and copies, not in pulls */
+	struct ib_times times;
 };
 
 static uint64_t next_random(struct consumer *consumer)
@@ -128,6 +131,11 @@ static void admit_one(struct consumer *consumer, const struct ib_ask *what,
 	request->blocks = what->blocks;
 	request->output_tokens = consumer->arrival.output_tokens;
 	request->is_left = consumer->arrival.abort;
+	request->until_ns =
+		consumer->options->lead_ms ?
+			engine_now_ns() +
+				consumer->options->lead_ms * UINT64_C(1000000) :
+			0;
 	request->state = REQUEST_WAITING;
 	consumer->live++;
 }
@@ -146,6 +154,7 @@ static int call_again(struct consumer *consumer)
 	if (consumer->control >= 0)
 		(void)close(consumer->control);
 	consumer->control = ib_control_try(consumer->options);
+	consumer->times.wanted = 1;
 	if (consumer->control >= 0)
 		consumer->lost_ns = 0;
 	else
@@ -176,6 +185,8 @@ static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
 	}
 	consumer->asked++;
 	consumer->arrival_waits = 0;
+	ib_times_answer(&consumer->times, &answer, consumer->result,
+			consumer->options->request_count);
 	if (next_random(consumer) % 100 < consumer->options->reject_percent) {
 		consumer->result->rejected++;
 		return engine->ops->scheduler->request_rejected(
@@ -183,6 +194,7 @@ static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
 			       consumer->message + sizeof(answer),
 			       answer.ticket_bytes) != 0;
 	}
+	ib_times_ticket(&consumer->times);
 	for (index = 0; index < siblings; index++)
 		admit_one(consumer, &what, &answer);
 	return 0;
@@ -241,6 +253,7 @@ static void load(struct consumer *consumer, struct request *request)
 			.block_ids = request->ids + group * request->blocks,
 		};
 	(void)engine->ops->scheduler->allocated(engine->scheduler, &allocation);
+	consumer->times.load_ns = engine_now_ns();
 	request->state = REQUEST_LOADING;
 	consumer->loading++;
 	consumer->result->pulls++;
@@ -258,7 +271,11 @@ static void match(struct consumer *consumer, struct request *request)
 {
 	struct engine *engine = &consumer->engine;
 	uint32_t tokens = 0;
-	const int answer = engine->ops->scheduler->matched_tokens(
+	int answer;
+
+	if (request->until_ns && engine_now_ns() < request->until_ns)
+		return;
+	answer = engine->ops->scheduler->matched_tokens(
 		engine->scheduler, request->key, 0, &tokens);
 
 	if (answer == KVPULL_MATCH_WAIT)
@@ -339,6 +356,11 @@ static void loaded(struct consumer *consumer, const struct request *request,
 
 	result->loaded++;
 	result->bytes += event->bytes;
+	result->bytes_timed += event->bytes;
+	result->took_ns += event->took_ns;
+	if (consumer->options->depth == 1)
+		consumer->times.ended_ns =
+			consumer->times.load_ns + event->took_ns;
 	result->latencies[result->latency_count++ %
 			  consumer->options->request_count] = event->took_ns;
 	if (consumer->options->verify)
@@ -401,6 +423,7 @@ static int step(struct consumer *consumer)
 		ended(consumer, &event);
 		worked = 1;
 	}
+	ib_times_look(&consumer->times, &consumer->engine, consumer->result);
 	return worked;
 }
 
@@ -479,27 +502,81 @@ static void progress_show(const struct consumer *consumer, uint64_t *shown_ns)
 		(unsigned long long)consumer->result->failed);
 }
 
-/* An engine that has nothing else to do sleeps until something ended. */
+/*
+ * An engine that has nothing else to do sleeps until something ended. Without
+ * a thread nobody else reads from the network for us: spin, and ask for no
+ * wake-up, which costs each poll.
+ */
+static void idle(struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+	const struct timespec nap = { .tv_nsec = 200000 };
+	struct pollfd event = { .events = POLLIN };
+
+	if (options->host && !options->thread) {
+		if (!consumer->loading && !consumer->times.asked_ns)
+			(void)nanosleep(&nap, NULL);
+		return;
+	}
+	event.fd = consumer->engine.ops->worker->event_fd(
+		consumer->engine.workers[0]);
+	/* Arrivals and leads have times of their own. */
+	(void)poll(&event, 1,
+		   consumer->trace || options->lead_ms ? 1 : WAIT_MS);
+}
+
+/* The first pull connects: its time is told apart. */
+static void warm_up(struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+	struct ib_result *result = consumer->result;
+
+	if (consumer->is_warm || options->depth > 1 ||
+	    options->request_count == 1)
+		return;
+	consumer->is_warm = 1;
+	result->bytes_timed = result->took_ns = result->elapsed_ns = 0;
+}
+
 static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 {
-	struct pollfd idle = { .events = POLLIN };
 	const uint64_t aside_ns = consumer->aside_ns;
-	int worked = step(consumer);
+	const int worked = step(consumer);
 
-	if (!worked && (consumer->loading || consumer->trace)) {
-		idle.fd = consumer->engine.ops->worker->event_fd(
-			consumer->engine.workers[0]);
-		/* Nobody else reads from the network for us: spin. */
-		(void)poll(&idle, 1,
-			   consumer->options->host &&
-					   !consumer->options->thread ?
-				   0 :
-				   1);
-	}
+	if (!worked && (consumer->loading || consumer->trace ||
+			consumer->options->lead_ms))
+		idle(consumer);
 	if (consumer->loading || worked)
 		consumer->result->elapsed_ns += engine_now_ns() - begun_ns -
 						(consumer->aside_ns - aside_ns);
+	if (worked)
+		warm_up(consumer);
 	return worked;
+}
+
+static uint64_t left_of(const struct consumer *consumer, uint32_t rank)
+{
+	const struct engine *engine = &consumer->engine;
+	struct kvpull_worker_stats stats = { .struct_size = sizeof(stats) };
+
+	(void)engine->ops->worker->stats(engine->workers[rank], &stats, 0);
+	return stats.pulls_live + stats.releases_queued;
+}
+
+/*
+ * One at a time: what a pull costs its producer at the end is not to be
+ * counted in the next one.
+ */
+static void settle(struct consumer *consumer)
+{
+	const struct timespec nap = { .tv_nsec = 100000 };
+	const uint64_t until_ns = engine_now_ns() + SETTLE_NS;
+
+	while (consumer->times.ended_ns && left_of(consumer, 0) &&
+	       engine_now_ns() < until_ns) {
+		(void)step(consumer);
+		(void)nanosleep(&nap, NULL);
+	}
 }
 
 static int run(struct consumer *consumer)
@@ -512,8 +589,11 @@ static int run(struct consumer *consumer)
 			consumer->loading ? engine_now_ns() : 0;
 		int worked;
 
-		if (wants_more(consumer) && send_one(consumer))
-			return 1;
+		if (wants_more(consumer)) {
+			settle(consumer);
+			if (send_one(consumer))
+				return 1;
+		}
 		worked = timed_step(consumer,
 				    asked_ns ? asked_ns : engine_now_ns());
 		if (worked < 0)
@@ -534,16 +614,8 @@ static void drain(struct consumer *consumer)
 	do {
 		(void)step(consumer);
 		result->tables_left = 0;
-		for (rank = 0; rank < engine->tp_size; rank++) {
-			struct kvpull_worker_stats stats = {
-				.struct_size = sizeof(stats)
-			};
-
-			(void)engine->ops->worker->stats(engine->workers[rank],
-							 &stats, 0);
-			result->tables_left +=
-				stats.pulls_live + stats.releases_queued;
-		}
+		for (rank = 0; rank < engine->tp_size; rank++)
+			result->tables_left += left_of(consumer, rank);
 		if ((uint32_t)engine->ops->scheduler->has_pending(
 			    engine->scheduler) &
 		    KVPULL_PENDING_STEP)
@@ -566,8 +638,10 @@ static int consumer_open(struct consumer *consumer)
 		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
 	consumer->result->latencies =
 		calloc(options->request_count, sizeof(uint64_t));
+	consumer->result->releases =
+		calloc(options->request_count, sizeof(uint64_t));
 	if (!consumer->requests || !consumer->message ||
-	    !consumer->result->latencies)
+	    !consumer->result->latencies || !consumer->result->releases)
 		return 1;
 	if (options->trace && ib_trace_open(options->trace, &consumer->trace))
 		return 1;
@@ -593,6 +667,7 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		.result = result,
 		.random = options->seed * 2 + 88172645463325253u,
 		.control = -1,
+		.times = { .wanted = 1, .host = ib_times_host() },
 	};
 	int failed = consumer_open(&consumer);
 

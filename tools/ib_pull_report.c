@@ -15,14 +15,19 @@ static int compare(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-static double percentile_us(const struct ib_result *result, double part)
+static double percentile_us(const uint64_t *sorted, uint32_t count, double part)
 {
 	uint32_t at;
 
-	if (!result->latency_count)
+	if (!count)
 		return 0;
-	at = (uint32_t)(part * (double)(result->latency_count - 1) + 0.5);
-	return (double)result->latencies[at] / 1e3;
+	at = (uint32_t)(part * (double)(count - 1) + 0.5);
+	return (double)sorted[at] / 1e3;
+}
+
+static double latency_us(const struct ib_result *result, double part)
+{
+	return percentile_us(result->latencies, result->latency_count, part);
 }
 
 static double gigabytes_s(uint64_t bytes, uint64_t ns)
@@ -61,9 +66,9 @@ static void print_table(const struct ib_result *result, double pull_gb_s,
 	printf("%8llu %8llu %8.1f %10.1f %10.1f %10.1f %9.2f %9.2f %7.2f\n",
 	       (unsigned long long)result->loaded,
 	       (unsigned long long)result->failed,
-	       (double)result->bytes / 1048576.0, percentile_us(result, 0.5),
-	       percentile_us(result, 0.99), percentile_us(result, 0.999),
-	       pull_gb_s, copy_gb_s, copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
+	       (double)result->bytes / 1048576.0, latency_us(result, 0.5),
+	       latency_us(result, 0.99), latency_us(result, 0.999), pull_gb_s,
+	       copy_gb_s, copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
 	printf("rejected %llu, aborted %llu, served by a sibling's pull %llu, expired %llu\n"
 	       "bytes checked %llu, bytes wrong %llu, left in tables %llu, double reports %llu\n",
 	       (unsigned long long)result->rejected,
@@ -74,6 +79,27 @@ static void print_table(const struct ib_result *result, double pull_gb_s,
 	       (unsigned long long)result->bytes_wrong,
 	       (unsigned long long)result->tables_left,
 	       (unsigned long long)result->double_reports);
+}
+
+/* Null: did not happen, or cannot be told from here. */
+static json_t *time_json(uint64_t is_known, double time)
+{
+	return is_known ? json_real(time) : json_null();
+}
+
+static void times_add(json_t *object, const struct ib_result *result)
+{
+	json_object_set_new(object, "connect_ms",
+			    time_json(result->connect_ns,
+				      (double)result->connect_ns / 1e6));
+	json_object_set_new(object, "reconnect_ms",
+			    time_json(result->reconnect_ns,
+				      (double)result->reconnect_ns / 1e6));
+	json_object_set_new(
+		object, "release_us_p50",
+		time_json(result->release_count,
+			  percentile_us(result->releases, result->release_count,
+					0.5)));
 }
 
 static void print_json(const struct ib_options *options,
@@ -116,11 +142,15 @@ static void print_json(const struct ib_options *options,
 	json_object_set_new(object, "progress",
 			    json_string(options->thread ? "thread" : "caller"));
 	json_object_set_new(object, "latency_us_p50",
-			    json_real(percentile_us(result, 0.5)));
+			    json_real(latency_us(result, 0.5)));
 	json_object_set_new(object, "latency_us_p99",
-			    json_real(percentile_us(result, 0.99)));
+			    json_real(latency_us(result, 0.99)));
 	json_object_set_new(object, "latency_us_p99_9",
-			    json_real(percentile_us(result, 0.999)));
+			    json_real(latency_us(result, 0.999)));
+	times_add(object, result);
+	json_object_set_new(
+		object, "one_pull_gb_s",
+		json_real(gigabytes_s(result->bytes_timed, result->took_ns)));
 	json_object_set_new(object, "bandwidth_gb_s", json_real(pull_gb_s));
 	json_object_set_new(object, "memcpy_gb_s", json_real(copy_gb_s));
 	json_object_set_new(
@@ -133,14 +163,20 @@ static void print_json(const struct ib_options *options,
 
 void ib_print_result(const struct ib_options *options, struct ib_result *result)
 {
-	const double pull_gb_s = gigabytes_s(result->bytes, result->elapsed_ns);
+	const double pull_gb_s =
+		gigabytes_s(result->bytes_timed, result->elapsed_ns);
 	const double copy_gb_s =
 		gigabytes_s(result->copy_bytes, result->copy_ns);
 
 	if (result->latency_count > options->request_count)
 		result->latency_count = options->request_count;
+	if (result->release_count > options->request_count)
+		result->release_count = options->request_count;
 	qsort(result->latencies, result->latency_count, sizeof(uint64_t),
 	      compare);
+	if (result->releases)
+		qsort(result->releases, result->release_count, sizeof(uint64_t),
+		      compare);
 	if (options->json)
 		print_json(options, result, pull_gb_s, copy_gb_s);
 	else

@@ -18,6 +18,7 @@
 
 #define CLIENTS_MAX 64u
 #define HELD_MAX 65536u
+#define WAIT_MS 20 /* whatever happens says so before */
 
 struct held {
 	uint64_t key;
@@ -32,6 +33,7 @@ struct producer {
 	struct held *held; /* open addressing by key */
 	uint32_t held_count;
 	uint64_t seed;
+	uint64_t ended_ns; /* a hold's end was reported last */
 	int listener;
 	int port_listener;
 	int clients[CLIENTS_MAX];
@@ -188,6 +190,23 @@ static void stats_answer(struct producer *producer, struct ib_answer *answer)
 	answer->double_reports = engine->double_reports;
 }
 
+static int producer_step(struct producer *producer)
+{
+	struct engine_event event;
+	const int code = engine_step(&producer->engine);
+
+	while (engine_event(&producer->engine, &event)) {
+		if (event.kind != KVPULL_POLL_SENT)
+			continue;
+		producer->ended_ns = engine_now_ns();
+		held_end(producer, event.key);
+	}
+	if (code)
+		fprintf(stderr, "producer: %s\n",
+			producer->engine.ops->error_text(code));
+	return code;
+}
+
 /* Return: 1 if the client is gone. */
 static int client_serve(struct producer *producer, int client)
 {
@@ -197,10 +216,15 @@ static int client_serve(struct producer *producer, int client)
 
 	if (got <= 0)
 		return got < 0;
+	/* Blocks that came back are overwritten now, not in the next pull. */
+	if (producer_step(producer))
+		return 1;
 	if (ask.kind == IB_ASK_PREFILL)
 		prefill(producer, &ask, &answer);
 	else
 		stats_answer(producer, &answer);
+	answer.host = ib_times_host();
+	answer.ended_ns = producer->ended_ns;
 	memcpy(producer->message, &answer, sizeof(answer));
 	memcpy(producer->message + sizeof(answer), producer->ticket,
 	       answer.ticket_bytes);
@@ -257,20 +281,6 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 	return 0;
 }
 
-static int producer_step(struct producer *producer)
-{
-	struct engine_event event;
-	const int code = engine_step(&producer->engine);
-
-	while (engine_event(&producer->engine, &event))
-		if (event.kind == KVPULL_POLL_SENT)
-			held_end(producer, event.key);
-	if (code)
-		fprintf(stderr, "producer: %s\n",
-			producer->engine.ops->error_text(code));
-	return code;
-}
-
 int ib_serve(const struct ib_options *options, const int *stop)
 {
 	struct producer *producer = calloc(1, sizeof(*producer));
@@ -294,9 +304,9 @@ int ib_serve(const struct ib_options *options, const int *stop)
 	if (!failed && !options->quiet)
 		fprintf(stderr, "serving in %s: pull with `ib_pull %s`\n",
 			options->dir, options->dir);
-	while (!failed && !*stop) {
-		failed = producer_step(producer) || clients_serve(producer, 1);
-	}
+	while (!failed && !*stop)
+		failed = producer_step(producer) ||
+			 clients_serve(producer, WAIT_MS);
 	if (producer->engine.ops)
 		engine_close(&producer->engine);
 	for (index = 0; index < producer->client_count; index++)

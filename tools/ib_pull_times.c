@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How long it took to connect, to connect again to a producer that was started
+ * anew, and from the end of a pull until its producer had its blocks back. The
+ * last one compares clocks of two processes: on one machine only.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tools/ib_pull.h"
+
+#define PEERS_MAX 16
+/* More is not a release, but a producer that did something else. */
+#define RELEASE_NS_MAX UINT64_C(10000000000)
+
+/* One boot of one kernel has one monotonic clock. */
+uint64_t ib_times_host(void)
+{
+	static uint64_t host;
+	char text[64] = "";
+	FILE *file;
+
+	if (host)
+		return host;
+	file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (!file)
+		return 0;
+	if (fgets(text, sizeof(text), file))
+		/* 01234567-89ab-...: its first two fields. */
+		host = strtoull(text, NULL, 16) << 16 |
+		       strtoull(text + 9, NULL, 16);
+	(void)fclose(file);
+	return host;
+}
+
+void ib_times_ticket(struct ib_times *times)
+{
+	if (!times->wanted)
+		return;
+	times->wanted = 0;
+	times->asked_ns = engine_now_ns();
+}
+
+void ib_times_look(struct ib_times *times, struct engine *engine,
+		   struct ib_result *result)
+{
+	struct kvpull_peer_info peers[PEERS_MAX];
+	uint64_t took_ns;
+	int count;
+	int at = 0;
+
+	if (!times->asked_ns)
+		return;
+	count = engine->ops->worker->peers(engine->workers[0], peers,
+					   PEERS_MAX);
+	if (count > PEERS_MAX)
+		count = PEERS_MAX;
+	while (at < count && (peers[at].state_error ||
+			      peers[at].incarnation == times->incarnation))
+		at++;
+	if (at >= count)
+		return;
+	took_ns = engine_now_ns() - times->asked_ns;
+	if (times->is_again)
+		result->reconnect_ns = took_ns;
+	else
+		result->connect_ns = took_ns;
+	times->is_again = 1;
+	times->incarnation = peers[at].incarnation;
+	times->asked_ns = 0;
+}
+
+void ib_times_answer(struct ib_times *times, const struct ib_answer *answer,
+		     struct ib_result *result, uint32_t count_max)
+{
+	const uint64_t took_ns = answer->ended_ns - times->ended_ns;
+
+	if (times->ended_ns && times->host && answer->host == times->host &&
+	    answer->ended_ns > times->ended_ns && took_ns < RELEASE_NS_MAX)
+		result->releases[result->release_count++ % count_max] = took_ns;
+	times->ended_ns = 0;
+}
