@@ -87,6 +87,32 @@ int kvpull_verbs_address_parse(const char *text,
 	return 0;
 }
 
+int kvpull_verbs_addresses_parse(const char *text,
+				 struct kvpull_verbs_addresses *addresses)
+{
+	char one[KVPULL_ADDRESS_BYTES_MAX];
+	const char *comma;
+
+	addresses->count = 0;
+	do {
+		size_t text_bytes;
+
+		comma = strchr(text, ',');
+		text_bytes = comma ? (size_t)(comma - text) : strlen(text);
+		if (text_bytes >= sizeof(one) ||
+		    addresses->count == KVPULL_VERBS_RAILS_MAX)
+			return KVPULL_EINVAL;
+		memcpy(one, text, text_bytes);
+		one[text_bytes] = '\0';
+		if (kvpull_verbs_address_parse(
+			    one, &addresses->list[addresses->count]))
+			return KVPULL_EINVAL;
+		addresses->count++;
+		text += text_bytes + 1;
+	} while (comma);
+	return 0;
+}
+
 void kvpull_verbs_address_print(const struct kvpull_verbs_address *address,
 				char text[KVPULL_ADDRESS_BYTES_MAX])
 {

@@ -42,6 +42,18 @@ kvpull_verbs_address_parse(const char *text,
 int KVPULL_MUST_CHECK
 kvpull_verbs_address_parse_ip(const char *text,
 			      struct kvpull_verbs_address *address);
+/* "ADDRESS,ADDRESS": where one process is reached, a rail each. */
+#define KVPULL_VERBS_RAILS_MAX 4u
+
+struct kvpull_verbs_addresses {
+	uint32_t count; /* 1 .. KVPULL_VERBS_RAILS_MAX */
+	struct kvpull_verbs_address list[KVPULL_VERBS_RAILS_MAX];
+};
+
+/* 0 or KVPULL_EINVAL: too many, or one that is none. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_addresses_parse(const char *text,
+			     struct kvpull_verbs_addresses *addresses);
 /* Text as parse() takes it; a scope is not written: it is the host's own. */
 void kvpull_verbs_address_print(const struct kvpull_verbs_address *address,
 				char text[KVPULL_ADDRESS_BYTES_MAX]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants: an id belongs to the end in its context, or is the listener
- * (context NULL); an end is active from the time it has an id until it is
+ * Invariants: an id belongs to the end in its context, or is a listener
+ * (context NULL); a bundle is active from the time it has an id until it is
  * freed. An event is copied and acknowledged before it is acted on: destroying
  * an id waits for its events.
  */
@@ -9,18 +9,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 #define EVENTS_A_POLL 64
 /* Of resolving; the handshake's time-out ends what takes longer. */
 #define RESOLVE_MS 2000
+/* A rail that was lost: how often it is tried, and when it is a good one. */
+#define JOIN_NS (KVPULL_NS_PER_S / 4)
+#define JOIN_DOUBLINGS_MAX 6u
+#define STEADY_NS (10 * KVPULL_NS_PER_S)
 
 struct cm_event {
 	struct rdma_cm_id *id;
 	enum rdma_cm_event_type type;
-	int status;
-	uint32_t credits;
-	int32_t credits_code; /* of the private data */
+	struct kvpull_verbs_greeting greeting;
+	int32_t greeting_code; /* of the private data */
 };
 
 int kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect)
@@ -53,12 +57,16 @@ static void id_destroy(const struct kvpull_verbs_shared *shared,
 
 void kvpull_verbs_connect_close(struct kvpull_verbs_connect *connect)
 {
-	if (connect->listener)
-		id_destroy(connect->shared, connect->listener);
+	uint32_t rail;
+
+	for (rail = 0; rail < KVPULL_VERBS_RAILS_MAX; rail++) {
+		if (connect->listeners[rail])
+			id_destroy(connect->shared, connect->listeners[rail]);
+		connect->listeners[rail] = NULL;
+	}
 	if (connect->channel)
 		connect->shared->fabric->cm.destroy_event_channel(
 			connect->channel);
-	connect->listener = NULL;
 	connect->channel = NULL;
 }
 
@@ -81,82 +89,122 @@ static void id_options(const struct kvpull_verbs_shared *shared,
 			    strerror(errno));
 }
 
-int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
+static int rail_listen(struct kvpull_verbs_connect *connect, uint32_t rail,
+		       struct kvpull_verbs_address *address)
 {
 	const struct kvpull_verbs_shared *shared = connect->shared;
 	const struct kvpull_fabric *fabric = shared->fabric;
-	struct kvpull_verbs_address address = shared->device.address;
+	struct rdma_cm_id **listener = &connect->listeners[rail];
 
-	if (fabric->cm.create_id(connect->channel, &connect->listener, NULL,
+	*address = shared->devices[rail].address;
+	if (fabric->cm.create_id(connect->channel, listener, NULL,
 				 RDMA_PS_TCP)) {
-		connect->listener = NULL;
-		goto err_listen;
+		*listener = NULL;
+		return KVPULL_EDEVICE;
 	}
-	kvpull_verbs_address_set_port(&address,
+	kvpull_verbs_address_set_port(address,
 				      (uint16_t)shared->params.listen_port);
-	if (fabric->cm.bind_addr(connect->listener, &address.socket.any) ||
-	    fabric->cm.listen(connect->listener, KVPULL_VERBS_LISTEN_BACKLOG))
-		goto err_listen;
+	if (fabric->cm.bind_addr(*listener, &address->socket.any) ||
+	    fabric->cm.listen(*listener, KVPULL_VERBS_LISTEN_BACKLOG))
+		return KVPULL_EDEVICE;
 	kvpull_verbs_address_set_port(
-		&address, ntohs(fabric->cm.get_src_port(connect->listener)));
-	kvpull_verbs_address_print(&address, connect->address);
-	kvpull_info(shared->log, "verbs: listening at %s", connect->address);
+		address, ntohs(fabric->cm.get_src_port(*listener)));
 	return 0;
-err_listen:
-	kvpull_error(shared->log, "verbs: listening on port %u: %s",
-		     shared->params.listen_port, strerror(errno));
-	return KVPULL_EDEVICE;
 }
 
-static struct kvpull_verbs_end *end_take(struct kvpull_verbs_connect *connect,
-					 enum kvpull_verbs_role role)
+int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	char text[KVPULL_VERBS_RAILS_MAX * KVPULL_ADDRESS_BYTES_MAX];
+	char one[KVPULL_ADDRESS_BYTES_MAX];
+	struct kvpull_verbs_address address;
+	size_t used = 0;
+	uint32_t rail;
+
+	for (rail = 0; rail < shared->rail_count; rail++) {
+		if (rail_listen(connect, rail, &address)) {
+			kvpull_error(
+				shared->log, "verbs: listening on port %u: %s",
+				shared->params.listen_port, strerror(errno));
+			return KVPULL_EDEVICE;
+		}
+		kvpull_verbs_address_print(&address, one);
+		used += (size_t)snprintf(text + used, sizeof(text) - used,
+					 "%s%s", rail ? "," : "", one);
+		/* Consumers find as many rails as a ticket has room to name. */
+		if (used < sizeof(connect->address))
+			memcpy(connect->address, text, used + 1);
+		else
+			kvpull_warn(
+				shared->log,
+				"verbs: rail %u has no room in tickets: only %s go there",
+				rail, connect->address);
+	}
+	kvpull_info(shared->log, "verbs: listening at %s", text);
+	return 0;
+}
+
+static struct kvpull_verbs_bundle *
+bundle_take(struct kvpull_verbs_connect *connect, enum kvpull_verbs_role role)
 {
 	uint32_t at;
 
-	for (at = 0; at < connect->end_count; at++) {
-		struct kvpull_verbs_end *end = &connect->ends[at];
+	for (at = 0; at < connect->bundle_count; at++) {
+		struct kvpull_verbs_bundle *bundle = &connect->bundles[at];
 
-		if (end->role != role || end->state != KVPULL_VERBS_FREE)
+		if (bundle->role != role || bundle->state != KVPULL_BUNDLE_FREE)
 			continue;
-		end->state = KVPULL_VERBS_CONNECTING;
-		end->heard_ns = connect->shared->now_ns;
-		end->deadline_ns = connect->shared->now_ns +
-				   connect->shared->params.connect_ns;
-		end->active_at = connect->active_count;
+		bundle->state = KVPULL_BUNDLE_MEETING;
+		bundle->active_at = connect->active_count;
 		connect->active[connect->active_count++] = at;
-		return end;
+		return bundle;
 	}
 	return NULL;
 }
 
+static void end_begin(struct kvpull_verbs_end *end)
+{
+	end->state = KVPULL_VERBS_CONNECTING;
+	end->heard_ns = end->shared->now_ns;
+	end->deadline_ns = end->shared->now_ns + end->shared->params.connect_ns;
+}
+
 void kvpull_verbs_connect_free(struct kvpull_verbs_connect *connect,
-			       struct kvpull_verbs_end *end)
+			       struct kvpull_verbs_bundle *bundle)
 {
 	const uint32_t last = connect->active[--connect->active_count];
 
-	connect->active[end->active_at] = last;
-	connect->ends[last].active_at = end->active_at;
-	kvpull_verbs_end_unmake(end);
+	connect->active[bundle->active_at] = last;
+	connect->bundles[last].active_at = bundle->active_at;
+	kvpull_verbs_bundle_unmake(bundle);
 }
 
-int kvpull_verbs_connect_start(struct kvpull_verbs_connect *connect,
-			       const struct kvpull_verbs_address *address,
-			       uint32_t *peer)
+static uint32_t ways_count(const struct kvpull_verbs_end *end)
+{
+	uint32_t count = 0;
+	uint32_t rail;
+
+	for (rail = 0; rail < end->shared->rail_count; rail++)
+		count += end->bundle->ways[rail].known;
+	return count;
+}
+
+/* One rail calls. 0 or KVPULL_EPEER. */
+static int rail_call(struct kvpull_verbs_connect *connect,
+		     struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = connect->shared;
 	const struct kvpull_fabric *fabric = shared->fabric;
-	struct kvpull_verbs_address own = shared->device.address;
-	struct kvpull_verbs_address to = *address;
-	struct kvpull_verbs_end *end;
+	struct kvpull_verbs_address own = shared->devices[end->rail].address;
+	struct kvpull_verbs_address to = end->bundle->ways[end->rail].address;
 
-	if (connect->gone)
-		return KVPULL_EPEER;
-	if (!kvpull_verbs_networks_allow(&shared->networks, address))
-		return KVPULL_EROUTE;
-	end = end_take(connect, KVPULL_VERBS_PEER);
-	if (!end)
-		return KVPULL_EFULL;
-	kvpull_verbs_address_print(address, end->name);
+	end_begin(end);
+	end->joins = end->bundle->state == KVPULL_BUNDLE_IN;
+	/* The other ways are to have their time as well. */
+	if (!end->joins)
+		end->deadline_ns = shared->now_ns +
+				   shared->params.connect_ns / ways_count(end);
+	kvpull_verbs_address_print(&to, end->name);
 	if (fabric->cm.create_id(connect->channel, &end->id, end,
 				 RDMA_PS_TCP)) {
 		end->id = NULL;
@@ -167,22 +215,181 @@ int kvpull_verbs_connect_start(struct kvpull_verbs_connect *connect,
 	if (to.socket.any.sa_family == AF_INET6 &&
 	    kvpull_verbs_address_is_link_local(&to))
 		to.socket.v6.sin6_scope_id = own.socket.v6.sin6_scope_id;
-	if (fabric->cm.resolve_addr(end->id, &own.socket.any, &to.socket.any,
-				    RESOLVE_MS))
-		goto err_end;
-	end->told = 1;
-	*peer = end->index;
-	return 0;
+	if (!fabric->cm.resolve_addr(end->id, &own.socket.any, &to.socket.any,
+				     RESOLVE_MS))
+		return 0;
 err_end:
 	kvpull_warn(shared->log, "verbs: connecting to %s: %s", end->name,
 		    strerror(errno));
-	kvpull_verbs_connect_free(connect, end);
+	kvpull_verbs_end_unmake(end);
 	return KVPULL_EPEER;
+}
+
+/* By which own rail each of a peer's addresses is reached: the same subnet. */
+static void ways_find(const struct kvpull_verbs_shared *shared,
+		      const struct kvpull_verbs_addresses *addresses,
+		      struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX])
+{
+	uint32_t used = 0;
+	uint32_t near;
+	uint32_t at;
+
+	/* First neighbours, then whatever is left. */
+	for (near = 2; near-- > 0;)
+		for (at = 0; at < shared->rail_count * addresses->count; at++) {
+			const uint32_t rail = at / addresses->count;
+			const uint32_t other = at % addresses->count;
+			const struct kvpull_verbs_address *address =
+				&addresses->list[other];
+			const struct kvpull_verbs_device *device =
+				&shared->devices[rail];
+
+			if (ways[rail].known || used & 1u << other ||
+			    device->address.socket.any.sa_family !=
+				    address->socket.any.sa_family ||
+			    !kvpull_verbs_networks_allow(&shared->networks,
+							 address) ||
+			    (near && !kvpull_verbs_networks_allow(
+					     &device->subnets, address)))
+				continue;
+			ways[rail].known = 1;
+			ways[rail].address = *address;
+			used |= 1u << other;
+		}
+}
+
+static int all_gone(const struct kvpull_verbs_shared *shared)
+{
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		if (!shared->devices[at].gone)
+			return 0;
+	return 1;
+}
+
+int kvpull_verbs_connect_allows(const struct kvpull_verbs_connect *connect,
+				const struct kvpull_verbs_addresses *addresses)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	uint32_t at;
+
+	for (at = 0; at < addresses->count && !all_gone(shared); at++)
+		if (kvpull_verbs_networks_allow(&shared->networks,
+						&addresses->list[at]))
+			return 0;
+	return KVPULL_EROUTE;
+}
+
+int kvpull_verbs_connect_next(struct kvpull_verbs_connect *connect,
+			      struct kvpull_verbs_bundle *bundle)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	uint32_t rail;
+
+	for (rail = 0; rail < shared->rail_count; rail++) {
+		struct kvpull_verbs_way *way = &bundle->ways[rail];
+
+		if (!way->known || way->attempts || shared->devices[rail].gone)
+			continue;
+		way->attempts++;
+		if (rail_call(connect, &bundle->ends[rail]))
+			continue;
+		bundle->first = rail;
+		return 0;
+	}
+	return KVPULL_EPEER;
+}
+
+int kvpull_verbs_connect_start(struct kvpull_verbs_connect *connect,
+			       const struct kvpull_verbs_addresses *addresses,
+			       uint32_t *peer)
+{
+	struct kvpull_verbs_bundle *bundle;
+
+	if (all_gone(connect->shared))
+		return KVPULL_EPEER;
+	if (kvpull_verbs_connect_allows(connect, addresses))
+		return KVPULL_EROUTE;
+	bundle = bundle_take(connect, KVPULL_VERBS_PEER);
+	if (!bundle)
+		return KVPULL_EFULL;
+	ways_find(connect->shared, addresses, bundle->ways);
+	if (kvpull_verbs_connect_next(connect, bundle)) {
+		kvpull_verbs_connect_free(connect, bundle);
+		return KVPULL_EPEER;
+	}
+	bundle->told = 1;
+	*peer = bundle->index;
+	return 0;
+}
+
+static int may_join(const struct kvpull_verbs_bundle *bundle, uint32_t rail)
+{
+	return bundle->role == KVPULL_VERBS_PEER &&
+	       bundle->state == KVPULL_BUNDLE_IN &&
+	       (bundle->token[0] | bundle->token[1]) &&
+	       bundle->ways[rail].known &&
+	       !bundle->shared->devices[rail].gone &&
+	       bundle->ends[rail].state == KVPULL_VERBS_FREE;
+}
+
+void kvpull_verbs_connect_join(struct kvpull_verbs_connect *connect,
+			       struct kvpull_verbs_bundle *bundle)
+{
+	const uint64_t now_ns = connect->shared->now_ns;
+	uint32_t rail;
+
+	for (rail = 0; rail < connect->shared->rail_count; rail++) {
+		struct kvpull_verbs_way *way = &bundle->ways[rail];
+		uint32_t doublings;
+
+		if (now_ns < way->retry_ns || !may_join(bundle, rail))
+			continue;
+		/* One that flaps is tried less and less often. */
+		if (way->in_ns && now_ns - way->in_ns > STEADY_NS)
+			way->attempts = 0;
+		way->in_ns = 0;
+		doublings = way->attempts < JOIN_DOUBLINGS_MAX ?
+				    way->attempts :
+				    JOIN_DOUBLINGS_MAX;
+		way->retry_ns = now_ns + (JOIN_NS << doublings);
+		way->attempts++;
+		(void)rail_call(connect, &bundle->ends[rail]);
+	}
+}
+
+uint64_t kvpull_verbs_connect_join_ns(const struct kvpull_verbs_bundle *bundle)
+{
+	uint64_t due_ns = UINT64_MAX;
+	uint32_t rail;
+
+	for (rail = 0; rail < bundle->shared->rail_count; rail++)
+		if (may_join(bundle, rail) &&
+		    bundle->ways[rail].retry_ns < due_ns)
+			due_ns = bundle->ways[rail].retry_ns;
+	return due_ns;
 }
 
 static uint8_t rd_atomic(const struct kvpull_verbs_shared *shared)
 {
 	return (uint8_t)shared->params.rd_atomic;
+}
+
+static void greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
+			 const struct kvpull_verbs_end *end)
+{
+	const int joins = end->joins && end->role == KVPULL_VERBS_PEER;
+	struct kvpull_verbs_greeting greeting = {
+		.kind = joins ? KVPULL_VERBS_JOIN : KVPULL_VERBS_CALL,
+		.credits = end->shared->params.notify_credits,
+		.rail = end->rail,
+	};
+
+	if (joins)
+		memcpy(greeting.token, end->bundle->token,
+		       sizeof(greeting.token));
+	kvpull_verbs_greeting_put(bytes, &greeting);
 }
 
 static void peer_connect(struct kvpull_verbs_end *end)
@@ -202,7 +409,7 @@ static void peer_connect(struct kvpull_verbs_end *end)
 		kvpull_verbs_end_lose(end, code, NULL);
 		return;
 	}
-	kvpull_verbs_private_put(private_data, shared->params.notify_credits);
+	greeting_put(private_data, end);
 	if (shared->fabric->cm.connect(end->id, &param))
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
 }
@@ -215,6 +422,25 @@ static void call_reject(struct kvpull_verbs_connect *connect,
 	shared->counts.calls_refused++;
 	kvpull_warn(shared->log, "verbs: a caller is refused: %s", why);
 	(void)shared->fabric->cm.reject(id, NULL, 0);
+	id_destroy(shared, id);
+}
+
+/* It joins what is not here: another process had this address before. */
+static void join_reject(struct kvpull_verbs_connect *connect,
+			struct rdma_cm_id *id)
+{
+	struct kvpull_verbs_shared *shared = connect->shared;
+	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
+	const struct kvpull_verbs_greeting greeting = {
+		.kind = KVPULL_VERBS_UNKNOWN,
+		.credits = shared->params.notify_credits,
+	};
+
+	shared->counts.calls_refused++;
+	kvpull_info(shared->log,
+		    "verbs: a rail is refused: its connection is not known");
+	kvpull_verbs_greeting_put(bytes, &greeting);
+	(void)shared->fabric->cm.reject(id, bytes, sizeof(bytes));
 	id_destroy(shared, id);
 }
 
@@ -248,7 +474,7 @@ static int call_accept(struct kvpull_verbs_end *end)
 
 	if (code)
 		return code;
-	kvpull_verbs_private_put(private_data, shared->params.notify_credits);
+	greeting_put(private_data, end);
 	if (shared->fabric->cm.accept(end->id, &param)) {
 		kvpull_warn(shared->log, "verbs: accepting %s: %s", end->name,
 			    strerror(errno));
@@ -258,6 +484,59 @@ static int call_accept(struct kvpull_verbs_end *end)
 	return kvpull_verbs_end_access(end, 0);
 }
 
+static uint32_t credits_of(const struct kvpull_verbs_shared *shared,
+			   const struct cm_event *event)
+{
+	return event->greeting.credits < shared->params.notify_credits ?
+		       event->greeting.credits :
+		       shared->params.notify_credits;
+}
+
+/* Which own one; of those with one context any will do. */
+static uint32_t device_find(const struct kvpull_verbs_shared *shared,
+			    const struct ibv_context *context)
+{
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		if (shared->devices[at].context == context)
+			return at;
+	return 0;
+}
+
+/* A place for one more rail in its bundle, or NULL and it is refused. */
+static struct kvpull_verbs_end *join_take(struct kvpull_verbs_connect *connect,
+					  const struct cm_event *event)
+{
+	struct kvpull_verbs_bundle *bundle = NULL;
+	struct kvpull_verbs_end *found = NULL;
+	uint32_t at;
+
+	for (at = 0; !bundle && at < connect->active_count; at++) {
+		bundle = &connect->bundles[connect->active[at]];
+		if (bundle->role != KVPULL_VERBS_CALLER ||
+		    !kvpull_verbs_bundle_knows(bundle, event->greeting.token))
+			bundle = NULL;
+	}
+	if (!bundle) {
+		join_reject(connect, event->id);
+		return NULL;
+	}
+	for (at = 0; at < connect->shared->rail_count; at++) {
+		struct kvpull_verbs_end *end = &bundle->ends[at];
+
+		if (end->state == KVPULL_VERBS_FREE)
+			found = end;
+		else if (end->rail_there == event->greeting.rail)
+			kvpull_verbs_end_lose(end, KVPULL_EPEER,
+					      "its rail was built again");
+	}
+	/* The consumer tries again; what was lost is gone by then. */
+	if (!found)
+		call_reject(connect, event->id, "no room for one more rail");
+	return found;
+}
+
 static void called(struct kvpull_verbs_connect *connect,
 		   const struct cm_event *event)
 {
@@ -265,7 +544,8 @@ static void called(struct kvpull_verbs_connect *connect,
 	struct kvpull_verbs_address from;
 	struct kvpull_verbs_end *end;
 
-	if (event->credits_code) {
+	if (event->greeting_code ||
+	    event->greeting.kind == KVPULL_VERBS_UNKNOWN) {
 		shared->counts.frames_bad++;
 		call_reject(connect, event->id,
 			    "it speaks something else, or another version");
@@ -277,43 +557,66 @@ static void called(struct kvpull_verbs_connect *connect,
 			    "it is not in the configured networks");
 		return;
 	}
-	end = end_take(connect, KVPULL_VERBS_CALLER);
-	if (!end) {
-		call_reject(connect, event->id, "no room: raise consumers_max");
-		return;
+	if (event->greeting.kind == KVPULL_VERBS_JOIN) {
+		end = join_take(connect, event);
+		if (!end)
+			return;
+	} else {
+		struct kvpull_verbs_bundle *bundle =
+			bundle_take(connect, KVPULL_VERBS_CALLER);
+
+		if (!bundle) {
+			call_reject(connect, event->id,
+				    "no room: raise consumers_max");
+			return;
+		}
+		end = &bundle->ends[0];
 	}
+	end_begin(end);
 	kvpull_verbs_address_print(&from, end->name);
 	end->id = event->id;
 	end->id->context = end;
-	end->credits = event->credits < shared->params.notify_credits ?
-			       event->credits :
-			       shared->params.notify_credits;
+	end->device = device_find(shared, event->id->verbs);
+	end->rail_there = event->greeting.rail;
+	end->joins = event->greeting.kind == KVPULL_VERBS_JOIN;
+	end->credits = credits_of(shared, event);
 	id_options(shared, end->id);
 	if (call_accept(end))
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, "accepting");
 }
 
+static void join_admit(struct kvpull_verbs_end *end)
+{
+	if (end->bundle->state != KVPULL_BUNDLE_IN ||
+	    kvpull_verbs_bundle_open(end->bundle, end)) {
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
+		return;
+	}
+	end->state = KVPULL_VERBS_IN;
+	end->deadline_ns = 0;
+	kvpull_info(end->shared->log, "caller %s: rail %u is up", end->name,
+		    end->rail_there);
+}
+
 static void established(struct kvpull_verbs_end *end,
 			const struct cm_event *event)
 {
-	const struct kvpull_verbs_params *params = &end->shared->params;
-
 	if (end->state != KVPULL_VERBS_CONNECTING)
 		return;
 	end->connected = 1;
 	if (end->role == KVPULL_VERBS_PEER) {
-		if (event->credits_code) {
+		if (event->greeting_code) {
 			end->shared->counts.frames_bad++;
 			kvpull_verbs_end_lose(
-				end, event->credits_code,
+				end, event->greeting_code,
 				"it speaks something else, or another version");
 			return;
 		}
-		end->credits = event->credits < params->notify_credits ?
-				       event->credits :
-				       params->notify_credits;
+		end->credits = credits_of(end->shared, event);
 	}
 	end->state = KVPULL_VERBS_OPEN;
+	if (end->joins && end->role == KVPULL_VERBS_CALLER)
+		join_admit(end);
 }
 
 static void step(struct kvpull_verbs_end *end, const struct cm_event *event)
@@ -330,6 +633,12 @@ static void step(struct kvpull_verbs_end *end, const struct cm_event *event)
 			peer_connect(end);
 	} else if (event->type == RDMA_CM_EVENT_ESTABLISHED) {
 		established(end, event);
+	} else if (event->type == RDMA_CM_EVENT_REJECTED && end->joins &&
+		   !event->greeting_code &&
+		   event->greeting.kind == KVPULL_VERBS_UNKNOWN) {
+		kvpull_verbs_bundle_lose(
+			end->bundle, KVPULL_EPEER,
+			"one of its rails leads to another incarnation");
 	} else if (event->type == RDMA_CM_EVENT_DISCONNECTED) {
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
 	} else if (event->type != RDMA_CM_EVENT_TIMEWAIT_EXIT &&
@@ -340,31 +649,50 @@ static void step(struct kvpull_verbs_end *end, const struct cm_event *event)
 	}
 }
 
-/* One comes for each id; the first is enough. */
-static void device_lost(struct kvpull_verbs_connect *connect)
+void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,
+				      uint32_t device, const char *why)
+{
+	struct kvpull_verbs_shared *shared = connect->shared;
+	uint32_t at;
+	uint32_t rail;
+
+	if (shared->devices[device].gone)
+		return;
+	shared->devices[device].gone = 1;
+	kvpull_error(shared->log,
+		     "verbs: %s was %s: nothing goes by it any more",
+		     shared->devices[device].choice, why);
+	for (at = 0; at < connect->active_count; at++)
+		for (rail = 0; rail < shared->rail_count; rail++) {
+			struct kvpull_verbs_end *end =
+				&connect->bundles[connect->active[at]]
+					 .ends[rail];
+
+			if (end->device == device)
+				kvpull_verbs_end_lose(end, KVPULL_EPEER,
+						      "its device is gone");
+		}
+}
+
+/* One comes for each id; the first of a device is enough. */
+static void removed(struct kvpull_verbs_connect *connect,
+		    const struct rdma_cm_id *id)
 {
 	uint32_t at;
 
-	if (connect->gone)
-		return;
-	connect->gone = 1;
-	kvpull_error(connect->shared->log,
-		     "verbs: %s was removed: nothing goes by it any more",
-		     connect->shared->device.choice);
-	for (at = 0; at < connect->active_count; at++)
-		kvpull_verbs_end_lose(&connect->ends[connect->active[at]],
-				      KVPULL_EPEER, "the device was removed");
+	for (at = 0; at < connect->shared->rail_count; at++)
+		if (connect->shared->devices[at].context == id->verbs)
+			kvpull_verbs_connect_device_lost(connect, at,
+							 "removed");
 }
 
 static void event_copy(const struct rdma_cm_event *event, struct cm_event *copy)
 {
 	copy->id = event->id;
 	copy->type = event->event;
-	copy->status = event->status;
-	copy->credits = 0;
-	copy->credits_code = kvpull_verbs_private_get(
+	copy->greeting_code = kvpull_verbs_greeting_get(
 		event->param.conn.private_data,
-		event->param.conn.private_data_len, &copy->credits);
+		event->param.conn.private_data_len, &copy->greeting);
 }
 
 void kvpull_verbs_connect_poll(struct kvpull_verbs_connect *connect)
@@ -380,7 +708,7 @@ void kvpull_verbs_connect_poll(struct kvpull_verbs_connect *connect)
 		event_copy(event, &copy);
 		(void)fabric->cm.ack_cm_event(event);
 		if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL)
-			device_lost(connect);
+			removed(connect, copy.id);
 		else if (copy.type == RDMA_CM_EVENT_CONNECT_REQUEST)
 			called(connect, &copy);
 		else if (copy.id->context)

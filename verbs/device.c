@@ -15,6 +15,8 @@
 
 #include "verbs/gid.h"
 
+#define NAME_BYTES 64u
+
 struct candidate {
 	struct ibv_context *context;
 	struct kvpull_verbs_address address;
@@ -29,6 +31,11 @@ struct candidate {
 struct search {
 	const struct kvpull_fabric *fabric;
 	const struct kvpull_verbs_params *params;
+	const struct kvpull_verbs_device *taken; /* of other rails */
+	uint32_t taken_count;
+	uint32_t reserved;
+	char device[NAME_BYTES];            /* named for this rail; "": any */
+	char address[NAME_BYTES];           /* likewise */
 	struct kvpull_verbs_address wanted; /* family 0: any */
 	struct candidate best;
 	uint32_t seen_count; /* ports and GIDs that would do */
@@ -110,10 +117,29 @@ static int is_better(const struct candidate *one, const struct candidate *other)
 	return one->near > other->near;
 }
 
+/* By another rail: its port, or its address if this one's is named. */
+static int is_taken(const struct search *search, const struct candidate *found)
+{
+	uint32_t i;
+
+	for (i = 0; i < search->taken_count; i++) {
+		const struct kvpull_verbs_device *other = &search->taken[i];
+
+		if (search->address[0] ?
+			    kvpull_verbs_address_is(&other->address,
+						    &found->address) :
+			    other->context == found->context &&
+				    other->port == found->port)
+			return 1;
+	}
+	return 0;
+}
+
 static void gid_look(struct search *search, const struct candidate *port,
 		     uint32_t gid_index)
 {
 	const struct kvpull_verbs_params *params = search->params;
+	const int addressed = search->address[0] != '\0';
 	struct candidate found = *port;
 	struct ibv_gid_entry entry;
 
@@ -135,13 +161,15 @@ static void gid_look(struct search *search, const struct candidate *port,
 		return;
 	if (found.rank == KVPULL_GID_INFINIBAND) {
 		/* Its GIDs are no IP addresses. */
-		if (!given(params->address))
+		if (!addressed)
 			return;
 		found.address = search->wanted;
-	} else if (given(params->address) &&
+	} else if (addressed &&
 		   !kvpull_verbs_address_is(&found.address, &search->wanted)) {
 		return;
 	}
+	if (is_taken(search, &found))
+		return;
 	search->seen_count++;
 	if (is_better(&found, &search->best))
 		search->best = found;
@@ -172,8 +200,7 @@ static void device_look(struct search *search, struct ibv_context *context)
 	struct ibv_device_attr attr;
 	uint32_t port;
 
-	if (given(search->params->device) &&
-	    strcmp(search->params->device, name) != 0)
+	if (search->device[0] && strcmp(search->device, name) != 0)
 		return;
 	if (search->fabric->ibv.query_device(context, &attr))
 		return;
@@ -195,7 +222,7 @@ static void choice_say(struct kvpull_verbs_device *device,
 	const char *why =
 		"RoCE v2 before v1, routable before link-local, then the faster and nearer";
 
-	if (given(params->device) || given(params->address) || params->port ||
+	if (search->device[0] || search->address[0] || params->port ||
 	    params->gid_index)
 		why = "the configuration narrows the choice";
 	else if (search->seen_count == 1)
@@ -219,19 +246,72 @@ static void choice_say(struct kvpull_verbs_device *device,
 			"verbs: only a link-local address: peers on other links cannot be reached");
 }
 
-static int choose(struct kvpull_verbs_device *device,
-		  const struct kvpull_verbs_params *params)
+static uint32_t items_count(const char *list)
 {
-	struct search search = { .fabric = device->fabric, .params = params };
-	int device_count = 0;
-	int i;
+	uint32_t count = given(list) ? 1 : 0;
 
-	if (given(params->address) &&
-	    kvpull_verbs_address_parse_ip(params->address, &search.wanted)) {
-		kvpull_error(device->log, "verbs: address %s is no IP address",
+	for (; count && *list; list++)
+		count += *list == ',';
+	return count;
+}
+
+uint32_t kvpull_verbs_rails_wanted(const struct kvpull_verbs_params *params)
+{
+	const uint32_t devices = items_count(params->device);
+	const uint32_t addresses = items_count(params->address);
+	uint32_t count = devices > addresses ? devices : addresses;
+
+	if (params->rails)
+		count = params->rails;
+	if (!count)
+		count = 1;
+	return count < KVPULL_VERBS_RAILS_MAX ? count : KVPULL_VERBS_RAILS_MAX;
+}
+
+/* The nth of a list "a,b,c"; "" behind its end. 0 or KVPULL_ECONFIG. */
+static int item_take(const char *list, uint32_t index, char item[NAME_BYTES])
+{
+	size_t item_bytes;
+
+	item[0] = '\0';
+	if (index >= items_count(list))
+		return 0;
+	for (; index; index--)
+		list = strchr(list, ',') + 1;
+	item_bytes = strcspn(list, ",");
+	if (!item_bytes || item_bytes >= NAME_BYTES)
+		return KVPULL_ECONFIG;
+	memcpy(item, list, item_bytes);
+	item[item_bytes] = '\0';
+	return 0;
+}
+
+/* What this rail is asked to be. 0 or KVPULL_ECONFIG. */
+static int wanted_take(struct search *search, uint32_t rail)
+{
+	const struct kvpull_verbs_params *params = search->params;
+
+	if (item_take(params->device, rail, search->device)) {
+		kvpull_error(params->log, "verbs: device %s names no devices",
+			     params->device);
+		return KVPULL_ECONFIG;
+	}
+	if (item_take(params->address, rail, search->address) ||
+	    (search->address[0] &&
+	     kvpull_verbs_address_parse_ip(search->address, &search->wanted))) {
+		kvpull_error(params->log, "verbs: address %s is no IP address",
 			     params->address);
 		return KVPULL_ECONFIG;
 	}
+	return 0;
+}
+
+static int choose(struct kvpull_verbs_device *device, struct search *search)
+{
+	const struct kvpull_verbs_params *params = search->params;
+	int device_count = 0;
+	int i;
+
 	device->list = device->fabric->cm.get_devices(&device_count);
 	if (!device->list || !device_count) {
 		kvpull_log(device->log,
@@ -241,20 +321,22 @@ static int choose(struct kvpull_verbs_device *device,
 		return KVPULL_EUNSUPPORTED;
 	}
 	for (i = 0; i < device_count; i++)
-		device_look(&search, device->list[i]);
-	if (!search.best.rank) {
+		device_look(search, device->list[i]);
+	if (!search->best.rank) {
 		kvpull_info(
 			device->log,
 			"verbs: %d devices, %u ports down, and none of the rest has what is asked for: device %s, port %u, gid %d, address %s",
-			device_count, search.down_count,
-			given(params->device) ? params->device : "any",
+			device_count, search->down_count,
+			search->device[0] ? search->device : "any",
 			params->port, (int)params->gid_index - 1,
-			given(params->address) ? params->address : "any");
+			search->address[0] ? search->address : "any");
 		return KVPULL_EUNSUPPORTED;
 	}
-	device->context = search.best.context;
-	device->address = search.best.address;
-	choice_say(device, &search, device_count);
+	device->context = search->best.context;
+	device->address = search->best.address;
+	device->port = search->best.port;
+	device->gid_index = search->best.gid_index;
+	choice_say(device, search, device_count);
 	return 0;
 }
 
@@ -293,16 +375,24 @@ static int objects_make(struct kvpull_verbs_device *device)
 	return limits_take(device);
 }
 
-int kvpull_verbs_device_open(struct kvpull_verbs_device *device,
+int kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
+			     uint32_t device_count, uint32_t rail,
 			     const struct kvpull_fabric *fabric,
 			     const struct kvpull_verbs_params *params)
 {
+	struct kvpull_verbs_device *device = &devices[device_count];
+	struct search search = { .fabric = fabric,
+				 .params = params,
+				 .taken = devices,
+				 .taken_count = device_count };
 	int code;
 
 	memset(device, 0, sizeof(*device));
 	device->fabric = fabric;
 	device->log = params->log;
-	code = choose(device, params);
+	code = wanted_take(&search, rail);
+	if (!code)
+		code = choose(device, &search);
 	if (!code) {
 		code = objects_make(device);
 		if (code)
@@ -332,36 +422,25 @@ static void subnet_add(const struct kvpull_verbs_device *device,
 					&networks->list[networks->count++]);
 }
 
-int kvpull_verbs_device_networks(const struct kvpull_verbs_device *device,
-				 const char *text,
-				 struct kvpull_networks *networks)
+void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
+				 uint32_t level)
 {
 	struct ifaddrs *list = NULL;
 	const struct ifaddrs *at;
 
-	if (given(text)) {
-		if (!kvpull_verbs_networks_parse(text, networks))
-			return 0;
-		kvpull_error(
-			device->log,
-			"verbs: networks %s: must be like 10.0.0.0/8,fd00::/8",
-			text);
-		return KVPULL_ECONFIG;
-	}
-	memset(networks, 0, sizeof(*networks));
+	memset(&device->subnets, 0, sizeof(device->subnets));
 	if (getifaddrs(&list))
-		return 0;
+		return;
 	for (at = list; at; at = at->ifa_next)
 		if (at->ifa_addr && at->ifa_netmask &&
 		    (at->ifa_addr->sa_family == AF_INET ||
 		     at->ifa_addr->sa_family == AF_INET6))
-			subnet_add(device, at, networks);
+			subnet_add(device, at, &device->subnets);
 	freeifaddrs(list);
-	if (!networks->count)
-		kvpull_warn(
-			device->log,
+	if (!device->subnets.count)
+		kvpull_log(
+			device->log, level,
 			"verbs: no interface has the chosen address: name the networks of peers");
-	return 0;
 }
 
 void kvpull_verbs_device_close(struct kvpull_verbs_device *device)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The device, port and GID that this route goes by, chosen once at open, said
- * in the log with the reason, and never changed behind the user's back.
+ * The device, port and GID that a rail goes by, chosen once at open, said in
+ * the log with the reason, and never changed behind the user's back.
  *
  * Order: what the configuration names; RoCE v2 with an IPv4 address, RoCE v2
  * with a routable IPv6 address, InfiniBand (needs `address`), link-local last;
  * then the faster link, then the nearer NUMA node, then the first. RoCE v1
- * only if its GID is named.
+ * only if its GID is named. Rails that are not named go by different ports.
  */
 #ifndef KVPULL_VERBS_DEVICE_H
 #define KVPULL_VERBS_DEVICE_H
@@ -25,6 +25,11 @@ struct kvpull_verbs_device {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct kvpull_verbs_address address; /* own; port 0 */
+	struct kvpull_networks subnets;      /* of the own address */
+	uint32_t port;
+	uint32_t gid_index;
+	uint32_t gone; /* removed, or broken for good */
+	uint32_t reserved;
 	char choice[KVPULL_VERBS_CHOICE_BYTES];
 	/* limits */
 	uint32_t work_request_max;
@@ -35,19 +40,21 @@ struct kvpull_verbs_device {
 	uint64_t region_bytes_max;
 };
 
-/* 0, KVPULL_EUNSUPPORTED (nothing fits), KVPULL_ECONFIG, KVPULL_EDEVICE. */
-int KVPULL_MUST_CHECK
-kvpull_verbs_device_open(struct kvpull_verbs_device *device,
-			 const struct kvpull_fabric *fabric,
-			 const struct kvpull_verbs_params *params);
+/* Rails that are asked for: by number, or by naming them. */
+uint32_t kvpull_verbs_rails_wanted(const struct kvpull_verbs_params *params);
 /*
- * The networks of a list; without one, the subnet of the own address: a ticket
- * comes through clients, and must not make us call anywhere. 0, KVPULL_ECONFIG.
+ * Rail `rail` of them, unlike devices[0 .. device_count), into
+ * devices[device_count]. 0, KVPULL_EUNSUPPORTED (nothing fits),
+ * KVPULL_ECONFIG, KVPULL_EDEVICE.
  */
 int KVPULL_MUST_CHECK
-kvpull_verbs_device_networks(const struct kvpull_verbs_device *device,
-			     const char *text,
-			     struct kvpull_networks *networks);
+kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
+			 uint32_t device_count, uint32_t rail,
+			 const struct kvpull_fabric *fabric,
+			 const struct kvpull_verbs_params *params);
+/* The subnets of the own address; one that is in none is warned of. */
+void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
+				 uint32_t level);
 void kvpull_verbs_device_close(struct kvpull_verbs_device *device);
 
 #endif /* KVPULL_VERBS_DEVICE_H */

@@ -36,11 +36,14 @@ static void end_clear(struct kvpull_verbs_end *end)
 {
 	end->state = KVPULL_VERBS_FREE;
 	end->code = 0;
-	end->connected = end->told = end->armed = 0;
+	end->connected = end->armed = end->joins = 0;
+	end->rail_there = KVPULL_NONE;
+	end->device = end->rail;
 	end->deadline_ns = end->heard_ns = end->cancel_ns = 0;
 	end->inbox_kind = end->stalled = end->requests_open = 0;
 	end->name[0] = '\0';
-	end->posted = end->done = 0;
+	end->posted = end->done = end->good = 0;
+	end->failed = 0;
 	end->batch_first = end->batch_count = 0;
 	end->credits = end->send_next = end->send_open = 0;
 	end->sent = end->acked = end->received = end->told_acked = 0;
@@ -50,24 +53,18 @@ static void end_clear(struct kvpull_verbs_end *end)
 	end->inbox.total = end->inbox.used = 0;
 	end->message.total = end->message.sent = 0;
 	end->keys_out.total = end->keys_out.sent = 0;
-	end->keys_known = end->reads_open = end->cancels_open = 0;
+	end->keys_known = end->cancels_open = 0;
 	end->bytes_open = 0;
-	end->turn_first = end->turn_last = KVPULL_NONE;
 	end->paused = 0;
 }
 
 int kvpull_verbs_end_init(struct kvpull_verbs_end *end,
-			  struct kvpull_verbs_shared *shared,
-			  enum kvpull_verbs_role role, uint32_t index,
 			  struct kvpull_arena *arena)
 {
-	const struct kvpull_verbs_params *params = &shared->params;
+	const struct kvpull_verbs_params *params = &end->shared->params;
 
-	end->shared = shared;
-	end->role = role;
-	end->index = index;
 	end->frame_max = 2 * params->notify_credits;
-	end->queue_max = queue_max_of(params, role);
+	end->queue_max = queue_max_of(params, end->role);
 	end->buffers = (uint8_t *)kvpull_arena_take(
 		arena, (size_t)2 * end->frame_max, KVPULL_FRAME_BYTES);
 	end->is_note =
@@ -126,7 +123,8 @@ static int queue_pair_make(struct kvpull_verbs_end *end)
 		.qp_type = IBV_QPT_RC,
 	};
 
-	if (shared->fabric->cm.create_qp(end->id, shared->device.pd, &attr))
+	if (shared->fabric->cm.create_qp(
+		    end->id, shared->devices[end->device].pd, &attr))
 		return KVPULL_EDEVICE;
 	end->qp = end->id->qp;
 	return 0;
@@ -136,21 +134,23 @@ int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
 	const struct kvpull_fabric *fabric = shared->fabric;
+	const struct kvpull_verbs_device *device =
+		&shared->devices[end->device];
 	uint32_t i;
 
-	if (end->id->verbs != shared->device.context) {
+	if (end->id->verbs != device->context) {
 		kvpull_warn(shared->log,
 			    "verbs: %s would go by another device than %s",
-			    end->name, shared->device.choice);
+			    end->name, device->choice);
 		return KVPULL_EROUTE;
 	}
-	end->memory = fabric->ibv.reg_mr(shared->device.pd, end->buffers,
+	end->memory = fabric->ibv.reg_mr(device->pd, end->buffers,
 					 (size_t)2 * end->frame_max *
 						 KVPULL_FRAME_BYTES,
 					 IBV_ACCESS_LOCAL_WRITE);
-	end->cq = fabric->ibv.create_cq(shared->device.context,
+	end->cq = fabric->ibv.create_cq(device->context,
 					(int)(end->queue_max + end->frame_max),
-					end, shared->device.channel, 0);
+					end, device->channel, 0);
 	if (!end->memory || !end->cq || queue_pair_make(end)) {
 		kvpull_error(
 			shared->log,
@@ -265,8 +265,12 @@ static enum kvpull_verbs_seen sent_take(struct kvpull_verbs_end *end,
 	}
 	if (number >= end->done)
 		end->done = number + 1;
-	if (completion->status != IBV_WC_SUCCESS)
+	if (completion->status != IBV_WC_SUCCESS) {
+		end->failed = 1;
 		completion_lose(end, completion);
+	} else if (!end->failed) {
+		end->good = end->done;
+	}
 	return KVPULL_VERBS_SENT;
 }
 
@@ -351,7 +355,7 @@ int kvpull_verbs_end_pop(struct kvpull_verbs_end *end,
 			 struct kvpull_verbs_batch *batch)
 {
 	while (end->batch_count &&
-	       end->batches[end->batch_first].last < end->done) {
+	       end->batches[end->batch_first].last < end->good) {
 		const uint32_t first = end->batch_first;
 
 		end->batch_first = first + 1 == end->queue_max ? 0 : first + 1;
@@ -507,10 +511,11 @@ int kvpull_verbs_end_say(struct kvpull_verbs_end *end,
 }
 
 int kvpull_verbs_end_note(struct kvpull_verbs_end *end,
-			  const struct kvpull_record *record)
+			  const struct kvpull_record *record, uint32_t number)
 {
 	uint8_t bytes[32];
 	struct kvpull_frame frame = { .kind = KVPULL_FRAME_NOTE,
+				      .offset = number,
 				      .payload = bytes,
 				      .payload_bytes = sizeof(bytes) };
 
@@ -564,8 +569,8 @@ void kvpull_verbs_end_pump(struct kvpull_verbs_end *end)
 		(void)frame_send(end, &ack);
 }
 
-void kvpull_verbs_private_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
-			      uint32_t credits)
+void kvpull_verbs_greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
+			       const struct kvpull_verbs_greeting *greeting)
 {
 	struct kvpull_wire_writer writer = {
 		.data = bytes, .capacity = KVPULL_VERBS_PRIVATE_BYTES
@@ -573,23 +578,35 @@ void kvpull_verbs_private_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
 
 	kvpull_wire_put_u32(&writer, PRIVATE_MAGIC);
 	kvpull_wire_put_u16(&writer, KVPULL_FRAME_VERSION);
-	kvpull_wire_put_u16(&writer, (uint16_t)credits);
+	kvpull_wire_put_u16(&writer, (uint16_t)greeting->credits);
+	kvpull_wire_put_u16(&writer, (uint16_t)greeting->kind);
+	kvpull_wire_put_u16(&writer, (uint16_t)greeting->rail);
+	kvpull_wire_put_u64(&writer, greeting->token[0]);
+	kvpull_wire_put_u64(&writer, greeting->token[1]);
 }
 
-int kvpull_verbs_private_get(const void *bytes, size_t byte_count,
-			     uint32_t *credits)
+int kvpull_verbs_greeting_get(const void *bytes, size_t byte_count,
+			      struct kvpull_verbs_greeting *greeting)
 {
 	struct kvpull_wire_reader reader = { .data = bytes,
 					     .byte_count = byte_count };
+	struct kvpull_verbs_greeting parsed;
 	const uint32_t magic = kvpull_wire_get_u32(&reader);
 	const uint32_t version = kvpull_wire_get_u16(&reader);
-	const uint32_t count = kvpull_wire_get_u16(&reader);
 
-	/* The CM may pad: what follows does not count. */
-	if (!bytes || reader.bad || magic != PRIVATE_MAGIC || !count)
+	if (!bytes || reader.bad || magic != PRIVATE_MAGIC)
 		return KVPULL_EPROTO;
 	if (version != KVPULL_FRAME_VERSION)
 		return KVPULL_EVERSION;
-	*credits = count;
+	parsed.credits = kvpull_wire_get_u16(&reader);
+	parsed.kind = kvpull_wire_get_u16(&reader);
+	parsed.rail = kvpull_wire_get_u16(&reader);
+	parsed.token[0] = kvpull_wire_get_u64(&reader);
+	parsed.token[1] = kvpull_wire_get_u64(&reader);
+	/* The CM may pad: what follows does not count. */
+	if (reader.bad || !parsed.credits || parsed.kind < KVPULL_VERBS_CALL ||
+	    parsed.kind > KVPULL_VERBS_UNKNOWN)
+		return KVPULL_EPROTO;
+	*greeting = parsed;
 	return 0;
 }

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One queue pair to one other process, on either side: its objects, its send
- * queue, its frames and their credits.
+ * queue, its frames and their credits. It is one rail of a bundle (bundle.h).
  *
  * state       peer (consumer's side)            caller (producer's side)
  * FREE        -                                 -
- * CONNECTING  connect(): CM is at work          a request was accepted
- * OPEN        established: handshake            likewise; CALLER_UP
- * IN          attach()                          admit()
+ * CONNECTING  CM is at work                     a request was accepted
+ * OPEN        established: handshake, or the    likewise; CALLER_UP
+ *             keys of one more rail
+ * IN          attach(), or its keys came        admit(), or it joined
  * LINGER      -                                 refuse(): it is on its way
  * LOST        the end was seen; the queue pair is in ERR and its completions
  *             are polled, for at most flush_ns
- * QUIET       the queue pair is destroyed: nothing can land any more; reads
- *             end, then PEER_DOWN               CALLER_DOWN
- * DOWN        -                                 admitted, reported: forget()
- * GONE        -                                 reported: free at next poll
+ * QUIET       the queue pair is destroyed: nothing can land any more; what it
+ *             had not read goes by other rails, or its reads end
  *
  * Work requests are numbered; the completion of one means the end of all
  * before it, which is how a send queue works. Each post (a batch) asks for the
@@ -26,6 +25,7 @@
 #ifndef KVPULL_VERBS_ENDPOINT_H
 #define KVPULL_VERBS_ENDPOINT_H
 
+#include "verbs/cursor.h"
 #include "verbs/device.h"
 #include "verbs/frame.h"
 #include "verbs/region.h"
@@ -42,9 +42,7 @@ enum kvpull_verbs_end_state {
 	KVPULL_VERBS_IN,
 	KVPULL_VERBS_LINGER,
 	KVPULL_VERBS_LOST,
-	KVPULL_VERBS_QUIET,
-	KVPULL_VERBS_DOWN,
-	KVPULL_VERBS_GONE
+	KVPULL_VERBS_QUIET
 };
 
 enum kvpull_verbs_batch_kind {
@@ -61,6 +59,7 @@ struct kvpull_verbs_batch {
 	uint32_t read;  /* index; READ and CHECK */
 	uint32_t count; /* work requests */
 	uint32_t reserved;
+	struct kvpull_cursor begin; /* of its first one; READ */
 };
 
 /* A message on its way out, in pieces. */
@@ -77,24 +76,31 @@ struct kvpull_verbs_shared {
 	const struct kvpull_log *log;
 	const struct kvpull_fabric *fabric;
 	struct kvpull_verbs_params params; /* defaults are filled in */
-	struct kvpull_verbs_device device;
-	struct kvpull_verbs_regions regions;
+	/* Own rails: each its device, and all memory registered with it. */
+	struct kvpull_verbs_device devices[KVPULL_VERBS_RAILS_MAX];
+	struct kvpull_verbs_regions regions[KVPULL_VERBS_RAILS_MAX];
+	uint32_t rail_count;
 	struct kvpull_networks networks;
 	struct kvpull_verbs_counts counts;
 	const struct kvpull_verbs_sink *sink;
 	uint64_t now_ns; /* of the last poll */
 };
 
+struct kvpull_verbs_bundle;
+
 struct kvpull_verbs_end {
 	struct kvpull_verbs_shared *shared;
+	struct kvpull_verbs_bundle *bundle;
 	enum kvpull_verbs_role role;
 	enum kvpull_verbs_end_state state;
-	uint32_t index;
+	uint32_t index;       /* the bundle's */
+	uint32_t rail;        /* place in the bundle */
+	uint32_t rail_there;  /* callers: in the consumer's bundle */
+	uint32_t device;      /* index of the own one */
+	uint32_t joins;       /* one more rail: its bundle is in already */
 	int32_t code;         /* LOST, QUIET: why */
 	uint32_t connected;   /* CM has told us so, and nothing else since */
-	uint32_t told;        /* the owner knows of it and is told its end */
 	uint32_t armed;       /* its CQ will say so when something comes */
-	uint32_t active_at;   /* position among the active ones */
 	uint64_t heard_ns;    /* when it last said something, or was asked to */
 	uint64_t deadline_ns; /* of the handshake, or of LOST; 0: not set yet */
 	char name[KVPULL_ADDRESS_BYTES_MAX]; /* the other side's, for logs */
@@ -108,6 +114,8 @@ struct kvpull_verbs_end {
 	/* send queue */
 	uint64_t posted; /* number of the next one */
 	uint64_t done;   /* all below are complete */
+	uint64_t good;   /* all below are complete, and succeeded */
+	uint32_t failed; /* one did not: none behind it is good */
 	uint32_t queue_max;
 	uint32_t batch_first;
 	uint32_t batch_count;
@@ -132,17 +140,15 @@ struct kvpull_verbs_end {
 	uint32_t inbox_kind;
 	uint32_t stalled; /* `note` is here, and nothing behind it is looked at */
 	struct kvpull_record note;
+	uint32_t note_number;
 	struct kvpull_verbs_outbox message;
 	struct kvpull_verbs_outbox keys_out;
 
 	/* peers: the other side's memory, and what is read of it */
 	uint32_t keys_known;
-	uint32_t reads_open; /* not reported yet */
 	struct kvpull_keys keys;
 	uint64_t bytes_open;    /* in flight */
 	uint32_t requests_open; /* READs in flight */
-	uint32_t turn_first;    /* reads with something to post */
-	uint32_t turn_last;
 	uint32_t cancels_open;  /* cancelled, and still in flight */
 	uint64_t cancel_ns;     /* cut off then, unless something was done */
 	uint64_t cancel_max_ns; /* cut off then whatever was done */
@@ -158,11 +164,8 @@ enum kvpull_verbs_seen {
 
 size_t kvpull_verbs_end_bytes(const struct kvpull_verbs_params *params,
 			      enum kvpull_verbs_role role);
-/* Its memory, once. 0 or KVPULL_ENOMEM. */
+/* Its memory, once; shared and role are set. 0 or KVPULL_ENOMEM. */
 int KVPULL_MUST_CHECK kvpull_verbs_end_init(struct kvpull_verbs_end *end,
-					    struct kvpull_verbs_shared *shared,
-					    enum kvpull_verbs_role role,
-					    uint32_t index,
 					    struct kvpull_arena *arena);
 
 /* For an id that knows its device: CQ, QP, receives. 0, or why not. */
@@ -181,7 +184,7 @@ void kvpull_verbs_end_settle(struct kvpull_verbs_end *end);
 /* One completion. A frame is valid until the next call. */
 enum kvpull_verbs_seen kvpull_verbs_end_poll(struct kvpull_verbs_end *end,
 					     struct kvpull_frame *frame);
-/* 1: a batch of READ or CHECK that is over; 0: none. */
+/* 1: a batch of READ or CHECK that is over, and good; 0: none. */
 int kvpull_verbs_end_pop(struct kvpull_verbs_end *end,
 			 struct kvpull_verbs_batch *batch);
 uint32_t kvpull_verbs_end_room(const struct kvpull_verbs_end *end);
@@ -200,20 +203,35 @@ int KVPULL_MUST_CHECK kvpull_verbs_end_say(struct kvpull_verbs_end *end,
 					   struct kvpull_verbs_outbox *outbox,
 					   const void *bytes,
 					   size_t byte_count);
-/* 0, KVPULL_EAGAIN, KVPULL_EPEER. */
+/* Numbered by the bundle. 0, KVPULL_EAGAIN, KVPULL_EPEER. */
 int KVPULL_MUST_CHECK kvpull_verbs_end_note(struct kvpull_verbs_end *end,
-					    const struct kvpull_record *record);
+					    const struct kvpull_record *record,
+					    uint32_t number);
 /* Send what waits: pieces, a heartbeat, an acknowledgement. */
 void kvpull_verbs_end_pump(struct kvpull_verbs_end *end);
 
-/* Private data of the CM: who we are and how many frames we take. */
-#define KVPULL_VERBS_PRIVATE_BYTES 8u
-void kvpull_verbs_private_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
-			      uint32_t credits);
+/* Private data of the CM: who calls, and how many frames it takes. */
+#define KVPULL_VERBS_PRIVATE_BYTES 28u
+
+enum kvpull_verbs_greeting_kind {
+	KVPULL_VERBS_CALL = 1, /* a first rail, and the answer to any */
+	KVPULL_VERBS_JOIN,     /* one more rail, with the token of its bundle */
+	KVPULL_VERBS_UNKNOWN   /* refused: no bundle has that token */
+};
+
+struct kvpull_verbs_greeting {
+	uint32_t kind;
+	uint32_t credits;
+	uint32_t rail;     /* the caller's own */
+	uint64_t token[2]; /* of the bundle */
+};
+
+void kvpull_verbs_greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
+			       const struct kvpull_verbs_greeting *greeting);
 /* 0, KVPULL_EPROTO, KVPULL_EVERSION. */
-int KVPULL_MUST_CHECK kvpull_verbs_private_get(const void *bytes,
-					       size_t byte_count,
-					       uint32_t *credits);
+int KVPULL_MUST_CHECK
+kvpull_verbs_greeting_get(const void *bytes, size_t byte_count,
+			  struct kvpull_verbs_greeting *greeting);
 
 static inline int kvpull_verbs_end_is_up(const struct kvpull_verbs_end *end)
 {

@@ -131,6 +131,8 @@ uint32_t kvpull_keys_put(uint8_t *bytes, const struct kvpull_keys *keys)
 
 	kvpull_wire_put_u32(&writer, keys->region_count);
 	kvpull_wire_put_u32(&writer, keys->slot_count);
+	kvpull_wire_put_u64(&writer, keys->token[0]);
+	kvpull_wire_put_u64(&writer, keys->token[1]);
 	key_put(&writer, &keys->entries);
 	for (i = 0; i < keys->region_count; i++)
 		key_put(&writer, &keys->regions[i]);
@@ -148,6 +150,8 @@ int kvpull_keys_get(const uint8_t *bytes, size_t byte_count,
 
 	parsed.region_count = kvpull_wire_get_u32(&reader);
 	parsed.slot_count = kvpull_wire_get_u32(&reader);
+	parsed.token[0] = kvpull_wire_get_u64(&reader);
+	parsed.token[1] = kvpull_wire_get_u64(&reader);
 	good = key_get(&reader, &parsed.entries);
 	if (!parsed.region_count || parsed.region_count > KVPULL_REGIONS_MAX)
 		return KVPULL_EPROTO;
@@ -175,4 +179,27 @@ int kvpull_keys_check(const struct kvpull_keys *keys,
 		if (keys->regions[i].bytes != welcome->regions[i].bytes)
 			return KVPULL_EPROTO;
 	return 0;
+}
+
+static int key_is_alike(const struct kvpull_key *one,
+			const struct kvpull_key *other)
+{
+	return one->address == other->address && one->bytes == other->bytes;
+}
+
+int kvpull_keys_alike(const struct kvpull_keys *one,
+		      const struct kvpull_keys *other)
+{
+	uint32_t i;
+
+	if (one->region_count != other->region_count ||
+	    one->slot_count != other->slot_count ||
+	    one->token[0] != other->token[0] ||
+	    one->token[1] != other->token[1] ||
+	    !key_is_alike(&one->entries, &other->entries))
+		return 0;
+	for (i = 0; i < one->region_count; i++)
+		if (!key_is_alike(&one->regions[i], &other->regions[i]))
+			return 0;
+	return 1;
 }

@@ -6,7 +6,7 @@
  *  0  u16 magic     2  u8 version  3  u8 kind
  *  4  u32 acked     credited frames that the sender has taken so far
  *  8  u32 total     bytes of the whole message (MESSAGE, KEYS), else 0
- * 12  u32 offset    of this piece in it
+ * 12  u32 offset    of this piece in it; NOTE: its number among the notes
  * 16  payload
  *
  * A message (handshake, or the memory keys) goes in full frames but for the
@@ -21,7 +21,7 @@
 #define KVPULL_FRAME_HEADER_BYTES 16u
 #define KVPULL_FRAME_PAYLOAD_BYTES                                             \
 	(KVPULL_FRAME_BYTES - KVPULL_FRAME_HEADER_BYTES)
-#define KVPULL_FRAME_VERSION 1u
+#define KVPULL_FRAME_VERSION 2u
 
 enum kvpull_frame_kind {
 	KVPULL_FRAME_MESSAGE = 1, /* of the handshake; the plugin's */
@@ -77,11 +77,13 @@ struct kvpull_key {
 struct kvpull_keys {
 	uint32_t region_count;
 	uint32_t slot_count;
+	/* Who shows it may add rails to the connection; zero: nobody may. */
+	uint64_t token[2];
 	struct kvpull_key entries;
 	struct kvpull_key regions[KVPULL_REGIONS_MAX];
 };
 
-#define KVPULL_KEYS_BYTES_MAX (8u + 20u * (KVPULL_REGIONS_MAX + 1u))
+#define KVPULL_KEYS_BYTES_MAX (8u + 16u + 20u * (KVPULL_REGIONS_MAX + 1u))
 
 /* Into bytes[KVPULL_KEYS_BYTES_MAX]; returns how many. */
 uint32_t kvpull_keys_put(uint8_t *bytes, const struct kvpull_keys *keys);
@@ -91,5 +93,9 @@ int KVPULL_MUST_CHECK kvpull_keys_get(const uint8_t *bytes, size_t byte_count,
 /* Do they say the same as the welcome did? 0 or KVPULL_EPROTO. */
 int KVPULL_MUST_CHECK kvpull_keys_check(const struct kvpull_keys *keys,
 					const struct kvpull_serve *welcome);
+
+/* The same memory by another rail: all is alike but the keys. */
+int kvpull_keys_alike(const struct kvpull_keys *one,
+		      const struct kvpull_keys *other);
 
 #endif /* KVPULL_VERBS_FRAME_H */

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants: a read with batch_open > 0 may still be written to by the
- * device, so it is neither ended nor checked; it is in its peer's turn exactly
- * while something of it is to be posted; a peer's reads_open counts its reads
- * that the owner was not told the end of.
+ * Invariants: a read with batch_open > 0 may still be written to by a device,
+ * or has parts that no rail has read yet, so it is neither ended nor checked;
+ * it is in its peer's turn exactly while something of it is to be posted for
+ * the first time; a bundle's redo_open counts the batches that wait in its lost
+ * rails; its reads_open counts its reads that the owner was not told the end
+ * of.
  *
- * An entry is read into a place that says "revoked" until the device has
- * written it. It is posted only after the owner was told that all the data
- * came (of all peers of the pull), and judged after its own completion.
+ * An entry is read into a place that says "revoked" until a device has written
+ * it. It is posted only after the owner was told that all the data came (by all
+ * rails, of all peers of the pull), and judged after its own completion.
  */
 #include "verbs/read.h"
 
 #include <errno.h>
 #include <string.h>
+
+/* Less than this is not worth a doorbell of another rail. */
+#define SHARE_BYTES_MIN UINT64_C(65536)
 
 static struct kvpull_verbs_read *read_at(const struct kvpull_verbs_reads *reads,
 					 uint32_t index)
@@ -32,7 +37,7 @@ size_t kvpull_verbs_reads_bytes(const struct kvpull_verbs_params *params)
 
 int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 			    struct kvpull_verbs_shared *shared,
-			    struct kvpull_verbs_end *peers,
+			    struct kvpull_verbs_bundle *peers,
 			    struct kvpull_arena *arena)
 {
 	const uint32_t reads_max = shared->params.reads_max;
@@ -50,65 +55,74 @@ int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 int kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads)
 {
 	const struct kvpull_verbs_shared *shared = reads->shared;
+	uint32_t at;
 
-	reads->memory = shared->fabric->ibv.reg_mr(
-		shared->device.pd, reads->entries,
-		shared->params.reads_max * sizeof(*reads->entries),
-		IBV_ACCESS_LOCAL_WRITE);
-	if (reads->memory)
-		return 0;
-	kvpull_error(shared->log, "verbs: registering %u entries: %s",
-		     shared->params.reads_max, strerror(errno));
-	return KVPULL_ENOMEM;
+	for (at = 0; at < shared->rail_count; at++) {
+		reads->memory[at] = shared->fabric->ibv.reg_mr(
+			shared->devices[at].pd, reads->entries,
+			shared->params.reads_max * sizeof(*reads->entries),
+			IBV_ACCESS_LOCAL_WRITE);
+		if (reads->memory[at])
+			continue;
+		kvpull_error(shared->log, "verbs: registering %u entries: %s",
+			     shared->params.reads_max, strerror(errno));
+		return KVPULL_ENOMEM;
+	}
+	return 0;
 }
 
 void kvpull_verbs_reads_fini(struct kvpull_verbs_reads *reads)
 {
-	if (reads->memory && reads->shared->fabric->ibv.dereg_mr(reads->memory))
-		kvpull_warn(reads->shared->log, "verbs: entries: %s",
-			    strerror(errno));
-	reads->memory = NULL;
+	uint32_t at;
+
+	for (at = 0; at < KVPULL_VERBS_RAILS_MAX; at++) {
+		if (reads->memory[at] &&
+		    reads->shared->fabric->ibv.dereg_mr(reads->memory[at]))
+			kvpull_warn(reads->shared->log, "verbs: entries: %s",
+				    strerror(errno));
+		reads->memory[at] = NULL;
+	}
 }
 
 static void turn_push(struct kvpull_verbs_reads *reads,
-		      struct kvpull_verbs_end *end, uint32_t index)
+		      struct kvpull_verbs_bundle *bundle, uint32_t index)
 {
 	struct kvpull_verbs_read *own = read_at(reads, index);
 
 	own->in_turn = 1;
 	own->next = KVPULL_NONE;
-	if (end->turn_first == KVPULL_NONE)
-		end->turn_first = index;
+	if (bundle->turn_first == KVPULL_NONE)
+		bundle->turn_first = index;
 	else
-		read_at(reads, end->turn_last)->next = index;
-	end->turn_last = index;
+		read_at(reads, bundle->turn_last)->next = index;
+	bundle->turn_last = index;
 }
 
 static uint32_t turn_pop(struct kvpull_verbs_reads *reads,
-			 struct kvpull_verbs_end *end)
+			 struct kvpull_verbs_bundle *bundle)
 {
-	const uint32_t index = end->turn_first;
+	const uint32_t index = bundle->turn_first;
 	struct kvpull_verbs_read *own = read_at(reads, index);
 
 	own->in_turn = 0;
-	end->turn_first = own->next;
+	bundle->turn_first = own->next;
 	return index;
 }
 
 static void turn_remove(struct kvpull_verbs_reads *reads,
-			struct kvpull_verbs_end *end, uint32_t index)
+			struct kvpull_verbs_bundle *bundle, uint32_t index)
 {
 	uint32_t left = 0;
 	uint32_t at;
 
-	for (at = end->turn_first; at != KVPULL_NONE;
+	for (at = bundle->turn_first; at != KVPULL_NONE;
 	     at = read_at(reads, at)->next)
 		left++;
 	/* Once around: all others keep their order. */
 	for (; left; left--) {
-		at = turn_pop(reads, end);
+		at = turn_pop(reads, bundle);
 		if (at != index)
-			turn_push(reads, end, at);
+			turn_push(reads, bundle, at);
 	}
 }
 
@@ -127,38 +141,71 @@ int kvpull_verbs_read_start(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {
 	struct kvpull_verbs_read *own = read_at(reads, read->index);
-	struct kvpull_verbs_end *end = &reads->peers[peer];
+	struct kvpull_verbs_bundle *bundle = &reads->peers[peer];
 
 	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
-	if (end->state != KVPULL_VERBS_IN)
+	if (!kvpull_verbs_bundle_rails_in(bundle))
 		return KVPULL_EPEER;
 	*own = (struct kvpull_verbs_read){ .read = read, .peer = peer };
 	kvpull_cursor_begin(&own->cursor, read);
 	if (kvpull_cursor_is_done(&own->cursor, read))
 		return 1;
 	own->state = KVPULL_VERBS_READ_DATA;
-	end->reads_open++;
-	turn_push(reads, end, read->index);
-	kvpull_verbs_reads_pump(reads, end);
+	bundle->reads_open++;
+	turn_push(reads, bundle, read->index);
+	kvpull_verbs_reads_pump(reads, bundle);
 	return 0;
 }
 
-void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
-			      struct kvpull_read *read)
+/* A batch that waits in a lost rail, and is not wanted any more. */
+static void batch_drop(struct kvpull_verbs_reads *reads,
+		       struct kvpull_verbs_batch *batch)
 {
-	const struct kvpull_verbs_shared *shared = reads->shared;
-	struct kvpull_verbs_read *own = read_at(reads, read->index);
-	struct kvpull_verbs_end *end = &reads->peers[own->peer];
+	struct kvpull_verbs_read *own = read_at(reads, batch->read);
 
-	if (own->state != KVPULL_VERBS_READ_DATA || own->cancelled)
-		return;
-	own->cancelled = 1;
-	if (own->in_turn)
-		turn_remove(reads, end, read->index);
-	if (!own->batch_open) {
-		read_end(reads, own, KVPULL_EABORTED);
-		return;
+	batch->kind = KVPULL_VERBS_SEND;
+	own->dropped = 1;
+	kvpull_check(reads->shared->log, own->batch_open > 0);
+	own->batch_open--;
+}
+
+static struct kvpull_verbs_batch *batch_at(const struct kvpull_verbs_end *end,
+					   uint32_t index)
+{
+	uint32_t at = end->batch_first + index;
+
+	return &end->batches[at < end->queue_max ? at : at - end->queue_max];
+}
+
+/* What of a cancelled read waits in lost rails is not read by others. */
+static void redo_drop(struct kvpull_verbs_reads *reads,
+		      struct kvpull_verbs_bundle *bundle, uint32_t index)
+{
+	uint32_t rail;
+	uint32_t at;
+
+	for (rail = 0; rail < reads->shared->rail_count; rail++) {
+		struct kvpull_verbs_end *end = &bundle->ends[rail];
+
+		if (end->state != KVPULL_VERBS_QUIET)
+			continue;
+		for (at = 0; at < end->batch_count; at++) {
+			struct kvpull_verbs_batch *batch = batch_at(end, at);
+
+			if (batch->kind != KVPULL_VERBS_READ ||
+			    batch->read != index)
+				continue;
+			batch_drop(reads, batch);
+			bundle->redo_open--;
+		}
 	}
+}
+
+/* Cancelled while this rail reads for it: it has so long. */
+static void cancel_time(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = end->shared;
+
 	if (end->cancels_open++)
 		return;
 	end->cancel_ns = shared->now_ns + shared->params.flush_ns;
@@ -167,26 +214,49 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 	end->cancel_done = end->done;
 }
 
+void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
+			      struct kvpull_read *read)
+{
+	struct kvpull_verbs_read *own = read_at(reads, read->index);
+	struct kvpull_verbs_bundle *bundle = &reads->peers[own->peer];
+	uint32_t rail;
+
+	if (own->state != KVPULL_VERBS_READ_DATA || own->cancelled)
+		return;
+	own->cancelled = 1;
+	if (own->in_turn)
+		turn_remove(reads, bundle, read->index);
+	if (bundle->redo_open)
+		redo_drop(reads, bundle, read->index);
+	if (!own->batch_open) {
+		read_end(reads, own, KVPULL_EABORTED);
+		return;
+	}
+	for (rail = 0; rail < reads->shared->rail_count; rail++)
+		if (own->rail_open[rail])
+			cancel_time(&bundle->ends[rail]);
+}
+
 int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {
 	struct kvpull_verbs_read *own = read_at(reads, read->index);
-	struct kvpull_verbs_end *end = &reads->peers[peer];
+	struct kvpull_verbs_bundle *bundle = &reads->peers[peer];
 
 	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
-	if (end->state != KVPULL_VERBS_IN)
+	if (!kvpull_verbs_bundle_rails_in(bundle))
 		return KVPULL_EPEER;
 	/* The slot is the ticket's: whoever made it. */
-	if (read->slot >= end->keys.slot_count)
+	if (read->slot >= kvpull_verbs_bundle_first(bundle)->keys.slot_count)
 		return KVPULL_EEXPIRED;
 	*own = (struct kvpull_verbs_read){ .read = read,
 					   .state = KVPULL_VERBS_READ_CHECK,
 					   .peer = peer };
 	reads->entries[read->index] =
 		(struct kvpull_revocation_value){ .revoked = UINT64_MAX };
-	end->reads_open++;
-	turn_push(reads, end, read->index);
-	kvpull_verbs_reads_pump(reads, end);
+	bundle->reads_open++;
+	turn_push(reads, bundle, read->index);
+	kvpull_verbs_reads_pump(reads, bundle);
 	return 0;
 }
 
@@ -196,11 +266,31 @@ static uint64_t batch_bytes_max(const struct kvpull_verbs_params *params)
 	return params->window_bytes / 4;
 }
 
+/* Of one batch of this read: each rail that is in has its share. */
+static uint64_t share_of(const struct kvpull_verbs_reads *reads,
+			 const struct kvpull_verbs_read *own)
+{
+	const uint64_t bytes_max = batch_bytes_max(&reads->shared->params);
+	const uint32_t rails =
+		reads->shared->rail_count > 1 ?
+			kvpull_verbs_bundle_rails_in(&reads->peers[own->peer]) :
+			1;
+	uint64_t bytes;
+
+	if (rails < 2)
+		return bytes_max;
+	bytes = own->read->byte_count / rails;
+	if (bytes < SHARE_BYTES_MIN)
+		bytes = SHARE_BYTES_MIN;
+	return bytes < bytes_max ? bytes : bytes_max;
+}
+
 static void request_fill(struct kvpull_verbs_reads *reads,
 			 const struct kvpull_verbs_end *end, uint32_t at,
 			 const struct kvpull_segment *segment)
 {
-	const struct kvpull_verbs_regions *regions = &reads->shared->regions;
+	const struct kvpull_verbs_regions *regions =
+		&reads->shared->regions[end->device];
 	const struct kvpull_key *key =
 		&end->keys.regions[segment->region_index];
 	uint32_t i;
@@ -228,74 +318,76 @@ static void request_fill(struct kvpull_verbs_reads *reads,
 	};
 }
 
-/* Fill the next batch of a read; returns its work requests. */
-static uint32_t batch_fill(struct kvpull_verbs_reads *reads,
-			   const struct kvpull_verbs_end *end,
-			   struct kvpull_verbs_read *own)
+static struct kvpull_segment_limits
+limits_of(const struct kvpull_verbs_params *params)
 {
-	const struct kvpull_verbs_params *params = &reads->shared->params;
-	const struct kvpull_segment_limits limits = {
+	return (struct kvpull_segment_limits){
 		.bytes_max = params->slice_bytes,
 		.parts_max = params->parts_max,
 	};
-	const uint64_t bytes_max = batch_bytes_max(params);
-	uint32_t count_max = params->depth - end->requests_open;
+}
+
+/* Fill a batch from the cursor on; returns its work requests. */
+static uint32_t batch_fill(struct kvpull_verbs_reads *reads,
+			   const struct kvpull_verbs_end *end,
+			   const struct kvpull_verbs_read *own,
+			   struct kvpull_cursor *cursor, uint32_t count_max)
+{
+	const struct kvpull_verbs_params *params = &reads->shared->params;
+	const struct kvpull_segment_limits limits = limits_of(params);
+	const uint64_t bytes_max = share_of(reads, own);
 	struct kvpull_segment segment;
 	uint64_t bytes = 0;
 	uint32_t count = 0;
 
+	if (count_max > params->depth - end->requests_open)
+		count_max = params->depth - end->requests_open;
 	if (count_max > params->batch)
 		count_max = params->batch;
 	while (count < count_max && bytes < bytes_max &&
-	       !kvpull_cursor_is_done(&own->cursor, own->read)) {
-		kvpull_cursor_next(&own->cursor, own->read, &limits, &segment);
+	       !kvpull_cursor_is_done(cursor, own->read)) {
+		kvpull_cursor_next(cursor, own->read, &limits, &segment);
 		request_fill(reads, end, count++, &segment);
 		bytes += segment.bytes;
 	}
 	return count;
 }
 
-/* The cursor goes to behind the segments that were taken. */
-static void cursor_replay(const struct kvpull_verbs_reads *reads,
-			  struct kvpull_verbs_read *own,
-			  const struct kvpull_cursor *begin, uint32_t count)
-{
-	const struct kvpull_segment_limits limits = {
-		.bytes_max = reads->shared->params.slice_bytes,
-		.parts_max = reads->shared->params.parts_max,
-	};
-	struct kvpull_segment segment;
-
-	own->cursor = *begin;
-	for (; count; count--)
-		kvpull_cursor_next(&own->cursor, own->read, &limits, &segment);
-}
-
-/* Return: 1 if another batch may be tried now. */
+/*
+ * Post up to count_max segments from the cursor on, which goes to behind those
+ * that were taken: *posted of them. Return: 1 if another batch may be tried now.
+ */
 static int data_post(struct kvpull_verbs_reads *reads,
-		     struct kvpull_verbs_end *end, uint32_t index)
+		     struct kvpull_verbs_end *end, uint32_t index,
+		     struct kvpull_cursor *cursor, uint32_t *posted)
 {
 	struct kvpull_verbs_counts *counts = &reads->shared->counts;
+	const struct kvpull_segment_limits limits =
+		limits_of(&reads->shared->params);
 	struct kvpull_verbs_read *own = read_at(reads, index);
 	const struct kvpull_verbs_batch batch = { .kind = KVPULL_VERBS_READ,
-						  .read = index };
-	const struct kvpull_cursor begin = own->cursor;
-	const uint32_t count = batch_fill(reads, end, own);
+						  .read = index,
+						  .begin = *cursor };
+	const uint32_t count = batch_fill(reads, end, own, cursor, *posted);
 	const uint64_t before = end->bytes_open;
-	uint32_t posted = 0;
 	const int code = kvpull_verbs_end_post(end, reads->requests, count,
-					       &batch, &posted);
+					       &batch, posted);
+	struct kvpull_segment segment;
+	uint32_t left;
 
-	if (posted) {
+	if (*posted) {
 		own->batch_open++;
+		own->rail_open[end->rail]++;
 		counts->doorbells++;
-		counts->work_requests += posted;
+		counts->work_requests += *posted;
 		counts->read_bytes += end->bytes_open - before;
 	}
-	if (posted < count)
-		cursor_replay(reads, own, &begin, posted);
-	if (!kvpull_cursor_is_done(&own->cursor, own->read))
-		turn_push(reads, end, index);
+	if (*posted < count) {
+		*cursor = batch.begin;
+		for (left = *posted; left; left--)
+			kvpull_cursor_next(cursor, own->read, &limits,
+					   &segment);
+	}
 	return !code;
 }
 
@@ -308,7 +400,7 @@ static int check_post(struct kvpull_verbs_reads *reads,
 	struct ibv_sge part = {
 		.addr = (uint64_t)(uintptr_t)&reads->entries[index],
 		.length = sizeof(reads->entries[index]),
-		.lkey = reads->memory->lkey,
+		.lkey = reads->memory[end->device]->lkey,
 	};
 	struct ibv_send_wr request = {
 		.sg_list = &part,
@@ -322,91 +414,197 @@ static int check_post(struct kvpull_verbs_reads *reads,
 	};
 	uint32_t posted;
 
-	if (kvpull_verbs_end_post(end, &request, 1, &batch, &posted)) {
-		turn_push(reads, end, index);
+	/* Again, too, if a lost rail was at it. */
+	reads->entries[index] =
+		(struct kvpull_revocation_value){ .revoked = UINT64_MAX };
+	if (kvpull_verbs_end_post(end, &request, 1, &batch, &posted))
 		return 0;
-	}
 	own->batch_open++;
+	own->rail_open[end->rail]++;
 	reads->shared->counts.checks++;
 	return 1;
 }
 
-static int post_one(struct kvpull_verbs_reads *reads,
-		    struct kvpull_verbs_end *end)
+static int turn_post(struct kvpull_verbs_reads *reads,
+		     struct kvpull_verbs_bundle *bundle,
+		     struct kvpull_verbs_end *end)
 {
-	const uint32_t index = turn_pop(reads, end);
+	const uint32_t index = turn_pop(reads, bundle);
+	struct kvpull_verbs_read *own = read_at(reads, index);
+	uint32_t posted = UINT32_MAX;
+	int more;
 
-	if (read_at(reads, index)->state == KVPULL_VERBS_READ_CHECK)
-		return check_post(reads, end, index);
-	return data_post(reads, end, index);
+	if (own->state == KVPULL_VERBS_READ_CHECK) {
+		more = check_post(reads, end, index);
+		if (!more)
+			turn_push(reads, bundle, index);
+		return more;
+	}
+	more = data_post(reads, end, index, &own->cursor, &posted);
+	if (!kvpull_cursor_is_done(&own->cursor, own->read))
+		turn_push(reads, bundle, index);
+	return more;
+}
+
+/* The oldest batch that waits in a lost rail; NULL: none. */
+static struct kvpull_verbs_batch *redo_first(struct kvpull_verbs_end *end)
+{
+	while (end->batch_count) {
+		struct kvpull_verbs_batch *batch = batch_at(end, 0);
+
+		if (batch->kind != KVPULL_VERBS_SEND)
+			return batch;
+		end->batch_first = end->batch_first + 1 == end->queue_max ?
+					   0 :
+					   end->batch_first + 1;
+		end->batch_count--;
+	}
+	return NULL;
+}
+
+int kvpull_verbs_reads_moved(struct kvpull_verbs_end *end)
+{
+	return end->role == KVPULL_VERBS_CALLER || !redo_first(end);
+}
+
+/* Post by this rail what waits in a lost one. */
+static int redo_post(struct kvpull_verbs_reads *reads,
+		     struct kvpull_verbs_bundle *bundle,
+		     struct kvpull_verbs_end *end)
+{
+	struct kvpull_verbs_batch *batch = NULL;
+	struct kvpull_verbs_read *own;
+	uint32_t posted;
+	uint32_t rail;
+	int more;
+
+	for (rail = 0; !batch && rail < reads->shared->rail_count; rail++)
+		if (bundle->ends[rail].state == KVPULL_VERBS_QUIET)
+			batch = redo_first(&bundle->ends[rail]);
+	kvpull_check(reads->shared->log, batch != NULL);
+	own = read_at(reads, batch->read);
+	if (batch->kind == KVPULL_VERBS_CHECK) {
+		posted = check_post(reads, end, batch->read) ? batch->count : 0;
+		more = posted != 0;
+	} else {
+		posted = batch->count;
+		more = data_post(reads, end, batch->read, &batch->begin,
+				 &posted);
+		reads->shared->counts.requests_moved += posted;
+	}
+	batch->count -= posted;
+	if (batch->count)
+		return more;
+	/* What was posted now is counted by itself. */
+	own->batch_open--;
+	batch->kind = KVPULL_VERBS_SEND;
+	bundle->redo_open--;
+	return more;
+}
+
+static int has_room(const struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_params *params = &end->shared->params;
+
+	return end->state == KVPULL_VERBS_IN &&
+	       end->requests_open < params->depth &&
+	       end->bytes_open + batch_bytes_max(params) <=
+		       params->window_bytes;
 }
 
 void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
-			     struct kvpull_verbs_end *end)
+			     struct kvpull_verbs_bundle *bundle)
 {
-	const struct kvpull_verbs_params *params = &reads->shared->params;
+	const uint32_t rail_count = reads->shared->rail_count;
+	uint32_t idle = 0; /* rails in a row that took nothing */
 
-	while (end->state == KVPULL_VERBS_IN &&
-	       end->turn_first != KVPULL_NONE &&
-	       end->requests_open < params->depth &&
-	       end->bytes_open + batch_bytes_max(params) <=
-		       params->window_bytes)
-		if (!post_one(reads, end))
-			break;
+	while (idle < rail_count &&
+	       (bundle->redo_open || bundle->turn_first != KVPULL_NONE)) {
+		struct kvpull_verbs_end *end = &bundle->ends[bundle->turn_rail];
+		int more = 0;
+
+		bundle->turn_rail = (bundle->turn_rail + 1) % rail_count;
+		if (has_room(end))
+			more = bundle->redo_open ?
+				       redo_post(reads, bundle, end) :
+				       turn_post(reads, bundle, end);
+		idle = more ? 0 : idle + 1;
+	}
 }
 
 void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
-			    const struct kvpull_verbs_end *peer,
+			    struct kvpull_verbs_end *end,
 			    const struct kvpull_verbs_batch *batch)
 {
 	struct kvpull_verbs_read *own = read_at(reads, batch->read);
-	struct kvpull_verbs_end *end = &reads->peers[peer->index];
 	int32_t code = 0;
 
-	kvpull_check(reads->shared->log, own->batch_open > 0);
+	kvpull_check(reads->shared->log,
+		     own->batch_open > 0 && own->rail_open[end->rail] > 0);
 	own->batch_open--;
+	own->rail_open[end->rail]--;
 	if (batch->kind == KVPULL_VERBS_READ)
 		reads->shared->counts.completions++;
-	if (own->batch_open)
-		return;
-	/*
-	 * A lost end has no good completions: what was flushed cannot be told
-	 * from it here, and to fail is only slow. More of it may be in turn.
-	 */
-	if (end->state >= KVPULL_VERBS_LOST)
-		return;
-	if (own->state == KVPULL_VERBS_READ_DATA && own->cancelled) {
+	if (own->cancelled && !own->rail_open[end->rail]) {
 		end->cancels_open--;
 		/* Those behind it began later. */
 		end->cancel_max_ns =
 			end->shared->now_ns +
 			KVPULL_VERBS_FLUSH_TIMES * end->shared->params.flush_ns;
-		if (!kvpull_cursor_is_done(&own->cursor, own->read))
-			code = KVPULL_EABORTED;
-	} else if (own->in_turn) {
-		return;
 	}
+	if (own->batch_open || own->in_turn)
+		return;
+	if (own->cancelled &&
+	    (own->dropped || !kvpull_cursor_is_done(&own->cursor, own->read)))
+		code = KVPULL_EABORTED;
 	read_end(reads, own, code);
 }
 
-void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
+void kvpull_verbs_reads_move(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_end *end)
 {
-	struct kvpull_verbs_batch batch;
+	struct kvpull_verbs_batch over;
+	uint32_t at;
+
+	while (kvpull_verbs_end_pop(end, &over))
+		kvpull_verbs_read_over(reads, end, &over);
+	for (at = 0; at < end->batch_count; at++) {
+		struct kvpull_verbs_batch *batch = batch_at(end, at);
+		struct kvpull_verbs_read *own;
+
+		if (batch->kind == KVPULL_VERBS_SEND)
+			continue;
+		own = read_at(reads, batch->read);
+		own->rail_open[end->rail]--;
+		if (!own->cancelled) {
+			end->bundle->redo_open++;
+			continue;
+		}
+		batch_drop(reads, batch);
+		if (!own->batch_open)
+			read_end(reads, own, KVPULL_EABORTED);
+	}
+}
+
+void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
+			     struct kvpull_verbs_bundle *bundle)
+{
 	uint32_t index;
 
-	while (kvpull_verbs_end_pop(end, &batch))
-		kvpull_verbs_read_over(reads, end, &batch);
-	end->turn_first = KVPULL_NONE;
+	for (index = 0; index < reads->shared->rail_count; index++)
+		bundle->ends[index].batch_count = 0;
+	bundle->redo_open = 0;
+	bundle->turn_first = KVPULL_NONE;
 	for (index = 0; index < reads->shared->params.reads_max; index++) {
 		struct kvpull_verbs_read *own = &reads->reads[index];
 
-		if (own->peer != end->index ||
+		if (own->peer != bundle->index ||
 		    (own->state != KVPULL_VERBS_READ_DATA &&
 		     own->state != KVPULL_VERBS_READ_CHECK))
 			continue;
 		own->in_turn = 0;
-		read_end(reads, own, end->code);
+		own->batch_open = 0;
+		read_end(reads, own, bundle->code);
 	}
 }
 

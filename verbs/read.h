@@ -3,21 +3,24 @@
  * Reads of a peer's blocks and of its revocation entries: work requests made
  * on the fly, posted in batches with one doorbell each, the last of a batch
  * signalled, as many as the windows allow. Reads of one peer take turns, a
- * batch each.
+ * batch each, and so do its rails.
+ *
+ * What a lost rail had not read is read again by another one, once nothing can
+ * land through the lost one any more; its batches wait in it until then.
  *
  * state   goes on when
  * IDLE    start() -> DATA
- * DATA    all is posted and complete, or cancelled and quiet, or its queue
- *         pair is no more -> ENDED
+ * DATA    all is posted and complete on all rails, or cancelled and quiet, or
+ *         its bundle is no more -> ENDED
  * ENDED   reported: READ_DONE -> IDLE
- * CHECK   the entry came, or the queue pair is no more: CHECK_DONE -> IDLE
+ * CHECK   the entry came, or the bundle is no more: CHECK_DONE -> IDLE
  */
 #ifndef KVPULL_VERBS_READ_H
 #define KVPULL_VERBS_READ_H
 
 #include "base/arena.h"
+#include "verbs/bundle.h"
 #include "verbs/cursor.h"
-#include "verbs/endpoint.h"
 #include "verbs/events.h"
 
 #define KVPULL_VERBS_BATCH_MAX 64u /* work requests a doorbell */
@@ -39,10 +42,12 @@ struct kvpull_verbs_read {
 	struct kvpull_read *read;
 	enum kvpull_verbs_read_state state;
 	uint32_t peer;
-	uint32_t batch_open; /* posts that are not complete */
+	uint32_t batch_open; /* posts that are not complete and good */
+	uint32_t rail_open[KVPULL_VERBS_RAILS_MAX]; /* of them, in flight */
 	uint32_t in_turn;
 	uint32_t next;      /* in the peer's turn, or among the ended */
 	uint32_t cancelled; /* nothing more is posted */
+	uint32_t dropped;   /* cancelled, and a lost rail's part was not read */
 	uint32_t is_check;  /* ENDED */
 	int32_t code;       /* ENDED */
 	struct kvpull_cursor cursor;
@@ -50,11 +55,12 @@ struct kvpull_verbs_read {
 
 struct kvpull_verbs_reads {
 	struct kvpull_verbs_shared *shared;
-	struct kvpull_verbs_end *peers;          /* [peers_max] */
+	struct kvpull_verbs_bundle *peers;       /* [peers_max] */
 	struct kvpull_verbs_read *reads;         /* [reads_max] */
 	struct kvpull_revocation_value *entries; /* [reads_max], registered */
-	struct ibv_mr *memory;                   /* of entries */
-	uint32_t ended;                          /* list head */
+	/* Of entries, by device. */
+	struct ibv_mr *memory[KVPULL_VERBS_RAILS_MAX];
+	uint32_t ended; /* list head */
 	uint32_t reserved;
 	struct ibv_send_wr requests[KVPULL_VERBS_BATCH_MAX];
 	struct ibv_sge parts[KVPULL_VERBS_BATCH_MAX][KVPULL_SEGMENT_PARTS_MAX];
@@ -63,7 +69,7 @@ struct kvpull_verbs_reads {
 size_t kvpull_verbs_reads_bytes(const struct kvpull_verbs_params *params);
 int KVPULL_MUST_CHECK kvpull_verbs_reads_init(
 	struct kvpull_verbs_reads *reads, struct kvpull_verbs_shared *shared,
-	struct kvpull_verbs_end *peers, struct kvpull_arena *arena);
+	struct kvpull_verbs_bundle *peers, struct kvpull_arena *arena);
 /* The memory that entries are read into. 0 or KVPULL_ENOMEM. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads);
@@ -80,16 +86,21 @@ int KVPULL_MUST_CHECK kvpull_verbs_read_check(struct kvpull_verbs_reads *reads,
 					      struct kvpull_read *read);
 
 /* Parts of a poll. */
-/* A batch of READ or CHECK that is over, of an end whose state tells how. */
+/* A batch of READ or CHECK that is over, and good. */
 void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
-			    const struct kvpull_verbs_end *end,
+			    struct kvpull_verbs_end *end,
 			    const struct kvpull_verbs_batch *batch);
 /* Post what is to be posted to this peer. */
 void kvpull_verbs_reads_pump(struct kvpull_verbs_reads *reads,
+			     struct kvpull_verbs_bundle *bundle);
+/* A rail that is QUIET while its bundle is in: what it owes goes by others. */
+void kvpull_verbs_reads_move(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_end *end);
-/* A peer that is QUIET: all of its reads are over. */
+/* A rail that is QUIET has nothing left for others. */
+int kvpull_verbs_reads_moved(struct kvpull_verbs_end *end);
+/* A peer that is quiet: all of its reads are over. */
 void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
-			     struct kvpull_verbs_end *end);
+			     struct kvpull_verbs_bundle *bundle);
 /* Tell the owner of those that are over. */
 void kvpull_verbs_reads_report(struct kvpull_verbs_reads *reads,
 			       struct kvpull_verbs_events *events);

@@ -2,7 +2,7 @@
 /*
  * Invariants: while an event of an end points into its inbox (paused), and
  * while a notification of it waits for room (stalled), none of its frames is
- * looked at; the end of an end is told after the ends of all its reads, and
+ * looked at; the end of a bundle is told after the ends of all its reads, and
  * after all that its other side had said before.
  */
 #include "verbs/run.h"
@@ -20,6 +20,17 @@ static void bad_frame(struct kvpull_verbs_end *end, const char *why)
 	kvpull_verbs_end_lose(end, KVPULL_EPROTO, why);
 }
 
+static void keys_take(struct kvpull_verbs_end *end)
+{
+	if (kvpull_keys_get(end->inbox.data, end->inbox.total, &end->keys)) {
+		bad_frame(end, "memory keys that are none");
+		return;
+	}
+	end->keys_known = 1;
+	if (end->joins)
+		kvpull_verbs_bundle_keys(end->bundle, end);
+}
+
 /* A piece of a message or of the keys; a whole message is told. */
 static void piece_take(struct kvpull_verbs_end *end,
 		       const struct kvpull_frame *frame,
@@ -30,6 +41,7 @@ static void piece_take(struct kvpull_verbs_end *end,
 
 	if (end->state != KVPULL_VERBS_OPEN ||
 	    (frame->offset && frame->kind != end->inbox_kind) ||
+	    (frame->kind == KVPULL_FRAME_MESSAGE && end->joins) ||
 	    (frame->kind == KVPULL_FRAME_KEYS &&
 	     (end->role == KVPULL_VERBS_CALLER || end->keys_known))) {
 		/* Once in, nobody has a message to say: it is dropped. */
@@ -46,10 +58,7 @@ static void piece_take(struct kvpull_verbs_end *end,
 	if (!whole)
 		return;
 	if (frame->kind == KVPULL_FRAME_KEYS) {
-		if (kvpull_keys_get(end->inbox.data, end->inbox.total,
-				    &end->keys))
-			bad_frame(end, "memory keys that are none");
-		end->keys_known = 1;
+		keys_take(end);
 		return;
 	}
 	event = kvpull_verbs_events_add(events,
@@ -62,19 +71,29 @@ static void piece_take(struct kvpull_verbs_end *end,
 	event->data_bytes = end->inbox.total;
 	/* The owner may look at it until the next poll. */
 	end->paused = 1;
+	end->bundle->greeted = 1;
 }
 
+/* By whichever rail a number comes first, there it is taken. */
 static void note_offer(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_sink *sink = end->shared->sink;
+	struct kvpull_verbs_bundle *bundle = end->bundle;
 
-	end->stalled = sink->note(sink->context, end->index, &end->note) != 0;
+	end->stalled = 0;
+	if (end->note_number != bundle->note_next)
+		return;
+	end->stalled =
+		sink->note(sink->context, bundle->index, &end->note) != 0;
+	bundle->note_next += !end->stalled;
 }
 
 static void note_take(struct kvpull_verbs_end *end,
 		      const struct kvpull_frame *frame)
 {
-	if (kvpull_frame_get_record(frame, &end->note)) {
+	end->note_number = frame->offset;
+	if (kvpull_frame_get_record(frame, &end->note) ||
+	    (int32_t)(end->note_number - end->bundle->note_next) > 0) {
 		bad_frame(end, "a notification that is none");
 		return;
 	}
@@ -86,9 +105,10 @@ static void frame_take(struct kvpull_verbs_end *end,
 		       struct kvpull_verbs_events *events)
 {
 	const struct kvpull_verbs_sink *sink = end->shared->sink;
-	const int admitted = end->role == KVPULL_VERBS_CALLER &&
-			     (end->state == KVPULL_VERBS_IN ||
-			      (end->state == KVPULL_VERBS_LOST && end->told));
+	const int admitted =
+		end->role == KVPULL_VERBS_CALLER &&
+		(end->state == KVPULL_VERBS_IN ||
+		 (end->state == KVPULL_VERBS_LOST && end->bundle->told));
 
 	end->heard_ns = end->shared->now_ns;
 	switch (frame->kind) {
@@ -142,7 +162,9 @@ static int end_poll(struct kvpull_verbs_reads *reads,
 			return 0;
 		if (seen == KVPULL_VERBS_FRAME)
 			frame_take(end, &frame, events);
-		batches_over(reads, end);
+		/* Of a lost one: when it is quiet, see kvpull_verbs_reads_move(). */
+		if (end->state < KVPULL_VERBS_LOST)
+			batches_over(reads, end);
 	}
 	return 1;
 }
@@ -154,19 +176,19 @@ static int end_has_completions(const struct kvpull_verbs_end *end)
 	       end->state <= KVPULL_VERBS_LOST;
 }
 
-static void call_tell(struct kvpull_verbs_end *end,
+static void call_tell(struct kvpull_verbs_bundle *bundle,
 		      struct kvpull_verbs_events *events)
 {
 	struct kvpull_event *event;
 
-	if (end->role != KVPULL_VERBS_CALLER || end->told ||
-	    end->state != KVPULL_VERBS_OPEN ||
+	if (bundle->role != KVPULL_VERBS_CALLER || bundle->told ||
+	    kvpull_verbs_bundle_first(bundle)->state != KVPULL_VERBS_OPEN ||
 	    !kvpull_verbs_events_room(events))
 		return;
 	event = kvpull_verbs_events_add(events, KVPULL_EVENT_CALLER_UP);
-	event->index = end->index;
+	event->index = bundle->index;
 	event->uid = KVPULL_VERBS_UID;
-	end->told = 1;
+	bundle->told = 1;
 }
 
 /* A dead host says nothing: whoever was silent for long is asked. */
@@ -211,66 +233,119 @@ static void end_times(struct kvpull_verbs_end *end)
 				      "the handshake took too long");
 }
 
-/* QUIET: tell its end, once its reads were told. */
-static void end_down(struct kvpull_verbs_end *end,
-		     struct kvpull_verbs_events *events)
+/* Quiet: tell its end, once its reads were told. */
+static void bundle_down(struct kvpull_verbs_bundle *bundle,
+			struct kvpull_verbs_events *events)
 {
+	const int is_peer = bundle->role == KVPULL_VERBS_PEER;
 	struct kvpull_event *event;
 
-	if (!end->told) {
-		end->state = KVPULL_VERBS_GONE;
+	if (!bundle->told) {
+		bundle->state = KVPULL_BUNDLE_GONE;
 		return;
 	}
-	if (end->reads_open || end->stalled ||
-	    !kvpull_verbs_events_room(events))
+	if (bundle->reads_open || !kvpull_verbs_events_room(events))
 		return;
 	event = kvpull_verbs_events_add(events,
-					end->role == KVPULL_VERBS_PEER ?
-						KVPULL_EVENT_PEER_DOWN :
-						KVPULL_EVENT_CALLER_DOWN);
-	event->index = end->index;
-	event->code = end->code;
-	end->state = end->role == KVPULL_VERBS_PEER ? KVPULL_VERBS_GONE :
-						      KVPULL_VERBS_DOWN;
+					is_peer ? KVPULL_EVENT_PEER_DOWN :
+						  KVPULL_EVENT_CALLER_DOWN);
+	event->index = bundle->index;
+	event->code = bundle->code;
+	bundle->state = is_peer ? KVPULL_BUNDLE_GONE : KVPULL_BUNDLE_DOWN;
 }
 
-static void end_settle(struct kvpull_verbs_reads *reads,
-		       struct kvpull_verbs_end *end)
+/* Does it go on without the rail that frames went by? */
+static void bundle_watch(struct kvpull_verbs_connect *connect,
+			 struct kvpull_verbs_bundle *bundle)
 {
-	kvpull_verbs_end_settle(end);
-	if (end->state != KVPULL_VERBS_QUIET)
+	const struct kvpull_verbs_end *first =
+		kvpull_verbs_bundle_first(bundle);
+
+	if (first->state < KVPULL_VERBS_LOST)
 		return;
-	if (end->role == KVPULL_VERBS_PEER)
-		kvpull_verbs_reads_lose(reads, end);
+	if (bundle->state == KVPULL_BUNDLE_MEETING) {
+		if (!bundle->greeted && bundle->role == KVPULL_VERBS_PEER &&
+		    !kvpull_verbs_connect_next(connect, bundle))
+			return;
+	} else if (bundle->state == KVPULL_BUNDLE_IN) {
+		if (!kvpull_verbs_bundle_turn(bundle))
+			return;
+	}
+	kvpull_verbs_bundle_lose(bundle, first->code, NULL);
 }
 
-int kvpull_verbs_end_run(struct kvpull_verbs_reads *reads,
-			 struct kvpull_verbs_end *end,
-			 struct kvpull_verbs_events *events)
+/* A lost rail that is not needed any more makes room for a new one. */
+static void rail_free(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_bundle *bundle = end->bundle;
+
+	if (end->state == KVPULL_VERBS_QUIET &&
+	    (bundle->state == KVPULL_BUNDLE_IN ||
+	     bundle->state == KVPULL_BUNDLE_MEETING) &&
+	    end->rail != bundle->first && kvpull_verbs_reads_moved(end))
+		kvpull_verbs_end_unmake(end);
+}
+
+static void rail_settle(const struct kvpull_verbs_run *run,
+			struct kvpull_verbs_end *end)
+{
+	if (end->state != KVPULL_VERBS_LOST || end->stalled)
+		return;
+	kvpull_verbs_end_settle(end);
+	if (end->state == KVPULL_VERBS_QUIET &&
+	    end->role == KVPULL_VERBS_PEER &&
+	    end->bundle->state == KVPULL_BUNDLE_IN)
+		kvpull_verbs_reads_move(run->reads, end);
+}
+
+static int rail_run(const struct kvpull_verbs_run *run,
+		    struct kvpull_verbs_end *end)
 {
 	int more = 0;
 
 	end->paused = 0;
-	call_tell(end, events);
 	if (end_has_completions(end))
-		more = end_poll(reads, end, events);
+		more = end_poll(run->reads, end, run->events);
 	else if (end->stalled)
 		note_offer(end);
 	end_times(end);
-	if (end->role == KVPULL_VERBS_PEER)
-		kvpull_verbs_reads_pump(reads, end);
-	kvpull_verbs_end_pump(end);
-	if (end->state == KVPULL_VERBS_LOST && !end->stalled)
-		end_settle(reads, end);
-	if (end->role == KVPULL_VERBS_PEER)
-		kvpull_verbs_reads_report(reads, events);
-	if (end->state == KVPULL_VERBS_QUIET)
-		end_down(end, events);
+	return more;
+}
+
+int kvpull_verbs_bundle_run(const struct kvpull_verbs_run *run,
+			    struct kvpull_verbs_bundle *bundle)
+{
+	const uint32_t rail_count = bundle->shared->rail_count;
+	const int is_peer = bundle->role == KVPULL_VERBS_PEER;
+	uint32_t rail;
+	int more = 0;
+
+	call_tell(bundle, run->events);
+	for (rail = 0; rail < rail_count; rail++) {
+		rail_free(&bundle->ends[rail]);
+		more |= rail_run(run, &bundle->ends[rail]);
+	}
+	bundle_watch(run->connect, bundle);
+	for (rail = 0; rail < rail_count; rail++)
+		rail_settle(run, &bundle->ends[rail]);
+	if (is_peer) {
+		kvpull_verbs_connect_join(run->connect, bundle);
+		kvpull_verbs_bundle_notes_pump(bundle);
+		kvpull_verbs_reads_pump(run->reads, bundle);
+	}
+	for (rail = 0; rail < rail_count; rail++)
+		kvpull_verbs_end_pump(&bundle->ends[rail]);
+	if (is_peer && kvpull_verbs_bundle_is_quiet(bundle))
+		kvpull_verbs_reads_lose(run->reads, bundle);
+	if (is_peer)
+		kvpull_verbs_reads_report(run->reads, run->events);
+	if (kvpull_verbs_bundle_is_quiet(bundle))
+		bundle_down(bundle, run->events);
 	return more;
 }
 
 /* When this end has something due by itself; UINT64_MAX: never. */
-uint64_t kvpull_verbs_end_due_ns(const struct kvpull_verbs_end *end)
+static uint64_t end_due_ns(const struct kvpull_verbs_end *end)
 {
 	uint64_t due_ns = UINT64_MAX;
 
@@ -293,12 +368,28 @@ uint64_t kvpull_verbs_end_due_ns(const struct kvpull_verbs_end *end)
 	return due_ns;
 }
 
-/* Return: 1 if a poll now would find something. */
-int kvpull_verbs_end_arm(struct kvpull_verbs_end *end)
+uint64_t kvpull_verbs_bundle_due_ns(const struct kvpull_verbs_bundle *bundle)
 {
-	if (end->state == KVPULL_VERBS_QUIET ||
-	    end->state == KVPULL_VERBS_GONE || end->paused || end->stalled)
+	uint64_t due_ns = kvpull_verbs_connect_join_ns(bundle);
+	uint32_t rail;
+
+	for (rail = 0; rail < bundle->shared->rail_count; rail++) {
+		const uint64_t end_ns = end_due_ns(&bundle->ends[rail]);
+
+		if (end_ns < due_ns)
+			due_ns = end_ns;
+	}
+	return due_ns;
+}
+
+/* Return: 1 if a poll now would find something. */
+static int end_arm(struct kvpull_verbs_end *end)
+{
+	if (end->paused || end->stalled)
 		return 1;
+	/* What waits in it goes by others when they have room. */
+	if (end->state == KVPULL_VERBS_QUIET)
+		return kvpull_verbs_reads_moved(end);
 	if (!end_has_completions(end) || end->armed)
 		return 0;
 	end->armed = 1;
@@ -307,4 +398,17 @@ int kvpull_verbs_end_arm(struct kvpull_verbs_end *end)
 				      "arming the completion queue");
 	/* What came before it was armed makes no event: look once more. */
 	return 1;
+}
+
+int kvpull_verbs_bundle_arm(struct kvpull_verbs_bundle *bundle)
+{
+	int more = bundle->state == KVPULL_BUNDLE_GONE ||
+		   kvpull_verbs_bundle_is_quiet(bundle);
+	uint32_t rail;
+
+	if (bundle->state == KVPULL_BUNDLE_DOWN)
+		return 0;
+	for (rail = 0; rail < bundle->shared->rail_count; rail++)
+		more |= end_arm(&bundle->ends[rail]);
+	return more;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The seam's table over its parts: connections (CM), endpoints (queue pairs,
- * frames) and reads. One poll, in this order, each part bounded:
- *   CM and channel events · completions of each endpoint · posts · time-outs ·
- *   ends
+ * The seam's table over its parts: connections (CM), bundles of rails (queue
+ * pairs, frames) and reads. One poll, in this order, each part bounded:
+ *   CM and channel events · of each bundle: completions and time-outs of its
+ *   rails · ends · posts
  *
  * Looking at descriptors is a system call; so a busy owner looks once in
  * LOOK_POLLS polls or LOOK_NS, and always around a sleep. Completion queues
@@ -26,14 +26,18 @@
 #define LOOK_NS UINT64_C(1000000)
 #define LINGER_NS (KVPULL_NS_PER_S / 2)
 #define CLOSE_NS (KVPULL_NS_PER_S / 5)
+/* What wait_fd tells: a device's completions by its index, or one of these. */
+#define TAG_CM KVPULL_VERBS_RAILS_MAX
+#define TAG_TIMER (KVPULL_VERBS_RAILS_MAX + 1)
+#define WATCHED_MAX (KVPULL_VERBS_RAILS_MAX + 2)
 
 struct verbs {
 	struct kvpull_transport transport; /* first: the seam's handle */
 	struct kvpull_fabric fabric;
 	struct kvpull_verbs_shared shared;
 	struct kvpull_verbs_connect connect;
-	struct kvpull_verbs_end *peers;   /* [peers_max] */
-	struct kvpull_verbs_end *callers; /* [callers_max], behind peers */
+	struct kvpull_verbs_bundle *peers;   /* [peers_max] */
+	struct kvpull_verbs_bundle *callers; /* [callers_max], behind peers */
 	struct kvpull_verbs_reads reads;
 	int wait_fd;
 	int timer_fd;
@@ -54,33 +58,45 @@ verbs_of_const(const struct kvpull_transport *transport)
 	return (const struct verbs *)(const void *)transport;
 }
 
-static struct kvpull_verbs_end *peer_at(const struct verbs *verbs,
-					uint32_t index)
+static struct kvpull_verbs_bundle *peer_at(const struct verbs *verbs,
+					   uint32_t index)
 {
 	kvpull_check(verbs->shared.log, index < verbs->shared.params.peers_max);
 	return &verbs->peers[index];
 }
 
-static struct kvpull_verbs_end *caller_at(const struct verbs *verbs,
-					  uint32_t index)
+static struct kvpull_verbs_bundle *caller_at(const struct verbs *verbs,
+					     uint32_t index)
 {
 	kvpull_check(verbs->shared.log,
 		     index < verbs->shared.params.callers_max);
 	return &verbs->callers[index];
 }
 
+static void regions_deregister(struct kvpull_verbs_shared *shared)
+{
+	uint32_t at;
+
+	for (at = 0; at < KVPULL_VERBS_RAILS_MAX; at++)
+		kvpull_verbs_regions_deregister(&shared->regions[at]);
+}
+
 static int verbs_serve(struct kvpull_transport *transport,
 		       const struct kvpull_serve *serve)
 {
 	struct verbs *verbs = verbs_of(transport);
-	int code;
+	struct kvpull_verbs_shared *shared = &verbs->shared;
+	uint32_t at;
+	int code = 0;
 
-	if (verbs->shared.regions.count)
+	if (shared->regions[0].count)
 		return KVPULL_EINVAL;
-	code = kvpull_verbs_regions_register(&verbs->shared.regions,
-					     &verbs->shared.device, serve);
+	for (at = 0; !code && at < shared->rail_count; at++)
+		code = kvpull_verbs_regions_register(
+			&shared->regions[at], &shared->devices[at], serve);
 	if (!code)
-		code = kvpull_verbs_connect_listen(&verbs->connect);
+		return kvpull_verbs_connect_listen(&verbs->connect);
+	regions_deregister(shared);
 	return code;
 }
 
@@ -93,52 +109,63 @@ static int verbs_reachable(const struct kvpull_transport *transport,
 			   const char *text)
 {
 	const struct verbs *verbs = verbs_of_const(transport);
-	struct kvpull_verbs_address address;
+	struct kvpull_verbs_addresses addresses;
 
-	if (!verbs->shared.regions.count || verbs->connect.gone ||
-	    kvpull_verbs_address_parse(text, &address) ||
-	    !kvpull_verbs_networks_allow(&verbs->shared.networks, &address))
+	if (!verbs->shared.regions[0].count ||
+	    kvpull_verbs_addresses_parse(text, &addresses))
 		return KVPULL_EROUTE;
-	return 0;
+	return kvpull_verbs_connect_allows(&verbs->connect, &addresses);
 }
 
 static int verbs_connect(struct kvpull_transport *transport, const char *text,
 			 uint32_t *peer)
 {
 	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_address address;
+	struct kvpull_verbs_addresses addresses;
 
-	if (kvpull_verbs_address_parse(text, &address))
+	if (kvpull_verbs_addresses_parse(text, &addresses))
 		return KVPULL_EROUTE;
 	verbs->look_now = 1;
-	return kvpull_verbs_connect_start(&verbs->connect, &address, peer);
+	return kvpull_verbs_connect_start(&verbs->connect, &addresses, peer);
+}
+
+/* The handshake's message, by the one rail that there is until it is over. */
+static int say(const struct kvpull_verbs_bundle *bundle, const void *bytes,
+	       size_t byte_count)
+{
+	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
+
+	return kvpull_verbs_end_say(end, &end->message, bytes, byte_count);
 }
 
 static int verbs_peer_send(struct kvpull_transport *transport, uint32_t peer,
 			   const void *bytes, size_t byte_count)
 {
-	struct kvpull_verbs_end *end = peer_at(verbs_of(transport), peer);
-
-	return kvpull_verbs_end_say(end, &end->message, bytes, byte_count);
+	return say(peer_at(verbs_of(transport), peer), bytes, byte_count);
 }
 
 static int verbs_attach(struct kvpull_transport *transport, uint32_t peer,
 			const struct kvpull_serve *remote)
 {
-	struct kvpull_verbs_end *end = peer_at(verbs_of(transport), peer);
+	struct kvpull_verbs_bundle *bundle = peer_at(verbs_of(transport), peer);
+	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
 
-	if (end->state != KVPULL_VERBS_OPEN)
+	if (end->state != KVPULL_VERBS_OPEN ||
+	    bundle->state != KVPULL_BUNDLE_MEETING)
 		return KVPULL_EPEER;
 	if (!end->keys_known || kvpull_keys_check(&end->keys, remote))
 		return KVPULL_EPROTO;
+	memcpy(bundle->token, end->keys.token, sizeof(bundle->token));
 	end->state = KVPULL_VERBS_IN;
+	bundle->state = KVPULL_BUNDLE_IN;
+	bundle->ways[end->rail].in_ns = bundle->shared->now_ns;
 	return 0;
 }
 
 static void verbs_disconnect(struct kvpull_transport *transport, uint32_t peer)
 {
-	kvpull_verbs_end_lose(peer_at(verbs_of(transport), peer), KVPULL_EPEER,
-			      NULL);
+	kvpull_verbs_bundle_lose(peer_at(verbs_of(transport), peer),
+				 KVPULL_EPEER, NULL);
 }
 
 static int verbs_read_start(struct kvpull_transport *transport, uint32_t peer,
@@ -169,23 +196,21 @@ static int verbs_check_start(struct kvpull_transport *transport, uint32_t peer,
 static int verbs_notify(struct kvpull_transport *transport, uint32_t peer,
 			const struct kvpull_record *record)
 {
-	struct kvpull_verbs_end *end = peer_at(verbs_of(transport), peer);
-
-	if (end->state != KVPULL_VERBS_IN)
-		return KVPULL_EAGAIN;
-	/* The owner has one answer: later. A lost peer tells itself. */
-	return kvpull_verbs_end_note(end, record) ? KVPULL_EAGAIN : 0;
+	return kvpull_verbs_bundle_note(peer_at(verbs_of(transport), peer),
+					record);
 }
 
 static uint32_t verbs_notes_open(const struct kvpull_transport *transport,
 				 uint32_t peer)
 {
-	return peer_at(verbs_of_const(transport), peer)->note_open;
+	return kvpull_verbs_bundle_notes_open(
+		peer_at(verbs_of_const(transport), peer));
 }
 
 static void verbs_beat(struct kvpull_transport *transport, uint32_t peer)
 {
-	struct kvpull_verbs_end *end = peer_at(verbs_of(transport), peer);
+	struct kvpull_verbs_end *end =
+		kvpull_verbs_bundle_first(peer_at(verbs_of(transport), peer));
 
 	end->beat_wanted = 1;
 	kvpull_verbs_end_pump(end);
@@ -195,35 +220,27 @@ static int verbs_caller_send(struct kvpull_transport *transport,
 			     uint32_t caller, const void *bytes,
 			     size_t byte_count)
 {
-	struct kvpull_verbs_end *end = caller_at(verbs_of(transport), caller);
-
-	return kvpull_verbs_end_say(end, &end->message, bytes, byte_count);
+	return say(caller_at(verbs_of(transport), caller), bytes, byte_count);
 }
 
 static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,
 		       const void *welcome, size_t welcome_bytes,
 		       struct kvpull_ring **ring)
 {
-	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_end *end = caller_at(verbs, caller);
-	uint8_t bytes[KVPULL_KEYS_BYTES_MAX];
-	struct kvpull_keys keys;
-	int code;
+	struct kvpull_verbs_bundle *bundle =
+		caller_at(verbs_of(transport), caller);
+	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
 
-	if (end->state != KVPULL_VERBS_OPEN)
+	if (end->state != KVPULL_VERBS_OPEN ||
+	    bundle->state != KVPULL_BUNDLE_MEETING)
 		return KVPULL_EPEER;
-	kvpull_verbs_regions_keys(&verbs->shared.regions, &keys);
-	code = kvpull_verbs_end_access(end, IBV_ACCESS_REMOTE_READ);
-	if (!code)
-		code = kvpull_verbs_end_say(end, &end->keys_out, bytes,
-					    kvpull_keys_put(bytes, &keys));
-	if (!code)
-		code = kvpull_verbs_end_say(end, &end->message, welcome,
-					    welcome_bytes);
-	if (code)
+	kvpull_verbs_bundle_draw(bundle);
+	if (kvpull_verbs_bundle_open(bundle, end) ||
+	    say(bundle, welcome, welcome_bytes))
 		return KVPULL_EPEER;
 	end->state = KVPULL_VERBS_IN;
 	end->deadline_ns = 0;
+	bundle->state = KVPULL_BUNDLE_IN;
 	*ring = NULL;
 	return 0;
 }
@@ -232,11 +249,12 @@ static void verbs_refuse(struct kvpull_transport *transport, uint32_t caller,
 			 const void *refusal, size_t refusal_bytes)
 {
 	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_end *end = caller_at(verbs, caller);
+	struct kvpull_verbs_bundle *bundle = caller_at(verbs, caller);
+	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
 
-	end->told = 0;
-	if (kvpull_verbs_end_say(end, &end->message, refusal, refusal_bytes)) {
-		kvpull_verbs_end_lose(end, KVPULL_EREJECTED, NULL);
+	bundle->told = 0;
+	if (say(bundle, refusal, refusal_bytes)) {
+		kvpull_verbs_bundle_lose(bundle, KVPULL_EREJECTED, NULL);
 		return;
 	}
 	end->state = KVPULL_VERBS_LINGER;
@@ -245,17 +263,17 @@ static void verbs_refuse(struct kvpull_transport *transport, uint32_t caller,
 
 static void verbs_drop(struct kvpull_transport *transport, uint32_t caller)
 {
-	kvpull_verbs_end_lose(caller_at(verbs_of(transport), caller),
-			      KVPULL_EPEER, "dropped");
+	kvpull_verbs_bundle_lose(caller_at(verbs_of(transport), caller),
+				 KVPULL_EPEER, "dropped");
 }
 
 static void verbs_forget(struct kvpull_transport *transport, uint32_t caller)
 {
 	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_end *end = caller_at(verbs, caller);
+	struct kvpull_verbs_bundle *bundle = caller_at(verbs, caller);
 
-	kvpull_check(verbs->shared.log, end->state == KVPULL_VERBS_DOWN);
-	kvpull_verbs_connect_free(&verbs->connect, end);
+	kvpull_check(verbs->shared.log, bundle->state == KVPULL_BUNDLE_DOWN);
+	kvpull_verbs_connect_free(&verbs->connect, bundle);
 }
 
 /* What was told of in the last poll is free now. */
@@ -266,22 +284,22 @@ static void gone_free(struct verbs *verbs)
 
 	/* From the end: a freed one is replaced by one already seen. */
 	for (; at > 0; at--) {
-		struct kvpull_verbs_end *end =
-			&connect->ends[connect->active[at - 1]];
+		struct kvpull_verbs_bundle *bundle =
+			&connect->bundles[connect->active[at - 1]];
 
-		if (end->state == KVPULL_VERBS_GONE)
-			kvpull_verbs_connect_free(connect, end);
+		if (bundle->state == KVPULL_BUNDLE_GONE)
+			kvpull_verbs_connect_free(connect, bundle);
 	}
 }
 
-static void channel_clear(struct verbs *verbs)
+static void channel_clear(const struct verbs *verbs,
+			  const struct kvpull_verbs_device *device)
 {
 	const struct kvpull_fabric *fabric = &verbs->fabric;
 	struct ibv_cq *cq;
 	void *context;
 
-	while (!verbs->fabric.ibv.get_cq_event(verbs->shared.device.channel,
-					       &cq, &context)) {
+	while (!fabric->ibv.get_cq_event(device->channel, &cq, &context)) {
 		struct kvpull_verbs_end *end = context;
 
 		fabric->ibv.ack_cq_events(cq, 1);
@@ -297,18 +315,20 @@ static int look_is_due(struct verbs *verbs, uint64_t now_ns)
 
 static void look(struct verbs *verbs, uint64_t now_ns)
 {
-	struct epoll_event ready[4];
-	const int count = epoll_wait(verbs->wait_fd, ready, 4, 0);
+	struct epoll_event ready[WATCHED_MAX];
+	const int count = epoll_wait(verbs->wait_fd, ready, WATCHED_MAX, 0);
 	uint64_t ignored;
 	int at;
 
 	for (at = 0; at < count; at++) {
-		if (ready[at].data.fd == verbs->connect.channel->fd)
+		const uint32_t tag = ready[at].data.u32;
+
+		if (tag == TAG_CM)
 			kvpull_verbs_connect_poll(&verbs->connect);
-		else if (ready[at].data.fd == verbs->timer_fd)
+		else if (tag == TAG_TIMER)
 			(void)!read(verbs->timer_fd, &ignored, sizeof(ignored));
 		else
-			channel_clear(verbs);
+			channel_clear(verbs, &verbs->shared.devices[tag]);
 	}
 	verbs->look_now = 0;
 	verbs->polls = 0;
@@ -322,6 +342,9 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	struct kvpull_verbs_connect *connect = &verbs->connect;
 	struct kvpull_verbs_events told = { .events = events,
 					    .capacity = capacity };
+	const struct kvpull_verbs_run run = { .connect = connect,
+					      .reads = &verbs->reads,
+					      .events = &told };
 	uint32_t at;
 
 	verbs->shared.now_ns = now_ns;
@@ -329,9 +352,8 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	if (look_is_due(verbs, now_ns))
 		look(verbs, now_ns);
 	for (at = 0; at < connect->active_count; at++)
-		verbs->look_now |= (uint32_t)kvpull_verbs_end_run(
-			&verbs->reads, &connect->ends[connect->active[at]],
-			&told);
+		verbs->look_now |= (uint32_t)kvpull_verbs_bundle_run(
+			&run, &connect->bundles[connect->active[at]]);
 	return (int)told.count;
 }
 
@@ -361,14 +383,14 @@ static int verbs_arm(struct kvpull_transport *transport)
 
 	verbs->look_now = 1;
 	for (at = 0; at < connect->active_count; at++) {
-		struct kvpull_verbs_end *end =
-			&connect->ends[connect->active[at]];
-		uint64_t end_ns;
+		struct kvpull_verbs_bundle *bundle =
+			&connect->bundles[connect->active[at]];
+		uint64_t bundle_ns;
 
-		more |= kvpull_verbs_end_arm(end);
-		end_ns = kvpull_verbs_end_due_ns(end);
-		if (end_ns < due_ns)
-			due_ns = end_ns;
+		more |= kvpull_verbs_bundle_arm(bundle);
+		bundle_ns = kvpull_verbs_bundle_due_ns(bundle);
+		if (bundle_ns < due_ns)
+			due_ns = bundle_ns;
 	}
 	timer_set(verbs, due_ns);
 	return more;
@@ -390,8 +412,8 @@ static int notes_left(const struct verbs *verbs)
 	uint32_t at;
 
 	for (at = 0; at < verbs->shared.params.peers_max; at++)
-		if (kvpull_verbs_end_is_up(&verbs->peers[at]) &&
-		    verbs->peers[at].note_open)
+		if (verbs->peers[at].state == KVPULL_BUNDLE_IN &&
+		    kvpull_verbs_bundle_notes_open(&verbs->peers[at]))
 			return 1;
 	return 0;
 }
@@ -405,7 +427,7 @@ static void counts_say(const struct verbs *verbs)
 		return;
 	kvpull_info(
 		verbs->shared.log,
-		"verbs: read %llu bytes by %llu work requests, %llu doorbells, %llu completions; %llu checks, %llu frames, %llu bad, %llu queues full, %llu flushes, %llu calls refused",
+		"verbs: read %llu bytes by %llu work requests, %llu doorbells, %llu completions; %llu checks, %llu frames, %llu bad, %llu queues full, %llu flushes, %llu calls refused, %llu work requests moved to another rail",
 		(unsigned long long)counts->read_bytes,
 		(unsigned long long)counts->work_requests,
 		(unsigned long long)counts->doorbells,
@@ -415,7 +437,8 @@ static void counts_say(const struct verbs *verbs)
 		(unsigned long long)counts->frames_bad,
 		(unsigned long long)counts->post_busy,
 		(unsigned long long)counts->flushes,
-		(unsigned long long)counts->calls_refused);
+		(unsigned long long)counts->calls_refused,
+		(unsigned long long)counts->requests_moved);
 }
 
 static void verbs_close(struct kvpull_transport *transport)
@@ -424,22 +447,24 @@ static void verbs_close(struct kvpull_transport *transport)
 	struct kvpull_verbs_connect *connect = &verbs->connect;
 	const uint64_t until_ns = kvpull_clock_ns() + CLOSE_NS;
 	struct kvpull_event ignored[16];
+	uint32_t at;
 
 	while (verbs->peers && notes_left(verbs) &&
 	       kvpull_clock_ns() < until_ns)
 		(void)verbs_poll(transport, kvpull_clock_ns(), ignored, 16);
 	while (connect->active_count) {
-		struct kvpull_verbs_end *end =
-			&connect->ends[connect->active[0]];
+		struct kvpull_verbs_bundle *bundle =
+			&connect->bundles[connect->active[0]];
 
-		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
-		kvpull_verbs_connect_free(connect, end);
+		kvpull_verbs_bundle_lose(bundle, KVPULL_EPEER, NULL);
+		kvpull_verbs_connect_free(connect, bundle);
 	}
 	counts_say(verbs);
 	kvpull_verbs_connect_close(connect);
 	kvpull_verbs_reads_fini(&verbs->reads);
-	kvpull_verbs_regions_deregister(&verbs->shared.regions);
-	kvpull_verbs_device_close(&verbs->shared.device);
+	regions_deregister(&verbs->shared);
+	for (at = 0; at < verbs->shared.rail_count; at++)
+		kvpull_verbs_device_close(&verbs->shared.devices[at]);
 	if (verbs->wait_fd >= 0)
 		(void)close(verbs->wait_fd);
 	if (verbs->timer_fd >= 0)
@@ -529,70 +554,147 @@ static void limits_apply(struct kvpull_verbs_params *params,
 		params->slice_bytes = params->window_bytes / 4;
 }
 
+/* Of one bundle, of either role. */
+static size_t side_bytes(const struct kvpull_verbs_params *params,
+			 enum kvpull_verbs_role role)
+{
+	return sizeof(struct kvpull_verbs_bundle) + sizeof(uint32_t) +
+	       kvpull_verbs_bundle_bytes(params, role) +
+	       kvpull_verbs_rails_wanted(params) *
+		       (sizeof(struct kvpull_verbs_end) +
+			kvpull_verbs_end_bytes(params, role));
+}
+
 size_t kvpull_verbs_bytes(const struct kvpull_verbs_params *params)
 {
 	struct kvpull_verbs_params filled = *params;
-	size_t bytes = sizeof(struct verbs) + 4 * (size_t)KVPULL_CACHE_LINE;
+	size_t bytes = sizeof(struct verbs) + 5 * (size_t)KVPULL_CACHE_LINE;
 
 	defaults_fill(&filled);
-	bytes += filled.peers_max *
-		 (sizeof(struct kvpull_verbs_end) + sizeof(uint32_t) +
-		  kvpull_verbs_end_bytes(&filled, KVPULL_VERBS_PEER));
-	bytes += filled.callers_max *
-		 (sizeof(struct kvpull_verbs_end) + sizeof(uint32_t) +
-		  kvpull_verbs_end_bytes(&filled, KVPULL_VERBS_CALLER));
+	bytes += filled.peers_max * side_bytes(&filled, KVPULL_VERBS_PEER);
+	bytes += filled.callers_max * side_bytes(&filled, KVPULL_VERBS_CALLER);
 	return bytes + kvpull_verbs_reads_bytes(&filled);
 }
 
-static int watch(const struct verbs *verbs, int fd)
+static int watch(const struct verbs *verbs, int fd, uint32_t tag)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 
-	event.data.fd = fd;
+	event.data.u32 = tag;
 	return epoll_ctl(verbs->wait_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
 static int waits_open(struct verbs *verbs)
 {
+	uint32_t at;
+	int failed;
+
 	verbs->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	verbs->timer_fd =
 		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (verbs->wait_fd < 0 || verbs->timer_fd < 0 ||
-	    watch(verbs, verbs->timer_fd) ||
-	    watch(verbs, verbs->connect.channel->fd) ||
-	    watch(verbs, verbs->shared.device.channel->fd)) {
-		kvpull_error(verbs->shared.log, "verbs: epoll: %s",
-			     strerror(errno));
-		return KVPULL_EDEVICE;
+	failed = verbs->wait_fd < 0 || verbs->timer_fd < 0 ||
+		 watch(verbs, verbs->timer_fd, TAG_TIMER) ||
+		 watch(verbs, verbs->connect.channel->fd, TAG_CM);
+	for (at = 0; !failed && at < verbs->shared.rail_count; at++)
+		failed =
+			watch(verbs, verbs->shared.devices[at].channel->fd, at);
+	if (!failed)
+		return 0;
+	kvpull_error(verbs->shared.log, "verbs: epoll: %s", strerror(errno));
+	return KVPULL_EDEVICE;
+}
+
+static int bundles_take(struct verbs *verbs, struct kvpull_arena *arena)
+{
+	const struct kvpull_verbs_params *params = &verbs->shared.params;
+	const uint32_t rail_count = verbs->shared.rail_count;
+	const uint32_t count = params->peers_max + params->callers_max;
+	struct kvpull_verbs_end *ends;
+	uint32_t at;
+	int code;
+
+	verbs->peers = (struct kvpull_verbs_bundle *)kvpull_arena_take(
+		arena, count, sizeof(*verbs->peers));
+	ends = (struct kvpull_verbs_end *)kvpull_arena_take(
+		arena, (size_t)count * rail_count, sizeof(*ends));
+	verbs->connect.active =
+		(uint32_t *)kvpull_arena_take(arena, count, sizeof(uint32_t));
+	if (!verbs->peers || !ends || !verbs->connect.active)
+		return KVPULL_ENOMEM;
+	verbs->callers = verbs->peers + params->peers_max;
+	verbs->connect.bundles = verbs->peers;
+	verbs->connect.bundle_count = count;
+	for (at = 0; at < count; at++) {
+		const int is_peer = at < params->peers_max;
+		struct kvpull_verbs_bundle *bundle = &verbs->peers[at];
+
+		bundle->shared = &verbs->shared;
+		bundle->role =
+			is_peer ? KVPULL_VERBS_PEER : KVPULL_VERBS_CALLER;
+		bundle->index = is_peer ? at : at - params->peers_max;
+		bundle->ends = ends + (size_t)at * rail_count;
+		code = kvpull_verbs_bundle_init(bundle, arena);
+		if (code)
+			return code;
 	}
 	return 0;
 }
 
-static int ends_take(struct verbs *verbs, struct kvpull_arena *arena)
+/* The first must be there; others may be missing, and that is said. */
+static int devices_open(struct kvpull_verbs_shared *shared)
 {
-	const struct kvpull_verbs_params *params = &verbs->shared.params;
-	const uint32_t count = params->peers_max + params->callers_max;
-	uint32_t at;
-	int code;
+	const uint32_t wanted = kvpull_verbs_rails_wanted(&shared->params);
+	uint32_t rail;
+	int code = 0;
 
-	verbs->peers = (struct kvpull_verbs_end *)kvpull_arena_take(
-		arena, count, sizeof(*verbs->peers));
-	verbs->connect.active =
-		(uint32_t *)kvpull_arena_take(arena, count, sizeof(uint32_t));
-	if (!verbs->peers || !verbs->connect.active)
-		return KVPULL_ENOMEM;
-	verbs->callers = verbs->peers + params->peers_max;
-	verbs->connect.ends = verbs->peers;
-	verbs->connect.end_count = count;
-	for (at = 0; at < count; at++) {
-		const int is_peer = at < params->peers_max;
-
-		code = kvpull_verbs_end_init(
-			&verbs->peers[at], &verbs->shared,
-			is_peer ? KVPULL_VERBS_PEER : KVPULL_VERBS_CALLER,
-			is_peer ? at : at - params->peers_max, arena);
-		if (code)
+	for (rail = 0; rail < wanted; rail++) {
+		code = kvpull_verbs_device_open(
+			shared->devices, shared->rail_count, rail,
+			shared->fabric, &shared->params);
+		if (code == KVPULL_ECONFIG)
 			return code;
+		if (!code) {
+			limits_apply(&shared->params,
+				     &shared->devices[shared->rail_count]);
+			shared->rail_count++;
+		} else if (wanted > 1) {
+			kvpull_warn(
+				shared->log,
+				"verbs: rail %u of %u is missing (error %d)",
+				rail, wanted, code);
+		}
+	}
+	return shared->rail_count ? 0 : code;
+}
+
+/*
+ * The networks of the configuration; without any, the subnets of the own
+ * addresses: a ticket comes through clients, and must not make us call anywhere.
+ */
+static int networks_take(struct kvpull_verbs_shared *shared, const char *text)
+{
+	struct kvpull_networks *networks = &shared->networks;
+	const int given = text && text[0];
+	uint32_t at;
+	uint32_t i;
+
+	if (kvpull_verbs_networks_parse(text, networks)) {
+		kvpull_error(
+			shared->log,
+			"verbs: networks %s: must be like 10.0.0.0/8,fd00::/8",
+			text);
+		return KVPULL_ECONFIG;
+	}
+	for (at = 0; at < shared->rail_count; at++) {
+		struct kvpull_verbs_device *device = &shared->devices[at];
+
+		kvpull_verbs_device_subnets(device, given ? KVPULL_LOG_DEBUG :
+							    KVPULL_LOG_WARN);
+		for (i = 0; !given && i < device->subnets.count &&
+			    networks->count < KVPULL_NETWORKS_MAX;
+		     i++)
+			networks->list[networks->count++] =
+				device->subnets.list[i];
 	}
 	return 0;
 }
@@ -604,15 +706,11 @@ static int parts_open(struct verbs *verbs,
 	struct kvpull_verbs_shared *shared = &verbs->shared;
 	int code;
 
-	code = kvpull_verbs_device_open(&shared->device, shared->fabric,
-					&shared->params);
-	if (code)
-		return code;
-	limits_apply(&shared->params, &shared->device);
-	code = kvpull_verbs_device_networks(&shared->device, params->networks,
-					    &shared->networks);
+	code = devices_open(shared);
 	if (!code)
-		code = ends_take(verbs, arena);
+		code = networks_take(shared, params->networks);
+	if (!code)
+		code = bundles_take(verbs, arena);
 	if (!code)
 		code = kvpull_verbs_reads_init(&verbs->reads, shared,
 					       verbs->peers, arena);
@@ -669,7 +767,7 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 
 const char *kvpull_verbs_choice(const struct kvpull_transport *transport)
 {
-	return verbs_of_const(transport)->shared.device.choice;
+	return verbs_of_const(transport)->shared.devices[0].choice;
 }
 
 const struct kvpull_verbs_counts *

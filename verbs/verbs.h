@@ -3,7 +3,7 @@
  * The route between machines: implements the seam (base/transport.h) over
  * librdmacm and RC queue pairs. Data and revocation entries come by RDMA READ,
  * everything else by small SENDs. One queue pair a (consumer rank, producer
- * rank) in this version; rails get an array of endpoints a peer.
+ * rank) and rail.
  */
 #ifndef KVPULL_VERBS_VERBS_H
 #define KVPULL_VERBS_VERBS_H
@@ -33,10 +33,11 @@ struct kvpull_verbs_params {
 	const struct kvpull_log *log;
 	const struct kvpull_fabric *fabric;   /* the host's libraries */
 	const struct kvpull_verbs_sink *sink; /* required */
-	const char *device;                   /* chosen */
-	const char *address;  /* own IP; that of the chosen GID */
+	const char *device;                   /* chosen; "a,b": one a rail */
+	const char *address;  /* own IP; that of the chosen GID; likewise */
 	const char *networks; /* peers and callers allowed; the own subnet */
 	uint32_t required;    /* a host without RDMA is an error, said so */
+	uint32_t rails;       /* as many as are named above, or 1 */
 	uint32_t port;        /* of the device, from 1; chosen */
 	uint32_t gid_index;   /* + 1; chosen */
 	uint32_t listen_port; /* any */
@@ -44,7 +45,7 @@ struct kvpull_verbs_params {
 	uint32_t callers_max;
 	uint32_t reads_max;      /* read->index is below it */
 	uint32_t notify_credits; /* 32; unacknowledged SENDs a direction */
-	uint32_t depth;          /* 256; READ work requests in flight a peer */
+	uint32_t depth;          /* 256; READ work requests in flight a rail */
 	uint32_t batch;          /* 64; work requests a doorbell */
 	uint32_t rd_atomic;      /* 16; READs that the wire carries at once */
 	uint32_t parts_max;      /* 16; local ranges a work request */
@@ -52,7 +53,7 @@ struct kvpull_verbs_params {
 	uint32_t ack_timeout;    /* 14: 4.096 us << 14 = 67 ms */
 	uint32_t traffic_class;  /* 0; RoCE takes the service level from it */
 	uint64_t slice_bytes;    /* 1 MiB; of a work request */
-	uint64_t window_bytes;   /* 16 MiB in flight a peer, in four batches */
+	uint64_t window_bytes;   /* 16 MiB in flight a rail, in four batches */
 	uint64_t connect_ns;     /* 5 s; handshake must end within this */
 	uint64_t flush_ns;       /* 100 ms; a cancelled read's last chance */
 };
@@ -65,10 +66,11 @@ struct kvpull_verbs_counts {
 	uint64_t read_bytes;    /* posted */
 	uint64_t checks;
 	uint64_t frames_sent;
-	uint64_t frames_bad;    /* hostile or of another version */
-	uint64_t post_busy;     /* a post found the queue full */
-	uint64_t flushes;       /* queue pairs broken to end a read */
-	uint64_t calls_refused; /* no room, or not of an allowed network */
+	uint64_t frames_bad;     /* hostile or of another version */
+	uint64_t post_busy;      /* a post found the queue full */
+	uint64_t flushes;        /* queue pairs broken to end a read */
+	uint64_t calls_refused;  /* no room, or not of an allowed network */
+	uint64_t requests_moved; /* from lost rails to others */
 };
 
 #define KVPULL_VERBS_CREDITS_DEFAULT 32u
@@ -84,7 +86,7 @@ kvpull_verbs_open(const struct kvpull_verbs_params *params,
 		  struct kvpull_arena *arena,
 		  struct kvpull_transport **transport);
 
-/* Device, port and GID as chosen, for peers() and the doctor. */
+/* Device, port and GID of the first rail as chosen, for peers() and the doctor. */
 const char *kvpull_verbs_choice(const struct kvpull_transport *transport);
 const struct kvpull_verbs_counts *
 kvpull_verbs_counts(const struct kvpull_transport *transport);

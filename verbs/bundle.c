@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: notes_posted <= note_count <= notify_credits, and what is posted
+ * by the first rail and not acknowledged is the oldest of what is kept; a
+ * bundle that is MEETING has one rail at most that is not lost.
+ */
+#include "verbs/bundle.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+size_t kvpull_verbs_bundle_bytes(const struct kvpull_verbs_params *params,
+				 enum kvpull_verbs_role role)
+{
+	if (role == KVPULL_VERBS_CALLER)
+		return 0;
+	return params->notify_credits * sizeof(struct kvpull_record) +
+	       KVPULL_CACHE_LINE;
+}
+
+static void bundle_clear(struct kvpull_verbs_bundle *bundle)
+{
+	bundle->state = KVPULL_BUNDLE_FREE;
+	bundle->code = 0;
+	bundle->told = bundle->greeted = bundle->first = 0;
+	memset(bundle->ways, 0, sizeof(bundle->ways));
+	bundle->token[0] = bundle->token[1] = 0;
+	bundle->note_at = bundle->note_number = 0;
+	bundle->note_count = bundle->note_posted = 0;
+	bundle->note_next = bundle->reads_open = 0;
+	bundle->turn_first = bundle->turn_last = KVPULL_NONE;
+	bundle->turn_rail = bundle->redo_open = 0;
+}
+
+int kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
+			     struct kvpull_arena *arena)
+{
+	const struct kvpull_verbs_shared *shared = bundle->shared;
+	uint32_t rail;
+
+	if (bundle->role == KVPULL_VERBS_PEER)
+		bundle->notes = (struct kvpull_record *)kvpull_arena_take(
+			arena, shared->params.notify_credits,
+			sizeof(*bundle->notes));
+	bundle_clear(bundle);
+	for (rail = 0; rail < shared->rail_count; rail++) {
+		struct kvpull_verbs_end *end = &bundle->ends[rail];
+		int code;
+
+		end->shared = bundle->shared;
+		end->bundle = bundle;
+		end->role = bundle->role;
+		end->index = bundle->index;
+		end->rail = rail;
+		code = kvpull_verbs_end_init(end, arena);
+		if (code)
+			return code;
+	}
+	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
+}
+
+void kvpull_verbs_bundle_unmake(struct kvpull_verbs_bundle *bundle)
+{
+	uint32_t rail;
+
+	for (rail = 0; rail < bundle->shared->rail_count; rail++)
+		if (bundle->ends[rail].state != KVPULL_VERBS_FREE)
+			kvpull_verbs_end_unmake(&bundle->ends[rail]);
+	bundle_clear(bundle);
+}
+
+void kvpull_verbs_bundle_lose(struct kvpull_verbs_bundle *bundle, int code,
+			      const char *why)
+{
+	uint32_t rail;
+
+	if (bundle->state != KVPULL_BUNDLE_MEETING &&
+	    bundle->state != KVPULL_BUNDLE_IN)
+		return;
+	bundle->state = KVPULL_BUNDLE_ENDING;
+	bundle->code = code;
+	for (rail = 0; rail < bundle->shared->rail_count; rail++)
+		kvpull_verbs_end_lose(&bundle->ends[rail], code, why);
+}
+
+static uint32_t notes_acked(const struct kvpull_verbs_bundle *bundle)
+{
+	return bundle->note_posted -
+	       kvpull_verbs_bundle_first(bundle)->note_open;
+}
+
+/* Forget those that the first rail's other side has taken. */
+static void notes_drop(struct kvpull_verbs_bundle *bundle)
+{
+	const uint32_t acked = notes_acked(bundle);
+
+	bundle->note_at = (bundle->note_at + acked) %
+			  bundle->shared->params.notify_credits;
+	bundle->note_number += acked;
+	bundle->note_count -= acked;
+	bundle->note_posted -= acked;
+}
+
+int kvpull_verbs_bundle_turn(struct kvpull_verbs_bundle *bundle)
+{
+	uint32_t rail;
+
+	if (kvpull_verbs_bundle_first(bundle)->state == KVPULL_VERBS_IN)
+		return 0;
+	for (rail = 0; rail < bundle->shared->rail_count; rail++) {
+		struct kvpull_verbs_end *end = &bundle->ends[rail];
+
+		if (end->state != KVPULL_VERBS_IN)
+			continue;
+		notes_drop(bundle);
+		bundle->note_posted = 0;
+		bundle->first = rail;
+		/* Nobody knows whether the last one came. */
+		end->beat_wanted = bundle->role == KVPULL_VERBS_PEER;
+		kvpull_info(bundle->shared->log,
+			    "%s %s: notifications go by rail %u now",
+			    bundle->role == KVPULL_VERBS_PEER ? "peer" :
+								"caller",
+			    end->name, rail);
+		return 0;
+	}
+	return KVPULL_EPEER;
+}
+
+uint32_t kvpull_verbs_bundle_rails_in(const struct kvpull_verbs_bundle *bundle)
+{
+	uint32_t count = 0;
+	uint32_t rail;
+
+	if (bundle->state != KVPULL_BUNDLE_IN)
+		return 0;
+	for (rail = 0; rail < bundle->shared->rail_count; rail++)
+		count += bundle->ends[rail].state == KVPULL_VERBS_IN;
+	return count;
+}
+
+int kvpull_verbs_bundle_is_quiet(const struct kvpull_verbs_bundle *bundle)
+{
+	uint32_t rail;
+
+	if (bundle->state != KVPULL_BUNDLE_ENDING)
+		return 0;
+	for (rail = 0; rail < bundle->shared->rail_count; rail++)
+		if (bundle->ends[rail].state != KVPULL_VERBS_FREE &&
+		    bundle->ends[rail].state != KVPULL_VERBS_QUIET)
+			return 0;
+	return 1;
+}
+
+int kvpull_verbs_bundle_open(const struct kvpull_verbs_bundle *bundle,
+			     struct kvpull_verbs_end *end)
+{
+	uint8_t bytes[KVPULL_KEYS_BYTES_MAX];
+	struct kvpull_keys keys;
+	int code;
+
+	kvpull_verbs_regions_keys(&bundle->shared->regions[end->device], &keys);
+	keys.token[0] = bundle->token[0];
+	keys.token[1] = bundle->token[1];
+	code = kvpull_verbs_end_access(end, IBV_ACCESS_REMOTE_READ);
+	if (!code)
+		code = kvpull_verbs_end_say(end, &end->keys_out, bytes,
+					    kvpull_keys_put(bytes, &keys));
+	return code;
+}
+
+void kvpull_verbs_bundle_draw(struct kvpull_verbs_bundle *bundle)
+{
+	if (bundle->shared->rail_count < 2)
+		return;
+	if (getrandom(bundle->token, sizeof(bundle->token), 0) ==
+	    (ssize_t)sizeof(bundle->token))
+		return;
+	bundle->token[0] = bundle->token[1] = 0;
+	kvpull_warn(bundle->shared->log, "verbs: one rail only: no token: %s",
+		    strerror(errno));
+}
+
+int kvpull_verbs_bundle_knows(const struct kvpull_verbs_bundle *bundle,
+			      const uint64_t token[2])
+{
+	/* In one go: how long it takes tells nothing of the token. */
+	const uint64_t differ =
+		(bundle->token[0] ^ token[0]) | (bundle->token[1] ^ token[1]);
+
+	return bundle->state == KVPULL_BUNDLE_IN &&
+	       (bundle->token[0] | bundle->token[1]) && !differ;
+}
+
+void kvpull_verbs_bundle_keys(struct kvpull_verbs_bundle *bundle,
+			      struct kvpull_verbs_end *end)
+{
+	struct kvpull_verbs_way *way = &bundle->ways[end->rail];
+
+	if (bundle->state != KVPULL_BUNDLE_IN)
+		return;
+	if (!kvpull_keys_alike(&end->keys,
+			       &kvpull_verbs_bundle_first(bundle)->keys)) {
+		kvpull_verbs_bundle_lose(
+			bundle, KVPULL_EPEER,
+			"one of its rails leads to other memory");
+		return;
+	}
+	end->state = KVPULL_VERBS_IN;
+	way->in_ns = bundle->shared->now_ns;
+	kvpull_info(bundle->shared->log, "peer %s: rail %u is up", end->name,
+		    end->rail);
+}
+
+/* The nth of those that are kept. */
+static struct kvpull_record *note_at(const struct kvpull_verbs_bundle *bundle,
+				     uint32_t index)
+{
+	return &bundle->notes[(bundle->note_at + index) %
+			      bundle->shared->params.notify_credits];
+}
+
+int kvpull_verbs_bundle_note(struct kvpull_verbs_bundle *bundle,
+			     const struct kvpull_record *record)
+{
+	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
+
+	if (end->state != KVPULL_VERBS_IN)
+		return KVPULL_EAGAIN;
+	notes_drop(bundle);
+	/* What was said before comes before. */
+	if (bundle->note_posted != bundle->note_count ||
+	    bundle->note_count == bundle->shared->params.notify_credits ||
+	    kvpull_verbs_end_note(end, record,
+				  bundle->note_number + bundle->note_count))
+		return KVPULL_EAGAIN;
+	*note_at(bundle, bundle->note_count) = *record;
+	bundle->note_count++;
+	bundle->note_posted++;
+	return 0;
+}
+
+uint32_t
+kvpull_verbs_bundle_notes_open(const struct kvpull_verbs_bundle *bundle)
+{
+	return bundle->note_count - notes_acked(bundle);
+}
+
+void kvpull_verbs_bundle_notes_pump(struct kvpull_verbs_bundle *bundle)
+{
+	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
+
+	while (bundle->note_posted != bundle->note_count &&
+	       end->state == KVPULL_VERBS_IN) {
+		if (kvpull_verbs_end_note(
+			    end, note_at(bundle, bundle->note_posted),
+			    bundle->note_number + bundle->note_posted))
+			return;
+		bundle->note_posted++;
+	}
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One connection to one other process: a queue pair on each of its rails. The
+ * owner of the seam sees bundles only.
+ *
+ * state    peer (consumer's side)              caller (producer's side)
+ * FREE     -                                   -
+ * MEETING  connect(): one rail; another is     a request was accepted;
+ *          tried if it fails before it spoke   CALLER_UP, handshake
+ * IN       attach(): the other rails join,     admit(): rails that show its
+ *          and join again when they were lost  token join
+ * ENDING   no rail is left, or all are given up; each is flushed; reads end,
+ *          then PEER_DOWN                      CALLER_DOWN
+ * DOWN     -                                   admitted, reported: forget()
+ * GONE     reported, or nobody to tell: free at next poll
+ *
+ * Frames go by one rail, the first; when it is lost, by another that is in.
+ * Notifications are numbered, and kept until they are acknowledged: what was
+ * not is said again by the new first rail, and the other side takes each
+ * number once, from whichever rail it comes.
+ *
+ * A rail joins by the token of its bundle, which the producer drew when it let
+ * the consumer in: so a rail that is rebuilt leads to the same incarnation. If
+ * it does not, all of the bundle ends.
+ */
+#ifndef KVPULL_VERBS_BUNDLE_H
+#define KVPULL_VERBS_BUNDLE_H
+
+#include "verbs/endpoint.h"
+
+enum kvpull_verbs_bundle_state {
+	KVPULL_BUNDLE_FREE = 0,
+	KVPULL_BUNDLE_MEETING,
+	KVPULL_BUNDLE_IN,
+	KVPULL_BUNDLE_ENDING,
+	KVPULL_BUNDLE_DOWN,
+	KVPULL_BUNDLE_GONE
+};
+
+/* Where the other side is reached by one of the own rails. */
+struct kvpull_verbs_way {
+	struct kvpull_verbs_address address;
+	uint32_t known;
+	uint32_t attempts; /* to join, since it was in for long */
+	uint64_t retry_ns;
+	uint64_t in_ns; /* when it came in; 0: never */
+};
+
+struct kvpull_verbs_bundle {
+	struct kvpull_verbs_shared *shared;
+	enum kvpull_verbs_role role;
+	enum kvpull_verbs_bundle_state state;
+	uint32_t index;     /* the seam's handle */
+	int32_t code;       /* ENDING: why */
+	uint32_t told;      /* the owner knows of it and is told its end */
+	uint32_t greeted;   /* peers: the other side said something */
+	uint32_t active_at; /* position among the active ones */
+	uint32_t first;     /* rail that frames go by */
+	struct kvpull_verbs_end *ends; /* [shared->rail_count] */
+	struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX]; /* peers */
+	uint64_t token[2]; /* callers: drawn; peers: as it was told */
+
+	/* notifications; numbers are free-running */
+	struct kvpull_record *notes; /* peers: [notify_credits] */
+	uint32_t note_at;            /* the oldest that is not acknowledged */
+	uint32_t note_number;        /* its number */
+	uint32_t note_count;
+	uint32_t note_posted; /* of them, by the first rail */
+	uint32_t note_next;   /* callers: the next one to take */
+
+	/* peers: reads */
+	uint32_t reads_open; /* not reported yet */
+	uint32_t turn_first; /* reads with something to post */
+	uint32_t turn_last;
+	uint32_t turn_rail; /* that may post next */
+	uint32_t redo_open; /* batches of lost rails, to be posted by others */
+};
+
+size_t kvpull_verbs_bundle_bytes(const struct kvpull_verbs_params *params,
+				 enum kvpull_verbs_role role);
+/* Its memory, once; shared, role, index and ends are set. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
+			 struct kvpull_arena *arena);
+/* All its rails' objects; it is FREE after. */
+void kvpull_verbs_bundle_unmake(struct kvpull_verbs_bundle *bundle);
+
+/* Its end, whatever the reason; the first one counts. why NULL: no log line. */
+void kvpull_verbs_bundle_lose(struct kvpull_verbs_bundle *bundle, int code,
+			      const char *why);
+/* Frames go by a rail that is in. KVPULL_EPEER: there is none. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_bundle_turn(struct kvpull_verbs_bundle *bundle);
+/* Rails that reads may be posted to. */
+uint32_t kvpull_verbs_bundle_rails_in(const struct kvpull_verbs_bundle *bundle);
+/* ENDING, and nothing can land any more. */
+int kvpull_verbs_bundle_is_quiet(const struct kvpull_verbs_bundle *bundle);
+
+/* Let what comes by this end read: its access, and the keys of its rail. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_bundle_open(const struct kvpull_verbs_bundle *bundle,
+			 struct kvpull_verbs_end *end);
+/* The token that more rails may join by, if there can be any. */
+void kvpull_verbs_bundle_draw(struct kvpull_verbs_bundle *bundle);
+/* The bundle of a token is this one. */
+int kvpull_verbs_bundle_knows(const struct kvpull_verbs_bundle *bundle,
+			      const uint64_t token[2]);
+/* Keys came by one more rail of a bundle that is in. */
+void kvpull_verbs_bundle_keys(struct kvpull_verbs_bundle *bundle,
+			      struct kvpull_verbs_end *end);
+
+/* As in the seam. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_bundle_note(struct kvpull_verbs_bundle *bundle,
+			 const struct kvpull_record *record);
+uint32_t
+kvpull_verbs_bundle_notes_open(const struct kvpull_verbs_bundle *bundle);
+/* Say again by the first rail what a lost one may have swallowed. */
+void kvpull_verbs_bundle_notes_pump(struct kvpull_verbs_bundle *bundle);
+
+static inline struct kvpull_verbs_end *
+kvpull_verbs_bundle_first(const struct kvpull_verbs_bundle *bundle)
+{
+	return &bundle->ends[bundle->first];
+}
+
+#endif /* KVPULL_VERBS_BUNDLE_H */
