@@ -3,8 +3,14 @@
 # bench.sh BUILD FOLDER: pulls beside ib_read_bw -e and ib_read_lat in one
 # guest and one run, interleaved; JSON into FOLDER/fabric.json, and a line
 # "bar NAME VALUE" for each. Only ratios and counts mean something on soft RDMA.
-# FABRIC_KIND, FABRIC_UML: see fabric.sh. A benchmark is no test: exit 0, but
-# for 77 where this machine lacks something.
+# FABRIC_KIND, FABRIC_UML: see fabric.sh; FABRIC_ROUNDS. A benchmark is no
+# test: exit 0, but for 77 where this machine lacks something.
+#
+# Like with like: one queue pair, one MTU, reliable connections, both sides
+# asleep until a completion wakes them (latencies: D and ib_read_lat spin), as
+# many bytes from each. ib_read_bw reads one buffer over and over, which stays
+# in the cache; a pull reads and writes 4 to 64 MiB. So the same bytes are
+# asked for in one message too: read_bw_16m, and the ratio to it.
 build=${1:?folder of the build}
 folder=${2:?folder for the results}
 # shellcheck source=tests/fabric/fabric.sh
@@ -22,41 +28,71 @@ status=$?
 
 give_up() {
 	echo "bench: $*" >&2
-	fabric_last_words 0 >&2
+	fabric_last_words $((fabric_jobs - 1)) >&2
 	exit 0
 }
 
-# shellcheck disable=SC2016 # for the guest
 perftest='-F -d rxe0 -x 1 -u 14 -p 18511'
 
 # In $peer: of ib_read_bw -e the average MiB/s, of ib_read_lat the typical
-# microseconds.
+# microseconds. Perftest prints 0 where it could not tell: once more.
+peer_run() { # tool, words, bytes, column
+	for _ in 1 2 3; do
+		fabric_run 1 180 "$1 $perftest $2 -s $3 >/dev/null 2>&1 &
+			listens 18511 20
+			$1 $perftest $2 -s $3 \$(address 1); code=\$?
+			wait; exit \$code" || give_up "$1 failed"
+		peer=$(awk -v size="$3" -v column="$4" \
+			'$1 == size { print $column }' \
+			"$(fabric_output "$job")")
+		case $peer in
+		0 | 0.00 | '') continue ;;
+		esac
+		return
+	done
+	give_up "$1 -s $3 printed 0 three times"
+}
+
 peer_bandwidth() { # bytes, reads
-	fabric_run 1 120 "ib_read_bw $perftest -e -s $1 -n $2 >/dev/null 2>&1 &
-		listens 18511 20
-		ib_read_bw $perftest -e -s $1 -n $2 \$(address 1); code=\$?
-		wait; exit \$code" || give_up "ib_read_bw failed"
-	peer=$(awk -v size="$1" '$1 == size { print $4 }' \
-		"$(fabric_output "$job")")
+	peer_run ib_read_bw "-e -n $2" "$1" 4
 }
 
-peer_latency() {
-	fabric_run 1 120 "ib_read_lat $perftest -s 4096 -n 500 >/dev/null 2>&1 &
-		listens 18511 20
-		ib_read_lat $perftest -s 4096 -n 500 \$(address 1); code=\$?
-		wait; exit \$code" || give_up "ib_read_lat failed"
-	peer=$(awk '$1 == 4096 { print $5 }' "$(fabric_output "$job")")
-}
-
-# One round of pulls; its report and counters are in the job's output.
-pull() { # block bytes, blocks, requests, further words
-	words="--size $1 --count $2 --pool $(($2 * 4)) --layers 1"
-	fabric_run 1 180 "export KVPULL_ROUTE=verbs
-		\$FABRIC_BUILD/ib_pull $words --port 18515 --dir /tmp/p 2>/dev/null &
+# Pulls of one shape; report and counters are in the job's output.
+pull() { # block bytes, blocks, requests, words for both, words for D
+	words="--size $1 --count $2 --pool $(($2 * 2)) --layers 1 $4"
+	fabric_run 1 240 "export KVPULL_ROUTE=verbs
+		\$FABRIC_BUILD/ib_pull $words --thread --port 18515 \
+			--dir /tmp/p 2>/dev/null &
 		server=\$!
 		listens 18515 60
 		\$FABRIC_BUILD/ib_pull $words --requests $3 --dir /tmp/c --json \
-			--verbose $4 \$(address 1); code=\$?
+			--verbose $5 \$(address 1); code=\$?
+		kill \$server; wait \$server; exit \$code" ||
+		give_up "ib_pull failed"
+}
+
+# The producer is killed in mid-pull and started again at once.
+pull_reconnect() {
+	words='--size 65536 --count 64 --pool 256 --layers 1'
+	fabric_run 1 120 "export KVPULL_ROUTE=verbs
+		serve() {
+			\$FABRIC_BUILD/ib_pull $words --thread --port 18515 \
+				--dir /tmp/p 2>/dev/null &
+			server=\$!
+			listens 18515 60
+		}
+		serve
+		\$FABRIC_BUILD/ib_pull $words --duration 8 --requests 4096 \
+			--retry 60 --dir /tmp/c --json --verify --thread \
+			\$(address 1) &
+		client=\$!
+		until \$FABRIC_BUILD/ib_pull --stats --dir /tmp/p |
+			grep -q 'released\": [1-9][0-9]'; do
+			sleep 0.2
+		done
+		kill -KILL \$server
+		serve
+		wait \$client; code=\$?
 		kill \$server; wait \$server; exit \$code" ||
 		give_up "ib_pull failed"
 }
@@ -79,38 +115,62 @@ results=$FABRIC_OUT/results
 : >"$results"
 note() { # name, value
 	case $2 in
-	'' | *[!0-9.]*) give_up "no value of $1: $2" ;;
+	'' | *[!0-9.e+-]*) give_up "no value of $1: $2" ;;
 	esac
 	echo "$1 $2" >>"$results"
 	echo "fabric: $1 $2"
 }
 
+# Perftest says MiB/s.
+ratio() { # GB/s, two of perftest's
+	awk -v pull="$1" -v a="$2" -v b="$3" \
+		'BEGIN { print pull * 2e9 / 1048576 / (a + b) }'
+}
+
+# Pulls between two runs of ib_read_bw: their ratio to the mean of both.
+beside() { # name, read bytes, reads, block bytes, blocks, requests
+	peer_bandwidth "$2" "$3"
+	before=$peer
+	pull "$4" "$5" "$6" --contiguous --thread
+	note "pull_gb_s_$1" "$(number one_pull_gb_s)"
+	contiguous=$(number one_pull_gb_s)
+	note "doorbells_$1" "$(counted doorbells)"
+	note "completions_$1" "$(counted completions)"
+	note "work_requests_$1" "$(counted requests)"
+	pull "$4" "$5" "$6" '' --thread
+	note "pull_gb_s_$1_scattered" "$(number one_pull_gb_s)"
+	note "work_requests_$1_scattered" "$(counted requests)"
+	scattered=$(number one_pull_gb_s)
+	note "connect_ms" "$(number connect_ms)"
+	note "doorbells_$1_scattered" "$(counted doorbells)"
+	peer_bandwidth "$2" "$3"
+	note "read_bw_$1" "$before"
+	note "read_bw_$1" "$peer"
+	note "ratio_$1" "$(ratio "$contiguous" "$before" "$peer")"
+	note "ratio_$1_scattered" "$(ratio "$scattered" "$before" "$peer")"
+}
+
 round=0
 while [ $round -lt "$rounds" ]; do
 	round=$((round + 1))
-	peer_bandwidth 65536 512
-	note read_bw_64k "$peer"
-	pull 65536 256 8 --thread
-	note pull_gb_s_64k_scattered "$(number bandwidth_gb_s)"
-	note doorbells_64k "$(counted doorbells)"
-	note completions_64k "$(counted completions)"
-	note work_requests_64k "$(counted requests)"
-	peer_bandwidth 4096 2000
-	note read_bw_4k "$peer"
-	pull 4096 1024 8 --thread
-	note pull_gb_s_4k_scattered "$(number bandwidth_gb_s)"
-	peer_bandwidth 1048576 64
-	note read_bw_1m "$peer"
-	pull 1048576 64 4 --thread
-	note pull_gb_s_1m_scattered "$(number bandwidth_gb_s)"
-	peer_latency
+	beside 64k 65536 2048 65536 256 9
+	beside 4k 4096 8192 4096 1024 9
+	beside 1m 1048576 256 1048576 64 4
+	peer_bandwidth 16777216 8
+	note read_bw_16m "$peer"
+	peer_run ib_read_lat '-n 1000' 4096 5
 	note read_lat_4k "$peer"
-	# Spinning, as ib_read_lat does.
-	pull 4096 1 200 ''
+	# A while after the claim: its word to P is not what is timed.
+	pull 4096 1 100 '' '--lead 20'
 	note pull_us_4k "$(number latency_us_p50)"
+	pull 4096 1 100 '' '--thread --lead 20'
+	note pull_us_4k_asleep "$(number latency_us_p50)"
+	note release_us "$(number release_us_p50)"
+	pull_reconnect
+	note reconnect_ms "$(number reconnect_ms)"
 done
 
-# Bars: medians over the rounds. Blocks have scattered ids in all of them.
+# Bars: medians over the rounds.
 awk -v json="$folder/fabric.json" -v kind="$FABRIC_KIND" '
 function median(name,  i, j, t, n) {
 	n = count[name]
@@ -126,19 +186,22 @@ function bar(name, number) {
 	printf "bar %s %.4f\n", name, number
 	bars = bars sprintf("%s\n    \"%s\": %.4f", bars == "" ? "" : ",", name, number)
 }
-function ratio(size) {
-	# perftest says MiB/s.
-	return median("pull_gb_s_" size "_scattered") * 1e9 / \
-		(median("read_bw_" size) * 1048576)
-}
 { value[$1, ++count[$1]] = $2 + 0; names[$1] }
 END {
-	bar("fabric.bw_ratio.4k_scattered", ratio("4k"))
-	bar("fabric.bw_ratio.64k_scattered", ratio("64k"))
-	bar("fabric.bw_ratio.1m_scattered", ratio("1m"))
-	bar("fabric.doorbells_per_mib.64k", median("doorbells_64k"))
+	bar("fabric.bw_ratio.4k", median("ratio_4k"))
+	bar("fabric.bw_ratio.64k", median("ratio_64k"))
+	bar("fabric.bw_ratio.1m", median("ratio_1m"))
+	bar("fabric.bw_ratio.64k_scattered", median("ratio_64k_scattered"))
+	bar("fabric.bw_ratio.4k_scattered", median("ratio_4k_scattered"))
+	bar("fabric.bw_ratio.1m_scattered", median("ratio_1m_scattered"))
+	bar("fabric.bw_ratio.64k_to_16m", \
+		median("pull_gb_s_64k") * 1e9 / 1048576 / median("read_bw_16m"))
+	bar("fabric.doorbells_per_mib.64k", median("doorbells_64k_scattered"))
 	bar("fabric.completions_per_mib.64k", median("completions_64k"))
 	bar("fabric.lat_ratio.4k", median("pull_us_4k") / median("read_lat_4k"))
+	bar("fabric.connect_ms", median("connect_ms"))
+	bar("fabric.release_us", median("release_us"))
+	bar("fabric.reconnect_ms", median("reconnect_ms"))
 	for (name in names)
 		measured = measured sprintf("%s\n    \"%s\": %s", \
 			measured == "" ? "" : ",", name, median(name))
