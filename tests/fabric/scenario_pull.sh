@@ -8,7 +8,8 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:smoke:pull_verified 2:1:full:pull_siblings 2:1:smoke:pull_loss
 	2:1:full:pull_reorder 2:1:full:pull_pause 2:1:full:pull_link
 	2:1:full:pull_consumer_killed 2:1:full:pull_consumer_lost
-	2:1:smoke:pull_producer_killed 2:1:full:pull_overwritten
+	2:1:smoke:pull_producer_killed 2:1:smoke:pull_overwritten
+	2:1:smoke:pull_unchecked
 	4:1:full:pull_four"
 
 # 1 MiB a request: 16 blocks of 16 KiB in each of 4 layers. An acknowledgement
@@ -177,27 +178,87 @@ scenario_pull_producer_killed() {
 }
 
 # Holds end at about the time that a pull takes, whatever the consumer does,
-# and the producer overwrites the blocks at once.
-scenario_pull_overwritten() {
-	pull_tries=${PULL_TRIES:-500}
-	pull_serve && pull_start 2 30 '--depth 3' && pull_ends 90 30 0 &&
-		pull_stop || return
-	pull_ms=$(($(pull_number latency_us_p50 | cut -d. -f1) / 1000 + 10))
-	echo "fabric: holds end after $pull_ms ms"
-	pull_hurry="--lease $pull_ms --depth 3"
-	fabric_start 1 "export KVPULL_HOLD_MAX_MS=$pull_ms; $pull_tool --port 18515 --dir /tmp/p $pull_hurry" ||
+# and the producer overwrites the blocks at once. Pulls of 256 KiB: many tries.
+pull_hurried='--size 8192 --layers 2 --depth 6'
+
+pull_hurry() { # code that comes first at the consumer, tries
+	fabric_start 1 "export KVPULL_HOLD_MAX_MS=$pull_ms; $pull_tool --port 18515 --dir /tmp/p $pull_hurried --lease $pull_ms" ||
 		return
 	pull_producer=$job
 	fabric_run 1 60 'listens 18515 60' || return
 	# The pull's own deadline is not what is tested.
-	fabric_start 2 "export KVPULL_DEADLINE_MS=20000; $pull_tool --verify --json --requests $pull_tries $pull_hurry \$(address 1)" ||
+	fabric_start 2 "export KVPULL_DEADLINE_MS=20000; $1 $pull_tool --verify --json --requests $2 $pull_hurried --lease $pull_ms \$(address 1)" ||
 		return
 	pull_consumer=$job
-	pull_ends $((60 + pull_tries / 2)) $((pull_tries / 100)) "$pull_tries" ||
-		return
-	[ "$(pull_number expired)" -ge $((pull_tries / 100)) ] ||
-		pull_says "too few pulls came too late to prove anything" || return
-	pull_settles 10000 && pull_stop
+}
+
+# How long holds live, so that some pulls come too late and some do not.
+pull_hurry_measure() {
+	pull_serve "$pull_hurried" && pull_start 2 100 "$pull_hurried" &&
+		pull_ends 90 100 0 && pull_stop || return
+	pull_ms=$(($(pull_number latency_us_p50 | cut -d. -f1) / 1000 + 10))
+}
+
+scenario_pull_overwritten() {
+	pull_tries=${PULL_TRIES:-10000}
+	[ -z "${smoke:-}" ] || pull_tries=500
+	pull_hurry_measure || return
+	pull_round=0
+	pull_all=0
+	pull_late=0
+	# In rounds: what is a close call changes with what else a host does.
+	while [ $pull_all -lt "$pull_tries" ]; do
+		pull_round=$((pull_round + 1))
+		[ $pull_round -le $((pull_tries / 100)) ] ||
+			pull_says "no end of it" || return
+		pull_step=$((pull_tries - pull_all))
+		[ $pull_step -lt 1000 ] || pull_step=1000
+		pull_hurry '' $pull_step || return
+		pull_ends 300 0 "$pull_step" || return
+		pull_stop || return
+		pull_all=$((pull_all + pull_loaded + pull_failed))
+		pull_expired=$(pull_number expired)
+		pull_late=$((pull_late + pull_expired))
+		# A quarter to three quarters too late is what is looked for.
+		if [ $((pull_expired * 4)) -lt "$pull_step" ]; then
+			pull_ms=$((pull_ms > 10 ? pull_ms - 1 - pull_ms / 8 : 10))
+		elif [ $((pull_expired * 4)) -gt $((pull_step * 3)) ]; then
+			pull_ms=$((pull_ms + 1 + pull_ms / 8))
+		fi
+		[ "$pull_ms" -ge 10 ] || pull_ms=10
+	done
+	echo "fabric: $pull_all tries, $pull_late too late, 0 bytes wrong"
+	if [ $((pull_late * 100)) -lt $pull_all ] ||
+		[ $(((pull_all - pull_late) * 100)) -lt $pull_all ]; then
+		pull_says "too few pulls came too late, or in time"
+	fi
+}
+
+# The same with a library that believes every read: wrong bytes must be
+# accepted, or the scenario above shows nothing.
+scenario_pull_unchecked() {
+	pull_library=$("$FABRIC_TREE/tests/scenario/mutant.sh" "$FABRIC_BUILD" \
+		nocheck plugin/pull.c \
+		's/if (!kvpull_revocation_is_live(/if (0 \&\& !kvpull_revocation_is_live(/') ||
+		pull_says "no library without the check" || return
+	pull_hurry_measure || return
+	pull_round=0
+	while [ $pull_round -lt 20 ]; do
+		pull_round=$((pull_round + 1))
+		pull_hurry "export KVPULL_TEST_LIBRARY=$pull_library;" 300 ||
+			return
+		fabric_wait "$pull_consumer" 300
+		pull_code=$?
+		pull_wrong=$(pull_number bytes_wrong)
+		echo "fabric: without the check: ${pull_wrong:-no} bytes wrong of $(pull_number bytes_checked), exit status $pull_code"
+		pull_stop || return
+		[ "${pull_wrong:-0}" -eq 0 ] || break
+		# Nothing came too late: closer.
+		pull_ms=$((pull_ms > 10 ? pull_ms - 1 - pull_ms / 8 : 10))
+	done
+	if [ "${pull_wrong:-0}" -eq 0 ] || [ "$pull_code" -ne 1 ]; then
+		pull_says "no wrong byte was accepted: the check is not tested"
+	fi
 }
 
 # One producer, three consumers on machines of their own.
