@@ -132,9 +132,11 @@ static const struct key keys[] = {
 	{ "networks", KEY_TEXT, AT(networks), 0, 0, BYTES(networks), "",
 	  "networks of peers on other machines, as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address" },
 	{ "verbs_device", KEY_TEXT, AT(verbs_device), 0, 0, BYTES(verbs_device), "",
-	  "RDMA device, as mlx5_0; empty: chosen, and said in the log" },
+	  "RDMA devices, as mlx5_0,mlx5_1, one a rail; empty: chosen, and said in the log" },
 	{ "verbs_address", KEY_TEXT, AT(verbs_address), 0, 0, BYTES(verbs_address), "",
-	  "own IP address on that device; empty: chosen" },
+	  "own IP addresses on those devices, one a rail; empty: chosen" },
+	{ "verbs_rails", KEY_U32, AT(verbs_rails), 0, 0, 4, "rails",
+	  "devices or ports that a peer is read by at once; 0: as many as are named above, or 1" },
 	{ "verbs_port", KEY_U32, AT(verbs_port), 0, 0, 255, "port",
 	  "port of the device, from 1; 0: chosen" },
 	{ "verbs_gid_index", KEY_U32, AT(verbs_gid_index), 65535, 0, 65535, "index",
@@ -142,7 +144,7 @@ static const struct key keys[] = {
 	{ "verbs_listen_port", KEY_U32, AT(verbs_listen_port), 0, 0, 65535, "port",
 	  "where consumers on other machines connect; 0: any free one" },
 	{ "verbs_depth", KEY_U32, AT(verbs_depth), 256, 4, 16384, "work requests",
-	  "READs in flight to a peer" },
+	  "READs in flight to a peer, a rail" },
 	{ "verbs_batch", KEY_U32, AT(verbs_batch), 64, 1, 64, "work requests",
 	  "READs a doorbell; the last one is signalled" },
 	{ "verbs_rd_atomic", KEY_U32, AT(verbs_rd_atomic), 16, 1, 255, "READs",
@@ -158,7 +160,7 @@ static const struct key keys[] = {
 	{ "verbs_slice_bytes", KEY_U64, AT(verbs_slice_bytes), 1048576, 4096, 1073741824, "bytes",
 	  "of one READ, at most" },
 	{ "verbs_window_bytes", KEY_U64, AT(verbs_window_bytes), 16777216, 65536, 4294967296, "bytes",
-	  "in flight to a peer, in four batches" },
+	  "in flight to a peer, a rail, in four batches" },
 };
 /* clang-format on */
 

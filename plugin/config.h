@@ -63,11 +63,12 @@ struct kvpull_config {
 	uint32_t uids[KVPULL_UIDS_MAX]; /* uids: [own]; who may read */
 	char socket_dir[96];            /* socket_dir: "/tmp/kvpull-<uid>" */
 	/* the route between machines */
-	char networks[256];         /* networks: "" = the own subnet */
-	char verbs_device[64];      /* verbs_device: "" = chosen */
-	char verbs_address[64];     /* verbs_address: "" = chosen */
-	uint32_t verbs_port;        /* verbs_port: 0 = chosen; 0 .. 255 */
-	uint32_t verbs_gid_index;   /* verbs_gid_index: 65535 = chosen */
+	char networks[256];       /* networks: "" = the own subnet */
+	char verbs_device[192];   /* verbs_device: "" = chosen; "a,b": rails */
+	char verbs_address[192];  /* verbs_address: "" = chosen; likewise */
+	uint32_t verbs_rails;     /* verbs_rails: 0 = named ones or 1; 0 .. 4 */
+	uint32_t verbs_port;      /* verbs_port: 0 = chosen; 0 .. 255 */
+	uint32_t verbs_gid_index; /* verbs_gid_index: 65535 = chosen */
 	uint32_t verbs_listen_port; /* verbs_listen_port: 0 = any; 0 .. 65535 */
 	uint32_t verbs_depth;       /* verbs_depth: 256; 4 .. 16384 */
 	uint32_t verbs_batch;       /* verbs_batch: 64; 1 .. 64 */

@@ -289,6 +289,7 @@ verbs_params(const struct kvpull_config *config, const struct kvpull_log *log)
 		.address = config->verbs_address,
 		.networks = config->networks,
 		.required = config->route == KVPULL_ROUTE_PIN_VERBS,
+		.rails = config->verbs_rails,
 		.port = config->verbs_port,
 		.gid_index = config->verbs_gid_index == UINT16_MAX ?
 				     0 :

@@ -86,16 +86,36 @@ static void flush(struct fake_qp *qp)
 	}
 }
 
-/* Return: the status that the test wants for this one. */
-static enum ibv_wc_status status_of(enum fake_verbs_kind kind)
+uint32_t fake_verbs_index(const struct ibv_context *context)
 {
-	fake.counts[kind]++;
+	return (uint32_t)(context - fake.contexts);
+}
+
+struct ibv_context *fake_verbs_context(const struct sockaddr_in *address)
+{
+	const uint32_t index = ntohl(address->sin_addr.s_addr) >> 8 & 0xff;
+
+	return &fake.contexts[index < fake.device_count ? index : 0];
+}
+
+/* Return: the status that the test wants for this one. */
+static enum ibv_wc_status status_of(const struct fake_qp *qp,
+				    enum fake_verbs_kind kind)
+{
+	const uint32_t device = fake_verbs_index(qp->qp.context);
+
+	fake.counts[device][kind]++;
+	if (fake_verbs_knobs.fail_device &&
+	    fake_verbs_knobs.fail_device != device + 1)
+		return IBV_WC_SUCCESS;
 	if (!fake_verbs_knobs.fail_at[kind] || --fake_verbs_knobs.fail_at[kind])
 		return IBV_WC_SUCCESS;
 	return fake_verbs_knobs.fail_status;
 }
 
-static const struct fake_region *region_find(uint32_t key, uint64_t address,
+/* Keys are a device's own. */
+static const struct fake_region *region_find(const struct fake_qp *qp,
+					     uint32_t key, uint64_t address,
 					     uint64_t bytes)
 {
 	uint32_t i;
@@ -104,7 +124,8 @@ static const struct fake_region *region_find(uint32_t key, uint64_t address,
 		const struct fake_region *region = fake.regions[i];
 		uint64_t at;
 
-		if (!region || region->mr.rkey != key)
+		if (!region || region->mr.rkey != key ||
+		    region->mr.pd != qp->qp.pd)
 			continue;
 		at = address - (uint64_t)(uintptr_t)region->mr.addr;
 		if (at <= region->mr.length && bytes <= region->mr.length - at)
@@ -128,14 +149,14 @@ static enum ibv_wc_status read_do(const struct fake_qp *qp,
 		return IBV_WC_RETRY_EXC_ERR;
 	for (i = 0; i < send->request.num_sge; i++)
 		bytes += send->parts[i].length;
-	from = region_find(send->request.wr.rdma.rkey, address, bytes);
+	from = region_find(remote, send->request.wr.rdma.rkey, address, bytes);
 	if (!from || !(from->access & IBV_ACCESS_REMOTE_READ) ||
 	    !(remote->access & IBV_ACCESS_REMOTE_READ))
 		return IBV_WC_REM_ACCESS_ERR;
 	for (i = 0; i < send->request.num_sge; i++) {
 		const struct ibv_sge *part = &send->parts[i];
 		const struct fake_region *to =
-			region_find(part->lkey, part->addr, part->length);
+			region_find(qp, part->lkey, part->addr, part->length);
 
 		if (!to || !(to->access & IBV_ACCESS_LOCAL_WRITE))
 			return IBV_WC_LOC_PROT_ERR;
@@ -157,7 +178,7 @@ static int receive_do(struct fake_qp *qp, const void *bytes,
 		return -1;
 	qp->receive_first = (qp->receive_first + 1) % QUEUE_MAX;
 	qp->receive_count--;
-	status = status_of(FAKE_VERBS_RECEIVE);
+	status = status_of(qp, FAKE_VERBS_RECEIVE);
 	if (byte_count > receive->part.length)
 		status = IBV_WC_LOC_LEN_ERR;
 	if (status == IBV_WC_SUCCESS)
@@ -194,12 +215,20 @@ static enum fake_verbs_kind kind_of(const struct fake_send *send)
 		       FAKE_VERBS_CHECK;
 }
 
+static int is_held(const struct fake_qp *qp)
+{
+	return fake_verbs_knobs.held ||
+	       fake_verbs_knobs.held_devices >>
+			       fake_verbs_index(qp->qp.context) &
+		       1;
+}
+
 static void qp_run(struct fake_qp *qp)
 {
-	while (qp->send_count && !qp->broken && !fake_verbs_knobs.held) {
+	while (qp->send_count && !qp->broken && !is_held(qp)) {
 		const struct fake_send *send = &qp->sends[qp->send_first];
 		const enum fake_verbs_kind kind = kind_of(send);
-		enum ibv_wc_status status = status_of(kind);
+		enum ibv_wc_status status = status_of(qp, kind);
 
 		if (status == IBV_WC_SUCCESS)
 			status = kind == FAKE_VERBS_SEND ? send_do(qp, send) :
@@ -336,15 +365,16 @@ static int query_gid(struct ibv_context *context, uint32_t port,
 		     uint32_t gid_index, struct ibv_gid_entry *entry,
 		     uint32_t flags, size_t bytes)
 {
-	static const uint8_t gids[2][16] = {
+	uint8_t gids[2][16] = {
 		{ 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 },
 		{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 66, 0, 1 },
 	};
 
-	(void)context;
 	(void)port;
 	(void)flags;
 	(void)bytes;
+	gids[0][15] += (uint8_t)fake_verbs_index(context);
+	gids[1][14] = (uint8_t)fake_verbs_index(context);
 	memcpy(entry->gid.raw, gids[gid_index], 16);
 	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
 	return 0;
@@ -452,7 +482,7 @@ static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 		qp->access = attr->qp_access_flags;
 	/* What is held is in the wire: it is not flushed yet. */
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_ERR &&
-	    !fake_verbs_knobs.held)
+	    !is_held(qp))
 		flush(qp);
 	return 0;
 }
@@ -504,16 +534,30 @@ static struct kvpull_fabric fabric = {
 
 void fake_verbs_reset(void)
 {
+	uint32_t i;
+
 	memset(&fake, 0, sizeof(fake));
 	memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
-	memcpy(fake.device.name, "fake0", sizeof("fake0"));
-	fake.context.device = &fake.device;
-	fake.context.ops.poll_cq = poll_cq;
-	fake.context.ops.req_notify_cq = req_notify_cq;
-	fake.context.ops.post_send = post_send;
-	fake.context.ops.post_recv = post_recv;
+	for (i = 0; i < FAKE_VERBS_DEVICES_MAX; i++) {
+		struct ibv_context *context = &fake.contexts[i];
+
+		memcpy(fake.devices[i].name, "fake0", sizeof("fake0"));
+		fake.devices[i].name[4] = (char)('0' + i);
+		context->device = &fake.devices[i];
+		context->async_fd = -1;
+		context->ops.poll_cq = poll_cq;
+		context->ops.req_notify_cq = req_notify_cq;
+		context->ops.post_send = post_send;
+		context->ops.post_recv = post_recv;
+	}
 	fake.next_port = 1000;
+	fake_verbs_devices(1);
 	fake_verbs_cm_fill(&fabric);
+}
+
+void fake_verbs_devices(uint32_t count)
+{
+	fake.device_count = count;
 }
 
 const struct kvpull_fabric *fake_verbs_fabric(void)
@@ -526,9 +570,14 @@ uint32_t fake_verbs_live(void)
 	return fake.live;
 }
 
+uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind)
+{
+	return fake.counts[device][kind];
+}
+
 uint32_t fake_verbs_count(enum fake_verbs_kind kind)
 {
-	return fake.counts[kind];
+	return fake.counts[0][kind] + fake.counts[1][kind];
 }
 
 uint32_t fake_verbs_doorbells(void)

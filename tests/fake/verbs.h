@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A fake RDMA fabric in this process: the table of verbs/fabric.h over one
- * device whose queue pairs read each other's memory with memcpy. It delays,
+ * device or two whose queue pairs read each other's memory with memcpy. It delays,
  * fails and counts as a test says. Every object is counted, so that a test can
  * see that none is left.
  */
@@ -10,7 +10,8 @@
 
 #include "verbs/fabric.h"
 
-#define FAKE_VERBS_ADDRESS "10.66.0.1"
+#define FAKE_VERBS_ADDRESS "10.66.0.1" /* the second: 10.66.1.1 */
+#define FAKE_VERBS_DEVICES_MAX 2u
 
 enum fake_verbs_kind {
 	FAKE_VERBS_READ = 0, /* RDMA READ of more than an entry's bytes */
@@ -35,6 +36,7 @@ struct fake_verbs_knobs {
 	/* The nth work request of a kind (from 1) completes so; 0: none. */
 	uint32_t fail_at[FAKE_VERBS_KINDS];
 	enum ibv_wc_status fail_status;
+	uint32_t fail_device; /* only of this one, from 1; 0: of any */
 	/* The nth work request of a post from now on is refused so; 0: none. */
 	uint32_t post_at;
 	int post_error;
@@ -43,17 +45,24 @@ struct fake_verbs_knobs {
 	uint32_t make_at;
 	uint32_t held;   /* work requests are taken, and not carried out */
 	uint32_t budget; /* of them, so many more are; then held is set */
+	uint32_t held_devices; /* held, by bit */
 	enum fake_verbs_answer answer;
+	uint32_t answer_device; /* of calls by this one, from 1; 0: of any */
+	uint32_t mute;          /* nobody is told that the other side ended */
 };
 
 extern struct fake_verbs_knobs fake_verbs_knobs;
 
 void fake_verbs_reset(void);
+/* How many devices there are; after reset: one. */
+void fake_verbs_devices(uint32_t count);
 const struct kvpull_fabric *fake_verbs_fabric(void);
 /* Objects that were made and not destroyed. */
 uint32_t fake_verbs_live(void);
 /* Of a kind, carried out since reset. */
 uint32_t fake_verbs_count(enum fake_verbs_kind kind);
+/* Likewise, by one device. */
+uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind);
 uint32_t fake_verbs_doorbells(void);
 /* Carry out all that is posted, as polls do. */
 void fake_verbs_run(void);
@@ -63,6 +72,8 @@ uint32_t fake_verbs_access(int initiator);
 void fake_verbs_remove_device(void);
 /* Each connected id is told that the other side is gone. */
 void fake_verbs_cut(void);
+/* Likewise, of one device. */
+void fake_verbs_cut_device(uint32_t device);
 /*
  * As if the other side had sent these bytes on every queue pair of a peer
  * (initiator 0: to who accepted, 1: to who connected). Returns how many.

@@ -54,7 +54,7 @@ static struct fake_id *id_make(struct rdma_event_channel *channel,
 		if (fake.ids[i])
 			continue;
 		fake.ids[i] = id;
-		id->id.verbs = &fake.context;
+		id->id.verbs = &fake.contexts[0];
 		id->id.channel = channel;
 		id->id.context = context;
 		return id;
@@ -127,9 +127,19 @@ static void destroy_event_channel(struct rdma_event_channel *cm_channel)
 static int bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
 {
 	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)address;
+	id->verbs = fake_verbs_context(&id->route.addr.src_sin);
 	if (!id->route.addr.src_sin.sin_port)
 		id->route.addr.src_sin.sin_port = htons(++fake.next_port);
 	return 0;
+}
+
+static enum fake_verbs_answer answer_to(const struct rdma_cm_id *id)
+{
+	const uint32_t device = fake_verbs_knobs.answer_device;
+
+	return device && device != fake_verbs_index(id->verbs) + 1 ?
+		       FAKE_VERBS_ACCEPT :
+		       fake_verbs_knobs.answer;
 }
 
 static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *from,
@@ -137,9 +147,10 @@ static int resolve_addr(struct rdma_cm_id *id, struct sockaddr *from,
 {
 	(void)timeout_ms;
 	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)from;
+	id->verbs = fake_verbs_context(&id->route.addr.src_sin);
 	id->route.addr.dst_sin = *(struct sockaddr_in *)(void *)to;
 	tell((struct fake_id *)(void *)id,
-	     fake_verbs_knobs.answer == FAKE_VERBS_ADDR_ERROR ?
+	     answer_to(id) == FAKE_VERBS_ADDR_ERROR ?
 		     RDMA_CM_EVENT_ADDR_ERROR :
 		     RDMA_CM_EVENT_ADDR_RESOLVED,
 	     NULL, 0);
@@ -150,7 +161,7 @@ static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
 	(void)timeout_ms;
 	tell((struct fake_id *)(void *)id,
-	     fake_verbs_knobs.answer == FAKE_VERBS_ROUTE_ERROR ?
+	     answer_to(id) == FAKE_VERBS_ROUTE_ERROR ?
 		     RDMA_CM_EVENT_ROUTE_ERROR :
 		     RDMA_CM_EVENT_ROUTE_RESOLVED,
 	     NULL, 0);
@@ -165,7 +176,7 @@ static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 	if (!qp)
 		return -1;
 	qp->id = (struct fake_id *)(void *)id;
-	qp->qp.context = &fake.context;
+	qp->qp.context = id->verbs;
 	qp->qp.pd = pd;
 	qp->qp.send_cq = qp->qp.recv_cq = attr->send_cq;
 	qp->qp.qp_num = ++fake.next_key;
@@ -187,13 +198,16 @@ static void destroy_qp(struct rdma_cm_id *id)
 	(void)fake_verbs_unmake(qp);
 }
 
-static struct fake_id *listener_find(in_port_t port)
+static struct fake_id *listener_find(const struct sockaddr_in *address)
 {
 	uint32_t i;
 
 	for (i = 0; i < IDS_MAX; i++)
 		if (fake.ids[i] && fake.ids[i]->listening &&
-		    fake.ids[i]->id.route.addr.src_sin.sin_port == port)
+		    fake.ids[i]->id.route.addr.src_sin.sin_port ==
+			    address->sin_port &&
+		    fake.ids[i]->id.route.addr.src_sin.sin_addr.s_addr ==
+			    address->sin_addr.s_addr)
 			return fake.ids[i];
 	return NULL;
 }
@@ -205,10 +219,9 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 		[FAKE_VERBS_CONNECT_ERROR] = RDMA_CM_EVENT_CONNECT_ERROR,
 		[FAKE_VERBS_REJECTED] = RDMA_CM_EVENT_REJECTED,
 	};
-	const enum fake_verbs_answer answer = fake_verbs_knobs.answer;
+	const enum fake_verbs_answer answer = answer_to(cm_id);
 	struct fake_id *id = (struct fake_id *)(void *)cm_id;
-	struct fake_id *listener =
-		listener_find(cm_id->route.addr.dst_sin.sin_port);
+	struct fake_id *listener = listener_find(&cm_id->route.addr.dst_sin);
 	struct fake_id *call;
 
 	id->initiator = 1;
@@ -222,6 +235,7 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	call = id_make(listener->id.channel, listener->id.context);
 	if (!call)
 		return -1;
+	call->id.verbs = listener->id.verbs;
 	call->other = id;
 	id->other = call;
 	call->id.route.addr.dst_sin = cm_id->route.addr.src_sin;
@@ -267,7 +281,8 @@ static int cm_disconnect(struct rdma_cm_id *cm_id)
 {
 	struct fake_id *id = (struct fake_id *)(void *)cm_id;
 
-	if (id->connected && id->other && id->other->connected)
+	if (id->connected && id->other && id->other->connected &&
+	    !fake_verbs_knobs.mute)
 		tell(id->other, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
 	id->connected = 0;
 	return 0;
@@ -308,12 +323,15 @@ static uint16_t get_src_port(struct rdma_cm_id *id)
 
 static struct ibv_context **get_devices(int *count)
 {
-	struct ibv_context **list = fake_verbs_make(2 * sizeof(*list));
+	struct ibv_context **list =
+		fake_verbs_make((FAKE_VERBS_DEVICES_MAX + 1) * sizeof(*list));
+	uint32_t i;
 
 	if (!list)
 		return NULL;
-	list[0] = &fake.context;
-	*count = 1;
+	for (i = 0; i < fake.device_count; i++)
+		list[i] = &fake.contexts[i];
+	*count = (int)fake.device_count;
 	return list;
 }
 
@@ -392,5 +410,15 @@ void fake_verbs_cut(void)
 
 	for (i = 0; i < IDS_MAX; i++)
 		if (fake.ids[i] && fake.ids[i]->connected)
+			tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+}
+
+void fake_verbs_cut_device(uint32_t device)
+{
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i] && fake.ids[i]->connected &&
+		    fake.ids[i]->id.verbs == &fake.contexts[device])
 			tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
 }

@@ -74,12 +74,13 @@ struct fake_region {
 };
 
 struct fake_verbs {
-	struct ibv_device device;
-	struct ibv_context context;
+	struct ibv_device devices[FAKE_VERBS_DEVICES_MAX];
+	struct ibv_context contexts[FAKE_VERBS_DEVICES_MAX];
+	uint32_t device_count;
 	struct fake_id *ids[IDS_MAX];
 	struct fake_region *regions[REGIONS_MAX];
 	uint32_t live;
-	uint32_t counts[FAKE_VERBS_KINDS];
+	uint32_t counts[FAKE_VERBS_DEVICES_MAX][FAKE_VERBS_KINDS];
 	uint32_t doorbells;
 	uint32_t next_key;
 	uint16_t next_port;
@@ -87,6 +88,9 @@ struct fake_verbs {
 
 extern struct fake_verbs fake_verbs_state;
 
+uint32_t fake_verbs_index(const struct ibv_context *context);
+/* By the address that an id is bound to. */
+struct ibv_context *fake_verbs_context(const struct sockaddr_in *address);
 /* Counted, and failed when the test wants that. */
 void *fake_verbs_make(size_t bytes);
 int fake_verbs_unmake(void *object);

@@ -55,6 +55,9 @@ struct world {
 	uint32_t attach_code;
 	const char *networks; /* of who is opened next */
 	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
+	uint32_t rails;
+	uint32_t depth;
+	uint32_t listen_port;
 	uint64_t now_ns;
 	uint32_t peer;
 	struct kvpull_strip strip;
@@ -96,6 +99,9 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 		.reads_max = 8,
 		.notify_credits = 4,
 		.batch = world.batch,
+		.rails = world.rails,
+		.depth = world.depth,
+		.listen_port = world.listen_port,
 	};
 }
 
@@ -334,10 +340,8 @@ static inline int world_note_send(uint64_t generation)
 	return world.d.route->ops->notify(world.d.route, world.peer, &record);
 }
 
-static inline int world_up_batch(uint32_t batch)
+static inline int world_open(void)
 {
-	world_init();
-	world.batch = batch;
 	assert_int_equal(side_open(&world.p), 0);
 	assert_int_equal(side_open(&world.d), 0);
 	assert_int_equal(side_serve(&world.p), 0);
@@ -345,6 +349,13 @@ static inline int world_up_batch(uint32_t batch)
 	world_fill();
 	world_read_make(0);
 	return 0;
+}
+
+static inline int world_up_batch(uint32_t batch)
+{
+	world_init();
+	world.batch = batch;
+	return world_open();
 }
 
 static inline int world_up(void **state)
@@ -364,11 +375,40 @@ static inline int world_attached(void **state)
 	return 0;
 }
 
+/* Nothing is a neighbour of anything: 64 work requests, four a doorbell. */
+static inline int world_rails_open(void)
+{
+	uint32_t i;
+
+	world_init();
+	fake_verbs_devices(2);
+	world.networks = "10.66.0.0/16";
+	world.rails = 2;
+	world.batch = 4;
+	world.listen_port = 7471;
+	(void)world_open();
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.remote_ids[i] = i * 5 % WORLD_BLOCKS;
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.local_ids[i] = world.remote_ids[i];
+	return 0;
+}
+
+static inline int world_rails_up(void **state)
+{
+	(void)state;
+	(void)world_rails_open();
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+	return 0;
+}
+
 /* Everything is closed, and nothing is left. */
 static inline int world_down(void **state)
 {
 	(void)state;
-	fake_verbs_knobs.held = 0;
+	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
 	side_close(&world.d);
 	side_close(&world.p);
 	return fake_verbs_live() ? -1 : 0;

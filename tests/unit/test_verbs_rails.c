@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Several rails of the route between machines over the fake fabric: how reads
+ * are spread, and what becomes of them, of notifications and of the peer when
+ * a rail is lost in the middle.
+ */
+#include "verbs_world.h"
+
+#include "verbs/bundle.h"
+
+#define MS_FLUSHED 250u /* both time-outs of a lost rail, and some */
+
+/* D is opened again, with what the world says now. */
+static void consumer_again(void)
+{
+	side_close(&world.d);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world.strip.local = world.d.memory;
+}
+
+static uint32_t reads_by(uint32_t device)
+{
+	return fake_verbs_device_count(device, FAKE_VERBS_READ);
+}
+
+static void read_is_good(void)
+{
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_int_equal(world.d.downs, 0);
+	assert_memory_equal(world.p.memory, world.d.memory, WORLD_BYTES);
+}
+
+static int check_start(void)
+{
+	return world.d.route->ops->check_start(world.d.route, world.peer,
+					       &world.read);
+}
+
+static void address_names_every_rail(void **state)
+{
+	(void)state;
+	assert_string_equal(world.p.route->ops->address(world.p.route),
+			    "10.66.0.1:7471,10.66.1.1:7471");
+}
+
+static void read_is_spread_over_the_rails(void **state)
+{
+	(void)state;
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	read_is_good();
+	assert_int_equal(reads_by(0), WORLD_BLOCKS / 2);
+	assert_int_equal(reads_by(1), WORLD_BLOCKS / 2);
+	assert_int_equal(check_start(), 0);
+	world_run(3);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_int_equal(fake_verbs_count(FAKE_VERBS_CHECK), 1);
+}
+
+static void small_read_is_one_doorbell_of_one_rail(void **state)
+{
+	(void)world_rails_open();
+	world.batch = 0;
+	consumer_again();
+	world_read_make(0);
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->doorbells, 1);
+	/* The next one goes by the other. */
+	assert_int_equal(reads_by(0) * reads_by(1), 0);
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(reads_by(0), reads_by(1));
+	assert_int_equal(world_down(state), 0);
+}
+
+/* Two rails that take two batches each. */
+static void shallow_rails_up(void)
+{
+	(void)world_rails_open();
+	world.depth = 8;
+	consumer_again();
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+}
+
+static void rail_that_is_slow_reads_less(void **state)
+{
+	shallow_rails_up();
+	fake_verbs_knobs.held_devices = 2;
+	assert_int_equal(world_read_start(), 0);
+	world_run(10);
+	/* It holds what it took; the other reads on. */
+	assert_int_equal(reads_by(0), WORLD_BLOCKS - 8);
+	assert_int_equal(world.d.reads_done, 0);
+	fake_verbs_knobs.held_devices = 0;
+	world_run(3);
+	read_is_good();
+	assert_int_equal(reads_by(1), 8);
+	assert_int_equal(world_down(state), 0);
+}
+
+/* In mid-read: half of the work requests are posted to each rail. */
+static void cut_in_mid_read(uint32_t device)
+{
+	fake_verbs_knobs.held_devices = 1u << device;
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(reads_by(!device), WORLD_BLOCKS / 2);
+	fake_verbs_cut_device(device);
+	/* What is in its wire could still land. */
+	world_run(90);
+	assert_int_equal(world.d.reads_done, 0);
+	world_run(MS_FLUSHED);
+}
+
+static void part_of_a_lost_rail_is_read_by_the_other(void **state)
+{
+	uint32_t device;
+
+	for (device = 0; device < 2; device++) {
+		(void)world_rails_up(state);
+		cut_in_mid_read(device);
+		read_is_good();
+		assert_int_equal(reads_by(device), 0);
+		assert_int_equal(reads_by(!device), WORLD_BLOCKS);
+		assert_int_equal(
+			kvpull_verbs_counts(world.d.route)->requests_moved,
+			WORLD_BLOCKS / 2);
+		assert_int_equal(world.p.downs, 0);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void lost_rail_never_writes_after_the_read_was_told(void **state)
+{
+	(void)state;
+	cut_in_mid_read(1);
+	read_is_good();
+	memset(world.d.memory, 0x5a, WORLD_BYTES);
+	fake_verbs_knobs.held_devices = 0;
+	fake_verbs_run();
+	world_run(20);
+	assert_int_equal(world.d.memory[0], 0x5a);
+	assert_int_equal(world.d.memory[WORLD_BYTES - 1], 0x5a);
+	assert_int_equal(world.d.reads_done, 1);
+}
+
+static void part_that_was_read_before_the_loss_is_not_read_again(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held_devices = 2;
+	assert_int_equal(world_read_start(), 0);
+	/* Eight of 32 more, then the wire is cut. */
+	fake_verbs_knobs.held_devices = 1;
+	fake_verbs_knobs.budget = 8;
+	world_run(3);
+	assert_int_equal(reads_by(1), 8);
+	assert_int_equal(fake_verbs_knobs.held, 1);
+	fake_verbs_cut_device(1);
+	world_run(MS_FLUSHED);
+	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
+	world_run(5);
+	read_is_good();
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
+			 WORLD_BLOCKS / 2 - 8);
+}
+
+static void part_that_is_read_while_the_rail_is_flushed_is_good(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held_devices = 2;
+	assert_int_equal(world_read_start(), 0);
+	fake_verbs_cut_device(1);
+	world_run(3);
+	fake_verbs_knobs.held_devices = 1;
+	fake_verbs_knobs.budget = 8;
+	world_run(MS_FLUSHED);
+	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
+	world_run(5);
+	read_is_good();
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
+			 WORLD_BLOCKS / 2 - 8);
+}
+
+/* Each work request of a read in turn fails, on each rail. */
+static void failed_work_request_costs_a_rail_and_no_read(void **state)
+{
+	uint32_t at;
+
+	for (at = 1; at <= WORLD_BLOCKS / 2; at += 5) {
+		(void)world_rails_up(state);
+		fake_verbs_knobs.fail_device = 1 + at % 2;
+		fake_verbs_knobs.fail_at[FAKE_VERBS_READ] = at;
+		fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
+		assert_int_equal(world_read_start(), 0);
+		world_run(MS_FLUSHED);
+		assert_int_equal(fake_verbs_knobs.fail_at[FAKE_VERBS_READ], 0);
+		read_is_good();
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void lost_rail_takes_the_check_with_it_and_brings_it_back(void **state)
+{
+	uint32_t device;
+
+	for (device = 0; device < 2; device++) {
+		(void)world_rails_up(state);
+		/* Posted to one of both: the other one is lost, or this. */
+		fake_verbs_knobs.held_devices = 3;
+		assert_int_equal(check_start(), 0);
+		fake_verbs_cut_device(device);
+		world_run(MS_FLUSHED);
+		fake_verbs_knobs.held_devices = 1u << device;
+		world_run(5);
+		assert_int_equal(world.d.checks_done, 1);
+		assert_int_equal(world.d.check_code, 0);
+		assert_int_equal(world.read.entry.incarnation,
+				 WORLD_INCARNATION);
+		assert_int_equal(
+			fake_verbs_device_count(device, FAKE_VERBS_CHECK), 0);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void loss_of_both_rails_is_the_peers_end(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held_devices = 3;
+	assert_int_equal(world_read_start(), 0);
+	fake_verbs_cut_device(1);
+	world_run(50);
+	fake_verbs_cut_device(0);
+	world_run(90);
+	assert_int_equal(world.d.reads_done, 0);
+	world_run(MS_FLUSHED);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	assert_int_equal(world.p.downs, 1);
+}
+
+static void lost_rail_joins_again(void **state)
+{
+	uint32_t device;
+
+	for (device = 0; device < 2; device++) {
+		(void)world_rails_up(state);
+		fake_verbs_cut_device(device);
+		world_run(2000);
+		assert_int_equal(world.d.downs + world.p.downs, 0);
+		assert_int_equal(world.p.ups, 1);
+		assert_int_equal(world_read_start(), 0);
+		world_run(3);
+		read_is_good();
+		assert_int_equal(reads_by(0), WORLD_BLOCKS / 2);
+		assert_int_equal(reads_by(1), WORLD_BLOCKS / 2);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+/* D does not know that P is another one: what it holds on to is silent. */
+static void rail_to_another_incarnation_ends_the_peer(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held_devices = 1;
+	fake_verbs_knobs.mute = 1;
+	assert_int_equal(world_read_start(), 0);
+	side_close(&world.p);
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	world.p.ups = 0;
+	fake_verbs_cut_device(1);
+	world_run(2 * MS_FLUSHED);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.p.ups, 0);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 1);
+}
+
+static void notes_that_were_swallowed_are_said_by_the_other_rail(void **state)
+{
+	uint64_t generation = 0;
+	uint32_t i;
+
+	(void)state;
+	fake_verbs_knobs.held_devices = 1;
+	while (!world_note_send(generation + 1))
+		generation++;
+	assert_int_equal(generation, 4);
+	world_run(5);
+	assert_int_equal(world.note_count, 0);
+	fake_verbs_cut_device(0);
+	world_run(MS_FLUSHED);
+	for (i = 0; i < 20; i++) {
+		while (!world_note_send(generation + 1))
+			generation++;
+		world_run(2);
+	}
+	assert_true(generation > 40);
+	assert_int_equal(world.note_count, generation);
+	while (generation--)
+		assert_int_equal(world.notes[generation].generation,
+				 generation + 1);
+	assert_int_equal(
+		world.d.route->ops->notes_open(world.d.route, world.peer), 0);
+}
+
+static void note_whose_acknowledgement_was_lost_is_taken_once(void **state)
+{
+	(void)state;
+	assert_int_equal(world_note_send(1), 0);
+	assert_int_equal(world_note_send(2), 0);
+	fake_verbs_run();
+	fake_verbs_knobs.held_devices = 1;
+	side_poll(&world.p);
+	assert_int_equal(world.note_count, 2);
+	assert_int_equal(
+		world.d.route->ops->notes_open(world.d.route, world.peer), 2);
+	fake_verbs_cut_device(0);
+	world_run(MS_FLUSHED);
+	assert_int_equal(world_note_send(3), 0);
+	world_run(5);
+	assert_int_equal(world.note_count, 3);
+	assert_int_equal(world.notes[2].generation, 3);
+	assert_int_equal(
+		world.d.route->ops->notes_open(world.d.route, world.peer), 0);
+}
+
+static void note_that_waits_for_room_on_both_rails_is_taken_once(void **state)
+{
+	(void)state;
+	world.sink_full = 1;
+	assert_int_equal(world_note_send(1), 0);
+	assert_int_equal(world_note_send(2), 0);
+	world_run(3);
+	fake_verbs_cut_device(0);
+	world_run(MS_FLUSHED);
+	assert_int_equal(world.note_count, 0);
+	assert_int_equal(world.p.downs, 0);
+	world.sink_full = 0;
+	world_run(MS_FLUSHED);
+	assert_int_equal(world.note_count, 2);
+	assert_int_equal(world.notes[0].generation, 1);
+	assert_int_equal(world.notes[1].generation, 2);
+}
+
+static void heartbeats_move_too(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held_devices = 1;
+	fake_verbs_cut_device(0);
+	world_run(2);
+	assert_true(world.beat_count >= 1);
+	world.beat_count = 0;
+	world.d.route->ops->beat(world.d.route, world.peer);
+	world_run(3);
+	assert_int_equal(world.beat_count, 1);
+}
+
+static void first_rail_that_cannot_be_reached_is_passed_over(void **state)
+{
+	int answer;
+
+	for (answer = FAKE_VERBS_ADDR_ERROR; answer < FAKE_VERBS_ANSWERS;
+	     answer++) {
+		(void)world_rails_open();
+		fake_verbs_knobs.answer = (enum fake_verbs_answer)answer;
+		fake_verbs_knobs.answer_device = 1;
+		assert_int_equal(world_connect(), 0);
+		world_run(answer == FAKE_VERBS_SILENCE ? 2600 : 20);
+		assert_int_equal(world.d.ups, 1);
+		assert_int_equal(world.d.downs, 0);
+		assert_int_equal(world_read_start(), 0);
+		world_run(3);
+		read_is_good();
+		assert_int_equal(reads_by(0), 0);
+		/* It comes when it can. */
+		memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
+		world_run(12000);
+		world.d.reads_done = 0;
+		assert_int_equal(world_read_start(), 0);
+		world_run(3);
+		read_is_good();
+		assert_int_equal(reads_by(0), WORLD_BLOCKS / 2);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void unlike_numbers_of_rails_use_the_smaller(void **state)
+{
+	uint32_t of_p;
+
+	for (of_p = 1; of_p <= 2; of_p++) {
+		(void)world_rails_open();
+		side_close(&world.d);
+		side_close(&world.p);
+		world.rails = of_p;
+		assert_int_equal(side_open(&world.p), 0);
+		world.rails = 3 - of_p;
+		assert_int_equal(side_open(&world.d), 0);
+		assert_int_equal(side_serve(&world.p), 0);
+		assert_int_equal(side_serve(&world.d), 0);
+		world_fill();
+		world.strip.local = world.d.memory;
+		assert_int_equal(world_connect(), 0);
+		world_run(20);
+		assert_int_equal(world_read_start(), 0);
+		world_run(3);
+		read_is_good();
+		assert_int_equal(reads_by(1), 0);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void cancelled_read_of_a_lost_rail_is_aborted(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held_devices = 2;
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	fake_verbs_cut_device(1);
+	world_run(90);
+	assert_int_equal(world.d.reads_done, 0);
+	world_run(MS_FLUSHED);
+	assert_int_equal(world.d.reads_done, 1);
+	/* All was posted; what the rail took with it was never read. */
+	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	assert_int_equal(reads_by(0), WORLD_BLOCKS / 2);
+	assert_int_equal(world.d.downs, 0);
+}
+
+static void cancelled_read_is_not_whole_without_its_lost_part(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held_devices = 3;
+	assert_int_equal(world_read_start(), 0);
+	fake_verbs_cut_device(1);
+	world_run(60);
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_run(60);
+	/* One is quiet by now; the other one's part comes at last. */
+	fake_verbs_knobs.held_devices = 2;
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 0);
+}
+
+static void cancelled_part_of_a_lost_rail_is_not_read_by_the_other(void **state)
+{
+	shallow_rails_up();
+	fake_verbs_knobs.held_devices = 3;
+	assert_int_equal(world_read_start(), 0);
+	fake_verbs_cut_device(1);
+	world_run(MS_FLUSHED);
+	/* It waits for room. */
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	fake_verbs_knobs.held_devices = 0;
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), 8);
+	assert_int_equal(world_down(state), 0);
+}
+
+static void part_of_a_lost_rail_waits_for_room(void **state)
+{
+	shallow_rails_up();
+	fake_verbs_knobs.held_devices = 3;
+	assert_int_equal(world_read_start(), 0);
+	fake_verbs_cut_device(1);
+	/* Also over the time at which it could be built again. */
+	world_run(1000);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
+	fake_verbs_knobs.held_devices = 0;
+	world_run(20);
+	read_is_good();
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 8);
+	assert_int_equal(world_down(state), 0);
+}
+
+static void token_is_known_as_a_whole_and_only_when_in(void **state)
+{
+	struct kvpull_verbs_bundle bundle = { .state = KVPULL_BUNDLE_IN,
+					      .token = { 1, 2 } };
+	static const uint64_t wrong[][2] = { { 1, 3 }, { 2, 2 }, { 0, 0 } };
+	static const uint64_t right[2] = { 1, 2 };
+	size_t i;
+
+	(void)state;
+	assert_true(kvpull_verbs_bundle_knows(&bundle, right));
+	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_false(kvpull_verbs_bundle_knows(&bundle, wrong[i]));
+	bundle.state = KVPULL_BUNDLE_ENDING;
+	assert_false(kvpull_verbs_bundle_knows(&bundle, right));
+	bundle = (struct kvpull_verbs_bundle){ .state = KVPULL_BUNDLE_IN };
+	/* None was drawn. */
+	assert_false(kvpull_verbs_bundle_knows(&bundle, wrong[2]));
+}
+
+static void rail_to_other_memory_ends_the_bundle(void **state)
+{
+	struct kvpull_log log = { 0 };
+	struct kvpull_verbs_shared shared = { .log = &log, .rail_count = 2 };
+	uint32_t differ;
+
+	(void)state;
+	for (differ = 0; differ < 7; differ++) {
+		struct kvpull_verbs_bundle bundle = {
+			.shared = &shared, .state = KVPULL_BUNDLE_IN
+		};
+		struct kvpull_verbs_end ends[2];
+		struct kvpull_keys *keys = &ends[1].keys;
+
+		memset(ends, 0, sizeof(ends));
+		bundle.ends = ends;
+		ends[0].shared = ends[1].shared = &shared;
+		ends[0].state = KVPULL_VERBS_IN;
+		ends[1].state = KVPULL_VERBS_OPEN;
+		ends[1].rail = 1;
+		ends[0].keys.region_count = 2;
+		*keys = ends[0].keys;
+		keys->regions[1].remote_key = 9; /* each rail's own */
+		keys->slot_count += differ == 1;
+		keys->region_count -= differ == 2;
+		keys->token[1] += differ == 3;
+		keys->entries.address += differ == 4;
+		keys->regions[1].address += differ == 5;
+		keys->regions[0].bytes += differ == 6;
+		kvpull_verbs_bundle_keys(&bundle, &ends[1]);
+		assert_int_equal(bundle.state, differ ? KVPULL_BUNDLE_ENDING :
+							KVPULL_BUNDLE_IN);
+		assert_int_equal(ends[1].state,
+				 differ ? KVPULL_VERBS_LOST : KVPULL_VERBS_IN);
+	}
+}
+
+static void cancel_breaks_only_the_rail_that_hangs(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held_devices = 2;
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_run(2 * MS_FLUSHED);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
+	assert_int_equal(world.d.downs, 0);
+}
+
+static void device_that_is_removed_is_one_rail_less(void **state)
+{
+	(void)state;
+	cut_in_mid_read(1);
+	read_is_good();
+	fake_verbs_remove_device();
+	world_run(MS_FLUSHED);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world_connect(), KVPULL_EPEER);
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, world_rails_up, world_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(address_names_every_rail),
+		TEST(read_is_spread_over_the_rails),
+		cmocka_unit_test(small_read_is_one_doorbell_of_one_rail),
+		cmocka_unit_test(rail_that_is_slow_reads_less),
+		cmocka_unit_test(part_of_a_lost_rail_is_read_by_the_other),
+		TEST(lost_rail_never_writes_after_the_read_was_told),
+		TEST(part_that_was_read_before_the_loss_is_not_read_again),
+		TEST(part_that_is_read_while_the_rail_is_flushed_is_good),
+		cmocka_unit_test(failed_work_request_costs_a_rail_and_no_read),
+		cmocka_unit_test(
+			lost_rail_takes_the_check_with_it_and_brings_it_back),
+		TEST(loss_of_both_rails_is_the_peers_end),
+		cmocka_unit_test(lost_rail_joins_again),
+		TEST(rail_to_another_incarnation_ends_the_peer),
+		TEST(notes_that_were_swallowed_are_said_by_the_other_rail),
+		TEST(note_whose_acknowledgement_was_lost_is_taken_once),
+		TEST(note_that_waits_for_room_on_both_rails_is_taken_once),
+		TEST(heartbeats_move_too),
+		cmocka_unit_test(
+			first_rail_that_cannot_be_reached_is_passed_over),
+		cmocka_unit_test(unlike_numbers_of_rails_use_the_smaller),
+		TEST(cancelled_read_of_a_lost_rail_is_aborted),
+		TEST(cancelled_read_is_not_whole_without_its_lost_part),
+		cmocka_unit_test(
+			cancelled_part_of_a_lost_rail_is_not_read_by_the_other),
+		cmocka_unit_test(part_of_a_lost_rail_waits_for_room),
+		cmocka_unit_test(token_is_known_as_a_whole_and_only_when_in),
+		cmocka_unit_test(rail_to_other_memory_ends_the_bundle),
+		TEST(cancel_breaks_only_the_rail_that_hangs),
+		TEST(device_that_is_removed_is_one_rail_less),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
