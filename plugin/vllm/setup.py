@@ -21,8 +21,11 @@ def library() -> Path:
     named = os.environ.get("LIBKVPULL")
     if named:
         return Path(named)
-    subprocess.run(["make", "-C", str(ROOT), "lib"], check=True)
-    return ROOT / "build" / "release" / "libkvpull.so.1"
+    # Said in full: a make that runs pip may have another folder.
+    subprocess.run(
+        ["make", "-C", str(ROOT), "lib", "B=build/release"], check=True
+    )
+    return ROOT / "build/release/libkvpull.so.1"
 
 
 class BuildPy(build_py):

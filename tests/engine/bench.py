@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import statistics
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import model
-from engine import Engine, free_port, kvpull_config, post, tokens, wait_for
-from scenarios import SIBLINGS, TOO_LONG
-from world import HOLD, World
+from beside import nixl_environment
+from engine import Engine, kvpull_config, post, tokens, wait_for
+from rejects import HOWS, TOO_LONG, paced, refuse
+from world import HOLD, SIBLINGS, SLOTS, World, busy
 
 LEASE_S = 8
 BLOCKS = 1024
@@ -30,13 +35,29 @@ TRANSFER = {
     "nixl": ("vllm:nixl_xfer_time_seconds", "vllm:nixl_bytes_transferred"),
 }
 
+NUMBERS = {
+    "first_token_at_d_ms_median": "first token at D, median, ms",
+    "transfer_ms_mean": "transfer, mean, ms",
+    "p_block_seconds": "P's block-seconds held",
+}
 EXPIRED = (
     "vllm:kvpull_worker_holds_expired_total",
     "vllm:nixl_num_kv_expired_reqs_total",
 )
 
 
-def make(name: str, folder: Path, nixl: Path | None) -> World:
+class Bench(World):
+    """A pair of engines, whatever their connector."""
+
+    connector = "kvpull"
+
+    def transfers(self) -> float:
+        """Return how many transfers D has made."""
+        name = f"{TRANSFER[self.connector][0]}_count"
+        return self.d.metrics().get(name, 0.0)
+
+
+def make(name: str, folder: Path, nixl: Path | None) -> Bench:
     """Return a pair of engines with a connector, not started."""
     made = []
     for engine, role in (("p", "kv_producer"), ("d", "kv_consumer")):
@@ -50,15 +71,17 @@ def make(name: str, folder: Path, nixl: Path | None) -> World:
                 "kv_load_failure_policy": "recompute",
                 "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
             }
-            environment = {
-                "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
-                "PYTHONPATH": str(nixl),
-            }
+            assert nixl
+            environment = nixl_environment(nixl)
+        options = ["--max-num-seqs", str(SLOTS)] if engine == "d" else []
         made.append(
-            Engine(engine, folder, folder / "model", config, [], environment)
+            Engine(
+                engine, folder, folder / "model", config, options, environment
+            )
         )
-    return World(folder, *made)
+    world = Bench(folder, *made)
+    world.connector = name
+    return world
 
 
 class Held:
@@ -86,7 +109,7 @@ class Held:
         return self.block_seconds
 
 
-def prefill(world: World, prompt: list[int], **more: Any) -> dict[str, Any]:
+def prefill(world: Bench, prompt: list[int], **more: Any) -> dict[str, Any]:
     """Return P's kv_transfer_params, whatever the connector."""
     status, answer = world.p.complete(
         prompt, **{"max_tokens": 1, "kv_transfer_params": HOLD, **more}
@@ -95,7 +118,7 @@ def prefill(world: World, prompt: list[int], **more: Any) -> dict[str, Any]:
     return answer["kv_transfer_params"]
 
 
-def load(world: World, name: str, length: int) -> dict[str, Any]:
+def load(world: Bench, length: int) -> dict[str, Any]:
     """One request after the other."""
     first: list[float] = []
     before = world.d.metrics()
@@ -111,7 +134,7 @@ def load(world: World, name: str, length: int) -> dict[str, Any]:
         first.append(time.monotonic() - ready)
     wait_for("P to drain", lambda: world.p.cache_usage() == 0, 3 * LEASE_S)
     after = world.d.metrics()
-    seconds, size = TRANSFER[name]
+    seconds, size = TRANSFER[world.connector]
 
     def moved(metric: str) -> float:
         return after.get(metric, 0.0) - before.get(metric, 0.0)
@@ -128,21 +151,22 @@ def load(world: World, name: str, length: int) -> dict[str, Any]:
     }
 
 
-def drained(world: World) -> str:
+def expired(world: Bench) -> float:
+    """Return how many holds of P ended by their lease."""
+    found = world.p.metrics()
+    return sum(found.get(name, 0.0) for name in EXPIRED)
+
+
+def drained(world: Bench) -> str:
     """Say when P's blocks were free, and whether a lease ended them."""
-
-    def expired() -> float:
-        found = world.p.metrics()
-        return sum(found.get(name, 0.0) for name in EXPIRED)
-
-    before, began = expired(), time.monotonic()
+    before, began = expired(world), time.monotonic()
     wait_for("P to drain", lambda: world.p.cache_usage() == 0, 3 * LEASE_S)
     took = time.monotonic() - began
-    word = "by its lease" if expired() > before else "released"
+    word = "by its lease" if expired(world) > before else "released"
     return f"free after {took:.2f} s, {word}"
 
 
-def rejected(world: World) -> str:
+def refused(world: Bench) -> str:
     """D refuses a request that P holds."""
     params = prefill(world, world.prompt(100))
     body = {"model": "unknown", "prompt": [5], "kv_transfer_params": params}
@@ -151,7 +175,28 @@ def rejected(world: World) -> str:
     return drained(world)
 
 
-def siblings_at_p(world: World) -> str:
+def refused_while_busy(world: Bench) -> str:
+    """The same while both compute for others: the slowest of ten tries."""
+    took = []
+    with paced(world, world.p, 1), paced(world, world.d, 1):
+        for _ in range(10):
+            # Far less than the 63 blocks of the prompt.
+            own = world.p.cache_usage() + 0.02
+            params = prefill(world, world.prompt(2000))
+            refuse(world, world.d, HOWS[2], params)
+            took.append(
+                wait_for(
+                    "P's blocks",
+                    lambda own=own: world.p.cache_usage() < own,
+                    3 * LEASE_S,
+                    0.005,
+                )
+            )
+    drained(world)
+    return f"free after {max(took):.2f} s at most"
+
+
+def siblings_at_p(world: Bench) -> str:
     """n = 8 at P, one answer pulled by D."""
     prompt = world.prompt(100)
     params = prefill(world, prompt, **SIBLINGS)
@@ -159,19 +204,60 @@ def siblings_at_p(world: World) -> str:
     return drained(world)
 
 
-def siblings_at_d(world: World) -> str:
+def siblings_at_d(world: Bench) -> str:
     """n = 8 at D from one ticket."""
     prompt = world.prompt(100)
     alone = world.alone(prompt)[0]
     params = prefill(world, prompt)
+    before = world.transfers()
     status, answer = world.d.complete(
         prompt, kv_transfer_params=params, **SIBLINGS
     )
     right = sum(found == alone for found in tokens(answer))
-    return f"HTTP {status}, {right} of 8 right, {drained(world)}"
+    free = drained(world)
+    pulls = world.transfers() - before
+    return f"HTTP {status}, {right} of 8 right, {pulls:.0f} transfers, {free}"
 
 
-def late_reader(world: World) -> str:
+def clients_leave(world: Bench) -> str:
+    """100 clients disconnect around the finish, at P and at D."""
+
+    def leave(number: int) -> None:
+        prompt, delay_s = world.prompt(60), 0.002 * (number % 25)
+        if number % 2:
+            body = {"max_tokens": 1, "kv_transfer_params": HOLD}
+            world.p.leave(prompt, delay_s, **body)
+        else:
+            params = prefill(world, prompt)
+            world.d.leave(prompt, delay_s, kv_transfer_params=params)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(leave, range(100)))
+    free = drained(world)
+    alive = world.p.is_alive() and world.d.is_alive()
+    return f"engines {'live' if alive else 'died'}, {free}"
+
+
+def busy_for_three_leases(world: Bench) -> str:
+    """D queues a request behind others for three leases."""
+    prompt = world.prompt(100)
+    alone = world.alone(prompt)
+    before = expired(world)
+    params = prefill(world, prompt)
+    with ThreadPoolExecutor(1) as pool:
+        with busy(world, SLOTS):
+            queued = pool.submit(
+                world.d.complete, prompt, kv_transfer_params=params
+            )
+            time.sleep(3 * LEASE_S)
+        status, answer = queued.result()
+    right = status == 200 and tokens(answer) == alone
+    count = expired(world) - before
+    drained(world)
+    return f"{'right' if right else 'wrong'}, {count:.0f} leases expired"
+
+
+def late_reader(world: Bench) -> str:
     """The lease ended and P used the blocks again."""
     verdicts = {"right": 0, "wrong": 0, "error": 0}
     prompts = [world.prompt(300) for _ in range(5)]
@@ -191,7 +277,7 @@ def late_reader(world: World) -> str:
     return ", ".join(f"{count} {word}" for word, count in verdicts.items())
 
 
-def incomplete(world: World) -> str:
+def incomplete(world: Bench) -> str:
     """A refused request with nothing but do_remote_prefill."""
     world.d.complete(
         world.prompt(TOO_LONG), kv_transfer_params={"do_remote_prefill": True}
@@ -200,31 +286,92 @@ def incomplete(world: World) -> str:
     return "D lives" if world.d.is_alive() else "D is dead"
 
 
+def consumer_killed(world: Bench) -> str:
+    """Kill -9 of D's worker while requests of P's wait there."""
+    with ThreadPoolExecutor(SLOTS) as pool, busy(world, SLOTS):
+        for _ in range(SLOTS):
+            prompt = world.prompt(200)
+            params = prefill(world, prompt)
+            pool.submit(world.d.complete, prompt, kv_transfer_params=params)
+        time.sleep(2)
+        os.kill(world.d.process("Worker"), signal.SIGKILL)
+        free = drained(world)
+        world.d.stop(signal.SIGKILL)
+    return free
+
+
+def producer_restarted(world: Bench) -> str:
+    """Kill -9 of P, which comes back; D goes on."""
+    world.p.stop(signal.SIGKILL)
+    world.p.start()
+    world.p.wait_ready()
+    prompt = world.prompt(100)
+    alone = world.alone(prompt)
+    before = world.transfers()
+    params = prefill(world, prompt)
+    status, answer = world.d.complete(prompt, kv_transfer_params=params)
+    right = status == 200 and tokens(answer) == alone
+    count = world.transfers() - before
+    return f"{'right' if right else 'wrong'}, {count:.0f} transfers"
+
+
+OUTCOMES: dict[str, Callable[[Bench], str]] = {
+    "D refuses a request at first contact": refused,
+    "D refuses a request later": refused,
+    "D refuses a request while both compute": refused_while_busy,
+    "n = 8 at P, one answer pulled": siblings_at_p,
+    "n = 8 at D": siblings_at_d,
+    "100 clients leave around the finish": clients_leave,
+    "D is busy for three leases": busy_for_three_leases,
+    "the lease ended, P used the blocks again, 5 tries": late_reader,
+    "a refused request with do_remote_prefill alone": incomplete,
+    "P is killed and comes back": producer_restarted,
+    "D's worker is killed while it has claims": consumer_killed,
+}
+LOAD_AFTER = 1  # what comes before is first contact
+
+
+def judged(world: Bench, claim: Callable[[Bench], str]) -> str:
+    """Return what came of it; start D again if it died of it."""
+    try:
+        said = claim(world)
+    except Exception as error:  # an outcome, too
+        said = f"{type(error).__name__}: {error}"
+    if claim is not consumer_killed:
+        world.revive()
+    return said
+
+
 def measure(name: str, folder: Path, nixl: Path | None) -> dict[str, Any]:
     """Return everything of one connector."""
     folder.mkdir(parents=True)
     model.make(folder / "model", 1)
     world = make(name, folder, nixl)
     outcomes: dict[str, str] = {}
+    loads: list[dict[str, Any]] = []
     try:
         world.start()
-        outcomes["rejected at first contact"] = rejected(world)
-        loads = [load(world, name, length) for length in (60, 2048)]
-        claims = (
-            rejected,
-            siblings_at_p,
-            siblings_at_d,
-            late_reader,
-            incomplete,
-        )
-        for claim in claims:
-            try:
-                outcomes[claim.__name__] = claim(world)
-            except Exception as error:  # an outcome, too
-                outcomes[claim.__name__] = f"{type(error).__name__}: {error}"
+        for what, claim in OUTCOMES.items():
+            if len(outcomes) == LOAD_AFTER:
+                loads = [load(world, length) for length in (60, 2048)]
+            outcomes[what] = judged(world, claim)
+            print(f"  {name} {what}: {outcomes[what]}", flush=True)
     finally:
         world.stop()
     return {"outcomes": outcomes, "loads": loads}
+
+
+def rows(found: dict[str, Any]) -> Iterator[list[str]]:
+    """Return the table's rows: what, then one cell a connector."""
+    yield ["scenario", *found]
+    yield ["---"] * (len(found) + 1)
+    for what in OUTCOMES:
+        yield [what, *(all_of["outcomes"][what] for all_of in found.values())]
+    for number, of in enumerate(next(iter(found.values()))["loads"]):
+        at = [all_of["loads"][number] for all_of in found.values()]
+        title = f"{of['prompt_tokens']} tokens, {COUNT} requests"
+        for key, text in NUMBERS.items():
+            yield [f"{title}: {text}", *(f"{each[key]:.1f}" for each in at)]
 
 
 def main() -> None:
@@ -242,11 +389,8 @@ def main() -> None:
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1) + "\n")
-    for name, all_of in found.items():
-        for what, outcome in all_of["outcomes"].items():
-            print(f"{name:7} {what}: {outcome}")
-        for line in all_of["loads"]:
-            print(f"{name:7} {json.dumps(line)}")
+    for row in rows(found):
+        print(f"| {' | '.join(row)} |")
 
 
 if __name__ == "__main__":

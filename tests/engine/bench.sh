@@ -8,12 +8,8 @@ build=$(realpath "$1")
 mkdir -p "$2"
 out=$(realpath "$2")
 venv=$("$here/setup.sh" "$build/libkvpull.so.1" | tail -n 1)
-nixl=$build/engine-nixl
-if [ ! -f "$nixl/ready" ]; then
-	"$venv/bin/python" -m pip install --quiet --no-deps --target "$nixl" \
-		nixl==1.5.1 nixl-cu12==1.5.1 && touch "$nixl/ready"
-fi
+nixl=$("$here/setup.sh" --nixl | tail -n 1)
 cd "$build"
 set -- "$build/engine-bench" "$out/engine.json"
-[ -f "$nixl/ready" ] && set -- "$@" --nixl "$nixl"
+[ -d "$nixl" ] && set -- "$@" --nixl "$nixl"
 exec nice -n 5 "$venv/bin/python" "$here/bench.py" "$@"

@@ -8,7 +8,15 @@ build=$(realpath "$1")
 shift
 began=$(date +%s)
 venv=$("$here/setup.sh" "$build/libkvpull.so.1" | tail -n 1)
-if [ ! -x "$venv/bin/python" ]; then
+nixl=$venv
+case " $* " in
+*" --smoke "*) ;;
+*)
+	nixl=$("$here/setup.sh" --nixl | tail -n 1)
+	set -- --nixl "$nixl" "$@"
+	;;
+esac
+if [ ! -x "$venv/bin/python" ] || [ ! -d "$nixl" ]; then
 	echo "engine: the environment could not be made"
 	echo "0 passed, 1 failed, 0 skipped"
 	exit 1
@@ -22,6 +30,7 @@ cd "$build" || exit 1
 "$venv/bin/python" "$here/test_package.py" 2>&1 | tee "$log"
 nice -n 5 "$venv/bin/python" "$here/run.py" "$build/engine" "$@" 2>&1 |
 	tee -a "$log"
+echo "  engine: $(($(date +%s) - began)) s in all"
 awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {
 	n++; p += $1; f += $3; s += $5 }
 	END { if (n < 2) f++

@@ -35,14 +35,17 @@ def free_port() -> int:
 
 
 def wait_for(
-    what: str, said: Callable[[], bool], limit_s: float = 30.0
+    what: str,
+    said: Callable[[], bool],
+    limit_s: float = 30.0,
+    every_s: float = 0.02,
 ) -> float:
     """Wait until said() holds; return the seconds; raise TimeoutError."""
     began = time.monotonic()
     while not said():
         if time.monotonic() - began > limit_s:
             raise TimeoutError(f"{what}: not within {limit_s:g} s")
-        time.sleep(0.02)
+        time.sleep(every_s)
     return time.monotonic() - began
 
 
@@ -74,6 +77,16 @@ def is_well(url: str) -> bool:
         return False
 
 
+def metrics_of(url: str) -> dict[str, float]:
+    """Return a server's metrics, summed over their labels."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    found: dict[str, float] = {}
+    for name, value in METRIC.findall(text):
+        found[name] = found.get(name, 0.0) + float(value)
+    return found
+
+
 def _stat(pid: int | str) -> list[str]:
     """Return the fields of /proc/PID/stat after the name, [] if it is gone."""
     try:
@@ -95,6 +108,26 @@ def of_session(leader: int) -> list[int]:
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and _stat(entry.name)[3:4] == [str(leader)]
     ]
+
+
+def environment() -> dict[str, str]:
+    """Return what two engines on two cores need, offline."""
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_LOG_STATS_INTERVAL": "2",
+    }
+
+
+def kill_session(leader: int) -> None:
+    """Kill -9 what is left of a session."""
+    for pid in of_session(leader):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def kvpull_config(
@@ -182,18 +215,12 @@ class Engine:
 
     def start(self) -> None:
         """Start; see wait_ready()."""
-        own = dict(
-            os.environ,
-            VLLM_CPU_KVCACHE_SPACE="1",
-            VLLM_CPU_OMP_THREADS_BIND="nobind",
-            OMP_NUM_THREADS="1",
-            HF_HUB_OFFLINE="1",
-            VLLM_NO_USAGE_STATS="1",
-            VLLM_SERVER_DEV_MODE="1",
-            VLLM_LOG_STATS_INTERVAL="2",
-            VLLM_LOGGING_CONFIG_PATH=self._logging(),
-        )
-        own.update(self._environment)
+        own = {
+            **os.environ,
+            **environment(),
+            "VLLM_LOGGING_CONFIG_PATH": self._logging(),
+            **self._environment,
+        }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -242,8 +269,6 @@ class Engine:
         """Return the pid of the child that is named so, e.g. Worker."""
         if word == "APIServer":
             return self.pid
-        if word == "APIServer":
-            return self.pid
         for pid in of_session(self.pid):
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
@@ -257,16 +282,11 @@ class Engine:
         """End the server and all its processes."""
         if self._process is None:
             return
-        family = of_session(self.pid)
         if how == signal.SIGTERM:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(20)
-        for pid in family:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill_session(self.pid)
         self._process.wait()
         self._process = None
 
@@ -320,12 +340,7 @@ class Engine:
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics, summed over their labels."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as a:
-            text = a.read().decode()
-        found: dict[str, float] = {}
-        for name, value in METRIC.findall(text):
-            found[name] = found.get(name, 0.0) + float(value)
-        return found
+        return metrics_of(self.url)
 
     def counter(self, name: str) -> float:
         """Return one of kvpull's counters."""
@@ -353,6 +368,12 @@ class Engine:
             return {k: v for k, v in self.counters().items() if v}
         except OSError:
             return None
+
+    def maps(self, name: str) -> set[str]:
+        """Return the inodes of memory of a name that its worker has mapped."""
+        text = Path(f"/proc/{self.process('Worker')}/maps").read_text()
+        lines = [line.split(maxsplit=5) for line in text.splitlines()]
+        return {line[4] for line in lines if len(line) > 5 and name in line[5]}
 
     def cache_usage(self) -> float:
         """Return the share of KV blocks in use."""

@@ -8,13 +8,13 @@ policy is to fail.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 from engine import Engine, kvpull_config, post, tokens
-from scenarios import SIBLINGS, TOO_LONG, Scenario
-from world import LEASE_S, Delta, World, pulled_bytes
+from rejects import TOO_LONG, first_contact_of_each_consumer_frees_p
+from scenarios import Scenario, late_answers
+from world import LEASE_S, SIBLINGS, Delta, World, pulled_bytes
 
 LEASE = {"lease_ms": int(LEASE_S * 1000)}
 
@@ -69,7 +69,10 @@ def unlike(folder: Path, p_ranks: int, d_ranks: int) -> World:
             Engine(
                 name, folder, folder / "model",
                 kvpull_config(folder, role, {}),
-                ["--tensor-parallel-size", str(ranks)],
+                [
+                    "--tensor-parallel-size", str(ranks),
+                    *(["--no-enable-prefix-caching"] if name == "p" else []),
+                ],
                 {"VLLM_CPU_OMP_THREADS_BIND": bind} if ranks > 1 else {},
             )
         )  # fmt: skip
@@ -92,7 +95,7 @@ def _ask(world: World, prompt: list[int]) -> list[list[int]]:
 
 def router_spreads_over_three_consumers(world: World) -> None:
     """1 P + 3 D: each D pulls its share, all tokens are right."""
-    consumers = [world.d, *world.others]
+    consumers = world.consumers
     strict = world.others[-1]
     deltas = [Delta(engine) for engine in consumers]
     at_p = Delta(world.p)
@@ -144,41 +147,11 @@ def without_prefix_cache_each_sibling_pulls(world: World) -> None:
     world.say(f"{at_d('worker_pulls_done'):.0f} pulls")
 
 
-def policy_fail_ends_with_an_error(world: World) -> None:
-    """The lease ended: with the policy to fail no token is given."""
+def late_reader_fails_by_policy(world: World) -> None:
+    """The lease ended, P used the blocks again, policy fail: an error."""
     strict = world.others[-1]
-    prompt = world.prompt(200)
-    params = world.prefill(prompt)
-    time.sleep(LEASE_S)
-    world.settled(LEASE_S)
-    status, answer = strict.complete(prompt, kv_transfer_params=params)
-    world.say(f"HTTP {status}")
-    if status == 200:
-        choice = answer["choices"][0]
-        assert choice["finish_reason"] == "error", answer
-        assert not choice["token_ids"], answer
+    assert set(late_answers(world, strict)) == {"error"}
     assert strict.is_alive()
-
-
-def clashing_connectors_are_refused_at_start(world: World) -> None:
-    """Two connectors with the same keys: the engine does not start, and why."""
-    child = kvpull_config(world.folder, "kv_both", LEASE)
-    config = {
-        "kv_connector": "MultiConnector",
-        "kv_role": "kv_both",
-        "kv_connector_extra_config": {"connectors": [child, child]},
-    }
-    engine = Engine("clash", world.folder, world.folder / "model", config)
-    engine.start()
-    try:
-        engine.wait_ready()
-    except RuntimeError:
-        text = engine.log.read_text(errors="replace")
-        assert "answer with the same keys of kv_transfer_params" in text
-    else:
-        raise AssertionError("it started")
-    finally:
-        engine.stop()
 
 
 def unlike_ranks_give_the_same_tokens(world: World) -> None:
@@ -195,11 +168,30 @@ def unlike_ranks_give_the_same_tokens(world: World) -> None:
         assert at_d("worker_pulls_failed") == 0
 
 
+def siblings_of_unlike_ranks_share_one_pull(world: World) -> None:
+    """n = 8 at a P without prefix cache, and at D: one pull a rank."""
+    prompt = world.prompt(100)
+    alone = world.alone(prompt, max_tokens=6)[0]
+    at_p, at_d = Delta(world.p), Delta(world.d)
+    params = world.prefill(prompt, **SIBLINGS)
+    answers = world.decode(prompt, params, max_tokens=6, **SIBLINGS)
+    assert answers == [alone] * 8, answers
+    world.settled(30)
+    taken, pulls = at_p("worker_holds_taken"), at_d("worker_pulls_done")
+    world.say(f"{taken:.0f} holds of P's ranks, {pulls:.0f} pulls of D's")
+    assert {taken, pulls} == {1, 2}
+    at_p.check(worker_holds_released=taken, worker_holds_expired=0)
+    assert at_d("scheduler_pulls_commanded") == 1
+
+
 FLEET: list[Scenario] = [
+    first_contact_of_each_consumer_frees_p,
     router_spreads_over_three_consumers,
     rejections_under_multi_connector_free_p,
     without_prefix_cache_each_sibling_pulls,
-    policy_fail_ends_with_an_error,
-    clashing_connectors_are_refused_at_start,
+    late_reader_fails_by_policy,
 ]
-UNLIKE: list[Scenario] = [unlike_ranks_give_the_same_tokens]
+UNLIKE: list[Scenario] = [
+    unlike_ranks_give_the_same_tokens,
+    siblings_of_unlike_ranks_share_one_pull,
+]

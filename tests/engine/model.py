@@ -82,7 +82,10 @@ def make(folder: Path, seed: int) -> None:
         "bos_token": "w0",
         "eos_token": "w1",
         "unk_token": "w2",
-        "chat_template": "{% for m in messages %}{{ m.content }} {% endfor %}",
+        # Refuses what some models' templates refuse.
+        "chat_template": "{% for m in messages %}{% if m.role == 'system' %}"
+        "{{ raise_exception('no system prompt') }}{% endif %}"
+        "{{ m.content }} {% endfor %}",
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "config.json").write_text(json.dumps(CONFIG))

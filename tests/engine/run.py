@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the scenarios against real engines.
 
-run.py FOLDER [--smoke] [--only NAME]...
+run.py FOLDER [--smoke] [--nixl FOLDER] [--only NAME]...; one of the names is
+readme: the lines of README.md.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import beside
 import fleet
 import model
+import readme
 import scenarios
 from engine import Engine, kvpull_config
-from world import World
+from world import SLOTS, World
 
 
 def pair(folder: Path, full: bool) -> World:
@@ -33,7 +36,7 @@ def pair(folder: Path, full: bool) -> World:
         )
         for name, role, options in (
             ("p", "kv_producer", []),
-            ("d", "kv_consumer", ["--max-num-seqs", str(scenarios.SLOTS)]),
+            ("d", "kv_consumer", ["--max-num-seqs", str(SLOTS)]),
         )
     ]
     return World(folder, *made, full=full)
@@ -51,6 +54,7 @@ def judge(world: World, scenario: scenarios.Scenario) -> bool:
         for engine in world.engines:
             print(f"---- {engine.name}: {engine.counters_or_none()}")
             print(engine.tail(), flush=True)
+        world.revive()
         return False
     took = time.monotonic() - began
     text = ", ".join(world.said)
@@ -84,11 +88,25 @@ def run(
         world.stop()
 
 
+def readme_runs(folder: Path) -> bool:
+    """Run README.md's lines; say whether they do what they should."""
+    began = time.monotonic()
+    try:
+        readme.run(folder)
+    except Exception:  # whatever it was, a reader cannot use them
+        print(f"  FAILED readme\n{traceback.format_exc()}", flush=True)
+        return False
+    took = time.monotonic() - began
+    print(f"  ok readme: its lines run ({took:.1f} s)", flush=True)
+    return True
+
+
 def main() -> int:
     """Run what was asked for; 0 if all of it holds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--nixl", type=Path)
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
     folder = options.folder.resolve()
@@ -102,16 +120,25 @@ def main() -> int:
     held = run(
         folder / "pair",
         partial(pair, full=not options.smoke),
-        asked(scenarios.ALL),
+        asked(scenarios.SMOKE if options.smoke else scenarios.FULL),
     )
     if not options.smoke:
         held += run(folder / "fleet", fleet.fleet, asked(fleet.FLEET))
+        if options.nixl:
+            held += run(
+                folder / "nixl",
+                partial(beside.beside, nixl=options.nixl),
+                asked(beside.BESIDE),
+            )
         for ranks in ((1, 2), (2, 1)):
             held += run(
                 folder / f"tp{ranks[0]}to{ranks[1]}",
                 partial(fleet.unlike, p_ranks=ranks[0], d_ranks=ranks[1]),
                 asked(fleet.UNLIKE),
             )
+    # Last: it installs the package anew, as a reader would.
+    if not options.only or "readme" in options.only:
+        held.append(readme_runs(folder / "readme"))
     passed = sum(held)
     print(f"{passed} passed, {len(held) - passed} failed, 0 skipped")
     return 0 if held and all(held) else 1

@@ -7,52 +7,27 @@ what became of its blocks.
 
 from __future__ import annotations
 
-import os
-import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from engine import is_running, post, tokens, wait_for
-from world import HOLD, LEASE_S, Delta, World, busy, pulled_bytes
+import rejects
+import restarts
+from engine import Engine, post, tokens, wait_for
+from rejects import TOO_LONG
+from world import (
+    HOLD,
+    LEASE_S,
+    SIBLINGS,
+    SLOTS,
+    Delta,
+    World,
+    busy,
+    pulled_bytes,
+)
 
 Scenario = Callable[[World], None]
-SLOTS = 4  # D's --max-num-seqs
-TOO_LONG = 5000  # tokens; --max-model-len is 4096
-# vLLM refuses n > 1 when it is greedy; this is as good.
-SIBLINGS = {"n": 8, "temperature": 1, "top_k": 1}
-
-
-def reject_at_first_contact_frees_p(world: World) -> None:
-    """D refuses a request of a P that it never spoke to; both are idle."""
-    at_p = Delta(world.p)
-    params = world.prefill(world.prompt(100))
-    body = {
-        "model": "unknown",
-        "prompt": [5, 6],
-        "kv_transfer_params": params,
-    }
-    status, _ = post(f"{world.d.url}/v1/completions", body)
-    assert status == 404, status
-    world.settled()
-    world.say(f"revoked after {world.revoked_after(params) * 1e3:.1f} ms")
-    assert world.d.logged("connected by shm"), "not by the shared mapping"
-    at_p.check(worker_holds_released=1, worker_holds_expired=0)
-
-
-def rejects_before_admission_free_p(world: World) -> None:
-    """Too long a prompt, and n = 8: refused by D, freed by P."""
-    at_p = Delta(world.p)
-    for more in ({}, SIBLINGS):
-        params = world.prefill(world.prompt(100), **more)
-        status, _ = world.d.complete(
-            world.prompt(TOO_LONG), kv_transfer_params=params, **more
-        )
-        assert status == 400, status
-        world.settled()
-        world.say(f"revoked after {world.revoked_after(params) * 1e3:.1f} ms")
-    at_p.check(worker_holds_released=2, worker_holds_expired=0)
-    assert world.d.is_alive()
 
 
 def request_without_ticket_is_served(world: World) -> None:
@@ -102,6 +77,8 @@ def tokens_equal_those_of_one_engine(world: World) -> None:
         )
         at_p.check(worker_holds_taken=1, worker_holds_released=1)
         world.say(f"{length}")
+    cache = world.p.maps("kvpull-kv") & world.d.maps("kvpull-kv")
+    assert cache, "P's KV cache is not mapped at D"
 
 
 def router_serves_chat_and_streams(world: World) -> None:
@@ -132,26 +109,37 @@ def prefix_hits_pull_the_rest_only(world: World) -> None:
     world.settled()
     at_d.check(worker_bytes_pulled=pulled_bytes(200, 96), worker_pulls_done=1)
     at_d = Delta(world.d)
-    whole = prompt[:193]  # its six full blocks are all there is but one token
+    # All but the last token is cached, which vLLM never takes from there.
+    whole = prompt[:193]
     alone = tokens(world.d.complete(whole)[1])
     assert world.decode(whole, world.prefill(whole)) == alone
     world.settled()
-    world.say(f"full hit: {at_d('worker_bytes_pulled'):.0f} bytes")
-    assert at_d("worker_bytes_pulled") <= pulled_bytes(32)
+    at_d.check(worker_bytes_pulled=pulled_bytes(193, 192), worker_pulls_done=1)
 
 
 def siblings_share_one_pull(world: World) -> None:
-    """n = 8 on P and on D: one pull, right tokens, all of P's blocks free."""
-    prompt = world.prompt(100)
-    alone = world.alone(prompt)[0]
-    at_p, at_d = Delta(world.p), Delta(world.d)
-    params = world.prefill(prompt, **SIBLINGS)
-    answers = world.decode(prompt, params, **SIBLINGS)
-    assert answers == [alone] * 8, answers
-    world.settled()
-    wait_for("P's cache to drain", lambda: world.p.cache_usage() < 0.05)
-    at_p.check(worker_holds_taken=1, worker_holds_released=1)
-    at_d.check(worker_pulls_done=1, worker_pulls_failed=0)
+    """n = 8 on P and on D: one pull, right tokens, all of P's blocks free.
+
+    Batch after batch: between them P's cache is empty.
+    """
+    batches, used = 5 if world.full else 2, []
+    for _ in range(batches):
+        prompt = world.prompt(100)
+        alone = world.alone(prompt)[0]
+        at_p, at_d = Delta(world.p), Delta(world.d)
+        params = world.prefill(prompt, **SIBLINGS)
+        answers = world.decode(prompt, params, **SIBLINGS)
+        assert answers == [alone] * 8, answers
+        world.settled()
+        used.append(world.p.cache_usage())
+        at_p.check(
+            worker_holds_taken=1,
+            worker_holds_released=1,
+            worker_holds_expired=0,
+        )
+        at_d.check(worker_pulls_done=1, worker_pulls_failed=0)
+    assert max(used) < 0.05, used
+    world.say(f"{batches} batches, at most {max(used):.1%} used between them")
 
 
 def disconnects_strand_nothing(world: World) -> None:
@@ -185,22 +173,39 @@ def disconnects_strand_nothing(world: World) -> None:
     assert world.decode(prompt, world.prefill(prompt)) == alone
 
 
-def late_reader_recomputes(world: World) -> None:
-    """The lease ended and P used the blocks again: the tokens are right."""
+def late_answers(world: World, d: Engine) -> Counter[str]:
+    """Let D read after the leases ended and P used the blocks for others.
+
+    Counts its answers: right, wrong, error.
+    """
     tries = 100 if world.full else 10
     prompts = [world.prompt(60) for _ in range(tries)]
-    alone = [world.alone(prompt, max_tokens=8) for prompt in prompts]
-    at_p, at_d = Delta(world.p), Delta(world.d)
+    alone = [tokens(d.complete(p, max_tokens=8)[1]) for p in prompts]
+    d.reset_prefix_cache()
+    at_p, at_d = Delta(world.p), Delta(d)
     late = [world.prefill(prompt) for prompt in prompts]
     time.sleep(LEASE_S)
     world.settled(2 * LEASE_S)
     at_p.check(worker_holds_expired=tries)
     for _ in range(10):
         world.p.complete(world.prompt(3500), max_tokens=1)
-    for prompt, params, answer in zip(prompts, late, alone, strict=True):
-        assert world.decode(prompt, params, max_tokens=8) == answer
+    found: Counter[str] = Counter()
+    for prompt, params, expected in zip(prompts, late, alone, strict=True):
+        status, answer = d.complete(
+            prompt, max_tokens=8, kv_transfer_params=params
+        )
+        if status != 200 or answer["choices"][0]["finish_reason"] == "error":
+            found["error"] += 1
+            continue
+        found["right" if tokens(answer) == expected else "wrong"] += 1
     at_d.check(worker_pulls_done=0, worker_pulls_expired=tries)
-    world.say(f"{tries} tries")
+    world.say(f"{tries} tries: {dict(found)}")
+    return found
+
+
+def late_reader_recomputes(world: World) -> None:
+    """The lease ended, P used the blocks again, policy recompute: right."""
+    assert set(late_answers(world, world.d)) == {"right"}
 
 
 def busy_consumer_keeps_its_claim(world: World) -> None:
@@ -220,84 +225,10 @@ def busy_consumer_keeps_its_claim(world: World) -> None:
     at_p.check(worker_holds_expired=0, worker_holds_released=1)
 
 
-def restarted_p_is_met_again(world: World) -> None:
-    """Kill -9 of P; another P with other weights under the same name.
-
-    The negative control: its KV must give other tokens, so the tokens of the
-    scenarios before came from P's KV.
-    """
-    prompt = world.prompt(100)
-    alone = world.alone(prompt)
-    stale = world.prefill(prompt)
-    world.p.stop(signal.SIGKILL)
-    assert world.decode(prompt, stale) == alone, "P is dead: recompute"
-    world.d.reset_prefix_cache()
-    world.p.use_model(world.folder / "other")
-    world.p.start()
-    world.p.wait_ready()
-    at_d = Delta(world.d)
-    assert world.decode(prompt, stale) == alone, "an old ticket: recompute"
-    world.d.reset_prefix_cache()
-    wrong = world.decode(prompt, world.prefill(prompt))
-    at_d.check(worker_pulls_done=1)
-    assert wrong != alone, "other weights' KV gave the same tokens"
-    world.d.reset_prefix_cache()
-    world.settled()
-    if world.full:
-        world.p.stop(signal.SIGKILL)
-        world.p.use_model(world.folder / "model")
-        world.p.start()
-        world.p.wait_ready()
-        assert world.decode(prompt, world.prefill(prompt)) == alone
-        at_d.check(worker_pulls_done=2)
-        world.settled()
-
-
-def killed_consumer_frees_p(world: World) -> None:
-    """Kill -9 of D's processes while it has claims: P waits for no lease.
-
-    In full: each process of D in turn, and D is started again.
-    """
-    victims = ["Worker"]
-    if world.full:
-        victims = ["EngineCore", "APIServer", "Worker"]
-    for count, victim in enumerate(victims):
-        if count:
-            world.d.stop(signal.SIGKILL)
-            world.d.start()
-            world.d.wait_ready()
-            prompt = world.prompt(100)
-            alone = world.alone(prompt)
-            at_d = Delta(world.d)
-            assert world.decode(prompt, world.prefill(prompt)) == alone
-            at_d.check(worker_pulls_done=1)
-            world.settled()
-        _kill(world, victim)
-
-
-def _kill(world: World, victim: str) -> None:
-    at_p = Delta(world.p)
-    tickets = []
-    for _ in range(SLOTS):
-        prompt = world.prompt(200)
-        tickets.append((prompt, world.prefill(prompt)))
-    with ThreadPoolExecutor(SLOTS) as pool, busy(world, SLOTS):
-        for prompt, params in tickets:
-            pool.submit(world.d.complete, prompt, kv_transfer_params=params)
-        wait_for("claims", lambda: at_p("worker_claims") >= SLOTS)
-        worker = world.d.process("Worker")
-        os.kill(world.d.process(victim), signal.SIGKILL)
-        # vLLM ends its own workers when it notices; that is its time.
-        gone = wait_for("D's worker to end", lambda: not is_running(worker), 60)
-        freed = world.settled()
-        world.say(f"{victim}: worker gone after {gone * 1e3:.0f} ms")
-        world.say(f"free {freed * 1e3:.0f} ms later")
-        at_p.check(worker_holds_released=SLOTS, worker_holds_expired=0)
-
-
-ALL: list[Scenario] = [
-    reject_at_first_contact_frees_p,
-    rejects_before_admission_free_p,
+SMOKE: list[Scenario] = [
+    rejects.first_contact_frees_p,
+    rejects.rejects_while_idle_free_p,
+    rejects.rejects_while_busy_free_p,
     request_without_ticket_is_served,
     tokens_equal_those_of_one_engine,
     router_serves_chat_and_streams,
@@ -306,6 +237,14 @@ ALL: list[Scenario] = [
     disconnects_strand_nothing,
     late_reader_recomputes,
     busy_consumer_keeps_its_claim,
-    restarted_p_is_met_again,
-    killed_consumer_frees_p,
+    restarts.restarted_p_is_met_again,
+    restarts.killed_worker_of_d_frees_p,
+]
+# P has other weights from the last but one on.
+FULL: list[Scenario] = [
+    *SMOKE[:-2],
+    restarts.p_restarts_under_load,
+    restarts.d_restarts_under_load,
+    restarts.killed_core_or_server_of_d_frees_p,
+    *SMOKE[-2:],
 ]

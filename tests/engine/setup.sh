@@ -3,20 +3,31 @@
 # Make the tests' Python environment, once for each requirements.txt, and put
 # this tree's package into it. Prints the environment's folder as its last line.
 # setup.sh LIBRARY; ENGINE_CACHE is where environments are kept.
+# setup.sh --nixl: the folder of nixl's wheel, beside which kvpull is tested.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-library=$(realpath "$1")
 python=${PYTHON:-python3}
 cache=${ENGINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvpull}
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 name=$(sha256sum "$here/requirements.txt" | cut -c1-12)
 venv=$cache/engine-$version-$name
+nixl=$cache/nixl-1.5.1-$version
 # What is pinned is complete, so nothing has to be resolved.
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps"
 
 mkdir -p "$cache"
 exec 9>"$venv.lock"
 flock 9
+if [ "$1" = --nixl ]; then
+	if [ ! -f "$nixl/ready" ]; then
+		rm -rf "$nixl"
+		$pip --target "$nixl" nixl==1.5.1 nixl-cu12==1.5.1 1>&2
+		touch "$nixl/ready"
+	fi
+	echo "$nixl"
+	exit
+fi
+library=$(realpath "$1")
 if [ ! -f "$venv/ready" ]; then
 	rm -rf "$venv"
 	echo "engine: installing vLLM into $venv" >&2

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ BLOCK_TOKENS = 32
 # Two layers, K and V of two heads of 64 floats, a token.
 TOKEN_BYTES = 2 * 2 * 2 * 64 * 4
 LEASE_S = 6.0
+SLOTS = 4  # D's --max-num-seqs
 HOLD = {"do_remote_decode": True}
+# vLLM refuses n > 1 when it is greedy; this is as good.
+SIBLINGS = {"n": 8, "temperature": 1, "top_k": 1}
 
 
 def pulled_bytes(prompt_tokens: int, local_tokens: int = 0) -> int:
@@ -36,6 +40,7 @@ class World:
     p: Engine
     d: Engine
     others: list[Engine] = field(default_factory=list)
+    nixl: Path | None = None  # where its wheel is
     full: bool = False  # counts of the full set, not of the short one
     seed: int = 1
     said: list[str] = field(default_factory=list)
@@ -85,8 +90,13 @@ class World:
             "P's holds to end", lambda: self.p.holds_live() == 0, limit_s
         )
 
-    def revoked_after(self, params: dict[str, Any]) -> float:
-        """Return the time from D's last reject to the end of P's hold."""
+    def revoked_after(
+        self, params: dict[str, Any], told: float, d: Engine | None = None
+    ) -> float:
+        """Return the time from a refusal to the end of P's hold.
+
+        told is when the client had its answer; D's scheduler may be earlier.
+        """
         # The hold of siblings is that of one of them.
         name = re.sub(r"^\d+_", "", params["remote_request_id"])
         line = rf"request (?:\d+_)?{re.escape(name)}: its hold ended"
@@ -94,8 +104,13 @@ class World:
         wait_for(
             "P's line on the hold", lambda: bool(self.p.logged(line)), LEASE_S
         )
-        ended = self.p.logged(line)
-        return ended[0] - self.d.logged("is rejected: its ticket")[-1]
+        refused = (d or self.d).logged("is rejected: its ticket")[-1]
+        return self.p.logged(line)[0] - min(refused, told)
+
+    @property
+    def consumers(self) -> list[Engine]:
+        """All D."""
+        return [self.d, *self.others]
 
     @property
     def engines(self) -> list[Engine]:
@@ -124,13 +139,22 @@ class World:
                     sys.executable, "-m", "kvpull_vllm.router",
                     "--port", str(port),
                     "--prefill", self.p.url,
-                    *(word for engine in (self.d, *self.others)
+                    *(word for engine in self.consumers
                       for word in ("--decode", engine.url)),
                 ],
                 stdout=log,
                 stderr=log,
             )  # fmt: skip
         wait_for("router", lambda: is_well(self.router_url), 60)
+
+    def revive(self) -> None:
+        """Start what a scenario has left dead."""
+        dead = [engine for engine in self.engines if not engine.is_alive()]
+        for engine in dead:
+            engine.stop(signal.SIGKILL)
+            engine.start()
+        for engine in dead:
+            engine.wait_ready()
 
     def stop(self) -> None:
         """End everything."""

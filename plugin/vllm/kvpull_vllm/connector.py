@@ -115,7 +115,9 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
             transfer.kv_connector_extra_config,
             bool(vllm_config.cache_config.enable_prefix_caching),
         )
-        settings.check_neighbours(settings.neighbours(), own.ticket_only)
+        neighbours = settings.neighbours()
+        settings.check_neighbours(neighbours, own.ticket_only)
+        self._is_alone = len(neighbours) < 2
         library = Library(own.library)
         opening = _opening(vllm_config, kv_cache_config, own, role)
         self._scheduler: SchedulerSide | None = None
@@ -167,8 +169,15 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
         self._worker.register(kv_caches)
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
-        """Introduce this rank to the scheduler side."""
+        """Introduce this rank to the scheduler side.
+
+        Not under MultiConnector, which hands the first child's introduction
+        to all of them, and some refuse what is not theirs: there the first
+        step's answer says it.
+        """
         assert self._worker is not None
+        if not self._is_alone:
+            return None
         return KVPullHandshake(self._worker.half.rank_info())
 
     def bind_connector_metadata(
