@@ -24,7 +24,8 @@ enum kvpull_route_mode {
 };
 enum kvpull_switch {
 	KVPULL_AUTO = 0,
-	KVPULL_OFF
+	KVPULL_OFF,
+	KVPULL_ON
 };
 
 struct kvpull_config {
@@ -48,7 +49,9 @@ struct kvpull_config {
 	enum kvpull_route_mode route;       /* route: "auto" "shm" "verbs" */
 	enum kvpull_switch uring;           /* uring: "auto" "no" */
 	enum kvpull_switch huge;            /* huge: "auto" "no" */
-	uint32_t copy_threads; /* copy_threads: 1; 0 .. 16; 0 = progress copies */
+	uint32_t copy_threads;              /* copy_threads: 1; 0 .. 16 */
+	enum kvpull_switch
+		progress_copies;  /* progress_copies: "auto" "no" "yes" */
 	uint32_t inline_bytes;    /* inline_bytes: 65536; 0 .. 16777216 */
 	uint32_t pulls_max;       /* pulls_max: 512; 1 .. 65536 */
 	uint32_t pull_blocks_max; /* pull_blocks_max: 32768; 1 .. 65536 */

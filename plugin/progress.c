@@ -121,7 +121,7 @@ static int events(struct kvpull_worker *worker, uint64_t now_ns)
 		case KVPULL_EVENT_CALLER_DOWN:
 			kvpull_serve_event(worker, &event[index]);
 			break;
-		case KVPULL_EVENT_NONE:
+		case KVPULL_EVENT_NONE: /* counts as work */
 		case KVPULL_EVENT_NOTE: /* the route puts them into rings */
 			break;
 		}
@@ -251,6 +251,14 @@ static uint32_t part_count_max(const struct kvpull_config *config)
 		       KVPULL_RANKS_MAX;
 }
 
+/* A caller may poll seldom, and want its time for itself. */
+static uint32_t poll_copies(const struct kvpull_config *config)
+{
+	if (config->progress_copies == KVPULL_AUTO)
+		return config->progress == KVPULL_PROGRESS_THREAD;
+	return config->progress_copies == KVPULL_ON;
+}
+
 static int shm_open_route(struct kvpull_worker *worker,
 			  struct kvpull_transport **shm)
 {
@@ -269,6 +277,7 @@ static int shm_open_route(struct kvpull_worker *worker,
 		.ring_records = config->ring_records,
 		.reads_max = worker->progress.part_count_max,
 		.copy_threads = config->copy_threads,
+		.poll_copies = poll_copies(config),
 		.inline_bytes = config->inline_bytes,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
 		.uring = uring_mode(config),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The pool of copy workers: one owner thread, up to 16 workers.
+ * The pool of copy workers: one owner thread, up to 16 workers. The owner may
+ * help: then it is one more worker, which never sleeps here.
  *
  * field        written by      order    read by  order    pair   why
  * tail         owner           seq_cst  workers  acquire  Q0/Q1  order[] and the slot are set before they are announced
@@ -73,8 +74,10 @@ struct kvpull_copy {
 	_Atomic uint32_t *order;
 	struct worker *workers;
 	const struct kvpull_log *log;
+	struct worker owner; /* no thread: what _help() walks with */
 	uint64_t serial;
 	uint32_t order_mask;
+	uint32_t owner_helps;
 	uint32_t job_max;
 	uint32_t thread_count;
 	uint32_t ready; /* ended jobs that poll had no room for: index + 1 */
@@ -285,15 +288,16 @@ static int workers_start(struct kvpull_copy *copy, uint32_t thread_count)
 	return error;
 }
 
-int kvpull_copy_open(struct kvpull_copy **copy, uint32_t thread_count,
-		     uint32_t job_max, int wake_fd, struct kvpull_arena *arena,
-		     const struct kvpull_log *log)
+int kvpull_copy_open(struct kvpull_copy **copy,
+		     const struct kvpull_copy_params *params,
+		     struct kvpull_arena *arena, const struct kvpull_log *log)
 {
 	struct kvpull_copy *opened =
 		kvpull_arena_take(arena, 1, sizeof(*opened));
+	const uint32_t job_max = params->job_max;
 	int error;
 
-	kvpull_check(log, thread_count <= KVPULL_COPY_THREADS_MAX);
+	kvpull_check(log, params->thread_count <= KVPULL_COPY_THREADS_MAX);
 	if (!opened)
 		return KVPULL_ENOMEM;
 	opened->slots =
@@ -306,10 +310,12 @@ int kvpull_copy_open(struct kvpull_copy **copy, uint32_t thread_count,
 		return KVPULL_ENOMEM;
 	opened->order_mask = order_count(job_max) - 1;
 	opened->job_max = job_max;
-	opened->wake_fd = wake_fd;
+	opened->wake_fd = params->wake_fd;
+	opened->owner_helps = params->owner_helps;
+	opened->owner.copy = opened;
 	opened->log = log;
 	kvpull_copy_calibrate(log);
-	error = workers_start(opened, thread_count);
+	error = workers_start(opened, params->thread_count);
 	if (error) {
 		kvpull_error(log, "copy worker %u could not start: errno %d",
 			     opened->thread_count, error);
@@ -338,11 +344,12 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	const uint32_t index = job->read->index;
 	struct kvpull_copy_choices choices;
 	struct slot *slot;
+	uint32_t wanted;
 	uint64_t tail;
 
 	kvpull_check(copy->log, index < copy->job_max);
 	slot = &copy->slots[index];
-	if (slot->job || !copy->thread_count)
+	if (slot->job)
 		return KVPULL_EAGAIN;
 	kvpull_copy_choices_get(&choices);
 	kvpull_copy_plan_init(&slot->plan, job, &choices, ++copy->serial);
@@ -363,11 +370,46 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 			      memory_order_relaxed);
 	/* Q0: pairs with Q1; seq_cst with the load of `parked` below (P2). */
 	atomic_store_explicit(&copy->tail, tail + 1, memory_order_seq_cst);
-	wake_one(copy);
-	/* The first one wakes others too, but only once it is awake itself. */
-	if (slot->plan.share_count > 1)
+	wanted = slot->plan.share_count - copy->owner_helps;
+	/* Those wake others too, but only once they are awake themselves. */
+	if (wanted > 0)
+		wake_one(copy);
+	if (wanted > 1)
 		wake_one(copy);
 	return 0;
+}
+
+/* The owner's next entry of order[] with a share that nobody has begun. */
+static struct slot *slot_next(struct kvpull_copy *copy)
+{
+	const uint64_t tail =
+		atomic_load_explicit(&copy->tail, memory_order_relaxed);
+
+	for (; copy->owner.at != tail; copy->owner.at++) {
+		const uint32_t index = atomic_load_explicit(
+			&copy->order[copy->owner.at & copy->order_mask],
+			memory_order_relaxed);
+		struct slot *slot = &copy->slots[index];
+
+		if (atomic_load_explicit(&slot->claim, memory_order_relaxed) >
+		    0)
+			return slot;
+	}
+	return NULL;
+}
+
+int kvpull_copy_has_share(struct kvpull_copy *copy)
+{
+	return slot_next(copy) != NULL;
+}
+
+uint32_t kvpull_copy_help(struct kvpull_copy *copy)
+{
+	struct slot *slot = slot_next(copy);
+
+	while (slot && !slot_work(&copy->owner, slot))
+		slot = slot_next(copy);
+	return slot ? slot->plan.share_bytes : 0;
 }
 
 void kvpull_copy_cancel(struct kvpull_copy *copy, struct kvpull_copy_job *job)

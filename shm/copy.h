@@ -4,7 +4,7 @@
  *
  * Several page streams at once with non-temporal stores; which routine, is
  * calibrated once a process at open (one stream of non-temporal stores loses
- * to memcpy). Copy workers take shares of about 256 KiB of a job from an
+ * to memcpy). Copy workers take shares of 256 KiB to 1 MiB of a job from an
  * atomic counter, so several workers speed one job up, and many jobs complete
  * one by one in the order of their start.
  */
@@ -14,7 +14,8 @@
 #include "base/arena.h"
 #include "base/transport.h"
 
-#define KVPULL_COPY_SHARE_BYTES 262144u
+#define KVPULL_COPY_SHARE_BYTES_MIN 262144u
+#define KVPULL_COPY_SHARE_BYTES_MAX 1048576u
 #define KVPULL_COPY_THREADS_MAX 16u
 
 /* One routine that copies `count` segments of `bytes` each. */
@@ -53,19 +54,23 @@ struct kvpull_copy_job {
 
 struct kvpull_copy; /* a pool of copy workers */
 
+struct kvpull_copy_params {
+	uint32_t thread_count; /* 0 .. KVPULL_COPY_THREADS_MAX */
+	uint32_t job_max;      /* jobs in flight; read->index is below */
+	uint32_t owner_helps;  /* calls _help(), so one thread less is woken */
+	int wake_fd; /* eventfd, written when a job ends while the owner is
+			armed; -1: none */
+};
+
 /**
  * Calibrate (once a process, tens of ms and 128 MiB for that long) and start
  * the workers: all signals blocked, named kvpull-copy.
  *
- * @thread_count  0 .. KVPULL_COPY_THREADS_MAX; with 0 only _inline() works.
- * @job_max       jobs in flight; read->index < job_max.
- * @wake_fd       eventfd that is written when a job ends while the owner is
- *                armed; -1: none.
  * Return: 0, KVPULL_ENOMEM, KVPULL_EDEVICE (threads).
  */
 int KVPULL_MUST_CHECK kvpull_copy_open(struct kvpull_copy **copy,
-				       uint32_t thread_count, uint32_t job_max,
-				       int wake_fd, struct kvpull_arena *arena,
+				       const struct kvpull_copy_params *params,
+				       struct kvpull_arena *arena,
 				       const struct kvpull_log *log);
 /*
  * Joins the workers: they end the share they are in, and no write can follow.
@@ -76,10 +81,14 @@ size_t kvpull_copy_bytes(uint32_t job_max); /* arena bytes */
 
 /*
  * Owner: start; never waits. The job stays the pool's until polled. Return: 0;
- * KVPULL_EAGAIN: its index is still in flight, or there are no workers.
+ * KVPULL_EAGAIN: its index is still in flight.
  */
 int KVPULL_MUST_CHECK kvpull_copy_start(struct kvpull_copy *copy,
 					struct kvpull_copy_job *job);
+/* Owner: is there a share that nobody has begun? */
+int kvpull_copy_has_share(struct kvpull_copy *copy);
+/* Owner: copy such a share, as a worker does. Its bytes; 0: there is none. */
+uint32_t kvpull_copy_help(struct kvpull_copy *copy);
 /* Owner: no new share of it is begun; it still comes out of poll. */
 void kvpull_copy_cancel(struct kvpull_copy *copy, struct kvpull_copy_job *job);
 /*

@@ -12,11 +12,14 @@
  *
  * Strips are laid end to end on a line of bytes, every granule of a strip with
  * the same length, and share s is the granules that begin in
- * [s, s + 1) * KVPULL_COPY_SHARE_BYTES. So each granule is in just one share.
+ * [s, s + 1) * share_bytes. So each granule is in just one share. Streams that
+ * begin cost: shares are as long as leaves enough of them to go round
+ * (measured: 1 MiB instead of 256 KiB is 4 % at 128 MiB).
  */
 #include "shm/copy_plan.h"
 
 #define BATCH_SEGMENTS_MAX 256u
+#define SHARES_WANTED 16u /* of a long read; at least half as many */
 #define LINE_BYTES 64u
 
 /* One strip, as its segments are cut. */
@@ -87,7 +90,7 @@ static void shape_of(const struct kvpull_copy_plan *plan,
 	shape->routine = plan->choices.routines[class_of(shape->segment_bytes)];
 	lanes = shape->routine->lanes;
 	/* lanes is a power of two. */
-	cut_columns(shape, KVPULL_COPY_SHARE_BYTES / lanes);
+	cut_columns(shape, plan->share_bytes / lanes);
 	shape->unit_count = shape->segment_count * shape->column_count;
 	shape->granule_units =
 		shape->unit_count < lanes ? shape->unit_count : lanes;
@@ -109,6 +112,25 @@ static uint64_t granule_from(const struct shape *shape, uint64_t at)
 	return granule < shape->granule_count ? granule : shape->granule_count;
 }
 
+static uint32_t share_bytes_of(const struct kvpull_read *read)
+{
+	uint32_t share_bytes = KVPULL_COPY_SHARE_BYTES_MIN;
+	uint64_t bytes = 0;
+	uint32_t i;
+
+	for (i = 0; i < read->strip_count; i++) {
+		const struct kvpull_strip *strip = &read->strips[i];
+		const uint32_t *first = read->group_first + strip->group_index;
+
+		bytes += (uint64_t)(first[1] - first[0]) * strip->row_count *
+			 strip->row_bytes;
+	}
+	while (share_bytes < KVPULL_COPY_SHARE_BYTES_MAX &&
+	       share_bytes < bytes / SHARES_WANTED)
+		share_bytes *= 2;
+	return share_bytes;
+}
+
 void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 			   const struct kvpull_copy_job *job,
 			   const struct kvpull_copy_choices *choices,
@@ -122,12 +144,13 @@ void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 	plan->regions = job->regions;
 	plan->choices = *choices;
 	plan->serial = serial;
+	plan->share_bytes = share_bytes_of(plan->read);
 	for (i = 0; i < plan->read->strip_count; i++) {
 		shape_of(plan, &plan->read->strips[i], &shape);
 		bytes += shape.granule_count * granule_bytes(&shape);
 	}
-	plan->share_count = (uint32_t)((bytes + KVPULL_COPY_SHARE_BYTES - 1) /
-				       KVPULL_COPY_SHARE_BYTES);
+	plan->share_count =
+		(uint32_t)((bytes + plan->share_bytes - 1) / plan->share_bytes);
 }
 
 static void batch_flush(struct batch *batch)
@@ -249,8 +272,8 @@ static void granules_add(struct batch *batch, const struct source *source,
 void kvpull_copy_share(const struct kvpull_copy_plan *plan,
 		       uint32_t share_index, struct kvpull_copy_cursor *cursor)
 {
-	const uint64_t from = (uint64_t)share_index * KVPULL_COPY_SHARE_BYTES;
-	const uint64_t end = from + KVPULL_COPY_SHARE_BYTES;
+	const uint64_t from = (uint64_t)share_index * plan->share_bytes;
+	const uint64_t end = from + plan->share_bytes;
 	uint64_t strip_start = 0;
 	struct source source;
 	struct batch batch;

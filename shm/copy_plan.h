@@ -29,7 +29,7 @@ struct kvpull_copy_plan {
 	struct kvpull_copy_choices choices;
 	uint64_t serial; /* tells plans apart for cursors; never 0 */
 	uint32_t share_count;
-	uint32_t reserved;
+	uint32_t share_bytes; /* a power of two */
 };
 
 /* Where a worker's last share ended; zeroed: nowhere. */

@@ -8,6 +8,11 @@
 #include "shm/read.h"
 
 #define COPY_BATCH_MAX 16u
+/*
+ * Copied in one poll: about 100 us. What the rest of a poll looks at was driven
+ * out of the caches by then, and costs some us.
+ */
+#define POLL_COPY_BYTES (2u << 20)
 
 size_t kvpull_shm_reads_bytes(uint32_t read_max)
 {
@@ -25,7 +30,7 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 		.log = params->log,
 		.peers = peers,
 		.read_max = params->reads_max,
-		.copy_threads = params->copy_threads,
+		.poll_copies = params->poll_copies || !params->copy_threads,
 		.inline_bytes = params->inline_bytes,
 	};
 	reads->reads = (struct kvpull_shm_read *)kvpull_arena_take(
@@ -96,7 +101,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 		return foreign_start(reads, peer, mine, part);
 	mine->job = (struct kvpull_copy_job){ .read = part,
 					      .regions = peer->regions };
-	if (!reads->copy_threads || part->byte_count <= reads->inline_bytes) {
+	if (part->byte_count <= reads->inline_bytes) {
 		kvpull_copy_inline(reads->copy, &mine->job);
 		return mine->job.code ? mine->job.code : 1;
 	}
@@ -352,15 +357,41 @@ static void foreign_poll(struct kvpull_shm_reads *reads,
 	}
 }
 
+/* 1: some of a copy was done here. */
+static int shares_copy(struct kvpull_shm_reads *reads)
+{
+	uint32_t copied = 0;
+	uint32_t bytes;
+
+	do {
+		bytes = kvpull_copy_help(reads->copy);
+		copied += bytes;
+	} while (bytes && copied < POLL_COPY_BYTES);
+	return copied > 0;
+}
+
+int kvpull_shm_reads_are_due(struct kvpull_shm_reads *reads)
+{
+	return reads->queue_count ||
+	       (reads->poll_copies && kvpull_copy_has_share(reads->copy));
+}
+
 void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 			   struct kvpull_shm_batch *batch)
 {
+	const uint32_t count = batch->count;
+	int worked = reads->queue_count > 0;
+
+	if (reads->poll_copies)
+		worked |= shares_copy(reads);
 	if (kvpull_shm_batch_room(batch))
 		copies_poll(reads, batch);
 	if (reads->queue_count)
 		foreign_poll(reads, batch);
 	if (reads->files.is_prepared && kvpull_shm_batch_room(batch))
 		files_poll(reads, batch);
+	if (worked && batch->count == count && kvpull_shm_batch_room(batch))
+		(void)kvpull_shm_batch_add(batch, KVPULL_EVENT_NONE, 0);
 }
 
 int kvpull_shm_read_check(struct kvpull_shm_reads *reads, uint32_t peer_index,

@@ -56,7 +56,7 @@ struct kvpull_shm_reads {
 	uint32_t queue_first;
 	uint32_t queue_count;
 	uint32_t read_max;
-	uint32_t copy_threads;
+	uint32_t poll_copies;
 	uint32_t inline_bytes;
 	uint32_t reserved;
 };
@@ -81,6 +81,8 @@ int KVPULL_MUST_CHECK kvpull_shm_read_check(struct kvpull_shm_reads *reads,
 /* READ_DONE of what has ended; a slice of foreign memory. */
 void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 			   struct kvpull_shm_batch *batch);
+/* Before sleeping: 1: the next poll has something to do. */
+int kvpull_shm_reads_are_due(struct kvpull_shm_reads *reads);
 /* Cancel the reads of peers that were lost since. */
 void kvpull_shm_reads_lose(struct kvpull_shm_reads *reads);
 

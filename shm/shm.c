@@ -267,7 +267,7 @@ static int shm_arm(struct kvpull_transport *transport)
 	struct shm *shm = shm_of(transport);
 
 	shm->look_now = 1;
-	if (shm->reads.queue_count || shm->callers.lost_count ||
+	if (kvpull_shm_reads_are_due(&shm->reads) || shm->callers.lost_count ||
 	    kvpull_shm_peers_are_due(&shm->peers))
 		return 1;
 	if (kvpull_files_arm(&shm->reads.files))
@@ -374,9 +374,14 @@ static int memory_take(struct shm *shm, struct kvpull_arena *arena)
 static int copy_open(struct shm *shm, struct kvpull_arena *arena)
 {
 	const struct kvpull_wait_token token = { .kind = KVPULL_WAIT_COPY };
+	struct kvpull_copy_params params = {
+		.thread_count = shm->params.copy_threads,
+		.job_max = shm->params.reads_max,
+		.owner_helps = shm->reads.poll_copies,
+	};
 	int code;
 
-	shm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	shm->wake_fd = params.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (shm->wake_fd < 0) {
 		kvpull_error(shm->transport.log, "eventfd: %s",
 			     strerror(errno));
@@ -384,9 +389,8 @@ static int copy_open(struct shm *shm, struct kvpull_arena *arena)
 	}
 	code = kvpull_wait_add(&shm->wait, shm->wake_fd, token);
 	if (!code)
-		code = kvpull_copy_open(&shm->copy, shm->params.copy_threads,
-					shm->params.reads_max, shm->wake_fd,
-					arena, shm->transport.log);
+		code = kvpull_copy_open(&shm->copy, &params, arena,
+					shm->transport.log);
 	if (code)
 		(void)close(shm->wake_fd);
 	return code;

@@ -100,7 +100,7 @@ struct kvpull_serve {
 };
 
 enum kvpull_event_kind {
-	KVPULL_EVENT_NONE = 0,
+	KVPULL_EVENT_NONE = 0, /* poll worked: call it again at once */
 	KVPULL_EVENT_PEER_MESSAGE, /* index = peer; data until the next poll */
 	KVPULL_EVENT_PEER_DOWN,    /* index = peer, code; index is free after */
 	KVPULL_EVENT_READ_DONE,    /* cookie = read, code; no write can land */

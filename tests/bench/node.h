@@ -66,6 +66,7 @@ enum mail_kind {
 	MAIL_HOLD,  /* ids -> ticket */
 	MAIL_SPIN,  /* poll without a pause */
 	MAIL_SLEEP, /* wait on event_fd */
+	MAIL_PACE,  /* poll every few us, and leave the core alone between */
 	MAIL_END
 };
 

@@ -22,6 +22,7 @@
 #include "shm/segment.h"
 #include "tests/bench/node.h"
 
+#define PACE_PAUSES 100u
 #define RECORDS 256
 #define WAIT_NS (30 * KVPULL_NS_PER_S)
 
@@ -97,11 +98,24 @@ static void producer_wait(const struct halves *halves, int wake_fd)
 	(void)eventfd_read(wake_fd, &ignored);
 }
 
+/* A core may be half of one: its other half copies. */
+static void pace(void)
+{
+	uint32_t left;
+
+	for (left = PACE_PAUSES; left; left--)
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#else
+		__asm__ __volatile__("");
+#endif
+}
+
 /* Spinning and sleeping differ in event_fd: one asks for doorbells. */
 static void serve(struct halves *halves, struct mail *mail, int wake_fd)
 {
 	uint64_t seen = 1;
-	uint32_t sleeps = 0;
+	enum mail_kind mode = MAIL_SPIN;
 
 	for (;;) {
 		if (atomic_load_explicit(&mail->asked, memory_order_acquire) !=
@@ -114,13 +128,15 @@ static void serve(struct halves *halves, struct mail *mail, int wake_fd)
 			if (mail->kind == MAIL_SLEEP && halves->event_fd < 0)
 				halves_sleep(halves);
 			if (mail->kind != MAIL_HOLD)
-				sleeps = mail->kind == MAIL_SLEEP;
+				mode = mail->kind;
 			atomic_store_explicit(&mail->answered, ++seen,
 					      memory_order_release);
 		}
 		reports_take(halves, mail);
-		if (sleeps)
+		if (mode == MAIL_SLEEP)
 			producer_wait(halves, wake_fd);
+		if (mode == MAIL_PACE)
+			pace();
 	}
 }
 

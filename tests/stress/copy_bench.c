@@ -321,10 +321,16 @@ static int open_all(struct kvpull_arena *arena)
 	bench.wake_fd = eventfd(0, EFD_CLOEXEC);
 	if (bench.wake_fd < 0)
 		return 1;
-	for (i = 0; i < POOLS; i++)
-		if (kvpull_copy_open(&bench.pools[i], i, 4, bench.wake_fd,
-				     arena, NULL))
+	for (i = 0; i < POOLS; i++) {
+		const struct kvpull_copy_params params = {
+			.thread_count = i,
+			.job_max = 4,
+			.wake_fd = bench.wake_fd,
+		};
+
+		if (kvpull_copy_open(&bench.pools[i], &params, arena, NULL))
 			return 1;
+	}
 	return 0;
 }
 

@@ -258,6 +258,8 @@ static inline uint32_t side_poll(struct world *world, struct side *side)
 		const uint32_t at = (side->queue_first + side->queue_count) %
 				    WORLD_QUEUE_MAX;
 
+		if (events[i].kind == KVPULL_EVENT_NONE)
+			continue;
 		assert_true(side->queue_count < WORLD_QUEUE_MAX);
 		side->queue_count++;
 		side->queue[at] = events[i];
