@@ -170,6 +170,8 @@ sim: $(SIM) ## simulation: SEEDS=n many seeds, SEED=n one seed, STEPS=n
 scenarios: $(SCENARIOS) lib ## end to end over the ABI; MODE=--quick or --full
 	$(Q)tests/run-programs.sh "$(B)/kvpull_scenarios $(MODE)"
 
+scenario-programs: $(SCENARIOS)
+
 stress: $(STRESS) $(SCENARIOS) lib ## real processes, kill -9; MODE=--quick or --full
 	$(Q)tests/run-programs.sh $(STRESS) $(if $(SCENARIOS),"$(SCENARIOS) $(MODE)")
 stress-programs: $(STRESS)
@@ -202,7 +204,7 @@ bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--
 
 check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
 	$(Q)tests/deps.sh fabric
-	$(Q)+$(SUBMAKE) all
+	$(Q)+$(SUBMAKE) all scenario-programs
 	$(Q)tests/fabric/run.sh $(if $(SMOKE),--smoke) $(B) $(ONLY)
 
 check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
@@ -263,7 +265,7 @@ help: ## this list
 clean: ## remove build/
 	rm -rf build
 
-.PHONY: all lib tools unit check demo sim scenarios stress stress-programs \
+.PHONY: all lib tools unit check demo sim scenarios scenario-programs stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
 	bench-engine check-engine check-fabric bench-fabric headers layers banned symbols lint \
 	format abi abi-bless deps \

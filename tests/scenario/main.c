@@ -244,9 +244,10 @@ static int case_run(const struct scenario_case *test,
 	}
 	(void)setpgid(pid, pid);
 	(void)close(pipes[1]);
-	timed_out = verdict_read(pipes[0], pid, text,
-				 scenario.full ? test->full_limit_s :
-						 test->quick_limit_s);
+	timed_out = verdict_read(
+		pipes[0], pid, text,
+		(scenario.full ? test->full_limit_s : test->quick_limit_s) *
+			scenario.patience);
 	verdict = case_verdict(timed_out, group_end(pid), text);
 	(void)close(pipes[0]);
 	(void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -277,13 +278,16 @@ static int is_wanted(const char *only, const char *name)
 
 /*
  * The library measures its copy routines once a process, at the first open:
- * done here, all engines are forked with the choice.
+ * done here, all engines are forked with the choice. Not between machines:
+ * an RDMA device that was opened before a fork is of no use behind it.
  */
 static void library_warm(void)
 {
 	char folder[] = "/tmp/kvpull-scenario-XXXXXX";
 	char config[128];
 	static struct engine engine;
+	const char *route = getenv("KVPULL_ROUTE");
+	char kept[32] = "";
 	const struct engine_params params = {
 		.ops = engine_library(),
 		.config_json = config,
@@ -298,24 +302,28 @@ static void library_warm(void)
 
 	if (!params.ops || !mkdtemp(folder))
 		return;
-	(void)snprintf(config, sizeof(config), "{\"socket_dir\":\"%s\"}",
-		       folder);
+	(void)snprintf(config, sizeof(config),
+		       "{\"socket_dir\":\"%s\",\"route\":\"shm\"}", folder);
+	(void)snprintf(kept, sizeof(kept), "%s", route ? route : "");
+	(void)unsetenv("KVPULL_ROUTE");
 	if (!engine_open(&engine, &params))
 		engine_close(&engine);
+	if (route)
+		(void)setenv("KVPULL_ROUTE", kept, 1);
 	(void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static int usage(const char *why)
 {
 	fprintf(stderr,
-		"%s\nusage: kvpull_scenarios [--quick|--full] [--only F7,F3b] [--verbose]\n",
+		"%s\nusage: kvpull_scenarios [--quick|--full] [--only F7,F3b] [--route shm|verbs] [--patience N] [--verbose]\n",
 		why);
 	return 2;
 }
 
 int main(int argc, char **argv)
 {
-	struct scenario options = { 0 };
+	struct scenario options = { .patience = 1 };
 	uint32_t counts[3] = { 0 };
 	const char *only = NULL;
 	size_t group;
@@ -328,6 +336,11 @@ int main(int argc, char **argv)
 			options.verbose = 1;
 		else if (!strcmp(argv[at], "--only") && at + 1 < argc)
 			only = argv[++at];
+		else if (!strcmp(argv[at], "--route") && at + 1 < argc)
+			(void)setenv("KVPULL_ROUTE", argv[++at], 1);
+		else if (!strcmp(argv[at], "--patience") && at + 1 < argc)
+			options.patience =
+				(uint32_t)strtoul(argv[++at], NULL, 10);
 		else if (strcmp(argv[at], "--quick") != 0)
 			return usage(argv[at]);
 	}

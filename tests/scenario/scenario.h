@@ -23,6 +23,7 @@ struct scenario {
 	const char *folder; /* of this case; sockets go here */
 	uint32_t full;      /* 1: full counts */
 	uint32_t verbose;   /* 1: the library's log goes to stderr */
+	uint32_t patience;  /* times the limits: a slow machine */
 };
 
 struct scenario_case {
