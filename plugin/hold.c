@@ -143,7 +143,7 @@ static void action_take(struct kvpull_holds *holds, uint32_t slot,
 
 	if (hold->staged != input->generation)
 		claims_clear(holds, hold);
-	hold->staged = 0;
+	hold->tag = kvpull_ticket_tag(holds->secret, slot, input->generation);
 	hold->generation = input->generation;
 	hold->key = input->key;
 	hold->taken_ns = holds->now_ns;
@@ -173,6 +173,7 @@ static void action_end(struct kvpull_holds *holds, uint32_t slot,
 	holds->unfenced = 1;
 	kvpull_map_remove(&holds->keys, hold->key);
 	claims_clear(holds, hold);
+	hold->tag = 0;
 	hold->reason = (int16_t)reason;
 	hold->link = KVPULL_NONE;
 	if (holds->ended_first == KVPULL_NONE)
@@ -200,7 +201,7 @@ static void action_report(struct kvpull_holds *holds, uint32_t slot)
 		holds->ended_last = KVPULL_NONE;
 	else
 		kvpull_holds_prefetch(holds, holds->ended_first);
-	/* What its end has cleared is not touched: the claims, `staged`. */
+	/* What its end has cleared is not touched: the claims, `tag`. */
 	hold->key = hold->taken_ns = hold->taken_lease_ns = 0;
 	hold->link = 0;
 	hold->reason = 0;
@@ -521,6 +522,17 @@ void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
 		kvpull_instance_hear(alive, hold_lease_clock(holds, now_ns));
 }
 
+/* A hash; but of what is held it was computed once. */
+static uint64_t tag_of(const struct kvpull_holds *holds, uint32_t slot,
+		       uint64_t generation)
+{
+	const struct hold *hold = &holds->holds[slot];
+
+	if (hold->state == HOLD_HELD && hold->generation == generation)
+		return hold->tag;
+	return kvpull_ticket_tag(holds->secret, slot, generation);
+}
+
 void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, const struct kvpull_record *record,
 		       uint64_t now_ns)
@@ -541,8 +553,7 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 		holds->counts.unknown++;
 		return;
 	}
-	if (note.tag !=
-	    kvpull_ticket_tag(holds->secret, note.slot, note.generation)) {
+	if (note.tag != tag_of(holds, note.slot, note.generation)) {
 		holds->counts.bad_tag++;
 		return;
 	}

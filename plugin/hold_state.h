@@ -109,7 +109,10 @@ struct claim {
 /* With one consumer instance all of a hold's life is in its first line. */
 struct hold {
 	uint64_t generation; /* last one told; its entry's while HELD, ENDED */
-	uint64_t staged;     /* STAGED: generation of the claims */
+	union {
+		uint64_t staged; /* STAGED: generation of the claims */
+		uint64_t tag;    /* HELD: what notes for it carry */
+	};
 	uint64_t key;
 	uint64_t taken_ns;
 	uint64_t taken_lease_ns; /* lease clock */
