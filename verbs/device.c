@@ -357,10 +357,18 @@ static int limits_take(struct kvpull_verbs_device *device)
 	return 0;
 }
 
+/* Neither of its descriptors may ever stop the owner's thread. */
+static int unblock(int fd)
+{
+	const int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK))
+		return KVPULL_EDEVICE;
+	return 0;
+}
+
 static int objects_make(struct kvpull_verbs_device *device)
 {
-	int flags;
-
 	device->pd = device->fabric->ibv.alloc_pd(device->context);
 	if (!device->pd)
 		return KVPULL_EDEVICE;
@@ -368,9 +376,7 @@ static int objects_make(struct kvpull_verbs_device *device)
 		device->fabric->ibv.create_comp_channel(device->context);
 	if (!device->channel)
 		return KVPULL_EDEVICE;
-	flags = fcntl(device->channel->fd, F_GETFL);
-	if (flags < 0 ||
-	    fcntl(device->channel->fd, F_SETFL, flags | O_NONBLOCK))
+	if (unblock(device->channel->fd) || unblock(device->context->async_fd))
 		return KVPULL_EDEVICE;
 	return limits_take(device);
 }

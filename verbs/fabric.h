@@ -53,6 +53,8 @@
 	X(modify_qp)                                                           \
 	X(get_cq_event)                                                        \
 	X(ack_cq_events)                                                       \
+	X(get_async_event)                                                     \
+	X(ack_async_event)                                                     \
 	X(wc_status_str)
 
 /* clang-format off */

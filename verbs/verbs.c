@@ -18,18 +18,24 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "verbs/async.h"
 #include "verbs/connect.h"
 #include "verbs/read.h"
 #include "verbs/run.h"
+#include "verbs/setup.h"
 
 #define LOOK_POLLS 16u
 #define LOOK_NS UINT64_C(1000000)
 #define LINGER_NS (KVPULL_NS_PER_S / 2)
 #define CLOSE_NS (KVPULL_NS_PER_S / 5)
-/* What wait_fd tells: a device's completions by its index, or one of these. */
-#define TAG_CM KVPULL_VERBS_RAILS_MAX
-#define TAG_TIMER (KVPULL_VERBS_RAILS_MAX + 1)
-#define WATCHED_MAX (KVPULL_VERBS_RAILS_MAX + 2)
+/*
+ * What wait_fd tells: a device's completions by its index, what it says of
+ * itself by its index and TAG_ASYNC, or one of the others.
+ */
+#define TAG_ASYNC KVPULL_VERBS_RAILS_MAX
+#define TAG_CM (2 * KVPULL_VERBS_RAILS_MAX)
+#define TAG_TIMER (TAG_CM + 1)
+#define WATCHED_MAX (TAG_CM + 2)
 
 struct verbs {
 	struct kvpull_transport transport; /* first: the seam's handle */
@@ -292,6 +298,12 @@ static void gone_free(struct verbs *verbs)
 	}
 }
 
+/* A device that is gone says so for ever: nobody listens any more. */
+static void unwatch(const struct verbs *verbs, int fd)
+{
+	(void)epoll_ctl(verbs->wait_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 static void channel_clear(const struct verbs *verbs,
 			  const struct kvpull_verbs_device *device)
 {
@@ -305,6 +317,14 @@ static void channel_clear(const struct verbs *verbs,
 		fabric->ibv.ack_cq_events(cq, 1);
 		end->armed = 0;
 	}
+	if (errno != EAGAIN && errno != EINTR)
+		unwatch(verbs, device->channel->fd);
+}
+
+static void async_clear(struct verbs *verbs, uint32_t device)
+{
+	if (kvpull_verbs_async_poll(&verbs->connect, device))
+		unwatch(verbs, verbs->shared.devices[device].context->async_fd);
 }
 
 static int look_is_due(struct verbs *verbs, uint64_t now_ns)
@@ -327,8 +347,10 @@ static void look(struct verbs *verbs, uint64_t now_ns)
 			kvpull_verbs_connect_poll(&verbs->connect);
 		else if (tag == TAG_TIMER)
 			(void)!read(verbs->timer_fd, &ignored, sizeof(ignored));
-		else
+		else if (tag < TAG_ASYNC)
 			channel_clear(verbs, &verbs->shared.devices[tag]);
+		else
+			async_clear(verbs, tag - TAG_ASYNC);
 	}
 	verbs->look_now = 0;
 	verbs->polls = 0;
@@ -498,62 +520,6 @@ static const struct kvpull_transport_ops verbs_ops = {
 	.close = verbs_close,
 };
 
-static void set_u32(uint32_t *member, uint32_t value)
-{
-	if (!*member)
-		*member = value;
-}
-
-static void set_u64(uint64_t *member, uint64_t value)
-{
-	if (!*member)
-		*member = value;
-}
-
-static void defaults_fill(struct kvpull_verbs_params *params)
-{
-	set_u32(&params->notify_credits, KVPULL_VERBS_CREDITS_DEFAULT);
-	set_u32(&params->depth, 256);
-	set_u32(&params->batch, KVPULL_VERBS_BATCH_MAX);
-	set_u32(&params->rd_atomic, 16);
-	set_u32(&params->parts_max, 16);
-	set_u32(&params->retry_count, 6);
-	set_u32(&params->ack_timeout, 14);
-	set_u64(&params->slice_bytes, UINT64_C(1) << 20);
-	set_u64(&params->window_bytes, UINT64_C(16) << 20);
-	set_u64(&params->connect_ns, 5 * KVPULL_NS_PER_S);
-	set_u64(&params->flush_ns, KVPULL_NS_PER_S / 10);
-	if (params->batch > KVPULL_VERBS_BATCH_MAX)
-		params->batch = KVPULL_VERBS_BATCH_MAX;
-	if (params->parts_max > KVPULL_SEGMENT_PARTS_MAX)
-		params->parts_max = KVPULL_SEGMENT_PARTS_MAX;
-}
-
-static void least_u32(uint32_t *member, uint32_t most)
-{
-	if (*member > most)
-		*member = most;
-}
-
-/* What the device offers is the bound of everything. */
-static void limits_apply(struct kvpull_verbs_params *params,
-			 const struct kvpull_verbs_device *device)
-{
-	const uint32_t frames = 2 * params->notify_credits;
-
-	least_u32(&params->parts_max, device->part_max);
-	least_u32(&params->rd_atomic, device->rd_atomic_max);
-	least_u32(&params->rd_atomic, UINT8_MAX);
-	if (device->work_request_max > frames)
-		least_u32(&params->depth, device->work_request_max - frames);
-	if (device->completion_max > 2 * frames)
-		least_u32(&params->depth, device->completion_max - 2 * frames);
-	if (params->slice_bytes > device->message_bytes_max)
-		params->slice_bytes = device->message_bytes_max;
-	if (params->slice_bytes > params->window_bytes / 4)
-		params->slice_bytes = params->window_bytes / 4;
-}
-
 /* Of one bundle, of either role. */
 static size_t side_bytes(const struct kvpull_verbs_params *params,
 			 enum kvpull_verbs_role role)
@@ -570,7 +536,7 @@ size_t kvpull_verbs_bytes(const struct kvpull_verbs_params *params)
 	struct kvpull_verbs_params filled = *params;
 	size_t bytes = sizeof(struct verbs) + 5 * (size_t)KVPULL_CACHE_LINE;
 
-	defaults_fill(&filled);
+	kvpull_verbs_setup_defaults(&filled);
 	bytes += filled.peers_max * side_bytes(&filled, KVPULL_VERBS_PEER);
 	bytes += filled.callers_max * side_bytes(&filled, KVPULL_VERBS_CALLER);
 	return bytes + kvpull_verbs_reads_bytes(&filled);
@@ -582,6 +548,20 @@ static int watch(const struct verbs *verbs, int fd, uint32_t tag)
 
 	event.data.u32 = tag;
 	return epoll_ctl(verbs->wait_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* One of those that share a context listens to it for all. */
+static int device_watch(const struct verbs *verbs, uint32_t index)
+{
+	const struct kvpull_verbs_device *devices = verbs->shared.devices;
+	uint32_t at;
+
+	for (at = 0; at < index; at++)
+		if (devices[at].context == devices[index].context)
+			break;
+	return watch(verbs, devices[index].channel->fd, index) ||
+	       (at == index && watch(verbs, devices[index].context->async_fd,
+				     TAG_ASYNC + index));
 }
 
 static int waits_open(struct verbs *verbs)
@@ -596,8 +576,7 @@ static int waits_open(struct verbs *verbs)
 		 watch(verbs, verbs->timer_fd, TAG_TIMER) ||
 		 watch(verbs, verbs->connect.channel->fd, TAG_CM);
 	for (at = 0; !failed && at < verbs->shared.rail_count; at++)
-		failed =
-			watch(verbs, verbs->shared.devices[at].channel->fd, at);
+		failed = device_watch(verbs, at);
 	if (!failed)
 		return 0;
 	kvpull_error(verbs->shared.log, "verbs: epoll: %s", strerror(errno));
@@ -640,65 +619,6 @@ static int bundles_take(struct verbs *verbs, struct kvpull_arena *arena)
 	return 0;
 }
 
-/* The first must be there; others may be missing, and that is said. */
-static int devices_open(struct kvpull_verbs_shared *shared)
-{
-	const uint32_t wanted = kvpull_verbs_rails_wanted(&shared->params);
-	uint32_t rail;
-	int code = 0;
-
-	for (rail = 0; rail < wanted; rail++) {
-		code = kvpull_verbs_device_open(
-			shared->devices, shared->rail_count, rail,
-			shared->fabric, &shared->params);
-		if (code == KVPULL_ECONFIG)
-			return code;
-		if (!code) {
-			limits_apply(&shared->params,
-				     &shared->devices[shared->rail_count]);
-			shared->rail_count++;
-		} else if (wanted > 1) {
-			kvpull_warn(
-				shared->log,
-				"verbs: rail %u of %u is missing (error %d)",
-				rail, wanted, code);
-		}
-	}
-	return shared->rail_count ? 0 : code;
-}
-
-/*
- * The networks of the configuration; without any, the subnets of the own
- * addresses: a ticket comes through clients, and must not make us call anywhere.
- */
-static int networks_take(struct kvpull_verbs_shared *shared, const char *text)
-{
-	struct kvpull_networks *networks = &shared->networks;
-	const int given = text && text[0];
-	uint32_t at;
-	uint32_t i;
-
-	if (kvpull_verbs_networks_parse(text, networks)) {
-		kvpull_error(
-			shared->log,
-			"verbs: networks %s: must be like 10.0.0.0/8,fd00::/8",
-			text);
-		return KVPULL_ECONFIG;
-	}
-	for (at = 0; at < shared->rail_count; at++) {
-		struct kvpull_verbs_device *device = &shared->devices[at];
-
-		kvpull_verbs_device_subnets(device, given ? KVPULL_LOG_DEBUG :
-							    KVPULL_LOG_WARN);
-		for (i = 0; !given && i < device->subnets.count &&
-			    networks->count < KVPULL_NETWORKS_MAX;
-		     i++)
-			networks->list[networks->count++] =
-				device->subnets.list[i];
-	}
-	return 0;
-}
-
 static int parts_open(struct verbs *verbs,
 		      const struct kvpull_verbs_params *params,
 		      struct kvpull_arena *arena)
@@ -706,9 +626,9 @@ static int parts_open(struct verbs *verbs,
 	struct kvpull_verbs_shared *shared = &verbs->shared;
 	int code;
 
-	code = devices_open(shared);
+	code = kvpull_verbs_setup_devices(shared);
 	if (!code)
-		code = networks_take(shared, params->networks);
+		code = kvpull_verbs_setup_networks(shared, params->networks);
 	if (!code)
 		code = bundles_take(verbs, arena);
 	if (!code)
@@ -740,7 +660,7 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	verbs->reads.shared = &verbs->shared;
 	verbs->wait_fd = verbs->timer_fd = -1;
 	verbs->look_now = 1;
-	defaults_fill(&verbs->shared.params);
+	kvpull_verbs_setup_defaults(&verbs->shared.params);
 	verbs->shared.fabric = params->fabric;
 	if (!params->fabric) {
 		code = kvpull_fabric_load(&verbs->fabric, params->log,

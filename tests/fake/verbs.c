@@ -515,6 +515,43 @@ static void ack_cq_events(struct ibv_cq *cq, unsigned int count)
 	(void)count;
 }
 
+static int get_async_event(struct ibv_context *context,
+			   struct ibv_async_event *event)
+{
+	eventfd_t ignored;
+
+	if (eventfd_read(context->async_fd, &ignored))
+		return -1;
+	*event = fake.asyncs[fake_verbs_index(context)];
+	return 0;
+}
+
+static void ack_async_event(struct ibv_async_event *event)
+{
+	(void)event;
+}
+
+void fake_verbs_async(uint32_t device, enum ibv_event_type type)
+{
+	struct ibv_async_event *event = &fake.asyncs[device];
+	uint32_t i;
+
+	event->event_type = type;
+	event->element.port_num = 1;
+	for (i = 0; type <= IBV_EVENT_QP_ACCESS_ERR && i < IDS_MAX; i++) {
+		const struct fake_id *id = fake.ids[i];
+
+		if (!id || !id->id.qp || !id->initiator ||
+		    id->id.verbs != &fake.contexts[device])
+			continue;
+		if (type == IBV_EVENT_CQ_ERR)
+			event->element.cq = id->id.qp->send_cq;
+		else
+			event->element.qp = id->id.qp;
+	}
+	(void)eventfd_write(fake.contexts[device].async_fd, 1);
+}
+
 static const char *wc_status_str(enum ibv_wc_status status)
 {
 	return status == IBV_WC_WR_FLUSH_ERR ? "flushed" : "failed";
@@ -527,10 +564,24 @@ static struct kvpull_fabric fabric = {
 		get_device_name, query_device, alloc_pd, dealloc_pd, reg_mr,
 		dereg_mr, create_comp_channel, destroy_comp_channel, create_cq,
 		destroy_cq, modify_qp, get_cq_event, ack_cq_events,
-		wc_status_str, query_gid, query_port,
+		get_async_event, ack_async_event, wc_status_str, query_gid, query_port,
 	},
 };
 /* clang-format on */
+
+/* One for the program's life: closing a device is not what tests are about. */
+static int async_fd_of(uint32_t device)
+{
+	static int fds[FAKE_VERBS_DEVICES_MAX] = { -1, -1 };
+	eventfd_t ignored;
+
+	if (fds[device] < 0)
+		fds[device] =
+			eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+	while (!eventfd_read(fds[device], &ignored))
+		;
+	return fds[device];
+}
 
 void fake_verbs_reset(void)
 {
@@ -544,7 +595,7 @@ void fake_verbs_reset(void)
 		memcpy(fake.devices[i].name, "fake0", sizeof("fake0"));
 		fake.devices[i].name[4] = (char)('0' + i);
 		context->device = &fake.devices[i];
-		context->async_fd = -1;
+		context->async_fd = async_fd_of(i);
 		context->ops.poll_cq = poll_cq;
 		context->ops.req_notify_cq = req_notify_cq;
 		context->ops.post_send = post_send;

@@ -70,6 +70,11 @@ void fake_verbs_run(void);
 uint32_t fake_verbs_access(int initiator);
 /* All ids are told so. */
 void fake_verbs_remove_device(void);
+/*
+ * The device says so to who has it open: of port 1, or of the queue pair of who
+ * connected by it.
+ */
+void fake_verbs_async(uint32_t device, enum ibv_event_type type);
 /* Each connected id is told that the other side is gone. */
 void fake_verbs_cut(void);
 /* Likewise, of one device. */

@@ -77,6 +77,7 @@ struct fake_verbs {
 	struct ibv_device devices[FAKE_VERBS_DEVICES_MAX];
 	struct ibv_context contexts[FAKE_VERBS_DEVICES_MAX];
 	uint32_t device_count;
+	struct ibv_async_event asyncs[FAKE_VERBS_DEVICES_MAX];
 	struct fake_id *ids[IDS_MAX];
 	struct fake_region *regions[REGIONS_MAX];
 	uint32_t live;

@@ -302,6 +302,60 @@ static void removed_device_ends_all_and_refuses_more(void **state)
 			 KVPULL_EROUTE);
 }
 
+static void device_that_breaks_ends_all_and_refuses_more(void **state)
+{
+	(void)state;
+	assert_int_equal(world_read_start(), 0);
+	fake_verbs_knobs.held = 1;
+	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.d);
+	world_run(300);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(world_connect(), KVPULL_EPEER);
+}
+
+static void event_of_a_queue_pair_or_queue_is_the_peers_end(void **state)
+{
+	static const enum ibv_event_type types[] = { IBV_EVENT_QP_FATAL,
+						     IBV_EVENT_QP_REQ_ERR,
+						     IBV_EVENT_QP_ACCESS_ERR,
+						     IBV_EVENT_CQ_ERR };
+	size_t i;
+
+	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		(void)world_attached(state);
+		fake_verbs_async(0, types[i]);
+		world.now_ns += WORLD_STEP_NS;
+		side_poll(&world.d);
+		comes_back();
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void event_of_no_harm_is_none(void **state)
+{
+	static const enum ibv_event_type types[] = { IBV_EVENT_COMM_EST,
+						     IBV_EVENT_PORT_ACTIVE,
+						     IBV_EVENT_PORT_ERR,
+						     IBV_EVENT_GID_CHANGE };
+	size_t i;
+
+	(void)state;
+	/* Of an only rail: links flap. */
+	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		fake_verbs_async(0, types[i]);
+		world_run(3);
+	}
+	assert_int_equal(world.d.downs + world.p.downs, 0);
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(world.d.reads_done, 1);
+}
+
 static void every_answer_of_the_cm_is_an_end(void **state)
 {
 	int answer;
@@ -398,6 +452,10 @@ int main(void)
 		TEST(disconnect_ends_reads_first),
 		TEST(cut_is_seen_by_both),
 		TEST(removed_device_ends_all_and_refuses_more),
+		TEST(device_that_breaks_ends_all_and_refuses_more),
+		cmocka_unit_test(
+			event_of_a_queue_pair_or_queue_is_the_peers_end),
+		TEST(event_of_no_harm_is_none),
 		TEST_UP(every_answer_of_the_cm_is_an_end),
 		cmocka_unit_test(object_that_cannot_be_made_fails_open),
 		cmocka_unit_test(

@@ -560,7 +560,41 @@ static void cancel_breaks_only_the_rail_that_hangs(void **state)
 	assert_int_equal(world.d.downs, 0);
 }
 
-static void device_that_is_removed_is_one_rail_less(void **state)
+/* Without waiting for what is in its wire to fail. */
+static void rail_without_a_link_is_left_at_once(void **state)
+{
+	static const enum ibv_event_type types[] = { IBV_EVENT_PORT_ERR,
+						     IBV_EVENT_QP_FATAL,
+						     IBV_EVENT_DEVICE_FATAL };
+	size_t i;
+
+	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		(void)world_rails_up(state);
+		fake_verbs_knobs.held_devices = 2;
+		assert_int_equal(world_read_start(), 0);
+		fake_verbs_async(1, types[i]);
+		world.now_ns += WORLD_STEP_NS;
+		side_poll(&world.d);
+		world_run(MS_FLUSHED);
+		read_is_good();
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+static void device_that_breaks_is_not_tried_again(void **state)
+{
+	(void)state;
+	fake_verbs_async(1, IBV_EVENT_DEVICE_FATAL);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.d);
+	world_run(2000);
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	read_is_good();
+	assert_int_equal(reads_by(1), 0);
+}
+
+static void devices_that_are_removed_are_the_peers_end(void **state)
 {
 	(void)state;
 	cut_in_mid_read(1);
@@ -606,7 +640,9 @@ int main(void)
 		cmocka_unit_test(token_is_known_as_a_whole_and_only_when_in),
 		cmocka_unit_test(rail_to_other_memory_ends_the_bundle),
 		TEST(cancel_breaks_only_the_rail_that_hangs),
-		TEST(device_that_is_removed_is_one_rail_less),
+		cmocka_unit_test(rail_without_a_link_is_left_at_once),
+		TEST(device_that_breaks_is_not_tried_again),
+		TEST(devices_that_are_removed_are_the_peers_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

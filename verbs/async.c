@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An event is copied and acknowledged before it is acted on: destroying a queue
+ * pair waits for its events. A context is rdma_cm's, so it may be shared with
+ * other users of this process: objects that are not ours are left alone.
+ *
+ * A port without a link costs its rails at once where a bundle has others. The
+ * only rail of a bundle stays: links flap, and retries bridge that.
+ */
+#include "verbs/async.h"
+
+#include <errno.h>
+
+#define EVENTS_A_POLL 16
+
+/* An end, and whether the event is its own. */
+struct match {
+	const struct ibv_async_event *event;
+	const struct kvpull_verbs_device *devices;
+	const struct ibv_context *context;
+};
+
+static int is_of_port(const struct match *match,
+		      const struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_device *device = &match->devices[end->device];
+
+	return device->context == match->context &&
+	       (int)device->port == match->event->element.port_num;
+}
+
+static int is_of_queue_pair(const struct match *match,
+			    const struct kvpull_verbs_end *end)
+{
+	return end->qp && end->qp == match->event->element.qp;
+}
+
+static int is_of_queue(const struct match *match,
+		       const struct kvpull_verbs_end *end)
+{
+	return end->cq && end->cq == match->event->element.cq;
+}
+
+static void ends_lose(struct kvpull_verbs_connect *connect,
+		      const struct match *match,
+		      int (*is_of)(const struct match *match,
+				   const struct kvpull_verbs_end *end),
+		      const char *why)
+{
+	const int spares_last = is_of == is_of_port;
+	uint32_t at;
+	uint32_t rail;
+
+	for (at = 0; at < connect->active_count; at++)
+		for (rail = 0; rail < connect->shared->rail_count; rail++) {
+			struct kvpull_verbs_bundle *bundle =
+				&connect->bundles[connect->active[at]];
+			struct kvpull_verbs_end *end = &bundle->ends[rail];
+
+			if (end->state == KVPULL_VERBS_FREE ||
+			    !is_of(match, end) ||
+			    (spares_last &&
+			     kvpull_verbs_bundle_rails_in(bundle) < 2))
+				continue;
+			kvpull_verbs_end_lose(end, KVPULL_EPEER, why);
+		}
+}
+
+/* Its devices here: there may be several of one context. */
+static void device_lose(struct kvpull_verbs_connect *connect,
+			const struct match *match)
+{
+	uint32_t at;
+
+	for (at = 0; at < connect->shared->rail_count; at++)
+		if (match->devices[at].context == match->context)
+			kvpull_verbs_connect_device_lost(
+				connect, at, "found broken by its driver");
+}
+
+static void port_say(const struct kvpull_verbs_connect *connect,
+		     const struct match *match)
+{
+	const int is_up = match->event->event_type == IBV_EVENT_PORT_ACTIVE;
+	uint32_t at;
+
+	for (at = 0; at < connect->shared->rail_count; at++) {
+		const struct kvpull_verbs_device *device = &match->devices[at];
+
+		if (device->context == match->context &&
+		    (int)device->port == match->event->element.port_num)
+			kvpull_log(connect->shared->log,
+				   is_up ? KVPULL_LOG_INFO : KVPULL_LOG_WARN,
+				   "verbs: %s: the port has %s link",
+				   device->choice, is_up ? "a" : "no");
+	}
+}
+
+static void event_take(struct kvpull_verbs_connect *connect,
+		       const struct match *match)
+{
+	switch (match->event->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		device_lose(connect, match);
+		break;
+	case IBV_EVENT_PORT_ERR:
+		port_say(connect, match);
+		ends_lose(connect, match, is_of_port, "its port has no link");
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+		port_say(connect, match);
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		ends_lose(connect, match, is_of_queue_pair,
+			  "the device found its queue pair in error");
+		break;
+	case IBV_EVENT_CQ_ERR:
+		ends_lose(connect, match, is_of_queue,
+			  "the device found its completion queue in error");
+		break;
+	default:
+		break;
+	}
+}
+
+int kvpull_verbs_async_poll(struct kvpull_verbs_connect *connect,
+			    uint32_t device)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	struct ibv_context *context = shared->devices[device].context;
+	struct ibv_async_event event;
+	const struct match match = { .event = &event,
+				     .devices = shared->devices,
+				     .context = context };
+	int left;
+
+	for (left = EVENTS_A_POLL; left > 0; left--) {
+		if (shared->fabric->ibv.get_async_event(context, &event))
+			return errno == EAGAIN || errno == EINTR ?
+				       0 :
+				       KVPULL_EDEVICE;
+		shared->fabric->ibv.ack_async_event(&event);
+		event_take(connect, &match);
+	}
+	return 0;
+}

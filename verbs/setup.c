@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All rails have the same bounds, the least of their devices': a segment that
+ * one rail had posted is posted by another one as it was.
+ */
+#include "verbs/setup.h"
+
+#include "base/clock.h"
+#include "verbs/read.h"
+
+static void set_u32(uint32_t *member, uint32_t value)
+{
+	if (!*member)
+		*member = value;
+}
+
+static void set_u64(uint64_t *member, uint64_t value)
+{
+	if (!*member)
+		*member = value;
+}
+
+void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
+{
+	set_u32(&params->notify_credits, KVPULL_VERBS_CREDITS_DEFAULT);
+	set_u32(&params->depth, 256);
+	set_u32(&params->batch, KVPULL_VERBS_BATCH_MAX);
+	set_u32(&params->rd_atomic, 16);
+	set_u32(&params->parts_max, 16);
+	set_u32(&params->retry_count, 6);
+	set_u32(&params->ack_timeout, 14);
+	set_u64(&params->slice_bytes, UINT64_C(1) << 20);
+	set_u64(&params->window_bytes, UINT64_C(16) << 20);
+	set_u64(&params->connect_ns, 5 * KVPULL_NS_PER_S);
+	set_u64(&params->flush_ns, KVPULL_NS_PER_S / 10);
+	if (params->batch > KVPULL_VERBS_BATCH_MAX)
+		params->batch = KVPULL_VERBS_BATCH_MAX;
+	if (params->parts_max > KVPULL_SEGMENT_PARTS_MAX)
+		params->parts_max = KVPULL_SEGMENT_PARTS_MAX;
+}
+
+static void least_u32(uint32_t *member, uint32_t most)
+{
+	if (*member > most)
+		*member = most;
+}
+
+/* What the device offers is the bound of everything. */
+static void limits_apply(struct kvpull_verbs_params *params,
+			 const struct kvpull_verbs_device *device)
+{
+	const uint32_t frames = 2 * params->notify_credits;
+
+	least_u32(&params->parts_max, device->part_max);
+	least_u32(&params->rd_atomic, device->rd_atomic_max);
+	least_u32(&params->rd_atomic, UINT8_MAX);
+	if (device->work_request_max > frames)
+		least_u32(&params->depth, device->work_request_max - frames);
+	if (device->completion_max > 2 * frames)
+		least_u32(&params->depth, device->completion_max - 2 * frames);
+	if (params->slice_bytes > device->message_bytes_max)
+		params->slice_bytes = device->message_bytes_max;
+	if (params->slice_bytes > params->window_bytes / 4)
+		params->slice_bytes = params->window_bytes / 4;
+}
+
+int kvpull_verbs_setup_devices(struct kvpull_verbs_shared *shared)
+{
+	const uint32_t wanted = kvpull_verbs_rails_wanted(&shared->params);
+	uint32_t rail;
+	int code = 0;
+
+	for (rail = 0; rail < wanted; rail++) {
+		code = kvpull_verbs_device_open(
+			shared->devices, shared->rail_count, rail,
+			shared->fabric, &shared->params);
+		if (code == KVPULL_ECONFIG)
+			return code;
+		if (!code) {
+			limits_apply(&shared->params,
+				     &shared->devices[shared->rail_count]);
+			shared->rail_count++;
+		} else if (wanted > 1) {
+			kvpull_warn(
+				shared->log,
+				"verbs: rail %u of %u is missing (error %d)",
+				rail, wanted, code);
+		}
+	}
+	return shared->rail_count ? 0 : code;
+}
+
+int kvpull_verbs_setup_networks(struct kvpull_verbs_shared *shared,
+				const char *text)
+{
+	struct kvpull_networks *networks = &shared->networks;
+	const int given = text && text[0];
+	uint32_t at;
+	uint32_t i;
+
+	if (kvpull_verbs_networks_parse(text, networks)) {
+		kvpull_error(
+			shared->log,
+			"verbs: networks %s: must be like 10.0.0.0/8,fd00::/8",
+			text);
+		return KVPULL_ECONFIG;
+	}
+	for (at = 0; at < shared->rail_count; at++) {
+		struct kvpull_verbs_device *device = &shared->devices[at];
+
+		kvpull_verbs_device_subnets(device, given ? KVPULL_LOG_DEBUG :
+							    KVPULL_LOG_WARN);
+		for (i = 0; !given && i < device->subnets.count &&
+			    networks->count < KVPULL_NETWORKS_MAX;
+		     i++)
+			networks->list[networks->count++] =
+				device->subnets.list[i];
+	}
+	return 0;
+}
