@@ -19,6 +19,7 @@
  * share_count - v, and only then looks at the plan. So a worker that was slow
  * and still holds an old entry of order[] finds claim <= 0 there, or a share of
  * a newer job, which is then its own like any other: no generation is needed.
+ * The owner starts no job over the entry of one with shares left.
  * Each worker walks order[] at its own pace and goes on to the next entry when
  * nothing is left to claim, so jobs are begun and, but for the last shares,
  * ended in the order of their start.
@@ -339,46 +340,6 @@ void kvpull_copy_close(struct kvpull_copy *copy)
 	copy->thread_count = 0;
 }
 
-int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
-{
-	const uint32_t index = job->read->index;
-	struct kvpull_copy_choices choices;
-	struct slot *slot;
-	uint32_t wanted;
-	uint64_t tail;
-
-	kvpull_check(copy->log, index < copy->job_max);
-	slot = &copy->slots[index];
-	if (slot->job)
-		return KVPULL_EAGAIN;
-	kvpull_copy_choices_get(&choices);
-	kvpull_copy_plan_init(&slot->plan, job, &choices, ++copy->serial);
-	slot->job = job;
-	slot->aborted = 0;
-	if (!slot->plan.share_count) {
-		slot->next = copy->ready;
-		copy->ready = index + 1;
-		return 0;
-	}
-	atomic_store_explicit(&slot->left, slot->plan.share_count,
-			      memory_order_relaxed);
-	/* C0: pairs with C1 in slot_work. */
-	atomic_store_explicit(&slot->claim, slot->plan.share_count,
-			      memory_order_release);
-	tail = atomic_load_explicit(&copy->tail, memory_order_relaxed);
-	atomic_store_explicit(&copy->order[tail & copy->order_mask], index,
-			      memory_order_relaxed);
-	/* Q0: pairs with Q1; seq_cst with the load of `parked` below (P2). */
-	atomic_store_explicit(&copy->tail, tail + 1, memory_order_seq_cst);
-	wanted = slot->plan.share_count - copy->owner_helps;
-	/* Those wake others too, but only once they are awake themselves. */
-	if (wanted > 0)
-		wake_one(copy);
-	if (wanted > 1)
-		wake_one(copy);
-	return 0;
-}
-
 /* The owner's next entry of order[] with a share that nobody has begun. */
 static struct slot *slot_next(struct kvpull_copy *copy)
 {
@@ -396,6 +357,49 @@ static struct slot *slot_next(struct kvpull_copy *copy)
 			return slot;
 	}
 	return NULL;
+}
+
+int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
+{
+	const uint32_t index = job->read->index;
+	struct kvpull_copy_choices choices;
+	struct slot *slot;
+	uint32_t wanted;
+	uint64_t tail;
+
+	kvpull_check(copy->log, index < copy->job_max);
+	slot = &copy->slots[index];
+	if (slot->job)
+		return KVPULL_EAGAIN;
+	tail = atomic_load_explicit(&copy->tail, memory_order_relaxed);
+	/* Else an entry goes that leads to shares which nobody has begun. */
+	if (slot_next(copy) && tail - copy->owner.at > copy->order_mask)
+		return KVPULL_EAGAIN;
+	kvpull_copy_choices_get(&choices);
+	kvpull_copy_plan_init(&slot->plan, job, &choices, ++copy->serial);
+	slot->job = job;
+	slot->aborted = 0;
+	if (!slot->plan.share_count) {
+		slot->next = copy->ready;
+		copy->ready = index + 1;
+		return 0;
+	}
+	atomic_store_explicit(&slot->left, slot->plan.share_count,
+			      memory_order_relaxed);
+	/* C0: pairs with C1 in slot_work. */
+	atomic_store_explicit(&slot->claim, slot->plan.share_count,
+			      memory_order_release);
+	atomic_store_explicit(&copy->order[tail & copy->order_mask], index,
+			      memory_order_relaxed);
+	/* Q0: pairs with Q1; seq_cst with the load of `parked` below (P2). */
+	atomic_store_explicit(&copy->tail, tail + 1, memory_order_seq_cst);
+	wanted = slot->plan.share_count - copy->owner_helps;
+	/* Those wake others too, but only once they are awake themselves. */
+	if (wanted > 0)
+		wake_one(copy);
+	if (wanted > 1)
+		wake_one(copy);
+	return 0;
 }
 
 int kvpull_copy_has_share(struct kvpull_copy *copy)

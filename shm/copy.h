@@ -81,7 +81,8 @@ size_t kvpull_copy_bytes(uint32_t job_max); /* arena bytes */
 
 /*
  * Owner: start; never waits. The job stays the pool's until polled. Return: 0;
- * KVPULL_EAGAIN: its index is still in flight.
+ * KVPULL_EAGAIN: its index is still in flight, or too many were cancelled
+ * behind a job that is not begun: after the next poll.
  */
 int KVPULL_MUST_CHECK kvpull_copy_start(struct kvpull_copy *copy,
 					struct kvpull_copy_job *job);

@@ -275,7 +275,8 @@ static void memory_ended(struct kvpull_shm_reads *reads,
 	if (!code)
 		return;
 	if (code < 0)
-		part_failed(reads, mine, code);
+		part_failed(reads, mine,
+			    code == KVPULL_EAGAIN ? KVPULL_EREAD : code);
 	if (!mine->file.read)
 		read_done(reads, mine, mine->code, batch);
 }

@@ -551,6 +551,46 @@ static void owner_copies_alone_where_there_are_no_workers(void **state)
 	work_free(work);
 }
 
+/* However many come and are cancelled behind it before it is begun. */
+static void job_is_not_forgotten_behind_cancelled_ones(void **state)
+{
+	struct work *first = work_mixed(0);
+	struct work *other = work_mixed(1);
+	struct kvpull_copy_job *job;
+	struct pool pool;
+	uint32_t refused = 0;
+	uint32_t round;
+
+	(void)state;
+	pool_open(&pool, 0, 2);
+	memset(first->to, GUARD, first->side_bytes);
+	assert_int_equal(kvpull_copy_start(pool.copy, &first->job), 0);
+	for (round = 0; round < 100; round++) {
+		const int code = kvpull_copy_start(pool.copy, &other->job);
+
+		if (code == KVPULL_EAGAIN) {
+			refused++;
+			continue;
+		}
+		assert_int_equal(code, 0);
+		kvpull_copy_cancel(pool.copy, &other->job);
+		assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+		assert_ptr_equal(job, &other->job);
+	}
+	assert_true(refused > 0);
+	while (kvpull_copy_help(pool.copy))
+		;
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	assert_ptr_equal(job, &first->job);
+	work_check(first);
+	/* Now there is room again. */
+	assert_int_equal(kvpull_copy_start(pool.copy, &other->job), 0);
+	kvpull_copy_cancel(pool.copy, &other->job);
+	pool_close(&pool);
+	work_free(first);
+	work_free(other);
+}
+
 static void owner_and_workers_share_jobs(void **state)
 {
 	struct work *works[2] = { work_mixed(0), work_mixed(1) };
@@ -747,6 +787,7 @@ int main(void)
 		cmocka_unit_test(job_without_bytes_ends_at_once),
 		cmocka_unit_test(index_in_flight_is_refused),
 		cmocka_unit_test(owner_copies_alone_where_there_are_no_workers),
+		cmocka_unit_test(job_is_not_forgotten_behind_cancelled_ones),
 		cmocka_unit_test(owner_and_workers_share_jobs),
 		cmocka_unit_test(many_jobs_in_flight_end_in_order_of_start),
 		cmocka_unit_test(slots_are_reused_while_workers_lag),
