@@ -22,8 +22,7 @@ ENDS_S = 3 * LEASE_S
 def _engine(
     folder: Path, nixl: Path, name: str, first: str, own: dict[str, Any]
 ) -> Engine:
-    lease = {"lease_ms": int(LEASE_S * 1000)}
-    ours = kvpull_config(folder, "kv_both", {**lease, **own})
+    ours = kvpull_config(folder, "kv_both", own)
     other = {
         "kv_connector": "NixlConnector",
         "kv_role": "kv_both",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from engine import Engine, kvpull_config, post, tokens
+from engine import Engine, kvpull_config, post, tokens, wait_for
 from rejects import TOO_LONG, first_contact_of_each_consumer_frees_p
 from scenarios import Scenario, late_answers
 from world import LEASE_S, SIBLINGS, Delta, World, pulled_bytes
@@ -53,6 +53,7 @@ def fleet(folder: Path) -> World:
                 ["--no-enable-prefix-caching"],
             ),
         ],
+        full=True,
     )  # fmt: skip
 
 
@@ -143,8 +144,9 @@ def without_prefix_cache_each_sibling_pulls(world: World) -> None:
     assert tokens(answer) == [alone] * 8
     world.settled()
     at_p.check(worker_holds_taken=1, worker_holds_released=1)
+    # D's counters come with its steps.
+    wait_for("8 pulls", lambda: at_d("worker_pulls_done") == 8)
     at_d.check(worker_pulls_failed=0)
-    world.say(f"{at_d('worker_pulls_done'):.0f} pulls")
 
 
 def late_reader_fails_by_policy(world: World) -> None:

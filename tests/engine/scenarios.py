@@ -7,6 +7,7 @@ what became of its blocks.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -48,6 +49,8 @@ def request_without_ticket_is_served(world: World) -> None:
     assert status == 400
     assert world.d.is_alive()
     at_d.check(scheduler_pulls_commanded=0)
+    # The first and the third of them, and the refused one.
+    assert len(world.d.logged("but has no kvpull_ticket")) == 3
 
 
 def tokens_equal_those_of_one_engine(world: World) -> None:
@@ -223,6 +226,10 @@ def busy_consumer_keeps_its_claim(world: World) -> None:
         assert queued.result() == alone
     world.settled()
     at_p.check(worker_holds_expired=0, worker_holds_released=1)
+    # One request can be followed from P to D.
+    name = re.escape(params["remote_request_id"])
+    assert world.d.logged(f"pulls what .* holds as {name}")
+    assert world.p.logged(f"request {name}: its hold ended")
 
 
 SMOKE: list[Scenario] = [
