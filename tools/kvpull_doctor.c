@@ -162,12 +162,12 @@ static void print_json(const struct doctor *doctor)
 				  "name", finding->name, "text", finding->text,
 				  "advice", finding->advice));
 	}
-	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:i, s:i}", "version",
-			   KVPULL_VERSION, "findings", findings, "ports",
-			   doctor->ports, "chosen", doctor->chosen, "probe",
-			   doctor->probe, "warnings",
-			   (int)count_of(doctor, DOCTOR_WARN), "failures",
-			   (int)count_of(doctor, DOCTOR_FAIL));
+	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:i, s:i}",
+			   "version", KVPULL_VERSION, "findings", findings,
+			   "ports", doctor->ports, "chosen", doctor->chosen,
+			   "probe", doctor->probe, "peer", doctor->peer_probe,
+			   "warnings", (int)count_of(doctor, DOCTOR_WARN),
+			   "failures", (int)count_of(doctor, DOCTOR_FAIL));
 	if (report)
 		(void)json_dumpf(report, stdout, JSON_INDENT(2));
 	(void)putchar('\n');
@@ -186,6 +186,8 @@ static void usage(FILE *to)
 		"  --memory GIB    KV cache that a worker registers, GiB (1)\n"
 		"  --socket-dir D  folder of the sockets (KVPULL_SOCKET_DIR, /tmp/kvpull-UID)\n"
 		"  --no-probe      do not pull on this machine\n"
+		"  --peer HOST     pull from `ib_pull --port` there, by RDMA\n"
+		"  --port PORT     its port (18515)\n"
 		"  --root FOLDER   read /sys, /proc and /dev below it\n"
 		"  --help          this text\n"
 		"  --version       version\n"
@@ -242,6 +244,12 @@ static int take(struct doctor *doctor, int option, int *json)
 	case 'n':
 		doctor->no_probe = 1;
 		return 0;
+	case 'p':
+		doctor->peer = optarg;
+		return 0;
+	case 'P':
+		doctor->port = optarg;
+		return 0;
 	case 'R':
 		doctor->root = strcmp(optarg, "/") ? optarg : "";
 		return 0;
@@ -262,6 +270,7 @@ static int parse(int count, char **words, struct doctor *doctor, int *json)
 		{ "json", 0, NULL, 'j' },       { "route", 1, NULL, 'r' },
 		{ "device", 1, NULL, 'd' },     { "memory", 1, NULL, 'm' },
 		{ "socket-dir", 1, NULL, 's' }, { "no-probe", 0, NULL, 'n' },
+		{ "peer", 1, NULL, 'p' },       { "port", 1, NULL, 'P' },
 		{ "root", 1, NULL, 'R' },       { "help", 0, NULL, 'h' },
 		{ "version", 0, NULL, 'v' },    { NULL, 0, NULL, 0 },
 	};
@@ -288,7 +297,9 @@ static const char *default_socket_dir(void)
 
 int main(int count, char **words)
 {
-	static struct doctor doctor = { .root = "", .device = "" };
+	static struct doctor doctor = { .root = "",
+					.device = "",
+					.port = "18515" };
 	int json = 0;
 	int code;
 
@@ -302,6 +313,7 @@ int main(int count, char **words)
 	doctor.ports = json_array();
 	doctor.chosen = json_null();
 	doctor.probe = json_null();
+	doctor.peer_probe = json_null();
 	doctor_kernel(&doctor);
 	doctor_devices(&doctor);
 	doctor_memlock(&doctor);
@@ -313,6 +325,8 @@ int main(int count, char **words)
 	doctor_foreign(&doctor);
 	if (!doctor.no_probe)
 		doctor_probe(&doctor);
+	if (doctor.peer)
+		doctor_peer(&doctor);
 	if (json)
 		print_json(&doctor);
 	else
@@ -320,5 +334,6 @@ int main(int count, char **words)
 	json_decref(doctor.ports);
 	json_decref(doctor.chosen);
 	json_decref(doctor.probe);
+	json_decref(doctor.peer_probe);
 	return count_of(&doctor, DOCTOR_FAIL) ? 1 : 0;
 }

@@ -40,16 +40,21 @@ struct doctor {
 	const char *root;       /* "" or a folder without a slash behind */
 	const char *socket_dir; /* asked for, or the library's default */
 	const char *device;     /* "": any */
+	const char *peer;       /* host to pull from; NULL: none */
+	const char *port;       /* of ib_pull there */
 	enum doctor_route route;
 	uint64_t memory_bytes; /* KV cache that a worker would register */
 	uint32_t no_probe;
 	uint32_t usable_ports;
+	uint32_t link_is_soft; /* of the chosen port */
+	double link_gbps;      /* 0: no port */
 
 	struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
 	uint32_t finding_count;
 	json_t *ports; /* array */
 	json_t *chosen;
 	json_t *probe;
+	json_t *peer_probe;
 };
 
 /* Add a finding; what to do about it may follow. */
@@ -89,5 +94,6 @@ void doctor_sockets(struct doctor *doctor);
 void doctor_numa(struct doctor *doctor);
 void doctor_foreign(struct doctor *doctor);
 void doctor_probe(struct doctor *doctor);
+void doctor_peer(struct doctor *doctor);
 
 #endif /* KVPULL_TOOLS_KVPULL_DOCTOR_H */

@@ -274,6 +274,16 @@ static void choice_judge(struct doctor *doctor, const struct port *best)
 	}
 }
 
+/* A device of the kernel's own making has nothing behind it. */
+static void link_remember(struct doctor *doctor, const struct port *port)
+{
+	char path[DOCTOR_PATH_BYTES_MAX];
+
+	(void)snprintf(path, sizeof(path), CLASS "/%s/device", port->device);
+	doctor->link_is_soft = (uint32_t)!doctor_exists(doctor, path);
+	doctor->link_gbps = port->gbps;
+}
+
 static void choose(struct doctor *doctor, const struct port *ports,
 		   uint32_t port_count)
 {
@@ -315,6 +325,7 @@ static void choose(struct doctor *doctor, const struct port *ports,
 		doctor_advise(
 			doctor,
 			"another: verbs_device, verbs_port, verbs_gid_index");
+	link_remember(doctor, best);
 	json_decref(doctor->chosen);
 	doctor->chosen = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "device",
 				   best->device, "port", (int)best->number,
