@@ -10,7 +10,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:full:pull_consumer_killed 2:1:full:pull_consumer_lost
 	2:1:smoke:pull_producer_killed 2:1:smoke:pull_overwritten
 	2:1:smoke:pull_unchecked
-	4:1:full:pull_four"
+	2:1:full:pull_doctor 4:1:full:pull_four"
 
 # 1 MiB a request: 16 blocks of 16 KiB in each of 4 layers. An acknowledgement
 # may take 268 ms: guests share the processors of a busy host.
@@ -44,8 +44,12 @@ pull_number() { # key
 # What every run must show, whatever happened on the way: the exit status says
 # that no byte was wrong and nothing is left.
 pull_ends() { # seconds, least that was pulled, most that failed
-	fabric_wait "$pull_consumer" "$1" ||
-		pull_says "the consumer ended with $?" || return
+	if ! fabric_wait "$pull_consumer" "$1"; then
+		grep -E '"(pulls|failed|bytes_wrong|tables_left|double_reports)"' \
+			"$(fabric_output "$pull_consumer")"
+		pull_says "the consumer was wrong, or not done in $1 s"
+		return
+	fi
 	pull_loaded=$(pull_number pulls)
 	pull_failed=$(pull_number failed)
 	echo "fabric: $pull_loaded pulled, $pull_failed failed, $(pull_number expired) of them expired; $(pull_number bytes_wrong) bytes wrong of $(pull_number bytes_checked); p50 $(pull_number latency_us_p50 | cut -d. -f1) us"
@@ -259,6 +263,27 @@ scenario_pull_unchecked() {
 	if [ "${pull_wrong:-0}" -eq 0 ] || [ "$pull_code" -ne 1 ]; then
 		pull_says "no wrong byte was accepted: the check is not tested"
 	fi
+}
+
+# What kvpull_doctor says of another machine.
+scenario_pull_doctor() {
+	fabric_start 1 'export KVPULL_ROUTE=verbs KVPULL_VERBS_ACK_TIMEOUT=16
+		exec $FABRIC_BUILD/ib_pull --port 18515 --dir /tmp/p --thread' ||
+		return
+	pull_producer=$job
+	fabric_run 1 60 'listens 18515 60' || return
+	fabric_run 2 120 'export KVPULL_VERBS_ACK_TIMEOUT=16
+		$FABRIC_BUILD/kvpull_doctor --no-probe --route verbs \
+			--peer $(address 1) >/tmp/page; code=$?
+		grep -A1 peer /tmp/page; exit $code' ||
+		pull_says "the doctor found a failure" || return
+	cat "$(fabric_output "$job")"
+	grep -q "every byte right" "$(fabric_output "$job")" || return
+	pull_stop || return
+	fabric_run 2 60 '$FABRIC_BUILD/kvpull_doctor --no-probe \
+		--peer $(address 1)'
+	[ $? -eq 1 ] || pull_says "a peer that is gone was no failure" || return
+	grep "no pull from" "$(fabric_output "$job")"
 }
 
 # One producer, three consumers on machines of their own.

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh disable=SC2016,SC2154
+# Two rails in each of two guests: pulls use both, and go on by the other while
+# one is cut, late, or being rebuilt. Every byte is compared, in blocks that
+# the next pulls take again at once: what a rail wrote late would show.
+# Control goes over rail 1 where rail 0 is cut. Uses scenario_pull.sh.
+
+FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
+	2:2:full:rails_both 2:2:smoke:rails_cut 2:2:full:rails_cut_first
+	2:2:full:rails_late 2:2:full:rails_restarted"
+
+# 4 MiB a request; blocks come back last in, first out.
+rails_tool='export KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=rxe0,rxe1
+	export KVPULL_VERBS_ACK_TIMEOUT=15
+	exec $FABRIC_BUILD/ib_pull --pool 512 --count 64 --verbose'
+
+rails_serve() { # further words
+	fabric_start 1 "$rails_tool --port 18515 --dir /tmp/p $1" || return
+	pull_producer=$job
+	fabric_run 1 60 'listens 18515 60' || pull_says "no producer: $?"
+}
+
+rails_start() { # requests, rail of the control, further words
+	fabric_start 2 "$rails_tool --verify --json --thread --depth 3 --requests $1 $3 \$(address 1 $2)" ||
+		return
+	pull_consumer=$job
+}
+
+rails_frames() { # rail: what the producer has sent on it
+	fabric_switch stats | awk -v port="1.$1/tx" '$1 == port { print $3 }'
+}
+
+rails_up_count() { # how often the consumer had rail 1 up, or rail 0 again
+	cat "$(fabric_output "$pull_consumer")" 2>/dev/null |
+		grep -c 'rail [01] is up'
+}
+
+rails_is_up() { # times
+	[ "$(rails_up_count)" -ge "$1" ]
+}
+
+# Work requests that went to another rail than at first.
+rails_moved() {
+	sed -n 's/.* \([0-9]*\) work requests moved to another rail.*/\1/p' \
+		"$(fabric_output "$pull_consumer")"
+}
+
+# Data comes by that rail just now.
+rails_flows() { # rail, frames
+	rails_until=$(($(rails_frames "$1") + $2))
+	fabric_until 60 rails_flowed "$1" "$rails_until" ||
+		pull_says "nothing flows on rail $1"
+}
+
+rails_flowed() { # rail, frames
+	[ "$(rails_frames "$1")" -ge "$2" ]
+}
+
+scenario_rails_both() {
+	rails_serve && rails_start 100 0 && pull_ends 120 95 5 || return
+	for rails_rail in 0 1; do
+		rails_sent=$(rails_frames $rails_rail)
+		echo "fabric: $rails_sent frames from the producer on rail $rails_rail"
+		# A tenth of the data at the least.
+		[ "$rails_sent" -gt 10000 ] ||
+			pull_says "rail $rails_rail was not used" || return
+	done
+	pull_settles 10000 && pull_stop
+}
+
+# Cut in mid-pull, and back after a while: nothing fails, what was on its way
+# goes by the other rail, and the rail that was cut is used again.
+rails_cut() { # rail, rail of the control
+	rails_serve && rails_start 100000 "$2" '--duration 25' || return
+	fabric_until 60 rails_is_up 1 || pull_says "no second rail" || return
+	rails_flows "$1" 2000 || return
+	fabric_switch link "2.$1" off >/dev/null || return
+	rails_flows "$2" 4000 || return
+	fabric_switch link "2.$1" on >/dev/null || return
+	fabric_until 60 rails_is_up 2 || pull_says "no rail came back" || return
+	rails_flows "$1" 2000 || return
+	pull_ends 120 20 0 || return
+	echo "fabric: $(rails_moved) work requests moved to another rail"
+	[ "$(rails_moved)" -gt 0 ] || pull_says "nothing was moved" || return
+	pull_settles 10000 && pull_stop
+}
+
+scenario_rails_cut() {
+	rails_cut 1 0
+}
+
+# The one that claims and releases go by.
+scenario_rails_cut_first() {
+	rails_cut 0 1
+}
+
+# Rail 1 is as late as retries wait, so it is given up while its READs' answers
+# are on their way: they arrive when its pulls have been done by rail 0 and
+# their blocks belong to others.
+scenario_rails_late() {
+	rails_serve && rails_start 100000 0 '--duration 25' || return
+	fabric_until 60 rails_is_up 1 || pull_says "no second rail" || return
+	for rails_ms in 400 900 2500; do
+		rails_flows 1 500 || return
+		fabric_switch delay 1.1/tx $rails_ms >/dev/null || return
+		sleep 4
+		fabric_switch clear 1.1/tx >/dev/null || return
+	done
+	pull_ends 120 20 0 || return
+	echo "fabric: $(rails_moved) work requests moved to another rail, rails up $(rails_up_count) times"
+	pull_settles 10000 && pull_stop
+}
+
+# Rail 1 is cut when the producer dies, and comes back to the one after it.
+scenario_rails_restarted() {
+	rails_serve '--lease 3000' &&
+		rails_start 100000 0 '--duration 30 --retry 60 --lease 3000' ||
+		return
+	fabric_until 60 rails_is_up 1 || pull_says "no second rail" || return
+	rails_flows 1 1000 || return
+	fabric_switch link 2.1 off >/dev/null || return
+	fabric_signal "$pull_producer" KILL
+	fabric_wait "$pull_producer" 10
+	[ $? -eq 137 ] || pull_says "the producer is not dead" || return
+	rails_serve '--lease 3000' || return
+	rails_flows 0 2000 || return
+	fabric_switch link 2.1 on >/dev/null || return
+	rails_flows 1 2000 || return
+	pull_ends 120 20 40 && pull_settles 10000 && pull_stop
+}
