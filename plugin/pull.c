@@ -130,7 +130,8 @@ static void pull_fail(struct kvpull_worker *worker, uint32_t index,
 	for (at = 0; at < pull->part_count; at++) {
 		struct kvpull_part *part = part_of(worker, pull, at);
 
-		if (part->state == PART_READS)
+		/* A check writes nothing here, but it must end, too. */
+		if (part->state == PART_READS || part->state == PART_CHECKS)
 			transport->ops->read_cancel(transport,
 						    handle_of(worker, part),
 						    &part->read);

@@ -118,11 +118,10 @@ int kvpull_verbs_bundle_turn(struct kvpull_verbs_bundle *bundle)
 		bundle->first = rail;
 		/* Nobody knows whether the last one came. */
 		end->beat_wanted = bundle->role == KVPULL_VERBS_PEER;
-		kvpull_info(bundle->shared->log,
-			    "%s %s: notifications go by rail %u now",
-			    bundle->role == KVPULL_VERBS_PEER ? "peer" :
-								"caller",
-			    end->name, rail);
+		if (bundle->role == KVPULL_VERBS_PEER)
+			kvpull_info(bundle->shared->log,
+				    "peer %s: notifications go by rail %u now",
+				    end->name, rail);
 		return 0;
 	}
 	return KVPULL_EPEER;

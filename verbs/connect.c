@@ -186,7 +186,7 @@ static uint32_t ways_count(const struct kvpull_verbs_end *end)
 
 	for (rail = 0; rail < end->shared->rail_count; rail++)
 		count += end->bundle->ways[rail].known;
-	return count;
+	return count ? count : 1;
 }
 
 /* One rail calls. 0 or KVPULL_EPEER. */

@@ -192,7 +192,7 @@ static void redo_drop(struct kvpull_verbs_reads *reads,
 		for (at = 0; at < end->batch_count; at++) {
 			struct kvpull_verbs_batch *batch = batch_at(end, at);
 
-			if (batch->kind != KVPULL_VERBS_READ ||
+			if (batch->kind == KVPULL_VERBS_SEND ||
 			    batch->read != index)
 				continue;
 			batch_drop(reads, batch);
@@ -221,7 +221,9 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 	struct kvpull_verbs_bundle *bundle = &reads->peers[own->peer];
 	uint32_t rail;
 
-	if (own->state != KVPULL_VERBS_READ_DATA || own->cancelled)
+	if ((own->state != KVPULL_VERBS_READ_DATA &&
+	     own->state != KVPULL_VERBS_READ_CHECK) ||
+	    own->cancelled)
 		return;
 	own->cancelled = 1;
 	if (own->in_turn)
@@ -554,7 +556,7 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 	}
 	if (own->batch_open || own->in_turn)
 		return;
-	if (own->cancelled &&
+	if (own->state == KVPULL_VERBS_READ_DATA && own->cancelled &&
 	    (own->dropped || !kvpull_cursor_is_done(&own->cursor, own->read)))
 		code = KVPULL_EABORTED;
 	read_end(reads, own, code);

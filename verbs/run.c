@@ -387,9 +387,13 @@ static int end_arm(struct kvpull_verbs_end *end)
 {
 	if (end->paused || end->stalled)
 		return 1;
-	/* What waits in it goes by others when they have room. */
+	/*
+	 * What waits in it goes by others when they have room; it is freed when
+	 * nothing does, or with its bundle.
+	 */
 	if (end->state == KVPULL_VERBS_QUIET)
-		return kvpull_verbs_reads_moved(end);
+		return end->bundle->state != KVPULL_BUNDLE_ENDING &&
+		       kvpull_verbs_reads_moved(end);
 	if (!end_has_completions(end) || end->armed)
 		return 0;
 	end->armed = 1;

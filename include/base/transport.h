@@ -100,7 +100,7 @@ struct kvpull_serve {
 };
 
 enum kvpull_event_kind {
-	KVPULL_EVENT_NONE = 0, /* poll worked: call it again at once */
+	KVPULL_EVENT_NONE = 0,     /* poll worked: call it again at once */
 	KVPULL_EVENT_PEER_MESSAGE, /* index = peer; data until the next poll */
 	KVPULL_EVENT_PEER_DOWN,    /* index = peer, code; index is free after */
 	KVPULL_EVENT_READ_DONE,    /* cookie = read, code; no write can land */
@@ -148,7 +148,10 @@ struct kvpull_transport_ops {
 	/* 0: READ_DONE will come; 1: done already; KVPULL_EAGAIN, _EPEER. */
 	int (*read_start)(struct kvpull_transport *transport, uint32_t peer,
 			  struct kvpull_read *read);
-	/* READ_DONE (KVPULL_EABORTED, or 0 if it was over) comes when quiet. */
+	/*
+	 * READ_DONE, or CHECK_DONE (KVPULL_EABORTED, or 0 if it was over) comes
+	 * when quiet.
+	 */
 	void (*read_cancel)(struct kvpull_transport *transport, uint32_t peer,
 			    struct kvpull_read *read);
 	/*

@@ -250,6 +250,44 @@ static void slow_wire_is_not_cut_by_a_cancel(void **state)
 	assert_int_equal(world_down(state), 0);
 }
 
+static void check_that_hangs_ends_soon_after_its_cancel(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(
+		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	world_run(1000);
+	ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_run(90);
+	/* It may still land where the next entry is read into. */
+	assert_int_equal(world.d.checks_done, 0);
+	world_run(220);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_true(world.d.check_code < 0);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
+	assert_false(kvpull_revocation_is_live(&world.read.entry,
+					       WORLD_INCARNATION, UINT64_MAX));
+}
+
+static void cancelled_check_that_completes_is_no_fault(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+
+	(void)state;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(
+		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_run(50);
+	fake_verbs_knobs.held = 0;
+	world_run(200);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_int_equal(world.d.check_code, 0);
+	assert_int_equal(world.d.downs, 0);
+}
+
 static void late_completions_end_in_success(void **state)
 {
 	(void)state;
@@ -448,6 +486,8 @@ int main(void)
 		TEST(end_is_told_after_all_reads_however_small_the_polls),
 		TEST(cancelled_read_that_completes_is_no_fault),
 		cmocka_unit_test(slow_wire_is_not_cut_by_a_cancel),
+		TEST(check_that_hangs_ends_soon_after_its_cancel),
+		TEST(cancelled_check_that_completes_is_no_fault),
 		TEST(late_completions_end_in_success),
 		TEST(disconnect_ends_reads_first),
 		TEST(cut_is_seen_by_both),

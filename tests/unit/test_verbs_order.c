@@ -93,7 +93,7 @@ static void jobs_do(void)
 		job->cancelled = 0;
 		job->open =
 			!ops->read_start(world.d.route, world.peer, &job->read);
-	} else if (job->open && !job->checking && random_below(20) == 0) {
+	} else if (job->open && random_below(20) == 0) {
 		job->cancelled = 1;
 		ops->read_cancel(world.d.route, world.peer, &job->read);
 	}

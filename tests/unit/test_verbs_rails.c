@@ -521,9 +521,10 @@ static void rail_to_other_memory_ends_the_bundle(void **state)
 			.shared = &shared, .state = KVPULL_BUNDLE_IN
 		};
 		struct kvpull_verbs_end ends[2];
-		struct kvpull_keys *keys = &ends[1].keys;
+		struct kvpull_keys *keys;
 
 		memset(ends, 0, sizeof(ends));
+		keys = &ends[1].keys;
 		bundle.ends = ends;
 		ends[0].shared = ends[1].shared = &shared;
 		ends[0].state = KVPULL_VERBS_IN;

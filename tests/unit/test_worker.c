@@ -287,6 +287,7 @@ static void deadline_while_checking_fails(void **state)
 
 	pull_to(world, KVPULL_PULL_CHECK);
 	world_pass(world, 500 * WORLD_MS);
+	assert_true(world->reads[0].cancelled && world->reads[1].cancelled);
 	world_silent(world, KEY);
 	world_done(world, 0, 0);
 	world_done(world, 1, 0);
