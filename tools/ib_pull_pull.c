@@ -55,6 +55,8 @@ struct consumer {
 	uint64_t random;
 	int control;
 	uint32_t is_warm;
+	uint32_t is_watched; /* somebody sees the progress */
+	uint32_t reserved;
 	uint64_t lost_ns; /* since then the producer is gone */
 	FILE *trace;
 	uint64_t trace_start_ns;
@@ -490,9 +492,12 @@ static int send_one(struct consumer *consumer)
 
 static void progress_show(const struct consumer *consumer, uint64_t *shown_ns)
 {
-	const uint64_t now_ns = engine_now_ns();
+	uint64_t now_ns;
 
-	if (!isatty(STDERR_FILENO) || now_ns - *shown_ns < PROGRESS_NS)
+	if (!consumer->is_watched)
+		return;
+	now_ns = engine_now_ns();
+	if (now_ns - *shown_ns < PROGRESS_NS)
 		return;
 	*shown_ns = now_ns;
 	fprintf(stderr, "\r%s: %u of %u requests, %llu pulls, %llu failed ",
@@ -631,6 +636,7 @@ static int consumer_open(struct consumer *consumer)
 	const struct ib_options *options = consumer->options;
 	char config[512];
 
+	consumer->is_watched = (uint32_t)isatty(STDERR_FILENO);
 	consumer->request_max = options->depth + IB_SIBLINGS_MAX;
 	consumer->requests =
 		calloc(consumer->request_max, sizeof(*consumer->requests));
