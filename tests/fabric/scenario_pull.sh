@@ -203,20 +203,35 @@ pull_hurry_measure() {
 	pull_ms=$(($(pull_number latency_us_p50 | cut -d. -f1) / 1000 + 10))
 }
 
+# A lease has 10 ms at the least.
+pull_sooner() {
+	pull_ms=$((pull_ms - 1 - pull_ms / 8))
+	[ "$pull_ms" -ge 10 ] || pull_ms=10
+}
+
+pull_hurry_is_done() {
+	[ $pull_all -ge "$pull_tries" ] &&
+		[ $((pull_late * 100)) -ge $pull_all ] &&
+		[ $(((pull_all - pull_late) * 100)) -ge $pull_all ]
+}
+
 scenario_pull_overwritten() {
 	pull_tries=${PULL_TRIES:-10000}
-	[ -z "${smoke:-}" ] || pull_tries=500
+	pull_step=1000
+	if [ -n "${smoke:-}" ]; then
+		pull_tries=500
+		pull_step=250
+	fi
 	pull_hurry_measure || return
 	pull_round=0
 	pull_all=0
 	pull_late=0
 	# In rounds: what is a close call changes with what else a host does.
-	while [ $pull_all -lt "$pull_tries" ]; do
+	until pull_hurry_is_done; do
 		pull_round=$((pull_round + 1))
-		[ $pull_round -le $((pull_tries / 100)) ] ||
-			pull_says "no end of it" || return
-		pull_step=$((pull_tries - pull_all))
-		[ $pull_step -lt 1000 ] || pull_step=1000
+		[ $pull_round -le $((pull_tries / pull_step + 20)) ] ||
+			pull_says "too few pulls came too late, or in time" ||
+			return
 		pull_hurry '' $pull_step || return
 		pull_ends 300 0 "$pull_step" || return
 		pull_stop || return
@@ -225,17 +240,12 @@ scenario_pull_overwritten() {
 		pull_late=$((pull_late + pull_expired))
 		# A quarter to three quarters too late is what is looked for.
 		if [ $((pull_expired * 4)) -lt "$pull_step" ]; then
-			pull_ms=$((pull_ms > 10 ? pull_ms - 1 - pull_ms / 8 : 10))
+			pull_sooner
 		elif [ $((pull_expired * 4)) -gt $((pull_step * 3)) ]; then
 			pull_ms=$((pull_ms + 1 + pull_ms / 8))
 		fi
-		[ "$pull_ms" -ge 10 ] || pull_ms=10
 	done
 	echo "fabric: $pull_all tries, $pull_late too late, 0 bytes wrong"
-	if [ $((pull_late * 100)) -lt $pull_all ] ||
-		[ $(((pull_all - pull_late) * 100)) -lt $pull_all ]; then
-		pull_says "too few pulls came too late, or in time"
-	fi
 }
 
 # The same with a library that believes every read: wrong bytes must be
@@ -257,8 +267,8 @@ scenario_pull_unchecked() {
 		echo "fabric: without the check: ${pull_wrong:-no} bytes wrong of $(pull_number bytes_checked), exit status $pull_code"
 		pull_stop || return
 		[ "${pull_wrong:-0}" -eq 0 ] || break
-		# Nothing came too late: closer.
-		pull_ms=$((pull_ms > 10 ? pull_ms - 1 - pull_ms / 8 : 10))
+		# Nothing came too late.
+		pull_sooner
 	done
 	if [ "${pull_wrong:-0}" -eq 0 ] || [ "$pull_code" -ne 1 ]; then
 		pull_says "no wrong byte was accepted: the check is not tested"

@@ -6,7 +6,7 @@
 # Control goes over rail 1 where rail 0 is cut. Uses scenario_pull.sh.
 
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
-	2:2:full:rails_both 2:2:smoke:rails_cut 2:2:full:rails_cut_first
+	2:2:full:rails_both 2:2:full:rails_cut 2:2:full:rails_cut_first
 	2:2:full:rails_late 2:2:full:rails_restarted"
 
 # 4 MiB a request; blocks come back last in, first out.
