@@ -10,6 +10,7 @@
 
 #include "verbs/address.h"
 #include "verbs/cursor.h"
+#include "verbs/endpoint.h"
 #include "verbs/frame.h"
 
 static void address_is_printed_as_it_was_read(void **state)
@@ -55,6 +56,126 @@ static void text_that_is_no_address_is_refused(void **state)
 	for (i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(kvpull_verbs_address_parse(texts[i], &address),
 				 KVPULL_EINVAL);
+}
+
+static void addresses_of_rails_are_a_list(void **state)
+{
+	static const char *const good[] = {
+		"10.0.0.1:1", "10.0.0.1:1,10.1.0.1:2",
+		"[fd00::5]:7,10.0.0.1:1,10.0.0.2:2,10.0.0.3:3"
+	};
+	static const char *const bad[] = { "",
+					   ",",
+					   "10.0.0.1:1,",
+					   ",10.0.0.1:1",
+					   "10.0.0.1:1,,10.0.0.2:2",
+					   "10.0.0.1:1, 10.0.0.2:2",
+					   "10.0.0.1:1,10.0.0.2",
+					   "1.0.0.1:1,1.0.0.1:1,1.0.0.1:1,"
+					   "1.0.0.1:1,1.0.0.1:1" };
+	struct kvpull_verbs_addresses addresses;
+	char text[KVPULL_ADDRESS_BYTES_MAX];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		assert_int_equal(
+			kvpull_verbs_addresses_parse(good[i], &addresses), 0);
+		assert_int_equal(addresses.count, i < 2 ? i + 1 : 4);
+		kvpull_verbs_address_print(&addresses.list[0], text);
+		assert_memory_equal(text, good[i], strlen(text));
+	}
+	kvpull_verbs_address_print(&addresses.list[3], text);
+	assert_string_equal(text, "10.0.0.3:3");
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(
+			kvpull_verbs_addresses_parse(bad[i], &addresses),
+			KVPULL_EINVAL);
+}
+
+static void greeting_comes_back_as_it_went(void **state)
+{
+	const struct kvpull_verbs_greeting sent = { .kind = KVPULL_VERBS_JOIN,
+						    .credits = 32,
+						    .rail = 3,
+						    .token = { 5,
+							       1ull << 63 } };
+	uint8_t bytes[56] = { 0 }; /* the CM pads */
+	struct kvpull_verbs_greeting got;
+
+	(void)state;
+	kvpull_verbs_greeting_put(bytes, &sent);
+	assert_int_equal(kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
+			 0);
+	assert_int_equal(got.kind, sent.kind);
+	assert_int_equal(got.credits, sent.credits);
+	assert_int_equal(got.rail, sent.rail);
+	assert_memory_equal(got.token, sent.token, sizeof(got.token));
+}
+
+static void greeting_that_is_none_is_refused(void **state)
+{
+	const struct kvpull_verbs_greeting sent = { .kind = KVPULL_VERBS_CALL,
+						    .credits = 32 };
+	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
+	struct kvpull_verbs_greeting got;
+	uint32_t at;
+
+	(void)state;
+	assert_int_equal(kvpull_verbs_greeting_get(NULL, 0, &got),
+			 KVPULL_EPROTO);
+	kvpull_verbs_greeting_put(bytes, &sent);
+	for (at = 0; at < sizeof(bytes); at++)
+		assert_int_equal(kvpull_verbs_greeting_get(bytes, at, &got),
+				 KVPULL_EPROTO);
+	/* magic, version, credits, kind */
+	bytes[0]++;
+	assert_int_equal(kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
+			 KVPULL_EPROTO);
+	kvpull_verbs_greeting_put(bytes, &sent);
+	bytes[4]++;
+	assert_int_equal(kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
+			 KVPULL_EVERSION);
+	kvpull_verbs_greeting_put(bytes, &sent);
+	bytes[6] = 0;
+	assert_int_equal(kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
+			 KVPULL_EPROTO);
+	for (at = 0; at < 256; at++) {
+		kvpull_verbs_greeting_put(bytes, &sent);
+		bytes[8] = (uint8_t)at;
+		assert_int_equal(
+			kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
+			at >= KVPULL_VERBS_CALL && at <= KVPULL_VERBS_UNKNOWN ?
+				0 :
+				KVPULL_EPROTO);
+	}
+}
+
+static void rails_are_counted_by_what_names_them(void **state)
+{
+	static const struct {
+		const char *device, *address;
+		uint32_t rails, wanted;
+	} cases[] = {
+		{ NULL, NULL, 0, 1 },       { "", "", 0, 1 },
+		{ "a", "", 0, 1 },          { "a,b", "", 0, 2 },
+		{ "a", "1.1.1.1,2", 0, 2 }, { "a,b,c", "x,y", 0, 3 },
+		{ "", "", 3, 3 },           { "a,b", "", 1, 1 },
+		{ "a", "", 2, 2 },          { "a,b,c,d,e,f", "", 0, 4 },
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct kvpull_verbs_params params = {
+			.device = cases[i].device,
+			.address = cases[i].address,
+			.rails = cases[i].rails,
+		};
+
+		assert_int_equal(kvpull_verbs_rails_wanted(&params),
+				 cases[i].wanted);
+	}
 }
 
 static int allowed(const char *networks, const char *text)
@@ -406,6 +527,10 @@ static void part_never_reaches_into_another_strip(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(addresses_of_rails_are_a_list),
+		cmocka_unit_test(greeting_comes_back_as_it_went),
+		cmocka_unit_test(greeting_that_is_none_is_refused),
+		cmocka_unit_test(rails_are_counted_by_what_names_them),
 		cmocka_unit_test(address_is_printed_as_it_was_read),
 		cmocka_unit_test(text_that_is_no_address_is_refused),
 		cmocka_unit_test(network_ends_at_its_last_bit),

@@ -45,6 +45,46 @@ static void address_names_every_rail(void **state)
 			    "10.66.0.1:7471,10.66.1.1:7471");
 }
 
+/* What P goes by with these names; NULL: it is refused. */
+static void names_case(const char *device, const char *address,
+		       const char *served, int code)
+{
+	world_init();
+	fake_verbs_devices(2);
+	world.listen_port = 7471;
+	world.device = device;
+	world.address = address;
+	assert_int_equal(side_open(&world.p), code);
+	if (!code) {
+		assert_int_equal(side_serve(&world.p), 0);
+		assert_string_equal(world.p.route->ops->address(world.p.route),
+				    served);
+	}
+	side_close(&world.p);
+	assert_int_equal(fake_verbs_live(), 0);
+}
+
+static void rails_are_those_that_are_named_in_their_order(void **state)
+{
+	(void)state;
+	names_case("", "", "10.66.0.1:7471", 0);
+	names_case("fake1", "", "10.66.1.1:7471", 0);
+	names_case("fake1,fake0", "", "10.66.1.1:7471,10.66.0.1:7471", 0);
+	names_case("", "10.66.1.1,10.66.0.1", "10.66.1.1:7471,10.66.0.1:7471",
+		   0);
+	/* The second is not named: another port than the first's. */
+	names_case("fake1", "10.66.1.1,10.66.0.1",
+		   "10.66.1.1:7471,10.66.0.1:7471", 0);
+	/* One that is not there is missing, and the other one serves. */
+	names_case("fake0,fake7", "", "10.66.0.1:7471", 0);
+	names_case("fake7,fake1", "", "10.66.1.1:7471", 0);
+	names_case("fake0,fake0", "", "10.66.0.1:7471", 0);
+	names_case("", "10.66.0.1,10.66.0.1", "10.66.0.1:7471", 0);
+	names_case("fake6,fake7", "", NULL, KVPULL_EUNSUPPORTED);
+	names_case("fake0,,fake1", "", NULL, KVPULL_ECONFIG);
+	names_case("", "10.66.0.1,nonsense", NULL, KVPULL_ECONFIG);
+}
+
 static void read_is_spread_over_the_rails(void **state)
 {
 	(void)state;
@@ -613,6 +653,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(address_names_every_rail),
+		cmocka_unit_test(rails_are_those_that_are_named_in_their_order),
 		TEST(read_is_spread_over_the_rails),
 		cmocka_unit_test(small_read_is_one_doorbell_of_one_rail),
 		cmocka_unit_test(rail_that_is_slow_reads_less),

@@ -57,6 +57,7 @@ struct world {
 	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
 	uint32_t rails;
 	uint32_t depth;
+	const char *device, *address; /* as configured */
 	uint32_t listen_port;
 	uint64_t now_ns;
 	uint32_t peer;
@@ -101,6 +102,8 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 		.batch = world.batch,
 		.rails = world.rails,
 		.depth = world.depth,
+		.device = world.device,
+		.address = world.address,
 		.listen_port = world.listen_port,
 	};
 }
