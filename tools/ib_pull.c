@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TIMES_MIN (1u << 18)
+
 static int stop;
 
 static void stop_set(int number)
@@ -246,6 +248,10 @@ static int run(struct ib_options *options, const char *peer)
 		return ib_serve(options, &stop);
 	}
 	options->name = "consumer";
+	/* As many pulls as the percentiles are of. */
+	if ((options->trace || options->duration_s) &&
+	    options->request_count < TIMES_MIN)
+		options->request_count = TIMES_MIN;
 	if (!options->json)
 		ib_print_header(options);
 	(void)fflush(stdout);

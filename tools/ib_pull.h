@@ -156,6 +156,7 @@ struct ib_arrival {
 	uint32_t output_tokens;
 	uint32_t siblings;
 	uint32_t abort;
+	uint32_t line; /* of the file; 0 before the first */
 };
 /* Next of the file; 1, 0 at its end, -1: said why. */
 int ib_trace_open(const char *path, FILE **file);

@@ -56,10 +56,11 @@ struct consumer {
 	int control;
 	uint32_t is_warm;
 	uint32_t is_watched; /* somebody sees the progress */
-	uint32_t reserved;
-	uint64_t lost_ns; /* since then the producer is gone */
+	uint32_t is_shown;   /* a line of it stands there */
+	uint64_t lost_ns;    /* since then the producer is gone */
 	FILE *trace;
 	uint64_t trace_start_ns;
+	uint32_t trace_is_bad; /* it ended at a line that cannot be read */
 	struct ib_arrival arrival;
 	uint32_t arrival_waits;
 	uint8_t *message;
@@ -435,6 +436,8 @@ static int is_asked(const struct consumer *consumer)
 	const uint64_t duration_ns =
 		consumer->options->duration_s * UINT64_C(1000000000);
 
+	if (consumer->options->trace)
+		return !consumer->trace;
 	if (duration_ns)
 		return engine_now_ns() - consumer->trace_start_ns >=
 		       duration_ns;
@@ -446,6 +449,7 @@ static int wants_more(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
 	double now_s;
+	int code;
 
 	/* One family at least; each request counts. */
 	if (consumer->live &&
@@ -456,10 +460,11 @@ static int wants_more(struct consumer *consumer)
 	if (!consumer->trace)
 		return !is_asked(consumer);
 	if (!consumer->arrival_waits) {
-		if (ib_trace_next(consumer->trace, &consumer->arrival) <= 0) {
+		code = ib_trace_next(consumer->trace, &consumer->arrival);
+		if (code <= 0) {
+			consumer->trace_is_bad = code < 0;
 			(void)fclose(consumer->trace);
 			consumer->trace = NULL;
-			consumer->asked = options->request_count;
 			return 0;
 		}
 		consumer->arrival_waits = 1;
@@ -490,8 +495,10 @@ static int send_one(struct consumer *consumer)
 	return admit(consumer, blocks, siblings);
 }
 
-static void progress_show(const struct consumer *consumer, uint64_t *shown_ns)
+static void progress_show(struct consumer *consumer, uint64_t *shown_ns)
 {
+	const struct ib_options *options = consumer->options;
+	char all[32] = "";
 	uint64_t now_ns;
 
 	if (!consumer->is_watched)
@@ -500,9 +507,13 @@ static void progress_show(const struct consumer *consumer, uint64_t *shown_ns)
 	if (now_ns - *shown_ns < PROGRESS_NS)
 		return;
 	*shown_ns = now_ns;
-	fprintf(stderr, "\r%s: %u of %u requests, %llu pulls, %llu failed ",
-		consumer->options->name, consumer->asked,
-		consumer->options->request_count,
+	consumer->is_shown = 1;
+	/* How many a file has, or some seconds bring, is not known. */
+	if (!options->trace && !options->duration_s)
+		(void)snprintf(all, sizeof(all), " of %u",
+			       options->request_count);
+	fprintf(stderr, "\r%s: %u%s requests, %llu pulls, %llu failed ",
+		options->name, consumer->asked, all,
 		(unsigned long long)consumer->result->loaded,
 		(unsigned long long)consumer->result->failed);
 }
@@ -588,7 +599,7 @@ static int run(struct consumer *consumer)
 {
 	uint64_t shown_ns = engine_now_ns();
 
-	while (!is_asked(consumer) || consumer->trace || consumer->live) {
+	while (!is_asked(consumer) || consumer->live) {
 		/* A prefill that is asked for while others load costs them. */
 		const uint64_t asked_ns =
 			consumer->loading ? engine_now_ns() : 0;
@@ -681,6 +692,8 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		failed = run(&consumer);
 	if (!failed)
 		drain(&consumer);
+	if (consumer.is_shown)
+		fprintf(stderr, "\n");
 	if (consumer.engine.ops)
 		engine_close(&consumer.engine);
 	if (consumer.control >= 0)
@@ -693,8 +706,11 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 	free(consumer.message);
 	result->done = !failed;
 	/* A run that moved nothing proves nothing. */
-	if (!options->trace && !result->loaded &&
-	    options->reject_percent + options->abort_percent < 100)
+	if (options->trace ?
+		    consumer.trace_is_bad || !consumer.arrival.prompt_tokens :
+		    !result->loaded &&
+			    options->reject_percent + options->abort_percent <
+				    100)
 		failed = 1;
 	return failed || result->bytes_wrong || result->tables_left ||
 	       result->double_reports;

@@ -13,6 +13,8 @@
 
 #include "tools/ib_pull.h"
 
+#define ARRIVAL_S_MAX 1e6
+
 int ib_trace_open(const char *path, FILE **file)
 {
 	*file = fopen(path, "re");
@@ -22,15 +24,47 @@ int ib_trace_open(const char *path, FILE **file)
 	return -1;
 }
 
-static uint32_t count_of(const json_t *object, const char *key,
-			 uint32_t missing)
+/* In its range, or `missing` where it is; -1: neither. */
+static int64_t count_of(const json_t *object, const char *key, int64_t missing,
+			int64_t least, int64_t most)
 {
 	const json_t *value = json_object_get(object, key);
+	const int64_t count = json_integer_value(value);
 
-	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-	    json_integer_value(value) > UINT32_MAX)
+	if (!value)
 		return missing;
-	return (uint32_t)json_integer_value(value);
+	return json_is_integer(value) && count >= least && count <= most ?
+		       count :
+		       -1;
+}
+
+static const char *arrival_of(const json_t *object, struct ib_arrival *arrival)
+{
+	const json_t *at = json_object_get(object, "arrival_s");
+	const json_t *leaves = json_object_get(object, "abort");
+	const int64_t prompt =
+		count_of(object, "prompt_tokens", -1, 1, UINT32_MAX);
+	const int64_t output =
+		count_of(object, "output_tokens", 0, 0, UINT32_MAX);
+	const int64_t siblings = count_of(object, "n", 1, 1, IB_SIBLINGS_MAX);
+
+	arrival->at_s = json_number_value(at);
+	if (!json_is_number(at) || arrival->at_s < 0 ||
+	    arrival->at_s > ARRIVAL_S_MAX)
+		return "arrival_s must be 0 .. 1000000 seconds";
+	if (prompt < 0)
+		return "prompt_tokens must be 1 or more";
+	if (output < 0)
+		return "output_tokens must be 0 or more";
+	if (siblings < 0)
+		return "n must be 1 .. 64";
+	if (leaves && !json_is_boolean(leaves))
+		return "abort must be true or false";
+	arrival->prompt_tokens = (uint32_t)prompt;
+	arrival->output_tokens = (uint32_t)output;
+	arrival->siblings = (uint32_t)siblings;
+	arrival->abort = json_is_true(leaves);
+	return NULL;
 }
 
 int ib_trace_next(FILE *file, struct ib_arrival *arrival)
@@ -38,28 +72,19 @@ int ib_trace_next(FILE *file, struct ib_arrival *arrival)
 	char line[4096];
 	json_error_t error;
 	json_t *object;
-	const json_t *at;
+	const char *why = error.text;
 
 	do {
 		if (!fgets(line, sizeof(line), file))
 			return 0;
+		arrival->line++;
 	} while (line[strspn(line, " \t\r\n")] == '\0');
 	object = json_loads(line, JSON_REJECT_DUPLICATES, &error);
-	at = json_object_get(object, "arrival_s");
-	if (!json_is_number(at) || !count_of(object, "prompt_tokens", 0)) {
-		fprintf(stderr,
-			"trace: a line needs arrival_s and prompt_tokens: %s",
-			line);
-		json_decref(object);
-		return -1;
-	}
-	arrival->at_s = json_number_value(at);
-	arrival->prompt_tokens = count_of(object, "prompt_tokens", 1);
-	arrival->output_tokens = count_of(object, "output_tokens", 0);
-	arrival->siblings = count_of(object, "n", 1);
-	arrival->abort = json_is_true(json_object_get(object, "abort"));
-	if (!arrival->siblings || arrival->siblings > IB_SIBLINGS_MAX)
-		arrival->siblings = 1;
+	if (object)
+		why = arrival_of(object, arrival);
 	json_decref(object);
-	return 1;
+	if (!why)
+		return 1;
+	fprintf(stderr, "trace: line %u: %s\n", arrival->line, why);
+	return -1;
 }

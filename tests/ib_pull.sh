@@ -1,0 +1,149 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ib_pull as its manual says: a table, one JSON object, a trace replayed and
+# traces refused, wrong options. And `make install`: a host that knows the
+# header and the library by pkg-config alone is built and runs from there.
+# Argument: the build folder.
+# shellcheck disable=SC2086 # $small is words
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=$(cd "$1" && pwd)
+tool=$build/ib_pull
+small='--pool 256 --requests 5'
+passed=0
+failed=0
+work=$(mktemp -d) || exit 1
+sockets=$work/s
+mkdir -m 700 "$sockets"
+"$tool" --dir "$sockets" --pool 1024 >"$work/serve" 2>&1 &
+server=$!
+trap 'kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
+
+claim() { # name, exit status, patterns that its output must have -- command
+	name=$1
+	status=$2
+	shift 2
+	: >"$work/patterns"
+	while [ "$1" != -- ]; do
+		echo "$1" >>"$work/patterns"
+		shift
+	done
+	shift
+	timeout 30 "$@" >"$work/out" 2>"$work/error"
+	got=$?
+	right=1
+	[ $got -eq "$status" ] || right=0
+	while IFS= read -r pattern; do
+		cat "$work/out" "$work/error" | grep -qE -- "$pattern" || {
+			echo "no line like: $pattern"
+			right=0
+		}
+	done <"$work/patterns"
+	if [ $right -eq 1 ]; then
+		passed=$((passed + 1))
+		return
+	fi
+	failed=$((failed + 1))
+	echo "FAILED $name: exit status $got, expected $status"
+	cat "$work/out" "$work/error"
+}
+
+check() { # function
+	if "$1" >"$work/out" 2>&1; then
+		passed=$((passed + 1))
+		return
+	fi
+	failed=$((failed + 1))
+	echo "FAILED $1"
+	cat "$work/out"
+}
+
+trace() { # lines of a trace
+	printf '%s\n' "$@" >"$work/trace"
+}
+
+# One object, every key of it a word that says its unit or is a plain count.
+json() {
+	cat >"$work/json.c" <<'END'
+#include <jansson.h>
+int main(void)
+{
+	json_t *object = json_loadf(stdin, JSON_REJECT_DUPLICATES, NULL);
+	const char *keys[] = { "latency_us_p50", "latency_us_p99", "latency_us_p99_9",
+			       "bandwidth_gb_s", "memcpy_gb_s", "ratio_to_memcpy" };
+	size_t i;
+	for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (json_real_value(json_object_get(object, keys[i])) <= 0)
+			return 1;
+	return json_integer_value(json_object_get(object, "pulls")) != 5;
+}
+END
+	"${CC:-gcc}" "$work/json.c" -ljansson -o "$work/json" &&
+		"$tool" $small --json "$sockets" | "$work/json"
+}
+
+until grep -q '^serving' "$work/serve" || ! kill -0 "$server"; do
+	sleep 0.1
+done
+claim table 0 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
+	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
+	"$tool" $small --verify "$sockets"
+check json
+trace '{"arrival_s": 0, "prompt_tokens": 512, "output_tokens": 10, "n": 2}' '' \
+	'{"arrival_s": 0.1, "prompt_tokens": 100, "abort": true}' \
+	'{"arrival_s": 0.2, "prompt_tokens": 2048, "abort": false}'
+claim trace 0 '^ +2 +0 ' 'bytes wrong 0' -- \
+	"$tool" $small --verify --trace "$work/trace" --token-us 100 "$sockets"
+good='{"arrival_s": 0, "prompt_tokens": 16}'
+for bad in '{"arrival_s": 0, "prompt_tokens": 16' '[0, 16]' \
+	'{"prompt_tokens": 16}' '{"arrival_s": -1, "prompt_tokens": 16}' \
+	'{"arrival_s": 1e300, "prompt_tokens": 16}' \
+	'{"arrival_s": 0, "prompt_tokens": 0}' \
+	'{"arrival_s": 0, "prompt_tokens": 99999999999}' \
+	'{"arrival_s": 0, "prompt_tokens": 16, "n": 0}' \
+	'{"arrival_s": 0, "prompt_tokens": 16, "n": 65}' \
+	'{"arrival_s": 0, "prompt_tokens": 16, "output_tokens": -1}' \
+	'{"arrival_s": 0, "prompt_tokens": 16, "abort": 1}'; do
+	trace "$good" "$bad" "$good"
+	claim "trace $bad" 1 '^trace: line 2: ..' -- \
+		"$tool" $small --trace "$work/trace" "$sockets"
+done
+trace ''
+claim 'trace of nothing' 1 -- "$tool" $small --trace "$work/trace" "$sockets"
+claim 'no producer' 1 'no producer serves in' -- "$tool" "$work/none/"
+claim 'another block size' 1 'head_bytes is [0-9]+ there and [0-9]+ here' -- \
+	"$tool" $small --size 8192 "$sockets"
+for wrong in --none '--size 0' '--size 15' '--tp 3' '--depth 0' '--rejects 101' \
+	'--count 5000' '--gid-index x' 'a b'; do
+	claim "options $wrong" 2 '^usage: ib_pull' -- "$tool" $wrong
+done
+claim help 0 '^usage: ib_pull' 'exit: 0 right' -- "$tool" --help
+
+installed() {
+	root=$work/root/usr
+	make --no-print-directory B="$build" DESTDIR="$work/root" PREFIX=/usr \
+		install || return 1
+	PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root \
+		pkg-config --cflags --libs kvpull >"$work/flags" || return 1
+	cat >"$work/host.c" <<'END'
+#include <kvpull/connector.h>
+int main(void)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	return !ops || !ops->worker || !ops->scheduler;
+}
+END
+	# shellcheck disable=SC2046 # flags are words
+	"${CC:-gcc}" -std=c11 "$work/host.c" $(cat "$work/flags") -o "$work/host" &&
+		LD_LIBRARY_PATH=$root/lib "$work/host" &&
+		readelf -d "$work/host" | grep -q 'NEEDED.*\[libkvpull\.so\.1\]' &&
+		"$root/bin/ib_pull" --version &&
+		[ -s "$root/share/man/man1/ib_pull.1" ] || return 1
+	make --no-print-directory B="$build" DESTDIR="$work/root" PREFIX=/usr \
+		uninstall && [ -z "$(find "$work/root" ! -type d)" ]
+}
+
+check installed
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
