@@ -69,6 +69,7 @@ submake unit 120 unit
 submake headers 60 headers
 submake layers 30 layers
 submake symbols 60 symbols
+submake abi 60 abi
 submake banned 30 banned
 submake fuzz 150 fuzz-replay
 submake sim 120 sim SEEDS=200

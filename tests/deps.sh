@@ -6,8 +6,8 @@
 # setarch (thread sanitizer) and setpriv are in util-linux.
 packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
-	libibverbs-dev librdmacm-dev"
-lint="clang-format clang-tidy cppcheck shellcheck codespell mandoc abigail-tools"
+	libibverbs-dev librdmacm-dev abigail-tools"
+lint="clang-format clang-tidy cppcheck shellcheck codespell mandoc"
 clang="clang libclang-rt-14-dev"
 engine="python3 python3-venv"
 fabric="qemu-system-x86 busybox-static cpio kmod iproute2 perftest rdmacm-utils
@@ -28,7 +28,7 @@ done
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
 	missing=
-	for tool in cc make pkg-config; do
+	for tool in cc make pkg-config abidw; do
 		command -v $tool >/dev/null || missing="$missing $tool"
 	done
 	for library in jansson libsodium cmocka liburing libibverbs librdmacm; do

@@ -12,7 +12,7 @@ baseline=tests/abi/baseline.abi
 
 for tool in abidw abidiff; do
 	if ! command -v $tool >/dev/null; then
-		echo "abi: $tool is missing: make deps WITH=lint"
+		echo "abi: $tool is missing: make deps"
 		echo "0 passed, 1 failed, 0 skipped"
 		exit 1
 	fi
