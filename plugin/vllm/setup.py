@@ -13,7 +13,8 @@ from pathlib import Path
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 
 
 def library() -> Path:
@@ -37,6 +38,12 @@ class BuildPy(build_py):
         target = Path(self.build_lib) / "kvpull_vllm"
         shutil.copy(library(), target / "libkvpull.so.1")
         shutil.copy(ROOT / "include/kvpull/connector.h", target)
+        source, made = HERE / "log.c", target / "libkvpull_log.so"
+        compiler = os.environ.get("CC", "cc")
+        subprocess.run(
+            [compiler, "-O2", "-fPIC", "-shared", source, "-o", made],
+            check=True,
+        )
 
 
 class BinaryDistribution(Distribution):

@@ -6,6 +6,8 @@ test_package.py [FOLDER]: prints the result line of the other test programs.
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from kvpull_vllm import abi, halves, layout, requests, settings
+from kvpull_vllm import abi, halves, layout, logs, requests, settings
 from kvpull_vllm.abi import CONST, ffi
 
 PROMPT = (16, bytes(16))
@@ -65,6 +67,25 @@ class Pair:
         assert self.scheduler.rank_info(self.worker.rank_info()) == 0
         self.kv = ffi.buffer(memory.base, 8 * 4096)
 
+    def hold(self, key: int, block: int) -> bytes:
+        """Finish a request of one block; return its ticket."""
+        wants = CONST["KVPULL_REQUEST_WANTS_HOLD"]
+        said = self.scheduler.request_new(key, 0, b"", PROMPT, wants, "one")
+        assert said == 0
+        held, ticket = self.scheduler.request_finished(
+            key, CONST["KVPULL_FINISH_LENGTH"], 16, [(0, [block])], b"one"
+        )
+        assert held and ticket
+        return ticket
+
+    def pull(self, key: int, ticket: bytes, block: int) -> None:
+        """Begin to load a ticket's block."""
+        pull, half = CONST["KVPULL_REQUEST_PULL"], self.scheduler
+        assert half.request_new(key, 0, ticket, PROMPT, pull, "two") == 0
+        loads = (CONST["KVPULL_MATCH_LOAD"], 16)
+        assert half.matched_tokens(key, 0) == loads
+        assert half.allocated(key, 16, [(0, [block])]) == 0
+
     def step(self) -> list[halves.Report]:
         """Step once; return the reports."""
         assert self.worker.step(self.scheduler.step_build()) == 0
@@ -87,17 +108,7 @@ def block_travels_between_two_pairs_of_halves() -> None:
     with tempfile.TemporaryDirectory() as folder:
         p, d = (Pair(library, folder, name) for name in "pd")
         p.kv[3 * 4096 : 4 * 4096] = b"k" * 4096
-        wants = CONST["KVPULL_REQUEST_WANTS_HOLD"]
-        pull = CONST["KVPULL_REQUEST_PULL"]
-        assert p.scheduler.request_new(1, 0, b"", PROMPT, wants, "one") == 0
-        held, ticket = p.scheduler.request_finished(
-            1, CONST["KVPULL_FINISH_LENGTH"], 16, [(0, [3])], b"one"
-        )
-        assert held and ticket
-        assert d.scheduler.request_new(2, 0, ticket, PROMPT, pull, "two") == 0
-        loads = (CONST["KVPULL_MATCH_LOAD"], 16)
-        assert d.scheduler.matched_tokens(2, 0) == loads
-        assert d.scheduler.allocated(2, 16, [(0, [6])]) == 0
+        d.pull(2, p.hold(1, 3), 6)
         reports: list[halves.Report] = []
         end = time.monotonic() + 10
         while len(reports) < 2 and time.monotonic() < end:
@@ -111,6 +122,43 @@ def block_travels_between_two_pairs_of_halves() -> None:
         p.close()
         d.close()
         d.close()
+
+
+def pull_does_not_wait_for_python() -> None:
+    """The library's thread connects, logs and pulls while C has the lock."""
+    library = abi.Library()
+    with tempfile.TemporaryDirectory() as folder:
+        p, d = (Pair(library, folder, name) for name in "pd")
+        ticket = p.hold(1, 3)
+        d.pull(2, ticket, 6)
+        p.step()
+        reports = d.step()
+        # PyDLL keeps Python's lock while C runs, as an engine's step may.
+        ctypes.PyDLL(None).usleep(2_000_000)
+        end = time.monotonic() + 10
+        while not reports and time.monotonic() < end:
+            reports += d.step()
+        assert [r.kind for r in reports] == [CONST["KVPULL_POLL_LOADED"]]
+        assert reports[0].seconds < 1, reports
+        p.close()
+        d.close()
+
+
+def lines_of_the_library_have_its_time() -> None:
+    """A line is logged as of when it was said, at its own level."""
+    made, seen = logs.pipe(), []
+    assert made is not None, "libkvpull_log.so is not installed"
+    handler = logging.Handler()
+    handler.emit = seen.append  # type: ignore[method-assign]
+    logs.logger.addHandler(handler)
+    level, before = CONST["KVPULL_LOG_WARN"], time.time()
+    made.callback(made.context, level, ffi.new("char[]", b"100 % of it"))
+    after = time.time()
+    made.close()
+    logs.logger.removeHandler(handler)
+    assert [line.getMessage() for line in seen] == ["kvpull: 100 % of it"]
+    assert seen[0].levelno == logging.WARNING
+    assert before - 0.001 <= seen[0].created <= after
 
 
 def refusal_names_the_key_and_the_library_says_it() -> None:
@@ -245,6 +293,8 @@ def parameters_say_who_pulls() -> None:
 TESTS: list[Callable[[], None]] = [
     binding_has_the_sizes_and_offsets_of_c,
     block_travels_between_two_pairs_of_halves,
+    pull_does_not_wait_for_python,
+    lines_of_the_library_have_its_time,
     refusal_names_the_key_and_the_library_says_it,
     own_keys_are_checked,
     clashing_neighbours_are_refused,

@@ -8,17 +8,11 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from kvpull_vllm import logs
 from kvpull_vllm.abi import CONST, Library, ffi, new
 from kvpull_vllm.layout import Geometry
+from kvpull_vllm.logs import logger
 
-logger = logging.getLogger("vllm.kvpull")
-
-_LEVELS = {
-    CONST["KVPULL_LOG_ERROR"]: logging.ERROR,
-    CONST["KVPULL_LOG_WARN"]: logging.WARNING,
-    CONST["KVPULL_LOG_INFO"]: logging.INFO,
-    CONST["KVPULL_LOG_DEBUG"]: logging.DEBUG,
-}
 _RECORDS = 256
 
 
@@ -95,12 +89,16 @@ class _Half:
             if name != "struct_size"
         ]
         self._seen = b""
+        # The scheduler half has no thread of its own.
+        self._pipe = logs.pipe() if kind == "worker" else None
         self._kept: list[Any] = []  # what C points to while it is open
         self._bytes = ffi.new("char[]", 1 << 16)
         self._count = ffi.new("size_t *")
         made = ffi.new(f"struct kvpull_{kind} **")
         detail = new("kvpull_error_detail")
         code = self._ops.open(self._params(opening), made, detail)
+        if code < 0 and self._pipe is not None:
+            self._pipe.close()
         self._check(f"{kind} half refused", code, detail)
         self._handle = made[0]
 
@@ -128,9 +126,13 @@ class _Half:
         groups = ffi.new("struct kvpull_group[]", len(opening.groups))
         for to, (tokens, kind) in zip(groups, opening.groups, strict=True):
             to.block_tokens, to.kind = tokens, kind
-        log = ffi.callback("kvpull_log_fn", _log)
         fatal = ffi.callback("kvpull_fatal_fn", _fatal)
-        host = new("kvpull_host", log=log, fatal=fatal)
+        if self._pipe is not None:
+            log, context = self._pipe.callback, self._pipe.context
+        else:
+            log = ffi.callback("kvpull_log_fn", logs.direct)
+            context = ffi.NULL
+        host = new("kvpull_host", log=log, fatal=fatal, context=context)
         host.log_level = CONST[
             "KVPULL_LOG_DEBUG"
             if logger.isEnabledFor(logging.DEBUG)
@@ -198,16 +200,13 @@ class _Half:
         if self._handle:
             handle, self._handle = self._handle, None
             self._ops.close(handle)
+            if self._pipe is not None:
+                self._pipe.close()
 
     @property
     def is_open(self) -> bool:
         """Whether close() was not called yet."""
         return bool(self._handle)
-
-
-def _log(_context: Any, level: int, message: Any) -> None:
-    text = ffi.string(message).decode(errors="replace")
-    logger.log(_LEVELS.get(level, logging.ERROR), "kvpull: %s", text)
 
 
 def _fatal(_context: Any, message: Any) -> None:
