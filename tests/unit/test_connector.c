@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +26,35 @@
 #define BLOCK_BYTES 4096u
 #define LAYERS 3u
 #define TURNS_MAX 200000
+
+/* Sanitizers have an allocator of their own. */
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) &&                    \
+	!defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define COUNTS_ALLOCATIONS 1
+void *libc_malloc(size_t bytes) __asm__("__libc_malloc");
+void *libc_calloc(size_t count, size_t bytes) __asm__("__libc_calloc");
+void *libc_realloc(void *old, size_t bytes) __asm__("__libc_realloc");
+
+static _Atomic uint32_t allocations;
+
+void *malloc(size_t bytes)
+{
+	atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+	return libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+	atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+	return libc_calloc(count, bytes);
+}
+
+void *realloc(void *old, size_t bytes)
+{
+	atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+	return libc_realloc(old, bytes);
+}
+#endif
 
 struct side {
 	struct kvpull_scheduler *scheduler;
@@ -336,6 +366,45 @@ static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
 	assert_true(stats.arena_bytes > 0);
 }
 
+#ifdef COUNTS_ALLOCATIONS
+/* By any of its threads, and what libc does for it. */
+static void nothing_is_allocated_after_open(void **state)
+{
+	struct pair *pair = *state;
+	uint32_t before;
+	char ticket[4096];
+	uint64_t key;
+
+	free(malloc(1));
+	before = atomic_load_explicit(&allocations, memory_order_relaxed);
+	assert_true(before > 0);
+	for (key = 1; key <= 3; key++) {
+		const size_t bytes = prefill(pair, key, ticket, sizeof(ticket));
+		int turns;
+
+		if (key == 2) {
+			assert_int_equal(
+				pair->ops->scheduler->request_rejected(
+					pair->d.scheduler, ticket, bytes),
+				0);
+		} else {
+			admit(pair, key, ticket, bytes);
+			allocate(pair, key);
+		}
+		for (turns = 0; turns < TURNS_MAX && pair->p.sent < key;
+		     turns++) {
+			turn(pair, &pair->p);
+			turn(pair, &pair->d);
+		}
+		assert_int_equal(pair->p.sent, key);
+	}
+	assert_int_equal(pair->d.loaded, 2);
+	assert_int_equal(
+		atomic_load_explicit(&allocations, memory_order_relaxed),
+		before);
+}
+#endif
+
 static void close_in_a_child_leaves_the_parent_alone(void **state)
 {
 	struct pair *pair = *state;
@@ -440,6 +509,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			pull_reads_the_held_blocks_and_ends_the_hold, pair_open,
 			pair_close),
+#ifdef COUNTS_ALLOCATIONS
+		cmocka_unit_test_setup_teardown(nothing_is_allocated_after_open,
+						pair_open, pair_close),
+		cmocka_unit_test_setup_teardown(nothing_is_allocated_after_open,
+						pair_open_threads, pair_close),
+#endif
 		cmocka_unit_test_setup_teardown(
 			rejected_ticket_frees_the_producer, pair_open,
 			pair_close),
