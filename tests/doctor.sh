@@ -106,6 +106,8 @@ claim long_socket_folder_fails 1 'at most 95 bytes' -- "$doctor" --no-probe \
 	--socket-dir "/tmp/$(printf '%0100d' 0)"
 claim folder_of_others_is_told 0 'can be written by others' -- sh -c \
 	"mkdir -m 777 '$work/open' && chmod 777 '$work/open' && '$doctor' --no-probe --socket-dir '$work/open'"
+claim absent_peer_fails 1 '^FAIL +peer +no pull from 127\.0\.0\.1: ' -- \
+	"$doctor" --no-probe --peer 127.0.0.1 --port 1
 claim wrong_option_is_usage 2 '^usage:' -- "$doctor" --route ether
 claim json_has_the_choice 0 '"gid_index": 3' '"device": "mlx5_0"' '"failures": 0' -- \
 	"$doctor" --json --no-probe --root "$work/machine"
