@@ -2,12 +2,14 @@
 /*
  * What comes over a queue pair: frames, each behind two bytes of its length,
  * as one endpoint takes them: pieces into an inbox, keys and notifications out
- * of them. What is taken is in its bounds.
+ * of them; the same bytes as the private data of a call; and addresses. What is
+ * taken is in its bounds.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "verbs/address.h"
+#include "verbs/endpoint.h"
 #include "verbs/frame.h"
 
 #define INBOX_BYTES 4096u
@@ -56,8 +58,22 @@ static void frame_take(struct kvpull_inbox *inbox, const uint8_t *data,
 		whole_take(inbox);
 }
 
+static void greeting_take(const uint8_t *data, size_t data_bytes)
+{
+	uint8_t copy[KVPULL_VERBS_PRIVATE_BYTES];
+	struct kvpull_verbs_greeting greeting;
+
+	if (kvpull_verbs_greeting_get(data, data_bytes, &greeting))
+		return;
+	expect(greeting.credits && greeting.kind >= KVPULL_VERBS_CALL &&
+	       greeting.kind <= KVPULL_VERBS_UNKNOWN);
+	kvpull_verbs_greeting_put(copy, &greeting);
+	expect(!memcmp(copy, data, sizeof(copy)));
+}
+
 static void text_take(const uint8_t *data, size_t data_bytes)
 {
+	struct kvpull_verbs_addresses addresses;
 	struct kvpull_verbs_address address;
 	struct kvpull_networks networks;
 	char printed[KVPULL_ADDRESS_BYTES_MAX];
@@ -71,6 +87,9 @@ static void text_take(const uint8_t *data, size_t data_bytes)
 		kvpull_verbs_address_print(&address, printed);
 		expect(!kvpull_verbs_address_parse(printed, &address));
 	}
+	if (!kvpull_verbs_addresses_parse(text, &addresses))
+		expect(addresses.count &&
+		       addresses.count <= KVPULL_VERBS_RAILS_MAX);
 	if (!kvpull_verbs_networks_parse(text, &networks))
 		expect(networks.count <= KVPULL_NETWORKS_MAX);
 }
@@ -90,6 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 		if (bytes > data_bytes - at)
 			bytes = data_bytes - at;
 		frame_take(&inbox, data + at, bytes);
+		greeting_take(data + at, bytes);
 		at += bytes;
 	}
 	return 0;
