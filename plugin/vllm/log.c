@@ -30,7 +30,8 @@ void kvpull_vllm_log(void *context, uint32_t level, const char *text)
 	struct timespec now = { 0 };
 	ssize_t written;
 
-	(void)clock_gettime(CLOCK_REALTIME, &now);
+	/* The wall's time, as Python's log has it. */
+	(void)timespec_get(&now, TIME_UTC);
 	line.time_ns =
 		(uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	memcpy(line.text, text, bytes);
