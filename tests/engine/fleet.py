@@ -156,8 +156,30 @@ def late_reader_fails_by_policy(world: World) -> None:
     assert strict.is_alive()
 
 
+def _meet(world: World) -> None:
+    """Let all ranks connect.
+
+    Two ranks that spin on two cores may leave P none to answer with, and D
+    then computes by itself; once connected, pulls need nothing of P.
+    """
+    at_d = Delta(world.d)
+    for _ in range(4):
+        prompt = world.prompt(40)
+        alone = world.alone(prompt, max_tokens=6)
+        params = world.prefill(prompt)
+        assert world.decode(prompt, params, max_tokens=6) == alone
+        world.d.reset_prefix_cache()
+        world.settled(30)
+        if not at_d("worker_pulls_failed"):
+            return
+        at_d = Delta(world.d)
+        world.say("not met at once")
+    raise AssertionError("the ranks do not meet")
+
+
 def unlike_ranks_give_the_same_tokens(world: World) -> None:
     """Tensor parallel sizes that differ: each rank reads its heads."""
+    _meet(world)
     for length in (40, 300):
         prompt = world.prompt(length)
         alone = world.alone(prompt, max_tokens=6)
