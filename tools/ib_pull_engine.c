@@ -471,6 +471,16 @@ static int rank_result(struct engine *engine, uint32_t rank)
 	return code;
 }
 
+int engine_poll(struct engine *engine)
+{
+	uint32_t rank;
+	int code = 0;
+
+	for (rank = 0; !code && rank < engine->tp_size; rank++)
+		code = rank_step(engine, rank, 0);
+	return code;
+}
+
 int engine_step(struct engine *engine)
 {
 	size_t step_bytes = 0;

@@ -140,6 +140,8 @@ int engine_rank_restarted(struct engine *engine, uint32_t rank);
 
 /* One step of scheduler and ranks. 0 or an error. */
 int engine_step(struct engine *engine);
+/* Poll the ranks without a step, as one does that waits. 0 or an error. */
+int engine_poll(struct engine *engine);
 /* Take the next event; 0 = none. */
 int engine_event(struct engine *engine, struct engine_event *event);
 

@@ -23,6 +23,7 @@
 #define PROGRESS_NS UINT64_C(1000000000)
 #define WAIT_MS 20 /* whatever happens says so before */
 #define SETTLE_NS UINT64_C(100000000)
+#define SPIN_POLLS 64u /* between two steps */
 
 enum request_state {
 	REQUEST_FREE = 0,
@@ -527,11 +528,17 @@ static void idle(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
 	const struct timespec nap = { .tv_nsec = 200000 };
+	uint32_t left;
 	struct pollfd event = { .events = POLLIN };
 
 	if (options->host && !options->thread) {
 		if (!consumer->loading && !consumer->times.asked_ns)
 			(void)nanosleep(&nap, NULL);
+		for (left = SPIN_POLLS;
+		     left && consumer->loading && !consumer->engine.event_count;
+		     left--)
+			if (engine_poll(&consumer->engine))
+				return;
 		return;
 	}
 	event.fd = consumer->engine.ops->worker->event_fd(
