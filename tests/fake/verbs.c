@@ -631,6 +631,11 @@ uint32_t fake_verbs_count(enum fake_verbs_kind kind)
 	return fake.counts[0][kind] + fake.counts[1][kind];
 }
 
+uint32_t fake_verbs_calls(void)
+{
+	return fake.calls;
+}
+
 uint32_t fake_verbs_doorbells(void)
 {
 	return fake.doorbells;

@@ -64,6 +64,8 @@ uint32_t fake_verbs_count(enum fake_verbs_kind kind);
 /* Likewise, by one device. */
 uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind);
 uint32_t fake_verbs_doorbells(void);
+/* Connections that were asked for. */
+uint32_t fake_verbs_calls(void);
 /* Carry out all that is posted, as polls do. */
 void fake_verbs_run(void);
 /* What the queue pair of a side lets the other do; 0: none, or nothing. */

@@ -225,6 +225,7 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	struct fake_id *call;
 
 	id->initiator = 1;
+	fake.calls++;
 	if (answer == FAKE_VERBS_SILENCE)
 		return 0;
 	if (answer != FAKE_VERBS_ACCEPT || !listener) {

@@ -306,6 +306,47 @@ static void lost_rail_joins_again(void **state)
 	}
 }
 
+/* P still has the old one: it makes room for the new one. */
+static void rail_that_only_the_consumer_lost_joins_again(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.mute = 1;
+	fake_verbs_async(1, IBV_EVENT_QP_FATAL);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.d);
+	world_run(MS_FLUSHED);
+	fake_verbs_knobs.mute = 0;
+	world_run(1500);
+	assert_int_equal(world.d.downs + world.p.downs, 0);
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	read_is_good();
+	assert_int_equal(reads_by(1), WORLD_BLOCKS / 2);
+}
+
+/* A port that flaps: the longer the less often. */
+static void rail_that_flaps_is_tried_less_and_less_often(void **state)
+{
+	uint32_t joins[2] = { 0, 0 };
+	uint32_t half;
+	uint32_t ms;
+
+	(void)state;
+	fake_verbs_knobs.answer = FAKE_VERBS_REJECTED;
+	fake_verbs_knobs.answer_device = 2;
+	fake_verbs_cut_device(1);
+	for (half = 0; half < 2; half++)
+		for (ms = 0; ms < 16000; ms++) {
+			const uint32_t before = fake_verbs_calls();
+
+			world_run(1);
+			joins[half] += fake_verbs_calls() - before;
+		}
+	assert_in_range(joins[0], 4, 10);
+	assert_in_range(joins[1], 1, 2);
+	assert_int_equal(world.d.downs, 0);
+}
+
 /* D does not know that P is another one: what it holds on to is silent. */
 static void rail_to_another_incarnation_ends_the_peer(void **state)
 {
@@ -666,6 +707,8 @@ int main(void)
 			lost_rail_takes_the_check_with_it_and_brings_it_back),
 		TEST(loss_of_both_rails_is_the_peers_end),
 		cmocka_unit_test(lost_rail_joins_again),
+		TEST(rail_that_only_the_consumer_lost_joins_again),
+		TEST(rail_that_flaps_is_tried_less_and_less_often),
 		TEST(rail_to_another_incarnation_ends_the_peer),
 		TEST(notes_that_were_swallowed_are_said_by_the_other_rail),
 		TEST(note_whose_acknowledgement_was_lost_is_taken_once),
