@@ -39,6 +39,10 @@ rails_is_up() { # times
 	[ "$(rails_up_count)" -ge "$1" ]
 }
 
+rails_is_lost() {
+	grep -q 'qp 0x[0-9a-f]* lost: ' "$(fabric_output "$pull_consumer")"
+}
+
 # Work requests that went to another rail than at first.
 rails_moved() {
 	sed -n 's/.* \([0-9]*\) work requests moved to another rail.*/\1/p' \
@@ -75,6 +79,8 @@ rails_cut() { # rail, rail of the control
 	fabric_until 60 rails_is_up 1 || pull_says "no second rail" || return
 	rails_flows "$1" 2000 || return
 	fabric_switch link "2.$1" off >/dev/null || return
+	# Shorter than its retries, and nobody would have seen it.
+	fabric_until 60 rails_is_lost || pull_says "no rail was lost" || return
 	rails_flows "$2" 4000 || return
 	fabric_switch link "2.$1" on >/dev/null || return
 	fabric_until 60 rails_is_up 2 || pull_says "no rail came back" || return
