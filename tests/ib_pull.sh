@@ -89,6 +89,8 @@ claim table 0 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
 	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
 	"$tool" $small --verify "$sockets"
 check json
+claim demo 0 ' 0 rejected before admission, [0-9]+ aborted' 'demo: ok' -- \
+	"$tool" --demo --requests 60 --pool 1024 --count 16 --aborts 20 --dir "$work/demo"
 trace '{"arrival_s": 0, "prompt_tokens": 512, "output_tokens": 10, "n": 2}' '' \
 	'{"arrival_s": 0.1, "prompt_tokens": 100, "abort": true}' \
 	'{"arrival_s": 0.2, "prompt_tokens": 2048, "abort": false}'

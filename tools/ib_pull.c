@@ -380,8 +380,10 @@ int main(int count, char **words)
 		return run(&options, optind < count ? words[optind] : NULL);
 	options.thread = 1;
 	options.siblings = options.siblings > 1 ? options.siblings : 4;
-	options.reject_percent = 20;
-	options.abort_percent = 10;
+	if (!options.reject_percent && !options.abort_percent) {
+		options.reject_percent = 20;
+		options.abort_percent = 10;
+	}
 	options.depth = options.depth > 1 ? options.depth : 6;
 	options.lease_ms = options.lease_ms < 30000 ? options.lease_ms : 2000;
 	return ib_demo(&options);
