@@ -97,8 +97,16 @@ def _stat(pid: int | str) -> list[str]:
 
 
 def is_running(pid: int) -> bool:
-    """Say whether a process lives; a zombie does not."""
-    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+    """Say whether a thread of a process lives; a zombie does not.
+
+    The first thread may be gone while others still hold what is open.
+    """
+    if _stat(pid)[:1] not in ([], ["Z"], ["X"]):
+        return True
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
 
 
 def of_session(leader: int) -> list[int]:

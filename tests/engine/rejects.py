@@ -9,6 +9,7 @@ the longest pause of a stream of tokens of that engine in that time.
 
 from __future__ import annotations
 
+import os
 import socket
 import statistics
 import threading
@@ -101,7 +102,9 @@ def paced(world: World, engine: Engine, count: int) -> Iterator[Pace]:
 
 
 def is_quiet() -> bool:
-    """Say whether a thread that has slept runs at once."""
+    """Say whether a thread that has slept runs at once, with cores to spare."""
+    if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        return False
     late = []
     for _ in range(100):
         began = time.monotonic()
