@@ -543,9 +543,12 @@ static void idle(struct consumer *consumer)
 	}
 	event.fd = consumer->engine.ops->worker->event_fd(
 		consumer->engine.workers[0]);
-	/* Arrivals and leads have times of their own. */
+	/* Arrivals and leads have times of their own; nothing tells of a call. */
 	(void)poll(&event, 1,
-		   consumer->trace || options->lead_ms ? 1 : WAIT_MS);
+		   consumer->trace || options->lead_ms ||
+				   consumer->times.asked_ns ?
+			   1 :
+			   WAIT_MS);
 }
 
 /* The first pull connects: its time is told apart. */
