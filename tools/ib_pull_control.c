@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CONNECT_TRIES 1000u /* 10 s: the other end may just have begun */
+#define CONNECT_TRIES 1000 /* 10 s: the other end may just have begun */
 #define LISTEN_BACKLOG 16
 /* A host that is gone without a word must not hold us for minutes. */
 #define CONNECT_S 1
