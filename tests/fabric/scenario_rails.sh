@@ -85,7 +85,7 @@ rails_cut() { # rail, rail of the control
 	fabric_switch link "2.$1" on >/dev/null || return
 	fabric_until 60 rails_is_up 2 || pull_says "no rail came back" || return
 	rails_flows "$1" 2000 || return
-	pull_ends 120 20 0 || return
+	pull_ends 120 10 0 || return
 	echo "fabric: $(rails_moved) work requests moved to another rail"
 	[ "$(rails_moved)" -gt 0 ] || pull_says "nothing was moved" || return
 	pull_settles 10000 && pull_stop
@@ -112,7 +112,7 @@ scenario_rails_late() {
 		sleep 4
 		fabric_switch clear 1.1/tx >/dev/null || return
 	done
-	pull_ends 120 20 0 || return
+	pull_ends 120 10 0 || return
 	echo "fabric: $(rails_moved) work requests moved to another rail, rails up $(rails_up_count) times"
 	pull_settles 10000 && pull_stop
 }
@@ -132,5 +132,5 @@ scenario_rails_restarted() {
 	rails_flows 0 2000 || return
 	fabric_switch link 2.1 on >/dev/null || return
 	rails_flows 1 2000 || return
-	pull_ends 120 20 40 && pull_settles 10000 && pull_stop
+	pull_ends 120 10 40 && pull_settles 10000 && pull_stop
 }
