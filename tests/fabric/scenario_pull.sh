@@ -210,9 +210,9 @@ pull_sooner() {
 }
 
 pull_hurry_is_done() {
-	[ $pull_all -ge "$pull_tries" ] &&
-		[ $((pull_late * 100)) -ge $pull_all ] &&
-		[ $(((pull_all - pull_late) * 100)) -ge $pull_all ]
+	[ "$pull_all" -ge "$pull_tries" ] &&
+		[ $((pull_late * 100)) -ge "$pull_all" ] &&
+		[ $(((pull_all - pull_late) * 100)) -ge "$pull_all" ]
 }
 
 scenario_pull_overwritten() {

@@ -31,8 +31,8 @@ rails_frames() { # rail: what the producer has sent on it
 }
 
 rails_up_count() { # how often the consumer had rail 1 up, or rail 0 again
-	cat "$(fabric_output "$pull_consumer")" 2>/dev/null |
-		grep -c 'rail [01] is up'
+	sed -n '/rail [01] is up/p' "$(fabric_output "$pull_consumer")" \
+		2>/dev/null | wc -l
 }
 
 rails_is_up() { # times
