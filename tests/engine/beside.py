@@ -89,6 +89,11 @@ def either_connector_moves_the_blocks(world: World) -> None:
         took = wait_for(
             "P's blocks", lambda: world.p.cache_usage() == 0, ENDS_S
         )
+        # D's counters come with its steps.
+        wait_for(
+            "D's counters",
+            lambda d=d, before=before: _pulled(world, d) != before,
+        )
         moved = [b - a for a, b in zip(before, _pulled(world, d), strict=True)]
         assert moved[own] == pulled_bytes(100) and not moved[1 - own], moved
         at_p.check(
