@@ -213,6 +213,9 @@ check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
 bench-engine: lib ## connectors on real vLLM engines, JSON into build/bench/
 	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench
 
+fabric-uml: ## build user-mode Linux for the fabric's guests, which are faster then
+	$(Q)tests/deps.sh fabric-uml
+	$(Q)tests/fabric/uml.sh build/fabric
 bench-fabric: ## pulls beside perftest in one guest, JSON into build/bench/
 	$(Q)tests/deps.sh fabric
 	$(Q)+$(SUBMAKE) all
@@ -267,7 +270,7 @@ clean: ## remove build/
 
 .PHONY: all lib tools unit check demo sim scenarios scenario-programs stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	bench-engine check-engine check-fabric bench-fabric headers layers banned symbols lint \
+	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers banned symbols lint \
 	format abi abi-bless deps \
 	install uninstall help clean
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Install what is missing to build and test kvpull on Debian 12 or Ubuntu; say
-# what is needed elsewhere. deps.sh [lint] [clang] [fabric] [engine]: their tools
-# as well.
+# what is needed elsewhere. deps.sh [lint] [clang] [fabric] [fabric-uml] [engine]:
+# their tools as well.
 # setarch (thread sanitizer) and setpriv are in util-linux.
 packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
@@ -13,14 +13,17 @@ engine="python3 python3-venv"
 fabric="qemu-system-x86 busybox-static cpio kmod iproute2 perftest rdmacm-utils
 	ibverbs-providers"
 
+fabric_uml="flex bison bc xz-utils"
+
 for extra in "$@"; do
 	case $extra in
 	lint) packages="$packages $lint" ;;
 	clang) packages="$packages $clang" ;;
 	engine) packages="$packages $engine" ;;
 	fabric) packages="$packages $fabric" ;;
+	fabric-uml) packages="$packages $fabric $fabric_uml" ;;
 	*)
-		echo "deps: unknown set '$extra': lint, clang, fabric, engine are known" >&2
+		echo "deps: unknown set '$extra': lint, clang, fabric, fabric-uml, engine are known" >&2
 		exit 2
 		;;
 	esac
