@@ -112,7 +112,8 @@ while read -r guests rails class name <&3; do
 	if [ -n "$list" ]; then
 		echo "$name: $guests guests, $rails rails, $class"
 	else
-		one "$guests" "$rails" "$name"
+		# Guests are not to inherit the list: one has read from it.
+		one "$guests" "$rails" "$name" 3<&-
 	fi
 done 3<<EOF
 $(table)
