@@ -166,9 +166,11 @@ static void shares_end(struct kvpull_copy *copy, struct slot *slot,
 		slot_push(copy, slot);
 }
 
-/* Copy one share of the slot's job; 0: there is none to claim. */
-static int slot_work(struct worker *worker, struct slot *slot)
+/* Copy one share of the slot's job: its bytes; 0: there is none to claim. */
+static uint32_t slot_work(struct worker *worker, struct slot *slot)
 {
+	uint32_t index;
+	uint32_t bytes;
 	int64_t claim =
 		atomic_load_explicit(&slot->claim, memory_order_relaxed);
 
@@ -182,10 +184,13 @@ static int slot_work(struct worker *worker, struct slot *slot)
 	/* More than we can do at once: get help, one wakes the next. */
 	if (claim > 1)
 		wake_one(worker->copy);
-	kvpull_copy_share(&slot->plan, slot->plan.share_count - (uint32_t)claim,
-			  &worker->cursor);
+	index = slot->plan.share_count - (uint32_t)claim;
+	bytes = index < slot->plan.tail_first ? slot->plan.share_bytes :
+						slot->plan.tail_bytes;
+	kvpull_copy_share(&slot->plan, index, &worker->cursor);
+	/* From here the plan may be another job's. */
 	shares_end(worker->copy, slot, 1);
-	return 1;
+	return bytes;
 }
 
 /* Nothing to do: spin a little, then sleep until start() or close(). */
@@ -410,10 +415,13 @@ int kvpull_copy_has_share(struct kvpull_copy *copy)
 uint32_t kvpull_copy_help(struct kvpull_copy *copy)
 {
 	struct slot *slot = slot_next(copy);
+	uint32_t bytes = 0;
 
-	while (slot && !slot_work(&copy->owner, slot))
+	while (slot && !bytes) {
+		bytes = slot_work(&copy->owner, slot);
 		slot = slot_next(copy);
-	return slot ? slot->plan.share_bytes : 0;
+	}
+	return bytes;
 }
 
 void kvpull_copy_cancel(struct kvpull_copy *copy, struct kvpull_copy_job *job)

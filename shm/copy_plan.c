@@ -11,14 +11,17 @@
  * 256 KiB and above).
  *
  * Strips are laid end to end on a line of bytes, every granule of a strip with
- * the same length, and share s is the granules that begin in
- * [s, s + 1) * share_bytes. So each granule is in just one share. Streams that
- * begin cost: shares are as long as leaves enough of them to go round
- * (measured: 1 MiB instead of 256 KiB is 4 % at 128 MiB).
+ * the same length, and a share is the granules that begin in its part of the
+ * line. So each granule is in just one share. Streams that begin cost: shares
+ * are as long as leaves enough of them to go round (measured: 1 MiB instead of
+ * 256 KiB is 4 % at 128 MiB); the last ones are short, so that threads end
+ * together.
  */
 #include "shm/copy_plan.h"
 
 #define BATCH_SEGMENTS_MAX 256u
+#define TAIL_PARTS 4u
+#define TAIL_BYTES_MIN 262144u
 #define SHARES_WANTED 16u /* of a long read; at least half as many */
 #define LINE_BYTES 64u
 
@@ -131,6 +134,23 @@ static uint32_t share_bytes_of(const struct kvpull_read *read)
 	return share_bytes;
 }
 
+/* The last of the long ones, and what is left, are cut. */
+static void shares_cut(struct kvpull_copy_plan *plan, uint64_t bytes)
+{
+	uint64_t left;
+
+	plan->tail_bytes = plan->share_bytes / TAIL_PARTS;
+	if (plan->tail_bytes < TAIL_BYTES_MIN)
+		plan->tail_bytes = plan->share_bytes;
+	plan->tail_first = (uint32_t)(bytes / plan->share_bytes);
+	if (plan->tail_first)
+		plan->tail_first--;
+	left = bytes - (uint64_t)plan->tail_first * plan->share_bytes;
+	plan->share_count =
+		plan->tail_first +
+		(uint32_t)((left + plan->tail_bytes - 1) / plan->tail_bytes);
+}
+
 void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 			   const struct kvpull_copy_job *job,
 			   const struct kvpull_copy_choices *choices,
@@ -149,8 +169,7 @@ void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 		shape_of(plan, &plan->read->strips[i], &shape);
 		bytes += shape.granule_count * granule_bytes(&shape);
 	}
-	plan->share_count =
-		(uint32_t)((bytes + plan->share_bytes - 1) / plan->share_bytes);
+	shares_cut(plan, bytes);
 }
 
 static void batch_flush(struct batch *batch)
@@ -269,11 +288,19 @@ static void granules_add(struct batch *batch, const struct source *source,
 		columns_add(batch, source, unit, unit_end);
 }
 
+static uint64_t share_begin(const struct kvpull_copy_plan *plan, uint32_t share)
+{
+	if (share <= plan->tail_first)
+		return (uint64_t)share * plan->share_bytes;
+	return (uint64_t)plan->tail_first * plan->share_bytes +
+	       (uint64_t)(share - plan->tail_first) * plan->tail_bytes;
+}
+
 void kvpull_copy_share(const struct kvpull_copy_plan *plan,
 		       uint32_t share_index, struct kvpull_copy_cursor *cursor)
 {
-	const uint64_t from = (uint64_t)share_index * plan->share_bytes;
-	const uint64_t end = from + plan->share_bytes;
+	const uint64_t from = share_begin(plan, share_index);
+	const uint64_t end = share_begin(plan, share_index + 1);
 	uint64_t strip_start = 0;
 	struct source source;
 	struct batch batch;

@@ -30,6 +30,8 @@ struct kvpull_copy_plan {
 	uint64_t serial; /* tells plans apart for cursors; never 0 */
 	uint32_t share_count;
 	uint32_t share_bytes; /* a power of two */
+	uint32_t tail_first;  /* shares from here on are shorter */
+	uint32_t tail_bytes;
 };
 
 /* Where a worker's last share ended; zeroed: nowhere. */
