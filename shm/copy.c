@@ -74,8 +74,8 @@ struct kvpull_copy {
 	_Alignas(KVPULL_CACHE_LINE) struct slot *slots;
 	_Atomic uint32_t *order;
 	struct worker *workers;
+	struct worker *owner; /* no thread: what _help() walks with */
 	const struct kvpull_log *log;
-	struct worker owner; /* no thread: what _help() walks with */
 	uint64_t serial;
 	uint32_t order_mask;
 	uint32_t owner_helps;
@@ -264,7 +264,7 @@ size_t kvpull_copy_bytes(uint32_t job_max)
 	return sizeof(struct kvpull_copy) +
 	       (size_t)job_max * sizeof(struct slot) +
 	       order_count(job_max) * sizeof(_Atomic uint32_t) +
-	       KVPULL_COPY_THREADS_MAX * sizeof(struct worker) +
+	       (KVPULL_COPY_THREADS_MAX + 1) * sizeof(struct worker) +
 	       (size_t)4 * KVPULL_CACHE_LINE;
 }
 
@@ -310,7 +310,7 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 		kvpull_arena_take(arena, job_max, sizeof(*opened->slots));
 	opened->order = kvpull_arena_take(arena, order_count(job_max),
 					  sizeof(*opened->order));
-	opened->workers = kvpull_arena_take(arena, KVPULL_COPY_THREADS_MAX,
+	opened->workers = kvpull_arena_take(arena, KVPULL_COPY_THREADS_MAX + 1,
 					    sizeof(*opened->workers));
 	if (!opened->slots || !opened->order || !opened->workers)
 		return KVPULL_ENOMEM;
@@ -318,7 +318,8 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 	opened->job_max = job_max;
 	opened->wake_fd = params->wake_fd;
 	opened->owner_helps = params->owner_helps;
-	opened->owner.copy = opened;
+	opened->owner = &opened->workers[KVPULL_COPY_THREADS_MAX];
+	opened->owner->copy = opened;
 	opened->log = log;
 	kvpull_copy_calibrate(log);
 	error = workers_start(opened, params->thread_count);
@@ -351,9 +352,9 @@ static struct slot *slot_next(struct kvpull_copy *copy)
 	const uint64_t tail =
 		atomic_load_explicit(&copy->tail, memory_order_relaxed);
 
-	for (; copy->owner.at != tail; copy->owner.at++) {
+	for (; copy->owner->at != tail; copy->owner->at++) {
 		const uint32_t index = atomic_load_explicit(
-			&copy->order[copy->owner.at & copy->order_mask],
+			&copy->order[copy->owner->at & copy->order_mask],
 			memory_order_relaxed);
 		struct slot *slot = &copy->slots[index];
 
@@ -378,7 +379,7 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 		return KVPULL_EAGAIN;
 	tail = atomic_load_explicit(&copy->tail, memory_order_relaxed);
 	/* Else an entry goes that leads to shares which nobody has begun. */
-	if (slot_next(copy) && tail - copy->owner.at > copy->order_mask)
+	if (slot_next(copy) && tail - copy->owner->at > copy->order_mask)
 		return KVPULL_EAGAIN;
 	kvpull_copy_choices_get(&choices);
 	kvpull_copy_plan_init(&slot->plan, job, &choices, ++copy->serial);
@@ -418,7 +419,7 @@ uint32_t kvpull_copy_help(struct kvpull_copy *copy)
 	uint32_t bytes = 0;
 
 	while (slot && !bytes) {
-		bytes = slot_work(&copy->owner, slot);
+		bytes = slot_work(copy->owner, slot);
 		slot = slot_next(copy);
 	}
 	return bytes;

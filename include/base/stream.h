@@ -33,8 +33,8 @@ static inline void kvpull_stream_copy(void *to, const void *from,
 	}
 	memcpy(target, source, head);
 	for (at = head; byte_count - at >= 64; at += 64) {
-		const __m128i *line = (const __m128i *)(const void *)(source +
-								      at);
+		const __m128i *line =
+			(const __m128i *)(const void *)(source + at);
 		__m128i *lines = (__m128i *)(void *)(target + at);
 		const __m128i a = _mm_loadu_si128(line);
 		const __m128i b = _mm_loadu_si128(line + 1);
