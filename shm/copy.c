@@ -66,6 +66,8 @@ struct kvpull_copy {
 	/* Owner writes. */
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint64_t tail;
 	_Atomic uint32_t stop;
+	uint32_t owner_helps; /* set at open */
+	int wake_fd;          /* likewise */
 	/* Workers write. */
 	_Alignas(KVPULL_CACHE_LINE) _Atomic uint32_t ended; /* index + 1 */
 	_Atomic uint32_t armed;
@@ -78,11 +80,9 @@ struct kvpull_copy {
 	const struct kvpull_log *log;
 	uint64_t serial;
 	uint32_t order_mask;
-	uint32_t owner_helps;
 	uint32_t job_max;
 	uint32_t thread_count;
 	uint32_t ready; /* ended jobs that poll had no room for: index + 1 */
-	int wake_fd;
 };
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "claims are lock-free");
