@@ -6,11 +6,10 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 doctor=$(cd "$1" && pwd)/kvpull_doctor
-passed=0
-failed=0
 skipped=0
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+. tests/claim.sh
 
 # Without CAP_IPC_LOCK a limit holds for root too.
 small_memlock() {
@@ -19,35 +18,6 @@ small_memlock() {
 	else
 		prlimit --memlock=65536 "$@"
 	fi
-}
-
-claim() { # name, exit status, patterns that its output must have -- command
-	name=$1
-	status=$2
-	shift 2
-	: >"$work/patterns"
-	while [ "$1" != -- ]; do
-		echo "$1" >>"$work/patterns"
-		shift
-	done
-	shift
-	"$@" >"$work/out" 2>&1
-	got=$?
-	good=1
-	[ $got -eq "$status" ] || good=0
-	while IFS= read -r pattern; do
-		grep -qE -- "$pattern" "$work/out" || {
-			echo "no line like: $pattern"
-			good=0
-		}
-	done <"$work/patterns"
-	if [ $good -eq 1 ]; then
-		passed=$((passed + 1))
-		return
-	fi
-	failed=$((failed + 1))
-	echo "FAILED $name: exit status $got, expected $status"
-	cat "$work/out"
 }
 
 put() { # path below the machine, its one line

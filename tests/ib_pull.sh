@@ -10,43 +10,14 @@ cd "$(dirname "$0")/.." || exit 1
 build=$(cd "$1" && pwd)
 tool=$build/ib_pull
 small='--pool 256 --requests 5'
-passed=0
-failed=0
 work=$(mktemp -d) || exit 1
 sockets=$work/s
 mkdir -m 700 "$sockets"
 "$tool" --dir "$sockets" --pool 1024 >"$work/serve" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
-
-claim() { # name, exit status, patterns that its output must have -- command
-	name=$1
-	status=$2
-	shift 2
-	: >"$work/patterns"
-	while [ "$1" != -- ]; do
-		echo "$1" >>"$work/patterns"
-		shift
-	done
-	shift
-	timeout 30 "$@" >"$work/out" 2>"$work/error"
-	got=$?
-	right=1
-	[ $got -eq "$status" ] || right=0
-	while IFS= read -r pattern; do
-		cat "$work/out" "$work/error" | grep -qE -- "$pattern" || {
-			echo "no line like: $pattern"
-			right=0
-		}
-	done <"$work/patterns"
-	if [ $right -eq 1 ]; then
-		passed=$((passed + 1))
-		return
-	fi
-	failed=$((failed + 1))
-	echo "FAILED $name: exit status $got, expected $status"
-	cat "$work/out" "$work/error"
-}
+. tests/claim.sh
+claim_limit='timeout 30'
 
 check() { # function
 	if "$1" >"$work/out" 2>&1; then
