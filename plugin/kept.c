@@ -6,22 +6,13 @@
 
 #define RUN_WORDS 2u
 
-static uint32_t run_at(const uint32_t *ids, uint32_t at, uint32_t count)
-{
-	uint32_t run = 1;
-
-	while (run < count - at && ids[at + run] == (uint64_t)ids[at] + run)
-		run++;
-	return run;
-}
-
 /* Runs of the ids; 0: there are so many that the ids are shorter. */
 static uint32_t run_count(const uint32_t *ids, uint32_t count)
 {
 	uint32_t runs = 0;
 	uint32_t at;
 
-	for (at = 0; at < count; at += run_at(ids, at, count))
+	for (at = 0; at < count; at += kvpull_ticket_run(ids, at, count))
 		if (++runs > count / RUN_WORDS)
 			return 0;
 	return runs;
@@ -32,7 +23,7 @@ static void put_runs(const uint32_t *ids, uint32_t count, uint32_t *words)
 	uint32_t at = 0;
 
 	while (at < count) {
-		const uint32_t run = run_at(ids, at, count);
+		const uint32_t run = kvpull_ticket_run(ids, at, count);
 
 		*words++ = ids[at];
 		*words++ = run;

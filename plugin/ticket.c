@@ -231,14 +231,11 @@ static void put_ids(struct kvpull_wire_writer *writer, const uint32_t *ids,
 	uint32_t at = 0;
 
 	while (at < count) {
-		const uint64_t first = ids[at];
-		uint32_t run = 1;
+		const uint32_t run = kvpull_ticket_run(ids, at, count);
 
-		while (run < count - at && ids[at + run] == first + run)
-			run++;
 		kvpull_ticket_put_id(writer, ids[at], end);
 		kvpull_wire_put_varint(writer, run);
-		end = first + run;
+		end = (uint64_t)ids[at] + run;
 		at += run;
 	}
 }

@@ -139,6 +139,17 @@ kvpull_ticket_get_varint32(struct kvpull_wire_reader *reader)
 	return (uint32_t)value;
 }
 
+/* Ids from `at` on that follow one another; 1 at least. */
+static inline uint32_t kvpull_ticket_run(const uint32_t *ids, uint32_t at,
+					 uint32_t count)
+{
+	uint32_t run = 1;
+
+	while (run < count - at && ids[at + run] == (uint64_t)ids[at] + run)
+		run++;
+	return run;
+}
+
 /*
  * The first id of a run, as its zigzag distance from the end (last id + 1) of
  * the run before; at most 5 bytes.
