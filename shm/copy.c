@@ -38,6 +38,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/pause.h"
 #include "shm/copy_calibrate.h"
 
 /* A few microseconds: about what it costs to be woken. */
@@ -87,15 +88,6 @@ struct kvpull_copy {
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "claims are lock-free");
 _Static_assert(KVPULL_COPY_THREADS_MAX <= 32, "one bit a worker");
-
-static inline void spin_pause(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ __volatile__("yield");
-#endif
-}
 
 static void worker_sleep(struct worker *worker)
 {
@@ -204,7 +196,7 @@ static void worker_park(struct worker *worker)
 		if (atomic_load_explicit(&copy->tail, memory_order_relaxed) !=
 		    worker->at)
 			return;
-		spin_pause();
+		kvpull_pause();
 	}
 	/* W1: pairs with W0; a late wake of an earlier sleep costs a round. */
 	atomic_store_explicit(&worker->wake, 0, memory_order_relaxed);

@@ -348,6 +348,5 @@ int consumer_pull(struct halves *consumer, const struct ticket *ticket,
 		code = consumer_wait_loaded(consumer, 1, NULL);
 	times->loaded_ns = kvpull_clock_ns();
 	consumer_wait_notified(consumer);
-	times->notified_ns = kvpull_clock_ns();
 	return code ? code : consumer_finish(consumer, key);
 }

@@ -108,11 +108,10 @@ int producer_wait_sent(const struct producer *producer);
 uint8_t *producer_map(const struct producer *producer);
 
 struct pull_times {
-	uint64_t begin_ns;    /* before allocated() */
-	uint64_t built_ns;    /* step_build() returned */
-	uint64_t posted_ns;   /* start_loads() returned */
-	uint64_t loaded_ns;   /* poll() said LOADED */
-	uint64_t notified_ns; /* the release is in the producer's ring */
+	uint64_t begin_ns;  /* before allocated() */
+	uint64_t built_ns;  /* step_build() returned */
+	uint64_t posted_ns; /* start_loads() returned */
+	uint64_t loaded_ns; /* poll() said LOADED */
 };
 
 /* A request with this ticket enters, and the claim goes out. */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/pause.h"
 #include "shm/segment.h"
 #include "tests/bench/node.h"
 
@@ -104,11 +105,7 @@ static void pace(void)
 	uint32_t left;
 
 	for (left = PACE_PAUSES; left; left--)
-#if defined(__x86_64__)
-		__builtin_ia32_pause();
-#else
-		__asm__ __volatile__("");
-#endif
+		kvpull_pause();
 }
 
 /* Spinning and sleeping differ in event_fd: one asks for doorbells. */

@@ -3,10 +3,10 @@
  * Pulls of five shapes beside plain copies of the same memory: ways are taken
  * in turns within a repetition, each with new scattered ids, so a ratio
  * compares what ran side by side. The producer polls where one core is left for
- * it, and sleeps in the other ways, and beside plain copies. Whoever makes progress copies: with
- * progress=caller the consumer's one thread polls and copies, as an engine's
- * does; with progress=thread it sleeps meanwhile. The second thread is a copy
- * worker.
+ * it, and sleeps in the other ways, and beside plain copies. Whoever makes
+ * progress copies: with progress=caller the consumer's one thread polls and
+ * copies, as an engine's does; with progress=thread it sleeps meanwhile. The
+ * second thread is a copy worker.
  */
 #include <inttypes.h>
 #include <math.h>

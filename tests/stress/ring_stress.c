@@ -29,6 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/pause.h"
 #include "shm/ring.h"
 
 #define RING_RECORDS 16u
@@ -50,13 +51,6 @@ struct run {
 	_Atomic int failed; /* threads: tells the writer to give up */
 };
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#endif
-}
-
 /*
  * Wait a little, then let the other side have the core: at once where there is
  * only one; late where there are two, since a stranger may take the core for
@@ -67,7 +61,7 @@ static uint32_t spin_count_max = 500;
 static void wait_turn(uint32_t *spin_count)
 {
 	if (++*spin_count < spin_count_max)
-		relax();
+		kvpull_pause();
 	else
 		(void)sched_yield();
 }
@@ -85,7 +79,7 @@ static void jitter(uint64_t *random)
 	uint64_t pauses = random_next(random) % JITTER_PAUSES;
 
 	while (pauses--)
-		relax();
+		kvpull_pause();
 }
 
 static struct kvpull_record record_of(uint64_t number)
