@@ -7,10 +7,9 @@
 folder=${1:?folder}
 here=$(cd "$(dirname "$0")" && pwd)
 
-lacks() {
-	echo "fabric: $*: make deps WITH=fabric"
-	exit 1
-}
+package_set=fabric
+# shellcheck source=tests/fabric/package.sh
+. "$here/package.sh"
 
 for tool in qemu-system-x86_64 cpio dpkg depmod modprobe; do
 	# The last two are not in the path of everyone.
@@ -29,22 +28,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder" "$work/deb" "$work/root/bin" "$work/root/modules"
 deb=${FABRIC_KERNEL_DEB:-}
 if [ -z "$deb" ]; then
-	command -v apt-get >/dev/null || lacks "no apt-get to get a kernel with"
-	kernel_package() {
-		apt-cache depends linux-image-amd64 2>/dev/null |
-			awk '$1 == "Depends:" { print $2; exit }'
-	}
-	package=$(kernel_package)
-	if [ -z "$package" ]; then
-		apt-get -qq -o Acquire::Retries=3 update
-		package=$(kernel_package)
-	fi
-	[ -n "$package" ] || lacks "apt knows no linux-image-amd64"
-	echo "fabric: downloading $package"
-	(cd "$work/deb" && apt-get -qq -o Acquire::Retries=3 \
-		-o "APT::Sandbox::User=$(id -un)" download "$package") ||
-		lacks "$package cannot be downloaded"
-	deb=$(ls "$work"/deb/*.deb)
+	package_get linux-image-amd64 "$work/deb"
 fi
 dpkg -x "$deb" "$work/unpacked" || exit 1
 version=$(ls "$work/unpacked/lib/modules") || exit 1

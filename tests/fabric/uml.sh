@@ -9,10 +9,9 @@ set -eu
 folder=${1:?folder}
 here=$(cd "$(dirname "$0")" && pwd)
 
-lacks() {
-	echo "fabric: $*: make deps WITH=fabric-uml"
-	exit 1
-}
+package_set=fabric-uml
+# shellcheck source=tests/fabric/package.sh
+. "$here/package.sh"
 
 for tool in flex bison bc xz tar dpkg; do
 	command -v $tool >/dev/null || lacks "$tool is not installed"
@@ -22,22 +21,7 @@ work=$(mktemp -d "$folder/uml.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 deb=${FABRIC_SOURCE_DEB:-}
 if [ -z "$deb" ]; then
-	command -v apt-get >/dev/null || lacks "no apt-get to get a source with"
-	source_package() {
-		apt-cache depends linux-source 2>/dev/null |
-			awk '$1 == "Depends:" { print $2; exit }'
-	}
-	package=$(source_package)
-	if [ -z "$package" ]; then
-		apt-get -qq -o Acquire::Retries=3 update
-		package=$(source_package)
-	fi
-	[ -n "$package" ] || lacks "apt knows no linux-source"
-	echo "fabric: downloading $package"
-	(cd "$work" && apt-get -qq -o Acquire::Retries=3 \
-		-o "APT::Sandbox::User=$(id -un)" download "$package") ||
-		lacks "$package cannot be downloaded"
-	deb=$(ls "$work"/*.deb)
+	package_get linux-source "$work"
 fi
 dpkg -x "$deb" "$work/unpacked"
 rm -f "$work"/*.deb
