@@ -437,6 +437,8 @@ void kvpull_pull_new(struct kvpull_worker *worker, uint32_t index,
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
 	kvpull_count_add(&progress->counts.pulls_live, 1);
+	kvpull_step_widen_ids(pull->narrow, pull->group_first, pull->remote_ids,
+			      pull->local_ids);
 	pull->uses_claim = 0;
 	if (progress->claim_serials[pull->claim] != pull->claim_serial ||
 	    worker->claims[pull->claim].releasing) {

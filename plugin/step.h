@@ -156,8 +156,17 @@ int KVPULL_MUST_CHECK
 kvpull_step_peek_command(struct kvpull_wire_reader *reader,
 			 struct kvpull_step_scratch *scratch,
 			 struct kvpull_command *command);
-void kvpull_step_get_ids(const struct kvpull_command *command,
-			 uint32_t *remote_ids, uint32_t *local_ids);
+/*
+ * Of groups whose ids are all below 65,536 two bytes an id are taken, as they
+ * came, into the upper half of each list's room: the engine's thread writes
+ * half as much. Such groups have their bit in what is returned, and ids when
+ * kvpull_step_widen_ids() got it.
+ */
+uint32_t KVPULL_MUST_CHECK
+kvpull_step_get_ids(const struct kvpull_command *command, uint32_t *remote_ids,
+		    uint32_t *local_ids);
+void kvpull_step_widen_ids(uint32_t narrow, const uint32_t *group_first,
+			   uint32_t *remote_ids, uint32_t *local_ids);
 int KVPULL_MUST_CHECK
 kvpull_step_get_result_header(struct kvpull_wire_reader *reader,
 			      struct kvpull_result_header *header);

@@ -127,6 +127,7 @@ struct kvpull_pull {
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	uint32_t *remote_ids; /* [pull_blocks_max] */
 	uint32_t *local_ids;
+	uint32_t narrow; /* groups whose ids kvpull_pull_new() still widens */
 	/* progress */
 	enum kvpull_pull_state state;
 	int32_t code;
@@ -134,7 +135,6 @@ struct kvpull_pull {
 	uint64_t ended_ns;
 	uint32_t part_count;
 	uint32_t parts_open; /* started and not ended */
-	uint32_t reserved;
 	uint32_t live_at; /* position in the live list */
 	uint32_t parts[KVPULL_RANKS_MAX];
 	/* engine */

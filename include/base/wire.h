@@ -7,6 +7,7 @@
 #ifndef KVPULL_BASE_WIRE_H
 #define KVPULL_BASE_WIRE_H
 
+#include <endian.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -73,6 +74,24 @@ static inline void kvpull_wire_put_u32s(struct kvpull_wire_writer *writer,
 	while (count--)
 		kvpull_wire_put_u32(writer, *values++);
 #endif
+}
+
+#define KVPULL_WIRE_U16S 32u /* at once: a loop of known length */
+
+/* The low halves of count values. */
+static inline void kvpull_wire_put_u16s(struct kvpull_wire_writer *writer,
+					const uint32_t *values, size_t count)
+{
+	uint16_t low[KVPULL_WIRE_U16S];
+	size_t i;
+
+	for (; count >= KVPULL_WIRE_U16S; count -= KVPULL_WIRE_U16S) {
+		for (i = 0; i < KVPULL_WIRE_U16S; i++)
+			low[i] = htole16((uint16_t)*values++);
+		kvpull_wire_put(writer, low, sizeof(low));
+	}
+	while (count--)
+		kvpull_wire_put_u16(writer, (uint16_t)*values++);
 }
 
 /* Seven bits a byte, low first; 1 to 10 bytes. */

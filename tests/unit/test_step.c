@@ -260,36 +260,6 @@ static void pairs_in_any_order_round_trip(void **state)
 	(void)round_trip(&command);
 }
 
-static void peeked_pull_gives_its_ids_later(void **state)
-{
-	static uint32_t remote[300], local[300];
-	struct kvpull_command command = pull_of(300);
-	struct kvpull_wire_reader reader;
-	struct kvpull_command got;
-	uint32_t i;
-
-	(void)state;
-	for (i = 0; i < 200; i++)
-		remote_ids[i] = 7 * i;
-	command.group_count = 3;
-	command.group_first[1] = command.group_first[2] = 200;
-	command.group_first[3] = 300;
-	kvpull_step_put_command(&writer, &command);
-	reader = reader_of(writer.used);
-	assert_int_equal(kvpull_step_peek_command(&reader, &scratch, &got), 0);
-	assert_true(kvpull_wire_done(&reader));
-	assert_int_equal(got.group_first[3], 300);
-	kvpull_step_get_ids(&got, remote, local);
-	assert_memory_equal(remote, remote_ids, sizeof(remote));
-	assert_memory_equal(local, local_ids, sizeof(local));
-	/* Fewer are wanted than there are: no more are written. */
-	memset(remote, 0xee, sizeof(remote));
-	for (i = 1; i <= 3; i++)
-		got.group_first[i] = 100;
-	kvpull_step_get_ids(&got, remote, local);
-	assert_int_equal(remote[0], 0xeeeeeeee);
-}
-
 static void groups_that_are_not_there_are_empty(void **state)
 {
 	const struct kvpull_command command = pull_of(40);
@@ -771,7 +741,6 @@ int main(void)
 		TEST(every_command_round_trips),
 		TEST(largest_values_round_trip),
 		TEST(pairs_in_any_order_round_trip),
-		TEST(peeked_pull_gives_its_ids_later),
 		TEST(groups_that_are_not_there_are_empty),
 		TEST(contiguous_blocks_make_a_small_pull),
 		TEST(writer_without_room_counts_what_it_takes),
