@@ -160,8 +160,9 @@ static int peers_ready(const struct kvpull_worker *worker,
 			return remote->code ? remote->code : KVPULL_EPEER;
 		/* A first error of a peer fails the pull; waiting is short. */
 		if (remote->state == KVPULL_REMOTE_WAIT &&
-		    remote->code == KVPULL_EPEER)
-			return KVPULL_EPEER;
+		    (remote->code == KVPULL_EPEER ||
+		     remote->code == KVPULL_EAUTH))
+			return remote->code;
 		if (remote->state != KVPULL_REMOTE_UP)
 			code = KVPULL_EAGAIN;
 		/* Else the parts would not cover every local byte. */

@@ -315,9 +315,11 @@ int kvpull_endpoint_connect(const char *folder, const char *name,
 		goto out_folder;
 	}
 	(void)close(made);
-	/* Not there or busy is flow; the rest (EACCES) is for a person. */
+	/* Not there or busy is flow; the rest is for a person. */
 	if (why == EAGAIN)
 		code = KVPULL_EAGAIN;
+	if (why == EACCES || why == EPERM)
+		code = KVPULL_EAUTH;
 	if (why != EAGAIN && why != ECONNREFUSED && why != ENOENT)
 		kvpull_warn(log, "connect to %s: %s", name, strerror(why));
 out_folder:

@@ -71,7 +71,7 @@ int KVPULL_MUST_CHECK kvpull_listener_accept(struct kvpull_listener *listener,
 
 /*
  * 0; KVPULL_EROUTE (bad name or folder), KVPULL_EPEER (nobody listens),
- * KVPULL_EAGAIN (its backlog is full).
+ * KVPULL_EAGAIN (its backlog is full), KVPULL_EAUTH (not allowed to connect).
  */
 int KVPULL_MUST_CHECK kvpull_endpoint_connect(const char *folder,
 					      const char *name,

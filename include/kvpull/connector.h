@@ -474,7 +474,7 @@ struct kvpull_worker_stats {
 	uint64_t bad_tag;        /* notification with a wrong tag, dropped */
 	uint64_t claims_over;    /* instance beyond claims_max, not counted */
 	uint64_t consumers_live; /* now */
-	uint64_t consumers_died;
+	uint64_t consumers_died; /* connection ended: killed or closed */
 	uint64_t consumers_refused;
 	uint64_t rings_broken; /* ring with an impossible tail */
 	uint64_t pulls_started;

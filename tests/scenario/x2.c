@@ -182,7 +182,7 @@ static void x2_uid(const struct scenario *scenario)
 	log_has("producer", "uid is 0 here and 65534 there");
 	log_has("stranger", "uid is 0 there and 65534 here");
 	node_prefill(&closed, &message, BLOCKS, 1);
-	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 	log_has("stranger", "Permission denied");
 	works(&p, &d);
 	node_kill(&stranger);
