@@ -37,11 +37,11 @@
 #include "shm/ring.h"
 #include "shm/segment.h"
 
-#define KVPULL_EVENTS_MAX 64u          /* transport events a progress run */
-#define KVPULL_STRIPS_MAX 4096u        /* strips of a peer's plan */
-#define KVPULL_RESULTS_A_BUILD 1024u   /* results in one message */
-#define KVPULL_RECONNECTS_MAX 6u       /* attempts, 10 ms apart, doubling */
-#define KVPULL_SPIN_NS UINT64_C(50000) /* progress thread, before it sleeps */
+#define KVPULL_EVENTS_MAX 64u         /* transport events a progress run */
+#define KVPULL_STRIPS_MAX 4096u       /* strips of a peer's plan */
+#define KVPULL_RESULTS_A_BUILD 1024u  /* results in one message */
+#define KVPULL_RECONNECTS_MAX 6u      /* attempts, 10 ms apart, doubling */
+#define KVPULL_SPIN_NS UINT64_C(5000) /* progress thread, before it sleeps */
 
 /* Records between the threads: record.kind, .slot = index. */
 enum kvpull_message {
@@ -135,7 +135,7 @@ struct kvpull_pull {
 	uint64_t ended_ns;
 	uint32_t part_count;
 	uint32_t parts_open; /* started and not ended */
-	uint32_t live_at; /* position in the live list */
+	uint32_t live_at;    /* position in the live list */
 	uint32_t parts[KVPULL_RANKS_MAX];
 	/* engine */
 	uint32_t next;       /* in one of the engine's lists */
