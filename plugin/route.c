@@ -123,20 +123,41 @@ static void ended_free(struct places *places)
 			place_free(places, &places->places[index]);
 }
 
+/* No CPU reads or writes a device's memory: RDMA is the one way to it. */
+static void shm_give_up(struct kvpull_route *route,
+			const struct kvpull_serve *serve)
+{
+	struct kvpull_transport *shm = route->sides[SIDE_SHM];
+	uint32_t i;
+
+	for (i = 0; shm && i < serve->region_count; i++) {
+		if (serve->regions[i].kind != KVPULL_REGION_DMABUF)
+			continue;
+		shm->ops->close(shm);
+		shm = route->sides[SIDE_SHM] = NULL;
+		kvpull_info(route->transport.log,
+			    "route shm is closed: region %u is device memory",
+			    i);
+	}
+}
+
 static int route_serve(struct kvpull_transport *transport,
 		       const struct kvpull_serve *serve)
 {
 	struct kvpull_route *route = route_of(transport);
+	struct kvpull_transport *verbs = route->sides[SIDE_VERBS];
+	struct kvpull_transport *shm;
 	int code = 0;
 
-	if (route->sides[SIDE_SHM])
-		code = route->sides[SIDE_SHM]->ops->serve(
-			route->sides[SIDE_SHM], serve);
-	if (code || !route->sides[SIDE_VERBS])
+	if (verbs)
+		shm_give_up(route, serve);
+	shm = route->sides[SIDE_SHM];
+	if (shm)
+		code = shm->ops->serve(shm, serve);
+	if (code || !verbs)
 		return code;
-	code = route->sides[SIDE_VERBS]->ops->serve(route->sides[SIDE_VERBS],
-						    serve);
-	if (!code || !route->sides[SIDE_SHM])
+	code = verbs->ops->serve(verbs, serve);
+	if (!code || !shm)
 		return code;
 	kvpull_warn(
 		transport->log,
@@ -148,9 +169,8 @@ static int route_serve(struct kvpull_transport *transport,
 static const char *route_address(const struct kvpull_transport *transport)
 {
 	const struct kvpull_route *route = route_of_const(transport);
-	const struct kvpull_transport *side = route->sides[SIDE_SHM] ?
-						      route->sides[SIDE_SHM] :
-						      route->sides[SIDE_VERBS];
+	const struct kvpull_transport *side =
+		route->sides[route->sides[SIDE_SHM] ? SIDE_SHM : SIDE_VERBS];
 
 	/* One of them: kvpull_route_print() has both. */
 	return side->ops->address(side);
@@ -176,8 +196,7 @@ static int route_connect(struct kvpull_transport *transport,
 	struct kvpull_route *route = route_of(transport);
 	const enum side kind = side_of(address);
 	struct kvpull_transport *side = route->sides[kind];
-	uint32_t inner;
-	uint32_t outer;
+	uint32_t inner, outer;
 	int code;
 
 	if (!side)
@@ -767,7 +786,7 @@ uint32_t kvpull_route_tell(const struct kvpull_transport *transport,
 	}
 	*why = route->sides[SIDE_SHM] ?
 		       "another node: its socket is not in our folder" :
-		       "pinned by the configuration";
+		       "no other route is open";
 	return KVPULL_ROUTE_VERBS;
 }
 

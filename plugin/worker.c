@@ -495,10 +495,15 @@ static int region_take(struct kvpull_worker *worker,
 	}
 	if (region->kind == KVPULL_REGION_FOREIGN)
 		return 0;
+	if (region->kind == KVPULL_REGION_DMABUF) {
+		view->fd = region->fd;
+		view->fd_offset = region->fd_offset;
+		return 0;
+	}
 	if (region->kind != KVPULL_REGION_PROVIDED) {
 		kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED, "regions",
-			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
+			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory, a dmabuf or a file",
 			region->kind);
 		return KVPULL_EUNSUPPORTED;
 	}

@@ -143,9 +143,10 @@ static int serve_check(const struct kvpull_serve *serve,
 			continue;
 		if (region->kind != KVPULL_REGION_PROVIDED &&
 		    region->kind != KVPULL_REGION_FILE) {
-			kvpull_error(log,
-				     "region %u of kind %u: not on this route",
-				     i, region->kind);
+			kvpull_error(
+				log,
+				"region %u of kind %u: not on route shm; device memory needs an RDMA device (kvpull_doctor)",
+				i, region->kind);
 			return KVPULL_EUNSUPPORTED;
 		}
 		if (region->fd < 0)

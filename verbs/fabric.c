@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Symbols are looked up by name; one that is missing makes the route
- * unsupported. The libraries are never unloaded: their providers do not expect
+ * Symbols are looked up by name; one that is missing, unless it is optional,
+ * makes the route unsupported. The libraries are never unloaded: their providers do not expect
  * it.
  */
 #include "verbs/fabric.h"
@@ -12,12 +12,13 @@
 struct symbol {
 	const char *name;
 	size_t offset;
+	int is_optional;
 };
 
 #define CM_SYMBOL(symbol)                                                      \
-	{ "rdma_" #symbol, offsetof(struct kvpull_fabric, cm.symbol) },
+	{ "rdma_" #symbol, offsetof(struct kvpull_fabric, cm.symbol), 0 },
 #define IBV_SYMBOL(symbol)                                                     \
-	{ "ibv_" #symbol, offsetof(struct kvpull_fabric, ibv.symbol) },
+	{ "ibv_" #symbol, offsetof(struct kvpull_fabric, ibv.symbol), 0 },
 
 /* clang-format off */
 static const struct symbol cm_symbols[] = {
@@ -26,8 +27,10 @@ static const struct symbol cm_symbols[] = {
 
 static const struct symbol ibv_symbols[] = {
 	KVPULL_FABRIC_IBV(IBV_SYMBOL)
-	{ "_ibv_query_gid_ex", offsetof(struct kvpull_fabric, ibv.query_gid) },
-	{ "ibv_query_port", offsetof(struct kvpull_fabric, ibv.query_port) },
+	{ "ibv_reg_dmabuf_mr",
+	  offsetof(struct kvpull_fabric, ibv.reg_dmabuf_mr), 1 },
+	{ "_ibv_query_gid_ex", offsetof(struct kvpull_fabric, ibv.query_gid), 0 },
+	{ "ibv_query_port", offsetof(struct kvpull_fabric, ibv.query_port), 0 },
 };
 /* clang-format on */
 
@@ -58,7 +61,7 @@ static int symbols_take(struct kvpull_fabric *fabric,
 		const struct symbol *symbol = &library->symbols[i];
 		void *const found = dlsym(handle, symbol->name);
 
-		if (!found) {
+		if (!found && !symbol->is_optional) {
 			kvpull_log(log, level,
 				   "verbs: %s is too old: it has no %s",
 				   library->name, symbol->name);

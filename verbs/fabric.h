@@ -67,6 +67,8 @@ struct kvpull_fabric {
 	} cm;
 	struct {
 		KVPULL_FABRIC_IBV(KVPULL_FABRIC_IBV_MEMBER)
+		/* Since rdma-core 34; NULL before. */
+		__typeof__(&ibv_reg_dmabuf_mr) reg_dmabuf_mr;
 		/* These two are macros or inline over another symbol. */
 		__typeof__(&_ibv_query_gid_ex) query_gid;
 		int (*query_port)(struct ibv_context *context, uint8_t port,

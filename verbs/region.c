@@ -8,31 +8,55 @@
 #include <errno.h>
 #include <string.h>
 
-static struct ibv_mr *memory_register(const struct kvpull_verbs_device *device,
-				      void *base, uint64_t bytes, int access)
+static int memory_register(const struct kvpull_verbs_device *device, void *base,
+			   uint64_t bytes, int access, struct ibv_mr **memory)
 {
-	struct ibv_mr *memory =
-		device->fabric->ibv.reg_mr(device->pd, base, bytes, access);
+	*memory = device->fabric->ibv.reg_mr(device->pd, base, bytes, access);
+	if (*memory)
+		return 0;
+	kvpull_error(
+		device->log,
+		"verbs: registering %llu bytes: %s; memlock (ulimit -l) must hold all KV memory",
+		(unsigned long long)bytes, strerror(errno));
+	return KVPULL_ENOMEM;
+}
 
-	if (!memory)
-		kvpull_error(
-			device->log,
-			"verbs: registering %llu bytes: %s; memlock (ulimit -l) must hold all KV memory",
-			(unsigned long long)bytes, strerror(errno));
-	return memory;
+/* Peers and we name its bytes by the device's own addresses, as the caches do. */
+static int dmabuf_register(const struct kvpull_verbs_device *device,
+			   const struct kvpull_region_view *view, int access,
+			   struct ibv_mr **memory)
+{
+	const struct kvpull_fabric *fabric = device->fabric;
+
+	errno = EOPNOTSUPP;
+	*memory = NULL;
+	if (fabric->ibv.reg_dmabuf_mr)
+		*memory = fabric->ibv.reg_dmabuf_mr(
+			device->pd, view->fd_offset, view->bytes,
+			(uint64_t)(uintptr_t)view->base, view->fd, access);
+	if (*memory)
+		return 0;
+	kvpull_error(
+		device->log,
+		"verbs: %s cannot register device memory (dmabuf of %llu bytes): %s; use host memory, or a device and drivers with dmabuf (kvpull_doctor)",
+		device->fabric->ibv.get_device_name(device->context->device),
+		(unsigned long long)view->bytes, strerror(errno));
+	return errno == ENOMEM ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
 
 static int region_check(const struct kvpull_verbs_device *device,
 			const struct kvpull_region_view *view, uint32_t index)
 {
 	if (view->kind != KVPULL_REGION_PROVIDED &&
-	    view->kind != KVPULL_REGION_FOREIGN) {
+	    view->kind != KVPULL_REGION_FOREIGN &&
+	    view->kind != KVPULL_REGION_DMABUF) {
 		kvpull_error(device->log,
 			     "verbs: region %u of kind %u: not on this route",
 			     index, view->kind);
 		return KVPULL_EUNSUPPORTED;
 	}
-	if (!view->base || !view->bytes)
+	if (!view->base || !view->bytes ||
+	    (view->kind == KVPULL_REGION_DMABUF && view->fd < 0))
 		return KVPULL_EINVAL;
 	if (view->bytes > device->region_bytes_max) {
 		kvpull_error(device->log,
@@ -43,12 +67,32 @@ static int region_check(const struct kvpull_verbs_device *device,
 	return 0;
 }
 
+static int region_register(struct kvpull_verbs_regions *regions,
+			   const struct kvpull_region_view *view)
+{
+	const int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE;
+	const uint32_t at = regions->count;
+	const int code = view->kind == KVPULL_REGION_DMABUF ?
+				 dmabuf_register(regions->device, view, access,
+						 &regions->memory[at]) :
+				 memory_register(regions->device, view->base,
+						 view->bytes, access,
+						 &regions->memory[at]);
+
+	if (code)
+		return code;
+	regions->base[at] = view->base;
+	regions->bytes[at] = view->bytes;
+	regions->count++;
+	return 0;
+}
+
 int kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 				  const struct kvpull_verbs_device *device,
 				  const struct kvpull_serve *serve)
 {
 	uint32_t i;
-	int code;
+	int code = 0;
 
 	memset(regions, 0, sizeof(*regions));
 	regions->device = device;
@@ -60,29 +104,18 @@ int kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 		if (code)
 			return code;
 	}
-	for (i = 0; i < serve->region_count; i++) {
-		const struct kvpull_region_view *view = &serve->regions[i];
-
-		regions->memory[i] = memory_register(
-			device, view->base, view->bytes,
-			IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE);
-		if (!regions->memory[i])
-			goto err_memory;
-		regions->base[i] = view->base;
-		regions->bytes[i] = view->bytes;
-		regions->count++;
-	}
-	regions->entries = memory_register(device, serve->entries,
-					   (uint64_t)serve->slot_count *
-						   sizeof(*serve->entries),
-					   IBV_ACCESS_REMOTE_READ);
-	if (!regions->entries)
-		goto err_memory;
-	regions->slot_count = serve->slot_count;
-	return 0;
-err_memory:
-	kvpull_verbs_regions_deregister(regions);
-	return KVPULL_ENOMEM;
+	for (i = 0; !code && i < serve->region_count; i++)
+		code = region_register(regions, &serve->regions[i]);
+	if (!code)
+		code = memory_register(
+			device, serve->entries,
+			(uint64_t)serve->slot_count * sizeof(*serve->entries),
+			IBV_ACCESS_REMOTE_READ, &regions->entries);
+	if (code)
+		kvpull_verbs_regions_deregister(regions);
+	else
+		regions->slot_count = serve->slot_count;
+	return code;
 }
 
 static void memory_deregister(const struct kvpull_verbs_device *device,

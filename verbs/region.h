@@ -21,7 +21,10 @@ struct kvpull_verbs_regions {
 	struct ibv_mr *entries;
 };
 
-/* 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED (a kind), KVPULL_ENOMEM (memlock). */
+/*
+ * 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED (a kind, or the device takes no dmabuf),
+ * KVPULL_ENOMEM (memlock).
+ */
 int KVPULL_MUST_CHECK
 kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 			      const struct kvpull_verbs_device *device,

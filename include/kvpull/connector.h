@@ -364,7 +364,7 @@ struct kvpull_scheduler_ops {
 #define KVPULL_REGION_PROVIDED 0u /* from memory_alloc(): shared mapping */
 #define KVPULL_REGION_FOREIGN 1u  /* host memory of the engine's own */
 #define KVPULL_REGION_STAGED 2u   /* refused in this minor */
-#define KVPULL_REGION_DMABUF 3u   /* refused in this minor */
+#define KVPULL_REGION_DMABUF 3u   /* device memory: over verbs alone */
 #define KVPULL_REGION_FILE 4u     /* an unnamed file of this incarnation */
 
 /**
@@ -377,13 +377,19 @@ struct kvpull_scheduler_ops {
  * or a shared mapping, before request_finished() says that they are held (or
  * before hold_ready()); from then on they stay as they are until the hold has
  * ended, and the file is never made shorter. A consumer never pulls into one.
+ *
+ * A dmabuf is memory of a device that RDMA reads and writes without the CPU. A
+ * worker with one uses no shared memory: peers on its node are read over verbs,
+ * too. regions_register() says KVPULL_EUNSUPPORTED where the RDMA device or a
+ * driver cannot; fd is the engine's, who may close it after. Whether what was
+ * pulled is visible to the device's own code is between the engine and it.
  */
 struct kvpull_region {
 	size_t struct_size;
 	uint32_t kind;
-	int32_t fd;         /* file, dmabuf; else -1 */
-	void *base;         /* memory; NULL for a file */
-	uint64_t fd_offset; /* file: where the region begins; any byte */
+	int32_t fd; /* file, dmabuf; else -1 */
+	void *base; /* memory; dmabuf: the device's address; NULL for a file */
+	uint64_t fd_offset; /* file, dmabuf: where the region begins in it */
 	uint64_t bytes;
 	uint32_t device; /* dmabuf: index of the device */
 	uint32_t reserved;

@@ -415,6 +415,29 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes,
 	return NULL;
 }
 
+/* Memory like any other here; that it came so is remembered. */
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+				    size_t bytes, uint64_t iova, int fd,
+				    int access)
+{
+	struct ibv_mr *mr;
+
+	if (fake_verbs_knobs.dmabuf_error) {
+		errno = fake_verbs_knobs.dmabuf_error;
+		return NULL;
+	}
+	mr = reg_mr(pd, (void *)(uintptr_t)iova, bytes, access);
+	if (mr)
+		fake.dmabuf = (struct fake_verbs_dmabuf){ offset, bytes, iova,
+							  fd, access };
+	return mr;
+}
+
+struct fake_verbs_dmabuf fake_verbs_dmabuf(void)
+{
+	return fake.dmabuf;
+}
+
 static int dereg_mr(struct ibv_mr *mr)
 {
 	uint32_t i;
@@ -564,7 +587,8 @@ static struct kvpull_fabric fabric = {
 		get_device_name, query_device, alloc_pd, dealloc_pd, reg_mr,
 		dereg_mr, create_comp_channel, destroy_comp_channel, create_cq,
 		destroy_cq, modify_qp, get_cq_event, ack_cq_events,
-		get_async_event, ack_async_event, wc_status_str, query_gid, query_port,
+		get_async_event, ack_async_event, wc_status_str, reg_dmabuf_mr,
+		query_gid, query_port,
 	},
 };
 /* clang-format on */

@@ -49,6 +49,16 @@ struct fake_verbs_knobs {
 	enum fake_verbs_answer answer;
 	uint32_t answer_device; /* of calls by this one, from 1; 0: of any */
 	uint32_t mute;          /* nobody is told that the other side ended */
+	int dmabuf_error; /* errno of registering device memory; 0: none */
+};
+
+/* What a dmabuf was registered with. */
+struct fake_verbs_dmabuf {
+	uint64_t offset;
+	uint64_t bytes;
+	uint64_t iova;
+	int fd;
+	int access;
 };
 
 extern struct fake_verbs_knobs fake_verbs_knobs;
@@ -57,6 +67,8 @@ void fake_verbs_reset(void);
 /* How many devices there are; after reset: one. */
 void fake_verbs_devices(uint32_t count);
 const struct kvpull_fabric *fake_verbs_fabric(void);
+/* The last one since reset. */
+struct fake_verbs_dmabuf fake_verbs_dmabuf(void);
 /* Objects that were made and not destroyed. */
 uint32_t fake_verbs_live(void);
 /* Of a kind, carried out since reset. */

@@ -85,6 +85,7 @@ struct fake_verbs {
 	uint32_t doorbells;
 	uint32_t calls;
 	uint32_t next_key;
+	struct fake_verbs_dmabuf dmabuf; /* the last one */
 	uint16_t next_port;
 };
 

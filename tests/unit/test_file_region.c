@@ -213,7 +213,7 @@ static void refused_memory_closes_the_files_before_it(void **state)
 	world->regions[1].bytes = UINT64_MAX;
 	assert_int_equal(regions_register(world), KVPULL_EINVAL);
 	assert_int_equal(fds_open(), world->fds);
-	world->regions[1].kind = KVPULL_REGION_DMABUF;
+	world->regions[1].kind = KVPULL_REGION_STAGED;
 	assert_int_equal(regions_register(world), KVPULL_EUNSUPPORTED);
 	assert_int_equal(fds_open(), world->fds);
 }

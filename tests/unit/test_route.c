@@ -5,6 +5,7 @@
  */
 #include "verbs_world.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -38,7 +39,7 @@ static struct kvpull_serve *remote; /* of whom D connects to */
 static int wake_fd;
 static char folders[2][64];
 
-static void end_serve(struct end *end)
+static void region_fill(struct end *end)
 {
 	assert_int_equal(kvpull_segment_make(&end->memory, "kv", 65536,
 					     KVPULL_SEGMENT_READ_ONLY, 0,
@@ -59,11 +60,15 @@ static void end_serve(struct end *end)
 	end->serve.entries =
 		(struct kvpull_revocation_entry *)(void *)end->entries.base;
 	end->serve.entries_fd = end->entries.fd;
+}
+
+static void end_serve(struct end *end)
+{
 	assert_int_equal(
 		end->transport->ops->serve(end->transport, &end->serve), 0);
 }
 
-static void end_open(struct end *end, const char *name, const char *folder,
+static void end_make(struct end *end, const char *name, const char *folder,
 		     uint32_t callers_max)
 {
 	const struct kvpull_shm_params shm = {
@@ -111,6 +116,13 @@ static void end_open(struct end *end, const char *name, const char *folder,
 	assert_int_equal(kvpull_route_add(route, added), 0);
 	assert_true(kvpull_arena_ok(&end->arena));
 	end->transport = kvpull_route_transport(route);
+	region_fill(end);
+}
+
+static void end_open(struct end *end, const char *name, const char *folder,
+		     uint32_t callers_max)
+{
+	end_make(end, name, folder, callers_max);
 	end_serve(end);
 }
 
@@ -250,6 +262,40 @@ static void same_node_goes_by_shm_and_others_by_verbs(void **state)
 	other.transport->ops->beat(other.transport, far);
 	run(3);
 	assert_int_equal(kvpull_ring_beat_seen(p.ring), 1);
+}
+
+/* P's memory is a device's: D on its node has no other way either. */
+static void device_memory_is_read_by_verbs_on_one_node_too(void **state)
+{
+	struct end *const ends[] = { &p, &d };
+	uint32_t end, peer;
+
+	(void)state;
+	for (end = 0; end < 2; end++) {
+		/* At either side, then at the other alone. */
+		end_close(&p);
+		end_close(&d);
+		end_make(&p, "p", folders[0], 4);
+		end_make(&d, "d", folders[0], 4);
+		ends[end]->serve.regions[0].kind = KVPULL_REGION_DMABUF;
+		end_serve(&p);
+		end_serve(&d);
+		peer = join(&d, KVPULL_ROUTE_VERBS);
+		run(40);
+		assert_int_equal(d.attached, 1);
+		note_travels(&d, peer, 7);
+	}
+}
+
+static void device_memory_without_its_device_is_refused(void **state)
+{
+	(void)state;
+	end_close(&p);
+	end_make(&p, "p", folders[0], 4);
+	p.serve.regions[0].kind = KVPULL_REGION_DMABUF;
+	fake_verbs_knobs.dmabuf_error = EOPNOTSUPP;
+	assert_int_equal(p.transport->ops->serve(p.transport, &p.serve),
+			 KVPULL_EUNSUPPORTED);
 }
 
 static void sleeper_is_woken_by_a_network_note(void **state)
@@ -438,6 +484,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(same_node_goes_by_shm_and_others_by_verbs),
+		TEST(device_memory_is_read_by_verbs_on_one_node_too),
+		TEST(device_memory_without_its_device_is_refused),
 		TEST(sleeper_is_woken_by_a_network_note),
 		TEST(handles_are_used_again_after_the_end),
 		TEST(callers_of_both_routes_share_one_bound),

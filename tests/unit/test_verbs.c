@@ -2,6 +2,8 @@
 /* The route between machines over a fake fabric: its life, reads and notes. */
 #include "verbs_world.h"
 
+#include <errno.h>
+
 #include "verbs/frame.h"
 
 static void read_and_check(void)
@@ -31,6 +33,67 @@ static void pull_moves_every_byte_and_the_entry(void **state)
 	assert_int_equal(world.read.entry.incarnation, WORLD_INCARNATION);
 	assert_int_equal(world.read.entry.revoked, 5);
 	assert_int_equal(world.read.entry.ready, 6);
+}
+
+/* A side whose blocks are in a device's memory, 4 KiB into its dmabuf. */
+static int device_serve(struct world_side *side)
+{
+	side_close(side);
+	assert_int_equal(side_open(side), 0);
+	side_fill(side);
+	side->serve.regions[0].kind = KVPULL_REGION_DMABUF;
+	side->serve.regions[0].fd = 9;
+	side->serve.regions[0].fd_offset = 4096;
+	return side->route->ops->serve(side->route, &side->serve);
+}
+
+static void device_memory_is_pulled_like_any_other(void **state)
+{
+	struct fake_verbs_dmabuf dmabuf;
+
+	(void)state;
+	assert_int_equal(device_serve(&world.p), 0);
+	assert_int_equal(device_serve(&world.d), 0);
+	dmabuf = fake_verbs_dmabuf();
+	assert_int_equal(dmabuf.fd, 9);
+	assert_int_equal(dmabuf.offset, 4096);
+	assert_int_equal(dmabuf.bytes, WORLD_BYTES);
+	assert_int_equal(dmabuf.iova, (uintptr_t)world.d.memory);
+	assert_int_equal(dmabuf.access,
+			 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE);
+	world_fill();
+	world_read_make(0);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+	read_and_check();
+}
+
+static void device_memory_that_cannot_be_registered_is_refused(void **state)
+{
+	static const struct {
+		int error;
+		int code;
+	} cases[] = { { EOPNOTSUPP, KVPULL_EUNSUPPORTED },
+		      { EINVAL, KVPULL_EUNSUPPORTED },
+		      { ENOMEM, KVPULL_ENOMEM } };
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 3; i++) {
+		fake_verbs_knobs.dmabuf_error = cases[i].error;
+		assert_int_equal(device_serve(&world.p), cases[i].code);
+	}
+	fake_verbs_knobs.dmabuf_error = 0;
+	assert_int_equal(device_serve(&world.p), 0);
+	/* Without a descriptor it is nothing. */
+	side_close(&world.p);
+	assert_int_equal(side_open(&world.p), 0);
+	side_fill(&world.p);
+	world.p.serve.regions[0].kind = KVPULL_REGION_DMABUF;
+	assert_int_equal(
+		world.p.route->ops->serve(world.p.route, &world.p.serve),
+		KVPULL_EINVAL);
 }
 
 static void read_is_one_doorbell_and_one_completion(void **state)
@@ -355,6 +418,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(pull_moves_every_byte_and_the_entry),
+		TEST_UP(device_memory_is_pulled_like_any_other),
+		TEST_UP(device_memory_that_cannot_be_registered_is_refused),
 		TEST(read_is_one_doorbell_and_one_completion),
 		TEST(slot_outside_the_table_is_expired),
 		TEST(entry_says_revoked_until_it_was_read),

@@ -128,7 +128,7 @@ static inline int side_open(struct world_side *side)
 	return code;
 }
 
-static inline int side_serve(struct world_side *side)
+static inline void side_fill(struct world_side *side)
 {
 	side->serve.region_count = 1;
 	side->serve.regions[0] =
@@ -139,6 +139,11 @@ static inline int side_serve(struct world_side *side)
 	side->serve.slot_count = WORLD_SLOTS;
 	side->serve.entries = side->entries;
 	side->serve.entries_fd = -1;
+}
+
+static inline int side_serve(struct world_side *side)
+{
+	side_fill(side);
 	return side->route->ops->serve(side->route, &side->serve);
 }
 

@@ -63,6 +63,9 @@ class SchedulerSide:
         self._entries: dict[str, Entry] = {}
         self._next_key = 1
         self._silent = False
+        # What a worker does for the first time takes it tens of milliseconds:
+        # it does so in a step of its own, before any request.
+        self._has_stepped = False
         self._meta = KVPullMetadata()
         self._stats = KVPullStats()
         self._moves = Moves("scheduler")
@@ -174,6 +177,7 @@ class SchedulerSide:
         """Take what the workers said."""
         if not isinstance(meta, KVPullWorkerMetadata):
             return
+        self._has_stepped = True
         for info in meta.infos:
             self.rank_info(info)
         for result in meta.results:
@@ -224,7 +228,8 @@ class SchedulerSide:
     def has_pending_work(self) -> bool:
         """Say whether a step is needed though no request asks for one."""
         return bool(
-            self._meta.names
+            not self._has_stepped
+            or self._meta.names
             or self._meta.failed
             or self.half.ranks_missing() > 0
             or self._pending() & CONST["KVPULL_PENDING_STEP"]
