@@ -100,9 +100,10 @@ static int regions_register(struct engine *engine, uint32_t rank,
 	struct kvpull_cache caches[KVPULL_GROUPS_MAX];
 	const struct kvpull_region region = {
 		.struct_size = sizeof(region),
-		.kind = engine->foreign ? KVPULL_REGION_FOREIGN :
+		.kind = engine->device  ? KVPULL_REGION_DMABUF :
+			engine->foreign ? KVPULL_REGION_FOREIGN :
 					  KVPULL_REGION_PROVIDED,
-		.fd = -1,
+		.fd = engine->device ? STDERR_FILENO : -1,
 		.base = engine->memory[rank],
 		.bytes = engine->memory_bytes,
 	};
@@ -265,6 +266,7 @@ int engine_open(struct engine *engine, const struct engine_params *params)
 	engine->shape = *shape;
 	engine->tp_size = params->tp_size;
 	engine->foreign = params->foreign;
+	engine->device = params->device;
 	engine->part = params->part;
 	engine->carrier = params->carrier;
 	engine->memory_bytes = layer_bytes(engine) * shape->layer_count;

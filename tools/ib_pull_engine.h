@@ -59,7 +59,8 @@ struct engine_params {
 	const char *engine_id;
 	struct engine_shape shape;
 	uint32_t tp_size;
-	uint32_t foreign;    /* 1: own memory, not the provider's */
+	uint32_t foreign; /* 1: own memory, not the provider's */
+	uint32_t device;  /* 1: said to be a device's, by a wrong descriptor */
 	uint32_t contiguous; /* 1: ids that follow one another */
 	const char *weights;
 	const char *model; /* NULL: "ib_pull" */
@@ -98,6 +99,7 @@ struct engine {
 	uint64_t huge_bytes;
 	uint64_t provider_ns;
 	uint32_t foreign;
+	uint32_t device;
 	uint32_t *free_blocks;
 	uint32_t free_count;
 	uint8_t *bytes; /* step and result bytes */

@@ -12,7 +12,7 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	1:1:full:engine_f1 1:1:full:engine_f2 1:1:full:engine_f3
 	1:1:full:engine_f4 1:1:full:engine_f5 1:1:full:engine_f6
-	1:1:full:engine_f8"
+	1:1:full:engine_f8 1:1:full:engine_device_memory"
 
 # A stalled host must cut no queue pair: what that costs others is no failure,
 # but these count every one.
@@ -50,4 +50,9 @@ scenario_engine_f6() {
 
 scenario_engine_f8() {
 	engine_run F8
+}
+
+# soft-RoCE registers no dmabuf: that is said, with what to do.
+scenario_engine_device_memory() {
+	engine_run X2i
 }

@@ -697,6 +697,7 @@ static int server_open(struct server *server, struct kvpull_host *host)
 		.shape = params->shape,
 		.tp_size = params->tp_size,
 		.foreign = params->foreign,
+		.device = params->device,
 		.weights = params->weights,
 		.model = params->model,
 		.dtype = params->dtype,

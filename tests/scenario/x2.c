@@ -420,6 +420,26 @@ static void x2_config(const struct scenario *scenario)
 	node_kill(&node);
 }
 
+/* ---- memory ---- */
+
+/* No device here takes any: shm has none, soft-RoCE no dmabuf. */
+static void x2_device(const struct scenario *scenario)
+{
+	const char *route = getenv("KVPULL_ROUTE");
+	struct node_params params;
+	struct node node;
+
+	logs_open(scenario);
+	params_fill(scenario, "producer", "", &params);
+	params.device = 1;
+	scenario_check(node_try(&node, &params) == KVPULL_EUNSUPPORTED,
+		       "device memory is taken");
+	node_kill(&node);
+	log_has("producer", route && !strcmp(route, "verbs") ?
+				    "cannot register device memory" :
+				    "device memory needs an RDMA device");
+}
+
 const struct scenario_case scenario_x2[] = {
 	{ "X2a", "another model, revision, weights, dtype, layout: named",
 	  x2_models, 30, 30 },
@@ -433,5 +453,7 @@ const struct scenario_case scenario_x2[] = {
 	{ "X2g", "a ticket that names a peer elsewhere is refused",
 	  x2_elsewhere, 30, 30 },
 	{ "X2h", "unknown config keys name the nearest", x2_config, 30, 30 },
+	{ "X2i", "device memory without a device for it is refused, and why",
+	  x2_device, 30, 30 },
 	{ 0 },
 };
