@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A step's bytes. What passes the check is decoded and encoded, twice: ours is
- * the shortest spelling, so it is not longer and does not change any more.
+ * the shortest spelling, so it is not longer and does not change any more. Ids
+ * that are taken later, as a worker takes them, are the same.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
 
 static uint32_t ids[2][KVPULL_TICKET_BLOCKS_MAX];
+static uint32_t later[2][KVPULL_TICKET_BLOCKS_MAX];
 static struct kvpull_step_scratch scratch;
 static uint8_t copies[2][COPY_BYTES_MAX];
 
@@ -20,6 +22,24 @@ static void expect(int condition)
 {
 	if (!condition)
 		abort();
+}
+
+/* The same command again, in a worker's two steps. */
+static void take_later(struct kvpull_wire_reader reader,
+		       const struct kvpull_command *command)
+{
+	const size_t id_bytes =
+		command->group_first[command->group_count] * sizeof(uint32_t);
+	struct kvpull_command peeked;
+	uint32_t narrow;
+
+	expect(!kvpull_step_peek_command(&reader, &scratch, &peeked));
+	if (command->kind != KVPULL_COMMAND_PULL)
+		return;
+	narrow = kvpull_step_get_ids(&peeked, later[0], later[1]);
+	kvpull_step_widen_ids(narrow, peeked.group_first, later[0], later[1]);
+	expect(!memcmp(later[0], command->remote_ids, id_bytes));
+	expect(!memcmp(later[1], command->local_ids, id_bytes));
 }
 
 /* Decode, encode: bytes of the copy. */
@@ -33,9 +53,11 @@ static size_t recode(const void *from, size_t from_bytes, uint8_t *to)
 	expect(!kvpull_step_get_header(&reader, &header));
 	kvpull_step_put_header(&writer, &header);
 	for (i = 0; i < header.record_count; i++) {
+		const struct kvpull_wire_reader before = reader;
 		struct kvpull_command command;
 
 		expect(!kvpull_step_get_command(&reader, &scratch, &command));
+		take_later(before, &command);
 		kvpull_step_put_command(&writer, &command);
 	}
 	expect(kvpull_wire_done(&reader));
