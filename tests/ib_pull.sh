@@ -56,7 +56,7 @@ END
 until grep -q '^serving' "$work/serve" || ! kill -0 "$server"; do
 	sleep 0.1
 done
-claim table 0 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
+claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: route shm' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
 	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
 	"$tool" $small --verify "$sockets"
 check json

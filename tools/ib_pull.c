@@ -23,11 +23,17 @@ static void stop_set(int number)
 	stop = 1;
 }
 
+/* The device, its port, GID, link and MTU: part of what was measured. */
+static int is_device(const char *message)
+{
+	return !strncmp(message, "verbs: ", 7) && strstr(message, ", MTU ");
+}
+
 static void log_line(void *context, uint32_t level, const char *message)
 {
 	const uint32_t *verbose = context;
 
-	if (level <= KVPULL_LOG_WARN + *verbose)
+	if (level <= KVPULL_LOG_WARN + *verbose || is_device(message))
 		fprintf(stderr, "%s\n", message);
 }
 

@@ -44,10 +44,11 @@ static uint64_t request_bytes(const struct ib_options *options)
 void ib_print_header(const struct ib_options *options)
 {
 	const struct engine_shape *shape = &options->shape;
+	const struct kvpull_connector_ops *ops = engine_library();
 
-	printf("kvpull ib_pull: route %s, memory %s, %u x %u layers x %u bytes (%.1f MiB) a request, depth %u\n"
+	printf("kvpull ib_pull %s: route %s, memory %s, %u x %u layers x %u bytes (%.1f MiB) a request, depth %u\n"
 	       "progress %s, copy threads %u, tensor parallel %u, siblings %u, lease %u ms, verify %s\n",
-	       options->host ? "verbs" : "shm",
+	       ops ? ops->version : "", options->host ? "verbs" : "shm",
 	       options->foreign ? "foreign" : "provided",
 	       options->request_blocks * shape->group_count,
 	       shape->layer_count / shape->group_count, shape->block_bytes,
