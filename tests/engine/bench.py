@@ -23,9 +23,9 @@ from typing import Any
 
 import model
 from beside import nixl_environment
-from engine import Engine, kvpull_config, post, tokens, wait_for
+from engine import Engine, kvpull_config, tokens, wait_for
 from rejects import HOWS, TOO_LONG, paced, refuse
-from world import HOLD, SIBLINGS, SLOTS, World, busy
+from world import SIBLINGS, SLOTS, World, busy
 
 LEASE_S = 8
 BLOCKS = 1024
@@ -109,15 +109,6 @@ class Held:
         return self.block_seconds
 
 
-def prefill(world: Bench, prompt: list[int], **more: Any) -> dict[str, Any]:
-    """Return P's kv_transfer_params, whatever the connector."""
-    status, answer = world.p.complete(
-        prompt, **{"max_tokens": 1, "kv_transfer_params": HOLD, **more}
-    )
-    assert status == 200, answer
-    return answer["kv_transfer_params"]
-
-
 def load(world: Bench, length: int) -> dict[str, Any]:
     """One request after the other."""
     first: list[float] = []
@@ -125,7 +116,7 @@ def load(world: Bench, length: int) -> dict[str, Any]:
     held = Held(world.p)
     for _ in range(COUNT):
         prompt = world.prompt(length)
-        params = prefill(world, prompt)
+        params = world.prefill(prompt)
         ready = time.monotonic()
         status, answer = world.d.complete(
             prompt, max_tokens=1, kv_transfer_params=params
@@ -168,10 +159,8 @@ def drained(world: Bench) -> str:
 
 def refused(world: Bench) -> str:
     """D refuses a request that P holds."""
-    params = prefill(world, world.prompt(100))
-    body = {"model": "unknown", "prompt": [5], "kv_transfer_params": params}
-    status, _ = post(f"{world.d.url}/v1/completions", body)
-    assert status == 404, status
+    params = world.prefill(world.prompt(100))
+    refuse(world, world.d, HOWS[2], params)
     return drained(world)
 
 
@@ -182,7 +171,7 @@ def refused_while_busy(world: Bench) -> str:
         for _ in range(10):
             # Far less than the 63 blocks of the prompt.
             own = world.p.cache_usage() + 0.02
-            params = prefill(world, world.prompt(2000))
+            params = world.prefill(world.prompt(2000))
             refuse(world, world.d, HOWS[2], params)
             took.append(
                 wait_for(
@@ -199,7 +188,7 @@ def refused_while_busy(world: Bench) -> str:
 def siblings_at_p(world: Bench) -> str:
     """n = 8 at P, one answer pulled by D."""
     prompt = world.prompt(100)
-    params = prefill(world, prompt, **SIBLINGS)
+    params = world.prefill(prompt, **SIBLINGS)
     world.d.complete(prompt, max_tokens=1, kv_transfer_params=params)
     return drained(world)
 
@@ -208,7 +197,7 @@ def siblings_at_d(world: Bench) -> str:
     """n = 8 at D from one ticket."""
     prompt = world.prompt(100)
     alone = world.alone(prompt)[0]
-    params = prefill(world, prompt)
+    params = world.prefill(prompt)
     before = world.transfers()
     status, answer = world.d.complete(
         prompt, kv_transfer_params=params, **SIBLINGS
@@ -222,17 +211,8 @@ def siblings_at_d(world: Bench) -> str:
 def clients_leave(world: Bench) -> str:
     """100 clients disconnect around the finish, at P and at D."""
 
-    def leave(number: int) -> None:
-        prompt, delay_s = world.prompt(60), 0.002 * (number % 25)
-        if number % 2:
-            body = {"max_tokens": 1, "kv_transfer_params": HOLD}
-            world.p.leave(prompt, delay_s, **body)
-        else:
-            params = prefill(world, prompt)
-            world.d.leave(prompt, delay_s, kv_transfer_params=params)
-
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(leave, range(100)))
+        list(pool.map(world.leave, range(100)))
     free = drained(world)
     alive = world.p.is_alive() and world.d.is_alive()
     return f"engines {'live' if alive else 'died'}, {free}"
@@ -243,7 +223,7 @@ def busy_for_three_leases(world: Bench) -> str:
     prompt = world.prompt(100)
     alone = world.alone(prompt)
     before = expired(world)
-    params = prefill(world, prompt)
+    params = world.prefill(prompt)
     with ThreadPoolExecutor(1) as pool:
         with busy(world, SLOTS):
             queued = pool.submit(
@@ -262,7 +242,7 @@ def late_reader(world: Bench) -> str:
     verdicts = {"right": 0, "wrong": 0, "error": 0}
     prompts = [world.prompt(300) for _ in range(5)]
     alone = [world.alone(prompt, max_tokens=8) for prompt in prompts]
-    late = [prefill(world, prompt) for prompt in prompts]
+    late = [world.prefill(prompt) for prompt in prompts]
     wait_for("the leases", lambda: world.p.cache_usage() == 0, 3 * LEASE_S)
     for _ in range(10):
         world.p.complete(world.prompt(3500), max_tokens=1)
@@ -291,7 +271,7 @@ def consumer_killed(world: Bench) -> str:
     with ThreadPoolExecutor(SLOTS) as pool, busy(world, SLOTS):
         for _ in range(SLOTS):
             prompt = world.prompt(200)
-            params = prefill(world, prompt)
+            params = world.prefill(prompt)
             pool.submit(world.d.complete, prompt, kv_transfer_params=params)
         time.sleep(2)
         os.kill(world.d.process("Worker"), signal.SIGKILL)
@@ -308,7 +288,7 @@ def producer_restarted(world: Bench) -> str:
     prompt = world.prompt(100)
     alone = world.alone(prompt)
     before = world.transfers()
-    params = prefill(world, prompt)
+    params = world.prefill(prompt)
     status, answer = world.d.complete(prompt, kv_transfer_params=params)
     right = status == 200 and tokens(answer) == alone
     count = world.transfers() - before

@@ -105,16 +105,29 @@ def either_connector_moves_the_blocks(world: World) -> None:
 
 
 def refusals_free_p_beside_another(world: World) -> None:
-    """One hold of kvpull's each, released; the other's may wait its lease."""
+    """One hold of kvpull's each, released; the other's may wait its lease.
+
+    P's own counters say whose hold a lease has ended.
+    """
+    theirs = "vllm:nixl_num_kv_expired_reqs_total"
+    before, slowest = world.p.metrics().get(theirs, 0.0), 0.0
     for d in world.consumers:
         for how in HOWS:
             at_p = Delta(world.p)
             params = world.prefill(world.prompt(100))
             refuse(world, d, how, params)
-            world.settled()
-            at_p.check(worker_holds_released=1, worker_holds_expired=0)
+            slowest = max(slowest, world.settled())
+            at_p.check(
+                worker_holds_taken=1,
+                worker_holds_released=1,
+                worker_holds_expired=0,
+            )
         assert d.is_alive()
-    wait_for("P's blocks", lambda: world.p.cache_usage() == 0, ENDS_S)
+    took = wait_for("P's blocks", lambda: world.p.cache_usage() == 0, ENDS_S)
+    expired = world.p.metrics().get(theirs, 0.0) - before
+    world.say(f"6 holds of kvpull's released, after {slowest:.2f} s at most")
+    world.say(f"{expired:.0f} of 6 of NIXL's expired")
+    world.say(f"P's blocks free {took:.1f} s later")
 
 
 def usual_keys_are_refused_at_start(world: World) -> None:

@@ -68,6 +68,26 @@ def post(
         return status, {"text": text.decode(errors="replace")}
 
 
+def completion(prompt: list[int], **more: Any) -> dict[str, Any]:
+    """Return what asks for a completion, greedy, with token ids in and out."""
+    return {
+        "model": "tiny",
+        "prompt": prompt,
+        "max_tokens": 24,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        **more,
+    }
+
+
+def complete(url: str, prompt: list[int], **more: Any) -> list[list[int]]:
+    """Return the tokens of each choice that an engine or router answers."""
+    status, answer = post(f"{url}/v1/completions", completion(prompt, **more))
+    assert status == 200, answer
+    return tokens(answer)
+
+
 def is_well(url: str) -> bool:
     """Say whether a server answers that it is well."""
     try:
@@ -109,12 +129,12 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def of_session(leader: int) -> list[int]:
-    """Return the processes of a session, also when its leader is dead."""
+def of_group(leader: int) -> list[int]:
+    """Return the processes of a group, also when its leader is dead."""
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and _stat(entry.name)[3:4] == [str(leader)]
+        if entry.name.isdigit() and _stat(entry.name)[2:3] == [str(leader)]
     ]
 
 
@@ -131,9 +151,9 @@ def environment() -> dict[str, str]:
     }
 
 
-def kill_session(leader: int) -> None:
-    """Kill -9 what is left of a session."""
-    for pid in of_session(leader):
+def kill_group(leader: int) -> None:
+    """Kill -9 what is left of a process group."""
+    for pid in of_group(leader):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -235,7 +255,9 @@ class Engine:
                 stdout=log,
                 stderr=log,
                 env=own,
-                start_new_session=True,
+                # Not a session: Linux shares cores among sessions first, and
+                # one engine then stands for a second behind another.
+                process_group=0,
             )
 
     def use_model(self, model: Path) -> None:
@@ -277,7 +299,7 @@ class Engine:
         """Return the pid of the child that is named so, e.g. Worker."""
         if word == "APIServer":
             return self.pid
-        for pid in of_session(self.pid):
+        for pid in of_group(self.pid):
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
             except OSError:
@@ -294,37 +316,19 @@ class Engine:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(20)
-        kill_session(self.pid)
+        kill_group(self.pid)
         self._process.wait()
         self._process = None
 
     # ---- calls ----
 
     def complete(self, prompt: list[int], **more: Any) -> tuple[int, Any]:
-        """Call /v1/completions, greedy, with token ids in and out."""
-        body = {
-            "model": "tiny",
-            "prompt": prompt,
-            "max_tokens": 24,
-            "temperature": 0,
-            "ignore_eos": True,
-            "return_token_ids": True,
-            **more,
-        }
-        return post(f"{self.url}/v1/completions", body)
+        """Ask for a completion; return the status and the answer."""
+        return post(f"{self.url}/v1/completions", completion(prompt, **more))
 
     def _begin(self, prompt: list[int], **more: Any) -> socket.socket:
         """Send a request; return its connection."""
-        body = json.dumps(
-            {
-                "model": "tiny",
-                "prompt": prompt,
-                "max_tokens": 24,
-                "temperature": 0,
-                "ignore_eos": True,
-                **more,
-            }
-        ).encode()
+        body = json.dumps(completion(prompt, **more)).encode()
         made = socket.create_connection(("127.0.0.1", self.port), CALL_S)
         made.sendall(
             b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"

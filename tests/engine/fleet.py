@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from engine import Engine, kvpull_config, post, tokens, wait_for
+from engine import Engine, complete, kvpull_config, tokens, wait_for
 from rejects import TOO_LONG, first_contact_of_each_consumer_frees_p
 from scenarios import Scenario, late_answers
 from world import LEASE_S, SIBLINGS, Delta, World, pulled_bytes
@@ -80,20 +80,6 @@ def unlike(folder: Path, p_ranks: int, d_ranks: int) -> World:
     return World(folder, *made)
 
 
-def _ask(world: World, prompt: list[int]) -> list[list[int]]:
-    body = {
-        "model": "tiny",
-        "prompt": prompt,
-        "max_tokens": 24,
-        "temperature": 0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-    }
-    status, answer = post(f"{world.router_url}/v1/completions", body)
-    assert status == 200, answer
-    return tokens(answer)
-
-
 def router_spreads_over_three_consumers(world: World) -> None:
     """1 P + 3 D: each D pulls its share, all tokens are right."""
     consumers = world.consumers
@@ -105,7 +91,8 @@ def router_spreads_over_three_consumers(world: World) -> None:
             prompt = world.prompt(length)
             status, answer = strict.complete(prompt)  # it keeps no prefix
             assert status == 200, answer
-            assert _ask(world, prompt) == tokens(answer)
+            found = complete(world.router_url, prompt)
+            assert found == tokens(answer)
     world.settled()
     expected = pulled_bytes(60) + pulled_bytes(2048)
     for delta in deltas:
@@ -156,30 +143,8 @@ def late_reader_fails_by_policy(world: World) -> None:
     assert strict.is_alive()
 
 
-def _meet(world: World) -> None:
-    """Let all ranks connect.
-
-    Two ranks that spin on two cores may leave P none to answer with, and D
-    then computes by itself; once connected, pulls need nothing of P.
-    """
-    at_d = Delta(world.d)
-    for _ in range(4):
-        prompt = world.prompt(40)
-        alone = world.alone(prompt, max_tokens=6)
-        params = world.prefill(prompt)
-        assert world.decode(prompt, params, max_tokens=6) == alone
-        world.d.reset_prefix_cache()
-        world.settled(30)
-        if not at_d("worker_pulls_failed"):
-            return
-        at_d = Delta(world.d)
-        world.say("not met at once")
-    raise AssertionError("the ranks do not meet")
-
-
 def unlike_ranks_give_the_same_tokens(world: World) -> None:
     """Tensor parallel sizes that differ: each rank reads its heads."""
-    _meet(world)
     for length in (40, 300):
         prompt = world.prompt(length)
         alone = world.alone(prompt, max_tokens=6)

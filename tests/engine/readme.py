@@ -14,18 +14,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import model
 from engine import (
     START_S,
+    complete,
     environment,
     free_port,
     is_well,
-    kill_session,
+    kill_group,
     metrics_of,
     post,
-    tokens,
     wait_for,
 )
 
@@ -74,21 +73,6 @@ def filled_in(text: str, folder: Path, ports: dict[str, int]) -> str:
     return made
 
 
-def ask(port: int, prompt: list[int], name: str) -> list[list[int]]:
-    """Return the tokens of one completion."""
-    body: dict[str, Any] = {
-        "model": name,
-        "prompt": prompt,
-        "max_tokens": 16,
-        "temperature": 0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-    }
-    status, answer = post(f"http://127.0.0.1:{port}/v1/completions", body)
-    assert status == 200, answer
-    return tokens(answer)
-
-
 def check(folder: Path, ports: dict[str, int], shell: subprocess.Popen) -> None:
     """Ask the router; P and D took part, the tokens are D's own."""
 
@@ -99,13 +83,18 @@ def check(folder: Path, ports: dict[str, int], shell: subprocess.Popen) -> None:
     took = wait_for("P, D and router", serves, START_S)
     print(f"  README: P, D and router serve after {took:.0f} s", flush=True)
     prompt = [5 + (7 * i) % 500 for i in range(100)]
-    found = ask(ports["8000"], prompt, str(folder))
+
+    def ask(port: str) -> list[list[int]]:
+        url = f"http://127.0.0.1:{ports[port]}"
+        return complete(url, prompt, model=str(folder), max_tokens=16)
+
+    found = ask("8000")
     for port, name in (("8100", "holds_released"), ("8200", "pulls_done")):
         key = f"vllm:kvpull_worker_{name}_total"
         url = f"http://127.0.0.1:{ports[port]}"
         wait_for(key, lambda k=key, u=url: metrics_of(u).get(k) == 1, 20)
     post(f"http://127.0.0.1:{ports['8200']}/reset_prefix_cache", None)
-    assert found == ask(ports["8200"], prompt, str(folder))
+    assert found == ask("8200")
 
 
 def run(folder: Path) -> None:
@@ -130,7 +119,7 @@ def run(folder: Path) -> None:
             stdout=log,
             stderr=log,
             env={**os.environ, **environment(), "PATH": path},
-            start_new_session=True,
+            process_group=0,
         )
     try:
         check(folder / "model", ports, shell)
@@ -138,5 +127,5 @@ def run(folder: Path) -> None:
         said = (folder / "readme.log").read_text(errors="replace")
         raise AssertionError(f"{error}\n{said[-3000:]}") from error
     finally:
-        kill_session(shell.pid)
+        kill_group(shell.pid)
         shell.wait()

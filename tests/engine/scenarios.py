@@ -15,10 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import rejects
 import restarts
-from engine import Engine, post, tokens, wait_for
+from engine import Engine, complete, post, tokens, wait_for
 from rejects import TOO_LONG
 from world import (
-    HOLD,
     LEASE_S,
     SIBLINGS,
     SLOTS,
@@ -59,19 +58,8 @@ def tokens_equal_those_of_one_engine(world: World) -> None:
         prompt = world.prompt(length)
         alone = world.alone(prompt)
         at_p, at_d = Delta(world.p), Delta(world.d)
-        status, answer = post(
-            f"{world.router_url}/v1/completions",
-            {
-                "model": "tiny",
-                "prompt": prompt,
-                "max_tokens": 24,
-                "temperature": 0,
-                "ignore_eos": True,
-                "return_token_ids": True,
-            },
-        )
-        assert status == 200, answer
-        assert tokens(answer) == alone, f"{length}: {answer}, {alone}"
+        found = complete(world.router_url, prompt)
+        assert found == alone, f"{length}: {found}, {alone}"
         world.settled()
         at_d.check(
             worker_pulls_done=1,
@@ -148,19 +136,8 @@ def siblings_share_one_pull(world: World) -> None:
 def disconnects_strand_nothing(world: World) -> None:
     """Clients leave around the finish, at P and at D."""
     at_p, count = Delta(world.p), 500 if world.full else 60
-
-    def leave(number: int) -> None:
-        prompt = world.prompt(40 + number % 60)
-        delay_s = 0.002 * (number % 25)
-        if number % 2:
-            body = {"max_tokens": 1, "kv_transfer_params": HOLD}
-            world.p.leave(prompt, delay_s, **body)
-        else:
-            params = world.prefill(prompt)
-            world.d.leave(prompt, delay_s, kv_transfer_params=params)
-
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(leave, range(count)))
+        list(pool.map(world.leave, range(count)))
     # Where the client left P in time nobody has the ticket: its lease ends it.
     world.say(f"{count}, free after {world.settled(4 * LEASE_S):.1f} s")
     for engine in (world.p, world.d):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import Engine, free_port, is_well, tokens, wait_for
+from watchdog import Watchdog
 
 BLOCK_TOKENS = 32
 # Two layers, K and V of two heads of 64 floats, a token.
@@ -45,6 +46,7 @@ class World:
     seed: int = 1
     said: list[str] = field(default_factory=list)
     router_url: str = ""
+    watchdog: Watchdog | None = None
     _router: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class World:
         status, answer = self.p.complete(prompt, **more)
         assert status == 200, answer
         params = answer["kv_transfer_params"]
-        assert params and params["kvpull_ticket"], answer
+        assert params, answer
         return params
 
     def decode(
@@ -120,6 +122,7 @@ class World:
     def start(self) -> None:
         """Start everything; end it if that fails."""
         try:
+            self.watchdog = Watchdog(self.folder)
             for engine in self.engines:
                 engine.start()
             for engine in self.engines:
@@ -156,6 +159,22 @@ class World:
         for engine in dead:
             engine.wait_ready()
 
+    def restart(self, engine: Engine) -> None:
+        """End an engine and start it again."""
+        engine.stop()
+        engine.start()
+        engine.wait_ready()
+
+    def leave(self, number: int) -> None:
+        """Be a client that leaves around the finish, at P or at D."""
+        prompt, delay_s = self.prompt(40 + number % 60), 0.002 * (number % 25)
+        if number % 2:
+            body = {"max_tokens": 1, "kv_transfer_params": HOLD}
+            self.p.leave(prompt, delay_s, **body)
+        else:
+            params = self.prefill(prompt)
+            self.d.leave(prompt, delay_s, kv_transfer_params=params)
+
     def stop(self) -> None:
         """End everything."""
         if self._router is not None:
@@ -163,6 +182,8 @@ class World:
             self._router.wait()
         for engine in self.engines:
             engine.stop()
+        if self.watchdog is not None:
+            self.watchdog.stop()
 
 
 class Delta:
