@@ -123,22 +123,14 @@ static void ended_free(struct places *places)
 			place_free(places, &places->places[index]);
 }
 
-/* No CPU reads or writes a device's memory: RDMA is the one way to it. */
-static void shm_give_up(struct kvpull_route *route,
-			const struct kvpull_serve *serve)
+static int has_device_memory(const struct kvpull_serve *serve)
 {
-	struct kvpull_transport *shm = route->sides[SIDE_SHM];
 	uint32_t i;
 
-	for (i = 0; shm && i < serve->region_count; i++) {
-		if (serve->regions[i].kind != KVPULL_REGION_DMABUF)
-			continue;
-		shm->ops->close(shm);
-		shm = route->sides[SIDE_SHM] = NULL;
-		kvpull_info(route->transport.log,
-			    "route shm is closed: region %u is device memory",
-			    i);
-	}
+	for (i = 0; i < serve->region_count; i++)
+		if (serve->regions[i].kind == KVPULL_REGION_DMABUF)
+			return 1;
+	return 0;
 }
 
 static int route_serve(struct kvpull_transport *transport,
@@ -146,18 +138,24 @@ static int route_serve(struct kvpull_transport *transport,
 {
 	struct kvpull_route *route = route_of(transport);
 	struct kvpull_transport *verbs = route->sides[SIDE_VERBS];
-	struct kvpull_transport *shm;
+	struct kvpull_transport *shm = route->sides[SIDE_SHM];
+	/* No CPU reads or writes a device's memory: it is the one way. */
+	const int verbs_only = verbs && has_device_memory(serve);
 	int code = 0;
 
-	if (verbs)
-		shm_give_up(route, serve);
-	shm = route->sides[SIDE_SHM];
-	if (shm)
+	if (shm && !verbs_only)
 		code = shm->ops->serve(shm, serve);
 	if (code || !verbs)
 		return code;
 	code = verbs->ops->serve(verbs, serve);
-	if (!code || !shm)
+	/* Where it is refused, host memory may be tried next. */
+	if (shm && verbs_only && !code) {
+		shm->ops->close(shm);
+		route->sides[SIDE_SHM] = NULL;
+		kvpull_info(transport->log,
+			    "route shm is closed: a region is device memory");
+	}
+	if (!shm || verbs_only || !code)
 		return code;
 	kvpull_warn(
 		transport->log,

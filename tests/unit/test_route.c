@@ -296,6 +296,12 @@ static void device_memory_without_its_device_is_refused(void **state)
 	fake_verbs_knobs.dmabuf_error = EOPNOTSUPP;
 	assert_int_equal(p.transport->ops->serve(p.transport, &p.serve),
 			 KVPULL_EUNSUPPORTED);
+	/* The engine goes on with host memory: as if it had not asked. */
+	p.serve.regions[0].kind = KVPULL_REGION_PROVIDED;
+	end_serve(&p);
+	(void)join(&d, KVPULL_ROUTE_SHM);
+	run(40);
+	assert_int_equal(d.attached, 1);
 }
 
 static void sleeper_is_woken_by_a_network_note(void **state)
