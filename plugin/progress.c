@@ -34,7 +34,19 @@ void kvpull_progress_tell(struct kvpull_worker *worker, uint32_t kind,
 	/* Sized for every index that can travel. */
 	kvpull_check(&worker->log, code >= 0);
 	if (code == 1)
-		(void)eventfd_write(worker->engine_wake_fd, 1);
+		worker->progress.wake_wanted = 1;
+}
+
+/*
+ * The engine sleeps, and was told something. After releases went out: other
+ * processes wait for those.
+ */
+static void engine_wake(struct kvpull_worker *worker)
+{
+	if (!worker->progress.wake_wanted)
+		return;
+	worker->progress.wake_wanted = 0;
+	(void)eventfd_write(worker->engine_wake_fd, 1);
 }
 
 void kvpull_progress_timer(struct kvpull_worker *worker, uint64_t at_ns)
@@ -135,13 +147,15 @@ int kvpull_progress_run(struct kvpull_worker *worker, uint64_t now_ns)
 {
 	int worked = commands(worker, now_ns);
 
-	if (!worker->progress.serving)
-		return worked;
-	worked += events(worker, now_ns);
-	worker->progress.timer_ns = UINT64_MAX;
-	kvpull_remote_run(worker, now_ns);
-	kvpull_claim_run(worker, now_ns);
-	kvpull_pull_run(worker, now_ns);
+	if (worker->progress.serving) {
+		worked += events(worker, now_ns);
+		worker->progress.timer_ns = UINT64_MAX;
+		kvpull_remote_run(worker, now_ns);
+		kvpull_claim_run(worker, now_ns);
+		engine_wake(worker);
+		kvpull_pull_run(worker, now_ns);
+	}
+	engine_wake(worker);
 	return worked;
 }
 
@@ -164,15 +178,18 @@ static void sleep_until_work(struct kvpull_worker *worker, uint64_t now_ns)
 	struct epoll_event events_ready[8];
 	eventfd_t ignored;
 	int stay = kvpull_ring_arm(&worker->to_reader);
+	int count = 0;
 
 	stay |= transport->ops->arm(transport);
 	if (!stay)
-		(void)epoll_wait(progress->wait_fd, events_ready, 8,
-				 sleep_ms(worker, now_ns));
+		count = epoll_wait(progress->wait_fd, events_ready, 8,
+				   sleep_ms(worker, now_ns));
 	transport->ops->disarm(transport);
 	kvpull_ring_disarm(&worker->to_reader);
-	/* Read even if not told so: a missed edge would spin for ever. */
-	(void)eventfd_read(progress->wake_fd, &ignored);
+	/* Told by level: what is not read now ends the next sleep at once. */
+	for (; count > 0; count--)
+		if (events_ready[count - 1].data.fd == progress->wake_fd)
+			(void)eventfd_read(progress->wake_fd, &ignored);
 }
 
 static void *thread_main(void *argument)

@@ -253,6 +253,7 @@ struct kvpull_progress {
 	uint32_t live_count;
 	uint32_t pulls_dirty; /* a pull may be able to go on */
 	uint32_t serving;     /* regions are known */
+	uint32_t wake_wanted; /* the engine sleeps, and was told something */
 	uint64_t lives;       /* connections that were up */
 	uint64_t timer_ns;    /* next time something is due */
 	uint64_t remote_ns;   /* next time a peer has something due */

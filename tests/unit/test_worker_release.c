@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A release is the consumer's until its peer took it. */
+#include <sys/eventfd.h>
+
 #include "tests/unit/worker_peer.h"
 
 #define FIRST 101u
@@ -78,6 +80,48 @@ static void untaken_release_ends_at_hold_max(void **state)
 	assert_int_equal(world->worker->claim_map.count, 1);
 }
 
+/* Was the engine woken before the release was said? */
+static uint32_t woken;
+
+static int notify_and_look(struct kvpull_transport *transport, uint32_t peer,
+			   const struct kvpull_record *record)
+{
+	eventfd_t wakes;
+
+	if (record->kind == KVPULL_NOTE_RELEASE)
+		woken = !eventfd_read(
+			world_of(transport)->worker->engine_wake_fd, &wakes);
+	return fake_notify(transport, peer, record);
+}
+
+/* Another machine waits for the one, this one's thread for the other. */
+static void release_is_said_before_the_engine_is_woken(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_transport_ops ops;
+	eventfd_t wakes;
+
+	ops = *world->transport.ops;
+	ops.notify = notify_and_look;
+	world->check_code = 0;
+	world->transport.ops = &ops;
+	world_claim(world, FIRST, 1);
+	world_pull(world, 1, FIRST, KVPULL_PULL_RELEASE);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_done(world, 0, 0);
+	assert_int_equal(kvpull_ring_arm(&worker->from_reader), 0);
+	(void)eventfd_read(worker->engine_wake_fd, &wakes);
+	woken = 2;
+	world_done_queue(world, 0, 0);
+	(void)kvpull_progress_run(worker, world->now_ns);
+	assert_int_equal(woken, 0);
+	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), 0);
+	world_poll(world, 1);
+	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -90,6 +134,9 @@ int main(void)
 			world_teardown),
 		cmocka_unit_test_setup_teardown(
 			untaken_release_ends_at_hold_max, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(
+			release_is_said_before_the_engine_is_woken, world_setup,
 			world_teardown),
 	};
 
