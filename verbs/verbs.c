@@ -2,12 +2,13 @@
 /*
  * The seam's table over its parts: connections (CM), bundles of rails (queue
  * pairs, frames) and reads. One poll, in this order, each part bounded:
- *   CM and channel events · of each bundle: completions and time-outs of its
- *   rails · ends · posts
+ *   of each bundle: completions and time-outs of its rails · ends · posts
+ *   CM and channel events, and after these once more the bundles
  *
  * Looking at descriptors is a system call; so a busy owner looks once in
- * LOOK_POLLS polls or LOOK_NS, and always around a sleep. Completion queues
- * are looked at in each poll: that is user memory.
+ * LOOK_POLLS polls or LOOK_NS, and always after a sleep. Completion queues
+ * are looked at in each poll, and first: that is user memory, and what woke the
+ * owner lies there.
  */
 #include "verbs/verbs.h"
 
@@ -48,7 +49,8 @@ struct verbs {
 	int wait_fd;
 	int timer_fd;
 	uint32_t look_now;
-	uint32_t polls; /* since the last look */
+	uint32_t may_sleep; /* armed, and nothing was there */
+	uint32_t polls;     /* since the last look */
 	uint64_t looked_ns;
 	uint64_t timer_ns; /* set in timer_fd; 0: not */
 };
@@ -304,21 +306,47 @@ static void unwatch(const struct verbs *verbs, int fd)
 	(void)epoll_ctl(verbs->wait_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-static void channel_clear(const struct verbs *verbs,
-			  const struct kvpull_verbs_device *device)
+/* Completion queues of a device that may have an event, each one at most. */
+static uint32_t armed_count(const struct verbs *verbs, uint32_t device)
 {
+	const struct kvpull_verbs_connect *connect = &verbs->connect;
+	uint32_t count = 0;
+	uint32_t rail;
+	uint32_t at;
+
+	for (at = 0; at < connect->active_count; at++) {
+		const struct kvpull_verbs_end *ends =
+			connect->bundles[connect->active[at]].ends;
+
+		for (rail = 0; rail < verbs->shared.rail_count; rail++)
+			count +=
+				ends[rail].armed && ends[rail].device == device;
+	}
+	return count;
+}
+
+/* The last read would tell that it is empty: it is left out. */
+static void channel_clear(const struct verbs *verbs, uint32_t index)
+{
+	const struct kvpull_verbs_device *device =
+		&verbs->shared.devices[index];
 	const struct kvpull_fabric *fabric = &verbs->fabric;
+	uint32_t left = armed_count(verbs, index);
 	struct ibv_cq *cq;
 	void *context;
 
-	while (!fabric->ibv.get_cq_event(device->channel, &cq, &context)) {
-		struct kvpull_verbs_end *end = context;
+	do {
+		struct kvpull_verbs_end *end;
 
+		if (fabric->ibv.get_cq_event(device->channel, &cq, &context)) {
+			if (errno != EAGAIN && errno != EINTR)
+				unwatch(verbs, device->channel->fd);
+			return;
+		}
+		end = context;
 		fabric->ibv.ack_cq_events(cq, 1);
 		end->armed = 0;
-	}
-	if (errno != EAGAIN && errno != EINTR)
-		unwatch(verbs, device->channel->fd);
+	} while (left-- > 1);
 }
 
 static void async_clear(struct verbs *verbs, uint32_t device)
@@ -333,7 +361,8 @@ static int look_is_due(struct verbs *verbs, uint64_t now_ns)
 	       now_ns - verbs->looked_ns >= LOOK_NS;
 }
 
-static void look(struct verbs *verbs, uint64_t now_ns)
+/* Return: 1 if something was there. */
+static int look(struct verbs *verbs, uint64_t now_ns)
 {
 	struct epoll_event ready[WATCHED_MAX];
 	const int count = epoll_wait(verbs->wait_fd, ready, WATCHED_MAX, 0);
@@ -348,34 +377,42 @@ static void look(struct verbs *verbs, uint64_t now_ns)
 		else if (tag == TAG_TIMER)
 			(void)!read(verbs->timer_fd, &ignored, sizeof(ignored));
 		else if (tag < TAG_ASYNC)
-			channel_clear(verbs, &verbs->shared.devices[tag]);
+			channel_clear(verbs, tag);
 		else
 			async_clear(verbs, tag - TAG_ASYNC);
 	}
 	verbs->look_now = 0;
 	verbs->polls = 0;
 	verbs->looked_ns = now_ns;
+	return count > 0;
+}
+
+static void bundles_run(struct verbs *verbs, struct kvpull_verbs_events *told)
+{
+	struct kvpull_verbs_connect *connect = &verbs->connect;
+	const struct kvpull_verbs_run run = { .connect = connect,
+					      .reads = &verbs->reads,
+					      .events = told };
+	uint32_t at;
+
+	for (at = 0; at < connect->active_count; at++)
+		verbs->look_now |= (uint32_t)kvpull_verbs_bundle_run(
+			&run, &connect->bundles[connect->active[at]]);
 }
 
 static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		      struct kvpull_event *events, uint32_t capacity)
 {
 	struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_connect *connect = &verbs->connect;
 	struct kvpull_verbs_events told = { .events = events,
 					    .capacity = capacity };
-	const struct kvpull_verbs_run run = { .connect = connect,
-					      .reads = &verbs->reads,
-					      .events = &told };
-	uint32_t at;
 
 	verbs->shared.now_ns = now_ns;
 	gone_free(verbs);
-	if (look_is_due(verbs, now_ns))
-		look(verbs, now_ns);
-	for (at = 0; at < connect->active_count; at++)
-		verbs->look_now |= (uint32_t)kvpull_verbs_bundle_run(
-			&run, &connect->bundles[connect->active[at]]);
+	bundles_run(verbs, &told);
+	/* Whoever was told something polls again; it may look at an inbox now. */
+	if (look_is_due(verbs, now_ns) && look(verbs, now_ns) && !told.count)
+		bundles_run(verbs, &told);
 	return (int)told.count;
 }
 
@@ -403,7 +440,6 @@ static int verbs_arm(struct kvpull_transport *transport)
 	int more = verbs->reads.ended != KVPULL_NONE;
 	uint32_t at;
 
-	verbs->look_now = 1;
 	for (at = 0; at < connect->active_count; at++) {
 		struct kvpull_verbs_bundle *bundle =
 			&connect->bundles[connect->active[at]];
@@ -415,12 +451,16 @@ static int verbs_arm(struct kvpull_transport *transport)
 			due_ns = bundle_ns;
 	}
 	timer_set(verbs, due_ns);
+	verbs->may_sleep = !more;
 	return more;
 }
 
 static void verbs_disarm(struct kvpull_transport *transport)
 {
-	verbs_of(transport)->look_now = 1;
+	struct verbs *verbs = verbs_of(transport);
+
+	/* Without a sleep only completion queues are looked at again. */
+	verbs->look_now |= verbs->may_sleep;
 }
 
 static int verbs_fd(const struct kvpull_transport *transport)

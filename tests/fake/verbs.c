@@ -517,6 +517,7 @@ static int get_cq_event(struct ibv_comp_channel *ibv_channel,
 		(struct fake_comp_channel *)(void *)ibv_channel;
 	eventfd_t ignored;
 
+	fake.event_reads++;
 	while (channel->count) {
 		struct fake_cq *last = channel->cqs[--channel->count];
 
@@ -663,6 +664,11 @@ uint32_t fake_verbs_calls(void)
 uint32_t fake_verbs_doorbells(void)
 {
 	return fake.doorbells;
+}
+
+uint32_t fake_verbs_event_reads(void)
+{
+	return fake.event_reads;
 }
 
 uint32_t fake_verbs_inject(int initiator, const void *bytes,

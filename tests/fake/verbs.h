@@ -76,6 +76,8 @@ uint32_t fake_verbs_count(enum fake_verbs_kind kind);
 /* Likewise, by one device. */
 uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind);
 uint32_t fake_verbs_doorbells(void);
+/* Of completion channels, empty or not. */
+uint32_t fake_verbs_event_reads(void);
 /* Connections that were asked for. */
 uint32_t fake_verbs_calls(void);
 /* Carry out all that is posted, as polls do. */

@@ -83,6 +83,7 @@ struct fake_verbs {
 	uint32_t live;
 	uint32_t counts[FAKE_VERBS_DEVICES_MAX][FAKE_VERBS_KINDS];
 	uint32_t doorbells;
+	uint32_t event_reads;
 	uint32_t calls;
 	uint32_t next_key;
 	struct fake_verbs_dmabuf dmabuf; /* the last one */

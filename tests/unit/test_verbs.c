@@ -3,6 +3,7 @@
 #include "verbs_world.h"
 
 #include <errno.h>
+#include <poll.h>
 
 #include "verbs/frame.h"
 
@@ -162,6 +163,117 @@ static void notes_and_beats_reach_the_sink_in_order(void **state)
 	assert_int_equal(world.beat_count, 1);
 	assert_int_equal(
 		world.d.route->ops->notes_open(world.d.route, world.peer), 0);
+}
+
+static int side_would_wake(const struct world_side *side)
+{
+	struct pollfd waits = { .fd = side->route->ops->fd(side->route),
+				.events = POLLIN };
+
+	return poll(&waits, 1, 0);
+}
+
+/* Until its owner sleeps. */
+static void side_sleep(struct world_side *side)
+{
+	const struct kvpull_transport_ops *ops = side->route->ops;
+	uint32_t tries = 0;
+
+	while (ops->arm(side->route) || side_would_wake(side)) {
+		assert_true(++tries < 100);
+		ops->disarm(side->route);
+		side_poll(side);
+	}
+}
+
+/* Is what woke P still to be read when the note is told? */
+static int unread;
+
+static int note_and_look(void *context, uint32_t caller,
+			 const struct kvpull_record *record)
+{
+	unread = side_would_wake(&world.p);
+	return world_note(context, caller, record);
+}
+
+static void what_wakes_a_sleeper_is_taken_before_its_event_is_read(void **state)
+{
+	uint32_t reads;
+	uint32_t round;
+
+	(void)state;
+	world.sink.note = note_and_look;
+	for (round = 1; round <= 3; round++) {
+		world_run(3);
+		side_sleep(&world.p);
+		assert_int_equal(side_would_wake(&world.p), 0);
+		assert_int_equal(world_note_send(round), 0);
+		fake_verbs_run();
+		assert_int_equal(side_would_wake(&world.p), 1);
+		reads = fake_verbs_event_reads();
+		world.p.route->ops->disarm(world.p.route);
+		side_poll(&world.p);
+		assert_int_equal(world.note_count, round);
+		assert_int_equal(unread, 1);
+		/* In the same poll, and once: no read finds it empty. */
+		assert_int_equal(side_would_wake(&world.p), 0);
+		assert_int_equal(fake_verbs_event_reads() - reads, 1);
+	}
+}
+
+/* Two connections: two queue pairs there with an event each. */
+static void poll_reads_as_many_events_as_queue_pairs_are_armed(void **state)
+{
+	const struct kvpull_record record = { .kind = 1 };
+	const uint32_t first = world.peer;
+	uint32_t reads;
+
+	(void)state;
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.p.ups, 2);
+	side_sleep(&world.p);
+	assert_int_equal(
+		world.d.route->ops->notify(world.d.route, first, &record), 0);
+	assert_int_equal(
+		world.d.route->ops->notify(world.d.route, world.peer, &record),
+		0);
+	fake_verbs_run();
+	reads = fake_verbs_event_reads();
+	world.p.route->ops->disarm(world.p.route);
+	side_poll(&world.p);
+	assert_int_equal(world.note_count, 2);
+	assert_int_equal(side_would_wake(&world.p), 0);
+	assert_int_equal(fake_verbs_event_reads() - reads, 2);
+}
+
+/* Two hellos wait: the owner reads one of them in place, after the poll. */
+static void message_is_whole_until_the_next_poll(void **state)
+{
+	struct kvpull_frame frame = { .kind = KVPULL_FRAME_MESSAGE,
+				      .total = 4,
+				      .payload_bytes = 4 };
+	uint8_t bytes[KVPULL_FRAME_BYTES];
+
+	(void)state;
+	world.silent = 1;
+	world.refuses = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	side_sleep(&world.p);
+	frame.payload = (const uint8_t *)"one";
+	assert_int_equal(
+		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, &frame)),
+		1);
+	frame.payload = (const uint8_t *)"two";
+	assert_int_equal(
+		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, &frame)),
+		1);
+	assert_int_equal(side_would_wake(&world.p), 1);
+	world.p.route->ops->disarm(world.p.route);
+	side_poll(&world.p);
+	assert_int_equal(world.p.messages, 1);
+	assert_string_equal(world.p.message, "one");
 }
 
 static void sink_that_is_full_stalls_notes_and_loses_none(void **state)
@@ -425,8 +537,11 @@ int main(void)
 		TEST(entry_says_revoked_until_it_was_read),
 		TEST(empty_read_is_done_at_once),
 		TEST(notes_and_beats_reach_the_sink_in_order),
+		TEST(what_wakes_a_sleeper_is_taken_before_its_event_is_read),
+		TEST(poll_reads_as_many_events_as_queue_pairs_are_armed),
 		TEST(sink_that_is_full_stalls_notes_and_loses_none),
 		TEST(notes_before_the_end_are_told_before_the_end),
+		TEST_UP(message_is_whole_until_the_next_poll),
 		TEST_UP(refused_caller_hears_why_and_is_forgotten),
 		TEST_UP(nothing_is_readable_before_admission),
 		cmocka_unit_test(
