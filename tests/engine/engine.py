@@ -308,6 +308,12 @@ class Engine:
                 return pid
         raise LookupError(f"{self.name} has no {word}")
 
+    def cpu_s(self) -> float:
+        """Return the core seconds that its processes have used."""
+        stats = [_stat(pid) for pid in of_group(self.pid)]
+        ticks = sum(int(tick) for stat in stats for tick in stat[11:13])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the server and all its processes."""
         if self._process is None:

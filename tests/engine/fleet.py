@@ -117,8 +117,12 @@ def rejections_under_multi_connector_free_p(world: World) -> None:
     at_p.check(worker_holds_released=2, worker_holds_expired=0)
 
 
-def without_prefix_cache_each_sibling_pulls(world: World) -> None:
-    """n = 8 at a D that cannot share blocks: tokens right, P free."""
+def siblings_without_prefix_cache_are_right(world: World) -> None:
+    """n = 8 at a D that cannot share blocks: tokens right, P free.
+
+    Each sibling pulls that D has admitted before the first one's pull is over;
+    the others compute.
+    """
     strict = world.others[-1]
     prompt = world.prompt(100)
     alone = tokens(strict.complete(prompt)[1])[0]
@@ -130,10 +134,19 @@ def without_prefix_cache_each_sibling_pulls(world: World) -> None:
     assert status == 200, answer
     assert tokens(answer) == [alone] * 8
     world.settled()
-    at_p.check(worker_holds_taken=1, worker_holds_released=1)
+    at_p.check(
+        worker_holds_taken=1, worker_holds_released=1, worker_holds_expired=0
+    )
+    wait_for("P's blocks", lambda: world.p.cache_usage() == 0)
     # D's counters come with its steps.
-    wait_for("8 pulls", lambda: at_d("worker_pulls_done") == 8)
+    wait_for(
+        "all pulls",
+        lambda: (
+            0 < at_d("worker_pulls_done") == at_d("scheduler_pulls_commanded")
+        ),
+    )
     at_d.check(worker_pulls_failed=0)
+    world.say(f"{at_d('worker_pulls_done'):.0f} of 8 pulled")
 
 
 def late_reader_fails_by_policy(world: World) -> None:
@@ -177,7 +190,7 @@ FLEET: list[Scenario] = [
     first_contact_of_each_consumer_frees_p,
     router_spreads_over_three_consumers,
     rejections_under_multi_connector_free_p,
-    without_prefix_cache_each_sibling_pulls,
+    siblings_without_prefix_cache_are_right,
     late_reader_fails_by_policy,
 ]
 UNLIKE: list[Scenario] = [

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from engine import Engine, post, wait_for
@@ -31,7 +32,7 @@ HOWS = ("too long a prompt", "bad template", "unknown model")
 
 
 def refuse(
-    world: World, engine: Engine, how: str, params: dict[str, Any]
+    world: World, engine: Engine, how: str, params: dict[str, Any], **more: Any
 ) -> float:
     """Send what the engine refuses; return when the client was told."""
     completions, chat = "/v1/completions", "/v1/chat/completions"
@@ -41,7 +42,7 @@ def refuse(
         HOWS[1]: (chat, {"messages": words}, 400),
         HOWS[2]: (completions, {"model": "unknown", "prompt": [5, 6]}, 404),
     }[how]
-    body = {"model": "tiny", "max_tokens": 4, **body}
+    body = {"model": "tiny", "max_tokens": 4, **body, **more}
     status, answer = post(
         f"{engine.url}{path}", {**body, "kv_transfer_params": params}
     )
@@ -175,7 +176,7 @@ def _idle(
 ) -> Callable[[], Refusal]:
     def measure() -> Refusal:
         params = world.prefill(world.prompt(100), **more)
-        told = refuse(world, engine, how, params)
+        told = refuse(world, engine, how, params, **more)
         world.settled()
         return Refusal(told, world.revoked_after(params, told, engine))
 
@@ -208,17 +209,23 @@ def _released(world: World, at_p: Delta, found: Refusals) -> None:
     found.check()
 
 
+def _afresh(world: World, engine: Engine) -> None:
+    world.restart(engine)
+    world.idle()
+
+
 def first_contact_frees_p(world: World) -> None:
     """D refuses a request of a P that it never spoke to; both are idle."""
     at_p, found = Delta(world.p), Refusals(world)
     assert not world.d.logged("connected by shm"), "no first contact"
-    found.add(_idle(world, world.d, HOWS[2]), lambda: world.restart(world.d))
+    world.idle()
+    found.add(_idle(world, world.d, HOWS[2]), partial(_afresh, world, world.d))
     assert world.d.logged("connected by shm"), "not by the shared mapping"
     _released(world, at_p, found)
 
 
 def rejects_while_idle_free_p(world: World) -> None:
-    """Each way to be refused, and n = 8; both engines are idle."""
+    """Each way to be refused, also with n = 8; both engines are idle."""
     at_p, found = Delta(world.p), Refusals(world)
     for how in HOWS * (5 if world.full else 1):
         for more in ({}, SIBLINGS):
@@ -256,8 +263,9 @@ def first_contact_of_each_consumer_frees_p(world: World) -> None:
     """Three D that never spoke to P, each refuses in its own way."""
     at_p, found = Delta(world.p), Refusals(world)
     for engine, how in zip(world.consumers, HOWS, strict=True):
+        world.idle()
         found.add(
             _idle(world, engine, how),
-            lambda engine=engine: world.restart(engine),
+            partial(_afresh, world, engine),
         )
     _released(world, at_p, found)

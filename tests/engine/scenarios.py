@@ -147,6 +147,7 @@ def disconnects_strand_nothing(world: World) -> None:
             lambda engine=engine: engine.cache_usage() == 0,
         )
         assert engine.counter("shim_dropped") == 0
+        assert not engine.logged(r"ERROR \S+ kvpull")
     assert at_p("worker_holds_taken") >= count / 2
     prompt = world.prompt(100)
     alone = world.alone(prompt)

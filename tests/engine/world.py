@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ BLOCK_TOKENS = 32
 # Two layers, K and V of two heads of 64 floats, a token.
 TOKEN_BYTES = 2 * 2 * 2 * 64 * 4
 LEASE_S = 6.0
+IDLE_LOOK_S, IDLE_SHARE = 0.4, 0.2  # of one core, all engines together
 SLOTS = 4  # D's --max-num-seqs
 HOLD = {"do_remote_decode": True}
 # vLLM refuses n > 1 when it is greedy; this is as good.
@@ -158,6 +160,20 @@ class World:
             engine.start()
         for engine in dead:
             engine.wait_ready()
+
+    def idle(self) -> None:
+        """Wait until the engines leave the cores alone.
+
+        For a second after a step their workers spin.
+        """
+
+        def said() -> bool:
+            before = sum(engine.cpu_s() for engine in self.engines)
+            time.sleep(IDLE_LOOK_S)
+            after = sum(engine.cpu_s() for engine in self.engines)
+            return after - before < IDLE_SHARE * IDLE_LOOK_S
+
+        wait_for("idle engines", said)
 
     def restart(self, engine: Engine) -> None:
         """End an engine and start it again."""
