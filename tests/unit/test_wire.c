@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "base/wire.h"
 
 static struct kvpull_wire_reader reader_of(const void *bytes, size_t byte_count)
@@ -208,6 +210,47 @@ static void text_with_nul_or_cut_short_is_bad(void **state)
 	assert_string_equal(text, "");
 }
 
+#define STREAM_BYTES 4096u
+
+/* Any place of both ends within a line, and sizes about whole lines. */
+static void streamed_bytes_are_the_same_bytes(void **state)
+{
+	static uint8_t from[STREAM_BYTES + 64], to[STREAM_BYTES + 128];
+	size_t at, byte_count, i;
+
+	(void)state;
+	for (i = 0; i < sizeof(from); i++)
+		from[i] = (uint8_t)(i * 7 + i / 251);
+	for (at = 0; at < 64; at++) {
+		for (byte_count = 960; byte_count < 1200; byte_count += 13) {
+			memset(to, 0xee, sizeof(to));
+			kvpull_stream_copy(to + 1 + at, from + at * 5 % 64,
+					   byte_count);
+			assert_memory_equal(to + 1 + at, from + at * 5 % 64,
+					    byte_count);
+			assert_int_equal(to[at], 0xee);
+			assert_int_equal(to[1 + at + byte_count], 0xee);
+		}
+	}
+}
+
+#if defined(__x86_64__)
+/* What a machine without AVX2 does, on one that has it. */
+static void lines_without_avx2_are_the_same_bytes(void **state)
+{
+	static _Alignas(64) uint8_t from[STREAM_BYTES], to[STREAM_BYTES + 64];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(from); i++)
+		from[i] = (uint8_t)(i * 11 + i / 251);
+	memset(to, 0xee, sizeof(to));
+	kvpull_stream_lines(to, from + 1, STREAM_BYTES / 64 - 1);
+	assert_memory_equal(to, from + 1, STREAM_BYTES - 64);
+	assert_int_equal(to[STREAM_BYTES - 64], 0xee);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -223,6 +266,10 @@ int main(void)
 		cmocka_unit_test(varint_cut_short_is_bad),
 		cmocka_unit_test(text_round_trips_up_to_its_room),
 		cmocka_unit_test(text_with_nul_or_cut_short_is_bad),
+		cmocka_unit_test(streamed_bytes_are_the_same_bytes),
+#if defined(__x86_64__)
+		cmocka_unit_test(lines_without_avx2_are_the_same_bytes),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
