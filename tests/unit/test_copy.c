@@ -715,6 +715,7 @@ static void cancelled_job_is_aborted_and_then_quiet(void **state)
 	(void)state;
 	pool_open(&pool, 2, 2);
 	for (round = 0; round < 20; round++) {
+		const uint32_t before = aborted;
 		uint32_t i;
 
 		memset(second->to, GUARD, second->side_bytes);
@@ -738,7 +739,7 @@ static void cancelled_job_is_aborted_and_then_quiet(void **state)
 			}
 			work_check(second);
 		}
-		for (size_t at = 0; aborted && at < 4096; at++)
+		for (size_t at = 0; aborted > before && at < 4096; at++)
 			assert_int_equal(
 				second->to[second->side_bytes - 1 - at], GUARD);
 	}
