@@ -8,7 +8,8 @@
  * Looking at descriptors is a system call; so a busy owner looks once in
  * LOOK_POLLS polls or LOOK_NS, and always after a sleep. Completion queues
  * are looked at in each poll, and first: that is user memory, and what woke the
- * owner lies there.
+ * owner lies there. A poll that has something to tell puts the look off to the
+ * next one, a few times in a row.
  */
 #include "verbs/verbs.h"
 
@@ -27,6 +28,7 @@
 
 #define LOOK_POLLS 16u
 #define LOOK_NS UINT64_C(1000000)
+#define LOOK_WAITS_MAX 4u /* polls that put off a look that is due */
 #define LINGER_NS (KVPULL_NS_PER_S / 2)
 #define CLOSE_NS (KVPULL_NS_PER_S / 5)
 /*
@@ -49,8 +51,9 @@ struct verbs {
 	int wait_fd;
 	int timer_fd;
 	uint32_t look_now;
-	uint32_t may_sleep; /* armed, and nothing was there */
-	uint32_t polls;     /* since the last look */
+	uint32_t may_sleep;   /* armed, and nothing was there */
+	uint32_t passed_over; /* looks that were put off, in a row */
+	uint32_t polls;       /* since the last look */
 	uint64_t looked_ns;
 	uint64_t timer_ns; /* set in timer_fd; 0: not */
 };
@@ -361,6 +364,17 @@ static int look_is_due(struct verbs *verbs, uint64_t now_ns)
 	       now_ns - verbs->looked_ns >= LOOK_NS;
 }
 
+/* Whoever is told something hears of it at once: it polls again soon. */
+static int look_can_wait(struct verbs *verbs, uint32_t told_count)
+{
+	if (told_count && verbs->passed_over < LOOK_WAITS_MAX) {
+		verbs->passed_over++;
+		return 1;
+	}
+	verbs->passed_over = 0;
+	return 0;
+}
+
 /* Return: 1 if something was there. */
 static int look(struct verbs *verbs, uint64_t now_ns)
 {
@@ -410,8 +424,10 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	verbs->shared.now_ns = now_ns;
 	gone_free(verbs);
 	bundles_run(verbs, &told);
+	if (!look_is_due(verbs, now_ns) || look_can_wait(verbs, told.count))
+		return (int)told.count;
 	/* Whoever was told something polls again; it may look at an inbox now. */
-	if (look_is_due(verbs, now_ns) && look(verbs, now_ns) && !told.count)
+	if (look(verbs, now_ns) && !told.count)
 		bundles_run(verbs, &told);
 	return (int)told.count;
 }

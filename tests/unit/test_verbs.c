@@ -221,6 +221,50 @@ static void what_wakes_a_sleeper_is_taken_before_its_event_is_read(void **state)
 	}
 }
 
+static void end_of_a_read_is_told_before_its_event_is_read(void **state)
+{
+	const uint32_t reads = fake_verbs_event_reads();
+
+	(void)state;
+	world_run(3);
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	side_sleep(&world.d);
+	fake_verbs_knobs.held = 0;
+	fake_verbs_run();
+	assert_int_equal(side_would_wake(&world.d), 1);
+	world.d.route->ops->disarm(world.d.route);
+	side_poll(&world.d);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(side_would_wake(&world.d), 1);
+	side_poll(&world.d);
+	assert_int_equal(side_would_wake(&world.d), 0);
+	assert_true(fake_verbs_event_reads() - reads >= 1);
+}
+
+/* Each poll tells of the end of a read. */
+static void events_are_read_however_much_there_is_to_tell(void **state)
+{
+	uint32_t polls = 0;
+
+	(void)state;
+	world_run(3);
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	side_sleep(&world.d);
+	fake_verbs_knobs.held = 0;
+	fake_verbs_run();
+	world.d.route->ops->disarm(world.d.route);
+	while (side_would_wake(&world.d)) {
+		assert_true(++polls < 8);
+		fake_verbs_run();
+		side_poll(&world.d);
+		assert_int_equal(world.d.reads_done, polls);
+		assert_int_equal(world_read_start(), 0);
+	}
+	assert_true(polls > 1);
+}
+
 /* Two connections: two queue pairs there with an event each. */
 static void poll_reads_as_many_events_as_queue_pairs_are_armed(void **state)
 {
@@ -538,6 +582,8 @@ int main(void)
 		TEST(empty_read_is_done_at_once),
 		TEST(notes_and_beats_reach_the_sink_in_order),
 		TEST(what_wakes_a_sleeper_is_taken_before_its_event_is_read),
+		TEST(end_of_a_read_is_told_before_its_event_is_read),
+		TEST(events_are_read_however_much_there_is_to_tell),
 		TEST(poll_reads_as_many_events_as_queue_pairs_are_armed),
 		TEST(sink_that_is_full_stalls_notes_and_loses_none),
 		TEST(notes_before_the_end_are_told_before_the_end),
