@@ -158,7 +158,8 @@ def drained(world: Bench) -> str:
 
 
 def refused(world: Bench) -> str:
-    """D refuses a request that P holds."""
+    """D refuses a request that P holds; both are idle."""
+    world.idle()
     params = world.prefill(world.prompt(100))
     refuse(world, world.d, HOWS[2], params)
     return drained(world)
