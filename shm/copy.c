@@ -361,6 +361,7 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 {
 	const uint32_t index = job->read->index;
 	struct kvpull_copy_choices choices;
+	const struct slot *before;
 	struct slot *slot;
 	uint32_t wanted;
 	uint64_t tail;
@@ -370,8 +371,9 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	if (slot->job)
 		return KVPULL_EAGAIN;
 	tail = atomic_load_explicit(&copy->tail, memory_order_relaxed);
+	before = slot_next(copy);
 	/* Else an entry goes that leads to shares which nobody has begun. */
-	if (slot_next(copy) && tail - copy->owner->at > copy->order_mask)
+	if (before && tail - copy->owner->at > copy->order_mask)
 		return KVPULL_EAGAIN;
 	kvpull_copy_choices_get(&choices);
 	kvpull_copy_plan_init(&slot->plan, job, &choices, ++copy->serial);
@@ -391,7 +393,8 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 			      memory_order_relaxed);
 	/* Q0: pairs with Q1; seq_cst with the load of `parked` below (P2). */
 	atomic_store_explicit(&copy->tail, tail + 1, memory_order_seq_cst);
-	wanted = slot->plan.share_count - copy->owner_helps;
+	/* The owner does one by itself, if it is not behind already. */
+	wanted = slot->plan.share_count - (copy->owner_helps && !before);
 	/* Those wake others too, but only once they are awake themselves. */
 	if (wanted > 0)
 		wake_one(copy);
