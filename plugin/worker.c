@@ -21,6 +21,7 @@
 #include "shm/file.h"
 
 #define CLOSE_NS KVPULL_NS_PER_S
+#define PULLS_HOT 8u
 
 static uint64_t clock_now(void *context)
 {
@@ -96,14 +97,55 @@ static void lists_init(struct kvpull_worker *worker)
 	worker->pull_failed = KVPULL_NONE;
 }
 
+static size_t pull_ids_bytes(const struct kvpull_config *config)
+{
+	return (size_t)config->pull_blocks_max * sizeof(uint32_t);
+}
+
+/*
+ * What an engine's step with a pull touches, with the ids of the pulls that are
+ * used first and so most: the last one that was freed is the next.
+ */
+static int pulls_take(struct kvpull_worker *worker)
+{
+	const struct kvpull_config *config = &worker->config;
+	const uint32_t hot_count =
+		config->pulls_max < PULLS_HOT ? config->pulls_max : PULLS_HOT;
+	struct kvpull_arena hot;
+	uint32_t index;
+
+	kvpull_arena_take_part(
+		&worker->arena, &hot,
+		config->pulls_max * sizeof(*worker->pulls) +
+			kvpull_map_bytes(config->pulls_max) +
+			kvpull_map_bytes(worker->claim_count_max) +
+			hot_count * 2 * pull_ids_bytes(config) +
+			(3 + 2 * hot_count) * (size_t)KVPULL_CACHE_LINE);
+	worker->pulls = kvpull_arena_take(&hot, config->pulls_max,
+					  sizeof(*worker->pulls));
+	kvpull_map_init(&worker->pull_map, config->pulls_max, &hot);
+	kvpull_map_init(&worker->claim_map, worker->claim_count_max, &hot);
+	if (!kvpull_arena_ok(&hot))
+		return KVPULL_ENOMEM;
+	for (index = 0; index < config->pulls_max; index++) {
+		struct kvpull_arena *arena =
+			index < hot_count ? &hot : &worker->arena;
+		struct kvpull_pull *pull = &worker->pulls[index];
+
+		pull->remote_ids =
+			kvpull_arena_take(arena, 1, pull_ids_bytes(config));
+		pull->local_ids =
+			kvpull_arena_take(arena, 1, pull_ids_bytes(config));
+	}
+	return kvpull_arena_ok(&hot) ? 0 : KVPULL_ENOMEM;
+}
+
 static int tables_take(struct kvpull_worker *worker)
 {
 	const struct kvpull_config *config = &worker->config;
 	struct kvpull_arena *arena = &worker->arena;
-	uint32_t index;
+	int code;
 
-	worker->pulls = kvpull_arena_take(arena, config->pulls_max,
-					  sizeof(*worker->pulls));
 	worker->claims = kvpull_arena_take(arena, worker->claim_count_max,
 					   sizeof(*worker->claims));
 	worker->callers = kvpull_arena_take(arena, config->consumers_max,
@@ -118,19 +160,8 @@ static int tables_take(struct kvpull_worker *worker)
 				   config->requests_max;
 	worker->results = kvpull_arena_take(arena, worker->result_count_max,
 					    sizeof(*worker->results));
-	kvpull_map_init(&worker->pull_map, config->pulls_max, arena);
-	kvpull_map_init(&worker->claim_map, worker->claim_count_max, arena);
-	if (!kvpull_arena_ok(arena))
-		return KVPULL_ENOMEM;
-	for (index = 0; index < config->pulls_max; index++) {
-		struct kvpull_pull *pull = &worker->pulls[index];
-
-		pull->remote_ids = kvpull_arena_take(
-			arena, config->pull_blocks_max, sizeof(uint32_t));
-		pull->local_ids = kvpull_arena_take(
-			arena, config->pull_blocks_max, sizeof(uint32_t));
-	}
-	if (!kvpull_arena_ok(arena))
+	code = pulls_take(worker);
+	if (code || !kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
 	lists_init(worker);
 	return 0;
