@@ -597,7 +597,7 @@ static struct kvpull_fabric fabric = {
 /* One for the program's life: closing a device is not what tests are about. */
 static int async_fd_of(uint32_t device)
 {
-	static int fds[FAKE_VERBS_DEVICES_MAX] = { -1, -1 };
+	static int fds[FAKE_VERBS_DEVICES_MAX] = { -1, -1, -1, -1 };
 	eventfd_t ignored;
 
 	if (fds[device] < 0)
@@ -653,7 +653,12 @@ uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind)
 
 uint32_t fake_verbs_count(enum fake_verbs_kind kind)
 {
-	return fake.counts[0][kind] + fake.counts[1][kind];
+	uint32_t count = 0;
+	uint32_t device;
+
+	for (device = 0; device < FAKE_VERBS_DEVICES_MAX; device++)
+		count += fake.counts[device][kind];
+	return count;
 }
 
 uint32_t fake_verbs_calls(void)

@@ -384,14 +384,14 @@ static inline int world_attached(void **state)
 }
 
 /* Nothing is a neighbour of anything: 64 work requests, four a doorbell. */
-static inline int world_rails_open(void)
+static inline int world_rails_open_count(uint32_t count)
 {
 	uint32_t i;
 
 	world_init();
-	fake_verbs_devices(2);
+	fake_verbs_devices(count);
 	world.networks = "10.66.0.0/16";
-	world.rails = 2;
+	world.rails = count;
 	world.batch = 4;
 	world.listen_port = 7471;
 	(void)world_open();
@@ -402,14 +402,24 @@ static inline int world_rails_open(void)
 	return 0;
 }
 
-static inline int world_rails_up(void **state)
+static inline int world_rails_open(void)
 {
-	(void)state;
-	(void)world_rails_open();
+	return world_rails_open_count(2);
+}
+
+static inline int world_rails_up_count(uint32_t count)
+{
+	(void)world_rails_open_count(count);
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
 	return 0;
+}
+
+static inline int world_rails_up(void **state)
+{
+	(void)state;
+	return world_rails_up_count(2);
 }
 
 /* Everything is closed, and nothing is left. */
