@@ -145,16 +145,18 @@ static int events(struct kvpull_worker *worker, uint64_t now_ns)
 
 int kvpull_progress_run(struct kvpull_worker *worker, uint64_t now_ns)
 {
-	int worked = commands(worker, now_ns);
+	int worked;
 
-	if (worker->progress.serving) {
-		worked += events(worker, now_ns);
-		worker->progress.timer_ns = UINT64_MAX;
-		kvpull_remote_run(worker, now_ns);
-		kvpull_claim_run(worker, now_ns);
-		engine_wake(worker);
-		kvpull_pull_run(worker, now_ns);
-	}
+	/* Before, nobody knows which routes there will be to a ticket's P. */
+	if (!worker->progress.serving)
+		return 0;
+	worked = commands(worker, now_ns);
+	worked += events(worker, now_ns);
+	worker->progress.timer_ns = UINT64_MAX;
+	kvpull_remote_run(worker, now_ns);
+	kvpull_claim_run(worker, now_ns);
+	engine_wake(worker);
+	kvpull_pull_run(worker, now_ns);
 	engine_wake(worker);
 	return worked;
 }
