@@ -17,7 +17,7 @@
 #
 # Set before: FABRIC_KIND (uml, qemu or auto), FABRIC_UML (a kernel),
 # FABRIC_OUT (folder for outputs), FABRIC_BUILD (what scenarios run),
-# FABRIC_SEED, FABRIC_MTU, FABRIC_MEMORY_MIB.
+# FABRIC_SEED, FABRIC_MTU, FABRIC_MEMORY_MIB, FABRIC_PIN (a processor a guest).
 # Everything is a child of this shell, and is ended when it ends, even by
 # SIGKILL. Times are host times; each wait has an end.
 
@@ -51,7 +51,7 @@ fabric_choose() {
 	else
 		FABRIC_KIND=qemu
 	fi
-	for fabric_tool in setpriv setsid rdma ip; do
+	for fabric_tool in setpriv setsid taskset rdma ip; do
 		command -v $fabric_tool >/dev/null ||
 			{ fabric_lacks "$fabric_tool is not installed"; return; }
 	done
@@ -158,6 +158,26 @@ fabric_begin() { # guest
 	eval "fabric_pid_$1=$fabric_started"
 }
 
+# The processors of a guest. It has one: its kernel and its programs are
+# processes of ours that wake one another at each system call, which takes 15 us
+# on one processor, and 40 across two that fall asleep in between.
+fabric_processors() { # guest
+	if [ -z "${FABRIC_PIN:-}" ]; then
+		awk '/^Cpus_allowed_list/ { print $2 }' /proc/self/status
+		return
+	fi
+	awk -v guest="$1" '/^Cpus_allowed_list/ {
+		count = split($2, ranges, ",")
+		for (i = 1; i <= count; i++) {
+			if (split(ranges[i], ends, "-") == 1)
+				ends[2] = ends[1]
+			for (cpu = ends[1] + 0; cpu <= ends[2] + 0; cpu++)
+				cpus[n++] = cpu
+		}
+		print cpus[(guest - 1) % n]
+	}' /proc/self/status
+}
+
 fabric_begin_uml() { # guest
 	cp /proc/cpuinfo "$fabric_share/cpuinfo"
 	fabric_nics=
@@ -170,7 +190,8 @@ fabric_begin_uml() { # guest
 		fabric_rail=$((fabric_rail + 1))
 	done
 	# shellcheck disable=SC2086 # words
-	TMPDIR=/tmp $fabric_child "$FABRIC_UML" umid="guest$1" \
+	TMPDIR=/tmp $fabric_child taskset -c "$(fabric_processors "$1")" \
+		"$FABRIC_UML" umid="guest$1" \
 		uml_dir="$fabric_sockets" mem="${FABRIC_MEMORY_MIB}M" \
 		rootfstype=hostfs rootflags=/ ro \
 		init="$FABRIC_TREE/tests/fabric/guest.sh" \
