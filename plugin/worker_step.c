@@ -174,8 +174,8 @@ static void pull_fill(struct kvpull_worker *worker, struct kvpull_pull *pull,
 		pull->group_first[group] = group <= command->group_count ?
 						   command->group_first[group] :
 						   pairs;
-	pull->narrow = kvpull_step_get_ids(command, pull->remote_ids,
-					   pull->local_ids);
+	pull->narrow =
+		kvpull_step_get_ids(command, pull->remote_ids, pull->local_ids);
 }
 
 static void apply_pull(struct kvpull_worker *worker,
