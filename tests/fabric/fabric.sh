@@ -318,25 +318,26 @@ fabric_kill() { # guest
 }
 
 fabric_last_words() { # number of a job: those after it
+	# A kernel that stalls says so first and its stack after it.
 	for fabric_file in "$FABRIC_OUT"/guest*/console "$FABRIC_OUT"/guest*/qemu; do
-		fabric_last_lines "$fabric_file"
+		fabric_last_lines "$fabric_file" 60
 	done
 	fabric_number=$1
 	while [ "$fabric_number" -lt "$fabric_jobs" ]; do
 		fabric_number=$((fabric_number + 1))
 		for fabric_file in "$FABRIC_OUT"/guest*/"$fabric_number"; do
 			tail -n +2 "$fabric_file/command"
-			fabric_last_lines "$fabric_file/output"
+			fabric_last_lines "$fabric_file/output" 12
 		done
 	done
 	echo "--- switch"
 	timeout 2 "$FABRIC_CACHE/fabric_switch" "$fabric_sockets/switch" stats
 }
 
-fabric_last_lines() { # file
+fabric_last_lines() { # file, lines
 	[ -s "$1" ] || return 0
 	echo "--- ${1#"$FABRIC_OUT"/}"
-	tail -n 12 "$1"
+	tail -n "$2" "$1"
 }
 
 fabric_close() {
