@@ -30,6 +30,7 @@ from world import SIBLINGS, SLOTS, World, busy
 LEASE_S = 8
 BLOCKS = 1024
 COUNT = 30
+PAUSE_S = 3  # for a second after a step workers spin
 TRANSFER = {
     "kvpull": ("vllm:kvpull_pull_seconds", "vllm:kvpull_pull_bytes"),
     "nixl": ("vllm:nixl_xfer_time_seconds", "vllm:nixl_bytes_transferred"),
@@ -159,7 +160,7 @@ def drained(world: Bench) -> str:
 
 def refused(world: Bench) -> str:
     """D refuses a request that P holds; both are idle."""
-    world.idle()
+    time.sleep(PAUSE_S)
     params = world.prefill(world.prompt(100))
     refuse(world, world.d, HOWS[2], params)
     return drained(world)

@@ -152,6 +152,7 @@ def restarted_p_is_met_again(world: World) -> None:
     wrong = world.decode(prompt, world.prefill(prompt))
     at_d.check(worker_pulls_done=1)
     assert wrong != alone, "other weights' KV gave the same tokens"
+    world.say("tokens differ with other weights at P")
     world.d.reset_prefix_cache()
     world.settled()
 

@@ -67,9 +67,10 @@ def tokens_equal_those_of_one_engine(world: World) -> None:
             worker_bytes_pulled=pulled_bytes(length),
         )
         at_p.check(worker_holds_taken=1, worker_holds_released=1)
-        world.say(f"{length}")
+        world.say(f"{length} tokens: equal, {pulled_bytes(length)} bytes")
     cache = world.p.maps("kvpull-kv") & world.d.maps("kvpull-kv")
     assert cache, "P's KV cache is not mapped at D"
+    world.say("D has P's KV cache mapped")
 
 
 def router_serves_chat_and_streams(world: World) -> None:
@@ -99,6 +100,7 @@ def prefix_hits_pull_the_rest_only(world: World) -> None:
     assert world.decode(prompt, world.prefill(prompt)) == alone
     world.settled()
     at_d.check(worker_bytes_pulled=pulled_bytes(200, 96), worker_pulls_done=1)
+    world.say(f"96 of 200 tokens cached: {pulled_bytes(200, 96)} bytes pulled")
     at_d = Delta(world.d)
     # All but the last token is cached, which vLLM never takes from there.
     whole = prompt[:193]
@@ -106,6 +108,7 @@ def prefix_hits_pull_the_rest_only(world: World) -> None:
     assert world.decode(whole, world.prefill(whole)) == alone
     world.settled()
     at_d.check(worker_bytes_pulled=pulled_bytes(193, 192), worker_pulls_done=1)
+    world.say(f"192 of 193: {pulled_bytes(193, 192)}")
 
 
 def siblings_share_one_pull(world: World) -> None:
@@ -130,7 +133,8 @@ def siblings_share_one_pull(world: World) -> None:
         )
         at_d.check(worker_pulls_done=1, worker_pulls_failed=0)
     assert max(used) < 0.05, used
-    world.say(f"{batches} batches, at most {max(used):.1%} used between them")
+    world.say(f"{batches} batches, one pull each, tokens equal")
+    world.say(f"at most {max(used):.1%} of P's blocks used between them")
 
 
 def disconnects_strand_nothing(world: World) -> None:
@@ -204,6 +208,9 @@ def busy_consumer_keeps_its_claim(world: World) -> None:
         assert queued.result() == alone
     world.settled()
     at_p.check(worker_holds_expired=0, worker_holds_released=1)
+    world.say(
+        f"queued for {3 * LEASE_S:.0f} s, lease {LEASE_S:.0f} s, none expired"
+    )
     # One request can be followed from P to D.
     name = re.escape(params["remote_request_id"])
     assert world.d.logged(f"pulls what .* holds as {name}")
