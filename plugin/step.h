@@ -27,7 +27,7 @@
 #include "base/wire.h"
 #include "plugin/ticket.h"
 
-#define KVPULL_STEP_VERSION 1u
+#define KVPULL_STEP_VERSION 2u
 
 enum kvpull_command_kind {
 	KVPULL_COMMAND_HOLD =
