@@ -24,9 +24,9 @@
 
 #include "tests/scenario/f7.h"
 
-#define TICKETS 1024u /* power of two; in flight between P and D */
-#define BLOCKS 8u     /* of a request */
-#define BLOCK_BYTES 8192u
+#define TICKETS 1024u     /* power of two; in flight between P and D */
+#define BLOCKS 8u         /* of a request */
+#define BLOCK_BYTES 8192u /* as a rule */
 #define HOLDS_MAX 256u
 #define POOL_BLOCKS (HOLDS_MAX * BLOCKS)
 #define HOLD_NS (10 * SCENARIO_NS_PER_MS)
@@ -81,15 +81,16 @@ static uint32_t *ids_of(struct producer *producer, uint64_t key)
 /* The bytes of a request that does not exist, by stores past the cache. */
 static void stream_over(struct engine *engine, uint32_t id)
 {
-	uint8_t *at = engine->memory[0] + (size_t)id * BLOCK_BYTES;
+	uint8_t *at =
+		engine->memory[0] + (size_t)id * engine->shape.block_bytes;
 	size_t word;
 
 #ifdef __x86_64__
-	for (word = 0; word < BLOCK_BYTES / 8; word++)
+	for (word = 0; word < engine->shape.block_bytes / 8; word++)
 		_mm_stream_si64((long long *)(void *)at + word,
 				0x5c51bb1e5c51bb1e);
 #else
-	for (word = 0; word < BLOCK_BYTES; word++)
+	for (word = 0; word < engine->shape.block_bytes; word++)
 		at[word] = 0x5c;
 #endif
 }
@@ -162,14 +163,17 @@ static void blocks_back(struct producer *producer)
 }
 
 static int engine_start(struct engine *engine, const char *id,
-			const struct scenario *scenario)
+			const struct scenario *scenario,
+			const struct f7_setup *setup)
 {
 	char config[512];
 	const struct engine_params params = {
 		.ops = engine_library(),
 		.config_json = config,
 		.engine_id = id,
-		.shape = { .block_bytes = BLOCK_BYTES,
+		.shape = { .block_bytes = setup->block_bytes ?
+						  setup->block_bytes :
+						  BLOCK_BYTES,
 			   .block_count = POOL_BLOCKS,
 			   .layer_count = 1,
 			   .group_count = 1,
@@ -177,12 +181,16 @@ static int engine_start(struct engine *engine, const char *id,
 		.tp_size = 1,
 	};
 
-	(void)snprintf(config, sizeof(config),
-		       "{\"socket_dir\":\"%s\",\"progress\":\"caller\","
-		       "\"copy_threads\":0,\"inline_bytes\":16777216,"
-		       "\"lease_ms\":10,\"hold_max_ms\":10,"
-		       "\"deadline_ms\":1000,\"max_holds\":1024}",
-		       scenario->folder);
+	(void)snprintf(
+		config, sizeof(config),
+		"{\"socket_dir\":\"%s\",\"progress\":\"caller\","
+		"%s"
+		"\"lease_ms\":10,\"hold_max_ms\":10,"
+		"\"deadline_ms\":1000,\"max_holds\":1024}",
+		scenario->folder,
+		setup->shares ?
+			"\"copy_threads\":1,\"progress_copies\":\"yes\"," :
+			"\"copy_threads\":0,\"inline_bytes\":16777216,");
 	return params.ops ? engine_open(engine, &params) : KVPULL_ECONFIG;
 }
 
@@ -276,7 +284,7 @@ static void producer_main(const struct scenario *scenario, struct arena *arena,
 	producer.ids = calloc((size_t)KEYS * BLOCKS, sizeof(uint32_t));
 	producer.scribbler = calloc(1, sizeof(*producer.scribbler));
 	if (!producer.ids || !producer.scribbler ||
-	    engine_start(&producer.engine, "producer", scenario))
+	    engine_start(&producer.engine, "producer", scenario, setup))
 		scenario_fail("P: open");
 	producer.scribbler->engine = &producer.engine;
 	if (setup->mode == F7_THREAD &&
@@ -438,14 +446,15 @@ static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
 	engine_blocks_give(engine, ids, BLOCKS);
 }
 
-static void consumer_main(const struct scenario *scenario, struct arena *arena)
+static void consumer_main(const struct scenario *scenario, struct arena *arena,
+			  const struct f7_setup *setup)
 {
 	static struct consumer consumer;
 
 	consumer.arena = arena;
 	consumer.random = (uint64_t)engine_now_ns() | 1;
 	consumer.offset_ns = -100000;
-	if (engine_start(&consumer.engine, "consumer", scenario))
+	if (engine_start(&consumer.engine, "consumer", scenario, setup))
 		scenario_fail("D: open");
 	while (!atomic_load_explicit(&arena->stop, memory_order_relaxed)) {
 		const struct ticket *ticket = ticket_next(arena);
@@ -464,17 +473,18 @@ static void consumer_main(const struct scenario *scenario, struct arena *arena)
 	_exit(0);
 }
 
+typedef void side_fn(const struct scenario *scenario, struct arena *arena,
+		     const struct f7_setup *setup);
+
 static pid_t child(const struct scenario *scenario, struct arena *arena,
-		   const struct f7_setup *setup)
+		   const struct f7_setup *setup, side_fn *side)
 {
 	const pid_t pid = fork();
 
 	if (pid)
 		return pid;
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (setup)
-		producer_main(scenario, arena, setup);
-	consumer_main(scenario, arena);
+	side(scenario, arena, setup);
 	abort();
 }
 
@@ -488,8 +498,8 @@ void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	const uint64_t until = engine_now_ns() + setup->limit_ns;
 
 	scenario_check(arena != MAP_FAILED, "out of memory");
-	pids[0] = child(scenario, arena, setup);
-	pids[1] = child(scenario, arena, NULL);
+	pids[0] = child(scenario, arena, setup, producer_main);
+	pids[1] = child(scenario, arena, setup, consumer_main);
 	while ((arena->tries < setup->tries ||
 		arena->expired < setup->expired) &&
 	       engine_now_ns() < until &&

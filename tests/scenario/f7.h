@@ -17,7 +17,9 @@ struct f7_setup {
 	uint64_t tries;
 	uint64_t expired; /* of these, at least */
 	uint64_t limit_ns;
-	uint64_t until_torn; /* stop at so many believed torn reads; 0: no */
+	uint64_t until_torn;  /* stop at so many believed torn reads; 0: no */
+	uint32_t block_bytes; /* eight blocks a pull; 0: 8 KiB */
+	uint32_t shares;      /* 1: a copy thread and progress share a pull */
 };
 
 struct f7_counts {

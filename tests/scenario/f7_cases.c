@@ -7,17 +7,12 @@
 #define FULL_EXPIRED 340000u
 #define QUICK_TRIES 8000u
 
-static void race_run(const struct scenario *scenario, enum f7_mode mode)
+static void race_judge(const struct scenario *scenario,
+		       const struct f7_setup *setup)
 {
-	const struct f7_setup setup = {
-		.mode = mode,
-		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
-		.expired = scenario->full ? FULL_EXPIRED : 0,
-		.limit_ns = (scenario->full ? 1200 : 10) * SCENARIO_NS_PER_S,
-	};
 	struct f7_counts counts;
 
-	f7_run(scenario, &setup, &counts);
+	f7_run(scenario, setup, &counts);
 	scenario_say(
 		"%llu tries, %llu (%.1f %%) expired, %.1f %% loaded, %llu wrong",
 		(unsigned long long)counts.tries,
@@ -26,9 +21,9 @@ static void race_run(const struct scenario *scenario, enum f7_mode mode)
 		100.0 * (double)counts.loaded / (double)counts.tries,
 		(unsigned long long)counts.wrong);
 	scenario_check(!counts.wrong, "wrong bytes were believed");
-	scenario_check(counts.tries >= setup.tries / 4,
+	scenario_check(counts.tries >= setup->tries / 4,
 		       "too few tries in the time");
-	scenario_check(counts.expired >= setup.expired,
+	scenario_check(counts.expired >= setup->expired,
 		       "too few expired in the time");
 	scenario_check(counts.expired * 100 >= counts.tries,
 		       "less than 1 %% expired");
@@ -36,6 +31,32 @@ static void race_run(const struct scenario *scenario, enum f7_mode mode)
 		       "less than 1 %% succeeded");
 	scenario_check(!counts.failed, "%llu failed for another reason",
 		       (unsigned long long)counts.failed);
+}
+
+static void race_run(const struct scenario *scenario, enum f7_mode mode)
+{
+	const struct f7_setup setup = {
+		.mode = mode,
+		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
+		.expired = scenario->full ? FULL_EXPIRED : 0,
+		.limit_ns = (scenario->full ? 1200 : 10) * SCENARIO_NS_PER_S,
+	};
+
+	race_judge(scenario, &setup);
+}
+
+/* Two threads copy each pull; none is copied before its poll returns. */
+static void f7_shares(const struct scenario *scenario)
+{
+	const struct f7_setup setup = {
+		.mode = F7_IN_POLL,
+		.tries = scenario->full ? FULL_TRIES / 10 : QUICK_TRIES / 4,
+		.limit_ns = (scenario->full ? 300 : 10) * SCENARIO_NS_PER_S,
+		.block_bytes = 65536,
+		.shares = 1,
+	};
+
+	race_judge(scenario, &setup);
 }
 
 static void f7_in_poll(const struct scenario *scenario)
@@ -90,6 +111,8 @@ const struct scenario_case scenario_f7[] = {
 	  f7_thread, 30, 1300 },
 	{ "F7c", "no wrong byte is believed after non-temporal stores",
 	  f7_streamed, 30, 1300 },
+	{ "F7e", "no wrong byte is believed when two threads copy a pull",
+	  f7_shares, 30, 330 },
 	{ "F7d", "a library without the check believes wrong bytes",
 	  f7_unchecked, 120, 300 },
 	{ 0 },
