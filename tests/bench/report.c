@@ -194,6 +194,9 @@ static void shapes_print(const struct results *results)
 			row_print(results, all[at].name, "routines_median_ms.",
 				  all[at].name, "");
 	row_print(results, "limit (best of these)", "limit", "", "_median_ms");
+	row_print(results, "on two plain threads", "two_threads", "",
+		  "_median_ms");
+	row_print(results, "  x limit", "two_threads", "", "_limit_ratio");
 	way_print(results, "caller_1t");
 	way_print(results, "caller_2t");
 	way_print(results, "thread_1t");

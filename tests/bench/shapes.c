@@ -7,14 +7,20 @@
  * progress copies: with progress=caller the consumer's one thread polls and
  * copies, as an engine's does; with progress=thread it sleeps meanwhile. The
  * second thread is a copy worker.
+ *
+ * Two plain threads, half of the blocks each and both awake, say what a second
+ * one is worth on this machine at this time: virtual machines differ there.
  */
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/pause.h"
 #include "shm/copy.h"
 #include "shm/segment.h"
 #include "tests/bench/bench.h"
@@ -27,7 +33,8 @@
 #define ROUTINES_MAX 24u
 #define PULLS 4u
 #define GLIBC (ROUTINES_MAX + PULLS)
-#define WAYS_MAX (GLIBC + 1)
+#define TWO_THREADS (GLIBC + 1)
+#define WAYS_MAX (TWO_THREADS + 1)
 
 struct shape {
 	char name;
@@ -118,25 +125,105 @@ static void verify(struct field *field)
 			field->wrong_bytes += field->shape->block_bytes;
 }
 
-static double copy_ms(struct field *field, uint32_t way)
+static void segments_copy(const struct field *field, uint32_t way,
+			  uint32_t first, uint32_t end)
 {
-	const struct shape *shape = field->shape;
-	const struct kvpull_copy_routine *all = NULL;
-	uint64_t start_ns;
+	const uint32_t bytes = field->shape->block_bytes;
+	const struct kvpull_segment *segments = field->segments;
 	uint32_t count;
+	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
 	uint32_t at;
 
-	all = kvpull_copy_routines(&count);
-	start_ns = kvpull_clock_ns();
 	if (way == GLIBC)
-		for (at = 0; at < shape->block_count; at++)
-			memcpy(field->segments[at].to, field->segments[at].from,
-			       shape->block_bytes);
+		for (at = first; at < end; at++)
+			memcpy(segments[at].to, segments[at].from, bytes);
 	else
-		for (at = 0; at < shape->block_count; at += BATCH_SEGMENTS)
-			all[way].copy(field->segments + at, BATCH_SEGMENTS,
-				      shape->block_bytes);
+		for (at = first; at < end; at += BATCH_SEGMENTS)
+			all[way].copy(segments + at, BATCH_SEGMENTS, bytes);
+}
+
+static double copy_ms(struct field *field, uint32_t way)
+{
+	const uint64_t start_ns = kvpull_clock_ns();
+
+	segments_copy(field, way, 0, field->shape->block_count);
 	return (double)(kvpull_clock_ns() - start_ns) / 1e6;
+}
+
+static int is_way(uint32_t way)
+{
+	uint32_t count;
+	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
+
+	if (way >= ROUTINES_MAX)
+		return 1;
+	return way < count && kvpull_copy_usable(&all[way]);
+}
+
+/* The fastest until now. */
+static uint32_t best_way(struct field *field)
+{
+	uint32_t best = GLIBC;
+	uint32_t way;
+
+	for (way = 0; way < ROUTINES_MAX; way++)
+		if (is_way(way) && field->took_ms[way].count &&
+		    (!field->took_ms[best].count ||
+		     samples_at(&field->took_ms[way], 0.5) <
+			     samples_at(&field->took_ms[best], 0.5)))
+			best = way;
+	return best;
+}
+
+enum half_state {
+	HALF_STARTS = 0,
+	HALF_READY,
+	HALF_GOES,
+	HALF_DONE
+};
+
+struct half {
+	const struct field *field;
+	uint32_t way;
+	_Atomic uint32_t state;
+};
+
+static void half_wait(struct half *half, enum half_state state)
+{
+	while (atomic_load_explicit(&half->state, memory_order_acquire) !=
+	       state)
+		kvpull_pause();
+}
+
+static void *half_main(void *argument)
+{
+	struct half *half = argument;
+	const uint32_t count = half->field->shape->block_count;
+
+	atomic_store_explicit(&half->state, HALF_READY, memory_order_release);
+	half_wait(half, HALF_GOES);
+	segments_copy(half->field, half->way, count / 2, count);
+	atomic_store_explicit(&half->state, HALF_DONE, memory_order_release);
+	return NULL;
+}
+
+/* NAN: no thread. */
+static double two_threads_ms(struct field *field)
+{
+	struct half half = { .field = field, .way = best_way(field) };
+	uint64_t start_ns;
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, half_main, &half))
+		return NAN;
+	half_wait(&half, HALF_READY);
+	start_ns = kvpull_clock_ns();
+	atomic_store_explicit(&half.state, HALF_GOES, memory_order_release);
+	segments_copy(field, half.way, 0, field->shape->block_count / 2);
+	half_wait(&half, HALF_DONE);
+	start_ns = kvpull_clock_ns() - start_ns;
+	(void)pthread_join(thread, NULL);
+	return (double)start_ns / 1e6;
 }
 
 static double timeval_s(const struct timeval *value)
@@ -194,16 +281,6 @@ static int pull_run(struct field *field, uint32_t index)
 	return code;
 }
 
-static int is_way(uint32_t way)
-{
-	uint32_t count;
-	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
-
-	if (way >= ROUTINES_MAX)
-		return 1;
-	return way < count && kvpull_copy_usable(&all[way]);
-}
-
 /* Each repetition begins with another way: none is always after the same. */
 static int repetition(struct field *field, uint32_t number)
 {
@@ -218,6 +295,9 @@ static int repetition(struct field *field, uint32_t number)
 		prepare(field);
 		if (way >= ROUTINES_MAX && way < GLIBC)
 			code = pull_run(field, way - ROUTINES_MAX);
+		else if (way == TWO_THREADS)
+			samples_add(&field->took_ms[way],
+				    two_threads_ms(field));
 		else
 			samples_add(&field->took_ms[way], copy_ms(field, way));
 		if (code)
@@ -369,6 +449,11 @@ static void field_results(struct field *field)
 	(void)snprintf(name, sizeof(name), "shapes.%c.limit_routine", shape);
 	results_put_text(results, limit_find(field, &limit_ms), name);
 	results_put(results, limit_ms, "shapes.%c.limit_median_ms", shape);
+	results_put(results, samples_at(&field->took_ms[TWO_THREADS], 0.5),
+		    "shapes.%c.two_threads_median_ms", shape);
+	results_put(results,
+		    samples_at(&field->took_ms[TWO_THREADS], 0.5) / limit_ms,
+		    "shapes.%c.two_threads_limit_ratio", shape);
 	results_put(results, samples_at(&field->took_ms[GLIBC], 0.5),
 		    "shapes.%c.glibc_memcpy_median_ms", shape);
 	results_put(results, (double)field->shape->block_count,
