@@ -221,17 +221,22 @@ static void what_wakes_a_sleeper_is_taken_before_its_event_is_read(void **state)
 	}
 }
 
-static void end_of_a_read_is_told_before_its_event_is_read(void **state)
+static void read_ends_in_sleep(void)
 {
-	const uint32_t reads = fake_verbs_event_reads();
-
-	(void)state;
 	world_run(3);
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
 	side_sleep(&world.d);
 	fake_verbs_knobs.held = 0;
 	fake_verbs_run();
+}
+
+static void end_of_a_read_is_told_before_its_event_is_read(void **state)
+{
+	const uint32_t reads = fake_verbs_event_reads();
+
+	(void)state;
+	read_ends_in_sleep();
 	assert_int_equal(side_would_wake(&world.d), 1);
 	world.d.route->ops->disarm(world.d.route);
 	side_poll(&world.d);
@@ -248,12 +253,7 @@ static void events_are_read_however_much_there_is_to_tell(void **state)
 	uint32_t polls = 0;
 
 	(void)state;
-	world_run(3);
-	fake_verbs_knobs.held = 1;
-	assert_int_equal(world_read_start(), 0);
-	side_sleep(&world.d);
-	fake_verbs_knobs.held = 0;
-	fake_verbs_run();
+	read_ends_in_sleep();
 	world.d.route->ops->disarm(world.d.route);
 	while (side_would_wake(&world.d)) {
 		assert_true(++polls < 8);

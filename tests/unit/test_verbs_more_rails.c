@@ -4,20 +4,6 @@
 
 #define RAILS_MIN 3u
 #define RAILS_MAX 4u
-#define MS_FLUSHED 250u /* both time-outs of a lost rail, and some */
-
-static uint32_t reads_by(uint32_t device)
-{
-	return fake_verbs_device_count(device, FAKE_VERBS_READ);
-}
-
-static void read_is_good(void)
-{
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
-	assert_int_equal(world.d.downs, 0);
-	assert_memory_equal(world.p.memory, world.d.memory, WORLD_BYTES);
-}
 
 static void check_is_good(void)
 {
@@ -41,13 +27,13 @@ static void read_is_spread_over_every_rail(void **state)
 		(void)world_rails_up_count(count);
 		assert_int_equal(world_read_start(), 0);
 		world_run(5);
-		read_is_good();
+		world_read_is_good();
 		for (rail = 0; rail < count; rail++) {
 			/* Four a doorbell: nobody is a doorbell ahead. */
-			assert_in_range(reads_by(rail),
+			assert_in_range(world_reads_by(rail),
 					WORLD_BLOCKS / count - 4,
 					WORLD_BLOCKS / count + 4);
-			all += reads_by(rail);
+			all += world_reads_by(rail);
 		}
 		assert_int_equal(all, WORLD_BLOCKS);
 		check_is_good();
@@ -75,9 +61,9 @@ static void read_goes_on_by_the_last_rail_that_is_left(void **state)
 			for (rail = 0; rail < count; rail++)
 				if (rail != left)
 					fake_verbs_cut_device(rail);
-			world_run(MS_FLUSHED);
-			read_is_good();
-			assert_int_equal(reads_by(left), WORLD_BLOCKS);
+			world_run(WORLD_MS_FLUSHED);
+			world_read_is_good();
+			assert_int_equal(world_reads_by(left), WORLD_BLOCKS);
 			check_is_good();
 			assert_int_equal(world_down(state), 0);
 		}
@@ -92,15 +78,15 @@ static void rails_lost_in_turn_cost_no_byte(void **state)
 	fake_verbs_knobs.held_devices = (1u << RAILS_MAX) - 1;
 	assert_int_equal(world_read_start(), 0);
 	for (rail = 0; rail + 1 < RAILS_MAX; rail++) {
-		world_run(MS_FLUSHED / 2);
+		world_run(WORLD_MS_FLUSHED / 2);
 		fake_verbs_cut_device(rail);
 	}
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.reads_done, 0);
 	assert_int_equal(world.d.downs, 0);
 	fake_verbs_knobs.held_devices = 0;
 	world_run(5);
-	read_is_good();
+	world_read_is_good();
 	assert_true(kvpull_verbs_counts(world.d.route)->requests_moved >=
 		    WORLD_BLOCKS / RAILS_MAX);
 	check_is_good();
@@ -118,7 +104,7 @@ static void loss_of_every_rail_is_the_peers_end(void **state)
 		assert_int_equal(world_read_start(), 0);
 		for (rail = 0; rail < count; rail++)
 			fake_verbs_cut_device(rail);
-		world_run(MS_FLUSHED);
+		world_run(WORLD_MS_FLUSHED);
 		assert_int_equal(world.d.reads_done, 1);
 		assert_int_equal(world.d.read_code, KVPULL_EPEER);
 		assert_int_equal(world.d.downs, 1);
@@ -143,7 +129,7 @@ static void notes_go_by_any_rail_that_is_left(void **state)
 			fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
 			fake_verbs_cut_device(rail);
 		}
-		world_run(MS_FLUSHED);
+		world_run(WORLD_MS_FLUSHED);
 	}
 	assert_int_equal(world.d.downs, 0);
 	assert_int_equal(world.note_count, RAILS_MAX);

@@ -8,8 +8,6 @@
 
 #include "verbs/bundle.h"
 
-#define MS_FLUSHED 250u /* both time-outs of a lost rail, and some */
-
 /* D is opened again, with what the world says now. */
 static void consumer_again(void)
 {
@@ -17,19 +15,6 @@ static void consumer_again(void)
 	assert_int_equal(side_open(&world.d), 0);
 	assert_int_equal(side_serve(&world.d), 0);
 	world.strip.local = world.d.memory;
-}
-
-static uint32_t reads_by(uint32_t device)
-{
-	return fake_verbs_device_count(device, FAKE_VERBS_READ);
-}
-
-static void read_is_good(void)
-{
-	assert_int_equal(world.d.reads_done, 1);
-	assert_int_equal(world.d.read_code, 0);
-	assert_int_equal(world.d.downs, 0);
-	assert_memory_equal(world.p.memory, world.d.memory, WORLD_BYTES);
 }
 
 static int check_start(void)
@@ -90,9 +75,9 @@ static void read_is_spread_over_the_rails(void **state)
 	(void)state;
 	assert_int_equal(world_read_start(), 0);
 	world_run(3);
-	read_is_good();
-	assert_int_equal(reads_by(0), WORLD_BLOCKS / 2);
-	assert_int_equal(reads_by(1), WORLD_BLOCKS / 2);
+	world_read_is_good();
+	assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
+	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 	assert_int_equal(check_start(), 0);
 	world_run(3);
 	assert_int_equal(world.d.checks_done, 1);
@@ -112,10 +97,10 @@ static void small_read_is_one_doorbell_of_one_rail(void **state)
 	assert_int_equal(world.d.reads_done, 1);
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->doorbells, 1);
 	/* The next one goes by the other. */
-	assert_int_equal(reads_by(0) * reads_by(1), 0);
+	assert_int_equal(world_reads_by(0) * world_reads_by(1), 0);
 	assert_int_equal(world_read_start(), 0);
 	world_run(3);
-	assert_int_equal(reads_by(0), reads_by(1));
+	assert_int_equal(world_reads_by(0), world_reads_by(1));
 	assert_int_equal(world_down(state), 0);
 }
 
@@ -136,12 +121,12 @@ static void rail_that_is_slow_reads_less(void **state)
 	assert_int_equal(world_read_start(), 0);
 	world_run(10);
 	/* It holds what it took; the other reads on. */
-	assert_int_equal(reads_by(0), WORLD_BLOCKS - 8);
+	assert_int_equal(world_reads_by(0), WORLD_BLOCKS - 8);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held_devices = 0;
 	world_run(3);
-	read_is_good();
-	assert_int_equal(reads_by(1), 8);
+	world_read_is_good();
+	assert_int_equal(world_reads_by(1), 8);
 	assert_int_equal(world_down(state), 0);
 }
 
@@ -151,12 +136,12 @@ static void cut_in_mid_read(uint32_t device)
 	fake_verbs_knobs.held_devices = 1u << device;
 	assert_int_equal(world_read_start(), 0);
 	world_run(3);
-	assert_int_equal(reads_by(!device), WORLD_BLOCKS / 2);
+	assert_int_equal(world_reads_by(!device), WORLD_BLOCKS / 2);
 	fake_verbs_cut_device(device);
 	/* What is in its wire could still land. */
 	world_run(90);
 	assert_int_equal(world.d.reads_done, 0);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 }
 
 static void part_of_a_lost_rail_is_read_by_the_other(void **state)
@@ -166,9 +151,9 @@ static void part_of_a_lost_rail_is_read_by_the_other(void **state)
 	for (device = 0; device < 2; device++) {
 		(void)world_rails_up(state);
 		cut_in_mid_read(device);
-		read_is_good();
-		assert_int_equal(reads_by(device), 0);
-		assert_int_equal(reads_by(!device), WORLD_BLOCKS);
+		world_read_is_good();
+		assert_int_equal(world_reads_by(device), 0);
+		assert_int_equal(world_reads_by(!device), WORLD_BLOCKS);
 		assert_int_equal(
 			kvpull_verbs_counts(world.d.route)->requests_moved,
 			WORLD_BLOCKS / 2);
@@ -181,7 +166,7 @@ static void lost_rail_never_writes_after_the_read_was_told(void **state)
 {
 	(void)state;
 	cut_in_mid_read(1);
-	read_is_good();
+	world_read_is_good();
 	memset(world.d.memory, 0x5a, WORLD_BYTES);
 	fake_verbs_knobs.held_devices = 0;
 	fake_verbs_run();
@@ -200,13 +185,13 @@ static void part_that_was_read_before_the_loss_is_not_read_again(void **state)
 	fake_verbs_knobs.held_devices = 1;
 	fake_verbs_knobs.budget = 8;
 	world_run(3);
-	assert_int_equal(reads_by(1), 8);
+	assert_int_equal(world_reads_by(1), 8);
 	assert_int_equal(fake_verbs_knobs.held, 1);
 	fake_verbs_cut_device(1);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
 	world_run(5);
-	read_is_good();
+	world_read_is_good();
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
 			 WORLD_BLOCKS / 2 - 8);
 }
@@ -220,10 +205,10 @@ static void part_that_is_read_while_the_rail_is_flushed_is_good(void **state)
 	world_run(3);
 	fake_verbs_knobs.held_devices = 1;
 	fake_verbs_knobs.budget = 8;
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
 	world_run(5);
-	read_is_good();
+	world_read_is_good();
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
 			 WORLD_BLOCKS / 2 - 8);
 }
@@ -239,9 +224,9 @@ static void failed_work_request_costs_a_rail_and_no_read(void **state)
 		fake_verbs_knobs.fail_at[FAKE_VERBS_READ] = at;
 		fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
 		assert_int_equal(world_read_start(), 0);
-		world_run(MS_FLUSHED);
+		world_run(WORLD_MS_FLUSHED);
 		assert_int_equal(fake_verbs_knobs.fail_at[FAKE_VERBS_READ], 0);
-		read_is_good();
+		world_read_is_good();
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -256,7 +241,7 @@ static void lost_rail_takes_the_check_with_it_and_brings_it_back(void **state)
 		fake_verbs_knobs.held_devices = 3;
 		assert_int_equal(check_start(), 0);
 		fake_verbs_cut_device(device);
-		world_run(MS_FLUSHED);
+		world_run(WORLD_MS_FLUSHED);
 		fake_verbs_knobs.held_devices = 1u << device;
 		world_run(5);
 		assert_int_equal(world.d.checks_done, 1);
@@ -279,7 +264,7 @@ static void loss_of_both_rails_is_the_peers_end(void **state)
 	fake_verbs_cut_device(0);
 	world_run(90);
 	assert_int_equal(world.d.reads_done, 0);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.reads_done, 1);
 	assert_int_equal(world.d.read_code, KVPULL_EPEER);
 	assert_int_equal(world.d.downs, 1);
@@ -299,9 +284,9 @@ static void lost_rail_joins_again(void **state)
 		assert_int_equal(world.p.ups, 1);
 		assert_int_equal(world_read_start(), 0);
 		world_run(3);
-		read_is_good();
-		assert_int_equal(reads_by(0), WORLD_BLOCKS / 2);
-		assert_int_equal(reads_by(1), WORLD_BLOCKS / 2);
+		world_read_is_good();
+		assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
+		assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -314,14 +299,14 @@ static void rail_that_only_the_consumer_lost_joins_again(void **state)
 	fake_verbs_async(1, IBV_EVENT_QP_FATAL);
 	world.now_ns += WORLD_STEP_NS;
 	side_poll(&world.d);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	fake_verbs_knobs.mute = 0;
 	world_run(1500);
 	assert_int_equal(world.d.downs + world.p.downs, 0);
 	assert_int_equal(world_read_start(), 0);
 	world_run(3);
-	read_is_good();
-	assert_int_equal(reads_by(1), WORLD_BLOCKS / 2);
+	world_read_is_good();
+	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 }
 
 /* A port that flaps: the longer the less often. */
@@ -359,7 +344,7 @@ static void rail_to_another_incarnation_ends_the_peer(void **state)
 	assert_int_equal(side_serve(&world.p), 0);
 	world.p.ups = 0;
 	fake_verbs_cut_device(1);
-	world_run(2 * MS_FLUSHED);
+	world_run(2 * WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.reads_done, 1);
 	assert_int_equal(world.d.read_code, KVPULL_EPEER);
 	assert_int_equal(world.d.downs, 1);
@@ -380,7 +365,7 @@ static void notes_that_were_swallowed_are_said_by_the_other_rail(void **state)
 	world_run(5);
 	assert_int_equal(world.note_count, 0);
 	fake_verbs_cut_device(0);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	for (i = 0; i < 20; i++) {
 		while (!world_note_send(generation + 1))
 			generation++;
@@ -407,7 +392,7 @@ static void note_whose_acknowledgement_was_lost_is_taken_once(void **state)
 	assert_int_equal(
 		world.d.route->ops->notes_open(world.d.route, world.peer), 2);
 	fake_verbs_cut_device(0);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world_note_send(3), 0);
 	world_run(5);
 	assert_int_equal(world.note_count, 3);
@@ -424,11 +409,11 @@ static void note_that_waits_for_room_on_both_rails_is_taken_once(void **state)
 	assert_int_equal(world_note_send(2), 0);
 	world_run(3);
 	fake_verbs_cut_device(0);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.note_count, 0);
 	assert_int_equal(world.p.downs, 0);
 	world.sink_full = 0;
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.note_count, 2);
 	assert_int_equal(world.notes[0].generation, 1);
 	assert_int_equal(world.notes[1].generation, 2);
@@ -462,16 +447,16 @@ static void first_rail_that_cannot_be_reached_is_passed_over(void **state)
 		assert_int_equal(world.d.downs, 0);
 		assert_int_equal(world_read_start(), 0);
 		world_run(3);
-		read_is_good();
-		assert_int_equal(reads_by(0), 0);
+		world_read_is_good();
+		assert_int_equal(world_reads_by(0), 0);
 		/* It comes when it can. */
 		memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
 		world_run(12000);
 		world.d.reads_done = 0;
 		assert_int_equal(world_read_start(), 0);
 		world_run(3);
-		read_is_good();
-		assert_int_equal(reads_by(0), WORLD_BLOCKS / 2);
+		world_read_is_good();
+		assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -496,8 +481,8 @@ static void unlike_numbers_of_rails_use_the_smaller(void **state)
 		world_run(20);
 		assert_int_equal(world_read_start(), 0);
 		world_run(3);
-		read_is_good();
-		assert_int_equal(reads_by(1), 0);
+		world_read_is_good();
+		assert_int_equal(world_reads_by(1), 0);
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -512,11 +497,11 @@ static void cancelled_read_of_a_lost_rail_is_aborted(void **state)
 	fake_verbs_cut_device(1);
 	world_run(90);
 	assert_int_equal(world.d.reads_done, 0);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.reads_done, 1);
 	/* All was posted; what the rail took with it was never read. */
 	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
-	assert_int_equal(reads_by(0), WORLD_BLOCKS / 2);
+	assert_int_equal(world_reads_by(0), WORLD_BLOCKS / 2);
 	assert_int_equal(world.d.downs, 0);
 }
 
@@ -543,7 +528,7 @@ static void cancelled_part_of_a_lost_rail_is_not_read_by_the_other(void **state)
 	fake_verbs_knobs.held_devices = 3;
 	assert_int_equal(world_read_start(), 0);
 	fake_verbs_cut_device(1);
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	/* It waits for room. */
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
 	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
@@ -566,7 +551,7 @@ static void part_of_a_lost_rail_waits_for_room(void **state)
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
 	fake_verbs_knobs.held_devices = 0;
 	world_run(20);
-	read_is_good();
+	world_read_is_good();
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 8);
 	assert_int_equal(world_down(state), 0);
 }
@@ -635,7 +620,7 @@ static void cancel_breaks_only_the_rail_that_hangs(void **state)
 	assert_int_equal(world_read_start(), 0);
 	world_run(3);
 	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
-	world_run(2 * MS_FLUSHED);
+	world_run(2 * WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.reads_done, 1);
 	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
@@ -657,8 +642,8 @@ static void rail_without_a_link_is_left_at_once(void **state)
 		fake_verbs_async(1, types[i]);
 		world.now_ns += WORLD_STEP_NS;
 		side_poll(&world.d);
-		world_run(MS_FLUSHED);
-		read_is_good();
+		world_run(WORLD_MS_FLUSHED);
+		world_read_is_good();
 		assert_int_equal(world_down(state), 0);
 	}
 }
@@ -672,17 +657,17 @@ static void device_that_breaks_is_not_tried_again(void **state)
 	world_run(2000);
 	assert_int_equal(world_read_start(), 0);
 	world_run(3);
-	read_is_good();
-	assert_int_equal(reads_by(1), 0);
+	world_read_is_good();
+	assert_int_equal(world_reads_by(1), 0);
 }
 
 static void devices_that_are_removed_are_the_peers_end(void **state)
 {
 	(void)state;
 	cut_in_mid_read(1);
-	read_is_good();
+	world_read_is_good();
 	fake_verbs_remove_device();
-	world_run(MS_FLUSHED);
+	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world_connect(), KVPULL_EPEER);
 }

@@ -25,6 +25,7 @@
 #define WORLD_SLOTS 8u
 #define WORLD_NOTES 1024u
 #define WORLD_INCARNATION 77u
+#define WORLD_MS_FLUSHED 250u /* both time-outs of a lost rail, and some */
 #define WORLD_STEP_NS KVPULL_NS_PER_MS
 
 /* One side. */
@@ -336,6 +337,21 @@ static inline int world_read_is_right(void)
 			   WORLD_BLOCK_BYTES) != 0)
 			return 0;
 	return 1;
+}
+
+/* So far, by one rail's device. */
+static inline uint32_t world_reads_by(uint32_t device)
+{
+	return fake_verbs_device_count(device, FAKE_VERBS_READ);
+}
+
+/* The one read of all blocks, each to its own number, of several rails. */
+static inline void world_read_is_good(void)
+{
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_int_equal(world.d.downs, 0);
+	assert_memory_equal(world.p.memory, world.d.memory, WORLD_BYTES);
 }
 
 static inline int world_note_send(uint64_t generation)
