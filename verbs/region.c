@@ -27,6 +27,7 @@ static int dmabuf_register(const struct kvpull_verbs_device *device,
 			   struct ibv_mr **memory)
 {
 	const struct kvpull_fabric *fabric = device->fabric;
+	int why;
 
 	errno = EOPNOTSUPP;
 	*memory = NULL;
@@ -36,12 +37,13 @@ static int dmabuf_register(const struct kvpull_verbs_device *device,
 			(uint64_t)(uintptr_t)view->base, view->fd, access);
 	if (*memory)
 		return 0;
+	why = errno;
 	kvpull_error(
 		device->log,
 		"verbs: %s cannot register device memory (dmabuf of %llu bytes): %s; use host memory, or a device and drivers with dmabuf (kvpull_doctor)",
-		device->fabric->ibv.get_device_name(device->context->device),
-		(unsigned long long)view->bytes, strerror(errno));
-	return errno == ENOMEM ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
+		fabric->ibv.get_device_name(device->context->device),
+		(unsigned long long)view->bytes, strerror(why));
+	return why == ENOMEM ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
 
 static int region_check(const struct kvpull_verbs_device *device,
