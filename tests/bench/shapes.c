@@ -160,7 +160,7 @@ static int is_way(uint32_t way)
 	return way < count && kvpull_copy_usable(&all[way]);
 }
 
-/* The fastest until now. */
+/* The fastest on one thread until now. */
 static uint32_t best_way(struct field *field)
 {
 	uint32_t best = GLIBC;
@@ -386,27 +386,19 @@ static void field_close(struct field *field)
 /* The best routine on one thread; its name. */
 static const char *limit_find(struct field *field, double *limit_ms)
 {
+	const uint32_t best = best_way(field);
 	uint32_t count;
 	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
-	const char *name = "glibc_memcpy";
 	uint32_t way;
 
-	*limit_ms = samples_at(&field->took_ms[GLIBC], 0.5);
-	for (way = 0; way < count; way++) {
-		double ms;
-
-		if (!is_way(way))
-			continue;
-		ms = samples_at(&field->took_ms[way], 0.5);
-		results_put(field->bench->results, ms,
-			    "shapes.%c.routines_median_ms.%s",
-			    field->shape->name, all[way].name);
-		if (ms < *limit_ms) {
-			*limit_ms = ms;
-			name = all[way].name;
-		}
-	}
-	return name;
+	for (way = 0; way < count; way++)
+		if (is_way(way))
+			results_put(field->bench->results,
+				    samples_at(&field->took_ms[way], 0.5),
+				    "shapes.%c.routines_median_ms.%s",
+				    field->shape->name, all[way].name);
+	*limit_ms = samples_at(&field->took_ms[best], 0.5);
+	return best == GLIBC ? "glibc_memcpy" : all[best].name;
 }
 
 static void pull_results(struct field *field, uint32_t index, double limit_ms)
