@@ -40,8 +40,6 @@ enum pairs_form {
 	PAIRS_NARROW
 };
 
-#define WIDEN_IDS 32u /* at once: a loop of known length */
-
 /* Where decoded pairs go; NULL both: they are only checked. */
 struct pairs {
 	uint32_t *remote_ids;
@@ -332,13 +330,13 @@ static void get_narrow(struct kvpull_wire_reader *reader,
 static void widen(uint32_t *ids, uint32_t count)
 {
 	const uint8_t *narrow = narrow_of(ids, count);
-	uint16_t some[WIDEN_IDS];
+	uint16_t some[KVPULL_WIRE_U16S];
 	uint32_t at = 0;
 	uint32_t i;
 
-	for (; count - at >= WIDEN_IDS; at += WIDEN_IDS) {
+	for (; count - at >= KVPULL_WIRE_U16S; at += KVPULL_WIRE_U16S) {
 		memcpy(some, narrow + (size_t)at * 2, sizeof(some));
-		for (i = 0; i < WIDEN_IDS; i++)
+		for (i = 0; i < KVPULL_WIRE_U16S; i++)
 			ids[at + i] = le16toh(some[i]);
 	}
 	for (; at < count; at++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Symbols are looked up by name; one that is missing, unless it is optional,
- * makes the route unsupported. The libraries are never unloaded: their providers do not expect
- * it.
+ * makes the route unsupported. The libraries are never unloaded: their
+ * providers do not expect it.
  */
 #include "verbs/fabric.h"
 

@@ -22,7 +22,8 @@
 static inline void kvpull_stream_lines(uint8_t *to, const uint8_t *from,
 				       size_t line_count)
 {
-	for (; line_count--; to += 64, from += 64) {
+	for (; line_count--;
+	     to += KVPULL_STREAM_LINE, from += KVPULL_STREAM_LINE) {
 		const __m128i *line = (const __m128i *)(const void *)from;
 		__m128i *lines = (__m128i *)(void *)to;
 		const __m128i a = _mm_loadu_si128(line);
@@ -41,7 +42,8 @@ static inline void kvpull_stream_lines(uint8_t *to, const uint8_t *from,
 __attribute__((target("avx2"))) static inline void
 kvpull_stream_lines_avx2(uint8_t *to, const uint8_t *from, size_t line_count)
 {
-	for (; line_count--; to += 64, from += 64) {
+	for (; line_count--;
+	     to += KVPULL_STREAM_LINE, from += KVPULL_STREAM_LINE) {
 		const __m256i *line = (const __m256i *)(const void *)from;
 		__m256i *lines = (__m256i *)(void *)to;
 		const __m256i a = _mm256_loadu_si256(line);
