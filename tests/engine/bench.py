@@ -50,8 +50,6 @@ EXPIRED = (
 class Bench(World):
     """A pair of engines, whatever their connector."""
 
-    connector = "kvpull"
-
     def transfers(self) -> float:
         """Return how many transfers D has made."""
         name = f"{TRANSFER[self.connector][0]}_count"

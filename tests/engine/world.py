@@ -39,6 +39,8 @@ def pulled_bytes(prompt_tokens: int, local_tokens: int = 0) -> int:
 class World:
     """A producer, a consumer, a router, and what they answer alone."""
 
+    connector = "kvpull"
+
     folder: Path
     p: Engine
     d: Engine
@@ -76,6 +78,7 @@ class World:
         assert status == 200, answer
         params = answer["kv_transfer_params"]
         assert params, answer
+        assert self.connector != "kvpull" or params["kvpull_ticket"], answer
         return params
 
     def decode(
