@@ -11,10 +11,14 @@
  * CHECK    every peer's entry is live                end (0)
  *          one is not                                end (EEXPIRED)
  * DRAIN    no write into the blocks can land any more  end (its error)
+ * AGAIN    likewise                                  CONNECT, from the start
  *
  * An error, an abort and the deadline lead to DRAIN from anywhere. So a pull
  * ends once, and when it ends, nothing writes into its blocks any more. An
  * entry is read only after the data of *all* peers of the pull came.
+ *
+ * A connection that a route cuts to end one pull's reads is no fault of its
+ * peer: the others go to AGAIN, and their deadlines bound how often.
  */
 #include <inttypes.h>
 
@@ -140,6 +144,18 @@ static void pull_fail(struct kvpull_worker *worker, uint32_t index,
 		pull_end(worker, index, now_ns);
 }
 
+/* A connection was cut for another pull: all of this one is read again. */
+static void pull_again(struct kvpull_worker *worker, struct kvpull_pull *pull)
+{
+	pull->state = KVPULL_PULL_AGAIN;
+	if (pull->parts_open)
+		return;
+	/* Which has all pulls looked at again. */
+	parts_free(worker, pull);
+	pull->bytes = 0;
+	pull->state = KVPULL_PULL_CONNECT;
+}
+
 /* 0: all ranks are connected; KVPULL_EAGAIN: not yet; else the error. */
 static int peers_ready(const struct kvpull_worker *worker,
 		       const struct kvpull_claim *claim)
@@ -173,14 +189,16 @@ static int peers_ready(const struct kvpull_worker *worker,
 	return code;
 }
 
-/* Its connection is up, and still the one that its plan was made for. */
-static int part_is_up(const struct kvpull_worker *worker,
-		      const struct kvpull_part *part)
+/* 0: its connection is up, and still the one that its plan was made for. */
+static int part_lost(const struct kvpull_worker *worker,
+		     const struct kvpull_part *part)
 {
 	const struct kvpull_remote *remote =
 		&worker->progress.remotes[part->peer];
 
-	return remote->state == KVPULL_REMOTE_UP && remote->life == part->life;
+	if (remote->state == KVPULL_REMOTE_UP && remote->life == part->life)
+		return 0;
+	return remote->cut_life == part->life ? KVPULL_EABORTED : KVPULL_EPEER;
 }
 
 /* The part that reads from one rank; none if nothing is needed from it. */
@@ -265,12 +283,11 @@ static int part_read(struct kvpull_worker *worker, struct kvpull_pull *pull,
 		     struct kvpull_part *part)
 {
 	struct kvpull_transport *transport = worker->progress.transport;
-	int code;
+	int code = part_lost(worker, part);
 
-	if (!part_is_up(worker, part))
-		return KVPULL_EPEER;
-	code = transport->ops->read_start(transport, handle_of(worker, part),
-					  &part->read);
+	if (!code)
+		code = transport->ops->read_start(
+			transport, handle_of(worker, part), &part->read);
 	if (code < 0)
 		return code;
 	pull->bytes += part->read.byte_count;
@@ -317,10 +334,11 @@ static int parts_check(struct kvpull_worker *worker, struct kvpull_pull *pull,
 
 		if (part->state != from)
 			continue;
-		if (!part_is_up(worker, part))
-			return KVPULL_EPEER;
-		code = transport->ops->check_start(
-			transport, handle_of(worker, part), &part->read);
+		code = part_lost(worker, part);
+		if (!code)
+			code = transport->ops->check_start(
+				transport, handle_of(worker, part),
+				&part->read);
 		if (code < 0)
 			return code;
 		if (code == 0) {
@@ -416,6 +434,7 @@ static void pull_step(struct kvpull_worker *worker, uint32_t index,
 			code = step_check(worker, pull);
 			break;
 		case KVPULL_PULL_DRAIN:
+		case KVPULL_PULL_AGAIN:
 		case KVPULL_PULL_FREE:
 		case KVPULL_PULL_STATES:
 			return;
@@ -423,6 +442,8 @@ static void pull_step(struct kvpull_worker *worker, uint32_t index,
 	}
 	if (code == 1)
 		pull_end(worker, index, now_ns);
+	else if (code == KVPULL_EABORTED)
+		pull_again(worker, pull);
 	else if (code != KVPULL_EAGAIN)
 		pull_fail(worker, index, code, now_ns);
 }
@@ -484,8 +505,10 @@ void kvpull_pull_event(struct kvpull_worker *worker,
 			pull_end(worker, part->pull, now_ns);
 		return;
 	}
-	if (code && code != KVPULL_EAGAIN)
+	if (code && code != KVPULL_EAGAIN && code != KVPULL_EABORTED)
 		pull_fail(worker, part->pull, code, now_ns);
+	else if (code == KVPULL_EABORTED || pull->state == KVPULL_PULL_AGAIN)
+		pull_again(worker, pull);
 	else
 		pull_step(worker, part->pull, now_ns);
 }

@@ -396,6 +396,8 @@ static void down(struct kvpull_worker *worker, uint32_t index,
 		kvpull_count_add(&worker->progress.counts.peer_failures, 1);
 		remote->state = KVPULL_REMOTE_WAIT;
 		remote->code = 0;
+		if (event->code == KVPULL_EABORTED)
+			remote->cut_life = remote->life;
 		/* Without a claim it waits for one: another may need its entry. */
 		remote->attempts = remote->claim_count ? 0 : 1;
 		remote->retry_ns = now_ns;

@@ -101,6 +101,7 @@ enum kvpull_pull_state {
 	KVPULL_PULL_READ,    /* reads are being started or run */
 	KVPULL_PULL_CHECK,   /* all bytes came; entries are being read */
 	KVPULL_PULL_DRAIN,   /* failed: reads still run */
+	KVPULL_PULL_AGAIN,   /* cut off: begins again when no read runs */
 	KVPULL_PULL_STATES
 };
 
@@ -163,6 +164,7 @@ struct kvpull_remote {
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t life;       /* of the last connection that was up */
+	uint64_t cut_life;   /* of the last one that was cut on purpose */
 	uint64_t notes_said; /* on that connection */
 	uint64_t retry_ns;
 	uint64_t greeted_ns; /* handshake must end by connect_ms after */

@@ -137,6 +137,12 @@ static void read_end(struct kvpull_verbs_reads *reads,
 	own->state = KVPULL_VERBS_READ_ENDED;
 }
 
+/* Of a bundle without a rail; what was only cut is read again by the next. */
+static int lost_code(const struct kvpull_verbs_bundle *bundle)
+{
+	return bundle->code == KVPULL_EABORTED ? KVPULL_EABORTED : KVPULL_EPEER;
+}
+
 int kvpull_verbs_read_start(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {
@@ -145,7 +151,7 @@ int kvpull_verbs_read_start(struct kvpull_verbs_reads *reads, uint32_t peer,
 
 	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
 	if (!kvpull_verbs_bundle_rails_in(bundle))
-		return KVPULL_EPEER;
+		return lost_code(bundle);
 	*own = (struct kvpull_verbs_read){ .read = read, .peer = peer };
 	kvpull_cursor_begin(&own->cursor, read);
 	if (kvpull_cursor_is_done(&own->cursor, read))
@@ -247,7 +253,7 @@ int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 
 	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
 	if (!kvpull_verbs_bundle_rails_in(bundle))
-		return KVPULL_EPEER;
+		return lost_code(bundle);
 	/* The slot is the ticket's: whoever made it. */
 	if (read->slot >= kvpull_verbs_bundle_first(bundle)->keys.slot_count)
 		return KVPULL_EEXPIRED;

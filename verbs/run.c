@@ -212,8 +212,8 @@ static void cancels_cut(struct kvpull_verbs_end *end, uint64_t now_ns)
 		return;
 	}
 	end->shared->counts.flushes++;
-	kvpull_verbs_end_lose(end, KVPULL_EPEER,
-			      "flushed to end a cancelled read");
+	kvpull_verbs_end_lose(end, KVPULL_EABORTED,
+			      "cut to end a cancelled read");
 }
 
 static void end_times(struct kvpull_verbs_end *end)

@@ -143,9 +143,17 @@ struct kvpull_transport_ops {
 	/* After a good welcome: map its memory. 0, KVPULL_EPROTO, _ENOMEM. */
 	int (*attach)(struct kvpull_transport *transport, uint32_t peer,
 		      const struct kvpull_serve *remote);
-	/* Its reads end (READ_DONE), then PEER_DOWN. */
+	/*
+	 * Its reads end (READ_DONE), then PEER_DOWN. KVPULL_EABORTED there, of
+	 * a read that nobody cancelled, and of read_start() and check_start():
+	 * the connection was cut to end another's read, its peer is no worse
+	 * for that, and all that was read by it is to be read again.
+	 */
 	void (*disconnect)(struct kvpull_transport *transport, uint32_t peer);
-	/* 0: READ_DONE will come; 1: done already; KVPULL_EAGAIN, _EPEER. */
+	/*
+	 * 0: READ_DONE will come; 1: done already; KVPULL_EAGAIN, _EPEER,
+	 * _EABORTED.
+	 */
 	int (*read_start)(struct kvpull_transport *transport, uint32_t peer,
 			  struct kvpull_read *read);
 	/*
@@ -157,7 +165,8 @@ struct kvpull_transport_ops {
 	/*
 	 * Read the slot's entry, by the same route and from the same peer as
 	 * the data, after all of the data. 0: CHECK_DONE will come; 1: done
-	 * already; KVPULL_EPEER if the peer died before the entry was read.
+	 * already; KVPULL_EPEER if the peer died before the entry was read;
+	 * KVPULL_EABORTED.
 	 */
 	int (*check_start)(struct kvpull_transport *transport, uint32_t peer,
 			   struct kvpull_read *read);

@@ -25,7 +25,7 @@ import model
 from beside import nixl_environment
 from engine import Engine, kvpull_config, tokens, wait_for
 from rejects import HOWS, TOO_LONG, paced, refuse
-from world import SIBLINGS, SLOTS, World, busy
+from world import HOLD, SIBLINGS, SLOTS, World, busy
 
 LEASE_S = 8
 BLOCKS = 1024
@@ -209,13 +209,29 @@ def siblings_at_d(world: Bench) -> str:
 
 
 def clients_leave(world: Bench) -> str:
-    """100 clients disconnect around the finish, at P and at D."""
+    """100 clients disconnect: at P at once or with the answer unread, and at D.
+
+    So as many prefills are finished, however long a connector's take.
+    """
+    before = expired(world)
+
+    def leave(number: int) -> None:
+        if number % 2 == 0:
+            world.leave(number)
+            return
+        body = {"max_tokens": 1, "kv_transfer_params": HOLD}
+        if number % 4 == 1:
+            world.p.leave(world.prompt(60), 0, **body)
+        else:
+            world.p.leave_answered(world.prompt(60), **body)
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(world.leave, range(100)))
+        list(pool.map(leave, range(100)))
     free = drained(world)
+    count = expired(world) - before
     alive = world.p.is_alive() and world.d.is_alive()
-    return f"engines {'live' if alive else 'died'}, {free}"
+    said = "live" if alive else "died"
+    return f"engines {said}, {count:.0f} leases expired, {free}"
 
 
 def busy_for_three_leases(world: Bench) -> str:
@@ -301,7 +317,7 @@ OUTCOMES: dict[str, Callable[[Bench], str]] = {
     "D refuses a request while both compute": refused_while_busy,
     "n = 8 at P, one answer pulled": siblings_at_p,
     "n = 8 at D": siblings_at_d,
-    "100 clients leave around the finish": clients_leave,
+    "100 clients leave, 25 of them P with its answer unread": clients_leave,
     "D is busy for three leases": busy_for_three_leases,
     "the lease ended, P used the blocks again, 5 tries": late_reader,
     "a refused request with do_remote_prefill alone": incomplete,

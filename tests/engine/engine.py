@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,9 +238,15 @@ class Engine:
 
     def logged(self, pattern: str) -> list[float]:
         """Return when lines with the pattern were logged, in seconds."""
+        return [float(match[1]) for match in self._lines(pattern)]
+
+    def log_words(self, pattern: str) -> list[str]:
+        """Return what the pattern's one group matched in each line."""
+        return [match[2] for match in self._lines(pattern)]
+
+    def _lines(self, pattern: str) -> Iterator[re.Match[str]]:
         text = self.log.read_text(errors="replace")
-        found = re.finditer(rf"([0-9]{{9,}}\.[0-9]+) .*{pattern}", text)
-        return [float(match[1]) for match in found]
+        return re.finditer(rf"([0-9]{{9,}}\.[0-9]+) .*{pattern}", text)
 
     def start(self) -> None:
         """Start; see wait_ready()."""
@@ -347,6 +354,12 @@ class Engine:
         """Send a request and disconnect after a while."""
         with self._begin(prompt, **more):
             time.sleep(delay_s)
+
+    def leave_answered(self, prompt: list[int], **more: Any) -> None:
+        """Send a request and disconnect when its answer is there, unread."""
+        with self._begin(prompt, **more) as made:
+            found, _, _ = select.select([made], [], [], CALL_S)
+            assert found, "no answer"
 
     def stream(self, prompt: list[int], **more: Any) -> socket.socket:
         """Begin a stream of tokens; closing the connection ends it."""

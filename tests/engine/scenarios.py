@@ -138,11 +138,16 @@ def siblings_share_one_pull(world: World) -> None:
 
 
 def disconnects_strand_nothing(world: World) -> None:
-    """Clients leave around the finish, at P and at D."""
+    """Clients leave around the finish, at P and at D.
+
+    A ticket that D was told of is given back; one that nobody has is ended by
+    its lease, and those are tickets of clients that left P.
+    """
+    told = r"pulls what \S+ holds as (\S+)"
+    before = set(world.d.log_words(told))
     at_p, count = Delta(world.p), 500 if world.full else 60
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(world.leave, range(count)))
-    # Where the client left P in time nobody has the ticket: its lease ends it.
     world.say(f"{count}, free after {world.settled(4 * LEASE_S):.1f} s")
     for engine in (world.p, world.d):
         assert engine.is_alive(), engine.tail()
@@ -152,7 +157,11 @@ def disconnects_strand_nothing(world: World) -> None:
         )
         assert engine.counter("shim_dropped") == 0
         assert not engine.logged(r"ERROR \S+ kvpull")
-    assert at_p("worker_holds_taken") >= count / 2
+    taken, expired = at_p("worker_holds_taken"), at_p("worker_holds_expired")
+    assert taken >= count / 2
+    given = len(set(world.d.log_words(told)) - before)
+    at_p.check(worker_holds_released=given, worker_holds_revoked=0)
+    world.say(f"{taken:.0f} holds, {given} released, {expired:.0f} expired")
     prompt = world.prompt(100)
     alone = world.alone(prompt)
     assert world.decode(prompt, world.prefill(prompt)) == alone

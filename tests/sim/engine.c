@@ -343,6 +343,11 @@ static void record_check(struct sim_proc *proc,
 		world->counts.loaded++;
 	if (record->kind == KVPULL_POLL_FAILED)
 		world->counts.failed++;
+	/* A connection that was cut for another pull is no reason to fail. */
+	if (record->kind == KVPULL_POLL_FAILED && !world->kills &&
+	    !world->losses && !world->quiet && record->reason == KVPULL_EPEER)
+		sim_fail(world, "request %llu failed by a peer where none dies",
+			 (unsigned long long)record->key);
 	if (record->kind == KVPULL_POLL_FAILED &&
 	    record->reason == KVPULL_EEXPIRED)
 		world->counts.eexpired++;

@@ -182,6 +182,7 @@ static int sim_connect(struct kvpull_transport *transport, const char *address,
 		.client_ranks = own->proc->instance->tp,
 	};
 	own->peers[index] = conn;
+	own->was_cut[index] = 0;
 	*peer = index;
 	if (serves(server)) {
 		(void)sim_queue_put(world, &conn->to_server, SIM_SYN, NULL, 0);
@@ -327,11 +328,25 @@ static void hang_up(struct sim_world *world, struct sim_conn *conn)
 {
 	if (!conn->lost) {
 		sim_queue_put(world, &conn->to_client, SIM_CLOSE, NULL, 0)
-			->code = KVPULL_EPEER;
+			->code = conn->cut ? KVPULL_EABORTED : KVPULL_EPEER;
 		(void)sim_queue_put(world, &conn->to_server, SIM_CLOSE, NULL,
 				    0);
 	}
 	conn->lost = 1;
+}
+
+void sim_net_cut(struct sim_conn *conn)
+{
+	struct sim_world *world = conn->client->world;
+
+	if (conn->lost)
+		return;
+	sim_trace(world, "process %u cuts its connection to process %u",
+		  conn->client->index, conn->server->index, 0);
+	conn->cut = 1;
+	hang_up(world, conn);
+	sim_reads_end(conn, KVPULL_EABORTED);
+	world->counts.cuts++;
 }
 
 static void sim_refuse(struct kvpull_transport *transport, uint32_t caller,
@@ -503,6 +518,7 @@ static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
 		if (events[count++].kind == KVPULL_EVENT_PEER_MESSAGE)
 			continue;
 		own->peers[conn->peer] = NULL;
+		own->was_cut[conn->peer] = conn->cut;
 		conn->client_done = 1;
 		conn_free(conn);
 		break;

@@ -93,6 +93,8 @@ int sim_read_start(struct kvpull_transport *transport, uint32_t peer,
 	struct sim_conn *conn = own->peers[peer];
 	struct sim_read *mine = &own->reads[read->index];
 
+	if (conn ? conn->cut : own->was_cut[peer])
+		return KVPULL_EABORTED;
 	if (!conn || !conn->attached || conn->closing || !is_readable(conn))
 		return KVPULL_EPEER;
 	if (sim_chance(world, 20))
@@ -145,6 +147,8 @@ int sim_check_start(struct kvpull_transport *transport, uint32_t peer,
 	struct sim_conn *conn = own->peers[peer];
 	struct sim_read *mine = &own->reads[read->index];
 
+	if (conn ? conn->cut : own->was_cut[peer])
+		return KVPULL_EABORTED;
 	if (!conn || !conn->attached || conn->closing || !is_readable(conn))
 		return KVPULL_EPEER;
 	if (mine->active)
@@ -185,6 +189,8 @@ static void run_one(struct sim_proc *proc, struct sim_read *mine)
 	} else if (mine->cancelled && sim_chance(world, 500)) {
 		mine->code = KVPULL_EABORTED;
 		mine->done = 1;
+	} else if (mine->cancelled && sim_chance(world, world->cuts)) {
+		sim_net_cut(mine->conn);
 	}
 }
 

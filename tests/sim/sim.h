@@ -79,6 +79,7 @@ struct sim_conn {
 	uint32_t attached;
 	uint32_t lost;        /* packets that are put now go nowhere */
 	uint32_t closing;     /* by the client */
+	uint32_t cut;         /* by the client, to end a cancelled read */
 	uint32_t client_done; /* PEER_DOWN was told, or it is dead */
 	uint32_t server_done; /* forgotten there, or refused, or it is dead */
 	uint32_t server_down; /* CALLER_DOWN was told */
@@ -121,6 +122,7 @@ struct sim_transport {
 	struct sim_proc *proc;
 	const struct kvpull_serve *serve;
 	struct sim_conn *peers[SIM_PEERS];
+	uint32_t was_cut[SIM_PEERS]; /* the last one of this index */
 	struct sim_conn *callers[SIM_CALLERS];
 	struct sim_read reads[SIM_READS];
 	struct sim_packet *told; /* its bytes live until the next poll */
@@ -309,7 +311,7 @@ struct sim_event {
 
 struct sim_counts {
 	uint64_t turns, holds, released, expired, ended, frees, siblings;
-	uint64_t loaded, failed, eexpired, rejects, kills, losses, polls;
+	uint64_t loaded, failed, eexpired, rejects, kills, losses, cuts, polls;
 	uint64_t digests_wrong, corrupt, aborts;
 };
 
@@ -330,6 +332,7 @@ struct sim_world {
 	uint32_t bytes_faulty; /* per mille of lost or doubled messages */
 	uint32_t kills;        /* per mille a turn */
 	uint32_t losses;
+	uint32_t cuts; /* per mille of a cancelled read's pieces */
 	uint32_t delay_us;
 	uint32_t instance_count;
 	uint32_t proc_count;
@@ -363,6 +366,8 @@ void sim_net_run(struct sim_world *world);
 /* The process died: what it sent may be lost, the others see it later. */
 void sim_net_kill(struct sim_proc *proc);
 void sim_net_lose(struct sim_world *world);
+/* By its client, to end a cancelled read: all its reads end now. */
+void sim_net_cut(struct sim_conn *conn);
 void sim_net_close(struct sim_world *world);
 void sim_queue_clear(struct sim_queue *queue);
 struct sim_packet *sim_queue_put(struct sim_world *world,

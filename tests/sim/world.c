@@ -451,6 +451,7 @@ static void world_fill(struct sim_world *world)
 	world->bytes_faulty = sim_chance(world, 400) ? 20 : 0;
 	world->kills = sim_chance(world, 700) ? 15 : 0;
 	world->losses = sim_chance(world, 500) ? 10 : 0;
+	world->cuts = sim_chance(world, 500) ? 500 : 0;
 	world->instance_count = 2;
 	world->instance_count += (uint32_t)sim_below(world, 4);
 	for (at = 0; at < world->instance_count; at++) {

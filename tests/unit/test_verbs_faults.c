@@ -161,6 +161,37 @@ static void read_ends_only_when_nothing_can_land(void **state)
 	assert_memory_equal(before, world.d.memory, WORLD_BYTES);
 }
 
+/* Nothing is wrong with the peer: who else reads by it may begin again. */
+static void cut_for_one_read_is_told_the_others_as_such(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	struct kvpull_read other = world.read;
+	struct kvpull_read third = world.read;
+
+	other.index = 1;
+	third.index = 2;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	assert_int_equal(ops->read_start(world.d.route, world.peer, &other), 0);
+	ops->read_cancel(world.d.route, world.peer, &world.read);
+	while (!kvpull_verbs_counts(world.d.route)->flushes)
+		world_run(1);
+	/* It is not quiet yet. */
+	assert_int_equal(ops->read_start(world.d.route, world.peer, &third),
+			 KVPULL_EABORTED);
+	assert_int_equal(ops->check_start(world.d.route, world.peer, &third),
+			 KVPULL_EABORTED);
+	assert_int_equal(world.d.reads_done, 0);
+	world_run(220);
+	assert_int_equal(world.d.reads_done, 2);
+	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EABORTED);
+	world.d.down_code = KVPULL_EPEER;
+	(void)state;
+	comes_back();
+}
+
 static void read_that_was_told_is_never_written_again(void **state)
 {
 	uint32_t steps = 0;
@@ -482,6 +513,7 @@ int main(void)
 		cmocka_unit_test(full_queue_is_tried_again),
 		cmocka_unit_test(refused_post_is_the_peers_end),
 		TEST(read_ends_only_when_nothing_can_land),
+		TEST(cut_for_one_read_is_told_the_others_as_such),
 		TEST(read_that_was_told_is_never_written_again),
 		TEST(end_is_told_after_all_reads_however_small_the_polls),
 		TEST(cancelled_read_that_completes_is_no_fault),

@@ -118,18 +118,23 @@ static inline void world_done(struct world *world, uint32_t index, int code)
 	world_poll(world, 1);
 }
 
-/* Its reads end, then it is down. */
-static inline void world_down(struct world *world, uint32_t peer)
+/* Its reads end, then its connection, all with this code. */
+static inline void world_lost(struct world *world, uint32_t peer, int code)
 {
 	uint32_t index;
 
 	for (index = 0; index < KVPULL_RANKS_MAX; index++)
 		if (world->reads[index].read &&
 		    world->reads[index].peer == peer)
-			world_done_queue(world, index, KVPULL_EPEER);
-	world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code = KVPULL_EPEER;
+			world_done_queue(world, index, code);
+	world_event(world, KVPULL_EVENT_PEER_DOWN, peer)->code = code;
 	world->peers[peer].used = world->peers[peer].attached = 0;
 	world_poll(world, 1);
+}
+
+static inline void world_down(struct world *world, uint32_t peer)
+{
+	world_lost(world, peer, KVPULL_EPEER);
 }
 
 /* A caller, as the one rank of an instance, comes up and says hello. */

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker whose route cuts a connection to end one pull's reads: the others
+ * are read again, from the start, when the peer is connected again.
+ */
+#include "tests/unit/worker_peer.h"
+
+#define SERIAL 101u
+
+static const char *const rank_names[2] = { "1-0", "1-1" };
+
+static void pulls_start(struct world *world, uint32_t count, uint32_t flags)
+{
+	uint32_t key;
+
+	world_claim(world, SERIAL, 2);
+	for (key = 1; key <= count; key++)
+		world_pull(world, key, SERIAL, flags);
+	world->check_code = 0;
+	world_poll(world, 1);
+	(void)world_up(world, rank_names[0], 0, 2);
+	(void)world_up(world, rank_names[1], 1, 2);
+}
+
+static void cut(struct world *world, uint32_t rank)
+{
+	world_lost(world, world_peer_at(world, rank_names[rank]),
+		   KVPULL_EABORTED);
+}
+
+static void is_up_again(struct world *world, uint32_t rank)
+{
+	world_pass(world, 20 * WORLD_MS);
+	(void)world_up(world, rank_names[rank], rank, 2);
+}
+
+/* All that is open ends well, round after round. */
+static void all_done(struct world *world)
+{
+	uint32_t rounds;
+	uint32_t index;
+
+	for (rounds = 0; rounds < 4; rounds++)
+		for (index = 0; index < KVPULL_RANKS_MAX; index++)
+			if (world->reads[index].read)
+				world_done(world, index, 0);
+}
+
+static void loaded(const struct world *world, uint64_t key)
+{
+	uint32_t index;
+
+	world_reported(world, key, KVPULL_POLL_LOADED, 0);
+	for (index = 0; index < world->record_count; index++)
+		if (world->records[index].key == key)
+			assert_int_equal(world->records[index].bytes,
+					 2 * WORLD_BLOCK_BYTES);
+}
+
+static void pull_that_reads_begins_again(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	cut(world, 0);
+	/* The other rank's read may still write. */
+	assert_false(world->reads[1].cancelled);
+	is_up_again(world, 0);
+	assert_int_equal(world->read_starts, 2);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	assert_int_equal(world->read_starts, 4);
+	world_silent(world, 1);
+	all_done(world);
+	loaded(world, 1);
+}
+
+/* All data is there, and no entry will come by the same connection. */
+static void pull_that_checks_reads_all_again(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	assert_true(world->reads[0].checking);
+	cut(world, 0);
+	world_done(world, 1, 0);
+	is_up_again(world, 0);
+	assert_int_equal(world->read_starts, 4);
+	assert_false(world->reads[0].checking);
+	all_done(world);
+	loaded(world, 1);
+}
+
+static void pull_that_waits_to_be_written_waits_again(void **state)
+{
+	struct world *world = *state;
+
+	world->entry.ready = SERIAL;
+	pulls_start(world, 1, KVPULL_PULL_READY);
+	assert_true(world->reads[0].checking);
+	cut(world, 1);
+	world_done(world, 0, 0);
+	is_up_again(world, 1);
+	assert_int_equal(world->read_starts, 0);
+	assert_true(world->reads[0].checking);
+	all_done(world);
+	loaded(world, 1);
+}
+
+/* Its data came by a connection that is cut before it asks for the entry. */
+static void pull_between_data_and_check_reads_again(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 0, 0);
+	cut(world, 0);
+	is_up_again(world, 0);
+	assert_int_equal(world->read_starts, 2);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	assert_int_equal(world->read_starts, 4);
+	all_done(world);
+	loaded(world, 1);
+}
+
+static void pull_that_begins_while_it_is_cut_waits(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	all_done(world);
+	loaded(world, 1);
+	world->read_code = KVPULL_EABORTED;
+	world_pull(world, 2, SERIAL, 0);
+	world_poll(world, 3);
+	world_pass(world, WORLD_MS);
+	world_silent(world, 2);
+	world->read_code = 0;
+	cut(world, 0);
+	is_up_again(world, 0);
+	all_done(world);
+	loaded(world, 2);
+}
+
+static void cancelled_pull_ends_and_the_other_goes_on(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 2, 0);
+	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
+	world_poll(world, 1);
+	cut(world, 0);
+	cut(world, 1);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	is_up_again(world, 0);
+	is_up_again(world, 1);
+	all_done(world);
+	loaded(world, 2);
+}
+
+static void deadline_ends_what_would_begin_again(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	cut(world, 0);
+	world_pass(world, 500 * WORLD_MS);
+	/* Of the other rank: it may write until it says that it does not. */
+	assert_true(world->reads[1].cancelled);
+	world_silent(world, 1);
+	world_done(world, 1, KVPULL_EABORTED);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+}
+
+static void deadline_bounds_how_often_it_begins(void **state)
+{
+	struct world *world = *state;
+	uint32_t times;
+
+	pulls_start(world, 1, 0);
+	for (times = 0; times < 20; times++) {
+		world_silent(world, 1);
+		cut(world, 0);
+		cut(world, 1);
+		is_up_again(world, 0);
+		world_pass(world, 5 * WORLD_MS);
+		(void)world_up(world, rank_names[1], 1, 2);
+	}
+	cut(world, 0);
+	cut(world, 1);
+	world_pass(world, 20 * WORLD_MS);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+}
+
+static void peer_that_dies_of_it_fails_the_pull(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	cut(world, 0);
+	world_down(world, world_peer_at(world, rank_names[1]));
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
+}
+
+static void hold_that_ended_meanwhile_expires(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	cut(world, 0);
+	cut(world, 1);
+	world->entry.revoked = SERIAL;
+	is_up_again(world, 0);
+	(void)world_up(world, rank_names[1], 1, 2);
+	all_done(world);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(pull_that_reads_begins_again),
+		TEST(pull_that_checks_reads_all_again),
+		TEST(pull_that_waits_to_be_written_waits_again),
+		TEST(pull_between_data_and_check_reads_again),
+		TEST(pull_that_begins_while_it_is_cut_waits),
+		TEST(cancelled_pull_ends_and_the_other_goes_on),
+		TEST(deadline_ends_what_would_begin_again),
+		TEST(deadline_bounds_how_often_it_begins),
+		TEST(peer_that_dies_of_it_fails_the_pull),
+		TEST(hold_that_ended_meanwhile_expires),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
