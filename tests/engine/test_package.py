@@ -175,6 +175,17 @@ def refusal_names_the_key_and_the_library_says_it() -> None:
         raise AssertionError("not refused")
 
 
+def long_names_are_not_just_cut() -> None:
+    """Paths that differ behind the record's room are different models."""
+    path = "/weights/é" * 20
+    names = [halves.fitting(path + end) for end in ("a", "b")]
+    assert names[0] != names[1]
+    for name in names:
+        assert len(name) < CONST["KVPULL_TEXT_BYTES_MAX"]
+        assert path.startswith(name.decode()[:-17])
+    assert halves.fitting("tiny") == b"tiny"
+
+
 def own_keys_are_checked() -> None:
     """The package's keys are typed, and share_prefix needs a prefix cache."""
     for extra in (
@@ -182,6 +193,7 @@ def own_keys_are_checked() -> None:
         {"ticket_only": "yes"},
         {"model": 5},
         {"share_prefix": True},
+        {"progress": "caller"},
     ):
         try:
             settings.read(extra, False)
@@ -189,7 +201,8 @@ def own_keys_are_checked() -> None:
             assert next(iter(extra)) in str(error)
         else:
             raise AssertionError(f"{extra} is not refused")
-    assert settings.read({}, False).config == {"share_prefix": False}
+    own = {"progress": "thread", "share_prefix": False}
+    assert settings.read({}, False).config == own
 
 
 class MultiConnector:
@@ -296,6 +309,7 @@ TESTS: list[Callable[[], None]] = [
     pull_does_not_wait_for_python,
     lines_of_the_library_have_its_time,
     refusal_names_the_key_and_the_library_says_it,
+    long_names_are_not_just_cut,
     own_keys_are_checked,
     clashing_neighbours_are_refused,
     layers_of_one_distance_are_one_cache,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from dataclasses import dataclass
@@ -64,6 +65,19 @@ class Report:
     seconds: float
 
 
+def fitting(name: str) -> bytes:
+    """Return a name of the model record; of a long one its digest, too.
+
+    Paths of weights differ at their ends: they are not just cut.
+    """
+    text, most = name.encode(), CONST["KVPULL_TEXT_BYTES_MAX"] - 1
+    if len(text) <= most:
+        return text
+    digest = hashlib.blake2b(text, digest_size=8).hexdigest().encode()
+    kept = text[: most - len(digest) - 1].decode(errors="ignore").encode()
+    return kept + b"#" + digest
+
+
 def blocks_of(block_lists: list[tuple[int, list[int]]], kept: list[Any]) -> Any:
     """Return struct kvpull_blocks[] of (first index, ids) a group."""
     made = ffi.new("struct kvpull_blocks[]", len(block_lists))
@@ -104,7 +118,7 @@ class _Half:
 
     def _params(self, opening: Opening) -> Any:
         texts = {
-            name: ffi.new("char[]", value.encode()[:127])
+            name: ffi.new("char[]", fitting(value))
             for name in (
                 "model",
                 "revision",

@@ -56,6 +56,12 @@ def read(extra: dict[str, Any], prefix_caching: bool) -> Settings:
             "kv_connector_extra_config: memory is provided (shared, the "
             f"default) or foreign, not {own['memory']!r}"
         )
+    # An idle engine does not step, and a long step is no time for heartbeats.
+    if config.setdefault("progress", "thread") == "caller":
+        raise ConfigError(
+            "kv_connector_extra_config: progress is thread with vLLM, which "
+            "does not call the library while it computes or is idle"
+        )
     # Siblings wait for the first one's pull only if a prefix cache serves them.
     config.setdefault("share_prefix", prefix_caching)
     if config["share_prefix"] and not prefix_caching:
