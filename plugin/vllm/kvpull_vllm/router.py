@@ -25,7 +25,12 @@ logger = logging.getLogger("kvpull.router")
 
 _PATHS = ("/v1/completions", "/v1/chat/completions")
 _BODY_MAX = 64 << 20
-_CONNECT = (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError)
+# The only time limit is that of connecting.
+_CONNECT = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ServerDisconnectedError,
+    aiohttp.ServerTimeoutError,
+)
 
 
 def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
