@@ -248,14 +248,13 @@ def rejects_while_busy_free_p(world: World) -> None:
 def first_contact_while_busy(world: World, how: str) -> None:
     """A D that has just started meets P by a refusal; both compute."""
     at_p, found = Delta(world.p), Refusals(world)
-    with ExitStack() as stack:
-        p = stack.enter_context(paced(world, world.p, 2))
 
-        def measure() -> Refusal:
-            with paced(world, world.d, 2) as d:
-                return _busy(world, how, d, p)()
+    def measure() -> Refusal:
+        # Streams of their own: none outlasts a restart of D.
+        with paced(world, world.p, 2) as p, paced(world, world.d, 2) as d:
+            return _busy(world, how, d, p)()
 
-        found.add(measure, lambda: world.restart(world.d))
+    found.add(measure, lambda: world.restart(world.d))
     _released(world, at_p, found)
 
 
