@@ -36,9 +36,10 @@ enum request_state {
 struct request {
 	uint64_t key;
 	uint64_t seed;
-	uint64_t until_ns; /* of its lead, of decoding */
+	uint64_t until_ns; /* of its lead, of decoding; its client's leaving */
+	uint64_t since_ns; /* LOADING */
 	uint32_t output_tokens;
-	uint32_t is_left; /* of a trace: its client goes away */
+	uint32_t is_left; /* its client goes away; LOADING: at until_ns */
 	uint32_t state;
 	uint32_t blocks; /* a group */
 	uint32_t *ids;   /* [blocks * groups], taken while loading */
@@ -52,6 +53,8 @@ struct consumer {
 	struct request *requests; /* [depth * siblings] */
 	uint32_t request_max;
 	uint32_t live;
+	uint32_t leaving;      /* of those that load */
+	uint64_t load_took_ns; /* the last one */
 	uint32_t asked;
 	uint64_t random;
 	int control;
@@ -230,6 +233,29 @@ static void request_free(struct consumer *consumer, struct request *request)
 	consumer->live--;
 }
 
+static void leave(struct consumer *consumer, struct request *request)
+{
+	request_end(consumer, request, KVPULL_FINISH_ABORT);
+	request->state = REQUEST_ABORTED;
+}
+
+/* A trace's at once; others so, too, or within twice what the last load took. */
+static void leave_some(struct consumer *consumer, struct request *request)
+{
+	const uint32_t percent = consumer->options->abort_percent;
+	const uint64_t wait_ns = 2 * consumer->load_took_ns + 1;
+
+	if (!request->is_left && next_random(consumer) % 100 >= percent)
+		return;
+	if (request->is_left || next_random(consumer) % 2) {
+		leave(consumer, request);
+		return;
+	}
+	request->is_left = 1;
+	request->until_ns = request->since_ns + next_random(consumer) % wait_ns;
+	consumer->leaving++;
+}
+
 static void load(struct consumer *consumer, struct request *request)
 {
 	struct engine *engine = &consumer->engine;
@@ -261,11 +287,8 @@ static void load(struct consumer *consumer, struct request *request)
 	request->state = REQUEST_LOADING;
 	consumer->loading++;
 	consumer->result->pulls++;
-	if (request->is_left ||
-	    next_random(consumer) % 100 < consumer->options->abort_percent) {
-		request_end(consumer, request, KVPULL_FINISH_ABORT);
-		request->state = REQUEST_ABORTED;
-	}
+	request->since_ns = engine_now_ns();
+	leave_some(consumer, request);
 	if (consumer->options->kill_after &&
 	    consumer->result->pulls == consumer->options->kill_after)
 		(void)raise(SIGKILL);
@@ -386,6 +409,11 @@ static void ended(struct consumer *consumer, const struct engine_event *event)
 			abort();
 		}
 	consumer->loading--;
+	if (request->state == REQUEST_LOADING) {
+		/* It was quicker than its client. */
+		consumer->leaving -= request->is_left;
+		consumer->load_took_ns = engine_now_ns() - request->since_ns;
+	}
 	if (request->state == REQUEST_ABORTED) {
 		result->aborted++;
 		request_free(consumer, request);
@@ -416,6 +444,12 @@ static int step(struct consumer *consumer)
 			match(consumer, request);
 		else if (request->state == REQUEST_DECODING)
 			decoded(consumer, request);
+		else if (request->state == REQUEST_LOADING &&
+			 request->is_left &&
+			 engine_now_ns() >= request->until_ns) {
+			consumer->leaving--;
+			leave(consumer, request);
+		}
 	}
 	code = engine_step(&consumer->engine);
 	if (code) {
@@ -545,7 +579,7 @@ static void idle(struct consumer *consumer)
 		consumer->engine.workers[0]);
 	/* Arrivals and leads have times of their own; nothing tells of a call. */
 	(void)poll(&event, 1,
-		   consumer->trace || options->lead_ms ||
+		   consumer->trace || options->lead_ms || consumer->leaving ||
 				   consumer->times.asked_ns ?
 			   1 :
 			   WAIT_MS);
