@@ -7,6 +7,7 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:smoke:pull_verified 2:1:full:pull_siblings 2:1:smoke:pull_loss
 	2:1:full:pull_reorder 2:1:full:pull_pause 2:1:full:pull_link
+	2:1:full:pull_cut
 	2:1:full:pull_consumer_killed 2:1:full:pull_consumer_lost
 	2:1:smoke:pull_producer_killed 2:1:smoke:pull_overwritten
 	2:1:smoke:pull_unchecked
@@ -145,6 +146,30 @@ scenario_pull_link() {
 	sleep 2
 	fabric_switch link 2.0 on >/dev/null || return
 	pull_ends 120 250 50 && pull_settles 40000 && pull_stop
+}
+
+# Clients leave while the link is off: their pulls do not end by themselves, and
+# the queue pair is cut. The other pulls of the one rail begin again.
+scenario_pull_cut() {
+	pull_serve && pull_start 2 100000 \
+		'--depth 6 --aborts 40 --thread --duration 40 --verbose' ||
+		return
+	pull_flaps=0
+	until [ "$(pull_cuts)" -ge 2 ]; do
+		pull_flaps=$((pull_flaps + 1))
+		[ $pull_flaps -le 20 ] || pull_says "nothing is cut" || return
+		pull_flows 1000 || return
+		fabric_switch link 2.0 off >/dev/null || return
+		sleep 0.6
+		fabric_switch link 2.0 on >/dev/null || return
+	done
+	echo "fabric: the queue pair was cut in $pull_flaps flaps of the link"
+	pull_ends 240 500 0 && pull_settles 40000 && pull_stop
+}
+
+pull_cuts() {
+	sed -n '/lost: cut to end a cancelled read/p' \
+		"$(fabric_output "$pull_consumer")" 2>/dev/null | wc -l
 }
 
 # kill -9 of the process: its machine says so. Within a lease, as the grace.
