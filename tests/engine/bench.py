@@ -23,7 +23,7 @@ from typing import Any
 
 import model
 from beside import nixl_environment
-from engine import Engine, kvpull_config, tokens, wait_for
+from engine import Engine, is_running, kvpull_config, tokens, wait_for
 from rejects import HOWS, TOO_LONG, paced, refuse
 from world import HOLD, SIBLINGS, SLOTS, World, busy
 
@@ -290,10 +290,13 @@ def consumer_killed(world: Bench) -> str:
             params = world.prefill(prompt)
             pool.submit(world.d.complete, prompt, kv_transfer_params=params)
         time.sleep(2)
-        os.kill(world.d.process("Worker"), signal.SIGKILL)
+        worker = world.d.process("Worker")
+        os.kill(worker, signal.SIGKILL)
+        # Its memory is taken down first, which the machine may take time for.
+        took = wait_for("its end", lambda: not is_running(worker), 30, 0.002)
         free = drained(world)
         world.d.stop(signal.SIGKILL)
-    return free
+    return f"gone after {took:.2f} s, then {free}"
 
 
 def producer_restarted(world: Bench) -> str:
