@@ -215,8 +215,10 @@ static void f4_idle(const struct scenario *scenario)
 		rounds, (unsigned long long)took_ns[rounds / 2] / 1000,
 		(unsigned long long)took_ns[rounds * 99 / 100] / 1000,
 		(unsigned long long)took_ns[rounds - 1] / 1000);
-	scenario_check(took_ns[rounds * 99 / 100] < LATENCY_NS &&
-			       took_ns[rounds - 1] < LATENCY_MAX_NS,
+	scenario_check(took_ns[rounds * 99 / 100] <
+				       scenario->patience * LATENCY_NS &&
+			       took_ns[rounds - 1] <
+				       scenario->patience * LATENCY_MAX_NS,
 		       "too late");
 	node_check_empty(&p);
 	node_check_empty(&d);

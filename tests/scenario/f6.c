@@ -2,6 +2,9 @@
 /*
  * F6: what ends a hold that D has claimed and does not read: never the lease
  * while D lives, at once its death, at the latest hold_max.
+ *
+ * Between machines a link may flap: there the dead have a lease of grace, and
+ * what they had claimed may end by its own lease before that.
  */
 #include <signal.h>
 #include <string.h>
@@ -17,6 +20,7 @@
 #define HOLDS 8u
 #define FREED_NS (100 * SCENARIO_NS_PER_MS)
 #define FREED_MAX_NS (LEASE_MS * SCENARIO_NS_PER_MS)
+#define REMOTE_MAX_NS (2 * LEASE_MS * SCENARIO_NS_PER_MS)
 #define LIMIT_NS (5 * SCENARIO_NS_PER_S)
 
 static const char limited[] = "\"lease_ms\":1000,\"hold_max_ms\":2000";
@@ -148,7 +152,9 @@ static uint64_t kill_one(const struct scenario *scenario, struct node *p,
 	for (index = 0; index < HOLDS; index++) {
 		scenario_check(node_event(p, &event, LIMIT_NS),
 			       "holds of a dead consumer stay");
-		scenario_check(event.reason == KVPULL_END_RELEASED,
+		scenario_check(event.reason == KVPULL_END_RELEASED ||
+				       (scenario_is_remote() &&
+					event.reason == KVPULL_END_EXPIRED),
 			       "a hold ended by %d", event.reason);
 		if (event.at_ns - killed_ns > longest_ns)
 			longest_ns = event.at_ns - killed_ns;
@@ -161,9 +167,22 @@ static uint64_t kill_one(const struct scenario *scenario, struct node *p,
 	return longest_ns;
 }
 
+/* A lease may end a hold before its consumer's grace is over. */
+static void dead_await(struct node *p, uint32_t count, struct node_stats *stats)
+{
+	const uint64_t until = engine_now_ns() + LIMIT_NS;
+
+	do
+		node_stats_get(p, stats);
+	while (scenario_is_remote() && engine_now_ns() < until &&
+	       stats->ranks[0].consumers_died < count);
+}
+
 static void kill_run(const struct scenario *scenario, enum victim victim)
 {
 	const uint32_t rounds = scenario->full ? 50 : 2;
+	const uint64_t freed_max_ns =
+		scenario_is_remote() ? REMOTE_MAX_NS : FREED_MAX_NS;
 	uint64_t longest_ns = 0;
 	struct node_stats stats;
 	uint32_t late = 0;
@@ -185,18 +204,25 @@ static void kill_run(const struct scenario *scenario, enum victim victim)
 		"%u kills, %u holds each, longest %llu us, %u after more than 100 ms",
 		rounds, HOLDS, (unsigned long long)longest_ns / 1000, late);
 	/* A busy machine may delay some, but not to the lease. */
-	scenario_check((!scenario->full || late * 4 < rounds) &&
-			       longest_ns < FREED_MAX_NS,
+	scenario_check((!scenario->full || scenario_is_remote() ||
+			late * 4 < rounds) &&
+			       longest_ns < freed_max_ns,
 		       "too late");
 	node_check_empty(&p);
-	node_stats_get(&p, &stats);
-	scenario_check(!stats.ranks[0].holds_expired &&
-			       stats.ranks[0].consumers_died == 2u * rounds &&
-			       !stats.ranks[0].consumers_live,
-		       "%llu expired, %llu died, %llu live",
-		       (unsigned long long)stats.ranks[0].holds_expired,
-		       (unsigned long long)stats.ranks[0].consumers_died,
-		       (unsigned long long)stats.ranks[0].consumers_live);
+	/* What a fork()ed child keeps open is no death yet. */
+	if (scenario_is_remote() && victim == VICTIM_PARENT) {
+		node_close(&p);
+		return;
+	}
+	dead_await(&p, 2 * rounds, &stats);
+	scenario_check(
+		(!stats.ranks[0].holds_expired || scenario_is_remote()) &&
+			stats.ranks[0].consumers_died == 2u * rounds &&
+			!stats.ranks[0].consumers_live,
+		"%llu expired, %llu died, %llu live",
+		(unsigned long long)stats.ranks[0].holds_expired,
+		(unsigned long long)stats.ranks[0].consumers_died,
+		(unsigned long long)stats.ranks[0].consumers_live);
 	node_close(&p);
 }
 
@@ -248,7 +274,8 @@ static void f6_stopped(const struct scenario *scenario)
 		     (unsigned long long)(last_ns / SCENARIO_NS_PER_MS));
 	scenario_check(first_ns >= HOLD_MAX_MS * SCENARIO_NS_PER_MS,
 		       "before hold_max");
-	scenario_check(last_ns < (HOLD_MAX_MS + 300) * SCENARIO_NS_PER_MS,
+	scenario_check(last_ns < (HOLD_MAX_MS + 300 * scenario->patience) *
+					 SCENARIO_NS_PER_MS,
 		       "long after hold_max");
 	node_kill(&d);
 	node_check_empty(&p);

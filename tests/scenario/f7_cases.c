@@ -6,6 +6,7 @@
 #define FULL_TRIES 400000u /* of each of the three ways */
 #define FULL_EXPIRED 340000u
 #define QUICK_TRIES 8000u
+#define REMOTE_TRIES 2000u /* a pull takes milliseconds there */
 
 static void race_judge(const struct scenario *scenario,
 		       const struct f7_setup *setup)
@@ -37,9 +38,12 @@ static void race_run(const struct scenario *scenario, enum f7_mode mode)
 {
 	const struct f7_setup setup = {
 		.mode = mode,
-		.tries = scenario->full ? FULL_TRIES : QUICK_TRIES,
+		.tries = scenario->full       ? FULL_TRIES :
+			 scenario_is_remote() ? REMOTE_TRIES :
+						QUICK_TRIES,
 		.expired = scenario->full ? FULL_EXPIRED : 0,
-		.limit_ns = (scenario->full ? 1200 : 10) * SCENARIO_NS_PER_S,
+		.limit_ns = (scenario->full ? 1200 : 10 * scenario->patience) *
+			    SCENARIO_NS_PER_S,
 	};
 
 	race_judge(scenario, &setup);
@@ -79,7 +83,8 @@ static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
 	const struct f7_setup setup = {
 		.mode = mode,
 		.tries = scenario->full ? FULL_TRIES : 20 * QUICK_TRIES,
-		.limit_ns = (scenario->full ? 120 : 5) * SCENARIO_NS_PER_S,
+		.limit_ns = (scenario->full ? 120 : 5 * scenario->patience) *
+			    SCENARIO_NS_PER_S,
 		.until_torn = scenario->full ? 10 : 1,
 	};
 	struct f7_counts counts;

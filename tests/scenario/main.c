@@ -313,6 +313,13 @@ static void library_warm(void)
 	(void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+int scenario_is_remote(void)
+{
+	const char *route = getenv("KVPULL_ROUTE");
+
+	return route && strcmp(route, "verbs") == 0;
+}
+
 static int usage(const char *why)
 {
 	fprintf(stderr,

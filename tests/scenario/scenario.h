@@ -55,6 +55,8 @@ void scenario_refuse(const char *format, ...)
 uint64_t scenario_random(uint64_t *state);
 void scenario_sleep_ns(uint64_t ns);
 int scenario_compare_u64(const void *a, const void *b);
+/* 1: between machines (--route verbs), where other times are promised. */
+int scenario_is_remote(void);
 
 /* Cases of each file; the list ends with a name that is NULL. */
 extern const struct scenario_case scenario_f1[];
