@@ -1,22 +1,34 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh BUILD FOLDER: pulls beside ib_read_bw -e and ib_read_lat in one
-# guest and one run, interleaved; JSON into FOLDER/fabric.json, and a line
-# "bar NAME VALUE" for each. Only ratios and counts mean something on soft RDMA.
+# guest and one run, interleaved, then between two guests; JSON into
+# FOLDER/fabric.json, and a line "bar NAME VALUE" for each. Only ratios and
+# counts mean something on soft RDMA.
 # FABRIC_KIND, FABRIC_UML: see fabric.sh; FABRIC_ROUNDS. A benchmark is no
 # test: exit 0, but for 77 where this machine lacks something.
 #
 # Like with like: one queue pair, one MTU, reliable connections, both sides
 # asleep until a completion wakes them (latencies: D and ib_read_lat spin), as
 # many bytes from each. ib_read_bw reads one buffer over and over, which stays
-# in the cache; a pull reads and writes 4 to 64 MiB. So the same bytes are
-# asked for in one message too: read_bw_16m, and the ratio to it.
+# in the cache; a pull reads and writes 4 to 64 MiB, and in soft RDMA the
+# processor copies them. So the same bytes are asked for in one message too:
+# read_bw_16m, and the ratio to it.
 #
 # Perftest reads the processor's counter, and so does the monotonic clock of
 # other machines; in user-mode Linux that is a system call, of which a pull makes
 # four. There pulls get a clock like others' (clock.c). One pull of 4 KiB is
 # timed 2 ms after the last one, when the guest still is as warm as where
 # ib_read_lat does nothing else; *_20ms and *_kernel_clock are without either.
+# A READ 2 ms after the last one takes longer too, by what the processor has
+# forgotten: read_lat_4k_gap.
+#
+# A release is timed from the end of D's pull, when its check was judged, until
+# P's engine was told; from D's last byte it is a check longer, which is no more
+# than half a pull of 4 KiB. In one guest P and D share a processor, and each
+# waits for what the other does besides. Two guests have one each, and one clock
+# (clock.c): fabric.release_us is theirs, beside a round trip between them. P's
+# library and engine still share theirs, so the engine runs when the library's
+# thread sleeps again; *_caller is without that thread.
 build=${1:?folder of the build}
 folder=${2:?folder for the results}
 # shellcheck source=tests/fabric/fabric.sh
@@ -46,20 +58,38 @@ if [ "$FABRIC_KIND" = uml ]; then
 	# shellcheck disable=SC2086 # a compiler and its options
 	${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -fPIC -shared \
 		"$FABRIC_TREE/tests/fabric/clock.c" -o "$clock" || exit 2
+	FABRIC_COUNTER=$(LD_PRELOAD=$clock /bin/true)
 fi
+# What a pull is run with; a clock, or none: the kernel's.
+pull_environment() {
+	echo "export KVPULL_ROUTE=verbs FABRIC_COUNTER=${FABRIC_COUNTER:-} LD_PRELOAD=$clock"
+}
 kept_clock=$clock
 
 perftest='-F -d rxe0 -x 1 -u 14 -p 18511'
 
+# One run of a tool of perftest, in one guest or from guest 2 to guest 1.
+peer_once() { # tool, words
+	fabric_run 1 180 "$1 $perftest $2 >/dev/null 2>&1 &
+		listens 18511 20
+		$1 $perftest $2 \$(address 1); code=\$?
+		wait; exit \$code"
+}
+
+peer_once_between() { # tool, words
+	fabric_start 1 "exec $1 $perftest $2" || return
+	server=$job
+	fabric_run 1 30 'listens 18511 20' &&
+		fabric_run 2 180 "exec $1 $perftest $2 \$(address 1)" &&
+		fabric_wait "$server" 20
+}
+
 # In $peer: of ib_read_bw -e the average MiB/s, of ib_read_lat the typical
 # microseconds. Perftest prints 0 where it could not tell, and inf where a busy
 # host kept it from measuring its clock: once more.
-peer_run() { # tool, words, bytes, column
+peer_run() { # tool, words, bytes, column, where: nothing, or "_between"
 	for _ in 1 2 3 4 5; do
-		fabric_run 1 180 "$1 $perftest $2 -s $3 >/dev/null 2>&1 &
-			listens 18511 20
-			$1 $perftest $2 -s $3 \$(address 1); code=\$?
-			wait; exit \$code" || give_up "$1 failed"
+		"peer_once${5:-}" "$1" "$2 -s $3" || give_up "$1 failed"
 		peer=$(awk -v size="$3" -v column="$4" \
 			'$1 == size { print $column }' \
 			"$(fabric_output "$job")")
@@ -78,7 +108,7 @@ peer_bandwidth() { # bytes, reads
 # Pulls of one shape; report and counters are in the job's output.
 pull() { # block bytes, blocks, requests, words for both, words for D
 	words="--size $1 --count $2 --pool $(($2 * 2)) --layers 1 $4"
-	fabric_run 1 240 "export KVPULL_ROUTE=verbs LD_PRELOAD=$clock
+	fabric_run 1 240 "$(pull_environment)
 		\$FABRIC_BUILD/ib_pull $words --thread --port 18515 \
 			--dir /tmp/p 2>/dev/null &
 		server=\$!
@@ -87,6 +117,26 @@ pull() { # block bytes, blocks, requests, words for both, words for D
 			--verbose $5 \$(address 1); code=\$?
 		kill \$server; wait \$server; exit \$code" ||
 		give_up "ib_pull failed"
+}
+
+# Pulls of 4 KiB from guest 1 to guest 2, whose clocks are one.
+pull_between() { # words for P, words for D
+	words='--size 4096 --count 1 --pool 2 --layers 1'
+	one_clock="$(pull_environment)
+		mount --bind \$FABRIC_SHARE/boot_id /proc/sys/kernel/random/boot_id"
+	fabric_start 1 "$one_clock
+		exec \$FABRIC_BUILD/ib_pull $words $1 --port 18515 \
+			--dir /tmp/p 2>/dev/null" || give_up "no producer"
+	server=$job
+	fabric_run 1 60 'listens 18515 60' || give_up "no producer"
+	fabric_run 2 120 "$one_clock
+		exec \$FABRIC_BUILD/ib_pull $words --requests 200 --dir /tmp/c \
+			--json --lead 2 $2 \$(address 1)" ||
+		give_up "ib_pull failed"
+	fabric_signal "$server" TERM
+	consumer=$job
+	fabric_wait "$server" 20
+	job=$consumer
 }
 
 # The producer is killed in mid-pull and started again at once.
@@ -129,7 +179,7 @@ counted() { # word
 		END { if (bytes) printf "%.4f\n", n[word] / (bytes / 1048576) }'
 }
 
-results=$FABRIC_OUT/results
+results=$FABRIC_CACHE/bench_results
 : >"$results"
 note() { # name, value
 	case $2 in
@@ -188,11 +238,14 @@ while [ $round -lt "$rounds" ]; do
 	# A while after the claim: its word to P is not what is timed.
 	pull 4096 1 200 '' '--lead 2'
 	note pull_us_4k "$(number latency_us_p50)"
+	# It counts the pause.
+	peer_run ib_read_lat '-n 300 --latency_gap=2000' 4096 5
+	note read_lat_4k_gap "$(awk -v us="$peer" 'BEGIN { print us - 2000 }')"
 	peer_run ib_read_lat '-e -n 1000' 4096 5
 	note read_lat_4k_asleep "$peer"
 	pull 4096 1 200 '' '--thread --lead 2'
 	note pull_us_4k_asleep "$(number latency_us_p50)"
-	note release_us "$(number release_us_p50)"
+	note release_us_one_guest "$(number release_us_p50)"
 	pull 4096 1 100 '' '--lead 20'
 	note pull_us_4k_20ms "$(number latency_us_p50)"
 	pull 4096 1 100 '' '--thread --lead 20'
@@ -206,6 +259,33 @@ while [ $round -lt "$rounds" ]; do
 	pull_reconnect
 	note reconnect_ms "$(number reconnect_ms)"
 done
+
+# Between two guests; other kernels have no clock in common.
+between() {
+	trap 'fabric_close' EXIT
+	fabric_open 2 1 || give_up "no two guests"
+	for guest in 1 2; do
+		cp /proc/sys/kernel/random/boot_id "$FABRIC_OUT/guest$guest/"
+	done
+	round=0
+	while [ $round -lt "$rounds" ]; do
+		round=$((round + 1))
+		peer_run ib_read_lat '-n 1000' 4096 5 _between
+		note read_lat_4k_two_guests "$peer"
+		pull_between --thread ''
+		note pull_us_4k_two_guests "$(number latency_us_p50)"
+		peer_run ib_read_lat '-e -n 1000' 4096 5 _between
+		note read_lat_4k_two_guests_asleep "$peer"
+		pull_between --thread --thread
+		note pull_us_4k_two_guests_asleep "$(number latency_us_p50)"
+		note release_us "$(number release_us_p50)"
+		pull_between '' --thread
+		note release_us_caller "$(number release_us_p50)"
+	done
+}
+fabric_close
+# What fails there ends that part alone.
+[ "$FABRIC_KIND" != uml ] || (between)
 
 # Bars: medians over the rounds.
 awk -v json="$folder/fabric.json" -v kind="$FABRIC_KIND" '
@@ -223,6 +303,22 @@ function bar(name, number) {
 	printf "bar %s %.4f\n", name, number
 	bars = bars sprintf("%s\n    \"%s\": %.4f", bars == "" ? "" : ",", name, number)
 }
+function between(  release, trip) {
+	release = median("release_us")
+	trip = median("read_lat_4k_two_guests_asleep")
+	bar("fabric.release_us", release)
+	bar("fabric.release_round_trip_us", trip)
+	bar("fabric.release_round_trips", release / trip)
+	bar("fabric.release_us_caller", median("release_us_caller"))
+	bar("fabric.release_round_trips_caller", \
+		median("release_us_caller") / trip)
+	bar("fabric.release_us_last_byte", \
+		release + median("pull_us_4k_two_guests_asleep") / 2)
+	bar("fabric.lat_ratio.4k_two_guests", \
+		median("pull_us_4k_two_guests") / median("read_lat_4k_two_guests"))
+	bar("fabric.lat_ratio.4k_two_guests_asleep", \
+		median("pull_us_4k_two_guests_asleep") / trip)
+}
 { value[$1, ++count[$1]] = $2 + 0; names[$1] }
 END {
 	bar("fabric.bw_ratio.4k", median("ratio_4k"))
@@ -238,12 +334,14 @@ END {
 	bar("fabric.doorbells_per_mib.64k", median("doorbells_64k_scattered"))
 	bar("fabric.completions_per_mib.64k", median("completions_64k"))
 	bar("fabric.lat_ratio.4k", median("pull_us_4k") / median("read_lat_4k"))
+	bar("fabric.lat_ratio.4k_gap", \
+		median("pull_us_4k") / median("read_lat_4k_gap"))
 	bar("fabric.lat_ratio.4k_asleep", \
 		median("pull_us_4k_asleep") / median("read_lat_4k_asleep"))
+	if (count["release_us_caller"])
+		between()
 	bar("fabric.connect_ms", median("connect_ms"))
-	bar("fabric.release_us", median("release_us"))
-	bar("fabric.release_round_trips", \
-		median("release_us") / median("read_lat_4k_asleep"))
+	bar("fabric.release_us_one_guest", median("release_us_one_guest"))
 	bar("fabric.reconnect_ms", median("reconnect_ms"))
 	for (name in names)
 		measured = measured sprintf("%s\n    \"%s\": %s", \
