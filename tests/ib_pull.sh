@@ -90,6 +90,20 @@ for wrong in --none '--size 0' '--size 15' '--tp 3' '--depth 0' '--rejects 101' 
 	'--count 5000' '--gid-index x' 'a b'; do
 	claim "options $wrong" 2 '^usage: ib_pull' -- "$tool" $wrong
 done
+spinning() {
+	mkdir -m 700 "$work/spin" || return 1
+	"$tool" --spin --dir "$work/spin" --pool 256 2>"$work/spinning" &
+	spinner=$!
+	until grep -q '^serving' "$work/spinning" || ! kill -0 $spinner; do
+		sleep 0.1
+	done
+	timeout 30 "$tool" $small --verify --json "$work/spin" |
+		grep '"bytes_wrong": 0,'
+	found=$?
+	kill $spinner && wait $spinner && return $found
+}
+
+check spinning
 claim help 0 '^usage: ib_pull' 'exit: 0 right' -- "$tool" --help
 
 installed() {

@@ -142,6 +142,7 @@ static const struct option_row {
 	FLAG("stats", stats, "print the producer's counters, and pull nothing"),
 	FLAG("verify", verify, "compare every byte"),
 	FLAG("thread", thread, "a progress thread, as engines use it"),
+	FLAG("spin", spin, "a producer that polls and never sleeps"),
 	FLAG("foreign", foreign,
 	     "memory of the engine's own (process_vm_readv)"),
 	FLAG("contiguous", contiguous,

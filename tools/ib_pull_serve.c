@@ -18,7 +18,8 @@
 
 #define CLIENTS_MAX 64u
 #define HELD_MAX 65536u
-#define WAIT_MS 20 /* whatever happens says so before */
+#define WAIT_MS 20       /* whatever happens says so before */
+#define SPIN_POLLS 1024u /* between two looks at the sockets */
 
 struct held {
 	uint64_t key;
@@ -281,6 +282,18 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 	return 0;
 }
 
+/* Until something ended, or the sockets are to be looked at again. */
+static int spin(struct producer *producer)
+{
+	struct engine *engine = &producer->engine;
+	uint32_t left;
+	int code = 0;
+
+	for (left = SPIN_POLLS; !code && left && !engine->event_count; left--)
+		code = engine_poll(engine);
+	return code;
+}
+
 int ib_serve(const struct ib_options *options, const int *stop)
 {
 	struct producer *producer = calloc(1, sizeof(*producer));
@@ -306,7 +319,8 @@ int ib_serve(const struct ib_options *options, const int *stop)
 			options->dir, options->dir);
 	while (!failed && !*stop)
 		failed = producer_step(producer) ||
-			 clients_serve(producer, WAIT_MS);
+			 clients_serve(producer, options->spin ? 0 : WAIT_MS) ||
+			 (options->spin && spin(producer));
 	if (producer->engine.ops)
 		engine_close(&producer->engine);
 	for (index = 0; index < producer->client_count; index++)
