@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2154
 # The scenarios of one node, the same program unchanged, over RDMA: producers
 # and consumers in one guest, their ways through its rxe device. $job is
-# fabric.sh's.
+# fabric.sh's. Uses scenario_pull.sh.
 #
 # Where two machines are promised something else the cases say so: the dead have
 # a lease of grace (F6b to F6d), a hold that ends around a pull has 200 ms for 10
@@ -50,12 +50,8 @@ scenario_engine_f6() {
 
 # No wrong byte is believed, however P overwrites; without the check some are.
 scenario_engine_f7() {
-	engine_library=$("$FABRIC_TREE/tests/scenario/mutant.sh" \
-		"$FABRIC_BUILD" nocheck plugin/pull.c \
-		's/if (!kvpull_revocation_is_live(/if (0 \&\& !kvpull_revocation_is_live(/') ||
-		return
-	engine_run F7a,F7b,F7c &&
-		KVPULL_TEST_MUTANT=$engine_library engine_run F7d
+	engine_run F7a,F7b,F7c && pull_unchecked_build &&
+		KVPULL_TEST_MUTANT=$pull_library engine_run F7d
 }
 
 scenario_engine_f8() {
