@@ -37,7 +37,6 @@ struct request {
 	uint64_t key;
 	uint64_t seed;
 	uint64_t until_ns; /* of its lead, of decoding; its client's leaving */
-	uint64_t since_ns; /* LOADING */
 	uint32_t output_tokens;
 	uint32_t is_left; /* its client goes away; LOADING: at until_ns */
 	uint32_t state;
@@ -53,7 +52,7 @@ struct consumer {
 	struct request *requests; /* [depth * siblings] */
 	uint32_t request_max;
 	uint32_t live;
-	uint32_t leaving;      /* of those that load */
+	uint32_t leaving;      /* of those that load, at the last step */
 	uint64_t load_took_ns; /* the last one */
 	uint32_t asked;
 	uint64_t random;
@@ -252,8 +251,17 @@ static void leave_some(struct consumer *consumer, struct request *request)
 		return;
 	}
 	request->is_left = 1;
-	request->until_ns = request->since_ns + next_random(consumer) % wait_ns;
+	request->until_ns =
+		consumer->times.load_ns + next_random(consumer) % wait_ns;
 	consumer->leaving++;
+}
+
+static void leave_due(struct consumer *consumer, struct request *request)
+{
+	if (engine_now_ns() >= request->until_ns)
+		leave(consumer, request);
+	else
+		consumer->leaving++;
 }
 
 static void load(struct consumer *consumer, struct request *request)
@@ -287,7 +295,6 @@ static void load(struct consumer *consumer, struct request *request)
 	request->state = REQUEST_LOADING;
 	consumer->loading++;
 	consumer->result->pulls++;
-	request->since_ns = engine_now_ns();
 	leave_some(consumer, request);
 	if (consumer->options->kill_after &&
 	    consumer->result->pulls == consumer->options->kill_after)
@@ -385,6 +392,7 @@ static void loaded(struct consumer *consumer, const struct request *request,
 	result->bytes += event->bytes;
 	result->bytes_timed += event->bytes;
 	result->took_ns += event->took_ns;
+	consumer->load_took_ns = event->took_ns;
 	if (consumer->options->depth == 1)
 		consumer->times.ended_ns =
 			consumer->times.load_ns + event->took_ns;
@@ -409,11 +417,6 @@ static void ended(struct consumer *consumer, const struct engine_event *event)
 			abort();
 		}
 	consumer->loading--;
-	if (request->state == REQUEST_LOADING) {
-		/* It was quicker than its client. */
-		consumer->leaving -= request->is_left;
-		consumer->load_took_ns = engine_now_ns() - request->since_ns;
-	}
 	if (request->state == REQUEST_ABORTED) {
 		result->aborted++;
 		request_free(consumer, request);
@@ -437,6 +440,7 @@ static int step(struct consumer *consumer)
 	uint32_t index;
 	int code;
 
+	consumer->leaving = 0;
 	for (index = 0; index < consumer->request_max; index++) {
 		struct request *request = &consumer->requests[index];
 
@@ -444,12 +448,8 @@ static int step(struct consumer *consumer)
 			match(consumer, request);
 		else if (request->state == REQUEST_DECODING)
 			decoded(consumer, request);
-		else if (request->state == REQUEST_LOADING &&
-			 request->is_left &&
-			 engine_now_ns() >= request->until_ns) {
-			consumer->leaving--;
-			leave(consumer, request);
-		}
+		else if (request->state == REQUEST_LOADING && request->is_left)
+			leave_due(consumer, request);
 	}
 	code = engine_step(&consumer->engine);
 	if (code) {

@@ -358,6 +358,14 @@ static void ticket_done(struct arena *arena)
 	atomic_store_explicit(&arena->popped, popped + 1, memory_order_release);
 }
 
+/* When a pull is to begin, give or take. */
+static uint64_t moment_ns(const struct consumer *consumer,
+			  const struct ticket *ticket)
+{
+	return ticket->taken_ns + hold_ms() * SCENARIO_NS_PER_MS +
+	       (uint64_t)consumer->offset_ns;
+}
+
 /* Until the pull's moment; steps go on meanwhile. 0: the case is over. */
 static int moment_wait(struct consumer *consumer, const struct ticket *ticket)
 {
@@ -365,8 +373,7 @@ static int moment_wait(struct consumer *consumer, const struct ticket *ticket)
 					 (2 * JITTER_NS + 1)) -
 			       JITTER_NS;
 	const uint64_t at_ns =
-		ticket->taken_ns + hold_ms() * SCENARIO_NS_PER_MS +
-		(uint64_t)(consumer->offset_ns + times() * jitter);
+		moment_ns(consumer, ticket) + (uint64_t)(times() * jitter);
 
 	while (engine_now_ns() < at_ns) {
 		if (atomic_load_explicit(&consumer->arena->stop,
@@ -382,9 +389,7 @@ static int is_missed(const struct consumer *consumer,
 		     const struct ticket *ticket)
 {
 	return scenario_is_remote() &&
-	       engine_now_ns() > ticket->taken_ns +
-					 hold_ms() * SCENARIO_NS_PER_MS +
-					 (uint64_t)consumer->offset_ns;
+	       engine_now_ns() > moment_ns(consumer, ticket);
 }
 
 static int pull_command(struct consumer *consumer, const struct ticket *ticket,

@@ -313,11 +313,11 @@ static void library_warm(void)
 	(void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+static int is_remote;
+
 int scenario_is_remote(void)
 {
-	const char *route = getenv("KVPULL_ROUTE");
-
-	return route && strcmp(route, "verbs") == 0;
+	return is_remote;
 }
 
 static int usage(const char *why)
@@ -331,6 +331,7 @@ static int usage(const char *why)
 int main(int argc, char **argv)
 {
 	struct scenario options = { .patience = 1 };
+	const char *route;
 	uint32_t counts[3] = { 0 };
 	const char *only = NULL;
 	size_t group;
@@ -351,6 +352,8 @@ int main(int argc, char **argv)
 		else if (strcmp(argv[at], "--quick") != 0)
 			return usage(argv[at]);
 	}
+	route = getenv("KVPULL_ROUTE");
+	is_remote = route && strcmp(route, "verbs") == 0;
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	library_warm();
 	for (group = 0; group < sizeof(groups) / sizeof(groups[0]); group++) {

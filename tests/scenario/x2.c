@@ -425,7 +425,6 @@ static void x2_config(const struct scenario *scenario)
 /* No device here takes any: shm has none, soft-RoCE no dmabuf. */
 static void x2_device(const struct scenario *scenario)
 {
-	const char *route = getenv("KVPULL_ROUTE");
 	struct node_params params;
 	struct node node;
 
@@ -435,7 +434,7 @@ static void x2_device(const struct scenario *scenario)
 	scenario_check(node_try(&node, &params) == KVPULL_EUNSUPPORTED,
 		       "device memory is taken");
 	node_kill(&node);
-	log_has("producer", route && !strcmp(route, "verbs") ?
+	log_has("producer", scenario_is_remote() ?
 				    "cannot register device memory" :
 				    "device memory needs an RDMA device");
 }

@@ -85,6 +85,18 @@ static uint64_t soon(struct sim_world *world)
 	return world->now_ns + 1000 * sim_below(world, 2 * world->delay_us + 1);
 }
 
+/* 0: it can be read. */
+static int peer_code(const struct sim_transport *own, uint32_t peer)
+{
+	const struct sim_conn *conn = own->peers[peer];
+
+	if (conn ? conn->cut : own->was_cut[peer])
+		return KVPULL_EABORTED;
+	if (!conn || !conn->attached || conn->closing || !is_readable(conn))
+		return KVPULL_EPEER;
+	return 0;
+}
+
 int sim_read_start(struct kvpull_transport *transport, uint32_t peer,
 		   struct kvpull_read *read)
 {
@@ -92,11 +104,10 @@ int sim_read_start(struct kvpull_transport *transport, uint32_t peer,
 	struct sim_world *world = own->proc->world;
 	struct sim_conn *conn = own->peers[peer];
 	struct sim_read *mine = &own->reads[read->index];
+	const int code = peer_code(own, peer);
 
-	if (conn ? conn->cut : own->was_cut[peer])
-		return KVPULL_EABORTED;
-	if (!conn || !conn->attached || conn->closing || !is_readable(conn))
-		return KVPULL_EPEER;
+	if (code)
+		return code;
 	if (sim_chance(world, 20))
 		return KVPULL_EAGAIN;
 	if (mine->active)
@@ -146,11 +157,10 @@ int sim_check_start(struct kvpull_transport *transport, uint32_t peer,
 	struct sim_world *world = own->proc->world;
 	struct sim_conn *conn = own->peers[peer];
 	struct sim_read *mine = &own->reads[read->index];
+	const int code = peer_code(own, peer);
 
-	if (conn ? conn->cut : own->was_cut[peer])
-		return KVPULL_EABORTED;
-	if (!conn || !conn->attached || conn->closing || !is_readable(conn))
-		return KVPULL_EPEER;
+	if (code)
+		return code;
 	if (mine->active)
 		sim_fail(world, "read %u is checked while it runs",
 			 read->index);
