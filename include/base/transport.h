@@ -11,6 +11,9 @@
  *   connect() -> PEER_MESSAGE (challenge) -> peer_send(hello) -> PEER_MESSAGE
  *   (welcome or refusal) -> attach() -> read, check, notify, beat ...
  *   -> disconnect() or a fault -> READ_DONE of every open read -> PEER_DOWN.
+ * A route may cut a connection to end a cancelled read. Its peer is no worse for
+ * that, and what others had read by it is to be read again: their ends, what
+ * read_start() and check_start() return, and PEER_DOWN say KVPULL_EABORTED.
  * Producer's side (a *caller*, once admitted a consumer):
  *   CALLER_UP -> caller_send(challenge) -> CALLER_MESSAGE (hello) ->
  *   admit(welcome) or refuse(refusal) -> ... -> CALLER_DOWN -> forget().
@@ -143,12 +146,7 @@ struct kvpull_transport_ops {
 	/* After a good welcome: map its memory. 0, KVPULL_EPROTO, _ENOMEM. */
 	int (*attach)(struct kvpull_transport *transport, uint32_t peer,
 		      const struct kvpull_serve *remote);
-	/*
-	 * Its reads end (READ_DONE), then PEER_DOWN. KVPULL_EABORTED there, of
-	 * a read that nobody cancelled, and of read_start() and check_start():
-	 * the connection was cut to end another's read, its peer is no worse
-	 * for that, and all that was read by it is to be read again.
-	 */
+	/* Its reads end (READ_DONE), then PEER_DOWN. */
 	void (*disconnect)(struct kvpull_transport *transport, uint32_t peer);
 	/*
 	 * 0: READ_DONE will come; 1: done already; KVPULL_EAGAIN, _EPEER,
