@@ -29,6 +29,12 @@ check() { # function
 	cat "$work/out"
 }
 
+await_serving() { # its output, its process
+	until grep -q '^serving' "$1" || ! kill -0 "$2"; do
+		sleep 0.1
+	done
+}
+
 trace() { # lines of a trace
 	printf '%s\n' "$@" >"$work/trace"
 }
@@ -53,9 +59,7 @@ END
 		"$tool" $small --json "$sockets" | "$work/json"
 }
 
-until grep -q '^serving' "$work/serve" || ! kill -0 "$server"; do
-	sleep 0.1
-done
+await_serving "$work/serve" "$server"
 claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: route shm' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
 	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
 	"$tool" $small --verify "$sockets"
@@ -94,9 +98,7 @@ spinning() {
 	mkdir -m 700 "$work/spin" || return 1
 	"$tool" --spin --dir "$work/spin" --pool 256 2>"$work/spinning" &
 	spinner=$!
-	until grep -q '^serving' "$work/spinning" || ! kill -0 $spinner; do
-		sleep 0.1
-	done
+	await_serving "$work/spinning" $spinner
 	timeout 30 "$tool" $small --verify --json "$work/spin" |
 		grep '"bytes_wrong": 0,'
 	found=$?
