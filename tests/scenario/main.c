@@ -315,6 +315,13 @@ static void library_warm(void)
 
 static int is_remote;
 
+static void route_look(void)
+{
+	const char *route = getenv("KVPULL_ROUTE");
+
+	is_remote = route && strcmp(route, "verbs") == 0;
+}
+
 int scenario_is_remote(void)
 {
 	return is_remote;
@@ -331,7 +338,6 @@ static int usage(const char *why)
 int main(int argc, char **argv)
 {
 	struct scenario options = { .patience = 1 };
-	const char *route;
 	uint32_t counts[3] = { 0 };
 	const char *only = NULL;
 	size_t group;
@@ -352,8 +358,7 @@ int main(int argc, char **argv)
 		else if (strcmp(argv[at], "--quick") != 0)
 			return usage(argv[at]);
 	}
-	route = getenv("KVPULL_ROUTE");
-	is_remote = route && strcmp(route, "verbs") == 0;
+	route_look();
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	library_warm();
 	for (group = 0; group < sizeof(groups) / sizeof(groups[0]); group++) {
