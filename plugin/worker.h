@@ -344,6 +344,8 @@ struct kvpull_worker {
 	int engine_wake_fd;
 	uint64_t timer_set_ns;
 	uint32_t events_wanted;
+	uint32_t events_armed; /* whatever comes makes its descriptor readable */
+	uint32_t events_kept; /* its descriptor is readable, by our own doing */
 	_Atomic uint32_t closing; /* written by the engine's thread */
 
 	struct kvpull_progress progress;

@@ -369,6 +369,7 @@ static void events_clear(struct kvpull_worker *worker)
 	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
 		transport->ops->disarm(transport);
 	(void)epoll_wait(worker->event_fd, events, 8, 0);
+	worker->events_kept = 0;
 }
 
 static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
@@ -388,6 +389,47 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 	return count + holds_report(worker, records + count, capacity - count);
 }
 
+/* The descriptor stays readable until a poll has cleared it. */
+static void events_keep(struct kvpull_worker *worker)
+{
+	if (worker->events_kept)
+		return;
+	worker->events_kept = 1;
+	(void)eventfd_write(worker->engine_wake_fd, 1);
+}
+
+/*
+ * A poll that told something. Where all was armed, whatever comes and came rings;
+ * copies and posts of a caller's own go on without.
+ */
+static void events_told(struct kvpull_worker *worker, int is_full)
+{
+	if (!worker->events_armed || is_full ||
+	    worker->config.progress == KVPULL_PROGRESS_CALLER)
+		events_keep(worker);
+}
+
+/* A poll that has nothing to tell: the engine may sleep after it. */
+static uint32_t events_ready(struct kvpull_worker *worker, uint64_t now_ns,
+			     struct kvpull_poll_record *records,
+			     uint32_t capacity, uint32_t *worked)
+{
+	uint32_t count = 0;
+
+	events_clear(worker);
+	worker->events_armed = !events_arm(worker);
+	if (!worker->events_armed) {
+		count = poll_once(worker, now_ns, records, capacity, worked);
+		/* What armed for this may have been disarmed by it. */
+		++*worked;
+	}
+	events_timer(worker);
+	/* More is due than one poll does: wake up again at once. */
+	if (*worked)
+		events_keep(worker);
+	return count;
+}
+
 int kvpull_worker_poll(struct kvpull_worker *worker,
 		       struct kvpull_poll_record *records, uint32_t capacity)
 {
@@ -398,19 +440,12 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 
 	failed_free(worker);
 	count = poll_once(worker, now_ns, records, capacity, &worked);
-	if (worker->events_wanted) {
-		events_clear(worker);
-		if (count < capacity && events_arm(worker)) {
-			count += poll_once(worker, now_ns, records + count,
-					   capacity - count, &worked);
-			/* What armed for this may have been disarmed by it. */
-			worked++;
-		}
-		events_timer(worker);
-		/* More is due than one poll does: wake up again at once. */
-		if (count == capacity || worked)
-			(void)eventfd_write(worker->engine_wake_fd, 1);
-	}
+	/* What there is to tell goes first; the next poll does the rest. */
+	if (worker->events_wanted && (count || !capacity))
+		events_told(worker, count == capacity);
+	else if (worker->events_wanted)
+		count = events_ready(worker, now_ns, records, capacity,
+				     &worked);
 	if (worked || count) {
 		took_ns = worker->now_ns(worker->now_context) - now_ns;
 		if (took_ns > worker->stats.poll_ns_max)

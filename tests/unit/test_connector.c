@@ -504,9 +504,73 @@ static void event_fd_wakes_an_engine_that_has_not_polled_yet(void **state)
 	assert_in_range(polls, 1, 99);
 }
 
+/* As an engine without work: it polls when its descriptor says so. */
+static int woken(struct pair *pair, struct side *side)
+{
+	struct pollfd ready = {
+		.fd = pair->ops->worker->event_fd(side->worker),
+		.events = POLLIN,
+	};
+
+	if (poll(&ready, 1, 0) != 1)
+		return 0;
+	turn(pair, side);
+	return 1;
+}
+
+/* Sleeps as long as neither is woken: with an end, which is a failure. */
+static void sleep_until(struct pair *pair, const uint32_t *what, uint32_t count)
+{
+	struct pollfd ready[2] = {
+		{ .fd = pair->ops->worker->event_fd(pair->p.worker),
+		  .events = POLLIN },
+		{ .fd = pair->ops->worker->event_fd(pair->d.worker),
+		  .events = POLLIN },
+	};
+
+	while (*what < count) {
+		/* Less than the lease, whose timer would wake them, too. */
+		assert_true(poll(ready, 2, 2000) > 0);
+		(void)woken(pair, &pair->p);
+		(void)woken(pair, &pair->d);
+	}
+}
+
+static void engines_that_sleep_hear_of_every_end(void **state)
+{
+	struct pair *pair = *state;
+	uint32_t round;
+
+	for (round = 1; round <= 200; round++) {
+		char ticket[2048];
+		const size_t ticket_bytes =
+			prefill(pair, round, ticket, sizeof(ticket));
+
+		turn(pair, &pair->p);
+		admit(pair, round, ticket, ticket_bytes);
+		allocate(pair, round);
+		turn(pair, &pair->d);
+		sleep_until(pair, &pair->d.loaded, round);
+		sleep_until(pair, &pair->p.sent, round);
+	}
+	/* With nothing to tell they sleep: it is no spinning. */
+	for (round = 0;
+	     round < 1000 && (woken(pair, &pair->p) || woken(pair, &pair->d));
+	     round++)
+		;
+	assert_in_range(round, 0, 999);
+	assert_int_equal(pair->d.failed, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			engines_that_sleep_hear_of_every_end, pair_open,
+			pair_close),
+		cmocka_unit_test_setup_teardown(
+			engines_that_sleep_hear_of_every_end, pair_open_threads,
+			pair_close),
 		cmocka_unit_test_setup_teardown(
 			close_in_a_child_leaves_the_parent_alone, pair_open,
 			pair_close),

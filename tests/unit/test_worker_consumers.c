@@ -194,6 +194,46 @@ static void transport_that_has_more_to_do_is_not_slept_over(void **state)
 	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), 0);
 }
 
+/*
+ * What there is to tell is told before the descriptor is looked at; so that one
+ * stays readable, each time, until a poll had nothing to tell.
+ */
+static void poll_that_told_something_is_followed_by_another(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	uint32_t round;
+
+	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
+				   worker->engine_wake_fd, &event),
+			 0);
+	worker->timer_set_ns = UINT64_MAX;
+	worker->events_wanted = 1;
+	for (round = 0; round < 3; round++) {
+		const struct kvpull_command command = {
+			.kind = KVPULL_COMMAND_HOLD,
+			.slot = SLOT + round,
+			.key = KEY + round,
+			.generation = GENERATION,
+		};
+
+		world_send(world, &command, 1);
+		world_poll(world, 3);
+		assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 0), 0);
+		assert_int_equal(
+			kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			1);
+		world_poll(world, 1);
+		world_reported(world, KEY + round, KVPULL_POLL_SENT,
+			       KVPULL_END_REVOKED);
+		assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 0), 1);
+	}
+}
+
 /* Its heartbeats are the poll's, so the sleep must not be longer. */
 static void engine_that_does_the_io_wakes_up_for_heartbeats(void **state)
 {
@@ -246,6 +286,7 @@ int main(void)
 		TEST(last_words_of_the_dead_count),
 		TEST(record_that_comes_while_arming_is_not_slept_over),
 		TEST(transport_that_has_more_to_do_is_not_slept_over),
+		TEST(poll_that_told_something_is_followed_by_another),
 		TEST(engine_that_does_the_io_wakes_up_for_heartbeats),
 		TEST(consumer_beats_three_times_a_lease_until_the_release),
 	};
