@@ -86,6 +86,7 @@ static void note_offer(struct kvpull_verbs_end *end)
 	end->stalled =
 		sink->note(sink->context, bundle->index, &end->note) != 0;
 	bundle->note_next += !end->stalled;
+	end->noted |= !end->stalled;
 }
 
 static void note_take(struct kvpull_verbs_end *end,
@@ -312,6 +313,17 @@ static int rail_run(const struct kvpull_verbs_run *run,
 	return more;
 }
 
+/* The owner hears of notes first: they are answered in the next poll. */
+static void rail_pump(struct kvpull_verbs_end *end,
+		      struct kvpull_verbs_events *events)
+{
+	if (!end->noted)
+		kvpull_verbs_end_pump(end);
+	else if (kvpull_verbs_events_room(events))
+		kvpull_verbs_events_add(events, KVPULL_EVENT_NONE);
+	end->noted = 0;
+}
+
 int kvpull_verbs_bundle_run(const struct kvpull_verbs_run *run,
 			    struct kvpull_verbs_bundle *bundle)
 {
@@ -334,7 +346,7 @@ int kvpull_verbs_bundle_run(const struct kvpull_verbs_run *run,
 		kvpull_verbs_reads_pump(run->reads, bundle);
 	}
 	for (rail = 0; rail < rail_count; rail++)
-		kvpull_verbs_end_pump(&bundle->ends[rail]);
+		rail_pump(&bundle->ends[rail], run->events);
 	if (is_peer && kvpull_verbs_bundle_is_quiet(bundle))
 		kvpull_verbs_reads_lose(run->reads, bundle);
 	if (is_peer)

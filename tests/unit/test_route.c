@@ -158,6 +158,8 @@ static void event_take(struct end *end, const struct kvpull_event *event)
 {
 	const struct kvpull_transport_ops *ops = end->transport->ops;
 
+	if (event->kind == KVPULL_EVENT_NONE)
+		return;
 	end->handle = event->index;
 	switch (event->kind) {
 	case KVPULL_EVENT_PEER_MESSAGE:

@@ -253,6 +253,7 @@ static inline void side_event(struct world_side *side,
 		caller_event(side, event);
 		break;
 	case KVPULL_EVENT_NONE:
+		break;
 	case KVPULL_EVENT_NOTE:
 		fail_msg("an event that this route has not");
 	}
