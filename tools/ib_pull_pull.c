@@ -436,6 +436,7 @@ static void ended(struct consumer *consumer, const struct engine_event *event)
 static int step(struct consumer *consumer)
 {
 	struct engine_event event;
+	const uint32_t loading = consumer->loading;
 	int worked = 0;
 	uint32_t index;
 	int code;
@@ -451,6 +452,9 @@ static int step(struct consumer *consumer)
 		else if (request->state == REQUEST_LOADING && request->is_left)
 			leave_due(consumer, request);
 	}
+	/* Pulls start in this step, not before. */
+	if (consumer->loading > loading)
+		consumer->times.load_ns = engine_now_ns();
 	code = engine_step(&consumer->engine);
 	if (code) {
 		fprintf(stderr, "consumer: %s\n",
