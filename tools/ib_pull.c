@@ -139,6 +139,8 @@ static const struct option_row {
 	    "from a request's admission to its pull, ms (0)"),
 	ROW("qp", queue_pairs, 1, 1,
 	    "queue pairs a peer; this version has one (1)"),
+	FLAG("one-by-one", one_by_one,
+	     "--depth requests are admitted, then pulled one after another"),
 	FLAG("stats", stats, "print the producer's counters, and pull nothing"),
 	FLAG("verify", verify, "compare every byte"),
 	FLAG("thread", thread, "a progress thread, as engines use it"),

@@ -36,8 +36,9 @@ struct ib_options {
 	uint32_t tp_size;
 	uint32_t verify;
 	uint32_t json;
-	uint32_t thread; /* progress=thread */
-	uint32_t spin;   /* producers: poll, and never sleep */
+	uint32_t thread;     /* progress=thread */
+	uint32_t one_by_one; /* --depth are admitted, then pulled in turn */
+	uint32_t spin;       /* producers: poll, and never sleep */
 	uint32_t foreign;
 	uint32_t verbose;
 	uint32_t quiet;

@@ -52,6 +52,7 @@ struct consumer {
 	struct request *requests; /* [depth * siblings] */
 	uint32_t request_max;
 	uint32_t live;
+	uint32_t in_turn;      /* a round's requests are all admitted */
 	uint32_t leaving;      /* of those that load, at the last step */
 	uint64_t load_took_ns; /* the last one */
 	uint32_t asked;
@@ -307,7 +308,9 @@ static void match(struct consumer *consumer, struct request *request)
 	uint32_t tokens = 0;
 	int answer;
 
-	if (request->until_ns && engine_now_ns() < request->until_ns)
+	if ((request->until_ns && engine_now_ns() < request->until_ns) ||
+	    (consumer->options->one_by_one &&
+	     (consumer->loading || !consumer->in_turn)))
 		return;
 	answer = engine->ops->scheduler->matched_tokens(
 		engine->scheduler, request->key, 0, &tokens);
@@ -483,6 +486,23 @@ static int is_asked(const struct consumer *consumer)
 	return consumer->asked >= consumer->options->request_count;
 }
 
+/*
+ * Rounds of --depth requests: admitted first, and claimed by their producer's
+ * time, then pulled one after another, as ib_read_lat reads.
+ */
+static int round_is_full(struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+
+	if (!options->one_by_one)
+		return 0;
+	if (!consumer->live)
+		consumer->in_turn = 0;
+	else if (consumer->live + options->siblings > options->depth)
+		consumer->in_turn = 1;
+	return (int)consumer->in_turn;
+}
+
 /* Is another request to be sent now? With a trace, when it arrives. */
 static int wants_more(struct consumer *consumer)
 {
@@ -490,6 +510,11 @@ static int wants_more(struct consumer *consumer)
 	double now_s;
 	int code;
 
+	if (round_is_full(consumer))
+		return 0;
+	/* Nobody comes any more: a round that is not full begins. */
+	if (is_asked(consumer))
+		consumer->in_turn = 1;
 	/* One family at least; each request counts. */
 	if (consumer->live &&
 	    consumer->live + options->siblings > options->depth)

@@ -11,25 +11,29 @@
 # asleep until a completion wakes them (latencies: D and ib_read_lat spin), as
 # many bytes from each. ib_read_bw reads one buffer over and over, which stays
 # in the cache; a pull reads and writes 4 to 64 MiB, and in soft RDMA the
-# processor copies them. So the same bytes are asked for in one message too:
-# read_bw_16m, and the ratio to it.
+# processor copies them. So messages of 16 and of 64 MiB are read too, which pass
+# over as much memory: read_bw_16m, read_bw_64m, and the ratios to them.
 #
 # Perftest reads the processor's counter, and so does the monotonic clock of
 # other machines; in user-mode Linux that is a system call, of which a pull makes
-# four. There pulls get a clock like others' (clock.c). One pull of 4 KiB is
-# timed 2 ms after the last one, when the guest still is as warm as where
-# ib_read_lat does nothing else; *_20ms and *_kernel_clock are without either.
-# A READ 2 ms after the last one takes longer too, by what the processor has
-# forgotten: read_lat_4k_gap.
+# four. There pulls get a clock like others' (clock.c); *_kernel_clock are
+# without.
+#
+# Pulls of 4 KiB follow one another as the reads of ib_read_lat do: a hundred are
+# admitted and claimed, then pulled one by one. Whatever comes after a pause takes
+# longer, by what the processor has forgotten: pulls and reads 2 ms after the last
+# one are *_gap, pulls after 20 ms *_20ms.
 #
 # A release is timed from the end of D's pull, when its check was judged, until
 # P's engine was told; from D's last byte it is a check longer, which is no more
 # than half a pull of 4 KiB. In one guest P and D share a processor, and each
 # waits for what the other does besides. Two guests have one each, and one clock
-# (clock.c): fabric.release_us is theirs, beside a round trip between them. P's
-# library and engine still share theirs, so the engine runs when the library's
-# thread sleeps again; *_caller is without that thread. Not measured: a P that
-# spins, since user-mode Linux hears of frames late then (28 ms).
+# (clock.c): fabric.release_us is theirs, beside a round trip between them: of
+# ib_read_lat -e, and of a pull itself, which is two of them. P's library and
+# engine still share one; the engine runs as soon as it is woken, as if it had
+# another (SCHED_FIFO), in *_shared when the library's thread sleeps again;
+# *_caller is without that thread. Not measured: a P that spins, since user-mode
+# Linux hears of frames late then (28 ms).
 build=${1:?folder of the build}
 folder=${2:?folder for the results}
 # shellcheck source=tests/fabric/fabric.sh
@@ -121,7 +125,7 @@ pull() { # block bytes, blocks, requests, words for both, words for D
 }
 
 # Pulls of 4 KiB from guest 1 to guest 2, whose clocks are one.
-pull_between() { # words for P, words for D
+pull_between() { # words for P, words for D, scheduling of P's engine
 	words='--size 4096 --count 1 --pool 2 --layers 1'
 	one_clock="$(pull_environment)
 		mount --bind \$FABRIC_SHARE/boot_id /proc/sys/kernel/random/boot_id"
@@ -129,10 +133,13 @@ pull_between() { # words for P, words for D
 		exec \$FABRIC_BUILD/ib_pull $words $1 --port 18515 \
 			--dir /tmp/p 2>/dev/null" || give_up "no producer"
 	server=$job
-	fabric_run 1 60 'listens 18515 60' || give_up "no producer"
+	# Of its first thread, which is the engine's.
+	fabric_run 1 60 "listens 18515 60 &&
+		chrt ${3:---idle --pid 0} \$(pidof ib_pull)" ||
+		give_up "no producer"
 	fabric_run 2 120 "$one_clock
-		exec \$FABRIC_BUILD/ib_pull $words --requests 200 --dir /tmp/c \
-			--json --lead 2 $2 \$(address 1)" ||
+		exec \$FABRIC_BUILD/ib_pull $words --dir /tmp/c --json \
+			$2 \$(address 1)" ||
 		give_up "ib_pull failed"
 	fabric_signal "$server" TERM
 	consumer=$job
@@ -226,6 +233,7 @@ beside() { # name, read bytes, reads, block bytes, blocks, requests
 	note "ratio_$1_scattered" "$(ratio "$scattered" "$before" "$peer")"
 }
 
+one_by_one='--depth 100 --one-by-one --lead 2'
 round=0
 while [ $round -lt "$rounds" ]; do
 	round=$((round + 1))
@@ -234,18 +242,23 @@ while [ $round -lt "$rounds" ]; do
 	beside 1m 1048576 256 1048576 64 7
 	peer_bandwidth 16777216 8
 	note read_bw_16m "$peer"
+	peer_bandwidth 67108864 6
+	note read_bw_64m "$peer"
 	peer_run ib_read_lat '-n 1000' 4096 5
 	note read_lat_4k "$peer"
+	pull 4096 1 1000 '--pool 256' "$one_by_one"
+	note pull_us_4k "$(number latency_us_p50)"
 	# A while after the claim: its word to P is not what is timed.
 	pull 4096 1 200 '' '--lead 2'
-	note pull_us_4k "$(number latency_us_p50)"
+	note pull_us_4k_gap "$(number latency_us_p50)"
 	# It counts the pause.
 	peer_run ib_read_lat '-n 300 --latency_gap=2000' 4096 5
 	note read_lat_4k_gap "$(awk -v us="$peer" 'BEGIN { print us - 2000 }')"
 	peer_run ib_read_lat '-e -n 1000' 4096 5
 	note read_lat_4k_asleep "$peer"
-	pull 4096 1 200 '' '--thread --lead 2'
+	pull 4096 1 1000 '--pool 256' "--thread $one_by_one"
 	note pull_us_4k_asleep "$(number latency_us_p50)"
+	pull 4096 1 200 '' '--thread --lead 2'
 	note release_us_one_guest "$(number release_us_p50)"
 	pull 4096 1 100 '' '--lead 20'
 	note pull_us_4k_20ms "$(number latency_us_p50)"
@@ -273,14 +286,18 @@ between() {
 		round=$((round + 1))
 		peer_run ib_read_lat '-n 1000' 4096 5 _between
 		note read_lat_4k_two_guests "$peer"
-		pull_between --thread ''
+		pull_between "--thread --pool 256" \
+			"--requests 1000 --pool 256 $one_by_one"
 		note pull_us_4k_two_guests "$(number latency_us_p50)"
 		peer_run ib_read_lat '-e -n 1000' 4096 5 _between
 		note read_lat_4k_two_guests_asleep "$peer"
-		pull_between --thread --thread
+		pull_between --thread "--requests 200 --lead 2 --thread" \
+			'--fifo --pid 1'
 		note pull_us_4k_two_guests_asleep "$(number latency_us_p50)"
 		note release_us "$(number release_us_p50)"
-		pull_between '' --thread
+		pull_between --thread "--requests 200 --lead 2 --thread"
+		note release_us_shared "$(number release_us_p50)"
+		pull_between '' "--requests 200 --lead 2 --thread"
 		note release_us_caller "$(number release_us_p50)"
 	done
 }
@@ -304,21 +321,20 @@ function bar(name, number) {
 	printf "bar %s %.4f\n", name, number
 	bars = bars sprintf("%s\n    \"%s\": %.4f", bars == "" ? "" : ",", name, number)
 }
-function between(  release, trip) {
+function between(  release, trip, pull) {
 	release = median("release_us")
 	trip = median("read_lat_4k_two_guests_asleep")
+	pull = median("pull_us_4k_two_guests_asleep")
 	bar("fabric.release_us", release)
 	bar("fabric.release_round_trip_us", trip)
 	bar("fabric.release_round_trips", release / trip)
+	bar("fabric.release_pulls_round_trips", 2 * release / pull)
+	bar("fabric.release_us_shared", median("release_us_shared"))
 	bar("fabric.release_us_caller", median("release_us_caller"))
-	bar("fabric.release_round_trips_caller", \
-		median("release_us_caller") / trip)
-	bar("fabric.release_us_last_byte", \
-		release + median("pull_us_4k_two_guests_asleep") / 2)
+	bar("fabric.release_us_last_byte", release + pull / 2)
 	bar("fabric.lat_ratio.4k_two_guests", \
 		median("pull_us_4k_two_guests") / median("read_lat_4k_two_guests"))
-	bar("fabric.lat_ratio.4k_two_guests_asleep", \
-		median("pull_us_4k_two_guests_asleep") / trip)
+	bar("fabric.lat_ratio.4k_two_guests_asleep", pull / trip)
 }
 { value[$1, ++count[$1]] = $2 + 0; names[$1] }
 END {
@@ -330,13 +346,15 @@ END {
 	bar("fabric.bw_ratio.1m_scattered", median("ratio_1m_scattered"))
 	bar("fabric.bw_ratio.64k_to_16m", \
 		median("pull_mib_s_64k") / median("read_bw_16m"))
-	bar("fabric.bw_ratio.1m_to_16m", \
-		median("pull_mib_s_1m") / median("read_bw_16m"))
+	bar("fabric.bw_ratio.1m_to_64m", \
+		median("pull_mib_s_1m") / median("read_bw_64m"))
+	bar("fabric.bw_ratio.64m_to_read_bw_1m", \
+		median("read_bw_64m") / median("read_bw_1m"))
 	bar("fabric.doorbells_per_mib.64k", median("doorbells_64k_scattered"))
 	bar("fabric.completions_per_mib.64k", median("completions_64k"))
 	bar("fabric.lat_ratio.4k", median("pull_us_4k") / median("read_lat_4k"))
 	bar("fabric.lat_ratio.4k_gap", \
-		median("pull_us_4k") / median("read_lat_4k_gap"))
+		median("pull_us_4k_gap") / median("read_lat_4k_gap"))
 	bar("fabric.lat_ratio.4k_asleep", \
 		median("pull_us_4k_asleep") / median("read_lat_4k_asleep"))
 	if (count["release_us_caller"])
