@@ -365,11 +365,16 @@ static void events_clear(struct kvpull_worker *worker)
 {
 	struct kvpull_transport *transport = worker->progress.transport;
 	struct epoll_event events[8];
+	int count;
 
 	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
 		transport->ops->disarm(transport);
-	(void)epoll_wait(worker->event_fd, events, 8, 0);
+	count = epoll_wait(worker->event_fd, events, 8, 0);
 	worker->events_kept = 0;
+	/* Its time came after this poll's: it is to be set once more. */
+	for (; count > 0; count--)
+		if (events[count - 1].data.fd == worker->timer_fd)
+			worker->timer_set_ns = 0;
 }
 
 static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
@@ -399,12 +404,17 @@ static void events_keep(struct kvpull_worker *worker)
 }
 
 /*
- * A poll that told something. Where all was armed, whatever comes and came rings;
- * copies and posts of a caller's own go on without.
+ * A poll that told something. Where all was armed, whatever comes and came rings,
+ * but not what a step brought: a lease that ends before the timer, and more ends
+ * than one poll tells. A caller's own copies and posts go on without a bell.
  */
-static void events_told(struct kvpull_worker *worker, int is_full)
+static void events_told(struct kvpull_worker *worker, uint32_t count,
+			uint32_t capacity)
 {
-	if (!worker->events_armed || is_full ||
+	const uint64_t due_ns = kvpull_holds_deadline(worker->holds);
+
+	if (!worker->events_armed || count == capacity || count >= ENDS_MAX ||
+	    due_ns < worker->timer_set_ns ||
 	    worker->config.progress == KVPULL_PROGRESS_CALLER)
 		events_keep(worker);
 }
@@ -442,7 +452,7 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	count = poll_once(worker, now_ns, records, capacity, &worked);
 	/* What there is to tell goes first; the next poll does the rest. */
 	if (worker->events_wanted && (count || !capacity))
-		events_told(worker, count == capacity);
+		events_told(worker, count, capacity);
 	else if (worker->events_wanted)
 		count = events_ready(worker, now_ns, records, capacity,
 				     &worked);

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include "tests/unit/worker_peer.h"
 
@@ -234,6 +235,78 @@ static void poll_that_told_something_is_followed_by_another(void **state)
 	}
 }
 
+/*
+ * With a thread a poll that told something needs no call, for what comes rings.
+ * A lease that its step began does not: nobody else ends it.
+ */
+static void lease_that_a_step_began_is_not_slept_over(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct kvpull_command commands[2] = {
+		{ .kind = KVPULL_COMMAND_HOLD,
+		  .slot = SLOT,
+		  .key = KEY,
+		  .generation = GENERATION },
+		{ .kind = KVPULL_COMMAND_HOLD,
+		  .slot = SLOT + 1,
+		  .key = KEY + 1,
+		  .generation = GENERATION },
+	};
+	eventfd_t wakes;
+
+	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	worker->timer_set_ns = UINT64_MAX;
+	worker->events_wanted = 1;
+	worker->config.progress = KVPULL_PROGRESS_THREAD;
+	world_poll(world, 3);
+	assert_int_equal(worker->events_armed, 1);
+	(void)eventfd_read(worker->engine_wake_fd, &wakes);
+	/* The first ends in the poll that follows the step: it tells. */
+	world_send(world, commands, 1);
+	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			 1);
+	world_send(world, commands + 1, 1);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
+	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), 0);
+	world_poll(world, 2);
+	assert_in_range(worker->timer_set_ns, world->now_ns,
+			world->now_ns + LEASE_NS);
+	worker->config.progress = KVPULL_PROGRESS_CALLER;
+}
+
+/* A poll that began before the timer's time may eat what the timer says. */
+static void timer_that_fired_is_set_again(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	const struct itimerspec now = { .it_value.tv_nsec = 1 };
+
+	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	event.data.fd = worker->timer_fd;
+	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
+				   worker->timer_fd, &event),
+			 0);
+	worker->timer_set_ns = UINT64_MAX;
+	worker->events_wanted = 1;
+	hold(world);
+	world_poll(world, 2);
+	assert_int_equal(timerfd_settime(worker->timer_fd, 0, &now, NULL), 0);
+	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
+	/* Looked at, it is quiet until it fires again. */
+	assert_int_equal(timerfd_settime(worker->timer_fd, 0, &now, NULL), 0);
+	(void)usleep(1000);
+	world_poll(world, 1);
+	/* At the time of this world, which is long ago by the kernel's clock. */
+	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
+}
+
 /* Its heartbeats are the poll's, so the sleep must not be longer. */
 static void engine_that_does_the_io_wakes_up_for_heartbeats(void **state)
 {
@@ -287,6 +360,8 @@ int main(void)
 		TEST(record_that_comes_while_arming_is_not_slept_over),
 		TEST(transport_that_has_more_to_do_is_not_slept_over),
 		TEST(poll_that_told_something_is_followed_by_another),
+		TEST(lease_that_a_step_began_is_not_slept_over),
+		TEST(timer_that_fired_is_set_again),
 		TEST(engine_that_does_the_io_wakes_up_for_heartbeats),
 		TEST(consumer_beats_three_times_a_lease_until_the_release),
 	};
