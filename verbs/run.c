@@ -313,13 +313,18 @@ static int rail_run(const struct kvpull_verbs_run *run,
 	return more;
 }
 
-/* The owner hears of notes first: they are answered in the next poll. */
+/*
+ * The owner hears of notes first, and polls again: they are answered then, or
+ * when the other side has used half of its credits.
+ */
 static void rail_pump(struct kvpull_verbs_end *end,
 		      struct kvpull_verbs_events *events)
 {
-	if (!end->noted)
+	const uint32_t owed = end->received - end->told_acked;
+
+	if (!end->noted || owed > end->shared->params.notify_credits / 2)
 		kvpull_verbs_end_pump(end);
-	else if (kvpull_verbs_events_room(events))
+	else if (!events->count && kvpull_verbs_events_room(events))
 		kvpull_verbs_events_add(events, KVPULL_EVENT_NONE);
 	end->noted = 0;
 }
