@@ -109,6 +109,10 @@ check spinning
 # Three of a family in each round, of eight; the last round is not full.
 claim 'one by one' 0 '"bytes_wrong": 0,' '"pulls": 7,' -- "$tool" $small \
 	--count 8 --requests 7 --depth 8 --siblings 3 --one-by-one --verify --json "$sockets"
+# The producer has room for four of a round's eight.
+claim 'one by one, little room' 0 '"bytes_wrong": 0,' '"pulls": 20,' -- \
+	timeout 30 "$tool" $small --pool 1024 --count 64 --requests 20 --depth 8 \
+	--one-by-one --verify --json "$sockets"
 claim help 0 '^usage: ib_pull' 'exit: 0 right' -- "$tool" --help
 
 installed() {

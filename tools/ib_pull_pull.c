@@ -183,8 +183,11 @@ static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
 
 	if (consumer->control < 0 || ask(consumer, &what, &answer))
 		return call_again(consumer);
-	if (answer.code == KVPULL_EFULL)
-		return 0; /* the producer has no room: ask again */
+	if (answer.code == KVPULL_EFULL) {
+		/* It has no room: ask again, when what it holds was pulled. */
+		consumer->in_turn = consumer->live != 0;
+		return 0;
+	}
 	if (answer.code) {
 		fprintf(stderr, "prefill: %s\n",
 			engine->ops->error_text(answer.code));
