@@ -334,7 +334,7 @@ function between(  release, trip, pull) {
 	bar("fabric.release_us_last_byte", release + pull / 2)
 	bar("fabric.lat_ratio.4k_two_guests", \
 		median("pull_us_4k_two_guests") / median("read_lat_4k_two_guests"))
-	bar("fabric.lat_ratio.4k_two_guests_asleep", pull / trip)
+	bar("fabric.lat_ratio.4k_two_guests_asleep_gap", pull / trip)
 }
 { value[$1, ++count[$1]] = $2 + 0; names[$1] }
 END {
