@@ -46,7 +46,9 @@ static void engine_wake(struct kvpull_worker *worker)
 	if (!worker->progress.wake_wanted)
 		return;
 	worker->progress.wake_wanted = 0;
-	(void)eventfd_write(worker->engine_wake_fd, 1);
+	/* A caller is awake: the poll that it is in drains what was told. */
+	if (worker->config.progress == KVPULL_PROGRESS_THREAD)
+		(void)eventfd_write(worker->engine_wake_fd, 1);
 }
 
 void kvpull_progress_timer(struct kvpull_worker *worker, uint64_t at_ns)
@@ -379,7 +381,8 @@ static int verbs_open_route(struct kvpull_worker *worker,
 	int code;
 
 	params.shm = shm;
-	params.engine_wake_fd = worker->engine_wake_fd;
+	if (worker->config.progress == KVPULL_PROGRESS_THREAD)
+		params.engine_wake_fd = worker->engine_wake_fd;
 	code = kvpull_route_open(&params, &worker->arena, &route);
 	if (code)
 		return code;

@@ -24,7 +24,7 @@ struct kvpull_route_params {
 	uint32_t peers_max;           /* of both together, and of each */
 	uint32_t callers_max;
 	uint32_t ring_records;
-	int engine_wake_fd; /* written when a ring's reader sleeps */
+	int engine_wake_fd; /* written when a ring's reader sleeps; -1: it is who polls */
 };
 
 struct kvpull_route;
