@@ -29,11 +29,12 @@
 # than half a pull of 4 KiB. In one guest P and D share a processor, and each
 # waits for what the other does besides. Two guests have one each, and one clock
 # (clock.c): fabric.release_us is theirs, beside a round trip between them: of
-# ib_read_lat -e, and of a pull itself, which is two of them. P's library and
-# engine still share one; the engine runs as soon as it is woken, as if it had
-# another (SCHED_FIFO), in *_shared when the library's thread sleeps again;
-# *_caller is without that thread. Not measured: a P that spins, since user-mode
-# Linux hears of frames late then (28 ms).
+# ib_read_lat -e, and of a pull itself, which is two of them. P's engine polls for
+# itself there (progress=caller), since it has one processor; *_thread is with the
+# library's thread and an engine that runs as soon as it is woken, as if it had
+# another processor (SCHED_FIFO), *_shared with one that runs when that thread
+# sleeps again. Not measured: a P that spins, since user-mode Linux hears of
+# frames late then (28 ms).
 build=${1:?folder of the build}
 folder=${2:?folder for the results}
 # shellcheck source=tests/fabric/fabric.sh
@@ -291,14 +292,14 @@ between() {
 		note pull_us_4k_two_guests "$(number latency_us_p50)"
 		peer_run ib_read_lat '-e -n 1000' 4096 5 _between
 		note read_lat_4k_two_guests_asleep "$peer"
-		pull_between --thread "--requests 200 --lead 2 --thread" \
-			'--fifo --pid 1'
+		late='--requests 200 --lead 2 --thread'
+		pull_between '' "$late"
 		note pull_us_4k_two_guests_asleep "$(number latency_us_p50)"
 		note release_us "$(number release_us_p50)"
-		pull_between --thread "--requests 200 --lead 2 --thread"
+		pull_between --thread "$late" '--fifo --pid 1'
+		note release_us_thread "$(number release_us_p50)"
+		pull_between --thread "$late"
 		note release_us_shared "$(number release_us_p50)"
-		pull_between '' "--requests 200 --lead 2 --thread"
-		note release_us_caller "$(number release_us_p50)"
 	done
 }
 fabric_close
@@ -329,8 +330,8 @@ function between(  release, trip, pull) {
 	bar("fabric.release_round_trip_us", trip)
 	bar("fabric.release_round_trips", release / trip)
 	bar("fabric.release_pulls_round_trips", 2 * release / pull)
+	bar("fabric.release_us_thread", median("release_us_thread"))
 	bar("fabric.release_us_shared", median("release_us_shared"))
-	bar("fabric.release_us_caller", median("release_us_caller"))
 	bar("fabric.release_us_last_byte", release + pull / 2)
 	bar("fabric.lat_ratio.4k_two_guests", \
 		median("pull_us_4k_two_guests") / median("read_lat_4k_two_guests"))
