@@ -358,7 +358,7 @@ END {
 		median("pull_us_4k_gap") / median("read_lat_4k_gap"))
 	bar("fabric.lat_ratio.4k_asleep", \
 		median("pull_us_4k_asleep") / median("read_lat_4k_asleep"))
-	if (count["release_us_caller"])
+	if (count["release_us"])
 		between()
 	bar("fabric.connect_ms", median("connect_ms"))
 	bar("fabric.release_us_one_guest", median("release_us_one_guest"))
