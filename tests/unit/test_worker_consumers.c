@@ -3,10 +3,10 @@
  * A worker as producer: what its consumers say reaches the holds in the order
  * of a poll, and as a consumer: when it says that it lives.
  */
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "tests/unit/worker_peer.h"
 
@@ -285,11 +285,12 @@ static void timer_that_fired_is_set_again(void **state)
 	struct kvpull_worker *worker = world->worker;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
 	const struct itimerspec now = { .it_value.tv_nsec = 1 };
+	struct pollfd fired = { .events = POLLIN };
 
 	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
 	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
-	event.data.fd = worker->timer_fd;
+	event.data.fd = fired.fd = worker->timer_fd;
 	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
 				   worker->timer_fd, &event),
 			 0);
@@ -301,7 +302,7 @@ static void timer_that_fired_is_set_again(void **state)
 	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
 	/* Looked at, it is quiet until it fires again. */
 	assert_int_equal(timerfd_settime(worker->timer_fd, 0, &now, NULL), 0);
-	(void)usleep(1000);
+	assert_int_equal(poll(&fired, 1, 1000), 1);
 	world_poll(world, 1);
 	/* At the time of this world, which is long ago by the kernel's clock. */
 	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
