@@ -573,7 +573,10 @@ struct kvpull_worker_ops {
 	 * it the scheduler half's last step first. Return: holds ended.
 	 */
 	int (*revoke_all)(struct kvpull_worker *worker);
-	/** Readable when poll() has something to do; owned by the worker. */
+	/**
+	 * Readable when poll() has something to do, by level: until a poll had
+	 * nothing to tell. Owned by the worker.
+	 */
 	int (*event_fd)(struct kvpull_worker *worker);
 	/** progress=caller: do I/O, up to budget events. Return: done. */
 	int (*progress)(struct kvpull_worker *worker, uint32_t budget);
