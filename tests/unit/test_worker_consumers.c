@@ -131,6 +131,16 @@ static void last_words_of_the_dead_count(void **state)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
+/* As event_fd() does; this transport has no descriptors. */
+static void events_open(struct kvpull_worker *worker)
+{
+	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	worker->timer_set_ns = UINT64_MAX;
+	worker->events_wanted = 1;
+}
+
 /* Of a consumer whose record comes while the engine goes to sleep. */
 static struct world_caller *late;
 
@@ -154,12 +164,7 @@ static void record_that_comes_while_arming_is_not_slept_over(void **state)
 	world_poll(world, 1);
 	ops.arm = arm_late;
 	world->transport.ops = &ops;
-	/* As event_fd() does; this transport has no descriptors. */
-	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
-	worker->timer_set_ns = UINT64_MAX;
-	worker->events_wanted = 1;
+	events_open(worker);
 	late = caller;
 	world_poll(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
@@ -181,11 +186,7 @@ static void transport_that_has_more_to_do_is_not_slept_over(void **state)
 
 	ops = *world->transport.ops;
 	world->transport.ops = &ops;
-	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
-	worker->timer_set_ns = UINT64_MAX;
-	worker->events_wanted = 1;
+	events_open(worker);
 	world_poll(world, 2);
 	(void)eventfd_read(worker->engine_wake_fd, &wakes);
 	world_poll(world, 1);
@@ -206,14 +207,10 @@ static void poll_that_told_something_is_followed_by_another(void **state)
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
 	uint32_t round;
 
-	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	events_open(worker);
 	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
 				   worker->engine_wake_fd, &event),
 			 0);
-	worker->timer_set_ns = UINT64_MAX;
-	worker->events_wanted = 1;
 	for (round = 0; round < 3; round++) {
 		const struct kvpull_command command = {
 			.kind = KVPULL_COMMAND_HOLD,
@@ -255,11 +252,7 @@ static void lease_that_a_step_began_is_not_slept_over(void **state)
 	};
 	eventfd_t wakes;
 
-	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
-	worker->timer_set_ns = UINT64_MAX;
-	worker->events_wanted = 1;
+	events_open(worker);
 	worker->config.progress = KVPULL_PROGRESS_THREAD;
 	world_poll(world, 3);
 	assert_int_equal(worker->events_armed, 1);
@@ -287,15 +280,11 @@ static void timer_that_fired_is_set_again(void **state)
 	const struct itimerspec now = { .it_value.tv_nsec = 1 };
 	struct pollfd fired = { .events = POLLIN };
 
-	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	events_open(worker);
 	event.data.fd = fired.fd = worker->timer_fd;
 	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
 				   worker->timer_fd, &event),
 			 0);
-	worker->timer_set_ns = UINT64_MAX;
-	worker->events_wanted = 1;
 	hold(world);
 	world_poll(world, 2);
 	assert_int_equal(timerfd_settime(worker->timer_fd, 0, &now, NULL), 0);
@@ -314,11 +303,7 @@ static void engine_that_does_the_io_wakes_up_for_heartbeats(void **state)
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 
-	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
-	worker->timer_set_ns = UINT64_MAX;
-	worker->events_wanted = 1;
+	events_open(worker);
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
