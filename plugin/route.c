@@ -15,31 +15,11 @@
 #include <unistd.h>
 
 #include "plugin/handshake.h"
+#include "plugin/places.h"
 #include "shm/ring.h"
 #include "shm/shm.h"
 
 #define REFUSAL_BYTES 1024u
-
-enum side {
-	SIDE_SHM = 0,
-	SIDE_VERBS,
-	SIDES
-};
-
-struct place {
-	uint32_t inner; /* the route's own handle; KVPULL_NONE: free */
-	uint32_t side;
-	uint32_t ended; /* free at the next poll */
-	uint32_t reserved;
-};
-
-/* One of peers and callers. */
-struct places {
-	struct place *places;   /* [count_max] */
-	uint32_t *outer[SIDES]; /* [count_max] inner -> place */
-	uint32_t count_max;
-	uint32_t ended_count;
-};
 
 /* A caller of verbs: its ring, both ends. */
 struct caller_ring {
@@ -50,10 +30,10 @@ struct caller_ring {
 
 struct kvpull_route {
 	struct kvpull_transport transport; /* first: the seam's handle */
-	struct kvpull_transport *sides[SIDES];
+	struct kvpull_transport *sides[KVPULL_SIDES];
 	struct kvpull_verbs_sink sink;
-	struct places peers;
-	struct places callers;
+	struct kvpull_places peers;
+	struct kvpull_places callers;
 	struct caller_ring *rings; /* [callers_max] by verbs' own handle */
 	uint32_t ring_records;
 	uint32_t turn; /* the side that is polled first */
@@ -74,55 +54,6 @@ route_of_const(const struct kvpull_transport *transport)
 	return (const struct kvpull_route *)(const void *)transport;
 }
 
-static struct place *place_at(const struct kvpull_route *route,
-			      const struct places *places, uint32_t index)
-{
-	kvpull_check(route->transport.log,
-		     index < places->count_max &&
-			     places->places[index].inner != KVPULL_NONE);
-	return &places->places[index];
-}
-
-static uint32_t place_find(const struct places *places)
-{
-	uint32_t index;
-
-	for (index = 0; index < places->count_max; index++)
-		if (places->places[index].inner == KVPULL_NONE)
-			return index;
-	return KVPULL_NONE;
-}
-
-static void place_take(struct places *places, uint32_t index, enum side side,
-		       uint32_t inner)
-{
-	places->places[index] = (struct place){ .inner = inner, .side = side };
-	places->outer[side][inner] = index;
-}
-
-static void place_free(struct places *places, struct place *place)
-{
-	uint32_t *outer = &places->outer[place->side][place->inner];
-
-	/* The route may have used its handle again already. */
-	if (*outer == (uint32_t)(place - places->places))
-		*outer = KVPULL_NONE;
-	place->inner = KVPULL_NONE;
-}
-
-static void ended_free(struct places *places)
-{
-	uint32_t index;
-
-	if (!places->ended_count)
-		return;
-	places->ended_count = 0;
-	for (index = 0; index < places->count_max; index++)
-		if (places->places[index].inner != KVPULL_NONE &&
-		    places->places[index].ended)
-			place_free(places, &places->places[index]);
-}
-
 static int has_device_memory(const struct kvpull_serve *serve)
 {
 	uint32_t i;
@@ -137,8 +68,8 @@ static int route_serve(struct kvpull_transport *transport,
 		       const struct kvpull_serve *serve)
 {
 	struct kvpull_route *route = route_of(transport);
-	struct kvpull_transport *verbs = route->sides[SIDE_VERBS];
-	struct kvpull_transport *shm = route->sides[SIDE_SHM];
+	struct kvpull_transport *verbs = route->sides[KVPULL_SIDE_VERBS];
+	struct kvpull_transport *shm = route->sides[KVPULL_SIDE_SHM];
 	/* No CPU reads or writes a device's memory: it is the one way. */
 	const int verbs_only = verbs && has_device_memory(serve);
 	int code = 0;
@@ -151,7 +82,7 @@ static int route_serve(struct kvpull_transport *transport,
 	/* Where it is refused, host memory may be tried next. */
 	if (shm && verbs_only && !code) {
 		shm->ops->close(shm);
-		route->sides[SIDE_SHM] = NULL;
+		route->sides[KVPULL_SIDE_SHM] = NULL;
 		kvpull_info(transport->log,
 			    "route shm is closed: a region is device memory");
 	}
@@ -168,15 +99,16 @@ static const char *route_address(const struct kvpull_transport *transport)
 {
 	const struct kvpull_route *route = route_of_const(transport);
 	const struct kvpull_transport *side =
-		route->sides[route->sides[SIDE_SHM] ? SIDE_SHM : SIDE_VERBS];
+		route->sides[route->sides[KVPULL_SIDE_SHM] ? KVPULL_SIDE_SHM :
+							     KVPULL_SIDE_VERBS];
 
 	/* One of them: kvpull_route_print() has both. */
 	return side->ops->address(side);
 }
 
-static enum side side_of(const char *address)
+static enum kvpull_side side_of(const char *address)
 {
-	return strchr(address, ':') ? SIDE_VERBS : SIDE_SHM;
+	return strchr(address, ':') ? KVPULL_SIDE_VERBS : KVPULL_SIDE_SHM;
 }
 
 static int route_reachable(const struct kvpull_transport *transport,
@@ -192,7 +124,7 @@ static int route_connect(struct kvpull_transport *transport,
 			 const char *address, uint32_t *peer)
 {
 	struct kvpull_route *route = route_of(transport);
-	const enum side kind = side_of(address);
+	const enum kvpull_side kind = side_of(address);
 	struct kvpull_transport *side = route->sides[kind];
 	uint32_t inner, outer;
 	int code;
@@ -200,13 +132,13 @@ static int route_connect(struct kvpull_transport *transport,
 	if (!side)
 		return KVPULL_EROUTE;
 	/* Before it is made: there is no way back from a connection. */
-	outer = place_find(&route->peers);
+	outer = kvpull_place_find(&route->peers);
 	if (outer == KVPULL_NONE)
 		return KVPULL_EFULL;
 	code = side->ops->connect(side, address, &inner);
 	if (code)
 		return code;
-	place_take(&route->peers, outer, kind, inner);
+	kvpull_place_take(&route->peers, outer, kind, inner);
 	*peer = outer;
 	return 0;
 }
@@ -215,7 +147,7 @@ static int route_connect(struct kvpull_transport *transport,
 static struct kvpull_transport *peer_side(const struct kvpull_route *route,
 					  uint32_t peer, uint32_t *inner)
 {
-	const struct place *place = place_at(route, &route->peers, peer);
+	const struct kvpull_place *place = kvpull_place_at(&route->peers, peer);
 
 	*inner = place->inner;
 	return route->sides[place->side];
@@ -224,7 +156,8 @@ static struct kvpull_transport *peer_side(const struct kvpull_route *route,
 static struct kvpull_transport *caller_side(const struct kvpull_route *route,
 					    uint32_t caller, uint32_t *inner)
 {
-	const struct place *place = place_at(route, &route->callers, caller);
+	const struct kvpull_place *place =
+		kvpull_place_at(&route->callers, caller);
 
 	*inner = place->inner;
 	return route->sides[place->side];
@@ -339,13 +272,14 @@ static int route_admit(struct kvpull_transport *transport, uint32_t caller,
 		       struct kvpull_ring **ring)
 {
 	struct kvpull_route *route = route_of(transport);
-	const struct place *place = place_at(route, &route->callers, caller);
+	const struct kvpull_place *place =
+		kvpull_place_at(&route->callers, caller);
 	struct kvpull_transport *side = route->sides[place->side];
 	struct caller_ring *own = &route->rings[place->inner];
 	struct kvpull_ring *none;
 	int code;
 
-	if (place->side == SIDE_SHM)
+	if (place->side == KVPULL_SIDE_SHM)
 		return side->ops->admit(side, place->inner, welcome,
 					welcome_bytes, ring);
 	code = ring_make(route, own);
@@ -361,13 +295,13 @@ static void route_refuse(struct kvpull_transport *transport, uint32_t caller,
 			 const void *refusal, size_t refusal_bytes)
 {
 	struct kvpull_route *route = route_of(transport);
-	struct place *place = place_at(route, &route->callers, caller);
+	struct kvpull_place *place = kvpull_place_at(&route->callers, caller);
 	struct kvpull_transport *side = route->sides[place->side];
 
 	side->ops->refuse(side, place->inner, refusal, refusal_bytes);
 	/* No event of it follows, unless its end is in this poll's already. */
 	if (!place->ended)
-		place_free(&route->callers, place);
+		kvpull_place_free(&route->callers, place);
 }
 
 static void route_drop(struct kvpull_transport *transport, uint32_t caller)
@@ -381,15 +315,15 @@ static void route_drop(struct kvpull_transport *transport, uint32_t caller)
 static void route_forget(struct kvpull_transport *transport, uint32_t caller)
 {
 	struct kvpull_route *route = route_of(transport);
-	struct place *place = place_at(route, &route->callers, caller);
+	struct kvpull_place *place = kvpull_place_at(&route->callers, caller);
 	struct kvpull_transport *side = route->sides[place->side];
 
 	side->ops->forget(side, place->inner);
-	place_free(&route->callers, place);
+	kvpull_place_free(&route->callers, place);
 }
 
 /* A caller beyond what both routes together may have. */
-static void call_refuse(struct kvpull_route *route, enum side kind,
+static void call_refuse(struct kvpull_route *route, enum kvpull_side kind,
 			uint32_t inner)
 {
 	struct kvpull_refusal refusal = { .code = KVPULL_EFULL };
@@ -408,7 +342,7 @@ static void call_refuse(struct kvpull_route *route, enum side kind,
 }
 
 /* One that was refused may have said more before, or ended. */
-static int caller_event_map(struct kvpull_route *route, enum side kind,
+static int caller_event_map(struct kvpull_route *route, enum kvpull_side kind,
 			    struct kvpull_event *event)
 {
 	struct kvpull_transport *side = route->sides[kind];
@@ -422,12 +356,12 @@ static int caller_event_map(struct kvpull_route *route, enum side kind,
 	}
 	event->index = outer;
 	if (is_down)
-		place_at(route, &route->callers, outer)->ended = 1;
+		kvpull_place_at(&route->callers, outer)->ended = 1;
 	return 1;
 }
 
 /* Return: 1 if the event is for the owner, its handle being an outer one. */
-static int event_map(struct kvpull_route *route, enum side kind,
+static int event_map(struct kvpull_route *route, enum kvpull_side kind,
 		     struct kvpull_event *event)
 {
 	uint32_t outer;
@@ -438,16 +372,16 @@ static int event_map(struct kvpull_route *route, enum side kind,
 		break;
 	case KVPULL_EVENT_PEER_DOWN:
 		event->index = route->peers.outer[kind][event->index];
-		place_at(route, &route->peers, event->index)->ended = 1;
+		kvpull_place_at(&route->peers, event->index)->ended = 1;
 		route->peers.ended_count++;
 		break;
 	case KVPULL_EVENT_CALLER_UP:
-		outer = place_find(&route->callers);
+		outer = kvpull_place_find(&route->callers);
 		if (outer == KVPULL_NONE) {
 			call_refuse(route, kind, event->index);
 			return 0;
 		}
-		place_take(&route->callers, outer, kind, event->index);
+		kvpull_place_take(&route->callers, outer, kind, event->index);
 		event->index = outer;
 		break;
 	case KVPULL_EVENT_CALLER_MESSAGE:
@@ -462,7 +396,7 @@ static int event_map(struct kvpull_route *route, enum side kind,
 	return 1;
 }
 
-static uint32_t side_poll(struct kvpull_route *route, enum side kind,
+static uint32_t side_poll(struct kvpull_route *route, enum kvpull_side kind,
 			  uint64_t now_ns, struct kvpull_event *events,
 			  uint32_t capacity)
 {
@@ -488,11 +422,13 @@ static int route_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		      struct kvpull_event *events, uint32_t capacity)
 {
 	struct kvpull_route *route = route_of(transport);
-	const enum side first = route->turn ? SIDE_VERBS : SIDE_SHM;
-	const enum side second = route->turn ? SIDE_SHM : SIDE_VERBS;
+	const enum kvpull_side first =
+		route->turn ? KVPULL_SIDE_VERBS : KVPULL_SIDE_SHM;
+	const enum kvpull_side second =
+		route->turn ? KVPULL_SIDE_SHM : KVPULL_SIDE_VERBS;
 	uint32_t count;
 
-	ended_free(&route->peers);
+	kvpull_places_free_ended(&route->peers);
 	route->turn ^= 1;
 	/* A flood on one side leaves the other its share. */
 	count = side_poll(route, first, now_ns, events, capacity / 2);
@@ -507,7 +443,7 @@ static int route_arm(struct kvpull_transport *transport)
 	int more = 0;
 	int kind;
 
-	for (kind = 0; kind < SIDES; kind++)
+	for (kind = 0; kind < KVPULL_SIDES; kind++)
 		if (route->sides[kind])
 			more |= route->sides[kind]->ops->arm(
 				route->sides[kind]);
@@ -519,9 +455,21 @@ static void route_disarm(struct kvpull_transport *transport)
 	struct kvpull_route *route = route_of(transport);
 	int kind;
 
-	for (kind = 0; kind < SIDES; kind++)
+	for (kind = 0; kind < KVPULL_SIDES; kind++)
 		if (route->sides[kind])
 			route->sides[kind]->ops->disarm(route->sides[kind]);
+}
+
+static int route_rings(const struct kvpull_transport *transport)
+{
+	const struct kvpull_route *route = route_of_const(transport);
+	int kind;
+
+	for (kind = 0; kind < KVPULL_SIDES; kind++)
+		if (route->sides[kind] &&
+		    route->sides[kind]->ops->rings(route->sides[kind]))
+			return 1;
+	return 0;
 }
 
 static int route_fd(const struct kvpull_transport *transport)
@@ -534,7 +482,7 @@ static void route_close(struct kvpull_transport *transport)
 	struct kvpull_route *route = route_of(transport);
 	int kind;
 
-	for (kind = 0; kind < SIDES; kind++)
+	for (kind = 0; kind < KVPULL_SIDES; kind++)
 		if (route->sides[kind])
 			route->sides[kind]->ops->close(route->sides[kind]);
 	if (route->wait_fd >= 0)
@@ -564,6 +512,7 @@ static const struct kvpull_transport_ops route_ops = {
 	.poll = route_poll,
 	.arm = route_arm,
 	.disarm = route_disarm,
+	.rings = route_rings,
 	.fd = route_fd,
 	.close = route_close,
 };
@@ -604,42 +553,14 @@ struct kvpull_transport *kvpull_route_transport(struct kvpull_route *route)
 	return &route->transport;
 }
 
-static size_t places_bytes(uint32_t count_max)
-{
-	return count_max * (sizeof(struct place) + SIDES * sizeof(uint32_t)) +
-	       (1 + SIDES) * (size_t)KVPULL_CACHE_LINE;
-}
-
 size_t kvpull_route_bytes(const struct kvpull_route_params *params)
 {
 	return sizeof(struct kvpull_route) + 2 * (size_t)KVPULL_CACHE_LINE +
-	       places_bytes(params->peers_max) +
-	       places_bytes(params->callers_max) +
+	       kvpull_places_bytes(params->peers_max) +
+	       kvpull_places_bytes(params->callers_max) +
 	       (size_t)params->callers_max *
 		       (sizeof(struct caller_ring) + KVPULL_CACHE_LINE +
 			kvpull_ring_bytes(params->ring_records));
-}
-
-static int places_take(struct places *places, uint32_t count_max,
-		       struct kvpull_arena *arena)
-{
-	uint32_t index;
-	int kind;
-
-	places->count_max = count_max;
-	places->places = (struct place *)kvpull_arena_take(
-		arena, count_max, sizeof(*places->places));
-	for (kind = 0; kind < SIDES; kind++)
-		places->outer[kind] = (uint32_t *)kvpull_arena_take(
-			arena, count_max, sizeof(uint32_t));
-	if (!kvpull_arena_ok(arena))
-		return KVPULL_ENOMEM;
-	for (index = 0; index < count_max; index++) {
-		places->places[index].inner = KVPULL_NONE;
-		for (kind = 0; kind < SIDES; kind++)
-			places->outer[kind][index] = KVPULL_NONE;
-	}
-	return 0;
 }
 
 static int rings_take(struct kvpull_route *route, uint32_t callers_max,
@@ -657,7 +578,7 @@ static int rings_take(struct kvpull_route *route, uint32_t callers_max,
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
-static int side_watch(struct kvpull_route *route, enum side kind)
+static int side_watch(struct kvpull_route *route, enum kvpull_side kind)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 	const int fd = route->sides[kind]->ops->fd(route->sides[kind]);
@@ -685,9 +606,11 @@ int kvpull_route_open(const struct kvpull_route_params *params,
 	route->sink.beat = sink_beat;
 	route->ring_records = params->ring_records;
 	route->engine_wake_fd = params->engine_wake_fd;
-	code = places_take(&route->peers, params->peers_max, arena);
+	code = kvpull_places_init(&route->peers, params->peers_max, params->log,
+				  arena);
 	if (!code)
-		code = places_take(&route->callers, params->callers_max, arena);
+		code = kvpull_places_init(&route->callers, params->callers_max,
+					  params->log, arena);
 	if (!code)
 		code = rings_take(route, params->callers_max, arena);
 	if (code)
@@ -697,17 +620,17 @@ int kvpull_route_open(const struct kvpull_route_params *params,
 		kvpull_error(params->log, "route: epoll: %s", strerror(errno));
 		return KVPULL_EDEVICE;
 	}
-	route->sides[SIDE_SHM] = params->shm;
+	route->sides[KVPULL_SIDE_SHM] = params->shm;
 	if (params->shm)
-		code = side_watch(route, SIDE_SHM);
+		code = side_watch(route, KVPULL_SIDE_SHM);
 	*out = route;
 	return code;
 }
 
 int kvpull_route_add(struct kvpull_route *route, struct kvpull_transport *verbs)
 {
-	route->sides[SIDE_VERBS] = verbs;
-	return side_watch(route, SIDE_VERBS);
+	route->sides[KVPULL_SIDE_VERBS] = verbs;
+	return side_watch(route, KVPULL_SIDE_VERBS);
 }
 
 /* Which of a ticket's addresses may be used by one plain transport. */
@@ -729,7 +652,7 @@ int kvpull_route_choose(const struct kvpull_transport *transport,
 
 	if (transport->ops != &route_ops)
 		return plain_choose(transport, addresses, address);
-	for (kind = 0; kind < SIDES; kind++) {
+	for (kind = 0; kind < KVPULL_SIDES; kind++) {
 		const struct kvpull_transport *side =
 			route_of_const(transport)->sides[kind];
 
@@ -760,7 +683,7 @@ void kvpull_route_print(const struct kvpull_transport *transport, char *text,
 		(void)side_print(transport, text, capacity);
 		return;
 	}
-	for (kind = 0; kind < SIDES; kind++) {
+	for (kind = 0; kind < KVPULL_SIDES; kind++) {
 		const struct kvpull_transport *side =
 			route_of_const(transport)->sides[kind];
 
@@ -778,11 +701,12 @@ uint32_t kvpull_route_tell(const struct kvpull_transport *transport,
 {
 	const struct kvpull_route *route = route_of_const(transport);
 
-	if (transport->ops != &route_ops || side_of(address) == SIDE_SHM) {
+	if (transport->ops != &route_ops ||
+	    side_of(address) == KVPULL_SIDE_SHM) {
 		*why = "same node: its socket is in our folder";
 		return KVPULL_ROUTE_SHM;
 	}
-	*why = route->sides[SIDE_SHM] ?
+	*why = route->sides[KVPULL_SIDE_SHM] ?
 		       "another node: its socket is not in our folder" :
 		       "no other route is open";
 	return KVPULL_ROUTE_VERBS;
@@ -791,7 +715,7 @@ uint32_t kvpull_route_tell(const struct kvpull_transport *transport,
 int kvpull_route_doorbell_fd(const struct kvpull_transport *transport)
 {
 	if (transport->ops == &route_ops)
-		transport = route_of_const(transport)->sides[SIDE_SHM];
+		transport = route_of_const(transport)->sides[KVPULL_SIDE_SHM];
 	return transport && strcmp(transport->ops->name, "shm") == 0 ?
 		       kvpull_shm_doorbell_fd(transport) :
 		       -1;

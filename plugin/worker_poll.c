@@ -406,16 +406,22 @@ static void events_keep(struct kvpull_worker *worker)
 /*
  * A poll that told something. Where all was armed, whatever comes and came rings,
  * but not what a step brought: a lease that ends before the timer, and more ends
- * than one poll tells. A caller's own copies and posts go on without a bell.
+ * than one poll tells. A caller's own copies and posts go on without a bell,
+ * unless one that woke it is still to be read.
  */
 static void events_told(struct kvpull_worker *worker, uint32_t count,
 			uint32_t capacity)
 {
+	struct kvpull_transport *transport = worker->progress.transport;
 	const uint64_t due_ns = kvpull_holds_deadline(worker->holds);
+	int keep = !worker->events_armed;
 
-	if (!worker->events_armed || count == capacity || count >= ENDS_MAX ||
-	    due_ns < worker->timer_set_ns ||
-	    worker->config.progress == KVPULL_PROGRESS_CALLER)
+	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
+		keep |= !transport->ops->rings(transport);
+	else
+		keep |= count == capacity || count >= ENDS_MAX ||
+			due_ns < worker->timer_set_ns;
+	if (keep)
 		events_keep(worker);
 }
 

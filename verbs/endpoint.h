@@ -93,15 +93,17 @@ struct kvpull_verbs_end {
 	struct kvpull_verbs_bundle *bundle;
 	enum kvpull_verbs_role role;
 	enum kvpull_verbs_end_state state;
-	uint32_t index;       /* the bundle's */
-	uint32_t rail;        /* place in the bundle */
-	uint32_t rail_there;  /* callers: in the consumer's bundle */
-	uint32_t device;      /* index of the own one */
-	uint32_t joins;       /* one more rail: its bundle is in already */
-	int32_t code;         /* LOST, QUIET: why */
-	uint32_t connected;   /* CM has told us so, and nothing else since */
-	uint32_t armed;       /* its CQ will say so when something comes */
-	uint64_t heard_ns;    /* when it last said something, or was asked to */
+	uint32_t index;      /* the bundle's */
+	uint32_t rail;       /* place in the bundle */
+	uint32_t rail_there; /* callers: in the consumer's bundle */
+	uint32_t device;     /* index of the own one */
+	uint32_t joins;      /* one more rail: its bundle is in already */
+	int32_t code;        /* LOST, QUIET: why */
+	uint32_t connected;  /* CM has told us so, and nothing else since */
+	uint32_t armed;      /* its CQ will say so when something comes */
+	uint32_t empty;      /* armed, and looked at since: nothing was there */
+	uint32_t rang;       /* then something came: the event is unread */
+	uint64_t heard_ns;   /* when it last said something, or was asked to */
 	uint64_t deadline_ns; /* of the handshake, or of LOST; 0: not set yet */
 	char name[KVPULL_ADDRESS_BYTES_MAX]; /* the other side's, for logs */
 

@@ -159,8 +159,11 @@ static int end_poll(struct kvpull_verbs_reads *reads,
 				return 0;
 		}
 		seen = kvpull_verbs_end_poll(end, &frame);
-		if (seen == KVPULL_VERBS_NOTHING)
+		if (seen == KVPULL_VERBS_NOTHING) {
+			end->empty = end->armed;
 			return 0;
+		}
+		end->rang |= end->empty;
 		if (seen == KVPULL_VERBS_FRAME)
 			frame_take(end, &frame, events);
 		/* Of a lost one: when it is quiet, see kvpull_verbs_reads_move(). */
@@ -432,4 +435,14 @@ int kvpull_verbs_bundle_arm(struct kvpull_verbs_bundle *bundle)
 	for (rail = 0; rail < bundle->shared->rail_count; rail++)
 		more |= end_arm(&bundle->ends[rail]);
 	return more;
+}
+
+int kvpull_verbs_bundle_rings(const struct kvpull_verbs_bundle *bundle)
+{
+	uint32_t rail;
+
+	for (rail = 0; rail < bundle->shared->rail_count; rail++)
+		if (bundle->ends[rail].rang)
+			return 1;
+	return 0;
 }

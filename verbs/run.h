@@ -20,5 +20,7 @@ int kvpull_verbs_bundle_run(const struct kvpull_verbs_run *run,
 uint64_t kvpull_verbs_bundle_due_ns(const struct kvpull_verbs_bundle *bundle);
 /* Before the owner sleeps. Return: 1 if a poll now may find something. */
 int kvpull_verbs_bundle_arm(struct kvpull_verbs_bundle *bundle);
+/* Return: 1 if something came since then, and its event is unread. */
+int kvpull_verbs_bundle_rings(const struct kvpull_verbs_bundle *bundle);
 
 #endif /* KVPULL_VERBS_RUN_H */

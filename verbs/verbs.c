@@ -348,7 +348,7 @@ static void channel_clear(const struct verbs *verbs, uint32_t index)
 		}
 		end = context;
 		fabric->ibv.ack_cq_events(cq, 1);
-		end->armed = 0;
+		end->armed = end->empty = end->rang = 0;
 	} while (left-- > 1);
 }
 
@@ -479,6 +479,19 @@ static void verbs_disarm(struct kvpull_transport *transport)
 	verbs->look_now |= verbs->may_sleep;
 }
 
+static int verbs_rings(const struct kvpull_transport *transport)
+{
+	const struct kvpull_verbs_connect *connect =
+		&verbs_of_const(transport)->connect;
+	uint32_t at;
+
+	for (at = 0; at < connect->active_count; at++)
+		if (kvpull_verbs_bundle_rings(
+			    &connect->bundles[connect->active[at]]))
+			return 1;
+	return 0;
+}
+
 static int verbs_fd(const struct kvpull_transport *transport)
 {
 	return verbs_of_const(transport)->wait_fd;
@@ -572,6 +585,7 @@ static const struct kvpull_transport_ops verbs_ops = {
 	.poll = verbs_poll,
 	.arm = verbs_arm,
 	.disarm = verbs_disarm,
+	.rings = verbs_rings,
 	.fd = verbs_fd,
 	.close = verbs_close,
 };

@@ -203,6 +203,8 @@ struct kvpull_transport_ops {
 	 */
 	int (*arm)(struct kvpull_transport *transport);
 	void (*disarm)(struct kvpull_transport *transport);
+	/* 1: fd() is readable, or is about to be, until disarm() and a poll. */
+	int (*rings)(const struct kvpull_transport *transport);
 	int (*fd)(const struct kvpull_transport *transport); /* -1: none */
 	/* Reads have ended, peers are down. */
 	void (*close)(struct kvpull_transport *transport);

@@ -575,6 +575,12 @@ static void sim_disarm(struct kvpull_transport *transport)
 	(void)transport;
 }
 
+static int sim_rings(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return 0;
+}
+
 static int sim_fd(const struct kvpull_transport *transport)
 {
 	(void)transport;
@@ -609,6 +615,7 @@ static const struct kvpull_transport_ops ops = {
 	.poll = sim_poll,
 	.arm = sim_arm,
 	.disarm = sim_disarm,
+	.rings = sim_rings,
 	.fd = sim_fd,
 	.close = sim_close,
 };

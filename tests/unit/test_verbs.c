@@ -176,14 +176,6 @@ static void notes_and_beats_reach_the_sink_in_order(void **state)
 		world.d.route->ops->notes_open(world.d.route, world.peer), 0);
 }
 
-static int side_would_wake(const struct world_side *side)
-{
-	struct pollfd waits = { .fd = side->route->ops->fd(side->route),
-				.events = POLLIN };
-
-	return poll(&waits, 1, 0);
-}
-
 /* Until its owner sleeps. */
 static void side_sleep(struct world_side *side)
 {
@@ -230,6 +222,32 @@ static void what_wakes_a_sleeper_is_taken_before_its_event_is_read(void **state)
 		side_poll(&world.p);
 		assert_int_equal(side_would_wake(&world.p), 0);
 		assert_int_equal(fake_verbs_event_reads() - reads, 1);
+	}
+}
+
+/* What comes before its queue is armed makes no event. */
+static void route_rings_while_an_event_is_unread(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.p.route->ops;
+	uint32_t round;
+
+	(void)state;
+	for (round = 1; round <= 3; round++) {
+		world_run(3);
+		assert_int_equal(world_note_send(2 * round - 1), 0);
+		fake_verbs_run();
+		side_sleep(&world.p);
+		assert_int_equal(world.note_count, 2 * round - 1);
+		assert_int_equal(ops->rings(world.p.route), 0);
+		assert_int_equal(world_note_send(2 * round), 0);
+		fake_verbs_run();
+		assert_int_equal(ops->rings(world.p.route), 0);
+		side_poll(&world.p);
+		assert_int_equal(world.note_count, 2 * round);
+		assert_int_equal(ops->rings(world.p.route), 1);
+		ops->disarm(world.p.route);
+		side_poll(&world.p);
+		assert_int_equal(ops->rings(world.p.route), 0);
 	}
 }
 
@@ -619,6 +637,7 @@ int main(void)
 		TEST(empty_read_is_done_at_once),
 		TEST(notes_and_beats_reach_the_sink_in_order),
 		TEST(what_wakes_a_sleeper_is_taken_before_its_event_is_read),
+		TEST(route_rings_while_an_event_is_unread),
 		TEST(end_of_a_read_is_told_before_its_event_is_read),
 		TEST(events_are_read_however_much_there_is_to_tell),
 		TEST(poll_reads_as_many_events_as_queue_pairs_are_armed),

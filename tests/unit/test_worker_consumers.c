@@ -15,16 +15,21 @@
 #define GENERATION 9u
 #define LEASE_NS (3000 * WORLD_MS)
 
-static void hold(struct world *world)
+static void hold_next(struct world *world, uint32_t index)
 {
 	const struct kvpull_command command = {
 		.kind = KVPULL_COMMAND_HOLD,
-		.slot = SLOT,
-		.key = KEY,
+		.slot = SLOT + index,
+		.key = KEY + index,
 		.generation = GENERATION,
 	};
 
 	world_send(world, &command, 1);
+}
+
+static void hold(struct world *world)
+{
+	hold_next(world, 0);
 }
 
 /* A consumer of one rank connects and is admitted. */
@@ -212,14 +217,7 @@ static void poll_that_told_something_is_followed_by_another(void **state)
 				   worker->engine_wake_fd, &event),
 			 0);
 	for (round = 0; round < 3; round++) {
-		const struct kvpull_command command = {
-			.kind = KVPULL_COMMAND_HOLD,
-			.slot = SLOT + round,
-			.key = KEY + round,
-			.generation = GENERATION,
-		};
-
-		world_send(world, &command, 1);
+		hold_next(world, round);
 		world_poll(world, 3);
 		assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 0), 0);
 		assert_int_equal(
@@ -229,6 +227,47 @@ static void poll_that_told_something_is_followed_by_another(void **state)
 		world_reported(world, KEY + round, KVPULL_POLL_SENT,
 			       KVPULL_END_REVOKED);
 		assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 0), 1);
+	}
+}
+
+static int rings_now(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return 1;
+}
+
+/* A bell that is unread keeps the descriptor readable: one call less. */
+static void bell_that_is_unread_needs_no_other(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_transport_ops ops;
+	uint32_t round;
+
+	ops = *world->transport.ops;
+	ops.rings = rings_now;
+	events_open(worker);
+	for (round = 0; round < 4; round++) {
+		const uint32_t rings = round & 1;
+		const uint32_t armed = round < 2;
+		eventfd_t wakes;
+
+		hold_next(world, round);
+		world_poll(world, 3);
+		assert_int_equal(worker->events_armed, 1);
+		(void)eventfd_read(worker->engine_wake_fd, &wakes);
+		/* One that rang before all was armed may be read already. */
+		worker->events_armed = armed;
+		world->transport.ops = rings ? &ops : &fake_ops;
+		assert_int_equal(
+			kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			1);
+		world_poll(world, 1);
+		world_reported(world, KEY + round, KVPULL_POLL_SENT,
+			       KVPULL_END_REVOKED);
+		assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes),
+				 rings && armed ? -1 : 0);
+		world->transport.ops = &fake_ops;
 	}
 }
 
@@ -346,6 +385,7 @@ int main(void)
 		TEST(record_that_comes_while_arming_is_not_slept_over),
 		TEST(transport_that_has_more_to_do_is_not_slept_over),
 		TEST(poll_that_told_something_is_followed_by_another),
+		TEST(bell_that_is_unread_needs_no_other),
 		TEST(lease_that_a_step_began_is_not_slept_over),
 		TEST(timer_that_fired_is_set_again),
 		TEST(engine_that_does_the_io_wakes_up_for_heartbeats),

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <poll.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -259,6 +260,14 @@ static inline void side_event(struct world_side *side,
 	}
 }
 
+static inline int side_would_wake(const struct world_side *side)
+{
+	struct pollfd waits = { .fd = side->route->ops->fd(side->route),
+				.events = POLLIN };
+
+	return poll(&waits, 1, 0);
+}
+
 static inline void side_poll(struct world_side *side)
 {
 	struct kvpull_event events[8];
@@ -268,6 +277,8 @@ static inline void side_poll(struct world_side *side)
 	if (!side->route)
 		return;
 	count = side->route->ops->poll(side->route, world.now_ns, events, 8);
+	if (side->route->ops->rings(side->route))
+		assert_int_equal(side_would_wake(side), 1);
 	for (i = 0; i < count; i++)
 		side_event(side, &events[i]);
 }

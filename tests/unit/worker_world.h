@@ -348,6 +348,12 @@ static inline void fake_disarm(struct kvpull_transport *transport)
 	(void)transport;
 }
 
+static inline int fake_rings(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return 0;
+}
+
 static inline int fake_fd(const struct kvpull_transport *transport)
 {
 	(void)transport;
@@ -386,6 +392,7 @@ static const struct kvpull_transport_ops fake_ops = {
 	.poll = fake_poll,
 	.arm = fake_arm,
 	.disarm = fake_disarm,
+	.rings = fake_rings,
 	.fd = fake_fd,
 	.close = fake_close,
 };
