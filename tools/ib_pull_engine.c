@@ -473,6 +473,19 @@ static int rank_result(struct engine *engine, uint32_t rank)
 	return code;
 }
 
+uint32_t engine_waits(const struct engine *engine,
+		      struct pollfd waits[ENGINE_RANKS_MAX])
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < engine->tp_size; rank++) {
+		waits[rank].fd =
+			engine->ops->worker->event_fd(engine->workers[rank]);
+		waits[rank].events = POLLIN;
+	}
+	return rank;
+}
+
 int engine_poll(struct engine *engine)
 {
 	uint32_t rank;

@@ -8,6 +8,7 @@
 #ifndef KVPULL_TOOLS_IB_PULL_ENGINE_H
 #define KVPULL_TOOLS_IB_PULL_ENGINE_H
 
+#include <poll.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +16,8 @@
 
 #define ENGINE_EVENTS_MAX 4096u
 #define ENGINE_RANKS_MAX 8u
-#define ENGINE_HEADS 8u /* KV heads of the model, split over the ranks */
+#define ENGINE_WAIT_MS 250 /* whatever happens says so before */
+#define ENGINE_HEADS 8u    /* KV heads of the model, split over the ranks */
 
 /* All groups are alike; a block is block_bytes over all ranks, a layer. */
 struct engine_shape {
@@ -144,6 +146,9 @@ int engine_rank_restarted(struct engine *engine, uint32_t rank);
 int engine_step(struct engine *engine);
 /* Poll the ranks without a step, as one does that waits. 0 or an error. */
 int engine_poll(struct engine *engine);
+/* What it sleeps on, one a rank. Return: how many. */
+uint32_t engine_waits(const struct engine *engine,
+		      struct pollfd waits[ENGINE_RANKS_MAX]);
 /* Take the next event; 0 = none. */
 int engine_event(struct engine *engine, struct engine_event *event);
 

@@ -21,7 +21,6 @@
 #define DRAIN_NS UINT64_C(10000000000)
 #define CONNECT_TRIES 500
 #define PROGRESS_NS UINT64_C(1000000000)
-#define WAIT_MS 20 /* whatever happens says so before */
 #define SETTLE_NS UINT64_C(100000000)
 #define SPIN_POLLS 64u /* between two steps */
 
@@ -595,7 +594,7 @@ static void idle(struct consumer *consumer)
 	const struct ib_options *options = consumer->options;
 	const struct timespec nap = { .tv_nsec = 200000 };
 	uint32_t left;
-	struct pollfd event = { .events = POLLIN };
+	struct pollfd waits[ENGINE_RANKS_MAX] = { 0 };
 
 	if (options->host && !options->thread) {
 		if (!consumer->loading && !consumer->times.asked_ns)
@@ -607,14 +606,12 @@ static void idle(struct consumer *consumer)
 				return;
 		return;
 	}
-	event.fd = consumer->engine.ops->worker->event_fd(
-		consumer->engine.workers[0]);
 	/* Arrivals and leads have times of their own; nothing tells of a call. */
-	(void)poll(&event, 1,
+	(void)poll(waits, engine_waits(&consumer->engine, waits),
 		   consumer->trace || options->lead_ms || consumer->leaving ||
 				   consumer->times.asked_ns ?
 			   1 :
-			   WAIT_MS);
+			   ENGINE_WAIT_MS);
 }
 
 /* The first pull connects: its time is told apart. */

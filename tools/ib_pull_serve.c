@@ -18,7 +18,6 @@
 
 #define CLIENTS_MAX 64u
 #define HELD_MAX 65536u
-#define WAIT_MS 20       /* whatever happens says so before */
 #define SPIN_POLLS 1024u /* between two looks at the sockets */
 
 struct held {
@@ -246,8 +245,7 @@ static void client_accept(struct producer *producer, int listener)
 
 static int clients_serve(struct producer *producer, int timeout_ms)
 {
-	struct pollfd fds[CLIENTS_MAX + 3];
-	struct engine *engine = &producer->engine;
+	struct pollfd fds[CLIENTS_MAX + 2 + ENGINE_RANKS_MAX] = { 0 };
 	const uint32_t listener = producer->client_count;
 	uint32_t index;
 	int ready;
@@ -260,9 +258,7 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 	/* A negative one is passed over. */
 	fds[index++] = (struct pollfd){ .fd = producer->port_listener,
 					.events = POLLIN };
-	fds[index++] = (struct pollfd){ .fd = engine->ops->worker->event_fd(
-						engine->workers[0]),
-					.events = POLLIN };
+	index += engine_waits(&producer->engine, fds + index);
 	ready = poll(fds, index, timeout_ms);
 	if (ready <= 0)
 		return ready < 0 && errno != EINTR;
@@ -319,7 +315,8 @@ int ib_serve(const struct ib_options *options, const int *stop)
 			options->dir, options->dir);
 	while (!failed && !*stop)
 		failed = producer_step(producer) ||
-			 clients_serve(producer, options->spin ? 0 : WAIT_MS) ||
+			 clients_serve(producer,
+				       options->spin ? 0 : ENGINE_WAIT_MS) ||
 			 (options->spin && spin(producer));
 	if (producer->engine.ops)
 		engine_close(&producer->engine);

@@ -11,8 +11,10 @@
 # asleep until a completion wakes them (latencies: D and ib_read_lat spin), as
 # many bytes from each. ib_read_bw reads one buffer over and over, which stays
 # in the cache; a pull reads and writes 4 to 64 MiB, and in soft RDMA the
-# processor copies them. So messages of 16 and of 64 MiB are read too, which pass
-# over as much memory: read_bw_16m, read_bw_64m, and the ratios to them.
+# processor copies them. Of 1 MiB ib_read_bw -q 16 reads besides, which has a
+# buffer for each queue pair, 16 MiB on each side, and reads one at a time by
+# each: read_bw_1m_16_buffers. Messages of 16 and of 64 MiB, which pass over as
+# much memory as pulls: read_bw_16m, read_bw_64m.
 #
 # Perftest reads the processor's counter, and so does the monotonic clock of
 # other machines; in user-mode Linux that is a system call, of which a pull makes
@@ -240,7 +242,13 @@ while [ $round -lt "$rounds" ]; do
 	round=$((round + 1))
 	beside 64k 65536 2048 65536 256 9
 	beside 4k 4096 8192 4096 1024 9
+	peer_run ib_read_bw '-e -q 16 -t 1 -n 16' 1048576 4
+	before_16=$peer
 	beside 1m 1048576 256 1048576 64 7
+	peer_run ib_read_bw '-e -q 16 -t 1 -n 16' 1048576 4
+	note read_bw_1m_16_buffers "$before_16"
+	note read_bw_1m_16_buffers "$peer"
+	note ratio_1m_16_buffers "$(ratio "$contiguous" "$before_16" "$peer")"
 	peer_bandwidth 16777216 8
 	note read_bw_16m "$peer"
 	peer_bandwidth 67108864 6
@@ -283,7 +291,7 @@ between() {
 		cp /proc/sys/kernel/random/boot_id "$FABRIC_OUT/guest$guest/"
 	done
 	round=0
-	while [ $round -lt "$rounds" ]; do
+	while [ $round -lt $((2 * rounds)) ]; do
 		round=$((round + 1))
 		peer_run ib_read_lat '-n 1000' 4096 5 _between
 		note read_lat_4k_two_guests "$peer"
@@ -345,6 +353,9 @@ END {
 	bar("fabric.bw_ratio.64k_scattered", median("ratio_64k_scattered"))
 	bar("fabric.bw_ratio.4k_scattered", median("ratio_4k_scattered"))
 	bar("fabric.bw_ratio.1m_scattered", median("ratio_1m_scattered"))
+	bar("fabric.bw_ratio.1m_16_buffers", median("ratio_1m_16_buffers"))
+	bar("fabric.bw_ratio.1m_16_buffers_to_one", \
+		median("read_bw_1m_16_buffers") / median("read_bw_1m"))
 	bar("fabric.bw_ratio.64k_to_16m", \
 		median("pull_mib_s_64k") / median("read_bw_16m"))
 	bar("fabric.bw_ratio.1m_to_64m", \
