@@ -8,11 +8,14 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
+#define WORLD_HOLDS 300u /* more than one poll tells */
+
 #include "tests/unit/worker_peer.h"
 
 #define KEY 7u
 #define SLOT 3u
 #define GENERATION 9u
+#define HOLDS (WORLD_HOLDS - SLOT)
 #define LEASE_NS (3000 * WORLD_MS)
 
 static void hold_next(struct world *world, uint32_t index)
@@ -271,6 +274,38 @@ static void bell_that_is_unread_needs_no_other(void **state)
 	}
 }
 
+/* Nobody rings for those that are left. */
+static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_poll_record records[2 * HOLDS];
+	eventfd_t wakes;
+	uint32_t told = 0;
+	uint32_t index;
+	int count;
+
+	events_open(worker);
+	worker->config.progress = KVPULL_PROGRESS_THREAD;
+	for (index = 0; index < HOLDS; index++)
+		hold_next(world, index);
+	world_poll(world, 3);
+	assert_int_equal(worker->events_armed, 1);
+	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			 HOLDS);
+	for (; told < HOLDS; told += (uint32_t)count) {
+		(void)eventfd_read(worker->engine_wake_fd, &wakes);
+		count = kvpull_worker_poll(worker, records, 2 * HOLDS);
+		assert_in_range(count, 1, HOLDS - told);
+		if (told + (uint32_t)count < HOLDS)
+			assert_int_equal(
+				eventfd_read(worker->engine_wake_fd, &wakes),
+				0);
+	}
+	assert_true(told > (uint32_t)count);
+	worker->config.progress = KVPULL_PROGRESS_CALLER;
+}
+
 /*
  * With a thread a poll that told something needs no call, for what comes rings.
  * A lease that its step began does not: nobody else ends it.
@@ -386,6 +421,7 @@ int main(void)
 		TEST(transport_that_has_more_to_do_is_not_slept_over),
 		TEST(poll_that_told_something_is_followed_by_another),
 		TEST(bell_that_is_unread_needs_no_other),
+		TEST(ends_that_one_poll_leaves_are_not_slept_over),
 		TEST(lease_that_a_step_began_is_not_slept_over),
 		TEST(timer_that_fired_is_set_again),
 		TEST(engine_that_does_the_io_wakes_up_for_heartbeats),

@@ -21,6 +21,9 @@
 #include "plugin/params.h"
 #include "plugin/worker.h"
 
+#ifndef WORLD_HOLDS
+#define WORLD_HOLDS 8u
+#endif
 #define WORLD_BLOCKS 16u
 #define WORLD_BLOCK_BYTES 128u
 #define WORLD_RANKS_MAX 4u
@@ -515,12 +518,12 @@ static inline void world_create(struct world *world, const char *more)
 
 	(void)snprintf(json, sizeof(json),
 		       "{\"progress\":\"caller\",\"copy_threads\":0,"
-		       "\"max_holds\":8,\"peers_max\":4,"
+		       "\"max_holds\":%u,\"peers_max\":4,"
 		       "\"consumers_max\":4,\"pull_blocks_max\":16,"
 		       "\"requests_max\":8,\"lease_ms\":3000,"
 		       "\"hold_max_ms\":6000,\"connect_ms\":100,"
 		       "\"deadline_ms\":500%s}",
-		       more);
+		       WORLD_HOLDS, more);
 	if (kvpull_config_load(&world->config, json, &detail))
 		fail_msg("%s: %s", detail.field, detail.message);
 	world->now_ns = 1000 * WORLD_MS;
