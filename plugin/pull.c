@@ -26,6 +26,7 @@
 
 #define DEADLINES_NS KVPULL_NS_PER_MS /* how often deadlines are looked at */
 #define READY_NS UINT64_C(100000)
+#define CUT_ATTEMPTS_MAX 3u /* connects to a peer that was cut on purpose */
 
 enum part_state {
 	PART_NEW = 0, /* read not taken by the transport yet */
@@ -156,6 +157,20 @@ static void pull_again(struct kvpull_worker *worker, struct kvpull_pull *pull)
 	pull->state = KVPULL_PULL_CONNECT;
 }
 
+/*
+ * A first error of a peer fails the pull, for it may be dead. One that was cut
+ * on purpose lived a moment ago: it is called more than once.
+ */
+static int peer_fails(const struct kvpull_remote *remote)
+{
+	const int was_cut = remote->life && remote->cut_life == remote->life;
+
+	if (remote->code == KVPULL_EAUTH)
+		return 1;
+	return remote->code == KVPULL_EPEER &&
+	       (!was_cut || remote->attempts >= CUT_ATTEMPTS_MAX);
+}
+
 /* 0: all ranks are connected; KVPULL_EAGAIN: not yet; else the error. */
 static int peers_ready(const struct kvpull_worker *worker,
 		       const struct kvpull_claim *claim)
@@ -174,10 +189,7 @@ static int peers_ready(const struct kvpull_worker *worker,
 			return KVPULL_EPEER;
 		if (remote->state == KVPULL_REMOTE_GONE)
 			return remote->code ? remote->code : KVPULL_EPEER;
-		/* A first error of a peer fails the pull; waiting is short. */
-		if (remote->state == KVPULL_REMOTE_WAIT &&
-		    (remote->code == KVPULL_EPEER ||
-		     remote->code == KVPULL_EAUTH))
+		if (remote->state == KVPULL_REMOTE_WAIT && peer_fails(remote))
 			return remote->code;
 		if (remote->state != KVPULL_REMOTE_UP)
 			code = KVPULL_EAGAIN;

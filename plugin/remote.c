@@ -122,6 +122,7 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
 	remote->claim_count = remote->attempts = 0;
+	remote->life = remote->cut_life = 0;
 	remote->retry_ns = remote->used_ns = now_ns;
 	memcpy(remote->address, address, sizeof(address));
 	due_at(worker, now_ns);

@@ -205,6 +205,42 @@ static void peer_that_dies_of_it_fails_the_pull(void **state)
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
 }
 
+/* It lived when it was cut: a call that fails is no proof that it died. */
+static void peer_is_called_again_after_a_cut(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world->connect_code = KVPULL_EPEER;
+	cut(world, 0);
+	world_done(world, 1, KVPULL_EABORTED);
+	world_pass(world, 10 * WORLD_MS);
+	world_silent(world, 1);
+	world->connect_code = 0;
+	is_up_again(world, 0);
+	all_done(world);
+	loaded(world, 1);
+}
+
+static void peer_that_is_not_there_after_a_cut_fails_the_pull(void **state)
+{
+	struct world *world = *state;
+	uint32_t before;
+
+	pulls_start(world, 1, 0);
+	before = world->connects;
+	world->connect_code = KVPULL_EPEER;
+	cut(world, 0);
+	world_done(world, 1, KVPULL_EABORTED);
+	while (world->connects - before < 3) {
+		world_silent(world, 1);
+		world_pass(world, 5 * WORLD_MS);
+		assert_in_range(world->connects - before, 1, 3);
+	}
+	world_pass(world, WORLD_MS);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
+}
+
 static void hold_that_ended_meanwhile_expires(void **state)
 {
 	struct world *world = *state;
@@ -234,6 +270,8 @@ int main(void)
 		TEST(deadline_ends_what_would_begin_again),
 		TEST(deadline_bounds_how_often_it_begins),
 		TEST(peer_that_dies_of_it_fails_the_pull),
+		TEST(peer_is_called_again_after_a_cut),
+		TEST(peer_that_is_not_there_after_a_cut_fails_the_pull),
 		TEST(hold_that_ended_meanwhile_expires),
 	};
 
