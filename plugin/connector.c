@@ -249,7 +249,7 @@ static int worker_progress(struct kvpull_worker *worker, uint32_t budget)
 	(void)budget; /* one run is bounded */
 	if (worker->config.progress != KVPULL_PROGRESS_CALLER)
 		return KVPULL_EINVAL;
-	return kvpull_progress_run(worker, kvpull_clock_ns());
+	return kvpull_worker_progress(worker);
 }
 
 static int worker_stats(struct kvpull_worker *worker,

@@ -161,6 +161,7 @@ struct kvpull_remote {
 	uint32_t handle;      /* transport's peer index */
 	uint32_t claim_count; /* open claims on it */
 	uint32_t attempts;
+	uint32_t waits; /* in a row, for room at the peer */
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t life;       /* of the last connection that was up */
@@ -401,7 +402,11 @@ void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
 void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
 			uint32_t index, uint64_t serial);
 
+/* Something waits for a poll: event_fd() says so. */
+void kvpull_worker_poll_due(struct kvpull_worker *worker);
+
 /* worker_poll.c; as the ABI's calls */
+int kvpull_worker_progress(struct kvpull_worker *worker);
 int kvpull_worker_poll(struct kvpull_worker *worker,
 		       struct kvpull_poll_record *records, uint32_t capacity);
 int kvpull_worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,

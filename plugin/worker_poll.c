@@ -403,24 +403,27 @@ static void events_keep(struct kvpull_worker *worker)
 	(void)eventfd_write(worker->engine_wake_fd, 1);
 }
 
+void kvpull_worker_poll_due(struct kvpull_worker *worker)
+{
+	if (worker->events_wanted)
+		events_keep(worker);
+}
+
 /*
  * A poll that told something. Where all was armed, whatever comes and came rings,
- * but not what a step brought: a lease that ends before the timer, and more ends
- * than one poll tells. A caller's own copies and posts go on without a bell,
- * unless one that woke it is still to be read.
+ * but not ends that are left. A caller's own copies and posts go on without a
+ * bell, unless one that woke it is still to be read.
  */
 static void events_told(struct kvpull_worker *worker, uint32_t count,
 			uint32_t capacity)
 {
 	struct kvpull_transport *transport = worker->progress.transport;
-	const uint64_t due_ns = kvpull_holds_deadline(worker->holds);
 	int keep = !worker->events_armed;
 
 	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
 		keep |= !transport->ops->rings(transport);
 	else
-		keep |= count == capacity || count >= ENDS_MAX ||
-			due_ns < worker->timer_set_ns;
+		keep |= count == capacity || count >= ENDS_MAX;
 	if (keep)
 		events_keep(worker);
 }
@@ -470,6 +473,17 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	return (int)count;
 }
 
+int kvpull_worker_progress(struct kvpull_worker *worker)
+{
+	const int worked = kvpull_progress_run(
+		worker, worker->now_ns(worker->now_context));
+
+	/* What rang may be read now, and a poll tells what came of it. */
+	if (worked)
+		kvpull_worker_poll_due(worker);
+	return worked;
+}
+
 int kvpull_worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,
 				uint32_t *blocks, uint32_t capacity,
 				uint32_t *block_count)
@@ -496,7 +510,11 @@ int kvpull_worker_hold_ready(struct kvpull_worker *worker, uint64_t key)
 
 int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason)
 {
-	return (int)kvpull_holds_revoke_all(worker->holds, reason);
+	const uint32_t ended = kvpull_holds_revoke_all(worker->holds, reason);
+
+	if (ended)
+		kvpull_worker_poll_due(worker);
+	return (int)ended;
 }
 
 static int events_add(int epoll_fd, int fd, uint32_t events)

@@ -410,11 +410,16 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 		worker->step_sequence = header.first_sequence + index;
 		apply(worker, &command);
 	}
+	if (header.record_count)
+		kvpull_worker_poll_due(worker);
 	return 0;
 }
 
 int kvpull_worker_start_loads(struct kvpull_worker *worker)
 {
+	if (worker->pull_start != KVPULL_NONE &&
+	    worker->config.progress == KVPULL_PROGRESS_CALLER)
+		kvpull_worker_poll_due(worker);
 	while (worker->pull_start != KVPULL_NONE) {
 		const uint32_t index = worker->pull_start;
 

@@ -575,7 +575,8 @@ struct kvpull_worker_ops {
 	int (*revoke_all)(struct kvpull_worker *worker);
 	/**
 	 * Readable when poll() has something to do, by level: until a poll had
-	 * nothing to tell. Owned by the worker.
+	 * nothing to tell. So it is after step(), start_loads(), progress() and
+	 * revoke_all(), too, if they left something to it. Owned by the worker.
 	 */
 	int (*event_fd)(struct kvpull_worker *worker);
 	/** progress=caller: do I/O, up to budget events. Return: done. */

@@ -239,6 +239,15 @@ static int rings_now(const struct kvpull_transport *transport)
 	return 1;
 }
 
+/* As if a consumer had ended them: this engine's own calls keep it readable. */
+static void said_nothing(struct kvpull_worker *worker)
+{
+	eventfd_t wakes;
+
+	(void)eventfd_read(worker->engine_wake_fd, &wakes);
+	worker->events_kept = 0;
+}
+
 /* A bell that is unread keeps the descriptor readable: one call less. */
 static void bell_that_is_unread_needs_no_other(void **state)
 {
@@ -265,6 +274,7 @@ static void bell_that_is_unread_needs_no_other(void **state)
 		assert_int_equal(
 			kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
 			1);
+		said_nothing(worker);
 		world_poll(world, 1);
 		world_reported(world, KEY + round, KVPULL_POLL_SENT,
 			       KVPULL_END_REVOKED);
@@ -293,6 +303,7 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 	assert_int_equal(worker->events_armed, 1);
 	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
 			 HOLDS);
+	said_nothing(worker);
 	for (; told < HOLDS; told += (uint32_t)count) {
 		(void)eventfd_read(worker->engine_wake_fd, &wakes);
 		count = kvpull_worker_poll(worker, records, 2 * HOLDS);
@@ -306,10 +317,71 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 	worker->config.progress = KVPULL_PROGRESS_CALLER;
 }
 
-/*
- * With a thread a poll that told something needs no call, for what comes rings.
- * A lease that its step began does not: nobody else ends it.
- */
+static int is_due(const struct kvpull_worker *worker)
+{
+	eventfd_t wakes;
+
+	return !eventfd_read(worker->engine_wake_fd, &wakes);
+}
+
+static void sleep_well(struct world *world)
+{
+	world_poll(world, 3);
+	(void)is_due(world->worker);
+	world_poll(world, 1);
+	assert_false(is_due(world->worker));
+}
+
+/* Each leaves something to a poll, of which no bell tells. */
+static void calls_between_polls_wake_a_sleeper(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+
+	events_open(worker);
+	world_claim(world, 101, 1);
+	assert_true(is_due(worker));
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world->check_code = 0;
+	world_pull(world, 1, 101, 0);
+	sleep_well(world);
+	/* The read ends in progress(), and is told by a poll. */
+	world_done_queue(world, 0, 0);
+	assert_true(kvpull_worker_progress(worker) > 0);
+	assert_true(is_due(worker));
+	hold(world);
+	sleep_well(world);
+	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			 1);
+	assert_true(is_due(worker));
+}
+
+/* An engine may start loads long after the step that brought them. */
+static void load_that_is_started_late_wakes_a_sleeper(void **state)
+{
+	static const uint32_t ids[2] = { 3, 4 };
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct kvpull_command command = { .kind = KVPULL_COMMAND_PULL,
+					  .key = 1,
+					  .ticket_serial = 101,
+					  .group_count = 1,
+					  .remote_ids = ids,
+					  .local_ids = ids };
+
+	events_open(worker);
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	command.group_first[1] = 2;
+	world_send(world, &command, 1);
+	sleep_well(world);
+	assert_int_equal(kvpull_worker_start_loads(worker), 0);
+	assert_true(is_due(worker));
+}
+
+/* What a step brought rings no bell, a lease least of all: a poll is due. */
 static void lease_that_a_step_began_is_not_slept_over(void **state)
 {
 	struct world *world = *state;
@@ -422,6 +494,8 @@ int main(void)
 		TEST(poll_that_told_something_is_followed_by_another),
 		TEST(bell_that_is_unread_needs_no_other),
 		TEST(ends_that_one_poll_leaves_are_not_slept_over),
+		TEST(calls_between_polls_wake_a_sleeper),
+		TEST(load_that_is_started_late_wakes_a_sleeper),
 		TEST(lease_that_a_step_began_is_not_slept_over),
 		TEST(timer_that_fired_is_set_again),
 		TEST(engine_that_does_the_io_wakes_up_for_heartbeats),
