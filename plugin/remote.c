@@ -23,6 +23,7 @@
 #include "plugin/worker.h"
 
 #define RETRY_NS (10 * KVPULL_NS_PER_MS)
+#define WAITS_MAX 4u            /* doublings of it while a peer has no room */
 #define GONE_NS KVPULL_NS_PER_S /* before a lost incarnation is asked again */
 
 static void due_at(struct kvpull_worker *worker, uint64_t at_ns)
@@ -121,7 +122,7 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	remote->incarnation = rank->incarnation;
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
-	remote->claim_count = remote->attempts = 0;
+	remote->claim_count = remote->attempts = remote->waits = 0;
 	remote->life = remote->cut_life = 0;
 	remote->retry_ns = remote->used_ns = now_ns;
 	memcpy(remote->address, address, sizeof(address));
@@ -154,8 +155,11 @@ static void try_later(struct kvpull_worker *worker, uint32_t index,
 	if (code == KVPULL_EAGAIN || code == KVPULL_EFULL) {
 		remote->state = KVPULL_REMOTE_WAIT;
 		remote->code = code;
-		remote->retry_ns = now_ns + RETRY_NS;
+		remote->retry_ns = now_ns + (RETRY_NS << remote->waits);
+		remote->waits += remote->waits < WAITS_MAX;
 		due_at(worker, remote->retry_ns);
+		/* Releases do not wait for ever. */
+		kvpull_claim_peer(worker, index, now_ns);
 		return;
 	}
 	if (remote->attempts >= KVPULL_RECONNECTS_MAX) {
@@ -308,8 +312,10 @@ static int welcome_take(struct kvpull_worker *worker,
 	remote->tp_rank = welcome->tp_rank;
 	remote->tp_size = welcome->tp_size;
 	remote->beat_every_ns = welcome->lease_ns / 3;
-	return progress->transport->ops->attach(progress->transport,
+	code = progress->transport->ops->attach(progress->transport,
 						remote->handle, &view);
+	/* The connection was lost meanwhile, which is no refusal. */
+	return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
 }
 
 static void came_up(struct kvpull_worker *worker, uint32_t index,
@@ -324,7 +330,7 @@ static void came_up(struct kvpull_worker *worker, uint32_t index,
 	remote->life = ++worker->progress.lives;
 	remote->notes_said = 0;
 	remote->code = 0;
-	remote->attempts = 0;
+	remote->attempts = remote->waits = 0;
 	remote->beat_ns = now_ns;
 	due_at(worker, now_ns);
 	kvpull_count_add(&worker->progress.counts.peer_connects, 1);

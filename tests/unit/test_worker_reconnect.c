@@ -66,8 +66,73 @@ static void busy_peer_is_asked_until_it_is_ready(void **state)
 		world_refuse(world, peer, KVPULL_EAGAIN);
 		assert_int_equal(world->peers[peer].disconnected, 1);
 		world_down(world, peer);
-		world_pass(world, 20 * WORLD_MS);
+		world_pass(world, 200 * WORLD_MS);
 	}
+	(void)world_up(world, "1-0", 0, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
+}
+
+static void busy_round(struct world *world)
+{
+	const uint32_t peer = world_peer_at(world, "1-0");
+
+	world_challenge(world, peer);
+	world_refuse(world, peer, KVPULL_EAGAIN);
+	world_down(world, peer);
+	world_pass(world, 200 * WORLD_MS);
+}
+
+/* Its ticket is given back, though no release can be said. */
+static void release_at_a_busy_peer_ends_at_hold_max(void **state)
+{
+	struct world *world = *state;
+	uint32_t rounds = 0;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	busy_round(world);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	while (world->worker->claim_map.count) {
+		busy_round(world);
+		/* Of 200 ms, and hold_max is 6 s. */
+		assert_in_range(++rounds, 1, 32);
+	}
+	assert_in_range(rounds, 29, 32);
+}
+
+/* Less and less often, so that a full one is not flooded. */
+static void busy_peer_is_asked_less_and_less(void **state)
+{
+	struct world *world = *state;
+	uint32_t ms;
+
+	world->connect_code = KVPULL_EFULL;
+	world_claim(world, 101, 1);
+	for (ms = 0; ms < 2000; ms++)
+		world_pass(world, WORLD_MS);
+	assert_in_range(world->connects, 10, 20);
+	world->connect_code = 0;
+	world_pass(world, 200 * WORLD_MS);
+	(void)world_up(world, "1-0", 0, 1);
+}
+
+/* The connection ended between its welcome and the use of it. */
+static void connection_lost_in_its_welcome_is_no_refusal(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world->attach_code = KVPULL_EPEER;
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	world_welcome_send(world, peer, &welcome);
+	world_down(world, peer);
+	world->attach_code = 0;
+	world_pass(world, 20 * WORLD_MS);
 	(void)world_up(world, "1-0", 0, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 }
@@ -132,6 +197,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(unused_peer_makes_room_for_another),
 		TEST(busy_peer_is_asked_until_it_is_ready),
+		TEST(release_at_a_busy_peer_ends_at_hold_max),
+		TEST(busy_peer_is_asked_less_and_less),
+		TEST(connection_lost_in_its_welcome_is_no_refusal),
 		TEST(lost_peer_is_connected_again_at_the_next_pull),
 		cmocka_unit_test(every_reason_to_refuse_is_told),
 	};
