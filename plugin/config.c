@@ -122,7 +122,7 @@ static const struct key keys[] = {
 	{ "deadline_ms", KEY_U64, AT(deadline_ms), 0, 0, 3600000, "ms",
 	  "a pull fails then; 0: after lease_ms" },
 	{ "flush_after_ms", KEY_U64, AT(flush_after_ms), 100, 1, 60000, "ms",
-	  "after its deadline a pull is cut off at the latest then" },
+	  "without progress, or ten times it: so late a pull over its deadline is cut off" },
 	{ "grace_ms", KEY_U64, AT(grace_ms), 0, 0, 3600000, "ms",
 	  "between the death of a consumer and the end of its holds; over a network a lease at least" },
 	{ "connect_ms", KEY_U64, AT(connect_ms), 5000, 10, 600000, "ms",

@@ -425,20 +425,18 @@ static void call_reject(struct kvpull_verbs_connect *connect,
 	id_destroy(shared, id);
 }
 
-/* It joins what is not here: another process had this address before. */
-static void join_reject(struct kvpull_verbs_connect *connect,
-			struct rdma_cm_id *id)
+/* Refused, and told why: what has no bundle here, or no room. */
+static void call_turn_away(struct kvpull_verbs_connect *connect,
+			   struct rdma_cm_id *id, uint32_t kind)
 {
 	struct kvpull_verbs_shared *shared = connect->shared;
 	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
 	const struct kvpull_verbs_greeting greeting = {
-		.kind = KVPULL_VERBS_UNKNOWN,
+		.kind = kind,
 		.credits = shared->params.notify_credits,
 	};
 
 	shared->counts.calls_refused++;
-	kvpull_info(shared->log,
-		    "verbs: a rail is refused: its connection is not known");
 	kvpull_verbs_greeting_put(bytes, &greeting);
 	(void)shared->fabric->cm.reject(id, bytes, sizeof(bytes));
 	id_destroy(shared, id);
@@ -519,7 +517,11 @@ static struct kvpull_verbs_end *join_take(struct kvpull_verbs_connect *connect,
 			bundle = NULL;
 	}
 	if (!bundle) {
-		join_reject(connect, event->id);
+		/* Another process had this address before. */
+		kvpull_info(
+			connect->shared->log,
+			"verbs: a rail is refused: its connection is not known");
+		call_turn_away(connect, event->id, KVPULL_VERBS_UNKNOWN);
 		return NULL;
 	}
 	for (at = 0; at < connect->shared->rail_count; at++) {
@@ -544,8 +546,7 @@ static void called(struct kvpull_verbs_connect *connect,
 	struct kvpull_verbs_address from;
 	struct kvpull_verbs_end *end;
 
-	if (event->greeting_code ||
-	    event->greeting.kind == KVPULL_VERBS_UNKNOWN) {
+	if (event->greeting_code || event->greeting.kind > KVPULL_VERBS_JOIN) {
 		shared->counts.frames_bad++;
 		call_reject(connect, event->id,
 			    "it speaks something else, or another version");
@@ -566,8 +567,10 @@ static void called(struct kvpull_verbs_connect *connect,
 			bundle_take(connect, KVPULL_VERBS_CALLER);
 
 		if (!bundle) {
-			call_reject(connect, event->id,
-				    "no room: raise consumers_max");
+			kvpull_warn(
+				shared->log,
+				"verbs: a caller is refused: no room: raise consumers_max");
+			call_turn_away(connect, event->id, KVPULL_VERBS_FULL);
 			return;
 		}
 		end = &bundle->ends[0];
@@ -619,6 +622,34 @@ static void established(struct kvpull_verbs_end *end,
 		join_admit(end);
 }
 
+static void rejected(struct kvpull_verbs_end *end, const struct cm_event *event)
+{
+	const uint32_t kind = event->greeting_code ? 0 : event->greeting.kind;
+
+	if (end->joins && kind == KVPULL_VERBS_UNKNOWN) {
+		kvpull_verbs_bundle_lose(
+			end->bundle, KVPULL_EPEER,
+			"one of its rails leads to another incarnation");
+		return;
+	}
+	end->connected = 0;
+	if (kind == KVPULL_VERBS_FULL)
+		kvpull_verbs_end_lose(end, KVPULL_EFULL, "no room there");
+	else
+		kvpull_verbs_end_lose(
+			end, KVPULL_EPEER,
+			end->shared->fabric->cm.event_str(event->type));
+}
+
+/* What it said before it hung up may lie in the queue: that is taken first. */
+static void hung_up(struct kvpull_verbs_end *end)
+{
+	if (end->role == KVPULL_VERBS_PEER && end->state == KVPULL_VERBS_OPEN)
+		end->hung_up = 1;
+	else
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
+}
+
 static void step(struct kvpull_verbs_end *end, const struct cm_event *event)
 {
 	const struct kvpull_fabric *fabric = end->shared->fabric;
@@ -633,14 +664,10 @@ static void step(struct kvpull_verbs_end *end, const struct cm_event *event)
 			peer_connect(end);
 	} else if (event->type == RDMA_CM_EVENT_ESTABLISHED) {
 		established(end, event);
-	} else if (event->type == RDMA_CM_EVENT_REJECTED && end->joins &&
-		   !event->greeting_code &&
-		   event->greeting.kind == KVPULL_VERBS_UNKNOWN) {
-		kvpull_verbs_bundle_lose(
-			end->bundle, KVPULL_EPEER,
-			"one of its rails leads to another incarnation");
+	} else if (event->type == RDMA_CM_EVENT_REJECTED) {
+		rejected(end, event);
 	} else if (event->type == RDMA_CM_EVENT_DISCONNECTED) {
-		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
+		hung_up(end);
 	} else if (event->type != RDMA_CM_EVENT_TIMEWAIT_EXIT &&
 		   event->type != RDMA_CM_EVENT_ADDR_CHANGE) {
 		end->connected = 0;

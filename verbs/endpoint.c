@@ -36,7 +36,7 @@ static void end_clear(struct kvpull_verbs_end *end)
 {
 	end->state = KVPULL_VERBS_FREE;
 	end->code = 0;
-	end->connected = end->joins = 0;
+	end->connected = end->hung_up = end->joins = 0;
 	end->armed = end->empty = end->rang = 0;
 	end->rail_there = KVPULL_NONE;
 	end->device = end->rail;
@@ -606,7 +606,7 @@ int kvpull_verbs_greeting_get(const void *bytes, size_t byte_count,
 	parsed.token[1] = kvpull_wire_get_u64(&reader);
 	/* The CM may pad: what follows does not count. */
 	if (reader.bad || !parsed.credits || parsed.kind < KVPULL_VERBS_CALL ||
-	    parsed.kind > KVPULL_VERBS_UNKNOWN)
+	    parsed.kind > KVPULL_VERBS_FULL)
 		return KVPULL_EPROTO;
 	*greeting = parsed;
 	return 0;

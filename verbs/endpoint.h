@@ -99,6 +99,7 @@ struct kvpull_verbs_end {
 	uint32_t device;     /* index of the own one */
 	uint32_t joins;      /* one more rail: its bundle is in already */
 	int32_t code;        /* LOST, QUIET: why */
+	uint32_t hung_up;    /* by the other side, and not LOST yet */
 	uint32_t connected;  /* CM has told us so, and nothing else since */
 	uint32_t armed;      /* its CQ will say so when something comes */
 	uint32_t empty;      /* armed, and looked at since: nothing was there */
@@ -219,7 +220,8 @@ void kvpull_verbs_end_pump(struct kvpull_verbs_end *end);
 enum kvpull_verbs_greeting_kind {
 	KVPULL_VERBS_CALL = 1, /* a first rail, and the answer to any */
 	KVPULL_VERBS_JOIN,     /* one more rail, with the token of its bundle */
-	KVPULL_VERBS_UNKNOWN   /* refused: no bundle has that token */
+	KVPULL_VERBS_UNKNOWN,  /* refused: no bundle has that token */
+	KVPULL_VERBS_FULL      /* refused: no room, which passes */
 };
 
 struct kvpull_verbs_greeting {

@@ -13,6 +13,7 @@
 
 #define COMPLETIONS_A_POLL 64
 #define PROBE_NS (2 * KVPULL_NS_PER_S)
+#define STALL_NS KVPULL_NS_PER_MS /* before a full ring is tried again */
 
 static void bad_frame(struct kvpull_verbs_end *end, const char *why)
 {
@@ -312,6 +313,10 @@ static int rail_run(const struct kvpull_verbs_run *run,
 		more = end_poll(run->reads, end, run->events);
 	else if (end->stalled)
 		note_offer(end);
+	/* Its queue is empty. */
+	if (end->hung_up && !more && !end->paused &&
+	    kvpull_verbs_events_room(run->events))
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
 	end_times(end);
 	return more;
 }
@@ -385,6 +390,8 @@ static uint64_t end_due_ns(const struct kvpull_verbs_end *end)
 	if (end->state == KVPULL_VERBS_IN && end->cancels_open &&
 	    end->cancel_ns < due_ns)
 		due_ns = end->cancel_ns;
+	if (end->stalled)
+		due_ns = end->shared->now_ns + STALL_NS;
 	return due_ns;
 }
 
@@ -405,8 +412,11 @@ uint64_t kvpull_verbs_bundle_due_ns(const struct kvpull_verbs_bundle *bundle)
 /* Return: 1 if a poll now would find something. */
 static int end_arm(struct kvpull_verbs_end *end)
 {
-	if (end->paused || end->stalled)
+	if (end->paused || end->hung_up)
 		return 1;
+	/* Its time is soon: no event comes of room in a ring. */
+	if (end->stalled)
+		return 0;
 	/*
 	 * What waits in it goes by others when they have room; it is freed when
 	 * nothing does, or with its bundle.
@@ -417,9 +427,11 @@ static int end_arm(struct kvpull_verbs_end *end)
 	if (!end_has_completions(end) || end->armed)
 		return 0;
 	end->armed = 1;
-	if (ibv_req_notify_cq(end->cq, 0))
+	if (ibv_req_notify_cq(end->cq, 0)) {
+		end->armed = 0;
 		kvpull_verbs_end_lose(end, KVPULL_EPEER,
 				      "arming the completion queue");
+	}
 	/* What came before it was armed makes no event: look once more. */
 	return 1;
 }

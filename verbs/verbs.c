@@ -55,7 +55,7 @@ struct verbs {
 	uint32_t passed_over; /* looks that were put off, in a row */
 	uint32_t polls;       /* since the last look */
 	uint64_t looked_ns;
-	uint64_t timer_ns; /* set in timer_fd; 0: not */
+	uint64_t timer_ns; /* set in timer_fd; UINT64_MAX: not */
 };
 
 static struct verbs *verbs_of(struct kvpull_transport *transport)
@@ -375,12 +375,20 @@ static int look_can_wait(struct verbs *verbs, uint32_t told_count)
 	return 0;
 }
 
+/* Its time came after this poll's, perhaps: it is to be set once more. */
+static void timer_clear(struct verbs *verbs)
+{
+	uint64_t ignored;
+
+	(void)!read(verbs->timer_fd, &ignored, sizeof(ignored));
+	verbs->timer_ns = UINT64_MAX;
+}
+
 /* Return: 1 if something was there. */
 static int look(struct verbs *verbs, uint64_t now_ns)
 {
 	struct epoll_event ready[WATCHED_MAX];
 	const int count = epoll_wait(verbs->wait_fd, ready, WATCHED_MAX, 0);
-	uint64_t ignored;
 	int at;
 
 	for (at = 0; at < count; at++) {
@@ -389,7 +397,7 @@ static int look(struct verbs *verbs, uint64_t now_ns)
 		if (tag == TAG_CM)
 			kvpull_verbs_connect_poll(&verbs->connect);
 		else if (tag == TAG_TIMER)
-			(void)!read(verbs->timer_fd, &ignored, sizeof(ignored));
+			timer_clear(verbs);
 		else if (tag < TAG_ASYNC)
 			channel_clear(verbs, tag);
 		else
@@ -639,6 +647,7 @@ static int waits_open(struct verbs *verbs)
 	uint32_t at;
 	int failed;
 
+	verbs->timer_ns = UINT64_MAX;
 	verbs->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	verbs->timer_fd =
 		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

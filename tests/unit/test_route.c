@@ -64,6 +64,7 @@ static void region_fill(struct end *end)
 
 static void end_serve(struct end *end)
 {
+	route_begin(end->transport);
 	assert_int_equal(
 		end->transport->ops->serve(end->transport, &end->serve), 0);
 }

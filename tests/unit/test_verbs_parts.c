@@ -146,7 +146,7 @@ static void greeting_that_is_none_is_refused(void **state)
 		bytes[8] = (uint8_t)at;
 		assert_int_equal(
 			kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
-			at >= KVPULL_VERBS_CALL && at <= KVPULL_VERBS_UNKNOWN ?
+			at >= KVPULL_VERBS_CALL && at <= KVPULL_VERBS_FULL ?
 				0 :
 				KVPULL_EPROTO);
 	}

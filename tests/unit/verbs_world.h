@@ -70,6 +70,7 @@ struct world {
 };
 
 static struct world world;
+static uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
 
 static inline int world_note(void *context, uint32_t caller,
 			     const struct kvpull_record *record)
@@ -143,9 +144,18 @@ static inline void side_fill(struct world_side *side)
 	side->serve.entries_fd = -1;
 }
 
+/* A route learns the time by polls, the first of which precedes all else. */
+static inline void route_begin(struct kvpull_transport *route)
+{
+	struct kvpull_event events[8];
+
+	assert_int_equal(route->ops->poll(route, world.now_ns, events, 8), 0);
+}
+
 static inline int side_serve(struct world_side *side)
 {
 	side_fill(side);
+	route_begin(side->route);
 	return side->route->ops->serve(side->route, &side->serve);
 }
 
@@ -161,7 +171,10 @@ static inline void world_init(void)
 {
 	memset(&world, 0, sizeof(world));
 	fake_verbs_reset();
-	world.now_ns = KVPULL_NS_PER_S;
+	/* Its timers are not due by the kernel's clock, unless a test says so. */
+	world.now_ns = world_began_ns ?
+			       world_began_ns :
+			       kvpull_clock_ns() + 3600 * KVPULL_NS_PER_S;
 	world.peer = KVPULL_NONE;
 	world.networks = "10.66.0.0/24";
 	world.sink = (struct kvpull_verbs_sink){ .note = world_note,
@@ -281,6 +294,19 @@ static inline void side_poll(struct world_side *side)
 		assert_int_equal(side_would_wake(side), 1);
 	for (i = 0; i < count; i++)
 		side_event(side, &events[i]);
+}
+
+/* Until its owner sleeps. */
+static inline void side_sleep(struct world_side *side)
+{
+	const struct kvpull_transport_ops *ops = side->route->ops;
+	uint32_t tries = 0;
+
+	while (ops->arm(side->route) || side_would_wake(side)) {
+		assert_true(++tries < 100);
+		ops->disarm(side->route);
+		side_poll(side);
+	}
 }
 
 static inline void world_run(uint32_t steps)

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections of the route between machines that are refused or end while
+ * something else happens, and timers that fire meanwhile.
+ */
+#include "verbs_world.h"
+
+/* Of P: without its owner, who forgets. */
+static void p_poll(void)
+{
+	struct kvpull_event events[8];
+
+	world.now_ns += WORLD_STEP_NS;
+	(void)world.p.route->ops->poll(world.p.route, world.now_ns, events, 8);
+}
+
+/* P has places for four; who left has his until the owner forgot him. */
+static void caller_without_a_place_hears_that_it_is_full(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	uint32_t peers[4];
+	uint32_t at;
+
+	(void)state;
+	for (at = 0; at < 4; at++) {
+		assert_int_equal(world_connect(), 0);
+		peers[at] = world.peer;
+		world_run(10);
+	}
+	assert_int_equal(world.d.ups, 4);
+	ops->disconnect(world.d.route, peers[0]);
+	for (at = 0; at < 300 && !world.d.downs; at++) {
+		p_poll();
+		side_poll(&world.d);
+	}
+	assert_int_equal(world.d.downs, 1);
+	side_poll(&world.d);
+	assert_int_equal(world_connect(), 0);
+	for (at = 0; at < 300 && world.d.downs < 2; at++) {
+		p_poll();
+		side_poll(&world.d);
+	}
+	assert_int_equal(world.d.downs, 2);
+	assert_int_equal(world.d.down_code, KVPULL_EFULL);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 1);
+}
+
+/* P refuses and hangs up; D sees that first, and then what P had said. */
+static void word_before_the_end_is_heard_though_the_end_came_first(void **state)
+{
+	struct kvpull_event none;
+	uint32_t polls;
+
+	(void)state;
+	world.refuses = 1;
+	assert_int_equal(world_connect(), 0);
+	while (!world.p.messages) {
+		world_run(1);
+		assert_int_equal(world.d.downs, 0);
+	}
+	assert_string_equal(world.d.message, "challenge");
+	for (polls = 0; polls < 100; polls++) {
+		side_poll(&world.p);
+		fake_verbs_run();
+	}
+	/* Without room for events nothing but the CM is listened to. */
+	for (polls = 0; polls < 100; polls++)
+		(void)world.d.route->ops->poll(world.d.route, world.now_ns,
+					       &none, 0);
+	world_run(10);
+	assert_string_equal(world.d.message, "no");
+	assert_int_equal(world.d.downs, 1);
+}
+
+/* It fires between a poll's look at the clock and its look at the timer. */
+static void timer_that_fired_too_early_is_set_again(void **state)
+{
+	const struct kvpull_transport_ops *ops = world.p.route->ops;
+	struct pollfd wakes = { .fd = ops->fd(world.p.route),
+				.events = POLLIN };
+	uint32_t round;
+
+	(void)state;
+	for (round = 0; round < 3; round++) {
+		uint32_t tries = 0;
+
+		while (ops->arm(world.p.route)) {
+			assert_true(++tries < 100);
+			side_poll(&world.p);
+		}
+		/* To probe D, by a clock that is long past. */
+		assert_int_equal(poll(&wakes, 1, 5000), 1);
+		ops->disarm(world.p.route);
+		side_poll(&world.p);
+	}
+}
+
+static int long_ago(void **state)
+{
+	int code;
+
+	world_began_ns = KVPULL_NS_PER_S;
+	code = world_attached(state);
+	world_began_ns = 0;
+	return code;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			caller_without_a_place_hears_that_it_is_full, world_up,
+			world_down),
+		cmocka_unit_test_setup_teardown(
+			word_before_the_end_is_heard_though_the_end_came_first,
+			world_up, world_down),
+		cmocka_unit_test_setup_teardown(
+			timer_that_fired_too_early_is_set_again, long_ago,
+			world_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
