@@ -94,7 +94,7 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 		     !remote->claim_count)) {
 			remote->state = KVPULL_REMOTE_WAIT;
 			remote->code = 0;
-			remote->attempts = 0;
+			remote->attempts = remote->waits = 0;
 			due_at(worker, now_ns);
 		}
 		*peer = index;
@@ -462,7 +462,7 @@ static void run_one(struct kvpull_worker *worker, uint32_t index,
 	switch (remote->state) {
 	case KVPULL_REMOTE_WAIT:
 		/* Nobody waits for it: it is tried again when somebody does. */
-		if (!remote->claim_count && remote->attempts)
+		if (!remote->claim_count && (remote->attempts || remote->waits))
 			break;
 		if (now_ns >= remote->retry_ns)
 			try_connect(worker, index, now_ns);

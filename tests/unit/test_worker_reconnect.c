@@ -98,6 +98,15 @@ static void release_at_a_busy_peer_ends_at_hold_max(void **state)
 		assert_in_range(++rounds, 1, 32);
 	}
 	assert_in_range(rounds, 29, 32);
+	/* Nobody wants it any more: it is left alone until somebody does. */
+	world_poll(world, 1);
+	if (connected(world, "1-0"))
+		busy_round(world);
+	world_pass(world, 1000 * WORLD_MS);
+	assert_false(connected(world, "1-0"));
+	world_claim(world, 102, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
 }
 
 /* Less and less often, so that a full one is not flooded. */
