@@ -77,6 +77,8 @@ claim folder_of_others_is_told 0 'can be written by others' -- sh -c \
 	"mkdir -m 777 '$work/open' && chmod 777 '$work/open' && '$doctor' --no-probe --socket-dir '$work/open'"
 claim absent_peer_fails 1 '^FAIL +peer +no pull from 127\.0\.0\.1: ' -- \
 	"$doctor" --no-probe --peer 127.0.0.1 --port 1
+claim unknown_peer_fails_at_once 1 '^FAIL +peer +no pull from a\.\.b: no address of a\.\.b: ' -- \
+	timeout 5 "$doctor" --no-probe --peer a..b
 claim wrong_option_is_usage 2 '^usage:' -- "$doctor" --route ether
 claim json_has_the_choice 0 '"gid_index": 3' '"device": "mlx5_0"' '"failures": 0' -- \
 	"$doctor" --json --no-probe --root "$work/machine"

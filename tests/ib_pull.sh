@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # ib_pull as its manual says: a table, one JSON object, a trace replayed and
-# traces refused, wrong options. And `make install`: a host that knows the
+# traces refused, wrong options, hosts that do not answer. And `make install`: a host that knows the
 # header and the library by pkg-config alone is built and runs from there.
 # Argument: the build folder.
 # shellcheck disable=SC2086 # $small is words
@@ -15,7 +15,8 @@ sockets=$work/s
 mkdir -m 700 "$sockets"
 "$tool" --dir "$sockets" --pool 1024 >"$work/serve" 2>&1 &
 server=$!
-trap 'kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
+silent=
+trap 'kill "$server" $silent 2>/dev/null; rm -rf "$work"' EXIT
 . tests/claim.sh
 claim_limit='timeout 30'
 
@@ -59,6 +60,53 @@ END
 		"$tool" $small --json "$sockets" | "$work/json"
 }
 
+# A port of this host that drops who calls it: its queue is full.
+cat >"$work/silent.c" <<'END'
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int main(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	socklen_t bytes = sizeof(at);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	int i;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(listener, (void *)&at, bytes) || listen(listener, 0) ||
+	    getsockname(listener, (void *)&at, &bytes))
+		return 1;
+	for (i = 0; i < 4; i++)
+		connect(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), (void *)&at, bytes);
+	printf("%d\n", ntohs(at.sin_port));
+	fflush(stdout);
+	return pause();
+}
+END
+
+# Beside the other tests: it takes ten seconds.
+silence_begin() {
+	"${CC:-gcc}" -D_GNU_SOURCE "$work/silent.c" -o "$work/silent" || return 1
+	"$work/silent" >"$work/silent.port" &
+	silent=$!
+	until [ -s "$work/silent.port" ] || ! kill -0 $silent; do
+		sleep 0.1
+	done
+	{
+		timeout 20 "$tool" --port "$(cat "$work/silent.port")" 127.0.0.1 2>&1
+		echo "status $?"
+	} >"$work/silence" &
+	silence=$!
+}
+
+silent_host() {
+	wait "$silence"
+	cat "$work/silence"
+	grep -q '^status 1$' "$work/silence" &&
+		grep -q '^no producer serves at 127\.0\.0\.1 port .*: Connection timed out; ' "$work/silence"
+}
+
+silence_begin
 await_serving "$work/serve" "$server"
 claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: route shm' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
 	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
@@ -88,6 +136,10 @@ done
 trace ''
 claim 'trace of nothing' 1 -- "$tool" $small --trace "$work/trace" "$sockets"
 claim 'no producer' 1 'no producer serves in' -- "$tool" "$work/none/"
+check silent_host
+# At once: the producer that may begin later has no address either.
+claim 'unknown host' 1 '^no address of a\.\.b: .+; give a ' -- \
+	timeout 5 "$tool" $small a..b
 claim 'another block size' 1 'head_bytes is [0-9]+ there and [0-9]+ here' -- \
 	"$tool" $small --size 8192 "$sockets"
 for wrong in --none '--size 0' '--size 15' '--tp 3' '--depth 0' '--rejects 101' \

@@ -16,12 +16,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CONNECT_TRIES 1000 /* 10 s: the other end may just have begun */
 #define LISTEN_BACKLOG 16
+#define NS_PER_S UINT64_C(1000000000)
+/* In all: the other end may just have begun. */
+#define CALL_NS (10 * NS_PER_S)
 /* A host that is gone without a word must not hold us for minutes. */
-#define CONNECT_S 1
-#define ANSWER_S 60
-#define ANSWER_RETRY_S 5
+#define CONNECT_NS NS_PER_S
+#define SEND_NS NS_PER_S
+#define ANSWER_NS (60 * NS_PER_S)
+#define ANSWER_RETRY_NS (5 * NS_PER_S)
 
 static int folder_address(const struct ib_options *options,
 			  struct sockaddr_un *address)
@@ -81,86 +84,162 @@ int ib_control_listen_port(const struct ib_options *options)
 	return -1;
 }
 
-static void limits_set(int control, const struct ib_options *options)
+static void limit_set(int control, int option, uint64_t limit_ns)
 {
-	const struct timeval connect_limit = { .tv_sec = CONNECT_S };
-	const struct timeval answer_limit = { .tv_sec = options->retry_s ?
-								ANSWER_RETRY_S :
-								ANSWER_S };
+	const struct timeval limit = {
+		.tv_sec = (time_t)(limit_ns / NS_PER_S),
+		.tv_usec = (suseconds_t)(limit_ns % NS_PER_S / 1000),
+	};
 
-	(void)setsockopt(control, SOL_SOCKET, SO_SNDTIMEO, &connect_limit,
-			 sizeof(connect_limit));
-	(void)setsockopt(control, SOL_SOCKET, SO_RCVTIMEO, &answer_limit,
-			 sizeof(answer_limit));
+	(void)setsockopt(control, SOL_SOCKET, option, &limit, sizeof(limit));
 }
 
-static int host_connect(const struct ib_options *options)
+/* errno says why not. */
+static int address_connect(const struct addrinfo *at, uint64_t limit_ns)
 {
-	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
-	struct addrinfo *list;
-	const struct addrinfo *at;
-	char port[16];
+	const int control =
+		socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, 0);
+	int why;
+
+	if (control < 0)
+		return -1;
+	limit_set(control, SO_SNDTIMEO, limit_ns);
+	if (!connect(control, at->ai_addr, at->ai_addrlen))
+		return control;
+	why = errno;
+	(void)close(control);
+	/* What a limit that is reached looks like. */
+	errno = why == EINPROGRESS || why == EAGAIN ? ETIMEDOUT : why;
+	return -1;
+}
+
+/* Each address once, in turn. */
+static int addresses_connect(const struct addrinfo *at,
+			     const struct ib_options *options,
+			     uint64_t until_ns)
+{
 	int control = -1;
 
-	(void)snprintf(port, sizeof(port), "%u",
-		       options->port ? options->port : IB_PORT);
-	if (getaddrinfo(options->host, port, &hints, &list))
-		return -1;
-	for (at = list; at && control < 0; at = at->ai_next) {
-		control = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (control < 0)
-			continue;
-		limits_set(control, options);
-		if (!connect(control, at->ai_addr, at->ai_addrlen))
-			continue;
-		(void)close(control);
-		control = -1;
+	for (; at && control < 0; at = at->ai_next) {
+		const uint64_t now_ns = engine_now_ns();
+
+		/* A limit of less than a microsecond would be none. */
+		if (until_ns < now_ns + 1000)
+			break;
+		control = address_connect(at, until_ns - now_ns < CONNECT_NS ?
+						      until_ns - now_ns :
+						      CONNECT_NS);
 	}
-	freeaddrinfo(list);
+	if (control < 0)
+		return -1;
+	limit_set(control, SO_SNDTIMEO, SEND_NS);
+	limit_set(control, SO_RCVTIMEO,
+		  options->retry_s ? ANSWER_RETRY_NS : ANSWER_NS);
 	return control;
 }
 
-static int folder_connect(const struct ib_options *options)
+/* hosts: of who is called by name, else NULL. */
+static int producer_connect(const struct ib_options *options,
+			    const struct addrinfo *hosts, uint64_t until_ns)
 {
 	struct sockaddr_un address;
-	int control;
+	const struct addrinfo folder = {
+		.ai_family = AF_UNIX,
+		.ai_socktype = SOCK_SEQPACKET,
+		.ai_addr = (struct sockaddr *)&address,
+		.ai_addrlen = sizeof(address),
+	};
 
+	if (hosts)
+		return addresses_connect(hosts, options, until_ns);
 	if (folder_address(options, &address))
 		return -1;
-	control = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (control < 0 ||
-	    !connect(control, (struct sockaddr *)&address, sizeof(address)))
-		return control;
-	(void)close(control);
-	return -1;
+	return addresses_connect(&folder, options, until_ns);
+}
+
+static uint32_t port_called(const struct ib_options *options)
+{
+	return options->port ? options->port : IB_PORT;
+}
+
+/* 0, or getaddrinfo's error. */
+static int hosts_find(const struct ib_options *options, struct addrinfo **hosts)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+	char port[16];
+
+	*hosts = NULL;
+	if (!options->host)
+		return 0;
+	(void)snprintf(port, sizeof(port), "%u", port_called(options));
+	return getaddrinfo(options->host, port, &hints, hosts);
+}
+
+static void hosts_free(struct addrinfo *hosts)
+{
+	if (hosts)
+		freeaddrinfo(hosts);
 }
 
 int ib_control_try(const struct ib_options *options)
 {
-	return options->host ? host_connect(options) : folder_connect(options);
+	struct addrinfo *hosts;
+	int control;
+
+	if (hosts_find(options, &hosts))
+		return -1;
+	control = producer_connect(options, hosts, engine_now_ns() + CALL_NS);
+	hosts_free(hosts);
+	return control;
+}
+
+static void no_producer_say(const struct ib_options *options, int why)
+{
+	if (options->host)
+		fprintf(stderr,
+			"no producer serves at %s port %u: %s; start `ib_pull --port %u` there, or open that port\n",
+			options->host, port_called(options), strerror(why),
+			port_called(options));
+	else
+		fprintf(stderr,
+			"no producer serves in %s: %s; start `ib_pull --dir %s` first\n",
+			options->dir, strerror(why), options->dir);
+}
+
+/* The resolver has tried again and again already: see resolv.conf(5). */
+static void no_host_say(const struct ib_options *options, int code)
+{
+	fprintf(stderr,
+		"no address of %s: %s; give a host's name or address, or a folder with a slash\n",
+		options->host,
+		code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
 }
 
 int ib_control_connect(const struct ib_options *options)
 {
 	const struct timespec pause = { .tv_nsec = 10000000 };
-	int tries;
+	struct addrinfo *hosts;
+	uint64_t until_ns;
+	int control;
+	int why;
+	const int code = hosts_find(options, &hosts);
 
-	for (tries = 0; tries < CONNECT_TRIES; tries++) {
-		const int control = ib_control_try(options);
-
-		if (control >= 0)
-			return control;
+	if (code) {
+		no_host_say(options, code);
+		return -1;
+	}
+	until_ns = engine_now_ns() + CALL_NS;
+	for (;;) {
+		control = producer_connect(options, hosts, until_ns);
+		why = errno;
+		if (control >= 0 || engine_now_ns() >= until_ns)
+			break;
 		(void)nanosleep(&pause, NULL);
 	}
-	if (options->host)
-		fprintf(stderr,
-			"no producer serves at %s: start `ib_pull --port %u` there first\n",
-			options->host, options->port ? options->port : IB_PORT);
-	else
-		fprintf(stderr,
-			"no producer serves in %s: start `ib_pull` there first\n",
-			options->dir);
-	return -1;
+	hosts_free(hosts);
+	if (control < 0)
+		no_producer_say(options, why);
+	return control;
 }
 
 int ib_control_send(int control, const void *bytes, size_t byte_count)
