@@ -16,7 +16,8 @@ mkdir -m 700 "$sockets"
 "$tool" --dir "$sockets" --pool 1024 >"$work/serve" 2>&1 &
 server=$!
 silent=
-trap 'kill "$server" $silent 2>/dev/null; rm -rf "$work"' EXIT
+ported=
+trap 'kill "$server" $silent $ported 2>/dev/null; rm -rf "$work"' EXIT
 . tests/claim.sh
 claim_limit='timeout 30'
 
@@ -158,6 +159,131 @@ spinning() {
 }
 
 check spinning
+
+# Clients over TCP that are no good. Each says whether the producer let go.
+cat >"$work/client.c" <<'END'
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+static const unsigned ask[4] = { 2 }; /* its counters */
+static struct sockaddr_in at = { .sin_family = AF_INET };
+static int is_ready(int fd, short events, int ms)
+{
+	struct pollfd wait = { .fd = fd, .events = events };
+	return poll(&wait, 1, ms) == 1;
+}
+static int call(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	return connect(fd, (void *)&at, sizeof(at)) ? -1 : fd;
+}
+static int free_port(void)
+{
+	socklen_t bytes = sizeof(at);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(fd, (void *)&at, bytes) || getsockname(fd, (void *)&at, &bytes))
+		return 1;
+	return printf("%d\n", ntohs(at.sin_port)) < 0;
+}
+static int deaf(int fd)
+{
+	while (is_ready(fd, POLLOUT, 10000))
+		if (send(fd, ask, sizeof(ask), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+			return 0;
+	return 1;
+}
+static int part(int fd)
+{
+	char byte;
+	return send(fd, ask, 8, 0) != 8 || !is_ready(fd, POLLIN, 5000) ||
+	       recv(fd, &byte, 1, 0) > 0;
+}
+static int halves(int fd)
+{
+	char byte;
+	send(fd, ask, 8, 0);
+	usleep(200000);
+	send(fd, ask, 8, 0);
+	return !is_ready(fd, POLLIN, 5000) || recv(fd, &byte, 1, 0) != 1;
+}
+int main(int argc, char **argv)
+{
+	int fd, i;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	at.sin_port = htons(atoi(argv[argc - 1]));
+	if (!strcmp(argv[1], "port"))
+		return free_port();
+	fd = call();
+	if (!strcmp(argv[1], "deaf"))
+		return deaf(fd);
+	if (!strcmp(argv[1], "part"))
+		return part(fd);
+	if (!strcmp(argv[1], "halves"))
+		return halves(fd);
+	for (i = 0; i < 79; i++)
+		call();
+	puts("connected");
+	fflush(stdout);
+	return pause();
+}
+END
+
+ticks() { # process: its processor time, user and system
+	echo $(($(sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 12,13 | tr ' ' +)))
+}
+
+serving_clients() {
+	"${CC:-gcc}" -D_GNU_SOURCE "$work/client.c" -o "$work/client" &&
+		mkdir -m 700 "$work/p" || return 1
+	port=$("$work/client" port 0)
+	"$tool" --port "$port" --dir "$work/p" --pool 1024 2>"$work/ported" &
+	ported=$!
+	await_serving "$work/ported" $ported
+}
+
+deaf_client() {
+	timeout 30 "$work/client" deaf "$port" &&
+		timeout 5 "$tool" --stats "$work/p/"
+}
+
+part_of_an_ask() {
+	timeout 30 "$work/client" part "$port"
+}
+
+ask_in_halves() {
+	timeout 30 "$work/client" halves "$port"
+}
+
+# More than it takes: it sleeps, and who comes later is served.
+many_clients() {
+	"$work/client" many "$port" >"$work/many" &
+	many=$!
+	until [ -s "$work/many" ] || ! kill -0 $many; do
+		sleep 0.1
+	done
+	before=$(ticks $ported)
+	timeout 30 "$tool" --stats "$work/p/"
+	served=$?
+	used=$(($(ticks $ported) - before))
+	kill $many
+	echo "status $served, $used hundredths of a second"
+	[ $served -eq 0 ] && [ $used -lt 200 ]
+}
+
+serving_ends() {
+	kill $ported && wait $ported
+}
+
+check serving_clients
+check deaf_client
+check part_of_an_ask
+check ask_in_halves
+check many_clients
+check serving_ends
 # Three of a family in each round, of eight; the last round is not full.
 claim 'one by one' 0 '"bytes_wrong": 0,' '"pulls": 7,' -- "$tool" $small \
 	--count 8 --requests 7 --depth 8 --siblings 3 --one-by-one --verify --json "$sockets"

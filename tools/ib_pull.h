@@ -143,10 +143,15 @@ int ib_control_listen_port(const struct ib_options *options);
 int ib_control_connect(const struct ib_options *options);
 /* The same, but one try, and nothing is said. */
 int ib_control_try(const struct ib_options *options);
+/* A client that does not read must not hold its producer. */
+void ib_control_limit(int control);
 /* 0 or -1. */
 int ib_control_send(int control, const void *bytes, size_t byte_count);
-/* 1; 0: not there yet; -1: the other side is gone. */
-int ib_control_ask_take(int control, struct ib_ask *ask);
+/*
+ * 1; 0: not there yet, of it are *ask_bytes, 0 at first; -1: the other side is
+ * gone.
+ */
+int ib_control_ask_take(int control, struct ib_ask *ask, uint32_t *ask_bytes);
 /* The ticket's text lies behind the answer in message; 0 or -1. */
 int ib_control_answer_take(int control, void *message,
 			   struct ib_answer *answer);

@@ -242,8 +242,15 @@ int ib_control_connect(const struct ib_options *options)
 	return control;
 }
 
+void ib_control_limit(int control)
+{
+	limit_set(control, SO_SNDTIMEO, SEND_NS);
+}
+
+/* In all, too: who reads a byte a second would hold us as well. */
 int ib_control_send(int control, const void *bytes, size_t byte_count)
 {
+	const uint64_t until_ns = engine_now_ns() + SEND_NS;
 	const char *at = bytes;
 
 	while (byte_count) {
@@ -256,6 +263,8 @@ int ib_control_send(int control, const void *bytes, size_t byte_count)
 			return -1;
 		at += sent;
 		byte_count -= (size_t)sent;
+		if (byte_count && engine_now_ns() >= until_ns)
+			return -1;
 	}
 	return 0;
 }
@@ -269,17 +278,23 @@ static int is_stream(int control)
 	       type == SOCK_STREAM;
 }
 
-/* An ask is smaller than a packet, but TCP promises nothing of that. */
-int ib_control_ask_take(int control, struct ib_ask *ask)
+/*
+ * An ask is smaller than a packet, but TCP promises nothing of that. What came
+ * is taken: poll() would tell of it again and again.
+ */
+int ib_control_ask_take(int control, struct ib_ask *ask, uint32_t *ask_bytes)
 {
-	ssize_t got = recv(control, ask, sizeof(*ask), MSG_DONTWAIT | MSG_PEEK);
+	const ssize_t got = recv(control, (char *)ask + *ask_bytes,
+				 sizeof(*ask) - *ask_bytes, MSG_DONTWAIT);
 
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	if (got > 0 && got < (ssize_t)sizeof(*ask) && is_stream(control))
-		return 0;
-	got = recv(control, ask, sizeof(*ask), MSG_DONTWAIT);
-	return got == (ssize_t)sizeof(*ask) ? 1 : -1;
+	*ask_bytes += (uint32_t)got;
+	if (*ask_bytes == sizeof(*ask)) {
+		*ask_bytes = 0;
+		return 1;
+	}
+	return got && is_stream(control) ? 0 : -1;
 }
 
 int ib_control_answer_take(int control, void *message, struct ib_answer *answer)

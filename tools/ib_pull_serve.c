@@ -18,13 +18,22 @@
 
 #define CLIENTS_MAX 64u
 #define HELD_MAX 65536u
-#define SPIN_POLLS 1024u /* between two looks at the sockets */
+#define SPIN_POLLS 1024u             /* between two looks at the sockets */
+#define ASK_NS UINT64_C(1000000000)  /* from its first byte to its last */
+#define IDLE_NS UINT64_C(5000000000) /* then a client may make room */
 
 struct held {
 	uint64_t key;
 	uint32_t *ids; /* [count] */
 	uint32_t count;
 	uint32_t reserved;
+};
+
+struct client {
+	int control;
+	uint32_t ask_bytes; /* so much of the next ask is there */
+	struct ib_ask ask;
+	uint64_t heard_ns; /* when that, the last ask or the client came */
 };
 
 struct producer {
@@ -36,7 +45,7 @@ struct producer {
 	uint64_t ended_ns; /* a hold's end was reported last */
 	int listener;
 	int port_listener;
-	int clients[CLIENTS_MAX];
+	struct client clients[CLIENTS_MAX];
 	uint32_t client_count;
 	char *ticket;
 	uint8_t *message;
@@ -207,20 +216,15 @@ static int producer_step(struct producer *producer)
 	return code;
 }
 
-/* Return: 1 if the client is gone. */
-static int client_serve(struct producer *producer, int client)
+static int ask_answer(struct producer *producer, const struct client *client)
 {
 	struct ib_answer answer = { 0 };
-	struct ib_ask ask;
-	const int got = ib_control_ask_take(client, &ask);
 
-	if (got <= 0)
-		return got < 0;
 	/* Blocks that came back are overwritten now, not in the next pull. */
 	if (producer_step(producer))
 		return 1;
-	if (ask.kind == IB_ASK_PREFILL)
-		prefill(producer, &ask, &answer);
+	if (client->ask.kind == IB_ASK_PREFILL)
+		prefill(producer, &client->ask, &answer);
 	else
 		stats_answer(producer, &answer);
 	answer.host = ib_times_host();
@@ -228,49 +232,101 @@ static int client_serve(struct producer *producer, int client)
 	memcpy(producer->message, &answer, sizeof(answer));
 	memcpy(producer->message + sizeof(answer), producer->ticket,
 	       answer.ticket_bytes);
-	return ib_control_send(client, producer->message,
+	return ib_control_send(client->control, producer->message,
 			       sizeof(answer) + answer.ticket_bytes);
+}
+
+/* Return: 1 if the client is gone. */
+static int client_serve(struct producer *producer, struct client *client)
+{
+	const uint32_t ask_bytes = client->ask_bytes;
+	const int got = ib_control_ask_take(client->control, &client->ask,
+					    &client->ask_bytes);
+
+	if (got < 0)
+		return 1;
+	if (got || (client->ask_bytes && !ask_bytes))
+		client->heard_ns = engine_now_ns();
+	return got ? ask_answer(producer, client) : 0;
+}
+
+static void client_close(struct producer *producer, struct client *client)
+{
+	(void)close(client->control);
+	*client = producer->clients[--producer->client_count];
+}
+
+/* The one that asked nothing for the longest time, if that is long. */
+static struct client *client_idle(struct producer *producer)
+{
+	struct client *idle = producer->clients;
+	uint32_t index;
+
+	for (index = 1; index < producer->client_count; index++)
+		if (producer->clients[index].heard_ns < idle->heard_ns)
+			idle = &producer->clients[index];
+	return engine_now_ns() - idle->heard_ns >= IDLE_NS ? idle : NULL;
+}
+
+static int has_room(struct producer *producer)
+{
+	return producer->client_count < CLIENTS_MAX || client_idle(producer);
 }
 
 static void client_accept(struct producer *producer, int listener)
 {
-	int client;
+	const int is_full = producer->client_count == CLIENTS_MAX;
+	struct client *idle = is_full ? client_idle(producer) : NULL;
+	struct client client = { .heard_ns = engine_now_ns() };
 
-	if (producer->client_count == CLIENTS_MAX)
+	if (is_full && !idle)
 		return;
-	client = accept(listener, NULL, NULL);
-	if (client >= 0)
-		producer->clients[producer->client_count++] = client;
+	client.control = accept(listener, NULL, NULL);
+	if (client.control < 0)
+		return;
+	ib_control_limit(client.control);
+	if (idle)
+		client_close(producer, idle);
+	producer->clients[producer->client_count++] = client;
+}
+
+static void clients_look(struct producer *producer, const struct pollfd *fds)
+{
+	uint32_t index;
+
+	for (index = producer->client_count; index > 0; index--) {
+		struct client *client = &producer->clients[index - 1];
+		int gone = 0;
+
+		if (fds[index - 1].revents)
+			gone = client_serve(producer, client);
+		if (gone || (client->ask_bytes &&
+			     engine_now_ns() - client->heard_ns >= ASK_NS))
+			client_close(producer, client);
+	}
 }
 
 static int clients_serve(struct producer *producer, int timeout_ms)
 {
 	struct pollfd fds[CLIENTS_MAX + 2 + ENGINE_RANKS_MAX] = { 0 };
 	const uint32_t listener = producer->client_count;
+	const int is_open = has_room(producer);
 	uint32_t index;
-	int ready;
 
 	for (index = 0; index < producer->client_count; index++)
-		fds[index] = (struct pollfd){ .fd = producer->clients[index],
-					      .events = POLLIN };
-	fds[index++] =
-		(struct pollfd){ .fd = producer->listener, .events = POLLIN };
-	/* A negative one is passed over. */
-	fds[index++] = (struct pollfd){ .fd = producer->port_listener,
+		fds[index] =
+			(struct pollfd){ .fd = producer->clients[index].control,
+					 .events = POLLIN };
+	/* A negative one is passed over: who waits must not keep us awake. */
+	fds[index++] = (struct pollfd){ .fd = is_open ? producer->listener : -1,
 					.events = POLLIN };
+	fds[index++] =
+		(struct pollfd){ .fd = is_open ? producer->port_listener : -1,
+				 .events = POLLIN };
 	index += engine_waits(&producer->engine, fds + index);
-	ready = poll(fds, index, timeout_ms);
-	if (ready <= 0)
-		return ready < 0 && errno != EINTR;
-	for (index = producer->client_count; index > 0; index--) {
-		if (!fds[index - 1].revents)
-			continue;
-		if (!client_serve(producer, producer->clients[index - 1]))
-			continue;
-		(void)close(producer->clients[index - 1]);
-		producer->clients[index - 1] =
-			producer->clients[--producer->client_count];
-	}
+	if (poll(fds, index, timeout_ms) < 0)
+		return errno != EINTR;
+	clients_look(producer, fds);
 	if (fds[listener].revents)
 		client_accept(producer, producer->listener);
 	if (fds[listener + 1].revents)
@@ -321,7 +377,7 @@ int ib_serve(const struct ib_options *options, const int *stop)
 	if (producer->engine.ops)
 		engine_close(&producer->engine);
 	for (index = 0; index < producer->client_count; index++)
-		(void)close(producer->clients[index]);
+		(void)close(producer->clients[index].control);
 	if (producer->listener >= 0)
 		(void)close(producer->listener);
 	if (producer->port_listener >= 0)
