@@ -109,7 +109,7 @@ silent_host() {
 
 silence_begin
 await_serving "$work/serve" "$server"
-claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: route shm' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
+claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: memory provided' '^route shm, ' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
 	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
 	"$tool" $small --verify "$sockets"
 check json
@@ -274,6 +274,13 @@ many_clients() {
 	[ $served -eq 0 ] && [ $used -lt 200 ]
 }
 
+# Over TCP, but on this machine and in one socket folder.
+route_used() {
+	set -- timeout 30 "$tool" $small --port "$port" --dir "$work/p"
+	"$@" --json 127.0.0.1 | grep '"route": "shm"' &&
+		"$@" 127.0.0.1 | grep '^route shm, '
+}
+
 serving_ends() {
 	kill $ported && wait $ported
 }
@@ -283,6 +290,7 @@ check deaf_client
 check part_of_an_ask
 check ask_in_halves
 check many_clients
+check route_used
 check serving_ends
 # Three of a family in each round, of eight; the last round is not full.
 claim 'one by one' 0 '"bytes_wrong": 0,' '"pulls": 7,' -- "$tool" $small \

@@ -97,7 +97,7 @@ struct ib_result {
 	uint32_t latency_count;
 	uint32_t done;
 	uint32_t release_count;
-	uint32_t reserved;
+	uint32_t routes;     /* of peers, 1 << KVPULL_ROUTE_* each */
 	uint64_t *latencies; /* ns; not shared */
 	uint64_t *releases;  /* the same: end of a pull to that of its hold */
 };
@@ -133,6 +133,8 @@ uint64_t ib_times_host(void);
 void ib_times_ticket(struct ib_times *times);
 void ib_times_look(struct ib_times *times, struct engine *engine,
 		   struct ib_result *result);
+/* Of all who are connected now; ib_times_look() saw who was before. */
+void ib_times_routes(const struct engine *engine, struct ib_result *result);
 /* The producer said when it saw a hold end. */
 void ib_times_answer(struct ib_times *times, const struct ib_answer *answer,
 		     struct ib_result *result, uint32_t count_max);

@@ -759,12 +759,13 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		.control = -1,
 		.times = { .wanted = 1, .host = ib_times_host() },
 	};
-	int failed = consumer_open(&consumer);
+	const int is_open = !consumer_open(&consumer);
+	int failed = !is_open || run(&consumer);
 
 	if (!failed)
-		failed = run(&consumer);
-	if (!failed)
 		drain(&consumer);
+	if (is_open)
+		ib_times_routes(&consumer.engine, result);
 	if (consumer.is_shown)
 		fprintf(stderr, "\n");
 	if (consumer.engine.ops)

@@ -2,14 +2,15 @@
 /*
  * How long it took to connect, to connect again to a producer that was started
  * anew, and from the end of a pull until its producer had its blocks back. The
- * last one compares clocks of two processes: on one machine only.
+ * last one compares clocks of two processes: on one machine only. And by which
+ * routes the producers were connected.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tools/ib_pull.h"
 
-#define PEERS_MAX 16
+#define PEERS_MAX 64
 /* More is not a release, but a producer that did something else. */
 #define RELEASE_NS_MAX UINT64_C(10000000000)
 
@@ -67,7 +68,25 @@ void ib_times_look(struct ib_times *times, struct engine *engine,
 		result->connect_ns = took_ns;
 	times->is_again = 1;
 	times->incarnation = peers[at].incarnation;
+	result->routes |= 1u << peers[at].route;
 	times->asked_ns = 0;
+}
+
+void ib_times_routes(const struct engine *engine, struct ib_result *result)
+{
+	struct kvpull_peer_info peers[PEERS_MAX];
+	uint32_t rank;
+
+	for (rank = 0; rank < engine->tp_size; rank++) {
+		int count = engine->ops->worker->peers(engine->workers[rank],
+						       peers, PEERS_MAX);
+
+		if (count > PEERS_MAX)
+			count = PEERS_MAX;
+		while (count-- > 0)
+			if (!peers[count].state_error)
+				result->routes |= 1u << peers[count].route;
+	}
 }
 
 void ib_times_answer(struct ib_times *times, const struct ib_answer *answer,
