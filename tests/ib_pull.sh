@@ -299,6 +299,93 @@ claim 'one by one' 0 '"bytes_wrong": 0,' '"pulls": 7,' -- "$tool" $small \
 claim 'one by one, little room' 0 '"bytes_wrong": 0,' '"pulls": 20,' -- \
 	timeout 30 "$tool" $small --pool 1024 --count 64 --requests 20 --depth 8 \
 	--one-by-one --verify --json "$sockets"
+# The library, with a word on how the tool calls it. In its name the second
+# load of a consumer is told LATE_MS after the first.
+cat >"$work/shim.c" <<'END'
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include "kvpull/connector.h"
+static const struct kvpull_connector_ops *real;
+static struct kvpull_connector_ops ops;
+static struct kvpull_worker_ops worker;
+static struct kvpull_scheduler_ops scheduler;
+static struct kvpull_poll_record first, second;
+static long first_ms, late_ms;
+static long now_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+static int shim_poll(struct kvpull_worker *at, struct kvpull_poll_record *records,
+		     uint32_t capacity)
+{
+	const int count = real->worker->poll(at, records, capacity);
+	int i, kept = 0;
+	for (i = 0; late_ms && i < count; i++) {
+		if (records[i].kind != KVPULL_POLL_LOADED || second.key) {
+			records[kept++] = records[i];
+		} else if (!first.key) {
+			records[kept++] = first = records[i];
+			first_ms = now_ms();
+		} else {
+			second = records[i];
+		}
+	}
+	if (!late_ms)
+		return count;
+	if (second.bytes && now_ms() - first_ms >= late_ms) {
+		records[kept++] = second;
+		second.bytes = 0;
+	}
+	return kept;
+}
+static int shim_finished(struct kvpull_scheduler *at, struct kvpull_finish *finish)
+{
+	if (first.key && finish->key == first.key)
+		printf("decoded after %ld ms\n", now_ms() - first_ms);
+	return real->scheduler->request_finished(at, finish);
+}
+__attribute__((visibility("default"))) const struct kvpull_connector_ops *
+kvpull_connector_v1(void)
+{
+	kvpull_connector_v1_fn get = (kvpull_connector_v1_fn)dlsym(
+		dlopen(getenv("SHIM_OF"), RTLD_NOW), "kvpull_connector_v1");
+	real = get();
+	late_ms = atol(getenv("SHIM_LATE_MS"));
+	ops = *real;
+	worker = *real->worker;
+	scheduler = *real->scheduler;
+	worker.poll = shim_poll;
+	scheduler.request_finished = shim_finished;
+	ops.worker = &worker;
+	ops.scheduler = &scheduler;
+	return &ops;
+}
+END
+
+shim() { # ms that the second load comes late, command
+	late=$1
+	shift
+	SHIM_OF=$build/libkvpull.so.1 SHIM_LATE_MS=$late \
+		KVPULL_TEST_LIBRARY=$work/shim.so timeout 30 "$@"
+}
+
+# Its blocks come back when it has decoded, whatever else still loads.
+decode_in_time() {
+	"${CC:-gcc}" -D_GNU_SOURCE -Iinclude -shared -fPIC "$work/shim.c" \
+		-o "$work/shim.so" || return 1
+	trace '{"arrival_s": 0, "prompt_tokens": 16, "output_tokens": 200}' \
+		'{"arrival_s": 0.1, "prompt_tokens": 16}'
+	shim 1000 "$tool" $small --count 16 --depth 4 --thread --token-us 1000 \
+		--trace "$work/trace" "$sockets" >"$work/decoded"
+	cat "$work/decoded"
+	grep -Eq '^decoded after 2[0-9][0-9] ms$' "$work/decoded"
+}
+
+check decode_in_time
 claim help 0 '^usage: ib_pull' 'exit: 0 right' -- "$tool" --help
 
 installed() {

@@ -52,6 +52,7 @@ struct consumer {
 	uint32_t request_max;
 	uint32_t live;
 	uint32_t in_turn;      /* a round's requests are all admitted */
+	uint32_t decoding;     /* they end at until_ns */
 	uint32_t leaving;      /* of those that load, at the last step */
 	uint64_t load_took_ns; /* the last one */
 	uint32_t asked;
@@ -337,6 +338,7 @@ static void decode(struct consumer *consumer, struct request *request)
 	const uint64_t token_ns = consumer->options->token_us * UINT64_C(1000);
 
 	request->state = REQUEST_DECODING;
+	consumer->decoding++;
 	request->until_ns = engine_now_ns() + request->output_tokens * token_ns;
 }
 
@@ -344,6 +346,7 @@ static void decoded(struct consumer *consumer, struct request *request)
 {
 	if (engine_now_ns() < request->until_ns)
 		return;
+	consumer->decoding--;
 	request_end(consumer, request, KVPULL_FINISH_STOP);
 	request_free(consumer, request);
 }
@@ -584,6 +587,16 @@ static void progress_show(struct consumer *consumer, uint64_t *shown_ns)
 		(unsigned long long)consumer->result->failed);
 }
 
+/* Arrivals, leads and decodes have times of their own; nothing tells of a call. */
+static int idle_ms(const struct consumer *consumer)
+{
+	return consumer->trace || consumer->options->lead_ms ||
+			       consumer->decoding || consumer->leaving ||
+			       consumer->times.asked_ns ?
+		       1 :
+		       ENGINE_WAIT_MS;
+}
+
 /*
  * An engine that has nothing else to do sleeps until something ended. Without
  * a thread nobody else reads from the network for us: spin, and ask for no
@@ -606,12 +619,8 @@ static void idle(struct consumer *consumer)
 				return;
 		return;
 	}
-	/* Arrivals and leads have times of their own; nothing tells of a call. */
 	(void)poll(waits, engine_waits(&consumer->engine, waits),
-		   consumer->trace || options->lead_ms || consumer->leaving ||
-				   consumer->times.asked_ns ?
-			   1 :
-			   ENGINE_WAIT_MS);
+		   idle_ms(consumer));
 }
 
 /* The first pull connects: its time is told apart. */
@@ -632,8 +641,8 @@ static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 	const uint64_t aside_ns = consumer->aside_ns;
 	const int worked = step(consumer);
 
-	if (!worked && (consumer->loading || consumer->trace ||
-			consumer->options->lead_ms))
+	if (!worked && (consumer->loading || consumer->decoding ||
+			consumer->trace || consumer->options->lead_ms))
 		idle(consumer);
 	if (consumer->loading || worked)
 		consumer->result->elapsed_ns += engine_now_ns() - begun_ns -
