@@ -486,6 +486,14 @@ uint32_t engine_waits(const struct engine *engine,
 	return rank;
 }
 
+int engine_has_step(const struct engine *engine)
+{
+	const int bits = engine->ops->scheduler->has_pending(engine->scheduler);
+
+	/* An error is what the next step says, too. */
+	return bits > 0 && (uint32_t)bits & KVPULL_PENDING_STEP;
+}
+
 int engine_poll(struct engine *engine)
 {
 	uint32_t rank;

@@ -146,6 +146,8 @@ int engine_rank_restarted(struct engine *engine, uint32_t rank);
 int engine_step(struct engine *engine);
 /* Poll the ranks without a step, as one does that waits. 0 or an error. */
 int engine_poll(struct engine *engine);
+/* 1: the next step has something to say: do not sleep before it. */
+int engine_has_step(const struct engine *engine);
 /* What it sleeps on, one a rank. Return: how many. */
 uint32_t engine_waits(const struct engine *engine,
 		      struct pollfd waits[ENGINE_RANKS_MAX]);

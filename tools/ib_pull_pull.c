@@ -12,14 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tools/ib_pull.h"
 
 #define DRAIN_NS UINT64_C(10000000000)
-#define CONNECT_TRIES 500
 #define PROGRESS_NS UINT64_C(1000000000)
 #define SETTLE_NS UINT64_C(100000000)
 #define SPIN_POLLS 64u /* between two steps */
@@ -590,6 +588,8 @@ static void progress_show(struct consumer *consumer, uint64_t *shown_ns)
 /* Arrivals, leads and decodes have times of their own; nothing tells of a call. */
 static int idle_ms(const struct consumer *consumer)
 {
+	if (engine_has_step(&consumer->engine))
+		return 0;
 	return consumer->trace || consumer->options->lead_ms ||
 			       consumer->decoding || consumer->leaving ||
 			       consumer->times.asked_ns ?

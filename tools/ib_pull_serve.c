@@ -334,6 +334,14 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 	return 0;
 }
 
+/* What a rank said may make commands for the others: they go at once. */
+static int sleep_ms(const struct producer *producer)
+{
+	return producer->options->spin || engine_has_step(&producer->engine) ?
+		       0 :
+		       ENGINE_WAIT_MS;
+}
+
 /* Until something ended, or the sockets are to be looked at again. */
 static int spin(struct producer *producer)
 {
@@ -371,8 +379,7 @@ int ib_serve(const struct ib_options *options, const int *stop)
 			options->dir, options->dir);
 	while (!failed && !*stop)
 		failed = producer_step(producer) ||
-			 clients_serve(producer,
-				       options->spin ? 0 : ENGINE_WAIT_MS) ||
+			 clients_serve(producer, sleep_ms(producer)) ||
 			 (options->spin && spin(producer));
 	if (producer->engine.ops)
 		engine_close(&producer->engine);
