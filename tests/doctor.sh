@@ -83,6 +83,17 @@ claim wrong_option_is_usage 2 '^usage:' -- "$doctor" --route ether
 claim json_has_the_choice 0 '"gid_index": 3' '"device": "mlx5_0"' '"failures": 0' -- \
 	"$doctor" --json --no-probe --root "$work/machine"
 cp "$work/out" "$work/json"
+# A container that was given the second device alone.
+for i in 0 1; do
+	put sys/class/infiniband_verbs/uverbs$((i + 2))/ibdev mlx5_$i
+done
+put dev/infiniband/rdma_cm ''
+put dev/infiniband/uverbs3 ''
+claim given_device_is_chosen 0 '^ok +choice +mlx5_1 ' '^ok +rights ' \
+	'mlx5_0 is not in /dev/infiniband here' -- \
+	"$doctor" --no-probe --root "$work/machine"
+rm -r "$work/machine/sys/class/infiniband_verbs"
+claim any_node_will_do 0 '^ok +rights ' -- "$doctor" --no-probe --root "$work/machine"
 cat >"$work/json.c" <<'END'
 #include <jansson.h>
 #include <string.h>

@@ -19,6 +19,7 @@
 #include "verbs/gid.h"
 
 #define CLASS "/sys/class/infiniband"
+#define NODES "/sys/class/infiniband_verbs"
 #define PORTS_MAX 32u
 #define GIDS_MAX 1024u
 /* What RoCE puts around the payload, at the most: the kernel's own sum. */
@@ -33,6 +34,7 @@ struct port {
 	uint32_t is_active;
 	uint32_t is_infiniband;
 	uint32_t is_near;
+	uint32_t is_absent; /* its node is: a container was not given it */
 	uint32_t gid_index; /* the best one */
 	uint32_t gid_count;
 	enum kvpull_gid_rank rank;
@@ -196,6 +198,12 @@ static void port_judge(struct doctor *doctor, const struct port *port)
 		doctor->route == DOCTOR_ROUTE_SHM ? DOCTOR_NOTE : DOCTOR_WARN;
 	char mtu[32] = "";
 
+	if (port->is_absent) {
+		doctor_say(doctor, DOCTOR_NOTE, "port",
+			   "%s is not in /dev/infiniband here: left out",
+			   port->device);
+		return;
+	}
 	if (!port->is_active) {
 		doctor_say(doctor, level, "port", "%s port %u is not active",
 			   port->device, port->number);
@@ -295,7 +303,8 @@ static void choose(struct doctor *doctor, const struct port *ports,
 	for (i = 0; i < port_count; i++) {
 		const struct port *port = &ports[i];
 
-		if (!port->is_active || port->rank <= KVPULL_GID_V1 ||
+		if (!port->is_active || port->is_absent ||
+		    port->rank <= KVPULL_GID_V1 ||
 		    (doctor->device[0] &&
 		     strcmp(doctor->device, port->device) != 0))
 			continue;
@@ -360,23 +369,85 @@ static void libraries(struct doctor *doctor)
 	doctor_say(doctor, DOCTOR_OK, "libraries", "libibverbs and librdmacm");
 }
 
+static int is_name(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+/* Of an ib_uverbs device, "uverbs3"; 0, or -1: the kernel does not say. */
+static int node_find(const struct doctor *doctor, const char *device,
+		     char node[64])
+{
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	char owner[64];
+	struct dirent **names = NULL;
+	int count;
+	int found = -1;
+
+	(void)snprintf(path, sizeof(path), "%s" NODES, doctor->root);
+	count = scandir(path, &names, is_name, versionsort);
+	while (count > 0) {
+		struct dirent *name = names[--count];
+
+		(void)doctor_read(doctor, owner, sizeof(owner),
+				  NODES "/%s/ibdev", name->d_name);
+		if (strcmp(owner, device) == 0) {
+			(void)snprintf(node, 64, "%.63s", name->d_name);
+			found = 0;
+		}
+		free(name);
+	}
+	free(names);
+	return found;
+}
+
+static int is_uverbs(const struct dirent *entry)
+{
+	return strncmp(entry->d_name, "uverbs", 6) == 0;
+}
+
+/* Any one, where the kernel does not say whose it is. */
+static void node_any(const struct doctor *doctor, char node[64])
+{
+	char path[2 * DOCTOR_PATH_BYTES_MAX];
+	struct dirent **names = NULL;
+	int count;
+
+	(void)snprintf(node, 64, "uverbs0");
+	(void)snprintf(path, sizeof(path), "%s/dev/infiniband", doctor->root);
+	count = scandir(path, &names, is_uverbs, versionsort);
+	if (count > 0)
+		(void)snprintf(node, 64, "%.63s", names[0]->d_name);
+	while (count > 0)
+		free(names[--count]);
+	free(names);
+}
+
 static void character_devices(struct doctor *doctor)
 {
-	static const char *const names[] = { "/dev/infiniband/rdma_cm",
-					     "/dev/infiniband/uverbs0" };
+	const char *device =
+		json_string_value(json_object_get(doctor->chosen, "device"));
+	char node[64];
+	const char *const names[] = { "rdma_cm", node };
 	char path[2 * DOCTOR_PATH_BYTES_MAX];
 	uint32_t i;
 
+	if (!device || node_find(doctor, device, node))
+		node_any(doctor, node);
 	for (i = 0; i < 2; i++) {
-		(void)snprintf(path, sizeof(path), "%s%s", doctor->root,
-			       names[i]);
+		int why;
+
+		(void)snprintf(path, sizeof(path), "%s/dev/infiniband/%s",
+			       doctor->root, names[i]);
 		if (access(path, R_OK | W_OK) == 0)
 			continue;
+		why = errno;
 		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_WARN),
-			   "rights", "%s: %s", names[i], strerror(errno));
+			   "rights", "/dev/infiniband/%s: %s", names[i],
+			   strerror(why));
 		doctor_advise(
 			doctor,
-			errno == ENOENT ?
+			why == ENOENT ?
 				"modprobe ib_uverbs rdma_ucm; in a container: --device /dev/infiniband" :
 				"add the user to the group of that file");
 		return;
@@ -385,14 +456,22 @@ static void character_devices(struct doctor *doctor)
 		   "/dev/infiniband can be opened");
 }
 
-static int is_name(const struct dirent *entry)
+/* libibverbs does not list a device whose node is not there. */
+static int is_absent(const struct doctor *doctor, const char *device)
 {
-	return entry->d_name[0] != '.';
+	char path[DOCTOR_PATH_BYTES_MAX];
+	char node[64];
+
+	if (node_find(doctor, device, node))
+		return 0;
+	(void)snprintf(path, sizeof(path), "/dev/infiniband/%s", node);
+	return !doctor_exists(doctor, path);
 }
 
 static void device_read(struct doctor *doctor, const char *name,
 			struct port *ports, uint32_t *port_count)
 {
+	const uint32_t absent = (uint32_t)is_absent(doctor, name);
 	char path[DOCTOR_PATH_BYTES_MAX];
 	uint32_t number;
 
@@ -403,7 +482,7 @@ static void device_read(struct doctor *doctor, const char *name,
 			       number);
 		if (!doctor_exists(doctor, path))
 			return;
-		*port = (struct port){ .number = number };
+		*port = (struct port){ .number = number, .is_absent = absent };
 		(void)snprintf(port->device, sizeof(port->device), "%.63s",
 			       name);
 		port_read(doctor, port);
