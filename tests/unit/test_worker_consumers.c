@@ -293,7 +293,7 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 	eventfd_t wakes;
 	uint32_t told = 0;
 	uint32_t index;
-	int count;
+	int count = 0;
 
 	events_open(worker);
 	worker->config.progress = KVPULL_PROGRESS_THREAD;
