@@ -206,7 +206,7 @@ static int halves(int fd)
 {
 	char byte;
 	send(fd, ask, 8, 0);
-	usleep(200000);
+	is_ready(fd, POLLIN, 200);
 	send(fd, ask, 8, 0);
 	return !is_ready(fd, POLLIN, 5000) || recv(fd, &byte, 1, 0) != 1;
 }
