@@ -18,6 +18,7 @@
 /* A rail that was lost: how often it is tried, and when it is a good one. */
 #define JOIN_NS (KVPULL_NS_PER_S / 4)
 #define JOIN_DOUBLINGS_MAX 6u
+#define SAY_NS KVPULL_NS_PER_S
 #define STEADY_NS (10 * KVPULL_NS_PER_S)
 
 struct cm_event {
@@ -414,13 +415,26 @@ static void peer_connect(struct kvpull_verbs_end *end)
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
 }
 
+/* All are counted; of a flood there is a line each second. */
+static void refusal_say(struct kvpull_verbs_connect *connect, const char *why)
+{
+	struct kvpull_verbs_shared *shared = connect->shared;
+
+	shared->counts.calls_refused++;
+	if (shared->now_ns < connect->say_ns)
+		return;
+	connect->say_ns = shared->now_ns + SAY_NS;
+	kvpull_warn(shared->log,
+		    "verbs: a caller is refused: %s (%llu refused so far)", why,
+		    (unsigned long long)shared->counts.calls_refused);
+}
+
 static void call_reject(struct kvpull_verbs_connect *connect,
 			struct rdma_cm_id *id, const char *why)
 {
 	struct kvpull_verbs_shared *shared = connect->shared;
 
-	shared->counts.calls_refused++;
-	kvpull_warn(shared->log, "verbs: a caller is refused: %s", why);
+	refusal_say(connect, why);
 	(void)shared->fabric->cm.reject(id, NULL, 0);
 	id_destroy(shared, id);
 }
@@ -436,7 +450,6 @@ static void call_turn_away(struct kvpull_verbs_connect *connect,
 		.credits = shared->params.notify_credits,
 	};
 
-	shared->counts.calls_refused++;
 	kvpull_verbs_greeting_put(bytes, &greeting);
 	(void)shared->fabric->cm.reject(id, bytes, sizeof(bytes));
 	id_destroy(shared, id);
@@ -518,9 +531,8 @@ static struct kvpull_verbs_end *join_take(struct kvpull_verbs_connect *connect,
 	}
 	if (!bundle) {
 		/* Another process had this address before. */
-		kvpull_info(
-			connect->shared->log,
-			"verbs: a rail is refused: its connection is not known");
+		refusal_say(connect,
+			    "it has one more rail of no connection here");
 		call_turn_away(connect, event->id, KVPULL_VERBS_UNKNOWN);
 		return NULL;
 	}
@@ -567,9 +579,7 @@ static void called(struct kvpull_verbs_connect *connect,
 			bundle_take(connect, KVPULL_VERBS_CALLER);
 
 		if (!bundle) {
-			kvpull_warn(
-				shared->log,
-				"verbs: a caller is refused: no room: raise consumers_max");
+			refusal_say(connect, "no room: raise consumers_max");
 			call_turn_away(connect, event->id, KVPULL_VERBS_FULL);
 			return;
 		}

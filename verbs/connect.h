@@ -18,6 +18,7 @@ struct kvpull_verbs_connect {
 	uint32_t bundle_count;
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listeners[KVPULL_VERBS_RAILS_MAX];
+	uint64_t say_ns; /* the next refusal is logged then */
 	char address[KVPULL_ADDRESS_BYTES_MAX]; /* own; "": not listening */
 };
 

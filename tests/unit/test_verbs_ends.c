@@ -14,11 +14,21 @@ static void p_poll(void)
 	(void)world.p.route->ops->poll(world.p.route, world.now_ns, events, 8);
 }
 
+static uint32_t lines;
+
+static void line_count(void *context, uint32_t level, const char *message)
+{
+	(void)context;
+	(void)level;
+	lines += strstr(message, "refused") != NULL;
+}
+
 /* P has places for four; who left has his until the owner forgot him. */
 static void caller_without_a_place_hears_that_it_is_full(void **state)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	uint32_t peers[4];
+	uint32_t heard = 0;
 	uint32_t at;
 
 	(void)state;
@@ -42,7 +52,21 @@ static void caller_without_a_place_hears_that_it_is_full(void **state)
 	}
 	assert_int_equal(world.d.downs, 2);
 	assert_int_equal(world.d.down_code, KVPULL_EFULL);
-	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 1);
+	/* It goes on, and each is counted; the log has a line a second. */
+	world.p.log.write = line_count;
+	world.p.log.level = KVPULL_LOG_WARN;
+	lines = 0;
+	for (at = 0; at < 2000; at++) {
+		if (world.d.downs != heard) {
+			heard = world.d.downs;
+			side_poll(&world.d);
+			assert_int_equal(world_connect(), 0);
+		}
+		p_poll();
+		side_poll(&world.d);
+	}
+	assert_true(kvpull_verbs_counts(world.p.route)->calls_refused > 10);
+	assert_in_range(lines, 1, 3);
 }
 
 /* P refuses and hangs up; D sees that first, and then what P had said. */
