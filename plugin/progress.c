@@ -46,7 +46,7 @@ static void engine_wake(struct kvpull_worker *worker)
 	if (!worker->progress.wake_wanted)
 		return;
 	worker->progress.wake_wanted = 0;
-	/* A caller is awake: the poll that it is in drains what was told. */
+	/* A caller is awake: its poll, this one or the next, drains it. */
 	if (worker->config.progress == KVPULL_PROGRESS_THREAD)
 		(void)eventfd_write(worker->engine_wake_fd, 1);
 }

@@ -429,19 +429,9 @@ static void refusal_say(struct kvpull_verbs_connect *connect, const char *why)
 		    (unsigned long long)shared->counts.calls_refused);
 }
 
+/* kind: what the caller is told by the rejection; 0: nothing. */
 static void call_reject(struct kvpull_verbs_connect *connect,
-			struct rdma_cm_id *id, const char *why)
-{
-	struct kvpull_verbs_shared *shared = connect->shared;
-
-	refusal_say(connect, why);
-	(void)shared->fabric->cm.reject(id, NULL, 0);
-	id_destroy(shared, id);
-}
-
-/* Refused, and told why: what has no bundle here, or no room. */
-static void call_turn_away(struct kvpull_verbs_connect *connect,
-			   struct rdma_cm_id *id, uint32_t kind)
+			struct rdma_cm_id *id, uint32_t kind, const char *why)
 {
 	struct kvpull_verbs_shared *shared = connect->shared;
 	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
@@ -450,8 +440,10 @@ static void call_turn_away(struct kvpull_verbs_connect *connect,
 		.credits = shared->params.notify_credits,
 	};
 
+	refusal_say(connect, why);
 	kvpull_verbs_greeting_put(bytes, &greeting);
-	(void)shared->fabric->cm.reject(id, bytes, sizeof(bytes));
+	(void)shared->fabric->cm.reject(id, kind ? bytes : NULL,
+					kind ? sizeof(bytes) : 0);
 	id_destroy(shared, id);
 }
 
@@ -531,9 +523,8 @@ static struct kvpull_verbs_end *join_take(struct kvpull_verbs_connect *connect,
 	}
 	if (!bundle) {
 		/* Another process had this address before. */
-		refusal_say(connect,
+		call_reject(connect, event->id, KVPULL_VERBS_UNKNOWN,
 			    "it has one more rail of no connection here");
-		call_turn_away(connect, event->id, KVPULL_VERBS_UNKNOWN);
 		return NULL;
 	}
 	for (at = 0; at < connect->shared->rail_count; at++) {
@@ -547,7 +538,7 @@ static struct kvpull_verbs_end *join_take(struct kvpull_verbs_connect *connect,
 	}
 	/* The consumer tries again; what was lost is gone by then. */
 	if (!found)
-		call_reject(connect, event->id, "no room for one more rail");
+		call_reject(connect, event->id, 0, "no room for one more rail");
 	return found;
 }
 
@@ -560,13 +551,13 @@ static void called(struct kvpull_verbs_connect *connect,
 
 	if (event->greeting_code || event->greeting.kind > KVPULL_VERBS_JOIN) {
 		shared->counts.frames_bad++;
-		call_reject(connect, event->id,
+		call_reject(connect, event->id, 0,
 			    "it speaks something else, or another version");
 		return;
 	}
 	if (call_address(event->id, &from) ||
 	    !kvpull_verbs_networks_allow(&shared->networks, &from)) {
-		call_reject(connect, event->id,
+		call_reject(connect, event->id, 0,
 			    "it is not in the configured networks");
 		return;
 	}
@@ -579,8 +570,8 @@ static void called(struct kvpull_verbs_connect *connect,
 			bundle_take(connect, KVPULL_VERBS_CALLER);
 
 		if (!bundle) {
-			refusal_say(connect, "no room: raise consumers_max");
-			call_turn_away(connect, event->id, KVPULL_VERBS_FULL);
+			call_reject(connect, event->id, KVPULL_VERBS_FULL,
+				    "no room: raise consumers_max");
 			return;
 		}
 		end = &bundle->ends[0];

@@ -37,7 +37,7 @@ static void end_clear(struct kvpull_verbs_end *end)
 	end->state = KVPULL_VERBS_FREE;
 	end->code = 0;
 	end->connected = end->hung_up = end->joins = 0;
-	end->armed = end->empty = end->rang = 0;
+	end->bell = KVPULL_BELL_OFF;
 	end->rail_there = KVPULL_NONE;
 	end->device = end->rail;
 	end->deadline_ns = end->heard_ns = end->cancel_ns = 0;

@@ -88,6 +88,14 @@ struct kvpull_verbs_shared {
 
 struct kvpull_verbs_bundle;
 
+/* Does a completion queue say when something comes? */
+enum kvpull_verbs_bell {
+	KVPULL_BELL_OFF = 0,
+	KVPULL_BELL_ARMED, /* what was there before may make no event */
+	KVPULL_BELL_EMPTY, /* and looked at since: whatever comes makes one */
+	KVPULL_BELL_RANG   /* something came: its event is unread */
+};
+
 struct kvpull_verbs_end {
 	struct kvpull_verbs_shared *shared;
 	struct kvpull_verbs_bundle *bundle;
@@ -101,10 +109,8 @@ struct kvpull_verbs_end {
 	int32_t code;        /* LOST, QUIET: why */
 	uint32_t hung_up;    /* by the other side, and not LOST yet */
 	uint32_t connected;  /* CM has told us so, and nothing else since */
-	uint32_t armed;      /* its CQ will say so when something comes */
-	uint32_t empty;      /* armed, and looked at since: nothing was there */
-	uint32_t rang;       /* then something came: the event is unread */
-	uint64_t heard_ns;   /* when it last said something, or was asked to */
+	enum kvpull_verbs_bell bell; /* of its CQ */
+	uint64_t heard_ns;    /* when it last said something, or was asked to */
 	uint64_t deadline_ns; /* of the handshake, or of LOST; 0: not set yet */
 	char name[KVPULL_ADDRESS_BYTES_MAX]; /* the other side's, for logs */
 

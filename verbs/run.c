@@ -142,6 +142,15 @@ static void batches_over(struct kvpull_verbs_reads *reads,
 		kvpull_verbs_read_over(reads, end, &batch);
 }
 
+static void queue_empty(struct kvpull_verbs_end *end)
+{
+	if (end->bell == KVPULL_BELL_ARMED)
+		end->bell = KVPULL_BELL_EMPTY;
+	/* All that it had said is heard. */
+	if (end->hung_up)
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
+}
+
 static int end_poll(struct kvpull_verbs_reads *reads,
 		    struct kvpull_verbs_end *end,
 		    struct kvpull_verbs_events *events)
@@ -161,10 +170,11 @@ static int end_poll(struct kvpull_verbs_reads *reads,
 		}
 		seen = kvpull_verbs_end_poll(end, &frame);
 		if (seen == KVPULL_VERBS_NOTHING) {
-			end->empty = end->armed;
+			queue_empty(end);
 			return 0;
 		}
-		end->rang |= end->empty;
+		if (end->bell == KVPULL_BELL_EMPTY)
+			end->bell = KVPULL_BELL_RANG;
 		if (seen == KVPULL_VERBS_FRAME)
 			frame_take(end, &frame, events);
 		/* Of a lost one: when it is quiet, see kvpull_verbs_reads_move(). */
@@ -313,10 +323,6 @@ static int rail_run(const struct kvpull_verbs_run *run,
 		more = end_poll(run->reads, end, run->events);
 	else if (end->stalled)
 		note_offer(end);
-	/* Its queue is empty. */
-	if (end->hung_up && !more && !end->paused &&
-	    kvpull_verbs_events_room(run->events))
-		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
 	end_times(end);
 	return more;
 }
@@ -424,11 +430,11 @@ static int end_arm(struct kvpull_verbs_end *end)
 	if (end->state == KVPULL_VERBS_QUIET)
 		return end->bundle->state != KVPULL_BUNDLE_ENDING &&
 		       kvpull_verbs_reads_moved(end);
-	if (!end_has_completions(end) || end->armed)
+	if (!end_has_completions(end) || end->bell != KVPULL_BELL_OFF)
 		return 0;
-	end->armed = 1;
+	end->bell = KVPULL_BELL_ARMED;
 	if (ibv_req_notify_cq(end->cq, 0)) {
-		end->armed = 0;
+		end->bell = KVPULL_BELL_OFF;
 		kvpull_verbs_end_lose(end, KVPULL_EPEER,
 				      "arming the completion queue");
 	}
@@ -454,7 +460,7 @@ int kvpull_verbs_bundle_rings(const struct kvpull_verbs_bundle *bundle)
 	uint32_t rail;
 
 	for (rail = 0; rail < bundle->shared->rail_count; rail++)
-		if (bundle->ends[rail].rang)
+		if (bundle->ends[rail].bell == KVPULL_BELL_RANG)
 			return 1;
 	return 0;
 }

@@ -322,8 +322,8 @@ static uint32_t armed_count(const struct verbs *verbs, uint32_t device)
 			connect->bundles[connect->active[at]].ends;
 
 		for (rail = 0; rail < verbs->shared.rail_count; rail++)
-			count +=
-				ends[rail].armed && ends[rail].device == device;
+			count += ends[rail].bell != KVPULL_BELL_OFF &&
+				 ends[rail].device == device;
 	}
 	return count;
 }
@@ -348,7 +348,7 @@ static void channel_clear(const struct verbs *verbs, uint32_t index)
 		}
 		end = context;
 		fabric->ibv.ack_cq_events(cq, 1);
-		end->armed = end->empty = end->rang = 0;
+		end->bell = KVPULL_BELL_OFF;
 	} while (left-- > 1);
 }
 

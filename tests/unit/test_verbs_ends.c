@@ -96,6 +96,21 @@ static void word_before_the_end_is_heard_though_the_end_came_first(void **state)
 	assert_int_equal(world.d.downs, 1);
 }
 
+/* P, which said nothing, is gone: nobody waits for the handshake's end. */
+static void end_without_a_word_is_told_at_once(void **state)
+{
+	(void)state;
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.p.ups, 1);
+	assert_int_equal(world.d.downs, 0);
+	fake_verbs_cut();
+	world_run(10);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+}
+
 /* It fires between a poll's look at the clock and its look at the timer. */
 static void timer_that_fired_too_early_is_set_again(void **state)
 {
@@ -138,6 +153,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			word_before_the_end_is_heard_though_the_end_came_first,
 			world_up, world_down),
+		cmocka_unit_test_setup_teardown(
+			end_without_a_word_is_told_at_once, world_up,
+			world_down),
 		cmocka_unit_test_setup_teardown(
 			timer_that_fired_too_early_is_set_again, long_ago,
 			world_down),

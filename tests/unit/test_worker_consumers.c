@@ -139,6 +139,14 @@ static void last_words_of_the_dead_count(void **state)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
+/* Is an engine that sleeps woken? Once asked, no more. */
+static int is_due(const struct kvpull_worker *worker)
+{
+	eventfd_t wakes;
+
+	return !eventfd_read(worker->engine_wake_fd, &wakes);
+}
+
 /* As event_fd() does; this transport has no descriptors. */
 static void events_open(struct kvpull_worker *worker)
 {
@@ -190,18 +198,17 @@ static void transport_that_has_more_to_do_is_not_slept_over(void **state)
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	static struct kvpull_transport_ops ops;
-	eventfd_t wakes;
 
 	ops = *world->transport.ops;
 	world->transport.ops = &ops;
 	events_open(worker);
 	world_poll(world, 2);
-	(void)eventfd_read(worker->engine_wake_fd, &wakes);
+	(void)is_due(worker);
 	world_poll(world, 1);
-	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), -1);
+	assert_false(is_due(worker));
 	ops.arm = arm_busy;
 	world_poll(world, 1);
-	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), 0);
+	assert_true(is_due(worker));
 }
 
 /*
@@ -242,9 +249,7 @@ static int rings_now(const struct kvpull_transport *transport)
 /* As if a consumer had ended them: this engine's own calls keep it readable. */
 static void said_nothing(struct kvpull_worker *worker)
 {
-	eventfd_t wakes;
-
-	(void)eventfd_read(worker->engine_wake_fd, &wakes);
+	(void)is_due(worker);
 	worker->events_kept = 0;
 }
 
@@ -262,12 +267,11 @@ static void bell_that_is_unread_needs_no_other(void **state)
 	for (round = 0; round < 4; round++) {
 		const uint32_t rings = round & 1;
 		const uint32_t armed = round < 2;
-		eventfd_t wakes;
 
 		hold_next(world, round);
 		world_poll(world, 3);
 		assert_int_equal(worker->events_armed, 1);
-		(void)eventfd_read(worker->engine_wake_fd, &wakes);
+		(void)is_due(worker);
 		/* One that rang before all was armed may be read already. */
 		worker->events_armed = armed;
 		world->transport.ops = rings ? &ops : &fake_ops;
@@ -278,8 +282,7 @@ static void bell_that_is_unread_needs_no_other(void **state)
 		world_poll(world, 1);
 		world_reported(world, KEY + round, KVPULL_POLL_SENT,
 			       KVPULL_END_REVOKED);
-		assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes),
-				 rings && armed ? -1 : 0);
+		assert_int_equal(is_due(worker), !(rings && armed));
 		world->transport.ops = &fake_ops;
 	}
 }
@@ -290,7 +293,6 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
 	static struct kvpull_poll_record records[2 * HOLDS];
-	eventfd_t wakes;
 	uint32_t told = 0;
 	uint32_t index;
 	int count = 0;
@@ -305,23 +307,14 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 			 HOLDS);
 	said_nothing(worker);
 	for (; told < HOLDS; told += (uint32_t)count) {
-		(void)eventfd_read(worker->engine_wake_fd, &wakes);
+		(void)is_due(worker);
 		count = kvpull_worker_poll(worker, records, 2 * HOLDS);
 		assert_in_range(count, 1, HOLDS - told);
 		if (told + (uint32_t)count < HOLDS)
-			assert_int_equal(
-				eventfd_read(worker->engine_wake_fd, &wakes),
-				0);
+			assert_true(is_due(worker));
 	}
 	assert_true(told > (uint32_t)count);
 	worker->config.progress = KVPULL_PROGRESS_CALLER;
-}
-
-static int is_due(const struct kvpull_worker *worker)
-{
-	eventfd_t wakes;
-
-	return !eventfd_read(worker->engine_wake_fd, &wakes);
 }
 
 static void sleep_well(struct world *world)
@@ -386,31 +379,20 @@ static void lease_that_a_step_began_is_not_slept_over(void **state)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
-	struct kvpull_command commands[2] = {
-		{ .kind = KVPULL_COMMAND_HOLD,
-		  .slot = SLOT,
-		  .key = KEY,
-		  .generation = GENERATION },
-		{ .kind = KVPULL_COMMAND_HOLD,
-		  .slot = SLOT + 1,
-		  .key = KEY + 1,
-		  .generation = GENERATION },
-	};
-	eventfd_t wakes;
 
 	events_open(worker);
 	worker->config.progress = KVPULL_PROGRESS_THREAD;
 	world_poll(world, 3);
 	assert_int_equal(worker->events_armed, 1);
-	(void)eventfd_read(worker->engine_wake_fd, &wakes);
+	(void)is_due(worker);
 	/* The first ends in the poll that follows the step: it tells. */
-	world_send(world, commands, 1);
+	hold_next(world, 0);
 	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
 			 1);
-	world_send(world, commands + 1, 1);
+	hold_next(world, 1);
 	world_poll(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
-	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), 0);
+	assert_true(is_due(worker));
 	world_poll(world, 2);
 	assert_in_range(worker->timer_set_ns, world->now_ns,
 			world->now_ns + LEASE_NS);

@@ -51,6 +51,17 @@ static void unused_peer_makes_room_for_another(void **state)
 	assert_int_equal(world->notes[world->note_count - 1].generation, 502);
 }
 
+static void busy_round(struct world *world)
+{
+	const uint32_t peer = world_peer_at(world, "1-0");
+
+	world_challenge(world, peer);
+	world_refuse(world, peer, KVPULL_EAGAIN);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	world_down(world, peer);
+	world_pass(world, 200 * WORLD_MS);
+}
+
 /* It has not worked off our last connection: that passes, so it is asked on. */
 static void busy_peer_is_asked_until_it_is_ready(void **state)
 {
@@ -59,27 +70,10 @@ static void busy_peer_is_asked_until_it_is_ready(void **state)
 
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
-	for (attempt = 0; attempt < 2 * KVPULL_RECONNECTS_MAX; attempt++) {
-		const uint32_t peer = world_peer_at(world, "1-0");
-
-		world_challenge(world, peer);
-		world_refuse(world, peer, KVPULL_EAGAIN);
-		assert_int_equal(world->peers[peer].disconnected, 1);
-		world_down(world, peer);
-		world_pass(world, 200 * WORLD_MS);
-	}
+	for (attempt = 0; attempt < 2 * KVPULL_RECONNECTS_MAX; attempt++)
+		busy_round(world);
 	(void)world_up(world, "1-0", 0, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
-}
-
-static void busy_round(struct world *world)
-{
-	const uint32_t peer = world_peer_at(world, "1-0");
-
-	world_challenge(world, peer);
-	world_refuse(world, peer, KVPULL_EAGAIN);
-	world_down(world, peer);
-	world_pass(world, 200 * WORLD_MS);
 }
 
 /* Its ticket is given back, though no release can be said. */
