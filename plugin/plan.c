@@ -19,6 +19,7 @@
  */
 #include "plugin/plan.h"
 
+#include <sodium.h>
 #include <string.h>
 
 #include "plugin/params.h"
@@ -542,6 +543,19 @@ static int sides_compare(const struct plan_context *context)
 	return 0;
 }
 
+/* Of all members, none of which is padding; no secret. */
+static uint64_t digest_of(const struct kvpull_plan *plan)
+{
+	static const uint8_t key[crypto_shorthash_KEYBYTES];
+	uint64_t digest;
+
+	_Static_assert(sizeof(digest) == crypto_shorthash_BYTES, "a word");
+	(void)crypto_shorthash((unsigned char *)&digest,
+			       (const unsigned char *)plan->strips,
+			       plan->strip_count * sizeof(*plan->strips), key);
+	return digest;
+}
+
 int kvpull_plan_make(struct kvpull_plan *plan,
 		     const struct kvpull_plan_side *local,
 		     const struct kvpull_plan_side *remote,
@@ -563,6 +577,7 @@ int kvpull_plan_make(struct kvpull_plan *plan,
 			plan->strip_count_max);
 	if (rc)
 		plan->strip_count = 0;
+	plan->digest = digest_of(plan);
 	return rc;
 }
 

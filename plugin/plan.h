@@ -34,6 +34,7 @@ struct kvpull_plan {
 	struct kvpull_strip *strips; /* [strip_count_max] */
 	uint32_t strip_count;
 	uint32_t strip_count_max;
+	uint64_t digest; /* of the strips: what is alike reads the same bytes */
 	uint64_t group_block_bytes
 		[KVPULL_GROUPS_MAX]; /* bytes a block of the group moves */
 	uint32_t remote_block_count[KVPULL_GROUPS_MAX]; /* ids are below this */

@@ -11,7 +11,7 @@
  * CHECK    every peer's entry is live                end (0)
  *          one is not                                end (EEXPIRED)
  * DRAIN    no write into the blocks can land any more  end (its error)
- * AGAIN    likewise                                  CONNECT, from the start
+ * AGAIN    likewise                                  CONNECT, to read the rest
  *
  * An error, an abort and the deadline lead to DRAIN from anywhere. So a pull
  * ends once, and when it ends, nothing writes into its blocks any more. An
@@ -145,12 +145,25 @@ static void pull_fail(struct kvpull_worker *worker, uint32_t index,
 		pull_end(worker, index, now_ns);
 }
 
-/* A connection was cut for another pull: all of this one is read again. */
+static void part_keep(struct kvpull_pull *pull, const struct kvpull_part *part)
+{
+	pull->done_ranks |= UINT64_C(1) << part->rank;
+	pull->done[part->rank] = (struct kvpull_part_done){
+		.bytes = part->read.done_bytes,
+		.digest = part->digest,
+	};
+}
+
+/* A connection was cut for another pull: what is missing is read by the next. */
 static void pull_again(struct kvpull_worker *worker, struct kvpull_pull *pull)
 {
+	uint32_t at;
+
 	pull->state = KVPULL_PULL_AGAIN;
 	if (pull->parts_open)
 		return;
+	for (at = 0; at < pull->part_count; at++)
+		part_keep(pull, part_of(worker, pull, at));
 	/* Which has all pulls looked at again. */
 	parts_free(worker, pull);
 	pull->bytes = 0;
@@ -213,6 +226,18 @@ static int part_lost(const struct kvpull_worker *worker,
 	return remote->cut_life == part->life ? KVPULL_EABORTED : KVPULL_EPEER;
 }
 
+/* Bytes that an earlier connection to the same incarnation read of it. */
+static uint64_t part_kept(const struct kvpull_pull *pull,
+			  const struct kvpull_part *part)
+{
+	const struct kvpull_part_done *done = &pull->done[part->rank];
+
+	if (!(pull->done_ranks >> part->rank & 1) ||
+	    done->digest != part->digest || done->bytes > part->read.byte_count)
+		return 0;
+	return done->bytes;
+}
+
 /* The part that reads from one rank; none if nothing is needed from it. */
 static int part_make(struct kvpull_worker *worker, uint32_t index,
 		     uint32_t rank_index)
@@ -232,6 +257,7 @@ static int part_make(struct kvpull_worker *worker, uint32_t index,
 	part->rank = rank_index;
 	part->peer = peer;
 	part->life = progress->remotes[peer].life;
+	part->digest = plan->digest;
 	part->state = PART_NEW;
 	part->read.strips = plan->strips;
 	part->read.strip_count = plan->strip_count;
@@ -241,6 +267,7 @@ static int part_make(struct kvpull_worker *worker, uint32_t index,
 	part->read.slot = claim->slot;
 	if (kvpull_plan_check_ids(plan, &part->read, &part->read.byte_count))
 		return KVPULL_ETRUNCATED;
+	part->read.done_bytes = part_kept(pull, part);
 	pull->parts[pull->part_count++] = progress->part_free;
 	progress->part_free = part->next_free;
 	progress->part_left--;
@@ -291,6 +318,12 @@ static int parts_all(struct kvpull_worker *worker,
 	return 1;
 }
 
+static void part_read_all(struct kvpull_part *part)
+{
+	part->state = PART_READ;
+	part->read.done_bytes = part->read.byte_count;
+}
+
 static int part_read(struct kvpull_worker *worker, struct kvpull_pull *pull,
 		     struct kvpull_part *part)
 {
@@ -298,13 +331,16 @@ static int part_read(struct kvpull_worker *worker, struct kvpull_pull *pull,
 	int code = part_lost(worker, part);
 
 	if (!code)
-		code = transport->ops->read_start(
-			transport, handle_of(worker, part), &part->read);
+		code = part->read.done_bytes == part->read.byte_count ?
+			       1 :
+			       transport->ops->read_start(
+				       transport, handle_of(worker, part),
+				       &part->read);
 	if (code < 0)
 		return code;
 	pull->bytes += part->read.byte_count;
 	if (code == 1) {
-		part->state = PART_READ;
+		part_read_all(part);
 		return 0;
 	}
 	part->state = PART_READS;
@@ -468,6 +504,7 @@ void kvpull_pull_new(struct kvpull_worker *worker, uint32_t index,
 
 	pull->state = KVPULL_PULL_CONNECT;
 	pull->part_count = pull->parts_open = 0;
+	pull->done_ranks = 0;
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
 	kvpull_count_add(&progress->counts.pulls_live, 1);
@@ -501,7 +538,9 @@ void kvpull_pull_event(struct kvpull_worker *worker,
 	pull->parts_open--;
 	if (event->kind == KVPULL_EVENT_READ_DONE) {
 		kvpull_check(&worker->log, part->state == PART_READS);
-		part->state = code ? PART_ENDED : PART_READ;
+		part->state = PART_ENDED;
+		if (!code)
+			part_read_all(part);
 	} else {
 		kvpull_check(&worker->log, part->state == PART_CHECKS);
 		part->state = PART_ENDED;

@@ -113,7 +113,14 @@ struct kvpull_part {
 	uint32_t peer;
 	uint32_t state; /* enum in pull.c */
 	uint32_t next_free;
-	uint64_t life; /* of the connection that its plan is of */
+	uint64_t life;   /* of the connection that its plan is of */
+	uint64_t digest; /* of that plan */
+};
+
+/* What an earlier connection read of a part: its first bytes, of that plan. */
+struct kvpull_part_done {
+	uint64_t bytes;
+	uint64_t digest;
 };
 
 struct kvpull_pull {
@@ -138,6 +145,8 @@ struct kvpull_pull {
 	uint32_t parts_open; /* started and not ended */
 	uint32_t live_at;    /* position in the live list */
 	uint32_t parts[KVPULL_RANKS_MAX];
+	uint64_t done_ranks; /* bitmap of producer's ranks: which are in done */
+	struct kvpull_part_done done[KVPULL_RANKS_MAX];
 	/* engine */
 	uint32_t next;       /* in one of the engine's lists */
 	uint32_t serial;     /* counts the slot's uses, never 0 */

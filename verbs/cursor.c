@@ -51,17 +51,58 @@ static void strip_find(struct kvpull_cursor *cursor,
 	cursor->at = 0;
 }
 
-void kvpull_cursor_begin(struct kvpull_cursor *cursor,
-			 const struct kvpull_read *read)
-{
-	*cursor = (struct kvpull_cursor){ 0 };
-	strip_find(cursor, read);
-}
-
 int kvpull_cursor_is_done(const struct kvpull_cursor *cursor,
 			  const struct kvpull_read *read)
 {
 	return cursor->strip == read->strip_count;
+}
+
+static uint64_t block_bytes(const struct kvpull_strip *strip)
+{
+	return strip->row_bytes * strip->row_count;
+}
+
+static uint64_t strip_bytes(const struct kvpull_read *read, uint32_t index)
+{
+	const struct kvpull_strip *strip = &read->strips[index];
+	const uint32_t *first = &read->group_first[strip->group_index];
+
+	return block_bytes(strip) * (first[1] - first[0]);
+}
+
+uint64_t kvpull_cursor_tell(const struct kvpull_cursor *cursor,
+			    const struct kvpull_read *read)
+{
+	const struct kvpull_strip *strip = &read->strips[cursor->strip];
+	uint64_t bytes = 0;
+	uint32_t at;
+
+	for (at = 0; at < cursor->strip; at++)
+		bytes += strip_bytes(read, at);
+	if (kvpull_cursor_is_done(cursor, read))
+		return bytes;
+	return bytes + cursor->row * row_bytes(strip) + cursor->at +
+	       block_bytes(strip) *
+		       (cursor->id - read->group_first[strip->group_index]);
+}
+
+void kvpull_cursor_seek(struct kvpull_cursor *cursor,
+			const struct kvpull_read *read, uint64_t bytes)
+{
+	const struct kvpull_strip *strip;
+
+	*cursor = (struct kvpull_cursor){ 0 };
+	while (cursor->strip < read->strip_count &&
+	       bytes >= strip_bytes(read, cursor->strip))
+		bytes -= strip_bytes(read, cursor->strip++);
+	strip_find(cursor, read);
+	if (kvpull_cursor_is_done(cursor, read) || !bytes)
+		return;
+	strip = &read->strips[cursor->strip];
+	cursor->id += (uint32_t)(bytes / block_bytes(strip));
+	bytes %= block_bytes(strip);
+	cursor->row = (uint32_t)(bytes / row_bytes(strip));
+	cursor->at = bytes % row_bytes(strip);
 }
 
 static struct piece piece_of(const struct kvpull_cursor *cursor,

@@ -39,10 +39,14 @@ struct kvpull_segment_limits {
 	uint32_t reserved;
 };
 
-void kvpull_cursor_begin(struct kvpull_cursor *cursor,
-			 const struct kvpull_read *read);
+/* To where so many bytes are before it; 0 begins. No more than the read has. */
+void kvpull_cursor_seek(struct kvpull_cursor *cursor,
+			const struct kvpull_read *read, uint64_t bytes);
 int kvpull_cursor_is_done(const struct kvpull_cursor *cursor,
 			  const struct kvpull_read *read);
+/* Bytes before it, in the order in which it goes. */
+uint64_t kvpull_cursor_tell(const struct kvpull_cursor *cursor,
+			    const struct kvpull_read *read);
 /* The next segment; there is one: see is_done. */
 void kvpull_cursor_next(struct kvpull_cursor *cursor,
 			const struct kvpull_read *read,

@@ -137,7 +137,7 @@ static void read_end(struct kvpull_verbs_reads *reads,
 	own->state = KVPULL_VERBS_READ_ENDED;
 }
 
-/* Of a bundle without a rail; what was only cut is read again by the next. */
+/* Of a bundle without a rail; what was only cut is read on by the next. */
 static int lost_code(const struct kvpull_verbs_bundle *bundle)
 {
 	return bundle->code == KVPULL_EABORTED ? KVPULL_EABORTED : KVPULL_EPEER;
@@ -153,7 +153,7 @@ int kvpull_verbs_read_start(struct kvpull_verbs_reads *reads, uint32_t peer,
 	if (!kvpull_verbs_bundle_rails_in(bundle))
 		return lost_code(bundle);
 	*own = (struct kvpull_verbs_read){ .read = read, .peer = peer };
-	kvpull_cursor_begin(&own->cursor, read);
+	kvpull_cursor_seek(&own->cursor, read, read->done_bytes);
 	if (kvpull_cursor_is_done(&own->cursor, read))
 		return 1;
 	own->state = KVPULL_VERBS_READ_DATA;
@@ -594,11 +594,47 @@ void kvpull_verbs_reads_move(struct kvpull_verbs_reads *reads,
 	}
 }
 
+/* What came from the read's begin on: to the first byte that is still owed. */
+static void done_count(struct kvpull_verbs_reads *reads,
+		       const struct kvpull_verbs_bundle *bundle)
+{
+	uint32_t index;
+	uint32_t rail;
+
+	for (index = 0; index < reads->shared->params.reads_max; index++) {
+		const struct kvpull_verbs_read *own = &reads->reads[index];
+
+		if (own->peer == bundle->index &&
+		    own->state == KVPULL_VERBS_READ_DATA)
+			own->read->done_bytes =
+				kvpull_cursor_tell(&own->cursor, own->read);
+	}
+	for (rail = 0; rail < reads->shared->rail_count; rail++) {
+		const struct kvpull_verbs_end *end = &bundle->ends[rail];
+
+		for (index = 0; index < end->batch_count; index++) {
+			const struct kvpull_verbs_batch *batch =
+				batch_at(end, index);
+			struct kvpull_read *read;
+			uint64_t bytes;
+
+			if (batch->kind != KVPULL_VERBS_READ)
+				continue;
+			read = read_at(reads, batch->read)->read;
+			bytes = kvpull_cursor_tell(&batch->begin, read);
+			if (bytes < read->done_bytes)
+				read->done_bytes = bytes;
+		}
+	}
+}
+
 void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
 			     struct kvpull_verbs_bundle *bundle)
 {
 	uint32_t index;
 
+	if (bundle->code == KVPULL_EABORTED)
+		done_count(reads, bundle);
 	for (index = 0; index < reads->shared->rail_count; index++)
 		bundle->ends[index].batch_count = 0;
 	bundle->redo_open = 0;

@@ -12,8 +12,8 @@
  *   (welcome or refusal) -> attach() -> read, check, notify, beat ...
  *   -> disconnect() or a fault -> READ_DONE of every open read -> PEER_DOWN.
  * A route may cut a connection to end a cancelled read. Its peer is no worse for
- * that, and what others had read by it is to be read again: their ends, what
- * read_start() and check_start() return, and PEER_DOWN say KVPULL_EABORTED.
+ * that, and others read on by the next one: their ends, what read_start() and
+ * check_start() return, and PEER_DOWN say KVPULL_EABORTED.
  * Producer's side (a *caller*, once admitted a consumer):
  *   CALLER_UP -> caller_send(challenge) -> CALLER_MESSAGE (hello) ->
  *   admit(welcome) or refuse(refusal) -> ... -> CALLER_DOWN -> forget().
@@ -79,7 +79,13 @@ struct kvpull_read {
 	const uint32_t *local_ids;
 	const uint32_t *group_first; /* [KVPULL_GROUPS_MAX + 1] */
 	uint64_t byte_count;         /* of all strips */
-	uint32_t slot;               /* of the ticket at this peer */
+	/*
+	 * In: so many of its first bytes, in the order of strips, ids and rows,
+	 * came by an earlier connection; they may be read again. Out, where its
+	 * connection was cut: how many are there now.
+	 */
+	uint64_t done_bytes;
+	uint32_t slot; /* of the ticket at this peer */
 	uint32_t reserved;
 	struct kvpull_revocation_value entry; /* out, by check_start */
 };

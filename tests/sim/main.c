@@ -90,9 +90,11 @@ int main(int argc, char **argv)
 	printf("%" PRIu64 " loads, %" PRIu64 " failed (%" PRIu64
 	       " expired), %" PRIu64 " rejects, %" PRIu64
 	       " corrupt tickets, %" PRIu64 " deaths, %" PRIu64
-	       " connections lost, %" PRIu64 " cut\n",
+	       " connections lost, %" PRIu64 " cut, %" PRIu64
+	       " pulls went on after one\n",
 	       total.loaded, total.failed, total.eexpired, total.rejects,
-	       total.corrupt, total.kills, total.losses, total.cuts);
+	       total.corrupt, total.kills, total.losses, total.cuts,
+	       total.resumed);
 	printf("%" PRIu64 " passed, 0 failed, 0 skipped\n", sim_passed);
 	return 0;
 }

@@ -17,25 +17,46 @@ static int is_readable(const struct sim_conn *conn)
 	return conn->server && (conn->server->alive || conn->server->readable);
 }
 
-/* One block of one strip. */
-static void piece_copy(struct sim_proc *proc, struct sim_read *mine,
-		       uint32_t piece)
+/* The strip of a piece, which is made the piece's number in it. */
+static const struct kvpull_strip *strip_of(const struct kvpull_read *read,
+					   uint32_t *piece)
 {
-	const struct kvpull_read *read = mine->read;
-	const struct kvpull_serve *serve = mine->conn->server->transport.serve;
 	const struct kvpull_strip *strip = read->strips;
-	uint32_t at;
-	uint32_t row;
 
 	for (;; strip++) {
 		const uint32_t count =
 			read->group_first[strip->group_index + 1] -
 			read->group_first[strip->group_index];
 
-		if (piece < count)
-			break;
-		piece -= count;
+		if (*piece < count)
+			return strip;
+		*piece -= count;
 	}
+}
+
+static uint64_t bytes_before(const struct kvpull_read *read, uint32_t pieces)
+{
+	uint64_t bytes = 0;
+
+	while (pieces--) {
+		uint32_t piece = pieces;
+		const struct kvpull_strip *strip = strip_of(read, &piece);
+
+		bytes += strip->row_bytes * strip->row_count;
+	}
+	return bytes;
+}
+
+/* One block of one strip. */
+static void piece_copy(struct sim_proc *proc, struct sim_read *mine,
+		       uint32_t piece)
+{
+	const struct kvpull_read *read = mine->read;
+	const struct kvpull_serve *serve = mine->conn->server->transport.serve;
+	const struct kvpull_strip *strip = strip_of(read, &piece);
+	uint32_t at;
+	uint32_t row;
+
 	at = read->group_first[strip->group_index] + piece;
 	if (!mine->key || proc->block_key[read->local_ids[at]] != mine->key)
 		sim_fail(
@@ -71,13 +92,29 @@ static uint32_t pieces(const struct kvpull_read *read)
 
 static void step(struct sim_proc *proc, struct sim_read *mine)
 {
+	const uint32_t count = mine->piece_count - mine->first;
 	uint32_t left = mine->blocks;
 
-	while (left-- && mine->cursor < mine->piece_count) {
+	while (left-- && mine->cursor < count) {
 		piece_copy(proc, mine,
-			   (mine->cursor + mine->offset) % mine->piece_count);
+			   mine->first + (mine->cursor + mine->offset) % count);
 		mine->cursor++;
 	}
+}
+
+/* Of a read that was cut: its pieces from the first on without a hole. */
+static void done_say(struct sim_world *world, struct sim_read *mine)
+{
+	const uint32_t tail = mine->piece_count - mine->first - mine->offset;
+	uint32_t done = mine->first;
+
+	if (!mine->offset)
+		done += mine->cursor;
+	else if (mine->cursor > tail)
+		done += mine->cursor - tail;
+	mine->read->done_bytes = bytes_before(mine->read, done);
+	if (done > mine->first)
+		world->counts.resumed++;
 }
 
 static uint64_t soon(struct sim_world *world)
@@ -121,7 +158,11 @@ int sim_read_start(struct kvpull_transport *transport, uint32_t peer,
 		.blocks = 1 + (uint32_t)sim_below(world, 4),
 		.key = own->proc->block_key[read->local_ids[0]],
 	};
-	mine->offset = (uint32_t)sim_below(world, mine->piece_count);
+	while (bytes_before(read, mine->first + 1) <= read->done_bytes)
+		mine->first++;
+	if (sim_chance(world, 500))
+		mine->offset = (uint32_t)sim_below(world, mine->piece_count -
+								  mine->first);
 	sim_trace(world, "process %u starts read %u for request %u",
 		  own->proc->index, read->index, mine->key);
 	if (!sim_chance(world, 100))
@@ -194,7 +235,7 @@ static void run_one(struct sim_proc *proc, struct sim_read *mine)
 	if (!mine->cancelled || sim_chance(world, 500))
 		step(proc, mine);
 	mine->at_ns = soon(world);
-	if (mine->cursor == mine->piece_count) {
+	if (mine->cursor == mine->piece_count - mine->first) {
 		mine->done = 1;
 	} else if (mine->cancelled && sim_chance(world, 500)) {
 		mine->code = KVPULL_EABORTED;
@@ -228,6 +269,9 @@ void sim_reads_end(struct sim_conn *conn, int32_t code)
 			continue;
 		mine->done = 1;
 		mine->code = mine->cancelled ? KVPULL_EABORTED : code;
+		if (mine->code == KVPULL_EABORTED && !mine->cancelled &&
+		    !mine->checking)
+			done_say(conn->client->world, mine);
 	}
 }
 

@@ -109,8 +109,9 @@ struct sim_read {
 	struct kvpull_read *read;
 	struct sim_conn *conn;
 	uint64_t at_ns;  /* next piece, or the check */
-	uint32_t cursor; /* pieces done */
-	uint32_t offset; /* where the order of pieces begins */
+	uint32_t first;  /* piece that no earlier connection read */
+	uint32_t cursor; /* pieces done, of those from the first on */
+	uint32_t offset; /* where their order begins */
 	uint32_t piece_count;
 	uint32_t blocks; /* copied a piece */
 	uint64_t key;    /* whose blocks it may write */
@@ -312,6 +313,7 @@ struct sim_event {
 struct sim_counts {
 	uint64_t turns, holds, released, expired, ended, frees, siblings;
 	uint64_t loaded, failed, eexpired, rejects, kills, losses, cuts, polls;
+	uint64_t resumed;
 	uint64_t digests_wrong, corrupt, aborts;
 };
 

@@ -451,12 +451,19 @@ static void segments_copy(struct copy_case *own,
 {
 	struct kvpull_segment segment;
 	struct kvpull_cursor cursor;
+	struct kvpull_cursor sought;
+	uint64_t total = 0;
 	uint32_t i;
 
-	kvpull_cursor_begin(&cursor, &own->read);
+	kvpull_cursor_seek(&cursor, &own->read, 0);
 	while (!kvpull_cursor_is_done(&cursor, &own->read)) {
 		uint64_t at = 0;
 
+		/* The same place, found by its bytes. */
+		assert_int_equal(kvpull_cursor_tell(&cursor, &own->read),
+				 total);
+		kvpull_cursor_seek(&sought, &own->read, total);
+		assert_memory_equal(&cursor, &sought, sizeof(cursor));
 		kvpull_cursor_next(&cursor, &own->read, limits, &segment);
 		assert_in_range(segment.bytes, 1, limits->bytes_max);
 		assert_in_range(segment.part_count, 1, limits->parts_max);
@@ -468,7 +475,11 @@ static void segments_copy(struct copy_case *own,
 			at += segment.parts[i].bytes;
 		}
 		assert_int_equal(at, segment.bytes);
+		total += at;
 	}
+	assert_int_equal(kvpull_cursor_tell(&cursor, &own->read), total);
+	kvpull_cursor_seek(&sought, &own->read, total);
+	assert_true(kvpull_cursor_is_done(&sought, &own->read));
 }
 
 static void segments_are_the_strips_bytes(void **state)
@@ -518,7 +529,7 @@ static void part_never_reaches_into_another_strip(void **state)
 			.row_count = 1,
 		};
 	}
-	kvpull_cursor_begin(&cursor, &own.read);
+	kvpull_cursor_seek(&cursor, &own.read, 0);
 	kvpull_cursor_next(&cursor, &own.read, &limits, &segment);
 	assert_true(kvpull_cursor_is_done(&cursor, &own.read));
 	assert_int_equal(segment.part_count, 2);

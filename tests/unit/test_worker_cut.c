@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A worker whose route cuts a connection to end one pull's reads: the others
- * are read again, from the start, when the peer is connected again.
+ * read the rest when the peer is connected again.
  */
 #include "tests/unit/worker_peer.h"
 
@@ -46,6 +46,33 @@ static void all_done(struct world *world)
 				world_done(world, index, 0);
 }
 
+/* The read that is open of that rank. */
+static const struct kvpull_read *reading(const struct world *world,
+					 uint32_t rank)
+{
+	const uint32_t peer = world_peer_at(world, rank_names[rank]);
+	uint32_t index;
+
+	for (index = 0; index < KVPULL_RANKS_MAX; index++)
+		if (world->reads[index].read &&
+		    world->reads[index].peer == peer &&
+		    !world->reads[index].checking)
+			return world->reads[index].read;
+	fail_msg("nothing is read of rank %u", rank);
+	return NULL;
+}
+
+static uint32_t checking(const struct world *world)
+{
+	uint32_t count = 0;
+	uint32_t index;
+
+	for (index = 0; index < KVPULL_RANKS_MAX; index++)
+		count += world->reads[index].read &&
+			 world->reads[index].checking;
+	return count;
+}
+
 static void loaded(const struct world *world, uint64_t key)
 {
 	uint32_t index;
@@ -57,11 +84,13 @@ static void loaded(const struct world *world, uint64_t key)
 					 2 * WORLD_BLOCK_BYTES);
 }
 
-static void pull_that_reads_begins_again(void **state)
+static void pull_that_reads_reads_the_rest(void **state)
 {
 	struct world *world = *state;
 
 	pulls_start(world, 1, 0);
+	assert_int_equal(world->reads[0].read->done_bytes, 0);
+	world->reads[0].read->done_bytes = 100;
 	cut(world, 0);
 	/* The other rank's read may still write. */
 	assert_false(world->reads[1].cancelled);
@@ -69,14 +98,61 @@ static void pull_that_reads_begins_again(void **state)
 	assert_int_equal(world->read_starts, 2);
 	world_done(world, 1, 0);
 	world_pass(world, WORLD_MS);
-	assert_int_equal(world->read_starts, 4);
+	/* Of the rank that was cut, and what of it is missing. */
+	assert_int_equal(world->read_starts, 3);
+	assert_int_equal(reading(world, 0)->done_bytes, 100);
 	world_silent(world, 1);
 	all_done(world);
 	loaded(world, 1);
 }
 
+/* What was read of other strips is nothing of these. */
+static void peer_with_other_strips_is_read_from_the_start(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 1, 0);
+	world->reads[0].read->done_bytes = 100;
+	cut(world, 0);
+	world_pass(world, 20 * WORLD_MS);
+	peer = world_peer_at(world, rank_names[0]);
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 2, &welcome);
+	welcome.regions[0].bytes += WORLD_BLOCK_BYTES;
+	welcome.caches[0].offset += WORLD_BLOCK_BYTES;
+	world_welcome_send(world, peer, &welcome);
+	world_pass(world, WORLD_MS);
+	assert_int_equal(world->read_starts, 3);
+	assert_int_equal(reading(world, 0)->done_bytes, 0);
+	all_done(world);
+	loaded(world, 1);
+}
+
+/* A slot's next pull has read nothing yet. */
+static void next_pull_begins_at_the_start(void **state)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world->reads[0].read->done_bytes = 100;
+	cut(world, 0);
+	world_done(world, 1, 0);
+	is_up_again(world, 0);
+	all_done(world);
+	loaded(world, 1);
+	world_pull(world, 2, SERIAL, 0);
+	world_poll(world, 3);
+	assert_int_equal(reading(world, 0)->done_bytes, 0);
+	assert_int_equal(reading(world, 1)->done_bytes, 0);
+	all_done(world);
+	loaded(world, 2);
+}
+
 /* All data is there, and no entry will come by the same connection. */
-static void pull_that_checks_reads_all_again(void **state)
+static void pull_that_checks_checks_again(void **state)
 {
 	struct world *world = *state;
 
@@ -86,9 +162,10 @@ static void pull_that_checks_reads_all_again(void **state)
 	assert_true(world->reads[0].checking);
 	cut(world, 0);
 	world_done(world, 1, 0);
+	assert_int_equal(checking(world), 0);
 	is_up_again(world, 0);
-	assert_int_equal(world->read_starts, 4);
-	assert_false(world->reads[0].checking);
+	assert_int_equal(world->read_starts, 2);
+	assert_int_equal(checking(world), 2);
 	all_done(world);
 	loaded(world, 1);
 }
@@ -110,7 +187,7 @@ static void pull_that_waits_to_be_written_waits_again(void **state)
 }
 
 /* Its data came by a connection that is cut before it asks for the entry. */
-static void pull_between_data_and_check_reads_again(void **state)
+static void pull_between_data_and_check_reads_what_is_missing(void **state)
 {
 	struct world *world = *state;
 
@@ -118,10 +195,11 @@ static void pull_between_data_and_check_reads_again(void **state)
 	world_done(world, 0, 0);
 	cut(world, 0);
 	is_up_again(world, 0);
-	assert_int_equal(world->read_starts, 2);
+	assert_int_equal(checking(world), 0);
 	world_done(world, 1, 0);
 	world_pass(world, WORLD_MS);
-	assert_int_equal(world->read_starts, 4);
+	assert_int_equal(world->read_starts, 2);
+	assert_int_equal(checking(world), 2);
 	all_done(world);
 	loaded(world, 1);
 }
@@ -261,10 +339,12 @@ static void hold_that_ended_meanwhile_expires(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(pull_that_reads_begins_again),
-		TEST(pull_that_checks_reads_all_again),
+		TEST(pull_that_reads_reads_the_rest),
+		TEST(peer_with_other_strips_is_read_from_the_start),
+		TEST(next_pull_begins_at_the_start),
+		TEST(pull_that_checks_checks_again),
 		TEST(pull_that_waits_to_be_written_waits_again),
-		TEST(pull_between_data_and_check_reads_again),
+		TEST(pull_between_data_and_check_reads_what_is_missing),
 		TEST(pull_that_begins_while_it_is_cut_waits),
 		TEST(cancelled_pull_ends_and_the_other_goes_on),
 		TEST(deadline_ends_what_would_begin_again),
