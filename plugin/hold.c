@@ -463,6 +463,17 @@ uint32_t kvpull_holds_revoke_all(struct kvpull_holds *holds, int32_t reason)
 	return held;
 }
 
+uint32_t kvpull_holds_revoke_full(struct kvpull_holds *holds, int32_t reason)
+{
+	const uint32_t held = kvpull_holds_revoke_all(holds, reason);
+	uint32_t slot;
+
+	for (slot = 0; slot < holds->slot_count; slot++)
+		kvpull_revocation_close(&holds->entries[slot]);
+	kvpull_revocation_fence();
+	return held;
+}
+
 int kvpull_holds_ready(struct kvpull_holds *holds, uint64_t key)
 {
 	const uint32_t slot = kvpull_map_get(&holds->keys, key);

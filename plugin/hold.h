@@ -102,6 +102,11 @@ int KVPULL_MUST_CHECK kvpull_holds_end(struct kvpull_holds *holds,
 
 /* End every live hold and fence: no later read is believed. Return: how many. */
 uint32_t kvpull_holds_revoke_all(struct kvpull_holds *holds, int32_t reason);
+/**
+ * Likewise, for good: no ticket of this incarnation is live from here on, also
+ * of a hold that was promised and never told.
+ */
+uint32_t kvpull_holds_revoke_full(struct kvpull_holds *holds, int32_t reason);
 
 /* READY_NEEDED: all writes are visible. KVPULL_ENOKEY if key holds nothing. */
 int KVPULL_MUST_CHECK kvpull_holds_ready(struct kvpull_holds *holds,

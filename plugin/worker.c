@@ -364,22 +364,9 @@ static void wind_down(struct kvpull_worker *worker)
 {
 	const uint64_t until = worker->now_ns(worker->now_context) + CLOSE_NS;
 	struct kvpull_poll_record records[64];
-	uint32_t index;
 
 	atomic_store_explicit(&worker->closing, 1, memory_order_relaxed);
-	(void)kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED);
-	(void)kvpull_worker_start_loads(worker);
-	for (index = 0; index < worker->config.pulls_max; index++)
-		if (kvpull_map_get(&worker->pull_map,
-				   worker->pulls[index].key) == index)
-			kvpull_worker_pull_abort(worker, index);
-	for (index = 0; index <= worker->claim_map.mask; index++) {
-		struct kvpull_map_entry *entry =
-			&worker->claim_map.entries[index];
-
-		if (entry->key)
-			kvpull_worker_claim_release(worker, entry->value);
-	}
+	kvpull_worker_retire(worker);
 	while (worker->registered &&
 	       (worker->pull_map.count || worker->claim_map.count) &&
 	       worker->now_ns(worker->now_context) < until) {

@@ -342,6 +342,7 @@ struct kvpull_worker {
 	uint64_t step_sequence; /* last applied */
 	uint64_t step_told;     /* last told in a result header */
 	uint32_t step_gap;
+	uint32_t retired; /* nothing new, for good */
 	uint32_t step_gap_told;
 	struct kvpull_outcome *results; /* [result_count_max] circular */
 	uint64_t result_first;          /* sequence of the oldest kept */
@@ -423,6 +424,10 @@ int kvpull_worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,
 				uint32_t *block_count);
 int kvpull_worker_hold_ready(struct kvpull_worker *worker, uint64_t key);
 int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason);
+/* Pulls that were reported FAILED: their places are free, their blocks gone. */
+void kvpull_worker_failed_free(struct kvpull_worker *worker);
+/* For good: no ticket of ours is live, pulls are aborted, claims released. */
+void kvpull_worker_retire(struct kvpull_worker *worker);
 int kvpull_worker_event_fd(struct kvpull_worker *worker);
 void kvpull_worker_stats_get(struct kvpull_worker *worker,
 			     struct kvpull_worker_stats *stats, uint32_t reset);

@@ -211,7 +211,7 @@ static uint32_t consumers_drain(struct kvpull_worker *worker, uint64_t now_ns)
 }
 
 /* Slots of the last poll's failures: their blocks need not be told any more. */
-static void failed_free(struct kvpull_worker *worker)
+void kvpull_worker_failed_free(struct kvpull_worker *worker)
 {
 	while (worker->pull_failed != KVPULL_NONE) {
 		const uint32_t index = worker->pull_failed;
@@ -457,7 +457,7 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	uint32_t count;
 	uint64_t took_ns;
 
-	failed_free(worker);
+	kvpull_worker_failed_free(worker);
 	count = poll_once(worker, now_ns, records, capacity, &worked);
 	/* What there is to tell goes first; the next poll does the rest. */
 	if (worker->events_wanted && (count || !capacity))

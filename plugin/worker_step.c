@@ -4,11 +4,14 @@
  *
  * A step is checked whole before its first command is applied. Commands are
  * applied in sequence, once: what was seen is dropped, a gap drops the whole
- * message and is told in the next result. A scheduler half of another
- * incarnation starts a new life: all holds of the old one are revoked. It is
- * followed from its first command; if that is lost for ever (this worker was
- * restarted alone), the scheduler half knows so once it has acknowledged a
- * result of this incarnation, and then it is followed from where it goes on.
+ * message and is told in the next result. One scheduler half is followed, from
+ * its first command; if that is lost for ever (this worker was restarted alone),
+ * the scheduler half knows so once it has acknowledged a result of this
+ * incarnation, and then it is followed from where it goes on.
+ *
+ * A scheduler half that was restarted alone knows nothing of the tickets that
+ * the old one gave out, and neither may this worker: what they name is not held
+ * any more. So it is not followed, and nothing of this incarnation is live.
  *
  * Results are kept until a step acknowledges them, and all of them are said
  * again in each message: the scheduler half drops replays.
@@ -181,12 +184,12 @@ static void pull_fill(struct kvpull_worker *worker, struct kvpull_pull *pull,
 static void apply_pull(struct kvpull_worker *worker,
 		       const struct kvpull_command *command)
 {
-	const uint32_t index = worker->pull_free;
 	const uint32_t claim =
 		kvpull_map_get(&worker->claim_map, command->ticket_serial);
 	const uint32_t pairs = command->group_first[command->group_count];
 	struct kvpull_pull *pull;
 	int32_t refusal = command->reason;
+	uint32_t index;
 
 	/* Said twice: its one report is on its way. */
 	if (kvpull_map_get(&worker->pull_map, command->key) !=
@@ -198,6 +201,9 @@ static void apply_pull(struct kvpull_worker *worker,
 		refusal = KVPULL_ECLOSED;
 	if (!refusal && claim == KVPULL_MAP_NONE)
 		refusal = KVPULL_EEXPIRED;
+	if (!refusal && worker->pull_free == KVPULL_NONE)
+		kvpull_worker_failed_free(worker);
+	index = worker->pull_free;
 	if (!refusal &&
 	    (index == KVPULL_NONE || pairs > worker->config.pull_blocks_max))
 		refusal = KVPULL_EFULL;
@@ -219,6 +225,56 @@ static void apply_pull(struct kvpull_worker *worker,
 	worker->stats.pulls_started++;
 }
 
+/* Does it wait for start_loads() as one of these? */
+typedef int pull_is(const struct kvpull_pull *pull, uint32_t index,
+		    uint32_t wanted);
+
+static int is_that_pull(const struct kvpull_pull *pull, uint32_t index,
+			uint32_t wanted)
+{
+	(void)pull;
+	return index == wanted;
+}
+
+static int is_of_claim(const struct kvpull_pull *pull, uint32_t index,
+		       uint32_t wanted)
+{
+	(void)index;
+	return pull->claim == wanted;
+}
+
+static int is_any(const struct kvpull_pull *pull, uint32_t index,
+		  uint32_t wanted)
+{
+	(void)pull;
+	(void)index;
+	(void)wanted;
+	return 1;
+}
+
+/* Of those that wait for start_loads(), in order; the others wait on. */
+static void pulls_start(struct kvpull_worker *worker, pull_is *is,
+			uint32_t wanted)
+{
+	uint32_t *from = &worker->pull_start;
+	uint32_t last = KVPULL_NONE;
+
+	while (*from != KVPULL_NONE) {
+		const uint32_t index = *from;
+		struct kvpull_pull *pull = &worker->pulls[index];
+
+		if (!is(pull, index, wanted)) {
+			last = index;
+			from = &pull->next;
+			continue;
+		}
+		*from = pull->next;
+		pull->next = KVPULL_NONE;
+		kvpull_worker_tell(worker, KVPULL_TO_PULL, index, pull->serial);
+	}
+	worker->pull_start_last = last;
+}
+
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
 {
 	struct kvpull_pull *pull = &worker->pulls[index];
@@ -227,7 +283,7 @@ void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
 		return;
 	pull->abort_told = 1;
 	/* One that waits for start_loads is started to be ended: one way out. */
-	(void)kvpull_worker_start_loads(worker);
+	pulls_start(worker, is_that_pull, index);
 	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, pull->serial);
 }
 
@@ -238,7 +294,7 @@ void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
 	if (claim->release_told)
 		return;
 	claim->release_told = 1;
-	(void)kvpull_worker_start_loads(worker);
+	pulls_start(worker, is_of_claim, index);
 	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index, claim->serial);
 }
 
@@ -320,40 +376,51 @@ static int names_another(const struct kvpull_worker *worker,
 	return named && named != worker->incarnation;
 }
 
-/* Ends of an old scheduler half's holds that no poll has reported yet. */
-static int has_old_ends(const struct kvpull_worker *worker)
+void kvpull_worker_retire(struct kvpull_worker *worker)
 {
-	struct kvpull_hold_counts counts;
+	uint32_t index;
 
-	kvpull_holds_counts(worker->holds, &counts);
-	return counts.ended > 0;
+	worker->retired = 1;
+	(void)kvpull_holds_revoke_full(worker->holds, KVPULL_END_REVOKED);
+	(void)kvpull_worker_start_loads(worker);
+	for (index = 0; index < worker->config.pulls_max; index++)
+		if (kvpull_map_get(&worker->pull_map,
+				   worker->pulls[index].key) == index)
+			kvpull_worker_pull_abort(worker, index);
+	for (index = 0; index <= worker->claim_map.mask; index++) {
+		const struct kvpull_map_entry *entry =
+			&worker->claim_map.entries[index];
+
+		if (entry->key)
+			kvpull_worker_claim_release(worker, entry->value);
+	}
+	kvpull_worker_poll_due(worker);
+}
+
+/* Of another scheduler half than before. */
+static int retire(struct kvpull_worker *worker)
+{
+	if (!worker->retired) {
+		kvpull_error(
+			&worker->log,
+			"the scheduler half was restarted: all holds and pulls end, and no ticket of this worker is live; close it and open another");
+		kvpull_worker_retire(worker);
+	}
+	worker->stats.step_bad++;
+	return KVPULL_ECLOSED;
 }
 
 /* 0: follow this message; 1: something before it is missing. */
 static int follow(struct kvpull_worker *worker,
 		  const struct kvpull_step_header *header)
 {
-	if (header->incarnation != worker->step_incarnation) {
-		if (worker->step_incarnation) {
-			kvpull_warn(
-				&worker->log,
-				"the scheduler half was restarted: %d holds of the old one are revoked",
-				kvpull_worker_revoke_all(worker,
-							 KVPULL_END_REVOKED));
-		}
+	if (!worker->step_incarnation) {
 		worker->step_incarnation = header->incarnation;
-		worker->step_sequence = 0;
-		worker->step_gap = 0;
-		/* What the old half did not take the new one must know. */
+		/* It must know that it is followed. */
 		worker->step_told = UINT64_MAX;
 	}
-	/*
-	 * What a predecessor was told is not for us: its blocks may be reused.
-	 * Nor are slots free whose last end was not reported: the message is
-	 * asked for again, since a hold that finds its slot busy is lost.
-	 */
-	if (!worker->step_sequence &&
-	    (names_another(worker, header) || has_old_ends(worker)))
+	/* What a predecessor was told is not for us: its blocks may be reused. */
+	if (!worker->step_sequence && names_another(worker, header))
 		return 1;
 	if (header->first_sequence <= worker->step_sequence + 1)
 		return 0;
@@ -389,6 +456,9 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 				     "damaged");
 		return code;
 	}
+	if (worker->retired || (worker->step_incarnation &&
+				worker->step_incarnation != header.incarnation))
+		return retire(worker);
 	take_acks(worker, &header);
 	if (follow(worker, &header)) {
 		worker->step_gap = 1;
@@ -420,15 +490,7 @@ int kvpull_worker_start_loads(struct kvpull_worker *worker)
 	if (worker->pull_start != KVPULL_NONE &&
 	    worker->config.progress == KVPULL_PROGRESS_CALLER)
 		kvpull_worker_poll_due(worker);
-	while (worker->pull_start != KVPULL_NONE) {
-		const uint32_t index = worker->pull_start;
-
-		worker->pull_start = worker->pulls[index].next;
-		worker->pulls[index].next = KVPULL_NONE;
-		kvpull_worker_tell(worker, KVPULL_TO_PULL, index,
-				   worker->pulls[index].serial);
-	}
-	worker->pull_start_last = KVPULL_NONE;
+	pulls_start(worker, is_any, 0);
 	return 0;
 }
 

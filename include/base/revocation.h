@@ -47,6 +47,13 @@ kvpull_revocation_write(struct kvpull_revocation_entry *entry,
 			      memory_order_relaxed);
 }
 
+/* Producer: this slot is dead, with each generation to come. Likewise. */
+static inline void
+kvpull_revocation_close(struct kvpull_revocation_entry *entry)
+{
+	atomic_store_explicit(&entry->incarnation, 0, memory_order_relaxed);
+}
+
 /*
  * Producer: between the writes above and the first report of their end. Full:
  * a release fence lets a later non-temporal store into a reused block pass the

@@ -3,6 +3,8 @@
  * A worker as producer: what it makes of others' restarts, of a consumer's
  * worker within its grace, and of its own scheduler half.
  */
+#include <sys/mman.h>
+
 #include "tests/unit/worker_peer.h"
 
 #define KEY 7u
@@ -100,42 +102,81 @@ static void restarted_worker_does_not_keep_its_predecessors_claims(void **state)
 	assert_int_equal(world->worker->callers[1].joined, 1);
 }
 
-static int gap_is_told(struct world *world)
+static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
+			   uint64_t incarnation)
 {
-	struct kvpull_result_header header;
-	uint8_t bytes[4096];
-	struct kvpull_wire_reader reader = { .data = bytes };
+	uint32_t count = 0;
+	uint32_t slot;
 
-	assert_int_equal(kvpull_worker_result_build(world->worker, bytes,
-						    sizeof(bytes),
-						    &reader.byte_count),
-			 0);
-	assert_int_equal(kvpull_step_get_result_header(&reader, &header), 0);
-	return (int)header.gap;
+	for (slot = 0; slot < WORLD_HOLDS; slot++) {
+		const struct kvpull_revocation_value value =
+			kvpull_revocation_read(&entries[slot]);
+
+		/* As a ticket whose hold this worker was never told. */
+		count += (uint32_t)kvpull_revocation_is_live(
+			&value, incarnation, UINT64_MAX);
+	}
+	return count;
 }
 
-/* A hold that found its slot busy would never be reported. */
-static void slots_of_an_old_scheduler_half_are_reported_first(void **state)
+/*
+ * The new half gives away blocks that tickets of the old one name, also such
+ * as this worker was never told of.
+ */
+static void another_scheduler_half_ends_all_for_good(void **state)
 {
 	struct world *world = *state;
-	uint32_t i;
+	const struct kvpull_command end = { .kind = KVPULL_COMMAND_END,
+					    .slot = SLOT,
+					    .key = KEY,
+					    .generation = 1,
+					    .reason = KVPULL_END_ABORTED };
+	const struct kvpull_revocation_entry *entries =
+		(const void *)world->worker->entries.base;
+	const uint64_t incarnation = world->worker->incarnation;
 
+	assert_int_equal(live_slots(entries, incarnation), WORLD_HOLDS);
 	hold(world, 1, KEY);
+	world_claim(world, 101, 1);
+	world_pull(world, KEY + 1, 101, 0);
 	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	assert_int_equal(world->read_starts, 1);
 	world->incarnation++;
 	world->sequence = 0;
-	hold(world, 2, KEY + 1);
-	assert_int_equal(gap_is_told(world), 1);
-	world_poll(world, 1);
+	assert_int_equal(world_send_code(world, &end, 1), KVPULL_ECLOSED);
+	assert_int_equal(world->errors, 1);
+	assert_int_equal(live_slots(entries, incarnation), 0);
+	world_poll(world, 2);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
-	world->sequence = 0;
-	hold(world, 2, KEY + 1);
-	assert_int_equal(gap_is_told(world), 0);
-	world_poll(world, 1);
+	assert_true(world->reads[0].cancelled);
 	world_silent(world, KEY + 1);
-	for (i = 0; i < 32; i++)
-		world_pass(world, 100 * WORLD_MS);
-	world_reported(world, KEY + 1, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
+	world_done(world, 0, KVPULL_EABORTED);
+	world_reported(world, KEY + 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	/* Nor does the old one come back. */
+	world->incarnation--;
+	world->sequence = 9;
+	assert_int_equal(world_send_code(world, &end, 1), KVPULL_ECLOSED);
+	assert_int_equal(world->errors, 1);
+}
+
+/* Consumers have the entries mapped, and the engine its memory still. */
+static void nothing_is_live_after_a_close(void **state)
+{
+	struct world *world = *state;
+	const size_t bytes =
+		WORLD_HOLDS * sizeof(struct kvpull_revocation_entry);
+	const uint64_t incarnation = world->worker->incarnation;
+	struct kvpull_revocation_entry *entries =
+		mmap(NULL, bytes, PROT_READ, MAP_SHARED,
+		     world->worker->entries.fd, 0);
+
+	assert_ptr_not_equal(entries, MAP_FAILED);
+	assert_int_equal(live_slots(entries, incarnation), WORLD_HOLDS);
+	kvpull_worker_destroy(world->worker);
+	world->worker = NULL;
+	assert_int_equal(live_slots(entries, incarnation), 0);
+	assert_int_equal(munmap(entries, bytes), 0);
 }
 
 int main(void)
@@ -148,8 +189,10 @@ int main(void)
 			restarted_worker_does_not_keep_its_predecessors_claims,
 			setup_grace, world_teardown),
 		cmocka_unit_test_setup_teardown(
-			slots_of_an_old_scheduler_half_are_reported_first,
-			world_setup, world_teardown),
+			another_scheduler_half_ends_all_for_good, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(nothing_is_live_after_a_close,
+						world_setup, world_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

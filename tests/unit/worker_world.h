@@ -582,9 +582,9 @@ static inline void world_pass(struct world *world, uint64_t ns)
 
 /* The scheduler half. */
 
-static inline void world_send(struct world *world,
-			      const struct kvpull_command *commands,
-			      uint32_t count)
+static inline int world_send_code(struct world *world,
+				  const struct kvpull_command *commands,
+				  uint32_t count)
 {
 	uint8_t bytes[WORLD_STEP_BYTES];
 	struct kvpull_wire_writer writer = { .data = bytes,
@@ -604,8 +604,14 @@ static inline void world_send(struct world *world,
 		kvpull_step_put_command(&writer, &commands[index]);
 	assert_true(kvpull_wire_fits(&writer));
 	world->sequence += count;
-	assert_int_equal(kvpull_worker_step(world->worker, bytes, writer.used),
-			 0);
+	return kvpull_worker_step(world->worker, bytes, writer.used);
+}
+
+static inline void world_send(struct world *world,
+			      const struct kvpull_command *commands,
+			      uint32_t count)
+{
+	assert_int_equal(world_send_code(world, commands, count), 0);
 }
 
 static inline uint64_t world_rank_incarnation(uint64_t serial, uint32_t rank)
@@ -640,8 +646,8 @@ static inline void world_claim(struct world *world, uint64_t serial,
 	world_send(world, &command, 1);
 }
 
-static inline void world_pull(struct world *world, uint64_t key,
-			      uint64_t serial, uint32_t flags)
+static inline void world_pull_command(struct world *world, uint64_t key,
+				      uint64_t serial, uint32_t flags)
 {
 	static const uint32_t remote[2] = { 3, 4 };
 	static const uint32_t local[2] = { 5, 6 };
@@ -657,6 +663,12 @@ static inline void world_pull(struct world *world, uint64_t key,
 
 	command.group_first[1] = 2;
 	world_send(world, &command, 1);
+}
+
+static inline void world_pull(struct world *world, uint64_t key,
+			      uint64_t serial, uint32_t flags)
+{
+	world_pull_command(world, key, serial, flags);
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 }
 
