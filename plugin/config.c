@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Configuration: defaults, then the environment, then JSON; one table says all
- * that is known of a key, to the loader, to the messages and to the README.
+ * Configuration: defaults, then the environment, then JSON. config_table.c says
+ * all that is known of a key.
  *
  * Nothing is guessed: an unknown key, a value of another type or out of range
  * refuses the whole. A value that JSON overrides must be right all the same.
@@ -18,39 +18,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "plugin/config_table.h"
 #include "plugin/params.h"
 #include "verbs/address.h"
 
-#define ENVIRONMENT_PREFIX "KVPULL_"
 #define TEST_PREFIX "KVPULL_TEST_"
-#define KEY_NAME_BYTES 32u /* longest key, with NUL and room */
-
-enum key_type {
-	KEY_U32,
-	KEY_U64,
-	KEY_POWER,  /* u32, a power of two */
-	KEY_SWITCH, /* u32, true or false */
-	KEY_CHOICE, /* u32 or enum: min + index of the word */
-	KEY_FOLDER, /* char[] of max bytes with NUL; "" where min is 0 */
-	KEY_TEXT,   /* char[] of max bytes with NUL; "" is the default */
-	KEY_SECRET, /* path of a file with the key */
-	KEY_UIDS
-};
-
-struct key {
-	const char *name;
-	enum key_type type;
-	size_t offset;
-	uint64_t value; /* default */
-	uint64_t min;
-	uint64_t max;
-	const char *unit; /* of a number; words of a choice, "a b c" */
-	const char *meaning;
-};
+#define RAIL_NAME_BYTES 64u /* as verbs/device.c takes them */
 
 /* Where a value came from, and for whom an error is. */
 struct origin {
-	const struct key *key;
+	const struct kvpull_config_key *key;
 	const char *label; /* "JSON", or the variable's name */
 	struct kvpull_error_detail *detail;
 };
@@ -66,169 +43,30 @@ _Static_assert(sizeof(enum kvpull_progress_mode) == sizeof(uint32_t) &&
 		       sizeof(enum kvpull_switch) == sizeof(uint32_t),
 	       "choices are written as u32");
 
-#define AT(member) offsetof(struct kvpull_config, member)
-#define BYTES(member) sizeof(((struct kvpull_config *)0)->member)
-
-/* clang-format off */
-static const struct key keys[] = {
-	{ "lease_ms", KEY_U64, AT(lease_ms), 30000, 10, 3600000, "ms",
-	  "a hold ends when its consumers were silent that long; they beat every third of it" },
-	{ "hold_max_ms", KEY_U64, AT(hold_max_ms), 480000, 10, 86400000, "ms",
-	  "a hold ends then whatever its consumers do; at least lease_ms" },
-	{ "max_holds", KEY_U32, AT(max_holds), 65536, 1, 1048576, "holds",
-	  "holds at once; beyond it a finished request gets no ticket" },
-	{ "key_file", KEY_SECRET, 0, 0, 0, PATH_MAX, "",
-	  "file of 32 bytes, mode 600, that authenticates tickets and handshakes; empty: no key" },
-	{ "log_level", KEY_CHOICE, AT(log_level), KVPULL_LOG_INFO, KVPULL_LOG_ERROR, KVPULL_LOG_DEBUG, "error warn info debug",
-	  "the least important lines that are logged" },
-	{ "families_max", KEY_U32, AT(families_max), 8192, 1, 1048576, "families",
-	  "parents of siblings that are remembered; beyond it the oldest ended one is forgotten" },
-	{ "tickets_max", KEY_U32, AT(tickets_max), 4096, 1, 65536, "tickets",
-	  "tickets known at once as a consumer; beyond it a request is served locally" },
-	{ "requests_max", KEY_U32, AT(requests_max), 16384, 1, 1048576, "requests",
-	  "requests known at once" },
-	{ "step_log_mib", KEY_U32, AT(step_log_mib), 64, 1, 4096, "MiB",
-	  "commands kept until every worker acknowledged them" },
-	{ "share_prefix", KEY_SWITCH, AT(share_prefix), 1, 0, 1, "",
-	  "the consumer's prefix cache serves siblings: one pull a ticket" },
-	{ "siblings_alone", KEY_SWITCH, AT(siblings_alone), 0, 0, 1, "",
-	  "each sibling gets a hold of its own" },
-	{ "abort_revokes", KEY_SWITCH, AT(abort_revokes), 0, 0, 1, "",
-	  "an abort after the finish ends the hold at once" },
-	{ "progress", KEY_CHOICE, AT(progress), KVPULL_PROGRESS_THREAD, KVPULL_PROGRESS_THREAD, KVPULL_PROGRESS_CALLER, "thread caller",
-	  "who does the I/O: a thread of the worker, or calls of progress()" },
-	{ "route", KEY_CHOICE, AT(route), KVPULL_ROUTE_AUTO, KVPULL_ROUTE_AUTO, KVPULL_ROUTE_PIN_VERBS, "auto shm verbs",
-	  "route to peers; a pinned one is used or the peer is refused" },
-	{ "uring", KEY_CHOICE, AT(uring), KVPULL_AUTO, KVPULL_AUTO, KVPULL_OFF, "auto no",
-	  "io_uring where the kernel allows it" },
-	{ "huge", KEY_CHOICE, AT(huge), KVPULL_AUTO, KVPULL_AUTO, KVPULL_OFF, "auto no",
-	  "huge pages where the kernel grants them" },
-	{ "copy_threads", KEY_U32, AT(copy_threads), 1, 0, 16, "threads",
-	  "threads that copy from peers on this node, beside progress" },
-	{ "progress_copies", KEY_CHOICE, AT(progress_copies), KVPULL_AUTO, KVPULL_AUTO, KVPULL_ON, "auto no yes",
-	  "progress copies too, up to 2 MiB at a time; auto: its own thread does; always without copy_threads" },
-	{ "inline_bytes", KEY_U32, AT(inline_bytes), 65536, 0, 16777216, "bytes",
-	  "pulls up to this size are copied at once, without a copy thread" },
-	{ "pulls_max", KEY_U32, AT(pulls_max), 512, 1, 65536, "pulls",
-	  "pulls at once; more wait" },
-	{ "pull_blocks_max", KEY_U32, AT(pull_blocks_max), 32768, 1, 65536, "blocks",
-	  "blocks of one pull, all groups" },
-	{ "peers_max", KEY_U32, AT(peers_max), 64, 1, 4096, "peers",
-	  "producer ranks read from at once" },
-	{ "consumers_max", KEY_U32, AT(consumers_max), 64, 1, 4096, "consumers",
-	  "consumer ranks served at once; more are refused" },
-	{ "ring_records", KEY_POWER, AT(ring_records), 4096, 16, 1048576, "records",
-	  "notifications that a consumer's ring takes; a power of two" },
-	{ "deadline_ms", KEY_U64, AT(deadline_ms), 0, 0, 3600000, "ms",
-	  "a pull fails then; 0: after lease_ms" },
-	{ "flush_after_ms", KEY_U64, AT(flush_after_ms), 100, 1, 60000, "ms",
-	  "without progress, or ten times it: so late a pull over its deadline is cut off" },
-	{ "grace_ms", KEY_U64, AT(grace_ms), 0, 0, 3600000, "ms",
-	  "between the death of a consumer and the end of its holds; over a network a lease at least" },
-	{ "connect_ms", KEY_U64, AT(connect_ms), 5000, 10, 600000, "ms",
-	  "a peer that did not answer by then is gone" },
-	{ "uids", KEY_UIDS, 0, 0, 0, UINT32_MAX - 1, "user ids",
-	  "users whose processes may read; at most 8" },
-	{ "socket_dir", KEY_FOLDER, AT(socket_dir), 0, 1, BYTES(socket_dir), "",
-	  "folder of the sockets that consumers on this node connect to" },
-	{ "networks", KEY_TEXT, AT(networks), 0, 0, BYTES(networks), "",
-	  "networks of peers on other machines, as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address" },
-	{ "verbs_device", KEY_TEXT, AT(verbs_device), 0, 0, BYTES(verbs_device), "",
-	  "RDMA devices, as mlx5_0,mlx5_1, one a rail; empty: chosen, and said in the log" },
-	{ "verbs_address", KEY_TEXT, AT(verbs_address), 0, 0, BYTES(verbs_address), "",
-	  "own IP addresses on those devices, one a rail; empty: chosen" },
-	{ "verbs_rails", KEY_U32, AT(verbs_rails), 0, 0, 4, "rails",
-	  "devices or ports that a peer is read by at once; 0: as many as are named above, or 1" },
-	{ "verbs_port", KEY_U32, AT(verbs_port), 0, 0, 255, "port",
-	  "port of the device, from 1; 0: chosen" },
-	{ "verbs_gid_index", KEY_U32, AT(verbs_gid_index), 65535, 0, 65535, "index",
-	  "GID of the port; 65535: chosen" },
-	{ "verbs_listen_port", KEY_U32, AT(verbs_listen_port), 0, 0, 65535, "port",
-	  "where consumers on other machines connect; 0: any free one" },
-	{ "verbs_depth", KEY_U32, AT(verbs_depth), 256, 4, 16384, "work requests",
-	  "READs in flight to a peer, a rail" },
-	{ "verbs_batch", KEY_U32, AT(verbs_batch), 64, 1, 64, "work requests",
-	  "READs a doorbell; the last one is signalled" },
-	{ "verbs_rd_atomic", KEY_U32, AT(verbs_rd_atomic), 16, 1, 255, "READs",
-	  "READs that the wire carries at once" },
-	{ "verbs_credits", KEY_U32, AT(verbs_credits), 32, 4, 4096, "frames",
-	  "messages to a peer that are not acknowledged yet" },
-	{ "verbs_retry_count", KEY_U32, AT(verbs_retry_count), 6, 1, 6, "retries",
-	  "of a lost packet before the peer is given up; 7 would be for ever on some devices" },
-	{ "verbs_ack_timeout", KEY_U32, AT(verbs_ack_timeout), 14, 8, 21, "exponent",
-	  "of a packet: 4.096 us times 2 to this; 14: 67 ms" },
-	{ "verbs_traffic_class", KEY_U32, AT(verbs_traffic_class), 0, 0, 255, "class",
-	  "of packets to peers; 0: the system's" },
-	{ "verbs_slice_bytes", KEY_U64, AT(verbs_slice_bytes), 1048576, 4096, 1073741824, "bytes",
-	  "of one READ, at most" },
-	{ "verbs_window_bytes", KEY_U64, AT(verbs_window_bytes), 16777216, 65536, 4294967296, "bytes",
-	  "in flight to a peer, a rail, in four batches" },
-};
-/* clang-format on */
-
-#define KEYS (sizeof(keys) / sizeof(keys[0]))
-
-/* The range as people read it: "10 .. 3600000 ms", "one of auto, no". */
-static void range_describe(const struct key *key, char *text, size_t capacity)
-{
-	const char *word;
-	size_t used;
-
-	switch (key->type) {
-	case KEY_U32:
-	case KEY_U64:
-	case KEY_POWER:
-		(void)snprintf(text, capacity,
-			       "%s%" PRIu64 " .. %" PRIu64 " %s",
-			       key->type == KEY_POWER ? "power of two, " : "",
-			       key->min, key->max, key->unit);
-		return;
-	case KEY_SWITCH:
-		(void)snprintf(text, capacity, "true or false");
-		return;
-	case KEY_CHOICE:
-		used = (size_t)snprintf(text, capacity, "one of ");
-		for (word = key->unit; *word && used + 3 < capacity; word++) {
-			if (*word == ' ')
-				text[used++] = ',';
-			text[used++] = *word;
-		}
-		text[used] = '\0';
-		return;
-	case KEY_FOLDER:
-		(void)snprintf(text, capacity,
-			       "absolute path, at most %" PRIu64
-			       " bytes, no ;%s",
-			       key->max - 1, key->min ? "" : ", or empty");
-		return;
-	case KEY_SECRET:
-		(void)snprintf(text, capacity, "path without ;, or empty");
-		return;
-	case KEY_TEXT:
-		(void)snprintf(text, capacity,
-			       "text, at most %" PRIu64 " bytes", key->max - 1);
-		return;
-	case KEY_UIDS:
-		(void)snprintf(text, capacity,
-			       "1 .. %u numbers, each 0 .. %" PRIu64,
-			       KVPULL_UIDS_MAX, key->max);
-		return;
-	}
-}
-
-/* "lease_ms 5 is refused: 10 .. 3600000 ms (from KVPULL_LEASE_MS)" */
-static int value_refuse(const struct origin *origin, const char *value)
+/*
+ * "lease_ms 5 is refused: must be 10 .. 3600000 ms (from KVPULL_LEASE_MS)"; also
+ * is what else it must be, before the range, or "".
+ */
+static int value_refuse_as(const struct origin *origin, const char *value,
+			   const char *also)
 {
 	char range[128];
 
-	range_describe(origin->key, range, sizeof(range));
+	kvpull_config_key_range(origin->key, range, sizeof(range));
 	kvpull_detail_set(origin->detail, KVPULL_ECONFIG, origin->key->name,
-			  "%s %.60s is refused: must be %s (from %.60s)",
-			  origin->key->name, value, range, origin->label);
+			  "%s %.60s is refused: must be %s%s%s (from %.60s)",
+			  origin->key->name, value, also, *also ? ", " : "",
+			  range, origin->label);
 	return KVPULL_ECONFIG;
 }
 
-static void *member_of(struct loading *loading, const struct key *key)
+static int value_refuse(const struct origin *origin, const char *value)
+{
+	return value_refuse_as(origin, value, "");
+}
+
+static void *member_of(struct loading *loading,
+		       const struct kvpull_config_key *key)
 {
 	return (uint8_t *)&loading->config + key->offset;
 }
@@ -237,53 +75,36 @@ static void *member_of(struct loading *loading, const struct key *key)
 static int number_set(struct loading *loading, const struct origin *origin,
 		      uint64_t number, const char *value)
 {
-	const struct key *key = origin->key;
+	const struct kvpull_config_key *key = origin->key;
 	const uint32_t narrow = (uint32_t)number;
 
 	if (number < key->min || number > key->max)
 		return value_refuse(origin, value);
-	if (key->type == KEY_POWER && (number & (number - 1)))
+	if (key->type == KVPULL_KEY_POWER && (number & (number - 1)))
 		return value_refuse(origin, value);
-	if (key->type == KEY_UIDS) {
+	if (key->type == KVPULL_KEY_UIDS) {
 		if (loading->config.uid_count == KVPULL_UIDS_MAX)
 			return value_refuse(origin, value);
 		loading->config.uids[loading->config.uid_count++] = narrow;
-	} else if (key->type == KEY_U64) {
+	} else if (key->type == KVPULL_KEY_U64) {
 		memcpy(member_of(loading, key), &number, sizeof(number));
 	} else {
 		memcpy(member_of(loading, key), &narrow, sizeof(narrow));
 	}
+	if (key->offset == offsetof(struct kvpull_config, log_level))
+		loading->config.log_level_set = 1;
 	return 0;
-}
-
-/* Copy word number index of "a b c"; 0 if there is none. */
-static int word_get(const char *words, uint64_t index, char *word,
-		    size_t capacity)
-{
-	size_t bytes;
-
-	for (; index; index--) {
-		words = strchr(words, ' ');
-		if (!words)
-			return 0;
-		words++;
-	}
-	bytes = strcspn(words, " ");
-	if (bytes >= capacity)
-		return 0;
-	memcpy(word, words, bytes);
-	word[bytes] = '\0';
-	return 1;
 }
 
 static int choice_set(struct loading *loading, const struct origin *origin,
 		      const char *value)
 {
-	const struct key *key = origin->key;
-	char word[KEY_NAME_BYTES];
+	const struct kvpull_config_key *key = origin->key;
+	char word[KVPULL_KEY_NAME_BYTES];
 	uint64_t i;
 
-	for (i = 0; word_get(key->unit, i, word, sizeof(word)); i++)
+	for (i = 0; kvpull_config_key_word(key->unit, i, word, sizeof(word));
+	     i++)
 		if (!strcmp(word, value))
 			return number_set(loading, origin, key->min + i, value);
 	return value_refuse(origin, value);
@@ -296,20 +117,22 @@ static int choice_set(struct loading *loading, const struct origin *origin,
 static int path_set(struct loading *loading, const struct origin *origin,
 		    const char *value)
 {
-	const struct key *key = origin->key;
+	const struct kvpull_config_key *key = origin->key;
 	const size_t bytes = strlen(value);
 	const char *c;
 	char *member = loading->key_path;
 
 	if (bytes >= key->max || (!bytes && key->min))
 		return value_refuse(origin, value);
-	if (key->type != KEY_SECRET)
+	if (key->type != KVPULL_KEY_SECRET)
 		member = (char *)member_of(loading, key);
-	if (key->type == KEY_FOLDER && bytes && value[0] != '/')
+	if (key->type == KVPULL_KEY_FOLDER && bytes && value[0] != '/')
 		return value_refuse(origin, value);
 	for (c = value; *c; c++)
 		if (*c == ';' || iscntrl((unsigned char)*c))
-			return value_refuse(origin, value);
+			return value_refuse_as(
+				origin, value,
+				*c == ';' ? "" : "no control characters");
 	memcpy(member, value, bytes + 1);
 	return 0;
 }
@@ -358,25 +181,25 @@ static int text_set(struct loading *loading, const struct origin *origin,
 	uint64_t number;
 
 	switch (origin->key->type) {
-	case KEY_U32:
-	case KEY_U64:
-	case KEY_POWER:
+	case KVPULL_KEY_U32:
+	case KVPULL_KEY_U64:
+	case KVPULL_KEY_POWER:
 		if (!digits_parse(value, strlen(value), &number))
-			return value_refuse(origin, value);
+			return value_refuse_as(origin, value, "a whole number");
 		return number_set(loading, origin, number, value);
-	case KEY_SWITCH:
+	case KVPULL_KEY_SWITCH:
 		if (!strcmp(value, "true") || !strcmp(value, "1"))
 			return number_set(loading, origin, 1, value);
 		if (!strcmp(value, "false") || !strcmp(value, "0"))
 			return number_set(loading, origin, 0, value);
 		return value_refuse(origin, value);
-	case KEY_CHOICE:
+	case KVPULL_KEY_CHOICE:
 		return choice_set(loading, origin, value);
-	case KEY_FOLDER:
-	case KEY_SECRET:
-	case KEY_TEXT:
+	case KVPULL_KEY_FOLDER:
+	case KVPULL_KEY_SECRET:
+	case KVPULL_KEY_TEXT:
 		return path_set(loading, origin, value);
-	case KEY_UIDS:
+	case KVPULL_KEY_UIDS:
 		return uids_set_text(loading, origin, value);
 	}
 	return KVPULL_ECONFIG;
@@ -385,7 +208,11 @@ static int text_set(struct loading *loading, const struct origin *origin,
 static int integer_set(struct loading *loading, const struct origin *origin,
 		       const json_t *value, const char *text)
 {
-	if (!json_is_integer(value) || json_integer_value(value) < 0)
+	if (!json_is_integer(value))
+		return value_refuse_as(
+			origin, text,
+			"a whole number without quotes or a point");
+	if (json_integer_value(value) < 0)
 		return value_refuse(origin, text);
 	return number_set(loading, origin, (uint64_t)json_integer_value(value),
 			  text);
@@ -413,84 +240,27 @@ static int json_set(struct loading *loading, const struct origin *origin,
 	const char *string = json_string_value(value);
 
 	switch (origin->key->type) {
-	case KEY_U32:
-	case KEY_U64:
-	case KEY_POWER:
+	case KVPULL_KEY_U32:
+	case KVPULL_KEY_U64:
+	case KVPULL_KEY_POWER:
 		return integer_set(loading, origin, value, text);
-	case KEY_SWITCH:
+	case KVPULL_KEY_SWITCH:
 		if (!json_is_boolean(value))
 			return value_refuse(origin, text);
 		return number_set(loading, origin,
 				  (uint64_t)json_is_true(value), text);
-	case KEY_CHOICE:
+	case KVPULL_KEY_CHOICE:
 		return string ? choice_set(loading, origin, string) :
 				value_refuse(origin, text);
-	case KEY_FOLDER:
-	case KEY_SECRET:
-	case KEY_TEXT:
+	case KVPULL_KEY_FOLDER:
+	case KVPULL_KEY_SECRET:
+	case KVPULL_KEY_TEXT:
 		return string ? path_set(loading, origin, string) :
 				value_refuse(origin, text);
-	case KEY_UIDS:
+	case KVPULL_KEY_UIDS:
 		return uids_set(loading, origin, value, text);
 	}
 	return KVPULL_ECONFIG;
-}
-
-/* Edits (insert, remove, replace) from a known key to what was written. */
-static size_t edit_distance(const char *known, const char *written)
-{
-	size_t row[KEY_NAME_BYTES + 1];
-	const size_t known_bytes = strlen(known);
-	size_t i;
-	size_t k;
-
-	for (i = 0; i <= known_bytes; i++)
-		row[i] = i;
-	for (k = 1; written[k - 1]; k++) {
-		size_t diagonal = row[0];
-
-		row[0] = k;
-		for (i = 1; i <= known_bytes; i++) {
-			const size_t replaced =
-				diagonal +
-				(known[i - 1] !=
-				 tolower((unsigned char)written[k - 1]));
-
-			diagonal = row[i];
-			if (row[i - 1] < row[i])
-				row[i] = row[i - 1];
-			row[i]++;
-			if (replaced < row[i])
-				row[i] = replaced;
-		}
-	}
-	return row[known_bytes];
-}
-
-static const struct key *key_nearest(const char *name)
-{
-	const struct key *nearest = &keys[0];
-	size_t least = SIZE_MAX;
-	size_t i;
-
-	for (i = 0; i < KEYS; i++) {
-		const size_t distance = edit_distance(keys[i].name, name);
-
-		if (distance < least) {
-			least = distance;
-			nearest = &keys[i];
-		}
-	}
-	return nearest;
-}
-
-static void variable_name(const struct key *key, char *name, size_t capacity)
-{
-	size_t i;
-
-	(void)snprintf(name, capacity, ENVIRONMENT_PREFIX "%s", key->name);
-	for (i = 0; name[i]; i++)
-		name[i] = (char)toupper((unsigned char)name[i]);
 }
 
 static int variable_unknown(const char *name, size_t bytes,
@@ -503,13 +273,77 @@ static int variable_unknown(const char *name, size_t bytes,
 		bytes = sizeof(written) - 1;
 	memcpy(written, name, bytes);
 	written[bytes] = '\0';
-	variable_name(key_nearest(written + strlen(ENVIRONMENT_PREFIX)),
-		      nearest, sizeof(nearest));
+	kvpull_config_key_variable(
+		kvpull_config_key_nearest(written +
+					  strlen(KVPULL_ENVIRONMENT_PREFIX)),
+		nearest, sizeof(nearest));
 	kvpull_detail_set(
 		detail, KVPULL_ECONFIG, written,
 		"unknown variable %s in the environment: did you mean %s",
 		written, nearest);
 	return KVPULL_ECONFIG;
+}
+
+/* What follows is the name's end, or a further part of it. */
+static int is_part(const char *at, size_t part_bytes)
+{
+	return at[part_bytes] == '=' || at[part_bytes] == '_';
+}
+
+/* "_PORT_80_TCP" */
+static int is_port_part(const char *at)
+{
+	static const char *const protocols[] = { "_TCP", "_UDP", "_SCTP" };
+	size_t digits;
+	size_t i;
+
+	if (strncmp(at, "_PORT_", strlen("_PORT_")) != 0)
+		return 0;
+	at += strlen("_PORT_");
+	digits = strspn(at, "0123456789");
+	at += digits;
+	for (i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
+		if (digits && !strncmp(at, protocols[i], strlen(protocols[i])))
+			return is_part(at, strlen(protocols[i]));
+	return 0;
+}
+
+/*
+ * Kubernetes tells each pod the Services of its namespace so: of one with the
+ * name kvpull, KVPULL_SERVICE_HOST, KVPULL_SERVICE_PORT (and _<name>),
+ * KVPULL_PORT_80_TCP (and _ADDR, ...), and KVPULL_PORT, whose value is an
+ * address: without that it may be a key that was written wrong.
+ */
+static int is_service_link(const char *variable)
+{
+	const size_t bytes = strcspn(variable, "=");
+	const char *at;
+
+	if (!variable[bytes])
+		return 0;
+	for (at = variable; at < variable + bytes; at++) {
+		if (is_port_part(at))
+			return 1;
+		if (!strncmp(at, "_SERVICE_PORT", strlen("_SERVICE_PORT")) &&
+		    is_part(at, strlen("_SERVICE_PORT")))
+			return 1;
+		if (!strncmp(at, "_SERVICE_HOST=", strlen("_SERVICE_HOST=")))
+			return 1;
+	}
+	return bytes > strlen("_PORT") &&
+	       !strncmp(at - strlen("_PORT"), "_PORT", strlen("_PORT")) &&
+	       strstr(at, "://");
+}
+
+/* Told once, by who opens: they may be many, and none is an error of ours. */
+static void service_link_take(struct loading *loading, const char *variable)
+{
+	struct kvpull_config *config = &loading->config;
+
+	if (!config->service_link_count++)
+		(void)snprintf(config->service_link,
+			       sizeof(config->service_link), "%.*s",
+			       (int)strcspn(variable, "="), variable);
 }
 
 /* One "NAME=value" of the environment that begins with KVPULL_. */
@@ -520,10 +354,12 @@ static int variable_load(struct loading *loading, const char *variable,
 	char name[64];
 	size_t i;
 
-	for (i = 0; i < KEYS; i++) {
-		const struct origin origin = { &keys[i], name, detail };
+	for (i = 0; i < kvpull_config_key_count; i++) {
+		const struct origin origin = { &kvpull_config_keys[i], name,
+					       detail };
 
-		variable_name(&keys[i], name, sizeof(name));
+		kvpull_config_key_variable(&kvpull_config_keys[i], name,
+					   sizeof(name));
 		if (strlen(name) == bytes && variable[bytes] == '=' &&
 		    strncmp(name, variable, bytes) == 0)
 			return text_set(loading, &origin, variable + bytes + 1);
@@ -538,11 +374,14 @@ static int environment_load(struct loading *loading,
 	int rc = 0;
 
 	for (variable = environ; !rc && variable && *variable; variable++) {
-		if (strncmp(*variable, ENVIRONMENT_PREFIX,
-			    strlen(ENVIRONMENT_PREFIX)) != 0 ||
+		if (strncmp(*variable, KVPULL_ENVIRONMENT_PREFIX,
+			    strlen(KVPULL_ENVIRONMENT_PREFIX)) != 0 ||
 		    strncmp(*variable, TEST_PREFIX, strlen(TEST_PREFIX)) == 0)
 			continue;
-		rc = variable_load(loading, *variable, detail);
+		if (is_service_link(*variable))
+			service_link_take(loading, *variable);
+		else
+			rc = variable_load(loading, *variable, detail);
 	}
 	return rc;
 }
@@ -555,13 +394,13 @@ static int member_load(struct loading *loading, const char *name,
 	size_t i;
 	int rc;
 
-	for (i = 0; i < KEYS && !origin.key; i++)
-		if (!strcmp(keys[i].name, name))
-			origin.key = &keys[i];
+	for (i = 0; i < kvpull_config_key_count && !origin.key; i++)
+		if (!strcmp(kvpull_config_keys[i].name, name))
+			origin.key = &kvpull_config_keys[i];
 	if (!origin.key) {
 		kvpull_detail_set(detail, KVPULL_ECONFIG, name,
 				  "unknown key %.60s: did you mean %s", name,
-				  key_nearest(name)->name);
+				  kvpull_config_key_nearest(name)->name);
 		return KVPULL_ECONFIG;
 	}
 	text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -675,13 +514,14 @@ static void defaults_set(struct loading *loading)
 	size_t i;
 
 	memset(loading, 0, sizeof(*loading));
-	for (i = 0; i < KEYS; i++) {
-		const uint32_t narrow = (uint32_t)keys[i].value;
-		void *member = member_of(loading, &keys[i]);
+	for (i = 0; i < kvpull_config_key_count; i++) {
+		const uint32_t narrow = (uint32_t)kvpull_config_keys[i].value;
+		void *member = member_of(loading, &kvpull_config_keys[i]);
 
-		if (keys[i].type == KEY_U64)
-			memcpy(member, &keys[i].value, sizeof(keys[i].value));
-		else if (keys[i].type < KEY_FOLDER)
+		if (kvpull_config_keys[i].type == KVPULL_KEY_U64)
+			memcpy(member, &kvpull_config_keys[i].value,
+			       sizeof(kvpull_config_keys[i].value));
+		else if (kvpull_config_keys[i].type < KVPULL_KEY_FOLDER)
 			memcpy(member, &narrow, sizeof(narrow));
 	}
 	config->uid_count = 1;
@@ -690,10 +530,74 @@ static void defaults_set(struct loading *loading)
 		       "/tmp/kvpull-%u", config->uids[0]);
 }
 
+static int is_device(const char *name)
+{
+	return name[0] != '\0';
+}
+
+static int is_address(const char *text)
+{
+	struct kvpull_verbs_address address;
+
+	return !kvpull_verbs_address_parse_ip(text, &address);
+}
+
+/* "a,b,c", or "": each is one. */
+static int is_list(const char *list, int (*is_one)(const char *item))
+{
+	char item[RAIL_NAME_BYTES];
+	size_t bytes;
+
+	for (; *list; list += bytes + (list[bytes] == ',')) {
+		bytes = strcspn(list, ",");
+		if (bytes >= sizeof(item) || (list[bytes] && !list[bytes + 1]))
+			return 0;
+		memcpy(item, list, bytes);
+		item[bytes] = '\0';
+		if (!is_one(item))
+			return 0;
+	}
+	return 1;
+}
+
+static int text_refuse(struct kvpull_error_detail *detail, const char *name,
+		       const char *value, const char *like)
+{
+	kvpull_detail_set(detail, KVPULL_ECONFIG, name,
+			  "%s %.60s is refused: must be like %s", name, value,
+			  like);
+	return KVPULL_ECONFIG;
+}
+
+/* What one value alone does not show. */
+static int together_check(const struct kvpull_config *config,
+			  struct kvpull_error_detail *detail)
+{
+	struct kvpull_networks networks;
+
+	if (config->hold_max_ms < config->lease_ms) {
+		kvpull_detail_set(
+			detail, KVPULL_ECONFIG, "hold_max_ms",
+			"hold_max_ms %" PRIu64
+			" is refused: must be at least lease_ms %" PRIu64,
+			config->hold_max_ms, config->lease_ms);
+		return KVPULL_ECONFIG;
+	}
+	if (kvpull_verbs_networks_parse(config->networks, &networks))
+		return text_refuse(detail, "networks", config->networks,
+				   "10.0.0.0/8,fd00::/8");
+	if (!is_list(config->verbs_device, is_device))
+		return text_refuse(detail, "verbs_device", config->verbs_device,
+				   "mlx5_0,mlx5_1");
+	if (!is_list(config->verbs_address, is_address))
+		return text_refuse(detail, "verbs_address",
+				   config->verbs_address, "10.0.0.1,10.0.1.1");
+	return 0;
+}
+
 int kvpull_config_load(struct kvpull_config *config, const char *json,
 		       struct kvpull_error_detail *detail)
 {
-	struct kvpull_networks networks;
 	struct loading loading;
 	int rc;
 
@@ -701,92 +605,12 @@ int kvpull_config_load(struct kvpull_config *config, const char *json,
 	rc = environment_load(&loading, detail);
 	if (!rc && json)
 		rc = object_load(&loading, json, detail);
-	if (!rc && loading.config.hold_max_ms < loading.config.lease_ms) {
-		kvpull_detail_set(
-			detail, KVPULL_ECONFIG, "hold_max_ms",
-			"hold_max_ms %" PRIu64
-			" is refused: must be at least lease_ms %" PRIu64,
-			loading.config.hold_max_ms, loading.config.lease_ms);
-		rc = KVPULL_ECONFIG;
-	}
-	if (!rc &&
-	    kvpull_verbs_networks_parse(loading.config.networks, &networks)) {
-		kvpull_detail_set(
-			detail, KVPULL_ECONFIG, "networks",
-			"networks %.60s is refused: must be like 10.0.0.0/8,fd00::/8",
-			loading.config.networks);
-		rc = KVPULL_ECONFIG;
-	}
+	if (!rc)
+		rc = together_check(&loading.config, detail);
 	if (!rc)
 		rc = key_load(&loading, detail);
 	if (!rc)
 		*config = loading.config;
 	explicit_bzero(loading.config.key, sizeof(loading.config.key));
 	return rc;
-}
-
-static void default_describe(const struct key *key, char *text, size_t capacity)
-{
-	char word[KEY_NAME_BYTES] = "";
-
-	switch (key->type) {
-	case KEY_U32:
-	case KEY_U64:
-	case KEY_POWER:
-		(void)snprintf(text, capacity, "%" PRIu64, key->value);
-		return;
-	case KEY_SWITCH:
-		(void)snprintf(text, capacity, "%s",
-			       key->value ? "true" : "false");
-		return;
-	case KEY_CHOICE:
-		(void)word_get(key->unit, key->value - key->min, word,
-			       sizeof(word));
-		(void)snprintf(text, capacity, "\"%s\"", word);
-		return;
-	case KEY_FOLDER:
-		(void)snprintf(text, capacity, "%s",
-			       key->min ? "\"/tmp/kvpull-UID\"" : "\"\"");
-		return;
-	case KEY_SECRET:
-	case KEY_TEXT:
-		(void)snprintf(text, capacity, "\"\"");
-		return;
-	case KEY_UIDS:
-		(void)snprintf(text, capacity, "own");
-		return;
-	}
-}
-
-/* Append as far as there is room, and count on; as snprintf does. */
-static void __attribute__((format(printf, 4, 5)))
-text_append(char *text, size_t capacity, size_t *used, const char *format, ...)
-{
-	const size_t room = *used < capacity ? capacity - *used : 0;
-	va_list arguments;
-	int bytes;
-
-	va_start(arguments, format);
-	bytes = vsnprintf(room ? text + *used : NULL, room, format, arguments);
-	va_end(arguments);
-	if (bytes > 0)
-		*used += (size_t)bytes;
-}
-
-size_t kvpull_config_describe(char *text, size_t capacity)
-{
-	char value[64];
-	char range[128];
-	size_t used = 0;
-	size_t i;
-
-	text_append(text, capacity, &used,
-		    "| key | default | range | meaning |\n|---|---|---|---|\n");
-	for (i = 0; i < KEYS; i++) {
-		default_describe(&keys[i], value, sizeof(value));
-		range_describe(&keys[i], range, sizeof(range));
-		text_append(text, capacity, &used, "| `%s` | %s | %s | %s |\n",
-			    keys[i].name, value, range, keys[i].meaning);
-	}
-	return used;
 }

@@ -2,7 +2,7 @@
 /*
  * One struct = one namespace: JSON keys and environment KVPULL_<KEY>. JSON
  * wins over the environment. Unknown keys are errors that name the nearest
- * known one; so are values out of range. The table in config.c is the
+ * known one; so are values out of range. The table in config_table.c is the
  * documentation: key, unit, default, range, meaning.
  */
 #ifndef KVPULL_PLUGIN_CONFIG_H
@@ -12,6 +12,7 @@
 #include "plugin/ticket.h"
 
 #define KVPULL_UIDS_MAX 8u
+#define KVPULL_LEASE_MS_MIN 10u /* of a peer's, too */
 
 enum kvpull_progress_mode {
 	KVPULL_PROGRESS_THREAD = 0,
@@ -35,7 +36,11 @@ struct kvpull_config {
 	uint32_t max_holds;   /* max_holds: 65536; 1 .. 1048576 */
 	uint32_t key_set;     /* key_file: path of 32 bytes; "" = no key */
 	uint8_t key[KVPULL_KEY_BYTES];
-	uint32_t log_level; /* log_level: "error" "warn" "info" "debug" */
+	uint32_t log_level;     /* log_level: "error" "warn" "info" "debug" */
+	uint32_t log_level_set; /* not the default: over the engine's own */
+	/* Variables that were passed over as links to a Service; the first one */
+	uint32_t service_link_count;
+	char service_link[64];
 	/* scheduler half */
 	uint32_t families_max; /* families_max: 8192; 1 .. 1048576 */
 	uint32_t tickets_max; /* tickets_max: 4096; 1 .. 65536 (consumer side) */

@@ -23,13 +23,21 @@ struct opening {
 	struct kvpull_config config;
 };
 
+/* Whoever runs the engine may ask for more or less than the engine does. */
 static void log_take(struct kvpull_log *log, const struct kvpull_host *host,
-		     uint32_t level)
+		     const struct kvpull_config *config)
 {
 	log->write = host->log;
 	log->fatal = host->fatal;
 	log->context = host->context;
-	log->level = host->log_level ? host->log_level : level;
+	log->level = config->log_level;
+	if (host->log_level && !config->log_level_set)
+		log->level = host->log_level;
+	if (config->service_link_count)
+		kvpull_warn(
+			log,
+			"%u variables such as %s are passed over: they look like Kubernetes' links to a Service of that name, which enableServiceLinks: false leaves out of a pod",
+			config->service_link_count, config->service_link);
 }
 
 static int opening_take(struct opening *opening,
@@ -68,7 +76,7 @@ static int opening_take(struct opening *opening,
 	code = kvpull_config_load(&opening->config, opening->params.config_json,
 				  detail);
 	if (!code)
-		log_take(&opening->log, &host, opening->config.log_level);
+		log_take(&opening->log, &host, &opening->config);
 	return code;
 }
 

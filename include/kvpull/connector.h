@@ -107,7 +107,7 @@ struct kvpull_host {
 	void *context;
 	kvpull_log_fn log;     /* NULL: silent */
 	kvpull_fatal_fn fatal; /* NULL: abort() */
-	uint32_t log_level;    /* 0: KVPULL_LOG_INFO */
+	uint32_t log_level;    /* where the key log_level is not set; 0: info */
 	uint32_t reserved;
 };
 

@@ -16,46 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/config.h"
-
-static struct kvpull_error_detail detail;
-
-static int load(struct kvpull_config *config, const char *json)
-{
-	memset(&detail, 0, sizeof(detail));
-	detail.struct_size = sizeof(detail);
-	return kvpull_config_load(config, json, &detail);
-}
-
-static int load_one(struct kvpull_config *config, const char *name,
-		    const char *value)
-{
-	char json[8192];
-
-	(void)snprintf(json, sizeof(json), "{\"%s\": %s}", name, value);
-	return load(config, json);
-}
-
-static int load_variable(struct kvpull_config *config, const char *name,
-			 const char *value)
-{
-	int rc;
-
-	assert_int_equal(setenv(name, value, 1), 0);
-	rc = load(config, NULL);
-	assert_int_equal(unsetenv(name), 0);
-	return rc;
-}
-
-/* Refused, and the message has the key and these words. */
-static void assert_refused(int rc, const char *field, const char *words)
-{
-	assert_int_equal(rc, KVPULL_ECONFIG);
-	assert_int_equal(detail.code, KVPULL_ECONFIG);
-	assert_string_equal(detail.field, field);
-	if (!strstr(detail.message, words))
-		fail_msg("\"%s\" is not in: %s", words, detail.message);
-}
+#include "config_world.h"
 
 struct number {
 	const char *name;
@@ -718,29 +679,10 @@ static void texts_are_bounded_and_networks_must_be_some(void **state)
 	assert_string_equal(config.networks, "10.0.0.0/8,fd00::/8");
 	assert_refused(load_one(&config, "networks", "\"10.0.0.0\""),
 		       "networks", "10.0.0.0/8");
-}
-
-/* What the one who runs the tests has set must not change them. */
-static int environment_clear(void **state)
-{
-	char name[128];
-	size_t bytes;
-	size_t i = 0;
-
-	(void)state;
-	while (environ[i]) {
-		bytes = strcspn(environ[i], "=");
-		if (strncmp(environ[i], "KVPULL_", 7) ||
-		    bytes >= sizeof(name)) {
-			i++;
-			continue;
-		}
-		memcpy(name, environ[i], bytes);
-		name[bytes] = '\0';
-		if (unsetenv(name))
-			return -1;
-	}
-	return 0;
+	assert_refused(load_one(&config, "verbs_device", "\"mlx5_0;mlx5_1\""),
+		       "verbs_device", "at most 191 bytes, no ;");
+	assert_refused(load_one(&config, "verbs_device", "\"mlx5_0\\nx\""),
+		       "verbs_device", "no control characters");
 }
 
 int main(void)
