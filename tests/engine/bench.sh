@@ -7,9 +7,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$(realpath "$1")
 mkdir -p "$2"
 out=$(realpath "$2")
+venv=$("$here/setup.sh" --folder)
+exec 9>"$venv.lock" # to the end, as in check.sh
+flock 9
+export ENGINE_LOCK=held
 venv=$("$here/setup.sh" "$build/libkvpull.so.1" | tail -n 1)
 nixl=$("$here/setup.sh" --nixl | tail -n 1)
 cd "$build"
 set -- "$build/engine-bench" "$out/engine.json"
 [ -d "$nixl" ] && set -- "$@" --nixl "$nixl"
-exec nice -n 5 "$venv/bin/python" "$here/bench.py" "$@"
+nice -n 5 "$venv/bin/python" "$here/bench.py" "$@" 9>&-

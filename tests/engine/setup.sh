@@ -4,6 +4,8 @@
 # this tree's package into it. Prints the environment's folder as its last line.
 # setup.sh LIBRARY; ENGINE_CACHE is where environments are kept.
 # setup.sh --nixl: the folder of nixl's wheel, beside which kvpull is tested.
+# setup.sh --folder: the environment's folder, made or not. One run at a time
+# uses it, who has the lock FOLDER.lock; ENGINE_LOCK=held: the caller has it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
@@ -16,8 +18,14 @@ nixl=$cache/nixl-1.5.1-$version
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps"
 
 mkdir -p "$cache"
-exec 9>"$venv.lock"
-flock 9
+if [ "$1" = --folder ]; then
+	echo "$venv"
+	exit
+fi
+if [ "${ENGINE_LOCK:-}" != held ]; then
+	exec 9>"$venv.lock"
+	flock 9
+fi
 if [ "$1" = --nixl ]; then
 	if [ ! -f "$nixl/ready" ]; then
 		rm -rf "$nixl"

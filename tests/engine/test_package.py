@@ -270,6 +270,24 @@ def other_layouts_are_rows() -> None:
     assert cache.head_bytes == 16 * 512
 
 
+def only_known_kinds_of_cache_are_taken() -> None:
+    """A kind derived from a known one may give blocks away otherwise."""
+    for name, base, kind in (
+        ("FullAttentionSpec", object, "FULL"),
+        ("SlidingWindowSpec", object, "SLIDING"),
+        ("RSWASpec", type("FullAttentionSpec", (), {}), None),
+        ("SlidingWindowMLASpec", type("SlidingWindowSpec", (), {}), None),
+        ("MambaSpec", object, None),
+    ):
+        group = SimpleNamespace(kv_cache_spec=type(name, (base,), {})())
+        try:
+            found = layout.group_kind(group)
+        except settings.ConfigError as error:
+            assert kind is None and name in str(error), error
+        else:
+            assert kind and found == CONST[f"KVPULL_GROUP_{kind}"], name
+
+
 def blocks_are_told_by_their_index_in_the_prompt() -> None:
     """Null blocks of a sliding window and local prefixes are left out."""
     ids = ([0, 0, 7, 8, 9],)
@@ -314,6 +332,7 @@ TESTS: list[Callable[[], None]] = [
     clashing_neighbours_are_refused,
     layers_of_one_distance_are_one_cache,
     other_layouts_are_rows,
+    only_known_kinds_of_cache_are_taken,
     blocks_are_told_by_their_index_in_the_prompt,
     siblings_have_one_parent_and_their_prompt_one_digest,
     parameters_say_who_pulls,

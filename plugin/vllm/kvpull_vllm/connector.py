@@ -128,6 +128,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 kv_cache_config.transfer_group_ids,
                 [tokens for tokens, _ in opening.groups],
                 _answer(vllm_config, own),
+                layout.windows(kv_cache_config),
             )
             logger.info(
                 "kvpull %s: engine %s", library.version, opening.engine_id

@@ -10,6 +10,11 @@ from typing import Any
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.settings import ConfigError
 
+# By name, not by base class: a kind of cache derived from one of these may
+# give blocks away in its own manner.
+_WHOLE = ("FullAttentionSpec", "MLAAttentionSpec")
+_SLIDING = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -29,6 +34,27 @@ class Geometry:
     head_bytes: int
 
 
+@dataclass(frozen=True)
+class Window:
+    """What of a cache group the next token of a request looks at.
+
+    Its last tokens, itself counted, or those of its own chunk; vLLM frees the
+    blocks before.
+    """
+
+    block_tokens: int
+    tokens: int
+    in_chunks: bool
+
+    def first_block(self, computed: int) -> int:
+        """Return the first block that stays when so much is computed."""
+        if self.in_chunks:
+            first = computed - computed % self.tokens
+        else:
+            first = max(0, computed - self.tokens + 1)
+        return first // self.block_tokens
+
+
 def layer_spec(group: Any, name: str | None = None) -> Any:
     """Return the spec of a layer of a group, the first by default."""
     spec = group.kv_cache_spec
@@ -39,16 +65,30 @@ def layer_spec(group: Any, name: str | None = None) -> Any:
 
 def group_kind(group: Any) -> int:
     """Return the ABI's kind of a cache group; raise ConfigError."""
-    spec = layer_spec(group)
-    names = {base.__name__ for base in type(spec).__mro__}
-    if names & {"MambaSpec", "CrossAttentionSpec", "EncoderOnlyAttentionSpec"}:
-        raise ConfigError(
-            f"KVPullConnector: cache group {type(spec).__name__} is not "
-            "supported by this version; attention layers are"
-        )
-    if names & {"SlidingWindowSpec", "ChunkedLocalAttentionSpec"}:
+    name = type(layer_spec(group)).__name__
+    if name in _WHOLE:
+        return CONST["KVPULL_GROUP_FULL"]
+    if name in _SLIDING:
         return CONST["KVPULL_GROUP_SLIDING"]
-    return CONST["KVPULL_GROUP_FULL"]
+    raise ConfigError(
+        f"KVPullConnector: cache group {name} is not supported by this "
+        f"version; {', '.join(_WHOLE + _SLIDING)} are"
+    )
+
+
+def windows(kv_cache_config: Any) -> list[Window]:
+    """Return the windows of the cache groups that have one."""
+    found = []
+    for group in groups(kv_cache_config):
+        spec = layer_spec(group)
+        size = group.kv_cache_spec.block_size
+        name = type(spec).__name__
+        if name == "SlidingWindowSpec":
+            more = getattr(spec, "extra_retained_tokens", 0)
+            found.append(Window(size, spec.sliding_window + more, False))
+        elif name == "ChunkedLocalAttentionSpec":
+            found.append(Window(size, spec.attention_chunk_size, True))
+    return found
 
 
 def groups(kv_cache_config: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from kvpull_vllm import requests
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.halves import KvpullError, SchedulerHalf, logger
+from kvpull_vllm.layout import Window
 from kvpull_vllm.requests import Entry
 from kvpull_vllm.stats import KVPullStats, Moves
 
@@ -55,8 +56,10 @@ class SchedulerSide:
         group_ids: tuple[int, ...],
         block_tokens: list[int],
         answer: dict[str, Any],
+        windows: list[Window],
     ) -> None:
         self.half = half
+        self._windows = windows
         self._group_ids = group_ids
         self._block_tokens = block_tokens
         self._answer = answer  # the usual keys of kv_transfer_params
@@ -138,8 +141,29 @@ class SchedulerSide:
             return None, False
         if answer != CONST["KVPULL_MATCH_LOAD"]:
             return 0, False
+        tokens = self._beside_windows(request.num_tokens, local_tokens, tokens)
+        if not tokens:
+            return 0, False
         entry.local_tokens = local_tokens
         return tokens, True
+
+    def _beside_windows(self, count: int, local: int, tokens: int) -> int:
+        """Return how many of the tokens can be loaded where windows slide.
+
+        vLLM computes the last of a request's tokens though it is loaded, but
+        lays the blocks out for the token behind: the last one is left out.
+        P has kept what the token behind its prompt looks at. Where the last
+        one looks at a block before, which is not local either, vLLM computes.
+        """
+        if not self._windows:
+            return tokens
+        held = local + tokens
+        end = min(held, count - 1)
+        for window in self._windows:
+            first = max(window.first_block(end), local // window.block_tokens)
+            if first < window.first_block(held):
+                return 0
+        return max(end - local, 0)
 
     def allocated(self, request: Any, blocks: Any, tokens: int) -> None:
         """Start the load, or give the ticket back."""

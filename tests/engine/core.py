@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's own scheduler, KV cache and connector of one engine, without a model.
+
+What a model would compute of a token is a number that names the token and all
+before it. It is written where the scheduler says, in each layer, and each of a
+step's tokens reads it of all tokens that it looks at: a block that is missing,
+or another request's, is found at once.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from engine import kvpull_config
+from vllm.config import KVTransferConfig, set_current_vllm_config
+from vllm.distributed.kv_transfer.kv_connector.factory import (
+    KVConnectorFactory,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import (
+    generate_scheduler_kv_cache_config,
+    get_kv_cache_configs,
+    get_request_block_hasher,
+    init_none_hash,
+)
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    SlidingWindowSpec,
+)
+from vllm.v1.kv_cache_layout import KVCacheLayout
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+from vllm.v1.worker.utils import allocate_kv_cache
+
+BLOCK = 32
+HOLD = {"do_remote_decode": True}
+
+
+def _specs(window: int, chunk: int) -> dict[str, Any]:
+    """Return a layer that sees all, and one that sees a window or a chunk."""
+    same = {
+        "block_size": BLOCK,
+        "num_kv_heads": 2,
+        "head_size": 64,
+        "dtype": torch.float32,
+    }
+    made: dict[str, Any] = {"model.layers.0.attn": FullAttentionSpec(**same)}
+    if window:
+        made["model.layers.1.attn"] = SlidingWindowSpec(
+            sliding_window=window, **same
+        )
+    if chunk:
+        made["model.layers.1.attn"] = ChunkedLocalAttentionSpec(
+            attention_chunk_size=chunk, **same
+        )
+    return made
+
+
+def first_seen(spec: Any, token: int) -> int:
+    """Return the first token that a token looks at."""
+    if isinstance(spec, SlidingWindowSpec):
+        return max(0, token - spec.sliding_window + 1)
+    if isinstance(spec, ChunkedLocalAttentionSpec):
+        return token - token % spec.attention_chunk_size
+    return 0
+
+
+class Core:
+    """One engine: a scheduler and one worker's side of the connector."""
+
+    def __init__(
+        self, folder: Path, role: str, window: int = 0, chunk: int = 0
+    ) -> None:
+        transfer = kvpull_config(folder, role, {"lease_ms": 20000})
+        made = EngineArgs(
+            model=str(folder / "model"),
+            dtype="float32",
+            enforce_eager=True,
+            max_model_len=2048,
+            block_size=BLOCK,
+            max_num_seqs=8,
+            kv_transfer_config=KVTransferConfig(engine_id=role, **transfer),
+        ).create_engine_config()
+        made.cache_config.num_gpu_blocks = 0
+        made.cache_config.kv_cache_layout = "LBHNC"
+        with set_current_vllm_config(made):
+            caches = get_kv_cache_configs(
+                made, [_specs(window, chunk)], [16 << 20]
+            )
+            self.caches = generate_scheduler_kv_cache_config(caches)
+            made.cache_config.num_gpu_blocks = self.caches.num_blocks
+            init_none_hash(sha256)
+            self._hasher = get_request_block_hasher(BLOCK, sha256)
+            self.scheduler = Scheduler(
+                vllm_config=made,
+                kv_cache_config=self.caches,
+                structured_output_manager=StructuredOutputManager(made),
+                block_size=BLOCK,
+                hash_block_size=BLOCK,
+            )
+            self.worker = KVConnectorFactory.create_connector(
+                made, KVConnectorRole.WORKER, caches[0]
+            )
+            with self.worker.get_mem_pool_context():
+                self.kv = allocate_kv_cache(
+                    caches[0], torch.device("cpu"), KVCacheLayout.LBHNC
+                )
+        self.worker.register_kv_caches(self.kv)
+        self.connector = self.scheduler.connector
+        self.connector.set_xfer_handshake_metadata(
+            {0: self.worker.get_handshake_metadata()}
+        )
+        self.answers: dict[str, Any] = {}
+        self.computed: dict[str, int] = {}
+
+    def ask(
+        self, name: str, prompt: list[int], params: Any, count: int = 1
+    ) -> None:
+        """Add a request for so many tokens."""
+        asked = SamplingParams(
+            max_tokens=count,
+            ignore_eos=True,
+            extra_args={"kv_transfer_params": params},
+        )
+        self.scheduler.add_request(
+            Request(
+                request_id=name,
+                prompt_token_ids=prompt,
+                sampling_params=asked,
+                pooling_params=None,
+                block_hasher=self._hasher,
+            )
+        )
+
+    def leave(self, name: str) -> None:
+        """End a request as a client that has gone."""
+        self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+
+    def _compute(self, name: str, count: int) -> None:
+        request = self.scheduler.requests[name]
+        end = request.num_computed_tokens
+        self.computed[name] = self.computed.get(name, 0) + count
+        tokens, names = list(request.all_token_ids), []
+        for token in tokens[:end]:
+            before = names[-1] if names else 0
+            names.append(zlib.crc32(token.to_bytes(4, "little"), before) >> 9)
+        tables = self.scheduler.kv_cache_manager.get_block_ids(name)
+        for table, group in zip(tables, self.caches.kv_cache_groups):
+            for layer in group.layer_names:
+                for token in range(end - count, end):
+                    block = table[token // BLOCK]
+                    self.kv[layer][block, :, token % BLOCK] = names[token]
+                first = first_seen(group.kv_cache_spec, end - count)
+                for token in range(first, end):
+                    block = table[token // BLOCK]
+                    found = self.kv[layer][block, 0, token % BLOCK, 0]
+                    assert block and int(found) == names[token], (
+                        f"{name} of {request.num_prompt_tokens} tokens: token "
+                        f"{end - count} of {layer} sees another token {token} "
+                        f"in block {block} of {table}"
+                    )
+
+    def step(self) -> None:
+        """Schedule, compute, report."""
+        if not self.scheduler.has_requests():
+            time.sleep(0.001)
+            return
+        said = self.scheduler.schedule()
+        self.worker.bind_connector_metadata(said.kv_connector_metadata)
+        for name, count in said.num_scheduled_tokens.items():
+            self._compute(name, count)
+        self.worker.start_load_kv(None)
+        moved = self.worker.get_transfer_results(said.finished_req_ids)
+        meta = self.worker.build_connector_worker_meta()
+        self.worker.clear_connector_metadata()
+        names = list(said.num_scheduled_tokens)
+        requests = [self.scheduler.requests[name] for name in names]
+        whole = [r.num_computed_tokens >= r.num_tokens for r in requests]
+        made = ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: i for i, name in enumerate(names)},
+            sampled_token_ids=[[7] if last else [] for last in whole],
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+        )
+        made.kv_connector_output = KVConnectorOutput(
+            finished_sending=moved.finished_sending,
+            finished_recving=moved.finished_recving,
+            failed_recving=moved.failed_recving,
+            kv_connector_worker_meta=meta,
+        )
+        outputs = self.scheduler.update_from_output(said, made)
+        for output in outputs.values():
+            for answer in output.outputs:
+                if answer.finish_reason is not None:
+                    self.answers[answer.request_id] = answer
+
+    def used(self) -> int:
+        """Return the blocks that requests have."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        return pool.num_gpu_blocks - pool.get_num_free_blocks() - 1
+
+    def count(self, name: str) -> int:
+        """Return a half's counter, by its name in the metrics."""
+        kind, name = name.split("_", 1)
+        owner = self.worker if kind == "worker" else self.connector
+        half = getattr(owner, f"_{kind}").half
+        half._seen = b""
+        return half.stats()[name]
+
+    def close(self) -> None:
+        """Close both sides."""
+        self.worker.shutdown()
+        self.scheduler.shutdown()
+
+
+def run(cores: list[Core], said: Callable[[], bool]) -> None:
+    """Step all until said() holds."""
+    end = time.monotonic() + 20
+    while not said():
+        assert time.monotonic() < end, "not within 20 s"
+        for core in cores:
+            core.step()
