@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # ib_pull as its manual says: a table, one JSON object, a trace replayed and
-# traces refused, wrong options, hosts that do not answer. And `make install`: a host that knows the
-# header and the library by pkg-config alone is built and runs from there.
+# traces refused, wrong options, producers that do not answer, are unlike or
+# have no room. And `make install`: a host that knows the header and the library
+# by pkg-config alone is built and runs from there.
 # Argument: the build folder.
 # shellcheck disable=SC2086 # $small is words
 set -u
@@ -17,7 +18,8 @@ mkdir -m 700 "$sockets"
 server=$!
 silent=
 ported=
-trap 'kill "$server" $silent $ported 2>/dev/null; rm -rf "$work"' EXIT
+others=
+trap 'kill "$server" $silent $ported $others 2>/dev/null; rm -rf "$work"' EXIT
 . tests/claim.sh
 claim_limit='timeout 30'
 
@@ -59,6 +61,28 @@ int main(void)
 END
 	"${CC:-gcc}" "$work/json.c" -ljansson -o "$work/json" &&
 		"$tool" $small --json "$sockets" | "$work/json"
+}
+
+cat >"$work/object.c" <<'END'
+#include <jansson.h>
+int main(void)
+{
+	json_t *object = json_loadf(stdin, JSON_REJECT_DUPLICATES, NULL);
+	return !json_is_object(object);
+}
+END
+
+# What the last claim printed, whatever it complained of, is one JSON object.
+one_object() {
+	cp "$work/out" "$work/last"
+	check is_one_object
+}
+
+is_one_object() {
+	cat "$work/last"
+	[ -x "$work/object" ] ||
+		"${CC:-gcc}" "$work/object.c" -ljansson -o "$work/object" &&
+		"$work/object" <"$work/last"
 }
 
 # A port of this host that drops who calls it: its queue is full.
@@ -114,7 +138,20 @@ claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: memory provided' '^route 
 	"$tool" $small --verify "$sockets"
 check json
 claim demo 0 ' 0 rejected before admission, [0-9]+ aborted' 'demo: ok' -- \
-	"$tool" --demo --requests 60 --pool 1024 --count 16 --aborts 20 --dir "$work/demo"
+	"$tool" --demo --requests 60 --pool 1024 --count 16 --rejects 0 --aborts 20 --dir "$work/demo\"s"
+# No option that was given is another one.
+claim 'demo as told' 0 '"ok": true' '"pulls": 20,' '"served_by_sibling": 0,' \
+	'"rejected": 0,' '"aborted": 0,' -- "$tool" --demo --json --requests 20 \
+	--pool 256 --count 16 --siblings 1 --depth 1 --rejects 0 --aborts 0
+one_object
+# The killed one's socket as well.
+demo_leaves_nothing() {
+	"$tool" --demo --requests 20 --pool 256 --count 16 --lease 1000 &
+	demo=$!
+	wait $demo && [ -z "$(find /tmp -maxdepth 1 -name "kvpull-demo-$demo-*")" ]
+}
+
+check demo_leaves_nothing
 trace '{"arrival_s": 0, "prompt_tokens": 512, "output_tokens": 10, "n": 2}' '' \
 	'{"arrival_s": 0.1, "prompt_tokens": 100, "abort": true}' \
 	'{"arrival_s": 0.2, "prompt_tokens": 2048, "abort": false}'
@@ -135,16 +172,45 @@ for bad in '{"arrival_s": 0, "prompt_tokens": 16' '[0, 16]' \
 		"$tool" $small --trace "$work/trace" "$sockets"
 done
 trace ''
-claim 'trace of nothing' 1 -- "$tool" $small --trace "$work/trace" "$sockets"
-claim 'no producer' 1 'no producer serves in' -- "$tool" "$work/none/"
+claim 'trace of nothing' 1 'nothing was pulled: the trace has no request' -- \
+	"$tool" $small --json --trace "$work/trace" "$sockets"
+one_object
+claim 'no producer' 1 'no producer serves in' -- "$tool" --json "$work/none/"
+one_object
+no_folder_was_made() {
+	! ls -d "$work/none"
+}
+
+check no_folder_was_made
 check silent_host
 # At once: the producer that may begin later has no address either.
 claim 'unknown host' 1 '^no address of a\.\.b: .+; give a ' -- \
 	timeout 5 "$tool" $small a..b
-claim 'another block size' 1 'head_bytes is [0-9]+ there and [0-9]+ here' -- \
-	"$tool" $small --size 8192 "$sockets"
+# One that asks for nothing takes none of its producer's blocks.
+for unlike in '--size 8192' '--layers 2' '--layers 8 --groups 2 --count 32'; do
+	claim "another shape: $unlike" 1 \
+		'^the producer has --size 16384 --layers 4 --groups 1: ' -- \
+		"$tool" $small $unlike --json "$sockets"
+	one_object
+done
+claim 'more than the producer has' 1 \
+	"^a request needs 2000 blocks, the producer's pool has 1024: " -- \
+	"$tool" --count 2000 --pool 4096 --requests 1 "$sockets"
+claim 'no block is held' 0 '"holds_live": 0, .*"blocks_free": 1024,' -- \
+	"$tool" --stats "$sockets"
+claim 'second producer' 1 'an ib_pull serves there already$' -- \
+	"$tool" --dir "$sockets"
+claim 'the first one serves on' 0 '"blocks": 1024,' -- "$tool" --stats "$sockets"
+claim 'device that is not there' 0 'RDMA device .* cannot be used here' -- \
+	"$tool" $small --device 'none_"0' "$sockets"
+claim 'long device' 1 'verbs_device .*at most 191 bytes' -- \
+	"$tool" $small --device "$(printf '%0192d' 0)" "$sockets"
+claim 'long lease' 0 '^ +5 +0 ' -- "$tool" $small --lease 600000 "$sockets"
+claim 'log level' 0 'connected by shm' -- \
+	env KVPULL_LOG_LEVEL=info "$tool" $small "$sockets"
 for wrong in --none '--size 0' '--size 15' '--tp 3' '--depth 0' '--rejects 101' \
-	'--count 5000' '--gid-index x' 'a b'; do
+	'--count 5000' '--gid-index x' '--requests -18446744073709551611' \
+	'a b' '--demo a' '--demo --stats'; do
 	claim "options $wrong" 2 '^usage: ib_pull' -- "$tool" $wrong
 done
 spinning() {
@@ -159,6 +225,50 @@ spinning() {
 }
 
 check spinning
+
+# The socket of one that was killed is in nobody's way.
+taken_over() {
+	"$tool" --dir "$work/killed" --pool 256 2>"$work/killing" &
+	others=$!
+	await_serving "$work/killing" $others
+	kill -KILL $others
+	wait $others
+	"$tool" --dir "$work/killed" --pool 256 2>"$work/again" &
+	others=$!
+	await_serving "$work/again" $others
+	cat "$work/again"
+	timeout 30 "$tool" --stats "$work/killed" && kill $others && wait $others
+}
+
+check taken_over
+
+# Its only blocks are another's: who comes waits, and says so, and has them when
+# that one is dead.
+little_room() {
+	"$tool" --dir "$work/room" --pool 32 --count 16 --lease 2000 2>"$work/rooms" &
+	others=$!
+	await_serving "$work/rooms" $others
+	"$tool" --pool 64 --count 32 --requests 1 --lead 60000 "$work/room" &
+	first=$!
+	until "$tool" --stats "$work/room" | grep '"blocks_free": 0,' ||
+		! kill -0 $first; do
+		sleep 0.1
+	done
+	timeout 60 "$tool" --pool 64 --count 32 --requests 1 "$work/room" \
+		2>"$work/waits" &
+	second=$!
+	until grep 'the producer has no room: ' "$work/waits" ||
+		! kill -0 $second; do
+		sleep 0.1
+	done
+	kill -KILL $first
+	wait $second
+	got=$?
+	kill $others && wait $others && [ $got -eq 0 ] &&
+		grep -q '^the producer has no room: ' "$work/waits"
+}
+
+check little_room
 
 # Clients over TCP that are no good. Each says whether the producer let go.
 cat >"$work/client.c" <<'END'
@@ -175,6 +285,13 @@ static int is_ready(int fd, short events, int ms)
 {
 	struct pollfd wait = { .fd = fd, .events = events };
 	return poll(&wait, 1, ms) == 1;
+}
+static int large(int fd)
+{
+	const unsigned more[4] = { 1, 1025, 1 }; /* blocks, siblings */
+	int code;
+	send(fd, more, sizeof(more), 0);
+	return recv(fd, &code, sizeof(code), MSG_WAITALL) != sizeof(code) || code != -2;
 }
 static int call(void)
 {
@@ -220,6 +337,8 @@ int main(int argc, char **argv)
 	fd = call();
 	if (!strcmp(argv[1], "deaf"))
 		return deaf(fd);
+	if (!strcmp(argv[1], "large"))
+		return large(fd);
 	if (!strcmp(argv[1], "part"))
 		return part(fd);
 	if (!strcmp(argv[1], "halves"))
@@ -252,6 +371,11 @@ deaf_client() {
 
 part_of_an_ask() {
 	timeout 30 "$work/client" part "$port"
+}
+
+# Of more blocks than its pool has: that never passes.
+too_large_an_ask() {
+	timeout 30 "$work/client" large "$port"
 }
 
 ask_in_halves() {
@@ -289,6 +413,7 @@ check serving_clients
 check deaf_client
 check part_of_an_ask
 check ask_in_halves
+check too_large_an_ask
 check many_clients
 check route_used
 check serving_ends

@@ -5,15 +5,19 @@
  */
 #include "tools/ib_pull.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #define TIMES_MIN (1u << 18)
+#define HOLD_MAX_MS 480000u  /* the library's own */
+#define NOT_GIVEN UINT32_MAX /* an option whose default --demo has its own of */
 
 static int stop;
 
@@ -29,59 +33,95 @@ static int is_device(const char *message)
 	return !strncmp(message, "verbs: ", 7) && strstr(message, ", MTU ");
 }
 
+/* What of the log is shown, and what it said of devices. */
+struct lines {
+	uint32_t level;
+	uint32_t has_device;
+};
+
 static void log_line(void *context, uint32_t level, const char *message)
 {
-	const uint32_t *verbose = context;
+	struct lines *lines = context;
+	const int device = is_device(message);
 
-	if (level <= KVPULL_LOG_WARN + *verbose || is_device(message))
+	lines->has_device |= (uint32_t)device;
+	if (level <= lines->level || device)
 		fprintf(stderr, "%s\n", message);
 }
 
-static void config_make(const struct ib_options *options, char *config,
-			size_t config_bytes)
+/* Its text, to be freed; NULL: said. */
+static char *config_make(const struct ib_options *options)
 {
-	char device[96] = "";
-	char gid[48] = "";
+	json_t *config = json_pack(
+		"{s:s, s:s, s:i, s:i}", "socket_dir", options->dir, "progress",
+		options->thread ? "thread" : "caller", "copy_threads",
+		(int)options->copy_threads, "lease_ms", (int)options->lease_ms);
+	char *text = NULL;
 
-	if (options->device)
-		(void)snprintf(device, sizeof(device),
-			       ",\"verbs_device\":\"%.63s\"", options->device);
+	/* Of the same proportion to the lease as the library's own. */
+	if (options->lease_ms > HOLD_MAX_MS)
+		(void)json_object_set_new(config, "hold_max_ms",
+					  json_integer(16 * options->lease_ms));
 	if (options->gid_index)
-		(void)snprintf(gid, sizeof(gid), ",\"verbs_gid_index\":%u",
-			       options->gid_index - 1);
-	(void)snprintf(
-		config, config_bytes,
-		"{\"socket_dir\":\"%s\",\"progress\":\"%s\",\"copy_threads\":%u,\"lease_ms\":%u%s%s}",
-		options->dir, options->thread ? "thread" : "caller",
-		options->copy_threads, options->lease_ms, device, gid);
+		(void)json_object_set_new(config, "verbs_gid_index",
+					  json_integer(options->gid_index - 1));
+	if (!options->device ||
+	    !json_object_set_new(config, "verbs_device",
+				 json_string(options->device)))
+		text = json_dumps(config, 0);
+	json_decref(config);
+	if (!text)
+		fprintf(stderr, "--dir and --device must be text in UTF-8\n");
+	return text;
 }
 
-int ib_engine_open(const struct ib_options *options, struct engine *engine,
-		   char *config, size_t config_bytes)
+/* The library goes without a route in silence, where nobody pinned it. */
+static void device_say(const struct ib_options *options)
 {
-	static uint32_t verbose;
-	static struct kvpull_host host = {
+	if (options->device || options->gid_index)
+		fprintf(stderr,
+			"%s: the RDMA device or GID that was named cannot be used here: no pull goes by it; kvpull_doctor says more\n",
+			options->name);
+	else if (options->port && !options->host)
+		fprintf(stderr,
+			"%s: no RDMA device can be used here: only who is on this machine can pull; kvpull_doctor says more\n",
+			options->name);
+}
+
+int ib_engine_open(const struct ib_options *options, struct engine *engine)
+{
+	static struct lines lines;
+	static const struct kvpull_host host = {
 		.struct_size = sizeof(host),
-		.context = &verbose,
+		.context = &lines,
 		.log = log_line,
 		.log_level = KVPULL_LOG_INFO,
 	};
-	const struct engine_params params = {
+	struct engine_params params = {
 		.ops = engine_library(),
 		.host = &host,
-		.config_json = config,
 		.engine_id = options->name,
 		.shape = options->shape,
 		.tp_size = options->tp_size,
 		.foreign = options->foreign,
 		.contiguous = options->contiguous,
 	};
+	const int is_asked = getenv("KVPULL_LOG_LEVEL") != NULL;
+	char *config;
+	int code;
 
-	verbose = options->verbose;
-	if (!params.ops)
+	/* Who asks for lines by the library's own variable gets them all. */
+	lines.level = is_asked ? KVPULL_LOG_DEBUG :
+				 KVPULL_LOG_WARN + options->verbose;
+	config = params.ops ? config_make(options) : NULL;
+	if (!config)
 		return 1;
-	config_make(options, config, config_bytes);
-	return engine_open(engine, &params);
+	params.config_json = config;
+	code = engine_open(engine, &params);
+	free(config);
+	if (!code && !is_asked && !lines.has_device)
+		device_say(options);
+	return code;
 }
 
 enum {
@@ -115,16 +155,17 @@ static const struct option_row {
 	    "blocks in each pool (4096)"),
 	ROW("requests", request_count, 1, 1u << 24,
 	    "requests a consumer sends (200)"),
-	ROW("depth", depth, 1, IB_DEPTH_MAX, "requests in flight (1)"),
+	ROW("depth", depth, 1, IB_DEPTH_MAX,
+	    "requests in flight (1; --demo 6)"),
 	ROW("siblings", siblings, 1, IB_SIBLINGS_MAX,
-	    "requests that share one prefill, n (1)"),
+	    "requests that share one prefill, n (1; --demo 4)"),
 	ROW("consumers", consumers, 1, 15, "consumers of --demo (3)"),
 	ROW("copy-threads", copy_threads, 0, 16, "copy workers (1)"),
-	ROW("lease", lease_ms, 10, 3600000, "lease, ms (30000)"),
+	ROW("lease", lease_ms, 10, 3600000, "lease, ms (30000; --demo 2000)"),
 	ROW("rejects", reject_percent, 0, 100,
-	    "percent rejected before admission (0)"),
+	    "percent rejected before admission (0; --demo 20)"),
 	ROW("aborts", abort_percent, 0, 100,
-	    "percent aborted while they load (0)"),
+	    "percent aborted while they load (0; --demo 10)"),
 	ROW("token-us", token_us, 0, 10000000,
 	    "with --trace: blocks stay taken so long an output token, us (0)"),
 	ROW("tp", tp_size, 1, ENGINE_RANKS_MAX,
@@ -199,8 +240,9 @@ static int number_take(struct ib_options *options, size_t row, const char *text)
 	}
 	errno = 0;
 	value = strtoul(text, &end, 0);
-	if (errno || end == text || *end || value < rows[row].least ||
-	    value > rows[row].most) {
+	/* A sign is no number's here, though strtoul() takes it. */
+	if (errno || !isdigit((unsigned char)*text) || *end ||
+	    value < rows[row].least || value > rows[row].most) {
 		fprintf(stderr, "--%s %s: a number from %u to %u is needed\n",
 			rows[row].name, text, rows[row].least, rows[row].most);
 		return 1;
@@ -249,7 +291,6 @@ static int run(struct ib_options *options, const char *peer)
 	}
 	if (options->stats)
 		return ib_print_stats(options);
-	(void)mkdir(options->dir, 0700);
 	if (!peer) {
 		(void)sigaction(SIGINT, &action, NULL);
 		(void)sigaction(SIGTERM, &action, NULL);
@@ -265,7 +306,7 @@ static int run(struct ib_options *options, const char *peer)
 		ib_print_header(options);
 	(void)fflush(stdout);
 	failed = ib_pull(options, &result);
-	if (result.pulls || !failed)
+	if (options->json || result.pulls || !failed)
 		ib_print_result(options, &result);
 	free(result.latencies);
 	free(result.releases);
@@ -295,8 +336,10 @@ static int gid_take(struct ib_options *options, const char *text)
 
 	errno = 0;
 	value = strtoul(text, &end, 10);
-	if (errno || end == text || *end || value > 65534) {
-		fprintf(stderr, "--gid-index %s: a number is needed\n", text);
+	if (errno || !isdigit((unsigned char)*text) || *end || value > 65534) {
+		fprintf(stderr,
+			"--gid-index %s: a number from 0 to 65534 is needed\n",
+			text);
 		return 1;
 	}
 	options->gid_index = (uint32_t)value + 1;
@@ -319,6 +362,22 @@ static int text_take(struct ib_options *options, int option, int *demo)
 	else
 		return option < OPTION_FIRST ? 2 : option;
 	return 0;
+}
+
+static void default_take(uint32_t *value, uint32_t otherwise)
+{
+	if (*value == NOT_GIVEN)
+		*value = otherwise;
+}
+
+static void defaults_take(struct ib_options *options, int demo)
+{
+	default_take(&options->depth, demo ? 6 : 1);
+	default_take(&options->siblings, demo ? 4 : 1);
+	default_take(&options->lease_ms, demo ? 2000 : 30000);
+	default_take(&options->reject_percent, demo ? 20 : 0);
+	default_take(&options->abort_percent, demo ? 10 : 0);
+	options->thread |= (uint32_t)demo;
 }
 
 static int parse(int count, char **words, struct ib_options *options, int *demo)
@@ -350,6 +409,12 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	}
 	if (code)
 		return code;
+	defaults_take(options, *demo);
+	if (*demo && (options->stats || count > optind)) {
+		fprintf(stderr,
+			"--demo pulls from a producer of its own: it takes neither --stats nor an operand\n");
+		return 2;
+	}
 	return shape_check(options) || count - optind > 1 ? 2 : 0;
 }
 
@@ -363,11 +428,13 @@ int main(int count, char **words)
 			   .block_tokens = 16 },
 		.request_blocks = 128,
 		.request_count = 200,
-		.depth = 1,
-		.siblings = 1,
+		.depth = NOT_GIVEN,
+		.siblings = NOT_GIVEN,
 		.consumers = 3,
 		.copy_threads = 1,
-		.lease_ms = 30000,
+		.lease_ms = NOT_GIVEN,
+		.reject_percent = NOT_GIVEN,
+		.abort_percent = NOT_GIVEN,
 		.tp_size = 1,
 		.seed = 1,
 	};
@@ -387,13 +454,5 @@ int main(int count, char **words)
 	}
 	if (!demo)
 		return run(&options, optind < count ? words[optind] : NULL);
-	options.thread = 1;
-	options.siblings = options.siblings > 1 ? options.siblings : 4;
-	if (!options.reject_percent && !options.abort_percent) {
-		options.reject_percent = 20;
-		options.abort_percent = 10;
-	}
-	options.depth = options.depth > 1 ? options.depth : 6;
-	options.lease_ms = options.lease_ms < 30000 ? options.lease_ms : 2000;
 	return ib_demo(&options);
 }

@@ -77,6 +77,8 @@ struct ib_answer {
 	uint64_t seed;         /* of the blocks' pattern */
 	uint64_t holds_live, holds_released, holds_expired, holds_revoked;
 	uint64_t blocks_free, blocks_all, double_reports, consumers_died;
+	uint32_t block_bytes, layer_count, group_count,
+		reserved;  /* its shape */
 	uint64_t host;     /* of the producer: whose clock it is */
 	uint64_t ended_ns; /* when a hold was reported ended last */
 };
@@ -114,9 +116,8 @@ int ib_print_stats(const struct ib_options *options);
 void ib_print_result(const struct ib_options *options,
 		     struct ib_result *result);
 
-/* Shared by the roles. */
-int ib_engine_open(const struct ib_options *options, struct engine *engine,
-		   char *config, size_t config_bytes);
+/* Shared by the roles; 0, or why not was said. */
+int ib_engine_open(const struct ib_options *options, struct engine *engine);
 
 /* ib_pull_times.c: how long connections and releases take. */
 struct ib_times {
@@ -157,6 +158,27 @@ int ib_control_ask_take(int control, struct ib_ask *ask, uint32_t *ask_bytes);
 /* The ticket's text lies behind the answer in message; 0 or -1. */
 int ib_control_answer_take(int control, void *message,
 			   struct ib_answer *answer);
+
+/* ib_pull_call.c: a consumer's call to its producer. */
+struct ib_call {
+	const struct ib_options *options;
+	int control;          /* -1: nobody is called */
+	uint8_t *message;     /* the last answer, and its ticket's text */
+	uint64_t pool_blocks; /* of the producer */
+	uint64_t lost_ns; /* since then the producer is gone; 0: it is not */
+	uint64_t full_ns; /* since then it has no room; 0: it has */
+	uint32_t full_is_said;
+};
+/* 0, or why not was said. Closed either way. */
+int ib_call_open(struct ib_call *call, const struct ib_options *options);
+void ib_call_close(struct ib_call *call);
+/* 0, or 1 if the producer is gone, which was said. */
+int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
+		struct ib_answer *answer);
+/* The producer is gone: 0: called again, or soon; 1: given up. */
+int ib_call_again(struct ib_call *call);
+/* It has no room, and nothing of ours is to end: a rest before it is asked. */
+void ib_call_full(struct ib_call *call);
 
 /* A trace line: a request that arrives. */
 struct ib_arrival {

@@ -39,14 +39,64 @@ static int folder_address(const struct ib_options *options,
 	return -1;
 }
 
+static struct addrinfo folder_info(struct sockaddr_un *address)
+{
+	return (struct addrinfo){
+		.ai_family = AF_UNIX,
+		.ai_socktype = SOCK_SEQPACKET,
+		.ai_addr = (struct sockaddr *)address,
+		.ai_addrlen = sizeof(*address),
+	};
+}
+
+static void limit_set(int control, int option, uint64_t limit_ns)
+{
+	const struct timeval limit = {
+		.tv_sec = (time_t)(limit_ns / NS_PER_S),
+		.tv_usec = (suseconds_t)(limit_ns % NS_PER_S / 1000),
+	};
+
+	(void)setsockopt(control, SOL_SOCKET, option, &limit, sizeof(limit));
+}
+
+/* errno says why not. */
+static int address_connect(const struct addrinfo *at, uint64_t limit_ns)
+{
+	const int control =
+		socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, 0);
+	int why;
+
+	if (control < 0)
+		return -1;
+	limit_set(control, SO_SNDTIMEO, limit_ns);
+	if (!connect(control, at->ai_addr, at->ai_addrlen))
+		return control;
+	why = errno;
+	(void)close(control);
+	/* What a limit that is reached looks like. */
+	errno = why == EINPROGRESS || why == EAGAIN ? ETIMEDOUT : why;
+	return -1;
+}
+
 int ib_control_listen(const struct ib_options *options)
 {
 	struct sockaddr_un address;
+	const struct addrinfo folder = folder_info(&address);
 	int listener;
 
 	if (folder_address(options, &address))
 		return -1;
-	(void)unlink(address.sun_path);
+	listener = address_connect(&folder, CONNECT_NS);
+	if (listener >= 0 || errno == ETIMEDOUT) {
+		fprintf(stderr, "%s: an ib_pull serves there already\n",
+			options->dir);
+		if (listener >= 0)
+			(void)close(listener);
+		return -1;
+	}
+	/* What one that was killed left. */
+	if (errno == ECONNREFUSED)
+		(void)unlink(address.sun_path);
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (listener >= 0 &&
 	    !bind(listener, (struct sockaddr *)&address, sizeof(address)) &&
@@ -84,35 +134,6 @@ int ib_control_listen_port(const struct ib_options *options)
 	return -1;
 }
 
-static void limit_set(int control, int option, uint64_t limit_ns)
-{
-	const struct timeval limit = {
-		.tv_sec = (time_t)(limit_ns / NS_PER_S),
-		.tv_usec = (suseconds_t)(limit_ns % NS_PER_S / 1000),
-	};
-
-	(void)setsockopt(control, SOL_SOCKET, option, &limit, sizeof(limit));
-}
-
-/* errno says why not. */
-static int address_connect(const struct addrinfo *at, uint64_t limit_ns)
-{
-	const int control =
-		socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, 0);
-	int why;
-
-	if (control < 0)
-		return -1;
-	limit_set(control, SO_SNDTIMEO, limit_ns);
-	if (!connect(control, at->ai_addr, at->ai_addrlen))
-		return control;
-	why = errno;
-	(void)close(control);
-	/* What a limit that is reached looks like. */
-	errno = why == EINPROGRESS || why == EAGAIN ? ETIMEDOUT : why;
-	return -1;
-}
-
 /* Each address once, in turn. */
 static int addresses_connect(const struct addrinfo *at,
 			     const struct ib_options *options,
@@ -143,12 +164,7 @@ static int producer_connect(const struct ib_options *options,
 			    const struct addrinfo *hosts, uint64_t until_ns)
 {
 	struct sockaddr_un address;
-	const struct addrinfo folder = {
-		.ai_family = AF_UNIX,
-		.ai_socktype = SOCK_SEQPACKET,
-		.ai_addr = (struct sockaddr *)&address,
-		.ai_addrlen = sizeof(address),
-	};
+	const struct addrinfo folder = folder_info(&address);
 
 	if (hosts)
 		return addresses_connect(hosts, options, until_ns);

@@ -5,6 +5,7 @@
  * pulls. Says what happened, and fails unless 0 bytes were wrong, 0 holds are
  * left and every block came back.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,10 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "tools/ib_pull.h"
 
 #define CONSUMERS_MAX 16u
-#define SETTLE_NS UINT64_C(10000000000)
+#define SETTLE_NS UINT64_C(10000000000) /* beside the lease */
 
 static int demo_stop;
 
@@ -65,7 +68,7 @@ static pid_t consumer_start(const struct ib_options *options, uint32_t index,
 	own.seed += 77 * (index + 1);
 	if (index == options->consumers) {
 		/* The one that dies, with tickets claimed and a pull running. */
-		own.kill_after = 1 + own.request_count / 4;
+		own.kill_after = own.trace ? 1 : 1 + own.request_count / 4;
 		own.reject_percent = own.abort_percent = 0;
 		own.siblings = 1;
 	}
@@ -82,8 +85,8 @@ static int wait_all(const pid_t *pids, uint32_t count, const char *who)
 
 		if (waitpid(pids[index], &status, 0) < 0 ||
 		    !WIFEXITED(status) || WEXITSTATUS(status)) {
-			printf("%s %u failed: status %#x\n", who, index,
-			       (unsigned int)status);
+			fprintf(stderr, "%s %u failed: status %#x\n", who,
+				index, (unsigned int)status);
 			failed = 1;
 		}
 	}
@@ -94,7 +97,8 @@ static int wait_all(const pid_t *pids, uint32_t count, const char *who)
 static int settle(const struct ib_options *options, struct ib_answer *answer)
 {
 	const struct timespec pause = { .tv_nsec = 5000000 };
-	const uint64_t until_ns = engine_now_ns() + SETTLE_NS;
+	const uint64_t until_ns = engine_now_ns() + SETTLE_NS +
+				  options->lease_ms * UINT64_C(1000000);
 
 	do {
 		if (ib_ask_stats(options, answer))
@@ -107,12 +111,46 @@ static int settle(const struct ib_options *options, struct ib_answer *answer)
 	return 1;
 }
 
-static void say(const struct ib_options *options,
-		const struct ib_result *results, const struct ib_answer *answer)
+/* What a demo came to, over all of its consumers. */
+struct outcome {
+	const struct ib_options *options;
+	const struct ib_result
+		*results;        /* [consumers + 1], the last was killed */
+	struct ib_answer answer; /* of the producer, at the end */
+	uint64_t loaded, checked, wrong, doubles;
+	uint32_t is_right;
+};
+
+static void judge(struct outcome *outcome)
 {
+	const struct ib_options *options = outcome->options;
+	const struct ib_answer *answer = &outcome->answer;
 	uint32_t index;
 
-	for (index = 0; index < options->consumers; index++)
+	outcome->doubles = answer->double_reports;
+	for (index = 0; index <= options->consumers; index++) {
+		const struct ib_result *result = &outcome->results[index];
+
+		outcome->loaded += result->loaded;
+		outcome->checked += result->bytes_checked;
+		outcome->wrong += result->bytes_wrong;
+		outcome->doubles += result->double_reports;
+	}
+	outcome->is_right = !outcome->wrong && !answer->holds_live &&
+			    outcome->checked && outcome->loaded &&
+			    !outcome->doubles &&
+			    answer->blocks_free == answer->blocks_all &&
+			    answer->holds_expired <= options->depth;
+}
+
+static void say_text(const struct outcome *outcome)
+{
+	const struct ib_result *results = outcome->results;
+	const struct ib_answer *answer = &outcome->answer;
+	const uint32_t consumers = outcome->options->consumers;
+	uint32_t index;
+
+	for (index = 0; index < consumers; index++)
 		printf("consumer %u: %llu pulls read and verified, %llu served by a sibling's pull, %llu rejected before admission, %llu aborted while loading, %llu failed\n",
 		       index, (unsigned long long)results[index].loaded,
 		       (unsigned long long)results[index].served,
@@ -120,83 +158,136 @@ static void say(const struct ib_options *options,
 		       (unsigned long long)results[index].aborted,
 		       (unsigned long long)results[index].failed);
 	printf("consumer %u: killed with -9 after %llu pulls were claimed\n",
-	       options->consumers,
-	       (unsigned long long)results[options->consumers].pulls);
+	       consumers, (unsigned long long)results[consumers].pulls);
 	printf("producer: %llu holds released, %llu ended by lease (tickets that the killed one had but had not claimed), %llu of %llu blocks free, %llu double reports\n",
 	       (unsigned long long)answer->holds_released,
 	       (unsigned long long)answer->holds_expired,
 	       (unsigned long long)answer->blocks_free,
 	       (unsigned long long)answer->blocks_all,
 	       (unsigned long long)answer->double_reports);
+	printf("%llu bytes checked, %llu bytes wrong, %llu holds left\n",
+	       (unsigned long long)outcome->checked,
+	       (unsigned long long)outcome->wrong,
+	       (unsigned long long)answer->holds_live);
+	printf("demo: %s\n", outcome->is_right ? "ok" : "FAILED");
 }
 
-static int judge(const struct ib_options *options,
-		 const struct ib_result *results,
-		 const struct ib_answer *answer)
+static json_t *consumer_json(const struct ib_result *result)
 {
-	uint64_t checked = 0, wrong = 0, left = answer->holds_live;
-	uint64_t loaded = 0, doubles = answer->double_reports;
+	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "pulls",
+			 (json_int_t)result->loaded, "served_by_sibling",
+			 (json_int_t)result->served, "rejected",
+			 (json_int_t)result->rejected, "aborted",
+			 (json_int_t)result->aborted, "failed",
+			 (json_int_t)result->failed);
+}
+
+static void say_json(const struct outcome *outcome)
+{
+	const struct ib_answer *answer = &outcome->answer;
+	const uint32_t consumers = outcome->options->consumers;
+	json_t *each = json_array();
+	json_t *object;
 	uint32_t index;
 
-	for (index = 0; index <= options->consumers; index++) {
-		checked += results[index].bytes_checked;
-		wrong += results[index].bytes_wrong;
-		loaded += results[index].loaded;
-		doubles += results[index].double_reports;
-	}
-	printf("%llu bytes checked, %llu bytes wrong, %llu holds left\n",
-	       (unsigned long long)checked, (unsigned long long)wrong,
-	       (unsigned long long)left);
-	return wrong || left || !checked || !loaded || doubles ||
-	       answer->blocks_free != answer->blocks_all ||
-	       answer->holds_expired > options->depth;
+	for (index = 0; index < consumers; index++)
+		(void)json_array_append_new(
+			each, consumer_json(&outcome->results[index]));
+	object = json_pack(
+		"{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
+		"consumers", each, "killed_after_pulls",
+		(json_int_t)outcome->results[consumers].pulls, "bytes_checked",
+		(json_int_t)outcome->checked, "bytes_wrong",
+		(json_int_t)outcome->wrong, "holds_released",
+		(json_int_t)answer->holds_released, "holds_expired",
+		(json_int_t)answer->holds_expired, "holds_left",
+		(json_int_t)answer->holds_live, "blocks_free",
+		(json_int_t)answer->blocks_free, "blocks",
+		(json_int_t)answer->blocks_all, "double_reports",
+		(json_int_t)outcome->doubles, "ok", (int)outcome->is_right);
+	if (object)
+		(void)json_dumpf(object, stdout, JSON_INDENT(2));
+	printf("\n");
+	json_decref(object);
+}
+
+/* Ours, and all of its processes ended: the killed one's socket is left. */
+static void folder_remove(const char *path)
+{
+	DIR *folder = opendir(path);
+	const struct dirent *entry;
+
+	while (folder && (entry = readdir(folder)) != NULL)
+		(void)unlinkat(dirfd(folder), entry->d_name, 0);
+	if (folder)
+		(void)closedir(folder);
+	(void)rmdir(path);
+}
+
+/* Until the one that is to be killed was, and the others are done. */
+static int consumers_wait(const struct ib_options *options, const pid_t *pids)
+{
+	int status = 0;
+
+	if (waitpid(pids[options->consumers], &status, 0) > 0 &&
+	    WIFSIGNALED(status))
+		return wait_all(pids, options->consumers, "consumer");
+	fprintf(stderr, "consumer %u was not killed: status %#x\n",
+		options->consumers, (unsigned int)status);
+	(void)wait_all(pids, options->consumers, "consumer");
+	return 1;
+}
+
+/* In own's folder. 0, or 1 if something was wrong. */
+static int play(const struct ib_options *own, struct ib_result *results)
+{
+	struct outcome outcome = { .options = own, .results = results };
+	pid_t consumers[CONSUMERS_MAX + 1];
+	pid_t producer;
+	uint32_t index;
+	int failed;
+
+	(void)fflush(stdout);
+	producer = producer_start(own);
+	for (index = 0; index <= own->consumers; index++)
+		consumers[index] = consumer_start(own, index, results);
+	failed = consumers_wait(own, consumers);
+	failed |= settle(own, &outcome.answer);
+	(void)kill(producer, SIGTERM);
+	failed |= wait_all(&producer, 1, "producer");
+	judge(&outcome);
+	outcome.is_right &= !failed;
+	if (own->json)
+		say_json(&outcome);
+	else
+		say_text(&outcome);
+	return !outcome.is_right;
 }
 
 int ib_demo(const struct ib_options *options)
 {
-	struct ib_result *results;
-	struct ib_answer answer = { 0 };
 	struct ib_options own = *options;
-	char dir[] = "/tmp/kvpull-demo-XXXXXX";
-	pid_t consumers[CONSUMERS_MAX + 1];
-	pid_t producer;
-	uint32_t index;
-	int failed = 0;
-	int settled;
+	char dir[64];
+	struct ib_result *results;
+	int failed;
 
-	if (!options->dir && !mkdtemp(dir)) {
-		fprintf(stderr, "%s: %s\n", dir, strerror(errno));
-		return 1;
-	}
-	own.dir = options->dir ? options->dir : dir;
-	own.verify = 1;
 	if (own.consumers > CONSUMERS_MAX - 1)
 		own.consumers = CONSUMERS_MAX - 1;
+	own.verify = 1;
 	results =
 		mmap(NULL, (own.consumers + 1) * sizeof(*results),
 		     PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (results == MAP_FAILED)
+	(void)snprintf(dir, sizeof(dir), "/tmp/kvpull-demo-%u-XXXXXX",
+		       (unsigned int)getpid());
+	if (results == MAP_FAILED || (!options->dir && !mkdtemp(dir))) {
+		fprintf(stderr, "%s: %s\n", dir, strerror(errno));
 		return 1;
-	(void)fflush(stdout);
-	producer = producer_start(&own);
-	for (index = 0; index <= own.consumers; index++)
-		consumers[index] = consumer_start(&own, index, results);
-	(void)waitpid(consumers[own.consumers], NULL, 0);
-	failed = wait_all(consumers, own.consumers, "consumer");
-	settled = settle(&own, &answer);
-	say(&own, results, &answer);
-	failed |= judge(&own, results, &answer) || settled;
-	(void)kill(producer, SIGTERM);
-	failed |= wait_all(&producer, 1, "producer");
-	(void)munmap(results, (own.consumers + 1) * sizeof(*results));
-	if (!options->dir) {
-		char control[64];
-
-		(void)snprintf(control, sizeof(control), "%s/ib_pull.control",
-			       dir);
-		(void)unlink(control);
-		(void)rmdir(dir);
 	}
-	printf("demo: %s\n", failed ? "FAILED" : "ok");
+	if (!options->dir)
+		own.dir = dir;
+	failed = play(&own, results);
+	(void)munmap(results, (own.consumers + 1) * sizeof(*results));
+	if (!options->dir)
+		folder_remove(dir);
 	return failed;
 }

@@ -194,7 +194,7 @@ static int ranks_open(struct engine *engine, const struct engine_params *params,
 static int halves_open(struct engine *engine,
 		       const struct engine_params *params)
 {
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_error_detail *detail = &engine->detail;
 	struct kvpull_group groups[KVPULL_GROUPS_MAX] = { { 0 } };
 	const struct kvpull_model model = {
 		.struct_size = sizeof(model),
@@ -220,17 +220,18 @@ static int halves_open(struct engine *engine,
 	uint32_t index;
 	int code = 0;
 
+	detail->struct_size = sizeof(*detail);
 	for (index = 0; index < params->shape.group_count; index++)
 		groups[index].block_tokens = params->shape.block_tokens;
 	if (params->part != ENGINE_RANK)
 		code = engine->ops->scheduler->open(&open, &engine->scheduler,
-						    &detail);
+						    detail);
 	if (!code)
-		code = ranks_open(engine, params, &open, &detail);
-	if (code)
+		code = ranks_open(engine, params, &open, detail);
+	if (code && !params->quiet)
 		fprintf(stderr, "%s: %s%s%s (%s)\n", params->engine_id,
-			detail.field, detail.field[0] ? ": " : "",
-			detail.message, engine->ops->error_text(code));
+			detail->field, detail->field[0] ? ": " : "",
+			detail->message, engine->ops->error_text(code));
 	return code;
 }
 

@@ -70,7 +70,8 @@ struct engine_params {
 	const char *revision;
 	const char *layout; /* NULL: "LBHNC" */
 	enum engine_part part;
-	uint32_t rank;                        /* of ENGINE_RANK */
+	uint32_t quiet; /* 1: why it did not open is in .detail alone */
+	uint32_t rank;  /* of ENGINE_RANK */
 	const struct engine_carrier *carrier; /* of ENGINE_SCHEDULER */
 };
 
@@ -114,6 +115,7 @@ struct engine {
 	uint64_t next_key;
 	enum engine_part part;
 	const struct engine_carrier *carrier;
+	struct kvpull_error_detail detail; /* why it did not open */
 	/* A rank that was started again knows no pull below. */
 	uint64_t first_key[ENGINE_RANKS_MAX];
 };

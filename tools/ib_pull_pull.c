@@ -55,17 +55,15 @@ struct consumer {
 	uint64_t load_took_ns; /* the last one */
 	uint32_t asked;
 	uint64_t random;
-	int control;
+	struct ib_call call;
 	uint32_t is_warm;
 	uint32_t is_watched; /* somebody sees the progress */
 	uint32_t is_shown;   /* a line of it stands there */
-	uint64_t lost_ns;    /* since then the producer is gone */
 	FILE *trace;
 	uint64_t trace_start_ns;
 	uint32_t trace_is_bad; /* it ended at a line that cannot be read */
 	struct ib_arrival arrival;
 	uint32_t arrival_waits;
-	uint8_t *message;
 	uint8_t *copy_from, *copy_to;
 	uint64_t copy_bytes;
 	uint32_t loading;
@@ -81,35 +79,6 @@ static uint64_t next_random(struct consumer *consumer)
 	return consumer->random;
 }
 
-static int ask(struct consumer *consumer, const struct ib_ask *what,
-	       struct ib_answer *answer)
-{
-	if (ib_control_send(consumer->control, what, sizeof(*what)))
-		return 1;
-	if (ib_control_answer_take(consumer->control, consumer->message,
-				   answer)) {
-		fprintf(stderr, "the producer is gone\n");
-		return 1;
-	}
-	return 0;
-}
-
-int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer)
-{
-	const struct ib_ask what = { .kind = IB_ASK_STATS };
-	struct consumer consumer = { .options = options };
-	int failed = 1;
-
-	consumer.control = ib_control_connect(options);
-	consumer.message = malloc(IB_TICKET_BYTES_MAX + sizeof(*answer));
-	if (consumer.control >= 0 && consumer.message)
-		failed = ask(&consumer, &what, answer);
-	if (consumer.control >= 0)
-		(void)close(consumer.control);
-	free(consumer.message);
-	return failed;
-}
-
 static void admit_one(struct consumer *consumer, const struct ib_ask *what,
 		      const struct ib_answer *answer)
 {
@@ -118,7 +87,7 @@ static void admit_one(struct consumer *consumer, const struct ib_ask *what,
 	struct kvpull_request params = {
 		.struct_size = sizeof(params),
 		.key = engine->next_key++,
-		.ticket = consumer->message + sizeof(*answer),
+		.ticket = consumer->call.message + sizeof(*answer),
 		.ticket_bytes = answer->ticket_bytes,
 		.prompt_tokens = what->blocks * engine->shape.block_tokens,
 		.flags = KVPULL_REQUEST_PULL,
@@ -145,32 +114,11 @@ static void admit_one(struct consumer *consumer, const struct ib_ask *what,
 	consumer->live++;
 }
 
-/* The producer is gone: 0: called again, or soon; 1: given up. */
-static int call_again(struct consumer *consumer)
-{
-	const struct timespec pause = { .tv_nsec = 5000000 };
-	const uint64_t now_ns = engine_now_ns();
-
-	if (!consumer->lost_ns)
-		consumer->lost_ns = now_ns;
-	if (now_ns - consumer->lost_ns >=
-	    consumer->options->retry_s * UINT64_C(1000000000))
-		return 1;
-	if (consumer->control >= 0)
-		(void)close(consumer->control);
-	consumer->control = ib_control_try(consumer->options);
-	consumer->times.wanted = 1;
-	if (consumer->control >= 0)
-		consumer->lost_ns = 0;
-	else
-		(void)nanosleep(&pause, NULL);
-	return 0;
-}
-
 /* One ticket: all of its siblings are admitted, or it is rejected. */
 static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
 {
 	struct engine *engine = &consumer->engine;
+	struct ib_call *call = &consumer->call;
 	const struct ib_ask what = {
 		.kind = IB_ASK_PREFILL,
 		.blocks = blocks,
@@ -179,13 +127,18 @@ static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
 	struct ib_answer answer;
 	uint32_t index;
 
-	if (consumer->control < 0 || ask(consumer, &what, &answer))
-		return call_again(consumer);
+	if (call->control < 0 || ib_call_ask(call, &what, &answer)) {
+		consumer->times.wanted = 1;
+		return ib_call_again(call);
+	}
 	if (answer.code == KVPULL_EFULL) {
 		/* It has no room: ask again, when what it holds was pulled. */
 		consumer->in_turn = consumer->live != 0;
+		if (!consumer->live)
+			ib_call_full(call);
 		return 0;
 	}
+	call->full_ns = 0;
 	if (answer.code) {
 		fprintf(stderr, "prefill: %s\n",
 			engine->ops->error_text(answer.code));
@@ -199,7 +152,7 @@ static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
 		consumer->result->rejected++;
 		return engine->ops->scheduler->request_rejected(
 			       engine->scheduler,
-			       consumer->message + sizeof(answer),
+			       call->message + sizeof(answer),
 			       answer.ticket_bytes) != 0;
 	}
 	ib_times_ticket(&consumer->times);
@@ -559,6 +512,14 @@ static int send_one(struct consumer *consumer)
 			blocks, options->shape.block_count);
 		return 1;
 	}
+	if ((uint64_t)blocks * options->shape.group_count >
+	    consumer->call.pool_blocks) {
+		fprintf(stderr,
+			"a request needs %u blocks, the producer's pool has %llu: raise --pool there\n",
+			blocks * options->shape.group_count,
+			(unsigned long long)consumer->call.pool_blocks);
+		return 1;
+	}
 	return admit(consumer, blocks, siblings);
 }
 
@@ -724,39 +685,64 @@ static void drain(struct consumer *consumer)
 	result->double_reports = engine->double_reports;
 }
 
+static int no_memory_say(const struct consumer *consumer)
+{
+	fprintf(stderr, "%s: out of memory\n", consumer->options->name);
+	return 1;
+}
+
 static int consumer_open(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-	char config[512];
 
 	consumer->is_watched = (uint32_t)isatty(STDERR_FILENO);
 	consumer->request_max = options->depth + IB_SIBLINGS_MAX;
 	consumer->requests =
 		calloc(consumer->request_max, sizeof(*consumer->requests));
-	consumer->message =
-		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
 	consumer->result->latencies =
 		calloc(options->request_count, sizeof(uint64_t));
 	consumer->result->releases =
 		calloc(options->request_count, sizeof(uint64_t));
-	if (!consumer->requests || !consumer->message ||
-	    !consumer->result->latencies || !consumer->result->releases)
-		return 1;
+	if (!consumer->requests || !consumer->result->latencies ||
+	    !consumer->result->releases)
+		return no_memory_say(consumer);
 	if (options->trace && ib_trace_open(options->trace, &consumer->trace))
 		return 1;
-	consumer->control = ib_control_connect(options);
-	if (consumer->control < 0 ||
-	    ib_engine_open(options, &consumer->engine, config, sizeof(config)))
+	if (ib_call_open(&consumer->call, options) ||
+	    ib_engine_open(options, &consumer->engine))
 		return 1;
 	consumer->copy_bytes = consumer->engine.memory_bytes;
 	consumer->copy_from = malloc(consumer->copy_bytes);
 	consumer->copy_to = malloc(consumer->copy_bytes);
 	if (!consumer->copy_from || !consumer->copy_to)
-		return 1;
+		return no_memory_say(consumer);
 	memset(consumer->copy_from, 1, consumer->copy_bytes);
 	memset(consumer->copy_to, 2, consumer->copy_bytes);
 	consumer->trace_start_ns = engine_now_ns();
 	return 0;
+}
+
+/* A run that moved nothing proves nothing. */
+static int moved_nothing(const struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+
+	if (options->trace)
+		return !consumer->trace_is_bad &&
+		       !consumer->arrival.prompt_tokens;
+	return !consumer->result->loaded &&
+	       options->reject_percent + options->abort_percent < 100;
+}
+
+static void nothing_say(const struct consumer *consumer)
+{
+	const char *why = "";
+
+	if (consumer->options->trace)
+		why = ": the trace has no request";
+	else if (consumer->options->host && !consumer->result->routes)
+		why = ": no route to the producer; on one machine give both the same --dir, between two see `kvpull_doctor --route verbs` on both";
+	fprintf(stderr, "nothing was pulled%s\n", why);
 }
 
 int ib_pull(const struct ib_options *options, struct ib_result *result)
@@ -765,7 +751,7 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		.options = options,
 		.result = result,
 		.random = options->seed * 2 + 88172645463325253u,
-		.control = -1,
+		.call = { .control = -1 },
 		.times = { .wanted = 1, .host = ib_times_host() },
 	};
 	const int is_open = !consumer_open(&consumer);
@@ -779,22 +765,17 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		fprintf(stderr, "\n");
 	if (consumer.engine.ops)
 		engine_close(&consumer.engine);
-	if (consumer.control >= 0)
-		(void)close(consumer.control);
+	ib_call_close(&consumer.call);
 	if (consumer.trace)
 		(void)fclose(consumer.trace);
 	free(consumer.copy_from);
 	free(consumer.copy_to);
 	free(consumer.requests);
-	free(consumer.message);
 	result->done = !failed;
-	/* A run that moved nothing proves nothing. */
-	if (options->trace ?
-		    consumer.trace_is_bad || !consumer.arrival.prompt_tokens :
-		    !result->loaded &&
-			    options->reject_percent + options->abort_percent <
-				    100)
+	if (!failed && moved_nothing(&consumer)) {
+		nothing_say(&consumer);
 		failed = 1;
-	return failed || result->bytes_wrong || result->tables_left ||
-	       result->double_reports;
+	}
+	return failed || consumer.trace_is_bad || result->bytes_wrong ||
+	       result->tables_left || result->double_reports;
 }

@@ -186,9 +186,10 @@ void ib_print_result(const struct ib_options *options, struct ib_result *result)
 		result->latency_count = options->request_count;
 	if (result->release_count > options->request_count)
 		result->release_count = options->request_count;
-	qsort(result->latencies, result->latency_count, sizeof(uint64_t),
-	      compare);
-	if (result->releases)
+	if (result->latency_count)
+		qsort(result->latencies, result->latency_count,
+		      sizeof(uint64_t), compare);
+	if (result->release_count)
 		qsort(result->releases, result->release_count, sizeof(uint64_t),
 		      compare);
 	if (options->json)

@@ -151,6 +151,7 @@ static void prefill(struct producer *producer, const struct ib_ask *ask,
 	uint32_t index;
 
 	if (!ask->blocks || ask->blocks > IB_BLOCKS_MAX / groups ||
+	    ask->blocks > engine->shape.block_count / groups ||
 	    !ask->siblings || ask->siblings > IB_SIBLINGS_MAX) {
 		answer->code = KVPULL_EINVAL;
 		return;
@@ -196,6 +197,9 @@ static void stats_answer(struct producer *producer, struct ib_answer *answer)
 	}
 	answer->blocks_free = engine->free_count;
 	answer->blocks_all = engine->shape.block_count;
+	answer->block_bytes = engine->shape.block_bytes;
+	answer->layer_count = engine->shape.layer_count;
+	answer->group_count = engine->shape.group_count;
 	answer->double_reports = engine->double_reports;
 }
 
@@ -357,7 +361,6 @@ static int spin(struct producer *producer)
 int ib_serve(const struct ib_options *options, const int *stop)
 {
 	struct producer *producer = calloc(1, sizeof(*producer));
-	char config[512];
 	uint32_t index;
 	int failed = 0;
 
@@ -371,8 +374,7 @@ int ib_serve(const struct ib_options *options, const int *stop)
 		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
 	producer->listener = producer->port_listener = -1;
 	failed = !producer->held || !producer->ticket || !producer->message ||
-		 ib_engine_open(options, &producer->engine, config,
-				sizeof(config)) ||
+		 ib_engine_open(options, &producer->engine) ||
 		 control_open(producer);
 	if (!failed && !options->quiet)
 		fprintf(stderr, "serving in %s: pull with `ib_pull %s`\n",

@@ -77,16 +77,28 @@ static double number_of(const json_t *report, const char *key)
 	return json_number_value(json_object_get(report, key));
 }
 
-/* The last line of what was said before the report. */
-static const char *complaint_of(char *output)
+/* The last line of a text, which loses the newlines behind it. */
+static char *last_line(char *text)
 {
-	char *end = output + strlen(output);
+	char *end = text + strlen(text);
 	char *line;
 
-	while (end > output && end[-1] == '\n')
+	while (end > text && end[-1] == '\n')
 		*--end = '\0';
-	line = strrchr(output, '\n');
-	return line ? line + 1 : output;
+	line = strrchr(text, '\n');
+	return line ? line + 1 : text;
+}
+
+/* Of what was said before the report the last that is a reason. */
+static const char *complaint_of(char *output)
+{
+	char *line = last_line(output);
+
+	if (line > output && strncmp(line, "nothing was pulled", 18) == 0) {
+		*line = '\0';
+		line = last_line(output);
+	}
+	return line;
 }
 
 static void failure_say(struct doctor *doctor, char *output)
