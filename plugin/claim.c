@@ -9,11 +9,13 @@
  * on the next connection. A claim is free again when its last word was said,
  * no pull uses it, and each rank took the release or is lost: gone for good
  * (a dead incarnation counts its consumers as released, or is no more), or
- * silent for hold_max, after which no hold can be left.
+ * silent for hold_max, after which no hold can be left. A rank for which there
+ * is no entry waits for one, and so do pulls, within their deadlines.
  */
 #include "plugin/worker.h"
 
 #define FULL_RETRY_NS UINT64_C(20000) /* the peer's engine polls slowly */
+#define ROOM_RETRY_NS (5 * KVPULL_NS_PER_MS) /* no entry for another peer */
 #define TAKEN_FIRST_NS UINT64_C(100000)
 #define TAKEN_LAST_NS (16 * KVPULL_NS_PER_MS)
 
@@ -52,23 +54,35 @@ static void rank_close(struct kvpull_worker *worker, struct kvpull_claim *claim,
 	claim->open_count--;
 }
 
-/* A new scheduler half is a new instance: peers know us by the old one. */
-static void instance_set(struct kvpull_worker *worker, uint64_t instance_id)
+enum again {
+	AGAIN_NO = 0,
+	AGAIN_TAKEN = 1, /* said, and not taken yet */
+	AGAIN_SAY = 2,   /* the peer had no room */
+	AGAIN_ROOM = 4   /* we have none for the peer */
+};
+
+/* Return: AGAIN_NO, also where it is lost, or AGAIN_ROOM. */
+static int rank_find(struct kvpull_worker *worker, struct kvpull_claim *claim,
+		     struct kvpull_claim_rank *rank, uint64_t now_ns)
 {
-	struct kvpull_progress *progress = &worker->progress;
-	uint32_t index;
+	uint32_t peer;
+	int code;
 
-	if (progress->instance_id == instance_id)
-		return;
-	progress->instance_id = instance_id;
-	for (index = 0; index < worker->config.peers_max; index++) {
-		const struct kvpull_remote *remote = &progress->remotes[index];
-
-		if (remote->state >= KVPULL_REMOTE_CONNECTING &&
-		    remote->state <= KVPULL_REMOTE_UP)
-			progress->transport->ops->disconnect(
-				progress->transport, remote->handle);
+	rank->tries++;
+	code = kvpull_remote_find(worker, rank, now_ns, &peer);
+	if (code == KVPULL_EFULL)
+		return AGAIN_ROOM;
+	/* What waited for it goes on, or ends. */
+	worker->progress.pulls_dirty = 1;
+	if (code) {
+		rank_close(worker, claim, rank, KVPULL_RANK_LOST, now_ns);
+		return AGAIN_NO;
 	}
+	rank->peer = peer;
+	worker->progress.remotes[peer].claim_count++;
+	/* Its heartbeats begin, or go on. */
+	worker->progress.remote_ns = now_ns;
+	return AGAIN_NO;
 }
 
 void kvpull_claim_new(struct kvpull_worker *worker, uint32_t index,
@@ -77,23 +91,11 @@ void kvpull_claim_new(struct kvpull_worker *worker, uint32_t index,
 	struct kvpull_claim *claim = &worker->claims[index];
 	uint32_t at;
 
-	instance_set(worker, claim->instance_id);
+	worker->progress.instance_id = claim->instance_id;
 	claim->since_ns = now_ns;
 	claim->open_count = claim->rank_count;
-	for (at = 0; at < claim->rank_count; at++) {
-		struct kvpull_claim_rank *rank = &claim->ranks[at];
-		uint32_t peer;
-
-		if (kvpull_remote_find(worker, rank, now_ns, &peer)) {
-			rank_close(worker, claim, rank, KVPULL_RANK_LOST,
-				   now_ns);
-			continue;
-		}
-		rank->peer = peer;
-		worker->progress.remotes[peer].claim_count++;
-		/* Its heartbeats begin, or go on. */
-		worker->progress.remote_ns = now_ns;
-	}
+	for (at = 0; at < claim->rank_count; at++)
+		(void)rank_find(worker, claim, &claim->ranks[at], now_ns);
 	work_add(worker, index);
 }
 
@@ -182,12 +184,6 @@ static int is_taken(const struct kvpull_worker *worker,
 	return remote->notes_said - rank->note >= open;
 }
 
-enum again {
-	AGAIN_NO = 0,
-	AGAIN_TAKEN = 1, /* said, and not taken yet */
-	AGAIN_SAY = 2    /* the peer had no room */
-};
-
 static int rank_release(struct kvpull_worker *worker,
 			struct kvpull_claim *claim,
 			struct kvpull_claim_rank *rank, uint64_t now_ns)
@@ -214,9 +210,18 @@ static int rank_run(struct kvpull_worker *worker, struct kvpull_claim *claim,
 
 	if (rank->state > KVPULL_RANK_SAID)
 		return AGAIN_NO;
+	if (claim->releasing && now_ns - claim->since_ns > hold_max_ns) {
+		rank_close(worker, claim, rank, KVPULL_RANK_LOST, now_ns);
+		return AGAIN_NO;
+	}
+	if (rank->peer == KVPULL_NONE) {
+		if (rank_find(worker, claim, rank, now_ns))
+			return AGAIN_ROOM;
+		if (rank->state == KVPULL_RANK_LOST)
+			return AGAIN_NO;
+	}
 	remote = &worker->progress.remotes[rank->peer];
-	if (remote->state == KVPULL_REMOTE_GONE ||
-	    (claim->releasing && now_ns - claim->since_ns > hold_max_ns)) {
+	if (remote->state == KVPULL_REMOTE_GONE) {
 		rank_close(worker, claim, rank, KVPULL_RANK_LOST, now_ns);
 		return AGAIN_NO;
 	}
@@ -270,9 +275,11 @@ void kvpull_claim_run(struct kvpull_worker *worker, uint64_t now_ns)
 		again |= claim_run(worker, index, now_ns);
 		index = next;
 	}
+	if (again & AGAIN_ROOM)
+		kvpull_progress_timer(worker, now_ns + ROOM_RETRY_NS);
 	if (again & AGAIN_SAY) {
 		kvpull_progress_timer(worker, now_ns + FULL_RETRY_NS);
-	} else if (again) {
+	} else if (again & AGAIN_TAKEN) {
 		/* Nobody tells what a peer took: look, less and less often. */
 		kvpull_progress_timer(worker,
 				      now_ns + progress->taken_every_ns);

@@ -233,6 +233,16 @@ static void settle(struct kvpull_demand *demand, uint32_t index)
 	}
 }
 
+static void state_set(struct kvpull_demand *demand, struct kvpull_user *user,
+		      enum kvpull_user_state state)
+{
+	if (user->state == KVPULL_USER_CHOSEN)
+		demand->chosen_count--;
+	if (state == KVPULL_USER_CHOSEN)
+		demand->chosen_count++;
+	user->state = state;
+}
+
 static void finish_user(struct kvpull_demand *demand, struct kvpull_user *user,
 			uint64_t key)
 {
@@ -242,7 +252,7 @@ static void finish_user(struct kvpull_demand *demand, struct kvpull_user *user,
 	entry->user_count--;
 	if (entry->loader == key)
 		entry->loader = 0;
-	user->state = KVPULL_USER_DONE;
+	state_set(demand, user, KVPULL_USER_DONE);
 	settle(demand, user->ticket);
 }
 
@@ -334,15 +344,19 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 		/* Not for good: what is local may be evicted before the end. */
 		if (entry->loader == ask->key)
 			entry->loader = 0;
-		user->state = KVPULL_USER_WAITING;
+		state_set(demand, user, KVPULL_USER_WAITING);
 		return KVPULL_MATCH_NOTHING;
 	}
 	if ((entry->flags & TICKET_RELEASING) ||
 	    (entry->loader && entry->loader != ask->key))
 		return KVPULL_MATCH_WAIT;
+	/* Workers have no place for more: who was chosen is asked for one. */
+	if (user->state != KVPULL_USER_CHOSEN &&
+	    demand->chosen_count + demand->pull_count >= demand->pulls_max)
+		return KVPULL_MATCH_WAIT;
 	if (demand->share_prefix)
 		entry->loader = ask->key;
-	user->state = KVPULL_USER_CHOSEN;
+	state_set(demand, user, KVPULL_USER_CHOSEN);
 	*tokens = beyond;
 	return KVPULL_MATCH_LOAD;
 }
@@ -438,7 +452,7 @@ int kvpull_demand_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	if (user->state != KVPULL_USER_CHOSEN || !block_count(allocation))
 		return KVPULL_EINVAL;
 	code = command_pull(demand, user, allocation);
-	user->state = KVPULL_USER_PULLING;
+	state_set(demand, user, KVPULL_USER_PULLING);
 	user->flags |= USER_PULLED;
 	demand->tickets[user->ticket].pull_count++;
 	demand->pull_count++;
@@ -582,5 +596,6 @@ uint64_t kvpull_demand_digest(const struct kvpull_demand *demand)
 	}
 	digest = kvpull_index_mix(digest, demand->releasing.count);
 	digest = kvpull_index_mix(digest, demand->pull_count);
+	digest = kvpull_index_mix(digest, demand->chosen_count);
 	return kvpull_index_mix(digest, demand->live_count);
 }

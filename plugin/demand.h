@@ -70,6 +70,7 @@ struct kvpull_demand {
 	uint64_t lease_ns;
 	uint64_t ranks_all;
 	uint32_t share_prefix;
+	uint32_t pulls_max; /* chosen and commanded ones, at once */
 	uint32_t pull_blocks_max;
 
 	struct kvpull_demand_ticket *tickets;
@@ -82,6 +83,7 @@ struct kvpull_demand {
 	uint64_t serial_next;
 	uint64_t now_ns; /* of this call */
 	uint32_t count_max;
+	uint32_t chosen_count; /* users that were told to load, not yet commanded */
 	uint32_t pull_count; /* commanded, not ended */
 	uint32_t live_count; /* not released */
 	uint32_t reserved;

@@ -195,8 +195,13 @@ static int peers_ready(const struct kvpull_worker *worker,
 		const struct kvpull_claim_rank *rank = &claim->ranks[at];
 		const struct kvpull_remote *remote;
 
-		if (rank->peer == KVPULL_NONE)
+		if (rank->state == KVPULL_RANK_LOST &&
+		    rank->peer == KVPULL_NONE)
 			return KVPULL_EROUTE;
+		if (rank->peer == KVPULL_NONE) {
+			code = KVPULL_EAGAIN;
+			continue;
+		}
 		remote = &worker->progress.remotes[rank->peer];
 		if (remote->incarnation != rank->incarnation)
 			return KVPULL_EPEER;

@@ -11,6 +11,12 @@
  * UP          down -> WAIT
  * GONE        a claim after retry_ns -> WAIT; evicted when its entry is needed
  *
+ * Whoever is GONE has its claims given up: their releases will not be said. So
+ * it must not know us again as the one who claimed, if it lives and we call it
+ * once more: its greeting then has another name (self) than the last one, and
+ * the peer ends what that one had, as of a worker that was restarted. It is
+ * also another one when the entry was used for others meanwhile.
+ *
  * Timers: retry_ns starts at a failed connect and fires the next one;
  * greeted_ns bounds the handshake; beat_ns fires every third of the peer's
  * lease while a claim on it is open.
@@ -55,8 +61,11 @@ static uint32_t entry_take(struct kvpull_worker *worker)
 	return found;
 }
 
-/* Make room for the next one: close the connection unused for longest. */
-static void idle_close(struct kvpull_worker *worker)
+/*
+ * Make room for the next one: close the connection unused for longest.
+ * Return: 1 if one is being closed, 0 if all are used.
+ */
+static int idle_close(struct kvpull_worker *worker)
 {
 	struct kvpull_progress *progress = &worker->progress;
 	uint32_t found = KVPULL_NONE;
@@ -65,14 +74,25 @@ static void idle_close(struct kvpull_worker *worker)
 	for (index = 0; index < worker->config.peers_max; index++) {
 		struct kvpull_remote *remote = &progress->remotes[index];
 
-		if (remote->state == KVPULL_REMOTE_UP && !remote->claim_count &&
-		    (found == KVPULL_NONE ||
+		if (remote->state != KVPULL_REMOTE_UP || remote->claim_count)
+			continue;
+		if (remote->closing)
+			return 1;
+		if ((found == KVPULL_NONE ||
 		     remote->used_ns < progress->remotes[found].used_ns))
 			found = index;
 	}
-	if (found != KVPULL_NONE)
-		progress->transport->ops->disconnect(
-			progress->transport, progress->remotes[found].handle);
+	if (found == KVPULL_NONE)
+		return 0;
+	progress->remotes[found].closing = 1;
+	progress->transport->ops->disconnect(progress->transport,
+					     progress->remotes[found].handle);
+	return 1;
+}
+
+static uint64_t self_next(struct kvpull_worker *worker)
+{
+	return worker->incarnation + ++worker->progress.selves;
 }
 
 int kvpull_remote_find(struct kvpull_worker *worker,
@@ -84,6 +104,7 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	struct kvpull_remote *remote;
 	uint32_t index =
 		kvpull_map_get(&progress->remote_map, rank->incarnation);
+	int code;
 
 	if (index != KVPULL_MAP_NONE) {
 		remote = &progress->remotes[index];
@@ -100,7 +121,10 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 		*peer = index;
 		return 0;
 	}
-	if (kvpull_route_choose(progress->transport, rank->address, address)) {
+	code = kvpull_route_choose(progress->transport, rank->address, address);
+	if (code == KVPULL_EAGAIN)
+		return KVPULL_EFULL;
+	if (code) {
 		kvpull_warn(
 			&worker->log,
 			"no allowed route to %s: a ticket names only addresses of the configured socket folder and networks",
@@ -109,9 +133,11 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	}
 	index = entry_take(worker);
 	if (index == KVPULL_NONE) {
-		idle_close(worker);
-		kvpull_warn(&worker->log,
-			    "no room for peer %s: raise peers_max", address);
+		if (!idle_close(worker) && rank->tries == 1)
+			kvpull_warn(
+				&worker->log,
+				"no room for peer %s, its pulls wait: raise peers_max",
+				address);
 		return KVPULL_EFULL;
 	}
 	remote = &progress->remotes[index];
@@ -120,9 +146,11 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	if (kvpull_map_set(&progress->remote_map, rank->incarnation, index))
 		return KVPULL_EFULL;
 	remote->incarnation = rank->incarnation;
+	remote->self = self_next(worker);
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
 	remote->claim_count = remote->attempts = remote->waits = 0;
+	remote->closing = 0;
 	remote->life = remote->cut_life = 0;
 	remote->retry_ns = remote->used_ns = now_ns;
 	memcpy(remote->address, address, sizeof(address));
@@ -138,6 +166,7 @@ static void give_up(struct kvpull_worker *worker, uint32_t index, int32_t code,
 	struct kvpull_remote *remote = &worker->progress.remotes[index];
 
 	remote->state = KVPULL_REMOTE_GONE;
+	remote->self = self_next(worker);
 	remote->code = code;
 	remote->retry_ns = now_ns + GONE_NS;
 	due_at(worker, now_ns);
@@ -199,6 +228,28 @@ static void try_connect(struct kvpull_worker *worker, uint32_t index,
 	due_at(worker, remote->greeted_ns);
 }
 
+/*
+ * On this node: a name in the folder is anybody's who can write there, once its
+ * producer has ended. Over the network the key decides.
+ */
+static int is_allowed(struct kvpull_worker *worker,
+		      const struct kvpull_remote *remote, uint32_t uid)
+{
+	const char *why;
+	uint32_t at;
+
+	if (kvpull_route_tell(worker->progress.transport, remote->address,
+			      &why) != KVPULL_ROUTE_SHM)
+		return 1;
+	for (at = 0; at < worker->config.uid_count; at++)
+		if (worker->config.uids[at] == uid)
+			return 1;
+	kvpull_warn(&worker->log,
+		    "peer %s is of user %u: not one of uids, it is not asked",
+		    remote->address, uid);
+	return 0;
+}
+
 static void greet(struct kvpull_worker *worker, struct kvpull_remote *remote,
 		  const struct kvpull_event *event)
 {
@@ -209,8 +260,10 @@ static void greet(struct kvpull_worker *worker, struct kvpull_remote *remote,
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	size_t byte_count;
 
-	remote->code = kvpull_handshake_get_challenge(event->data,
-						      event->data_bytes, nonce);
+	remote->code = is_allowed(worker, remote, event->uid) ?
+			       kvpull_handshake_get_challenge(
+				       event->data, event->data_bytes, nonce) :
+			       KVPULL_EAUTH;
 	if (remote->code) {
 		transport->ops->disconnect(transport, remote->handle);
 		return;
@@ -218,7 +271,7 @@ static void greet(struct kvpull_worker *worker, struct kvpull_remote *remote,
 	memset(hello, 0, sizeof(*hello));
 	hello->compat = worker->compat;
 	hello->instance = progress->instance_id;
-	hello->incarnation = worker->incarnation;
+	hello->incarnation = remote->self;
 	hello->wanted = remote->incarnation;
 	hello->rank = worker->tp_rank;
 	hello->rank_count = worker->tp_size;
@@ -328,6 +381,7 @@ static void came_up(struct kvpull_worker *worker, uint32_t index,
 
 	remote->state = KVPULL_REMOTE_UP;
 	remote->life = ++worker->progress.lives;
+	remote->closing = 0;
 	remote->notes_said = 0;
 	remote->code = 0;
 	remote->attempts = remote->waits = 0;
@@ -413,9 +467,9 @@ static void down(struct kvpull_worker *worker, uint32_t index,
 		worker->progress.pulls_dirty = 1;
 		return;
 	}
-	/* A refusal stands; a full table or a predecessor's death passes. */
+	/* A refusal stands; a shortage or a predecessor's death passes. */
 	if (remote->code && remote->code != KVPULL_EAGAIN &&
-	    remote->code != KVPULL_EFULL) {
+	    remote->code != KVPULL_EFULL && remote->code != KVPULL_ENOMEM) {
 		give_up(worker, index, code, now_ns);
 		return;
 	}

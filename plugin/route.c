@@ -638,10 +638,12 @@ static int plain_choose(const struct kvpull_transport *transport,
 			const char *addresses,
 			char address[KVPULL_ADDRESS_BYTES_MAX])
 {
-	if (kvpull_ticket_address(addresses, transport->ops->name, address) ||
-	    transport->ops->reachable(transport, address))
+	int code;
+
+	if (kvpull_ticket_address(addresses, transport->ops->name, address))
 		return KVPULL_EROUTE;
-	return 0;
+	code = transport->ops->reachable(transport, address);
+	return code == KVPULL_EAGAIN || !code ? code : KVPULL_EROUTE;
 }
 
 int kvpull_route_choose(const struct kvpull_transport *transport,
@@ -655,9 +657,13 @@ int kvpull_route_choose(const struct kvpull_transport *transport,
 	for (kind = 0; kind < KVPULL_SIDES; kind++) {
 		const struct kvpull_transport *side =
 			route_of_const(transport)->sides[kind];
+		int code = KVPULL_EROUTE;
 
-		if (side && !plain_choose(side, addresses, address))
-			return 0;
+		if (side)
+			code = plain_choose(side, addresses, address);
+		/* Who cannot tell now is not passed over for a slower one. */
+		if (!code || code == KVPULL_EAGAIN)
+			return code;
 	}
 	return KVPULL_EROUTE;
 }

@@ -46,7 +46,8 @@ struct kvpull_transport *kvpull_route_transport(struct kvpull_route *route);
 
 /*
  * The address to use among those of a ticket's rank, "route:text;route:text",
- * by this transport, whichever it is. 0 or KVPULL_EROUTE: none is allowed.
+ * by this transport, whichever it is. 0; KVPULL_EROUTE: none is allowed;
+ * KVPULL_EAGAIN: a route cannot tell now.
  */
 int KVPULL_MUST_CHECK
 kvpull_route_choose(const struct kvpull_transport *transport,

@@ -83,6 +83,7 @@ static void init_consumer(struct kvpull_scheduler *scheduler,
 	demand->ranks_all = ranks_all;
 	demand->share_prefix = config->share_prefix;
 	demand->pull_blocks_max = config->pull_blocks_max;
+	demand->pulls_max = config->pulls_max;
 	memcpy(demand->compat, scheduler->compat, sizeof(demand->compat));
 }
 

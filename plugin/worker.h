@@ -72,8 +72,10 @@ struct kvpull_claim_rank {
 	uint64_t incarnation;
 	uint64_t tag;
 	uint64_t note; /* SAID: the release is the peer's n-th notification */
-	uint32_t peer; /* index, or KVPULL_NONE when lost */
+	uint32_t peer; /* index; KVPULL_NONE: lost, or no room for it yet */
 	uint32_t state;
+	uint32_t tries; /* to find room */
+	uint32_t reserved;
 	char address[KVPULL_TICKET_ADDRESS_BYTES_MAX];
 };
 
@@ -165,12 +167,14 @@ enum kvpull_remote_state {
 /* A producer rank that we read. */
 struct kvpull_remote {
 	uint64_t incarnation; /* wanted; 0: free */
+	uint64_t self; /* who we are there: another one after a give-up */
 	enum kvpull_remote_state state;
 	int32_t code;         /* why WAIT or GONE */
 	uint32_t handle;      /* transport's peer index */
 	uint32_t claim_count; /* open claims on it */
 	uint32_t attempts;
-	uint32_t waits; /* in a row, for room at the peer */
+	uint32_t waits;   /* in a row, for room at the peer */
+	uint32_t closing; /* its entry is wanted by another */
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t life;       /* of the last connection that was up */
@@ -267,6 +271,7 @@ struct kvpull_progress {
 	uint32_t serving;     /* regions are known */
 	uint32_t wake_wanted; /* the engine sleeps, and was told something */
 	uint64_t lives;       /* connections that were up */
+	uint64_t selves;      /* that were drawn for peers */
 	uint64_t timer_ns;    /* next time something is due */
 	uint64_t remote_ns;   /* next time a peer has something due */
 	uint64_t pull_ns;     /* next look at the deadlines */
@@ -454,7 +459,7 @@ void kvpull_serve_event(struct kvpull_worker *worker,
 			const struct kvpull_event *event);
 
 /* remote.c */
-/* Find or make the peer; KVPULL_EROUTE, KVPULL_EFULL. */
+/* Find or make the peer; KVPULL_EROUTE; KVPULL_EFULL: no room now, try again. */
 int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_worker *worker,
 					 const struct kvpull_claim_rank *rank,
 					 uint64_t now_ns, uint32_t *peer);

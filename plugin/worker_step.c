@@ -147,6 +147,7 @@ static void apply_claim(struct kvpull_worker *worker,
 		to->tag = from->tag;
 		to->peer = KVPULL_NONE;
 		to->state = KVPULL_RANK_NEW;
+		to->tries = 0;
 		memcpy(to->address, from->address, sizeof(to->address));
 	}
 	kvpull_worker_tell(worker, KVPULL_TO_CLAIM, index, claim->serial);

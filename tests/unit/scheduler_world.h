@@ -91,6 +91,7 @@ static inline struct kvpull_config world_config(void)
 		.step_log_mib = 1,
 		.share_prefix = 1,
 		.pull_blocks_max = 1024,
+		.pulls_max = 64,
 	};
 }
 

@@ -194,6 +194,44 @@ static void pull_over_the_limit_is_refused(void **state)
 	world_close(world);
 }
 
+/* Those of which a rank has not spoken yet, and those that were promised. */
+static void pulls_over_the_limit_wait(void **state)
+{
+	struct kvpull_config config = world_config();
+	struct world *world;
+	uint64_t key;
+
+	(void)state;
+	config.pulls_max = 2;
+	world = world_open(&config, 2, 9);
+	for (key = 1; key <= 5; key++) {
+		const struct world_ticket ticket = world_make_ticket(6 + key);
+
+		assert_int_equal(world_want(world, key, &ticket, 1), 0);
+	}
+	load(world, 1);
+	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_WAIT);
+	/* Who was promised a place keeps it, asked as often as you like. */
+	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
+	load(world, 2);
+	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_WAIT);
+	world_settle(world);
+	world_pull_ended(world, 0, 1, 0);
+	world_settle(world);
+	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_WAIT);
+	world_pull_ended(world, 1, 1, 0);
+	world_settle(world);
+	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_LOAD);
+	/* It does not want it any more, nor does the next. */
+	assert_int_equal(world_match(world, 4, 0), KVPULL_MATCH_WAIT);
+	finish(world, 3, KVPULL_FINISH_ABORT);
+	assert_int_equal(world_match(world, 4, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_match(world, 4, 64), KVPULL_MATCH_NOTHING);
+	assert_int_equal(world_match(world, 5, 0), KVPULL_MATCH_LOAD);
+	world_close(world);
+}
+
 static void eight_users_pull_once_and_release_once(void **state)
 {
 	struct world *world = opened(2);
@@ -677,6 +715,7 @@ int main(void)
 		cmocka_unit_test(
 			blocks_beyond_the_ticket_are_refused_and_reported_once),
 		cmocka_unit_test(pull_over_the_limit_is_refused),
+		cmocka_unit_test(pulls_over_the_limit_wait),
 		cmocka_unit_test(eight_users_pull_once_and_release_once),
 		cmocka_unit_test(release_follows_the_last_user),
 		cmocka_unit_test(full_local_hit_gives_the_ticket_back),

@@ -143,6 +143,30 @@ static void release_starts_the_pulls_of_its_ticket(void **state)
 	waits_until_start_loads(world, 1);
 }
 
+/* The scheduler half knows of their ends before the next poll. */
+static void places_of_failed_pulls_are_taken_at_once(void **state)
+{
+	struct world *world = *state;
+	uint32_t key;
+
+	pull_that_waits(world);
+	for (key = KEY + 1; key < KEY + 4; key++)
+		world_pull_command(world, key, 101, 0);
+	for (key = KEY; key < KEY + 4; key++)
+		world_command(world, KVPULL_COMMAND_ABORT, key, 0);
+	world_poll(world, 1);
+	(void)reads_end(world);
+	for (key = KEY; key < KEY + 4; key++)
+		world_reported(world, key, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	/* The last one's place is kept for its list of blocks. */
+	for (key = KEY + 4; key < KEY + 8; key++)
+		world_pull(world, key, 201, 0);
+	world_poll(world, 2);
+	assert_int_equal(reads_end(world), 4);
+	for (key = KEY + 4; key < KEY + 8; key++)
+		world_reported(world, key, KVPULL_POLL_LOADED, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -152,6 +176,7 @@ int main(void)
 		TEST(release_of_another_ticket_starts_no_load),
 		TEST(abort_of_another_request_starts_no_load),
 		TEST(release_starts_the_pulls_of_its_ticket),
+		TEST(places_of_failed_pulls_are_taken_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,18 +37,149 @@ static void unused_peer_makes_room_for_another(void **state)
 
 	for (producer = 1; producer <= WORLD_PEERS; producer++)
 		peer_unused(world, producer);
-	/* This one comes too early: it only makes room. */
 	world_claim(world, 501, 1);
+	world_pull(world, 9, 501, 0);
 	world_poll(world, 1);
-	assert_int_equal(world->peers[0].disconnected, 1);
-	world_down(world, 0);
 	world_pass(world, 20 * WORLD_MS);
+	/* The longest unused, and no other one, once. */
+	for (producer = 0; producer < WORLD_PEERS; producer++)
+		assert_int_equal(world->peers[producer].disconnected,
+				 producer == 0);
+	world_down(world, 0);
+	world_pass(world, 5 * WORLD_MS);
 	assert_false(connected(world, "1-0"));
-	world_claim(world, 502, 1);
-	world_poll(world, 1);
-	assert_true(connected(world, "5-0"));
 	(void)world_up(world, "5-0", 0, 1);
-	assert_int_equal(world->notes[world->note_count - 1].generation, 502);
+	assert_int_equal(world->notes[world->note_count - 1].generation, 501);
+	assert_int_equal(world->read_starts, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
+	assert_int_equal(world->errors, 0);
+}
+
+static int setup_tickets(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_open(world, ",\"pulls_max\":4,\"tickets_max\":8");
+	*state = world;
+	return 0;
+}
+
+/* None is unused: until its deadline, or hold_max for its release. */
+static void pull_without_room_for_its_peer_waits(void **state)
+{
+	struct world *world = *state;
+	char address[8];
+	uint32_t producer;
+	uint32_t rounds;
+
+	for (producer = 1; producer <= WORLD_PEERS; producer++) {
+		world_claim(world, 100 * producer + 1, 1);
+		world_poll(world, 1);
+		(void)snprintf(address, sizeof(address), "%u-0", producer);
+		(void)world_up(world, address, 0, 1);
+	}
+	world_claim(world, 501, 1);
+	world_pull(world, 8, 501, 0);
+	world_pull(world, 9, 501, 0);
+	world_pass(world, 400 * WORLD_MS);
+	world_silent(world, 9);
+	world_command(world, KVPULL_COMMAND_ABORT, 8, 0);
+	world_poll(world, 2);
+	world_reported(world, 8, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	world_pass(world, 100 * WORLD_MS);
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	/* Its release is owed still, and said when there is room. */
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 501);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	for (rounds = 0; !world->peers[0].disconnected; rounds++) {
+		assert_in_range(rounds, 0, 4);
+		world_pass(world, 5 * WORLD_MS);
+	}
+	world_down(world, 0);
+	world_pass(world, 5 * WORLD_MS);
+	(void)world_up(world, "5-0", 0, 1);
+	world_poll(world, 2);
+	assert_int_equal(world->notes[world->note_count - 1].kind,
+			 KVPULL_NOTE_RELEASE);
+	assert_int_equal(world->notes[world->note_count - 1].generation, 501);
+}
+
+/* Out of descriptors, for one: that passes, and says nothing of the peer. */
+static void route_that_cannot_tell_is_asked_again(void **state)
+{
+	struct world *world = *state;
+
+	world->reachable_code = KVPULL_EAGAIN;
+	world_claim(world, 101, 1);
+	world_pull(world, 9, 101, 0);
+	world_pass(world, 20 * WORLD_MS);
+	world_silent(world, 9);
+	assert_false(connected(world, "1-0"));
+	world->reachable_code = 0;
+	world_pass(world, 5 * WORLD_MS);
+	world_pass(world, WORLD_MS);
+	(void)world_up(world, "1-0", 0, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
+}
+
+static uint64_t greeted_as(struct world *world)
+{
+	const uint32_t peer = world_peer_at(world, "1-0");
+
+	world_challenge(world, peer);
+	return world->peers[peer].hello.incarnation;
+}
+
+/*
+ * What was claimed there is given up, and its peer may live. It renews what we
+ * claimed as long as it knows us.
+ */
+static void peer_that_was_given_up_knows_us_as_another(void **state)
+{
+	struct world *world = *state;
+	uint64_t first;
+	uint64_t second;
+	uint32_t rounds;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	first = greeted_as(world);
+	/* A flap: it is the same one that comes back. */
+	world_down(world, world_peer_at(world, "1-0"));
+	world_pass(world, 20 * WORLD_MS);
+	assert_int_equal(greeted_as(world), first);
+	world->connect_code = KVPULL_EPEER;
+	world_down(world, world_peer_at(world, "1-0"));
+	for (rounds = 0; rounds < 10; rounds++)
+		world_pass(world, 500 * WORLD_MS);
+	world->connect_code = 0;
+	world_claim(world, 102, 1);
+	world_poll(world, 1);
+	second = greeted_as(world);
+	assert_int_not_equal(second, first);
+	assert_int_not_equal(second, 0);
+}
+
+/* Whoever has bound the name of a producer that ended is not that one. */
+static void producer_of_a_user_that_is_not_allowed_is_not_greeted(void **state)
+{
+	struct world *world = *state;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, 9, 101, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world->peer_uid = world->config.uids[0] + 1;
+	world_challenge(world, peer);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	assert_int_equal(world->peers[peer].hello.wanted, 0);
+	world_down(world, peer);
+	world_pass(world, 20 * WORLD_MS);
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 }
 
 static void busy_round(struct world *world)
@@ -199,6 +330,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(unused_peer_makes_room_for_another),
+		cmocka_unit_test_setup_teardown(
+			pull_without_room_for_its_peer_waits, setup_tickets,
+			world_teardown),
+		TEST(route_that_cannot_tell_is_asked_again),
+		TEST(peer_that_was_given_up_knows_us_as_another),
+		TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted),
 		TEST(busy_peer_is_asked_until_it_is_ready),
 		TEST(release_at_a_busy_peer_ends_at_hold_max),
 		TEST(busy_peer_is_asked_less_and_less),

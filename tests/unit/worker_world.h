@@ -76,6 +76,8 @@ struct world {
 	int check_code;
 	int notify_code;
 	uint32_t notes_open; /* what every peer has not taken */
+	uint32_t peer_uid;
+	int reachable_code;
 	struct kvpull_revocation_value entry; /* incarnation 0: the peer's own */
 	/* what it was asked for */
 	struct world_peer peers[WORLD_PEERS];
@@ -111,7 +113,9 @@ world_event(struct world *world, enum kvpull_event_kind kind, uint32_t index)
 	struct kvpull_event *event = &world->queue[world->queue_count];
 
 	assert_in_range(world->queue_count, 0, WORLD_QUEUE - 1);
-	*event = (struct kvpull_event){ .kind = kind, .index = index };
+	*event = (struct kvpull_event){ .kind = kind,
+					.index = index,
+					.uid = world->peer_uid };
 	event->data = world->data[world->queue_count++];
 	return event;
 }
@@ -135,11 +139,13 @@ static inline const char *fake_address(const struct kvpull_transport *transport)
 static inline int fake_reachable(const struct kvpull_transport *transport,
 				 const char *address)
 {
+	const struct world *world = (const void *)transport;
+
 	/* As verbs: nobody is, before our own memory is known. */
-	if (!((const struct world *)(const void *)transport)
-		     ->worker->progress.serving)
+	if (!world->worker->progress.serving)
 		return KVPULL_EROUTE;
-	return strcmp(address, "nowhere") == 0 ? KVPULL_EROUTE : 0;
+	return strcmp(address, "nowhere") == 0 ? KVPULL_EROUTE :
+						 world->reachable_code;
 }
 
 static inline int fake_connect(struct kvpull_transport *transport,
@@ -190,7 +196,7 @@ static inline int fake_attach(struct kvpull_transport *transport,
 static inline void fake_disconnect(struct kvpull_transport *transport,
 				   uint32_t index)
 {
-	world_of(transport)->peers[index].disconnected = 1;
+	world_of(transport)->peers[index].disconnected++;
 }
 
 static inline int fake_read_start(struct kvpull_transport *transport,
@@ -528,6 +534,7 @@ static inline void world_create(struct world *world, const char *more)
 		fail_msg("%s: %s", detail.field, detail.message);
 	world->now_ns = 1000 * WORLD_MS;
 	world->incarnation = 0x5c;
+	world->peer_uid = world->config.uids[0];
 	world->read_code = 0;
 	world->check_code = 1;
 	assert_int_equal(kvpull_worker_create(&setup, &world->worker, &detail),
