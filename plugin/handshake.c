@@ -24,6 +24,8 @@
 
 #include <sodium.h>
 
+#include "base/clock.h"
+#include "plugin/config.h"
 #include "plugin/params.h"
 
 #define MAGIC UINT32_C(0x5348564b) /* "KVHS" */
@@ -257,24 +259,59 @@ static void get_compat(struct kvpull_wire_reader *reader,
 		reader->bad = 1;
 }
 
-static int copy_texts(struct kvpull_compat *compat,
-		      const struct kvpull_model *model)
+static void texts_of(const struct kvpull_model *model,
+		     const char *texts[TEXT_COUNT])
 {
-	const char *const texts[TEXT_COUNT] = {
+	const char *const given[TEXT_COUNT] = {
 		model->model, model->revision, model->weights,
 		model->dtype, model->layout,   model->attention,
 	};
 	uint32_t i;
 
-	for (i = 0; i < TEXT_COUNT; i++) {
-		const char *from = texts[i] ? texts[i] : "";
-		const size_t text_bytes = strnlen(from, KVPULL_TEXT_BYTES_MAX);
+	for (i = 0; i < TEXT_COUNT; i++)
+		texts[i] = given[i] ? given[i] : "";
+}
 
-		if (text_bytes == KVPULL_TEXT_BYTES_MAX)
-			return KVPULL_EINVAL;
-		memcpy((char *)compat + compat_texts[i].offset, from,
-		       text_bytes + 1);
+static int refuse_text(struct kvpull_error_detail *detail, uint32_t i,
+		       const char *text)
+{
+	kvpull_detail_set(
+		detail, KVPULL_EINVAL, compat_texts[i].name,
+		"%s %.60s%s is refused: at most %u bytes without control characters",
+		compat_texts[i].name, text,
+		strnlen(text, KVPULL_TEXT_BYTES_MAX) > 60 ? "..." : "",
+		KVPULL_TEXT_BYTES_MAX - 1);
+	return KVPULL_EINVAL;
+}
+
+int kvpull_compat_check(const struct kvpull_open_params *params,
+			struct kvpull_error_detail *detail)
+{
+	const char *texts[TEXT_COUNT];
+	struct kvpull_model model;
+	uint32_t i;
+	int code;
+
+	code = kvpull_params_take_named(&model, sizeof(model), params->model,
+					"model", detail);
+	if (code)
+		return code;
+	texts_of(&model, texts);
+	for (i = 0; i < TEXT_COUNT; i++)
+		if (kvpull_ticket_check_text(texts[i], KVPULL_TEXT_BYTES_MAX))
+			return refuse_text(detail, i, texts[i]);
+	if (model.replicated > 1) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, "replicated",
+				  "replicated is %u: it is 0 or 1",
+				  model.replicated);
+		return KVPULL_EINVAL;
 	}
+	for (i = 0; i < params->group_count; i++)
+		if (!params->groups[i].block_tokens) {
+			kvpull_detail_set(detail, KVPULL_EINVAL, "groups",
+					  "groups[%u].block_tokens is 0", i);
+			return KVPULL_EINVAL;
+		}
 	return 0;
 }
 
@@ -282,13 +319,18 @@ int kvpull_compat_init(struct kvpull_compat *compat,
 		       const struct kvpull_open_params *params)
 {
 	struct kvpull_compat own = { 0 };
+	const char *texts[TEXT_COUNT];
 	struct kvpull_model model;
 	uint32_t i;
 
 	if (kvpull_params_take(&model, sizeof(model), params->model) ||
-	    copy_texts(&own, &model) || !params->groups ||
-	    params->group_count > KVPULL_GROUPS_MAX)
+	    !params->groups || params->group_count > KVPULL_GROUPS_MAX ||
+	    kvpull_compat_check(params, NULL))
 		return KVPULL_EINVAL;
+	texts_of(&model, texts);
+	for (i = 0; i < TEXT_COUNT; i++)
+		memcpy((char *)&own + compat_texts[i].offset, texts[i],
+		       strlen(texts[i]) + 1);
 	own.layer_count = model.layer_count;
 	own.head_count = model.head_count;
 	own.head_bytes = model.head_bytes;
@@ -317,6 +359,12 @@ void kvpull_compat_digest(const struct kvpull_compat *compat,
 	mac(bytes, writer.used, &seal, digest);
 }
 
+/* An empty value would be no word in a line. */
+static const char *quoted(const char *value)
+{
+	return value[0] ? value : "\"\"";
+}
+
 /* Fills in a refusal; numbers come as their texts. */
 static int refuse(struct kvpull_refusal *refusal, const char *field,
 		  const char *ours, const char *theirs)
@@ -324,8 +372,10 @@ static int refuse(struct kvpull_refusal *refusal, const char *field,
 	memset(refusal, 0, sizeof(*refusal));
 	refusal->code = KVPULL_EREJECTED;
 	(void)snprintf(refusal->field, sizeof(refusal->field), "%s", field);
-	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%s", ours);
-	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%s", theirs);
+	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%s",
+		       quoted(ours));
+	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%s",
+		       quoted(theirs));
 	return KVPULL_EREJECTED;
 }
 
@@ -550,12 +600,13 @@ static int check_regions(const struct kvpull_welcome *welcome)
 	return 0;
 }
 
+/* Whoever lets us in sets our pace: a beat each third of its lease. */
 static int check_welcome(const struct kvpull_welcome *welcome)
 {
 	uint32_t i;
 
-	if (!welcome->incarnation || !welcome->lease_ns ||
-	    !welcome->slot_count ||
+	if (!welcome->incarnation || !welcome->slot_count ||
+	    welcome->lease_ns < KVPULL_LEASE_MS_MIN * KVPULL_NS_PER_MS ||
 	    welcome->slot_count > KVPULL_TICKET_SLOTS_MAX)
 		return KVPULL_EINVAL;
 	if (!welcome->tp_size || welcome->tp_size > KVPULL_RANKS_MAX ||

@@ -90,6 +90,13 @@ enum kvpull_message_kind {
 };
 
 /*
+ * 0, or KVPULL_EINVAL: what kvpull_compat_init() would refuse in the record;
+ * detail (may be NULL) names it. The groups' number and kinds are the caller's.
+ */
+int KVPULL_MUST_CHECK
+kvpull_compat_check(const struct kvpull_open_params *params,
+		    struct kvpull_error_detail *detail);
+/*
  * From the ABI's record. KVPULL_EINVAL: no model, texts too long or with control
  * bytes, replicated above 1, groups 0 or too many, block_tokens 0, kind unknown.
  */

@@ -50,15 +50,48 @@ int kvpull_params_take(void *own, size_t own_bytes, const void *theirs)
 	return 0;
 }
 
+int kvpull_params_take_named(void *own, size_t own_bytes, const void *theirs,
+			     const char *name,
+			     struct kvpull_error_detail *detail)
+{
+	size_t struct_size;
+
+	if (!kvpull_params_take(own, own_bytes, theirs))
+		return 0;
+	if (!theirs) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, name, "%s is NULL",
+				  name);
+		return KVPULL_EINVAL;
+	}
+	struct_size = struct_size_of(theirs);
+	if (struct_size < sizeof(size_t) ||
+	    struct_size > KVPULL_PARAMS_BYTES_MAX)
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "struct_size",
+			"%s has a struct_size of %zu: fill in the struct's sizeof",
+			name, struct_size);
+	else
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "struct_size",
+			"%s has %zu bytes, this library knows %zu, and what is beyond them is not 0: it needs a newer library",
+			name, struct_size, own_bytes);
+	return KVPULL_EINVAL;
+}
+
+int kvpull_params_check_output(const void *theirs)
+{
+	if (!theirs || struct_size_of(theirs) < sizeof(size_t))
+		return KVPULL_EINVAL;
+	return 0;
+}
+
 int kvpull_params_give(void *theirs, const void *own, size_t own_bytes)
 {
 	size_t bytes;
 
-	if (!theirs)
+	if (kvpull_params_check_output(theirs))
 		return KVPULL_EINVAL;
 	bytes = struct_size_of(theirs);
-	if (bytes < sizeof(size_t))
-		return KVPULL_EINVAL;
 	if (bytes > own_bytes)
 		bytes = own_bytes;
 	if (bytes > sizeof(size_t))
@@ -78,8 +111,7 @@ static void text_end(struct kvpull_error_detail *detail, size_t text_offset,
 		((char *)detail)[end - 1] = '\0';
 }
 
-/* One line: values that a user wrote may have a newline in them. */
-static void text_clean(char *text)
+void kvpull_text_clean(char *text)
 {
 	for (; *text; text++)
 		if ((unsigned char)*text < ' ' || *text == 0x7f)
@@ -99,12 +131,25 @@ void kvpull_detail_set(struct kvpull_error_detail *detail, int code,
 	va_start(arguments, format);
 	(void)vsnprintf(own.message, sizeof(own.message), format, arguments);
 	va_end(arguments);
-	text_clean(own.field);
-	text_clean(own.message);
+	kvpull_text_clean(own.field);
+	kvpull_text_clean(own.message);
 	if (kvpull_params_give(detail, &own, sizeof(own)))
 		return;
 	text_end(detail, offsetof(struct kvpull_error_detail, field),
 		 sizeof(own.field));
 	text_end(detail, offsetof(struct kvpull_error_detail, message),
 		 sizeof(own.message));
+}
+
+const char *kvpull_error_name(int code)
+{
+	switch (code) {
+#define KVPULL_ERROR_NAME(name, value, text)                                   \
+	case KVPULL_##name:                                                    \
+		return #name;
+		KVPULL_ERRORS(KVPULL_ERROR_NAME)
+#undef KVPULL_ERROR_NAME
+	default:
+		return "?";
+	}
 }

@@ -26,6 +26,17 @@
 int KVPULL_MUST_CHECK kvpull_params_take(void *own, size_t own_bytes,
 					 const void *theirs);
 
+/* As kvpull_params_take(); detail (may be NULL) says why not, of which struct. */
+int KVPULL_MUST_CHECK
+kvpull_params_take_named(void *own, size_t own_bytes, const void *theirs,
+			 const char *name, struct kvpull_error_detail *detail);
+
+/*
+ * 0, or KVPULL_EINVAL: kvpull_params_give() would refuse this output struct.
+ * Asked first by a call that does something before it has what to give.
+ */
+int KVPULL_MUST_CHECK kvpull_params_check_output(const void *theirs);
+
 /**
  * Fill in a caller's output struct: min(struct_size, own_bytes) bytes, less
  * struct_size itself, which stays the caller's.
@@ -44,5 +55,11 @@ int KVPULL_MUST_CHECK kvpull_params_give(void *theirs, const void *own,
 void __attribute__((format(printf, 4, 5)))
 kvpull_detail_set(struct kvpull_error_detail *detail, int code,
 		  const char *field, const char *format, ...);
+
+/* One line: what a user wrote may have a newline in it; '?' for each. */
+void kvpull_text_clean(char *text);
+
+/* "EPEER"; of what is no error of ours "?". For log lines. */
+const char *kvpull_error_name(int code);
 
 #endif /* KVPULL_PLUGIN_PARAMS_H */

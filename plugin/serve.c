@@ -12,18 +12,30 @@
 
 #include <sodium.h>
 
+#include "plugin/params.h"
 #include "plugin/route.h"
 #include "plugin/worker.h"
 
-static void refusal_set(struct kvpull_refusal *refusal, int32_t code,
-			const char *field, uint64_t ours, uint64_t theirs)
+static void refusal_set_text(struct kvpull_refusal *refusal, int32_t code,
+			     const char *field, const char *ours,
+			     const char *theirs)
 {
 	memset(refusal, 0, sizeof(*refusal));
 	refusal->code = code;
 	(void)snprintf(refusal->field, sizeof(refusal->field), "%s", field);
-	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%" PRIu64, ours);
-	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%" PRIu64,
-		       theirs);
+	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%s", ours);
+	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%s", theirs);
+}
+
+static void refusal_set(struct kvpull_refusal *refusal, int32_t code,
+			const char *field, uint64_t ours, uint64_t theirs)
+{
+	char our_text[24];
+	char their_text[24];
+
+	(void)snprintf(our_text, sizeof(our_text), "%" PRIu64, ours);
+	(void)snprintf(their_text, sizeof(their_text), "%" PRIu64, theirs);
+	refusal_set_text(refusal, code, field, our_text, their_text);
 }
 
 static void caller_up(struct kvpull_worker *worker, uint32_t index,
@@ -130,7 +142,8 @@ static int hello_check(struct kvpull_worker *worker, uint32_t index,
 		return KVPULL_EPEER;
 	}
 	if (atomic_load_explicit(&worker->closing, memory_order_relaxed)) {
-		refusal_set(refusal, KVPULL_EPEER, "closing", 1, 0);
+		refusal_set_text(refusal, KVPULL_EPEER, "state", "closing",
+				 "open");
 		return KVPULL_EPEER;
 	}
 	code = kvpull_compat_compare(&worker->compat, &hello->compat, refusal);
@@ -176,9 +189,9 @@ static void caller_refuse(struct kvpull_worker *worker, uint32_t index,
 	size_t byte_count;
 
 	kvpull_warn(&worker->log,
-		    "consumer refused: %s is %s here and %s there (error %d)",
+		    "consumer refused: %s is %s here and %s there (%s)",
 		    refusal->field, refusal->ours, refusal->theirs,
-		    refusal->code);
+		    kvpull_error_name(refusal->code));
 	kvpull_count_add(&worker->progress.counts.consumers_refused, 1);
 	byte_count = kvpull_handshake_put_refusal(
 		worker->progress.message, KVPULL_MESSAGE_BYTES_MAX, refusal);

@@ -466,6 +466,7 @@ static void welcomes_out_of_bounds_are_not_made(void **state)
 {
 	REFUSED(put_welcome, welcome.incarnation = 0);
 	REFUSED(put_welcome, welcome.lease_ns = 0);
+	REFUSED(put_welcome, welcome.lease_ns = 9999999);
 	REFUSED(put_welcome, welcome.slot_count = 0);
 	REFUSED(put_welcome, welcome.slot_count = KVPULL_TICKET_SLOTS_MAX + 1);
 	REFUSED(put_welcome, welcome.tp_size = 0);
@@ -513,6 +514,10 @@ static void welcomes_out_of_bounds_are_not_taken(void **state)
 	assert_int_equal(welcome_with(regions, 1, 1), 0);
 	assert_int_equal(welcome_with(caches, 1, 2), 0);
 	assert_int_equal(welcome_with(8, 0, 8), KVPULL_EPROTO);
+	/* Its third is how often we beat: less than a peer can configure. */
+	assert_int_equal(welcome_with(16, 10000000, 8), 0);
+	assert_int_equal(welcome_with(16, 9999999, 8), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(16, 1, 8), KVPULL_EPROTO);
 	assert_int_equal(welcome_with(28, 1, 4), KVPULL_EPROTO);
 	assert_int_equal(welcome_with(regions, 0, 1), KVPULL_EPROTO);
 	assert_int_equal(welcome_with(regions, 17, 1), KVPULL_EPROTO);
@@ -702,11 +707,12 @@ static void first_difference_is_named_with_both_values(void **state)
 	(void)state;
 	kvpull_compat_digest(&hello.compat, own);
 	DIFFERS(text_set(theirs.model, "b"), "model", "acme/tiny-7b", "b");
-	DIFFERS(text_set(theirs.revision, "r2"), "revision", "", "r2");
-	DIFFERS(text_set(theirs.weights, "7"), "weights", "", "7");
-	DIFFERS(theirs.dtype[0] = '\0', "dtype", "float16", "");
+	/* What is empty is seen in a line. */
+	DIFFERS(text_set(theirs.revision, "r2"), "revision", "\"\"", "r2");
+	DIFFERS(text_set(theirs.weights, "7"), "weights", "\"\"", "7");
+	DIFFERS(theirs.dtype[0] = '\0', "dtype", "float16", "\"\"");
 	DIFFERS(text_set(theirs.layout, "LBNHC"), "layout", "LBHNC", "LBNHC");
-	DIFFERS(text_set(theirs.attention, "x"), "attention", "", "x");
+	DIFFERS(text_set(theirs.attention, "x"), "attention", "\"\"", "x");
 	DIFFERS(theirs.layer_count = 33, "layer_count", "32", "33");
 	DIFFERS(theirs.head_count = 4, "head_count", "8", "4");
 	DIFFERS(theirs.head_bytes = UINT32_MAX, "head_bytes", "256",

@@ -131,6 +131,63 @@ static void output_without_a_struct_size_is_refused(void **state)
 	assert_int_equal(theirs.first, 1);
 }
 
+static void struct_that_is_not_taken_is_named(void **state)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct version_2 theirs = { sizeof(theirs), 7, 0 };
+	struct version_1 own = { 1, 2 };
+
+	(void)state;
+	assert_int_equal(kvpull_params_take_named(&own, sizeof(own), &theirs,
+						  "host", &detail),
+			 0);
+	assert_int_equal(own.first, 7);
+	theirs.second = 1;
+	assert_int_equal(kvpull_params_take_named(&own, sizeof(own), &theirs,
+						  "host", &detail),
+			 KVPULL_EINVAL);
+	assert_string_equal(detail.field, "struct_size");
+	assert_non_null(strstr(detail.message, "host has 24 bytes"));
+	assert_non_null(strstr(detail.message, "newer library"));
+	theirs.struct_size = 0;
+	assert_int_equal(kvpull_params_take_named(&own, sizeof(own), &theirs,
+						  "host", &detail),
+			 KVPULL_EINVAL);
+	assert_string_equal(detail.field, "struct_size");
+	assert_non_null(strstr(detail.message, "host has a struct_size of 0"));
+	assert_int_equal(kvpull_params_take_named(&own, sizeof(own), NULL,
+						  "host", &detail),
+			 KVPULL_EINVAL);
+	assert_string_equal(detail.field, "host");
+	assert_string_equal(detail.message, "host is NULL");
+	assert_int_equal(
+		kvpull_params_take_named(&own, sizeof(own), NULL, "host", NULL),
+		KVPULL_EINVAL);
+}
+
+static void output_is_checked_as_it_is_given(void **state)
+{
+	struct version_1 theirs = { sizeof(size_t) - 1, 0 };
+	const struct version_1 own = { sizeof(own), 3 };
+
+	(void)state;
+	assert_int_equal(kvpull_params_check_output(NULL), KVPULL_EINVAL);
+	assert_int_equal(kvpull_params_check_output(&theirs), KVPULL_EINVAL);
+	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)),
+			 KVPULL_EINVAL);
+	theirs.struct_size = sizeof(size_t);
+	assert_int_equal(kvpull_params_check_output(&theirs), 0);
+	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
+}
+
+static void errors_have_names(void **state)
+{
+	(void)state;
+	assert_string_equal(kvpull_error_name(KVPULL_EPEER), "EPEER");
+	assert_string_equal(kvpull_error_name(KVPULL_EFULL), "EFULL");
+	assert_string_equal(kvpull_error_name(1), "?");
+}
+
 static void detail_tells_code_field_and_message(void **state)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
@@ -212,6 +269,9 @@ int main(void)
 		cmocka_unit_test(output_is_cut_to_what_the_caller_has),
 		cmocka_unit_test(output_to_a_newer_caller_leaves_the_rest),
 		cmocka_unit_test(output_without_a_struct_size_is_refused),
+		cmocka_unit_test(struct_that_is_not_taken_is_named),
+		cmocka_unit_test(output_is_checked_as_it_is_given),
+		cmocka_unit_test(errors_have_names),
 		cmocka_unit_test(detail_tells_code_field_and_message),
 		cmocka_unit_test(detail_cuts_texts_that_are_too_long),
 		cmocka_unit_test(detail_is_one_line),

@@ -56,6 +56,32 @@ static void uid_counts_on_this_machine_only(void **state)
 			 2);
 }
 
+static char last_warning[KVPULL_LOG_LINE_BYTES];
+
+static void warning_keep(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	if (level == KVPULL_LOG_WARN)
+		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
+}
+
+static void worker_that_closes_says_so(void **state)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *caller;
+
+	world->worker->log.write = warning_keep;
+	world->worker->log.level = KVPULL_LOG_WARN;
+	atomic_store_explicit(&world->worker->closing, 1, memory_order_relaxed);
+	caller = hello_say(world, 0, 5, uid);
+	assert_int_equal(caller->refusal.code, KVPULL_EPEER);
+	assert_string_equal(
+		last_warning,
+		"consumer refused: state is closing here and open there (EPEER)");
+	atomic_store_explicit(&world->worker->closing, 0, memory_order_relaxed);
+}
+
 #define TEST(name)                                                             \
 	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
@@ -65,6 +91,7 @@ int main(void)
 		TEST(process_that_calls_again_ends_its_first_call),
 		TEST(another_process_does_not_end_a_consumer),
 		TEST(uid_counts_on_this_machine_only),
+		TEST(worker_that_closes_says_so),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
