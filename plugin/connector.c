@@ -48,28 +48,34 @@ static int opening_take(struct opening *opening,
 	int code;
 
 	memset(opening, 0, sizeof(*opening));
-	code = kvpull_params_take(&opening->params, sizeof(opening->params),
-				  params);
+	if (sodium_init() < 0) {
+		kvpull_detail_set(detail, KVPULL_EDEVICE, "",
+				  "libsodium cannot be initialized");
+		return KVPULL_EDEVICE;
+	}
+	code = kvpull_params_take_named(&opening->params,
+					sizeof(opening->params), params,
+					"params", detail);
 	if (!code && opening->params.host)
-		code = kvpull_params_take(&host, sizeof(host),
-					  opening->params.host);
-	if (!code && opening->params.model)
-		code = kvpull_params_take(&opening->model,
-					  sizeof(opening->model),
-					  opening->params.model);
-	if (code || opening->params.reserved || host.reserved) {
-		kvpull_detail_set(
-			detail, KVPULL_EINVAL, "struct_size",
-			"a params struct is longer than this library knows, or a reserved member is not 0");
+		code = kvpull_params_take_named(&host, sizeof(host),
+						opening->params.host, "host",
+						detail);
+	if (!code)
+		code = kvpull_params_take_named(
+			&opening->model, sizeof(opening->model),
+			opening->params.model, "model", detail);
+	if (code)
+		return code;
+	if (opening->params.reserved || host.reserved) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, "reserved",
+				  "a reserved member is not 0");
 		return KVPULL_EINVAL;
 	}
-	if (!opening->params.model || !opening->params.groups ||
-	    !opening->params.group_count ||
+	if (!opening->params.groups || !opening->params.group_count ||
 	    opening->params.group_count > KVPULL_GROUPS_MAX) {
-		kvpull_detail_set(
-			detail, KVPULL_EINVAL, "model",
-			"a model record and 1 .. %u groups are needed",
-			KVPULL_GROUPS_MAX);
+		kvpull_detail_set(detail, KVPULL_EINVAL, "groups",
+				  "1 .. %u groups are needed",
+				  KVPULL_GROUPS_MAX);
 		return KVPULL_EINVAL;
 	}
 	opening->params.model = &opening->model;
@@ -89,13 +95,10 @@ static int scheduler_open(const struct kvpull_open_params *params,
 	struct opening opening;
 	int code;
 
-	if (sodium_init() < 0)
-		return KVPULL_EDEVICE;
 	code = opening_take(&opening, params, detail);
-	if (code)
-		return code;
-	code = kvpull_worker_params_check(&opening.params, &opening.config,
-					  detail);
+	if (!code)
+		code = kvpull_worker_params_check(&opening.params,
+						  &opening.config, detail);
 	if (!code)
 		code = kvpull_compat_init(&compat, &opening.params);
 	if (code)
@@ -210,6 +213,8 @@ static int scheduler_stats(struct kvpull_scheduler *scheduler,
 {
 	struct kvpull_scheduler_stats own = { .struct_size = sizeof(own) };
 
+	if (kvpull_params_check_output(stats))
+		return KVPULL_EINVAL;
 	kvpull_scheduler_stats_get(scheduler, &own, reset);
 	return kvpull_params_give(stats, &own, sizeof(own));
 }
@@ -236,7 +241,8 @@ static int worker_regions_register(struct kvpull_worker *worker,
 				   struct kvpull_error_detail *detail)
 {
 	struct kvpull_regions own;
-	const int code = kvpull_params_take(&own, sizeof(own), regions);
+	const int code = kvpull_params_take_named(&own, sizeof(own), regions,
+						  "regions", detail);
 
 	return code ? code :
 		      kvpull_worker_regions_register(worker, &own, detail);
@@ -265,6 +271,8 @@ static int worker_stats(struct kvpull_worker *worker,
 {
 	struct kvpull_worker_stats own = { .struct_size = sizeof(own) };
 
+	if (kvpull_params_check_output(stats))
+		return KVPULL_EINVAL;
 	kvpull_worker_stats_get(worker, &own, reset);
 	return kvpull_params_give(stats, &own, sizeof(own));
 }
@@ -339,7 +347,7 @@ static const struct kvpull_connector_ops connector_ops = {
 	.abi_minor = KVPULL_ABI_MINOR,
 	.version = KVPULL_VERSION,
 	.caps = KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_FILE |
-		KVPULL_CAP_KEY,
+		KVPULL_CAP_VERBS | KVPULL_CAP_KEY,
 	.error_text = error_text,
 	.config_check = config_check,
 	.ticket_peek = kvpull_ticket_peek,

@@ -258,26 +258,71 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 				  KVPULL_RANKS_MAX);
 		return KVPULL_EINVAL;
 	}
-	return 0;
+	return kvpull_compat_check(params, detail);
 }
 
+/* The last error that is logged while it is there, for a call's detail. */
+struct kept_error {
+	struct kvpull_log log; /* the worker's own */
+	char message[KVPULL_LOG_LINE_BYTES];
+};
+
+static void kept_write(void *context, uint32_t level, const char *message)
+{
+	struct kept_error *kept = context;
+
+	if (level == KVPULL_LOG_ERROR)
+		(void)snprintf(kept->message, sizeof(kept->message), "%s",
+			       message);
+	if (kept->log.write && level <= kept->log.level)
+		kept->log.write(kept->log.context, level, message);
+}
+
+static void kept_fatal(void *context, const char *message)
+{
+	const struct kept_error *kept = context;
+
+	if (kept->log.fatal)
+		kept->log.fatal(kept->log.context, message);
+}
+
+/* Not while the worker has threads: they read its log. */
+static void kept_begin(struct kvpull_worker *worker, struct kept_error *kept)
+{
+	kept->log = worker->log;
+	kept->message[0] = '\0';
+	worker->log.write = kept_write;
+	worker->log.fatal = kept_fatal;
+	worker->log.context = kept;
+	if (!kept->log.write)
+		worker->log.level = KVPULL_LOG_ERROR;
+}
+
+static int kept_end(struct kvpull_worker *worker, const struct kept_error *kept,
+		    int code, struct kvpull_error_detail *detail)
+{
+	worker->log = kept->log;
+	if (code && kept->message[0])
+		kvpull_detail_set(detail, code, "", "%s", kept->message);
+	else if (code)
+		kvpull_detail_set(
+			detail, code, "", "%s",
+			code == KVPULL_ENOMEM ?
+				"no memory for the tables: lower the keys *_max or max_holds" :
+				"an operation of this host failed: see the log");
+	return code;
+}
+
+/* Parameters that were checked. */
 static int identity_take(struct kvpull_worker *worker,
-			 const struct kvpull_worker_setup *setup,
-			 struct kvpull_error_detail *detail)
+			 const struct kvpull_worker_setup *setup)
 {
 	const struct kvpull_open_params *params = setup->params;
-	const char *engine_id = params->engine_id ? params->engine_id : "";
 
-	if (!*engine_id || strlen(engine_id) >= sizeof(worker->engine_id) ||
-	    kvpull_compat_init(&worker->compat, params)) {
-		kvpull_detail_set(
-			detail, KVPULL_EINVAL, "engine_id",
-			"engine_id has 1 .. %u bytes, model texts up to %u",
-			KVPULL_ENGINE_ID_BYTES_MAX - 1,
-			KVPULL_TEXT_BYTES_MAX - 1);
+	if (kvpull_compat_init(&worker->compat, params))
 		return KVPULL_EINVAL;
-	}
-	memcpy(worker->engine_id, engine_id, strlen(engine_id) + 1);
+	memcpy(worker->engine_id, params->engine_id,
+	       strlen(params->engine_id) + 1);
 	kvpull_compat_digest(&worker->compat, worker->compat_digest);
 	worker->tp_rank = params->tp_rank;
 	worker->tp_size = params->tp_size;
@@ -316,17 +361,23 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 			 struct kvpull_error_detail *detail)
 {
 	struct kvpull_worker *worker;
+	struct kept_error kept;
 	int code;
 
-	if (sodium_init() < 0)
+	if (sodium_init() < 0) {
+		kvpull_detail_set(detail, KVPULL_EDEVICE, "",
+				  "libsodium cannot be initialized");
 		return KVPULL_EDEVICE;
+	}
 	code = kvpull_worker_params_check(setup->params, setup->config, detail);
 	if (code)
 		return code;
 	worker = mmap(NULL, sizeof(*worker), PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (worker == MAP_FAILED)
+	if (worker == MAP_FAILED) {
+		kvpull_detail_set(detail, KVPULL_ENOMEM, "", "out of memory");
 		return KVPULL_ENOMEM;
+	}
 	worker->pid = getpid();
 	worker->log = setup->log;
 	worker->log.budget = &worker->log_budget;
@@ -338,12 +389,12 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	worker->engine_wake_fd = worker->progress.wake_fd = -1;
 	worker->progress.wait_fd = -1;
 	worker->result_first = worker->result_next = 1;
-	code = identity_take(worker, setup, detail);
+	kept_begin(worker, &kept);
+	code = identity_take(worker, setup);
 	if (!code)
 		code = parts_open(worker, setup);
+	code = kept_end(worker, &kept, code, detail);
 	if (code) {
-		kvpull_detail_set(detail, code, "",
-				  "worker could not open: see the log");
 		kvpull_worker_destroy(worker);
 		return code;
 	}
@@ -407,6 +458,20 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 	(void)munmap(worker, sizeof(*worker));
 }
 
+/* A place that was given back, or a new one; NULL: there is none. */
+static struct kvpull_shared *memory_place(struct kvpull_worker *worker)
+{
+	uint32_t index;
+
+	for (index = 0; index < worker->memory_count; index++)
+		if (!worker->memories[index].base)
+			return &worker->memories[index];
+	if (worker->memory_count == KVPULL_REGIONS_MAX)
+		return NULL;
+	/* It counts with or without memory: whoever looks asks for a base. */
+	return &worker->memories[worker->memory_count++];
+}
+
 int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 			       uint32_t flags, struct kvpull_memory *memory)
 {
@@ -416,17 +481,17 @@ int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 			      worker->config.huge == KVPULL_AUTO;
 	int code;
 
-	if (!bytes || flags & ~KVPULL_MEMORY_HUGE || worker->registered)
+	if (!bytes || flags & ~KVPULL_MEMORY_HUGE || worker->registered ||
+	    kvpull_params_check_output(memory))
 		return KVPULL_EINVAL;
-	if (worker->memory_count == KVPULL_REGIONS_MAX)
+	shared = memory_place(worker);
+	if (!shared)
 		return KVPULL_EFULL;
-	shared = &worker->memories[worker->memory_count];
 	code = kvpull_segment_make(shared, "kvpull-kv", bytes,
 				   KVPULL_SEGMENT_READ_ONLY, huge ? 2 : 0,
 				   &worker->log);
 	if (code)
 		return code;
-	worker->memory_count++;
 	own.base = shared->base;
 	own.bytes = shared->bytes;
 	own.huge_bytes = shared->huge_bytes;
@@ -550,14 +615,17 @@ static int items_take(struct kvpull_worker *worker,
 		      const struct kvpull_regions *given,
 		      struct kvpull_error_detail *detail)
 {
+	char name[32];
 	uint32_t index;
 	int code;
 
 	for (index = 0; index < given->region_count; index++) {
 		struct kvpull_region region = { 0 };
 
-		code = kvpull_params_take(&region, sizeof(region),
-					  item(given->regions, index));
+		(void)snprintf(name, sizeof(name), "regions[%u]", index);
+		code = kvpull_params_take_named(&region, sizeof(region),
+						item(given->regions, index),
+						name, detail);
 		if (!code)
 			code = region_take(worker, &region,
 					   &worker->serve.regions[index],
@@ -566,20 +634,47 @@ static int items_take(struct kvpull_worker *worker,
 			return code;
 	}
 	for (index = 0; index < given->cache_count; index++) {
-		code = kvpull_params_take(&worker->caches[index],
-					  sizeof(worker->caches[index]),
-					  item(given->caches, index));
+		(void)snprintf(name, sizeof(name), "caches[%u]", index);
+		code = kvpull_params_take_named(
+			&worker->caches[index], sizeof(worker->caches[index]),
+			item(given->caches, index), name, detail);
 		if (code)
 			return code;
 	}
 	return 0;
 }
 
+/* Once served it is registered: consumers may be there before the thread. */
+static int serve_start(struct kvpull_worker *worker,
+		       struct kvpull_error_detail *detail)
+{
+	const struct kvpull_outcome rank = { .kind = KVPULL_RESULT_RANK };
+	struct kvpull_transport *transport = worker->progress.transport;
+	struct kept_error kept;
+	int code;
+
+	kept_begin(worker, &kept);
+	code = transport->ops->serve(transport, &worker->serve);
+	code = kept_end(worker, &kept, code, detail);
+	if (code)
+		return code;
+	worker->progress.serving = 1;
+	worker->registered = 1;
+	kvpull_worker_result_add(worker, &rank);
+	if (worker->config.progress != KVPULL_PROGRESS_THREAD)
+		return 0;
+	code = kvpull_progress_start(worker);
+	if (code)
+		kvpull_detail_set(
+			detail, code, "progress",
+			"the worker's thread cannot be started: see the log, close the worker and open another");
+	return code;
+}
+
 int kvpull_worker_regions_register(struct kvpull_worker *worker,
 				   const struct kvpull_regions *given,
 				   struct kvpull_error_detail *detail)
 {
-	const struct kvpull_outcome rank = { .kind = KVPULL_RESULT_RANK };
 	struct kvpull_plan_side side = { 0 };
 	int code;
 
@@ -608,19 +703,9 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 		goto err_files;
 	worker->cache_count = given->cache_count;
 	worker->serve.region_count = given->region_count;
-	code = worker->progress.transport->ops->serve(
-		worker->progress.transport, &worker->serve);
-	if (code) {
-		kvpull_detail_set(detail, code, "",
-				  "the route could not serve: see the log");
-		goto err_files;
-	}
-	worker->progress.serving = 1;
-	worker->registered = 1;
-	kvpull_worker_result_add(worker, &rank);
-	return worker->config.progress == KVPULL_PROGRESS_THREAD ?
-		       kvpull_progress_start(worker) :
-		       0;
+	code = serve_start(worker, detail);
+	if (!code || worker->registered)
+		return code;
 err_files:
 	files_close(worker);
 	return code;

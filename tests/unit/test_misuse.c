@@ -119,6 +119,246 @@ static void regions_that_are_not_there_are_refused(void **state)
 	ops->worker->close(worker);
 }
 
+/* Both halves refuse these parameters, and say so of the same member. */
+static void refused_with(const struct kvpull_open_params *params,
+			 const char *field, const char *words)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	struct kvpull_error_detail details[2] = {
+		{ .struct_size = sizeof(details[0]) },
+		{ .struct_size = sizeof(details[1]) },
+	};
+	struct kvpull_scheduler *scheduler;
+	struct kvpull_worker *worker;
+	size_t i;
+
+	assert_int_equal(ops->scheduler->open(params, &scheduler, &details[0]),
+			 KVPULL_EINVAL);
+	assert_int_equal(ops->worker->open(params, &worker, &details[1]),
+			 KVPULL_EINVAL);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(details[i].code, KVPULL_EINVAL);
+		assert_string_equal(details[i].field, field);
+		if (!strstr(details[i].message, words))
+			fail_msg("\"%s\" is not in: %s", words,
+				 details[i].message);
+	}
+}
+
+static void struct_that_cannot_be_read_is_named(void **state)
+{
+	struct {
+		struct kvpull_host host;
+		uint64_t more;
+	} newer = { { .struct_size = sizeof(newer) }, 1 };
+	struct kvpull_host host = { .struct_size = sizeof(host) };
+	struct kvpull_model own_model = model;
+	struct kvpull_open_params params = open_params("engine");
+
+	(void)state;
+	refused_with(NULL, "params", "params is NULL");
+	params.struct_size = 0;
+	refused_with(&params, "struct_size", "params has a struct_size of 0");
+	params = open_params("engine");
+	params.host = &newer.host;
+	refused_with(&params, "struct_size", "needs a newer library");
+	host.reserved = 1;
+	params.host = &host;
+	refused_with(&params, "reserved", "reserved");
+	params.host = NULL;
+	params.model = NULL;
+	refused_with(&params, "model", "model is NULL");
+	own_model.struct_size = 0;
+	params.model = &own_model;
+	refused_with(&params, "struct_size", "model has a struct_size of 0");
+	params = open_params("engine");
+	params.groups = NULL;
+	refused_with(&params, "groups", "1 .. 8 groups");
+}
+
+static void record_that_is_refused_is_named(void **state)
+{
+	static const struct kvpull_group groups[2] = { { 16, 0 }, { 0, 0 } };
+	struct kvpull_model own_model = model;
+	struct kvpull_open_params params = open_params("engine");
+	char text[KVPULL_TEXT_BYTES_MAX + 1];
+
+	(void)state;
+	memset(text, 'a', sizeof(text));
+	text[KVPULL_TEXT_BYTES_MAX] = '\0';
+	params.model = &own_model;
+	own_model.model = text;
+	refused_with(&params, "model", "at most 127 bytes");
+	own_model.model = "m";
+	own_model.dtype = "float16\n";
+	refused_with(&params, "dtype", "control characters");
+	own_model.dtype = NULL;
+	own_model.replicated = 7;
+	refused_with(&params, "replicated", "replicated is 7");
+	own_model.replicated = 0;
+	params.groups = groups;
+	params.group_count = 2;
+	refused_with(&params, "groups", "groups[1].block_tokens is 0");
+}
+
+static struct kvpull_worker *worker_open(void)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	struct kvpull_worker *worker;
+
+	assert_int_equal(ops->worker->open(&params, &worker, NULL), 0);
+	return worker;
+}
+
+static void region_struct_that_cannot_be_read_is_named(void **state)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	static uint8_t memory[4096];
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.kind = KVPULL_REGION_FOREIGN,
+					.fd = -1,
+					.base = memory,
+					.bytes = sizeof(memory) };
+	struct kvpull_cache cache = { 0 };
+	struct kvpull_regions regions = { .regions = &region,
+					  .caches = &cache,
+					  .region_count = 1,
+					  .cache_count = 1 };
+	struct kvpull_worker *worker = worker_open();
+
+	(void)state;
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "regions has a struct_size"));
+	regions.struct_size = sizeof(regions);
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "caches[0] has a struct_size"));
+	region.struct_size = 0;
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "regions[0] has a struct_size"));
+	ops->close(worker);
+}
+
+/* Also where the engine takes no log: the line that says it is the detail. */
+static void reason_of_the_host_is_in_the_detail(void **state)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.fd = -1,
+					.bytes = 4096 };
+	const struct kvpull_cache cache = { .struct_size = sizeof(cache),
+					    .layer_count = 1,
+					    .block_stride = 1024,
+					    .head_stride = 64,
+					    .row_stride = 64,
+					    .block_count = 4,
+					    .row_count = 16,
+					    .head_count = 1,
+					    .head_bytes = 64 };
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.regions = &region,
+						.caches = &cache,
+						.region_count = 1,
+						.cache_count = 1 };
+	struct kvpull_worker *worker;
+	int code;
+
+	(void)state;
+	params.config_json =
+		"{\"route\":\"shm\",\"socket_dir\":\"/dev/null/kvpull\"}";
+	assert_int_equal(ops->open(&params, &worker, &detail), 0);
+	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
+	region.base = memory.base;
+	code = ops->regions_register(worker, &regions, &detail);
+	assert_true(code < 0);
+	assert_int_equal(detail.code, code);
+	assert_non_null(strstr(detail.message, "/dev/null/kvpull"));
+	ops->close(worker);
+}
+
+static void memory_that_is_freed_gives_its_place_back(void **state)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_worker *worker = worker_open();
+	void *bases[KVPULL_REGIONS_MAX];
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 3 * KVPULL_REGIONS_MAX; i++) {
+		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+				 0);
+		assert_int_equal(ops->memory_free(worker, memory.base), 0);
+		assert_int_equal(ops->memory_free(worker, memory.base),
+				 KVPULL_EINVAL);
+	}
+	for (i = 0; i < KVPULL_REGIONS_MAX; i++) {
+		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+				 0);
+		bases[i] = memory.base;
+	}
+	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+			 KVPULL_EFULL);
+	assert_int_equal(ops->memory_free(worker, bases[7]), 0);
+	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
+	ops->close(worker);
+}
+
+/* -1 .. -19: nothing happened. */
+static void call_without_an_output_changes_nothing(void **state)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	struct kvpull_scheduler_stats stats = { .struct_size = sizeof(stats) };
+	struct kvpull_worker_stats counts = { .struct_size = 0 };
+	struct kvpull_memory memory = { .struct_size = 0 };
+	struct kvpull_scheduler *scheduler;
+	struct kvpull_worker *worker = worker_open();
+	static uint8_t bad[4];
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 2 * KVPULL_REGIONS_MAX; i++)
+		assert_int_equal(
+			ops->worker->memory_alloc(worker, 4096, 0,
+						  i & 1 ? &memory : NULL),
+			KVPULL_EINVAL);
+	memory.struct_size = sizeof(memory);
+	assert_int_equal(ops->worker->memory_alloc(worker, 4096, 0, &memory),
+			 0);
+	assert_true(ops->worker->step(worker, bad, sizeof(bad)) < 0);
+	assert_int_equal(ops->worker->stats(worker, NULL, 1), KVPULL_EINVAL);
+	assert_int_equal(ops->worker->stats(worker, &counts, 1), KVPULL_EINVAL);
+	counts.struct_size = sizeof(counts);
+	assert_int_equal(ops->worker->stats(worker, &counts, 0), 0);
+	assert_int_equal(counts.step_bad, 1);
+	ops->worker->close(worker);
+
+	assert_int_equal(ops->scheduler->open(&params, &scheduler, NULL), 0);
+	assert_true(ops->scheduler->result_take(scheduler, bad, sizeof(bad)) <
+		    0);
+	assert_int_equal(ops->scheduler->stats(scheduler, NULL, 1),
+			 KVPULL_EINVAL);
+	assert_int_equal(ops->scheduler->stats(scheduler, &stats, 0), 0);
+	assert_int_equal(stats.results_bad, 1);
+	ops->scheduler->close(scheduler);
+}
+
+static void every_route_that_is_built_is_a_cap(void **state)
+{
+	(void)state;
+	assert_int_equal(kvpull_connector_v1()->caps,
+			 KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_FILE |
+				 KVPULL_CAP_VERBS | KVPULL_CAP_KEY);
+}
+
 /* Lines of a worker's open and close: some at INFO, more at DEBUG. */
 static void worker_lines(uint32_t host_level, const char *config_json)
 {
@@ -173,6 +413,13 @@ int main(void)
 			both_halves_refuse_an_engine_id_that_no_ticket_may_have),
 		cmocka_unit_test(blocks_that_are_not_there_are_refused),
 		cmocka_unit_test(regions_that_are_not_there_are_refused),
+		cmocka_unit_test(struct_that_cannot_be_read_is_named),
+		cmocka_unit_test(record_that_is_refused_is_named),
+		cmocka_unit_test(region_struct_that_cannot_be_read_is_named),
+		cmocka_unit_test(reason_of_the_host_is_in_the_detail),
+		cmocka_unit_test(memory_that_is_freed_gives_its_place_back),
+		cmocka_unit_test(call_without_an_output_changes_nothing),
+		cmocka_unit_test(every_route_that_is_built_is_a_cap),
 		cmocka_unit_test(key_log_level_goes_before_the_engines_own),
 		cmocka_unit_test(links_to_a_service_are_told_once_an_open),
 	};

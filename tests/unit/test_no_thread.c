@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A host that gives a process no more threads: the worker has none of its own. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kvpull/connector.h"
+
+/* Sanitizers have a pthread_create of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
+	!defined(__clang__)
+#define HAS_OWN_THREADS 1
+
+typedef int (*create_fn)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
+			 void *);
+
+static uint32_t exhausted;
+
+/* Before libc's, for the library that is linked to this program. */
+int pthread_create(pthread_t *restrict thread,
+		   const pthread_attr_t *restrict attr,
+		   void *(*routine)(void *), void *restrict argument)
+{
+	create_fn create;
+
+	if (exhausted)
+		return EAGAIN;
+	*(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+	return create(thread, attr, routine, argument);
+}
+#endif
+
+static void registration_without_a_thread_says_what_to_do(void **state)
+{
+#ifdef HAS_OWN_THREADS
+	static const struct kvpull_group group = { .block_tokens = 16 };
+	static const struct kvpull_model model = { .struct_size = sizeof(model),
+						   .model = "m",
+						   .layer_count = 1,
+						   .head_count = 1,
+						   .head_bytes = 64 };
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	const struct kvpull_open_params params = {
+		.struct_size = sizeof(params),
+		.config_json = "{\"copy_threads\":0,\"route\":\"shm\"}",
+		.model = &model,
+		.engine_id = "engine",
+		.tp_size = 1,
+		.groups = &group,
+		.group_count = 1,
+	};
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.fd = -1 };
+	const struct kvpull_cache cache = { .struct_size = sizeof(cache),
+					    .layer_count = 1,
+					    .block_stride = 1024,
+					    .head_stride = 64,
+					    .row_stride = 64,
+					    .block_count = 4,
+					    .row_count = 16,
+					    .head_count = 1,
+					    .head_bytes = 64 };
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.regions = &region,
+						.caches = &cache,
+						.region_count = 1,
+						.cache_count = 1 };
+	struct kvpull_worker *worker;
+
+	(void)state;
+	assert_int_equal(ops->open(&params, &worker, &detail), 0);
+	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
+	region.base = memory.base;
+	region.bytes = 4096;
+	exhausted = 1;
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EDEVICE);
+	assert_int_equal(detail.code, KVPULL_EDEVICE);
+	assert_non_null(strstr(detail.message, "close the worker"));
+	ops->close(worker);
+	exhausted = 0;
+	/* And that is what helps. */
+	assert_int_equal(ops->open(&params, &worker, &detail), 0);
+	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
+	region.base = memory.base;
+	assert_int_equal(ops->regions_register(worker, &regions, &detail), 0);
+	ops->close(worker);
+#else
+	(void)state;
+	skip();
+#endif
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(registration_without_a_thread_says_what_to_do),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
