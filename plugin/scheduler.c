@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "plugin/params.h"
 #include "plugin/scheduler_state.h"
 
 /* What is asked for each table; they are counted twice: size, then take. */
@@ -234,6 +235,13 @@ static int join_ticket(struct kvpull_scheduler *scheduler,
 	return code;
 }
 
+/* Clients may have chosen it, and a line of a log is one line. */
+static void label_take(char own[KVPULL_LABEL_BYTES], const char *label)
+{
+	(void)snprintf(own, KVPULL_LABEL_BYTES, "%s", label ? label : "");
+	kvpull_text_clean(own);
+}
+
 int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 				 const struct kvpull_request *request,
 				 uint64_t now_ns)
@@ -270,8 +278,7 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 		.prompt_tokens = request->prompt_tokens,
 	};
 	memcpy(entry->digest, request->prompt_digest, sizeof(entry->digest));
-	(void)snprintf(entry->label, sizeof(entry->label), "%s",
-		       request->label ? request->label : "");
+	label_take(entry->label, request->label);
 	if (!(request->flags & KVPULL_REQUEST_PULL))
 		return 0;
 	return join_ticket(scheduler, entry, request);
@@ -322,6 +329,32 @@ static int has_blocks(const struct kvpull_allocation *allocation)
 	return 1;
 }
 
+/* A pull that was refused: which of the limits it was. */
+static void refusal_log(const struct kvpull_scheduler *scheduler,
+			const struct kvpull_scheduler_request *request,
+			const struct kvpull_allocation *allocation, int code)
+{
+	const struct kvpull_config *config = &scheduler->config;
+	char why[96] = "its ticket lacks the blocks asked for";
+	uint64_t blocks = 0;
+	uint32_t group;
+
+	for (group = 0; group < allocation->group_count; group++)
+		blocks += allocation->groups[group].block_count;
+	if (code == KVPULL_EFULL && blocks > config->pull_blocks_max)
+		(void)snprintf(why, sizeof(why),
+			       "%" PRIu64 " blocks, pull_blocks_max is %u",
+			       blocks, config->pull_blocks_max);
+	else if (code == KVPULL_EFULL)
+		(void)snprintf(why, sizeof(why), "step_log_mib %u is reached",
+			       config->step_log_mib);
+	else if (code == KVPULL_EEXPIRED)
+		(void)snprintf(why, sizeof(why), "its ticket has ended");
+	kvpull_warn(scheduler->log,
+		    "request %s key %" PRIu64 " cannot be pulled: %s (%s)",
+		    request->label, request->key, why, kvpull_error_name(code));
+}
+
 int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 			       const struct kvpull_allocation *allocation,
 			       uint64_t now_ns)
@@ -346,9 +379,7 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 				  allocation);
 	if (!code || code == KVPULL_EINVAL)
 		return code;
-	kvpull_warn(scheduler->log,
-		    "request %s key %" PRIu64 " cannot be pulled: error %d",
-		    request->label, request->key, code);
+	refusal_log(scheduler, request, allocation, code);
 	request->refusal = code;
 	owe(scheduler, request, KVPULL_OWED_REFUSAL);
 	return code;

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the scheduler half says of a request in the log. */
+#include "plugin/scheduler_state.h"
+#include "scheduler_world.h"
+
+static char last_warning[KVPULL_LOG_LINE_BYTES];
+
+static void warning_keep(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	if (level == KVPULL_LOG_WARN)
+		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
+}
+
+/* One that keeps its warnings. */
+static struct world *opened(const struct kvpull_config *config)
+{
+	struct world *world = world_open(config, 1, 9);
+
+	world->scheduler->own_log.write = warning_keep;
+	world->scheduler->own_log.level = KVPULL_LOG_WARN;
+	last_warning[0] = '\0';
+	return world;
+}
+
+static void refused_pull_names_its_limit(void **state)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world;
+
+	(void)state;
+	config.pull_blocks_max = 3;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
+	assert_string_equal(
+		last_warning,
+		"request request-b key 1 cannot be pulled: 4 blocks, pull_blocks_max is 3 (EFULL)");
+	world_close(world);
+}
+
+/* A log that nobody acknowledges takes holds until it takes no pull, either. */
+static void refused_pull_names_the_log(void **state)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world_ticket own;
+	struct world *world;
+	uint64_t key = 1;
+
+	(void)state;
+	config.max_holds = 131072;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	do {
+		key++;
+		world_enter(world, key, 0, 1);
+	} while (world_finish(world, key, KVPULL_FINISH_LENGTH, &own) ==
+			 KVPULL_FINISH_HELD &&
+		 key < 131072);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
+	assert_non_null(strstr(last_warning,
+			       "cannot be pulled: step_log_mib 1 is reached"));
+	world_close(world);
+}
+
+static void refused_pull_tells_of_its_ticket(void **state)
+{
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = opened(&config);
+
+	(void)state;
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_allocate(world, 1, 1, 4), KVPULL_ETRUNCATED);
+	assert_non_null(strstr(
+		last_warning, "its ticket lacks the blocks asked for (ETRUNC"));
+	world_close(world);
+}
+
+/* Clients choose it where an engine passes theirs on. */
+static void label_is_one_line_of_a_log(void **state)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct kvpull_request request = {
+		.key = 1,
+		.ticket = ticket.text,
+		.ticket_bytes = ticket.bytes,
+		.prompt_tokens = 64,
+		.flags = KVPULL_REQUEST_PULL,
+		.label = "a\nerror: all is lost\x1b[2J",
+	};
+	struct world *world;
+
+	(void)state;
+	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
+	config.pull_blocks_max = 3;
+	world = opened(&config);
+	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
+						      &request, world->now_ns),
+			 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
+	assert_non_null(strstr(last_warning, "a?error: all is lost?[2J key 1"));
+	assert_null(strchr(last_warning, '\n'));
+	world_close(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(refused_pull_names_its_limit),
+		cmocka_unit_test(refused_pull_names_the_log),
+		cmocka_unit_test(refused_pull_tells_of_its_ticket),
+		cmocka_unit_test(label_is_one_line_of_a_log),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
