@@ -125,14 +125,28 @@ class Core:
         self.computed: dict[str, int] = {}
 
     def ask(
-        self, name: str, prompt: list[int], params: Any, count: int = 1
+        self,
+        name: str,
+        prompt: list[int],
+        params: Any,
+        count: int = 1,
+        embeddings: torch.Tensor | None = None,
     ) -> None:
-        """Add a request for so many tokens."""
+        """Add a request for so many tokens.
+
+        Embeddings stand in the place of all token ids but the first ten.
+        """
         asked = SamplingParams(
             max_tokens=count,
             ignore_eos=True,
             extra_args={"kv_transfer_params": params},
         )
+        of_embeddings: dict[str, Any] = {}
+        if embeddings is not None:
+            of_embeddings = {
+                "prompt_embeds": embeddings,
+                "prompt_is_token_ids": [i < 10 for i in range(len(prompt))],
+            }
         self.scheduler.add_request(
             Request(
                 request_id=name,
@@ -140,6 +154,7 @@ class Core:
                 sampling_params=asked,
                 pooling_params=None,
                 block_hasher=self._hasher,
+                **of_embeddings,
             )
         )
 

@@ -20,6 +20,7 @@ os.environ.update(environment())
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import model  # noqa: E402
+import torch  # noqa: E402
 from core import BLOCK, HOLD, Core, run  # noqa: E402
 
 WINDOW = 2 * BLOCK
@@ -103,10 +104,65 @@ def windows_with_a_local_prefix_are_whole() -> None:
         assert d.count("scheduler_pulls_failed") == 0
 
 
+def tickets_of_before_a_reset_are_given_back() -> None:
+    """Weights were changed: D loads nothing, P is told."""
+    with pair() as (p, d):
+        prompt = prompt_of(100)
+        d.ask("one", prompt, prefilled(p, "one", prompt), 2)
+        assert d.scheduler.reset_prefix_cache(
+            reset_running_requests=True, reset_connector=True
+        )
+        run([p, d], lambda: "one" in d.answers)
+        assert d.count("worker_pulls_done") == 0
+        assert d.computed["one"] == 101
+        run([p, d], lambda: p.count("worker_holds_released") == 1)
+        d.ask("two", prompt, prefilled(p, "two", prompt), 2)
+        run([p, d], lambda: "two" in d.answers)
+        # What D has computed since is in its prefix cache.
+        assert d.count("worker_pulls_done") == 1
+
+
+def parameters_of_any_kind_leave_the_engine_alive() -> None:
+    """A client's vllm_xargs reach the scheduler unchecked."""
+    with pair() as (_, d):
+        for number, params in enumerate(("abc", ["x"], 5, 0.5, "", [], {})):
+            d.ask(f"{number}", prompt_of(40, number), params)
+        run([d], lambda: len(d.answers) == 7)
+
+
+def long_names_of_requests_are_held() -> None:
+    """A client names its request as it likes."""
+    with pair() as (p, d):
+        prompt, name = prompt_of(100), "x" * 9000
+        params = prefilled(p, name, prompt)
+        d.ask(name, prompt, params, 2)
+        run([p, d], lambda: name in d.answers)
+        assert d.count("worker_pulls_done") == 1
+
+
+def embeddings_beside_token_ids_are_computed() -> None:
+    """Their token ids are all alike; a ticket for them is given back."""
+    with pair() as (p, d):
+        prompt = [5] * 100
+        p.ask("e", prompt, HOLD, embeddings=torch.ones(100, 8))
+        run([p], lambda: "e" in p.answers)
+        assert p.answers["e"].kv_transfer_params is None
+        params = prefilled(p, "ids", prompt)
+        d.ask("e", prompt, params, 2, embeddings=torch.zeros(100, 8))
+        run([p, d], lambda: "e" in d.answers)
+        assert d.count("worker_pulls_done") == 0
+        assert d.count("scheduler_mismatches") == 0
+        run([p, d], lambda: p.count("worker_holds_released") == 1)
+
+
 TESTS: list[Callable[[], None]] = [
     sliding_windows_have_all_that_they_look_at,
     chunks_have_all_that_they_look_at,
     windows_with_a_local_prefix_are_whole,
+    tickets_of_before_a_reset_are_given_back,
+    parameters_of_any_kind_leave_the_engine_alive,
+    long_names_of_requests_are_held,
+    embeddings_beside_token_ids_are_computed,
 ]
 
 

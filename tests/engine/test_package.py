@@ -17,9 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
-from kvpull_vllm import abi, halves, layout, logs, requests, settings
+from kvpull_vllm import (
+    abi,
+    connector,
+    halves,
+    layout,
+    logs,
+    requests,
+    settings,
+)
 from kvpull_vllm.abi import CONST, ffi
 
 PROMPT = (16, bytes(16))
@@ -73,7 +82,7 @@ class Pair:
         said = self.scheduler.request_new(key, 0, b"", PROMPT, wants, "one")
         assert said == 0
         held, ticket = self.scheduler.request_finished(
-            key, CONST["KVPULL_FINISH_LENGTH"], 16, [(0, [block])], b"one"
+            key, CONST["KVPULL_FINISH_LENGTH"], 16, [(0, [block])]
         )
         assert held and ticket
         return ticket
@@ -302,13 +311,103 @@ def siblings_have_one_parent_and_their_prompt_one_digest() -> None:
     first, second = "0_cmpl-x-0-ab", "7_cmpl-x-0-ab"
     assert requests.parent_key(first) == requests.parent_key(second) > 0
     assert requests.parent_key("cmpl-x-0-ab") == 0
-    request = SimpleNamespace(
-        prompt_token_ids=[1, 2], cache_salt=None, lora_request=None,
-        mm_features=[],
-    )  # fmt: skip
-    digest = requests.prompt_digest(request)
-    request.cache_salt = "s"
-    assert len(digest) == 16 and digest != requests.prompt_digest(request)
+    assert len(requests.prompt_digest(_prompt())) == 16
+
+
+def _prompt(**more: Any) -> Any:
+    plain = {
+        "prompt_token_ids": [1, 2],
+        "prompt_embeds": None,
+        "cache_salt": None,
+        "lora_request": None,
+        "mm_features": [],
+    }
+    return SimpleNamespace(**{**plain, **more})
+
+
+def _media(name: str, offset: int) -> Any:
+    place = SimpleNamespace(offset=offset)
+    return SimpleNamespace(identifier=name, mm_position=place)
+
+
+def all_that_kv_depends_on_is_in_the_digest() -> None:
+    """A name is of one kind: an adapter's is no image's."""
+    prompts = [
+        _prompt(),
+        _prompt(prompt_token_ids=[1, 3]),
+        _prompt(cache_salt="x"),
+        _prompt(lora_request=SimpleNamespace(lora_name="x")),
+        _prompt(mm_features=[_media("x", 0)]),
+        _prompt(mm_features=[_media("x", 1)]),
+        _prompt(mm_features=[_media("y", 0)]),
+    ]
+    digests = {requests.prompt_digest(prompt) for prompt in prompts}
+    assert len(digests) == len(prompts)
+
+
+def what_a_digest_cannot_name_is_not_moved() -> None:
+    """Embeddings, also beside token ids, and media that vLLM did not hash."""
+    for named, prompt, word in (
+        (True, _prompt(), None),
+        (True, _prompt(prompt_token_ids=None), "embeddings"),
+        (True, _prompt(prompt_embeds=torch.zeros(2, 4)), "embeddings"),
+        (True, _prompt(mm_features=[_media("x", 0)]), None),
+        (False, _prompt(), None),
+        (False, _prompt(mm_features=[_media("x", 0)]), "media"),
+    ):
+        found = requests.nameless(prompt, named)
+        assert found is None if word is None else word in found, found
+    for gigabytes, prefix, named in (
+        (0, False, False),
+        (0, True, True),
+        (4, False, True),
+    ):
+        media = SimpleNamespace(mm_processor_cache_gb=gigabytes)
+        config = SimpleNamespace(
+            model_config=SimpleNamespace(multimodal_config=media),
+            cache_config=SimpleNamespace(enable_prefix_caching=prefix),
+        )
+        assert settings.names_media(config) == named
+    config.model_config.multimodal_config = None
+    assert settings.names_media(config)
+
+
+def _record(kind: str, dtype: torch.dtype, cell: torch.dtype) -> halves.Model:
+    """Return an engine's model record, as of a machine with AMX."""
+    group = _group(["l.0"], 32, 2)
+    group.kv_cache_spec.dtype = cell
+    group.kv_cache_spec.head_size = 64
+    caches = SimpleNamespace(transfer_groups=[group], kv_cache_layout=None)
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(
+            model="m",
+            use_mla=False,
+            dtype=dtype,
+            get_total_num_kv_heads=lambda: 2,
+        ),
+        cache_config=SimpleNamespace(cache_dtype=kind),
+    )
+    with mock.patch.object(
+        connector.cpu_attn,
+        "_get_attn_isa",
+        lambda dtype, *_: "amx" if dtype == torch.bfloat16 else "vec",
+    ):
+        return connector._model(config, caches, settings.read({}, True))
+
+
+def caches_that_differ_are_two_models() -> None:
+    """Two kinds of fp8 are uint8 both; kernels lay blocks out by themselves."""
+    half, whole, cell = torch.bfloat16, torch.float32, torch.uint8
+    records = [
+        _record("fp8_e4m3", half, cell),
+        _record("fp8_e5m2", half, cell),
+        _record("fp8_e4m3", whole, cell),
+        _record("auto", half, half),
+        _record("auto", whole, whole),
+    ]
+    assert len(set(records)) == len(records), records
+    assert _record("fp8", half, cell) == _record("fp8_e4m3", half, cell)
+    assert _record("bfloat16", half, half) == _record("auto", half, half)
 
 
 def parameters_say_who_pulls() -> None:
@@ -335,6 +434,9 @@ TESTS: list[Callable[[], None]] = [
     only_known_kinds_of_cache_are_taken,
     blocks_are_told_by_their_index_in_the_prompt,
     siblings_have_one_parent_and_their_prompt_one_digest,
+    all_that_kv_depends_on_is_in_the_digest,
+    what_a_digest_cannot_name_is_not_moved,
+    caches_that_differ_are_two_models,
     parameters_say_who_pulls,
 ]
 

@@ -8,6 +8,7 @@ tickets and pulls is the library's.
 from __future__ import annotations
 
 import atexit
+import platform
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     SupportsHMA,
 )
+from vllm.v1.attention.backends import cpu_attn
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvpull_vllm import layout, settings
@@ -43,6 +45,36 @@ class KVPullHandshake(KVConnectorHandshakeMetadata):
     info: bytes
 
 
+def _dtype(cache_config: Any, spec: Any) -> str:
+    """Return what a cache's numbers are: quantized ones are all uint8."""
+    text = str(spec.dtype).removeprefix("torch.")
+    kind = cache_config.cache_dtype
+    if kind in ("auto", text):
+        return text
+    kind = "fp8_e4m3" if kind == "fp8" else kind
+    # Layers whose numbers are the model's all the same.
+    plain = getattr(cache_config, "kv_cache_dtype_skip_layers", ())
+    return "/".join([text, kind, *sorted(plain)])
+
+
+def _attention(vllm_config: Any, kv_cache_config: Any) -> str:
+    """Return the backend's kernels: each lays a block out in its own way."""
+    args = {
+        (
+            vllm_config.model_config.dtype,
+            group.kv_cache_spec.block_size,
+            layout.layer_spec(group, name).head_size,
+            vllm_config.cache_config.cache_dtype,
+        )
+        for group in layout.groups(kv_cache_config)
+        for name in group.layer_names
+    }
+    choose = getattr(cpu_attn, "_get_attn_isa", None)
+    if choose is None:  # another vLLM: what it chooses by, then
+        return f"{platform.machine()}/{vllm_config.model_config.dtype}"
+    return "+".join(sorted({choose(*arg) for arg in args}))
+
+
 def _model(vllm_config: Any, kv_cache_config: Any, own: Any) -> Model:
     model = vllm_config.model_config
     spec = layout.layer_spec(layout.groups(kv_cache_config)[0])
@@ -51,9 +83,9 @@ def _model(vllm_config: Any, kv_cache_config: Any, own: Any) -> Model:
         model=own.model or model.model,
         revision=own.revision or getattr(model, "revision", None) or "",
         weights=own.weights,
-        dtype=str(spec.dtype).removeprefix("torch."),
+        dtype=_dtype(vllm_config.cache_config, spec),
         layout=kv_cache_config.kv_cache_layout or LAYOUT,
-        attention="",
+        attention=_attention(vllm_config, kv_cache_config),
         layer_count=len(layout.layer_order(kv_cache_config)),
         head_count=1 if replicated else model.get_total_num_kv_heads(),
         head_bytes=layout.head_bytes(kv_cache_config),
@@ -129,6 +161,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 [tokens for tokens, _ in opening.groups],
                 _answer(vllm_config, own),
                 layout.windows(kv_cache_config),
+                settings.names_media(vllm_config),
             )
             logger.info(
                 "kvpull %s: engine %s", library.version, opening.engine_id
@@ -239,6 +272,14 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
     def on_new_request(self, request: Any) -> None:
         """Take note of a request: heartbeats begin."""
         assert self._scheduler is not None
+        if not isinstance(request.kv_transfer_params, dict | None):
+            # A client's, in vllm_xargs, which vLLM does not look at; it takes
+            # it for a dictionary, too, and its engine would end.
+            logger.warning(
+                "kvpull: request %s: kv_transfer_params are no object: ignored",
+                request.request_id,
+            )
+            request.kv_transfer_params = None
         self._scheduler.request_new(request)
 
     def get_num_new_matched_tokens(

@@ -301,10 +301,9 @@ class SchedulerHalf(_Half):
         reason: int,
         tokens: int,
         block_lists: list[tuple[int, list[int]]],
-        payload: bytes,
     ) -> tuple[bool, bytes]:
         """Return (held, ticket)."""
-        kept: list[Any] = [ffi.from_buffer(payload)]
+        kept: list[Any] = []
         finish = new(
             "kvpull_finish",
             key=key,
@@ -312,8 +311,6 @@ class SchedulerHalf(_Half):
             computed_tokens=tokens,
             group_count=len(block_lists),
             groups=blocks_of(block_lists, kept),
-            payload=kept[0],
-            payload_bytes=len(payload),
         )
         while True:
             finish.ticket = self._ticket

@@ -49,14 +49,30 @@ def parent_key(request_id: str) -> int:
     return int.from_bytes(digest, "little") or 1
 
 
+def nameless(request: Any, names_media: bool) -> str | None:
+    """Return what of a prompt a digest cannot name, None if nothing."""
+    # Beside embeddings there may be token ids, the same for all embeddings.
+    if (
+        request.prompt_token_ids is None
+        or getattr(request, "prompt_embeds", None) is not None
+    ):
+        return "embeddings"
+    if request.mm_features and not names_media:
+        return "media, which vLLM names in its caches only"
+    return None
+
+
 def prompt_digest(request: Any) -> bytes:
     """Return 16 bytes that name the prompt and all that its KV depends on."""
     digest = hashlib.blake2b(digest_size=CONST["KVPULL_DIGEST_BYTES"])
     digest.update(array("q", request.prompt_token_ids).tobytes())
-    extras = [request.cache_salt or ""]
+    extras: list[tuple[Any, ...]] = [("salt", request.cache_salt or "")]
     if request.lora_request is not None:
-        extras.append(request.lora_request.lora_name)
-    extras += [feature.identifier for feature in request.mm_features]
+        extras.append(("lora", request.lora_request.lora_name))
+    extras += [
+        ("media", feature.identifier, feature.mm_position.offset)
+        for feature in request.mm_features
+    ]
     digest.update(repr(extras).encode())
     return digest.digest()
 

@@ -19,6 +19,7 @@ from kvpull_vllm.requests import Entry
 from kvpull_vllm.stats import KVPullStats, Moves
 
 _NOTHING = (False, None)
+_NO_DIGEST = bytes(CONST["KVPULL_DIGEST_BYTES"])
 
 
 @dataclass
@@ -57,8 +58,10 @@ class SchedulerSide:
         block_tokens: list[int],
         answer: dict[str, Any],
         windows: list[Window],
+        names_media: bool,
     ) -> None:
         self.half = half
+        self._names_media = names_media
         self._windows = windows
         self._group_ids = group_ids
         self._block_tokens = block_tokens
@@ -98,12 +101,16 @@ class SchedulerSide:
             pulls = False
         if not (holds or pulls):
             return
-        if request.prompt_token_ids is None:
+        nameless = requests.nameless(request, self._names_media)
+        if nameless:
             logger.warning(
-                "kvpull: request %s has a prompt of embeddings: no KV is moved",
+                "kvpull: request %s has a prompt with %s: no KV is moved",
                 request.request_id,
+                nameless,
             )
-            return
+            if not pulls:
+                return
+            holds = False
         key = self._next_key
         self._next_key += 1
         flags = CONST["KVPULL_REQUEST_WANTS_HOLD"] if holds else 0
@@ -112,7 +119,10 @@ class SchedulerSide:
             key,
             requests.parent_key(request.request_id),
             ticket if pulls else b"",
-            (request.num_prompt_tokens, requests.prompt_digest(request)),
+            (
+                request.num_prompt_tokens,
+                _NO_DIGEST if nameless else requests.prompt_digest(request),
+            ),
             flags,
             request.request_id,
         )
@@ -121,6 +131,8 @@ class SchedulerSide:
             logger.warning(
                 "kvpull: request %s: %s", request.request_id, self._text(code)
             )
+        elif nameless:
+            self.half.allocated(key, 0, [])  # gives the ticket back
         elif pulls:
             logger.debug(
                 "kvpull: request %s pulls what %s holds as %s",
@@ -236,7 +248,6 @@ class SchedulerSide:
                 self._block_tokens,
                 max(tokens, 0),
             ),
-            request.request_id.encode(),
         )
         if held:
             logger.debug("kvpull: request %s is held", request.request_id)
@@ -271,6 +282,9 @@ class SchedulerSide:
 
     def reset(self) -> bool:
         """Forget tickets and end holds: weights or the cache changed."""
+        for entry in self._entries.values():
+            if not entry.parked:
+                self.half.allocated(entry.key, 0, [])  # gives a ticket back
         self.half.reset(
             CONST["KVPULL_RESET_FORGET"] | CONST["KVPULL_RESET_REVOKE"]
         )

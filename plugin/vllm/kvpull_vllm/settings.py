@@ -105,6 +105,16 @@ def check_engine(vllm_config: Any) -> None:
             )
 
 
+def names_media(vllm_config: Any) -> bool:
+    """Say whether vLLM names media by their content: its caches need that."""
+    media = getattr(vllm_config.model_config, "multimodal_config", None)
+    return (
+        media is None
+        or media.mm_processor_cache_gb != 0
+        or bool(vllm_config.cache_config.enable_prefix_caching)
+    )
+
+
 def neighbours() -> list[str]:
     """Return the names of the connectors beside this one, itself included.
 
