@@ -246,6 +246,16 @@ static void choice_say(struct kvpull_verbs_device *device,
 			"verbs: only a link-local address: peers on other links cannot be reached");
 }
 
+uint32_t kvpull_verbs_absence_level(const struct kvpull_verbs_params *params,
+				    uint32_t otherwise)
+{
+	if (params->required)
+		return KVPULL_LOG_ERROR;
+	return given(params->device) || given(params->address) ?
+		       KVPULL_LOG_WARN :
+		       otherwise;
+}
+
 static uint32_t items_count(const char *list)
 {
 	uint32_t count = given(list) ? 1 : 0;
@@ -314,17 +324,20 @@ static int choose(struct kvpull_verbs_device *device, struct search *search)
 
 	device->list = device->fabric->cm.get_devices(&device_count);
 	if (!device->list || !device_count) {
-		kvpull_log(device->log,
-			   params->required ? KVPULL_LOG_ERROR :
-					      KVPULL_LOG_DEBUG,
-			   "verbs: no RDMA device on this host");
+		kvpull_log(
+			device->log,
+			kvpull_verbs_absence_level(params, KVPULL_LOG_DEBUG),
+			"verbs: no RDMA device on this host, asked for is device %s, address %s: peers on other machines are not reached",
+			search->device[0] ? search->device : "any",
+			search->address[0] ? search->address : "any");
 		return KVPULL_EUNSUPPORTED;
 	}
 	for (i = 0; i < device_count; i++)
 		device_look(search, device->list[i]);
 	if (!search->best.rank) {
-		kvpull_info(
+		kvpull_log(
 			device->log,
+			kvpull_verbs_absence_level(params, KVPULL_LOG_INFO),
 			"verbs: %d devices, %u ports down, and none of the rest has what is asked for: device %s, port %u, gid %d, address %s",
 			device_count, search->down_count,
 			search->device[0] ? search->device : "any",

@@ -40,6 +40,12 @@ struct kvpull_verbs_device {
 	uint64_t region_bytes_max;
 };
 
+/*
+ * The level of a line that says that there is no RDMA as asked for: an error
+ * where the route is required, a warning where a device or an address is named.
+ */
+uint32_t kvpull_verbs_absence_level(const struct kvpull_verbs_params *params,
+				    uint32_t otherwise);
 /* Rails that are asked for: by number, or by naming them. */
 uint32_t kvpull_verbs_rails_wanted(const struct kvpull_verbs_params *params);
 /*

@@ -742,9 +742,9 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	kvpull_verbs_setup_defaults(&verbs->shared.params);
 	verbs->shared.fabric = params->fabric;
 	if (!params->fabric) {
-		code = kvpull_fabric_load(&verbs->fabric, params->log,
-					  params->required ? KVPULL_LOG_ERROR :
-							     KVPULL_LOG_DEBUG);
+		code = kvpull_fabric_load(
+			&verbs->fabric, params->log,
+			kvpull_verbs_absence_level(params, KVPULL_LOG_DEBUG));
 		verbs->shared.fabric = &verbs->fabric;
 	} else {
 		verbs->fabric = *params->fabric;
