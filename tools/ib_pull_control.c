@@ -11,6 +11,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -86,6 +87,8 @@ int ib_control_listen(const struct ib_options *options)
 
 	if (folder_address(options, &address))
 		return -1;
+	/* The library makes it for sockets of its own, which it may not have. */
+	(void)mkdir(options->dir, 0700);
 	listener = address_connect(&folder, CONNECT_NS);
 	if (listener >= 0 || errno == ETIMEDOUT) {
 		fprintf(stderr, "%s: an ib_pull serves there already\n",
