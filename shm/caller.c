@@ -2,20 +2,25 @@
 /*
  * Invariants: a socket and a pidfd are open, and waited on, exactly in OPEN
  * and ADMITTED; a ring segment and a doorbell exist exactly from admit() to
- * forget(). The doorbell's file flags belong to the consumer too, so it is
- * never read or written here: only waited on, edge-triggered.
+ * forget().
+ *
+ * A doorbell is a pair of connected stream sockets; ours is only waited on,
+ * edge-triggered. The consumer's may not send, and it rings by shutting down
+ * that direction once more: each time the kernel tells our end, and nothing is
+ * ever queued. So ringing cannot block, whatever the other side has done to the
+ * flags that it shares, and we read nothing that a consumer wrote.
  */
 #include "shm/caller.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* Out of descriptors: let the backlog hold callers instead of spinning. */
 #define LISTENER_REST_NS (100 * UINT64_C(1000000))
-/* Beyond the table callers are closed at once; so many a look. */
+/* Beyond the table callers are told so and closed; so many a look. */
 #define ACCEPT_MAX 8u
 
 size_t kvpull_shm_callers_bytes(uint32_t caller_max)
@@ -26,14 +31,15 @@ size_t kvpull_shm_callers_bytes(uint32_t caller_max)
 
 int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 			    const struct kvpull_shm_params *params,
-			    struct kvpull_wait *wait,
 			    struct kvpull_arena *arena)
 {
 	uint32_t i;
 
 	*callers = (struct kvpull_shm_callers){
 		.log = params->log,
-		.wait = wait,
+		.wait = callers->wait,
+		.folder = callers->folder,
+		.shortage = callers->shortage,
 		.listener = { .fd = -1, .folder_fd = -1 },
 		.caller_max = params->callers_max,
 		.ring_records = params->ring_records,
@@ -166,7 +172,10 @@ int kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
 	if (code)
 		return code;
 	callers->serve = *serve;
-	code = kvpull_listener_open(&callers->listener, params->socket_dir,
+	code = kvpull_folder_make(callers->folder, callers->log);
+	if (code)
+		return code;
+	code = kvpull_listener_open(&callers->listener, callers->folder->fd,
 				    params->name, params->socket_mode,
 				    callers->log);
 	if (code)
@@ -213,21 +222,54 @@ static int caller_wait(struct kvpull_shm_callers *callers, uint32_t index)
 	return code;
 }
 
+/* Whoever hears this calls again later. */
+static void full_say(const struct kvpull_shm_callers *callers, int fd)
+{
+	const struct kvpull_message message = {
+		.bytes = KVPULL_ENDPOINT_FULL,
+		.byte_count = sizeof(KVPULL_ENDPOINT_FULL),
+	};
+
+	/* If it cannot be sent, it has gone, or does not listen. */
+	if (kvpull_endpoint_send(fd, &message, NULL))
+		kvpull_debug(callers->log, "caller: not told of a full table");
+}
+
+static int caller_know(struct kvpull_shm_callers *callers, uint32_t index)
+{
+	struct kvpull_shm_caller *caller = &callers->callers[index];
+	const int code = kvpull_identity_get(&caller->identity, caller->socket);
+
+	if (code == KVPULL_EPEER)
+		return code;
+	if (code || caller_wait(callers, index))
+		return kvpull_shortage(callers->shortage, "a consumer waits",
+				       errno);
+	return 0;
+}
+
 static void caller_open(struct kvpull_shm_callers *callers, int fd,
 			struct kvpull_shm_batch *batch)
 {
 	const uint32_t index = caller_free_index(callers);
 	struct kvpull_shm_caller *caller;
+	int code;
 
 	if (index == KVPULL_NONE) {
+		if (kvpull_second_passed(&callers->full_said_ns, batch->now_ns))
+			kvpull_warn(callers->log,
+				    "a consumer waits: raise consumers_max");
+		full_say(callers, fd);
 		(void)close(fd);
 		return;
 	}
 	caller = &callers->callers[index];
 	caller->generation++;
 	caller->socket = fd;
-	kvpull_identity_get(&caller->identity, fd);
-	if (caller_wait(callers, index)) {
+	code = caller_know(callers, index);
+	if (code == KVPULL_EAGAIN)
+		full_say(callers, fd);
+	if (code) {
 		caller_hang_up(callers, caller);
 		return;
 	}
@@ -250,8 +292,8 @@ void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
 			kvpull_listener_accept(&callers->listener, &fd);
 
 		if (code == KVPULL_EFULL) {
-			kvpull_warn(callers->log,
-				    "callers wait: out of file descriptors");
+			(void)kvpull_shortage(callers->shortage,
+					      "consumers wait", errno);
 			kvpull_wait_remove(callers->wait, callers->listener.fd);
 			callers->resume_ns = batch->now_ns + LISTENER_REST_NS;
 		}
@@ -298,9 +340,12 @@ void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
 	const struct kvpull_wait_token token = { .kind = KVPULL_WAIT_LISTENER };
 	uint32_t i;
 
-	if (callers->resume_ns && now_ns >= callers->resume_ns &&
-	    !kvpull_wait_add(callers->wait, callers->listener.fd, token))
-		callers->resume_ns = 0;
+	if (callers->resume_ns && now_ns >= callers->resume_ns)
+		callers->resume_ns =
+			kvpull_wait_add(callers->wait, callers->listener.fd,
+					token) ?
+				now_ns + LISTENER_REST_NS :
+				0;
 	for (i = 0; callers->open_count && i < callers->caller_max; i++) {
 		struct kvpull_shm_caller *caller = &callers->callers[i];
 
@@ -308,6 +353,21 @@ void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
 		    now_ns >= caller->deadline_ns)
 			caller_lose(callers, caller);
 	}
+}
+
+uint64_t kvpull_shm_callers_due_ns(const struct kvpull_shm_callers *callers)
+{
+	uint64_t due_ns = callers->resume_ns ? callers->resume_ns : UINT64_MAX;
+	uint32_t i;
+
+	for (i = 0; callers->open_count && i < callers->caller_max; i++) {
+		const struct kvpull_shm_caller *caller = &callers->callers[i];
+
+		if (caller->state == KVPULL_SHM_CALLER_OPEN &&
+		    caller->deadline_ns < due_ns)
+			due_ns = caller->deadline_ns;
+	}
+	return due_ns;
 }
 
 void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
@@ -344,49 +404,68 @@ int kvpull_shm_caller_send(struct kvpull_shm_callers *callers, uint32_t index,
 	return kvpull_endpoint_send(caller->socket, &message, callers->log);
 }
 
-/* The ring and its doorbell, for this consumer alone. */
-static int ring_make(struct kvpull_shm_callers *callers, uint32_t index)
+/* 0 and the consumer's end in *bell, which is to be closed; or -1, errno. */
+static int doorbell_make(struct kvpull_shm_callers *callers, uint32_t index,
+			 int *bell)
 {
 	struct kvpull_shm_caller *caller = &callers->callers[index];
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
-	int code;
+	int ends[2];
 
-	code = kvpull_segment_make(&caller->segment, "kvpull-ring",
-				   kvpull_ring_bytes(callers->ring_records),
-				   KVPULL_SEGMENT_SHARED, 0, callers->log);
-	if (code) {
-		/* What a failed make leaves behind is not ours to free. */
-		memset(&caller->segment, 0, sizeof(caller->segment));
-		return KVPULL_ENOMEM;
-	}
-	code = kvpull_ring_init(&caller->ring, caller->segment.base,
-				callers->ring_records);
-	caller->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+		       ends))
+		return -1;
+	caller->doorbell = ends[0];
+	*bell = ends[1];
 	event.data.u32 = index;
-	if (code || caller->doorbell < 0 ||
+	/* It rings here for the first time, before anybody listens. */
+	if (shutdown(*bell, SHUT_WR) ||
 	    epoll_ctl(callers->doorbells, EPOLL_CTL_ADD, caller->doorbell,
 		      &event)) {
-		kvpull_warn(callers->log, "doorbell: %s", strerror(errno));
-		return KVPULL_ENOMEM;
+		(void)close(*bell);
+		return -1;
 	}
 	return 0;
 }
 
+/* The ring and its doorbell, for this consumer alone. */
+static int ring_make(struct kvpull_shm_callers *callers, uint32_t index,
+		     int *bell)
+{
+	struct kvpull_shm_caller *caller = &callers->callers[index];
+
+	/* A consumer can cause its failure: the line is ours, once a second. */
+	if (kvpull_segment_make(&caller->segment, "kvpull-ring",
+				kvpull_ring_bytes(callers->ring_records),
+				KVPULL_SEGMENT_SHARED, 0, NULL)) {
+		/* What a failed make leaves behind is not ours to free. */
+		memset(&caller->segment, 0, sizeof(caller->segment));
+		return kvpull_shortage(callers->shortage, "a consumer's ring",
+				       errno);
+	}
+	if (kvpull_ring_init(&caller->ring, caller->segment.base,
+			     callers->ring_records))
+		return KVPULL_ENOMEM;
+	if (doorbell_make(callers, index, bell))
+		return kvpull_shortage(callers->shortage,
+				       "a consumer's doorbell", errno);
+	return 0;
+}
+
 static int welcome_send(const struct kvpull_shm_callers *callers,
-			const struct kvpull_shm_caller *caller,
-			const void *welcome, size_t welcome_bytes)
+			const struct kvpull_shm_caller *caller, int bell,
+			const struct kvpull_message *welcome)
 {
 	const struct kvpull_serve *serve = &callers->serve;
 	int fds[KVPULL_ENDPOINT_FDS_MAX];
-	struct kvpull_message message = { .bytes = welcome,
-					  .byte_count = welcome_bytes,
-					  .fds = fds };
+	struct kvpull_message message = *welcome;
 	uint32_t i;
 	int code;
 
+	message.fds = fds;
 	fds[message.fd_count++] = serve->entries_fd;
 	fds[message.fd_count++] = caller->segment.fd;
-	fds[message.fd_count++] = caller->doorbell;
+	fds[message.fd_count++] = bell;
 	for (i = 0; i < serve->region_count; i++)
 		if (serve->regions[i].kind != KVPULL_REGION_FOREIGN)
 			fds[message.fd_count++] = serve->regions[i].fd;
@@ -400,13 +479,18 @@ int kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,
 			    struct kvpull_ring **ring)
 {
 	struct kvpull_shm_caller *caller = caller_at(callers, index);
+	const struct kvpull_message message = { .bytes = welcome,
+						.byte_count = welcome_bytes };
+	int bell = -1;
 	int code;
 
 	if (caller->state != KVPULL_SHM_CALLER_OPEN)
 		return KVPULL_EPEER;
-	code = ring_make(callers, index);
-	if (!code)
-		code = welcome_send(callers, caller, welcome, welcome_bytes);
+	code = ring_make(callers, index, &bell);
+	if (!code) {
+		code = welcome_send(callers, caller, bell, &message);
+		(void)close(bell);
+	}
 	if (code) {
 		ring_free(callers, caller);
 		return code;

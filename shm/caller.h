@@ -21,9 +21,11 @@
 #include "base/transport.h"
 #include "shm/batch.h"
 #include "shm/endpoint.h"
+#include "shm/folder.h"
 #include "shm/ring.h"
 #include "shm/segment.h"
 #include "shm/shm.h"
+#include "shm/shortage.h"
 #include "shm/wait.h"
 
 enum kvpull_shm_caller_state {
@@ -39,7 +41,7 @@ struct kvpull_shm_caller {
 	enum kvpull_shm_caller_state state;
 	uint32_t generation;
 	int socket;   /* -1 from LOST on */
-	int doorbell; /* -1: not admitted */
+	int doorbell; /* our end of it; -1: not admitted */
 	struct kvpull_identity identity;
 	uint64_t deadline_ns;         /* OPEN only */
 	struct kvpull_shared segment; /* base NULL: not admitted */
@@ -49,6 +51,8 @@ struct kvpull_shm_caller {
 struct kvpull_shm_callers {
 	const struct kvpull_log *log;
 	struct kvpull_wait *wait;
+	struct kvpull_folder *folder;
+	struct kvpull_shortage *shortage;
 	struct kvpull_shm_caller *callers; /* [caller_max] */
 	struct kvpull_serve serve;
 	struct kvpull_listener listener;
@@ -60,13 +64,15 @@ struct kvpull_shm_callers {
 	uint32_t gone_count;
 	uint64_t connect_ns;
 	uint64_t resume_ns; /* the listener rests until then; 0: it works */
+	uint64_t full_said_ns;
 };
 
 size_t kvpull_shm_callers_bytes(uint32_t caller_max);
+/* callers->wait, ->folder and ->shortage are set. */
 int KVPULL_MUST_CHECK
 kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 			const struct kvpull_shm_params *params,
-			struct kvpull_wait *wait, struct kvpull_arena *arena);
+			struct kvpull_arena *arena);
 void kvpull_shm_callers_fini(struct kvpull_shm_callers *callers);
 
 /* Begin to listen. 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED, KVPULL_EDEVICE. */
@@ -85,9 +91,11 @@ void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
 void kvpull_shm_callers_ready(struct kvpull_shm_callers *callers,
 			      const struct kvpull_wait_token *token,
 			      struct kvpull_shm_batch *batch);
-/* Those that were not admitted in time. */
+/* Those that were not admitted in time; and a listener that rested. */
 void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
 			       uint64_t now_ns);
+/* When the next one of them is due; UINT64_MAX: none. */
+uint64_t kvpull_shm_callers_due_ns(const struct kvpull_shm_callers *callers);
 void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
 			       struct kvpull_shm_batch *batch);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The folder is opened once, checked through its descriptor, and the socket is
- * named below /proc/self/fd/N: what was checked is what is used, and a long
- * folder name does not hit the 108 bytes of sun_path.
+ * Sockets are named below /proc/self/fd/N, N being the folder's descriptor: the
+ * folder that was checked is the one that is used, and its name, however long,
+ * does not hit the 108 bytes of sun_path.
  */
 #include "shm/endpoint.h"
 
@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "shm/shortage.h"
 
 /* More than a step's worth of consumers; the rest see EAGAIN and come again. */
 #define SWEEP_MAX 4096u /* names looked at */
@@ -41,35 +43,6 @@ int kvpull_endpoint_name_is_good(const char *name)
 	       strspn(name, good) == name_bytes;
 }
 
-static int folder_open(const char *path, const struct kvpull_log *log,
-		       int *folder_fd)
-{
-	struct stat stat;
-	int fd;
-
-	fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0) {
-		if (errno != ENOENT)
-			kvpull_warn(log, "socket folder %s: %s", path,
-				    strerror(errno));
-		return KVPULL_EROUTE;
-	}
-	if (fstat(fd, &stat)) {
-		(void)close(fd);
-		return KVPULL_EROUTE;
-	}
-	if ((stat.st_mode & S_IWOTH) && !(stat.st_mode & S_ISVTX)) {
-		kvpull_warn(
-			log,
-			"socket folder %s: anybody may replace sockets in it: set mode 0700 or the sticky bit",
-			path);
-		(void)close(fd);
-		return KVPULL_EROUTE;
-	}
-	*folder_fd = fd;
-	return 0;
-}
-
 static int socket_stat(int folder_fd, const char *name, struct stat *stat)
 {
 	return fstatat(folder_fd, name, stat, AT_SYMLINK_NOFOLLOW);
@@ -80,9 +53,9 @@ static void address_fill(struct sockaddr_un *address, int folder_fd,
 {
 	memset(address, 0, sizeof(*address));
 	address->sun_family = AF_UNIX;
-	/* The name is at most 79 characters: it fits. */
+	/* 79 characters and the dot of a hidden one: it fits. */
 	(void)snprintf(address->sun_path, sizeof(address->sun_path),
-		       "/proc/self/fd/%d/%.79s", folder_fd, name);
+		       "/proc/self/fd/%d/%.80s", folder_fd, name);
 }
 
 static int socket_make(int *fd)
@@ -110,18 +83,33 @@ static int socket_connect(int fd, int folder_fd, const char *name)
 		       0;
 }
 
-int kvpull_endpoint_find(const char *folder, const char *name)
+int kvpull_endpoint_find(int folder_fd, const char *name)
 {
 	struct stat stat;
-	int folder_fd;
-	int found;
 
-	if (!kvpull_endpoint_name_is_good(name) ||
-	    folder_open(folder, NULL, &folder_fd))
+	if (!kvpull_endpoint_name_is_good(name))
 		return KVPULL_EROUTE;
-	found = !socket_stat(folder_fd, name, &stat) && S_ISSOCK(stat.st_mode);
-	(void)close(folder_fd);
-	return found ? 0 : KVPULL_EROUTE;
+	if (socket_stat(folder_fd, name, &stat))
+		return kvpull_errno_is_shortage(errno) ? KVPULL_EAGAIN :
+							 KVPULL_EROUTE;
+	return S_ISSOCK(stat.st_mode) ? 0 : KVPULL_EROUTE;
+}
+
+/*
+ * 1: a process has that socket open; 0: it is a dead one's. The probe is of
+ * another type, which the kernel refuses only after it has found somebody: a
+ * call of the right type would take a place among a live one's callers.
+ */
+static int socket_lives(int folder_fd, const char *name)
+{
+	const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int why;
+
+	if (probe < 0)
+		return 1;
+	why = socket_connect(probe, folder_fd, name);
+	(void)close(probe);
+	return why != ECONNREFUSED && why != ENOENT;
 }
 
 /* Remove what a dead predecessor left; refuse what is not ours to remove. */
@@ -129,8 +117,6 @@ static int stale_remove(int folder_fd, const char *name,
 			const struct kvpull_log *log)
 {
 	struct stat stat;
-	int probe;
-	int why;
 
 	if (socket_stat(folder_fd, name, &stat))
 		return 0;
@@ -139,11 +125,7 @@ static int stale_remove(int folder_fd, const char *name,
 			     name);
 		return KVPULL_EDEVICE;
 	}
-	if (socket_make(&probe))
-		return KVPULL_EDEVICE;
-	why = socket_connect(probe, folder_fd, name);
-	(void)close(probe);
-	if (why != ECONNREFUSED && why != ENOENT) {
+	if (socket_lives(folder_fd, name)) {
 		kvpull_error(log, "socket name %s: in use by a live process",
 			     name);
 		return KVPULL_EDEVICE;
@@ -226,7 +208,7 @@ static int listener_bind(struct kvpull_listener *listener, uint32_t mode,
 	return 0;
 }
 
-int kvpull_listener_open(struct kvpull_listener *listener, const char *folder,
+int kvpull_listener_open(struct kvpull_listener *listener, int folder_fd,
 			 const char *name, uint32_t mode,
 			 const struct kvpull_log *log)
 {
@@ -234,16 +216,13 @@ int kvpull_listener_open(struct kvpull_listener *listener, const char *folder,
 
 	if (!kvpull_endpoint_name_is_good(name))
 		return KVPULL_EINVAL;
-	if (mkdir(folder, 0700) && errno != EEXIST) {
-		kvpull_error(log, "socket folder %s: %s", folder,
-			     strerror(errno));
-		return KVPULL_EDEVICE;
-	}
-	if (folder_open(folder, log, &listener->folder_fd))
-		return KVPULL_EDEVICE;
 	(void)snprintf(listener->name, sizeof(listener->name), "%s", name);
-	if (socket_make(&listener->fd))
+	/* Its own: it removes its socket from where it put it. */
+	listener->folder_fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0);
+	if (listener->folder_fd < 0 || socket_make(&listener->fd)) {
+		kvpull_error(log, "socket name %s: %s", name, strerror(errno));
 		goto err_folder;
+	}
 	code = stale_remove(listener->folder_fd, name, log);
 	if (!code)
 		code = listener_bind(listener, mode, log);
@@ -253,7 +232,8 @@ int kvpull_listener_open(struct kvpull_listener *listener, const char *folder,
 err_socket:
 	(void)close(listener->fd);
 err_folder:
-	(void)close(listener->folder_fd);
+	if (listener->folder_fd >= 0)
+		(void)close(listener->folder_fd);
 	listener->folder_fd = -1;
 	listener->fd = -1;
 	return code;
@@ -280,83 +260,86 @@ int kvpull_listener_accept(struct kvpull_listener *listener, int *fd)
 	*fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (*fd >= 0)
 		return 0;
-	return errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
-			       errno == ENOBUFS ?
-		       KVPULL_EFULL :
-		       KVPULL_EAGAIN;
+	return kvpull_errno_is_shortage(errno) ? KVPULL_EFULL : KVPULL_EAGAIN;
 }
 
-int kvpull_endpoint_connect(const char *folder, const char *name,
+static int connect_failed(int why, const char *name,
+			  const struct kvpull_log *log)
+{
+	/* Not there or busy is flow; the rest is for a person. */
+	if (why == ECONNREFUSED || why == ENOENT)
+		return KVPULL_EPEER;
+	if (why == EAGAIN || kvpull_errno_is_shortage(why))
+		return KVPULL_EAGAIN;
+	kvpull_warn(log, "connect to %s: %s", name, strerror(why));
+	return why == EACCES || why == EPERM ? KVPULL_EAUTH : KVPULL_EPEER;
+}
+
+int kvpull_endpoint_connect(int folder_fd, const char *name,
 			    const struct kvpull_log *log, int *fd)
 {
 	struct stat stat;
-	int folder_fd;
-	int why = 0;
-	int code;
 	int made;
+	int why;
 
 	if (!kvpull_endpoint_name_is_good(name))
 		return KVPULL_EROUTE;
-	code = folder_open(folder, log, &folder_fd);
-	if (code)
-		return code;
-	code = KVPULL_EPEER;
+	if (socket_stat(folder_fd, name, &stat))
+		return connect_failed(errno, name, log);
 	/* No symlink to a socket elsewhere either. */
-	if (socket_stat(folder_fd, name, &stat) || !S_ISSOCK(stat.st_mode))
-		goto out_folder;
-	if (socket_make(&made)) {
-		kvpull_warn(log, "socket: %s", strerror(errno));
-		goto out_folder;
-	}
+	if (!S_ISSOCK(stat.st_mode))
+		return KVPULL_EPEER;
+	if (socket_make(&made))
+		return connect_failed(errno, name, log);
 	why = socket_connect(made, folder_fd, name);
-	if (!why) {
-		*fd = made;
-		code = 0;
-		goto out_folder;
+	if (why) {
+		(void)close(made);
+		errno = why;
+		return connect_failed(why, name, log);
 	}
-	(void)close(made);
-	/* Not there or busy is flow; the rest is for a person. */
-	if (why == EAGAIN)
-		code = KVPULL_EAGAIN;
-	if (why == EACCES || why == EPERM)
-		code = KVPULL_EAUTH;
-	if (why != EAGAIN && why != ECONNREFUSED && why != ENOENT)
-		kvpull_warn(log, "connect to %s: %s", name, strerror(why));
-out_folder:
-	(void)close(folder_fd);
-	return code;
+	*fd = made;
+	return 0;
 }
 
-static int pidfd_get(int fd, int32_t pid)
+/* 0 and its pidfd, or -1 where there is none to have; else KVPULL_EAGAIN. */
+static int pidfd_get(int fd, int32_t pid, int32_t *pidfd)
 {
 	struct pollfd socket_poll = { .fd = fd, .events = 0 };
-	socklen_t option_bytes = sizeof(int);
-	int pidfd = -1;
+	socklen_t option_bytes = sizeof(*pidfd);
 
+	*pidfd = -1;
 	/* This one cannot be of a successor, nor needs the pid be visible. */
-	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &option_bytes))
-		return pidfd;
+	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, pidfd, &option_bytes))
+		return 0;
+	if (kvpull_errno_is_shortage(errno))
+		return KVPULL_EAGAIN;
 	if (pid <= 0)
-		return -1;
-	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+		return 0;
+	*pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (*pidfd < 0)
+		return kvpull_errno_is_shortage(errno) ? KVPULL_EAGAIN : 0;
 	/* Still connected after the open: so the pid was not another's. */
-	if (pidfd >= 0 && poll(&socket_poll, 1, 0) != 0) {
-		(void)close(pidfd);
-		return -1;
+	if (poll(&socket_poll, 1, 0) != 0) {
+		(void)close(*pidfd);
+		*pidfd = -1;
 	}
-	return pidfd;
+	return 0;
 }
 
-void kvpull_identity_get(struct kvpull_identity *identity, int fd)
+int kvpull_identity_get(struct kvpull_identity *identity, int fd)
 {
-	struct ucred credentials = { .pid = 0, .uid = UINT32_MAX };
+	struct ucred credentials = { .pid = 0, .uid = KVPULL_UID_NONE };
 	socklen_t option_bytes = sizeof(credentials);
 
-	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials,
-			 &option_bytes);
+	identity->pidfd = -1;
+	/* Nobody is let in, or believed, whose user is not known. */
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials,
+		       &option_bytes) ||
+	    credentials.uid == KVPULL_UID_NONE)
+		return KVPULL_EPEER;
 	identity->uid = credentials.uid;
 	identity->pid = credentials.pid;
-	identity->pidfd = pidfd_get(fd, credentials.pid);
+	return pidfd_get(fd, credentials.pid, &identity->pidfd);
 }
 
 int kvpull_identity_is_dead(const struct kvpull_identity *identity)
@@ -476,6 +459,7 @@ int kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
 	uint32_t taken_count;
 	union control control;
 	ssize_t received;
+	int code = KVPULL_EPROTO;
 
 	/* Without room for them the kernel does not even install them. */
 	if (fds) {
@@ -486,11 +470,15 @@ int kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
 	if (received < 0)
 		return errno == EAGAIN ? 0 : KVPULL_EPEER;
 	taken_count = fds ? fds_take(&header, taken) : 0;
+	/* Cut short with room left: we have no descriptors for the rest. */
+	if (fds && received && (header.msg_flags & MSG_CTRUNC) &&
+	    taken_count < FDS_TAKEN_MAX)
+		code = KVPULL_EAGAIN;
 	if ((header.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) || !received ||
 	    (fds && taken_count > *fd_count)) {
 		while (taken_count)
 			(void)close(taken[--taken_count]);
-		return received ? KVPULL_EPROTO : KVPULL_EPEER;
+		return received ? code : KVPULL_EPEER;
 	}
 	if (fds) {
 		memcpy(fds, taken, taken_count * sizeof(int));

@@ -12,8 +12,13 @@
 #include "base/log.h"
 #include "base/transport.h"
 
-/* A name must fit sun_path (108) behind "/proc/self/fd/N/". */
+/* A name, and a dot, must fit sun_path (108) behind "/proc/self/fd/N/". */
 #define KVPULL_ENDPOINT_NAME_BYTES_MAX 80u /* with NUL */
+/*
+ * All that a producer says whose table of callers is full, before it closes.
+ * The owners' messages are longer.
+ */
+#define KVPULL_ENDPOINT_FULL "KVPfull"
 /* Revocation table, ring, doorbell, and one a region. */
 #define KVPULL_ENDPOINT_FDS_MAX (3u + KVPULL_REGIONS_MAX)
 
@@ -46,22 +51,20 @@ struct kvpull_message {
 int kvpull_endpoint_name_is_good(const char *name);
 
 /*
- * Is there a socket of that (good) name in the folder? 0, or KVPULL_EROUTE:
- * another node's, or gone.
+ * Is there a socket of that (good) name in the folder? 0; KVPULL_EROUTE:
+ * another node's, or gone; KVPULL_EAGAIN: out of memory.
  */
-int KVPULL_MUST_CHECK kvpull_endpoint_find(const char *folder,
-					   const char *name);
+int KVPULL_MUST_CHECK kvpull_endpoint_find(int folder_fd, const char *name);
 
 /**
- * Listen on folder/name. The folder is made with mode 0700 if it is missing;
- * a symlink or a folder that everybody may write into without the sticky bit
- * is refused. A stale socket of that name is removed.
+ * Listen in the folder. A stale socket of that name is removed, and so are
+ * those that other workers of ours left when they were killed.
  *
  * @mode  of the socket's file; 0 leaves it to the umask
  * Return: 0, KVPULL_EINVAL (name), KVPULL_EDEVICE (logged).
  */
 int KVPULL_MUST_CHECK kvpull_listener_open(struct kvpull_listener *listener,
-					   const char *folder, const char *name,
+					   int folder_fd, const char *name,
 					   uint32_t mode,
 					   const struct kvpull_log *log);
 void kvpull_listener_close(struct kvpull_listener *listener);
@@ -70,16 +73,20 @@ int KVPULL_MUST_CHECK kvpull_listener_accept(struct kvpull_listener *listener,
 					     int *fd);
 
 /*
- * 0; KVPULL_EROUTE (bad name or folder), KVPULL_EPEER (nobody listens),
- * KVPULL_EAGAIN (its backlog is full), KVPULL_EAUTH (not allowed to connect).
+ * 0; KVPULL_EROUTE (bad name), KVPULL_EPEER (nobody listens), KVPULL_EAGAIN
+ * (its backlog is full, or we are out of descriptors or memory: errno says
+ * which), KVPULL_EAUTH (not allowed to connect).
  */
-int KVPULL_MUST_CHECK kvpull_endpoint_connect(const char *folder,
-					      const char *name,
+int KVPULL_MUST_CHECK kvpull_endpoint_connect(int folder_fd, const char *name,
 					      const struct kvpull_log *log,
 					      int *fd);
 
-/* pidfd is the caller's to close. */
-void kvpull_identity_get(struct kvpull_identity *identity, int fd);
+/*
+ * pidfd is the caller's to close, and -1 on failure. 0; KVPULL_EAGAIN: out of
+ * descriptors or memory; KVPULL_EPEER: the kernel does not say who it is.
+ */
+int KVPULL_MUST_CHECK kvpull_identity_get(struct kvpull_identity *identity,
+					  int fd);
 /* 1: it died; 0: it lives, or there is no pidfd to ask. */
 int kvpull_identity_is_dead(const struct kvpull_identity *identity);
 
@@ -98,7 +105,8 @@ int KVPULL_MUST_CHECK kvpull_endpoint_send(int fd,
  * @fds       out; [fd_count], or NULL: none are wanted
  * @fd_count  in: room, at most KVPULL_ENDPOINT_FDS_MAX; out: received
  * Return: bytes > 0; 0: nothing there; KVPULL_EPEER: the end; KVPULL_EPROTO:
- * too long or with descriptors beyond the room (all of them are closed).
+ * too long or with descriptors beyond the room; KVPULL_EAGAIN: its descriptors
+ * could not be taken, for want of our own. In both cases none is left open.
  */
 int KVPULL_MUST_CHECK kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
 					      uint32_t *fd_count);

@@ -125,10 +125,11 @@ static const char *descriptor_fault(int fd, const struct kvpull_file *file)
 	const int flags = fcntl(fd, F_GETFL);
 	struct stat status;
 
-	if (flags < 0 || fstat(fd, &status) || !S_ISREG(status.st_mode))
-		return "is not a regular file";
-	if ((flags & O_ACCMODE) != O_RDONLY || (flags & O_PATH))
+	/* This is asked of the descriptor, what follows of the file system. */
+	if (flags < 0 || (flags & O_ACCMODE) != O_RDONLY || (flags & O_PATH))
 		return "is not opened read-only";
+	if (fstat(fd, &status) || !S_ISREG(status.st_mode))
+		return "is not a regular file";
 	if (is_shorter(&status, file->offset, file->bytes))
 		return "is shorter than its peer says";
 	return NULL;
@@ -142,15 +143,14 @@ int kvpull_file_open(struct kvpull_file *file, int fd,
 	int code = KVPULL_EPROTO;
 
 	if (fault) {
-		kvpull_error(log, "a peer's file of %llu bytes %s",
-			     (unsigned long long)file->bytes, fault);
+		kvpull_warn(log, "a peer's file of %llu bytes %s",
+			    (unsigned long long)file->bytes, fault);
 		goto err;
 	}
 	file->align = 1;
 	file->direct_fd = -1;
 	file->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (file->fd < 0) {
-		kvpull_error(log, "a peer's file: %s", strerror(errno));
 		code = KVPULL_ENOMEM;
 		goto err;
 	}

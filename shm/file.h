@@ -51,7 +51,7 @@ int KVPULL_MUST_CHECK kvpull_file_serve(int fd, uint64_t offset, uint64_t bytes,
  *
  * @file  in: bytes > 0 and offset, as the peer said; zeroed on failure
  * Return: 0; KVPULL_EPROTO (not a regular file for reading, too short);
- * KVPULL_ENOMEM (out of descriptors).
+ * KVPULL_ENOMEM (out of descriptors: errno, not logged).
  */
 int KVPULL_MUST_CHECK kvpull_file_open(struct kvpull_file *file, int fd,
 				       enum kvpull_file_direct direct,

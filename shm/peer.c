@@ -3,14 +3,15 @@
  * All that the peer hands over is checked before it is used: descriptors by
  * kvpull_segment_map() (seals, size), the doorbell by its kind, foreign memory
  * by reading from it once.
+ *
+ * Its descriptors' flags are the peer's too, so nothing is done with one that
+ * could block without O_NONBLOCK.
  */
 #include "shm/peer.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "shm/segment.h"
@@ -45,14 +46,15 @@ static void peer_clear(struct kvpull_shm_peer *peer)
 
 int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 			  const struct kvpull_shm_params *params,
-			  struct kvpull_wait *wait, struct kvpull_arena *arena)
+			  struct kvpull_arena *arena)
 {
 	uint32_t i;
 
 	*peers = (struct kvpull_shm_peers){
 		.log = params->log,
-		.wait = wait,
-		.socket_dir = params->socket_dir,
+		.wait = peers->wait,
+		.folder = peers->folder,
+		.shortage = peers->shortage,
 		.peer_max = params->peers_max,
 		.file_direct = params->file_direct,
 		.connect_ns = params->connect_ns,
@@ -86,7 +88,8 @@ kvpull_shm_peer_foreign(const struct kvpull_shm_peer *peer)
 static void fds_close(struct kvpull_shm_peer *peer)
 {
 	while (peer->fd_count)
-		(void)close(peer->fds[--peer->fd_count]);
+		if (peer->fds[--peer->fd_count] >= 0)
+			(void)close(peer->fds[peer->fd_count]);
 }
 
 static void peer_unmap(struct kvpull_shm_peer *peer)
@@ -156,6 +159,15 @@ void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
 	peers->lost_count++;
 }
 
+static int says_full(const struct kvpull_shm_peer *peer, const uint8_t *bytes,
+		     int byte_count)
+{
+	return peer->state == KVPULL_SHM_PEER_GREETING &&
+	       byte_count == (int)sizeof(KVPULL_ENDPOINT_FULL) &&
+	       !memcmp(bytes, KVPULL_ENDPOINT_FULL,
+		       sizeof(KVPULL_ENDPOINT_FULL));
+}
+
 static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
 			 struct kvpull_shm_batch *batch)
 {
@@ -163,19 +175,30 @@ static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
 	/* Descriptors come once, with the welcome. */
 	const int wanted =
 		peer->state == KVPULL_SHM_PEER_GREETING && !peer->fd_count;
+	uint8_t *bytes = kvpull_shm_batch_buffer(batch);
 	uint32_t fd_count = KVPULL_ENDPOINT_FDS_MAX;
-	const int received = kvpull_endpoint_receive(
-		peer->socket, kvpull_shm_batch_buffer(batch),
-		wanted ? peer->fds : NULL, wanted ? &fd_count : NULL);
+	int received = kvpull_endpoint_receive(peer->socket, bytes,
+					       wanted ? peer->fds : NULL,
+					       wanted ? &fd_count : NULL);
 
+	if (received == KVPULL_EAGAIN)
+		(void)kvpull_shortage(peers->shortage,
+				      "a producer's descriptors", EMFILE);
+	if (wanted && received > 0)
+		peer->fd_count = fd_count;
+	if (received > 0 && says_full(peer, bytes, received)) {
+		if (kvpull_second_passed(&peers->full_said_ns, batch->now_ns))
+			kvpull_warn(
+				peers->log,
+				"a producer has no room: raise its consumers_max");
+		received = KVPULL_EFULL;
+	}
 	if (received < 0)
 		kvpull_shm_peer_lose(peers, peer, received);
-	if (received <= 0)
-		return;
-	if (wanted)
-		peer->fd_count = fd_count;
-	kvpull_shm_batch_message(batch, KVPULL_EVENT_PEER_MESSAGE, index,
-				 peer->identity.uid, (size_t)received);
+	if (received > 0)
+		kvpull_shm_batch_message(batch, KVPULL_EVENT_PEER_MESSAGE,
+					 index, peer->identity.uid,
+					 (size_t)received);
 }
 
 void kvpull_shm_peers_ready(struct kvpull_shm_peers *peers,
@@ -209,6 +232,25 @@ void kvpull_shm_peers_expire(struct kvpull_shm_peers *peers, uint64_t now_ns)
 		else if (now_ns >= peer->deadline_ns)
 			kvpull_shm_peer_lose(peers, peer, KVPULL_EPEER);
 	}
+}
+
+uint64_t kvpull_shm_peers_due_ns(const struct kvpull_shm_peers *peers)
+{
+	uint64_t due_ns = UINT64_MAX;
+	uint32_t i;
+
+	for (i = 0; peers->greeting_count && i < peers->peer_max; i++) {
+		const struct kvpull_shm_peer *peer = &peers->peers[i];
+		const uint64_t deadline_ns =
+			peer->deadline_ns ?
+				peer->deadline_ns :
+				peers->shortage->now_ns + peers->connect_ns;
+
+		if (peer->state == KVPULL_SHM_PEER_GREETING &&
+		    deadline_ns < due_ns)
+			due_ns = deadline_ns;
+	}
+	return due_ns;
 }
 
 void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
@@ -260,10 +302,52 @@ static int peer_wait(struct kvpull_shm_peers *peers, uint32_t index)
 	return code;
 }
 
+/* The folder is there and safe; log NULL: whoever asks says what it means. */
+static int folder_open(const struct kvpull_shm_peers *peers,
+		       const struct kvpull_log *log)
+{
+	const int code = kvpull_folder_open(peers->folder, log);
+
+	return code == KVPULL_EAGAIN ? kvpull_shortage(peers->shortage,
+						       "socket folder", errno) :
+				       code;
+}
+
+int kvpull_shm_peers_reach(const struct kvpull_shm_peers *peers,
+			   const char *address)
+{
+	const int code = folder_open(peers, NULL);
+
+	return code ? code : kvpull_endpoint_find(peers->folder->fd, address);
+}
+
+/* A connection of which all is known that has to be; else it is closed. */
+static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
+		     const char *address)
+{
+	struct kvpull_shm_peer *peer = &peers->peers[index];
+	int code = kvpull_endpoint_connect(peers->folder->fd, address,
+					   peers->log, &peer->socket);
+
+	/* A full backlog passes without a word. */
+	if (code == KVPULL_EAGAIN && kvpull_errno_is_shortage(errno))
+		(void)kvpull_shortage(peers->shortage, "connect", errno);
+	if (code)
+		return code;
+	peer->generation++;
+	code = kvpull_identity_get(&peer->identity, peer->socket);
+	if (!code)
+		code = peer_wait(peers, index) ? KVPULL_EAGAIN : 0;
+	if (code == KVPULL_EAGAIN)
+		(void)kvpull_shortage(peers->shortage, "connect", errno);
+	if (code)
+		peer_hang_up(peers, peer);
+	return code;
+}
+
 int kvpull_shm_peer_connect(struct kvpull_shm_peers *peers, const char *address,
 			    uint32_t *index)
 {
-	struct kvpull_shm_peer *peer;
 	uint32_t i = 0;
 	int code;
 
@@ -272,18 +356,12 @@ int kvpull_shm_peer_connect(struct kvpull_shm_peers *peers, const char *address,
 		i++;
 	if (i == peers->peer_max)
 		return KVPULL_EFULL;
-	peer = &peers->peers[i];
-	code = kvpull_endpoint_connect(peers->socket_dir, address, peers->log,
-				       &peer->socket);
+	code = folder_open(peers, peers->log);
+	if (!code)
+		code = peer_call(peers, i, address);
 	if (code)
 		return code;
-	peer->generation++;
-	kvpull_identity_get(&peer->identity, peer->socket);
-	if (peer_wait(peers, i)) {
-		peer_hang_up(peers, peer);
-		return KVPULL_EPEER;
-	}
-	peer->state = KVPULL_SHM_PEER_GREETING;
+	peers->peers[i].state = KVPULL_SHM_PEER_GREETING;
 	peers->greeting_count++;
 	*index = i;
 	return 0;
@@ -394,39 +472,33 @@ static int regions_take(struct kvpull_shm_peers *peers,
 		KVPULL_SEGMENT_READ_ONLY, peers->log, &peer->entries_memory);
 }
 
-/*
- * An eventfd, as the kernel names it: writing to a pipe or a socket of the
- * peer's choice could block. Its flags are shared with the peer.
- */
+/* A stream socket of this node: shutting it down does not block. */
 static int doorbell_take(struct kvpull_shm_peer *peer)
 {
-	static const char eventfd_name[] = "anon_inode:[eventfd]";
-	const int fd = peer->fds[FD_DOORBELL];
-	char path[32];
-	char name[sizeof(eventfd_name)];
-	ssize_t name_bytes;
+	int *fd = &peer->fds[FD_DOORBELL];
+	socklen_t option_bytes = sizeof(int);
+	int domain = 0;
+	int type = 0;
 
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	name_bytes = readlink(path, name, sizeof(name));
-	if (name_bytes != (ssize_t)sizeof(eventfd_name) - 1 ||
-	    memcmp(name, eventfd_name, sizeof(eventfd_name) - 1) != 0)
+	if (getsockopt(*fd, SOL_SOCKET, SO_DOMAIN, &domain, &option_bytes) ||
+	    getsockopt(*fd, SOL_SOCKET, SO_TYPE, &type, &option_bytes) ||
+	    domain != AF_UNIX || type != SOCK_STREAM)
 		return KVPULL_EPROTO;
-	(void)fcntl(fd, F_SETFL, O_NONBLOCK);
-	peer->doorbell = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	return peer->doorbell < 0 ? KVPULL_ENOMEM : 0;
+	peer->doorbell = *fd;
+	*fd = -1;
+	return 0;
 }
 
 static int ring_attach(struct kvpull_shm_peer *peer,
 		       const struct kvpull_log *log)
 {
-	struct stat stat;
-	int code;
+	uint64_t bytes;
+	int code = kvpull_segment_bytes(peer->fds[FD_RING], &bytes);
 
-	if (fstat(peer->fds[FD_RING], &stat) || stat.st_size <= 0 ||
-	    (uint64_t)stat.st_size >
-		    kvpull_ring_bytes(RING_RECORDS_MAX) + KVPULL_HUGE_BYTES)
+	if (code || !bytes ||
+	    bytes > kvpull_ring_bytes(RING_RECORDS_MAX) + KVPULL_HUGE_BYTES)
 		return KVPULL_EPROTO;
-	peer->ring_bytes = (size_t)stat.st_size;
+	peer->ring_bytes = (size_t)bytes;
 	code = kvpull_segment_map(peer->fds[FD_RING], peer->ring_bytes,
 				  KVPULL_SEGMENT_SHARED, log,
 				  &peer->ring_memory);
@@ -482,6 +554,9 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 		code = ring_attach(peer, peers->log);
 	if (!code)
 		code = foreign_probe(peer, peers->log);
+	if (code == KVPULL_ENOMEM)
+		code = kvpull_shortage(peers->shortage, "a producer's memory",
+				       errno);
 	fds_close(peer);
 	if (code) {
 		peer_unmap(peer);
@@ -495,7 +570,6 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 int kvpull_shm_peer_notify(struct kvpull_shm_peers *peers, uint32_t index,
 			   const struct kvpull_record *record)
 {
-	const uint64_t one = 1;
 	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
 	int code;
 
@@ -504,8 +578,8 @@ int kvpull_shm_peer_notify(struct kvpull_shm_peers *peers, uint32_t index,
 	code = kvpull_ring_push(&peer->writer, record);
 	if (code != 1)
 		return code;
-	/* A full counter is no loss: then the doorbell was rung before. */
-	if (write(peer->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	/* How it rings: caller.c. */
+	if (shutdown(peer->doorbell, SHUT_WR))
 		kvpull_debug(peers->log, "doorbell: %s", strerror(errno));
 	return 0;
 }

@@ -19,9 +19,11 @@
 #include "shm/batch.h"
 #include "shm/endpoint.h"
 #include "shm/file.h"
+#include "shm/folder.h"
 #include "shm/foreign.h"
 #include "shm/ring.h"
 #include "shm/shm.h"
+#include "shm/shortage.h"
 #include "shm/wait.h"
 
 enum kvpull_shm_peer_state {
@@ -41,7 +43,7 @@ struct kvpull_shm_peer {
 	uint32_t reads_open;
 	uint32_t reads_cancelled; /* LOST: done once */
 
-	int fds[KVPULL_ENDPOINT_FDS_MAX]; /* of the welcome, until attach */
+	int fds[KVPULL_ENDPOINT_FDS_MAX]; /* of the welcome; -1: taken */
 	uint32_t fd_count;
 	uint32_t region_count;
 	uint32_t foreign_count;
@@ -63,20 +65,23 @@ struct kvpull_shm_peer {
 struct kvpull_shm_peers {
 	const struct kvpull_log *log;
 	struct kvpull_wait *wait;
-	const char *socket_dir;
+	struct kvpull_folder *folder;
+	struct kvpull_shortage *shortage;
 	struct kvpull_shm_peer *peers; /* [peer_max] */
 	uint32_t peer_max;
 	uint32_t greeting_count;
 	uint32_t lost_count;
 	enum kvpull_file_direct file_direct;
 	uint64_t connect_ns;
+	uint64_t full_said_ns;
 };
 
 size_t kvpull_shm_peers_bytes(uint32_t peer_max);
+/* peers->wait, ->folder and ->shortage are set. */
 int KVPULL_MUST_CHECK
 kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 		      const struct kvpull_shm_params *params,
-		      struct kvpull_wait *wait, struct kvpull_arena *arena);
+		      struct kvpull_arena *arena);
 /* No copy runs any more. */
 void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers);
 
@@ -92,6 +97,8 @@ void kvpull_shm_peers_ready(struct kvpull_shm_peers *peers,
 			    const struct kvpull_wait_token *token,
 			    struct kvpull_shm_batch *batch);
 void kvpull_shm_peers_expire(struct kvpull_shm_peers *peers, uint64_t now_ns);
+/* When the next one is due for it; UINT64_MAX: none. */
+uint64_t kvpull_shm_peers_due_ns(const struct kvpull_shm_peers *peers);
 /* PEER_DOWN of the lost ones whose reads have ended. */
 void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 			     struct kvpull_shm_batch *batch);
@@ -99,6 +106,9 @@ void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 int kvpull_shm_peers_are_due(const struct kvpull_shm_peers *peers);
 
 /* As in the seam. */
+int KVPULL_MUST_CHECK
+kvpull_shm_peers_reach(const struct kvpull_shm_peers *peers,
+		       const char *address);
 int KVPULL_MUST_CHECK kvpull_shm_peer_connect(struct kvpull_shm_peers *peers,
 					      const char *address,
 					      uint32_t *index);

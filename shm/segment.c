@@ -347,10 +347,22 @@ void kvpull_segment_unmake(struct kvpull_shared *shared)
 	*shared = (struct kvpull_shared){ .fd = -1 };
 }
 
+int kvpull_segment_bytes(int fd, uint64_t *bytes)
+{
+	struct stat status;
+
+	if (fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &status) ||
+	    status.st_size < 0)
+		return KVPULL_EPROTO;
+	*bytes = (uint64_t)status.st_size;
+	return 0;
+}
+
 /* NULL, or why the peer's descriptor is not what its kind promises. */
 static const char *descriptor_fault(int fd, size_t bytes,
 				    enum kvpull_segment_kind kind)
 {
+	/* First: this never asks the file system, which may be the peer's. */
 	const int seals = fcntl(fd, F_GET_SEALS);
 	const int flags = fcntl(fd, F_GETFL);
 	const int write_seals = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
@@ -392,21 +404,22 @@ int kvpull_segment_map(int fd, size_t bytes, enum kvpull_segment_kind kind,
 	uint8_t *mapped;
 
 	if (fault) {
-		kvpull_error(log, "a peer's segment of %zu bytes %s", bytes,
-			     fault);
+		kvpull_warn(log, "a peer's segment of %zu bytes %s", bytes,
+			    fault);
 		return KVPULL_EPROTO;
 	}
 	mapped = map_aligned(fd, bytes,
 			     kind == KVPULL_SEGMENT_READ_ONLY ?
 				     PROT_READ :
 				     PROT_READ | PROT_WRITE);
-	if (!mapped) {
-		log_errno(log, "of a peer", "cannot map");
+	/* A shortage of our own: the caller says so. */
+	if (!mapped)
 		return KVPULL_ENOMEM;
-	}
 	if (keep_private(mapped, bytes) != 0) {
-		log_errno(log, "of a peer", "cannot keep from children");
+		const int error = errno;
+
 		(void)munmap(mapped, bytes);
+		errno = error;
 		return KVPULL_ENOMEM;
 	}
 	*base = mapped;

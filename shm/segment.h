@@ -55,12 +55,18 @@ void kvpull_segment_unmake(struct kvpull_shared *shared);
  * Map a peer's descriptor after checking it: a memfd with the seals and the
  * open mode that its kind needs and at least `bytes` long. Lazily; the
  * descriptor stays the caller's; children do not get a copy.
- * Return: 0 and *base; KVPULL_EPROTO (seals, mode, size), KVPULL_ENOMEM.
+ * Return: 0 and *base; KVPULL_EPROTO (seals, mode, size; logged);
+ * KVPULL_ENOMEM (errno, not logged).
  */
 int KVPULL_MUST_CHECK kvpull_segment_map(int fd, size_t bytes,
 					 enum kvpull_segment_kind kind,
 					 const struct kvpull_log *log,
 					 uint8_t **base);
+/*
+ * The size of a peer's segment. Nothing that a file system of the peer's could
+ * delay is asked of a descriptor that has no seals. 0 or KVPULL_EPROTO.
+ */
+int KVPULL_MUST_CHECK kvpull_segment_bytes(int fd, uint64_t *bytes);
 void kvpull_segment_unmap(uint8_t *base, size_t bytes);
 
 /*

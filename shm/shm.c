@@ -2,7 +2,7 @@
 /*
  * The seam's table over its parts: callers (producer's side), peers and reads
  * (consumer's side). One poll, in this order, each part bounded:
- *   reads that ended · ready descriptors · time-outs · lost peers and callers
+ *   reads that ended · time-outs · ready descriptors · lost peers and callers
  *
  * Looking at descriptors is a system call, which costs more than a small pull
  * may; so a busy owner looks once in LOOK_POLLS polls or LOOK_NS, and always
@@ -13,14 +13,17 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "shm/batch.h"
 #include "shm/caller.h"
 #include "shm/copy.h"
 #include "shm/endpoint.h"
+#include "shm/folder.h"
 #include "shm/peer.h"
 #include "shm/read.h"
+#include "shm/shortage.h"
 #include "shm/wait.h"
 
 #define LOOK_POLLS 16u
@@ -31,16 +34,19 @@ struct shm {
 	struct kvpull_transport transport; /* first: the seam's handle */
 	struct kvpull_shm_params params;   /* its texts are copies */
 	struct kvpull_wait wait;
+	struct kvpull_folder folder;
+	struct kvpull_shortage shortage;
 	struct kvpull_copy *copy;
 	struct kvpull_shm_callers callers;
 	struct kvpull_shm_peers peers;
 	struct kvpull_shm_reads reads;
 	uint8_t *buffers;
 	int wake_fd; /* copy workers and io_uring write it */
+	int timer_fd;
 	uint32_t look_now;
 	uint32_t polls; /* since the last look */
-	uint32_t reserved;
 	uint64_t looked_ns;
+	uint64_t timer_ns; /* what timer_fd is set for; UINT64_MAX: nothing */
 };
 
 static struct shm *shm_of(struct kvpull_transport *transport)
@@ -71,8 +77,7 @@ static const char *shm_address(const struct kvpull_transport *transport)
 static int shm_reachable(const struct kvpull_transport *transport,
 			 const char *address)
 {
-	return kvpull_endpoint_find(shm_of_const(transport)->params.socket_dir,
-				    address);
+	return kvpull_shm_peers_reach(&shm_of_const(transport)->peers, address);
 }
 
 static int shm_connect(struct kvpull_transport *transport, const char *address,
@@ -194,12 +199,41 @@ static void wake_clear(const struct shm *shm)
 		kvpull_debug(shm->transport.log, "wake: %s", strerror(errno));
 }
 
+static void timer_clear(struct shm *shm)
+{
+	uint64_t ignored;
+
+	(void)!read(shm->timer_fd, &ignored, sizeof(ignored));
+	shm->timer_ns = UINT64_MAX;
+}
+
+/* From the last poll's time on: an owner that sleeps has just polled. */
+static void timer_set(struct shm *shm, uint64_t at_ns)
+{
+	struct itimerspec timer = { 0 };
+
+	if (shm->timer_ns == at_ns)
+		return;
+	shm->timer_ns = at_ns;
+	if (at_ns != UINT64_MAX) {
+		const uint64_t now_ns = shm->shortage.now_ns;
+		const uint64_t left_ns = at_ns > now_ns ? at_ns - now_ns : 1;
+
+		timer.it_value.tv_sec = (time_t)(left_ns / KVPULL_NS_PER_S);
+		timer.it_value.tv_nsec = (long)(left_ns % KVPULL_NS_PER_S);
+	}
+	(void)timerfd_settime(shm->timer_fd, 0, &timer, NULL);
+}
+
 static void token_take(struct shm *shm, const struct kvpull_wait_token *token,
 		       struct kvpull_shm_batch *batch, uint32_t later_count)
 {
 	switch (token->kind) {
 	case KVPULL_WAIT_COPY:
 		wake_clear(shm);
+		break;
+	case KVPULL_WAIT_TIMER:
+		timer_clear(shm);
 		break;
 	case KVPULL_WAIT_LISTENER:
 		kvpull_shm_callers_accept(&shm->callers, batch,
@@ -226,15 +260,17 @@ static int look_is_due(struct shm *shm, uint64_t now_ns)
 static void look(struct shm *shm, struct kvpull_shm_batch *batch)
 {
 	struct kvpull_wait_token tokens[KVPULL_WAIT_BATCH_MAX];
-	const uint32_t count = kvpull_wait_poll(&shm->wait, tokens,
-						kvpull_shm_batch_room(batch));
+	uint32_t count;
 	uint32_t i;
 
+	/* First, so that nobody new is judged by who should be gone. */
+	kvpull_shm_callers_expire(&shm->callers, batch->now_ns);
+	kvpull_shm_peers_expire(&shm->peers, batch->now_ns);
+	count = kvpull_wait_poll(&shm->wait, tokens,
+				 kvpull_shm_batch_room(batch));
 	/* Each of those to come may need room for one event. */
 	for (i = 0; i < count; i++)
 		token_take(shm, &tokens[i], batch, count - i - 1);
-	kvpull_shm_callers_expire(&shm->callers, batch->now_ns);
-	kvpull_shm_peers_expire(&shm->peers, batch->now_ns);
 	shm->look_now = count == KVPULL_WAIT_BATCH_MAX;
 	shm->polls = 0;
 	shm->looked_ns = batch->now_ns;
@@ -249,6 +285,7 @@ static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
 					  .now_ns = now_ns,
 					  .buffers = shm->buffers };
 
+	shm->shortage.now_ns = now_ns;
 	kvpull_shm_callers_begin(&shm->callers);
 	kvpull_shm_reads_poll(&shm->reads, &batch);
 	if (look_is_due(shm, now_ns) && kvpull_shm_batch_room(&batch))
@@ -265,8 +302,11 @@ static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
 static int shm_arm(struct kvpull_transport *transport)
 {
 	struct shm *shm = shm_of(transport);
+	const uint64_t callers_ns = kvpull_shm_callers_due_ns(&shm->callers);
+	const uint64_t peers_ns = kvpull_shm_peers_due_ns(&shm->peers);
 
 	shm->look_now = 1;
+	timer_set(shm, callers_ns < peers_ns ? callers_ns : peers_ns);
 	if (kvpull_shm_reads_are_due(&shm->reads) || shm->callers.lost_count ||
 	    kvpull_shm_peers_are_due(&shm->peers))
 		return 1;
@@ -303,6 +343,14 @@ int kvpull_shm_doorbell_fd(const struct kvpull_transport *transport)
 	return shm_of_const(transport)->callers.doorbells;
 }
 
+static void wakes_close(const struct shm *shm)
+{
+	if (shm->wake_fd >= 0)
+		(void)close(shm->wake_fd);
+	if (shm->timer_fd >= 0)
+		(void)close(shm->timer_fd);
+}
+
 static void shm_close(struct kvpull_transport *transport)
 {
 	struct shm *shm = shm_of(transport);
@@ -313,7 +361,8 @@ static void shm_close(struct kvpull_transport *transport)
 	kvpull_shm_peers_fini(&shm->peers);
 	kvpull_shm_callers_fini(&shm->callers);
 	kvpull_wait_close(&shm->wait);
-	(void)close(shm->wake_fd);
+	kvpull_folder_close(&shm->folder);
+	wakes_close(shm);
 }
 
 static const struct kvpull_transport_ops shm_ops = {
@@ -379,29 +428,56 @@ static int memory_take(struct shm *shm, struct kvpull_arena *arena)
 		       KVPULL_ENOMEM;
 }
 
+/* A copy that ended, or a time-out: what ends an owner's sleep beside peers. */
+static int wakes_open(struct shm *shm)
+{
+	const struct kvpull_wait_token copy = { .kind = KVPULL_WAIT_COPY };
+	const struct kvpull_wait_token timer = { .kind = KVPULL_WAIT_TIMER };
+
+	shm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	shm->timer_fd =
+		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	shm->timer_ns = UINT64_MAX;
+	if (shm->wake_fd >= 0 && shm->timer_fd >= 0 &&
+	    !kvpull_wait_add(&shm->wait, shm->wake_fd, copy) &&
+	    !kvpull_wait_add(&shm->wait, shm->timer_fd, timer))
+		return 0;
+	kvpull_error(shm->transport.log, "eventfd, timerfd: %s",
+		     strerror(errno));
+	return KVPULL_EDEVICE;
+}
+
 static int copy_open(struct shm *shm, struct kvpull_arena *arena)
 {
-	const struct kvpull_wait_token token = { .kind = KVPULL_WAIT_COPY };
 	struct kvpull_copy_params params = {
 		.thread_count = shm->params.copy_threads,
 		.job_max = shm->params.reads_max,
 		.owner_helps = shm->reads.poll_copies,
 	};
-	int code;
+	int code = wakes_open(shm);
 
-	shm->wake_fd = params.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (shm->wake_fd < 0) {
-		kvpull_error(shm->transport.log, "eventfd: %s",
-			     strerror(errno));
-		return KVPULL_EDEVICE;
-	}
-	code = kvpull_wait_add(&shm->wait, shm->wake_fd, token);
+	params.wake_fd = shm->wake_fd;
 	if (!code)
 		code = kvpull_copy_open(&shm->copy, &params, arena,
 					shm->transport.log);
 	if (code)
-		(void)close(shm->wake_fd);
+		wakes_close(shm);
 	return code;
+}
+
+/* What its parts share. */
+static void parts_join(struct shm *shm)
+{
+	shm->folder = (struct kvpull_folder){
+		.path = shm->params.socket_dir,
+		.uids = shm->params.uids,
+		.uid_count = shm->params.uid_count,
+		.fd = -1,
+	};
+	shm->shortage.log = shm->transport.log;
+	shm->peers.wait = shm->callers.wait = &shm->wait;
+	shm->peers.folder = shm->callers.folder = &shm->folder;
+	shm->peers.shortage = shm->callers.shortage = &shm->shortage;
 }
 
 int kvpull_shm_open(const struct kvpull_shm_params *params,
@@ -423,14 +499,14 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 		code = kvpull_wait_open(&shm->wait, params->log);
 	if (code)
 		return code;
-	code = kvpull_shm_peers_init(&shm->peers, &shm->params, &shm->wait,
-				     arena);
+	parts_join(shm);
+	code = kvpull_shm_peers_init(&shm->peers, &shm->params, arena);
 	if (!code)
 		code = kvpull_shm_reads_init(&shm->reads, &shm->params,
 					     &shm->peers, arena);
 	if (!code)
 		code = kvpull_shm_callers_init(&shm->callers, &shm->params,
-					       &shm->wait, arena);
+					       arena);
 	if (code)
 		goto err_reads;
 	code = copy_open(shm, arena);

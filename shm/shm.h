@@ -25,7 +25,9 @@ struct kvpull_shm_params {
 	uint32_t inline_bytes; /* reads up to this are copied in read_start */
 	uint64_t connect_ns;   /* handshake must end within this */
 	uint32_t socket_mode;  /* of the socket's file; 0: as the umask says */
-	uint32_t reserved;
+	/* Users who may own the folder, beside root and our own; may be none. */
+	uint32_t uid_count;
+	const uint32_t *uids; /* [uid_count]; it is there until close() */
 	enum kvpull_uring_mode uring;        /* reads of file regions */
 	enum kvpull_file_direct file_direct; /* DIRECT_NO: for tests */
 };

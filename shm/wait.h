@@ -17,6 +17,7 @@
 
 enum kvpull_wait_kind {
 	KVPULL_WAIT_COPY = 1, /* a copy ended while the owner slept */
+	KVPULL_WAIT_TIMER,
 	KVPULL_WAIT_LISTENER,
 	KVPULL_WAIT_CALLER_SOCKET,
 	KVPULL_WAIT_CALLER_DEATH,

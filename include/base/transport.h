@@ -30,6 +30,7 @@
 #define KVPULL_ADDRESS_BYTES_MAX 128   /* of one route, with NUL */
 #define KVPULL_MESSAGE_BYTES_MAX 65536 /* handshake message */
 #define KVPULL_NONE UINT32_MAX         /* no index */
+#define KVPULL_UID_NONE UINT32_MAX     /* over a network: nobody says who */
 
 /* A notification on its way to a producer; 32 bytes, also in shared memory. */
 #define KVPULL_NOTE_CLAIM 1u
@@ -109,12 +110,22 @@ struct kvpull_serve {
 };
 
 enum kvpull_event_kind {
-	KVPULL_EVENT_NONE = 0,     /* poll worked: call it again at once */
-	KVPULL_EVENT_PEER_MESSAGE, /* index = peer; data until the next poll */
-	KVPULL_EVENT_PEER_DOWN,    /* index = peer, code; index is free after */
-	KVPULL_EVENT_READ_DONE,    /* cookie = read, code; no write can land */
-	KVPULL_EVENT_CHECK_DONE,   /* cookie = read, code; read->entry is set */
-	KVPULL_EVENT_CALLER_UP,    /* index = caller; uid */
+	KVPULL_EVENT_NONE = 0, /* poll worked: call it again at once */
+	/*
+	 * index = peer; data until the next poll; uid: its user as the kernel
+	 * of this node says, or KVPULL_UID_NONE. Who may write into the folder
+	 * can take a dead producer's name: nothing that it says is believed
+	 * before its user was looked at.
+	 */
+	KVPULL_EVENT_PEER_MESSAGE,
+	/*
+	 * index = peer, code; index is free after. KVPULL_EFULL (no room there)
+	 * and KVPULL_EAGAIN (out of descriptors here) pass.
+	 */
+	KVPULL_EVENT_PEER_DOWN,
+	KVPULL_EVENT_READ_DONE,  /* cookie = read, code; no write can land */
+	KVPULL_EVENT_CHECK_DONE, /* cookie = read, code; read->entry is set */
+	KVPULL_EVENT_CALLER_UP,  /* index = caller; uid */
 	KVPULL_EVENT_CALLER_MESSAGE, /* index = caller; data, uid */
 	KVPULL_EVENT_CALLER_DOWN, /* index = caller; its ring lives till forget() */
 	KVPULL_EVENT_NOTE /* index = caller; note (routes without a ring) */
@@ -141,15 +152,24 @@ struct kvpull_transport_ops {
 		     const struct kvpull_serve *serve);
 	/* Own address for tickets; "" before serve(). Text, no ';' in it. */
 	const char *(*address)(const struct kvpull_transport *transport);
-	/* Can this address be reached by this route? 0, or why not. */
+	/*
+	 * Can this address be reached by this route? 0, or why not;
+	 * KVPULL_EAGAIN: it could not be seen now.
+	 */
 	int (*reachable)(const struct kvpull_transport *transport,
 			 const char *address);
-	/* Start to connect. 0; KVPULL_EFULL, KVPULL_EPEER, KVPULL_EROUTE. */
+	/*
+	 * Start to connect. 0; KVPULL_EFULL, KVPULL_EPEER, KVPULL_EROUTE,
+	 * KVPULL_EAUTH; KVPULL_EAGAIN: it or we have no room for it now.
+	 */
 	int (*connect)(struct kvpull_transport *transport, const char *address,
 		       uint32_t *peer);
 	int (*peer_send)(struct kvpull_transport *transport, uint32_t peer,
 			 const void *bytes, size_t byte_count);
-	/* After a good welcome: map its memory. 0, KVPULL_EPROTO, _ENOMEM. */
+	/*
+	 * After a good welcome: map its memory. 0, KVPULL_EPROTO, _ENOMEM;
+	 * KVPULL_EAGAIN: out of memory or descriptors for now.
+	 */
 	int (*attach)(struct kvpull_transport *transport, uint32_t peer,
 		      const struct kvpull_serve *remote);
 	/* Its reads end (READ_DONE), then PEER_DOWN. */
@@ -187,7 +207,8 @@ struct kvpull_transport_ops {
 	/*
 	 * Let a caller in: its ring is made and sent with the welcome. *ring
 	 * may be drained by another thread until forget(). NULL ring: NOTE
-	 * events instead. 0, KVPULL_ENOMEM, KVPULL_EPEER.
+	 * events instead. 0, KVPULL_ENOMEM, KVPULL_EPEER; KVPULL_EAGAIN: out
+	 * of memory or descriptors for now.
 	 */
 	int (*admit)(struct kvpull_transport *transport, uint32_t caller,
 		     const void *welcome, size_t welcome_bytes,

@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -111,12 +112,17 @@ static int attach(const struct ticket *bait, const struct hello_change *change)
 	uint8_t challenge[KVPULL_NONCE_BYTES];
 	uint8_t nonce[KVPULL_NONCE_BYTES] = { 9 };
 	char name[KVPULL_ADDRESS_BYTES_MAX];
+	const int folder_fd = open(folder, O_PATH | O_CLOEXEC);
 	int got;
 
 	ticket_open(bait, &hostile.ticket);
-	if (kvpull_ticket_address(hostile.ticket.ranks[0].address, "shm",
-				  name) ||
-	    kvpull_endpoint_connect(folder, name, NULL, &hostile.socket))
+	got = kvpull_ticket_address(hostile.ticket.ranks[0].address, "shm",
+				    name);
+	if (!got)
+		got = kvpull_endpoint_connect(folder_fd, name, NULL,
+					      &hostile.socket);
+	(void)close(folder_fd);
+	if (got)
 		return -1;
 	got = receive();
 	if (got <= 0 ||
@@ -154,9 +160,9 @@ static void ring_map(void)
 		die("the ring cannot be mapped");
 }
 
-static void doorbell_ring(uint64_t value)
+static void doorbell_ring(void)
 {
-	if (write(hostile.fds[2], &value, sizeof(value)) < 0 && errno != EAGAIN)
+	if (shutdown(hostile.fds[2], SHUT_WR))
 		die("doorbell");
 }
 
@@ -236,7 +242,7 @@ static int tail_set(uint64_t more)
 	const uint64_t broken = get(&arena->rings_broken);
 
 	atomic_fetch_add_explicit(tail, more, memory_order_relaxed);
-	doorbell_ring(1);
+	doorbell_ring();
 	return hung_up() || grows_not(&arena->rings_broken, broken);
 }
 
@@ -259,7 +265,7 @@ static int push(const struct kvpull_record *record)
 		const int code = kvpull_ring_push(&hostile.writer, record);
 
 		if (code == 1)
-			doorbell_ring(1);
+			doorbell_ring();
 		if (code >= 0)
 			return 0;
 	}
@@ -336,7 +342,7 @@ static int scribbles(void)
 
 	while (kvpull_clock_ns() < until) {
 		words[random_next() % (hostile.ring_bytes / 8)] = random_next();
-		doorbell_ring(1);
+		doorbell_ring();
 	}
 	return 0;
 }
@@ -345,11 +351,13 @@ static int doorbell(void)
 {
 	uint32_t index;
 
-	/* Its counter is full: whoever waits for it wakes all the same. */
-	doorbell_ring(UINT64_MAX - 1);
+	/* Nothing can be put into it, neither bytes nor descriptors. */
+	if (send(hostile.fds[2], message, 1, MSG_NOSIGNAL) >= 0)
+		return 1;
 	for (index = 0; index < 20000; index++)
-		doorbell_ring(1);
+		doorbell_ring();
 	(void)fcntl(hostile.fds[2], F_SETFL, 0);
+	(void)shutdown(hostile.fds[2], SHUT_RDWR);
 	return 0;
 }
 
@@ -377,7 +385,7 @@ static const struct attack {
 	{ "others' holds, without their tags", others_holds },
 	{ "claims and releases again and again", replays },
 	{ "garbage over the whole ring", scribbles },
-	{ "a full and a ringing doorbell", doorbell },
+	{ "a doorbell that rings and rings", doorbell },
 	{ "messages after the welcome", chatter },
 };
 #define ATTACKS (sizeof(attacks) / sizeof(attacks[0]))

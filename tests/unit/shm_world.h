@@ -329,6 +329,7 @@ static inline void world_greet(struct world *world)
 	assert_int_equal(p->ops->caller_send(p, world->caller, "who", 3), 0);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.index, world->peer);
+	assert_int_equal(event.uid, geteuid());
 	assert_int_equal(event.data_bytes, 3);
 	assert_memory_equal(event.data, "who", 3);
 	assert_int_equal(d->ops->peer_send(d, world->peer, "hello", 5), 0);

@@ -362,14 +362,17 @@ static pid_t caller_fork(int told)
 {
 	const struct kvpull_message message = { .bytes = "x", .byte_count = 1 };
 	const char *name = p.transport->ops->address(p.transport);
+	const int folder = open(folders[0], O_PATH | O_CLOEXEC);
 	const pid_t pid = fork();
 	char byte;
 	int fd;
 
 	assert_true(pid >= 0);
-	if (pid)
+	if (pid) {
+		(void)close(folder);
 		return pid;
-	if (kvpull_endpoint_connect(folders[0], name, NULL, &fd) ||
+	}
+	if (kvpull_endpoint_connect(folder, name, NULL, &fd) ||
 	    kvpull_endpoint_send(fd, &message, NULL))
 		_exit(1);
 	_exit(read(told, &byte, 1) != 1);

@@ -82,6 +82,8 @@ static void note_rings_the_doorbell_of_a_sleeping_producer_only(void **state)
 	world_connect(&world);
 	d = world.d.transport;
 	doorbells = kvpull_shm_doorbell_fd(world.p.transport);
+	/* Once for itself, when it was made. */
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 1);
 	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
 	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 0);
 	assert_int_equal(kvpull_ring_ready(world.ring), 1);
@@ -100,6 +102,40 @@ static void note_rings_the_doorbell_of_a_sleeping_producer_only(void **state)
 	assert_int_equal(kvpull_ring_arm(world.ring), 0);
 	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
 	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 1);
+	world_close(&world);
+}
+
+/* As an engine sleeps: on another epoll, which it polls only when told. */
+static void doorbell_that_was_not_answered_rings_again(void **state)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	struct world world;
+	struct kvpull_transport *d;
+	uint32_t i;
+	int sleeper;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	sleeper = epoll_create1(EPOLL_CLOEXEC);
+	assert_int_equal(epoll_ctl(sleeper, EPOLL_CTL_ADD,
+				   kvpull_shm_doorbell_fd(world.p.transport),
+				   &event),
+			 0);
+	(void)epoll_wait(sleeper, &event, 1, 0);
+	/* More often than any queue of the kernel's is long. */
+	for (i = 0; i < 2000; i++) {
+		assert_int_equal(epoll_wait(sleeper, &event, 1, 0), 0);
+		assert_int_equal(kvpull_ring_arm(world.ring), 0);
+		assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+		assert_int_equal(epoll_wait(sleeper, &event, 1, 0), 1);
+		assert_int_equal(kvpull_ring_ready(world.ring), 1);
+		kvpull_ring_pop(world.ring, &record);
+		kvpull_ring_pop_end(world.ring);
+	}
+	(void)close(sleeper);
 	world_close(&world);
 }
 
@@ -681,6 +717,7 @@ int main(void)
 		cmocka_unit_test(full_ring_says_again_and_loses_nothing),
 		cmocka_unit_test(
 			note_rings_the_doorbell_of_a_sleeping_producer_only),
+		cmocka_unit_test(doorbell_that_was_not_answered_rings_again),
 		cmocka_unit_test(large_read_is_copied_by_workers),
 		cmocka_unit_test(without_workers_poll_copies_a_slice_at_a_time),
 		cmocka_unit_test(cancelled_read_ends_once),

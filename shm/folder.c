@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whoever owns the folder may rename and remove the sockets in it, sticky bit
+ * or not, so its owner is one that we would believe as a peer.
+ */
+#include "shm/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shm/shortage.h"
+
+static int owner_is_good(const struct kvpull_folder *folder, uint32_t uid)
+{
+	uint32_t at;
+
+	if (!uid || uid == geteuid())
+		return 1;
+	for (at = 0; at < folder->uid_count; at++)
+		if (folder->uids[at] == uid)
+			return 1;
+	return 0;
+}
+
+static int folder_check(const struct kvpull_folder *folder,
+			const struct stat *status, const struct kvpull_log *log)
+{
+	if (!owner_is_good(folder, status->st_uid)) {
+		kvpull_warn(
+			log,
+			"socket folder %s belongs to user %u, who may replace sockets in it: list that user in uids, or use another folder",
+			folder->path, status->st_uid);
+		return KVPULL_EROUTE;
+	}
+	if ((status->st_mode & S_IWOTH) && !(status->st_mode & S_ISVTX)) {
+		kvpull_warn(
+			log,
+			"socket folder %s: anybody may replace sockets in it: set mode 0700 or the sticky bit",
+			folder->path);
+		return KVPULL_EROUTE;
+	}
+	return 0;
+}
+
+static int open_failed(const struct kvpull_folder *folder,
+		       const struct kvpull_log *log)
+{
+	const int error = errno;
+
+	if (kvpull_errno_is_shortage(error))
+		return KVPULL_EAGAIN;
+	if (error != ENOENT)
+		kvpull_warn(log, "socket folder %s: %s", folder->path,
+			    strerror(error));
+	return KVPULL_EROUTE;
+}
+
+int kvpull_folder_open(struct kvpull_folder *folder,
+		       const struct kvpull_log *log)
+{
+	struct stat status;
+
+	/* Removed and made again, or another one is mounted there now. */
+	if (folder->fd >= 0 &&
+	    (lstat(folder->path, &status) || status.st_ino != folder->inode ||
+	     status.st_dev != folder->device))
+		kvpull_folder_close(folder);
+	if (folder->fd < 0) {
+		const int fd =
+			open(folder->path,
+			     O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		if (fd < 0)
+			return open_failed(folder, log);
+		if (fstat(fd, &status)) {
+			(void)close(fd);
+			return open_failed(folder, log);
+		}
+		folder->fd = fd;
+		folder->inode = status.st_ino;
+		folder->device = status.st_dev;
+	}
+	return folder_check(folder, &status, log);
+}
+
+int kvpull_folder_make(struct kvpull_folder *folder,
+		       const struct kvpull_log *log)
+{
+	int code;
+
+	if (mkdir(folder->path, 0700) && errno != EEXIST) {
+		kvpull_error(log, "socket folder %s: %s", folder->path,
+			     strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	code = kvpull_folder_open(folder, log);
+	if (code == KVPULL_EAGAIN)
+		kvpull_error(log, "socket folder %s: %s", folder->path,
+			     strerror(errno));
+	return code ? KVPULL_EDEVICE : 0;
+}
+
+void kvpull_folder_close(struct kvpull_folder *folder)
+{
+	if (folder->fd >= 0)
+		(void)close(folder->fd);
+	folder->fd = -1;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Out of descriptors or memory: that is ours and not the peer's, and it passes.
+ * So whatever fails for it is to be tried again, and one line a second says so.
+ */
+#ifndef KVPULL_SHM_SHORTAGE_H
+#define KVPULL_SHM_SHORTAGE_H
+
+#include <stdint.h>
+
+#include "base/log.h"
+
+struct kvpull_shortage {
+	const struct kvpull_log *log;
+	uint64_t now_ns; /* of the last poll */
+	uint64_t said_ns;
+};
+
+/* 1: that errno is a shortage; 0: it is something else. */
+int kvpull_errno_is_shortage(int error);
+
+/* Say so, and return KVPULL_EAGAIN. */
+int kvpull_shortage(struct kvpull_shortage *shortage, const char *what,
+		    int error);
+
+/* 1 if a line may be said again: the last one is a second old. */
+int kvpull_second_passed(uint64_t *said_ns, uint64_t now_ns);
+
+#endif /* KVPULL_SHM_SHORTAGE_H */

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Raw ends of the same-node route's sockets, for tests of what they may do. */
+#ifndef KVPULL_TESTS_SHM_RAW_H
+#define KVPULL_TESTS_SHM_RAW_H
+
+#include "tests/unit/shm_world.h"
+
+#include <sys/resource.h>
+
+/* A raw caller of P's socket. */
+static inline int raw_connect(const struct world *world, const char *name)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
+		       world->folder, name);
+	assert_int_equal(
+		connect(fd, (const struct sockaddr *)&address, sizeof(address)),
+		0);
+	return fd;
+}
+
+static inline int raw_listen(const struct world *world, const char *name)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
+		       world->folder, name);
+	assert_int_equal(
+		bind(fd, (const struct sockaddr *)&address, sizeof(address)),
+		0);
+	assert_int_equal(listen(fd, 4), 0);
+	return fd;
+}
+
+static inline void raw_unlink(const struct world *world, const char *name)
+{
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", world->folder, name);
+	(void)unlink(path);
+}
+
+/* One message with those descriptors, which stay open here. */
+static inline void raw_send(int fd, const int *fds, uint32_t fd_count)
+{
+	char byte = 'w';
+	struct iovec part = { .iov_base = &byte, .iov_len = 1 };
+	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(253 * sizeof(int))];
+	} control;
+
+	memset(&control, 0, sizeof(control));
+	if (fd_count) {
+		header.msg_control = control.bytes;
+		header.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+		control.align.cmsg_level = SOL_SOCKET;
+		control.align.cmsg_type = SCM_RIGHTS;
+		control.align.cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+		memcpy(CMSG_DATA(&control.align), fds, fd_count * sizeof(int));
+	}
+	assert_int_equal(sendmsg(fd, &header, MSG_NOSIGNAL), 1);
+}
+
+/* D connected to a raw producer. */
+struct imposter {
+	struct world world;
+	int listener;
+	int socket;
+};
+
+static inline void imposter_begin(struct imposter *imposter)
+{
+	struct world *world = &imposter->world;
+	struct kvpull_shm_params params;
+
+	world_begin(world);
+	world_memory_make(world);
+	params = world_params(world, "d");
+	side_open(&world->d, &params);
+	imposter->listener = raw_listen(world, "imposter");
+}
+
+static inline void imposter_connect(struct imposter *imposter)
+{
+	struct world *world = &imposter->world;
+	struct kvpull_transport *d = world->d.transport;
+
+	assert_int_equal(d->ops->connect(d, "imposter", &world->peer), 0);
+	imposter->socket =
+		accept4(imposter->listener, NULL, NULL, SOCK_CLOEXEC);
+	assert_true(imposter->socket >= 0);
+}
+
+static inline void imposter_end(struct imposter *imposter)
+{
+	(void)close(imposter->listener);
+	raw_unlink(&imposter->world, "imposter");
+	world_close(&imposter->world);
+}
+
+#endif /* KVPULL_TESTS_SHM_RAW_H */
