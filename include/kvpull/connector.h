@@ -45,7 +45,7 @@ extern "C" {
 	X(EAGAIN, -1, "busy: call again after the next poll")                  \
 	X(EINVAL, -2, "invalid argument: see the call's bounds")               \
 	X(ENOMEM, -3, "out of memory or over memlock: lower the limits")       \
-	X(EFULL, -4, "a table is full: raise the named limit")                 \
+	X(EFULL, -4, "a table is full: raise the limit that the log names")    \
 	X(ETOOSMALL, -5, "buffer too small: call again with the bytes told")   \
 	X(ENOTICKET, -6, "no complete ticket: serve the request locally")      \
 	X(ENOTMINE, -7, "not a kvpull ticket: leave it to another connector")  \
@@ -194,7 +194,11 @@ struct kvpull_request {
 	uint32_t prompt_tokens;
 	uint32_t flags;
 	uint8_t prompt_digest[KVPULL_DIGEST_BYTES];
-	const char *label; /* engine's own id, for logs; may be NULL */
+	/*
+	 * The engine's own id, for logs; may be NULL. Cut at 47 bytes, control
+	 * characters become '?'.
+	 */
+	const char *label;
 };
 
 /* Answers of matched_tokens(). */
@@ -230,6 +234,11 @@ struct kvpull_allocation {
 
 #define KVPULL_FINISH_READY_NEEDED 1u /* writes end later: hold_ready() tells */
 
+/**
+ * payload and last_block_bytes travel in the ticket for those who read tickets
+ * on its way, as routers do: no call of this minor gives them to a consumer's
+ * engine, and blocks are read whole.
+ */
 struct kvpull_finish {
 	size_t struct_size;
 	uint64_t key;
@@ -302,14 +311,20 @@ struct kvpull_scheduler_ops {
 	/**
 	 * A request entered. With KVPULL_REQUEST_PULL its ticket is claimed at
 	 * the next step, and heartbeats begin. A second call is a no-op.
-	 * Return 0; KVPULL_ENOTICKET or KVPULL_ENOTMINE (the request is then
-	 * known without a ticket); KVPULL_EFULL (likewise), KVPULL_EINVAL.
+	 * Return 0; KVPULL_ENOTICKET, KVPULL_ENOTMINE, or KVPULL_EFULL at
+	 * tickets_max or step_log_mib: the request is then known without a
+	 * ticket. KVPULL_EFULL at requests_max: it is not known, and neither
+	 * held nor pulled; further calls count it as an unknown key.
+	 * KVPULL_EINVAL.
 	 */
 	int (*request_new)(struct kvpull_scheduler *scheduler,
 			   const struct kvpull_request *request);
 	/**
 	 * How many tokens can be pulled beyond those computed locally.
-	 * Idempotent; may be called at every step.
+	 * Idempotent; may be called at every step. At most pulls_max pulls are
+	 * open at once: KVPULL_MATCH_WAIT for more. A ticket of another prompt
+	 * or model (KVPULL_EMISMATCH, which no call of this minor returns) is
+	 * KVPULL_MATCH_NOTHING, counted in mismatches, with a line in the log.
 	 * Return KVPULL_MATCH_LOAD (tokens written), _NOTHING or _WAIT.
 	 */
 	int (*matched_tokens)(struct kvpull_scheduler *scheduler, uint64_t key,
@@ -317,7 +332,8 @@ struct kvpull_scheduler_ops {
 	/**
 	 * The engine took local blocks: the pull starts at the next step, or
 	 * with 0 external tokens the ticket is given back. A second call is a
-	 * no-op. The blocks are this request's until LOADED or FAILED.
+	 * no-op. The blocks are this request's until LOADED or FAILED. At most
+	 * pulls_max pulls are open at once.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL; KVPULL_ETRUNCATED,
 	 * KVPULL_EFULL (the pull will be reported FAILED, with this reason).
 	 */
@@ -328,7 +344,8 @@ struct kvpull_scheduler_ops {
 	 * (a sibling of a held request gets the family's, and FREE).
 	 * Return KVPULL_FINISH_HELD: the blocks stay until each rank reported
 	 * SENT. KVPULL_FINISH_FREE: they are the engine's. KVPULL_ETOOSMALL:
-	 * call again. Unknown keys: FREE and a counter.
+	 * call again. Unknown keys: FREE and a counter; blocks or a payload
+	 * that make no ticket: FREE and a line in the log.
 	 */
 	int (*request_finished)(struct kvpull_scheduler *scheduler,
 				struct kvpull_finish *finish);
@@ -482,10 +499,10 @@ struct kvpull_worker_stats {
 	uint64_t consumers_live; /* now */
 	uint64_t consumers_died; /* connection ended: killed or closed */
 	uint64_t consumers_refused;
-	uint64_t rings_broken; /* ring with an impossible tail */
-	uint64_t pulls_started;
+	uint64_t rings_broken;  /* ring with an impossible tail */
+	uint64_t pulls_started; /* without those refused at once */
 	uint64_t pulls_done;
-	uint64_t pulls_failed;
+	uint64_t pulls_failed;  /* of those started */
 	uint64_t pulls_expired; /* of these: hold ended first */
 	uint64_t pulls_live;    /* now */
 	uint64_t bytes_pulled;
@@ -517,6 +534,7 @@ struct kvpull_peer_info {
 /** Worker half. */
 struct kvpull_worker_ops {
 	size_t struct_size;
+	/** As the scheduler half's; KVPULL_EDEVICE, too. */
 	int (*open)(const struct kvpull_open_params *params,
 		    struct kvpull_worker **worker,
 		    struct kvpull_error_detail *detail);
@@ -526,16 +544,25 @@ struct kvpull_worker_ops {
 	 */
 	void (*close)(struct kvpull_worker *worker);
 	/**
-	 * Memory for the KV cache that consumers on this node can map.
-	 * Return 0, KVPULL_ENOMEM, KVPULL_EFULL, KVPULL_EUNSUPPORTED.
+	 * Memory for the KV cache that consumers on this node can map. Before
+	 * regions_register(), at most KVPULL_REGIONS_MAX at once.
+	 * Return 0, KVPULL_ENOMEM, KVPULL_EFULL, KVPULL_EUNSUPPORTED,
+	 * KVPULL_EINVAL.
 	 */
 	int (*memory_alloc)(struct kvpull_worker *worker, uint64_t bytes,
 			    uint32_t flags, struct kvpull_memory *memory);
-	/** After close() of its regions only: revokes all holds first. */
+	/**
+	 * Before regions_register() only: what is registered lives as long as
+	 * the worker. Return 0, KVPULL_EINVAL (registered, or no base of
+	 * memory_alloc()).
+	 */
 	int (*memory_free)(struct kvpull_worker *worker, void *base);
 	/**
 	 * Tell where the blocks lie; once. Peers can connect from then on.
-	 * Return 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED; detail says why.
+	 * Return 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED, KVPULL_ENOMEM;
+	 * KVPULL_EDEVICE (a socket or a thread cannot be made; without the
+	 * thread it is registered all the same: close and reopen). detail says
+	 * why.
 	 */
 	int (*regions_register)(struct kvpull_worker *worker,
 				const struct kvpull_regions *regions,
@@ -545,13 +572,22 @@ struct kvpull_worker_ops {
 			 size_t capacity, size_t *byte_count);
 	/**
 	 * Take the step's bytes, before the forward pass. Bad bytes: an error
-	 * and a counter. Return 0, KVPULL_EINVAL, KVPULL_EVERSION.
+	 * and a counter. They are of one scheduler half for the worker's whole
+	 * life. Those of another one end every hold, pull and ticket of this
+	 * worker for good, all revoked before the return, and give
+	 * KVPULL_ECLOSED: a scheduler half that was restarted needs new
+	 * workers, and the old ones are closed before KV memory is written.
+	 * Return 0, KVPULL_EINVAL, KVPULL_EVERSION, KVPULL_ECLOSED.
 	 */
 	int (*step)(struct kvpull_worker *worker, const void *bytes,
 		    size_t byte_count);
 	/** Start the loads of the last steps. stream: NULL in this minor. */
 	int (*start_loads)(struct kvpull_worker *worker, void *stream);
-	/** READY_NEEDED: every write to the request's blocks is visible. */
+	/**
+	 * READY_NEEDED: every write to the request's blocks is visible. Not
+	 * before the step with its hold was taken: that is KVPULL_ENOKEY and
+	 * not remembered, so call again after step().
+	 */
 	int (*hold_ready)(struct kvpull_worker *worker, uint64_t key);
 	/**
 	 * What ended. Each key once a kind, for ever; SENT only for keys whose
@@ -561,7 +597,14 @@ struct kvpull_worker_ops {
 	 */
 	int (*poll)(struct kvpull_worker *worker,
 		    struct kvpull_poll_record *records, uint32_t capacity);
-	/** Local blocks of a FAILED key, until the next poll. */
+	/**
+	 * Local blocks of a FAILED key, until the next poll or step. A pull
+	 * that was refused before it began (KVPULL_EFULL, _ETRUNCATED,
+	 * _EEXPIRED or _ECLOSED, maybe) has none here, KVPULL_ENOKEY: nothing
+	 * was written, and not loaded are all blocks of its allocated().
+	 * Return 0, KVPULL_ENOKEY, KVPULL_ETOOSMALL (*block_count is what it
+	 * takes).
+	 */
 	int (*failed_blocks)(struct kvpull_worker *worker, uint64_t key,
 			     uint32_t *blocks, uint32_t capacity,
 			     uint32_t *block_count);
@@ -579,7 +622,11 @@ struct kvpull_worker_ops {
 	 * revoke_all(), too, if they left something to it. Owned by the worker.
 	 */
 	int (*event_fd)(struct kvpull_worker *worker);
-	/** progress=caller: do I/O, up to budget events. Return: done. */
+	/**
+	 * progress=caller: one bounded run of I/O, as each poll() has; else
+	 * KVPULL_EINVAL. budget is not looked at in this minor.
+	 * Return: what was done; 0: nothing.
+	 */
 	int (*progress)(struct kvpull_worker *worker, uint32_t budget);
 	int (*peers)(struct kvpull_worker *worker,
 		     struct kvpull_peer_info *peers, uint32_t capacity);
@@ -587,7 +634,7 @@ struct kvpull_worker_ops {
 		     struct kvpull_worker_stats *stats, uint32_t reset);
 };
 
-/* Bits of .caps: what this build has. */
+/* Bits of .caps: what this build has; a host may lack what it needs. */
 #define KVPULL_CAP_SHM 1u
 #define KVPULL_CAP_FOREIGN 2u
 #define KVPULL_CAP_FILE 4u
