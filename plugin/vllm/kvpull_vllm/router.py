@@ -4,13 +4,15 @@
     python -m kvpull_vllm.router --port 8000 \
         --prefill http://127.0.0.1:8100 --decode http://127.0.0.1:8200
 
-Both options may be repeated; engines are taken in turn. A prefill that fails
-is no failure of the request: the next P is asked, then D computes by itself.
+Both options may be repeated; engines are taken in turn. A prefill that fails,
+or has no answer within --prefill-timeout, is no failure of the request: the
+next P is asked, then D computes by itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import json
 import logging
@@ -25,18 +27,32 @@ logger = logging.getLogger("kvpull.router")
 
 _PATHS = ("/v1/completions", "/v1/chat/completions")
 _BODY_MAX = 64 << 20
-# The only time limit is that of connecting.
-_CONNECT = (
-    aiohttp.ClientConnectorError,
+_CONNECT_S = 5.0
+# A P that stands must not hold requests for ever; a queue before it is none.
+PREFILL_TIMEOUT_S = 300.0
+# Before an answer began. An engine that was killed may reset the connection.
+_NO_ANSWER = (
+    aiohttp.ClientOSError,
     aiohttp.ServerDisconnectedError,
     aiohttp.ServerTimeoutError,
 )
 
 
+def without_params(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body without what a client says of the engines' affairs."""
+    kept = {k: v for k, v in body.items() if k != "kv_transfer_params"}
+    more = kept.get("vllm_xargs")
+    if isinstance(more, dict):
+        kept["vllm_xargs"] = {
+            k: v for k, v in more.items() if k != "kv_transfer_params"
+        }
+    return kept
+
+
 def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
     """Return P's request: the same prompt, one token, blocks to be kept."""
     asked = {
-        **body,
+        **without_params(body),
         "max_tokens": 1,
         "stream": False,
         "n": 1,
@@ -50,6 +66,19 @@ def prefill_body(body: dict[str, Any]) -> dict[str, Any]:
     for key in ("stream_options", "min_tokens", "best_of", "use_beam_search"):
         asked.pop(key, None)
     return asked
+
+
+def is_pulled(body: dict[str, Any]) -> bool:
+    """Say whether a prefill at P is of use to D.
+
+    vLLM gives the beams of a search no kv_transfer_params, and moves no KV of
+    embeddings; their ticket would end by its lease.
+    """
+    return not (
+        is_batch(body)
+        or body.get("use_beam_search")
+        or body.get("prompt_embeds") is not None
+    )
 
 
 def is_batch(body: dict[str, Any]) -> bool:
@@ -66,7 +95,7 @@ def decode_body(
     body: dict[str, Any], params: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Return D's request: what P answered goes along, and nothing else."""
-    asked = {k: v for k, v in body.items() if k != "kv_transfer_params"}
+    asked = without_params(body)
     if params:
         # A ticket alone asks for a pull, too; this key lets vLLM tell the
         # connector of requests that it refuses.
@@ -77,7 +106,15 @@ def decode_body(
 class Router:
     """Engines and the calls to them."""
 
-    def __init__(self, prefill: list[str], decode: list[str]) -> None:
+    def __init__(
+        self,
+        prefill: list[str],
+        decode: list[str],
+        prefill_timeout_s: float = PREFILL_TIMEOUT_S,
+    ) -> None:
+        self._prefill_timeout = aiohttp.ClientTimeout(
+            total=prefill_timeout_s, sock_connect=_CONNECT_S
+        )
         self._prefill = prefill
         self._decode = decode
         self._turn: dict[str, Iterator[int]] = {
@@ -88,7 +125,7 @@ class Router:
 
     async def session(self, _app: web.Application) -> AsyncIterator[None]:
         """Keep one client session while the server runs."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(
             timeout=timeout, connector=connector
@@ -110,17 +147,22 @@ class Router:
         for url in self._in_turn("prefill", self._prefill):
             try:
                 async with self._session.post(
-                    url + path, json=prefill_body(body), headers=headers
+                    url + path,
+                    json=prefill_body(body),
+                    headers=headers,
+                    timeout=self._prefill_timeout,
                 ) as answer:
                     if answer.status == 200:
-                        found = await answer.json()
-                        return found.get("kv_transfer_params")
+                        return _params(await answer.json())
                     text = (await answer.text())[:200]
                     logger.warning("%s: %d %s", url, answer.status, text)
                     if answer.status < 500:
                         return None  # D says the same, with its own words
-            except aiohttp.ClientError as error:
+            except (aiohttp.ClientError, ValueError) as error:
                 logger.warning("%s: %s", url, error)
+            except asyncio.TimeoutError:
+                total = self._prefill_timeout.total
+                logger.warning("%s: no answer within %g s", url, total)
         return None
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -138,7 +180,7 @@ class Router:
         if "Authorization" in request.headers:
             headers["Authorization"] = request.headers["Authorization"]
         params = None
-        if not is_batch(body):
+        if is_pulled(body):
             params = await self.prefill(request.path, body, headers)
         return await self._forward(request, decode_body(body, params), headers)
 
@@ -155,8 +197,8 @@ class Router:
                 answer = await self._session.post(
                     url + request.path, json=body, headers=headers
                 )
-            except _CONNECT as refused:  # nothing was begun: ask the next
-                error = refused
+            except _NO_ANSWER as failed:  # the client has seen nothing yet
+                error = failed
                 continue
             async with answer:
                 return await self._relay(request, answer)
@@ -191,6 +233,14 @@ class Router:
         return app
 
 
+def _params(answer: Any) -> dict[str, Any] | None:
+    """Return the kv_transfer_params of P's answer, None if it has none."""
+    found = None
+    if isinstance(answer, dict):
+        found = answer.get("kv_transfer_params")
+    return found if isinstance(found, dict) else None
+
+
 async def _health(_request: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
@@ -202,10 +252,17 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--prefill", action="append", default=[])
     parser.add_argument("--decode", action="append", required=True)
+    parser.add_argument(
+        "--prefill-timeout",
+        type=float,
+        default=PREFILL_TIMEOUT_S,
+        metavar="SECONDS",
+        help="for a prefill, its wait at P counted (default %(default)g)",
+    )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     web.run_app(
-        Router(options.prefill, options.decode).app(),
+        Router(options.prefill, options.decode, options.prefill_timeout).app(),
         host=options.host,
         port=options.port,
         handler_cancellation=True,  # a client that leaves ends D's request

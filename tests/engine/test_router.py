@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the router between servers that stand for P and D.
+
+test_router.py: prints the result line of the other test programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import struct
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from kvpull_vllm.router import Router
+
+TICKET = {"kvpull_ticket": "t", "remote_request_id": "r"}
+PULL = {"do_remote_prefill": True, **TICKET}
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def says(value: Any, status: int = 200) -> Answer:
+    """Return an engine that answers with JSON."""
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response(value, status=status)
+
+    return answer
+
+
+async def text(_request: web.Request) -> web.StreamResponse:
+    """Answer with no JSON, but say that it is."""
+    return web.Response(text="<html>", content_type="application/json")
+
+
+async def resets(request: web.Request) -> web.StreamResponse:
+    """End as a process that is killed: the peer's connection is reset."""
+    assert request.transport is not None
+    made = request.transport.get_extra_info("socket")
+    at_once = struct.pack("ii", 1, 0)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    request.transport.abort()
+    return web.Response()
+
+
+async def stands(_request: web.Request) -> web.StreamResponse:
+    """Never answer."""
+    await asyncio.sleep(3600)
+    return web.Response()
+
+
+P, D = says({"kv_transfer_params": TICKET}), says({"choices": []})
+
+
+@dataclass
+class Seen:
+    """What the client got, and which engines were asked for what."""
+
+    status: int = 0
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The engines, in the order in which they were asked."""
+        return [name for name, _ in self.calls]
+
+    def params(self, name: str) -> Any:
+        """Return the kv_transfer_params of an engine's only call."""
+        (body,) = (body for called, body in self.calls if called == name)
+        return body.get("kv_transfer_params")
+
+
+async def _routed(
+    engines: dict[str, Answer], body: dict[str, Any], **more: Any
+) -> Seen:
+    seen = Seen()
+    async with contextlib.AsyncExitStack() as stack:
+        urls: dict[str, str] = {}
+        for name, answer in engines.items():
+
+            async def serve(
+                request: web.Request, name: str = name, answer: Answer = answer
+            ) -> web.StreamResponse:
+                seen.calls.append((name, await request.json()))
+                return await answer(request)
+
+            app = web.Application()
+            app.router.add_post("/v1/completions", serve)
+            server = TestServer(app, handler_cancellation=True)
+            await stack.enter_async_context(server)
+            urls[name] = str(server.make_url("")).rstrip("/")
+        router = Router(
+            [url for name, url in urls.items() if name.startswith("p")],
+            [url for name, url in urls.items() if name.startswith("d")],
+            **more,
+        )
+        client = TestClient(TestServer(router.app()))
+        await stack.enter_async_context(client)
+        answer = await client.post("/v1/completions", data=json.dumps(body))
+        seen.status = answer.status
+    return seen
+
+
+def routed(
+    engines: dict[str, Answer], body: dict[str, Any] | None = None, **more: Any
+) -> Seen:
+    """Send one request through a router to these engines."""
+    asked = {"prompt": [1, 2, 3], **(body or {})}
+    return asyncio.run(
+        asyncio.wait_for(_routed(engines, asked, **more), timeout=60)
+    )
+
+
+def ticket_goes_from_p_to_d() -> None:
+    """P is asked for one token and to hold; D gets what P answered."""
+    seen = routed({"p0": P, "d0": D}, {"max_tokens": 9, "stream": True})
+    assert seen.status == 200 and seen.names == ["p0", "d0"]
+    assert seen.calls[0][1]["max_tokens"] == 1
+    assert not seen.calls[0][1]["stream"]
+    assert seen.params("p0")["do_remote_decode"] is True
+    assert seen.params("d0") == PULL
+    assert seen.calls[1][1]["max_tokens"] == 9
+
+
+def prefill_that_fails_is_no_failure() -> None:
+    """Whatever P does: the next P is asked, or D computes by itself."""
+    for wrong in (text, resets, says({}, status=500)):
+        seen = routed({"p0": wrong, "p1": P, "d0": D})
+        assert (seen.status, seen.names) == (200, ["p0", "p1", "d0"]), seen
+        assert seen.params("d0") == PULL
+    for wrong in (
+        says([1]),
+        says({"kv_transfer_params": "t"}),
+        says({"kv_transfer_params": None}),
+        says({}, status=400),
+    ):
+        seen = routed({"p0": wrong, "d0": D})
+        assert (seen.status, seen.names) == (200, ["p0", "d0"]), seen
+        assert seen.params("d0") is None
+
+
+def prefill_has_a_limit() -> None:
+    """A P that stands does not hold a request for ever."""
+    seen = routed({"p0": stands, "p1": P, "d0": D}, prefill_timeout_s=0.3)
+    assert (seen.status, seen.names) == (200, ["p0", "p1", "d0"]), seen
+
+
+def decode_that_ends_before_an_answer_is_asked_of_the_next() -> None:
+    """A D that was killed, with its connection open."""
+    seen = routed({"p0": P, "d0": resets, "d1": D})
+    assert (seen.status, seen.names) == (200, ["p0", "d0", "d1"]), seen
+    assert seen.params("d1") == PULL
+    seen = routed({"p0": P, "d0": resets})
+    assert seen.status == 503, seen
+
+
+def producer_is_asked_only_for_what_d_can_pull() -> None:
+    """Nobody would come for the blocks of these."""
+    for body in (
+        {"use_beam_search": True, "n": 2},
+        {"prompt_embeds": "AAAA"},
+        {"prompt": [[1, 2], [3, 4]]},
+        {"prompt": ["a", "b"]},
+    ):
+        seen = routed({"p0": P, "d0": D}, body)
+        assert (seen.status, seen.names) == (200, ["d0"]), seen
+        assert seen.params("d0") is None
+
+
+def clients_have_no_say_in_the_transfer() -> None:
+    """kv_transfer_params of a client, also in vllm_xargs, reach no engine."""
+    body = {
+        "kv_transfer_params": {"kvpull_ticket": "other"},
+        "vllm_xargs": {"kv_transfer_params": "abc", "x": 1},
+    }
+    seen = routed({"p0": P, "d0": D}, body)
+    assert [call["vllm_xargs"] for _, call in seen.calls] == [{"x": 1}] * 2
+    assert seen.params("d0") == PULL
+    seen = routed({"d0": D}, body)
+    assert seen.params("d0") is None
+    seen = routed({"d0": D}, {"vllm_xargs": "abc"})
+    assert seen.status == 200
+
+
+TESTS: list[Callable[[], None]] = [
+    ticket_goes_from_p_to_d,
+    prefill_that_fails_is_no_failure,
+    prefill_has_a_limit,
+    decode_that_ends_before_an_answer_is_asked_of_the_next,
+    producer_is_asked_only_for_what_d_can_pull,
+    clients_have_no_say_in_the_transfer,
+]
+
+
+def main() -> int:
+    """Run all; 0 if all hold."""
+    logging.getLogger("kvpull.router").setLevel(logging.ERROR)
+    failed = 0
+    for test in TESTS:
+        try:
+            test()
+        except Exception:  # every failure of a test is its own
+            failed += 1
+            print(f"FAILED {test.__name__}\n{traceback.format_exc()}")
+    print(f"{len(TESTS) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
