@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More consumers, MultiConnector, unlike tensor parallel sizes.
+"""More consumers, MultiConnector, sliding windows, unlike parallel sizes.
 
 The fleet: P and two consumers under MultiConnector with a connector that
 writes files, in both orders, and a consumer without prefix caching whose
@@ -11,11 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import model
 from engine import Engine, complete, kvpull_config, tokens, wait_for
 from rejects import TOO_LONG, first_contact_of_each_consumer_frees_p
 from scenarios import Scenario, late_answers
 from world import LEASE_S, SIBLINGS, Delta, World, pulled_bytes
 
+WINDOW = 64
 LEASE = {"lease_ms": int(LEASE_S * 1000)}
 
 
@@ -78,6 +80,33 @@ def unlike(folder: Path, p_ranks: int, d_ranks: int) -> World:
             )
         )  # fmt: skip
     return World(folder, *made)
+
+
+def sliding(folder: Path) -> World:
+    """Return a pair whose model has a sliding window, not started."""
+    model.make(folder / "sliding", 1, WINDOW)
+    made = [
+        Engine(
+            name, folder, folder / "sliding", kvpull_config(folder, role, {})
+        )
+        for name, role in (("p", "kv_producer"), ("d", "kv_consumer"))
+    ]
+    return World(folder, *made)
+
+
+def windows_give_the_same_tokens(world: World) -> None:
+    """D pulls what the window looks at; one length in a block it computes."""
+    at_d = Delta(world.d)
+    for length in (40, 94, 95, 96, 127, 128, 300):
+        prompt = world.prompt(length)
+        alone = world.alone(prompt)
+        found = world.decode(prompt, world.prefill(prompt))
+        assert found == alone, f"{length}: {found}, {alone}"
+        world.settled(30)
+    # Of 95 and 127 tokens P has left a block of the last one's window.
+    at_d.check(
+        worker_pulls_done=5, worker_pulls_failed=0, scheduler_pulls_failed=0
+    )
 
 
 def router_spreads_over_three_consumers(world: World) -> None:
@@ -193,6 +222,7 @@ FLEET: list[Scenario] = [
     siblings_without_prefix_cache_are_right,
     late_reader_fails_by_policy,
 ]
+SLIDING: list[Scenario] = [windows_give_the_same_tokens]
 UNLIKE: list[Scenario] = [
     unlike_ranks_give_the_same_tokens,
     siblings_of_unlike_ranks_share_one_pull,

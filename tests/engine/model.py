@@ -70,8 +70,8 @@ def weights(seed: int) -> dict[str, torch.Tensor]:
     return made
 
 
-def make(folder: Path, seed: int) -> None:
-    """Write the model's folder."""
+def make(folder: Path, seed: int, window: int = 0) -> None:
+    """Write the model's folder; window: its last layer looks at so many."""
     folder.mkdir(parents=True, exist_ok=True)
     words = {f"w{number}": number for number in range(WORDS)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="w2"))
@@ -88,7 +88,9 @@ def make(folder: Path, seed: int) -> None:
         "{{ m.content }} {% endfor %}",
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    kinds = ["full_attention"] * (LAYERS - 1) + ["sliding_attention"]
+    slides = {"sliding_window": window, "layer_types": kinds} if window else {}
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **slides}))
     save_file(weights(seed), str(folder / "model.safetensors"))
 
 

@@ -124,6 +124,7 @@ def main() -> int:
     )
     if not options.smoke:
         held += run(folder / "fleet", fleet.fleet, asked(fleet.FLEET))
+        held += run(folder / "sliding", fleet.sliding, asked(fleet.SLIDING))
         if options.nixl:
             held += run(
                 folder / "nixl",
