@@ -201,8 +201,10 @@ claim 'no block is held' 0 '"holds_live": 0, .*"blocks_free": 1024,' -- \
 claim 'second producer' 1 'an ib_pull serves there already$' -- \
 	"$tool" --dir "$sockets"
 claim 'the first one serves on' 0 '"blocks": 1024,' -- "$tool" --stats "$sockets"
-claim 'device that is not there' 0 'RDMA device .* cannot be used here' -- \
+claim 'device that is not there' 0 'device none_"0' '^ +5 +0 ' -- \
 	"$tool" $small --device 'none_"0' "$sockets"
+claim 'GID that is not there' 0 'no RDMA device can be used here' '^ +5 +0 ' -- \
+	"$tool" $small --gid-index 60000 "$sockets"
 claim 'long device' 1 'verbs_device .*at most 191 bytes' -- \
 	"$tool" $small --device "$(printf '%0192d' 0)" "$sockets"
 claim 'long lease' 0 '^ +5 +0 ' -- "$tool" $small --lease 600000 "$sockets"

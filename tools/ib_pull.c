@@ -75,16 +75,13 @@ static char *config_make(const struct ib_options *options)
 	return text;
 }
 
-/* The library goes without a route in silence, where nobody pinned it. */
+/* The library goes without RDMA in silence, unless a device is named. */
 static void device_say(const struct ib_options *options)
 {
-	if (options->device || options->gid_index)
+	if (!options->device &&
+	    (options->gid_index || (options->port && !options->host)))
 		fprintf(stderr,
-			"%s: the RDMA device or GID that was named cannot be used here: no pull goes by it; kvpull_doctor says more\n",
-			options->name);
-	else if (options->port && !options->host)
-		fprintf(stderr,
-			"%s: no RDMA device can be used here: only who is on this machine can pull; kvpull_doctor says more\n",
+			"%s: no RDMA device can be used here: pulls stay on this machine; kvpull_doctor says more\n",
 			options->name);
 }
 
