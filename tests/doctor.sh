@@ -73,8 +73,54 @@ claim small_memlock_is_enough_on_one_node 0 '^note +memlock' '^ok +probe' -- \
 	small_memlock "$doctor" --route shm
 claim long_socket_folder_fails 1 'at most 95 bytes' -- "$doctor" --no-probe \
 	--socket-dir "/tmp/$(printf '%0100d' 0)"
-claim folder_of_others_is_told 0 'can be written by others' -- sh -c \
-	"mkdir -m 777 '$work/open' && chmod 777 '$work/open' && '$doctor' --no-probe --socket-dir '$work/open'"
+mkdir -m 700 "$work/own"
+mkdir "$work/open" "$work/shared"
+chmod 777 "$work/open"
+chmod 1777 "$work/shared"
+ln -s own "$work/link"
+# ib_pull's own socket is to fit beside it.
+long=$work/$(printf "%0$((90 - ${#work}))d" 0)
+mkdir -m 700 "$long"
+in_folder() { # name, status, pattern, folder
+	claim "$1" "$2" "$3" -- "$doctor" --no-probe --socket-dir "$4"
+}
+
+in_folder own_folder_is_taken 0 '^ok +sockets ' "$work/own"
+in_folder folder_of_anybody_fails 1 'anybody may replace sockets' "$work/open"
+in_folder shared_folder_is_no_warning 0 '^note +sockets .*several users' "$work/shared"
+in_folder link_fails 1 'a symbolic link' "$work/link"
+in_folder long_folder_is_taken 0 '^ok +sockets ' "$long"
+in_folder missing_folder_is_made 0 'the first worker makes it' "$work/new/"
+in_folder missing_parent_fails 1 'no worker can make it: .*No such file' "$work/no/new"
+if [ "$(id -u)" -eq 0 ]; then
+	mkdir -m 700 "$work/nobody"
+	chown 65534 "$work/nobody"
+	in_folder folder_of_another_fails 1 'belongs to user 65534' "$work/nobody"
+	claim folder_of_a_listed_user_is_taken 0 '^ok +sockets ' -- \
+		env KVPULL_UIDS=0,65534 "$doctor" --no-probe --socket-dir "$work/nobody"
+fi
+# A worker says the same of each.
+worker_takes() { # folder
+	: >"$work/worker"
+	"$(dirname "$doctor")/ib_pull" --dir "$1" --pool 64 --count 16 2>"$work/worker" &
+	worker=$!
+	until grep -q '^serving' "$work/worker" || ! kill -0 $worker 2>/dev/null; do
+		sleep 0.05
+	done
+	kill $worker 2>/dev/null
+	wait $worker
+}
+
+for folder in own open shared link "$(basename "$long")" new no/new; do
+	taken=0
+	worker_takes "$work/$folder" || taken=1
+	rm -rf "$work/new"
+	claim "worker_agrees_on_$folder" $taken -- \
+		"$doctor" --no-probe --socket-dir "$work/$folder"
+done
+claim wrong_variable_is_said 1 \
+	'^FAIL +configuration +lease_ms 5 is refused: .*KVPULL_LEASE_MS' -- \
+	env KVPULL_LEASE_MS=5 "$doctor"
 claim absent_peer_fails 1 '^FAIL +peer +no pull from 127\.0\.0\.1: ' -- \
 	"$doctor" --no-probe --peer 127.0.0.1 --port 1
 claim unknown_peer_fails_at_once 1 '^FAIL +peer +no pull from a\.\.b: no address of a\.\.b: ' -- \

@@ -283,18 +283,6 @@ static int parse(int count, char **words, struct doctor *doctor, int *json)
 	return !code && optind < count ? 2 : code;
 }
 
-static const char *default_socket_dir(void)
-{
-	static char text[64];
-	const char *given = getenv("KVPULL_SOCKET_DIR");
-
-	if (given && given[0])
-		return given;
-	(void)snprintf(text, sizeof(text), "/tmp/kvpull-%u",
-		       (unsigned int)geteuid());
-	return text;
-}
-
 int main(int count, char **words)
 {
 	static struct doctor doctor = { .root = "",
@@ -304,7 +292,6 @@ int main(int count, char **words)
 	int code;
 
 	doctor.memory_bytes = UINT64_C(1) << 30;
-	doctor.socket_dir = default_socket_dir();
 	code = parse(count, words, &doctor, &json);
 	if (code == 2)
 		usage(stderr);
@@ -314,16 +301,18 @@ int main(int count, char **words)
 	doctor.chosen = json_null();
 	doctor.probe = json_null();
 	doctor.peer_probe = json_null();
+	doctor_config(&doctor);
 	doctor_kernel(&doctor);
 	doctor_devices(&doctor);
 	doctor_memlock(&doctor);
 	doctor_device_memory(&doctor);
 	doctor_uring(&doctor);
 	doctor_huge_pages(&doctor);
-	doctor_sockets(&doctor);
+	if (!doctor.is_misconfigured)
+		doctor_sockets(&doctor);
 	doctor_numa(&doctor);
 	doctor_foreign(&doctor);
-	if (!doctor.no_probe)
+	if (!doctor.no_probe && !doctor.is_misconfigured)
 		doctor_probe(&doctor);
 	if (doctor.peer)
 		doctor_peer(&doctor);

@@ -38,13 +38,14 @@ struct doctor_finding {
 
 struct doctor {
 	const char *root;       /* "" or a folder without a slash behind */
-	const char *socket_dir; /* asked for, or the library's default */
+	const char *socket_dir; /* asked for, or as the library takes it */
 	const char *device;     /* "": any */
 	const char *peer;       /* host to pull from; NULL: none */
 	const char *port;       /* of ib_pull there */
 	enum doctor_route route;
 	uint64_t memory_bytes; /* KV cache that a worker would register */
 	uint32_t no_probe;
+	uint32_t is_misconfigured; /* no worker opens: nothing to try */
 	uint32_t usable_ports;
 	uint32_t link_is_soft; /* of the chosen port */
 	double link_gbps;      /* 0: no port */
@@ -84,6 +85,7 @@ doctor_number(const struct doctor *doctor, long long otherwise,
 int doctor_exists(const struct doctor *doctor, const char *path);
 
 /* What finds: each adds its findings. */
+void doctor_config(struct doctor *doctor);
 void doctor_kernel(struct doctor *doctor);
 void doctor_devices(struct doctor *doctor);
 void doctor_memlock(struct doctor *doctor);

@@ -10,10 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -28,8 +25,6 @@
 #endif
 #define HUGE_BYTES ((size_t)2 << 20)
 #define NODES_MAX 64u
-/* A socket's name in the folder is "/" and at most 12 more. */
-#define SOCKET_DIR_BYTES_MAX 95u
 #define FILES_MIN 256u
 
 static double gib(uint64_t bytes)
@@ -266,86 +261,6 @@ void doctor_huge_pages(struct doctor *doctor)
 		doctor_say(doctor, DOCTOR_NOTE, "huge pages",
 			   "%lld reserved pages (vm.nr_hugepages) are not used",
 			   pages);
-}
-
-/* ---- the folder of the sockets ---- */
-
-static int socket_try(const char *folder)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int code;
-	int fd;
-
-	(void)snprintf(address.sun_path, sizeof(address.sun_path),
-		       "%.90s/doctor%u", folder,
-		       (unsigned int)getpid() % 100000u);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -1;
-	code = bind(fd, (struct sockaddr *)&address, sizeof(address));
-	if (!code)
-		(void)unlink(address.sun_path);
-	(void)close(fd);
-	return code;
-}
-
-static void folder_judge(struct doctor *doctor, const struct stat *info)
-{
-	const char *folder = doctor->socket_dir;
-
-	if (!S_ISDIR(info->st_mode)) {
-		doctor_say(doctor, DOCTOR_FAIL, "sockets", "%s is no folder",
-			   folder);
-		doctor_advise(doctor, "name another: socket_dir");
-		return;
-	}
-	if (info->st_uid != geteuid() && geteuid() != 0) {
-		doctor_say(doctor, DOCTOR_WARN, "sockets",
-			   "%s belongs to uid %u", folder,
-			   (unsigned int)info->st_uid);
-		doctor_advise(
-			doctor,
-			"run the engines as one user, or set socket_dir and uids");
-	}
-	if (info->st_mode & 022) {
-		doctor_say(doctor, DOCTOR_WARN, "sockets",
-			   "%s can be written by others (mode %o)", folder,
-			   (unsigned int)info->st_mode & 07777);
-		doctor_advise(doctor, "chmod 700 %s", folder);
-	}
-	if (socket_try(folder)) {
-		doctor_say(doctor, DOCTOR_FAIL, "sockets",
-			   "no socket can be made in %s: %s", folder,
-			   strerror(errno));
-		doctor_advise(
-			doctor,
-			"name a folder that this user can write: socket_dir");
-		return;
-	}
-	doctor_say(doctor, DOCTOR_OK, "sockets", "%s", folder);
-}
-
-void doctor_sockets(struct doctor *doctor)
-{
-	const char *folder = doctor->socket_dir;
-	struct stat info;
-
-	if (folder[0] != '/' || strlen(folder) > SOCKET_DIR_BYTES_MAX) {
-		doctor_say(doctor, DOCTOR_FAIL, "sockets",
-			   "%s: an absolute path of at most %u bytes is needed",
-			   folder, SOCKET_DIR_BYTES_MAX);
-		doctor_advise(doctor, "name another: socket_dir");
-		return;
-	}
-	if (!stat(folder, &info)) {
-		folder_judge(doctor, &info);
-		return;
-	}
-	doctor_say(doctor, DOCTOR_NOTE, "sockets",
-		   "%s: %s; the first worker makes it", folder,
-		   strerror(errno));
-	doctor_advise(doctor,
-		      "in containers: share one folder, and set socket_dir");
 }
 
 /* ---- NUMA ---- */

@@ -62,10 +62,17 @@ static int probe_open(struct probe *probe, const char *name)
 			   .group_count = 1,
 			   .block_tokens = 16 },
 		.tp_size = 1,
+		.quiet = 1,
 	};
 
-	return engine_open(&probe->engine, &params) ||
-	       engine_blocks_take(&probe->engine, probe->ids, PROBE_BLOCKS);
+	const int code = engine_open(&probe->engine, &params);
+
+	if (code && probe->engine.detail.message[0])
+		(void)snprintf(probe->why, sizeof(probe->why), "%s",
+			       probe->engine.detail.message);
+	return code ? code :
+		      engine_blocks_take(&probe->engine, probe->ids,
+					 PROBE_BLOCKS);
 }
 
 static struct kvpull_blocks probe_blocks(const struct probe *probe)
@@ -177,11 +184,16 @@ static int consumer_wait(struct probe *probe)
 static int consume(struct probe *probe)
 {
 	uint32_t i;
-	int code;
+	int code = probe_open(probe, "doctor-consumer");
 
-	if (probe_open(probe, "doctor-consumer") || consumer_ask(probe))
-		return KVPULL_EDEVICE;
-	code = consumer_wait(probe);
+	if (code)
+		return code;
+	if (!probe->ticket_bytes) {
+		(void)snprintf(probe->why, sizeof(probe->why),
+			       "the producer did not start");
+		return KVPULL_EPEER;
+	}
+	code = consumer_ask(probe) ? KVPULL_EDEVICE : consumer_wait(probe);
 	for (i = 0; i < PROBE_BLOCKS && !code; i++)
 		probe->wrong_bytes += engine_block_wrong(
 			&probe->engine, 0, probe->ids[i], PROBE_SEED + i);
@@ -204,7 +216,7 @@ static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
 			   probe->why[0] ? "; " : "", probe->why);
 		doctor_advise(
 			doctor,
-			"build/release/ib_pull --demo says more; see Operating it in README.md");
+			"ib_pull --demo says more; see Operating it in README.md");
 		return;
 	}
 	doctor_say(

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a worker would make of its configuration and of its socket folder: the
+ * library's own checks say it, and a socket is tried there.
+ */
+#include "tools/kvpull_doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "plugin/config.h"
+#include "shm/folder.h"
+
+/* ---- the configuration ---- */
+
+static struct kvpull_config config;
+
+/* Of the environment, as workers take it, and of --socket-dir. */
+void doctor_config(struct doctor *doctor)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	char *json = NULL;
+	json_t *object;
+	int code;
+
+	if (doctor->socket_dir) {
+		object = json_pack("{s:s}", "socket_dir", doctor->socket_dir);
+		json = json_dumps(object, 0);
+		json_decref(object);
+	}
+	code = kvpull_config_load(&config, json, &detail);
+	free(json);
+	if (code) {
+		doctor->is_misconfigured = 1;
+		doctor_say(doctor, DOCTOR_FAIL, "configuration", "%s",
+			   detail.message);
+		doctor_advise(doctor,
+			      "no worker opens with that: correct or unset it");
+		return;
+	}
+	doctor->socket_dir = config.socket_dir;
+}
+
+/* ---- the folder of the sockets ---- */
+
+/* By its descriptor, as workers do: the folder's name may be long. */
+static int socket_try(const char *folder)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int code = -1;
+	int why = errno;
+
+	(void)snprintf(address.sun_path, sizeof(address.sun_path),
+		       "/proc/self/fd/%d/doctor-%u", at,
+		       (unsigned int)getpid());
+	if (at >= 0 && fd >= 0) {
+		code = bind(fd, (struct sockaddr *)&address, sizeof(address));
+		why = errno;
+	}
+	if (!code)
+		(void)unlink(address.sun_path);
+	if (at >= 0)
+		(void)close(at);
+	if (fd >= 0)
+		(void)close(fd);
+	errno = why;
+	return code;
+}
+
+static void owners_judge(struct doctor *doctor, const struct stat *info)
+{
+	const char *folder = doctor->socket_dir;
+
+	if (info->st_mode & S_IWOTH) {
+		doctor_say(doctor, DOCTOR_NOTE, "sockets",
+			   "%s is for several users (mode %o): uids says whose",
+			   folder, (unsigned int)info->st_mode & 07777);
+		return;
+	}
+	if (info->st_mode & S_IWGRP) {
+		doctor_say(doctor, DOCTOR_WARN, "sockets",
+			   "%s: its group may replace sockets in it (mode %o)",
+			   folder, (unsigned int)info->st_mode & 07777);
+		doctor_advise(doctor, "chmod 700 %s", folder);
+	}
+}
+
+/* A worker makes the last folder of the path, and none above it. */
+static void missing_judge(struct doctor *doctor)
+{
+	char parent[sizeof(config.socket_dir)];
+	const char *folder = doctor->socket_dir;
+
+	(void)snprintf(parent, sizeof(parent), "%s", folder);
+	while (strlen(parent) > 1 && parent[strlen(parent) - 1] == '/')
+		parent[strlen(parent) - 1] = '\0';
+	strrchr(parent, '/')[1] = '\0';
+	if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS)) {
+		doctor_say(doctor, DOCTOR_FAIL, "sockets",
+			   "%s is missing, and no worker can make it: %s: %s",
+			   folder, parent, strerror(errno));
+		doctor_advise(
+			doctor,
+			"make it, mode 700, for the engine's user; or name another: socket_dir");
+		return;
+	}
+	doctor_say(doctor, DOCTOR_NOTE, "sockets",
+		   "%s: the first worker makes it", folder);
+	doctor_advise(doctor,
+		      "in containers: share one folder, and set socket_dir");
+}
+
+static void keep_line(void *context, uint32_t level, const char *message)
+{
+	char *why = context;
+
+	(void)level;
+	(void)snprintf(why, DOCTOR_TEXT_BYTES_MAX, "%s", message);
+}
+
+/* 0, or why the library does not take the folder. */
+static int folder_take(const char *path, char *why)
+{
+	const struct kvpull_log log = {
+		.write = keep_line,
+		.context = why,
+		.level = KVPULL_LOG_WARN,
+	};
+	struct kvpull_folder folder = {
+		.path = path,
+		.uids = config.uids,
+		.uid_count = config.uid_count,
+		.fd = -1,
+	};
+	const int code = kvpull_folder_open(&folder, &log);
+
+	if (!code)
+		kvpull_folder_close(&folder);
+	return code;
+}
+
+void doctor_sockets(struct doctor *doctor)
+{
+	const char *folder = doctor->socket_dir;
+	char why[DOCTOR_TEXT_BYTES_MAX] = "";
+	struct stat info = { 0 };
+	const int missing = lstat(folder, &info) && errno == ENOENT;
+
+	if (missing) {
+		missing_judge(doctor);
+		return;
+	}
+	if (folder_take(folder, why)) {
+		doctor_say(doctor, DOCTOR_FAIL, "sockets",
+			   "no worker takes it: %s%s", why,
+			   S_ISLNK(info.st_mode) ? " (a symbolic link)" : "");
+		doctor_advise(
+			doctor,
+			"name a folder of mode 700, or of 1777 for several users: socket_dir");
+		return;
+	}
+	if (socket_try(folder)) {
+		doctor_say(doctor, DOCTOR_FAIL, "sockets",
+			   "no socket can be made in %s: %s", folder,
+			   strerror(errno));
+		doctor_advise(
+			doctor,
+			"name a folder that this user can write: socket_dir");
+		return;
+	}
+	owners_judge(doctor, &info);
+	doctor_say(doctor, DOCTOR_OK, "sockets", "%s", folder);
+}
