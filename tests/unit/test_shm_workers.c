@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whole workers over the same-node route, in one folder, by the real clock: the
+ * tests end when something was seen, the times are only bounds for failures.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "plugin/route.h"
+#include "tests/unit/worker_world.h"
+
+#define GENERATION 9u
+#define RECORDS_MAX 64u
+#define OTHER_UID 12345u
+#define PATIENCE_NS (20 * KVPULL_NS_PER_S)
+
+struct node {
+	struct kvpull_worker *worker;
+	struct kvpull_config config;
+	uint64_t scheduler; /* the scheduler half's incarnation */
+	uint64_t sequence;
+	struct kvpull_poll_record records[RECORDS_MAX];
+	uint32_t count;
+	uint8_t *memory;
+};
+
+static char folder[64];
+
+static int folder_begin(void **state)
+{
+	(void)state;
+	(void)snprintf(folder, sizeof(folder), "/tmp/kvpull-test-XXXXXX");
+	return mkdtemp(folder) ? 0 : -1;
+}
+
+/* Who was killed has left its socket. */
+static int folder_end(void **state)
+{
+	char command[128];
+
+	(void)state;
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+	return system(command);
+}
+
+static void node_open(struct node *node, const char *id, uint64_t incarnation,
+		      const char *more)
+{
+	struct kvpull_open_params params = world_params(&world_model);
+	struct kvpull_worker_setup setup = {
+		.params = &params,
+		.config = &node->config,
+		.incarnation = incarnation,
+	};
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.fd = -1,
+					.bytes = WORLD_BLOCKS *
+						 WORLD_BLOCK_BYTES };
+	const struct kvpull_cache cache = world_cache(0, 1);
+	const struct kvpull_regions regions = {
+		.struct_size = sizeof(regions),
+		.regions = &region,
+		.caches = &cache,
+		.region_count = 1,
+		.cache_count = 1,
+	};
+	char json[512];
+
+	memset(node, 0, sizeof(*node));
+	params.engine_id = id;
+	(void)snprintf(
+		json, sizeof(json),
+		"{\"progress\":\"caller\",\"copy_threads\":0,\"route\":\"shm\","
+		"\"max_holds\":8,\"peers_max\":4,\"pull_blocks_max\":16,"
+		"\"requests_max\":8,\"pulls_max\":4,\"tickets_max\":4,"
+		"\"connect_ms\":300,\"socket_dir\":\"%s\"%s}",
+		folder, more);
+	if (kvpull_config_load(&node->config, json, &detail))
+		fail_msg("%s: %s", detail.field, detail.message);
+	assert_int_equal(kvpull_worker_create(&setup, &node->worker, &detail),
+			 0);
+	assert_int_equal(kvpull_worker_memory_alloc(node->worker, region.bytes,
+						    0, &memory),
+			 0);
+	node->memory = region.base = memory.base;
+	assert_int_equal(
+		kvpull_worker_regions_register(node->worker, &regions, &detail),
+		0);
+	node->scheduler = incarnation + 0x1000;
+}
+
+static void node_send(struct node *node, const struct kvpull_command *command)
+{
+	uint8_t bytes[WORLD_STEP_BYTES];
+	struct kvpull_wire_writer writer = { .data = bytes,
+					     .capacity = sizeof(bytes) };
+	struct kvpull_step_header header = {
+		.incarnation = node->scheduler,
+		.first_sequence = node->sequence + 1,
+		.record_count = 1,
+		.rank_count = 1,
+	};
+
+	kvpull_step_put_header(&writer, &header);
+	kvpull_step_put_command(&writer, command);
+	node->sequence++;
+	assert_int_equal(kvpull_worker_step(node->worker, bytes, writer.used),
+			 0);
+}
+
+static void node_hold(struct node *p, uint32_t slot)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = slot,
+		.key = slot,
+		.generation = GENERATION,
+	};
+
+	node_send(p, &command);
+}
+
+static void node_claim(struct node *d, const struct node *p, uint32_t slot)
+{
+	struct kvpull_ticket_rank rank = { 0 };
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_CLAIM,
+		.slot = slot,
+		.generation = GENERATION,
+		.rank_count = 1,
+		.ticket_serial = 1,
+		.ranks = &rank,
+	};
+
+	rank.incarnation = p->worker->incarnation;
+	rank.tag = kvpull_ticket_tag(p->worker->secret, slot, GENERATION);
+	kvpull_route_print(p->worker->progress.transport, rank.address,
+			   sizeof(rank.address));
+	node_send(d, &command);
+}
+
+static void node_pull(struct node *d)
+{
+	static const uint32_t remote[2] = { 3, 4 };
+	static const uint32_t local[2] = { 5, 6 };
+	struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.key = 101,
+		.ticket_serial = 1,
+		.group_count = 1,
+		.remote_ids = remote,
+		.local_ids = local,
+	};
+
+	command.group_first[1] = 2;
+	node_send(d, &command);
+	assert_int_equal(kvpull_worker_start_loads(d->worker), 0);
+}
+
+static void node_poll(struct node *node)
+{
+	const int count =
+		kvpull_worker_poll(node->worker, node->records + node->count,
+				   RECORDS_MAX - node->count);
+
+	assert_true(count >= 0);
+	node->count += (uint32_t)count;
+}
+
+/* What becomes of d's pull; p NULL: it is elsewhere. */
+static struct kvpull_poll_record pull_end(struct node *p, struct node *d)
+{
+	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
+
+	while (!d->count && kvpull_clock_ns() < until) {
+		if (p)
+			node_poll(p);
+		node_poll(d);
+	}
+	assert_int_equal(d->count, 1);
+	return d->records[0];
+}
+
+/* Its last word reaches p, so that nobody's close waits for that. */
+static void release(struct node *p, struct node *d)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_RELEASE,
+		.ticket_serial = 1,
+	};
+	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
+
+	p->count = 0;
+	node_send(d, &command);
+	while (!p->count && kvpull_clock_ns() < until) {
+		node_poll(d);
+		node_poll(p);
+	}
+	assert_int_equal(p->records[0].kind, KVPULL_POLL_SENT);
+}
+
+/* All that look for the dead in the folder call nobody for it. */
+static void first_pull_after_a_start_succeeds(void **state)
+{
+	static struct node p, d[2];
+
+	(void)state;
+	node_open(&p, "P", 0xa1, ",\"consumers_max\":1");
+	node_open(&d[0], "D0", 0xd1, "");
+	node_open(&d[1], "D1", 0xd2, "");
+	node_hold(&p, 3);
+	node_claim(&d[0], &p, 3);
+	node_pull(&d[0]);
+	assert_int_equal(pull_end(&p, &d[0]).kind, KVPULL_POLL_LOADED);
+	release(&p, &d[0]);
+	kvpull_worker_destroy(p.worker);
+	kvpull_worker_destroy(d[0].worker);
+	kvpull_worker_destroy(d[1].worker);
+}
+
+/* A consumer that is killed when it has read. */
+static pid_t consumer_fork(const struct node *p)
+{
+	static struct node d;
+	const pid_t child = fork();
+
+	assert_true(child >= 0);
+	if (child)
+		return child;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	node_open(&d, "D0", 0xd1, "");
+	node_claim(&d, p, 3);
+	node_pull(&d);
+	if (pull_end(NULL, &d).kind == KVPULL_POLL_LOADED)
+		(void)kill(getpid(), SIGKILL);
+	_exit(1);
+}
+
+static void pull_waits_for_room_at_its_producer(void **state)
+{
+	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
+	static struct node p, d;
+	int status = 0;
+	pid_t child;
+
+	(void)state;
+	node_open(&p, "P", 0xa1, ",\"consumers_max\":1");
+	node_hold(&p, 3);
+	node_hold(&p, 4);
+	child = consumer_fork(&p);
+	while (!waitpid(child, &status, WNOHANG) && kvpull_clock_ns() < until)
+		node_poll(&p);
+	assert_true(WIFSIGNALED(status));
+	/* P's engine learns of its death after the other one calls. */
+	node_open(&d, "D1", 0xd2, "");
+	node_claim(&d, &p, 4);
+	node_pull(&d);
+	assert_int_equal(pull_end(&p, &d).kind, KVPULL_POLL_LOADED);
+	release(&p, &d);
+	kvpull_worker_destroy(p.worker);
+	kvpull_worker_destroy(d.worker);
+}
+
+/* As an engine without work: 1 if it was woken, and polled, within ms. */
+static int engine_sleep(struct node *node, int ms)
+{
+	struct pollfd due = { .fd = kvpull_worker_event_fd(node->worker),
+			      .events = POLLIN };
+
+	if (!poll(&due, 1, ms))
+		return 0;
+	node_poll(node);
+	return 1;
+}
+
+static int raw_connect(const struct node *p)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(address.sun_path, sizeof(address.sun_path),
+		       "%s/kvpull-%016llx.sock", folder,
+		       (unsigned long long)p->worker->incarnation);
+	assert_int_equal(
+		connect(fd, (const struct sockaddr *)&address, sizeof(address)),
+		0);
+	return fd;
+}
+
+/* The engine sleeps, and its worker does what is due all the same. */
+static void engine_sleeps_until(struct node *node, int fd, short what)
+{
+	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
+	struct pollfd seen = { .fd = fd, .events = what };
+
+	while (poll(&seen, 1, 0) != 1) {
+		assert_true(kvpull_clock_ns() < until);
+		assert_true(engine_sleep(node, PATIENCE_NS / 1000000));
+	}
+}
+
+static void listener_that_rests_is_not_slept_over(void **state)
+{
+	static struct node p;
+	struct rlimit limit;
+	struct rlimit low;
+	int fds[128];
+	uint32_t count = 0;
+	int caller;
+
+	(void)state;
+	node_open(&p, "P", 0xa1, "");
+	while (engine_sleep(&p, 20))
+		;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	low = limit;
+	low.rlim_cur = 128;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+	caller = raw_connect(&p);
+	while (count < 128 && (fds[count] = fcntl(2, F_DUPFD_CLOEXEC, 0)) >= 0)
+		count++;
+	/* Descriptors are short for a moment, as it calls. */
+	while (engine_sleep(&p, 20))
+		;
+	while (count)
+		(void)close(fds[--count]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	engine_sleeps_until(&p, caller, POLLIN);
+	(void)close(caller);
+	kvpull_worker_destroy(p.worker);
+}
+
+static void silent_caller_is_closed_while_the_engine_sleeps(void **state)
+{
+	static struct node p;
+	int caller;
+
+	(void)state;
+	node_open(&p, "P", 0xa1, "");
+	caller = raw_connect(&p);
+	engine_sleeps_until(&p, caller, POLLRDHUP);
+	(void)close(caller);
+	kvpull_worker_destroy(p.worker);
+}
+
+/* A producer of another user's process, until it is killed. */
+static pid_t producer_fork(uint64_t incarnation, int fill)
+{
+	static struct node p;
+	char byte = 'r';
+	int ready[2];
+	pid_t child;
+
+	assert_int_equal(pipe(ready), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (setresuid(OTHER_UID, OTHER_UID, OTHER_UID))
+			_exit(1);
+		node_open(&p, "P", incarnation, ",\"uids\":[12345,0]");
+		memset(p.memory, fill, WORLD_BLOCKS * WORLD_BLOCK_BYTES);
+		node_hold(&p, 3);
+		if (write(ready[1], &byte, 1) != 1)
+			_exit(1);
+		for (;;)
+			(void)engine_sleep(&p, 1000);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	(void)close(ready[0]);
+	(void)close(ready[1]);
+	return child;
+}
+
+static void producer_end(pid_t child)
+{
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+/* P is gone, its ticket is not; another user's process has its name. */
+static void producer_of_another_user_is_not_believed(void **state)
+{
+	static struct node p, d;
+	struct kvpull_poll_record end;
+	pid_t other;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(folder, 01777), 0);
+	node_open(&p, "P", 0xa1, "");
+	node_open(&d, "D", 0xd1, "");
+	node_claim(&d, &p, 3);
+	kvpull_worker_destroy(p.worker);
+	other = producer_fork(0xa1, 'X');
+	node_pull(&d);
+	end = pull_end(NULL, &d);
+	assert_int_equal(end.kind, KVPULL_POLL_FAILED);
+	assert_int_equal(end.reason, KVPULL_EAUTH);
+	assert_int_not_equal(d.memory[5 * WORLD_BLOCK_BYTES], 'X');
+	producer_end(other);
+	kvpull_worker_destroy(d.worker);
+}
+
+/* Two users' pods in root's folder, each of which lists the other. */
+static void producer_of_a_listed_user_is_read(void **state)
+{
+	static struct node p, d;
+	pid_t other;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(folder, 01777), 0);
+	node_open(&p, "P", 0xa1, "");
+	node_open(&d, "D", 0xd1, ",\"uids\":[0,12345]");
+	/* The ticket's secret is the process's own: it has no claim there. */
+	node_claim(&d, &p, 3);
+	kvpull_worker_destroy(p.worker);
+	other = producer_fork(0xa1, 'O');
+	node_pull(&d);
+	assert_int_equal(pull_end(NULL, &d).kind, KVPULL_POLL_LOADED);
+	assert_int_equal(d.memory[5 * WORLD_BLOCK_BYTES], 'O');
+	kvpull_worker_destroy(d.worker);
+	producer_end(other);
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, folder_begin, folder_end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(first_pull_after_a_start_succeeds),
+		TEST(pull_waits_for_room_at_its_producer),
+		TEST(listener_that_rests_is_not_slept_over),
+		TEST(silent_caller_is_closed_while_the_engine_sleeps),
+		TEST(producer_of_another_user_is_not_believed),
+		TEST(producer_of_a_listed_user_is_read),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
