@@ -80,6 +80,21 @@ static int is_complete(const struct kvpull_holds *holds,
 	return hold->claim_count > 0;
 }
 
+/*
+ * A rank that is not there owes nothing on it, also when it is there again:
+ * another worker was not told of it, and the same one claims it itself.
+ */
+static struct claim claim_new(const struct kvpull_holds *holds,
+			      const struct hold_input *input)
+{
+	const struct kvpull_instance *instance =
+		&holds->instances.all[input->instance];
+
+	return (struct claim){ .instance = input->instance,
+			       .released = kvpull_instance_absent(instance) &
+					   ~(UINT64_C(1) << input->rank) };
+}
+
 static void note_count(struct kvpull_holds *holds, struct hold *hold,
 		       const struct hold_input *input)
 {
@@ -92,12 +107,14 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 	}
 	if (!claim) {
 		claim = &hold->claims[hold->claim_count++];
-		*claim = (struct claim){ .instance = input->instance };
+		*claim = claim_new(holds, input);
 		kvpull_instances_acquire(&holds->instances, input->instance);
 	}
 	if (hold->state == HOLD_STAGED)
 		holds->counts.early++;
 	if (input->kind == KVPULL_NOTE_CLAIM) {
+		/* Whatever was its last word before, it owes one now. */
+		claim->released &= ~bit;
 		holds->counts.claims++;
 	} else if (claim->released & bit) {
 		holds->counts.duplicates++;
@@ -401,6 +418,7 @@ void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns)
 {
 	kvpull_holds_stamp(holds, now_ns);
 	holds->polled_ns = holds->now_ns;
+	kvpull_instances_tick(&holds->instances);
 }
 
 /* From the engine. */

@@ -11,9 +11,10 @@
  * instances, each with a bitmap of the ranks that have released or died. It
  * ends when at least one instance is complete and no claimed one is
  * incomplete; at the end of its lease; at hold_max; or when told to.
- * A rank that died counts as having released, for good, what its instance had
- * claimed by then, and until it joins again whatever that claims; when the last
- * rank of an instance died, so did those that never joined.
+ * A rank that died counts as having released what its instance had claimed by
+ * then, and what that claims until the rank joins again; when the last rank of
+ * an instance died, so did those that never joined. Who claims after its last
+ * word, or after its death, owes another.
  * A notification whose generation is newer than the slot's is *staged* in the
  * slot itself, once its tag matched, and settled when the hold is taken.
  */

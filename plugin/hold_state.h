@@ -101,7 +101,7 @@ static const struct hold_edge hold_edges[HOLD_STATES][HOLD_EVENTS] = {
 };
 
 struct claim {
-	uint64_t released; /* ranks that released, or died after the claim */
+	uint64_t released; /* ranks that released, died or were not there */
 	uint32_t instance;
 	uint32_t reserved;
 };

@@ -35,7 +35,8 @@ static int is_successor(const struct kvpull_instance *instance,
 {
 	const uint64_t last = instance->workers[join->rank];
 
-	return (instance->dying >> join->rank & 1) && join->worker && last &&
+	return instance->rank_count == join->rank_count &&
+	       (instance->dying >> join->rank & 1) && join->worker && last &&
 	       join->worker != last;
 }
 
@@ -80,6 +81,17 @@ int kvpull_instances_init(struct kvpull_instances *instances, uint32_t count,
 	return instances->all ? 0 : KVPULL_ENOMEM;
 }
 
+void kvpull_instances_tick(struct kvpull_instances *instances)
+{
+	uint32_t i;
+
+	if (!instances->back)
+		return;
+	for (i = 0; i < instances->count; i++)
+		instances->all[i].back = 0;
+	instances->back = 0;
+}
+
 int kvpull_instances_join(struct kvpull_instances *instances,
 			  const struct kvpull_join *join, uint32_t *index)
 {
@@ -112,6 +124,8 @@ int kvpull_instances_join(struct kvpull_instances *instances,
 	}
 	joined = &instances->all[at];
 	joined->connected |= UINT64_C(1) << join->rank;
+	joined->back |= joined->connected & joined->gone;
+	instances->back |= joined->back != 0;
 	joined->dying &= ~joined->connected;
 	joined->gone &= ~joined->connected;
 	joined->workers[join->rank] = join->worker;

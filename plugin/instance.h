@@ -7,9 +7,12 @@
  * A rank is connected -> dying (its grace) -> scanning (holds are looked
  * through for it) -> gone, until it joins again. While gone it counts as having
  * released whatever its instance claims: no hold waits for a rank that is not
- * there. When the last rank of an instance is gone, so is the instance, with
- * ranks that never came: it is *retired*, kept while claims name it, and who
- * joins under its id afterwards is another instance.
+ * there. Who joins after it may be another worker, which was told of none of
+ * that: of what was claimed before, or lay in a ring when it came, it owes a
+ * word only on what it claims itself. When the last rank of an instance is
+ * gone, so is the instance, with ranks that never came: it is *retired*, kept
+ * while claims name it, and who joins under its id afterwards is another
+ * instance.
  */
 #ifndef KVPULL_PLUGIN_INSTANCE_H
 #define KVPULL_PLUGIN_INSTANCE_H
@@ -24,6 +27,7 @@ struct kvpull_instance {
 	uint64_t dying;
 	uint64_t scanning;
 	uint64_t gone;
+	uint64_t back; /* likewise: were gone, and joined in this poll */
 	uint32_t rank_count;
 	uint32_t refs; /* claims that name it */
 	uint32_t used;
@@ -35,7 +39,7 @@ struct kvpull_instance {
 struct kvpull_instances {
 	struct kvpull_instance *all; /* [count] */
 	uint32_t count;
-	uint32_t reserved;
+	uint32_t back; /* some rank of some instance is */
 	uint64_t grace_ns;
 	uint64_t due_ns; /* no grace ends before; UINT64_MAX: nobody is dying */
 };
@@ -59,6 +63,9 @@ struct kvpull_join {
 	uint32_t rank;
 	uint32_t rank_count;
 };
+
+/* A poll begins: who came in the last one is there like the others. */
+void kvpull_instances_tick(struct kvpull_instances *instances);
 
 /* As kvpull_holds_join. */
 int KVPULL_MUST_CHECK kvpull_instances_join(struct kvpull_instances *instances,
@@ -104,6 +111,13 @@ static inline int
 kvpull_instance_is_here(const struct kvpull_instance *instance)
 {
 	return (instance->connected | instance->dying) != 0;
+}
+
+/* Ranks that owe nothing on what others of their instance claim now. */
+static inline uint64_t
+kvpull_instance_absent(const struct kvpull_instance *instance)
+{
+	return instance->scanning | instance->gone | instance->back;
 }
 
 /* Ranks that count as having released whatever the instance claims. */

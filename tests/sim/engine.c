@@ -364,6 +364,19 @@ static void awake_note(struct sim_proc *proc)
 	proc->awake_ns = proc->world->now_ns;
 }
 
+/* A ticket may find no room now, for itself or for its producer. */
+static void crowd_note(struct sim_proc *proc)
+{
+	const struct kvpull_worker *worker = proc->worker;
+	uint32_t left = 0;
+	uint32_t at;
+
+	for (at = 0; at < worker->config.peers_max; at++)
+		left += !worker->progress.remotes[at].incarnation;
+	if (!left || worker->claim_free == KVPULL_NONE)
+		proc->crowded_ns = proc->world->now_ns;
+}
+
 /* Who runs less often than this beats late. */
 static void progress_note(struct sim_proc *proc)
 {
@@ -372,6 +385,7 @@ static void progress_note(struct sim_proc *proc)
 	if (world->now_ns - proc->run_ns > world->lease_ns / 6)
 		proc->lag_ns = world->now_ns;
 	proc->run_ns = world->now_ns;
+	crowd_note(proc);
 }
 
 static void proc_poll(struct sim_proc *proc)
@@ -414,6 +428,7 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 			sim_fail(proc->world, "process %u refuses a step",
 				 proc->index);
 		sim_queue_pop(queue);
+		crowd_note(proc);
 		sim_oracle_told(proc);
 	}
 }

@@ -264,9 +264,12 @@ static int sim_notify(struct kvpull_transport *transport, uint32_t peer,
 	if (!conn || !conn->attached || conn->closing)
 		return KVPULL_EPEER;
 	/* Nobody reads that ring any more, and nobody here knows it yet. */
-	if (conn->lost)
+	if (conn->lost && conn->unread < RING_RECORDS) {
+		conn->unread++;
 		return 0;
-	if (notes_underway(conn) >= RING_RECORDS || sim_chance(world, 10))
+	}
+	if (conn->lost || notes_underway(conn) >= RING_RECORDS ||
+	    sim_chance(world, 10))
 		return KVPULL_EAGAIN;
 	sim_queue_put(world, &conn->to_server, SIM_NOTE, NULL, 0)->note =
 		*record;
@@ -278,7 +281,7 @@ static uint32_t sim_notes_open(const struct kvpull_transport *transport,
 {
 	const struct sim_conn *conn = of_const(transport)->peers[peer];
 
-	return conn && conn->attached ? notes_underway(conn) : 0;
+	return conn && conn->attached ? notes_underway(conn) + conn->unread : 0;
 }
 
 static void sim_beat(struct kvpull_transport *transport, uint32_t peer)

@@ -122,6 +122,12 @@ static struct sim_claimer *claimer_of(struct sim_hold_rank *rank,
 	return NULL;
 }
 
+/* Ranks that were there, and are dead now. */
+static uint64_t gone(const struct sim_seen *seen)
+{
+	return seen->ever & ~seen->connected & ~seen->in_grace;
+}
+
 /* Ranks whose death is worked off after the notes of this poll. */
 static uint64_t dying(const struct sim_proc *proc, const struct sim_seen *seen)
 {
@@ -129,11 +135,25 @@ static uint64_t dying(const struct sim_proc *proc, const struct sim_seen *seen)
 	uint32_t rank;
 
 	if (proc->world->grace_ns)
-		return seen->ever & ~seen->connected & ~seen->in_grace;
+		return gone(seen);
 	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
 		if (seen->down_poll[rank] == proc->poll_count)
 			ranks |= UINT64_C(1) << rank;
 	return ranks;
+}
+
+/* Who claims owes a word, whatever was its last one. */
+static void claim_again(const struct sim_proc *proc,
+			struct sim_claimer *claimer, uint64_t bit)
+{
+	if (claimer->again_poll != proc->poll_count)
+		claimer->again = 0;
+	claimer->again_poll = proc->poll_count;
+	claimer->again |=
+		(claimer->released | claimer->died | claimer->absent) & bit;
+	claimer->released &= ~bit;
+	claimer->died &= ~bit;
+	claimer->absent &= ~bit;
 }
 
 static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
@@ -141,6 +161,7 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 {
 	struct sim_world *world = proc->world;
 	const struct sim_seen *seen = seen_of(proc, conn->instance_id);
+	const uint64_t bit = UINT64_C(1) << conn->client_rank;
 	struct sim_hold *hold = NULL;
 	struct sim_hold_rank *rank;
 	struct sim_claimer *claimer;
@@ -165,14 +186,17 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 		*claimer = (struct sim_claimer){
 			.instance_id = conn->instance_id,
 			.died = dying(proc, seen),
+			.absent = seen->was_gone | gone(seen),
 			.since_poll = proc->poll_count,
 			.life = seen->life,
 		};
 	}
-	claimer->spoke |= UINT64_C(1) << conn->client_rank;
+	claimer->spoke |= bit;
 	claimer->spoke_ns[conn->client_rank] = world->now_ns;
 	if (note->kind == KVPULL_NOTE_RELEASE)
-		claimer->released |= UINT64_C(1) << conn->client_rank;
+		claimer->released |= bit;
+	else
+		claim_again(proc, claimer, bit);
 	sim_trace(world,
 		  note->kind == KVPULL_NOTE_RELEASE ?
 			  "process %lu gets RELEASE of %lu from process %lu" :
@@ -307,9 +331,7 @@ void sim_oracle_drained(struct sim_proc *proc)
 	uint32_t at;
 
 	for (at = 0; at < world->seen_count; at++)
-		world->seen[at].was_gone = world->seen[at].ever &
-					   ~world->seen[at].connected &
-					   ~world->seen[at].in_grace;
+		world->seen[at].was_gone = gone(&world->seen[at]);
 	for (at = 0; at < SIM_CONNS_MAX; at++) {
 		struct sim_conn *conn = &world->conns[at];
 
@@ -343,12 +365,13 @@ static void released_check(struct sim_proc *proc, const struct sim_hold *hold)
 		const struct sim_claimer *claimer = &rank->claimers[at];
 		const struct sim_seen *seen =
 			seen_of(proc, claimer->instance_id);
+		uint64_t owes_not =
+			seen->was_gone | gone(seen) | claimer->absent;
 
 		/* In which order of this poll: either may be right. */
-		if (is_complete(seen, claimer,
-				seen->was_gone |
-					(seen->ever & ~seen->connected &
-					 ~seen->in_grace)))
+		if (claimer->again_poll == proc->poll_count)
+			owes_not |= claimer->again;
+		if (is_complete(seen, claimer, owes_not))
 			complete++;
 		else if (claimer->since_poll < proc->poll_count)
 			sim_fail(
@@ -577,6 +600,8 @@ static void held_check(struct sim_proc *proc, struct sim_hold *hold)
 	rank->alone_polls = must_follow(proc, hold) ? rank->alone_polls + 1 : 0;
 	if (rank->alone_polls > POLLS_SLACK)
 		kept_too_long(proc, hold, "after another rank's end");
+	if (sim_known_is_forgotten(proc, hold))
+		kept_too_long(proc, hold, "which its claimers forgot");
 }
 
 static int is_over(struct sim_world *world, const struct sim_hold *hold)
@@ -723,62 +748,5 @@ void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
 				"process %u: request %llu is LOADED with wrong bytes in block %u layer %u",
 				proc->index, (unsigned long long)request->key,
 				block, layer);
-	}
-}
-
-/* Promise 6: when all is over, all is as it was. */
-
-static void proc_end(const struct sim_proc *proc)
-{
-	const struct kvpull_worker *worker = proc->worker;
-	struct sim_world *world = proc->world;
-	uint32_t at;
-
-	if (worker->pull_map.count || worker->claim_map.count ||
-	    worker->progress.live_count)
-		sim_fail(
-			world,
-			"process %u has %u pulls, %u claims, %u running pulls left",
-			proc->index, worker->pull_map.count,
-			worker->claim_map.count, worker->progress.live_count);
-	for (at = 0; at < SIM_READS; at++)
-		if (proc->transport.reads[at].active)
-			sim_fail(world, "process %u has a read left",
-				 proc->index);
-	if (kvpull_holds_digest(worker->holds) != proc->digest &&
-	    proc->instance->produces && world->quiet > 1)
-		sim_fail(world, "process %u: its hold table is not as it was",
-			 proc->index);
-}
-
-void sim_oracle_end(struct sim_world *world)
-{
-	uint32_t index;
-	uint32_t rank;
-	uint32_t at;
-
-	for (index = 0; index < world->instance_count; index++) {
-		struct sim_instance *instance = &world->instances[index];
-
-		if (!instance->alive)
-			continue;
-		for (at = 0; at < SIM_REQUESTS; at++)
-			if (instance->requests[at].state != SIM_IDLE)
-				sim_fail(
-					world,
-					"request %llu is still there at the end",
-					(unsigned long long)instance
-						->requests[at]
-						.key);
-		if (instance->free_count != SIM_BLOCKS)
-			sim_fail(world, "instance %u has lost blocks", index);
-		for (rank = 0; rank < instance->tp; rank++)
-			proc_end(instance->procs[rank]);
-		if (kvpull_scheduler_digest(instance->scheduler) !=
-		    instance->digest)
-			sim_fail(
-				world,
-				"instance %u: its scheduler half is not as it was",
-				index);
 	}
 }

@@ -8,6 +8,8 @@
  */
 #include "tests/unit/hold_world.h"
 
+#include "plugin/instance.h"
+
 #define IDS 5u
 #define RANKS 3u
 #define LIVES 4096u
@@ -25,6 +27,8 @@ struct life {
 	uint64_t heard_ns;
 	uint64_t due_ns[RANKS];
 	enum rank_state ranks[RANKS];
+	uint32_t workers[RANKS]; /* who joined last; 0: unknown */
+	uint32_t is_back[RANKS]; /* was gone, and joined in this poll */
 	uint32_t id;
 	uint32_t rank_count;
 	uint32_t is_dead;
@@ -144,6 +148,15 @@ static void model_stall(struct model *m, uint64_t gap_ns)
 		m->holds[i].leased_ns += gap_ns;
 }
 
+static void model_begin_poll(struct model *m)
+{
+	uint32_t i, r;
+
+	for (i = 0; i < m->life_count; i++)
+		for (r = 0; r < RANKS; r++)
+			m->lives[i].is_back[r] = 0;
+}
+
 static void do_time(struct model *m)
 {
 	struct fixture *f = m->f;
@@ -158,6 +171,7 @@ static void do_time(struct model *m)
 	if (roll(m, 8)) {
 		kvpull_holds_tick(f->holds, f->now_ns);
 		m->polled_ns = f->now_ns;
+		model_begin_poll(m);
 	} else {
 		kvpull_holds_stamp(f->holds, f->now_ns);
 	}
@@ -229,7 +243,7 @@ static void do_end(struct model *m)
 static void model_note(struct model *m, struct model_hold *h, struct life *life,
 		       struct kvpull_record note, uint32_t rank)
 {
-	uint32_t c;
+	uint32_t c, r;
 
 	if (note.generation > h->last &&
 	    (h->state == M_FREE ||
@@ -250,9 +264,14 @@ static void model_note(struct model *m, struct model_hold *h, struct life *life,
 		m->counts.claims_over++;
 		return;
 	}
-	if (c == h->claim_count)
+	if (c == h->claim_count) {
 		h->claims[h->claim_count++] =
 			(struct model_claim){ .life = life };
+		for (r = 0; r < RANKS; r++)
+			h->claims[c].released[r] =
+				r != rank &&
+				(life->ranks[r] == GONE || life->is_back[r]);
+	}
 	m->counts.early += h->state == M_STAGED;
 	if (note.kind == KVPULL_NOTE_CLAIM)
 		m->counts.claims++;
@@ -260,8 +279,7 @@ static void model_note(struct model *m, struct model_hold *h, struct life *life,
 		m->counts.duplicates++;
 	else
 		m->counts.releases++;
-	if (note.kind == KVPULL_NOTE_RELEASE)
-		h->claims[c].released[rank] = 1;
+	h->claims[c].released[rank] = note.kind == KVPULL_NOTE_RELEASE;
 }
 
 static void do_note(struct model *m)
@@ -306,15 +324,16 @@ static void do_beat(struct model *m)
 		life_heard(m, life);
 }
 
-static int model_join(struct model *m, uint32_t id, uint32_t rank,
-		      uint32_t rank_count, struct life **joined)
+static int model_join(struct model *m, const struct kvpull_join *join,
+		      struct life **joined)
 {
+	const uint32_t rank = join->rank;
 	uint32_t used = 0;
 	uint32_t i;
 	struct life *life = NULL;
 
 	for (i = 0; i < m->life_count; i++) {
-		if (!m->lives[i].is_dead && m->lives[i].id == id)
+		if (!m->lives[i].is_dead && m->lives[i].id == join->instance_id)
 			life = &m->lives[i];
 		used += !m->lives[i].is_dead || life_is_named(m, &m->lives[i]);
 	}
@@ -322,13 +341,20 @@ static int model_join(struct model *m, uint32_t id, uint32_t rank,
 		return KVPULL_EFULL;
 	if (!life) {
 		life = &m->lives[m->life_count++];
-		*life = (struct life){ .id = id, .rank_count = rank_count };
+		*life = (struct life){ .id = (uint32_t)join->instance_id,
+				       .rank_count = join->rank_count };
 	}
-	if (life->rank_count != rank_count || life->ranks[rank] == HERE)
+	if (life->rank_count == join->rank_count &&
+	    life->ranks[rank] == DYING && join->worker && life->workers[rank] &&
+	    life->workers[rank] != join->worker)
+		life->due_ns[rank] = 0;
+	if (life->rank_count != join->rank_count || life->ranks[rank] == HERE)
 		return KVPULL_EREJECTED;
 	if (life->ranks[rank] == DYING && life->due_ns[rank] <= m->f->now_ns)
 		return KVPULL_EAGAIN;
+	life->is_back[rank] = life->ranks[rank] == GONE;
 	life->ranks[rank] = HERE;
+	life->workers[rank] = (uint32_t)join->worker;
 	life_heard(m, life);
 	*joined = life;
 	return 0;
@@ -339,16 +365,19 @@ static void do_join(struct model *m)
 	const uint32_t id = roll(m, IDS);
 	const uint32_t rank_count = 1 + (id + !roll(m, 10)) % RANKS;
 	const uint32_t rank = roll(m, rank_count);
+	struct kvpull_join join = { .instance_id = id,
+				    .worker = roll(m, 3),
+				    .rank = rank,
+				    .rank_count = rank_count };
 	struct life *life = NULL;
 	uint32_t index = 0, i;
-	const int expected = m->life_count == LIVES ?
-				     1 :
-				     model_join(m, id, rank, rank_count, &life);
+	const int expected =
+		m->life_count == LIVES ? 1 : model_join(m, &join, &life);
 
 	if (expected == 1)
 		return;
-	assert_int_equal(kvpull_holds_join(m->f->holds, id, rank, rank_count,
-					   m->f->now_ns, &index),
+	assert_int_equal(kvpull_holds_join_worker(m->f->holds, &join,
+						  m->f->now_ns, &index),
 			 expected);
 	if (expected)
 		return;
