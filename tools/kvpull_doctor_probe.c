@@ -67,7 +67,8 @@ static int probe_open(struct probe *probe, const char *name)
 
 	const int code = engine_open(&probe->engine, &params);
 
-	if (code && probe->engine.detail.message[0])
+	/* Where the log has nothing, the detail is the reason. */
+	if (code && !probe->why[0])
 		(void)snprintf(probe->why, sizeof(probe->why), "%s",
 			       probe->engine.detail.message);
 	return code ? code :
