@@ -359,6 +359,7 @@ struct kvpull_worker {
 	int timer_fd;
 	int engine_wake_fd;
 	uint64_t timer_set_ns;
+	uint64_t broken_say_ns; /* next line on a broken ring */
 	uint32_t events_wanted;
 	uint32_t events_armed; /* whatever comes makes its descriptor readable */
 	uint32_t events_kept; /* its descriptor is readable, by our own doing */

@@ -19,7 +19,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define ENDS_MAX 256u /* holds taken from the table at once */
+#define ENDS_MAX 256u          /* holds taken from the table at once */
+#define SAY_NS KVPULL_NS_PER_S /* between lines on what consumers break */
 
 /* Records ahead whose holds are fetched: a cache's miss is longer than a note. */
 #define FETCH_HOLD 24u
@@ -34,6 +35,12 @@ static void list_append(struct kvpull_worker *worker, uint32_t *first,
 	else
 		worker->pulls[*last].next = index;
 	*last = index;
+}
+
+static void caller_drop(struct kvpull_worker *worker, uint32_t index)
+{
+	worker->callers[index].dropped = 1;
+	kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
 }
 
 /* A consumer may have to wait for its predecessor's death to be worked off. */
@@ -61,19 +68,7 @@ static void caller_join(struct kvpull_worker *worker, uint32_t index,
 		    code == KVPULL_EFULL ?
 			    "raise consumers_max" :
 			    "another rank count, or there already");
-	caller->dropped = 1;
-	kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
-}
-
-static void caller_up(struct kvpull_worker *worker, uint32_t index,
-		      uint64_t now_ns)
-{
-	struct kvpull_caller *caller = &worker->callers[index];
-
-	caller->joined = caller->dropped = 0;
-	caller->active_at = worker->active_count;
-	worker->active[worker->active_count++] = index;
-	caller_join(worker, index, now_ns);
+	caller_drop(worker, index);
 }
 
 /* The records of a batch meet cold holds: fetch those that come next. */
@@ -101,6 +96,21 @@ static void notes_take(struct kvpull_worker *worker,
 	}
 }
 
+/* It may come again at once: all are counted, and there is a line a second. */
+static void ring_broken(struct kvpull_worker *worker,
+			const struct kvpull_caller *caller, uint64_t now_ns)
+{
+	worker->stats.rings_broken++;
+	if (now_ns < worker->broken_say_ns)
+		return;
+	worker->broken_say_ns = now_ns + SAY_NS;
+	kvpull_error(
+		&worker->log,
+		"consumer rank %u of %s broke its ring: it is closed (%llu so far)",
+		caller->rank, caller->engine_id,
+		(unsigned long long)worker->stats.rings_broken);
+}
+
 /* Its ring, to the tail seen now. */
 static uint32_t caller_drain(struct kvpull_worker *worker, uint32_t index,
 			     uint64_t now_ns)
@@ -109,13 +119,8 @@ static uint32_t caller_drain(struct kvpull_worker *worker, uint32_t index,
 	const int ready = kvpull_ring_ready(caller->ring);
 
 	if (ready < 0) {
-		worker->stats.rings_broken++;
-		kvpull_error(
-			&worker->log,
-			"consumer rank %u of %s broke its ring: it is closed",
-			caller->rank, caller->engine_id);
-		caller->dropped = 1;
-		kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
+		ring_broken(worker, caller, now_ns);
+		caller_drop(worker, index);
 		return 0;
 	}
 	if (kvpull_ring_beat_seen(caller->ring))
@@ -125,6 +130,32 @@ static uint32_t caller_drain(struct kvpull_worker *worker, uint32_t index,
 	if (ready)
 		kvpull_ring_pop_end(caller->ring);
 	return (uint32_t)ready;
+}
+
+/*
+ * What it claims counts before its siblings' releases of this poll: they are
+ * drained later. Return: what was done; 1, too, if it has to wait, since its
+ * ring rings for nobody until it is in.
+ */
+static uint32_t caller_enter(struct kvpull_worker *worker, uint32_t index,
+			     uint64_t now_ns)
+{
+	const struct kvpull_caller *caller = &worker->callers[index];
+
+	caller_join(worker, index, now_ns);
+	return caller->joined ? caller_drain(worker, index, now_ns) :
+				!caller->dropped;
+}
+
+static void caller_up(struct kvpull_worker *worker, uint32_t index,
+		      uint64_t now_ns)
+{
+	struct kvpull_caller *caller = &worker->callers[index];
+
+	caller->joined = caller->dropped = 0;
+	caller->active_at = worker->active_count;
+	worker->active[worker->active_count++] = index;
+	(void)caller_enter(worker, index, now_ns);
 }
 
 static void caller_down(struct kvpull_worker *worker, uint32_t index,
@@ -200,10 +231,15 @@ static uint32_t consumers_drain(struct kvpull_worker *worker, uint64_t now_ns)
 
 	for (at = 0; at < worker->active_count; at++) {
 		const uint32_t index = worker->active[at];
-		struct kvpull_caller *caller = &worker->callers[index];
+		const struct kvpull_caller *caller = &worker->callers[index];
 
 		if (!caller->joined && !caller->dropped)
-			caller_join(worker, index, now_ns);
+			drained += caller_enter(worker, index, now_ns);
+	}
+	for (at = 0; at < worker->active_count; at++) {
+		const uint32_t index = worker->active[at];
+		const struct kvpull_caller *caller = &worker->callers[index];
+
 		if (caller->joined && !caller->dropped)
 			drained += caller_drain(worker, index, now_ns);
 	}
@@ -525,14 +561,13 @@ static int events_add(int epoll_fd, int fd, uint32_t events)
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-int kvpull_worker_event_fd(struct kvpull_worker *worker)
+/* 0, or -1 with errno. */
+static int events_open(struct kvpull_worker *worker)
 {
 	struct kvpull_transport *transport = worker->progress.transport;
 	const int doorbells = kvpull_route_doorbell_fd(transport);
 	int failed;
 
-	if (worker->event_fd >= 0)
-		return worker->event_fd;
 	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
 	worker->timer_fd =
 		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -546,8 +581,26 @@ int kvpull_worker_event_fd(struct kvpull_worker *worker)
 	if (!failed && worker->config.progress == KVPULL_PROGRESS_CALLER)
 		failed = events_add(worker->event_fd,
 				    transport->ops->fd(transport), EPOLLIN);
-	if (failed) {
+	return failed ? -1 : 0;
+}
+
+/* The next call tries again. */
+static void events_close(struct kvpull_worker *worker)
+{
+	if (worker->event_fd >= 0)
+		(void)close(worker->event_fd);
+	if (worker->timer_fd >= 0)
+		(void)close(worker->timer_fd);
+	worker->event_fd = worker->timer_fd = -1;
+}
+
+int kvpull_worker_event_fd(struct kvpull_worker *worker)
+{
+	if (worker->event_fd >= 0)
+		return worker->event_fd;
+	if (events_open(worker)) {
 		kvpull_error(&worker->log, "event_fd: %s", strerror(errno));
+		events_close(worker);
 		return KVPULL_EDEVICE;
 	}
 	worker->events_wanted = 1;

@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
-#define WORLD_HOLDS 300u /* more than one poll tells */
+#define WORLD_HOLDS (2 * KVPULL_SCAN_MAX + 100u) /* beyond two sweeps */
 
 #include "tests/unit/worker_peer.h"
 
@@ -16,7 +16,9 @@
 #define SLOT 3u
 #define GENERATION 9u
 #define HOLDS (WORLD_HOLDS - SLOT)
+#define ENDS 300u /* more than one poll tells */
 #define LEASE_NS (3000 * WORLD_MS)
+#define TAIL_AT 128u /* in a ring: shm/ring.c */
 
 static void hold_next(struct world *world, uint32_t index)
 {
@@ -292,25 +294,25 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
-	static struct kvpull_poll_record records[2 * HOLDS];
+	static struct kvpull_poll_record records[2 * ENDS];
 	uint32_t told = 0;
 	uint32_t index;
 	int count = 0;
 
 	events_open(worker);
 	worker->config.progress = KVPULL_PROGRESS_THREAD;
-	for (index = 0; index < HOLDS; index++)
+	for (index = 0; index < ENDS; index++)
 		hold_next(world, index);
 	world_poll(world, 3);
 	assert_int_equal(worker->events_armed, 1);
 	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
-			 HOLDS);
+			 ENDS);
 	said_nothing(worker);
-	for (; told < HOLDS; told += (uint32_t)count) {
+	for (; told < ENDS; told += (uint32_t)count) {
 		(void)is_due(worker);
-		count = kvpull_worker_poll(worker, records, 2 * HOLDS);
-		assert_in_range(count, 1, HOLDS - told);
-		if (told + (uint32_t)count < HOLDS)
+		count = kvpull_worker_poll(worker, records, 2 * ENDS);
+		assert_in_range(count, 1, ENDS - told);
+		if (told + (uint32_t)count < ENDS)
 			assert_true(is_due(worker));
 	}
 	assert_true(told > (uint32_t)count);
@@ -425,6 +427,89 @@ static void timer_that_fired_is_set_again(void **state)
 	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
 }
 
+/* It waits until its predecessor's death is worked off, and rings for nobody. */
+static void consumer_that_waits_to_be_let_in_is_not_slept_over(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	uint32_t polls = 0;
+	uint32_t index;
+
+	(void)consumer(world, 0, 0x11);
+	for (index = 0; index < HOLDS; index++)
+		hold_next(world, index);
+	events_open(worker);
+	sleep_well(world);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	(void)consumer(world, 1, 0x11);
+	while (!worker->callers[1].joined) {
+		assert_in_range(polls++, 0, 9);
+		assert_true(is_due(worker));
+		world_poll(world, 1);
+	}
+	sleep_well(world);
+}
+
+static void broken_rings_are_counted_and_told_once_a_second(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	uint32_t round;
+
+	for (round = 0; round < 3; round++) {
+		struct world_caller *caller = consumer(world, 0, 0x11 + round);
+
+		memset((uint8_t *)caller->memory + TAIL_AT, 0xff,
+		       sizeof(uint64_t));
+		world_poll(world, 2);
+		assert_int_equal(worker->stats.rings_broken, round + 1);
+		assert_int_equal(caller->dropped, 1);
+		assert_int_equal(world->errors, 1 + round / 2);
+		(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+		world_poll(world, 2);
+		world->now_ns += round ? KVPULL_NS_PER_S : 0;
+	}
+}
+
+static int bell = -1;
+
+static int bell_of(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return bell;
+}
+
+/* The lowest one that is free. */
+static int descriptor_next(void)
+{
+	const int next = eventfd(0, EFD_CLOEXEC);
+
+	assert_int_equal(close(next), 0);
+	return next;
+}
+
+/* A process that is short of descriptors may have some the next time. */
+static void event_fd_that_failed_is_tried_again(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_transport_ops ops;
+	const int next = descriptor_next();
+	struct pollfd due = { .events = POLLIN };
+
+	ops = *world->transport.ops;
+	world->transport.ops = &ops;
+	ops.fd = bell_of;
+	bell = -1; /* it cannot be waited for */
+	assert_int_equal(kvpull_worker_event_fd(worker), KVPULL_EDEVICE);
+	assert_int_equal(descriptor_next(), next);
+	bell = eventfd(0, EFD_CLOEXEC);
+	due.fd = kvpull_worker_event_fd(worker);
+	assert_true(due.fd >= 0);
+	assert_int_equal(poll(&due, 1, 0), 1);
+	assert_int_equal(close(bell), 0);
+}
+
 /* Its heartbeats are the poll's, so the sleep must not be longer. */
 static void engine_that_does_the_io_wakes_up_for_heartbeats(void **state)
 {
@@ -480,6 +565,9 @@ int main(void)
 		TEST(load_that_is_started_late_wakes_a_sleeper),
 		TEST(lease_that_a_step_began_is_not_slept_over),
 		TEST(timer_that_fired_is_set_again),
+		TEST(consumer_that_waits_to_be_let_in_is_not_slept_over),
+		TEST(broken_rings_are_counted_and_told_once_a_second),
+		TEST(event_fd_that_failed_is_tried_again),
 		TEST(engine_that_does_the_io_wakes_up_for_heartbeats),
 		TEST(consumer_beats_three_times_a_lease_until_the_release),
 	};

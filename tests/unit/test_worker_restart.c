@@ -37,6 +37,37 @@ static void hold(struct world *world, uint64_t generation, uint64_t key)
 	world_send(world, &command, 1);
 }
 
+static void say(struct world *world, struct world_caller *caller, uint32_t kind,
+		uint32_t slot)
+{
+	const struct kvpull_record note = {
+		.kind = kind,
+		.slot = slot,
+		.generation = GENERATION,
+		.tag = kvpull_ticket_tag(world->worker->secret, slot,
+					 GENERATION),
+	};
+
+	assert_in_range(kvpull_ring_push(&caller->writer, &note), 0, 1);
+}
+
+/* One of the two ranks of an instance: this worker of it. */
+static struct world_caller *sibling(struct world *world, uint32_t index,
+				    uint32_t rank, uint64_t incarnation)
+{
+	const struct world_hello who = {
+		.instance = INSTANCE,
+		.incarnation = incarnation,
+		.uid = world->config.uids[0],
+		.rank = rank,
+		.rank_count = 2,
+	};
+	struct world_caller *caller = world_hello(world, index, &who);
+
+	assert_int_equal(caller->state, 2);
+	return caller;
+}
+
 /* The one rank of an instance connects: this worker of it. */
 static struct world_caller *consumer(struct world *world, uint32_t index,
 				     uint64_t incarnation)
@@ -55,16 +86,8 @@ static struct world_caller *consumer(struct world *world, uint32_t index,
 /* It claims the hold, and its connection is lost. */
 static void claim_and_go(struct world *world, struct world_caller *caller)
 {
-	const struct kvpull_record claim = {
-		.kind = KVPULL_NOTE_CLAIM,
-		.slot = SLOT,
-		.generation = GENERATION,
-		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
-					 GENERATION),
-	};
-
 	hold(world, GENERATION, KEY);
-	assert_in_range(kvpull_ring_push(&caller->writer, &claim), 0, 1);
+	say(world, caller, KVPULL_NOTE_CLAIM, SLOT);
 	world_poll(world, 1);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	world_poll(world, 2);
@@ -88,6 +111,69 @@ static void flapped_connection_keeps_its_claims(void **state)
 	claim_and_go(world, consumer(world, 0, WORKER));
 	beat(world, consumer(world, 1, WORKER), 30);
 	world_silent(world, KEY);
+}
+
+/* What lies in whose ring when a caller of this transport is let in. */
+static const struct kvpull_transport_ops *plain;
+static uint32_t claims_itself;
+
+static int admit_and_say(struct kvpull_transport *transport, uint32_t caller,
+			 const void *welcome, size_t welcome_bytes,
+			 struct kvpull_ring **ring)
+{
+	struct world *world = world_of(transport);
+	const int code =
+		plain->admit(transport, caller, welcome, welcome_bytes, ring);
+
+	if (claims_itself)
+		say(world, &world->callers[caller], KVPULL_NOTE_CLAIM, SLOT);
+	say(world, &world->callers[0], KVPULL_NOTE_RELEASE, SLOT);
+	return code;
+}
+
+/*
+ * Rank 0 claims a hold while rank 1 is gone; rank 1's next worker comes in the
+ * poll that drains rank 0's release.
+ */
+static struct world_caller *release_and_return(struct world *world)
+{
+	static struct kvpull_transport_ops ops;
+	struct world_caller *other = sibling(world, 0, 0, WORKER - 1);
+
+	(void)sibling(world, 1, 1, WORKER);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 1);
+	world_poll(world, 2);
+	hold(world, GENERATION, KEY);
+	say(world, other, KVPULL_NOTE_CLAIM, SLOT);
+	world_poll(world, 1);
+	plain = world->transport.ops;
+	ops = *plain;
+	ops.admit = admit_and_say;
+	world->transport.ops = &ops;
+	return sibling(world, 2, 1, SUCCESSOR);
+}
+
+static void worker_restarted_alone_pins_nothing_of_its_siblings(void **state)
+{
+	struct world *world = *state;
+
+	claims_itself = 0;
+	(void)release_and_return(world);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+static void worker_restarted_alone_is_waited_for_if_it_claims(void **state)
+{
+	struct world *world = *state;
+	struct world_caller *caller;
+
+	claims_itself = 1;
+	caller = release_and_return(world);
+	world_poll(world, 2);
+	world_silent(world, KEY);
+	say(world, caller, KVPULL_NOTE_RELEASE, SLOT);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
 /* It will never release them, and its heartbeats must not renew them. */
@@ -188,6 +274,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			restarted_worker_does_not_keep_its_predecessors_claims,
 			setup_grace, world_teardown),
+		cmocka_unit_test_setup_teardown(
+			worker_restarted_alone_pins_nothing_of_its_siblings,
+			world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(
+			worker_restarted_alone_is_waited_for_if_it_claims,
+			world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(
 			another_scheduler_half_ends_all_for_good, world_setup,
 			world_teardown),

@@ -142,6 +142,8 @@ struct world_hello {
 	uint64_t instance;
 	uint64_t incarnation;
 	uint32_t uid;
+	uint32_t rank;
+	uint32_t rank_count; /* 0: 1 */
 };
 
 static inline struct world_caller *
@@ -153,7 +155,8 @@ world_hello(struct world *world, uint32_t index, const struct world_hello *who)
 		.instance = who->instance,
 		.incarnation = who->incarnation,
 		.wanted = world->worker->incarnation,
-		.rank_count = 1,
+		.rank = who->rank,
+		.rank_count = who->rank_count ? who->rank_count : 1,
 		.engine_id = "consumer",
 	};
 	struct kvpull_event *event;
