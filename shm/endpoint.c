@@ -30,6 +30,10 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
+/* Linux 6.16; likewise. */
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
 
 int kvpull_endpoint_name_is_good(const char *name)
 {
@@ -69,6 +73,18 @@ static int socket_make(int *fd)
 	(void)setsockopt(*fd, SOL_SOCKET, SO_SNDBUF, &sndbuf_bytes,
 			 sizeof(sndbuf_bytes));
 	return 0;
+}
+
+/*
+ * Who calls has no descriptor to give, and one that comes is dropped by the
+ * kernel in our name: the last one of a socket that lingers would hold us up.
+ * Accepted sockets have this from the listener. Older kernels take no notice.
+ */
+static void rights_refuse(int fd)
+{
+	const int no = 0;
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
 /* 0: connected; else errno. */
@@ -223,6 +239,7 @@ int kvpull_listener_open(struct kvpull_listener *listener, int folder_fd,
 		kvpull_error(log, "socket name %s: %s", name, strerror(errno));
 		goto err_folder;
 	}
+	rights_refuse(listener->fd);
 	code = stale_remove(listener->folder_fd, name, log);
 	if (!code)
 		code = listener_bind(listener, mode, log);

@@ -45,8 +45,8 @@ static inline void raw_unlink(const struct world *world, const char *name)
 	(void)unlink(path);
 }
 
-/* One message with those descriptors, which stay open here. */
-static inline void raw_send(int fd, const int *fds, uint32_t fd_count)
+/* One message with those descriptors, which stay open here. 0, or errno. */
+static inline int raw_try_send(int fd, const int *fds, uint32_t fd_count)
 {
 	char byte = 'w';
 	struct iovec part = { .iov_base = &byte, .iov_len = 1 };
@@ -65,7 +65,12 @@ static inline void raw_send(int fd, const int *fds, uint32_t fd_count)
 		control.align.cmsg_len = CMSG_LEN(fd_count * sizeof(int));
 		memcpy(CMSG_DATA(&control.align), fds, fd_count * sizeof(int));
 	}
-	assert_int_equal(sendmsg(fd, &header, MSG_NOSIGNAL), 1);
+	return sendmsg(fd, &header, MSG_NOSIGNAL) == 1 ? 0 : errno;
+}
+
+static inline void raw_send(int fd, const int *fds, uint32_t fd_count)
+{
+	assert_int_equal(raw_try_send(fd, fds, fd_count), 0);
 }
 
 /* D connected to a raw producer. */

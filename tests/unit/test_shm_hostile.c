@@ -4,6 +4,10 @@
 
 #include "tests/unit/shm_raw.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 static void peers_beyond_the_table_are_refused(void **state)
 {
 	struct world world;
@@ -45,7 +49,19 @@ static void regions_of_other_kinds_are_not_served(void **state)
 	world_close(&world);
 }
 
-static void descriptors_from_a_caller_end_it(void **state)
+/* Linux 6.16. */
+static int has_passrights(void)
+{
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	const int no = 0;
+	const int has =
+		!setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+
+	(void)close(fd);
+	return has;
+}
+
+static void descriptors_of_a_caller_are_not_taken(void **state)
 {
 	struct world world;
 	int fds[30];
@@ -60,10 +76,19 @@ static void descriptors_from_a_caller_end_it(void **state)
 	for (i = 0; i < 30; i++)
 		fds[i] = STDERR_FILENO;
 	before = fds_open();
-	raw_send(fd, fds, 30);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
-	/* Its socket and pidfd are closed, and nothing came instead. */
-	assert_int_equal(fds_open(), before - 2);
+	if (has_passrights()) {
+		/* They do not even leave. */
+		assert_int_equal(raw_try_send(fd, fds, 30), EPERM);
+		raw_send(fd, NULL, 0);
+		(void)world_expect(&world, &world.p,
+				   KVPULL_EVENT_CALLER_MESSAGE);
+		assert_int_equal(fds_open(), before);
+	} else {
+		raw_send(fd, fds, 30);
+		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+		/* Its socket and pidfd are closed, nothing came instead. */
+		assert_int_equal(fds_open(), before - 2);
+	}
 	(void)close(fd);
 	world_close(&world);
 }
@@ -234,6 +259,35 @@ static void doorbell_of_a_hostile_producer_does_not_block(void **state)
 	kvpull_segment_unmake(&ring_memory);
 	(void)close(imposter.socket);
 	imposter_end(&imposter);
+}
+
+/* What lay in it would have to be read, or dropped, by the producer. */
+static void consumer_puts_nothing_into_its_doorbell(void **state)
+{
+	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX];
+	struct world world;
+	struct kvpull_transport *p;
+	struct kvpull_event event;
+	int fds[KVPULL_ENDPOINT_FDS_MAX];
+	uint32_t count = KVPULL_ENDPOINT_FDS_MAX;
+	int fd;
+
+	(void)state;
+	world_open(&world);
+	p = world.p.transport;
+	fd = raw_connect(&world, "p");
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	assert_int_equal(
+		p->ops->admit(p, event.index, "welcome", 7, &world.ring), 0);
+	assert_int_equal(kvpull_endpoint_receive(fd, bytes, fds, &count), 7);
+	assert_int_equal(count, 4);
+	assert_int_equal(raw_try_send(fds[2], NULL, 0), EPIPE);
+	assert_int_equal(raw_try_send(fds[2], fds, 1), EPIPE);
+	while (count)
+		(void)close(fds[--count]);
+	(void)close(fd);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	world_close(&world);
 }
 
 static void foreign_memory_that_cannot_be_read_is_refused(void **state)
@@ -428,10 +482,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(peers_beyond_the_table_are_refused),
 		cmocka_unit_test(regions_of_other_kinds_are_not_served),
-		cmocka_unit_test(descriptors_from_a_caller_end_it),
+		cmocka_unit_test(descriptors_of_a_caller_are_not_taken),
 		cmocka_unit_test(descriptors_are_taken_once_and_counted),
 		cmocka_unit_test(welcome_with_wrong_descriptors_is_refused),
 		cmocka_unit_test(doorbell_of_a_hostile_producer_does_not_block),
+		cmocka_unit_test(consumer_puts_nothing_into_its_doorbell),
 		cmocka_unit_test(foreign_memory_that_cannot_be_read_is_refused),
 		cmocka_unit_test(table_of_another_process_is_refused),
 		cmocka_unit_test(flood_of_messages_costs_at_most_eight_a_poll),
