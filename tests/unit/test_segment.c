@@ -517,6 +517,22 @@ static void hugetlb_memfds_are_refused(void **state)
 	expect_refused(fd, PAGE, KVPULL_SEGMENT_SHARED, "ordinary pages");
 }
 
+/* It may be of a file system that never answers. */
+static void size_of_what_has_no_seals_is_not_asked(void **state)
+{
+	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_SHARED);
+	const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	uint64_t bytes = 0;
+
+	(void)state;
+	assert_int_equal(kvpull_segment_bytes(shared.fd, &bytes), 0);
+	assert_int_equal(bytes, PAGE);
+	assert_int_equal(kvpull_segment_bytes(fd, &bytes), KVPULL_EPROTO);
+	assert_int_equal(kvpull_segment_bytes(-1, &bytes), KVPULL_EPROTO);
+	(void)close(fd);
+	kvpull_segment_unmake(&shared);
+}
+
 static void map_beyond_the_address_space_is_no_memory(void **state)
 {
 	const int fd = peer_memfd((size_t)1 << 62, SEALS_READ_ONLY, O_RDONLY);
@@ -569,6 +585,7 @@ int main(void)
 		TEST(sizes_that_the_file_has_not_are_refused),
 		TEST(files_that_are_no_memfds_are_refused),
 		TEST(hugetlb_memfds_are_refused),
+		TEST(size_of_what_has_no_seals_is_not_asked),
 		TEST(map_beyond_the_address_space_is_no_memory),
 		TEST(populate_of_nothing_mapped_fails),
 	};

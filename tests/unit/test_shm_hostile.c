@@ -186,6 +186,13 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	bad[2] = eventfd(0, EFD_CLOEXEC);
 	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
 	(void)close(bad[2]);
+	/* Sockets that do not ring, or that another thread can lock. */
+	bad[2] = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
+	(void)close(bad[2]);
+	bad[2] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
+	(void)close(bad[2]);
 	/* Memory that its owner could cut short below our feet. */
 	memcpy(bad, good, sizeof(bad));
 	bad[3] = memfd_create("test", MFD_CLOEXEC);

@@ -364,8 +364,9 @@ static pid_t producer_fork(uint64_t incarnation, int fill)
 	child = fork();
 	assert_true(child >= 0);
 	if (!child) {
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (setresuid(OTHER_UID, OTHER_UID, OTHER_UID))
+		/* A new user's process has lost the signal that it had. */
+		if (setresuid(OTHER_UID, OTHER_UID, OTHER_UID) ||
+		    prctl(PR_SET_PDEATHSIG, SIGKILL))
 			_exit(1);
 		node_open(&p, "P", incarnation, ",\"uids\":[12345,0]");
 		memset(p.memory, fill, WORLD_BLOCKS * WORLD_BLOCK_BYTES);
