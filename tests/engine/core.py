@@ -171,7 +171,8 @@ class Core:
             before = names[-1] if names else 0
             names.append(zlib.crc32(token.to_bytes(4, "little"), before) >> 9)
         tables = self.scheduler.kv_cache_manager.get_block_ids(name)
-        for table, group in zip(tables, self.caches.kv_cache_groups):
+        groups = self.caches.kv_cache_groups
+        for table, group in zip(tables, groups, strict=True):
             for layer in group.layer_names:
                 for token in range(end - count, end):
                     block = table[token // BLOCK]
