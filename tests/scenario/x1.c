@@ -18,6 +18,7 @@
 
 struct x1_setup {
 	const char *config;
+	const char *consumer; /* its config, if it is another one */
 	void (*first)(void);
 	void (*second)(void);
 	uint32_t foreign;
@@ -30,7 +31,8 @@ static void container_open(const struct scenario *scenario, struct node *node,
 	const struct node_params params = {
 		.scenario = scenario,
 		.id = id,
-		.config = setup->config,
+		.config = is_producer || !setup->consumer ? setup->config :
+							    setup->consumer,
 		.shape = { .block_bytes = 16384,
 			   .block_count = BLOCKS * 4,
 			   .layer_count = 2,
@@ -108,7 +110,9 @@ static void pull_refused(struct node *p, struct node *d, int32_t reason)
 
 static void x1_stranger(const struct scenario *scenario)
 {
+	/* It would read there, but the producer does not know it. */
 	const struct x1_setup setup = { .config = "\"uids\":[0,1]",
+					.consumer = "\"uids\":[65534]",
 					.first = sandbox_container_first,
 					.second = sandbox_container_second };
 	struct node p, d;

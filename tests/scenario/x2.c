@@ -174,7 +174,9 @@ static void x2_uid(const struct scenario *scenario)
 	start(scenario, &p, "producer", "\"lease_ms\":1000,\"uids\":[0,1]");
 	start(scenario, &closed, "private", lease);
 	start(scenario, &d, "consumer", lease);
-	params_fill(scenario, "stranger", lease, &params);
+	/* It would read from root, which does not know it. */
+	params_fill(scenario, "stranger", "\"lease_ms\":1000,\"uids\":[0]",
+		    &params);
 	params.before_open = sandbox_nobody;
 	node_open(&stranger, &params);
 	node_prefill(&p, &message, BLOCKS, 1);

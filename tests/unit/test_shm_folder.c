@@ -4,6 +4,10 @@
 
 #include "tests/unit/shm_raw.h"
 
+#include <sched.h>
+
+#include "shm/folder.h"
+
 static int serve_in(struct world *world, const char *folder, const char *name)
 {
 	struct kvpull_shm_params params = world_params(world, name);
@@ -295,6 +299,52 @@ static void folder_that_was_made_again_is_found(void **state)
 	world_close(&world);
 }
 
+/* Root of a user namespace that knows nobody else; -1: there is none to have. */
+static int container_enter(void)
+{
+	static const char map[] = "0 0 1";
+	const int is_in = !unshare(CLONE_NEWUSER);
+	const int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+	const int failed = !is_in || write(fd, map, sizeof(map) - 1) < 0;
+
+	(void)close(fd);
+	return failed ? -1 : 0;
+}
+
+/* What a container's process sees of a folder that the node's root made. */
+static void unknown_owner_is_nobody_in_a_container_alone(void **state)
+{
+	struct kvpull_folder folder = { .fd = -1 };
+	struct world world;
+	struct stat first;
+	int status = 0;
+	pid_t child;
+
+	(void)state;
+	/* The number of this node's first user namespace. */
+	if (geteuid() != 0 || stat("/proc/self/ns/user", &first) ||
+	    first.st_ino != 0xeffffffd)
+		skip();
+	world_begin(&world);
+	folder.path = world.folder;
+	assert_int_equal(chown(world.folder, 65534, 65534), 0);
+	assert_int_equal(chmod(world.folder, 01777), 0);
+	assert_int_equal(kvpull_folder_open(&folder, &world.log),
+			 KVPULL_EROUTE);
+	assert_non_null(strstr(world.warning, "user 65534"));
+	kvpull_folder_close(&folder);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(container_enter()                 ? 2 :
+		      kvpull_folder_open(&folder, NULL) ? 1 :
+							  0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 1);
+	world_memory_make(&world);
+	world_close(&world);
+}
+
 /* Whoever may write into the folder may take a name that was another's. */
 static void other_user_serve(const struct world *world, int ready)
 {
@@ -361,6 +411,7 @@ int main(void)
 		cmocka_unit_test(sockets_of_the_dead_are_removed),
 		cmocka_unit_test(start_takes_no_place_at_a_producer),
 		cmocka_unit_test(folder_of_another_user_is_refused),
+		cmocka_unit_test(unknown_owner_is_nobody_in_a_container_alone),
 		cmocka_unit_test(folder_that_was_made_again_is_found),
 		cmocka_unit_test(producer_of_another_user_is_told_as_such),
 	};
