@@ -80,18 +80,40 @@ static int is_complete(const struct kvpull_holds *holds,
 	return hold->claim_count > 0;
 }
 
+/* By the same instance before all of its ranks were gone. */
+static int was_claimed_before(const struct kvpull_holds *holds,
+			      const struct hold *hold,
+			      const struct kvpull_instance *instance)
+{
+	uint32_t i;
+
+	for (i = 0; i < hold->claim_count; i++) {
+		const struct kvpull_instance *other =
+			&holds->instances.all[hold->claims[i].instance];
+
+		if (other->retired && other->id == instance->id)
+			return 1;
+	}
+	return 0;
+}
+
 /*
  * A rank that is not there owes nothing on it, also when it is there again:
- * another worker was not told of it, and the same one claims it itself.
+ * another worker was not told of it, and the same one claims it itself, or had
+ * said its last word before.
  */
 static struct claim claim_new(const struct kvpull_holds *holds,
+			      const struct hold *hold,
 			      const struct hold_input *input)
 {
 	const struct kvpull_instance *instance =
 		&holds->instances.all[input->instance];
+	uint64_t released = kvpull_instance_absent(instance);
 
+	if (was_claimed_before(holds, hold, instance))
+		released = kvpull_ranks_all(instance->rank_count);
 	return (struct claim){ .instance = input->instance,
-			       .released = kvpull_instance_absent(instance) &
+			       .released = released &
 					   ~(UINT64_C(1) << input->rank) };
 }
 
@@ -106,8 +128,10 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 		return;
 	}
 	if (!claim) {
+		const struct claim next = claim_new(holds, hold, input);
+
 		claim = &hold->claims[hold->claim_count++];
-		*claim = claim_new(holds, input);
+		*claim = next;
 		kvpull_instances_acquire(&holds->instances, input->instance);
 	}
 	if (hold->state == HOLD_STAGED)

@@ -139,7 +139,9 @@ int sim_known_is_forgotten(struct sim_proc *proc, struct sim_hold *hold)
 	const struct sim_world *world = proc->world;
 	struct sim_hold_rank *rank = &hold->ranks[proc->rank];
 
+	/* After hold_max, which this rank may count from later, none is said. */
 	if (!rank->claimer_count || rank->claimer_count > KVPULL_CLAIMS_MAX ||
+	    world->now_ns > hold->created_ns + world->hold_max_ns ||
 	    is_known(proc, hold)) {
 		rank->forgotten_polls = 0;
 		return 0;

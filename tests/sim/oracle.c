@@ -128,6 +128,18 @@ static uint64_t gone(const struct sim_seen *seen)
 	return seen->ever & ~seen->connected & ~seen->in_grace;
 }
 
+/* In an earlier life. */
+static int has_spoken(const struct sim_hold_rank *rank,
+		      const struct sim_seen *seen)
+{
+	uint32_t at;
+
+	for (at = 0; at < rank->claimer_count; at++)
+		if (rank->claimers[at].instance_id == seen->instance_id)
+			return 1;
+	return 0;
+}
+
 /* Ranks whose death is worked off after the notes of this poll. */
 static uint64_t dying(const struct sim_proc *proc, const struct sim_seen *seen)
 {
@@ -182,11 +194,14 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 	if (!claimer && rank->claimer_count == SIM_CLAIMERS)
 		return;
 	if (!claimer) {
+		const int again = has_spoken(rank, seen);
+
 		claimer = &rank->claimers[rank->claimer_count++];
 		*claimer = (struct sim_claimer){
 			.instance_id = conn->instance_id,
 			.died = dying(proc, seen),
-			.absent = seen->was_gone | gone(seen),
+			.absent = again ? UINT64_MAX :
+					  seen->was_gone | gone(seen),
 			.since_poll = proc->poll_count,
 			.life = seen->life,
 		};

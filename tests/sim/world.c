@@ -164,6 +164,7 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 		.now_context = proc,
 	};
 
+	/* Far apart, as if drawn: who gave a peer up has the next number there. */
 	*proc = (struct sim_proc){ .world = world,
 				   .instance = instance,
 				   .index = world->proc_count,
@@ -173,7 +174,8 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 				   .awake_ns = world->now_ns,
 				   .run_ns = world->now_ns,
 				   .lag_ns = world->now_ns,
-				   .incarnation = ++world->incarnation_next };
+				   .incarnation = ++world->incarnation_next
+						  << 16 };
 	setup.incarnation = proc->incarnation;
 	if (kvpull_worker_create(&setup, &proc->worker, &detail))
 		sim_fail(world, "a worker cannot open: %s", detail.message);

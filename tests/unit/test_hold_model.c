@@ -240,10 +240,26 @@ static void do_end(struct model *m)
 	model_end(m, slot, reason);
 }
 
+static void model_claim(struct model_hold *h, struct life *life, uint32_t rank)
+{
+	struct model_claim claim = { .life = life };
+	int before = 0;
+	uint32_t c, r;
+
+	for (c = 0; c < h->claim_count; c++)
+		before |= h->claims[c].life->is_dead &&
+			  h->claims[c].life->id == life->id;
+	for (r = 0; r < RANKS; r++)
+		claim.released[r] =
+			r != rank &&
+			(before || life->ranks[r] == GONE || life->is_back[r]);
+	h->claims[h->claim_count++] = claim;
+}
+
 static void model_note(struct model *m, struct model_hold *h, struct life *life,
 		       struct kvpull_record note, uint32_t rank)
 {
-	uint32_t c, r;
+	uint32_t c;
 
 	if (note.generation > h->last &&
 	    (h->state == M_FREE ||
@@ -264,14 +280,8 @@ static void model_note(struct model *m, struct model_hold *h, struct life *life,
 		m->counts.claims_over++;
 		return;
 	}
-	if (c == h->claim_count) {
-		h->claims[h->claim_count++] =
-			(struct model_claim){ .life = life };
-		for (r = 0; r < RANKS; r++)
-			h->claims[c].released[r] =
-				r != rank &&
-				(life->ranks[r] == GONE || life->is_back[r]);
-	}
+	if (c == h->claim_count)
+		model_claim(h, life, rank);
 	m->counts.early += h->state == M_STAGED;
 	if (note.kind == KVPULL_NOTE_CLAIM)
 		m->counts.claims++;

@@ -229,6 +229,30 @@ static void successor_of_another_size_waits_for_the_instances_end(void **state)
 	(void)join(f, 1, 1, 3);
 }
 
+/* Both ranks' connections are lost; one had said its last word before. */
+static void release_said_again_to_the_next_life_ends_the_claim(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who other = { join(f, 2, 0, 1), 0 };
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	struct who again;
+
+	take(f, 0, 1);
+	claim(f, other, 0, 1);
+	claim(f, r0, 0, 1);
+	claim(f, r1, 0, 1);
+	release(f, r1, 0, 1);
+	leave(f, r0);
+	go(f, r1);
+	again = join_as(f, 0, 0xa0);
+	release(f, again, 0, 1);
+	(void)join_as(f, 1, WORKER);
+	expect_nothing(f);
+	release(f, other, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
 static void join_of_another_size_ends_no_grace(void **state)
 {
 	struct fixture *f = fixture_of(state);
@@ -281,6 +305,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			return_within_the_grace_keeps_what_was_claimed,
 			setup_with_grace, teardown),
+		TEST(release_said_again_to_the_next_life_ends_the_claim),
 		TEST(successor_of_another_size_waits_for_the_instances_end),
 		cmocka_unit_test_setup_teardown(
 			join_of_another_size_ends_no_grace, setup_with_grace,
