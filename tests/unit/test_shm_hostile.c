@@ -143,6 +143,17 @@ static int attach_with(struct imposter *imposter, const int *fds,
 	return code;
 }
 
+/* A welcome that is good but for its doorbell, which is closed. */
+static void bell_is_refused(struct imposter *imposter, const int *good,
+			    int bell)
+{
+	const int fds[4] = { good[0], good[1], bell, good[3] };
+
+	assert_true(bell >= 0);
+	assert_int_equal(attach_with(imposter, fds, 4), KVPULL_EPROTO);
+	(void)close(bell);
+}
+
 static void welcome_with_wrong_descriptors_is_refused(void **state)
 {
 	struct imposter imposter;
@@ -181,18 +192,12 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 		bad[i] = pipes[1];
 		assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
 	}
-	/* A doorbell whose write its owner can make block. */
-	memcpy(bad, good, sizeof(bad));
-	bad[2] = eventfd(0, EFD_CLOEXEC);
-	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
-	(void)close(bad[2]);
-	/* Sockets that do not ring, or that another thread can lock. */
-	bad[2] = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
-	(void)close(bad[2]);
-	bad[2] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
-	(void)close(bad[2]);
+	/* What its owner can make block, what does not ring, what is locked. */
+	bell_is_refused(&imposter, good, eventfd(0, EFD_CLOEXEC));
+	bell_is_refused(&imposter, good,
+			socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+	bell_is_refused(&imposter, good,
+			socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	/* Memory that its owner could cut short below our feet. */
 	memcpy(bad, good, sizeof(bad));
 	bad[3] = memfd_create("test", MFD_CLOEXEC);
