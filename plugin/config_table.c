@@ -73,7 +73,7 @@ const struct kvpull_config_key kvpull_config_keys[] = {
 	{ "connect_ms", KVPULL_KEY_U64, AT(connect_ms), 5000, 10, 600000, "ms",
 	  "a peer that did not answer by then is gone" },
 	{ "uids", KVPULL_KEY_UIDS, 0, 0, 0, UINT32_MAX - 1, "user ids",
-	  "users whose processes may read; at most 8" },
+	  "users of this node whose processes may read, and are read from; at most 8" },
 	{ "socket_dir", KVPULL_KEY_FOLDER, AT(socket_dir), 0, 1, BYTES(socket_dir), "",
 	  "folder of the sockets that consumers on this node connect to" },
 	{ "networks", KVPULL_KEY_TEXT, AT(networks), 0, 0, BYTES(networks), "",
