@@ -304,6 +304,8 @@ static int shm_open_route(struct kvpull_worker *worker,
 		.inline_bytes = config->inline_bytes,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
 		.uring = uring_mode(config),
+		.uids = config->uids,
+		.uid_count = config->uid_count,
 	};
 
 	/* The name dies with the incarnation: nobody inherits it. */

@@ -14,7 +14,7 @@
 struct kvpull_fabric; /* verbs/fabric.h */
 
 /* A caller's uid as this route tells it: not known. */
-#define KVPULL_VERBS_UID UINT32_MAX
+#define KVPULL_VERBS_UID KVPULL_UID_NONE
 
 /*
  * Where an admitted caller's notifications and heartbeats go, at once, in the
