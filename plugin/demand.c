@@ -81,10 +81,15 @@ int kvpull_demand_decode(struct kvpull_demand *demand, const void *text,
 	if (!code || code == KVPULL_ENOTMINE)
 		return code;
 	demand->stats->bad_tickets++;
-	kvpull_warn(demand->log, "ticket of %zu bytes refused: %s", text_bytes,
-		    code == KVPULL_EVERSION ? "another version" :
-		    code == KVPULL_EAUTH    ? "not made with our key" :
-					      "incomplete or damaged");
+	kvpull_warn(
+		demand->log, "ticket of %zu bytes refused: %s", text_bytes,
+		code == KVPULL_EVERSION ?
+			"another version" :
+		code == KVPULL_EAUTH ?
+			"not made with our key" :
+		demand->ticket_key ?
+			"incomplete or damaged" :
+			"incomplete, damaged, or made with a key_file, which this side lacks");
 	return KVPULL_ENOTICKET;
 }
 

@@ -25,6 +25,7 @@
 
 #include <sodium.h>
 
+#include "plugin/params.h"
 #include "plugin/route.h"
 #include "plugin/worker.h"
 
@@ -408,9 +409,9 @@ static void refused(struct kvpull_worker *worker, struct kvpull_remote *remote,
 		return;
 	remote->code = refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
 	kvpull_warn(&worker->log,
-		    "peer %s refused us: %s is %s there and %s here (error %d)",
+		    "peer %s refused us: %s is %s there and %s here (%s)",
 		    remote->address, refusal.field, refusal.ours,
-		    refusal.theirs, remote->code);
+		    refusal.theirs, kvpull_error_name(remote->code));
 }
 
 static void message(struct kvpull_worker *worker, uint32_t index,

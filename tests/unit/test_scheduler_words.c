@@ -111,6 +111,26 @@ static void label_is_one_line_of_a_log(void **state)
 	world_close(world);
 }
 
+static void refused_ticket_may_have_a_key_that_we_lack(void **state)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world_ticket damaged = ticket;
+	struct world *world;
+
+	(void)state;
+	damaged.text[damaged.bytes / 2] ^= 1;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &damaged, 1), KVPULL_ENOTICKET);
+	assert_non_null(strstr(last_warning, "which this side lacks"));
+	world_close(world);
+	config.key_set = 1;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_ENOTICKET);
+	assert_non_null(strstr(last_warning, "not made with our key"));
+	world_close(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -118,6 +138,7 @@ int main(void)
 		cmocka_unit_test(refused_pull_names_the_log),
 		cmocka_unit_test(refused_pull_tells_of_its_ticket),
 		cmocka_unit_test(label_is_one_line_of_a_log),
+		cmocka_unit_test(refused_ticket_may_have_a_key_that_we_lack),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
