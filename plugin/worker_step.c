@@ -126,7 +126,7 @@ static void apply_claim(struct kvpull_worker *worker,
 	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
 		kvpull_warn(
 			&worker->log,
-			"no room for another ticket: raise tickets_max (%u); its pull will fail and its hold end by lease",
+			"no room for another ticket: raise tickets_max (%u); its pull will fail, and its hold may stay for hold_max_ms",
 			worker->claim_count_max);
 		return;
 	}
