@@ -93,7 +93,10 @@ static int idle_close(struct kvpull_worker *worker)
 
 static uint64_t self_next(struct kvpull_worker *worker)
 {
-	return worker->incarnation + ++worker->progress.selves;
+	const uint64_t lives = (UINT64_C(1) << KVPULL_SELF_BITS) - 1;
+
+	return (worker->incarnation & ~lives) |
+	       (++worker->progress.selves & lives);
 }
 
 int kvpull_remote_find(struct kvpull_worker *worker,

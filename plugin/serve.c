@@ -81,7 +81,7 @@ static void predecessor_drop(struct kvpull_worker *worker, uint32_t index,
 	const struct kvpull_caller *caller = &worker->callers[index];
 
 	if (caller->state == KVPULL_CALLER_IN &&
-	    caller->incarnation == hello->incarnation)
+	    (caller->incarnation ^ hello->incarnation) >> KVPULL_SELF_BITS == 0)
 		transport->ops->drop(transport, index);
 }
 

@@ -164,6 +164,12 @@ enum kvpull_remote_state {
 	KVPULL_REMOTE_GONE  /* refused, or another incarnation is there */
 };
 
+/*
+ * Low bits of the name by which a consumer's worker greets: they tell its lives
+ * at one producer apart, the others are its process's.
+ */
+#define KVPULL_SELF_BITS 16u
+
 /* A producer rank that we read. */
 struct kvpull_remote {
 	uint64_t incarnation; /* wanted; 0: free */

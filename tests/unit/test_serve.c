@@ -5,6 +5,11 @@
 
 #define INSTANCE 21u
 
+/* Names of two processes, and of a later life of the first. */
+#define PROCESS (UINT64_C(5) << KVPULL_SELF_BITS)
+#define LATER (PROCESS + 1)
+#define ANOTHER (UINT64_C(6) << KVPULL_SELF_BITS)
+
 /* A rank of one instance says hello. */
 static struct world_caller *hello_say(struct world *world, uint32_t index,
 				      uint64_t incarnation, uint32_t uid)
@@ -18,27 +23,37 @@ static struct world_caller *hello_say(struct world *world, uint32_t index,
 	return world_hello(world, index, &who);
 }
 
-static void process_that_calls_again_ends_its_first_call(void **state)
+static void process_that_calls_again(struct world *world, uint64_t again)
 {
-	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
-	const struct world_caller *first = hello_say(world, 0, 5, uid);
-	const struct world_caller *second = hello_say(world, 1, 5, uid);
+	const struct world_caller *first = hello_say(world, 0, PROCESS, uid);
+	const struct world_caller *second = hello_say(world, 1, again, uid);
 
 	assert_int_equal(first->dropped, 1);
 	assert_int_equal(second->refused, 1);
 	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	world_poll(world, 3);
-	assert_int_equal(hello_say(world, 1, 5, uid)->state, 2);
+	assert_int_equal(hello_say(world, 1, again, uid)->state, 2);
+}
+
+static void process_that_calls_again_ends_its_first_call(void **state)
+{
+	process_that_calls_again(*state, PROCESS);
+}
+
+/* Also one that gave us up meanwhile: we may not know yet that it went. */
+static void later_life_of_a_process_ends_its_first_call(void **state)
+{
+	process_that_calls_again(*state, LATER);
 }
 
 static void another_process_does_not_end_a_consumer(void **state)
 {
 	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
-	const struct world_caller *first = hello_say(world, 0, 5, uid);
-	const struct world_caller *second = hello_say(world, 1, 6, uid);
+	const struct world_caller *first = hello_say(world, 0, PROCESS, uid);
+	const struct world_caller *second = hello_say(world, 1, ANOTHER, uid);
 
 	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
 	assert_int_equal(first->dropped, 0);
@@ -89,6 +104,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(process_that_calls_again_ends_its_first_call),
+		TEST(later_life_of_a_process_ends_its_first_call),
 		TEST(another_process_does_not_end_a_consumer),
 		TEST(uid_counts_on_this_machine_only),
 		TEST(worker_that_closes_says_so),
