@@ -46,8 +46,8 @@ struct kvpull_compat {
 
 struct kvpull_hello {
 	struct kvpull_compat compat;
-	uint64_t instance;    /* incarnation of D's scheduler half, not 0 */
-	uint64_t incarnation; /* of D's worker, not 0 */
+	uint64_t instance; /* incarnation of D's scheduler half, not 0 */
+	uint64_t incarnation; /* of D's worker and its life at P: KVPULL_SELF_BITS */
 	uint64_t wanted;      /* P's incarnation in the ticket */
 	uint32_t rank;
 	uint32_t rank_count; /* 1 .. KVPULL_RANKS_MAX */
