@@ -240,14 +240,12 @@ static int is_allowed(struct kvpull_worker *worker,
 		      const struct kvpull_remote *remote, uint32_t uid)
 {
 	const char *why;
-	uint32_t at;
 
 	if (kvpull_route_tell(worker->progress.transport, remote->address,
-			      &why) != KVPULL_ROUTE_SHM)
+			      &why) != KVPULL_ROUTE_SHM ||
+	    (uid != KVPULL_ROUTE_UID_NONE &&
+	     kvpull_uid_is_allowed(worker, uid)))
 		return 1;
-	for (at = 0; at < worker->config.uid_count; at++)
-		if (worker->config.uids[at] == uid)
-			return 1;
 	kvpull_warn(&worker->log,
 		    "peer %s is of user %u: not one of uids, it is not asked",
 		    remote->address, uid);

@@ -57,7 +57,7 @@ static void caller_up(struct kvpull_worker *worker, uint32_t index,
 					  worker->progress.message, byte_count);
 }
 
-static int uid_allowed(const struct kvpull_worker *worker, uint32_t uid)
+int kvpull_uid_is_allowed(const struct kvpull_worker *worker, uint32_t uid)
 {
 	uint32_t at;
 
@@ -121,7 +121,7 @@ static int hello_check(struct kvpull_worker *worker, uint32_t index,
 	const uint8_t *key = worker->config.key_set ? worker->config.key : NULL;
 	int code;
 
-	if (!uid_allowed(worker, event->uid)) {
+	if (!kvpull_uid_is_allowed(worker, event->uid)) {
 		refusal_set(refusal, KVPULL_EAUTH, "uid",
 			    worker->config.uids[0], event->uid);
 		return KVPULL_EAUTH;

@@ -462,6 +462,8 @@ void kvpull_progress_tell(struct kvpull_worker *worker, uint32_t kind,
 void kvpull_progress_timer(struct kvpull_worker *worker, uint64_t at_ns);
 
 /* serve.c */
+/* 1: a process of this user, or over the network of any, is let in. */
+int kvpull_uid_is_allowed(const struct kvpull_worker *worker, uint32_t uid);
 void kvpull_serve_event(struct kvpull_worker *worker,
 			const struct kvpull_event *event);
 

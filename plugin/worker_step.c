@@ -226,36 +226,12 @@ static void apply_pull(struct kvpull_worker *worker,
 	worker->stats.pulls_started++;
 }
 
-/* Does it wait for start_loads() as one of these? */
-typedef int pull_is(const struct kvpull_pull *pull, uint32_t index,
-		    uint32_t wanted);
-
-static int is_that_pull(const struct kvpull_pull *pull, uint32_t index,
-			uint32_t wanted)
-{
-	(void)pull;
-	return index == wanted;
-}
-
-static int is_of_claim(const struct kvpull_pull *pull, uint32_t index,
-		       uint32_t wanted)
-{
-	(void)index;
-	return pull->claim == wanted;
-}
-
-static int is_any(const struct kvpull_pull *pull, uint32_t index,
-		  uint32_t wanted)
-{
-	(void)pull;
-	(void)index;
-	(void)wanted;
-	return 1;
-}
-
-/* Of those that wait for start_loads(), in order; the others wait on. */
-static void pulls_start(struct kvpull_worker *worker, pull_is *is,
-			uint32_t wanted)
+/*
+ * Of those that wait for start_loads(), in order: that pull, or those of that
+ * claim; KVPULL_NONE: whichever. The others wait on.
+ */
+static void pulls_start(struct kvpull_worker *worker, uint32_t only,
+			uint32_t claim)
 {
 	uint32_t *from = &worker->pull_start;
 	uint32_t last = KVPULL_NONE;
@@ -264,7 +240,8 @@ static void pulls_start(struct kvpull_worker *worker, pull_is *is,
 		const uint32_t index = *from;
 		struct kvpull_pull *pull = &worker->pulls[index];
 
-		if (!is(pull, index, wanted)) {
+		if ((only != KVPULL_NONE && index != only) ||
+		    (claim != KVPULL_NONE && pull->claim != claim)) {
 			last = index;
 			from = &pull->next;
 			continue;
@@ -284,7 +261,7 @@ void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
 		return;
 	pull->abort_told = 1;
 	/* One that waits for start_loads is started to be ended: one way out. */
-	pulls_start(worker, is_that_pull, index);
+	pulls_start(worker, index, KVPULL_NONE);
 	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, pull->serial);
 }
 
@@ -295,7 +272,7 @@ void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
 	if (claim->release_told)
 		return;
 	claim->release_told = 1;
-	pulls_start(worker, is_of_claim, index);
+	pulls_start(worker, KVPULL_NONE, index);
 	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index, claim->serial);
 }
 
@@ -491,7 +468,7 @@ int kvpull_worker_start_loads(struct kvpull_worker *worker)
 	if (worker->pull_start != KVPULL_NONE &&
 	    worker->config.progress == KVPULL_PROGRESS_CALLER)
 		kvpull_worker_poll_due(worker);
-	pulls_start(worker, is_any, 0);
+	pulls_start(worker, KVPULL_NONE, KVPULL_NONE);
 	return 0;
 }
 

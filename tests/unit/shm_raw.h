@@ -7,15 +7,24 @@
 
 #include <sys/resource.h>
 
-/* A raw caller of P's socket. */
-static inline int raw_connect(const struct world *world, const char *name)
+static inline int raw_socket(const struct world *world, const char *name,
+			     struct sockaddr_un *address)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	assert_true(fd >= 0);
-	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	(void)snprintf(address->sun_path, sizeof(address->sun_path), "%s/%s",
 		       world->folder, name);
+	return fd;
+}
+
+/* A raw caller of P's socket. */
+static inline int raw_connect(const struct world *world, const char *name)
+{
+	struct sockaddr_un address;
+	const int fd = raw_socket(world, name, &address);
+
 	assert_int_equal(
 		connect(fd, (const struct sockaddr *)&address, sizeof(address)),
 		0);
@@ -24,12 +33,9 @@ static inline int raw_connect(const struct world *world, const char *name)
 
 static inline int raw_listen(const struct world *world, const char *name)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct sockaddr_un address;
+	const int fd = raw_socket(world, name, &address);
 
-	assert_true(fd >= 0);
-	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
-		       world->folder, name);
 	assert_int_equal(
 		bind(fd, (const struct sockaddr *)&address, sizeof(address)),
 		0);
