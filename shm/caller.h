@@ -18,11 +18,11 @@
 #define KVPULL_SHM_CALLER_H
 
 #include "base/arena.h"
+#include "base/ring.h"
 #include "base/transport.h"
 #include "shm/batch.h"
 #include "shm/endpoint.h"
 #include "shm/folder.h"
-#include "shm/ring.h"
 #include "shm/segment.h"
 #include "shm/shm.h"
 #include "shm/shortage.h"

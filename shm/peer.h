@@ -15,13 +15,13 @@
 #define KVPULL_SHM_PEER_H
 
 #include "base/arena.h"
+#include "base/ring.h"
 #include "base/transport.h"
 #include "shm/batch.h"
 #include "shm/endpoint.h"
 #include "shm/file.h"
 #include "shm/folder.h"
 #include "shm/foreign.h"
-#include "shm/ring.h"
 #include "shm/shm.h"
 #include "shm/shortage.h"
 #include "shm/wait.h"

@@ -41,7 +41,7 @@ host cpp "$out/host.cpp" "${CXX:-g++}" -std=c++17
 config_table() {
 	cat >"$out/config.c" <<'END'
 #include <stdio.h>
-#include "plugin/config.h"
+#include "plugin/config/config.h"
 int main(void)
 {
 	static char text[65536];

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Does the stress test notice when an ordering of shm/ring.c is missing?
+# Does the stress test notice when an ordering of include/base/ring.c is missing?
 #
 # R0, A0, R1, A1 are each made relaxed: ThreadSanitizer must report a race in
 # `ring_stress threads`. The store-load pairs (S0: tail then sleeping, in the
@@ -21,7 +21,7 @@ threads_count=200000
 wake_count=100000
 passed=0
 failed=0
-sources='shm/ring.c tests/stress/ring_stress.c'
+sources='include/base/ring.c tests/stress/ring_stress.c'
 flags='-std=c11 -D_GNU_SOURCE -g -pthread -Iinclude -I.'
 
 # Both ThreadSanitizers of Debian 12 die under a large vm.mmap_rnd_bits.

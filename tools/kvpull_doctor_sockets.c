@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "plugin/config.h"
+#include "plugin/config/config.h"
 #include "shm/folder.h"
 
 /* ---- the configuration ---- */

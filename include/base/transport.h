@@ -143,7 +143,7 @@ struct kvpull_event {
 };
 
 struct kvpull_transport;
-struct kvpull_ring; /* shm/ring.h: producer's end of a consumer's ring */
+struct kvpull_ring; /* include/base/ring.h: producer's end of a consumer's ring */
 
 struct kvpull_transport_ops {
 	const char *name; /* "shm", "verbs", "sim" */

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "plugin/worker.h"
+#include "plugin/worker/worker.h"
 #include "tests/bench/bench.h"
 
 #define HOLDS 65536u

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shm/ring.h"
+#include "base/ring.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/node.h"
 

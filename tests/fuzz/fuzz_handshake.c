@@ -9,7 +9,7 @@
 
 #include <sodium.h>
 
-#include "plugin/handshake.h"
+#include "plugin/bytes/handshake.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
 

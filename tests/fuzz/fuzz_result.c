@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/step.h"
+#include "plugin/bytes/step.h"
 
 #define COPY_BYTES_MAX 65536u
 

@@ -10,7 +10,7 @@
 
 #include <sodium.h>
 
-#include "plugin/ticket.h"
+#include "plugin/bytes/ticket.h"
 
 #define BODY_BYTES_MAX 65536u
 

@@ -36,15 +36,15 @@ BEGIN {
 	word(LIBRARY, "(v?f?printf|v?dprintf|f?puts|f?putc|putchar|perror)" CALL, "kvpull_log and its levels")
 	word(LIBRARY, "(_?exit|quick_exit)" CALL, "an error code, or kvpull_check")
 	word(LIBRARY, "(signal|sigaction)" CALL, "nothing: handlers belong to the engine")
-	word(LIBRARY, "(secure_)?getenv" CALL, "a key of plugin/config.c")
+	word(LIBRARY, "(secure_)?getenv" CALL, "a key of plugin/config/config.c")
 
 	allow("atomic_(thread|signal)_fence" CALL, "^include/base/revocation\\.h$")
 	allow("(clock_gettime|gettimeofday)" CALL,
 	      "^(include/base/clock\\.h|tests/fabric/clock\\.c)$")
 	# jansson parses the configuration at open, on the C heap.
 	allow("(malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|free)" CALL,
-	      "^(include/base/arena\\.h|plugin/config\\.c)$")
-	allow("(secure_)?getenv" CALL, "^plugin/config\\.c$")
+	      "^(include/base/arena\\.h|plugin/config/config\\.c)$")
+	allow("(secure_)?getenv" CALL, "^plugin/config/config\\.c$")
 }
 
 function word(where, pattern, instead)

@@ -28,7 +28,8 @@ for header in $(tests/lint/files.sh h); do
 	eval "try C11 $CC $FLAGS $STRICT_FLAGS -Werror -x c"
 done
 header=$public
-try "C11, no extensions" "$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror -I. -x c
+# shellcheck disable=SC2086 # CC may be two words
+try "C11, no extensions" $CC -std=c11 -Wall -Wextra -Wpedantic -Werror -I. -x c
 try "C++17" "$CXX" -std=c++17 -Wall -Wextra -Wpedantic -Werror -I. -x c++
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

@@ -103,7 +103,7 @@ static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
 
 static void f7_unchecked(const struct scenario *scenario)
 {
-	mutant_use("nocheck", "plugin/pull.c",
+	mutant_use("nocheck", "plugin/progress/pull.c",
 		   "s/if (!kvpull_revocation_is_live(/if (0 \\&\\& "
 		   "!kvpull_revocation_is_live(/");
 	mutant_run(scenario, F7_IN_POLL);

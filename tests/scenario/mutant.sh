@@ -13,9 +13,11 @@ tree=$build/mutants/$name
 rm -rf "$tree"
 mkdir -p "$tree/obj"
 cp -pr Makefile include plugin shm verbs "$tree"
-cp -pr "$build/plugin" "$build/shm" "$build/verbs" "$tree/obj" 2>/dev/null || :
+for folder in include plugin shm verbs; do
+	cp -pr "$build/$folder" "$tree/obj" 2>/dev/null || :
+done
 find "$tree/obj" -name '*.d' \
-	-exec sed -i 's|^[^ ]*/\([a-z]*/[a-z_0-9]*\.o\):|obj/\1:|' {} +
+	-exec sed -i 's#^[^ ]*/\(\(include\|plugin\|shm\|verbs\)/[a-z_0-9/]*\.o\):#obj/\1:#' {} +
 sed "$script" "$file" >"$tree/$file"
 if cmp -s "$file" "$tree/$file"; then
 	echo "$file: the mutation changes nothing" >&2
@@ -24,7 +26,7 @@ fi
 
 # Objects tell which sanitizer they want.
 variant=release
-needs=$(nm -u "$build/plugin/pull.o" 2>/dev/null) || :
+needs=$(nm -u "$build/plugin/progress/pull.o" 2>/dev/null) || :
 case $needs in
 *__tsan_*) variant=tsan ;;
 *__asan_*) variant=asan ;;

@@ -144,7 +144,7 @@ static void x2_version(const struct scenario *scenario)
 	logs_open(scenario);
 	start(scenario, &p, "producer", lease);
 	start(scenario, &d, "consumer", lease);
-	mutant_use("wire2", "plugin/handshake.c",
+	mutant_use("wire2", "plugin/bytes/handshake.c",
 		   "s/^#include \"plugin.handshake.h\"/&\\n"
 		   "#undef KVPULL_WIRE_VERSION\\n"
 		   "#define KVPULL_WIRE_VERSION 2u/");

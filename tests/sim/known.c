@@ -4,7 +4,7 @@
  * producer was told may be all that it goes by; whether somebody is left who
  * could say the last word only the consumers know.
  */
-#include "plugin/scheduler_state.h"
+#include "plugin/scheduler/scheduler_state.h"
 #include "tests/sim/sim.h"
 
 #define POLLS_SLACK 6u

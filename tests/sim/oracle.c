@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "plugin/hold_state.h"
+#include "plugin/hold/hold_state.h"
 #include "tests/sim/sim.h"
 
 #define POLLS_SLACK 3u

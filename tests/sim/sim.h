@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "plugin/scheduler.h"
-#include "plugin/worker.h"
+#include "plugin/scheduler/scheduler.h"
+#include "plugin/worker/worker.h"
 
 #define SIM_PROCS_MAX 48u /* processes of one seed, dead ones too */
 #define SIM_CONNS_MAX 64u

@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "base/ring.h"
 #include "shm/endpoint.h"
-#include "shm/ring.h"
 #include "tests/stress/hostile_world.h"
 
 #define LOADS 20u /* that the honest one must get done after each attack */

@@ -17,7 +17,7 @@
 #include <sodium.h>
 
 #include "base/clock.h"
-#include "plugin/handshake.h"
+#include "plugin/bytes/handshake.h"
 
 #define BLOCKS 4u
 #define BLOCK_BYTES 4096u

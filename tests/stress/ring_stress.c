@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #include "base/pause.h"
-#include "shm/ring.h"
+#include "base/ring.h"
 
 #define RING_RECORDS 16u
 #define RING_BYTES (KVPULL_RING_SLOTS_OFFSET + RING_RECORDS * 32u)

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin/config.h"
+#include "plugin/config/config.h"
 
 static struct kvpull_error_detail detail;
 

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "plugin/hold.h"
+#include "plugin/hold/hold.h"
 
 #define SLOTS 8u
 #define INSTANCES 8u

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "plugin/scheduler.h"
+#include "plugin/scheduler/scheduler.h"
 
 #define WORLD_RANKS_MAX 4u
 #define WORLD_QUEUE_MAX 256u
@@ -210,7 +210,7 @@ static inline void world_write_down(struct world *world,
 	}
 }
 
-/* The rule at the top of plugin/outbox.c. */
+/* The rule at the top of plugin/scheduler/outbox.c. */
 static inline int world_follows(struct world_rank *rank, uint32_t index,
 				const struct kvpull_step_header *header)
 {

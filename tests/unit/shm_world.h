@@ -31,8 +31,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/ring.h"
 #include "shm/endpoint.h"
-#include "shm/ring.h"
 #include "shm/segment.h"
 #include "shm/shm.h"
 

@@ -10,7 +10,7 @@
 
 #include <sodium.h>
 
-#include "plugin/handshake.h"
+#include "plugin/bytes/handshake.h"
 
 static const uint8_t key[KVPULL_KEY_BYTES] = { 1, 2, 3 };
 static const uint8_t other_key[KVPULL_KEY_BYTES] = { 1, 2, 4 };

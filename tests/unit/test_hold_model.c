@@ -8,7 +8,7 @@
  */
 #include "tests/unit/hold_world.h"
 
-#include "plugin/instance.h"
+#include "plugin/hold/instance.h"
 
 #define IDS 5u
 #define RANKS 3u

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/hold_world.h"
 
-#include "plugin/instance.h"
+#include "plugin/hold/instance.h"
 
 #define WORKER 0xa1u
 #define SUCCESSOR 0xb1u

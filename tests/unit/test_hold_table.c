@@ -2,7 +2,7 @@
 /* Every cell of the hold's state table, reached through the public calls. */
 #include "tests/unit/hold_world.h"
 
-#include "plugin/hold_state.h"
+#include "plugin/hold/hold_state.h"
 
 #define TOLD UINT64_C(5)   /* generation of slot 0 that ended before */
 #define LATEST UINT64_C(6) /* the one staged, held or ended now */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/kept.h"
+#include "plugin/scheduler/kept.h"
 
 #define CHUNKS 400u
 #define BLOCKS 3000u

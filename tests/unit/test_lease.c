@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "plugin/lease.h"
+#include "plugin/hold/lease.h"
 
 #define SLOTS 64u
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/params.h"
+#include "base/params.h"
 
 struct version_1 {
 	size_t struct_size;

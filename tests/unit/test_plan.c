@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/plan.h"
+#include "plugin/progress/plan.h"
 
 #define STRIPS 64u
 

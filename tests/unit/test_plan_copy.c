@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/plan.h"
+#include "plugin/progress/plan.h"
 
 #define CACHES 48u
 #define REGIONS 3u

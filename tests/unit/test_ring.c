@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "shm/ring.h"
+#include "base/ring.h"
 
 #define COUNT 8u
 #define GUARD_BYTES 4096u

@@ -12,11 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "plugin/handshake.h"
-#include "plugin/route.h"
-#include "plugin/ticket.h"
+#include "base/ring.h"
+#include "plugin/bytes/handshake.h"
+#include "plugin/bytes/ticket.h"
+#include "plugin/route/route.h"
 #include "shm/endpoint.h"
-#include "shm/ring.h"
 #include "shm/segment.h"
 #include "shm/shm.h"
 

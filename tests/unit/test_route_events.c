@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "plugin/route.h"
+#include "plugin/route/route.h"
 
 /* A side that tells what the test says. */
 struct side {

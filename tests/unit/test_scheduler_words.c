@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the scheduler half says of a request in the log. */
-#include "plugin/scheduler_state.h"
+#include "plugin/scheduler/scheduler_state.h"
 #include "scheduler_world.h"
 
 static char last_warning[KVPULL_LOG_LINE_BYTES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker as producer: who is let in beside, or in the place of, whom. */
-#include "plugin/route.h"
+#include "plugin/route/route.h"
 #include "tests/unit/worker_peer.h"
 
 #define INSTANCE 21u

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "plugin/route.h"
+#include "plugin/route/route.h"
 #include "tests/unit/worker_world.h"
 
 #define GENERATION 9u

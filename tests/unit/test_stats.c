@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/stats.h"
+#include "plugin/abi/stats.h"
 
 #define TEXT_BYTES 16384u
 #define WORKER_COUNT 33u

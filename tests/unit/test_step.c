@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "plugin/step.h"
+#include "plugin/bytes/step.h"
 
 #define BYTES_MAX (1u << 20)
 #define COMMANDS 6u

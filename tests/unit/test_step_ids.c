@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "plugin/step.h"
+#include "plugin/bytes/step.h"
 
 #define IDS_MAX 2048u
 #define BYTES_MAX (16u * IDS_MAX)

@@ -18,7 +18,7 @@
 #define HOLDS (WORLD_HOLDS - SLOT)
 #define ENDS 300u /* more than one poll tells */
 #define LEASE_NS (3000 * WORLD_MS)
-#define TAIL_AT 128u /* in a ring: shm/ring.c */
+#define TAIL_AT 128u /* in a ring: include/base/ring.c */
 
 static void hold_next(struct world *world, uint32_t index)
 {

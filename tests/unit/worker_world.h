@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-#include "plugin/params.h"
-#include "plugin/worker.h"
+#include "base/params.h"
+#include "plugin/worker/worker.h"
 
 #ifndef WORLD_HOLDS
 #define WORLD_HOLDS 8u

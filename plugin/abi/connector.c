@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ABI's two tables. This layer takes structs of any size from the caller,
+ * reads the clock, and calls the halves; it decides nothing.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+#include "base/params.h"
+#include "plugin/config/config.h"
+#include "plugin/scheduler/scheduler.h"
+#include "plugin/worker/worker.h"
+
+/* What both opens make of their parameters. */
+struct opening {
+	struct kvpull_open_params params;
+	struct kvpull_model model;
+	struct kvpull_log log;
+	struct kvpull_config config;
+};
+
+/* Whoever runs the engine may ask for more or less than the engine does. */
+static void log_take(struct kvpull_log *log, const struct kvpull_host *host,
+		     const struct kvpull_config *config)
+{
+	log->write = host->log;
+	log->fatal = host->fatal;
+	log->context = host->context;
+	log->level = config->log_level;
+	if (host->log_level && !config->log_level_set)
+		log->level = host->log_level;
+	if (config->service_link_count)
+		kvpull_warn(
+			log,
+			"%u variables such as %s are passed over: they look like Kubernetes' links to a Service of that name, which enableServiceLinks: false leaves out of a pod",
+			config->service_link_count, config->service_link);
+}
+
+static int opening_take(struct opening *opening,
+			const struct kvpull_open_params *params,
+			struct kvpull_error_detail *detail)
+{
+	struct kvpull_host host = { .struct_size = sizeof(host) };
+	int code;
+
+	memset(opening, 0, sizeof(*opening));
+	if (sodium_init() < 0) {
+		kvpull_detail_set(detail, KVPULL_EDEVICE, "",
+				  "libsodium cannot be initialized");
+		return KVPULL_EDEVICE;
+	}
+	code = kvpull_params_take_named(&opening->params,
+					sizeof(opening->params), params,
+					"params", detail);
+	if (!code && opening->params.host)
+		code = kvpull_params_take_named(&host, sizeof(host),
+						opening->params.host, "host",
+						detail);
+	if (!code)
+		code = kvpull_params_take_named(
+			&opening->model, sizeof(opening->model),
+			opening->params.model, "model", detail);
+	if (code)
+		return code;
+	if (opening->params.reserved || host.reserved) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, "reserved",
+				  "a reserved member is not 0");
+		return KVPULL_EINVAL;
+	}
+	if (!opening->params.groups || !opening->params.group_count ||
+	    opening->params.group_count > KVPULL_GROUPS_MAX) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, "groups",
+				  "1 .. %u groups are needed",
+				  KVPULL_GROUPS_MAX);
+		return KVPULL_EINVAL;
+	}
+	opening->params.model = &opening->model;
+	code = kvpull_config_load(&opening->config, opening->params.config_json,
+				  detail);
+	if (!code)
+		log_take(&opening->log, &host, &opening->config);
+	return code;
+}
+
+static int scheduler_open(const struct kvpull_open_params *params,
+			  struct kvpull_scheduler **scheduler,
+			  struct kvpull_error_detail *detail)
+{
+	struct kvpull_scheduler_setup setup = { 0 };
+	struct kvpull_compat compat;
+	struct opening opening;
+	int code;
+
+	code = opening_take(&opening, params, detail);
+	if (!code)
+		code = kvpull_worker_params_check(&opening.params,
+						  &opening.config, detail);
+	if (!code)
+		code = kvpull_compat_init(&compat, &opening.params);
+	if (code)
+		return code;
+	setup.log = &opening.log;
+	setup.config = &opening.config;
+	setup.compat = &compat;
+	setup.engine_id = opening.params.engine_id;
+	setup.tp_size = opening.params.tp_size;
+	while (!setup.incarnation)
+		randombytes_buf(&setup.incarnation, sizeof(setup.incarnation));
+	code = kvpull_scheduler_create(&setup, scheduler);
+	if (code)
+		kvpull_detail_set(
+			detail, code, "",
+			"the scheduler half could not open: lower max_holds, tickets_max or step_log_mib");
+	return code;
+}
+
+static int scheduler_rank_info(struct kvpull_scheduler *scheduler,
+			       const void *bytes, size_t byte_count)
+{
+	return kvpull_scheduler_rank_info(scheduler, bytes, byte_count,
+					  kvpull_clock_ns());
+}
+
+static int scheduler_ranks_missing(struct kvpull_scheduler *scheduler)
+{
+	return kvpull_scheduler_ranks_missing(scheduler);
+}
+
+static int scheduler_request_new(struct kvpull_scheduler *scheduler,
+				 const struct kvpull_request *request)
+{
+	struct kvpull_request own;
+	const int code = kvpull_params_take(&own, sizeof(own), request);
+
+	return code ? code :
+		      kvpull_scheduler_request_new(scheduler, &own,
+						   kvpull_clock_ns());
+}
+
+static int scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
+				    uint64_t key, uint32_t local_tokens,
+				    uint32_t *tokens)
+{
+	return kvpull_scheduler_matched_tokens(scheduler, key, local_tokens,
+					       tokens, kvpull_clock_ns());
+}
+
+static int scheduler_allocated(struct kvpull_scheduler *scheduler,
+			       const struct kvpull_allocation *allocation)
+{
+	struct kvpull_allocation own;
+	const int code = kvpull_params_take(&own, sizeof(own), allocation);
+
+	return code ? code :
+		      kvpull_scheduler_allocated(scheduler, &own,
+						 kvpull_clock_ns());
+}
+
+static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
+				      struct kvpull_finish *finish)
+{
+	struct kvpull_finish own;
+	int code = kvpull_params_take(&own, sizeof(own), finish);
+
+	if (code)
+		return code;
+	code = kvpull_scheduler_request_finished(scheduler, &own,
+						 kvpull_clock_ns());
+	if (finish->struct_size >=
+	    offsetof(struct kvpull_finish, ticket_bytes) +
+		    sizeof(finish->ticket_bytes))
+		finish->ticket_bytes = own.ticket_bytes;
+	return code;
+}
+
+static int scheduler_request_rejected(struct kvpull_scheduler *scheduler,
+				      const void *ticket, size_t ticket_bytes)
+{
+	return kvpull_scheduler_request_rejected(
+		scheduler, ticket, ticket_bytes, kvpull_clock_ns());
+}
+
+static int scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
+				size_t capacity, size_t *byte_count)
+{
+	return kvpull_scheduler_step_build(scheduler, bytes, capacity,
+					   byte_count, kvpull_clock_ns());
+}
+
+static int scheduler_result_take(struct kvpull_scheduler *scheduler,
+				 const void *bytes, size_t byte_count)
+{
+	return kvpull_scheduler_result_take(scheduler, bytes, byte_count,
+					    kvpull_clock_ns());
+}
+
+static int scheduler_has_pending(struct kvpull_scheduler *scheduler)
+{
+	return kvpull_scheduler_has_pending(scheduler, kvpull_clock_ns());
+}
+
+static int scheduler_reset(struct kvpull_scheduler *scheduler, uint32_t flags)
+{
+	return kvpull_scheduler_reset(scheduler, flags, kvpull_clock_ns());
+}
+
+static int scheduler_stats(struct kvpull_scheduler *scheduler,
+			   struct kvpull_scheduler_stats *stats, uint32_t reset)
+{
+	struct kvpull_scheduler_stats own = { .struct_size = sizeof(own) };
+
+	if (kvpull_params_check_output(stats))
+		return KVPULL_EINVAL;
+	kvpull_scheduler_stats_get(scheduler, &own, reset);
+	return kvpull_params_give(stats, &own, sizeof(own));
+}
+
+static int worker_open(const struct kvpull_open_params *params,
+		       struct kvpull_worker **worker,
+		       struct kvpull_error_detail *detail)
+{
+	struct kvpull_worker_setup setup = { 0 };
+	struct opening opening;
+	int code;
+
+	code = opening_take(&opening, params, detail);
+	if (code)
+		return code;
+	setup.params = &opening.params;
+	setup.config = &opening.config;
+	setup.log = opening.log;
+	return kvpull_worker_create(&setup, worker, detail);
+}
+
+static int worker_regions_register(struct kvpull_worker *worker,
+				   const struct kvpull_regions *regions,
+				   struct kvpull_error_detail *detail)
+{
+	struct kvpull_regions own;
+	const int code = kvpull_params_take_named(&own, sizeof(own), regions,
+						  "regions", detail);
+
+	return code ? code :
+		      kvpull_worker_regions_register(worker, &own, detail);
+}
+
+static int worker_start_loads(struct kvpull_worker *worker, void *stream)
+{
+	return stream ? KVPULL_EUNSUPPORTED : kvpull_worker_start_loads(worker);
+}
+
+static int worker_revoke_all(struct kvpull_worker *worker)
+{
+	return kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED);
+}
+
+static int worker_progress(struct kvpull_worker *worker, uint32_t budget)
+{
+	(void)budget; /* one run is bounded */
+	if (worker->config.progress != KVPULL_PROGRESS_CALLER)
+		return KVPULL_EINVAL;
+	return kvpull_worker_progress(worker);
+}
+
+static int worker_stats(struct kvpull_worker *worker,
+			struct kvpull_worker_stats *stats, uint32_t reset)
+{
+	struct kvpull_worker_stats own = { .struct_size = sizeof(own) };
+
+	if (kvpull_params_check_output(stats))
+		return KVPULL_EINVAL;
+	kvpull_worker_stats_get(worker, &own, reset);
+	return kvpull_params_give(stats, &own, sizeof(own));
+}
+
+static const char *error_text(int code)
+{
+	switch (code) {
+	case KVPULL_OK:
+		return "success";
+#define KVPULL_ERROR_TEXT(name, value, text)                                   \
+	case KVPULL_##name:                                                    \
+		return text;
+		KVPULL_ERRORS(KVPULL_ERROR_TEXT)
+#undef KVPULL_ERROR_TEXT
+	default:
+		return "unknown error: the library is newer than its caller";
+	}
+}
+
+static int config_check(const char *config_json,
+			struct kvpull_error_detail *detail)
+{
+	struct kvpull_config config;
+
+	return kvpull_config_load(&config, config_json, detail);
+}
+
+static const struct kvpull_scheduler_ops scheduler_ops = {
+	.struct_size = sizeof(scheduler_ops),
+	.open = scheduler_open,
+	.close = kvpull_scheduler_destroy,
+	.rank_info = scheduler_rank_info,
+	.ranks_missing = scheduler_ranks_missing,
+	.request_new = scheduler_request_new,
+	.matched_tokens = scheduler_matched_tokens,
+	.allocated = scheduler_allocated,
+	.request_finished = scheduler_request_finished,
+	.request_rejected = scheduler_request_rejected,
+	.ticket_get = kvpull_scheduler_ticket_get,
+	.step_build = scheduler_step_build,
+	.result_take = scheduler_result_take,
+	.has_pending = scheduler_has_pending,
+	.reset = scheduler_reset,
+	.drain = kvpull_scheduler_drain,
+	.stats = scheduler_stats,
+};
+
+static const struct kvpull_worker_ops worker_ops = {
+	.struct_size = sizeof(worker_ops),
+	.open = worker_open,
+	.close = kvpull_worker_destroy,
+	.memory_alloc = kvpull_worker_memory_alloc,
+	.memory_free = kvpull_worker_memory_free,
+	.regions_register = worker_regions_register,
+	.rank_info = kvpull_worker_rank_info,
+	.step = kvpull_worker_step,
+	.start_loads = worker_start_loads,
+	.hold_ready = kvpull_worker_hold_ready,
+	.poll = kvpull_worker_poll,
+	.failed_blocks = kvpull_worker_failed_blocks,
+	.result_build = kvpull_worker_result_build,
+	.revoke_all = worker_revoke_all,
+	.event_fd = kvpull_worker_event_fd,
+	.progress = worker_progress,
+	.peers = kvpull_remote_peers,
+	.stats = worker_stats,
+};
+
+static const struct kvpull_connector_ops connector_ops = {
+	.struct_size = sizeof(connector_ops),
+	.abi_major = KVPULL_ABI_MAJOR,
+	.abi_minor = KVPULL_ABI_MINOR,
+	.version = KVPULL_VERSION,
+	.caps = KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_FILE |
+		KVPULL_CAP_VERBS | KVPULL_CAP_KEY,
+	.error_text = error_text,
+	.config_check = config_check,
+	.ticket_peek = kvpull_ticket_peek,
+	.scheduler = &scheduler_ops,
+	.worker = &worker_ops,
+};
+
+__attribute__((visibility("default"))) const struct kvpull_connector_ops *
+kvpull_connector_v1(void)
+{
+	return &connector_ops;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Handshake messages between a consumer's worker (D) and a producer's (P).
+ * Pure: bytes in, bytes out. All that is decoded is hostile until checked.
+ *
+ *   P -> D challenge { versions, nonce }
+ *   D -> P hello { version, compatibility record, instance, rank, N,
+ *                  incarnation it wants, nonce, MAC }
+ *   P -> D welcome { version, incarnation, caches, regions, MAC } or
+ *          refusal { code, field, both values }
+ *
+ * With a key, the hello's MAC covers P's nonce and the whole hello, and the
+ * welcome's MAC covers D's nonce and the whole welcome. Without one, the same
+ * bytes are a checksum. A message says whether it is keyed: one peer with a key
+ * and one without are KVPULL_EAUTH at either.
+ *
+ * Challenge and refusal keep their layout for ever, so that peers of different
+ * versions can tell each other so. A refusal is not authenticated: whoever can
+ * forge one can cut the connection too.
+ */
+#ifndef KVPULL_PLUGIN_HANDSHAKE_H
+#define KVPULL_PLUGIN_HANDSHAKE_H
+
+#include "base/transport.h"
+#include "base/wire.h"
+#include "plugin/bytes/ticket.h"
+
+#define KVPULL_WIRE_VERSION 1u
+#define KVPULL_NONCE_BYTES 32u
+
+/* What must be equal; compared field by field, each mismatch named. */
+struct kvpull_compat {
+	char model[KVPULL_TEXT_BYTES_MAX];
+	char revision[KVPULL_TEXT_BYTES_MAX];
+	char weights[KVPULL_TEXT_BYTES_MAX];
+	char dtype[KVPULL_TEXT_BYTES_MAX];
+	char layout[KVPULL_TEXT_BYTES_MAX];
+	char attention[KVPULL_TEXT_BYTES_MAX];
+	uint32_t layer_count;
+	uint32_t head_count;
+	uint32_t head_bytes;
+	uint32_t replicated;
+	uint32_t group_count;
+	struct kvpull_group groups[KVPULL_GROUPS_MAX];
+};
+
+struct kvpull_hello {
+	struct kvpull_compat compat;
+	uint64_t instance; /* incarnation of D's scheduler half, not 0 */
+	uint64_t incarnation; /* of D's worker and its life at P: KVPULL_SELF_BITS */
+	uint64_t wanted;      /* P's incarnation in the ticket */
+	uint32_t rank;
+	uint32_t rank_count; /* 1 .. KVPULL_RANKS_MAX */
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+};
+
+struct kvpull_welcome {
+	uint64_t incarnation;
+	uint64_t lease_ns; /* the consumer beats every third of it */
+	uint32_t slot_count;
+	uint32_t tp_rank;
+	uint32_t tp_size;
+	uint32_t pid;             /* in P's own namespace; for foreign memory */
+	uint64_t entries_address; /* P's own address of the revocation table */
+	uint32_t region_count;
+	uint32_t cache_count;
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
+	struct {
+		uint32_t kind;
+		uint32_t reserved;
+		uint64_t address; /* P's own; of a file: where it begins in it */
+		uint64_t bytes;
+	} regions[KVPULL_REGIONS_MAX];
+	struct kvpull_cache caches[KVPULL_CACHES_MAX];
+};
+
+struct kvpull_refusal {
+	int32_t code; /* KVPULL_EREJECTED, _EVERSION, _EAUTH, _EFULL, _EPEER */
+	char field[64];
+	char ours[KVPULL_TEXT_BYTES_MAX];   /* P's value */
+	char theirs[KVPULL_TEXT_BYTES_MAX]; /* D's value */
+};
+
+enum kvpull_message_kind {
+	KVPULL_MESSAGE_CHALLENGE = 1,
+	KVPULL_MESSAGE_HELLO,
+	KVPULL_MESSAGE_WELCOME,
+	KVPULL_MESSAGE_REFUSAL
+};
+
+/*
+ * 0, or KVPULL_EINVAL: what kvpull_compat_init() would refuse in the record;
+ * detail (may be NULL) names it. The groups' number and kinds are the caller's.
+ */
+int KVPULL_MUST_CHECK
+kvpull_compat_check(const struct kvpull_open_params *params,
+		    struct kvpull_error_detail *detail);
+/*
+ * From the ABI's record. KVPULL_EINVAL: no model, texts too long or with control
+ * bytes, replicated above 1, groups 0 or too many, block_tokens 0, kind unknown.
+ */
+int KVPULL_MUST_CHECK
+kvpull_compat_init(struct kvpull_compat *compat,
+		   const struct kvpull_open_params *params);
+/* 16-byte digest of the record, for tickets. */
+void kvpull_compat_digest(const struct kvpull_compat *compat,
+			  uint8_t digest[KVPULL_COMPAT_BYTES]);
+/* 0, or KVPULL_EREJECTED and the first field that differs, both values. */
+int KVPULL_MUST_CHECK kvpull_compat_compare(const struct kvpull_compat *ours,
+					    const struct kvpull_compat *theirs,
+					    struct kvpull_refusal *refusal);
+
+/* Kind of a message after magic and version were checked, or negative. */
+int kvpull_handshake_kind(const void *bytes, size_t byte_count);
+
+/*
+ * Encoders return the bytes written, or 0 if capacity does not suffice or a
+ * count or text of the message is over its bound. KVPULL_MESSAGE_BYTES_MAX
+ * always suffices.
+ */
+size_t kvpull_handshake_put_challenge(uint8_t *bytes, size_t capacity,
+				      const uint8_t nonce[KVPULL_NONCE_BYTES]);
+size_t kvpull_handshake_put_hello(uint8_t *bytes, size_t capacity,
+				  const struct kvpull_hello *hello,
+				  const uint8_t *key,
+				  const uint8_t nonce[KVPULL_NONCE_BYTES]);
+size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
+				    const struct kvpull_welcome *welcome,
+				    const uint8_t *key,
+				    const uint8_t nonce[KVPULL_NONCE_BYTES]);
+size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,
+				    const struct kvpull_refusal *refusal);
+
+/*
+ * Decoders: 0, KVPULL_EPROTO, KVPULL_EVERSION, KVPULL_EAUTH. A welcome's counts,
+ * indices and sums are checked here, its extents by kvpull_plan_check(): a cache
+ * may still name bytes outside its region.
+ */
+int KVPULL_MUST_CHECK
+kvpull_handshake_get_challenge(const void *bytes, size_t byte_count,
+			       uint8_t nonce[KVPULL_NONCE_BYTES]);
+int KVPULL_MUST_CHECK kvpull_handshake_get_hello(
+	const void *bytes, size_t byte_count, const uint8_t *key,
+	const uint8_t nonce[KVPULL_NONCE_BYTES], struct kvpull_hello *hello);
+int KVPULL_MUST_CHECK
+kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
+			     const uint8_t *key,
+			     const uint8_t nonce[KVPULL_NONCE_BYTES],
+			     struct kvpull_welcome *welcome);
+int KVPULL_MUST_CHECK
+kvpull_handshake_get_refusal(const void *bytes, size_t byte_count,
+			     struct kvpull_refusal *refusal);
+
+#endif /* KVPULL_PLUGIN_HANDSHAKE_H */

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ticket's codec.
+ *
+ * Kept: decode() uses no byte before the checksum over all of them matched,
+ * writes nothing past a bound whatever they say, and takes time linear in the
+ * text plus KVPULL_TICKET_BLOCKS_MAX. There is one text a body: another
+ * spelling of the same bytes is refused. encode() refuses what decode() would,
+ * and never needs more than KVPULL_TICKET_BYTES_MAX.
+ *
+ * Body, little-endian; text is u16 bytes and the bytes:
+ *   u32 flags, u64 generation, u32 slot, u32 prompt_tokens,
+ *   u32 last_block_bytes, text engine_id, 16 compat, 16 digest,
+ *   u8 groups, each { u32 block_tokens, u32 first_index, u32 block_count, runs }
+ *   u8 ranks, each { u64 incarnation, u64 tag, text address }
+ *   u16 payload bytes, payload, 16 checksum
+ * A run is { varint zigzag(first id - end of the run before), varint count }.
+ */
+#include "plugin/bytes/ticket.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include <sodium.h>
+
+#include "base/params.h"
+
+#define HEAD_BYTES 5u
+#define PREFIX_BYTES 3u /* "kvp": ours, whatever the version */
+#define ROUTE_BYTES_MAX 16u
+
+/* No text: there is no zero at its end. */
+static const char ticket_head[HEAD_BYTES] = { 'k', 'v', 'p', '1', '.' };
+
+/*
+ * The largest body. A run is at most 5 + 1 bytes where it has one id (33 bits
+ * of distance, zigzag), and fewer an id where it has more.
+ */
+#define FIXED_BYTES_MAX                                                        \
+	(4u + 8u + 4u + 4u + 4u + 2u + KVPULL_ENGINE_ID_BYTES_MAX +            \
+	 KVPULL_COMPAT_BYTES + KVPULL_DIGEST_BYTES + 1u + 1u + 2u +            \
+	 KVPULL_PAYLOAD_BYTES_MAX + KVPULL_CHECKSUM_BYTES)
+#define BODY_BYTES_MAX                                                         \
+	(FIXED_BYTES_MAX + KVPULL_GROUPS_MAX * 12u +                           \
+	 KVPULL_TICKET_BLOCKS_MAX * 6u +                                       \
+	 KVPULL_RANKS_MAX * (18u + KVPULL_TICKET_ADDRESS_BYTES_MAX))
+
+_Static_assert(HEAD_BYTES + (BODY_BYTES_MAX * 4u + 2u) / 3u <=
+		       KVPULL_TICKET_BYTES_MAX,
+	       "the largest ticket fits into the bound that the ABI tells");
+_Static_assert(KVPULL_RANKS_MAX <= UINT8_MAX && KVPULL_GROUPS_MAX <= UINT8_MAX,
+	       "counts are one byte on the wire");
+
+static void checksum(const uint8_t *body, size_t body_bytes, const uint8_t *key,
+		     uint8_t sum[KVPULL_CHECKSUM_BYTES])
+{
+	/* A use of its own: no other message's MAC is a ticket's. */
+	static const uint8_t use[crypto_generichash_blake2b_PERSONALBYTES + 1] =
+		"kvpull.ticket.v1";
+
+	(void)crypto_generichash_blake2b_salt_personal(
+		sum, KVPULL_CHECKSUM_BYTES, body, body_bytes, key,
+		key ? KVPULL_KEY_BYTES : 0, NULL, use);
+}
+
+int kvpull_ticket_check_text(const char *text, size_t capacity)
+{
+	size_t at;
+
+	for (at = 0; at < capacity; at++) {
+		if (!text[at])
+			return 0;
+		if ((uint8_t)text[at] < 0x20 || text[at] == 0x7f)
+			return KVPULL_EINVAL;
+	}
+	return KVPULL_EINVAL;
+}
+
+/* Bytes of the route's name before its ':', or 0. */
+static size_t route_bytes(const char *part)
+{
+	size_t at;
+
+	for (at = 0; at < ROUTE_BYTES_MAX; at++) {
+		const char c = part[at];
+
+		if (c == ':')
+			return at;
+		if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')))
+			return 0;
+	}
+	return 0;
+}
+
+/* Bytes of a part's text up to ';' or NUL; 0 if it is no good. */
+static size_t part_bytes(const char *part)
+{
+	size_t at;
+
+	for (at = 0; at < KVPULL_ADDRESS_BYTES_MAX; at++) {
+		if (!part[at] || part[at] == ';')
+			return at;
+		if ((uint8_t)part[at] < 0x20 || (uint8_t)part[at] > 0x7e)
+			return 0;
+	}
+	return 0;
+}
+
+int kvpull_ticket_check_address(const char *address)
+{
+	if (strnlen(address, KVPULL_TICKET_ADDRESS_BYTES_MAX) ==
+	    KVPULL_TICKET_ADDRESS_BYTES_MAX)
+		return KVPULL_EINVAL;
+	for (;;) {
+		const size_t name_bytes = route_bytes(address);
+		size_t text_bytes;
+
+		if (!name_bytes)
+			return KVPULL_EINVAL;
+		address += name_bytes + 1;
+		text_bytes = part_bytes(address);
+		if (!text_bytes)
+			return KVPULL_EINVAL;
+		address += text_bytes;
+		if (!*address)
+			return 0;
+		address++;
+	}
+}
+
+int kvpull_ticket_address(const char *address, const char *route, char *text)
+{
+	const size_t wanted_bytes = strlen(route);
+
+	for (;;) {
+		const char *end = strchrnul(address, ';');
+		const char *colon =
+			memchr(address, ':', (size_t)(end - address));
+
+		if (colon && (size_t)(colon - address) == wanted_bytes &&
+		    !memcmp(address, route, wanted_bytes) &&
+		    end - colon - 1 < KVPULL_ADDRESS_BYTES_MAX) {
+			const size_t text_bytes = (size_t)(end - colon) - 1;
+
+			memcpy(text, colon + 1, text_bytes);
+			text[text_bytes] = '\0';
+			return 0;
+		}
+		if (!*end)
+			return KVPULL_EROUTE;
+		address = end + 1;
+	}
+}
+
+static int check_rank(const struct kvpull_ticket_rank *rank)
+{
+	if (!rank->incarnation || !rank->tag)
+		return KVPULL_EINVAL;
+	return kvpull_ticket_check_address(rank->address);
+}
+
+void kvpull_ticket_put_rank(struct kvpull_wire_writer *writer,
+			    const struct kvpull_ticket_rank *rank)
+{
+	kvpull_wire_put_u64(writer, rank->incarnation);
+	kvpull_wire_put_u64(writer, rank->tag);
+	kvpull_wire_put_text(writer, rank->address);
+}
+
+void kvpull_ticket_get_rank(struct kvpull_wire_reader *reader,
+			    struct kvpull_ticket_rank *rank)
+{
+	rank->incarnation = kvpull_wire_get_u64(reader);
+	rank->tag = kvpull_wire_get_u64(reader);
+	kvpull_wire_get_text(reader, rank->address, sizeof(rank->address));
+	if (reader->bad || check_rank(rank))
+		reader->bad = 1;
+}
+
+/* The scalars' bounds, the same at both ends. */
+static int check_fixed(const struct kvpull_ticket *ticket)
+{
+	if (ticket->flags & ~KVPULL_TICKET_READY_NEEDED)
+		return KVPULL_EINVAL;
+	if (!ticket->generation || ticket->slot >= KVPULL_TICKET_SLOTS_MAX)
+		return KVPULL_EINVAL;
+	return kvpull_ticket_check_text(ticket->engine_id,
+					sizeof(ticket->engine_id));
+}
+
+/* 0, or KVPULL_EINVAL; blocks: ids that the groups before it took. */
+static int check_group(const struct kvpull_ticket_group *group, uint32_t blocks)
+{
+	if (!group->block_tokens ||
+	    group->block_count > KVPULL_TICKET_BLOCKS_MAX - blocks ||
+	    group->block_count > UINT32_MAX - group->first_index)
+		return KVPULL_EINVAL;
+	return 0;
+}
+
+/* All that encode() reads lies within its bounds and would be decoded. */
+static int check_ticket(const struct kvpull_ticket *ticket)
+{
+	uint32_t blocks = 0;
+	uint32_t i;
+
+	if (!ticket->rank_count || ticket->rank_count > KVPULL_RANKS_MAX ||
+	    !ticket->group_count || ticket->group_count > KVPULL_GROUPS_MAX ||
+	    ticket->payload_bytes > KVPULL_PAYLOAD_BYTES_MAX ||
+	    check_fixed(ticket))
+		return KVPULL_EINVAL;
+	for (i = 0; i < ticket->group_count; i++) {
+		const struct kvpull_ticket_group *group = &ticket->groups[i];
+
+		if (check_group(group, blocks) ||
+		    group->first_id >
+			    KVPULL_TICKET_BLOCKS_MAX - group->block_count)
+			return KVPULL_EINVAL;
+		blocks += group->block_count;
+	}
+	for (i = 0; i < ticket->rank_count; i++)
+		if (check_rank(&ticket->ranks[i]))
+			return KVPULL_EINVAL;
+	return 0;
+}
+
+static void put_ids(struct kvpull_wire_writer *writer, const uint32_t *ids,
+		    uint32_t count)
+{
+	uint64_t end = 0;
+	uint32_t at = 0;
+
+	while (at < count) {
+		const uint32_t run = kvpull_ticket_run(ids, at, count);
+
+		kvpull_ticket_put_id(writer, ids[at], end);
+		kvpull_wire_put_varint(writer, run);
+		end = (uint64_t)ids[at] + run;
+		at += run;
+	}
+}
+
+/* A run longer than what its group still lacks is refused before it is used. */
+static void get_ids(struct kvpull_wire_reader *reader, uint32_t *ids,
+		    uint32_t count)
+{
+	uint64_t end = 0;
+	uint32_t at = 0;
+
+	while (at < count) {
+		const uint32_t first = kvpull_ticket_get_id(reader, end);
+		const uint64_t run = kvpull_wire_get_varint(reader);
+		uint32_t i;
+
+		if (reader->bad || !run || run > count - at ||
+		    run - 1 > UINT32_MAX - first) {
+			reader->bad = 1;
+			return;
+		}
+		for (i = 0; i < run; i++)
+			ids[at + i] = first + i;
+		end = first + run;
+		at += (uint32_t)run;
+	}
+}
+
+static void put_body(struct kvpull_wire_writer *writer,
+		     const struct kvpull_ticket *ticket)
+{
+	uint32_t i;
+
+	kvpull_wire_put_u32(writer, ticket->flags);
+	kvpull_wire_put_u64(writer, ticket->generation);
+	kvpull_wire_put_u32(writer, ticket->slot);
+	kvpull_wire_put_u32(writer, ticket->prompt_tokens);
+	kvpull_wire_put_u32(writer, ticket->last_block_bytes);
+	kvpull_wire_put_text(writer, ticket->engine_id);
+	kvpull_wire_put(writer, ticket->compat, sizeof(ticket->compat));
+	kvpull_wire_put(writer, ticket->digest, sizeof(ticket->digest));
+	kvpull_wire_put_u8(writer, (uint8_t)ticket->group_count);
+	for (i = 0; i < ticket->group_count; i++) {
+		const struct kvpull_ticket_group *group = &ticket->groups[i];
+
+		kvpull_wire_put_u32(writer, group->block_tokens);
+		kvpull_wire_put_u32(writer, group->first_index);
+		kvpull_wire_put_u32(writer, group->block_count);
+		put_ids(writer, ticket->block_ids + group->first_id,
+			group->block_count);
+	}
+	kvpull_wire_put_u8(writer, (uint8_t)ticket->rank_count);
+	for (i = 0; i < ticket->rank_count; i++)
+		kvpull_ticket_put_rank(writer, &ticket->ranks[i]);
+	kvpull_wire_put_u16(writer, (uint16_t)ticket->payload_bytes);
+	kvpull_wire_put(writer, ticket->payload, ticket->payload_bytes);
+}
+
+static void get_groups(struct kvpull_wire_reader *reader,
+		       struct kvpull_ticket *ticket)
+{
+	uint32_t blocks = 0;
+	uint32_t i;
+
+	ticket->group_count = kvpull_wire_get_u8(reader);
+	if (!ticket->group_count || ticket->group_count > KVPULL_GROUPS_MAX)
+		reader->bad = 1;
+	for (i = 0; !reader->bad && i < ticket->group_count; i++) {
+		struct kvpull_ticket_group *group = &ticket->groups[i];
+
+		group->block_tokens = kvpull_wire_get_u32(reader);
+		group->first_index = kvpull_wire_get_u32(reader);
+		group->block_count = kvpull_wire_get_u32(reader);
+		group->first_id = blocks;
+		if (check_group(group, blocks)) {
+			reader->bad = 1;
+			return;
+		}
+		get_ids(reader, ticket->block_ids + blocks, group->block_count);
+		blocks += group->block_count;
+	}
+}
+
+static void get_ranks(struct kvpull_wire_reader *reader,
+		      struct kvpull_ticket *ticket)
+{
+	uint32_t i;
+
+	ticket->rank_count = kvpull_wire_get_u8(reader);
+	if (!ticket->rank_count || ticket->rank_count > KVPULL_RANKS_MAX)
+		reader->bad = 1;
+	for (i = 0; !reader->bad && i < ticket->rank_count; i++)
+		kvpull_ticket_get_rank(reader, &ticket->ranks[i]);
+}
+
+static void get_bytes(struct kvpull_wire_reader *reader, uint8_t *to,
+		      size_t byte_count)
+{
+	const uint8_t *from = kvpull_wire_get(reader, byte_count);
+
+	if (from)
+		memcpy(to, from, byte_count);
+}
+
+static int get_body(struct kvpull_wire_reader *reader,
+		    struct kvpull_ticket *ticket)
+{
+	ticket->reserved = 0;
+	ticket->flags = kvpull_wire_get_u32(reader);
+	ticket->generation = kvpull_wire_get_u64(reader);
+	ticket->slot = kvpull_wire_get_u32(reader);
+	ticket->prompt_tokens = kvpull_wire_get_u32(reader);
+	ticket->last_block_bytes = kvpull_wire_get_u32(reader);
+	kvpull_wire_get_text(reader, ticket->engine_id,
+			     sizeof(ticket->engine_id));
+	get_bytes(reader, ticket->compat, sizeof(ticket->compat));
+	get_bytes(reader, ticket->digest, sizeof(ticket->digest));
+	if (reader->bad || check_fixed(ticket))
+		return KVPULL_ENOTICKET;
+	get_groups(reader, ticket);
+	get_ranks(reader, ticket);
+	ticket->payload_bytes = kvpull_wire_get_u16(reader);
+	if (ticket->payload_bytes > KVPULL_PAYLOAD_BYTES_MAX)
+		return KVPULL_ENOTICKET;
+	get_bytes(reader, ticket->payload, ticket->payload_bytes);
+	return kvpull_wire_done(reader) ? 0 : KVPULL_ENOTICKET;
+}
+
+/*
+ * Base64url of our own: sodium's encoder wants room for a NUL, which the caller
+ * need not have, and its decoder (1.0.18) takes any byte above 0x7f for a '_',
+ * so that one body would have many texts.
+ */
+static void put_base64(const uint8_t *bytes, size_t byte_count, char *text)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				     "abcdefghijklmnopqrstuvwxyz0123456789-_";
+	uint32_t pending = 0;
+	uint32_t bits = 0;
+	size_t at;
+
+	for (at = 0; at < byte_count; at++) {
+		pending = (pending << 8 | bytes[at]) & 0xffff;
+		for (bits += 8; bits >= 6; bits -= 6)
+			*text++ = digits[pending >> (bits - 6) & 63];
+	}
+	if (bits)
+		*text = digits[pending << (6 - bits) & 63];
+}
+
+/* Digits' values + 1; 0: no digit. */
+static const uint8_t base64_values[UINT8_MAX + 1] = {
+	['A'] = 1,  ['B'] = 2,  ['C'] = 3,  ['D'] = 4,  ['E'] = 5,  ['F'] = 6,
+	['G'] = 7,  ['H'] = 8,  ['I'] = 9,  ['J'] = 10, ['K'] = 11, ['L'] = 12,
+	['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16, ['Q'] = 17, ['R'] = 18,
+	['S'] = 19, ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24,
+	['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28, ['c'] = 29, ['d'] = 30,
+	['e'] = 31, ['f'] = 32, ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36,
+	['k'] = 37, ['l'] = 38, ['m'] = 39, ['n'] = 40, ['o'] = 41, ['p'] = 42,
+	['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46, ['u'] = 47, ['v'] = 48,
+	['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54,
+	['2'] = 55, ['3'] = 56, ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60,
+	['8'] = 61, ['9'] = 62, ['-'] = 63, ['_'] = 64,
+};
+
+/* 3 bytes of 4 digits, as often as there are 4; 0: a bad digit. */
+static int get_base64_fours(const char *text, size_t text_bytes, uint8_t *bytes)
+{
+	const uint8_t *from = (const uint8_t *)text;
+	/* One that is no digit wraps: a bit that no digit has. */
+	uint32_t seen = 0;
+	size_t at;
+
+	for (at = 0; text_bytes - at >= 4; at += 4, bytes += 3) {
+		const uint32_t a = base64_values[from[at]] - 1u;
+		const uint32_t b = base64_values[from[at + 1]] - 1u;
+		const uint32_t c = base64_values[from[at + 2]] - 1u;
+		const uint32_t d = base64_values[from[at + 3]] - 1u;
+
+		seen |= a | b | c | d;
+		bytes[0] = (uint8_t)(a << 2 | b >> 4);
+		bytes[1] = (uint8_t)(b << 4 | c >> 2);
+		bytes[2] = (uint8_t)(c << 6 | d);
+	}
+	return seen < 64;
+}
+
+/* Bytes written, 3 for every 4 of text; 0: a bad digit, or unused bits set. */
+static size_t get_base64(const char *text, size_t text_bytes, uint8_t *bytes)
+{
+	uint32_t pending = 0;
+	uint32_t bits = 0;
+	size_t used = text_bytes / 4 * 3;
+	size_t at;
+
+	if (!get_base64_fours(text, text_bytes, bytes))
+		return 0;
+	for (at = text_bytes / 4 * 4; at < text_bytes; at++) {
+		const uint8_t value = base64_values[(uint8_t)text[at]];
+
+		if (!value)
+			return 0;
+		pending = (pending << 6 | (value - 1u)) & 0xfff;
+		bits += 6;
+		if (bits >= 8) {
+			bits -= 8;
+			bytes[used++] = (uint8_t)(pending >> bits);
+		}
+	}
+	return bits < 6 && !(pending & ((1u << bits) - 1)) ? used : 0;
+}
+
+int kvpull_ticket_encode(const struct kvpull_ticket *ticket, const uint8_t *key,
+			 uint8_t *scratch, char *text, size_t capacity,
+			 size_t *text_bytes)
+{
+	struct kvpull_wire_writer writer = { scratch, KVPULL_TICKET_BYTES_MAX,
+					     0 };
+	uint8_t sum[KVPULL_CHECKSUM_BYTES];
+
+	if (check_ticket(ticket))
+		return KVPULL_EINVAL;
+	put_body(&writer, ticket);
+	kvpull_assert(writer.used + sizeof(sum) <= BODY_BYTES_MAX);
+	checksum(scratch, writer.used, key, sum);
+	kvpull_wire_put(&writer, sum, sizeof(sum));
+	*text_bytes = HEAD_BYTES + (writer.used * 4 + 2) / 3;
+	if (*text_bytes > capacity)
+		return KVPULL_ETOOSMALL;
+	memcpy(text, ticket_head, HEAD_BYTES);
+	put_base64(scratch, writer.used, text + HEAD_BYTES);
+	return 0;
+}
+
+/* Ours, and of this version? "kvp", digits and a dot: of some version. */
+static int check_head(const char *text, size_t text_bytes)
+{
+	size_t at = PREFIX_BYTES;
+
+	if (text_bytes < PREFIX_BYTES ||
+	    memcmp(text, ticket_head, PREFIX_BYTES) != 0)
+		return KVPULL_ENOTMINE;
+	if (text_bytes > KVPULL_TICKET_BYTES_MAX)
+		return KVPULL_ENOTICKET;
+	if (text_bytes >= HEAD_BYTES && !memcmp(text, ticket_head, HEAD_BYTES))
+		return 0;
+	while (at < text_bytes && text[at] >= '0' && text[at] <= '9')
+		at++;
+	if (at > PREFIX_BYTES && at < text_bytes && text[at] == '.')
+		return KVPULL_EVERSION;
+	return KVPULL_ENOTICKET;
+}
+
+int kvpull_ticket_decode(const char *text, size_t text_bytes,
+			 const uint8_t *key, uint8_t *scratch,
+			 struct kvpull_ticket *ticket)
+{
+	struct kvpull_wire_reader reader = { scratch, 0, 0, 0 };
+	uint8_t sum[KVPULL_CHECKSUM_BYTES];
+	int code = check_head(text, text_bytes);
+	size_t bytes;
+
+	if (code)
+		return code;
+	/* Copies the text, once: what is checked is what is used. */
+	bytes = get_base64(text + HEAD_BYTES, text_bytes - HEAD_BYTES, scratch);
+	if (bytes <= sizeof(sum))
+		return KVPULL_ENOTICKET;
+	reader.byte_count = bytes - sizeof(sum);
+	checksum(scratch, reader.byte_count, key, sum);
+	if (crypto_verify_16(sum, scratch + reader.byte_count) != 0)
+		return key ? KVPULL_EAUTH : KVPULL_ENOTICKET;
+	memcpy(ticket->checksum, sum, sizeof(sum));
+	return get_body(&reader, ticket);
+}
+
+static void peek_fill(const struct kvpull_ticket *ticket,
+		      struct kvpull_ticket_info *info)
+{
+	uint32_t group;
+
+	info->version = KVPULL_TICKET_VERSION;
+	info->rank_count = ticket->rank_count;
+	info->prompt_tokens = ticket->prompt_tokens;
+	info->payload_bytes = ticket->payload_bytes;
+	info->generation = ticket->generation;
+	info->slot = ticket->slot;
+	for (group = 0; group < ticket->group_count; group++)
+		info->block_count += ticket->groups[group].block_count;
+}
+
+/* Body, ticket and ids lie behind each other in one mapping. */
+struct peek_scratch {
+	struct kvpull_ticket ticket;
+	uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
+	uint8_t body[KVPULL_TICKET_BYTES_MAX];
+};
+
+int kvpull_ticket_peek(const void *text, size_t text_bytes,
+		       struct kvpull_ticket_info *info)
+{
+	struct kvpull_wire_reader reader = { 0 };
+	struct kvpull_ticket_info own = { .struct_size = sizeof(own) };
+	struct peek_scratch *scratch;
+	const char *at = text;
+	size_t bytes;
+	int code = text ? check_head(at, text_bytes) : KVPULL_EINVAL;
+
+	if (code)
+		return code;
+	scratch = mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (scratch == MAP_FAILED)
+		return KVPULL_ENOMEM;
+	scratch->ticket.block_ids = scratch->ids;
+	bytes = get_base64(at + HEAD_BYTES, text_bytes - HEAD_BYTES,
+			   scratch->body);
+	reader.data = scratch->body;
+	reader.byte_count = bytes > KVPULL_CHECKSUM_BYTES ?
+				    bytes - KVPULL_CHECKSUM_BYTES :
+				    0;
+	code = get_body(&reader, &scratch->ticket);
+	if (!code)
+		peek_fill(&scratch->ticket, &own);
+	(void)munmap(scratch, sizeof(*scratch));
+	return code ? code : kvpull_params_give(info, &own, sizeof(own));
+}
+
+uint64_t kvpull_ticket_tag(const uint8_t secret[KVPULL_SECRET_BYTES],
+			   uint32_t slot, uint64_t generation)
+{
+	uint8_t message[12];
+	uint8_t hash[crypto_shorthash_BYTES];
+	struct kvpull_wire_writer writer = { message, sizeof(message), 0 };
+	struct kvpull_wire_reader reader = { hash, sizeof(hash), 0, 0 };
+	uint64_t tag;
+
+	_Static_assert(crypto_shorthash_KEYBYTES == KVPULL_SECRET_BYTES,
+		       "SipHash takes the whole secret");
+	kvpull_wire_put_u32(&writer, slot);
+	kvpull_wire_put_u64(&writer, generation);
+	(void)crypto_shorthash(hash, message, sizeof(message), secret);
+	tag = kvpull_wire_get_u64(&reader);
+	return tag ? tag : 1;
+}

@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Configuration: defaults, then the environment, then JSON. config_table.c says
+ * all that is known of a key.
+ *
+ * Nothing is guessed: an unknown key, a value of another type or out of range
+ * refuses the whole. A value that JSON overrides must be right all the same.
+ */
+#include "plugin/config/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/params.h"
+#include "plugin/config/config_table.h"
+#include "verbs/address.h"
+
+#define TEST_PREFIX "KVPULL_TEST_"
+#define RAIL_NAME_BYTES 64u /* as verbs/device.c takes them */
+
+/* Where a value came from, and for whom an error is. */
+struct origin {
+	const struct kvpull_config_key *key;
+	const char *label; /* "JSON", or the variable's name */
+	struct kvpull_error_detail *detail;
+};
+
+/* What is loaded: *config of the caller is written on success only. */
+struct loading {
+	struct kvpull_config config;
+	char key_path[PATH_MAX];
+};
+
+_Static_assert(sizeof(enum kvpull_progress_mode) == sizeof(uint32_t) &&
+		       sizeof(enum kvpull_route_mode) == sizeof(uint32_t) &&
+		       sizeof(enum kvpull_switch) == sizeof(uint32_t),
+	       "choices are written as u32");
+
+/*
+ * "lease_ms 5 is refused: must be 10 .. 3600000 ms (from KVPULL_LEASE_MS)"; also
+ * is what else it must be, before the range, or "".
+ */
+static int value_refuse_as(const struct origin *origin, const char *value,
+			   const char *also)
+{
+	char range[128];
+
+	kvpull_config_key_range(origin->key, range, sizeof(range));
+	kvpull_detail_set(origin->detail, KVPULL_ECONFIG, origin->key->name,
+			  "%s %.60s is refused: must be %s%s%s (from %.60s)",
+			  origin->key->name, value, also, *also ? ", " : "",
+			  range, origin->label);
+	return KVPULL_ECONFIG;
+}
+
+static int value_refuse(const struct origin *origin, const char *value)
+{
+	return value_refuse_as(origin, value, "");
+}
+
+static void *member_of(struct loading *loading,
+		       const struct kvpull_config_key *key)
+{
+	return (uint8_t *)&loading->config + key->offset;
+}
+
+/* A number of any type of key but text; value is how the user wrote it. */
+static int number_set(struct loading *loading, const struct origin *origin,
+		      uint64_t number, const char *value)
+{
+	const struct kvpull_config_key *key = origin->key;
+	const uint32_t narrow = (uint32_t)number;
+
+	if (number < key->min || number > key->max)
+		return value_refuse(origin, value);
+	if (key->type == KVPULL_KEY_POWER && (number & (number - 1)))
+		return value_refuse(origin, value);
+	if (key->type == KVPULL_KEY_UIDS) {
+		if (loading->config.uid_count == KVPULL_UIDS_MAX)
+			return value_refuse(origin, value);
+		loading->config.uids[loading->config.uid_count++] = narrow;
+	} else if (key->type == KVPULL_KEY_U64) {
+		memcpy(member_of(loading, key), &number, sizeof(number));
+	} else {
+		memcpy(member_of(loading, key), &narrow, sizeof(narrow));
+	}
+	if (key->offset == offsetof(struct kvpull_config, log_level))
+		loading->config.log_level_set = 1;
+	return 0;
+}
+
+static int choice_set(struct loading *loading, const struct origin *origin,
+		      const char *value)
+{
+	const struct kvpull_config_key *key = origin->key;
+	char word[KVPULL_KEY_NAME_BYTES];
+	uint64_t i;
+
+	for (i = 0; kvpull_config_key_word(key->unit, i, word, sizeof(word));
+	     i++)
+		if (!strcmp(word, value))
+			return number_set(loading, origin, key->min + i, value);
+	return value_refuse(origin, value);
+}
+
+/*
+ * A path. Addresses of routes are joined by ';' and log lines end with a
+ * newline, so neither may be in a folder's name.
+ */
+static int path_set(struct loading *loading, const struct origin *origin,
+		    const char *value)
+{
+	const struct kvpull_config_key *key = origin->key;
+	const size_t bytes = strlen(value);
+	const char *c;
+	char *member = loading->key_path;
+
+	if (bytes >= key->max || (!bytes && key->min))
+		return value_refuse(origin, value);
+	if (key->type != KVPULL_KEY_SECRET)
+		member = (char *)member_of(loading, key);
+	if (key->type == KVPULL_KEY_FOLDER && bytes && value[0] != '/')
+		return value_refuse(origin, value);
+	for (c = value; *c; c++)
+		if (*c == ';' || iscntrl((unsigned char)*c))
+			return value_refuse_as(
+				origin, value,
+				*c == ';' ? "" : "no control characters");
+	memcpy(member, value, bytes + 1);
+	return 0;
+}
+
+/* Decimal digits and nothing else; 0 if they are not, or too many. */
+static int digits_parse(const char *text, size_t bytes, uint64_t *number)
+{
+	size_t i;
+
+	*number = 0;
+	for (i = 0; i < bytes; i++) {
+		const unsigned digit = (unsigned)(text[i] - '0');
+
+		if (digit > 9 || __builtin_mul_overflow(*number, 10, number) ||
+		    __builtin_add_overflow(*number, digit, number))
+			return 0;
+	}
+	return bytes > 0;
+}
+
+/* "1000,1001" */
+static int uids_set_text(struct loading *loading, const struct origin *origin,
+			 const char *value)
+{
+	const char *at = value;
+	uint64_t number;
+	int rc;
+
+	loading->config.uid_count = 0;
+	for (;;) {
+		const size_t bytes = strcspn(at, ",");
+
+		if (!digits_parse(at, bytes, &number))
+			return value_refuse(origin, value);
+		rc = number_set(loading, origin, number, value);
+		if (rc || !at[bytes])
+			return rc;
+		at += bytes + 1;
+	}
+}
+
+/* A value of the environment. */
+static int text_set(struct loading *loading, const struct origin *origin,
+		    const char *value)
+{
+	uint64_t number;
+
+	switch (origin->key->type) {
+	case KVPULL_KEY_U32:
+	case KVPULL_KEY_U64:
+	case KVPULL_KEY_POWER:
+		if (!digits_parse(value, strlen(value), &number))
+			return value_refuse_as(origin, value, "a whole number");
+		return number_set(loading, origin, number, value);
+	case KVPULL_KEY_SWITCH:
+		if (!strcmp(value, "true") || !strcmp(value, "1"))
+			return number_set(loading, origin, 1, value);
+		if (!strcmp(value, "false") || !strcmp(value, "0"))
+			return number_set(loading, origin, 0, value);
+		return value_refuse(origin, value);
+	case KVPULL_KEY_CHOICE:
+		return choice_set(loading, origin, value);
+	case KVPULL_KEY_FOLDER:
+	case KVPULL_KEY_SECRET:
+	case KVPULL_KEY_TEXT:
+		return path_set(loading, origin, value);
+	case KVPULL_KEY_UIDS:
+		return uids_set_text(loading, origin, value);
+	}
+	return KVPULL_ECONFIG;
+}
+
+static int integer_set(struct loading *loading, const struct origin *origin,
+		       const json_t *value, const char *text)
+{
+	if (!json_is_integer(value))
+		return value_refuse_as(
+			origin, text,
+			"a whole number without quotes or a point");
+	if (json_integer_value(value) < 0)
+		return value_refuse(origin, text);
+	return number_set(loading, origin, (uint64_t)json_integer_value(value),
+			  text);
+}
+
+static int uids_set(struct loading *loading, const struct origin *origin,
+		    const json_t *value, const char *text)
+{
+	size_t i;
+	int rc = 0;
+
+	if (!json_is_array(value) || !json_array_size(value))
+		return value_refuse(origin, text);
+	loading->config.uid_count = 0;
+	for (i = 0; !rc && i < json_array_size(value); i++)
+		rc = integer_set(loading, origin, json_array_get(value, i),
+				 text);
+	return rc;
+}
+
+/* A value of the JSON object; text is the same, for messages. */
+static int json_set(struct loading *loading, const struct origin *origin,
+		    const json_t *value, const char *text)
+{
+	const char *string = json_string_value(value);
+
+	switch (origin->key->type) {
+	case KVPULL_KEY_U32:
+	case KVPULL_KEY_U64:
+	case KVPULL_KEY_POWER:
+		return integer_set(loading, origin, value, text);
+	case KVPULL_KEY_SWITCH:
+		if (!json_is_boolean(value))
+			return value_refuse(origin, text);
+		return number_set(loading, origin,
+				  (uint64_t)json_is_true(value), text);
+	case KVPULL_KEY_CHOICE:
+		return string ? choice_set(loading, origin, string) :
+				value_refuse(origin, text);
+	case KVPULL_KEY_FOLDER:
+	case KVPULL_KEY_SECRET:
+	case KVPULL_KEY_TEXT:
+		return string ? path_set(loading, origin, string) :
+				value_refuse(origin, text);
+	case KVPULL_KEY_UIDS:
+		return uids_set(loading, origin, value, text);
+	}
+	return KVPULL_ECONFIG;
+}
+
+static int variable_unknown(const char *name, size_t bytes,
+			    struct kvpull_error_detail *detail)
+{
+	char written[64];
+	char nearest[64];
+
+	if (bytes >= sizeof(written))
+		bytes = sizeof(written) - 1;
+	memcpy(written, name, bytes);
+	written[bytes] = '\0';
+	kvpull_config_key_variable(
+		kvpull_config_key_nearest(written +
+					  strlen(KVPULL_ENVIRONMENT_PREFIX)),
+		nearest, sizeof(nearest));
+	kvpull_detail_set(
+		detail, KVPULL_ECONFIG, written,
+		"unknown variable %s in the environment: did you mean %s",
+		written, nearest);
+	return KVPULL_ECONFIG;
+}
+
+/* What follows is the name's end, or a further part of it. */
+static int is_part(const char *at, size_t part_bytes)
+{
+	return at[part_bytes] == '=' || at[part_bytes] == '_';
+}
+
+/* "_PORT_80_TCP" */
+static int is_port_part(const char *at)
+{
+	static const char *const protocols[] = { "_TCP", "_UDP", "_SCTP" };
+	size_t digits;
+	size_t i;
+
+	if (strncmp(at, "_PORT_", strlen("_PORT_")) != 0)
+		return 0;
+	at += strlen("_PORT_");
+	digits = strspn(at, "0123456789");
+	at += digits;
+	for (i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
+		if (digits && !strncmp(at, protocols[i], strlen(protocols[i])))
+			return is_part(at, strlen(protocols[i]));
+	return 0;
+}
+
+/*
+ * Kubernetes tells each pod the Services of its namespace so: of one with the
+ * name kvpull, KVPULL_SERVICE_HOST, KVPULL_SERVICE_PORT (and _<name>),
+ * KVPULL_PORT_80_TCP (and _ADDR, ...), and KVPULL_PORT, whose value is an
+ * address: without that it may be a key that was written wrong.
+ */
+static int is_service_link(const char *variable)
+{
+	const size_t bytes = strcspn(variable, "=");
+	const char *at;
+
+	if (!variable[bytes])
+		return 0;
+	for (at = variable; at < variable + bytes; at++) {
+		if (is_port_part(at))
+			return 1;
+		if (!strncmp(at, "_SERVICE_PORT", strlen("_SERVICE_PORT")) &&
+		    is_part(at, strlen("_SERVICE_PORT")))
+			return 1;
+		if (!strncmp(at, "_SERVICE_HOST=", strlen("_SERVICE_HOST=")))
+			return 1;
+	}
+	return bytes > strlen("_PORT") &&
+	       !strncmp(at - strlen("_PORT"), "_PORT", strlen("_PORT")) &&
+	       strstr(at, "://");
+}
+
+/* Told once, by who opens: they may be many, and none is an error of ours. */
+static void service_link_take(struct loading *loading, const char *variable)
+{
+	struct kvpull_config *config = &loading->config;
+
+	if (!config->service_link_count++)
+		(void)snprintf(config->service_link,
+			       sizeof(config->service_link), "%.*s",
+			       (int)strcspn(variable, "="), variable);
+}
+
+/* One "NAME=value" of the environment that begins with KVPULL_. */
+static int variable_load(struct loading *loading, const char *variable,
+			 struct kvpull_error_detail *detail)
+{
+	const size_t bytes = strcspn(variable, "=");
+	char name[64];
+	size_t i;
+
+	for (i = 0; i < kvpull_config_key_count; i++) {
+		const struct origin origin = { &kvpull_config_keys[i], name,
+					       detail };
+
+		kvpull_config_key_variable(&kvpull_config_keys[i], name,
+					   sizeof(name));
+		if (strlen(name) == bytes && variable[bytes] == '=' &&
+		    strncmp(name, variable, bytes) == 0)
+			return text_set(loading, &origin, variable + bytes + 1);
+	}
+	return variable_unknown(variable, bytes, detail);
+}
+
+static int environment_load(struct loading *loading,
+			    struct kvpull_error_detail *detail)
+{
+	char **variable;
+	int rc = 0;
+
+	for (variable = environ; !rc && variable && *variable; variable++) {
+		if (strncmp(*variable, KVPULL_ENVIRONMENT_PREFIX,
+			    strlen(KVPULL_ENVIRONMENT_PREFIX)) != 0 ||
+		    strncmp(*variable, TEST_PREFIX, strlen(TEST_PREFIX)) == 0)
+			continue;
+		if (is_service_link(*variable))
+			service_link_take(loading, *variable);
+		else
+			rc = variable_load(loading, *variable, detail);
+	}
+	return rc;
+}
+
+static int member_load(struct loading *loading, const char *name,
+		       const json_t *value, struct kvpull_error_detail *detail)
+{
+	struct origin origin = { NULL, "JSON", detail };
+	char *text;
+	size_t i;
+	int rc;
+
+	for (i = 0; i < kvpull_config_key_count && !origin.key; i++)
+		if (!strcmp(kvpull_config_keys[i].name, name))
+			origin.key = &kvpull_config_keys[i];
+	if (!origin.key) {
+		kvpull_detail_set(detail, KVPULL_ECONFIG, name,
+				  "unknown key %.60s: did you mean %s", name,
+				  kvpull_config_key_nearest(name)->name);
+		return KVPULL_ECONFIG;
+	}
+	text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+	rc = json_set(loading, &origin, value, text ? text : "value");
+	free(text);
+	return rc;
+}
+
+static int object_load(struct loading *loading, const char *text,
+		       struct kvpull_error_detail *detail)
+{
+	json_error_t error;
+	json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+	json_t *value;
+	const char *name;
+	int rc = 0;
+
+	if (!root) {
+		kvpull_detail_set(detail, KVPULL_ECONFIG, "config_json",
+				  "bad JSON in line %d column %d: %s",
+				  error.line, error.column, error.text);
+		return KVPULL_ECONFIG;
+	}
+	if (!json_is_object(root)) {
+		kvpull_detail_set(detail, KVPULL_ECONFIG, "config_json",
+				  "the configuration must be a JSON object");
+		rc = KVPULL_ECONFIG;
+	}
+	json_object_foreach(root, name, value)
+	{
+		rc = member_load(loading, name, value, detail);
+		if (rc)
+			break;
+	}
+	json_decref(root);
+	return rc;
+}
+
+static int key_refuse(struct kvpull_error_detail *detail, const char *path,
+		      const char *why)
+{
+	kvpull_detail_set(detail, KVPULL_ECONFIG, "key_file",
+			  "key_file %.120s %s", path, why);
+	return KVPULL_ECONFIG;
+}
+
+/* Exactly 32 bytes, and then the end of the file. */
+static int key_read(int fd, uint8_t key[KVPULL_KEY_BYTES])
+{
+	uint8_t bytes[KVPULL_KEY_BYTES + 1];
+	size_t used = 0;
+	ssize_t got = 1;
+
+	while (got > 0 && used < sizeof(bytes)) {
+		got = read(fd, bytes + used, sizeof(bytes) - used);
+		if (got > 0)
+			used += (size_t)got;
+		else if (got < 0 && errno == EINTR)
+			got = 1;
+	}
+	if (got == 0 && used == KVPULL_KEY_BYTES)
+		memcpy(key, bytes, KVPULL_KEY_BYTES);
+	explicit_bzero(bytes, sizeof(bytes));
+	return got == 0 && used == KVPULL_KEY_BYTES;
+}
+
+static int key_check(int fd, struct kvpull_config *config, const char *path,
+		     struct kvpull_error_detail *detail)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) || !S_ISREG(status.st_mode))
+		return key_refuse(detail, path, "is not a regular file");
+	if (status.st_mode & (S_IRWXG | S_IRWXO))
+		return key_refuse(detail, path,
+				  "is open to group or others: chmod 600");
+	if (!key_read(fd, config->key))
+		return key_refuse(
+			detail, path,
+			"must have exactly 32 bytes: head -c 32 /dev/urandom makes them");
+	config->key_set = 1;
+	return 0;
+}
+
+/* A symbolic link is followed: that is how secrets are mounted in containers. */
+static int key_load(struct loading *loading, struct kvpull_error_detail *detail)
+{
+	const char *path = loading->key_path;
+	char reason[64];
+	char why[96];
+	int fd;
+	int rc;
+
+	if (!path[0])
+		return 0;
+	/* Non-blocking: a fifo must not hang us before it is refused. */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0) {
+		(void)snprintf(why, sizeof(why), "cannot be opened: %s",
+			       strerror_r(errno, reason, sizeof(reason)));
+		return key_refuse(detail, path, why);
+	}
+	rc = key_check(fd, &loading->config, path, detail);
+	(void)close(fd);
+	return rc;
+}
+
+static void defaults_set(struct loading *loading)
+{
+	struct kvpull_config *config = &loading->config;
+	size_t i;
+
+	memset(loading, 0, sizeof(*loading));
+	for (i = 0; i < kvpull_config_key_count; i++) {
+		const uint32_t narrow = (uint32_t)kvpull_config_keys[i].value;
+		void *member = member_of(loading, &kvpull_config_keys[i]);
+
+		if (kvpull_config_keys[i].type == KVPULL_KEY_U64)
+			memcpy(member, &kvpull_config_keys[i].value,
+			       sizeof(kvpull_config_keys[i].value));
+		else if (kvpull_config_keys[i].type < KVPULL_KEY_FOLDER)
+			memcpy(member, &narrow, sizeof(narrow));
+	}
+	config->uid_count = 1;
+	config->uids[0] = (uint32_t)geteuid();
+	(void)snprintf(config->socket_dir, sizeof(config->socket_dir),
+		       "/tmp/kvpull-%u", config->uids[0]);
+}
+
+static int is_device(const char *name)
+{
+	return name[0] != '\0';
+}
+
+static int is_address(const char *text)
+{
+	struct kvpull_verbs_address address;
+
+	return !kvpull_verbs_address_parse_ip(text, &address);
+}
+
+/* "a,b,c", or "": each is one. */
+static int is_list(const char *list, int (*is_one)(const char *item))
+{
+	char item[RAIL_NAME_BYTES];
+	size_t bytes;
+
+	for (; *list; list += bytes + (list[bytes] == ',')) {
+		bytes = strcspn(list, ",");
+		if (bytes >= sizeof(item) || (list[bytes] && !list[bytes + 1]))
+			return 0;
+		memcpy(item, list, bytes);
+		item[bytes] = '\0';
+		if (!is_one(item))
+			return 0;
+	}
+	return 1;
+}
+
+static int text_refuse(struct kvpull_error_detail *detail, const char *name,
+		       const char *value, const char *like)
+{
+	kvpull_detail_set(detail, KVPULL_ECONFIG, name,
+			  "%s %.60s is refused: must be like %s", name, value,
+			  like);
+	return KVPULL_ECONFIG;
+}
+
+/* What one value alone does not show. */
+static int together_check(const struct kvpull_config *config,
+			  struct kvpull_error_detail *detail)
+{
+	struct kvpull_networks networks;
+
+	if (config->hold_max_ms < config->lease_ms) {
+		kvpull_detail_set(
+			detail, KVPULL_ECONFIG, "hold_max_ms",
+			"hold_max_ms %" PRIu64
+			" is refused: must be at least lease_ms %" PRIu64,
+			config->hold_max_ms, config->lease_ms);
+		return KVPULL_ECONFIG;
+	}
+	if (kvpull_verbs_networks_parse(config->networks, &networks))
+		return text_refuse(detail, "networks", config->networks,
+				   "10.0.0.0/8,fd00::/8");
+	if (!is_list(config->verbs_device, is_device))
+		return text_refuse(detail, "verbs_device", config->verbs_device,
+				   "mlx5_0,mlx5_1");
+	if (!is_list(config->verbs_address, is_address))
+		return text_refuse(detail, "verbs_address",
+				   config->verbs_address, "10.0.0.1,10.0.1.1");
+	return 0;
+}
+
+int kvpull_config_load(struct kvpull_config *config, const char *json,
+		       struct kvpull_error_detail *detail)
+{
+	struct loading loading;
+	int rc;
+
+	defaults_set(&loading);
+	rc = environment_load(&loading, detail);
+	if (!rc && json)
+		rc = object_load(&loading, json, detail);
+	if (!rc)
+		rc = together_check(&loading.config, detail);
+	if (!rc)
+		rc = key_load(&loading, detail);
+	if (!rc)
+		*config = loading.config;
+	explicit_bzero(loading.config.key, sizeof(loading.config.key));
+	return rc;
+}

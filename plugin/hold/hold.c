@@ -1,0 +1,776 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hold table. Invariants:
+ *  - a hold that ended has its revocation entry written in the same call, and
+ *    is reported only after a fence that came later (publish);
+ *  - a slot's generation only grows; each generation is reported at most once;
+ *  - live[] lists exactly the staged and held slots, so that a scan costs what
+ *    is held and not what could be;
+ *  - an instance is counted in as many refs as claims name it;
+ *  - nothing but counters changes for a notification whose tag is wrong.
+ *
+ * Two clocks. Leases and graces run on the lease clock, now_ns - shift_ns: it
+ * stands still while the producer does. hold_max runs on now_ns. The expiry
+ * heap holds now_ns keys: shift_ns only grows, so they stay lower bounds.
+ */
+#include "plugin/hold/hold.h"
+
+#include <string.h>
+
+#include "plugin/hold/hold_state.h"
+
+/*
+ * How often deadline() wants a poll while leases run, in parts of a lease: a
+ * sleep of more than a third would be taken for a stall and move the lease.
+ */
+#define POLLS_A_LEASE 6u
+#define STALLS_A_LEASE 3u
+
+/* What an event brings along. */
+struct hold_input {
+	uint64_t generation;
+	uint64_t key;
+	uint32_t instance;
+	uint32_t rank;
+	uint32_t kind; /* KVPULL_NOTE_* */
+	int32_t reason;
+};
+
+static uint64_t add_saturated(uint64_t left, uint64_t right)
+{
+	return left > UINT64_MAX - right ? UINT64_MAX : left + right;
+}
+
+/* Claims. */
+
+static struct claim *claim_find(struct hold *hold, uint32_t instance)
+{
+	uint32_t i;
+
+	for (i = 0; i < hold->claim_count; i++)
+		if (hold->claims[i].instance == instance)
+			return &hold->claims[i];
+	return NULL;
+}
+
+static void claims_clear(struct kvpull_holds *holds, struct hold *hold)
+{
+	while (hold->claim_count) {
+		struct claim *claim = &hold->claims[--hold->claim_count];
+
+		kvpull_instances_release(&holds->instances, claim->instance);
+		*claim = (struct claim){ 0 };
+	}
+}
+
+static int is_complete(const struct kvpull_holds *holds,
+		       const struct hold *hold)
+{
+	uint32_t i;
+
+	for (i = 0; i < hold->claim_count; i++) {
+		const struct claim *claim = &hold->claims[i];
+		const struct kvpull_instance *instance =
+			&holds->instances.all[claim->instance];
+
+		if ((claim->released | kvpull_instance_dead(instance)) !=
+		    kvpull_ranks_all(instance->rank_count))
+			return 0;
+	}
+	return hold->claim_count > 0;
+}
+
+/* By the same instance before all of its ranks were gone. */
+static int was_claimed_before(const struct kvpull_holds *holds,
+			      const struct hold *hold,
+			      const struct kvpull_instance *instance)
+{
+	uint32_t i;
+
+	for (i = 0; i < hold->claim_count; i++) {
+		const struct kvpull_instance *other =
+			&holds->instances.all[hold->claims[i].instance];
+
+		if (other->retired && other->id == instance->id)
+			return 1;
+	}
+	return 0;
+}
+
+/*
+ * A rank that is not there owes nothing on it, also when it is there again:
+ * another worker was not told of it, and the same one claims it itself, or had
+ * said its last word before.
+ */
+static struct claim claim_new(const struct kvpull_holds *holds,
+			      const struct hold *hold,
+			      const struct hold_input *input)
+{
+	const struct kvpull_instance *instance =
+		&holds->instances.all[input->instance];
+	uint64_t released = kvpull_instance_absent(instance);
+
+	if (was_claimed_before(holds, hold, instance))
+		released = kvpull_ranks_all(instance->rank_count);
+	return (struct claim){ .instance = input->instance,
+			       .released = released &
+					   ~(UINT64_C(1) << input->rank) };
+}
+
+static void note_count(struct kvpull_holds *holds, struct hold *hold,
+		       const struct hold_input *input)
+{
+	const uint64_t bit = UINT64_C(1) << input->rank;
+	struct claim *claim = claim_find(hold, input->instance);
+
+	if (!claim && hold->claim_count == KVPULL_CLAIMS_MAX) {
+		holds->counts.claims_over++;
+		return;
+	}
+	if (!claim) {
+		const struct claim next = claim_new(holds, hold, input);
+
+		claim = &hold->claims[hold->claim_count++];
+		*claim = next;
+		kvpull_instances_acquire(&holds->instances, input->instance);
+	}
+	if (hold->state == HOLD_STAGED)
+		holds->counts.early++;
+	if (input->kind == KVPULL_NOTE_CLAIM) {
+		/* Whatever was its last word before, it owes one now. */
+		claim->released &= ~bit;
+		holds->counts.claims++;
+	} else if (claim->released & bit) {
+		holds->counts.duplicates++;
+	} else {
+		claim->released |= bit;
+		holds->counts.releases++;
+	}
+}
+
+/* Actions. */
+
+static void generation_seen(struct kvpull_holds *holds, uint64_t generation)
+{
+	if (generation > holds->generation_max)
+		holds->generation_max = generation;
+}
+
+/* Signs of life and stalls can only make this later. */
+static uint64_t deadline_of(const struct kvpull_holds *holds,
+			    const struct hold *hold)
+{
+	uint64_t heard_ns = hold->taken_lease_ns;
+	uint64_t lease_end_ns, hold_end_ns;
+	uint32_t i;
+
+	for (i = 0; i < hold->claim_count; i++) {
+		const struct kvpull_instance *instance =
+			&holds->instances.all[hold->claims[i].instance];
+
+		if (instance->heard_ns > heard_ns)
+			heard_ns = instance->heard_ns;
+	}
+	lease_end_ns = add_saturated(add_saturated(heard_ns, holds->lease_ns),
+				     holds->shift_ns);
+	hold_end_ns = add_saturated(hold->taken_ns, holds->hold_max_ns);
+	return lease_end_ns < hold_end_ns ? lease_end_ns : hold_end_ns;
+}
+
+static void action_take(struct kvpull_holds *holds, uint32_t slot,
+			const struct hold_input *input)
+{
+	struct hold *hold = &holds->holds[slot];
+
+	if (hold->staged != input->generation)
+		claims_clear(holds, hold);
+	hold->tag = kvpull_ticket_tag(holds->secret, slot, input->generation);
+	hold->generation = input->generation;
+	hold->key = input->key;
+	hold->taken_ns = holds->now_ns;
+	hold->taken_lease_ns = hold_lease_clock(holds, holds->now_ns);
+	generation_seen(holds, input->generation);
+	kvpull_check(holds->log,
+		     kvpull_map_set(&holds->keys, input->key, slot) == 0);
+	holds->counts.taken++;
+}
+
+static void action_stage(struct kvpull_holds *holds, struct hold *hold,
+			 const struct hold_input *input)
+{
+	claims_clear(holds, hold);
+	hold->staged = input->generation;
+	generation_seen(holds, input->generation);
+	note_count(holds, hold, input);
+}
+
+/* The one way out: whatever ends a hold comes through here. */
+static void action_end(struct kvpull_holds *holds, uint32_t slot,
+		       int32_t reason)
+{
+	struct hold *hold = &holds->holds[slot];
+
+	kvpull_revocation_write(&holds->entries[slot], hold->generation);
+	holds->unfenced = 1;
+	kvpull_map_remove(&holds->keys, hold->key);
+	claims_clear(holds, hold);
+	hold->tag = 0;
+	hold->reason = (int16_t)reason;
+	hold->link = KVPULL_NONE;
+	if (holds->ended_first == KVPULL_NONE)
+		holds->ended_first = slot;
+	else
+		holds->holds[holds->ended_last].link = slot;
+	holds->ended_last = slot;
+	if (reason == KVPULL_END_RELEASED)
+		holds->counts.released++;
+	else if (reason == KVPULL_END_EXPIRED)
+		holds->counts.expired++;
+	else
+		holds->counts.revoked++;
+}
+
+static void action_report(struct kvpull_holds *holds, uint32_t slot)
+{
+	struct hold *hold = &holds->holds[slot];
+
+	kvpull_check(holds->log, holds->ended_first == slot);
+	kvpull_check(holds->log, holds->published > 0);
+	holds->published--;
+	holds->ended_first = hold->link;
+	if (holds->ended_first == KVPULL_NONE)
+		holds->ended_last = KVPULL_NONE;
+	else
+		kvpull_holds_prefetch(holds, holds->ended_first);
+	/* What its end has cleared is not touched: the claims, `tag`. */
+	hold->key = hold->taken_ns = hold->taken_lease_ns = 0;
+	hold->link = 0;
+	hold->reason = 0;
+}
+
+static int is_listed(uint32_t state)
+{
+	return state == HOLD_STAGED || state == HOLD_HELD;
+}
+
+/* The only writer of a state. */
+static void state_set(struct kvpull_holds *holds, uint32_t slot, uint8_t next)
+{
+	struct hold *hold = &holds->holds[slot];
+	const uint8_t last = hold->state;
+
+	hold->state = next;
+	holds->state_counts[last]--;
+	holds->state_counts[next]++;
+	if (is_listed(last) == is_listed(next))
+		return;
+	if (is_listed(next)) {
+		hold->link = holds->live_count;
+		holds->live[holds->live_count++] = slot;
+		return;
+	}
+	holds->live_count--;
+	holds->live[hold->link] = holds->live[holds->live_count];
+	holds->holds[holds->live[hold->link]].link = hold->link;
+	/* What is left in the heap is stale: nothing may wake for it. */
+	if (!holds->live_count)
+		kvpull_leases_clear(&holds->leases);
+}
+
+static void lease_arm(struct kvpull_holds *holds, uint32_t slot)
+{
+	const struct hold *hold = &holds->holds[slot];
+
+	kvpull_leases_arm(&holds->leases, slot, deadline_of(holds, hold));
+}
+
+static int hold_apply(struct kvpull_holds *holds, uint32_t slot,
+		      enum hold_event event, const struct hold_input *input)
+{
+	struct hold *hold = &holds->holds[slot];
+	const struct hold_edge edge = hold_edges[hold->state][event];
+
+	kvpull_check(holds->log, edge.action != HOLD_BUG);
+	state_set(holds, slot, edge.next);
+	switch ((enum hold_action)edge.action) {
+	case HOLD_BUG:
+	case HOLD_IGNORE:
+		break;
+	case HOLD_REFUSE:
+		return KVPULL_EINVAL;
+	case HOLD_UNKNOWN:
+		holds->counts.unknown++;
+		break;
+	case HOLD_TAKE:
+		action_take(holds, slot, input);
+		lease_arm(holds, slot);
+		break;
+	case HOLD_STAGE:
+		action_stage(holds, hold, input);
+		break;
+	case HOLD_COUNT:
+		note_count(holds, hold, input);
+		break;
+	case HOLD_END:
+		action_end(holds, slot, input->reason);
+		break;
+	case HOLD_TAKE_END:
+		action_take(holds, slot, input);
+		action_end(holds, slot, input->reason);
+		break;
+	case HOLD_DOOM:
+		kvpull_revocation_write(&holds->entries[slot], hold->staged);
+		holds->unfenced = 1;
+		break;
+	case HOLD_REPORT:
+		action_report(holds, slot);
+		break;
+	}
+	return 0;
+}
+
+static void hold_settle(struct kvpull_holds *holds, uint32_t slot)
+{
+	const struct hold_input released = { .reason = KVPULL_END_RELEASED };
+
+	if (is_complete(holds, &holds->holds[slot]))
+		(void)hold_apply(holds, slot, HOLD_EV_COMPLETE, &released);
+}
+
+/* A key that can be taken: not 0, and of no other hold. */
+static int key_is_new(const struct kvpull_holds *holds, uint64_t key)
+{
+	return key && kvpull_map_get(&holds->keys, key) == KVPULL_MAP_NONE;
+}
+
+/* Open. */
+
+static size_t lines(size_t count, size_t item_bytes)
+{
+	return count * item_bytes + KVPULL_CACHE_LINE;
+}
+
+size_t kvpull_holds_bytes(const struct kvpull_hold_params *params)
+{
+	return lines(1, sizeof(struct kvpull_holds)) +
+	       lines(params->hold_count_max, sizeof(struct hold)) +
+	       lines(params->hold_count_max, sizeof(uint32_t)) +
+	       kvpull_instances_bytes(params->instance_count_max) +
+	       kvpull_leases_bytes(params->hold_count_max) +
+	       kvpull_map_bytes(params->hold_count_max);
+}
+
+static int tables_take(struct kvpull_holds *holds,
+		       const struct kvpull_hold_params *params,
+		       struct kvpull_arena *arena)
+{
+	const uint32_t slot_count = params->hold_count_max;
+
+	holds->holds = (struct hold *)kvpull_arena_take_table(
+		arena, slot_count, sizeof(*holds->holds));
+	holds->live = (uint32_t *)kvpull_arena_take_table(arena, slot_count,
+							  sizeof(*holds->live));
+	kvpull_map_init(&holds->keys, slot_count, arena);
+	if (!holds->holds || !holds->live || !holds->keys.entries ||
+	    kvpull_leases_init(&holds->leases, slot_count, arena))
+		return KVPULL_ENOMEM;
+	return kvpull_instances_init(&holds->instances,
+				     params->instance_count_max,
+				     params->grace_ns, arena);
+}
+
+struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
+				       struct kvpull_arena *arena)
+{
+	struct kvpull_holds *holds = (struct kvpull_holds *)kvpull_arena_take(
+		arena, 1, sizeof(*holds));
+	uint32_t slot;
+
+	if (!holds)
+		return NULL;
+	*holds = (struct kvpull_holds){
+		.log = params->log,
+		.entries = params->entries,
+		.lease_ns = params->lease_ns,
+		.hold_max_ns = params->hold_max_ns,
+		.slot_count = params->hold_count_max,
+		.state_counts[HOLD_FREE] = params->hold_count_max,
+		.ended_first = KVPULL_NONE,
+		.ended_last = KVPULL_NONE,
+	};
+	memcpy(holds->secret, params->secret, sizeof(holds->secret));
+	if (tables_take(holds, params, arena))
+		return NULL;
+	for (slot = 0; slot < holds->slot_count; slot++)
+		/* Relaxed: written once, before a consumer is served. */
+		atomic_store_explicit(&holds->entries[slot].incarnation,
+				      params->incarnation,
+				      memory_order_relaxed);
+	return holds;
+}
+
+/* Time. */
+
+/* Holds taken before any time was known are taken at the first. */
+static void time_begin(struct kvpull_holds *holds, uint64_t now_ns)
+{
+	uint32_t i;
+
+	holds->polled_ns = now_ns;
+	for (i = 0; i < holds->live_count; i++) {
+		struct hold *hold = &holds->holds[holds->live[i]];
+
+		hold->taken_ns = now_ns;
+		hold->taken_lease_ns = now_ns;
+	}
+}
+
+void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns)
+{
+	if (now_ns <= holds->now_ns)
+		return;
+	if (!holds->now_ns)
+		time_begin(holds, now_ns);
+	holds->now_ns = now_ns;
+	if (now_ns - holds->polled_ns <= holds->lease_ns / STALLS_A_LEASE)
+		return;
+	holds->shift_ns += now_ns - holds->polled_ns;
+	holds->polled_ns = now_ns;
+}
+
+void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns)
+{
+	kvpull_holds_stamp(holds, now_ns);
+	holds->polled_ns = holds->now_ns;
+	kvpull_instances_tick(&holds->instances);
+}
+
+/* From the engine. */
+
+int kvpull_holds_take(struct kvpull_holds *holds, uint32_t slot,
+		      uint64_t generation, uint64_t key)
+{
+	const struct hold_input input = { .generation = generation,
+					  .key = key,
+					  .reason = KVPULL_END_REVOKED };
+	uint64_t revoked;
+	int result;
+
+	if (slot >= holds->slot_count || !key_is_new(holds, key) ||
+	    generation <= holds->holds[slot].generation)
+		return KVPULL_EINVAL;
+	result = hold_apply(holds, slot, HOLD_EV_TAKE, &input);
+	if (result)
+		return result;
+	/* Revoked while staged: its blocks went with the others'. Own word. */
+	revoked = atomic_load_explicit(&holds->entries[slot].revoked,
+				       memory_order_relaxed);
+	if (revoked >= generation)
+		(void)hold_apply(holds, slot, HOLD_EV_REVOKE, &input);
+	else
+		hold_settle(holds, slot);
+	return 0;
+}
+
+int kvpull_holds_end(struct kvpull_holds *holds, uint32_t slot,
+		     uint64_t generation, uint64_t key, int32_t reason)
+{
+	const struct hold_input input = { .generation = generation,
+					  .key = key,
+					  .reason = reason };
+
+	if (slot >= holds->slot_count || reason < KVPULL_END_RELEASED ||
+	    reason > KVPULL_END_RANK)
+		return KVPULL_EINVAL;
+	if (generation < holds->holds[slot].generation)
+		return 0;
+	if (generation == holds->holds[slot].generation)
+		return hold_apply(holds, slot, HOLD_EV_END, &input);
+	if (!key_is_new(holds, key))
+		return KVPULL_EINVAL;
+	return hold_apply(holds, slot, HOLD_EV_END_NEWER, &input);
+}
+
+uint32_t kvpull_holds_revoke_all(struct kvpull_holds *holds, int32_t reason)
+{
+	const struct hold_input input = { .reason = reason };
+	const uint32_t held = holds->state_counts[HOLD_HELD];
+	uint32_t i = holds->live_count;
+
+	/* Downwards: an end moves the last of the list into its place. */
+	while (i)
+		(void)hold_apply(holds, holds->live[--i], HOLD_EV_REVOKE,
+				 &input);
+	kvpull_holds_publish(holds);
+	return held;
+}
+
+uint32_t kvpull_holds_revoke_full(struct kvpull_holds *holds, int32_t reason)
+{
+	const uint32_t held = kvpull_holds_revoke_all(holds, reason);
+	uint32_t slot;
+
+	for (slot = 0; slot < holds->slot_count; slot++)
+		kvpull_revocation_close(&holds->entries[slot]);
+	kvpull_revocation_fence();
+	return held;
+}
+
+int kvpull_holds_ready(struct kvpull_holds *holds, uint64_t key)
+{
+	const uint32_t slot = kvpull_map_get(&holds->keys, key);
+
+	if (slot == KVPULL_MAP_NONE)
+		return KVPULL_ENOKEY;
+	/* E0: pairs with the acquire of ready in kvpull_revocation_read. */
+	atomic_store_explicit(&holds->entries[slot].ready,
+			      holds->holds[slot].generation,
+			      memory_order_release);
+	return 0;
+}
+
+/* From consumers. */
+
+int kvpull_holds_join_worker(struct kvpull_holds *holds,
+			     struct kvpull_join *join, uint64_t now_ns,
+			     uint32_t *instance)
+{
+	join->lease_now_ns = hold_lease_clock(holds, now_ns);
+	return kvpull_instances_join(&holds->instances, join, instance);
+}
+
+int kvpull_holds_join(struct kvpull_holds *holds, uint64_t instance_id,
+		      uint32_t rank, uint32_t rank_count, uint64_t now_ns,
+		      uint32_t *instance)
+{
+	struct kvpull_join join = { .instance_id = instance_id,
+				    .rank = rank,
+				    .rank_count = rank_count };
+
+	return kvpull_holds_join_worker(holds, &join, now_ns, instance);
+}
+
+void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
+			uint32_t rank, uint64_t now_ns)
+{
+	kvpull_instances_leave(&holds->instances, instance, rank, 0,
+			       hold_lease_clock(holds, now_ns));
+}
+
+void kvpull_holds_lose(struct kvpull_holds *holds, uint32_t instance,
+		       uint32_t rank, uint64_t now_ns)
+{
+	kvpull_instances_leave(&holds->instances, instance, rank,
+			       holds->lease_ns,
+			       hold_lease_clock(holds, now_ns));
+}
+
+void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
+		       uint32_t rank, uint64_t now_ns)
+{
+	struct kvpull_instance *alive =
+		kvpull_instances_speaking(&holds->instances, instance, rank);
+
+	if (alive)
+		kvpull_instance_hear(alive, hold_lease_clock(holds, now_ns));
+}
+
+/* A hash; but of what is held it was computed once. */
+static uint64_t tag_of(const struct kvpull_holds *holds, uint32_t slot,
+		       uint64_t generation)
+{
+	const struct hold *hold = &holds->holds[slot];
+
+	if (hold->state == HOLD_HELD && hold->generation == generation)
+		return hold->tag;
+	return kvpull_ticket_tag(holds->secret, slot, generation);
+}
+
+void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
+		       uint32_t rank, const struct kvpull_record *record,
+		       uint64_t now_ns)
+{
+	const struct kvpull_record note = *record;
+	const struct hold_input input = { .generation = note.generation,
+					  .instance = instance,
+					  .rank = rank,
+					  .kind = note.kind };
+	struct kvpull_instance *sender =
+		kvpull_instances_speaking(&holds->instances, instance, rank);
+	enum hold_event event = HOLD_EV_NOTE;
+	uint64_t generation;
+
+	if (!sender || note.slot >= holds->slot_count ||
+	    (note.kind != KVPULL_NOTE_CLAIM &&
+	     note.kind != KVPULL_NOTE_RELEASE)) {
+		holds->counts.unknown++;
+		return;
+	}
+	if (note.tag != tag_of(holds, note.slot, note.generation)) {
+		holds->counts.bad_tag++;
+		return;
+	}
+	kvpull_instance_hear(sender, hold_lease_clock(holds, now_ns));
+	generation = holds->holds[note.slot].state == HOLD_STAGED ?
+			     holds->holds[note.slot].staged :
+			     holds->holds[note.slot].generation;
+	if (note.generation > generation)
+		event = HOLD_EV_NOTE_NEWER;
+	else if (note.generation < generation)
+		event = HOLD_EV_NOTE_OLDER;
+	(void)hold_apply(holds, note.slot, event, &input);
+	if (event == HOLD_EV_NOTE && note.kind == KVPULL_NOTE_RELEASE)
+		hold_settle(holds, note.slot);
+}
+
+/* Sweep: deaths. */
+
+/* One pass serves all that died until now, however many. */
+static void scan_begin(struct kvpull_holds *holds, uint64_t lease_now_ns)
+{
+	const uint32_t died =
+		kvpull_instances_scan_begin(&holds->instances, lease_now_ns);
+
+	if (!died)
+		return;
+	holds->counts.consumers_died += died;
+	holds->scan_open = 1;
+	holds->scan_left = holds->live_count;
+}
+
+static void scan_slot(struct kvpull_holds *holds, uint32_t slot)
+{
+	struct hold *hold = &holds->holds[slot];
+	uint32_t i;
+
+	for (i = 0; i < hold->claim_count; i++)
+		hold->claims[i].released |=
+			holds->instances.all[hold->claims[i].instance].scanning;
+	hold_settle(holds, slot);
+}
+
+/*
+ * Downwards, so that an end, which moves the last of the list into its place,
+ * never moves one that is still to be looked at behind the cursor. What is
+ * claimed during a pass is behind it, and needs no look: the dead count there.
+ */
+static void scan_step(struct kvpull_holds *holds)
+{
+	uint32_t budget = KVPULL_SCAN_MAX;
+
+	if (holds->scan_left > holds->live_count)
+		holds->scan_left = holds->live_count;
+	while (holds->scan_left && budget--)
+		scan_slot(holds, holds->live[--holds->scan_left]);
+	if (holds->scan_left)
+		return;
+	holds->scan_open = 0;
+	kvpull_instances_scan_end(&holds->instances);
+}
+
+/* Sweep: leases. */
+
+static void hold_expire(struct kvpull_holds *holds, uint32_t slot,
+			uint64_t now_ns)
+{
+	const struct hold_input expired = { .reason = KVPULL_END_EXPIRED };
+	const struct hold *hold = &holds->holds[slot];
+	char text[KVPULL_LOG_LINE_BYTES];
+
+	if (hold->state == HOLD_HELD && holds->log && holds->log->write) {
+		kvpull_holds_describe(holds, slot, now_ns, text, sizeof(text));
+		kvpull_warn(holds->log, "hold expired at its %s: %s",
+			    now_ns >= add_saturated(hold->taken_ns,
+						    holds->hold_max_ns) ?
+				    "hold_max" :
+				    "lease",
+			    text);
+	}
+	(void)hold_apply(holds, slot, HOLD_EV_DUE, &expired);
+}
+
+static void expire(struct kvpull_holds *holds, uint64_t now_ns)
+{
+	uint32_t budget = KVPULL_EXPIRE_MAX;
+
+	while (budget-- && kvpull_leases_next(&holds->leases) <= now_ns) {
+		const uint32_t slot = kvpull_leases_root(&holds->leases);
+		const struct hold *hold = &holds->holds[slot];
+		const uint64_t deadline_ns = deadline_of(holds, hold);
+
+		if (hold->state == HOLD_HELD && deadline_ns > now_ns) {
+			kvpull_leases_rekey(&holds->leases, deadline_ns);
+			continue;
+		}
+		kvpull_leases_drop(&holds->leases);
+		hold_expire(holds, slot, now_ns);
+	}
+}
+
+static int is_due(const struct kvpull_holds *holds, uint64_t now_ns)
+{
+	return holds->scan_open ||
+	       holds->instances.due_ns <= hold_lease_clock(holds, now_ns) ||
+	       kvpull_leases_next(&holds->leases) <= now_ns;
+}
+
+int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns)
+{
+	if (!is_due(holds, now_ns))
+		return 0;
+	if (!holds->scan_open &&
+	    holds->instances.due_ns <= hold_lease_clock(holds, now_ns))
+		scan_begin(holds, hold_lease_clock(holds, now_ns));
+	if (holds->scan_open)
+		scan_step(holds);
+	expire(holds, now_ns);
+	return is_due(holds, now_ns);
+}
+
+uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds)
+{
+	const uint64_t poll_ns = add_saturated(holds->polled_ns,
+					       holds->lease_ns / POLLS_A_LEASE);
+	uint64_t due_ns = kvpull_leases_next(&holds->leases);
+
+	if (holds->scan_open)
+		return holds->now_ns;
+	if (holds->instances.due_ns < UINT64_MAX) {
+		const uint64_t death_ns =
+			add_saturated(holds->instances.due_ns, holds->shift_ns);
+
+		due_ns = death_ns < due_ns ? death_ns : due_ns;
+	}
+	return due_ns < UINT64_MAX && poll_ns < due_ns ? poll_ns : due_ns;
+}
+
+/* Reports. */
+
+void kvpull_holds_publish(struct kvpull_holds *holds)
+{
+	if (holds->unfenced)
+		kvpull_revocation_fence();
+	holds->unfenced = 0;
+	holds->published = holds->state_counts[HOLD_ENDED];
+}
+
+uint32_t kvpull_holds_report(struct kvpull_holds *holds,
+			     struct kvpull_hold_end *ends, uint32_t capacity)
+{
+	const struct hold_input input = { 0 };
+	uint32_t count = 0;
+
+	while (count < capacity && holds->published) {
+		const uint32_t slot = holds->ended_first;
+		const struct hold *hold = &holds->holds[slot];
+
+		ends[count++] =
+			(struct kvpull_hold_end){ .key = hold->key,
+						  .generation =
+							  hold->generation,
+						  .slot = slot,
+						  .reason = hold->reason };
+		(void)hold_apply(holds, slot, HOLD_EV_REPORT, &input);
+	}
+	return count;
+}

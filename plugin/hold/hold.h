@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hold table of a producer rank: what it promised to keep, for whom, and
+ * until when. Pure: no I/O, no clock, no thread, no allocation after init.
+ *
+ * Owned by the thread that calls poll. Order within a poll (plugin/worker/worker.c
+ * keeps it): tick, leave/join, note (every ring drained), sweep (deaths, then
+ * expiry), publish (fence), report.
+ *
+ * Consumers are (instance, rank). A hold keeps up to KVPULL_CLAIMS_MAX
+ * instances, each with a bitmap of the ranks that have released or died. It
+ * ends when at least one instance is complete and no claimed one is
+ * incomplete; at the end of its lease; at hold_max; or when told to.
+ * A rank that died counts as having released what its instance had claimed by
+ * then, and what that claims until the rank joins again; when the last rank of
+ * an instance died, so did those that never joined. Who claims after its last
+ * word, or after its death, owes another.
+ * A notification whose generation is newer than the slot's is *staged* in the
+ * slot itself, once its tag matched, and settled when the hold is taken.
+ */
+#ifndef KVPULL_PLUGIN_HOLD_H
+#define KVPULL_PLUGIN_HOLD_H
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "base/transport.h"
+#include "plugin/bytes/ticket.h"
+
+#define KVPULL_CLAIMS_MAX 4u  /* instances a hold keeps */
+#define KVPULL_EXPIRE_MAX 64u /* due heap roots a sweep handles */
+#define KVPULL_SCAN_MAX 4096u /* holds a sweep scans for the dead */
+
+struct kvpull_hold_params {
+	const struct kvpull_log *log;
+	struct kvpull_revocation_entry *entries; /* [hold_count_max], not owned */
+	uint64_t incarnation;
+	uint64_t lease_ns;
+	uint64_t hold_max_ns;
+	uint64_t grace_ns; /* between a death and what it releases */
+	uint32_t hold_count_max;
+	uint32_t instance_count_max; /* instances known at once */
+	uint8_t secret[KVPULL_SECRET_BYTES];
+};
+
+struct kvpull_hold_end {
+	uint64_t key;
+	uint64_t generation;
+	uint32_t slot;
+	int32_t reason; /* KVPULL_END_* */
+};
+
+/* Counters; the worker adds them to its stats. */
+struct kvpull_hold_counts {
+	uint64_t taken, released, expired, revoked;
+	uint64_t claims, releases, early, duplicates, unknown, bad_tag;
+	uint64_t claims_over, consumers_died;
+	uint64_t live, staged, ended; /* now; ended: not reported yet */
+};
+
+struct kvpull_holds; /* defined in hold.c */
+struct kvpull_join;  /* instance.h */
+
+/* Arena bytes that a table of this size takes. */
+size_t kvpull_holds_bytes(const struct kvpull_hold_params *params);
+
+/* NULL if the arena is too small. Writes the incarnation into every entry. */
+struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
+				       struct kvpull_arena *arena);
+
+/**
+ * Start of a poll. If the last one was more than lease/3 ago, every lease
+ * moves by the gap (a stalled producer must not expire the living); hold_max
+ * never moves.
+ */
+void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns);
+
+/*
+ * Outside of a poll: the time of the takes that follow (else the last tick's,
+ * which may be long ago in an engine that was idle). A step calls it first.
+ */
+void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns);
+
+/**
+ * The scheduler half took a hold. Settles what was staged: it may end at once.
+ * Return: 0; KVPULL_EINVAL (slot out of range, slot busy, generation not newer
+ * than the slot's, key 0 or held already): a broken step, nothing changed.
+ * A generation that revoke_all() met while it was staged ends at once.
+ */
+int KVPULL_MUST_CHECK kvpull_holds_take(struct kvpull_holds *holds,
+					uint32_t slot, uint64_t generation,
+					uint64_t key);
+
+/**
+ * End a hold, whoever still reads. A hold that this rank was never told of
+ * (its generation is newer than the slot's: a worker restarted alone) is taken
+ * and ended, so that its report is made; one that ended already: nothing.
+ * Return: 0; KVPULL_EINVAL (slot or reason out of range; or unknown here and
+ * the slot is busy, or the key 0 or held already): nothing changed.
+ */
+int KVPULL_MUST_CHECK kvpull_holds_end(struct kvpull_holds *holds,
+				       uint32_t slot, uint64_t generation,
+				       uint64_t key, int32_t reason);
+
+/* End every live hold and fence: no later read is believed. Return: how many. */
+uint32_t kvpull_holds_revoke_all(struct kvpull_holds *holds, int32_t reason);
+/**
+ * Likewise, for good: no ticket of this incarnation is live from here on, also
+ * of a hold that was promised and never told.
+ */
+uint32_t kvpull_holds_revoke_full(struct kvpull_holds *holds, int32_t reason);
+
+/* READY_NEEDED: all writes are visible. KVPULL_ENOKEY if key holds nothing. */
+int KVPULL_MUST_CHECK kvpull_holds_ready(struct kvpull_holds *holds,
+					 uint64_t key);
+
+/**
+ * A consumer connected. rank < rank_count <= KVPULL_RANKS_MAX.
+ * Return: 0 and *instance (an index); KVPULL_EREJECTED (another rank_count for
+ * this instance, or the rank is connected already); KVPULL_EAGAIN (the rank's
+ * death is still being worked off); KVPULL_EFULL.
+ */
+int KVPULL_MUST_CHECK kvpull_holds_join(struct kvpull_holds *holds,
+					uint64_t instance_id, uint32_t rank,
+					uint32_t rank_count, uint64_t now_ns,
+					uint32_t *instance);
+
+/* The same for one whose worker is known (instance.h); sets lease_now_ns. */
+int KVPULL_MUST_CHECK kvpull_holds_join_worker(struct kvpull_holds *holds,
+					       struct kvpull_join *join,
+					       uint64_t now_ns,
+					       uint32_t *instance);
+
+/*
+ * It died, or its connection did (its ring was drained before). After the
+ * grace the next sweeps release for its rank every hold its instance claimed;
+ * a join of the same rank within the grace cancels that.
+ */
+void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
+			uint32_t rank, uint64_t now_ns);
+
+/*
+ * The same over a network, where a connection that is lost is no death yet:
+ * the grace is a lease at least.
+ */
+void kvpull_holds_lose(struct kvpull_holds *holds, uint32_t instance,
+		       uint32_t rank, uint64_t now_ns);
+
+/* Sign of life of (instance, rank): O(1), whatever it has claimed. */
+void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
+		       uint32_t rank, uint64_t now_ns);
+
+/*
+ * Hints that a note for this slot comes soon; any slot. First its hold, then,
+ * when that is in the cache, what its end would touch: `ahead` notes before.
+ */
+void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot);
+void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot,
+			       uint32_t ahead);
+
+/*
+ * A claim or release from (instance, rank): hostile bytes. Also a sign of
+ * life. Wrong kinds, slots, tags, old generations: a counter, nothing touched.
+ */
+void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
+		       uint32_t rank, const struct kvpull_record *record,
+		       uint64_t now_ns);
+
+/**
+ * Work off deaths, then expire what is due; bounded by KVPULL_SCAN_MAX and
+ * KVPULL_EXPIRE_MAX. Return: 1 if more is due now, else 0.
+ */
+int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns);
+
+/*
+ * Earliest time at which a sweep may have work; UINT64_MAX: none. While leases
+ * run never more than a sixth of one after the last tick: a producer that slept
+ * longer than a third would be taken for stalled, and expire nobody.
+ */
+uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds);
+
+/* The fence, if entries were written since the last one. Before report. */
+void kvpull_holds_publish(struct kvpull_holds *holds);
+
+/*
+ * Take ended holds, oldest first, each once for ever; only those published.
+ * The slot is free for a newer generation from then on. Return: how many.
+ */
+uint32_t kvpull_holds_report(struct kvpull_holds *holds,
+			     struct kvpull_hold_end *ends, uint32_t capacity);
+
+void kvpull_holds_counts(const struct kvpull_holds *holds,
+			 struct kvpull_hold_counts *counts);
+
+/* Largest generation ever seen: rank_info's floor. */
+uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds);
+
+/*
+ * Digest of all state but generations and counters: equal to that of a fresh
+ * table when nothing is held, staged, joined or unreported.
+ */
+uint64_t kvpull_holds_digest(const struct kvpull_holds *holds);
+
+/* One line for logs: who claimed a hold and when it was last heard of. */
+void kvpull_holds_describe(const struct kvpull_holds *holds, uint32_t slot,
+			   uint64_t now_ns, char *text, size_t capacity);
+
+#endif /* KVPULL_PLUGIN_HOLD_H */

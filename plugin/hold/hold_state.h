@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hold table's states and memory: private to hold.c, which changes it, and
+ * hold_view.c, which looks at it.
+ *
+ * Staged notifications lie in their slot's own entry, under the generation
+ * that they are for.
+ */
+#ifndef KVPULL_PLUGIN_HOLD_STATE_H
+#define KVPULL_PLUGIN_HOLD_STATE_H
+
+#include "base/map.h"
+#include "plugin/hold/hold.h"
+#include "plugin/hold/instance.h"
+#include "plugin/hold/lease.h"
+
+enum hold_state {
+	HOLD_FREE,
+	HOLD_STAGED,
+	HOLD_HELD,
+	HOLD_ENDED,
+	HOLD_STATES
+};
+
+enum hold_event {
+	HOLD_EV_TAKE,
+	HOLD_EV_NOTE, /* of the generation staged or held, or the last */
+	HOLD_EV_NOTE_NEWER,
+	HOLD_EV_NOTE_OLDER,
+	HOLD_EV_COMPLETE, /* every claimed instance is complete */
+	HOLD_EV_DUE,      /* root of the heap */
+	HOLD_EV_END,      /* of the generation held, or the last */
+	HOLD_EV_END_NEWER,
+	HOLD_EV_REVOKE,
+	HOLD_EV_REPORT,
+	HOLD_EVENTS
+};
+
+enum hold_action {
+	HOLD_BUG, /* an empty cell: the table or a caller is wrong */
+	HOLD_IGNORE,
+	HOLD_REFUSE,
+	HOLD_UNKNOWN,
+	HOLD_TAKE,
+	HOLD_STAGE,
+	HOLD_COUNT,
+	HOLD_END,
+	HOLD_TAKE_END,
+	HOLD_DOOM, /* staged: revoke it before it was told */
+	HOLD_REPORT
+};
+
+struct hold_edge {
+	uint8_t action;
+	uint8_t next;
+};
+
+/* Drawn in the README. Nothing but hold_apply in hold.c follows an edge. */
+static const struct hold_edge hold_edges[HOLD_STATES][HOLD_EVENTS] = {
+	[HOLD_FREE] = {
+		[HOLD_EV_TAKE] = { HOLD_TAKE, HOLD_HELD },
+		[HOLD_EV_NOTE] = { HOLD_UNKNOWN, HOLD_FREE },
+		[HOLD_EV_NOTE_NEWER] = { HOLD_STAGE, HOLD_STAGED },
+		[HOLD_EV_NOTE_OLDER] = { HOLD_UNKNOWN, HOLD_FREE },
+		[HOLD_EV_DUE] = { HOLD_IGNORE, HOLD_FREE },
+		[HOLD_EV_END] = { HOLD_IGNORE, HOLD_FREE },
+		[HOLD_EV_END_NEWER] = { HOLD_TAKE_END, HOLD_ENDED },
+	},
+	[HOLD_STAGED] = {
+		[HOLD_EV_TAKE] = { HOLD_TAKE, HOLD_HELD },
+		[HOLD_EV_NOTE] = { HOLD_COUNT, HOLD_STAGED },
+		[HOLD_EV_NOTE_NEWER] = { HOLD_STAGE, HOLD_STAGED },
+		[HOLD_EV_NOTE_OLDER] = { HOLD_UNKNOWN, HOLD_STAGED },
+		[HOLD_EV_COMPLETE] = { HOLD_IGNORE, HOLD_STAGED },
+		[HOLD_EV_DUE] = { HOLD_IGNORE, HOLD_STAGED },
+		[HOLD_EV_END] = { HOLD_IGNORE, HOLD_STAGED },
+		[HOLD_EV_END_NEWER] = { HOLD_TAKE_END, HOLD_ENDED },
+		[HOLD_EV_REVOKE] = { HOLD_DOOM, HOLD_STAGED },
+	},
+	[HOLD_HELD] = {
+		[HOLD_EV_TAKE] = { HOLD_REFUSE, HOLD_HELD },
+		[HOLD_EV_NOTE] = { HOLD_COUNT, HOLD_HELD },
+		[HOLD_EV_NOTE_NEWER] = { HOLD_UNKNOWN, HOLD_HELD },
+		[HOLD_EV_NOTE_OLDER] = { HOLD_UNKNOWN, HOLD_HELD },
+		[HOLD_EV_COMPLETE] = { HOLD_END, HOLD_ENDED },
+		[HOLD_EV_DUE] = { HOLD_END, HOLD_ENDED },
+		[HOLD_EV_END] = { HOLD_END, HOLD_ENDED },
+		[HOLD_EV_END_NEWER] = { HOLD_REFUSE, HOLD_HELD },
+		[HOLD_EV_REVOKE] = { HOLD_END, HOLD_ENDED },
+	},
+	[HOLD_ENDED] = {
+		[HOLD_EV_TAKE] = { HOLD_REFUSE, HOLD_ENDED },
+		[HOLD_EV_NOTE] = { HOLD_UNKNOWN, HOLD_ENDED },
+		[HOLD_EV_NOTE_NEWER] = { HOLD_UNKNOWN, HOLD_ENDED },
+		[HOLD_EV_NOTE_OLDER] = { HOLD_UNKNOWN, HOLD_ENDED },
+		[HOLD_EV_DUE] = { HOLD_IGNORE, HOLD_ENDED },
+		[HOLD_EV_END] = { HOLD_IGNORE, HOLD_ENDED },
+		[HOLD_EV_END_NEWER] = { HOLD_REFUSE, HOLD_ENDED },
+		[HOLD_EV_REPORT] = { HOLD_REPORT, HOLD_FREE },
+	},
+};
+
+struct claim {
+	uint64_t released; /* ranks that released, died or were not there */
+	uint32_t instance;
+	uint32_t reserved;
+};
+
+/* With one consumer instance all of a hold's life is in its first line. */
+struct hold {
+	uint64_t generation; /* last one told; its entry's while HELD, ENDED */
+	union {
+		uint64_t staged; /* STAGED: generation of the claims */
+		uint64_t tag;    /* HELD: what notes for it carry */
+	};
+	uint64_t key;
+	uint64_t taken_ns;
+	uint64_t taken_lease_ns; /* lease clock */
+	uint32_t link; /* STAGED, HELD: index in live[]; ENDED: next ended */
+	int16_t reason;
+	uint8_t state;
+	uint8_t claim_count;
+	struct claim claims[KVPULL_CLAIMS_MAX];
+	uint64_t reserved[2];
+};
+
+_Static_assert(sizeof(struct hold) == 2 * KVPULL_CACHE_LINE &&
+		       offsetof(struct hold, claims[1]) == KVPULL_CACHE_LINE,
+	       "no padding, and the first claim in the first line");
+
+struct kvpull_holds {
+	const struct kvpull_log *log;
+	struct hold *holds;                      /* [slot_count] */
+	struct kvpull_revocation_entry *entries; /* [slot_count] */
+	uint32_t *live; /* [slot_count], live_count used */
+	struct kvpull_instances instances;
+	struct kvpull_leases leases;
+	struct kvpull_map keys; /* of HELD holds */
+	uint64_t lease_ns;
+	uint64_t hold_max_ns;
+	uint64_t now_ns;
+	uint64_t polled_ns; /* what a stall is measured from */
+	uint64_t shift_ns;  /* sum of stalls */
+	uint64_t generation_max;
+	uint32_t slot_count;
+	uint32_t state_counts[HOLD_STATES];
+	uint32_t live_count;
+	uint32_t scan_open; /* a pass for the dead is under way */
+	uint32_t scan_left; /* live[0 .. scan_left) is still to be looked at */
+	uint32_t ended_first;
+	uint32_t ended_last;
+	uint32_t published; /* of the ended, oldest first */
+	uint32_t unfenced;  /* entries were written since the last fence */
+	struct kvpull_hold_counts counts;
+	uint8_t secret[KVPULL_SECRET_BYTES];
+};
+
+/* Stands still while the producer does: see hold.c. */
+static inline uint64_t hold_lease_clock(const struct kvpull_holds *holds,
+					uint64_t now_ns)
+{
+	return now_ns > holds->shift_ns ? now_ns - holds->shift_ns : 0;
+}
+
+#endif /* KVPULL_PLUGIN_HOLD_STATE_H */

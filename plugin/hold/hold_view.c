@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What only looks at the hold table: counters, digest, a line for logs. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "plugin/hold/hold_state.h"
+
+void kvpull_holds_counts(const struct kvpull_holds *holds,
+			 struct kvpull_hold_counts *counts)
+{
+	*counts = holds->counts;
+	counts->live = holds->state_counts[HOLD_HELD];
+	counts->staged = holds->state_counts[HOLD_STAGED];
+	counts->ended = holds->state_counts[HOLD_ENDED];
+}
+
+uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds)
+{
+	return holds->generation_max;
+}
+
+void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot)
+{
+	if (slot >= holds->slot_count)
+		return;
+	__builtin_prefetch(&holds->holds[slot], 1);
+	__builtin_prefetch((const void *)&holds->entries[slot], 1);
+}
+
+/* Its place in live[] is filled by the last, and that one is told. */
+void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot,
+			       uint32_t ahead)
+{
+	const struct hold *hold;
+
+	if (slot >= holds->slot_count || holds->live_count <= ahead)
+		return;
+	hold = &holds->holds[slot];
+	if (hold->state != HOLD_HELD)
+		return;
+	__builtin_prefetch(&holds->live[hold->link], 1);
+	__builtin_prefetch(
+		&holds->holds[holds->live[holds->live_count - 1 - ahead]], 1);
+	__builtin_prefetch(
+		&holds->keys.entries[kvpull_map_home(&holds->keys, hold->key)],
+		1);
+}
+
+static uint64_t mix(uint64_t digest, uint64_t value)
+{
+	digest = (digest ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+	return digest ^ digest >> 29;
+}
+
+static uint64_t mix_bytes(uint64_t digest, const void *bytes, size_t byte_count)
+{
+	const uint8_t *at = (const uint8_t *)bytes;
+	uint64_t word;
+
+	for (; byte_count >= sizeof(word); byte_count -= sizeof(word)) {
+		memcpy(&word, at, sizeof(word));
+		digest = mix(digest, word);
+		at += sizeof(word);
+	}
+	return digest;
+}
+
+uint64_t kvpull_holds_digest(const struct kvpull_holds *holds)
+{
+	uint64_t digest = 1;
+	uint32_t i;
+
+	_Static_assert(
+		sizeof(struct hold) % sizeof(uint64_t) == 0 &&
+			sizeof(struct kvpull_instance) % sizeof(uint64_t) == 0,
+		"the digest sees every byte of them");
+	for (i = 0; i < holds->slot_count; i++) {
+		struct hold hold = holds->holds[i];
+
+		hold.generation = 0;
+		digest = mix_bytes(digest, &hold, sizeof(hold));
+	}
+	digest = mix_bytes(digest, holds->instances.all,
+			   (size_t)holds->instances.count *
+				   sizeof(*holds->instances.all));
+	for (i = 0; i < HOLD_STATES; i++)
+		digest = mix(digest, holds->state_counts[i]);
+	digest = mix(digest, holds->live_count);
+	digest = mix(digest, holds->leases.count);
+	digest = mix(digest, holds->keys.count);
+	digest = mix(digest, holds->instances.due_ns);
+	digest = mix(digest, holds->scan_open);
+	digest = mix(digest, holds->scan_left);
+	digest = mix(digest, holds->ended_first);
+	digest = mix(digest, holds->ended_last);
+	digest = mix(digest, holds->published);
+	return mix(digest, holds->unfenced);
+}
+
+static uint64_t ms_since(uint64_t then_ns, uint64_t now_ns)
+{
+	return now_ns > then_ns ? (now_ns - then_ns) / KVPULL_NS_PER_MS : 0;
+}
+
+void kvpull_holds_describe(const struct kvpull_holds *holds, uint32_t slot,
+			   uint64_t now_ns, char *text, size_t capacity)
+{
+	static const char *const names[HOLD_STATES] = { "free", "staged",
+							"held", "ended" };
+	const struct hold *hold;
+	size_t used;
+	uint32_t i;
+
+	if (!capacity)
+		return;
+	if (slot >= holds->slot_count) {
+		(void)snprintf(text, capacity, "slot %" PRIu32 " unknown",
+			       slot);
+		return;
+	}
+	hold = &holds->holds[slot];
+	(void)snprintf(
+		text, capacity,
+		"slot %" PRIu32 " generation %" PRIu64 " key %" PRIu64
+		" %s %" PRIu64 " ms, claimed by %s",
+		slot,
+		hold->state == HOLD_STAGED ? hold->staged : hold->generation,
+		hold->key, names[hold->state],
+		hold->state == HOLD_HELD ? ms_since(hold->taken_ns, now_ns) : 0,
+		hold->claim_count ? "" : "nobody");
+	for (i = 0; i < hold->claim_count; i++) {
+		const struct claim *claim = &hold->claims[i];
+		const struct kvpull_instance *instance =
+			&holds->instances.all[claim->instance];
+
+		used = strlen(text);
+		(void)snprintf(text + used, capacity - used,
+			       "%sinstance %#" PRIx64 " released %d of %" PRIu32
+			       " heard %" PRIu64 " ms ago",
+			       i ? ", " : "", instance->id,
+			       __builtin_popcountll(claim->released),
+			       instance->rank_count,
+			       ms_since(instance->heard_ns,
+					hold_lease_clock(holds, now_ns)));
+	}
+}

@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half, progress side, consumer's role: a pull from its command to its
+ * outcome.
+ *
+ * state    goes on when                              to
+ * CONNECT  every rank of the ticket is connected     WRITTEN, or READ
+ *          a rank is gone or away                    end (its error)
+ * WRITTEN  ready[slot] says so at each peer read     READ
+ * READ     all bytes came from all peers             CHECK
+ * CHECK    every peer's entry is live                end (0)
+ *          one is not                                end (EEXPIRED)
+ * DRAIN    no write into the blocks can land any more  end (its error)
+ * AGAIN    likewise                                  CONNECT, to read the rest
+ *
+ * An error, an abort and the deadline lead to DRAIN from anywhere. So a pull
+ * ends once, and when it ends, nothing writes into its blocks any more. An
+ * entry is read only after the data of *all* peers of the pull came.
+ *
+ * A connection that a route cuts to end one pull's reads is no fault of its
+ * peer: the others go to AGAIN, and their deadlines bound how often.
+ */
+#include <inttypes.h>
+
+#include "plugin/worker/worker.h"
+
+#define DEADLINES_NS KVPULL_NS_PER_MS /* how often deadlines are looked at */
+#define READY_NS UINT64_C(100000)
+#define CUT_ATTEMPTS_MAX 3u /* connects to a peer that was cut on purpose */
+
+enum part_state {
+	PART_NEW = 0, /* read not taken by the transport yet */
+	PART_READS,
+	PART_READ, /* all its bytes are there */
+	PART_CHECKS,
+	PART_LIVE,
+	PART_ENDED /* failed, and quiet */
+};
+
+static void pull_step(struct kvpull_worker *worker, uint32_t index,
+		      uint64_t now_ns);
+
+static struct kvpull_part *part_of(struct kvpull_worker *worker,
+				   const struct kvpull_pull *pull, uint32_t at)
+{
+	return &worker->progress.parts[pull->parts[at]];
+}
+
+static uint32_t handle_of(const struct kvpull_worker *worker,
+			  const struct kvpull_part *part)
+{
+	return worker->progress.remotes[part->peer].handle;
+}
+
+static void parts_free(struct kvpull_worker *worker, struct kvpull_pull *pull)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	uint32_t at;
+
+	for (at = 0; at < pull->part_count; at++) {
+		struct kvpull_part *part = part_of(worker, pull, at);
+
+		part->next_free = progress->part_free;
+		progress->part_free = pull->parts[at];
+	}
+	progress->part_left += pull->part_count;
+	if (pull->part_count)
+		progress->pulls_dirty = 1; /* others may wait for parts */
+	pull->part_count = 0;
+}
+
+static void live_remove(struct kvpull_worker *worker, struct kvpull_pull *pull)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	const uint32_t last = progress->live[--progress->live_count];
+
+	progress->live[pull->live_at] = last;
+	worker->pulls[last].live_at = pull->live_at;
+}
+
+static void outcome_count(struct kvpull_worker *worker,
+			  const struct kvpull_pull *pull)
+{
+	struct kvpull_progress_counts *counts = &worker->progress.counts;
+
+	kvpull_count_add(&counts->pulls_live, UINT64_MAX);
+	if (!pull->code) {
+		kvpull_count_add(&counts->pulls_done, 1);
+		kvpull_count_add(&counts->bytes_pulled, pull->bytes);
+		return;
+	}
+	kvpull_count_add(&counts->pulls_failed, 1);
+	if (pull->code == KVPULL_EEXPIRED)
+		kvpull_count_add(&counts->pulls_expired, 1);
+}
+
+/* Nothing writes into its blocks: the engine may know. */
+static void pull_end(struct kvpull_worker *worker, uint32_t index,
+		     uint64_t now_ns)
+{
+	struct kvpull_pull *pull = &worker->pulls[index];
+	const int said = !pull->code || pull->code == KVPULL_EEXPIRED;
+
+	kvpull_check(&worker->log, !pull->parts_open);
+	/* The run's time is from before the copy that may have run in it. */
+	pull->ended_ns = worker->now_ns(worker->now_context);
+	pull->state = KVPULL_PULL_FREE;
+	worker->progress.pull_serials[index] = 0;
+	parts_free(worker, pull);
+	live_remove(worker, pull);
+	outcome_count(worker, pull);
+	if (pull->code)
+		kvpull_debug(&worker->log,
+			     "pull of request %" PRIu64 " failed: error %d",
+			     pull->key, pull->code);
+	if (pull->uses_claim) {
+		if (said && pull->flags & KVPULL_PULL_RELEASE)
+			kvpull_claim_release(worker, pull->claim, now_ns);
+		kvpull_claim_unuse(worker, pull->claim, now_ns);
+	}
+	kvpull_progress_tell(worker, KVPULL_FROM_PULL, index);
+}
+
+static void pull_fail(struct kvpull_worker *worker, uint32_t index,
+		      int32_t code, uint64_t now_ns)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+	struct kvpull_pull *pull = &worker->pulls[index];
+	uint32_t at;
+
+	if (pull->state == KVPULL_PULL_DRAIN)
+		return;
+	pull->code = code;
+	pull->state = KVPULL_PULL_DRAIN;
+	for (at = 0; at < pull->part_count; at++) {
+		struct kvpull_part *part = part_of(worker, pull, at);
+
+		/* A check writes nothing here, but it must end, too. */
+		if (part->state == PART_READS || part->state == PART_CHECKS)
+			transport->ops->read_cancel(transport,
+						    handle_of(worker, part),
+						    &part->read);
+	}
+	if (!pull->parts_open)
+		pull_end(worker, index, now_ns);
+}
+
+static void part_keep(struct kvpull_pull *pull, const struct kvpull_part *part)
+{
+	pull->done_ranks |= UINT64_C(1) << part->rank;
+	pull->done[part->rank] = (struct kvpull_part_done){
+		.bytes = part->read.done_bytes,
+		.digest = part->digest,
+	};
+}
+
+/* A connection was cut for another pull: what is missing is read by the next. */
+static void pull_again(struct kvpull_worker *worker, struct kvpull_pull *pull)
+{
+	uint32_t at;
+
+	pull->state = KVPULL_PULL_AGAIN;
+	if (pull->parts_open)
+		return;
+	for (at = 0; at < pull->part_count; at++)
+		part_keep(pull, part_of(worker, pull, at));
+	/* Which has all pulls looked at again. */
+	parts_free(worker, pull);
+	pull->bytes = 0;
+	pull->state = KVPULL_PULL_CONNECT;
+}
+
+/*
+ * A first error of a peer fails the pull, for it may be dead. One that was cut
+ * on purpose lived a moment ago: it is called more than once.
+ */
+static int peer_fails(const struct kvpull_remote *remote)
+{
+	const int was_cut = remote->life && remote->cut_life == remote->life;
+
+	if (remote->code == KVPULL_EAUTH)
+		return 1;
+	return remote->code == KVPULL_EPEER &&
+	       (!was_cut || remote->attempts >= CUT_ATTEMPTS_MAX);
+}
+
+/* 0: all ranks are connected; KVPULL_EAGAIN: not yet; else the error. */
+static int peers_ready(const struct kvpull_worker *worker,
+		       const struct kvpull_claim *claim)
+{
+	int code = 0;
+	uint32_t at;
+
+	for (at = 0; at < claim->rank_count; at++) {
+		const struct kvpull_claim_rank *rank = &claim->ranks[at];
+		const struct kvpull_remote *remote;
+
+		if (rank->state == KVPULL_RANK_LOST &&
+		    rank->peer == KVPULL_NONE)
+			return KVPULL_EROUTE;
+		if (rank->peer == KVPULL_NONE) {
+			code = KVPULL_EAGAIN;
+			continue;
+		}
+		remote = &worker->progress.remotes[rank->peer];
+		if (remote->incarnation != rank->incarnation)
+			return KVPULL_EPEER;
+		if (remote->state == KVPULL_REMOTE_GONE)
+			return remote->code ? remote->code : KVPULL_EPEER;
+		if (remote->state == KVPULL_REMOTE_WAIT && peer_fails(remote))
+			return remote->code;
+		if (remote->state != KVPULL_REMOTE_UP)
+			code = KVPULL_EAGAIN;
+		/* Else the parts would not cover every local byte. */
+		else if (remote->tp_rank != at ||
+			 remote->tp_size != claim->rank_count)
+			return KVPULL_EPROTO;
+	}
+	return code;
+}
+
+/* 0: its connection is up, and still the one that its plan was made for. */
+static int part_lost(const struct kvpull_worker *worker,
+		     const struct kvpull_part *part)
+{
+	const struct kvpull_remote *remote =
+		&worker->progress.remotes[part->peer];
+
+	if (remote->state == KVPULL_REMOTE_UP && remote->life == part->life)
+		return 0;
+	return remote->cut_life == part->life ? KVPULL_EABORTED : KVPULL_EPEER;
+}
+
+/* Bytes that an earlier connection to the same incarnation read of it. */
+static uint64_t part_kept(const struct kvpull_pull *pull,
+			  const struct kvpull_part *part)
+{
+	const struct kvpull_part_done *done = &pull->done[part->rank];
+
+	if (!(pull->done_ranks >> part->rank & 1) ||
+	    done->digest != part->digest || done->bytes > part->read.byte_count)
+		return 0;
+	return done->bytes;
+}
+
+/* The part that reads from one rank; none if nothing is needed from it. */
+static int part_make(struct kvpull_worker *worker, uint32_t index,
+		     uint32_t rank_index)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_pull *pull = &worker->pulls[index];
+	const struct kvpull_claim *claim = &worker->claims[pull->claim];
+	const uint32_t peer = claim->ranks[rank_index].peer;
+	const struct kvpull_plan *plan = &progress->remotes[peer].plan;
+	struct kvpull_part *part;
+
+	if (!plan->strip_count)
+		return 0;
+	kvpull_check(&worker->log, progress->part_free != KVPULL_NONE);
+	part = &progress->parts[progress->part_free];
+	part->pull = index;
+	part->rank = rank_index;
+	part->peer = peer;
+	part->life = progress->remotes[peer].life;
+	part->digest = plan->digest;
+	part->state = PART_NEW;
+	part->read.strips = plan->strips;
+	part->read.strip_count = plan->strip_count;
+	part->read.remote_ids = pull->remote_ids;
+	part->read.local_ids = pull->local_ids;
+	part->read.group_first = pull->group_first;
+	part->read.slot = claim->slot;
+	if (kvpull_plan_check_ids(plan, &part->read, &part->read.byte_count))
+		return KVPULL_ETRUNCATED;
+	part->read.done_bytes = part_kept(pull, part);
+	pull->parts[pull->part_count++] = progress->part_free;
+	progress->part_free = part->next_free;
+	progress->part_left--;
+	return 0;
+}
+
+/* All at once, or none: pulls that hold some would wait for one another. */
+static int parts_make(struct kvpull_worker *worker, uint32_t index)
+{
+	const struct kvpull_pull *pull = &worker->pulls[index];
+	const struct kvpull_claim *claim = &worker->claims[pull->claim];
+	uint32_t rank;
+	int code = 0;
+
+	if (worker->progress.part_left < claim->rank_count)
+		return KVPULL_EAGAIN;
+	for (rank = 0; !code && rank < claim->rank_count; rank++)
+		code = part_make(worker, index, rank);
+	return code;
+}
+
+/* Entry of the part is there: is the ticket live, and ready if it must be? */
+static int part_judge(const struct kvpull_worker *worker,
+		      const struct kvpull_pull *pull,
+		      const struct kvpull_part *part)
+{
+	const struct kvpull_claim *claim = &worker->claims[pull->claim];
+
+	if (!kvpull_revocation_is_live(&part->read.entry,
+				       claim->ranks[part->rank].incarnation,
+				       claim->generation))
+		return KVPULL_EEXPIRED;
+	if (pull->state == KVPULL_PULL_WRITTEN &&
+	    part->read.entry.ready < claim->generation)
+		return KVPULL_EAGAIN;
+	return 0;
+}
+
+/* Return: 1 if all parts are in the state, 0 if not. */
+static int parts_all(struct kvpull_worker *worker,
+		     const struct kvpull_pull *pull, uint32_t state)
+{
+	uint32_t at;
+
+	for (at = 0; at < pull->part_count; at++)
+		if (part_of(worker, pull, at)->state != state)
+			return 0;
+	return 1;
+}
+
+static void part_read_all(struct kvpull_part *part)
+{
+	part->state = PART_READ;
+	part->read.done_bytes = part->read.byte_count;
+}
+
+static int part_read(struct kvpull_worker *worker, struct kvpull_pull *pull,
+		     struct kvpull_part *part)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+	int code = part_lost(worker, part);
+
+	if (!code)
+		code = part->read.done_bytes == part->read.byte_count ?
+			       1 :
+			       transport->ops->read_start(
+				       transport, handle_of(worker, part),
+				       &part->read);
+	if (code < 0)
+		return code;
+	pull->bytes += part->read.byte_count;
+	if (code == 1) {
+		part_read_all(part);
+		return 0;
+	}
+	part->state = PART_READS;
+	pull->parts_open++;
+	return 0;
+}
+
+/* Start what is not started; KVPULL_EAGAIN: some has to wait. */
+static int parts_read(struct kvpull_worker *worker, struct kvpull_pull *pull)
+{
+	int again = 0;
+	uint32_t at;
+
+	for (at = 0; at < pull->part_count; at++) {
+		struct kvpull_part *part = part_of(worker, pull, at);
+		int code;
+
+		if (part->state != PART_NEW)
+			continue;
+		code = part_read(worker, pull, part);
+		if (code == KVPULL_EAGAIN)
+			again = code;
+		else if (code)
+			return code;
+	}
+	return again;
+}
+
+/* Read the entries of the parts in state `from`; live ones go to `to`. */
+static int parts_check(struct kvpull_worker *worker, struct kvpull_pull *pull,
+		       uint32_t from, uint32_t to)
+{
+	struct kvpull_transport *transport = worker->progress.transport;
+	uint32_t at;
+
+	for (at = 0; at < pull->part_count; at++) {
+		struct kvpull_part *part = part_of(worker, pull, at);
+		int code;
+
+		if (part->state != from)
+			continue;
+		code = part_lost(worker, part);
+		if (!code)
+			code = transport->ops->check_start(
+				transport, handle_of(worker, part),
+				&part->read);
+		if (code < 0)
+			return code;
+		if (code == 0) {
+			part->state = PART_CHECKS;
+			pull->parts_open++;
+			continue;
+		}
+		code = part_judge(worker, pull, part);
+		if (code)
+			return code;
+		part->state = to;
+	}
+	return 0;
+}
+
+static int step_connect(struct kvpull_worker *worker, uint32_t index)
+{
+	struct kvpull_pull *pull = &worker->pulls[index];
+	int code = peers_ready(worker, &worker->claims[pull->claim]);
+
+	if (!code)
+		code = parts_make(worker, index);
+	if (!code)
+		pull->state = pull->flags & KVPULL_PULL_READY ?
+				      KVPULL_PULL_WRITTEN :
+				      KVPULL_PULL_READ;
+	return code;
+}
+
+/* A part that is written waits in PART_LIVE until all are. */
+static int step_written(struct kvpull_worker *worker, struct kvpull_pull *pull)
+{
+	int code;
+	uint32_t at;
+
+	code = parts_check(worker, pull, PART_NEW, PART_LIVE);
+	if (code == KVPULL_EAGAIN) {
+		kvpull_progress_timer(
+			worker, worker->now_ns(worker->now_context) + READY_NS);
+		worker->progress.pulls_dirty = 1;
+	}
+	if (code || !parts_all(worker, pull, PART_LIVE))
+		return code ? code : KVPULL_EAGAIN;
+	for (at = 0; at < pull->part_count; at++)
+		part_of(worker, pull, at)->state = PART_NEW;
+	pull->state = KVPULL_PULL_READ;
+	return 0;
+}
+
+static int step_read(struct kvpull_worker *worker, struct kvpull_pull *pull)
+{
+	const int code = parts_read(worker, pull);
+
+	if (code) {
+		if (code == KVPULL_EAGAIN)
+			worker->progress.pulls_dirty = 1;
+		return code;
+	}
+	if (!parts_all(worker, pull, PART_READ))
+		return KVPULL_EAGAIN;
+	pull->state = KVPULL_PULL_CHECK;
+	return 0;
+}
+
+static int step_check(struct kvpull_worker *worker, struct kvpull_pull *pull)
+{
+	const int code = parts_check(worker, pull, PART_READ, PART_LIVE);
+
+	if (code)
+		return code;
+	return parts_all(worker, pull, PART_LIVE) ? 1 : KVPULL_EAGAIN;
+}
+
+/* As far as it goes now. */
+static void pull_step(struct kvpull_worker *worker, uint32_t index,
+		      uint64_t now_ns)
+{
+	struct kvpull_pull *pull = &worker->pulls[index];
+	int code = 0;
+
+	while (!code) {
+		switch (pull->state) {
+		case KVPULL_PULL_CONNECT:
+			code = step_connect(worker, index);
+			break;
+		case KVPULL_PULL_WRITTEN:
+			code = step_written(worker, pull);
+			break;
+		case KVPULL_PULL_READ:
+			code = step_read(worker, pull);
+			break;
+		case KVPULL_PULL_CHECK:
+			code = step_check(worker, pull);
+			break;
+		case KVPULL_PULL_DRAIN:
+		case KVPULL_PULL_AGAIN:
+		case KVPULL_PULL_FREE:
+		case KVPULL_PULL_STATES:
+			return;
+		}
+	}
+	if (code == 1)
+		pull_end(worker, index, now_ns);
+	else if (code == KVPULL_EABORTED)
+		pull_again(worker, pull);
+	else if (code != KVPULL_EAGAIN)
+		pull_fail(worker, index, code, now_ns);
+}
+
+void kvpull_pull_new(struct kvpull_worker *worker, uint32_t index,
+		     uint64_t now_ns)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	struct kvpull_pull *pull = &worker->pulls[index];
+
+	pull->state = KVPULL_PULL_CONNECT;
+	pull->part_count = pull->parts_open = 0;
+	pull->done_ranks = 0;
+	pull->live_at = progress->live_count;
+	progress->live[progress->live_count++] = index;
+	kvpull_count_add(&progress->counts.pulls_live, 1);
+	kvpull_step_widen_ids(pull->narrow, pull->group_first, pull->remote_ids,
+			      pull->local_ids);
+	pull->uses_claim = 0;
+	if (progress->claim_serials[pull->claim] != pull->claim_serial ||
+	    worker->claims[pull->claim].releasing) {
+		pull_fail(worker, index, KVPULL_EEXPIRED, now_ns);
+		return;
+	}
+	pull->uses_claim = 1;
+	worker->claims[pull->claim].pull_count++;
+	pull_step(worker, index, now_ns);
+}
+
+void kvpull_pull_abort(struct kvpull_worker *worker, uint32_t index,
+		       int32_t code, uint64_t now_ns)
+{
+	pull_fail(worker, index, code, now_ns);
+}
+
+void kvpull_pull_event(struct kvpull_worker *worker,
+		       const struct kvpull_event *event, uint64_t now_ns)
+{
+	struct kvpull_part *part = &worker->progress.parts[event->read->index];
+	struct kvpull_pull *pull = &worker->pulls[part->pull];
+	int32_t code = event->code;
+
+	kvpull_check(&worker->log, pull->parts_open > 0);
+	pull->parts_open--;
+	if (event->kind == KVPULL_EVENT_READ_DONE) {
+		kvpull_check(&worker->log, part->state == PART_READS);
+		part->state = PART_ENDED;
+		if (!code)
+			part_read_all(part);
+	} else {
+		kvpull_check(&worker->log, part->state == PART_CHECKS);
+		part->state = PART_ENDED;
+		if (!code)
+			code = part_judge(worker, pull, part);
+		if (!code)
+			part->state = PART_LIVE;
+		else if (code == KVPULL_EAGAIN)
+			part->state = PART_NEW; /* not written yet */
+	}
+	if (pull->state == KVPULL_PULL_DRAIN) {
+		if (!pull->parts_open)
+			pull_end(worker, part->pull, now_ns);
+		return;
+	}
+	if (code && code != KVPULL_EAGAIN && code != KVPULL_EABORTED)
+		pull_fail(worker, part->pull, code, now_ns);
+	else if (code == KVPULL_EABORTED || pull->state == KVPULL_PULL_AGAIN)
+		pull_again(worker, pull);
+	else
+		pull_step(worker, part->pull, now_ns);
+}
+
+void kvpull_pull_run(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	struct kvpull_progress *progress = &worker->progress;
+	const uint32_t dirty = progress->pulls_dirty;
+	uint32_t at;
+
+	if (!progress->live_count)
+		return;
+	if (!dirty && now_ns < progress->pull_ns) {
+		kvpull_progress_timer(worker, progress->pull_ns);
+		return;
+	}
+	progress->pulls_dirty = 0;
+	progress->pull_ns = now_ns + DEADLINES_NS;
+	/* From the end: an ended pull is replaced by one already seen. */
+	for (at = progress->live_count; at > 0; at--) {
+		const uint32_t index = progress->live[at - 1];
+
+		if (now_ns >= worker->pulls[index].deadline_ns)
+			pull_fail(worker, index, KVPULL_EDEADLINE, now_ns);
+		else if (dirty)
+			pull_step(worker, index, now_ns);
+	}
+	kvpull_progress_timer(worker, progress->pulls_dirty ?
+					      now_ns + READY_NS :
+					      progress->pull_ns);
+}

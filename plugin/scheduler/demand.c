@@ -1,0 +1,606 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The consumer's tickets.
+ *
+ * A ticket is open, then spent (nothing is loaded from it any more: it was
+ * pulled, expired, or given back on some rank), then released, then
+ * remembered for a lease, then forgotten.
+ *
+ *   event                          open                    spent
+ *   a user asks                    LOAD, or WAIT while     NOTHING, the user is
+ *                                  another one loads       done
+ *   pull ends well, it released    spent, released         -
+ *   pull ends well, it did not     (each user pulls)       (stays)
+ *   pull ends EEXPIRED on a rank   spent                   (stays)
+ *   pull fails otherwise           the next user may load; (stays)
+ *                                  spent if some rank's
+ *                                  worker has released
+ *   last user is done              spent, released         released
+ *   no pull is open                -                       released
+ *
+ * A PULL with KVPULL_PULL_RELEASE releases on each rank by itself after success
+ * or EEXPIRED; a RELEASE on top of that is a no-op for the worker. The RELEASE
+ * comes after all PULLs of the ticket in the log, but for a PULL that carries a
+ * reason: workers report that FAILED without looking at the ticket.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "plugin/scheduler/demand.h"
+#include "plugin/scheduler/kept.h"
+
+#define TICKET_SPENT 1u
+#define TICKET_RELEASED 2u
+#define TICKET_RELEASING 4u /* an open pull releases it */
+#define TICKET_FOREIGN 8u   /* for another model or layout */
+#define TICKET_READY 16u
+
+#define USER_RELEASES 1u /* its pull releases the ticket */
+#define USER_EXPIRED 2u  /* a rank reported EEXPIRED */
+#define USER_PULLED 4u
+
+/* Places where a ticket's name may be in the map: names are not ours. */
+#define IDENTITY_PROBES 4u
+
+size_t kvpull_demand_bytes(uint32_t count_max)
+{
+	return count_max * sizeof(struct kvpull_demand_ticket) +
+	       kvpull_index_pool_bytes(count_max) +
+	       2 * kvpull_index_list_bytes(count_max) +
+	       kvpull_map_bytes(count_max) +
+	       2 * KVPULL_TICKET_BLOCKS_MAX * sizeof(uint32_t) +
+	       3 * KVPULL_CACHE_LINE;
+}
+
+void kvpull_demand_init(struct kvpull_demand *demand, uint32_t count_max,
+			struct kvpull_arena *arena)
+{
+	demand->tickets = (struct kvpull_demand_ticket *)kvpull_arena_take(
+		arena, count_max, sizeof(*demand->tickets));
+	kvpull_index_pool_init(&demand->pool, count_max, arena);
+	kvpull_index_list_init(&demand->releasing, count_max, arena);
+	kvpull_index_list_init(&demand->remembered, count_max, arena);
+	kvpull_map_init(&demand->by_identity, count_max, arena);
+	demand->remote_ids = (uint32_t *)kvpull_arena_take(
+		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	demand->local_ids = (uint32_t *)kvpull_arena_take(
+		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	demand->count_max = count_max;
+	demand->serial_next = 1;
+}
+
+int kvpull_demand_decode(struct kvpull_demand *demand, const void *text,
+			 size_t text_bytes)
+{
+	int code = KVPULL_ENOTICKET;
+
+	if (text && text_bytes)
+		code = kvpull_ticket_decode(
+			(const char *)text, text_bytes, demand->ticket_key,
+			demand->scratch_bytes, demand->scratch);
+	if (!code || code == KVPULL_ENOTMINE)
+		return code;
+	demand->stats->bad_tickets++;
+	kvpull_warn(
+		demand->log, "ticket of %zu bytes refused: %s", text_bytes,
+		code == KVPULL_EVERSION ?
+			"another version" :
+		code == KVPULL_EAUTH ?
+			"not made with our key" :
+		demand->ticket_key ?
+			"incomplete or damaged" :
+			"incomplete, damaged, or made with a key_file, which this side lacks");
+	return KVPULL_ENOTICKET;
+}
+
+static uint64_t identity(const struct kvpull_ticket *ticket, uint32_t probe)
+{
+	const uint64_t mixed = kvpull_index_mix(
+		kvpull_index_mix(ticket->ranks[0].incarnation, ticket->slot),
+		ticket->generation + probe);
+
+	return mixed ? mixed : 1;
+}
+
+static uint32_t find(const struct kvpull_demand *demand)
+{
+	const struct kvpull_ticket *ticket = demand->scratch;
+	uint32_t probe;
+
+	for (probe = 0; probe < IDENTITY_PROBES; probe++) {
+		const uint32_t index = kvpull_map_get(&demand->by_identity,
+						      identity(ticket, probe));
+		const struct kvpull_demand_ticket *entry;
+
+		if (index == KVPULL_MAP_NONE)
+			continue;
+		entry = &demand->tickets[index];
+		if (entry->incarnation == ticket->ranks[0].incarnation &&
+		    entry->slot == ticket->slot &&
+		    entry->generation == ticket->generation)
+			return index;
+	}
+	return KVPULL_INDEX_NONE;
+}
+
+static void forget(struct kvpull_demand *demand, uint32_t index)
+{
+	struct kvpull_demand_ticket *entry = &demand->tickets[index];
+
+	kvpull_check(demand->log, !entry->user_count && !entry->pull_count);
+	kvpull_index_list_remove(&demand->remembered, index);
+	kvpull_map_remove(&demand->by_identity, entry->map_key);
+	kvpull_texts_release(demand->texts, entry->kept);
+	entry->incarnation = 0;
+	kvpull_index_pool_give(&demand->pool, index);
+}
+
+static int put_claim(struct kvpull_demand *demand, uint32_t index)
+{
+	const struct kvpull_ticket *ticket = demand->scratch;
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_CLAIM,
+		.slot = ticket->slot,
+		.generation = ticket->generation,
+		.ticket_index = index,
+		.ticket_serial = demand->serial_next,
+		.rank_count = ticket->rank_count,
+		.ranks = ticket->ranks,
+	};
+
+	return kvpull_outbox_put(demand->outbox, &command);
+}
+
+static uint32_t ticket_flags(const struct kvpull_demand *demand)
+{
+	const struct kvpull_ticket *ticket = demand->scratch;
+	uint32_t flags = 0;
+
+	if (ticket->flags & KVPULL_TICKET_READY_NEEDED)
+		flags |= TICKET_READY;
+	if (memcmp(ticket->compat, demand->compat, sizeof(demand->compat)))
+		flags |= TICKET_FOREIGN;
+	return flags;
+}
+
+/* The decoded ticket, seen for the first time. */
+static int claim(struct kvpull_demand *demand, uint32_t *claimed)
+{
+	const struct kvpull_ticket *ticket = demand->scratch;
+	struct kvpull_demand_ticket *entry;
+	uint64_t map_key = 0;
+	uint32_t probe;
+	uint32_t index;
+	uint32_t kept;
+
+	if (kvpull_index_pool_peek(&demand->pool) == KVPULL_INDEX_NONE &&
+	    demand->remembered.count)
+		forget(demand, demand->remembered.first);
+	for (probe = IDENTITY_PROBES; probe-- > 0;)
+		if (kvpull_map_get(&demand->by_identity,
+				   identity(ticket, probe)) == KVPULL_MAP_NONE)
+			map_key = identity(ticket, probe);
+	index = kvpull_index_pool_peek(&demand->pool);
+	if (index == KVPULL_INDEX_NONE || !map_key)
+		return KVPULL_EFULL;
+	kept = kvpull_texts_put(
+		demand->texts, demand->scratch_bytes,
+		kvpull_kept_make(ticket, demand->scratch_bytes));
+	if (kept == KVPULL_INDEX_NONE)
+		return KVPULL_EFULL;
+	if (put_claim(demand, index) ||
+	    kvpull_map_set(&demand->by_identity, map_key, index)) {
+		kvpull_texts_release(demand->texts, kept);
+		return KVPULL_EFULL;
+	}
+	(void)kvpull_index_pool_take(&demand->pool);
+	entry = &demand->tickets[index];
+	*entry = (struct kvpull_demand_ticket){
+		.incarnation = ticket->ranks[0].incarnation,
+		.generation = ticket->generation,
+		.serial = demand->serial_next++,
+		.map_key = map_key,
+		.slot = ticket->slot,
+		.kept = kept,
+		.prompt_tokens = ticket->prompt_tokens,
+		.flags = ticket_flags(demand),
+	};
+	memcpy(entry->digest, ticket->digest, sizeof(entry->digest));
+	memcpy(entry->checksum, ticket->checksum, sizeof(entry->checksum));
+	demand->live_count++;
+	demand->stats->tickets_seen++;
+	*claimed = index;
+	return 0;
+}
+
+static void release(struct kvpull_demand *demand, uint32_t index)
+{
+	demand->tickets[index].flags |= TICKET_SPENT | TICKET_RELEASED;
+	demand->live_count--;
+}
+
+/* After any change of a ticket: is it over, and can it be remembered only? */
+static void settle(struct kvpull_demand *demand, uint32_t index)
+{
+	struct kvpull_demand_ticket *entry = &demand->tickets[index];
+
+	if (entry->pull_count)
+		return;
+	if (!(entry->flags & TICKET_RELEASED) &&
+	    (!entry->user_count || (entry->flags & TICKET_SPENT))) {
+		release(demand, index);
+		kvpull_index_list_push(&demand->releasing, index);
+	}
+	if (!entry->user_count && (entry->flags & TICKET_RELEASED) &&
+	    !demand->releasing.links[index].linked) {
+		entry->remembered_ns = demand->now_ns;
+		kvpull_index_list_push(&demand->remembered, index);
+	}
+}
+
+static void state_set(struct kvpull_demand *demand, struct kvpull_user *user,
+		      enum kvpull_user_state state)
+{
+	if (user->state == KVPULL_USER_CHOSEN)
+		demand->chosen_count--;
+	if (state == KVPULL_USER_CHOSEN)
+		demand->chosen_count++;
+	user->state = state;
+}
+
+static void finish_user(struct kvpull_demand *demand, struct kvpull_user *user,
+			uint64_t key)
+{
+	struct kvpull_demand_ticket *entry = &demand->tickets[user->ticket];
+
+	kvpull_check(demand->log, entry->user_count > 0);
+	entry->user_count--;
+	if (entry->loader == key)
+		entry->loader = 0;
+	state_set(demand, user, KVPULL_USER_DONE);
+	settle(demand, user->ticket);
+}
+
+int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user)
+{
+	uint32_t index = find(demand);
+	int code;
+
+	if (index == KVPULL_INDEX_NONE) {
+		code = claim(demand, &index);
+		if (code)
+			return code;
+	} else if (memcmp(demand->tickets[index].checksum,
+			  demand->scratch->checksum,
+			  KVPULL_CHECKSUM_BYTES) != 0) {
+		demand->stats->bad_tickets++;
+		return KVPULL_ENOTICKET;
+	}
+	*user = (struct kvpull_user){ .ticket = index,
+				      .state = KVPULL_USER_DONE };
+	if (demand->tickets[index].flags & TICKET_RELEASED)
+		return 0;
+	user->state = KVPULL_USER_WAITING;
+	demand->tickets[index].user_count++;
+	return 0;
+}
+
+int kvpull_demand_reject(struct kvpull_demand *demand)
+{
+	uint32_t index = find(demand);
+	int code;
+
+	if (index != KVPULL_INDEX_NONE)
+		return 0; /* its users, or its release, see to it */
+	code = claim(demand, &index);
+	if (!code)
+		settle(demand, index);
+	return code;
+}
+
+/* Tokens that the ticket has beyond the local ones. */
+static uint32_t tokens_beyond(const struct kvpull_demand_ticket *entry,
+			      const struct kvpull_demand_ask *ask)
+{
+	const uint32_t tokens = entry->prompt_tokens < ask->prompt_tokens ?
+					entry->prompt_tokens :
+					ask->prompt_tokens;
+
+	return tokens > ask->local_tokens ? tokens - ask->local_tokens : 0;
+}
+
+static int mismatches(const struct kvpull_demand_ticket *entry,
+		      const struct kvpull_demand_ask *ask)
+{
+	return (entry->flags & TICKET_FOREIGN) ||
+	       memcmp(entry->digest, ask->digest, sizeof(entry->digest));
+}
+
+int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
+			const struct kvpull_demand_ask *ask, uint32_t *tokens)
+{
+	struct kvpull_demand_ticket *entry;
+	uint32_t beyond;
+
+	if (user->state == KVPULL_USER_PULLING)
+		return KVPULL_MATCH_WAIT;
+	if (user->state != KVPULL_USER_WAITING &&
+	    user->state != KVPULL_USER_CHOSEN)
+		return KVPULL_MATCH_NOTHING;
+	entry = &demand->tickets[user->ticket];
+	if (mismatches(entry, ask)) {
+		demand->stats->mismatches++;
+		kvpull_warn(demand->log,
+			    "ticket slot %u generation %" PRIu64
+			    " is for another %s than request key %" PRIu64
+			    ": nothing is loaded",
+			    entry->slot, entry->generation,
+			    entry->flags & TICKET_FOREIGN ? "model" : "prompt",
+			    ask->key);
+		finish_user(demand, user, ask->key);
+		return KVPULL_MATCH_NOTHING;
+	}
+	if (entry->flags & TICKET_SPENT) {
+		finish_user(demand, user, ask->key);
+		return KVPULL_MATCH_NOTHING;
+	}
+	beyond = tokens_beyond(entry, ask);
+	if (!beyond) {
+		/* Not for good: what is local may be evicted before the end. */
+		if (entry->loader == ask->key)
+			entry->loader = 0;
+		state_set(demand, user, KVPULL_USER_WAITING);
+		return KVPULL_MATCH_NOTHING;
+	}
+	if ((entry->flags & TICKET_RELEASING) ||
+	    (entry->loader && entry->loader != ask->key))
+		return KVPULL_MATCH_WAIT;
+	/* Workers have no place for more: who was chosen is asked for one. */
+	if (user->state != KVPULL_USER_CHOSEN &&
+	    demand->chosen_count + demand->pull_count >= demand->pulls_max)
+		return KVPULL_MATCH_WAIT;
+	if (demand->share_prefix)
+		entry->loader = ask->key;
+	state_set(demand, user, KVPULL_USER_CHOSEN);
+	*tokens = beyond;
+	return KVPULL_MATCH_LOAD;
+}
+
+/* Pairs by logical index, never by position in a list. */
+static int map_blocks(struct kvpull_demand *demand,
+		      const struct kvpull_demand_ticket *entry,
+		      const struct kvpull_allocation *allocation,
+		      struct kvpull_command *command)
+{
+	struct kvpull_kept kept;
+	uint32_t pairs = 0;
+	uint32_t group;
+
+	kvpull_kept_get(demand->texts, entry->kept, &kept);
+	if (allocation->group_count != kept.group_count)
+		return KVPULL_ETRUNCATED;
+	for (group = 0; group < kept.group_count; group++) {
+		const struct kvpull_blocks *local = &allocation->groups[group];
+		const uint32_t count = local->block_count;
+
+		command->group_first[group] = pairs;
+		if (!count)
+			continue;
+		if (count > demand->pull_blocks_max - pairs)
+			return KVPULL_EFULL;
+		if (kvpull_kept_ids(demand->texts, entry->kept,
+				    &kept.groups[group], local,
+				    demand->remote_ids + pairs))
+			return KVPULL_ETRUNCATED;
+		memcpy(demand->local_ids + pairs, local->block_ids,
+		       count * sizeof(*local->block_ids));
+		pairs += count;
+	}
+	command->group_count = kept.group_count;
+	command->group_first[group] = pairs;
+	return 0;
+}
+
+static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
+			const struct kvpull_allocation *allocation)
+{
+	struct kvpull_demand_ticket *entry = &demand->tickets[user->ticket];
+	struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.slot = entry->slot,
+		.key = allocation->key,
+		.generation = entry->generation,
+		.ticket_index = user->ticket,
+		.ticket_serial = entry->serial,
+		.remote_ids = demand->remote_ids,
+		.local_ids = demand->local_ids,
+	};
+	int code;
+
+	if (entry->flags & TICKET_SPENT)
+		return KVPULL_EEXPIRED;
+	code = map_blocks(demand, entry, allocation, &command);
+	if (code)
+		return code;
+	if (demand->share_prefix || entry->user_count == 1)
+		command.flags |= KVPULL_PULL_RELEASE;
+	if (entry->flags & TICKET_READY)
+		command.flags |= KVPULL_PULL_READY;
+	code = kvpull_outbox_put(demand->outbox, &command);
+	if (code)
+		return code;
+	if (command.flags & KVPULL_PULL_RELEASE) {
+		user->flags |= USER_RELEASES;
+		entry->flags |= TICKET_RELEASING;
+	}
+	demand->stats->pulls_commanded++;
+	return 0;
+}
+
+static uint32_t block_count(const struct kvpull_allocation *allocation)
+{
+	uint64_t blocks = 0;
+	uint32_t group;
+
+	for (group = 0; group < allocation->group_count; group++)
+		blocks += allocation->groups[group].block_count;
+	return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+}
+
+int kvpull_demand_pull(struct kvpull_demand *demand, struct kvpull_user *user,
+		       const struct kvpull_allocation *allocation)
+{
+	int code;
+
+	if (user->state == KVPULL_USER_PULLING || (user->flags & USER_PULLED))
+		return 0;
+	if (user->state != KVPULL_USER_CHOSEN || !block_count(allocation))
+		return KVPULL_EINVAL;
+	code = command_pull(demand, user, allocation);
+	state_set(demand, user, KVPULL_USER_PULLING);
+	user->flags |= USER_PULLED;
+	demand->tickets[user->ticket].pull_count++;
+	demand->pull_count++;
+	return code;
+}
+
+int kvpull_demand_refuse(struct kvpull_demand *demand, uint64_t key,
+			 int32_t reason)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.key = key,
+		.reason = reason,
+		.group_count = 1,
+		.remote_ids = demand->remote_ids,
+		.local_ids = demand->local_ids,
+	};
+
+	return kvpull_outbox_put(demand->outbox, &command);
+}
+
+void kvpull_demand_leave(struct kvpull_demand *demand, struct kvpull_user *user,
+			 uint64_t key)
+{
+	if (user->state == KVPULL_USER_WAITING ||
+	    user->state == KVPULL_USER_CHOSEN)
+		finish_user(demand, user, key);
+}
+
+static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
+		     uint64_t key)
+{
+	struct kvpull_demand_ticket *entry = &demand->tickets[user->ticket];
+	const int releases = (user->flags & USER_RELEASES) != 0;
+
+	entry->pull_count--;
+	demand->pull_count--;
+	if (releases)
+		entry->flags &= ~TICKET_RELEASING;
+	if (user->code)
+		demand->stats->pulls_failed++;
+	else
+		demand->stats->pulls_done++;
+	if (releases && user->ended == demand->ranks_all &&
+	    !(entry->flags & TICKET_RELEASED))
+		release(demand, user->ticket);
+	else if ((user->flags & USER_EXPIRED) || (releases && user->ended))
+		entry->flags |= TICKET_SPENT;
+	finish_user(demand, user, key);
+}
+
+int kvpull_demand_report(struct kvpull_demand *demand, struct kvpull_user *user,
+			 uint32_t rank, const struct kvpull_result *result,
+			 uint32_t *ended)
+{
+	const uint64_t bit = UINT64_C(1) << rank;
+
+	if (user->state != KVPULL_USER_PULLING || (user->reported & bit))
+		return KVPULL_ENOKEY;
+	user->reported |= bit;
+	if (!result->reason || result->reason == KVPULL_EEXPIRED)
+		user->ended |= bit;
+	if (result->reason == KVPULL_EEXPIRED)
+		user->flags |= USER_EXPIRED;
+	if (!user->code)
+		user->code = result->reason;
+	*ended = user->reported == demand->ranks_all;
+	if (*ended)
+		end_pull(demand, user, result->key);
+	return 0;
+}
+
+void kvpull_demand_rank_restart(struct kvpull_demand *demand)
+{
+	uint32_t index;
+
+	for (index = 0; index < demand->pool.touched; index++) {
+		if (!demand->tickets[index].incarnation)
+			continue;
+		demand->tickets[index].flags |= TICKET_SPENT;
+		settle(demand, index);
+	}
+}
+
+void kvpull_demand_flush(struct kvpull_demand *demand)
+{
+	while (demand->releasing.count) {
+		const uint32_t index = demand->releasing.first;
+		const struct kvpull_demand_ticket *entry =
+			&demand->tickets[index];
+		const struct kvpull_command command = {
+			.kind = KVPULL_COMMAND_RELEASE,
+			.slot = entry->slot,
+			.generation = entry->generation,
+			.ticket_index = index,
+			.ticket_serial = entry->serial,
+		};
+
+		if (kvpull_outbox_put(demand->outbox, &command) != 0)
+			return;
+		kvpull_index_list_remove(&demand->releasing, index);
+		settle(demand, index);
+	}
+}
+
+void kvpull_demand_expire(struct kvpull_demand *demand, uint64_t now_ns)
+{
+	demand->now_ns = now_ns;
+	while (demand->remembered.count) {
+		const uint32_t index = demand->remembered.first;
+		const uint64_t from_ns = demand->tickets[index].remembered_ns;
+
+		if (now_ns < from_ns || now_ns - from_ns < demand->lease_ns)
+			return;
+		forget(demand, index);
+	}
+}
+
+void kvpull_demand_forget(struct kvpull_demand *demand)
+{
+	while (demand->remembered.count)
+		forget(demand, demand->remembered.first);
+}
+
+uint64_t kvpull_demand_digest(const struct kvpull_demand *demand)
+{
+	uint64_t digest = 0;
+	uint32_t index;
+
+	for (index = 0; index < demand->pool.touched; index++) {
+		const struct kvpull_demand_ticket *entry =
+			&demand->tickets[index];
+
+		if (!entry->incarnation)
+			continue;
+		digest += kvpull_index_mix(
+			kvpull_index_mix(entry->map_key, entry->loader),
+			(uint64_t)entry->user_count << 40 ^
+				(uint64_t)entry->pull_count << 8 ^
+				entry->flags);
+	}
+	digest = kvpull_index_mix(digest, demand->releasing.count);
+	digest = kvpull_index_mix(digest, demand->pull_count);
+	digest = kvpull_index_mix(digest, demand->chosen_count);
+	return kvpull_index_mix(digest, demand->live_count);
+}

@@ -1,0 +1,685 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler half: the calls about requests.
+ *
+ * A request is in the table from request_new() until request_finished(), and
+ * longer while its pull is open: every rank reports that once, whatever became
+ * of the request. A held request moves to the slots, until every rank reported.
+ *
+ * request_finished() decides everything before it changes anything, so that
+ * KVPULL_ETOOSMALL leaves no trace. Commands that must not be lost but find no
+ * room in the log (END, RELEASE, ABORT, a refused PULL) wait in lists of their
+ * own tables; the others (HOLD, CLAIM, PULL) are refused.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/params.h"
+#include "plugin/scheduler/scheduler_state.h"
+
+/* What is asked for each table; they are counted twice: size, then take. */
+static uint32_t chunk_count(const struct kvpull_config *config)
+{
+	/* A short text each, and the long ones out of as much as the log. */
+	return 2 * config->max_holds + config->families_max +
+	       config->tickets_max + config->step_log_mib * 1024;
+}
+
+static size_t log_bytes(const struct kvpull_config *config)
+{
+	return (size_t)config->step_log_mib << 20;
+}
+
+static size_t arena_bytes(const struct kvpull_config *config)
+{
+	const uint32_t requests = config->requests_max;
+
+	return sizeof(struct kvpull_scheduler) +
+	       requests * sizeof(struct kvpull_scheduler_request) +
+	       kvpull_index_pool_bytes(requests) +
+	       kvpull_index_list_bytes(requests) + kvpull_map_bytes(requests) +
+	       kvpull_texts_bytes(chunk_count(config)) +
+	       kvpull_families_bytes(config->families_max) +
+	       kvpull_slots_bytes(config->max_holds) +
+	       kvpull_demand_bytes(config->tickets_max) +
+	       kvpull_outbox_bytes(log_bytes(config)) +
+	       sizeof(struct kvpull_ticket) +
+	       KVPULL_TICKET_BLOCKS_MAX * sizeof(uint32_t) +
+	       2 * KVPULL_TICKET_BYTES_MAX + 6 * KVPULL_CACHE_LINE;
+}
+
+static void init_producer(struct kvpull_scheduler *scheduler,
+			  uint64_t ranks_all)
+{
+	const struct kvpull_config *config = &scheduler->config;
+	struct kvpull_arena *arena = &scheduler->arena;
+
+	kvpull_texts_init(&scheduler->texts, chunk_count(config), arena);
+	kvpull_families_init(&scheduler->families, config->families_max, arena);
+	scheduler->families.texts = &scheduler->texts;
+	scheduler->families.lease_ns = config->lease_ms * KVPULL_NS_PER_MS;
+	kvpull_slots_init(&scheduler->slots, config->max_holds, arena);
+	scheduler->slots.log = scheduler->log;
+	scheduler->slots.families = &scheduler->families;
+	scheduler->slots.texts = &scheduler->texts;
+	scheduler->slots.ranks_all = ranks_all;
+}
+
+static void init_consumer(struct kvpull_scheduler *scheduler,
+			  uint64_t ranks_all)
+{
+	const struct kvpull_config *config = &scheduler->config;
+	struct kvpull_demand *demand = &scheduler->demand;
+
+	kvpull_demand_init(demand, config->tickets_max, &scheduler->arena);
+	demand->log = scheduler->log;
+	demand->outbox = &scheduler->outbox;
+	demand->texts = &scheduler->texts;
+	demand->stats = &scheduler->stats;
+	demand->scratch = scheduler->ticket;
+	demand->scratch_bytes = scheduler->ticket_bytes;
+	demand->ticket_key = config->key_set ? scheduler->config.key : NULL;
+	demand->lease_ns = config->lease_ms * KVPULL_NS_PER_MS;
+	demand->ranks_all = ranks_all;
+	demand->share_prefix = config->share_prefix;
+	demand->pull_blocks_max = config->pull_blocks_max;
+	demand->pulls_max = config->pulls_max;
+	memcpy(demand->compat, scheduler->compat, sizeof(demand->compat));
+}
+
+static void init_requests(struct kvpull_scheduler *scheduler)
+{
+	const uint32_t count_max = scheduler->config.requests_max;
+	struct kvpull_arena *arena = &scheduler->arena;
+
+	scheduler->requests =
+		(struct kvpull_scheduler_request *)kvpull_arena_take(
+			arena, count_max, sizeof(*scheduler->requests));
+	kvpull_index_pool_init(&scheduler->request_pool, count_max, arena);
+	kvpull_index_list_init(&scheduler->owing, count_max, arena);
+	kvpull_map_init(&scheduler->by_key, count_max, arena);
+	scheduler->ticket = (struct kvpull_ticket *)kvpull_arena_take(
+		arena, 1, sizeof(*scheduler->ticket));
+	/* What the arena lacks, its owner sees at the end, once for all. */
+	if (scheduler->ticket)
+		scheduler->ticket->block_ids = (uint32_t *)kvpull_arena_take(
+			arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	scheduler->ticket_bytes =
+		(uint8_t *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
+	scheduler->ticket_text =
+		(char *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
+}
+
+static void init_compat(struct kvpull_scheduler *scheduler,
+			const struct kvpull_compat *compat)
+{
+	uint32_t group;
+
+	kvpull_compat_digest(compat, scheduler->compat);
+	scheduler->group_count = compat->group_count;
+	for (group = 0; group < compat->group_count; group++)
+		scheduler->group_tokens[group] =
+			compat->groups[group].block_tokens;
+}
+
+int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
+			    struct kvpull_scheduler **scheduler)
+{
+	struct kvpull_outbox_params outbox = {
+		.incarnation = setup->incarnation,
+		.resend_ns = setup->config->lease_ms * KVPULL_NS_PER_MS / 3,
+		.log_bytes = log_bytes(setup->config),
+		.rank_count = setup->tp_size,
+	};
+	const uint64_t ranks_all = setup->tp_size == 64 ?
+					   UINT64_MAX :
+					   (UINT64_C(1) << setup->tp_size) - 1;
+	struct kvpull_scheduler *made;
+	struct kvpull_arena arena;
+	int code;
+
+	code = kvpull_arena_open(&arena, arena_bytes(setup->config),
+				 setup->log);
+	if (code)
+		return code;
+	made = (struct kvpull_scheduler *)kvpull_arena_take(&arena, 1,
+							    sizeof(*made));
+	kvpull_check(setup->log, made != NULL && setup->incarnation != 0);
+	made->arena = arena;
+	made->own_log = *setup->log;
+	made->own_log.budget = &made->log_budget;
+	made->log = made->arena.log = outbox.log = &made->own_log;
+	made->config = *setup->config;
+	made->tp_size = setup->tp_size;
+	(void)snprintf(made->engine_id, sizeof(made->engine_id), "%s",
+		       setup->engine_id);
+	init_compat(made, setup->compat);
+	init_requests(made);
+	init_producer(made, ranks_all);
+	init_consumer(made, ranks_all);
+	kvpull_outbox_init(&made->outbox, &outbox, &made->arena);
+	kvpull_check(setup->log, kvpull_arena_ok(&made->arena));
+	kvpull_arena_seal(&made->arena);
+	*scheduler = made;
+	return 0;
+}
+
+void kvpull_scheduler_destroy(struct kvpull_scheduler *scheduler)
+{
+	struct kvpull_arena arena;
+
+	if (!scheduler)
+		return;
+	arena = scheduler->arena;
+	kvpull_arena_close(&arena);
+}
+
+void kvpull_scheduler_tick(struct kvpull_scheduler *scheduler, uint64_t now_ns)
+{
+	kvpull_families_expire(&scheduler->families, now_ns);
+	kvpull_demand_expire(&scheduler->demand, now_ns);
+}
+
+struct kvpull_scheduler_request *
+kvpull_scheduler_find(struct kvpull_scheduler *scheduler, uint64_t key)
+{
+	const uint32_t index = kvpull_map_get(&scheduler->by_key, key);
+
+	return index == KVPULL_MAP_NONE ? NULL : &scheduler->requests[index];
+}
+
+static uint32_t index_of(const struct kvpull_scheduler *scheduler,
+			 const struct kvpull_scheduler_request *request)
+{
+	return (uint32_t)(request - scheduler->requests);
+}
+
+void kvpull_scheduler_remove(struct kvpull_scheduler *scheduler,
+			     struct kvpull_scheduler_request *request)
+{
+	const uint32_t index = index_of(scheduler, request);
+
+	kvpull_index_list_remove(&scheduler->owing, index);
+	kvpull_map_remove(&scheduler->by_key, request->key);
+	request->key = 0;
+	kvpull_index_pool_give(&scheduler->request_pool, index);
+}
+
+void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
+				 struct kvpull_scheduler_request *request)
+{
+	request->owed = 0;
+	kvpull_index_list_remove(&scheduler->owing,
+				 index_of(scheduler, request));
+	if (request->finished)
+		kvpull_scheduler_remove(scheduler, request);
+}
+
+static int join_ticket(struct kvpull_scheduler *scheduler,
+		       struct kvpull_scheduler_request *entry,
+		       const struct kvpull_request *request)
+{
+	int code = kvpull_demand_decode(&scheduler->demand, request->ticket,
+					request->ticket_bytes);
+
+	if (!code)
+		code = kvpull_demand_join(&scheduler->demand, &entry->user);
+	if (code == KVPULL_EFULL)
+		kvpull_warn(
+			scheduler->log,
+			"request %s key %" PRIu64
+			" is not pulled: tickets_max %u or step_log_mib %u is reached",
+			entry->label, entry->key, scheduler->config.tickets_max,
+			scheduler->config.step_log_mib);
+	return code;
+}
+
+/* Clients may have chosen it, and a line of a log is one line. */
+static void label_take(char own[KVPULL_LABEL_BYTES], const char *label)
+{
+	(void)snprintf(own, KVPULL_LABEL_BYTES, "%s", label ? label : "");
+	kvpull_text_clean(own);
+}
+
+int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
+				 const struct kvpull_request *request,
+				 uint64_t now_ns)
+{
+	struct kvpull_scheduler_request *entry;
+	uint32_t index;
+
+	kvpull_scheduler_tick(scheduler, now_ns);
+	if (!request->key ||
+	    (request->flags & ~(KVPULL_REQUEST_WANTS_HOLD |
+				KVPULL_REQUEST_PULL | KVPULL_REQUEST_ALONE)))
+		return KVPULL_EINVAL;
+	if (kvpull_scheduler_find(scheduler, request->key) ||
+	    kvpull_slots_find(&scheduler->slots, request->key) !=
+		    KVPULL_INDEX_NONE)
+		return 0;
+	index = kvpull_index_pool_peek(&scheduler->request_pool);
+	if (index == KVPULL_INDEX_NONE ||
+	    kvpull_map_set(&scheduler->by_key, request->key, index) != 0) {
+		kvpull_warn(
+			scheduler->log,
+			"request key %" PRIu64
+			" is neither held nor pulled: requests_max %u is reached",
+			request->key, scheduler->config.requests_max);
+		return KVPULL_EFULL;
+	}
+	(void)kvpull_index_pool_take(&scheduler->request_pool);
+	kvpull_check(scheduler->log, scheduler->requests != NULL);
+	entry = &scheduler->requests[index];
+	*entry = (struct kvpull_scheduler_request){
+		.key = request->key,
+		.parent_key = request->parent_key,
+		.flags = request->flags,
+		.prompt_tokens = request->prompt_tokens,
+	};
+	memcpy(entry->digest, request->prompt_digest, sizeof(entry->digest));
+	label_take(entry->label, request->label);
+	if (!(request->flags & KVPULL_REQUEST_PULL))
+		return 0;
+	return join_ticket(scheduler, entry, request);
+}
+
+int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
+				    uint64_t key, uint32_t local_tokens,
+				    uint32_t *tokens, uint64_t now_ns)
+{
+	struct kvpull_scheduler_request *request;
+	struct kvpull_demand_ask ask;
+
+	kvpull_scheduler_tick(scheduler, now_ns);
+	request = kvpull_scheduler_find(scheduler, key);
+	if (!request) {
+		scheduler->stats.unknown_keys++;
+		return KVPULL_MATCH_NOTHING;
+	}
+	ask = (struct kvpull_demand_ask){
+		.key = key,
+		.digest = request->digest,
+		.prompt_tokens = request->prompt_tokens,
+		.local_tokens = local_tokens,
+	};
+	return kvpull_demand_match(&scheduler->demand, &request->user, &ask,
+				   tokens);
+}
+
+static void owe(struct kvpull_scheduler *scheduler,
+		struct kvpull_scheduler_request *request, uint32_t what)
+{
+	request->owed |= what;
+	kvpull_index_list_push(&scheduler->owing, index_of(scheduler, request));
+}
+
+/* Its groups are there to be read. */
+static int has_blocks(const struct kvpull_allocation *allocation)
+{
+	uint32_t group;
+
+	if (allocation->group_count > KVPULL_GROUPS_MAX ||
+	    (allocation->group_count && !allocation->groups))
+		return 0;
+	for (group = 0; group < allocation->group_count; group++)
+		if (allocation->groups[group].block_count &&
+		    !allocation->groups[group].block_ids)
+			return 0;
+	return 1;
+}
+
+/* A pull that was refused: which of the limits it was. */
+static void refusal_log(const struct kvpull_scheduler *scheduler,
+			const struct kvpull_scheduler_request *request,
+			const struct kvpull_allocation *allocation, int code)
+{
+	const struct kvpull_config *config = &scheduler->config;
+	char why[96] = "its ticket lacks the blocks asked for";
+	uint64_t blocks = 0;
+	uint32_t group;
+
+	for (group = 0; group < allocation->group_count; group++)
+		blocks += allocation->groups[group].block_count;
+	if (code == KVPULL_EFULL && blocks > config->pull_blocks_max)
+		(void)snprintf(why, sizeof(why),
+			       "%" PRIu64 " blocks, pull_blocks_max is %u",
+			       blocks, config->pull_blocks_max);
+	else if (code == KVPULL_EFULL)
+		(void)snprintf(why, sizeof(why), "step_log_mib %u is reached",
+			       config->step_log_mib);
+	else if (code == KVPULL_EEXPIRED)
+		(void)snprintf(why, sizeof(why), "its ticket has ended");
+	kvpull_warn(scheduler->log,
+		    "request %s key %" PRIu64 " cannot be pulled: %s (%s)",
+		    request->label, request->key, why, kvpull_error_name(code));
+}
+
+int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
+			       const struct kvpull_allocation *allocation,
+			       uint64_t now_ns)
+{
+	struct kvpull_scheduler_request *request;
+	int code;
+
+	kvpull_scheduler_tick(scheduler, now_ns);
+	request = kvpull_scheduler_find(scheduler, allocation->key);
+	if (!request) {
+		scheduler->stats.unknown_keys++;
+		return KVPULL_ENOKEY;
+	}
+	if (!allocation->external_tokens) {
+		kvpull_demand_leave(&scheduler->demand, &request->user,
+				    request->key);
+		return 0;
+	}
+	if (!has_blocks(allocation))
+		return KVPULL_EINVAL;
+	code = kvpull_demand_pull(&scheduler->demand, &request->user,
+				  allocation);
+	if (!code || code == KVPULL_EINVAL)
+		return code;
+	refusal_log(scheduler, request, allocation, code);
+	request->refusal = code;
+	owe(scheduler, request, KVPULL_OWED_REFUSAL);
+	return code;
+}
+
+/* The consumer's part of a finish; the request is removed if it can be. */
+static void finish_consumer(struct kvpull_scheduler *scheduler,
+			    struct kvpull_scheduler_request *request)
+{
+	kvpull_demand_leave(&scheduler->demand, &request->user, request->key);
+	if (request->user.state != KVPULL_USER_PULLING) {
+		kvpull_scheduler_remove(scheduler, request);
+		return;
+	}
+	request->finished = 1;
+	owe(scheduler, request, KVPULL_OWED_ABORT);
+}
+
+/* Into the caller's buffer, all or nothing. */
+static int give_text(struct kvpull_scheduler *scheduler, uint32_t text,
+		     struct kvpull_finish *finish)
+{
+	const size_t bytes = kvpull_texts_size(&scheduler->texts, text);
+
+	finish->ticket_bytes = bytes;
+	if (bytes > finish->ticket_capacity)
+		return KVPULL_ETOOSMALL;
+	kvpull_texts_get(&scheduler->texts, text, finish->ticket);
+	return 0;
+}
+
+static int fill_groups(const struct kvpull_scheduler *scheduler,
+		       const struct kvpull_finish *finish)
+{
+	struct kvpull_ticket *ticket = scheduler->ticket;
+	uint32_t blocks = 0;
+	uint32_t group;
+
+	if (finish->group_count != scheduler->group_count || !finish->groups)
+		return KVPULL_EINVAL;
+	for (group = 0; group < finish->group_count; group++) {
+		const struct kvpull_blocks *from = &finish->groups[group];
+
+		if (from->block_count > KVPULL_TICKET_BLOCKS_MAX - blocks ||
+		    (from->block_count && !from->block_ids))
+			return KVPULL_EINVAL;
+		ticket->groups[group] = (struct kvpull_ticket_group){
+			.block_tokens = scheduler->group_tokens[group],
+			.first_index = from->first_index,
+			.block_count = from->block_count,
+			.first_id = blocks,
+		};
+		if (from->block_count)
+			memcpy(ticket->block_ids + blocks, from->block_ids,
+			       from->block_count * sizeof(uint32_t));
+		blocks += from->block_count;
+	}
+	ticket->group_count = finish->group_count;
+	return blocks ? 0 : KVPULL_EINVAL;
+}
+
+static void fill_ranks(const struct kvpull_scheduler *scheduler)
+{
+	struct kvpull_ticket *ticket = scheduler->ticket;
+	uint32_t rank;
+
+	ticket->rank_count = scheduler->tp_size;
+	for (rank = 0; rank < scheduler->tp_size; rank++) {
+		const struct kvpull_rank_info *info =
+			&scheduler->ranks[rank].info;
+		struct kvpull_ticket_rank *to = &ticket->ranks[rank];
+
+		to->incarnation = info->incarnation;
+		to->tag = kvpull_ticket_tag(info->secret, ticket->slot,
+					    ticket->generation);
+		memcpy(to->address, info->address, sizeof(to->address));
+	}
+}
+
+/* The ticket of this hold as text in ticket_text. 0, KVPULL_EINVAL. */
+static int encode_ticket(struct kvpull_scheduler *scheduler,
+			 const struct kvpull_scheduler_request *request,
+			 const struct kvpull_slot_take *take,
+			 struct kvpull_finish *finish)
+{
+	struct kvpull_ticket *ticket = scheduler->ticket;
+	const int ready = (finish->flags & KVPULL_FINISH_READY_NEEDED) != 0;
+
+	if (finish->payload_bytes > KVPULL_PAYLOAD_BYTES_MAX ||
+	    (finish->payload_bytes && !finish->payload) ||
+	    fill_groups(scheduler, finish) != 0)
+		return KVPULL_EINVAL;
+	ticket->generation = take->generation;
+	ticket->slot = take->slot;
+	ticket->flags = ready ? KVPULL_TICKET_READY_NEEDED : 0;
+	ticket->prompt_tokens = request->prompt_tokens;
+	if (finish->computed_tokens < ticket->prompt_tokens)
+		ticket->prompt_tokens = finish->computed_tokens;
+	ticket->last_block_bytes = finish->last_block_bytes;
+	ticket->payload_bytes = finish->payload_bytes;
+	if (finish->payload_bytes)
+		memcpy(ticket->payload, finish->payload, finish->payload_bytes);
+	memcpy(ticket->engine_id, scheduler->engine_id,
+	       sizeof(ticket->engine_id));
+	memcpy(ticket->compat, scheduler->compat, sizeof(ticket->compat));
+	memcpy(ticket->digest, request->digest, sizeof(ticket->digest));
+	fill_ranks(scheduler);
+	return kvpull_ticket_encode(
+		ticket, scheduler->demand.ticket_key, scheduler->ticket_bytes,
+		scheduler->ticket_text, KVPULL_TICKET_BYTES_MAX,
+		&finish->ticket_bytes);
+}
+
+/* Generations from here on are new to every rank; slots below are everywhere. */
+static void bounds_of_ranks(const struct kvpull_scheduler *scheduler,
+			    uint64_t *floor, uint32_t *slot_count)
+{
+	uint32_t rank;
+
+	*floor = 0;
+	*slot_count = scheduler->config.max_holds;
+	for (rank = 0; rank < scheduler->tp_size; rank++) {
+		const struct kvpull_rank_info *info =
+			&scheduler->ranks[rank].info;
+
+		if (info->generation_floor > *floor)
+			*floor = info->generation_floor;
+		if (info->slot_count < *slot_count)
+			*slot_count = info->slot_count;
+	}
+}
+
+/* The log takes the HOLD and the store the text, or neither. */
+static int commit_hold(struct kvpull_scheduler *scheduler,
+		       struct kvpull_slot_take *take,
+		       const struct kvpull_finish *finish)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = take->slot,
+		.key = take->key,
+		.generation = take->generation,
+		.flags = scheduler->ticket->flags,
+	};
+
+	take->text = kvpull_texts_put(&scheduler->texts, scheduler->ticket_text,
+				      finish->ticket_bytes);
+	if (take->text == KVPULL_INDEX_NONE)
+		return KVPULL_EFULL;
+	if (kvpull_outbox_put(&scheduler->outbox, &command) != 0) {
+		kvpull_texts_release(&scheduler->texts, take->text);
+		return KVPULL_EFULL;
+	}
+	kvpull_slots_take(&scheduler->slots, take);
+	return 0;
+}
+
+static int take_hold(struct kvpull_scheduler *scheduler,
+		     const struct kvpull_scheduler_request *request,
+		     struct kvpull_finish *finish, uint64_t parent_key,
+		     uint64_t now_ns)
+{
+	struct kvpull_slot_take take = {
+		.key = request->key,
+		.parent_key = parent_key,
+		.now_ns = now_ns,
+		.label = request->label,
+	};
+	uint32_t slot_count;
+	uint64_t floor;
+
+	bounds_of_ranks(scheduler, &floor, &slot_count);
+	if (kvpull_slots_peek(&scheduler->slots, slot_count, floor, &take)) {
+		scheduler->stats.no_slot++;
+		return KVPULL_FINISH_FREE;
+	}
+	if (encode_ticket(scheduler, request, &take, finish) != 0) {
+		finish->ticket_bytes = 0;
+		kvpull_warn(
+			scheduler->log,
+			"request %s key %" PRIu64
+			" is not held: its blocks or its payload make no ticket",
+			request->label, request->key);
+		return KVPULL_FINISH_FREE;
+	}
+	if (finish->ticket_bytes > finish->ticket_capacity)
+		return KVPULL_ETOOSMALL;
+	if (commit_hold(scheduler, &take, finish) != 0) {
+		finish->ticket_bytes = 0;
+		scheduler->stats.no_slot++;
+		return KVPULL_FINISH_FREE;
+	}
+	if (parent_key)
+		kvpull_families_add(&scheduler->families, parent_key,
+				    request->digest, take.text);
+	memcpy(finish->ticket, scheduler->ticket_text, finish->ticket_bytes);
+	scheduler->stats.holds_taken++;
+	return KVPULL_FINISH_HELD;
+}
+
+/* The producer's part of a finish: who owns the blocks now. */
+static int finish_producer(struct kvpull_scheduler *scheduler,
+			   const struct kvpull_scheduler_request *request,
+			   struct kvpull_finish *finish, uint64_t now_ns)
+{
+	const int alone = (request->flags & KVPULL_REQUEST_ALONE) ||
+			  scheduler->config.siblings_alone;
+	const uint64_t parent_key = alone ? 0 : request->parent_key;
+	uint32_t text = KVPULL_INDEX_NONE;
+
+	if (!(request->flags & KVPULL_REQUEST_WANTS_HOLD) ||
+	    (finish->reason != KVPULL_FINISH_LENGTH &&
+	     finish->reason != KVPULL_FINISH_STOP) ||
+	    !finish->computed_tokens ||
+	    request->user.state == KVPULL_USER_PULLING)
+		return KVPULL_FINISH_FREE;
+	if (parent_key)
+		text = kvpull_families_find(&scheduler->families, parent_key,
+					    request->digest);
+	if (text != KVPULL_INDEX_NONE) {
+		if (give_text(scheduler, text, finish) != 0)
+			return KVPULL_ETOOSMALL;
+		scheduler->stats.family_members++;
+		return KVPULL_FINISH_FREE;
+	}
+	if (scheduler->draining)
+		return KVPULL_FINISH_FREE;
+	if (kvpull_scheduler_ranks_missing(scheduler)) {
+		scheduler->stats.not_ready++;
+		return KVPULL_FINISH_FREE;
+	}
+	return take_hold(scheduler, request, finish, parent_key, now_ns);
+}
+
+/* Not in the table: held already, or never seen, or finished before. */
+static int finish_unknown(struct kvpull_scheduler *scheduler,
+			  const struct kvpull_finish *finish)
+{
+	const uint32_t slot = kvpull_slots_find(&scheduler->slots, finish->key);
+
+	scheduler->stats.unknown_keys++;
+	if (slot == KVPULL_INDEX_NONE)
+		return KVPULL_FINISH_FREE;
+	if (finish->reason == KVPULL_FINISH_ABORT &&
+	    scheduler->config.abort_revokes)
+		kvpull_slots_end(&scheduler->slots, slot, KVPULL_END_ABORTED);
+	return KVPULL_FINISH_HELD; /* still: until each rank has reported */
+}
+
+int kvpull_scheduler_request_finished(struct kvpull_scheduler *scheduler,
+				      struct kvpull_finish *finish,
+				      uint64_t now_ns)
+{
+	struct kvpull_scheduler_request *request;
+	int answer;
+
+	kvpull_scheduler_tick(scheduler, now_ns);
+	finish->ticket_bytes = 0;
+	if (!finish->ticket)
+		finish->ticket_capacity = 0;
+	request = kvpull_scheduler_find(scheduler, finish->key);
+	if (!request || request->finished)
+		return finish_unknown(scheduler, finish);
+	answer = finish_producer(scheduler, request, finish, now_ns);
+	if (answer < 0)
+		return answer;
+	if (finish->reason == KVPULL_FINISH_REJECT)
+		scheduler->stats.rejects++;
+	finish_consumer(scheduler, request);
+	return answer;
+}
+
+int kvpull_scheduler_request_rejected(struct kvpull_scheduler *scheduler,
+				      const void *ticket, size_t ticket_bytes,
+				      uint64_t now_ns)
+{
+	int code;
+
+	kvpull_scheduler_tick(scheduler, now_ns);
+	code = kvpull_demand_decode(&scheduler->demand, ticket, ticket_bytes);
+	if (!code)
+		code = kvpull_demand_reject(&scheduler->demand);
+	if (!code)
+		scheduler->stats.rejects++;
+	return code;
+}
+
+int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
+				uint64_t key, void *ticket, size_t capacity,
+				size_t *ticket_bytes)
+{
+	const uint32_t slot = kvpull_slots_find(&scheduler->slots, key);
+	uint32_t text;
+
+	if (slot == KVPULL_INDEX_NONE)
+		return KVPULL_ENOKEY;
+	text = scheduler->slots.slots[slot].text;
+	*ticket_bytes = kvpull_texts_size(&scheduler->texts, text);
+	if (*ticket_bytes > capacity)
+		return KVPULL_ETOOSMALL;
+	kvpull_texts_get(&scheduler->texts, text, ticket);
+	return 0;
+}

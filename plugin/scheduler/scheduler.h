@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler half: pure bookkeeping for both roles. No I/O, no thread;
+ * time is an argument. plugin/abi/connector.c puts the ABI's calls and the clock
+ * on top of it; tests/sim calls it with virtual time.
+ *
+ * Files: scheduler.c (requests, both roles' calls), scheduler_rank.c (workers:
+ * ranks, steps, results), slot.c (P's holds: who reported), family.c (parent ->
+ * ticket), text.c (ticket texts), outbox.c (the log of commands, resends,
+ * acks), demand.c (D's tickets: users, states, who loads).
+ */
+#ifndef KVPULL_PLUGIN_SCHEDULER_H
+#define KVPULL_PLUGIN_SCHEDULER_H
+
+#include "base/arena.h"
+#include "plugin/bytes/handshake.h"
+#include "plugin/bytes/step.h"
+#include "plugin/config/config.h"
+
+struct kvpull_scheduler;
+
+struct kvpull_scheduler_setup {
+	const struct kvpull_log *log; /* copied */
+	const struct kvpull_config *config;
+	const struct kvpull_compat *compat;
+	const char *engine_id;
+	uint32_t tp_size;
+	uint32_t reserved;
+	uint64_t incarnation; /* drawn by the caller, not 0 */
+};
+
+/* 0, KVPULL_ENOMEM. The scheduler owns its arena. */
+int KVPULL_MUST_CHECK
+kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
+			struct kvpull_scheduler **scheduler);
+void kvpull_scheduler_destroy(struct kvpull_scheduler *scheduler);
+
+/* As the ABI's calls of the same names (connector.h), time added. */
+int kvpull_scheduler_rank_info(struct kvpull_scheduler *scheduler,
+			       const void *bytes, size_t byte_count,
+			       uint64_t now_ns);
+int kvpull_scheduler_ranks_missing(const struct kvpull_scheduler *scheduler);
+int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
+				 const struct kvpull_request *request,
+				 uint64_t now_ns);
+int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
+				    uint64_t key, uint32_t local_tokens,
+				    uint32_t *tokens, uint64_t now_ns);
+int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
+			       const struct kvpull_allocation *allocation,
+			       uint64_t now_ns);
+int kvpull_scheduler_request_finished(struct kvpull_scheduler *scheduler,
+				      struct kvpull_finish *finish,
+				      uint64_t now_ns);
+int kvpull_scheduler_request_rejected(struct kvpull_scheduler *scheduler,
+				      const void *ticket, size_t ticket_bytes,
+				      uint64_t now_ns);
+int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
+				uint64_t key, void *ticket, size_t capacity,
+				size_t *ticket_bytes);
+int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
+				size_t capacity, size_t *byte_count,
+				uint64_t now_ns);
+int kvpull_scheduler_result_take(struct kvpull_scheduler *scheduler,
+				 const void *bytes, size_t byte_count,
+				 uint64_t now_ns);
+int kvpull_scheduler_has_pending(struct kvpull_scheduler *scheduler,
+				 uint64_t now_ns);
+int kvpull_scheduler_reset(struct kvpull_scheduler *scheduler, uint32_t flags,
+			   uint64_t now_ns);
+int kvpull_scheduler_drain(struct kvpull_scheduler *scheduler, uint32_t on);
+void kvpull_scheduler_stats_get(struct kvpull_scheduler *scheduler,
+				struct kvpull_scheduler_stats *stats,
+				uint32_t reset);
+
+/* Digest of all state but generations, sequences and counters (see hold.h). */
+uint64_t kvpull_scheduler_digest(const struct kvpull_scheduler *scheduler);
+
+#endif /* KVPULL_PLUGIN_SCHEDULER_H */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What scheduler.c (requests) and scheduler_rank.c (workers) share; nobody
+ * else looks inside.
+ */
+#ifndef KVPULL_PLUGIN_SCHEDULER_STATE_H
+#define KVPULL_PLUGIN_SCHEDULER_STATE_H
+
+#include "plugin/scheduler/demand.h"
+#include "plugin/scheduler/scheduler.h"
+#include "plugin/scheduler/slot.h"
+
+#define KVPULL_PAST_WORKERS 8u /* a rank's earlier incarnations remembered */
+
+/* A PULL with a reason, an ABORT, wait for room in the log. */
+#define KVPULL_OWED_REFUSAL 1u
+#define KVPULL_OWED_ABORT 2u
+
+struct kvpull_scheduler_request {
+	uint64_t key; /* 0: free */
+	uint64_t parent_key;
+	struct kvpull_user user;
+	uint32_t flags; /* KVPULL_REQUEST_* */
+	uint32_t prompt_tokens;
+	uint32_t finished; /* kept until its pull has ended */
+	uint32_t owed;     /* KVPULL_OWED_* */
+	int32_t refusal;
+	uint8_t digest[KVPULL_DIGEST_BYTES];
+	char label[KVPULL_LABEL_BYTES];
+};
+
+struct kvpull_scheduler_rank {
+	struct kvpull_rank_info info; /* incarnation 0: unknown */
+	uint64_t past[KVPULL_PAST_WORKERS];
+	uint32_t past_count; /* free-running */
+};
+
+struct kvpull_scheduler {
+	struct kvpull_arena arena;
+	struct kvpull_log own_log;
+	struct kvpull_log_budget log_budget;
+	const struct kvpull_log *log; /* own_log */
+	struct kvpull_config config;
+	struct kvpull_scheduler_rank ranks[KVPULL_RANKS_MAX];
+	uint32_t tp_size;
+	uint32_t draining;
+	uint32_t group_count;
+	uint32_t group_tokens[KVPULL_GROUPS_MAX];
+	uint8_t compat[KVPULL_COMPAT_BYTES];
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
+
+	struct kvpull_scheduler_request *requests;
+	struct kvpull_index_pool request_pool;
+	struct kvpull_index_list owing;
+	struct kvpull_map by_key;
+
+	struct kvpull_texts texts;
+	struct kvpull_families families;
+	struct kvpull_slots slots;
+	struct kvpull_demand demand;
+	struct kvpull_outbox outbox;
+
+	struct kvpull_ticket *ticket; /* scratch, with block_ids */
+	uint8_t *ticket_bytes;        /* [KVPULL_TICKET_BYTES_MAX] scratch */
+	char *ticket_text;            /* likewise */
+
+	struct kvpull_scheduler_stats stats; /* counters only */
+};
+
+/* Time goes on: first in every call that has it. */
+void kvpull_scheduler_tick(struct kvpull_scheduler *scheduler, uint64_t now_ns);
+
+/* The request, or NULL. */
+struct kvpull_scheduler_request *
+kvpull_scheduler_find(struct kvpull_scheduler *scheduler, uint64_t key);
+
+/* It finished and its pull has ended. */
+void kvpull_scheduler_remove(struct kvpull_scheduler *scheduler,
+			     struct kvpull_scheduler_request *request);
+
+/* The last rank reported its pull. */
+void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
+				 struct kvpull_scheduler_request *request);
+
+#endif /* KVPULL_PLUGIN_SCHEDULER_STATE_H */

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariant: the chunks in use are exactly those of texts with references.
+ * Chunks are taken from where the last were given back, so few pages are
+ * touched.
+ */
+#include <string.h>
+
+#include "plugin/scheduler/text.h"
+
+size_t kvpull_texts_bytes(uint32_t chunk_count)
+{
+	return kvpull_index_pool_bytes(chunk_count) +
+	       (size_t)chunk_count * (sizeof(struct kvpull_text_chunk) +
+				      KVPULL_TEXT_CHUNK_BYTES) +
+	       2 * KVPULL_CACHE_LINE;
+}
+
+void kvpull_texts_init(struct kvpull_texts *texts, uint32_t chunk_count,
+		       struct kvpull_arena *arena)
+{
+	kvpull_index_pool_init(&texts->pool, chunk_count, arena);
+	texts->chunks = (struct kvpull_text_chunk *)kvpull_arena_take(
+		arena, chunk_count, sizeof(*texts->chunks));
+	texts->bytes = (uint8_t *)kvpull_arena_take(arena, chunk_count,
+						    KVPULL_TEXT_CHUNK_BYTES);
+}
+
+static size_t piece_bytes(size_t left)
+{
+	return left < KVPULL_TEXT_CHUNK_BYTES ? left : KVPULL_TEXT_CHUNK_BYTES;
+}
+
+static uint8_t *chunk_bytes(const struct kvpull_texts *texts, uint32_t index)
+{
+	return texts->bytes + (size_t)index * KVPULL_TEXT_CHUNK_BYTES;
+}
+
+uint32_t kvpull_texts_put(struct kvpull_texts *texts, const void *text,
+			  size_t byte_count)
+{
+	const uint8_t *from = (const uint8_t *)text;
+	const size_t needed = (byte_count + KVPULL_TEXT_CHUNK_BYTES - 1) /
+			      KVPULL_TEXT_CHUNK_BYTES;
+	uint32_t first = KVPULL_INDEX_NONE;
+	uint32_t last = KVPULL_INDEX_NONE;
+	size_t at;
+
+	if (!byte_count || byte_count > UINT32_MAX ||
+	    needed > texts->pool.count_max -
+			     kvpull_index_pool_used(&texts->pool))
+		return KVPULL_INDEX_NONE;
+	for (at = 0; at < byte_count; at += KVPULL_TEXT_CHUNK_BYTES) {
+		const uint32_t index = kvpull_index_pool_take(&texts->pool);
+
+		texts->chunks[index] =
+			(struct kvpull_text_chunk){ .next = KVPULL_INDEX_NONE };
+		memcpy(chunk_bytes(texts, index), from + at,
+		       piece_bytes(byte_count - at));
+		if (last == KVPULL_INDEX_NONE)
+			first = index;
+		else
+			texts->chunks[last].next = index;
+		last = index;
+	}
+	texts->chunks[first].byte_count = (uint32_t)byte_count;
+	texts->chunks[first].references = 1;
+	return first;
+}
+
+size_t kvpull_texts_size(const struct kvpull_texts *texts, uint32_t index)
+{
+	return texts->chunks[index].byte_count;
+}
+
+void kvpull_texts_seek(const struct kvpull_texts *texts, uint32_t index,
+		       size_t from, struct kvpull_text_place *place)
+{
+	for (; from >= KVPULL_TEXT_CHUNK_BYTES; from -= KVPULL_TEXT_CHUNK_BYTES)
+		index = texts->chunks[index].next;
+	place->chunk = index;
+	place->at = (uint32_t)from;
+}
+
+void kvpull_texts_read(const struct kvpull_texts *texts,
+		       struct kvpull_text_place *place, void *to,
+		       size_t byte_count)
+{
+	uint8_t *bytes = (uint8_t *)to;
+
+	while (byte_count) {
+		size_t piece = KVPULL_TEXT_CHUNK_BYTES - place->at;
+
+		if (!piece) {
+			place->chunk = texts->chunks[place->chunk].next;
+			place->at = 0;
+			continue;
+		}
+		if (piece > byte_count)
+			piece = byte_count;
+		memcpy(bytes, chunk_bytes(texts, place->chunk) + place->at,
+		       piece);
+		place->at += (uint32_t)piece;
+		bytes += piece;
+		byte_count -= piece;
+	}
+}
+
+void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
+		      void *text)
+{
+	struct kvpull_text_place place;
+
+	kvpull_texts_seek(texts, index, 0, &place);
+	kvpull_texts_read(texts, &place, text, texts->chunks[index].byte_count);
+}
+
+void kvpull_texts_acquire(struct kvpull_texts *texts, uint32_t index)
+{
+	texts->chunks[index].references++;
+}
+
+void kvpull_texts_release(struct kvpull_texts *texts, uint32_t index)
+{
+	if (--texts->chunks[index].references)
+		return;
+	while (index != KVPULL_INDEX_NONE) {
+		const uint32_t next = texts->chunks[index].next;
+
+		kvpull_index_pool_give(&texts->pool, index);
+		index = next;
+	}
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes of tickets that are kept: texts, since a family's siblings must get the
+ * same bytes, and a consumer's block ids (kept.h).
+ * Chunks of fixed size from one pool, so that a short ticket costs one chunk
+ * and the whole is bounded; a text lives while someone refers to it.
+ */
+#ifndef KVPULL_PLUGIN_TEXT_H
+#define KVPULL_PLUGIN_TEXT_H
+
+#include "base/index.h"
+
+#define KVPULL_TEXT_CHUNK_BYTES 1024u
+
+struct kvpull_text_chunk {
+	uint32_t next;
+	uint32_t byte_count; /* of the whole text; first chunk only */
+	uint32_t references; /* first chunk only */
+};
+
+struct kvpull_texts {
+	struct kvpull_index_pool pool;
+	struct kvpull_text_chunk *chunks;
+	uint8_t *bytes;
+};
+
+size_t kvpull_texts_bytes(uint32_t chunk_count);
+void kvpull_texts_init(struct kvpull_texts *texts, uint32_t chunk_count,
+		       struct kvpull_arena *arena);
+
+/* An index with one reference, or KVPULL_INDEX_NONE: the pool is exhausted. */
+uint32_t kvpull_texts_put(struct kvpull_texts *texts, const void *text,
+			  size_t byte_count);
+size_t kvpull_texts_size(const struct kvpull_texts *texts, uint32_t index);
+/* Into text[kvpull_texts_size()]. */
+void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
+		      void *text);
+
+/* A place in a text, to read on from. */
+struct kvpull_text_place {
+	uint32_t chunk;
+	uint32_t at;
+};
+
+/* `from` < kvpull_texts_size(). */
+void kvpull_texts_seek(const struct kvpull_texts *texts, uint32_t index,
+		       size_t from, struct kvpull_text_place *place);
+/* The next byte_count bytes; they are there. */
+void kvpull_texts_read(const struct kvpull_texts *texts,
+		       struct kvpull_text_place *place, void *to,
+		       size_t byte_count);
+void kvpull_texts_acquire(struct kvpull_texts *texts, uint32_t index);
+void kvpull_texts_release(struct kvpull_texts *texts, uint32_t index);
+
+#endif /* KVPULL_PLUGIN_TEXT_H */

@@ -1,0 +1,712 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half: open, close, memory and regions.
+ *
+ * Invariants: all memory is in one arena, sealed before create() returns;
+ * nothing is served before the regions are known; every hold is revoked before
+ * memory that it names is unmapped.
+ */
+#include "plugin/worker/worker.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "base/params.h"
+#include "shm/file.h"
+
+#define CLOSE_NS KVPULL_NS_PER_S
+#define PULLS_HOT 8u
+
+static uint64_t clock_now(void *context)
+{
+	(void)context;
+	return kvpull_clock_ns();
+}
+
+static uint32_t ring_records(uint32_t least)
+{
+	uint32_t records = 64;
+
+	while (records < least)
+		records *= 2;
+	return records;
+}
+
+/*
+ * Each pull and ticket has at most three records open a way (its start, its
+ * end, and the end of the slot's last use, if that came to nothing), a caller
+ * two.
+ */
+static uint32_t thread_ring_records(const struct kvpull_config *config,
+				    uint32_t claim_count_max)
+{
+	return ring_records(3 * config->pulls_max + 3 * claim_count_max +
+			    4 * config->consumers_max + 64);
+}
+
+static size_t arena_bytes(const struct kvpull_worker *worker)
+{
+	const struct kvpull_config *config = &worker->config;
+	const size_t pulls = config->pulls_max;
+	const size_t claims = worker->claim_count_max;
+	size_t bytes = 64u * 1024 * 1024;
+
+	bytes += pulls * (sizeof(struct kvpull_pull) + 4096 +
+			  (size_t)config->pull_blocks_max * 8);
+	bytes += pulls * 4 * sizeof(struct kvpull_part);
+	bytes += claims * sizeof(struct kvpull_claim);
+	bytes += (size_t)config->consumers_max *
+		 (sizeof(struct kvpull_caller) + 65536);
+	bytes += (size_t)config->peers_max *
+		 (sizeof(struct kvpull_remote) + 65536 +
+		  KVPULL_STRIPS_MAX * sizeof(struct kvpull_strip));
+	bytes += ((size_t)config->max_holds + 2 * pulls) * 2 *
+		 sizeof(struct kvpull_outcome);
+	bytes += kvpull_map_bytes(config->pulls_max) +
+		 kvpull_map_bytes(worker->claim_count_max);
+	bytes += 2 * kvpull_ring_bytes(thread_ring_records(
+			     config, worker->claim_count_max));
+	bytes += (size_t)config->requests_max * sizeof(struct kvpull_refused);
+	bytes += (size_t)config->max_holds * 512;
+	return bytes + kvpull_progress_bytes(config);
+}
+
+/* Lists of free slots; the index order makes runs easy to read in a log. */
+static void lists_init(struct kvpull_worker *worker)
+{
+	const uint32_t pulls = worker->config.pulls_max;
+	uint32_t index;
+
+	for (index = 0; index < pulls; index++)
+		worker->pulls[index].next =
+			index + 1 < pulls ? index + 1 : KVPULL_NONE;
+	for (index = 0; index < worker->claim_count_max; index++)
+		worker->claims[index].next_free =
+			index + 1 < worker->claim_count_max ? index + 1 :
+							      KVPULL_NONE;
+	worker->pull_free = 0;
+	worker->claim_free = 0;
+	worker->pull_start = worker->pull_start_last = KVPULL_NONE;
+	worker->pull_done = worker->pull_done_last = KVPULL_NONE;
+	worker->pull_failed = KVPULL_NONE;
+}
+
+static size_t pull_ids_bytes(const struct kvpull_config *config)
+{
+	return (size_t)config->pull_blocks_max * sizeof(uint32_t);
+}
+
+/*
+ * What an engine's step with a pull touches, with the ids of the pulls that are
+ * used first and so most: the last one that was freed is the next.
+ */
+static int pulls_take(struct kvpull_worker *worker)
+{
+	const struct kvpull_config *config = &worker->config;
+	const uint32_t hot_count =
+		config->pulls_max < PULLS_HOT ? config->pulls_max : PULLS_HOT;
+	struct kvpull_arena hot;
+	uint32_t index;
+
+	kvpull_arena_take_part(
+		&worker->arena, &hot,
+		config->pulls_max * sizeof(*worker->pulls) +
+			kvpull_map_bytes(config->pulls_max) +
+			kvpull_map_bytes(worker->claim_count_max) +
+			hot_count * 2 * pull_ids_bytes(config) +
+			(3 + 2 * hot_count) * (size_t)KVPULL_CACHE_LINE);
+	worker->pulls = kvpull_arena_take(&hot, config->pulls_max,
+					  sizeof(*worker->pulls));
+	kvpull_map_init(&worker->pull_map, config->pulls_max, &hot);
+	kvpull_map_init(&worker->claim_map, worker->claim_count_max, &hot);
+	if (!kvpull_arena_ok(&hot))
+		return KVPULL_ENOMEM;
+	for (index = 0; index < config->pulls_max; index++) {
+		struct kvpull_arena *arena =
+			index < hot_count ? &hot : &worker->arena;
+		struct kvpull_pull *pull = &worker->pulls[index];
+
+		pull->remote_ids =
+			kvpull_arena_take(arena, 1, pull_ids_bytes(config));
+		pull->local_ids =
+			kvpull_arena_take(arena, 1, pull_ids_bytes(config));
+	}
+	return kvpull_arena_ok(&hot) ? 0 : KVPULL_ENOMEM;
+}
+
+static int tables_take(struct kvpull_worker *worker)
+{
+	const struct kvpull_config *config = &worker->config;
+	struct kvpull_arena *arena = &worker->arena;
+	int code;
+
+	worker->claims = kvpull_arena_take(arena, worker->claim_count_max,
+					   sizeof(*worker->claims));
+	worker->callers = kvpull_arena_take(arena, config->consumers_max,
+					    sizeof(*worker->callers));
+	worker->active = kvpull_arena_take(arena, config->consumers_max,
+					   sizeof(*worker->active));
+	worker->caches = kvpull_arena_take(arena, KVPULL_CACHES_MAX,
+					   sizeof(*worker->caches));
+	worker->refused = kvpull_arena_take(arena, config->requests_max,
+					    sizeof(*worker->refused));
+	worker->result_count_max = config->max_holds + 2 * config->pulls_max +
+				   config->requests_max;
+	worker->results = kvpull_arena_take(arena, worker->result_count_max,
+					    sizeof(*worker->results));
+	code = pulls_take(worker);
+	if (code || !kvpull_arena_ok(arena))
+		return KVPULL_ENOMEM;
+	lists_init(worker);
+	return 0;
+}
+
+static int ring_take(struct kvpull_worker *worker, struct kvpull_ring *reader,
+		     struct kvpull_ring_writer *writer)
+{
+	const uint32_t records =
+		thread_ring_records(&worker->config, worker->claim_count_max);
+	const size_t bytes = kvpull_ring_bytes(records);
+	void *memory = kvpull_arena_take(&worker->arena, 1, bytes);
+	int code;
+
+	if (!memory)
+		return KVPULL_ENOMEM;
+	code = kvpull_ring_init(reader, memory, records);
+	return code ? code : kvpull_ring_writer_init(writer, memory, bytes);
+}
+
+static int holds_take(struct kvpull_worker *worker)
+{
+	const struct kvpull_config *config = &worker->config;
+	struct kvpull_hold_params params = {
+		.log = &worker->log,
+		.incarnation = worker->incarnation,
+		.lease_ns = config->lease_ms * KVPULL_NS_PER_MS,
+		.hold_max_ns = config->hold_max_ms * KVPULL_NS_PER_MS,
+		.grace_ns = config->grace_ms * KVPULL_NS_PER_MS,
+		.hold_count_max = config->max_holds,
+		.instance_count_max = 2 * config->consumers_max,
+	};
+	const size_t bytes = (size_t)config->max_holds *
+			     sizeof(struct kvpull_revocation_entry);
+	int code;
+
+	code = kvpull_segment_make(&worker->entries, "kvpull-revocation", bytes,
+				   KVPULL_SEGMENT_READ_ONLY, 0, &worker->log);
+	if (code)
+		return code;
+	memcpy(params.secret, worker->secret, sizeof(params.secret));
+	/* A page-aligned mapping serves the entries' alignment. */
+	params.entries =
+		(struct kvpull_revocation_entry *)(void *)worker->entries.base;
+	worker->holds = kvpull_holds_open(&params, &worker->arena);
+	if (!worker->holds)
+		return KVPULL_ENOMEM;
+	worker->serve.entries = params.entries;
+	worker->serve.entries_fd = worker->entries.fd;
+	worker->serve.slot_count = config->max_holds;
+	return 0;
+}
+
+/* What version 1 does not do is refused by name, not ignored. */
+int kvpull_worker_params_check(const struct kvpull_open_params *params,
+			       const struct kvpull_config *config,
+			       struct kvpull_error_detail *detail)
+{
+	uint32_t group;
+
+	(void)config; /* nothing in it is refused in this version */
+
+	if (params->pp_size > 1 || params->dcp_size > 1 || params->push_mode) {
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED,
+			params->push_mode   ? "push_mode" :
+			params->pp_size > 1 ? "pp_size" :
+					      "dcp_size",
+			"not supported in this version: use 1 (push_mode: 0)");
+		return KVPULL_EUNSUPPORTED;
+	}
+	if (!params->engine_id || !*params->engine_id ||
+	    kvpull_ticket_check_text(params->engine_id,
+				     KVPULL_ENGINE_ID_BYTES_MAX)) {
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "engine_id",
+			"needed: 1 .. %u bytes without control characters",
+			KVPULL_ENGINE_ID_BYTES_MAX - 1);
+		return KVPULL_EINVAL;
+	}
+	for (group = 0; group < params->group_count; group++)
+		if (params->groups[group].kind >= KVPULL_GROUP_STATE) {
+			kvpull_detail_set(
+				detail, KVPULL_EUNSUPPORTED, "groups",
+				"group %u: recurrent state slots are not supported in this version",
+				group);
+			return KVPULL_EUNSUPPORTED;
+		}
+	if (!params->tp_size || params->tp_size > KVPULL_RANKS_MAX ||
+	    params->tp_rank >= params->tp_size) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, "tp_rank",
+				  "tp_rank %u of tp_size %u: size is 1 .. %u",
+				  params->tp_rank, params->tp_size,
+				  KVPULL_RANKS_MAX);
+		return KVPULL_EINVAL;
+	}
+	return kvpull_compat_check(params, detail);
+}
+
+/* The last error that is logged while it is there, for a call's detail. */
+struct kept_error {
+	struct kvpull_log log; /* the worker's own */
+	char message[KVPULL_LOG_LINE_BYTES];
+};
+
+static void kept_write(void *context, uint32_t level, const char *message)
+{
+	struct kept_error *kept = context;
+
+	if (level == KVPULL_LOG_ERROR)
+		(void)snprintf(kept->message, sizeof(kept->message), "%s",
+			       message);
+	if (kept->log.write && level <= kept->log.level)
+		kept->log.write(kept->log.context, level, message);
+}
+
+static void kept_fatal(void *context, const char *message)
+{
+	const struct kept_error *kept = context;
+
+	if (kept->log.fatal)
+		kept->log.fatal(kept->log.context, message);
+}
+
+/* Not while the worker has threads: they read its log. */
+static void kept_begin(struct kvpull_worker *worker, struct kept_error *kept)
+{
+	kept->log = worker->log;
+	kept->message[0] = '\0';
+	worker->log.write = kept_write;
+	worker->log.fatal = kept_fatal;
+	worker->log.context = kept;
+	if (!kept->log.write)
+		worker->log.level = KVPULL_LOG_ERROR;
+}
+
+static int kept_end(struct kvpull_worker *worker, const struct kept_error *kept,
+		    int code, struct kvpull_error_detail *detail)
+{
+	worker->log = kept->log;
+	if (code && kept->message[0])
+		kvpull_detail_set(detail, code, "", "%s", kept->message);
+	else if (code)
+		kvpull_detail_set(
+			detail, code, "", "%s",
+			code == KVPULL_ENOMEM ?
+				"no memory for the tables: lower the keys *_max or max_holds" :
+				"an operation of this host failed: see the log");
+	return code;
+}
+
+/* Parameters that were checked. */
+static int identity_take(struct kvpull_worker *worker,
+			 const struct kvpull_worker_setup *setup)
+{
+	const struct kvpull_open_params *params = setup->params;
+
+	if (kvpull_compat_init(&worker->compat, params))
+		return KVPULL_EINVAL;
+	memcpy(worker->engine_id, params->engine_id,
+	       strlen(params->engine_id) + 1);
+	kvpull_compat_digest(&worker->compat, worker->compat_digest);
+	worker->tp_rank = params->tp_rank;
+	worker->tp_size = params->tp_size;
+	worker->incarnation = setup->incarnation;
+	while (!worker->incarnation)
+		randombytes_buf(&worker->incarnation,
+				sizeof(worker->incarnation));
+	randombytes_buf(worker->secret, sizeof(worker->secret));
+	return 0;
+}
+
+static int parts_open(struct kvpull_worker *worker,
+		      const struct kvpull_worker_setup *setup)
+{
+	int code;
+
+	code = kvpull_arena_open(&worker->arena, arena_bytes(worker),
+				 &worker->log);
+	if (!code)
+		code = tables_take(worker);
+	if (!code)
+		code = ring_take(worker, &worker->to_reader,
+				 &worker->to_writer);
+	if (!code)
+		code = ring_take(worker, &worker->from_reader,
+				 &worker->from_writer);
+	if (!code)
+		code = holds_take(worker);
+	if (!code)
+		code = kvpull_progress_open(worker, setup);
+	return code;
+}
+
+int kvpull_worker_create(const struct kvpull_worker_setup *setup,
+			 struct kvpull_worker **out,
+			 struct kvpull_error_detail *detail)
+{
+	struct kvpull_worker *worker;
+	struct kept_error kept;
+	int code;
+
+	if (sodium_init() < 0) {
+		kvpull_detail_set(detail, KVPULL_EDEVICE, "",
+				  "libsodium cannot be initialized");
+		return KVPULL_EDEVICE;
+	}
+	code = kvpull_worker_params_check(setup->params, setup->config, detail);
+	if (code)
+		return code;
+	worker = mmap(NULL, sizeof(*worker), PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (worker == MAP_FAILED) {
+		kvpull_detail_set(detail, KVPULL_ENOMEM, "", "out of memory");
+		return KVPULL_ENOMEM;
+	}
+	worker->pid = getpid();
+	worker->log = setup->log;
+	worker->log.budget = &worker->log_budget;
+	worker->config = *setup->config;
+	worker->claim_count_max = worker->config.tickets_max;
+	worker->now_ns = setup->now_ns ? setup->now_ns : clock_now;
+	worker->now_context = setup->now_context;
+	worker->entries.fd = worker->event_fd = worker->timer_fd = -1;
+	worker->engine_wake_fd = worker->progress.wake_fd = -1;
+	worker->progress.wait_fd = -1;
+	worker->result_first = worker->result_next = 1;
+	kept_begin(worker, &kept);
+	code = identity_take(worker, setup);
+	if (!code)
+		code = parts_open(worker, setup);
+	code = kept_end(worker, &kept, code, detail);
+	if (code) {
+		kvpull_worker_destroy(worker);
+		return code;
+	}
+	worker->stats.arena_bytes = worker->arena.used;
+	kvpull_arena_seal(&worker->arena);
+	kvpull_info(
+		&worker->log,
+		"worker rank %u of %u of %s open, incarnation %016llx, arena %zu KiB (taken as used)",
+		worker->tp_rank, worker->tp_size, worker->engine_id,
+		(unsigned long long)worker->incarnation,
+		worker->arena.used / 1024);
+	*out = worker;
+	return 0;
+}
+
+/* Nothing new starts; what runs is ended and what was claimed is released. */
+static void wind_down(struct kvpull_worker *worker)
+{
+	const uint64_t until = worker->now_ns(worker->now_context) + CLOSE_NS;
+	struct kvpull_poll_record records[64];
+
+	atomic_store_explicit(&worker->closing, 1, memory_order_relaxed);
+	kvpull_worker_retire(worker);
+	while (worker->registered &&
+	       (worker->pull_map.count || worker->claim_map.count) &&
+	       worker->now_ns(worker->now_context) < until) {
+		if (kvpull_worker_poll(worker, records, 64) == 0)
+			(void)sched_yield();
+	}
+}
+
+static void files_close(struct kvpull_worker *worker)
+{
+	while (worker->file_count)
+		(void)close(worker->file_fds[--worker->file_count]);
+}
+
+void kvpull_worker_destroy(struct kvpull_worker *worker)
+{
+	uint32_t index;
+
+	/* A child has neither the threads nor the shared memory to end. */
+	if (!worker || worker->pid != getpid())
+		return;
+	if (worker->arena.sealed)
+		wind_down(worker);
+	kvpull_progress_close(worker);
+	if (worker->event_fd >= 0)
+		(void)close(worker->event_fd);
+	if (worker->timer_fd >= 0)
+		(void)close(worker->timer_fd);
+	if (worker->engine_wake_fd >= 0)
+		(void)close(worker->engine_wake_fd);
+	for (index = 0; index < worker->memory_count; index++)
+		if (worker->memories[index].base)
+			kvpull_segment_unmake(&worker->memories[index]);
+	files_close(worker);
+	if (worker->entries.base)
+		kvpull_segment_unmake(&worker->entries);
+	kvpull_arena_close(&worker->arena);
+	(void)munmap(worker, sizeof(*worker));
+}
+
+/* A place that was given back, or a new one; NULL: there is none. */
+static struct kvpull_shared *memory_place(struct kvpull_worker *worker)
+{
+	uint32_t index;
+
+	for (index = 0; index < worker->memory_count; index++)
+		if (!worker->memories[index].base)
+			return &worker->memories[index];
+	if (worker->memory_count == KVPULL_REGIONS_MAX)
+		return NULL;
+	/* It counts with or without memory: whoever looks asks for a base. */
+	return &worker->memories[worker->memory_count++];
+}
+
+int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
+			       uint32_t flags, struct kvpull_memory *memory)
+{
+	struct kvpull_shared *shared;
+	struct kvpull_memory own = { .struct_size = sizeof(own) };
+	const uint32_t huge = flags & KVPULL_MEMORY_HUGE &&
+			      worker->config.huge == KVPULL_AUTO;
+	int code;
+
+	if (!bytes || flags & ~KVPULL_MEMORY_HUGE || worker->registered ||
+	    kvpull_params_check_output(memory))
+		return KVPULL_EINVAL;
+	shared = memory_place(worker);
+	if (!shared)
+		return KVPULL_EFULL;
+	code = kvpull_segment_make(shared, "kvpull-kv", bytes,
+				   KVPULL_SEGMENT_READ_ONLY, huge ? 2 : 0,
+				   &worker->log);
+	if (code)
+		return code;
+	own.base = shared->base;
+	own.bytes = shared->bytes;
+	own.huge_bytes = shared->huge_bytes;
+	own.took_ns = shared->took_ns;
+	own.fd = shared->fd;
+	return kvpull_params_give(memory, &own, sizeof(own));
+}
+
+int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base)
+{
+	uint32_t index;
+
+	for (index = 0; index < worker->memory_count; index++) {
+		struct kvpull_shared *shared = &worker->memories[index];
+
+		if (shared->base != base || !base)
+			continue;
+		/* Mapped by consumers for as long as the worker is open. */
+		if (worker->registered)
+			return KVPULL_EINVAL;
+		kvpull_segment_unmake(shared);
+		shared->base = NULL;
+		return 0;
+	}
+	return KVPULL_EINVAL;
+}
+
+static const struct kvpull_shared *memory_of(const struct kvpull_worker *worker,
+					     const struct kvpull_region *region)
+{
+	uint32_t index;
+
+	for (index = 0; index < worker->memory_count; index++) {
+		const struct kvpull_shared *shared = &worker->memories[index];
+
+		if (shared->base && shared->base == region->base &&
+		    region->bytes <= shared->bytes)
+			return shared;
+	}
+	return NULL;
+}
+
+/* The engine's descriptor stays its own; ours can only read. */
+static int file_take(struct kvpull_worker *worker,
+		     const struct kvpull_region *region,
+		     struct kvpull_region_view *view,
+		     struct kvpull_error_detail *detail)
+{
+	const char *why;
+	int code;
+
+	view->base = NULL;
+	view->fd_offset = region->fd_offset;
+	code = kvpull_file_serve(region->fd, region->fd_offset, region->bytes,
+				 &view->fd, &why);
+	if (code) {
+		kvpull_detail_set(detail, code, "regions",
+				  "the file of a region %s", why);
+		return code;
+	}
+	worker->file_fds[worker->file_count++] = view->fd;
+	return 0;
+}
+
+static int region_take(struct kvpull_worker *worker,
+		       const struct kvpull_region *region,
+		       struct kvpull_region_view *view,
+		       struct kvpull_error_detail *detail)
+{
+	const struct kvpull_shared *shared;
+
+	*view = (struct kvpull_region_view){
+		.kind = region->kind,
+		.fd = -1,
+		.base = region->base,
+		.bytes = region->bytes,
+	};
+	if (region->kind == KVPULL_REGION_FILE)
+		return file_take(worker, region, view, detail);
+	if (!region->bytes || !region->base) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
+				  "a region needs base and bytes");
+		return KVPULL_EINVAL;
+	}
+	if (region->kind == KVPULL_REGION_FOREIGN)
+		return 0;
+	if (region->kind == KVPULL_REGION_DMABUF) {
+		view->fd = region->fd;
+		view->fd_offset = region->fd_offset;
+		return 0;
+	}
+	if (region->kind != KVPULL_REGION_PROVIDED) {
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "regions",
+			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory, a dmabuf or a file",
+			region->kind);
+		return KVPULL_EUNSUPPORTED;
+	}
+	shared = memory_of(worker, region);
+	if (!shared) {
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "regions",
+			"a provided region must begin at memory from memory_alloc() and fit in it");
+		return KVPULL_EINVAL;
+	}
+	view->fd = shared->fd;
+	view->bytes = shared->bytes;
+	return 0;
+}
+
+/* The caller's structs may be shorter than ours: its size is the stride. */
+static const void *item(const void *items, uint32_t index)
+{
+	size_t stride;
+
+	memcpy(&stride, items, sizeof(stride));
+	return (const uint8_t *)items + index * stride;
+}
+
+static int items_take(struct kvpull_worker *worker,
+		      const struct kvpull_regions *given,
+		      struct kvpull_error_detail *detail)
+{
+	char name[32];
+	uint32_t index;
+	int code;
+
+	for (index = 0; index < given->region_count; index++) {
+		struct kvpull_region region = { 0 };
+
+		(void)snprintf(name, sizeof(name), "regions[%u]", index);
+		code = kvpull_params_take_named(&region, sizeof(region),
+						item(given->regions, index),
+						name, detail);
+		if (!code)
+			code = region_take(worker, &region,
+					   &worker->serve.regions[index],
+					   detail);
+		if (code)
+			return code;
+	}
+	for (index = 0; index < given->cache_count; index++) {
+		(void)snprintf(name, sizeof(name), "caches[%u]", index);
+		code = kvpull_params_take_named(
+			&worker->caches[index], sizeof(worker->caches[index]),
+			item(given->caches, index), name, detail);
+		if (code)
+			return code;
+	}
+	return 0;
+}
+
+/* Once served it is registered: consumers may be there before the thread. */
+static int serve_start(struct kvpull_worker *worker,
+		       struct kvpull_error_detail *detail)
+{
+	const struct kvpull_outcome rank = { .kind = KVPULL_RESULT_RANK };
+	struct kvpull_transport *transport = worker->progress.transport;
+	struct kept_error kept;
+	int code;
+
+	kept_begin(worker, &kept);
+	code = transport->ops->serve(transport, &worker->serve);
+	code = kept_end(worker, &kept, code, detail);
+	if (code)
+		return code;
+	worker->progress.serving = 1;
+	worker->registered = 1;
+	kvpull_worker_result_add(worker, &rank);
+	if (worker->config.progress != KVPULL_PROGRESS_THREAD)
+		return 0;
+	code = kvpull_progress_start(worker);
+	if (code)
+		kvpull_detail_set(
+			detail, code, "progress",
+			"the worker's thread cannot be started: see the log, close the worker and open another");
+	return code;
+}
+
+int kvpull_worker_regions_register(struct kvpull_worker *worker,
+				   const struct kvpull_regions *given,
+				   struct kvpull_error_detail *detail)
+{
+	struct kvpull_plan_side side = { 0 };
+	int code;
+
+	if (worker->registered || !given->regions || !given->caches ||
+	    !given->region_count || given->region_count > KVPULL_REGIONS_MAX ||
+	    !given->cache_count || given->cache_count > KVPULL_CACHES_MAX) {
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "regions",
+			"register once, 1 .. %u regions and 1 .. %u caches",
+			KVPULL_REGIONS_MAX, KVPULL_CACHES_MAX);
+		return KVPULL_EINVAL;
+	}
+	code = items_take(worker, given, detail);
+	if (code)
+		goto err_files;
+	side.caches = worker->caches;
+	side.cache_count = given->cache_count;
+	side.region_count = given->region_count;
+	side.regions = worker->serve.regions;
+	side.tp_rank = worker->tp_rank;
+	side.tp_size = worker->tp_size;
+	side.replicated = worker->compat.replicated;
+	side.head_total = worker->compat.head_count;
+	code = kvpull_plan_check(&side, detail);
+	if (code)
+		goto err_files;
+	worker->cache_count = given->cache_count;
+	worker->serve.region_count = given->region_count;
+	code = serve_start(worker, detail);
+	if (!code || worker->registered)
+		return code;
+err_files:
+	files_close(worker);
+	return code;
+}

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half, engine's thread: step bytes in, result bytes out.
+ *
+ * A step is checked whole before its first command is applied. Commands are
+ * applied in sequence, once: what was seen is dropped, a gap drops the whole
+ * message and is told in the next result. One scheduler half is followed, from
+ * its first command; if that is lost for ever (this worker was restarted alone),
+ * the scheduler half knows so once it has acknowledged a result of this
+ * incarnation, and then it is followed from where it goes on.
+ *
+ * A scheduler half that was restarted alone knows nothing of the tickets that
+ * the old one gave out, and neither may this worker: what they name is not held
+ * any more. So it is not followed, and nothing of this incarnation is live.
+ *
+ * Results are kept until a step acknowledges them, and all of them are said
+ * again in each message: the scheduler half drops replays.
+ */
+#include "plugin/route/route.h"
+#include "plugin/worker/worker.h"
+
+#include <inttypes.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
+			uint32_t index, uint64_t serial)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = index,
+		.generation = serial,
+	};
+	const int code = kvpull_ring_push(&worker->to_writer, &record);
+
+	/* Sized for every index that can travel. */
+	kvpull_check(&worker->log, code >= 0);
+	if (code == 1 && worker->progress.wake_fd >= 0)
+		(void)eventfd_write(worker->progress.wake_fd, 1);
+}
+
+uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker)
+{
+	return worker->result_count_max -
+	       (uint32_t)(worker->result_next - worker->result_first);
+}
+
+void kvpull_worker_result_add(struct kvpull_worker *worker,
+			      const struct kvpull_outcome *outcome)
+{
+	kvpull_check(&worker->log, kvpull_worker_result_room(worker) > 0);
+	worker->results[worker->result_next % worker->result_count_max] =
+		*outcome;
+	worker->result_next++;
+}
+
+static int is_closing(const struct kvpull_worker *worker)
+{
+	/* A flag of this thread's own; the progress thread only reads it. */
+	return (int)atomic_load_explicit(&worker->closing,
+					 memory_order_relaxed);
+}
+
+/* Report FAILED for a pull that gets no slot. */
+static void pull_refuse(struct kvpull_worker *worker, uint64_t key,
+			int32_t reason)
+{
+	const uint32_t refused_max = worker->config.requests_max;
+	struct kvpull_refused *refused;
+
+	if (worker->refused_count == refused_max) {
+		kvpull_error(
+			&worker->log,
+			"more than %u pulls refused in one poll: request %" PRIu64
+			" is not reported; raise requests_max",
+			refused_max, key);
+		worker->stats.step_bad++;
+		return;
+	}
+	refused =
+		&worker->refused[(worker->refused_first + worker->refused_count) %
+				 refused_max];
+	worker->refused_count++;
+	*refused = (struct kvpull_refused){ .key = key, .reason = reason };
+}
+
+static void apply_hold(struct kvpull_worker *worker,
+		       const struct kvpull_command *command)
+{
+	const int code = kvpull_holds_take(worker->holds, command->slot,
+					   command->generation, command->key);
+
+	if (!code)
+		return;
+	kvpull_error(&worker->log,
+		     "hold of request %" PRIu64
+		     " in slot %u generation %" PRIu64
+		     " refused: the step does not fit this rank's table",
+		     command->key, command->slot, command->generation);
+	worker->stats.step_bad++;
+}
+
+static void apply_end(struct kvpull_worker *worker,
+		      const struct kvpull_command *command)
+{
+	/* By us, or by the worker that we replace. */
+	if (command->reported >> worker->tp_rank & 1)
+		return;
+	if (kvpull_holds_end(worker->holds, command->slot, command->generation,
+			     command->key, command->reason))
+		worker->stats.step_bad++;
+}
+
+static void apply_claim(struct kvpull_worker *worker,
+			const struct kvpull_command *command)
+{
+	const uint32_t index = worker->claim_free;
+	struct kvpull_claim *claim;
+	uint32_t rank;
+
+	if (is_closing(worker) ||
+	    kvpull_map_get(&worker->claim_map, command->ticket_serial) !=
+		    KVPULL_MAP_NONE)
+		return;
+	if (index == KVPULL_NONE ||
+	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
+		kvpull_warn(
+			&worker->log,
+			"no room for another ticket: raise tickets_max (%u); its pull will fail, and its hold may stay for hold_max_ms",
+			worker->claim_count_max);
+		return;
+	}
+	claim = &worker->claims[index];
+	worker->claim_free = claim->next_free;
+	claim->serial = command->ticket_serial;
+	claim->instance_id = worker->step_incarnation;
+	claim->generation = command->generation;
+	claim->slot = command->slot;
+	claim->rank_count = command->rank_count;
+	claim->pull_count = claim->releasing = claim->in_work = 0;
+	claim->release_told = 0;
+	for (rank = 0; rank < command->rank_count; rank++) {
+		const struct kvpull_ticket_rank *from = &command->ranks[rank];
+		struct kvpull_claim_rank *to = &claim->ranks[rank];
+
+		to->incarnation = from->incarnation;
+		to->tag = from->tag;
+		to->peer = KVPULL_NONE;
+		to->state = KVPULL_RANK_NEW;
+		to->tries = 0;
+		memcpy(to->address, from->address, sizeof(to->address));
+	}
+	kvpull_worker_tell(worker, KVPULL_TO_CLAIM, index, claim->serial);
+}
+
+static void pull_fill(struct kvpull_worker *worker, struct kvpull_pull *pull,
+		      const struct kvpull_command *command)
+{
+	const uint64_t now_ns = worker->now_ns(worker->now_context);
+	const uint64_t limit_ms = worker->config.deadline_ms ?
+					  worker->config.deadline_ms :
+					  worker->config.lease_ms;
+	const uint32_t pairs = command->group_first[command->group_count];
+	uint32_t group;
+
+	pull->key = command->key;
+	pull->claim_serial = command->ticket_serial;
+	pull->flags = command->flags;
+	pull->code = 0;
+	pull->bytes = 0;
+	pull->started_ns = now_ns;
+	pull->deadline_ns = now_ns + limit_ms * KVPULL_NS_PER_MS;
+	pull->next = KVPULL_NONE;
+	pull->abort_told = 0;
+	if (!++pull->serial)
+		pull->serial = 1;
+	for (group = 0; group <= KVPULL_GROUPS_MAX; group++)
+		pull->group_first[group] = group <= command->group_count ?
+						   command->group_first[group] :
+						   pairs;
+	pull->narrow =
+		kvpull_step_get_ids(command, pull->remote_ids, pull->local_ids);
+}
+
+static void apply_pull(struct kvpull_worker *worker,
+		       const struct kvpull_command *command)
+{
+	const uint32_t claim =
+		kvpull_map_get(&worker->claim_map, command->ticket_serial);
+	const uint32_t pairs = command->group_first[command->group_count];
+	struct kvpull_pull *pull;
+	int32_t refusal = command->reason;
+	uint32_t index;
+
+	/* Said twice: its one report is on its way. */
+	if (kvpull_map_get(&worker->pull_map, command->key) !=
+	    KVPULL_MAP_NONE) {
+		worker->stats.step_bad++;
+		return;
+	}
+	if (!refusal && is_closing(worker))
+		refusal = KVPULL_ECLOSED;
+	if (!refusal && claim == KVPULL_MAP_NONE)
+		refusal = KVPULL_EEXPIRED;
+	if (!refusal && worker->pull_free == KVPULL_NONE)
+		kvpull_worker_failed_free(worker);
+	index = worker->pull_free;
+	if (!refusal &&
+	    (index == KVPULL_NONE || pairs > worker->config.pull_blocks_max))
+		refusal = KVPULL_EFULL;
+	if (!refusal && kvpull_map_set(&worker->pull_map, command->key, index))
+		refusal = KVPULL_EFULL;
+	if (refusal) {
+		pull_refuse(worker, command->key, refusal);
+		return;
+	}
+	pull = &worker->pulls[index];
+	worker->pull_free = pull->next;
+	pull->claim = claim;
+	pull_fill(worker, pull, command);
+	if (worker->pull_start_last == KVPULL_NONE)
+		worker->pull_start = index;
+	else
+		worker->pulls[worker->pull_start_last].next = index;
+	worker->pull_start_last = index;
+	worker->stats.pulls_started++;
+}
+
+/*
+ * Of those that wait for start_loads(), in order: that pull, or those of that
+ * claim; KVPULL_NONE: whichever. The others wait on.
+ */
+static void pulls_start(struct kvpull_worker *worker, uint32_t only,
+			uint32_t claim)
+{
+	uint32_t *from = &worker->pull_start;
+	uint32_t last = KVPULL_NONE;
+
+	while (*from != KVPULL_NONE) {
+		const uint32_t index = *from;
+		struct kvpull_pull *pull = &worker->pulls[index];
+
+		if ((only != KVPULL_NONE && index != only) ||
+		    (claim != KVPULL_NONE && pull->claim != claim)) {
+			last = index;
+			from = &pull->next;
+			continue;
+		}
+		*from = pull->next;
+		pull->next = KVPULL_NONE;
+		kvpull_worker_tell(worker, KVPULL_TO_PULL, index, pull->serial);
+	}
+	worker->pull_start_last = last;
+}
+
+void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
+{
+	struct kvpull_pull *pull = &worker->pulls[index];
+
+	if (pull->abort_told)
+		return;
+	pull->abort_told = 1;
+	/* One that waits for start_loads is started to be ended: one way out. */
+	pulls_start(worker, index, KVPULL_NONE);
+	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, pull->serial);
+}
+
+void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
+{
+	struct kvpull_claim *claim = &worker->claims[index];
+
+	if (claim->release_told)
+		return;
+	claim->release_told = 1;
+	pulls_start(worker, KVPULL_NONE, index);
+	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index, claim->serial);
+}
+
+static void apply_abort(struct kvpull_worker *worker,
+			const struct kvpull_command *command)
+{
+	const uint32_t index = kvpull_map_get(&worker->pull_map, command->key);
+
+	if (index != KVPULL_MAP_NONE)
+		kvpull_worker_pull_abort(worker, index);
+}
+
+static void apply_release(struct kvpull_worker *worker,
+			  const struct kvpull_command *command)
+{
+	const uint32_t index =
+		kvpull_map_get(&worker->claim_map, command->ticket_serial);
+
+	if (index != KVPULL_MAP_NONE)
+		kvpull_worker_claim_release(worker, index);
+}
+
+static void apply(struct kvpull_worker *worker,
+		  const struct kvpull_command *command)
+{
+	switch (command->kind) {
+	case KVPULL_COMMAND_HOLD:
+		apply_hold(worker, command);
+		break;
+	case KVPULL_COMMAND_END:
+		apply_end(worker, command);
+		break;
+	case KVPULL_COMMAND_CLAIM:
+		apply_claim(worker, command);
+		break;
+	case KVPULL_COMMAND_PULL:
+		apply_pull(worker, command);
+		break;
+	case KVPULL_COMMAND_ABORT:
+		apply_abort(worker, command);
+		break;
+	case KVPULL_COMMAND_RELEASE:
+		apply_release(worker, command);
+		break;
+	}
+}
+
+/* The scheduler half has these: they need not be said again. */
+static void take_acks(struct kvpull_worker *worker,
+		      const struct kvpull_step_header *header)
+{
+	const uint32_t rank = worker->tp_rank;
+
+	if (rank >= header->rank_count ||
+	    header->ack_incarnations[rank] != worker->incarnation)
+		return;
+	if (header->acks[rank] >= worker->result_first &&
+	    header->acks[rank] < worker->result_next)
+		worker->result_first = header->acks[rank] + 1;
+}
+
+static int knows_us(const struct kvpull_worker *worker,
+		    const struct kvpull_step_header *header)
+{
+	return worker->tp_rank < header->rank_count &&
+	       header->ack_incarnations[worker->tp_rank] ==
+		       worker->incarnation &&
+	       header->acks[worker->tp_rank] > 0;
+}
+
+static int names_another(const struct kvpull_worker *worker,
+			 const struct kvpull_step_header *header)
+{
+	uint64_t named;
+
+	if (worker->tp_rank >= header->rank_count)
+		return 1;
+	named = header->ack_incarnations[worker->tp_rank];
+	return named && named != worker->incarnation;
+}
+
+void kvpull_worker_retire(struct kvpull_worker *worker)
+{
+	uint32_t index;
+
+	worker->retired = 1;
+	(void)kvpull_holds_revoke_full(worker->holds, KVPULL_END_REVOKED);
+	(void)kvpull_worker_start_loads(worker);
+	for (index = 0; index < worker->config.pulls_max; index++)
+		if (kvpull_map_get(&worker->pull_map,
+				   worker->pulls[index].key) == index)
+			kvpull_worker_pull_abort(worker, index);
+	for (index = 0; index <= worker->claim_map.mask; index++) {
+		const struct kvpull_map_entry *entry =
+			&worker->claim_map.entries[index];
+
+		if (entry->key)
+			kvpull_worker_claim_release(worker, entry->value);
+	}
+	kvpull_worker_poll_due(worker);
+}
+
+/* Of another scheduler half than before. */
+static int retire(struct kvpull_worker *worker)
+{
+	if (!worker->retired) {
+		kvpull_error(
+			&worker->log,
+			"the scheduler half was restarted: all holds and pulls end, and no ticket of this worker is live; close it and open another");
+		kvpull_worker_retire(worker);
+	}
+	worker->stats.step_bad++;
+	return KVPULL_ECLOSED;
+}
+
+/* 0: follow this message; 1: something before it is missing. */
+static int follow(struct kvpull_worker *worker,
+		  const struct kvpull_step_header *header)
+{
+	if (!worker->step_incarnation) {
+		worker->step_incarnation = header->incarnation;
+		/* It must know that it is followed. */
+		worker->step_told = UINT64_MAX;
+	}
+	/* What a predecessor was told is not for us: its blocks may be reused. */
+	if (!worker->step_sequence && names_another(worker, header))
+		return 1;
+	if (header->first_sequence <= worker->step_sequence + 1)
+		return 0;
+	if (!worker->step_sequence && worker->step_gap &&
+	    knows_us(worker, header)) {
+		worker->step_sequence = header->first_sequence - 1;
+		return 0;
+	}
+	return 1;
+}
+
+int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
+		       size_t byte_count)
+{
+	struct kvpull_wire_reader reader = { .data = bytes,
+					     .byte_count = byte_count };
+	struct kvpull_step_header header;
+	struct kvpull_command command;
+	uint32_t index;
+	int code;
+
+	if (!byte_count)
+		return 0;
+	code = kvpull_step_check(bytes, byte_count, &worker->scratch);
+	if (!code)
+		code = kvpull_step_get_header(&reader, &header);
+	if (code) {
+		worker->stats.step_bad++;
+		kvpull_error(&worker->log, "step of %zu bytes refused: %s",
+			     byte_count,
+			     code == KVPULL_EVERSION ?
+				     "the scheduler half has another version" :
+				     "damaged");
+		return code;
+	}
+	if (worker->retired || (worker->step_incarnation &&
+				worker->step_incarnation != header.incarnation))
+		return retire(worker);
+	take_acks(worker, &header);
+	if (follow(worker, &header)) {
+		worker->step_gap = 1;
+		worker->step_gap_told = 0; /* the last word may be lost */
+		worker->stats.step_gaps++;
+		return 0;
+	}
+	worker->step_gap = 0;
+	/* Holds are taken now, not at the last poll. */
+	kvpull_holds_stamp(worker->holds, worker->now_ns(worker->now_context));
+	for (index = 0; index < header.record_count; index++) {
+		if (kvpull_step_peek_command(&reader, &worker->scratch,
+					     &command))
+			return KVPULL_EINVAL;
+		if (header.first_sequence + index <= worker->step_sequence) {
+			worker->stats.step_replayed++;
+			continue;
+		}
+		worker->step_sequence = header.first_sequence + index;
+		apply(worker, &command);
+	}
+	if (header.record_count)
+		kvpull_worker_poll_due(worker);
+	return 0;
+}
+
+int kvpull_worker_start_loads(struct kvpull_worker *worker)
+{
+	if (worker->pull_start != KVPULL_NONE &&
+	    worker->config.progress == KVPULL_PROGRESS_CALLER)
+		kvpull_worker_poll_due(worker);
+	pulls_start(worker, KVPULL_NONE, KVPULL_NONE);
+	return 0;
+}
+
+static void rank_fill(const struct kvpull_worker *worker,
+		      struct kvpull_rank_info *rank)
+{
+	const struct kvpull_transport *transport = worker->progress.transport;
+
+	*rank = (struct kvpull_rank_info){
+		.incarnation = worker->incarnation,
+		.generation_floor = kvpull_holds_generation_max(worker->holds),
+		.tp_rank = worker->tp_rank,
+		.tp_size = worker->tp_size,
+		.slot_count = worker->config.max_holds,
+	};
+	memcpy(rank->secret, worker->secret, sizeof(rank->secret));
+	memcpy(rank->compat, worker->compat_digest, sizeof(rank->compat));
+	kvpull_route_print(transport, rank->address, sizeof(rank->address));
+}
+
+int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,
+			    size_t capacity, size_t *byte_count)
+{
+	struct kvpull_wire_writer writer = { .data = bytes,
+					     .capacity = capacity };
+	struct kvpull_rank_info rank;
+
+	if (!worker->registered)
+		return KVPULL_EAGAIN;
+	rank_fill(worker, &rank);
+	kvpull_step_put_rank_info(&writer, &rank);
+	*byte_count = writer.used;
+	return kvpull_wire_fits(&writer) ? 0 : KVPULL_ETOOSMALL;
+}
+
+static void result_put(struct kvpull_worker *worker,
+		       struct kvpull_wire_writer *writer, uint64_t sequence)
+{
+	const struct kvpull_outcome *outcome =
+		&worker->results[sequence % worker->result_count_max];
+	struct kvpull_result result = {
+		.kind = (enum kvpull_result_kind)outcome->kind,
+		.slot = outcome->slot,
+		.key = outcome->key,
+		.generation = outcome->generation,
+		.bytes = outcome->bytes,
+		.reason = outcome->reason,
+	};
+
+	if (result.kind == KVPULL_RESULT_RANK)
+		rank_fill(worker, &result.rank);
+	kvpull_step_put_result(writer, &result);
+}
+
+int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
+			       size_t capacity, size_t *byte_count)
+{
+	struct kvpull_wire_writer writer = { .data = bytes,
+					     .capacity = capacity };
+	struct kvpull_result_header header;
+	uint64_t open;
+	uint32_t index;
+
+	open = worker->result_next - worker->result_first;
+	if (!open && worker->step_told == worker->step_sequence &&
+	    worker->step_gap_told == worker->step_gap) {
+		*byte_count = 0;
+		return 0;
+	}
+	header = (struct kvpull_result_header){
+		.incarnation = worker->incarnation,
+		.first_sequence = worker->result_first,
+		.record_count = open < KVPULL_RESULTS_A_BUILD ?
+					(uint32_t)open :
+					KVPULL_RESULTS_A_BUILD,
+		.tp_rank = worker->tp_rank,
+		.step_incarnation = worker->step_incarnation,
+		.step_sequence = worker->step_sequence,
+		.gap = worker->step_gap,
+	};
+	kvpull_step_put_result_header(&writer, &header);
+	for (index = 0; index < header.record_count; index++)
+		result_put(worker, &writer, worker->result_first + index);
+	*byte_count = writer.used;
+	if (!kvpull_wire_fits(&writer))
+		return KVPULL_ETOOSMALL;
+	worker->step_told = worker->step_sequence;
+	worker->step_gap_told = worker->step_gap;
+	return 0;
+}
