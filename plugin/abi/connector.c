@@ -261,9 +261,15 @@ static int worker_revoke_all(struct kvpull_worker *worker)
 static int worker_progress(struct kvpull_worker *worker, uint32_t budget)
 {
 	(void)budget; /* one run is bounded */
-	if (worker->config.progress != KVPULL_PROGRESS_CALLER)
+	if (worker->facts.config.progress != KVPULL_PROGRESS_CALLER)
 		return KVPULL_EINVAL;
 	return kvpull_worker_progress(worker);
+}
+
+static int worker_peers(struct kvpull_worker *worker,
+			struct kvpull_peer_info *peers, uint32_t capacity)
+{
+	return kvpull_progress_peers(worker->progress, peers, capacity);
 }
 
 static int worker_stats(struct kvpull_worker *worker,
@@ -337,7 +343,7 @@ static const struct kvpull_worker_ops worker_ops = {
 	.revoke_all = worker_revoke_all,
 	.event_fd = kvpull_worker_event_fd,
 	.progress = worker_progress,
-	.peers = kvpull_remote_peers,
+	.peers = worker_peers,
 	.stats = worker_stats,
 };
 

@@ -12,45 +12,45 @@
  * silent for hold_max, after which no hold can be left. A rank for which there
  * is no entry waits for one, and so do pulls, within their deadlines.
  */
-#include "plugin/worker/worker.h"
+#include "plugin/progress/progress_state.h"
 
 #define FULL_RETRY_NS UINT64_C(20000) /* the peer's engine polls slowly */
 #define ROOM_RETRY_NS (5 * KVPULL_NS_PER_MS) /* no entry for another peer */
 #define TAKEN_FIRST_NS UINT64_C(100000)
 #define TAKEN_LAST_NS (16 * KVPULL_NS_PER_MS)
 
-static void queued_add(struct kvpull_worker *worker, uint64_t more)
+static void queued_add(struct kvpull_progress *progress, uint64_t more)
 {
-	kvpull_count_add(&worker->progress.counts.releases_queued, more);
+	kvpull_count_add(&progress->counts.releases_queued, more);
 }
 
-static void work_add(struct kvpull_worker *worker, uint32_t index)
+static void work_add(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_claim *claim = &worker->claims[index];
+	struct kvpull_claim *claim = &progress->claims[index];
 
 	if (claim->in_work)
 		return;
 	claim->in_work = 1;
-	claim->next_work = worker->progress.claim_work;
-	worker->progress.claim_work = index;
+	claim->next_work = progress->claim_work;
+	progress->claim_work = index;
 }
 
-static void rank_close(struct kvpull_worker *worker, struct kvpull_claim *claim,
+static void rank_close(struct kvpull_progress *progress,
+		       struct kvpull_claim *claim,
 		       struct kvpull_claim_rank *rank, uint32_t state,
 		       uint64_t now_ns)
 {
 	if (rank->peer != KVPULL_NONE) {
-		struct kvpull_remote *remote =
-			&worker->progress.remotes[rank->peer];
+		struct kvpull_remote *remote = &progress->remotes[rank->peer];
 
-		kvpull_check(&worker->log, remote->claim_count > 0);
+		kvpull_check(progress->log, remote->claim_count > 0);
 		remote->claim_count--;
 		remote->used_ns = now_ns;
 	}
 	if (claim->releasing)
-		queued_add(worker, UINT64_MAX);
+		queued_add(progress, UINT64_MAX);
 	rank->state = state;
-	kvpull_check(&worker->log, claim->open_count > 0);
+	kvpull_check(progress->log, claim->open_count > 0);
 	claim->open_count--;
 }
 
@@ -62,83 +62,86 @@ enum again {
 };
 
 /* Return: AGAIN_NO, also where it is lost, or AGAIN_ROOM. */
-static int rank_find(struct kvpull_worker *worker, struct kvpull_claim *claim,
-		     struct kvpull_claim_rank *rank, uint64_t now_ns)
+static int rank_find(struct kvpull_progress *progress,
+		     struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
+		     uint64_t now_ns)
 {
 	uint32_t peer;
 	int code;
 
 	rank->tries++;
-	code = kvpull_remote_find(worker, rank, now_ns, &peer);
+	code = kvpull_remote_find(progress,
+				  &claim->order->ranks[rank - claim->ranks],
+				  rank->tries == 1, now_ns, &peer);
 	if (code == KVPULL_EFULL)
 		return AGAIN_ROOM;
 	/* What waited for it goes on, or ends. */
-	worker->progress.pulls_dirty = 1;
+	progress->pulls_dirty = 1;
 	if (code) {
-		rank_close(worker, claim, rank, KVPULL_RANK_LOST, now_ns);
+		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
 		return AGAIN_NO;
 	}
 	rank->peer = peer;
-	worker->progress.remotes[peer].claim_count++;
+	progress->remotes[peer].claim_count++;
 	/* Its heartbeats begin, or go on. */
-	worker->progress.remote_ns = now_ns;
+	progress->remote_ns = now_ns;
 	return AGAIN_NO;
 }
 
-void kvpull_claim_new(struct kvpull_worker *worker, uint32_t index,
+void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 		      uint64_t now_ns)
 {
-	struct kvpull_claim *claim = &worker->claims[index];
+	struct kvpull_claim *claim = &progress->claims[index];
 	uint32_t at;
 
-	worker->progress.instance_id = claim->instance_id;
+	claim->order = &progress->handover->claims[index];
+	progress->instance_id = claim->order->instance_id;
 	claim->since_ns = now_ns;
-	claim->open_count = claim->rank_count;
-	for (at = 0; at < claim->rank_count; at++)
-		(void)rank_find(worker, claim, &claim->ranks[at], now_ns);
-	work_add(worker, index);
+	claim->pull_count = claim->releasing = claim->in_work = 0;
+	claim->open_count = claim->order->rank_count;
+	for (at = 0; at < claim->order->rank_count; at++)
+		claim->ranks[at] =
+			(struct kvpull_claim_rank){ .peer = KVPULL_NONE };
+	for (at = 0; at < claim->order->rank_count; at++)
+		(void)rank_find(progress, claim, &claim->ranks[at], now_ns);
+	work_add(progress, index);
 }
 
-void kvpull_claim_release(struct kvpull_worker *worker, uint32_t index,
-			  uint64_t now_ns)
+void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_claim *claim = &worker->claims[index];
+	struct kvpull_claim *claim = &progress->claims[index];
 
-	(void)now_ns;
 	if (claim->releasing)
 		return;
 	claim->releasing = 1;
-	queued_add(worker, claim->open_count);
-	work_add(worker, index);
+	queued_add(progress, claim->open_count);
+	work_add(progress, index);
 }
 
-void kvpull_claim_unuse(struct kvpull_worker *worker, uint32_t index,
-			uint64_t now_ns)
+void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_claim *claim = &worker->claims[index];
+	struct kvpull_claim *claim = &progress->claims[index];
 
-	(void)now_ns;
-	kvpull_check(&worker->log, claim->pull_count > 0);
+	kvpull_check(progress->log, claim->pull_count > 0);
 	claim->pull_count--;
-	work_add(worker, index);
+	work_add(progress, index);
 }
 
-void kvpull_claim_peer(struct kvpull_worker *worker, uint32_t peer,
+void kvpull_claim_peer(struct kvpull_progress *progress, uint32_t peer,
 		       uint64_t now_ns)
 {
-	const struct kvpull_remote *remote = &worker->progress.remotes[peer];
+	const struct kvpull_remote *remote = &progress->remotes[peer];
 	uint32_t index;
 	uint32_t at;
 
 	if (!remote->claim_count)
 		return;
-	for (index = 0; index < worker->claim_count_max; index++) {
-		struct kvpull_claim *claim = &worker->claims[index];
+	for (index = 0; index < progress->facts->config.tickets_max; index++) {
+		struct kvpull_claim *claim = &progress->claims[index];
 
-		if (!worker->progress.claim_serials[index] ||
-		    !claim->open_count)
+		if (!claim->order || !claim->open_count)
 			continue;
-		for (at = 0; at < claim->rank_count; at++) {
+		for (at = 0; at < claim->order->rank_count; at++) {
 			struct kvpull_claim_rank *rank = &claim->ranks[at];
 
 			if (rank->peer != peer ||
@@ -147,23 +150,24 @@ void kvpull_claim_peer(struct kvpull_worker *worker, uint32_t peer,
 			/* Another life of the connection: say it again. */
 			rank->state = KVPULL_RANK_NEW;
 			if (remote->state == KVPULL_REMOTE_GONE)
-				rank_close(worker, claim, rank,
+				rank_close(progress, claim, rank,
 					   KVPULL_RANK_LOST, now_ns);
-			work_add(worker, index);
+			work_add(progress, index);
 		}
 	}
 }
 
-static int say(struct kvpull_worker *worker, const struct kvpull_claim *claim,
-	       struct kvpull_claim_rank *rank, uint32_t kind)
+static int say(struct kvpull_progress *progress,
+	       const struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
+	       uint32_t kind)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	struct kvpull_remote *remote = &worker->progress.remotes[rank->peer];
+	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_remote *remote = &progress->remotes[rank->peer];
 	const struct kvpull_record record = {
 		.kind = kind,
-		.slot = claim->slot,
-		.generation = claim->generation,
-		.tag = rank->tag,
+		.slot = claim->order->slot,
+		.generation = claim->order->generation,
+		.tag = claim->order->ranks[rank - claim->ranks].tag,
 	};
 
 	if (transport->ops->notify(transport, remote->handle, &record))
@@ -173,56 +177,57 @@ static int say(struct kvpull_worker *worker, const struct kvpull_claim *claim,
 }
 
 /* Peers take notifications in the order in which they were said. */
-static int is_taken(const struct kvpull_worker *worker,
+static int is_taken(const struct kvpull_progress *progress,
 		    const struct kvpull_remote *remote,
 		    const struct kvpull_claim_rank *rank)
 {
-	const struct kvpull_transport *transport = worker->progress.transport;
+	const struct kvpull_transport *transport = progress->transport;
 	const uint64_t open =
 		transport->ops->notes_open(transport, remote->handle);
 
 	return remote->notes_said - rank->note >= open;
 }
 
-static int rank_release(struct kvpull_worker *worker,
+static int rank_release(struct kvpull_progress *progress,
 			struct kvpull_claim *claim,
 			struct kvpull_claim_rank *rank, uint64_t now_ns)
 {
 	if (rank->state != KVPULL_RANK_SAID) {
-		if (say(worker, claim, rank, KVPULL_NOTE_RELEASE))
+		if (say(progress, claim, rank, KVPULL_NOTE_RELEASE))
 			return AGAIN_SAY;
 		rank->state = KVPULL_RANK_SAID;
-		worker->progress.taken_every_ns = TAKEN_FIRST_NS;
+		progress->taken_every_ns = TAKEN_FIRST_NS;
 	}
-	if (!is_taken(worker, &worker->progress.remotes[rank->peer], rank))
+	if (!is_taken(progress, &progress->remotes[rank->peer], rank))
 		return AGAIN_TAKEN;
-	rank_close(worker, claim, rank, KVPULL_RANK_RELEASED, now_ns);
+	rank_close(progress, claim, rank, KVPULL_RANK_RELEASED, now_ns);
 	return AGAIN_NO;
 }
 
 /* Return: enum again. */
-static int rank_run(struct kvpull_worker *worker, struct kvpull_claim *claim,
-		    struct kvpull_claim_rank *rank, uint64_t now_ns)
+static int rank_run(struct kvpull_progress *progress,
+		    struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
+		    uint64_t now_ns)
 {
 	const struct kvpull_remote *remote;
 	const uint64_t hold_max_ns =
-		worker->config.hold_max_ms * KVPULL_NS_PER_MS;
+		progress->facts->config.hold_max_ms * KVPULL_NS_PER_MS;
 
 	if (rank->state > KVPULL_RANK_SAID)
 		return AGAIN_NO;
 	if (claim->releasing && now_ns - claim->since_ns > hold_max_ns) {
-		rank_close(worker, claim, rank, KVPULL_RANK_LOST, now_ns);
+		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
 		return AGAIN_NO;
 	}
 	if (rank->peer == KVPULL_NONE) {
-		if (rank_find(worker, claim, rank, now_ns))
+		if (rank_find(progress, claim, rank, now_ns))
 			return AGAIN_ROOM;
 		if (rank->state == KVPULL_RANK_LOST)
 			return AGAIN_NO;
 	}
-	remote = &worker->progress.remotes[rank->peer];
+	remote = &progress->remotes[rank->peer];
 	if (remote->state == KVPULL_REMOTE_GONE) {
-		rank_close(worker, claim, rank, KVPULL_RANK_LOST, now_ns);
+		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
 		return AGAIN_NO;
 	}
 	if (remote->state != KVPULL_REMOTE_UP)
@@ -230,60 +235,86 @@ static int rank_run(struct kvpull_worker *worker, struct kvpull_claim *claim,
 	if (!claim->releasing) {
 		if (rank->state == KVPULL_RANK_CLAIMED)
 			return AGAIN_NO;
-		if (say(worker, claim, rank, KVPULL_NOTE_CLAIM))
+		if (say(progress, claim, rank, KVPULL_NOTE_CLAIM))
 			return AGAIN_SAY;
 		rank->state = KVPULL_RANK_CLAIMED;
 		return AGAIN_NO;
 	}
 	if (claim->pull_count)
 		return AGAIN_NO; /* the last pull's end brings it back */
-	return rank_release(worker, claim, rank, now_ns);
+	return rank_release(progress, claim, rank, now_ns);
 }
 
-static int claim_run(struct kvpull_worker *worker, uint32_t index,
+static int claim_run(struct kvpull_progress *progress, uint32_t index,
 		     uint64_t now_ns)
 {
-	struct kvpull_claim *claim = &worker->claims[index];
+	struct kvpull_claim *claim = &progress->claims[index];
 	int again = AGAIN_NO;
 	uint32_t at;
 
-	for (at = 0; at < claim->rank_count; at++)
-		again |= rank_run(worker, claim, &claim->ranks[at], now_ns);
+	for (at = 0; at < claim->order->rank_count; at++)
+		again |= rank_run(progress, claim, &claim->ranks[at], now_ns);
 	if (again) {
-		work_add(worker, index);
+		work_add(progress, index);
 		return again;
 	}
 	if (claim->releasing && !claim->open_count && !claim->pull_count) {
 		/* From here the slot is the engine's. */
-		worker->progress.claim_serials[index] = 0;
-		kvpull_progress_tell(worker, KVPULL_FROM_TICKET, index);
+		claim->order = NULL;
+		kvpull_progress_tell(progress, KVPULL_FROM_CLAIM, index);
 	}
 	return AGAIN_NO;
 }
 
-void kvpull_claim_run(struct kvpull_worker *worker, uint64_t now_ns)
+void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	uint32_t index = progress->claim_work;
 	int again = AGAIN_NO;
 
 	progress->claim_work = KVPULL_NONE;
 	while (index != KVPULL_NONE) {
-		const uint32_t next = worker->claims[index].next_work;
+		const uint32_t next = progress->claims[index].next_work;
 
-		worker->claims[index].in_work = 0;
-		again |= claim_run(worker, index, now_ns);
+		progress->claims[index].in_work = 0;
+		again |= claim_run(progress, index, now_ns);
 		index = next;
 	}
 	if (again & AGAIN_ROOM)
-		kvpull_progress_timer(worker, now_ns + ROOM_RETRY_NS);
+		kvpull_progress_timer(progress, now_ns + ROOM_RETRY_NS);
 	if (again & AGAIN_SAY) {
-		kvpull_progress_timer(worker, now_ns + FULL_RETRY_NS);
+		kvpull_progress_timer(progress, now_ns + FULL_RETRY_NS);
 	} else if (again & AGAIN_TAKEN) {
 		/* Nobody tells what a peer took: look, less and less often. */
-		kvpull_progress_timer(worker,
+		kvpull_progress_timer(progress,
 				      now_ns + progress->taken_every_ns);
 		if (progress->taken_every_ns < TAKEN_LAST_NS)
 			progress->taken_every_ns *= 2;
 	}
+}
+
+static int owes(const struct kvpull_claim *claim, uint64_t incarnation)
+{
+	uint32_t at;
+
+	for (at = 0; at < claim->order->rank_count; at++)
+		if (claim->order->ranks[at].incarnation == incarnation &&
+		    claim->ranks[at].state <= KVPULL_RANK_SAID)
+			return 1;
+	return 0;
+}
+
+int kvpull_progress_owes(const struct kvpull_progress *progress, uint32_t slot,
+			 uint64_t generation, uint64_t incarnation)
+{
+	uint32_t index;
+
+	for (index = 0; index < progress->facts->config.tickets_max; index++) {
+		const struct kvpull_claim *claim = &progress->claims[index];
+
+		if (claim->order && claim->order->slot == slot &&
+		    claim->order->generation == generation &&
+		    owes(claim, incarnation))
+			return 1;
+	}
+	return 0;
 }

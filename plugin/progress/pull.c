@@ -22,7 +22,7 @@
  */
 #include <inttypes.h>
 
-#include "plugin/worker/worker.h"
+#include "plugin/progress/progress_state.h"
 
 #define DEADLINES_NS KVPULL_NS_PER_MS /* how often deadlines are looked at */
 #define READY_NS UINT64_C(100000)
@@ -37,28 +37,25 @@ enum part_state {
 	PART_ENDED /* failed, and quiet */
 };
 
-static void pull_step(struct kvpull_worker *worker, uint32_t index,
-		      uint64_t now_ns);
-
-static struct kvpull_part *part_of(struct kvpull_worker *worker,
+static struct kvpull_part *part_of(struct kvpull_progress *progress,
 				   const struct kvpull_pull *pull, uint32_t at)
 {
-	return &worker->progress.parts[pull->parts[at]];
+	return &progress->parts[pull->parts[at]];
 }
 
-static uint32_t handle_of(const struct kvpull_worker *worker,
+static uint32_t handle_of(const struct kvpull_progress *progress,
 			  const struct kvpull_part *part)
 {
-	return worker->progress.remotes[part->peer].handle;
+	return progress->remotes[part->peer].handle;
 }
 
-static void parts_free(struct kvpull_worker *worker, struct kvpull_pull *pull)
+static void parts_free(struct kvpull_progress *progress,
+		       struct kvpull_pull *pull)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	uint32_t at;
 
 	for (at = 0; at < pull->part_count; at++) {
-		struct kvpull_part *part = part_of(worker, pull, at);
+		struct kvpull_part *part = part_of(progress, pull, at);
 
 		part->next_free = progress->part_free;
 		progress->part_free = pull->parts[at];
@@ -69,19 +66,19 @@ static void parts_free(struct kvpull_worker *worker, struct kvpull_pull *pull)
 	pull->part_count = 0;
 }
 
-static void live_remove(struct kvpull_worker *worker, struct kvpull_pull *pull)
+static void live_remove(struct kvpull_progress *progress,
+			struct kvpull_pull *pull)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	const uint32_t last = progress->live[--progress->live_count];
 
 	progress->live[pull->live_at] = last;
-	worker->pulls[last].live_at = pull->live_at;
+	progress->pulls[last].live_at = pull->live_at;
 }
 
-static void outcome_count(struct kvpull_worker *worker,
+static void outcome_count(struct kvpull_progress *progress,
 			  const struct kvpull_pull *pull)
 {
-	struct kvpull_progress_counts *counts = &worker->progress.counts;
+	struct kvpull_progress_counts *counts = &progress->counts;
 
 	kvpull_count_add(&counts->pulls_live, UINT64_MAX);
 	if (!pull->code) {
@@ -95,37 +92,41 @@ static void outcome_count(struct kvpull_worker *worker,
 }
 
 /* Nothing writes into its blocks: the engine may know. */
-static void pull_end(struct kvpull_worker *worker, uint32_t index,
-		     uint64_t now_ns)
+static void pull_end(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_pull *pull = &worker->pulls[index];
+	struct kvpull_pull *pull = &progress->pulls[index];
 	const int said = !pull->code || pull->code == KVPULL_EEXPIRED;
 
-	kvpull_check(&worker->log, !pull->parts_open);
+	kvpull_check(progress->log, !pull->parts_open);
 	/* The run's time is from before the copy that may have run in it. */
-	pull->ended_ns = worker->now_ns(worker->now_context);
+	progress->handover->outcomes[index] = (struct kvpull_pull_outcome){
+		.bytes = pull->bytes,
+		.ended_ns = kvpull_facts_now(progress->facts),
+		.code = pull->code,
+	};
 	pull->state = KVPULL_PULL_FREE;
-	worker->progress.pull_serials[index] = 0;
-	parts_free(worker, pull);
-	live_remove(worker, pull);
-	outcome_count(worker, pull);
+	parts_free(progress, pull);
+	live_remove(progress, pull);
+	outcome_count(progress, pull);
 	if (pull->code)
-		kvpull_debug(&worker->log,
+		kvpull_debug(progress->log,
 			     "pull of request %" PRIu64 " failed: error %d",
-			     pull->key, pull->code);
+			     pull->order->key, pull->code);
 	if (pull->uses_claim) {
-		if (said && pull->flags & KVPULL_PULL_RELEASE)
-			kvpull_claim_release(worker, pull->claim, now_ns);
-		kvpull_claim_unuse(worker, pull->claim, now_ns);
+		if (said && pull->order->flags & KVPULL_PULL_RELEASE)
+			kvpull_claim_release(progress, pull->order->claim);
+		kvpull_claim_unuse(progress, pull->order->claim);
 	}
-	kvpull_progress_tell(worker, KVPULL_FROM_PULL, index);
+	/* From here the slot is the engine's. */
+	pull->order = NULL;
+	kvpull_progress_tell(progress, KVPULL_FROM_PULL, index);
 }
 
-static void pull_fail(struct kvpull_worker *worker, uint32_t index,
-		      int32_t code, uint64_t now_ns)
+static void pull_fail(struct kvpull_progress *progress, uint32_t index,
+		      int32_t code)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	struct kvpull_pull *pull = &worker->pulls[index];
+	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_pull *pull = &progress->pulls[index];
 	uint32_t at;
 
 	if (pull->state == KVPULL_PULL_DRAIN)
@@ -133,16 +134,16 @@ static void pull_fail(struct kvpull_worker *worker, uint32_t index,
 	pull->code = code;
 	pull->state = KVPULL_PULL_DRAIN;
 	for (at = 0; at < pull->part_count; at++) {
-		struct kvpull_part *part = part_of(worker, pull, at);
+		struct kvpull_part *part = part_of(progress, pull, at);
 
 		/* A check writes nothing here, but it must end, too. */
 		if (part->state == PART_READS || part->state == PART_CHECKS)
 			transport->ops->read_cancel(transport,
-						    handle_of(worker, part),
+						    handle_of(progress, part),
 						    &part->read);
 	}
 	if (!pull->parts_open)
-		pull_end(worker, index, now_ns);
+		pull_end(progress, index);
 }
 
 static void part_keep(struct kvpull_pull *pull, const struct kvpull_part *part)
@@ -155,7 +156,8 @@ static void part_keep(struct kvpull_pull *pull, const struct kvpull_part *part)
 }
 
 /* A connection was cut for another pull: what is missing is read by the next. */
-static void pull_again(struct kvpull_worker *worker, struct kvpull_pull *pull)
+static void pull_again(struct kvpull_progress *progress,
+		       struct kvpull_pull *pull)
 {
 	uint32_t at;
 
@@ -163,9 +165,9 @@ static void pull_again(struct kvpull_worker *worker, struct kvpull_pull *pull)
 	if (pull->parts_open)
 		return;
 	for (at = 0; at < pull->part_count; at++)
-		part_keep(pull, part_of(worker, pull, at));
+		part_keep(pull, part_of(progress, pull, at));
 	/* Which has all pulls looked at again. */
-	parts_free(worker, pull);
+	parts_free(progress, pull);
 	pull->bytes = 0;
 	pull->state = KVPULL_PULL_CONNECT;
 }
@@ -185,13 +187,13 @@ static int peer_fails(const struct kvpull_remote *remote)
 }
 
 /* 0: all ranks are connected; KVPULL_EAGAIN: not yet; else the error. */
-static int peers_ready(const struct kvpull_worker *worker,
+static int peers_ready(const struct kvpull_progress *progress,
 		       const struct kvpull_claim *claim)
 {
 	int code = 0;
 	uint32_t at;
 
-	for (at = 0; at < claim->rank_count; at++) {
+	for (at = 0; at < claim->order->rank_count; at++) {
 		const struct kvpull_claim_rank *rank = &claim->ranks[at];
 		const struct kvpull_remote *remote;
 
@@ -202,8 +204,8 @@ static int peers_ready(const struct kvpull_worker *worker,
 			code = KVPULL_EAGAIN;
 			continue;
 		}
-		remote = &worker->progress.remotes[rank->peer];
-		if (remote->incarnation != rank->incarnation)
+		remote = &progress->remotes[rank->peer];
+		if (remote->incarnation != claim->order->ranks[at].incarnation)
 			return KVPULL_EPEER;
 		if (remote->state == KVPULL_REMOTE_GONE)
 			return remote->code ? remote->code : KVPULL_EPEER;
@@ -213,18 +215,17 @@ static int peers_ready(const struct kvpull_worker *worker,
 			code = KVPULL_EAGAIN;
 		/* Else the parts would not cover every local byte. */
 		else if (remote->tp_rank != at ||
-			 remote->tp_size != claim->rank_count)
+			 remote->tp_size != claim->order->rank_count)
 			return KVPULL_EPROTO;
 	}
 	return code;
 }
 
 /* 0: its connection is up, and still the one that its plan was made for. */
-static int part_lost(const struct kvpull_worker *worker,
+static int part_lost(const struct kvpull_progress *progress,
 		     const struct kvpull_part *part)
 {
-	const struct kvpull_remote *remote =
-		&worker->progress.remotes[part->peer];
+	const struct kvpull_remote *remote = &progress->remotes[part->peer];
 
 	if (remote->state == KVPULL_REMOTE_UP && remote->life == part->life)
 		return 0;
@@ -244,19 +245,19 @@ static uint64_t part_kept(const struct kvpull_pull *pull,
 }
 
 /* The part that reads from one rank; none if nothing is needed from it. */
-static int part_make(struct kvpull_worker *worker, uint32_t index,
+static int part_make(struct kvpull_progress *progress, uint32_t index,
 		     uint32_t rank_index)
 {
-	struct kvpull_progress *progress = &worker->progress;
-	struct kvpull_pull *pull = &worker->pulls[index];
-	const struct kvpull_claim *claim = &worker->claims[pull->claim];
+	struct kvpull_pull *pull = &progress->pulls[index];
+	const struct kvpull_claim *claim =
+		&progress->claims[pull->order->claim];
 	const uint32_t peer = claim->ranks[rank_index].peer;
 	const struct kvpull_plan *plan = &progress->remotes[peer].plan;
 	struct kvpull_part *part;
 
 	if (!plan->strip_count)
 		return 0;
-	kvpull_check(&worker->log, progress->part_free != KVPULL_NONE);
+	kvpull_check(progress->log, progress->part_free != KVPULL_NONE);
 	part = &progress->parts[progress->part_free];
 	part->pull = index;
 	part->rank = rank_index;
@@ -266,10 +267,10 @@ static int part_make(struct kvpull_worker *worker, uint32_t index,
 	part->state = PART_NEW;
 	part->read.strips = plan->strips;
 	part->read.strip_count = plan->strip_count;
-	part->read.remote_ids = pull->remote_ids;
-	part->read.local_ids = pull->local_ids;
-	part->read.group_first = pull->group_first;
-	part->read.slot = claim->slot;
+	part->read.remote_ids = pull->order->remote_ids;
+	part->read.local_ids = pull->order->local_ids;
+	part->read.group_first = pull->order->group_first;
+	part->read.slot = claim->order->slot;
 	if (kvpull_plan_check_ids(plan, &part->read, &part->read.byte_count))
 		return KVPULL_ETRUNCATED;
 	part->read.done_bytes = part_kept(pull, part);
@@ -280,45 +281,48 @@ static int part_make(struct kvpull_worker *worker, uint32_t index,
 }
 
 /* All at once, or none: pulls that hold some would wait for one another. */
-static int parts_make(struct kvpull_worker *worker, uint32_t index)
+static int parts_make(struct kvpull_progress *progress, uint32_t index)
 {
-	const struct kvpull_pull *pull = &worker->pulls[index];
-	const struct kvpull_claim *claim = &worker->claims[pull->claim];
+	const struct kvpull_pull *pull = &progress->pulls[index];
+	const struct kvpull_claim *claim =
+		&progress->claims[pull->order->claim];
 	uint32_t rank;
 	int code = 0;
 
-	if (worker->progress.part_left < claim->rank_count)
+	if (progress->part_left < claim->order->rank_count)
 		return KVPULL_EAGAIN;
-	for (rank = 0; !code && rank < claim->rank_count; rank++)
-		code = part_make(worker, index, rank);
+	for (rank = 0; !code && rank < claim->order->rank_count; rank++)
+		code = part_make(progress, index, rank);
 	return code;
 }
 
 /* Entry of the part is there: is the ticket live, and ready if it must be? */
-static int part_judge(const struct kvpull_worker *worker,
+static int part_judge(const struct kvpull_progress *progress,
 		      const struct kvpull_pull *pull,
 		      const struct kvpull_part *part)
 {
-	const struct kvpull_claim *claim = &worker->claims[pull->claim];
+	const struct kvpull_claim *claim =
+		&progress->claims[pull->order->claim];
 
-	if (!kvpull_revocation_is_live(&part->read.entry,
-				       claim->ranks[part->rank].incarnation,
-				       claim->generation))
+	if (!kvpull_revocation_is_live(
+		    &part->read.entry,
+		    claim->order->ranks[part->rank].incarnation,
+		    claim->order->generation))
 		return KVPULL_EEXPIRED;
 	if (pull->state == KVPULL_PULL_WRITTEN &&
-	    part->read.entry.ready < claim->generation)
+	    part->read.entry.ready < claim->order->generation)
 		return KVPULL_EAGAIN;
 	return 0;
 }
 
 /* Return: 1 if all parts are in the state, 0 if not. */
-static int parts_all(struct kvpull_worker *worker,
+static int parts_all(struct kvpull_progress *progress,
 		     const struct kvpull_pull *pull, uint32_t state)
 {
 	uint32_t at;
 
 	for (at = 0; at < pull->part_count; at++)
-		if (part_of(worker, pull, at)->state != state)
+		if (part_of(progress, pull, at)->state != state)
 			return 0;
 	return 1;
 }
@@ -329,17 +333,17 @@ static void part_read_all(struct kvpull_part *part)
 	part->read.done_bytes = part->read.byte_count;
 }
 
-static int part_read(struct kvpull_worker *worker, struct kvpull_pull *pull,
+static int part_read(struct kvpull_progress *progress, struct kvpull_pull *pull,
 		     struct kvpull_part *part)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	int code = part_lost(worker, part);
+	struct kvpull_transport *transport = progress->transport;
+	int code = part_lost(progress, part);
 
 	if (!code)
 		code = part->read.done_bytes == part->read.byte_count ?
 			       1 :
 			       transport->ops->read_start(
-				       transport, handle_of(worker, part),
+				       transport, handle_of(progress, part),
 				       &part->read);
 	if (code < 0)
 		return code;
@@ -354,18 +358,19 @@ static int part_read(struct kvpull_worker *worker, struct kvpull_pull *pull,
 }
 
 /* Start what is not started; KVPULL_EAGAIN: some has to wait. */
-static int parts_read(struct kvpull_worker *worker, struct kvpull_pull *pull)
+static int parts_read(struct kvpull_progress *progress,
+		      struct kvpull_pull *pull)
 {
 	int again = 0;
 	uint32_t at;
 
 	for (at = 0; at < pull->part_count; at++) {
-		struct kvpull_part *part = part_of(worker, pull, at);
+		struct kvpull_part *part = part_of(progress, pull, at);
 		int code;
 
 		if (part->state != PART_NEW)
 			continue;
-		code = part_read(worker, pull, part);
+		code = part_read(progress, pull, part);
 		if (code == KVPULL_EAGAIN)
 			again = code;
 		else if (code)
@@ -375,22 +380,22 @@ static int parts_read(struct kvpull_worker *worker, struct kvpull_pull *pull)
 }
 
 /* Read the entries of the parts in state `from`; live ones go to `to`. */
-static int parts_check(struct kvpull_worker *worker, struct kvpull_pull *pull,
-		       uint32_t from, uint32_t to)
+static int parts_check(struct kvpull_progress *progress,
+		       struct kvpull_pull *pull, uint32_t from, uint32_t to)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
+	struct kvpull_transport *transport = progress->transport;
 	uint32_t at;
 
 	for (at = 0; at < pull->part_count; at++) {
-		struct kvpull_part *part = part_of(worker, pull, at);
+		struct kvpull_part *part = part_of(progress, pull, at);
 		int code;
 
 		if (part->state != from)
 			continue;
-		code = part_lost(worker, part);
+		code = part_lost(progress, part);
 		if (!code)
 			code = transport->ops->check_start(
-				transport, handle_of(worker, part),
+				transport, handle_of(progress, part),
 				&part->read);
 		if (code < 0)
 			return code;
@@ -399,7 +404,7 @@ static int parts_check(struct kvpull_worker *worker, struct kvpull_pull *pull,
 			pull->parts_open++;
 			continue;
 		}
-		code = part_judge(worker, pull, part);
+		code = part_judge(progress, pull, part);
 		if (code)
 			return code;
 		part->state = to;
@@ -407,84 +412,85 @@ static int parts_check(struct kvpull_worker *worker, struct kvpull_pull *pull,
 	return 0;
 }
 
-static int step_connect(struct kvpull_worker *worker, uint32_t index)
+static int step_connect(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_pull *pull = &worker->pulls[index];
-	int code = peers_ready(worker, &worker->claims[pull->claim]);
+	struct kvpull_pull *pull = &progress->pulls[index];
+	int code = peers_ready(progress, &progress->claims[pull->order->claim]);
 
 	if (!code)
-		code = parts_make(worker, index);
+		code = parts_make(progress, index);
 	if (!code)
-		pull->state = pull->flags & KVPULL_PULL_READY ?
+		pull->state = pull->order->flags & KVPULL_PULL_READY ?
 				      KVPULL_PULL_WRITTEN :
 				      KVPULL_PULL_READ;
 	return code;
 }
 
 /* A part that is written waits in PART_LIVE until all are. */
-static int step_written(struct kvpull_worker *worker, struct kvpull_pull *pull)
+static int step_written(struct kvpull_progress *progress,
+			struct kvpull_pull *pull)
 {
 	int code;
 	uint32_t at;
 
-	code = parts_check(worker, pull, PART_NEW, PART_LIVE);
+	code = parts_check(progress, pull, PART_NEW, PART_LIVE);
 	if (code == KVPULL_EAGAIN) {
 		kvpull_progress_timer(
-			worker, worker->now_ns(worker->now_context) + READY_NS);
-		worker->progress.pulls_dirty = 1;
+			progress, kvpull_facts_now(progress->facts) + READY_NS);
+		progress->pulls_dirty = 1;
 	}
-	if (code || !parts_all(worker, pull, PART_LIVE))
+	if (code || !parts_all(progress, pull, PART_LIVE))
 		return code ? code : KVPULL_EAGAIN;
 	for (at = 0; at < pull->part_count; at++)
-		part_of(worker, pull, at)->state = PART_NEW;
+		part_of(progress, pull, at)->state = PART_NEW;
 	pull->state = KVPULL_PULL_READ;
 	return 0;
 }
 
-static int step_read(struct kvpull_worker *worker, struct kvpull_pull *pull)
+static int step_read(struct kvpull_progress *progress, struct kvpull_pull *pull)
 {
-	const int code = parts_read(worker, pull);
+	const int code = parts_read(progress, pull);
 
 	if (code) {
 		if (code == KVPULL_EAGAIN)
-			worker->progress.pulls_dirty = 1;
+			progress->pulls_dirty = 1;
 		return code;
 	}
-	if (!parts_all(worker, pull, PART_READ))
+	if (!parts_all(progress, pull, PART_READ))
 		return KVPULL_EAGAIN;
 	pull->state = KVPULL_PULL_CHECK;
 	return 0;
 }
 
-static int step_check(struct kvpull_worker *worker, struct kvpull_pull *pull)
+static int step_check(struct kvpull_progress *progress,
+		      struct kvpull_pull *pull)
 {
-	const int code = parts_check(worker, pull, PART_READ, PART_LIVE);
+	const int code = parts_check(progress, pull, PART_READ, PART_LIVE);
 
 	if (code)
 		return code;
-	return parts_all(worker, pull, PART_LIVE) ? 1 : KVPULL_EAGAIN;
+	return parts_all(progress, pull, PART_LIVE) ? 1 : KVPULL_EAGAIN;
 }
 
 /* As far as it goes now. */
-static void pull_step(struct kvpull_worker *worker, uint32_t index,
-		      uint64_t now_ns)
+static void pull_step(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_pull *pull = &worker->pulls[index];
+	struct kvpull_pull *pull = &progress->pulls[index];
 	int code = 0;
 
 	while (!code) {
 		switch (pull->state) {
 		case KVPULL_PULL_CONNECT:
-			code = step_connect(worker, index);
+			code = step_connect(progress, index);
 			break;
 		case KVPULL_PULL_WRITTEN:
-			code = step_written(worker, pull);
+			code = step_written(progress, pull);
 			break;
 		case KVPULL_PULL_READ:
-			code = step_read(worker, pull);
+			code = step_read(progress, pull);
 			break;
 		case KVPULL_PULL_CHECK:
-			code = step_check(worker, pull);
+			code = step_check(progress, pull);
 			break;
 		case KVPULL_PULL_DRAIN:
 		case KVPULL_PULL_AGAIN:
@@ -494,63 +500,69 @@ static void pull_step(struct kvpull_worker *worker, uint32_t index,
 		}
 	}
 	if (code == 1)
-		pull_end(worker, index, now_ns);
+		pull_end(progress, index);
 	else if (code == KVPULL_EABORTED)
-		pull_again(worker, pull);
+		pull_again(progress, pull);
 	else if (code != KVPULL_EAGAIN)
-		pull_fail(worker, index, code, now_ns);
+		pull_fail(progress, index, code);
 }
 
-void kvpull_pull_new(struct kvpull_worker *worker, uint32_t index,
-		     uint64_t now_ns)
+void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
+		     uint32_t serial)
 {
-	struct kvpull_progress *progress = &worker->progress;
-	struct kvpull_pull *pull = &worker->pulls[index];
+	struct kvpull_pull *pull = &progress->pulls[index];
+	const struct kvpull_pull_order *order =
+		&progress->handover->pulls[index];
+	struct kvpull_claim *claim = &progress->claims[order->claim];
 
+	pull->order = order;
+	pull->serial = serial;
 	pull->state = KVPULL_PULL_CONNECT;
+	pull->code = 0;
+	pull->bytes = 0;
 	pull->part_count = pull->parts_open = 0;
 	pull->done_ranks = 0;
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
 	kvpull_count_add(&progress->counts.pulls_live, 1);
-	kvpull_step_widen_ids(pull->narrow, pull->group_first, pull->remote_ids,
-			      pull->local_ids);
+	kvpull_step_widen_ids(order->narrow, order->group_first,
+			      order->remote_ids, order->local_ids);
 	pull->uses_claim = 0;
-	if (progress->claim_serials[pull->claim] != pull->claim_serial ||
-	    worker->claims[pull->claim].releasing) {
-		pull_fail(worker, index, KVPULL_EEXPIRED, now_ns);
+	if (!claim->order || claim->order->serial != order->claim_serial ||
+	    claim->releasing) {
+		pull_fail(progress, index, KVPULL_EEXPIRED);
 		return;
 	}
 	pull->uses_claim = 1;
-	worker->claims[pull->claim].pull_count++;
-	pull_step(worker, index, now_ns);
+	claim->pull_count++;
+	pull_step(progress, index);
 }
 
-void kvpull_pull_abort(struct kvpull_worker *worker, uint32_t index,
-		       int32_t code, uint64_t now_ns)
+void kvpull_pull_abort(struct kvpull_progress *progress, uint32_t index,
+		       int32_t code)
 {
-	pull_fail(worker, index, code, now_ns);
+	pull_fail(progress, index, code);
 }
 
-void kvpull_pull_event(struct kvpull_worker *worker,
-		       const struct kvpull_event *event, uint64_t now_ns)
+void kvpull_pull_event(struct kvpull_progress *progress,
+		       const struct kvpull_event *event)
 {
-	struct kvpull_part *part = &worker->progress.parts[event->read->index];
-	struct kvpull_pull *pull = &worker->pulls[part->pull];
+	struct kvpull_part *part = &progress->parts[event->read->index];
+	struct kvpull_pull *pull = &progress->pulls[part->pull];
 	int32_t code = event->code;
 
-	kvpull_check(&worker->log, pull->parts_open > 0);
+	kvpull_check(progress->log, pull->parts_open > 0);
 	pull->parts_open--;
 	if (event->kind == KVPULL_EVENT_READ_DONE) {
-		kvpull_check(&worker->log, part->state == PART_READS);
+		kvpull_check(progress->log, part->state == PART_READS);
 		part->state = PART_ENDED;
 		if (!code)
 			part_read_all(part);
 	} else {
-		kvpull_check(&worker->log, part->state == PART_CHECKS);
+		kvpull_check(progress->log, part->state == PART_CHECKS);
 		part->state = PART_ENDED;
 		if (!code)
-			code = part_judge(worker, pull, part);
+			code = part_judge(progress, pull, part);
 		if (!code)
 			part->state = PART_LIVE;
 		else if (code == KVPULL_EAGAIN)
@@ -558,27 +570,26 @@ void kvpull_pull_event(struct kvpull_worker *worker,
 	}
 	if (pull->state == KVPULL_PULL_DRAIN) {
 		if (!pull->parts_open)
-			pull_end(worker, part->pull, now_ns);
+			pull_end(progress, part->pull);
 		return;
 	}
 	if (code && code != KVPULL_EAGAIN && code != KVPULL_EABORTED)
-		pull_fail(worker, part->pull, code, now_ns);
+		pull_fail(progress, part->pull, code);
 	else if (code == KVPULL_EABORTED || pull->state == KVPULL_PULL_AGAIN)
-		pull_again(worker, pull);
+		pull_again(progress, pull);
 	else
-		pull_step(worker, part->pull, now_ns);
+		pull_step(progress, part->pull);
 }
 
-void kvpull_pull_run(struct kvpull_worker *worker, uint64_t now_ns)
+void kvpull_pull_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	const uint32_t dirty = progress->pulls_dirty;
 	uint32_t at;
 
 	if (!progress->live_count)
 		return;
 	if (!dirty && now_ns < progress->pull_ns) {
-		kvpull_progress_timer(worker, progress->pull_ns);
+		kvpull_progress_timer(progress, progress->pull_ns);
 		return;
 	}
 	progress->pulls_dirty = 0;
@@ -587,12 +598,12 @@ void kvpull_pull_run(struct kvpull_worker *worker, uint64_t now_ns)
 	for (at = progress->live_count; at > 0; at--) {
 		const uint32_t index = progress->live[at - 1];
 
-		if (now_ns >= worker->pulls[index].deadline_ns)
-			pull_fail(worker, index, KVPULL_EDEADLINE, now_ns);
+		if (now_ns >= progress->pulls[index].order->deadline_ns)
+			pull_fail(progress, index, KVPULL_EDEADLINE);
 		else if (dirty)
-			pull_step(worker, index, now_ns);
+			pull_step(progress, index);
 	}
-	kvpull_progress_timer(worker, progress->pulls_dirty ?
-					      now_ns + READY_NS :
-					      progress->pull_ns);
+	kvpull_progress_timer(progress, progress->pulls_dirty ?
+						now_ns + READY_NS :
+						progress->pull_ns);
 }

@@ -26,27 +26,26 @@
 #include <sodium.h>
 
 #include "base/params.h"
+#include "plugin/progress/progress_state.h"
 #include "plugin/route/route.h"
-#include "plugin/worker/worker.h"
 
 #define RETRY_NS (10 * KVPULL_NS_PER_MS)
 #define WAITS_MAX 4u            /* doublings of it while a peer has no room */
 #define GONE_NS KVPULL_NS_PER_S /* before a lost incarnation is asked again */
 
-static void due_at(struct kvpull_worker *worker, uint64_t at_ns)
+static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
 {
-	if (at_ns < worker->progress.remote_ns)
-		worker->progress.remote_ns = at_ns;
+	if (at_ns < progress->remote_ns)
+		progress->remote_ns = at_ns;
 }
 
 /* A free entry, or one that nobody has a claim on: the longest unused. */
-static uint32_t entry_take(struct kvpull_worker *worker)
+static uint32_t entry_take(struct kvpull_progress *progress)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	uint32_t found = KVPULL_NONE;
 	uint32_t index;
 
-	for (index = 0; index < worker->config.peers_max; index++) {
+	for (index = 0; index < progress->facts->config.peers_max; index++) {
 		struct kvpull_remote *remote = &progress->remotes[index];
 
 		if (remote->state == KVPULL_REMOTE_FREE)
@@ -66,13 +65,12 @@ static uint32_t entry_take(struct kvpull_worker *worker)
  * Make room for the next one: close the connection unused for longest.
  * Return: 1 if one is being closed, 0 if all are used.
  */
-static int idle_close(struct kvpull_worker *worker)
+static int idle_close(struct kvpull_progress *progress)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	uint32_t found = KVPULL_NONE;
 	uint32_t index;
 
-	for (index = 0; index < worker->config.peers_max; index++) {
+	for (index = 0; index < progress->facts->config.peers_max; index++) {
 		struct kvpull_remote *remote = &progress->remotes[index];
 
 		if (remote->state != KVPULL_REMOTE_UP || remote->claim_count)
@@ -91,19 +89,18 @@ static int idle_close(struct kvpull_worker *worker)
 	return 1;
 }
 
-static uint64_t self_next(struct kvpull_worker *worker)
+static uint64_t self_next(struct kvpull_progress *progress)
 {
 	const uint64_t lives = (UINT64_C(1) << KVPULL_SELF_BITS) - 1;
 
-	return (worker->incarnation & ~lives) |
-	       (++worker->progress.selves & lives);
+	return (progress->facts->incarnation & ~lives) |
+	       (++progress->selves & lives);
 }
 
-int kvpull_remote_find(struct kvpull_worker *worker,
-		       const struct kvpull_claim_rank *rank, uint64_t now_ns,
-		       uint32_t *peer)
+int kvpull_remote_find(struct kvpull_progress *progress,
+		       const struct kvpull_ticket_rank *rank, int first,
+		       uint64_t now_ns, uint32_t *peer)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	char address[KVPULL_ADDRESS_BYTES_MAX];
 	struct kvpull_remote *remote;
 	uint32_t index =
@@ -120,7 +117,7 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 			remote->state = KVPULL_REMOTE_WAIT;
 			remote->code = 0;
 			remote->attempts = remote->waits = 0;
-			due_at(worker, now_ns);
+			due_at(progress, now_ns);
 		}
 		*peer = index;
 		return 0;
@@ -130,16 +127,16 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 		return KVPULL_EFULL;
 	if (code) {
 		kvpull_warn(
-			&worker->log,
+			progress->log,
 			"no allowed route to %s: a ticket names only addresses of the configured socket folder and networks",
 			rank->address);
 		return KVPULL_EROUTE;
 	}
-	index = entry_take(worker);
+	index = entry_take(progress);
 	if (index == KVPULL_NONE) {
-		if (!idle_close(worker) && rank->tries == 1)
+		if (!idle_close(progress) && first)
 			kvpull_warn(
-				&worker->log,
+				progress->log,
 				"no room for peer %s, its pulls wait: raise peers_max",
 				address);
 		return KVPULL_EFULL;
@@ -150,7 +147,7 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	if (kvpull_map_set(&progress->remote_map, rank->incarnation, index))
 		return KVPULL_EFULL;
 	remote->incarnation = rank->incarnation;
-	remote->self = self_next(worker);
+	remote->self = self_next(progress);
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
 	remote->claim_count = remote->attempts = remote->waits = 0;
@@ -158,61 +155,60 @@ int kvpull_remote_find(struct kvpull_worker *worker,
 	remote->life = remote->cut_life = 0;
 	remote->retry_ns = remote->used_ns = now_ns;
 	memcpy(remote->address, address, sizeof(address));
-	due_at(worker, now_ns);
+	due_at(progress, now_ns);
 	*peer = index;
 	return 0;
 }
 
 /* The end for this incarnation: what waits for it fails. */
-static void give_up(struct kvpull_worker *worker, uint32_t index, int32_t code,
-		    uint64_t now_ns)
+static void give_up(struct kvpull_progress *progress, uint32_t index,
+		    int32_t code, uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	struct kvpull_remote *remote = &progress->remotes[index];
 
 	remote->state = KVPULL_REMOTE_GONE;
-	remote->self = self_next(worker);
+	remote->self = self_next(progress);
 	remote->code = code;
 	remote->retry_ns = now_ns + GONE_NS;
-	due_at(worker, now_ns);
-	kvpull_claim_peer(worker, index, now_ns);
-	worker->progress.pulls_dirty = 1;
+	due_at(progress, now_ns);
+	kvpull_claim_peer(progress, index, now_ns);
+	progress->pulls_dirty = 1;
 }
 
-static void try_later(struct kvpull_worker *worker, uint32_t index,
+static void try_later(struct kvpull_progress *progress, uint32_t index,
 		      int32_t code, uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	struct kvpull_remote *remote = &progress->remotes[index];
 
-	kvpull_count_add(&worker->progress.counts.peer_failures, 1);
+	kvpull_count_add(&progress->counts.peer_failures, 1);
 	/* Full tables and a predecessor's death pass: that is no attempt. */
 	if (code == KVPULL_EAGAIN || code == KVPULL_EFULL) {
 		remote->state = KVPULL_REMOTE_WAIT;
 		remote->code = code;
 		remote->retry_ns = now_ns + (RETRY_NS << remote->waits);
 		remote->waits += remote->waits < WAITS_MAX;
-		due_at(worker, remote->retry_ns);
+		due_at(progress, remote->retry_ns);
 		/* Releases do not wait for ever. */
-		kvpull_claim_peer(worker, index, now_ns);
+		kvpull_claim_peer(progress, index, now_ns);
 		return;
 	}
 	if (remote->attempts >= KVPULL_RECONNECTS_MAX) {
-		kvpull_warn(&worker->log, "peer %s is gone after %u attempts",
+		kvpull_warn(progress->log, "peer %s is gone after %u attempts",
 			    remote->address, remote->attempts);
-		give_up(worker, index, code, now_ns);
+		give_up(progress, index, code, now_ns);
 		return;
 	}
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = code;
 	remote->retry_ns = now_ns + (RETRY_NS << remote->attempts);
 	remote->attempts++;
-	due_at(worker, remote->retry_ns);
-	worker->progress.pulls_dirty = 1;
+	due_at(progress, remote->retry_ns);
+	progress->pulls_dirty = 1;
 }
 
-static void try_connect(struct kvpull_worker *worker, uint32_t index,
+static void try_connect(struct kvpull_progress *progress, uint32_t index,
 			uint64_t now_ns)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	struct kvpull_remote *remote = &progress->remotes[index];
 	uint32_t handle;
 	int code;
@@ -220,7 +216,7 @@ static void try_connect(struct kvpull_worker *worker, uint32_t index,
 	code = progress->transport->ops->connect(progress->transport,
 						 remote->address, &handle);
 	if (code) {
-		try_later(worker, index, code, now_ns);
+		try_later(progress, index, code, now_ns);
 		return;
 	}
 	remote->handle = handle;
@@ -228,41 +224,43 @@ static void try_connect(struct kvpull_worker *worker, uint32_t index,
 	remote->state = KVPULL_REMOTE_CONNECTING;
 	remote->code = 0;
 	remote->greeted_ns =
-		now_ns + worker->config.connect_ms * KVPULL_NS_PER_MS;
-	due_at(worker, remote->greeted_ns);
+		now_ns + progress->facts->config.connect_ms * KVPULL_NS_PER_MS;
+	due_at(progress, remote->greeted_ns);
 }
 
 /*
  * On this node: a name in the folder is anybody's who can write there, once its
  * producer has ended. Over the network the key decides.
  */
-static int is_allowed(struct kvpull_worker *worker,
+static int is_allowed(struct kvpull_progress *progress,
 		      const struct kvpull_remote *remote, uint32_t uid)
 {
 	const char *why;
 
-	if (kvpull_route_tell(worker->progress.transport, remote->address,
-			      &why) != KVPULL_ROUTE_SHM ||
+	if (kvpull_route_tell(progress->transport, remote->address, &why) !=
+		    KVPULL_ROUTE_SHM ||
 	    (uid != KVPULL_ROUTE_UID_NONE &&
-	     kvpull_uid_is_allowed(worker, uid)))
+	     kvpull_uid_is_allowed(progress, uid)))
 		return 1;
-	kvpull_warn(&worker->log,
+	kvpull_warn(progress->log,
 		    "peer %s is of user %u: not one of uids, it is not asked",
 		    remote->address, uid);
 	return 0;
 }
 
-static void greet(struct kvpull_worker *worker, struct kvpull_remote *remote,
+static void greet(struct kvpull_progress *progress,
+		  struct kvpull_remote *remote,
 		  const struct kvpull_event *event)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	struct kvpull_transport *transport = progress->transport;
-	const uint8_t *key = worker->config.key_set ? worker->config.key : NULL;
+	const uint8_t *key = progress->facts->config.key_set ?
+				     progress->facts->config.key :
+				     NULL;
 	struct kvpull_hello *hello = progress->hello;
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	size_t byte_count;
 
-	remote->code = is_allowed(worker, remote, event->uid) ?
+	remote->code = is_allowed(progress, remote, event->uid) ?
 			       kvpull_handshake_get_challenge(
 				       event->data, event->data_bytes, nonce) :
 			       KVPULL_EAUTH;
@@ -271,13 +269,14 @@ static void greet(struct kvpull_worker *worker, struct kvpull_remote *remote,
 		return;
 	}
 	memset(hello, 0, sizeof(*hello));
-	hello->compat = worker->compat;
+	hello->compat = progress->facts->compat;
 	hello->instance = progress->instance_id;
 	hello->incarnation = remote->self;
 	hello->wanted = remote->incarnation;
-	hello->rank = worker->tp_rank;
-	hello->rank_count = worker->tp_size;
-	memcpy(hello->engine_id, worker->engine_id, sizeof(hello->engine_id));
+	hello->rank = progress->facts->tp_rank;
+	hello->rank_count = progress->facts->tp_size;
+	memcpy(hello->engine_id, progress->facts->engine_id,
+	       sizeof(hello->engine_id));
 	randombytes_buf(remote->nonce, sizeof(remote->nonce));
 	memcpy(hello->nonce, remote->nonce, sizeof(hello->nonce));
 	byte_count = kvpull_handshake_put_hello(
@@ -314,32 +313,33 @@ static void view_fill(const struct kvpull_welcome *welcome,
 	}
 }
 
-static void side_fill(const struct kvpull_worker *worker,
+static void side_fill(const struct kvpull_progress *progress,
 		      const struct kvpull_welcome *welcome,
 		      const struct kvpull_serve *view,
 		      struct kvpull_plan_side *side)
 {
 	memset(side, 0, sizeof(*side));
-	side->replicated = worker->compat.replicated;
-	side->head_total = worker->compat.head_count;
-	side->caches = welcome ? welcome->caches : worker->caches;
+	side->replicated = progress->facts->compat.replicated;
+	side->head_total = progress->facts->compat.head_count;
+	side->caches = welcome ? welcome->caches : progress->facts->caches;
 	side->cache_count =
-		welcome ? welcome->cache_count : worker->cache_count;
-	side->region_count =
-		welcome ? welcome->region_count : worker->serve.region_count;
+		welcome ? welcome->cache_count : progress->facts->cache_count;
+	side->region_count = welcome ? welcome->region_count :
+				       progress->facts->serve.region_count;
 	side->regions = view->regions;
-	side->tp_rank = welcome ? welcome->tp_rank : worker->tp_rank;
-	side->tp_size = welcome ? welcome->tp_size : worker->tp_size;
+	side->tp_rank = welcome ? welcome->tp_rank : progress->facts->tp_rank;
+	side->tp_size = welcome ? welcome->tp_size : progress->facts->tp_size;
 }
 
 /* What the peer said of its memory is hostile until the plan checked it. */
-static int welcome_take(struct kvpull_worker *worker,
+static int welcome_take(struct kvpull_progress *progress,
 			struct kvpull_remote *remote,
 			const struct kvpull_event *event)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	struct kvpull_welcome *welcome = progress->welcome;
-	const uint8_t *key = worker->config.key_set ? worker->config.key : NULL;
+	const uint8_t *key = progress->facts->config.key_set ?
+				     progress->facts->config.key :
+				     NULL;
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_plan_side local;
 	struct kvpull_plan_side theirs;
@@ -353,14 +353,14 @@ static int welcome_take(struct kvpull_worker *worker,
 	if (welcome->incarnation != remote->incarnation)
 		return KVPULL_EPEER;
 	view_fill(welcome, &view);
-	side_fill(worker, welcome, &view, &theirs);
-	side_fill(worker, NULL, &worker->serve, &local);
+	side_fill(progress, welcome, &view, &theirs);
+	side_fill(progress, NULL, &progress->facts->serve, &local);
 	code = kvpull_plan_check(&theirs, &detail);
 	if (!code)
 		code = kvpull_plan_make(&remote->plan, &local, &theirs,
 					&detail);
 	if (code) {
-		kvpull_error(&worker->log, "peer %s: %s: %s", remote->address,
+		kvpull_error(progress->log, "peer %s: %s: %s", remote->address,
 			     detail.field, detail.message);
 		return code == KVPULL_EINVAL ? KVPULL_EPROTO : code;
 	}
@@ -373,33 +373,35 @@ static int welcome_take(struct kvpull_worker *worker,
 	return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
 }
 
-static void came_up(struct kvpull_worker *worker, uint32_t index,
+static void came_up(struct kvpull_progress *progress, uint32_t index,
 		    uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	struct kvpull_remote *remote = &progress->remotes[index];
 	const char *why;
-	const uint32_t route = kvpull_route_tell(worker->progress.transport,
-						 remote->address, &why);
+	const uint32_t route =
+		kvpull_route_tell(progress->transport, remote->address, &why);
 
 	remote->state = KVPULL_REMOTE_UP;
-	remote->life = ++worker->progress.lives;
+	remote->life = ++progress->lives;
 	remote->closing = 0;
 	remote->notes_said = 0;
 	remote->code = 0;
 	remote->attempts = remote->waits = 0;
 	remote->beat_ns = now_ns;
-	due_at(worker, now_ns);
-	kvpull_count_add(&worker->progress.counts.peer_connects, 1);
-	kvpull_count_add(&worker->progress.counts.peers_live, 1);
-	kvpull_info(
-		&worker->log, "peer %s connected by %s: rank %u, %u strips; %s",
-		remote->address, route == KVPULL_ROUTE_SHM ? "shm" : "verbs",
-		remote->tp_rank, remote->plan.strip_count, why);
-	kvpull_claim_peer(worker, index, now_ns);
-	worker->progress.pulls_dirty = 1;
+	due_at(progress, now_ns);
+	kvpull_count_add(&progress->counts.peer_connects, 1);
+	kvpull_count_add(&progress->counts.peers_live, 1);
+	kvpull_info(progress->log,
+		    "peer %s connected by %s: rank %u, %u strips; %s",
+		    remote->address,
+		    route == KVPULL_ROUTE_SHM ? "shm" : "verbs",
+		    remote->tp_rank, remote->plan.strip_count, why);
+	kvpull_claim_peer(progress, index, now_ns);
+	progress->pulls_dirty = 1;
 }
 
-static void refused(struct kvpull_worker *worker, struct kvpull_remote *remote,
+static void refused(struct kvpull_progress *progress,
+		    struct kvpull_remote *remote,
 		    const struct kvpull_event *event)
 {
 	struct kvpull_refusal refusal;
@@ -409,54 +411,53 @@ static void refused(struct kvpull_worker *worker, struct kvpull_remote *remote,
 	if (remote->code)
 		return;
 	remote->code = refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
-	kvpull_warn(&worker->log,
+	kvpull_warn(progress->log,
 		    "peer %s refused us: %s is %s there and %s here (%s)",
 		    remote->address, refusal.field, refusal.ours,
 		    refusal.theirs, kvpull_error_name(remote->code));
 }
 
-static void message(struct kvpull_worker *worker, uint32_t index,
+static void message(struct kvpull_progress *progress, uint32_t index,
 		    const struct kvpull_event *event, uint64_t now_ns)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_remote *remote = &progress->remotes[index];
 	const int kind = kvpull_handshake_kind(event->data, event->data_bytes);
 
 	if (kind == KVPULL_MESSAGE_CHALLENGE &&
 	    remote->state == KVPULL_REMOTE_CONNECTING) {
-		greet(worker, remote, event);
+		greet(progress, remote, event);
 		return;
 	}
 	if (kind == KVPULL_MESSAGE_WELCOME &&
 	    remote->state == KVPULL_REMOTE_GREETED) {
-		remote->code = welcome_take(worker, remote, event);
+		remote->code = welcome_take(progress, remote, event);
 		if (!remote->code) {
-			came_up(worker, index, now_ns);
+			came_up(progress, index, now_ns);
 			return;
 		}
 	} else if (kind == KVPULL_MESSAGE_REFUSAL) {
-		refused(worker, remote, event);
+		refused(progress, remote, event);
 	} else {
 		remote->code = kind < 0 ? kind : KVPULL_EPROTO;
 	}
 	transport->ops->disconnect(transport, remote->handle);
 }
 
-static void down(struct kvpull_worker *worker, uint32_t index,
+static void down(struct kvpull_progress *progress, uint32_t index,
 		 const struct kvpull_event *event, uint64_t now_ns)
 {
-	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	struct kvpull_remote *remote = &progress->remotes[index];
 	const enum kvpull_remote_state was = remote->state;
 	const int32_t code = remote->code ? remote->code :
 			     event->code  ? event->code :
 					    KVPULL_EPEER;
 
-	worker->progress.remote_of[remote->handle] = NULL;
+	progress->remote_of[remote->handle] = NULL;
 	if (was == KVPULL_REMOTE_UP) {
 		/* Its pulls failed; what is left to say needs a new one. */
-		kvpull_count_add(&worker->progress.counts.peers_live,
-				 UINT64_MAX);
-		kvpull_count_add(&worker->progress.counts.peer_failures, 1);
+		kvpull_count_add(&progress->counts.peers_live, UINT64_MAX);
+		kvpull_count_add(&progress->counts.peer_failures, 1);
 		remote->state = KVPULL_REMOTE_WAIT;
 		remote->code = 0;
 		if (event->code == KVPULL_EABORTED)
@@ -464,41 +465,42 @@ static void down(struct kvpull_worker *worker, uint32_t index,
 		/* Without a claim it waits for one: another may need its entry. */
 		remote->attempts = remote->claim_count ? 0 : 1;
 		remote->retry_ns = now_ns;
-		due_at(worker, now_ns);
-		kvpull_claim_peer(worker, index, now_ns);
-		worker->progress.pulls_dirty = 1;
+		due_at(progress, now_ns);
+		kvpull_claim_peer(progress, index, now_ns);
+		progress->pulls_dirty = 1;
 		return;
 	}
 	/* A refusal stands; a shortage or a predecessor's death passes. */
 	if (remote->code && remote->code != KVPULL_EAGAIN &&
 	    remote->code != KVPULL_EFULL && remote->code != KVPULL_ENOMEM) {
-		give_up(worker, index, code, now_ns);
+		give_up(progress, index, code, now_ns);
 		return;
 	}
-	try_later(worker, index, code, now_ns);
+	try_later(progress, index, code, now_ns);
 }
 
-void kvpull_remote_event(struct kvpull_worker *worker,
+void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_event *event, uint64_t now_ns)
 {
 	struct kvpull_remote *remote;
 	uint32_t index;
 
-	kvpull_check(&worker->log, event->index < worker->config.peers_max);
-	remote = worker->progress.remote_of[event->index];
+	kvpull_check(progress->log,
+		     event->index < progress->facts->config.peers_max);
+	remote = progress->remote_of[event->index];
 	if (!remote)
 		return;
-	index = (uint32_t)(remote - worker->progress.remotes);
+	index = (uint32_t)(remote - progress->remotes);
 	if (event->kind == KVPULL_EVENT_PEER_MESSAGE)
-		message(worker, index, event, now_ns);
+		message(progress, index, event, now_ns);
 	else
-		down(worker, index, event, now_ns);
+		down(progress, index, event, now_ns);
 }
 
-static void beat(struct kvpull_worker *worker, struct kvpull_remote *remote,
+static void beat(struct kvpull_progress *progress, struct kvpull_remote *remote,
 		 uint64_t now_ns)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
+	struct kvpull_transport *transport = progress->transport;
 
 	if (!remote->claim_count)
 		return;
@@ -506,14 +508,14 @@ static void beat(struct kvpull_worker *worker, struct kvpull_remote *remote,
 		transport->ops->beat(transport, remote->handle);
 		remote->beat_ns = now_ns + remote->beat_every_ns;
 	}
-	due_at(worker, remote->beat_ns);
+	due_at(progress, remote->beat_ns);
 }
 
-static void run_one(struct kvpull_worker *worker, uint32_t index,
+static void run_one(struct kvpull_progress *progress, uint32_t index,
 		    uint64_t now_ns)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	struct kvpull_remote *remote = &worker->progress.remotes[index];
+	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_remote *remote = &progress->remotes[index];
 
 	switch (remote->state) {
 	case KVPULL_REMOTE_WAIT:
@@ -521,19 +523,19 @@ static void run_one(struct kvpull_worker *worker, uint32_t index,
 		if (!remote->claim_count && (remote->attempts || remote->waits))
 			break;
 		if (now_ns >= remote->retry_ns)
-			try_connect(worker, index, now_ns);
+			try_connect(progress, index, now_ns);
 		else
-			due_at(worker, remote->retry_ns);
+			due_at(progress, remote->retry_ns);
 		break;
 	case KVPULL_REMOTE_CONNECTING:
 	case KVPULL_REMOTE_GREETED:
 		if (now_ns >= remote->greeted_ns)
 			transport->ops->disconnect(transport, remote->handle);
 		else
-			due_at(worker, remote->greeted_ns);
+			due_at(progress, remote->greeted_ns);
 		break;
 	case KVPULL_REMOTE_UP:
-		beat(worker, remote, now_ns);
+		beat(progress, remote, now_ns);
 		break;
 	case KVPULL_REMOTE_FREE:
 	case KVPULL_REMOTE_GONE:
@@ -542,14 +544,13 @@ static void run_one(struct kvpull_worker *worker, uint32_t index,
 }
 
 /* For peers(), which another thread calls. */
-static void peers_tell(struct kvpull_worker *worker)
+static void peers_tell(struct kvpull_progress *progress)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	uint32_t index;
 
 	(void)pthread_mutex_lock(&progress->peers_lock);
 	progress->peer_count = 0;
-	for (index = 0; index < worker->config.peers_max; index++) {
+	for (index = 0; index < progress->facts->config.peers_max; index++) {
 		const struct kvpull_remote *remote = &progress->remotes[index];
 		struct kvpull_peer_info *info =
 			&progress->peers[progress->peer_count];
@@ -570,26 +571,24 @@ static void peers_tell(struct kvpull_worker *worker)
 	(void)pthread_mutex_unlock(&progress->peers_lock);
 }
 
-void kvpull_remote_run(struct kvpull_worker *worker, uint64_t now_ns)
+void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	uint32_t index;
 
 	if (now_ns < progress->remote_ns) {
-		kvpull_progress_timer(worker, progress->remote_ns);
+		kvpull_progress_timer(progress, progress->remote_ns);
 		return;
 	}
 	progress->remote_ns = UINT64_MAX;
-	for (index = 0; index < worker->config.peers_max; index++)
-		run_one(worker, index, now_ns);
-	peers_tell(worker);
-	kvpull_progress_timer(worker, progress->remote_ns);
+	for (index = 0; index < progress->facts->config.peers_max; index++)
+		run_one(progress, index, now_ns);
+	peers_tell(progress);
+	kvpull_progress_timer(progress, progress->remote_ns);
 }
 
-int kvpull_remote_peers(struct kvpull_worker *worker,
-			struct kvpull_peer_info *peers, uint32_t capacity)
+int kvpull_progress_peers(struct kvpull_progress *progress,
+			  struct kvpull_peer_info *peers, uint32_t capacity)
 {
-	struct kvpull_progress *progress = &worker->progress;
 	uint32_t count;
 
 	(void)pthread_mutex_lock(&progress->peers_lock);

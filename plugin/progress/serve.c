@@ -13,8 +13,8 @@
 #include <sodium.h>
 
 #include "base/params.h"
+#include "plugin/progress/progress_state.h"
 #include "plugin/route/route.h"
-#include "plugin/worker/worker.h"
 
 static void refusal_set_text(struct kvpull_refusal *refusal, int32_t code,
 			     const char *field, const char *ours,
@@ -38,34 +38,33 @@ static void refusal_set(struct kvpull_refusal *refusal, int32_t code,
 	refusal_set_text(refusal, code, field, our_text, their_text);
 }
 
-static void caller_up(struct kvpull_worker *worker, uint32_t index,
+static void caller_up(struct kvpull_progress *progress, uint32_t index,
 		      uint32_t uid)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	struct kvpull_caller *caller = &worker->callers[index];
+	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_caller *caller = &progress->callers[index];
 	size_t byte_count;
 
-	kvpull_check(&worker->log, caller->state == KVPULL_CALLER_FREE);
+	kvpull_check(progress->log, caller->state == KVPULL_CALLER_FREE);
 	caller->state = KVPULL_CALLER_CHALLENGED;
 	caller->is_remote = uid == KVPULL_ROUTE_UID_NONE;
 	randombytes_buf(caller->nonce, sizeof(caller->nonce));
-	byte_count = kvpull_handshake_put_challenge(worker->progress.message,
-						    KVPULL_MESSAGE_BYTES_MAX,
-						    caller->nonce);
+	byte_count = kvpull_handshake_put_challenge(
+		progress->message, KVPULL_MESSAGE_BYTES_MAX, caller->nonce);
 	/* A failure shows as CALLER_DOWN. */
-	(void)transport->ops->caller_send(transport, index,
-					  worker->progress.message, byte_count);
+	(void)transport->ops->caller_send(transport, index, progress->message,
+					  byte_count);
 }
 
-int kvpull_uid_is_allowed(const struct kvpull_worker *worker, uint32_t uid)
+int kvpull_uid_is_allowed(const struct kvpull_progress *progress, uint32_t uid)
 {
 	uint32_t at;
 
 	/* Over the network nobody vouches for a uid: networks and key decide. */
 	if (uid == KVPULL_ROUTE_UID_NONE)
 		return 1;
-	for (at = 0; at < worker->config.uid_count; at++)
-		if (worker->config.uids[at] == uid)
+	for (at = 0; at < progress->facts->config.uid_count; at++)
+		if (progress->facts->config.uids[at] == uid)
 			return 1;
 	return 0;
 }
@@ -74,60 +73,67 @@ int kvpull_uid_is_allowed(const struct kvpull_worker *worker, uint32_t uid)
  * A process has one connection: when it calls again, the end of the one before
  * was lost on the way. It may call once more when that is worked off.
  */
-static void predecessor_drop(struct kvpull_worker *worker, uint32_t index,
+static void predecessor_drop(struct kvpull_progress *progress, uint32_t index,
 			     const struct kvpull_hello *hello)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	const struct kvpull_caller *caller = &worker->callers[index];
+	struct kvpull_transport *transport = progress->transport;
+	const struct kvpull_consumer *consumer =
+		&progress->handover->consumers[index];
 
-	if (caller->state == KVPULL_CALLER_IN &&
-	    (caller->incarnation ^ hello->incarnation) >> KVPULL_SELF_BITS == 0)
+	if (progress->callers[index].state == KVPULL_CALLER_IN &&
+	    (consumer->incarnation ^ hello->incarnation) >> KVPULL_SELF_BITS ==
+		    0)
 		transport->ops->drop(transport, index);
 }
 
 /* One connection for each consumer rank at a time; N is the same for all. */
-static int place_check(struct kvpull_worker *worker,
+static int place_check(struct kvpull_progress *progress,
 		       const struct kvpull_hello *hello,
 		       struct kvpull_refusal *refusal)
 {
 	uint32_t index;
 
-	for (index = 0; index < worker->config.consumers_max; index++) {
-		const struct kvpull_caller *caller = &worker->callers[index];
+	for (index = 0; index < progress->facts->config.consumers_max;
+	     index++) {
+		const struct kvpull_consumer *consumer =
+			&progress->handover->consumers[index];
 
-		if (caller->state < KVPULL_CALLER_IN ||
-		    caller->instance_id != hello->instance)
+		if (progress->callers[index].state < KVPULL_CALLER_IN ||
+		    consumer->instance_id != hello->instance)
 			continue;
-		if (caller->rank_count != hello->rank_count) {
+		if (consumer->rank_count != hello->rank_count) {
 			refusal_set(refusal, KVPULL_EREJECTED, "rank_count",
-				    caller->rank_count, hello->rank_count);
+				    consumer->rank_count, hello->rank_count);
 			return KVPULL_EREJECTED;
 		}
-		if (caller->rank == hello->rank) {
+		if (consumer->rank == hello->rank) {
 			refusal_set(refusal, KVPULL_EAGAIN, "rank",
-				    caller->rank, hello->rank);
-			predecessor_drop(worker, index, hello);
+				    consumer->rank, hello->rank);
+			predecessor_drop(progress, index, hello);
 			return KVPULL_EAGAIN;
 		}
 	}
 	return 0;
 }
 
-static int hello_check(struct kvpull_worker *worker, uint32_t index,
+static int hello_check(struct kvpull_progress *progress, uint32_t index,
 		       const struct kvpull_event *event,
 		       struct kvpull_refusal *refusal)
 {
-	struct kvpull_hello *hello = worker->progress.hello;
-	const uint8_t *key = worker->config.key_set ? worker->config.key : NULL;
+	struct kvpull_hello *hello = progress->hello;
+	const uint8_t *key = progress->facts->config.key_set ?
+				     progress->facts->config.key :
+				     NULL;
 	int code;
 
-	if (!kvpull_uid_is_allowed(worker, event->uid)) {
+	if (!kvpull_uid_is_allowed(progress, event->uid)) {
 		refusal_set(refusal, KVPULL_EAUTH, "uid",
-			    worker->config.uids[0], event->uid);
+			    progress->facts->config.uids[0], event->uid);
 		return KVPULL_EAUTH;
 	}
 	code = kvpull_handshake_get_hello(event->data, event->data_bytes, key,
-					  worker->callers[index].nonce, hello);
+					  progress->callers[index].nonce,
+					  hello);
 	if (code) {
 		refusal_set(refusal, code,
 			    code == KVPULL_EAUTH    ? "key_file" :
@@ -136,40 +142,43 @@ static int hello_check(struct kvpull_worker *worker, uint32_t index,
 			    KVPULL_WIRE_VERSION, 0);
 		return code;
 	}
-	if (hello->wanted != worker->incarnation) {
+	if (hello->wanted != progress->facts->incarnation) {
 		refusal_set(refusal, KVPULL_EPEER, "incarnation",
-			    worker->incarnation, hello->wanted);
+			    progress->facts->incarnation, hello->wanted);
 		return KVPULL_EPEER;
 	}
-	if (atomic_load_explicit(&worker->closing, memory_order_relaxed)) {
+	if (atomic_load_explicit(&progress->handover->closing,
+				 memory_order_relaxed)) {
 		refusal_set_text(refusal, KVPULL_EPEER, "state", "closing",
 				 "open");
 		return KVPULL_EPEER;
 	}
-	code = kvpull_compat_compare(&worker->compat, &hello->compat, refusal);
-	return code ? code : place_check(worker, hello, refusal);
+	code = kvpull_compat_compare(&progress->facts->compat, &hello->compat,
+				     refusal);
+	return code ? code : place_check(progress, hello, refusal);
 }
 
-static void welcome_fill(struct kvpull_worker *worker)
+static void welcome_fill(struct kvpull_progress *progress)
 {
-	struct kvpull_welcome *welcome = worker->progress.welcome;
+	struct kvpull_welcome *welcome = progress->welcome;
 	uint32_t index;
 
 	memset(welcome, 0, sizeof(*welcome));
-	welcome->incarnation = worker->incarnation;
-	welcome->lease_ns = worker->config.lease_ms * KVPULL_NS_PER_MS;
-	welcome->slot_count = worker->config.max_holds;
-	welcome->tp_rank = worker->tp_rank;
-	welcome->tp_size = worker->tp_size;
+	welcome->incarnation = progress->facts->incarnation;
+	welcome->lease_ns = progress->facts->config.lease_ms * KVPULL_NS_PER_MS;
+	welcome->slot_count = progress->facts->config.max_holds;
+	welcome->tp_rank = progress->facts->tp_rank;
+	welcome->tp_size = progress->facts->tp_size;
 	welcome->pid = (uint32_t)getpid();
-	welcome->entries_address = (uint64_t)(uintptr_t)worker->entries.base;
-	welcome->region_count = worker->serve.region_count;
-	welcome->cache_count = worker->cache_count;
-	memcpy(welcome->engine_id, worker->engine_id,
+	welcome->entries_address =
+		(uint64_t)(uintptr_t)progress->facts->serve.entries;
+	welcome->region_count = progress->facts->serve.region_count;
+	welcome->cache_count = progress->facts->cache_count;
+	memcpy(welcome->engine_id, progress->facts->engine_id,
 	       sizeof(welcome->engine_id));
-	for (index = 0; index < worker->serve.region_count; index++) {
+	for (index = 0; index < progress->facts->serve.region_count; index++) {
 		const struct kvpull_region_view *view =
-			&worker->serve.regions[index];
+			&progress->facts->serve.regions[index];
 
 		welcome->regions[index].kind = view->kind;
 		welcome->regions[index].address =
@@ -178,103 +187,129 @@ static void welcome_fill(struct kvpull_worker *worker)
 				(uint64_t)(uintptr_t)view->base;
 		welcome->regions[index].bytes = view->bytes;
 	}
-	memcpy(welcome->caches, worker->caches,
-	       worker->cache_count * sizeof(*worker->caches));
+	memcpy(welcome->caches, progress->facts->caches,
+	       progress->facts->cache_count * sizeof(*progress->facts->caches));
 }
 
-static void caller_refuse(struct kvpull_worker *worker, uint32_t index,
+static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 			  const struct kvpull_refusal *refusal)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
+	struct kvpull_transport *transport = progress->transport;
 	size_t byte_count;
 
-	kvpull_warn(&worker->log,
+	kvpull_warn(progress->log,
 		    "consumer refused: %s is %s here and %s there (%s)",
 		    refusal->field, refusal->ours, refusal->theirs,
 		    kvpull_error_name(refusal->code));
-	kvpull_count_add(&worker->progress.counts.consumers_refused, 1);
+	kvpull_count_add(&progress->counts.consumers_refused, 1);
 	byte_count = kvpull_handshake_put_refusal(
-		worker->progress.message, KVPULL_MESSAGE_BYTES_MAX, refusal);
-	worker->callers[index].state = KVPULL_CALLER_FREE;
-	transport->ops->refuse(transport, index, worker->progress.message,
-			       byte_count);
+		progress->message, KVPULL_MESSAGE_BYTES_MAX, refusal);
+	progress->callers[index].state = KVPULL_CALLER_FREE;
+	transport->ops->refuse(transport, index, progress->message, byte_count);
 }
 
-static void caller_admit(struct kvpull_worker *worker, uint32_t index)
+static void consumer_fill(struct kvpull_progress *progress, uint32_t index,
+			  struct kvpull_ring *ring)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	struct kvpull_caller *caller = &worker->callers[index];
-	const struct kvpull_hello *hello = worker->progress.hello;
-	const uint8_t *key = worker->config.key_set ? worker->config.key : NULL;
+	struct kvpull_consumer *consumer =
+		&progress->handover->consumers[index];
+	const struct kvpull_hello *hello = progress->hello;
+
+	consumer->instance_id = hello->instance;
+	consumer->incarnation = hello->incarnation;
+	consumer->ring = ring;
+	consumer->rank = hello->rank;
+	consumer->rank_count = hello->rank_count;
+	consumer->is_remote = progress->callers[index].is_remote;
+	memcpy(consumer->engine_id, hello->engine_id,
+	       sizeof(consumer->engine_id));
+	kvpull_info(progress->log,
+		    "consumer rank %u of %u of %s connected by %s",
+		    consumer->rank, consumer->rank_count, consumer->engine_id,
+		    progress->transport->ops->name);
+}
+
+static void caller_admit(struct kvpull_progress *progress, uint32_t index)
+{
+	struct kvpull_transport *transport = progress->transport;
+	const struct kvpull_config *config = &progress->facts->config;
 	struct kvpull_refusal refusal;
+	struct kvpull_ring *ring;
 	size_t byte_count;
 	int code;
 
-	welcome_fill(worker);
+	welcome_fill(progress);
 	byte_count = kvpull_handshake_put_welcome(
-		worker->progress.message, KVPULL_MESSAGE_BYTES_MAX,
-		worker->progress.welcome, key, hello->nonce);
+		progress->message, KVPULL_MESSAGE_BYTES_MAX, progress->welcome,
+		config->key_set ? config->key : NULL, progress->hello->nonce);
 	code = byte_count ? transport->ops->admit(transport, index,
-						  worker->progress.message,
-						  byte_count, &caller->ring) :
+						  progress->message, byte_count,
+						  &ring) :
 			    KVPULL_EFULL;
 	if (code) {
 		refusal_set(&refusal, code, "admission", 0, 0);
-		caller_refuse(worker, index, &refusal);
+		caller_refuse(progress, index, &refusal);
 		return;
 	}
-	caller->state = KVPULL_CALLER_IN;
-	caller->instance_id = hello->instance;
-	caller->incarnation = hello->incarnation;
-	caller->rank = hello->rank;
-	caller->rank_count = hello->rank_count;
-	memcpy(caller->engine_id, hello->engine_id, sizeof(caller->engine_id));
-	kvpull_info(&worker->log,
-		    "consumer rank %u of %u of %s connected by %s",
-		    caller->rank, caller->rank_count, caller->engine_id,
-		    transport->ops->name);
-	kvpull_progress_tell(worker, KVPULL_FROM_CALLER_UP, index);
+	progress->callers[index].state = KVPULL_CALLER_IN;
+	consumer_fill(progress, index, ring);
+	kvpull_progress_tell(progress, KVPULL_FROM_CONSUMER_UP, index);
 }
 
-static void caller_message(struct kvpull_worker *worker,
+static void caller_message(struct kvpull_progress *progress,
 			   const struct kvpull_event *event)
 {
-	struct kvpull_caller *caller = &worker->callers[event->index];
+	struct kvpull_caller *caller = &progress->callers[event->index];
 	struct kvpull_refusal refusal;
 
 	/* Once admitted, a consumer has nothing more to say here. */
 	if (caller->state != KVPULL_CALLER_CHALLENGED)
 		return;
-	if (hello_check(worker, event->index, event, &refusal))
-		caller_refuse(worker, event->index, &refusal);
+	if (hello_check(progress, event->index, event, &refusal))
+		caller_refuse(progress, event->index, &refusal);
 	else
-		caller_admit(worker, event->index);
+		caller_admit(progress, event->index);
 }
 
-static void caller_down(struct kvpull_worker *worker, uint32_t index)
+static void caller_down(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_transport *transport = worker->progress.transport;
-	struct kvpull_caller *caller = &worker->callers[index];
+	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_caller *caller = &progress->callers[index];
 
 	if (caller->state == KVPULL_CALLER_IN) {
-		kvpull_info(&worker->log, "consumer rank %u of %s is gone",
-			    caller->rank, caller->engine_id);
+		kvpull_info(progress->log, "consumer rank %u of %s is gone",
+			    progress->handover->consumers[index].rank,
+			    progress->handover->consumers[index].engine_id);
 		caller->state = KVPULL_CALLER_OUT;
-		kvpull_progress_tell(worker, KVPULL_FROM_CALLER_DOWN, index);
+		kvpull_progress_tell(progress, KVPULL_FROM_CONSUMER_DOWN,
+				     index);
 		return;
 	}
 	caller->state = KVPULL_CALLER_FREE;
 	transport->ops->forget(transport, index);
 }
 
-void kvpull_serve_event(struct kvpull_worker *worker,
+void kvpull_serve_event(struct kvpull_progress *progress,
 			const struct kvpull_event *event)
 {
-	kvpull_check(&worker->log, event->index < worker->config.consumers_max);
+	kvpull_check(progress->log,
+		     event->index < progress->facts->config.consumers_max);
 	if (event->kind == KVPULL_EVENT_CALLER_UP)
-		caller_up(worker, event->index, event->uid);
+		caller_up(progress, event->index, event->uid);
 	else if (event->kind == KVPULL_EVENT_CALLER_MESSAGE)
-		caller_message(worker, event);
+		caller_message(progress, event);
 	else
-		caller_down(worker, event->index);
+		caller_down(progress, event->index);
+}
+
+void kvpull_serve_forget(struct kvpull_progress *progress, uint32_t index)
+{
+	progress->callers[index].state = KVPULL_CALLER_FREE;
+	progress->transport->ops->forget(progress->transport, index);
+}
+
+void kvpull_serve_drop(struct kvpull_progress *progress, uint32_t index)
+{
+	if (progress->callers[index].state == KVPULL_CALLER_IN)
+		progress->transport->ops->drop(progress->transport, index);
 }

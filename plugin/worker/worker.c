@@ -18,6 +18,7 @@
 #include <sodium.h>
 
 #include "base/params.h"
+#include "plugin/progress/plan.h"
 #include "shm/file.h"
 
 #define CLOSE_NS KVPULL_NS_PER_S
@@ -29,49 +30,19 @@ static uint64_t clock_now(void *context)
 	return kvpull_clock_ns();
 }
 
-static uint32_t ring_records(uint32_t least)
-{
-	uint32_t records = 64;
-
-	while (records < least)
-		records *= 2;
-	return records;
-}
-
-/*
- * Each pull and ticket has at most three records open a way (its start, its
- * end, and the end of the slot's last use, if that came to nothing), a caller
- * two.
- */
-static uint32_t thread_ring_records(const struct kvpull_config *config,
-				    uint32_t claim_count_max)
-{
-	return ring_records(3 * config->pulls_max + 3 * claim_count_max +
-			    4 * config->consumers_max + 64);
-}
-
 static size_t arena_bytes(const struct kvpull_worker *worker)
 {
-	const struct kvpull_config *config = &worker->config;
+	const struct kvpull_config *config = &worker->facts.config;
 	const size_t pulls = config->pulls_max;
-	const size_t claims = worker->claim_count_max;
 	size_t bytes = 64u * 1024 * 1024;
 
-	bytes += pulls * (sizeof(struct kvpull_pull) + 4096 +
-			  (size_t)config->pull_blocks_max * 8);
-	bytes += pulls * 4 * sizeof(struct kvpull_part);
-	bytes += claims * sizeof(struct kvpull_claim);
-	bytes += (size_t)config->consumers_max *
-		 (sizeof(struct kvpull_caller) + 65536);
-	bytes += (size_t)config->peers_max *
-		 (sizeof(struct kvpull_remote) + 65536 +
-		  KVPULL_STRIPS_MAX * sizeof(struct kvpull_strip));
+	bytes += pulls * (4096 + (size_t)config->pull_blocks_max * 8);
+	bytes += (size_t)config->tickets_max * 16384;
+	bytes += (size_t)config->consumers_max * 1024;
 	bytes += ((size_t)config->max_holds + 2 * pulls) * 2 *
-		 sizeof(struct kvpull_outcome);
+		 sizeof(struct kvpull_worker_result);
 	bytes += kvpull_map_bytes(config->pulls_max) +
-		 kvpull_map_bytes(worker->claim_count_max);
-	bytes += 2 * kvpull_ring_bytes(thread_ring_records(
-			     config, worker->claim_count_max));
+		 kvpull_map_bytes(config->tickets_max);
 	bytes += (size_t)config->requests_max * sizeof(struct kvpull_refused);
 	bytes += (size_t)config->max_holds * 512;
 	return bytes + kvpull_progress_bytes(config);
@@ -80,16 +51,17 @@ static size_t arena_bytes(const struct kvpull_worker *worker)
 /* Lists of free slots; the index order makes runs easy to read in a log. */
 static void lists_init(struct kvpull_worker *worker)
 {
-	const uint32_t pulls = worker->config.pulls_max;
+	const uint32_t pulls = worker->facts.config.pulls_max;
 	uint32_t index;
 
 	for (index = 0; index < pulls; index++)
-		worker->pulls[index].next =
+		worker->pull_notes[index].next =
 			index + 1 < pulls ? index + 1 : KVPULL_NONE;
-	for (index = 0; index < worker->claim_count_max; index++)
-		worker->claims[index].next_free =
-			index + 1 < worker->claim_count_max ? index + 1 :
-							      KVPULL_NONE;
+	for (index = 0; index < worker->facts.config.tickets_max; index++)
+		worker->claim_notes[index].next_free =
+			index + 1 < worker->facts.config.tickets_max ?
+				index + 1 :
+				KVPULL_NONE;
 	worker->pull_free = 0;
 	worker->claim_free = 0;
 	worker->pull_start = worker->pull_start_last = KVPULL_NONE;
@@ -108,7 +80,7 @@ static size_t pull_ids_bytes(const struct kvpull_config *config)
  */
 static int pulls_take(struct kvpull_worker *worker)
 {
-	const struct kvpull_config *config = &worker->config;
+	const struct kvpull_config *config = &worker->facts.config;
 	const uint32_t hot_count =
 		config->pulls_max < PULLS_HOT ? config->pulls_max : PULLS_HOT;
 	struct kvpull_arena hot;
@@ -116,21 +88,25 @@ static int pulls_take(struct kvpull_worker *worker)
 
 	kvpull_arena_take_part(
 		&worker->arena, &hot,
-		config->pulls_max * sizeof(*worker->pulls) +
+		config->pulls_max * (sizeof(*worker->handover.pulls) +
+				     sizeof(*worker->pull_notes)) +
 			kvpull_map_bytes(config->pulls_max) +
-			kvpull_map_bytes(worker->claim_count_max) +
+			kvpull_map_bytes(worker->facts.config.tickets_max) +
 			hot_count * 2 * pull_ids_bytes(config) +
-			(3 + 2 * hot_count) * (size_t)KVPULL_CACHE_LINE);
-	worker->pulls = kvpull_arena_take(&hot, config->pulls_max,
-					  sizeof(*worker->pulls));
+			(4 + 2 * hot_count) * (size_t)KVPULL_CACHE_LINE);
+	worker->handover.pulls = kvpull_arena_take(
+		&hot, config->pulls_max, sizeof(*worker->handover.pulls));
+	worker->pull_notes = kvpull_arena_take(&hot, config->pulls_max,
+					       sizeof(*worker->pull_notes));
 	kvpull_map_init(&worker->pull_map, config->pulls_max, &hot);
-	kvpull_map_init(&worker->claim_map, worker->claim_count_max, &hot);
+	kvpull_map_init(&worker->claim_map, worker->facts.config.tickets_max,
+			&hot);
 	if (!kvpull_arena_ok(&hot))
 		return KVPULL_ENOMEM;
 	for (index = 0; index < config->pulls_max; index++) {
 		struct kvpull_arena *arena =
 			index < hot_count ? &hot : &worker->arena;
-		struct kvpull_pull *pull = &worker->pulls[index];
+		struct kvpull_pull_order *pull = &worker->handover.pulls[index];
 
 		pull->remote_ids =
 			kvpull_arena_take(arena, 1, pull_ids_bytes(config));
@@ -142,18 +118,18 @@ static int pulls_take(struct kvpull_worker *worker)
 
 static int tables_take(struct kvpull_worker *worker)
 {
-	const struct kvpull_config *config = &worker->config;
+	const struct kvpull_config *config = &worker->facts.config;
 	struct kvpull_arena *arena = &worker->arena;
 	int code;
 
-	worker->claims = kvpull_arena_take(arena, worker->claim_count_max,
-					   sizeof(*worker->claims));
-	worker->callers = kvpull_arena_take(arena, config->consumers_max,
-					    sizeof(*worker->callers));
+	worker->claim_notes = kvpull_arena_take(arena, config->tickets_max,
+						sizeof(*worker->claim_notes));
+	worker->consumer_notes = kvpull_arena_take(
+		arena, config->consumers_max, sizeof(*worker->consumer_notes));
 	worker->active = kvpull_arena_take(arena, config->consumers_max,
 					   sizeof(*worker->active));
-	worker->caches = kvpull_arena_take(arena, KVPULL_CACHES_MAX,
-					   sizeof(*worker->caches));
+	worker->facts.caches = kvpull_arena_take(arena, KVPULL_CACHES_MAX,
+						 sizeof(*worker->facts.caches));
 	worker->refused = kvpull_arena_take(arena, config->requests_max,
 					    sizeof(*worker->refused));
 	worker->result_count_max = config->max_holds + 2 * config->pulls_max +
@@ -167,27 +143,12 @@ static int tables_take(struct kvpull_worker *worker)
 	return 0;
 }
 
-static int ring_take(struct kvpull_worker *worker, struct kvpull_ring *reader,
-		     struct kvpull_ring_writer *writer)
-{
-	const uint32_t records =
-		thread_ring_records(&worker->config, worker->claim_count_max);
-	const size_t bytes = kvpull_ring_bytes(records);
-	void *memory = kvpull_arena_take(&worker->arena, 1, bytes);
-	int code;
-
-	if (!memory)
-		return KVPULL_ENOMEM;
-	code = kvpull_ring_init(reader, memory, records);
-	return code ? code : kvpull_ring_writer_init(writer, memory, bytes);
-}
-
 static int holds_take(struct kvpull_worker *worker)
 {
-	const struct kvpull_config *config = &worker->config;
+	const struct kvpull_config *config = &worker->facts.config;
 	struct kvpull_hold_params params = {
-		.log = &worker->log,
-		.incarnation = worker->incarnation,
+		.log = &worker->facts.log,
+		.incarnation = worker->facts.incarnation,
 		.lease_ns = config->lease_ms * KVPULL_NS_PER_MS,
 		.hold_max_ns = config->hold_max_ms * KVPULL_NS_PER_MS,
 		.grace_ns = config->grace_ms * KVPULL_NS_PER_MS,
@@ -199,7 +160,8 @@ static int holds_take(struct kvpull_worker *worker)
 	int code;
 
 	code = kvpull_segment_make(&worker->entries, "kvpull-revocation", bytes,
-				   KVPULL_SEGMENT_READ_ONLY, 0, &worker->log);
+				   KVPULL_SEGMENT_READ_ONLY, 0,
+				   &worker->facts.log);
 	if (code)
 		return code;
 	memcpy(params.secret, worker->secret, sizeof(params.secret));
@@ -209,9 +171,9 @@ static int holds_take(struct kvpull_worker *worker)
 	worker->holds = kvpull_holds_open(&params, &worker->arena);
 	if (!worker->holds)
 		return KVPULL_ENOMEM;
-	worker->serve.entries = params.entries;
-	worker->serve.entries_fd = worker->entries.fd;
-	worker->serve.slot_count = config->max_holds;
+	worker->facts.serve.entries = params.entries;
+	worker->facts.serve.entries_fd = worker->entries.fd;
+	worker->facts.serve.slot_count = config->max_holds;
 	return 0;
 }
 
@@ -289,19 +251,19 @@ static void kept_fatal(void *context, const char *message)
 /* Not while the worker has threads: they read its log. */
 static void kept_begin(struct kvpull_worker *worker, struct kept_error *kept)
 {
-	kept->log = worker->log;
+	kept->log = worker->facts.log;
 	kept->message[0] = '\0';
-	worker->log.write = kept_write;
-	worker->log.fatal = kept_fatal;
-	worker->log.context = kept;
+	worker->facts.log.write = kept_write;
+	worker->facts.log.fatal = kept_fatal;
+	worker->facts.log.context = kept;
 	if (!kept->log.write)
-		worker->log.level = KVPULL_LOG_ERROR;
+		worker->facts.log.level = KVPULL_LOG_ERROR;
 }
 
 static int kept_end(struct kvpull_worker *worker, const struct kept_error *kept,
 		    int code, struct kvpull_error_detail *detail)
 {
-	worker->log = kept->log;
+	worker->facts.log = kept->log;
 	if (code && kept->message[0])
 		kvpull_detail_set(detail, code, "", "%s", kept->message);
 	else if (code)
@@ -319,17 +281,17 @@ static int identity_take(struct kvpull_worker *worker,
 {
 	const struct kvpull_open_params *params = setup->params;
 
-	if (kvpull_compat_init(&worker->compat, params))
+	if (kvpull_compat_init(&worker->facts.compat, params))
 		return KVPULL_EINVAL;
-	memcpy(worker->engine_id, params->engine_id,
+	memcpy(worker->facts.engine_id, params->engine_id,
 	       strlen(params->engine_id) + 1);
-	kvpull_compat_digest(&worker->compat, worker->compat_digest);
-	worker->tp_rank = params->tp_rank;
-	worker->tp_size = params->tp_size;
-	worker->incarnation = setup->incarnation;
-	while (!worker->incarnation)
-		randombytes_buf(&worker->incarnation,
-				sizeof(worker->incarnation));
+	kvpull_compat_digest(&worker->facts.compat, worker->compat_digest);
+	worker->facts.tp_rank = params->tp_rank;
+	worker->facts.tp_size = params->tp_size;
+	worker->facts.incarnation = setup->incarnation;
+	while (!worker->facts.incarnation)
+		randombytes_buf(&worker->facts.incarnation,
+				sizeof(worker->facts.incarnation));
 	randombytes_buf(worker->secret, sizeof(worker->secret));
 	return 0;
 }
@@ -337,22 +299,27 @@ static int identity_take(struct kvpull_worker *worker,
 static int parts_open(struct kvpull_worker *worker,
 		      const struct kvpull_worker_setup *setup)
 {
+	struct kvpull_progress_params progress = {
+		.facts = &worker->facts,
+		.handover = &worker->handover,
+		.arena = &worker->arena,
+		.transport = setup->transport,
+		.transport_context = setup->transport_context,
+	};
 	int code;
 
 	code = kvpull_arena_open(&worker->arena, arena_bytes(worker),
-				 &worker->log);
+				 &worker->facts.log);
 	if (!code)
 		code = tables_take(worker);
 	if (!code)
-		code = ring_take(worker, &worker->to_reader,
-				 &worker->to_writer);
-	if (!code)
-		code = ring_take(worker, &worker->from_reader,
-				 &worker->from_writer);
+		code = kvpull_handover_open(&worker->handover, &worker->facts,
+					    &worker->end, &progress.end,
+					    &worker->arena);
 	if (!code)
 		code = holds_take(worker);
 	if (!code)
-		code = kvpull_progress_open(worker, setup);
+		code = kvpull_progress_open(&progress, &worker->progress);
 	return code;
 }
 
@@ -379,15 +346,14 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		return KVPULL_ENOMEM;
 	}
 	worker->pid = getpid();
-	worker->log = setup->log;
-	worker->log.budget = &worker->log_budget;
-	worker->config = *setup->config;
-	worker->claim_count_max = worker->config.tickets_max;
-	worker->now_ns = setup->now_ns ? setup->now_ns : clock_now;
-	worker->now_context = setup->now_context;
+	worker->facts.log = setup->log;
+	worker->facts.log.budget = &worker->facts.log_budget;
+	worker->facts.config = *setup->config;
+	worker->facts.now_ns = setup->now_ns ? setup->now_ns : clock_now;
+	worker->facts.now_context = setup->now_context;
 	worker->entries.fd = worker->event_fd = worker->timer_fd = -1;
-	worker->engine_wake_fd = worker->progress.wake_fd = -1;
-	worker->progress.wait_fd = -1;
+	worker->handover.engine_wake_fd = -1;
+	worker->handover.progress_wake_fd = -1;
 	worker->result_first = worker->result_next = 1;
 	kept_begin(worker, &kept);
 	code = identity_take(worker, setup);
@@ -401,10 +367,11 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	worker->stats.arena_bytes = worker->arena.used;
 	kvpull_arena_seal(&worker->arena);
 	kvpull_info(
-		&worker->log,
+		&worker->facts.log,
 		"worker rank %u of %u of %s open, incarnation %016llx, arena %zu KiB (taken as used)",
-		worker->tp_rank, worker->tp_size, worker->engine_id,
-		(unsigned long long)worker->incarnation,
+		worker->facts.tp_rank, worker->facts.tp_size,
+		worker->facts.engine_id,
+		(unsigned long long)worker->facts.incarnation,
 		worker->arena.used / 1024);
 	*out = worker;
 	return 0;
@@ -413,14 +380,15 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 /* Nothing new starts; what runs is ended and what was claimed is released. */
 static void wind_down(struct kvpull_worker *worker)
 {
-	const uint64_t until = worker->now_ns(worker->now_context) + CLOSE_NS;
+	const uint64_t until = kvpull_facts_now(&worker->facts) + CLOSE_NS;
 	struct kvpull_poll_record records[64];
 
-	atomic_store_explicit(&worker->closing, 1, memory_order_relaxed);
+	atomic_store_explicit(&worker->handover.closing, 1,
+			      memory_order_relaxed);
 	kvpull_worker_retire(worker);
 	while (worker->registered &&
 	       (worker->pull_map.count || worker->claim_map.count) &&
-	       worker->now_ns(worker->now_context) < until) {
+	       kvpull_facts_now(&worker->facts) < until) {
 		if (kvpull_worker_poll(worker, records, 64) == 0)
 			(void)sched_yield();
 	}
@@ -441,13 +409,12 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 		return;
 	if (worker->arena.sealed)
 		wind_down(worker);
-	kvpull_progress_close(worker);
+	kvpull_progress_close(worker->progress);
 	if (worker->event_fd >= 0)
 		(void)close(worker->event_fd);
 	if (worker->timer_fd >= 0)
 		(void)close(worker->timer_fd);
-	if (worker->engine_wake_fd >= 0)
-		(void)close(worker->engine_wake_fd);
+	kvpull_handover_close(&worker->handover);
 	for (index = 0; index < worker->memory_count; index++)
 		if (worker->memories[index].base)
 			kvpull_segment_unmake(&worker->memories[index]);
@@ -478,7 +445,7 @@ int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 	struct kvpull_shared *shared;
 	struct kvpull_memory own = { .struct_size = sizeof(own) };
 	const uint32_t huge = flags & KVPULL_MEMORY_HUGE &&
-			      worker->config.huge == KVPULL_AUTO;
+			      worker->facts.config.huge == KVPULL_AUTO;
 	int code;
 
 	if (!bytes || flags & ~KVPULL_MEMORY_HUGE || worker->registered ||
@@ -489,7 +456,7 @@ int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 		return KVPULL_EFULL;
 	code = kvpull_segment_make(shared, "kvpull-kv", bytes,
 				   KVPULL_SEGMENT_READ_ONLY, huge ? 2 : 0,
-				   &worker->log);
+				   &worker->facts.log);
 	if (code)
 		return code;
 	own.base = shared->base;
@@ -628,7 +595,7 @@ static int items_take(struct kvpull_worker *worker,
 						name, detail);
 		if (!code)
 			code = region_take(worker, &region,
-					   &worker->serve.regions[index],
+					   &worker->facts.serve.regions[index],
 					   detail);
 		if (code)
 			return code;
@@ -636,7 +603,8 @@ static int items_take(struct kvpull_worker *worker,
 	for (index = 0; index < given->cache_count; index++) {
 		(void)snprintf(name, sizeof(name), "caches[%u]", index);
 		code = kvpull_params_take_named(
-			&worker->caches[index], sizeof(worker->caches[index]),
+			&worker->facts.caches[index],
+			sizeof(worker->facts.caches[index]),
 			item(given->caches, index), name, detail);
 		if (code)
 			return code;
@@ -648,22 +616,20 @@ static int items_take(struct kvpull_worker *worker,
 static int serve_start(struct kvpull_worker *worker,
 		       struct kvpull_error_detail *detail)
 {
-	const struct kvpull_outcome rank = { .kind = KVPULL_RESULT_RANK };
-	struct kvpull_transport *transport = worker->progress.transport;
+	const struct kvpull_worker_result rank = { .kind = KVPULL_RESULT_RANK };
 	struct kept_error kept;
 	int code;
 
 	kept_begin(worker, &kept);
-	code = transport->ops->serve(transport, &worker->serve);
+	code = kvpull_progress_serve(worker->progress);
 	code = kept_end(worker, &kept, code, detail);
 	if (code)
 		return code;
-	worker->progress.serving = 1;
 	worker->registered = 1;
 	kvpull_worker_result_add(worker, &rank);
-	if (worker->config.progress != KVPULL_PROGRESS_THREAD)
+	if (worker->facts.config.progress != KVPULL_PROGRESS_THREAD)
 		return 0;
-	code = kvpull_progress_start(worker);
+	code = kvpull_progress_start(worker->progress);
 	if (code)
 		kvpull_detail_set(
 			detail, code, "progress",
@@ -690,19 +656,19 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	code = items_take(worker, given, detail);
 	if (code)
 		goto err_files;
-	side.caches = worker->caches;
+	side.caches = worker->facts.caches;
 	side.cache_count = given->cache_count;
 	side.region_count = given->region_count;
-	side.regions = worker->serve.regions;
-	side.tp_rank = worker->tp_rank;
-	side.tp_size = worker->tp_size;
-	side.replicated = worker->compat.replicated;
-	side.head_total = worker->compat.head_count;
+	side.regions = worker->facts.serve.regions;
+	side.tp_rank = worker->facts.tp_rank;
+	side.tp_size = worker->facts.tp_size;
+	side.replicated = worker->facts.compat.replicated;
+	side.head_total = worker->facts.compat.head_count;
 	code = kvpull_plan_check(&side, detail);
 	if (code)
 		goto err_files;
-	worker->cache_count = given->cache_count;
-	worker->serve.region_count = given->region_count;
+	worker->facts.cache_count = given->cache_count;
+	worker->facts.serve.region_count = given->region_count;
 	code = serve_start(worker, detail);
 	if (!code || worker->registered)
 		return code;

@@ -10,14 +10,7 @@
  * sleeps asked for event_fd().
  */
 #include "plugin/hold/instance.h"
-#include "plugin/route/route.h"
 #include "plugin/worker/worker.h"
-
-#include <errno.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #define ENDS_MAX 256u          /* holds taken from the table at once */
 #define SAY_NS KVPULL_NS_PER_S /* between lines on what consumers break */
@@ -29,54 +22,58 @@
 static void list_append(struct kvpull_worker *worker, uint32_t *first,
 			uint32_t *last, uint32_t index)
 {
-	worker->pulls[index].next = KVPULL_NONE;
+	worker->pull_notes[index].next = KVPULL_NONE;
 	if (*first == KVPULL_NONE)
 		*first = index;
 	else
-		worker->pulls[*last].next = index;
+		worker->pull_notes[*last].next = index;
 	*last = index;
 }
 
-static void caller_drop(struct kvpull_worker *worker, uint32_t index)
+static void consumer_drop(struct kvpull_worker *worker, uint32_t index)
 {
-	worker->callers[index].dropped = 1;
+	worker->consumer_notes[index].dropped = 1;
 	kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
 }
 
 /* A consumer may have to wait for its predecessor's death to be worked off. */
-static void caller_join(struct kvpull_worker *worker, uint32_t index,
-			uint64_t now_ns)
+static void consumer_join(struct kvpull_worker *worker, uint32_t index,
+			  uint64_t now_ns)
 {
-	struct kvpull_caller *caller = &worker->callers[index];
-	struct kvpull_join join = { .instance_id = caller->instance_id,
-				    .worker = caller->incarnation,
-				    .rank = caller->rank,
-				    .rank_count = caller->rank_count };
+	const struct kvpull_consumer *consumer =
+		&worker->handover.consumers[index];
+	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
+	struct kvpull_join join = { .instance_id = consumer->instance_id,
+				    .worker = consumer->incarnation,
+				    .rank = consumer->rank,
+				    .rank_count = consumer->rank_count };
 	int code;
 
 	code = kvpull_holds_join_worker(worker->holds, &join, now_ns,
-					&caller->instance);
+					&note->instance);
 	if (!code) {
-		caller->joined = 1;
+		note->joined = 1;
 		return;
 	}
 	if (code == KVPULL_EAGAIN)
 		return;
-	kvpull_warn(&worker->log,
+	kvpull_warn(&worker->facts.log,
 		    "consumer rank %u of %s refused by the hold table: %s",
-		    caller->rank, caller->engine_id,
+		    consumer->rank, consumer->engine_id,
 		    code == KVPULL_EFULL ?
 			    "raise consumers_max" :
 			    "another rank count, or there already");
-	caller_drop(worker, index);
+	consumer_drop(worker, index);
 }
 
 /* The records of a batch meet cold holds: fetch those that come next. */
-static void notes_take(struct kvpull_worker *worker,
-		       const struct kvpull_caller *caller, uint32_t count,
-		       uint64_t now_ns)
+static void notes_take(struct kvpull_worker *worker, uint32_t index,
+		       uint32_t count, uint64_t now_ns)
 {
-	struct kvpull_ring *ring = caller->ring;
+	const struct kvpull_consumer *consumer =
+		&worker->handover.consumers[index];
+	const uint32_t instance = worker->consumer_notes[index].instance;
+	struct kvpull_ring *ring = consumer->ring;
 	struct kvpull_record record;
 	uint32_t left;
 
@@ -91,44 +88,46 @@ static void notes_take(struct kvpull_worker *worker,
 				kvpull_ring_peek_slot(ring, FETCH_END),
 				FETCH_END);
 		kvpull_ring_pop(ring, &record);
-		kvpull_holds_note(worker->holds, caller->instance, caller->rank,
+		kvpull_holds_note(worker->holds, instance, consumer->rank,
 				  &record, now_ns);
 	}
 }
 
 /* It may come again at once: all are counted, and there is a line a second. */
 static void ring_broken(struct kvpull_worker *worker,
-			const struct kvpull_caller *caller, uint64_t now_ns)
+			const struct kvpull_consumer *consumer, uint64_t now_ns)
 {
 	worker->stats.rings_broken++;
 	if (now_ns < worker->broken_say_ns)
 		return;
 	worker->broken_say_ns = now_ns + SAY_NS;
 	kvpull_error(
-		&worker->log,
+		&worker->facts.log,
 		"consumer rank %u of %s broke its ring: it is closed (%llu so far)",
-		caller->rank, caller->engine_id,
+		consumer->rank, consumer->engine_id,
 		(unsigned long long)worker->stats.rings_broken);
 }
 
 /* Its ring, to the tail seen now. */
-static uint32_t caller_drain(struct kvpull_worker *worker, uint32_t index,
-			     uint64_t now_ns)
+static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
+			       uint64_t now_ns)
 {
-	struct kvpull_caller *caller = &worker->callers[index];
-	const int ready = kvpull_ring_ready(caller->ring);
+	const struct kvpull_consumer *consumer =
+		&worker->handover.consumers[index];
+	const int ready = kvpull_ring_ready(consumer->ring);
 
 	if (ready < 0) {
-		ring_broken(worker, caller, now_ns);
-		caller_drop(worker, index);
+		ring_broken(worker, consumer, now_ns);
+		consumer_drop(worker, index);
 		return 0;
 	}
-	if (kvpull_ring_beat_seen(caller->ring))
-		kvpull_holds_beat(worker->holds, caller->instance, caller->rank,
-				  now_ns);
-	notes_take(worker, caller, (uint32_t)ready, now_ns);
+	if (kvpull_ring_beat_seen(consumer->ring))
+		kvpull_holds_beat(worker->holds,
+				  worker->consumer_notes[index].instance,
+				  consumer->rank, now_ns);
+	notes_take(worker, index, (uint32_t)ready, now_ns);
 	if (ready)
-		kvpull_ring_pop_end(caller->ring);
+		kvpull_ring_pop_end(consumer->ring);
 	return (uint32_t)ready;
 }
 
@@ -137,90 +136,92 @@ static uint32_t caller_drain(struct kvpull_worker *worker, uint32_t index,
  * drained later. Return: what was done; 1, too, if it has to wait, since its
  * ring rings for nobody until it is in.
  */
-static uint32_t caller_enter(struct kvpull_worker *worker, uint32_t index,
-			     uint64_t now_ns)
+static uint32_t consumer_enter(struct kvpull_worker *worker, uint32_t index,
+			       uint64_t now_ns)
 {
-	const struct kvpull_caller *caller = &worker->callers[index];
+	const struct kvpull_consumer_note *note =
+		&worker->consumer_notes[index];
 
-	caller_join(worker, index, now_ns);
-	return caller->joined ? caller_drain(worker, index, now_ns) :
-				!caller->dropped;
+	consumer_join(worker, index, now_ns);
+	return note->joined ? consumer_drain(worker, index, now_ns) :
+			      !note->dropped;
 }
 
-static void caller_up(struct kvpull_worker *worker, uint32_t index,
-		      uint64_t now_ns)
-{
-	struct kvpull_caller *caller = &worker->callers[index];
-
-	caller->joined = caller->dropped = 0;
-	caller->active_at = worker->active_count;
-	worker->active[worker->active_count++] = index;
-	(void)caller_enter(worker, index, now_ns);
-}
-
-static void caller_down(struct kvpull_worker *worker, uint32_t index,
+static void consumer_up(struct kvpull_worker *worker, uint32_t index,
 			uint64_t now_ns)
 {
-	struct kvpull_caller *caller = &worker->callers[index];
+	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
+
+	note->joined = note->dropped = 0;
+	note->active_at = worker->active_count;
+	worker->active[worker->active_count++] = index;
+	(void)consumer_enter(worker, index, now_ns);
+}
+
+static void consumer_down(struct kvpull_worker *worker, uint32_t index,
+			  uint64_t now_ns)
+{
+	const struct kvpull_consumer *consumer =
+		&worker->handover.consumers[index];
+	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
 	uint32_t last;
 
-	if (!caller->joined && !caller->dropped)
-		caller_join(worker, index, now_ns);
-	if (caller->joined) {
-		if (!caller->dropped)
-			(void)caller_drain(worker, index, now_ns);
-		if (caller->is_remote)
-			kvpull_holds_lose(worker->holds, caller->instance,
-					  caller->rank, now_ns);
+	if (!note->joined && !note->dropped)
+		consumer_join(worker, index, now_ns);
+	if (note->joined) {
+		if (!note->dropped)
+			(void)consumer_drain(worker, index, now_ns);
+		if (consumer->is_remote)
+			kvpull_holds_lose(worker->holds, note->instance,
+					  consumer->rank, now_ns);
 		else
-			kvpull_holds_leave(worker->holds, caller->instance,
-					   caller->rank, now_ns);
+			kvpull_holds_leave(worker->holds, note->instance,
+					   consumer->rank, now_ns);
 	}
 	last = worker->active[--worker->active_count];
-	worker->active[caller->active_at] = last;
-	worker->callers[last].active_at = caller->active_at;
+	worker->active[note->active_at] = last;
+	worker->consumer_notes[last].active_at = note->active_at;
 	kvpull_worker_tell(worker, KVPULL_TO_FORGET, index, 0);
 }
 
 static void claim_free(struct kvpull_worker *worker, uint32_t index)
 {
-	struct kvpull_claim *claim = &worker->claims[index];
-
-	kvpull_map_remove(&worker->claim_map, claim->serial);
-	claim->serial = 0;
-	claim->next_free = worker->claim_free;
+	kvpull_map_remove(&worker->claim_map,
+			  worker->handover.claims[index].serial);
+	worker->handover.claims[index].serial = 0;
+	worker->claim_notes[index].next_free = worker->claim_free;
 	worker->claim_free = index;
 }
 
 static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 {
 	struct kvpull_record record;
-	const int ready = kvpull_ring_ready(&worker->from_reader);
+	const int ready = kvpull_ring_ready(&worker->end.reader);
 	int left;
 
-	kvpull_check(&worker->log, ready >= 0);
+	kvpull_check(&worker->facts.log, ready >= 0);
 	for (left = ready; left > 0; left--) {
-		kvpull_ring_pop(&worker->from_reader, &record);
+		kvpull_ring_pop(&worker->end.reader, &record);
 		switch (record.kind) {
-		case KVPULL_FROM_CALLER_UP:
-			caller_up(worker, record.slot, now_ns);
+		case KVPULL_FROM_CONSUMER_UP:
+			consumer_up(worker, record.slot, now_ns);
 			break;
-		case KVPULL_FROM_CALLER_DOWN:
-			caller_down(worker, record.slot, now_ns);
+		case KVPULL_FROM_CONSUMER_DOWN:
+			consumer_down(worker, record.slot, now_ns);
 			break;
 		case KVPULL_FROM_PULL:
 			list_append(worker, &worker->pull_done,
 				    &worker->pull_done_last, record.slot);
 			break;
-		case KVPULL_FROM_TICKET:
+		case KVPULL_FROM_CLAIM:
 			claim_free(worker, record.slot);
 			break;
 		default:
-			kvpull_check(&worker->log, 0 && "unknown record");
+			kvpull_check(&worker->facts.log, 0 && "unknown record");
 		}
 	}
 	if (ready)
-		kvpull_ring_pop_end(&worker->from_reader);
+		kvpull_ring_pop_end(&worker->end.reader);
 	return (uint32_t)ready;
 }
 
@@ -231,17 +232,19 @@ static uint32_t consumers_drain(struct kvpull_worker *worker, uint64_t now_ns)
 
 	for (at = 0; at < worker->active_count; at++) {
 		const uint32_t index = worker->active[at];
-		const struct kvpull_caller *caller = &worker->callers[index];
+		const struct kvpull_consumer_note *note =
+			&worker->consumer_notes[index];
 
-		if (!caller->joined && !caller->dropped)
-			drained += caller_enter(worker, index, now_ns);
+		if (!note->joined && !note->dropped)
+			drained += consumer_enter(worker, index, now_ns);
 	}
 	for (at = 0; at < worker->active_count; at++) {
 		const uint32_t index = worker->active[at];
-		const struct kvpull_caller *caller = &worker->callers[index];
+		const struct kvpull_consumer_note *note =
+			&worker->consumer_notes[index];
 
-		if (caller->joined && !caller->dropped)
-			drained += caller_drain(worker, index, now_ns);
+		if (note->joined && !note->dropped)
+			drained += consumer_drain(worker, index, now_ns);
 	}
 	return drained;
 }
@@ -252,8 +255,8 @@ void kvpull_worker_failed_free(struct kvpull_worker *worker)
 	while (worker->pull_failed != KVPULL_NONE) {
 		const uint32_t index = worker->pull_failed;
 
-		worker->pull_failed = worker->pulls[index].next;
-		worker->pulls[index].next = worker->pull_free;
+		worker->pull_failed = worker->pull_notes[index].next;
+		worker->pull_notes[index].next = worker->pull_free;
 		worker->pull_free = index;
 	}
 }
@@ -261,7 +264,7 @@ void kvpull_worker_failed_free(struct kvpull_worker *worker)
 static void pull_end_result(struct kvpull_worker *worker, uint64_t key,
 			    int32_t reason, uint64_t bytes)
 {
-	const struct kvpull_outcome outcome = {
+	const struct kvpull_worker_result outcome = {
 		.key = key,
 		.bytes = bytes,
 		.kind = KVPULL_RESULT_PULL_ENDED,
@@ -274,24 +277,23 @@ static void pull_end_result(struct kvpull_worker *worker, uint64_t key,
 static void pull_report(struct kvpull_worker *worker, uint32_t index,
 			struct kvpull_poll_record *record)
 {
-	struct kvpull_pull *pull = &worker->pulls[index];
+	const struct kvpull_pull_order *order = &worker->handover.pulls[index];
+	const struct kvpull_pull_outcome *outcome =
+		&worker->handover.outcomes[index];
+	uint32_t *list =
+		outcome->code ? &worker->pull_failed : &worker->pull_free;
 
 	*record = (struct kvpull_poll_record){
-		.key = pull->key,
-		.kind = pull->code ? KVPULL_POLL_FAILED : KVPULL_POLL_LOADED,
-		.reason = pull->code,
-		.bytes = pull->code ? 0 : pull->bytes,
-		.took_ns = pull->ended_ns - pull->started_ns,
+		.key = order->key,
+		.kind = outcome->code ? KVPULL_POLL_FAILED : KVPULL_POLL_LOADED,
+		.reason = outcome->code,
+		.bytes = outcome->code ? 0 : outcome->bytes,
+		.took_ns = outcome->ended_ns - order->started_ns,
 	};
-	pull_end_result(worker, pull->key, pull->code, record->bytes);
-	kvpull_map_remove(&worker->pull_map, pull->key);
-	if (pull->code) {
-		pull->next = worker->pull_failed;
-		worker->pull_failed = index;
-	} else {
-		pull->next = worker->pull_free;
-		worker->pull_free = index;
-	}
+	pull_end_result(worker, order->key, outcome->code, record->bytes);
+	kvpull_map_remove(&worker->pull_map, order->key);
+	worker->pull_notes[index].next = *list;
+	*list = index;
 }
 
 static uint32_t pulls_report(struct kvpull_worker *worker,
@@ -304,7 +306,7 @@ static uint32_t pulls_report(struct kvpull_worker *worker,
 	       kvpull_worker_result_room(worker)) {
 		const uint32_t index = worker->pull_done;
 
-		worker->pull_done = worker->pulls[index].next;
+		worker->pull_done = worker->pull_notes[index].next;
 		pull_report(worker, index, &records[count++]);
 	}
 	while (worker->refused_count && count < capacity &&
@@ -319,7 +321,7 @@ static uint32_t pulls_report(struct kvpull_worker *worker,
 		};
 		pull_end_result(worker, refused->key, refused->reason, 0);
 		worker->refused_first = (worker->refused_first + 1) %
-					worker->config.requests_max;
+					worker->facts.config.requests_max;
 		worker->refused_count--;
 	}
 	return count;
@@ -337,7 +339,7 @@ static uint32_t holds_report(struct kvpull_worker *worker,
 	count = kvpull_holds_report(worker->holds, ends,
 				    count < room ? count : room);
 	for (index = 0; index < count; index++) {
-		const struct kvpull_outcome outcome = {
+		const struct kvpull_worker_result outcome = {
 			.key = ends[index].key,
 			.generation = ends[index].generation,
 			.kind = KVPULL_RESULT_HOLD_ENDED,
@@ -355,72 +357,15 @@ static uint32_t holds_report(struct kvpull_worker *worker,
 	return count;
 }
 
-/* An engine that sleeps: ask everybody for a doorbell, then look once more. */
-static int events_arm(struct kvpull_worker *worker)
-{
-	struct kvpull_transport *transport = worker->progress.transport;
-	int more = kvpull_ring_arm(&worker->from_reader);
-	uint32_t at;
-
-	/* Without a thread of its own the transport wakes this one. */
-	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
-		more |= transport->ops->arm(transport);
-
-	for (at = 0; at < worker->active_count; at++) {
-		struct kvpull_caller *caller =
-			&worker->callers[worker->active[at]];
-
-		if (caller->joined && !caller->dropped)
-			more |= kvpull_ring_arm(caller->ring);
-	}
-	return more;
-}
-
-static void events_timer(struct kvpull_worker *worker)
-{
-	uint64_t at_ns = kvpull_holds_deadline(worker->holds);
-	struct itimerspec timer = { 0 };
-
-	/* Heartbeats, reconnects and deadlines are this thread's then. */
-	if (worker->config.progress == KVPULL_PROGRESS_CALLER &&
-	    worker->progress.timer_ns < at_ns)
-		at_ns = worker->progress.timer_ns;
-	if (at_ns == worker->timer_set_ns)
-		return;
-	worker->timer_set_ns = at_ns;
-	if (at_ns != UINT64_MAX) {
-		timer.it_value.tv_sec = (time_t)(at_ns / KVPULL_NS_PER_S);
-		timer.it_value.tv_nsec = (long)(at_ns % KVPULL_NS_PER_S);
-	}
-	(void)timerfd_settime(worker->timer_fd, TFD_TIMER_ABSTIME, &timer,
-			      NULL);
-}
-
-/* Eat what woke us; the doorbells are edge triggered. */
-static void events_clear(struct kvpull_worker *worker)
-{
-	struct kvpull_transport *transport = worker->progress.transport;
-	struct epoll_event events[8];
-	int count;
-
-	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
-		transport->ops->disarm(transport);
-	count = epoll_wait(worker->event_fd, events, 8, 0);
-	worker->events_kept = 0;
-	/* Its time came after this poll's: it is to be set once more. */
-	for (; count > 0; count--)
-		if (events[count - 1].data.fd == worker->timer_fd)
-			worker->timer_set_ns = 0;
-}
-
 static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 			  struct kvpull_poll_record *records, uint32_t capacity,
 			  uint32_t *worked)
 {
 	uint32_t count;
 
-	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
-		*worked += (uint32_t)kvpull_progress_run(worker, now_ns);
+	if (worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
+		*worked +=
+			(uint32_t)kvpull_progress_run(worker->progress, now_ns);
 	kvpull_holds_tick(worker->holds, now_ns);
 	*worked += progress_drain(worker, now_ns);
 	*worked += consumers_drain(worker, now_ns);
@@ -430,65 +375,10 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 	return count + holds_report(worker, records + count, capacity - count);
 }
 
-/* The descriptor stays readable until a poll has cleared it. */
-static void events_keep(struct kvpull_worker *worker)
-{
-	if (worker->events_kept)
-		return;
-	worker->events_kept = 1;
-	(void)eventfd_write(worker->engine_wake_fd, 1);
-}
-
-void kvpull_worker_poll_due(struct kvpull_worker *worker)
-{
-	if (worker->events_wanted)
-		events_keep(worker);
-}
-
-/*
- * A poll that told something. Where all was armed, whatever comes and came rings,
- * but not ends that are left. A caller's own copies and posts go on without a
- * bell, unless one that woke it is still to be read.
- */
-static void events_told(struct kvpull_worker *worker, uint32_t count,
-			uint32_t capacity)
-{
-	struct kvpull_transport *transport = worker->progress.transport;
-	int keep = !worker->events_armed;
-
-	if (worker->config.progress == KVPULL_PROGRESS_CALLER)
-		keep |= !transport->ops->rings(transport);
-	else
-		keep |= count == capacity || count >= ENDS_MAX;
-	if (keep)
-		events_keep(worker);
-}
-
-/* A poll that has nothing to tell: the engine may sleep after it. */
-static uint32_t events_ready(struct kvpull_worker *worker, uint64_t now_ns,
-			     struct kvpull_poll_record *records,
-			     uint32_t capacity, uint32_t *worked)
-{
-	uint32_t count = 0;
-
-	events_clear(worker);
-	worker->events_armed = !events_arm(worker);
-	if (!worker->events_armed) {
-		count = poll_once(worker, now_ns, records, capacity, worked);
-		/* What armed for this may have been disarmed by it. */
-		++*worked;
-	}
-	events_timer(worker);
-	/* More is due than one poll does: wake up again at once. */
-	if (*worked)
-		events_keep(worker);
-	return count;
-}
-
 int kvpull_worker_poll(struct kvpull_worker *worker,
 		       struct kvpull_poll_record *records, uint32_t capacity)
 {
-	const uint64_t now_ns = worker->now_ns(worker->now_context);
+	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
 	uint32_t worked = 0;
 	uint32_t count;
 	uint64_t took_ns;
@@ -496,13 +386,20 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	kvpull_worker_failed_free(worker);
 	count = poll_once(worker, now_ns, records, capacity, &worked);
 	/* What there is to tell goes first; the next poll does the rest. */
-	if (worker->events_wanted && (count || !capacity))
-		events_told(worker, count, capacity);
-	else if (worker->events_wanted)
-		count = events_ready(worker, now_ns, records, capacity,
-				     &worked);
+	if (worker->events_wanted && (count || !capacity)) {
+		kvpull_sleep_told(worker,
+				  count == capacity || count >= ENDS_MAX);
+	} else if (worker->events_wanted) {
+		if (kvpull_sleep_arm(worker)) {
+			count = poll_once(worker, now_ns, records, capacity,
+					  &worked);
+			/* What armed for this may have been disarmed by it. */
+			worked++;
+		}
+		kvpull_sleep_ready(worker, worked);
+	}
 	if (worked || count) {
-		took_ns = worker->now_ns(worker->now_context) - now_ns;
+		took_ns = kvpull_facts_now(&worker->facts) - now_ns;
 		if (took_ns > worker->stats.poll_ns_max)
 			worker->stats.poll_ns_max = took_ns;
 	}
@@ -512,7 +409,7 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 int kvpull_worker_progress(struct kvpull_worker *worker)
 {
 	const int worked = kvpull_progress_run(
-		worker, worker->now_ns(worker->now_context));
+		worker->progress, kvpull_facts_now(&worker->facts));
 
 	/* What rang may be read now, and a poll tells what came of it. */
 	if (worked)
@@ -527,15 +424,16 @@ int kvpull_worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,
 	uint32_t index = worker->pull_failed;
 	uint32_t count;
 
-	while (index != KVPULL_NONE && worker->pulls[index].key != key)
-		index = worker->pulls[index].next;
+	while (index != KVPULL_NONE && worker->handover.pulls[index].key != key)
+		index = worker->pull_notes[index].next;
 	if (index == KVPULL_NONE)
 		return KVPULL_ENOKEY;
-	count = worker->pulls[index].group_first[KVPULL_GROUPS_MAX];
+	count = worker->handover.pulls[index].group_first[KVPULL_GROUPS_MAX];
 	*block_count = count;
 	if (count > capacity)
 		return KVPULL_ETOOSMALL;
-	memcpy(blocks, worker->pulls[index].local_ids, count * sizeof(*blocks));
+	memcpy(blocks, worker->handover.pulls[index].local_ids,
+	       count * sizeof(*blocks));
 	return 0;
 }
 
@@ -551,63 +449,6 @@ int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason)
 	if (ended)
 		kvpull_worker_poll_due(worker);
 	return (int)ended;
-}
-
-static int events_add(int epoll_fd, int fd, uint32_t events)
-{
-	struct epoll_event event = { .events = events };
-
-	event.data.fd = fd;
-	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
-/* 0, or -1 with errno. */
-static int events_open(struct kvpull_worker *worker)
-{
-	struct kvpull_transport *transport = worker->progress.transport;
-	const int doorbells = kvpull_route_doorbell_fd(transport);
-	int failed;
-
-	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->timer_fd =
-		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	failed = worker->event_fd < 0 || worker->timer_fd < 0 ||
-		 events_add(worker->event_fd, worker->engine_wake_fd,
-			    EPOLLIN | EPOLLET) ||
-		 events_add(worker->event_fd, worker->timer_fd,
-			    EPOLLIN | EPOLLET) ||
-		 (doorbells >= 0 &&
-		  events_add(worker->event_fd, doorbells, EPOLLIN | EPOLLET));
-	if (!failed && worker->config.progress == KVPULL_PROGRESS_CALLER)
-		failed = events_add(worker->event_fd,
-				    transport->ops->fd(transport), EPOLLIN);
-	return failed ? -1 : 0;
-}
-
-/* The next call tries again. */
-static void events_close(struct kvpull_worker *worker)
-{
-	if (worker->event_fd >= 0)
-		(void)close(worker->event_fd);
-	if (worker->timer_fd >= 0)
-		(void)close(worker->timer_fd);
-	worker->event_fd = worker->timer_fd = -1;
-}
-
-int kvpull_worker_event_fd(struct kvpull_worker *worker)
-{
-	if (worker->event_fd >= 0)
-		return worker->event_fd;
-	if (events_open(worker)) {
-		kvpull_error(&worker->log, "event_fd: %s", strerror(errno));
-		events_close(worker);
-		return KVPULL_EDEVICE;
-	}
-	worker->events_wanted = 1;
-	worker->timer_set_ns = UINT64_MAX;
-	/* Nothing is armed yet: its first sleep ends in a poll that does. */
-	(void)eventfd_write(worker->engine_wake_fd, 1);
-	return worker->event_fd;
 }
 
 static uint64_t count_of(const _Atomic uint64_t *counter)
@@ -648,7 +489,8 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 			     struct kvpull_worker_stats *stats, uint32_t reset)
 {
 	const struct kvpull_worker_stats before = worker->stats_at_reset;
-	const struct kvpull_progress_counts *counts = &worker->progress.counts;
+	const struct kvpull_progress_counts *counts =
+		kvpull_progress_counts(worker->progress);
 	struct kvpull_hold_counts holds;
 
 	kvpull_holds_counts(worker->holds, &holds);
@@ -679,10 +521,22 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 	stats->peer_connects = count_of(&counts->peer_connects);
 	stats->peer_failures = count_of(&counts->peer_failures);
 	stats->releases_queued = count_of(&counts->releases_queued);
-	stats->log_suppressed = count_of(&worker->log_budget.suppressed);
+	stats->log_suppressed = count_of(&worker->facts.log_budget.suppressed);
 	if (reset) {
 		worker->stats_at_reset = *stats;
 		worker->stats.poll_ns_max = 0;
 	}
 	counts_subtract(stats, &before);
+}
+
+void kvpull_worker_use(const struct kvpull_worker *worker,
+		       struct kvpull_worker_use *use)
+{
+	*use = (struct kvpull_worker_use){
+		.pulls = worker->pull_map.count,
+		.claims = worker->claim_map.count,
+		.claims_free = worker->facts.config.tickets_max -
+			       worker->claim_map.count,
+	};
+	kvpull_progress_use(worker->progress, &use->progress);
 }

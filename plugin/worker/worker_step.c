@@ -16,7 +16,6 @@
  * Results are kept until a step acknowledges them, and all of them are said
  * again in each message: the scheduler half drops replays.
  */
-#include "plugin/route/route.h"
 #include "plugin/worker/worker.h"
 
 #include <inttypes.h>
@@ -26,17 +25,8 @@
 void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
 			uint32_t index, uint64_t serial)
 {
-	const struct kvpull_record record = {
-		.kind = kind,
-		.slot = index,
-		.generation = serial,
-	};
-	const int code = kvpull_ring_push(&worker->to_writer, &record);
-
-	/* Sized for every index that can travel. */
-	kvpull_check(&worker->log, code >= 0);
-	if (code == 1 && worker->progress.wake_fd >= 0)
-		(void)eventfd_write(worker->progress.wake_fd, 1);
+	if (kvpull_handover_push(&worker->end, kind, index, serial))
+		(void)eventfd_write(worker->handover.progress_wake_fd, 1);
 }
 
 uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker)
@@ -46,18 +36,18 @@ uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker)
 }
 
 void kvpull_worker_result_add(struct kvpull_worker *worker,
-			      const struct kvpull_outcome *outcome)
+			      const struct kvpull_worker_result *result)
 {
-	kvpull_check(&worker->log, kvpull_worker_result_room(worker) > 0);
+	kvpull_check(&worker->facts.log, kvpull_worker_result_room(worker) > 0);
 	worker->results[worker->result_next % worker->result_count_max] =
-		*outcome;
+		*result;
 	worker->result_next++;
 }
 
 static int is_closing(const struct kvpull_worker *worker)
 {
 	/* A flag of this thread's own; the progress thread only reads it. */
-	return (int)atomic_load_explicit(&worker->closing,
+	return (int)atomic_load_explicit(&worker->handover.closing,
 					 memory_order_relaxed);
 }
 
@@ -65,12 +55,12 @@ static int is_closing(const struct kvpull_worker *worker)
 static void pull_refuse(struct kvpull_worker *worker, uint64_t key,
 			int32_t reason)
 {
-	const uint32_t refused_max = worker->config.requests_max;
+	const uint32_t refused_max = worker->facts.config.requests_max;
 	struct kvpull_refused *refused;
 
 	if (worker->refused_count == refused_max) {
 		kvpull_error(
-			&worker->log,
+			&worker->facts.log,
 			"more than %u pulls refused in one poll: request %" PRIu64
 			" is not reported; raise requests_max",
 			refused_max, key);
@@ -92,7 +82,7 @@ static void apply_hold(struct kvpull_worker *worker,
 
 	if (!code)
 		return;
-	kvpull_error(&worker->log,
+	kvpull_error(&worker->facts.log,
 		     "hold of request %" PRIu64
 		     " in slot %u generation %" PRIu64
 		     " refused: the step does not fit this rank's table",
@@ -104,7 +94,7 @@ static void apply_end(struct kvpull_worker *worker,
 		      const struct kvpull_command *command)
 {
 	/* By us, or by the worker that we replace. */
-	if (command->reported >> worker->tp_rank & 1)
+	if (command->reported >> worker->facts.tp_rank & 1)
 		return;
 	if (kvpull_holds_end(worker->holds, command->slot, command->generation,
 			     command->key, command->reason))
@@ -115,8 +105,7 @@ static void apply_claim(struct kvpull_worker *worker,
 			const struct kvpull_command *command)
 {
 	const uint32_t index = worker->claim_free;
-	struct kvpull_claim *claim;
-	uint32_t rank;
+	struct kvpull_claim_order *claim;
 
 	if (is_closing(worker) ||
 	    kvpull_map_get(&worker->claim_map, command->ticket_serial) !=
@@ -125,55 +114,45 @@ static void apply_claim(struct kvpull_worker *worker,
 	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
 		kvpull_warn(
-			&worker->log,
+			&worker->facts.log,
 			"no room for another ticket: raise tickets_max (%u); its pull will fail, and its hold may stay for hold_max_ms",
-			worker->claim_count_max);
+			worker->facts.config.tickets_max);
 		return;
 	}
-	claim = &worker->claims[index];
-	worker->claim_free = claim->next_free;
+	claim = &worker->handover.claims[index];
+	worker->claim_free = worker->claim_notes[index].next_free;
+	worker->claim_notes[index].release_told = 0;
 	claim->serial = command->ticket_serial;
 	claim->instance_id = worker->step_incarnation;
 	claim->generation = command->generation;
 	claim->slot = command->slot;
 	claim->rank_count = command->rank_count;
-	claim->pull_count = claim->releasing = claim->in_work = 0;
-	claim->release_told = 0;
-	for (rank = 0; rank < command->rank_count; rank++) {
-		const struct kvpull_ticket_rank *from = &command->ranks[rank];
-		struct kvpull_claim_rank *to = &claim->ranks[rank];
-
-		to->incarnation = from->incarnation;
-		to->tag = from->tag;
-		to->peer = KVPULL_NONE;
-		to->state = KVPULL_RANK_NEW;
-		to->tries = 0;
-		memcpy(to->address, from->address, sizeof(to->address));
-	}
+	memcpy(claim->ranks, command->ranks,
+	       command->rank_count * sizeof(*claim->ranks));
 	kvpull_worker_tell(worker, KVPULL_TO_CLAIM, index, claim->serial);
 }
 
-static void pull_fill(struct kvpull_worker *worker, struct kvpull_pull *pull,
+static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 		      const struct kvpull_command *command)
 {
-	const uint64_t now_ns = worker->now_ns(worker->now_context);
-	const uint64_t limit_ms = worker->config.deadline_ms ?
-					  worker->config.deadline_ms :
-					  worker->config.lease_ms;
+	struct kvpull_pull_order *pull = &worker->handover.pulls[index];
+	struct kvpull_pull_note *note = &worker->pull_notes[index];
+	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
+	const uint64_t limit_ms = worker->facts.config.deadline_ms ?
+					  worker->facts.config.deadline_ms :
+					  worker->facts.config.lease_ms;
 	const uint32_t pairs = command->group_first[command->group_count];
 	uint32_t group;
 
 	pull->key = command->key;
 	pull->claim_serial = command->ticket_serial;
 	pull->flags = command->flags;
-	pull->code = 0;
-	pull->bytes = 0;
 	pull->started_ns = now_ns;
 	pull->deadline_ns = now_ns + limit_ms * KVPULL_NS_PER_MS;
-	pull->next = KVPULL_NONE;
-	pull->abort_told = 0;
-	if (!++pull->serial)
-		pull->serial = 1;
+	note->next = KVPULL_NONE;
+	note->abort_told = 0;
+	if (!++note->serial)
+		note->serial = 1;
 	for (group = 0; group <= KVPULL_GROUPS_MAX; group++)
 		pull->group_first[group] = group <= command->group_count ?
 						   command->group_first[group] :
@@ -188,7 +167,6 @@ static void apply_pull(struct kvpull_worker *worker,
 	const uint32_t claim =
 		kvpull_map_get(&worker->claim_map, command->ticket_serial);
 	const uint32_t pairs = command->group_first[command->group_count];
-	struct kvpull_pull *pull;
 	int32_t refusal = command->reason;
 	uint32_t index;
 
@@ -205,8 +183,8 @@ static void apply_pull(struct kvpull_worker *worker,
 	if (!refusal && worker->pull_free == KVPULL_NONE)
 		kvpull_worker_failed_free(worker);
 	index = worker->pull_free;
-	if (!refusal &&
-	    (index == KVPULL_NONE || pairs > worker->config.pull_blocks_max))
+	if (!refusal && (index == KVPULL_NONE ||
+			 pairs > worker->facts.config.pull_blocks_max))
 		refusal = KVPULL_EFULL;
 	if (!refusal && kvpull_map_set(&worker->pull_map, command->key, index))
 		refusal = KVPULL_EFULL;
@@ -214,14 +192,13 @@ static void apply_pull(struct kvpull_worker *worker,
 		pull_refuse(worker, command->key, refusal);
 		return;
 	}
-	pull = &worker->pulls[index];
-	worker->pull_free = pull->next;
-	pull->claim = claim;
-	pull_fill(worker, pull, command);
+	worker->pull_free = worker->pull_notes[index].next;
+	worker->handover.pulls[index].claim = claim;
+	pull_fill(worker, index, command);
 	if (worker->pull_start_last == KVPULL_NONE)
 		worker->pull_start = index;
 	else
-		worker->pulls[worker->pull_start_last].next = index;
+		worker->pull_notes[worker->pull_start_last].next = index;
 	worker->pull_start_last = index;
 	worker->stats.pulls_started++;
 }
@@ -238,42 +215,42 @@ static void pulls_start(struct kvpull_worker *worker, uint32_t only,
 
 	while (*from != KVPULL_NONE) {
 		const uint32_t index = *from;
-		struct kvpull_pull *pull = &worker->pulls[index];
+		struct kvpull_pull_note *note = &worker->pull_notes[index];
 
 		if ((only != KVPULL_NONE && index != only) ||
-		    (claim != KVPULL_NONE && pull->claim != claim)) {
+		    (claim != KVPULL_NONE &&
+		     worker->handover.pulls[index].claim != claim)) {
 			last = index;
-			from = &pull->next;
+			from = &note->next;
 			continue;
 		}
-		*from = pull->next;
-		pull->next = KVPULL_NONE;
-		kvpull_worker_tell(worker, KVPULL_TO_PULL, index, pull->serial);
+		*from = note->next;
+		note->next = KVPULL_NONE;
+		kvpull_worker_tell(worker, KVPULL_TO_PULL, index, note->serial);
 	}
 	worker->pull_start_last = last;
 }
 
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
 {
-	struct kvpull_pull *pull = &worker->pulls[index];
+	struct kvpull_pull_note *note = &worker->pull_notes[index];
 
-	if (pull->abort_told)
+	if (note->abort_told)
 		return;
-	pull->abort_told = 1;
+	note->abort_told = 1;
 	/* One that waits for start_loads is started to be ended: one way out. */
 	pulls_start(worker, index, KVPULL_NONE);
-	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, pull->serial);
+	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, note->serial);
 }
 
 void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
 {
-	struct kvpull_claim *claim = &worker->claims[index];
-
-	if (claim->release_told)
+	if (worker->claim_notes[index].release_told)
 		return;
-	claim->release_told = 1;
+	worker->claim_notes[index].release_told = 1;
 	pulls_start(worker, KVPULL_NONE, index);
-	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index, claim->serial);
+	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index,
+			   worker->handover.claims[index].serial);
 }
 
 static void apply_abort(struct kvpull_worker *worker,
@@ -324,10 +301,10 @@ static void apply(struct kvpull_worker *worker,
 static void take_acks(struct kvpull_worker *worker,
 		      const struct kvpull_step_header *header)
 {
-	const uint32_t rank = worker->tp_rank;
+	const uint32_t rank = worker->facts.tp_rank;
 
 	if (rank >= header->rank_count ||
-	    header->ack_incarnations[rank] != worker->incarnation)
+	    header->ack_incarnations[rank] != worker->facts.incarnation)
 		return;
 	if (header->acks[rank] >= worker->result_first &&
 	    header->acks[rank] < worker->result_next)
@@ -337,10 +314,10 @@ static void take_acks(struct kvpull_worker *worker,
 static int knows_us(const struct kvpull_worker *worker,
 		    const struct kvpull_step_header *header)
 {
-	return worker->tp_rank < header->rank_count &&
-	       header->ack_incarnations[worker->tp_rank] ==
-		       worker->incarnation &&
-	       header->acks[worker->tp_rank] > 0;
+	return worker->facts.tp_rank < header->rank_count &&
+	       header->ack_incarnations[worker->facts.tp_rank] ==
+		       worker->facts.incarnation &&
+	       header->acks[worker->facts.tp_rank] > 0;
 }
 
 static int names_another(const struct kvpull_worker *worker,
@@ -348,10 +325,10 @@ static int names_another(const struct kvpull_worker *worker,
 {
 	uint64_t named;
 
-	if (worker->tp_rank >= header->rank_count)
+	if (worker->facts.tp_rank >= header->rank_count)
 		return 1;
-	named = header->ack_incarnations[worker->tp_rank];
-	return named && named != worker->incarnation;
+	named = header->ack_incarnations[worker->facts.tp_rank];
+	return named && named != worker->facts.incarnation;
 }
 
 void kvpull_worker_retire(struct kvpull_worker *worker)
@@ -361,9 +338,9 @@ void kvpull_worker_retire(struct kvpull_worker *worker)
 	worker->retired = 1;
 	(void)kvpull_holds_revoke_full(worker->holds, KVPULL_END_REVOKED);
 	(void)kvpull_worker_start_loads(worker);
-	for (index = 0; index < worker->config.pulls_max; index++)
+	for (index = 0; index < worker->facts.config.pulls_max; index++)
 		if (kvpull_map_get(&worker->pull_map,
-				   worker->pulls[index].key) == index)
+				   worker->handover.pulls[index].key) == index)
 			kvpull_worker_pull_abort(worker, index);
 	for (index = 0; index <= worker->claim_map.mask; index++) {
 		const struct kvpull_map_entry *entry =
@@ -380,7 +357,7 @@ static int retire(struct kvpull_worker *worker)
 {
 	if (!worker->retired) {
 		kvpull_error(
-			&worker->log,
+			&worker->facts.log,
 			"the scheduler half was restarted: all holds and pulls end, and no ticket of this worker is live; close it and open another");
 		kvpull_worker_retire(worker);
 	}
@@ -427,8 +404,8 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 		code = kvpull_step_get_header(&reader, &header);
 	if (code) {
 		worker->stats.step_bad++;
-		kvpull_error(&worker->log, "step of %zu bytes refused: %s",
-			     byte_count,
+		kvpull_error(&worker->facts.log,
+			     "step of %zu bytes refused: %s", byte_count,
 			     code == KVPULL_EVERSION ?
 				     "the scheduler half has another version" :
 				     "damaged");
@@ -446,7 +423,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	}
 	worker->step_gap = 0;
 	/* Holds are taken now, not at the last poll. */
-	kvpull_holds_stamp(worker->holds, worker->now_ns(worker->now_context));
+	kvpull_holds_stamp(worker->holds, kvpull_facts_now(&worker->facts));
 	for (index = 0; index < header.record_count; index++) {
 		if (kvpull_step_peek_command(&reader, &worker->scratch,
 					     &command))
@@ -466,7 +443,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 int kvpull_worker_start_loads(struct kvpull_worker *worker)
 {
 	if (worker->pull_start != KVPULL_NONE &&
-	    worker->config.progress == KVPULL_PROGRESS_CALLER)
+	    worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
 		kvpull_worker_poll_due(worker);
 	pulls_start(worker, KVPULL_NONE, KVPULL_NONE);
 	return 0;
@@ -475,18 +452,18 @@ int kvpull_worker_start_loads(struct kvpull_worker *worker)
 static void rank_fill(const struct kvpull_worker *worker,
 		      struct kvpull_rank_info *rank)
 {
-	const struct kvpull_transport *transport = worker->progress.transport;
 
 	*rank = (struct kvpull_rank_info){
-		.incarnation = worker->incarnation,
+		.incarnation = worker->facts.incarnation,
 		.generation_floor = kvpull_holds_generation_max(worker->holds),
-		.tp_rank = worker->tp_rank,
-		.tp_size = worker->tp_size,
-		.slot_count = worker->config.max_holds,
+		.tp_rank = worker->facts.tp_rank,
+		.tp_size = worker->facts.tp_size,
+		.slot_count = worker->facts.config.max_holds,
 	};
 	memcpy(rank->secret, worker->secret, sizeof(rank->secret));
 	memcpy(rank->compat, worker->compat_digest, sizeof(rank->compat));
-	kvpull_route_print(transport, rank->address, sizeof(rank->address));
+	kvpull_progress_address(worker->progress, rank->address,
+				sizeof(rank->address));
 }
 
 int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,
@@ -507,7 +484,7 @@ int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,
 static void result_put(struct kvpull_worker *worker,
 		       struct kvpull_wire_writer *writer, uint64_t sequence)
 {
-	const struct kvpull_outcome *outcome =
+	const struct kvpull_worker_result *outcome =
 		&worker->results[sequence % worker->result_count_max];
 	struct kvpull_result result = {
 		.kind = (enum kvpull_result_kind)outcome->kind,
@@ -539,12 +516,12 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 		return 0;
 	}
 	header = (struct kvpull_result_header){
-		.incarnation = worker->incarnation,
+		.incarnation = worker->facts.incarnation,
 		.first_sequence = worker->result_first,
 		.record_count = open < KVPULL_RESULTS_A_BUILD ?
 					(uint32_t)open :
 					KVPULL_RESULTS_A_BUILD,
-		.tp_rank = worker->tp_rank,
+		.tp_rank = worker->facts.tp_rank,
 		.step_incarnation = worker->step_incarnation,
 		.step_sequence = worker->step_sequence,
 		.gap = worker->step_gap,

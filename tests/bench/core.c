@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "plugin/progress/progress_state.h"
 #include "plugin/worker/worker.h"
 #include "tests/bench/bench.h"
 
@@ -159,7 +160,8 @@ static int ring_add(struct core *core)
 {
 	const size_t bytes = kvpull_ring_bytes(RING_RECORDS);
 	const uint32_t index = core->ring_count;
-	struct kvpull_caller *caller = &core->worker->callers[index];
+	struct kvpull_consumer *consumer =
+		&core->worker->handover.consumers[index];
 	int code;
 
 	core->ring_memory[index] = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -173,15 +175,16 @@ static int ring_add(struct core *core)
 					       core->ring_memory[index], bytes);
 	if (code)
 		return code;
-	caller->state = KVPULL_CALLER_IN;
-	caller->instance_id = index + 1;
-	caller->rank = 0;
-	caller->rank_count = 1;
-	caller->ring = &core->rings[index];
+	core->worker->progress->callers[index].state = KVPULL_CALLER_IN;
+	consumer->instance_id = index + 1;
+	consumer->rank = 0;
+	consumer->rank_count = 1;
+	consumer->ring = &core->rings[index];
 	core->ring_count++;
-	kvpull_progress_tell(core->worker, KVPULL_FROM_CALLER_UP, index);
+	kvpull_progress_tell(core->worker->progress, KVPULL_FROM_CONSUMER_UP,
+			     index);
 	polls(core, 1);
-	return caller->joined ? 0 : KVPULL_EFULL;
+	return core->worker->consumer_notes[index].joined ? 0 : KVPULL_EFULL;
 }
 
 static int rings_add(struct core *core, uint32_t count)

@@ -367,13 +367,11 @@ static void awake_note(struct sim_proc *proc)
 /* A ticket may find no room now, for itself or for its producer. */
 static void crowd_note(struct sim_proc *proc)
 {
-	const struct kvpull_worker *worker = proc->worker;
-	uint32_t left = 0;
-	uint32_t at;
+	struct kvpull_worker_use use;
 
-	for (at = 0; at < worker->config.peers_max; at++)
-		left += !worker->progress.remotes[at].incarnation;
-	if (!left || worker->claim_free == KVPULL_NONE)
+	kvpull_worker_use(proc->worker, &use);
+	if (use.progress.peers == proc->worker->facts.config.peers_max ||
+	    !use.claims_free)
 		proc->crowded_ns = proc->world->now_ns;
 }
 
@@ -443,7 +441,8 @@ void sim_proc_turn(struct sim_proc *proc)
 	if (world->now_ns < instance->stalled_ns ||
 	    world->now_ns < proc->frozen_ns) {
 		if (instance->splits) {
-			(void)kvpull_progress_run(proc->worker, world->now_ns);
+			(void)kvpull_progress_run(proc->worker->progress,
+						  world->now_ns);
 			progress_note(proc);
 		}
 		return;
@@ -453,7 +452,8 @@ void sim_proc_turn(struct sim_proc *proc)
 	if (sim_chance(world, 800))
 		(void)kvpull_worker_start_loads(proc->worker);
 	if (instance->splits && sim_chance(world, 500)) {
-		(void)kvpull_progress_run(proc->worker, world->now_ns);
+		(void)kvpull_progress_run(proc->worker->progress,
+					  world->now_ns);
 		progress_note(proc);
 	}
 	if (sim_chance(world, 850))

@@ -17,28 +17,6 @@ static int runs(const struct sim_proc *proc)
 	       world->now_ns >= proc->instance->stalled_ns;
 }
 
-/* It has claimed the hold of this rank, and its last word is not taken. */
-static int has_claim(const struct sim_proc *proc, const struct sim_hold *hold,
-		     uint64_t producer)
-{
-	const struct kvpull_worker *worker = proc->worker;
-	uint32_t index;
-	uint32_t at;
-
-	for (index = 0; index < worker->claim_count_max; index++) {
-		const struct kvpull_claim *claim = &worker->claims[index];
-
-		if (!claim->serial || claim->slot != hold->slot ||
-		    claim->generation != hold->generation)
-			continue;
-		for (at = 0; at < claim->rank_count; at++)
-			if (claim->ranks[at].incarnation == producer &&
-			    claim->ranks[at].state <= KVPULL_RANK_SAID)
-				return 1;
-	}
-	return 0;
-}
-
 /* Commands are on their way, which may claim it or release it. */
 static int is_commanding(const struct sim_instance *instance)
 {
@@ -83,7 +61,8 @@ static int knows(const struct sim_instance *instance,
 		/* What found no room at one rank is pinned by its others. */
 		if (proc->alive &&
 		    (!runs(proc) || proc->crowded_ns >= hold->created_ns ||
-		     has_claim(proc, hold, producer)))
+		     kvpull_progress_owes(proc->worker->progress, hold->slot,
+					  hold->generation, producer)))
 			return 1;
 	}
 	return 0;

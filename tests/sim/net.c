@@ -624,12 +624,12 @@ static const struct kvpull_transport_ops ops = {
 };
 
 struct kvpull_transport *sim_transport_make(void *context,
-					    struct kvpull_worker *worker)
+					    const struct kvpull_log *log)
 {
 	struct sim_proc *proc = context;
 
 	proc->transport.base.ops = &ops;
-	proc->transport.base.log = &worker->log;
+	proc->transport.base.log = log;
 	proc->transport.proc = proc;
 	(void)snprintf(proc->transport.address, sizeof(proc->transport.address),
 		       "node%urank%u", proc->instance->index, proc->rank);

@@ -297,7 +297,7 @@ static void instances_end(struct sim_proc *proc)
 
 /* Another worker of a rank waits to join: its predecessor's grace is over. */
 static void successor_seen(struct sim_proc *proc, struct sim_seen *seen,
-			   const struct kvpull_caller *caller)
+			   const struct kvpull_consumer *caller)
 {
 	const uint64_t bit = UINT64_C(1) << caller->rank;
 
@@ -310,13 +310,15 @@ static void successor_seen(struct sim_proc *proc, struct sim_seen *seen,
 
 static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
 {
-	const struct kvpull_caller *caller =
-		&proc->worker->callers[conn->caller];
+	const struct kvpull_consumer *caller =
+		&proc->worker->handover.consumers[conn->caller];
+	const struct kvpull_consumer_note *note =
+		&proc->worker->consumer_notes[conn->caller];
 	struct sim_seen *seen = seen_of(proc, conn->instance_id);
 	uint32_t at;
 
-	if (!caller->joined || caller->dropped) {
-		if (!caller->dropped)
+	if (!note->joined || note->dropped) {
+		if (!note->dropped)
 			successor_seen(proc, seen, caller);
 		conn->drained = conn->server_down;
 		return;

@@ -4,22 +4,22 @@
 
 static void proc_end(const struct sim_proc *proc)
 {
-	const struct kvpull_worker *worker = proc->worker;
 	struct sim_world *world = proc->world;
+	struct kvpull_worker_use use;
 	uint32_t at;
 
-	if (worker->pull_map.count || worker->claim_map.count ||
-	    worker->progress.live_count)
+	kvpull_worker_use(proc->worker, &use);
+	if (use.pulls || use.claims || use.progress.pulls_live)
 		sim_fail(
 			world,
 			"process %u has %u pulls, %u claims, %u running pulls left",
-			proc->index, worker->pull_map.count,
-			worker->claim_map.count, worker->progress.live_count);
+			proc->index, use.pulls, use.claims,
+			use.progress.pulls_live);
 	for (at = 0; at < SIM_READS; at++)
 		if (proc->transport.reads[at].active)
 			sim_fail(world, "process %u has a read left",
 				 proc->index);
-	if (kvpull_holds_digest(worker->holds) != proc->digest &&
+	if (kvpull_holds_digest(proc->worker->holds) != proc->digest &&
 	    proc->instance->produces && world->quiet > 1)
 		sim_fail(world, "process %u: its hold table is not as it was",
 			 proc->index);

@@ -372,7 +372,7 @@ void sim_report_open(void);
 
 /* net.c */
 struct kvpull_transport *sim_transport_make(void *context,
-					    struct kvpull_worker *worker);
+					    const struct kvpull_log *log);
 void sim_net_run(struct sim_world *world);
 /* The process died: what it sent may be lost, the others see it later. */
 void sim_net_kill(struct sim_proc *proc);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker as producer: who is let in beside, or in the place of, whom. */
+#include "plugin/progress/progress_state.h"
 #include "plugin/route/route.h"
 #include "tests/unit/worker_peer.h"
 
@@ -86,15 +87,17 @@ static void worker_that_closes_says_so(void **state)
 	const uint32_t uid = world->config.uids[0];
 	const struct world_caller *caller;
 
-	world->worker->log.write = warning_keep;
-	world->worker->log.level = KVPULL_LOG_WARN;
-	atomic_store_explicit(&world->worker->closing, 1, memory_order_relaxed);
+	world->worker->facts.log.write = warning_keep;
+	world->worker->facts.log.level = KVPULL_LOG_WARN;
+	atomic_store_explicit(&world->worker->handover.closing, 1,
+			      memory_order_relaxed);
 	caller = hello_say(world, 0, 5, uid);
 	assert_int_equal(caller->refusal.code, KVPULL_EPEER);
 	assert_string_equal(
 		last_warning,
 		"consumer refused: state is closing here and open there (EPEER)");
-	atomic_store_explicit(&world->worker->closing, 0, memory_order_relaxed);
+	atomic_store_explicit(&world->worker->handover.closing, 0,
+			      memory_order_relaxed);
 }
 
 #define TEST(name)                                                             \

@@ -141,10 +141,10 @@ static void node_claim(struct node *d, const struct node *p, uint32_t slot)
 		.ranks = &rank,
 	};
 
-	rank.incarnation = p->worker->incarnation;
+	rank.incarnation = p->worker->facts.incarnation;
 	rank.tag = kvpull_ticket_tag(p->worker->secret, slot, GENERATION);
-	kvpull_route_print(p->worker->progress.transport, rank.address,
-			   sizeof(rank.address));
+	kvpull_progress_address(p->worker->progress, rank.address,
+				sizeof(rank.address));
 	node_send(d, &command);
 }
 
@@ -289,7 +289,7 @@ static int raw_connect(const struct node *p)
 
 	(void)snprintf(address.sun_path, sizeof(address.sun_path),
 		       "%s/kvpull-%016llx.sock", folder,
-		       (unsigned long long)p->worker->incarnation);
+		       (unsigned long long)p->worker->facts.incarnation);
 	assert_int_equal(
 		connect(fd, (const struct sockaddr *)&address, sizeof(address)),
 		0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pull's life: each of its states meets each event. */
+#include "plugin/progress/progress_state.h"
 #include "tests/unit/worker_peer.h"
 
 #define KEY 1u
@@ -34,7 +35,7 @@ static void pull_to(struct world *world, enum kvpull_pull_state state)
 		world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 		world_poll(world, 1);
 	}
-	assert_int_equal(world->worker->pulls[0].state, state);
+	assert_int_equal(world->worker->progress->pulls[0].state, state);
 	assert_int_equal(world->reads[0].checking,
 			 written || state == KVPULL_PULL_CHECK);
 	assert_int_equal(world->reads[1].checking,
@@ -44,7 +45,7 @@ static void pull_to(struct world *world, enum kvpull_pull_state state)
 /* Nothing is left of a pull: slots, parts, uses. */
 static void pull_is_gone(const struct world *world)
 {
-	const struct kvpull_progress *progress = &world->worker->progress;
+	const struct kvpull_progress *progress = world->worker->progress;
 	uint32_t parts = 0;
 	uint32_t at;
 
@@ -54,8 +55,8 @@ static void pull_is_gone(const struct world *world)
 	     at = progress->parts[at].next_free)
 		parts++;
 	assert_int_equal(parts, progress->part_count_max);
-	for (at = 0; at < world->worker->claim_count_max; at++)
-		assert_int_equal(world->worker->claims[at].pull_count, 0);
+	for (at = 0; at < world->worker->facts.config.tickets_max; at++)
+		assert_int_equal(progress->claims[at].pull_count, 0);
 }
 
 static void pull_that_reads_live_blocks_is_loaded(void **state)
@@ -201,12 +202,12 @@ static void abort_of_the_last_use_of_a_slot_is_ignored(void **state)
 	uint32_t serial;
 
 	pull_to(world, KVPULL_PULL_CONNECT);
-	serial = world->worker->pulls[0].serial;
+	serial = world->worker->pull_notes[0].serial;
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 2);
 	world_pull(world, KEY + 1, SERIAL, 0);
 	world_poll(world, 1);
-	assert_int_equal(world->worker->pulls[0].key, KEY + 1);
+	assert_int_equal(world->worker->handover.pulls[0].key, KEY + 1);
 	kvpull_worker_tell(world->worker, KVPULL_TO_ABORT, 0, serial);
 	world_poll(world, 1);
 	world_silent(world, KEY + 1);
@@ -347,7 +348,7 @@ static void peer_that_dies_between_read_and_check_fails_it(void **state)
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_pass(world, 100 * WORLD_MS);
-	if (world->worker->pulls[0].state == KVPULL_PULL_READ)
+	if (world->worker->progress->pulls[0].state == KVPULL_PULL_READ)
 		world_done(world, 1, 0);
 	else
 		world_done(world, 1, KVPULL_EABORTED);
@@ -364,7 +365,7 @@ static void peer_that_died_and_came_back_fails_the_check(void **state)
 	world_done(world, 0, 0);
 	world_down(world, world_peer_at(world, rank_names[0]));
 	world_pass(world, 100 * WORLD_MS);
-	if (world->worker->pulls[0].state == KVPULL_PULL_READ)
+	if (world->worker->progress->pulls[0].state == KVPULL_PULL_READ)
 		(void)world_up(world, rank_names[0], 0, 2);
 	world->check_code = 1;
 	world_done(world, 1, 0);
@@ -616,7 +617,7 @@ static void key_that_is_pulled_already_is_not_pulled_again(void **state)
 static void pulls_that_want_the_same_parts_do_not_block_each_other(void **state)
 {
 	struct world *world = *state;
-	struct kvpull_progress *progress = &world->worker->progress;
+	struct kvpull_progress *progress = world->worker->progress;
 	uint32_t spare;
 
 	world_claim(world, SERIAL, 2);
@@ -649,7 +650,8 @@ static void one_pull_of_many_ranks_has_parts_enough(void **state)
 	(void)state;
 	assert_non_null(world);
 	world_open(world, ",\"pulls_max\":1,\"tickets_max\":4");
-	assert_true(world->worker->progress.part_count_max >= KVPULL_RANKS_MAX);
+	assert_true(world->worker->progress->part_count_max >=
+		    KVPULL_RANKS_MAX);
 	kvpull_worker_destroy(world->worker);
 	free(world);
 }
@@ -692,7 +694,7 @@ static void pull_never_takes_less_than_no_time(void **state)
 	(void)world_up(world, "1-0", 0, 1);
 	world->now_ns += 1000;
 	world_pull(world, KEY, SERIAL, 0);
-	(void)kvpull_progress_run(world->worker, world->now_ns - 500);
+	(void)kvpull_progress_run(world->worker->progress, world->now_ns - 500);
 	world_poll(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 	assert_in_range(world->records[0].took_ns, 0, 1000000);

@@ -146,7 +146,7 @@ static int is_due(const struct kvpull_worker *worker)
 {
 	eventfd_t wakes;
 
-	return !eventfd_read(worker->engine_wake_fd, &wakes);
+	return !eventfd_read(worker->handover.engine_wake_fd, &wakes);
 }
 
 /* As event_fd() does; this transport has no descriptors. */
@@ -226,7 +226,7 @@ static void poll_that_told_something_is_followed_by_another(void **state)
 
 	events_open(worker);
 	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
-				   worker->engine_wake_fd, &event),
+				   worker->handover.engine_wake_fd, &event),
 			 0);
 	for (round = 0; round < 3; round++) {
 		hold_next(world, round);
@@ -300,7 +300,7 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 	int count = 0;
 
 	events_open(worker);
-	worker->config.progress = KVPULL_PROGRESS_THREAD;
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	for (index = 0; index < ENDS; index++)
 		hold_next(world, index);
 	world_poll(world, 3);
@@ -316,7 +316,7 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 			assert_true(is_due(worker));
 	}
 	assert_true(told > (uint32_t)count);
-	worker->config.progress = KVPULL_PROGRESS_CALLER;
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 static void sleep_well(struct world *world)
@@ -383,7 +383,7 @@ static void lease_that_a_step_began_is_not_slept_over(void **state)
 	struct kvpull_worker *worker = world->worker;
 
 	events_open(worker);
-	worker->config.progress = KVPULL_PROGRESS_THREAD;
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	world_poll(world, 3);
 	assert_int_equal(worker->events_armed, 1);
 	(void)is_due(worker);
@@ -398,7 +398,7 @@ static void lease_that_a_step_began_is_not_slept_over(void **state)
 	world_poll(world, 2);
 	assert_in_range(worker->timer_set_ns, world->now_ns,
 			world->now_ns + LEASE_NS);
-	worker->config.progress = KVPULL_PROGRESS_CALLER;
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 /* A poll that began before the timer's time may eat what the timer says. */
@@ -442,7 +442,7 @@ static void consumer_that_waits_to_be_let_in_is_not_slept_over(void **state)
 	sleep_well(world);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	(void)consumer(world, 1, 0x11);
-	while (!worker->callers[1].joined) {
+	while (!worker->consumer_notes[1].joined) {
 		assert_in_range(polls++, 0, 9);
 		assert_true(is_due(worker));
 		world_poll(world, 1);

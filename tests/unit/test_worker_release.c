@@ -73,8 +73,8 @@ static void untaken_release_ends_at_hold_max(void **state)
 	struct world *world = *state;
 
 	released_without_answer(world);
-	world_pass(world,
-		   world->worker->config.hold_max_ms * WORLD_MS + WORLD_MS);
+	world_pass(world, world->worker->facts.config.hold_max_ms * WORLD_MS +
+				  WORLD_MS);
 	world_poll(world, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 	assert_int_equal(world->worker->claim_map.count, 1);
@@ -90,7 +90,8 @@ static int notify_and_look(struct kvpull_transport *transport, uint32_t peer,
 
 	if (record->kind == KVPULL_NOTE_RELEASE)
 		woken = !eventfd_read(
-			world_of(transport)->worker->engine_wake_fd, &wakes);
+			world_of(transport)->worker->handover.engine_wake_fd,
+			&wakes);
 	return fake_notify(transport, peer, record);
 }
 
@@ -111,16 +112,17 @@ static void release_is_said_before_the_engine_is_woken(void **state)
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
 	world_done(world, 0, 0);
-	assert_int_equal(kvpull_ring_arm(&worker->from_reader), 0);
-	(void)eventfd_read(worker->engine_wake_fd, &wakes);
+	assert_int_equal(kvpull_ring_arm(&worker->end.reader), 0);
+	(void)eventfd_read(worker->handover.engine_wake_fd, &wakes);
 	woken = 2;
 	world_done_queue(world, 0, 0);
 	/* An engine that polls for itself is awake. */
-	worker->config.progress = KVPULL_PROGRESS_THREAD;
-	(void)kvpull_progress_run(worker, world->now_ns);
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	(void)kvpull_progress_run(worker->progress, world->now_ns);
 	assert_int_equal(woken, 0);
-	assert_int_equal(eventfd_read(worker->engine_wake_fd, &wakes), 0);
-	worker->config.progress = KVPULL_PROGRESS_CALLER;
+	assert_int_equal(eventfd_read(worker->handover.engine_wake_fd, &wakes),
+			 0);
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 	world_poll(world, 1);
 	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
 }

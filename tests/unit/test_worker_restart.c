@@ -185,7 +185,7 @@ static void restarted_worker_does_not_keep_its_predecessors_claims(void **state)
 	beat(world, consumer(world, 1, SUCCESSOR), 1);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 	beat(world, &world->callers[1], 1);
-	assert_int_equal(world->worker->callers[1].joined, 1);
+	assert_int_equal(world->worker->consumer_notes[1].joined, 1);
 }
 
 static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
@@ -219,7 +219,7 @@ static void another_scheduler_half_ends_all_for_good(void **state)
 					    .reason = KVPULL_END_ABORTED };
 	const struct kvpull_revocation_entry *entries =
 		(const void *)world->worker->entries.base;
-	const uint64_t incarnation = world->worker->incarnation;
+	const uint64_t incarnation = world->worker->facts.incarnation;
 
 	assert_int_equal(live_slots(entries, incarnation), WORLD_HOLDS);
 	hold(world, 1, KEY);
@@ -252,7 +252,7 @@ static void nothing_is_live_after_a_close(void **state)
 	struct world *world = *state;
 	const size_t bytes =
 		WORLD_HOLDS * sizeof(struct kvpull_revocation_entry);
-	const uint64_t incarnation = world->worker->incarnation;
+	const uint64_t incarnation = world->worker->facts.incarnation;
 	struct kvpull_revocation_entry *entries =
 		mmap(NULL, bytes, PROT_READ, MAP_SHARED,
 		     world->worker->entries.fd, 0);

@@ -151,10 +151,10 @@ world_hello(struct world *world, uint32_t index, const struct world_hello *who)
 {
 	struct world_caller *caller = &world->callers[index];
 	struct kvpull_hello hello = {
-		.compat = world->worker->compat,
+		.compat = world->worker->facts.compat,
 		.instance = who->instance,
 		.incarnation = who->incarnation,
-		.wanted = world->worker->incarnation,
+		.wanted = world->worker->facts.incarnation,
 		.rank = who->rank,
 		.rank_count = who->rank_count ? who->rank_count : 1,
 		.engine_id = "consumer",

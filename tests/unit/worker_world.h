@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "base/params.h"
+#include "plugin/progress/progress_state.h"
 #include "plugin/worker/worker.h"
 
 #ifndef WORLD_HOLDS
@@ -142,7 +143,7 @@ static inline int fake_reachable(const struct kvpull_transport *transport,
 	const struct world *world = (const void *)transport;
 
 	/* As verbs: nobody is, before our own memory is known. */
-	if (!world->worker->progress.serving)
+	if (!world->worker->progress->serving)
 		return KVPULL_EROUTE;
 	return strcmp(address, "nowhere") == 0 ? KVPULL_EROUTE :
 						 world->reachable_code;
@@ -407,12 +408,12 @@ static const struct kvpull_transport_ops fake_ops = {
 };
 
 static inline struct kvpull_transport *
-world_transport(void *context, struct kvpull_worker *worker)
+world_transport(void *context, const struct kvpull_log *log)
 {
 	struct world *world = context;
 
 	world->transport.ops = &fake_ops;
-	world->transport.log = &worker->log;
+	world->transport.log = log;
 	return &world->transport;
 }
 

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/handover/handover.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define RECORDS_MIN 64u
+
+/*
+ * Each pull and claim has at most three records open a way (its start, its end,
+ * and the end of the slot's last use, if that came to nothing), a consumer two.
+ */
+static uint32_t ring_records(const struct kvpull_config *config)
+{
+	const uint32_t least = 3 * config->pulls_max + 3 * config->tickets_max +
+			       4 * config->consumers_max + RECORDS_MIN;
+	uint32_t records = RECORDS_MIN;
+
+	while (records < least)
+		records *= 2;
+	return records;
+}
+
+static int ring_take(struct kvpull_handover_end *from,
+		     struct kvpull_handover_end *to,
+		     const struct kvpull_facts *facts,
+		     struct kvpull_arena *arena)
+{
+	const uint32_t records = ring_records(&facts->config);
+	const size_t bytes = kvpull_ring_bytes(records);
+	void *memory = kvpull_arena_take(arena, 1, bytes);
+	int code;
+
+	if (!memory)
+		return KVPULL_ENOMEM;
+	from->log = &facts->log;
+	code = kvpull_ring_init(&to->reader, memory, records);
+	return code ? code :
+		      kvpull_ring_writer_init(&from->writer, memory, bytes);
+}
+
+int kvpull_handover_open(struct kvpull_handover *handover,
+			 const struct kvpull_facts *facts,
+			 struct kvpull_handover_end *engine,
+			 struct kvpull_handover_end *progress,
+			 struct kvpull_arena *arena)
+{
+	const struct kvpull_config *config = &facts->config;
+	int code;
+
+	handover->outcomes = kvpull_arena_take(arena, config->pulls_max,
+					       sizeof(*handover->outcomes));
+	handover->claims = kvpull_arena_take(arena, config->tickets_max,
+					     sizeof(*handover->claims));
+	handover->consumers = kvpull_arena_take(arena, config->consumers_max,
+						sizeof(*handover->consumers));
+	code = ring_take(engine, progress, facts, arena);
+	if (!code)
+		code = ring_take(progress, engine, facts, arena);
+	if (code || !kvpull_arena_ok(arena))
+		return KVPULL_ENOMEM;
+	handover->engine_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	handover->progress_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (handover->engine_wake_fd >= 0 && handover->progress_wake_fd >= 0)
+		return 0;
+	kvpull_error(&facts->log, "eventfd: %s", strerror(errno));
+	return KVPULL_EDEVICE;
+}
+
+void kvpull_handover_close(struct kvpull_handover *handover)
+{
+	if (handover->engine_wake_fd >= 0)
+		(void)close(handover->engine_wake_fd);
+	if (handover->progress_wake_fd >= 0)
+		(void)close(handover->progress_wake_fd);
+	handover->engine_wake_fd = handover->progress_wake_fd = -1;
+}
+
+int kvpull_handover_push(struct kvpull_handover_end *end, uint32_t kind,
+			 uint32_t index, uint64_t serial)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = index,
+		.generation = serial,
+	};
+	const int code = kvpull_ring_push(&end->writer, &record);
+
+	/* Sized for every index that can travel. */
+	kvpull_check(end->log, code >= 0);
+	return code == 1;
+}

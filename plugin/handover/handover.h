@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What crosses between the two threads of a worker, or between its two halves
+ * where one thread plays both (progress=caller):
+ *   engine    plugin/worker: hold table, consumers' rings, step bytes, reports
+ *   progress  plugin/progress: transports, peers, callers, claims, pulls
+ *
+ * They share what is here and nothing else: facts that neither changes once
+ * regions are served, and slots whose indices travel through two rings. Who
+ * holds the index owns the slot. Each index travels at most a fixed number of
+ * times each way, and the rings are sized for all of them: neither is ever full.
+ */
+#ifndef KVPULL_PLUGIN_HANDOVER_H
+#define KVPULL_PLUGIN_HANDOVER_H
+
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/ring.h"
+#include "base/transport.h"
+#include "plugin/bytes/handshake.h"
+#include "plugin/bytes/step.h"
+#include "plugin/config/config.h"
+
+/* What a worker is and what it serves; read by both threads. */
+struct kvpull_facts {
+	struct kvpull_log log;
+	struct kvpull_log_budget log_budget;
+	struct kvpull_config config;
+	struct kvpull_compat compat;
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
+	uint32_t tp_rank;
+	uint32_t tp_size;
+	uint64_t incarnation;
+	uint64_t (*now_ns)(void *context);
+	void *now_context;
+	/* Its memory; written before it is served. */
+	struct kvpull_serve serve;
+	struct kvpull_cache *caches; /* [KVPULL_CACHES_MAX] */
+	uint32_t cache_count;
+	uint32_t reserved;
+};
+
+static inline uint64_t kvpull_facts_now(const struct kvpull_facts *facts)
+{
+	return facts->now_ns(facts->now_context);
+}
+
+/* Records of the two rings: record.kind, .slot = index, .generation = serial. */
+enum kvpull_handover_kind {
+	/* engine -> progress */
+	KVPULL_TO_CLAIM = 16, /* claim: new, filled in */
+	KVPULL_TO_PULL,       /* pull: new, filled in */
+	KVPULL_TO_ABORT,      /* pull */
+	KVPULL_TO_RELEASE,    /* claim */
+	KVPULL_TO_FORGET,     /* consumer: its ring is drained */
+	KVPULL_TO_DROP,       /* consumer: broke the ring, or no room */
+	/* progress -> engine */
+	KVPULL_FROM_CONSUMER_UP,   /* consumer: joined, filled in */
+	KVPULL_FROM_CONSUMER_DOWN, /* consumer: drain and forget */
+	KVPULL_FROM_PULL,          /* pull: its outcome is there */
+	KVPULL_FROM_CLAIM          /* claim: free again */
+};
+
+/* A pull, as the engine's thread orders it. */
+struct kvpull_pull_order {
+	uint64_t key;
+	uint64_t started_ns;
+	uint64_t deadline_ns;
+	uint64_t claim_serial;
+	uint32_t claim;
+	uint32_t flags; /* KVPULL_PULL_* of step.h */
+	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
+	uint32_t narrow; /* groups whose ids kvpull_pull_new() still widens */
+	uint32_t *remote_ids; /* [pull_blocks_max] */
+	uint32_t *local_ids;
+};
+
+/* And its end, as progress tells it. */
+struct kvpull_pull_outcome {
+	uint64_t bytes;
+	uint64_t ended_ns;
+	int32_t code;
+	uint32_t reserved;
+};
+
+/* A ticket to be claimed, consumer's side. */
+struct kvpull_claim_order {
+	uint64_t serial;      /* of the scheduler half; 0: free */
+	uint64_t instance_id; /* scheduler half's incarnation */
+	uint64_t generation;
+	uint32_t slot;
+	uint32_t rank_count;
+	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
+};
+
+/* A caller that was let in, producer's side. */
+struct kvpull_consumer {
+	uint64_t instance_id;
+	uint64_t incarnation;
+	struct kvpull_ring *ring; /* the engine's to drain until TO_FORGET */
+	uint32_t rank;
+	uint32_t rank_count;
+	uint32_t is_remote; /* over a network */
+	uint32_t reserved;
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
+};
+
+struct kvpull_handover {
+	struct kvpull_pull_order *pulls;      /* [pulls_max] */
+	struct kvpull_pull_outcome *outcomes; /* [pulls_max] */
+	struct kvpull_claim_order *claims;    /* [tickets_max] */
+	struct kvpull_consumer *consumers;    /* [consumers_max] */
+	int engine_wake_fd;   /* eventfd; written for an engine that sleeps */
+	int progress_wake_fd; /* likewise */
+	/* Nobody new is let in. Orders nothing: written by the engine. */
+	_Atomic uint32_t closing;
+};
+
+/* One side's ends of the two rings. */
+struct kvpull_handover_end {
+	struct kvpull_ring reader;
+	struct kvpull_ring_writer writer;
+	const struct kvpull_log *log;
+};
+
+/*
+ * Both ends, and the slots but for the pulls' ids, from the arena.
+ * Return: 0, KVPULL_ENOMEM, KVPULL_EDEVICE (no descriptors; logged).
+ */
+int KVPULL_MUST_CHECK kvpull_handover_open(struct kvpull_handover *handover,
+					   const struct kvpull_facts *facts,
+					   struct kvpull_handover_end *engine,
+					   struct kvpull_handover_end *progress,
+					   struct kvpull_arena *arena);
+/* Also of one whose open failed, if both descriptors were -1 before. */
+void kvpull_handover_close(struct kvpull_handover *handover);
+
+/* Hand an index to the other side. Return: 1 if that sleeps, else 0. */
+int kvpull_handover_push(struct kvpull_handover_end *end, uint32_t kind,
+			 uint32_t index, uint64_t serial);
+
+#endif /* KVPULL_PLUGIN_HANDOVER_H */

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The progress half of a worker: connections, claims and pulls, in runs that
+ * never block. A thread of its own repeats them, or with progress=caller the
+ * engine's thread. All calls are the engine's; those of progress=caller alone
+ * are marked.
+ */
+#ifndef KVPULL_PLUGIN_PROGRESS_H
+#define KVPULL_PLUGIN_PROGRESS_H
+
+#include "plugin/handover/handover.h"
+
+struct kvpull_progress;
+
+struct kvpull_progress_params {
+	const struct kvpull_facts *facts;
+	struct kvpull_handover *handover;
+	struct kvpull_handover_end end; /* progress's */
+	struct kvpull_arena *arena;
+	/* NULL: the routes of the configuration; else a test's own. */
+	struct kvpull_transport *(*transport)(void *context,
+					      const struct kvpull_log *log);
+	void *transport_context;
+};
+
+/* Counters, any thread. */
+struct kvpull_progress_counts {
+	_Atomic uint64_t pulls_live, pulls_done, pulls_failed, pulls_expired;
+	_Atomic uint64_t bytes_pulled, peers_live, peer_connects, peer_failures;
+	_Atomic uint64_t releases_queued, consumers_refused;
+};
+
+/* What open() may take from the arena. */
+size_t kvpull_progress_bytes(const struct kvpull_config *config);
+/* *progress is set where it has to be closed, also after a failure. */
+int KVPULL_MUST_CHECK
+kvpull_progress_open(const struct kvpull_progress_params *params,
+		     struct kvpull_progress **progress);
+/* Ends the thread and the routes; NULL: nothing. */
+void kvpull_progress_close(struct kvpull_progress *progress);
+/* The regions are in the facts: listen. 0, or why not. */
+int KVPULL_MUST_CHECK kvpull_progress_serve(struct kvpull_progress *progress);
+/* After serve(), where the configuration wants a thread. 0, KVPULL_EDEVICE. */
+int KVPULL_MUST_CHECK kvpull_progress_start(struct kvpull_progress *progress);
+/* One bounded run; returns what was done. progress=caller. */
+int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns);
+
+/* Own addresses as a ticket carries them. */
+void kvpull_progress_address(const struct kvpull_progress *progress, char *text,
+			     size_t capacity);
+/* Any thread. Return: how many there are; [capacity] of them are written. */
+int kvpull_progress_peers(struct kvpull_progress *progress,
+			  struct kvpull_peer_info *peers, uint32_t capacity);
+const struct kvpull_progress_counts *
+kvpull_progress_counts(const struct kvpull_progress *progress);
+/* Readable when a consumer of this node rings; -1: there is none. */
+int kvpull_progress_doorbell_fd(const struct kvpull_progress *progress);
+
+/* progress=caller: the engine's sleep is progress's, too. */
+int kvpull_progress_fd(const struct kvpull_progress *progress);
+/* Return: 1 if something came meanwhile (do not sleep). */
+int kvpull_progress_arm(struct kvpull_progress *progress);
+void kvpull_progress_disarm(struct kvpull_progress *progress);
+/* 1: its descriptor is readable, or is about to be. */
+int kvpull_progress_rings(const struct kvpull_progress *progress);
+/* When it has something due by itself; UINT64_MAX: never. */
+uint64_t kvpull_progress_due_ns(const struct kvpull_progress *progress);
+
+/* For tests: what is in use. Not while the thread runs. */
+struct kvpull_progress_use {
+	uint32_t pulls_live;
+	uint32_t peers;
+	uint32_t serving;
+	uint32_t reserved;
+};
+void kvpull_progress_use(const struct kvpull_progress *progress,
+			 struct kvpull_progress_use *use);
+/* Likewise: 1 if a ticket of that rank is claimed, its last word not taken. */
+int kvpull_progress_owes(const struct kvpull_progress *progress, uint32_t slot,
+			 uint64_t generation, uint64_t incarnation);
+
+#endif /* KVPULL_PLUGIN_PROGRESS_H */

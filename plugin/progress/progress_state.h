@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state of the progress half; seen in this room alone. One thread runs it.
+ *
+ * progress.c  the loop, commands, events
+ * routes.c    which routes there are
+ * serve.c     callers (producer's handshake)
+ * remote.c    peers (consumer's handshake, reconnects, beats)
+ * claim.c     claimed tickets, their notifications
+ * pull.c      the pull's state machine
+ */
+#ifndef KVPULL_PLUGIN_PROGRESS_STATE_H
+#define KVPULL_PLUGIN_PROGRESS_STATE_H
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/map.h"
+#include "plugin/progress/plan.h"
+#include "plugin/progress/progress.h"
+
+#define KVPULL_EVENTS_MAX 64u         /* transport events a progress run */
+#define KVPULL_STRIPS_MAX 4096u       /* strips of a peer's plan */
+#define KVPULL_RECONNECTS_MAX 6u      /* attempts, 10 ms apart, doubling */
+#define KVPULL_SPIN_NS UINT64_C(5000) /* the thread, before it sleeps */
+
+/* A claimed ticket, consumer's side. */
+enum kvpull_claim_state {
+	KVPULL_RANK_NEW = 0,
+	KVPULL_RANK_CLAIMED,
+	KVPULL_RANK_SAID, /* released; the peer has not taken it yet */
+	KVPULL_RANK_RELEASED,
+	KVPULL_RANK_LOST
+};
+
+struct kvpull_claim_rank {
+	uint64_t note; /* SAID: the release is the peer's n-th notification */
+	uint32_t peer; /* index; KVPULL_NONE: lost, or no room for it yet */
+	uint32_t state;
+	uint32_t tries; /* to find room */
+	uint32_t reserved;
+};
+
+struct kvpull_claim {
+	const struct kvpull_claim_order
+		*order; /* NULL: the slot is the engine's */
+	uint64_t since_ns;
+	uint32_t pull_count; /* pulls that use it */
+	uint32_t releasing;  /* the last word was said */
+	uint32_t open_count; /* ranks neither released nor lost */
+	uint32_t next_work;  /* work list; KVPULL_NONE = end */
+	uint32_t in_work;
+	uint32_t reserved;
+	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
+};
+
+enum kvpull_pull_state {
+	KVPULL_PULL_FREE = 0,
+	KVPULL_PULL_CONNECT, /* waits for the peers of its ticket */
+	KVPULL_PULL_WRITTEN, /* waits for ready[slot] */
+	KVPULL_PULL_READ,    /* reads are being started or run */
+	KVPULL_PULL_CHECK,   /* all bytes came; entries are being read */
+	KVPULL_PULL_DRAIN,   /* failed: reads still run */
+	KVPULL_PULL_AGAIN,   /* cut off: begins again when no read runs */
+	KVPULL_PULL_STATES
+};
+
+/* One peer's part of a pull. */
+struct kvpull_part {
+	struct kvpull_read read;
+	uint32_t pull;
+	uint32_t rank; /* producer's */
+	uint32_t peer;
+	uint32_t state; /* enum in pull.c */
+	uint32_t next_free;
+	uint64_t life;   /* of the connection that its plan is of */
+	uint64_t digest; /* of that plan */
+};
+
+/* What an earlier connection read of a part: its first bytes, of that plan. */
+struct kvpull_part_done {
+	uint64_t bytes;
+	uint64_t digest;
+};
+
+struct kvpull_pull {
+	const struct kvpull_pull_order
+		*order; /* NULL: the slot is the engine's */
+	enum kvpull_pull_state state;
+	int32_t code;
+	uint64_t bytes;
+	uint32_t serial;     /* of its order */
+	uint32_t uses_claim; /* counted in the claim's pull_count */
+	uint32_t part_count;
+	uint32_t parts_open; /* started and not ended */
+	uint32_t live_at;    /* position in the live list */
+	uint32_t parts[KVPULL_RANKS_MAX];
+	uint64_t done_ranks; /* bitmap of producer's ranks: which are in done */
+	struct kvpull_part_done done[KVPULL_RANKS_MAX];
+};
+
+enum kvpull_remote_state {
+	KVPULL_REMOTE_FREE = 0,
+	KVPULL_REMOTE_CONNECTING, /* hello not sent yet */
+	KVPULL_REMOTE_GREETED,    /* hello sent */
+	KVPULL_REMOTE_UP,
+	KVPULL_REMOTE_WAIT, /* lost; tried again at retry_ns */
+	KVPULL_REMOTE_GONE  /* refused, or another incarnation is there */
+};
+
+/*
+ * Low bits of the name by which a consumer's worker greets: they tell its lives
+ * at one producer apart, the others are its process's.
+ */
+#define KVPULL_SELF_BITS 16u
+
+/* A producer rank that we read. */
+struct kvpull_remote {
+	uint64_t incarnation; /* wanted; 0: free */
+	uint64_t self; /* who we are there: another one after a give-up */
+	enum kvpull_remote_state state;
+	int32_t code;         /* why WAIT or GONE */
+	uint32_t handle;      /* transport's peer index */
+	uint32_t claim_count; /* open claims on it */
+	uint32_t attempts;
+	uint32_t waits;   /* in a row, for room at the peer */
+	uint32_t closing; /* its entry is wanted by another */
+	uint32_t tp_rank;
+	uint32_t tp_size;
+	uint64_t life;       /* of the last connection that was up */
+	uint64_t cut_life;   /* of the last one that was cut on purpose */
+	uint64_t notes_said; /* on that connection */
+	uint64_t retry_ns;
+	uint64_t greeted_ns; /* handshake must end by connect_ms after */
+	uint64_t beat_ns;    /* next heartbeat */
+	uint64_t beat_every_ns;
+	uint64_t used_ns;
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+	char address[KVPULL_ADDRESS_BYTES_MAX];
+	struct kvpull_plan plan;
+};
+
+/* Who calls us; once let in, a consumer: its slot in the handover is filled. */
+enum kvpull_caller_state {
+	KVPULL_CALLER_FREE = 0,
+	KVPULL_CALLER_CHALLENGED,
+	KVPULL_CALLER_IN,
+	KVPULL_CALLER_OUT /* down; the engine's thread drains its ring */
+};
+
+struct kvpull_caller {
+	enum kvpull_caller_state state;
+	uint32_t is_remote; /* over a network */
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+};
+
+struct kvpull_progress {
+	const struct kvpull_facts *facts;
+	const struct kvpull_log *log; /* the facts' */
+	struct kvpull_handover *handover;
+	struct kvpull_handover_end end;
+	struct kvpull_transport *transport;
+	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
+	struct kvpull_claim *claims;      /* [tickets_max] likewise */
+	struct kvpull_caller *callers;    /* [consumers_max] likewise */
+	struct kvpull_remote *remotes;    /* [peers_max] */
+	struct kvpull_remote **remote_of; /* [peers_max] transport's peer -> */
+	struct kvpull_map remote_map;     /* incarnation -> index */
+	struct kvpull_part *parts;        /* [part_count_max] */
+	struct kvpull_welcome *welcome;   /* scratch */
+	struct kvpull_hello *hello;       /* scratch */
+	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
+	uint32_t part_count_max;
+	uint32_t part_free;
+	uint32_t part_left; /* in the free list */
+	uint32_t reserved;
+	uint32_t claim_work;     /* list head */
+	uint64_t taken_every_ns; /* between looks at what peers took */
+	uint32_t *live;          /* [pulls_max] running pulls */
+	uint32_t live_count;
+	uint32_t pulls_dirty; /* a pull may be able to go on */
+	uint32_t serving;     /* regions are known */
+	uint32_t wake_wanted; /* the engine sleeps, and was told something */
+	uint64_t lives;       /* connections that were up */
+	uint64_t selves;      /* that were drawn for peers */
+	uint64_t timer_ns;    /* next time something is due */
+	uint64_t remote_ns;   /* next time a peer has something due */
+	uint64_t pull_ns;     /* next look at the deadlines */
+	uint64_t instance_id; /* D's scheduler half; 0: unknown */
+	struct kvpull_progress_counts counts;
+	/* What peers() tells; the lock is taken when a peer's state changes. */
+	pthread_mutex_t peers_lock;
+	struct kvpull_peer_info *peers; /* [peers_max] */
+	uint32_t peer_count;
+	/* thread */
+	pthread_t thread;
+	uint32_t thread_runs;
+	_Atomic uint32_t stop;
+	int wait_fd; /* epoll of the handover's wake-up and the transport */
+};
+
+/* UINT64_MAX: one less. A statistic with one writer. */
+static inline void kvpull_count_add(_Atomic uint64_t *counter, uint64_t more)
+{
+	atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+/* progress.c */
+/* Hand an index to the engine's thread. */
+void kvpull_progress_tell(struct kvpull_progress *progress, uint32_t kind,
+			  uint32_t index);
+void kvpull_progress_timer(struct kvpull_progress *progress, uint64_t at_ns);
+
+/* routes.c */
+int KVPULL_MUST_CHECK
+kvpull_progress_transport_open(struct kvpull_progress *progress,
+			       struct kvpull_arena *arena);
+
+/* serve.c */
+/* 1: a process of this user, or over the network of any, is let in. */
+int kvpull_uid_is_allowed(const struct kvpull_progress *progress, uint32_t uid);
+void kvpull_serve_event(struct kvpull_progress *progress,
+			const struct kvpull_event *event);
+/* TO_FORGET and TO_DROP. */
+void kvpull_serve_forget(struct kvpull_progress *progress, uint32_t index);
+void kvpull_serve_drop(struct kvpull_progress *progress, uint32_t index);
+
+/* remote.c */
+/*
+ * Find or make the peer. first: no other try was made for it.
+ * KVPULL_EROUTE; KVPULL_EFULL: no room now, try again.
+ */
+int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_progress *progress,
+					 const struct kvpull_ticket_rank *rank,
+					 int first, uint64_t now_ns,
+					 uint32_t *peer);
+void kvpull_remote_event(struct kvpull_progress *progress,
+			 const struct kvpull_event *event, uint64_t now_ns);
+void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns);
+
+/* claim.c */
+void kvpull_claim_new(struct kvpull_progress *progress, uint32_t claim,
+		      uint64_t now_ns);
+void kvpull_claim_release(struct kvpull_progress *progress, uint32_t claim);
+/* A peer came up, or was lost for good: its claims have work. */
+void kvpull_claim_peer(struct kvpull_progress *progress, uint32_t peer,
+		       uint64_t now_ns);
+void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns);
+void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t claim);
+
+/* pull.c */
+void kvpull_pull_new(struct kvpull_progress *progress, uint32_t pull,
+		     uint32_t serial);
+void kvpull_pull_abort(struct kvpull_progress *progress, uint32_t pull,
+		       int32_t code);
+void kvpull_pull_event(struct kvpull_progress *progress,
+		       const struct kvpull_event *event);
+void kvpull_pull_run(struct kvpull_progress *progress, uint64_t now_ns);
+
+#endif /* KVPULL_PLUGIN_PROGRESS_STATE_H */
