@@ -26,6 +26,7 @@ static void bundle_clear(struct kvpull_verbs_bundle *bundle)
 	bundle->told = bundle->greeted = bundle->first = 0;
 	memset(bundle->ways, 0, sizeof(bundle->ways));
 	bundle->token[0] = bundle->token[1] = 0;
+	bundle->sink = NULL;
 	bundle->note_at = bundle->note_number = 0;
 	bundle->note_count = bundle->note_posted = 0;
 	bundle->note_next = bundle->reads_open = 0;

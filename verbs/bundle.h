@@ -59,6 +59,8 @@ struct kvpull_verbs_bundle {
 	struct kvpull_verbs_end *ends; /* [shared->rail_count] */
 	struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX]; /* peers */
 	uint64_t token[2]; /* callers: drawn; peers: as it was told */
+	/* callers: where they speak to; NULL until admit() let them in */
+	const struct kvpull_verbs_sink *sink;
 
 	/* notifications; numbers are free-running */
 	struct kvpull_record *notes; /* peers: [notify_credits] */

@@ -78,8 +78,8 @@ static void piece_take(struct kvpull_verbs_end *end,
 /* By whichever rail a number comes first, there it is taken. */
 static void note_offer(struct kvpull_verbs_end *end)
 {
-	const struct kvpull_verbs_sink *sink = end->shared->sink;
 	struct kvpull_verbs_bundle *bundle = end->bundle;
+	const struct kvpull_verbs_sink *sink = bundle->sink;
 
 	end->stalled = 0;
 	if (end->note_number != bundle->note_next)
@@ -106,11 +106,8 @@ static void frame_take(struct kvpull_verbs_end *end,
 		       const struct kvpull_frame *frame,
 		       struct kvpull_verbs_events *events)
 {
-	const struct kvpull_verbs_sink *sink = end->shared->sink;
-	const int admitted =
-		end->role == KVPULL_VERBS_CALLER &&
-		(end->state == KVPULL_VERBS_IN ||
-		 (end->state == KVPULL_VERBS_LOST && end->bundle->told));
+	/* Whatever state it is in: none was given to who was not let in. */
+	const struct kvpull_verbs_sink *sink = end->bundle->sink;
 
 	end->heard_ns = end->shared->now_ns;
 	switch (frame->kind) {
@@ -119,13 +116,13 @@ static void frame_take(struct kvpull_verbs_end *end,
 		piece_take(end, frame, events);
 		break;
 	case KVPULL_FRAME_NOTE:
-		if (admitted)
+		if (sink)
 			note_take(end, frame);
 		else if (end->state <= KVPULL_VERBS_IN)
 			bad_frame(end, "a notification before admission");
 		break;
 	case KVPULL_FRAME_BEAT:
-		if (admitted)
+		if (sink)
 			sink->beat(sink->context, end->index);
 		break;
 	default:

@@ -238,8 +238,8 @@ static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,
 		       const void *welcome, size_t welcome_bytes,
 		       struct kvpull_ring **ring)
 {
-	struct kvpull_verbs_bundle *bundle =
-		caller_at(verbs_of(transport), caller);
+	const struct verbs *verbs = verbs_of(transport);
+	struct kvpull_verbs_bundle *bundle = caller_at(verbs, caller);
 	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
 
 	if (end->state != KVPULL_VERBS_OPEN ||
@@ -252,6 +252,7 @@ static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,
 	end->state = KVPULL_VERBS_IN;
 	end->deadline_ns = 0;
 	bundle->state = KVPULL_BUNDLE_IN;
+	bundle->sink = verbs->shared.sink;
 	*ring = NULL;
 	return 0;
 }

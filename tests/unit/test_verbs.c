@@ -470,6 +470,49 @@ static void nothing_but_messages_is_taken_before_admission(void **state)
 	}
 }
 
+static void say_frame(uint32_t kind)
+{
+	const struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE };
+	uint8_t payload[32];
+	uint8_t bytes[KVPULL_FRAME_BYTES];
+	struct kvpull_frame frame = { .kind = kind, .payload = payload };
+
+	if (kind == KVPULL_FRAME_NOTE) {
+		kvpull_frame_put_record(payload, &record);
+		frame.payload_bytes = sizeof(payload);
+	}
+	assert_int_equal(
+		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, &frame)),
+		1);
+}
+
+/*
+ * Issue 15: two SENDs of 16 bytes ended P. The garbage loses the caller, and
+ * what it said behind it was taken as if it had been let in.
+ */
+static void nothing_reaches_the_sink_before_admission(void **state)
+{
+	static const uint32_t kinds[] = { KVPULL_FRAME_BEAT,
+					  KVPULL_FRAME_NOTE };
+	const uint8_t garbage[16] = { 0 };
+	size_t i;
+
+	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		(void)world_up(state);
+		world.silent = 1;
+		assert_int_equal(world_connect(), 0);
+		world_run(5);
+		assert_int_equal(world.p.ups, 1);
+		assert_int_equal(fake_verbs_inject(0, garbage, sizeof(garbage)),
+				 1);
+		say_frame(kinds[i]);
+		world_run(WORLD_MS_FLUSHED);
+		assert_int_equal(world.beat_count + world.note_count, 0);
+		assert_int_equal(world.p.downs, 1);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
 static void admission_opens_one_side_to_reads_alone(void **state)
 {
 	(void)state;
@@ -639,6 +682,7 @@ int main(void)
 		TEST_UP(nothing_is_readable_before_admission),
 		cmocka_unit_test(
 			nothing_but_messages_is_taken_before_admission),
+		cmocka_unit_test(nothing_reaches_the_sink_before_admission),
 		TEST(admission_opens_one_side_to_reads_alone),
 		TEST_UP(caller_outside_the_networks_is_rejected),
 		TEST_UP(handshake_that_takes_too_long_ends),
