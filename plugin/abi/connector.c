@@ -15,6 +15,8 @@
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
 
+#define GIVE(name, kind, from, help) own.name = counts.name;
+
 /* What both opens make of their parameters. */
 struct opening {
 	struct kvpull_open_params params;
@@ -212,10 +214,12 @@ static int scheduler_stats(struct kvpull_scheduler *scheduler,
 			   struct kvpull_scheduler_stats *stats, uint32_t reset)
 {
 	struct kvpull_scheduler_stats own = { .struct_size = sizeof(own) };
+	union kvpull_scheduler_counts counts;
 
 	if (kvpull_params_check_output(stats))
 		return KVPULL_EINVAL;
-	kvpull_scheduler_stats_get(scheduler, &own, reset);
+	kvpull_scheduler_stats_get(scheduler, &counts, reset);
+	KVPULL_SCHEDULER_STATS(GIVE)
 	return kvpull_params_give(stats, &own, sizeof(own));
 }
 
@@ -276,10 +280,12 @@ static int worker_stats(struct kvpull_worker *worker,
 			struct kvpull_worker_stats *stats, uint32_t reset)
 {
 	struct kvpull_worker_stats own = { .struct_size = sizeof(own) };
+	union kvpull_worker_counts counts;
 
 	if (kvpull_params_check_output(stats))
 		return KVPULL_EINVAL;
-	kvpull_worker_stats_get(worker, &own, reset);
+	kvpull_worker_stats_get(worker, &counts, reset);
+	KVPULL_WORKER_STATS(GIVE)
 	return kvpull_params_give(stats, &own, sizeof(own));
 }
 

@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/transport.h"
 #include "plugin/bytes/ticket.h"
+#include "plugin/counters/counters.h"
 
 #define KVPULL_CLAIMS_MAX 4u  /* instances a hold keeps */
 #define KVPULL_EXPIRE_MAX 64u /* due heap roots a sweep handles */
@@ -47,14 +48,6 @@ struct kvpull_hold_end {
 	uint64_t generation;
 	uint32_t slot;
 	int32_t reason; /* KVPULL_END_* */
-};
-
-/* Counters; the worker adds them to its stats. */
-struct kvpull_hold_counts {
-	uint64_t taken, released, expired, revoked;
-	uint64_t claims, releases, early, duplicates, unknown, bad_tag;
-	uint64_t claims_over, consumers_died;
-	uint64_t live, staged, ended; /* now; ended: not reported yet */
 };
 
 struct kvpull_holds; /* defined in hold.c */

@@ -8,6 +8,7 @@
 #ifndef KVPULL_PLUGIN_PROGRESS_H
 #define KVPULL_PLUGIN_PROGRESS_H
 
+#include "plugin/counters/counters.h"
 #include "plugin/handover/handover.h"
 
 struct kvpull_progress;
@@ -21,13 +22,6 @@ struct kvpull_progress_params {
 	struct kvpull_transport *(*transport)(void *context,
 					      const struct kvpull_log *log);
 	void *transport_context;
-};
-
-/* Counters, any thread. */
-struct kvpull_progress_counts {
-	_Atomic uint64_t pulls_live, pulls_done, pulls_failed, pulls_expired;
-	_Atomic uint64_t bytes_pulled, peers_live, peer_connects, peer_failures;
-	_Atomic uint64_t releases_queued, consumers_refused;
 };
 
 /* What open() may take from the arena. */

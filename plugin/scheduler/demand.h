@@ -12,6 +12,7 @@
 #define KVPULL_PLUGIN_DEMAND_H
 
 #include "base/map.h"
+#include "plugin/counters/counters.h"
 #include "plugin/scheduler/outbox.h"
 #include "plugin/scheduler/text.h"
 
@@ -62,7 +63,7 @@ struct kvpull_demand {
 	const struct kvpull_log *log;
 	struct kvpull_outbox *outbox;
 	struct kvpull_texts *texts;
-	struct kvpull_scheduler_stats *stats;
+	union kvpull_scheduler_counts *stats;
 	struct kvpull_ticket *scratch; /* a decoded ticket */
 	uint8_t *scratch_bytes;        /* [KVPULL_TICKET_BYTES_MAX] */
 	const uint8_t *ticket_key;     /* or NULL */

@@ -339,7 +339,6 @@ int kvpull_outbox_take(struct kvpull_outbox *outbox,
 	seen = rank->taken + 1 - header->first_sequence;
 	*skip = seen < header->record_count ? (uint32_t)seen :
 					      header->record_count;
-	outbox->replays += *skip;
 	rank->taken += header->record_count - *skip;
 	return 0;
 }

@@ -38,7 +38,6 @@ struct kvpull_outbox {
 	uint64_t progress_ns; /* last sending or acknowledgement */
 	uint64_t resend_ns;   /* silence after which sent commands go again */
 	uint64_t resends;
-	uint64_t replays; /* results dropped */
 	uint32_t rank_count;
 	uint32_t acks_changed;
 	uint32_t acks_wanted; /* a worker has much that is not acknowledged */

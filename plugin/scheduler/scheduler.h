@@ -16,6 +16,7 @@
 #include "plugin/bytes/handshake.h"
 #include "plugin/bytes/step.h"
 #include "plugin/config/config.h"
+#include "plugin/counters/counters.h"
 
 struct kvpull_scheduler;
 
@@ -70,7 +71,7 @@ int kvpull_scheduler_reset(struct kvpull_scheduler *scheduler, uint32_t flags,
 			   uint64_t now_ns);
 int kvpull_scheduler_drain(struct kvpull_scheduler *scheduler, uint32_t on);
 void kvpull_scheduler_stats_get(struct kvpull_scheduler *scheduler,
-				struct kvpull_scheduler_stats *stats,
+				union kvpull_scheduler_counts *stats,
 				uint32_t reset);
 
 /* Digest of all state but generations, sequences and counters (see hold.h). */

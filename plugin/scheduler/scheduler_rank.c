@@ -270,6 +270,7 @@ int kvpull_scheduler_result_take(struct kvpull_scheduler *scheduler,
 		scheduler->stats.results_bad++;
 		return code;
 	}
+	scheduler->stats.results_replayed += skip;
 	for (i = 0; i < header.record_count; i++) {
 		if (kvpull_step_get_result(&reader, &result) != 0)
 			return KVPULL_EINVAL;
@@ -329,26 +330,21 @@ int kvpull_scheduler_drain(struct kvpull_scheduler *scheduler, uint32_t on)
 	return (int)scheduler->slots.live.count;
 }
 
+#define FROM_OWN(member) scheduler->stats.member
+#define FROM_SLOTS(member) scheduler->slots.member
+#define FROM_FAMILIES(member) scheduler->families.member
+#define FROM_DEMAND(member) scheduler->demand.member
+#define FROM_OUTBOX(member) scheduler->outbox.member
+#define COPY(name, kind, from, help) stats->name = FROM_##from;
+
 void kvpull_scheduler_stats_get(struct kvpull_scheduler *scheduler,
-				struct kvpull_scheduler_stats *stats,
+				union kvpull_scheduler_counts *stats,
 				uint32_t reset)
 {
-	const size_t struct_size = stats->struct_size;
-
-	*stats = scheduler->stats;
-	stats->struct_size = struct_size;
-	stats->holds_ended = scheduler->slots.ended;
-	stats->holds_live = scheduler->slots.live.count;
-	stats->families_live = scheduler->families.by_parent.count;
-	stats->tickets_live = scheduler->demand.live_count;
-	stats->results_replayed += scheduler->outbox.replays;
-	stats->resends = scheduler->outbox.resends;
-	if (!reset)
-		return;
-	scheduler->stats = (struct kvpull_scheduler_stats){ 0 };
-	scheduler->slots.ended = 0;
-	scheduler->outbox.replays = 0;
-	scheduler->outbox.resends = 0;
+	KVPULL_SCHEDULER_COUNTERS(COPY)
+	kvpull_counters_since(&kvpull_scheduler_counters, stats->values,
+			      scheduler->stats_at_reset.values,
+			      scheduler->stats.values, reset);
 }
 
 uint64_t kvpull_scheduler_digest(const struct kvpull_scheduler *scheduler)

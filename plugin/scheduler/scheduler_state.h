@@ -64,7 +64,8 @@ struct kvpull_scheduler {
 	uint8_t *ticket_bytes;        /* [KVPULL_TICKET_BYTES_MAX] scratch */
 	char *ticket_text;            /* likewise */
 
-	struct kvpull_scheduler_stats stats; /* counters only */
+	union kvpull_scheduler_counts stats; /* its own, since open */
+	union kvpull_scheduler_counts stats_at_reset;
 };
 
 /* Time goes on: first in every call that has it. */

@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "base/map.h"
+#include "plugin/counters/counters.h"
 #include "plugin/handover/handover.h"
 #include "plugin/hold/hold.h"
 #include "plugin/progress/progress.h"
@@ -104,8 +105,8 @@ struct kvpull_worker {
 	uint64_t result_first;                /* sequence of the oldest kept */
 	uint64_t result_next;                 /* sequence of the next new one */
 	uint32_t result_count_max;
-	struct kvpull_worker_stats stats; /* the engine side's own counters */
-	struct kvpull_worker_stats stats_at_reset;
+	union kvpull_worker_counts stats; /* the engine side's own counters */
+	union kvpull_worker_counts stats_at_reset;
 	int event_fd; /* -1 until asked for */
 	int timer_fd;
 	uint64_t timer_set_ns;
@@ -197,7 +198,7 @@ void kvpull_worker_failed_free(struct kvpull_worker *worker);
 /* For good: no ticket of ours is live, pulls are aborted, claims released. */
 void kvpull_worker_retire(struct kvpull_worker *worker);
 void kvpull_worker_stats_get(struct kvpull_worker *worker,
-			     struct kvpull_worker_stats *stats, uint32_t reset);
+			     union kvpull_worker_counts *stats, uint32_t reset);
 /* Digest of all state but generations, sequences and counters. */
 uint64_t kvpull_worker_digest(const struct kvpull_worker *worker);
 

@@ -457,76 +457,25 @@ static uint64_t count_of(const _Atomic uint64_t *counter)
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* What is no count of things that happened stays as it is. */
-static void counts_subtract(struct kvpull_worker_stats *stats,
-			    const struct kvpull_worker_stats *from)
-{
-	const struct kvpull_worker_stats now = *stats;
-	uint8_t *bytes = (uint8_t *)stats;
-	size_t at;
-
-	for (at = offsetof(struct kvpull_worker_stats, holds_taken);
-	     at < sizeof(*stats); at += sizeof(uint64_t)) {
-		uint64_t count;
-		uint64_t before;
-
-		memcpy(&count, bytes + at, sizeof(count));
-		memcpy(&before, (const uint8_t *)from + at, sizeof(before));
-		count -= before;
-		memcpy(bytes + at, &count, sizeof(count));
-	}
-	stats->holds_live = now.holds_live;
-	stats->staged_live = now.staged_live;
-	stats->consumers_live = now.consumers_live;
-	stats->pulls_live = now.pulls_live;
-	stats->peers_live = now.peers_live;
-	stats->releases_queued = now.releases_queued;
-	stats->poll_ns_max = now.poll_ns_max;
-	stats->arena_bytes = now.arena_bytes;
-}
+#define FROM_OWN(member) worker->stats.member
+#define FROM_HOLDS(member) holds.member
+#define FROM_PROGRESS(member) count_of(&progress->member)
+#define FROM_WORKER(member) worker->member
+#define FROM_LOG(member) count_of(&worker->facts.log_budget.member)
+#define COPY(name, kind, from, help) stats->name = FROM_##from;
 
 void kvpull_worker_stats_get(struct kvpull_worker *worker,
-			     struct kvpull_worker_stats *stats, uint32_t reset)
+			     union kvpull_worker_counts *stats, uint32_t reset)
 {
-	const struct kvpull_worker_stats before = worker->stats_at_reset;
-	const struct kvpull_progress_counts *counts =
+	const struct kvpull_progress_counts *progress =
 		kvpull_progress_counts(worker->progress);
 	struct kvpull_hold_counts holds;
 
 	kvpull_holds_counts(worker->holds, &holds);
-	*stats = worker->stats;
-	stats->struct_size = sizeof(*stats);
-	stats->holds_taken = holds.taken;
-	stats->holds_released = holds.released;
-	stats->holds_expired = holds.expired;
-	stats->holds_revoked = holds.revoked;
-	stats->holds_live = holds.live;
-	stats->staged_live = holds.staged;
-	stats->claims = holds.claims;
-	stats->releases = holds.releases;
-	stats->early = holds.early;
-	stats->duplicates = holds.duplicates;
-	stats->unknown = holds.unknown;
-	stats->bad_tag = holds.bad_tag;
-	stats->claims_over = holds.claims_over;
-	stats->consumers_died = holds.consumers_died;
-	stats->consumers_live = worker->active_count;
-	stats->consumers_refused = count_of(&counts->consumers_refused);
-	stats->pulls_done = count_of(&counts->pulls_done);
-	stats->pulls_failed = count_of(&counts->pulls_failed);
-	stats->pulls_expired = count_of(&counts->pulls_expired);
-	stats->pulls_live = count_of(&counts->pulls_live);
-	stats->bytes_pulled = count_of(&counts->bytes_pulled);
-	stats->peers_live = count_of(&counts->peers_live);
-	stats->peer_connects = count_of(&counts->peer_connects);
-	stats->peer_failures = count_of(&counts->peer_failures);
-	stats->releases_queued = count_of(&counts->releases_queued);
-	stats->log_suppressed = count_of(&worker->facts.log_budget.suppressed);
-	if (reset) {
-		worker->stats_at_reset = *stats;
-		worker->stats.poll_ns_max = 0;
-	}
-	counts_subtract(stats, &before);
+	KVPULL_WORKER_COUNTERS(COPY)
+	kvpull_counters_since(&kvpull_worker_counters, stats->values,
+			      worker->stats_at_reset.values,
+			      worker->stats.values, reset);
 }
 
 void kvpull_worker_use(const struct kvpull_worker *worker,

@@ -381,9 +381,9 @@ static inline const struct world_seen *world_last(const struct world *world,
 	return &world->seen[0]; /* not reached; NULL would be warned of */
 }
 
-static inline struct kvpull_scheduler_stats world_stats(struct world *world)
+static inline union kvpull_scheduler_counts world_stats(struct world *world)
 {
-	struct kvpull_scheduler_stats stats = { .struct_size = sizeof(stats) };
+	union kvpull_scheduler_counts stats;
 
 	kvpull_scheduler_stats_get(world->scheduler, &stats, 0);
 	return stats;

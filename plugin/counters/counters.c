@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is made of the table of counters without knowing any of them. */
+#include "plugin/counters/counters.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define ROW(name, kind, from, help) { #name, help, KVPULL_COUNTER_##kind },
+
+static const struct kvpull_counter_row worker_rows[] = { KVPULL_WORKER_COUNTERS(
+	ROW) };
+static const struct kvpull_counter_row scheduler_rows[] = {
+	KVPULL_SCHEDULER_COUNTERS(ROW)
+};
+
+const struct kvpull_counter_table kvpull_worker_counters = {
+	"worker", worker_rows, KVPULL_WORKER_COUNTER_COUNT
+};
+const struct kvpull_counter_table kvpull_scheduler_counters = {
+	"scheduler", scheduler_rows, KVPULL_SCHEDULER_COUNTER_COUNT
+};
+
+/* A row without a member is an error where the engine is told (stats()). */
+_Static_assert(sizeof(struct kvpull_worker_stats) ==
+		       sizeof(size_t) +
+			       sizeof(uint64_t) * (0 KVPULL_WORKER_STATS(
+							  KVPULL_COUNTER_ONE)),
+	       "every member of a worker's stats has its row");
+_Static_assert(sizeof(struct kvpull_scheduler_stats) ==
+		       sizeof(size_t) +
+			       sizeof(uint64_t) * (0 KVPULL_SCHEDULER_STATS(
+							  KVPULL_COUNTER_ONE)),
+	       "every member of a scheduler's stats has its row");
+
+void kvpull_counters_since(const struct kvpull_counter_table *table,
+			   uint64_t *now, uint64_t *at_reset, uint64_t *own,
+			   uint32_t reset)
+{
+	uint32_t i;
+
+	for (i = 0; i < table->row_count; i++) {
+		const uint64_t since_open = now[i];
+
+		if (table->rows[i].kind == KVPULL_COUNTER_TOTAL)
+			now[i] -= at_reset[i];
+		if (!reset)
+			continue;
+		at_reset[i] = since_open;
+		if (table->rows[i].kind == KVPULL_COUNTER_PEAK)
+			own[i] = 0;
+	}
+}
+
+size_t kvpull_counters_text(const struct kvpull_counter_table *table,
+			    const uint64_t *values, char *text, size_t capacity)
+{
+	size_t used = 0;
+	uint32_t i;
+
+	if (capacity)
+		text[0] = '\0';
+	for (i = 0; i < table->row_count; i++) {
+		const struct kvpull_counter_row *row = &table->rows[i];
+		const int is_total = row->kind == KVPULL_COUNTER_TOTAL;
+		const size_t room = used < capacity ? capacity - used : 0;
+		char name[64];
+		int bytes;
+
+		(void)snprintf(name, sizeof(name), "kvpull_%s_%s%s",
+			       table->half, row->name,
+			       is_total ? "_total" : "");
+		bytes = snprintf(
+			room ? text + used : NULL, room,
+			"# HELP %s %s.\n# TYPE %s %s\n%s %" PRIu64 "\n", name,
+			row->help, name, is_total ? "counter" : "gauge", name,
+			values[i]);
+		if (bytes > 0)
+			used += (size_t)bytes;
+	}
+	return used;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What both halves count: a row each. From a row come the member that is
+ * counted in, what the engine is told, what begins again at a reset, Prometheus
+ * text and the reference pages (make pages). Pure.
+ *
+ * X(name, kind, from, help)
+ *   name  as engines know it, for ever. What is now ends in _live, _queued or
+ *         _bytes, a peak in _max, a total in none of them.
+ *   kind  TOTAL: what happened. LIVE: what is now. PEAK: the most since the
+ *         last reset.
+ *   from  who counts it, and the member's name there:
+ *         OWN       the half itself: worker->counts, scheduler->counts
+ *         HOLDS     struct kvpull_hold_counts
+ *         PROGRESS  struct kvpull_progress_counts
+ *         WORKER, LOG, SLOTS, FAMILIES, DEMAND, OUTBOX
+ *                   a member that is there for its own sake
+ *   help  one line without a full stop
+ *
+ * A new counter is a row at the end of KVPULL_<half>_COUNTERS and the line that
+ * counts: engines see it by counters().
+ */
+#ifndef KVPULL_PLUGIN_COUNTERS_H
+#define KVPULL_PLUGIN_COUNTERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvpull/connector.h"
+
+/* clang-format off */
+/* The members of struct kvpull_worker_stats. */
+#define KVPULL_WORKER_STATS(X) \
+	X(holds_taken, TOTAL, HOLDS(taken), "Holds taken by this rank") \
+	X(holds_released, TOTAL, HOLDS(released), "Holds ended by their consumers") \
+	X(holds_expired, TOTAL, HOLDS(expired), "Holds ended by lease or hold_max") \
+	X(holds_revoked, TOTAL, HOLDS(revoked), "Holds aborted, revoked or ended by another rank") \
+	X(holds_live, LIVE, HOLDS(live), "Holds now") \
+	X(staged_live, LIVE, HOLDS(staged), "Slots with early notifications now") \
+	X(claims, TOTAL, HOLDS(claims), "Claims of consumers") \
+	X(releases, TOTAL, HOLDS(releases), "Releases of consumers") \
+	X(early, TOTAL, HOLDS(early), "Notifications that came before their hold") \
+	X(duplicates, TOTAL, HOLDS(duplicates), "Releases that had come before") \
+	X(unknown, TOTAL, HOLDS(unknown), "Notifications for no hold, dropped") \
+	X(bad_tag, TOTAL, HOLDS(bad_tag), "Notifications with a wrong tag, dropped") \
+	X(claims_over, TOTAL, HOLDS(claims_over), "Claims of an instance too many, not counted on") \
+	X(consumers_live, LIVE, WORKER(active_count), "Consumer ranks connected now") \
+	X(consumers_died, TOTAL, HOLDS(consumers_died), "Consumer ranks that died") \
+	X(consumers_refused, TOTAL, PROGRESS(consumers_refused), "Consumer ranks refused at the handshake") \
+	X(rings_broken, TOTAL, OWN(rings_broken), "Consumer rings with an impossible tail") \
+	X(pulls_started, TOTAL, OWN(pulls_started), "Pulls started, without those refused at once") \
+	X(pulls_done, TOTAL, PROGRESS(pulls_done), "Pulls that succeeded") \
+	X(pulls_failed, TOTAL, PROGRESS(pulls_failed), "Pulls started that failed") \
+	X(pulls_expired, TOTAL, PROGRESS(pulls_expired), "Pulls that failed since the hold ended first") \
+	X(pulls_live, LIVE, PROGRESS(pulls_live), "Pulls now") \
+	X(bytes_pulled, TOTAL, PROGRESS(bytes_pulled), "Bytes read from peers") \
+	X(peers_live, LIVE, PROGRESS(peers_live), "Producer ranks connected now") \
+	X(peer_connects, TOTAL, PROGRESS(peer_connects), "Connections made to producer ranks") \
+	X(peer_failures, TOTAL, PROGRESS(peer_failures), "Connections to producer ranks that failed") \
+	X(releases_queued, LIVE, PROGRESS(releases_queued), "Releases that peers have not taken yet") \
+	X(step_replayed, TOTAL, OWN(step_replayed), "Commands seen before, dropped") \
+	X(step_bad, TOTAL, OWN(step_bad), "Step messages refused") \
+	X(step_gaps, TOTAL, OWN(step_gaps), "Step messages that came after a gap") \
+	X(poll_ns_max, PEAK, OWN(poll_ns_max), "Longest poll since the last reset, nanoseconds") \
+	X(log_suppressed, TOTAL, LOG(suppressed), "Log lines suppressed") \
+	X(arena_bytes, LIVE, OWN(arena_bytes), "Memory taken at open")
+
+#define KVPULL_WORKER_COUNTERS(X) \
+	KVPULL_WORKER_STATS(X)
+
+/* The members of struct kvpull_scheduler_stats. */
+#define KVPULL_SCHEDULER_STATS(X) \
+	X(holds_taken, TOTAL, OWN(holds_taken), "Holds taken") \
+	X(holds_ended, TOTAL, SLOTS(ended), "Holds that every rank reported ended") \
+	X(holds_live, LIVE, SLOTS(live.count), "Holds now") \
+	X(families_live, LIVE, FAMILIES(by_parent.count), "Parents remembered now") \
+	X(family_members, TOTAL, OWN(family_members), "Requests that finished on a sibling's hold") \
+	X(no_slot, TOTAL, OWN(no_slot), "Requests not held: no free slot") \
+	X(not_ready, TOTAL, OWN(not_ready), "Requests not held: ranks not known yet") \
+	X(tickets_live, LIVE, DEMAND(live_count), "Tickets in use now, as a consumer") \
+	X(tickets_seen, TOTAL, OWN(tickets_seen), "Tickets seen, as a consumer") \
+	X(pulls_commanded, TOTAL, OWN(pulls_commanded), "Pulls commanded") \
+	X(pulls_done, TOTAL, OWN(pulls_done), "Pulls that succeeded") \
+	X(pulls_failed, TOTAL, OWN(pulls_failed), "Pulls that failed") \
+	X(rejects, TOTAL, OWN(rejects), "Requests rejected before admission") \
+	X(mismatches, TOTAL, OWN(mismatches), "Tickets of another prompt") \
+	X(bad_tickets, TOTAL, OWN(bad_tickets), "Tickets refused") \
+	X(unknown_keys, TOTAL, OWN(unknown_keys), "Calls with an unknown request key") \
+	X(steps_built, TOTAL, OWN(steps_built), "Step messages built") \
+	X(results_replayed, TOTAL, OWN(results_replayed), "Results seen before, dropped") \
+	X(results_bad, TOTAL, OWN(results_bad), "Result messages refused") \
+	X(resends, TOTAL, OUTBOX(resends), "Gaps of a worker that were filled")
+
+#define KVPULL_SCHEDULER_COUNTERS(X) \
+	KVPULL_SCHEDULER_STATS(X)
+/* clang-format on */
+
+enum kvpull_counter_kind {
+	KVPULL_COUNTER_TOTAL,
+	KVPULL_COUNTER_LIVE,
+	KVPULL_COUNTER_PEAK
+};
+
+#define KVPULL_COUNTER_ONE(name, kind, from, help) +1
+#define KVPULL_COUNTER_MEMBER(name, kind, from, help) uint64_t name;
+
+enum {
+	KVPULL_WORKER_COUNTER_COUNT =
+		0 KVPULL_WORKER_COUNTERS(KVPULL_COUNTER_ONE),
+	KVPULL_SCHEDULER_COUNTER_COUNT =
+		0 KVPULL_SCHEDULER_COUNTERS(KVPULL_COUNTER_ONE)
+};
+
+/* By name, and as the rows are numbered. */
+union kvpull_worker_counts {
+	struct {
+		KVPULL_WORKER_COUNTERS(KVPULL_COUNTER_MEMBER)
+	};
+	uint64_t values[KVPULL_WORKER_COUNTER_COUNT];
+};
+union kvpull_scheduler_counts {
+	struct {
+		KVPULL_SCHEDULER_COUNTERS(KVPULL_COUNTER_MEMBER)
+	};
+	uint64_t values[KVPULL_SCHEDULER_COUNTER_COUNT];
+};
+
+/* A member for each row from HOLDS, and none for the others. */
+#define KVPULL_IN_HOLDS_OWN(member)
+#define KVPULL_IN_HOLDS_HOLDS(member) uint64_t member;
+#define KVPULL_IN_HOLDS_PROGRESS(member)
+#define KVPULL_IN_HOLDS_WORKER(member)
+#define KVPULL_IN_HOLDS_LOG(member)
+#define KVPULL_IN_HOLDS(name, kind, from, help) KVPULL_IN_HOLDS_##from
+
+/* Counters of the hold table. */
+struct kvpull_hold_counts {
+	KVPULL_WORKER_COUNTERS(KVPULL_IN_HOLDS)
+	uint64_t ended; /* now: not reported yet */
+};
+
+#define KVPULL_IN_PROGRESS_OWN(member)
+#define KVPULL_IN_PROGRESS_HOLDS(member)
+#define KVPULL_IN_PROGRESS_PROGRESS(member) _Atomic uint64_t member;
+#define KVPULL_IN_PROGRESS_WORKER(member)
+#define KVPULL_IN_PROGRESS_LOG(member)
+#define KVPULL_IN_PROGRESS(name, kind, from, help) KVPULL_IN_PROGRESS_##from
+
+/* Counters of the progress side, read by stats() (one writer each). */
+struct kvpull_progress_counts {
+	KVPULL_WORKER_COUNTERS(KVPULL_IN_PROGRESS)
+};
+
+struct kvpull_counter_row {
+	const char *name;
+	const char *help;
+	enum kvpull_counter_kind kind;
+};
+
+/* A half's rows; values are in their order. */
+struct kvpull_counter_table {
+	const char *half; /* "worker" */
+	const struct kvpull_counter_row *rows;
+	uint32_t row_count;
+};
+
+extern const struct kvpull_counter_table kvpull_worker_counters;
+extern const struct kvpull_counter_table kvpull_scheduler_counters;
+
+/**
+ * Let totals begin at the last reset; the others are as they are.
+ *
+ * @now       in: since open; out: since the last reset.
+ * @at_reset  what was in @now at the last reset.
+ * @own       where the half counts; its peaks begin again at a reset.
+ * @reset     not 0: the next call begins here.
+ */
+void kvpull_counters_since(const struct kvpull_counter_table *table,
+			   uint64_t *now, uint64_t *at_reset, uint64_t *own,
+			   uint32_t reset);
+
+/**
+ * Write Prometheus text: HELP, TYPE and value of each, kvpull_<half>_<name>,
+ * with _total behind a total's.
+ *
+ * @text   cut at capacity, always NUL-terminated if that is > 0.
+ * Return: bytes of the whole text without the NUL; >= capacity: it was cut.
+ */
+size_t kvpull_counters_text(const struct kvpull_counter_table *table,
+			    const uint64_t *values, char *text,
+			    size_t capacity);
+
+#endif /* KVPULL_PLUGIN_COUNTERS_H */

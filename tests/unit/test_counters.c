@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of counters, and what is made of it. Which names there are, and of
+ * which kind, is repeated here by a rule: the table cannot vouch for itself.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/counters/counters.h"
+
+#define TEXT_BYTES 16384u
+#define ROWS_MAX 128u
+
+static char text[TEXT_BYTES];
+static const struct kvpull_counter_table *const tables[] = {
+	&kvpull_worker_counters, &kvpull_scheduler_counters
+};
+static uint64_t values[ROWS_MAX];
+
+static void values_fill(const struct kvpull_counter_table *table,
+			uint64_t *array, uint64_t first)
+{
+	uint32_t i;
+
+	assert_true(table->row_count <= ROWS_MAX);
+	for (i = 0; i < table->row_count; i++)
+		array[i] = first + i;
+}
+
+static int ends_in(const char *name, const char *end)
+{
+	const size_t bytes = strlen(name);
+
+	return bytes > strlen(end) && !strcmp(name + bytes - strlen(end), end);
+}
+
+static void name_check(const struct kvpull_counter_row *row)
+{
+	const int is_peak = ends_in(row->name, "_max");
+	const int is_live = ends_in(row->name, "_live") ||
+			    ends_in(row->name, "_queued") ||
+			    ends_in(row->name, "_bytes");
+	const char *c;
+
+	assert_int_equal(row->kind, is_peak ? KVPULL_COUNTER_PEAK :
+				    is_live ? KVPULL_COUNTER_LIVE :
+					      KVPULL_COUNTER_TOTAL);
+	for (c = row->name; *c; c++)
+		assert_true(islower((unsigned char)*c) || *c == '_');
+	assert_true(isupper((unsigned char)row->help[0]));
+	assert_int_not_equal(row->help[strlen(row->help) - 1], '.');
+}
+
+static void kind_of_a_counter_is_told_by_its_name(void **state)
+{
+	uint32_t i;
+	uint32_t k;
+
+	(void)state;
+	for (i = 0; i < 2; i++)
+		for (k = 0; k < tables[i]->row_count; k++)
+			name_check(&tables[i]->rows[k]);
+}
+
+static void totals_alone_begin_again_at_a_reset(void **state)
+{
+	const struct kvpull_counter_table *table = &kvpull_worker_counters;
+	uint64_t before[ROWS_MAX];
+	uint64_t own[ROWS_MAX];
+	uint32_t i;
+
+	(void)state;
+	values_fill(table, before, 100);
+	values_fill(table, own, 300);
+	values_fill(table, values, 1000);
+	kvpull_counters_since(table, values, before, own, 0);
+	for (i = 0; i < table->row_count; i++)
+		assert_int_equal(values[i],
+				 table->rows[i].kind == KVPULL_COUNTER_TOTAL ?
+					 900 :
+					 1000 + i);
+	assert_int_equal(before[0], 100);
+	values_fill(table, values, 2000);
+	kvpull_counters_since(table, values, before, own, 1);
+	for (i = 0; i < table->row_count; i++) {
+		const enum kvpull_counter_kind kind = table->rows[i].kind;
+
+		assert_int_equal(values[i], kind == KVPULL_COUNTER_TOTAL ?
+						    1900 :
+						    2000 + i);
+		assert_int_equal(before[i], 2000 + i);
+		assert_int_equal(own[i],
+				 kind == KVPULL_COUNTER_PEAK ? 0 : 300 + i);
+	}
+}
+
+/* HELP, TYPE and value, three lines each; returns how many. */
+static uint32_t text_parse(const struct kvpull_counter_table *table,
+			   uint64_t first)
+{
+	const char *line = text;
+	char prefix[64];
+	char name[64];
+	char again[64];
+	char type[16];
+	unsigned long long value;
+	int used;
+	uint32_t rows = 0;
+
+	(void)snprintf(prefix, sizeof(prefix), "kvpull_%s_", table->half);
+	for (; *line; rows++) {
+		assert_int_equal(sscanf(line, "# HELP %63s", name), 1);
+		assert_int_equal(strncmp(name, prefix, strlen(prefix)), 0);
+		assert_int_equal(strncmp(name + strlen(prefix),
+					 table->rows[rows].name,
+					 strlen(table->rows[rows].name)),
+				 0);
+		line = strchr(line, '\n');
+		assert_non_null(line);
+		assert_int_equal(line[-1], '.');
+		line++;
+		assert_int_equal(sscanf(line, "# TYPE %63s %15s\n%n", again,
+					type, &used),
+				 2);
+		assert_string_equal(name, again);
+		line += used;
+		assert_int_equal(
+			sscanf(line, "%63s %llu\n%n", again, &value, &used), 2);
+		assert_string_equal(name, again);
+		assert_int_equal(value, first + rows);
+		/* Prometheus' rule: counters, and they alone, end in _total. */
+		assert_string_equal(type, ends_in(name, "_total") ? "counter" :
+								    "gauge");
+		line += used;
+	}
+	return rows;
+}
+
+static void every_counter_is_written_once(void **state)
+{
+	size_t bytes;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		values_fill(tables[i], values, 1000);
+		bytes = kvpull_counters_text(tables[i], values, text,
+					     sizeof(text));
+		assert_int_equal(bytes, strlen(text));
+		assert_int_equal(text_parse(tables[i], 1000),
+				 tables[i]->row_count);
+	}
+	assert_non_null(
+		strstr(text, "\nkvpull_scheduler_resends_total 1019\n"));
+	(void)kvpull_counters_text(tables[0], values, text, sizeof(text));
+	assert_non_null(strstr(text, "\nkvpull_worker_holds_live 1004\n"));
+}
+
+static void text_is_cut_and_its_bytes_are_told(void **state)
+{
+	static char whole[TEXT_BYTES];
+	const size_t bytes =
+		kvpull_counters_text(tables[0], values, whole, sizeof(whole));
+	size_t capacity;
+
+	(void)state;
+	assert_int_equal(kvpull_counters_text(tables[0], values, NULL, 0),
+			 bytes);
+	for (capacity = 1; capacity <= bytes + 1; capacity++) {
+		memset(text, 'x', capacity + 1);
+		assert_int_equal(
+			kvpull_counters_text(tables[0], values, text, capacity),
+			bytes);
+		assert_int_equal(strlen(text), capacity - 1);
+		assert_memory_equal(text, whole, capacity - 1);
+		assert_int_equal(text[capacity], 'x');
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(kind_of_a_counter_is_told_by_its_name),
+		cmocka_unit_test(totals_alone_begin_again_at_a_reset),
+		cmocka_unit_test(every_counter_is_written_once),
+		cmocka_unit_test(text_is_cut_and_its_bytes_are_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
