@@ -36,59 +36,19 @@ struct kvpull_log {
 	uint32_t level;
 };
 
-/* 1 if this second has room for another line. */
-static inline int kvpull_log_budget_take(struct kvpull_log_budget *budget)
-{
-	const uint64_t second = kvpull_clock_ns() / KVPULL_NS_PER_S;
-
-	if (atomic_exchange_explicit(&budget->second, second,
-				     memory_order_relaxed) != second)
-		atomic_store_explicit(&budget->lines, 0, memory_order_relaxed);
-	if (atomic_fetch_add_explicit(&budget->lines, 1, memory_order_relaxed) <
-	    KVPULL_LOG_LINES_MAX)
-		return 1;
-	atomic_fetch_add_explicit(&budget->suppressed, 1, memory_order_relaxed);
-	return 0;
-}
-
-static inline void __attribute__((format(printf, 3, 4)))
+void __attribute__((format(printf, 3, 4)))
 kvpull_log(const struct kvpull_log *log, uint32_t level, const char *format,
-	   ...)
-{
-	char line[KVPULL_LOG_LINE_BYTES];
-	va_list arguments;
-
-	if (!log || !log->write || level > log->level)
-		return;
-	if (log->budget && level > KVPULL_LOG_ERROR &&
-	    !kvpull_log_budget_take(log->budget))
-		return;
-	va_start(arguments, format);
-	(void)vsnprintf(line, sizeof(line), format, arguments);
-	va_end(arguments);
-	log->write(log->context, level, line);
-}
+	   ...);
 
 #define kvpull_error(log, ...) kvpull_log(log, KVPULL_LOG_ERROR, __VA_ARGS__)
 #define kvpull_warn(log, ...) kvpull_log(log, KVPULL_LOG_WARN, __VA_ARGS__)
 #define kvpull_info(log, ...) kvpull_log(log, KVPULL_LOG_INFO, __VA_ARGS__)
 #define kvpull_debug(log, ...) kvpull_log(log, KVPULL_LOG_DEBUG, __VA_ARGS__)
 
-static inline void kvpull_check_failed(const struct kvpull_log *log,
-				       const char *condition, const char *file,
-				       int line)
-{
-	char message[KVPULL_LOG_LINE_BYTES];
-
-	(void)snprintf(
-		message, sizeof(message),
-		"check failed: %s at %s:%d: a block in use would be freed or overwritten",
-		condition, file, line);
-	kvpull_error(log, "%s", message);
-	if (log && log->fatal)
-		log->fatal(log->context, message);
-	abort();
-}
+/* Says so, asks the host's fatal(), and ends the process. */
+void __attribute__((noreturn))
+kvpull_check_failed(const struct kvpull_log *log, const char *condition,
+		    const char *file, int line);
 
 /*
  * Always on: for what would free or overwrite a block in use. Wrong tokens are

@@ -270,12 +270,6 @@ static int worker_progress(struct kvpull_worker *worker, uint32_t budget)
 	return kvpull_worker_progress(worker);
 }
 
-static int worker_peers(struct kvpull_worker *worker,
-			struct kvpull_peer_info *peers, uint32_t capacity)
-{
-	return kvpull_progress_peers(worker->progress, peers, capacity);
-}
-
 static int worker_stats(struct kvpull_worker *worker,
 			struct kvpull_worker_stats *stats, uint32_t reset)
 {
@@ -349,7 +343,7 @@ static const struct kvpull_worker_ops worker_ops = {
 	.revoke_all = worker_revoke_all,
 	.event_fd = kvpull_worker_event_fd,
 	.progress = worker_progress,
-	.peers = worker_peers,
+	.peers = kvpull_worker_peers,
 	.stats = worker_stats,
 };
 

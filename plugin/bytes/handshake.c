@@ -26,7 +26,6 @@
 
 #include "base/clock.h"
 #include "base/params.h"
-#include "plugin/config/config.h"
 
 #define MAGIC UINT32_C(0x5348564b) /* "KVHS" */
 #define TEXT_COUNT 6u

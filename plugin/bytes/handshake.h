@@ -26,6 +26,7 @@
 #include "plugin/bytes/ticket.h"
 
 #define KVPULL_WIRE_VERSION 1u
+#define KVPULL_LEASE_MS_MIN 10u /* that anybody can configure */
 #define KVPULL_NONCE_BYTES 32u
 
 /* What must be equal; compared field by field, each mismatch named. */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/params.h"
+#include "base/transport.h"
 #include "plugin/config/config_table.h"
 #include "verbs/address.h"
 
@@ -613,4 +614,16 @@ int kvpull_config_load(struct kvpull_config *config, const char *json,
 		*config = loading.config;
 	explicit_bzero(loading.config.key, sizeof(loading.config.key));
 	return rc;
+}
+
+int kvpull_config_allows_uid(const struct kvpull_config *config, uint32_t uid)
+{
+	uint32_t at;
+
+	if (uid == KVPULL_UID_NONE)
+		return 1;
+	for (at = 0; at < config->uid_count; at++)
+		if (config->uids[at] == uid)
+			return 1;
+	return 0;
 }

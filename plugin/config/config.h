@@ -9,10 +9,9 @@
 #define KVPULL_PLUGIN_CONFIG_H
 
 #include "base/log.h"
-#include "plugin/bytes/ticket.h"
+#include "plugin/bytes/handshake.h"
 
 #define KVPULL_UIDS_MAX 8u
-#define KVPULL_LEASE_MS_MIN 10u /* of a peer's, too */
 
 enum kvpull_progress_mode {
 	KVPULL_PROGRESS_THREAD = 0,
@@ -107,5 +106,11 @@ int KVPULL_MUST_CHECK kvpull_config_load(struct kvpull_config *config,
  * does; returns the bytes of all of it, without the NUL.
  */
 size_t kvpull_config_describe(char *text, size_t capacity);
+
+/*
+ * 1: a process of this user, or one over the network, for whose uid nobody
+ * vouches (networks and key decide there), is let in.
+ */
+int kvpull_config_allows_uid(const struct kvpull_config *config, uint32_t uid);
 
 #endif /* KVPULL_PLUGIN_CONFIG_H */

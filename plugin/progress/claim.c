@@ -127,8 +127,8 @@ void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 	work_add(progress, index);
 }
 
-void kvpull_claim_peer(struct kvpull_progress *progress, uint32_t peer,
-		       uint64_t now_ns)
+static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
+			 uint64_t now_ns)
 {
 	const struct kvpull_remote *remote = &progress->remotes[peer];
 	uint32_t index;
@@ -154,6 +154,19 @@ void kvpull_claim_peer(struct kvpull_progress *progress, uint32_t peer,
 					   KVPULL_RANK_LOST, now_ns);
 			work_add(progress, index);
 		}
+	}
+}
+
+static void peers_changed(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	uint32_t peer;
+
+	progress->remotes_changed = 0;
+	for (peer = 0; peer < progress->facts->config.peers_max; peer++) {
+		if (!progress->remotes[peer].changed)
+			continue;
+		progress->remotes[peer].changed = 0;
+		peer_changed(progress, peer, now_ns);
 	}
 }
 
@@ -231,7 +244,7 @@ static int rank_run(struct kvpull_progress *progress,
 		return AGAIN_NO;
 	}
 	if (remote->state != KVPULL_REMOTE_UP)
-		return AGAIN_NO; /* kvpull_claim_peer() brings it back */
+		return AGAIN_NO; /* peers_changed() brings it back */
 	if (!claim->releasing) {
 		if (rank->state == KVPULL_RANK_CLAIMED)
 			return AGAIN_NO;
@@ -268,9 +281,12 @@ static int claim_run(struct kvpull_progress *progress, uint32_t index,
 
 void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	uint32_t index = progress->claim_work;
 	int again = AGAIN_NO;
+	uint32_t index;
 
+	if (progress->remotes_changed)
+		peers_changed(progress, now_ns);
+	index = progress->claim_work;
 	progress->claim_work = KVPULL_NONE;
 	while (index != KVPULL_NONE) {
 		const uint32_t next = progress->claims[index].next_work;

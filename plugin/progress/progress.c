@@ -24,13 +24,6 @@
 
 #define SLEEP_MS_MAX 1000
 
-void kvpull_progress_tell(struct kvpull_progress *progress, uint32_t kind,
-			  uint32_t index)
-{
-	progress->wake_wanted |=
-		(uint32_t)kvpull_handover_push(&progress->end, kind, index, 0);
-}
-
 /*
  * The engine sleeps, and was told something. After releases went out: other
  * processes wait for those.
@@ -43,12 +36,6 @@ static void engine_wake(struct kvpull_progress *progress)
 	/* A caller is awake: its poll, this one or the next, drains it. */
 	if (progress->facts->config.progress == KVPULL_PROGRESS_THREAD)
 		(void)eventfd_write(progress->handover->engine_wake_fd, 1);
-}
-
-void kvpull_progress_timer(struct kvpull_progress *progress, uint64_t at_ns)
-{
-	if (at_ns < progress->timer_ns)
-		progress->timer_ns = at_ns;
 }
 
 static int is_claim(const struct kvpull_progress *progress,

@@ -125,6 +125,7 @@ struct kvpull_remote {
 	uint32_t attempts;
 	uint32_t waits;   /* in a row, for room at the peer */
 	uint32_t closing; /* its entry is wanted by another */
+	uint32_t changed; /* came up, or was lost: its claims have work */
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t life;       /* of the last connection that was up */
@@ -180,6 +181,7 @@ struct kvpull_progress {
 	uint32_t live_count;
 	uint32_t pulls_dirty; /* a pull may be able to go on */
 	uint32_t serving;     /* regions are known */
+	uint32_t remotes_changed;
 	uint32_t wake_wanted; /* the engine sleeps, and was told something */
 	uint64_t lives;       /* connections that were up */
 	uint64_t selves;      /* that were drawn for peers */
@@ -205,11 +207,21 @@ static inline void kvpull_count_add(_Atomic uint64_t *counter, uint64_t more)
 	atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
 }
 
-/* progress.c */
 /* Hand an index to the engine's thread. */
-void kvpull_progress_tell(struct kvpull_progress *progress, uint32_t kind,
-			  uint32_t index);
-void kvpull_progress_timer(struct kvpull_progress *progress, uint64_t at_ns);
+static inline void kvpull_progress_tell(struct kvpull_progress *progress,
+					uint32_t kind, uint32_t index)
+{
+	progress->wake_wanted |=
+		(uint32_t)kvpull_handover_push(&progress->end, kind, index, 0);
+}
+
+/* The next run is due then, or before. */
+static inline void kvpull_progress_timer(struct kvpull_progress *progress,
+					 uint64_t at_ns)
+{
+	if (at_ns < progress->timer_ns)
+		progress->timer_ns = at_ns;
+}
 
 /* routes.c */
 int KVPULL_MUST_CHECK
@@ -217,8 +229,6 @@ kvpull_progress_transport_open(struct kvpull_progress *progress,
 			       struct kvpull_arena *arena);
 
 /* serve.c */
-/* 1: a process of this user, or over the network of any, is let in. */
-int kvpull_uid_is_allowed(const struct kvpull_progress *progress, uint32_t uid);
 void kvpull_serve_event(struct kvpull_progress *progress,
 			const struct kvpull_event *event);
 /* TO_FORGET and TO_DROP. */
@@ -242,9 +252,6 @@ void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns);
 void kvpull_claim_new(struct kvpull_progress *progress, uint32_t claim,
 		      uint64_t now_ns);
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t claim);
-/* A peer came up, or was lost for good: its claims have work. */
-void kvpull_claim_peer(struct kvpull_progress *progress, uint32_t peer,
-		       uint64_t now_ns);
 void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns);
 void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t claim);
 

@@ -160,6 +160,12 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	return 0;
 }
 
+/* Its claims hear of it in this run: see kvpull_claim_run(). */
+static void changed(struct kvpull_progress *progress, uint32_t index)
+{
+	progress->remotes[index].changed = progress->remotes_changed = 1;
+}
+
 /* The end for this incarnation: what waits for it fails. */
 static void give_up(struct kvpull_progress *progress, uint32_t index,
 		    int32_t code, uint64_t now_ns)
@@ -171,7 +177,7 @@ static void give_up(struct kvpull_progress *progress, uint32_t index,
 	remote->code = code;
 	remote->retry_ns = now_ns + GONE_NS;
 	due_at(progress, now_ns);
-	kvpull_claim_peer(progress, index, now_ns);
+	changed(progress, index);
 	progress->pulls_dirty = 1;
 }
 
@@ -189,7 +195,7 @@ static void try_later(struct kvpull_progress *progress, uint32_t index,
 		remote->waits += remote->waits < WAITS_MAX;
 		due_at(progress, remote->retry_ns);
 		/* Releases do not wait for ever. */
-		kvpull_claim_peer(progress, index, now_ns);
+		changed(progress, index);
 		return;
 	}
 	if (remote->attempts >= KVPULL_RECONNECTS_MAX) {
@@ -240,7 +246,7 @@ static int is_allowed(struct kvpull_progress *progress,
 	if (kvpull_route_tell(progress->transport, remote->address, &why) !=
 		    KVPULL_ROUTE_SHM ||
 	    (uid != KVPULL_ROUTE_UID_NONE &&
-	     kvpull_uid_is_allowed(progress, uid)))
+	     kvpull_config_allows_uid(&progress->facts->config, uid)))
 		return 1;
 	kvpull_warn(progress->log,
 		    "peer %s is of user %u: not one of uids, it is not asked",
@@ -396,7 +402,7 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 		    remote->address,
 		    route == KVPULL_ROUTE_SHM ? "shm" : "verbs",
 		    remote->tp_rank, remote->plan.strip_count, why);
-	kvpull_claim_peer(progress, index, now_ns);
+	changed(progress, index);
 	progress->pulls_dirty = 1;
 }
 
@@ -466,7 +472,7 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 		remote->attempts = remote->claim_count ? 0 : 1;
 		remote->retry_ns = now_ns;
 		due_at(progress, now_ns);
-		kvpull_claim_peer(progress, index, now_ns);
+		changed(progress, index);
 		progress->pulls_dirty = 1;
 		return;
 	}

@@ -56,19 +56,6 @@ static void caller_up(struct kvpull_progress *progress, uint32_t index,
 					  byte_count);
 }
 
-int kvpull_uid_is_allowed(const struct kvpull_progress *progress, uint32_t uid)
-{
-	uint32_t at;
-
-	/* Over the network nobody vouches for a uid: networks and key decide. */
-	if (uid == KVPULL_ROUTE_UID_NONE)
-		return 1;
-	for (at = 0; at < progress->facts->config.uid_count; at++)
-		if (progress->facts->config.uids[at] == uid)
-			return 1;
-	return 0;
-}
-
 /*
  * A process has one connection: when it calls again, the end of the one before
  * was lost on the way. It may call once more when that is worked off.
@@ -126,7 +113,7 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 				     NULL;
 	int code;
 
-	if (!kvpull_uid_is_allowed(progress, event->uid)) {
+	if (!kvpull_config_allows_uid(&progress->facts->config, event->uid)) {
 		refusal_set(refusal, KVPULL_EAUTH, "uid",
 			    progress->facts->config.uids[0], event->uid);
 		return KVPULL_EAUTH;

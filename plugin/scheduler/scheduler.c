@@ -580,6 +580,19 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 	return KVPULL_FINISH_HELD;
 }
 
+int kvpull_scheduler_ranks_missing(const struct kvpull_scheduler *scheduler)
+{
+	int missing = 0;
+	uint32_t rank;
+
+	/* Without an address it has no memory to read yet. */
+	for (rank = 0; rank < scheduler->tp_size; rank++)
+		if (!scheduler->ranks[rank].info.incarnation ||
+		    !scheduler->ranks[rank].info.address[0])
+			missing++;
+	return missing;
+}
+
 /* The producer's part of a finish: who owns the blocks now. */
 static int finish_producer(struct kvpull_scheduler *scheduler,
 			   const struct kvpull_scheduler_request *request,

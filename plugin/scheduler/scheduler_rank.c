@@ -16,19 +16,6 @@
 
 #define SILENCE_NS (10 * KVPULL_NS_PER_S) /* beyond hold_max: B.7 */
 
-int kvpull_scheduler_ranks_missing(const struct kvpull_scheduler *scheduler)
-{
-	int missing = 0;
-	uint32_t rank;
-
-	/* Without an address it has no memory to read yet. */
-	for (rank = 0; rank < scheduler->tp_size; rank++)
-		if (!scheduler->ranks[rank].info.incarnation ||
-		    !scheduler->ranks[rank].info.address[0])
-			missing++;
-	return missing;
-}
-
 /* All of its open pulls are over on this rank. */
 static void fail_pulls(struct kvpull_scheduler *scheduler, uint32_t rank)
 {

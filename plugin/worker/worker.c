@@ -676,3 +676,9 @@ err_files:
 	files_close(worker);
 	return code;
 }
+
+int kvpull_worker_peers(struct kvpull_worker *worker,
+			struct kvpull_peer_info *peers, uint32_t capacity)
+{
+	return kvpull_progress_peers(worker->progress, peers, capacity);
+}

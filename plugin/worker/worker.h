@@ -6,6 +6,7 @@
  *
  * worker.c       open, close, regions
  * worker_step.c  step and result bytes
+ * worker_slots.c slots to hand over, results to keep
  * worker_poll.c  rings, sweep, reports
  * worker_sleep.c the descriptor on which an engine sleeps
  */
@@ -140,12 +141,25 @@ kvpull_worker_params_check(const struct kvpull_open_params *params,
 			   const struct kvpull_config *config,
 			   struct kvpull_error_detail *detail);
 void kvpull_worker_destroy(struct kvpull_worker *worker);
+int kvpull_worker_peers(struct kvpull_worker *worker,
+			struct kvpull_peer_info *peers, uint32_t capacity);
 int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 			       uint32_t flags, struct kvpull_memory *memory);
 int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base);
 int kvpull_worker_regions_register(struct kvpull_worker *worker,
 				   const struct kvpull_regions *regions,
 				   struct kvpull_error_detail *detail);
+
+/* worker_slots.c */
+/* Hand an index to the progress thread and wake it. */
+void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
+			uint32_t index, uint64_t serial);
+/* Keep a result for the scheduler half; room was checked by the caller. */
+void kvpull_worker_result_add(struct kvpull_worker *worker,
+			      const struct kvpull_worker_result *result);
+uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker);
+/* Pulls that were reported FAILED: their places are free, their blocks gone. */
+void kvpull_worker_failed_free(struct kvpull_worker *worker);
 
 /* worker_step.c; as the ABI's calls */
 int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,
@@ -155,16 +169,9 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 int kvpull_worker_start_loads(struct kvpull_worker *worker);
 int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 			       size_t capacity, size_t *byte_count);
-/* Keep a result for the scheduler half; room was checked by the caller. */
-void kvpull_worker_result_add(struct kvpull_worker *worker,
-			      const struct kvpull_worker_result *result);
-uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker);
 /* Told at most once a pull and a ticket: the ring has room for that. */
 void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
 void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
-/* Hand an index to the progress thread and wake it. */
-void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
-			uint32_t index, uint64_t serial);
 
 /* worker_sleep.c */
 int kvpull_worker_event_fd(struct kvpull_worker *worker);
@@ -193,8 +200,6 @@ int kvpull_worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,
 				uint32_t *block_count);
 int kvpull_worker_hold_ready(struct kvpull_worker *worker, uint64_t key);
 int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason);
-/* Pulls that were reported FAILED: their places are free, their blocks gone. */
-void kvpull_worker_failed_free(struct kvpull_worker *worker);
 /* For good: no ticket of ours is live, pulls are aborted, claims released. */
 void kvpull_worker_retire(struct kvpull_worker *worker);
 void kvpull_worker_stats_get(struct kvpull_worker *worker,

@@ -249,18 +249,6 @@ static uint32_t consumers_drain(struct kvpull_worker *worker, uint64_t now_ns)
 	return drained;
 }
 
-/* Slots of the last poll's failures: their blocks need not be told any more. */
-void kvpull_worker_failed_free(struct kvpull_worker *worker)
-{
-	while (worker->pull_failed != KVPULL_NONE) {
-		const uint32_t index = worker->pull_failed;
-
-		worker->pull_failed = worker->pull_notes[index].next;
-		worker->pull_notes[index].next = worker->pull_free;
-		worker->pull_free = index;
-	}
-}
-
 static void pull_end_result(struct kvpull_worker *worker, uint64_t key,
 			    int32_t reason, uint64_t bytes)
 {

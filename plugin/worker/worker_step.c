@@ -22,28 +22,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
-			uint32_t index, uint64_t serial)
-{
-	if (kvpull_handover_push(&worker->end, kind, index, serial))
-		(void)eventfd_write(worker->handover.progress_wake_fd, 1);
-}
-
-uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker)
-{
-	return worker->result_count_max -
-	       (uint32_t)(worker->result_next - worker->result_first);
-}
-
-void kvpull_worker_result_add(struct kvpull_worker *worker,
-			      const struct kvpull_worker_result *result)
-{
-	kvpull_check(&worker->facts.log, kvpull_worker_result_room(worker) > 0);
-	worker->results[worker->result_next % worker->result_count_max] =
-		*result;
-	worker->result_next++;
-}
-
 static int is_closing(const struct kvpull_worker *worker)
 {
 	/* A flag of this thread's own; the progress thread only reads it. */

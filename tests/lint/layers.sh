@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Includes go one way: include <- shm, verbs <- plugin <- tools; shm and verbs
-# never see each other; tests see all. A file of ours is included by its path
-# from the root or from include/, so that this script can see it.
+# never see each other; tests see all. Likewise between the rooms of plugin/: the
+# table below is the map that plugin/README.md draws, and a room that is not in
+# it is an error. A file of ours is included by its path from the root or from
+# include/, so that this script can see it.
 cd "$(dirname "$0")/../.." || exit 1
 
 # shellcheck disable=SC2016 # $0 is awk's
@@ -11,14 +13,40 @@ BEGIN {
 	sees["include"] = " include "
 	sees["shm"] = " include shm "
 	sees["verbs"] = " include verbs "
-	sees["plugin"] = " include shm verbs plugin "
 	sees["tools"] = " include shm verbs plugin tools "
 	sees["tests"] = " include shm verbs plugin tools tests "
+	room("bytes", "")
+	room("counters", "")
+	room("config", "bytes verbs")
+	room("hold", "bytes counters")
+	room("scheduler", "bytes config counters")
+	room("handover", "bytes config")
+	room("route", "bytes shm verbs")
+	room("progress", "bytes config counters handover route shm verbs")
+	room("worker", "bytes config counters handover hold progress shm")
+	room("abi", "bytes config counters scheduler worker")
+	room("vllm", "")
+}
+# What a room may include beside include/ and itself.
+function room(name, others,    list, n, i)
+{
+	sees["plugin/" name] = " include plugin/" name " "
+	n = split(others, list, " ")
+	for (i = 1; i <= n; i++)
+		sees["plugin/" name] = sees["plugin/" name] \
+			(list[i] == "shm" || list[i] == "verbs" ? "" : "plugin/") list[i] " "
+}
+# The folder of a path: of plugin/ the room, but for those who may see all of it.
+function folder_of(path, part, all)
+{
+	split(path, part, "/")
+	if (part[1] == "base" || part[1] == "kvpull")
+		return "include"
+	return part[1] == "plugin" && !all ? "plugin/" part[2] : part[1]
 }
 FNR == 1 {
 	files++
-	split(FILENAME, part, "/")
-	folder = part[1]
+	folder = folder_of(FILENAME)
 	if (!(folder in sees))
 		complain("is in no known folder")
 }
@@ -26,10 +54,7 @@ FNR == 1 {
 	path = $0
 	sub(/^[^"]*"/, "", path)
 	sub(/".*/, "", path)
-	split(path, part, "/")
-	to = part[1]
-	if (to == "base" || to == "kvpull")
-		to = "include"
+	to = folder_of(path, part, folder !~ /^plugin/)
 	if (folder == "tests" && path !~ /\//)
 		next # a helper beside the test
 	if (path !~ /\// || path ~ /\.\./)
