@@ -23,12 +23,6 @@
 /* Beyond the table callers are told so and closed; so many a look. */
 #define ACCEPT_MAX 8u
 
-size_t kvpull_shm_callers_bytes(uint32_t caller_max)
-{
-	return (size_t)caller_max * sizeof(struct kvpull_shm_caller) +
-	       KVPULL_CACHE_LINE;
-}
-
 int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 			    const struct kvpull_shm_params *params,
 			    struct kvpull_arena *arena)

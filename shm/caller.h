@@ -67,7 +67,6 @@ struct kvpull_shm_callers {
 	uint64_t full_said_ns;
 };
 
-size_t kvpull_shm_callers_bytes(uint32_t caller_max);
 /* callers->wait, ->folder and ->shortage are set. */
 int KVPULL_MUST_CHECK
 kvpull_shm_callers_init(struct kvpull_shm_callers *callers,

@@ -251,15 +251,6 @@ static uint32_t order_count(uint32_t job_max)
 	return count;
 }
 
-size_t kvpull_copy_bytes(uint32_t job_max)
-{
-	return sizeof(struct kvpull_copy) +
-	       (size_t)job_max * sizeof(struct slot) +
-	       order_count(job_max) * sizeof(_Atomic uint32_t) +
-	       (KVPULL_COPY_THREADS_MAX + 1) * sizeof(struct worker) +
-	       (size_t)4 * KVPULL_CACHE_LINE;
-}
-
 /* All signals are the host's threads'. */
 static int workers_start(struct kvpull_copy *copy, uint32_t thread_count)
 {

@@ -77,8 +77,6 @@ int KVPULL_MUST_CHECK kvpull_copy_open(struct kvpull_copy **copy,
  * Jobs that were not polled never come out.
  */
 void kvpull_copy_close(struct kvpull_copy *copy);
-size_t kvpull_copy_bytes(uint32_t job_max); /* arena bytes */
-
 /*
  * Owner: start; never waits. The job stays the pool's until polled. Return: 0;
  * KVPULL_EAGAIN: its index is still in flight, or too many were cancelled

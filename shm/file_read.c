@@ -19,13 +19,6 @@
 #define TURN_PIECES 4u
 #define RESULTS_MAX 16u
 
-size_t kvpull_files_bytes(uint32_t read_max)
-{
-	return KVPULL_FILE_DEPTH * sizeof(struct kvpull_file_piece) +
-	       (size_t)read_max * sizeof(struct kvpull_file_read *) +
-	       2 * KVPULL_CACHE_LINE;
-}
-
 int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
 		      struct kvpull_arena *arena, const struct kvpull_log *log)
 {

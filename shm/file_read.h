@@ -63,7 +63,6 @@ struct kvpull_files {
 	uint32_t is_prepared;
 };
 
-size_t kvpull_files_bytes(uint32_t read_max);
 /* Memory alone; nothing of it is locked or touched before _prepare(). */
 int KVPULL_MUST_CHECK kvpull_files_open(struct kvpull_files *files,
 					uint32_t read_max,

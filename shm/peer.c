@@ -27,12 +27,6 @@ enum welcome_fd {
 /* The largest ring that ring.h knows. */
 #define RING_RECORDS_MAX (UINT32_C(1) << 20)
 
-size_t kvpull_shm_peers_bytes(uint32_t peer_max)
-{
-	return (size_t)peer_max * sizeof(struct kvpull_shm_peer) +
-	       KVPULL_CACHE_LINE;
-}
-
 static void peer_clear(struct kvpull_shm_peer *peer)
 {
 	const uint32_t generation = peer->generation;

@@ -76,7 +76,6 @@ struct kvpull_shm_peers {
 	uint64_t full_said_ns;
 };
 
-size_t kvpull_shm_peers_bytes(uint32_t peer_max);
 /* peers->wait, ->folder and ->shortage are set. */
 int KVPULL_MUST_CHECK
 kvpull_shm_peers_init(struct kvpull_shm_peers *peers,

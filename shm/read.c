@@ -14,13 +14,6 @@
  */
 #define POLL_COPY_BYTES (2u << 20)
 
-size_t kvpull_shm_reads_bytes(uint32_t read_max)
-{
-	return (size_t)read_max *
-		       (sizeof(struct kvpull_shm_read) + sizeof(uint32_t)) +
-	       2 * KVPULL_CACHE_LINE + kvpull_files_bytes(read_max);
-}
-
 int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 			  const struct kvpull_shm_params *params,
 			  struct kvpull_shm_peers *peers,

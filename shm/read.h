@@ -61,7 +61,6 @@ struct kvpull_shm_reads {
 	uint32_t reserved;
 };
 
-size_t kvpull_shm_reads_bytes(uint32_t read_max);
 int KVPULL_MUST_CHECK kvpull_shm_reads_init(
 	struct kvpull_shm_reads *reads, const struct kvpull_shm_params *params,
 	struct kvpull_shm_peers *peers, struct kvpull_arena *arena);

@@ -393,21 +393,6 @@ static const struct kvpull_transport_ops shm_ops = {
 	.close = shm_close,
 };
 
-static size_t text_bytes(const char *text)
-{
-	return strlen(text) + 1 + KVPULL_CACHE_LINE;
-}
-
-size_t kvpull_shm_bytes(const struct kvpull_shm_params *params)
-{
-	return sizeof(struct shm) + KVPULL_CACHE_LINE + BUFFERS_BYTES +
-	       text_bytes(params->socket_dir) + text_bytes(params->name) +
-	       kvpull_shm_callers_bytes(params->callers_max) +
-	       kvpull_shm_peers_bytes(params->peers_max) +
-	       kvpull_shm_reads_bytes(params->reads_max) +
-	       kvpull_copy_bytes(params->reads_max);
-}
-
 static const char *text_copy(struct kvpull_arena *arena, const char *text)
 {
 	const size_t byte_count = strlen(text) + 1;

@@ -32,7 +32,6 @@ struct kvpull_shm_params {
 	enum kvpull_file_direct file_direct; /* DIRECT_NO: for tests */
 };
 
-size_t kvpull_shm_bytes(const struct kvpull_shm_params *params);
 /* 0, KVPULL_ENOMEM, KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK kvpull_shm_open(const struct kvpull_shm_params *params,
 				      struct kvpull_arena *arena,

@@ -10,15 +10,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-size_t kvpull_verbs_bundle_bytes(const struct kvpull_verbs_params *params,
-				 enum kvpull_verbs_role role)
-{
-	if (role == KVPULL_VERBS_CALLER)
-		return 0;
-	return params->notify_credits * sizeof(struct kvpull_record) +
-	       KVPULL_CACHE_LINE;
-}
-
 static void bundle_clear(struct kvpull_verbs_bundle *bundle)
 {
 	bundle->state = KVPULL_BUNDLE_FREE;

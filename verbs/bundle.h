@@ -78,8 +78,6 @@ struct kvpull_verbs_bundle {
 	uint32_t redo_open; /* batches of lost rails, to be posted by others */
 };
 
-size_t kvpull_verbs_bundle_bytes(const struct kvpull_verbs_params *params,
-				 enum kvpull_verbs_role role);
 /* Its memory, once; shared, role, index and ends are set. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,

@@ -21,17 +21,6 @@ static uint32_t queue_max_of(const struct kvpull_verbs_params *params,
 	       (role == KVPULL_VERBS_PEER ? params->depth : 0);
 }
 
-size_t kvpull_verbs_end_bytes(const struct kvpull_verbs_params *params,
-			      enum kvpull_verbs_role role)
-{
-	return (size_t)4 * params->notify_credits * KVPULL_FRAME_BYTES +
-	       params->notify_credits +
-	       (size_t)queue_max_of(params, role) *
-		       sizeof(struct kvpull_verbs_batch) +
-	       (size_t)2 * KVPULL_MESSAGE_BYTES_MAX + KVPULL_KEYS_BYTES_MAX +
-	       6 * (size_t)KVPULL_CACHE_LINE;
-}
-
 static void end_clear(struct kvpull_verbs_end *end)
 {
 	end->state = KVPULL_VERBS_FREE;

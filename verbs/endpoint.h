@@ -172,8 +172,6 @@ enum kvpull_verbs_seen {
 	KVPULL_VERBS_FRAME
 };
 
-size_t kvpull_verbs_end_bytes(const struct kvpull_verbs_params *params,
-			      enum kvpull_verbs_role role);
 /* Its memory, once; shared and role are set. 0 or KVPULL_ENOMEM. */
 int KVPULL_MUST_CHECK kvpull_verbs_end_init(struct kvpull_verbs_end *end,
 					    struct kvpull_arena *arena);

@@ -27,14 +27,6 @@ static struct kvpull_verbs_read *read_at(const struct kvpull_verbs_reads *reads,
 	return &reads->reads[index];
 }
 
-size_t kvpull_verbs_reads_bytes(const struct kvpull_verbs_params *params)
-{
-	return (size_t)params->reads_max *
-		       (sizeof(struct kvpull_verbs_read) +
-			sizeof(struct kvpull_revocation_value)) +
-	       2 * (size_t)KVPULL_CACHE_LINE;
-}
-
 int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 			    struct kvpull_verbs_shared *shared,
 			    struct kvpull_verbs_bundle *peers,

@@ -66,7 +66,6 @@ struct kvpull_verbs_reads {
 	struct ibv_sge parts[KVPULL_VERBS_BATCH_MAX][KVPULL_SEGMENT_PARTS_MAX];
 };
 
-size_t kvpull_verbs_reads_bytes(const struct kvpull_verbs_params *params);
 int KVPULL_MUST_CHECK kvpull_verbs_reads_init(
 	struct kvpull_verbs_reads *reads, struct kvpull_verbs_shared *shared,
 	struct kvpull_verbs_bundle *peers, struct kvpull_arena *arena);

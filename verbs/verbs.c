@@ -599,28 +599,6 @@ static const struct kvpull_transport_ops verbs_ops = {
 	.close = verbs_close,
 };
 
-/* Of one bundle, of either role. */
-static size_t side_bytes(const struct kvpull_verbs_params *params,
-			 enum kvpull_verbs_role role)
-{
-	return sizeof(struct kvpull_verbs_bundle) + sizeof(uint32_t) +
-	       kvpull_verbs_bundle_bytes(params, role) +
-	       kvpull_verbs_rails_wanted(params) *
-		       (sizeof(struct kvpull_verbs_end) +
-			kvpull_verbs_end_bytes(params, role));
-}
-
-size_t kvpull_verbs_bytes(const struct kvpull_verbs_params *params)
-{
-	struct kvpull_verbs_params filled = *params;
-	size_t bytes = sizeof(struct verbs) + 5 * (size_t)KVPULL_CACHE_LINE;
-
-	kvpull_verbs_setup_defaults(&filled);
-	bytes += filled.peers_max * side_bytes(&filled, KVPULL_VERBS_PEER);
-	bytes += filled.callers_max * side_bytes(&filled, KVPULL_VERBS_CALLER);
-	return bytes + kvpull_verbs_reads_bytes(&filled);
-}
-
 static int watch(const struct verbs *verbs, int fd, uint32_t tag)
 {
 	struct epoll_event event = { .events = EPOLLIN };

@@ -75,7 +75,6 @@ struct kvpull_verbs_counts {
 
 #define KVPULL_VERBS_CREDITS_DEFAULT 32u
 
-size_t kvpull_verbs_bytes(const struct kvpull_verbs_params *params);
 /*
  * 0, KVPULL_ENOMEM, KVPULL_EDEVICE, KVPULL_ECONFIG (a text of params);
  * KVPULL_EUNSUPPORTED: no libraries, no device, or none that fits; one line

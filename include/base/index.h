@@ -19,11 +19,6 @@ struct kvpull_index_pool {
 	uint32_t reserved;
 };
 
-static inline size_t kvpull_index_pool_bytes(uint32_t count_max)
-{
-	return count_max * sizeof(uint32_t) + KVPULL_CACHE_LINE;
-}
-
 static inline void kvpull_index_pool_init(struct kvpull_index_pool *pool,
 					  uint32_t count_max,
 					  struct kvpull_arena *arena)
@@ -77,11 +72,6 @@ struct kvpull_index_list {
 	uint32_t count;
 	uint32_t reserved;
 };
-
-static inline size_t kvpull_index_list_bytes(uint32_t count_max)
-{
-	return count_max * sizeof(struct kvpull_index_link) + KVPULL_CACHE_LINE;
-}
 
 static inline void kvpull_index_list_init(struct kvpull_index_list *list,
 					  uint32_t count_max,

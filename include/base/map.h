@@ -24,16 +24,6 @@ struct kvpull_map {
 
 #define KVPULL_MAP_NONE UINT32_MAX
 
-/* Bytes that a map of count_max takes from an arena. */
-static inline size_t kvpull_map_bytes(uint32_t count_max)
-{
-	size_t slots = 16;
-
-	while (slots < (size_t)count_max * 2)
-		slots *= 2;
-	return slots * sizeof(struct kvpull_map_entry) + KVPULL_CACHE_LINE;
-}
-
 static inline void kvpull_map_init(struct kvpull_map *map, uint32_t count_max,
 				   struct kvpull_arena *arena)
 {

@@ -345,21 +345,6 @@ static int key_is_new(const struct kvpull_holds *holds, uint64_t key)
 
 /* Open. */
 
-static size_t lines(size_t count, size_t item_bytes)
-{
-	return count * item_bytes + KVPULL_CACHE_LINE;
-}
-
-size_t kvpull_holds_bytes(const struct kvpull_hold_params *params)
-{
-	return lines(1, sizeof(struct kvpull_holds)) +
-	       lines(params->hold_count_max, sizeof(struct hold)) +
-	       lines(params->hold_count_max, sizeof(uint32_t)) +
-	       kvpull_instances_bytes(params->instance_count_max) +
-	       kvpull_leases_bytes(params->hold_count_max) +
-	       kvpull_map_bytes(params->hold_count_max);
-}
-
 static int tables_take(struct kvpull_holds *holds,
 		       const struct kvpull_hold_params *params,
 		       struct kvpull_arena *arena)

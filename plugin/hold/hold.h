@@ -53,9 +53,6 @@ struct kvpull_hold_end {
 struct kvpull_holds; /* defined in hold.c */
 struct kvpull_join;  /* instance.h */
 
-/* Arena bytes that a table of this size takes. */
-size_t kvpull_holds_bytes(const struct kvpull_hold_params *params);
-
 /* NULL if the arena is too small. Writes the incarnation into every entry. */
 struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 				       struct kvpull_arena *arena);

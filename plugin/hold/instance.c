@@ -64,12 +64,6 @@ static void release_entry(struct kvpull_instance *instance)
 		*instance = (struct kvpull_instance){ 0 };
 }
 
-size_t kvpull_instances_bytes(uint32_t count)
-{
-	return (size_t)count * sizeof(struct kvpull_instance) +
-	       KVPULL_CACHE_LINE;
-}
-
 int kvpull_instances_init(struct kvpull_instances *instances, uint32_t count,
 			  uint64_t grace_ns, struct kvpull_arena *arena)
 {

@@ -44,8 +44,6 @@ struct kvpull_instances {
 	uint64_t due_ns; /* no grace ends before; UINT64_MAX: nobody is dying */
 };
 
-size_t kvpull_instances_bytes(uint32_t count);
-
 /* 0 or KVPULL_ENOMEM: the arena is too small. */
 int KVPULL_MUST_CHECK kvpull_instances_init(struct kvpull_instances *instances,
 					    uint32_t count, uint64_t grace_ns,

@@ -85,13 +85,6 @@ static void sift_down(struct kvpull_leases *leases, struct kvpull_lease entry)
 	place(leases, at, entry);
 }
 
-size_t kvpull_leases_bytes(uint32_t slot_count)
-{
-	return (size_t)slot_count *
-		       (sizeof(struct kvpull_lease) + sizeof(uint32_t)) +
-	       2 * (size_t)KVPULL_CACHE_LINE;
-}
-
 int kvpull_leases_init(struct kvpull_leases *leases, uint32_t slot_count,
 		       struct kvpull_arena *arena)
 {

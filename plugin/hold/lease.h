@@ -26,9 +26,6 @@ struct kvpull_leases {
 	uint32_t count;
 };
 
-/* Arena bytes for slot_count slots. */
-size_t kvpull_leases_bytes(uint32_t slot_count);
-
 /* 0 or KVPULL_ENOMEM: the arena is too small. */
 int KVPULL_MUST_CHECK kvpull_leases_init(struct kvpull_leases *leases,
 					 uint32_t slot_count,

@@ -24,8 +24,6 @@ struct kvpull_progress_params {
 	void *transport_context;
 };
 
-/* What open() may take from the arena. */
-size_t kvpull_progress_bytes(const struct kvpull_config *config);
 /* *progress is set where it has to be closed, also after a failure. */
 int KVPULL_MUST_CHECK
 kvpull_progress_open(const struct kvpull_progress_params *params,

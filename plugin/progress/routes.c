@@ -102,25 +102,9 @@ route_params(const struct kvpull_config *config, const struct kvpull_log *log)
 	};
 }
 
-size_t kvpull_progress_bytes(const struct kvpull_config *config)
-{
-	const struct kvpull_verbs_params verbs = verbs_params(
-		config, config->pulls_max * 4 + KVPULL_RANKS_MAX, NULL);
-	const struct kvpull_route_params route = route_params(config, NULL);
-
-	return kvpull_verbs_bytes(&verbs) + kvpull_route_bytes(&route) +
-	       (size_t)config->pulls_max * (sizeof(struct kvpull_pull) +
-					    5 * sizeof(struct kvpull_part)) +
-	       (size_t)config->tickets_max * sizeof(struct kvpull_claim) +
-	       (size_t)config->consumers_max * 65536 +
-	       (size_t)config->peers_max *
-		       (sizeof(struct kvpull_remote) + 65536 +
-			KVPULL_STRIPS_MAX * sizeof(struct kvpull_strip));
-}
-
 /*
  * The route between machines, with shm (or NULL) beside it. On a host without
- * RDMA nothing of it is left but the arena's address space.
+ * RDMA nothing of it is left but address space of the arena.
  */
 static int verbs_open_route(struct kvpull_progress *progress,
 			    struct kvpull_arena *arena,

@@ -3,13 +3,6 @@
 
 #include "base/transport.h"
 
-size_t kvpull_places_bytes(uint32_t count_max)
-{
-	return count_max * (sizeof(struct kvpull_place) +
-			    KVPULL_SIDES * sizeof(uint32_t)) +
-	       (1 + KVPULL_SIDES) * (size_t)KVPULL_CACHE_LINE;
-}
-
 int kvpull_places_init(struct kvpull_places *places, uint32_t count_max,
 		       const struct kvpull_log *log, struct kvpull_arena *arena)
 {

@@ -34,7 +34,6 @@ struct kvpull_places {
 	uint32_t ended_count;
 };
 
-size_t kvpull_places_bytes(uint32_t count_max);
 /* All free. Return: 0, or KVPULL_ENOMEM. */
 int KVPULL_MUST_CHECK kvpull_places_init(struct kvpull_places *places,
 					 uint32_t count_max,

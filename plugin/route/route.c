@@ -553,16 +553,6 @@ struct kvpull_transport *kvpull_route_transport(struct kvpull_route *route)
 	return &route->transport;
 }
 
-size_t kvpull_route_bytes(const struct kvpull_route_params *params)
-{
-	return sizeof(struct kvpull_route) + 2 * (size_t)KVPULL_CACHE_LINE +
-	       kvpull_places_bytes(params->peers_max) +
-	       kvpull_places_bytes(params->callers_max) +
-	       (size_t)params->callers_max *
-		       (sizeof(struct caller_ring) + KVPULL_CACHE_LINE +
-			kvpull_ring_bytes(params->ring_records));
-}
-
 static int rings_take(struct kvpull_route *route, uint32_t callers_max,
 		      struct kvpull_arena *arena)
 {

@@ -29,7 +29,6 @@ struct kvpull_route_params {
 
 struct kvpull_route;
 
-size_t kvpull_route_bytes(const struct kvpull_route_params *params);
 /* 0, KVPULL_ENOMEM, KVPULL_EDEVICE. verbs is added by kvpull_route_add(). */
 int KVPULL_MUST_CHECK
 kvpull_route_open(const struct kvpull_route_params *params,

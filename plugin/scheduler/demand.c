@@ -42,16 +42,6 @@
 /* Places where a ticket's name may be in the map: names are not ours. */
 #define IDENTITY_PROBES 4u
 
-size_t kvpull_demand_bytes(uint32_t count_max)
-{
-	return count_max * sizeof(struct kvpull_demand_ticket) +
-	       kvpull_index_pool_bytes(count_max) +
-	       2 * kvpull_index_list_bytes(count_max) +
-	       kvpull_map_bytes(count_max) +
-	       2 * KVPULL_TICKET_BLOCKS_MAX * sizeof(uint32_t) +
-	       3 * KVPULL_CACHE_LINE;
-}
-
 void kvpull_demand_init(struct kvpull_demand *demand, uint32_t count_max,
 			struct kvpull_arena *arena)
 {

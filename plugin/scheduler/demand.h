@@ -90,7 +90,6 @@ struct kvpull_demand {
 	uint32_t reserved;
 };
 
-size_t kvpull_demand_bytes(uint32_t count_max);
 void kvpull_demand_init(struct kvpull_demand *demand, uint32_t count_max,
 			struct kvpull_arena *arena);
 

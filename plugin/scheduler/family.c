@@ -8,14 +8,6 @@
 
 #include "plugin/scheduler/family.h"
 
-size_t kvpull_families_bytes(uint32_t count_max)
-{
-	return kvpull_map_bytes(count_max) +
-	       kvpull_index_pool_bytes(count_max) +
-	       kvpull_index_list_bytes(count_max) +
-	       count_max * sizeof(struct kvpull_family) + KVPULL_CACHE_LINE;
-}
-
 void kvpull_families_init(struct kvpull_families *families, uint32_t count_max,
 			  struct kvpull_arena *arena)
 {

@@ -27,7 +27,6 @@ struct kvpull_families {
 	uint64_t lease_ns;
 };
 
-size_t kvpull_families_bytes(uint32_t count_max);
 void kvpull_families_init(struct kvpull_families *families, uint32_t count_max,
 			  struct kvpull_arena *arena);
 

@@ -41,11 +41,6 @@
 /* A worker says at most 1024 results at once, the oldest first. */
 #define ACKS_WANTED_AT 512u
 
-size_t kvpull_outbox_bytes(size_t log_bytes)
-{
-	return log_bytes + KVPULL_COMMAND_BYTES_MAX + 2 * KVPULL_CACHE_LINE;
-}
-
 void kvpull_outbox_init(struct kvpull_outbox *outbox,
 			const struct kvpull_outbox_params *params,
 			struct kvpull_arena *arena)

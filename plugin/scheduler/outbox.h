@@ -53,7 +53,6 @@ struct kvpull_outbox_params {
 	uint32_t rank_count;
 };
 
-size_t kvpull_outbox_bytes(size_t log_bytes);
 void kvpull_outbox_init(struct kvpull_outbox *outbox,
 			const struct kvpull_outbox_params *params,
 			struct kvpull_arena *arena);

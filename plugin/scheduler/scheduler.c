@@ -18,7 +18,6 @@
 #include "base/params.h"
 #include "plugin/scheduler/scheduler_state.h"
 
-/* What is asked for each table; they are counted twice: size, then take. */
 static uint32_t chunk_count(const struct kvpull_config *config)
 {
 	/* A short text each, and the long ones out of as much as the log. */
@@ -29,24 +28,6 @@ static uint32_t chunk_count(const struct kvpull_config *config)
 static size_t log_bytes(const struct kvpull_config *config)
 {
 	return (size_t)config->step_log_mib << 20;
-}
-
-static size_t arena_bytes(const struct kvpull_config *config)
-{
-	const uint32_t requests = config->requests_max;
-
-	return sizeof(struct kvpull_scheduler) +
-	       requests * sizeof(struct kvpull_scheduler_request) +
-	       kvpull_index_pool_bytes(requests) +
-	       kvpull_index_list_bytes(requests) + kvpull_map_bytes(requests) +
-	       kvpull_texts_bytes(chunk_count(config)) +
-	       kvpull_families_bytes(config->families_max) +
-	       kvpull_slots_bytes(config->max_holds) +
-	       kvpull_demand_bytes(config->tickets_max) +
-	       kvpull_outbox_bytes(log_bytes(config)) +
-	       sizeof(struct kvpull_ticket) +
-	       KVPULL_TICKET_BLOCKS_MAX * sizeof(uint32_t) +
-	       2 * KVPULL_TICKET_BYTES_MAX + 6 * KVPULL_CACHE_LINE;
 }
 
 static void init_producer(struct kvpull_scheduler *scheduler,
@@ -137,15 +118,13 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 					   (UINT64_C(1) << setup->tp_size) - 1;
 	struct kvpull_scheduler *made;
 	struct kvpull_arena arena;
-	int code;
 
-	code = kvpull_arena_open(&arena, arena_bytes(setup->config),
-				 setup->log);
-	if (code)
-		return code;
+	kvpull_check(setup->log, setup->incarnation != 0);
+	kvpull_arena_init(&arena, setup->log);
 	made = (struct kvpull_scheduler *)kvpull_arena_take(&arena, 1,
 							    sizeof(*made));
-	kvpull_check(setup->log, made != NULL && setup->incarnation != 0);
+	if (!made)
+		return KVPULL_ENOMEM;
 	made->arena = arena;
 	made->own_log = *setup->log;
 	made->own_log.budget = &made->log_budget;
@@ -159,7 +138,10 @@ int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,
 	init_producer(made, ranks_all);
 	init_consumer(made, ranks_all);
 	kvpull_outbox_init(&made->outbox, &outbox, &made->arena);
-	kvpull_check(setup->log, kvpull_arena_ok(&made->arena));
+	if (!kvpull_arena_ok(&made->arena)) {
+		kvpull_scheduler_destroy(made);
+		return KVPULL_ENOMEM;
+	}
 	kvpull_arena_seal(&made->arena);
 	*scheduler = made;
 	return 0;
@@ -171,8 +153,8 @@ void kvpull_scheduler_destroy(struct kvpull_scheduler *scheduler)
 
 	if (!scheduler)
 		return;
-	arena = scheduler->arena;
-	kvpull_arena_close(&arena);
+	arena = scheduler->arena; /* it has the scheduler, too */
+	kvpull_arena_fini(&arena);
 }
 
 void kvpull_scheduler_tick(struct kvpull_scheduler *scheduler, uint64_t now_ns)

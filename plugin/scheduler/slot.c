@@ -15,14 +15,6 @@
 #include "base/clock.h"
 #include "plugin/scheduler/slot.h"
 
-size_t kvpull_slots_bytes(uint32_t count_max)
-{
-	return count_max * sizeof(struct kvpull_slot) + KVPULL_CACHE_LINE +
-	       kvpull_index_pool_bytes(count_max) +
-	       2 * kvpull_index_list_bytes(count_max) +
-	       kvpull_map_bytes(count_max);
-}
-
 void kvpull_slots_init(struct kvpull_slots *slots, uint32_t count_max,
 		       struct kvpull_arena *arena)
 {

@@ -48,7 +48,6 @@ struct kvpull_slot_take {
 	const char *label;
 };
 
-size_t kvpull_slots_bytes(uint32_t count_max);
 void kvpull_slots_init(struct kvpull_slots *slots, uint32_t count_max,
 		       struct kvpull_arena *arena);
 

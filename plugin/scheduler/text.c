@@ -8,14 +8,6 @@
 
 #include "plugin/scheduler/text.h"
 
-size_t kvpull_texts_bytes(uint32_t chunk_count)
-{
-	return kvpull_index_pool_bytes(chunk_count) +
-	       (size_t)chunk_count * (sizeof(struct kvpull_text_chunk) +
-				      KVPULL_TEXT_CHUNK_BYTES) +
-	       2 * KVPULL_CACHE_LINE;
-}
-
 void kvpull_texts_init(struct kvpull_texts *texts, uint32_t chunk_count,
 		       struct kvpull_arena *arena)
 {

@@ -24,7 +24,6 @@ struct kvpull_texts {
 	uint8_t *bytes;
 };
 
-size_t kvpull_texts_bytes(uint32_t chunk_count);
 void kvpull_texts_init(struct kvpull_texts *texts, uint32_t chunk_count,
 		       struct kvpull_arena *arena);
 

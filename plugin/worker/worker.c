@@ -2,7 +2,7 @@
 /*
  * Worker half: open, close, memory and regions.
  *
- * Invariants: all memory is in one arena, sealed before create() returns;
+ * Invariants: all memory is in arenas that are sealed before create() returns;
  * nothing is served before the regions are known; every hold is revoked before
  * memory that it names is unmapped.
  */
@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <sodium.h>
@@ -28,24 +29,6 @@ static uint64_t clock_now(void *context)
 {
 	(void)context;
 	return kvpull_clock_ns();
-}
-
-static size_t arena_bytes(const struct kvpull_worker *worker)
-{
-	const struct kvpull_config *config = &worker->facts.config;
-	const size_t pulls = config->pulls_max;
-	size_t bytes = 64u * 1024 * 1024;
-
-	bytes += pulls * (4096 + (size_t)config->pull_blocks_max * 8);
-	bytes += (size_t)config->tickets_max * 16384;
-	bytes += (size_t)config->consumers_max * 1024;
-	bytes += ((size_t)config->max_holds + 2 * pulls) * 2 *
-		 sizeof(struct kvpull_worker_result);
-	bytes += kvpull_map_bytes(config->pulls_max) +
-		 kvpull_map_bytes(config->tickets_max);
-	bytes += (size_t)config->requests_max * sizeof(struct kvpull_refused);
-	bytes += (size_t)config->max_holds * 512;
-	return bytes + kvpull_progress_bytes(config);
 }
 
 /* Lists of free slots; the index order makes runs easy to read in a log. */
@@ -83,29 +66,21 @@ static int pulls_take(struct kvpull_worker *worker)
 	const struct kvpull_config *config = &worker->facts.config;
 	const uint32_t hot_count =
 		config->pulls_max < PULLS_HOT ? config->pulls_max : PULLS_HOT;
-	struct kvpull_arena hot;
+	struct kvpull_arena *hot = &worker->hot;
 	uint32_t index;
 
-	kvpull_arena_take_part(
-		&worker->arena, &hot,
-		config->pulls_max * (sizeof(*worker->handover.pulls) +
-				     sizeof(*worker->pull_notes)) +
-			kvpull_map_bytes(config->pulls_max) +
-			kvpull_map_bytes(worker->facts.config.tickets_max) +
-			hot_count * 2 * pull_ids_bytes(config) +
-			(4 + 2 * hot_count) * (size_t)KVPULL_CACHE_LINE);
 	worker->handover.pulls = kvpull_arena_take(
-		&hot, config->pulls_max, sizeof(*worker->handover.pulls));
-	worker->pull_notes = kvpull_arena_take(&hot, config->pulls_max,
+		hot, config->pulls_max, sizeof(*worker->handover.pulls));
+	worker->pull_notes = kvpull_arena_take(hot, config->pulls_max,
 					       sizeof(*worker->pull_notes));
-	kvpull_map_init(&worker->pull_map, config->pulls_max, &hot);
+	kvpull_map_init(&worker->pull_map, config->pulls_max, hot);
 	kvpull_map_init(&worker->claim_map, worker->facts.config.tickets_max,
-			&hot);
-	if (!kvpull_arena_ok(&hot))
+			hot);
+	if (!kvpull_arena_ok(hot))
 		return KVPULL_ENOMEM;
 	for (index = 0; index < config->pulls_max; index++) {
 		struct kvpull_arena *arena =
-			index < hot_count ? &hot : &worker->arena;
+			index < hot_count ? hot : &worker->arena;
 		struct kvpull_pull_order *pull = &worker->handover.pulls[index];
 
 		pull->remote_ids =
@@ -113,7 +88,7 @@ static int pulls_take(struct kvpull_worker *worker)
 		pull->local_ids =
 			kvpull_arena_take(arena, 1, pull_ids_bytes(config));
 	}
-	return kvpull_arena_ok(&hot) ? 0 : KVPULL_ENOMEM;
+	return kvpull_arena_ok(hot) ? 0 : KVPULL_ENOMEM;
 }
 
 static int tables_take(struct kvpull_worker *worker)
@@ -308,10 +283,9 @@ static int parts_open(struct kvpull_worker *worker,
 	};
 	int code;
 
-	code = kvpull_arena_open(&worker->arena, arena_bytes(worker),
-				 &worker->facts.log);
-	if (!code)
-		code = tables_take(worker);
+	kvpull_arena_init(&worker->arena, &worker->facts.log);
+	kvpull_arena_init_hot(&worker->hot, &worker->facts.log);
+	code = tables_take(worker);
 	if (!code)
 		code = kvpull_handover_open(&worker->handover, &worker->facts,
 					    &worker->end, &progress.end,
@@ -364,15 +338,16 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		kvpull_worker_destroy(worker);
 		return code;
 	}
-	worker->stats.arena_bytes = worker->arena.used;
+	worker->stats.arena_bytes = worker->arena.used + worker->hot.used;
 	kvpull_arena_seal(&worker->arena);
+	kvpull_arena_seal(&worker->hot);
 	kvpull_info(
 		&worker->facts.log,
 		"worker rank %u of %u of %s open, incarnation %016llx, arena %zu KiB (taken as used)",
 		worker->facts.tp_rank, worker->facts.tp_size,
 		worker->facts.engine_id,
 		(unsigned long long)worker->facts.incarnation,
-		worker->arena.used / 1024);
+		(size_t)worker->stats.arena_bytes / 1024);
 	*out = worker;
 	return 0;
 }
@@ -421,7 +396,8 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 	files_close(worker);
 	if (worker->entries.base)
 		kvpull_segment_unmake(&worker->entries);
-	kvpull_arena_close(&worker->arena);
+	kvpull_arena_fini(&worker->arena);
+	kvpull_arena_fini(&worker->hot);
 	(void)munmap(worker, sizeof(*worker));
 }
 

@@ -66,7 +66,8 @@ struct kvpull_worker {
 	struct kvpull_handover_end end; /* the engine's */
 	struct kvpull_progress *progress;
 	struct kvpull_arena arena;
-	pid_t pid; /* whose it is: a fork()ed child has a copy */
+	struct kvpull_arena hot; /* what a step with a pull touches */
+	pid_t pid;               /* whose it is: a fork()ed child has a copy */
 	uint8_t secret[KVPULL_SECRET_BYTES];
 	uint8_t compat_digest[KVPULL_COMPAT_BYTES];
 

@@ -509,19 +509,31 @@ static double arena_of(const struct bench *bench, uint32_t max_holds)
 	return bytes;
 }
 
+static double table_of(uint32_t max_holds)
+{
+	struct kvpull_revocation_entry *entries =
+		calloc(max_holds, sizeof(*entries));
+	const struct kvpull_hold_params params = { .hold_count_max = max_holds,
+						   .instance_count_max = 1,
+						   .entries = entries };
+	struct kvpull_arena arena;
+	double bytes = (double)NAN;
+
+	kvpull_arena_init(&arena, NULL);
+	if (entries && kvpull_holds_open(&params, &arena))
+		bytes = (double)arena.used;
+	kvpull_arena_fini(&arena);
+	free(entries);
+	return bytes;
+}
+
 static void memory_run(const struct bench *bench)
 {
-	struct kvpull_hold_params params = { .hold_count_max = HOLDS,
-					     .instance_count_max = 1 };
-	struct kvpull_hold_params twice = params;
 	const double worker_bytes =
 		(arena_of(bench, 2 * HOLDS) - arena_of(bench, HOLDS)) / HOLDS;
 
-	twice.hold_count_max *= 2;
 	results_put(bench->results,
-		    (double)(kvpull_holds_bytes(&twice) -
-			     kvpull_holds_bytes(&params)) /
-			    HOLDS,
+		    (table_of(2 * HOLDS) - table_of(HOLDS)) / HOLDS,
 		    "core.hold_table_bytes_per_hold");
 	/* The revocation entries are shared, outside of the arena. */
 	results_put(bench->results,

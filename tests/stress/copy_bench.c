@@ -316,8 +316,7 @@ static int open_all(struct kvpull_arena *arena)
 {
 	uint32_t i;
 
-	if (kvpull_arena_open(arena, (size_t)1 << 20, NULL))
-		return 1;
+	kvpull_arena_init(arena, NULL);
 	bench.wake_fd = eventfd(0, EFD_CLOEXEC);
 	if (bench.wake_fd < 0)
 		return 1;
@@ -374,6 +373,6 @@ int main(int argc, char **argv)
 	print(chosen_shapes);
 	for (i = 0; i < POOLS; i++)
 		kvpull_copy_close(bench.pools[i]);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 	return 0;
 }

@@ -169,10 +169,7 @@ static inline int world_begin(struct world *world, enum way way)
 	world->local = pages(LOCAL_BYTES);
 	memset(world->local, UNTOUCHED, LOCAL_BYTES);
 	region_open(world, 0);
-	assert_int_equal(kvpull_arena_open(&world->arena,
-					   kvpull_files_bytes(READS_MAX),
-					   &world->log),
-			 0);
+	kvpull_arena_init(&world->arena, &world->log);
 	assert_int_equal(kvpull_files_open(&world->files, READS_MAX,
 					   &world->arena, &world->log),
 			 0);
@@ -200,7 +197,7 @@ static inline void world_end(struct world *world)
 	kvpull_files_close(&world->files);
 	if (!stays)
 		assert_int_equal(msync(bounce, 4096, MS_ASYNC), -1);
-	kvpull_arena_close(&world->arena);
+	kvpull_arena_fini(&world->arena);
 	kvpull_file_close(&world->regions[1]);
 	(void)munmap(world->local, LOCAL_BYTES);
 	(void)close(world->wake_fd);

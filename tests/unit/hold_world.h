@@ -60,8 +60,7 @@ static inline int setup_grace(void **state, uint64_t grace_ns)
 						.hold_count_max = SLOTS,
 						.instance_count_max = INSTANCES,
 						.secret = "fifteen letters" };
-	if (kvpull_arena_open(&f.arena, kvpull_holds_bytes(&f.params), NULL))
-		return -1;
+	kvpull_arena_init(&f.arena, NULL);
 	f.holds = kvpull_holds_open(&f.params, &f.arena);
 	if (!f.holds)
 		return -1;
@@ -83,7 +82,7 @@ static inline int setup_with_grace(void **state)
 
 static inline int teardown(void **state)
 {
-	kvpull_arena_close(&((struct fixture *)*state)->arena);
+	kvpull_arena_fini(&((struct fixture *)*state)->arena);
 	return 0;
 }
 

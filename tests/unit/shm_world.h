@@ -121,11 +121,7 @@ static inline struct kvpull_shm_params world_params(const struct world *world,
 static inline void side_open(struct side *side,
 			     const struct kvpull_shm_params *params)
 {
-	/* Not a byte more than it says it takes. */
-	assert_int_equal(kvpull_arena_open(&side->arena,
-					   kvpull_shm_bytes(params),
-					   params->log),
-			 0);
+	kvpull_arena_init(&side->arena, params->log);
 	assert_int_equal(
 		kvpull_shm_open(params, &side->arena, &side->transport), 0);
 	assert_true(kvpull_arena_ok(&side->arena));
@@ -140,7 +136,7 @@ static inline void side_close(struct side *side)
 		return;
 	side->transport->ops->close(side->transport);
 	side->transport = NULL;
-	kvpull_arena_close(&side->arena);
+	kvpull_arena_fini(&side->arena);
 }
 
 /* The blocks of P, in a segment; each 512 bytes differ from their neighbours. */

@@ -3,26 +3,50 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
 #include "base/arena.h"
 
-#define CAPACITY ((size_t)16 << 20)
+#define MIB ((size_t)1 << 20)
+#define PAGE_BYTES ((size_t)4096)
+#define TAKES 24u
 
 static struct kvpull_arena arena;
 
 static int up(void **state)
 {
 	(void)state;
-	return kvpull_arena_open(&arena, CAPACITY, NULL);
+	kvpull_arena_init(&arena, NULL);
+	return 0;
 }
 
 static int down(void **state)
 {
 	(void)state;
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 	return 0;
+}
+
+static int is_mapped(const void *at)
+{
+	const uintptr_t page = (uintptr_t)at & ~(PAGE_BYTES - 1);
+
+	return !msync((void *)page, PAGE_BYTES, MS_ASYNC);
+}
+
+static size_t mapped_bytes(void)
+{
+	size_t bytes = 0;
+	uint32_t i;
+
+	for (i = 0; i < arena.piece_count; i++)
+		bytes += arena.pieces[i].bytes;
+	return bytes;
 }
 
 static void items_are_zero_and_begin_with_a_line(void **state)
@@ -39,49 +63,180 @@ static void items_are_zero_and_begin_with_a_line(void **state)
 	assert_int_equal(second ? *second : 1, 0);
 }
 
+static void nothing_is_mapped_before_the_first_take(void **state)
+{
+	(void)state;
+	assert_int_equal(arena.piece_count, 0);
+	assert_true(kvpull_arena_ok(&arena));
+	kvpull_arena_seal(&arena);
+	assert_int_equal(arena.piece_count, 0);
+}
+
+/* Sizes around a piece's: all of them zero, and none in another. */
+static void takes_beyond_a_piece_are_whole_and_apart(void **state)
+{
+	uint8_t *taken[TAKES];
+	size_t bytes[TAKES];
+	size_t at;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < TAKES; i++) {
+		bytes[i] = (size_t)(i * 7919 % 97 + 1) * 40000 + i;
+		taken[i] = kvpull_arena_take(&arena, 1, bytes[i]);
+		assert_non_null(taken[i]);
+		for (at = 0; at < bytes[i]; at += PAGE_BYTES)
+			assert_int_equal(taken[i][at], 0);
+		assert_int_equal(taken[i][bytes[i] - 1], 0);
+		memset(taken[i], (int)i + 1, bytes[i]);
+	}
+	assert_true(arena.piece_count > 4);
+	for (i = 0; i < TAKES; i++)
+		for (at = 0; at < bytes[i]; at++)
+			if (taken[i][at] != i + 1)
+				fail_msg("take %u was overwritten", i);
+}
+
+/* With the worst of orders there are places for all pieces. */
+static void pieces_are_few_and_mostly_used(void **state)
+{
+	size_t bytes;
+
+	(void)state;
+	while (arena.used < (size_t)1 << 36) {
+		assert_non_null(kvpull_arena_take(&arena, 1, 1));
+		bytes = arena.left + KVPULL_CACHE_LINE;
+		assert_non_null(kvpull_arena_take(&arena, 1, bytes));
+	}
+	/* Half as much again with each two: 2^14 of the first ones. */
+	assert_true(arena.piece_count < 56);
+	kvpull_arena_seal(&arena);
+	assert_true(mapped_bytes() <=
+		    arena.used + arena.piece_count * PAGE_BYTES);
+}
+
 static void what_does_not_fit_is_told_at_the_end(void **state)
 {
 	(void)state;
-	assert_null(kvpull_arena_take(&arena, CAPACITY + 1, 1));
+	arena.bytes_max = 16 * MIB;
+	assert_null(kvpull_arena_take(&arena, 16 * MIB + 1, 1));
 	assert_false(kvpull_arena_ok(&arena));
 	/* Nothing was taken by it. */
-	assert_non_null(kvpull_arena_take(&arena, 1, CAPACITY));
+	assert_non_null(kvpull_arena_take(&arena, 1, 16 * MIB));
 	assert_null(kvpull_arena_take_table(&arena, 1, 1));
 	assert_null(kvpull_arena_take(&arena, SIZE_MAX / 2, 3));
+	assert_null(kvpull_arena_take(&arena, SIZE_MAX - 1, 1));
 }
 
-static void part_begins_with_a_huge_page_and_keeps_to_its_room(void **state)
+static void more_than_the_most_is_refused(void **state)
 {
-	const size_t capacity = (size_t)3 << 20;
-	struct kvpull_arena part;
-	uint8_t *inside;
-	uint8_t *after;
-
 	(void)state;
-	(void)kvpull_arena_take(&arena, 1, 100);
-	kvpull_arena_take_part(&arena, &part, capacity);
-	after = kvpull_arena_take(&arena, 1, 1);
-	inside = kvpull_arena_take(&part, 1, capacity);
-	assert_non_null(inside);
-	assert_int_equal((uintptr_t)inside % KVPULL_ARENA_HUGE_BYTES, 0);
-	assert_true(inside + capacity <= after);
-	/* What was made huge for its last page is not another's. */
-	assert_true((uintptr_t)after >= (((uintptr_t)inside + capacity - 1) |
-					 (KVPULL_ARENA_HUGE_BYTES - 1)));
-	assert_null(kvpull_arena_take(&part, 1, 1));
-	assert_false(kvpull_arena_ok(&part));
-	assert_true(kvpull_arena_ok(&arena));
-}
-
-static void part_of_a_full_arena_has_no_room(void **state)
-{
-	struct kvpull_arena part;
-
-	(void)state;
-	kvpull_arena_take_part(&arena, &part, CAPACITY);
+	assert_null(kvpull_arena_take(&arena, 1, KVPULL_ARENA_BYTES_MAX + 1));
 	assert_false(kvpull_arena_ok(&arena));
-	assert_null(kvpull_arena_take(&part, 1, 1));
-	assert_false(kvpull_arena_ok(&part));
+	assert_int_equal(arena.piece_count, 0);
+}
+
+static size_t address_space_bytes(void)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	unsigned long pages = 0;
+
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%lu", &pages), 1);
+	(void)fclose(file);
+	return pages * PAGE_BYTES;
+}
+
+/* Sanitizers need address space of their own at any time. */
+static void without_address_space_nothing_is_lost(void **state)
+{
+	struct rlimit before, small;
+	uint8_t *first = kvpull_arena_take(&arena, 1, MIB);
+	uint8_t *second = NULL;
+
+	(void)state;
+	assert_non_null(first);
+	memset(first, 7, MIB);
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	small = before;
+	small.rlim_cur = address_space_bytes() + 16 * MIB;
+	assert_int_equal(setrlimit(RLIMIT_AS, &small), 0);
+	second = kvpull_arena_take(&arena, 1, 64 * MIB);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_null(second);
+	assert_false(kvpull_arena_ok(&arena));
+	/* The piece in use stayed. */
+	assert_ptr_equal(kvpull_arena_take(&arena, 1, 1), first + MIB);
+	assert_int_equal(first[MIB - 1], 7);
+}
+
+static void hot_takes_lie_together_in_huge_pages(void **state)
+{
+	uint8_t *first, *second;
+
+	(void)state;
+	kvpull_arena_init_hot(&arena, NULL);
+	first = kvpull_arena_take(&arena, 3, MIB / 2);
+	second = kvpull_arena_take(&arena, 1, MIB / 2);
+	assert_non_null(first);
+	assert_int_equal((uintptr_t)first % KVPULL_ARENA_HUGE_BYTES, 0);
+	assert_ptr_equal(second, first + 3 * MIB / 2);
+	assert_non_null(kvpull_arena_take(&arena, 1, 1));
+	kvpull_arena_seal(&arena);
+	/* Its last huge page stays whole. */
+	assert_int_equal(mapped_bytes() % KVPULL_ARENA_HUGE_BYTES, 0);
+}
+
+static void sealed_it_keeps_no_more_than_was_taken(void **state)
+{
+	uint8_t *taken = kvpull_arena_take(&arena, 1, PAGE_BYTES + 1);
+
+	(void)state;
+	assert_non_null(taken);
+	assert_true(is_mapped(taken + 3 * PAGE_BYTES));
+	kvpull_arena_seal(&arena);
+	assert_true(is_mapped(taken + PAGE_BYTES));
+	assert_false(is_mapped(taken + 3 * PAGE_BYTES));
+}
+
+struct sink {
+	jmp_buf out;
+	uint32_t fatals;
+};
+
+static void fatal_take(void *context, const char *message)
+{
+	struct sink *sink = context;
+
+	(void)message;
+	sink->fatals++;
+	longjmp(sink->out, 1);
+}
+
+static void take_after_the_seal_is_a_bug(void **state)
+{
+	static struct sink sink;
+	const struct kvpull_log log = { .fatal = fatal_take, .context = &sink };
+
+	(void)state;
+	kvpull_arena_init(&arena, &log);
+	assert_non_null(kvpull_arena_take(&arena, 1, 1));
+	kvpull_arena_seal(&arena);
+	if (!setjmp(sink.out))
+		(void)kvpull_arena_take(&arena, 1, 1);
+	assert_int_equal(sink.fatals, 1);
+}
+
+static void after_the_end_nothing_is_mapped(void **state)
+{
+	uint8_t *first = kvpull_arena_take(&arena, 1, MIB);
+	uint8_t *second = kvpull_arena_take(&arena, 1, 8 * MIB);
+
+	(void)state;
+	assert_true(is_mapped(first) && is_mapped(second));
+	kvpull_arena_fini(&arena);
+	assert_false(is_mapped(first) || is_mapped(second));
+	kvpull_arena_fini(&arena);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
@@ -90,9 +245,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(items_are_zero_and_begin_with_a_line),
+		TEST(nothing_is_mapped_before_the_first_take),
+		TEST(takes_beyond_a_piece_are_whole_and_apart),
+		TEST(pieces_are_few_and_mostly_used),
 		TEST(what_does_not_fit_is_told_at_the_end),
-		TEST(part_begins_with_a_huge_page_and_keeps_to_its_room),
-		TEST(part_of_a_full_arena_has_no_room),
+		TEST(more_than_the_most_is_refused),
+		TEST(without_address_space_nothing_is_lost),
+		TEST(hot_takes_lie_together_in_huge_pages),
+		TEST(sealed_it_keeps_no_more_than_was_taken),
+		TEST(take_after_the_seal_is_a_bug),
+		TEST(after_the_end_nothing_is_mapped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

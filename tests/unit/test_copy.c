@@ -354,9 +354,7 @@ static void pool_open(struct pool *pool, uint32_t thread_count,
 
 	pool->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	assert_true(pool->wake_fd >= 0);
-	assert_int_equal(kvpull_arena_open(&pool->arena,
-					   kvpull_copy_bytes(job_max), NULL),
-			 0);
+	kvpull_arena_init(&pool->arena, NULL);
 	params.wake_fd = pool->wake_fd;
 	assert_int_equal(
 		kvpull_copy_open(&pool->copy, &params, &pool->arena, NULL), 0);
@@ -367,7 +365,7 @@ static void pool_open(struct pool *pool, uint32_t thread_count,
 static void pool_close(struct pool *pool)
 {
 	kvpull_copy_close(pool->copy);
-	kvpull_arena_close(&pool->arena);
+	kvpull_arena_fini(&pool->arena);
 	(void)close(pool->wake_fd);
 }
 

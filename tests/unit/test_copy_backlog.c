@@ -103,8 +103,7 @@ static int up(void **state)
 
 	(void)state;
 	wake_fd = params.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (kvpull_arena_open(&arena, kvpull_copy_bytes(JOBS), NULL))
-		return -1;
+	kvpull_arena_init(&arena, NULL);
 	return kvpull_copy_open(&copy, &params, &arena, NULL);
 }
 
@@ -112,7 +111,7 @@ static int down(void **state)
 {
 	(void)state;
 	kvpull_copy_close(copy);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 	return close(wake_fd);
 }
 

@@ -159,16 +159,14 @@ static void take_before_the_first_poll_is_dated_by_it(void **state)
 	struct kvpull_holds *holds;
 
 	params.entries = entries;
-	assert_int_equal(
-		kvpull_arena_open(&arena, kvpull_holds_bytes(&params), NULL),
-		0);
+	kvpull_arena_init(&arena, NULL);
 	holds = kvpull_holds_open(&params, &arena);
 	assert_non_null(holds);
 	assert_int_equal(kvpull_holds_take(holds, 0, 1, 1), 0);
 	kvpull_holds_tick(holds, START);
 	assert_int_equal(kvpull_holds_sweep(holds, START), 0);
 	assert_int_equal(entries[0].revoked, 0);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 static void sweep_expires_a_bounded_number(void **state)
@@ -183,9 +181,7 @@ static void sweep_expires_a_bounded_number(void **state)
 
 	params.entries = entries;
 	params.hold_count_max = 200;
-	assert_int_equal(
-		kvpull_arena_open(&arena, kvpull_holds_bytes(&params), NULL),
-		0);
+	kvpull_arena_init(&arena, NULL);
 	holds = kvpull_holds_open(&params, &arena);
 	assert_non_null(holds);
 	kvpull_holds_tick(holds, START);
@@ -200,7 +196,7 @@ static void sweep_expires_a_bounded_number(void **state)
 	assert_int_equal(kvpull_holds_sweep(holds, START + LEASE), 0);
 	kvpull_holds_counts(holds, &counts);
 	assert_int_equal(counts.expired, 200);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 /* B.6 */
@@ -350,9 +346,7 @@ static void deaths_are_worked_off_in_bounded_scans(void **state)
 
 	params.entries = entries;
 	params.hold_count_max = 10000;
-	assert_int_equal(
-		kvpull_arena_open(&arena, kvpull_holds_bytes(&params), NULL),
-		0);
+	kvpull_arena_init(&arena, NULL);
 	holds = kvpull_holds_open(&params, &arena);
 	assert_non_null(holds);
 	kvpull_holds_tick(holds, START);
@@ -377,7 +371,7 @@ static void deaths_are_worked_off_in_bounded_scans(void **state)
 	assert_int_equal(sweeps, 2);
 	kvpull_holds_counts(holds, &counts);
 	assert_int_equal(counts.released, 10000);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 static void join_checks_what_it_is_told(void **state)

@@ -42,9 +42,7 @@ static struct world *opened(void)
 
 	assert_non_null(world);
 	world->seed = 88172645463325252u;
-	assert_int_equal(kvpull_arena_open(&world->arena,
-					   kvpull_texts_bytes(CHUNKS), NULL),
-			 0);
+	kvpull_arena_init(&world->arena, NULL);
 	kvpull_texts_init(&world->texts, CHUNKS, &world->arena);
 	world->ticket.block_ids = world->ids;
 	return world;
@@ -52,7 +50,7 @@ static struct world *opened(void)
 
 static void closed(struct world *world)
 {
-	kvpull_arena_close(&world->arena);
+	kvpull_arena_fini(&world->arena);
 	free(world);
 }
 

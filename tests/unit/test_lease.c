@@ -19,15 +19,14 @@ static int setup(void **state)
 {
 	static struct fixture fixture;
 
-	if (kvpull_arena_open(&fixture.arena, kvpull_leases_bytes(SLOTS), NULL))
-		return -1;
+	kvpull_arena_init(&fixture.arena, NULL);
 	*state = &fixture;
 	return kvpull_leases_init(&fixture.leases, SLOTS, &fixture.arena);
 }
 
 static int teardown(void **state)
 {
-	kvpull_arena_close(&((struct fixture *)*state)->arena);
+	kvpull_arena_fini(&((struct fixture *)*state)->arena);
 	return 0;
 }
 
@@ -104,10 +103,11 @@ static void too_small_arena_is_refused(void **state)
 	struct kvpull_leases leases;
 
 	(void)state;
-	assert_int_equal(kvpull_arena_open(&arena, 256, NULL), 0);
+	kvpull_arena_init(&arena, NULL);
+	arena.bytes_max = 256;
 	assert_int_equal(kvpull_leases_init(&leases, SLOTS, &arena),
 			 KVPULL_ENOMEM);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 static uint64_t random_next(uint64_t *seed)

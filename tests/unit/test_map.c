@@ -14,14 +14,11 @@
 
 static struct kvpull_arena arena;
 
-/* A map of count_max in an arena of just the bytes that it says it takes. */
 static struct kvpull_map map_of(uint32_t count_max)
 {
 	struct kvpull_map map;
 
-	assert_int_equal(
-		kvpull_arena_open(&arena, kvpull_map_bytes(count_max), NULL),
-		0);
+	kvpull_arena_init(&arena, NULL);
 	kvpull_map_init(&map, count_max, &arena);
 	assert_true(kvpull_arena_ok(&arena));
 	return map;
@@ -43,7 +40,7 @@ static void key_that_was_never_set_is_none(void **state)
 	assert_true(kvpull_map_get(&map, 1) == KVPULL_MAP_NONE);
 	assert_true(kvpull_map_get(&map, UINT64_MAX) == KVPULL_MAP_NONE);
 	assert_true(kvpull_map_get(&map, 0) == KVPULL_MAP_NONE);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 static void key_zero_is_refused(void **state)
@@ -55,7 +52,7 @@ static void key_zero_is_refused(void **state)
 	assert_int_equal(map.count, 0);
 	kvpull_map_remove(&map, 0);
 	assert_int_equal(map.count, 0);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 static void second_set_replaces(void **state)
@@ -67,7 +64,7 @@ static void second_set_replaces(void **state)
 	assert_int_equal(kvpull_map_set(&map, 7, 2), 0);
 	assert_int_equal(map.count, 1);
 	assert_int_equal(kvpull_map_get(&map, 7), 2);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 static void full_map_refuses_new_keys_and_replaces_old(void **state)
@@ -85,7 +82,7 @@ static void full_map_refuses_new_keys_and_replaces_old(void **state)
 	assert_int_equal(kvpull_map_set(&map, 9, 9), 0);
 	assert_int_equal(kvpull_map_get(&map, 8), 80);
 	assert_int_equal(kvpull_map_get(&map, 9), 9);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 static void removing_what_is_not_there_changes_nothing(void **state)
@@ -97,7 +94,7 @@ static void removing_what_is_not_there_changes_nothing(void **state)
 	kvpull_map_remove(&map, 6);
 	assert_int_equal(map.count, 1);
 	assert_int_equal(kvpull_map_get(&map, 5), 50);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 /* Keys whose home is the last slot: their chain goes round the end. */
@@ -121,7 +118,7 @@ static void chain_over_the_end_survives_any_removal(void **state)
 		for (i = 0; i < 5; i++)
 			assert_true(kvpull_map_get(&map, keys[i]) ==
 				    (i == removed ? KVPULL_MAP_NONE : i));
-		kvpull_arena_close(&arena);
+		kvpull_arena_fini(&arena);
 	}
 }
 
@@ -170,7 +167,7 @@ static void map_equals_a_naive_model(void **state)
 		if (i % 16 == 0)
 			assert_equals_model(&map, keys, model);
 	}
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 }
 
 int main(void)

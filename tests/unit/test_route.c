@@ -102,12 +102,7 @@ static void end_make(struct end *end, const char *name, const char *folder,
 	struct kvpull_route *route;
 
 	memset(end, 0, sizeof(*end));
-	assert_int_equal(kvpull_arena_open(&end->arena,
-					   kvpull_shm_bytes(&shm) +
-						   kvpull_route_bytes(&params) +
-						   kvpull_verbs_bytes(&verbs),
-					   &end->log),
-			 0);
+	kvpull_arena_init(&end->arena, &end->log);
 	if (folder)
 		assert_int_equal(
 			kvpull_shm_open(&shm, &end->arena, &params.shm), 0);
@@ -134,7 +129,7 @@ static void end_close(struct end *end)
 	end->transport->ops->close(end->transport);
 	kvpull_segment_unmake(&end->memory);
 	kvpull_segment_unmake(&end->entries);
-	kvpull_arena_close(&end->arena);
+	kvpull_arena_fini(&end->arena);
 	end->transport = NULL;
 }
 

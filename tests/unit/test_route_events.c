@@ -91,9 +91,7 @@ static int up(void **state)
 	struct kvpull_route *made;
 
 	(void)state;
-	assert_int_equal(
-		kvpull_arena_open(&arena, kvpull_route_bytes(&params), &silent),
-		0);
+	kvpull_arena_init(&arena, &silent);
 	assert_int_equal(kvpull_route_open(&params, &arena, &made), 0);
 	assert_int_equal(kvpull_route_add(made, &far.transport), 0);
 	route = kvpull_route_transport(made);
@@ -105,7 +103,7 @@ static int down(void **state)
 {
 	(void)state;
 	route->ops->close(route);
-	kvpull_arena_close(&arena);
+	kvpull_arena_fini(&arena);
 	return 0;
 }
 

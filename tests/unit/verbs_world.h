@@ -114,17 +114,13 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 static inline int side_open(struct world_side *side)
 {
 	const struct kvpull_verbs_params params = world_params(side);
-	const size_t bytes = kvpull_verbs_bytes(&params);
 	int code;
 
-	assert_int_equal(kvpull_arena_open(&side->arena,
-					   bytes + 4 * WORLD_BYTES, &side->log),
-			 0);
+	kvpull_arena_init(&side->arena, &side->log);
 	side->memory = kvpull_arena_take(&side->arena, 1, WORLD_BYTES);
 	side->entries = kvpull_arena_take(&side->arena, WORLD_SLOTS,
 					  sizeof(*side->entries));
 	code = kvpull_verbs_open(&params, &side->arena, &side->route);
-	/* What it says that it needs does suffice. */
 	assert_true(kvpull_arena_ok(&side->arena));
 	if (code)
 		side->route = NULL;
@@ -163,7 +159,7 @@ static inline void side_close(struct world_side *side)
 {
 	if (side->route)
 		side->route->ops->close(side->route);
-	kvpull_arena_close(&side->arena);
+	kvpull_arena_fini(&side->arena);
 	side->route = NULL;
 }
 

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariants: next and left lie in the last piece; what is behind the last take
+ * of an earlier piece is unmapped, but for its last page.
+ */
+#include "base/arena.h"
+
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+#define PAGE_BYTES ((uintptr_t)4096)
+
+static uintptr_t round_up(uintptr_t value, uintptr_t unit)
+{
+	return (value + unit - 1) & ~(unit - 1);
+}
+
+void kvpull_arena_init(struct kvpull_arena *arena, const struct kvpull_log *log)
+{
+	*arena = (struct kvpull_arena){ .log = log,
+					.bytes_max = KVPULL_ARENA_BYTES_MAX };
+}
+
+void kvpull_arena_init_hot(struct kvpull_arena *arena,
+			   const struct kvpull_log *log)
+{
+	kvpull_arena_init(arena, log);
+	arena->is_hot = 1;
+}
+
+void kvpull_arena_fini(struct kvpull_arena *arena)
+{
+	while (arena->piece_count) {
+		const struct kvpull_arena_piece *piece =
+			&arena->pieces[--arena->piece_count];
+
+		(void)munmap(piece->base, piece->bytes);
+	}
+	arena->next = NULL;
+	arena->left = 0;
+}
+
+/*
+ * With small pages each look-up of a large table that is used at random misses
+ * the TLB too, which is dear in a virtual machine (measured: a tenth of a
+ * release, a fifth of a step with a long pull). All of it is touched now: the
+ * first touch of a huge page clears 2 MiB, and that is better at open than in a
+ * poll. Not granted, it is as without.
+ */
+static void make_huge(const void *base, size_t byte_count)
+{
+	const uintptr_t page = KVPULL_ARENA_HUGE_BYTES;
+	const uintptr_t first = round_up((uintptr_t)base, page);
+	const uintptr_t end = ((uintptr_t)base + byte_count) & ~(page - 1);
+
+	if (end > first && !madvise((void *)first, end - first, MADV_HUGEPAGE))
+		(void)madvise((void *)first, end - first, MADV_POPULATE_WRITE);
+}
+
+/* The end of the last piece, where nothing was taken. */
+static void give_back(struct kvpull_arena *arena)
+{
+	struct kvpull_arena_piece *piece;
+	size_t kept;
+
+	if (!arena->piece_count)
+		return;
+	piece = &arena->pieces[arena->piece_count - 1];
+	kept = round_up((uintptr_t)(arena->next - piece->base), PAGE_BYTES);
+	/* A hot piece's last huge page stays whole. */
+	if (arena->is_hot)
+		kept = round_up(kept, KVPULL_ARENA_HUGE_BYTES);
+	if (kept < piece->bytes &&
+	    !munmap(piece->base + kept, piece->bytes - kept))
+		piece->bytes = kept;
+	arena->left = 0;
+}
+
+/* It begins with a huge page: some kernels place it so, others do not. */
+static uint8_t *map(size_t bytes)
+{
+	const size_t mapped = bytes + KVPULL_ARENA_HUGE_BYTES;
+	uint8_t *base = (uint8_t *)mmap(
+		NULL, mapped, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t before;
+
+	if (base == (uint8_t *)MAP_FAILED)
+		return NULL;
+	before = -(uintptr_t)base & (KVPULL_ARENA_HUGE_BYTES - 1);
+	if (before)
+		(void)munmap(base, before);
+	(void)munmap(base + before + bytes, mapped - before - bytes);
+	return base + before;
+}
+
+static int grow(struct kvpull_arena *arena, size_t least)
+{
+	size_t bytes = KVPULL_ARENA_PIECE_BYTES;
+	uint8_t *base;
+
+	if (bytes < arena->used / 2)
+		bytes = arena->used / 2;
+	if (bytes < least)
+		bytes = least;
+	bytes = round_up(bytes, KVPULL_ARENA_PIECE_BYTES);
+	kvpull_check(arena->log, arena->piece_count < KVPULL_ARENA_PIECES_MAX);
+	base = map(bytes);
+	if (!base)
+		return KVPULL_ENOMEM;
+	give_back(arena);
+	if (arena->is_hot)
+		make_huge(base, bytes);
+	arena->pieces[arena->piece_count++] =
+		(struct kvpull_arena_piece){ .base = base, .bytes = bytes };
+	arena->next = base;
+	arena->left = bytes;
+	return 0;
+}
+
+void *kvpull_arena_take(struct kvpull_arena *arena, size_t count,
+			size_t item_bytes)
+{
+	size_t bytes;
+	void *taken;
+
+	kvpull_check(arena->log, !arena->sealed);
+	if (__builtin_mul_overflow(count, item_bytes, &bytes) ||
+	    bytes > SIZE_MAX - KVPULL_CACHE_LINE)
+		goto err_failed;
+	bytes = round_up(bytes, KVPULL_CACHE_LINE);
+	if (bytes > arena->bytes_max - arena->used ||
+	    (bytes > arena->left && grow(arena, bytes)))
+		goto err_failed;
+	taken = arena->next;
+	arena->next += bytes;
+	arena->left -= bytes;
+	arena->used += bytes;
+	return taken;
+err_failed:
+	arena->failed = 1;
+	return NULL;
+}
+
+void *kvpull_arena_take_table(struct kvpull_arena *arena, size_t count,
+			      size_t item_bytes)
+{
+	void *taken = kvpull_arena_take(arena, count, item_bytes);
+
+	if (taken)
+		make_huge(taken, count * item_bytes);
+	return taken;
+}
+
+void kvpull_arena_seal(struct kvpull_arena *arena)
+{
+	give_back(arena);
+	arena->sealed = 1;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An open that finds no memory half-way: each mapping in turn is refused. It
+ * says so, and leaves nothing behind.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "kvpull/connector.h"
+
+/* Sanitizers have an mmap of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define HAS_OWN_MMAP 1
+
+#define NEVER UINT32_MAX
+
+static uint32_t calls;
+static uint32_t refused_call = NEVER;
+static int64_t mapped_bytes;
+
+/* Before libc's, for the library that is linked to this program. */
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd,
+	   off_t offset)
+{
+	long mapped;
+
+	if (calls++ == refused_call) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	mapped = syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
+	if (mapped != -1)
+		mapped_bytes += (int64_t)(bytes + 4095) & ~INT64_C(4095);
+	return (void *)mapped;
+}
+
+int munmap(void *at, size_t bytes)
+{
+	const long code = syscall(SYS_munmap, at, bytes);
+
+	if (!code)
+		mapped_bytes -= (int64_t)(bytes + 4095) & ~INT64_C(4095);
+	return (int)code;
+}
+
+static const struct kvpull_group group = { .block_tokens = 16 };
+static const struct kvpull_model model = { .struct_size = sizeof(model),
+					   .model = "m",
+					   .layer_count = 1,
+					   .head_count = 1,
+					   .head_bytes = 64 };
+static const struct kvpull_open_params params = {
+	.struct_size = sizeof(params),
+	.config_json = "{\"max_holds\":256,\"pulls_max\":16}",
+	.model = &model,
+	.engine_id = "engine",
+	.tp_size = 1,
+	.groups = &group,
+	.group_count = 1,
+};
+
+static uint32_t descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	uint32_t count = 0;
+
+	assert_non_null(folder);
+	while (readdir(folder))
+		count++;
+	(void)closedir(folder);
+	return count;
+}
+
+static int worker_try(struct kvpull_error_detail *detail)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_worker *worker = NULL;
+	const int code = ops->open(&params, &worker, detail);
+
+	assert_int_equal(code == 0, worker != NULL);
+	ops->close(worker);
+	return code;
+}
+
+static int scheduler_try(struct kvpull_error_detail *detail)
+{
+	const struct kvpull_scheduler_ops *ops =
+		kvpull_connector_v1()->scheduler;
+	struct kvpull_scheduler *scheduler = NULL;
+	const int code = ops->open(&params, &scheduler, detail);
+
+	assert_int_equal(code == 0, scheduler != NULL);
+	ops->close(scheduler);
+	return code;
+}
+
+/* How many of its mappings, refused, made it fail. */
+static uint32_t failures_of(int (*try)(struct kvpull_error_detail *))
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	const uint32_t fds = descriptors();
+	const int64_t bytes = mapped_bytes;
+	uint32_t failures = 0;
+	uint32_t refused = 0;
+
+	do {
+		int code;
+
+		calls = 0;
+		refused_call = refused++;
+		code = try(&detail);
+		if (code) {
+			assert_int_equal(code, KVPULL_ENOMEM);
+			assert_true(detail.message[0]);
+			failures++;
+		}
+		assert_int_equal(descriptors(), fds);
+		assert_int_equal(mapped_bytes, bytes);
+	} while (calls > refused_call);
+	refused_call = NEVER;
+	return failures;
+}
+#endif
+
+static void worker_without_memory_leaves_nothing(void **state)
+{
+	(void)state;
+#ifdef HAS_OWN_MMAP
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	/* What is made once a process is made now. */
+	assert_int_equal(worker_try(&detail), 0);
+	assert_true(failures_of(worker_try) > 4);
+	;
+#else
+	skip();
+#endif
+}
+
+static void scheduler_without_memory_leaves_nothing(void **state)
+{
+	(void)state;
+#ifdef HAS_OWN_MMAP
+	assert_true(failures_of(scheduler_try) > 4);
+	;
+#else
+	skip();
+#endif
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(worker_without_memory_leaves_nothing),
+		cmocka_unit_test(scheduler_without_memory_leaves_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
