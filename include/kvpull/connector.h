@@ -263,6 +263,20 @@ struct kvpull_finish {
 #define KVPULL_RESET_FORGET 1u /* families and pulled tickets */
 #define KVPULL_RESET_REVOKE 2u /* end every hold */
 
+/* Kinds of a counter. */
+#define KVPULL_COUNTER_TOTAL 0u /* what happened; ranks add up */
+#define KVPULL_COUNTER_LIVE 1u  /* what is now; ranks add up */
+#define KVPULL_COUNTER_PEAK 2u  /* the most since the last reset */
+
+/** One thing that a half counts. Texts live as long as the library. */
+struct kvpull_counter {
+	const char *name; /* "holds_taken"; never another in a later minor */
+	const char *help; /* one line */
+	uint64_t value;
+	uint32_t kind; /* KVPULL_COUNTER_* */
+	uint32_t reserved;
+};
+
 /** Counters since open, or since the last call with reset. */
 struct kvpull_scheduler_stats {
 	size_t struct_size;
@@ -375,6 +389,17 @@ struct kvpull_scheduler_ops {
 	int (*drain)(struct kvpull_scheduler *scheduler, uint32_t on);
 	int (*stats)(struct kvpull_scheduler *scheduler,
 		     struct kvpull_scheduler_stats *stats, uint32_t reset);
+	/**
+	 * All that this half counts, as stats() without a reset tells it, and
+	 * what has no member there. scheduler NULL: names, texts and kinds,
+	 * values are 0. counter_bytes: the caller's sizeof an element; what it
+	 * does not know is left out, what the library does not know is 0.
+	 * Return: how many there are; at most capacity are written.
+	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
+	 */
+	int (*counters)(struct kvpull_scheduler *scheduler,
+			struct kvpull_counter *counters, uint32_t capacity,
+			size_t counter_bytes);
 };
 
 /* Region kinds. */
@@ -632,6 +657,17 @@ struct kvpull_worker_ops {
 		     struct kvpull_peer_info *peers, uint32_t capacity);
 	int (*stats)(struct kvpull_worker *worker,
 		     struct kvpull_worker_stats *stats, uint32_t reset);
+	/**
+	 * All that this half counts, as stats() without a reset tells it, and
+	 * what has no member there. worker NULL: names, texts and kinds,
+	 * values are 0. counter_bytes: the caller's sizeof an element; what it
+	 * does not know is left out, what the library does not know is 0.
+	 * Return: how many there are; at most capacity are written.
+	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
+	 */
+	int (*counters)(struct kvpull_worker *worker,
+			struct kvpull_counter *counters, uint32_t capacity,
+			size_t counter_bytes);
 };
 
 /* Bits of .caps: what this build has; a host may lack what it needs. */

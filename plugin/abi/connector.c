@@ -223,6 +223,19 @@ static int scheduler_stats(struct kvpull_scheduler *scheduler,
 	return kvpull_params_give(stats, &own, sizeof(own));
 }
 
+static int scheduler_counters(struct kvpull_scheduler *scheduler,
+			      struct kvpull_counter *counters,
+			      uint32_t capacity, size_t counter_bytes)
+{
+	union kvpull_scheduler_counts counts;
+
+	if (scheduler)
+		kvpull_scheduler_stats_get(scheduler, &counts, 0);
+	return kvpull_counters_list(&kvpull_scheduler_counters,
+				    scheduler ? counts.values : NULL, counters,
+				    capacity, counter_bytes);
+}
+
 static int worker_open(const struct kvpull_open_params *params,
 		       struct kvpull_worker **worker,
 		       struct kvpull_error_detail *detail)
@@ -283,6 +296,19 @@ static int worker_stats(struct kvpull_worker *worker,
 	return kvpull_params_give(stats, &own, sizeof(own));
 }
 
+static int worker_counters(struct kvpull_worker *worker,
+			   struct kvpull_counter *counters, uint32_t capacity,
+			   size_t counter_bytes)
+{
+	union kvpull_worker_counts counts;
+
+	if (worker)
+		kvpull_worker_stats_get(worker, &counts, 0);
+	return kvpull_counters_list(&kvpull_worker_counters,
+				    worker ? counts.values : NULL, counters,
+				    capacity, counter_bytes);
+}
+
 static const char *error_text(int code)
 {
 	switch (code) {
@@ -324,6 +350,7 @@ static const struct kvpull_scheduler_ops scheduler_ops = {
 	.reset = scheduler_reset,
 	.drain = kvpull_scheduler_drain,
 	.stats = scheduler_stats,
+	.counters = scheduler_counters,
 };
 
 static const struct kvpull_worker_ops worker_ops = {
@@ -345,6 +372,7 @@ static const struct kvpull_worker_ops worker_ops = {
 	.progress = worker_progress,
 	.peers = kvpull_worker_peers,
 	.stats = worker_stats,
+	.counters = worker_counters,
 };
 
 static const struct kvpull_connector_ops connector_ops = {

@@ -4,6 +4,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "base/params.h"
+
+#define COUNTER_BYTES_MIN 32u /* of the first struct kvpull_counter */
 
 #define ROW(name, kind, from, help) { #name, help, KVPULL_COUNTER_##kind },
 
@@ -49,6 +54,36 @@ void kvpull_counters_since(const struct kvpull_counter_table *table,
 		if (table->rows[i].kind == KVPULL_COUNTER_PEAK)
 			own[i] = 0;
 	}
+}
+
+int kvpull_counters_list(const struct kvpull_counter_table *table,
+			 const uint64_t *values,
+			 struct kvpull_counter *counters, uint32_t capacity,
+			 size_t counter_bytes)
+{
+	const size_t known = counter_bytes < sizeof(*counters) ?
+				     counter_bytes :
+				     sizeof(*counters);
+	uint8_t *to = (uint8_t *)counters;
+	uint32_t i;
+
+	if (counter_bytes < COUNTER_BYTES_MIN ||
+	    counter_bytes > KVPULL_PARAMS_BYTES_MAX ||
+	    counter_bytes % sizeof(uint64_t) || (capacity && !counters))
+		return KVPULL_EINVAL;
+	for (i = 0; i < table->row_count && i < capacity; i++) {
+		const struct kvpull_counter counter = {
+			.name = table->rows[i].name,
+			.help = table->rows[i].help,
+			.value = values ? values[i] : 0,
+			.kind = table->rows[i].kind,
+		};
+
+		memset(to, 0, counter_bytes);
+		memcpy(to, &counter, known);
+		to += counter_bytes;
+	}
+	return (int)table->row_count;
 }
 
 size_t kvpull_counters_text(const struct kvpull_counter_table *table,

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/log.h"
 #include "kvpull/connector.h"
 
 /* clang-format off */
@@ -95,12 +96,6 @@
 	KVPULL_SCHEDULER_STATS(X)
 /* clang-format on */
 
-enum kvpull_counter_kind {
-	KVPULL_COUNTER_TOTAL,
-	KVPULL_COUNTER_LIVE,
-	KVPULL_COUNTER_PEAK
-};
-
 #define KVPULL_COUNTER_ONE(name, kind, from, help) +1
 #define KVPULL_COUNTER_MEMBER(name, kind, from, help) uint64_t name;
 
@@ -154,7 +149,7 @@ struct kvpull_progress_counts {
 struct kvpull_counter_row {
 	const char *name;
 	const char *help;
-	enum kvpull_counter_kind kind;
+	uint32_t kind; /* KVPULL_COUNTER_* */
 };
 
 /* A half's rows; values are in their order. */
@@ -178,6 +173,19 @@ extern const struct kvpull_counter_table kvpull_scheduler_counters;
 void kvpull_counters_since(const struct kvpull_counter_table *table,
 			   uint64_t *now, uint64_t *at_reset, uint64_t *own,
 			   uint32_t reset);
+
+/**
+ * Fill in an engine's array, whose elements may be of an older or a newer
+ * header than ours.
+ *
+ * @values         NULL: all 0.
+ * @counters       [capacity] of counter_bytes each; NULL if capacity is 0.
+ * Return: rows of the table, or KVPULL_EINVAL; see the ABI's counters().
+ */
+int KVPULL_MUST_CHECK
+kvpull_counters_list(const struct kvpull_counter_table *table,
+		     const uint64_t *values, struct kvpull_counter *counters,
+		     uint32_t capacity, size_t counter_bytes);
 
 /**
  * Write Prometheus text: HELP, TYPE and value of each, kvpull_<half>_<name>,

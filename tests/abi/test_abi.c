@@ -131,6 +131,13 @@ MEMBER(kvpull_finish, ticket, 56, 8);
 MEMBER(kvpull_finish, ticket_capacity, 64, 8);
 MEMBER(kvpull_finish, ticket_bytes, 72, 8);
 
+STRUCT(kvpull_counter, 32);
+MEMBER(kvpull_counter, name, 0, 8);
+MEMBER(kvpull_counter, help, 8, 8);
+MEMBER(kvpull_counter, value, 16, 8);
+MEMBER(kvpull_counter, kind, 24, 4);
+MEMBER(kvpull_counter, reserved, 28, 4);
+
 STRUCT(kvpull_scheduler_stats, 168);
 MEMBER(kvpull_scheduler_stats, struct_size, 0, 8);
 MEMBER(kvpull_scheduler_stats, holds_taken, 8, 8);
@@ -154,7 +161,7 @@ MEMBER(kvpull_scheduler_stats, results_replayed, 144, 8);
 MEMBER(kvpull_scheduler_stats, results_bad, 152, 8);
 MEMBER(kvpull_scheduler_stats, resends, 160, 8);
 
-STRUCT(kvpull_scheduler_ops, 136);
+STRUCT(kvpull_scheduler_ops, 144);
 MEMBER(kvpull_scheduler_ops, struct_size, 0, 8);
 MEMBER(kvpull_scheduler_ops, open, 8, 8);
 MEMBER(kvpull_scheduler_ops, close, 16, 8);
@@ -172,6 +179,7 @@ MEMBER(kvpull_scheduler_ops, has_pending, 104, 8);
 MEMBER(kvpull_scheduler_ops, reset, 112, 8);
 MEMBER(kvpull_scheduler_ops, drain, 120, 8);
 MEMBER(kvpull_scheduler_ops, stats, 128, 8);
+MEMBER(kvpull_scheduler_ops, counters, 136, 8);
 
 STRUCT(kvpull_region, 48);
 MEMBER(kvpull_region, struct_size, 0, 8);
@@ -267,7 +275,7 @@ MEMBER(kvpull_peer_info, state_error, 12, 4);
 MEMBER(kvpull_peer_info, address, 16, 128);
 MEMBER(kvpull_peer_info, why, 144, 128);
 
-STRUCT(kvpull_worker_ops, 144);
+STRUCT(kvpull_worker_ops, 152);
 MEMBER(kvpull_worker_ops, struct_size, 0, 8);
 MEMBER(kvpull_worker_ops, open, 8, 8);
 MEMBER(kvpull_worker_ops, close, 16, 8);
@@ -286,6 +294,7 @@ MEMBER(kvpull_worker_ops, event_fd, 112, 8);
 MEMBER(kvpull_worker_ops, progress, 120, 8);
 MEMBER(kvpull_worker_ops, peers, 128, 8);
 MEMBER(kvpull_worker_ops, stats, 136, 8);
+MEMBER(kvpull_worker_ops, counters, 144, 8);
 
 STRUCT(kvpull_connector_ops, 72);
 MEMBER(kvpull_connector_ops, struct_size, 0, 8);
@@ -334,6 +343,9 @@ VALUE(KVPULL_PENDING_HOLDS, 2);
 VALUE(KVPULL_PENDING_PULLS, 4);
 VALUE(KVPULL_RESET_FORGET, 1);
 VALUE(KVPULL_RESET_REVOKE, 2);
+VALUE(KVPULL_COUNTER_TOTAL, 0);
+VALUE(KVPULL_COUNTER_LIVE, 1);
+VALUE(KVPULL_COUNTER_PEAK, 2);
 VALUE(KVPULL_REGION_PROVIDED, 0);
 VALUE(KVPULL_REGION_FOREIGN, 1);
 VALUE(KVPULL_REGION_STAGED, 2);

@@ -322,6 +322,59 @@ static void allocate(struct pair *pair, uint64_t key)
 		0);
 }
 
+#define COUNTERS_MAX 64
+
+/* The first counters are the members of the stats struct, in its order. */
+static void counters_check(const struct kvpull_counter *counters, int count,
+			   const void *stats, size_t stats_bytes)
+{
+	const size_t members = stats_bytes / sizeof(uint64_t) - 1;
+	uint64_t value;
+	size_t i;
+
+	assert_true(count >= (int)members && count <= COUNTERS_MAX);
+	for (i = 0; i < members; i++) {
+		memcpy(&value, (const uint8_t *)stats + 8 + 8 * i, 8);
+		assert_int_equal(counters[i].value, value);
+		assert_non_null(counters[i].name);
+	}
+	for (i = 0; i < (size_t)count; i++)
+		assert_int_not_equal(counters[i].help[0], '\0');
+}
+
+static void counters_are_those_of_stats(const struct kvpull_connector_ops *ops,
+					const struct side *side)
+{
+	struct kvpull_worker_stats worker = { .struct_size = sizeof(worker) };
+	struct kvpull_scheduler_stats scheduler = { .struct_size =
+							    sizeof(scheduler) };
+	struct kvpull_counter list[COUNTERS_MAX];
+	int count;
+
+	assert_int_equal(ops->worker->stats(side->worker, &worker, 0), 0);
+	count = ops->worker->counters(side->worker, list, COUNTERS_MAX,
+				      sizeof(list[0]));
+	counters_check(list, count, &worker, sizeof(worker));
+	assert_string_equal(list[1].name, "holds_released");
+	assert_int_equal(list[1].value, 1);
+	assert_string_equal(list[13].name, "consumers_live");
+	assert_int_equal(list[13].kind, KVPULL_COUNTER_LIVE);
+	assert_int_equal(list[13].value, 1);
+	assert_int_equal(ops->scheduler->stats(side->scheduler, &scheduler, 0),
+			 0);
+	count = ops->scheduler->counters(side->scheduler, list, COUNTERS_MAX,
+					 sizeof(list[0]));
+	counters_check(list, count, &scheduler, sizeof(scheduler));
+	assert_int_equal(list[0].value, 1);
+	/* Without a half: names alone. */
+	assert_int_equal(ops->scheduler->counters(NULL, list, COUNTERS_MAX,
+						  sizeof(list[0])),
+			 count);
+	assert_string_equal(list[0].name, "holds_taken");
+	assert_int_equal(list[0].value, 0);
+	assert_true(ops->worker->counters(NULL, NULL, 0, sizeof(list[0])) > 0);
+}
+
 static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
 {
 	static const uint32_t from[3] = { 5, 9, 33 };
@@ -359,6 +412,7 @@ static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
 	assert_int_equal(stats.holds_live, 0);
 	assert_int_equal(stats.holds_released, 1);
 	assert_true(stats.arena_bytes > 0);
+	counters_are_those_of_stats(pair->ops, &pair->p);
 	assert_int_equal(pair->ops->worker->stats(pair->p.worker, &stats, 1),
 			 0);
 	assert_int_equal(stats.holds_released, 1);

@@ -92,7 +92,7 @@ static void totals_alone_begin_again_at_a_reset(void **state)
 	values_fill(table, values, 2000);
 	kvpull_counters_since(table, values, before, own, 1);
 	for (i = 0; i < table->row_count; i++) {
-		const enum kvpull_counter_kind kind = table->rows[i].kind;
+		const uint32_t kind = table->rows[i].kind;
 
 		assert_int_equal(values[i], kind == KVPULL_COUNTER_TOTAL ?
 						    1900 :
@@ -186,11 +186,64 @@ static void text_is_cut_and_its_bytes_are_told(void **state)
 	}
 }
 
+/* Elements of a caller whose header is older or newer than ours. */
+static void elements_have_the_size_of_the_caller(void **state)
+{
+	const struct kvpull_counter_table *table = &kvpull_worker_counters;
+	static uint8_t array[ROWS_MAX * 48];
+	static const size_t sizes[] = { 32, 40, 48 };
+	struct kvpull_counter one;
+	size_t i;
+	size_t k;
+
+	(void)state;
+	values_fill(table, values, 1000);
+	for (i = 0; i < 3; i++) {
+		memset(array, 0x5a, sizeof(array));
+		assert_int_equal(kvpull_counters_list(table, values,
+						      (void *)array, 3,
+						      sizes[i]),
+				 table->row_count);
+		for (k = 0; k < 3; k++) {
+			memcpy(&one, array + k * sizes[i], sizeof(one));
+			assert_string_equal(one.name, table->rows[k].name);
+			assert_string_equal(one.help, table->rows[k].help);
+			assert_int_equal(one.value, 1000 + k);
+			assert_int_equal(one.kind, table->rows[k].kind);
+			assert_int_equal(one.reserved, 0);
+			if (sizes[i] > sizeof(one))
+				assert_int_equal(array[k * sizes[i] + 32], 0);
+		}
+		assert_int_equal(array[3 * sizes[i]], 0x5a);
+	}
+}
+
+static void array_that_cannot_be_is_refused(void **state)
+{
+	static const size_t bad[] = { 0, 8, 24, 31, 33, 36, 65544, SIZE_MAX };
+	const struct kvpull_counter_table *table = &kvpull_worker_counters;
+	struct kvpull_counter one = { .value = 7 };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(
+			kvpull_counters_list(table, values, &one, 1, bad[i]),
+			KVPULL_EINVAL);
+	assert_int_equal(one.value, 7);
+	assert_int_equal(kvpull_counters_list(table, values, NULL, 1, 32),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_counters_list(table, values, NULL, 0, 32),
+			 table->row_count);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kind_of_a_counter_is_told_by_its_name),
 		cmocka_unit_test(totals_alone_begin_again_at_a_reset),
+		cmocka_unit_test(elements_have_the_size_of_the_caller),
+		cmocka_unit_test(array_that_cannot_be_is_refused),
 		cmocka_unit_test(every_counter_is_written_once),
 		cmocka_unit_test(text_is_cut_and_its_bytes_are_told),
 	};

@@ -336,6 +336,8 @@ static void call_without_an_output_changes_nothing(void **state)
 	assert_true(ops->worker->step(worker, bad, sizeof(bad)) < 0);
 	assert_int_equal(ops->worker->stats(worker, NULL, 1), KVPULL_EINVAL);
 	assert_int_equal(ops->worker->stats(worker, &counts, 1), KVPULL_EINVAL);
+	assert_int_equal(ops->worker->counters(worker, NULL, 1, 32),
+			 KVPULL_EINVAL);
 	counts.struct_size = sizeof(counts);
 	assert_int_equal(ops->worker->stats(worker, &counts, 0), 0);
 	assert_int_equal(counts.step_bad, 1);
