@@ -28,8 +28,10 @@ from kvpull_vllm import (
     logs,
     requests,
     settings,
+    stats,
 )
 from kvpull_vllm.abi import CONST, ffi
+from prometheus_client import Counter, Gauge, Histogram
 
 PROMPT = (16, bytes(16))
 
@@ -151,6 +153,70 @@ def pull_does_not_wait_for_python() -> None:
         assert reports[0].seconds < 1, reports
         p.close()
         d.close()
+
+
+class _Metric:
+    """A Prometheus metric of each label, as far as ours are used."""
+
+    made: dict[str, Any] = {}
+
+    def __init__(self, name: str, documentation: str, **_: Any) -> None:
+        assert name not in self.made and documentation.endswith(".")
+        self.made[name] = self
+        self.value = 0
+
+    def labels(self, *_: Any) -> _Metric:
+        return self
+
+    def inc(self, more: int) -> None:
+        assert more > 0
+        self.value += more
+
+    set = observe = lambda self, value: setattr(self, "value", value)
+
+
+def metrics_are_what_the_library_lists() -> None:
+    """Totals add up, what is now is each rank's last word."""
+    library = abi.Library()
+    kinds = (Gauge, Counter, Histogram)
+    extra = SimpleNamespace(kv_connector_extra_config={})
+    made = _Metric.made = {}
+    prom = stats.KVPullPromMetrics(
+        SimpleNamespace(kv_transfer_config=extra),
+        dict.fromkeys(kinds, _Metric),
+        ["engine"],
+        {0: ["0"]},
+    )
+    for half in ("scheduler", "worker"):
+        for counter in library.counters(half):
+            assert f"vllm:kvpull_{half}_{counter.name}" in made
+    with tempfile.TemporaryDirectory() as folder:
+        p = Pair(library, folder, "p")
+        moves = [stats.Moves(p.worker) for _ in range(2)]
+        moves[1]._source = "worker 1"
+        for key in (1, 2, 3):
+            p.hold(key, key)
+            p.step()
+            said = stats.KVPullStats()
+            for move in moves:
+                told = stats.KVPullStats()
+                p.worker._seen = b""
+                move.look(p.worker.stats(), told)
+                said.aggregate(told)
+            prom.observe(said.data)
+            assert made["vllm:kvpull_worker_holds_live"].value == 2 * key
+        assert made["vllm:kvpull_worker_holds_taken"].value == 6
+        p.worker._seen = b""
+        counts = p.worker.stats() or {}
+        for move, live, peak in zip(moves, (3, 1), (8, 5), strict=True):
+            told = stats.KVPullStats()
+            counts.update(holds_live=live, poll_ns_max=peak)
+            move.look(counts, told)
+            assert not told.is_empty()
+            prom.observe(told.data)
+        assert made["vllm:kvpull_worker_holds_live"].value == 4
+        assert made["vllm:kvpull_worker_poll_ns_max"].value == 8
+        p.close()
 
 
 def lines_of_the_library_have_its_time() -> None:
@@ -424,6 +490,7 @@ TESTS: list[Callable[[], None]] = [
     binding_has_the_sizes_and_offsets_of_c,
     block_travels_between_two_pairs_of_halves,
     pull_does_not_wait_for_python,
+    metrics_are_what_the_library_lists,
     lines_of_the_library_have_its_time,
     refusal_names_the_key_and_the_library_says_it,
     long_names_are_not_just_cut,

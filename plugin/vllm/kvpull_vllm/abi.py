@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cffi
 
@@ -68,6 +68,9 @@ ffi = cffi.FFI()
 ffi.cdef(declarations(_TEXT))
 
 
+COUNTER = "struct kvpull_counter"
+
+
 def structs() -> list[str]:
     """Return the names of the header's complete structs."""
     return re.findall(r"^struct (kvpull_\w+) \{", _TEXT, flags=re.M)
@@ -88,6 +91,14 @@ def _candidates(named: str | None) -> list[str]:
         for path in (str(_PACKAGE / "libkvpull.so.1"), "libkvpull.so.1")
         if "/" not in path or os.path.exists(path)
     ]
+
+
+class Counter(NamedTuple):
+    """What a half counts: name, text, KVPULL_COUNTER_*."""
+
+    name: str
+    help: str
+    kind: int
 
 
 class Library:
@@ -119,6 +130,21 @@ class Library:
     def version(self) -> str:
         """The library's version."""
         return ffi.string(self.ops.version).decode()
+
+    def counters(self, kind: str) -> list[Counter]:
+        """Return what a half counts, in the order of its counters()."""
+        call, size = getattr(self, kind).counters, ffi.sizeof(COUNTER)
+        count = call(ffi.NULL, ffi.NULL, 0, size)
+        array = ffi.new(f"{COUNTER}[]", count)
+        call(ffi.NULL, array, count, size)
+        return [
+            Counter(
+                ffi.string(one.name).decode(),
+                ffi.string(one.help).decode(),
+                one.kind,
+            )
+            for one in array
+        ]
 
     def error_text(self, code: int) -> str:
         """What an error means and what to do."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvpull_vllm import logs
-from kvpull_vllm.abi import CONST, Library, ffi, new
+from kvpull_vllm.abi import CONST, COUNTER, Library, ffi, new
 from kvpull_vllm.layout import Geometry
 from kvpull_vllm.logs import logger
 
@@ -96,12 +96,10 @@ class _Half:
     def __init__(self, library: Library, kind: str, opening: Opening) -> None:
         self.library = library
         self._ops = getattr(library, kind)
-        self._stats = new(f"kvpull_{kind}_stats")
-        self._stats_names = [
-            name
-            for name, _ in ffi.typeof(self._stats).item.fields
-            if name != "struct_size"
-        ]
+        self.kind = kind
+        self.rank = opening.tp_rank
+        self.counters = library.counters(kind)
+        self._counts = ffi.new(f"{COUNTER}[]", len(self.counters))
         self._seen = b""
         # The scheduler half has no thread of its own.
         self._pipe = logs.pipe() if kind == "worker" else None
@@ -200,14 +198,20 @@ class _Half:
         return ffi.unpack(self._bytes, self._count[0])
 
     def stats(self) -> dict[str, int] | None:
-        """Return the counters since open, None if all are as last time."""
-        counts = self._stats
-        self._check("stats", self._ops.stats(self._handle, counts, 0))
+        """Return what is counted, None if all is as last time."""
+        counts, size = self._counts, ffi.sizeof(COUNTER)
+        self._check(
+            "counters",
+            self._ops.counters(self._handle, counts, len(counts), size),
+        )
         seen = bytes(ffi.buffer(counts))
         if seen == self._seen:
             return None
         self._seen = seen
-        return {name: getattr(counts, name) for name in self._stats_names}
+        return {
+            counter.name: count.value
+            for counter, count in zip(self.counters, counts, strict=True)
+        }
 
     def close(self) -> None:
         """Close; the second time a no-op."""

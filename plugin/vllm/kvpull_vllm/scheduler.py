@@ -74,7 +74,7 @@ class SchedulerSide:
         self._has_stepped = False
         self._meta = KVPullMetadata()
         self._stats = KVPullStats()
-        self._moves = Moves("scheduler")
+        self._moves = Moves(half)
 
     def rank_info(self, info: bytes) -> None:
         """Take a worker's introduction."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of both halves for vLLM's log line and for Prometheus.
 
-Counters only: ranks are added up, and so are steps. What is live now is a
-difference, e.g. holds taken - released - expired - revoked.
+The library says what it counts (abi.Library.counters). Totals of ranks and of
+steps are added up. What is now is kept by its source, a half of a rank: the
+last word of each counts, and ranks are added up when it is shown.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 )
 from vllm.v1.metrics.utils import create_metric_per_engine
 
-from kvpull_vllm.abi import ffi
+from kvpull_vllm.abi import CONST, Library
+from kvpull_vllm.halves import SchedulerHalf, WorkerHalf
 
-_NOW = ("arena_bytes", "poll_ns_max", "releases_queued")  # no counters
+_TOTAL = CONST["KVPULL_COUNTER_TOTAL"]
+_PEAK = CONST["KVPULL_COUNTER_PEAK"]
 _LOGGED = {
     "worker_pulls_done": "pulls",
     "worker_pulls_failed": "failed",
@@ -35,45 +38,38 @@ _LOGGED = {
 }
 
 
-def counters(kind: str) -> list[str]:
-    """Return the names of a half's counters."""
-    return [
-        name
-        for name, _ in ffi.typeof(f"struct kvpull_{kind}_stats").fields
-        if name != "struct_size"
-        and not name.endswith("_live")
-        and name not in _NOW
-    ]
-
-
-SHIM = ("shim_dropped", "shim_no_ticket")
-NAMES = (
-    *(f"scheduler_{name}" for name in counters("scheduler")),
-    *(f"worker_{name}" for name in counters("worker")),
-    *SHIM,
-)
+SHIM = {
+    "shim_dropped": "Reports of requests that the package does not know",
+    "shim_no_ticket": "Requests that should have pulled and had no ticket",
+}
 
 
 class Moves:
-    """By how much a half's counters moved since the last look."""
+    """What became of a half's counters since the last look."""
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._names = counters(kind)
-        self._last = dict.fromkeys(self._names, 0)
+    def __init__(self, half: SchedulerHalf | WorkerHalf) -> None:
+        self._kind = half.kind
+        self._source = f"{half.kind} {half.rank}"
+        self._counters = half.counters
+        self._last = {counter.name: 0 for counter in half.counters}
 
     def look(self, counts: dict[str, int] | None, stats: KVPullStats) -> None:
         """Add what moved to stats; None: nothing did."""
         if counts is None:
             return
-        for name in self._names:
-            stats.count(f"{self._kind}_{name}", counts[name] - self._last[name])
-            self._last[name] = counts[name]
+        for name, _, kind in self._counters:
+            value, last = counts[name], self._last[name]
+            if kind == _TOTAL:
+                stats.count(f"{self._kind}_{name}", value - last)
+            elif value != last:
+                stats.tell(self._source, f"{self._kind}_{name}", value)
+            self._last[name] = value
 
 
 @dataclass
 class KVPullStats(KVConnectorStats):
-    """{"counts": {name: more}, "pulls": [[bytes, seconds], ...]}."""
+    """{"counts": {name: more}, "now": {source: {name: value}},
+    "pulls": [[bytes, seconds], ...]}."""
 
     def __post_init__(self) -> None:
         """Give an empty one its keys."""
@@ -82,7 +78,11 @@ class KVPullStats(KVConnectorStats):
 
     def reset(self) -> None:
         """Forget everything."""
-        self.data: dict[str, Any] = {"counts": {}, "pulls": []}
+        self.data: dict[str, Any] = {
+            "counts": {},
+            "now": {},
+            "pulls": [],
+        }
 
     def count(self, name: str, more: int) -> None:
         """Add to one counter."""
@@ -90,10 +90,15 @@ class KVPullStats(KVConnectorStats):
             own = self.data["counts"]
             own[name] = own.get(name, 0) + more
 
+    def tell(self, source: str, name: str, value: int) -> None:
+        """Say what is now at a source."""
+        self.data["now"].setdefault(source, {})[name] = value
+
     def aggregate(self, other: KVConnectorStats) -> KVPullStats:
-        """Add another rank's or another step's."""
+        """Add another rank's or a later step's."""
         for name, more in other.data["counts"].items():
             self.count(name, more)
+        _update(self.data["now"], other.data["now"])
         self.data["pulls"].extend(other.data["pulls"])
         return self
 
@@ -115,48 +120,69 @@ class KVPullStats(KVConnectorStats):
 
     def is_empty(self) -> bool:
         """Say whether nothing was counted."""
-        return not self.data["counts"] and not self.data["pulls"]
+        return not any(self.data.values())
+
+
+def _update(now: dict[str, Any], later: dict[str, Any]) -> None:
+    for source, values in later.items():
+        now.setdefault(source, {}).update(values)
 
 
 class KVPullPromMetrics(KVConnectorPromMetrics):
-    """vllm:kvpull_<half>_<counter>_total and two histograms of pulls."""
+    """vllm:kvpull_<half>_<counter>, with _total if it is one, and two
+    histograms of pulls."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Register the metrics of each engine."""
         super().__init__(*args, **kwargs)
+        extra = self._kv_transfer_config.kv_connector_extra_config or {}
+        library = Library(extra.get("library"))
+        self._now: dict[int, dict[str, dict[str, int]]] = {}
         self._counters = {
-            name: self._counter(name, f"kvpull counter {name}, all ranks.")
-            for name in NAMES
+            name: self._made(self._counter_cls, name, text)
+            for name, text in SHIM.items()
         }
+        self._gauges: dict[str, dict[int, Any]] = {}
+        self._peaks: set[str] = set()
+        for half in ("scheduler", "worker"):
+            for counter in library.counters(half):
+                self._add(f"{half}_{counter.name}", counter.help, counter.kind)
         self._bytes = self._histogram(
             "pull_bytes",
-            "Bytes that a rank read for one request.",
+            "Bytes that a rank read for one request",
             [4.0**power for power in range(6, 18)],
         )
         self._seconds = self._histogram(
             "pull_seconds",
-            "Time from a pull's command to its end, one rank.",
+            "Time from a pull's command to its end, one rank",
             [1e-4 * 2**power for power in range(18)],
         )
 
-    def _counter(self, name: str, text: str) -> dict[int, Any]:
-        made = self._counter_cls(
+    def _add(self, name: str, text: str, kind: int) -> None:
+        if kind == _TOTAL:
+            self._counters[name] = self._made(self._counter_cls, name, text)
+            return
+        self._gauges[name] = self._made(
+            self._gauge_cls, name, text, multiprocess_mode="mostrecent"
+        )
+        if kind == _PEAK:
+            self._peaks.add(name)
+
+    def _made(
+        self, kind: Any, name: str, text: str, **more: Any
+    ) -> dict[int, Any]:
+        made = kind(
             name=f"vllm:kvpull_{name}",
-            documentation=text,
+            documentation=f"{text}.",
             labelnames=self._labelnames,
+            **more,
         )
         return create_metric_per_engine(made, self.per_engine_labelvalues)
 
     def _histogram(
         self, name: str, text: str, buckets: list[float]
     ) -> dict[int, Any]:
-        made = self._histogram_cls(
-            name=f"vllm:kvpull_{name}",
-            documentation=text,
-            buckets=buckets,
-            labelnames=self._labelnames,
-        )
-        return create_metric_per_engine(made, self.per_engine_labelvalues)
+        return self._made(self._histogram_cls, name, text, buckets=buckets)
 
     def observe(
         self, transfer_stats_data: dict[str, Any], engine_idx: int = 0
@@ -165,6 +191,17 @@ class KVPullPromMetrics(KVConnectorPromMetrics):
         for name, more in transfer_stats_data["counts"].items():
             if name in self._counters:
                 self._counters[name][engine_idx].inc(more)
+        self._show(transfer_stats_data["now"], engine_idx)
         for size, seconds in transfer_stats_data["pulls"]:
             self._bytes[engine_idx].observe(size)
             self._seconds[engine_idx].observe(seconds)
+
+    def _show(self, later: dict[str, Any], engine_idx: int) -> None:
+        """Set the gauges that moved to what all sources said last."""
+        now = self._now.setdefault(engine_idx, {})
+        _update(now, later)
+        for name in {name for values in later.values() for name in values}:
+            if name in self._gauges:
+                said = [v[name] for v in now.values() if name in v]
+                fold = max if name in self._peaks else sum
+                self._gauges[name][engine_idx].set(fold(said))

@@ -45,7 +45,7 @@ class WorkerSide:
         self._failed: list[str] = []
         self._introduced = False
         self._stats = KVPullStats()
-        self._moves = Moves("worker")
+        self._moves = Moves(half)
         self._pid = os.getpid()
 
     def memory_context(self) -> ProvidedMemory | None:
