@@ -145,6 +145,9 @@ $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(FUZZ_MAIN) $(TEST_LIBS)
 	$(call LINK_TEST,$(if $(FUZZ_MAIN),,-fsanitize=fuzzer))
 $(B)/kvpull_sim: $(SIM_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
+# A caller of the fabric's: it speaks verbs by itself.
+$(B)/fabric_stranger: $(B)/tests/fabric/stranger.o $(TEST_LIBS)
+	$(call LINK_TEST,-lrdmacm -libverbs)
 $(B)/kvpull_bench: $(BENCH_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
 
@@ -204,7 +207,7 @@ bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--
 
 check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
 	$(Q)tests/deps.sh fabric
-	$(Q)+$(SUBMAKE) all scenario-programs
+	$(Q)+$(SUBMAKE) all scenario-programs $(B)/fabric_stranger
 	$(Q)tests/fabric/run.sh $(if $(SMOKE),--smoke) $(B) $(ONLY)
 
 check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "verbs/pair.h"
+
 static void bundle_clear(struct kvpull_verbs_bundle *bundle)
 {
 	bundle->state = KVPULL_BUNDLE_FREE;
@@ -151,14 +153,13 @@ int kvpull_verbs_bundle_open(const struct kvpull_verbs_bundle *bundle,
 	struct kvpull_keys keys;
 	int code;
 
+	/* Access is the last that is given: nobody has it who is refused. */
 	kvpull_verbs_regions_keys(&bundle->shared->regions[end->device], &keys);
 	keys.token[0] = bundle->token[0];
 	keys.token[1] = bundle->token[1];
-	code = kvpull_verbs_end_access(end, IBV_ACCESS_REMOTE_READ);
-	if (!code)
-		code = kvpull_verbs_end_say(end, &end->keys_out, bytes,
-					    kvpull_keys_put(bytes, &keys));
-	return code;
+	code = kvpull_verbs_end_say(end, &end->keys_out, bytes,
+				    kvpull_keys_put(bytes, &keys));
+	return code ? code : kvpull_verbs_pair_open(end);
 }
 
 void kvpull_verbs_bundle_draw(struct kvpull_verbs_bundle *bundle)

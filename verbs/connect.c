@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "verbs/pair.h"
+
 #define EVENTS_A_POLL 64
 /* Of resolving; the handshake's time-out ends what takes longer. */
 #define RESOLVE_MS 2000
@@ -411,6 +413,7 @@ static void peer_connect(struct kvpull_verbs_end *end)
 		return;
 	}
 	greeting_put(private_data, end);
+	param.qp_num = end->qp->qp_num;
 	if (shared->fabric->cm.connect(end->id, &param))
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
 }
@@ -475,16 +478,18 @@ static int call_accept(struct kvpull_verbs_end *end)
 	};
 	int code = kvpull_verbs_end_make(end);
 
+	if (!code)
+		code = kvpull_verbs_pair_connect(end);
 	if (code)
 		return code;
+	param.qp_num = end->qp->qp_num;
 	greeting_put(private_data, end);
 	if (shared->fabric->cm.accept(end->id, &param)) {
 		kvpull_warn(shared->log, "verbs: accepting %s: %s", end->name,
 			    strerror(errno));
 		return KVPULL_EPEER;
 	}
-	/* Accepting opens it to reads; nobody is let in before the handshake. */
-	return kvpull_verbs_end_access(end, 0);
+	return 0;
 }
 
 static uint32_t credits_of(const struct kvpull_verbs_shared *shared,
@@ -602,24 +607,38 @@ static void join_admit(struct kvpull_verbs_end *end)
 		    end->rail_there);
 }
 
-static void established(struct kvpull_verbs_end *end,
-			const struct cm_event *event)
+/* A peer has answered. */
+static void accepted(struct kvpull_verbs_end *end, const struct cm_event *event)
 {
+	const struct kvpull_fabric *fabric = end->shared->fabric;
+
 	if (end->state != KVPULL_VERBS_CONNECTING)
 		return;
 	end->connected = 1;
-	if (end->role == KVPULL_VERBS_PEER) {
-		if (event->greeting_code) {
-			end->shared->counts.frames_bad++;
-			kvpull_verbs_end_lose(
-				end, event->greeting_code,
-				"it speaks something else, or another version");
-			return;
-		}
-		end->credits = credits_of(end->shared, event);
+	if (event->greeting_code) {
+		end->shared->counts.frames_bad++;
+		kvpull_verbs_end_lose(
+			end, event->greeting_code,
+			"it speaks something else, or another version");
+		return;
+	}
+	end->credits = credits_of(end->shared, event);
+	if (kvpull_verbs_pair_connect(end) || fabric->cm.establish(end->id)) {
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
+		return;
 	}
 	end->state = KVPULL_VERBS_OPEN;
-	if (end->joins && end->role == KVPULL_VERBS_CALLER)
+}
+
+/* A caller has heard our answer. */
+static void established(struct kvpull_verbs_end *end)
+{
+	if (end->state != KVPULL_VERBS_CONNECTING ||
+	    end->role != KVPULL_VERBS_CALLER)
+		return;
+	end->connected = 1;
+	end->state = KVPULL_VERBS_OPEN;
+	if (end->joins)
 		join_admit(end);
 }
 
@@ -663,8 +682,10 @@ static void step(struct kvpull_verbs_end *end, const struct cm_event *event)
 	} else if (event->type == RDMA_CM_EVENT_ROUTE_RESOLVED) {
 		if (end->state == KVPULL_VERBS_CONNECTING)
 			peer_connect(end);
+	} else if (event->type == RDMA_CM_EVENT_CONNECT_RESPONSE) {
+		accepted(end, event);
 	} else if (event->type == RDMA_CM_EVENT_ESTABLISHED) {
-		established(end, event);
+		established(end);
 	} else if (event->type == RDMA_CM_EVENT_REJECTED) {
 		rejected(end, event);
 	} else if (event->type == RDMA_CM_EVENT_DISCONNECTED) {

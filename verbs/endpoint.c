@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/wire.h"
+#include "verbs/pair.h"
 
 #define RECEIVE_ID (UINT64_C(1) << 63)
 #define PRIVATE_MAGIC 0x4c50564bu /* "KVPL" */
@@ -97,29 +98,6 @@ static int receive_post(struct kvpull_verbs_end *end, uint32_t buffer)
 	return 0;
 }
 
-static int queue_pair_make(struct kvpull_verbs_end *end)
-{
-	const struct kvpull_verbs_shared *shared = end->shared;
-	struct ibv_qp_init_attr attr = {
-		.qp_context = end,
-		.send_cq = end->cq,
-		.recv_cq = end->cq,
-		.cap = { .max_send_wr = end->queue_max,
-			 .max_recv_wr = end->frame_max,
-			 .max_send_sge = end->role == KVPULL_VERBS_PEER ?
-						 shared->params.parts_max :
-						 1,
-			 .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
-	};
-
-	if (shared->fabric->cm.create_qp(
-		    end->id, shared->devices[end->device].pd, &attr))
-		return KVPULL_EDEVICE;
-	end->qp = end->id->qp;
-	return 0;
-}
-
 int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
@@ -141,7 +119,7 @@ int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 	end->cq = fabric->ibv.create_cq(device->context,
 					(int)(end->queue_max + end->frame_max),
 					end, device->channel, 0);
-	if (!end->memory || !end->cq || queue_pair_make(end)) {
+	if (!end->memory || !end->cq || kvpull_verbs_pair_make(end)) {
 		kvpull_error(
 			shared->log,
 			"verbs: %s: queue pair of %u + %u work requests: %s",
@@ -155,31 +133,12 @@ int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 	return 0;
 }
 
-int kvpull_verbs_end_access(struct kvpull_verbs_end *end, uint32_t access)
-{
-	struct ibv_qp_attr attr = { .qp_access_flags = access };
-
-	if (!end->shared->fabric->ibv.modify_qp(end->qp, &attr,
-						IBV_QP_ACCESS_FLAGS))
-		return 0;
-	kvpull_error(end->shared->log, "verbs: %s: access flags: %s", end->name,
-		     strerror(errno));
-	return KVPULL_EDEVICE;
-}
-
-static void queue_pair_destroy(struct kvpull_verbs_end *end)
-{
-	if (end->qp)
-		end->shared->fabric->cm.destroy_qp(end->id);
-	end->qp = NULL;
-}
-
 void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
 	const struct kvpull_fabric *fabric = shared->fabric;
 
-	queue_pair_destroy(end);
+	kvpull_verbs_pair_unmake(end);
 	if (end->cq && fabric->ibv.destroy_cq(end->cq))
 		kvpull_warn(shared->log, "verbs: completion queue: %s",
 			    strerror(errno));
@@ -197,7 +156,6 @@ void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
 			   const char *why)
 {
 	const struct kvpull_fabric *fabric = end->shared->fabric;
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
 	if (end->state == KVPULL_VERBS_FREE || end->state >= KVPULL_VERBS_LOST)
 		return;
@@ -208,9 +166,7 @@ void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
 	end->state = KVPULL_VERBS_LOST;
 	end->code = code;
 	end->deadline_ns = 0;
-	/* Each may fail on a device that is gone; settle() ends it anyway. */
-	if (end->qp)
-		(void)fabric->ibv.modify_qp(end->qp, &attr, IBV_QP_STATE);
+	kvpull_verbs_pair_stop(end);
 	if (end->connected)
 		(void)fabric->cm.disconnect(end->id);
 	end->connected = 0;
@@ -226,8 +182,7 @@ void kvpull_verbs_end_settle(struct kvpull_verbs_end *end)
 		end->deadline_ns = shared->now_ns + shared->params.flush_ns;
 	if (!quiet && shared->now_ns < end->deadline_ns)
 		return;
-	/* After this no write can land, whether or not it was flushed. */
-	queue_pair_destroy(end);
+	kvpull_verbs_pair_unmake(end);
 	end->done = end->posted;
 	end->state = KVPULL_VERBS_QUIET;
 }

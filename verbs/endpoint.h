@@ -180,9 +180,6 @@ int KVPULL_MUST_CHECK kvpull_verbs_end_init(struct kvpull_verbs_end *end,
 int KVPULL_MUST_CHECK kvpull_verbs_end_make(struct kvpull_verbs_end *end);
 /* All its objects; it is FREE after. */
 void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end);
-/* What peers may do with our memory through it: 0 or IBV_ACCESS_REMOTE_READ. */
-int KVPULL_MUST_CHECK kvpull_verbs_end_access(struct kvpull_verbs_end *end,
-					      uint32_t access);
 /* Its end, whatever the reason; the first one counts. why NULL: no log line. */
 void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
 			   const char *why);

@@ -24,11 +24,11 @@
 	X(bind_addr)                                                           \
 	X(resolve_addr)                                                        \
 	X(resolve_route)                                                       \
-	X(create_qp)                                                           \
-	X(destroy_qp)                                                          \
+	X(init_qp_attr)                                                        \
 	X(connect)                                                             \
 	X(listen)                                                              \
 	X(accept)                                                              \
+	X(establish)                                                           \
 	X(reject)                                                              \
 	X(disconnect)                                                          \
 	X(get_cm_event)                                                        \
@@ -50,7 +50,9 @@
 	X(destroy_comp_channel)                                                \
 	X(create_cq)                                                           \
 	X(destroy_cq)                                                          \
+	X(create_qp)                                                           \
 	X(modify_qp)                                                           \
+	X(destroy_qp)                                                          \
 	X(get_cq_event)                                                        \
 	X(ack_cq_events)                                                       \
 	X(get_async_event)                                                     \

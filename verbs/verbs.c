@@ -246,9 +246,12 @@ static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,
 	    bundle->state != KVPULL_BUNDLE_MEETING)
 		return KVPULL_EPEER;
 	kvpull_verbs_bundle_draw(bundle);
-	if (kvpull_verbs_bundle_open(bundle, end) ||
-	    say(bundle, welcome, welcome_bytes))
+	if (say(bundle, welcome, welcome_bytes) ||
+	    kvpull_verbs_bundle_open(bundle, end)) {
+		/* Half let in is not in. */
+		kvpull_verbs_bundle_lose(bundle, KVPULL_EPEER, "letting it in");
 		return KVPULL_EPEER;
+	}
 	end->state = KVPULL_VERBS_IN;
 	end->deadline_ns = 0;
 	bundle->state = KVPULL_BUNDLE_IN;

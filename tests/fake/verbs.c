@@ -137,15 +137,14 @@ static const struct fake_region *region_find(const struct fake_qp *qp,
 static enum ibv_wc_status read_do(const struct fake_qp *qp,
 				  const struct fake_send *send)
 {
-	const struct fake_id *other = qp->id->other;
-	const struct fake_qp *remote =
-		other ? (struct fake_qp *)(void *)other->id.qp : NULL;
+	const struct fake_id *other = qp->id ? qp->id->other : NULL;
+	const struct fake_qp *remote = other ? other->qp : NULL;
 	const struct fake_region *from;
 	uint64_t address = send->request.wr.rdma.remote_addr;
 	uint64_t bytes = 0;
 	int i;
 
-	if (!remote || remote->broken)
+	if (!remote || remote->broken || remote->state < IBV_QPS_RTR)
 		return IBV_WC_RETRY_EXC_ERR;
 	for (i = 0; i < send->request.num_sge; i++)
 		bytes += send->parts[i].length;
@@ -193,11 +192,10 @@ static int receive_do(struct fake_qp *qp, const void *bytes,
 static enum ibv_wc_status send_do(const struct fake_qp *qp,
 				  const struct fake_send *send)
 {
-	const struct fake_id *other = qp->id->other;
-	struct fake_qp *remote =
-		other ? (struct fake_qp *)(void *)other->id.qp : NULL;
+	const struct fake_id *other = qp->id ? qp->id->other : NULL;
+	struct fake_qp *remote = other ? other->qp : NULL;
 
-	if (!remote || remote->broken)
+	if (!remote || remote->broken || remote->state < IBV_QPS_RTR)
 		return IBV_WC_RETRY_EXC_ERR;
 	/* The credits' promise: there always is one. */
 	if (receive_do(remote, (const void *)(uintptr_t)send->parts[0].addr,
@@ -252,8 +250,8 @@ void fake_verbs_run(void)
 	if (fake_verbs_knobs.held)
 		return;
 	for (i = 0; i < IDS_MAX; i++)
-		if (fake.ids[i] && fake.ids[i]->id.qp)
-			qp_run((struct fake_qp *)(void *)fake.ids[i]->id.qp);
+		if (fake.ids[i] && fake.ids[i]->qp)
+			qp_run(fake.ids[i]->qp);
 }
 
 static int poll_cq(struct ibv_cq *ibv_cq, int capacity, struct ibv_wc *wc)
@@ -284,6 +282,9 @@ static int post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *request,
 	uint32_t number = 1;
 
 	fake.doorbells++;
+	*bad = request;
+	if (qp->state != IBV_QPS_RTS)
+		return EINVAL;
 	for (; request; request = request->next, number++) {
 		struct fake_send *send;
 
@@ -313,6 +314,8 @@ static int post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *request,
 	struct fake_receive *receive;
 
 	*bad = request;
+	if (qp->state == IBV_QPS_RESET)
+		return EINVAL;
 	if (qp->receive_count == qp->receive_max)
 		return ENOMEM;
 	receive = &qp->receives[(qp->receive_first + qp->receive_count) %
@@ -497,12 +500,68 @@ static int destroy_cq(struct ibv_cq *ibv_cq)
 	return fake_verbs_unmake(cq);
 }
 
-static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
+static struct ibv_qp *create_qp(struct ibv_pd *pd,
+				struct ibv_qp_init_attr *attr)
+{
+	struct fake_qp *qp = fake_verbs_make(sizeof(*qp));
+	uint32_t i;
+
+	for (i = 0; qp && i < IDS_MAX; i++) {
+		if (fake.qps[i])
+			continue;
+		fake.qps[i] = qp;
+		qp->qp.context = pd->context;
+		qp->qp.pd = pd;
+		qp->qp.send_cq = qp->qp.recv_cq = attr->send_cq;
+		qp->qp.qp_num = ++fake.next_key;
+		qp->send_max = attr->cap.max_send_wr;
+		qp->receive_max = attr->cap.max_recv_wr;
+		qp->sends = calloc(QUEUE_MAX, sizeof(*qp->sends));
+		qp->receives = calloc(QUEUE_MAX, sizeof(*qp->receives));
+		return &qp->qp;
+	}
+	return NULL;
+}
+
+static int destroy_qp(struct ibv_qp *ibv_qp)
 {
 	struct fake_qp *qp = (struct fake_qp *)(void *)ibv_qp;
+	uint32_t i;
 
-	if (mask & IBV_QP_ACCESS_FLAGS)
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.qps[i] == qp)
+			fake.qps[i] = NULL;
+	if (qp->id)
+		qp->id->qp = NULL;
+	free(qp->sends);
+	free(qp->receives);
+	return fake_verbs_unmake(qp);
+}
+
+/* Each state comes after the one before; of what others may do all is counted. */
+static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
+{
+	const unsigned int remote = IBV_ACCESS_REMOTE_READ |
+				    IBV_ACCESS_REMOTE_WRITE |
+				    IBV_ACCESS_REMOTE_ATOMIC;
+	struct fake_qp *qp = (struct fake_qp *)(void *)ibv_qp;
+
+	if (attr->qp_state != IBV_QPS_ERR && fake_verbs_knobs.modify_at &&
+	    !--fake_verbs_knobs.modify_at) {
+		errno = EIO;
+		return EIO;
+	}
+	if (mask & IBV_QP_STATE && attr->qp_state != IBV_QPS_ERR) {
+		if (attr->qp_state != qp->state + 1) {
+			errno = EINVAL;
+			return EINVAL;
+		}
+		qp->state = attr->qp_state;
+	}
+	if (mask & IBV_QP_ACCESS_FLAGS) {
 		qp->access = attr->qp_access_flags;
+		fake.openings += !!(qp->access & remote);
+	}
 	/* What is held is in the wire: it is not flushed yet. */
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_ERR &&
 	    !is_held(qp))
@@ -565,13 +624,13 @@ void fake_verbs_async(uint32_t device, enum ibv_event_type type)
 	for (i = 0; type <= IBV_EVENT_QP_ACCESS_ERR && i < IDS_MAX; i++) {
 		const struct fake_id *id = fake.ids[i];
 
-		if (!id || !id->id.qp || !id->initiator ||
+		if (!id || !id->qp || !id->initiator ||
 		    id->id.verbs != &fake.contexts[device])
 			continue;
 		if (type == IBV_EVENT_CQ_ERR)
-			event->element.cq = id->id.qp->send_cq;
+			event->element.cq = id->qp->qp.send_cq;
 		else
-			event->element.qp = id->id.qp;
+			event->element.qp = &id->qp->qp;
 	}
 	(void)eventfd_write(fake.contexts[device].async_fd, 1);
 }
@@ -587,7 +646,7 @@ static struct kvpull_fabric fabric = {
 	.ibv = {
 		get_device_name, query_device, alloc_pd, dealloc_pd, reg_mr,
 		dereg_mr, create_comp_channel, destroy_comp_channel, create_cq,
-		destroy_cq, modify_qp, get_cq_event, ack_cq_events,
+		destroy_cq, create_qp, modify_qp, destroy_qp, get_cq_event, ack_cq_events,
 		get_async_event, ack_async_event, wc_status_str, reg_dmabuf_mr,
 		query_gid, query_port,
 	},
@@ -671,6 +730,11 @@ uint32_t fake_verbs_doorbells(void)
 	return fake.doorbells;
 }
 
+uint32_t fake_verbs_openings(void)
+{
+	return fake.openings;
+}
+
 uint32_t fake_verbs_event_reads(void)
 {
 	return fake.event_reads;
@@ -685,11 +749,10 @@ uint32_t fake_verbs_inject(int initiator, const void *bytes,
 	for (i = 0; i < IDS_MAX; i++) {
 		const struct fake_id *id = fake.ids[i];
 
-		if (!id || !id->id.qp || !id->connected ||
+		if (!id || !id->qp || !id->connected ||
 		    (int)id->initiator != initiator)
 			continue;
-		if (!receive_do((struct fake_qp *)(void *)id->id.qp, bytes,
-				byte_count))
+		if (!receive_do(id->qp, bytes, byte_count))
 			count++;
 	}
 	return count;

@@ -43,6 +43,8 @@ struct fake_verbs_knobs {
 	uint32_t post_times; /* so many posts in a row */
 	/* The nth object from now on cannot be made; 0: none. */
 	uint32_t make_at;
+	/* The nth transition of a queue pair from now on fails; 0: none. */
+	uint32_t modify_at;
 	uint32_t held;   /* work requests are taken, and not carried out */
 	uint32_t budget; /* of them, so many more are; then held is set */
 	uint32_t held_devices; /* held, by bit */
@@ -84,6 +86,8 @@ uint32_t fake_verbs_calls(void);
 void fake_verbs_run(void);
 /* What the queue pair of a side lets the other do; 0: none, or nothing. */
 uint32_t fake_verbs_access(int initiator);
+/* Transitions of queue pairs so far that let the other side read or write. */
+uint32_t fake_verbs_openings(void);
 /* All ids are told so. */
 void fake_verbs_remove_device(void);
 /*

@@ -96,6 +96,8 @@ static int destroy_id(struct rdma_cm_id *cm_id)
 	uint32_t i;
 
 	events_forget(cm_id);
+	if (id->qp)
+		id->qp->id = NULL;
 	for (i = 0; i < IDS_MAX; i++) {
 		if (fake.ids[i] == id)
 			fake.ids[i] = NULL;
@@ -168,34 +170,51 @@ static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
 	return 0;
 }
 
-static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
-		     struct ibv_qp_init_attr *attr)
+/* What a transition takes, and, as the kernel does, full access with it. */
+static int init_qp_attr(struct rdma_cm_id *cm_id, struct ibv_qp_attr *attr,
+			int *mask)
 {
-	struct fake_qp *qp = fake_verbs_make(sizeof(*qp));
+	const struct fake_id *id = (struct fake_id *)(void *)cm_id;
 
-	if (!qp)
+	*mask = IBV_QP_STATE;
+	if (attr->qp_state == IBV_QPS_INIT) {
+		*mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+		attr->qp_access_flags =
+			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+		return 0;
+	}
+	if (!id->other) {
+		errno = EINVAL;
 		return -1;
-	qp->id = (struct fake_id *)(void *)id;
-	qp->qp.context = id->verbs;
-	qp->qp.pd = pd;
-	qp->qp.send_cq = qp->qp.recv_cq = attr->send_cq;
-	qp->qp.qp_num = ++fake.next_key;
-	qp->send_max = attr->cap.max_send_wr;
-	qp->receive_max = attr->cap.max_recv_wr;
-	qp->sends = calloc(QUEUE_MAX, sizeof(*qp->sends));
-	qp->receives = calloc(QUEUE_MAX, sizeof(*qp->receives));
-	id->qp = &qp->qp;
+	}
+	attr->max_rd_atomic = attr->max_dest_rd_atomic = UINT8_MAX;
+	attr->retry_cnt = attr->rnr_retry = 7;
+	if (attr->qp_state == IBV_QPS_RTR)
+		*mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			 IBV_QP_MIN_RNR_TIMER;
+	else
+		*mask |= IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			 IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	return 0;
 }
 
-static void destroy_qp(struct rdma_cm_id *id)
+/* Return: 0, or -1: no such queue pair. */
+static int qp_link(struct fake_id *id, uint32_t number)
 {
-	struct fake_qp *qp = (struct fake_qp *)(void *)id->qp;
+	uint32_t i;
 
-	id->qp = NULL;
-	free(qp->sends);
-	free(qp->receives);
-	(void)fake_verbs_unmake(qp);
+	for (i = 0; i < IDS_MAX; i++) {
+		struct fake_qp *qp = fake.qps[i];
+
+		if (!qp || qp->qp.qp_num != number)
+			continue;
+		qp->id = id;
+		id->qp = qp;
+		return 0;
+	}
+	errno = EINVAL;
+	return -1;
 }
 
 static struct fake_id *listener_find(const struct sockaddr_in *address)
@@ -224,6 +243,8 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	struct fake_id *listener = listener_find(&cm_id->route.addr.dst_sin);
 	struct fake_id *call;
 
+	if (qp_link(id, param->qp_num))
+		return -1;
 	id->initiator = 1;
 	fake.calls++;
 	if (answer == FAKE_VERBS_SILENCE)
@@ -256,14 +277,22 @@ static int cm_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 {
 	struct fake_id *id = (struct fake_id *)(void *)cm_id;
 
+	if (qp_link(id, param->qp_num))
+		return -1;
 	if (!id->other)
 		return 0;
-	/* As the kernel does: accepting opens it. */
-	((struct fake_qp *)(void *)cm_id->qp)->access = IBV_ACCESS_REMOTE_READ;
 	id->connected = id->other->connected = 1;
-	tell(id, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
-	tell(id->other, RDMA_CM_EVENT_ESTABLISHED, param->private_data,
+	tell(id->other, RDMA_CM_EVENT_CONNECT_RESPONSE, param->private_data,
 	     param->private_data_len);
+	return 0;
+}
+
+static int cm_establish(struct rdma_cm_id *cm_id)
+{
+	const struct fake_id *id = (struct fake_id *)(void *)cm_id;
+
+	if (id->other)
+		tell(id->other, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
 	return 0;
 }
 
@@ -367,11 +396,11 @@ void fake_verbs_cm_fill(struct kvpull_fabric *fabric)
 	fabric->cm.bind_addr = bind_addr;
 	fabric->cm.resolve_addr = resolve_addr;
 	fabric->cm.resolve_route = resolve_route;
-	fabric->cm.create_qp = create_qp;
-	fabric->cm.destroy_qp = destroy_qp;
+	fabric->cm.init_qp_attr = init_qp_attr;
 	fabric->cm.connect = cm_connect;
 	fabric->cm.listen = cm_listen;
 	fabric->cm.accept = cm_accept;
+	fabric->cm.establish = cm_establish;
 	fabric->cm.reject = cm_reject;
 	fabric->cm.disconnect = cm_disconnect;
 	fabric->cm.get_cm_event = get_cm_event;
@@ -388,10 +417,9 @@ uint32_t fake_verbs_access(int initiator)
 	uint32_t i;
 
 	for (i = 0; i < IDS_MAX; i++)
-		if (fake.ids[i] && fake.ids[i]->id.qp &&
+		if (fake.ids[i] && fake.ids[i]->qp &&
 		    (int)fake.ids[i]->initiator == initiator)
-			return ((struct fake_qp *)(void *)fake.ids[i]->id.qp)
-				->access;
+			return fake.ids[i]->qp->access;
 	return 0;
 }
 

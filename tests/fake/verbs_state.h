@@ -32,13 +32,14 @@ struct fake_cq {
 struct fake_id;
 
 struct fake_qp {
-	struct ibv_qp qp; /* first */
-	struct fake_id *id;
+	struct ibv_qp qp;   /* first */
+	struct fake_id *id; /* NULL: not connected by one yet, or any more */
 	struct fake_send *sends; /* [QUEUE_MAX] */
 	struct fake_receive *receives;
 	uint32_t send_first, send_count;
 	uint32_t receive_first, receive_count;
 	uint32_t send_max, receive_max;
+	enum ibv_qp_state state;
 	uint32_t access;
 	uint32_t broken;
 };
@@ -57,6 +58,7 @@ struct fake_channel {
 struct fake_id {
 	struct rdma_cm_id id; /* first */
 	struct fake_id *other;
+	struct fake_qp *qp; /* that it was connected for */
 	uint32_t initiator;
 	uint32_t listening;
 	uint32_t connected;
@@ -79,11 +81,13 @@ struct fake_verbs {
 	uint32_t device_count;
 	struct ibv_async_event asyncs[FAKE_VERBS_DEVICES_MAX];
 	struct fake_id *ids[IDS_MAX];
+	struct fake_qp *qps[IDS_MAX];
 	struct fake_region *regions[REGIONS_MAX];
 	uint32_t live;
 	uint32_t counts[FAKE_VERBS_DEVICES_MAX][FAKE_VERBS_KINDS];
 	uint32_t doorbells;
 	uint32_t event_reads;
+	uint32_t openings;
 	uint32_t calls;
 	uint32_t next_key;
 	struct fake_verbs_dmabuf dmabuf; /* the last one */

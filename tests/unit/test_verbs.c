@@ -432,6 +432,8 @@ static void nothing_is_readable_before_admission(void **state)
 			 KVPULL_EPEER);
 	assert_int_equal(world_note_send(1), KVPULL_EAGAIN);
 	assert_int_equal(fake_verbs_access(0), 0);
+	/* Nor was it ever, and be it between two calls: issue 15. */
+	assert_int_equal(fake_verbs_openings(), 0);
 }
 
 static void nothing_but_messages_is_taken_before_admission(void **state)
@@ -518,6 +520,7 @@ static void admission_opens_one_side_to_reads_alone(void **state)
 	(void)state;
 	assert_int_equal(fake_verbs_access(0), IBV_ACCESS_REMOTE_READ);
 	assert_int_equal(fake_verbs_access(1), 0);
+	assert_int_equal(fake_verbs_openings(), 1);
 }
 
 static void caller_outside_the_networks_is_rejected(void **state)

@@ -486,6 +486,27 @@ static void object_that_cannot_be_made_fails_its_connection(void **state)
 	}
 }
 
+static void transition_that_fails_fails_its_connection(void **state)
+{
+	uint32_t at;
+
+	/* Both to take receives, to receive and to send, and P to be read. */
+	for (at = 1; at <= 7; at++) {
+		(void)world_up(state);
+		fake_verbs_knobs.modify_at = at;
+		assert_int_equal(world_connect(), 0);
+		world_run(6000);
+		assert_int_equal(fake_verbs_knobs.modify_at, 0);
+		assert_int_equal(world.d.ups, 0);
+		assert_int_equal(world.d.downs, 1);
+		assert_int_equal(fake_verbs_openings(), 0);
+		assert_int_equal(world_connect(), 0);
+		world_run(10);
+		assert_int_equal(world.d.ups, 1);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
 static void closing_in_the_middle_leaves_nothing(void **state)
 {
 	uint32_t steps;
@@ -532,6 +553,7 @@ int main(void)
 		cmocka_unit_test(object_that_cannot_be_made_fails_open),
 		cmocka_unit_test(
 			object_that_cannot_be_made_fails_its_connection),
+		cmocka_unit_test(transition_that_fails_fails_its_connection),
 		cmocka_unit_test(closing_in_the_middle_leaves_nothing),
 	};
 

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Invariant: only kvpull_verbs_pair_open() lets the other side reach memory.
+ * What the CM proposes for that is not taken, and its retries are our own: a
+ * stranger would have us try for ever.
+ */
+#include "verbs/pair.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int fail(const struct kvpull_verbs_end *end, const char *what)
+{
+	kvpull_error(end->shared->log, "verbs: %s: queue pair, %s: %s",
+		     end->name, what, strerror(errno));
+	return KVPULL_EDEVICE;
+}
+
+/* Only a caller is read, and only a peer reads. */
+static void depths_set(const struct kvpull_verbs_end *end,
+		       struct ibv_qp_attr *attr)
+{
+	const uint8_t own = (uint8_t)end->shared->params.rd_atomic;
+
+	if (end->role == KVPULL_VERBS_CALLER) {
+		attr->max_dest_rd_atomic = own;
+		attr->max_rd_atomic = 0;
+	} else {
+		attr->max_dest_rd_atomic = 0;
+		if (attr->max_rd_atomic > own)
+			attr->max_rd_atomic = own;
+	}
+}
+
+static int transition(const struct kvpull_verbs_end *end,
+		      enum ibv_qp_state state, const char *what)
+{
+	const struct kvpull_fabric *fabric = end->shared->fabric;
+	const uint8_t retry_count = (uint8_t)end->shared->params.retry_count;
+	struct ibv_qp_attr attr = { .qp_state = state };
+	int mask = 0;
+
+	if (fabric->cm.init_qp_attr(end->id, &attr, &mask))
+		return fail(end, what);
+	attr.qp_access_flags = 0;
+	attr.retry_cnt = attr.rnr_retry = retry_count;
+	depths_set(end, &attr);
+	return fabric->ibv.modify_qp(end->qp, &attr, mask) ? fail(end, what) :
+							     0;
+}
+
+int kvpull_verbs_pair_make(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = end->shared;
+	const int is_peer = end->role == KVPULL_VERBS_PEER;
+	struct ibv_qp_init_attr attr = {
+		.qp_context = end,
+		.send_cq = end->cq,
+		.recv_cq = end->cq,
+		.cap = { .max_send_wr = end->queue_max,
+			 .max_recv_wr = end->frame_max,
+			 .max_send_sge = is_peer ? shared->params.parts_max : 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	end->qp = shared->fabric->ibv.create_qp(shared->devices[end->device].pd,
+						&attr);
+	if (!end->qp)
+		return KVPULL_EDEVICE;
+	return transition(end, IBV_QPS_INIT, "to take receives");
+}
+
+int kvpull_verbs_pair_connect(struct kvpull_verbs_end *end)
+{
+	const int code = transition(end, IBV_QPS_RTR, "to receive");
+
+	return code ? code : transition(end, IBV_QPS_RTS, "to send");
+}
+
+int kvpull_verbs_pair_open(struct kvpull_verbs_end *end)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = IBV_ACCESS_REMOTE_READ };
+
+	return end->shared->fabric->ibv.modify_qp(end->qp, &attr,
+						  IBV_QP_ACCESS_FLAGS) ?
+		       fail(end, "to be read") :
+		       0;
+}
+
+void kvpull_verbs_pair_stop(struct kvpull_verbs_end *end)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	/* It may fail on a device that is gone; unmake() ends it anyway. */
+	if (end->qp)
+		(void)end->shared->fabric->ibv.modify_qp(end->qp, &attr,
+							 IBV_QP_STATE);
+}
+
+void kvpull_verbs_pair_unmake(struct kvpull_verbs_end *end)
+{
+	if (end->qp && end->shared->fabric->ibv.destroy_qp(end->qp))
+		kvpull_error(end->shared->log, "verbs: %s: queue pair: %s",
+			     end->name, strerror(errno));
+	end->qp = NULL;
+}
