@@ -30,16 +30,12 @@
 struct hold_input {
 	uint64_t generation;
 	uint64_t key;
+	uint64_t lease_now_ns;
 	uint32_t instance;
 	uint32_t rank;
 	uint32_t kind; /* KVPULL_NOTE_* */
 	int32_t reason;
 };
-
-static uint64_t add_saturated(uint64_t left, uint64_t right)
-{
-	return left > UINT64_MAX - right ? UINT64_MAX : left + right;
-}
 
 /* Claims. */
 
@@ -60,6 +56,7 @@ static void claims_clear(struct kvpull_holds *holds, struct hold *hold)
 
 		kvpull_instances_release(&holds->instances, claim->instance);
 		*claim = (struct claim){ 0 };
+		hold->claimed_high[hold->claim_count] = 0;
 	}
 }
 
@@ -117,6 +114,13 @@ static struct claim claim_new(const struct kvpull_holds *holds,
 					   ~(UINT64_C(1) << input->rank) };
 }
 
+/* Its lease runs from the last one on, who or what ever said it. */
+static void word_said(struct hold *hold, uint64_t lease_now_ns)
+{
+	if (lease_now_ns > hold->word_ns)
+		hold->word_ns = lease_now_ns;
+}
+
 static void note_count(struct kvpull_holds *holds, struct hold *hold,
 		       const struct hold_input *input)
 {
@@ -136,9 +140,14 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 	}
 	if (hold->state == HOLD_STAGED)
 		holds->counts.early++;
+	word_said(hold, input->lease_now_ns);
 	if (input->kind == KVPULL_NOTE_CLAIM) {
 		/* Whatever was its last word before, it owes one now. */
 		claim->released &= ~bit;
+		claim->claimed |= (uint32_t)bit;
+		if (bit >> 32)
+			hold->claimed_high[claim - hold->claims] |=
+				(uint32_t)(bit >> 32);
 		holds->counts.claims++;
 	} else if (claim->released & bit) {
 		holds->counts.duplicates++;
@@ -156,27 +165,6 @@ static void generation_seen(struct kvpull_holds *holds, uint64_t generation)
 		holds->generation_max = generation;
 }
 
-/* Signs of life and stalls can only make this later. */
-static uint64_t deadline_of(const struct kvpull_holds *holds,
-			    const struct hold *hold)
-{
-	uint64_t heard_ns = hold->taken_lease_ns;
-	uint64_t lease_end_ns, hold_end_ns;
-	uint32_t i;
-
-	for (i = 0; i < hold->claim_count; i++) {
-		const struct kvpull_instance *instance =
-			&holds->instances.all[hold->claims[i].instance];
-
-		if (instance->heard_ns > heard_ns)
-			heard_ns = instance->heard_ns;
-	}
-	lease_end_ns = add_saturated(add_saturated(heard_ns, holds->lease_ns),
-				     holds->shift_ns);
-	hold_end_ns = add_saturated(hold->taken_ns, holds->hold_max_ns);
-	return lease_end_ns < hold_end_ns ? lease_end_ns : hold_end_ns;
-}
-
 static void action_take(struct kvpull_holds *holds, uint32_t slot,
 			const struct hold_input *input)
 {
@@ -188,7 +176,7 @@ static void action_take(struct kvpull_holds *holds, uint32_t slot,
 	hold->generation = input->generation;
 	hold->key = input->key;
 	hold->taken_ns = holds->now_ns;
-	hold->taken_lease_ns = hold_lease_clock(holds, holds->now_ns);
+	hold->word_ns = hold_lease_clock(holds, holds->now_ns);
 	generation_seen(holds, input->generation);
 	kvpull_check(holds->log,
 		     kvpull_map_set(&holds->keys, input->key, slot) == 0);
@@ -243,7 +231,7 @@ static void action_report(struct kvpull_holds *holds, uint32_t slot)
 	else
 		kvpull_holds_prefetch(holds, holds->ended_first);
 	/* What its end has cleared is not touched: the claims, `tag`. */
-	hold->key = hold->taken_ns = hold->taken_lease_ns = 0;
+	hold->key = hold->taken_ns = hold->word_ns = 0;
 	hold->link = 0;
 	hold->reason = 0;
 }
@@ -281,7 +269,7 @@ static void lease_arm(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];
 
-	kvpull_leases_arm(&holds->leases, slot, deadline_of(holds, hold));
+	kvpull_leases_arm(&holds->leases, slot, hold_deadline_ns(holds, hold));
 }
 
 static int hold_apply(struct kvpull_holds *holds, uint32_t slot,
@@ -406,7 +394,7 @@ static void time_begin(struct kvpull_holds *holds, uint64_t now_ns)
 		struct hold *hold = &holds->holds[holds->live[i]];
 
 		hold->taken_ns = now_ns;
-		hold->taken_lease_ns = now_ns;
+		hold->word_ns = now_ns;
 	}
 }
 
@@ -557,7 +545,8 @@ void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
 		kvpull_instances_speaking(&holds->instances, instance, rank);
 
 	if (alive)
-		kvpull_instance_hear(alive, hold_lease_clock(holds, now_ns));
+		kvpull_instance_hear(alive, rank,
+				     hold_lease_clock(holds, now_ns));
 }
 
 /* A hash; but of what is held it was computed once. */
@@ -577,6 +566,8 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 {
 	const struct kvpull_record note = *record;
 	const struct hold_input input = { .generation = note.generation,
+					  .lease_now_ns = hold_lease_clock(
+						  holds, now_ns),
 					  .instance = instance,
 					  .rank = rank,
 					  .kind = note.kind };
@@ -595,7 +586,7 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 		holds->counts.bad_tag++;
 		return;
 	}
-	kvpull_instance_hear(sender, hold_lease_clock(holds, now_ns));
+	kvpull_instance_hear(sender, rank, input.lease_now_ns);
 	generation = holds->holds[note.slot].state == HOLD_STAGED ?
 			     holds->holds[note.slot].staged :
 			     holds->holds[note.slot].generation;
@@ -623,14 +614,21 @@ static void scan_begin(struct kvpull_holds *holds, uint64_t lease_now_ns)
 	holds->scan_left = holds->live_count;
 }
 
-static void scan_slot(struct kvpull_holds *holds, uint32_t slot)
+static void scan_slot(struct kvpull_holds *holds, uint32_t slot,
+		      uint64_t lease_now_ns)
 {
 	struct hold *hold = &holds->holds[slot];
 	uint32_t i;
 
-	for (i = 0; i < hold->claim_count; i++)
-		hold->claims[i].released |=
-			holds->instances.all[hold->claims[i].instance].scanning;
+	for (i = 0; i < hold->claim_count; i++) {
+		struct claim *claim = &hold->claims[i];
+		const uint64_t died =
+			holds->instances.all[claim->instance].scanning;
+
+		if (hold_owing(hold, i) & died)
+			word_said(hold, lease_now_ns);
+		claim->released |= died;
+	}
 	hold_settle(holds, slot);
 }
 
@@ -639,14 +637,14 @@ static void scan_slot(struct kvpull_holds *holds, uint32_t slot)
  * never moves one that is still to be looked at behind the cursor. What is
  * claimed during a pass is behind it, and needs no look: the dead count there.
  */
-static void scan_step(struct kvpull_holds *holds)
+static void scan_step(struct kvpull_holds *holds, uint64_t lease_now_ns)
 {
 	uint32_t budget = KVPULL_SCAN_MAX;
 
 	if (holds->scan_left > holds->live_count)
 		holds->scan_left = holds->live_count;
 	while (holds->scan_left && budget--)
-		scan_slot(holds, holds->live[--holds->scan_left]);
+		scan_slot(holds, holds->live[--holds->scan_left], lease_now_ns);
 	if (holds->scan_left)
 		return;
 	holds->scan_open = 0;
@@ -664,12 +662,12 @@ static void hold_expire(struct kvpull_holds *holds, uint32_t slot,
 
 	if (hold->state == HOLD_HELD && holds->log && holds->log->write) {
 		kvpull_holds_describe(holds, slot, now_ns, text, sizeof(text));
-		kvpull_warn(holds->log, "hold expired at its %s: %s",
-			    now_ns >= add_saturated(hold->taken_ns,
-						    holds->hold_max_ns) ?
-				    "hold_max" :
-				    "lease",
-			    text);
+		kvpull_warn(
+			holds->log, "hold expired at its %s: %s",
+			now_ns >= hold_add(hold->taken_ns, holds->hold_max_ns) ?
+				"hold_max" :
+				"lease",
+			text);
 	}
 	(void)hold_apply(holds, slot, HOLD_EV_DUE, &expired);
 }
@@ -681,7 +679,7 @@ static void expire(struct kvpull_holds *holds, uint64_t now_ns)
 	while (budget-- && kvpull_leases_next(&holds->leases) <= now_ns) {
 		const uint32_t slot = kvpull_leases_root(&holds->leases);
 		const struct hold *hold = &holds->holds[slot];
-		const uint64_t deadline_ns = deadline_of(holds, hold);
+		const uint64_t deadline_ns = hold_deadline_ns(holds, hold);
 
 		if (hold->state == HOLD_HELD && deadline_ns > now_ns) {
 			kvpull_leases_rekey(&holds->leases, deadline_ns);
@@ -701,28 +699,29 @@ static int is_due(const struct kvpull_holds *holds, uint64_t now_ns)
 
 int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns)
 {
+	const uint64_t lease_now_ns = hold_lease_clock(holds, now_ns);
+
 	if (!is_due(holds, now_ns))
 		return 0;
-	if (!holds->scan_open &&
-	    holds->instances.due_ns <= hold_lease_clock(holds, now_ns))
-		scan_begin(holds, hold_lease_clock(holds, now_ns));
+	if (!holds->scan_open && holds->instances.due_ns <= lease_now_ns)
+		scan_begin(holds, lease_now_ns);
 	if (holds->scan_open)
-		scan_step(holds);
+		scan_step(holds, lease_now_ns);
 	expire(holds, now_ns);
 	return is_due(holds, now_ns);
 }
 
 uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds)
 {
-	const uint64_t poll_ns = add_saturated(holds->polled_ns,
-					       holds->lease_ns / POLLS_A_LEASE);
+	const uint64_t poll_ns =
+		hold_add(holds->polled_ns, holds->lease_ns / POLLS_A_LEASE);
 	uint64_t due_ns = kvpull_leases_next(&holds->leases);
 
 	if (holds->scan_open)
 		return holds->now_ns;
 	if (holds->instances.due_ns < UINT64_MAX) {
 		const uint64_t death_ns =
-			add_saturated(holds->instances.due_ns, holds->shift_ns);
+			hold_add(holds->instances.due_ns, holds->shift_ns);
 
 		due_ns = death_ns < due_ns ? death_ns : due_ns;
 	}

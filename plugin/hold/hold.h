@@ -15,6 +15,10 @@
  * then, and what that claims until the rank joins again; when the last rank of
  * an instance died, so did those that never joined. Who claims after its last
  * word, or after its death, owes another.
+ * A hold's lease runs from the last word on it, and is renewed by the ranks
+ * that have claimed it themselves and owe a release. A rank that never claimed
+ * renews nothing: whether it was ever told of the ticket nobody can say, so it
+ * is waited for a lease, in whatever order it and its siblings come and go.
  * A notification whose generation is newer than the slot's is *staged* in the
  * slot itself, once its tag matched, and settled when the hold is taken.
  */
@@ -135,7 +139,10 @@ void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
 void kvpull_holds_lose(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, uint64_t now_ns);
 
-/* Sign of life of (instance, rank): O(1), whatever it has claimed. */
+/*
+ * Sign of life of (instance, rank), for what this rank has claimed: O(1),
+ * however much that is.
+ */
 void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, uint64_t now_ns);
 

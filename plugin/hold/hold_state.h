@@ -103,7 +103,7 @@ static const struct hold_edge hold_edges[HOLD_STATES][HOLD_EVENTS] = {
 struct claim {
 	uint64_t released; /* ranks that released, died or were not there */
 	uint32_t instance;
-	uint32_t reserved;
+	uint32_t claimed; /* ranks below 32 that have said so themselves */
 };
 
 /* With one consumer instance all of a hold's life is in its first line. */
@@ -115,13 +115,13 @@ struct hold {
 	};
 	uint64_t key;
 	uint64_t taken_ns;
-	uint64_t taken_lease_ns; /* lease clock */
-	uint32_t link; /* STAGED, HELD: index in live[]; ENDED: next ended */
+	uint64_t word_ns; /* lease clock: the take, or the last word since */
+	uint32_t link;    /* STAGED, HELD: index in live[]; ENDED: next ended */
 	int16_t reason;
 	uint8_t state;
 	uint8_t claim_count;
 	struct claim claims[KVPULL_CLAIMS_MAX];
-	uint64_t reserved[2];
+	uint32_t claimed_high[KVPULL_CLAIMS_MAX]; /* ranks from 32 on */
 };
 
 _Static_assert(sizeof(struct hold) == 2 * KVPULL_CACHE_LINE &&
@@ -161,5 +161,23 @@ static inline uint64_t hold_lease_clock(const struct kvpull_holds *holds,
 {
 	return now_ns > holds->shift_ns ? now_ns - holds->shift_ns : 0;
 }
+
+static inline uint64_t hold_add(uint64_t left, uint64_t right)
+{
+	return left > UINT64_MAX - right ? UINT64_MAX : left + right;
+}
+
+/* Ranks that have claimed it, and have neither released nor died since. */
+static inline uint64_t hold_owing(const struct hold *hold, uint32_t at)
+{
+	const struct claim *claim = &hold->claims[at];
+
+	return ((uint64_t)hold->claimed_high[at] << 32 | claim->claimed) &
+	       ~claim->released;
+}
+
+/* hold_view.c: the end of its lease, or hold_max. */
+uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
+			  const struct hold *hold);
 
 #endif /* KVPULL_PLUGIN_HOLD_STATE_H */

@@ -47,6 +47,51 @@ void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot,
 		1);
 }
 
+/* The last sign of life of those of one claim that owe a word; 0: of nobody. */
+static uint64_t heard_from(const struct kvpull_holds *holds,
+			   const struct hold *hold, uint32_t at)
+{
+	const struct kvpull_instance *instance =
+		&holds->instances.all[hold->claims[at].instance];
+	uint64_t owing = hold_owing(hold, at);
+	uint64_t heard_ns = 0;
+
+	for (; owing; owing &= owing - 1) {
+		const uint64_t rank_ns =
+			instance->heard_ns[__builtin_ctzll(owing)];
+
+		if (rank_ns > heard_ns)
+			heard_ns = rank_ns;
+	}
+	return heard_ns;
+}
+
+/*
+ * A rank that has claimed a hold and owes its last word renews it; no sibling
+ * of it does. A rank that never claimed may never have been told (its worker
+ * was restarted, or had no room for the ticket), and nobody can say so: a lease
+ * from the last word on is what a hold waits for it.
+ * Words, signs of life and stalls can only make this later.
+ */
+uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
+			  const struct hold *hold)
+{
+	uint64_t heard_ns = hold->word_ns;
+	uint64_t lease_end_ns, hold_end_ns;
+	uint32_t i;
+
+	for (i = 0; i < hold->claim_count; i++) {
+		const uint64_t claim_ns = heard_from(holds, hold, i);
+
+		if (claim_ns > heard_ns)
+			heard_ns = claim_ns;
+	}
+	lease_end_ns =
+		hold_add(hold_add(heard_ns, holds->lease_ns), holds->shift_ns);
+	hold_end_ns = hold_add(hold->taken_ns, holds->hold_max_ns);
+	return lease_end_ns < hold_end_ns ? lease_end_ns : hold_end_ns;
+}
+
 static uint64_t mix(uint64_t digest, uint64_t value)
 {
 	digest = (digest ^ value) * UINT64_C(0x9e3779b97f4a7c15);
@@ -103,6 +148,18 @@ static uint64_t ms_since(uint64_t then_ns, uint64_t now_ns)
 	return now_ns > then_ns ? (now_ns - then_ns) / KVPULL_NS_PER_MS : 0;
 }
 
+/* Of any rank, also of one that owes nothing. */
+static uint64_t last_heard_ns(const struct kvpull_instance *instance)
+{
+	uint64_t last_ns = 0;
+	uint32_t rank;
+
+	for (rank = 0; rank < instance->rank_count; rank++)
+		if (instance->heard_ns[rank] > last_ns)
+			last_ns = instance->heard_ns[rank];
+	return last_ns;
+}
+
 void kvpull_holds_describe(const struct kvpull_holds *holds, uint32_t slot,
 			   uint64_t now_ns, char *text, size_t capacity)
 {
@@ -137,11 +194,12 @@ void kvpull_holds_describe(const struct kvpull_holds *holds, uint32_t slot,
 		used = strlen(text);
 		(void)snprintf(text + used, capacity - used,
 			       "%sinstance %#" PRIx64 " released %d of %" PRIu32
-			       " heard %" PRIu64 " ms ago",
+			       " owing %d heard %" PRIu64 " ms ago",
 			       i ? ", " : "", instance->id,
 			       __builtin_popcountll(claim->released),
 			       instance->rank_count,
-			       ms_since(instance->heard_ns,
+			       __builtin_popcountll(hold_owing(hold, i)),
+			       ms_since(last_heard_ns(instance),
 					hold_lease_clock(holds, now_ns)));
 	}
 }

@@ -123,7 +123,7 @@ int kvpull_instances_join(struct kvpull_instances *instances,
 	joined->dying &= ~joined->connected;
 	joined->gone &= ~joined->connected;
 	joined->workers[join->rank] = join->worker;
-	kvpull_instance_hear(joined, join->lease_now_ns);
+	kvpull_instance_hear(joined, join->rank, join->lease_now_ns);
 	*index = at;
 	return 0;
 }
@@ -163,11 +163,11 @@ kvpull_instances_speaking(struct kvpull_instances *instances, uint32_t index,
 	return instance;
 }
 
-void kvpull_instance_hear(struct kvpull_instance *instance,
+void kvpull_instance_hear(struct kvpull_instance *instance, uint32_t rank,
 			  uint64_t lease_now_ns)
 {
-	if (lease_now_ns > instance->heard_ns)
-		instance->heard_ns = lease_now_ns;
+	if (lease_now_ns > instance->heard_ns[rank])
+		instance->heard_ns[rank] = lease_now_ns;
 }
 
 void kvpull_instances_acquire(struct kvpull_instances *instances,

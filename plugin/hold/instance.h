@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The consumers that a producer rank knows: instances, each with its ranks,
- * when it was last heard of, and which of its ranks are dead. Pure. All times
+ * when these were last heard of, and which of them are dead. Pure. All times
  * are on the hold table's lease clock.
  *
  * A rank is connected -> dying (its grace) -> scanning (holds are looked
@@ -22,7 +22,6 @@
 
 struct kvpull_instance {
 	uint64_t id;
-	uint64_t heard_ns;  /* last sign of life of any rank */
 	uint64_t connected; /* these four: bitmaps of ranks, disjoint */
 	uint64_t dying;
 	uint64_t scanning;
@@ -32,8 +31,9 @@ struct kvpull_instance {
 	uint32_t refs; /* claims that name it */
 	uint32_t used;
 	uint32_t retired;
-	uint64_t due_ns[KVPULL_RANKS_MAX];  /* dying: end of its grace */
-	uint64_t workers[KVPULL_RANKS_MAX]; /* who joined last; 0: unknown */
+	uint64_t heard_ns[KVPULL_RANKS_MAX]; /* last sign of life */
+	uint64_t due_ns[KVPULL_RANKS_MAX];   /* dying: end of its grace */
+	uint64_t workers[KVPULL_RANKS_MAX];  /* who joined last; 0: unknown */
 };
 
 struct kvpull_instances {
@@ -83,7 +83,7 @@ struct kvpull_instance *
 kvpull_instances_speaking(struct kvpull_instances *instances, uint32_t index,
 			  uint32_t rank);
 
-void kvpull_instance_hear(struct kvpull_instance *instance,
+void kvpull_instance_hear(struct kvpull_instance *instance, uint32_t rank,
 			  uint64_t lease_now_ns);
 
 /* A claim names it; ends with _release. */

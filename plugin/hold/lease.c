@@ -4,8 +4,10 @@
  * slot has at most one entry; positions[slot] is that entry's index.
  *
  * The timers of a hold, all of them kept by this one entry:
- *   lease     starts at the take; renewed by any sign of life of an instance
- *             that claimed it; moved by the gap when the producer stalled;
+ *   lease     starts at the take, and again at each word on it (a claim, a
+ *             release, the death of a rank that owed one); renewed by the signs
+ *             of life of the ranks that have claimed it and owe a release, by
+ *             no sibling's; moved by the gap when the producer stalled;
  *             fires: expired.
  *   hold_max  starts at the take; never renewed, never moved; fires: expired.
  *   Both are cancelled by the hold's end, which leaves the entry to be dropped

@@ -93,7 +93,7 @@ static void apply_claim(struct kvpull_worker *worker,
 	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
 		kvpull_warn(
 			&worker->facts.log,
-			"no room for another ticket: raise tickets_max (%u); its pull will fail, and its hold may stay for hold_max_ms",
+			"no room for another ticket: raise tickets_max (%u); its pull will fail, and its hold stays a lease longer",
 			worker->facts.config.tickets_max);
 		return;
 	}

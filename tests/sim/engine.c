@@ -364,17 +364,6 @@ static void awake_note(struct sim_proc *proc)
 	proc->awake_ns = proc->world->now_ns;
 }
 
-/* A ticket may find no room now, for itself or for its producer. */
-static void crowd_note(struct sim_proc *proc)
-{
-	struct kvpull_worker_use use;
-
-	kvpull_worker_use(proc->worker, &use);
-	if (use.progress.peers == proc->worker->facts.config.peers_max ||
-	    !use.claims_free)
-		proc->crowded_ns = proc->world->now_ns;
-}
-
 /* Who runs less often than this beats late. */
 static void progress_note(struct sim_proc *proc)
 {
@@ -383,7 +372,6 @@ static void progress_note(struct sim_proc *proc)
 	if (world->now_ns - proc->run_ns > world->lease_ns / 6)
 		proc->lag_ns = world->now_ns;
 	proc->run_ns = world->now_ns;
-	crowd_note(proc);
 }
 
 static void proc_poll(struct sim_proc *proc)
@@ -426,7 +414,6 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 			sim_fail(proc->world, "process %u refuses a step",
 				 proc->index);
 		sim_queue_pop(queue);
-		crowd_note(proc);
 		sim_oracle_told(proc);
 	}
 }

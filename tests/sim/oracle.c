@@ -166,6 +166,13 @@ static void claim_again(const struct sim_proc *proc,
 	claimer->released &= ~bit;
 	claimer->died &= ~bit;
 	claimer->absent &= ~bit;
+	claimer->owes |= bit;
+}
+
+static void word_said(const struct sim_proc *proc, struct sim_hold_rank *rank)
+{
+	rank->word_ns = proc->world->now_ns;
+	rank->word_stall_ns = proc->stall_ns;
 }
 
 static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
@@ -208,10 +215,13 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 	}
 	claimer->spoke |= bit;
 	claimer->spoke_ns[conn->client_rank] = world->now_ns;
-	if (note->kind == KVPULL_NOTE_RELEASE)
+	word_said(proc, rank);
+	if (note->kind == KVPULL_NOTE_RELEASE) {
 		claimer->released |= bit;
-	else
+		claimer->owes &= ~bit;
+	} else {
 		claim_again(proc, claimer, bit);
+	}
 	sim_trace(world,
 		  note->kind == KVPULL_NOTE_RELEASE ?
 			  "process %lu gets RELEASE of %lu from process %lu" :
@@ -233,8 +243,12 @@ static void ranks_die(struct sim_proc *proc, const struct sim_seen *seen,
 		if (!is_of(hold, proc))
 			continue;
 		claimer = claimer_of(&hold->ranks[proc->rank], seen);
-		if (claimer)
-			claimer->died |= ranks;
+		if (!claimer)
+			continue;
+		if (claimer->owes & ranks)
+			word_said(proc, &hold->ranks[proc->rank]);
+		claimer->died |= ranks;
+		claimer->owes &= ~ranks;
 	}
 }
 
@@ -246,6 +260,7 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 	seen->connected &= ~bit;
 	seen->down_poll[conn->client_rank] = proc->poll_count;
 	seen->down_ns[conn->client_rank] = proc->world->now_ns;
+	seen->down_stall_ns[conn->client_rank] = proc->stall_ns;
 	if (proc->world->grace_ns)
 		seen->in_grace |= bit;
 	else
@@ -254,7 +269,14 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 		  conn->client->index, 0);
 }
 
-/* At the earliest: a producer that stalls prolongs it. */
+/* A time of then, as a stalled producer counts it. */
+static uint64_t moved(const struct sim_proc *proc, uint64_t then_ns,
+		      uint64_t then_stall_ns)
+{
+	return then_ns + proc->stall_ns - then_stall_ns;
+}
+
+/* Who is there again came within it, which a stalled producer prolongs. */
 static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
 {
 	const struct sim_world *world = proc->world;
@@ -265,10 +287,15 @@ static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
 
 		if (!(seen->in_grace & bit))
 			continue;
-		if (world->now_ns >= seen->down_ns[rank] + world->grace_ns)
-			ranks_die(proc, seen, bit);
-		else if (!(seen->connected & bit))
+		if (seen->connected & bit) {
+			seen->in_grace &= ~bit;
 			continue;
+		}
+		if (world->now_ns < moved(proc, seen->down_ns[rank],
+					  seen->down_stall_ns[rank]) +
+					    world->grace_ns)
+			continue;
+		ranks_die(proc, seen, bit);
 		seen->in_grace &= ~bit;
 	}
 }
@@ -329,8 +356,8 @@ static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
 		conn->joined_ns = proc->world->now_ns;
 	if (!(seen->connected >> conn->client_rank & 1) || conn->beats ||
 	    conn->note_count) {
-		seen->heard_ns = proc->world->now_ns;
-		seen->heard_stall_ns = proc->stall_ns;
+		seen->heard_ns[conn->client_rank] = proc->world->now_ns;
+		seen->heard_stall_ns[conn->client_rank] = proc->stall_ns;
 	}
 	seen->connected |= UINT64_C(1) << conn->client_rank;
 	seen->ever |= seen->connected;
@@ -437,23 +464,41 @@ static void silent_check(struct sim_proc *proc, const struct sim_hold *hold,
 	}
 }
 
+static uint64_t later_of(uint64_t left, uint64_t right)
+{
+	return left > right ? left : right;
+}
+
+/* The last sign of life of a rank of it that owes a word. */
+static uint64_t owing_heard(struct sim_proc *proc,
+			    const struct sim_claimer *claimer)
+{
+	const struct sim_seen *seen = seen_of(proc, claimer->instance_id);
+	uint64_t last_ns = 0;
+	uint32_t rank;
+
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (claimer->owes >> rank & 1)
+			last_ns = later_of(last_ns,
+					   moved(proc, seen->heard_ns[rank],
+						 seen->heard_stall_ns[rank]));
+	return last_ns;
+}
+
+/* What a lease runs from: the take, the last word, who owes one and lives. */
 static uint64_t silent_since(struct sim_proc *proc, const struct sim_hold *hold)
 {
 	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
-	uint64_t moved_ns =
-		rank->taken_ns + proc->stall_ns - rank->taken_stall_ns;
+	uint64_t since_ns = moved(proc, rank->taken_ns, rank->taken_stall_ns);
 	uint32_t at;
 
-	for (at = 0; at < rank->claimer_count; at++) {
-		const struct sim_seen *seen =
-			seen_of(proc, rank->claimers[at].instance_id);
-		const uint64_t heard_ns =
-			seen->heard_ns + proc->stall_ns - seen->heard_stall_ns;
-
-		if (heard_ns > moved_ns)
-			moved_ns = heard_ns;
-	}
-	return moved_ns;
+	if (rank->word_ns)
+		since_ns = later_of(since_ns, moved(proc, rank->word_ns,
+						    rank->word_stall_ns));
+	for (at = 0; at < rank->claimer_count; at++)
+		since_ns = later_of(since_ns,
+				    owing_heard(proc, &rank->claimers[at]));
+	return since_ns;
 }
 
 /* Promise 7: expired only after the silence of a lease, or at hold_max. */
@@ -476,22 +521,23 @@ static void expired_check(struct sim_proc *proc, const struct sim_hold *hold)
 		return;
 	for (at = 0; at < rank->claimer_count; at++) {
 		const struct sim_claimer *claimer = &rank->claimers[at];
-		const struct sim_seen *seen =
-			seen_of(proc, claimer->instance_id);
 
-		if (claimer->died == ranks_all(seen->rank_count))
-			continue;
 		silent_check(proc, hold, claimer);
-		if (world->now_ns < seen->heard_ns + world->lease_ns +
-					    proc->stall_ns -
-					    seen->heard_stall_ns)
+		if (world->now_ns <
+		    owing_heard(proc, claimer) + world->lease_ns)
 			sim_fail(
 				world,
-				"hold %llu expired on process %u, but instance %llu was heard %.3f ms ago",
+				"hold %llu expired on process %u, but instance %llu owes a word and was heard",
 				(unsigned long long)hold->key, proc->index,
-				(unsigned long long)claimer->instance_id,
-				(double)(world->now_ns - seen->heard_ns) / 1e6);
+				(unsigned long long)claimer->instance_id);
 	}
+	if (rank->word_ns &&
+	    world->now_ns < moved(proc, rank->word_ns, rank->word_stall_ns) +
+				    world->lease_ns)
+		sim_fail(
+			world,
+			"hold %llu expired on process %u within a lease of the last word on it",
+			(unsigned long long)hold->key, proc->index);
 }
 
 /* Ended by the engine or by another rank: there must have been a cause. */
@@ -617,8 +663,7 @@ static void held_check(struct sim_proc *proc, struct sim_hold *hold)
 	rank->alone_polls = must_follow(proc, hold) ? rank->alone_polls + 1 : 0;
 	if (rank->alone_polls > POLLS_SLACK)
 		kept_too_long(proc, hold, "after another rank's end");
-	if (sim_known_is_forgotten(proc, hold))
-		kept_too_long(proc, hold, "which its claimers forgot");
+	sim_oracle_owes(proc, hold);
 }
 
 static int is_over(struct sim_world *world, const struct sim_hold *hold)
@@ -728,42 +773,5 @@ void sim_oracle_proc_dead(struct sim_proc *proc)
 		if (request && !(request->reported & bit))
 			rank->sent_by = 0;
 		rank->excused = proc->unsaid;
-	}
-}
-
-/* Promise 1. */
-void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
-{
-	const struct sim_hold *hold = &proc->world->holds[request->hold];
-	const uint32_t row_words = SIM_HEAD_BYTES / sizeof(uint64_t);
-	const uint32_t words = (uint32_t)proc->heads * row_words;
-	uint32_t layer;
-	uint32_t at;
-	uint32_t word;
-
-	for (at = 0; at < request->block_count * SIM_LAYERS * words; at++) {
-		const uint32_t block = at / words % request->block_count;
-		uint64_t found;
-
-		layer = at / words / request->block_count;
-		word = at % words;
-		memcpy(&found,
-		       proc->memory +
-			       ((size_t)layer * SIM_BLOCKS +
-				request->blocks[block]) *
-				       proc->block_bytes +
-			       word * sizeof(found),
-		       sizeof(found));
-		if (found != sim_stamp(hold->content,
-				       request->first_index + block,
-				       layer * SIM_HEADS * row_words +
-					       proc->rank * words %
-						       (SIM_HEADS * row_words) +
-					       word))
-			sim_fail(
-				proc->world,
-				"process %u: request %llu is LOADED with wrong bytes in block %u layer %u",
-				proc->index, (unsigned long long)request->key,
-				block, layer);
 	}
 }

@@ -156,14 +156,12 @@ struct sim_proc {
 	uint32_t closing; /* the clock runs in its calls */
 	uint64_t clock_extra_ns;
 	uint64_t incarnation;
-	uint64_t digest;   /* of its fresh hold table */
-	uint64_t stall_ns; /* sum of the gaps between polls over lease/3 */
-	uint64_t awake_ns; /* when the last such gap could begin */
-	uint64_t run_ns;   /* last run of its progress */
-	uint64_t lag_ns;   /* last time that a long gap between runs ended */
-	uint64_t opened_ns;
-	uint64_t frozen_ns;  /* it does nothing before */
-	uint64_t crowded_ns; /* it may have had no room for a ticket last */
+	uint64_t digest;    /* of its fresh hold table */
+	uint64_t stall_ns;  /* sum of the gaps between polls over lease/3 */
+	uint64_t awake_ns;  /* when the last such gap could begin */
+	uint64_t run_ns;    /* last run of its progress */
+	uint64_t lag_ns;    /* last time that a long gap between runs ended */
+	uint64_t frozen_ns; /* it does nothing before */
 	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
 	uint32_t known;                 /* to its scheduler half */
 	uint32_t unsaid; /* result bytes were lost, records were not */
@@ -249,6 +247,7 @@ struct sim_claimer {
 	uint64_t released;
 	uint64_t died;   /* ranks whose connection went down since */
 	uint64_t absent; /* ranks that were gone then, and did not claim */
+	uint64_t owes;   /* ranks that claimed, and neither released nor died */
 	uint64_t again;  /* ranks that claimed after a last word, or death, */
 	uint64_t again_poll; /* in this poll */
 	uint64_t since_poll; /* the poll that drained its first word */
@@ -264,10 +263,9 @@ struct sim_hold_rank {
 	uint32_t excused;  /* a second worker may report it again */
 	uint32_t complete_polls;
 	uint32_t overdue_polls;
-	uint32_t alone_polls;     /* since the others must have ended it */
-	uint32_t forgotten_polls; /* since no claimer knows of it */
-	uint64_t forgotten_ns;
-	uint64_t forgotten_stall_ns;
+	uint32_t alone_polls; /* since the others must have ended it */
+	uint64_t word_ns;     /* the last claim, release or death */
+	uint64_t word_stall_ns;
 	uint32_t claimer_count;
 	struct sim_claimer claimers[SIM_CLAIMERS];
 };
@@ -301,10 +299,11 @@ struct sim_seen {
 	uint64_t instance_id;
 	uint64_t connected; /* ranks */
 	uint64_t ever;
-	uint64_t heard_ns;
-	uint64_t heard_stall_ns;
+	uint64_t heard_ns[SIM_RANKS_MAX];
+	uint64_t heard_stall_ns[SIM_RANKS_MAX];
 	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
 	uint64_t down_ns[SIM_RANKS_MAX];
+	uint64_t down_stall_ns[SIM_RANKS_MAX];
 	uint64_t was_gone; /* ranks, before this poll */
 	uint64_t in_grace; /* ranks that are gone, and not dead yet */
 	uint64_t workers[SIM_RANKS_MAX]; /* incarnations that joined last */
@@ -454,14 +453,16 @@ void sim_oracle_proc_dead(struct sim_proc *proc);
 void sim_oracle_heard(struct sim_proc *proc,
 		      const struct kvpull_poll_record *record);
 void sim_oracle_aborted(struct sim_instance *instance, uint64_t key);
+
+/* oracle_loaded.c */
 void sim_oracle_loaded(struct sim_proc *proc,
 		       const struct sim_request *request);
 
 /* oracle_end.c */
 void sim_oracle_end(struct sim_world *world); /* before anything closes */
 
-/* known.c */
-/* Is the hold kept, though none of its claimers has it in mind any more? */
-int sim_known_is_forgotten(struct sim_proc *proc, struct sim_hold *hold);
+/* oracle_owes.c */
+/* Who owes a word on the hold must know that, or have said it. */
+void sim_oracle_owes(struct sim_proc *proc, const struct sim_hold *hold);
 
 #endif /* KVPULL_SIM_H */

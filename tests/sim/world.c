@@ -170,7 +170,6 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 				   .index = world->proc_count,
 				   .rank = rank,
 				   .alive = 1,
-				   .opened_ns = world->now_ns,
 				   .awake_ns = world->now_ns,
 				   .run_ns = world->now_ns,
 				   .lag_ns = world->now_ns,

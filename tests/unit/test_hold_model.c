@@ -24,7 +24,7 @@ enum rank_state {
 };
 
 struct life {
-	uint64_t heard_ns;
+	uint64_t heard_ns[RANKS];
 	uint64_t due_ns[RANKS];
 	enum rank_state ranks[RANKS];
 	uint32_t workers[RANKS]; /* who joined last; 0: unknown */
@@ -37,6 +37,7 @@ struct life {
 struct model_claim {
 	struct life *life;
 	int released[RANKS];
+	int claimed[RANKS];
 };
 
 enum model_state {
@@ -78,10 +79,10 @@ static uint32_t roll(struct model *m, uint32_t below)
 }
 
 /* A stall may have moved the last sign past now: then that one stays. */
-static void life_heard(const struct model *m, struct life *life)
+static void heard(const struct model *m, uint64_t *heard_ns)
 {
-	if (m->f->now_ns > life->heard_ns)
-		life->heard_ns = m->f->now_ns;
+	if (m->f->now_ns > *heard_ns)
+		*heard_ns = m->f->now_ns;
 }
 
 static int life_is_here(const struct life *life)
@@ -140,9 +141,10 @@ static void model_stall(struct model *m, uint64_t gap_ns)
 	uint32_t i, r;
 
 	for (i = 0; i < m->life_count; i++) {
-		m->lives[i].heard_ns += gap_ns;
-		for (r = 0; r < RANKS; r++)
+		for (r = 0; r < RANKS; r++) {
+			m->lives[i].heard_ns[r] += gap_ns;
 			m->lives[i].due_ns[r] += gap_ns;
+		}
 	}
 	for (i = 0; i < SLOTS; i++)
 		m->holds[i].leased_ns += gap_ns;
@@ -282,6 +284,7 @@ static void model_note(struct model *m, struct model_hold *h, struct life *life,
 	}
 	if (c == h->claim_count)
 		model_claim(h, life, rank);
+	heard(m, &h->leased_ns);
 	m->counts.early += h->state == M_STAGED;
 	if (note.kind == KVPULL_NOTE_CLAIM)
 		m->counts.claims++;
@@ -290,6 +293,7 @@ static void model_note(struct model *m, struct model_hold *h, struct life *life,
 	else
 		m->counts.releases++;
 	h->claims[c].released[rank] = note.kind == KVPULL_NOTE_RELEASE;
+	h->claims[c].claimed[rank] |= note.kind == KVPULL_NOTE_CLAIM;
 }
 
 static void do_note(struct model *m)
@@ -317,7 +321,7 @@ static void do_note(struct model *m)
 	} else if (spoil == 2) {
 		m->counts.bad_tag++;
 	} else {
-		life_heard(m, life);
+		heard(m, &life->heard_ns[rank]);
 		model_note(m, &m->holds[slot], life, note, rank);
 		model_settle(m, slot);
 	}
@@ -331,7 +335,7 @@ static void do_beat(struct model *m)
 
 	kvpull_holds_beat(m->f->holds, index, rank, m->f->now_ns);
 	if (life && (life->ranks[rank] == HERE || life->ranks[rank] == DYING))
-		life_heard(m, life);
+		heard(m, &life->heard_ns[rank]);
 }
 
 static int model_join(struct model *m, const struct kvpull_join *join,
@@ -365,7 +369,7 @@ static int model_join(struct model *m, const struct kvpull_join *join,
 	life->is_back[rank] = life->ranks[rank] == GONE;
 	life->ranks[rank] = HERE;
 	life->workers[rank] = (uint32_t)join->worker;
-	life_heard(m, life);
+	heard(m, &life->heard_ns[rank]);
 	*joined = life;
 	return 0;
 }
@@ -413,17 +417,47 @@ static void do_leave(struct model *m)
 	life->due_ns[rank] = m->f->now_ns + m->f->params.grace_ns;
 }
 
+static void claim_mark(const struct model *m, struct model_hold *h,
+		       struct model_claim *claim, const int *died)
+{
+	uint32_t r;
+
+	for (r = 0; r < RANKS; r++) {
+		if (!died[r] && !claim->life->is_dead)
+			continue;
+		if (claim->claimed[r] && !claim->released[r])
+			heard(m, &h->leased_ns);
+		claim->released[r] = 1;
+	}
+}
+
 static void model_mark(struct model *m, const struct life *life,
 		       const int *died)
 {
-	uint32_t s, c, r;
+	uint32_t s, c;
 
 	for (s = 0; s < SLOTS; s++)
 		for (c = 0; c < m->holds[s].claim_count; c++)
-			for (r = 0; r < RANKS; r++)
-				if (m->holds[s].claims[c].life == life &&
-				    (died[r] || life->is_dead))
-					m->holds[s].claims[c].released[r] = 1;
+			if (m->holds[s].claims[c].life == life)
+				claim_mark(m, &m->holds[s],
+					   &m->holds[s].claims[c], died);
+}
+
+/* Renewed by those who have claimed it and owe a word, by nobody else. */
+static uint64_t model_lease(const struct model_hold *h)
+{
+	uint64_t heard_ns = h->leased_ns;
+	uint32_t c, r;
+
+	for (c = 0; c < h->claim_count; c++)
+		for (r = 0; r < RANKS; r++) {
+			const struct model_claim *claim = &h->claims[c];
+
+			if (claim->claimed[r] && !claim->released[r] &&
+			    claim->life->heard_ns[r] > heard_ns)
+				heard_ns = claim->life->heard_ns[r];
+		}
+	return heard_ns + LEASE;
 }
 
 static void model_deaths(struct model *m)
@@ -455,21 +489,17 @@ static void model_deaths(struct model *m)
 
 static void do_sweep(struct model *m)
 {
-	uint32_t s, c;
+	uint32_t s;
 
 	while (kvpull_holds_sweep(m->f->holds, m->f->now_ns))
 		;
 	model_deaths(m);
 	for (s = 0; s < SLOTS; s++) {
 		const struct model_hold *h = &m->holds[s];
-		uint64_t heard_ns = h->leased_ns;
 
 		if (h->state != M_HELD)
 			continue;
-		for (c = 0; c < h->claim_count; c++)
-			if (h->claims[c].life->heard_ns > heard_ns)
-				heard_ns = h->claims[c].life->heard_ns;
-		if (heard_ns + LEASE <= m->f->now_ns ||
+		if (model_lease(h) <= m->f->now_ns ||
 		    h->taken_ns + HOLD_MAX <= m->f->now_ns)
 			model_end(m, s, KVPULL_END_EXPIRED);
 	}

@@ -23,17 +23,80 @@ static void claimed_hold_ends_a_lease_after_the_last_sign(void **state)
 {
 	struct fixture *f = fixture_of(state);
 	const struct who a = { join(f, 0xa1, 0, 2), 0 };
-	const struct who a1 = { join(f, 0xa1, 1, 2), 1 };
 
 	take(f, 2, 1);
 	claim(f, a, 2, 1);
 	poll_at(f, START + 2000);
-	kvpull_holds_beat(f->holds, a1.instance, a1.rank, f->now_ns);
+	kvpull_holds_beat(f->holds, a.instance, a.rank, f->now_ns);
 	poll_at(f, START + 2000 + LEASE - 1);
 	expect_nothing(f);
 	poll_at(f, START + 2000 + LEASE);
 	expect_report(f, 2, 1, KVPULL_END_EXPIRED);
 	assert_non_null(strstr(f->line, "0xa1"));
+}
+
+/*
+ * A worker that was restarted alone, or had no room for the ticket, never says
+ * a word on it: its siblings' heartbeats, for other tickets, kept the hold
+ * until hold_max.
+ */
+static void rank_that_never_claims_is_waited_for_a_lease(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = { join(f, 1, 0, 2), 0 };
+	const struct who r1 = { join(f, 1, 1, 2), 1 };
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	poll_at(f, START + 1000);
+	release(f, r0, 0, 1);
+	poll_at(f, START + 3000);
+	kvpull_holds_beat(f->holds, r0.instance, r0.rank, f->now_ns);
+	kvpull_holds_beat(f->holds, r1.instance, r1.rank, f->now_ns);
+	poll_at(f, START + 1000 + LEASE - 1);
+	expect_nothing(f);
+	poll_at(f, START + 1000 + LEASE);
+	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
+	assert_non_null(strstr(f->line, "released 1 of 2 owing 0"));
+}
+
+static void rank_that_claimed_is_waited_for_while_it_beats(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = { join(f, 1, 0, 64), 0 };
+	const struct who r40 = { join(f, 1, 40, 64), 40 };
+	uint64_t at_ns;
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	claim(f, r40, 0, 1);
+	release(f, r0, 0, 1);
+	for (at_ns = START; at_ns < START + 4 * LEASE; at_ns += LEASE / 3) {
+		poll_at(f, at_ns);
+		kvpull_holds_beat(f->holds, r40.instance, 40, f->now_ns);
+		expect_nothing(f);
+	}
+	release(f, r40, 0, 1);
+	poll_at(f, f->now_ns + LEASE);
+	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
+}
+
+/* Its siblings may still come: they are not cut off by its long silence. */
+static void death_of_who_owed_a_word_is_the_last_one(void **state)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = { join(f, 1, 0, 2), 0 };
+	const struct who r1 = { join(f, 1, 1, 2), 1 };
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	poll_at(f, START + 2000);
+	leave(f, r0);
+	poll_at(f, START + 2000 + LEASE - 1);
+	expect_nothing(f);
+	claim(f, r1, 0, 1);
+	release(f, r1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
 }
 
 static void stranger_does_not_renew(void **state)
@@ -427,6 +490,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(unclaimed_hold_ends_at_its_lease),
 		TEST(claimed_hold_ends_a_lease_after_the_last_sign),
+		TEST(rank_that_never_claims_is_waited_for_a_lease),
+		TEST(rank_that_claimed_is_waited_for_while_it_beats),
+		TEST(death_of_who_owed_a_word_is_the_last_one),
 		TEST(stranger_does_not_renew),
 		TEST(renewed_hold_hides_nothing_behind_it),
 		TEST(heartbeats_do_not_move_hold_max),
