@@ -408,11 +408,13 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 
 	while ((packet = sim_queue_due(proc->world, queue))) {
 		step_tell(proc, packet);
-		awake_note(proc);
 		if (kvpull_worker_step(proc->worker, packet->bytes,
 				       packet->byte_count))
 			sim_fail(proc->world, "process %u refuses a step",
 				 proc->index);
+		/* One that came after a gap was not taken in: it wakes nobody. */
+		if (!proc->worker->step_gap)
+			awake_note(proc);
 		sim_queue_pop(queue);
 		sim_oracle_told(proc);
 	}
