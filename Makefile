@@ -229,6 +229,7 @@ bench-fabric: ## pulls beside perftest in one guest, JSON into build/bench/
 # Words of a shell: the scripts eval them.
 headers lint: export FLAGS = $(BASE_CFLAGS)
 headers lint: export STRICT_FLAGS = $(WARN)
+rooms lint: export B := $(B)
 
 headers: ## each header compiles alone
 	$(Q)CC="$(CC)" tests/lint/headers.sh
@@ -236,13 +237,16 @@ headers: ## each header compiles alone
 layers: ## includes go one way
 	$(Q)tests/lint/layers.sh
 
+rooms: lib ## no circles of files in a room; what is pure stays so
+	$(Q)tests/lint/rooms.sh $(B)
+
 banned: ## words that we do not use
 	$(Q)tests/lint/banned.sh
 
 symbols: lib ## the library exports what kvpull.map says
 	$(Q)tests/lint/symbols.sh $(B)/libkvpull.so plugin/kvpull.map
 
-lint: ## formatters, analyzers, spelling, sizes
+lint: lib ## formatters, analyzers, spelling, sizes
 	$(Q)tests/lint/lint.sh
 
 format: ## rewrite the C files in our style
@@ -273,7 +277,7 @@ clean: ## remove build/
 
 .PHONY: all lib tools unit check demo sim scenarios scenario-programs stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers banned symbols lint \
+	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned symbols lint \
 	format abi abi-bless deps \
 	install uninstall help clean
 

@@ -68,6 +68,7 @@ submake build 150 all
 submake unit 120 unit
 submake headers 60 headers
 submake layers 30 layers
+submake rooms 30 rooms
 submake symbols 60 symbols
 submake abi 60 abi
 submake banned 30 banned

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <sodium.h>
 
@@ -375,6 +376,21 @@ static const struct kvpull_worker_ops worker_ops = {
 	.counters = worker_counters,
 };
 
+static int ticket_peek(const void *text, size_t text_bytes,
+		       struct kvpull_ticket_info *info)
+{
+	struct kvpull_ticket_scratch *scratch =
+		mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int code;
+
+	if (scratch == MAP_FAILED)
+		return KVPULL_ENOMEM;
+	code = kvpull_ticket_peek(text, text_bytes, scratch, info);
+	(void)munmap(scratch, sizeof(*scratch));
+	return code;
+}
+
 static const struct kvpull_connector_ops connector_ops = {
 	.struct_size = sizeof(connector_ops),
 	.abi_major = KVPULL_ABI_MAJOR,
@@ -384,7 +400,7 @@ static const struct kvpull_connector_ops connector_ops = {
 		KVPULL_CAP_VERBS | KVPULL_CAP_KEY,
 	.error_text = error_text,
 	.config_check = config_check,
-	.ticket_peek = kvpull_ticket_peek,
+	.ticket_peek = ticket_peek,
 	.scheduler = &scheduler_ops,
 	.worker = &worker_ops,
 };

@@ -19,7 +19,6 @@
 #include "plugin/bytes/ticket.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #include <sodium.h>
 
@@ -527,29 +526,18 @@ static void peek_fill(const struct kvpull_ticket *ticket,
 		info->block_count += ticket->groups[group].block_count;
 }
 
-/* Body, ticket and ids lie behind each other in one mapping. */
-struct peek_scratch {
-	struct kvpull_ticket ticket;
-	uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
-	uint8_t body[KVPULL_TICKET_BYTES_MAX];
-};
-
 int kvpull_ticket_peek(const void *text, size_t text_bytes,
+		       struct kvpull_ticket_scratch *scratch,
 		       struct kvpull_ticket_info *info)
 {
 	struct kvpull_wire_reader reader = { 0 };
 	struct kvpull_ticket_info own = { .struct_size = sizeof(own) };
-	struct peek_scratch *scratch;
 	const char *at = text;
 	size_t bytes;
 	int code = text ? check_head(at, text_bytes) : KVPULL_EINVAL;
 
 	if (code)
 		return code;
-	scratch = mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (scratch == MAP_FAILED)
-		return KVPULL_ENOMEM;
 	scratch->ticket.block_ids = scratch->ids;
 	bytes = get_base64(at + HEAD_BYTES, text_bytes - HEAD_BYTES,
 			   scratch->body);
@@ -560,7 +548,6 @@ int kvpull_ticket_peek(const void *text, size_t text_bytes,
 	code = get_body(&reader, &scratch->ticket);
 	if (!code)
 		peek_fill(&scratch->ticket, &own);
-	(void)munmap(scratch, sizeof(*scratch));
 	return code ? code : kvpull_params_give(info, &own, sizeof(own));
 }
 

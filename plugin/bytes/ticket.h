@@ -85,12 +85,20 @@ int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
 					   const uint8_t *key, uint8_t *scratch,
 					   struct kvpull_ticket *ticket);
 
+/* What a peek works in, too large for a stack; needs no initial value. */
+struct kvpull_ticket_scratch {
+	struct kvpull_ticket ticket;
+	uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
+	uint8_t body[KVPULL_TICKET_BYTES_MAX];
+};
+
 /**
  * What a ticket says, without a handle and without a key: the checksum of a
- * ticket that was made with a key is not verified. Cold: maps scratch memory.
- * Return: as kvpull_ticket_decode(), and KVPULL_ENOMEM, KVPULL_EINVAL.
+ * ticket that was made with a key is not verified.
+ * Return: as kvpull_ticket_decode(), and KVPULL_EINVAL.
  */
 int KVPULL_MUST_CHECK kvpull_ticket_peek(const void *text, size_t text_bytes,
+					 struct kvpull_ticket_scratch *scratch,
 					 struct kvpull_ticket_info *info);
 
 /**

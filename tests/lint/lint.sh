@@ -7,7 +7,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 FLAGS=${FLAGS:--std=c11 -D_GNU_SOURCE -Iinclude -I.}
 STRICT_FLAGS=${STRICT_FLAGS:--Wall -Wextra}
-CHECKS=${*:-banned layers sizes format shellcheck codespell mandoc cppcheck analyzer tidy}
+CHECKS=${*:-banned layers rooms sizes format shellcheck codespell mandoc cppcheck analyzer tidy}
 jobs=$(nproc 2>/dev/null || echo 2)
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
@@ -30,6 +30,7 @@ each() { # command line with $0 for the file; files on standard input
 
 check_banned() { tests/lint/banned.sh; }
 check_layers() { tests/lint/layers.sh; }
+check_rooms() { tests/lint/rooms.sh "${B:-build/release}"; }
 check_sizes() { tests/lint/sizes.sh; }
 check_format() {
 	clang-format --version | grep -q 'version 14\.' ||
@@ -63,6 +64,7 @@ for check in $CHECKS; do
 	analyzer) tool=gcc ;;
 	tidy) tool=clang-tidy ;;
 	banned | layers | sizes) tool="awk" ;;
+	rooms) tool=nm ;;
 	*) tool=$check ;;
 	esac
 	if ! command -v "$tool" >/dev/null; then

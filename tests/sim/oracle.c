@@ -31,6 +31,7 @@ void sim_oracle_held(struct sim_instance *instance,
 		     const struct sim_request *request, const char *ticket,
 		     size_t ticket_bytes)
 {
+	static struct kvpull_ticket_scratch scratch;
 	struct sim_world *world = instance->world;
 	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
 	struct sim_hold *hold = &world->holds[world->hold_count];
@@ -38,7 +39,7 @@ void sim_oracle_held(struct sim_instance *instance,
 	if (world->hold_count == SIM_HOLDS)
 		sim_fail(world,
 			 "more holds than the oracle keeps: fewer steps");
-	if (kvpull_ticket_peek(ticket, ticket_bytes, &info))
+	if (kvpull_ticket_peek(ticket, ticket_bytes, &scratch, &info))
 		sim_fail(world, "a fresh ticket cannot be read");
 	*hold = (struct sim_hold){
 		.key = request->key,

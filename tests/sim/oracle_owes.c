@@ -7,28 +7,6 @@
  */
 #include "tests/sim/sim.h"
 
-/* It has claimed the hold of this producer, and its last word is not taken. */
-static int has_claim(const struct sim_proc *proc, const struct sim_hold *hold,
-		     uint64_t producer)
-{
-	const struct kvpull_worker *worker = proc->worker;
-	uint32_t index;
-	uint32_t at;
-
-	for (index = 0; index < worker->claim_count_max; index++) {
-		const struct kvpull_claim *claim = &worker->claims[index];
-
-		if (!claim->serial || claim->slot != hold->slot ||
-		    claim->generation != hold->generation)
-			continue;
-		for (at = 0; at < claim->rank_count; at++)
-			if (claim->ranks[at].incarnation == producer &&
-			    claim->ranks[at].state <= KVPULL_RANK_SAID)
-				return 1;
-	}
-	return 0;
-}
-
 /* Is it connected to its consumer's end, which may still say the word? */
 static int is_open(const struct sim_conn *conn, const struct sim_proc *server)
 {
@@ -50,7 +28,9 @@ void sim_oracle_owes(struct sim_proc *proc, const struct sim_hold *hold)
 		const struct sim_conn *conn = &world->conns[index];
 
 		if (!is_open(conn, proc) ||
-		    has_claim(conn->client, hold, proc->incarnation))
+		    kvpull_progress_owes(conn->client->worker->progress,
+					 hold->slot, hold->generation,
+					 proc->incarnation))
 			continue;
 		for (at = 0; at < rank->claimer_count; at++)
 			if (rank->claimers[at].instance_id ==
