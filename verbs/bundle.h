@@ -59,6 +59,9 @@ struct kvpull_verbs_bundle {
 	struct kvpull_verbs_end *ends; /* [shared->rail_count] */
 	struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX]; /* peers */
 	uint64_t token[2]; /* callers: drawn; peers: as it was told */
+	/* callers: where they call from, and since when */
+	struct kvpull_verbs_address from;
+	uint64_t since_ns;
 	/* callers: where they speak to; NULL until admit() let them in */
 	const struct kvpull_verbs_sink *sink;
 

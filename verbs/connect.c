@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "verbs/gate.h"
 #include "verbs/pair.h"
 
 #define EVENTS_A_POLL 64
@@ -547,6 +548,23 @@ static struct kvpull_verbs_end *join_take(struct kvpull_verbs_connect *connect,
 	return found;
 }
 
+/* A place for one that wants to be let in, or NULL. */
+static struct kvpull_verbs_end *
+call_take(struct kvpull_verbs_connect *connect,
+	  const struct kvpull_verbs_address *from)
+{
+	struct kvpull_verbs_bundle *bundle;
+
+	if (kvpull_verbs_gate_pass(connect, from))
+		return NULL;
+	bundle = bundle_take(connect, KVPULL_VERBS_CALLER);
+	if (!bundle)
+		return NULL;
+	bundle->from = *from;
+	bundle->since_ns = connect->shared->now_ns;
+	return &bundle->ends[0];
+}
+
 static void called(struct kvpull_verbs_connect *connect,
 		   const struct cm_event *event)
 {
@@ -571,15 +589,13 @@ static void called(struct kvpull_verbs_connect *connect,
 		if (!end)
 			return;
 	} else {
-		struct kvpull_verbs_bundle *bundle =
-			bundle_take(connect, KVPULL_VERBS_CALLER);
-
-		if (!bundle) {
-			call_reject(connect, event->id, KVPULL_VERBS_FULL,
-				    "no room: raise consumers_max");
+		end = call_take(connect, &from);
+		if (!end) {
+			call_reject(
+				connect, event->id, KVPULL_VERBS_FULL,
+				"too many wait to be let in, or raise consumers_max");
 			return;
 		}
-		end = &bundle->ends[0];
 	}
 	end_begin(end);
 	kvpull_verbs_address_print(&from, end->name);

@@ -8,7 +8,8 @@
 
 #include "verbs/bundle.h"
 
-#define KVPULL_VERBS_LISTEN_BACKLOG 64
+/* Calls that are not looked at yet; what is beyond it the kernel refuses. */
+#define KVPULL_VERBS_LISTEN_BACKLOG 1024
 
 struct kvpull_verbs_connect {
 	struct kvpull_verbs_shared *shared;

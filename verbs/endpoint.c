@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/wire.h"
+#include "verbs/bundle.h"
 #include "verbs/pair.h"
 
 #define RECEIVE_ID (UINT64_C(1) << 63)
@@ -175,8 +176,10 @@ void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
 void kvpull_verbs_end_settle(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
+	/* Nothing that matters is in flight by who was not let in. */
 	const int quiet =
-		!end->qp || (end->done == end->posted && !end->receive_open);
+		!end->qp || (end->done == end->posted && !end->receive_open) ||
+		(end->role == KVPULL_VERBS_CALLER && !end->bundle->sink);
 
 	if (!end->deadline_ns)
 		end->deadline_ns = shared->now_ns + shared->params.flush_ns;

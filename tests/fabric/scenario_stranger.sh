@@ -4,7 +4,7 @@
 # (stranger.c says what it does), and honest consumers beside it.
 
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
-	2:1:smoke:stranger_reads"
+	2:1:smoke:stranger_reads 2:1:full:stranger_flood"
 
 # A producer that strangers know where to call.
 stranger_serve() { # further words
@@ -55,4 +55,50 @@ scenario_stranger_reads() {
 		stranger_start reads "$stranger_dials" 4 240 "$stranger_memory" &&
 		stranger_ends 300 && pull_start 2 20 && pull_ends 90 20 0 &&
 		pull_settles 10000 && pull_stop
+}
+
+# Queue pairs, ids and descriptors of the producer, in one line.
+stranger_resources() {
+	fabric_run 1 20 'echo "$(rdma resource show |
+		grep -o "qp [0-9]* cm_id [0-9]*") fds $(ls /proc/$(pidof ib_pull)/fd | wc -l)"' ||
+		return
+	stranger_resources=$(tail -n 1 "$(fabric_output "$job")")
+	echo "fabric: the producer has $stranger_resources"
+}
+
+# One that comes now: how long until its first blocks are there.
+stranger_newcomer() { # milliseconds at the most
+	pull_start 2 1 && pull_ends 30 1 0 || return
+	stranger_us=$(pull_number latency_us_p50 | cut -d. -f1)
+	[ "$stranger_us" -le $(($1 * 1000)) ] ||
+		pull_says "a newcomer waited $stranger_us us"
+}
+
+stranger_flood() { # mode, dials, at once, seconds
+	stranger_start "$1" "$2" "$3" "$4" && stranger_now=$stranger || return
+	sleep 2
+	stranger_newcomer 1000 || return
+	stranger=$stranger_now
+	stranger_ends 120
+}
+
+# Garbage, silence, and who never reads: pulls on their way go on, a newcomer of
+# the strangers' own address is in within a second, and nothing stays behind.
+scenario_stranger_flood() {
+	stranger_serve && stranger_newcomer 1000 || return
+	sleep 1
+	stranger_resources || return
+	stranger_before=$stranger_resources
+	pull_start 2 2000 '--thread --depth 2 --duration 60' || return
+	stranger_honest=$pull_consumer
+	stranger_flood garbage 200 50 20 &&
+		stranger_flood silent 1000 1000 8 &&
+		stranger_flood mute 2000 500 12 || return
+	pull_consumer=$stranger_honest
+	pull_ends 120 100 0 && pull_settles 10000 || return
+	sleep 8
+	stranger_resources || return
+	[ "$stranger_resources" = "$stranger_before" ] ||
+		pull_says "it had $stranger_before before" || return
+	pull_stop
 }

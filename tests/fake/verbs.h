@@ -95,6 +95,14 @@ void fake_verbs_remove_device(void);
  * connected by it.
  */
 void fake_verbs_async(uint32_t device, enum ibv_event_type type);
+/*
+ * Somebody of this address, who is in nobody's process, calls whoever listens
+ * first, takes what it is sent and says nothing. 0; -1: no room in the fake.
+ */
+int fake_verbs_stranger(const char *address, const void *private_data,
+			uint8_t private_bytes);
+/* Of them, those that are connected. */
+uint32_t fake_verbs_strangers(void);
 /* Each connected id is told that the other side is gone. */
 void fake_verbs_cut(void);
 /* Likewise, of one device. */

@@ -16,9 +16,11 @@ static void tell(struct fake_id *id, enum rdma_cm_event_type type,
 {
 	struct fake_channel *channel =
 		(struct fake_channel *)(void *)id->id.channel;
-	struct fake_event *event =
-		&channel->events[(channel->first + channel->count) % EVENTS_MAX];
+	struct fake_event *event;
 
+	if (id->stranger)
+		return;
+	event = &channel->events[(channel->first + channel->count) % EVENTS_MAX];
 	if (channel->count == EVENTS_MAX)
 		return;
 	channel->count++;
@@ -96,6 +98,8 @@ static int destroy_id(struct rdma_cm_id *cm_id)
 	uint32_t i;
 
 	events_forget(cm_id);
+	if (id->other && id->other->stranger)
+		free(id->other);
 	if (id->qp)
 		id->qp->id = NULL;
 	for (i = 0; i < IDS_MAX; i++) {
@@ -284,6 +288,8 @@ static int cm_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	id->connected = id->other->connected = 1;
 	tell(id->other, RDMA_CM_EVENT_CONNECT_RESPONSE, param->private_data,
 	     param->private_data_len);
+	if (id->other->stranger)
+		tell(id, RDMA_CM_EVENT_ESTABLISHED, NULL, 0);
 	return 0;
 }
 
@@ -450,4 +456,42 @@ void fake_verbs_cut_device(uint32_t device)
 		if (fake.ids[i] && fake.ids[i]->connected &&
 		    fake.ids[i]->id.verbs == &fake.contexts[device])
 			tell(fake.ids[i], RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+}
+
+int fake_verbs_stranger(const char *address, const void *private_data,
+			uint8_t private_bytes)
+{
+	struct fake_id *stranger = calloc(1, sizeof(*stranger));
+	struct fake_id *listener = NULL;
+	struct fake_id *call;
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX && !listener; i++)
+		if (fake.ids[i] && fake.ids[i]->listening)
+			listener = fake.ids[i];
+	call = listener ? id_make(listener->id.channel, NULL) : NULL;
+	if (!stranger || !call) {
+		free(stranger);
+		return -1;
+	}
+	stranger->stranger = stranger->initiator = 1;
+	stranger->other = call;
+	call->other = stranger;
+	call->id.verbs = listener->id.verbs;
+	call->id.route.addr.dst_sin.sin_family = AF_INET;
+	(void)inet_pton(AF_INET, address,
+			&call->id.route.addr.dst_sin.sin_addr);
+	tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, private_data, private_bytes);
+	return 0;
+}
+
+uint32_t fake_verbs_strangers(void)
+{
+	uint32_t count = 0;
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		count += fake.ids[i] && fake.ids[i]->other &&
+			 fake.ids[i]->other->stranger && fake.ids[i]->connected;
+	return count;
 }

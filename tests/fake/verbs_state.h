@@ -62,6 +62,7 @@ struct fake_id {
 	uint32_t initiator;
 	uint32_t listening;
 	uint32_t connected;
+	uint32_t stranger; /* no route's: it takes all, and says nothing */
 };
 
 struct fake_comp_channel {

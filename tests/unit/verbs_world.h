@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -59,6 +60,7 @@ struct world {
 	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
 	uint32_t rails;
 	uint32_t depth;
+	uint32_t callers_max;         /* 0: 4 */
 	const char *device, *address; /* as configured */
 	uint32_t listen_port;
 	uint64_t now_ns;
@@ -99,7 +101,7 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 		.sink = &world.sink,
 		.networks = world.networks,
 		.peers_max = 4,
-		.callers_max = 4,
+		.callers_max = world.callers_max ? world.callers_max : 4,
 		.reads_max = 8,
 		.notify_credits = 4,
 		.batch = world.batch,
