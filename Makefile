@@ -252,6 +252,9 @@ lint: lib ## formatters, analyzers, spelling, sizes
 format: ## rewrite the C files in our style
 	$(Q)tests/lint/files.sh c h | xargs clang-format -i
 
+pages: $(B)/libkvpull.a ## write the library's tables into README.md and the man pages
+	$(Q)CC="$(CC)" tests/pages.sh write $(B)
+
 abi: lib ## compare the ABI with the committed baseline
 	$(Q)tests/abi/compare.sh compare $(B)/libkvpull.so
 
@@ -277,8 +280,7 @@ clean: ## remove build/
 
 .PHONY: all lib tools unit check demo sim scenarios scenario-programs stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned symbols lint \
-	format abi abi-bless deps \
+	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned symbols lint format abi abi-bless deps pages \
 	install uninstall help clean
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

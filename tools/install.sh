@@ -19,6 +19,7 @@ if [ "$action" = uninstall ]; then
 		name=$(basename "$tool")
 		rm -f "$root/bin/$name" "$root/share/man/man1/$name.1"
 	done
+	rm -f "$root/share/man/man5/kvpull.conf.5" "$root/share/man/man7/kvpull.7"
 	rmdir "$root/include/kvpull" 2>/dev/null
 	exit 0
 fi
@@ -47,3 +48,5 @@ for tool in "$@"; do
 	[ ! -e "tools/$name.1" ] ||
 		install -D -m 644 "tools/$name.1" "$root/share/man/man1/$name.1"
 done
+install -D -m 644 tools/kvpull.conf.5 "$root/share/man/man5/kvpull.conf.5"
+install -D -m 644 tools/kvpull.7 "$root/share/man/man7/kvpull.7"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Configuration: defaults, then the environment, then JSON. config_table.c says
- * all that is known of a key.
+ * Configuration: defaults, then the environment, then JSON. A row of keys.h says
+ * all that is known of a key; a value of any source goes the way of a text.
  *
  * Nothing is guessed: an unknown key, a value of another type or out of range
  * refuses the whole. A value that JSON overrides must be right all the same.
@@ -26,78 +26,62 @@
 #define TEST_PREFIX "KVPULL_TEST_"
 #define RAIL_NAME_BYTES 64u /* as verbs/device.c takes them */
 
-/* Where a value came from, and for whom an error is. */
+/* A value that somebody wrote: where, how, and for whom an error is. */
 struct origin {
 	const struct kvpull_config_key *key;
-	const char *label; /* "JSON", or the variable's name */
+	const char *label;   /* "JSON", or the variable's name */
+	const char *written; /* the value */
 	struct kvpull_error_detail *detail;
 };
-
-/* What is loaded: *config of the caller is written on success only. */
-struct loading {
-	struct kvpull_config config;
-	char key_path[PATH_MAX];
-};
-
-_Static_assert(sizeof(enum kvpull_progress_mode) == sizeof(uint32_t) &&
-		       sizeof(enum kvpull_route_mode) == sizeof(uint32_t) &&
-		       sizeof(enum kvpull_switch) == sizeof(uint32_t),
-	       "choices are written as u32");
 
 /*
  * "lease_ms 5 is refused: must be 10 .. 3600000 ms (from KVPULL_LEASE_MS)"; also
  * is what else it must be, before the range, or "".
  */
-static int value_refuse_as(const struct origin *origin, const char *value,
-			   const char *also)
+static int value_refuse_as(const struct origin *origin, const char *also)
 {
 	char range[128];
 
 	kvpull_config_key_range(origin->key, range, sizeof(range));
 	kvpull_detail_set(origin->detail, KVPULL_ECONFIG, origin->key->name,
 			  "%s %.60s is refused: must be %s%s%s (from %.60s)",
-			  origin->key->name, value, also, *also ? ", " : "",
-			  range, origin->label);
+			  origin->key->name, origin->written, also,
+			  *also ? ", " : "", range, origin->label);
 	return KVPULL_ECONFIG;
 }
 
-static int value_refuse(const struct origin *origin, const char *value)
+static int value_refuse(const struct origin *origin)
 {
-	return value_refuse_as(origin, value, "");
+	return value_refuse_as(origin, "");
 }
 
-static void *member_of(struct loading *loading,
-		       const struct kvpull_config_key *key)
-{
-	return (uint8_t *)&loading->config + key->offset;
-}
-
-/* A number of any type of key but text; value is how the user wrote it. */
-static int number_set(struct loading *loading, const struct origin *origin,
-		      uint64_t number, const char *value)
+/* A number of any type of key. */
+static int number_set(struct kvpull_config *config, const struct origin *origin,
+		      uint64_t number)
 {
 	const struct kvpull_config_key *key = origin->key;
 	const uint32_t narrow = (uint32_t)number;
+	uint8_t *member = (uint8_t *)config + key->offset;
 
 	if (number < key->min || number > key->max)
-		return value_refuse(origin, value);
+		return value_refuse(origin);
 	if (key->type == KVPULL_KEY_POWER && (number & (number - 1)))
-		return value_refuse(origin, value);
+		return value_refuse(origin);
 	if (key->type == KVPULL_KEY_UIDS) {
-		if (loading->config.uid_count == KVPULL_UIDS_MAX)
-			return value_refuse(origin, value);
-		loading->config.uids[loading->config.uid_count++] = narrow;
-	} else if (key->type == KVPULL_KEY_U64) {
-		memcpy(member_of(loading, key), &number, sizeof(number));
-	} else {
-		memcpy(member_of(loading, key), &narrow, sizeof(narrow));
+		if (config->uid_count == KVPULL_UIDS_MAX)
+			return value_refuse(origin);
+		member += sizeof(narrow) * config->uid_count++;
 	}
+	if (key->type == KVPULL_KEY_U64)
+		memcpy(member, &number, sizeof(number));
+	else
+		memcpy(member, &narrow, sizeof(narrow));
 	if (key->offset == offsetof(struct kvpull_config, log_level))
-		loading->config.log_level_set = 1;
+		config->log_level_set = 1;
 	return 0;
 }
 
-static int choice_set(struct loading *loading, const struct origin *origin,
+static int choice_set(struct kvpull_config *config, const struct origin *origin,
 		      const char *value)
 {
 	const struct kvpull_config_key *key = origin->key;
@@ -107,34 +91,31 @@ static int choice_set(struct loading *loading, const struct origin *origin,
 	for (i = 0; kvpull_config_key_word(key->unit, i, word, sizeof(word));
 	     i++)
 		if (!strcmp(word, value))
-			return number_set(loading, origin, key->min + i, value);
-	return value_refuse(origin, value);
+			return number_set(config, origin, key->min + i);
+	return value_refuse(origin);
 }
 
 /*
  * A path. Addresses of routes are joined by ';' and log lines end with a
  * newline, so neither may be in a folder's name.
  */
-static int path_set(struct loading *loading, const struct origin *origin,
+static int path_set(struct kvpull_config *config, const struct origin *origin,
 		    const char *value)
 {
 	const struct kvpull_config_key *key = origin->key;
 	const size_t bytes = strlen(value);
 	const char *c;
-	char *member = loading->key_path;
 
 	if (bytes >= key->max || (!bytes && key->min))
-		return value_refuse(origin, value);
-	if (key->type != KVPULL_KEY_SECRET)
-		member = (char *)member_of(loading, key);
+		return value_refuse(origin);
 	if (key->type == KVPULL_KEY_FOLDER && bytes && value[0] != '/')
-		return value_refuse(origin, value);
+		return value_refuse(origin);
 	for (c = value; *c; c++)
 		if (*c == ';' || iscntrl((unsigned char)*c))
 			return value_refuse_as(
-				origin, value,
+				origin,
 				*c == ';' ? "" : "no control characters");
-	memcpy(member, value, bytes + 1);
+	memcpy((uint8_t *)config + key->offset, value, bytes + 1);
 	return 0;
 }
 
@@ -155,28 +136,28 @@ static int digits_parse(const char *text, size_t bytes, uint64_t *number)
 }
 
 /* "1000,1001" */
-static int uids_set_text(struct loading *loading, const struct origin *origin,
-			 const char *value)
+static int uids_set(struct kvpull_config *config, const struct origin *origin,
+		    const char *value)
 {
 	const char *at = value;
 	uint64_t number;
 	int rc;
 
-	loading->config.uid_count = 0;
+	config->uid_count = 0;
 	for (;;) {
 		const size_t bytes = strcspn(at, ",");
 
 		if (!digits_parse(at, bytes, &number))
-			return value_refuse(origin, value);
-		rc = number_set(loading, origin, number, value);
+			return value_refuse(origin);
+		rc = number_set(config, origin, number);
 		if (rc || !at[bytes])
 			return rc;
 		at += bytes + 1;
 	}
 }
 
-/* A value of the environment. */
-static int text_set(struct loading *loading, const struct origin *origin,
+/* A value as the environment has it. */
+static int text_set(struct kvpull_config *config, const struct origin *origin,
 		    const char *value)
 {
 	uint64_t number;
@@ -186,82 +167,65 @@ static int text_set(struct loading *loading, const struct origin *origin,
 	case KVPULL_KEY_U64:
 	case KVPULL_KEY_POWER:
 		if (!digits_parse(value, strlen(value), &number))
-			return value_refuse_as(origin, value, "a whole number");
-		return number_set(loading, origin, number, value);
+			return value_refuse_as(origin, "a whole number");
+		return number_set(config, origin, number);
 	case KVPULL_KEY_SWITCH:
 		if (!strcmp(value, "true") || !strcmp(value, "1"))
-			return number_set(loading, origin, 1, value);
+			return number_set(config, origin, 1);
 		if (!strcmp(value, "false") || !strcmp(value, "0"))
-			return number_set(loading, origin, 0, value);
-		return value_refuse(origin, value);
+			return number_set(config, origin, 0);
+		return value_refuse(origin);
 	case KVPULL_KEY_CHOICE:
-		return choice_set(loading, origin, value);
+		return choice_set(config, origin, value);
 	case KVPULL_KEY_FOLDER:
 	case KVPULL_KEY_SECRET:
 	case KVPULL_KEY_TEXT:
-		return path_set(loading, origin, value);
+		return path_set(config, origin, value);
 	case KVPULL_KEY_UIDS:
-		return uids_set_text(loading, origin, value);
+		return uids_set(config, origin, value);
 	}
 	return KVPULL_ECONFIG;
 }
 
-static int integer_set(struct loading *loading, const struct origin *origin,
-		       const json_t *value, const char *text)
+static int integer_set(struct kvpull_config *config,
+		       const struct origin *origin, const json_t *value)
 {
 	if (!json_is_integer(value))
 		return value_refuse_as(
-			origin, text,
-			"a whole number without quotes or a point");
+			origin, "a whole number without quotes or a point");
 	if (json_integer_value(value) < 0)
-		return value_refuse(origin, text);
-	return number_set(loading, origin, (uint64_t)json_integer_value(value),
-			  text);
+		return value_refuse(origin);
+	return number_set(config, origin, (uint64_t)json_integer_value(value));
 }
 
-static int uids_set(struct loading *loading, const struct origin *origin,
-		    const json_t *value, const char *text)
+static int integers_set(struct kvpull_config *config,
+			const struct origin *origin, const json_t *value)
 {
 	size_t i;
 	int rc = 0;
 
-	if (!json_is_array(value) || !json_array_size(value))
-		return value_refuse(origin, text);
-	loading->config.uid_count = 0;
+	if (!json_array_size(value)) /* 0 of what is no array */
+		return value_refuse(origin);
+	config->uid_count = 0;
 	for (i = 0; !rc && i < json_array_size(value); i++)
-		rc = integer_set(loading, origin, json_array_get(value, i),
-				 text);
+		rc = integer_set(config, origin, json_array_get(value, i));
 	return rc;
 }
 
-/* A value of the JSON object; text is the same, for messages. */
-static int json_set(struct loading *loading, const struct origin *origin,
-		    const json_t *value, const char *text)
+/* A value of the JSON object; its type must be the key's. */
+static int json_set(struct kvpull_config *config, const struct origin *origin,
+		    const json_t *value)
 {
-	const char *string = json_string_value(value);
+	const enum kvpull_config_key_type type = origin->key->type;
+	const char *text = json_string_value(value);
 
-	switch (origin->key->type) {
-	case KVPULL_KEY_U32:
-	case KVPULL_KEY_U64:
-	case KVPULL_KEY_POWER:
-		return integer_set(loading, origin, value, text);
-	case KVPULL_KEY_SWITCH:
-		if (!json_is_boolean(value))
-			return value_refuse(origin, text);
-		return number_set(loading, origin,
-				  (uint64_t)json_is_true(value), text);
-	case KVPULL_KEY_CHOICE:
-		return string ? choice_set(loading, origin, string) :
-				value_refuse(origin, text);
-	case KVPULL_KEY_FOLDER:
-	case KVPULL_KEY_SECRET:
-	case KVPULL_KEY_TEXT:
-		return string ? path_set(loading, origin, string) :
-				value_refuse(origin, text);
-	case KVPULL_KEY_UIDS:
-		return uids_set(loading, origin, value, text);
-	}
-	return KVPULL_ECONFIG;
+	if (type == KVPULL_KEY_UIDS)
+		return integers_set(config, origin, value);
+	if (type < KVPULL_KEY_SWITCH)
+		return integer_set(config, origin, value);
+	if (type == KVPULL_KEY_SWITCH)
+		text = json_is_boolean(value) ? origin->written : NULL;
+	return text ? text_set(config, origin, text) : value_refuse(origin);
 }
 
 static int variable_unknown(const char *name, size_t bytes,
@@ -337,10 +301,9 @@ static int is_service_link(const char *variable)
 }
 
 /* Told once, by who opens: they may be many, and none is an error of ours. */
-static void service_link_take(struct loading *loading, const char *variable)
+static void service_link_take(struct kvpull_config *config,
+			      const char *variable)
 {
-	struct kvpull_config *config = &loading->config;
-
 	if (!config->service_link_count++)
 		(void)snprintf(config->service_link,
 			       sizeof(config->service_link), "%.*s",
@@ -348,7 +311,7 @@ static void service_link_take(struct loading *loading, const char *variable)
 }
 
 /* One "NAME=value" of the environment that begins with KVPULL_. */
-static int variable_load(struct loading *loading, const char *variable,
+static int variable_load(struct kvpull_config *config, const char *variable,
 			 struct kvpull_error_detail *detail)
 {
 	const size_t bytes = strcspn(variable, "=");
@@ -357,18 +320,18 @@ static int variable_load(struct loading *loading, const char *variable,
 
 	for (i = 0; i < kvpull_config_key_count; i++) {
 		const struct origin origin = { &kvpull_config_keys[i], name,
-					       detail };
+					       variable + bytes + 1, detail };
 
 		kvpull_config_key_variable(&kvpull_config_keys[i], name,
 					   sizeof(name));
 		if (strlen(name) == bytes && variable[bytes] == '=' &&
 		    strncmp(name, variable, bytes) == 0)
-			return text_set(loading, &origin, variable + bytes + 1);
+			return text_set(config, &origin, origin.written);
 	}
 	return variable_unknown(variable, bytes, detail);
 }
 
-static int environment_load(struct loading *loading,
+static int environment_load(struct kvpull_config *config,
 			    struct kvpull_error_detail *detail)
 {
 	char **variable;
@@ -380,17 +343,17 @@ static int environment_load(struct loading *loading,
 		    strncmp(*variable, TEST_PREFIX, strlen(TEST_PREFIX)) == 0)
 			continue;
 		if (is_service_link(*variable))
-			service_link_take(loading, *variable);
+			service_link_take(config, *variable);
 		else
-			rc = variable_load(loading, *variable, detail);
+			rc = variable_load(config, *variable, detail);
 	}
 	return rc;
 }
 
-static int member_load(struct loading *loading, const char *name,
+static int member_load(struct kvpull_config *config, const char *name,
 		       const json_t *value, struct kvpull_error_detail *detail)
 {
-	struct origin origin = { NULL, "JSON", detail };
+	struct origin origin = { NULL, "JSON", "value", detail };
 	char *text;
 	size_t i;
 	int rc;
@@ -405,12 +368,14 @@ static int member_load(struct loading *loading, const char *name,
 		return KVPULL_ECONFIG;
 	}
 	text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-	rc = json_set(loading, &origin, value, text ? text : "value");
+	if (text)
+		origin.written = text;
+	rc = json_set(config, &origin, value);
 	free(text);
 	return rc;
 }
 
-static int object_load(struct loading *loading, const char *text,
+static int object_load(struct kvpull_config *config, const char *text,
 		       struct kvpull_error_detail *detail)
 {
 	json_error_t error;
@@ -432,7 +397,7 @@ static int object_load(struct loading *loading, const char *text,
 	}
 	json_object_foreach(root, name, value)
 	{
-		rc = member_load(loading, name, value, detail);
+		rc = member_load(config, name, value, detail);
 		if (rc)
 			break;
 	}
@@ -487,9 +452,10 @@ static int key_check(int fd, struct kvpull_config *config, const char *path,
 }
 
 /* A symbolic link is followed: that is how secrets are mounted in containers. */
-static int key_load(struct loading *loading, struct kvpull_error_detail *detail)
+static int key_load(struct kvpull_config *config,
+		    struct kvpull_error_detail *detail)
 {
-	const char *path = loading->key_path;
+	const char *path = config->key_file;
 	char reason[64];
 	char why[96];
 	int fd;
@@ -504,31 +470,32 @@ static int key_load(struct loading *loading, struct kvpull_error_detail *detail)
 			       strerror_r(errno, reason, sizeof(reason)));
 		return key_refuse(detail, path, why);
 	}
-	rc = key_check(fd, &loading->config, path, detail);
+	rc = key_check(fd, config, path, detail);
 	(void)close(fd);
 	return rc;
 }
 
-static void defaults_set(struct loading *loading)
+/* A row whose default is refused is a mistake of ours that open() tells. */
+static int defaults_set(struct kvpull_config *config,
+			struct kvpull_error_detail *detail)
 {
-	struct kvpull_config *config = &loading->config;
+	struct origin origin = { .label = "keys.h", .detail = detail };
 	size_t i;
+	int rc = 0;
 
-	memset(loading, 0, sizeof(*loading));
-	for (i = 0; i < kvpull_config_key_count; i++) {
-		const uint32_t narrow = (uint32_t)kvpull_config_keys[i].value;
-		void *member = member_of(loading, &kvpull_config_keys[i]);
-
-		if (kvpull_config_keys[i].type == KVPULL_KEY_U64)
-			memcpy(member, &kvpull_config_keys[i].value,
-			       sizeof(kvpull_config_keys[i].value));
-		else if (kvpull_config_keys[i].type < KVPULL_KEY_FOLDER)
-			memcpy(member, &narrow, sizeof(narrow));
+	memset(config, 0, sizeof(*config));
+	for (i = 0; !rc && i < kvpull_config_key_count; i++) {
+		origin.key = &kvpull_config_keys[i];
+		origin.written = origin.key->value;
+		if (origin.key->type != KVPULL_KEY_UIDS)
+			rc = text_set(config, &origin, origin.written);
 	}
+	config->log_level_set = 0;
 	config->uid_count = 1;
 	config->uids[0] = (uint32_t)geteuid();
 	(void)snprintf(config->socket_dir, sizeof(config->socket_dir),
 		       "/tmp/kvpull-%u", config->uids[0]);
+	return rc;
 }
 
 static int is_device(const char *name)
@@ -599,20 +566,20 @@ static int together_check(const struct kvpull_config *config,
 int kvpull_config_load(struct kvpull_config *config, const char *json,
 		       struct kvpull_error_detail *detail)
 {
-	struct loading loading;
-	int rc;
+	struct kvpull_config loaded;
+	int rc = defaults_set(&loaded, detail);
 
-	defaults_set(&loading);
-	rc = environment_load(&loading, detail);
+	if (!rc)
+		rc = environment_load(&loaded, detail);
 	if (!rc && json)
-		rc = object_load(&loading, json, detail);
+		rc = object_load(&loaded, json, detail);
 	if (!rc)
-		rc = together_check(&loading.config, detail);
+		rc = together_check(&loaded, detail);
 	if (!rc)
-		rc = key_load(&loading, detail);
+		rc = key_load(&loaded, detail);
 	if (!rc)
-		*config = loading.config;
-	explicit_bzero(loading.config.key, sizeof(loading.config.key));
+		*config = loaded;
+	explicit_bzero(loaded.key, sizeof(loaded.key));
 	return rc;
 }
 

@@ -13,15 +13,16 @@
 #define KVPULL_ENVIRONMENT_PREFIX "KVPULL_"
 #define KVPULL_KEY_NAME_BYTES 32u /* longest key, with NUL and room */
 
+/* keys.h says what each is. */
 enum kvpull_config_key_type {
 	KVPULL_KEY_U32,
 	KVPULL_KEY_U64,
-	KVPULL_KEY_POWER,  /* u32, a power of two */
-	KVPULL_KEY_SWITCH, /* u32, true or false */
-	KVPULL_KEY_CHOICE, /* u32 or enum: min + index of the word */
-	KVPULL_KEY_FOLDER, /* char[] of max bytes with NUL; "" where min is 0 */
-	KVPULL_KEY_TEXT,   /* char[] of max bytes with NUL; "" is the default */
-	KVPULL_KEY_SECRET, /* path of a file with the key */
+	KVPULL_KEY_POWER,
+	KVPULL_KEY_SWITCH,
+	KVPULL_KEY_CHOICE,
+	KVPULL_KEY_FOLDER,
+	KVPULL_KEY_TEXT,
+	KVPULL_KEY_SECRET,
 	KVPULL_KEY_UIDS
 };
 
@@ -29,10 +30,10 @@ struct kvpull_config_key {
 	const char *name;
 	enum kvpull_config_key_type type;
 	size_t offset;
-	uint64_t value; /* default */
+	const char *value; /* default */
 	uint64_t min;
 	uint64_t max;
-	const char *unit; /* of a number; words of a choice, "a b c" */
+	const char *unit;
 	const char *meaning;
 };
 

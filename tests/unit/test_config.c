@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "config_world.h"
+#include "verbs/setup.h"
 
 struct number {
 	const char *name;
@@ -54,6 +55,19 @@ static const struct number numbers[] = {
 	NUMBER(flush_after_ms, 100, 1, 60000),
 	NUMBER(grace_ms, 0, 0, 3600000),
 	NUMBER(connect_ms, 5000, 10, 600000),
+	NUMBER(verbs_rails, 0, 0, 4),
+	NUMBER(verbs_port, 0, 0, 255),
+	NUMBER(verbs_gid_index, 65535, 0, 65535),
+	NUMBER(verbs_listen_port, 0, 0, 65535),
+	NUMBER(verbs_depth, 256, 4, 16384),
+	NUMBER(verbs_batch, 64, 1, 64),
+	NUMBER(verbs_rd_atomic, 16, 1, 255),
+	NUMBER(verbs_credits, 32, 4, 4096),
+	NUMBER(verbs_retry_count, 6, 1, 6),
+	NUMBER(verbs_ack_timeout, 14, 8, 21),
+	NUMBER(verbs_traffic_class, 0, 0, 255),
+	NUMBER(verbs_slice_bytes, 1048576, 4096, 1073741824),
+	NUMBER(verbs_window_bytes, 16777216, 65536, 4294967296),
 };
 /* clang-format on */
 
@@ -108,6 +122,27 @@ static void defaults_are_as_promised(void **state)
 	assert_int_equal(config.uids[0], geteuid());
 	(void)snprintf(folder, sizeof(folder), "/tmp/kvpull-%u", geteuid());
 	assert_string_equal(config.socket_dir, folder);
+}
+
+/* Whoever opens the route alone, as its tests do, gets what the keys say. */
+static void defaults_of_verbs_are_those_of_its_keys(void **state)
+{
+	struct kvpull_verbs_params params = { .rails = 0 };
+	struct kvpull_config config;
+
+	(void)state;
+	assert_int_equal(load(&config, NULL), 0);
+	kvpull_verbs_setup_defaults(&params);
+	assert_int_equal(params.notify_credits, config.verbs_credits);
+	assert_int_equal(params.depth, config.verbs_depth);
+	assert_int_equal(params.batch, config.verbs_batch);
+	assert_int_equal(params.rd_atomic, config.verbs_rd_atomic);
+	assert_int_equal(params.retry_count, config.verbs_retry_count);
+	assert_int_equal(params.ack_timeout, config.verbs_ack_timeout);
+	assert_int_equal(params.slice_bytes, config.verbs_slice_bytes);
+	assert_int_equal(params.window_bytes, config.verbs_window_bytes);
+	assert_int_equal(params.connect_ns, config.connect_ms * 1000000);
+	assert_int_equal(params.flush_ns, config.flush_after_ms * 1000000);
 }
 
 /* Set one number by either way; hold_max_ms never stands in the way. */
@@ -616,50 +651,6 @@ static void key_file_of_another_size_or_kind_is_refused(void **state)
 	assert_refused(load_one(&config, "key_file", "7"), "key_file", "path");
 }
 
-static void description_has_every_key_and_range(void **state)
-{
-	char text[16384];
-	char words[80];
-	size_t bytes;
-	size_t i;
-
-	(void)state;
-	bytes = kvpull_config_describe(text, sizeof(text));
-	assert_true(bytes < sizeof(text));
-	assert_int_equal(strlen(text), bytes);
-	for (i = 0; i < NUMBERS; i++) {
-		(void)snprintf(words, sizeof(words), "| `%s` | %" PRIu64 " | ",
-			       numbers[i].name, numbers[i].value);
-		assert_non_null(strstr(text, words));
-		(void)snprintf(words, sizeof(words), "%" PRIu64 " .. %" PRIu64,
-			       numbers[i].min, numbers[i].max);
-		assert_non_null(strstr(text, words));
-	}
-	assert_non_null(strstr(
-		text, "| `route` | \"auto\" | one of auto, shm, verbs |"));
-	assert_non_null(strstr(text, "| `log_level` | \"info\" |"));
-	assert_non_null(strstr(text, "| `share_prefix` | true |"));
-	assert_non_null(strstr(text, "| `key_file` |"));
-	assert_non_null(strstr(text, "| `socket_dir` |"));
-	assert_non_null(strstr(text, "| `networks` | \"\" |"));
-	assert_non_null(strstr(text, "| `uids` | own |"));
-}
-
-static void description_tells_the_bytes_it_needs(void **state)
-{
-	char text[16384];
-	char cut[100];
-	const size_t bytes = kvpull_config_describe(text, sizeof(text));
-
-	(void)state;
-	memset(cut, 'x', sizeof(cut));
-	assert_int_equal(kvpull_config_describe(NULL, 0), bytes);
-	assert_int_equal(kvpull_config_describe(cut, 50), bytes);
-	assert_int_equal(strlen(cut), 49);
-	assert_memory_equal(cut, text, 49);
-	assert_int_equal(cut[50], 'x');
-}
-
 static void texts_are_bounded_and_networks_must_be_some(void **state)
 {
 	struct kvpull_config config;
@@ -689,6 +680,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_are_as_promised),
+		cmocka_unit_test(defaults_of_verbs_are_those_of_its_keys),
 		cmocka_unit_test(numbers_take_min_and_max_and_nothing_beyond),
 		cmocka_unit_test(numbers_of_another_type_are_refused),
 		cmocka_unit_test(ring_records_are_a_power_of_two),
@@ -708,8 +700,6 @@ int main(void)
 			json_key_file_hides_a_bad_one_of_the_environment),
 		cmocka_unit_test(key_file_open_to_others_is_refused),
 		cmocka_unit_test(key_file_of_another_size_or_kind_is_refused),
-		cmocka_unit_test(description_has_every_key_and_range),
-		cmocka_unit_test(description_tells_the_bytes_it_needs),
 		cmocka_unit_test(texts_are_bounded_and_networks_must_be_some),
 	};
 

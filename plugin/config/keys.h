@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keys of the configuration: a row each. From a row come the member of
+ * struct kvpull_config, its default, what is refused and why, and the reference
+ * pages (make pages). Pure.
+ *
+ * X(name, type, default, min, max, unit, meaning)
+ *   name     in JSON, of the member, and in capitals of the variable KVPULL_*
+ *   type     U32, U64
+ *            POWER   u32, a power of two
+ *            SWITCH  u32, true or false
+ *            CHOICE  u32: min and the place of the word in unit
+ *            FOLDER  char[max], an absolute path; may be "" where min is 0
+ *            TEXT    char[max], may be ""
+ *            SECRET  char[max], path of a file that is read, or ""
+ *            UIDS    u32[KVPULL_UIDS_MAX], uid_count of them
+ *   default  as the environment would have it; UID is the process's
+ *   unit     of a number; the words of a choice, "a b c"
+ *
+ * A new key is a row, and the line that reads its member.
+ */
+#ifndef KVPULL_PLUGIN_CONFIG_KEYS_H
+#define KVPULL_PLUGIN_CONFIG_KEYS_H
+
+#include <limits.h>
+#include <stdint.h>
+
+/* clang-format off */
+#define KVPULL_CONFIG_KEYS(X) \
+	/* both halves */ \
+	X(lease_ms, U64, "30000", KVPULL_LEASE_MS_MIN, 3600000, "ms", \
+	  "a hold ends when its consumers were silent that long; they beat every third of it") \
+	X(hold_max_ms, U64, "480000", 10, 86400000, "ms", \
+	  "a hold ends then whatever its consumers do; at least lease_ms") \
+	X(max_holds, U32, "65536", 1, 1048576, "holds", \
+	  "holds at once; beyond it a finished request gets no ticket") \
+	X(key_file, SECRET, "", 0, PATH_MAX, "", \
+	  "file of 32 bytes, mode 600, that authenticates tickets and handshakes; empty: no key") \
+	X(log_level, CHOICE, "info", KVPULL_LOG_ERROR, KVPULL_LOG_DEBUG, "error warn info debug", \
+	  "the least important lines that are logged; where it is set, over the engine's own level") \
+	/* scheduler half */ \
+	X(families_max, U32, "8192", 1, 1048576, "families", \
+	  "parents of siblings that are remembered; beyond it the oldest ended one is forgotten") \
+	X(tickets_max, U32, "4096", 1, 65536, "tickets", \
+	  "tickets known at once as a consumer; beyond it a request is served locally") \
+	X(requests_max, U32, "16384", 1, 1048576, "requests", \
+	  "requests known at once") \
+	X(step_log_mib, U32, "64", 1, 4096, "MiB", \
+	  "commands kept until every worker acknowledged them") \
+	X(share_prefix, SWITCH, "true", 0, 1, "", \
+	  "the consumer's prefix cache serves siblings: one pull a ticket") \
+	X(siblings_alone, SWITCH, "false", 0, 1, "", \
+	  "each sibling gets a hold of its own") \
+	X(abort_revokes, SWITCH, "false", 0, 1, "", \
+	  "an abort after the finish ends the hold at once") \
+	/* worker half */ \
+	X(progress, CHOICE, "thread", KVPULL_PROGRESS_THREAD, KVPULL_PROGRESS_CALLER, "thread caller", \
+	  "who does the I/O: a thread of the worker, or calls of poll() and progress()") \
+	X(route, CHOICE, "auto", KVPULL_ROUTE_AUTO, KVPULL_ROUTE_PIN_VERBS, "auto shm verbs", \
+	  "route to peers; a pinned one is used or the peer is refused") \
+	X(uring, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto no", \
+	  "io_uring where the kernel allows it") \
+	X(huge, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto no", \
+	  "huge pages where the kernel grants them") \
+	X(copy_threads, U32, "1", 0, 16, "threads", \
+	  "threads that copy from peers on this node, beside progress") \
+	X(progress_copies, CHOICE, "auto", KVPULL_AUTO, KVPULL_ON, "auto no yes", \
+	  "progress copies too, up to 2 MiB at a time; auto: its own thread does; always without copy_threads") \
+	X(inline_bytes, U32, "65536", 0, 16777216, "bytes", \
+	  "pulls up to this size are copied at once, without a copy thread") \
+	X(pulls_max, U32, "512", 1, 65536, "pulls", \
+	  "pulls at once; more wait") \
+	X(pull_blocks_max, U32, "32768", 1, 65536, "blocks", \
+	  "blocks of one pull, all groups") \
+	X(peers_max, U32, "64", 1, 4096, "peers", \
+	  "producer ranks read from at once") \
+	X(consumers_max, U32, "64", 1, 4096, "consumers", \
+	  "consumer ranks served at once; more are refused") \
+	X(ring_records, POWER, "4096", 16, 1048576, "records", \
+	  "notifications that a consumer's ring takes; a power of two") \
+	X(deadline_ms, U64, "0", 0, 3600000, "ms", \
+	  "a pull fails then; 0: after lease_ms") \
+	X(flush_after_ms, U64, "100", 1, 60000, "ms", \
+	  "without progress, or ten times it: so late a pull over its deadline is cut off") \
+	X(grace_ms, U64, "0", 0, 3600000, "ms", \
+	  "between the death of a consumer and the end of its holds; over a network a lease at least") \
+	X(connect_ms, U64, "5000", 10, 600000, "ms", \
+	  "a peer that did not answer by then is gone") \
+	X(uids, UIDS, "own", 0, UINT32_MAX - 1, "user ids", \
+	  "users of this node whose processes may read, and are read from; at most 8") \
+	X(socket_dir, FOLDER, "/tmp/kvpull-UID", 1, 96, "", \
+	  "folder of the sockets that consumers on this node connect to") \
+	/* the route between machines */ \
+	X(networks, TEXT, "", 0, 256, "", \
+	  "networks of peers on other machines, as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address") \
+	X(verbs_device, TEXT, "", 0, 192, "", \
+	  "RDMA devices, as mlx5_0,mlx5_1, one a rail; empty: chosen, and said in the log") \
+	X(verbs_address, TEXT, "", 0, 192, "", \
+	  "own IP addresses on those devices, one a rail; empty: chosen") \
+	X(verbs_rails, U32, "0", 0, 4, "rails", \
+	  "devices or ports that a peer is read by at once; 0: as many as are named above, or 1") \
+	X(verbs_port, U32, "0", 0, 255, "port", \
+	  "port of the device, from 1; 0: chosen") \
+	X(verbs_gid_index, U32, "65535", 0, 65535, "index", \
+	  "GID of the port; 65535: chosen") \
+	X(verbs_listen_port, U32, "0", 0, 65535, "port", \
+	  "where consumers on other machines connect; 0: any free one") \
+	X(verbs_depth, U32, "256", 4, 16384, "work requests", \
+	  "READs in flight to a peer, a rail") \
+	X(verbs_batch, U32, "64", 1, 64, "work requests", \
+	  "READs a doorbell; the last one is signalled") \
+	X(verbs_rd_atomic, U32, "16", 1, 255, "READs", \
+	  "READs that the wire carries at once") \
+	X(verbs_credits, U32, "32", 4, 4096, "frames", \
+	  "messages to a peer that are not acknowledged yet") \
+	X(verbs_retry_count, U32, "6", 1, 6, "retries", \
+	  "of a lost packet before the peer is given up; 7 would be for ever on some devices") \
+	X(verbs_ack_timeout, U32, "14", 8, 21, "exponent", \
+	  "of a packet: 4.096 us times 2 to this; 14: 67 ms") \
+	X(verbs_traffic_class, U32, "0", 0, 255, "class", \
+	  "of packets to peers; 0: the system's") \
+	X(verbs_slice_bytes, U64, "1048576", 4096, 1073741824, "bytes", \
+	  "of one READ, at most") \
+	X(verbs_window_bytes, U64, "16777216", 65536, 4294967296, "bytes", \
+	  "in flight to a peer, a rail, in four batches")
+/* clang-format on */
+
+#define KVPULL_KEY_MEMBER_U32(name, max) uint32_t name;
+#define KVPULL_KEY_MEMBER_U64(name, max) uint64_t name;
+#define KVPULL_KEY_MEMBER_POWER(name, max) uint32_t name;
+#define KVPULL_KEY_MEMBER_SWITCH(name, max) uint32_t name;
+#define KVPULL_KEY_MEMBER_CHOICE(name, max) uint32_t name;
+#define KVPULL_KEY_MEMBER_FOLDER(name, max) char name[max];
+#define KVPULL_KEY_MEMBER_TEXT(name, max) char name[max];
+#define KVPULL_KEY_MEMBER_SECRET(name, max) char name[max];
+#define KVPULL_KEY_MEMBER_UIDS(name, max) uint32_t name[KVPULL_UIDS_MAX];
+#define KVPULL_KEY_MEMBER(name, type, value, min, max, unit, meaning)          \
+	KVPULL_KEY_MEMBER_##type(name, max)
+
+#endif /* KVPULL_PLUGIN_CONFIG_KEYS_H */

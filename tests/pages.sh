@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The tables of the reference pages come from the library's own: what is between
+#   <!-- table: keys -->, .\" table: keys    and    <!-- end -->, .\" end
+# is written by tests/pages/pages.c. check compares, write renews.
+# pages.sh check|write <build folder with libkvpull.a>
+cd "$(dirname "$0")/.." || exit 1
+action=$1
+build=$2
+out=$build/pages
+mkdir -p "$out"
+passed=0
+failed=0
+
+# shellcheck disable=SC2086 # "ccache gcc"
+${CC:-gcc} -std=c11 -D_GNU_SOURCE -Iinclude -I. tests/pages/pages.c \
+	"$build/libkvpull.a" -ljansson -lsodium -luring -lpthread -ldl \
+	-o "$out/pages" || exit 1
+
+for page in README.md tools/kvpull.conf.5 tools/kvpull.7; do
+	case $page in
+	*.md) format=md ;;
+	*) format=mdoc ;;
+	esac
+	new=$out/$(basename "$page")
+	awk -v pages="$out/pages" -v format=$format '
+		/^(<!--|\.\\") end/ { inside = 0; ends++ }
+		!inside
+		/^(<!--|\.\\") table: / {
+			command = pages " " $3 " " format
+			while ((command | getline line) > 0)
+				print line
+			if (close(command) != 0)
+				bad = 1
+			inside = 1
+			begins++
+		}
+		END { exit bad || inside || !begins || begins != ends }' "$page" >"$new" || {
+		echo "pages: the marks of $page do not pair, or name no table"
+		failed=$((failed + 1))
+		continue
+	}
+	[ "$action" != write ] || cmp -s "$new" "$page" || cp "$new" "$page"
+	if diff "$page" "$new"; then
+		passed=$((passed + 1))
+	else
+		echo "pages: $page is not what the library says: make pages"
+		failed=$((failed + 1))
+	fi
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
