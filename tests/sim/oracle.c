@@ -316,8 +316,6 @@ static void instances_end(struct sim_proc *proc)
 		if (seen->connected || seen->in_grace || !seen->ever)
 			continue;
 		ranks_die(proc, seen, ranks_all(seen->rank_count));
-		if (world->grace_ns)
-			continue;
 		seen->ever = 0;
 		seen->life++;
 	}
