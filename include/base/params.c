@@ -18,6 +18,14 @@ static size_t struct_size_of(const void *theirs)
 	return struct_size;
 }
 
+/* A struct with a size_t in it ends between members as large as that. */
+static int is_struct_size(size_t struct_size)
+{
+	return struct_size >= sizeof(size_t) &&
+	       struct_size <= KVPULL_PARAMS_BYTES_MAX &&
+	       struct_size % sizeof(size_t) == 0;
+}
+
 static int is_zero(const uint8_t *bytes, size_t byte_count)
 {
 	size_t i;
@@ -35,8 +43,7 @@ int kvpull_params_take(void *own, size_t own_bytes, const void *theirs)
 	if (!theirs || own_bytes < sizeof(size_t))
 		return KVPULL_EINVAL;
 	struct_size = struct_size_of(theirs);
-	if (struct_size < sizeof(size_t) ||
-	    struct_size > KVPULL_PARAMS_BYTES_MAX)
+	if (!is_struct_size(struct_size))
 		return KVPULL_EINVAL;
 	if (struct_size > own_bytes) {
 		if (!is_zero((const uint8_t *)theirs + own_bytes,
@@ -64,8 +71,7 @@ int kvpull_params_take_named(void *own, size_t own_bytes, const void *theirs,
 		return KVPULL_EINVAL;
 	}
 	struct_size = struct_size_of(theirs);
-	if (struct_size < sizeof(size_t) ||
-	    struct_size > KVPULL_PARAMS_BYTES_MAX)
+	if (!is_struct_size(struct_size))
 		kvpull_detail_set(
 			detail, KVPULL_EINVAL, "struct_size",
 			"%s has a struct_size of %zu: fill in the struct's sizeof",

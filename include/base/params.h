@@ -20,8 +20,8 @@
  *          after this every member has a value. Written only on success.
  * @theirs  begins with size_t struct_size. Shorter than ours: the rest of ours
  *          is zero, the default. Longer: accepted if the extra bytes are zero.
- * Return: 0, or KVPULL_EINVAL (NULL, a struct_size that cannot be, or a member
- * set that we do not know).
+ * Return: 0, or KVPULL_EINVAL (NULL, a struct_size that cannot be or that cuts
+ * a member, or a member set that we do not know).
  */
 int KVPULL_MUST_CHECK kvpull_params_take(void *own, size_t own_bytes,
 					 const void *theirs);

@@ -91,6 +91,23 @@ static void struct_size_that_cannot_be_is_refused(void **state)
 	assert_int_equal(own.first, 0);
 }
 
+/* Half of a pointer is a pointer, too: no header's struct ends there. */
+static void struct_size_that_cuts_a_member_is_refused(void **state)
+{
+	struct version_2 theirs = { 0, 7, 8 };
+	struct version_2 own = { 1, 2, 3 };
+	size_t bytes;
+
+	(void)state;
+	for (bytes = sizeof(size_t); bytes <= sizeof(theirs); bytes++) {
+		const int is_whole = bytes % sizeof(size_t) == 0;
+
+		theirs.struct_size = bytes;
+		assert_int_equal(kvpull_params_take(&own, sizeof(own), &theirs),
+				 is_whole ? 0 : KVPULL_EINVAL);
+	}
+}
+
 static void output_is_cut_to_what_the_caller_has(void **state)
 {
 	const struct version_2 own = { sizeof(own), 7, 8 };
@@ -266,6 +283,7 @@ int main(void)
 		cmocka_unit_test(
 			longer_struct_with_an_unknown_member_set_is_refused),
 		cmocka_unit_test(struct_size_that_cannot_be_is_refused),
+		cmocka_unit_test(struct_size_that_cuts_a_member_is_refused),
 		cmocka_unit_test(output_is_cut_to_what_the_caller_has),
 		cmocka_unit_test(output_to_a_newer_caller_leaves_the_rest),
 		cmocka_unit_test(output_without_a_struct_size_is_refused),
