@@ -157,7 +157,8 @@ int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 
 /*
  * A header of a worker that we do not know: the message must bring its RANK.
- * 0, or KVPULL_EAGAIN: it is of a replaced worker, or says nothing of itself.
+ * 0, or KVPULL_EAGAIN: it is of a replaced worker, or of one that follows
+ * another half, or says nothing of itself.
  */
 static int learn_from_results(struct kvpull_scheduler *scheduler,
 			      const struct kvpull_result_header *header,
@@ -166,6 +167,9 @@ static int learn_from_results(struct kvpull_scheduler *scheduler,
 	struct kvpull_result result;
 	uint32_t i;
 
+	if (header->step_incarnation &&
+	    header->step_incarnation != scheduler->outbox.incarnation)
+		return KVPULL_EAGAIN;
 	for (i = 0; i < header->record_count; i++) {
 		if (kvpull_step_get_result(&reader, &result) != 0)
 			return KVPULL_EINVAL;

@@ -131,6 +131,42 @@ static void refused_ticket_may_have_a_key_that_we_lack(void **state)
 	world_close(world);
 }
 
+/*
+ * Of another engine, or of a half that was restarted: it is no worker of ours,
+ * though it says all that one says, and the rank goes on with the one it has.
+ */
+static void worker_of_another_half_replaces_nobody(void **state)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open(&config, 1, 7);
+	struct world *other = world_open(&config, 1, 8);
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
+	static struct world_ticket ticket;
+	uint8_t bytes[4096];
+	size_t byte_count;
+
+	(void)state;
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_settle(world);
+	assert_int_equal(world_hold(other, 9, &ticket), KVPULL_FINISH_HELD);
+	world_settle(other);
+	assert_int_not_equal(other->ranks[0].step_incarnation, 0);
+	result.rank = world_rank_info(other, 0);
+	world_add(other, 0, &result);
+	byte_count = world_result(other, 0, bytes, sizeof(bytes));
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      byte_count,
+						      world->now_ns),
+			 0);
+	assert_int_equal(world_stats(world).results_replayed, 1);
+	/* Its own worker is heard as before. */
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_take_all(world);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	world_close(other);
+	world_close(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -139,6 +175,7 @@ int main(void)
 		cmocka_unit_test(refused_pull_tells_of_its_ticket),
 		cmocka_unit_test(label_is_one_line_of_a_log),
 		cmocka_unit_test(refused_ticket_may_have_a_key_that_we_lack),
+		cmocka_unit_test(worker_of_another_half_replaces_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
