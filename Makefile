@@ -24,6 +24,7 @@ SEEDS ?= 200
 SEED ?=
 STEPS ?=
 SECONDS ?= 60
+SEQUENCES ?= 1000000
 MODE ?= --full
 ENGINE_ARGS ?=
 
@@ -71,6 +72,8 @@ SIM_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c))
 SCENARIO_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/scenario/*.c))
 FAKE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/*.c))
 FUZZ := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
+# A fuzz target's further parts; main.c is that of sequences from a seed.
+SEQUENCE_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out %/main.c,$(wildcard tests/fuzz/sequence/*.c)))
 FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
 SIM := $(if $(SIM_OBJ),$(B)/kvpull_sim)
 SCENARIOS := $(if $(SCENARIO_OBJ),$(B)/kvpull_scenarios)
@@ -143,6 +146,9 @@ $(B)/stress/%: $(B)/tests/stress/%.o $(TEST_LIBS)
 	$(call LINK_TEST)
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(FUZZ_MAIN) $(TEST_LIBS)
 	$(call LINK_TEST,$(if $(FUZZ_MAIN),,-fsanitize=fuzzer))
+$(B)/fuzz/fuzz_sequence: $(SEQUENCE_OBJ)
+$(B)/kvpull_sequences: $(B)/tests/fuzz/sequence/main.o $(SEQUENCE_OBJ) $(TEST_LIBS)
+	$(call LINK_TEST)
 $(B)/kvpull_sim: $(SIM_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
 # A caller of the fabric's: it speaks verbs by itself.
@@ -198,6 +204,11 @@ fuzz-replay: ## run the fuzz corpus once, with gcc
 	$(Q)+$(SUBMAKE) VARIANT=asan fuzz-replay-run
 fuzz-replay-run: $(FUZZ)
 	$(Q)tests/run-programs.sh $(foreach p,$(FUZZ),"$(p) $(wildcard tests/fuzz/corpus/$(notdir $(p)) tests/fuzz/corpus/$(patsubst fuzz_%,%,$(notdir $(p))))")
+
+sequences: ## sequences of faults against real workers, SECONDS=n; SEED=n SEQUENCES=n
+	$(Q)+$(SUBMAKE) VARIANT=asan sequences-run
+sequences-run: $(B)/kvpull_sequences
+	$(Q)tests/run-programs.sh "$(B)/kvpull_sequences --seed $(or $(SEED),0x$(shell git rev-parse --short=7 HEAD)) --sequences $(SEQUENCES) --seconds $(SECONDS)"
 
 mutants: ## each weakened ordering of the ring, each broken promise is caught
 	$(Q)tests/mutants.sh
@@ -279,8 +290,7 @@ clean: ## remove build/
 	rm -rf build
 
 .PHONY: all lib tools unit check demo sim scenarios scenario-programs stress stress-programs \
-	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned symbols lint format abi abi-bless deps pages \
+	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned symbols lint format abi abi-bless deps pages sequences sequences-run \
 	install uninstall help clean
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

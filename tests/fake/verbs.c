@@ -61,9 +61,12 @@ static void complete(struct fake_qp *qp, uint64_t wr_id,
 		     enum ibv_wc_status status, uint32_t byte_count)
 {
 	struct fake_cq *cq = (struct fake_cq *)(void *)qp->qp.send_cq;
-	struct ibv_wc *wc =
-		&cq->ring[(cq->first + cq->count++) % (4 * QUEUE_MAX)];
+	struct ibv_wc *wc = &cq->ring[(cq->first + cq->count) % cq->ring_max];
 
+	/* Who never looks loses some: the product's never has that many. */
+	if (cq->count == cq->ring_max)
+		return;
+	cq->count++;
 	*wc = (struct ibv_wc){ .wr_id = wr_id,
 			       .status = status,
 			       .byte_len = byte_count,
@@ -77,12 +80,12 @@ static void flush(struct fake_qp *qp)
 	for (; qp->send_count; qp->send_count--) {
 		complete(qp, qp->sends[qp->send_first].request.wr_id,
 			 IBV_WC_WR_FLUSH_ERR, 0);
-		qp->send_first = (qp->send_first + 1) % QUEUE_MAX;
+		qp->send_first = (qp->send_first + 1) % qp->send_max;
 	}
 	for (; qp->receive_count; qp->receive_count--) {
 		complete(qp, qp->receives[qp->receive_first].wr_id,
 			 IBV_WC_WR_FLUSH_ERR, 0);
-		qp->receive_first = (qp->receive_first + 1) % QUEUE_MAX;
+		qp->receive_first = (qp->receive_first + 1) % qp->receive_max;
 	}
 }
 
@@ -175,7 +178,7 @@ static int receive_do(struct fake_qp *qp, const void *bytes,
 
 	if (!qp->receive_count)
 		return -1;
-	qp->receive_first = (qp->receive_first + 1) % QUEUE_MAX;
+	qp->receive_first = (qp->receive_first + 1) % qp->receive_max;
 	qp->receive_count--;
 	status = status_of(qp, FAKE_VERBS_RECEIVE);
 	if (byte_count > receive->part.length)
@@ -233,7 +236,7 @@ static void qp_run(struct fake_qp *qp)
 		if (status == IBV_WC_SUCCESS)
 			status = kind == FAKE_VERBS_SEND ? send_do(qp, send) :
 							   read_do(qp, send);
-		qp->send_first = (qp->send_first + 1) % QUEUE_MAX;
+		qp->send_first = (qp->send_first + 1) % qp->send_max;
 		qp->send_count--;
 		if (fake_verbs_knobs.budget && !--fake_verbs_knobs.budget)
 			fake_verbs_knobs.held = 1;
@@ -264,7 +267,7 @@ static int poll_cq(struct ibv_cq *ibv_cq, int capacity, struct ibv_wc *wc)
 	fake_verbs_run();
 	while (cq->count && count < capacity) {
 		wc[count++] = cq->ring[cq->first];
-		cq->first = (cq->first + 1) % (4 * QUEUE_MAX);
+		cq->first = (cq->first + 1) % cq->ring_max;
 		cq->count--;
 	}
 	return count;
@@ -298,7 +301,8 @@ static int post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *request,
 		}
 		if (qp->send_count == qp->send_max)
 			return ENOMEM;
-		send = &qp->sends[(qp->send_first + qp->send_count) % QUEUE_MAX];
+		send = &qp->sends[(qp->send_first + qp->send_count) %
+				  qp->send_max];
 		send->request = *request;
 		memcpy(send->parts, request->sg_list,
 		       (size_t)request->num_sge * sizeof(send->parts[0]));
@@ -321,7 +325,7 @@ static int post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *request,
 	if (qp->receive_count == qp->receive_max)
 		return ENOMEM;
 	receive = &qp->receives[(qp->receive_first + qp->receive_count) %
-				QUEUE_MAX];
+				qp->receive_max];
 	receive->wr_id = request->wr_id;
 	receive->part = request->sg_list[0];
 	qp->receive_count++;
@@ -477,14 +481,14 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int entries,
 {
 	struct fake_cq *cq = fake_verbs_make(sizeof(*cq));
 
-	(void)entries;
 	(void)vector;
 	if (!cq)
 		return NULL;
 	cq->cq.context = context;
 	cq->cq.channel = channel;
 	cq->cq.cq_context = cq_context;
-	cq->ring = calloc(4 * QUEUE_MAX, sizeof(*cq->ring));
+	cq->ring_max = 2 * (uint32_t)entries;
+	cq->ring = calloc(cq->ring_max, sizeof(*cq->ring));
 	return &cq->cq;
 }
 
@@ -518,8 +522,8 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd,
 		qp->qp.qp_num = ++fake.next_key;
 		qp->send_max = attr->cap.max_send_wr;
 		qp->receive_max = attr->cap.max_recv_wr;
-		qp->sends = calloc(QUEUE_MAX, sizeof(*qp->sends));
-		qp->receives = calloc(QUEUE_MAX, sizeof(*qp->receives));
+		qp->sends = calloc(qp->send_max, sizeof(*qp->sends));
+		qp->receives = calloc(qp->receive_max, sizeof(*qp->receives));
 		return &qp->qp;
 	}
 	return NULL;

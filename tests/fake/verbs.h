@@ -52,6 +52,7 @@ struct fake_verbs_knobs {
 	uint32_t answer_device; /* of calls by this one, from 1; 0: of any */
 	uint32_t mute;          /* nobody is told that the other side ended */
 	int dmabuf_error; /* errno of registering device memory; 0: none */
+	uint32_t eager; /* what was posted before is carried out in accept() */
 };
 
 /* What a dmabuf was registered with. */
@@ -103,6 +104,9 @@ int fake_verbs_stranger(const char *address, const void *private_data,
 			uint8_t private_bytes);
 /* Of them, those that are connected. */
 uint32_t fake_verbs_strangers(void);
+/* An id is told of an event; of too many it is not. */
+void fake_verbs_tell(struct rdma_cm_id *id, enum rdma_cm_event_type type,
+		     const void *private_data, uint8_t private_bytes);
 /* Each connected id is told that the other side is gone. */
 void fake_verbs_cut(void);
 /* Likewise, of one device. */

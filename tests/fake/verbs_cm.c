@@ -35,6 +35,18 @@ static void tell(struct fake_id *id, enum rdma_cm_event_type type,
 	(void)eventfd_write(channel->channel.fd, 1);
 }
 
+void fake_verbs_tell(struct rdma_cm_id *id, enum rdma_cm_event_type type,
+		     const void *private_data, uint8_t private_bytes)
+{
+	tell((struct fake_id *)(void *)id, type, private_data, private_bytes);
+}
+
+static int is_full(const struct rdma_event_channel *channel)
+{
+	return ((const struct fake_channel *)(const void *)channel)->count ==
+	       EVENTS_MAX;
+}
+
 static struct rdma_event_channel *create_event_channel(void)
 {
 	struct fake_channel *channel = fake_verbs_make(sizeof(*channel));
@@ -253,9 +265,15 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	fake.calls++;
 	if (answer == FAKE_VERBS_SILENCE)
 		return 0;
-	if (answer != FAKE_VERBS_ACCEPT || !listener) {
+	/* An answer that came too late for its own step is none. */
+	if (errors[answer] || !listener) {
 		tell(id, listener ? errors[answer] : RDMA_CM_EVENT_REJECTED,
 		     NULL, 0);
+		return 0;
+	}
+	/* A call that nobody is told of would stay for ever. */
+	if (is_full(listener->id.channel)) {
+		tell(id, RDMA_CM_EVENT_REJECTED, NULL, 0);
 		return 0;
 	}
 	call = id_make(listener->id.channel, listener->id.context);
@@ -286,6 +304,8 @@ static int cm_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	if (!id->other)
 		return 0;
 	id->connected = id->other->connected = 1;
+	if (fake_verbs_knobs.eager)
+		fake_verbs_run();
 	tell(id->other, RDMA_CM_EVENT_CONNECT_RESPONSE, param->private_data,
 	     param->private_data_len);
 	if (id->other->stranger)

@@ -5,7 +5,7 @@
 
 #include "tests/fake/verbs.h"
 
-#define QUEUE_MAX 2048u
+#define QUEUE_MAX 2048u /* what a device says that it can */
 #define PARTS_MAX 32
 #define IDS_MAX 256u
 #define REGIONS_MAX 512u
@@ -22,8 +22,9 @@ struct fake_receive {
 };
 
 struct fake_cq {
-	struct ibv_cq cq; /* first */
-	struct ibv_wc *ring;
+	struct ibv_cq cq;    /* first */
+	struct ibv_wc *ring; /* [ring_max] */
+	uint32_t ring_max;
 	uint32_t first, count;
 	uint32_t armed;
 	uint32_t told; /* an event waits in the channel */
@@ -34,7 +35,7 @@ struct fake_id;
 struct fake_qp {
 	struct ibv_qp qp;   /* first */
 	struct fake_id *id; /* NULL: not connected by one yet, or any more */
-	struct fake_send *sends; /* [QUEUE_MAX] */
+	struct fake_send *sends; /* [send_max] */
 	struct fake_receive *receives;
 	uint32_t send_first, send_count;
 	uint32_t receive_first, receive_count;
