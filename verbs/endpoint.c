@@ -229,6 +229,8 @@ static int acks_take(struct kvpull_verbs_end *end, uint32_t acked)
 
 	if (more > end->sent - end->acked)
 		return KVPULL_EPROTO;
+	if (more)
+		end->unanswered_ns = end->shared->now_ns;
 	for (; end->acked != acked; end->acked++)
 		end->note_open -=
 			end->is_note[end->acked %
@@ -436,6 +438,8 @@ static int frame_send(struct kvpull_verbs_end *end, struct kvpull_frame *frame)
 	end->send_next = (end->send_next + 1) % end->frame_max;
 	if (frame->kind == KVPULL_FRAME_ACK)
 		return 0;
+	if (end->sent == end->acked)
+		end->unanswered_ns = end->shared->now_ns;
 	end->is_note[end->sent % end->shared->params.notify_credits] =
 		frame->kind == KVPULL_FRAME_NOTE;
 	end->note_open += frame->kind == KVPULL_FRAME_NOTE;

@@ -131,12 +131,14 @@ struct kvpull_verbs_end {
 	struct kvpull_verbs_batch *batches; /* [queue_max] */
 
 	/* frames; counts are free-running */
-	uint32_t frame_max;    /* receives, and sends: 2 x notify_credits */
-	uint32_t credits;      /* the smaller of both sides' */
-	uint32_t send_next;    /* buffer */
-	uint32_t send_open;    /* buffers in use */
-	uint32_t sent;         /* credited */
-	uint32_t acked;        /* of them, by the other side */
+	uint32_t frame_max; /* receives, and sends: 2 x notify_credits */
+	uint32_t credits;   /* the smaller of both sides' */
+	uint32_t send_next; /* buffer */
+	uint32_t send_open; /* buffers in use */
+	uint32_t sent;      /* credited */
+	uint32_t acked;     /* of them, by the other side */
+	/* Since then none was acknowledged, while some are open. */
+	uint64_t unanswered_ns;
 	uint32_t received;     /* credited */
 	uint32_t told_acked;   /* of them, told to the other side */
 	uint32_t receive_open; /* posted receives */

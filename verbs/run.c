@@ -13,7 +13,8 @@
 
 #define COMPLETIONS_A_POLL 64
 #define PROBE_NS (2 * KVPULL_NS_PER_S)
-#define STALL_NS KVPULL_NS_PER_MS /* before a full ring is tried again */
+#define ANSWER_NS (60 * KVPULL_NS_PER_S) /* to a frame that arrived */
+#define STALL_NS KVPULL_NS_PER_MS        /* before a full ring is tried again */
 
 static void bad_frame(struct kvpull_verbs_end *end, const char *why)
 {
@@ -203,11 +204,17 @@ static void call_tell(struct kvpull_verbs_bundle *bundle,
 	bundle->told = 1;
 }
 
-/* A dead host says nothing: whoever was silent for long is asked. */
+/*
+ * A dead host says nothing: whoever was silent for long is asked. Who took the
+ * question, or a frame before it, and died before the answer, cannot be asked
+ * again: no second heartbeat goes out, or there is no credit for one.
+ */
 static void probe(struct kvpull_verbs_end *end, uint64_t now_ns)
 {
 	if (end->state != KVPULL_VERBS_IN || now_ns - end->heard_ns < PROBE_NS)
 		return;
+	if (end->acked != end->sent && now_ns - end->unanswered_ns >= ANSWER_NS)
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, "it does not answer");
 	end->heard_ns = now_ns;
 	end->beat_wanted = 1;
 }

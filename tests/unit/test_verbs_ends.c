@@ -134,6 +134,27 @@ static void timer_that_fired_too_early_is_set_again(void **state)
 	}
 }
 
+/* Its device has taken the question, so that no second one is sent. */
+static void host_that_took_a_heartbeat_and_died_is_given_up(void **state)
+{
+	uint32_t left;
+
+	(void)state;
+	world.now_ns += 3 * KVPULL_NS_PER_S;
+	side_poll(&world.p);
+	side_poll(&world.p);
+	fake_verbs_knobs.mute = 1;
+	side_close(&world.d);
+	for (left = 40; left && !world.p.downs; left--) {
+		world.now_ns += 2 * KVPULL_NS_PER_S;
+		side_poll(&world.p);
+	}
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(world.p.down_code, KVPULL_EPEER);
+	/* Not soon: who is only stopped goes on. */
+	assert_in_range(40 - left, 29, 32);
+}
+
 static int long_ago(void **state)
 {
 	int code;
@@ -156,6 +177,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			end_without_a_word_is_told_at_once, world_up,
 			world_down),
+		cmocka_unit_test_setup_teardown(
+			host_that_took_a_heartbeat_and_died_is_given_up,
+			world_attached, world_down),
 		cmocka_unit_test_setup_teardown(
 			timer_that_fired_too_early_is_set_again, long_ago,
 			world_down),
