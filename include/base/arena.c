@@ -46,9 +46,7 @@ void kvpull_arena_fini(struct kvpull_arena *arena)
 /*
  * With small pages each look-up of a large table that is used at random misses
  * the TLB too, which is dear in a virtual machine (measured: a tenth of a
- * release, a fifth of a step with a long pull). All of it is touched now: the
- * first touch of a huge page clears 2 MiB, and that is better at open than in a
- * poll. Not granted, it is as without.
+ * release, a fifth of a step with a long pull). Not granted, it is as without.
  */
 static void make_huge(const void *base, size_t byte_count)
 {
@@ -56,8 +54,23 @@ static void make_huge(const void *base, size_t byte_count)
 	const uintptr_t first = round_up((uintptr_t)base, page);
 	const uintptr_t end = ((uintptr_t)base + byte_count) & ~(page - 1);
 
-	if (end > first && !madvise((void *)first, end - first, MADV_HUGEPAGE))
-		(void)madvise((void *)first, end - first, MADV_POPULATE_WRITE);
+	if (end > first)
+		(void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+}
+
+/* The first touch of a huge page clears it: of a hot arena's first, now. */
+static void make_hot(const struct kvpull_arena *arena, uint8_t *base,
+		     size_t byte_count)
+{
+	size_t touched = 0;
+
+	make_huge(base, byte_count);
+	if (arena->used < KVPULL_ARENA_TOUCHED_MAX)
+		touched = KVPULL_ARENA_TOUCHED_MAX - arena->used;
+	if (touched > byte_count)
+		touched = byte_count;
+	if (touched)
+		(void)madvise(base, touched, MADV_POPULATE_WRITE);
 }
 
 /* The end of the last piece, where nothing was taken. */
@@ -112,8 +125,11 @@ static int grow(struct kvpull_arena *arena, size_t least)
 	if (!base)
 		return KVPULL_ENOMEM;
 	give_back(arena);
+	/* Some hosts give huge pages unasked: a byte would cost 2 MiB. */
 	if (arena->is_hot)
-		make_huge(base, bytes);
+		make_hot(arena, base, bytes);
+	else
+		(void)madvise(base, bytes, MADV_NOHUGEPAGE);
 	arena->pieces[arena->piece_count++] =
 		(struct kvpull_arena_piece){ .base = base, .bytes = bytes };
 	arena->next = base;

@@ -18,6 +18,8 @@
 #define KVPULL_ARENA_HUGE_BYTES ((uintptr_t)2 << 20)
 /* Mapped at once at least, and in multiples of it. */
 #define KVPULL_ARENA_PIECE_BYTES ((size_t)2 << 20)
+/* Of a hot arena: so much is touched at once, the rest when it is used. */
+#define KVPULL_ARENA_TOUCHED_MAX ((size_t)4 << 20)
 /*
  * More than any useful configuration asks for (65,536 pulls with the ids of
  * 32,768 blocks each are half of it); address spaces have 128 TiB.

@@ -294,26 +294,15 @@ static int remotes_take(struct kvpull_progress *progress,
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
-static int parts_take(struct kvpull_progress *progress,
-		      const struct kvpull_config *config,
-		      struct kvpull_arena *arena)
+static void parts_take(struct kvpull_progress *progress,
+		       const struct kvpull_config *config,
+		       struct kvpull_arena *arena)
 {
-	uint32_t index;
-
 	progress->part_count_max = part_count_max(config);
+	kvpull_index_pool_init(&progress->part_pool, progress->part_count_max,
+			       arena);
 	progress->parts = kvpull_arena_take(arena, progress->part_count_max,
 					    sizeof(*progress->parts));
-	if (!progress->parts)
-		return KVPULL_ENOMEM;
-	for (index = 0; index < progress->part_count_max; index++) {
-		progress->parts[index].read.index = index;
-		progress->parts[index].next_free =
-			index + 1 < progress->part_count_max ? index + 1 :
-							       KVPULL_NONE;
-	}
-	progress->part_free = 0;
-	progress->part_left = progress->part_count_max;
-	return 0;
 }
 
 static int tables_take(struct kvpull_progress *progress,
@@ -323,14 +312,13 @@ static int tables_take(struct kvpull_progress *progress,
 	int code;
 
 	slots_take(progress, config, arena);
+	parts_take(progress, config, arena);
 	progress->welcome =
 		kvpull_arena_take(arena, 1, sizeof(*progress->welcome));
 	progress->hello = kvpull_arena_take(arena, 1, sizeof(*progress->hello));
 	progress->message =
 		kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
 	code = remotes_take(progress, config, arena);
-	if (!code)
-		code = parts_take(progress, config, arena);
 	return code || kvpull_arena_ok(arena) ? code : KVPULL_ENOMEM;
 }
 

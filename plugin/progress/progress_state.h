@@ -15,6 +15,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "base/index.h"
 #include "base/map.h"
 #include "plugin/progress/plan.h"
 #include "plugin/progress/progress.h"
@@ -72,7 +73,7 @@ struct kvpull_part {
 	uint32_t rank; /* producer's */
 	uint32_t peer;
 	uint32_t state; /* enum in pull.c */
-	uint32_t next_free;
+	uint32_t reserved;
 	uint64_t life;   /* of the connection that its plan is of */
 	uint64_t digest; /* of that plan */
 };
@@ -171,10 +172,8 @@ struct kvpull_progress {
 	struct kvpull_welcome *welcome;   /* scratch */
 	struct kvpull_hello *hello;       /* scratch */
 	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
+	struct kvpull_index_pool part_pool;
 	uint32_t part_count_max;
-	uint32_t part_free;
-	uint32_t part_left; /* in the free list */
-	uint32_t reserved;
 	uint32_t claim_work;     /* list head */
 	uint64_t taken_every_ns; /* between looks at what peers took */
 	uint32_t *live;          /* [pulls_max] running pulls */

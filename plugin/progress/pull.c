@@ -54,13 +54,8 @@ static void parts_free(struct kvpull_progress *progress,
 {
 	uint32_t at;
 
-	for (at = 0; at < pull->part_count; at++) {
-		struct kvpull_part *part = part_of(progress, pull, at);
-
-		part->next_free = progress->part_free;
-		progress->part_free = pull->parts[at];
-	}
-	progress->part_left += pull->part_count;
+	for (at = 0; at < pull->part_count; at++)
+		kvpull_index_pool_give(&progress->part_pool, pull->parts[at]);
 	if (pull->part_count)
 		progress->pulls_dirty = 1; /* others may wait for parts */
 	pull->part_count = 0;
@@ -253,12 +248,14 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 		&progress->claims[pull->order->claim];
 	const uint32_t peer = claim->ranks[rank_index].peer;
 	const struct kvpull_plan *plan = &progress->remotes[peer].plan;
+	const uint32_t at = kvpull_index_pool_peek(&progress->part_pool);
 	struct kvpull_part *part;
 
 	if (!plan->strip_count)
 		return 0;
-	kvpull_check(progress->log, progress->part_free != KVPULL_NONE);
-	part = &progress->parts[progress->part_free];
+	kvpull_check(progress->log, at != KVPULL_NONE);
+	part = &progress->parts[at];
+	part->read.index = at;
 	part->pull = index;
 	part->rank = rank_index;
 	part->peer = peer;
@@ -274,9 +271,8 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 	if (kvpull_plan_check_ids(plan, &part->read, &part->read.byte_count))
 		return KVPULL_ETRUNCATED;
 	part->read.done_bytes = part_kept(pull, part);
-	pull->parts[pull->part_count++] = progress->part_free;
-	progress->part_free = part->next_free;
-	progress->part_left--;
+	pull->parts[pull->part_count++] =
+		kvpull_index_pool_take(&progress->part_pool);
 	return 0;
 }
 
@@ -289,7 +285,9 @@ static int parts_make(struct kvpull_progress *progress, uint32_t index)
 	uint32_t rank;
 	int code = 0;
 
-	if (progress->part_left < claim->order->rank_count)
+	if (progress->part_count_max -
+		    kvpull_index_pool_used(&progress->part_pool) <
+	    claim->order->rank_count)
 		return KVPULL_EAGAIN;
 	for (rank = 0; !code && rank < claim->order->rank_count; rank++)
 		code = part_make(progress, index, rank);

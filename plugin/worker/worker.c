@@ -23,7 +23,6 @@
 #include "shm/file.h"
 
 #define CLOSE_NS KVPULL_NS_PER_S
-#define PULLS_HOT 8u
 
 static uint64_t clock_now(void *context)
 {
@@ -31,72 +30,41 @@ static uint64_t clock_now(void *context)
 	return kvpull_clock_ns();
 }
 
-/* Lists of free slots; the index order makes runs easy to read in a log. */
-static void lists_init(struct kvpull_worker *worker)
-{
-	const uint32_t pulls = worker->facts.config.pulls_max;
-	uint32_t index;
-
-	for (index = 0; index < pulls; index++)
-		worker->pull_notes[index].next =
-			index + 1 < pulls ? index + 1 : KVPULL_NONE;
-	for (index = 0; index < worker->facts.config.tickets_max; index++)
-		worker->claim_notes[index].next_free =
-			index + 1 < worker->facts.config.tickets_max ?
-				index + 1 :
-				KVPULL_NONE;
-	worker->pull_free = 0;
-	worker->claim_free = 0;
-	worker->pull_start = worker->pull_start_last = KVPULL_NONE;
-	worker->pull_done = worker->pull_done_last = KVPULL_NONE;
-	worker->pull_failed = KVPULL_NONE;
-}
-
-static size_t pull_ids_bytes(const struct kvpull_config *config)
-{
-	return (size_t)config->pull_blocks_max * sizeof(uint32_t);
-}
-
 /*
  * What an engine's step with a pull touches, with the ids of the pulls that are
  * used first and so most: the last one that was freed is the next.
  */
-static int pulls_take(struct kvpull_worker *worker)
+static void pulls_take(struct kvpull_worker *worker)
 {
 	const struct kvpull_config *config = &worker->facts.config;
-	const uint32_t hot_count =
-		config->pulls_max < PULLS_HOT ? config->pulls_max : PULLS_HOT;
+	const uint32_t hot_count = config->pulls_max < KVPULL_PULLS_HOT ?
+					   config->pulls_max :
+					   KVPULL_PULLS_HOT;
+	const size_t ids_bytes =
+		2 * (size_t)config->pull_blocks_max * sizeof(uint32_t);
 	struct kvpull_arena *hot = &worker->hot;
-	uint32_t index;
 
+	kvpull_index_pool_init(&worker->pull_pool, config->pulls_max, hot);
 	worker->handover.pulls = kvpull_arena_take(
 		hot, config->pulls_max, sizeof(*worker->handover.pulls));
 	worker->pull_notes = kvpull_arena_take(hot, config->pulls_max,
 					       sizeof(*worker->pull_notes));
 	kvpull_map_init(&worker->pull_map, config->pulls_max, hot);
-	kvpull_map_init(&worker->claim_map, worker->facts.config.tickets_max,
-			hot);
-	if (!kvpull_arena_ok(hot))
-		return KVPULL_ENOMEM;
-	for (index = 0; index < config->pulls_max; index++) {
-		struct kvpull_arena *arena =
-			index < hot_count ? hot : &worker->arena;
-		struct kvpull_pull_order *pull = &worker->handover.pulls[index];
-
-		pull->remote_ids =
-			kvpull_arena_take(arena, 1, pull_ids_bytes(config));
-		pull->local_ids =
-			kvpull_arena_take(arena, 1, pull_ids_bytes(config));
-	}
-	return kvpull_arena_ok(hot) ? 0 : KVPULL_ENOMEM;
+	kvpull_map_init(&worker->claim_map, config->tickets_max, hot);
+	worker->ids_hot = kvpull_arena_take(hot, hot_count, ids_bytes);
+	worker->ids = kvpull_arena_take(
+		&worker->arena, config->pulls_max - hot_count, ids_bytes);
+	worker->pull_start = worker->pull_start_last = KVPULL_NONE;
+	worker->pull_done = worker->pull_done_last = KVPULL_NONE;
+	worker->pull_failed = KVPULL_NONE;
 }
 
 static int tables_take(struct kvpull_worker *worker)
 {
 	const struct kvpull_config *config = &worker->facts.config;
 	struct kvpull_arena *arena = &worker->arena;
-	int code;
 
+	kvpull_index_pool_init(&worker->claim_pool, config->tickets_max, arena);
 	worker->claim_notes = kvpull_arena_take(arena, config->tickets_max,
 						sizeof(*worker->claim_notes));
 	worker->consumer_notes = kvpull_arena_take(
@@ -111,11 +79,10 @@ static int tables_take(struct kvpull_worker *worker)
 				   config->requests_max;
 	worker->results = kvpull_arena_take(arena, worker->result_count_max,
 					    sizeof(*worker->results));
-	code = pulls_take(worker);
-	if (code || !kvpull_arena_ok(arena))
-		return KVPULL_ENOMEM;
-	lists_init(worker);
-	return 0;
+	pulls_take(worker);
+	return kvpull_arena_ok(arena) && kvpull_arena_ok(&worker->hot) ?
+		       0 :
+		       KVPULL_ENOMEM;
 }
 
 static int holds_take(struct kvpull_worker *worker)

@@ -15,6 +15,7 @@
 
 #include <sys/types.h>
 
+#include "base/index.h"
 #include "base/map.h"
 #include "plugin/counters/counters.h"
 #include "plugin/handover/handover.h"
@@ -23,6 +24,7 @@
 #include "shm/segment.h"
 
 #define KVPULL_RESULTS_A_BUILD 1024u /* results in one message */
+#define KVPULL_PULLS_HOT 8u          /* with ids in huge pages */
 
 /* The engine's own note on each slot of the handover. */
 struct kvpull_pull_note {
@@ -32,7 +34,6 @@ struct kvpull_pull_note {
 };
 
 struct kvpull_claim_note {
-	uint32_t next_free;
 	uint32_t release_told; /* TO_RELEASE was pushed */
 };
 
@@ -84,13 +85,16 @@ struct kvpull_worker {
 	struct kvpull_holds *holds;
 	uint32_t *active; /* [consumers_max] in the hold table or joining */
 	uint32_t active_count;
-	uint32_t pull_free;  /* list heads */
+	struct kvpull_index_pool pull_pool;
+	struct kvpull_index_pool claim_pool;
+	uint32_t *ids_hot; /* [KVPULL_PULLS_HOT][2][pull_blocks_max] */
+	uint32_t *ids;     /* of the other pulls, likewise */
+	/* List heads. */
 	uint32_t pull_start; /* pulls waiting for start_loads, in order */
 	uint32_t pull_start_last;
 	uint32_t pull_done; /* outcomes to report, in order */
 	uint32_t pull_done_last;
-	uint32_t pull_failed; /* reported FAILED in the last poll */
-	uint32_t claim_free;
+	uint32_t pull_failed;           /* reported FAILED in the last poll */
 	struct kvpull_refused *refused; /* [requests_max] circular */
 	uint32_t refused_first;
 	uint32_t refused_count;

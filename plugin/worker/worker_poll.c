@@ -189,8 +189,7 @@ static void claim_free(struct kvpull_worker *worker, uint32_t index)
 	kvpull_map_remove(&worker->claim_map,
 			  worker->handover.claims[index].serial);
 	worker->handover.claims[index].serial = 0;
-	worker->claim_notes[index].next_free = worker->claim_free;
-	worker->claim_free = index;
+	kvpull_index_pool_give(&worker->claim_pool, index);
 }
 
 static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
@@ -268,8 +267,6 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 	const struct kvpull_pull_order *order = &worker->handover.pulls[index];
 	const struct kvpull_pull_outcome *outcome =
 		&worker->handover.outcomes[index];
-	uint32_t *list =
-		outcome->code ? &worker->pull_failed : &worker->pull_free;
 
 	*record = (struct kvpull_poll_record){
 		.key = order->key,
@@ -280,8 +277,12 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 	};
 	pull_end_result(worker, order->key, outcome->code, record->bytes);
 	kvpull_map_remove(&worker->pull_map, order->key);
-	worker->pull_notes[index].next = *list;
-	*list = index;
+	if (!outcome->code) {
+		kvpull_index_pool_give(&worker->pull_pool, index);
+		return;
+	}
+	worker->pull_notes[index].next = worker->pull_failed;
+	worker->pull_failed = index;
 }
 
 static uint32_t pulls_report(struct kvpull_worker *worker,

@@ -36,7 +36,6 @@ void kvpull_worker_failed_free(struct kvpull_worker *worker)
 		const uint32_t index = worker->pull_failed;
 
 		worker->pull_failed = worker->pull_notes[index].next;
-		worker->pull_notes[index].next = worker->pull_free;
-		worker->pull_free = index;
+		kvpull_index_pool_give(&worker->pull_pool, index);
 	}
 }

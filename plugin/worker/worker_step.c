@@ -82,7 +82,7 @@ static void apply_end(struct kvpull_worker *worker,
 static void apply_claim(struct kvpull_worker *worker,
 			const struct kvpull_command *command)
 {
-	const uint32_t index = worker->claim_free;
+	const uint32_t index = kvpull_index_pool_peek(&worker->claim_pool);
 	struct kvpull_claim_order *claim;
 
 	if (is_closing(worker) ||
@@ -98,7 +98,7 @@ static void apply_claim(struct kvpull_worker *worker,
 		return;
 	}
 	claim = &worker->handover.claims[index];
-	worker->claim_free = worker->claim_notes[index].next_free;
+	(void)kvpull_index_pool_take(&worker->claim_pool);
 	worker->claim_notes[index].release_told = 0;
 	claim->serial = command->ticket_serial;
 	claim->instance_id = worker->step_incarnation;
@@ -108,6 +108,15 @@ static void apply_claim(struct kvpull_worker *worker,
 	memcpy(claim->ranks, command->ranks,
 	       command->rank_count * sizeof(*claim->ranks));
 	kvpull_worker_tell(worker, KVPULL_TO_CLAIM, index, claim->serial);
+}
+
+static uint32_t *ids_of(const struct kvpull_worker *worker, uint32_t index)
+{
+	const size_t step = 2 * (size_t)worker->facts.config.pull_blocks_max;
+
+	return index < KVPULL_PULLS_HOT ?
+		       worker->ids_hot + index * step :
+		       worker->ids + (index - KVPULL_PULLS_HOT) * step;
 }
 
 static void pull_fill(struct kvpull_worker *worker, uint32_t index,
@@ -135,6 +144,9 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 		pull->group_first[group] = group <= command->group_count ?
 						   command->group_first[group] :
 						   pairs;
+	pull->remote_ids = ids_of(worker, index);
+	pull->local_ids =
+		pull->remote_ids + worker->facts.config.pull_blocks_max;
 	pull->narrow =
 		kvpull_step_get_ids(command, pull->remote_ids, pull->local_ids);
 }
@@ -158,9 +170,11 @@ static void apply_pull(struct kvpull_worker *worker,
 		refusal = KVPULL_ECLOSED;
 	if (!refusal && claim == KVPULL_MAP_NONE)
 		refusal = KVPULL_EEXPIRED;
-	if (!refusal && worker->pull_free == KVPULL_NONE)
+	index = kvpull_index_pool_peek(&worker->pull_pool);
+	if (!refusal && index == KVPULL_NONE) {
 		kvpull_worker_failed_free(worker);
-	index = worker->pull_free;
+		index = kvpull_index_pool_peek(&worker->pull_pool);
+	}
 	if (!refusal && (index == KVPULL_NONE ||
 			 pairs > worker->facts.config.pull_blocks_max))
 		refusal = KVPULL_EFULL;
@@ -170,7 +184,7 @@ static void apply_pull(struct kvpull_worker *worker,
 		pull_refuse(worker, command->key, refusal);
 		return;
 	}
-	worker->pull_free = worker->pull_notes[index].next;
+	(void)kvpull_index_pool_take(&worker->pull_pool);
 	worker->handover.pulls[index].claim = claim;
 	pull_fill(worker, index, command);
 	if (worker->pull_start_last == KVPULL_NONE)

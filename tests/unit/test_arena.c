@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -187,6 +188,74 @@ static void hot_takes_lie_together_in_huge_pages(void **state)
 	assert_int_equal(mapped_bytes() % KVPULL_ARENA_HUGE_BYTES, 0);
 }
 
+static size_t resident_bytes(uint8_t *at, size_t bytes)
+{
+	static unsigned char pages[16 * MIB / PAGE_BYTES];
+	size_t resident = 0;
+	size_t i;
+
+	assert_true(bytes <= sizeof(pages) * PAGE_BYTES);
+	assert_int_equal(mincore(at, bytes, pages), 0);
+	for (i = 0; i < bytes / PAGE_BYTES; i++)
+		resident += pages[i] & 1 ? PAGE_BYTES : 0;
+	return resident;
+}
+
+static void tables_are_not_touched_before_their_use(void **state)
+{
+	uint8_t *table = kvpull_arena_take_table(&arena, 1, 16 * MIB);
+
+	(void)state;
+	assert_int_equal(resident_bytes(table, 16 * MIB), 0);
+}
+
+static void of_a_hot_arena_the_first_part_is_touched(void **state)
+{
+	uint8_t *first, *second;
+
+	(void)state;
+	kvpull_arena_init_hot(&arena, NULL);
+	first = kvpull_arena_take(&arena, 1, 2 * MIB);
+	second = kvpull_arena_take(&arena, 1, 16 * MIB);
+	assert_int_equal(resident_bytes(first, 2 * MIB), 2 * MIB);
+	assert_int_equal(resident_bytes(second, 16 * MIB),
+			 KVPULL_ARENA_TOUCHED_MAX - 2 * MIB);
+}
+
+/* Of the mapping at this address, as the kernel names them. */
+static int has_flag(const void *at, const char *flag)
+{
+	FILE *file = fopen("/proc/self/smaps", "re");
+	char line[512];
+	unsigned long long first, end;
+	int is_there = 0;
+	int found = 0;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%llx-%llx ", &first, &end) == 2)
+			is_there =
+				first <= (uintptr_t)at && (uintptr_t)at < end;
+		else if (is_there && !strncmp(line, "VmFlags:", 8))
+			found = strstr(line, flag) != NULL;
+	}
+	(void)fclose(file);
+	return found;
+}
+
+static void huge_pages_are_only_where_they_were_asked_for(void **state)
+{
+	uint8_t *table = kvpull_arena_take_table(&arena, 1, 4 * MIB);
+	uint8_t *plain = kvpull_arena_take(&arena, 1, 1);
+
+	(void)state;
+	/* A kernel without them knows neither flag. */
+	assert_int_equal(has_flag(plain, " nh"), has_flag(table, " hg"));
+	assert_false(has_flag(plain, " hg"));
+	if (!access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK))
+		assert_true(has_flag(plain, " nh"));
+}
+
 static void sealed_it_keeps_no_more_than_was_taken(void **state)
 {
 	uint8_t *taken = kvpull_arena_take(&arena, 1, PAGE_BYTES + 1);
@@ -252,6 +321,9 @@ int main(void)
 		TEST(more_than_the_most_is_refused),
 		TEST(without_address_space_nothing_is_lost),
 		TEST(hot_takes_lie_together_in_huge_pages),
+		TEST(tables_are_not_touched_before_their_use),
+		TEST(of_a_hot_arena_the_first_part_is_touched),
+		TEST(huge_pages_are_only_where_they_were_asked_for),
 		TEST(sealed_it_keeps_no_more_than_was_taken),
 		TEST(take_after_the_seal_is_a_bug),
 		TEST(after_the_end_nothing_is_mapped),

@@ -105,6 +105,20 @@ static int scheduler_try(struct kvpull_error_detail *detail)
 	return code;
 }
 
+static uint64_t resident_kib(void)
+{
+	FILE *file = fopen("/proc/self/smaps_rollup", "re");
+	char line[256];
+	unsigned long long kib = 0;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file) &&
+	       sscanf(line, "Rss: %llu kB", &kib) != 1)
+		;
+	(void)fclose(file);
+	return kib;
+}
+
 /* How many of its mappings, refused, made it fail. */
 static uint32_t failures_of(int (*try)(struct kvpull_error_detail *))
 {
@@ -159,11 +173,40 @@ static void scheduler_without_memory_leaves_nothing(void **state)
 #endif
 }
 
+/* The tables of its defaults are 250 MiB; they are touched when used. */
+static void open_touches_few_of_its_pages(void **state)
+{
+	(void)state;
+#ifdef HAS_OWN_MMAP
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_open_params defaults = params;
+	struct kvpull_worker *worker;
+	struct kvpull_scheduler *scheduler;
+	uint64_t kib;
+
+	assert_int_equal(worker_try(&detail), 0);
+	defaults.config_json = "{}";
+	kib = resident_kib();
+	assert_int_equal(ops->worker->open(&defaults, &worker, &detail), 0);
+	assert_int_equal(ops->scheduler->open(&defaults, &scheduler, &detail),
+			 0);
+	kib = resident_kib() - kib;
+	ops->scheduler->close(scheduler);
+	ops->worker->close(worker);
+	/* What is hot, the revocation entries, and then some. */
+	assert_in_range(kib, 0, 8 * 1024);
+#else
+	skip();
+#endif
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(worker_without_memory_leaves_nothing),
 		cmocka_unit_test(scheduler_without_memory_leaves_nothing),
+		cmocka_unit_test(open_touches_few_of_its_pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

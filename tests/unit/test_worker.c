@@ -46,15 +46,11 @@ static void pull_to(struct world *world, enum kvpull_pull_state state)
 static void pull_is_gone(const struct world *world)
 {
 	const struct kvpull_progress *progress = world->worker->progress;
-	uint32_t parts = 0;
 	uint32_t at;
 
 	assert_int_equal(progress->live_count, 0);
 	assert_int_equal(world->worker->pull_map.count, 0);
-	for (at = progress->part_free; at != KVPULL_NONE;
-	     at = progress->parts[at].next_free)
-		parts++;
-	assert_int_equal(parts, progress->part_count_max);
+	assert_int_equal(kvpull_index_pool_used(&progress->part_pool), 0);
 	for (at = 0; at < world->worker->facts.config.tickets_max; at++)
 		assert_int_equal(progress->claims[at].pull_count, 0);
 }
@@ -618,18 +614,13 @@ static void pulls_that_want_the_same_parts_do_not_block_each_other(void **state)
 {
 	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
-	uint32_t spare;
 
 	world_claim(world, SERIAL, 2);
 	world_pull(world, 1, SERIAL, 0);
 	world_pull(world, 2, SERIAL, 0);
 	world_poll(world, 1);
-	/* Two parts left: as if the others were in use. */
-	spare = progress->parts[progress->parts[progress->part_free].next_free]
-			.next_free;
-	progress->parts[progress->parts[progress->part_free].next_free]
-		.next_free = KVPULL_NONE;
-	progress->part_left = 2;
+	/* Two parts in all. */
+	progress->part_count_max = progress->part_pool.count_max = 2;
 	(void)world_up(world, rank_names[0], 0, 2);
 	(void)world_up(world, rank_names[1], 1, 2);
 	world->check_code = 1;
@@ -640,7 +631,6 @@ static void pulls_that_want_the_same_parts_do_not_block_each_other(void **state)
 	world_done(world, 1, 0);
 	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
 	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
-	(void)spare;
 }
 
 static void one_pull_of_many_ranks_has_parts_enough(void **state)
