@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants: a socket and a pidfd are open, and waited on, exactly in OPEN
- * and ADMITTED; a ring segment and a doorbell exist exactly from admit() to
- * forget().
+ * Invariants: a socket is open, and waited on, exactly in OPEN and ADMITTED, a
+ * pidfd in ADMITTED alone: until then the socket and its deadline tell the end,
+ * and a caller that says nothing costs one descriptor. A ring segment and a
+ * doorbell exist exactly from admit() to forget(); admitted_count counts them.
  *
  * A doorbell is a pair of connected stream sockets; ours is only waited on,
  * edge-triggered. The consumer's may not send, and it rings by shutting down
@@ -35,12 +36,17 @@ int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 		.folder = callers->folder,
 		.shortage = callers->shortage,
 		.listener = { .fd = -1, .folder_fd = -1 },
-		.caller_max = params->callers_max,
+		.gate = { .log = params->log,
+			  .refused = params->refused,
+			  .uids = params->uids,
+			  .uid_count = params->uid_count },
+		.caller_max = params->callers_max + KVPULL_CALLERS_MORE,
+		.admitted_max = params->callers_max,
 		.ring_records = params->ring_records,
 		.connect_ns = params->connect_ns,
 	};
 	callers->callers = (struct kvpull_shm_caller *)kvpull_arena_take(
-		arena, params->callers_max, sizeof(*callers->callers));
+		arena, callers->caller_max, sizeof(*callers->callers));
 	callers->doorbells = epoll_create1(EPOLL_CLOEXEC);
 	if (callers->doorbells < 0) {
 		kvpull_error(params->log, "epoll: %s", strerror(errno));
@@ -104,8 +110,10 @@ static void ring_free(struct kvpull_shm_callers *callers,
 		(void)close(caller->doorbell);
 		caller->doorbell = -1;
 	}
-	if (caller->segment.base)
+	if (caller->segment.base) {
 		kvpull_segment_unmake(&caller->segment);
+		callers->admitted_count--;
+	}
 	memset(&caller->segment, 0, sizeof(caller->segment));
 }
 
@@ -201,77 +209,133 @@ static uint32_t caller_free_index(const struct kvpull_shm_callers *callers)
 	return KVPULL_NONE;
 }
 
-static int caller_wait(struct kvpull_shm_callers *callers, uint32_t index)
+static int caller_wait(struct kvpull_shm_callers *callers, uint32_t index,
+		       int fd, enum kvpull_wait_kind kind)
 {
-	const struct kvpull_shm_caller *caller = &callers->callers[index];
-	struct kvpull_wait_token token = { .kind = KVPULL_WAIT_CALLER_SOCKET,
-					   .index = index,
-					   .generation = caller->generation };
-	int code = kvpull_wait_add(callers->wait, caller->socket, token);
+	const struct kvpull_wait_token token = {
+		.kind = kind,
+		.index = index,
+		.generation = callers->callers[index].generation
+	};
 
-	token.kind = KVPULL_WAIT_CALLER_DEATH;
-	if (!code && caller->identity.pidfd >= 0)
-		code = kvpull_wait_add(callers->wait, caller->identity.pidfd,
-				       token);
-	return code;
+	return kvpull_wait_add(callers->wait, fd, token);
 }
 
-/* Whoever hears this calls again later. */
-static void full_say(const struct kvpull_shm_callers *callers, int fd)
+/* The last word: why the call is not taken. _FULL: it may come again. */
+static void away_say(const struct kvpull_shm_callers *callers, int fd,
+		     const char *why)
 {
-	const struct kvpull_message message = {
-		.bytes = KVPULL_ENDPOINT_FULL,
-		.byte_count = sizeof(KVPULL_ENDPOINT_FULL),
-	};
+	const struct kvpull_message message = { .bytes = why,
+						.byte_count = strlen(why) + 1 };
 
 	/* If it cannot be sent, it has gone, or does not listen. */
 	if (kvpull_endpoint_send(fd, &message, NULL))
-		kvpull_debug(callers->log, "caller: not told of a full table");
+		kvpull_debug(callers->log, "caller: not told why: %s", why);
 }
 
-static int caller_know(struct kvpull_shm_callers *callers, uint32_t index)
-{
-	struct kvpull_shm_caller *caller = &callers->callers[index];
-	const int code = kvpull_identity_get(&caller->identity, caller->socket);
+/* Those that wait and are alike in something: how many, and the oldest. */
+struct crowd {
+	uint32_t max;
+	uint32_t count;
+	struct kvpull_shm_caller *oldest;
+};
 
-	if (code == KVPULL_EPEER)
-		return code;
-	if (code || caller_wait(callers, index))
-		return kvpull_shortage(callers->shortage, "a consumer waits",
-				       errno);
+static void crowd_add(struct crowd *crowd, struct kvpull_shm_caller *caller)
+{
+	crowd->count++;
+	if (!crowd->oldest || caller->deadline_ns < crowd->oldest->deadline_ns)
+		crowd->oldest = caller;
+}
+
+/*
+ * A place to wait in for one more: KVPULL_EFULL, or 0, for which another may
+ * have had to go. A process's own goes first, then its user's.
+ */
+static int room_make(struct kvpull_shm_callers *callers,
+		     const struct kvpull_identity *identity, uint64_t now_ns)
+{
+	struct crowd crowds[] = { { .max = KVPULL_GATE_PROCESS_MAX },
+				  { .max = KVPULL_GATE_USER_MAX },
+				  { .max = KVPULL_GATE_WAITING_MAX } };
+	uint32_t i;
+
+	for (i = 0; callers->open_count && i < callers->caller_max; i++) {
+		struct kvpull_shm_caller *caller = &callers->callers[i];
+
+		if (caller->state != KVPULL_SHM_CALLER_OPEN)
+			continue;
+		/* Of another PID namespace the kernel says 0. */
+		if (identity->pid && caller->identity.pid == identity->pid)
+			crowd_add(&crowds[0], caller);
+		if (caller->identity.uid == identity->uid)
+			crowd_add(&crowds[1], caller);
+		crowd_add(&crowds[2], caller);
+	}
+	for (i = 0; i < sizeof(crowds) / sizeof(crowds[0]); i++) {
+		struct kvpull_shm_caller *oldest = crowds[i].oldest;
+
+		if (crowds[i].count < crowds[i].max)
+			continue;
+		kvpull_gate_crowd(&callers->gate, identity->uid, now_ns);
+		if (now_ns + callers->connect_ns - oldest->deadline_ns <
+		    KVPULL_GATE_GRACE_NS)
+			return KVPULL_EFULL;
+		away_say(callers, oldest->socket, KVPULL_ENDPOINT_FULL);
+		caller_lose(callers, oldest);
+		return 0;
+	}
 	return 0;
+}
+
+/* Before it takes a place: 0, or what it is told. */
+static const char *caller_judge(struct kvpull_shm_callers *callers, int fd,
+				struct kvpull_identity *identity,
+				uint64_t now_ns)
+{
+	if (kvpull_identity_get(identity, fd) ||
+	    !kvpull_gate_knows(&callers->gate, identity->uid, now_ns))
+		return KVPULL_ENDPOINT_USER;
+	if (kvpull_gate_reserves(&callers->gate, fd, now_ns))
+		return KVPULL_ENDPOINT_FULL;
+	if (callers->admitted_count >= callers->admitted_max) {
+		if (kvpull_second_passed(&callers->full_said_ns, now_ns))
+			kvpull_warn(callers->log,
+				    "a consumer waits: raise consumers_max");
+		return KVPULL_ENDPOINT_FULL;
+	}
+	return room_make(callers, identity, now_ns) ? KVPULL_ENDPOINT_FULL :
+						      NULL;
 }
 
 static void caller_open(struct kvpull_shm_callers *callers, int fd,
 			struct kvpull_shm_batch *batch)
 {
-	const uint32_t index = caller_free_index(callers);
+	struct kvpull_identity identity;
+	const char *why = caller_judge(callers, fd, &identity, batch->now_ns);
+	const uint32_t index = why ? KVPULL_NONE : caller_free_index(callers);
 	struct kvpull_shm_caller *caller;
-	int code;
 
 	if (index == KVPULL_NONE) {
-		if (kvpull_second_passed(&callers->full_said_ns, batch->now_ns))
-			kvpull_warn(callers->log,
-				    "a consumer waits: raise consumers_max");
-		full_say(callers, fd);
+		away_say(callers, fd, why ? why : KVPULL_ENDPOINT_FULL);
 		(void)close(fd);
 		return;
 	}
 	caller = &callers->callers[index];
 	caller->generation++;
-	caller->socket = fd;
-	code = caller_know(callers, index);
-	if (code == KVPULL_EAGAIN)
-		full_say(callers, fd);
-	if (code) {
-		caller_hang_up(callers, caller);
+	if (caller_wait(callers, index, fd, KVPULL_WAIT_CALLER_SOCKET)) {
+		(void)kvpull_shortage(callers->shortage, "a consumer waits",
+				      errno);
+		away_say(callers, fd, KVPULL_ENDPOINT_FULL);
+		(void)close(fd);
 		return;
 	}
+	caller->socket = fd;
+	caller->identity = identity;
 	caller->state = KVPULL_SHM_CALLER_OPEN;
 	caller->deadline_ns = batch->now_ns + callers->connect_ns;
 	callers->open_count++;
 	kvpull_shm_batch_add(batch, KVPULL_EVENT_CALLER_UP, index)->uid =
-		caller->identity.uid;
+		identity.uid;
 }
 
 void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
@@ -413,13 +477,11 @@ static int doorbell_make(struct kvpull_shm_callers *callers, uint32_t index,
 	*bell = ends[1];
 	event.data.u32 = index;
 	/* It rings here for the first time, before anybody listens. */
-	if (shutdown(*bell, SHUT_WR) ||
-	    epoll_ctl(callers->doorbells, EPOLL_CTL_ADD, caller->doorbell,
-		      &event)) {
-		(void)close(*bell);
-		return -1;
-	}
-	return 0;
+	return shutdown(*bell, SHUT_WR) ||
+			       epoll_ctl(callers->doorbells, EPOLL_CTL_ADD,
+					 caller->doorbell, &event) ?
+		       -1 :
+		       0;
 }
 
 /* The ring and its doorbell, for this consumer alone. */
@@ -437,6 +499,7 @@ static int ring_make(struct kvpull_shm_callers *callers, uint32_t index,
 		return kvpull_shortage(callers->shortage, "a consumer's ring",
 				       errno);
 	}
+	callers->admitted_count++;
 	if (kvpull_ring_init(&caller->ring, caller->segment.base,
 			     callers->ring_records))
 		return KVPULL_ENOMEM;
@@ -444,6 +507,40 @@ static int ring_make(struct kvpull_shm_callers *callers, uint32_t index,
 		return kvpull_shortage(callers->shortage,
 				       "a consumer's doorbell", errno);
 	return 0;
+}
+
+/* Its death is seen from here on: 0, or KVPULL_EAGAIN. */
+static int death_watch(struct kvpull_shm_callers *callers, uint32_t index)
+{
+	struct kvpull_identity *identity = &callers->callers[index].identity;
+	int code =
+		kvpull_identity_watch(identity, callers->callers[index].socket);
+
+	if (!code && identity->pidfd >= 0)
+		code = caller_wait(callers, index, identity->pidfd,
+				   KVPULL_WAIT_CALLER_DEATH);
+	return code ? kvpull_shortage(callers->shortage, "a consumer's pidfd",
+				      errno) :
+		      0;
+}
+
+/* All that an admitted one has; the engine's descriptors are left alone. */
+static int belongings_make(struct kvpull_shm_callers *callers, uint32_t index,
+			   int *bell)
+{
+	const struct kvpull_shm_caller *caller = &callers->callers[index];
+	const uint64_t now_ns = callers->shortage->now_ns;
+	int code = ring_make(callers, index, bell);
+
+	if (!code)
+		code = death_watch(callers, index);
+	if (!code &&
+	    (kvpull_gate_reserves(&callers->gate, caller->segment.fd, now_ns) ||
+	     kvpull_gate_reserves(&callers->gate, caller->doorbell, now_ns) ||
+	     kvpull_gate_reserves(&callers->gate, caller->identity.pidfd,
+				  now_ns)))
+		code = KVPULL_EAGAIN;
+	return code;
 }
 
 static int welcome_send(const struct kvpull_shm_callers *callers,
@@ -480,12 +577,15 @@ int kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,
 
 	if (caller->state != KVPULL_SHM_CALLER_OPEN)
 		return KVPULL_EPEER;
-	code = ring_make(callers, index, &bell);
-	if (!code) {
+	if (callers->admitted_count >= callers->admitted_max)
+		return KVPULL_EFULL;
+	code = belongings_make(callers, index, &bell);
+	if (!code)
 		code = welcome_send(callers, caller, bell, &message);
+	if (bell >= 0)
 		(void)close(bell);
-	}
 	if (code) {
+		wait_close(callers->wait, &caller->identity.pidfd);
 		ring_free(callers, caller);
 		return code;
 	}

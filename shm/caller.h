@@ -5,7 +5,8 @@
  * state     entered by                  left by
  * FREE      forget, refuse, next poll   accept -> OPEN
  * OPEN      accept: CALLER_UP           admit -> ADMITTED; refuse -> FREE;
- *                                       end, drop, connect_ns -> LOST
+ *                                       end, drop, connect_ns -> LOST;
+ *                                       its place is needed -> LOST
  * ADMITTED  admit: ring and doorbell    end, drop -> LOST
  * LOST      the end was seen            report: CALLER_DOWN -> DOWN or GONE
  * DOWN      reported; the ring is kept  forget -> FREE
@@ -13,6 +14,10 @@
  *
  * So each caller of a CALLER_UP that is not refused gets one CALLER_DOWN, and
  * one that was never admitted need not be forgotten.
+ *
+ * Places for callers that wait to be let in (OPEN) are not those of consumers:
+ * there are KVPULL_CALLERS_MORE beside callers_max, of which
+ * KVPULL_GATE_WAITING_MAX may wait; the others are for ends not told yet.
  */
 #ifndef KVPULL_SHM_CALLER_H
 #define KVPULL_SHM_CALLER_H
@@ -23,6 +28,7 @@
 #include "shm/batch.h"
 #include "shm/endpoint.h"
 #include "shm/folder.h"
+#include "shm/gate.h"
 #include "shm/segment.h"
 #include "shm/shm.h"
 #include "shm/shortage.h"
@@ -53,11 +59,14 @@ struct kvpull_shm_callers {
 	struct kvpull_wait *wait;
 	struct kvpull_folder *folder;
 	struct kvpull_shortage *shortage;
+	struct kvpull_gate gate;
 	struct kvpull_shm_caller *callers; /* [caller_max] */
 	struct kvpull_serve serve;
 	struct kvpull_listener listener;
 	int doorbells; /* epoll over the doorbells of all admitted */
 	uint32_t caller_max;
+	uint32_t admitted_max;
+	uint32_t admitted_count; /* that have a ring, until forget */
 	uint32_t ring_records;
 	uint32_t open_count; /* in state OPEN; LOST; GONE: what poll looks for */
 	uint32_t lost_count;

@@ -356,7 +356,12 @@ int kvpull_identity_get(struct kvpull_identity *identity, int fd)
 		return KVPULL_EPEER;
 	identity->uid = credentials.uid;
 	identity->pid = credentials.pid;
-	return pidfd_get(fd, credentials.pid, &identity->pidfd);
+	return 0;
+}
+
+int kvpull_identity_watch(struct kvpull_identity *identity, int fd)
+{
+	return pidfd_get(fd, identity->pid, &identity->pidfd);
 }
 
 int kvpull_identity_is_dead(const struct kvpull_identity *identity)

@@ -19,6 +19,8 @@
  * The owners' messages are longer.
  */
 #define KVPULL_ENDPOINT_FULL "KVPfull"
+/* Likewise, to a process whose user it does not let in. */
+#define KVPULL_ENDPOINT_USER "KVPuser"
 /* Revocation table, ring, doorbell, and one a region. */
 #define KVPULL_ENDPOINT_FDS_MAX (3u + KVPULL_REGIONS_MAX)
 
@@ -81,12 +83,15 @@ int KVPULL_MUST_CHECK kvpull_endpoint_connect(int folder_fd, const char *name,
 					      const struct kvpull_log *log,
 					      int *fd);
 
-/*
- * pidfd is the caller's to close, and -1 on failure. 0; KVPULL_EAGAIN: out of
- * descriptors or memory; KVPULL_EPEER: the kernel does not say who it is.
- */
+/* uid and pid, no pidfd yet. 0; KVPULL_EPEER: the kernel does not say who. */
 int KVPULL_MUST_CHECK kvpull_identity_get(struct kvpull_identity *identity,
 					  int fd);
+/*
+ * Its pidfd, the caller's to close, where there is one to have; else -1. 0;
+ * KVPULL_EAGAIN: out of descriptors or memory.
+ */
+int KVPULL_MUST_CHECK kvpull_identity_watch(struct kvpull_identity *identity,
+					    int fd);
 /* 1: it died; 0: it lives, or there is no pidfd to ask. */
 int kvpull_identity_is_dead(const struct kvpull_identity *identity);
 

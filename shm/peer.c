@@ -153,13 +153,28 @@ void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
 	peers->lost_count++;
 }
 
-static int says_full(const struct kvpull_shm_peer *peer, const uint8_t *bytes,
-		     int byte_count)
+_Static_assert(sizeof(KVPULL_ENDPOINT_FULL) == sizeof(KVPULL_ENDPOINT_USER),
+	       "told apart by their texts");
+
+/* What a producer says that does not take the call; else 0. */
+static int is_turned_away(struct kvpull_shm_peers *peers, const uint8_t *bytes,
+			  int byte_count, uint64_t now_ns)
 {
-	return peer->state == KVPULL_SHM_PEER_GREETING &&
-	       byte_count == (int)sizeof(KVPULL_ENDPOINT_FULL) &&
-	       !memcmp(bytes, KVPULL_ENDPOINT_FULL,
-		       sizeof(KVPULL_ENDPOINT_FULL));
+	const char *why = NULL;
+	int code = 0;
+
+	if (byte_count != (int)sizeof(KVPULL_ENDPOINT_FULL))
+		return 0;
+	if (!memcmp(bytes, KVPULL_ENDPOINT_FULL, (size_t)byte_count)) {
+		why = "has no room: raise its consumers_max, or ulimit -n";
+		code = KVPULL_EFULL;
+	} else if (!memcmp(bytes, KVPULL_ENDPOINT_USER, (size_t)byte_count)) {
+		why = "does not let our user in: add it to its uids";
+		code = KVPULL_EAUTH;
+	}
+	if (code && kvpull_second_passed(&peers->full_said_ns, now_ns))
+		kvpull_warn(peers->log, "a producer %s", why);
+	return code;
 }
 
 static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
@@ -174,19 +189,17 @@ static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
 	int received = kvpull_endpoint_receive(peer->socket, bytes,
 					       wanted ? peer->fds : NULL,
 					       wanted ? &fd_count : NULL);
+	int code = 0;
 
 	if (received == KVPULL_EAGAIN)
 		(void)kvpull_shortage(peers->shortage,
 				      "a producer's descriptors", EMFILE);
 	if (wanted && received > 0)
 		peer->fd_count = fd_count;
-	if (received > 0 && says_full(peer, bytes, received)) {
-		if (kvpull_second_passed(&peers->full_said_ns, batch->now_ns))
-			kvpull_warn(
-				peers->log,
-				"a producer has no room: raise its consumers_max");
-		received = KVPULL_EFULL;
-	}
+	if (received > 0 && peer->state == KVPULL_SHM_PEER_GREETING)
+		code = is_turned_away(peers, bytes, received, batch->now_ns);
+	if (code)
+		received = code;
 	if (received < 0)
 		kvpull_shm_peer_lose(peers, peer, received);
 	if (received > 0)
@@ -330,6 +343,8 @@ static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
 		return code;
 	peer->generation++;
 	code = kvpull_identity_get(&peer->identity, peer->socket);
+	if (!code)
+		code = kvpull_identity_watch(&peer->identity, peer->socket);
 	if (!code)
 		code = peer_wait(peers, index) ? KVPULL_EAGAIN : 0;
 	if (code == KVPULL_EAGAIN)

@@ -17,7 +17,7 @@ struct kvpull_shm_params {
 	const char *socket_dir; /* made with mode 0700 if missing */
 	const char *name;       /* own socket's file name; [A-Za-z0-9._-]+ */
 	uint32_t peers_max;
-	uint32_t callers_max;
+	uint32_t callers_max; /* let in at once; others wait beside them */
 	uint32_t ring_records;
 	uint32_t reads_max; /* read->index is below it */
 	uint32_t copy_threads;
@@ -25,9 +25,13 @@ struct kvpull_shm_params {
 	uint32_t inline_bytes; /* reads up to this are copied in read_start */
 	uint64_t connect_ns;   /* handshake must end within this */
 	uint32_t socket_mode;  /* of the socket's file; 0: as the umask says */
-	/* Users who may own the folder, beside root and our own; may be none. */
+	/*
+	 * Users who are let in; they may own the folder, too, beside root and
+	 * our own. None: our own alone.
+	 */
 	uint32_t uid_count;
-	const uint32_t *uids; /* [uid_count]; it is there until close() */
+	const uint32_t *uids;      /* [uid_count]; it is there until close() */
+	_Atomic uint64_t *refused; /* counts callers turned away; or NULL */
 	enum kvpull_uring_mode uring;        /* reads of file regions */
 	enum kvpull_file_direct file_direct; /* DIRECT_NO: for tests */
 };

@@ -30,7 +30,12 @@
 #define KVPULL_ADDRESS_BYTES_MAX 128   /* of one route, with NUL */
 #define KVPULL_MESSAGE_BYTES_MAX 65536 /* handshake message */
 #define KVPULL_NONE UINT32_MAX         /* no index */
-#define KVPULL_UID_NONE UINT32_MAX     /* over a network: nobody says who */
+/*
+ * A route's callers have indices below callers_max and this: who has not been
+ * let in, or has ended and was not forgotten, takes no consumer's place.
+ */
+#define KVPULL_CALLERS_MORE 96u
+#define KVPULL_UID_NONE UINT32_MAX /* over a network: nobody says who */
 
 /* A notification on its way to a producer; 32 bytes, also in shared memory. */
 #define KVPULL_NOTE_CLAIM 1u

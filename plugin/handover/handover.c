@@ -54,7 +54,7 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 					       sizeof(*handover->outcomes));
 	handover->claims = kvpull_arena_take(arena, config->tickets_max,
 					     sizeof(*handover->claims));
-	handover->consumers = kvpull_arena_take(arena, config->consumers_max,
+	handover->consumers = kvpull_arena_take(arena, facts->caller_count_max,
 						sizeof(*handover->consumers));
 	code = ring_take(engine, progress, facts, arena);
 	if (!code)

@@ -32,13 +32,13 @@ struct kvpull_facts {
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t incarnation;
+	uint32_t caller_count_max; /* of all routes, let in or not */
+	uint32_t cache_count;
 	uint64_t (*now_ns)(void *context);
 	void *now_context;
 	/* Its memory; written before it is served. */
 	struct kvpull_serve serve;
 	struct kvpull_cache *caches; /* [KVPULL_CACHES_MAX] */
-	uint32_t cache_count;
-	uint32_t reserved;
 };
 
 static inline uint64_t kvpull_facts_now(const struct kvpull_facts *facts)
@@ -110,7 +110,7 @@ struct kvpull_handover {
 	struct kvpull_pull_order *pulls;      /* [pulls_max] */
 	struct kvpull_pull_outcome *outcomes; /* [pulls_max] */
 	struct kvpull_claim_order *claims;    /* [tickets_max] */
-	struct kvpull_consumer *consumers;    /* [consumers_max] */
+	struct kvpull_consumer *consumers;    /* [caller_count_max] */
 	int engine_wake_fd;   /* eventfd; written for an engine that sleeps */
 	int progress_wake_fd; /* likewise */
 	/* Nobody new is let in. Orders nothing: written by the engine. */

@@ -263,8 +263,9 @@ static void slots_take(struct kvpull_progress *progress,
 					    sizeof(*progress->pulls));
 	progress->claims = kvpull_arena_take(arena, config->tickets_max,
 					     sizeof(*progress->claims));
-	progress->callers = kvpull_arena_take(arena, config->consumers_max,
-					      sizeof(*progress->callers));
+	progress->callers =
+		kvpull_arena_take(arena, progress->facts->caller_count_max,
+				  sizeof(*progress->callers));
 	progress->live = kvpull_arena_take(arena, config->pulls_max,
 					   sizeof(*progress->live));
 }

@@ -164,7 +164,7 @@ struct kvpull_progress {
 	struct kvpull_transport *transport;
 	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
 	struct kvpull_claim *claims;      /* [tickets_max] likewise */
-	struct kvpull_caller *callers;    /* [consumers_max] likewise */
+	struct kvpull_caller *callers;    /* [caller_count_max] likewise */
 	struct kvpull_remote *remotes;    /* [peers_max] */
 	struct kvpull_remote **remote_of; /* [peers_max] transport's peer -> */
 	struct kvpull_map remote_map;     /* incarnation -> index */

@@ -73,18 +73,22 @@ static void predecessor_drop(struct kvpull_progress *progress, uint32_t index,
 		transport->ops->drop(transport, index);
 }
 
-/* One connection for each consumer rank at a time; N is the same for all. */
+/*
+ * One connection for each consumer rank at a time; N is the same for all. The
+ * places are those of both routes together.
+ */
 static int place_check(struct kvpull_progress *progress,
 		       const struct kvpull_hello *hello,
 		       struct kvpull_refusal *refusal)
 {
+	uint32_t in_count = 0;
 	uint32_t index;
 
-	for (index = 0; index < progress->facts->config.consumers_max;
-	     index++) {
+	for (index = 0; index < progress->facts->caller_count_max; index++) {
 		const struct kvpull_consumer *consumer =
 			&progress->handover->consumers[index];
 
+		in_count += progress->callers[index].state >= KVPULL_CALLER_IN;
 		if (progress->callers[index].state < KVPULL_CALLER_IN ||
 		    consumer->instance_id != hello->instance)
 			continue;
@@ -100,7 +104,11 @@ static int place_check(struct kvpull_progress *progress,
 			return KVPULL_EAGAIN;
 		}
 	}
-	return 0;
+	if (in_count < progress->facts->config.consumers_max)
+		return 0;
+	refusal_set(refusal, KVPULL_EFULL, "consumers_max", in_count,
+		    in_count + 1);
+	return KVPULL_EFULL;
 }
 
 static int hello_check(struct kvpull_progress *progress, uint32_t index,
@@ -195,6 +203,18 @@ static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 	transport->ops->refuse(transport, index, progress->message, byte_count);
 }
 
+/* What was missing, in words that help who reads the refusal. */
+static void admission_failed(struct kvpull_refusal *refusal, int32_t code)
+{
+	if (code == KVPULL_EAGAIN)
+		refusal_set_text(refusal, code,
+				 "room for descriptors (ulimit -n)", "used up",
+				 "needed");
+	else
+		refusal_set_text(refusal, code, "welcome",
+				 kvpull_error_name(code), "not come");
+}
+
 static void consumer_fill(struct kvpull_progress *progress, uint32_t index,
 			  struct kvpull_ring *ring)
 {
@@ -234,7 +254,7 @@ static void caller_admit(struct kvpull_progress *progress, uint32_t index)
 						  &ring) :
 			    KVPULL_EFULL;
 	if (code) {
-		refusal_set(&refusal, code, "admission", 0, 0);
+		admission_failed(&refusal, code);
 		caller_refuse(progress, index, &refusal);
 		return;
 	}
@@ -280,7 +300,7 @@ void kvpull_serve_event(struct kvpull_progress *progress,
 			const struct kvpull_event *event)
 {
 	kvpull_check(progress->log,
-		     event->index < progress->facts->config.consumers_max);
+		     event->index < progress->facts->caller_count_max);
 	if (event->kind == KVPULL_EVENT_CALLER_UP)
 		caller_up(progress, event->index, event->uid);
 	else if (event->kind == KVPULL_EVENT_CALLER_MESSAGE)

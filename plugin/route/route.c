@@ -599,7 +599,9 @@ int kvpull_route_open(const struct kvpull_route_params *params,
 	code = kvpull_places_init(&route->peers, params->peers_max, params->log,
 				  arena);
 	if (!code)
-		code = kvpull_places_init(&route->callers, params->callers_max,
+		code = kvpull_places_init(&route->callers,
+					  params->callers_max +
+						  params->waiting_max,
 					  params->log, arena);
 	if (!code)
 		code = rings_take(route, params->callers_max, arena);

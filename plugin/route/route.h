@@ -22,7 +22,8 @@ struct kvpull_route_params {
 	const struct kvpull_log *log;
 	struct kvpull_transport *shm; /* NULL: verbs is pinned */
 	uint32_t peers_max;           /* of both together, and of each */
-	uint32_t callers_max;
+	uint32_t callers_max;         /* of verbs */
+	uint32_t waiting_max; /* places beside: no route keeps out the other */
 	uint32_t ring_records;
 	int engine_wake_fd; /* written when a ring's reader sleeps; -1: it is who polls */
 };

@@ -67,8 +67,9 @@ static int tables_take(struct kvpull_worker *worker)
 	kvpull_index_pool_init(&worker->claim_pool, config->tickets_max, arena);
 	worker->claim_notes = kvpull_arena_take(arena, config->tickets_max,
 						sizeof(*worker->claim_notes));
-	worker->consumer_notes = kvpull_arena_take(
-		arena, config->consumers_max, sizeof(*worker->consumer_notes));
+	worker->consumer_notes =
+		kvpull_arena_take(arena, worker->facts.caller_count_max,
+				  sizeof(*worker->consumer_notes));
 	worker->active = kvpull_arena_take(arena, config->consumers_max,
 					   sizeof(*worker->active));
 	worker->facts.caches = kvpull_arena_take(arena, KVPULL_CACHES_MAX,
@@ -290,6 +291,8 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	worker->facts.log = setup->log;
 	worker->facts.log.budget = &worker->facts.log_budget;
 	worker->facts.config = *setup->config;
+	worker->facts.caller_count_max =
+		2 * worker->facts.config.consumers_max + KVPULL_CALLERS_MORE;
 	worker->facts.now_ns = setup->now_ns ? setup->now_ns : clock_now;
 	worker->facts.now_context = setup->now_context;
 	worker->entries.fd = worker->event_fd = worker->timer_fd = -1;

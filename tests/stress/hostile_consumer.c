@@ -12,19 +12,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/ring.h"
 #include "shm/endpoint.h"
 #include "tests/stress/hostile_world.h"
 
-#define LOADS 20u /* that the honest one must get done after each attack */
-#define STRANGER_UID 65533u /* not let in */
 #define RING_BATCH 512u
 
 /* ---- the hostile one ---- */
@@ -106,7 +101,10 @@ static size_t hello_put(const struct hello_change *change,
 	return byte_count;
 }
 
-/* 0: let in; 1: refused, and why is in hostile.refusal; else no answer. */
+/*
+ * 0: let in; 1: refused, and why is in hostile.refusal; 2: turned away before
+ * it was asked anything; else no answer.
+ */
 static int attach(const struct ticket *bait, const struct hello_change *change)
 {
 	uint8_t challenge[KVPULL_NONCE_BYTES];
@@ -125,6 +123,9 @@ static int attach(const struct ticket *bait, const struct hello_change *change)
 	if (got)
 		return -1;
 	got = receive();
+	if (got == (int)sizeof(KVPULL_ENDPOINT_USER) &&
+	    !memcmp(message, KVPULL_ENDPOINT_USER, (size_t)got))
+		return receive() == KVPULL_EPEER ? 2 : -1;
 	if (got <= 0 ||
 	    kvpull_handshake_get_challenge(message, (size_t)got, challenge) ||
 	    send_bytes(hello_put(change, challenge, nonce)))
@@ -406,69 +407,7 @@ static const struct hello_change hellos[] = {
 };
 #define HELLOS (sizeof(hellos) / sizeof(hellos[0]))
 
-/* Give up root for good, but keep the /proc rights of an ordinary process. */
-static void become(uid_t uid)
-{
-	if (uid != getuid() &&
-	    (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
-		die("setresuid");
-	(void)prctl(PR_SET_DUMPABLE, 1);
-}
-
 /* ---- the parent ---- */
-
-static pid_t child_start(void)
-{
-	const pid_t pid = fork();
-
-	if (!pid)
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return pid;
-}
-
-static int child_failed(pid_t pid)
-{
-	int status = -1;
-
-	return waitpid(pid, &status, 0) != pid || status != 0;
-}
-
-static void ready_await(uint32_t count)
-{
-	/* Pairs with the release in producer_main(). */
-	while (atomic_load_explicit(&arena->ready, memory_order_acquire) <
-	       count) {
-		if (waitpid(-1, NULL, WNOHANG) > 0)
-			die("an engine ended");
-		nap();
-	}
-}
-
-/* The honest one gets its work done, and only that one is left. */
-static int goes_on(void)
-{
-	const uint64_t loads = get(&arena->loads) + LOADS;
-	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;
-
-	while (get(&arena->loads) < loads || get(&arena->consumers_live) != 1) {
-		if (kvpull_clock_ns() >= until)
-			return 0;
-		nap();
-	}
-	return !get(&arena->failures) && !get(&arena->double_reports);
-}
-
-static uint32_t passed, failed, skipped;
-
-static void row(const char *what, uid_t uid, int is_bad)
-{
-	const int on = goes_on();
-
-	printf("%-6s %-63s uid %5u%s\n", is_bad || !on ? "FAILED" : "ok", what,
-	       uid, on ? "" : ": the honest consumer stands");
-	passed += !is_bad && on;
-	failed += is_bad || !on;
-}
 
 static void attack_run(const struct attack *attack, uint32_t bait, uid_t uid)
 {
@@ -510,11 +449,22 @@ static void hello_run(const struct hello_change *change, uid_t uid)
 	row(change->name, uid, child_failed(pid));
 }
 
+static void stranger_run(void)
+{
+	static const struct hello_change honest;
+	pid_t pid;
+
+	(void)fflush(NULL);
+	pid = child_start();
+	if (!pid) {
+		become(STRANGER_UID);
+		_exit(attach(&arena->baits[0], &honest) != 2);
+	}
+	row("another uid is turned away", STRANGER_UID, child_failed(pid));
+}
+
 static void rows_run(void)
 {
-	static const struct hello_change stranger = { .name = "another uid",
-						      .code = KVPULL_EAUTH,
-						      .field = "uid" };
 	const uid_t uids[] = { getuid(), OTHER_UID };
 	const uint32_t uid_count = getuid() ? 1 : 2;
 	uint32_t index;
@@ -530,50 +480,15 @@ static void rows_run(void)
 	for (index = 0; index < HELLOS; index++)
 		hello_run(&hellos[index], getuid());
 	if (uid_count == 2)
-		hello_run(&stranger, STRANGER_UID);
+		stranger_run();
 	else
 		printf("refused: all as another uid: it needs root\n");
 	skipped = uid_count == 2 ? 0 : (uint32_t)ATTACKS + 1;
 }
 
-static void end_tell(int engines_failed)
-{
-	printf("%-6s both engines close\n", engines_failed ? "FAILED" : "ok");
-	passed += !engines_failed;
-	failed += engines_failed != 0;
-	printf("%u passed, %u failed, %u skipped\n", passed, failed, skipped);
-}
-
 int main(void)
 {
-	pid_t pids[2];
-	char command[64];
-	int ended;
-
-	if (sodium_init() < 0 || !mkdtemp(folder) || chmod(folder, 01777))
-		die("folder");
-	arena = mmap(NULL, sizeof(*arena), PROT_READ | PROT_WRITE,
-		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (arena == MAP_FAILED)
-		die("out of memory");
-	pids[0] = child_start();
-	if (!pids[0])
-		producer_main();
-	ready_await(1);
-	pids[1] = child_start();
-	if (!pids[1])
-		consumer_main();
-	ready_await(2);
+	hostile_begin(0);
 	rows_run();
-	/* The honest one first, so that its last pull does not fail. */
-	atomic_store_explicit(&arena->stop, STOP_CONSUMER,
-			      memory_order_relaxed);
-	ended = child_failed(pids[1]);
-	atomic_store_explicit(&arena->stop, STOP_ALL, memory_order_relaxed);
-	ended += child_failed(pids[0]);
-	end_tell(ended);
-	(void)snprintf(command, sizeof(command), "rm -rf '%s'", folder);
-	if (system(command))
-		perror(folder);
-	return failed != 0;
+	return hostile_end();
 }

@@ -7,10 +7,16 @@
 #ifndef KVPULL_TESTS_HOSTILE_WORLD_H
 #define KVPULL_TESTS_HOSTILE_WORLD_H
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +32,8 @@
 #define OTHER_UID 65534u /* let in, too */
 #define TICKETS 8u       /* on their way to the honest one */
 #define LIMIT_NS (10 * KVPULL_NS_PER_S)
+#define LOADS 20u /* that the honest one must get done after each attack */
+#define STRANGER_UID 65533u /* not let in */
 
 #define STOP_CONSUMER 1u
 #define STOP_ALL 2u
@@ -41,6 +49,7 @@ struct arena {
 	_Atomic uint32_t ready; /* P, then D */
 	_Atomic uint64_t pushed;
 	_Atomic uint64_t popped;
+	_Atomic uint64_t strangers; /* processes that have dialled */
 	/* D's */
 	_Atomic uint64_t loads;
 	_Atomic uint64_t failures;
@@ -451,6 +460,122 @@ static inline void consumer_main(void)
 	}
 	side_close();
 	_exit(0);
+}
+
+/* ---- the parent ---- */
+
+/* Give up root for good, but keep the /proc rights of an ordinary process. */
+static inline void become(uid_t uid)
+{
+	if (uid != getuid() &&
+	    (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
+		die("setresuid");
+	(void)prctl(PR_SET_DUMPABLE, 1);
+}
+
+static inline pid_t child_start(void)
+{
+	const pid_t pid = fork();
+
+	if (!pid)
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
+}
+
+static inline int child_failed(pid_t pid)
+{
+	int status = -1;
+
+	return waitpid(pid, &status, 0) != pid || status != 0;
+}
+
+static inline void ready_await(uint32_t count)
+{
+	/* Pairs with the release in producer_main(). */
+	while (atomic_load_explicit(&arena->ready, memory_order_acquire) <
+	       count) {
+		if (waitpid(-1, NULL, WNOHANG) > 0)
+			die("an engine ended");
+		nap();
+	}
+}
+
+/* The honest one gets its work done, and only that one is left. */
+static inline int goes_on(void)
+{
+	const uint64_t loads = get(&arena->loads) + LOADS;
+	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;
+
+	while (get(&arena->loads) < loads || get(&arena->consumers_live) != 1) {
+		if (kvpull_clock_ns() >= until)
+			return 0;
+		nap();
+	}
+	return !get(&arena->failures) && !get(&arena->double_reports);
+}
+
+static uint32_t passed, failed, skipped;
+
+static inline void row(const char *what, uid_t uid, int is_bad)
+{
+	const int on = goes_on();
+
+	printf("%-6s %-63s uid %5u%s\n", is_bad || !on ? "FAILED" : "ok", what,
+	       uid, on ? "" : ": the honest consumer stands");
+	passed += !is_bad && on;
+	failed += is_bad || !on;
+}
+
+static inline void end_tell(int engines_failed)
+{
+	printf("%-6s both engines close\n", engines_failed ? "FAILED" : "ok");
+	passed += !engines_failed;
+	failed += engines_failed != 0;
+	printf("%u passed, %u failed, %u skipped\n", passed, failed, skipped);
+}
+
+static pid_t producer_pid, consumer_pid;
+
+/* nofile: P's limit of descriptors, or 0. */
+static inline void hostile_begin(rlim_t nofile)
+{
+	const struct rlimit limit = { .rlim_cur = nofile, .rlim_max = nofile };
+
+	if (sodium_init() < 0 || !mkdtemp(folder) || chmod(folder, 01777))
+		die("folder");
+	arena = mmap(NULL, sizeof(*arena), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (arena == MAP_FAILED)
+		die("out of memory");
+	producer_pid = child_start();
+	if (!producer_pid && nofile && setrlimit(RLIMIT_NOFILE, &limit))
+		die("setrlimit");
+	if (!producer_pid)
+		producer_main();
+	ready_await(1);
+	consumer_pid = child_start();
+	if (!consumer_pid)
+		consumer_main();
+	ready_await(2);
+}
+
+/* Exit status. */
+static inline int hostile_end(void)
+{
+	char command[64];
+	int ended;
+
+	/* The honest one first, so that its last pull does not fail. */
+	atomic_store_explicit(&arena->stop, STOP_CONSUMER,
+			      memory_order_relaxed);
+	ended = child_failed(consumer_pid);
+	atomic_store_explicit(&arena->stop, STOP_ALL, memory_order_relaxed);
+	ended += child_failed(producer_pid);
+	end_tell(ended);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+	if (system(command))
+		perror(folder);
+	return failed != 0;
 }
 
 #endif /* KVPULL_TESTS_HOSTILE_WORLD_H */

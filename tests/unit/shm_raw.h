@@ -79,6 +79,41 @@ static inline void raw_send(int fd, const int *fds, uint32_t fd_count)
 	assert_int_equal(raw_try_send(fd, fds, fd_count), 0);
 }
 
+/* All descriptors that this process may still open, but for so many. */
+static inline uint32_t fds_fill(int *fds, uint32_t left)
+{
+	uint32_t count = 0;
+
+	while (count < 512) {
+		fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+		if (fds[count] < 0)
+			break;
+		count++;
+	}
+	assert_in_range(count, left, 511);
+	while (left--)
+		(void)close(fds[--count]);
+	return count;
+}
+
+static inline void fds_empty(const int *fds, uint32_t count)
+{
+	while (count)
+		(void)close(fds[--count]);
+}
+
+/* The next caller is let in, whatever it is. */
+static inline uint32_t raw_admit(struct world *world)
+{
+	struct kvpull_transport *p = world->p.transport;
+	const uint32_t index =
+		world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP).index;
+
+	assert_int_equal(p->ops->admit(p, index, "welcome", 7, &world->ring),
+			 0);
+	return index;
+}
+
 /* D connected to a raw producer. */
 struct imposter {
 	struct world world;

@@ -100,6 +100,50 @@ static void worker_that_closes_says_so(void **state)
 			      memory_order_relaxed);
 }
 
+/* It was "admission is 0 here and 0 there". */
+static void refusal_for_want_of_descriptors_says_so(void **state)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *caller;
+
+	world->worker->facts.log.write = warning_keep;
+	world->worker->facts.log.level = KVPULL_LOG_WARN;
+	world->callers[0].admit_code = KVPULL_EAGAIN;
+	caller = hello_say(world, 0, 5, uid);
+	assert_int_equal(caller->refusal.code, KVPULL_EAGAIN);
+	assert_string_equal(
+		last_warning,
+		"consumer refused: room for descriptors (ulimit -n) is used up here and needed there (EAGAIN)");
+}
+
+/* Callers that wait have places of their own: that is no right to be let in. */
+static void consumer_beyond_the_bound_is_refused(void **state)
+{
+	struct world *world = *state;
+	const struct world_caller *caller = NULL;
+	uint32_t index;
+
+	for (index = 0; index < WORLD_CALLERS; index++) {
+		const struct world_hello who = {
+			.instance = INSTANCE + index,
+			.incarnation = (index + 1) * PROCESS,
+			.uid = world->config.uids[0],
+		};
+
+		caller = world_hello(world, index, &who);
+		assert_int_equal(caller->state,
+				 index < world->config.consumers_max ? 2 : 0);
+	}
+	assert_int_equal(caller->refusal.code, KVPULL_EFULL);
+	assert_string_equal(caller->refusal.field, "consumers_max");
+	/* And again when one of them has gone. */
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 3);
+	assert_int_equal(
+		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
+}
+
 #define TEST(name)                                                             \
 	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
@@ -111,6 +155,8 @@ int main(void)
 		TEST(another_process_does_not_end_a_consumer),
 		TEST(uid_counts_on_this_machine_only),
 		TEST(worker_that_closes_says_so),
+		TEST(refusal_for_want_of_descriptors_says_so),
+		TEST(consumer_beyond_the_bound_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

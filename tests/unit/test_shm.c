@@ -677,6 +677,7 @@ static void killed_consumer_with_a_living_child_is_seen(void **state)
 {
 	struct world world;
 	struct kvpull_shm_params params;
+	struct kvpull_event event;
 	int pipes[2];
 	pid_t grandchild;
 	pid_t child;
@@ -697,7 +698,11 @@ static void killed_consumer_with_a_living_child_is_seen(void **state)
 	assert_true(child >= 0);
 	if (!child)
 		child_consume(&world, pipes[1]);
-	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	assert_int_equal(world.p.transport->ops->admit(world.p.transport,
+						       event.index, "welcome",
+						       7, &world.ring),
+			 0);
 	assert_int_equal(read(pipes[0], &grandchild, sizeof(grandchild)),
 			 sizeof(grandchild));
 	assert_int_equal(kill(child, SIGKILL), 0);

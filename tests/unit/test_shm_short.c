@@ -2,30 +2,8 @@
 /* The same-node route short of places, time or descriptors. */
 #define WORLD_BLOCKS 64u /* nobody reads much here */
 
+#include "shm/gate.h"
 #include "tests/unit/shm_raw.h"
-
-/* All descriptors that this process may still open, but for so many. */
-static uint32_t fds_fill(int *fds, uint32_t left)
-{
-	uint32_t count = 0;
-
-	while (count < 512) {
-		fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-		if (fds[count] < 0)
-			break;
-		count++;
-	}
-	assert_in_range(count, left, 511);
-	while (left--)
-		(void)close(fds[--count]);
-	return count;
-}
-
-static void fds_empty(const int *fds, uint32_t count)
-{
-	while (count)
-		(void)close(fds[--count]);
-}
 
 static void out_of_descriptors_rests_the_listener(void **state)
 {
@@ -201,20 +179,20 @@ static void flood_of_callers_is_bounded(void **state)
 		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
 		ups++;
 	}
-	assert_int_equal(ups, WORLD_CALLERS_MAX);
+	assert_int_equal(ups, KVPULL_GATE_PROCESS_MAX);
 	for (i = 0; i < 20; i++) {
 		if (recv(fds[i], bytes, sizeof(bytes), MSG_DONTWAIT) < 0)
 			continue;
 		assert_string_equal(bytes, KVPULL_ENDPOINT_FULL);
 		closed += recv(fds[i], bytes, 1, MSG_DONTWAIT) == 0;
 	}
-	assert_int_equal(closed, 20 - WORLD_CALLERS_MAX);
+	assert_int_equal(closed, 20 - KVPULL_GATE_PROCESS_MAX);
 	/* One line says so, not one a caller. */
 	assert_int_equal(world.warnings, 1);
-	assert_non_null(strstr(world.warning, "raise consumers_max"));
+	assert_non_null(strstr(world.warning, "too many callers"));
 	for (i = 0; i < 20; i++)
 		(void)close(fds[i]);
-	for (i = 0; i < WORLD_CALLERS_MAX; i++)
+	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++)
 		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
 	/* None of them was forgotten, and yet there is room again. */
 	world_connect(&world);
@@ -224,6 +202,7 @@ static void flood_of_callers_is_bounded(void **state)
 static void full_producer_is_no_lost_one(void **state)
 {
 	struct world world;
+	struct kvpull_transport *p;
 	struct kvpull_transport *d;
 	struct kvpull_event event;
 	int fds[WORLD_CALLERS_MAX];
@@ -231,17 +210,20 @@ static void full_producer_is_no_lost_one(void **state)
 
 	(void)state;
 	world_open(&world);
+	p = world.p.transport;
 	d = world.d.transport;
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
 		fds[i] = raw_connect(&world, "p");
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+		raw_admit(&world);
 	}
 	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EFULL);
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
 		(void)close(fds[i]);
-		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+		event = world_expect(&world, &world.p,
+				     KVPULL_EVENT_CALLER_DOWN);
+		p->ops->forget(p, event.index);
 	}
 	world_connect(&world);
 	world_close(&world);

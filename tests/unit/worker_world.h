@@ -29,7 +29,7 @@
 #define WORLD_BLOCK_BYTES 128u
 #define WORLD_RANKS_MAX 4u
 #define WORLD_PEERS 4u
-#define WORLD_CALLERS 4u
+#define WORLD_CALLERS 5u /* one more than consumers_max */
 #define WORLD_NOTES 64u
 #define WORLD_QUEUE 64u
 #define WORLD_MS KVPULL_NS_PER_MS
@@ -57,6 +57,7 @@ struct world_caller {
 	uint32_t refused;
 	uint32_t forgotten;
 	uint32_t dropped;
+	int admit_code; /* what admit() fails with */
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	struct kvpull_refusal refusal;
 	struct kvpull_ring ring;
@@ -292,6 +293,8 @@ static inline int fake_admit(struct kvpull_transport *transport, uint32_t index,
 
 	(void)welcome;
 	(void)welcome_bytes;
+	if (caller->admit_code)
+		return caller->admit_code;
 	caller->memory = aligned_alloc(64, bytes);
 	assert_non_null(caller->memory);
 	memset(caller->memory, 0, bytes);
