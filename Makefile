@@ -97,6 +97,9 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ---- build ----
 
 all: lib tools ## the library and the tools
+programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) ## all that the tests run
+	$(Q)+$(SUBMAKE) VARIANT=asan fuzz-programs
+fuzz-programs: $(FUZZ)
 lib: $(B)/libkvpull.so ## the library alone
 tools: $(TOOLS)
 
@@ -289,7 +292,7 @@ help: ## this list
 clean: ## remove build/
 	rm -rf build
 
-.PHONY: all lib tools unit check demo sim scenarios scenario-programs stress stress-programs \
+.PHONY: all programs fuzz-programs lib tools unit check demo sim scenarios scenario-programs stress stress-programs \
 	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned symbols lint format abi abi-bless deps pages sequences sequences-run \
 	install uninstall help clean
 

@@ -119,8 +119,8 @@ static void x1_stranger(const struct scenario *scenario)
 
 	pair_open(scenario, &p, &d, &setup);
 	pull_refused(&p, &d, KVPULL_EAUTH);
-	log_has("producer", "uid is 0 here and 65534 there");
-	log_has("consumer", "uid is 0 there and 65534 here");
+	log_has("producer", "user 65534 is not one of uids");
+	log_has("consumer", "does not let our user in: add it to its uids");
 	pair_close(&p, &d);
 }
 

@@ -145,7 +145,7 @@ static void x2_version(const struct scenario *scenario)
 	start(scenario, &p, "producer", lease);
 	start(scenario, &d, "consumer", lease);
 	mutant_use("wire2", "plugin/bytes/handshake.c",
-		   "s/^#include \"plugin.handshake.h\"/&\\n"
+		   "s/^#include \"plugin.bytes.handshake.h\"/&\\n"
 		   "#undef KVPULL_WIRE_VERSION\\n"
 		   "#define KVPULL_WIRE_VERSION 2u/");
 	start(scenario, &other, "newer", lease);
@@ -181,8 +181,8 @@ static void x2_uid(const struct scenario *scenario)
 	node_open(&stranger, &params);
 	node_prefill(&p, &message, BLOCKS, 1);
 	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
-	log_has("producer", "uid is 0 here and 65534 there");
-	log_has("stranger", "uid is 0 there and 65534 here");
+	log_has("producer", "user 65534 is not one of uids");
+	log_has("stranger", "does not let our user in: add it to its uids");
 	node_prefill(&closed, &message, BLOCKS, 1);
 	pull_ends(&stranger, &message, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 	log_has("stranger", "Permission denied");
