@@ -388,6 +388,7 @@ static void greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
 		.kind = joins ? KVPULL_VERBS_JOIN : KVPULL_VERBS_CALL,
 		.credits = end->shared->params.notify_credits,
 		.rail = end->rail,
+		.mtu = end->mtu,
 	};
 
 	if (joins)
@@ -413,6 +414,7 @@ static void peer_connect(struct kvpull_verbs_end *end)
 		kvpull_verbs_end_lose(end, code, NULL);
 		return;
 	}
+	end->mtu = kvpull_verbs_device_mtu(&shared->devices[end->device]);
 	greeting_put(private_data, end);
 	param.qp_num = end->qp->qp_num;
 	if (shared->fabric->cm.connect(end->id, &param))
@@ -442,6 +444,7 @@ static void call_reject(struct kvpull_verbs_connect *connect,
 	const struct kvpull_verbs_greeting greeting = {
 		.kind = kind,
 		.credits = shared->params.notify_credits,
+		.mtu = IBV_MTU_256,
 	};
 
 	refusal_say(connect, why);
@@ -499,6 +502,13 @@ static uint32_t credits_of(const struct kvpull_verbs_shared *shared,
 	return event->greeting.credits < shared->params.notify_credits ?
 		       event->greeting.credits :
 		       shared->params.notify_credits;
+}
+
+static void mtu_agree(struct kvpull_verbs_end *end,
+		      const struct cm_event *event)
+{
+	if (event->greeting.mtu < end->mtu)
+		end->mtu = event->greeting.mtu;
 }
 
 /* Which own one; of those with one context any will do. */
@@ -605,6 +615,8 @@ static void called(struct kvpull_verbs_connect *connect,
 	end->rail_there = event->greeting.rail;
 	end->joins = event->greeting.kind == KVPULL_VERBS_JOIN;
 	end->credits = credits_of(shared, event);
+	end->mtu = kvpull_verbs_device_mtu(&shared->devices[end->device]);
+	mtu_agree(end, event);
 	id_options(shared, end->id);
 	if (call_accept(end))
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, "accepting");
@@ -639,6 +651,7 @@ static void accepted(struct kvpull_verbs_end *end, const struct cm_event *event)
 		return;
 	}
 	end->credits = credits_of(end->shared, event);
+	mtu_agree(end, event);
 	if (kvpull_verbs_pair_connect(end) || fabric->cm.establish(end->id)) {
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
 		return;

@@ -423,6 +423,17 @@ int kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
 	return code;
 }
 
+uint32_t kvpull_verbs_device_mtu(const struct kvpull_verbs_device *device)
+{
+	struct ibv_port_attr attr;
+
+	if (kvpull_fabric_port(device->fabric, device->context,
+			       (uint8_t)device->port, &attr) ||
+	    attr.active_mtu < IBV_MTU_256)
+		return IBV_MTU_256;
+	return attr.active_mtu;
+}
+
 static void subnet_add(const struct kvpull_verbs_device *device,
 		       const struct ifaddrs *interface,
 		       struct kvpull_networks *networks)

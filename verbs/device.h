@@ -58,6 +58,8 @@ kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
 			 uint32_t device_count, uint32_t rail,
 			 const struct kvpull_fabric *fabric,
 			 const struct kvpull_verbs_params *params);
+/* What its port carries now: enum ibv_mtu. */
+uint32_t kvpull_verbs_device_mtu(const struct kvpull_verbs_device *device);
 /* The subnets of the own address; one that is in none is warned of. */
 void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
 				 uint32_t level);

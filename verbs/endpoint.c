@@ -533,6 +533,7 @@ void kvpull_verbs_greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
 	kvpull_wire_put_u16(&writer, (uint16_t)greeting->credits);
 	kvpull_wire_put_u16(&writer, (uint16_t)greeting->kind);
 	kvpull_wire_put_u16(&writer, (uint16_t)greeting->rail);
+	kvpull_wire_put_u16(&writer, (uint16_t)greeting->mtu);
 	kvpull_wire_put_u64(&writer, greeting->token[0]);
 	kvpull_wire_put_u64(&writer, greeting->token[1]);
 }
@@ -553,11 +554,12 @@ int kvpull_verbs_greeting_get(const void *bytes, size_t byte_count,
 	parsed.credits = kvpull_wire_get_u16(&reader);
 	parsed.kind = kvpull_wire_get_u16(&reader);
 	parsed.rail = kvpull_wire_get_u16(&reader);
+	parsed.mtu = kvpull_wire_get_u16(&reader);
 	parsed.token[0] = kvpull_wire_get_u64(&reader);
 	parsed.token[1] = kvpull_wire_get_u64(&reader);
 	/* The CM may pad: what follows does not count. */
-	if (reader.bad || !parsed.credits || parsed.kind < KVPULL_VERBS_CALL ||
-	    parsed.kind > KVPULL_VERBS_FULL)
+	if (reader.bad || !parsed.credits || !parsed.mtu ||
+	    parsed.kind < KVPULL_VERBS_CALL || parsed.kind > KVPULL_VERBS_FULL)
 		return KVPULL_EPROTO;
 	*greeting = parsed;
 	return 0;

@@ -109,6 +109,7 @@ struct kvpull_verbs_end {
 	int32_t code;        /* LOST, QUIET: why */
 	uint32_t hung_up;    /* by the other side, and not LOST yet */
 	uint32_t connected;  /* CM has told us so, and nothing else since */
+	uint32_t mtu; /* enum ibv_mtu: own port's, then the smaller one */
 	enum kvpull_verbs_bell bell; /* of its CQ */
 	uint64_t heard_ns;    /* when it last said something, or was asked to */
 	uint64_t deadline_ns; /* of the handshake, or of LOST; 0: not set yet */
@@ -217,8 +218,8 @@ int KVPULL_MUST_CHECK kvpull_verbs_end_note(struct kvpull_verbs_end *end,
 /* Send what waits: pieces, a heartbeat, an acknowledgement. */
 void kvpull_verbs_end_pump(struct kvpull_verbs_end *end);
 
-/* Private data of the CM: who calls, and how many frames it takes. */
-#define KVPULL_VERBS_PRIVATE_BYTES 28u
+/* Private data of the CM: who calls, what it takes and what its port carries. */
+#define KVPULL_VERBS_PRIVATE_BYTES 30u
 
 enum kvpull_verbs_greeting_kind {
 	KVPULL_VERBS_CALL = 1, /* a first rail, and the answer to any */
@@ -231,6 +232,7 @@ struct kvpull_verbs_greeting {
 	uint32_t kind;
 	uint32_t credits;
 	uint32_t rail;     /* the caller's own */
+	uint32_t mtu;      /* enum ibv_mtu */
 	uint64_t token[2]; /* of the bundle */
 };
 

@@ -21,7 +21,7 @@
 #define KVPULL_FRAME_HEADER_BYTES 16u
 #define KVPULL_FRAME_PAYLOAD_BYTES                                             \
 	(KVPULL_FRAME_BYTES - KVPULL_FRAME_HEADER_BYTES)
-#define KVPULL_FRAME_VERSION 2u
+#define KVPULL_FRAME_VERSION 3u
 
 enum kvpull_frame_kind {
 	KVPULL_FRAME_MESSAGE = 1, /* of the handshake; the plugin's */

@@ -44,6 +44,9 @@ static int transition(const struct kvpull_verbs_end *end,
 		return fail(end, what);
 	attr.qp_access_flags = 0;
 	attr.retry_cnt = attr.rnr_retry = retry_count;
+	/* The CM knows what the caller's port carries, not what both do. */
+	if ((uint32_t)attr.path_mtu > end->mtu)
+		attr.path_mtu = (enum ibv_mtu)end->mtu;
 	depths_set(end, &attr);
 	return fabric->ibv.modify_qp(end->qp, &attr, mask) ? fail(end, what) :
 							     0;

@@ -11,6 +11,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:full:pull_consumer_killed 2:1:full:pull_consumer_lost
 	2:1:smoke:pull_producer_killed 2:1:smoke:pull_overwritten
 	2:1:smoke:pull_unchecked
+	2:1:full:pull_mtu
 	2:1:full:pull_doctor 4:1:full:pull_four"
 
 # 1 MiB a request: 16 blocks of 16 KiB in each of 4 layers. An acknowledgement
@@ -338,4 +339,17 @@ scenario_pull_four() {
 		pull_ends 120 25 0 || return
 	done
 	pull_settles 10000 && pull_stop
+}
+
+# The port of one guest carries 1024 bytes a packet, that of the other 4096,
+# and the other way round.
+scenario_pull_mtu() {
+	for pull_small in 1 2; do
+		fabric_run $pull_small 20 'ip link set rail0 mtu 1500; sleep 1
+			rdma link show' &&
+			pull_serve && pull_start 2 20 && pull_ends 60 20 0 &&
+			pull_settles 10000 && pull_stop || return
+		fabric_run $pull_small 20 'ip link set rail0 mtu 4200; sleep 1' ||
+			return
+	done
 }

@@ -126,7 +126,7 @@ static void receives_post(struct dial *dial)
 static int call(struct dial *dial)
 {
 	const struct kvpull_verbs_greeting greeting = {
-		.kind = KVPULL_VERBS_CALL, .credits = 16
+		.kind = KVPULL_VERBS_CALL, .credits = 16, .mtu = IBV_MTU_4096
 	};
 	struct ibv_qp_init_attr attr = { .cap = { .max_send_wr = QUEUE_MAX,
 						  .max_recv_wr = QUEUE_MAX,

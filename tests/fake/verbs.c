@@ -94,6 +94,14 @@ uint32_t fake_verbs_index(const struct ibv_context *context)
 	return (uint32_t)(context - fake.contexts);
 }
 
+enum ibv_mtu fake_verbs_mtu(const struct ibv_context *context)
+{
+	const enum ibv_mtu mtu =
+		fake_verbs_knobs.mtu[fake_verbs_index(context)];
+
+	return mtu ? mtu : IBV_MTU_4096;
+}
+
 struct ibv_context *fake_verbs_context(const struct sockaddr_in *address)
 {
 	const uint32_t index = ntohl(address->sin_addr.s_addr) >> 8 & 0xff;
@@ -137,6 +145,14 @@ static const struct fake_region *region_find(const struct fake_qp *qp,
 	return NULL;
 }
 
+/* Both ends cut what they send into packets that both ports carry. */
+static int is_carried(const struct fake_qp *qp, const struct fake_qp *remote)
+{
+	return qp->mtu == remote->mtu &&
+	       qp->mtu <= fake_verbs_mtu(qp->qp.context) &&
+	       qp->mtu <= fake_verbs_mtu(remote->qp.context);
+}
+
 static enum ibv_wc_status read_do(const struct fake_qp *qp,
 				  const struct fake_send *send)
 {
@@ -147,7 +163,8 @@ static enum ibv_wc_status read_do(const struct fake_qp *qp,
 	uint64_t bytes = 0;
 	int i;
 
-	if (!remote || remote->broken || remote->state < IBV_QPS_RTR)
+	if (!remote || remote->broken || remote->state < IBV_QPS_RTR ||
+	    !is_carried(qp, remote))
 		return IBV_WC_RETRY_EXC_ERR;
 	for (i = 0; i < send->request.num_sge; i++)
 		bytes += send->parts[i].length;
@@ -200,7 +217,8 @@ static enum ibv_wc_status send_do(const struct fake_qp *qp,
 
 	if (other && other->stranger)
 		return IBV_WC_SUCCESS;
-	if (!remote || remote->broken || remote->state < IBV_QPS_RTR)
+	if (!remote || remote->broken || remote->state < IBV_QPS_RTR ||
+	    !is_carried(qp, remote))
 		return IBV_WC_RETRY_EXC_ERR;
 	/* The credits' promise: there always is one. */
 	if (receive_do(remote, (const void *)(uintptr_t)send->parts[0].addr,
@@ -360,10 +378,9 @@ static int query_port(struct ibv_context *context, uint8_t port,
 {
 	struct ibv_port_attr *attr = (struct ibv_port_attr *)(void *)compat;
 
-	(void)context;
 	(void)port;
 	attr->state = IBV_PORT_ACTIVE;
-	attr->active_mtu = IBV_MTU_4096;
+	attr->active_mtu = fake_verbs_mtu(context);
 	attr->gid_tbl_len = 2;
 	attr->active_width = 1;
 	attr->active_speed = 32;
@@ -564,6 +581,8 @@ static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 		}
 		qp->state = attr->qp_state;
 	}
+	if (mask & IBV_QP_PATH_MTU)
+		qp->mtu = attr->path_mtu;
 	if (mask & IBV_QP_ACCESS_FLAGS) {
 		qp->access = attr->qp_access_flags;
 		fake.openings += !!(qp->access & remote);

@@ -43,6 +43,8 @@ struct fake_verbs_knobs {
 	uint32_t post_times; /* so many posts in a row */
 	/* The nth object from now on cannot be made; 0: none. */
 	uint32_t make_at;
+	/* Of each device's port; 0: 4096. */
+	enum ibv_mtu mtu[FAKE_VERBS_DEVICES_MAX];
 	/* The nth transition of a queue pair from now on fails; 0: none. */
 	uint32_t modify_at;
 	uint32_t held;   /* work requests are taken, and not carried out */

@@ -203,6 +203,9 @@ static int init_qp_attr(struct rdma_cm_id *cm_id, struct ibv_qp_attr *attr,
 		errno = EINVAL;
 		return -1;
 	}
+	/* The CM knows the caller's end of the path alone. */
+	attr->path_mtu = fake_verbs_mtu(id->initiator ? id->id.verbs :
+							id->other->id.verbs);
 	attr->max_rd_atomic = attr->max_dest_rd_atomic = UINT8_MAX;
 	attr->retry_cnt = attr->rnr_retry = 7;
 	if (attr->qp_state == IBV_QPS_RTR)
@@ -497,7 +500,7 @@ int fake_verbs_stranger(const char *address, const void *private_data,
 	stranger->stranger = stranger->initiator = 1;
 	stranger->other = call;
 	call->other = stranger;
-	call->id.verbs = listener->id.verbs;
+	call->id.verbs = stranger->id.verbs = listener->id.verbs;
 	call->id.route.addr.dst_sin.sin_family = AF_INET;
 	(void)inet_pton(AF_INET, address,
 			&call->id.route.addr.dst_sin.sin_addr);

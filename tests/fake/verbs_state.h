@@ -41,6 +41,7 @@ struct fake_qp {
 	uint32_t receive_first, receive_count;
 	uint32_t send_max, receive_max;
 	enum ibv_qp_state state;
+	enum ibv_mtu mtu; /* that it was told its path has */
 	uint32_t access;
 	uint32_t broken;
 };
@@ -99,6 +100,7 @@ struct fake_verbs {
 extern struct fake_verbs fake_verbs_state;
 
 uint32_t fake_verbs_index(const struct ibv_context *context);
+enum ibv_mtu fake_verbs_mtu(const struct ibv_context *context);
 /* By the address that an id is bound to. */
 struct ibv_context *fake_verbs_context(const struct sockaddr_in *address);
 /* Counted, and failed when the test wants that. */

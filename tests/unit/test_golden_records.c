@@ -273,6 +273,7 @@ static const struct golden_member greeting_members[] = {
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, kind),
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, credits),
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, rail),
+	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, mtu),
 	TOKEN(greeting, token_low, 0),
 	TOKEN(greeting, token_high, 1),
 	GOLDEN_END

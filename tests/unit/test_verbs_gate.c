@@ -22,7 +22,7 @@ static int gate_up(void **state)
 static void stranger_calls(const char *address)
 {
 	const struct kvpull_verbs_greeting greeting = {
-		.kind = KVPULL_VERBS_CALL, .credits = 4
+		.kind = KVPULL_VERBS_CALL, .credits = 4, .mtu = IBV_MTU_4096
 	};
 	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
 

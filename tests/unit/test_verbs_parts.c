@@ -99,6 +99,7 @@ static void greeting_comes_back_as_it_went(void **state)
 	const struct kvpull_verbs_greeting sent = { .kind = KVPULL_VERBS_JOIN,
 						    .credits = 32,
 						    .rail = 3,
+						    .mtu = IBV_MTU_1024,
 						    .token = { 5,
 							       1ull << 63 } };
 	uint8_t bytes[56] = { 0 }; /* the CM pads */
@@ -111,13 +112,15 @@ static void greeting_comes_back_as_it_went(void **state)
 	assert_int_equal(got.kind, sent.kind);
 	assert_int_equal(got.credits, sent.credits);
 	assert_int_equal(got.rail, sent.rail);
+	assert_int_equal(got.mtu, sent.mtu);
 	assert_memory_equal(got.token, sent.token, sizeof(got.token));
 }
 
 static void greeting_that_is_none_is_refused(void **state)
 {
 	const struct kvpull_verbs_greeting sent = { .kind = KVPULL_VERBS_CALL,
-						    .credits = 32 };
+						    .credits = 32,
+						    .mtu = IBV_MTU_1024 };
 	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
 	struct kvpull_verbs_greeting got;
 	uint32_t at;
@@ -139,6 +142,10 @@ static void greeting_that_is_none_is_refused(void **state)
 			 KVPULL_EVERSION);
 	kvpull_verbs_greeting_put(bytes, &sent);
 	bytes[6] = 0;
+	assert_int_equal(kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
+			 KVPULL_EPROTO);
+	kvpull_verbs_greeting_put(bytes, &sent);
+	bytes[12] = 0; /* its MTU */
 	assert_int_equal(kvpull_verbs_greeting_get(bytes, sizeof(bytes), &got),
 			 KVPULL_EPROTO);
 	for (at = 0; at < 256; at++) {

@@ -160,12 +160,14 @@ static uint32_t private_data_put(struct seq_world *world,
 	struct kvpull_verbs_greeting greeting = {
 		.kind = KVPULL_VERBS_CALL,
 		.credits = 4,
+		.mtu = IBV_MTU_4096,
 	};
 
 	if (seq_one_in(dice, 6)) {
 		greeting.kind = seq_below(dice, 6);
 		greeting.credits = credits[seq_below(dice, 5)];
 		greeting.rail = seq_below(dice, 6);
+		greeting.mtu = seq_below(dice, 7);
 		memcpy(greeting.token, other->token, sizeof(greeting.token));
 	}
 	kvpull_verbs_greeting_put(bytes, &greeting);
