@@ -85,13 +85,16 @@ static int choice_set(struct kvpull_config *config, const struct origin *origin,
 		      const char *value)
 {
 	const struct kvpull_config_key *key = origin->key;
-	char word[KVPULL_KEY_NAME_BYTES];
-	uint64_t i;
+	const size_t bytes = strlen(value);
+	const char *word = key->unit;
+	uint64_t number;
 
-	for (i = 0; kvpull_config_key_word(key->unit, i, word, sizeof(word));
-	     i++)
-		if (!strcmp(word, value))
-			return number_set(config, origin, key->min + i);
+	for (number = key->min; *word; number++) {
+		if (strcspn(word, ",") == bytes && !strncmp(word, value, bytes))
+			return number_set(config, origin, number);
+		word += strcspn(word, ",");
+		word += strspn(word, ", ");
+	}
 	return value_refuse(origin);
 }
 
@@ -234,10 +237,7 @@ static int variable_unknown(const char *name, size_t bytes,
 	char written[64];
 	char nearest[64];
 
-	if (bytes >= sizeof(written))
-		bytes = sizeof(written) - 1;
-	memcpy(written, name, bytes);
-	written[bytes] = '\0';
+	(void)snprintf(written, sizeof(written), "%.*s", (int)bytes, name);
 	kvpull_config_key_variable(
 		kvpull_config_key_nearest(written +
 					  strlen(KVPULL_ENVIRONMENT_PREFIX)),

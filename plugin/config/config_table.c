@@ -29,9 +29,6 @@ const size_t kvpull_config_key_count =
 void kvpull_config_key_range(const struct kvpull_config_key *key, char *text,
 			     size_t capacity)
 {
-	const char *word;
-	size_t used;
-
 	switch (key->type) {
 	case KVPULL_KEY_U32:
 	case KVPULL_KEY_U64:
@@ -45,13 +42,7 @@ void kvpull_config_key_range(const struct kvpull_config_key *key, char *text,
 		(void)snprintf(text, capacity, "true or false");
 		return;
 	case KVPULL_KEY_CHOICE:
-		used = (size_t)snprintf(text, capacity, "one of ");
-		for (word = key->unit; *word && used + 3 < capacity; word++) {
-			if (*word == ' ')
-				text[used++] = ',';
-			text[used++] = *word;
-		}
-		text[used] = '\0';
+		(void)snprintf(text, capacity, "one of %s", key->unit);
 		return;
 	case KVPULL_KEY_FOLDER:
 		(void)snprintf(text, capacity,
@@ -73,26 +64,6 @@ void kvpull_config_key_range(const struct kvpull_config_key *key, char *text,
 			       KVPULL_UIDS_MAX, key->max);
 		return;
 	}
-}
-
-/* Copy word number index of "a b c"; 0 if there is none. */
-int kvpull_config_key_word(const char *words, uint64_t index, char *word,
-			   size_t capacity)
-{
-	size_t bytes;
-
-	for (; index; index--) {
-		words = strchr(words, ' ');
-		if (!words)
-			return 0;
-		words++;
-	}
-	bytes = strcspn(words, " ");
-	if (bytes >= capacity)
-		return 0;
-	memcpy(word, words, bytes);
-	word[bytes] = '\0';
-	return 1;
 }
 
 /* Edits (insert, remove, replace) from a known key to what was written. */

@@ -43,9 +43,6 @@ extern const size_t kvpull_config_key_count;
 /* The range as people read it: "10 .. 3600000 ms", "one of auto, no". */
 void kvpull_config_key_range(const struct kvpull_config_key *key, char *text,
 			     size_t capacity);
-/* Copy word number index of "a b c"; 0 if there is none. */
-int kvpull_config_key_word(const char *words, uint64_t index, char *word,
-			   size_t capacity);
 /* The key whose name is the fewest edits away from this one. */
 const struct kvpull_config_key *kvpull_config_key_nearest(const char *name);
 /* KVPULL_<KEY> */

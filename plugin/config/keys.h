@@ -15,7 +15,7 @@
  *            SECRET  char[max], path of a file that is read, or ""
  *            UIDS    u32[KVPULL_UIDS_MAX], uid_count of them
  *   default  as the environment would have it; UID is the process's
- *   unit     of a number; the words of a choice, "a b c"
+ *   unit     of a number; the words of a choice, "a, b, c"
  *
  * A new key is a row, and the line that reads its member.
  */
@@ -36,7 +36,7 @@
 	  "holds at once; beyond it a finished request gets no ticket") \
 	X(key_file, SECRET, "", 0, PATH_MAX, "", \
 	  "file of 32 bytes, mode 600, that authenticates tickets and handshakes; empty: no key") \
-	X(log_level, CHOICE, "info", KVPULL_LOG_ERROR, KVPULL_LOG_DEBUG, "error warn info debug", \
+	X(log_level, CHOICE, "info", KVPULL_LOG_ERROR, KVPULL_LOG_DEBUG, "error, warn, info, debug", \
 	  "the least important lines that are logged; where it is set, over the engine's own level") \
 	/* scheduler half */ \
 	X(families_max, U32, "8192", 1, 1048576, "families", \
@@ -54,17 +54,17 @@
 	X(abort_revokes, SWITCH, "false", 0, 1, "", \
 	  "an abort after the finish ends the hold at once") \
 	/* worker half */ \
-	X(progress, CHOICE, "thread", KVPULL_PROGRESS_THREAD, KVPULL_PROGRESS_CALLER, "thread caller", \
+	X(progress, CHOICE, "thread", KVPULL_PROGRESS_THREAD, KVPULL_PROGRESS_CALLER, "thread, caller", \
 	  "who does the I/O: a thread of the worker, or calls of poll() and progress()") \
-	X(route, CHOICE, "auto", KVPULL_ROUTE_AUTO, KVPULL_ROUTE_PIN_VERBS, "auto shm verbs", \
+	X(route, CHOICE, "auto", KVPULL_ROUTE_AUTO, KVPULL_ROUTE_PIN_VERBS, "auto, shm, verbs", \
 	  "route to peers; a pinned one is used or the peer is refused") \
-	X(uring, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto no", \
+	X(uring, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto, no", \
 	  "io_uring where the kernel allows it") \
-	X(huge, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto no", \
+	X(huge, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto, no", \
 	  "huge pages where the kernel grants them") \
 	X(copy_threads, U32, "1", 0, 16, "threads", \
 	  "threads that copy from peers on this node, beside progress") \
-	X(progress_copies, CHOICE, "auto", KVPULL_AUTO, KVPULL_ON, "auto no yes", \
+	X(progress_copies, CHOICE, "auto", KVPULL_AUTO, KVPULL_ON, "auto, no, yes", \
 	  "progress copies too, up to 2 MiB at a time; auto: its own thread does; always without copy_threads") \
 	X(inline_bytes, U32, "65536", 0, 16777216, "bytes", \
 	  "pulls up to this size are copied at once, without a copy thread") \
