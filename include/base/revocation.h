@@ -38,6 +38,30 @@ _Static_assert(sizeof(struct kvpull_revocation_entry) == 32,
 	       "shared between processes and over the fabric");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "entries are shared memory");
 
+/*
+ * Fences leave no trace: in debug builds a test may look on as entries are
+ * written and fenced, and so see that each report comes after both.
+ */
+enum kvpull_revocation_act {
+	KVPULL_REVOCATION_WRITTEN,
+	KVPULL_REVOCATION_FENCED
+};
+
+#ifdef KVPULL_DEBUG
+__attribute__((weak)) void (*kvpull_revocation_hook)(
+	enum kvpull_revocation_act act);
+#endif
+
+static inline void kvpull_revocation_tell(enum kvpull_revocation_act act)
+{
+#ifdef KVPULL_DEBUG
+	if (kvpull_revocation_hook)
+		kvpull_revocation_hook(act);
+#else
+	(void)act;
+#endif
+}
+
 /* Producer: this generation is dead. Nothing is promised before the fence. */
 static inline void
 kvpull_revocation_write(struct kvpull_revocation_entry *entry,
@@ -45,6 +69,7 @@ kvpull_revocation_write(struct kvpull_revocation_entry *entry,
 {
 	atomic_store_explicit(&entry->revoked, generation,
 			      memory_order_relaxed);
+	kvpull_revocation_tell(KVPULL_REVOCATION_WRITTEN);
 }
 
 /* Producer: this slot is dead, with each generation to come. Likewise. */
@@ -52,6 +77,7 @@ static inline void
 kvpull_revocation_close(struct kvpull_revocation_entry *entry)
 {
 	atomic_store_explicit(&entry->incarnation, 0, memory_order_relaxed);
+	kvpull_revocation_tell(KVPULL_REVOCATION_WRITTEN);
 }
 
 /*
@@ -62,6 +88,7 @@ kvpull_revocation_close(struct kvpull_revocation_entry *entry)
 static inline void kvpull_revocation_fence(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
+	kvpull_revocation_tell(KVPULL_REVOCATION_FENCED);
 }
 
 /*

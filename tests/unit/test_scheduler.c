@@ -347,6 +347,31 @@ static void silent_rank_is_named_once(void **state)
 	world_close(world);
 }
 
+/* B.7: of many, the oldest is the first to be silent for so long. */
+static void silence_of_an_old_hold_is_seen_behind_newer_ones(void **state)
+{
+	struct world *world = opened(2);
+	struct world_ticket ticket;
+	uint64_t key;
+
+	(void)state;
+	for (key = 1; key <= 3; key++) {
+		assert_int_equal(world_hold(world, key, &ticket),
+				 KVPULL_FINISH_HELD);
+		world_step(world);
+		world->now_ns += 1000 * KVPULL_NS_PER_MS;
+	}
+	world->now_ns += 487000 * KVPULL_NS_PER_MS;
+	assert_true(kvpull_scheduler_has_pending(world->scheduler,
+						 world->now_ns) >= 0);
+	world->now_ns++;
+	assert_int_equal(
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns),
+		KVPULL_ERANK);
+	assert_non_null(strstr(world->last_error, "key 1 "));
+	world_close(world);
+}
+
 static void reset_revokes_every_hold(void **state)
 {
 	struct world *world = opened(1);
@@ -605,6 +630,8 @@ int main(void)
 		cmocka_unit_test(abort_after_the_finish_revokes_by_config),
 		cmocka_unit_test(ticket_can_be_asked_for_while_held),
 		cmocka_unit_test(silent_rank_is_named_once),
+		cmocka_unit_test(
+			silence_of_an_old_hold_is_seen_behind_newer_ones),
 		cmocka_unit_test(reset_revokes_every_hold),
 		cmocka_unit_test(
 			restarted_worker_is_told_to_end_what_it_never_held),
