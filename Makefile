@@ -75,6 +75,7 @@ FUZZ := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # A fuzz target's further parts; main.c is that of sequences from a seed.
 SEQUENCE_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out %/main.c,$(wildcard tests/fuzz/sequence/*.c)))
 FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
+API_FUZZ_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fuzz/api_*.c))
 SIM := $(if $(SIM_OBJ),$(B)/kvpull_sim)
 SCENARIOS := $(if $(SCENARIO_OBJ),$(B)/kvpull_scenarios)
 
@@ -152,6 +153,12 @@ $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(FUZZ_MAIN) $(TEST_LIBS)
 $(B)/fuzz/fuzz_sequence: $(SEQUENCE_OBJ)
 $(B)/kvpull_sequences: $(B)/tests/fuzz/sequence/main.o $(SEQUENCE_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
+# The library's clock is the fuzzer's, so that a seed is the same run again.
+$(B)/fuzz/fuzz_api $(B)/kvpull_api_fuzz: ALL_LDFLAGS += -Wl,--wrap=clock_gettime
+$(B)/fuzz/fuzz_api: $(B)/tests/fuzz/fuzz_api.o $(API_FUZZ_OBJ) $(FUZZ_MAIN) $(TEST_LIBS)
+	$(call LINK_TEST,$(if $(FUZZ_MAIN),,-fsanitize=fuzzer))
+$(B)/kvpull_api_fuzz: $(B)/tests/fuzz/main_api.o $(API_FUZZ_OBJ) $(TEST_LIBS)
+	$(call LINK_TEST)
 $(B)/kvpull_sim: $(SIM_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
 # A caller of the fabric's: it speaks verbs by itself.
@@ -212,6 +219,12 @@ sequences: ## sequences of faults against real workers, SECONDS=n; SEED=n SEQUEN
 	$(Q)+$(SUBMAKE) VARIANT=asan sequences-run
 sequences-run: $(B)/kvpull_sequences
 	$(Q)tests/run-programs.sh "$(B)/kvpull_sequences --seed $(or $(SEED),0x$(shell git rev-parse --short=7 HEAD)) --sequences $(SEQUENCES) --seconds $(SECONDS)"
+
+api-fuzz: ## calls of the ABI in any order, against an oracle: SECONDS=n, SEED=n
+	$(Q)+$(SUBMAKE) VARIANT=asan api-fuzz-run SECONDS=$(SECONDS)
+api-fuzz-run: $(B)/kvpull_api_fuzz
+	$(Q)tests/run-programs.sh "$< --seed $(or $(SEED),1) --seconds $(SECONDS)" \
+		"$< --seed $(or $(SEED),1) --seconds $$(($(SECONDS) / 4)) --threads"
 
 mutants: ## each weakened ordering of the ring, each broken promise is caught
 	$(Q)tests/mutants.sh
@@ -292,8 +305,10 @@ help: ## this list
 clean: ## remove build/
 	rm -rf build
 
-.PHONY: all programs fuzz-programs lib tools unit check demo sim scenarios scenario-programs stress stress-programs \
-	asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned symbols lint format abi abi-bless deps pages sequences sequences-run \
+.PHONY: all programs fuzz-programs lib tools unit check demo sim scenarios scenario-programs \
+	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
+	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned \
+	symbols lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	install uninstall help clean
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -653,6 +653,7 @@ struct kvpull_worker_ops {
 	 * Return: what was done; 0: nothing.
 	 */
 	int (*progress)(struct kvpull_worker *worker, uint32_t budget);
+	/** Return: how many there are; of them, the first capacity are written. */
 	int (*peers)(struct kvpull_worker *worker,
 		     struct kvpull_peer_info *peers, uint32_t capacity);
 	int (*stats)(struct kvpull_worker *worker,
