@@ -63,7 +63,7 @@ static void config_load(struct seq_engine *engine)
 		"\"ring_records\":16,\"step_log_mib\":1,\"families_max\":8,"
 		"\"inline_bytes\":%u,\"verbs_credits\":4,\"verbs_depth\":8,"
 		"\"verbs_batch\":2,\"socket_dir\":\"%s\"}",
-		SEQ_PEERS, SEQ_CALLERS, options->late ? 20 : 0,
+		SEQ_PEERS, SEQ_CALLERS, options->grace ? 20 : 0,
 		options->copies_late ? 0 : 65536, engine->world->folder);
 	if (kvpull_config_load(&engine->config, json, &detail))
 		seq_fail("%s: %s", detail.field, detail.message);
@@ -91,9 +91,14 @@ static void memory_register(struct seq_engine *engine)
 	uint8_t info[1024];
 	size_t info_bytes;
 
-	if (kvpull_worker_memory_alloc(
-		    engine->worker, SEQ_BLOCKS * SEQ_BLOCK_BYTES, 0, &memory))
+	if (engine->world->options.foreign && engine->who == SEQ_P) {
+		region.kind = KVPULL_REGION_FOREIGN;
+		memory.base = engine->own = calloc(SEQ_BLOCKS, SEQ_BLOCK_BYTES);
+	} else if (kvpull_worker_memory_alloc(engine->worker,
+					      SEQ_BLOCKS * SEQ_BLOCK_BYTES, 0,
+					      &memory)) {
 		seq_fail("no memory for blocks");
+	}
 	engine->memory = memory.base;
 	region.base = memory.base;
 	region.bytes = SEQ_BLOCKS * SEQ_BLOCK_BYTES;
@@ -151,6 +156,8 @@ void seq_engine_open(struct seq_engine *engine)
 		seq_fail("engine %u: %s: %s", engine->who, detail.field,
 			 detail.message);
 	memory_register(engine);
+	if (world->options.sleeps && kvpull_worker_event_fd(engine->worker) < 0)
+		seq_fail("engine %u: no descriptor to sleep on", engine->who);
 }
 
 void seq_engine_close(struct seq_engine *engine)
@@ -158,6 +165,7 @@ void seq_engine_close(struct seq_engine *engine)
 	kvpull_worker_destroy(engine->worker);
 	kvpull_arena_close(&engine->arena);
 	kvpull_scheduler_destroy(engine->scheduler);
+	free(engine->own);
 	engine->worker = NULL;
 	engine->scheduler = NULL;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +18,8 @@
 #include "tests/fuzz/sequence/sequence.h"
 
 #define STEPS_MORE 40u /* beyond the least */
-#define HANG_S 60u     /* of one sequence */
+#define BUSY_S 20      /* of the processor, one sequence */
+#define HANG_S 600u    /* likewise, on a machine with other things to do */
 
 struct options {
 	uint64_t seed;
@@ -59,6 +61,7 @@ static void sequences_run(const struct options *options,
 {
 	const uint64_t until_ns =
 		kvpull_clock_ns() + options->seconds * KVPULL_NS_PER_S;
+	const struct itimerval busy = { .it_value = { .tv_sec = BUSY_S } };
 	uint8_t bytes[SEQ_BYTES_MAX];
 	uint64_t at;
 
@@ -69,6 +72,7 @@ static void sequences_run(const struct options *options,
 		if (options->seconds && kvpull_clock_ns() > until_ns)
 			break;
 		(void)alarm(HANG_S);
+		(void)setitimer(ITIMER_PROF, &busy, NULL);
 		if (seq_will_open() || at == options->first)
 			atomic_store_explicit(&progress->world_at, at,
 					      memory_order_relaxed);
@@ -77,6 +81,7 @@ static void sequences_run(const struct options *options,
 	}
 	seq_world_end();
 	(void)alarm(0);
+	(void)setitimer(ITIMER_PROF, &(struct itimerval){ 0 }, NULL);
 }
 
 static int totals_say(const struct options *options, uint64_t began_ns)

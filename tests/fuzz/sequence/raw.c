@@ -226,6 +226,9 @@ static void welcome_send(struct seq_world *world, struct seq_raw *raw,
 	if (kind == KVPULL_REGION_FOREIGN)
 		fds[0] = p->worker->entries.fd;
 	fds[3] = p->worker->facts.serve.regions[0].fd;
+	/* Not of its own memory: there a table's will do. */
+	if (fds[3] < 0)
+		fds[3] = table.fd;
 	if (odd_at < 4)
 		odd = fds[odd_at] = fd_make(world);
 	if (odd_at == 4)

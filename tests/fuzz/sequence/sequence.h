@@ -121,6 +121,7 @@ struct seq_engine {
 	struct kvpull_verbs_sink sink; /* audited */
 	struct kvpull_log log;
 	uint8_t *memory;
+	void *own; /* foreign: to be freed */
 	uint8_t busy[SEQ_BLOCKS];
 	struct seq_request requests[SEQ_REQUESTS];
 	uint32_t loaded, failed; /* of those that are `mine` */
@@ -179,7 +180,9 @@ struct seq_options {
 	uint32_t rails;
 	uint32_t key;
 	uint32_t copies_late; /* nothing is copied inside read_start */
-	uint32_t late;        /* grace and window differ */
+	uint32_t grace;       /* the dead count as releasers later */
+	uint32_t sleeps;      /* engines ask for a descriptor to sleep on */
+	uint32_t foreign;     /* P's blocks are in memory of its own */
 };
 
 struct seq_world {

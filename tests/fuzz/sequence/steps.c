@@ -308,7 +308,7 @@ static int pull_try(enum seq_who who)
 	struct seq_engine *engine = &world.engines[who];
 	const struct seq_ticket *ticket = seq_engine_prefill(
 		&world.engines[SEQ_P],
-		1 + world.number % SEQ_REQUEST_BLOCKS_MAX, 0);
+		1 + (uint32_t)(world.number % SEQ_REQUEST_BLOCKS_MAX), 0);
 	struct seq_request *request =
 		ticket ? seq_engine_pull(engine, ticket) : NULL;
 	uint32_t left;
@@ -384,7 +384,9 @@ static void world_begin(uint64_t seed)
 		.rails = 1 + (uint32_t)(seed >> 1 & 1),
 		.key = (uint32_t)(seed & 1),
 		.copies_late = (uint32_t)(seed >> 2 & 1),
-		.late = (uint32_t)(seed >> 3 & 1),
+		.grace = (uint32_t)(seed >> 3 & 1),
+		.sleeps = (uint32_t)(seed >> 4 & 1),
+		.foreign = (uint32_t)(seed >> 5 & 1),
 	};
 
 	seq_world_open(&world, &options);

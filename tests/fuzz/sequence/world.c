@@ -16,15 +16,22 @@
 /* Later than the kernel's clock gets: its timers are never due. */
 #define BEGAN_NS (UINT64_C(400) * 24 * 3600 * KVPULL_NS_PER_S)
 
+/* All but pipes: nobody here makes one, but a sanitizer's symbolizer does. */
 uint32_t seq_fds(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
+	const struct dirent *entry;
 	uint32_t count = 0;
 
 	if (!folder)
 		seq_fail("/proc/self/fd cannot be read");
-	while (readdir(folder))
-		count++;
+	while ((entry = readdir(folder)) != NULL) {
+		char target[8] = { 0 };
+
+		(void)!readlinkat(dirfd(folder), entry->d_name, target,
+				  sizeof(target) - 1);
+		count += strncmp(target, "pipe:", 5) != 0;
+	}
 	(void)closedir(folder);
 	return count;
 }
@@ -205,7 +212,8 @@ void seq_world_close(struct seq_world *world)
 	if (fake_verbs_live() != world->open_objects)
 		seq_fail("%u objects of the fabric are left after close()",
 			 fake_verbs_live() - world->open_objects);
-	if (seq_fds() != world->open_fds)
+	/* Less: who runs this had a file open then. */
+	if (seq_fds() > world->open_fds)
 		seq_fail("%d descriptors are left after close()",
 			 (int)(seq_fds() - world->open_fds));
 }
