@@ -163,7 +163,7 @@ void seq_engine_open(struct seq_engine *engine)
 void seq_engine_close(struct seq_engine *engine)
 {
 	kvpull_worker_destroy(engine->worker);
-	kvpull_arena_close(&engine->arena);
+	kvpull_arena_fini(&engine->arena);
 	kvpull_scheduler_destroy(engine->scheduler);
 	free(engine->own);
 	engine->worker = NULL;

@@ -186,7 +186,7 @@ size_t seq_welcome(struct seq_world *world, const struct seq_engine *to,
 
 	memset(&welcome, 0, sizeof(welcome));
 	welcome.incarnation =
-		SEQ_STRANGE_INCARNATION + seq_one_in(world->dice, 16);
+		SEQ_STRANGE_INCARNATION + (uint64_t)seq_one_in(world->dice, 16);
 	welcome.lease_ns = 60 * KVPULL_NS_PER_MS;
 	welcome.slot_count = 8;
 	welcome.tp_size = 1;

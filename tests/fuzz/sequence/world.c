@@ -12,7 +12,6 @@
 #include "shm/shm.h"
 #include "tests/fuzz/sequence/sequence.h"
 
-#define ARENA_BYTES (UINT64_C(64) << 20) /* of address space */
 /* Later than the kernel's clock gets: its timers are never due. */
 #define BEGAN_NS (UINT64_C(400) * 24 * 3600 * KVPULL_NS_PER_S)
 
@@ -122,8 +121,7 @@ struct kvpull_transport *seq_world_transport(void *context,
 	};
 	struct kvpull_route *route;
 
-	if (kvpull_arena_open(&engine->arena, ARENA_BYTES, log))
-		seq_fail("engine %u: no memory for routes", engine->who);
+	kvpull_arena_init(&engine->arena, log);
 	if (engine->who != SEQ_V)
 		params.shm = shm_make(engine, log);
 	if (kvpull_route_open(&params, &engine->arena, &route))
