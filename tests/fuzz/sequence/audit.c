@@ -134,10 +134,14 @@ static void peer_ended(struct seq_audit *audit, uint32_t peer)
 static void caller_event(struct seq_audit *audit,
 			 const struct kvpull_event *event)
 {
-	uint8_t *up = &audit->caller_up[event->index];
 	const int comes = event->kind == KVPULL_EVENT_CALLER_UP;
+	uint8_t *up;
 
-	if (event->index >= SEQ_CALLERS || *up == comes)
+	if (event->index >= SEQ_PLACES)
+		seq_fail("%s: caller %u has no place", audit->name,
+			 event->index);
+	up = &audit->caller_up[event->index];
+	if (*up == comes)
 		seq_fail("%s: event %u of caller %u, who is %s", audit->name,
 			 event->kind, event->index, *up ? "there" : "not");
 	if (comes && audit->admitted[event->index])
@@ -200,7 +204,7 @@ static void audit_close(struct kvpull_transport *transport)
 static void admitted_check(const struct seq_audit *audit, uint32_t caller,
 			   const char *what)
 {
-	if (caller >= SEQ_CALLERS || !audit->admitted[caller])
+	if (caller >= SEQ_PLACES || !audit->admitted[caller])
 		seq_fail(
 			"%s: a %s of caller %u reaches the sink before admission",
 			audit->name, what, caller);
@@ -271,7 +275,7 @@ uint32_t seq_audit_callers(const struct seq_audit *audit)
 	uint32_t count = 0;
 	uint32_t at;
 
-	for (at = 0; at < SEQ_CALLERS; at++)
+	for (at = 0; at < SEQ_PLACES; at++)
 		count += audit->caller_up[at];
 	return count;
 }

@@ -38,6 +38,7 @@
 #define SEQ_TICKETS 12u
 #define SEQ_TICKET_BYTES 2048u
 #define SEQ_CALLERS 6u
+#define SEQ_PLACES (SEQ_CALLERS + KVPULL_CALLERS_MORE)
 #define SEQ_PEERS 4u
 #define SEQ_READS 64u /* parts of pulls that a worker has: a rank each */
 #define SEQ_STRANGERS 8u
@@ -75,8 +76,8 @@ struct seq_audit {
 	const struct kvpull_transport_ops *real;
 	struct kvpull_transport_ops ops;
 	struct kvpull_verbs_sink sink; /* the worker's own */
-	uint8_t caller_up[SEQ_CALLERS];
-	uint8_t admitted[SEQ_CALLERS];
+	uint8_t caller_up[SEQ_PLACES];
+	uint8_t admitted[SEQ_PLACES];
 	uint8_t peer_open[SEQ_PEERS];
 	struct {
 		const struct kvpull_read *read; /* open; NULL: none */

@@ -116,6 +116,7 @@ struct kvpull_transport *seq_world_transport(void *context,
 		.log = log,
 		.peers_max = config->peers_max,
 		.callers_max = config->consumers_max,
+		.waiting_max = config->consumers_max + KVPULL_CALLERS_MORE,
 		.ring_records = config->ring_records,
 		.engine_wake_fd = -1,
 	};
