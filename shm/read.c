@@ -13,6 +13,13 @@
  * out of the caches by then, and costs some us.
  */
 #define POLL_COPY_BYTES (2u << 20)
+/*
+ * Of the queue in a poll, and of small reads that are copied when they are
+ * started, between two polls. Reads are started before and after the poll of
+ * an owner's run: with both, a run stays within KVPULL_SHM_POLL_BYTES.
+ */
+#define QUEUE_BYTES (KVPULL_SHM_POLL_BYTES / 2)
+#define EARLY_BYTES (KVPULL_SHM_POLL_BYTES / 4)
 
 int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 			  const struct kvpull_shm_params *params,
@@ -24,7 +31,10 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 		.peers = peers,
 		.read_max = params->reads_max,
 		.poll_copies = params->poll_copies || !params->copy_threads,
-		.inline_bytes = params->inline_bytes,
+		.inline_bytes = params->inline_bytes < QUEUE_BYTES ?
+					params->inline_bytes :
+					QUEUE_BYTES,
+		.early_bytes = EARLY_BYTES,
 	};
 	reads->reads = (struct kvpull_shm_read *)kvpull_arena_take(
 		arena, params->reads_max, sizeof(*reads->reads));
@@ -62,42 +72,48 @@ static uint32_t queue_pop(struct kvpull_shm_reads *reads)
 	return index;
 }
 
-/* Start a part that lies in memory. 0: it will end; 1: it is over. */
-static int foreign_start(struct kvpull_shm_reads *reads,
-			 const struct kvpull_shm_peer *peer,
-			 struct kvpull_shm_read *mine,
-			 const struct kvpull_read *part)
+/* All of it, by this thread. 0, or the error. */
+static int small_copy(struct kvpull_shm_reads *reads,
+		      const struct kvpull_shm_peer *peer,
+		      struct kvpull_shm_read *mine)
 {
 	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(peer);
 
-	mine->part = part;
-	mine->cursor = (struct kvpull_rows_cursor){ 0 };
-	if (part->byte_count <= reads->inline_bytes) {
-		const int code = kvpull_foreign_read(&foreign, part,
-						     &mine->cursor, UINT64_MAX);
-
-		return code ? code : 1;
-	}
-	mine->state = KVPULL_SHM_READ_FOREIGN;
-	queue_push(reads, part->index);
-	return 0;
+	if (peer->foreign_count)
+		return kvpull_foreign_read(&foreign, mine->part, &mine->cursor,
+					   UINT64_MAX);
+	mine->job = (struct kvpull_copy_job){ .read = mine->part,
+					      .regions = peer->regions };
+	kvpull_copy_inline(reads->copy, &mine->job);
+	return mine->job.code;
 }
 
+/* Start a part that lies in memory. 0: it will end; 1: it is over. */
 static int memory_start(struct kvpull_shm_reads *reads,
 			const struct kvpull_shm_peer *peer,
 			struct kvpull_shm_read *mine,
 			const struct kvpull_read *part)
 {
+	const int is_small = part->byte_count <= reads->inline_bytes;
 	int code;
 
-	if (peer->foreign_count)
-		return foreign_start(reads, peer, mine, part);
+	mine->part = part;
+	mine->cursor = (struct kvpull_rows_cursor){ 0 };
+	/* At once if nobody waits: those that do are served in order. */
+	if (is_small && !reads->queue_count &&
+	    part->byte_count <= reads->early_bytes) {
+		reads->early_bytes -= (uint32_t)part->byte_count;
+		code = small_copy(reads, peer, mine);
+		return code ? code : 1;
+	}
+	if (is_small || peer->foreign_count) {
+		mine->state = is_small ? KVPULL_SHM_READ_SMALL :
+					 KVPULL_SHM_READ_FOREIGN;
+		queue_push(reads, part->index);
+		return 0;
+	}
 	mine->job = (struct kvpull_copy_job){ .read = part,
 					      .regions = peer->regions };
-	if (part->byte_count <= reads->inline_bytes) {
-		kvpull_copy_inline(reads->copy, &mine->job);
-		return mine->job.code ? mine->job.code : 1;
-	}
 	code = kvpull_copy_start(reads->copy, &mine->job);
 	if (!code)
 		mine->state = KVPULL_SHM_READ_COPYING;
@@ -188,7 +204,7 @@ static void read_cancel(struct kvpull_shm_reads *reads,
 	if (mine->state == KVPULL_SHM_READ_IDLE || mine->cancelled)
 		return;
 	mine->cancelled = code;
-	/* A foreign one is seen when its turn in the queue comes. */
+	/* One in the queue is seen when its turn comes. */
 	if (mine->state == KVPULL_SHM_READ_COPYING)
 		kvpull_copy_cancel(reads->copy, &mine->job);
 	if (mine->file.read)
@@ -316,38 +332,53 @@ static void copies_poll(struct kvpull_shm_reads *reads,
 	}
 }
 
-/* A turn of one foreign read: 1: more is left. */
-static int foreign_turn(struct kvpull_shm_reads *reads,
-			struct kvpull_shm_read *mine)
+/* A turn of one in the queue, of so many bytes: 1: more is left. */
+static int queue_turn(struct kvpull_shm_reads *reads,
+		      struct kvpull_shm_read *mine, uint64_t bytes)
 {
-	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(
-		kvpull_shm_peer_at(reads->peers, mine->peer_index));
+	const struct kvpull_shm_peer *peer =
+		kvpull_shm_peer_at(reads->peers, mine->peer_index);
+	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(peer);
 
 	if (mine->cancelled)
 		return mine->cancelled;
-	return kvpull_foreign_read(&foreign, mine->part, &mine->cursor,
-				   KVPULL_SHM_FOREIGN_SLICE_BYTES);
+	if (mine->state == KVPULL_SHM_READ_SMALL)
+		return small_copy(reads, peer, mine);
+	return kvpull_foreign_read(&foreign, mine->part, &mine->cursor, bytes);
+}
+
+/* What its turn takes of what is left; 0: it waits for the next poll. */
+static uint64_t turn_bytes(const struct kvpull_shm_read *mine, uint64_t left)
+{
+	if (mine->state == KVPULL_SHM_READ_FOREIGN)
+		return left;
+	return mine->part->byte_count <= left ? mine->part->byte_count : 0;
 }
 
 /* In turns, so that a short read does not wait for the end of a long one. */
-static void foreign_poll(struct kvpull_shm_reads *reads,
-			 struct kvpull_shm_batch *batch)
+static void queue_poll(struct kvpull_shm_reads *reads,
+		       struct kvpull_shm_batch *batch)
 {
+	uint64_t left = QUEUE_BYTES;
 	uint32_t turns = reads->queue_count;
 
 	while (turns-- && kvpull_shm_batch_room(batch)) {
-		const uint32_t index = queue_pop(reads);
+		const uint32_t index = reads->queue[reads->queue_first];
 		struct kvpull_shm_read *mine = &reads->reads[index];
-		const int was_cancelled = mine->cancelled;
-		const int code = foreign_turn(reads, mine);
+		/* Ending cancelled ones costs nothing. */
+		const int is_free = mine->cancelled || !mine->part->byte_count;
+		const uint64_t bytes = is_free ? 0 : turn_bytes(mine, left);
+		int code;
 
+		if (!bytes && !is_free)
+			return;
+		(void)queue_pop(reads);
+		left -= bytes;
+		code = queue_turn(reads, mine, bytes);
 		if (code == 1)
 			queue_push(reads, index);
 		else
 			memory_ended(reads, mine, code, batch);
-		/* One slice a poll; ending cancelled ones costs nothing. */
-		if (!was_cancelled)
-			return;
 	}
 }
 
@@ -381,7 +412,8 @@ void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 	if (kvpull_shm_batch_room(batch))
 		copies_poll(reads, batch);
 	if (reads->queue_count)
-		foreign_poll(reads, batch);
+		queue_poll(reads, batch);
+	reads->early_bytes = EARLY_BYTES;
 	if (reads->files.is_prepared && kvpull_shm_batch_room(batch))
 		files_poll(reads, batch);
 	if (worked && batch->count == count && kvpull_shm_batch_room(batch))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads of a peer's blocks: given to the copy workers, copied at once when
- * small, or taken from foreign memory in slices, a slice a poll; strips in
- * files go to file_read.
+ * Reads of a peer's blocks: given to the copy workers; or, small ones and those
+ * of foreign memory, copied by the owner's thread, so many bytes a poll, in the
+ * order in which they were started; strips in files go to file_read.
  *
  * A read of a peer that has files is split: runs of strips in memory, one
  * after the other, and beside them all strips in files. It is done when both
@@ -20,13 +20,17 @@
 #include "shm/peer.h"
 #include "shm/shm.h"
 
-/* Foreign bytes a poll: about a millisecond of the owner's thread. */
-#define KVPULL_SHM_FOREIGN_SLICE_BYTES (UINT64_C(4) << 20)
+/*
+ * What the owner's thread copies by itself between the begin of one of its runs
+ * and the next: small reads, and slices of foreign ones. About 30 us.
+ */
+#define KVPULL_SHM_POLL_BYTES 262144u
 
 enum kvpull_shm_read_state {
 	KVPULL_SHM_READ_IDLE = 0,
 	KVPULL_SHM_READ_COPYING, /* the copy pool's */
 	KVPULL_SHM_READ_FOREIGN, /* in the queue */
+	KVPULL_SHM_READ_SMALL,   /* likewise, to be copied in one go */
 	KVPULL_SHM_READ_FILES    /* memory is done, files are not */
 };
 
@@ -35,7 +39,7 @@ struct kvpull_shm_read {
 	enum kvpull_shm_read_state state;
 	uint32_t peer_index;
 	struct kvpull_read *read;
-	const struct kvpull_read *part; /* foreign: what the cursor is in */
+	const struct kvpull_read *part; /* in memory: what the cursor is in */
 	int32_t cancelled; /* 0, or the code that it will end with */
 	int32_t code;      /* of the part that has ended first */
 	struct kvpull_rows_cursor cursor;
@@ -52,13 +56,13 @@ struct kvpull_shm_reads {
 	struct kvpull_shm_peers *peers;
 	struct kvpull_files files;
 	struct kvpull_shm_read *reads; /* [read_max] */
-	uint32_t *queue;               /* [read_max], foreign reads, a ring */
+	uint32_t *queue;               /* [read_max], a ring: in their order */
 	uint32_t queue_first;
 	uint32_t queue_count;
 	uint32_t read_max;
 	uint32_t poll_copies;
 	uint32_t inline_bytes;
-	uint32_t reserved;
+	uint32_t early_bytes; /* may still be copied before the next poll */
 };
 
 int KVPULL_MUST_CHECK kvpull_shm_reads_init(

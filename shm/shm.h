@@ -21,10 +21,11 @@ struct kvpull_shm_params {
 	uint32_t ring_records;
 	uint32_t reads_max; /* read->index is below it */
 	uint32_t copy_threads;
-	uint32_t poll_copies;  /* poll() copies too; without threads, always */
-	uint32_t inline_bytes; /* reads up to this are copied in read_start */
-	uint64_t connect_ns;   /* handshake must end within this */
-	uint32_t socket_mode;  /* of the socket's file; 0: as the umask says */
+	uint32_t poll_copies; /* poll() copies too; without threads, always */
+	/* Reads up to this, at most 128 KiB, are copied by the owner's thread. */
+	uint32_t inline_bytes;
+	uint64_t connect_ns;  /* handshake must end within this */
+	uint32_t socket_mode; /* of the socket's file; 0: as the umask says */
 	/*
 	 * Users who are let in; they may own the folder, too, beside root and
 	 * our own. None: our own alone.

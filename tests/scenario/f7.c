@@ -212,7 +212,7 @@ static int engine_start(struct engine *engine, const char *id,
 		scenario->folder,
 		setup->shares ?
 			"\"copy_threads\":1,\"progress_copies\":\"yes\"," :
-			"\"copy_threads\":0,\"inline_bytes\":16777216,",
+			"\"copy_threads\":0,\"inline_bytes\":131072,",
 		hold_ms(), hold_ms(), 1000 * scenario->patience);
 	return params.ops ? engine_open(engine, &params) : KVPULL_ECONFIG;
 }

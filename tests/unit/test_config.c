@@ -45,7 +45,7 @@ static const struct number numbers[] = {
 	NUMBER(requests_max, 16384, 1, 1048576),
 	NUMBER(step_log_mib, 64, 1, 4096),
 	NUMBER(copy_threads, 1, 0, 16),
-	NUMBER(inline_bytes, 65536, 0, 16777216),
+	NUMBER(inline_bytes, 65536, 0, 131072),
 	NUMBER(pulls_max, 512, 1, 65536),
 	NUMBER(pull_blocks_max, 32768, 1, 65536),
 	NUMBER(peers_max, 64, 1, 4096),

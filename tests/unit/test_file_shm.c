@@ -10,10 +10,11 @@
 
 #define FILE_OFFSET 12345u  /* no page begins there */
 #define BLOCKS WORLD_BLOCKS /* of a read: 2 MiB, more than is read inline */
+#define SMALL_BLOCKS 24u    /* by the owner's thread, from the queue */
 #define STRIPS 5u
 
 enum memory {
-	MEMORY_INLINE = 0, /* small enough for read_start */
+	MEMORY_INLINE = 0, /* small enough for the owner's thread */
 	MEMORY_WORKERS,    /* copy workers */
 	MEMORY_FOREIGN,    /* slices in the queue */
 	MEMORIES
@@ -164,7 +165,9 @@ static void in_each_way(void (*test)(struct bench *bench))
 				.memory = (enum memory)memory,
 				.uring = uring ? KVPULL_URING_ONE_THREAD :
 						 KVPULL_URING_NO,
-				.blocks = BLOCKS,
+				.blocks = memory == MEMORY_INLINE ?
+						  SMALL_BLOCKS :
+						  BLOCKS,
 			};
 
 			bench_open(&bench, &setup);

@@ -118,7 +118,7 @@ static void acks_for_a_predecessor_take_no_result_away(void **state)
 	world->ack = first;
 	world_send(world, NULL, 0);
 	assert_int_equal(result_of(world).first_sequence, first);
-	world->ack_incarnation = world->worker->incarnation;
+	world->ack_incarnation = world->worker->facts.incarnation;
 	world_send(world, NULL, 0);
 	assert_int_equal(world->worker->result_first, first + 1);
 }
