@@ -27,28 +27,29 @@ int kvpull_verbs_gate_pass(const struct kvpull_verbs_connect *connect,
 	struct waiting all = { 0 };
 	struct waiting near = { 0 };
 	struct kvpull_verbs_bundle *goes;
-	uint32_t callers = 0;
+	uint32_t admitted = 0;
 	uint32_t at;
 
 	for (at = 0; at < connect->active_count; at++) {
 		struct kvpull_verbs_bundle *bundle =
 			&connect->bundles[connect->active[at]];
 
-		callers += bundle->role == KVPULL_VERBS_CALLER;
+		admitted += bundle->sink != NULL;
 		if (!is_waiting(bundle))
 			continue;
 		waiting_add(&all, bundle);
 		if (kvpull_verbs_address_is(&bundle->from, from))
 			waiting_add(&near, bundle);
 	}
+	if (admitted >= shared->params.callers_max)
+		return KVPULL_EFULL;
 	if (near.count >= KVPULL_VERBS_WAITING_ADDRESS_MAX)
 		goes = near.oldest;
-	else if (all.count >= KVPULL_VERBS_WAITING_MAX ||
-		 callers >= shared->params.callers_max)
+	else if (all.count >= KVPULL_VERBS_WAITING_MAX)
 		goes = all.oldest;
 	else
 		return 0;
-	if (!goes || shared->now_ns - goes->since_ns < KVPULL_VERBS_WAITING_NS)
+	if (shared->now_ns - goes->since_ns < KVPULL_VERBS_WAITING_NS)
 		return KVPULL_EFULL;
 	/* In silence: of a flood its refusals are said, once a second. */
 	kvpull_verbs_bundle_lose(goes, KVPULL_EPEER, NULL);

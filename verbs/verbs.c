@@ -45,8 +45,9 @@ struct verbs {
 	struct kvpull_fabric fabric;
 	struct kvpull_verbs_shared shared;
 	struct kvpull_verbs_connect connect;
-	struct kvpull_verbs_bundle *peers;   /* [peers_max] */
-	struct kvpull_verbs_bundle *callers; /* [callers_max], behind peers */
+	struct kvpull_verbs_bundle *peers; /* [peers_max] */
+	struct kvpull_verbs_bundle
+		*callers; /* kvpull_verbs_callers(), behind peers */
 	struct kvpull_verbs_reads reads;
 	int wait_fd;
 	int timer_fd;
@@ -80,7 +81,7 @@ static struct kvpull_verbs_bundle *caller_at(const struct verbs *verbs,
 					     uint32_t index)
 {
 	kvpull_check(verbs->shared.log,
-		     index < verbs->shared.params.callers_max);
+		     index < kvpull_verbs_callers(&verbs->shared.params));
 	return &verbs->callers[index];
 }
 
@@ -648,7 +649,7 @@ static int bundles_take(struct verbs *verbs, struct kvpull_arena *arena)
 {
 	const struct kvpull_verbs_params *params = &verbs->shared.params;
 	const uint32_t rail_count = verbs->shared.rail_count;
-	const uint32_t count = params->peers_max + params->callers_max;
+	const uint32_t count = params->peers_max + kvpull_verbs_callers(params);
 	struct kvpull_verbs_end *ends;
 	uint32_t at;
 	int code;

@@ -34,15 +34,15 @@ struct kvpull_verbs_params {
 	const struct kvpull_fabric *fabric;   /* the host's libraries */
 	const struct kvpull_verbs_sink *sink; /* required */
 	const char *device;                   /* chosen; "a,b": one a rail */
-	const char *address;  /* own IP; that of the chosen GID; likewise */
-	const char *networks; /* peers and callers allowed; the own subnet */
-	uint32_t required;    /* a host without RDMA is an error, said so */
-	uint32_t rails;       /* as many as are named above, or 1 */
-	uint32_t port;        /* of the device, from 1; chosen */
-	uint32_t gid_index;   /* + 1; chosen */
-	uint32_t listen_port; /* any */
-	uint32_t peers_max;   /* required; as are the two below */
-	uint32_t callers_max;
+	const char *address;     /* own IP; that of the chosen GID; likewise */
+	const char *networks;    /* peers and callers allowed; the own subnet */
+	uint32_t required;       /* a host without RDMA is an error, said so */
+	uint32_t rails;          /* as many as are named above, or 1 */
+	uint32_t port;           /* of the device, from 1; chosen */
+	uint32_t gid_index;      /* + 1; chosen */
+	uint32_t listen_port;    /* any */
+	uint32_t peers_max;      /* required; as are the two below */
+	uint32_t callers_max;    /* let in at once; others wait beside them */
 	uint32_t reads_max;      /* read->index is below it */
 	uint32_t notify_credits; /* 32; unacknowledged SENDs a direction */
 	uint32_t depth;          /* 256; READ work requests in flight a rail */
@@ -74,6 +74,15 @@ struct kvpull_verbs_counts {
 };
 
 #define KVPULL_VERBS_CREDITS_DEFAULT 32u
+/* Places for those that were not let in yet: see gate.h. */
+#define KVPULL_VERBS_CALLERS_MORE 32u
+
+/* Handles of callers are below this. */
+static inline uint32_t
+kvpull_verbs_callers(const struct kvpull_verbs_params *params)
+{
+	return params->callers_max + KVPULL_VERBS_CALLERS_MORE;
+}
 
 /*
  * 0, KVPULL_ENOMEM, KVPULL_EDEVICE, KVPULL_ECONFIG (a text of params);

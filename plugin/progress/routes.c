@@ -98,7 +98,7 @@ route_params(const struct kvpull_config *config, const struct kvpull_log *log)
 		.log = log,
 		.peers_max = config->peers_max,
 		.callers_max = config->consumers_max,
-		.waiting_max = config->consumers_max + KVPULL_CALLERS_MORE,
+		.waiting_max = config->consumers_max + 2 * KVPULL_CALLERS_MORE,
 		.ring_records = config->ring_records,
 		.engine_wake_fd = -1,
 	};

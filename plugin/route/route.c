@@ -34,7 +34,7 @@ struct kvpull_route {
 	struct kvpull_verbs_sink sink;
 	struct kvpull_places peers;
 	struct kvpull_places callers;
-	struct caller_ring *rings; /* [callers_max] by verbs' own handle */
+	struct caller_ring *rings; /* by verbs' own handle */
 	uint32_t ring_records;
 	uint32_t turn; /* the side that is polled first */
 	int engine_wake_fd;
@@ -604,7 +604,9 @@ int kvpull_route_open(const struct kvpull_route_params *params,
 						  params->waiting_max,
 					  params->log, arena);
 	if (!code)
-		code = rings_take(route, params->callers_max, arena);
+		code = rings_take(
+			route, params->callers_max + KVPULL_VERBS_CALLERS_MORE,
+			arena);
 	if (code)
 		return code;
 	route->wait_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -123,6 +123,18 @@ static void admitted_caller_is_never_given_up(void **state)
 	assert_int_equal(world.note_count, 1);
 }
 
+static void stranger_has_no_consumers_place(void **state)
+{
+	(void)state;
+	world_init();
+	world.callers_max = 1;
+	(void)world_open();
+	strangers_call(STRANGER, KVPULL_VERBS_WAITING_ADDRESS_MAX, 16);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+}
+
 static void no_place_is_left_behind(void **state)
 {
 	uint32_t made;
@@ -147,6 +159,8 @@ int main(void)
 		TEST(silent_callers_of_ones_own_address_keep_nobody_out),
 		TEST(caller_has_50_ms_for_its_hello),
 		TEST(admitted_caller_is_never_given_up),
+		cmocka_unit_test_teardown(stranger_has_no_consumers_place,
+					  world_down),
 		TEST(no_place_is_left_behind),
 	};
 
