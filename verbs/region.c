@@ -11,7 +11,14 @@
 static int memory_register(const struct kvpull_verbs_device *device, void *base,
 			   uint64_t bytes, int access, struct ibv_mr **memory)
 {
-	*memory = device->fabric->ibv.reg_mr(device->pd, base, bytes, access);
+	const struct kvpull_fabric *fabric = device->fabric;
+
+	*memory = fabric->ibv.reg_mr(device->pd, base, bytes, access);
+	/* Libraries before rdma-core 28 hand the flag on to who refuses it. */
+	if (!*memory && errno == EINVAL && access & IBV_ACCESS_RELAXED_ORDERING)
+		*memory = fabric->ibv.reg_mr(
+			device->pd, base, bytes,
+			access & ~IBV_ACCESS_RELAXED_ORDERING);
 	if (*memory)
 		return 0;
 	kvpull_error(
@@ -72,14 +79,20 @@ static int region_check(const struct kvpull_verbs_device *device,
 static int region_register(struct kvpull_verbs_regions *regions,
 			   const struct kvpull_region_view *view)
 {
+	/*
+	 * Bytes of a read may arrive in any order: nobody looks before its
+	 * completion, which the bus keeps behind them. Entries never may.
+	 */
 	const int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE;
 	const uint32_t at = regions->count;
-	const int code = view->kind == KVPULL_REGION_DMABUF ?
-				 dmabuf_register(regions->device, view, access,
-						 &regions->memory[at]) :
-				 memory_register(regions->device, view->base,
-						 view->bytes, access,
-						 &regions->memory[at]);
+	const int code =
+		view->kind == KVPULL_REGION_DMABUF ?
+			dmabuf_register(regions->device, view, access,
+					&regions->memory[at]) :
+			memory_register(regions->device, view->base,
+					view->bytes,
+					access | IBV_ACCESS_RELAXED_ORDERING,
+					&regions->memory[at]);
 
 	if (code)
 		return code;

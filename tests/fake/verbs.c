@@ -423,9 +423,14 @@ static int dealloc_pd(struct ibv_pd *pd)
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes,
 			     int access)
 {
-	struct fake_region *region = fake_verbs_make(sizeof(*region));
+	struct fake_region *region;
 	uint32_t i;
 
+	if (access & fake_verbs_knobs.access_unknown) {
+		errno = EINVAL;
+		return NULL;
+	}
+	region = fake_verbs_make(sizeof(*region));
 	for (i = 0; region && i < REGIONS_MAX; i++) {
 		if (fake.regions[i])
 			continue;
@@ -462,6 +467,16 @@ static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 struct fake_verbs_dmabuf fake_verbs_dmabuf(void)
 {
 	return fake.dmabuf;
+}
+
+int fake_verbs_memory_access(const void *base)
+{
+	uint32_t i;
+
+	for (i = 0; i < REGIONS_MAX; i++)
+		if (fake.regions[i] && fake.regions[i]->mr.addr == base)
+			return fake.regions[i]->access;
+	return -1;
 }
 
 static int dereg_mr(struct ibv_mr *mr)

@@ -43,6 +43,7 @@ struct fake_verbs_knobs {
 	uint32_t post_times; /* so many posts in a row */
 	/* The nth object from now on cannot be made; 0: none. */
 	uint32_t make_at;
+	int access_unknown; /* a library that does not know this flag */
 	/* Of each device's port; 0: 4096. */
 	enum ibv_mtu mtu[FAKE_VERBS_DEVICES_MAX];
 	/* The nth transition of a queue pair from now on fails; 0: none. */
@@ -74,6 +75,8 @@ void fake_verbs_devices(uint32_t count);
 const struct kvpull_fabric *fake_verbs_fabric(void);
 /* The last one since reset. */
 struct fake_verbs_dmabuf fake_verbs_dmabuf(void);
+/* What memory was registered for, lately; -1: it is not. */
+int fake_verbs_memory_access(const void *base);
 /* Objects that were made and not destroyed. */
 uint32_t fake_verbs_live(void);
 /* Of a kind, carried out since reset. */

@@ -109,6 +109,30 @@ static void device_memory_that_cannot_be_registered_is_refused(void **state)
 		KVPULL_EINVAL);
 }
 
+/*
+ * The bus may carry KV bytes in any order: a completion comes after them all.
+ * An entry is looked at while it is written: never. A library that is too old
+ * for the flag goes without it.
+ */
+static void memory_is_carried_in_any_order_and_entries_are_not(void **state)
+{
+	const int relaxed = IBV_ACCESS_RELAXED_ORDERING;
+	int is_old;
+
+	for (is_old = 0; is_old < 2; is_old++) {
+		world_init();
+		fake_verbs_knobs.access_unknown = is_old ? relaxed : 0;
+		(void)world_open();
+		assert_int_equal(fake_verbs_memory_access(world.p.memory),
+				 IBV_ACCESS_REMOTE_READ |
+					 IBV_ACCESS_LOCAL_WRITE |
+					 (is_old ? 0 : relaxed));
+		assert_int_equal(fake_verbs_memory_access(world.p.entries),
+				 IBV_ACCESS_REMOTE_READ);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
 static void read_is_one_doorbell_and_one_completion(void **state)
 {
 	const struct kvpull_verbs_counts *counts =
@@ -667,6 +691,8 @@ int main(void)
 		TEST(pull_moves_every_byte_and_the_entry),
 		TEST_UP(device_memory_is_pulled_like_any_other),
 		TEST_UP(device_memory_that_cannot_be_registered_is_refused),
+		cmocka_unit_test(
+			memory_is_carried_in_any_order_and_entries_are_not),
 		TEST(read_is_one_doorbell_and_one_completion),
 		TEST(slot_outside_the_table_is_expired),
 		TEST(entry_says_revoked_until_it_was_read),
