@@ -59,8 +59,10 @@ int kvpull_verbs_end_init(struct kvpull_verbs_end *end,
 	end->queue_max = queue_max_of(params, end->role);
 	end->buffers = (uint8_t *)kvpull_arena_take(
 		arena, (size_t)2 * end->frame_max, KVPULL_FRAME_BYTES);
-	end->is_note =
-		(uint8_t *)kvpull_arena_take(arena, params->notify_credits, 1);
+	for (end->note_mask = 1; end->note_mask < params->notify_credits - 1;)
+		end->note_mask = 2 * end->note_mask + 1;
+	end->is_note = (uint8_t *)kvpull_arena_take(
+		arena, (size_t)end->note_mask + 1, 1);
 	end->batches = (struct kvpull_verbs_batch *)kvpull_arena_take(
 		arena, end->queue_max, sizeof(*end->batches));
 	end->inbox.capacity = KVPULL_MESSAGE_BYTES_MAX;
@@ -232,9 +234,7 @@ static int acks_take(struct kvpull_verbs_end *end, uint32_t acked)
 	if (more)
 		end->unanswered_ns = end->shared->now_ns;
 	for (; end->acked != acked; end->acked++)
-		end->note_open -=
-			end->is_note[end->acked %
-				     end->shared->params.notify_credits];
+		end->note_open -= end->is_note[end->acked & end->note_mask];
 	return 0;
 }
 
@@ -440,7 +440,7 @@ static int frame_send(struct kvpull_verbs_end *end, struct kvpull_frame *frame)
 		return 0;
 	if (end->sent == end->acked)
 		end->unanswered_ns = end->shared->now_ns;
-	end->is_note[end->sent % end->shared->params.notify_credits] =
+	end->is_note[end->sent & end->note_mask] =
 		frame->kind == KVPULL_FRAME_NOTE;
 	end->note_open += frame->kind == KVPULL_FRAME_NOTE;
 	end->sent++;

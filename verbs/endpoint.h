@@ -147,7 +147,8 @@ struct kvpull_verbs_end {
 	uint32_t beat_wanted;
 	uint32_t beat_sent; /* `sent` after the last one */
 	uint32_t note_open; /* notes not acknowledged */
-	uint8_t *is_note;   /* [notify_credits], by credited number */
+	uint8_t *is_note;   /* [note_mask + 1], by credited number */
+	uint32_t note_mask; /* a power of two, less 1: numbers wrap */
 	struct kvpull_inbox inbox;
 	uint32_t inbox_kind;
 	uint32_t stalled; /* `note` is here, and nothing behind it is looked at */

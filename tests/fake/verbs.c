@@ -550,6 +550,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd,
 		fake.qps[i] = qp;
 		qp->qp.context = pd->context;
 		qp->qp.pd = pd;
+		qp->qp.qp_context = attr->qp_context;
 		qp->qp.send_cq = qp->qp.recv_cq = attr->send_cq;
 		qp->qp.qp_num = ++fake.next_key;
 		qp->send_max = attr->cap.max_send_wr;

@@ -94,6 +94,8 @@ void fake_verbs_run(void);
 uint32_t fake_verbs_access(int initiator);
 /* Transitions of queue pairs so far that let the other side read or write. */
 uint32_t fake_verbs_openings(void);
+/* Whose the queue pair of a side is; NULL: nobody's. */
+void *fake_verbs_owner(int initiator);
 /* All ids are told so. */
 void fake_verbs_remove_device(void);
 /*

@@ -452,6 +452,17 @@ uint32_t fake_verbs_access(int initiator)
 	return 0;
 }
 
+void *fake_verbs_owner(int initiator)
+{
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i] && fake.ids[i]->qp &&
+		    (int)fake.ids[i]->initiator == initiator)
+			return fake.ids[i]->qp->qp.qp_context;
+	return NULL;
+}
+
 void fake_verbs_remove_device(void)
 {
 	uint32_t i;

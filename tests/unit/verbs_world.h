@@ -61,6 +61,7 @@ struct world {
 	uint32_t rails;
 	uint32_t depth;
 	uint32_t callers_max;         /* 0: 4 */
+	uint32_t credits;             /* likewise */
 	const char *device, *address; /* as configured */
 	uint32_t listen_port;
 	uint64_t now_ns;
@@ -103,7 +104,7 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 		.peers_max = 4,
 		.callers_max = world.callers_max ? world.callers_max : 4,
 		.reads_max = 8,
-		.notify_credits = 4,
+		.notify_credits = world.credits ? world.credits : 4,
 		.batch = world.batch,
 		.rails = world.rails,
 		.depth = world.depth,
