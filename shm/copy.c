@@ -39,7 +39,7 @@
 #include <unistd.h>
 
 #include "base/pause.h"
-#include "shm/copy_calibrate.h"
+#include "shm/copy_choice.h"
 
 /* A few microseconds: about what it costs to be woken. */
 #define SPIN_COUNT_MAX 256u
@@ -79,6 +79,7 @@ struct kvpull_copy {
 	struct worker *workers;
 	struct worker *owner; /* no thread: what _help() walks with */
 	const struct kvpull_log *log;
+	struct kvpull_copy_choices choices;
 	uint64_t serial;
 	uint32_t order_mask;
 	uint32_t job_max;
@@ -86,8 +87,39 @@ struct kvpull_copy {
 	uint32_t ready; /* ended jobs that poll had no room for: index + 1 */
 };
 
+/* F0: pairs with F1; only a pointer to a constant is passed. */
+static const struct kvpull_copy_routine *_Atomic forced;
+
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "claims are lock-free");
 _Static_assert(KVPULL_COPY_THREADS_MAX <= 32, "one bit a worker");
+
+int kvpull_copy_force(const char *routine_name)
+{
+	const struct kvpull_copy_routine *routine = NULL;
+
+	if (routine_name) {
+		routine = kvpull_copy_routine_named(routine_name);
+		if (!routine)
+			return KVPULL_EINVAL;
+	}
+	/* F0 */
+	atomic_store_explicit(&forced, routine, memory_order_relaxed);
+	return 0;
+}
+
+static void plan_init(struct kvpull_copy *copy, struct kvpull_copy_plan *plan,
+		      const struct kvpull_copy_job *job)
+{
+	/* F1 */
+	const struct kvpull_copy_routine *routine =
+		atomic_load_explicit(&forced, memory_order_relaxed);
+	struct kvpull_copy_choices choices = copy->choices;
+	uint32_t class;
+
+	for (class = 0; routine && class < KVPULL_COPY_CLASSES; class ++)
+		choices.routines[class] = routine;
+	kvpull_copy_plan_init(plan, job, &choices, ++copy->serial);
+}
 
 static void worker_sleep(struct worker *worker)
 {
@@ -304,7 +336,9 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 	opened->owner = &opened->workers[KVPULL_COPY_THREADS_MAX];
 	opened->owner->copy = opened;
 	opened->log = log;
-	kvpull_copy_calibrate(log);
+	error = kvpull_copy_choose(params, &opened->choices, log);
+	if (error)
+		return error;
 	error = workers_start(opened, params->thread_count);
 	if (error) {
 		kvpull_error(log, "copy worker %u could not start: errno %d",
@@ -351,7 +385,6 @@ static struct slot *slot_next(struct kvpull_copy *copy)
 int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 {
 	const uint32_t index = job->read->index;
-	struct kvpull_copy_choices choices;
 	const struct slot *before;
 	struct slot *slot;
 	uint32_t wanted;
@@ -366,8 +399,7 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	/* Else an entry goes that leads to shares which nobody has begun. */
 	if (before && tail - copy->owner->at > copy->order_mask)
 		return KVPULL_EAGAIN;
-	kvpull_copy_choices_get(&choices);
-	kvpull_copy_plan_init(&slot->plan, job, &choices, ++copy->serial);
+	plan_init(copy, &slot->plan, job);
 	slot->job = job;
 	slot->aborted = 0;
 	if (!slot->plan.share_count) {
@@ -484,12 +516,10 @@ void kvpull_copy_disarm(struct kvpull_copy *copy)
 void kvpull_copy_inline(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 {
 	struct kvpull_copy_cursor cursor = { 0 };
-	struct kvpull_copy_choices choices;
 	struct kvpull_copy_plan plan;
 	uint32_t i;
 
-	kvpull_copy_choices_get(&choices);
-	kvpull_copy_plan_init(&plan, job, &choices, ++copy->serial);
+	plan_init(copy, &plan, job);
 	for (i = 0; i < plan.share_count; i++)
 		kvpull_copy_share(&plan, i, &cursor);
 	job->code = 0;

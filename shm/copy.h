@@ -2,9 +2,8 @@
 /*
  * The fast copy: from a peer's mapping into local blocks, in user space.
  *
- * Several page streams at once with non-temporal stores; which routine, is
- * calibrated once a process at open (one stream of non-temporal stores loses
- * to memcpy). Copy workers take shares of 256 KiB to 1 MiB of a job from an
+ * Several page streams at once with non-temporal stores (one stream loses to
+ * memcpy); which routine, copy_choice.h says. Copy workers take shares of 256 KiB to 1 MiB of a job from an
  * atomic counter, so several workers speed one job up, and many jobs complete
  * one by one in the order of their start.
  */
@@ -40,7 +39,7 @@ int kvpull_copy_usable(const struct kvpull_copy_routine *routine);
 
 /*
  * Use this routine for every size from the next job on, for tests and
- * benchmarks; NULL: what calibration chose. 0; KVPULL_EINVAL: unknown, or this
+ * benchmarks; NULL: what was chosen. 0; KVPULL_EINVAL: unknown, or this
  * CPU cannot run it.
  */
 int KVPULL_MUST_CHECK kvpull_copy_force(const char *routine_name);
@@ -52,21 +51,26 @@ struct kvpull_copy_job {
 	int32_t code;                  /* out: 0 or KVPULL_EABORTED */
 };
 
-struct kvpull_copy; /* a pool of copy workers */
+struct kvpull_folder; /* folder.h */
+struct kvpull_copy;   /* a pool of copy workers */
 
 struct kvpull_copy_params {
 	uint32_t thread_count; /* 0 .. KVPULL_COPY_THREADS_MAX */
 	uint32_t job_max;      /* jobs in flight; read->index is below */
 	uint32_t owner_helps;  /* calls _help(), so one thread less is woken */
+	const char *routine;   /* its name; NULL or "": chosen */
+	/* Open, where the choice may be remembered; NULL: it is not. */
+	const struct kvpull_folder *folder;
 	int wake_fd; /* eventfd, written when a job ends while the owner is
 			armed; -1: none */
 };
 
 /**
- * Calibrate (once a process, tens of ms and 128 MiB for that long) and start
- * the workers: all signals blocked, named kvpull-copy.
+ * Choose the routines and start the workers: all signals blocked, named
+ * kvpull-copy.
  *
- * Return: 0, KVPULL_ENOMEM, KVPULL_EDEVICE (threads).
+ * Return: 0, KVPULL_ENOMEM, KVPULL_EINVAL (the routine), KVPULL_EDEVICE
+ * (threads).
  */
 int KVPULL_MUST_CHECK kvpull_copy_open(struct kvpull_copy **copy,
 				       const struct kvpull_copy_params *params,
@@ -102,8 +106,5 @@ void kvpull_copy_disarm(struct kvpull_copy *copy);
 
 /* Copy a whole job on this thread. */
 void kvpull_copy_inline(struct kvpull_copy *copy, struct kvpull_copy_job *job);
-
-/* What calibration chose, one line for the log and for doctor. */
-const char *kvpull_copy_choice(void);
 
 #endif /* KVPULL_SHM_COPY_H */

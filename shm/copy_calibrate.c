@@ -11,8 +11,6 @@
  */
 #include "shm/copy_calibrate.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,9 +25,9 @@
 #define ROUNDS_FIRST 3u
 #define ROUNDS_MAX 11u
 #define ROUTINES_MAX 24u
-#define TIME_NS (40 * KVPULL_NS_PER_MS)
-/* A machine so slow, or so busy, is not measured: defaults are good enough. */
-#define GIVE_UP_NS (2 * KVPULL_NS_PER_S)
+#define TIME_NS (400 * KVPULL_NS_PER_MS)
+/* A machine so slow, or so busy, is not measured. */
+#define GIVE_UP_NS (20 * KVPULL_NS_PER_S)
 /* Who is that near the best after the first rounds is measured further. */
 #define FINALIST_PERCENT 112u
 #define PAGE_BYTES 4096u
@@ -63,76 +61,6 @@ static const uint32_t class_bytes[KVPULL_COPY_CLASSES] = {
 	[KVPULL_COPY_64K] = 32768, /* the commonest of its class */
 	[KVPULL_COPY_LONG] = 262144,
 };
-
-/* Written once, under `once`; read after it. */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct kvpull_copy_choices chosen;
-static char chosen_text[256] = "copy routines not calibrated yet";
-static const struct kvpull_log *once_log;
-
-/* F0: pairs with F1; only a pointer to a constant is passed. */
-static const struct kvpull_copy_routine *_Atomic forced;
-
-static const struct kvpull_copy_routine *routine_named(const char *name)
-{
-	uint32_t count;
-	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
-	uint32_t i;
-
-	for (i = 0; i < count; i++)
-		if (!strcmp(all[i].name, name) && kvpull_copy_usable(&all[i]))
-			return &all[i];
-	return NULL;
-}
-
-int kvpull_copy_force(const char *routine_name)
-{
-	const struct kvpull_copy_routine *routine = NULL;
-
-	if (routine_name) {
-		routine = routine_named(routine_name);
-		if (!routine)
-			return KVPULL_EINVAL;
-	}
-	/* F0 */
-	atomic_store_explicit(&forced, routine, memory_order_relaxed);
-	return 0;
-}
-
-void kvpull_copy_choices_get(struct kvpull_copy_choices *choices)
-{
-	/* F1 */
-	const struct kvpull_copy_routine *routine =
-		atomic_load_explicit(&forced, memory_order_relaxed);
-	uint32_t i;
-
-	*choices = chosen;
-	for (i = 0; routine && i < KVPULL_COPY_CLASSES; i++)
-		choices->routines[i] = routine;
-}
-
-const char *kvpull_copy_choice(void)
-{
-	return chosen_text;
-}
-
-/* What a CPU like the ones measured by hand would choose. */
-static void choose_defaults(void)
-{
-	static const char *const names[] = { "avx512-nt-4", "avx2-nt-4" };
-	uint32_t count;
-	const struct kvpull_copy_routine *routine = NULL;
-	uint32_t i;
-
-	for (i = 0; !routine && i < sizeof(names) / sizeof(names[0]); i++)
-		routine = routine_named(names[i]);
-	if (!routine)
-		routine = kvpull_copy_routines(&count); /* memcpy */
-	for (i = 0; i < KVPULL_COPY_CLASSES; i++)
-		chosen.routines[i] = routine;
-	(void)snprintf(chosen_text, sizeof(chosen_text),
-		       "copy routine %s, not calibrated", routine->name);
-}
 
 /* All but the single streams: those lose to several on every CPU measured. */
 static void candidates_find(struct bench *bench)
@@ -277,9 +205,9 @@ static int measure(struct bench *bench)
 	return 0;
 }
 
-static void choose(struct bench *bench)
+static void choose(const struct bench *bench,
+		   struct kvpull_copy_choices *choices)
 {
-	size_t used = 0;
 	uint32_t class, i;
 
 	for (class = 0; class < KVPULL_COPY_CLASSES; class ++) {
@@ -288,7 +216,7 @@ static void choose(struct bench *bench)
 			bench->candidates[0].median_ns[class];
 		uint64_t best_ns = memcpy_ns - memcpy_ns * MARGIN_PERCENT / 100;
 
-		chosen.routines[class] = bench->candidates[0].routine;
+		choices->routines[class] = bench->candidates[0].routine;
 		for (i = 1; i < bench->candidate_count; i++) {
 			const struct candidate *candidate =
 				&bench->candidates[i];
@@ -297,14 +225,8 @@ static void choose(struct bench *bench)
 			    candidate->median_ns[class] >= best_ns)
 				continue;
 			best_ns = candidate->median_ns[class];
-			chosen.routines[class] = candidate->routine;
+			choices->routines[class] = candidate->routine;
 		}
-		used += (size_t)snprintf(
-			chosen_text + used, sizeof(chosen_text) - used,
-			"%s%u KiB %s (%u %% of memcpy)",
-			class ? ", " : "copy routines: ",
-			class_bytes[class] / 1024, chosen.routines[class]->name,
-			memcpy_ns ? (uint32_t)(best_ns * 100 / memcpy_ns) : 0u);
 	}
 }
 
@@ -325,42 +247,38 @@ static uint8_t *side_make(const struct bench *bench)
 	return side;
 }
 
-static void calibrate(void)
+/* 0, or why it was given up. */
+static int calibrate(struct bench *bench, struct kvpull_copy_choices *choices)
 {
-	const uint64_t start_ns = kvpull_clock_ns();
+	bench->from = side_make(bench);
+	bench->to = side_make(bench);
+	if (!bench->from || !bench->to)
+		return KVPULL_ENOMEM;
+	candidates_find(bench);
+	if (measure(bench))
+		return KVPULL_EAGAIN;
+	choose(bench, choices);
+	return 0;
+}
+
+int kvpull_copy_calibrate(struct kvpull_copy_choices *choices)
+{
 	const long cache_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
 	struct bench *bench = mmap(NULL, sizeof(*bench), PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int code;
 
-	choose_defaults();
 	if (bench == MAP_FAILED)
-		return;
+		return KVPULL_ENOMEM;
 	bench->side_bytes = SIDE_BYTES_MIN;
 	if (cache_bytes > (long)SIDE_BYTES_MIN)
 		bench->side_bytes = SIDE_BYTES_MAX;
-	bench->until_ns = start_ns + GIVE_UP_NS;
-	bench->from = side_make(bench);
-	bench->to = side_make(bench);
-	candidates_find(bench);
-	if (bench->from && bench->to && !measure(bench))
-		choose(bench);
-	kvpull_info(once_log, "%s, after %llu us", chosen_text,
-		    (unsigned long long)(kvpull_clock_ns() - start_ns) / 1000);
+	bench->until_ns = kvpull_clock_ns() + GIVE_UP_NS;
+	code = calibrate(bench, choices);
 	if (bench->from)
 		(void)munmap(bench->from, bench->side_bytes);
 	if (bench->to)
 		(void)munmap(bench->to, bench->side_bytes);
 	(void)munmap(bench, sizeof(*bench));
-}
-
-void kvpull_copy_calibrate(const struct kvpull_log *log)
-{
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-	/* The lock is for once_log alone: pthread_once passes no argument. */
-	(void)pthread_mutex_lock(&lock);
-	once_log = log;
-	(void)pthread_once(&once, calibrate);
-	once_log = NULL;
-	(void)pthread_mutex_unlock(&lock);
+	return code;
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which routine for which size, on this CPU, with cold memory. Measured once a
- * process: the answer does not depend on who asks.
+ * Which routine for which size, on this CPU, with cold memory: measured, for a
+ * tool that remembers it (copy_choice.h). No worker waits for this.
  */
 #ifndef KVPULL_SHM_COPY_CALIBRATE_H
 #define KVPULL_SHM_COPY_CALIBRATE_H
 
 #include "shm/copy_plan.h"
 
-/* The first caller measures (tens of ms), others wait; then it costs ns. */
-void kvpull_copy_calibrate(const struct kvpull_log *log);
-
-/* After calibrate(): what to use now, forced or chosen. */
-void kvpull_copy_choices_get(struct kvpull_copy_choices *choices);
+/*
+ * Takes 128 or 256 MiB, and about half a second. Return: 0; KVPULL_ENOMEM;
+ * KVPULL_EAGAIN: this machine is too busy, try again later.
+ */
+int KVPULL_MUST_CHECK
+kvpull_copy_calibrate(struct kvpull_copy_choices *choices);
 
 #endif /* KVPULL_SHM_COPY_CALIBRATE_H */

@@ -26,7 +26,7 @@ static int is_container(void)
 	       status.st_ino != USER_NAMESPACE_FIRST;
 }
 
-static int owner_is_good(const struct kvpull_folder *folder, uint32_t uid)
+int kvpull_folder_trusts(const struct kvpull_folder *folder, uint32_t uid)
 {
 	uint32_t at;
 
@@ -45,7 +45,7 @@ static int owner_is_good(const struct kvpull_folder *folder, uint32_t uid)
 static int folder_check(const struct kvpull_folder *folder,
 			const struct stat *status, const struct kvpull_log *log)
 {
-	if (!owner_is_good(folder, status->st_uid)) {
+	if (!kvpull_folder_trusts(folder, status->st_uid)) {
 		kvpull_warn(
 			log,
 			"socket folder %s belongs to user %u, who may replace sockets in it: list that user in uids, or use another folder",

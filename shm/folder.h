@@ -31,6 +31,8 @@ int KVPULL_MUST_CHECK kvpull_folder_open(struct kvpull_folder *folder,
 /* Make it with mode 0700 if it is missing, and open it. 0, KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK kvpull_folder_make(struct kvpull_folder *folder,
 					 const struct kvpull_log *log);
+/* We, root, or one of uids: who may replace what is in it. */
+int kvpull_folder_trusts(const struct kvpull_folder *folder, uint32_t uid);
 void kvpull_folder_close(struct kvpull_folder *folder);
 
 #endif /* KVPULL_SHM_FOLDER_H */

@@ -434,17 +434,24 @@ static int wakes_open(struct shm *shm)
 
 static int copy_open(struct shm *shm, struct kvpull_arena *arena)
 {
+	/* Looked into, and not kept open: peers may never be there. */
+	struct kvpull_folder folder = shm->folder;
 	struct kvpull_copy_params params = {
 		.thread_count = shm->params.copy_threads,
 		.job_max = shm->params.reads_max,
 		.owner_helps = shm->reads.poll_copies,
+		.routine = shm->params.copy_routine,
 	};
 	int code = wakes_open(shm);
 
+	/* One that is not there, or not safe, remembers nothing. */
+	if (!kvpull_folder_open(&folder, shm->transport.log))
+		params.folder = &folder;
 	params.wake_fd = shm->wake_fd;
 	if (!code)
 		code = kvpull_copy_open(&shm->copy, &params, arena,
 					shm->transport.log);
+	kvpull_folder_close(&folder);
 	if (code)
 		wakes_close(shm);
 	return code;

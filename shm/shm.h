@@ -21,6 +21,7 @@ struct kvpull_shm_params {
 	uint32_t ring_records;
 	uint32_t reads_max; /* read->index is below it */
 	uint32_t copy_threads;
+	const char *copy_routine; /* its name; NULL or "": chosen at open */
 	uint32_t poll_copies; /* poll() copies too; without threads, always */
 	/* Reads up to this, at most 128 KiB, are copied by the owner's thread. */
 	uint32_t inline_bytes;

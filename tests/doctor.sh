@@ -125,6 +125,19 @@ claim absent_peer_fails 1 '^FAIL +peer +no pull from 127\.0\.0\.1: ' -- \
 	"$doctor" --no-probe --peer 127.0.0.1 --port 1
 claim unknown_peer_fails_at_once 1 '^FAIL +peer +no pull from a\.\.b: no address of a\.\.b: ' -- \
 	timeout 5 "$doctor" --no-probe --peer a..b
+mkdir -m 700 "$work/copy"
+claim unmeasured_cpu_has_a_default 0 '^ok +copy +.*by default' -- \
+	"$doctor" --no-probe --socket-dir "$work/copy"
+claim calibration_is_remembered 0 '^ok +copy +.*remembered' -- \
+	"$doctor" --no-probe --socket-dir "$work/copy" --calibrate
+claim later_ones_use_what_is_remembered 0 '^ok +copy +.*remembered' -- \
+	"$doctor" --no-probe --socket-dir "$work/copy"
+chmod 666 "$work/copy/copy-routines"
+claim file_that_others_may_write_is_told 0 '^warn +copy +.*by default' \
+	'-> .*copy-routines is ignored: others may write it' -- \
+	"$doctor" --no-probe --socket-dir "$work/copy"
+claim unknown_copy_routine_fails 1 '^FAIL +copy +copy_routine nothing' -- \
+	env KVPULL_COPY_ROUTINE=nothing "$doctor" --no-probe --socket-dir "$work/copy"
 claim wrong_option_is_usage 2 '^usage:' -- "$doctor" --route ether
 claim json_has_the_choice 0 '"gid_index": 3' '"device": "mlx5_0"' '"failures": 0' -- \
 	"$doctor" --json --no-probe --root "$work/machine"

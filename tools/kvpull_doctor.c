@@ -2,7 +2,7 @@
 /*
  * kvpull_doctor: what this machine offers to kvpull, what is in the way, and
  * what to do about it. Reads files of the kernel's and tries things out; it
- * changes nothing.
+ * changes nothing, but that --calibrate remembers what it measured.
  */
 #include "tools/kvpull_doctor.h"
 
@@ -185,6 +185,7 @@ static void usage(FILE *to)
 		"  --device NAME   the RDMA device that it will use (chosen)\n"
 		"  --memory GIB    KV cache that a worker registers, GiB (1)\n"
 		"  --socket-dir D  folder of the sockets (KVPULL_SOCKET_DIR, /tmp/kvpull-UID)\n"
+		"  --calibrate     measure the copy routines, remember the best there\n"
 		"  --no-probe      do not pull on this machine\n"
 		"  --peer HOST     pull from `ib_pull --port` there, by RDMA\n"
 		"  --port PORT     its port (18515)\n"
@@ -241,6 +242,9 @@ static int take(struct doctor *doctor, int option, int *json)
 	case 's':
 		doctor->socket_dir = optarg;
 		return 0;
+	case 'c':
+		doctor->calibrate = 1;
+		return 0;
 	case 'n':
 		doctor->no_probe = 1;
 		return 0;
@@ -272,7 +276,8 @@ static int parse(int count, char **words, struct doctor *doctor, int *json)
 		{ "socket-dir", 1, NULL, 's' }, { "no-probe", 0, NULL, 'n' },
 		{ "peer", 1, NULL, 'p' },       { "port", 1, NULL, 'P' },
 		{ "root", 1, NULL, 'R' },       { "help", 0, NULL, 'h' },
-		{ "version", 0, NULL, 'v' },    { NULL, 0, NULL, 0 },
+		{ "version", 0, NULL, 'v' },    { "calibrate", 0, NULL, 'c' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int option;
 	int code = 0;
@@ -308,8 +313,10 @@ int main(int count, char **words)
 	doctor_device_memory(&doctor);
 	doctor_uring(&doctor);
 	doctor_huge_pages(&doctor);
-	if (!doctor.is_misconfigured)
+	if (!doctor.is_misconfigured) {
 		doctor_sockets(&doctor);
+		doctor_copy(&doctor);
+	}
 	doctor_numa(&doctor);
 	doctor_foreign(&doctor);
 	if (!doctor.no_probe && !doctor.is_misconfigured)

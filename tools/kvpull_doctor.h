@@ -45,6 +45,7 @@ struct doctor {
 	enum doctor_route route;
 	uint64_t memory_bytes; /* KV cache that a worker would register */
 	uint32_t no_probe;
+	uint32_t calibrate;
 	uint32_t is_misconfigured; /* no worker opens: nothing to try */
 	uint32_t usable_ports;
 	uint32_t link_is_soft; /* of the chosen port */
@@ -93,6 +94,7 @@ void doctor_device_memory(struct doctor *doctor);
 void doctor_uring(struct doctor *doctor);
 void doctor_huge_pages(struct doctor *doctor);
 void doctor_sockets(struct doctor *doctor);
+void doctor_copy(struct doctor *doctor); /* after doctor_config() */
 void doctor_numa(struct doctor *doctor);
 void doctor_foreign(struct doctor *doctor);
 void doctor_probe(struct doctor *doctor);

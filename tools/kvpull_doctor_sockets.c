@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a worker would make of its configuration and of its socket folder: the
- * library's own checks say it, and a socket is tried there.
+ * library's own checks say it, and a socket is tried there. And which copy
+ * routines it would use, as the folder remembers.
  */
 #include "tools/kvpull_doctor.h"
 
@@ -16,6 +17,8 @@
 #include <unistd.h>
 
 #include "plugin/config/config.h"
+#include "shm/copy_calibrate.h"
+#include "shm/copy_choice.h"
 #include "shm/folder.h"
 
 /* ---- the configuration ---- */
@@ -179,4 +182,73 @@ void doctor_sockets(struct doctor *doctor)
 	}
 	owners_judge(doctor, &info);
 	doctor_say(doctor, DOCTOR_OK, "sockets", "%s", folder);
+}
+
+/* ---- the copy routines ---- */
+
+/* What the library says of its choice, and of a file that it ignores. */
+struct copy_lines {
+	char chosen[DOCTOR_TEXT_BYTES_MAX];
+	char wrong[DOCTOR_TEXT_BYTES_MAX];
+};
+
+static void keep_copy_line(void *context, uint32_t level, const char *message)
+{
+	struct copy_lines *lines = context;
+
+	(void)snprintf(level == KVPULL_LOG_INFO ? lines->chosen : lines->wrong,
+		       DOCTOR_TEXT_BYTES_MAX, "%s", message);
+}
+
+static void calibrate(struct doctor *doctor, struct kvpull_folder *folder,
+		      const struct kvpull_log *log)
+{
+	const struct copy_lines *lines = log->context;
+	struct kvpull_copy_choices choices;
+	int code = kvpull_copy_calibrate(&choices);
+
+	if (code) {
+		doctor_say(doctor, DOCTOR_FAIL, "calibration", "%s",
+			   code == KVPULL_ENOMEM ?
+				   "there are no 256 MiB of memory for it" :
+				   "this machine is too busy");
+		doctor_advise(doctor, "try again later");
+		return;
+	}
+	if (kvpull_folder_make(folder, log) ||
+	    kvpull_copy_choice_save(folder, &choices, log)) {
+		doctor_say(doctor, DOCTOR_FAIL, "calibration",
+			   "measured, but not remembered: %s", lines->wrong);
+		doctor_advise(doctor,
+			      "run it as the user of the engines or as root");
+	}
+}
+
+void doctor_copy(struct doctor *doctor)
+{
+	static struct copy_lines lines;
+	const struct kvpull_log log = { .write = keep_copy_line,
+					.context = &lines,
+					.level = KVPULL_LOG_INFO };
+	struct kvpull_folder folder = { .path = config.socket_dir,
+					.uids = config.uids,
+					.uid_count = config.uid_count,
+					.fd = -1 };
+	struct kvpull_copy_params params = { .routine = config.copy_routine };
+	struct kvpull_copy_choices choices;
+
+	if (doctor->calibrate)
+		calibrate(doctor, &folder, &log);
+	/* A folder that is not safe was told already. */
+	if (!kvpull_folder_open(&folder, &log))
+		params.folder = &folder;
+	lines = (struct copy_lines){ 0 };
+	if (kvpull_copy_choose(&params, &choices, &log))
+		doctor_say(doctor, DOCTOR_FAIL, "copy", "%s", lines.wrong);
+	else
+		doctor_say(doctor, lines.wrong[0] ? DOCTOR_WARN : DOCTOR_OK,
+			   "copy", "%s", lines.chosen);
+	if (lines.wrong[0])
+		doctor_advise(doctor, "%s", lines.wrong);
+	kvpull_folder_close(&folder);
 }

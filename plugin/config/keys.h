@@ -64,6 +64,8 @@
 	  "huge pages where the kernel grants them") \
 	X(copy_threads, U32, "1", 0, 16, "threads", \
 	  "threads that copy from peers on this node, beside progress") \
+	X(copy_routine, TEXT, "", 0, 32, "", \
+	  "routine that copies all sizes, as memcpy or avx2-nt-4; empty: what kvpull_doctor --calibrate found, or the usual one of this CPU") \
 	X(progress_copies, CHOICE, "auto", KVPULL_AUTO, KVPULL_ON, "auto, no, yes", \
 	  "progress copies too, up to 2 MiB at a time; auto: its own thread does; always without copy_threads") \
 	X(inline_bytes, U32, "65536", 0, 131072, "bytes", \

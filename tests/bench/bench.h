@@ -62,6 +62,7 @@ struct report {
 		     1]; /* load average, before each run and at the end */
 	uint32_t run_count;
 	uint32_t repetitions;
+	char calibration[256]; /* the copy routines in use */
 };
 
 /* The tables for people, and the bars: the best of the runs. */

@@ -542,6 +542,38 @@ static void memory_run(const struct bench *bench)
 		    "core.worker_bytes_per_hold");
 }
 
+static double resident_mib(void)
+{
+	FILE *file = fopen("/proc/self/smaps_rollup", "re");
+	char line[256];
+	double kib = (double)NAN;
+
+	while (file && fgets(line, sizeof(line), file))
+		if (!strncmp(line, "Rss:", 4))
+			kib = strtod(line + 4, NULL);
+	if (file)
+		(void)fclose(file);
+	return kib / 1024;
+}
+
+/* A worker as engines open it: how long, and what it touches. */
+static void open_run(const struct bench *bench)
+{
+	struct core *core = calloc(1, sizeof(*core));
+	const double before_mib = resident_mib();
+	const uint64_t start_ns = kvpull_clock_ns();
+
+	if (core && !worker_open(core, bench, "thread", 65536)) {
+		results_put(bench->results,
+			    (double)(kvpull_clock_ns() - start_ns) / 1e6,
+			    "bars.samenode.open_ms");
+		results_put(bench->results, resident_mib() - before_mib,
+			    "bars.samenode.open_mib");
+	}
+	if (core)
+		core_close(core);
+}
+
 static void bar(struct results *results, const char *from, const char *name)
 {
 	results_put(results, results_get(results, from), "bars.core.%s", name);
@@ -554,6 +586,7 @@ void bench_core(const struct bench *bench)
 
 	clock_measure();
 	results_put(results, clock_cost_ns, "core.clock_ns");
+	open_run(bench);
 	release_run(bench);
 	idle = fmax(idle_run(bench, "caller"), idle_run(bench, "thread"));
 	busy_run(bench);

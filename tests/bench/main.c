@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shm/copy_calibrate.h"
+#include "shm/copy_choice.h"
 #include "tests/bench/bench.h"
 
 #define REPETITIONS 9u
@@ -72,6 +74,23 @@ static void run(struct report *report, struct bench *bench, const char *chosen)
 	report->loads[number + 1] = load_now();
 }
 
+/* As `kvpull_doctor --calibrate` on this node. */
+static void calibrate(struct report *report, const char *dir)
+{
+	const struct kvpull_log silent = { 0 };
+	struct kvpull_folder folder = { .path = dir, .fd = -1 };
+	struct kvpull_copy_choices choices;
+
+	(void)snprintf(report->calibration, sizeof(report->calibration),
+		       "none: defaults");
+	if (!kvpull_copy_calibrate(&choices) &&
+	    !kvpull_folder_open(&folder, &silent) &&
+	    !kvpull_copy_choice_save(&folder, &choices, &silent))
+		kvpull_copy_choices_print(&choices, report->calibration,
+					  sizeof(report->calibration));
+	kvpull_folder_close(&folder);
+}
+
 int main(int argc, char **argv)
 {
 	static struct report report;
@@ -81,6 +100,7 @@ int main(int argc, char **argv)
 			       .repetitions = REPETITIONS };
 	const char *chosen = "shapes,small,attach,notify,core";
 	const char *json = NULL;
+	char remembered[64];
 	uint32_t runs = 3;
 	int option;
 
@@ -111,8 +131,12 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	report.repetitions = bench.repetitions;
+	calibrate(&report, dir);
 	while (report.run_count < runs)
 		run(&report, &bench, chosen);
+	(void)snprintf(remembered, sizeof(remembered),
+		       "%s/" KVPULL_COPY_CHOICE_FILE, dir);
+	(void)unlink(remembered);
 	(void)rmdir(dir);
 	report_print(&report);
 	if (json)

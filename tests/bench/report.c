@@ -34,6 +34,8 @@ static const struct bar bars[] = {
 	{ "samenode.limit_ratio.2t.D", 0.60 },
 	{ "samenode.limit_ratio.2t.E", 0.60 },
 	{ "samenode.post_us_max", 5 },
+	{ "samenode.open_ms", 20 },
+	{ "samenode.open_mib", 16 },
 	{ "samenode.pull_4k_us", 3 },
 	{ "samenode.attach_first_pull_ms", 3 },
 	{ "samenode.attach_first_pull_ms.4k_pages", NAN },
@@ -322,7 +324,7 @@ static json_t *bar_json(const struct report *report, const struct bar *bar)
 			 value_json(bar->limit), "runs", runs);
 }
 
-static json_t *machine_json(void)
+static json_t *machine_json(const char *calibration)
 {
 	struct utsname name;
 
@@ -333,7 +335,7 @@ static json_t *machine_json(void)
 		"architecture", name.machine, "cpu_count",
 		(json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "memory_bytes",
 		(json_int_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
-		"calibration", kvpull_copy_choice());
+		"calibration", calibration);
 }
 
 int report_write(const struct report *report, const char *path)
@@ -352,7 +354,8 @@ int report_write(const struct report *report, const char *path)
 	(void)json_object_set_new(object, "benchmark", json_string("samenode"));
 	(void)json_object_set_new(object, "version",
 				  json_string(KVPULL_VERSION));
-	(void)json_object_set_new(object, "machine", machine_json());
+	(void)json_object_set_new(object, "machine",
+				  machine_json(report->calibration));
 	(void)json_object_set_new(object, "repetition_count",
 				  json_integer(report->repetitions));
 	(void)json_object_set_new(object, "bars", bar_values);

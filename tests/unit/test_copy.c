@@ -760,17 +760,6 @@ static void close_stops_workers_with_jobs_in_flight(void **state)
 	work_free(work);
 }
 
-static void choice_is_told_after_open(void **state)
-{
-	struct pool pool;
-
-	(void)state;
-	pool_open(&pool, 0, 1);
-	assert_non_null(strstr(kvpull_copy_choice(), "copy routine"));
-	assert_null(strstr(kvpull_copy_choice(), "yet"));
-	pool_close(&pool);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -790,7 +779,6 @@ int main(void)
 		cmocka_unit_test(first_job_is_done_before_the_last),
 		cmocka_unit_test(cancelled_job_is_aborted_and_then_quiet),
 		cmocka_unit_test(close_stops_workers_with_jobs_in_flight),
-		cmocka_unit_test(choice_is_told_after_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

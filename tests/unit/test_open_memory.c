@@ -10,9 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -105,18 +107,29 @@ static int scheduler_try(struct kvpull_error_detail *detail)
 	return code;
 }
 
-static uint64_t resident_kib(void)
+static uint64_t number_in(const char *path, const char *name)
 {
-	FILE *file = fopen("/proc/self/smaps_rollup", "re");
+	FILE *file = fopen(path, "re");
 	char line[256];
-	unsigned long long kib = 0;
+	uint64_t number = 0;
 
 	assert_non_null(file);
-	while (fgets(line, sizeof(line), file) &&
-	       sscanf(line, "Rss: %llu kB", &kib) != 1)
-		;
+	while (!number && fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)))
+			number = strtoull(line + strlen(name), NULL, 10);
 	(void)fclose(file);
-	return kib;
+	return number;
+}
+
+static uint64_t resident_kib(void)
+{
+	return number_in("/proc/self/smaps_rollup", "Rss:");
+}
+
+/* Also for a moment. */
+static uint64_t resident_kib_max(void)
+{
+	return number_in("/proc/self/status", "VmHWM:");
 }
 
 /* How many of its mappings, refused, made it fail. */
@@ -201,9 +214,39 @@ static void open_touches_few_of_its_pages(void **state)
 #endif
 }
 
+/* The first of a process: nothing is measured in it either. */
+static void first_open_needs_little_memory_at_any_time(void **state)
+{
+	(void)state;
+#ifdef HAS_OWN_MMAP
+	const pid_t pid = fork();
+	int status = 0;
+
+	if (!pid) {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		const uint64_t kib = resident_kib_max();
+		struct kvpull_open_params defaults = params;
+		struct kvpull_worker *worker;
+
+		defaults.config_json = "{}";
+		if (kvpull_connector_v1()->worker->open(&defaults, &worker,
+							&detail))
+			_exit(2);
+		_exit(resident_kib_max() - kib > 16 * 1024);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+#else
+	skip();
+#endif
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		/* First: later ones have touched what this one would. */
+		cmocka_unit_test(first_open_needs_little_memory_at_any_time),
 		cmocka_unit_test(worker_without_memory_leaves_nothing),
 		cmocka_unit_test(scheduler_without_memory_leaves_nothing),
 		cmocka_unit_test(open_touches_few_of_its_pages),

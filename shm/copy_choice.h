@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which routine copies which size on this CPU: the one that the configuration
+ * names, else what was measured and is remembered in the socket folder, else a
+ * default by CPU. Nothing is measured here: see copy_calibrate.h.
+ *
+ * The folder is what all workers of a node share, also from containers. The
+ * file in it is data: whoever wrote it can at most choose a slower routine.
+ */
+#ifndef KVPULL_SHM_COPY_CHOICE_H
+#define KVPULL_SHM_COPY_CHOICE_H
+
+#include "shm/copy_plan.h"
+#include "shm/folder.h"
+
+#define KVPULL_COPY_CHOICE_FILE "copy-routines"
+#define KVPULL_COPY_CHOICE_BYTES_MAX 512u
+
+/* Chooses, and says in one line what and why. 0, KVPULL_EINVAL (the name). */
+int KVPULL_MUST_CHECK
+kvpull_copy_choose(const struct kvpull_copy_params *params,
+		   struct kvpull_copy_choices *choices,
+		   const struct kvpull_log *log);
+
+/*
+ * What is remembered in a folder that is open. 0; KVPULL_EROUTE: nothing, or
+ * nothing that can be used, which is logged.
+ */
+int KVPULL_MUST_CHECK
+kvpull_copy_choice_load(const struct kvpull_folder *folder,
+			struct kvpull_copy_choices *choices,
+			const struct kvpull_log *log);
+
+/* In its place, whole or not at all. 0; KVPULL_EDEVICE (logged). */
+int KVPULL_MUST_CHECK
+kvpull_copy_choice_save(const struct kvpull_folder *folder,
+			const struct kvpull_copy_choices *choices,
+			const struct kvpull_log *log);
+
+/* "4 KiB avx2-nt-8, 16 KiB avx2-nt-4, ..." */
+void kvpull_copy_choices_print(const struct kvpull_copy_choices *choices,
+			       char *text, size_t capacity);
+
+/* Usable on this CPU, or NULL. */
+const struct kvpull_copy_routine *kvpull_copy_routine_named(const char *name);
+
+#endif /* KVPULL_SHM_COPY_CHOICE_H */

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which copy routines: named, remembered in the socket folder, or by default. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "kvpull/connector.h"
+#include "shm/copy_choice.h"
+
+#define STRANGER 12345u
+
+struct world {
+	char dir[64];
+	char path[96];
+	struct kvpull_folder folder;
+	struct kvpull_log log;
+	char line[KVPULL_LOG_LINE_BYTES];   /* the last one */
+	char choice[KVPULL_LOG_LINE_BYTES]; /* what was chosen */
+	uint32_t info, warnings, errors;
+};
+
+static void line_take(void *context, uint32_t level, const char *message)
+{
+	struct world *world = context;
+
+	(void)snprintf(world->line, sizeof(world->line), "%s", message);
+	if (!strncmp(message, "copy routines:", 14))
+		(void)snprintf(world->choice, sizeof(world->choice), "%s",
+			       message);
+	world->info += level == KVPULL_LOG_INFO;
+	world->warnings += level == KVPULL_LOG_WARN;
+	world->errors += level == KVPULL_LOG_ERROR;
+}
+
+static int up(void **state)
+{
+	static struct world world;
+
+	world = (struct world){ .dir = "/tmp/kvpull-test-XXXXXX",
+				.folder = { .path = world.dir, .fd = -1 },
+				.log = { .write = line_take,
+					 .context = &world,
+					 .level = KVPULL_LOG_INFO } };
+	if (!mkdtemp(world.dir))
+		return -1;
+	(void)snprintf(world.path, sizeof(world.path),
+		       "%s/" KVPULL_COPY_CHOICE_FILE, world.dir);
+	*state = &world;
+	return kvpull_folder_open(&world.folder, &world.log);
+}
+
+static int down(void **state)
+{
+	struct world *world = *state;
+
+	kvpull_folder_close(&world->folder);
+	(void)unlink(world->path);
+	(void)rmdir(world->path);
+	return rmdir(world->dir);
+}
+
+/* No default has these. */
+static struct kvpull_copy_choices unusual(void)
+{
+	struct kvpull_copy_choices choices;
+	uint32_t count, class;
+	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
+
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+		choices.routines[class] = &all[class % 2 && count > 1 ? 1 : 0];
+	return choices;
+}
+
+static void remember(struct world *world)
+{
+	const struct kvpull_copy_choices choices = unusual();
+
+	assert_int_equal(
+		kvpull_copy_choice_save(&world->folder, &choices, &world->log),
+		0);
+}
+
+static struct kvpull_copy_choices choose(struct world *world)
+{
+	const struct kvpull_copy_params params = { .folder = &world->folder };
+	struct kvpull_copy_choices choices;
+
+	world->info = world->warnings = world->errors = 0;
+	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log), 0);
+	assert_int_equal(world->info, 1);
+	assert_int_equal(world->errors, 0);
+	return choices;
+}
+
+static void is_remembered(struct world *world)
+{
+	const struct kvpull_copy_choices wanted = unusual();
+	const struct kvpull_copy_choices choices = choose(world);
+
+	assert_memory_equal(&choices, &wanted, sizeof(wanted));
+	assert_int_equal(world->warnings, 0);
+	assert_non_null(strstr(world->line, "remembered"));
+}
+
+/* One line, with the path and this reason, and then the default is used. */
+static void is_ignored(struct world *world, const char *why)
+{
+	struct kvpull_copy_choices choices = unusual();
+
+	world->warnings = 0;
+	assert_int_equal(
+		kvpull_copy_choice_load(&world->folder, &choices, &world->log),
+		KVPULL_EROUTE);
+	assert_int_equal(world->warnings, 1);
+	if (!strstr(world->line, why) || !strstr(world->line, world->path))
+		fail_msg("\"%s\" does not say \"%s\"", world->line, why);
+	(void)choose(world);
+	assert_int_equal(world->warnings, 1);
+	assert_non_null(strstr(world->line, "by default"));
+}
+
+static size_t file_get(const struct world *world, char *text, size_t capacity)
+{
+	FILE *file = fopen(world->path, "re");
+	size_t bytes;
+
+	assert_non_null(file);
+	bytes = fread(text, 1, capacity, file);
+	(void)fclose(file);
+	return bytes;
+}
+
+static void file_put(const struct world *world, const char *text, size_t bytes)
+{
+	FILE *file = fopen(world->path, "we");
+
+	assert_non_null(file);
+	assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+	assert_int_equal(fclose(file), 0);
+}
+
+/* The file as it is written, but for one word in it. */
+static void file_change(struct world *world, const char *from, const char *to)
+{
+	char text[1024] = "";
+	char changed[2048];
+	char *at;
+
+	remember(world);
+	(void)file_get(world, text, sizeof(text) - 1);
+	at = strstr(text, from);
+	assert_non_null(at);
+	(void)snprintf(changed, sizeof(changed), "%.*s%s%s", (int)(at - text),
+		       text, to, at + strlen(from));
+	file_put(world, changed, strlen(changed));
+}
+
+static void without_a_file_the_default_is_used(void **state)
+{
+	struct world *world = *state;
+	const struct kvpull_copy_choices choices = choose(world);
+
+	assert_int_equal(world->warnings, 0);
+	assert_non_null(strstr(world->line, "by default"));
+	assert_non_null(strstr(world->line, choices.routines[0]->name));
+}
+
+static void what_was_saved_is_used(void **state)
+{
+	struct world *world = *state;
+	struct stat status;
+
+	remember(world);
+	is_remembered(world);
+	assert_int_equal(stat(world->path, &status), 0);
+	assert_int_equal(status.st_mode & 07777, 0644);
+	/* Once more, over the first. */
+	remember(world);
+	is_remembered(world);
+}
+
+static void file_of_another_user_is_ignored(void **state)
+{
+	static const uint32_t friends[] = { STRANGER };
+	struct world *world = *state;
+
+	remember(world);
+	if (chown(world->path, STRANGER, (gid_t)-1))
+		skip(); /* root alone can give files away */
+	is_ignored(world, "another user");
+	/* Whom we would believe as a peer, we believe here. */
+	world->folder.uids = friends;
+	world->folder.uid_count = 1;
+	is_remembered(world);
+}
+
+static void file_that_others_may_write_is_ignored(void **state)
+{
+	struct world *world = *state;
+
+	remember(world);
+	assert_int_equal(chmod(world->path, 0664), 0);
+	is_ignored(world, "others may write");
+	assert_int_equal(chmod(world->path, 0646), 0);
+	is_ignored(world, "others may write");
+	assert_int_equal(chmod(world->path, 0600), 0);
+	is_remembered(world);
+}
+
+static void file_of_another_cpu_or_version_is_ignored(void **state)
+{
+	struct world *world = *state;
+
+	file_change(world, "\ncpu ", "\ncpu x");
+	is_ignored(world, "another CPU");
+	file_change(world, "\nversion ", "\nversion 9");
+	is_ignored(world, "another version");
+}
+
+static void garbage_is_ignored(void **state)
+{
+	struct world *world = *state;
+	char text[1024] = "";
+	size_t bytes;
+	size_t cut;
+
+	remember(world);
+	bytes = file_get(world, text, sizeof(text));
+	for (cut = 0; cut < bytes; cut++) {
+		file_put(world, text, cut);
+		is_ignored(world, "damaged");
+	}
+	text[bytes] = 'x';
+	file_put(world, text, bytes + 1);
+	is_ignored(world, "damaged");
+	for (cut = 0; cut < bytes; cut++) {
+		text[cut] = (char)(text[cut] ^ 0x20);
+		file_put(world, text, bytes);
+		is_ignored(world, "is ignored");
+		text[cut] = (char)(text[cut] ^ 0x20);
+	}
+	text[bytes - 2] = '\0';
+	file_put(world, text, bytes);
+	is_ignored(world, "a routine that there is not");
+	file_change(world, "memcpy", "memmove");
+	is_ignored(world, "a routine that there is not");
+}
+
+static void what_is_no_small_plain_file_is_ignored(void **state)
+{
+	struct world *world = *state;
+	char large[KVPULL_COPY_CHOICE_BYTES_MAX + 1];
+
+	memset(large, '\n', sizeof(large));
+	file_put(world, large, sizeof(large));
+	is_ignored(world, "too large");
+	(void)unlink(world->path);
+	/* Who opened it would wait for a writer. */
+	assert_int_equal(mkfifo(world->path, 0600), 0);
+	is_ignored(world, "no plain file");
+	(void)unlink(world->path);
+	assert_int_equal(mkdir(world->path, 0700), 0);
+	is_ignored(world, "no plain file");
+	(void)rmdir(world->path);
+	assert_int_equal(symlink("/etc/passwd", world->path), 0);
+	is_ignored(world, strerror(ELOOP));
+}
+
+static void save_that_fails_leaves_nothing(void **state)
+{
+	struct world *world = *state;
+	const struct kvpull_copy_choices choices = unusual();
+
+	assert_int_equal(mkdir(world->path, 0700), 0);
+	assert_int_equal(
+		kvpull_copy_choice_save(&world->folder, &choices, &world->log),
+		KVPULL_EDEVICE);
+	assert_int_equal(world->errors, 1);
+	assert_non_null(strstr(world->line, world->path));
+	/* down() finds an empty folder. */
+}
+
+static void routine_can_be_named(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_copy_params params = { .routine = "memcpy",
+					     .folder = &world->folder };
+	struct kvpull_copy_choices choices;
+	uint32_t class;
+
+	remember(world);
+	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log), 0);
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+		assert_string_equal(choices.routines[class]->name, "memcpy");
+	assert_non_null(strstr(world->line, "as copy_routine says"));
+	params.routine = "no-such";
+	assert_int_equal(kvpull_copy_choose(&params, &choices, &world->log),
+			 KVPULL_EINVAL);
+	assert_int_equal(world->errors, 1);
+	assert_non_null(strstr(world->line, "no-such"));
+}
+
+/* Through the ABI: what the key says, and what the folder remembers. */
+static int worker_open(struct world *world, const char *routine,
+		       struct kvpull_error_detail *detail)
+{
+	static const struct kvpull_group group = { .block_tokens = 16 };
+	static const struct kvpull_model model = { .struct_size = sizeof(model),
+						   .model = "m",
+						   .layer_count = 1,
+						   .head_count = 1,
+						   .head_bytes = 64 };
+	const struct kvpull_host host = { .struct_size = sizeof(host),
+					  .log = line_take,
+					  .context = world,
+					  .log_level = KVPULL_LOG_INFO };
+	char config[256];
+	const struct kvpull_open_params params = {
+		.struct_size = sizeof(params),
+		.host = &host,
+		.config_json = config,
+		.model = &model,
+		.engine_id = "engine",
+		.tp_size = 1,
+		.groups = &group,
+		.group_count = 1,
+	};
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_worker *worker = NULL;
+	int code;
+
+	(void)snprintf(config, sizeof(config),
+		       "{\"route\":\"shm\",\"max_holds\":64,"
+		       "\"socket_dir\":\"%s\",\"copy_routine\":\"%s\"}",
+		       world->dir, routine);
+	*detail =
+		(struct kvpull_error_detail){ .struct_size = sizeof(*detail) };
+	code = ops->open(&params, &worker, detail);
+	ops->close(worker);
+	return code;
+}
+
+static void open_says_what_it_uses(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_error_detail detail;
+
+	assert_int_equal(worker_open(world, "no-such", &detail), KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "no-such"));
+	assert_int_equal(worker_open(world, "memcpy", &detail), 0);
+	assert_non_null(strstr(world->choice, "as copy_routine says"));
+	assert_int_equal(worker_open(world, "", &detail), 0);
+	assert_non_null(strstr(world->choice, "by default"));
+	remember(world);
+	assert_int_equal(worker_open(world, "", &detail), 0);
+	assert_non_null(strstr(world->choice, "remembered"));
+	/* No folder, no memory: the first worker makes it later. */
+	down(state);
+	assert_int_equal(worker_open(world, "", &detail), 0);
+	assert_non_null(strstr(world->choice, "by default"));
+	assert_int_equal(mkdir(world->dir, 0700), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(without_a_file_the_default_is_used),
+		TEST(what_was_saved_is_used),
+		TEST(file_of_another_user_is_ignored),
+		TEST(file_that_others_may_write_is_ignored),
+		TEST(file_of_another_cpu_or_version_is_ignored),
+		TEST(garbage_is_ignored),
+		TEST(what_is_no_small_plain_file_is_ignored),
+		TEST(save_that_fails_leaves_nothing),
+		TEST(routine_can_be_named),
+		TEST(open_says_what_it_uses),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
