@@ -347,7 +347,9 @@ struct kvpull_scheduler_ops {
 	 * The engine took local blocks: the pull starts at the next step, or
 	 * with 0 external tokens the ticket is given back. A second call is a
 	 * no-op. The blocks are this request's until LOADED or FAILED. At most
-	 * pulls_max pulls are open at once.
+	 * pulls_max pulls are open at once. external_tokens are at most those
+	 * that matched_tokens() offered; blocks outside of them, and ids that
+	 * no cache has, are KVPULL_EINVAL, with a line in the log.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL; KVPULL_ETRUNCATED,
 	 * KVPULL_EFULL (the pull will be reported FAILED, with this reason).
 	 */
@@ -359,7 +361,8 @@ struct kvpull_scheduler_ops {
 	 * Return KVPULL_FINISH_HELD: the blocks stay until each rank reported
 	 * SENT. KVPULL_FINISH_FREE: they are the engine's. KVPULL_ETOOSMALL:
 	 * call again. Unknown keys: FREE and a counter; blocks or a payload
-	 * that make no ticket: FREE and a line in the log.
+	 * that make no ticket, ids that no cache has: FREE and a line in the
+	 * log.
 	 */
 	int (*request_finished)(struct kvpull_scheduler *scheduler,
 				struct kvpull_finish *finish);
@@ -584,6 +587,8 @@ struct kvpull_worker_ops {
 	int (*memory_free)(struct kvpull_worker *worker, void *base);
 	/**
 	 * Tell where the blocks lie; once. Peers can connect from then on.
+	 * Every layer of the model is in one group, in one cache or (K and V
+	 * apart) in several; anything else is KVPULL_EINVAL.
 	 * Return 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED, KVPULL_ENOMEM;
 	 * KVPULL_EDEVICE (a socket or a thread cannot be made; without the
 	 * thread it is registered all the same: close and reopen). detail says

@@ -647,11 +647,15 @@ int kvpull_step_get_result_header(struct kvpull_wire_reader *reader,
 static void put_rank(struct kvpull_wire_writer *writer,
 		     const struct kvpull_rank_info *rank)
 {
+	uint32_t group;
+
 	kvpull_wire_put_u64(writer, rank->incarnation);
 	kvpull_wire_put_u64(writer, rank->generation_floor);
 	kvpull_wire_put_u32(writer, rank->tp_rank);
 	kvpull_wire_put_u32(writer, rank->tp_size);
 	kvpull_wire_put_u32(writer, rank->slot_count);
+	for (group = 0; group < KVPULL_GROUPS_MAX; group++)
+		kvpull_wire_put_u32(writer, rank->block_counts[group]);
 	kvpull_wire_put(writer, rank->secret, sizeof(rank->secret));
 	kvpull_wire_put(writer, rank->compat, sizeof(rank->compat));
 	kvpull_wire_put_text(writer, rank->address);
@@ -674,12 +678,15 @@ static void get_rank(struct kvpull_wire_reader *reader,
 		     struct kvpull_rank_info *rank)
 {
 	const uint8_t *bytes;
+	uint32_t group;
 
 	rank->incarnation = kvpull_wire_get_u64(reader);
 	rank->generation_floor = kvpull_wire_get_u64(reader);
 	rank->tp_rank = kvpull_wire_get_u32(reader);
 	rank->tp_size = kvpull_wire_get_u32(reader);
 	rank->slot_count = kvpull_wire_get_u32(reader);
+	for (group = 0; group < KVPULL_GROUPS_MAX; group++)
+		rank->block_counts[group] = kvpull_wire_get_u32(reader);
 	bytes = kvpull_wire_get(reader, sizeof(rank->secret));
 	if (bytes)
 		memcpy(rank->secret, bytes, sizeof(rank->secret));

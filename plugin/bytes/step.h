@@ -27,7 +27,7 @@
 #include "base/wire.h"
 #include "plugin/bytes/ticket.h"
 
-#define KVPULL_STEP_VERSION 2u
+#define KVPULL_STEP_VERSION 3u
 
 enum kvpull_command_kind {
 	KVPULL_COMMAND_HOLD =
@@ -90,6 +90,8 @@ struct kvpull_rank_info {
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint32_t slot_count;
+	/* a group: ids of its caches are below; 0: not known, or no group */
+	uint32_t block_counts[KVPULL_GROUPS_MAX];
 	uint32_t reserved;
 	uint8_t secret[KVPULL_SECRET_BYTES];
 	uint8_t compat[KVPULL_COMPAT_BYTES];

@@ -269,6 +269,82 @@ int kvpull_plan_check(const struct kvpull_plan_side *side,
 	return rc;
 }
 
+/* The first layer from this one on that no entry has; or layer_count. */
+static uint32_t layer_missing(const struct kvpull_plan_side *side,
+			      uint32_t layer_count)
+{
+	uint32_t layer = 0;
+	uint32_t before;
+	uint32_t i;
+
+	do {
+		before = layer;
+		for (i = 0; i < side->cache_count; i++) {
+			const struct kvpull_cache *cache = &side->caches[i];
+
+			if (cache->layer_first <= layer &&
+			    cache->layer_first + cache->layer_count > layer)
+				layer = cache->layer_first + cache->layer_count;
+		}
+	} while (layer != before && layer < layer_count);
+	return layer;
+}
+
+/* An entry before this one that has one of its layers in another group. */
+static int is_in_two_groups(const struct kvpull_plan_side *side, uint32_t index)
+{
+	const struct kvpull_cache *cache = &side->caches[index];
+	uint32_t i;
+
+	for (i = 0; i < index; i++) {
+		const struct kvpull_cache *other = &side->caches[i];
+
+		if (other->group_index != cache->group_index &&
+		    other->layer_first <
+			    cache->layer_first + cache->layer_count &&
+		    cache->layer_first <
+			    other->layer_first + other->layer_count)
+			return 1;
+	}
+	return 0;
+}
+
+int kvpull_plan_check_model(const struct kvpull_plan_side *side,
+			    uint32_t layer_count, uint32_t group_count,
+			    struct kvpull_error_detail *detail)
+{
+	uint32_t layer;
+	uint32_t i;
+
+	for (i = 0; i < side->cache_count; i++) {
+		const struct kvpull_cache *cache = &side->caches[i];
+
+		if (cache->group_index >= group_count)
+			return cache_refuse(detail, i, "group_index",
+					    "%u: the engine has %u groups",
+					    cache->group_index, group_count);
+		if (cache->layer_first + cache->layer_count > layer_count)
+			return cache_refuse(
+				detail, i, "layer_count",
+				"%u from layer %u on: the model has %u layers",
+				cache->layer_count, cache->layer_first,
+				layer_count);
+		if (is_in_two_groups(side, i))
+			return cache_refuse(
+				detail, i, "group_index",
+				"%u: another cache has its layers in another group",
+				cache->group_index);
+	}
+	layer = layer_missing(side, layer_count);
+	if (layer == layer_count)
+		return 0;
+	kvpull_detail_set(
+		detail, KVPULL_EINVAL, "caches",
+		"layer %u is in no cache: the model has %u layers, register all of them",
+		layer, layer_count);
+	return KVPULL_EINVAL;
+}
+
 static int has_layer(const struct kvpull_cache *cache, uint32_t group,
 		     uint32_t layer)
 {

@@ -352,6 +352,8 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 	if (demand->share_prefix)
 		entry->loader = ask->key;
 	state_set(demand, user, KVPULL_USER_CHOSEN);
+	user->local_tokens = ask->local_tokens;
+	user->tokens = beyond;
 	*tokens = beyond;
 	return KVPULL_MATCH_LOAD;
 }

@@ -46,9 +46,11 @@ struct kvpull_user {
 	uint64_t reported; /* bit a rank, of its pull */
 	uint64_t ended;    /* of these: success or EEXPIRED */
 	enum kvpull_user_state state;
-	uint32_t ticket; /* index, while not done */
-	int32_t code;    /* first failure of its pull */
-	uint32_t flags;  /* USER_* in demand.c */
+	uint32_t ticket;       /* index, while not done */
+	int32_t code;          /* first failure of its pull */
+	uint32_t flags;        /* USER_* in demand.c */
+	uint32_t local_tokens; /* CHOSEN: of the last question */
+	uint32_t tokens;       /* and what was answered */
 };
 
 /* What a request says of itself when it asks. */

@@ -296,21 +296,6 @@ static void owe(struct kvpull_scheduler *scheduler,
 	kvpull_index_list_push(&scheduler->owing, index_of(scheduler, request));
 }
 
-/* Its groups are there to be read. */
-static int has_blocks(const struct kvpull_allocation *allocation)
-{
-	uint32_t group;
-
-	if (allocation->group_count > KVPULL_GROUPS_MAX ||
-	    (allocation->group_count && !allocation->groups))
-		return 0;
-	for (group = 0; group < allocation->group_count; group++)
-		if (allocation->groups[group].block_count &&
-		    !allocation->groups[group].block_ids)
-			return 0;
-	return 1;
-}
-
 /* A pull that was refused: which of the limits it was. */
 static void refusal_log(const struct kvpull_scheduler *scheduler,
 			const struct kvpull_scheduler_request *request,
@@ -355,7 +340,15 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 				    request->key);
 		return 0;
 	}
-	if (!has_blocks(allocation))
+	if (!kvpull_scheduler_has_blocks(allocation))
+		return KVPULL_EINVAL;
+	/* A second call is a no-op, whatever it names. */
+	if (request->user.state == KVPULL_USER_CHOSEN &&
+	    allocation->group_count == scheduler->group_count &&
+	    (!kvpull_scheduler_are_of_tokens(scheduler, request, allocation) ||
+	     !kvpull_scheduler_are_own_ids(scheduler, request,
+					   allocation->groups,
+					   allocation->group_count)))
 		return KVPULL_EINVAL;
 	code = kvpull_demand_pull(&scheduler->demand, &request->user,
 				  allocation);
@@ -394,6 +387,7 @@ static int give_text(struct kvpull_scheduler *scheduler, uint32_t text,
 }
 
 static int fill_groups(const struct kvpull_scheduler *scheduler,
+		       const struct kvpull_scheduler_request *request,
 		       const struct kvpull_finish *finish)
 {
 	struct kvpull_ticket *ticket = scheduler->ticket;
@@ -420,7 +414,11 @@ static int fill_groups(const struct kvpull_scheduler *scheduler,
 		blocks += from->block_count;
 	}
 	ticket->group_count = finish->group_count;
-	return blocks ? 0 : KVPULL_EINVAL;
+	return blocks && kvpull_scheduler_are_own_ids(scheduler, request,
+						      finish->groups,
+						      finish->group_count) ?
+		       0 :
+		       KVPULL_EINVAL;
 }
 
 static void fill_ranks(const struct kvpull_scheduler *scheduler)
@@ -452,7 +450,7 @@ static int encode_ticket(struct kvpull_scheduler *scheduler,
 
 	if (finish->payload_bytes > KVPULL_PAYLOAD_BYTES_MAX ||
 	    (finish->payload_bytes && !finish->payload) ||
-	    fill_groups(scheduler, finish) != 0)
+	    fill_groups(scheduler, request, finish) != 0)
 		return KVPULL_EINVAL;
 	ticket->generation = take->generation;
 	ticket->slot = take->slot;

@@ -83,4 +83,25 @@ void kvpull_scheduler_remove(struct kvpull_scheduler *scheduler,
 void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
 				 struct kvpull_scheduler_request *request);
 
+/*
+ * The ids are of every rank's caches. What a rank did not tell of, and lists so
+ * long that they are refused unread, are for those who come after.
+ */
+int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
+				 const struct kvpull_scheduler_request *request,
+				 const struct kvpull_blocks *groups,
+				 uint32_t group_count);
+
+/*
+ * Blocks of the tokens that matched_tokens() offered, and no others: what is
+ * before them is local already, and behind them the engine computes.
+ */
+int kvpull_scheduler_are_of_tokens(
+	const struct kvpull_scheduler *scheduler,
+	const struct kvpull_scheduler_request *request,
+	const struct kvpull_allocation *allocation);
+
+/* Its groups are there to be read. */
+int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation);
+
 #endif /* KVPULL_PLUGIN_SCHEDULER_STATE_H */

@@ -611,6 +611,10 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	side.replicated = worker->facts.compat.replicated;
 	side.head_total = worker->facts.compat.head_count;
 	code = kvpull_plan_check(&side, detail);
+	if (!code)
+		code = kvpull_plan_check_model(
+			&side, worker->compat.layer_count,
+			worker->compat.group_count, detail);
 	if (code)
 		goto err_files;
 	worker->facts.cache_count = given->cache_count;

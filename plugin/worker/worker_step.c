@@ -444,6 +444,7 @@ int kvpull_worker_start_loads(struct kvpull_worker *worker)
 static void rank_fill(const struct kvpull_worker *worker,
 		      struct kvpull_rank_info *rank)
 {
+	uint32_t index;
 
 	*rank = (struct kvpull_rank_info){
 		.incarnation = worker->facts.incarnation,
@@ -452,6 +453,13 @@ static void rank_fill(const struct kvpull_worker *worker,
 		.tp_size = worker->facts.tp_size,
 		.slot_count = worker->facts.config.max_holds,
 	};
+	for (index = 0; index < worker->facts.cache_count; index++) {
+		const struct kvpull_cache *cache = &worker->facts.caches[index];
+		uint32_t *count = &rank->block_counts[cache->group_index];
+
+		if (!*count || cache->block_count < *count)
+			*count = cache->block_count;
+	}
 	memcpy(rank->secret, worker->secret, sizeof(rank->secret));
 	memcpy(rank->compat, worker->compat_digest, sizeof(rank->compat));
 	kvpull_progress_address(worker->progress, rank->address,

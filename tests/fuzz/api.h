@@ -24,7 +24,6 @@
 
 #include "kvpull/connector.h"
 
-#define API_STRICT 0
 #define API_ENGINES 3u
 #define API_RANKS_MAX 2u
 #define API_GROUPS_MAX 2u

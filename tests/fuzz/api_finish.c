@@ -119,8 +119,7 @@ static void finish_held(struct api_engine *engine, struct api_request *request,
 	api_expect(params->group_count == api_world->shape.group_count);
 	for (group = 0; group < params->group_count; group++)
 		for (at = 0; at < hold->groups[group].count; at++)
-			if (API_STRICT &&
-			    hold->groups[group].ids[at] >= API_BLOCKS)
+			if (hold->groups[group].ids[at] >= API_BLOCKS)
 				api_fail("a block beyond the cache is held");
 	if (params->computed_tokens < request->prompt_tokens)
 		request->prompt_tokens = params->computed_tokens;

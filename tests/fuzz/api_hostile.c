@@ -111,8 +111,7 @@ static void register_odd(struct api_engine *engine)
 		api_expect(code == KVPULL_EINVAL);
 	if (!code) {
 		to->registered = 1;
-		api_expect(!API_STRICT ||
-			   covers(regions.caches, regions.cache_count));
+		api_expect(covers(regions.caches, regions.cache_count));
 		/* Not as our own bytes lie: nothing is to be read from it. */
 		if (memcmp(caches, to->caches, sizeof(to->caches)))
 			api_worker_restart(engine, rank);

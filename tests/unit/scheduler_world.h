@@ -61,6 +61,7 @@ struct world {
 	struct world_rank ranks[WORLD_RANKS_MAX];
 	struct world_seen seen[WORLD_SEEN_MAX];
 	uint8_t bytes[WORLD_BYTES];
+	uint32_t blocks_lacking; /* of what world_finish() names */
 };
 
 struct world_ticket {
@@ -413,7 +414,8 @@ static const uint32_t world_blocks[4] = { 10, 11, 20, 21 };
 static inline int world_finish(struct world *world, uint64_t key,
 			       uint32_t reason, struct world_ticket *ticket)
 {
-	const struct kvpull_blocks group = { .block_count = 4,
+	const struct kvpull_blocks group = { .block_count =
+						     4 - world->blocks_lacking,
 					     .block_ids = world_blocks };
 	struct kvpull_finish finish = {
 		.key = key,
@@ -517,16 +519,23 @@ static inline void world_pull_ended(struct world *world, uint32_t rank,
 	world_add(world, rank, &result);
 }
 
-/* A real ticket, from a producer that is gone afterwards. */
-static inline struct world_ticket world_make_ticket(uint64_t incarnation)
+/* A real ticket, from a producer that is gone afterwards; without its last blocks. */
+static inline struct world_ticket world_make_short_ticket(uint64_t incarnation,
+							  uint32_t lacking)
 {
 	const struct kvpull_config config = world_config();
 	struct world *producer = world_open(&config, 1, incarnation);
 	struct world_ticket ticket;
 
+	producer->blocks_lacking = lacking;
 	assert_int_equal(world_hold(producer, 1, &ticket), KVPULL_FINISH_HELD);
 	world_close(producer);
 	return ticket;
+}
+
+static inline struct world_ticket world_make_ticket(uint64_t incarnation)
+{
+	return world_make_short_ticket(incarnation, 0);
 }
 
 #endif /* KVPULL_TESTS_SCHEDULER_WORLD_H */

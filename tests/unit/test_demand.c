@@ -157,13 +157,13 @@ static void blocks_are_mapped_by_logical_index(void **state)
 static void blocks_beyond_the_ticket_are_refused_and_reported_once(void **state)
 {
 	struct world *world = opened(2);
-	const struct world_ticket ticket = world_make_ticket(7);
+	const struct world_ticket ticket = world_make_short_ticket(7, 1);
 	const struct world_seen *pull;
 
 	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(world_allocate(world, 1, 1, 4), KVPULL_ETRUNCATED);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_ETRUNCATED);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_PULL), 1);
 	pull = world_last(world, KVPULL_COMMAND_PULL);

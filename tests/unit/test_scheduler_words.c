@@ -70,13 +70,13 @@ static void refused_pull_names_the_log(void **state)
 static void refused_pull_tells_of_its_ticket(void **state)
 {
 	const struct kvpull_config config = world_config();
-	const struct world_ticket ticket = world_make_ticket(7);
+	const struct world_ticket ticket = world_make_short_ticket(7, 1);
 	struct world *world = opened(&config);
 
 	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(world_allocate(world, 1, 1, 4), KVPULL_ETRUNCATED);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_ETRUNCATED);
 	assert_non_null(strstr(
 		last_warning, "its ticket lacks the blocks asked for (ETRUNC"));
 	world_close(world);

@@ -485,6 +485,7 @@ static struct kvpull_rank_info rank_of(void)
 					 .slot_count =
 						 KVPULL_TICKET_SLOTS_MAX };
 
+	memset(rank.block_counts, 0x33, sizeof(rank.block_counts));
 	memset(rank.secret, 0x31, sizeof(rank.secret));
 	memset(rank.compat, 0x32, sizeof(rank.compat));
 	text_set(rank.address, "shm:/tmp/kvpull-0/abcdef");
@@ -605,7 +606,9 @@ static void broken_results_are_refused(void **state)
 	assert_int_equal(
 		check_result_with(rank + 24, KVPULL_TICKET_SLOTS_MAX + 1, 4),
 		KVPULL_EINVAL);
-	assert_int_equal(check_result_with(rank + 62, 'S', 1), KVPULL_EINVAL);
+	assert_int_equal(
+		check_result_with(rank + 62 + 4 * KVPULL_GROUPS_MAX, 'S', 1),
+		KVPULL_EINVAL);
 }
 
 static int get_result_payload(const void *payload, size_t payload_bytes)

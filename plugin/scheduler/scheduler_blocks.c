@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scheduler half: what an engine may name as blocks, judged where it does. */
+#include <inttypes.h>
+
+#include "plugin/scheduler/scheduler_state.h"
+
+int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
+				 const struct kvpull_scheduler_request *request,
+				 const struct kvpull_blocks *groups,
+				 uint32_t group_count)
+{
+	uint32_t group;
+	uint32_t rank;
+	uint32_t i;
+
+	for (group = 0; group < group_count; group++) {
+		const struct kvpull_blocks *blocks = &groups[group];
+		uint32_t bound = UINT32_MAX;
+		uint32_t highest = 0;
+
+		for (rank = 0; rank < scheduler->tp_size; rank++) {
+			const uint32_t count =
+				scheduler->ranks[rank].info.block_counts[group];
+
+			if (count && count < bound)
+				bound = count;
+		}
+		if (blocks->block_count > KVPULL_TICKET_BLOCKS_MAX)
+			continue;
+		for (i = 0; i < blocks->block_count; i++)
+			if (blocks->block_ids[i] > highest)
+				highest = blocks->block_ids[i];
+		if (highest < bound)
+			continue;
+		kvpull_warn(scheduler->log,
+			    "request %s key %" PRIu64
+			    " names block %u of group %u, its caches have %u",
+			    request->label, request->key, highest, group,
+			    bound);
+		return 0;
+	}
+	return 1;
+}
+
+int kvpull_scheduler_are_of_tokens(
+	const struct kvpull_scheduler *scheduler,
+	const struct kvpull_scheduler_request *request,
+	const struct kvpull_allocation *allocation)
+{
+	const uint64_t begin = request->user.local_tokens;
+	const uint64_t end = begin + allocation->external_tokens;
+	int fits = allocation->external_tokens <= request->user.tokens;
+	uint32_t group;
+
+	for (group = 0; group < allocation->group_count; group++) {
+		const struct kvpull_blocks *blocks = &allocation->groups[group];
+		const uint64_t tokens = scheduler->group_tokens[group];
+		const uint64_t last =
+			(uint64_t)blocks->first_index + blocks->block_count;
+
+		if (blocks->block_count &&
+		    (blocks->first_index < begin / tokens ||
+		     last - 1 > (end - 1) / tokens))
+			fits = 0;
+	}
+	if (fits)
+		return 1;
+	kvpull_warn(scheduler->log,
+		    "request %s key %" PRIu64
+		    " names blocks of other tokens: %" PRIu64 " to %" PRIu64
+		    " are to be loaded, and %u were offered",
+		    request->label, request->key, begin, end - 1,
+		    request->user.tokens);
+	return 0;
+}
+
+int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation)
+{
+	uint32_t group;
+
+	if (allocation->group_count > KVPULL_GROUPS_MAX ||
+	    (allocation->group_count && !allocation->groups))
+		return 0;
+	for (group = 0; group < allocation->group_count; group++)
+		if (allocation->groups[group].block_count &&
+		    !allocation->groups[group].block_ids)
+			return 0;
+	return 1;
+}

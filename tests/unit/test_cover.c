@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a host registers and names is judged where it enters: layers and groups
+ * of the model, ids of its own cache, blocks of the tokens to be loaded.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kvpull/connector.h"
+
+#define BLOCKS 8u
+#define LAYERS 3u
+#define TOKENS 16u
+
+static const struct kvpull_group groups[2] = { { .block_tokens = TOKENS },
+					       { .block_tokens = TOKENS } };
+
+static const struct kvpull_model model = { .struct_size = sizeof(model),
+					   .model = "m",
+					   .layer_count = LAYERS,
+					   .head_count = 1,
+					   .head_bytes = 64 };
+
+static char warned[4096]; /* lines since it was emptied */
+static uint8_t memory[1 << 16];
+
+static void log_line(void *context, uint32_t level, const char *message)
+{
+	const size_t used = strlen(warned);
+
+	(void)context;
+	if (level == KVPULL_LOG_WARN)
+		(void)snprintf(warned + used, sizeof(warned) - used, "%s; ",
+			       message);
+}
+
+static void expect_warning(const char *words)
+{
+	if (!strstr(warned, words))
+		fail_msg("\"%s\" is not in: %s", words, warned);
+	warned[0] = '\0';
+}
+
+static const struct kvpull_host host = { .struct_size = sizeof(host),
+					 .log = log_line };
+
+static struct kvpull_open_params open_params(const char *engine_id,
+					     uint32_t group_count)
+{
+	return (struct kvpull_open_params){
+		.struct_size = sizeof(struct kvpull_open_params),
+		.host = &host,
+		.config_json =
+			"{\"progress\":\"caller\",\"copy_threads\":0,\"route\":\"shm\"}",
+		.model = &model,
+		.engine_id = engine_id,
+		.tp_size = 1,
+		.groups = groups,
+		.group_count = group_count,
+	};
+}
+
+static struct kvpull_cache cache_of(uint32_t group, uint32_t layer_first,
+				    uint32_t layer_count)
+{
+	return (struct kvpull_cache){
+		.struct_size = sizeof(struct kvpull_cache),
+		.group_index = group,
+		.layer_first = layer_first,
+		.layer_count = layer_count,
+		.layer_stride = (uint64_t)64 * BLOCKS,
+		.block_stride = 64,
+		.head_stride = 64,
+		.block_count = BLOCKS,
+		.row_count = 1,
+		.head_count = 1,
+		.head_bytes = 64,
+	};
+}
+
+static int caches_register(struct kvpull_worker *worker,
+			   const struct kvpull_cache *caches, uint32_t count,
+			   struct kvpull_error_detail *detail)
+{
+	const struct kvpull_region region = { .struct_size = sizeof(region),
+					      .kind = KVPULL_REGION_FOREIGN,
+					      .fd = -1,
+					      .base = memory,
+					      .bytes = sizeof(memory) };
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.regions = &region,
+						.caches = caches,
+						.region_count = 1,
+						.cache_count = count };
+
+	return kvpull_connector_v1()->worker->regions_register(worker, &regions,
+							       detail);
+}
+
+/* Refused, in these words, and another one may follow. */
+static void refused_with(const struct kvpull_cache *caches, uint32_t count,
+			 const char *words)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	const struct kvpull_open_params params = open_params("engine", 2);
+	const struct kvpull_cache good[2] = { cache_of(0, 0, 2),
+					      cache_of(1, 2, 1) };
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_worker *worker;
+
+	assert_int_equal(ops->open(&params, &worker, NULL), 0);
+	assert_int_equal(caches_register(worker, caches, count, &detail),
+			 KVPULL_EINVAL);
+	if (!strstr(detail.message, words))
+		fail_msg("\"%s\" is not in: %s", words, detail.message);
+	assert_int_equal(caches_register(worker, good, 2, &detail), 0);
+	ops->close(worker);
+}
+
+static void registration_covers_the_model(void **state)
+{
+	const struct kvpull_cache half[2] = { cache_of(0, 0, 1),
+					      cache_of(1, 2, 1) };
+	const struct kvpull_cache beyond[2] = { cache_of(0, 0, 2),
+						cache_of(1, 2, 2) };
+	const struct kvpull_cache group[2] = { cache_of(0, 0, 2),
+					       cache_of(2, 2, 1) };
+	const struct kvpull_cache twice[2] = { cache_of(0, 0, 3),
+					       cache_of(1, 2, 1) };
+
+	(void)state;
+	refused_with(half, 2, "layer 1 is in no cache: the model has 3");
+	refused_with(half, 1, "layer 1 is in no cache");
+	refused_with(beyond, 2, "the model has 3 layers");
+	refused_with(group, 2, "the engine has 2 groups");
+	refused_with(twice, 2, "another cache has its layers");
+}
+
+/* K and V apart: each layer has two. */
+static void planes_cover_it_as_well(void **state)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	const struct kvpull_open_params params = open_params("engine", 2);
+	const struct kvpull_cache planes[4] = { cache_of(1, 2, 1),
+						cache_of(0, 0, 2),
+						cache_of(0, 0, 2),
+						cache_of(1, 2, 1) };
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_worker *worker;
+
+	(void)state;
+	assert_int_equal(ops->open(&params, &worker, NULL), 0);
+	assert_int_equal(caches_register(worker, planes, 4, &detail), 0);
+	ops->close(worker);
+}
+
+/* ---- an engine of one rank and one group ---- */
+
+struct engine {
+	struct kvpull_scheduler *scheduler;
+	struct kvpull_worker *worker;
+};
+
+static struct engine engine_open(const char *engine_id)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params(engine_id, 1);
+	const struct kvpull_cache caches[2] = { cache_of(0, 0, 2),
+						cache_of(0, 2, 1) };
+	struct engine engine;
+	uint8_t info[1024];
+	size_t info_bytes;
+
+	assert_int_equal(ops->scheduler->open(&params, &engine.scheduler, NULL),
+			 0);
+	assert_int_equal(ops->worker->open(&params, &engine.worker, NULL), 0);
+	assert_int_equal(caches_register(engine.worker, caches, 2, NULL), 0);
+	assert_int_equal(ops->worker->rank_info(engine.worker, info,
+						sizeof(info), &info_bytes),
+			 0);
+	assert_int_equal(
+		ops->scheduler->rank_info(engine.scheduler, info, info_bytes),
+		0);
+	return engine;
+}
+
+static void engine_close(struct engine *engine)
+{
+	kvpull_connector_v1()->worker->close(engine->worker);
+	kvpull_connector_v1()->scheduler->close(engine->scheduler);
+}
+
+static char ticket[4096];
+
+/* Blocks of a prompt of 4 of them; the last id is this one. */
+static int hold(struct engine *engine, uint64_t key, uint32_t last_id,
+		size_t *ticket_bytes)
+{
+	const struct kvpull_scheduler_ops *ops =
+		kvpull_connector_v1()->scheduler;
+	const uint32_t ids[4] = { 0, 1, 2, last_id };
+	const struct kvpull_blocks blocks = { .block_count = 4,
+					      .block_ids = ids };
+	const struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = key,
+		.flags = KVPULL_REQUEST_WANTS_HOLD,
+		.prompt_tokens = 4 * TOKENS,
+	};
+	struct kvpull_finish finish = {
+		.struct_size = sizeof(finish),
+		.key = key,
+		.computed_tokens = 4 * TOKENS,
+		.group_count = 1,
+		.groups = &blocks,
+		.ticket = ticket,
+		.ticket_capacity = sizeof(ticket),
+	};
+	int answer;
+
+	assert_int_equal(ops->request_new(engine->scheduler, &request), 0);
+	answer = ops->request_finished(engine->scheduler, &finish);
+	*ticket_bytes = finish.ticket_bytes;
+	return answer;
+}
+
+static void block_beyond_the_cache_is_not_held(void **state)
+{
+	struct engine engine = engine_open("p");
+	size_t ticket_bytes;
+
+	(void)state;
+	assert_int_equal(hold(&engine, 1, BLOCKS, &ticket_bytes),
+			 KVPULL_FINISH_FREE);
+	assert_int_equal(ticket_bytes, 0);
+	expect_warning("names block 8 of group 0, its caches have 8");
+	assert_int_equal(hold(&engine, 2, BLOCKS - 1, &ticket_bytes),
+			 KVPULL_FINISH_HELD);
+	engine_close(&engine);
+}
+
+/* What allocated() says of these blocks, after LOAD for so many local tokens. */
+static int allocated(struct engine *engine, uint64_t key,
+		     const struct kvpull_blocks *blocks,
+		     uint32_t external_tokens)
+{
+	const struct kvpull_allocation allocation = {
+		.struct_size = sizeof(allocation),
+		.key = key,
+		.external_tokens = external_tokens,
+		.group_count = 1,
+		.groups = blocks,
+	};
+
+	return kvpull_connector_v1()->scheduler->allocated(engine->scheduler,
+							   &allocation);
+}
+
+static void want(struct engine *engine, uint64_t key, size_t ticket_bytes,
+		 uint32_t local_tokens)
+{
+	const struct kvpull_scheduler_ops *ops =
+		kvpull_connector_v1()->scheduler;
+	const struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = key,
+		.flags = KVPULL_REQUEST_PULL,
+		.prompt_tokens = 4 * TOKENS,
+		.ticket = ticket,
+		.ticket_bytes = ticket_bytes,
+	};
+	uint32_t tokens;
+
+	assert_int_equal(ops->request_new(engine->scheduler, &request), 0);
+	assert_int_equal(ops->matched_tokens(engine->scheduler, key,
+					     local_tokens, &tokens),
+			 KVPULL_MATCH_LOAD);
+	assert_int_equal(tokens, 4 * TOKENS - local_tokens);
+}
+
+static void local_block_beyond_the_cache_is_refused(void **state)
+{
+	struct engine p = engine_open("p");
+	struct engine d = engine_open("d");
+	const uint32_t bad[2] = { 5, BLOCKS };
+	const uint32_t good[2] = { 5, BLOCKS - 1 };
+	struct kvpull_blocks blocks = { 2, 2, bad };
+	size_t ticket_bytes;
+
+	(void)state;
+	assert_int_equal(hold(&p, 1, 3, &ticket_bytes), KVPULL_FINISH_HELD);
+	want(&d, 7, ticket_bytes, 2 * TOKENS);
+	assert_int_equal(allocated(&d, 7, &blocks, 2 * TOKENS), KVPULL_EINVAL);
+	expect_warning("names block 8 of group 0, its caches have 8");
+	/* Nothing happened: it may say it again. */
+	blocks.block_ids = good;
+	assert_int_equal(allocated(&d, 7, &blocks, 2 * TOKENS), 0);
+	engine_close(&d);
+	engine_close(&p);
+}
+
+static void block_beyond_the_external_tokens_is_refused(void **state)
+{
+	struct engine p = engine_open("p");
+	struct engine d = engine_open("d");
+	const uint32_t ids[4] = { 4, 5, 6, 7 };
+	const struct kvpull_blocks all = { 0, 4, ids };
+	const struct kvpull_blocks before = { 1, 2, ids };
+	const struct kvpull_blocks behind = { 2, 2, ids };
+	const struct kvpull_blocks right = { 2, 1, ids };
+	size_t ticket_bytes;
+
+	(void)state;
+	assert_int_equal(hold(&p, 1, 3, &ticket_bytes), KVPULL_FINISH_HELD);
+	want(&d, 7, ticket_bytes, 2 * TOKENS);
+	/* The local prefix would be written over. */
+	assert_int_equal(allocated(&d, 7, &all, 2 * TOKENS), KVPULL_EINVAL);
+	expect_warning("32 to 63 are to be loaded");
+	assert_int_equal(allocated(&d, 7, &before, 2 * TOKENS), KVPULL_EINVAL);
+	assert_int_equal(allocated(&d, 7, &behind, TOKENS), KVPULL_EINVAL);
+	/* More than matched_tokens() said. */
+	assert_int_equal(allocated(&d, 7, &behind, 2 * TOKENS + 1),
+			 KVPULL_EINVAL);
+	assert_int_equal(allocated(&d, 7, &right, TOKENS), 0);
+	engine_close(&d);
+	engine_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(registration_covers_the_model),
+		cmocka_unit_test(planes_cover_it_as_well),
+		cmocka_unit_test(block_beyond_the_cache_is_not_held),
+		cmocka_unit_test(local_block_beyond_the_cache_is_refused),
+		cmocka_unit_test(block_beyond_the_external_tokens_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
