@@ -190,6 +190,7 @@ struct seq_world {
 	struct seq_options options;
 	struct seq_dice *dice;
 	uint64_t now_ns;
+	uint64_t pace_ns; /* that the clock goes on by itself, each time it is read */
 	uint64_t number; /* last one given out: keys, contents */
 	char folder[64];
 	struct seq_engine engines[SEQ_ENGINES];

@@ -476,10 +476,17 @@ static void received_take(struct seq_world *world,
 	(void)ibv_post_recv(stranger->qp, &request, &bad);
 }
 
-/*
- * The order of receives and reads in its queue is that of the wire, so who was
- * let in has its keys before a READ of its succeeds... unless that was early.
- */
+/* Did its engine let it in? A READ may come back before the keys do. */
+static int was_let_in(const struct seq_stranger *stranger)
+{
+	const struct fake_id *other =
+		((const struct fake_id *)(const void *)stranger->id)->other;
+	const struct kvpull_verbs_end *end = other ? other->id.context : NULL;
+
+	return stranger->serves || stranger->let_in || !end ||
+	       stranger->of->verbs.admitted[end->index];
+}
+
 static void stranger_listen(struct seq_world *world,
 			    struct seq_stranger *stranger)
 {
@@ -490,8 +497,7 @@ static void stranger_listen(struct seq_world *world,
 			continue;
 		if (wc.byte_len && wc.wr_id < SEQ_FRAMES)
 			received_take(world, stranger, &wc);
-		else if (wc.wr_id == READ_ID && !stranger->let_in &&
-			 !stranger->serves)
+		else if (wc.wr_id == READ_ID && !was_let_in(stranger))
 			seq_fail("a stranger reads before it was let in");
 	}
 }
