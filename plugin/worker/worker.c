@@ -613,8 +613,8 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	code = kvpull_plan_check(&side, detail);
 	if (!code)
 		code = kvpull_plan_check_model(
-			&side, worker->compat.layer_count,
-			worker->compat.group_count, detail);
+			&side, worker->facts.compat.layer_count,
+			worker->facts.compat.group_count, detail);
 	if (code)
 		goto err_files;
 	worker->facts.cache_count = given->cache_count;

@@ -153,6 +153,7 @@ static const struct golden_member result_members[] = {
 	RANK(GOLDEN_U32, tp_rank),
 	RANK(GOLDEN_U32, tp_size),
 	RANK(GOLDEN_U32, slot_count),
+	RANK(GOLDEN_BYTES, block_counts),
 	RANK(GOLDEN_BYTES, secret),
 	RANK(GOLDEN_BYTES, compat),
 	RANK(GOLDEN_TEXT, address),
@@ -160,15 +161,11 @@ static const struct golden_member result_members[] = {
 };
 
 static const struct golden_member rank_members[] = {
-	RANK(GOLDEN_U64, incarnation),
-	RANK(GOLDEN_U64, generation_floor),
-	RANK(GOLDEN_U32, tp_rank),
-	RANK(GOLDEN_U32, tp_size),
-	RANK(GOLDEN_U32, slot_count),
-	RANK(GOLDEN_BYTES, secret),
-	RANK(GOLDEN_BYTES, compat),
-	RANK(GOLDEN_TEXT, address),
-	GOLDEN_END
+	RANK(GOLDEN_U64, incarnation), RANK(GOLDEN_U64, generation_floor),
+	RANK(GOLDEN_U32, tp_rank),     RANK(GOLDEN_U32, tp_size),
+	RANK(GOLDEN_U32, slot_count),  RANK(GOLDEN_BYTES, block_counts),
+	RANK(GOLDEN_BYTES, secret),    RANK(GOLDEN_BYTES, compat),
+	RANK(GOLDEN_TEXT, address),    GOLDEN_END
 };
 
 static struct result_values result_values;

@@ -210,6 +210,14 @@ static void old_gap_in_a_replay_resends_nothing(void **state)
 						      used, world->now_ns),
 			 0);
 	assert_false(pending_step(world));
+	/* Nor what is on its way meanwhile. */
+	hold(world, 4);
+	assert_true(world_build(world) > 0);
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+	assert_false(pending_step(world));
+	assert_int_equal(world_stats(world).resends, 1);
 	world_close(world);
 }
 

@@ -228,6 +228,38 @@ static void one_rank_reporting_twice_frees_nothing(void **state)
 	world_close(world);
 }
 
+/* A.8: what a slot had before is not what it has now. */
+static void report_of_another_hold_of_the_slot_frees_nothing(void **state)
+{
+	struct world *world = opened(1);
+	struct kvpull_result result = { .kind = KVPULL_RESULT_HOLD_ENDED,
+					.key = 1 };
+	const struct world_seen *held;
+	struct world_ticket ticket;
+
+	(void)state;
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_step(world);
+	held = world_last(world, KVPULL_COMMAND_HOLD);
+	result.slot = held->command.slot;
+	result.generation = held->command.generation + 1;
+	world_add(world, 0, &result);
+	result.generation = held->command.generation;
+	result.key = 2;
+	world_add(world, 0, &result);
+	result.key = 1;
+	result.slot++;
+	world_add(world, 0, &result);
+	world_take_all(world);
+	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_stats(world).unknown_keys, 3);
+	result.slot--;
+	world_add(world, 0, &result);
+	world_take_all(world);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	world_close(world);
+}
+
 static void hold_that_expired_on_one_rank_ends_on_all_once(void **state)
 {
 	struct world *world = opened(3);
@@ -624,6 +656,8 @@ int main(void)
 		cmocka_unit_test(
 			drain_holds_nothing_more_and_says_what_is_left),
 		cmocka_unit_test(one_rank_reporting_twice_frees_nothing),
+		cmocka_unit_test(
+			report_of_another_hold_of_the_slot_frees_nothing),
 		cmocka_unit_test(
 			hold_that_expired_on_one_rank_ends_on_all_once),
 		cmocka_unit_test(abort_after_the_finish_changes_nothing),

@@ -72,6 +72,64 @@ static void uid_counts_on_this_machine_only(void **state)
 			 2);
 }
 
+/* One that is refused, for this field; and that one more is let in. */
+static void refused_for(struct world *world, struct world_hello who,
+			int32_t code, const char *field)
+{
+	const struct world_caller *caller;
+
+	who.uid = world->config.uids[0];
+	who.instance = INSTANCE;
+	who.incarnation = ANOTHER;
+	caller = world_hello(world, 1, &who);
+	assert_int_equal(caller->refused, 1);
+	assert_int_equal(caller->refusal.code, code);
+	assert_string_equal(caller->refusal.field, field);
+	assert_int_equal(caller->state, 0);
+	assert_int_equal(hello_say(world, 2, PROCESS, who.uid)->state, 2);
+}
+
+/* A.1: its ticket is of a worker that was here before. */
+static void consumer_of_another_incarnation_is_refused(void **state)
+{
+	struct world *world = *state;
+	const struct world_hello who = {
+		.wanted = world->worker->facts.incarnation + 1
+	};
+
+	refused_for(world, who, KVPULL_EPEER, "incarnation");
+}
+
+static void consumer_of_another_model_is_refused(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_compat compat = world->worker->facts.compat;
+	const struct world_hello who = { .compat = &compat };
+
+	compat.model[0] ^= 1;
+	refused_for(world, who, KVPULL_EREJECTED, "model");
+}
+
+static void ranks_of_an_instance_agree_on_their_number(void **state)
+{
+	struct world *world = *state;
+	struct world_hello who = { .instance = INSTANCE,
+				   .incarnation = PROCESS,
+				   .uid = world->config.uids[0],
+				   .rank_count = 2 };
+	const struct world_caller *caller;
+
+	assert_int_equal(world_hello(world, 0, &who)->state, 2);
+	who.incarnation = ANOTHER;
+	who.rank = 1;
+	who.rank_count = 3;
+	caller = world_hello(world, 1, &who);
+	assert_int_equal(caller->refusal.code, KVPULL_EREJECTED);
+	assert_string_equal(caller->refusal.field, "rank_count");
+	who.rank_count = 2;
+	assert_int_equal(world_hello(world, 2, &who)->state, 2);
+}
+
 static char last_warning[KVPULL_LOG_LINE_BYTES];
 
 static void warning_keep(void *context, uint32_t level, const char *line)
@@ -154,6 +212,9 @@ int main(void)
 		TEST(later_life_of_a_process_ends_its_first_call),
 		TEST(another_process_does_not_end_a_consumer),
 		TEST(uid_counts_on_this_machine_only),
+		TEST(consumer_of_another_incarnation_is_refused),
+		TEST(consumer_of_another_model_is_refused),
+		TEST(ranks_of_an_instance_agree_on_their_number),
 		TEST(worker_that_closes_says_so),
 		TEST(refusal_for_want_of_descriptors_says_so),
 		TEST(consumer_beyond_the_bound_is_refused),

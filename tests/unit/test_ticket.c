@@ -589,6 +589,35 @@ static void decode_refuses_ids_beyond_32_bits(void **state)
 	assert_true(got.block_ids[39] == UINT32_MAX);
 }
 
+/* The group has 40 ids: what the last run may have depends on the others. */
+static int decode_two_runs(uint32_t first, uint32_t second)
+{
+	struct kvpull_wire_writer writer = { body, sizeof(body), 0 };
+	size_t tail_bytes;
+
+	assert_int_equal(encode(NULL), 0);
+	tail_bytes = body_bytes_made() - AT_RANKS;
+	kvpull_wire_put(&writer, scratch, AT_RUNS);
+	kvpull_ticket_put_id(&writer, 1000, 0);
+	kvpull_wire_put_varint(&writer, first);
+	kvpull_ticket_put_id(&writer, 2000, 1000 + first);
+	kvpull_wire_put_varint(&writer, second);
+	kvpull_wire_put(&writer, scratch + AT_RANKS, tail_bytes);
+	text_of_body(body, writer.used, NULL);
+	return decode(NULL);
+}
+
+static void decode_refuses_a_last_run_that_does_not_fit(void **state)
+{
+	(void)state;
+	assert_int_equal(decode_two_runs(30, 10), 0);
+	assert_true(got.block_ids[29] == 1029);
+	assert_true(got.block_ids[39] == 2009);
+	assert_int_equal(decode_two_runs(30, 11), KVPULL_ENOTICKET);
+	assert_int_equal(decode_two_runs(39, 40), KVPULL_ENOTICKET);
+	assert_int_equal(decode_two_runs(1, 40), KVPULL_ENOTICKET);
+}
+
 static void distances_beyond_any_id_are_bad(void **state)
 {
 	static const uint64_t zigzags[] = { UINT64_C(1) << 33, UINT64_MAX,
@@ -749,6 +778,7 @@ int main(void)
 		TEST(decode_refuses_broken_bounds),
 		TEST(decode_refuses_one_rank_too_many),
 		TEST(decode_refuses_runs_that_do_not_fit),
+		TEST(decode_refuses_a_last_run_that_does_not_fit),
 		TEST(decode_refuses_ids_beyond_32_bits),
 		TEST(distances_beyond_any_id_are_bad),
 		TEST(random_bytes_are_refused),

@@ -82,6 +82,28 @@ static void ticket_that_leaves_out_a_rank_fails(void **state)
 	assert_int_equal(world->read_starts, 0);
 }
 
+/* A.1: it restarted, or another has its address; its entries are not ours. */
+static void peer_of_another_incarnation_is_not_believed(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	welcome.incarnation++;
+	world_welcome_send(world, peer, &welcome);
+	assert_int_equal(world->peers[peer].attached, 0);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	world_down(world, peer);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	assert_int_equal(world->read_starts, 0);
+}
+
 /* Its blocks may be another request's by now. */
 static void commands_for_a_predecessor_are_not_run(void **state)
 {
@@ -98,6 +120,24 @@ static void commands_for_a_predecessor_are_not_run(void **state)
 	world_send(world, &hold, 1);
 	assert_int_equal(holds_live(world), 1);
 	assert_int_equal(result_of(world).gap, 0);
+}
+
+/* A.8: once by each rank, whoever its worker was. */
+static void what_a_predecessor_reported_is_not_reported_again(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_command end = hold;
+
+	end.kind = KVPULL_COMMAND_END;
+	end.reason = KVPULL_END_RANK;
+	end.reported = 1;
+	world_send(world, &end, 1);
+	world_poll(world, 2);
+	world_silent(world, KEY);
+	end.reported = 2; /* another rank's: this one has to */
+	world_send(world, &end, 1);
+	world_poll(world, 2);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RANK);
 }
 
 static void acks_for_a_predecessor_take_no_result_away(void **state)
@@ -199,7 +239,9 @@ int main(void)
 		TEST(ticket_that_names_one_rank_twice_fails),
 		TEST(ticket_that_swaps_its_ranks_fails),
 		TEST(ticket_that_leaves_out_a_rank_fails),
+		TEST(peer_of_another_incarnation_is_not_believed),
 		TEST(commands_for_a_predecessor_are_not_run),
+		TEST(what_a_predecessor_reported_is_not_reported_again),
 		TEST(acks_for_a_predecessor_take_no_result_away),
 		TEST(consumer_lost_on_this_node_is_dead),
 		TEST(consumer_lost_over_a_network_is_waited_for),

@@ -143,7 +143,9 @@ struct world_hello {
 	uint64_t incarnation;
 	uint32_t uid;
 	uint32_t rank;
-	uint32_t rank_count; /* 0: 1 */
+	uint32_t rank_count;                /* 0: 1 */
+	uint64_t wanted;                    /* 0: ours */
+	const struct kvpull_compat *compat; /* NULL: ours */
 };
 
 static inline struct world_caller *
@@ -151,10 +153,12 @@ world_hello(struct world *world, uint32_t index, const struct world_hello *who)
 {
 	struct world_caller *caller = &world->callers[index];
 	struct kvpull_hello hello = {
-		.compat = world->worker->facts.compat,
+		.compat = who->compat ? *who->compat :
+					world->worker->facts.compat,
 		.instance = who->instance,
 		.incarnation = who->incarnation,
-		.wanted = world->worker->facts.incarnation,
+		.wanted = who->wanted ? who->wanted :
+					world->worker->facts.incarnation,
 		.rank = who->rank,
 		.rank_count = who->rank_count ? who->rank_count : 1,
 		.engine_id = "consumer",
