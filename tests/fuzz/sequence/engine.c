@@ -305,6 +305,8 @@ struct seq_ticket *seq_engine_prefill(struct seq_engine *engine,
 		.ticket_capacity = sizeof(ticket->text),
 	};
 	struct kvpull_blocks blocks = { .block_count = block_count };
+	static struct kvpull_ticket_scratch scratch;
+	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
 	int code;
 
 	if (!mine)
@@ -333,6 +335,10 @@ struct seq_ticket *seq_engine_prefill(struct seq_engine *engine,
 	ticket->bytes = finish.ticket_bytes;
 	ticket->content = mine->content;
 	ticket->block_count = block_count;
+	if (kvpull_ticket_peek(ticket->text, ticket->bytes, &scratch, &info))
+		seq_fail("a ticket of P's own is none");
+	ticket->slot = info.slot;
+	ticket->generation = info.generation;
 	world->ticket_next++;
 	return ticket;
 }

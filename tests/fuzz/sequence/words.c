@@ -229,17 +229,22 @@ size_t seq_refusal(struct seq_world *world, uint8_t *bytes)
 					    &refusal);
 }
 
-/* The tag is right, mostly: a stranger may have seen a ticket. */
+/*
+ * The tag is right, mostly: a stranger may have seen a ticket, but none that is
+ * still to be made.
+ */
 void seq_record(struct seq_world *world, const struct seq_engine *to,
 		struct kvpull_record *record)
 {
 	struct seq_dice *dice = world->dice;
+	const struct seq_ticket *seen =
+		&world->tickets[seq_below(dice, SEQ_TICKETS)];
 
 	*record = (struct kvpull_record){
 		.kind = seq_one_in(dice, 2) ? KVPULL_NOTE_CLAIM :
 					      KVPULL_NOTE_RELEASE,
-		.slot = seq_below(dice, 8),
-		.generation = 1 + seq_below(dice, 64),
+		.slot = seen->slot,
+		.generation = seen->generation,
 	};
 	record->tag = kvpull_ticket_tag(to->worker->secret, record->slot,
 					record->generation);
@@ -253,10 +258,8 @@ void seq_record(struct seq_world *world, const struct seq_engine *to,
 	case 3:
 		record->slot = seq_below(dice, 65536);
 		break;
-	case 4:
+	case 4: /* with the tag of another one */
 		record->generation = seq_u64(dice);
-		record->tag = kvpull_ticket_tag(
-			to->worker->secret, record->slot, record->generation);
 		break;
 	case 5:
 		record->extra = 1;
