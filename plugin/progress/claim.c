@@ -11,6 +11,9 @@
  * (a dead incarnation counts its consumers as released, or is no more), or
  * silent for hold_max, after which no hold can be left. A rank for which there
  * is no entry waits for one, and so do pulls, within their deadlines.
+ *
+ * What waits for a peer waits in that peer's lists, in order: only the first of
+ * a list is looked at, so a run costs as much as it changes.
  */
 #include "plugin/progress/progress_state.h"
 
@@ -54,14 +57,47 @@ static void rank_close(struct kvpull_progress *progress,
 	claim->open_count--;
 }
 
-enum again {
-	AGAIN_NO = 0,
-	AGAIN_TAKEN = 1, /* said, and not taken yet */
-	AGAIN_SAY = 2,   /* the peer had no room */
-	AGAIN_ROOM = 4   /* we have none for the peer */
-};
+static struct kvpull_claim_rank *rank_of(struct kvpull_progress *progress,
+					 uint32_t id)
+{
+	return &progress->claims[id / KVPULL_RANKS_MAX]
+			.ranks[id % KVPULL_RANKS_MAX];
+}
 
-/* Return: AGAIN_NO, also where it is lost, or AGAIN_ROOM. */
+static void lists_look_at(struct kvpull_progress *progress, uint64_t at_ns)
+{
+	if (at_ns < progress->lists_ns)
+		progress->lists_ns = at_ns;
+}
+
+static void list_add(struct kvpull_progress *progress,
+		     struct kvpull_rank_list *list, uint32_t id)
+{
+	struct kvpull_claim_rank *rank = rank_of(progress, id);
+
+	rank->listed = 1;
+	rank->next = KVPULL_NONE;
+	if (list->first == KVPULL_NONE)
+		list->first = id;
+	else
+		rank_of(progress, list->last)->next = id;
+	list->last = id;
+	progress->listed_count++;
+}
+
+/* The first one leaves; what is said of its claim may be all by then. */
+static void list_pop(struct kvpull_progress *progress,
+		     struct kvpull_rank_list *list)
+{
+	struct kvpull_claim_rank *rank = rank_of(progress, list->first);
+
+	work_add(progress, list->first / KVPULL_RANKS_MAX);
+	rank->listed = 0;
+	list->first = rank->next;
+	progress->listed_count--;
+}
+
+/* Return: 0, also where it is lost; KVPULL_EFULL: no room for it now. */
 static int rank_find(struct kvpull_progress *progress,
 		     struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
 		     uint64_t now_ns)
@@ -74,18 +110,16 @@ static int rank_find(struct kvpull_progress *progress,
 				  &claim->order->ranks[rank - claim->ranks],
 				  rank->tries == 1, now_ns, &peer);
 	if (code == KVPULL_EFULL)
-		return AGAIN_ROOM;
-	/* What waited for it goes on, or ends. */
-	progress->pulls_dirty = 1;
+		return code;
 	if (code) {
 		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
-		return AGAIN_NO;
+		return 0;
 	}
 	rank->peer = peer;
 	progress->remotes[peer].claim_count++;
 	/* Its heartbeats begin, or go on. */
 	progress->remote_ns = now_ns;
-	return AGAIN_NO;
+	return 0;
 }
 
 void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
@@ -130,10 +164,12 @@ void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			 uint64_t now_ns)
 {
-	const struct kvpull_remote *remote = &progress->remotes[peer];
+	struct kvpull_remote *remote = &progress->remotes[peer];
 	uint32_t index;
 	uint32_t at;
 
+	/* Whoever is in its lists has an open claim on it. */
+	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	if (!remote->claim_count)
 		return;
 	for (index = 0; index < progress->facts->config.tickets_max; index++) {
@@ -149,6 +185,8 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 				continue;
 			/* Another life of the connection: say it again. */
 			rank->state = KVPULL_RANK_NEW;
+			progress->listed_count -= rank->listed;
+			rank->listed = 0;
 			if (remote->state == KVPULL_REMOTE_GONE)
 				rank_close(progress, claim, rank,
 					   KVPULL_RANK_LOST, now_ns);
@@ -201,111 +239,235 @@ static int is_taken(const struct kvpull_progress *progress,
 	return remote->notes_said - rank->note >= open;
 }
 
-static int rank_release(struct kvpull_progress *progress,
+/* Return: 1 if the rank is nobody's any more; no hold of it can be left. */
+static int rank_expires(struct kvpull_progress *progress,
 			struct kvpull_claim *claim,
 			struct kvpull_claim_rank *rank, uint64_t now_ns)
 {
-	if (rank->state != KVPULL_RANK_SAID) {
-		if (say(progress, claim, rank, KVPULL_NOTE_RELEASE))
-			return AGAIN_SAY;
-		rank->state = KVPULL_RANK_SAID;
-		progress->taken_every_ns = TAKEN_FIRST_NS;
-	}
-	if (!is_taken(progress, &progress->remotes[rank->peer], rank))
-		return AGAIN_TAKEN;
-	rank_close(progress, claim, rank, KVPULL_RANK_RELEASED, now_ns);
-	return AGAIN_NO;
-}
-
-/* Return: enum again. */
-static int rank_run(struct kvpull_progress *progress,
-		    struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
-		    uint64_t now_ns)
-{
-	const struct kvpull_remote *remote;
 	const uint64_t hold_max_ns =
 		progress->facts->config.hold_max_ms * KVPULL_NS_PER_MS;
 
-	if (rank->state > KVPULL_RANK_SAID)
-		return AGAIN_NO;
-	if (claim->releasing && now_ns - claim->since_ns > hold_max_ns) {
-		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
-		return AGAIN_NO;
+	if (!claim->releasing || now_ns - claim->since_ns <= hold_max_ns)
+		return 0;
+	rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
+	return 1;
+}
+
+/* Its claim, or its release. 0; KVPULL_EAGAIN: the peer has no room. */
+static int rank_say(struct kvpull_progress *progress, uint32_t id,
+		    uint64_t now_ns)
+{
+	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
+	struct kvpull_claim_rank *rank = rank_of(progress, id);
+	struct kvpull_remote *remote = &progress->remotes[rank->peer];
+
+	if (say(progress, claim, rank,
+		claim->releasing ? KVPULL_NOTE_RELEASE : KVPULL_NOTE_CLAIM))
+		return KVPULL_EAGAIN;
+	if (!claim->releasing) {
+		rank->state = KVPULL_RANK_CLAIMED;
+		return 0;
 	}
+	rank->state = KVPULL_RANK_SAID;
+	if (remote->said.first == KVPULL_NONE &&
+	    is_taken(progress, remote, rank)) {
+		rank_close(progress, claim, rank, KVPULL_RANK_RELEASED, now_ns);
+		return 0;
+	}
+	list_add(progress, &remote->said, id);
+	progress->taken_every_ns = TAKEN_FIRST_NS;
+	lists_look_at(progress, now_ns + TAKEN_FIRST_NS);
+	return 0;
+}
+
+/* 1: there is a word for its peer now. */
+static int has_word(const struct kvpull_claim *claim,
+		    const struct kvpull_claim_rank *rank)
+{
+	if (rank->state > KVPULL_RANK_CLAIMED)
+		return 0;
+	/* The last pull's end brings the release back. */
+	return claim->releasing ? !claim->pull_count :
+				  rank->state == KVPULL_RANK_NEW;
+}
+
+/* Return: 0, or KVPULL_EFULL: we have no room for the peer. */
+static int rank_run(struct kvpull_progress *progress, uint32_t id,
+		    uint64_t now_ns)
+{
+	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
+	struct kvpull_claim_rank *rank = rank_of(progress, id);
+	struct kvpull_remote *remote;
+
+	if (rank->state > KVPULL_RANK_SAID || rank->listed ||
+	    rank_expires(progress, claim, rank, now_ns))
+		return 0;
 	if (rank->peer == KVPULL_NONE) {
 		if (rank_find(progress, claim, rank, now_ns))
-			return AGAIN_ROOM;
+			return KVPULL_EFULL;
+		/* What waited for it goes on, or ends. */
+		progress->pulls_dirty = 1;
 		if (rank->state == KVPULL_RANK_LOST)
-			return AGAIN_NO;
+			return 0;
 	}
 	remote = &progress->remotes[rank->peer];
 	if (remote->state == KVPULL_REMOTE_GONE) {
 		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
-		return AGAIN_NO;
+		return 0;
 	}
-	if (remote->state != KVPULL_REMOTE_UP)
-		return AGAIN_NO; /* peers_changed() brings it back */
-	if (!claim->releasing) {
-		if (rank->state == KVPULL_RANK_CLAIMED)
-			return AGAIN_NO;
-		if (say(progress, claim, rank, KVPULL_NOTE_CLAIM))
-			return AGAIN_SAY;
-		rank->state = KVPULL_RANK_CLAIMED;
-		return AGAIN_NO;
-	}
-	if (claim->pull_count)
-		return AGAIN_NO; /* the last pull's end brings it back */
-	return rank_release(progress, claim, rank, now_ns);
+	/* Else peers_changed() brings it back. */
+	if (remote->state != KVPULL_REMOTE_UP || !has_word(claim, rank))
+		return 0;
+	/* Behind those that wait already. */
+	if (remote->to_say.first == KVPULL_NONE &&
+	    !rank_say(progress, id, now_ns))
+		return 0;
+	list_add(progress, &remote->to_say, id);
+	lists_look_at(progress, now_ns + FULL_RETRY_NS);
+	return 0;
 }
 
-static int claim_run(struct kvpull_progress *progress, uint32_t index,
-		     uint64_t now_ns)
+static void claim_run(struct kvpull_progress *progress, uint32_t index,
+		      uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[index];
-	int again = AGAIN_NO;
+	int code = 0;
 	uint32_t at;
 
 	for (at = 0; at < claim->order->rank_count; at++)
-		again |= rank_run(progress, claim, &claim->ranks[at], now_ns);
-	if (again) {
-		work_add(progress, index);
-		return again;
+		if (rank_run(progress, index * KVPULL_RANKS_MAX + at, now_ns))
+			code = KVPULL_EFULL;
+	if (code) {
+		claim->in_work = 1;
+		claim->next_work = progress->claim_room;
+		progress->claim_room = index;
+		return;
 	}
 	if (claim->releasing && !claim->open_count && !claim->pull_count) {
 		/* From here the slot is the engine's. */
 		claim->order = NULL;
 		kvpull_progress_tell(progress, KVPULL_FROM_CLAIM, index);
 	}
-	return AGAIN_NO;
 }
 
-void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
+/* Peers take notifications in the order in which they were said. */
+static void said_run(struct kvpull_progress *progress,
+		     struct kvpull_remote *remote, uint64_t now_ns)
 {
-	int again = AGAIN_NO;
+	while (remote->said.first != KVPULL_NONE) {
+		const uint32_t id = remote->said.first;
+		struct kvpull_claim *claim =
+			&progress->claims[id / KVPULL_RANKS_MAX];
+		struct kvpull_claim_rank *rank = rank_of(progress, id);
+
+		if (is_taken(progress, remote, rank))
+			rank_close(progress, claim, rank, KVPULL_RANK_RELEASED,
+				   now_ns);
+		else if (!rank_expires(progress, claim, rank, now_ns))
+			return;
+		list_pop(progress, &remote->said);
+	}
+}
+
+static void to_say_run(struct kvpull_progress *progress,
+		       struct kvpull_remote *remote, uint64_t now_ns)
+{
+	while (remote->to_say.first != KVPULL_NONE) {
+		const uint32_t id = remote->to_say.first;
+		struct kvpull_claim *claim =
+			&progress->claims[id / KVPULL_RANKS_MAX];
+		struct kvpull_claim_rank *rank = rank_of(progress, id);
+
+		/* Out of the list first: a release goes into the other one. */
+		list_pop(progress, &remote->to_say);
+		if (rank_expires(progress, claim, rank, now_ns) ||
+		    !has_word(claim, rank) || !rank_say(progress, id, now_ns))
+			continue;
+		/* Back to the front. */
+		rank->listed = 1;
+		rank->next = remote->to_say.first;
+		if (rank->next == KVPULL_NONE)
+			remote->to_say.last = id;
+		remote->to_say.first = id;
+		progress->listed_count++;
+		lists_look_at(progress, now_ns + FULL_RETRY_NS);
+		return;
+	}
+}
+
+static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	const uint32_t listed = progress->listed_count;
 	uint32_t index;
 
-	if (progress->remotes_changed)
-		peers_changed(progress, now_ns);
-	index = progress->claim_work;
+	progress->lists_ns = UINT64_MAX;
+	for (index = 0; index < progress->facts->config.peers_max; index++) {
+		struct kvpull_remote *remote = &progress->remotes[index];
+
+		if (remote->state != KVPULL_REMOTE_UP)
+			continue;
+		said_run(progress, remote, now_ns);
+		to_say_run(progress, remote, now_ns);
+	}
+	if (!progress->listed_count)
+		return;
+	/* Nobody tells what a peer took: look, less and less often. */
+	lists_look_at(progress, now_ns + progress->taken_every_ns);
+	if (progress->listed_count != listed)
+		progress->taken_every_ns = TAKEN_FIRST_NS;
+	else if (progress->taken_every_ns <= TAKEN_LAST_NS / 2)
+		progress->taken_every_ns *= 2;
+}
+
+static void room_run(struct kvpull_progress *progress)
+{
+	uint32_t index = progress->claim_room;
+
+	progress->claim_room = KVPULL_NONE;
+	while (index != KVPULL_NONE) {
+		const uint32_t next = progress->claims[index].next_work;
+
+		progress->claims[index].in_work = 0;
+		work_add(progress, index);
+		index = next;
+	}
+}
+
+static void work_run(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	uint32_t index = progress->claim_work;
+
 	progress->claim_work = KVPULL_NONE;
 	while (index != KVPULL_NONE) {
 		const uint32_t next = progress->claims[index].next_work;
 
 		progress->claims[index].in_work = 0;
-		again |= claim_run(progress, index, now_ns);
+		claim_run(progress, index, now_ns);
 		index = next;
 	}
-	if (again & AGAIN_ROOM)
-		kvpull_progress_timer(progress, now_ns + ROOM_RETRY_NS);
-	if (again & AGAIN_SAY) {
-		kvpull_progress_timer(progress, now_ns + FULL_RETRY_NS);
-	} else if (again & AGAIN_TAKEN) {
-		/* Nobody tells what a peer took: look, less and less often. */
-		kvpull_progress_timer(progress,
-				      now_ns + progress->taken_every_ns);
-		if (progress->taken_every_ns < TAKEN_LAST_NS)
-			progress->taken_every_ns *= 2;
+}
+
+void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
+{
+
+	if (progress->remotes_changed)
+		peers_changed(progress, now_ns);
+	if (now_ns >= progress->room_ns) {
+		progress->room_ns = UINT64_MAX;
+		room_run(progress);
 	}
+	work_run(progress, now_ns);
+	/* What was said just now tells of what was taken before. */
+	if (progress->listed_count && now_ns >= progress->lists_ns) {
+		lists_run(progress, now_ns);
+		work_run(progress, now_ns);
+	}
+	if (progress->claim_room != KVPULL_NONE &&
+	    progress->room_ns == UINT64_MAX)
+		progress->room_ns = now_ns + ROOM_RETRY_NS;
+	kvpull_progress_timer(progress, progress->room_ns);
+	if (progress->listed_count)
+		kvpull_progress_timer(progress, progress->lists_ns);
 }
 
 static int owes(const struct kvpull_claim *claim, uint64_t incarnation)

@@ -23,6 +23,8 @@
 #include "plugin/route/route.h"
 
 #define SLEEP_MS_MAX 1000
+/* In a run: the first of many is done before the last is begun. */
+#define COMMANDS_MAX 64
 
 /*
  * The engine sleeps, and was told something. After releases went out: other
@@ -89,10 +91,14 @@ static void command(struct kvpull_progress *progress,
 static int commands(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	struct kvpull_record record;
-	const int ready = kvpull_ring_ready(&progress->end.reader);
+	int ready = kvpull_ring_ready(&progress->end.reader);
 	int left;
 
 	kvpull_check(progress->log, ready >= 0);
+	/* A caller gave them itself, and may sleep after its poll. */
+	if (ready > COMMANDS_MAX &&
+	    progress->facts->config.progress == KVPULL_PROGRESS_THREAD)
+		ready = COMMANDS_MAX;
 	for (left = ready; left > 0; left--) {
 		kvpull_ring_pop(&progress->end.reader, &record);
 		command(progress, &record, now_ns);
@@ -268,6 +274,10 @@ static void slots_take(struct kvpull_progress *progress,
 				  sizeof(*progress->callers));
 	progress->live = kvpull_arena_take(arena, config->pulls_max,
 					   sizeof(*progress->live));
+	kvpull_index_list_init(&progress->parts_waits, config->pulls_max,
+			       arena);
+	kvpull_index_list_init(&progress->again_waits, config->pulls_max,
+			       arena);
 }
 
 static int remotes_take(struct kvpull_progress *progress,
@@ -338,6 +348,9 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->end = params->end;
 	progress->wait_fd = -1;
 	progress->claim_work = KVPULL_NONE;
+	progress->claim_room = KVPULL_NONE;
+	progress->parts_turn = KVPULL_NONE;
+	progress->room_ns = progress->lists_ns = UINT64_MAX;
 	progress->timer_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);
 	*out = progress;

@@ -38,7 +38,9 @@ struct kvpull_claim_rank {
 	uint64_t note; /* SAID: the release is the peer's n-th notification */
 	uint32_t peer; /* index; KVPULL_NONE: lost, or no room for it yet */
 	uint32_t state;
-	uint32_t tries; /* to find room */
+	uint32_t tries;  /* to find room */
+	uint32_t listed; /* in one of its remote's lists */
+	uint32_t next;   /* in it */
 	uint32_t reserved;
 };
 
@@ -115,6 +117,12 @@ enum kvpull_remote_state {
  */
 #define KVPULL_SELF_BITS 16u
 
+/* Ranks of claims, claim * KVPULL_RANKS_MAX + rank, in order. */
+struct kvpull_rank_list {
+	uint32_t first; /* KVPULL_NONE: empty */
+	uint32_t last;
+};
+
 /* A producer rank that we read. */
 struct kvpull_remote {
 	uint64_t incarnation; /* wanted; 0: free */
@@ -132,6 +140,8 @@ struct kvpull_remote {
 	uint64_t life;       /* of the last connection that was up */
 	uint64_t cut_life;   /* of the last one that was cut on purpose */
 	uint64_t notes_said; /* on that connection */
+	struct kvpull_rank_list to_say; /* until it has room for a note */
+	struct kvpull_rank_list said;   /* releases that it has not taken */
 	uint64_t retry_ns;
 	uint64_t greeted_ns; /* handshake must end by connect_ms after */
 	uint64_t beat_ns;    /* next heartbeat */
@@ -175,11 +185,22 @@ struct kvpull_progress {
 	struct kvpull_index_pool part_pool;
 	uint32_t part_count_max;
 	uint32_t claim_work;     /* list head */
+	uint32_t claim_room;     /* likewise: no entry for a peer of theirs */
+	uint64_t room_ns;        /* when they are tried again */
+	uint64_t lists_ns;       /* next look at the lists of remotes */
+	uint32_t listed_count;   /* ranks in those */
 	uint64_t taken_every_ns; /* between looks at what peers took */
 	uint32_t *live;          /* [pulls_max] running pulls */
 	uint32_t live_count;
-	uint32_t pulls_dirty; /* a pull may be able to go on */
-	uint32_t serving;     /* regions are known */
+	uint32_t pulls_dirty; /* one in again_waits may be able to go on */
+	/* Pulls that wait for what no event of their own ends, in order. */
+	struct kvpull_index_list parts_waits; /* room for their parts */
+	struct kvpull_index_list again_waits; /* a peer, its ready word, room */
+	uint32_t again_left;    /* of again_waits, to be tried in this round */
+	uint32_t deadline_left; /* of live, to be looked at in this round */
+	uint32_t parts_turn;    /* whose turn it is for parts */
+	uint64_t pull_steps;    /* statistic for tests */
+	uint32_t serving;       /* regions are known */
 	uint32_t remotes_changed;
 	uint32_t wake_wanted; /* the engine sleeps, and was told something */
 	uint64_t lives;       /* connections that were up */

@@ -26,6 +26,8 @@
 
 #define DEADLINES_NS KVPULL_NS_PER_MS /* how often deadlines are looked at */
 #define READY_NS UINT64_C(100000)
+#define TURNS_MAX 64u       /* of pulls that waited, in one run */
+#define LOOKS_MAX 512u      /* at deadlines, likewise */
 #define CUT_ATTEMPTS_MAX 3u /* connects to a peer that was cut on purpose */
 
 enum part_state {
@@ -36,6 +38,19 @@ enum part_state {
 	PART_LIVE,
 	PART_ENDED /* failed, and quiet */
 };
+
+static void wait_leave(struct kvpull_progress *progress, uint32_t index)
+{
+	kvpull_index_list_remove(&progress->parts_waits, index);
+	kvpull_index_list_remove(&progress->again_waits, index);
+}
+
+/* Something may change for it. Return: KVPULL_EAGAIN, the step's code. */
+static int again_wait(struct kvpull_progress *progress, uint32_t index)
+{
+	kvpull_index_list_push(&progress->again_waits, index);
+	return KVPULL_EAGAIN;
+}
 
 static struct kvpull_part *part_of(struct kvpull_progress *progress,
 				   const struct kvpull_pull *pull, uint32_t at)
@@ -56,8 +71,6 @@ static void parts_free(struct kvpull_progress *progress,
 
 	for (at = 0; at < pull->part_count; at++)
 		kvpull_index_pool_give(&progress->part_pool, pull->parts[at]);
-	if (pull->part_count)
-		progress->pulls_dirty = 1; /* others may wait for parts */
 	pull->part_count = 0;
 }
 
@@ -100,6 +113,7 @@ static void pull_end(struct kvpull_progress *progress, uint32_t index)
 		.code = pull->code,
 	};
 	pull->state = KVPULL_PULL_FREE;
+	wait_leave(progress, index);
 	parts_free(progress, pull);
 	live_remove(progress, pull);
 	outcome_count(progress, pull);
@@ -128,6 +142,7 @@ static void pull_fail(struct kvpull_progress *progress, uint32_t index,
 		return;
 	pull->code = code;
 	pull->state = KVPULL_PULL_DRAIN;
+	wait_leave(progress, index);
 	for (at = 0; at < pull->part_count; at++) {
 		struct kvpull_part *part = part_of(progress, pull, at);
 
@@ -151,9 +166,9 @@ static void part_keep(struct kvpull_pull *pull, const struct kvpull_part *part)
 }
 
 /* A connection was cut for another pull: what is missing is read by the next. */
-static void pull_again(struct kvpull_progress *progress,
-		       struct kvpull_pull *pull)
+static void pull_again(struct kvpull_progress *progress, uint32_t index)
 {
+	struct kvpull_pull *pull = &progress->pulls[index];
 	uint32_t at;
 
 	pull->state = KVPULL_PULL_AGAIN;
@@ -161,10 +176,11 @@ static void pull_again(struct kvpull_progress *progress,
 		return;
 	for (at = 0; at < pull->part_count; at++)
 		part_keep(pull, part_of(progress, pull, at));
-	/* Which has all pulls looked at again. */
 	parts_free(progress, pull);
 	pull->bytes = 0;
 	pull->state = KVPULL_PULL_CONNECT;
+	(void)again_wait(progress, index);
+	progress->pulls_dirty = 1;
 }
 
 /*
@@ -276,7 +292,22 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 	return 0;
 }
 
-/* All at once, or none: pulls that hold some would wait for one another. */
+/* The most that it can need of them: 1 if they are there. */
+static int has_room(const struct kvpull_progress *progress, uint32_t index)
+{
+	const struct kvpull_pull *pull = &progress->pulls[index];
+	const struct kvpull_claim *claim =
+		&progress->claims[pull->order->claim];
+
+	return progress->part_count_max -
+		       kvpull_index_pool_used(&progress->part_pool) >=
+	       claim->order->rank_count;
+}
+
+/*
+ * All at once, or none: pulls that hold some would wait for one another. Who
+ * comes later waits behind who waits.
+ */
 static int parts_make(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
@@ -285,10 +316,11 @@ static int parts_make(struct kvpull_progress *progress, uint32_t index)
 	uint32_t rank;
 	int code = 0;
 
-	if (progress->part_count_max -
-		    kvpull_index_pool_used(&progress->part_pool) <
-	    claim->order->rank_count)
+	if (!has_room(progress, index) ||
+	    (progress->parts_waits.count && progress->parts_turn != index)) {
+		kvpull_index_list_push(&progress->parts_waits, index);
 		return KVPULL_EAGAIN;
+	}
 	for (rank = 0; !code && rank < claim->order->rank_count; rank++)
 		code = part_make(progress, index, rank);
 	return code;
@@ -415,6 +447,8 @@ static int step_connect(struct kvpull_progress *progress, uint32_t index)
 	struct kvpull_pull *pull = &progress->pulls[index];
 	int code = peers_ready(progress, &progress->claims[pull->order->claim]);
 
+	if (code == KVPULL_EAGAIN)
+		return again_wait(progress, index);
 	if (!code)
 		code = parts_make(progress, index);
 	if (!code)
@@ -425,9 +459,9 @@ static int step_connect(struct kvpull_progress *progress, uint32_t index)
 }
 
 /* A part that is written waits in PART_LIVE until all are. */
-static int step_written(struct kvpull_progress *progress,
-			struct kvpull_pull *pull)
+static int step_written(struct kvpull_progress *progress, uint32_t index)
 {
+	struct kvpull_pull *pull = &progress->pulls[index];
 	int code;
 	uint32_t at;
 
@@ -436,6 +470,7 @@ static int step_written(struct kvpull_progress *progress,
 		kvpull_progress_timer(
 			progress, kvpull_facts_now(progress->facts) + READY_NS);
 		progress->pulls_dirty = 1;
+		return again_wait(progress, index);
 	}
 	if (code || !parts_all(progress, pull, PART_LIVE))
 		return code ? code : KVPULL_EAGAIN;
@@ -445,26 +480,32 @@ static int step_written(struct kvpull_progress *progress,
 	return 0;
 }
 
-static int step_read(struct kvpull_progress *progress, struct kvpull_pull *pull)
+static int step_read(struct kvpull_progress *progress, uint32_t index)
 {
+	struct kvpull_pull *pull = &progress->pulls[index];
 	const int code = parts_read(progress, pull);
 
-	if (code) {
-		if (code == KVPULL_EAGAIN)
-			progress->pulls_dirty = 1;
-		return code;
+	if (code == KVPULL_EAGAIN) {
+		progress->pulls_dirty = 1;
+		return again_wait(progress, index);
 	}
+	if (code)
+		return code;
 	if (!parts_all(progress, pull, PART_READ))
 		return KVPULL_EAGAIN;
 	pull->state = KVPULL_PULL_CHECK;
 	return 0;
 }
 
-static int step_check(struct kvpull_progress *progress,
-		      struct kvpull_pull *pull)
+static int step_check(struct kvpull_progress *progress, uint32_t index)
 {
+	struct kvpull_pull *pull = &progress->pulls[index];
 	const int code = parts_check(progress, pull, PART_READ, PART_LIVE);
 
+	if (code == KVPULL_EAGAIN) {
+		progress->pulls_dirty = 1;
+		return again_wait(progress, index);
+	}
 	if (code)
 		return code;
 	return parts_all(progress, pull, PART_LIVE) ? 1 : KVPULL_EAGAIN;
@@ -476,19 +517,21 @@ static void pull_step(struct kvpull_progress *progress, uint32_t index)
 	struct kvpull_pull *pull = &progress->pulls[index];
 	int code = 0;
 
+	progress->pull_steps++;
+	wait_leave(progress, index);
 	while (!code) {
 		switch (pull->state) {
 		case KVPULL_PULL_CONNECT:
 			code = step_connect(progress, index);
 			break;
 		case KVPULL_PULL_WRITTEN:
-			code = step_written(progress, pull);
+			code = step_written(progress, index);
 			break;
 		case KVPULL_PULL_READ:
-			code = step_read(progress, pull);
+			code = step_read(progress, index);
 			break;
 		case KVPULL_PULL_CHECK:
-			code = step_check(progress, pull);
+			code = step_check(progress, index);
 			break;
 		case KVPULL_PULL_DRAIN:
 		case KVPULL_PULL_AGAIN:
@@ -500,7 +543,7 @@ static void pull_step(struct kvpull_progress *progress, uint32_t index)
 	if (code == 1)
 		pull_end(progress, index);
 	else if (code == KVPULL_EABORTED)
-		pull_again(progress, pull);
+		pull_again(progress, index);
 	else if (code != KVPULL_EAGAIN)
 		pull_fail(progress, index, code);
 }
@@ -574,34 +617,81 @@ void kvpull_pull_event(struct kvpull_progress *progress,
 	if (code && code != KVPULL_EAGAIN && code != KVPULL_EABORTED)
 		pull_fail(progress, part->pull, code);
 	else if (code == KVPULL_EABORTED || pull->state == KVPULL_PULL_AGAIN)
-		pull_again(progress, pull);
+		pull_again(progress, part->pull);
 	else
 		pull_step(progress, part->pull);
 }
 
+/* Parts came free: whoever waits for them, in order. */
+static void parts_turns(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	const struct kvpull_index_list *list = &progress->parts_waits;
+	uint32_t left = TURNS_MAX;
+
+	while (list->count && has_room(progress, list->first) && left--) {
+		progress->parts_turn = list->first;
+		pull_step(progress, list->first);
+	}
+	progress->parts_turn = KVPULL_NONE;
+	if (list->count && has_room(progress, list->first))
+		kvpull_progress_timer(progress, now_ns);
+}
+
+/* Something has changed for whoever waits for something else: each once. */
+static void again_turns(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	const struct kvpull_index_list *list = &progress->again_waits;
+	uint32_t left = TURNS_MAX;
+
+	if (progress->pulls_dirty && !progress->again_left) {
+		progress->pulls_dirty = 0;
+		progress->again_left = list->count;
+	}
+	for (; progress->again_left && list->count && left--;
+	     progress->again_left--)
+		pull_step(progress, list->first);
+	if (!list->count)
+		progress->again_left = 0;
+	if (progress->again_left)
+		kvpull_progress_timer(progress, now_ns);
+	else if (progress->pulls_dirty)
+		kvpull_progress_timer(progress, now_ns + READY_NS);
+}
+
+static int is_late(const struct kvpull_progress *progress, uint32_t at,
+		   uint64_t now_ns)
+{
+	return at < progress->live_count &&
+	       now_ns >= progress->pulls[progress->live[at]].order->deadline_ns;
+}
+
+static void deadlines_look(struct kvpull_progress *progress, uint64_t now_ns)
+{
+	uint32_t left = LOOKS_MAX;
+
+	if (!progress->deadline_left && now_ns >= progress->pull_ns) {
+		progress->deadline_left = progress->live_count;
+		progress->pull_ns = now_ns + DEADLINES_NS;
+	}
+	/* From the end: an ended pull is replaced by one already seen. */
+	for (; progress->deadline_left && left--; progress->deadline_left--) {
+		const uint32_t at = progress->deadline_left - 1;
+
+		if (is_late(progress, at, now_ns))
+			pull_fail(progress, progress->live[at],
+				  KVPULL_EDEADLINE);
+	}
+	kvpull_progress_timer(
+		progress, progress->deadline_left ? now_ns : progress->pull_ns);
+}
+
+/* What each costs does not grow with the number of pulls. */
 void kvpull_pull_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	const uint32_t dirty = progress->pulls_dirty;
-	uint32_t at;
-
 	if (!progress->live_count)
 		return;
-	if (!dirty && now_ns < progress->pull_ns) {
-		kvpull_progress_timer(progress, progress->pull_ns);
-		return;
-	}
-	progress->pulls_dirty = 0;
-	progress->pull_ns = now_ns + DEADLINES_NS;
-	/* From the end: an ended pull is replaced by one already seen. */
-	for (at = progress->live_count; at > 0; at--) {
-		const uint32_t index = progress->live[at - 1];
-
-		if (now_ns >= progress->pulls[index].order->deadline_ns)
-			pull_fail(progress, index, KVPULL_EDEADLINE);
-		else if (dirty)
-			pull_step(progress, index);
-	}
-	kvpull_progress_timer(progress, progress->pulls_dirty ?
-						now_ns + READY_NS :
-						progress->pull_ns);
+	/* Who is too late is not begun. */
+	deadlines_look(progress, now_ns);
+	parts_turns(progress, now_ns);
+	again_turns(progress, now_ns);
 }

@@ -153,6 +153,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->claim_count = remote->attempts = remote->waits = 0;
 	remote->closing = 0;
 	remote->life = remote->cut_life = 0;
+	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	remote->retry_ns = remote->used_ns = now_ns;
 	memcpy(remote->address, address, sizeof(address));
 	due_at(progress, now_ns);
@@ -460,6 +461,8 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 					    KVPULL_EPEER;
 
 	progress->remote_of[remote->handle] = NULL;
+	/* Its entry may be what claims wait for. */
+	progress->room_ns = now_ns;
 	if (was == KVPULL_REMOTE_UP) {
 		/* Its pulls failed; what is left to say needs a new one. */
 		kvpull_count_add(&progress->counts.peers_live, UINT64_MAX);

@@ -30,7 +30,7 @@
 #define WORLD_RANKS_MAX 4u
 #define WORLD_PEERS 4u
 #define WORLD_CALLERS 5u /* one more than consumers_max */
-#define WORLD_NOTES 64u
+#define WORLD_NOTES 128u
 #define WORLD_QUEUE 64u
 #define WORLD_MS KVPULL_NS_PER_MS
 #define WORLD_STEP_BYTES 65536u
