@@ -23,6 +23,12 @@ enum kvpull_file_direct {
 	KVPULL_FILE_DIRECT_NO
 };
 
+/* May files be read by a thread of ours, where io_uring is not allowed? */
+enum kvpull_file_thread {
+	KVPULL_FILE_THREAD_NO = 0,
+	KVPULL_FILE_THREAD_YES
+};
+
 /* A peer's region in a file; zeroed: the region is none. */
 struct kvpull_file {
 	uint64_t bytes;

@@ -54,8 +54,10 @@ int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
 
 void kvpull_files_close(struct kvpull_files *files)
 {
+	const uint32_t hangs = kvpull_disk_close(&files->disk);
+
 	/* A late write must not hit what is mapped there next. */
-	if (kvpull_uring_close(&files->uring))
+	if (kvpull_uring_close(&files->uring) || hangs)
 		kvpull_warn(files->log,
 			    "reads are still under way: %zu bytes stay mapped",
 			    KVPULL_FILE_BOUNCE_BYTES);
@@ -64,18 +66,28 @@ void kvpull_files_close(struct kvpull_files *files)
 	files->bounce = NULL;
 }
 
-void kvpull_files_prepare(struct kvpull_files *files,
-			  enum kvpull_uring_mode mode, int wake_fd)
+int kvpull_files_prepare(struct kvpull_files *files,
+			 enum kvpull_uring_mode mode,
+			 enum kvpull_file_thread thread, int wake_fd)
 {
+	int code;
+
 	if (files->is_prepared)
-		return;
-	files->is_prepared = 1;
-	/* Both log why not; there is another way to read. */
-	if (!kvpull_uring_open(&files->uring, mode, KVPULL_FILE_DEPTH, wake_fd,
-			       files->log) &&
-	    kvpull_uring_register(&files->uring, files->bounce,
-				  KVPULL_FILE_BOUNCE_BYTES))
+		return 0;
+	/* It logs why not; there is another way to read. */
+	code = kvpull_uring_open(&files->uring, mode, KVPULL_FILE_DEPTH,
+				 wake_fd, files->log);
+	if (!code && kvpull_uring_register(&files->uring, files->bounce,
+					   KVPULL_FILE_BOUNCE_BYTES))
 		kvpull_debug(files->log, "io_uring reads to plain memory");
+	if (code && thread == KVPULL_FILE_THREAD_NO)
+		kvpull_error(
+			files->log,
+			"a peer's files cannot be read: progress caller needs io_uring for them; allow it, or set progress to thread");
+	else if (code)
+		code = kvpull_disk_open(&files->disk, wake_fd, files->log);
+	files->is_prepared = !code;
+	return code;
 }
 
 static void queue_push(struct kvpull_files *files,
@@ -196,6 +208,7 @@ static void file_read_end(struct kvpull_files *files,
 	for (i = 0; file_read->pieces_open && i < KVPULL_FILE_DEPTH; i++)
 		if (files->pieces[i].owner == file_read) {
 			kvpull_uring_drop(&files->uring, i);
+			kvpull_disk_drop(&files->disk, i);
 			files->pieces[i].owner = NULL;
 			file_read->pieces_open--;
 		}
@@ -222,7 +235,8 @@ static void piece_queue(struct kvpull_files *files,
 {
 	const struct kvpull_file *file =
 		&piece->owner->files[piece->region_index];
-	const uint32_t is_direct = file->align > 1 && !piece->tries;
+	const uint32_t is_direct =
+		files->uring.is_open && file->align > 1 && !piece->tries;
 	const struct kvpull_uring_read read = {
 		.to = piece->bounce,
 		.offset = piece->start,
@@ -232,7 +246,10 @@ static void piece_queue(struct kvpull_files *files,
 	};
 
 	piece->is_direct = is_direct;
-	kvpull_check(files->log, !kvpull_uring_queue(&files->uring, &read));
+	kvpull_check(files->log,
+		     files->uring.is_open ?
+			     !kvpull_uring_queue(&files->uring, &read) :
+			     !kvpull_disk_queue(&files->disk, &read));
 }
 
 /* 1: to be read again; 0: what came is what it is. */
@@ -281,7 +298,11 @@ static void results_take(struct kvpull_files *files)
 	uint32_t i;
 
 	do {
-		count = kvpull_uring_poll(&files->uring, results, RESULTS_MAX);
+		count = files->uring.is_open ?
+				kvpull_uring_poll(&files->uring, results,
+						  RESULTS_MAX) :
+				kvpull_disk_poll(&files->disk, results,
+						 RESULTS_MAX);
 		for (i = 0; i < count; i++) {
 			kvpull_check(files->log,
 				     results[i].tag < KVPULL_FILE_DEPTH);
@@ -325,51 +346,17 @@ static void pieces_queue(struct kvpull_files *files,
 	}
 }
 
-/* Without io_uring: pieces at once. Return the bytes that it took. */
-static uint64_t pieces_read(struct kvpull_files *files,
-			    struct kvpull_file_read *file_read)
-{
-	struct kvpull_file_piece *piece;
-	uint64_t bytes = 0;
-	uint32_t i;
-
-	for (i = 0; i < TURN_PIECES && !file_read->exhausted; i++) {
-		ssize_t got;
-
-		piece = piece_take(files, file_read);
-		if (!piece)
-			break;
-		do
-			got = pread(file_read->files[piece->region_index].fd,
-				    piece->bounce, piece->bytes,
-				    (off_t)piece->start);
-		while (got < 0 && errno == EINTR);
-		bytes += piece->bytes;
-		piece->is_direct = 0;
-		piece->tries = TRIES_MAX;
-		piece_ended(files, piece, got < 0 ? -errno : (int32_t)got);
-	}
-	return bytes;
-}
-
 static void turns(struct kvpull_files *files)
 {
-	uint64_t left = KVPULL_FILE_SLICE_BYTES;
 	uint32_t idle = 0;
 
 	/* Until a whole round has nothing to ask for, or no way to. */
-	while (idle < files->queue_count && files->piece_free != KVPULL_NONE &&
-	       left) {
+	while (idle < files->queue_count && files->piece_free != KVPULL_NONE) {
 		struct kvpull_file_read *file_read = queue_pop(files);
-		uint64_t took = 0;
 
 		queue_push(files, file_read);
 		idle = file_read->exhausted ? idle + 1 : 0;
-		if (files->uring.is_open)
-			pieces_queue(files, file_read);
-		else
-			took = pieces_read(files, file_read);
-		left -= took < left ? took : left;
+		pieces_queue(files, file_read);
 	}
 	kvpull_uring_flush(&files->uring);
 }
@@ -402,8 +389,7 @@ uint32_t kvpull_files_poll(struct kvpull_files *files,
 	uint32_t count = 0;
 	uint32_t left;
 
-	if (files->uring.is_open)
-		results_take(files);
+	results_take(files);
 	turns(files);
 	for (left = files->queue_count; left; left--) {
 		struct kvpull_file_read *file_read = queue_pop(files);
@@ -428,5 +414,5 @@ int kvpull_files_arm(struct kvpull_files *files)
 		    (!file_read->exhausted && files->piece_free != KVPULL_NONE))
 			return 1;
 	}
-	return kvpull_uring_arm(&files->uring);
+	return kvpull_uring_arm(&files->uring) || kvpull_disk_arm(&files->disk);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads of a peer's file regions: pieces of up to 128 KiB, 32 at once through
- * io_uring; without it one after the other by pread(), so many bytes a poll.
+ * io_uring; without it one after the other, by a thread that preads.
  *
  * A piece is read into a bounce buffer of ours and copied from there, by the
  * owner's thread. So the kernel never writes into the engine's blocks: a read
@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "base/transport.h"
+#include "shm/disk.h"
 #include "shm/file.h"
 #include "shm/rows.h"
 #include "shm/uring.h"
@@ -22,8 +23,6 @@
 #define KVPULL_FILE_PIECE_BYTES 131072u
 #define KVPULL_FILE_BOUNCE_BYTES                                               \
 	((size_t)KVPULL_FILE_DEPTH * KVPULL_FILE_PIECE_BYTES)
-/* By pread(), a poll: about a millisecond if the file is in memory. */
-#define KVPULL_FILE_SLICE_BYTES (UINT64_C(4) << 20)
 
 /* The file strips of one read. */
 struct kvpull_file_read {
@@ -53,6 +52,7 @@ struct kvpull_file_piece {
 struct kvpull_files {
 	const struct kvpull_log *log;
 	struct kvpull_uring uring;
+	struct kvpull_disk disk;          /* instead of it */
 	struct kvpull_file_piece *pieces; /* [KVPULL_FILE_DEPTH] */
 	struct kvpull_file_read **queue;  /* [read_max], a ring */
 	uint8_t *bounce;                  /* its own mapping */
@@ -72,11 +72,15 @@ int KVPULL_MUST_CHECK kvpull_files_open(struct kvpull_files *files,
 void kvpull_files_close(struct kvpull_files *files);
 
 /*
- * By the owner, when a file is met; once is enough. Without io_uring reads
- * work too. wake_fd: non-blocking eventfd, written when a piece comes.
+ * By the owner, when a file is met; once is enough. Without io_uring reads need
+ * a thread. wake_fd: non-blocking eventfd, written when a piece comes.
+ * Return: 0; KVPULL_EUNSUPPORTED: no io_uring, and threads are not wanted;
+ * KVPULL_EAGAIN: no thread for now. Both are logged.
  */
-void kvpull_files_prepare(struct kvpull_files *files,
-			  enum kvpull_uring_mode mode, int wake_fd);
+int KVPULL_MUST_CHECK kvpull_files_prepare(struct kvpull_files *files,
+					   enum kvpull_uring_mode mode,
+					   enum kvpull_file_thread thread,
+					   int wake_fd);
 /* Read all rows of `read` that lie in a file. It ends in some poll. */
 void kvpull_files_start(struct kvpull_files *files,
 			struct kvpull_file_read *file_read,

@@ -98,11 +98,12 @@ static int shm_attach(struct kvpull_transport *transport, uint32_t peer,
 		      const struct kvpull_serve *remote)
 {
 	struct shm *shm = shm_of(transport);
-	const int code = kvpull_shm_peer_attach(&shm->peers, peer, remote);
+	int code = kvpull_shm_peer_attach(&shm->peers, peer, remote);
 
 	if (!code && kvpull_shm_peer_at(&shm->peers, peer)->file_count)
-		kvpull_files_prepare(&shm->reads.files, shm->params.uring,
-				     shm->wake_fd);
+		code = kvpull_files_prepare(
+			&shm->reads.files, shm->params.uring,
+			shm->params.file_thread, shm->wake_fd);
 	return code;
 }
 

@@ -49,6 +49,9 @@ static int shm_open_route(struct kvpull_progress *progress,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
 		.refused = &progress->counts.consumers_refused,
 		.uring = uring_mode(config),
+		.file_thread = config->progress == KVPULL_PROGRESS_THREAD ?
+				       KVPULL_FILE_THREAD_YES :
+				       KVPULL_FILE_THREAD_NO,
 		.uids = config->uids,
 		.uid_count = config->uid_count,
 	};

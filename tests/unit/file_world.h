@@ -174,13 +174,17 @@ static inline int world_begin(struct world *world, enum way way)
 					   &world->arena, &world->log),
 			 0);
 	kvpull_arena_seal(&world->arena);
-	kvpull_files_prepare(&world->files,
-			     way == WAY_PREAD ? KVPULL_URING_NO :
-						KVPULL_URING_ANY_THREAD,
-			     world->wake_fd);
+	assert_int_equal(
+		kvpull_files_prepare(&world->files,
+				     way == WAY_PREAD ? KVPULL_URING_NO :
+							KVPULL_URING_ANY_THREAD,
+				     KVPULL_FILE_THREAD_YES, world->wake_fd),
+		0);
 	/* Once is enough. */
 	was_open = world->files.uring.is_open;
-	kvpull_files_prepare(&world->files, KVPULL_URING_NO, -1);
+	assert_int_equal(kvpull_files_prepare(&world->files, KVPULL_URING_NO,
+					      KVPULL_FILE_THREAD_NO, -1),
+			 0);
 	assert_int_equal(world->files.uring.is_open, was_open);
 	if (way == WAY_DIRECT && world->regions[1].direct_fd < 0)
 		return -1;
@@ -291,6 +295,12 @@ static inline void poll_until(struct world *world, uint32_t ended_count)
 	fail();
 }
 
+/* Pieces whose results were not looked at yet. */
+static inline uint32_t in_flight(const struct world *world)
+{
+	return world->files.uring.in_flight + world->files.disk.in_flight;
+}
+
 /* All that the kernel had is back, and nobody asks for more. */
 static inline void pieces_are_back(struct world *world)
 {
@@ -299,7 +309,7 @@ static inline void pieces_are_back(struct world *world)
 	uint32_t at;
 
 	for (turn = 0; turn < TURNS_MAX; turn++) {
-		if (!world->files.uring.in_flight)
+		if (!in_flight(world))
 			break;
 		rest(world);
 		poll_once(world);
@@ -308,7 +318,7 @@ static inline void pieces_are_back(struct world *world)
 	     at = world->files.pieces[at].next_free)
 		free_count++;
 	assert_int_equal(free_count, KVPULL_FILE_DEPTH);
-	assert_int_equal(world->files.uring.in_flight, 0);
+	assert_int_equal(in_flight(world), 0);
 	assert_int_equal(world->files.queue_count, 0);
 	assert_int_equal(kvpull_files_arm(&world->files), 0);
 }

@@ -115,6 +115,7 @@ static inline struct kvpull_shm_params world_params(const struct world *world,
 		.copy_threads = 1,
 		.inline_bytes = WORLD_INLINE_BYTES,
 		.connect_ns = UINT64_C(1000000000),
+		.file_thread = KVPULL_FILE_THREAD_YES,
 	};
 }
 

@@ -231,11 +231,6 @@ static void short_read(struct world *world)
 	assert_int_equal(ftruncate(world->fd, 40000), 0);
 	start(world, 0);
 	poll_once(world);
-	if (world->way == WAY_PREAD) {
-		/* There a short read is the end of the file. */
-		only_one_ended(world, 0, KVPULL_EREAD);
-		return;
-	}
 	rest(world);
 	assert_int_equal(pwrite(world->fd, world->content, FILE_BYTES, 0),
 			 FILE_BYTES);
@@ -291,8 +286,7 @@ static void turns_read(struct world *world)
 	start(world, 2);
 	start(world, 3);
 	poll_once(world);
-	if (world->way != WAY_PREAD)
-		assert_int_equal(world->reads[3].pieces_open, 1);
+	assert_int_equal(world->reads[3].pieces_open, 1);
 	poll_until(world, 4);
 	assert_ptr_equal(world->ended[0], &world->reads[3]);
 	assert_int_equal(world->ended_count, 4);
@@ -321,7 +315,7 @@ static void few_read(struct world *world)
 		assert_int_equal(kvpull_files_poll(&world->files, &ended, 0),
 				 0);
 		rest(world);
-	} while (world->files.uring.in_flight && turn++ < TURNS_MAX);
+	} while (in_flight(world) && turn++ < TURNS_MAX);
 	for (i = 0; i < READS_MAX; i++) {
 		assert_int_equal(kvpull_files_arm(&world->files), 1);
 		assert_int_equal(kvpull_files_poll(&world->files, &ended, 1),
@@ -335,20 +329,6 @@ static void ends_that_find_no_room_come_later(void **state)
 {
 	(void)state;
 	in_each_way(few_read);
-}
-
-static void pread_takes_so_much_a_poll(void **state)
-{
-	static struct world world;
-
-	(void)state;
-	assert_int_equal(world_begin(&world, WAY_PREAD), 0);
-	(void)read_plain(&world, 0, 48, 131072 + 4096);
-	start(&world, 0);
-	poll_until(&world, 1);
-	assert_int_equal(world.polls, 2);
-	verify(&world, &world.read[0]);
-	world_end(&world);
 }
 
 /* ---- memlock ---- */
@@ -403,7 +383,6 @@ int main(void)
 			refused_direct_reads_go_through_the_page_cache),
 		cmocka_unit_test(short_read_does_not_wait_for_long_ones),
 		cmocka_unit_test(ends_that_find_no_room_come_later),
-		cmocka_unit_test(pread_takes_so_much_a_poll),
 		cmocka_unit_test(memlock_of_8_mib_takes_the_buffers),
 		cmocka_unit_test(less_memlock_than_the_buffers_need_is_enough),
 	};

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads of files where io_uring is not allowed: one thread that preads, one
+ * after the other, in the order in which they were asked for. Its owner asks
+ * and polls as it does with io_uring, and never waits for the disk.
+ *
+ * What the thread touches lies in a mapping of its own, with a descriptor of
+ * its own for each read: a read that hangs for ever can be left behind, with
+ * all that it may still touch.
+ */
+#ifndef KVPULL_SHM_DISK_H
+#define KVPULL_SHM_DISK_H
+
+#include "base/log.h"
+#include "shm/uring.h"
+
+#define KVPULL_DISK_DEPTH 32u
+/* close() waits so long for the read that runs. */
+#define KVPULL_DISK_CLOSE_MS 100u
+
+struct kvpull_disk_queue; /* the thread's, too */
+
+struct kvpull_disk {
+	const struct kvpull_log *log;
+	struct kvpull_disk_queue *queue; /* NULL: not open */
+	uint32_t in_flight;              /* asked for, result not polled */
+	uint32_t reserved;
+};
+
+/* 0; KVPULL_EAGAIN: no thread, memory or descriptor for now (logged). */
+int KVPULL_MUST_CHECK kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
+				       const struct kvpull_log *log);
+/*
+ * Return: 0; 1: a read hangs. Its thread, its buffer and this library then stay
+ * until the process ends.
+ */
+uint32_t kvpull_disk_close(struct kvpull_disk *disk);
+
+/* As with io_uring; KVPULL_EAGAIN beyond the depth. */
+int KVPULL_MUST_CHECK kvpull_disk_queue(struct kvpull_disk *disk,
+					const struct kvpull_uring_read *read);
+/* Nobody wants it: it is not begun if it was not yet. */
+void kvpull_disk_drop(struct kvpull_disk *disk, uint64_t tag);
+uint32_t kvpull_disk_poll(struct kvpull_disk *disk,
+			  struct kvpull_uring_result *results,
+			  uint32_t capacity);
+/* Before a sleep on wake_fd: 1: there is a result. */
+int kvpull_disk_arm(struct kvpull_disk *disk);
+
+#endif /* KVPULL_SHM_DISK_H */
