@@ -212,7 +212,8 @@ fuzz-run: $(FUZZ)
 fuzz-replay: ## run the fuzz corpus once, with gcc
 	$(Q)+$(SUBMAKE) VARIANT=asan fuzz-replay-run
 fuzz-replay-run: $(FUZZ)
-	$(Q)tests/run-programs.sh $(foreach p,$(FUZZ),"$(p) $(wildcard tests/fuzz/corpus/$(notdir $(p)) tests/fuzz/corpus/$(patsubst fuzz_%,%,$(notdir $(p))))")
+	$(Q)tests/fuzz/seeds.sh build/fuzz/seeds
+	$(Q)tests/run-programs.sh $(foreach p,$(FUZZ),"$(p) build/fuzz/seeds/$(patsubst fuzz_%,%,$(notdir $(p))) $(wildcard tests/fuzz/corpus/$(notdir $(p)) tests/fuzz/corpus/$(patsubst fuzz_%,%,$(notdir $(p))))")
 
 sequences: ## sequences of faults against real workers, SECONDS=n; SEED=n SEQUENCES=n
 	$(Q)+$(SUBMAKE) VARIANT=asan sequences-run

@@ -1,12 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Fuzz each target for some seconds, from its committed corpus. What is new goes
+# Fuzz each target for some seconds, from its committed corpus and the golden
+# bytes. What is new goes
 # into build/fuzz/new/, what fails into build/fuzz/found/: replay it with the
 # target, fix the bug, then commit it to tests/fuzz/corpus/<target>/.
 # run-fuzz.sh <seconds> <build folder> <target>...
 seconds=$1
 build=$2
 shift 2
+tests/fuzz/seeds.sh build/fuzz/seeds
 passed=0
 failed=0
 [ $# -gt 0 ] || { echo "fuzz: there is no tests/fuzz/fuzz_*.c"; failed=1; }
@@ -14,7 +16,8 @@ for target in "$@"; do
 	name=$(basename "$target")
 	mkdir -p "$build/new/$name" "$build/found/$name"
 	set -- "$build/new/$name"
-	for corpus in "tests/fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}"; do
+	for corpus in "tests/fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}" \
+		"build/fuzz/seeds/${name#fuzz_}"; do
 		[ -d "$corpus" ] && set -- "$@" "$corpus"
 	done
 	log=$build/$name.log

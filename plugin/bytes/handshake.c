@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The codec of the handshake.
+ * The codec of the handshake: the tables of its messages, and what seals them.
  *
  * Kept: a decoder uses no byte of a hello or welcome before its checksum or MAC
- * over all of it matched, writes its out parameter on success only, and takes
- * no text that could break a log line.
+ * over all of it matched, and takes no text that could break a log line.
  *
- * Message: u32 magic, u8 kind, u16 version of the sender, then
- *   challenge  u16 smallest version it speaks, 32 nonce
- *   hello      u8 keyed, u64 instance, u64 incarnation, u64 wanted, u32 rank,
- *              u32 ranks, text engine_id, 32 nonce, record, 16 MAC
- *   welcome    u8 keyed, u64 incarnation, u64 lease_ns, u32 slots, u32 tp_rank,
- *              u32 tp_size, u32 pid, u64 entries, text engine_id, u8 regions,
- *              each { u32 kind, u64 address, u64 bytes }, u16 caches, each its
- *              members in order, 16 MAC
- *   refusal    u32 code, text field, text ours, text theirs
+ * A message is its head, its table's fields, and, in a hello and a welcome, 16
+ * bytes of MAC. Challenge and refusal keep their fields for ever.
  */
 #include "plugin/bytes/handshake.h"
 
@@ -26,12 +18,203 @@
 
 #include "base/clock.h"
 #include "base/params.h"
+#include "base/ring.h"
 
 #define MAGIC UINT32_C(0x5348564b) /* "KVHS" */
 #define TEXT_COUNT 6u
 #define REGION_BYTES 20u
 #define CACHE_BYTES 76u
 #define WELCOME_FIXED_BYTES_MAX 256u
+#define LAYOUT_BYTES_MAX 8192u
+#define KIND(kind) (1u << KVPULL_MESSAGE_##kind)
+
+/* ---- tables ---- */
+
+struct head {
+	uint32_t magic;
+	uint32_t kind;
+	uint32_t version; /* that it is written in */
+	uint32_t keyed;
+};
+
+/* clang-format off */
+static const struct kvpull_field head_fields[] = {
+	KVPULL_FIELD_OF(U32, struct head, magic, .min = MAGIC, .max = MAGIC),
+	KVPULL_FIELD_OF(U8, struct head, kind, .min = 1),
+	KVPULL_FIELD_OF(U16, struct head, version, .min = 1),
+	KVPULL_FIELD_OF(U8, struct head, keyed, .max = 1,
+			.kinds = KIND(HELLO) | KIND(WELCOME)),
+};
+
+static const struct kvpull_field challenge_fields[] = {
+	{ .name = "nonce", .type = KVPULL_FIELD_BYTES,
+	  .size = KVPULL_NONCE_BYTES },
+};
+
+static const struct kvpull_field group_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_group, block_tokens, .min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_group, kind,
+			.max = KVPULL_GROUP_STATE),
+};
+static const struct kvpull_table group_table =
+	KVPULL_TABLE("group", group_fields, .is_good = NULL);
+
+/* The texts come first: TEXT_COUNT. */
+static const struct kvpull_field record_fields[] = {
+	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, model, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, revision, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, weights, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, dtype, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, layout, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, attention, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_compat, layer_count, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_compat, head_count, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_compat, head_bytes, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_compat, replicated, .max = 1),
+	KVPULL_ROWS_OF(ROWS, struct kvpull_compat, groups, group_count,
+		       &group_table, .min = 1, .max = KVPULL_GROUPS_MAX),
+};
+static const struct kvpull_table record_table =
+	KVPULL_TABLE("record", record_fields, .is_good = NULL);
+
+static const struct kvpull_field hello_fields[] = {
+	KVPULL_FIELD_OF(U64, struct kvpull_hello, instance, .min = 1),
+	KVPULL_FIELD_OF(U64, struct kvpull_hello, incarnation, .min = 1),
+	KVPULL_FIELD_OF(U64, struct kvpull_hello, wanted, .min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_hello, rank, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_hello, rank_count, .min = 1,
+			.max = KVPULL_RANKS_MAX),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_hello, engine_id, .min = 0),
+	KVPULL_FIELD_OF(BYTES, struct kvpull_hello, nonce, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_hello, wire_layout, .min = 0),
+	KVPULL_FIELD_OF(ONE, struct kvpull_hello, compat,
+			.rows = &record_table),
+};
+
+static const struct kvpull_field region_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_welcome_region, kind,
+			.max = KVPULL_REGION_FILE),
+	KVPULL_FIELD_OF(U64, struct kvpull_welcome_region, address, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_welcome_region, bytes, .min = 1),
+};
+
+static const struct kvpull_field cache_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, region_index, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, group_index,
+			.max = KVPULL_GROUPS_MAX - 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, layer_first, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, layer_count, .min = 1),
+	KVPULL_FIELD_OF(U64, struct kvpull_cache, offset, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_cache, layer_stride, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_cache, block_stride, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_cache, row_stride, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_cache, head_stride, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, block_count, .min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, row_count, .min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, head_first, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, head_count, .min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_cache, head_bytes, .min = 1),
+};
+/* clang-format on */
+
+static int region_is_good(const void *message)
+{
+	const struct kvpull_welcome_region *region = message;
+
+	return region->bytes <= UINT64_MAX - region->address;
+}
+
+static int cache_is_good(const void *message)
+{
+	const struct kvpull_cache *cache = message;
+
+	return cache->layer_count <= UINT32_MAX - cache->layer_first &&
+	       cache->head_count <= UINT32_MAX - cache->head_first;
+}
+
+static const struct kvpull_table region_table =
+	KVPULL_TABLE("region", region_fields, .is_good = region_is_good);
+static const struct kvpull_table cache_table =
+	KVPULL_TABLE("cache", cache_fields, .is_good = cache_is_good);
+
+static int refusal_code_is_good(const void *member)
+{
+	int32_t code;
+
+	memcpy(&code, member, sizeof(code));
+	switch (code) {
+	case KVPULL_EAGAIN: /* its last connection is not worked off yet */
+	case KVPULL_ENOMEM:
+	case KVPULL_EPROTO:
+	case KVPULL_EROUTE:
+	case KVPULL_EREJECTED:
+	case KVPULL_EVERSION:
+	case KVPULL_EAUTH:
+	case KVPULL_EFULL:
+	case KVPULL_EPEER:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+/* Whoever lets us in sets our pace: a beat each third of its lease. */
+/* clang-format off */
+static const struct kvpull_field welcome_fields[] = {
+	KVPULL_FIELD_OF(U64, struct kvpull_welcome, incarnation, .min = 1),
+	KVPULL_FIELD_OF(U64, struct kvpull_welcome, lease_ns,
+			.min = KVPULL_LEASE_MS_MIN * KVPULL_NS_PER_MS),
+	KVPULL_FIELD_OF(U32, struct kvpull_welcome, slot_count, .min = 1,
+			.max = KVPULL_TICKET_SLOTS_MAX),
+	KVPULL_FIELD_OF(U32, struct kvpull_welcome, tp_rank, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_welcome, tp_size, .min = 1,
+			.max = KVPULL_RANKS_MAX),
+	KVPULL_FIELD_OF(U32, struct kvpull_welcome, pid, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_welcome, entries_address, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_welcome, engine_id, .min = 0),
+	KVPULL_ROWS_OF(ROWS, struct kvpull_welcome, regions, region_count,
+		       &region_table, .min = 1, .max = KVPULL_REGIONS_MAX),
+	KVPULL_ROWS_OF(ROWS16, struct kvpull_welcome, caches, cache_count,
+		       &cache_table, .min = 1, .max = KVPULL_CACHES_MAX),
+};
+
+static const struct kvpull_field refusal_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_refusal, code,
+			.is_good = refusal_code_is_good),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_refusal, field, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_refusal, ours, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_refusal, theirs, .min = 0),
+};
+/* clang-format on */
+
+static int hello_is_good(const void *message)
+{
+	const struct kvpull_hello *hello = message;
+
+	return hello->rank < hello->rank_count;
+}
+
+static int welcome_is_good(const void *message)
+{
+	const struct kvpull_welcome *welcome = message;
+	uint32_t i;
+
+	for (i = 0; i < welcome->cache_count; i++)
+		if (welcome->caches[i].region_index >= welcome->region_count)
+			return 0;
+	return welcome->tp_rank < welcome->tp_size;
+}
+
+const struct kvpull_table kvpull_head_table = KVPULL_TABLE(
+	"head", head_fields, .kind_offset = offsetof(struct head, kind));
+const struct kvpull_table kvpull_challenge_table =
+	KVPULL_TABLE("challenge", challenge_fields, .is_good = NULL);
+const struct kvpull_table kvpull_hello_table =
+	KVPULL_TABLE("hello", hello_fields, .is_good = hello_is_good);
+const struct kvpull_table kvpull_welcome_table =
+	KVPULL_TABLE("welcome", welcome_fields, .is_good = welcome_is_good);
+const struct kvpull_table kvpull_refusal_table =
+	KVPULL_TABLE("refusal", refusal_fields, .is_good = NULL);
 
 _Static_assert(WELCOME_FIXED_BYTES_MAX + KVPULL_REGIONS_MAX * REGION_BYTES +
 			       KVPULL_CACHES_MAX * CACHE_BYTES <=
@@ -41,6 +224,8 @@ _Static_assert(KVPULL_REGIONS_MAX <= UINT8_MAX &&
 		       KVPULL_CACHES_MAX <= UINT16_MAX &&
 		       KVPULL_GROUPS_MAX <= UINT8_MAX,
 	       "counts fit their place on the wire");
+
+/* ---- seals ---- */
 
 /* What a MAC is made with, beside the bytes that it covers. */
 struct seal {
@@ -52,30 +237,14 @@ struct seal {
 #define USE_HELLO "kvpull.hello.v01"
 #define USE_WELCOME "kvpull.welcome.1"
 #define USE_COMPAT "kvpull.compat.v1"
+#define USE_LAYOUT "kvpull.layout.v1"
 
 _Static_assert(sizeof(USE_HELLO) ==
 			       crypto_generichash_blake2b_PERSONALBYTES + 1 &&
 		       sizeof(USE_WELCOME) == sizeof(USE_HELLO) &&
-		       sizeof(USE_COMPAT) == sizeof(USE_HELLO),
+		       sizeof(USE_COMPAT) == sizeof(USE_HELLO) &&
+		       sizeof(USE_LAYOUT) == sizeof(USE_HELLO),
 	       "BLAKE2b takes all of it");
-
-/* The record's texts, in their order on the wire. */
-static const struct {
-	const char *name;
-	size_t offset;
-} compat_texts[TEXT_COUNT] = {
-	{ "model", offsetof(struct kvpull_compat, model) },
-	{ "revision", offsetof(struct kvpull_compat, revision) },
-	{ "weights", offsetof(struct kvpull_compat, weights) },
-	{ "dtype", offsetof(struct kvpull_compat, dtype) },
-	{ "layout", offsetof(struct kvpull_compat, layout) },
-	{ "attention", offsetof(struct kvpull_compat, attention) },
-};
-
-static const char *text_of(const struct kvpull_compat *compat, uint32_t i)
-{
-	return (const char *)compat + compat_texts[i].offset;
-}
 
 static void mac(const uint8_t *bytes, size_t byte_count,
 		const struct seal *seal, uint8_t sum[KVPULL_CHECKSUM_BYTES])
@@ -106,157 +275,7 @@ static size_t put_mac(struct kvpull_wire_writer *writer,
 	return kvpull_wire_fits(writer) ? writer->used : 0;
 }
 
-static void put_start(struct kvpull_wire_writer *writer,
-		      enum kvpull_message_kind kind)
-{
-	kvpull_wire_put_u32(writer, MAGIC);
-	kvpull_wire_put_u8(writer, (uint8_t)kind);
-	kvpull_wire_put_u16(writer, KVPULL_WIRE_VERSION);
-}
-
-static struct kvpull_wire_reader reader_of(const void *bytes, size_t byte_count)
-{
-	return (struct kvpull_wire_reader){ bytes, byte_count, 0, 0 };
-}
-
-/* Start of a message, read past; its kind or an error. */
-static int get_start(struct kvpull_wire_reader *reader)
-{
-	const uint32_t magic = kvpull_wire_get_u32(reader);
-	const uint8_t kind = kvpull_wire_get_u8(reader);
-	const uint16_t version = kvpull_wire_get_u16(reader);
-	uint16_t smallest;
-
-	if (reader->bad || reader->byte_count > KVPULL_MESSAGE_BYTES_MAX ||
-	    magic != MAGIC)
-		return KVPULL_EPROTO;
-	switch (kind) {
-	case KVPULL_MESSAGE_CHALLENGE:
-		smallest = kvpull_wire_get_u16(reader);
-		if (reader->bad)
-			return KVPULL_EPROTO;
-		return smallest > KVPULL_WIRE_VERSION ||
-				       version < KVPULL_WIRE_VERSION ?
-			       KVPULL_EVERSION :
-			       kind;
-	case KVPULL_MESSAGE_HELLO:
-	case KVPULL_MESSAGE_WELCOME:
-		return version != KVPULL_WIRE_VERSION ? KVPULL_EVERSION : kind;
-	case KVPULL_MESSAGE_REFUSAL:
-		return kind;
-	}
-	/* Another version may have other kinds. */
-	return version != KVPULL_WIRE_VERSION ? KVPULL_EVERSION : KVPULL_EPROTO;
-}
-
-int kvpull_handshake_kind(const void *bytes, size_t byte_count)
-{
-	struct kvpull_wire_reader reader = reader_of(bytes, byte_count);
-
-	return get_start(&reader);
-}
-
-/* Start of a message of one kind; 0 or an error. */
-static int get_kind(struct kvpull_wire_reader *reader,
-		    enum kvpull_message_kind wanted)
-{
-	const int kind = get_start(reader);
-
-	if (kind < 0)
-		return kind;
-	return kind == (int)wanted ? 0 : KVPULL_EPROTO;
-}
-
-/* Kind, key and MAC of a hello or welcome; the reader then ends before it. */
-static int get_sealed(struct kvpull_wire_reader *reader,
-		      enum kvpull_message_kind wanted, const struct seal *seal)
-{
-	const int code = get_kind(reader, wanted);
-	const uint8_t keyed = kvpull_wire_get_u8(reader);
-	uint8_t sum[KVPULL_CHECKSUM_BYTES];
-
-	if (code)
-		return code;
-	if (reader->bad || keyed > 1 ||
-	    reader->byte_count - reader->at < sizeof(sum))
-		return KVPULL_EPROTO;
-	if (keyed != (seal->key ? 1 : 0))
-		return KVPULL_EAUTH;
-	reader->byte_count -= sizeof(sum);
-	mac(reader->data, reader->byte_count, seal, sum);
-	if (crypto_verify_16(sum, reader->data + reader->byte_count) != 0)
-		return seal->key ? KVPULL_EAUTH : KVPULL_EPROTO;
-	return 0;
-}
-
-static void get_nonce(struct kvpull_wire_reader *reader, uint8_t *nonce)
-{
-	const uint8_t *bytes = kvpull_wire_get(reader, KVPULL_NONCE_BYTES);
-
-	if (bytes)
-		memcpy(nonce, bytes, KVPULL_NONCE_BYTES);
-}
-
-static void put_compat(struct kvpull_wire_writer *writer,
-		       const struct kvpull_compat *compat)
-{
-	uint32_t i;
-
-	for (i = 0; i < TEXT_COUNT; i++)
-		kvpull_wire_put_text(writer, text_of(compat, i));
-	kvpull_wire_put_u32(writer, compat->layer_count);
-	kvpull_wire_put_u32(writer, compat->head_count);
-	kvpull_wire_put_u32(writer, compat->head_bytes);
-	kvpull_wire_put_u32(writer, compat->replicated);
-	kvpull_wire_put_u8(writer, (uint8_t)compat->group_count);
-	for (i = 0; i < compat->group_count; i++) {
-		kvpull_wire_put_u32(writer, compat->groups[i].block_tokens);
-		kvpull_wire_put_u32(writer, compat->groups[i].kind);
-	}
-}
-
-/* 0, or KVPULL_EINVAL: what put_compat() must not be given. */
-static int check_compat(const struct kvpull_compat *compat)
-{
-	uint32_t i;
-
-	for (i = 0; i < TEXT_COUNT; i++)
-		if (kvpull_ticket_check_text(text_of(compat, i),
-					     KVPULL_TEXT_BYTES_MAX))
-			return KVPULL_EINVAL;
-	if (compat->replicated > 1 || !compat->group_count ||
-	    compat->group_count > KVPULL_GROUPS_MAX)
-		return KVPULL_EINVAL;
-	for (i = 0; i < compat->group_count; i++)
-		if (!compat->groups[i].block_tokens ||
-		    compat->groups[i].kind > KVPULL_GROUP_STATE)
-			return KVPULL_EINVAL;
-	return 0;
-}
-
-static void get_compat(struct kvpull_wire_reader *reader,
-		       struct kvpull_compat *compat)
-{
-	uint32_t i;
-
-	for (i = 0; i < TEXT_COUNT; i++)
-		kvpull_wire_get_text(reader,
-				     (char *)compat + compat_texts[i].offset,
-				     KVPULL_TEXT_BYTES_MAX);
-	compat->layer_count = kvpull_wire_get_u32(reader);
-	compat->head_count = kvpull_wire_get_u32(reader);
-	compat->head_bytes = kvpull_wire_get_u32(reader);
-	compat->replicated = kvpull_wire_get_u32(reader);
-	compat->group_count = kvpull_wire_get_u8(reader);
-	if (compat->group_count > KVPULL_GROUPS_MAX)
-		reader->bad = 1;
-	for (i = 0; !reader->bad && i < compat->group_count; i++) {
-		compat->groups[i].block_tokens = kvpull_wire_get_u32(reader);
-		compat->groups[i].kind = kvpull_wire_get_u32(reader);
-	}
-	if (reader->bad || check_compat(compat))
-		reader->bad = 1;
-}
+/* ---- what must be equal ---- */
 
 static void texts_of(const struct kvpull_model *model,
 		     const char *texts[TEXT_COUNT])
@@ -275,9 +294,9 @@ static int refuse_text(struct kvpull_error_detail *detail, uint32_t i,
 		       const char *text)
 {
 	kvpull_detail_set(
-		detail, KVPULL_EINVAL, compat_texts[i].name,
+		detail, KVPULL_EINVAL, record_fields[i].name,
 		"%s %.60s%s is refused: at most %u bytes without control characters",
-		compat_texts[i].name, text,
+		record_fields[i].name, text,
 		strnlen(text, KVPULL_TEXT_BYTES_MAX) > 60 ? "..." : "",
 		KVPULL_TEXT_BYTES_MAX - 1);
 	return KVPULL_EINVAL;
@@ -297,7 +316,8 @@ int kvpull_compat_check(const struct kvpull_open_params *params,
 		return code;
 	texts_of(&model, texts);
 	for (i = 0; i < TEXT_COUNT; i++)
-		if (kvpull_ticket_check_text(texts[i], KVPULL_TEXT_BYTES_MAX))
+		if (!kvpull_fields_text_is_good(texts[i],
+						KVPULL_TEXT_BYTES_MAX))
 			return refuse_text(detail, i, texts[i]);
 	if (model.replicated > 1) {
 		kvpull_detail_set(detail, KVPULL_EINVAL, "replicated",
@@ -328,7 +348,7 @@ int kvpull_compat_init(struct kvpull_compat *compat,
 		return KVPULL_EINVAL;
 	texts_of(&model, texts);
 	for (i = 0; i < TEXT_COUNT; i++)
-		memcpy((char *)&own + compat_texts[i].offset, texts[i],
+		memcpy((char *)&own + record_fields[i].offset, texts[i],
 		       strlen(texts[i]) + 1);
 	own.layer_count = model.layer_count;
 	own.head_count = model.head_count;
@@ -337,7 +357,7 @@ int kvpull_compat_init(struct kvpull_compat *compat,
 	own.group_count = params->group_count;
 	for (i = 0; i < own.group_count; i++)
 		own.groups[i] = params->groups[i];
-	if (check_compat(&own))
+	if (kvpull_fields_check(&record_table, &own))
 		return KVPULL_EINVAL;
 	*compat = own;
 	return 0;
@@ -353,90 +373,144 @@ void kvpull_compat_digest(const struct kvpull_compat *compat,
 	const struct seal seal = { NULL, NULL, USE_COMPAT };
 
 	_Static_assert(KVPULL_COMPAT_BYTES == KVPULL_CHECKSUM_BYTES, "digest");
-	put_compat(&writer, compat);
+	kvpull_fields_put(&writer, &record_table, 1, compat);
 	kvpull_assert(kvpull_wire_fits(&writer));
 	mac(bytes, writer.used, &seal, digest);
 }
 
-/* An empty value would be no word in a line. */
-static const char *quoted(const char *value)
+/* ---- messages ---- */
+
+static uint32_t version_of(uint32_t wanted)
 {
-	return value[0] ? value : "\"\"";
+	return wanted ? wanted : KVPULL_WIRE_VERSION;
 }
 
-/* Fills in a refusal; numbers come as their texts. */
-static int refuse(struct kvpull_refusal *refusal, const char *field,
-		  const char *ours, const char *theirs)
+static void put_head(struct kvpull_wire_writer *writer,
+		     enum kvpull_message_kind kind, uint32_t version,
+		     const uint8_t *key)
 {
-	memset(refusal, 0, sizeof(*refusal));
-	refusal->code = KVPULL_EREJECTED;
-	(void)snprintf(refusal->field, sizeof(refusal->field), "%s", field);
-	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%s",
-		       quoted(ours));
-	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%s",
-		       quoted(theirs));
-	return KVPULL_EREJECTED;
+	const struct head head = { .magic = MAGIC,
+				   .kind = kind,
+				   .version = version_of(version),
+				   .keyed = key ? 1 : 0 };
+
+	kvpull_fields_put(writer, &kvpull_head_table, 1, &head);
 }
 
-static int compare_number(struct kvpull_refusal *refusal, const char *field,
-			  uint32_t ours, uint32_t theirs)
+static struct kvpull_wire_reader reader_of(const void *bytes, size_t byte_count)
 {
-	char our_text[16];
-	char their_text[16];
-
-	if (ours == theirs)
-		return 0;
-	(void)snprintf(our_text, sizeof(our_text), "%" PRIu32, ours);
-	(void)snprintf(their_text, sizeof(their_text), "%" PRIu32, theirs);
-	return refuse(refusal, field, our_text, their_text);
+	return (struct kvpull_wire_reader){ bytes, byte_count, 0, 0 };
 }
 
-static int compare_group(struct kvpull_refusal *refusal, uint32_t index,
-			 const struct kvpull_group *ours,
-			 const struct kvpull_group *theirs)
+/* The head, read past; the message's kind or an error. */
+static int get_head(struct kvpull_wire_reader *reader, struct head *head)
 {
-	char field[sizeof(refusal->field)];
-	int code;
+	memset(head, 0, sizeof(*head));
+	kvpull_fields_get_body(reader, &kvpull_head_table, head);
+	if (reader->bad || reader->byte_count > KVPULL_MESSAGE_BYTES_MAX ||
+	    kvpull_fields_check(&kvpull_head_table, head))
+		return KVPULL_EPROTO;
+	if (head->kind <= KVPULL_MESSAGE_REFUSAL)
+		return (int)head->kind;
+	/* Another version may have other kinds. */
+	return head->version > KVPULL_WIRE_VERSION ? KVPULL_EVERSION :
+						     KVPULL_EPROTO;
+}
 
-	(void)snprintf(field, sizeof(field), "groups[%" PRIu32 "].block_tokens",
-		       index);
-	code = compare_number(refusal, field, ours->block_tokens,
-			      theirs->block_tokens);
-	if (code)
-		return code;
-	(void)snprintf(field, sizeof(field), "groups[%" PRIu32 "].kind", index);
-	return compare_number(refusal, field, ours->kind, theirs->kind);
+int kvpull_handshake_kind(const void *bytes, size_t byte_count)
+{
+	struct kvpull_wire_reader reader = reader_of(bytes, byte_count);
+	struct head head;
+
+	return get_head(&reader, &head);
+}
+
+/* A message of one kind, up to the end; 0 or an error. */
+static int get_message(struct kvpull_wire_reader *reader,
+		       enum kvpull_message_kind wanted,
+		       const struct kvpull_table *table, void *message)
+{
+	char unknown[KVPULL_FIELD_NAME_BYTES_MAX];
+	struct head head;
+	const int kind = get_head(reader, &head);
+
+	if (kind < 0)
+		return kind;
+	if (kind != (int)wanted)
+		return KVPULL_EPROTO;
+	return kvpull_fields_get(reader, table, message, unknown);
+}
+
+/*
+ * Kind, key and MAC of a hello or welcome, then its fields. What it is called
+ * by who does not know it all is told as well.
+ */
+static int get_sealed(struct kvpull_wire_reader *reader,
+		      enum kvpull_message_kind wanted, const struct seal *seal,
+		      const struct kvpull_table *table,
+		      struct kvpull_sealed *sealed, void *message)
+{
+	uint8_t sum[KVPULL_CHECKSUM_BYTES];
+	struct head head;
+	const int kind = get_head(reader, &head);
+
+	if (kind < 0)
+		return kind;
+	if (kind != (int)wanted ||
+	    reader->byte_count - reader->at < sizeof(sum))
+		return KVPULL_EPROTO;
+	if (head.keyed != (seal->key ? 1u : 0u))
+		return KVPULL_EAUTH;
+	reader->byte_count -= sizeof(sum);
+	mac(reader->data, reader->byte_count, seal, sum);
+	if (crypto_verify_16(sum, reader->data + reader->byte_count) != 0)
+		return seal->key ? KVPULL_EAUTH : KVPULL_EPROTO;
+	sealed->version = head.version;
+	return kvpull_fields_get(reader, table, message, sealed->unknown);
 }
 
 int kvpull_compat_compare(const struct kvpull_compat *ours,
 			  const struct kvpull_compat *theirs,
 			  struct kvpull_refusal *refusal)
 {
-	const struct {
-		const char *name;
-		uint32_t ours;
-		uint32_t theirs;
-	} numbers[] = {
-		{ "layer_count", ours->layer_count, theirs->layer_count },
-		{ "head_count", ours->head_count, theirs->head_count },
-		{ "head_bytes", ours->head_bytes, theirs->head_bytes },
-		{ "replicated", ours->replicated, theirs->replicated },
-		{ "group_count", ours->group_count, theirs->group_count },
-	};
-	int code = 0;
-	uint32_t i;
+	struct kvpull_fields_difference difference;
 
-	for (i = 0; i < TEXT_COUNT; i++)
-		if (strcmp(text_of(ours, i), text_of(theirs, i)) != 0)
-			return refuse(refusal, compat_texts[i].name,
-				      text_of(ours, i), text_of(theirs, i));
-	for (i = 0; !code && i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		code = compare_number(refusal, numbers[i].name, numbers[i].ours,
-				      numbers[i].theirs);
-	for (i = 0; !code && i < ours->group_count; i++)
-		code = compare_group(refusal, i, &ours->groups[i],
-				     &theirs->groups[i]);
-	return code;
+	_Static_assert(sizeof(difference.name) == sizeof(refusal->field) &&
+			       sizeof(difference.ours) == sizeof(refusal->ours),
+		       "a difference fits a refusal");
+	if (!kvpull_fields_differ(&record_table, ours, theirs, &difference))
+		return 0;
+	memset(refusal, 0, sizeof(*refusal));
+	refusal->code = KVPULL_EREJECTED;
+	memcpy(refusal->field, difference.name, sizeof(refusal->field));
+	memcpy(refusal->ours, difference.ours, sizeof(refusal->ours));
+	memcpy(refusal->theirs, difference.theirs, sizeof(refusal->theirs));
+	return KVPULL_EREJECTED;
+}
+
+uint64_t kvpull_handshake_layout(uint32_t version)
+{
+	static const struct kvpull_table *const tables[] = {
+		&kvpull_head_table,    &kvpull_challenge_table,
+		&kvpull_hello_table,   &kvpull_welcome_table,
+		&kvpull_refusal_table, &kvpull_ticket_table,
+	};
+	const struct seal seal = { NULL, NULL, USE_LAYOUT };
+	uint8_t sum[KVPULL_CHECKSUM_BYTES];
+	uint8_t bytes[LAYOUT_BYTES_MAX];
+	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
+	struct kvpull_wire_reader reader = reader_of(sum, sizeof(sum));
+	size_t i;
+
+	for (i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+		kvpull_fields_layout(&writer, tables[i], version);
+	/* The ring that a consumer is given has its layout from ring.h. */
+	kvpull_wire_put_u32(&writer, KVPULL_RING_VERSION);
+	kvpull_wire_put_u32(&writer, sizeof(struct kvpull_record));
+	kvpull_wire_put_u32(&writer, sizeof(struct kvpull_revocation_entry));
+	kvpull_assert(kvpull_wire_fits(&writer));
+	mac(bytes, writer.used, &seal, sum);
+	return kvpull_wire_get_u64(&reader);
 }
 
 size_t kvpull_handshake_put_challenge(uint8_t *bytes, size_t capacity,
@@ -444,9 +518,8 @@ size_t kvpull_handshake_put_challenge(uint8_t *bytes, size_t capacity,
 {
 	struct kvpull_wire_writer writer = { bytes, capacity, 0 };
 
-	put_start(&writer, KVPULL_MESSAGE_CHALLENGE);
-	kvpull_wire_put_u16(&writer, KVPULL_WIRE_VERSION);
-	kvpull_wire_put(&writer, nonce, KVPULL_NONCE_BYTES);
+	put_head(&writer, KVPULL_MESSAGE_CHALLENGE, 0, NULL);
+	kvpull_fields_put(&writer, &kvpull_challenge_table, 1, nonce);
 	return kvpull_wire_fits(&writer) ? writer.used : 0;
 }
 
@@ -454,31 +527,23 @@ int kvpull_handshake_get_challenge(const void *bytes, size_t byte_count,
 				   uint8_t nonce[KVPULL_NONCE_BYTES])
 {
 	struct kvpull_wire_reader reader = reader_of(bytes, byte_count);
-	uint8_t got[KVPULL_NONCE_BYTES] = { 0 };
-	const int code = get_kind(&reader, KVPULL_MESSAGE_CHALLENGE);
 
-	if (code)
-		return code;
-	get_nonce(&reader, got);
-	if (!kvpull_wire_done(&reader))
-		return KVPULL_EPROTO;
-	memcpy(nonce, got, sizeof(got));
-	return 0;
+	return get_message(&reader, KVPULL_MESSAGE_CHALLENGE,
+			   &kvpull_challenge_table, nonce);
 }
 
-/* 0, or KVPULL_EINVAL: an id that the other side would not take. */
-static int check_engine_id(const char *engine_id)
+/* A whole hello or welcome; 0: it breaks a bound, or there is no room. */
+static size_t put_sealed(struct kvpull_wire_writer *writer,
+			 enum kvpull_message_kind kind,
+			 const struct kvpull_table *table,
+			 const struct seal *seal, uint32_t version,
+			 const void *message)
 {
-	return kvpull_ticket_check_text(engine_id, KVPULL_ENGINE_ID_BYTES_MAX);
-}
-
-static int check_hello(const struct kvpull_hello *hello)
-{
-	if (!hello->instance || !hello->incarnation || !hello->wanted ||
-	    !hello->rank_count || hello->rank_count > KVPULL_RANKS_MAX ||
-	    hello->rank >= hello->rank_count)
-		return KVPULL_EINVAL;
-	return check_engine_id(hello->engine_id);
+	if (kvpull_fields_check(table, message))
+		return 0;
+	put_head(writer, kind, version, seal->key);
+	kvpull_fields_put(writer, table, version_of(version), message);
+	return put_mac(writer, seal);
 }
 
 size_t kvpull_handshake_put_hello(uint8_t *bytes, size_t capacity,
@@ -488,20 +553,13 @@ size_t kvpull_handshake_put_hello(uint8_t *bytes, size_t capacity,
 {
 	struct kvpull_wire_writer writer = { bytes, capacity, 0 };
 	const struct seal seal = { key, nonce, USE_HELLO };
+	struct kvpull_hello own = *hello;
 
-	if (check_hello(hello) || check_compat(&hello->compat))
-		return 0;
-	put_start(&writer, KVPULL_MESSAGE_HELLO);
-	kvpull_wire_put_u8(&writer, key ? 1 : 0);
-	kvpull_wire_put_u64(&writer, hello->instance);
-	kvpull_wire_put_u64(&writer, hello->incarnation);
-	kvpull_wire_put_u64(&writer, hello->wanted);
-	kvpull_wire_put_u32(&writer, hello->rank);
-	kvpull_wire_put_u32(&writer, hello->rank_count);
-	kvpull_wire_put_text(&writer, hello->engine_id);
-	kvpull_wire_put(&writer, hello->nonce, sizeof(hello->nonce));
-	put_compat(&writer, &hello->compat);
-	return put_mac(&writer, &seal);
+	if (!own.wire_layout)
+		own.wire_layout =
+			kvpull_handshake_layout(version_of(own.sealed.version));
+	return put_sealed(&writer, KVPULL_MESSAGE_HELLO, &kvpull_hello_table,
+			  &seal, own.sealed.version, &own);
 }
 
 int kvpull_handshake_get_hello(const void *bytes, size_t byte_count,
@@ -511,113 +569,10 @@ int kvpull_handshake_get_hello(const void *bytes, size_t byte_count,
 {
 	struct kvpull_wire_reader reader = reader_of(bytes, byte_count);
 	const struct seal seal = { key, nonce, USE_HELLO };
-	const int code = get_sealed(&reader, KVPULL_MESSAGE_HELLO, &seal);
-	struct kvpull_hello got = { 0 };
 
-	if (code)
-		return code;
-	got.instance = kvpull_wire_get_u64(&reader);
-	got.incarnation = kvpull_wire_get_u64(&reader);
-	got.wanted = kvpull_wire_get_u64(&reader);
-	got.rank = kvpull_wire_get_u32(&reader);
-	got.rank_count = kvpull_wire_get_u32(&reader);
-	kvpull_wire_get_text(&reader, got.engine_id, sizeof(got.engine_id));
-	get_nonce(&reader, got.nonce);
-	get_compat(&reader, &got.compat);
-	if (!kvpull_wire_done(&reader) || check_hello(&got))
-		return KVPULL_EPROTO;
-	*hello = got;
-	return 0;
-}
-
-static void put_cache(struct kvpull_wire_writer *writer,
-		      const struct kvpull_cache *cache)
-{
-	kvpull_wire_put_u32(writer, cache->region_index);
-	kvpull_wire_put_u32(writer, cache->group_index);
-	kvpull_wire_put_u32(writer, cache->layer_first);
-	kvpull_wire_put_u32(writer, cache->layer_count);
-	kvpull_wire_put_u64(writer, cache->offset);
-	kvpull_wire_put_u64(writer, cache->layer_stride);
-	kvpull_wire_put_u64(writer, cache->block_stride);
-	kvpull_wire_put_u64(writer, cache->row_stride);
-	kvpull_wire_put_u64(writer, cache->head_stride);
-	kvpull_wire_put_u32(writer, cache->block_count);
-	kvpull_wire_put_u32(writer, cache->row_count);
-	kvpull_wire_put_u32(writer, cache->head_first);
-	kvpull_wire_put_u32(writer, cache->head_count);
-	kvpull_wire_put_u32(writer, cache->head_bytes);
-}
-
-static void get_cache(struct kvpull_wire_reader *reader,
-		      struct kvpull_cache *cache)
-{
-	cache->struct_size = sizeof(*cache);
-	cache->region_index = kvpull_wire_get_u32(reader);
-	cache->group_index = kvpull_wire_get_u32(reader);
-	cache->layer_first = kvpull_wire_get_u32(reader);
-	cache->layer_count = kvpull_wire_get_u32(reader);
-	cache->offset = kvpull_wire_get_u64(reader);
-	cache->layer_stride = kvpull_wire_get_u64(reader);
-	cache->block_stride = kvpull_wire_get_u64(reader);
-	cache->row_stride = kvpull_wire_get_u64(reader);
-	cache->head_stride = kvpull_wire_get_u64(reader);
-	cache->block_count = kvpull_wire_get_u32(reader);
-	cache->row_count = kvpull_wire_get_u32(reader);
-	cache->head_first = kvpull_wire_get_u32(reader);
-	cache->head_count = kvpull_wire_get_u32(reader);
-	cache->head_bytes = kvpull_wire_get_u32(reader);
-}
-
-static int check_cache(const struct kvpull_cache *cache, uint32_t region_count)
-{
-	if (cache->region_index >= region_count ||
-	    cache->group_index >= KVPULL_GROUPS_MAX)
-		return KVPULL_EINVAL;
-	if (!cache->layer_count || !cache->block_count || !cache->row_count ||
-	    !cache->head_count || !cache->head_bytes)
-		return KVPULL_EINVAL;
-	if (cache->layer_count > UINT32_MAX - cache->layer_first ||
-	    cache->head_count > UINT32_MAX - cache->head_first)
-		return KVPULL_EINVAL;
-	return 0;
-}
-
-static int check_regions(const struct kvpull_welcome *welcome)
-{
-	uint32_t i;
-
-	if (!welcome->region_count ||
-	    welcome->region_count > KVPULL_REGIONS_MAX)
-		return KVPULL_EINVAL;
-	for (i = 0; i < welcome->region_count; i++)
-		if (welcome->regions[i].kind > KVPULL_REGION_FILE ||
-		    !welcome->regions[i].bytes ||
-		    welcome->regions[i].bytes >
-			    UINT64_MAX - welcome->regions[i].address)
-			return KVPULL_EINVAL;
-	return 0;
-}
-
-/* Whoever lets us in sets our pace: a beat each third of its lease. */
-static int check_welcome(const struct kvpull_welcome *welcome)
-{
-	uint32_t i;
-
-	if (!welcome->incarnation || !welcome->slot_count ||
-	    welcome->lease_ns < KVPULL_LEASE_MS_MIN * KVPULL_NS_PER_MS ||
-	    welcome->slot_count > KVPULL_TICKET_SLOTS_MAX)
-		return KVPULL_EINVAL;
-	if (!welcome->tp_size || welcome->tp_size > KVPULL_RANKS_MAX ||
-	    welcome->tp_rank >= welcome->tp_size ||
-	    check_engine_id(welcome->engine_id) || check_regions(welcome))
-		return KVPULL_EINVAL;
-	if (!welcome->cache_count || welcome->cache_count > KVPULL_CACHES_MAX)
-		return KVPULL_EINVAL;
-	for (i = 0; i < welcome->cache_count; i++)
-		if (check_cache(&welcome->caches[i], welcome->region_count))
-			return KVPULL_EINVAL;
-	return 0;
+	memset(hello, 0, sizeof(*hello));
+	return get_sealed(&reader, KVPULL_MESSAGE_HELLO, &seal,
+			  &kvpull_hello_table, &hello->sealed, hello);
 }
 
 size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
@@ -627,52 +582,10 @@ size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
 {
 	struct kvpull_wire_writer writer = { bytes, capacity, 0 };
 	const struct seal seal = { key, nonce, USE_WELCOME };
-	uint32_t i;
 
-	if (check_welcome(welcome))
-		return 0;
-	put_start(&writer, KVPULL_MESSAGE_WELCOME);
-	kvpull_wire_put_u8(&writer, key ? 1 : 0);
-	kvpull_wire_put_u64(&writer, welcome->incarnation);
-	kvpull_wire_put_u64(&writer, welcome->lease_ns);
-	kvpull_wire_put_u32(&writer, welcome->slot_count);
-	kvpull_wire_put_u32(&writer, welcome->tp_rank);
-	kvpull_wire_put_u32(&writer, welcome->tp_size);
-	kvpull_wire_put_u32(&writer, welcome->pid);
-	kvpull_wire_put_u64(&writer, welcome->entries_address);
-	kvpull_wire_put_text(&writer, welcome->engine_id);
-	kvpull_wire_put_u8(&writer, (uint8_t)welcome->region_count);
-	for (i = 0; i < welcome->region_count; i++) {
-		kvpull_wire_put_u32(&writer, welcome->regions[i].kind);
-		kvpull_wire_put_u64(&writer, welcome->regions[i].address);
-		kvpull_wire_put_u64(&writer, welcome->regions[i].bytes);
-	}
-	kvpull_wire_put_u16(&writer, (uint16_t)welcome->cache_count);
-	for (i = 0; i < welcome->cache_count; i++)
-		put_cache(&writer, &welcome->caches[i]);
-	return put_mac(&writer, &seal);
-}
-
-/* The welcome's arrays; counts are checked before they end a loop. */
-static void get_memory(struct kvpull_wire_reader *reader,
-		       struct kvpull_welcome *welcome)
-{
-	uint32_t i;
-
-	welcome->region_count = kvpull_wire_get_u8(reader);
-	if (welcome->region_count > KVPULL_REGIONS_MAX)
-		reader->bad = 1;
-	for (i = 0; !reader->bad && i < welcome->region_count; i++) {
-		welcome->regions[i].kind = kvpull_wire_get_u32(reader);
-		welcome->regions[i].reserved = 0;
-		welcome->regions[i].address = kvpull_wire_get_u64(reader);
-		welcome->regions[i].bytes = kvpull_wire_get_u64(reader);
-	}
-	welcome->cache_count = kvpull_wire_get_u16(reader);
-	if (welcome->cache_count > KVPULL_CACHES_MAX)
-		reader->bad = 1;
-	for (i = 0; !reader->bad && i < welcome->cache_count; i++)
-		get_cache(reader, &welcome->caches[i]);
+	return put_sealed(&writer, KVPULL_MESSAGE_WELCOME,
+			  &kvpull_welcome_table, &seal, welcome->sealed.version,
+			  welcome);
 }
 
 int kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
@@ -682,47 +595,16 @@ int kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
 {
 	struct kvpull_wire_reader reader = reader_of(bytes, byte_count);
 	const struct seal seal = { key, nonce, USE_WELCOME };
-	const int code = get_sealed(&reader, KVPULL_MESSAGE_WELCOME, &seal);
-	struct kvpull_welcome got = { 0 };
 
-	if (code)
-		return code;
-	got.incarnation = kvpull_wire_get_u64(&reader);
-	got.lease_ns = kvpull_wire_get_u64(&reader);
-	got.slot_count = kvpull_wire_get_u32(&reader);
-	got.tp_rank = kvpull_wire_get_u32(&reader);
-	got.tp_size = kvpull_wire_get_u32(&reader);
-	got.pid = kvpull_wire_get_u32(&reader);
-	got.entries_address = kvpull_wire_get_u64(&reader);
-	kvpull_wire_get_text(&reader, got.engine_id, sizeof(got.engine_id));
-	get_memory(&reader, &got);
-	if (!kvpull_wire_done(&reader) || check_welcome(&got))
-		return KVPULL_EPROTO;
-	*welcome = got;
-	return 0;
-}
+	uint32_t i;
+	int code;
 
-static int check_refusal(const struct kvpull_refusal *refusal)
-{
-	switch (refusal->code) {
-	case KVPULL_EAGAIN: /* its last connection is not worked off yet */
-	case KVPULL_ENOMEM:
-	case KVPULL_EPROTO:
-	case KVPULL_EROUTE:
-	case KVPULL_EREJECTED:
-	case KVPULL_EVERSION:
-	case KVPULL_EAUTH:
-	case KVPULL_EFULL:
-	case KVPULL_EPEER:
-		break;
-	default:
-		return KVPULL_EINVAL;
-	}
-	if (kvpull_ticket_check_text(refusal->field, sizeof(refusal->field)) ||
-	    kvpull_ticket_check_text(refusal->ours, sizeof(refusal->ours)))
-		return KVPULL_EINVAL;
-	return kvpull_ticket_check_text(refusal->theirs,
-					sizeof(refusal->theirs));
+	memset(welcome, 0, sizeof(*welcome));
+	code = get_sealed(&reader, KVPULL_MESSAGE_WELCOME, &seal,
+			  &kvpull_welcome_table, &welcome->sealed, welcome);
+	for (i = 0; !code && i < welcome->cache_count; i++)
+		welcome->caches[i].struct_size = sizeof(welcome->caches[i]);
+	return code;
 }
 
 size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,
@@ -730,13 +612,10 @@ size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,
 {
 	struct kvpull_wire_writer writer = { bytes, capacity, 0 };
 
-	if (check_refusal(refusal))
+	if (kvpull_fields_check(&kvpull_refusal_table, refusal))
 		return 0;
-	put_start(&writer, KVPULL_MESSAGE_REFUSAL);
-	kvpull_wire_put_u32(&writer, (uint32_t)refusal->code);
-	kvpull_wire_put_text(&writer, refusal->field);
-	kvpull_wire_put_text(&writer, refusal->ours);
-	kvpull_wire_put_text(&writer, refusal->theirs);
+	put_head(&writer, KVPULL_MESSAGE_REFUSAL, 1, NULL);
+	kvpull_fields_put(&writer, &kvpull_refusal_table, 1, refusal);
 	return kvpull_wire_fits(&writer) ? writer.used : 0;
 }
 
@@ -744,17 +623,8 @@ int kvpull_handshake_get_refusal(const void *bytes, size_t byte_count,
 				 struct kvpull_refusal *refusal)
 {
 	struct kvpull_wire_reader reader = reader_of(bytes, byte_count);
-	const int code = get_kind(&reader, KVPULL_MESSAGE_REFUSAL);
-	struct kvpull_refusal got = { 0 };
 
-	if (code)
-		return code;
-	got.code = (int32_t)kvpull_wire_get_u32(&reader);
-	kvpull_wire_get_text(&reader, got.field, sizeof(got.field));
-	kvpull_wire_get_text(&reader, got.ours, sizeof(got.ours));
-	kvpull_wire_get_text(&reader, got.theirs, sizeof(got.theirs));
-	if (!kvpull_wire_done(&reader) || check_refusal(&got))
-		return KVPULL_EPROTO;
-	*refusal = got;
-	return 0;
+	memset(refusal, 0, sizeof(*refusal));
+	return get_message(&reader, KVPULL_MESSAGE_REFUSAL,
+			   &kvpull_refusal_table, refusal);
 }

@@ -5,9 +5,10 @@
  *
  *   P -> D challenge { versions, nonce }
  *   D -> P hello { version, compatibility record, instance, rank, N,
- *                  incarnation it wants, nonce, MAC }
+ *                  incarnation it wants, nonce, layout, MAC }
  *   P -> D welcome { version, incarnation, caches, regions, MAC } or
  *          refusal { code, field, both values }
+ *   D -> P refusal, where D does not understand P
  *
  * With a key, the hello's MAC covers P's nonce and the whole hello, and the
  * welcome's MAC covers D's nonce and the whole welcome. Without one, the same
@@ -21,11 +22,11 @@
 #ifndef KVPULL_PLUGIN_HANDSHAKE_H
 #define KVPULL_PLUGIN_HANDSHAKE_H
 
+#include "base/fields.h"
 #include "base/transport.h"
 #include "base/wire.h"
 #include "plugin/bytes/ticket.h"
 
-#define KVPULL_WIRE_VERSION 1u
 #define KVPULL_LEASE_MS_MIN 10u /* that anybody can configure */
 #define KVPULL_NONCE_BYTES 32u
 
@@ -45,7 +46,14 @@ struct kvpull_compat {
 	struct kvpull_group groups[KVPULL_GROUPS_MAX];
 };
 
+/* What a hello or welcome is written in, and what it was not understood by. */
+struct kvpull_sealed {
+	uint32_t version; /* to write: 0 is the newest */
+	char unknown[KVPULL_FIELD_NAME_BYTES_MAX]; /* with KVPULL_EVERSION */
+};
+
 struct kvpull_hello {
+	struct kvpull_sealed sealed;
 	struct kvpull_compat compat;
 	uint64_t instance; /* incarnation of D's scheduler half, not 0 */
 	uint64_t incarnation; /* of D's worker and its life at P: KVPULL_SELF_BITS */
@@ -54,9 +62,18 @@ struct kvpull_hello {
 	uint32_t rank_count; /* 1 .. KVPULL_RANKS_MAX */
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	uint8_t nonce[KVPULL_NONCE_BYTES];
+	uint64_t wire_layout; /* 0, to write: kvpull_handshake_layout() */
+};
+
+struct kvpull_welcome_region {
+	uint32_t kind;
+	uint32_t reserved;
+	uint64_t address; /* P's own; of a file: where it begins in it */
+	uint64_t bytes;
 };
 
 struct kvpull_welcome {
+	struct kvpull_sealed sealed;
 	uint64_t incarnation;
 	uint64_t lease_ns; /* the consumer beats every third of it */
 	uint32_t slot_count;
@@ -67,12 +84,7 @@ struct kvpull_welcome {
 	uint32_t region_count;
 	uint32_t cache_count;
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
-	struct {
-		uint32_t kind;
-		uint32_t reserved;
-		uint64_t address; /* P's own; of a file: where it begins in it */
-		uint64_t bytes;
-	} regions[KVPULL_REGIONS_MAX];
+	struct kvpull_welcome_region regions[KVPULL_REGIONS_MAX];
 	struct kvpull_cache caches[KVPULL_CACHES_MAX];
 };
 
@@ -112,7 +124,20 @@ int KVPULL_MUST_CHECK kvpull_compat_compare(const struct kvpull_compat *ours,
 					    const struct kvpull_compat *theirs,
 					    struct kvpull_refusal *refusal);
 
-/* Kind of a message after magic and version were checked, or negative. */
+/* The messages' tables: see plugin/bytes/README.md. */
+extern const struct kvpull_table kvpull_head_table;
+extern const struct kvpull_table kvpull_challenge_table;
+extern const struct kvpull_table kvpull_hello_table;
+extern const struct kvpull_table kvpull_welcome_table;
+extern const struct kvpull_table kvpull_refusal_table;
+
+/*
+ * A digest of all that two builds must agree on at a version: two of the same
+ * version that differ in it do not understand each other.
+ */
+uint64_t kvpull_handshake_layout(uint32_t version);
+
+/* Kind of a message after its head was checked, or negative. */
 int kvpull_handshake_kind(const void *bytes, size_t byte_count);
 
 /*
@@ -134,7 +159,8 @@ size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_refusal *refusal);
 
 /*
- * Decoders: 0, KVPULL_EPROTO, KVPULL_EVERSION, KVPULL_EAUTH. A welcome's counts,
+ * Decoders: 0, KVPULL_EPROTO, KVPULL_EVERSION, KVPULL_EAUTH; then what they fill
+ * in is undefined but for what is sealed. A welcome's counts,
  * indices and sums are checked here, its extents by kvpull_plan_check(): a cache
  * may still name bytes outside its region.
  */

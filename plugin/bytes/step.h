@@ -27,8 +27,6 @@
 #include "base/wire.h"
 #include "plugin/bytes/ticket.h"
 
-#define KVPULL_STEP_VERSION 3u
-
 enum kvpull_command_kind {
 	KVPULL_COMMAND_HOLD =
 		1,          /* take the hold: key, slot, generation, flags */
@@ -63,9 +61,10 @@ struct kvpull_command {
 	/* PULL: pairs of all groups; group g's are [group_first[g], group_first[g + 1]). */
 	uint32_t group_count;
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
-	const uint32_t *remote_ids;
+	const uint32_t *remote_ids; /* not set where it was peeked */
 	const uint32_t *local_ids;
-	struct kvpull_wire_reader pairs; /* peeked: where they are encoded */
+	struct kvpull_ids remote; /* decoded: as they came */
+	struct kvpull_ids local;
 };
 
 struct kvpull_step_header {
@@ -90,9 +89,9 @@ struct kvpull_rank_info {
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint32_t slot_count;
-	/* a group: ids of its caches are below; 0: not known, or no group */
+	uint32_t group_count; /* 0: not known */
+	/* ids of a group's caches are below; 0: it has none */
 	uint32_t block_counts[KVPULL_GROUPS_MAX];
-	uint32_t reserved;
 	uint8_t secret[KVPULL_SECRET_BYTES];
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	char address[KVPULL_TICKET_ADDRESS_BYTES_MAX];
@@ -120,6 +119,12 @@ struct kvpull_result_header {
 	uint32_t reserved;
 };
 
+extern const struct kvpull_table kvpull_step_table; /* header */
+extern const struct kvpull_table kvpull_command_table;
+extern const struct kvpull_table kvpull_result_header_table;
+extern const struct kvpull_table kvpull_result_table;
+extern const struct kvpull_table kvpull_rank_info_table;
+
 /* Encoding: header first, then each record. _fits() of the writer tells. */
 void kvpull_step_put_header(struct kvpull_wire_writer *writer,
 			    const struct kvpull_step_header *header);
@@ -135,6 +140,8 @@ struct kvpull_step_scratch {
 	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 	uint32_t *remote_ids; /* [KVPULL_TICKET_BLOCKS_MAX], the caller's */
 	uint32_t *local_ids;  /* likewise */
+	/* Why check() said KVPULL_EVERSION: a field that we do not know. */
+	char unknown[KVPULL_FIELD_NAME_BYTES_MAX];
 };
 
 /*
@@ -150,25 +157,13 @@ kvpull_step_get_command(struct kvpull_wire_reader *reader,
 			struct kvpull_step_scratch *scratch,
 			struct kvpull_command *command);
 /*
- * All but the ids of a PULL, which kvpull_step_get_ids() decodes to where they
- * are wanted: thousands of them are not copied twice. Both for messages that
- * passed kvpull_step_check(); room for group_first[group_count] ids each.
+ * All but the ids of a PULL: kvpull_ids_copy() brings remote and local to where
+ * they are wanted, so thousands of them are not copied twice.
  */
 int KVPULL_MUST_CHECK
 kvpull_step_peek_command(struct kvpull_wire_reader *reader,
 			 struct kvpull_step_scratch *scratch,
 			 struct kvpull_command *command);
-/*
- * Of groups whose ids are all below 65,536 two bytes an id are taken, as they
- * came, into the upper half of each list's room: the engine's thread writes
- * half as much. Such groups have their bit in what is returned, and ids when
- * kvpull_step_widen_ids() got it.
- */
-uint32_t KVPULL_MUST_CHECK
-kvpull_step_get_ids(const struct kvpull_command *command, uint32_t *remote_ids,
-		    uint32_t *local_ids);
-void kvpull_step_widen_ids(uint32_t narrow, const uint32_t *group_first,
-			   uint32_t *remote_ids, uint32_t *local_ids);
 int KVPULL_MUST_CHECK
 kvpull_step_get_result_header(struct kvpull_wire_reader *reader,
 			      struct kvpull_result_header *header);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ticket's codec.
+ * The ticket's codec: its table, the checksum over its body, and base64url.
  *
  * Kept: decode() uses no byte before the checksum over all of them matched,
  * writes nothing past a bound whatever they say, and takes time linear in the
@@ -8,13 +8,7 @@
  * spelling of the same bytes is refused. encode() refuses what decode() would,
  * and never needs more than KVPULL_TICKET_BYTES_MAX.
  *
- * Body, little-endian; text is u16 bytes and the bytes:
- *   u32 flags, u64 generation, u32 slot, u32 prompt_tokens,
- *   u32 last_block_bytes, text engine_id, 16 compat, 16 digest,
- *   u8 groups, each { u32 block_tokens, u32 first_index, u32 block_count, runs }
- *   u8 ranks, each { u64 incarnation, u64 tag, text address }
- *   u16 payload bytes, payload, 16 checksum
- * A run is { varint zigzag(first id - end of the run before), varint count }.
+ * Body: the table's fields, then 16 bytes of checksum.
  */
 #include "plugin/bytes/ticket.h"
 
@@ -31,17 +25,13 @@
 /* No text: there is no zero at its end. */
 static const char ticket_head[HEAD_BYTES] = { 'k', 'v', 'p', '1', '.' };
 
-/*
- * The largest body. A run is at most 5 + 1 bytes where it has one id (33 bits
- * of distance, zigzag), and fewer an id where it has more.
- */
 #define FIXED_BYTES_MAX                                                        \
 	(4u + 8u + 4u + 4u + 4u + 2u + KVPULL_ENGINE_ID_BYTES_MAX +            \
 	 KVPULL_COMPAT_BYTES + KVPULL_DIGEST_BYTES + 1u + 1u + 2u +            \
 	 KVPULL_PAYLOAD_BYTES_MAX + KVPULL_CHECKSUM_BYTES)
 #define BODY_BYTES_MAX                                                         \
-	(FIXED_BYTES_MAX + KVPULL_GROUPS_MAX * 12u +                           \
-	 KVPULL_TICKET_BLOCKS_MAX * 6u +                                       \
+	(FIXED_BYTES_MAX + KVPULL_GROUPS_MAX * 12u + 4u +                      \
+	 KVPULL_IDS_BYTES(KVPULL_TICKET_BLOCKS_MAX) +                          \
 	 KVPULL_RANKS_MAX * (18u + KVPULL_TICKET_ADDRESS_BYTES_MAX))
 
 _Static_assert(HEAD_BYTES + (BODY_BYTES_MAX * 4u + 2u) / 3u <=
@@ -60,19 +50,6 @@ static void checksum(const uint8_t *body, size_t body_bytes, const uint8_t *key,
 	(void)crypto_generichash_blake2b_salt_personal(
 		sum, KVPULL_CHECKSUM_BYTES, body, body_bytes, key,
 		key ? KVPULL_KEY_BYTES : 0, NULL, use);
-}
-
-int kvpull_ticket_check_text(const char *text, size_t capacity)
-{
-	size_t at;
-
-	for (at = 0; at < capacity; at++) {
-		if (!text[at])
-			return 0;
-		if ((uint8_t)text[at] < 0x20 || text[at] == 0x7f)
-			return KVPULL_EINVAL;
-	}
-	return KVPULL_EINVAL;
 }
 
 /* Bytes of the route's name before its ':', or 0. */
@@ -105,26 +82,32 @@ static size_t part_bytes(const char *part)
 	return 0;
 }
 
-int kvpull_ticket_check_address(const char *address)
+static int address_is_good(const void *member)
 {
-	if (strnlen(address, KVPULL_TICKET_ADDRESS_BYTES_MAX) ==
-	    KVPULL_TICKET_ADDRESS_BYTES_MAX)
-		return KVPULL_EINVAL;
+	const char *address = member;
+
 	for (;;) {
 		const size_t name_bytes = route_bytes(address);
 		size_t text_bytes;
 
 		if (!name_bytes)
-			return KVPULL_EINVAL;
+			return 0;
 		address += name_bytes + 1;
 		text_bytes = part_bytes(address);
 		if (!text_bytes)
-			return KVPULL_EINVAL;
+			return 0;
 		address += text_bytes;
 		if (!*address)
-			return 0;
+			return 1;
 		address++;
 	}
+}
+
+int kvpull_ticket_address_is_good(const char *address)
+{
+	return strnlen(address, KVPULL_TICKET_ADDRESS_BYTES_MAX) <
+		       KVPULL_TICKET_ADDRESS_BYTES_MAX &&
+	       address_is_good(address);
 }
 
 int kvpull_ticket_address(const char *address, const char *route, char *text)
@@ -151,216 +134,107 @@ int kvpull_ticket_address(const char *address, const char *route, char *text)
 	}
 }
 
-static int check_rank(const struct kvpull_ticket_rank *rank)
+static int group_is_good(const void *message)
 {
-	if (!rank->incarnation || !rank->tag)
-		return KVPULL_EINVAL;
-	return kvpull_ticket_check_address(rank->address);
+	const struct kvpull_ticket_group *group = message;
+
+	return group->block_count <= UINT32_MAX - group->first_index;
 }
 
-void kvpull_ticket_put_rank(struct kvpull_wire_writer *writer,
-			    const struct kvpull_ticket_rank *rank)
-{
-	kvpull_wire_put_u64(writer, rank->incarnation);
-	kvpull_wire_put_u64(writer, rank->tag);
-	kvpull_wire_put_text(writer, rank->address);
-}
+/* clang-format off */
+static const struct kvpull_field group_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_ticket_group, block_tokens,
+			.min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_ticket_group, first_index, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_ticket_group, block_count,
+			.max = KVPULL_TICKET_BLOCKS_MAX),
+};
+static const struct kvpull_table group_table =
+	KVPULL_TABLE("group", group_fields, .is_good = group_is_good);
 
-void kvpull_ticket_get_rank(struct kvpull_wire_reader *reader,
-			    struct kvpull_ticket_rank *rank)
-{
-	rank->incarnation = kvpull_wire_get_u64(reader);
-	rank->tag = kvpull_wire_get_u64(reader);
-	kvpull_wire_get_text(reader, rank->address, sizeof(rank->address));
-	if (reader->bad || check_rank(rank))
-		reader->bad = 1;
-}
+static const struct kvpull_field rank_fields[] = {
+	KVPULL_FIELD_OF(U64, struct kvpull_ticket_rank, incarnation, .min = 1),
+	KVPULL_FIELD_OF(U64, struct kvpull_ticket_rank, tag, .min = 1),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_ticket_rank, address, .min = 1,
+			.is_good = address_is_good),
+};
+const struct kvpull_table kvpull_ticket_rank_table =
+	KVPULL_TABLE("rank", rank_fields, .is_good = NULL);
 
-/* The scalars' bounds, the same at both ends. */
-static int check_fixed(const struct kvpull_ticket *ticket)
-{
-	if (ticket->flags & ~KVPULL_TICKET_READY_NEEDED)
-		return KVPULL_EINVAL;
-	if (!ticket->generation || ticket->slot >= KVPULL_TICKET_SLOTS_MAX)
-		return KVPULL_EINVAL;
-	return kvpull_ticket_check_text(ticket->engine_id,
-					sizeof(ticket->engine_id));
-}
+static const struct kvpull_field ticket_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_ticket, flags,
+			.max = KVPULL_TICKET_READY_NEEDED),
+	KVPULL_FIELD_OF(U64, struct kvpull_ticket, generation, .min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_ticket, slot,
+			.max = KVPULL_TICKET_SLOTS_MAX - 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_ticket, prompt_tokens, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_ticket, last_block_bytes, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_ticket, engine_id, .min = 0),
+	KVPULL_FIELD_OF(BYTES, struct kvpull_ticket, compat, .min = 0),
+	KVPULL_FIELD_OF(BYTES, struct kvpull_ticket, digest, .min = 0),
+	KVPULL_ROWS_OF(ROWS, struct kvpull_ticket, groups, group_count,
+		       &group_table, .min = 1, .max = KVPULL_GROUPS_MAX),
+	KVPULL_FIELD_OF(IDS, struct kvpull_ticket, ids,
+			.max = KVPULL_TICKET_BLOCKS_MAX),
+	KVPULL_ROWS_OF(ROWS, struct kvpull_ticket, ranks, rank_count,
+		       &kvpull_ticket_rank_table, .min = 1,
+		       .max = KVPULL_RANKS_MAX),
+	KVPULL_FIELD_OF(BLOB, struct kvpull_ticket, payload,
+			.count_offset = offsetof(struct kvpull_ticket,
+						 payload_bytes)),
+};
+/* clang-format on */
 
-/* 0, or KVPULL_EINVAL; blocks: ids that the groups before it took. */
-static int check_group(const struct kvpull_ticket_group *group, uint32_t blocks)
+/* Ids of all groups. */
+static uint64_t id_count(const struct kvpull_ticket *ticket)
 {
-	if (!group->block_tokens ||
-	    group->block_count > KVPULL_TICKET_BLOCKS_MAX - blocks ||
-	    group->block_count > UINT32_MAX - group->first_index)
-		return KVPULL_EINVAL;
-	return 0;
-}
-
-/* All that encode() reads lies within its bounds and would be decoded. */
-static int check_ticket(const struct kvpull_ticket *ticket)
-{
-	uint32_t blocks = 0;
+	uint64_t count = 0;
 	uint32_t i;
 
-	if (!ticket->rank_count || ticket->rank_count > KVPULL_RANKS_MAX ||
-	    !ticket->group_count || ticket->group_count > KVPULL_GROUPS_MAX ||
-	    ticket->payload_bytes > KVPULL_PAYLOAD_BYTES_MAX ||
-	    check_fixed(ticket))
-		return KVPULL_EINVAL;
+	for (i = 0; i < ticket->group_count; i++)
+		count += ticket->groups[i].block_count;
+	return count;
+}
+
+static int ticket_is_good(const void *message)
+{
+	const struct kvpull_ticket *ticket = message;
+
+	return ticket->ids.count == id_count(ticket);
+}
+
+const struct kvpull_table kvpull_ticket_table =
+	KVPULL_TABLE("ticket", ticket_fields, .is_good = ticket_is_good);
+
+/* Where each group's ids begin; 0: they do not lie behind one another. */
+static int groups_follow(const struct kvpull_ticket *ticket)
+{
+	uint32_t first_id = 0;
+	uint32_t i;
+
 	for (i = 0; i < ticket->group_count; i++) {
-		const struct kvpull_ticket_group *group = &ticket->groups[i];
-
-		if (check_group(group, blocks) ||
-		    group->first_id >
-			    KVPULL_TICKET_BLOCKS_MAX - group->block_count)
-			return KVPULL_EINVAL;
-		blocks += group->block_count;
+		if (ticket->groups[i].first_id != first_id)
+			return 0;
+		first_id += ticket->groups[i].block_count;
 	}
-	for (i = 0; i < ticket->rank_count; i++)
-		if (check_rank(&ticket->ranks[i]))
-			return KVPULL_EINVAL;
-	return 0;
-}
-
-static void put_ids(struct kvpull_wire_writer *writer, const uint32_t *ids,
-		    uint32_t count)
-{
-	uint64_t end = 0;
-	uint32_t at = 0;
-
-	while (at < count) {
-		const uint32_t run = kvpull_ticket_run(ids, at, count);
-
-		kvpull_ticket_put_id(writer, ids[at], end);
-		kvpull_wire_put_varint(writer, run);
-		end = (uint64_t)ids[at] + run;
-		at += run;
-	}
-}
-
-/* A run longer than what its group still lacks is refused before it is used. */
-static void get_ids(struct kvpull_wire_reader *reader, uint32_t *ids,
-		    uint32_t count)
-{
-	uint64_t end = 0;
-	uint32_t at = 0;
-
-	while (at < count) {
-		const uint32_t first = kvpull_ticket_get_id(reader, end);
-		const uint64_t run = kvpull_wire_get_varint(reader);
-		uint32_t i;
-
-		if (reader->bad || !run || run > count - at ||
-		    run - 1 > UINT32_MAX - first) {
-			reader->bad = 1;
-			return;
-		}
-		for (i = 0; i < run; i++)
-			ids[at + i] = first + i;
-		end = first + run;
-		at += (uint32_t)run;
-	}
-}
-
-static void put_body(struct kvpull_wire_writer *writer,
-		     const struct kvpull_ticket *ticket)
-{
-	uint32_t i;
-
-	kvpull_wire_put_u32(writer, ticket->flags);
-	kvpull_wire_put_u64(writer, ticket->generation);
-	kvpull_wire_put_u32(writer, ticket->slot);
-	kvpull_wire_put_u32(writer, ticket->prompt_tokens);
-	kvpull_wire_put_u32(writer, ticket->last_block_bytes);
-	kvpull_wire_put_text(writer, ticket->engine_id);
-	kvpull_wire_put(writer, ticket->compat, sizeof(ticket->compat));
-	kvpull_wire_put(writer, ticket->digest, sizeof(ticket->digest));
-	kvpull_wire_put_u8(writer, (uint8_t)ticket->group_count);
-	for (i = 0; i < ticket->group_count; i++) {
-		const struct kvpull_ticket_group *group = &ticket->groups[i];
-
-		kvpull_wire_put_u32(writer, group->block_tokens);
-		kvpull_wire_put_u32(writer, group->first_index);
-		kvpull_wire_put_u32(writer, group->block_count);
-		put_ids(writer, ticket->block_ids + group->first_id,
-			group->block_count);
-	}
-	kvpull_wire_put_u8(writer, (uint8_t)ticket->rank_count);
-	for (i = 0; i < ticket->rank_count; i++)
-		kvpull_ticket_put_rank(writer, &ticket->ranks[i]);
-	kvpull_wire_put_u16(writer, (uint16_t)ticket->payload_bytes);
-	kvpull_wire_put(writer, ticket->payload, ticket->payload_bytes);
-}
-
-static void get_groups(struct kvpull_wire_reader *reader,
-		       struct kvpull_ticket *ticket)
-{
-	uint32_t blocks = 0;
-	uint32_t i;
-
-	ticket->group_count = kvpull_wire_get_u8(reader);
-	if (!ticket->group_count || ticket->group_count > KVPULL_GROUPS_MAX)
-		reader->bad = 1;
-	for (i = 0; !reader->bad && i < ticket->group_count; i++) {
-		struct kvpull_ticket_group *group = &ticket->groups[i];
-
-		group->block_tokens = kvpull_wire_get_u32(reader);
-		group->first_index = kvpull_wire_get_u32(reader);
-		group->block_count = kvpull_wire_get_u32(reader);
-		group->first_id = blocks;
-		if (check_group(group, blocks)) {
-			reader->bad = 1;
-			return;
-		}
-		get_ids(reader, ticket->block_ids + blocks, group->block_count);
-		blocks += group->block_count;
-	}
-}
-
-static void get_ranks(struct kvpull_wire_reader *reader,
-		      struct kvpull_ticket *ticket)
-{
-	uint32_t i;
-
-	ticket->rank_count = kvpull_wire_get_u8(reader);
-	if (!ticket->rank_count || ticket->rank_count > KVPULL_RANKS_MAX)
-		reader->bad = 1;
-	for (i = 0; !reader->bad && i < ticket->rank_count; i++)
-		kvpull_ticket_get_rank(reader, &ticket->ranks[i]);
-}
-
-static void get_bytes(struct kvpull_wire_reader *reader, uint8_t *to,
-		      size_t byte_count)
-{
-	const uint8_t *from = kvpull_wire_get(reader, byte_count);
-
-	if (from)
-		memcpy(to, from, byte_count);
+	return 1;
 }
 
 static int get_body(struct kvpull_wire_reader *reader,
 		    struct kvpull_ticket *ticket)
 {
-	ticket->reserved = 0;
-	ticket->flags = kvpull_wire_get_u32(reader);
-	ticket->generation = kvpull_wire_get_u64(reader);
-	ticket->slot = kvpull_wire_get_u32(reader);
-	ticket->prompt_tokens = kvpull_wire_get_u32(reader);
-	ticket->last_block_bytes = kvpull_wire_get_u32(reader);
-	kvpull_wire_get_text(reader, ticket->engine_id,
-			     sizeof(ticket->engine_id));
-	get_bytes(reader, ticket->compat, sizeof(ticket->compat));
-	get_bytes(reader, ticket->digest, sizeof(ticket->digest));
-	if (reader->bad || check_fixed(ticket))
-		return KVPULL_ENOTICKET;
-	get_groups(reader, ticket);
-	get_ranks(reader, ticket);
-	ticket->payload_bytes = kvpull_wire_get_u16(reader);
-	if (ticket->payload_bytes > KVPULL_PAYLOAD_BYTES_MAX)
-		return KVPULL_ENOTICKET;
-	get_bytes(reader, ticket->payload, ticket->payload_bytes);
-	return kvpull_wire_done(reader) ? 0 : KVPULL_ENOTICKET;
+	const int code = kvpull_fields_get(reader, &kvpull_ticket_table, ticket,
+					   ticket->unknown);
+	uint32_t first_id = 0;
+	uint32_t i;
+
+	if (code)
+		return code == KVPULL_EVERSION ? code : KVPULL_ENOTICKET;
+	for (i = 0; i < ticket->group_count; i++) {
+		ticket->groups[i].first_id = first_id;
+		first_id += ticket->groups[i].block_count;
+	}
+	return 0;
 }
 
 /*
@@ -447,17 +321,25 @@ static size_t get_base64(const char *text, size_t text_bytes, uint8_t *bytes)
 	return bits < 6 && !(pending & ((1u << bits) - 1)) ? used : 0;
 }
 
-int kvpull_ticket_encode(const struct kvpull_ticket *ticket, const uint8_t *key,
+int kvpull_ticket_encode(struct kvpull_ticket *ticket, const uint8_t *key,
 			 uint8_t *scratch, char *text, size_t capacity,
 			 size_t *text_bytes)
 {
 	struct kvpull_wire_writer writer = { scratch, KVPULL_TICKET_BYTES_MAX,
 					     0 };
+	const uint32_t version =
+		ticket->version ? ticket->version : KVPULL_TICKET_VERSION;
 	uint8_t sum[KVPULL_CHECKSUM_BYTES];
 
-	if (check_ticket(ticket))
+	if (ticket->group_count > KVPULL_GROUPS_MAX ||
+	    id_count(ticket) > KVPULL_TICKET_BLOCKS_MAX ||
+	    !groups_follow(ticket))
 		return KVPULL_EINVAL;
-	put_body(&writer, ticket);
+	ticket->ids = (struct kvpull_ids){ .list = ticket->block_ids };
+	ticket->ids.count = (uint32_t)id_count(ticket);
+	if (kvpull_fields_check(&kvpull_ticket_table, ticket))
+		return KVPULL_EINVAL;
+	kvpull_fields_put(&writer, &kvpull_ticket_table, version, ticket);
 	kvpull_assert(writer.used + sizeof(sum) <= BODY_BYTES_MAX);
 	checksum(scratch, writer.used, key, sum);
 	kvpull_wire_put(&writer, sum, sizeof(sum));
@@ -497,6 +379,7 @@ int kvpull_ticket_decode(const char *text, size_t text_bytes,
 	int code = check_head(text, text_bytes);
 	size_t bytes;
 
+	ticket->unknown[0] = '\0';
 	if (code)
 		return code;
 	/* Copies the text, once: what is checked is what is used. */
@@ -508,22 +391,22 @@ int kvpull_ticket_decode(const char *text, size_t text_bytes,
 	if (crypto_verify_16(sum, scratch + reader.byte_count) != 0)
 		return key ? KVPULL_EAUTH : KVPULL_ENOTICKET;
 	memcpy(ticket->checksum, sum, sizeof(sum));
-	return get_body(&reader, ticket);
+	code = get_body(&reader, ticket);
+	if (!code)
+		kvpull_ids_copy(&ticket->ids, ticket->block_ids);
+	return code;
 }
 
 static void peek_fill(const struct kvpull_ticket *ticket,
 		      struct kvpull_ticket_info *info)
 {
-	uint32_t group;
-
 	info->version = KVPULL_TICKET_VERSION;
 	info->rank_count = ticket->rank_count;
 	info->prompt_tokens = ticket->prompt_tokens;
 	info->payload_bytes = ticket->payload_bytes;
 	info->generation = ticket->generation;
 	info->slot = ticket->slot;
-	for (group = 0; group < ticket->group_count; group++)
-		info->block_count += ticket->groups[group].block_count;
+	info->block_count = ticket->ids.count;
 }
 
 int kvpull_ticket_peek(const void *text, size_t text_bytes,
@@ -538,7 +421,6 @@ int kvpull_ticket_peek(const void *text, size_t text_bytes,
 
 	if (code)
 		return code;
-	scratch->ticket.block_ids = scratch->ids;
 	bytes = get_base64(at + HEAD_BYTES, text_bytes - HEAD_BYTES,
 			   scratch->body);
 	reader.data = scratch->body;

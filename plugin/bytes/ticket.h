@@ -10,11 +10,13 @@
 #ifndef KVPULL_PLUGIN_TICKET_H
 #define KVPULL_PLUGIN_TICKET_H
 
+#include "base/fields.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/transport.h"
 #include "base/wire.h"
 
-#define KVPULL_TICKET_VERSION 1u
+#define KVPULL_TICKET_VERSION 1u /* of the text: "kvp1." */
 #define KVPULL_KEY_BYTES 32u
 #define KVPULL_ENGINE_ID_BYTES_MAX 64u /* with NUL */
 #define KVPULL_TICKET_ADDRESS_BYTES_MAX                                        \
@@ -35,7 +37,7 @@ struct kvpull_ticket_group {
 	uint32_t block_tokens;
 	uint32_t first_index;
 	uint32_t block_count;
-	uint32_t first_id; /* where its ids begin in block_ids */
+	uint32_t first_id; /* where its ids begin in block_ids: after the last's */
 };
 
 struct kvpull_ticket {
@@ -47,7 +49,7 @@ struct kvpull_ticket {
 	uint32_t rank_count;
 	uint32_t group_count;
 	uint32_t payload_bytes;
-	uint32_t reserved;
+	uint32_t version; /* to write: 0 is the newest */
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
@@ -55,6 +57,9 @@ struct kvpull_ticket {
 	struct kvpull_ticket_group groups[KVPULL_GROUPS_MAX];
 	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 	uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX];
+	/* With KVPULL_EVERSION: a field that we do not know. */
+	char unknown[KVPULL_FIELD_NAME_BYTES_MAX];
+	struct kvpull_ids ids; /* as they travel; encode() and decode() set it */
 	uint32_t *block_ids; /* [KVPULL_TICKET_BLOCKS_MAX], the caller's memory */
 };
 
@@ -62,14 +67,14 @@ struct kvpull_ticket {
  * Encode as text, not NUL-terminated. What decode() would refuse is refused
  * here: ranks and groups 1.., a tag, incarnation or generation of 0, an address
  * that is empty or not "route:text;route:text", control bytes in the engine's
- * id, flags not named above.
+ * id, flags not named above; and groups whose ids do not lie behind each other.
  *
  * @key         KVPULL_KEY_BYTES, or NULL.
  * @scratch     [KVPULL_TICKET_BYTES_MAX], contents lost.
  * @text_bytes  out, also with KVPULL_ETOOSMALL: bytes needed.
  * Return: 0, KVPULL_ETOOSMALL, KVPULL_EINVAL (a bound is broken).
  */
-int KVPULL_MUST_CHECK kvpull_ticket_encode(const struct kvpull_ticket *ticket,
+int KVPULL_MUST_CHECK kvpull_ticket_encode(struct kvpull_ticket *ticket,
 					   const uint8_t *key, uint8_t *scratch,
 					   char *text, size_t capacity,
 					   size_t *text_bytes);
@@ -88,7 +93,6 @@ int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
 /* What a peek works in, too large for a stack; needs no initial value. */
 struct kvpull_ticket_scratch {
 	struct kvpull_ticket ticket;
-	uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
 	uint8_t body[KVPULL_TICKET_BYTES_MAX];
 };
 
@@ -116,71 +120,14 @@ uint64_t kvpull_ticket_tag(const uint8_t secret[KVPULL_SECRET_BYTES],
 int KVPULL_MUST_CHECK kvpull_ticket_address(const char *address,
 					    const char *route, char *text);
 
-/* What the codecs of step and handshake share with this one. */
-
-/* 0, or KVPULL_EINVAL: no NUL, or control bytes that would break a log line. */
-int KVPULL_MUST_CHECK kvpull_ticket_check_text(const char *text,
-					       size_t capacity);
 /*
- * 0, or KVPULL_EINVAL: empty, no NUL within KVPULL_TICKET_ADDRESS_BYTES_MAX, or
- * not parts "route:text" joined by ';', where route is a-z0-9 and text is
- * printable ASCII shorter than KVPULL_ADDRESS_BYTES_MAX.
+ * 0: empty, no NUL within KVPULL_TICKET_ADDRESS_BYTES_MAX, or not parts
+ * "route:text" joined by ';', where route is a-z0-9 and text is printable ASCII
+ * shorter than KVPULL_ADDRESS_BYTES_MAX.
  */
-int KVPULL_MUST_CHECK kvpull_ticket_check_address(const char *address);
+int kvpull_ticket_address_is_good(const char *address);
 
-/* A rank on the wire; get() marks the reader bad at any broken bound. */
-void kvpull_ticket_put_rank(struct kvpull_wire_writer *writer,
-			    const struct kvpull_ticket_rank *rank);
-void kvpull_ticket_get_rank(struct kvpull_wire_reader *reader,
-			    struct kvpull_ticket_rank *rank);
-
-/* A u32 as varint; more than 32 bits: bad. */
-static inline uint32_t
-kvpull_ticket_get_varint32(struct kvpull_wire_reader *reader)
-{
-	const uint64_t value = kvpull_wire_get_varint(reader);
-
-	if (value > UINT32_MAX) {
-		reader->bad = 1;
-		return 0;
-	}
-	return (uint32_t)value;
-}
-
-/* Ids from `at` on that follow one another; 1 at least. */
-static inline uint32_t kvpull_ticket_run(const uint32_t *ids, uint32_t at,
-					 uint32_t count)
-{
-	uint32_t run = 1;
-
-	while (run < count - at && ids[at + run] == (uint64_t)ids[at] + run)
-		run++;
-	return run;
-}
-
-/*
- * The first id of a run, as its zigzag distance from the end (last id + 1) of
- * the run before; at most 5 bytes.
- */
-static inline void kvpull_ticket_put_id(struct kvpull_wire_writer *writer,
-					uint32_t id, uint64_t end)
-{
-	kvpull_wire_put_varint(writer, id >= end ? (id - end) << 1 :
-						   ((end - id) << 1) - 1);
-}
-
-static inline uint32_t kvpull_ticket_get_id(struct kvpull_wire_reader *reader,
-					    uint64_t end)
-{
-	const uint64_t zigzag = kvpull_wire_get_varint(reader);
-	/* At most 2^63, and end at most 2^32: their sum does not wrap. */
-	const uint64_t distance = (zigzag >> 1) + (zigzag & 1);
-
-	if (zigzag & 1 ? distance > end : end + distance > UINT32_MAX) {
-		reader->bad = 1;
-		return 0;
-	}
-	return (uint32_t)(zigzag & 1 ? end - distance : end + distance);
-}
+extern const struct kvpull_table kvpull_ticket_table;
+extern const struct kvpull_table kvpull_ticket_rank_table; /* of one of ranks */
 
 #endif /* KVPULL_PLUGIN_TICKET_H */

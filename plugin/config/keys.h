@@ -38,6 +38,8 @@
 	  "file of 32 bytes, mode 600, that authenticates tickets and handshakes; empty: no key") \
 	X(log_level, CHOICE, "info", KVPULL_LOG_ERROR, KVPULL_LOG_DEBUG, "error, warn, info, debug", \
 	  "the least important lines that are logged; where it is set, over the engine's own level") \
+	X(wire_emit, U32, "1", 1, KVPULL_WIRE_VERSION, "version", \
+	  "version that tickets and handshakes are written in: keep the old one until every engine reads the new") \
 	/* scheduler half */ \
 	X(families_max, U32, "8192", 1, 1048576, "families", \
 	  "parents of siblings that are remembered; beyond it the oldest ended one is forgotten") \

@@ -71,7 +71,6 @@ struct kvpull_pull_order {
 	uint32_t claim;
 	uint32_t flags; /* KVPULL_PULL_* of step.h */
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
-	uint32_t narrow; /* groups whose ids kvpull_pull_new() still widens */
 	uint32_t *remote_ids; /* [pull_blocks_max] */
 	uint32_t *local_ids;
 };

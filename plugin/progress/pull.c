@@ -566,8 +566,6 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
 	kvpull_count_add(&progress->counts.pulls_live, 1);
-	kvpull_step_widen_ids(order->narrow, order->group_first,
-			      order->remote_ids, order->local_ids);
 	pull->uses_claim = 0;
 	if (!claim->order || claim->order->serial != order->claim_serial ||
 	    claim->releasing) {

@@ -22,6 +22,7 @@
  * lease while a claim on it is open.
  */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include <sodium.h>
 
@@ -276,6 +277,7 @@ static void greet(struct kvpull_progress *progress,
 		return;
 	}
 	memset(hello, 0, sizeof(*hello));
+	hello->sealed.version = progress->facts->config.wire_emit;
 	hello->compat = progress->facts->compat;
 	hello->instance = progress->instance_id;
 	hello->incarnation = remote->self;
@@ -338,6 +340,28 @@ static void side_fill(const struct kvpull_progress *progress,
 	side->tp_size = welcome ? welcome->tp_size : progress->facts->tp_size;
 }
 
+/* A welcome that says more than we know: both sides are told. */
+static void refuse_back(struct kvpull_progress *progress,
+			const struct kvpull_remote *remote)
+{
+	const struct kvpull_sealed *sealed = &progress->welcome->sealed;
+	struct kvpull_refusal refusal = { .code = KVPULL_EVERSION };
+
+	(void)snprintf(refusal.field, sizeof(refusal.field),
+		       "wire version (by %s)", sealed->unknown);
+	(void)snprintf(refusal.ours, sizeof(refusal.ours), "%u",
+		       KVPULL_WIRE_VERSION);
+	(void)snprintf(refusal.theirs, sizeof(refusal.theirs), "%u",
+		       sealed->version);
+	kvpull_warn(
+		progress->log, "peer %s refused: %s is %s here and %s there",
+		remote->address, refusal.field, refusal.ours, refusal.theirs);
+	(void)progress->transport->ops->peer_send(
+		progress->transport, remote->handle, progress->message,
+		kvpull_handshake_put_refusal(
+			progress->message, KVPULL_MESSAGE_BYTES_MAX, &refusal));
+}
+
 /* What the peer said of its memory is hostile until the plan checked it. */
 static int welcome_take(struct kvpull_progress *progress,
 			struct kvpull_remote *remote,
@@ -355,6 +379,8 @@ static int welcome_take(struct kvpull_progress *progress,
 
 	code = kvpull_handshake_get_welcome(event->data, event->data_bytes, key,
 					    remote->nonce, welcome);
+	if (code == KVPULL_EVERSION)
+		refuse_back(progress, remote);
 	if (code)
 		return code;
 	if (welcome->incarnation != remote->incarnation)

@@ -111,6 +111,41 @@ static int place_check(struct kvpull_progress *progress,
 	return KVPULL_EFULL;
 }
 
+/* Of builds that do not understand each other: which versions, and by what. */
+static int refuse_version(struct kvpull_refusal *refusal,
+			  const struct kvpull_hello *hello)
+{
+	char field[sizeof(refusal->field)];
+
+	(void)snprintf(field, sizeof(field), "wire version (by %s)",
+		       hello->sealed.unknown);
+	refusal_set(refusal, KVPULL_EVERSION, field, KVPULL_WIRE_VERSION,
+		    hello->sealed.version);
+	return KVPULL_EVERSION;
+}
+
+/* One version, and not the same bytes: builds from between two versions. */
+static int layout_check(const struct kvpull_hello *hello,
+			struct kvpull_refusal *refusal)
+{
+	const uint32_t version = hello->sealed.version;
+	uint64_t layout;
+	char ours[48];
+	char theirs[48];
+
+	if (version > KVPULL_WIRE_VERSION)
+		return 0;
+	layout = kvpull_handshake_layout(version);
+	if (layout == hello->wire_layout)
+		return 0;
+	(void)snprintf(ours, sizeof(ours), "version %u of %" PRIx64, version,
+		       layout);
+	(void)snprintf(theirs, sizeof(theirs), "version %u of %" PRIx64,
+		       version, hello->wire_layout);
+	refusal_set_text(refusal, KVPULL_EVERSION, "wire layout", ours, theirs);
+	return KVPULL_EVERSION;
+}
+
 static int hello_check(struct kvpull_progress *progress, uint32_t index,
 		       const struct kvpull_event *event,
 		       struct kvpull_refusal *refusal)
@@ -129,14 +164,16 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 	code = kvpull_handshake_get_hello(event->data, event->data_bytes, key,
 					  progress->callers[index].nonce,
 					  hello);
+	if (code == KVPULL_EVERSION)
+		return refuse_version(refusal, hello);
 	if (code) {
 		refusal_set(refusal, code,
-			    code == KVPULL_EAUTH    ? "key_file" :
-			    code == KVPULL_EVERSION ? "wire version" :
-						      "hello",
+			    code == KVPULL_EAUTH ? "key_file" : "hello",
 			    KVPULL_WIRE_VERSION, 0);
 		return code;
 	}
+	if (layout_check(hello, refusal))
+		return KVPULL_EVERSION;
 	if (hello->wanted != progress->facts->incarnation) {
 		refusal_set(refusal, KVPULL_EPEER, "incarnation",
 			    progress->facts->incarnation, hello->wanted);
@@ -159,6 +196,7 @@ static void welcome_fill(struct kvpull_progress *progress)
 	uint32_t index;
 
 	memset(welcome, 0, sizeof(*welcome));
+	welcome->sealed.version = progress->facts->config.wire_emit;
 	welcome->incarnation = progress->facts->incarnation;
 	welcome->lease_ns = progress->facts->config.lease_ms * KVPULL_NS_PER_MS;
 	welcome->slot_count = progress->facts->config.max_holds;
@@ -263,13 +301,33 @@ static void caller_admit(struct kvpull_progress *progress, uint32_t index)
 	kvpull_progress_tell(progress, KVPULL_FROM_CONSUMER_UP, index);
 }
 
+/* It does not understand our welcome: the end of its connection. */
+static void refused_back(struct kvpull_progress *progress,
+			 const struct kvpull_event *event)
+{
+	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_refusal refusal;
+
+	if (kvpull_handshake_get_refusal(event->data, event->data_bytes,
+					 &refusal))
+		return;
+	kvpull_warn(progress->log,
+		    "consumer %s refused us: %s is %s there and %s here (%s)",
+		    progress->handover->consumers[event->index].engine_id,
+		    refusal.field, refusal.ours, refusal.theirs,
+		    kvpull_error_name(refusal.code));
+	transport->ops->drop(transport, event->index);
+}
+
 static void caller_message(struct kvpull_progress *progress,
 			   const struct kvpull_event *event)
 {
 	struct kvpull_caller *caller = &progress->callers[event->index];
 	struct kvpull_refusal refusal;
 
-	/* Once admitted, a consumer has nothing more to say here. */
+	/* Once admitted, a consumer can say only why it goes. */
+	if (caller->state == KVPULL_CALLER_IN)
+		refused_back(progress, event);
 	if (caller->state != KVPULL_CALLER_CHALLENGED)
 		return;
 	if (hello_check(progress, event->index, event, &refusal))

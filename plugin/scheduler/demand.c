@@ -71,10 +71,17 @@ int kvpull_demand_decode(struct kvpull_demand *demand, const void *text,
 	if (!code || code == KVPULL_ENOTMINE)
 		return code;
 	demand->stats->bad_tickets++;
+	if (code == KVPULL_EVERSION) {
+		kvpull_warn(
+			demand->log,
+			"ticket of %zu bytes refused: another version than ours, %u (by %s)",
+			text_bytes, KVPULL_WIRE_VERSION,
+			demand->scratch->unknown[0] ? demand->scratch->unknown :
+						      "its text");
+		return KVPULL_ENOTICKET;
+	}
 	kvpull_warn(
 		demand->log, "ticket of %zu bytes refused: %s", text_bytes,
-		code == KVPULL_EVERSION ?
-			"another version" :
 		code == KVPULL_EAUTH ?
 			"not made with our key" :
 		demand->ticket_key ?

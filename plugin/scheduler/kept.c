@@ -12,7 +12,7 @@ static uint32_t run_count(const uint32_t *ids, uint32_t count)
 	uint32_t runs = 0;
 	uint32_t at;
 
-	for (at = 0; at < count; at += kvpull_ticket_run(ids, at, count))
+	for (at = 0; at < count; at += kvpull_ids_run(ids, at, count))
 		if (++runs > count / RUN_WORDS)
 			return 0;
 	return runs;
@@ -23,7 +23,7 @@ static void put_runs(const uint32_t *ids, uint32_t count, uint32_t *words)
 	uint32_t at = 0;
 
 	while (at < count) {
-		const uint32_t run = kvpull_ticket_run(ids, at, count);
+		const uint32_t run = kvpull_ids_run(ids, at, count);
 
 		*words++ = ids[at];
 		*words++ = run;

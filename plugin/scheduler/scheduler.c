@@ -452,6 +452,7 @@ static int encode_ticket(struct kvpull_scheduler *scheduler,
 	    (finish->payload_bytes && !finish->payload) ||
 	    fill_groups(scheduler, request, finish) != 0)
 		return KVPULL_EINVAL;
+	ticket->version = scheduler->config.wire_emit;
 	ticket->generation = take->generation;
 	ticket->slot = take->slot;
 	ticket->flags = ready ? KVPULL_TICKET_READY_NEEDED : 0;

@@ -139,8 +139,8 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 		return KVPULL_EUNSUPPORTED;
 	}
 	if (!params->engine_id || !*params->engine_id ||
-	    kvpull_ticket_check_text(params->engine_id,
-				     KVPULL_ENGINE_ID_BYTES_MAX)) {
+	    !kvpull_fields_text_is_good(params->engine_id,
+					KVPULL_ENGINE_ID_BYTES_MAX)) {
 		kvpull_detail_set(
 			detail, KVPULL_EINVAL, "engine_id",
 			"needed: 1 .. %u bytes without control characters",

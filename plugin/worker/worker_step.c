@@ -147,8 +147,8 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 	pull->remote_ids = ids_of(worker, index);
 	pull->local_ids =
 		pull->remote_ids + worker->facts.config.pull_blocks_max;
-	pull->narrow =
-		kvpull_step_get_ids(command, pull->remote_ids, pull->local_ids);
+	kvpull_ids_copy(&command->remote, pull->remote_ids);
+	kvpull_ids_copy(&command->local, pull->local_ids);
 }
 
 static void apply_pull(struct kvpull_worker *worker,
@@ -396,11 +396,12 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 		code = kvpull_step_get_header(&reader, &header);
 	if (code) {
 		worker->stats.step_bad++;
-		kvpull_error(&worker->facts.log,
-			     "step of %zu bytes refused: %s", byte_count,
-			     code == KVPULL_EVERSION ?
-				     "the scheduler half has another version" :
-				     "damaged");
+		kvpull_error(
+			&worker->facts.log,
+			code == KVPULL_EVERSION ?
+				"step of %zu bytes refused: the scheduler half is newer, we lack %s" :
+				"step of %zu bytes refused: damaged%s",
+			byte_count, worker->scratch.unknown);
 		return code;
 	}
 	if (worker->retired || (worker->step_incarnation &&
@@ -452,6 +453,7 @@ static void rank_fill(const struct kvpull_worker *worker,
 		.tp_rank = worker->facts.tp_rank,
 		.tp_size = worker->facts.tp_size,
 		.slot_count = worker->facts.config.max_holds,
+		.group_count = worker->facts.compat.group_count,
 	};
 	for (index = 0; index < worker->facts.cache_count; index++) {
 		const struct kvpull_cache *cache = &worker->facts.caches[index];

@@ -28,18 +28,14 @@ static void expect(int condition)
 static void take_later(struct kvpull_wire_reader reader,
 		       const struct kvpull_command *command)
 {
-	const size_t id_bytes =
-		command->group_first[command->group_count] * sizeof(uint32_t);
+	const size_t id_bytes = command->remote.count * sizeof(uint32_t);
 	struct kvpull_command peeked;
-	uint32_t narrow;
 
 	expect(!kvpull_step_peek_command(&reader, &scratch, &peeked));
-	if (command->kind != KVPULL_COMMAND_PULL)
-		return;
-	narrow = kvpull_step_get_ids(&peeked, later[0], later[1]);
-	kvpull_step_widen_ids(narrow, peeked.group_first, later[0], later[1]);
-	expect(!memcmp(later[0], command->remote_ids, id_bytes));
-	expect(!memcmp(later[1], command->local_ids, id_bytes));
+	kvpull_ids_copy(&peeked.remote, later[0]);
+	kvpull_ids_copy(&peeked.local, later[1]);
+	expect(!memcmp(later[0], ids[0], id_bytes));
+	expect(!memcmp(later[1], ids[1], id_bytes));
 }
 
 /* Decode, encode: bytes of the copy. */

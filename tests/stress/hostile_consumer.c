@@ -26,7 +26,7 @@
 
 struct hello_change {
 	const char *name;
-	uint32_t version;      /* not 0: this one is written */
+	uint64_t other_layout; /* not 0: of the version's bytes */
 	uint32_t other_wanted; /* 1: another incarnation of P */
 	uint32_t is_keyed;     /* 1: with a key that P has not */
 	int32_t code;          /* of the refusal */
@@ -90,14 +90,13 @@ static size_t hello_put(const struct hello_change *change,
 	hello.wanted =
 		hostile.ticket.ranks[0].incarnation + change->other_wanted;
 	hello.rank_count = 1;
+	/* One that has other bytes at the same version, or ours. */
+	hello.wire_layout = change->other_layout;
 	(void)snprintf(hello.engine_id, sizeof(hello.engine_id), "hostile");
 	memcpy(hello.nonce, own_nonce, sizeof(hello.nonce));
 	byte_count = kvpull_handshake_put_hello(
 		message, sizeof(message), &hello,
 		change->is_keyed ? wrong_key : NULL, challenge);
-	/* After magic and kind, for ever. */
-	if (change->version)
-		message[5] = (uint8_t)change->version;
 	return byte_count;
 }
 
@@ -396,10 +395,10 @@ static const struct hello_change hellos[] = {
 	  .is_keyed = 1,
 	  .code = KVPULL_EAUTH,
 	  .field = "key_file" },
-	{ .name = "another wire version",
-	  .version = 2,
+	{ .name = "another layout",
+	  .other_layout = 2,
 	  .code = KVPULL_EVERSION,
-	  .field = "wire version" },
+	  .field = "wire layout" },
 	{ .name = "another incarnation of the producer",
 	  .other_wanted = 1,
 	  .code = KVPULL_EPEER,

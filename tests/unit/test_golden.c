@@ -163,6 +163,7 @@ static const struct golden_member hello_members[] = {
 	HELLO(GOLDEN_U32, rank_count),
 	HELLO(GOLDEN_TEXT, engine_id),
 	HELLO(GOLDEN_BYTES, nonce),
+	HELLO(GOLDEN_U64, wire_layout),
 	COMPAT(GOLDEN_TEXT, model),
 	COMPAT(GOLDEN_TEXT, revision),
 	COMPAT(GOLDEN_TEXT, weights),
@@ -178,8 +179,11 @@ static const struct golden_member hello_members[] = {
 	GOLDEN_END
 };
 
+/* The layout is ours: it changes with any table, and with the ring. */
 static size_t hello_encode(uint8_t *bytes)
 {
+	handshake_values.hello.wire_layout =
+		kvpull_handshake_layout(KVPULL_WIRE_VERSION);
 	return kvpull_handshake_put_hello(
 		bytes, GOLDEN_BYTES_MAX, &handshake_values.hello,
 		handshake_key(), handshake_values.their_nonce);

@@ -132,6 +132,14 @@ struct result_values {
 #define RESULT(kind, field) GOLDEN_OF(kind, struct result_values, result, field)
 #define RANK(kind, field)                                                      \
 	GOLDEN_OF(kind, struct result_values, result.rank, field)
+#define RANK_BLOCKS                                                            \
+	{                                                                      \
+		.name = "block_counts", .kind = GOLDEN_IDS,                    \
+		.offset = offsetof(struct result_values,                       \
+				   result.rank.block_counts),                  \
+		.count = offsetof(struct result_values,                        \
+				  result.rank.group_count),                    \
+	}
 static const struct golden_member result_members[] = {
 	RESULT_HEADER(GOLDEN_U64, incarnation),
 	RESULT_HEADER(GOLDEN_U64, first_sequence),
@@ -153,7 +161,7 @@ static const struct golden_member result_members[] = {
 	RANK(GOLDEN_U32, tp_rank),
 	RANK(GOLDEN_U32, tp_size),
 	RANK(GOLDEN_U32, slot_count),
-	RANK(GOLDEN_BYTES, block_counts),
+	RANK_BLOCKS,
 	RANK(GOLDEN_BYTES, secret),
 	RANK(GOLDEN_BYTES, compat),
 	RANK(GOLDEN_TEXT, address),
@@ -163,7 +171,7 @@ static const struct golden_member result_members[] = {
 static const struct golden_member rank_members[] = {
 	RANK(GOLDEN_U64, incarnation), RANK(GOLDEN_U64, generation_floor),
 	RANK(GOLDEN_U32, tp_rank),     RANK(GOLDEN_U32, tp_size),
-	RANK(GOLDEN_U32, slot_count),  RANK(GOLDEN_BYTES, block_counts),
+	RANK(GOLDEN_U32, slot_count),  RANK_BLOCKS,
 	RANK(GOLDEN_BYTES, secret),    RANK(GOLDEN_BYTES, compat),
 	RANK(GOLDEN_TEXT, address),    GOLDEN_END
 };
@@ -444,9 +452,9 @@ static int entry_decode(const uint8_t *bytes, size_t byte_count)
 /* ---- the files ---- */
 
 static const struct golden_message messages[] = {
-	GOLDEN_MESSAGE(step, step_values, KVPULL_STEP_VERSION),
-	GOLDEN_MESSAGE(result, result_values, KVPULL_STEP_VERSION),
-	GOLDEN_MESSAGE(rank, result_values, KVPULL_STEP_VERSION),
+	GOLDEN_MESSAGE(step, step_values, KVPULL_WIRE_VERSION),
+	GOLDEN_MESSAGE(result, result_values, KVPULL_WIRE_VERSION),
+	GOLDEN_MESSAGE(rank, result_values, KVPULL_WIRE_VERSION),
 	GOLDEN_MESSAGE(frame, frame_values, KVPULL_FRAME_VERSION),
 	{ "note", record_members, &frame_values, sizeof(frame_values),
 	  note_encode, note_decode, KVPULL_FRAME_VERSION, 0 },

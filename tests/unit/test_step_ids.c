@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ids of a PULL: to the engine's thread as they came, then spread. */
+/* The ids of a PULL: as they came, then spread to where they are wanted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,6 +72,12 @@ static void assert_ids(uint32_t count)
 	assert_int_equal(local_got[count], UNTOUCHED);
 }
 
+static void copy(const struct kvpull_command *got)
+{
+	kvpull_ids_copy(&got->remote, remote_got);
+	kvpull_ids_copy(&got->local, local_got);
+}
+
 static void ids_of_any_count_are_spread(void **state)
 {
 	static const uint32_t counts[] = { 1,  2,  31,  32,   33,   63,
@@ -81,42 +87,52 @@ static void ids_of_any_count_are_spread(void **state)
 	for (i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
 		const struct kvpull_command command = pull_of(counts[i]);
 		struct kvpull_command got;
-		uint32_t narrow;
 
 		setup(state);
 		peek(&command, &got);
-		narrow = kvpull_step_get_ids(&got, remote_got, local_got);
-		assert_int_equal(narrow, 1);
-		/* The lower halves are written later, by another thread. */
-		if (counts[i] > 1)
-			assert_int_equal(remote_got[0], UNTOUCHED);
-		kvpull_step_widen_ids(narrow, got.group_first, remote_got,
-				      local_got);
+		assert_null(got.remote_ids);
+		copy(&got);
 		assert_ids(counts[i]);
 	}
 }
 
-static void one_wide_id_makes_its_group_wide(void **state)
+static void one_wide_id_makes_its_list_wide(void **state)
 {
 	const struct kvpull_command command = pull_of(100);
 	struct kvpull_command got;
 	const size_t narrow_bytes = peek(&command, &got);
 
-	(void)state;
 	remote_ids[50] = UINT16_MAX;
 	assert_int_equal(peek(&command, &got), narrow_bytes);
 	remote_ids[50]++;
-	assert_int_equal(peek(&command, &got), narrow_bytes + 100 * 4);
-	assert_int_equal(kvpull_step_get_ids(&got, remote_got, local_got), 0);
+	assert_int_equal(peek(&command, &got), narrow_bytes + 100 * 2);
+	copy(&got);
 	assert_ids(100);
 	setup(state);
 	local_ids[99] = UINT16_MAX + 1;
-	assert_int_equal(peek(&command, &got), narrow_bytes + 100 * 4);
-	assert_int_equal(kvpull_step_get_ids(&got, remote_got, local_got), 0);
+	assert_int_equal(peek(&command, &got), narrow_bytes + 100 * 2);
+	copy(&got);
 	assert_ids(100);
 }
 
-/* Narrow, none, runs, wide, narrow: each keeps to its own part of the room. */
+/* Runs of any length, at both ends of the ids, narrow and wide. */
+static void runs_round_trip(void **state)
+{
+	const struct kvpull_command command = pull_of(1000);
+	struct kvpull_command got;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 1000; i++) {
+		remote_ids[i] = i < 600 ? UINT32_MAX - 599 + i : i - 600;
+		local_ids[i] = i < 999 ? i : 5;
+	}
+	assert_true(peek(&command, &got) < 80);
+	copy(&got);
+	assert_ids(1000);
+}
+
+/* Scattered, none, runs, wide: each group keeps to its own part of the room. */
 static void groups_of_each_form_stand_side_by_side(void **state)
 {
 	static const uint32_t first[] = { 0, 77, 77, 277, 1000, 1301 };
@@ -125,8 +141,7 @@ static void groups_of_each_form_stand_side_by_side(void **state)
 	struct kvpull_wire_reader reader = { bytes, 0, 0, 0 };
 	struct kvpull_command command = pull_of(1301);
 	struct kvpull_command got;
-	size_t byte_count;
-	uint32_t narrow, i;
+	uint32_t i;
 
 	(void)state;
 	command.group_count = 5;
@@ -134,30 +149,35 @@ static void groups_of_each_form_stand_side_by_side(void **state)
 	for (i = 77; i < 277; i++)
 		remote_ids[i] = local_ids[i] = i;
 	local_ids[500] = UINT32_MAX;
-	byte_count = peek(&command, &got);
-	narrow = kvpull_step_get_ids(&got, remote_got, local_got);
-	assert_int_equal(narrow, 1 | 1 << 4);
-	kvpull_step_widen_ids(narrow, got.group_first, remote_got, local_got);
-	assert_ids(1301);
-	memset(remote_got, 0xee, sizeof(remote_got));
-	memset(local_got, 0xee, sizeof(local_got));
-	reader.byte_count = byte_count;
+	reader.byte_count = peek(&command, &got);
 	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got), 0);
+	assert_memory_equal(got.group_first, first, sizeof(first));
 	assert_ids(1301);
 }
 
+/* The room is for the count that was peeked, whatever the bytes say later. */
 static void more_ids_than_were_peeked_are_not_written(void **state)
 {
-	const struct kvpull_command command = pull_of(300);
+	struct kvpull_command command = pull_of(300);
 	struct kvpull_command got;
+	uint32_t i;
 
 	(void)state;
 	peek(&command, &got);
-	got.group_first[1] = 100;
-	assert_int_equal(kvpull_step_get_ids(&got, remote_got, local_got), 0);
-	assert_int_equal(remote_got[0], UNTOUCHED);
-	assert_int_equal(remote_got[50], UNTOUCHED);
-	assert_int_equal(local_got[100], UNTOUCHED);
+	got.remote.count = 100;
+	kvpull_ids_copy(&got.remote, remote_got);
+	assert_int_equal(remote_got[99], remote_ids[99]);
+	assert_int_equal(remote_got[100], UNTOUCHED);
+	for (i = 0; i < 300; i++)
+		local_ids[i] = i;
+	peek(&command, &got);
+	got.local.count = 100;
+	kvpull_ids_copy(&got.local, local_got);
+	assert_int_equal(local_got[0], UNTOUCHED);
+	got.local.byte_count = 3;
+	got.local.count = 300;
+	kvpull_ids_copy(&got.local, local_got);
+	assert_int_equal(local_got[0], UNTOUCHED);
 }
 
 /* What ends within the ids, or has no known form, is refused when peeked. */
@@ -167,20 +187,20 @@ static void cut_ids_are_refused(void **state)
 	const struct kvpull_command command = pull_of(40);
 	struct kvpull_command got;
 	const size_t byte_count = peek(&command, &got);
-	const size_t form_at = byte_count - 40 * 4 - 1;
+	const size_t form_at = byte_count - 40 * 2 - 1;
 	uint8_t form;
 
 	(void)state;
-	assert_int_equal(bytes[form_at], 2);
+	assert_int_equal(bytes[form_at], 1);
 	for (form = 0; form < 5; form++) {
 		struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
 
 		bytes[form_at] = form;
 		assert_int_equal(
 			kvpull_step_peek_command(&reader, &scratch, &got),
-			form == 2 ? 0 : KVPULL_EINVAL);
+			form == 1 ? 0 : KVPULL_EINVAL);
 	}
-	bytes[form_at] = 2;
+	bytes[form_at] = 1;
 	bytes[0] -= 1; /* of the record's bytes */
 	assert_int_equal(
 		kvpull_step_peek_command(
@@ -195,7 +215,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(ids_of_any_count_are_spread),
-		TEST(one_wide_id_makes_its_group_wide),
+		TEST(one_wide_id_makes_its_list_wide),
+		TEST(runs_round_trip),
 		TEST(groups_of_each_form_stand_side_by_side),
 		TEST(more_ids_than_were_peeked_are_not_written),
 		TEST(cut_ids_are_refused),
