@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a message grows: a version 2 that only this test knows, with one optional
+ * and one required field more, beside the version 1 that the others know.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/fields.h"
+#include "plugin/bytes/handshake.h"
+
+struct row {
+	uint32_t value;
+};
+
+struct message {
+	uint32_t kind;
+	uint32_t count;
+	uint64_t wide;
+	int32_t signed_one;
+	uint32_t row_count;
+	char text[8];
+	struct row rows[3];
+	uint32_t colour; /* version 2, optional */
+	uint32_t shape;  /* version 2, required */
+};
+
+/* clang-format off */
+static const struct kvpull_field row_fields[] = {
+	KVPULL_FIELD_OF(U16, struct row, value, .max = 1000),
+};
+static const struct kvpull_table row_table =
+	KVPULL_TABLE("row", row_fields, .is_good = NULL);
+
+#define BODY                                                                   \
+	KVPULL_FIELD_OF(U8, struct message, kind, .min = 1, .max = 3),         \
+	KVPULL_FIELD_OF(VARINT, struct message, count, .kinds = 1u << 2),      \
+	KVPULL_FIELD_OF(U64, struct message, wide, .min = 5),                  \
+	KVPULL_FIELD_OF(ZIGZAG, struct message, signed_one, .min = 0),         \
+	KVPULL_FIELD_OF(TEXT, struct message, text, .min = 1),                 \
+	KVPULL_ROWS_OF(ROWS, struct message, rows, row_count, &row_table,      \
+		       .min = 1, .max = 3)
+
+static const struct kvpull_field fields_1[] = { BODY };
+static const struct kvpull_field fields_2[] = {
+	BODY,
+	KVPULL_FIELD_OF(U32, struct message, colour, .since = 2, .id = 1,
+			.max = 7),
+	KVPULL_FIELD_OF(U32, struct message, shape, .since = 2, .id = 2,
+			.is_required = 1),
+};
+static const struct kvpull_field fields_optional[] = {
+	BODY,
+	KVPULL_FIELD_OF(U32, struct message, colour, .since = 2, .id = 1),
+};
+/* clang-format on */
+
+#define TABLE(fields)                                                          \
+	KVPULL_TABLE("message", fields,                                        \
+		     .kind_offset = offsetof(struct message, kind))
+static const struct kvpull_table table_1 = TABLE(fields_1);
+static const struct kvpull_table table_2 = TABLE(fields_2);
+static const struct kvpull_table table_optional = TABLE(fields_optional);
+
+static struct message message;
+static struct message got;
+static uint8_t bytes[256];
+static size_t byte_count;
+static char unknown[KVPULL_FIELD_NAME_BYTES_MAX];
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&message, 0, sizeof(message));
+	memset(&got, 0xa5, sizeof(got));
+	message.kind = 2;
+	message.count = 300;
+	message.wide = UINT64_MAX;
+	message.signed_one = INT32_MIN;
+	memcpy(message.text, "hello", 6);
+	message.row_count = 2;
+	message.rows[0].value = 1000;
+	message.rows[1].value = 1;
+	message.colour = 3;
+	message.shape = 9;
+	return 0;
+}
+
+static void put(const struct kvpull_table *table, uint32_t version)
+{
+	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
+
+	assert_int_equal(kvpull_fields_check(table, &message), 0);
+	kvpull_fields_put(&writer, table, version, &message);
+	assert_true(kvpull_wire_fits(&writer));
+	byte_count = writer.used;
+}
+
+static int get(const struct kvpull_table *table)
+{
+	/* Beyond its end lies nothing that a reader may touch. */
+	uint8_t copy[sizeof(bytes)];
+	struct kvpull_wire_reader reader = { copy, byte_count, 0, 0 };
+
+	memset(copy, 0xff, sizeof(copy));
+	memcpy(copy, bytes, byte_count);
+	return kvpull_fields_get(&reader, table, &got, unknown);
+}
+
+static void assert_body(void)
+{
+	assert_int_equal(got.kind, 2);
+	assert_int_equal(got.count, 300);
+	assert_true(got.wide == UINT64_MAX);
+	assert_int_equal(got.signed_one, INT32_MIN);
+	assert_string_equal(got.text, "hello");
+	assert_int_equal(got.row_count, 2);
+	assert_int_equal(got.rows[0].value, 1000);
+	assert_int_equal(got.rows[1].value, 1);
+}
+
+static void newer_optional_field_is_skipped(void **state)
+{
+	(void)state;
+	put(&table_optional, 2);
+	assert_int_equal(get(&table_1), 0);
+	assert_body();
+	assert_int_equal(get(&table_optional), 0);
+	assert_body();
+	assert_int_equal(got.colour, 3);
+}
+
+static void newer_required_field_is_refused_by_its_name(void **state)
+{
+	(void)state;
+	put(&table_2, 2);
+	assert_int_equal(get(&table_1), KVPULL_EVERSION);
+	assert_string_equal(unknown, "shape");
+	assert_int_equal(get(&table_2), 0);
+	assert_string_equal(unknown, "");
+	assert_body();
+	assert_int_equal(got.colour, 3);
+	assert_int_equal(got.shape, 9);
+}
+
+/* What wire_emit does: a newer build writes what the older ones read. */
+static void older_version_is_written_byte_for_byte(void **state)
+{
+	uint8_t older[sizeof(bytes)];
+	size_t older_bytes;
+
+	(void)state;
+	put(&table_1, 1);
+	older_bytes = byte_count;
+	memcpy(older, bytes, byte_count);
+	put(&table_2, 1);
+	assert_int_equal(byte_count, older_bytes);
+	assert_memory_equal(bytes, older, older_bytes);
+	/* And the newer one reads it: what is not there is zero. */
+	assert_int_equal(get(&table_2), 0);
+	assert_body();
+	assert_int_equal(got.colour, 0);
+	assert_int_equal(got.shape, 0);
+}
+
+static void every_cut_is_refused_or_ends_a_field(void **state)
+{
+	size_t whole;
+	size_t body;
+
+	(void)state;
+	put(&table_2, 1);
+	body = byte_count;
+	put(&table_2, 2);
+	for (whole = byte_count, byte_count = 0; byte_count < whole;
+	     byte_count++)
+		assert_int_equal(get(&table_2),
+				 byte_count == body || byte_count == body + 8 ?
+					 0 :
+					 KVPULL_EPROTO);
+}
+
+/* An extension's id, size and value as somebody else may write them. */
+static int get_with(uint16_t tag, uint16_t value_bytes, const char *value,
+		    size_t given)
+{
+	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
+
+	kvpull_fields_put(&writer, &table_1, 1, &message);
+	kvpull_wire_put_u16(&writer, tag);
+	kvpull_wire_put_u16(&writer, value_bytes);
+	kvpull_wire_put(&writer, value, given);
+	byte_count = writer.used;
+	return get(&table_2);
+}
+
+static void broken_extensions_are_refused(void **state)
+{
+	const uint16_t required = KVPULL_FIELD_REQUIRED;
+
+	(void)state;
+	assert_int_equal(get_with(1, 4, "\7\0\0\0", 4), 0);
+	assert_int_equal(got.colour, 7);
+	/* Over its bound; too short, too long, beyond the end; no id. */
+	assert_int_equal(get_with(1, 4, "\10\0\0\0", 4), KVPULL_EPROTO);
+	assert_int_equal(get_with(1, 3, "\7\0\0", 3), KVPULL_EPROTO);
+	assert_int_equal(get_with(1, 5, "\7\0\0\0\0", 5), KVPULL_EPROTO);
+	assert_int_equal(get_with(1, 4, "\7\0\0", 3), KVPULL_EPROTO);
+	assert_int_equal(get_with(0, 0, "", 0), KVPULL_EPROTO);
+	/* Twice; and out of order. */
+	assert_int_equal(get_with(1, 4, "\7\0\0\0\1\0\4\0\7\0\0\0", 12),
+			 KVPULL_EPROTO);
+	assert_int_equal(get_with(9, 0, "\1\0\4\0\7\0\0\0", 8), KVPULL_EPROTO);
+	/* Names: unknown, none, without end, one that would break a line. */
+	assert_int_equal(get_with(required | 7, 4, "\3new", 4),
+			 KVPULL_EVERSION);
+	assert_string_equal(unknown, "new");
+	assert_int_equal(get_with(required | 7, 1, "\0", 1), KVPULL_EPROTO);
+	assert_int_equal(get_with(required | 7, 4, "\4new", 4), KVPULL_EPROTO);
+	assert_int_equal(get_with(required | 7, 4, "\3n\nw", 4), KVPULL_EPROTO);
+	assert_int_equal(get_with(required | 7, 0, "", 0), KVPULL_EPROTO);
+	/* The known one by another name is another one. */
+	assert_int_equal(get_with(required | 2, 10, "\5colorAAAA", 10),
+			 KVPULL_EVERSION);
+	assert_string_equal(unknown, "color");
+}
+
+#define REFUSED(change)                                                        \
+	do {                                                                   \
+		setup(state);                                                  \
+		change;                                                        \
+		assert_int_equal(kvpull_fields_check(&table_2, &message),      \
+				 KVPULL_EINVAL);                               \
+	} while (0)
+
+static void writer_is_held_to_the_bounds_too(void **state)
+{
+	REFUSED(message.kind = 0);
+	REFUSED(message.kind = 4);
+	REFUSED(message.wide = 4);
+	REFUSED(message.text[0] = '\0');
+	REFUSED(message.text[2] = '\t');
+	REFUSED(memset(message.text, 'a', sizeof(message.text)));
+	REFUSED(message.row_count = 0);
+	REFUSED(message.row_count = 4);
+	REFUSED(message.rows[1].value = 1001);
+	REFUSED(message.colour = 8);
+}
+
+/* A field that its kind does not have is not there, and reads as zero. */
+static void kinds_have_fields_of_their_own(void **state)
+{
+	size_t with;
+
+	(void)state;
+	put(&table_1, 1);
+	with = byte_count;
+	message.kind = 1;
+	put(&table_1, 1);
+	assert_int_equal(byte_count, with - 2);
+	assert_int_equal(get(&table_1), 0);
+	assert_int_equal(got.count, 0);
+}
+
+static size_t layout_of(const struct kvpull_table *table, uint32_t version,
+			uint8_t *to)
+{
+	struct kvpull_wire_writer writer = { to, sizeof(bytes), 0 };
+
+	kvpull_fields_layout(&writer, table, version);
+	assert_true(kvpull_wire_fits(&writer));
+	return writer.used;
+}
+
+static void layout_differs_with_the_version_alone(void **state)
+{
+	uint8_t one[sizeof(bytes)];
+	uint8_t two[sizeof(bytes)];
+	const size_t one_bytes = layout_of(&table_1, 1, one);
+
+	(void)state;
+	assert_int_equal(layout_of(&table_2, 1, two), one_bytes);
+	assert_memory_equal(one, two, one_bytes);
+	assert_true(layout_of(&table_2, 2, two) > one_bytes);
+	assert_true(kvpull_handshake_layout(1) != 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(newer_optional_field_is_skipped),
+		TEST(newer_required_field_is_refused_by_its_name),
+		TEST(older_version_is_written_byte_for_byte),
+		TEST(every_cut_is_refused_or_ends_a_field),
+		TEST(broken_extensions_are_refused),
+		TEST(writer_is_held_to_the_bounds_too),
+		TEST(kinds_have_fields_of_their_own),
+		TEST(layout_differs_with_the_version_alone),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
