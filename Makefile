@@ -182,6 +182,9 @@ check: deps ## every test that needs no special machine, < 3 minutes
 demo: deps all ## two engines on this machine: serve, pull, compare
 	$(Q)tools/demo.sh $(B)
 
+compat: all ## ib_pull of the previous commit and ours read from each other
+	$(Q)CC="$(CC)" tests/compat.sh $(B)
+
 sim: $(SIM) ## simulation: SEEDS=n many seeds, SEED=n one seed, STEPS=n
 	$(Q)tests/run-programs.sh "$(B)/kvpull_sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(STEPS),--steps $(STEPS))"
 
@@ -308,7 +311,7 @@ clean: ## remove build/
 .PHONY: all programs fuzz-programs lib tools unit check demo sim scenarios scenario-programs \
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
 	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned \
-	symbols lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
+	symbols compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	install uninstall help clean
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
