@@ -9,8 +9,6 @@
 #include <endian.h>
 #include <string.h>
 
-#define RUN_IDS_MAX 65536u
-
 enum ids_form {
 	IDS_NARROW = 1, /* else u32 */
 	IDS_RUNS = 2    /* else a list */
@@ -25,49 +23,65 @@ static void put_list(struct kvpull_wire_writer *writer, const uint32_t *ids,
 		kvpull_wire_put_u32s(writer, ids, count);
 }
 
-/* Runs of a list, and the bits that its ids have. */
-static uint32_t runs_of(const uint32_t *list, uint32_t count, uint32_t *bits)
-{
-	uint32_t breaks = 1;
-	uint32_t seen = list[0];
-	uint32_t at;
+/* What a list is made of. */
+struct shape {
+	uint32_t runs;
+	uint32_t bits; /* that its ids have */
+};
 
-	for (at = 1; at < count; at++) {
-		breaks += list[at] != (uint64_t)list[at - 1] + 1;
-		seen |= list[at];
+/* Of count ids behind the first: a run goes on by one more, and never to 0. */
+static inline void shape_add(struct shape *shape, const uint32_t *list,
+			     uint32_t count)
+{
+	const uint32_t *before = list - 1;
+	uint32_t runs = 0;
+	uint32_t bits = 0;
+	uint32_t i;
+
+	for (i = 0; i < count; i++) {
+		runs += (uint32_t)(list[i] - before[i] != 1) |
+			(uint32_t)(list[i] == 0);
+		bits |= list[i];
 	}
-	*bits = seen;
-	return breaks;
+	shape->runs += runs;
+	shape->bits |= bits;
 }
 
-static uint32_t run_at(const uint32_t *list, uint32_t at, uint32_t count)
+/* In loops of known length: each id is looked at before any is written. */
+static struct shape shape_of(const uint32_t *list, uint32_t count)
 {
-	const uint32_t run = kvpull_ids_run(list, at, count);
+	struct shape shape = { 1, list[0] };
+	uint32_t at = 1;
 
-	return run < RUN_IDS_MAX ? run : RUN_IDS_MAX;
+	for (; count - at >= KVPULL_WIRE_U16S; at += KVPULL_WIRE_U16S)
+		shape_add(&shape, list + at, KVPULL_WIRE_U16S);
+	shape_add(&shape, list + at, count - at);
+	return shape;
 }
 
+/* Both arrays at once: the second begins where the first will have ended. */
 static void put_runs(struct kvpull_wire_writer *writer, const uint32_t *list,
-		     uint32_t count, uint32_t form)
+		     uint32_t count, const struct shape *shape, uint32_t form)
 {
-	uint32_t at;
+	struct kvpull_wire_writer mores = *writer;
+	uint32_t at = 0;
 
-	for (at = 0; at < count; at += run_at(list, at, count))
+	mores.used += (size_t)shape->runs * (form & IDS_NARROW ? 2 : 4);
+	while (at < count) {
+		const uint32_t run = kvpull_ids_run(list, at, count);
+
 		put_list(writer, list + at, 1, form);
-	for (at = 0; at < count;) {
-		const uint32_t run = run_at(list, at, count);
-
-		kvpull_wire_put_u16(writer, (uint16_t)(run - 1));
+		kvpull_wire_put_u16(&mores, (uint16_t)(run - 1));
 		at += run;
 	}
+	writer->used = mores.used;
 }
 
 void kvpull_ids_put(struct kvpull_wire_writer *writer,
 		    const struct kvpull_ids *ids)
 {
+	struct shape shape;
 	uint32_t form = 0;
-	uint32_t bits = 0;
-	uint32_t runs;
 
 	kvpull_wire_put_u32(writer, ids->count);
 	if (!ids->count)
@@ -76,10 +90,10 @@ void kvpull_ids_put(struct kvpull_wire_writer *writer,
 		kvpull_wire_put(writer, ids->bytes, ids->byte_count);
 		return;
 	}
-	runs = runs_of(ids->list, ids->count, &bits);
-	if (bits <= UINT16_MAX)
+	shape = shape_of(ids->list, ids->count);
+	if (shape.bits <= UINT16_MAX)
 		form |= IDS_NARROW;
-	if (4 + (uint64_t)runs * (form ? 4 : 6) <
+	if (4 + (uint64_t)shape.runs * (form ? 4 : 6) <
 	    (uint64_t)ids->count * (form ? 2 : 4))
 		form |= IDS_RUNS;
 	kvpull_wire_put_u8(writer, (uint8_t)form);
@@ -87,8 +101,8 @@ void kvpull_ids_put(struct kvpull_wire_writer *writer,
 		put_list(writer, ids->list, ids->count, form);
 		return;
 	}
-	kvpull_wire_put_u32(writer, runs);
-	put_runs(writer, ids->list, ids->count, form);
+	kvpull_wire_put_u32(writer, shape.runs);
+	put_runs(writer, ids->list, ids->count, &shape, form);
 }
 
 static uint32_t u16_at(const uint8_t *bytes, uint32_t index)

@@ -7,7 +7,7 @@
  *   LIST   the ids
  *   RUNS   u32 runs, the first id of each, u16 ids of each after its first
  *
- * Ids are u16 where all are below 65,536 (NARROW), else u32. A writer takes the
+ * A list has at most 65,536 ids, so a run does. Ids are u16 where all are below 65,536 (NARROW), else u32. A writer takes the
  * shorter form.
  */
 #ifndef KVPULL_BASE_IDS_H

@@ -246,17 +246,25 @@ static void put_base64(const uint8_t *bytes, size_t byte_count, char *text)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 				     "abcdefghijklmnopqrstuvwxyz0123456789-_";
-	uint32_t pending = 0;
-	uint32_t bits = 0;
-	size_t at;
+	uint32_t pending;
 
-	for (at = 0; at < byte_count; at++) {
-		pending = (pending << 8 | bytes[at]) & 0xffff;
-		for (bits += 8; bits >= 6; bits -= 6)
-			*text++ = digits[pending >> (bits - 6) & 63];
+	for (; byte_count >= 3; byte_count -= 3, bytes += 3, text += 4) {
+		pending = (uint32_t)bytes[0] << 16 | (uint32_t)bytes[1] << 8 |
+			  bytes[2];
+		text[0] = digits[pending >> 18];
+		text[1] = digits[pending >> 12 & 63];
+		text[2] = digits[pending >> 6 & 63];
+		text[3] = digits[pending & 63];
 	}
-	if (bits)
-		*text = digits[pending << (6 - bits) & 63];
+	if (!byte_count)
+		return;
+	pending = (uint32_t)bytes[0] << 16;
+	if (byte_count == 2)
+		pending |= (uint32_t)bytes[1] << 8;
+	text[0] = digits[pending >> 18];
+	text[1] = digits[pending >> 12 & 63];
+	if (byte_count == 2)
+		text[2] = digits[pending >> 6 & 63];
 }
 
 /* Digits' values + 1; 0: no digit. */
