@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# make install and make uninstall: library, header, pkg-config file, tools and
+# make install and make uninstall: library, headers, pkg-config file, tools and
 # their man pages.
 # install.sh install|uninstall <destdir> <prefix> <build folder> <version> <tool>...
 cd "$(dirname "$0")/.." || exit 1
@@ -14,7 +14,10 @@ lib=$root/lib
 
 if [ "$action" = uninstall ]; then
 	rm -f "$lib/libkvpull.so" "$lib/libkvpull.so.1" "$lib/libkvpull.so.$version" \
-		"$lib/pkgconfig/kvpull.pc" "$root/include/kvpull/connector.h"
+		"$lib/pkgconfig/kvpull.pc"
+	for header in include/kvpull/*.h; do
+		rm -f "$root/$header"
+	done
 	for tool in "$@"; do
 		name=$(basename "$tool")
 		rm -f "$root/bin/$name" "$root/share/man/man1/$name.1"
@@ -29,7 +32,7 @@ install -d "$lib/pkgconfig" "$root/include/kvpull"
 install -m 755 "$build/libkvpull.so.1" "$lib/libkvpull.so.$version"
 ln -sf "libkvpull.so.$version" "$lib/libkvpull.so.1"
 ln -sf libkvpull.so.1 "$lib/libkvpull.so"
-install -m 644 include/kvpull/connector.h "$root/include/kvpull/connector.h"
+install -m 644 include/kvpull/*.h "$root/include/kvpull"
 cat >"$lib/pkgconfig/kvpull.pc" <<END
 prefix=$prefix
 libdir=\${prefix}/lib

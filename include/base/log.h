@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "kvpull/connector.h"
+#include "kvpull/common.h"
 
 #define KVPULL_MUST_CHECK __attribute__((warn_unused_result))
 #define KVPULL_LOG_LINE_BYTES 512

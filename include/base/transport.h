@@ -26,6 +26,7 @@
 
 #include "base/log.h"
 #include "base/revocation.h"
+#include "kvpull/connector.h"
 
 #define KVPULL_ADDRESS_BYTES_MAX 128   /* of one route, with NUL */
 #define KVPULL_MESSAGE_BYTES_MAX 65536 /* handshake message */

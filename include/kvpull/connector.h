@@ -8,16 +8,11 @@
  * rank). Both halves serve both roles: a producer keeps blocks for others to
  * read, a consumer pulls them.
  *
- * Conventions
- * - Every params struct starts with struct_size, filled in by the caller with
- *   its own sizeof. Shorter: the missing members are zero, their default.
- *   Longer: accepted only if the extra bytes are zero, else KVPULL_EINVAL.
+ * Conventions, beside those of common.h
  * - A request key is a u64 that the engine chooses, never 0, never used twice
  *   in the life of the two halves. Block ids are u32, 0-based.
  * - Output buffers are (pointer, capacity). The bytes needed are always told;
  *   KVPULL_ETOOSMALL means that nothing was written and nothing changed.
- * - Return: 0 or a positive answer, or a negative enum kvpull_error. Out
- *   parameters are written only on success, except where said.
  * - Threads: all calls on one scheduler handle from one thread at a time, all
  *   calls on one worker handle likewise. Nothing blocks but open, close,
  *   memory_alloc and regions_register. Callbacks (log, fatal) run on the
@@ -29,6 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kvpull/common.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -36,134 +33,8 @@ extern "C" {
 #define KVPULL_ABI_MAJOR 1
 #define KVPULL_ABI_MINOR 0
 
-/*
- * Errors: name, value, text. The range says what is broken: -1..-19 this call
- * (nothing happened), -20..-39 this pull or hold, -40..-59 this peer,
- * -60..-79 the connector. Values are never reused.
- */
-#define KVPULL_ERRORS(X)                                                       \
-	X(EAGAIN, -1, "busy: call again after the next poll")                  \
-	X(EINVAL, -2, "invalid argument: see the call's bounds")               \
-	X(ENOMEM, -3, "out of memory or over memlock: lower the limits")       \
-	X(EFULL, -4, "a table is full: raise the limit that the log names")    \
-	X(ETOOSMALL, -5, "buffer too small: call again with the bytes told")   \
-	X(ENOTICKET, -6, "no complete ticket: serve the request locally")      \
-	X(ENOTMINE, -7, "not a kvpull ticket: leave it to another connector")  \
-	X(EUNSUPPORTED, -8, "not supported by this version: see the log")      \
-	X(ECONFIG, -9, "configuration error: see the detail")                  \
-	X(ENOKEY, -10, "unknown request key: ignored")                         \
-	X(EEXPIRED, -20, "the hold ended before the read was over: recompute") \
-	X(EABORTED, -21, "the pull was aborted by its engine")                 \
-	X(ETRUNCATED, -22, "the ticket lacks the blocks asked for: recompute") \
-	X(EMISMATCH, -23, "the ticket is for another prompt: recompute")       \
-	X(EDEADLINE, -24, "the pull missed its deadline: recompute")           \
-	X(EREAD, -25, "the read failed: recompute")                            \
-	X(EPEER, -40, "the peer is gone: recompute, later pulls reconnect")    \
-	X(EPROTO, -41, "the peer broke the protocol: check its version")       \
-	X(EREJECTED, -42, "the peer refused the handshake: see the log")       \
-	X(EVERSION, -43, "another wire version: upgrade the older side")       \
-	X(EROUTE, -44, "no allowed route to the peer: see the log")            \
-	X(EAUTH, -45, "the peer's key or uid is not accepted")                 \
-	X(EDEVICE, -60, "a device or kernel service failed: close and reopen") \
-	X(ERANK, -61, "a rank is silent: restart the engine")                  \
-	X(ECLOSED, -62, "the connector is shutting down")
-
-enum kvpull_error {
-#define KVPULL_ERROR_ENUM(name, value, text) KVPULL_##name = (value),
-	KVPULL_ERRORS(KVPULL_ERROR_ENUM)
-#undef KVPULL_ERROR_ENUM
-	KVPULL_OK = 0
-};
-
-/* Bounds of the ABI; those that a config key sets are in the README. */
-#define KVPULL_RANKS_MAX 64u            /* tensor parallel ranks an instance */
-#define KVPULL_GROUPS_MAX 8u            /* block groups */
-#define KVPULL_CACHES_MAX 512u          /* cache entries a worker registers */
-#define KVPULL_REGIONS_MAX 16u          /* memory regions a worker registers */
-#define KVPULL_TICKET_BLOCKS_MAX 65536u /* block ids in a ticket */
-#define KVPULL_TICKET_BYTES_MAX 786432u /* text bytes of the largest ticket */
-#define KVPULL_PAYLOAD_BYTES_MAX 4096u  /* engine's own bytes in a ticket */
-#define KVPULL_TEXT_BYTES_MAX 128u /* names in the model record, with NUL */
-#define KVPULL_DIGEST_BYTES 16u
-
 struct kvpull_scheduler; /* opaque */
 struct kvpull_worker;    /* opaque */
-
-/* Log levels. */
-#define KVPULL_LOG_ERROR 1u
-#define KVPULL_LOG_WARN 2u
-#define KVPULL_LOG_INFO 3u
-#define KVPULL_LOG_DEBUG 4u
-
-/* message: one line, no newline; valid during the call only. */
-typedef void (*kvpull_log_fn)(void *context, uint32_t level,
-			      const char *message);
-/* Called once when going on would free or overwrite a block in use. */
-typedef void (*kvpull_fatal_fn)(void *context, const char *message);
-
-/** What the engine provides. All members may be 0. */
-struct kvpull_host {
-	size_t struct_size;
-	void *context;
-	kvpull_log_fn log;     /* NULL: silent */
-	kvpull_fatal_fn fatal; /* NULL: abort() */
-	uint32_t log_level;    /* where the key log_level is not set; 0: info */
-	uint32_t reserved;
-};
-
-/** Why an open or a registration was refused. */
-struct kvpull_error_detail {
-	size_t struct_size;
-	int32_t code;
-	uint32_t reserved;
-	char field[64];    /* config key or struct member, "" if none */
-	char message[256]; /* one line: what, both values, what to do */
-};
-
-/**
- * What must be equal for KV bytes to mean the same at both ends. Texts are
- * NUL-terminated, at most KVPULL_TEXT_BYTES_MAX with it; NULL = "".
- */
-struct kvpull_model {
-	size_t struct_size;
-	const char *model;     /* name or path as served */
-	const char *revision;  /* of the weights' repository */
-	const char *weights;   /* version of the weights now loaded */
-	const char *dtype;     /* of the cache, e.g. "float16" */
-	const char *layout;    /* e.g. "LBHNC" */
-	const char *attention; /* backend, if its layout is its own */
-	uint32_t layer_count;
-	uint32_t head_count; /* KV heads of the whole model */
-	uint32_t head_bytes; /* bytes of one head of one token */
-	uint32_t replicated; /* 1: each rank has all heads (MLA) */
-};
-
-#define KVPULL_GROUP_FULL 0u    /* full attention */
-#define KVPULL_GROUP_SLIDING 1u /* sliding window: trailing blocks only */
-#define KVPULL_GROUP_STATE 2u   /* recurrent state slots: refused in v1 */
-
-struct kvpull_group {
-	uint32_t block_tokens; /* tokens a block, 1.. */
-	uint32_t kind;
-};
-
-/** Opens a half. Strings and arrays are copied. */
-struct kvpull_open_params {
-	size_t struct_size;
-	const struct kvpull_host *host;
-	const char *config_json; /* NULL: environment KVPULL_* and defaults */
-	const struct kvpull_model *model;
-	const char *engine_id; /* unique among engines; names the peer in logs */
-	uint32_t tp_size;      /* 1 .. KVPULL_RANKS_MAX */
-	uint32_t tp_rank;      /* worker: 0-based; scheduler: 0 */
-	uint32_t pp_size;      /* 0 or 1; more is refused */
-	uint32_t dcp_size;     /* 0 or 1; more is refused */
-	uint32_t dp_rank;      /* for logs */
-	uint32_t push_mode;    /* 0; else refused */
-	const struct kvpull_group *groups; /* [group_count] */
-	uint32_t group_count;              /* 1 .. KVPULL_GROUPS_MAX */
-	uint32_t reserved;
-};
 
 /** What a ticket says without a handle. */
 struct kvpull_ticket_info {

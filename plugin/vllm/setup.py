@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the library and its header into the package.
+"""Puts the library and its headers into the package.
 
 The library is the one that LIBKVPULL names at build time, else that of
 this source tree, which is built if it is not there.
@@ -33,11 +33,12 @@ class BuildPy(build_py):
     """build_py that adds what is not Python."""
 
     def run(self) -> None:
-        """Copy the modules, then the library and the header."""
+        """Copy the modules, then the library and the headers."""
         super().run()
         target = Path(self.build_lib) / "kvpull_vllm"
         shutil.copy(library(), target / "libkvpull.so.1")
-        shutil.copy(ROOT / "include/kvpull/connector.h", target)
+        for header in ("common.h", "connector.h"):
+            shutil.copy(ROOT / "include/kvpull" / header, target)
         source, made = HERE / "log.c", target / "libkvpull_log.so"
         compiler = os.environ.get("CC", "cc")
         subprocess.run(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connector ABI, read from connector.h itself.
+"""The connector ABI, read from common.h and connector.h themselves.
 
-cffi takes the header's own declarations, so that no struct is written down a
+cffi takes the headers' own declarations, so that no struct is written down a
 second time. What C's preprocessor would do is little: constants and the list
 of errors, which are read here.
 """
@@ -24,19 +24,17 @@ class AbiError(RuntimeError):
     """The library or its header cannot be used; the text says why."""
 
 
-def header_path() -> Path:
-    """Return connector.h: the installed copy, else the source tree's."""
-    for path in (
-        _PACKAGE / "connector.h",
-        _PACKAGE.parents[2] / "include" / "kvpull" / "connector.h",
-    ):
-        if path.exists():
-            return path
+def headers() -> str:
+    """Return the headers' text: of the installed copies, else the source's."""
+    for folder in (_PACKAGE, _PACKAGE.parents[2] / "include" / "kvpull"):
+        paths = [folder / name for name in ("common.h", "connector.h")]
+        if all(path.exists() for path in paths):
+            return "".join(path.read_text() for path in paths)
     raise AbiError(f"connector.h is neither in {_PACKAGE} nor in a source tree")
 
 
 def constants(text: str) -> dict[str, int]:
-    """Return the header's numeric #defines and its errors."""
+    """Return the headers' numeric #defines and their errors."""
     values: dict[str, int] = {}
     for line in text.splitlines():
         match = _CONSTANT.match(line)
@@ -51,7 +49,7 @@ def constants(text: str) -> dict[str, int]:
 
 
 def declarations(text: str) -> str:
-    """Return the header as cffi reads it, without directives."""
+    """Return the headers as cffi reads them, without directives."""
     known = constants(text)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = text.replace("\\\n", " ")
@@ -62,7 +60,7 @@ def declarations(text: str) -> str:
     return re.sub(r"\[(KVPULL_\w+)\]", lambda m: f"[{known[m[1]]}]", text)
 
 
-_TEXT = header_path().read_text()
+_TEXT = headers()
 CONST = constants(_TEXT)
 ffi = cffi.FFI()
 ffi.cdef(declarations(_TEXT))
@@ -72,7 +70,7 @@ COUNTER = "struct kvpull_counter"
 
 
 def structs() -> list[str]:
-    """Return the names of the header's complete structs."""
+    """Return the names of the headers' complete structs."""
     return re.findall(r"^struct (kvpull_\w+) \{", _TEXT, flags=re.M)
 
 
