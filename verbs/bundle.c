@@ -19,7 +19,7 @@ static void bundle_clear(struct kvpull_verbs_bundle *bundle)
 	bundle->told = bundle->greeted = bundle->first = 0;
 	memset(bundle->ways, 0, sizeof(bundle->ways));
 	bundle->token[0] = bundle->token[1] = 0;
-	bundle->sink = NULL;
+	bundle->ring = NULL;
 	bundle->note_at = bundle->note_number = 0;
 	bundle->note_count = bundle->note_posted = 0;
 	bundle->note_next = bundle->reads_open = 0;
@@ -37,6 +37,10 @@ int kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
 		bundle->notes = (struct kvpull_record *)kvpull_arena_take(
 			arena, shared->params.notify_credits,
 			sizeof(*bundle->notes));
+	else
+		bundle->ring_memory = kvpull_arena_take(
+			arena, 1,
+			kvpull_ring_bytes(shared->params.ring_records));
 	bundle_clear(bundle);
 	for (rail = 0; rail < shared->rail_count; rail++) {
 		struct kvpull_verbs_end *end = &bundle->ends[rail];

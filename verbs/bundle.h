@@ -26,6 +26,7 @@
 #ifndef KVPULL_VERBS_BUNDLE_H
 #define KVPULL_VERBS_BUNDLE_H
 
+#include "base/ring.h"
 #include "verbs/endpoint.h"
 
 enum kvpull_verbs_bundle_state {
@@ -62,8 +63,14 @@ struct kvpull_verbs_bundle {
 	/* callers: where they call from, and since when */
 	struct kvpull_verbs_address from;
 	uint64_t since_ns;
-	/* callers: where they speak to; NULL until admit() let them in */
-	const struct kvpull_verbs_sink *sink;
+	/*
+	 * callers: their notifications, which the engine's thread drains; the
+	 * end that is written to is NULL until admit() let them in
+	 */
+	struct kvpull_ring_writer *ring;
+	struct kvpull_ring ring_reader;
+	struct kvpull_ring_writer ring_writer;
+	void *ring_memory;
 
 	/* notifications; numbers are free-running */
 	struct kvpull_record *notes; /* peers: [notify_credits] */

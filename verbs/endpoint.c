@@ -181,7 +181,7 @@ void kvpull_verbs_end_settle(struct kvpull_verbs_end *end)
 	/* Nothing that matters is in flight by who was not let in. */
 	const int quiet =
 		!end->qp || (end->done == end->posted && !end->receive_open) ||
-		(end->role == KVPULL_VERBS_CALLER && !end->bundle->sink);
+		(end->role == KVPULL_VERBS_CALLER && !end->bundle->ring);
 
 	if (!end->deadline_ns)
 		end->deadline_ns = shared->now_ns + shared->params.flush_ns;

@@ -82,7 +82,6 @@ struct kvpull_verbs_shared {
 	uint32_t rail_count;
 	struct kvpull_networks networks;
 	struct kvpull_verbs_counts counts;
-	const struct kvpull_verbs_sink *sink;
 	uint64_t now_ns; /* of the last poll */
 };
 

@@ -34,7 +34,7 @@ int kvpull_verbs_gate_pass(const struct kvpull_verbs_connect *connect,
 		struct kvpull_verbs_bundle *bundle =
 			&connect->bundles[connect->active[at]];
 
-		admitted += bundle->sink != NULL;
+		admitted += bundle->ring != NULL;
 		if (!is_waiting(bundle))
 			continue;
 		waiting_add(&all, bundle);

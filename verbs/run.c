@@ -8,6 +8,7 @@
 #include "verbs/run.h"
 
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "base/clock.h"
 
@@ -68,7 +69,7 @@ static void piece_take(struct kvpull_verbs_end *end,
 						KVPULL_EVENT_PEER_MESSAGE :
 						KVPULL_EVENT_CALLER_MESSAGE);
 	event->index = end->index;
-	event->uid = KVPULL_VERBS_UID;
+	event->uid = KVPULL_UID_NONE;
 	event->data = end->inbox.data;
 	event->data_bytes = end->inbox.total;
 	/* The owner may look at it until the next poll. */
@@ -76,17 +77,29 @@ static void piece_take(struct kvpull_verbs_end *end,
 	end->bundle->greeted = 1;
 }
 
-/* By whichever rail a number comes first, there it is taken. */
+/* Return: 1 if its ring has no room for it now. */
+static int ring_push(const struct kvpull_verbs_end *end)
+{
+	const int wake_fd = end->shared->params.engine_wake_fd;
+	const int code = kvpull_ring_push(end->bundle->ring, &end->note);
+
+	if (code == 1 && wake_fd >= 0)
+		(void)eventfd_write(wake_fd, 1);
+	return code < 0;
+}
+
+/*
+ * By whichever rail a number comes first, there it is taken. Without room it is
+ * offered again at the next poll; nothing else is taken from that rail before.
+ */
 static void note_offer(struct kvpull_verbs_end *end)
 {
 	struct kvpull_verbs_bundle *bundle = end->bundle;
-	const struct kvpull_verbs_sink *sink = bundle->sink;
 
 	end->stalled = 0;
 	if (end->note_number != bundle->note_next)
 		return;
-	end->stalled =
-		sink->note(sink->context, bundle->index, &end->note) != 0;
+	end->stalled = (uint32_t)ring_push(end);
 	bundle->note_next += !end->stalled;
 	end->noted |= !end->stalled;
 }
@@ -108,7 +121,7 @@ static void frame_take(struct kvpull_verbs_end *end,
 		       struct kvpull_verbs_events *events)
 {
 	/* Whatever state it is in: none was given to who was not let in. */
-	const struct kvpull_verbs_sink *sink = end->bundle->sink;
+	struct kvpull_ring_writer *ring = end->bundle->ring;
 
 	end->heard_ns = end->shared->now_ns;
 	switch (frame->kind) {
@@ -117,14 +130,14 @@ static void frame_take(struct kvpull_verbs_end *end,
 		piece_take(end, frame, events);
 		break;
 	case KVPULL_FRAME_NOTE:
-		if (sink)
+		if (ring)
 			note_take(end, frame);
 		else if (end->state <= KVPULL_VERBS_IN)
 			bad_frame(end, "a notification before admission");
 		break;
 	case KVPULL_FRAME_BEAT:
-		if (sink)
-			sink->beat(sink->context, end->index);
+		if (ring)
+			kvpull_ring_beat(ring);
 		break;
 	default:
 		bad_frame(end, "a frame of unknown kind");
@@ -200,7 +213,7 @@ static void call_tell(struct kvpull_verbs_bundle *bundle,
 		return;
 	event = kvpull_verbs_events_add(events, KVPULL_EVENT_CALLER_UP);
 	event->index = bundle->index;
-	event->uid = KVPULL_VERBS_UID;
+	event->uid = KVPULL_UID_NONE;
 	bundle->told = 1;
 }
 

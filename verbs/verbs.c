@@ -235,17 +235,35 @@ static int verbs_caller_send(struct kvpull_transport *transport,
 	return say(caller_at(verbs_of(transport), caller), bytes, byte_count);
 }
 
+/* A fresh one: the memory is zero again, its last reader has forgotten it. */
+static int ring_make(struct kvpull_verbs_bundle *bundle)
+{
+	const uint32_t records = bundle->shared->params.ring_records;
+	const size_t bytes = kvpull_ring_bytes(records);
+	int code;
+
+	memset(bundle->ring_memory, 0, bytes);
+	code = kvpull_ring_init(&bundle->ring_reader, bundle->ring_memory,
+				records);
+	if (!code)
+		code = kvpull_ring_writer_init(&bundle->ring_writer,
+					       bundle->ring_memory, bytes);
+	return code ? KVPULL_ENOMEM : 0;
+}
+
 static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,
 		       const void *welcome, size_t welcome_bytes,
 		       struct kvpull_ring **ring)
 {
-	const struct verbs *verbs = verbs_of(transport);
-	struct kvpull_verbs_bundle *bundle = caller_at(verbs, caller);
+	struct kvpull_verbs_bundle *bundle =
+		caller_at(verbs_of(transport), caller);
 	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
 
 	if (end->state != KVPULL_VERBS_OPEN ||
 	    bundle->state != KVPULL_BUNDLE_MEETING)
 		return KVPULL_EPEER;
+	if (ring_make(bundle))
+		return KVPULL_ENOMEM;
 	kvpull_verbs_bundle_draw(bundle);
 	if (say(bundle, welcome, welcome_bytes) ||
 	    kvpull_verbs_bundle_open(bundle, end)) {
@@ -256,8 +274,8 @@ static int verbs_admit(struct kvpull_transport *transport, uint32_t caller,
 	end->state = KVPULL_VERBS_IN;
 	end->deadline_ns = 0;
 	bundle->state = KVPULL_BUNDLE_IN;
-	bundle->sink = verbs->shared.sink;
-	*ring = NULL;
+	bundle->ring = &bundle->ring_writer;
+	*ring = &bundle->ring_reader;
 	return 0;
 }
 
@@ -717,7 +735,6 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	verbs->transport.log = params->log;
 	verbs->shared.log = params->log;
 	verbs->shared.params = *params;
-	verbs->shared.sink = params->sink;
 	verbs->connect.shared = &verbs->shared;
 	verbs->reads.shared = &verbs->shared;
 	verbs->wait_fd = verbs->timer_fd = -1;

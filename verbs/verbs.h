@@ -13,37 +13,23 @@
 
 struct kvpull_fabric; /* verbs/fabric.h */
 
-/* A caller's uid as this route tells it: not known. */
-#define KVPULL_VERBS_UID KVPULL_UID_NONE
-
-/*
- * Where an admitted caller's notifications and heartbeats go, at once, in the
- * owner's thread. note(): 0, or KVPULL_EAGAIN: offered again at the next poll,
- * and meanwhile nothing more is taken from that caller.
- */
-struct kvpull_verbs_sink {
-	void *context;
-	int (*note)(void *context, uint32_t caller,
-		    const struct kvpull_record *record);
-	void (*beat)(void *context, uint32_t caller);
-};
-
 /* Members of value 0 or NULL stand for the default in the comment. */
 struct kvpull_verbs_params {
 	const struct kvpull_log *log;
-	const struct kvpull_fabric *fabric;   /* the host's libraries */
-	const struct kvpull_verbs_sink *sink; /* required */
-	const char *device;                   /* chosen; "a,b": one a rail */
-	const char *address;     /* own IP; that of the chosen GID; likewise */
-	const char *networks;    /* peers and callers allowed; the own subnet */
-	uint32_t required;       /* a host without RDMA is an error, said so */
-	uint32_t rails;          /* as many as are named above, or 1 */
-	uint32_t port;           /* of the device, from 1; chosen */
-	uint32_t gid_index;      /* + 1; chosen */
-	uint32_t listen_port;    /* any */
-	uint32_t peers_max;      /* required; as are the two below */
-	uint32_t callers_max;    /* let in at once; others wait beside them */
-	uint32_t reads_max;      /* read->index is below it */
+	const struct kvpull_fabric *fabric; /* the host's libraries */
+	const char *device;                 /* chosen; "a,b": one a rail */
+	const char *address;   /* own IP; that of the chosen GID; likewise */
+	const char *networks;  /* peers and callers allowed; the own subnet */
+	uint32_t required;     /* a host without RDMA is an error, said so */
+	uint32_t rails;        /* as many as are named above, or 1 */
+	uint32_t port;         /* of the device, from 1; chosen */
+	uint32_t gid_index;    /* + 1; chosen */
+	uint32_t listen_port;  /* any */
+	uint32_t peers_max;    /* required; as are the three below */
+	uint32_t callers_max;  /* let in at once; others wait beside them */
+	uint32_t ring_records; /* of a caller that is let in */
+	uint32_t reads_max;    /* read->index is below it */
+	int engine_wake_fd; /* eventfd, written when a ring's reader sleeps; -1: none */
 	uint32_t notify_credits; /* 32; unacknowledged SENDs a direction */
 	uint32_t depth;          /* 256; READ work requests in flight a rail */
 	uint32_t batch;          /* 64; work requests a doorbell */

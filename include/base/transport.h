@@ -5,7 +5,7 @@
  *
  * All calls and poll() are made by one thread, the owner (the progress thread,
  * or the caller with progress=caller); the one exception is the ring of a
- * consumer, which the engine's thread drains (see CALLER_ADMITTED).
+ * consumer, which the engine's thread drains from admit() until forget().
  *
  * A connection's life, consumer's side (a *peer*):
  *   connect() -> PEER_MESSAGE (challenge) -> peer_send(hello) -> PEER_MESSAGE
@@ -129,12 +129,11 @@ enum kvpull_event_kind {
 	 * and KVPULL_EAGAIN (out of descriptors here) pass.
 	 */
 	KVPULL_EVENT_PEER_DOWN,
-	KVPULL_EVENT_READ_DONE,  /* cookie = read, code; no write can land */
-	KVPULL_EVENT_CHECK_DONE, /* cookie = read, code; read->entry is set */
-	KVPULL_EVENT_CALLER_UP,  /* index = caller; uid */
+	KVPULL_EVENT_READ_DONE,      /* read, code; no write can land */
+	KVPULL_EVENT_CHECK_DONE,     /* read, code; read->entry is set */
+	KVPULL_EVENT_CALLER_UP,      /* index = caller; uid */
 	KVPULL_EVENT_CALLER_MESSAGE, /* index = caller; data, uid */
-	KVPULL_EVENT_CALLER_DOWN, /* index = caller; its ring lives till forget() */
-	KVPULL_EVENT_NOTE /* index = caller; note (routes without a ring) */
+	KVPULL_EVENT_CALLER_DOWN /* index = caller; its ring lives till forget() */
 };
 
 struct kvpull_event {
@@ -145,7 +144,6 @@ struct kvpull_event {
 	struct kvpull_read *read;
 	const uint8_t *data;
 	size_t data_bytes;
-	struct kvpull_record note;
 };
 
 struct kvpull_transport;
@@ -211,10 +209,10 @@ struct kvpull_transport_ops {
 	int (*caller_send)(struct kvpull_transport *transport, uint32_t caller,
 			   const void *bytes, size_t byte_count);
 	/*
-	 * Let a caller in: its ring is made and sent with the welcome. *ring
-	 * may be drained by another thread until forget(). NULL ring: NOTE
-	 * events instead. 0, KVPULL_ENOMEM, KVPULL_EPEER; KVPULL_EAGAIN: out
-	 * of memory or descriptors for now.
+	 * Let a caller in: a fresh ring is made for it, and the welcome sent.
+	 * What it notifies of and its beats come there, and nowhere else; *ring
+	 * may be drained by another thread until forget(). 0, KVPULL_ENOMEM,
+	 * KVPULL_EPEER; KVPULL_EAGAIN: out of memory or descriptors for now.
 	 */
 	int (*admit)(struct kvpull_transport *transport, uint32_t caller,
 		     const void *welcome, size_t welcome_bytes,

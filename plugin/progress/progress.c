@@ -133,7 +133,6 @@ static int events(struct kvpull_progress *progress, uint64_t now_ns)
 			kvpull_serve_event(progress, &event[index]);
 			break;
 		case KVPULL_EVENT_NONE: /* counts as work */
-		case KVPULL_EVENT_NOTE: /* the route puts them into rings */
 			break;
 		}
 	}

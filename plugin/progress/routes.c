@@ -64,7 +64,7 @@ static int shm_open_route(struct kvpull_progress *progress,
 
 static struct kvpull_verbs_params
 verbs_params(const struct kvpull_config *config, uint32_t reads_max,
-	     const struct kvpull_log *log)
+	     int engine_wake_fd, const struct kvpull_log *log)
 {
 	return (struct kvpull_verbs_params){
 		.log = log,
@@ -80,7 +80,9 @@ verbs_params(const struct kvpull_config *config, uint32_t reads_max,
 		.listen_port = config->verbs_listen_port,
 		.peers_max = config->peers_max,
 		.callers_max = config->consumers_max,
+		.ring_records = config->ring_records,
 		.reads_max = reads_max,
+		.engine_wake_fd = engine_wake_fd,
 		.notify_credits = config->verbs_credits,
 		.depth = config->verbs_depth,
 		.batch = config->verbs_batch,
@@ -103,8 +105,6 @@ route_params(const struct kvpull_config *config, const struct kvpull_log *log)
 		.peers_max = config->peers_max,
 		.callers_max = config->consumers_max,
 		.waiting_max = config->consumers_max + 2 * KVPULL_CALLERS_MORE,
-		.ring_records = config->ring_records,
-		.engine_wake_fd = -1,
 	};
 }
 
@@ -116,9 +116,12 @@ static int verbs_open_route(struct kvpull_progress *progress,
 			    struct kvpull_arena *arena,
 			    struct kvpull_transport *shm)
 {
-	struct kvpull_verbs_params verbs =
-		verbs_params(&progress->facts->config, progress->part_count_max,
-			     progress->log);
+	/* With progress=caller the reader is who polls: it is awake. */
+	const int wakes =
+		progress->facts->config.progress == KVPULL_PROGRESS_THREAD;
+	const struct kvpull_verbs_params verbs = verbs_params(
+		&progress->facts->config, progress->part_count_max,
+		wakes ? progress->handover->engine_wake_fd : -1, progress->log);
 	struct kvpull_route_params params =
 		route_params(&progress->facts->config, progress->log);
 	struct kvpull_transport *added;
@@ -126,12 +129,9 @@ static int verbs_open_route(struct kvpull_progress *progress,
 	int code;
 
 	params.shm = shm;
-	if (progress->facts->config.progress == KVPULL_PROGRESS_THREAD)
-		params.engine_wake_fd = progress->handover->engine_wake_fd;
 	code = kvpull_route_open(&params, arena, &route);
 	if (code)
 		return code;
-	verbs.sink = kvpull_route_sink(route);
 	code = kvpull_verbs_open(&verbs, arena, &added);
 	if (!code) {
 		if (!progress->facts->config.key_set)

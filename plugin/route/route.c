@@ -11,33 +11,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/ring.h"
 #include "plugin/bytes/handshake.h"
 #include "plugin/route/places.h"
 #include "shm/shm.h"
 
 #define REFUSAL_BYTES 1024u
 
-/* A caller of verbs: its ring, both ends. */
-struct caller_ring {
-	struct kvpull_ring reader;
-	struct kvpull_ring_writer writer;
-	void *memory;
-};
-
 struct kvpull_route {
 	struct kvpull_transport transport; /* first: the seam's handle */
 	struct kvpull_transport *sides[KVPULL_SIDES];
-	struct kvpull_verbs_sink sink;
 	struct kvpull_places peers;
 	struct kvpull_places callers;
-	struct caller_ring *rings; /* by verbs' own handle */
-	uint32_t ring_records;
 	uint32_t turn; /* the side that is polled first */
-	int engine_wake_fd;
 	int wait_fd;
 };
 
@@ -252,21 +239,6 @@ static int route_caller_send(struct kvpull_transport *transport,
 	return side->ops->caller_send(side, caller, bytes, byte_count);
 }
 
-/* A fresh ring: the memory is zero again, the last reader has forgotten it. */
-static int ring_make(struct kvpull_route *route, struct caller_ring *ring)
-{
-	const size_t bytes = kvpull_ring_bytes(route->ring_records);
-	int code;
-
-	memset(ring->memory, 0, bytes);
-	code = kvpull_ring_init(&ring->reader, ring->memory,
-				route->ring_records);
-	if (!code)
-		code = kvpull_ring_writer_init(&ring->writer, ring->memory,
-					       bytes);
-	return code ? KVPULL_ENOMEM : 0;
-}
-
 static int route_admit(struct kvpull_transport *transport, uint32_t caller,
 		       const void *welcome, size_t welcome_bytes,
 		       struct kvpull_ring **ring)
@@ -275,20 +247,9 @@ static int route_admit(struct kvpull_transport *transport, uint32_t caller,
 	const struct kvpull_place *place =
 		kvpull_place_at(&route->callers, caller);
 	struct kvpull_transport *side = route->sides[place->side];
-	struct caller_ring *own = &route->rings[place->inner];
-	struct kvpull_ring *none;
-	int code;
 
-	if (place->side == KVPULL_SIDE_SHM)
-		return side->ops->admit(side, place->inner, welcome,
-					welcome_bytes, ring);
-	code = ring_make(route, own);
-	if (!code)
-		code = side->ops->admit(side, place->inner, welcome,
-					welcome_bytes, &none);
-	if (!code)
-		*ring = &own->reader;
-	return code;
+	return side->ops->admit(side, place->inner, welcome, welcome_bytes,
+				ring);
 }
 
 static void route_refuse(struct kvpull_transport *transport, uint32_t caller,
@@ -390,7 +351,6 @@ static int event_map(struct kvpull_route *route, enum kvpull_side kind,
 	case KVPULL_EVENT_READ_DONE:
 	case KVPULL_EVENT_CHECK_DONE:
 	case KVPULL_EVENT_NONE:
-	case KVPULL_EVENT_NOTE:
 		break;
 	}
 	return 1;
@@ -517,32 +477,6 @@ static const struct kvpull_transport_ops route_ops = {
 	.close = route_close,
 };
 
-static int sink_note(void *context, uint32_t caller,
-		     const struct kvpull_record *record)
-{
-	struct kvpull_route *route = context;
-	const int code = kvpull_ring_push(&route->rings[caller].writer, record);
-
-	if (code < 0)
-		return KVPULL_EAGAIN;
-	if (code == 1 && route->engine_wake_fd >= 0)
-		(void)eventfd_write(route->engine_wake_fd, 1);
-	return 0;
-}
-
-static void sink_beat(void *context, uint32_t caller)
-{
-	struct kvpull_route *route = context;
-
-	kvpull_ring_beat(&route->rings[caller].writer);
-}
-
-const struct kvpull_verbs_sink *
-kvpull_route_sink(const struct kvpull_route *route)
-{
-	return &route->sink;
-}
-
 void kvpull_route_discard(struct kvpull_route *route)
 {
 	(void)close(route->wait_fd);
@@ -551,21 +485,6 @@ void kvpull_route_discard(struct kvpull_route *route)
 struct kvpull_transport *kvpull_route_transport(struct kvpull_route *route)
 {
 	return &route->transport;
-}
-
-static int rings_take(struct kvpull_route *route, uint32_t callers_max,
-		      struct kvpull_arena *arena)
-{
-	uint32_t index;
-
-	route->rings = (struct caller_ring *)kvpull_arena_take(
-		arena, callers_max, sizeof(*route->rings));
-	if (!route->rings)
-		return KVPULL_ENOMEM;
-	for (index = 0; index < callers_max; index++)
-		route->rings[index].memory = kvpull_arena_take(
-			arena, 1, kvpull_ring_bytes(route->ring_records));
-	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
 static int side_watch(struct kvpull_route *route, enum kvpull_side kind)
@@ -591,11 +510,6 @@ int kvpull_route_open(const struct kvpull_route_params *params,
 		return KVPULL_ENOMEM;
 	route->transport.ops = &route_ops;
 	route->transport.log = params->log;
-	route->sink.context = route;
-	route->sink.note = sink_note;
-	route->sink.beat = sink_beat;
-	route->ring_records = params->ring_records;
-	route->engine_wake_fd = params->engine_wake_fd;
 	code = kvpull_places_init(&route->peers, params->peers_max, params->log,
 				  arena);
 	if (!code)
@@ -603,10 +517,6 @@ int kvpull_route_open(const struct kvpull_route_params *params,
 					  params->callers_max +
 						  params->waiting_max,
 					  params->log, arena);
-	if (!code)
-		code = rings_take(
-			route, params->callers_max + KVPULL_VERBS_CALLERS_MORE,
-			arena);
 	if (code)
 		return code;
 	route->wait_fd = epoll_create1(EPOLL_CLOEXEC);

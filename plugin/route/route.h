@@ -3,10 +3,6 @@
  * Route choice: one transport (base/transport.h) over both routes. Same node:
  * shm, else verbs; `route` pins one. A peer's address tells its route: those
  * of verbs have a port, names of sockets have no ':'.
- *
- * Callers of verbs have no ring of their own: their notifications come as
- * messages, and are put into rings here, so that the engine's thread drains
- * both alike.
  */
 #ifndef KVPULL_PLUGIN_ROUTE_H
 #define KVPULL_PLUGIN_ROUTE_H
@@ -16,7 +12,7 @@
 #include "verbs/verbs.h"
 
 /* A caller that comes over the network: its uid is not known. */
-#define KVPULL_ROUTE_UID_NONE KVPULL_VERBS_UID
+#define KVPULL_ROUTE_UID_NONE KVPULL_UID_NONE
 
 struct kvpull_route_params {
 	const struct kvpull_log *log;
@@ -24,8 +20,6 @@ struct kvpull_route_params {
 	uint32_t peers_max;           /* of both together, and of each */
 	uint32_t callers_max;         /* of verbs */
 	uint32_t waiting_max; /* places beside: no route keeps out the other */
-	uint32_t ring_records;
-	int engine_wake_fd; /* written when a ring's reader sleeps; -1: it is who polls */
 };
 
 struct kvpull_route;
@@ -34,9 +28,6 @@ struct kvpull_route;
 int KVPULL_MUST_CHECK
 kvpull_route_open(const struct kvpull_route_params *params,
 		  struct kvpull_arena *arena, struct kvpull_route **route);
-/* Where the verbs route's notifications go. */
-const struct kvpull_verbs_sink *
-kvpull_route_sink(const struct kvpull_route *route);
 /* Takes it over: close() closes it. 0 or KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK kvpull_route_add(struct kvpull_route *route,
 				       struct kvpull_transport *verbs);

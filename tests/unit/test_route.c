@@ -86,16 +86,16 @@ static void end_make(struct end *end, const char *name, const char *folder,
 		.log = &end->log,
 		.peers_max = 4,
 		.callers_max = callers_max,
-		.ring_records = RING_RECORDS,
-		.engine_wake_fd = wake_fd,
 	};
-	struct kvpull_verbs_params verbs = {
+	const struct kvpull_verbs_params verbs = {
 		.log = &end->log,
 		.fabric = fake_verbs_fabric(),
 		.networks = "10.66.0.0/24",
 		.peers_max = 4,
 		.callers_max = 4,
+		.ring_records = RING_RECORDS,
 		.reads_max = 4,
+		.engine_wake_fd = wake_fd,
 		.notify_credits = 8,
 	};
 	struct kvpull_transport *added;
@@ -107,7 +107,6 @@ static void end_make(struct end *end, const char *name, const char *folder,
 		assert_int_equal(
 			kvpull_shm_open(&shm, &end->arena, &params.shm), 0);
 	assert_int_equal(kvpull_route_open(&params, &end->arena, &route), 0);
-	verbs.sink = kvpull_route_sink(route);
 	assert_int_equal(kvpull_verbs_open(&verbs, &end->arena, &added), 0);
 	assert_int_equal(kvpull_route_add(route, added), 0);
 	assert_true(kvpull_arena_ok(&end->arena));

@@ -85,8 +85,6 @@ static int up(void **state)
 		.log = &silent,
 		.peers_max = 2,
 		.callers_max = 2,
-		.ring_records = 16,
-		.engine_wake_fd = -1,
 	};
 	struct kvpull_route *made;
 

@@ -383,7 +383,7 @@ static void events_beyond_the_capacity_wait(void **state)
 	struct kvpull_event event;
 	struct kvpull_transport *p;
 	int fds[WORLD_CALLERS_MAX];
-	uint32_t kinds[KVPULL_EVENT_NOTE + 1] = { 0 };
+	uint32_t kinds[KVPULL_EVENT_CALLER_DOWN + 1] = { 0 };
 	uint32_t i;
 
 	(void)state;

@@ -404,7 +404,7 @@ static void note_whose_acknowledgement_was_lost_is_taken_once(void **state)
 static void note_that_waits_for_room_on_both_rails_is_taken_once(void **state)
 {
 	(void)state;
-	world.sink_full = 1;
+	world_ring_fill();
 	assert_int_equal(world_note_send(1), 0);
 	assert_int_equal(world_note_send(2), 0);
 	world_run(3);
@@ -412,7 +412,7 @@ static void note_that_waits_for_room_on_both_rails_is_taken_once(void **state)
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.note_count, 0);
 	assert_int_equal(world.p.downs, 0);
-	world.sink_full = 0;
+	world.keeps_rings = 0;
 	world_run(WORLD_MS_FLUSHED);
 	assert_int_equal(world.note_count, 2);
 	assert_int_equal(world.notes[0].generation, 1);

@@ -18,6 +18,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/ring.h"
 #include "tests/fake/verbs.h"
 #include "verbs/verbs.h"
 
@@ -26,6 +27,8 @@
 #define WORLD_BYTES (WORLD_BLOCKS * WORLD_BLOCK_BYTES)
 #define WORLD_SLOTS 8u
 #define WORLD_NOTES 1024u
+#define WORLD_RING_RECORDS 16u
+#define WORLD_CALLERS 64u
 #define WORLD_INCARNATION 77u
 #define WORLD_MS_FLUSHED 250u /* both time-outs of a lost rail, and some */
 #define WORLD_STEP_NS KVPULL_NS_PER_MS
@@ -45,16 +48,16 @@ struct world_side {
 	uint32_t reads_done, checks_done;
 	int32_t read_code, check_code;
 	char message[64];
+	struct kvpull_ring *rings[WORLD_CALLERS]; /* of who was let in */
 };
 
 struct world {
 	struct world_side p, d;
-	struct kvpull_verbs_sink sink;
 	struct kvpull_record notes[WORLD_NOTES];
 	uint32_t note_count, beat_count;
-	uint32_t sink_full; /* takes no notes */
-	uint32_t refuses;   /* P refuses who says hello */
-	uint32_t silent;    /* P does not challenge */
+	uint32_t keeps_rings; /* nobody takes what is in them */
+	uint32_t refuses;     /* P refuses who says hello */
+	uint32_t silent;      /* P does not challenge */
 	uint32_t attach_code;
 	const char *networks; /* of who is opened next */
 	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
@@ -75,23 +78,34 @@ struct world {
 static struct world world;
 static uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
 
-static inline int world_note(void *context, uint32_t caller,
-			     const struct kvpull_record *record)
+/* What fills a ring is no note. */
+#define WORLD_FILLER KVPULL_NOTE_RELEASE
+
+/* As the engine's thread does. */
+static inline void ring_drain(struct kvpull_ring *ring)
 {
-	(void)context;
-	(void)caller;
-	if (world.sink_full)
-		return KVPULL_EAGAIN;
-	assert_true(world.note_count < WORLD_NOTES);
-	world.notes[world.note_count++] = *record;
-	return 0;
+	struct kvpull_record record;
+	int left = kvpull_ring_ready(ring);
+
+	assert_true(left >= 0);
+	for (; left > 0; left--) {
+		kvpull_ring_pop(ring, &record);
+		if (record.kind == WORLD_FILLER)
+			continue;
+		assert_true(world.note_count < WORLD_NOTES);
+		world.notes[world.note_count++] = record;
+	}
+	kvpull_ring_pop_end(ring);
+	world.beat_count += (uint32_t)kvpull_ring_beat_seen(ring);
 }
 
-static inline void world_beat(void *context, uint32_t caller)
+static inline void side_drain(struct world_side *side)
 {
-	(void)context;
-	(void)caller;
-	world.beat_count++;
+	uint32_t at;
+
+	for (at = 0; !world.keeps_rings && at < WORLD_CALLERS; at++)
+		if (side->rings[at])
+			ring_drain(side->rings[at]);
 }
 
 static inline struct kvpull_verbs_params world_params(struct world_side *side)
@@ -99,11 +113,12 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 	return (struct kvpull_verbs_params){
 		.log = &side->log,
 		.fabric = fake_verbs_fabric(),
-		.sink = &world.sink,
 		.networks = world.networks,
 		.peers_max = 4,
 		.callers_max = world.callers_max ? world.callers_max : 4,
+		.ring_records = WORLD_RING_RECORDS,
 		.reads_max = 8,
+		.engine_wake_fd = -1,
 		.notify_credits = world.credits ? world.credits : 4,
 		.batch = world.batch,
 		.rails = world.rails,
@@ -162,6 +177,7 @@ static inline void side_close(struct world_side *side)
 {
 	if (side->route)
 		side->route->ops->close(side->route);
+	memset(side->rings, 0, sizeof(side->rings));
 	kvpull_arena_fini(&side->arena);
 	side->route = NULL;
 }
@@ -176,8 +192,6 @@ static inline void world_init(void)
 			       kvpull_clock_ns() + 3600 * KVPULL_NS_PER_S;
 	world.peer = KVPULL_NONE;
 	world.networks = "10.66.0.0/24";
-	world.sink = (struct kvpull_verbs_sink){ .note = world_note,
-						 .beat = world_beat };
 }
 
 static inline void world_fill(void)
@@ -195,7 +209,7 @@ static inline void caller_event(struct world_side *side,
 				const struct kvpull_event *event)
 {
 	const struct kvpull_transport_ops *ops = side->route->ops;
-	struct kvpull_ring *ring;
+	struct kvpull_ring **ring = &side->rings[event->index];
 
 	side->handle = event->index;
 	if (event->kind == KVPULL_EVENT_CALLER_UP) {
@@ -212,10 +226,12 @@ static inline void caller_event(struct world_side *side,
 			ops->refuse(side->route, event->index, "no", 3);
 		else
 			(void)ops->admit(side->route, event->index, "welcome",
-					 8, &ring);
+					 8, ring);
 	} else {
 		side->downs++;
 		side->down_code = event->code;
+		side_drain(side);
+		*ring = NULL;
 		ops->forget(side->route, event->index);
 	}
 }
@@ -267,8 +283,6 @@ static inline void side_event(struct world_side *side,
 		break;
 	case KVPULL_EVENT_NONE:
 		break;
-	case KVPULL_EVENT_NOTE:
-		fail_msg("an event that this route has not");
 	}
 }
 
@@ -293,6 +307,7 @@ static inline void side_poll(struct world_side *side)
 		assert_int_equal(side_would_wake(side), 1);
 	for (i = 0; i < count; i++)
 		side_event(side, &events[i]);
+	side_drain(side);
 }
 
 /* Until its owner sleeps. */
@@ -399,6 +414,27 @@ static inline int world_note_send(uint64_t generation)
 					      .tag = 9 };
 
 	return world.d.route->ops->notify(world.d.route, world.peer, &record);
+}
+
+/* D says so much that P's ring has no room, and nobody drains it. */
+static inline void world_ring_fill(void)
+{
+	const struct kvpull_record filler = { .kind = WORLD_FILLER };
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	uint32_t said = 0;
+	uint32_t tries;
+
+	world.keeps_rings = 1;
+	for (tries = 0; said < WORLD_RING_RECORDS && tries < 100; tries++) {
+		while (said < WORLD_RING_RECORDS &&
+		       !ops->notify(world.d.route, world.peer, &filler))
+			said++;
+		world_run(1);
+	}
+	world_run(5);
+	assert_int_equal(said, WORLD_RING_RECORDS);
+	assert_int_equal(kvpull_ring_ready(world.p.rings[world.p.handle]),
+			 WORLD_RING_RECORDS);
 }
 
 static inline int world_open(void)

@@ -2,11 +2,12 @@
 /*
  * Between a worker and one of its routes: a copy of the route's table of calls,
  * some of which look first. What must hold: an admission, a message and an end
- * are of a caller that is there; nothing reaches the sink of who is not in; a
+ * are of a caller that is there; nothing reaches the ring of who is not in; a
  * read that was started ends once, before its peer does.
  */
 #include <string.h>
 
+#include "base/ring.h"
 #include "tests/fuzz/sequence/sequence.h"
 
 #define AUDITS (2 * SEQ_ENGINES)
@@ -83,8 +84,28 @@ static int audit_admit(struct kvpull_transport *transport, uint32_t caller,
 	if (!audit->caller_up[caller] || audit->admitted[caller])
 		seq_fail("%s: caller %u is let in, who is not there, or is in",
 			 audit->name, caller);
+	/* A fresh one: nothing that was said before is in it. */
+	if (kvpull_ring_ready(*ring) || kvpull_ring_beat_seen(*ring))
+		seq_fail("%s: caller %u is let in, and was heard before",
+			 audit->name, caller);
+	audit->rings[caller] = audit->keeps_rings ? *ring : NULL;
 	audit->admitted[caller] = 1;
 	return 0;
+}
+
+/* Nobody drains the ring of who is not in: what comes there stays. */
+static void rings_check(const struct seq_audit *audit)
+{
+	uint32_t caller;
+
+	for (caller = 0; caller < SEQ_PLACES; caller++)
+		if (audit->rings[caller] && !audit->admitted[caller] &&
+		    (kvpull_ring_ready(audit->rings[caller]) !=
+			     audit->ready[caller] ||
+		     kvpull_ring_beat_seen(audit->rings[caller])))
+			seq_fail(
+				"%s: caller %u reaches its ring before admission",
+				audit->name, caller);
 }
 
 static void audit_refuse(struct kvpull_transport *transport, uint32_t caller,
@@ -100,6 +121,10 @@ static void audit_forget(struct kvpull_transport *transport, uint32_t caller)
 {
 	struct seq_audit *audit = audit_of(transport);
 
+	if (audit->rings[caller] && audit->admitted[caller]) {
+		audit->ready[caller] = kvpull_ring_ready(audit->rings[caller]);
+		(void)kvpull_ring_beat_seen(audit->rings[caller]);
+	}
 	audit->admitted[caller] = 0;
 	audit->real->forget(transport, caller);
 }
@@ -160,6 +185,7 @@ static int audit_poll(struct kvpull_transport *transport, uint64_t now_ns,
 
 	if (count < 0 || (uint32_t)count > capacity)
 		seq_fail("%s: a poll of %d events", audit->name, count);
+	rings_check(audit);
 	for (at = 0; at < count; at++) {
 		const struct kvpull_event *event = &events[at];
 
@@ -183,7 +209,6 @@ static int audit_poll(struct kvpull_transport *transport, uint64_t now_ns,
 			caller_event(audit, event);
 			break;
 		case KVPULL_EVENT_NONE:
-		case KVPULL_EVENT_NOTE:
 			break;
 		}
 	}
@@ -201,37 +226,9 @@ static void audit_close(struct kvpull_transport *transport)
 	audit->real->close(transport);
 }
 
-static void admitted_check(const struct seq_audit *audit, uint32_t caller,
-			   const char *what)
+void seq_audit_keeps_rings(struct seq_audit *audit)
 {
-	if (caller >= SEQ_PLACES || !audit->admitted[caller])
-		seq_fail(
-			"%s: a %s of caller %u reaches the sink before admission",
-			audit->name, what, caller);
-}
-
-static int audit_note(void *context, uint32_t caller,
-		      const struct kvpull_record *record)
-{
-	const struct seq_audit *audit = context;
-
-	admitted_check(audit, caller, "note");
-	return audit->sink.note(audit->sink.context, caller, record);
-}
-
-static void audit_beat(void *context, uint32_t caller)
-{
-	const struct seq_audit *audit = context;
-
-	admitted_check(audit, caller, "beat");
-	audit->sink.beat(audit->sink.context, caller);
-}
-
-struct kvpull_verbs_sink seq_audit_sink(struct seq_audit *audit)
-{
-	return (struct kvpull_verbs_sink){ .context = audit,
-					   .note = audit_note,
-					   .beat = audit_beat };
+	audit->keeps_rings = 1;
 }
 
 void seq_audit_begin(struct seq_audit *audit, struct seq_world *world,

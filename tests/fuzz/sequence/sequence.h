@@ -73,11 +73,14 @@ struct seq_audit {
 	struct seq_world *world;
 	const char *name;
 	struct kvpull_transport *transport;
+	uint32_t keeps_rings;
 	const struct kvpull_transport_ops *real;
 	struct kvpull_transport_ops ops;
-	struct kvpull_verbs_sink sink; /* the worker's own */
 	uint8_t caller_up[SEQ_PLACES];
 	uint8_t admitted[SEQ_PLACES];
+	/* of who was let in, once; to who is not in, nothing is said there */
+	struct kvpull_ring *rings[SEQ_PLACES];
+	int ready[SEQ_PLACES]; /* in it when its caller was forgotten */
 	uint8_t peer_open[SEQ_PEERS];
 	struct {
 		const struct kvpull_read *read; /* open; NULL: none */
@@ -88,8 +91,8 @@ struct seq_audit {
 
 void seq_audit_begin(struct seq_audit *audit, struct seq_world *world,
 		     const char *name, struct kvpull_transport *transport);
-/* What the verbs route is given as its sink. */
-struct kvpull_verbs_sink seq_audit_sink(struct seq_audit *audit);
+/* Its rings are there until close(), who was forgotten or not. */
+void seq_audit_keeps_rings(struct seq_audit *audit);
 uint32_t seq_audit_reads_open(const struct seq_audit *audit);
 uint32_t seq_audit_callers(const struct seq_audit *audit);
 
@@ -119,7 +122,6 @@ struct seq_engine {
 	struct kvpull_arena arena; /* of both routes */
 	uint64_t incarnation; /* the worker's; the other half's is the next */
 	struct seq_audit shm, verbs;
-	struct kvpull_verbs_sink sink; /* audited */
 	struct kvpull_log log;
 	uint8_t *memory;
 	void *own; /* foreign: to be freed */

@@ -108,12 +108,13 @@ static struct kvpull_transport *verbs_make(struct seq_engine *engine,
 	const struct kvpull_verbs_params params = {
 		.log = log,
 		.fabric = fake_verbs_fabric(),
-		.sink = &engine->sink,
 		.networks = "10.66.0.0/16",
 		.rails = engine->world->options.rails,
 		.peers_max = config->peers_max,
 		.callers_max = config->consumers_max,
+		.ring_records = config->ring_records,
 		.reads_max = SEQ_READS,
+		.engine_wake_fd = -1,
 		.notify_credits = config->verbs_credits,
 		.depth = config->verbs_depth,
 		.batch = config->verbs_batch,
@@ -125,6 +126,7 @@ static struct kvpull_transport *verbs_make(struct seq_engine *engine,
 	if (kvpull_verbs_open(&params, &engine->arena, &verbs))
 		seq_fail("engine %u: no route verbs", engine->who);
 	seq_audit_begin(&engine->verbs, engine->world, "verbs", verbs);
+	seq_audit_keeps_rings(&engine->verbs);
 	return verbs;
 }
 
@@ -139,8 +141,6 @@ struct kvpull_transport *seq_world_transport(void *context,
 		.peers_max = config->peers_max,
 		.callers_max = config->consumers_max,
 		.waiting_max = config->consumers_max + KVPULL_CALLERS_MORE,
-		.ring_records = config->ring_records,
-		.engine_wake_fd = -1,
 	};
 	struct kvpull_route *route;
 
@@ -149,8 +149,6 @@ struct kvpull_transport *seq_world_transport(void *context,
 		params.shm = shm_make(engine, log);
 	if (kvpull_route_open(&params, &engine->arena, &route))
 		seq_fail("engine %u: no routes", engine->who);
-	engine->verbs.sink = *kvpull_route_sink(route);
-	engine->sink = seq_audit_sink(&engine->verbs);
 	if (kvpull_route_add(route, verbs_make(engine, log)))
 		seq_fail("engine %u: no second route", engine->who);
 	return kvpull_route_transport(route);
