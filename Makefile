@@ -24,6 +24,7 @@ SEEDS ?= 200
 SEED ?=
 STEPS ?=
 SECONDS ?= 60
+QUARTER ?=
 SEQUENCES ?= 1000000
 MODE ?= --full
 ENGINE_ARGS ?=
@@ -98,9 +99,9 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ---- build ----
 
 all: lib tools ## the library and the tools
-programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) ## all that the tests run
-	$(Q)+$(SUBMAKE) VARIANT=asan fuzz-programs
-fuzz-programs: $(FUZZ)
+programs: all $(UNIT) $(STRESS) $(SIM) $(SCENARIOS) ## what the tests run
+fuzz-programs: $(FUZZ) $(B)/kvpull_sequences $(B)/kvpull_api_fuzz
+unit-programs: $(UNIT)
 lib: $(B)/libkvpull.so ## the library alone
 tools: $(TOOLS)
 
@@ -229,8 +230,8 @@ api-fuzz-run: $(B)/kvpull_api_fuzz
 	$(Q)tests/run-programs.sh "$< --seed $(or $(SEED),1) --seconds $(SECONDS)" \
 		"$< --seed $(or $(SEED),1) --seconds $$(($(SECONDS) / 4)) --threads"
 
-mutants: ## each weakened ordering of the ring, each broken promise is caught
-	$(Q)tests/mutants.sh
+mutants: ## each weakened ordering, each broken promise is caught; QUARTER=0..3
+	$(Q)tests/mutants.sh $(if $(QUARTER),--quarter $(QUARTER))
 
 bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--quick
 	$(Q)tests/bench/run.sh $(B)/kvpull_bench build/bench $(MODE)
@@ -308,7 +309,7 @@ help: ## this list
 clean: ## remove build/
 	rm -rf build
 
-.PHONY: all programs fuzz-programs lib tools unit check demo sim scenarios scenario-programs \
+.PHONY: all programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
 	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \

@@ -67,6 +67,8 @@ submake() { # name, seconds, targets and variables
 # What the tests run is compiled before their clocks do.
 # shellcheck disable=SC2086 # empty or one word
 stage build 1800 "$MAKE" --no-print-directory $jobs WERROR=1 programs
+# shellcheck disable=SC2086 # empty or one word
+stage build-fuzz 1800 "$MAKE" --no-print-directory $jobs VARIANT=asan fuzz-programs
 submake unit 120 unit
 submake headers 60 headers
 submake layers 30 layers

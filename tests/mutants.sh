@@ -6,6 +6,8 @@
 # apply, does not compile or is not caught has failed.
 #
 # tests/mutants.sh                     the ring's orderings, then every patch
+# tests/mutants.sh --quarter N         the ring's, and each fourth patch from the
+#                                      N-th on (0 .. 3)
 # tests/mutants.sh [--sim] NAME...     these patches; --sim: no unit tests, so
 # tests/mutants.sh --sim               that the simulation alone must catch it
 #
@@ -32,9 +34,25 @@ if [ "${1:-}" = --sim ]; then
 	ring=0
 	shift
 fi
+quarter=
+if [ "${1:-}" = --quarter ]; then
+	quarter=$2
+	shift 2
+	case $quarter in
+	[0-3]) ;;
+	*)
+		echo "mutants: --quarter is 0 .. 3" >&2
+		exit 2
+		;;
+	esac
+fi
 names=()
+number=0
 for patch in tests/mutants/*.patch; do
-	names+=("$(basename "$patch" .patch)")
+	if [ -z "$quarter" ] || [ $((number % 4)) -eq "$quarter" ]; then
+		names+=("$(basename "$patch" .patch)")
+	fi
+	number=$((number + 1))
 done
 if [ $# -gt 0 ]; then
 	ring=0
