@@ -99,7 +99,8 @@ struct ib_result {
 	uint32_t latency_count;
 	uint32_t done;
 	uint32_t release_count;
-	uint32_t routes;     /* of peers, 1 << KVPULL_ROUTE_* each */
+	uint32_t reserved;
+	char routes[64];     /* of peers, "shm+verbs"; "": none */
 	uint64_t *latencies; /* ns; not shared */
 	uint64_t *releases;  /* the same: end of a pull to that of its hold */
 };

@@ -215,6 +215,7 @@ static int halves_open(struct engine *engine,
 		.engine_id = params->engine_id,
 		.tp_size = params->tp_size,
 		.groups = groups,
+		.group_bytes = sizeof(*groups),
 		.group_count = params->shape.group_count,
 	};
 	uint32_t index;
@@ -437,7 +438,8 @@ int engine_rank_turn(struct engine *engine, uint32_t rank, const void *bytes,
 		if (!code)
 			code = ops->start_loads(worker, NULL);
 	}
-	return code ? code : ops->poll(worker, records, capacity);
+	return code ? code :
+		      ops->poll(worker, records, capacity, sizeof(*records));
 }
 
 static int rank_step(struct engine *engine, uint32_t rank, size_t step_bytes)

@@ -230,6 +230,7 @@ static void load(struct consumer *consumer, struct request *request)
 		.external_tokens = request->blocks * engine->shape.block_tokens,
 		.group_count = groups,
 		.groups = blocks,
+		.group_bytes = sizeof(*blocks),
 	};
 	uint32_t group;
 
@@ -740,7 +741,7 @@ static void nothing_say(const struct consumer *consumer)
 
 	if (consumer->options->trace)
 		why = ": the trace has no request";
-	else if (consumer->options->host && !consumer->result->routes)
+	else if (consumer->options->host && !consumer->result->routes[0])
 		why = ": no route to the producer; on one machine give both the same --dir, between two see `kvpull_doctor --route verbs` on both";
 	fprintf(stderr, "nothing was pulled%s\n", why);
 }

@@ -58,21 +58,9 @@ void ib_print_header(const struct ib_options *options)
 	       options->verify ? "every byte" : "no");
 }
 
-/* What was used, which is not always what was meant; NULL: no peer. */
-static const char *routes_name(const struct ib_result *result)
-{
-	const uint32_t shm = result->routes >> KVPULL_ROUTE_SHM & 1;
-
-	if (result->routes >> KVPULL_ROUTE_VERBS & 1)
-		return shm ? "shm+verbs" : "verbs";
-	return shm ? "shm" : NULL;
-}
-
 static void print_table(const struct ib_result *result, double pull_gb_s,
 			double copy_gb_s)
 {
-	const char *routes = routes_name(result);
-
 	printf("%8s %8s %8s %10s %10s %10s %9s %9s %7s\n", "pulls", "failed",
 	       "MiB", "p50 us", "p99 us", "p99.9 us", "GB/s", "copy GB/s",
 	       "ratio");
@@ -84,7 +72,8 @@ static void print_table(const struct ib_result *result, double pull_gb_s,
 	       copy_gb_s, copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
 	printf("route %s, rejected %llu, aborted %llu, served by a sibling's pull %llu, expired %llu\n"
 	       "bytes checked %llu, bytes wrong %llu, left in tables %llu, double reports %llu\n",
-	       routes ? routes : "none", (unsigned long long)result->rejected,
+	       result->routes[0] ? result->routes : "none",
+	       (unsigned long long)result->rejected,
 	       (unsigned long long)result->aborted,
 	       (unsigned long long)result->served,
 	       (unsigned long long)result->expired,
@@ -120,7 +109,6 @@ static void print_json(const struct ib_options *options,
 		       double copy_gb_s)
 {
 	json_t *object = json_object();
-	const char *routes = routes_name(result);
 	const struct {
 		const char *key;
 		uint64_t value;
@@ -152,7 +140,8 @@ static void print_json(const struct ib_options *options,
 			object, counts[index].key,
 			json_integer((json_int_t)counts[index].value));
 	json_object_set_new(object, "route",
-			    routes ? json_string(routes) : json_null());
+			    result->routes[0] ? json_string(result->routes) :
+						json_null());
 	json_object_set_new(object, "progress",
 			    json_string(options->thread ? "thread" : "caller"));
 	json_object_set_new(object, "latency_us_p50",

@@ -112,6 +112,7 @@ static int sibling_finish(struct producer *producer, uint64_t parent,
 		.computed_tokens = tokens,
 		.group_count = engine->shape.group_count,
 		.groups = blocks,
+		.group_bytes = sizeof(*blocks),
 		.ticket = producer->ticket,
 		.ticket_capacity = IB_TICKET_BYTES_MAX,
 	};

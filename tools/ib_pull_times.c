@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/ib_pull.h"
 
@@ -42,6 +43,18 @@ void ib_times_ticket(struct ib_times *times)
 	times->asked_ns = engine_now_ns();
 }
 
+/* What was used, which is not always what was meant. */
+static void route_add(struct ib_result *result,
+		      const struct kvpull_peer_info *peer)
+{
+	const size_t used = strlen(result->routes);
+
+	if (!strstr(result->routes, peer->route))
+		(void)snprintf(result->routes + used,
+			       sizeof(result->routes) - used, "%s%s",
+			       used ? "+" : "", peer->route);
+}
+
 void ib_times_look(struct ib_times *times, struct engine *engine,
 		   struct ib_result *result)
 {
@@ -52,8 +65,8 @@ void ib_times_look(struct ib_times *times, struct engine *engine,
 
 	if (!times->asked_ns)
 		return;
-	count = engine->ops->worker->peers(engine->workers[0], peers,
-					   PEERS_MAX);
+	count = engine->ops->worker->peers(engine->workers[0], peers, PEERS_MAX,
+					   sizeof(*peers));
 	if (count > PEERS_MAX)
 		count = PEERS_MAX;
 	while (at < count && (peers[at].state_error ||
@@ -68,7 +81,7 @@ void ib_times_look(struct ib_times *times, struct engine *engine,
 		result->connect_ns = took_ns;
 	times->is_again = 1;
 	times->incarnation = peers[at].incarnation;
-	result->routes |= 1u << peers[at].route;
+	route_add(result, &peers[at]);
 	times->asked_ns = 0;
 }
 
@@ -78,14 +91,15 @@ void ib_times_routes(const struct engine *engine, struct ib_result *result)
 	uint32_t rank;
 
 	for (rank = 0; rank < engine->tp_size; rank++) {
-		int count = engine->ops->worker->peers(engine->workers[rank],
-						       peers, PEERS_MAX);
+		int count =
+			engine->ops->worker->peers(engine->workers[rank], peers,
+						   PEERS_MAX, sizeof(*peers));
 
 		if (count > PEERS_MAX)
 			count = PEERS_MAX;
 		while (count-- > 0)
 			if (!peers[count].state_error)
-				result->routes |= 1u << peers[count].route;
+				route_add(result, &peers[count]);
 	}
 }
 

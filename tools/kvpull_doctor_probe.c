@@ -100,6 +100,7 @@ static int produce(struct probe *probe)
 		.computed_tokens = PROBE_BLOCKS * 16,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 		.ticket = probe->ticket,
 		.ticket_capacity = sizeof(probe->ticket),
 	};
@@ -157,6 +158,7 @@ static int consumer_ask(struct probe *probe)
 		.external_tokens = PROBE_BLOCKS * 16,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 	};
 	uint32_t tokens = 0;
 

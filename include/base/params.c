@@ -107,6 +107,34 @@ int kvpull_params_give(void *theirs, const void *own, size_t own_bytes)
 	return 0;
 }
 
+int kvpull_element_check(size_t element_bytes, size_t first_bytes)
+{
+	return element_bytes >= first_bytes && is_struct_size(element_bytes) ?
+		       0 :
+		       KVPULL_EINVAL;
+}
+
+int kvpull_elements_take(void *own, size_t own_bytes, uint32_t count,
+			 const void *theirs, size_t from_bytes,
+			 size_t first_bytes)
+{
+	const uint8_t *from = theirs;
+	uint8_t *to = own;
+	uint32_t i;
+
+	if (kvpull_element_check(from_bytes, first_bytes))
+		return KVPULL_EINVAL;
+	for (i = 0; i < count; i++) {
+		kvpull_element_give(to, own_bytes, from, from_bytes);
+		if (from_bytes > own_bytes &&
+		    !is_zero(from + own_bytes, from_bytes - own_bytes))
+			return KVPULL_EINVAL;
+		to += own_bytes;
+		from += from_bytes;
+	}
+	return 0;
+}
+
 /* A struct that ends inside a text: its last byte there ends the text. */
 static void text_end(struct kvpull_error_detail *detail, size_t text_offset,
 		     size_t text_bytes)

@@ -7,6 +7,8 @@
 #define KVPULL_BASE_PARAMS_H
 
 #include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "base/log.h"
 
@@ -44,6 +46,35 @@ int KVPULL_MUST_CHECK kvpull_params_check_output(const void *theirs);
  */
 int KVPULL_MUST_CHECK kvpull_params_give(void *theirs, const void *own,
 					 size_t own_bytes);
+
+/*
+ * 0, or KVPULL_EINVAL: no size of a caller's array element, of which the first
+ * version had first_bytes.
+ */
+int KVPULL_MUST_CHECK kvpull_element_check(size_t element_bytes,
+					   size_t first_bytes);
+
+/* The caller's element of to_bytes from ours of own_bytes. */
+static inline void kvpull_element_give(void *to, size_t to_bytes,
+				       const void *own, size_t own_bytes)
+{
+	const size_t bytes = to_bytes < own_bytes ? to_bytes : own_bytes;
+
+	memcpy(to, own, bytes);
+	memset((uint8_t *)to + bytes, 0, to_bytes - bytes);
+}
+
+/**
+ * Copy a caller's array into ours. Shorter elements: the rest of ours is zero.
+ *
+ * @own         out; [count] of own_bytes; undefined on failure
+ * @from_bytes  of theirs; of an element's first version: first_bytes
+ * Return: 0, or KVPULL_EINVAL: no such size, or a member set that we do not know.
+ */
+int KVPULL_MUST_CHECK kvpull_elements_take(void *own, size_t own_bytes,
+					   uint32_t count, const void *theirs,
+					   size_t from_bytes,
+					   size_t first_bytes);
 
 /**
  * Say why something was refused: one line. Texts too long are cut, control

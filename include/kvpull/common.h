@@ -7,6 +7,12 @@
  * - Every params struct starts with struct_size, filled in by the caller with
  *   its own sizeof. Shorter: the missing members are zero, their default.
  *   Longer: accepted only if the extra bytes are zero, else KVPULL_EINVAL.
+ *   A size that cuts a member is KVPULL_EINVAL; sizes are multiples of 8.
+ * - An element of an array that has no struct_size is of the bytes that the call
+ *   or struct says, the caller's own sizeof: never less than the first version's.
+ *   Given to the library, it is taken as a params struct is. Filled in by the
+ *   library: what the caller's has no room for is left out, and what the library
+ *   does not know is zero.
  * - Return: 0 or a positive answer, or a negative enum kvpull_error. Out
  *   parameters are written only on success, except where said.
  */
@@ -142,6 +148,7 @@ struct kvpull_open_params {
 	uint32_t dp_rank;      /* for logs */
 	uint32_t push_mode;    /* 0; else refused */
 	const struct kvpull_group *groups; /* [group_count] */
+	size_t group_bytes;                /* sizeof(*groups) */
 	uint32_t group_count;              /* 1 .. KVPULL_GROUPS_MAX */
 	uint32_t reserved;
 };

@@ -90,6 +90,7 @@ struct kvpull_allocation {
 	uint32_t external_tokens; /* 0: full local hit, nothing to read */
 	uint32_t group_count;
 	const struct kvpull_blocks *groups; /* [group_count] */
+	size_t group_bytes;                 /* sizeof(*groups) */
 };
 
 /* Why a request ended. */
@@ -120,6 +121,7 @@ struct kvpull_finish {
 	uint32_t group_count;
 	uint32_t payload_bytes;             /* 0 .. KVPULL_PAYLOAD_BYTES_MAX */
 	const struct kvpull_blocks *groups; /* [group_count] */
+	size_t group_bytes;                 /* sizeof(*groups) */
 	const void *payload;
 	void *ticket; /* out: text, not NUL-terminated */
 	size_t ticket_capacity;
@@ -266,8 +268,7 @@ struct kvpull_scheduler_ops {
 	/**
 	 * All that this half counts, as stats() without a reset tells it, and
 	 * what has no member there. scheduler NULL: names, texts and kinds,
-	 * values are 0. counter_bytes: the caller's sizeof an element; what it
-	 * does not know is left out, what the library does not know is 0.
+	 * values are 0. counter_bytes: sizeof(*counters).
 	 * Return: how many there are; at most capacity are written.
 	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
 	 */
@@ -417,15 +418,11 @@ struct kvpull_worker_stats {
 	uint64_t arena_bytes; /* taken at open */
 };
 
-/* What a peer is reached by (peers()). */
-#define KVPULL_ROUTE_NONE 0u
-#define KVPULL_ROUTE_SHM 1u
-#define KVPULL_ROUTE_VERBS 2u
-
 struct kvpull_peer_info {
 	uint64_t incarnation;
-	uint32_t route;
 	int32_t state_error; /* 0: connected, KVPULL_EAGAIN: connecting */
+	uint32_t reserved;
+	char route[16]; /* by name, e.g. "shm" */
 	char address[128];
 	char why[128]; /* why this route */
 };
@@ -493,11 +490,13 @@ struct kvpull_worker_ops {
 	/**
 	 * What ended. Each key once a kind, for ever; SENT only for keys whose
 	 * hold came in a step. Never blocks, no syscall while nothing ended.
+	 * record_bytes: sizeof(*records).
 	 * Return: records written, 0 .. capacity; equal to capacity = call
-	 * again. Negative: a connector error.
+	 * again. KVPULL_EINVAL (bad record_bytes, or no array for a capacity).
 	 */
 	int (*poll)(struct kvpull_worker *worker,
-		    struct kvpull_poll_record *records, uint32_t capacity);
+		    struct kvpull_poll_record *records, uint32_t capacity,
+		    size_t record_bytes);
 	/**
 	 * Local blocks of a FAILED key, until the next poll or step. A pull
 	 * that was refused before it began (KVPULL_EFULL, _ETRUNCATED,
@@ -529,16 +528,19 @@ struct kvpull_worker_ops {
 	 * Return: what was done; 0: nothing.
 	 */
 	int (*progress)(struct kvpull_worker *worker, uint32_t budget);
-	/** Return: how many there are; of them, the first capacity are written. */
+	/**
+	 * peer_bytes: sizeof(*peers). Return: how many there are; of them, the
+	 * first capacity are written. KVPULL_EINVAL as poll().
+	 */
 	int (*peers)(struct kvpull_worker *worker,
-		     struct kvpull_peer_info *peers, uint32_t capacity);
+		     struct kvpull_peer_info *peers, uint32_t capacity,
+		     size_t peer_bytes);
 	int (*stats)(struct kvpull_worker *worker,
 		     struct kvpull_worker_stats *stats, uint32_t reset);
 	/**
 	 * All that this half counts, as stats() without a reset tells it, and
 	 * what has no member there. worker NULL: names, texts and kinds,
-	 * values are 0. counter_bytes: the caller's sizeof an element; what it
-	 * does not know is left out, what the library does not know is 0.
+	 * values are 0. counter_bytes: sizeof(*counters).
 	 * Return: how many there are; at most capacity are written.
 	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
 	 */

@@ -16,12 +16,19 @@
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
 
+/* Of the first version of what arrays have: no caller's is shorter. */
+#define GROUP_BYTES_FIRST 8u
+#define BLOCKS_BYTES_FIRST 16u
+#define RECORD_BYTES_FIRST 32u
+#define PEER_BYTES_FIRST 288u
+
 #define GIVE(name, kind, from, help) own.name = counts.name;
 
 /* What both opens make of their parameters. */
 struct opening {
 	struct kvpull_open_params params;
 	struct kvpull_model model;
+	struct kvpull_group groups[KVPULL_GROUPS_MAX];
 	struct kvpull_log log;
 	struct kvpull_config config;
 };
@@ -81,6 +88,18 @@ static int opening_take(struct opening *opening,
 				  KVPULL_GROUPS_MAX);
 		return KVPULL_EINVAL;
 	}
+	code = kvpull_elements_take(
+		opening->groups, sizeof(*opening->groups),
+		opening->params.group_count, opening->params.groups,
+		opening->params.group_bytes, GROUP_BYTES_FIRST);
+	if (code) {
+		kvpull_detail_set(
+			detail, code, "group_bytes",
+			"a group of %zu bytes: fill in the struct's sizeof, and nothing that this library does not know",
+			opening->params.group_bytes);
+		return code;
+	}
+	opening->params.groups = opening->groups;
 	opening->params.model = &opening->model;
 	code = kvpull_config_load(&opening->config, opening->params.config_json,
 				  detail);
@@ -152,12 +171,35 @@ static int scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
 					       tokens, kvpull_clock_ns());
 }
 
+/*
+ * A request's groups, in elements of ours. A wrong number of them is passed on:
+ * who uses them refuses it.
+ */
+static int blocks_take(struct kvpull_blocks own[KVPULL_GROUPS_MAX],
+		       const struct kvpull_blocks **groups,
+		       uint32_t group_count, size_t group_bytes)
+{
+	int code;
+
+	if (!*groups || group_count > KVPULL_GROUPS_MAX)
+		return 0;
+	code = kvpull_elements_take(own, sizeof(*own), group_count, *groups,
+				    group_bytes, BLOCKS_BYTES_FIRST);
+	if (!code)
+		*groups = own;
+	return code;
+}
+
 static int scheduler_allocated(struct kvpull_scheduler *scheduler,
 			       const struct kvpull_allocation *allocation)
 {
+	struct kvpull_blocks groups[KVPULL_GROUPS_MAX];
 	struct kvpull_allocation own;
-	const int code = kvpull_params_take(&own, sizeof(own), allocation);
+	int code = kvpull_params_take(&own, sizeof(own), allocation);
 
+	if (!code)
+		code = blocks_take(groups, &own.groups, own.group_count,
+				   own.group_bytes);
 	return code ? code :
 		      kvpull_scheduler_allocated(scheduler, &own,
 						 kvpull_clock_ns());
@@ -166,9 +208,13 @@ static int scheduler_allocated(struct kvpull_scheduler *scheduler,
 static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 				      struct kvpull_finish *finish)
 {
+	struct kvpull_blocks groups[KVPULL_GROUPS_MAX];
 	struct kvpull_finish own;
 	int code = kvpull_params_take(&own, sizeof(own), finish);
 
+	if (!code)
+		code = blocks_take(groups, &own.groups, own.group_count,
+				   own.group_bytes);
 	if (code)
 		return code;
 	code = kvpull_scheduler_request_finished(scheduler, &own,
@@ -284,6 +330,26 @@ static int worker_progress(struct kvpull_worker *worker, uint32_t budget)
 	return kvpull_worker_progress(worker);
 }
 
+static int worker_poll(struct kvpull_worker *worker,
+		       struct kvpull_poll_record *records, uint32_t capacity,
+		       size_t record_bytes)
+{
+	if (kvpull_element_check(record_bytes, RECORD_BYTES_FIRST) ||
+	    (capacity && !records))
+		return KVPULL_EINVAL;
+	return kvpull_worker_poll(worker, records, capacity, record_bytes);
+}
+
+static int worker_peers(struct kvpull_worker *worker,
+			struct kvpull_peer_info *peers, uint32_t capacity,
+			size_t peer_bytes)
+{
+	if (kvpull_element_check(peer_bytes, PEER_BYTES_FIRST) ||
+	    (capacity && !peers))
+		return KVPULL_EINVAL;
+	return kvpull_worker_peers(worker, peers, capacity, peer_bytes);
+}
+
 static int worker_stats(struct kvpull_worker *worker,
 			struct kvpull_worker_stats *stats, uint32_t reset)
 {
@@ -365,13 +431,13 @@ static const struct kvpull_worker_ops worker_ops = {
 	.step = kvpull_worker_step,
 	.start_loads = worker_start_loads,
 	.hold_ready = kvpull_worker_hold_ready,
-	.poll = kvpull_worker_poll,
+	.poll = worker_poll,
 	.failed_blocks = kvpull_worker_failed_blocks,
 	.result_build = kvpull_worker_result_build,
 	.revoke_all = worker_revoke_all,
 	.event_fd = kvpull_worker_event_fd,
 	.progress = worker_progress,
-	.peers = kvpull_worker_peers,
+	.peers = worker_peers,
 	.stats = worker_stats,
 	.counters = worker_counters,
 };

@@ -61,15 +61,11 @@ int kvpull_counters_list(const struct kvpull_counter_table *table,
 			 struct kvpull_counter *counters, uint32_t capacity,
 			 size_t counter_bytes)
 {
-	const size_t known = counter_bytes < sizeof(*counters) ?
-				     counter_bytes :
-				     sizeof(*counters);
 	uint8_t *to = (uint8_t *)counters;
 	uint32_t i;
 
-	if (counter_bytes < COUNTER_BYTES_MIN ||
-	    counter_bytes > KVPULL_PARAMS_BYTES_MAX ||
-	    counter_bytes % sizeof(uint64_t) || (capacity && !counters))
+	if (kvpull_element_check(counter_bytes, COUNTER_BYTES_MIN) ||
+	    (capacity && !counters))
 		return KVPULL_EINVAL;
 	for (i = 0; i < table->row_count && i < capacity; i++) {
 		const struct kvpull_counter counter = {
@@ -79,8 +75,8 @@ int kvpull_counters_list(const struct kvpull_counter_table *table,
 			.kind = table->rows[i].kind,
 		};
 
-		memset(to, 0, counter_bytes);
-		memcpy(to, &counter, known);
+		kvpull_element_give(to, counter_bytes, &counter,
+				    sizeof(counter));
 		to += counter_bytes;
 	}
 	return (int)table->row_count;

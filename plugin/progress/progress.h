@@ -42,7 +42,8 @@ void kvpull_progress_address(const struct kvpull_progress *progress, char *text,
 			     size_t capacity);
 /* Any thread. Return: how many there are; [capacity] of them are written. */
 int kvpull_progress_peers(struct kvpull_progress *progress,
-			  struct kvpull_peer_info *peers, uint32_t capacity);
+			  struct kvpull_peer_info *peers, uint32_t capacity,
+			  size_t peer_bytes);
 const struct kvpull_progress_counts *
 kvpull_progress_counts(const struct kvpull_progress *progress);
 /* Readable when a consumer of this node rings; -1: there is none. */

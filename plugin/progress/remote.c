@@ -236,6 +236,11 @@ static void try_connect(struct kvpull_progress *progress, uint32_t index,
 	due_at(progress, remote->greeted_ns);
 }
 
+static const char *route_name(uint32_t route)
+{
+	return route == KVPULL_ROUTE_SHM ? "shm" : "verbs";
+}
+
 /*
  * On this node: a name in the folder is anybody's who can write there, once its
  * producer has ended. Over the network the key decides.
@@ -426,9 +431,8 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 	kvpull_count_add(&progress->counts.peers_live, 1);
 	kvpull_info(progress->log,
 		    "peer %s connected by %s: rank %u, %u strips; %s",
-		    remote->address,
-		    route == KVPULL_ROUTE_SHM ? "shm" : "verbs",
-		    remote->tp_rank, remote->plan.strip_count, why);
+		    remote->address, route_name(route), remote->tp_rank,
+		    remote->plan.strip_count, why);
 	changed(progress, index);
 	progress->pulls_dirty = 1;
 }
@@ -595,8 +599,10 @@ static void peers_tell(struct kvpull_progress *progress)
 			continue;
 		progress->peer_count++;
 		info->incarnation = remote->incarnation;
-		info->route = kvpull_route_tell(progress->transport,
-						remote->address, &why);
+		(void)snprintf(
+			info->route, sizeof(info->route), "%s",
+			route_name(kvpull_route_tell(progress->transport,
+						     remote->address, &why)));
 		info->state_error = remote->state == KVPULL_REMOTE_UP ? 0 :
 				    remote->code ? remote->code :
 						   KVPULL_EAGAIN;
@@ -622,15 +628,20 @@ void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns)
 }
 
 int kvpull_progress_peers(struct kvpull_progress *progress,
-			  struct kvpull_peer_info *peers, uint32_t capacity)
+			  struct kvpull_peer_info *peers, uint32_t capacity,
+			  size_t peer_bytes)
 {
+	uint8_t *to = (uint8_t *)peers;
 	uint32_t count;
+	uint32_t index;
 
 	(void)pthread_mutex_lock(&progress->peers_lock);
 	count = progress->peer_count;
-	if (count && capacity)
-		memcpy(peers, progress->peers,
-		       (count < capacity ? count : capacity) * sizeof(*peers));
+	for (index = 0; index < count && index < capacity; index++) {
+		kvpull_element_give(to, peer_bytes, &progress->peers[index],
+				    sizeof(progress->peers[index]));
+		to += peer_bytes;
+	}
 	(void)pthread_mutex_unlock(&progress->peers_lock);
 	return (int)count;
 }

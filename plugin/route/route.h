@@ -47,7 +47,10 @@ kvpull_route_choose(const struct kvpull_transport *transport,
 /* Own addresses as a ticket carries them. */
 void kvpull_route_print(const struct kvpull_transport *transport, char *text,
 			size_t capacity);
-/* KVPULL_ROUTE_SHM or KVPULL_ROUTE_VERBS, and why, of a chosen address. */
+#define KVPULL_ROUTE_SHM 1u
+#define KVPULL_ROUTE_VERBS 2u
+
+/* One of them, and why, of a chosen address. */
 uint32_t kvpull_route_tell(const struct kvpull_transport *transport,
 			   const char *address, const char **why);
 /* The doorbells of the same-node route; -1: there is none. */

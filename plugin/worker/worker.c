@@ -334,7 +334,8 @@ static void wind_down(struct kvpull_worker *worker)
 	while (worker->registered &&
 	       (worker->pull_map.count || worker->claim_map.count) &&
 	       kvpull_facts_now(&worker->facts) < until) {
-		if (kvpull_worker_poll(worker, records, 64) == 0)
+		if (kvpull_worker_poll(worker, records, 64, sizeof(*records)) ==
+		    0)
 			(void)sched_yield();
 	}
 }
@@ -628,7 +629,9 @@ err_files:
 }
 
 int kvpull_worker_peers(struct kvpull_worker *worker,
-			struct kvpull_peer_info *peers, uint32_t capacity)
+			struct kvpull_peer_info *peers, uint32_t capacity,
+			size_t peer_bytes)
 {
-	return kvpull_progress_peers(worker->progress, peers, capacity);
+	return kvpull_progress_peers(worker->progress, peers, capacity,
+				     peer_bytes);
 }

@@ -147,7 +147,8 @@ kvpull_worker_params_check(const struct kvpull_open_params *params,
 			   struct kvpull_error_detail *detail);
 void kvpull_worker_destroy(struct kvpull_worker *worker);
 int kvpull_worker_peers(struct kvpull_worker *worker,
-			struct kvpull_peer_info *peers, uint32_t capacity);
+			struct kvpull_peer_info *peers, uint32_t capacity,
+			size_t peer_bytes);
 int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
 			       uint32_t flags, struct kvpull_memory *memory);
 int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base);
@@ -199,7 +200,8 @@ void kvpull_sleep_ready(struct kvpull_worker *worker, uint32_t worked);
 /* worker_poll.c; as the ABI's calls */
 int kvpull_worker_progress(struct kvpull_worker *worker);
 int kvpull_worker_poll(struct kvpull_worker *worker,
-		       struct kvpull_poll_record *records, uint32_t capacity);
+		       struct kvpull_poll_record *records, uint32_t capacity,
+		       size_t record_bytes);
 int kvpull_worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,
 				uint32_t *blocks, uint32_t capacity,
 				uint32_t *block_count);

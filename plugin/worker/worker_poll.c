@@ -9,6 +9,7 @@
  * it is revoked. No syscall while nothing happens, unless an engine that
  * sleeps asked for event_fd().
  */
+#include "base/params.h"
 #include "plugin/hold/instance.h"
 #include "plugin/worker/worker.h"
 
@@ -261,21 +262,44 @@ static void pull_end_result(struct kvpull_worker *worker, uint64_t key,
 	kvpull_worker_result_add(worker, &outcome);
 }
 
+/* Where a poll tells: the caller's array, of elements of its own size. */
+struct record_sink {
+	uint8_t *next;
+	size_t record_bytes;
+	uint32_t room;
+	uint32_t count;
+};
+
+static void record_put(struct record_sink *sink,
+		       const struct kvpull_poll_record *record)
+{
+	if (sink->record_bytes == sizeof(*record))
+		memcpy(sink->next, record, sizeof(*record));
+	else
+		kvpull_element_give(sink->next, sink->record_bytes, record,
+				    sizeof(*record));
+	sink->next += sink->record_bytes;
+	sink->room--;
+	sink->count++;
+}
+
 static void pull_report(struct kvpull_worker *worker, uint32_t index,
-			struct kvpull_poll_record *record)
+			struct record_sink *sink)
 {
 	const struct kvpull_pull_order *order = &worker->handover.pulls[index];
 	const struct kvpull_pull_outcome *outcome =
 		&worker->handover.outcomes[index];
 
-	*record = (struct kvpull_poll_record){
+	const struct kvpull_poll_record record = {
 		.key = order->key,
 		.kind = outcome->code ? KVPULL_POLL_FAILED : KVPULL_POLL_LOADED,
 		.reason = outcome->code,
 		.bytes = outcome->code ? 0 : outcome->bytes,
 		.took_ns = outcome->ended_ns - order->started_ns,
 	};
-	pull_end_result(worker, order->key, outcome->code, record->bytes);
+
+	record_put(sink, &record);
+	pull_end_result(worker, order->key, outcome->code, record.bytes);
 	kvpull_map_remove(&worker->pull_map, order->key);
 	if (!outcome->code) {
 		kvpull_index_pool_give(&worker->pull_pool, index);
@@ -285,44 +309,38 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 	worker->pull_failed = index;
 }
 
-static uint32_t pulls_report(struct kvpull_worker *worker,
-			     struct kvpull_poll_record *records,
-			     uint32_t capacity)
+static void pulls_report(struct kvpull_worker *worker, struct record_sink *sink)
 {
-	uint32_t count = 0;
-
-	while (worker->pull_done != KVPULL_NONE && count < capacity &&
+	while (worker->pull_done != KVPULL_NONE && sink->room &&
 	       kvpull_worker_result_room(worker)) {
 		const uint32_t index = worker->pull_done;
 
 		worker->pull_done = worker->pull_notes[index].next;
-		pull_report(worker, index, &records[count++]);
+		pull_report(worker, index, sink);
 	}
-	while (worker->refused_count && count < capacity &&
+	while (worker->refused_count && sink->room &&
 	       kvpull_worker_result_room(worker)) {
 		const struct kvpull_refused *refused =
 			&worker->refused[worker->refused_first];
-
-		records[count++] = (struct kvpull_poll_record){
+		const struct kvpull_poll_record record = {
 			.key = refused->key,
 			.kind = KVPULL_POLL_FAILED,
 			.reason = refused->reason,
 		};
+
+		record_put(sink, &record);
 		pull_end_result(worker, refused->key, refused->reason, 0);
 		worker->refused_first = (worker->refused_first + 1) %
 					worker->facts.config.requests_max;
 		worker->refused_count--;
 	}
-	return count;
 }
 
-static uint32_t holds_report(struct kvpull_worker *worker,
-			     struct kvpull_poll_record *records,
-			     uint32_t capacity)
+static void holds_report(struct kvpull_worker *worker, struct record_sink *sink)
 {
 	const uint32_t room = kvpull_worker_result_room(worker);
 	struct kvpull_hold_end ends[ENDS_MAX];
-	uint32_t count = capacity < ENDS_MAX ? capacity : ENDS_MAX;
+	uint32_t count = sink->room < ENDS_MAX ? sink->room : ENDS_MAX;
 	uint32_t index;
 
 	count = kvpull_holds_report(worker->holds, ends,
@@ -335,23 +353,20 @@ static uint32_t holds_report(struct kvpull_worker *worker,
 			.slot = ends[index].slot,
 			.reason = ends[index].reason,
 		};
-
-		records[index] = (struct kvpull_poll_record){
+		const struct kvpull_poll_record record = {
 			.key = ends[index].key,
 			.kind = KVPULL_POLL_SENT,
 			.reason = ends[index].reason,
 		};
+
+		record_put(sink, &record);
 		kvpull_worker_result_add(worker, &outcome);
 	}
-	return count;
 }
 
 static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
-			  struct kvpull_poll_record *records, uint32_t capacity,
-			  uint32_t *worked)
+			  struct record_sink *sink, uint32_t *worked)
 {
-	uint32_t count;
-
 	if (worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
 		*worked +=
 			(uint32_t)kvpull_progress_run(worker->progress, now_ns);
@@ -360,28 +375,31 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 	*worked += consumers_drain(worker, now_ns);
 	*worked += (uint32_t)kvpull_holds_sweep(worker->holds, now_ns);
 	kvpull_holds_publish(worker->holds);
-	count = pulls_report(worker, records, capacity);
-	return count + holds_report(worker, records + count, capacity - count);
+	pulls_report(worker, sink);
+	holds_report(worker, sink);
+	return sink->count;
 }
 
 int kvpull_worker_poll(struct kvpull_worker *worker,
-		       struct kvpull_poll_record *records, uint32_t capacity)
+		       struct kvpull_poll_record *records, uint32_t capacity,
+		       size_t record_bytes)
 {
+	struct record_sink sink = { (uint8_t *)records, record_bytes, capacity,
+				    0 };
 	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
 	uint32_t worked = 0;
 	uint32_t count;
 	uint64_t took_ns;
 
 	kvpull_worker_failed_free(worker);
-	count = poll_once(worker, now_ns, records, capacity, &worked);
+	count = poll_once(worker, now_ns, &sink, &worked);
 	/* What there is to tell goes first; the next poll does the rest. */
 	if (worker->events_wanted && (count || !capacity)) {
 		kvpull_sleep_told(worker,
 				  count == capacity || count >= ENDS_MAX);
 	} else if (worker->events_wanted) {
 		if (kvpull_sleep_arm(worker)) {
-			count = poll_once(worker, now_ns, records, capacity,
-					  &worked);
+			count = poll_once(worker, now_ns, &sink, &worked);
 			/* What armed for this may have been disarmed by it. */
 			worked++;
 		}

@@ -140,7 +140,8 @@ static int worker_open(struct core *core, const struct bench *bench,
 
 static int poll_all(struct core *core, struct kvpull_poll_record *records)
 {
-	const int count = kvpull_worker_poll(core->worker, records, RECORDS);
+	const int count = kvpull_worker_poll(core->worker, records, RECORDS,
+					     sizeof(*records));
 
 	/* As if the scheduler half had acknowledged them. */
 	core->worker->result_first = core->worker->result_next;

@@ -131,6 +131,7 @@ int halves_open(struct halves *halves, const struct node_params *params)
 		.engine_id = engine_id,
 		.tp_size = 1,
 		.groups = &group,
+		.group_bytes = sizeof(group),
 		.group_count = 1,
 	};
 	int code;
@@ -246,7 +247,8 @@ int consumer_admit(struct halves *consumer, const struct ticket *ticket,
 		    consumer->scheduler, *key, 0, &tokens) != KVPULL_MATCH_LOAD)
 		code = KVPULL_EMISMATCH;
 	/* progress=caller sends the claim in here. */
-	if (!code && consumer->ops->worker->poll(consumer->worker, &record, 1))
+	if (!code && consumer->ops->worker->poll(consumer->worker, &record, 1,
+						 sizeof(record)))
 		code = KVPULL_EREAD;
 	return code;
 }
@@ -262,6 +264,7 @@ int consumer_allocate(struct halves *consumer, uint64_t key,
 		.external_tokens = block_count,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 	};
 
 	return consumer->ops->scheduler->allocated(consumer->scheduler,

@@ -45,6 +45,7 @@ static int hold(struct halves *halves, struct mail *mail)
 		.computed_tokens = mail->block_count,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 		.ticket = mail->ticket,
 		.ticket_capacity = sizeof(mail->ticket),
 	};
@@ -63,8 +64,8 @@ static int hold(struct halves *halves, struct mail *mail)
 static void reports_take(struct halves *halves, struct mail *mail)
 {
 	struct kvpull_poll_record records[RECORDS];
-	const int count =
-		halves->ops->worker->poll(halves->worker, records, RECORDS);
+	const int count = halves->ops->worker->poll(halves->worker, records,
+						    RECORDS, sizeof(*records));
 
 	if (count <= 0)
 		return;

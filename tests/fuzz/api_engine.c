@@ -70,6 +70,7 @@ struct kvpull_open_params api_open_params(const struct api_engine *engine,
 		.tp_size = engine->tp_size,
 		.tp_rank = rank,
 		.groups = groups(),
+		.group_bytes = sizeof(struct kvpull_group),
 		.group_count = api_world->shape.group_count,
 	};
 }

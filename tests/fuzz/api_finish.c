@@ -66,6 +66,7 @@ static void finish_draw(struct finish *finish, uint64_t key,
 		.flags = api_chance(150) ? KVPULL_FINISH_READY_NEEDED : 0,
 		.group_count = api_world->shape.group_count,
 		.groups = finish->lists.blocks,
+		.group_bytes = sizeof(*finish->lists.blocks),
 		.ticket_capacity = API_TICKET_BYTES,
 	};
 	if (api_chance(10))

@@ -353,6 +353,7 @@ void api_allocated(struct api_engine *engine)
 	struct api_request *request = api_request_pick(engine, is_chosen);
 	struct kvpull_allocation allocation = {
 		.struct_size = sizeof(allocation),
+		.group_bytes = sizeof(struct kvpull_blocks),
 		.group_count = api_world->shape.group_count,
 	};
 	struct api_request asked;

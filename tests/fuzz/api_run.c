@@ -131,9 +131,9 @@ static void left_tell(const struct api_engine *engine, uint32_t rank,
 		  (unsigned long long)counts->pulls_live,
 		  (unsigned long long)counts->releases_queued);
 	count = api_world->ops->worker->peers(engine->ranks[rank].worker, peers,
-					      16);
+					      16, sizeof(*peers));
 	for (; count > 0; count--)
-		api_trace("peer %llx route %u %s %d: %s",
+		api_trace("peer %llx route %s %s %d: %s",
 			  (unsigned long long)peers[count - 1].incarnation,
 			  peers[count - 1].route, peers[count - 1].address,
 			  peers[count - 1].state_error, peers[count - 1].why);

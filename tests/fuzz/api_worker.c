@@ -199,7 +199,8 @@ void api_poll_rank(struct api_engine *engine, uint32_t rank, uint32_t capacity)
 	int at;
 
 	api_expect(records != NULL);
-	count = ops_of()->poll(engine->ranks[rank].worker, records, capacity);
+	count = ops_of()->poll(engine->ranks[rank].worker, records, capacity,
+			       sizeof(*records));
 	api_expect(count >= 0 && (uint32_t)count <= capacity);
 	for (at = 0; at < count; at++)
 		api_record_take(engine, rank, &records[at]);
@@ -365,7 +366,7 @@ static void peers_call(const struct api_rank *to)
 	int count;
 
 	api_expect(peers != NULL);
-	count = ops_of()->peers(to->worker, peers, capacity);
+	count = ops_of()->peers(to->worker, peers, capacity, sizeof(*peers));
 	/* How many there are, whether or not they fit. */
 	api_expect(count >= 0 && count <= 64);
 	free(peers);

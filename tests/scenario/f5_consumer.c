@@ -145,6 +145,7 @@ static void load(struct consumer *consumer, struct user *user, uint32_t tokens)
 		.external_tokens = is_hit ? 0 : tokens,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 	};
 
 	scenario_check(!engine_blocks_take(engine, user->ids, F5_BLOCKS),

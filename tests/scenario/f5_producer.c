@@ -121,6 +121,7 @@ static void request_finish(struct producer *producer, struct request *request)
 		.computed_tokens = F5_BLOCKS * 16,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 		.ticket = ticket,
 		.ticket_capacity = sizeof(ticket),
 	};

@@ -245,6 +245,7 @@ static int hold_make(struct producer *producer, uint64_t seed)
 		.computed_tokens = BLOCKS * 16,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 		.ticket = ticket->text,
 		.ticket_capacity = sizeof(ticket->text),
 	};
@@ -405,6 +406,7 @@ static int pull_command(struct consumer *consumer, const struct ticket *ticket,
 		.key = key,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 	};
 	struct kvpull_request request;
 

@@ -188,6 +188,7 @@ static int sibling_finish(struct server *server, struct node_message *message,
 		.key = key,
 		.group_count = server->engine.shape.group_count,
 		.groups = groups,
+		.group_bytes = sizeof(*groups),
 		.ticket = message->ticket,
 		.ticket_capacity = NODE_TICKET_BYTES_MAX,
 	};
@@ -342,6 +343,7 @@ static void load(struct server *server, struct request *request,
 		.external_tokens = tokens,
 		.group_count = server->engine.shape.group_count,
 		.groups = groups,
+		.group_bytes = sizeof(*groups),
 	};
 	int code;
 

@@ -389,7 +389,8 @@ static void proc_poll(struct sim_proc *proc)
 	if (sim_chance(world, 50))
 		capacity = 1 + (uint32_t)sim_below(world, 3);
 	do {
-		count = kvpull_worker_poll(proc->worker, records, capacity);
+		count = kvpull_worker_poll(proc->worker, records, capacity,
+					   sizeof(*records));
 		if (count < 0 || (uint32_t)count > capacity)
 			sim_fail(world, "process %u: poll said %d", proc->index,
 				 count);

@@ -136,6 +136,7 @@ static inline void params_fill(struct kvpull_open_params *params,
 		.engine_id = id,
 		.tp_size = 1,
 		.groups = &group,
+		.group_bytes = sizeof(group),
 		.group_count = 1,
 	};
 }
@@ -212,7 +213,8 @@ static inline uint32_t step(struct kvpull_poll_record *records,
 	    side.ops->worker->step(side.worker, side.bytes, byte_count) ||
 	    side.ops->worker->start_loads(side.worker, NULL))
 		die("step");
-	count = side.ops->worker->poll(side.worker, records, capacity);
+	count = side.ops->worker->poll(side.worker, records, capacity,
+				       sizeof(*records));
 	if (count < 0 ||
 	    side.ops->worker->result_build(side.worker, side.bytes,
 					   sizeof(side.bytes), &byte_count))
@@ -257,6 +259,7 @@ static inline void hold_make(uint32_t slot, struct ticket *ticket)
 		.computed_tokens = BLOCKS * 16,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 		.ticket = ticket->text,
 		.ticket_capacity = sizeof(ticket->text),
 	};
@@ -362,6 +365,7 @@ static inline int pull(const char *text, uint32_t byte_count, uint64_t seed)
 		.struct_size = sizeof(allocation),
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 	};
 	struct kvpull_poll_record record;
 	struct kvpull_request request;

@@ -106,6 +106,7 @@ static void side_open(struct pair *pair, struct side *side, const char *id)
 		.engine_id = id,
 		.tp_size = 1,
 		.groups = &group,
+		.group_bytes = sizeof(group),
 		.group_count = 1,
 	};
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
@@ -214,7 +215,8 @@ static void turn(struct pair *pair, struct side *side)
 	assert_int_equal(
 		pair->ops->worker->step(side->worker, bytes, byte_count), 0);
 	assert_int_equal(pair->ops->worker->start_loads(side->worker, NULL), 0);
-	count = pair->ops->worker->poll(side->worker, records, 16);
+	count = pair->ops->worker->poll(side->worker, records, 16,
+					sizeof(*records));
 	assert_true(count >= 0);
 	for (at = 0; at < count; at++) {
 		side->loaded += records[at].kind == KVPULL_POLL_LOADED;
@@ -265,6 +267,7 @@ static size_t prefill(struct pair *pair, uint64_t key, char *ticket,
 		.computed_tokens = 40,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 		.ticket = ticket,
 		.ticket_capacity = capacity,
 	};
@@ -310,6 +313,7 @@ static void allocate(struct pair *pair, uint64_t key)
 		.external_tokens = 40,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 	};
 	uint32_t tokens = 0;
 

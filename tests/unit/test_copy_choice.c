@@ -333,6 +333,7 @@ static int worker_open(struct world *world, const char *routine,
 		.engine_id = "engine",
 		.tp_size = 1,
 		.groups = &group,
+		.group_bytes = sizeof(group),
 		.group_count = 1,
 	};
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;

@@ -62,6 +62,7 @@ static struct kvpull_open_params open_params(const char *engine_id,
 		.engine_id = engine_id,
 		.tp_size = 1,
 		.groups = groups,
+		.group_bytes = sizeof(*groups),
 		.group_count = group_count,
 	};
 }
@@ -219,6 +220,7 @@ static int hold(struct engine *engine, uint64_t key, uint32_t last_id,
 		.computed_tokens = 4 * TOKENS,
 		.group_count = 1,
 		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 		.ticket = ticket,
 		.ticket_capacity = sizeof(ticket),
 	};
@@ -256,6 +258,7 @@ static int allocated(struct engine *engine, uint64_t key,
 		.external_tokens = external_tokens,
 		.group_count = 1,
 		.groups = blocks,
+		.group_bytes = sizeof(*blocks),
 	};
 
 	return kvpull_connector_v1()->scheduler->allocated(engine->scheduler,

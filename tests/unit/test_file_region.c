@@ -65,6 +65,7 @@ static void worker_open(struct world *world)
 		.engine_id = "file",
 		.tp_size = 1,
 		.groups = groups,
+		.group_bytes = sizeof(*groups),
 		.group_count = 2,
 	};
 

@@ -41,6 +41,7 @@ static struct kvpull_open_params open_params(const char *engine_id)
 		.engine_id = engine_id,
 		.tp_size = 1,
 		.groups = &group,
+		.group_bytes = sizeof(group),
 		.group_count = 1,
 	};
 }
@@ -85,6 +86,7 @@ static void blocks_that_are_not_there_are_refused(void **state)
 		.struct_size = sizeof(allocation),
 		.key = 1,
 		.external_tokens = 16,
+		.group_bytes = sizeof(nothing),
 		.group_count = 1,
 	};
 	const struct kvpull_request request = { .struct_size = sizeof(request),

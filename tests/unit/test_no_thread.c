@@ -55,6 +55,7 @@ static void registration_without_a_thread_says_what_to_do(void **state)
 		.engine_id = "engine",
 		.tp_size = 1,
 		.groups = &group,
+		.group_bytes = sizeof(group),
 		.group_count = 1,
 	};
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };

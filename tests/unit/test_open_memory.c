@@ -69,6 +69,7 @@ static const struct kvpull_open_params params = {
 	.engine_id = "engine",
 	.tp_size = 1,
 	.groups = &group,
+	.group_bytes = sizeof(group),
 	.group_count = 1,
 };
 

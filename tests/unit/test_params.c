@@ -197,6 +197,55 @@ static void output_is_checked_as_it_is_given(void **state)
 	assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)), 0);
 }
 
+static void element_sizes_that_cannot_be_are_refused(void **state)
+{
+	const size_t bad[] = { 0,           8,  15,
+			       17,          20, KVPULL_PARAMS_BYTES_MAX + 8,
+			       SIZE_MAX - 7 };
+	uint64_t own[4] = { 0 };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(kvpull_element_check(bad[i], 16),
+				 KVPULL_EINVAL);
+		assert_int_equal(
+			kvpull_elements_take(own, 16, 1, own + 2, bad[i], 16),
+			KVPULL_EINVAL);
+	}
+	assert_int_equal(kvpull_element_check(16, 16), 0);
+	assert_int_equal(kvpull_element_check(24, 16), 0);
+}
+
+/* Elements of 8 (an older caller's), 16 (ours) and 24 bytes (a newer one's). */
+static void elements_of_other_sizes_are_taken(void **state)
+{
+	const uint64_t older[2] = { 1, 2 };
+	uint64_t newer[6] = { 1, 2, 0, 3, 4, 0 };
+	uint64_t own[4] = { 9, 9, 9, 9 };
+
+	(void)state;
+	assert_int_equal(kvpull_elements_take(own, 16, 2, older, 8, 8), 0);
+	assert_memory_equal(own, ((uint64_t[]){ 1, 0, 2, 0 }), sizeof(own));
+	assert_int_equal(kvpull_elements_take(own, 16, 2, newer, 24, 8), 0);
+	assert_memory_equal(own, ((uint64_t[]){ 1, 2, 3, 4 }), sizeof(own));
+	newer[5] = UINT64_C(1) << 63;
+	assert_int_equal(kvpull_elements_take(own, 16, 2, newer, 24, 8),
+			 KVPULL_EINVAL);
+}
+
+static void elements_of_other_sizes_are_given(void **state)
+{
+	const uint64_t own[2] = { 1, 2 };
+	uint64_t theirs[3] = { 9, 9, 9 };
+
+	(void)state;
+	kvpull_element_give(theirs, 8, own, 16);
+	assert_memory_equal(theirs, ((uint64_t[]){ 1, 9, 9 }), sizeof(theirs));
+	kvpull_element_give(theirs, 24, own, 16);
+	assert_memory_equal(theirs, ((uint64_t[]){ 1, 2, 0 }), sizeof(theirs));
+}
+
 static void errors_have_names(void **state)
 {
 	(void)state;
@@ -290,6 +339,9 @@ int main(void)
 		cmocka_unit_test(struct_that_is_not_taken_is_named),
 		cmocka_unit_test(output_is_checked_as_it_is_given),
 		cmocka_unit_test(errors_have_names),
+		cmocka_unit_test(element_sizes_that_cannot_be_are_refused),
+		cmocka_unit_test(elements_of_other_sizes_are_taken),
+		cmocka_unit_test(elements_of_other_sizes_are_given),
 		cmocka_unit_test(detail_tells_code_field_and_message),
 		cmocka_unit_test(detail_cuts_texts_that_are_too_long),
 		cmocka_unit_test(detail_is_one_line),

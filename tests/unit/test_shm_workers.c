@@ -168,9 +168,9 @@ static void node_pull(struct node *d)
 
 static void node_poll(struct node *node)
 {
-	const int count =
-		kvpull_worker_poll(node->worker, node->records + node->count,
-				   RECORDS_MAX - node->count);
+	const int count = kvpull_worker_poll(
+		node->worker, node->records + node->count,
+		RECORDS_MAX - node->count, sizeof(struct kvpull_poll_record));
 
 	assert_true(count >= 0);
 	node->count += (uint32_t)count;

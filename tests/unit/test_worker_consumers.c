@@ -310,7 +310,8 @@ static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
 	said_nothing(worker);
 	for (; told < ENDS; told += (uint32_t)count) {
 		(void)is_due(worker);
-		count = kvpull_worker_poll(worker, records, 2 * ENDS);
+		count = kvpull_worker_poll(worker, records, 2 * ENDS,
+					   sizeof(*records));
 		assert_in_range(count, 1, ENDS - told);
 		if (told + (uint32_t)count < ENDS)
 			assert_true(is_due(worker));

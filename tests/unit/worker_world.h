@@ -578,7 +578,8 @@ static inline void world_poll(struct world *world, uint32_t times)
 	while (times--) {
 		const int count = kvpull_worker_poll(
 			world->worker, world->records + world->record_count,
-			64 - world->record_count);
+			64 - world->record_count,
+			sizeof(struct kvpull_poll_record));
 
 		assert_true(count >= 0);
 		world->record_count += (uint32_t)count;

@@ -172,6 +172,7 @@ class _Half:
             tp_rank=opening.tp_rank,
             dp_rank=opening.dp_rank,
             groups=groups,
+            group_bytes=ffi.sizeof("struct kvpull_group"),
             group_count=len(opening.groups),
         )
 
@@ -296,6 +297,7 @@ class SchedulerHalf(_Half):
             external_tokens=tokens,
             group_count=len(block_lists),
             groups=blocks_of(block_lists, kept) if block_lists else ffi.NULL,
+            group_bytes=ffi.sizeof("struct kvpull_blocks"),
         )
         return self._ops.allocated(self._handle, allocation)
 
@@ -315,6 +317,7 @@ class SchedulerHalf(_Half):
             computed_tokens=tokens,
             group_count=len(block_lists),
             groups=blocks_of(block_lists, kept),
+            group_bytes=ffi.sizeof("struct kvpull_blocks"),
         )
         while True:
             finish.ticket = self._ticket
@@ -427,7 +430,13 @@ class WorkerHalf(_Half):
         reports: list[Report] = []
         while True:
             count = self._check(
-                "poll", self._ops.poll(self._handle, self._records, _RECORDS)
+                "poll",
+                self._ops.poll(
+                    self._handle,
+                    self._records,
+                    _RECORDS,
+                    ffi.sizeof("struct kvpull_poll_record"),
+                ),
             )
             for record in self._records[0:count]:
                 reports.append(

@@ -486,7 +486,8 @@ void seq_engine_poll(struct seq_engine *engine)
 	int at;
 
 	do {
-		count = kvpull_worker_poll(engine->worker, records, 8);
+		count = kvpull_worker_poll(engine->worker, records, 8,
+					   sizeof(*records));
 		if (count < 0)
 			seq_fail("engine %u: poll: %d", engine->who, count);
 		for (at = 0; at < count; at++)
