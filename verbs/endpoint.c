@@ -34,7 +34,7 @@ static void end_clear(struct kvpull_verbs_end *end)
 	end->deadline_ns = end->heard_ns = end->cancel_ns = 0;
 	end->inbox_kind = end->stalled = end->requests_open = 0;
 	end->name[0] = '\0';
-	end->posted = end->done = end->good = 0;
+	end->posted = end->done = end->good = end->signalled = 0;
 	end->failed = 0;
 	end->batch_first = end->batch_count = 0;
 	end->credits = end->send_next = end->send_open = 0;
@@ -312,7 +312,7 @@ int kvpull_verbs_end_pop(struct kvpull_verbs_end *end,
 		end->batch_count--;
 		if (end->batches[first].kind != KVPULL_VERBS_SEND) {
 			*batch = end->batches[first];
-			end->requests_open -= batch->count;
+			end->requests_open -= batch->slots;
 			end->bytes_open -= batch->bytes;
 			return 1;
 		}
@@ -348,7 +348,7 @@ static void batch_push(struct kvpull_verbs_end *end,
 	kvpull_check(end->shared->log, end->batch_count < end->queue_max);
 	if (at >= end->queue_max)
 		at -= end->queue_max;
-	end->posted += count;
+	end->posted += batch->slots;
 	pushed = &end->batches[at];
 	*pushed = *batch;
 	pushed->last = end->posted - 1;
@@ -358,8 +358,24 @@ static void batch_push(struct kvpull_verbs_end *end,
 	if (batch->kind == KVPULL_VERBS_SEND)
 		return;
 	pushed->bytes = bytes_of(requests, count);
-	end->requests_open += count;
+	end->requests_open += batch->slots;
 	end->bytes_open += pushed->bytes;
+}
+
+/*
+ * Of the part of a post that was taken none is signalled, and its end must be
+ * told all the same: its last one goes once more, in the slot of the first that
+ * was refused. Return: how many were posted: 1, or 0 if the queue is full.
+ */
+static uint32_t tail_post(struct kvpull_verbs_end *end,
+			  struct ibv_send_wr *last)
+{
+	struct ibv_send_wr *bad;
+
+	last->wr_id++;
+	last->next = NULL;
+	last->send_flags = (unsigned int)IBV_SEND_SIGNALED;
+	return ibv_post_send(end->qp, last, &bad) ? 0 : 1;
 }
 
 int kvpull_verbs_end_post(struct kvpull_verbs_end *end,
@@ -367,6 +383,7 @@ int kvpull_verbs_end_post(struct kvpull_verbs_end *end,
 			  const struct kvpull_verbs_batch *batch,
 			  uint32_t *posted_count)
 {
+	struct kvpull_verbs_batch pushed = *batch;
 	struct ibv_send_wr *bad = NULL;
 	uint32_t taken = 0;
 	uint32_t i;
@@ -385,17 +402,18 @@ int kvpull_verbs_end_post(struct kvpull_verbs_end *end,
 	for (; failed && taken < count && &requests[taken] != bad; taken++)
 		;
 	*posted_count = taken;
-	/*
-	 * Of a part that was taken none is signalled: the completion of what
-	 * is posted next tells its end.
-	 */
+	pushed.slots = taken;
+	if (failed && taken)
+		pushed.slots += tail_post(end, &requests[taken - 1]);
 	if (taken)
-		batch_push(end, batch, requests, taken);
+		batch_push(end, &pushed, requests, taken);
+	if (!failed || pushed.slots > taken)
+		end->signalled = end->posted;
 	if (!failed)
 		return 0;
-	/* A full queue empties again; an empty one is not full. */
+	/* A full queue is told of as it empties; another one is not full. */
 	if ((failed == ENOMEM || failed == EAGAIN) &&
-	    end->posted != end->done) {
+	    end->signalled > end->done) {
 		end->shared->counts.post_busy++;
 		return KVPULL_EAGAIN;
 	}

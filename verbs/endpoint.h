@@ -58,7 +58,7 @@ struct kvpull_verbs_batch {
 	uint32_t kind;
 	uint32_t read;  /* index; READ and CHECK */
 	uint32_t count; /* work requests */
-	uint32_t reserved;
+	uint32_t slots; /* of the queue: these, and one that ends them */
 	struct kvpull_cursor begin; /* of its first one; READ */
 };
 
@@ -121,10 +121,11 @@ struct kvpull_verbs_end {
 	uint8_t *buffers;      /* frames: receives, then sends */
 
 	/* send queue */
-	uint64_t posted; /* number of the next one */
-	uint64_t done;   /* all below are complete */
-	uint64_t good;   /* all below are complete, and succeeded */
-	uint32_t failed; /* one did not: none behind it is good */
+	uint64_t posted;    /* number of the next one */
+	uint64_t done;      /* all below are complete */
+	uint64_t good;      /* all below are complete, and succeeded */
+	uint64_t signalled; /* all below are told of, sooner or later */
+	uint32_t failed;    /* one did not: none behind it is good */
 	uint32_t queue_max;
 	uint32_t batch_first;
 	uint32_t batch_count;
@@ -160,7 +161,7 @@ struct kvpull_verbs_end {
 	uint32_t keys_known;
 	struct kvpull_keys keys;
 	uint64_t bytes_open;    /* in flight */
-	uint32_t requests_open; /* READs in flight */
+	uint32_t requests_open; /* slots of READs in flight */
 	uint32_t cancels_open;  /* cancelled, and still in flight */
 	uint64_t cancel_ns;     /* cut off then, unless something was done */
 	uint64_t cancel_max_ns; /* cut off then whatever was done */
