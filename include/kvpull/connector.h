@@ -13,6 +13,8 @@
  *   in the life of the two halves. Block ids are u32, 0-based.
  * - Output buffers are (pointer, capacity). The bytes needed are always told;
  *   KVPULL_ETOOSMALL means that nothing was written and nothing changed.
+ * - NULL where a pointer is needed (a handle, an answer, bytes with a count) is
+ *   KVPULL_EINVAL, and nothing happened. Bytes with a count of 0 may be NULL.
  * - Threads: all calls on one scheduler handle from one thread at a time, all
  *   calls on one worker handle likewise. Nothing blocks but open, close,
  *   memory_alloc and regions_register. Callbacks (log, fatal) run on the
@@ -212,7 +214,8 @@ struct kvpull_scheduler_ops {
 	 * open at once: KVPULL_MATCH_WAIT for more. A ticket of another prompt
 	 * or model (KVPULL_EMISMATCH, which no call of this minor returns) is
 	 * KVPULL_MATCH_NOTHING, counted in mismatches, with a line in the log.
-	 * Return KVPULL_MATCH_LOAD (tokens written), _NOTHING or _WAIT.
+	 * Return KVPULL_MATCH_LOAD (tokens written), _NOTHING or _WAIT;
+	 * KVPULL_EINVAL (NULL).
 	 */
 	int (*matched_tokens)(struct kvpull_scheduler *scheduler, uint64_t key,
 			      uint32_t local_tokens, uint32_t *tokens);

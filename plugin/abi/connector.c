@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ABI's two tables. This layer takes structs of any size from the caller,
- * reads the clock, and calls the halves; it decides nothing.
+ * refuses pointers that are not there, reads the clock, and calls the halves; it
+ * decides nothing.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,12 @@
 #define PEER_BYTES_FIRST 288u
 
 #define GIVE(name, kind, from, help) own.name = counts.name;
+
+/* NULL is a buffer of no bytes, and of no others. */
+static int is_buffer(const void *bytes, size_t byte_count)
+{
+	return bytes || !byte_count;
+}
 
 /* What both opens make of their parameters. */
 struct opening {
@@ -50,14 +57,21 @@ static void log_take(struct kvpull_log *log, const struct kvpull_host *host,
 			config->service_link_count, config->service_link);
 }
 
+/* half: where the handle is to be written. */
 static int opening_take(struct opening *opening,
 			const struct kvpull_open_params *params,
-			struct kvpull_error_detail *detail)
+			const void *half, struct kvpull_error_detail *detail)
 {
 	struct kvpull_host host = { .struct_size = sizeof(host) };
 	int code;
 
 	memset(opening, 0, sizeof(*opening));
+	if (!half) {
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "",
+			"there is no place for the handle: it is NULL");
+		return KVPULL_EINVAL;
+	}
 	if (sodium_init() < 0) {
 		kvpull_detail_set(detail, KVPULL_EDEVICE, "",
 				  "libsodium cannot be initialized");
@@ -117,7 +131,7 @@ static int scheduler_open(const struct kvpull_open_params *params,
 	struct opening opening;
 	int code;
 
-	code = opening_take(&opening, params, detail);
+	code = opening_take(&opening, params, scheduler, detail);
 	if (!code)
 		code = kvpull_worker_params_check(&opening.params,
 						  &opening.config, detail);
@@ -143,30 +157,35 @@ static int scheduler_open(const struct kvpull_open_params *params,
 static int scheduler_rank_info(struct kvpull_scheduler *scheduler,
 			       const void *bytes, size_t byte_count)
 {
+	if (!scheduler || !is_buffer(bytes, byte_count))
+		return KVPULL_EINVAL;
 	return kvpull_scheduler_rank_info(scheduler, bytes, byte_count,
 					  kvpull_clock_ns());
 }
 
 static int scheduler_ranks_missing(struct kvpull_scheduler *scheduler)
 {
-	return kvpull_scheduler_ranks_missing(scheduler);
+	return scheduler ? kvpull_scheduler_ranks_missing(scheduler) :
+			   KVPULL_EINVAL;
 }
 
 static int scheduler_request_new(struct kvpull_scheduler *scheduler,
 				 const struct kvpull_request *request)
 {
 	struct kvpull_request own;
-	const int code = kvpull_params_take(&own, sizeof(own), request);
 
-	return code ? code :
-		      kvpull_scheduler_request_new(scheduler, &own,
-						   kvpull_clock_ns());
+	if (!scheduler || kvpull_params_take(&own, sizeof(own), request) ||
+	    !is_buffer(own.ticket, own.ticket_bytes))
+		return KVPULL_EINVAL;
+	return kvpull_scheduler_request_new(scheduler, &own, kvpull_clock_ns());
 }
 
 static int scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
 				    uint64_t key, uint32_t local_tokens,
 				    uint32_t *tokens)
 {
+	if (!scheduler || !tokens)
+		return KVPULL_EINVAL;
 	return kvpull_scheduler_matched_tokens(scheduler, key, local_tokens,
 					       tokens, kvpull_clock_ns());
 }
@@ -195,8 +214,11 @@ static int scheduler_allocated(struct kvpull_scheduler *scheduler,
 {
 	struct kvpull_blocks groups[KVPULL_GROUPS_MAX];
 	struct kvpull_allocation own;
-	int code = kvpull_params_take(&own, sizeof(own), allocation);
+	int code;
 
+	if (!scheduler)
+		return KVPULL_EINVAL;
+	code = kvpull_params_take(&own, sizeof(own), allocation);
 	if (!code)
 		code = blocks_take(groups, &own.groups, own.group_count,
 				   own.group_bytes);
@@ -210,8 +232,13 @@ static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 {
 	struct kvpull_blocks groups[KVPULL_GROUPS_MAX];
 	struct kvpull_finish own;
-	int code = kvpull_params_take(&own, sizeof(own), finish);
+	int code;
 
+	if (!scheduler)
+		return KVPULL_EINVAL;
+	code = kvpull_params_take(&own, sizeof(own), finish);
+	if (!code && !is_buffer(own.ticket, own.ticket_capacity))
+		code = KVPULL_EINVAL;
 	if (!code)
 		code = blocks_take(groups, &own.groups, own.group_count,
 				   own.group_bytes);
@@ -229,13 +256,33 @@ static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 static int scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 				      const void *ticket, size_t ticket_bytes)
 {
+	if (!scheduler || !is_buffer(ticket, ticket_bytes))
+		return KVPULL_EINVAL;
 	return kvpull_scheduler_request_rejected(
 		scheduler, ticket, ticket_bytes, kvpull_clock_ns());
+}
+
+static int scheduler_ticket_get(struct kvpull_scheduler *scheduler,
+				uint64_t key, void *ticket, size_t capacity,
+				size_t *ticket_bytes)
+{
+	if (!scheduler || !is_buffer(ticket, capacity) || !ticket_bytes)
+		return KVPULL_EINVAL;
+	return kvpull_scheduler_ticket_get(scheduler, key, ticket, capacity,
+					   ticket_bytes);
+}
+
+static int scheduler_drain(struct kvpull_scheduler *scheduler, uint32_t on)
+{
+	return scheduler ? kvpull_scheduler_drain(scheduler, on) :
+			   KVPULL_EINVAL;
 }
 
 static int scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 				size_t capacity, size_t *byte_count)
 {
+	if (!scheduler || !is_buffer(bytes, capacity) || !byte_count)
+		return KVPULL_EINVAL;
 	return kvpull_scheduler_step_build(scheduler, bytes, capacity,
 					   byte_count, kvpull_clock_ns());
 }
@@ -243,18 +290,24 @@ static int scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 static int scheduler_result_take(struct kvpull_scheduler *scheduler,
 				 const void *bytes, size_t byte_count)
 {
+	if (!scheduler || !is_buffer(bytes, byte_count))
+		return KVPULL_EINVAL;
 	return kvpull_scheduler_result_take(scheduler, bytes, byte_count,
 					    kvpull_clock_ns());
 }
 
 static int scheduler_has_pending(struct kvpull_scheduler *scheduler)
 {
-	return kvpull_scheduler_has_pending(scheduler, kvpull_clock_ns());
+	return scheduler ? kvpull_scheduler_has_pending(scheduler,
+							kvpull_clock_ns()) :
+			   KVPULL_EINVAL;
 }
 
 static int scheduler_reset(struct kvpull_scheduler *scheduler, uint32_t flags)
 {
-	return kvpull_scheduler_reset(scheduler, flags, kvpull_clock_ns());
+	return scheduler ? kvpull_scheduler_reset(scheduler, flags,
+						  kvpull_clock_ns()) :
+			   KVPULL_EINVAL;
 }
 
 static int scheduler_stats(struct kvpull_scheduler *scheduler,
@@ -263,7 +316,7 @@ static int scheduler_stats(struct kvpull_scheduler *scheduler,
 	struct kvpull_scheduler_stats own = { .struct_size = sizeof(own) };
 	union kvpull_scheduler_counts counts;
 
-	if (kvpull_params_check_output(stats))
+	if (!scheduler || kvpull_params_check_output(stats))
 		return KVPULL_EINVAL;
 	kvpull_scheduler_stats_get(scheduler, &counts, reset);
 	KVPULL_SCHEDULER_STATS(GIVE)
@@ -291,7 +344,7 @@ static int worker_open(const struct kvpull_open_params *params,
 	struct opening opening;
 	int code;
 
-	code = opening_take(&opening, params, detail);
+	code = opening_take(&opening, params, worker, detail);
 	if (code)
 		return code;
 	setup.params = &opening.params;
@@ -305,27 +358,87 @@ static int worker_regions_register(struct kvpull_worker *worker,
 				   struct kvpull_error_detail *detail)
 {
 	struct kvpull_regions own;
-	const int code = kvpull_params_take_named(&own, sizeof(own), regions,
-						  "regions", detail);
 
-	return code ? code :
-		      kvpull_worker_regions_register(worker, &own, detail);
+	if (!worker || kvpull_params_take_named(&own, sizeof(own), regions,
+						"regions", detail))
+		return KVPULL_EINVAL;
+	return kvpull_worker_regions_register(worker, &own, detail);
+}
+
+static int worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
+			       uint32_t flags, struct kvpull_memory *memory)
+{
+	return worker ? kvpull_worker_memory_alloc(worker, bytes, flags,
+						   memory) :
+			KVPULL_EINVAL;
+}
+
+static int worker_memory_free(struct kvpull_worker *worker, void *base)
+{
+	return worker ? kvpull_worker_memory_free(worker, base) : KVPULL_EINVAL;
+}
+
+static int worker_rank_info(struct kvpull_worker *worker, void *bytes,
+			    size_t capacity, size_t *byte_count)
+{
+	if (!worker || !is_buffer(bytes, capacity) || !byte_count)
+		return KVPULL_EINVAL;
+	return kvpull_worker_rank_info(worker, bytes, capacity, byte_count);
+}
+
+static int worker_step(struct kvpull_worker *worker, const void *bytes,
+		       size_t byte_count)
+{
+	return worker && is_buffer(bytes, byte_count) ?
+		       kvpull_worker_step(worker, bytes, byte_count) :
+		       KVPULL_EINVAL;
+}
+
+static int worker_hold_ready(struct kvpull_worker *worker, uint64_t key)
+{
+	return worker ? kvpull_worker_hold_ready(worker, key) : KVPULL_EINVAL;
+}
+
+static int worker_failed_blocks(struct kvpull_worker *worker, uint64_t key,
+				uint32_t *blocks, uint32_t capacity,
+				uint32_t *block_count)
+{
+	if (!worker || !is_buffer(blocks, capacity) || !block_count)
+		return KVPULL_EINVAL;
+	return kvpull_worker_failed_blocks(worker, key, blocks, capacity,
+					   block_count);
+}
+
+static int worker_result_build(struct kvpull_worker *worker, void *bytes,
+			       size_t capacity, size_t *byte_count)
+{
+	if (!worker || !is_buffer(bytes, capacity) || !byte_count)
+		return KVPULL_EINVAL;
+	return kvpull_worker_result_build(worker, bytes, capacity, byte_count);
+}
+
+static int worker_event_fd(struct kvpull_worker *worker)
+{
+	return worker ? kvpull_worker_event_fd(worker) : KVPULL_EINVAL;
 }
 
 static int worker_start_loads(struct kvpull_worker *worker, void *stream)
 {
+	if (!worker)
+		return KVPULL_EINVAL;
 	return stream ? KVPULL_EUNSUPPORTED : kvpull_worker_start_loads(worker);
 }
 
 static int worker_revoke_all(struct kvpull_worker *worker)
 {
-	return kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED);
+	return worker ? kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED) :
+			KVPULL_EINVAL;
 }
 
 static int worker_progress(struct kvpull_worker *worker, uint32_t budget)
 {
 	(void)budget; /* one run is bounded */
-	if (worker->facts.config.progress != KVPULL_PROGRESS_CALLER)
+	if (!worker || worker->facts.config.progress != KVPULL_PROGRESS_CALLER)
 		return KVPULL_EINVAL;
 	return kvpull_worker_progress(worker);
 }
@@ -334,8 +447,8 @@ static int worker_poll(struct kvpull_worker *worker,
 		       struct kvpull_poll_record *records, uint32_t capacity,
 		       size_t record_bytes)
 {
-	if (kvpull_element_check(record_bytes, RECORD_BYTES_FIRST) ||
-	    (capacity && !records))
+	if (!worker || !is_buffer(records, capacity) ||
+	    kvpull_element_check(record_bytes, RECORD_BYTES_FIRST))
 		return KVPULL_EINVAL;
 	return kvpull_worker_poll(worker, records, capacity, record_bytes);
 }
@@ -344,8 +457,8 @@ static int worker_peers(struct kvpull_worker *worker,
 			struct kvpull_peer_info *peers, uint32_t capacity,
 			size_t peer_bytes)
 {
-	if (kvpull_element_check(peer_bytes, PEER_BYTES_FIRST) ||
-	    (capacity && !peers))
+	if (!worker || !is_buffer(peers, capacity) ||
+	    kvpull_element_check(peer_bytes, PEER_BYTES_FIRST))
 		return KVPULL_EINVAL;
 	return kvpull_worker_peers(worker, peers, capacity, peer_bytes);
 }
@@ -356,7 +469,7 @@ static int worker_stats(struct kvpull_worker *worker,
 	struct kvpull_worker_stats own = { .struct_size = sizeof(own) };
 	union kvpull_worker_counts counts;
 
-	if (kvpull_params_check_output(stats))
+	if (!worker || kvpull_params_check_output(stats))
 		return KVPULL_EINVAL;
 	kvpull_worker_stats_get(worker, &counts, reset);
 	KVPULL_WORKER_STATS(GIVE)
@@ -410,12 +523,12 @@ static const struct kvpull_scheduler_ops scheduler_ops = {
 	.allocated = scheduler_allocated,
 	.request_finished = scheduler_request_finished,
 	.request_rejected = scheduler_request_rejected,
-	.ticket_get = kvpull_scheduler_ticket_get,
+	.ticket_get = scheduler_ticket_get,
 	.step_build = scheduler_step_build,
 	.result_take = scheduler_result_take,
 	.has_pending = scheduler_has_pending,
 	.reset = scheduler_reset,
-	.drain = kvpull_scheduler_drain,
+	.drain = scheduler_drain,
 	.stats = scheduler_stats,
 	.counters = scheduler_counters,
 };
@@ -424,18 +537,18 @@ static const struct kvpull_worker_ops worker_ops = {
 	.struct_size = sizeof(worker_ops),
 	.open = worker_open,
 	.close = kvpull_worker_destroy,
-	.memory_alloc = kvpull_worker_memory_alloc,
-	.memory_free = kvpull_worker_memory_free,
+	.memory_alloc = worker_memory_alloc,
+	.memory_free = worker_memory_free,
 	.regions_register = worker_regions_register,
-	.rank_info = kvpull_worker_rank_info,
-	.step = kvpull_worker_step,
+	.rank_info = worker_rank_info,
+	.step = worker_step,
 	.start_loads = worker_start_loads,
-	.hold_ready = kvpull_worker_hold_ready,
+	.hold_ready = worker_hold_ready,
 	.poll = worker_poll,
-	.failed_blocks = kvpull_worker_failed_blocks,
-	.result_build = kvpull_worker_result_build,
+	.failed_blocks = worker_failed_blocks,
+	.result_build = worker_result_build,
 	.revoke_all = worker_revoke_all,
-	.event_fd = kvpull_worker_event_fd,
+	.event_fd = worker_event_fd,
 	.progress = worker_progress,
 	.peers = worker_peers,
 	.stats = worker_stats,
@@ -445,11 +558,13 @@ static const struct kvpull_worker_ops worker_ops = {
 static int ticket_peek(const void *text, size_t text_bytes,
 		       struct kvpull_ticket_info *info)
 {
-	struct kvpull_ticket_scratch *scratch =
-		mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct kvpull_ticket_scratch *scratch;
 	int code;
 
+	if (!is_buffer(text, text_bytes) || !info)
+		return KVPULL_EINVAL;
+	scratch = mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (scratch == MAP_FAILED)
 		return KVPULL_ENOMEM;
 	code = kvpull_ticket_peek(text, text_bytes, scratch, info);

@@ -195,9 +195,100 @@ static void texts(void)
 	free(told.given);
 }
 
+/* A buffer that is not there, with a size. */
+static int buffer_drop(struct api_engine *engine, struct kvpull_worker *worker)
+{
+	const struct kvpull_scheduler_ops *scheduler =
+		api_world->ops->scheduler;
+	const struct kvpull_worker_ops *ops = api_world->ops->worker;
+	const uint32_t size = 1 + (uint32_t)api_below(API_STEP_BYTES);
+	const uint64_t key = api_key_of_nobody();
+	uint32_t count;
+	size_t used;
+
+	switch (api_below(11)) {
+	case 0:
+		return scheduler->rank_info(engine->scheduler, NULL, size);
+	case 1:
+		return scheduler->request_rejected(engine->scheduler, NULL,
+						   size);
+	case 2:
+		return scheduler->ticket_get(engine->scheduler, key, NULL, size,
+					     &used);
+	case 3:
+		return scheduler->step_build(engine->scheduler, NULL, size,
+					     &used);
+	case 4:
+		return scheduler->result_take(engine->scheduler, NULL, size);
+	case 5:
+		return ops->rank_info(worker, NULL, size, &used);
+	case 6:
+		return ops->step(worker, NULL, size);
+	case 7:
+		return ops->poll(worker, NULL, size,
+				 sizeof(struct kvpull_poll_record));
+	case 8:
+		return ops->failed_blocks(worker, key, NULL, size, &count);
+	case 9:
+		return ops->result_build(worker, NULL, size, &used);
+	default:
+		return ops->peers(worker, NULL, size,
+				  sizeof(struct kvpull_peer_info));
+	}
+}
+
+/* An answer with no place for it. */
+static int answer_drop(struct api_engine *engine, struct kvpull_worker *worker)
+{
+	const struct kvpull_scheduler_ops *scheduler =
+		api_world->ops->scheduler;
+	const struct kvpull_worker_ops *ops = api_world->ops->worker;
+	const struct kvpull_open_params params = api_open_params(engine, 0);
+	const struct api_request *request = api_request_any(engine);
+	const uint64_t key = request ? request->key : api_key_of_nobody();
+	static uint8_t bytes[API_STEP_BYTES];
+
+	switch (api_below(9)) {
+	case 0:
+		return scheduler->open(&params, NULL, NULL);
+	case 1:
+		return ops->open(&params, NULL, NULL);
+	case 2:
+		return scheduler->matched_tokens(engine->scheduler, key, 0,
+						 NULL);
+	case 3:
+		return scheduler->ticket_get(engine->scheduler, key, bytes,
+					     sizeof(bytes), NULL);
+	case 4:
+		return scheduler->step_build(engine->scheduler, bytes,
+					     sizeof(bytes), NULL);
+	case 5:
+		return ops->rank_info(worker, bytes, sizeof(bytes), NULL);
+	case 6:
+		return ops->failed_blocks(worker, key,
+					  (uint32_t *)(void *)bytes, 4, NULL);
+	case 7:
+		return ops->result_build(worker, bytes, sizeof(bytes), NULL);
+	default:
+		return api_world->ops->ticket_peek(bytes, sizeof(bytes), NULL);
+	}
+}
+
+static void pointer_drop(struct api_engine *engine)
+{
+	struct kvpull_worker *worker =
+		engine->ranks[api_below(engine->tp_size)].worker;
+
+	api_expect(buffer_drop(engine, worker) == KVPULL_EINVAL);
+	api_expect(answer_drop(engine, worker) == KVPULL_EINVAL);
+}
+
 void api_hostile(struct api_engine *engine)
 {
-	switch (api_below(4)) {
+	switch (api_below(5)) {
+	case 3:
+		pointer_drop(engine);
+		break;
 	case 0:
 		garbage_give(engine);
 		break;

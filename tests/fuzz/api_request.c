@@ -105,6 +105,8 @@ static void ticket_expect(const struct ticket *ticket, int code)
 		api_expect(api_world->engines[ticket->hold->engine].life > 1);
 	else if (ticket->is_whole)
 		api_expect(code == 0 || code == KVPULL_EFULL);
+	else if (!ticket->text && ticket->byte_count)
+		api_expect(code == KVPULL_EINVAL);
 	else
 		api_expect(code == KVPULL_ENOTICKET || code == KVPULL_ENOTMINE);
 }
@@ -179,6 +181,7 @@ void api_request_new(struct api_engine *engine)
 	if (entry)
 		request.key = entry->key;
 	given = api_struct_make(&request, sizeof(request));
+	given.is_bad |= !request.ticket && request.ticket_bytes;
 	code = ops_of()->request_new(engine->scheduler, given.given);
 	api_trace("%s: request_new key %llu flags %u hold %llu: %d",
 		  engine->name, (unsigned long long)request.key, request.flags,

@@ -54,7 +54,7 @@ static void range_check(const struct kvpull_config *config,
 		return;
 	}
 	expect(number <= key->max);
-	expect(number >= key->min || number == key->value);
+	expect(number >= key->min || number == strtoull(key->value, NULL, 10));
 	if (key->type == KVPULL_KEY_POWER)
 		expect(!(number & (number - 1)));
 }

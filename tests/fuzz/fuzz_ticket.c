@@ -46,9 +46,9 @@ static void check_ids(const struct kvpull_ticket *first,
 /* Looks without a key, so it may take what decode() does not. */
 static void peek(const char *from, size_t from_bytes, int is_ticket)
 {
-	static struct kvpull_ticket_scratch scratch;
+	static struct kvpull_ticket_scratch peeked;
 	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
-	const int code = kvpull_ticket_peek(from, from_bytes, &scratch, &info);
+	const int code = kvpull_ticket_peek(from, from_bytes, &peeked, &info);
 
 	if (!is_ticket)
 		return;
