@@ -288,7 +288,7 @@ int consumer_wait_loaded(struct halves *consumer, uint32_t count,
 
 	while (count) {
 		const int polled = consumer->ops->worker->poll(
-			consumer->worker, records, RECORDS);
+			consumer->worker, records, RECORDS, sizeof(*records));
 		int at;
 
 		if (polled > 0 && first_ns && !*first_ns)
