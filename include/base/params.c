@@ -86,7 +86,7 @@ int kvpull_params_take_named(void *own, size_t own_bytes, const void *theirs,
 
 int kvpull_params_check_output(const void *theirs)
 {
-	if (!theirs || struct_size_of(theirs) < sizeof(size_t))
+	if (!theirs || !is_struct_size(struct_size_of(theirs)))
 		return KVPULL_EINVAL;
 	return 0;
 }

@@ -42,7 +42,7 @@ int KVPULL_MUST_CHECK kvpull_params_check_output(const void *theirs);
 /**
  * Fill in a caller's output struct: min(struct_size, own_bytes) bytes, less
  * struct_size itself, which stays the caller's.
- * Return: 0, or KVPULL_EINVAL (NULL, or struct_size < sizeof(size_t)).
+ * Return: 0, or KVPULL_EINVAL (NULL, or a struct_size as of no struct).
  */
 int KVPULL_MUST_CHECK kvpull_params_give(void *theirs, const void *own,
 					 size_t own_bytes);
@@ -78,8 +78,8 @@ int KVPULL_MUST_CHECK kvpull_elements_take(void *own, size_t own_bytes,
 
 /**
  * Say why something was refused: one line. Texts too long are cut, control
- * characters become '?'. NULL and a detail without a struct_size are left
- * alone; in a shorter one a text is cut to what is there.
+ * characters become '?'. NULL and a detail whose struct_size cannot be are
+ * left alone; in a shorter one a text is cut to what is there.
  *
  * @field  config key or struct member; NULL or "": none.
  */

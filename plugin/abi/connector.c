@@ -177,6 +177,11 @@ static int scheduler_request_new(struct kvpull_scheduler *scheduler,
 	if (!scheduler || kvpull_params_take(&own, sizeof(own), request) ||
 	    !is_buffer(own.ticket, own.ticket_bytes))
 		return KVPULL_EINVAL;
+	/* The one member that is longer than what sizes are multiples of. */
+	if (request->struct_size >
+		    offsetof(struct kvpull_request, prompt_digest) &&
+	    request->struct_size < offsetof(struct kvpull_request, label))
+		return KVPULL_EINVAL;
 	return kvpull_scheduler_request_new(scheduler, &own, kvpull_clock_ns());
 }
 

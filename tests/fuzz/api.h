@@ -84,6 +84,9 @@ struct api_struct {
 
 /* own of own_bytes begins with struct_size; *own becomes what the call sees. */
 struct api_struct api_struct_make(void *own, size_t own_bytes);
+/* A struct that ended before its group_bytes: elements of no size. */
+int api_groups_are_cut(const struct kvpull_blocks *groups, uint32_t group_count,
+		       size_t group_bytes);
 /* Likewise of an output: no tail is looked at. */
 struct api_struct api_output_make(const void *own, size_t own_bytes);
 /* A copy in a heap block of exactly byte_count bytes; free it. */

@@ -97,10 +97,9 @@ static struct api_struct make(void *own, size_t own_bytes, int is_output)
 			 made.given)[own_bytes + api_below(room - own_bytes)] =
 			1;
 	made.known_bytes = room < own_bytes ? room : own_bytes;
-	made.is_bad = given_bytes < sizeof(size_t);
-	if (!is_output)
-		made.is_bad |= given_bytes > PARAMS_BYTES_MAX || tail ||
-			       given_bytes % sizeof(size_t) != 0;
+	made.is_bad = given_bytes < sizeof(size_t) ||
+		      given_bytes > PARAMS_BYTES_MAX ||
+		      given_bytes % sizeof(size_t) != 0 || (tail && !is_output);
 	return made;
 }
 
@@ -122,6 +121,12 @@ struct api_struct api_output_make(const void *own, size_t own_bytes)
 		abort();
 	memcpy(copy, own, own_bytes);
 	return make(copy, own_bytes, 1);
+}
+
+int api_groups_are_cut(const struct kvpull_blocks *groups, uint32_t group_count,
+		       size_t group_bytes)
+{
+	return groups && group_count <= KVPULL_GROUPS_MAX && !group_bytes;
 }
 
 uint64_t api_key_of_nobody(void)

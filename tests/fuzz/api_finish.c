@@ -97,8 +97,12 @@ static int finish_call(struct api_engine *engine, struct finish *finish)
 	const int code =
 		ops_of()->request_finished(engine->scheduler, given.given);
 
-	finish->is_bad = given.is_bad || (!finish->params.ticket &&
-					  finish->params.ticket_capacity);
+	finish->is_bad =
+		given.is_bad ||
+		(!finish->params.ticket && finish->params.ticket_capacity) ||
+		api_groups_are_cut(finish->params.groups,
+				   finish->params.group_count,
+				   finish->params.group_bytes);
 	if (!given.is_bad)
 		memcpy(&finish->params, given.given, given.known_bytes);
 	free(given.given);

@@ -166,6 +166,7 @@ static void request_check(const struct kvpull_request *request,
 
 void api_request_new(struct api_engine *engine)
 {
+	const size_t digest = offsetof(struct kvpull_request, prompt_digest);
 	struct ticket ticket = ticket_draw();
 	struct kvpull_request request;
 	struct api_struct given;
@@ -182,6 +183,8 @@ void api_request_new(struct api_engine *engine)
 		request.key = entry->key;
 	given = api_struct_make(&request, sizeof(request));
 	given.is_bad |= !request.ticket && request.ticket_bytes;
+	given.is_bad |= given.known_bytes > digest &&
+			given.known_bytes < digest + KVPULL_DIGEST_BYTES;
 	code = ops_of()->request_new(engine->scheduler, given.given);
 	api_trace("%s: request_new key %llu flags %u hold %llu: %d",
 		  engine->name, (unsigned long long)request.key, request.flags,
@@ -345,7 +348,9 @@ static int allocated_call(struct api_engine *engine,
 		api_struct_make(allocation, sizeof(*allocation));
 	int code;
 
-	*is_bad = given.is_bad;
+	*is_bad = given.is_bad || api_groups_are_cut(allocation->groups,
+						     allocation->group_count,
+						     allocation->group_bytes);
 	code = ops_of()->allocated(engine->scheduler, given.given);
 	free(given.given);
 	return code;

@@ -105,6 +105,27 @@ static void blocks_that_are_not_there_are_refused(void **state)
 	ops->scheduler->close(scheduler);
 }
 
+/* Half of a digest is another prompt's. */
+static void request_that_ends_in_its_digest_is_refused(void **state)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	const size_t digest = offsetof(struct kvpull_request, prompt_digest);
+	struct kvpull_request request = { .key = 1, .prompt_tokens = 16 };
+	struct kvpull_scheduler *scheduler;
+
+	(void)state;
+	assert_int_equal(ops->scheduler->open(&params, &scheduler, NULL), 0);
+	request.struct_size = digest + KVPULL_DIGEST_BYTES / 2;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request),
+			 KVPULL_EINVAL);
+	request.struct_size = digest;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
+	request.struct_size = digest + KVPULL_DIGEST_BYTES;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
+	ops->scheduler->close(scheduler);
+}
+
 static void regions_that_are_not_there_are_refused(void **state)
 {
 	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
@@ -660,6 +681,7 @@ int main(void)
 		cmocka_unit_test(
 			both_halves_refuse_an_engine_id_that_no_ticket_may_have),
 		cmocka_unit_test(blocks_that_are_not_there_are_refused),
+		cmocka_unit_test(request_that_ends_in_its_digest_is_refused),
 		cmocka_unit_test(regions_that_are_not_there_are_refused),
 		cmocka_unit_test(struct_that_cannot_be_read_is_named),
 		cmocka_unit_test(record_that_is_refused_is_named),

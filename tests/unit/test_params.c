@@ -148,6 +148,26 @@ static void output_without_a_struct_size_is_refused(void **state)
 	assert_int_equal(theirs.first, 1);
 }
 
+static void output_size_that_cuts_a_member_is_refused(void **state)
+{
+	const struct version_2 own = { sizeof(own), 7, 8 };
+	struct version_2 theirs = { 0, 1, 2 };
+	size_t bytes;
+
+	(void)state;
+	for (bytes = sizeof(size_t); bytes <= sizeof(theirs); bytes++) {
+		const int is_whole = bytes % sizeof(size_t) == 0;
+
+		theirs = (struct version_2){ bytes, 1, 2 };
+		assert_int_equal(kvpull_params_check_output(&theirs),
+				 is_whole ? 0 : KVPULL_EINVAL);
+		assert_int_equal(kvpull_params_give(&theirs, &own, sizeof(own)),
+				 is_whole ? 0 : KVPULL_EINVAL);
+		if (!is_whole)
+			assert_int_equal(theirs.first, 1);
+	}
+}
+
 static void struct_that_is_not_taken_is_named(void **state)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
@@ -308,9 +328,13 @@ static void detail_of_any_size_is_respected(void **state)
 		kvpull_detail_set(&detail, KVPULL_EINVAL, "0123456789",
 				  "the message");
 		assert_int_equal(detail.struct_size, bytes);
-		i = bytes < sizeof(size_t) ? sizeof(size_t) : bytes;
+		i = bytes < sizeof(size_t) || bytes % sizeof(size_t) ?
+			    sizeof(size_t) :
+			    bytes;
 		for (; i < sizeof(detail); i++)
 			assert_int_equal(raw[i], 0xee);
+		if (bytes % sizeof(size_t))
+			continue;
 		if (bytes > offsetof(struct kvpull_error_detail, field))
 			assert_non_null(memchr(
 				detail.field, 0,
@@ -336,6 +360,7 @@ int main(void)
 		cmocka_unit_test(output_is_cut_to_what_the_caller_has),
 		cmocka_unit_test(output_to_a_newer_caller_leaves_the_rest),
 		cmocka_unit_test(output_without_a_struct_size_is_refused),
+		cmocka_unit_test(output_size_that_cuts_a_member_is_refused),
 		cmocka_unit_test(struct_that_is_not_taken_is_named),
 		cmocka_unit_test(output_is_checked_as_it_is_given),
 		cmocka_unit_test(errors_have_names),
