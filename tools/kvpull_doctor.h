@@ -48,8 +48,10 @@ struct doctor {
 	uint32_t calibrate;
 	uint32_t is_misconfigured; /* no worker opens: nothing to try */
 	uint32_t usable_ports;
-	uint32_t link_is_soft; /* of the chosen port */
-	double link_gbps;      /* 0: no port */
+	uint32_t link_is_soft;   /* of the chosen port */
+	double link_gbps;        /* 0: no port */
+	uint32_t link_mtu_bytes; /* payload of a packet; 0: not told */
+	char link_address[64];   /* "": none */
 
 	struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
 	uint32_t finding_count;
@@ -99,5 +101,7 @@ void doctor_numa(struct doctor *doctor);
 void doctor_foreign(struct doctor *doctor);
 void doctor_probe(struct doctor *doctor);
 void doctor_peer(struct doctor *doctor);
+/* 1: it is said why the way to the peer carries no pull; 0: it may. */
+int doctor_path(struct doctor *doctor);
 
 #endif /* KVPULL_TOOLS_KVPULL_DOCTOR_H */

@@ -139,10 +139,16 @@ static void speed_say(struct doctor *doctor, const json_t *report)
 void doctor_peer(struct doctor *doctor)
 {
 	static char output[OUTPUT_BYTES_MAX];
-	const int status = pull_run(doctor, output);
-	char *begin = strstr(output, "{\n");
 	json_error_t error;
-	json_t *report = begin ? json_loads(begin, 0, &error) : NULL;
+	json_t *report;
+	char *begin;
+	int status;
+
+	if (doctor_path(doctor))
+		return;
+	status = pull_run(doctor, output);
+	begin = strstr(output, "{\n");
+	report = begin ? json_loads(begin, 0, &error) : NULL;
 
 	if (status || !report || number_of(report, "bytes_wrong") > 0) {
 		if (begin)

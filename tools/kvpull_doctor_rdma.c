@@ -290,6 +290,8 @@ static void link_remember(struct doctor *doctor, const struct port *port)
 	(void)snprintf(path, sizeof(path), CLASS "/%s/device", port->device);
 	doctor->link_is_soft = (uint32_t)!doctor_exists(doctor, path);
 	doctor->link_gbps = port->gbps;
+	doctor->link_mtu_bytes = port->mtu_bytes;
+	memcpy(doctor->link_address, port->address, sizeof(port->address));
 }
 
 static void choose(struct doctor *doctor, const struct port *ports,
