@@ -53,6 +53,23 @@ put sys/class/net/eth1/mtu 9000
 device mlx5_2 '1: DOWN' '40 Gb/sec (4X QDR)' -1
 gid mlx5_2 0 0000:0000:0000:0000:0000:0000:0000:0000 'RoCE v2' eth2
 
+# Two equals on nodes of their own; the second one's has all CPUs there are.
+mv "$work/machine" "$work/kept"
+device mlx5_0 '4: ACTIVE' '800 Gb/sec (4X XDR)' 0
+gid mlx5_0 0 $mapped:0001 'RoCE v2' eth0
+device mlx5_1 '4: ACTIVE' '800 Gb/sec (4X XDR)' 7
+gid mlx5_1 0 $mapped:0002 'RoCE v2' eth1
+put sys/devices/system/node/node0/cpulist 1022-1023
+put sys/devices/system/node/node7/cpulist 0-511,512-1021
+mv "$work/machine" "$work/nodes"
+mv "$work/kept" "$work/machine"
+
+claim near_is_where_the_process_may_run 0 '^ok +choice +mlx5_1 .*nearer to the CPUs' -- \
+	"$doctor" --no-probe --root "$work/nodes"
+claim far_is_where_it_may_not 0 \
+	'^warn +choice +mlx5_0 is on NUMA node 0, none of whose CPUs' \
+	'numactl --cpunodebind=0' -- \
+	"$doctor" --no-probe --root "$work/nodes" --device mlx5_0
 claim this_machine_pulls 0 '^ok +probe +16 MiB' ' 0 failures$' -- "$doctor"
 claim no_device_is_no_failure 0 '^note +rdma +no RDMA device' -- \
 	"$doctor" --no-probe --root "$work"

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "verbs/gid.h"
+#include "verbs/place.h"
 
 #define CLASS "/sys/class/infiniband"
 #define NODES "/sys/class/infiniband_verbs"
@@ -135,13 +136,17 @@ static void mtu_read(const struct doctor *doctor, struct port *port)
 	}
 }
 
-/* The NUMA node of the processor that this runs on, as the library sees it. */
-static int is_near(const struct port *port)
+/* To any CPU that a process begun as this one may use, as the library has it. */
+static int is_near(const struct doctor *doctor, const struct port *port)
 {
-	unsigned int cpu;
-	unsigned int node;
+	char list[512];
+	cpu_set_t cpus;
 
-	return !getcpu(&cpu, &node) && port->numa_node == (int)node;
+	(void)doctor_read(doctor, list, sizeof(list),
+			  "/sys/devices/system/node/node%d/cpulist",
+			  port->numa_node);
+	return !sched_getaffinity(getpid(), sizeof(cpus), &cpus) &&
+	       kvpull_place_is_among(list, &cpus);
 }
 
 static void port_read(struct doctor *doctor, struct port *port)
@@ -161,7 +166,7 @@ static void port_read(struct doctor *doctor, struct port *port)
 	port->gbps = strtod(port->rate, NULL);
 	port->numa_node = (int)doctor_number(
 		doctor, -1, CLASS "/%s/device/numa_node", name);
-	port->is_near = (uint32_t)is_near(port);
+	port->is_near = (uint32_t)is_near(doctor, port);
 	gids_read(doctor, port, gids);
 	mtu_read(doctor, port);
 	(void)json_array_append_new(
@@ -250,7 +255,7 @@ static const char *why_better(const struct port *one, const struct port *other)
 	if (one->gbps > other->gbps)
 		return "faster link";
 	if (one->is_near != other->is_near)
-		return "nearer to this processor";
+		return "nearer to the CPUs of this process";
 	return "the first of equals";
 }
 
@@ -273,9 +278,10 @@ static void choice_judge(struct doctor *doctor, const struct port *best)
 			"configure IPoIB on it and set verbs_address to that address");
 	}
 	if (best->numa_node >= 0 && !best->is_near) {
-		doctor_say(doctor, DOCTOR_WARN, "choice",
-			   "%s is on NUMA node %d, this process is not",
-			   best->device, best->numa_node);
+		doctor_say(
+			doctor, DOCTOR_WARN, "choice",
+			"%s is on NUMA node %d, none of whose CPUs this process may use",
+			best->device, best->numa_node);
 		doctor_advise(doctor,
 			      "start the engine with numactl --cpunodebind=%d",
 			      best->numa_node);

@@ -9,13 +9,17 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "verbs/gid.h"
+#include "verbs/place.h"
 
 #define NAME_BYTES 64u
+#define LINE_BYTES 512u /* of a CPU list */
 
 struct candidate {
 	struct ibv_context *context;
@@ -23,7 +27,7 @@ struct candidate {
 	uint32_t port;
 	uint32_t gid_index;
 	enum kvpull_gid_rank rank;
-	uint32_t near; /* on this thread's NUMA node */
+	uint32_t near; /* to CPUs that the process may use */
 	uint32_t link_mbps;
 	uint32_t mtu_bytes;
 };
@@ -47,6 +51,7 @@ static int given(const char *text)
 	return text && text[0];
 }
 
+/* Where the kernel's files are not to be seen. */
 static uint32_t link_mbps(const struct ibv_port_attr *attr)
 {
 	uint32_t lane = attr->active_speed >= 32 ? 25000 :
@@ -65,34 +70,45 @@ static uint32_t link_mbps(const struct ibv_port_attr *attr)
 	return lane * lanes;
 }
 
-/* The node of a device by its name; -1 where nobody says. */
-static int numa_node(const char *name)
+/* The first line of a file of the kernel's; "" where there is none. */
+__attribute__((format(printf, 2, 3))) static void
+line_read(char line[LINE_BYTES], const char *format, ...)
 {
 	char path[128];
-	char text[16] = "";
-	ssize_t text_bytes;
+	va_list words;
+	ssize_t got;
 	int fd;
 
-	(void)snprintf(path, sizeof(path),
-		       "/sys/class/infiniband/%s/device/numa_node", name);
+	line[0] = '\0';
+	va_start(words, format);
+	(void)vsnprintf(path, sizeof(path), format, words);
+	va_end(words);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return -1;
-	text_bytes = read(fd, text, sizeof(text) - 1);
+		return;
+	got = read(fd, line, LINE_BYTES - 1);
 	(void)close(fd);
-	if (text_bytes < 1 || text[0] < '0' || text[0] > '9')
-		return -1;
-	return text[1] >= '0' && text[1] <= '9' ?
-		       (text[0] - '0') * 10 + text[1] - '0' :
-		       text[0] - '0';
+	line[got > 0 ? got : 0] = '\0';
 }
 
+/*
+ * To any CPU that the process may use: the thread that opens may be anywhere at
+ * the moment, and the memory is where the engine took it.
+ */
 static uint32_t is_near(const char *name)
 {
-	unsigned int cpu;
-	unsigned int node;
+	char line[LINE_BYTES];
+	cpu_set_t cpus;
+	char *end;
+	long node;
 
-	return !getcpu(&cpu, &node) && numa_node(name) == (int)node;
+	line_read(line, "/sys/class/infiniband/%s/device/numa_node", name);
+	node = strtol(line, &end, 10);
+	if (end == line || node < 0 ||
+	    sched_getaffinity(getpid(), sizeof(cpus), &cpus))
+		return 0;
+	line_read(line, "/sys/devices/system/node/node%ld/cpulist", node);
+	return (uint32_t)kvpull_place_is_among(line, &cpus);
 }
 
 static enum kvpull_gid_rank rank_of(const struct ibv_gid_entry *entry,
@@ -178,6 +194,7 @@ static void gid_look(struct search *search, const struct candidate *port,
 static void port_look(struct search *search, struct candidate *candidate)
 {
 	struct ibv_port_attr attr;
+	char line[LINE_BYTES];
 	int gid_index;
 
 	if (kvpull_fabric_port(search->fabric, candidate->context,
@@ -187,7 +204,13 @@ static void port_look(struct search *search, struct candidate *candidate)
 		search->down_count++;
 		return;
 	}
-	candidate->link_mbps = link_mbps(&attr);
+	line_read(
+		line, "/sys/class/infiniband/%s/ports/%u/rate",
+		search->fabric->ibv.get_device_name(candidate->context->device),
+		candidate->port);
+	candidate->link_mbps = kvpull_place_rate_mbps(line);
+	if (!candidate->link_mbps)
+		candidate->link_mbps = link_mbps(&attr);
 	candidate->mtu_bytes = 128u << attr.active_mtu;
 	for (gid_index = 0; gid_index < attr.gid_tbl_len; gid_index++)
 		gid_look(search, candidate, (uint32_t)gid_index);

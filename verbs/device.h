@@ -5,8 +5,9 @@
  *
  * Order: what the configuration names; RoCE v2 with an IPv4 address, RoCE v2
  * with a routable IPv6 address, InfiniBand (needs `address`), link-local last;
- * then the faster link, then the nearer NUMA node, then the first. RoCE v1
- * only if its GID is named. Rails that are not named go by different ports.
+ * then the faster link, then one near to CPUs that this process may use, then
+ * the first. RoCE v1 only if its GID is named. Rails that are not named go by
+ * different ports.
  */
 #ifndef KVPULL_VERBS_DEVICE_H
 #define KVPULL_VERBS_DEVICE_H

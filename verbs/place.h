@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a device sits, as the kernel's files say it: how fast its link is, and
+ * whether a process that may run on these CPUs is near it. The route chooses by
+ * it, and kvpull_doctor says which that would be. Pure.
+ */
+#ifndef KVPULL_VERBS_PLACE_H
+#define KVPULL_VERBS_PLACE_H
+
+#include <sched.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+/*
+ * "800 Gb/sec (4X XDR)" in Mb/s; 0: no rate. In libibverbs a speed has eight
+ * bits, and XDR is the ninth.
+ */
+static inline uint32_t kvpull_place_rate_mbps(const char *rate)
+{
+	const double gbps = strtod(rate, NULL);
+
+	return gbps > 0 && gbps < 1e6 ? (uint32_t)(gbps * 1000 + 0.5) : 0;
+}
+
+/* One of the CPUs is in a list like "0-15,32-47", of a node. */
+static inline int kvpull_place_is_among(const char *list, const cpu_set_t *cpus)
+{
+	char *end;
+
+	while (*list >= '0' && *list <= '9') {
+		size_t first = strtoul(list, &end, 10);
+		const size_t last =
+			*end == '-' ? strtoul(end + 1, &end, 10) : first;
+
+		for (; first <= last && first < CPU_SETSIZE; first++)
+			if (CPU_ISSET(first, cpus))
+				return 1;
+		list = *end == ',' ? end + 1 : "";
+	}
+	return 0;
+}
+
+#endif /* KVPULL_VERBS_PLACE_H */
