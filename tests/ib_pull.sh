@@ -210,6 +210,31 @@ claim 'long device' 1 'verbs_device .*at most 191 bytes' -- \
 claim 'long lease' 0 '^ +5 +0 ' -- "$tool" $small --lease 600000 "$sockets"
 claim 'log level' 0 'connected by shm' -- \
 	env KVPULL_LOG_LEVEL=info "$tool" $small "$sockets"
+# Its last line says what is wrong, and one line is above it.
+two_lines() { # program, its options
+	what=$*
+	"$@" 2>"$work/wrong" >/dev/null
+	got=$?
+	echo "$what"
+	cat "$work/wrong"
+	[ $got -eq 2 ] && [ "$(wc -l <"$work/wrong")" -eq 2 ] &&
+		head -n 1 "$work/wrong" | grep -q '^usage: ' &&
+		! tail -n 1 "$work/wrong" | grep -q usage
+}
+
+errors_are_two_lines() {
+	for wrong in --none '--size' '--size 0' '--json=1' '-z' 'a b' '--demo a' \
+		'--gid-index x' '--tp 3'; do
+		# shellcheck disable=SC2086 # words
+		two_lines "$tool" $wrong || return 1
+	done
+	for wrong in --none --root '--json=1' -z a '--route x' '--memory x'; do
+		# shellcheck disable=SC2086 # words
+		two_lines "$build/kvpull_doctor" $wrong || return 1
+	done
+}
+
+check errors_are_two_lines
 for wrong in --none '--size 0' '--size 15' '--tp 3' '--depth 0' '--rejects 101' \
 	'--count 5000' '--gid-index x' '--requests -18446744073709551611' \
 	'a b' '--demo a' '--demo --stats'; do
@@ -227,6 +252,84 @@ spinning() {
 }
 
 check spinning
+
+# What could not be written was not said.
+for what in --help "--stats $sockets" "$small --json $sockets" "$small $sockets"; do
+	claim "full disk: $what" 1 '^standard output: No space left on device' -- \
+		sh -c '"$@" >/dev/full' sh "$tool" $what
+done
+claim 'the doctor on a full disk' 1 '^standard output: No space left' -- \
+	sh -c '"$0" --no-probe --json >/dev/full' "$build/kvpull_doctor"
+# A signal ends the run, not what is known of it.
+claim Ctrl-C 130 '"complete": false,' '"pulls": [1-9]' '"bytes_wrong": 0,' -- \
+	timeout -s INT --preserve-status 1 "$tool" $small --duration 20 --json "$sockets"
+one_object
+claim 'SIGTERM, a table' 143 '^ +[1-9][0-9]* +0 ' '^ended by a signal' -- \
+	timeout --preserve-status 1 "$tool" $small --duration 20 "$sockets"
+claim 'Ctrl-C of a demo' 130 '^demo: FAILED' 'consumer [0-2]: [1-9][0-9]* pulls' -- \
+	timeout -s INT --preserve-status 3 "$tool" --demo --requests 1000000 --pool 1024 --count 16
+
+# As many holds in all as no table of its own has places.
+many_holds() {
+	tiny='--size 512 --layers 1 --count 1 --pool 256'
+	"$tool" $tiny --dir "$work/many-holds" 2>"$work/holding" &
+	others=$!
+	await_serving "$work/holding" $others
+	timeout 60 "$tool" $tiny --requests 66000 --depth 64 --json "$work/many-holds" |
+		grep '"pulls": 66000,'
+	got=$?
+	timeout 5 "$tool" --stats "$work/many-holds" |
+		grep '"holds_live": 0, "holds_released": 66000,' || got=1
+	kill -KILL $others
+	wait $others
+	return $got
+}
+
+check many_holds
+
+# Who is stopped and goes on, as by Ctrl-Z, asks on.
+goes_on_after_stop() {
+	"$tool" --pool 256 --dir "$work/stopped" 2>"$work/stopping" &
+	others=$!
+	await_serving "$work/stopping" $others
+	"$tool" $small --duration 2 --json "$work/stopped" >"$work/stops" 2>&1 &
+	first=$!
+	sleep 0.7
+	kill -STOP $others
+	sleep 0.2
+	kill -STOP $first
+	sleep 0.1
+	kill -CONT $first
+	sleep 0.1
+	kill -CONT $others
+	wait $first
+	got=$?
+	kill $others && wait $others
+	cat "$work/stops"
+	[ $got -eq 0 ] && grep -q '"complete": true,' "$work/stops"
+}
+
+check goes_on_after_stop
+
+# What was pulled before the producer died is told.
+results_after_death() {
+	"$tool" --pool 256 --dir "$work/dies" 2>"$work/dying" &
+	others=$!
+	await_serving "$work/dying" $others
+	"$tool" $small --duration 20 --json "$work/dies" >"$work/told" 2>"$work/said" &
+	first=$!
+	sleep 0.7
+	kill -KILL $others
+	wait $others
+	wait $first
+	got=$?
+	cat "$work/told" "$work/said"
+	[ $got -eq 1 ] && grep -q '^the producer is gone$' "$work/said" &&
+		grep -q '"complete": false,' "$work/told" &&
+		grep -q '"pulls": [1-9]' "$work/told"
+}
+
+check results_after_death
 
 # The socket of one that was killed is in nobody's way.
 taken_over() {

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,14 +18,24 @@
 
 #define TIMES_MIN (1u << 18)
 #define HOLD_MAX_MS 480000u  /* the library's own */
+#define SIGNAL_STATUS 128    /* and its number, as shells say */
 #define NOT_GIVEN UINT32_MAX /* an option whose default --demo has its own of */
 
 static int stop;
 
 static void stop_set(int number)
 {
-	(void)number;
-	stop = 1;
+	stop = number;
+}
+
+/* The first one ends the work in order, the second one the process. */
+static void signals_take(void)
+{
+	const struct sigaction action = { .sa_handler = stop_set,
+					  .sa_flags = (int)SA_RESETHAND };
+
+	(void)sigaction(SIGINT, &action, NULL);
+	(void)sigaction(SIGTERM, &action, NULL);
 }
 
 /* The device, its port, GID, link and MTU: part of what was measured. */
@@ -73,6 +84,23 @@ static char *config_make(const struct ib_options *options)
 	if (!text)
 		fprintf(stderr, "--dir and --device must be text in UTF-8\n");
 	return text;
+}
+
+/*
+ * Wrong options: two lines, the last one says what is wrong. The list would
+ * push it out of a small window.
+ */
+__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
+{
+	va_list words;
+
+	fprintf(stderr,
+		"usage: ib_pull [options] [FOLDER | HOST]; --help lists them\n");
+	va_start(words, format);
+	(void)vfprintf(stderr, format, words);
+	va_end(words);
+	(void)fputc('\n', stderr);
+	return 2;
 }
 
 /* The library goes without RDMA in silence, unless a device is named. */
@@ -202,27 +230,24 @@ enum {
 	OPTION_VERSION
 };
 
-static void usage(FILE *to)
+static void usage(void)
 {
 	size_t index;
 
-	fprintf(to,
-		"usage: ib_pull [options]          serve\n"
-		"       ib_pull [options] FOLDER   pull from who serves there (a path)\n"
-		"       ib_pull [options] HOST     the same, on another machine, by RDMA\n"
-		"       ib_pull --demo             both, with rejects, aborts and a kill\n\n");
+	printf("usage: ib_pull [options]          serve\n"
+	       "       ib_pull [options] FOLDER   pull from who serves there (a path)\n"
+	       "       ib_pull [options] HOST     the same, on another machine, by RDMA\n"
+	       "       ib_pull --demo             both, with rejects, aborts and a kill\n\n");
 	for (index = 0; index < ROWS; index++)
-		fprintf(to, "  --%-14s %s\n", rows[index].name,
-			rows[index].meaning);
-	fprintf(to,
-		"  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
-		"  --%-14s RDMA device (chosen)\n"
-		"  --%-14s index of its GID (chosen)\n"
-		"  --%-14s replay JSON lines of arrival_s, prompt_tokens, output_tokens, n, abort\n"
-		"  --%-14s this text\n  --%-14s version\n"
-		"as in perftest: -d device -x gid-index -p port -q qp -s size -n requests -D duration\n"
-		"exit: 0 right, 1 something was wrong, 2 usage\n",
-		"dir", "device", "gid-index", "trace", "help", "version");
+		printf("  --%-14s %s\n", rows[index].name, rows[index].meaning);
+	printf("  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
+	       "  --%-14s RDMA device (chosen)\n"
+	       "  --%-14s index of its GID (chosen)\n"
+	       "  --%-14s replay JSON lines of arrival_s, prompt_tokens, output_tokens, n, abort\n"
+	       "  --%-14s this text\n  --%-14s version\n"
+	       "as in perftest: -d device -x gid-index -p port -q qp -s size -n requests -D duration\n"
+	       "exit: 0 right, 1 something was wrong, 2 usage, 128 + n ended by signal n\n",
+	       "dir", "device", "gid-index", "trace", "help", "version");
 }
 
 static int number_take(struct ib_options *options, size_t row, const char *text)
@@ -239,11 +264,10 @@ static int number_take(struct ib_options *options, size_t row, const char *text)
 	value = strtoul(text, &end, 0);
 	/* A sign is no number's here, though strtoul() takes it. */
 	if (errno || !isdigit((unsigned char)*text) || *end ||
-	    value < rows[row].least || value > rows[row].most) {
-		fprintf(stderr, "--%s %s: a number from %u to %u is needed\n",
-			rows[row].name, text, rows[row].least, rows[row].most);
-		return 1;
-	}
+	    value < rows[row].least || value > rows[row].most)
+		return wrong("--%s %s: a number from %u to %u is needed",
+			     rows[row].name, text, rows[row].least,
+			     rows[row].most);
 	*to = (uint32_t)value;
 	return 0;
 }
@@ -265,14 +289,11 @@ static int shape_check(const struct ib_options *options)
 			 (options->depth + 1) >
 		 shape->block_count)
 		why = "--pool must hold --count times --groups times (--depth + 1) blocks";
-	if (why)
-		fprintf(stderr, "%s\n", why);
-	return why != NULL;
+	return why ? wrong("%s", why) : 0;
 }
 
 static int run(struct ib_options *options, const char *peer)
 {
-	const struct sigaction action = { .sa_handler = stop_set };
 	struct ib_result result = { 0 };
 	static char dir[64];
 	int failed;
@@ -289,10 +310,10 @@ static int run(struct ib_options *options, const char *peer)
 	if (options->stats)
 		return ib_print_stats(options);
 	if (!peer) {
-		(void)sigaction(SIGINT, &action, NULL);
-		(void)sigaction(SIGTERM, &action, NULL);
 		options->name = "producer";
-		return ib_serve(options, &stop);
+		failed = ib_serve(options);
+		stop = 0; /* so it ends */
+		return failed;
 	}
 	options->name = "consumer";
 	/* As many pulls as the percentiles are of. */
@@ -333,12 +354,10 @@ static int gid_take(struct ib_options *options, const char *text)
 
 	errno = 0;
 	value = strtoul(text, &end, 10);
-	if (errno || !isdigit((unsigned char)*text) || *end || value > 65534) {
-		fprintf(stderr,
-			"--gid-index %s: a number from 0 to 65534 is needed\n",
+	if (errno || !isdigit((unsigned char)*text) || *end || value > 65534)
+		return wrong(
+			"--gid-index %s: a number from 0 to 65534 is needed",
 			text);
-		return 1;
-	}
 	options->gid_index = (uint32_t)value + 1;
 	return 0;
 }
@@ -355,10 +374,22 @@ static int text_take(struct ib_options *options, int option, int *demo)
 	else if (option == OPTION_TRACE)
 		options->trace = optarg;
 	else if (option == OPTION_GID)
-		return gid_take(options, optarg) ? 2 : 0;
+		return gid_take(options, optarg);
 	else
-		return option < OPTION_FIRST ? 2 : option;
+		return option;
 	return 0;
+}
+
+/* getopt's: in our words, and below our line. */
+static int unknown_say(char *const *words, int option)
+{
+	const char *what = option == ':'          ? "needs a value" :
+			   optopt >= OPTION_FIRST ? "takes no value" :
+						    "is no option";
+
+	if (optopt && optopt < OPTION_FIRST)
+		return wrong("-%c %s", optopt, what);
+	return wrong("%s %s", words[optind - 1], what);
 }
 
 static void default_take(uint32_t *value, uint32_t otherwise)
@@ -395,24 +426,49 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	longs[ROWS + 4] = (struct option){ "version", 0, NULL, OPTION_VERSION };
 	longs[ROWS + 5] = (struct option){ "device", 1, NULL, OPTION_DEVICE };
 	longs[ROWS + 6] = (struct option){ "gid-index", 1, NULL, OPTION_GID };
-	while (!code && (option = getopt_long(count, words, "d:x:p:q:s:n:D:",
+	opterr = 0;
+	while (!code && (option = getopt_long(count, words, ":d:x:p:q:s:n:D:",
 					      longs, NULL)) != -1) {
 		option = long_of(longs, option);
-		if (option >= OPTION_DEMO || option < OPTION_FIRST)
+		if (option < OPTION_FIRST)
+			code = unknown_say(words, option);
+		else if (option >= OPTION_DEMO)
 			code = text_take(options, option, demo);
-		else if (number_take(options, (size_t)(option - OPTION_FIRST),
-				     optarg))
-			code = 2;
+		else
+			code = number_take(options,
+					   (size_t)(option - OPTION_FIRST),
+					   optarg);
 	}
 	if (code)
 		return code;
 	defaults_take(options, *demo);
-	if (*demo && (options->stats || count > optind)) {
-		fprintf(stderr,
-			"--demo pulls from a producer of its own: it takes neither --stats nor an operand\n");
-		return 2;
-	}
-	return shape_check(options) || count - optind > 1 ? 2 : 0;
+	if (*demo && (options->stats || count > optind))
+		return wrong(
+			"--demo pulls from a producer of its own: it takes neither --stats nor an operand");
+	if (count - optind > 1)
+		return wrong("%s: one FOLDER or HOST is enough",
+			     words[optind + 1]);
+	return shape_check(options);
+}
+
+/* What could not be written was not said, whatever came of the run. */
+static int output_end(int code)
+{
+	errno = 0;
+	if (!fflush(stdout) && !ferror(stdout))
+		return code;
+	fprintf(stderr, "standard output: %s\n",
+		errno ? strerror(errno) : "not all could be written");
+	return code ? code : 1;
+}
+
+static int work(struct ib_options *options, int demo, const char *peer)
+{
+	int failed;
+
+	signals_take();
+	failed = output_end(demo ? ib_demo(options) : run(options, peer));
+	return stop ? SIGNAL_STATUS + stop : failed;
 }
 
 int main(int count, char **words)
@@ -434,22 +490,19 @@ int main(int count, char **words)
 		.abort_percent = NOT_GIVEN,
 		.tp_size = 1,
 		.seed = 1,
+		.stop = &stop,
 	};
 	int demo = 0;
 	const int code = parse(count, words, &options, &demo);
 
 	if (code == OPTION_HELP || code == OPTION_VERSION) {
 		if (code == OPTION_HELP)
-			usage(stdout);
+			usage();
 		else
 			printf("ib_pull %s\n", KVPULL_VERSION);
-		return 0;
+		return output_end(0);
 	}
-	if (code) {
-		usage(stderr);
-		return 2;
-	}
-	if (!demo)
-		return run(&options, optind < count ? words[optind] : NULL);
-	return ib_demo(&options);
+	if (code)
+		return code;
+	return work(&options, demo, optind < count ? words[optind] : NULL);
 }

@@ -57,6 +57,7 @@ struct ib_options {
 	const char *host; /* NULL: the producer is on this machine */
 	const char *trace;
 	const char *name; /* engine id */
+	const int *stop;  /* the signal that ends this; 0: none came */
 };
 
 enum ib_ask_kind {
@@ -97,7 +98,7 @@ struct ib_result {
 	uint64_t connect_ns;   /* first call to a peer, until it is up */
 	uint64_t reconnect_ns; /* the last one after a loss; 0: none */
 	uint32_t latency_count;
-	uint32_t done;
+	uint32_t done; /* to its end, and not cut short */
 	uint32_t release_count;
 	uint32_t reserved;
 	char routes[64];     /* of peers, "shm+verbs"; "": none */
@@ -105,8 +106,8 @@ struct ib_result {
 	uint64_t *releases;  /* the same: end of a pull to that of its hold */
 };
 
-/* Serve until *stop; 0 or 1. */
-int ib_serve(const struct ib_options *options, const int *stop);
+/* Serve until *options->stop; 0 or 1. */
+int ib_serve(const struct ib_options *options);
 /* Pull; 0, or 1 if something was wrong. */
 int ib_pull(const struct ib_options *options, struct ib_result *result);
 int ib_demo(const struct ib_options *options);
@@ -156,9 +157,12 @@ int ib_control_send(int control, const void *bytes, size_t byte_count);
  * gone.
  */
 int ib_control_ask_take(int control, struct ib_ask *ask, uint32_t *ask_bytes);
-/* The ticket's text lies behind the answer in message; 0 or -1. */
-int ib_control_answer_take(int control, void *message,
-			   struct ib_answer *answer);
+/*
+ * The ticket's text lies behind the answer in message; 0 or -1. Signals do not
+ * end it, but the one that ends this process: *stop.
+ */
+int ib_control_answer_take(int control, void *message, struct ib_answer *answer,
+			   const int *stop);
 
 /* ib_pull_call.c: a consumer's call to its producer. */
 struct ib_call {

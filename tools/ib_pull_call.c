@@ -26,9 +26,11 @@ int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
 		struct ib_answer *answer)
 {
 	if (!ib_control_send(call->control, what, sizeof(*what)) &&
-	    !ib_control_answer_take(call->control, call->message, answer))
+	    !ib_control_answer_take(call->control, call->message, answer,
+				    call->options->stop))
 		return 0;
-	fprintf(stderr, "the producer is gone\n");
+	if (!*call->options->stop)
+		fprintf(stderr, "the producer is gone\n");
 	return 1;
 }
 

@@ -251,12 +251,13 @@ int ib_control_connect(const struct ib_options *options)
 	for (;;) {
 		control = producer_connect(options, hosts, until_ns);
 		why = errno;
-		if (control >= 0 || engine_now_ns() >= until_ns)
+		if (control >= 0 || engine_now_ns() >= until_ns ||
+		    *options->stop)
 			break;
 		(void)nanosleep(&pause, NULL);
 	}
 	hosts_free(hosts);
-	if (control < 0)
+	if (control < 0 && !*options->stop)
 		no_producer_say(options, why);
 	return control;
 }
@@ -316,22 +317,49 @@ int ib_control_ask_take(int control, struct ib_ask *ask, uint32_t *ask_bytes)
 	return got && is_stream(control) ? 0 : -1;
 }
 
-int ib_control_answer_take(int control, void *message, struct ib_answer *answer)
+/*
+ * All bytes of a stream, or one packet: how many came. A process that was
+ * stopped and goes on is interrupted, too, where a socket has a limit.
+ */
+static size_t receive(int control, void *to, size_t byte_count, int stream,
+		      const int *stop)
+{
+	const uint64_t until_ns = engine_now_ns() + ANSWER_NS;
+	size_t have = 0;
+
+	while (have < byte_count && engine_now_ns() < until_ns) {
+		const ssize_t got =
+			recv(control, (char *)to + have, byte_count - have, 0);
+
+		if (got < 0 && errno == EINTR && !*stop)
+			continue;
+		if (got <= 0)
+			break;
+		have += (size_t)got;
+		if (!stream)
+			break;
+	}
+	return have;
+}
+
+int ib_control_answer_take(int control, void *message, struct ib_answer *answer,
+			   const int *stop)
 {
 	char *ticket = (char *)message + sizeof(*answer);
 	const int stream = is_stream(control);
-	ssize_t got;
+	size_t got =
+		receive(control, message,
+			sizeof(*answer) + (stream ? 0 : IB_TICKET_BYTES_MAX),
+			stream, stop);
 
-	got = stream ? recv(control, message, sizeof(*answer), MSG_WAITALL) :
-		       recv(control, message,
-			    IB_TICKET_BYTES_MAX + sizeof(*answer), 0);
-	if (got < (ssize_t)sizeof(*answer))
+	if (got < sizeof(*answer))
 		return -1;
 	memcpy(answer, message, sizeof(*answer));
 	if (answer->ticket_bytes > IB_TICKET_BYTES_MAX)
 		return -1;
-	if (!stream || !answer->ticket_bytes)
-		return 0;
-	got = recv(control, ticket, answer->ticket_bytes, MSG_WAITALL);
-	return got == (ssize_t)answer->ticket_bytes ? 0 : -1;
+	got -= sizeof(*answer);
+	if (stream)
+		got = receive(control, ticket, answer->ticket_bytes, stream,
+			      stop);
+	return got == answer->ticket_bytes ? 0 : -1;
 }

@@ -23,14 +23,6 @@
 #define CONSUMERS_MAX 16u
 #define SETTLE_NS UINT64_C(10000000000) /* beside the lease */
 
-static int demo_stop;
-
-static void stop_serving(int number)
-{
-	(void)number;
-	demo_stop = 1;
-}
-
 static pid_t child_start(void)
 {
 	const pid_t pid = fork();
@@ -43,15 +35,16 @@ static pid_t child_start(void)
 static pid_t producer_start(const struct ib_options *options)
 {
 	struct ib_options own = *options;
-	const struct sigaction action = { .sa_handler = stop_serving };
+	const struct sigaction passed = { .sa_handler = SIG_IGN };
 	const pid_t pid = child_start();
 
 	if (pid)
 		return pid;
-	(void)sigaction(SIGTERM, &action, NULL);
+	/* A Ctrl-C is everybody's: it is there until the consumers are done. */
+	(void)sigaction(SIGINT, &passed, NULL);
 	own.name = "producer";
 	own.quiet = 1;
-	_exit(ib_serve(&own, &demo_stop));
+	_exit(ib_serve(&own));
 }
 
 static pid_t consumer_start(const struct ib_options *options, uint32_t index,
@@ -75,20 +68,38 @@ static pid_t consumer_start(const struct ib_options *options, uint32_t index,
 	_exit(ib_pull(&own, &results[index]));
 }
 
-static int wait_all(const pid_t *pids, uint32_t count, const char *who)
+/*
+ * The last of these processes. A signal that was for us alone goes to all of
+ * them: they end, and say what they did.
+ */
+static pid_t last_wait(const struct ib_options *options, const pid_t *pids,
+		       uint32_t count, int *status)
 {
-	int failed = 0;
+	pid_t got;
 	uint32_t index;
 
-	for (index = 0; index < count; index++) {
+	while ((got = waitpid(pids[count - 1], status, 0)) < 0 &&
+	       errno == EINTR)
+		for (index = 0; *options->stop && index < count; index++)
+			(void)kill(pids[index], SIGTERM);
+	return got;
+}
+
+static int wait_all(const struct ib_options *options, const pid_t *pids,
+		    uint32_t count, const char *who)
+{
+	int failed = 0;
+
+	for (; count; count--) {
 		int status = 0;
 
-		if (waitpid(pids[index], &status, 0) < 0 ||
-		    !WIFEXITED(status) || WEXITSTATUS(status)) {
+		if (last_wait(options, pids, count, &status) > 0 &&
+		    WIFEXITED(status) && !WEXITSTATUS(status))
+			continue;
+		failed = 1;
+		if (!*options->stop)
 			fprintf(stderr, "%s %u failed: status %#x\n", who,
-				index, (unsigned int)status);
-			failed = 1;
-		}
+				count - 1, (unsigned int)status);
 	}
 	return failed;
 }
@@ -107,7 +118,7 @@ static int settle(const struct ib_options *options, struct ib_answer *answer)
 		    answer->blocks_free == answer->blocks_all)
 			return 0;
 		(void)nanosleep(&pause, NULL);
-	} while (engine_now_ns() < until_ns);
+	} while (engine_now_ns() < until_ns && !*options->stop);
 	return 1;
 }
 
@@ -229,12 +240,13 @@ static int consumers_wait(const struct ib_options *options, const pid_t *pids)
 {
 	int status = 0;
 
-	if (waitpid(pids[options->consumers], &status, 0) > 0 &&
+	if (last_wait(options, pids, options->consumers + 1, &status) > 0 &&
 	    WIFSIGNALED(status))
-		return wait_all(pids, options->consumers, "consumer");
-	fprintf(stderr, "consumer %u was not killed: status %#x\n",
-		options->consumers, (unsigned int)status);
-	(void)wait_all(pids, options->consumers, "consumer");
+		return wait_all(options, pids, options->consumers, "consumer");
+	if (!*options->stop)
+		fprintf(stderr, "consumer %u was not killed: status %#x\n",
+			options->consumers, (unsigned int)status);
+	(void)wait_all(options, pids, options->consumers, "consumer");
 	return 1;
 }
 
@@ -254,7 +266,7 @@ static int play(const struct ib_options *own, struct ib_result *results)
 	failed = consumers_wait(own, consumers);
 	failed |= settle(own, &outcome.answer);
 	(void)kill(producer, SIGTERM);
-	failed |= wait_all(&producer, 1, "producer");
+	failed |= wait_all(own, &producer, 1, "producer");
 	judge(&outcome);
 	outcome.is_right &= !failed;
 	if (own->json)

@@ -643,7 +643,8 @@ static int run(struct consumer *consumer)
 {
 	uint64_t shown_ns = engine_now_ns();
 
-	while (!is_asked(consumer) || consumer->live) {
+	while (!*consumer->options->stop &&
+	       (!is_asked(consumer) || consumer->live)) {
 		/* A prefill that is asked for while others load costs them. */
 		const uint64_t asked_ns =
 			consumer->loading ? engine_now_ns() : 0;
@@ -660,7 +661,7 @@ static int run(struct consumer *consumer)
 			return 1;
 		progress_show(consumer, &shown_ns);
 	}
-	return 0;
+	return *consumer->options->stop != 0;
 }
 
 /* Until the releases went out; what is left after that is a fault. */
@@ -680,7 +681,8 @@ static void drain(struct consumer *consumer)
 			    engine->scheduler) &
 		    KVPULL_PENDING_STEP)
 			result->tables_left++;
-	} while (result->tables_left && engine_now_ns() < until_ns);
+	} while (result->tables_left && engine_now_ns() < until_ns &&
+		 !*consumer->options->stop);
 	if (engine->free_count != engine->shape.block_count)
 		result->tables_left++;
 	result->double_reports = engine->double_reports;
@@ -764,6 +766,8 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		ib_times_routes(&consumer.engine, result);
 	if (consumer.is_shown)
 		fprintf(stderr, "\n");
+	if (*options->stop)
+		fprintf(stderr, "ended by a signal: what was done so far\n");
 	if (consumer.engine.ops)
 		engine_close(&consumer.engine);
 	ib_call_close(&consumer.call);

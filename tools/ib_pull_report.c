@@ -46,13 +46,13 @@ void ib_print_header(const struct ib_options *options)
 	const struct engine_shape *shape = &options->shape;
 	const struct kvpull_connector_ops *ops = engine_library();
 
-	printf("kvpull ib_pull %s: memory %s, %u x %u layers x %u bytes (%.1f MiB) a request, depth %u\n"
+	printf("kvpull ib_pull %s: memory %s, %u x %u layers x %u bytes (%.1f MB) a request, depth %u\n"
 	       "progress %s, copy threads %u, tensor parallel %u, siblings %u, lease %u ms, verify %s\n",
 	       ops ? ops->version : "",
 	       options->foreign ? "foreign" : "provided",
 	       options->request_blocks * shape->group_count,
 	       shape->layer_count / shape->group_count, shape->block_bytes,
-	       (double)request_bytes(options) / 1048576.0, options->depth,
+	       (double)request_bytes(options) / 1e6, options->depth,
 	       options->thread ? "thread" : "caller", options->copy_threads,
 	       options->tp_size, options->siblings, options->lease_ms,
 	       options->verify ? "every byte" : "no");
@@ -62,14 +62,14 @@ static void print_table(const struct ib_result *result, double pull_gb_s,
 			double copy_gb_s)
 {
 	printf("%8s %8s %8s %10s %10s %10s %9s %9s %7s\n", "pulls", "failed",
-	       "MiB", "p50 us", "p99 us", "p99.9 us", "GB/s", "copy GB/s",
+	       "MB", "p50 us", "p99 us", "p99.9 us", "GB/s", "copy GB/s",
 	       "ratio");
 	printf("%8llu %8llu %8.1f %10.1f %10.1f %10.1f %9.2f %9.2f %7.2f\n",
 	       (unsigned long long)result->loaded,
-	       (unsigned long long)result->failed,
-	       (double)result->bytes / 1048576.0, latency_us(result, 0.5),
-	       latency_us(result, 0.99), latency_us(result, 0.999), pull_gb_s,
-	       copy_gb_s, copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
+	       (unsigned long long)result->failed, (double)result->bytes / 1e6,
+	       latency_us(result, 0.5), latency_us(result, 0.99),
+	       latency_us(result, 0.999), pull_gb_s, copy_gb_s,
+	       copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
 	printf("route %s, rejected %llu, aborted %llu, served by a sibling's pull %llu, expired %llu\n"
 	       "bytes checked %llu, bytes wrong %llu, left in tables %llu, double reports %llu\n",
 	       result->routes[0] ? result->routes : "none",
@@ -142,6 +142,7 @@ static void print_json(const struct ib_options *options,
 	json_object_set_new(object, "route",
 			    result->routes[0] ? json_string(result->routes) :
 						json_null());
+	json_object_set_new(object, "complete", json_boolean(result->done));
 	json_object_set_new(object, "progress",
 			    json_string(options->thread ? "thread" : "caller"));
 	json_object_set_new(object, "latency_us_p50",

@@ -14,16 +14,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/index.h"
+#include "base/map.h"
 #include "tools/ib_pull.h"
 
 #define CLIENTS_MAX 64u
-#define HELD_MAX 65536u
+#define HELD_MAX 32768u
 #define SPIN_POLLS 1024u             /* between two looks at the sockets */
 #define ASK_NS UINT64_C(1000000000)  /* from its first byte to its last */
 #define IDLE_NS UINT64_C(5000000000) /* then a client may make room */
 
 struct held {
-	uint64_t key;
 	uint32_t *ids; /* [count] */
 	uint32_t count;
 	uint32_t reserved;
@@ -39,8 +40,10 @@ struct client {
 struct producer {
 	const struct ib_options *options;
 	struct engine engine;
-	struct held *held; /* open addressing by key */
-	uint32_t held_count;
+	struct held *held; /* [HELD_MAX] */
+	struct kvpull_index_pool held_free;
+	struct kvpull_map held_of; /* a request's key: its place in held */
+	struct kvpull_arena arena; /* of these three */
 	uint64_t seed;
 	uint64_t ended_ns; /* a hold's end was reported last */
 	int listener;
@@ -62,26 +65,54 @@ static int control_open(struct producer *producer)
 	return producer->port_listener < 0;
 }
 
-static struct held *held_find(struct producer *producer, uint64_t key)
+static int held_open(struct producer *producer)
 {
-	uint32_t at = (uint32_t)(key * 2654435761u) % HELD_MAX;
+	struct kvpull_arena *arena = &producer->arena;
 
-	while (producer->held[at].key && producer->held[at].key != key)
-		at = (at + 1) % HELD_MAX;
-	return &producer->held[at];
+	kvpull_arena_init(arena, NULL);
+	kvpull_map_init(&producer->held_of, HELD_MAX, arena);
+	kvpull_index_pool_init(&producer->held_free, HELD_MAX, arena);
+	producer->held = kvpull_arena_take_table(arena, HELD_MAX,
+						 sizeof(*producer->held));
+	return !kvpull_arena_ok(arena);
 }
 
-/* Tombstones are not needed: keys are never used twice. */
-static void held_end(struct producer *producer, uint64_t key)
+static void held_close(struct producer *producer)
 {
-	struct held *held = held_find(producer, key);
-	const uint32_t groups = producer->engine.shape.group_count;
 	uint32_t index;
 
-	if (held->key != key || !held->ids) {
+	for (index = 0; producer->held && index < HELD_MAX; index++)
+		free(producer->held[index].ids);
+	kvpull_arena_fini(&producer->arena);
+}
+
+/* There is room: prefill() looked. */
+static void held_begin(struct producer *producer, uint64_t key,
+		       const uint32_t *ids, uint32_t count)
+{
+	const uint32_t index = kvpull_index_pool_take(&producer->held_free);
+	struct held *held = &producer->held[index];
+
+	held->count = count;
+	held->ids = malloc(count * sizeof(*ids));
+	if (!held->ids || kvpull_map_set(&producer->held_of, key, index))
+		abort();
+	memcpy(held->ids, ids, count * sizeof(*ids));
+}
+
+/* What has ended leaves the table: a producer serves for ever. */
+static void held_end(struct producer *producer, uint64_t key)
+{
+	const uint32_t place = kvpull_map_get(&producer->held_of, key);
+	const uint32_t groups = producer->engine.shape.group_count;
+	struct held *held;
+	uint32_t index;
+
+	if (place == KVPULL_MAP_NONE) {
 		fprintf(stderr, "hold of an unknown request ended\n");
 		abort();
 	}
+	held = &producer->held[place];
 	for (index = 0; index < held->count; index++)
 		engine_block_fill(&producer->engine,
 				  index / (held->count / groups),
@@ -89,7 +120,8 @@ static void held_end(struct producer *producer, uint64_t key)
 	engine_blocks_give(&producer->engine, held->ids, held->count);
 	free(held->ids);
 	held->ids = NULL;
-	producer->held_count--;
+	kvpull_map_remove(&producer->held_of, key);
+	kvpull_index_pool_give(&producer->held_free, place);
 }
 
 static int sibling_finish(struct producer *producer, uint64_t parent,
@@ -124,18 +156,9 @@ static int sibling_finish(struct producer *producer, uint64_t parent,
 		code = engine->ops->scheduler->request_finished(
 			engine->scheduler, &finish);
 	answer->ticket_bytes = (uint32_t)finish.ticket_bytes;
-	if (code == KVPULL_FINISH_HELD) {
-		struct held *held = held_find(producer, request.key);
-
-		held->key = request.key;
-		held->count = blocks[0].block_count * engine->shape.group_count;
-		held->ids = malloc(held->count * sizeof(*held->ids));
-		if (!held->ids)
-			abort();
-		memcpy(held->ids, blocks[0].block_ids,
-		       held->count * sizeof(*held->ids));
-		producer->held_count++;
-	}
+	if (code == KVPULL_FINISH_HELD)
+		held_begin(producer, request.key, blocks[0].block_ids,
+			   blocks[0].block_count * engine->shape.group_count);
 	return code;
 }
 
@@ -157,7 +180,7 @@ static void prefill(struct producer *producer, const struct ib_ask *ask,
 		answer->code = KVPULL_EINVAL;
 		return;
 	}
-	if (producer->held_count > HELD_MAX / 2 ||
+	if (kvpull_index_pool_peek(&producer->held_free) == KVPULL_INDEX_NONE ||
 	    engine_blocks_take(&producer->engine, ids, ask->blocks * groups)) {
 		answer->code = KVPULL_EFULL;
 		return;
@@ -359,7 +382,7 @@ static int spin(struct producer *producer)
 	return code;
 }
 
-int ib_serve(const struct ib_options *options, const int *stop)
+int ib_serve(const struct ib_options *options)
 {
 	struct producer *producer = calloc(1, sizeof(*producer));
 	uint32_t index;
@@ -369,18 +392,18 @@ int ib_serve(const struct ib_options *options, const int *stop)
 		return 1;
 	producer->options = options;
 	producer->seed = options->seed;
-	producer->held = calloc(HELD_MAX, sizeof(*producer->held));
 	producer->ticket = malloc(IB_TICKET_BYTES_MAX);
 	producer->message =
 		malloc(IB_TICKET_BYTES_MAX + sizeof(struct ib_answer));
 	producer->listener = producer->port_listener = -1;
-	failed = !producer->held || !producer->ticket || !producer->message ||
+	failed = held_open(producer) || !producer->ticket ||
+		 !producer->message ||
 		 ib_engine_open(options, &producer->engine) ||
 		 control_open(producer);
 	if (!failed && !options->quiet)
 		fprintf(stderr, "serving in %s: pull with `ib_pull %s`\n",
 			options->dir, options->dir);
-	while (!failed && !*stop)
+	while (!failed && !*options->stop)
 		failed = producer_step(producer) ||
 			 clients_serve(producer, sleep_ms(producer)) ||
 			 (options->spin && spin(producer));
@@ -392,9 +415,7 @@ int ib_serve(const struct ib_options *options, const int *stop)
 		(void)close(producer->listener);
 	if (producer->port_listener >= 0)
 		(void)close(producer->port_listener);
-	for (index = 0; producer->held && index < HELD_MAX; index++)
-		free(producer->held[index].ids);
-	free(producer->held);
+	held_close(producer);
 	free(producer->ticket);
 	free(producer->message);
 	free(producer);

@@ -176,23 +176,38 @@ static void print_json(const struct doctor *doctor)
 
 /* ---- options ---- */
 
-static void usage(FILE *to)
+static void usage(void)
 {
-	fprintf(to,
-		"usage: kvpull_doctor [options]\n"
-		"  --json          one JSON object instead of the page\n"
-		"  --route ROUTE   what the engine will use: auto, shm, verbs (auto)\n"
-		"  --device NAME   the RDMA device that it will use (chosen)\n"
-		"  --memory GIB    KV cache that a worker registers, GiB (1)\n"
-		"  --socket-dir D  folder of the sockets (KVPULL_SOCKET_DIR, /tmp/kvpull-UID)\n"
-		"  --calibrate     measure the copy routines, remember the best there\n"
-		"  --no-probe      do not pull on this machine\n"
-		"  --peer HOST     pull from `ib_pull --port` there, by RDMA\n"
-		"  --port PORT     its port (18515)\n"
-		"  --root FOLDER   read /sys, /proc and /dev below it\n"
-		"  --help          this text\n"
-		"  --version       version\n"
-		"exit: 0 works, 1 something that is needed does not, 2 usage\n");
+	printf("usage: kvpull_doctor [options]\n"
+	       "  --json          one JSON object instead of the page\n"
+	       "  --route ROUTE   what the engine will use: auto, shm, verbs (auto)\n"
+	       "  --device NAME   the RDMA device that it will use (chosen)\n"
+	       "  --memory GIB    KV cache that a worker registers, GiB (1)\n"
+	       "  --socket-dir D  folder of the sockets (KVPULL_SOCKET_DIR, /tmp/kvpull-UID)\n"
+	       "  --calibrate     measure the copy routines, remember the best there\n"
+	       "  --no-probe      do not pull on this machine\n"
+	       "  --peer HOST     pull from `ib_pull --port` there, by RDMA\n"
+	       "  --port PORT     its port (18515)\n"
+	       "  --root FOLDER   read /sys, /proc and /dev below it\n"
+	       "  --help          this text\n"
+	       "  --version       version\n"
+	       "exit: 0 works, 1 something that is needed does not, 2 usage\n");
+}
+
+/*
+ * Wrong options: two lines, the last one says what is wrong. The list would
+ * push it out of a small window.
+ */
+__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
+{
+	va_list words;
+
+	fprintf(stderr, "usage: kvpull_doctor [options]; --help lists them\n");
+	va_start(words, format);
+	(void)vfprintf(stderr, format, words);
+	va_end(words);
+	(void)fputc('\n', stderr);
+	return 2;
 }
 
 static int take_route(struct doctor *doctor, const char *text)
@@ -206,8 +221,7 @@ static int take_route(struct doctor *doctor, const char *text)
 			return 0;
 		}
 	}
-	fprintf(stderr, "--route %s: auto, shm or verbs is needed\n", text);
-	return 1;
+	return wrong("--route %s: auto, shm or verbs is needed", text);
 }
 
 static int take_memory(struct doctor *doctor, const char *text)
@@ -217,12 +231,22 @@ static int take_memory(struct doctor *doctor, const char *text)
 
 	errno = 0;
 	gib = strtod(text, &end);
-	if (errno || end == text || *end || !(gib > 0) || gib > 1e6) {
-		fprintf(stderr, "--memory %s: GiB are needed, above 0\n", text);
-		return 1;
-	}
+	if (errno || end == text || *end || !(gib > 0) || gib > 1e6)
+		return wrong("--memory %s: GiB are needed, above 0", text);
 	doctor->memory_bytes = (uint64_t)(gib * (double)(UINT64_C(1) << 30));
 	return 0;
+}
+
+/* getopt's: in our words, and below our line. */
+static int unknown_say(char *const *words, int option)
+{
+	/* A letter that is no option; else the long one's value, or 0. */
+	if (option == '?' && optopt && !strncmp(words[optind - 1], "--", 2))
+		return wrong("%s takes no value", words[optind - 1]);
+	if (option == '?' && optopt)
+		return wrong("-%c is no option", optopt);
+	return wrong("%s %s", words[optind - 1],
+		     option == ':' ? "needs a value" : "is no option");
 }
 
 /* 0: go on, 1: done, 2: wrong. */
@@ -233,12 +257,12 @@ static int take(struct doctor *doctor, int option, int *json)
 		*json = 1;
 		return 0;
 	case 'r':
-		return take_route(doctor, optarg) ? 2 : 0;
+		return take_route(doctor, optarg);
 	case 'd':
 		doctor->device = optarg;
 		return 0;
 	case 'm':
-		return take_memory(doctor, optarg) ? 2 : 0;
+		return take_memory(doctor, optarg);
 	case 's':
 		doctor->socket_dir = optarg;
 		return 0;
@@ -258,7 +282,7 @@ static int take(struct doctor *doctor, int option, int *json)
 		doctor->root = strcmp(optarg, "/") ? optarg : "";
 		return 0;
 	case 'h':
-		usage(stdout);
+		usage();
 		return 1;
 	case 'v':
 		printf("kvpull_doctor %s\n", KVPULL_VERSION);
@@ -282,10 +306,26 @@ static int parse(int count, char **words, struct doctor *doctor, int *json)
 	int option;
 	int code = 0;
 
+	opterr = 0;
 	while (!code &&
-	       (option = getopt_long(count, words, "", longs, NULL)) != -1)
-		code = take(doctor, option, json);
-	return !code && optind < count ? 2 : code;
+	       (option = getopt_long(count, words, ":", longs, NULL)) != -1)
+		code = option == '?' || option == ':' ?
+			       unknown_say(words, option) :
+			       take(doctor, option, json);
+	if (!code && optind < count)
+		return wrong("%s is no option", words[optind]);
+	return code;
+}
+
+/* What could not be written was not said, whatever was found. */
+static int output_end(int code)
+{
+	errno = 0;
+	if (!fflush(stdout) && !ferror(stdout))
+		return code;
+	fprintf(stderr, "standard output: %s\n",
+		errno ? strerror(errno) : "not all could be written");
+	return code ? code : 1;
 }
 
 int main(int count, char **words)
@@ -298,10 +338,8 @@ int main(int count, char **words)
 
 	doctor.memory_bytes = UINT64_C(1) << 30;
 	code = parse(count, words, &doctor, &json);
-	if (code == 2)
-		usage(stderr);
 	if (code)
-		return code == 2 ? 2 : 0;
+		return code == 2 ? 2 : output_end(0);
 	doctor.ports = json_array();
 	doctor.chosen = json_null();
 	doctor.probe = json_null();
@@ -331,5 +369,5 @@ int main(int count, char **words)
 	json_decref(doctor.chosen);
 	json_decref(doctor.probe);
 	json_decref(doctor.peer_probe);
-	return count_of(&doctor, DOCTOR_FAIL) ? 1 : 0;
+	return output_end(count_of(&doctor, DOCTOR_FAIL) ? 1 : 0);
 }
