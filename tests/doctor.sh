@@ -71,10 +71,37 @@ claim far_is_where_it_may_not 0 \
 	'numactl --cpunodebind=0' -- \
 	"$doctor" --no-probe --root "$work/nodes" --device mlx5_0
 claim this_machine_pulls 0 '^ok +probe +16 MiB' ' 0 failures$' -- "$doctor"
-claim no_device_is_no_failure 0 '^note +rdma +no RDMA device' -- \
-	"$doctor" --no-probe --root "$work"
+mkdir -p "$work/bare/sys/class/net" "$work/bare/sys/module/core" \
+	"$work/bare/sys/devices/system/cpu/cpu0" "$work/bare/proc/self"
+claim no_device_is_no_failure 0 '^note +rdma +no RDMA device' \
+	'^note +device memory +no GPU driver' '^ok +numa +one node' -- \
+	"$doctor" --no-probe --root "$work/bare"
 claim no_device_fails_who_wants_verbs 1 '^FAIL +rdma +no RDMA device' -- \
-	"$doctor" --no-probe --root "$work" --route verbs
+	"$doctor" --no-probe --root "$work/bare" --route verbs
+# What it cannot see it does not judge: nothing there, or nothing mounted yet.
+mkdir -p "$work/unmounted/sys" "$work/unmounted/proc"
+for root in "$work/nonexistent" "$work/unmounted"; do
+	claim "what_cannot_be_seen_is_unknown in ${root##*/}" 0 \
+		'^unknown +rdma +.*/sys/class cannot be seen' \
+		'^unknown +device memory ' '^unknown +numa ' ', 0 failures$' \
+		'[1-9] unknown, ' -- "$doctor" --no-probe --root "$root"
+	claim "verbs_must_be_seen in ${root##*/}" 1 '^FAIL +rdma +.* cannot be seen' -- \
+		"$doctor" --no-probe --root "$root" --route verbs
+	claim "unknown_in_json in ${root##*/}" 0 '"level": "unknown"' '"unknown": [1-9]' -- \
+		"$doctor" --no-probe --root "$root" --json
+done
+if [ "$(id -u)" -ne 0 ]; then
+	claim unseen_foreign_memory_is_unknown 0 '^unknown +foreign memory ' -- \
+		"$doctor" --no-probe --root "$work/nonexistent"
+else
+	claim unseen_namespace_is_unknown 0 '^unknown +memlock ' -- \
+		prlimit --memlock=65536 "$doctor" --no-probe --root "$work/nonexistent"
+fi
+claim unknown_device_is_an_error 1 '^FAIL +rdma +no device is named mlx5_9' -- \
+	"$doctor" --no-probe --root "$work/machine" --device mlx5_9
+claim unknown_device_is_an_error_where_is_none 1 \
+	'^FAIL +rdma +no device is named mlx5_9' -- \
+	"$doctor" --no-probe --root "$work/bare" --device mlx5_9
 claim routable_goes_before_faster 0 \
 	'^ok +choice +mlx5_0 port 1, GID 3 \(RoCE v2 IPv4 10\.66\.0\.1\).*better kind' \
 	'MTU 1024, as eth0 has 1500' 'mlx5_2 port 1 is not active' -- \
@@ -220,7 +247,7 @@ int main(int argc, char **argv)
 			return 1;
 	json_array_foreach(json_object_get(report, "findings"), i, finding) {
 		level = json_string_value(json_object_get(finding, "level"));
-		if (!level || !strstr(" ok note warn fail ", level))
+		if (!level || !strstr(" ok note unknown warn fail ", level))
 			return 1;
 	}
 	return i == 0;

@@ -6,6 +6,7 @@
  */
 #include "tools/kvpull_doctor.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -15,7 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const level_names[] = { "ok", "note", "warn", "FAIL" };
+static const char *const level_names[] = { "ok", "note", "unknown", "warn",
+					   "FAIL" };
 
 /* ---- findings ---- */
 
@@ -45,6 +47,15 @@ void doctor_advise(struct doctor *doctor, const char *format, ...)
 	(void)vsnprintf(finding->advice, sizeof(finding->advice), format,
 			words);
 	va_end(words);
+}
+
+void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
+			const char *name, const char *folder)
+{
+	doctor_say(doctor, level, name, "%s%s cannot be seen", doctor->root,
+		   folder);
+	doctor_advise(doctor,
+		      "run it where the engine runs, with /sys and /proc");
 }
 
 enum doctor_level doctor_verbs_level(const struct doctor *doctor,
@@ -125,6 +136,22 @@ int doctor_exists(const struct doctor *doctor, const char *path)
 	return access(whole, F_OK) == 0;
 }
 
+int doctor_sees(const struct doctor *doctor, const char *folder)
+{
+	char whole[2 * DOCTOR_PATH_BYTES_MAX];
+	const struct dirent *entry;
+	int found = 0;
+	DIR *list;
+
+	(void)snprintf(whole, sizeof(whole), "%s%s", doctor->root, folder);
+	list = opendir(whole);
+	while (list && !found && (entry = readdir(list)) != NULL)
+		found = entry->d_name[0] != '.';
+	if (list)
+		(void)closedir(list);
+	return found;
+}
+
 /* ---- the report ---- */
 
 static void print_page(const struct doctor *doctor)
@@ -134,14 +161,15 @@ static void print_page(const struct doctor *doctor)
 	for (i = 0; i < doctor->finding_count; i++) {
 		const struct doctor_finding *finding = &doctor->findings[i];
 
-		printf("%-4s  %-14s %s\n", level_names[finding->level],
+		printf("%-7s  %-14s %s\n", level_names[finding->level],
 		       finding->name, finding->text);
 		if (finding->advice[0])
-			printf("%-4s  %-14s -> %s\n", "", "", finding->advice);
+			printf("%-7s  %-14s -> %s\n", "", "", finding->advice);
 	}
-	printf("%u ok, %u to know, %u warnings, %u failures\n",
+	printf("%u ok, %u to know, %u unknown, %u warnings, %u failures\n",
 	       count_of(doctor, DOCTOR_OK), count_of(doctor, DOCTOR_NOTE),
-	       count_of(doctor, DOCTOR_WARN), count_of(doctor, DOCTOR_FAIL));
+	       count_of(doctor, DOCTOR_UNKNOWN), count_of(doctor, DOCTOR_WARN),
+	       count_of(doctor, DOCTOR_FAIL));
 }
 
 static void print_json(const struct doctor *doctor)
@@ -162,10 +190,11 @@ static void print_json(const struct doctor *doctor)
 				  "name", finding->name, "text", finding->text,
 				  "advice", finding->advice));
 	}
-	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:i, s:i}",
+	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:i, s:i, s:i}",
 			   "version", KVPULL_VERSION, "findings", findings,
 			   "ports", doctor->ports, "chosen", doctor->chosen,
 			   "probe", doctor->probe, "peer", doctor->peer_probe,
+			   "unknown", (int)count_of(doctor, DOCTOR_UNKNOWN),
 			   "warnings", (int)count_of(doctor, DOCTOR_WARN),
 			   "failures", (int)count_of(doctor, DOCTOR_FAIL));
 	if (report)

@@ -18,9 +18,10 @@
 
 enum doctor_level {
 	DOCTOR_OK,
-	DOCTOR_NOTE, /* good to know; nothing to do */
-	DOCTOR_WARN, /* works, but slower or not everywhere */
-	DOCTOR_FAIL  /* what was asked for does not work */
+	DOCTOR_NOTE,    /* good to know; nothing to do */
+	DOCTOR_UNKNOWN, /* cannot be seen from here */
+	DOCTOR_WARN,    /* works, but slower or not everywhere */
+	DOCTOR_FAIL     /* what was asked for does not work */
 };
 
 enum doctor_route {
@@ -69,6 +70,9 @@ __attribute__((format(printf, 4, 5))) void doctor_say(struct doctor *doctor,
 /* What to do about the last finding. */
 __attribute__((format(printf, 2, 3))) void
 doctor_advise(struct doctor *doctor, const char *format, ...);
+/* Where what tells of something, a folder, cannot be seen. */
+void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
+			const char *name, const char *folder);
 /* Absence of RDMA is a failure only for who wants it. */
 enum doctor_level doctor_verbs_level(const struct doctor *doctor,
 				     enum doctor_level otherwise);
@@ -84,6 +88,11 @@ doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
 __attribute__((format(printf, 3, 4))) long long
 doctor_number(const struct doctor *doctor, long long otherwise,
 	      const char *format, ...);
+/*
+ * 1 if there is such a folder below root with something in it: what is not
+ * listed there is not there. An empty one is where something is to be mounted.
+ */
+int doctor_sees(const struct doctor *doctor, const char *folder);
 /* 1 if there is such a file or folder below root. */
 int doctor_exists(const struct doctor *doctor, const char *path);
 

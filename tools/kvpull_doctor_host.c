@@ -96,7 +96,7 @@ void doctor_kernel(struct doctor *doctor)
 
 /* ---- memlock ---- */
 
-/* CAP_IPC_LOCK counts in the first user namespace only. */
+/* CAP_IPC_LOCK counts in the first user namespace only; -1: cannot be told. */
 static int may_lock(const struct doctor *doctor)
 {
 	struct __user_cap_header_struct header = {
@@ -110,7 +110,7 @@ static int may_lock(const struct doctor *doctor)
 	    !(data[0].effective & 1u << CAP_IPC_LOCK))
 		return 0;
 	if (doctor_read(doctor, map, sizeof(map), "/proc/self/uid_map") < 0)
-		return 1;
+		return -1;
 	(void)strtoul(map, &rest, 10);
 	return strtoul(rest, NULL, 10) == 0 && strstr(map, "4294967295");
 }
@@ -118,11 +118,12 @@ static int may_lock(const struct doctor *doctor)
 void doctor_memlock(struct doctor *doctor)
 {
 	const uint64_t need_bytes = doctor->memory_bytes;
+	const int is_free = may_lock(doctor);
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_MEMLOCK, &limit))
 		return;
-	if (may_lock(doctor)) {
+	if (is_free > 0) {
 		doctor_say(doctor, DOCTOR_OK, "memlock",
 			   "no limit for this user (CAP_IPC_LOCK)");
 	} else if (limit.rlim_cur == RLIM_INFINITY) {
@@ -131,6 +132,9 @@ void doctor_memlock(struct doctor *doctor)
 		doctor_say(doctor, DOCTOR_OK, "memlock",
 			   "%.3f GiB, of which a worker needs %.3f GiB",
 			   gib(limit.rlim_cur), gib(need_bytes));
+	} else if (is_free < 0) {
+		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "memlock",
+				   "/proc/self/uid_map");
 	} else {
 		const enum doctor_level level =
 			doctor->usable_ports ||
@@ -162,6 +166,16 @@ void doctor_device_memory(struct doctor *doctor)
 		doctor_exists(doctor, "/sys/module/nvidia_peermem") ||
 		doctor_exists(doctor, "/sys/module/nv_peer_mem");
 
+	if (!has_driver && !doctor_sees(doctor, "/sys/module")) {
+		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "device memory",
+				   "/sys/module");
+		return;
+	}
+	if (!has_driver && !doctor_sees(doctor, "/proc")) {
+		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "device memory",
+				   "/proc");
+		return;
+	}
 	if (!has_driver && !doctor_exists(doctor, "/sys/module/amdgpu")) {
 		doctor_say(doctor, DOCTOR_NOTE, "device memory",
 			   "no GPU driver: KV cache is host memory");
@@ -305,6 +319,12 @@ void doctor_numa(struct doctor *doctor)
 			       "/sys/devices/system/node/node%u", node);
 		node_count += (uint32_t)doctor_exists(doctor, path);
 	}
+	/* A kernel that knows of no nodes still lists its processors. */
+	if (!node_count && !doctor_sees(doctor, "/sys/devices/system/cpu")) {
+		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "numa",
+				   "/sys/devices/system");
+		return;
+	}
 	if (node_count < 2) {
 		doctor_say(doctor, DOCTOR_OK, "numa", "one node");
 		return;
@@ -331,6 +351,11 @@ void doctor_foreign(struct doctor *doctor)
 	const long long scope =
 		doctor_number(doctor, 0, "/proc/sys/kernel/yama/ptrace_scope");
 
+	if (geteuid() != 0 && !doctor_sees(doctor, "/proc/sys/kernel")) {
+		doctor_say_unknown(doctor, DOCTOR_UNKNOWN, "foreign memory",
+				   "/proc/sys/kernel");
+		return;
+	}
 	if (scope == 0 || geteuid() == 0) {
 		doctor_say(doctor, DOCTOR_OK, "foreign memory",
 			   "of the same user can be read (process_vm_readv)");

@@ -499,12 +499,43 @@ static void device_read(struct doctor *doctor, const char *name,
 	}
 }
 
+/* A name that nothing has is a mistake, whichever route is taken. */
+static void unknown_name_say(struct doctor *doctor)
+{
+	doctor_say(doctor, DOCTOR_FAIL, "rdma", "no device is named %s",
+		   doctor->device);
+	doctor_advise(doctor,
+		      "its name is one of those that `rdma link` lists");
+}
+
+static void none_judge(struct doctor *doctor)
+{
+	if (!doctor_sees(doctor, "/sys/class")) {
+		doctor_say_unknown(doctor,
+				   doctor->route == DOCTOR_ROUTE_VERBS ?
+					   DOCTOR_FAIL :
+					   DOCTOR_UNKNOWN,
+				   "rdma", "/sys/class");
+		return;
+	}
+	if (doctor->device[0]) {
+		unknown_name_say(doctor);
+		return;
+	}
+	doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_NOTE), "rdma",
+		   "no RDMA device: peers on this node only");
+	doctor_advise(
+		doctor,
+		"between machines: an RDMA card, or for tests soft-RoCE: rdma link add rxe0 type rxe netdev DEV");
+}
+
 void doctor_devices(struct doctor *doctor)
 {
 	static struct port ports[PORTS_MAX];
 	char path[DOCTOR_PATH_BYTES_MAX + sizeof(CLASS)];
 	struct dirent **names = NULL;
 	uint32_t port_count = 0;
+	int is_known = 0;
 	int name_count;
 	int i;
 
@@ -512,18 +543,19 @@ void doctor_devices(struct doctor *doctor)
 	name_count = scandir(path, &names, is_name, versionsort);
 	if (name_count <= 0) {
 		free(names);
-		doctor_say(doctor, doctor_verbs_level(doctor, DOCTOR_NOTE),
-			   "rdma", "no RDMA device: peers on this node only");
-		doctor_advise(
-			doctor,
-			"between machines: an RDMA card, or for tests soft-RoCE: rdma link add rxe0 type rxe netdev DEV");
+		none_judge(doctor);
 		return;
 	}
 	for (i = 0; i < name_count; i++) {
 		device_read(doctor, names[i]->d_name, ports, &port_count);
+		is_known |= strcmp(names[i]->d_name, doctor->device) == 0;
 		free(names[i]);
 	}
 	free(names);
+	if (doctor->device[0] && !is_known) {
+		unknown_name_say(doctor);
+		return;
+	}
 	choose(doctor, ports, port_count);
 	libraries(doctor);
 	character_devices(doctor);
