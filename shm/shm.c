@@ -339,7 +339,7 @@ static int shm_fd(const struct kvpull_transport *transport)
 	return shm_of_const(transport)->wait.fd;
 }
 
-int kvpull_shm_doorbell_fd(const struct kvpull_transport *transport)
+static int shm_doorbell_fd(const struct kvpull_transport *transport)
 {
 	return shm_of_const(transport)->callers.doorbells;
 }
@@ -368,6 +368,9 @@ static void shm_close(struct kvpull_transport *transport)
 
 static const struct kvpull_transport_ops shm_ops = {
 	.name = "shm",
+	.near = "same node: its socket is in our folder",
+	.far = "another node: its socket is not in our folder",
+	.vouches = 1,
 	.serve = shm_serve,
 	.address = shm_address,
 	.reachable = shm_reachable,
@@ -391,6 +394,7 @@ static const struct kvpull_transport_ops shm_ops = {
 	.disarm = shm_disarm,
 	.rings = shm_rings,
 	.fd = shm_fd,
+	.doorbell_fd = shm_doorbell_fd,
 	.close = shm_close,
 };
 
@@ -502,6 +506,8 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 					       arena);
 	if (code)
 		goto err_reads;
+	shm->transport.peer_count_max = params->peers_max;
+	shm->transport.caller_count_max = shm->callers.caller_max;
 	code = copy_open(shm, arena);
 	if (code)
 		goto err_callers;

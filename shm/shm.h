@@ -44,10 +44,4 @@ int KVPULL_MUST_CHECK kvpull_shm_open(const struct kvpull_shm_params *params,
 				      struct kvpull_arena *arena,
 				      struct kvpull_transport **transport);
 
-/*
- * An epoll that holds the doorbell of every admitted caller, edge-triggered:
- * for the thread that drains (and arms) the rings. Not part of fd().
- */
-int kvpull_shm_doorbell_fd(const struct kvpull_transport *transport);
-
 #endif /* KVPULL_SHM_SHM_H */

@@ -563,6 +563,12 @@ static void counts_say(const struct verbs *verbs)
 		(unsigned long long)counts->requests_moved);
 }
 
+static int verbs_doorbell_fd(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return -1;
+}
+
 static void verbs_close(struct kvpull_transport *transport)
 {
 	struct verbs *verbs = verbs_of(transport);
@@ -595,6 +601,7 @@ static void verbs_close(struct kvpull_transport *transport)
 
 static const struct kvpull_transport_ops verbs_ops = {
 	.name = "verbs",
+	.reads_devices = 1,
 	.serve = verbs_serve,
 	.address = verbs_address,
 	.reachable = verbs_reachable,
@@ -618,6 +625,7 @@ static const struct kvpull_transport_ops verbs_ops = {
 	.disarm = verbs_disarm,
 	.rings = verbs_rings,
 	.fd = verbs_fd,
+	.doorbell_fd = verbs_doorbell_fd,
 	.close = verbs_close,
 };
 
@@ -734,6 +742,8 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	verbs->transport.ops = &verbs_ops;
 	verbs->transport.log = params->log;
 	verbs->shared.log = params->log;
+	verbs->transport.peer_count_max = params->peers_max;
+	verbs->transport.caller_count_max = kvpull_verbs_callers(params);
 	verbs->shared.params = *params;
 	verbs->connect.shared = &verbs->shared;
 	verbs->reads.shared = &verbs->shared;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The seam: what a route to a peer can do. shm/ and verbs/ implement it,
- * tests/sim implements it over virtual time, plugin/progress is its only user.
+ * tests/sim implements it over virtual time; plugin/progress uses it, for each
+ * peer and caller the table of its own route, and plugin/route opens, polls and
+ * waits for all of them. Nothing of a route is known but what stands here.
  *
  * All calls and poll() are made by one thread, the owner (the progress thread,
  * or the caller with progress=caller); the one exception is the ring of a
@@ -119,7 +121,7 @@ enum kvpull_event_kind {
 	KVPULL_EVENT_NONE = 0, /* poll worked: call it again at once */
 	/*
 	 * index = peer; data until the next poll; uid: its user as the kernel
-	 * of this node says, or KVPULL_UID_NONE. Who may write into the folder
+	 * of this node says, or KVPULL_UID_NONE where the route does not vouch. Who may write into the folder
 	 * can take a dead producer's name: nothing that it says is believed
 	 * before its user was looked at.
 	 */
@@ -150,7 +152,16 @@ struct kvpull_transport;
 struct kvpull_ring; /* include/base/ring.h: producer's end of a consumer's ring */
 
 struct kvpull_transport_ops {
-	const char *name; /* "shm", "verbs", "sim" */
+	const char *name; /* "shm", "verbs", "sim"; in tickets, logs, config */
+	/* Why it was chosen, and why a later one was instead; NULL: no reason. */
+	const char *near;
+	const char *far;
+	/*
+	 * 1: its events name the user of each peer and caller, and one of whom
+	 * it does not is believed nothing. 0: it never does.
+	 */
+	uint32_t vouches;
+	uint32_t reads_devices; /* 1: can serve, and read into, their memory */
 	/* Regions are known: listen. 0, KVPULL_EDEVICE, KVPULL_EUNSUPPORTED. */
 	int (*serve)(struct kvpull_transport *transport,
 		     const struct kvpull_serve *serve);
@@ -236,15 +247,23 @@ struct kvpull_transport_ops {
 	void (*disarm)(struct kvpull_transport *transport);
 	/* 1: fd() is readable, or is about to be, until disarm() and a poll. */
 	int (*rings)(const struct kvpull_transport *transport);
-	int (*fd)(const struct kvpull_transport *transport); /* -1: none */
+	int (*fd)(const struct kvpull_transport *transport);
+	/*
+	 * Readable when a caller rings whose ring's reader sleeps: for an
+	 * edge-triggered wait of the thread that drains the rings. Not part of
+	 * fd(). -1: there is none, engine_wake_fd is written instead.
+	 */
+	int (*doorbell_fd)(const struct kvpull_transport *transport);
 	/* Reads have ended, peers are down. */
 	void (*close)(struct kvpull_transport *transport);
 };
 
-/* Each implementation's struct begins with this one. */
+/* Each implementation's struct begins with this one; open() sets all of it. */
 struct kvpull_transport {
 	const struct kvpull_transport_ops *ops;
 	const struct kvpull_log *log;
+	uint32_t peer_count_max; /* handles of peers are below it */
+	uint32_t caller_count_max; /* likewise; <= callers let in at once + MORE */
 };
 
 #endif /* KVPULL_BASE_TRANSPORT_H */

@@ -587,8 +587,6 @@ int kvpull_config_allows_uid(const struct kvpull_config *config, uint32_t uid)
 {
 	uint32_t at;
 
-	if (uid == KVPULL_UID_NONE)
-		return 1;
 	for (at = 0; at < config->uid_count; at++)
 		if (config->uids[at] == uid)
 			return 1;

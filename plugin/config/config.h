@@ -53,8 +53,8 @@ int KVPULL_MUST_CHECK kvpull_config_load(struct kvpull_config *config,
 					 struct kvpull_error_detail *detail);
 
 /*
- * 1: a process of this user, or one over the network, for whose uid nobody
- * vouches (networks and key decide there), is let in.
+ * 1: a process of this user is let in. Of one over a network nobody says whose
+ * it is: networks and key decide there.
  */
 int kvpull_config_allows_uid(const struct kvpull_config *config, uint32_t uid);
 

@@ -212,8 +212,8 @@ static int say(struct kvpull_progress *progress,
 	       const struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
 	       uint32_t kind)
 {
-	struct kvpull_transport *transport = progress->transport;
 	struct kvpull_remote *remote = &progress->remotes[rank->peer];
+	struct kvpull_transport *transport = remote->route->transport;
 	const struct kvpull_record record = {
 		.kind = kind,
 		.slot = claim->order->slot,
@@ -228,11 +228,10 @@ static int say(struct kvpull_progress *progress,
 }
 
 /* Peers take notifications in the order in which they were said. */
-static int is_taken(const struct kvpull_progress *progress,
-		    const struct kvpull_remote *remote,
+static int is_taken(const struct kvpull_remote *remote,
 		    const struct kvpull_claim_rank *rank)
 {
-	const struct kvpull_transport *transport = progress->transport;
+	const struct kvpull_transport *transport = remote->route->transport;
 	const uint64_t open =
 		transport->ops->notes_open(transport, remote->handle);
 
@@ -269,8 +268,7 @@ static int rank_say(struct kvpull_progress *progress, uint32_t id,
 		return 0;
 	}
 	rank->state = KVPULL_RANK_SAID;
-	if (remote->said.first == KVPULL_NONE &&
-	    is_taken(progress, remote, rank)) {
+	if (remote->said.first == KVPULL_NONE && is_taken(remote, rank)) {
 		rank_close(progress, claim, rank, KVPULL_RANK_RELEASED, now_ns);
 		return 0;
 	}
@@ -360,7 +358,7 @@ static void said_run(struct kvpull_progress *progress,
 			&progress->claims[id / KVPULL_RANKS_MAX];
 		struct kvpull_claim_rank *rank = rank_of(progress, id);
 
-		if (is_taken(progress, remote, rank))
+		if (is_taken(remote, rank))
 			rank_close(progress, claim, rank, KVPULL_RANK_RELEASED,
 				   now_ns);
 		else if (!rank_expires(progress, claim, rank, now_ns))

@@ -20,7 +20,6 @@
 
 #include "base/pause.h"
 #include "plugin/progress/progress_state.h"
-#include "plugin/route/route.h"
 
 #define SLEEP_MS_MAX 1000
 /* In a run: the first of many is done before the last is begun. */
@@ -108,35 +107,46 @@ static int commands(struct kvpull_progress *progress, uint64_t now_ns)
 	return ready;
 }
 
+static void event_take(struct kvpull_progress *progress,
+		       const struct kvpull_route *route,
+		       const struct kvpull_event *event, uint64_t now_ns)
+{
+	switch (event->kind) {
+	case KVPULL_EVENT_PEER_MESSAGE:
+	case KVPULL_EVENT_PEER_DOWN:
+		kvpull_remote_event(progress, route, event, now_ns);
+		break;
+	case KVPULL_EVENT_READ_DONE:
+	case KVPULL_EVENT_CHECK_DONE:
+		kvpull_pull_event(progress, event);
+		break;
+	case KVPULL_EVENT_CALLER_UP:
+	case KVPULL_EVENT_CALLER_MESSAGE:
+	case KVPULL_EVENT_CALLER_DOWN:
+		kvpull_serve_event(progress, route, event);
+		break;
+	case KVPULL_EVENT_NONE: /* counts as work */
+		break;
+	}
+}
+
 static int events(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	struct kvpull_transport *transport = progress->transport;
 	struct kvpull_event event[KVPULL_EVENTS_MAX];
-	int count;
-	int index;
+	const struct kvpull_route *route;
+	uint32_t left = KVPULL_EVENTS_MAX;
+	uint32_t turn;
 
-	count = transport->ops->poll(transport, now_ns, event,
-				     KVPULL_EVENTS_MAX);
-	for (index = 0; index < count; index++) {
-		switch (event[index].kind) {
-		case KVPULL_EVENT_PEER_MESSAGE:
-		case KVPULL_EVENT_PEER_DOWN:
-			kvpull_remote_event(progress, &event[index], now_ns);
-			break;
-		case KVPULL_EVENT_READ_DONE:
-		case KVPULL_EVENT_CHECK_DONE:
-			kvpull_pull_event(progress, &event[index]);
-			break;
-		case KVPULL_EVENT_CALLER_UP:
-		case KVPULL_EVENT_CALLER_MESSAGE:
-		case KVPULL_EVENT_CALLER_DOWN:
-			kvpull_serve_event(progress, &event[index]);
-			break;
-		case KVPULL_EVENT_NONE: /* counts as work */
-			break;
-		}
+	for (turn = 0; turn < progress->routes.count; turn++) {
+		const int count = kvpull_routes_poll(
+			&progress->routes, turn, now_ns, event, left, &route);
+		int index;
+
+		for (index = 0; index < count; index++)
+			event_take(progress, route, &event[index], now_ns);
+		left -= (uint32_t)count;
 	}
-	return count;
+	return (int)(KVPULL_EVENTS_MAX - left);
 }
 
 int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
@@ -171,17 +181,16 @@ static int sleep_ms(const struct kvpull_progress *progress, uint64_t now_ns)
 
 static void sleep_until_work(struct kvpull_progress *progress, uint64_t now_ns)
 {
-	struct kvpull_transport *transport = progress->transport;
 	struct epoll_event events_ready[8];
 	eventfd_t ignored;
 	int stay = kvpull_ring_arm(&progress->end.reader);
 	int count = 0;
 
-	stay |= transport->ops->arm(transport);
+	stay |= kvpull_routes_arm(&progress->routes);
 	if (!stay)
 		count = epoll_wait(progress->wait_fd, events_ready, 8,
 				   sleep_ms(progress, now_ns));
-	transport->ops->disarm(transport);
+	kvpull_routes_disarm(&progress->routes);
 	kvpull_ring_disarm(&progress->end.reader);
 	/* Told by level: what is not read now ends the next sleep at once. */
 	for (; count > 0; count--)
@@ -222,7 +231,6 @@ static int watch(int epoll_fd, int fd)
 
 int kvpull_progress_start(struct kvpull_progress *progress)
 {
-	struct kvpull_transport *transport = progress->transport;
 	sigset_t all;
 	sigset_t old;
 	int failed;
@@ -231,7 +239,7 @@ int kvpull_progress_start(struct kvpull_progress *progress)
 	failed = progress->wait_fd < 0 ||
 		 watch(progress->wait_fd,
 		       progress->handover->progress_wake_fd) ||
-		 watch(progress->wait_fd, transport->ops->fd(transport));
+		 kvpull_routes_watch(&progress->routes, progress->wait_fd);
 	if (failed) {
 		kvpull_error(progress->log, "progress thread: epoll: %s",
 			     strerror(errno));
@@ -287,8 +295,9 @@ static int remotes_take(struct kvpull_progress *progress,
 
 	progress->remotes = kvpull_arena_take(arena, config->peers_max,
 					      sizeof(*progress->remotes));
-	progress->remote_of = kvpull_arena_take(arena, config->peers_max,
-						sizeof(*progress->remote_of));
+	progress->remote_of =
+		kvpull_arena_take(arena, progress->routes.peer_count,
+				  sizeof(*progress->remote_of));
 	progress->peers = kvpull_arena_take(arena, config->peers_max,
 					    sizeof(*progress->peers));
 	kvpull_map_init(&progress->remote_map, config->peers_max, arena);
@@ -305,10 +314,8 @@ static int remotes_take(struct kvpull_progress *progress,
 }
 
 static void parts_take(struct kvpull_progress *progress,
-		       const struct kvpull_config *config,
 		       struct kvpull_arena *arena)
 {
-	progress->part_count_max = part_count_max(config);
 	kvpull_index_pool_init(&progress->part_pool, progress->part_count_max,
 			       arena);
 	progress->parts = kvpull_arena_take(arena, progress->part_count_max,
@@ -322,7 +329,7 @@ static int tables_take(struct kvpull_progress *progress,
 	int code;
 
 	slots_take(progress, config, arena);
-	parts_take(progress, config, arena);
+	parts_take(progress, arena);
 	progress->welcome =
 		kvpull_arena_take(arena, 1, sizeof(*progress->welcome));
 	progress->hello = kvpull_arena_take(arena, 1, sizeof(*progress->hello));
@@ -330,6 +337,51 @@ static int tables_take(struct kvpull_progress *progress,
 		kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);
 	code = remotes_take(progress, config, arena);
 	return code || kvpull_arena_ok(arena) ? code : KVPULL_ENOMEM;
+}
+
+/* A test's own. */
+static int routes_take(struct kvpull_progress *progress,
+		       const struct kvpull_progress_params *params)
+{
+	struct kvpull_transport *transport;
+	uint32_t at = 0;
+	int code = 0;
+
+	while (!code) {
+		transport = params->transport(params->transport_context,
+					      progress->log, at++);
+		if (!transport)
+			break;
+		code = kvpull_routes_add(&progress->routes, transport);
+	}
+	return code || progress->routes.count ? code : KVPULL_ENOMEM;
+}
+
+static int routes_open(struct kvpull_progress *progress,
+		       const struct kvpull_progress_params *params)
+{
+	const struct kvpull_config *config = &progress->facts->config;
+	const struct kvpull_route_params route = {
+		.log = progress->log,
+		.config = config,
+		.arena = params->arena,
+		.incarnation = progress->facts->incarnation,
+		.reads_max = progress->part_count_max,
+		/* With progress=caller the reader is who polls: awake. */
+		.engine_wake_fd = config->progress == KVPULL_PROGRESS_THREAD ?
+					  progress->handover->engine_wake_fd :
+					  -1,
+		.refused = &progress->counts.consumers_refused,
+	};
+	int code;
+
+	if (params->transport)
+		code = routes_take(progress, params);
+	else
+		code = kvpull_routes_open(&progress->routes, &route);
+	kvpull_check(progress->log, progress->routes.caller_count <=
+					    progress->facts->caller_count_max);
+	return code;
 }
 
 int kvpull_progress_open(const struct kvpull_progress_params *params,
@@ -353,21 +405,17 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->timer_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);
 	*out = progress;
-	code = tables_take(progress, params->arena);
-	if (code)
-		return code;
-	if (!params->transport)
-		return kvpull_progress_transport_open(progress, params->arena);
-	progress->transport =
-		params->transport(params->transport_context, progress->log);
-	return progress->transport ? 0 : KVPULL_ENOMEM;
+	progress->part_count_max = part_count_max(&progress->facts->config);
+	code = routes_open(progress, params);
+	if (!code)
+		code = tables_take(progress, params->arena);
+	return code;
 }
 
 int kvpull_progress_serve(struct kvpull_progress *progress)
 {
-	struct kvpull_transport *transport = progress->transport;
 	const int code =
-		transport->ops->serve(transport, &progress->facts->serve);
+		kvpull_routes_serve(&progress->routes, &progress->facts->serve);
 
 	progress->serving = !code;
 	return code;
@@ -382,8 +430,7 @@ void kvpull_progress_close(struct kvpull_progress *progress)
 		(void)eventfd_write(progress->handover->progress_wake_fd, 1);
 		(void)pthread_join(progress->thread, NULL);
 	}
-	if (progress->transport)
-		progress->transport->ops->close(progress->transport);
+	kvpull_routes_close(&progress->routes);
 	if (progress->wait_fd >= 0)
 		(void)close(progress->wait_fd);
 }
@@ -391,7 +438,7 @@ void kvpull_progress_close(struct kvpull_progress *progress)
 void kvpull_progress_address(const struct kvpull_progress *progress, char *text,
 			     size_t capacity)
 {
-	kvpull_route_print(progress->transport, text, capacity);
+	kvpull_routes_print(&progress->routes, text, capacity);
 }
 
 const struct kvpull_progress_counts *
@@ -400,29 +447,34 @@ kvpull_progress_counts(const struct kvpull_progress *progress)
 	return &progress->counts;
 }
 
-int kvpull_progress_doorbell_fd(const struct kvpull_progress *progress)
+uint32_t kvpull_progress_callers_max(const struct kvpull_config *config)
 {
-	return kvpull_route_doorbell_fd(progress->transport);
+	return kvpull_routes_callers_max(config);
 }
 
-int kvpull_progress_fd(const struct kvpull_progress *progress)
+int kvpull_progress_watch(const struct kvpull_progress *progress, int epoll_fd)
 {
-	return progress->transport->ops->fd(progress->transport);
+	int failed = kvpull_routes_watch_doorbells(&progress->routes, epoll_fd);
+
+	if (!failed &&
+	    progress->facts->config.progress == KVPULL_PROGRESS_CALLER)
+		failed = kvpull_routes_watch(&progress->routes, epoll_fd);
+	return failed;
 }
 
 int kvpull_progress_arm(struct kvpull_progress *progress)
 {
-	return progress->transport->ops->arm(progress->transport);
+	return kvpull_routes_arm(&progress->routes);
 }
 
 void kvpull_progress_disarm(struct kvpull_progress *progress)
 {
-	progress->transport->ops->disarm(progress->transport);
+	kvpull_routes_disarm(&progress->routes);
 }
 
 int kvpull_progress_rings(const struct kvpull_progress *progress)
 {
-	return progress->transport->ops->rings(progress->transport);
+	return kvpull_routes_rings(&progress->routes);
 }
 
 uint64_t kvpull_progress_due_ns(const struct kvpull_progress *progress)

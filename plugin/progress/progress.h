@@ -13,14 +13,21 @@
 
 struct kvpull_progress;
 
+/* What facts->caller_count_max has to be. */
+uint32_t kvpull_progress_callers_max(const struct kvpull_config *config);
+
 struct kvpull_progress_params {
 	const struct kvpull_facts *facts;
 	struct kvpull_handover *handover;
 	struct kvpull_handover_end end; /* progress's */
 	struct kvpull_arena *arena;
-	/* NULL: the routes of the configuration; else a test's own. */
+	/*
+	 * NULL: the routes of the configuration; else a test's own: the at-th,
+	 * the preferred one first, or NULL: there are no more.
+	 */
 	struct kvpull_transport *(*transport)(void *context,
-					      const struct kvpull_log *log);
+					      const struct kvpull_log *log,
+					      uint32_t at);
 	void *transport_context;
 };
 
@@ -46,11 +53,13 @@ int kvpull_progress_peers(struct kvpull_progress *progress,
 			  size_t peer_bytes);
 const struct kvpull_progress_counts *
 kvpull_progress_counts(const struct kvpull_progress *progress);
-/* Readable when a consumer of this node rings; -1: there is none. */
-int kvpull_progress_doorbell_fd(const struct kvpull_progress *progress);
-
+/*
+ * Into the epoll that the engine sleeps on: what is readable when a consumer
+ * rings, and, progress=caller, what wakes progress. 0, or -1 with errno.
+ */
+int KVPULL_MUST_CHECK
+kvpull_progress_watch(const struct kvpull_progress *progress, int epoll_fd);
 /* progress=caller: the engine's sleep is progress's, too. */
-int kvpull_progress_fd(const struct kvpull_progress *progress);
 /* Return: 1 if something came meanwhile (do not sleep). */
 int kvpull_progress_arm(struct kvpull_progress *progress);
 void kvpull_progress_disarm(struct kvpull_progress *progress);

@@ -3,7 +3,6 @@
  * The state of the progress half; seen in this room alone. One thread runs it.
  *
  * progress.c  the loop, commands, events
- * routes.c    which routes there are
  * serve.c     callers (producer's handshake)
  * remote.c    peers (consumer's handshake, reconnects, beats)
  * claim.c     claimed tickets, their notifications
@@ -19,6 +18,7 @@
 #include "base/map.h"
 #include "plugin/progress/plan.h"
 #include "plugin/progress/progress.h"
+#include "plugin/route/route.h"
 
 #define KVPULL_EVENTS_MAX 64u         /* transport events a progress run */
 #define KVPULL_STRIPS_MAX 4096u       /* strips of a peer's plan */
@@ -129,7 +129,7 @@ struct kvpull_remote {
 	uint64_t self; /* who we are there: another one after a give-up */
 	enum kvpull_remote_state state;
 	int32_t code;         /* why WAIT or GONE */
-	uint32_t handle;      /* transport's peer index */
+	uint32_t handle;      /* route's peer index */
 	uint32_t claim_count; /* open claims on it */
 	uint32_t attempts;
 	uint32_t waits;   /* in a row, for room at the peer */
@@ -148,6 +148,8 @@ struct kvpull_remote {
 	uint64_t beat_every_ns;
 	uint64_t used_ns;
 	uint8_t nonce[KVPULL_NONCE_BYTES];
+	const struct kvpull_route *route; /* the way to it, for good */
+	const char *why;                  /* that way */
 	char address[KVPULL_ADDRESS_BYTES_MAX];
 	struct kvpull_plan plan;
 };
@@ -162,7 +164,8 @@ enum kvpull_caller_state {
 
 struct kvpull_caller {
 	enum kvpull_caller_state state;
-	uint32_t is_remote; /* over a network */
+	uint32_t handle; /* route's caller index */
+	const struct kvpull_route *route;
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 };
 
@@ -171,12 +174,12 @@ struct kvpull_progress {
 	const struct kvpull_log *log; /* the facts' */
 	struct kvpull_handover *handover;
 	struct kvpull_handover_end end;
-	struct kvpull_transport *transport;
+	struct kvpull_routes routes;
 	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
 	struct kvpull_claim *claims;      /* [tickets_max] likewise */
-	struct kvpull_caller *callers;    /* [caller_count_max] likewise */
+	struct kvpull_caller *callers;    /* likewise: caller_first + handle */
 	struct kvpull_remote *remotes;    /* [peers_max] */
-	struct kvpull_remote **remote_of; /* [peers_max] transport's peer -> */
+	struct kvpull_remote **remote_of; /* peer_first + handle -> */
 	struct kvpull_map remote_map;     /* incarnation -> index */
 	struct kvpull_part *parts;        /* [part_count_max] */
 	struct kvpull_welcome *welcome;   /* scratch */
@@ -221,6 +224,18 @@ struct kvpull_progress {
 	int wait_fd; /* epoll of the handover's wake-up and the transport */
 };
 
+/*
+ * On one node: a name in the folder is anybody's who can write there, once its
+ * producer has ended. Over a network nobody says who: the key decides.
+ */
+static inline int kvpull_progress_trusts(const struct kvpull_progress *progress,
+					 const struct kvpull_route *route,
+					 uint32_t uid)
+{
+	return !route->transport->ops->vouches ||
+	       kvpull_config_allows_uid(&progress->facts->config, uid);
+}
+
 /* UINT64_MAX: one less. A statistic with one writer. */
 static inline void kvpull_count_add(_Atomic uint64_t *counter, uint64_t more)
 {
@@ -243,13 +258,9 @@ static inline void kvpull_progress_timer(struct kvpull_progress *progress,
 		progress->timer_ns = at_ns;
 }
 
-/* routes.c */
-int KVPULL_MUST_CHECK
-kvpull_progress_transport_open(struct kvpull_progress *progress,
-			       struct kvpull_arena *arena);
-
 /* serve.c */
 void kvpull_serve_event(struct kvpull_progress *progress,
+			const struct kvpull_route *route,
 			const struct kvpull_event *event);
 /* TO_FORGET and TO_DROP. */
 void kvpull_serve_forget(struct kvpull_progress *progress, uint32_t index);
@@ -265,6 +276,7 @@ int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_progress *progress,
 					 int first, uint64_t now_ns,
 					 uint32_t *peer);
 void kvpull_remote_event(struct kvpull_progress *progress,
+			 const struct kvpull_route *route,
 			 const struct kvpull_event *event, uint64_t now_ns);
 void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns);
 

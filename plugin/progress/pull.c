@@ -58,10 +58,25 @@ static struct kvpull_part *part_of(struct kvpull_progress *progress,
 	return &progress->parts[pull->parts[at]];
 }
 
-static uint32_t handle_of(const struct kvpull_progress *progress,
-			  const struct kvpull_part *part)
+static int part_start(const struct kvpull_progress *progress,
+		      struct kvpull_part *part, int checks)
 {
-	return progress->remotes[part->peer].handle;
+	const struct kvpull_remote *remote = &progress->remotes[part->peer];
+	struct kvpull_transport *transport = remote->route->transport;
+
+	return checks ? transport->ops->check_start(transport, remote->handle,
+						    &part->read) :
+			transport->ops->read_start(transport, remote->handle,
+						   &part->read);
+}
+
+static void part_cancel(const struct kvpull_progress *progress,
+			struct kvpull_part *part)
+{
+	const struct kvpull_remote *remote = &progress->remotes[part->peer];
+	struct kvpull_transport *transport = remote->route->transport;
+
+	transport->ops->read_cancel(transport, remote->handle, &part->read);
 }
 
 static void parts_free(struct kvpull_progress *progress,
@@ -134,7 +149,6 @@ static void pull_end(struct kvpull_progress *progress, uint32_t index)
 static void pull_fail(struct kvpull_progress *progress, uint32_t index,
 		      int32_t code)
 {
-	struct kvpull_transport *transport = progress->transport;
 	struct kvpull_pull *pull = &progress->pulls[index];
 	uint32_t at;
 
@@ -148,9 +162,7 @@ static void pull_fail(struct kvpull_progress *progress, uint32_t index,
 
 		/* A check writes nothing here, but it must end, too. */
 		if (part->state == PART_READS || part->state == PART_CHECKS)
-			transport->ops->read_cancel(transport,
-						    handle_of(progress, part),
-						    &part->read);
+			part_cancel(progress, part);
 	}
 	if (!pull->parts_open)
 		pull_end(progress, index);
@@ -366,15 +378,12 @@ static void part_read_all(struct kvpull_part *part)
 static int part_read(struct kvpull_progress *progress, struct kvpull_pull *pull,
 		     struct kvpull_part *part)
 {
-	struct kvpull_transport *transport = progress->transport;
 	int code = part_lost(progress, part);
 
 	if (!code)
 		code = part->read.done_bytes == part->read.byte_count ?
 			       1 :
-			       transport->ops->read_start(
-				       transport, handle_of(progress, part),
-				       &part->read);
+			       part_start(progress, part, 0);
 	if (code < 0)
 		return code;
 	pull->bytes += part->read.byte_count;
@@ -413,7 +422,6 @@ static int parts_read(struct kvpull_progress *progress,
 static int parts_check(struct kvpull_progress *progress,
 		       struct kvpull_pull *pull, uint32_t from, uint32_t to)
 {
-	struct kvpull_transport *transport = progress->transport;
 	uint32_t at;
 
 	for (at = 0; at < pull->part_count; at++) {
@@ -424,9 +432,7 @@ static int parts_check(struct kvpull_progress *progress,
 			continue;
 		code = part_lost(progress, part);
 		if (!code)
-			code = transport->ops->check_start(
-				transport, handle_of(progress, part),
-				&part->read);
+			code = part_start(progress, part, 1);
 		if (code < 0)
 			return code;
 		if (code == 0) {

@@ -28,7 +28,6 @@
 
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
-#include "plugin/route/route.h"
 
 #define RETRY_NS (10 * KVPULL_NS_PER_MS)
 #define WAITS_MAX 4u            /* doublings of it while a peer has no room */
@@ -62,6 +61,13 @@ static uint32_t entry_take(struct kvpull_progress *progress)
 	return found;
 }
 
+static void remote_disconnect(const struct kvpull_remote *remote)
+{
+	struct kvpull_transport *transport = remote->route->transport;
+
+	transport->ops->disconnect(transport, remote->handle);
+}
+
 /*
  * Make room for the next one: close the connection unused for longest.
  * Return: 1 if one is being closed, 0 if all are used.
@@ -85,8 +91,7 @@ static int idle_close(struct kvpull_progress *progress)
 	if (found == KVPULL_NONE)
 		return 0;
 	progress->remotes[found].closing = 1;
-	progress->transport->ops->disconnect(progress->transport,
-					     progress->remotes[found].handle);
+	remote_disconnect(&progress->remotes[found]);
 	return 1;
 }
 
@@ -102,7 +107,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 		       const struct kvpull_ticket_rank *rank, int first,
 		       uint64_t now_ns, uint32_t *peer)
 {
-	char address[KVPULL_ADDRESS_BYTES_MAX];
+	struct kvpull_route_choice choice;
 	struct kvpull_remote *remote;
 	uint32_t index =
 		kvpull_map_get(&progress->remote_map, rank->incarnation);
@@ -123,7 +128,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 		*peer = index;
 		return 0;
 	}
-	code = kvpull_route_choose(progress->transport, rank->address, address);
+	code = kvpull_routes_choose(&progress->routes, rank->address, &choice);
 	if (code == KVPULL_EAGAIN)
 		return KVPULL_EFULL;
 	if (code) {
@@ -139,7 +144,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 			kvpull_warn(
 				progress->log,
 				"no room for peer %s, its pulls wait: raise peers_max",
-				address);
+				choice.address);
 		return KVPULL_EFULL;
 	}
 	remote = &progress->remotes[index];
@@ -156,7 +161,9 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->life = remote->cut_life = 0;
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	remote->retry_ns = remote->used_ns = now_ns;
-	memcpy(remote->address, address, sizeof(address));
+	remote->route = choice.route;
+	remote->why = choice.why;
+	memcpy(remote->address, choice.address, sizeof(remote->address));
 	due_at(progress, now_ns);
 	*peer = index;
 	return 0;
@@ -218,17 +225,17 @@ static void try_connect(struct kvpull_progress *progress, uint32_t index,
 			uint64_t now_ns)
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_transport *transport = remote->route->transport;
 	uint32_t handle;
 	int code;
 
-	code = progress->transport->ops->connect(progress->transport,
-						 remote->address, &handle);
+	code = transport->ops->connect(transport, remote->address, &handle);
 	if (code) {
 		try_later(progress, index, code, now_ns);
 		return;
 	}
 	remote->handle = handle;
-	progress->remote_of[handle] = remote;
+	progress->remote_of[remote->route->peer_first + handle] = remote;
 	remote->state = KVPULL_REMOTE_CONNECTING;
 	remote->code = 0;
 	remote->greeted_ns =
@@ -236,24 +243,10 @@ static void try_connect(struct kvpull_progress *progress, uint32_t index,
 	due_at(progress, remote->greeted_ns);
 }
 
-static const char *route_name(uint32_t route)
-{
-	return route == KVPULL_ROUTE_SHM ? "shm" : "verbs";
-}
-
-/*
- * On this node: a name in the folder is anybody's who can write there, once its
- * producer has ended. Over the network the key decides.
- */
 static int is_allowed(struct kvpull_progress *progress,
 		      const struct kvpull_remote *remote, uint32_t uid)
 {
-	const char *why;
-
-	if (kvpull_route_tell(progress->transport, remote->address, &why) !=
-		    KVPULL_ROUTE_SHM ||
-	    (uid != KVPULL_ROUTE_UID_NONE &&
-	     kvpull_config_allows_uid(&progress->facts->config, uid)))
+	if (kvpull_progress_trusts(progress, remote->route, uid))
 		return 1;
 	kvpull_warn(progress->log,
 		    "peer %s is of user %u: not one of uids, it is not asked",
@@ -265,7 +258,7 @@ static void greet(struct kvpull_progress *progress,
 		  struct kvpull_remote *remote,
 		  const struct kvpull_event *event)
 {
-	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_transport *transport = remote->route->transport;
 	const uint8_t *key = progress->facts->config.key_set ?
 				     progress->facts->config.key :
 				     NULL;
@@ -278,7 +271,7 @@ static void greet(struct kvpull_progress *progress,
 				       event->data, event->data_bytes, nonce) :
 			       KVPULL_EAUTH;
 	if (remote->code) {
-		transport->ops->disconnect(transport, remote->handle);
+		remote_disconnect(remote);
 		return;
 	}
 	memset(hello, 0, sizeof(*hello));
@@ -298,7 +291,7 @@ static void greet(struct kvpull_progress *progress,
 	remote->state = KVPULL_REMOTE_GREETED;
 	if (transport->ops->peer_send(transport, remote->handle,
 				      progress->message, byte_count))
-		transport->ops->disconnect(transport, remote->handle);
+		remote_disconnect(remote);
 }
 
 static void view_fill(const struct kvpull_welcome *welcome,
@@ -379,6 +372,7 @@ static int welcome_take(struct kvpull_progress *progress,
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_plan_side local;
 	struct kvpull_plan_side theirs;
+	struct kvpull_transport *transport = remote->route->transport;
 	struct kvpull_serve view;
 	int code;
 
@@ -405,8 +399,7 @@ static int welcome_take(struct kvpull_progress *progress,
 	remote->tp_rank = welcome->tp_rank;
 	remote->tp_size = welcome->tp_size;
 	remote->beat_every_ns = welcome->lease_ns / 3;
-	code = progress->transport->ops->attach(progress->transport,
-						remote->handle, &view);
+	code = transport->ops->attach(transport, remote->handle, &view);
 	/* The connection was lost meanwhile, which is no refusal. */
 	return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
 }
@@ -415,9 +408,6 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 		    uint64_t now_ns)
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
-	const char *why;
-	const uint32_t route =
-		kvpull_route_tell(progress->transport, remote->address, &why);
 
 	remote->state = KVPULL_REMOTE_UP;
 	remote->life = ++progress->lives;
@@ -431,8 +421,8 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 	kvpull_count_add(&progress->counts.peers_live, 1);
 	kvpull_info(progress->log,
 		    "peer %s connected by %s: rank %u, %u strips; %s",
-		    remote->address, route_name(route), remote->tp_rank,
-		    remote->plan.strip_count, why);
+		    remote->address, remote->route->transport->ops->name,
+		    remote->tp_rank, remote->plan.strip_count, remote->why);
 	changed(progress, index);
 	progress->pulls_dirty = 1;
 }
@@ -457,7 +447,6 @@ static void refused(struct kvpull_progress *progress,
 static void message(struct kvpull_progress *progress, uint32_t index,
 		    const struct kvpull_event *event, uint64_t now_ns)
 {
-	struct kvpull_transport *transport = progress->transport;
 	struct kvpull_remote *remote = &progress->remotes[index];
 	const int kind = kvpull_handshake_kind(event->data, event->data_bytes);
 
@@ -478,7 +467,7 @@ static void message(struct kvpull_progress *progress, uint32_t index,
 	} else {
 		remote->code = kind < 0 ? kind : KVPULL_EPROTO;
 	}
-	transport->ops->disconnect(transport, remote->handle);
+	remote_disconnect(remote);
 }
 
 static void down(struct kvpull_progress *progress, uint32_t index,
@@ -490,7 +479,7 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 			     event->code  ? event->code :
 					    KVPULL_EPEER;
 
-	progress->remote_of[remote->handle] = NULL;
+	progress->remote_of[remote->route->peer_first + remote->handle] = NULL;
 	/* Its entry may be what claims wait for. */
 	progress->room_ns = now_ns;
 	if (was == KVPULL_REMOTE_UP) {
@@ -519,14 +508,15 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 }
 
 void kvpull_remote_event(struct kvpull_progress *progress,
+			 const struct kvpull_route *route,
 			 const struct kvpull_event *event, uint64_t now_ns)
 {
 	struct kvpull_remote *remote;
 	uint32_t index;
 
 	kvpull_check(progress->log,
-		     event->index < progress->facts->config.peers_max);
-	remote = progress->remote_of[event->index];
+		     event->index < route->transport->peer_count_max);
+	remote = progress->remote_of[route->peer_first + event->index];
 	if (!remote)
 		return;
 	index = (uint32_t)(remote - progress->remotes);
@@ -539,7 +529,7 @@ void kvpull_remote_event(struct kvpull_progress *progress,
 static void beat(struct kvpull_progress *progress, struct kvpull_remote *remote,
 		 uint64_t now_ns)
 {
-	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_transport *transport = remote->route->transport;
 
 	if (!remote->claim_count)
 		return;
@@ -553,7 +543,6 @@ static void beat(struct kvpull_progress *progress, struct kvpull_remote *remote,
 static void run_one(struct kvpull_progress *progress, uint32_t index,
 		    uint64_t now_ns)
 {
-	struct kvpull_transport *transport = progress->transport;
 	struct kvpull_remote *remote = &progress->remotes[index];
 
 	switch (remote->state) {
@@ -569,7 +558,7 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 	case KVPULL_REMOTE_CONNECTING:
 	case KVPULL_REMOTE_GREETED:
 		if (now_ns >= remote->greeted_ns)
-			transport->ops->disconnect(transport, remote->handle);
+			remote_disconnect(remote);
 		else
 			due_at(progress, remote->greeted_ns);
 		break;
@@ -593,21 +582,18 @@ static void peers_tell(struct kvpull_progress *progress)
 		const struct kvpull_remote *remote = &progress->remotes[index];
 		struct kvpull_peer_info *info =
 			&progress->peers[progress->peer_count];
-		const char *why;
 
 		if (remote->state == KVPULL_REMOTE_FREE)
 			continue;
 		progress->peer_count++;
 		info->incarnation = remote->incarnation;
-		(void)snprintf(
-			info->route, sizeof(info->route), "%s",
-			route_name(kvpull_route_tell(progress->transport,
-						     remote->address, &why)));
+		(void)snprintf(info->route, sizeof(info->route), "%s",
+			       remote->route->transport->ops->name);
 		info->state_error = remote->state == KVPULL_REMOTE_UP ? 0 :
 				    remote->code ? remote->code :
 						   KVPULL_EAGAIN;
 		memcpy(info->address, remote->address, sizeof(info->address));
-		(void)snprintf(info->why, sizeof(info->why), "%s", why);
+		(void)snprintf(info->why, sizeof(info->why), "%s", remote->why);
 	}
 	(void)pthread_mutex_unlock(&progress->peers_lock);
 }

@@ -14,7 +14,6 @@
 
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
-#include "plugin/route/route.h"
 
 static void refusal_set_text(struct kvpull_refusal *refusal, int32_t code,
 			     const char *field, const char *ours,
@@ -38,21 +37,22 @@ static void refusal_set(struct kvpull_refusal *refusal, int32_t code,
 	refusal_set_text(refusal, code, field, our_text, their_text);
 }
 
-static void caller_up(struct kvpull_progress *progress, uint32_t index,
-		      uint32_t uid)
+static void caller_up(struct kvpull_progress *progress,
+		      const struct kvpull_route *route,
+		      struct kvpull_caller *caller, uint32_t handle)
 {
-	struct kvpull_transport *transport = progress->transport;
-	struct kvpull_caller *caller = &progress->callers[index];
+	struct kvpull_transport *transport = route->transport;
 	size_t byte_count;
 
 	kvpull_check(progress->log, caller->state == KVPULL_CALLER_FREE);
 	caller->state = KVPULL_CALLER_CHALLENGED;
-	caller->is_remote = uid == KVPULL_ROUTE_UID_NONE;
+	caller->route = route;
+	caller->handle = handle;
 	randombytes_buf(caller->nonce, sizeof(caller->nonce));
 	byte_count = kvpull_handshake_put_challenge(
 		progress->message, KVPULL_MESSAGE_BYTES_MAX, caller->nonce);
 	/* A failure shows as CALLER_DOWN. */
-	(void)transport->ops->caller_send(transport, index, progress->message,
+	(void)transport->ops->caller_send(transport, handle, progress->message,
 					  byte_count);
 }
 
@@ -63,19 +63,17 @@ static void caller_up(struct kvpull_progress *progress, uint32_t index,
 static void predecessor_drop(struct kvpull_progress *progress, uint32_t index,
 			     const struct kvpull_hello *hello)
 {
-	struct kvpull_transport *transport = progress->transport;
 	const struct kvpull_consumer *consumer =
 		&progress->handover->consumers[index];
 
-	if (progress->callers[index].state == KVPULL_CALLER_IN &&
-	    (consumer->incarnation ^ hello->incarnation) >> KVPULL_SELF_BITS ==
-		    0)
-		transport->ops->drop(transport, index);
+	if ((consumer->incarnation ^ hello->incarnation) >> KVPULL_SELF_BITS ==
+	    0)
+		kvpull_serve_drop(progress, index);
 }
 
 /*
  * One connection for each consumer rank at a time; N is the same for all. The
- * places are those of both routes together.
+ * places are those of all routes together.
  */
 static int place_check(struct kvpull_progress *progress,
 		       const struct kvpull_hello *hello,
@@ -156,7 +154,8 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 				     NULL;
 	int code;
 
-	if (!kvpull_config_allows_uid(&progress->facts->config, event->uid)) {
+	if (!kvpull_progress_trusts(progress, progress->callers[index].route,
+				    event->uid)) {
 		refusal_set(refusal, KVPULL_EAUTH, "uid",
 			    progress->facts->config.uids[0], event->uid);
 		return KVPULL_EAUTH;
@@ -227,7 +226,8 @@ static void welcome_fill(struct kvpull_progress *progress)
 static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 			  const struct kvpull_refusal *refusal)
 {
-	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_caller *caller = &progress->callers[index];
+	struct kvpull_transport *transport = caller->route->transport;
 	size_t byte_count;
 
 	kvpull_warn(progress->log,
@@ -237,8 +237,9 @@ static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 	kvpull_count_add(&progress->counts.consumers_refused, 1);
 	byte_count = kvpull_handshake_put_refusal(
 		progress->message, KVPULL_MESSAGE_BYTES_MAX, refusal);
-	progress->callers[index].state = KVPULL_CALLER_FREE;
-	transport->ops->refuse(transport, index, progress->message, byte_count);
+	caller->state = KVPULL_CALLER_FREE;
+	transport->ops->refuse(transport, caller->handle, progress->message,
+			       byte_count);
 }
 
 /* What was missing, in words that help who reads the refusal. */
@@ -259,24 +260,27 @@ static void consumer_fill(struct kvpull_progress *progress, uint32_t index,
 	struct kvpull_consumer *consumer =
 		&progress->handover->consumers[index];
 	const struct kvpull_hello *hello = progress->hello;
+	const struct kvpull_transport_ops *ops =
+		progress->callers[index].route->transport->ops;
 
 	consumer->instance_id = hello->instance;
 	consumer->incarnation = hello->incarnation;
 	consumer->ring = ring;
 	consumer->rank = hello->rank;
 	consumer->rank_count = hello->rank_count;
-	consumer->is_remote = progress->callers[index].is_remote;
+	consumer->is_remote = !ops->vouches;
 	memcpy(consumer->engine_id, hello->engine_id,
 	       sizeof(consumer->engine_id));
 	kvpull_info(progress->log,
 		    "consumer rank %u of %u of %s connected by %s",
 		    consumer->rank, consumer->rank_count, consumer->engine_id,
-		    progress->transport->ops->name);
+		    ops->name);
 }
 
 static void caller_admit(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_transport *transport = progress->transport;
+	struct kvpull_caller *caller = &progress->callers[index];
+	struct kvpull_transport *transport = caller->route->transport;
 	const struct kvpull_config *config = &progress->facts->config;
 	struct kvpull_refusal refusal;
 	struct kvpull_ring *ring;
@@ -287,7 +291,7 @@ static void caller_admit(struct kvpull_progress *progress, uint32_t index)
 	byte_count = kvpull_handshake_put_welcome(
 		progress->message, KVPULL_MESSAGE_BYTES_MAX, progress->welcome,
 		config->key_set ? config->key : NULL, progress->hello->nonce);
-	code = byte_count ? transport->ops->admit(transport, index,
+	code = byte_count ? transport->ops->admit(transport, caller->handle,
 						  progress->message, byte_count,
 						  &ring) :
 			    KVPULL_EFULL;
@@ -296,16 +300,15 @@ static void caller_admit(struct kvpull_progress *progress, uint32_t index)
 		caller_refuse(progress, index, &refusal);
 		return;
 	}
-	progress->callers[index].state = KVPULL_CALLER_IN;
+	caller->state = KVPULL_CALLER_IN;
 	consumer_fill(progress, index, ring);
 	kvpull_progress_tell(progress, KVPULL_FROM_CONSUMER_UP, index);
 }
 
 /* It does not understand our welcome: the end of its connection. */
-static void refused_back(struct kvpull_progress *progress,
+static void refused_back(struct kvpull_progress *progress, uint32_t index,
 			 const struct kvpull_event *event)
 {
-	struct kvpull_transport *transport = progress->transport;
 	struct kvpull_refusal refusal;
 
 	if (kvpull_handshake_get_refusal(event->data, event->data_bytes,
@@ -313,32 +316,31 @@ static void refused_back(struct kvpull_progress *progress,
 		return;
 	kvpull_warn(progress->log,
 		    "consumer %s refused us: %s is %s there and %s here (%s)",
-		    progress->handover->consumers[event->index].engine_id,
+		    progress->handover->consumers[index].engine_id,
 		    refusal.field, refusal.ours, refusal.theirs,
 		    kvpull_error_name(refusal.code));
-	transport->ops->drop(transport, event->index);
+	kvpull_serve_drop(progress, index);
 }
 
-static void caller_message(struct kvpull_progress *progress,
+static void caller_message(struct kvpull_progress *progress, uint32_t index,
 			   const struct kvpull_event *event)
 {
-	struct kvpull_caller *caller = &progress->callers[event->index];
+	struct kvpull_caller *caller = &progress->callers[index];
 	struct kvpull_refusal refusal;
 
 	/* Once admitted, a consumer can say only why it goes. */
 	if (caller->state == KVPULL_CALLER_IN)
-		refused_back(progress, event);
+		refused_back(progress, index, event);
 	if (caller->state != KVPULL_CALLER_CHALLENGED)
 		return;
-	if (hello_check(progress, event->index, event, &refusal))
-		caller_refuse(progress, event->index, &refusal);
+	if (hello_check(progress, index, event, &refusal))
+		caller_refuse(progress, index, &refusal);
 	else
-		caller_admit(progress, event->index);
+		caller_admit(progress, index);
 }
 
 static void caller_down(struct kvpull_progress *progress, uint32_t index)
 {
-	struct kvpull_transport *transport = progress->transport;
 	struct kvpull_caller *caller = &progress->callers[index];
 
 	if (caller->state == KVPULL_CALLER_IN) {
@@ -350,31 +352,41 @@ static void caller_down(struct kvpull_progress *progress, uint32_t index)
 				     index);
 		return;
 	}
-	caller->state = KVPULL_CALLER_FREE;
-	transport->ops->forget(transport, index);
+	/* One that was refused may end, too, before it is over. */
+	kvpull_serve_forget(progress, index);
 }
 
 void kvpull_serve_event(struct kvpull_progress *progress,
+			const struct kvpull_route *route,
 			const struct kvpull_event *event)
 {
+	const uint32_t index = route->caller_first + event->index;
+
 	kvpull_check(progress->log,
-		     event->index < progress->facts->caller_count_max);
+		     event->index < route->transport->caller_count_max);
 	if (event->kind == KVPULL_EVENT_CALLER_UP)
-		caller_up(progress, event->index, event->uid);
+		caller_up(progress, route, &progress->callers[index],
+			  event->index);
 	else if (event->kind == KVPULL_EVENT_CALLER_MESSAGE)
-		caller_message(progress, event);
+		caller_message(progress, index, event);
 	else
-		caller_down(progress, event->index);
+		caller_down(progress, index);
 }
 
 void kvpull_serve_forget(struct kvpull_progress *progress, uint32_t index)
 {
-	progress->callers[index].state = KVPULL_CALLER_FREE;
-	progress->transport->ops->forget(progress->transport, index);
+	struct kvpull_caller *caller = &progress->callers[index];
+	struct kvpull_transport *transport = caller->route->transport;
+
+	caller->state = KVPULL_CALLER_FREE;
+	transport->ops->forget(transport, caller->handle);
 }
 
 void kvpull_serve_drop(struct kvpull_progress *progress, uint32_t index)
 {
-	if (progress->callers[index].state == KVPULL_CALLER_IN)
-		progress->transport->ops->drop(progress->transport, index);
+	struct kvpull_caller *caller = &progress->callers[index];
+	struct kvpull_transport *transport = caller->route->transport;
+
+	if (caller->state == KVPULL_CALLER_IN)
+		transport->ops->drop(transport, caller->handle);
 }

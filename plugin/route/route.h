@@ -1,59 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Route choice: one transport (base/transport.h) over both routes. Same node:
- * shm, else verbs; `route` pins one. A peer's address tells its route: those
- * of verbs have a port, names of sockets have no ':'.
+ * The routes of a worker: which there are, which one leads to a peer, and the
+ * waiting for all of them. A peer and a caller keep the route that they came
+ * by; whatever is said to them goes to its table (base/transport.h), not
+ * through here.
  */
 #ifndef KVPULL_PLUGIN_ROUTE_H
 #define KVPULL_PLUGIN_ROUTE_H
 
 #include "base/arena.h"
 #include "base/transport.h"
-#include "verbs/verbs.h"
+#include "plugin/config/config.h"
 
-/* A caller that comes over the network: its uid is not known. */
-#define KVPULL_ROUTE_UID_NONE KVPULL_UID_NONE
+#define KVPULL_ROUTES_MAX 4u
 
+/* What routes are opened from. */
 struct kvpull_route_params {
 	const struct kvpull_log *log;
-	struct kvpull_transport *shm; /* NULL: verbs is pinned */
-	uint32_t peers_max;           /* of both together, and of each */
-	uint32_t callers_max;         /* of verbs */
-	uint32_t waiting_max; /* places beside: no route keeps out the other */
+	const struct kvpull_config *config;
+	struct kvpull_arena *arena;
+	uint64_t incarnation;
+	uint32_t reads_max; /* read->index is below it */
+	int engine_wake_fd; /* written when a ring's reader sleeps; -1: none */
+	_Atomic uint64_t *refused; /* counts callers turned away */
 };
 
-struct kvpull_route;
+/* One route there can be; ways.c lists them in order of preference. */
+struct kvpull_route_way {
+	const char *name;           /* as its table has it */
+	enum kvpull_route_mode pin; /* the `route` that allows no other */
+	/*
+	 * KVPULL_EUNSUPPORTED: this host has nothing for it, which is no
+	 * failure where there is another.
+	 */
+	int (*open)(const struct kvpull_route_params *params,
+		    struct kvpull_transport **transport);
+};
 
-/* 0, KVPULL_ENOMEM, KVPULL_EDEVICE. verbs is added by kvpull_route_add(). */
+extern const struct kvpull_route_way kvpull_route_ways[];
+extern const uint32_t kvpull_route_way_count;
+
+struct kvpull_route {
+	struct kvpull_transport *transport;
+	/* Its handles among those of all routes: handle + first. */
+	uint32_t peer_first;
+	uint32_t caller_first;
+};
+
+struct kvpull_routes {
+	const struct kvpull_log *log;
+	struct kvpull_route list[KVPULL_ROUTES_MAX]; /* the preferred one first */
+	uint32_t count;
+	uint32_t turn; /* the one that is polled first */
+	uint32_t peer_count;
+	uint32_t caller_count;
+};
+
+/* Those of the configuration. On failure, close() what is there. */
 int KVPULL_MUST_CHECK
-kvpull_route_open(const struct kvpull_route_params *params,
-		  struct kvpull_arena *arena, struct kvpull_route **route);
-/* Takes it over: close() closes it. 0 or KVPULL_EDEVICE. */
-int KVPULL_MUST_CHECK kvpull_route_add(struct kvpull_route *route,
-				       struct kvpull_transport *verbs);
-/* Without verbs: what open() made is undone; shm is left alone. */
-void kvpull_route_discard(struct kvpull_route *route);
-struct kvpull_transport *kvpull_route_transport(struct kvpull_route *route);
+kvpull_routes_open(struct kvpull_routes *routes,
+		   const struct kvpull_route_params *params);
+/* Callers that all of them together may have. */
+uint32_t kvpull_routes_callers_max(const struct kvpull_config *config);
+/* One more, after the others; close() closes it. KVPULL_EFULL. */
+int KVPULL_MUST_CHECK kvpull_routes_add(struct kvpull_routes *routes,
+					struct kvpull_transport *transport);
+void kvpull_routes_close(struct kvpull_routes *routes);
 
 /*
- * The address to use among those of a ticket's rank, "route:text;route:text",
- * by this transport, whichever it is. 0; KVPULL_EROUTE: none is allowed;
- * KVPULL_EAGAIN: a route cannot tell now.
+ * Regions are known: listen. What cannot serve them is not used, with a
+ * warning, where a preferred one does; a device's memory closes the routes
+ * that cannot touch it.
  */
-int KVPULL_MUST_CHECK
-kvpull_route_choose(const struct kvpull_transport *transport,
-		    const char *addresses,
-		    char address[KVPULL_ADDRESS_BYTES_MAX]);
-/* Own addresses as a ticket carries them. */
-void kvpull_route_print(const struct kvpull_transport *transport, char *text,
-			size_t capacity);
-#define KVPULL_ROUTE_SHM 1u
-#define KVPULL_ROUTE_VERBS 2u
+int KVPULL_MUST_CHECK kvpull_routes_serve(struct kvpull_routes *routes,
+					  const struct kvpull_serve *serve);
+/* Own addresses as a ticket carries them, "name:text;name:text". */
+void kvpull_routes_print(const struct kvpull_routes *routes, char *text,
+			 size_t capacity);
 
-/* One of them, and why, of a chosen address. */
-uint32_t kvpull_route_tell(const struct kvpull_transport *transport,
-			   const char *address, const char **why);
-/* The doorbells of the same-node route; -1: there is none. */
-int kvpull_route_doorbell_fd(const struct kvpull_transport *transport);
+/* The way to a peer. */
+struct kvpull_route_choice {
+	const struct kvpull_route *route;
+	const char *why; /* static text */
+	char address[KVPULL_ADDRESS_BYTES_MAX];
+};
+
+/*
+ * The first route that reaches one of the addresses of a ticket's rank. 0;
+ * KVPULL_EROUTE: none is allowed; KVPULL_EAGAIN: a route cannot tell now.
+ */
+int KVPULL_MUST_CHECK kvpull_routes_choose(const struct kvpull_routes *routes,
+					   const char *addresses,
+					   struct kvpull_route_choice *choice);
+/* Of a caller's place among those of all routes. */
+const struct kvpull_route *
+kvpull_routes_of_caller(const struct kvpull_routes *routes, uint32_t place);
+
+/*
+ * A round is `count` turns, in each of which one route works; another one
+ * begins each round, and none can take the others' share of the events. Return:
+ * events written; *route: whose.
+ */
+int kvpull_routes_poll(struct kvpull_routes *routes, uint32_t turn,
+		       uint64_t now_ns, struct kvpull_event *events,
+		       uint32_t capacity, const struct kvpull_route **route);
+
+/* As in the seam, over all of them. */
+int KVPULL_MUST_CHECK kvpull_routes_arm(const struct kvpull_routes *routes);
+void kvpull_routes_disarm(const struct kvpull_routes *routes);
+int kvpull_routes_rings(const struct kvpull_routes *routes);
+/* 0, or -1 with errno: what wakes them, or the doorbells, are in the epoll. */
+int KVPULL_MUST_CHECK kvpull_routes_watch(const struct kvpull_routes *routes,
+					  int epoll_fd);
+int KVPULL_MUST_CHECK
+kvpull_routes_watch_doorbells(const struct kvpull_routes *routes, int epoll_fd);
 
 #endif /* KVPULL_PLUGIN_ROUTE_H */

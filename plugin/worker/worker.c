@@ -292,7 +292,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	worker->facts.log.budget = &worker->facts.log_budget;
 	worker->facts.config = *setup->config;
 	worker->facts.caller_count_max =
-		2 * (worker->facts.config.consumers_max + KVPULL_CALLERS_MORE);
+		kvpull_progress_callers_max(&worker->facts.config);
 	worker->facts.now_ns = setup->now_ns ? setup->now_ns : clock_now;
 	worker->facts.now_context = setup->now_context;
 	worker->entries.fd = worker->event_fd = worker->timer_fd = -1;

@@ -129,8 +129,10 @@ struct kvpull_worker_setup {
 	struct kvpull_log log;
 	uint64_t incarnation; /* 0: drawn */
 	/* As of struct kvpull_progress_params. */
+	/* the at-th of its routes; NULL: no more */
 	struct kvpull_transport *(*transport)(void *context,
-					      const struct kvpull_log *log);
+					      const struct kvpull_log *log,
+					      uint32_t at);
 	void *transport_context;
 	uint64_t (*now_ns)(void *context); /* NULL: CLOCK_MONOTONIC */
 	void *now_context;

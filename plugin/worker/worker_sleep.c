@@ -123,7 +123,6 @@ static int events_add(int epoll_fd, int fd, uint32_t events)
 /* 0, or -1 with errno. */
 static int events_open(struct kvpull_worker *worker)
 {
-	const int doorbells = kvpull_progress_doorbell_fd(worker->progress);
 	int failed;
 
 	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -134,12 +133,7 @@ static int events_open(struct kvpull_worker *worker)
 			    EPOLLIN | EPOLLET) ||
 		 events_add(worker->event_fd, worker->timer_fd,
 			    EPOLLIN | EPOLLET) ||
-		 (doorbells >= 0 &&
-		  events_add(worker->event_fd, doorbells, EPOLLIN | EPOLLET));
-	if (!failed && worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
-		failed = events_add(worker->event_fd,
-				    kvpull_progress_fd(worker->progress),
-				    EPOLLIN);
+		 kvpull_progress_watch(worker->progress, worker->event_fd);
 	return failed ? -1 : 0;
 }
 

@@ -176,7 +176,11 @@ static int ring_add(struct core *core)
 					       core->ring_memory[index], bytes);
 	if (code)
 		return code;
-	core->worker->progress->callers[index].state = KVPULL_CALLER_IN;
+	core->worker->progress->callers[index] = (struct kvpull_caller){
+		.state = KVPULL_CALLER_IN,
+		.handle = index,
+		.route = &core->worker->progress->routes.list[0],
+	};
 	consumer->instance_id = index + 1;
 	consumer->rank = 0;
 	consumer->rank_count = 1;

@@ -590,6 +590,12 @@ static int sim_fd(const struct kvpull_transport *transport)
 	return -1;
 }
 
+static int sim_doorbell_fd(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return -1;
+}
+
 static void sim_close(struct kvpull_transport *transport)
 {
 	of(transport)->closed = 1;
@@ -597,6 +603,7 @@ static void sim_close(struct kvpull_transport *transport)
 
 static const struct kvpull_transport_ops ops = {
 	.name = "sim",
+	.vouches = 1,
 	.serve = sim_serve,
 	.address = sim_address,
 	.reachable = sim_reachable,
@@ -620,16 +627,21 @@ static const struct kvpull_transport_ops ops = {
 	.disarm = sim_disarm,
 	.rings = sim_rings,
 	.fd = sim_fd,
+	.doorbell_fd = sim_doorbell_fd,
 	.close = sim_close,
 };
 
-struct kvpull_transport *sim_transport_make(void *context,
-					    const struct kvpull_log *log)
+struct kvpull_transport *
+sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
 {
 	struct sim_proc *proc = context;
 
+	if (at)
+		return NULL;
 	proc->transport.base.ops = &ops;
 	proc->transport.base.log = log;
+	proc->transport.base.peer_count_max = SIM_PEERS;
+	proc->transport.base.caller_count_max = SIM_CALLERS;
 	proc->transport.proc = proc;
 	(void)snprintf(proc->transport.address, sizeof(proc->transport.address),
 		       "node%urank%u", proc->instance->index, proc->rank);

@@ -370,8 +370,8 @@ sim_fail(struct sim_world *world, const char *format, ...);
 void sim_report_open(void);
 
 /* net.c */
-struct kvpull_transport *sim_transport_make(void *context,
-					    const struct kvpull_log *log);
+struct kvpull_transport *
+sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at);
 void sim_net_run(struct sim_world *world);
 /* The process died: what it sent may be lost, the others see it later. */
 void sim_net_kill(struct sim_proc *proc);

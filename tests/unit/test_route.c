@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Route choice and the mapping of handles: ends in one process, each with the
- * same-node route and with verbs over the fake fabric.
+ * Route choice, and both routes behind one owner: ends in one process, each
+ * with the same-node route and with verbs over the fake fabric.
  */
 #include "verbs_world.h"
 
@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/ring.h"
-#include "plugin/bytes/handshake.h"
 #include "plugin/bytes/ticket.h"
 #include "plugin/route/route.h"
 #include "shm/endpoint.h"
@@ -25,13 +24,11 @@
 struct end {
 	struct kvpull_arena arena;
 	struct kvpull_log log;
-	struct kvpull_transport *transport;
+	struct kvpull_routes routes; /* count 0: closed */
 	struct kvpull_shared memory, entries;
 	struct kvpull_serve serve;
 	struct kvpull_ring *ring; /* of the last caller that was let in */
-	uint32_t handle;          /* of the last caller or peer told of */
 	uint32_t caller_ups, caller_downs, attached, downs;
-	int32_t refusal_code;
 };
 
 static struct end p, d, other;
@@ -64,13 +61,14 @@ static void region_fill(struct end *end)
 
 static void end_serve(struct end *end)
 {
-	route_begin(end->transport);
-	assert_int_equal(
-		end->transport->ops->serve(end->transport, &end->serve), 0);
+	uint32_t at;
+
+	for (at = 0; at < end->routes.count; at++)
+		route_begin(end->routes.list[at].transport);
+	assert_int_equal(kvpull_routes_serve(&end->routes, &end->serve), 0);
 }
 
-static void end_make(struct end *end, const char *name, const char *folder,
-		     uint32_t callers_max)
+static void end_make(struct end *end, const char *name, const char *folder)
 {
 	const struct kvpull_shm_params shm = {
 		.log = &end->log,
@@ -81,11 +79,6 @@ static void end_make(struct end *end, const char *name, const char *folder,
 		.ring_records = RING_RECORDS,
 		.reads_max = 4,
 		.connect_ns = KVPULL_NS_PER_S,
-	};
-	struct kvpull_route_params params = {
-		.log = &end->log,
-		.peers_max = 4,
-		.callers_max = callers_max,
 	};
 	const struct kvpull_verbs_params verbs = {
 		.log = &end->log,
@@ -98,82 +91,74 @@ static void end_make(struct end *end, const char *name, const char *folder,
 		.engine_wake_fd = wake_fd,
 		.notify_credits = 8,
 	};
-	struct kvpull_transport *added;
-	struct kvpull_route *route;
+	struct kvpull_transport *made;
 
 	memset(end, 0, sizeof(*end));
+	end->routes.log = &end->log;
 	kvpull_arena_init(&end->arena, &end->log);
-	if (folder)
-		assert_int_equal(
-			kvpull_shm_open(&shm, &end->arena, &params.shm), 0);
-	assert_int_equal(kvpull_route_open(&params, &end->arena, &route), 0);
-	assert_int_equal(kvpull_verbs_open(&verbs, &end->arena, &added), 0);
-	assert_int_equal(kvpull_route_add(route, added), 0);
+	if (folder) {
+		assert_int_equal(kvpull_shm_open(&shm, &end->arena, &made), 0);
+		assert_int_equal(kvpull_routes_add(&end->routes, made), 0);
+	}
+	assert_int_equal(kvpull_verbs_open(&verbs, &end->arena, &made), 0);
+	assert_int_equal(kvpull_routes_add(&end->routes, made), 0);
 	assert_true(kvpull_arena_ok(&end->arena));
-	end->transport = kvpull_route_transport(route);
 	region_fill(end);
 }
 
-static void end_open(struct end *end, const char *name, const char *folder,
-		     uint32_t callers_max)
+static void end_open(struct end *end, const char *name, const char *folder)
 {
-	end_make(end, name, folder, callers_max);
+	end_make(end, name, folder);
 	end_serve(end);
 }
 
 static void end_close(struct end *end)
 {
-	if (!end->transport)
+	if (!end->routes.count)
 		return;
-	end->transport->ops->close(end->transport);
+	kvpull_routes_close(&end->routes);
 	kvpull_segment_unmake(&end->memory);
 	kvpull_segment_unmake(&end->entries);
 	kvpull_arena_fini(&end->arena);
-	end->transport = NULL;
 }
 
-static void message_take(struct end *end, const struct kvpull_event *event)
+static void message_take(struct end *end, struct kvpull_transport *transport,
+			 const struct kvpull_event *event)
 {
-	const struct kvpull_transport_ops *ops = end->transport->ops;
-	struct kvpull_refusal refusal;
+	const struct kvpull_transport_ops *ops = transport->ops;
 
 	if (event->data_bytes == 10)
-		assert_int_equal(ops->peer_send(end->transport, event->index,
-						"hello", 6),
-				 0);
+		assert_int_equal(
+			ops->peer_send(transport, event->index, "hello", 6), 0);
 	else if (event->data_bytes == 8)
-		end->attached +=
-			!ops->attach(end->transport, event->index, remote);
-	else if (!kvpull_handshake_get_refusal(event->data, event->data_bytes,
-					       &refusal))
-		end->refusal_code = refusal.code;
+		end->attached += !ops->attach(transport, event->index, remote);
 }
 
-static void event_take(struct end *end, const struct kvpull_event *event)
+static void event_take(struct end *end, struct kvpull_transport *transport,
+		       const struct kvpull_event *event)
 {
-	const struct kvpull_transport_ops *ops = end->transport->ops;
+	const struct kvpull_transport_ops *ops = transport->ops;
 
-	if (event->kind == KVPULL_EVENT_NONE)
-		return;
-	end->handle = event->index;
 	switch (event->kind) {
+	case KVPULL_EVENT_NONE:
+		break;
 	case KVPULL_EVENT_PEER_MESSAGE:
-		message_take(end, event);
+		message_take(end, transport, event);
 		break;
 	case KVPULL_EVENT_CALLER_UP:
 		end->caller_ups++;
-		assert_int_equal(ops->caller_send(end->transport, event->index,
+		assert_int_equal(ops->caller_send(transport, event->index,
 						  "challenge", 10),
 				 0);
 		break;
 	case KVPULL_EVENT_CALLER_MESSAGE:
-		assert_int_equal(ops->admit(end->transport, event->index,
-					    "welcome", 8, &end->ring),
+		assert_int_equal(ops->admit(transport, event->index, "welcome",
+					    8, &end->ring),
 				 0);
 		break;
 	case KVPULL_EVENT_CALLER_DOWN:
 		end->caller_downs++;
-		ops->forget(end->transport, event->index);
+		ops->forget(transport, event->index);
 		break;
 	case KVPULL_EVENT_PEER_DOWN:
 		end->downs++;
@@ -183,48 +168,64 @@ static void event_take(struct end *end, const struct kvpull_event *event)
 	}
 }
 
-static void run(uint32_t steps)
+static void end_poll(struct end *end)
 {
-	struct end *const ends[] = { &p, &d, &other };
+	const struct kvpull_route *route;
 	struct kvpull_event events[8];
-	size_t at;
-	int count;
-	int i;
+	uint32_t left = 8;
+	uint32_t turn;
 
-	for (; steps; steps--) {
-		world.now_ns += WORLD_STEP_NS;
-		for (at = 0; at < 3; at++) {
-			if (!ends[at]->transport)
-				continue;
-			count = ends[at]->transport->ops->poll(
-				ends[at]->transport, world.now_ns, events, 8);
-			for (i = 0; i < count; i++)
-				event_take(ends[at], &events[i]);
-		}
+	for (turn = 0; turn < end->routes.count; turn++) {
+		const int count = kvpull_routes_poll(
+			&end->routes, turn, world.now_ns, events, left, &route);
+		int i;
+
+		for (i = 0; i < count; i++)
+			event_take(end, route->transport, &events[i]);
+		left -= (uint32_t)count;
 	}
 }
 
-static uint32_t join(struct end *end, uint32_t route)
+static void run(uint32_t steps)
 {
-	char addresses[KVPULL_TICKET_ADDRESS_BYTES_MAX];
-	char address[KVPULL_ADDRESS_BYTES_MAX];
-	const char *why;
-	uint32_t peer;
+	struct end *const ends[] = { &p, &d, &other };
+	size_t at;
 
-	kvpull_route_print(p.transport, addresses, sizeof(addresses));
-	assert_true(kvpull_ticket_address_is_good(addresses));
-	assert_int_equal(
-		kvpull_route_choose(end->transport, addresses, address), 0);
-	assert_int_equal(kvpull_route_tell(end->transport, address, &why),
-			 route);
-	remote = &p.serve;
-	assert_int_equal(
-		end->transport->ops->connect(end->transport, address, &peer),
-		0);
-	return peer;
+	for (; steps; steps--) {
+		world.now_ns += WORLD_STEP_NS;
+		for (at = 0; at < 3; at++)
+			if (ends[at]->routes.count)
+				end_poll(ends[at]);
+	}
 }
 
-static void note_travels(struct end *end, uint32_t peer, uint64_t generation)
+/* A peer at the end of its own route. */
+struct way {
+	struct kvpull_transport *transport;
+	uint32_t peer;
+};
+
+static struct way join(struct end *end, const char *name, const char *why)
+{
+	char addresses[KVPULL_TICKET_ADDRESS_BYTES_MAX];
+	struct kvpull_route_choice choice;
+	struct way way;
+
+	kvpull_routes_print(&p.routes, addresses, sizeof(addresses));
+	assert_int_equal(kvpull_ticket_check_address(addresses), 0);
+	assert_int_equal(kvpull_routes_choose(&end->routes, addresses, &choice),
+			 0);
+	way.transport = choice.route->transport;
+	assert_string_equal(way.transport->ops->name, name);
+	assert_non_null(strstr(choice.why, why));
+	remote = &p.serve;
+	assert_int_equal(way.transport->ops->connect(way.transport,
+						     choice.address, &way.peer),
+			 0);
+	return way;
+}
+
+static void note_travels(const struct way *way, uint64_t generation)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE,
 					      .slot = 2,
@@ -233,7 +234,8 @@ static void note_travels(struct end *end, uint32_t peer, uint64_t generation)
 	struct kvpull_record got;
 
 	assert_int_equal(
-		end->transport->ops->notify(end->transport, peer, &record), 0);
+		way->transport->ops->notify(way->transport, way->peer, &record),
+		0);
 	run(3);
 	assert_int_equal(kvpull_ring_ready(p.ring), 1);
 	kvpull_ring_pop(p.ring, &got);
@@ -243,20 +245,20 @@ static void note_travels(struct end *end, uint32_t peer, uint64_t generation)
 
 static void same_node_goes_by_shm_and_others_by_verbs(void **state)
 {
-	uint32_t near;
-	uint32_t far;
+	struct way near;
+	struct way far;
 
 	(void)state;
-	near = join(&d, KVPULL_ROUTE_SHM);
+	near = join(&d, "shm", "same node");
 	run(40);
 	assert_int_equal(d.attached, 1);
-	note_travels(&d, near, 7);
-	far = join(&other, KVPULL_ROUTE_VERBS);
+	note_travels(&near, 7);
+	far = join(&other, "verbs", "another node");
 	run(40);
 	assert_int_equal(other.attached, 1);
 	assert_int_equal(p.caller_ups, 2);
-	note_travels(&other, far, 8);
-	other.transport->ops->beat(other.transport, far);
+	note_travels(&far, 8);
+	far.transport->ops->beat(far.transport, far.peer);
 	run(3);
 	assert_int_equal(kvpull_ring_beat_seen(p.ring), 1);
 }
@@ -265,22 +267,24 @@ static void same_node_goes_by_shm_and_others_by_verbs(void **state)
 static void device_memory_is_read_by_verbs_on_one_node_too(void **state)
 {
 	struct end *const ends[] = { &p, &d };
-	uint32_t end, peer;
+	struct way way;
+	uint32_t end;
 
 	(void)state;
 	for (end = 0; end < 2; end++) {
 		/* At either side, then at the other alone. */
 		end_close(&p);
 		end_close(&d);
-		end_make(&p, "p", folders[0], 4);
-		end_make(&d, "d", folders[0], 4);
+		end_make(&p, "p", folders[0]);
+		end_make(&d, "d", folders[0]);
 		ends[end]->serve.regions[0].kind = KVPULL_REGION_DMABUF;
 		end_serve(&p);
 		end_serve(&d);
-		peer = join(&d, KVPULL_ROUTE_VERBS);
+		assert_int_equal(ends[end]->routes.count, 1);
+		way = join(&d, "verbs", end ? "no other route is open" : "");
 		run(40);
 		assert_int_equal(d.attached, 1);
-		note_travels(&d, peer, 7);
+		note_travels(&way, 7);
 	}
 }
 
@@ -288,15 +292,15 @@ static void device_memory_without_its_device_is_refused(void **state)
 {
 	(void)state;
 	end_close(&p);
-	end_make(&p, "p", folders[0], 4);
+	end_make(&p, "p", folders[0]);
 	p.serve.regions[0].kind = KVPULL_REGION_DMABUF;
 	fake_verbs_knobs.dmabuf_error = EOPNOTSUPP;
-	assert_int_equal(p.transport->ops->serve(p.transport, &p.serve),
+	assert_int_equal(kvpull_routes_serve(&p.routes, &p.serve),
 			 KVPULL_EUNSUPPORTED);
 	/* The engine goes on with host memory: as if it had not asked. */
 	p.serve.regions[0].kind = KVPULL_REGION_PROVIDED;
 	end_serve(&p);
-	(void)join(&d, KVPULL_ROUTE_SHM);
+	(void)join(&d, "shm", "same node");
 	run(40);
 	assert_int_equal(d.attached, 1);
 }
@@ -304,7 +308,7 @@ static void device_memory_without_its_device_is_refused(void **state)
 static void sleeper_is_woken_by_a_network_note(void **state)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
-	const uint32_t far = join(&other, KVPULL_ROUTE_VERBS);
+	const struct way far = join(&other, "verbs", "another node");
 	eventfd_t count;
 
 	(void)state;
@@ -312,7 +316,8 @@ static void sleeper_is_woken_by_a_network_note(void **state)
 	assert_int_equal(eventfd_read(wake_fd, &count), -1);
 	assert_int_equal(kvpull_ring_arm(p.ring), 0);
 	assert_int_equal(
-		other.transport->ops->notify(other.transport, far, &record), 0);
+		far.transport->ops->notify(far.transport, far.peer, &record),
+		0);
 	run(3);
 	assert_int_equal(eventfd_read(wake_fd, &count), 0);
 }
@@ -324,12 +329,13 @@ static void handles_are_used_again_after_the_end(void **state)
 	(void)state;
 	for (round = 0; round < 12; round++) {
 		struct end *end = round % 3 ? &other : &d;
-		const uint32_t peer = join(end, round % 3 ? KVPULL_ROUTE_VERBS :
-							    KVPULL_ROUTE_SHM);
+		const struct way way =
+			round % 3 ? join(end, "verbs", "another node") :
+				    join(end, "shm", "same node");
 
 		run(40);
 		assert_int_equal(end->attached, 1);
-		end->transport->ops->disconnect(end->transport, peer);
+		way.transport->ops->disconnect(way.transport, way.peer);
 		run(150);
 		assert_int_equal(end->downs, 1);
 		assert_int_equal(p.caller_downs, round + 1);
@@ -337,25 +343,16 @@ static void handles_are_used_again_after_the_end(void **state)
 	}
 }
 
-static void callers_of_both_routes_share_one_bound(void **state)
+static struct kvpull_transport *near_of(const struct end *end)
 {
-	(void)state;
-	(void)join(&d, KVPULL_ROUTE_SHM);
-	run(40);
-	(void)join(&other, KVPULL_ROUTE_VERBS);
-	run(40);
-	assert_int_equal(p.caller_ups, 2);
-	(void)join(&other, KVPULL_ROUTE_VERBS);
-	run(40);
-	assert_int_equal(p.caller_ups, 2);
-	assert_int_equal(other.refusal_code, KVPULL_EFULL);
+	return end->routes.list[0].transport;
 }
 
 /* A consumer that says something and lives until it is told to die. */
 static pid_t caller_fork(int told)
 {
 	const struct kvpull_message message = { .bytes = "x", .byte_count = 1 };
-	const char *name = p.transport->ops->address(p.transport);
+	const char *name = near_of(&p)->ops->address(near_of(&p));
 	const int folder = open(folders[0], O_PATH | O_CLOEXEC);
 	const pid_t pid = fork();
 	char byte;
@@ -375,7 +372,8 @@ static pid_t caller_fork(int told)
 /* What it said and its end come in one poll; the owner refuses, then forgets. */
 static void caller_that_dies_while_it_is_refused_is_forgotten(void **state)
 {
-	const struct kvpull_transport_ops *ops = p.transport->ops;
+	struct kvpull_transport *near = near_of(&p);
+	const struct kvpull_transport_ops *ops = near->ops;
 	struct kvpull_event events[8];
 	uint32_t downs = 0;
 	uint32_t polls;
@@ -388,21 +386,20 @@ static void caller_that_dies_while_it_is_refused_is_forgotten(void **state)
 	assert_int_equal(pipe(told), 0);
 	pid = caller_fork(told[0]);
 	do
-		count = ops->poll(p.transport, ++world.now_ns, events, 8);
+		count = ops->poll(near, ++world.now_ns, events, 8);
 	while (!count);
 	assert_int_equal(events[0].kind, KVPULL_EVENT_CALLER_UP);
 	assert_int_equal(write(told[1], "x", 1), 1);
 	assert_int_equal(waitpid(pid, &at, 0), pid);
 	assert_int_equal(at, 0);
 	for (polls = 0; polls < 64; polls++) {
-		count = ops->poll(p.transport, ++world.now_ns, events, 8);
+		count = ops->poll(near, ++world.now_ns, events, 8);
 		for (at = 0; at < count; at++) {
 			if (events[at].kind == KVPULL_EVENT_CALLER_MESSAGE)
-				ops->refuse(p.transport, events[at].index, "no",
-					    2);
+				ops->refuse(near, events[at].index, "no", 2);
 			if (events[at].kind != KVPULL_EVENT_CALLER_DOWN)
 				continue;
-			ops->forget(p.transport, events[at].index);
+			ops->forget(near, events[at].index);
 			downs++;
 		}
 	}
@@ -412,11 +409,11 @@ static void caller_that_dies_while_it_is_refused_is_forgotten(void **state)
 	(void)close(told[1]);
 	/* Its place is free again. */
 	for (polls = 0; polls < 6; polls++) {
-		const uint32_t peer = join(&d, KVPULL_ROUTE_SHM);
+		const struct way way = join(&d, "shm", "same node");
 
 		run(40);
 		assert_int_equal(d.attached, polls + 1);
-		d.transport->ops->disconnect(d.transport, peer);
+		way.transport->ops->disconnect(way.transport, way.peer);
 		run(150);
 	}
 }
@@ -426,13 +423,13 @@ static void ticket_without_an_allowed_address_is_no_route(void **state)
 	static const char *const texts[] = { "shm:nobody", "verbs:10.67.0.1:5",
 					     "shm:nobody;verbs:8.8.8.8:1",
 					     "smoke:signal" };
-	char address[KVPULL_ADDRESS_BYTES_MAX];
+	struct kvpull_route_choice choice;
 	size_t i;
 
 	(void)state;
 	for (i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(
-			kvpull_route_choose(d.transport, texts[i], address),
+			kvpull_routes_choose(&d.routes, texts[i], &choice),
 			KVPULL_EROUTE);
 }
 
@@ -442,14 +439,13 @@ static void pinned_verbs_has_no_other_route(void **state)
 
 	(void)state;
 	end_close(&other);
-	end_open(&other, "pinned", NULL, 2);
-	kvpull_route_print(other.transport, addresses, sizeof(addresses));
+	end_open(&other, "pinned", NULL);
+	kvpull_routes_print(&other.routes, addresses, sizeof(addresses));
 	assert_memory_equal(addresses, "verbs:10.66.0.1:", 16);
 	assert_null(strchr(addresses, ';'));
-	(void)join(&other, KVPULL_ROUTE_VERBS);
+	(void)join(&other, "verbs", "no other route is open");
 	run(40);
 	assert_int_equal(other.attached, 1);
-	assert_int_equal(kvpull_route_doorbell_fd(other.transport), -1);
 }
 
 static int up(void **state)
@@ -464,9 +460,9 @@ static int up(void **state)
 			       "/tmp/kvpull-route-XXXXXX");
 		assert_non_null(mkdtemp(folders[i]));
 	}
-	end_open(&p, "p", folders[0], 2);
-	end_open(&d, "d", folders[0], 2);
-	end_open(&other, "o", folders[1], 2);
+	end_open(&p, "p", folders[0]);
+	end_open(&d, "d", folders[0]);
+	end_open(&other, "o", folders[1]);
 	return 0;
 }
 
@@ -494,7 +490,6 @@ int main(void)
 		TEST(device_memory_without_its_device_is_refused),
 		TEST(sleeper_is_woken_by_a_network_note),
 		TEST(handles_are_used_again_after_the_end),
-		TEST(callers_of_both_routes_share_one_bound),
 		TEST(caller_that_dies_while_it_is_refused_is_forgotten),
 		TEST(ticket_without_an_allowed_address_is_no_route),
 		TEST(pinned_verbs_has_no_other_route),

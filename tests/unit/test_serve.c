@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker as producer: who is let in beside, or in the place of, whom. */
 #include "plugin/progress/progress_state.h"
-#include "plugin/route/route.h"
 #include "tests/unit/worker_peer.h"
 
 #define INSTANCE 21u
@@ -68,8 +67,11 @@ static void uid_counts_on_this_machine_only(void **state)
 
 	assert_int_equal(hello_say(world, 0, 5, uid + 1)->refusal.code,
 			 KVPULL_EAUTH);
-	assert_int_equal(hello_say(world, 1, 5, KVPULL_ROUTE_UID_NONE)->state,
-			 2);
+	/* Here there is always one; who has none is nobody. */
+	assert_int_equal(hello_say(world, 1, 5, KVPULL_UID_NONE)->refusal.code,
+			 KVPULL_EAUTH);
+	world_far(world);
+	assert_int_equal(hello_say(world, 2, 5, KVPULL_UID_NONE)->state, 2);
 }
 
 /* One that is refused, for this field; and that one more is let in. */
@@ -202,6 +204,46 @@ static void consumer_beyond_the_bound_is_refused(void **state)
 		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
 }
 
+/* A host need not wait for our answer: its end may come with its word. */
+static void end_that_comes_with_a_bad_word_is_forgotten_once(void **state)
+{
+	struct world *world = *state;
+	struct world_caller *caller = &world->callers[0];
+	struct kvpull_event *event;
+	uint32_t polls;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, 0);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
+	event->uid = world->config.uids[0];
+	event->data_bytes = 1;
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 1);
+	assert_int_equal(caller->refused, 1);
+	assert_int_equal(caller->forgotten, 1);
+	/* And its place is another's. */
+	for (polls = 0; polls < 3; polls++)
+		world_poll(world, 1);
+	assert_int_equal(caller->forgotten, 1);
+	assert_int_equal(
+		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
+}
+
+static void word_of_a_refused_caller_is_not_heard(void **state)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *caller = hello_say(world, 0, 5, uid + 1);
+	struct kvpull_event *event;
+
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
+	event->uid = uid;
+	event->data_bytes = 1;
+	world_poll(world, 1);
+	assert_int_equal(caller->refused, 1);
+	assert_int_equal(caller->state, 0);
+}
+
 #define TEST(name)                                                             \
 	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
@@ -218,6 +260,8 @@ int main(void)
 		TEST(worker_that_closes_says_so),
 		TEST(refusal_for_want_of_descriptors_says_so),
 		TEST(consumer_beyond_the_bound_is_refused),
+		TEST(end_that_comes_with_a_bad_word_is_forgotten_once),
+		TEST(word_of_a_refused_caller_is_not_heard),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

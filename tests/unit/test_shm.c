@@ -81,7 +81,7 @@ static void note_rings_the_doorbell_of_a_sleeping_producer_only(void **state)
 	world_open(&world);
 	world_connect(&world);
 	d = world.d.transport;
-	doorbells = kvpull_shm_doorbell_fd(world.p.transport);
+	doorbells = world.p.transport->ops->doorbell_fd(world.p.transport);
 	/* Once for itself, when it was made. */
 	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 1);
 	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
@@ -121,7 +121,8 @@ static void doorbell_that_was_not_answered_rings_again(void **state)
 	d = world.d.transport;
 	sleeper = epoll_create1(EPOLL_CLOEXEC);
 	assert_int_equal(epoll_ctl(sleeper, EPOLL_CTL_ADD,
-				   kvpull_shm_doorbell_fd(world.p.transport),
+				   world.p.transport->ops->doorbell_fd(
+					   world.p.transport),
 				   &event),
 			 0);
 	(void)epoll_wait(sleeper, &event, 1, 0);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker takes for its own what is its own: peers, steps, acks, deaths. */
-#include "plugin/route/route.h"
 #include "tests/unit/worker_peer.h"
 
 #define KEY 7u
@@ -201,7 +200,8 @@ static void consumer_lost_over_a_network_is_waited_for(void **state)
 	struct world *world = *state;
 	uint64_t left_ns;
 
-	claim_and_go(world, KVPULL_ROUTE_UID_NONE);
+	world_far(world);
+	claim_and_go(world, KVPULL_UID_NONE);
 	for (left_ns = LEASE_NS - 200 * WORLD_MS; left_ns;
 	     left_ns -= 100 * WORLD_MS)
 		world_pass(world, 100 * WORLD_MS);

@@ -373,6 +373,12 @@ static inline int fake_fd(const struct kvpull_transport *transport)
 	return -1;
 }
 
+static inline int fake_doorbell_fd(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return -1;
+}
+
 static inline void fake_close(struct kvpull_transport *transport)
 {
 	struct world *world = world_of(transport);
@@ -384,6 +390,7 @@ static inline void fake_close(struct kvpull_transport *transport)
 
 static const struct kvpull_transport_ops fake_ops = {
 	.name = "fake",
+	.vouches = 1,
 	.serve = fake_serve,
 	.address = fake_address,
 	.reachable = fake_reachable,
@@ -407,17 +414,32 @@ static const struct kvpull_transport_ops fake_ops = {
 	.disarm = fake_disarm,
 	.rings = fake_rings,
 	.fd = fake_fd,
+	.doorbell_fd = fake_doorbell_fd,
 	.close = fake_close,
 };
 
 static inline struct kvpull_transport *
-world_transport(void *context, const struct kvpull_log *log)
+world_transport(void *context, const struct kvpull_log *log, uint32_t at)
 {
 	struct world *world = context;
 
+	if (at)
+		return NULL;
 	world->transport.ops = &fake_ops;
 	world->transport.log = log;
+	world->transport.peer_count_max = WORLD_PEERS;
+	world->transport.caller_count_max = WORLD_CALLERS;
 	return &world->transport;
+}
+
+/* From now on it is a route between machines: it vouches for nobody. */
+static inline void world_far(struct world *world)
+{
+	static struct kvpull_transport_ops far;
+
+	far = *world->transport.ops;
+	far.vouches = 0;
+	world->transport.ops = &far;
 }
 
 static inline uint64_t world_now(void *context)

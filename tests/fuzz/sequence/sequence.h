@@ -231,8 +231,8 @@ int seq_will_open(void);
 void seq_world_open(struct seq_world *world, const struct seq_options *options);
 void seq_world_close(struct seq_world *world);
 uint32_t seq_fds(void);
-struct kvpull_transport *seq_world_transport(void *context,
-					     const struct kvpull_log *log);
+struct kvpull_transport *
+seq_world_transport(void *context, const struct kvpull_log *log, uint32_t at);
 uint64_t seq_world_now(void *context);
 int seq_has_verbs(const struct seq_world *world);
 

@@ -8,7 +8,6 @@
 
 #include <sodium.h>
 
-#include "plugin/route/route.h"
 #include "shm/shm.h"
 #include "tests/fuzz/sequence/sequence.h"
 
@@ -70,7 +69,7 @@ int seq_has_verbs(const struct seq_world *world)
 	return !world->worn;
 }
 
-/* As in plugin/progress: the socket is named after the incarnation. */
+/* As in plugin/route: the socket is named after the incarnation. */
 static struct kvpull_transport *shm_make(struct seq_engine *engine,
 					 const struct kvpull_log *log)
 {
@@ -131,27 +130,17 @@ static struct kvpull_transport *verbs_make(struct seq_engine *engine,
 }
 
 /* Both routes, audited; V has no shm. */
-struct kvpull_transport *seq_world_transport(void *context,
-					     const struct kvpull_log *log)
+struct kvpull_transport *
+seq_world_transport(void *context, const struct kvpull_log *log, uint32_t at)
 {
 	struct seq_engine *engine = context;
-	const struct kvpull_config *config = &engine->config;
-	struct kvpull_route_params params = {
-		.log = log,
-		.peers_max = config->peers_max,
-		.callers_max = config->consumers_max,
-		.waiting_max = config->consumers_max + KVPULL_CALLERS_MORE,
-	};
-	struct kvpull_route *route;
 
-	kvpull_arena_init(&engine->arena, log);
-	if (engine->who != SEQ_V)
-		params.shm = shm_make(engine, log);
-	if (kvpull_route_open(&params, &engine->arena, &route))
-		seq_fail("engine %u: no routes", engine->who);
-	if (kvpull_route_add(route, verbs_make(engine, log)))
-		seq_fail("engine %u: no second route", engine->who);
-	return kvpull_route_transport(route);
+	if (!at)
+		kvpull_arena_init(&engine->arena, log);
+	at += engine->who == SEQ_V;
+	if (at == 0)
+		return shm_make(engine, log);
+	return at == 1 ? verbs_make(engine, log) : NULL;
 }
 
 /* Nonces and names, the same for a seed each time. */

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which routes there can be, and how each is opened from the configuration.
+ * A new one is an entry of the list at the end, and a `route` in config/.
+ */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "plugin/route/route.h"
+#include "shm/shm.h"
+#include "verbs/verbs.h"
+
+static enum kvpull_uring_mode uring_mode(const struct kvpull_config *config)
+{
+	if (config->uring == KVPULL_OFF)
+		return KVPULL_URING_NO;
+	return config->progress == KVPULL_PROGRESS_THREAD ?
+		       KVPULL_URING_ONE_THREAD :
+		       KVPULL_URING_ANY_THREAD;
+}
+
+/* A caller may poll seldom, and want its time for itself. */
+static uint32_t poll_copies(const struct kvpull_config *config)
+{
+	if (config->progress_copies == KVPULL_AUTO)
+		return config->progress == KVPULL_PROGRESS_THREAD;
+	return config->progress_copies == KVPULL_ON;
+}
+
+static int shm_open_way(const struct kvpull_route_params *params,
+			struct kvpull_transport **transport)
+{
+	const struct kvpull_config *config = params->config;
+	char name[64];
+	/* Other users are let in by the list; the folder is the operator's. */
+	const int others =
+		config->uid_count > 1 || config->uids[0] != geteuid();
+	const struct kvpull_shm_params shm = {
+		.socket_mode = others ? 0666 : 0,
+		.log = params->log,
+		.socket_dir = config->socket_dir,
+		.name = name,
+		.peers_max = config->peers_max,
+		.callers_max = config->consumers_max,
+		.ring_records = config->ring_records,
+		.reads_max = params->reads_max,
+		.copy_threads = config->copy_threads,
+		.copy_routine = config->copy_routine,
+		.poll_copies = poll_copies(config),
+		.inline_bytes = config->inline_bytes,
+		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
+		.refused = params->refused,
+		.uring = uring_mode(config),
+		.file_thread = config->progress == KVPULL_PROGRESS_THREAD ?
+				       KVPULL_FILE_THREAD_YES :
+				       KVPULL_FILE_THREAD_NO,
+		.uids = config->uids,
+		.uid_count = config->uid_count,
+	};
+
+	/* The name dies with the incarnation: nobody inherits it. */
+	(void)snprintf(name, sizeof(name), "kvpull-%016llx.sock",
+		       (unsigned long long)params->incarnation);
+	return kvpull_shm_open(&shm, params->arena, transport);
+}
+
+/* On a host without RDMA nothing of it is left but address space of the arena. */
+static int verbs_open_way(const struct kvpull_route_params *params,
+			  struct kvpull_transport **transport)
+{
+	const struct kvpull_config *config = params->config;
+	const struct kvpull_verbs_params verbs = {
+		.log = params->log,
+		.device = config->verbs_device,
+		.address = config->verbs_address,
+		.networks = config->networks,
+		.required = config->route == KVPULL_ROUTE_PIN_VERBS,
+		.rails = config->verbs_rails,
+		.port = config->verbs_port,
+		.gid_index = config->verbs_gid_index == UINT16_MAX ?
+				     0 :
+				     config->verbs_gid_index + 1,
+		.listen_port = config->verbs_listen_port,
+		.peers_max = config->peers_max,
+		.callers_max = config->consumers_max,
+		.ring_records = config->ring_records,
+		.reads_max = params->reads_max,
+		.engine_wake_fd = params->engine_wake_fd,
+		.notify_credits = config->verbs_credits,
+		.depth = config->verbs_depth,
+		.batch = config->verbs_batch,
+		.rd_atomic = config->verbs_rd_atomic,
+		.retry_count = config->verbs_retry_count,
+		.ack_timeout = config->verbs_ack_timeout,
+		.traffic_class = config->verbs_traffic_class,
+		.slice_bytes = config->verbs_slice_bytes,
+		.window_bytes = config->verbs_window_bytes,
+		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
+		.flush_ns = config->flush_after_ms * KVPULL_NS_PER_MS,
+	};
+	const int code = kvpull_verbs_open(&verbs, params->arena, transport);
+
+	if (!code && !config->key_set)
+		kvpull_warn(
+			params->log,
+			"verbs without a key_file: every host of the networks may read all KV memory");
+	return code;
+}
+
+const struct kvpull_route_way kvpull_route_ways[] = {
+	{ "shm", KVPULL_ROUTE_PIN_SHM, shm_open_way },
+	{ "verbs", KVPULL_ROUTE_PIN_VERBS, verbs_open_way },
+};
+const uint32_t kvpull_route_way_count =
+	sizeof(kvpull_route_ways) / sizeof(kvpull_route_ways[0]);
+
+_Static_assert(sizeof(kvpull_route_ways) / sizeof(kvpull_route_ways[0]) <=
+		       KVPULL_ROUTES_MAX,
+	       "each has a place");
