@@ -343,6 +343,7 @@ static void refuse_back(struct kvpull_progress *progress,
 			const struct kvpull_remote *remote)
 {
 	const struct kvpull_sealed *sealed = &progress->welcome->sealed;
+	struct kvpull_transport *transport = remote->route->transport;
 	struct kvpull_refusal refusal = { .code = KVPULL_EVERSION };
 
 	(void)snprintf(refusal.field, sizeof(refusal.field),
@@ -354,8 +355,8 @@ static void refuse_back(struct kvpull_progress *progress,
 	kvpull_warn(
 		progress->log, "peer %s refused: %s is %s here and %s there",
 		remote->address, refusal.field, refusal.ours, refusal.theirs);
-	(void)progress->transport->ops->peer_send(
-		progress->transport, remote->handle, progress->message,
+	(void)transport->ops->peer_send(
+		transport, remote->handle, progress->message,
 		kvpull_handshake_put_refusal(
 			progress->message, KVPULL_MESSAGE_BYTES_MAX, &refusal));
 }

@@ -13,23 +13,10 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "plugin/route/route.h"
-#include "tests/unit/worker_world.h"
+#include "tests/unit/node.h"
 
-#define GENERATION 9u
-#define RECORDS_MAX 64u
 #define OTHER_UID 12345u
 #define PATIENCE_NS (20 * KVPULL_NS_PER_S)
-
-struct node {
-	struct kvpull_worker *worker;
-	struct kvpull_config config;
-	uint64_t scheduler; /* the scheduler half's incarnation */
-	uint64_t sequence;
-	struct kvpull_poll_record records[RECORDS_MAX];
-	uint32_t count;
-	uint8_t *memory;
-};
 
 static char folder[64];
 
@@ -53,127 +40,13 @@ static int folder_end(void **state)
 static void node_open(struct node *node, const char *id, uint64_t incarnation,
 		      const char *more)
 {
-	struct kvpull_open_params params = world_params(&world_model);
-	struct kvpull_worker_setup setup = {
-		.params = &params,
-		.config = &node->config,
-		.incarnation = incarnation,
-	};
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_region region = { .struct_size = sizeof(region),
-					.fd = -1,
-					.bytes = WORLD_BLOCKS *
-						 WORLD_BLOCK_BYTES };
-	const struct kvpull_cache cache = world_cache(0, 1);
-	const struct kvpull_regions regions = {
-		.struct_size = sizeof(regions),
-		.regions = &region,
-		.caches = &cache,
-		.region_count = 1,
-		.cache_count = 1,
-	};
-	char json[512];
+	const struct kvpull_worker_setup setup = { .incarnation = incarnation };
+	char json[256];
 
-	memset(node, 0, sizeof(*node));
-	params.engine_id = id;
-	(void)snprintf(
-		json, sizeof(json),
-		"{\"progress\":\"caller\",\"copy_threads\":0,\"route\":\"shm\","
-		"\"max_holds\":8,\"peers_max\":4,\"pull_blocks_max\":16,"
-		"\"requests_max\":8,\"pulls_max\":4,\"tickets_max\":4,"
-		"\"connect_ms\":300,\"socket_dir\":\"%s\"%s}",
-		folder, more);
-	if (kvpull_config_load(&node->config, json, &detail))
-		fail_msg("%s: %s", detail.field, detail.message);
-	assert_int_equal(kvpull_worker_create(&setup, &node->worker, &detail),
-			 0);
-	assert_int_equal(kvpull_worker_memory_alloc(node->worker, region.bytes,
-						    0, &memory),
-			 0);
-	node->memory = region.base = memory.base;
-	assert_int_equal(
-		kvpull_worker_regions_register(node->worker, &regions, &detail),
-		0);
-	node->scheduler = incarnation + 0x1000;
-}
-
-static void node_send(struct node *node, const struct kvpull_command *command)
-{
-	uint8_t bytes[WORLD_STEP_BYTES];
-	struct kvpull_wire_writer writer = { .data = bytes,
-					     .capacity = sizeof(bytes) };
-	struct kvpull_step_header header = {
-		.incarnation = node->scheduler,
-		.first_sequence = node->sequence + 1,
-		.record_count = 1,
-		.rank_count = 1,
-	};
-
-	kvpull_step_put_header(&writer, &header);
-	kvpull_step_put_command(&writer, command);
-	node->sequence++;
-	assert_int_equal(kvpull_worker_step(node->worker, bytes, writer.used),
-			 0);
-}
-
-static void node_hold(struct node *p, uint32_t slot)
-{
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_HOLD,
-		.slot = slot,
-		.key = slot,
-		.generation = GENERATION,
-	};
-
-	node_send(p, &command);
-}
-
-static void node_claim(struct node *d, const struct node *p, uint32_t slot)
-{
-	struct kvpull_ticket_rank rank = { 0 };
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_CLAIM,
-		.slot = slot,
-		.generation = GENERATION,
-		.rank_count = 1,
-		.ticket_serial = 1,
-		.ranks = &rank,
-	};
-
-	rank.incarnation = p->worker->facts.incarnation;
-	rank.tag = kvpull_ticket_tag(p->worker->secret, slot, GENERATION);
-	kvpull_progress_address(p->worker->progress, rank.address,
-				sizeof(rank.address));
-	node_send(d, &command);
-}
-
-static void node_pull(struct node *d)
-{
-	static const uint32_t remote[2] = { 3, 4 };
-	static const uint32_t local[2] = { 5, 6 };
-	struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = 101,
-		.ticket_serial = 1,
-		.group_count = 1,
-		.remote_ids = remote,
-		.local_ids = local,
-	};
-
-	command.group_first[1] = 2;
-	node_send(d, &command);
-	assert_int_equal(kvpull_worker_start_loads(d->worker), 0);
-}
-
-static void node_poll(struct node *node)
-{
-	const int count = kvpull_worker_poll(
-		node->worker, node->records + node->count,
-		RECORDS_MAX - node->count, sizeof(struct kvpull_poll_record));
-
-	assert_true(count >= 0);
-	node->count += (uint32_t)count;
+	(void)snprintf(json, sizeof(json),
+		       ",\"route\":\"shm\",\"socket_dir\":\"%s\"%s", folder,
+		       more);
+	node_make(node, id, json, setup);
 }
 
 /* What becomes of d's pull; p NULL: it is elsewhere. */
