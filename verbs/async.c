@@ -78,6 +78,19 @@ static void device_lose(struct kvpull_verbs_connect *connect,
 				connect, at, "found broken by its driver");
 }
 
+/* An address that was taken away leads nowhere, and nobody else says so. */
+static void addresses_look(struct kvpull_verbs_connect *connect,
+			   const struct match *match)
+{
+	uint32_t at;
+
+	for (at = 0; at < connect->shared->rail_count; at++)
+		if (match->devices[at].context == match->context &&
+		    !kvpull_verbs_device_has_address(&match->devices[at]))
+			kvpull_verbs_connect_device_lost(
+				connect, at, "left without its address");
+}
+
 static void port_say(const struct kvpull_verbs_connect *connect,
 		     const struct match *match)
 {
@@ -102,6 +115,9 @@ static void event_take(struct kvpull_verbs_connect *connect,
 	switch (match->event->event_type) {
 	case IBV_EVENT_DEVICE_FATAL:
 		device_lose(connect, match);
+		break;
+	case IBV_EVENT_GID_CHANGE:
+		addresses_look(connect, match);
 		break;
 	case IBV_EVENT_PORT_ERR:
 		port_say(connect, match);

@@ -63,11 +63,8 @@ void kvpull_verbs_connect_close(struct kvpull_verbs_connect *connect)
 {
 	uint32_t rail;
 
-	for (rail = 0; rail < KVPULL_VERBS_RAILS_MAX; rail++) {
-		if (connect->listeners[rail])
-			id_destroy(connect->shared, connect->listeners[rail]);
-		connect->listeners[rail] = NULL;
-	}
+	for (rail = 0; rail < KVPULL_VERBS_RAILS_MAX; rail++)
+		kvpull_verbs_connect_hush(connect, rail);
 	if (connect->channel)
 		connect->shared->fabric->cm.destroy_event_channel(
 			connect->channel);
@@ -91,61 +88,6 @@ static void id_options(const struct kvpull_verbs_shared *shared,
 						     &service, sizeof(service)))
 		kvpull_warn(shared->log, "verbs: traffic class %u: %s", service,
 			    strerror(errno));
-}
-
-static int rail_listen(struct kvpull_verbs_connect *connect, uint32_t rail,
-		       struct kvpull_verbs_address *address)
-{
-	const struct kvpull_verbs_shared *shared = connect->shared;
-	const struct kvpull_fabric *fabric = shared->fabric;
-	struct rdma_cm_id **listener = &connect->listeners[rail];
-
-	*address = shared->devices[rail].address;
-	if (fabric->cm.create_id(connect->channel, listener, NULL,
-				 RDMA_PS_TCP)) {
-		*listener = NULL;
-		return KVPULL_EDEVICE;
-	}
-	kvpull_verbs_address_set_port(address,
-				      (uint16_t)shared->params.listen_port);
-	if (fabric->cm.bind_addr(*listener, &address->socket.any) ||
-	    fabric->cm.listen(*listener, KVPULL_VERBS_LISTEN_BACKLOG))
-		return KVPULL_EDEVICE;
-	kvpull_verbs_address_set_port(
-		address, ntohs(fabric->cm.get_src_port(*listener)));
-	return 0;
-}
-
-int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
-{
-	const struct kvpull_verbs_shared *shared = connect->shared;
-	char text[KVPULL_VERBS_RAILS_MAX * KVPULL_ADDRESS_BYTES_MAX];
-	char one[KVPULL_ADDRESS_BYTES_MAX];
-	struct kvpull_verbs_address address;
-	size_t used = 0;
-	uint32_t rail;
-
-	for (rail = 0; rail < shared->rail_count; rail++) {
-		if (rail_listen(connect, rail, &address)) {
-			kvpull_error(
-				shared->log, "verbs: listening on port %u: %s",
-				shared->params.listen_port, strerror(errno));
-			return KVPULL_EDEVICE;
-		}
-		kvpull_verbs_address_print(&address, one);
-		used += (size_t)snprintf(text + used, sizeof(text) - used,
-					 "%s%s", rail ? "," : "", one);
-		/* Consumers find as many rails as a ticket has room to name. */
-		if (used < sizeof(connect->address))
-			memcpy(connect->address, text, used + 1);
-		else
-			kvpull_warn(
-				shared->log,
-				"verbs: rail %u has no room in tickets: only %s go there",
-				rail, connect->address);
-	}
-	kvpull_info(shared->log, "verbs: listening at %s", text);
-	return 0;
 }
 
 static struct kvpull_verbs_bundle *
@@ -736,9 +678,9 @@ void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,
 
 	if (shared->devices[device].gone)
 		return;
-	shared->devices[device].gone = 1;
+	shared->devices[device].gone = KVPULL_VERBS_DEVICE_LOST;
 	kvpull_error(shared->log,
-		     "verbs: %s was %s: nothing goes by it any more",
+		     "verbs: %s was %s: nothing goes by it until it is back",
 		     shared->devices[device].choice, why);
 	for (at = 0; at < connect->active_count; at++)
 		for (rail = 0; rail < shared->rail_count; rail++) {

@@ -19,6 +19,7 @@ struct kvpull_verbs_connect {
 	uint32_t bundle_count;
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listeners[KVPULL_VERBS_RAILS_MAX];
+	uint16_t ports[KVPULL_VERBS_RAILS_MAX]; /* of listeners; 0: none yet */
 	uint64_t say_ns; /* the next refusal is logged then */
 	char address[KVPULL_ADDRESS_BYTES_MAX]; /* own; "": not listening */
 };
@@ -31,6 +32,12 @@ void kvpull_verbs_connect_close(struct kvpull_verbs_connect *connect);
 /* 0 or KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect);
+/* One rail, at the port that it had: 0 or KVPULL_EDEVICE; not any more. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
+				  uint32_t rail);
+void kvpull_verbs_connect_hush(struct kvpull_verbs_connect *connect,
+			       uint32_t rail);
 /* Is one of them in the allowed networks, and a device left? 0, KVPULL_EROUTE. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_connect_allows(const struct kvpull_verbs_connect *connect,

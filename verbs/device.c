@@ -141,6 +141,9 @@ static int is_taken(const struct search *search, const struct candidate *found)
 	for (i = 0; i < search->taken_count; i++) {
 		const struct kvpull_verbs_device *other = &search->taken[i];
 
+		/* Closed: its own place may be what is looked for. */
+		if (!other->context)
+			continue;
 		if (search->address[0] ?
 			    kvpull_verbs_address_is(&other->address,
 						    &found->address) :
@@ -372,6 +375,7 @@ static int choose(struct kvpull_verbs_device *device, struct search *search)
 	device->address = search->best.address;
 	device->port = search->best.port;
 	device->gid_index = search->best.gid_index;
+	device->rank = (uint32_t)search->best.rank;
 	choice_say(device, search, device_count);
 	return 0;
 }
@@ -417,24 +421,18 @@ static int objects_make(struct kvpull_verbs_device *device)
 	return limits_take(device);
 }
 
-int kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
-			     uint32_t device_count, uint32_t rail,
-			     const struct kvpull_fabric *fabric,
-			     const struct kvpull_verbs_params *params)
+static int device_open(struct kvpull_verbs_device *device,
+		       struct search *search, uint32_t rail)
 {
-	struct kvpull_verbs_device *device = &devices[device_count];
-	struct search search = { .fabric = fabric,
-				 .params = params,
-				 .taken = devices,
-				 .taken_count = device_count };
 	int code;
 
 	memset(device, 0, sizeof(*device));
-	device->fabric = fabric;
-	device->log = params->log;
-	code = wanted_take(&search, rail);
+	device->fabric = search->fabric;
+	device->log = search->params->log;
+	device->rail = rail;
+	code = wanted_take(search, rail);
 	if (!code)
-		code = choose(device, &search);
+		code = choose(device, search);
 	if (!code) {
 		code = objects_make(device);
 		if (code)
@@ -444,6 +442,63 @@ int kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
 	if (code)
 		kvpull_verbs_device_close(device);
 	return code;
+}
+
+int kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
+			     uint32_t device_count, uint32_t rail,
+			     const struct kvpull_fabric *fabric,
+			     const struct kvpull_verbs_params *params)
+{
+	struct search search = { .fabric = fabric,
+				 .params = params,
+				 .taken = devices,
+				 .taken_count = device_count };
+
+	return device_open(&devices[device_count], &search, rail);
+}
+
+int kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
+				   uint32_t device_count, uint32_t index,
+				   const struct kvpull_verbs_params *params)
+{
+	struct kvpull_verbs_device *device = &devices[index];
+	const struct kvpull_verbs_device old = *device;
+	const struct kvpull_log silent = { 0 };
+	struct kvpull_verbs_params quiet = *params;
+	struct search search = { .fabric = old.fabric,
+				 .params = &quiet,
+				 .taken = devices,
+				 .taken_count = device_count };
+	int code;
+
+	quiet.log = &silent;
+	code = device_open(device, &search, old.rail);
+	/* A port whose address is not there yet has a lesser one. */
+	if (!code && device->rank < old.rank) {
+		kvpull_verbs_device_close(device);
+		code = KVPULL_EUNSUPPORTED;
+	}
+	if (code)
+		*device = old;
+	device->gone = KVPULL_VERBS_DEVICE_CLOSED;
+	device->log = params->log;
+	return code;
+}
+
+int kvpull_verbs_device_has_address(const struct kvpull_verbs_device *device)
+{
+	struct kvpull_verbs_address address;
+	struct ibv_gid_entry entry;
+
+	memset(&entry, 0, sizeof(entry));
+	if (device->rank == KVPULL_GID_INFINIBAND)
+		return 1;
+	if (device->fabric->ibv.query_gid(device->context, device->port,
+					  device->gid_index, &entry, 0,
+					  sizeof(entry)))
+		return 0;
+	kvpull_verbs_address_of_gid(entry.gid.raw, &address);
+	return kvpull_verbs_address_is(&address, &device->address);
 }
 
 uint32_t kvpull_verbs_device_mtu(const struct kvpull_verbs_device *device)
@@ -512,4 +567,5 @@ void kvpull_verbs_device_close(struct kvpull_verbs_device *device)
 	device->channel = NULL;
 	device->pd = NULL;
 	device->list = NULL;
+	device->context = NULL;
 }

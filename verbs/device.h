@@ -18,6 +18,12 @@
 
 #define KVPULL_VERBS_CHOICE_BYTES 256u
 
+enum kvpull_verbs_device_gone {
+	KVPULL_VERBS_DEVICE_THERE = 0,
+	KVPULL_VERBS_DEVICE_LOST,
+	KVPULL_VERBS_DEVICE_CLOSED
+};
+
 struct kvpull_verbs_device {
 	const struct kvpull_fabric *fabric;
 	const struct kvpull_log *log;
@@ -29,7 +35,9 @@ struct kvpull_verbs_device {
 	struct kvpull_networks subnets;      /* of the own address */
 	uint32_t port;
 	uint32_t gid_index;
-	uint32_t gone; /* removed, or broken for good */
+	uint32_t gone; /* enum kvpull_verbs_device_gone */
+	uint32_t rail; /* of those that are asked for */
+	uint32_t rank; /* enum kvpull_gid_rank */
 	uint32_t reserved;
 	char choice[KVPULL_VERBS_CHOICE_BYTES];
 	/* limits */
@@ -59,6 +67,13 @@ kvpull_verbs_device_open(struct kvpull_verbs_device *devices,
 			 uint32_t device_count, uint32_t rail,
 			 const struct kvpull_fabric *fabric,
 			 const struct kvpull_verbs_params *params);
+/* Likewise, of one that is closed, into its own place; its log stays silent. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
+			       uint32_t device_count, uint32_t index,
+			       const struct kvpull_verbs_params *params);
+/* Its GID is still its address. */
+int kvpull_verbs_device_has_address(const struct kvpull_verbs_device *device);
 /* What its port carries now: enum ibv_mtu. */
 uint32_t kvpull_verbs_device_mtu(const struct kvpull_verbs_device *device);
 /* The subnets of the own address; one that is in none is warned of. */

@@ -44,36 +44,48 @@ int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
-int kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads)
+int kvpull_verbs_reads_remember(struct kvpull_verbs_reads *reads,
+				uint32_t device)
 {
 	const struct kvpull_verbs_shared *shared = reads->shared;
-	uint32_t at;
 
-	for (at = 0; at < shared->rail_count; at++) {
-		reads->memory[at] = shared->fabric->ibv.reg_mr(
-			shared->devices[at].pd, reads->entries,
-			shared->params.reads_max * sizeof(*reads->entries),
-			IBV_ACCESS_LOCAL_WRITE);
-		if (reads->memory[at])
-			continue;
-		kvpull_error(shared->log, "verbs: registering %u entries: %s",
-			     shared->params.reads_max, strerror(errno));
-		return KVPULL_ENOMEM;
-	}
-	return 0;
+	reads->memory[device] = shared->fabric->ibv.reg_mr(
+		shared->devices[device].pd, reads->entries,
+		shared->params.reads_max * sizeof(*reads->entries),
+		IBV_ACCESS_LOCAL_WRITE);
+	if (reads->memory[device])
+		return 0;
+	kvpull_error(shared->log, "verbs: registering %u entries: %s",
+		     shared->params.reads_max, strerror(errno));
+	return KVPULL_ENOMEM;
+}
+
+int kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads)
+{
+	uint32_t at;
+	int code = 0;
+
+	for (at = 0; !code && at < reads->shared->rail_count; at++)
+		code = kvpull_verbs_reads_remember(reads, at);
+	return code;
+}
+
+void kvpull_verbs_reads_forget(struct kvpull_verbs_reads *reads,
+			       uint32_t device)
+{
+	if (reads->memory[device] &&
+	    reads->shared->fabric->ibv.dereg_mr(reads->memory[device]))
+		kvpull_warn(reads->shared->log, "verbs: entries: %s",
+			    strerror(errno));
+	reads->memory[device] = NULL;
 }
 
 void kvpull_verbs_reads_fini(struct kvpull_verbs_reads *reads)
 {
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_VERBS_RAILS_MAX; at++) {
-		if (reads->memory[at] &&
-		    reads->shared->fabric->ibv.dereg_mr(reads->memory[at]))
-			kvpull_warn(reads->shared->log, "verbs: entries: %s",
-				    strerror(errno));
-		reads->memory[at] = NULL;
-	}
+	for (at = 0; at < KVPULL_VERBS_RAILS_MAX; at++)
+		kvpull_verbs_reads_forget(reads, at);
 }
 
 static void turn_push(struct kvpull_verbs_reads *reads,

@@ -72,6 +72,11 @@ int KVPULL_MUST_CHECK kvpull_verbs_reads_init(
 /* The memory that entries are read into. 0 or KVPULL_ENOMEM. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads);
+/* Likewise, with one device, and not any more. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_reads_remember(struct kvpull_verbs_reads *reads, uint32_t device);
+void kvpull_verbs_reads_forget(struct kvpull_verbs_reads *reads,
+			       uint32_t device);
 void kvpull_verbs_reads_fini(struct kvpull_verbs_reads *reads);
 
 /* As in the seam. */

@@ -118,3 +118,30 @@ int kvpull_verbs_setup_networks(struct kvpull_verbs_shared *shared,
 	}
 	return 0;
 }
+
+int kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index)
+{
+	struct kvpull_verbs_device *device = &shared->devices[index];
+	struct kvpull_verbs_params bounds = shared->params;
+	int code = kvpull_verbs_device_open_again(
+		shared->devices, shared->rail_count, index, &shared->params);
+
+	if (code)
+		return code;
+	limits_apply(&bounds, device);
+	if (bounds.parts_max < shared->params.parts_max ||
+	    bounds.rd_atomic < shared->params.rd_atomic ||
+	    bounds.depth < shared->params.depth ||
+	    bounds.slice_bytes < shared->params.slice_bytes)
+		code = KVPULL_EUNSUPPORTED;
+	if (!code)
+		code = kvpull_verbs_setup_networks(shared,
+						   shared->params.networks);
+	if (!code)
+		return 0;
+	kvpull_warn(shared->log,
+		    "verbs: %s takes less than before: restart to use it",
+		    device->choice);
+	kvpull_verbs_device_close(device);
+	return code;
+}

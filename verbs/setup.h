@@ -16,6 +16,12 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params);
 int KVPULL_MUST_CHECK
 kvpull_verbs_setup_devices(struct kvpull_verbs_shared *shared);
 /*
+ * One that is closed, if it is there again and has no lesser bounds; the
+ * networks of all. 0, or why not.
+ */
+int KVPULL_MUST_CHECK
+kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index);
+/*
  * The networks of the configuration; without any, the subnets of the own
  * addresses: a ticket comes through clients, and must not make us call
  * anywhere. 0 or KVPULL_ECONFIG.

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "verbs/async.h"
+#include "verbs/back.h"
 #include "verbs/connect.h"
 #include "verbs/read.h"
 #include "verbs/run.h"
@@ -31,15 +32,6 @@
 #define LOOK_WAITS_MAX 4u /* polls that put off a look that is due */
 #define LINGER_NS (KVPULL_NS_PER_S / 2)
 #define CLOSE_NS (KVPULL_NS_PER_S / 5)
-/*
- * What wait_fd tells: a device's completions by its index, what it says of
- * itself by its index and TAG_ASYNC, or one of the others.
- */
-#define TAG_ASYNC KVPULL_VERBS_RAILS_MAX
-#define TAG_CM (2 * KVPULL_VERBS_RAILS_MAX)
-#define TAG_TIMER (TAG_CM + 1)
-#define WATCHED_MAX (TAG_CM + 2)
-
 struct verbs {
 	struct kvpull_transport transport; /* first: the seam's handle */
 	struct kvpull_fabric fabric;
@@ -49,7 +41,8 @@ struct verbs {
 	struct kvpull_verbs_bundle
 		*callers; /* kvpull_verbs_callers(), behind peers */
 	struct kvpull_verbs_reads reads;
-	int wait_fd;
+	struct kvpull_verbs_back back;
+	struct kvpull_verbs_watch watch;
 	int timer_fd;
 	uint32_t look_now;
 	uint32_t may_sleep;   /* armed, and nothing was there */
@@ -101,15 +94,17 @@ static int verbs_serve(struct kvpull_transport *transport,
 	uint32_t at;
 	int code = 0;
 
-	if (shared->regions[0].count)
+	if (verbs->back.serve.region_count)
 		return KVPULL_EINVAL;
 	for (at = 0; !code && at < shared->rail_count; at++)
 		code = kvpull_verbs_regions_register(
 			&shared->regions[at], &shared->devices[at], serve);
-	if (!code)
-		return kvpull_verbs_connect_listen(&verbs->connect);
-	regions_deregister(shared);
-	return code;
+	if (code) {
+		regions_deregister(shared);
+		return code;
+	}
+	verbs->back.serve = *serve;
+	return kvpull_verbs_connect_listen(&verbs->connect);
 }
 
 static const char *verbs_address(const struct kvpull_transport *transport)
@@ -123,7 +118,7 @@ static int verbs_reachable(const struct kvpull_transport *transport,
 	const struct verbs *verbs = verbs_of_const(transport);
 	struct kvpull_verbs_addresses addresses;
 
-	if (!verbs->shared.regions[0].count ||
+	if (!verbs->back.serve.region_count ||
 	    kvpull_verbs_addresses_parse(text, &addresses))
 		return KVPULL_EROUTE;
 	return kvpull_verbs_connect_allows(&verbs->connect, &addresses);
@@ -326,12 +321,6 @@ static void gone_free(struct verbs *verbs)
 	}
 }
 
-/* A device that is gone says so for ever: nobody listens any more. */
-static void unwatch(const struct verbs *verbs, int fd)
-{
-	(void)epoll_ctl(verbs->wait_fd, EPOLL_CTL_DEL, fd, NULL);
-}
-
 /* Completion queues of a device that may have an event, each one at most. */
 static uint32_t armed_count(const struct verbs *verbs, uint32_t device)
 {
@@ -366,7 +355,9 @@ static void channel_clear(const struct verbs *verbs, uint32_t index)
 
 		if (fabric->ibv.get_cq_event(device->channel, &cq, &context)) {
 			if (errno != EAGAIN && errno != EINTR)
-				unwatch(verbs, device->channel->fd);
+				/* A device that is gone says so for ever. */
+				kvpull_verbs_watch_remove(&verbs->watch,
+							  device->channel->fd);
 			return;
 		}
 		end = context;
@@ -378,7 +369,9 @@ static void channel_clear(const struct verbs *verbs, uint32_t index)
 static void async_clear(struct verbs *verbs, uint32_t device)
 {
 	if (kvpull_verbs_async_poll(&verbs->connect, device))
-		unwatch(verbs, verbs->shared.devices[device].context->async_fd);
+		kvpull_verbs_watch_remove(
+			&verbs->watch,
+			verbs->shared.devices[device].context->async_fd);
 }
 
 static int look_is_due(struct verbs *verbs, uint64_t now_ns)
@@ -410,21 +403,22 @@ static void timer_clear(struct verbs *verbs)
 /* Return: 1 if something was there. */
 static int look(struct verbs *verbs, uint64_t now_ns)
 {
-	struct epoll_event ready[WATCHED_MAX];
-	const int count = epoll_wait(verbs->wait_fd, ready, WATCHED_MAX, 0);
+	struct epoll_event ready[KVPULL_VERBS_WATCHED_MAX];
+	const int count =
+		epoll_wait(verbs->watch.fd, ready, KVPULL_VERBS_WATCHED_MAX, 0);
 	int at;
 
 	for (at = 0; at < count; at++) {
 		const uint32_t tag = ready[at].data.u32;
 
-		if (tag == TAG_CM)
+		if (tag == KVPULL_VERBS_TAG_CM)
 			kvpull_verbs_connect_poll(&verbs->connect);
-		else if (tag == TAG_TIMER)
+		else if (tag == KVPULL_VERBS_TAG_TIMER)
 			timer_clear(verbs);
-		else if (tag < TAG_ASYNC)
+		else if (tag < KVPULL_VERBS_TAG_ASYNC)
 			channel_clear(verbs, tag);
 		else
-			async_clear(verbs, tag - TAG_ASYNC);
+			async_clear(verbs, tag - KVPULL_VERBS_TAG_ASYNC);
 	}
 	verbs->look_now = 0;
 	verbs->polls = 0;
@@ -454,6 +448,7 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 
 	verbs->shared.now_ns = now_ns;
 	gone_free(verbs);
+	kvpull_verbs_back_run(&verbs->back);
 	bundles_run(verbs, &told);
 	if (!look_is_due(verbs, now_ns) || look_can_wait(verbs, told.count))
 		return (int)told.count;
@@ -483,7 +478,7 @@ static int verbs_arm(struct kvpull_transport *transport)
 {
 	struct verbs *verbs = verbs_of(transport);
 	const struct kvpull_verbs_connect *connect = &verbs->connect;
-	uint64_t due_ns = UINT64_MAX;
+	uint64_t due_ns = kvpull_verbs_back_due_ns(&verbs->back);
 	int more = verbs->reads.ended != KVPULL_NONE;
 	uint32_t at;
 
@@ -525,7 +520,7 @@ static int verbs_rings(const struct kvpull_transport *transport)
 
 static int verbs_fd(const struct kvpull_transport *transport)
 {
-	return verbs_of_const(transport)->wait_fd;
+	return verbs_of_const(transport)->watch.fd;
 }
 
 /* Notifications that are posted get their chance to be delivered. */
@@ -593,8 +588,8 @@ static void verbs_close(struct kvpull_transport *transport)
 	regions_deregister(&verbs->shared);
 	for (at = 0; at < verbs->shared.rail_count; at++)
 		kvpull_verbs_device_close(&verbs->shared.devices[at]);
-	if (verbs->wait_fd >= 0)
-		(void)close(verbs->wait_fd);
+	if (verbs->watch.fd >= 0)
+		(void)close(verbs->watch.fd);
 	if (verbs->timer_fd >= 0)
 		(void)close(verbs->timer_fd);
 }
@@ -629,42 +624,24 @@ static const struct kvpull_transport_ops verbs_ops = {
 	.close = verbs_close,
 };
 
-static int watch(const struct verbs *verbs, int fd, uint32_t tag)
-{
-	struct epoll_event event = { .events = EPOLLIN };
-
-	event.data.u32 = tag;
-	return epoll_ctl(verbs->wait_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
-/* One of those that share a context listens to it for all. */
-static int device_watch(const struct verbs *verbs, uint32_t index)
-{
-	const struct kvpull_verbs_device *devices = verbs->shared.devices;
-	uint32_t at;
-
-	for (at = 0; at < index; at++)
-		if (devices[at].context == devices[index].context)
-			break;
-	return watch(verbs, devices[index].channel->fd, index) ||
-	       (at == index && watch(verbs, devices[index].context->async_fd,
-				     TAG_ASYNC + index));
-}
-
 static int waits_open(struct verbs *verbs)
 {
 	uint32_t at;
 	int failed;
 
 	verbs->timer_ns = UINT64_MAX;
-	verbs->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	verbs->watch.fd = epoll_create1(EPOLL_CLOEXEC);
 	verbs->timer_fd =
 		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	failed = verbs->wait_fd < 0 || verbs->timer_fd < 0 ||
-		 watch(verbs, verbs->timer_fd, TAG_TIMER) ||
-		 watch(verbs, verbs->connect.channel->fd, TAG_CM);
+	failed = verbs->watch.fd < 0 || verbs->timer_fd < 0 ||
+		 kvpull_verbs_watch_add(&verbs->watch, verbs->timer_fd,
+					KVPULL_VERBS_TAG_TIMER) ||
+		 kvpull_verbs_watch_add(&verbs->watch,
+					verbs->connect.channel->fd,
+					KVPULL_VERBS_TAG_CM);
 	for (at = 0; !failed && at < verbs->shared.rail_count; at++)
-		failed = device_watch(verbs, at);
+		failed = kvpull_verbs_watch_device(&verbs->watch,
+						   verbs->shared.devices, at);
 	if (!failed)
 		return 0;
 	kvpull_error(verbs->shared.log, "verbs: epoll: %s", strerror(errno));
@@ -747,7 +724,11 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	verbs->shared.params = *params;
 	verbs->connect.shared = &verbs->shared;
 	verbs->reads.shared = &verbs->shared;
-	verbs->wait_fd = verbs->timer_fd = -1;
+	verbs->back.shared = &verbs->shared;
+	verbs->back.connect = &verbs->connect;
+	verbs->back.reads = &verbs->reads;
+	verbs->back.watch = &verbs->watch;
+	verbs->watch.fd = verbs->timer_fd = -1;
 	verbs->look_now = 1;
 	kvpull_verbs_setup_defaults(&verbs->shared.params);
 	verbs->shared.fabric = params->fabric;

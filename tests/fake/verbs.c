@@ -399,7 +399,10 @@ static int query_gid(struct ibv_context *context, uint32_t port,
 	(void)port;
 	(void)flags;
 	(void)bytes;
+	if (gid_index && fake.absent >> fake_verbs_index(context) & 1)
+		return ENOENT;
 	gids[0][15] += (uint8_t)fake_verbs_index(context);
+	gids[1][15] += fake.moved[fake_verbs_index(context)];
 	gids[1][14] = (uint8_t)fake_verbs_index(context);
 	memcpy(entry->gid.raw, gids[gid_index], 16);
 	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
@@ -662,6 +665,8 @@ void fake_verbs_async(uint32_t device, enum ibv_event_type type)
 
 	event->event_type = type;
 	event->element.port_num = 1;
+	if (type == IBV_EVENT_DEVICE_FATAL)
+		fake.removed |= 1u << device;
 	for (i = 0; type <= IBV_EVENT_QP_ACCESS_ERR && i < IDS_MAX; i++) {
 		const struct fake_id *id = fake.ids[i];
 
@@ -739,46 +744,6 @@ void fake_verbs_devices(uint32_t count)
 const struct kvpull_fabric *fake_verbs_fabric(void)
 {
 	return &fabric;
-}
-
-uint32_t fake_verbs_live(void)
-{
-	return fake.live;
-}
-
-uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind)
-{
-	return fake.counts[device][kind];
-}
-
-uint32_t fake_verbs_count(enum fake_verbs_kind kind)
-{
-	uint32_t count = 0;
-	uint32_t device;
-
-	for (device = 0; device < FAKE_VERBS_DEVICES_MAX; device++)
-		count += fake.counts[device][kind];
-	return count;
-}
-
-uint32_t fake_verbs_calls(void)
-{
-	return fake.calls;
-}
-
-uint32_t fake_verbs_doorbells(void)
-{
-	return fake.doorbells;
-}
-
-uint32_t fake_verbs_openings(void)
-{
-	return fake.openings;
-}
-
-uint32_t fake_verbs_event_reads(void)
-{
-	return fake.event_reads;
 }
 
 uint32_t fake_verbs_inject(int initiator, const void *bytes,

@@ -96,7 +96,11 @@ uint32_t fake_verbs_access(int initiator);
 uint32_t fake_verbs_openings(void);
 /* Whose the queue pair of a side is; NULL: nobody's. */
 void *fake_verbs_owner(int initiator);
-/* All ids are told so. */
+/* It comes back, by an address that is so much higher than at first. */
+void fake_verbs_return(uint32_t device, uint32_t moved);
+/* Its address is taken away, and who has it open is told of a change. */
+void fake_verbs_unaddress(uint32_t device);
+/* All ids are told so, and no device is listed until it returns. */
 void fake_verbs_remove_device(void);
 /*
  * The device says so to who has it open: of port 1, or of the queue pair of who

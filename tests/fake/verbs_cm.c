@@ -388,9 +388,10 @@ static struct ibv_context **get_devices(int *count)
 
 	if (!list)
 		return NULL;
+	*count = 0;
 	for (i = 0; i < fake.device_count; i++)
-		list[i] = &fake.contexts[i];
-	*count = (int)fake.device_count;
+		if (!(fake.removed >> i & 1))
+			list[(*count)++] = &fake.contexts[i];
 	return list;
 }
 
@@ -467,6 +468,7 @@ void fake_verbs_remove_device(void)
 {
 	uint32_t i;
 
+	fake.removed = UINT32_MAX;
 	for (i = 0; i < IDS_MAX; i++)
 		if (fake.ids[i])
 			tell(fake.ids[i], RDMA_CM_EVENT_DEVICE_REMOVAL, NULL,

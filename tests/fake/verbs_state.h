@@ -93,7 +93,10 @@ struct fake_verbs {
 	uint32_t openings;
 	uint32_t calls;
 	uint32_t next_key;
-	struct fake_verbs_dmabuf dmabuf; /* the last one */
+	struct fake_verbs_dmabuf dmabuf;       /* the last one */
+	uint32_t removed;                      /* not listed, by bit */
+	uint32_t absent;                       /* its address is, by bit */
+	uint8_t moved[FAKE_VERBS_DEVICES_MAX]; /* its address: so much higher */
 	uint16_t next_port;
 };
 

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Devices that were lost, and come back: taken away and given again, or their
+ * address with them. One that is lost is closed when nothing uses it any more;
+ * then it is looked for, as its rail was at open, until there is one no worse.
+ * Then all memory is registered with it, and it listens at the port it had.
+ *
+ * gone     DEVICE_LOST    connections end; each with its error, as their owner hears
+ *          DEVICE_CLOSED  nothing of it is left; it is looked for
+ *          0              it is there
+ */
+#ifndef KVPULL_VERBS_BACK_H
+#define KVPULL_VERBS_BACK_H
+
+#include "verbs/connect.h"
+#include "verbs/read.h"
+#include "verbs/watch.h"
+
+/* How often it is looked for: a pull is to go on within 2 s of its return. */
+#define KVPULL_VERBS_BACK_NS (KVPULL_NS_PER_S / 2)
+
+struct kvpull_verbs_back {
+	struct kvpull_verbs_shared *shared;
+	struct kvpull_verbs_connect *connect;
+	struct kvpull_verbs_reads *reads;
+	const struct kvpull_verbs_watch *watch;
+	struct kvpull_serve serve; /* what to register again; none: not yet */
+	uint64_t due_ns;           /* of the next look */
+};
+
+/* A part of a poll. */
+void kvpull_verbs_back_run(struct kvpull_verbs_back *back);
+/* When there is something to do; UINT64_MAX: nothing is lost. */
+uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back);
+
+#endif /* KVPULL_VERBS_BACK_H */

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where callers find us: one listener a rail, and the text that tickets carry. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "verbs/connect.h"
+
+static int rail_listen(struct kvpull_verbs_connect *connect, uint32_t rail,
+		       struct kvpull_verbs_address *address)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	const struct kvpull_fabric *fabric = shared->fabric;
+	struct rdma_cm_id **listener = &connect->listeners[rail];
+
+	*address = shared->devices[rail].address;
+	if (fabric->cm.create_id(connect->channel, listener, NULL,
+				 RDMA_PS_TCP)) {
+		*listener = NULL;
+		return KVPULL_EDEVICE;
+	}
+	kvpull_verbs_address_set_port(
+		address, connect->ports[rail] ?
+				 connect->ports[rail] :
+				 (uint16_t)shared->params.listen_port);
+	if (fabric->cm.bind_addr(*listener, &address->socket.any) ||
+	    fabric->cm.listen(*listener, KVPULL_VERBS_LISTEN_BACKLOG))
+		return KVPULL_EDEVICE;
+	/* Tickets name it: it is taken again when the device comes back. */
+	connect->ports[rail] = ntohs(fabric->cm.get_src_port(*listener));
+	kvpull_verbs_address_set_port(address, connect->ports[rail]);
+	return 0;
+}
+
+int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	char text[KVPULL_VERBS_RAILS_MAX * KVPULL_ADDRESS_BYTES_MAX];
+	char one[KVPULL_ADDRESS_BYTES_MAX];
+	struct kvpull_verbs_address address;
+	size_t used = 0;
+	uint32_t rail;
+
+	for (rail = 0; rail < shared->rail_count; rail++) {
+		if (rail_listen(connect, rail, &address)) {
+			kvpull_error(
+				shared->log, "verbs: listening on port %u: %s",
+				shared->params.listen_port, strerror(errno));
+			return KVPULL_EDEVICE;
+		}
+		kvpull_verbs_address_print(&address, one);
+		used += (size_t)snprintf(text + used, sizeof(text) - used,
+					 "%s%s", rail ? "," : "", one);
+		/* Consumers find as many rails as a ticket has room to name. */
+		if (used < sizeof(connect->address))
+			memcpy(connect->address, text, used + 1);
+		else
+			kvpull_warn(
+				shared->log,
+				"verbs: rail %u has no room in tickets: only %s go there",
+				rail, connect->address);
+	}
+	kvpull_info(shared->log, "verbs: listening at %s", text);
+	return 0;
+}
+
+int kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
+				      uint32_t rail)
+{
+	struct kvpull_verbs_address address;
+	char text[KVPULL_ADDRESS_BYTES_MAX];
+
+	if (rail_listen(connect, rail, &address)) {
+		kvpull_warn(connect->shared->log,
+			    "verbs: listening on port %u again: %s",
+			    connect->ports[rail], strerror(errno));
+		return KVPULL_EDEVICE;
+	}
+	kvpull_verbs_address_print(&address, text);
+	if (!strstr(connect->address, text))
+		kvpull_warn(
+			connect->shared->log,
+			"verbs: listening at %s, while tickets name %s: give that address back, or restart",
+			text, connect->address);
+	return 0;
+}
+
+void kvpull_verbs_connect_hush(struct kvpull_verbs_connect *connect,
+			       uint32_t rail)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+
+	if (connect->listeners[rail] &&
+	    shared->fabric->cm.destroy_id(connect->listeners[rail]))
+		kvpull_warn(shared->log, "verbs: id: %s", strerror(errno));
+	connect->listeners[rail] = NULL;
+}
