@@ -311,6 +311,56 @@ goes_on_after_stop() {
 
 check goes_on_after_stop
 
+# A ticket that reaches no consumer, given back: as text, from a file, from a
+# pipe; by every rank of its producer, long before its lease of an hour.
+held() { # folder, holds: as many are live
+	timeout 10 "$tool" --stats "$1" | grep "\"holds_live\": $2,"
+}
+
+tickets_given_back() {
+	for ranks in 1 4; do
+		folder=$work/back$ranks
+		"$tool" --pool 256 --tp $ranks --lease 3600000 --dir "$folder" \
+			2>"$work/backs" &
+		others=$!
+		await_serving "$work/backs" $others
+		for how in text file pipe; do
+			"$tool" $small --ticket "$folder" >"$work/ticket" || return 1
+			held "$folder" $ranks || return 1
+			case $how in
+			text) "$tool" --release "$(cat "$work/ticket")" "$folder/" ;;
+			file) "$tool" --release "@$work/ticket" --dir "$folder" ;;
+			pipe) "$tool" --release - "$folder" <"$work/ticket" ;;
+			esac >"$work/back" 2>&1
+			got=$?
+			cat "$work/back"
+			[ $got -eq 0 ] && held "$folder" 0 &&
+				grep -q "^given back to $ranks of $ranks ranks$" "$work/back" ||
+				return 1
+		done
+		timeout 10 "$tool" --stats "$folder" |
+			grep "\"holds_released\": $((3 * ranks)), \"holds_expired\": 0," ||
+			return 1
+		kill $others && wait $others
+	done
+}
+
+check tickets_given_back
+"$tool" $small --ticket "$sockets" >"$work/ticket"
+claim 'ticket of another shape' 1 '^given back to 0 of 1 ranks: .* --size' -- \
+	"$tool" --size 8192 --release "@$work/ticket" "$sockets/"
+claim 'ticket given back' 0 '^given back to 1 of 1 ranks$' -- \
+	"$tool" --release "@$work/ticket" "$sockets/"
+claim 'ticket given back twice' 0 '^given back to 1 of 1 ranks$' -- \
+	"$tool" --release "@$work/ticket" "$sockets/"
+claim 'no hold is left' 0 '"holds_live": 0,' -- "$tool" --stats "$sockets"
+claim 'ticket of one that is gone' 1 '^given back to 0 of 1 ranks: ' -- \
+	"$tool" --release "@$work/ticket" "$work/nowhere/"
+for bad in x kvp1.x "$(cut -c 1-80 "$work/ticket")" '@/nonexistent' '@/dev/null'; do
+	claim "no ticket: $bad" 1 '^(ticket|/nonexistent): ' -- \
+		"$tool" --release "$bad" "$sockets/"
+done
+
 # What was pulled before the producer died is told.
 results_after_death() {
 	"$tool" --pool 256 --dir "$work/dies" 2>"$work/dying" &

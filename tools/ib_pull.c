@@ -208,6 +208,8 @@ static const struct option_row {
 	FLAG("one-by-one", one_by_one,
 	     "--depth requests are admitted, then pulled one after another"),
 	FLAG("stats", stats, "print the producer's counters, and pull nothing"),
+	FLAG("ticket", ticket,
+	     "ask for one prefill, print its ticket, and pull nothing"),
 	FLAG("verify", verify, "compare every byte"),
 	FLAG("thread", thread, "a progress thread, as engines use it"),
 	FLAG("spin", spin, "a producer that polls and never sleeps"),
@@ -226,6 +228,7 @@ enum {
 	OPTION_DEVICE,
 	OPTION_GID,
 	OPTION_TRACE,
+	OPTION_RELEASE,
 	OPTION_HELP,
 	OPTION_VERSION
 };
@@ -244,10 +247,12 @@ static void usage(void)
 	       "  --%-14s RDMA device (chosen)\n"
 	       "  --%-14s index of its GID (chosen)\n"
 	       "  --%-14s replay JSON lines of arrival_s, prompt_tokens, output_tokens, n, abort\n"
+	       "  --%-14s give a ticket back unread: its text, @file or - for stdin\n"
 	       "  --%-14s this text\n  --%-14s version\n"
 	       "as in perftest: -d device -x gid-index -p port -q qp -s size -n requests -D duration\n"
 	       "exit: 0 right, 1 something was wrong, 2 usage, 128 + n ended by signal n\n",
-	       "dir", "device", "gid-index", "trace", "help", "version");
+	       "dir", "device", "gid-index", "trace", "release", "help",
+	       "version");
 }
 
 static int number_take(struct ib_options *options, size_t row, const char *text)
@@ -307,15 +312,18 @@ static int run(struct ib_options *options, const char *peer)
 			       (unsigned int)geteuid());
 		options->dir = dir;
 	}
+	options->name = peer || options->release ? "consumer" : "producer";
 	if (options->stats)
 		return ib_print_stats(options);
+	if (options->release)
+		return ib_release(options);
+	if (options->ticket)
+		return ib_ticket(options);
 	if (!peer) {
-		options->name = "producer";
 		failed = ib_serve(options);
 		stop = 0; /* so it ends */
 		return failed;
 	}
-	options->name = "consumer";
 	/* As many pulls as the percentiles are of. */
 	if ((options->trace || options->duration_s) &&
 	    options->request_count < TIMES_MIN)
@@ -373,6 +381,8 @@ static int text_take(struct ib_options *options, int option, int *demo)
 		options->device = optarg;
 	else if (option == OPTION_TRACE)
 		options->trace = optarg;
+	else if (option == OPTION_RELEASE)
+		options->release = optarg;
 	else if (option == OPTION_GID)
 		return gid_take(options, optarg);
 	else
@@ -410,7 +420,7 @@ static void defaults_take(struct ib_options *options, int demo)
 
 static int parse(int count, char **words, struct ib_options *options, int *demo)
 {
-	struct option longs[ROWS + 8] = { { 0 } };
+	struct option longs[ROWS + 9] = { { 0 } };
 	size_t row;
 	int option;
 	int code = 0;
@@ -426,6 +436,7 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	longs[ROWS + 4] = (struct option){ "version", 0, NULL, OPTION_VERSION };
 	longs[ROWS + 5] = (struct option){ "device", 1, NULL, OPTION_DEVICE };
 	longs[ROWS + 6] = (struct option){ "gid-index", 1, NULL, OPTION_GID };
+	longs[ROWS + 7] = (struct option){ "release", 1, NULL, OPTION_RELEASE };
 	opterr = 0;
 	while (!code && (option = getopt_long(count, words, ":d:x:p:q:s:n:D:",
 					      longs, NULL)) != -1) {
@@ -442,9 +453,10 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	if (code)
 		return code;
 	defaults_take(options, *demo);
-	if (*demo && (options->stats || count > optind))
+	if (*demo && (options->stats || options->ticket || options->release ||
+		      count > optind))
 		return wrong(
-			"--demo pulls from a producer of its own: it takes neither --stats nor an operand");
+			"--demo pulls from a producer of its own: it takes no --stats, --ticket, --release or operand");
 	if (count - optind > 1)
 		return wrong("%s: one FOLDER or HOST is enough",
 			     words[optind + 1]);

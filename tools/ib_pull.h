@@ -47,6 +47,7 @@ struct ib_options {
 	uint32_t port;    /* 0: no network when serving, IB_PORT when pulling */
 	uint32_t retry_s; /* a producer that is gone is called so long */
 	uint32_t stats;   /* ask for the producer's counters, no pull */
+	uint32_t ticket;  /* ask for one prefill, print its ticket */
 	uint32_t duration_s; /* 0: request_count requests */
 	uint32_t contiguous; /* blocks of a request lie side by side */
 	uint32_t lead_ms;    /* from a request's admission to its pull */
@@ -56,8 +57,9 @@ struct ib_options {
 	const char *dir;
 	const char *host; /* NULL: the producer is on this machine */
 	const char *trace;
-	const char *name; /* engine id */
-	const int *stop;  /* the signal that ends this; 0: none came */
+	const char *release; /* a ticket, @file or -; NULL: none */
+	const char *name;    /* engine id */
+	const int *stop;     /* the signal that ends this; 0: none came */
 };
 
 enum ib_ask_kind {
@@ -111,6 +113,10 @@ int ib_serve(const struct ib_options *options);
 /* Pull; 0, or 1 if something was wrong. */
 int ib_pull(const struct ib_options *options, struct ib_result *result);
 int ib_demo(const struct ib_options *options);
+/* ib_pull_release.c: a ticket, as a router has it; 0 or 1. */
+int ib_ticket(const struct ib_options *options);
+/* And given back, unread. */
+int ib_release(const struct ib_options *options);
 int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer);
 
 void ib_print_header(const struct ib_options *options);

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a router does with a ticket beside handing it on: takes one from a
+ * producer, and gives one back that reaches no consumer any more. That is the
+ * connector's word of a request that was refused before admission: a release
+ * to every rank of the ticket, and nothing is read.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/ib_pull.h"
+
+#define RELEASE_NS UINT64_C(10000000000) /* then its lease ends it */
+#define SETTLE_NS UINT64_C(300000000)    /* from a refusal to our giving up */
+#define STEP_MS 5                        /* between two looks at the peers */
+#define PEERS_MAX KVPULL_RANKS_MAX
+
+struct release {
+	const struct ib_options *options;
+	struct engine engine;
+	struct kvpull_ticket_info info;
+	char *text; /* [KVPULL_TICKET_BYTES_MAX + 2] */
+	size_t text_bytes;
+};
+
+int ib_ticket(const struct ib_options *options)
+{
+	const struct ib_ask what = {
+		.kind = IB_ASK_PREFILL,
+		.blocks = options->request_blocks,
+		.siblings = options->siblings,
+	};
+	struct ib_call call = { .control = -1 };
+	struct ib_answer answer = { 0 };
+	int failed = ib_call_open(&call, options) ||
+		     ib_call_ask(&call, &what, &answer);
+
+	if (!failed && answer.code) {
+		fprintf(stderr, "no prefill: %s\n",
+			answer.code == KVPULL_EFULL ?
+				"the producer has no room now" :
+				"the producer has no such blocks");
+		failed = 1;
+	}
+	if (!failed)
+		printf("%.*s\n", (int)answer.ticket_bytes,
+		       (const char *)call.message + sizeof(answer));
+	ib_call_close(&call);
+	return failed;
+}
+
+/* The argument itself, or what the file that it names holds. */
+static int text_take(struct release *release)
+{
+	const char *named = release->options->release;
+	const size_t room = KVPULL_TICKET_BYTES_MAX + 1;
+	FILE *file;
+
+	release->text = malloc(room + 1);
+	if (!release->text)
+		return 1;
+	if (strcmp(named, "-") != 0 && *named != '@') {
+		release->text_bytes = strnlen(named, room);
+		memcpy(release->text, named, release->text_bytes);
+		return 0;
+	}
+	file = *named == '@' ? fopen(named + 1, "re") : stdin;
+	if (!file) {
+		fprintf(stderr, "%s: %s\n", named + 1, strerror(errno));
+		return 1;
+	}
+	release->text_bytes = fread(release->text, 1, room, file);
+	if (file != stdin)
+		(void)fclose(file);
+	while (release->text_bytes &&
+	       strchr(" \t\r\n", release->text[release->text_bytes - 1]))
+		release->text_bytes--;
+	return 0;
+}
+
+/* Is there a rank that was not told yet? */
+static int is_owed(struct release *release)
+{
+	struct engine *engine = &release->engine;
+	uint64_t owed = 0;
+	uint32_t rank;
+
+	for (rank = 0; rank < engine->tp_size; rank++) {
+		struct kvpull_worker_stats stats = { .struct_size =
+							     sizeof(stats) };
+
+		(void)engine->ops->worker->stats(engine->workers[rank], &stats,
+						 0);
+		owed += stats.releases_queued;
+	}
+	return owed || engine_has_step(engine);
+}
+
+/* How many ranks are connected; why others are not, if that is to be said. */
+static uint32_t told_count(const struct release *release, int is_said)
+{
+	struct kvpull_peer_info peers[PEERS_MAX];
+	const struct engine *engine = &release->engine;
+	uint32_t told = 0;
+	int count = engine->ops->worker->peers(engine->workers[0], peers,
+					       PEERS_MAX, sizeof(*peers));
+
+	if (count > (int)PEERS_MAX)
+		count = PEERS_MAX;
+	while (count-- > 0) {
+		if (!peers[count].state_error)
+			told++;
+		else if (is_said)
+			fprintf(stderr, "%s: %s\n", peers[count].address,
+				engine->ops->error_text(
+					peers[count].state_error));
+	}
+	return told;
+}
+
+/*
+ * Until each rank is connected and has all that was said; or nothing is owed
+ * any more and they are not: who refused us, or is gone, is not asked again.
+ */
+static int ranks_tell(struct release *release)
+{
+	struct engine *engine = &release->engine;
+	const uint64_t until_ns = engine_now_ns() + RELEASE_NS;
+	struct pollfd waits[ENGINE_RANKS_MAX] = { 0 };
+	uint64_t owed_ns = engine_now_ns();
+	int code;
+
+	for (;;) {
+		const uint64_t now_ns = engine_now_ns();
+
+		code = engine_step(engine);
+		if (code || *release->options->stop || now_ns >= until_ns)
+			return code;
+		if (is_owed(release))
+			owed_ns = now_ns;
+		else if (told_count(release, 0) == release->info.rank_count ||
+			 now_ns - owed_ns >= SETTLE_NS)
+			return 0;
+		(void)poll(waits, engine_waits(engine, waits), STEP_MS);
+	}
+}
+
+static int outcome_say(struct release *release)
+{
+	const uint32_t rank_count = release->info.rank_count;
+	const uint32_t told = told_count(release, 1);
+
+	if (told == rank_count && !is_owed(release)) {
+		printf("given back to %u of %u ranks\n", told, rank_count);
+		return 0;
+	}
+	fprintf(stderr,
+		"given back to %u of %u ranks: the lease ends what is left; --dir, --size, --layers and --groups must be the producer's\n",
+		told, rank_count);
+	return 1;
+}
+
+static int release_run(struct release *release)
+{
+	struct engine *engine = &release->engine;
+	int code = engine->ops->scheduler->request_rejected(
+		engine->scheduler, release->text, release->text_bytes);
+
+	if (!code)
+		code = ranks_tell(release);
+	if (!code)
+		return outcome_say(release);
+	fprintf(stderr, "ticket: %s\n", engine->ops->error_text(code));
+	return 1;
+}
+
+/* Before anything is opened: what is no ticket never is one. */
+static int ticket_look(struct release *release)
+{
+	const struct kvpull_connector_ops *ops = engine_library();
+	int code;
+
+	if (!ops || text_take(release))
+		return 1;
+	release->info.struct_size = sizeof(release->info);
+	code = ops->ticket_peek(release->text, release->text_bytes,
+				&release->info);
+	if (code)
+		fprintf(stderr, "ticket: %s\n", ops->error_text(code));
+	return code != 0;
+}
+
+int ib_release(const struct ib_options *options)
+{
+	struct ib_options own = *options;
+	struct release release = { .options = &own };
+	int failed;
+
+	/* Nothing is read: one block is enough to be of the same model. */
+	own.shape.block_count = 1;
+	own.tp_size = 1;
+	own.thread = 1;
+	failed = ticket_look(&release) ||
+		 ib_engine_open(&own, &release.engine) || release_run(&release);
+	if (release.engine.ops)
+		engine_close(&release.engine);
+	free(release.text);
+	return failed;
+}
