@@ -19,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from kvpull_vllm.router import Router
+from kvpull_vllm.router import GIVEN_BACK, Router
 
 TICKET = {"kvpull_ticket": "t", "remote_request_id": "r"}
 PULL = {"do_remote_prefill": True, **TICKET}
@@ -56,6 +56,24 @@ async def stands(_request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+async def stands_but_refuses(request: web.Request) -> web.StreamResponse:
+    """Never answer but to refuse, as for a model that is not served."""
+    if (await request.json()).get("model") == GIVEN_BACK:
+        return web.json_response({}, status=404)
+    return await stands(request)
+
+
+async def slow(request: web.Request) -> web.StreamResponse:
+    """Begin P's answer, and end it later; a refusal comes at once."""
+    if (await request.json()).get("model") == GIVEN_BACK:
+        return web.json_response({}, status=404)
+    answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await answer.prepare(request)
+    await asyncio.sleep(0.6)
+    await answer.write(json.dumps({"kv_transfer_params": TICKET}).encode())
+    return answer
+
+
 P, D = says({"kv_transfer_params": TICKET}), says({"choices": []})
 
 
@@ -76,9 +94,21 @@ class Seen:
         (body,) = (body for called, body in self.calls if called == name)
         return body.get("kv_transfer_params")
 
+    @property
+    def given_back(self) -> list[tuple[str, Any]]:
+        """The engines that were to give a ticket back, and the ticket."""
+        return [
+            (name, body["kv_transfer_params"])
+            for name, body in self.calls
+            if body.get("model") == GIVEN_BACK
+        ]
+
 
 async def _routed(
-    engines: dict[str, Answer], body: dict[str, Any], **more: Any
+    engines: dict[str, Answer],
+    body: dict[str, Any],
+    leaves_s: float | None = None,
+    **more: Any,
 ) -> Seen:
     seen = Seen()
     async with contextlib.AsyncExitStack() as stack:
@@ -101,10 +131,17 @@ async def _routed(
             [url for name, url in urls.items() if name.startswith("d")],
             **more,
         )
-        client = TestClient(TestServer(router.app()))
+        client = TestClient(
+            TestServer(router.app(), handler_cancellation=True)
+        )
         await stack.enter_async_context(client)
-        answer = await client.post("/v1/completions", data=json.dumps(body))
-        seen.status = answer.status
+        asking = client.post("/v1/completions", data=json.dumps(body))
+        if leaves_s is None:
+            seen.status = (await asking).status
+            return seen
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asking, leaves_s)
+        await asyncio.sleep(1)
     return seen
 
 
@@ -174,6 +211,35 @@ def producer_is_asked_only_for_what_d_can_pull() -> None:
         assert seen.params("d0") is None
 
 
+def ticket_that_no_d_took_is_given_back() -> None:
+    """D refused it in its own way, or there is no D: P does it itself."""
+    refuses = says({}, status=422)
+    seen = routed({"p0": P, "d0": refuses})
+    assert (seen.status, seen.names) == (422, ["p0", "d0", "d0"]), seen
+    assert seen.given_back == [("d0", PULL)], seen
+    seen = routed({"p0": P, "d0": resets})
+    assert seen.status == 503, seen
+    assert seen.given_back == [("d0", PULL), ("p0", PULL)], seen
+    # Nor is what was taken, or never was, given back.
+    for p in (P, says({}, status=400)):
+        seen = routed({"p0": p, "d0": D})
+        assert (seen.status, seen.given_back) == (200, []), seen
+    seen = routed({"p0": says({}, status=400), "d0": refuses})
+    assert (seen.status, seen.given_back) == (422, []), seen
+
+
+def ticket_of_a_client_that_left_is_given_back() -> None:
+    """Before D answered, and between the two ends of P's answer."""
+    seen = routed({"p0": P, "d0": stands_but_refuses}, leaves_s=0.3)
+    assert seen.given_back == [("d0", PULL)], seen
+    seen = routed({"p0": slow, "d0": stands_but_refuses}, leaves_s=0.3)
+    assert seen.names == ["p0", "d0"], seen
+    assert seen.given_back == [("d0", PULL)], seen
+    # P was not done: it ends by itself, and there is no ticket.
+    seen = routed({"p0": stands, "d0": D}, leaves_s=0.3)
+    assert (seen.names, seen.given_back) == (["p0"], []), seen
+
+
 def clients_have_no_say_in_the_transfer() -> None:
     """kv_transfer_params of a client, also in vllm_xargs, reach no engine."""
     body = {
@@ -195,6 +261,8 @@ TESTS: list[Callable[[], None]] = [
     prefill_has_a_limit,
     decode_that_ends_before_an_answer_is_asked_of_the_next,
     producer_is_asked_only_for_what_d_can_pull,
+    ticket_that_no_d_took_is_given_back,
+    ticket_of_a_client_that_left_is_given_back,
     clients_have_no_say_in_the_transfer,
 ]
 

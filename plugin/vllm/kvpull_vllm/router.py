@@ -6,7 +6,8 @@
 
 Both options may be repeated; engines are taken in turn. A prefill that fails,
 or has no answer within --prefill-timeout, is no failure of the request: the
-next P is asked, then D computes by itself.
+next P is asked, then D computes by itself. A ticket that no D took is given
+back, so that P does not hold its blocks for a lease.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ _BODY_MAX = 64 << 20
 _CONNECT_S = 5.0
 # A P that stands must not hold requests for ever; a queue before it is none.
 PREFILL_TIMEOUT_S = 300.0
+# What P sends after an answer began is that answer, and short.
+_ANSWER_S = 5.0
+# To give a ticket back; then its lease ends it. So many at once.
+_GIVE_BACK_S = 5.0
+_GIVE_BACKS_MAX = 1024
+_TICKET = "kvpull_ticket"
+# A model that no engine serves: it refuses the request, and tells P.
+GIVEN_BACK = "kvpull-ticket-given-back"
 # Before an answer began. An engine that was killed may reset the connection.
 _NO_ANSWER = (
     aiohttp.ClientOSError,
@@ -103,6 +112,12 @@ def decode_body(
     return asked
 
 
+def refused_body(params: dict[str, Any]) -> dict[str, Any]:
+    """Return a request that an engine refuses, which gives the ticket back."""
+    asked = {"model": GIVEN_BACK, "prompt": [0], "max_tokens": 1}
+    return decode_body(asked, params)
+
+
 class Router:
     """Engines and the calls to them."""
 
@@ -122,6 +137,7 @@ class Router:
             "decode": itertools.count(),
         }
         self._session: aiohttp.ClientSession | None = None
+        self._give_backs: set[asyncio.Task[None]] = set()
 
     async def session(self, _app: web.Application) -> AsyncIterator[None]:
         """Keep one client session while the server runs."""
@@ -132,6 +148,8 @@ class Router:
         ) as made:
             self._session = made
             yield
+            if self._give_backs:
+                await asyncio.wait(self._give_backs, timeout=_GIVE_BACK_S)
 
     def _in_turn(self, kind: str, urls: list[str]) -> list[str]:
         if not urls:
@@ -144,6 +162,7 @@ class Router:
     ) -> dict[str, Any] | None:
         """Return P's kv_transfer_params, None if there are none."""
         assert self._session is not None
+        params = None
         for url in self._in_turn("prefill", self._prefill):
             try:
                 async with self._session.post(
@@ -153,7 +172,8 @@ class Router:
                     timeout=self._prefill_timeout,
                 ) as answer:
                     if answer.status == 200:
-                        return _params(await answer.json())
+                        params = await self._answered(answer, headers)
+                        return params
                     text = (await answer.text())[:200]
                     logger.warning("%s: %d %s", url, answer.status, text)
                     if answer.status < 500:
@@ -163,7 +183,67 @@ class Router:
             except asyncio.TimeoutError:
                 total = self._prefill_timeout.total
                 logger.warning("%s: no answer within %g s", url, total)
+            except asyncio.CancelledError:
+                self._give_back(params, headers)
+                raise
         return None
+
+    async def _answered(
+        self, answer: aiohttp.ClientResponse, headers: dict[str, str]
+    ) -> dict[str, Any] | None:
+        """Return what P answered; if the client leaves, give it back.
+
+        P is done when its answer begins, and holds the blocks: leaving now
+        would end nothing there.
+        """
+        reading = asyncio.ensure_future(answer.json())
+        try:
+            return _params(await asyncio.shield(reading))
+        except asyncio.CancelledError:
+            await asyncio.wait({reading}, timeout=_ANSWER_S)
+            if not reading.done():
+                reading.cancel()
+            elif not reading.cancelled() and reading.exception() is None:
+                self._give_back(_params(reading.result()), headers)
+            raise
+
+    def _give_back(
+        self, params: dict[str, Any] | None, headers: dict[str, str]
+    ) -> None:
+        """Begin to give a ticket back; it may be done already at D."""
+        if not params or _TICKET not in params:
+            return
+        if len(self._give_backs) >= _GIVE_BACKS_MAX:
+            logger.warning("too many tickets to give back: a lease ends one")
+            return
+        task = asyncio.ensure_future(self._refuse(params, headers))
+        self._give_backs.add(task)
+        task.add_done_callback(self._give_backs.discard)
+
+    async def _refuse(
+        self, params: dict[str, Any], headers: dict[str, str]
+    ) -> None:
+        """Show the ticket in a request that is refused, until one answers.
+
+        To a D first; where none is left, to P, which gives it to itself.
+        """
+        assert self._session is not None
+        timeout = aiohttp.ClientTimeout(
+            total=_GIVE_BACK_S, sock_connect=_CONNECT_S
+        )
+        for url in self._in_turn("decode", self._decode) + self._prefill:
+            try:
+                async with self._session.post(
+                    url + _PATHS[0],
+                    json=refused_body(params),
+                    headers=headers,
+                    timeout=timeout,
+                ) as answer:
+                    if answer.status < 500:
+                        return
+            except (aiohttp.ClientError, asyncio.TimeoutError) as error:
+                logger.info("%s: %s", url, error)
+        logger.warning("a ticket could not be given back: its lease ends it")
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one request."""
@@ -182,26 +262,35 @@ class Router:
         params = None
         if is_pulled(body):
             params = await self.prefill(request.path, body, headers)
-        return await self._forward(request, decode_body(body, params), headers)
+        return await self._forward(request, body, params, headers)
 
     async def _forward(
         self,
         request: web.Request,
         body: dict[str, Any],
+        params: dict[str, Any] | None,
         headers: dict[str, str],
     ) -> web.StreamResponse:
         assert self._session is not None
         error: Exception | None = None
-        for url in self._in_turn("decode", self._decode):
-            try:
-                answer = await self._session.post(
-                    url + request.path, json=body, headers=headers
-                )
-            except _NO_ANSWER as failed:  # the client has seen nothing yet
-                error = failed
-                continue
-            async with answer:
-                return await self._relay(request, answer)
+        asked = decode_body(body, params)
+        is_taken = False
+        try:
+            for url in self._in_turn("decode", self._decode):
+                try:
+                    answer = await self._session.post(
+                        url + request.path, json=asked, headers=headers
+                    )
+                except _NO_ANSWER as failed:  # the client has seen nothing yet
+                    error = failed
+                    continue
+                # vLLM tells no connector of some of what it refuses.
+                is_taken = answer.status < 400
+                async with answer:
+                    return await self._relay(request, answer)
+        finally:
+            if not is_taken:
+                self._give_back(params, headers)
         return web.json_response(
             {"error": f"no decode engine: {error}"}, status=503
         )
