@@ -11,7 +11,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:full:pull_consumer_killed 2:1:full:pull_consumer_lost
 	2:1:smoke:pull_producer_killed 2:1:smoke:pull_overwritten
 	2:1:smoke:pull_unchecked
-	2:1:full:pull_mtu
+	2:1:full:pull_mtu 2:1:full:pull_address
 	2:1:full:pull_doctor 4:1:full:pull_four"
 
 # 1 MiB a request: 16 blocks of 16 KiB in each of 4 layers. An acknowledgement
@@ -304,6 +304,17 @@ scenario_pull_unchecked() {
 	if [ "${pull_wrong:-0}" -eq 0 ] || [ "$pull_code" -ne 1 ]; then
 		pull_says "no wrong byte was accepted: the check is not tested"
 	fi
+}
+
+# The consumer's address is taken away for 2 s of 20 and given back: the same
+# process pulls on, some ten a second. The device itself cannot be taken: the
+# kernel waits for who has rxe open, and tells them nothing.
+scenario_pull_address() {
+	pull_serve && pull_start 2 100000 '--duration 20 --retry 30' || return
+	fabric_run 2 20 'sleep 2; ip -4 addr flush dev rail0; sleep 2
+		ip addr add $(address 2)/24 dev rail0' ||
+		pull_says "guest 2: $?" || return
+	pull_ends 90 80 1000000 && pull_settles 70000 && pull_stop
 }
 
 # What kvpull_doctor says of another machine.

@@ -420,6 +420,14 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
+	uint32_t i;
+
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.qps[i] && fake.qps[i]->qp.pd == pd)
+			return EBUSY;
+	for (i = 0; i < REGIONS_MAX; i++)
+		if (fake.regions[i] && fake.regions[i]->mr.pd == pd)
+			return EBUSY;
 	return fake_verbs_unmake(pd);
 }
 

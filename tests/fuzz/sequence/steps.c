@@ -132,13 +132,14 @@ static void fabric_step(void)
 	}
 }
 
-/* Rare: nothing goes by that device any more, so the world ends after it. */
+/* Rare: it may be gone for good, so the world ends soon after it. */
 static void device_step(void)
 {
 	static const enum ibv_event_type types[] = { IBV_EVENT_PORT_ERR,
 						     IBV_EVENT_QP_FATAL,
 						     IBV_EVENT_CQ_ERR,
 						     IBV_EVENT_DEVICE_FATAL };
+	uint32_t rail;
 
 	if (!seq_one_in(world.dice, 256))
 		return;
@@ -148,6 +149,10 @@ static void device_step(void)
 	else
 		fake_verbs_async(seq_below(world.dice, world.options.rails),
 				 types[seq_below(world.dice, 4)]);
+	/* Half of them are back before anybody has looked for them. */
+	for (rail = 0; rail < world.options.rails; rail++)
+		if (seq_one_in(world.dice, 2))
+			fake_verbs_return(rail, 0);
 }
 
 static void hold_step(void)
