@@ -1,146 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariants: a packet is told in order of its queue, and its bytes live until
- * its owner's next poll; a connection is free when both its ends are over; a
- * read is told once, before its peer's end.
+ * its owner's next poll; a connection is free when both its ends are over.
  */
-#include "tests/fake/loop.h"
+#include "tests/fake/loop_state.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include "base/clock.h"
-#include "base/ring.h"
-
-#define CONNS 32u
-#define PLACES 8u /* peers, and callers, of an end */
-#define READS 128u
-#define PACKETS 16u
-#define RING_RECORDS 16u
-#define PACKET_BYTES 8192u
-#define DELAY_NS (200 * UINT64_C(1000))
-
-enum packet_kind {
-	PACKET_CALL = 1,
-	PACKET_MESSAGE,
-	PACKET_NOTE,
-	PACKET_END
-};
-
-struct packet {
-	enum packet_kind kind;
-	int32_t code; /* of an end */
-	uint64_t due_ns;
-	size_t byte_count;
-	struct kvpull_record note;
-	uint8_t bytes[PACKET_BYTES];
-};
-
-/* The oldest is first; the one that was told last may still be looked at. */
-struct queue {
-	struct packet *packets; /* [PACKETS] */
-	uint32_t first, count;
-};
-
-struct end;
-
-struct conn {
-	uint32_t used;
-	struct end *client, *server; /* NULL: over, for that side */
-	uint32_t peer, caller;       /* handles; KVPULL_NONE: not known yet */
-	uint32_t attached;
-	uint32_t over; /* nothing more is said; its ends are underway */
-	uint32_t refused;
-	struct queue to_client, to_server;
-	struct kvpull_ring ring;
-	struct kvpull_ring_writer writer;
-	void *memory; /* of the ring; NULL: not let in */
-};
-
-struct open_read {
-	struct kvpull_read *read; /* NULL: free */
-	struct conn *conn;        /* of its peer */
-	uint32_t peer;
-	uint32_t checks, is_over;
-	int32_t code;
-	uint64_t due_ns;
-	uint64_t number;
-};
-
-/* One worker's. */
-struct end {
-	struct kvpull_transport transport; /* first: the seam's handle */
-	struct loop_net *net;
-	uint32_t number;
-	uint32_t is_open;
-	const struct kvpull_serve *serve;
-	struct conn *peers[PLACES];
-	struct conn *callers[PLACES];
-	uint32_t was_cut[PLACES]; /* the peer that had this handle */
-	struct open_read reads[READS];
-	uint64_t now_ns;
-	int fd;
-	char address[16];
-};
-
-struct loop_net {
-	uint64_t state;
-	uint32_t cut_chance;
-	uint64_t reads; /* begun */
-	uint32_t end_count;
-	struct end ends[LOOP_ENDS];
-	struct conn conns[CONNS];
-	struct loop_counts counts;
-};
-
-static struct end *of(struct kvpull_transport *transport)
-{
-	return (struct end *)(void *)transport;
-}
-
-static const struct end *of_const(const struct kvpull_transport *transport)
-{
-	return (const struct end *)(const void *)transport;
-}
-
-static void must(int holds, const char *what)
-{
-	if (holds)
-		return;
-	(void)fprintf(stderr, "loop: %s\n", what);
-	abort();
-}
-
-static uint32_t below(struct loop_net *net, uint32_t bound)
-{
-	net->state = net->state * UINT64_C(6364136223846793005) + 1442695041;
-	return (uint32_t)((net->state >> 33) % bound);
-}
-
-/* So many in a thousand. */
-static int chance(struct loop_net *net, uint32_t thousandths)
-{
-	return below(net, 1000) < thousandths;
-}
-
-static int again(struct end *end)
-{
-	const int is_now = chance(end->net, 150);
-
-	end->net->counts.agains += (uint32_t)is_now;
-	return is_now;
-}
-
-static uint64_t due(struct end *end)
-{
-	if (!chance(end->net, 700))
-		return end->now_ns;
-	end->net->counts.delays++;
-	return end->now_ns + below(end->net, (uint32_t)DELAY_NS);
-}
 
 /* KVPULL_EAGAIN: full; the last place is for the end. */
 static int queue_put(struct end *from, struct queue *queue,
@@ -200,8 +66,7 @@ static void server_leaves(struct conn *conn)
 	conn_free(conn);
 }
 
-/* Both sides are told, after what was said before. */
-static void conn_end(struct conn *conn, struct end *by, int32_t code)
+void loop_conn_end(struct conn *conn, struct end *by, int32_t code)
 {
 	if (conn->over)
 		return;
@@ -212,85 +77,6 @@ static void conn_end(struct conn *conn, struct end *by, int32_t code)
 		.packets[(conn->to_client.first + conn->to_client.count - 1) %
 			 PACKETS]
 		.code = code;
-}
-
-/* Bytes of a read, in the order of strips, ids and rows, up to so many. */
-static uint64_t copy(const struct kvpull_read *read,
-		     const struct kvpull_serve *serve, uint64_t bytes_max)
-{
-	uint64_t bytes = 0;
-	uint32_t strip, id, row;
-
-	for (strip = 0; strip < read->strip_count; strip++) {
-		const struct kvpull_strip *at = &read->strips[strip];
-		const uint8_t *from = serve->regions[at->region_index].base +
-				      at->remote_offset;
-
-		for (id = read->group_first[at->group_index];
-		     id < read->group_first[at->group_index + 1]; id++)
-			for (row = 0; row < at->row_count; row++) {
-				if (bytes + at->row_bytes > bytes_max)
-					return bytes;
-				memcpy(at->local +
-					       read->local_ids[id] *
-						       at->local_block_stride +
-					       row * at->local_row_stride,
-				       from +
-					       read->remote_ids[id] *
-						       at->remote_block_stride +
-					       row * at->remote_row_stride,
-				       at->row_bytes);
-				bytes += at->row_bytes;
-			}
-	}
-	return bytes;
-}
-
-static const struct kvpull_serve *serve_of(const struct conn *conn)
-{
-	return !conn->over && conn->server ? conn->server->serve : NULL;
-}
-
-static void read_work(struct open_read *open)
-{
-	const struct kvpull_serve *serve = serve_of(open->conn);
-
-	open->is_over = 1;
-	if (!serve)
-		open->code = KVPULL_EPEER;
-	else if (open->checks)
-		open->read->entry = kvpull_revocation_read(
-			&serve->entries[open->read->slot]);
-	else
-		(void)copy(open->read, serve, UINT64_MAX);
-}
-
-/* All that a connection carried ends with it; a part may have come. */
-static void reads_end(struct end *end, const struct conn *conn, int32_t code)
-{
-	uint32_t at;
-
-	for (at = 0; at < READS; at++) {
-		struct open_read *open = &end->reads[at];
-
-		if (!open->read || open->conn != conn || open->is_over)
-			continue;
-		open->is_over = 1;
-		open->code = code;
-		if (code == KVPULL_EABORTED && !open->checks && serve_of(conn))
-			open->read->done_bytes = copy(
-				open->read, serve_of(conn),
-				below(end->net,
-				      (uint32_t)open->read->byte_count + 1));
-	}
-}
-
-static void cut(struct end *end, struct conn *conn)
-{
-	end->net->counts.cuts++;
-	end->was_cut[conn->peer] = 1;
-	reads_end(end, conn, KVPULL_EABORTED);
-	conn_end(conn, end, KVPULL_EABORTED);
 }
 
 /* The table. */
@@ -402,7 +188,7 @@ static int loop_attach(struct kvpull_transport *transport, uint32_t peer,
 {
 	struct end *end = of(transport);
 	struct conn *conn = peer_of(end, peer);
-	const struct kvpull_serve *serve = serve_of(conn);
+	const struct kvpull_serve *serve = loop_serve_of(conn);
 
 	if (!serve)
 		return KVPULL_EPEER;
@@ -420,72 +206,8 @@ static void loop_disconnect(struct kvpull_transport *transport, uint32_t peer)
 	struct end *end = of(transport);
 	struct conn *conn = peer_of(end, peer);
 
-	reads_end(end, conn, KVPULL_EPEER);
-	conn_end(conn, end, KVPULL_EPEER);
-}
-
-/* 0: it may be read. */
-static int peer_code(const struct end *end, uint32_t peer)
-{
-	const struct conn *conn = end->peers[peer];
-
-	if (end->was_cut[peer])
-		return KVPULL_EABORTED;
-	return conn && conn->attached && serve_of(conn) ? 0 : KVPULL_EPEER;
-}
-
-static int read_open(struct end *end, uint32_t peer, struct kvpull_read *read,
-		     uint32_t checks)
-{
-	struct open_read *open = &end->reads[read->index];
-	const int code = peer_code(end, peer);
-
-	must(read->index < READS && !open->read, "a read is begun twice");
-	if (code)
-		return code;
-	/* A check has no EAGAIN. */
-	if (!checks && again(end))
-		return KVPULL_EAGAIN;
-	*open = (struct open_read){
-		.read = read,
-		.conn = end->peers[peer],
-		.peer = peer,
-		.checks = checks,
-		.due_ns = due(end),
-		.number = ++end->net->reads,
-	};
-	if (!checks && read->done_bytes)
-		end->net->counts.resumes++;
-	if (chance(end->net, 800))
-		return 0;
-	read_work(open);
-	open->read = NULL;
-	return open->code ? open->code : 1;
-}
-
-static int loop_read_start(struct kvpull_transport *transport, uint32_t peer,
-			   struct kvpull_read *read)
-{
-	return read_open(of(transport), peer, read, 0);
-}
-
-static int loop_check_start(struct kvpull_transport *transport, uint32_t peer,
-			    struct kvpull_read *read)
-{
-	return read_open(of(transport), peer, read, 1);
-}
-
-static void loop_read_cancel(struct kvpull_transport *transport, uint32_t peer,
-			     struct kvpull_read *read)
-{
-	struct open_read *open = &of(transport)->reads[read->index];
-
-	(void)peer;
-	must(open->read == read, "a read is cancelled that is not open");
-	if (open->is_over)
-		return;
-	open->is_over = 1;
-	open->code = KVPULL_EABORTED;
+	loop_reads_end(end, conn, KVPULL_EPEER);
+	loop_conn_end(conn, end, KVPULL_EPEER);
 }
 
 static int loop_notify(struct kvpull_transport *transport, uint32_t peer,
@@ -570,14 +292,15 @@ static void loop_refuse(struct kvpull_transport *transport, uint32_t caller,
 	struct conn *conn = caller_of(end, caller);
 
 	(void)loop_caller_send(transport, caller, refusal, refusal_bytes);
-	conn_end(conn, end, KVPULL_EPEER);
+	loop_conn_end(conn, end, KVPULL_EPEER);
 	/* Nothing of it is told any more. */
 	server_leaves(conn);
 }
 
 static void loop_drop(struct kvpull_transport *transport, uint32_t caller)
 {
-	conn_end(caller_of(of(transport), caller), of(transport), KVPULL_EPEER);
+	loop_conn_end(caller_of(of(transport), caller), of(transport),
+		      KVPULL_EPEER);
 }
 
 static void loop_forget(struct kvpull_transport *transport, uint32_t caller)
@@ -669,49 +392,13 @@ static int server_poll(struct end *end, struct conn *conn,
 	return 1;
 }
 
-static int read_tell(struct end *end, struct open_read *open,
-		     struct kvpull_event *event)
-{
-	uint32_t at;
-
-	if (!open->read || (!open->is_over && open->due_ns > end->now_ns))
-		return 0;
-	if (!open->is_over && !open->checks &&
-	    chance(end->net, end->net->cut_chance))
-		cut(end, open->conn);
-	if (!open->is_over)
-		read_work(open);
-	for (at = 0; at < READS; at++)
-		end->net->counts.reorders +=
-			end->reads[at].read &&
-			end->reads[at].number < open->number;
-	*event = (struct kvpull_event){
-		.kind = open->checks ? KVPULL_EVENT_CHECK_DONE :
-				       KVPULL_EVENT_READ_DONE,
-		.read = open->read,
-		.code = open->code,
-	};
-	open->read = NULL;
-	return 1;
-}
-
-static int has_reads(const struct end *end, const struct conn *conn)
-{
-	uint32_t at;
-
-	for (at = 0; at < READS; at++)
-		if (end->reads[at].read && end->reads[at].conn == conn)
-			return 1;
-	return 0;
-}
-
 static int conn_poll(struct end *end, struct conn *conn,
 		     struct kvpull_event *event)
 {
 	if (conn->server == end)
 		return server_poll(end, conn, event);
 	/* The end of a peer comes after those of its reads. */
-	if (conn->client == end && !(conn->over && has_reads(end, conn)))
+	if (conn->client == end && !(conn->over && loop_has_reads(end, conn)))
 		return client_poll(end, conn, event);
 	return 0;
 }
@@ -729,7 +416,7 @@ static int loop_poll(struct kvpull_transport *transport, uint64_t now_ns,
 
 	end->now_ns = now_ns;
 	for (at = 0; at < READS && count < capacity; at++)
-		count += (uint32_t)read_tell(
+		count += (uint32_t)loop_read_tell(
 			end, &end->reads[(first_read + at) % READS],
 			&events[count]);
 	for (at = 0; at < CONNS && count < capacity; at++) {
@@ -781,7 +468,7 @@ static void loop_end(struct kvpull_transport *transport)
 
 		if (!conn->used || (conn->client != end && conn->server != end))
 			continue;
-		conn_end(conn, end, KVPULL_EPEER);
+		loop_conn_end(conn, end, KVPULL_EPEER);
 		if (conn->client == end)
 			client_leaves(conn);
 		else
