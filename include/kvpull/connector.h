@@ -15,6 +15,16 @@
  *   KVPULL_ETOOSMALL means that nothing was written and nothing changed.
  * - NULL where a pointer is needed (a handle, an answer, bytes with a count) is
  *   KVPULL_EINVAL, and nothing happened. Bytes with a count of 0 may be NULL.
+ * - Steps: what the scheduler half decides reaches a worker by step_build() and
+ *   step() alone; what ended reaches it by result_build() and result_take().
+ *   An engine makes a step as often as it schedules, and whenever has_pending()
+ *   has KVPULL_PENDING_STEP: after request_finished() and request_rejected(),
+ *   too, or the producer waits for a release that is only written down. While a
+ *   request with a ticket is known it steps, or at least asks has_pending(),
+ *   each third of lease_ms, though nothing is to be scheduled: a worker whose
+ *   half has said nothing for two leases (the longer of its own and the
+ *   producer's) beats only for pulls that run, so that the producer has its
+ *   blocks back within three.
  * - Threads: all calls on one scheduler handle from one thread at a time, all
  *   calls on one worker handle likewise. Nothing blocks but open, close,
  *   memory_alloc and regions_register. Callbacks (log, fatal) run on the
@@ -244,7 +254,8 @@ struct kvpull_scheduler_ops {
 				struct kvpull_finish *finish);
 	/**
 	 * A request with this ticket was refused before admission.
-	 * Return 0 (a release is queued, or other users keep the ticket),
+	 * Return 0 (a release is queued for the next step, which is to be made
+	 * though there is no request; or other users keep the ticket),
 	 * KVPULL_ENOTICKET, KVPULL_ENOTMINE, KVPULL_EFULL.
 	 */
 	int (*request_rejected)(struct kvpull_scheduler *scheduler,

@@ -114,6 +114,8 @@ struct kvpull_handover {
 	int progress_wake_fd; /* likewise */
 	/* Nobody new is let in. Orders nothing: written by the engine. */
 	_Atomic uint32_t closing;
+	/* The scheduler half's last word; the engine's, orders nothing. */
+	_Atomic uint64_t step_ns;
 };
 
 /* One side's ends of the two rings. */

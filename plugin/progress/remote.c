@@ -29,6 +29,7 @@
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
+#define SILENT_LEASES 2u /* of a scheduler half: semantics E.2 */
 #define RETRY_NS (10 * KVPULL_NS_PER_MS)
 #define WAITS_MAX 4u            /* doublings of it while a peer has no room */
 #define GONE_NS KVPULL_NS_PER_S /* before a lost incarnation is asked again */
@@ -527,15 +528,58 @@ void kvpull_remote_event(struct kvpull_progress *progress,
 		down(progress, index, event, now_ns);
 }
 
-static void beat(struct kvpull_progress *progress, struct kvpull_remote *remote,
+/* 1: a pull that was begun reads from it, or will. */
+static int is_pulled(const struct kvpull_progress *progress, uint32_t index)
+{
+	uint32_t at;
+	uint32_t rank;
+
+	for (at = 0; at < progress->live_count; at++) {
+		const struct kvpull_pull *pull =
+			&progress->pulls[progress->live[at]];
+		const struct kvpull_claim *claim =
+			&progress->claims[pull->order->claim];
+
+		for (rank = 0;
+		     pull->uses_claim && rank < claim->order->rank_count;
+		     rank++)
+			if (claim->ranks[rank].peer == index)
+				return 1;
+	}
+	return 0;
+}
+
+/*
+ * A scheduler half that says nothing for so long may owe a release that nobody
+ * steps: its tickets are not worth a producer's memory. While it has tickets it
+ * speaks each third of its own lease.
+ */
+static int is_abandoned(const struct kvpull_progress *progress,
+			const struct kvpull_remote *remote, uint64_t now_ns)
+{
+	const uint64_t own_ns =
+		progress->facts->config.lease_ms * KVPULL_NS_PER_MS;
+	const uint64_t theirs_ns = 3 * remote->beat_every_ns;
+	const uint64_t lease_ns = own_ns > theirs_ns ? own_ns : theirs_ns;
+	const uint64_t step_ns = atomic_load_explicit(
+		&progress->handover->step_ns, memory_order_relaxed);
+
+	return now_ns > step_ns && now_ns - step_ns > SILENT_LEASES * lease_ns;
+}
+
+static void beat(struct kvpull_progress *progress, uint32_t index,
 		 uint64_t now_ns)
 {
-	struct kvpull_transport *transport = remote->route->transport;
+	struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_transport *transport;
 
 	if (!remote->claim_count)
 		return;
+	transport = remote->route->transport;
 	if (now_ns >= remote->beat_ns) {
-		transport->ops->beat(transport, remote->handle);
+		if (!is_abandoned(progress, remote, now_ns) ||
+		    is_pulled(progress, index))
+			transport->ops->beat(transport, remote->handle);
 		remote->beat_ns = now_ns + remote->beat_every_ns;
 	}
 	due_at(progress, remote->beat_ns);
@@ -564,7 +608,7 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 			due_at(progress, remote->greeted_ns);
 		break;
 	case KVPULL_REMOTE_UP:
-		beat(progress, remote, now_ns);
+		beat(progress, index, now_ns);
 		break;
 	case KVPULL_REMOTE_FREE:
 	case KVPULL_REMOTE_GONE:

@@ -238,8 +238,19 @@ int kvpull_outbox_build(struct kvpull_outbox *outbox, void *bytes,
 	outbox->send_sequence = outbox->next_sequence;
 	outbox->acks_changed = 0;
 	outbox->acks_wanted = 0;
-	outbox->progress_ns = now_ns;
+	outbox->spoken_ns = now_ns;
+	/* A header alone resends nothing. */
+	if (header.record_count)
+		outbox->progress_ns = now_ns;
 	return 0;
+}
+
+void kvpull_outbox_speak(struct kvpull_outbox *outbox, uint64_t every_ns,
+			 uint64_t now_ns)
+{
+	if (now_ns > outbox->spoken_ns &&
+	    now_ns - outbox->spoken_ns >= every_ns)
+		outbox->acks_changed = outbox->acks_wanted = 1;
 }
 
 void kvpull_outbox_tick(struct kvpull_outbox *outbox, uint64_t now_ns)

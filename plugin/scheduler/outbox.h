@@ -36,6 +36,7 @@ struct kvpull_outbox {
 	uint64_t send_sequence; /* first that is not sent, or sent again */
 	uint64_t next_sequence;
 	uint64_t progress_ns; /* last sending or acknowledgement */
+	uint64_t spoken_ns;   /* last message */
 	uint64_t resend_ns;   /* silence after which sent commands go again */
 	uint64_t resends;
 	uint32_t rank_count;
@@ -77,6 +78,10 @@ int KVPULL_MUST_CHECK kvpull_outbox_build(struct kvpull_outbox *outbox,
 
 /* Sent, not acknowledged, and long silent: send it again. */
 void kvpull_outbox_tick(struct kvpull_outbox *outbox, uint64_t now_ns);
+
+/* Nothing was said for every_ns: something is to be, if only a header. */
+void kvpull_outbox_speak(struct kvpull_outbox *outbox, uint64_t every_ns,
+			 uint64_t now_ns);
 
 /* A rank has a worker with this incarnation from now on. */
 void kvpull_outbox_rank_start(struct kvpull_outbox *outbox, uint32_t rank,

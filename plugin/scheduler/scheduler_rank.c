@@ -137,6 +137,14 @@ static void flush_requests(struct kvpull_scheduler *scheduler)
 	}
 }
 
+/* Workers beat for the tickets of a half that speaks. */
+static void keep_alive(struct kvpull_scheduler *scheduler, uint64_t now_ns)
+{
+	if (scheduler->demand.live_count)
+		kvpull_outbox_speak(&scheduler->outbox,
+				    scheduler->demand.lease_ns / 3, now_ns);
+}
+
 int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 				size_t capacity, size_t *byte_count,
 				uint64_t now_ns)
@@ -145,6 +153,7 @@ int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 
 	kvpull_scheduler_tick(scheduler, now_ns);
 	kvpull_outbox_tick(&scheduler->outbox, now_ns);
+	keep_alive(scheduler, now_ns);
 	kvpull_slots_flush(&scheduler->slots, &scheduler->outbox);
 	flush_requests(scheduler);
 	kvpull_demand_flush(&scheduler->demand);
@@ -286,6 +295,7 @@ int kvpull_scheduler_has_pending(struct kvpull_scheduler *scheduler,
 
 	kvpull_scheduler_tick(scheduler, now_ns);
 	kvpull_outbox_tick(&scheduler->outbox, now_ns);
+	keep_alive(scheduler, now_ns);
 	if (kvpull_slots_silent(&scheduler->slots, silence_ns, now_ns) !=
 	    KVPULL_INDEX_NONE)
 		return KVPULL_ERANK;

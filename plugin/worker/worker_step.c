@@ -407,6 +407,9 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	if (worker->retired || (worker->step_incarnation &&
 				worker->step_incarnation != header.incarnation))
 		return retire(worker);
+	atomic_store_explicit(&worker->handover.step_ns,
+			      kvpull_facts_now(&worker->facts),
+			      memory_order_relaxed);
 	take_acks(worker, &header);
 	if (follow(worker, &header)) {
 		worker->step_gap = 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * F6: what ends a hold that D has claimed and does not read: never the lease
- * while D lives, at once its death, at the latest hold_max.
+ * while D's engine steps, nor within two of them where it stands; three leases
+ * if it never steps again; at once its death, at the latest hold_max.
  *
  * Between machines a link may flap: there the dead have a lease of grace, and
  * what they had claimed may end by its own lease before that.
@@ -79,7 +80,7 @@ static void claims_await(struct node *p, uint64_t claims)
 static void f6_queue(const struct scenario *scenario)
 {
 	uint64_t held[HOLDS], admitted[HOLDS];
-	const uint32_t leases = scenario->full ? 30 : 3;
+	const uint32_t leases = scenario->full ? 30 : 4;
 	struct node_message message = { .op = NODE_FREEZE };
 	struct node_message event;
 	struct node p, d;
@@ -88,12 +89,16 @@ static void f6_queue(const struct scenario *scenario)
 	engine_start(scenario, &p, "producer", patient);
 	engine_start(scenario, &d, "consumer", patient);
 	claim_all(&p, &d, held, admitted);
-	/* D's engine makes the step that claims, then stops. */
-	scenario_sleep_ns(50 * SCENARIO_NS_PER_MS);
-	message.at_ns = leases * QUEUE_LEASE_MS * SCENARIO_NS_PER_MS;
+	/* D's engine steps, and has no time for them. */
+	scenario_check(
+		!node_event(&p, &event,
+			    leases * QUEUE_LEASE_MS * SCENARIO_NS_PER_MS),
+		"a hold ended by %d while D queued", event.reason);
+	/* Then it stands for more than a lease: a long forward pass. */
+	message.at_ns = QUEUE_LEASE_MS * 3 / 2 * SCENARIO_NS_PER_MS;
 	node_send(&d, &message);
 	scenario_check(!node_event(&p, &event, message.at_ns),
-		       "a hold ended by %d while D queued", event.reason);
+		       "a hold ended by %d while D stood", event.reason);
 	scenario_check(!node_reply(&d, &message), "D did not come back");
 	for (index = 0; index < HOLDS; index++) {
 		message = (struct node_message){ .op = NODE_START,
@@ -282,8 +287,42 @@ static void f6_stopped(const struct scenario *scenario)
 	node_close(&p);
 }
 
+/* Its release waits in the scheduler half; its worker lives. */
+static void f6_abandoned(const struct scenario *scenario)
+{
+	const uint64_t limit_ns =
+		(3 * LEASE_MS + 300 * scenario->patience) * SCENARIO_NS_PER_MS;
+	struct node_message message, event;
+	struct node p, d;
+	uint64_t start_ns;
+
+	engine_start(scenario, &p, "producer", config);
+	engine_start(scenario, &d, "consumer", config);
+	node_prefill(&p, &message, BLOCKS, 1);
+	message.op = NODE_ADMIT;
+	node_call(&d, &message);
+	scenario_check(!message.code, "admit: error %d", message.code);
+	claims_await(&p, 2);
+	message =
+		(struct node_message){ .op = NODE_FREEZE, .key = message.key };
+	start_ns = engine_now_ns();
+	node_send(&d, &message);
+	scenario_check(node_event(&p, &event, limit_ns),
+		       "a hold outlives its consumer's last step by %llu ms",
+		       (unsigned long long)(limit_ns / SCENARIO_NS_PER_MS));
+	scenario_check(event.reason == KVPULL_END_EXPIRED, "a hold ended by %d",
+		       event.reason);
+	scenario_say("freed after %llu ms, leases of %u ms",
+		     (unsigned long long)(event.at_ns - start_ns) /
+			     SCENARIO_NS_PER_MS,
+		     LEASE_MS);
+	node_kill(&d);
+	node_check_empty(&p);
+	node_close(&p);
+}
+
 const struct scenario_case scenario_f6[] = {
-	{ "F6a", "holds of a queueing D whose engine stands never expire",
+	{ "F6a", "holds of a queueing D never expire, nor while it stands long",
 	  f6_queue, 20, 60 },
 	{ "F6b", "holds of a killed D are freed within 100 ms", f6_killed, 20,
 	  120 },
@@ -293,5 +332,8 @@ const struct scenario_case scenario_f6[] = {
 	  f6_killed_parent, 20, 120 },
 	{ "F6e", "holds of a D that only beats are freed at hold_max",
 	  f6_stopped, 20, 20 },
+	{ "F6f",
+	  "a D that claims, finishes and never steps frees P in 3 leases",
+	  f6_abandoned, 20, 20 },
 	{ 0 },
 };

@@ -26,7 +26,8 @@ enum node_op {
 	NODE_ABORT,       /* either: the client went away */
 	NODE_REJECT,      /* D: refused before admission, n times */
 	NODE_STATS,
-	NODE_FREEZE, /* the engine's thread stops for at_ns; 0: for ever */
+	/* The engine's thread stops for at_ns; 0: for ever. key: aborts it first. */
+	NODE_FREEZE,
 	NODE_FORK,   /* leave a child that holds what we have open */
 	NODE_SPIN,   /* flags 1: poll without sleeping */
 	NODE_REVOKE, /* revoke_all */

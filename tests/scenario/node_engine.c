@@ -24,6 +24,7 @@
 /* Long enough that a missed wake-up shows. */
 #define SLEEP_MS 5000
 #define SPIN_MS 0
+#define QUEUE_MS 50 /* with requests that wait: an engine with work steps */
 /* Ranks in other processes wake nobody. */
 #define SPLIT_MS 1
 
@@ -52,6 +53,7 @@ struct server {
 	struct request *requests; /* [REQUESTS_MAX] */
 	uint32_t request_count;
 	uint32_t asking_count;
+	uint32_t queues; /* something was admitted and not pulled at once */
 	uint32_t spin;
 	int control;
 	int stop;
@@ -297,6 +299,8 @@ static void admit(struct server *server, struct node_message *message)
 		if (message->op == NODE_PULL) {
 			own->state = REQUEST_ASKING;
 			server->asking_count++;
+		} else {
+			server->queues = 1;
 		}
 	}
 	message->ticket_bytes = 0;
@@ -591,6 +595,8 @@ static void command(struct server *server, struct node_message *message)
 		stats_give(server, message);
 		break;
 	case NODE_FREEZE:
+		if (message->key)
+			abort_request(server, message);
 		freeze(message);
 		break;
 	case NODE_FORK:
@@ -674,6 +680,7 @@ static void turn(struct server *server, struct pollfd *fds, uint32_t count)
 	(void)poll(fds, count,
 		   is_busy(server)       ? SPIN_MS :
 		   server->params->split ? SPLIT_MS :
+		   server->queues        ? QUEUE_MS :
 					   SLEEP_MS);
 	commands(server);
 	ask(server);

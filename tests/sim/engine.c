@@ -409,6 +409,7 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 
 	while ((packet = sim_queue_due(proc->world, queue))) {
 		step_tell(proc, packet);
+		proc->step_ns = proc->world->now_ns;
 		if (kvpull_worker_step(proc->worker, packet->bytes,
 				       packet->byte_count))
 			sim_fail(proc->world, "process %u refuses a step",
@@ -419,6 +420,26 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 		sim_queue_pop(queue);
 		sim_oracle_told(proc);
 	}
+}
+
+/*
+ * Promise E.2: nobody beats for longer than two leases after its scheduler half
+ * spoke last, but for what is being pulled. A hold that nobody beats for ends
+ * within one more: the producers' oracle sees to that.
+ */
+void sim_engine_beats(const struct sim_proc *proc)
+{
+	uint32_t at;
+
+	if (proc->world->now_ns <= proc->step_ns + 2 * proc->world->lease_ns)
+		return;
+	for (at = 0; at < SIM_BLOCKS; at++)
+		if (proc->block_key[at])
+			return;
+	sim_fail(
+		proc->world,
+		"process %u beats: its half is silent for two leases, and it pulls nothing",
+		proc->index);
 }
 
 void sim_proc_turn(struct sim_proc *proc)

@@ -289,6 +289,7 @@ static void sim_beat(struct kvpull_transport *transport, uint32_t peer)
 	struct sim_transport *own = of(transport);
 	struct sim_conn *conn = own->peers[peer];
 
+	sim_engine_beats(own->proc);
 	if (conn && conn->attached && !conn->lost)
 		(void)sim_queue_put(own->proc->world, &conn->to_server,
 				    SIM_BEAT, NULL, 0);

@@ -162,6 +162,7 @@ struct sim_proc {
 	uint64_t run_ns;    /* last run of its progress */
 	uint64_t lag_ns;    /* last time that a long gap between runs ended */
 	uint64_t frozen_ns; /* it does nothing before */
+	uint64_t step_ns;   /* last word of its scheduler half */
 	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
 	uint32_t known;                 /* to its scheduler half */
 	uint32_t unsaid; /* result bytes were lost, records were not */
@@ -226,6 +227,7 @@ struct sim_instance {
 	uint64_t incarnation;
 	uint64_t digest; /* of its fresh scheduler half */
 	uint64_t stalled_ns;
+	uint32_t abandoned; /* its engine steps no more; its workers live */
 	uint64_t stepped_ns;
 	uint64_t restart_ns; /* when dead */
 	uint64_t rank_restart_ns[SIM_RANKS_MAX];
@@ -341,6 +343,7 @@ struct sim_world {
 	uint32_t quiet;        /* no new work, no faults */
 	uint32_t bytes_faulty; /* per mille of lost or doubled messages */
 	uint32_t kills;        /* per mille a turn */
+	uint32_t abandons;     /* 1: some consumers' engines step no more */
 	uint32_t losses;
 	uint32_t cuts; /* per mille of a cancelled read's pieces */
 	uint32_t delay_us;
@@ -414,6 +417,8 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank);
 void sim_engine_step(struct sim_instance *instance);
 void sim_engine_results(struct sim_instance *instance);
 void sim_proc_turn(struct sim_proc *proc);
+/* It beats now: may it? */
+void sim_engine_beats(const struct sim_proc *proc);
 void sim_engine_record(struct sim_proc *proc,
 		       const struct kvpull_poll_record *record);
 int sim_blocks_take(struct sim_instance *instance, struct sim_request *request,

@@ -209,6 +209,7 @@ void sim_instance_open(struct sim_instance *instance)
 		.level = KVPULL_LOG_DEBUG,
 	};
 	instance->incarnation = ++world->incarnation_next;
+	instance->abandoned = 0;
 	setup.incarnation = instance->incarnation;
 	if (kvpull_compat_init(&compat, &params) ||
 	    kvpull_scheduler_create(&setup, &instance->scheduler))
@@ -320,7 +321,8 @@ static void disaster(struct sim_world *world)
 		&world->instances[sim_below(world, world->instance_count)];
 	const uint32_t rank = (uint32_t)sim_below(world, instance->tp);
 
-	if (!instance->alive || world->proc_count + 8 > SIM_PROCS_MAX)
+	if (!instance->alive || instance->abandoned ||
+	    world->proc_count + 8 > SIM_PROCS_MAX)
 		return;
 	world->counts.kills++;
 	switch (sim_below(world, 5)) {
@@ -385,6 +387,18 @@ static void stall(struct sim_world *world)
 	}
 }
 
+/* A consumer whose engine never steps again, and whose workers live. */
+static void abandon(struct sim_world *world)
+{
+	struct sim_instance *instance =
+		&world->instances[sim_below(world, world->instance_count)];
+
+	if (!instance->alive || instance->produces)
+		return;
+	instance->abandoned = 1;
+	sim_trace(world, "instance %lu steps no more", instance->index, 0, 0);
+}
+
 static void instance_turn(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
@@ -393,7 +407,8 @@ static void instance_turn(struct sim_instance *instance)
 	recover(instance);
 	if (!instance->alive)
 		return;
-	if (world->now_ns >= instance->stalled_ns && sim_chance(world, 600)) {
+	if (world->now_ns >= instance->stalled_ns && !instance->abandoned &&
+	    sim_chance(world, 600)) {
 		if (instance->produces)
 			sim_producer_turn(instance);
 		else
@@ -403,7 +418,7 @@ static void instance_turn(struct sim_instance *instance)
 	for (rank = 0; rank < instance->tp; rank++)
 		if (sim_chance(world, 600))
 			sim_proc_turn(instance->procs[rank]);
-	if (world->now_ns >= instance->stalled_ns)
+	if (world->now_ns >= instance->stalled_ns && !instance->abandoned)
 		sim_engine_results(instance);
 }
 
@@ -434,6 +449,8 @@ static void turn(struct sim_world *world)
 		sim_net_lose(world);
 	if (sim_chance(world, world->kills / 2))
 		stall(world);
+	if (world->abandons && sim_chance(world, 2))
+		abandon(world);
 }
 
 static void world_fill(struct sim_world *world)
@@ -452,6 +469,7 @@ static void world_fill(struct sim_world *world)
 	world->delay_us = delays[sim_below(world, 4)];
 	world->bytes_faulty = sim_chance(world, 400) ? 20 : 0;
 	world->kills = sim_chance(world, 700) ? 15 : 0;
+	world->abandons = sim_chance(world, 200) != 0;
 	world->losses = sim_chance(world, 500) ? 10 : 0;
 	world->cuts = sim_chance(world, 500) ? 500 : 0;
 	world->instance_count = 2;
@@ -482,7 +500,8 @@ static void quieten(struct sim_world *world)
 
 	world->quiet = 1;
 	for (at = 0; at < world->instance_count; at++)
-		world->instances[at].stalled_ns = 0;
+		world->instances[at].stalled_ns =
+			world->instances[at].abandoned = 0;
 	for (at = 0; at < world->proc_count; at++)
 		world->procs[at].frozen_ns = 0;
 	while (world->now_ns < until_ns)

@@ -87,11 +87,77 @@ static void twin_of_a_ticket_in_use_is_refused(void **state)
 	world_close(world);
 }
 
+static int has_step(struct world *world)
+{
+	return kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
+	       (int)KVPULL_PENDING_STEP;
+}
+
+/* Workers beat for the tickets of a half that speaks, and no longer. */
+static void
+half_speaks_each_third_of_a_lease_while_it_has_a_ticket(void **state)
+{
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = world_open(&config, 1, 9);
+	const uint64_t third_ns = config.lease_ms * KVPULL_NS_PER_MS / 3;
+	struct kvpull_step_header header;
+	struct world_ticket none;
+	uint32_t times;
+
+	(void)state;
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	world_settle(world);
+	for (times = 0; times < 8; times++) {
+		struct kvpull_wire_reader reader = { .data = world->bytes };
+
+		world->now_ns += third_ns - 1;
+		assert_int_equal(has_step(world), 0);
+		assert_int_equal(world_build(world), 0);
+		world->now_ns++;
+		assert_int_not_equal(has_step(world), 0);
+		reader.byte_count = world_build(world);
+		assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+		assert_int_equal(header.record_count, 0);
+		assert_int_equal(has_step(world), 0);
+		assert_int_equal(world_build(world), 0);
+	}
+	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_ABORT, &none),
+			 KVPULL_FINISH_FREE);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
+	world->now_ns += 2 * third_ns;
+	assert_int_equal(has_step(world), 0);
+	assert_int_equal(world_build(world), 0);
+	world_close(world);
+}
+
+/* Headers alone must not put the resending of a lost command off. */
+static void lost_command_is_sent_again_by_a_half_that_speaks(void **state)
+{
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = world_open(&config, 1, 9);
+	const uint64_t third_ns = config.lease_ms * KVPULL_NS_PER_MS / 3;
+
+	(void)state;
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_true(world_build(world) > 0); /* and lost */
+	world->now_ns += third_ns;
+	world_step(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
+	world_close(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_more_is_loaded_than_the_ticket_has),
 		cmocka_unit_test(twin_of_a_ticket_in_use_is_refused),
+		cmocka_unit_test(
+			half_speaks_each_third_of_a_lease_while_it_has_a_ticket),
+		cmocka_unit_test(
+			lost_command_is_sent_again_by_a_half_that_speaks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
