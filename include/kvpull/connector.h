@@ -312,8 +312,11 @@ struct kvpull_scheduler_ops {
  * A dmabuf is memory of a device that RDMA reads and writes without the CPU. A
  * worker with one uses no shared memory: peers on its node are read over verbs,
  * too. regions_register() says KVPULL_EUNSUPPORTED where the RDMA device or a
- * driver cannot; fd is the engine's, who may close it after. Whether what was
- * pulled is visible to the device's own code is between the engine and it.
+ * driver cannot; fd is the engine's, who may close it after. In this minor it is
+ * refused (KVPULL_EUNSUPPORTED) unless the key dmabuf is unsafe-test: nothing
+ * flushes the device's memory before LOADED yet, nor orders it against the
+ * device's own kernels, so that a pull could be reported before its bytes are
+ * there.
  */
 struct kvpull_region {
 	size_t struct_size;

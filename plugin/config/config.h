@@ -28,6 +28,11 @@ enum kvpull_switch {
 	KVPULL_ON
 };
 
+enum kvpull_dmabuf {
+	KVPULL_DMABUF_NO = 0,
+	KVPULL_DMABUF_UNSAFE_TEST
+};
+
 struct kvpull_config {
 	KVPULL_CONFIG_KEYS(KVPULL_KEY_MEMBER)
 	uint32_t key_set; /* there is a key_file, and this is in it */

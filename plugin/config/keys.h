@@ -64,6 +64,8 @@
 	  "io_uring where the kernel allows it") \
 	X(huge, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto, no", \
 	  "huge pages where the kernel grants them") \
+	X(dmabuf, CHOICE, "no", KVPULL_DMABUF_NO, KVPULL_DMABUF_UNSAFE_TEST, "no, unsafe-test", \
+	  "device memory is refused: nothing flushes it yet before a success; unsafe-test takes it, for tests alone") \
 	X(copy_threads, U32, "1", 0, 16, "threads", \
 	  "threads that copy from peers on this node, beside progress") \
 	X(copy_routine, TEXT, "", 0, 32, "", \

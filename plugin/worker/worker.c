@@ -492,6 +492,14 @@ static int region_take(struct kvpull_worker *worker,
 	}
 	if (region->kind == KVPULL_REGION_FOREIGN)
 		return 0;
+	/* A.3's flush of what was read, and the order against kernels. */
+	if (region->kind == KVPULL_REGION_DMABUF &&
+	    worker->facts.config.dmabuf == KVPULL_DMABUF_NO) {
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "dmabuf",
+			"device memory is refused: nothing flushes it yet before a pull is LOADED, so that tokens could be wrong; use host memory");
+		return KVPULL_EUNSUPPORTED;
+	}
 	if (region->kind == KVPULL_REGION_DMABUF) {
 		view->fd = region->fd;
 		view->fd_offset = region->fd_offset;
@@ -500,7 +508,7 @@ static int region_take(struct kvpull_worker *worker,
 	if (region->kind != KVPULL_REGION_PROVIDED) {
 		kvpull_detail_set(
 			detail, KVPULL_EUNSUPPORTED, "regions",
-			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory, a dmabuf or a file",
+			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
 			region->kind);
 		return KVPULL_EUNSUPPORTED;
 	}

@@ -436,7 +436,8 @@ static void x2_device(const struct scenario *scenario)
 	struct node node;
 
 	logs_open(scenario);
-	params_fill(scenario, "producer", "", &params);
+	params_fill(scenario, "producer", "\"dmabuf\":\"unsafe-test\"",
+		    &params);
 	params.device = 1;
 	scenario_check(node_try(&node, &params) == KVPULL_EUNSUPPORTED,
 		       "device memory is taken");

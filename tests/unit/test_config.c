@@ -296,6 +296,8 @@ static const struct {
 	CHOICE(route, "verbs", KVPULL_ROUTE_PIN_VERBS),
 	CHOICE(uring, "auto", KVPULL_AUTO),
 	CHOICE(uring, "no", KVPULL_OFF),
+	CHOICE(dmabuf, "no", KVPULL_DMABUF_NO),
+	CHOICE(dmabuf, "unsafe-test", KVPULL_DMABUF_UNSAFE_TEST),
 	CHOICE(huge, "auto", KVPULL_AUTO),
 	CHOICE(huge, "no", KVPULL_OFF),
 #undef CHOICE

@@ -306,6 +306,63 @@ static void reason_of_the_host_is_in_the_detail(void **state)
 	ops->close(worker);
 }
 
+/* Whose KV is on a device: refused, unless a test says that it knows. */
+static int register_device_memory(const char *config_json,
+				  struct kvpull_error_detail *detail)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_open_params params = open_params("engine");
+	static uint8_t memory[4096];
+	const struct kvpull_region region = { .struct_size = sizeof(region),
+					      .kind = KVPULL_REGION_DMABUF,
+					      .fd = 2,
+					      .base = memory,
+					      .bytes = sizeof(memory) };
+	const struct kvpull_cache cache = { .struct_size = sizeof(cache),
+					    .layer_count = 1,
+					    .block_stride = 1024,
+					    .head_stride = 64,
+					    .row_stride = 64,
+					    .block_count = 4,
+					    .row_count = 16,
+					    .head_count = 1,
+					    .head_bytes = 64 };
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.regions = &region,
+						.caches = &cache,
+						.region_count = 1,
+						.cache_count = 1 };
+	struct kvpull_worker *worker;
+	int code;
+
+	params.config_json = config_json;
+	assert_int_equal(ops->open(&params, &worker, NULL), 0);
+	*detail =
+		(struct kvpull_error_detail){ .struct_size = sizeof(*detail) };
+	code = ops->regions_register(worker, &regions, detail);
+	ops->close(worker);
+	return code;
+}
+
+static void device_memory_is_refused_unless_a_test_asks(void **state)
+{
+	struct kvpull_error_detail detail;
+
+	(void)state;
+	assert_int_equal(register_device_memory("{\"route\":\"shm\"}", &detail),
+			 KVPULL_EUNSUPPORTED);
+	assert_string_equal(detail.field, "dmabuf");
+	assert_non_null(strstr(detail.message, "use host memory"));
+	/* Then it is the route that takes none. */
+	assert_int_equal(
+		register_device_memory(
+			"{\"route\":\"shm\",\"dmabuf\":\"unsafe-test\"}",
+			&detail),
+		KVPULL_EUNSUPPORTED);
+	assert_string_not_equal(detail.field, "dmabuf");
+	assert_non_null(strstr(detail.message, "RDMA device"));
+}
+
 static void memory_that_is_freed_gives_its_place_back(void **state)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
@@ -687,6 +744,7 @@ int main(void)
 		cmocka_unit_test(record_that_is_refused_is_named),
 		cmocka_unit_test(region_struct_that_cannot_be_read_is_named),
 		cmocka_unit_test(reason_of_the_host_is_in_the_detail),
+		cmocka_unit_test(device_memory_is_refused_unless_a_test_asks),
 		cmocka_unit_test(memory_that_is_freed_gives_its_place_back),
 		cmocka_unit_test(call_without_an_output_changes_nothing),
 		cmocka_unit_test(pointer_that_is_not_there_is_refused),
