@@ -76,6 +76,12 @@ struct kvpull_request {
 	size_t ticket_bytes;
 	uint32_t prompt_tokens;
 	uint32_t flags;
+	/*
+	 * What decides the KV of this prompt: a cryptographic digest, cut to 16
+	 * bytes, of the token ids and of all else that changes their KV (LoRA,
+	 * multimodal inputs, cache salt). Both engines make it alike, of the
+	 * prompt_tokens tokens. Zeros at both ends: nothing is compared.
+	 */
 	uint8_t prompt_digest[KVPULL_DIGEST_BYTES];
 	/*
 	 * The engine's own id, for logs; may be NULL. Cut at 47 bytes, control
@@ -95,7 +101,13 @@ struct kvpull_blocks {
 	const uint32_t *block_ids;
 };
 
-/** Local blocks taken for a request that may load. */
+/**
+ * Local blocks taken for a request that may load: those to be written, and no
+ * others. Tokens [local_tokens, local_tokens + external_tokens) of the prompt,
+ * as matched_tokens() was asked and answered, lie in them; first_index is the
+ * index of the first in the prompt, local_tokens / block_tokens. Blocks before
+ * it are the engine's own prefix, those behind it are computed.
+ */
 struct kvpull_allocation {
 	size_t struct_size;
 	uint64_t key;
@@ -221,7 +233,11 @@ struct kvpull_scheduler_ops {
 	/**
 	 * How many tokens can be pulled beyond those computed locally.
 	 * Idempotent; may be called at every step. At most pulls_max pulls are
-	 * open at once: KVPULL_MATCH_WAIT for more. A ticket of another prompt
+	 * open at once: KVPULL_MATCH_WAIT for more.
+	 * Of siblings with one ticket the first is told to load and the others
+	 * to wait, then NOTHING: the engine's prefix cache serves them. An
+	 * engine without one sets share_prefix to false, so that each sibling
+	 * pulls; else they compute the prompt again. A ticket of another prompt
 	 * or model (KVPULL_EMISMATCH, which no call of this minor returns) is
 	 * KVPULL_MATCH_NOTHING, counted in mismatches, with a line in the log.
 	 * Return KVPULL_MATCH_LOAD (tokens written), _NOTHING or _WAIT;
@@ -337,6 +353,24 @@ struct kvpull_region {
  * Layout [block][head][token][K|V]: one row, head_stride = tokens * head bytes.
  * Layout [block][token][head][K|V]: a row a token, row_stride = heads *
  * head_stride.
+ *
+ * K and V in planes of their own are two caches with the same layers, K first;
+ * a buffer a layer is a cache a layer (layer_count 1), each with its region or
+ * its offset in one. Both engines name them alike: the n-th cache of a layer is
+ * read into the n-th. T tokens a block, H heads of this rank, E bytes of a head
+ * of a token, for K or V alone:
+ *   vLLM, [2][blocks][T][H][E] a layer: two caches, V's offset behind K's by
+ *     blocks * T * H * E; block_stride T * H * E, row_count T, row_stride H * E,
+ *     head_stride E. [blocks][2][T][H][E]: the same, with V's offset behind K's
+ *     by T * H * E and twice the block_stride. [blocks][2][H][T][E]: likewise,
+ *     row_count 1, head_bytes and head_stride T * E.
+ *   SGLang, k_buffer and v_buffer [tokens][H][E] a layer: a cache each; its page
+ *     is the block, as vLLM's first.
+ *   TensorRT-LLM, a pool [blocks][layers][2][H][T][E]: two caches of all layers,
+ *     layer_stride 2 * H * T * E, block_stride layers times that, V's offset H *
+ *     T * E; row_count 1, head_bytes and head_stride T * E.
+ *   llama.cpp, k and v [cells][H][E] a layer: as SGLang's; v transposed (no
+ *     flash attention) has no contiguous head and cannot be described.
  */
 struct kvpull_cache {
 	size_t struct_size;

@@ -363,6 +363,59 @@ static void device_memory_is_refused_unless_a_test_asks(void **state)
 	assert_non_null(strstr(detail.message, "RDMA device"));
 }
 
+/* Blocks of 16 tokens of one head: K and V as the header's recipes say. */
+static void recipes_of_the_header_are_taken(void **state)
+{
+	static const struct {
+		uint64_t second_offset, block_stride, row_stride, head_stride;
+		uint32_t row_count, head_bytes;
+	} recipes[] = {
+		{ 2048, 512, 32, 32, 16, 32 }, /* [2][blocks][T][H][E] */
+		{ 512, 1024, 32, 32, 16, 32 }, /* [blocks][2][T][H][E] */
+		{ 512, 1024, 0, 512, 1, 512 }, /* [blocks][2][H][T][E] */
+	};
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++) {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+		struct kvpull_region region = { .struct_size = sizeof(region),
+						.fd = -1,
+						.bytes = 4096 };
+		struct kvpull_cache caches[2];
+		const struct kvpull_regions regions = { .struct_size =
+								sizeof(regions),
+							.regions = &region,
+							.caches = caches,
+							.region_count = 1,
+							.cache_count = 2 };
+		struct kvpull_worker *worker = worker_open();
+
+		caches[0] = (struct kvpull_cache){
+			.struct_size = sizeof(caches[0]),
+			.layer_count = 1,
+			.block_stride = recipes[i].block_stride,
+			.row_stride = recipes[i].row_stride,
+			.head_stride = recipes[i].head_stride,
+			.block_count = 4,
+			.row_count = recipes[i].row_count,
+			.head_count = 1,
+			.head_bytes = recipes[i].head_bytes,
+		};
+		caches[1] = caches[0];
+		caches[1].offset = recipes[i].second_offset;
+		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+				 0);
+		region.base = memory.base;
+		if (ops->regions_register(worker, &regions, &detail))
+			fail_msg("recipe %zu: %s", i, detail.message);
+		ops->close(worker);
+	}
+}
+
 static void memory_that_is_freed_gives_its_place_back(void **state)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
@@ -745,6 +798,7 @@ int main(void)
 		cmocka_unit_test(region_struct_that_cannot_be_read_is_named),
 		cmocka_unit_test(reason_of_the_host_is_in_the_detail),
 		cmocka_unit_test(device_memory_is_refused_unless_a_test_asks),
+		cmocka_unit_test(recipes_of_the_header_are_taken),
 		cmocka_unit_test(memory_that_is_freed_gives_its_place_back),
 		cmocka_unit_test(call_without_an_output_changes_nothing),
 		cmocka_unit_test(pointer_that_is_not_there_is_refused),
