@@ -174,6 +174,7 @@ int kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
 	if (code)
 		return code;
 	callers->serve = *serve;
+	(void)kvpull_serve_number_fds(&callers->serve);
 	code = kvpull_folder_make(callers->folder, callers->log);
 	if (code)
 		return code;
@@ -558,7 +559,9 @@ static int welcome_send(const struct kvpull_shm_callers *callers,
 	fds[message.fd_count++] = caller->segment.fd;
 	fds[message.fd_count++] = bell;
 	for (i = 0; i < serve->region_count; i++)
-		if (serve->regions[i].kind != KVPULL_REGION_FOREIGN)
+		if (kvpull_region_has_fd(&serve->regions[i]) &&
+		    serve->regions[i].fd_index ==
+			    message.fd_count - KVPULL_ENDPOINT_FDS_OWN)
 			fds[message.fd_count++] = serve->regions[i].fd;
 	code = kvpull_endpoint_send(caller->socket, &message, callers->log);
 	/* A caller that does not read its socket is as good as gone. */

@@ -21,8 +21,9 @@
 #define KVPULL_ENDPOINT_FULL "KVPfull"
 /* Likewise, to a process whose user it does not let in. */
 #define KVPULL_ENDPOINT_USER "KVPuser"
-/* Revocation table, ring, doorbell, and one a region. */
-#define KVPULL_ENDPOINT_FDS_MAX (3u + KVPULL_REGIONS_MAX)
+/* Revocation table, ring, doorbell; then one a mapping or file of regions. */
+#define KVPULL_ENDPOINT_FDS_OWN 3u
+#define KVPULL_ENDPOINT_FDS_MAX (KVPULL_ENDPOINT_FDS_OWN + KVPULL_REGIONS_MAX)
 
 struct kvpull_listener {
 	int fd; /* -1: none */

@@ -91,9 +91,7 @@ static void peer_unmap(struct kvpull_shm_peer *peer)
 	uint32_t i;
 
 	for (i = 0; i < KVPULL_REGIONS_MAX; i++) {
-		if (peer->mapped[i])
-			kvpull_segment_unmap(peer->mapped[i],
-					     peer->region_bytes[i]);
+		kvpull_segment_unmap(peer->mapped[i], peer->mapped_bytes[i]);
 		kvpull_file_close(&peer->files[i]);
 	}
 	if (peer->entries_memory)
@@ -106,6 +104,7 @@ static void peer_unmap(struct kvpull_shm_peer *peer)
 	if (peer->doorbell >= 0)
 		(void)close(peer->doorbell);
 	memset(peer->mapped, 0, sizeof(peer->mapped));
+	memset(peer->mapped_bytes, 0, sizeof(peer->mapped_bytes));
 	memset(peer->regions, 0, sizeof(peer->regions));
 	peer->entries_memory = NULL;
 	peer->ring_memory = NULL;
@@ -402,7 +401,9 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 	for (i = 0; i < remote->region_count; i++) {
 		const struct kvpull_region_view *region = &remote->regions[i];
 
-		if (!region->bytes || region->bytes > SIZE_MAX / 2)
+		if (!region->bytes || region->bytes > SIZE_MAX / 2 ||
+		    region->fd_offset > SIZE_MAX / 2 ||
+		    region->fd_index >= remote->region_count)
 			return KVPULL_EPROTO;
 		if (region->kind == KVPULL_REGION_FOREIGN)
 			continue;
@@ -414,7 +415,8 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 				i, region->kind);
 			return KVPULL_EUNSUPPORTED;
 		}
-		fd_count++;
+		if (fd_count <= FD_REGIONS + region->fd_index)
+			fd_count = FD_REGIONS + region->fd_index + 1;
 	}
 	if (fd_count != peer->fd_count) {
 		kvpull_warn(log,
@@ -425,53 +427,72 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 	return 0;
 }
 
-/* One that came with a descriptor: memory is mapped, a file is opened. */
+/* Each descriptor of memory once, as far as its regions go. */
+static int memory_map(const struct kvpull_shm_peers *peers,
+		      struct kvpull_shm_peer *peer,
+		      const struct kvpull_serve *remote)
+{
+	uint32_t i;
+	int code = 0;
+
+	for (i = 0; i < remote->region_count; i++) {
+		const struct kvpull_region_view *region = &remote->regions[i];
+		uint64_t *bytes = &peer->mapped_bytes[region->fd_index];
+
+		if (region->kind == KVPULL_REGION_PROVIDED &&
+		    *bytes < region->fd_offset + region->bytes)
+			*bytes = region->fd_offset + region->bytes;
+	}
+	for (i = 0; !code && i < remote->region_count; i++)
+		if (peer->mapped_bytes[i])
+			code = kvpull_segment_map(peer->fds[FD_REGIONS + i],
+						  peer->mapped_bytes[i],
+						  KVPULL_SEGMENT_READ_ONLY,
+						  peers->log, &peer->mapped[i]);
+	return code;
+}
+
+/* Its memory is mapped; a file is opened. */
 static int region_take(struct kvpull_shm_peers *peers,
-		       struct kvpull_shm_peer *peer, uint32_t index, int fd,
+		       struct kvpull_shm_peer *peer, uint32_t index,
 		       const struct kvpull_region_view *region)
 {
-	int code;
-
-	if (region->kind == KVPULL_REGION_FILE) {
-		peer->files[index] =
-			(struct kvpull_file){ .bytes = region->bytes,
-					      .offset = region->fd_offset };
-		peer->file_count++;
-		return kvpull_file_open(&peer->files[index], fd,
-					peers->file_direct, peers->log);
+	if (region->kind == KVPULL_REGION_PROVIDED) {
+		peer->regions[index] =
+			peer->mapped[region->fd_index] + region->fd_offset;
+		return 0;
 	}
-	code = kvpull_segment_map(fd, region->bytes, KVPULL_SEGMENT_READ_ONLY,
-				  peers->log, &peer->mapped[index]);
-	if (!code)
-		peer->regions[index] = peer->mapped[index];
-	return code;
+	if (region->kind == KVPULL_REGION_FOREIGN) {
+		peer->foreign_count++;
+		return 0;
+	}
+	peer->files[index] =
+		(struct kvpull_file){ .bytes = region->bytes,
+				      .offset = region->fd_offset };
+	peer->file_count++;
+	return kvpull_file_open(&peer->files[index],
+				peer->fds[FD_REGIONS + region->fd_index],
+				peers->file_direct, peers->log);
 }
 
 static int regions_take(struct kvpull_shm_peers *peers,
 			struct kvpull_shm_peer *peer,
 			const struct kvpull_serve *remote)
 {
-	uint32_t fd_index = FD_REGIONS;
+	int code = memory_map(peers, peer, remote);
 	uint32_t i;
-	int code;
 
 	peer->region_count = remote->region_count;
 	peer->foreign_count = 0;
 	peer->file_count = 0;
-	for (i = 0; i < remote->region_count; i++) {
+	for (i = 0; !code && i < remote->region_count; i++) {
 		const struct kvpull_region_view *region = &remote->regions[i];
 
-		peer->region_bytes[i] = region->bytes;
 		peer->remote_address[i] = (uintptr_t)region->base;
-		if (region->kind == KVPULL_REGION_FOREIGN) {
-			peer->foreign_count++;
-			continue;
-		}
-		code = region_take(peers, peer, i, peer->fds[fd_index++],
-				   region);
-		if (code)
-			return code;
+		code = region_take(peers, peer, i, region);
 	}
+	if (code)
+		return code;
 	peer->slot_count = remote->slot_count;
 	peer->entries_remote = (uintptr_t)remote->entries;
 	return kvpull_segment_map(

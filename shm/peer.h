@@ -50,9 +50,9 @@ struct kvpull_shm_peer {
 	uint32_t file_count;
 	uint32_t slot_count;
 	int doorbell;
-	uint8_t *mapped[KVPULL_REGIONS_MAX];        /* NULL: foreign, file */
-	const uint8_t *regions[KVPULL_REGIONS_MAX]; /* the same, for copies */
-	uint64_t region_bytes[KVPULL_REGIONS_MAX];
+	uint8_t *mapped[KVPULL_REGIONS_MAX]; /* a descriptor; NULL: a file */
+	uint64_t mapped_bytes[KVPULL_REGIONS_MAX];
+	const uint8_t *regions[KVPULL_REGIONS_MAX]; /* NULL: foreign, file */
 	uint64_t remote_address[KVPULL_REGIONS_MAX];
 	struct kvpull_file files[KVPULL_REGIONS_MAX]; /* zeroed: none */
 	uint8_t *entries_memory;

@@ -105,7 +105,13 @@ struct kvpull_region_view {
 	int32_t fd;    /* serving: memfd or file; else -1 */
 	uint8_t *base; /* serving: own address; foreign: the peer's */
 	uint64_t bytes;
-	uint64_t fd_offset; /* file: where the region begins in it */
+	uint64_t fd_offset; /* where the region begins in its descriptor */
+	/*
+	 * Provided, file: which of the different descriptors that are told, in
+	 * the order of the regions. Regions of one mapping share one.
+	 */
+	uint32_t fd_index;
+	uint32_t reserved;
 };
 
 struct kvpull_serve {
@@ -116,6 +122,34 @@ struct kvpull_serve {
 	int32_t entries_fd; /* memfd of entries, sealed; -1: in process (sim) */
 	uint32_t reserved;
 };
+
+/* A region that is read by a descriptor. */
+static inline int kvpull_region_has_fd(const struct kvpull_region_view *region)
+{
+	return region->kind == KVPULL_REGION_PROVIDED ||
+	       region->kind == KVPULL_REGION_FILE;
+}
+
+/* Fill in fd_index of what is served; returns the number of descriptors. */
+static inline uint32_t kvpull_serve_number_fds(struct kvpull_serve *serve)
+{
+	uint32_t fd_count = 0;
+	uint32_t i;
+
+	for (i = 0; i < serve->region_count; i++) {
+		struct kvpull_region_view *region = &serve->regions[i];
+		uint32_t at = 0;
+
+		if (!kvpull_region_has_fd(region))
+			continue;
+		while (at < i && (!kvpull_region_has_fd(&serve->regions[at]) ||
+				  serve->regions[at].fd != region->fd))
+			at++;
+		region->fd_index =
+			at < i ? serve->regions[at].fd_index : fd_count++;
+	}
+	return fd_count;
+}
 
 enum kvpull_event_kind {
 	KVPULL_EVENT_NONE = 0, /* poll worked: call it again at once */

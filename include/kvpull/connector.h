@@ -308,7 +308,7 @@ struct kvpull_scheduler_ops {
 };
 
 /* Region kinds. */
-#define KVPULL_REGION_PROVIDED 0u /* from memory_alloc(): shared mapping */
+#define KVPULL_REGION_PROVIDED 0u /* in memory of one memory_alloc() */
 #define KVPULL_REGION_FOREIGN 1u  /* host memory of the engine's own */
 #define KVPULL_REGION_STAGED 2u   /* refused in this minor */
 #define KVPULL_REGION_DMABUF 3u   /* device memory: over verbs alone */

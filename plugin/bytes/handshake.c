@@ -22,7 +22,7 @@
 
 #define MAGIC UINT32_C(0x5348564b) /* "KVHS" */
 #define TEXT_COUNT 6u
-#define REGION_BYTES 20u
+#define REGION_BYTES 32u
 #define CACHE_BYTES 76u
 #define WELCOME_FIXED_BYTES_MAX 256u
 #define LAYOUT_BYTES_MAX 8192u
@@ -94,7 +94,10 @@ static const struct kvpull_field hello_fields[] = {
 static const struct kvpull_field region_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_welcome_region, kind,
 			.max = KVPULL_REGION_FILE),
+	KVPULL_FIELD_OF(U32, struct kvpull_welcome_region, fd_index,
+			.max = KVPULL_REGIONS_MAX - 1),
 	KVPULL_FIELD_OF(U64, struct kvpull_welcome_region, address, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_welcome_region, fd_offset, .min = 0),
 	KVPULL_FIELD_OF(U64, struct kvpull_welcome_region, bytes, .min = 1),
 };
 
@@ -121,7 +124,8 @@ static int region_is_good(const void *message)
 {
 	const struct kvpull_welcome_region *region = message;
 
-	return region->bytes <= UINT64_MAX - region->address;
+	return region->bytes <= UINT64_MAX - region->address &&
+	       region->bytes <= UINT64_MAX - region->fd_offset;
 }
 
 static int cache_is_good(const void *message)
@@ -172,7 +176,7 @@ static const struct kvpull_field welcome_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_welcome, pid, .min = 0),
 	KVPULL_FIELD_OF(U64, struct kvpull_welcome, entries_address, .min = 0),
 	KVPULL_FIELD_OF(TEXT, struct kvpull_welcome, engine_id, .min = 0),
-	KVPULL_ROWS_OF(ROWS, struct kvpull_welcome, regions, region_count,
+	KVPULL_ROWS_OF(ROWS16, struct kvpull_welcome, regions, region_count,
 		       &region_table, .min = 1, .max = KVPULL_REGIONS_MAX),
 	KVPULL_ROWS_OF(ROWS16, struct kvpull_welcome, caches, cache_count,
 		       &cache_table, .min = 1, .max = KVPULL_CACHES_MAX),
@@ -220,7 +224,7 @@ _Static_assert(WELCOME_FIXED_BYTES_MAX + KVPULL_REGIONS_MAX * REGION_BYTES +
 			       KVPULL_CACHES_MAX * CACHE_BYTES <=
 		       KVPULL_MESSAGE_BYTES_MAX,
 	       "the largest welcome fits into a message");
-_Static_assert(KVPULL_REGIONS_MAX <= UINT8_MAX &&
+_Static_assert(KVPULL_REGIONS_MAX <= UINT16_MAX &&
 		       KVPULL_CACHES_MAX <= UINT16_MAX &&
 		       KVPULL_GROUPS_MAX <= UINT8_MAX,
 	       "counts fit their place on the wire");

@@ -67,8 +67,9 @@ struct kvpull_hello {
 
 struct kvpull_welcome_region {
 	uint32_t kind;
-	uint32_t reserved;
-	uint64_t address; /* P's own; of a file: where it begins in it */
+	uint32_t fd_index;  /* of a provided one or a file: its descriptor's */
+	uint64_t address;   /* P's own; of a file: 0 */
+	uint64_t fd_offset; /* where it begins in its descriptor */
 	uint64_t bytes;
 };
 

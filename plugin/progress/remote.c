@@ -309,15 +309,14 @@ static void view_fill(const struct kvpull_welcome *welcome,
 				welcome->entries_address;
 	for (index = 0; index < welcome->region_count; index++) {
 		struct kvpull_region_view *region = &view->regions[index];
-		const uint64_t address = welcome->regions[index].address;
 
 		region->kind = welcome->regions[index].kind;
 		region->fd = -1;
 		region->bytes = welcome->regions[index].bytes;
-		if (region->kind == KVPULL_REGION_FILE)
-			region->fd_offset = address;
-		else
-			region->base = (uint8_t *)(uintptr_t)address;
+		region->fd_index = welcome->regions[index].fd_index;
+		region->fd_offset = welcome->regions[index].fd_offset;
+		region->base =
+			(uint8_t *)(uintptr_t)welcome->regions[index].address;
 	}
 }
 

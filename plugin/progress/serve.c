@@ -213,10 +213,10 @@ static void welcome_fill(struct kvpull_progress *progress)
 			&progress->facts->serve.regions[index];
 
 		welcome->regions[index].kind = view->kind;
+		welcome->regions[index].fd_index = view->fd_index;
 		welcome->regions[index].address =
-			view->kind == KVPULL_REGION_FILE ?
-				view->fd_offset :
-				(uint64_t)(uintptr_t)view->base;
+			(uint64_t)(uintptr_t)view->base;
+		welcome->regions[index].fd_offset = view->fd_offset;
 		welcome->regions[index].bytes = view->bytes;
 	}
 	memcpy(welcome->caches, progress->facts->caches,

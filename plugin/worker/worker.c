@@ -441,8 +441,11 @@ static const struct kvpull_shared *memory_of(const struct kvpull_worker *worker,
 	for (index = 0; index < worker->memory_count; index++) {
 		const struct kvpull_shared *shared = &worker->memories[index];
 
-		if (shared->base && shared->base == region->base &&
-		    region->bytes <= shared->bytes)
+		const uint64_t at = (uint64_t)((uintptr_t)region->base -
+					       (uintptr_t)shared->base);
+
+		if (shared->base && at < shared->bytes &&
+		    region->bytes <= shared->bytes - at)
 			return shared;
 	}
 	return NULL;
@@ -516,11 +519,12 @@ static int region_take(struct kvpull_worker *worker,
 	if (!shared) {
 		kvpull_detail_set(
 			detail, KVPULL_EINVAL, "regions",
-			"a provided region must begin at memory from memory_alloc() and fit in it");
+			"a provided region must lie in memory from one memory_alloc()");
 		return KVPULL_EINVAL;
 	}
 	view->fd = shared->fd;
-	view->bytes = shared->bytes;
+	view->fd_offset =
+		(uint64_t)((uintptr_t)region->base - (uintptr_t)shared->base);
 	return 0;
 }
 
@@ -628,6 +632,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 		goto err_files;
 	worker->facts.cache_count = given->cache_count;
 	worker->facts.serve.region_count = given->region_count;
+	(void)kvpull_serve_number_fds(&worker->facts.serve);
 	code = serve_start(worker, detail);
 	if (!code || worker->registered)
 		return code;

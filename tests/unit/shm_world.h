@@ -213,6 +213,7 @@ static inline void world_serve(struct world *world, const char *name)
 	const struct kvpull_shm_params params = world_params(world, name);
 	struct kvpull_transport *p;
 
+	(void)kvpull_serve_number_fds(&world->serve);
 	side_open(&world->p, &params);
 	p = world->p.transport;
 	assert_string_equal(p->ops->address(p), "");

@@ -212,8 +212,9 @@ static size_t record_encode(uint8_t *bytes)
 	}
 
 static const struct golden_member region_members[] = {
-	REGION(GOLDEN_U32, kind), REGION(GOLDEN_U64, address),
-	REGION(GOLDEN_U64, bytes), GOLDEN_END
+	REGION(GOLDEN_U32, kind),    REGION(GOLDEN_U32, fd_index),
+	REGION(GOLDEN_U64, address), REGION(GOLDEN_U64, fd_offset),
+	REGION(GOLDEN_U64, bytes),   GOLDEN_END
 };
 
 static const struct golden_member cache_members[] = {

@@ -508,11 +508,11 @@ static void welcomes_out_of_bounds_are_not_taken(void **state)
 {
 	/* Fixed members, then engine_id: 2 + 9 bytes, then the counts. */
 	const size_t regions = 8 + 8 + 8 + 16 + 8 + 11;
-	const size_t caches = regions + 1 + 20;
+	const size_t caches = regions + 2 + 32;
 
 	(void)state;
 	assert_int_equal(welcome_with(8, 3, 8), 0);
-	assert_int_equal(welcome_with(regions, 1, 1), 0);
+	assert_int_equal(welcome_with(regions, 1, 2), 0);
 	assert_int_equal(welcome_with(caches, 1, 2), 0);
 	assert_int_equal(welcome_with(8, 0, 8), KVPULL_EPROTO);
 	/* Its third is how often we beat: less than a peer can configure. */
@@ -520,14 +520,20 @@ static void welcomes_out_of_bounds_are_not_taken(void **state)
 	assert_int_equal(welcome_with(16, 9999999, 8), KVPULL_EPROTO);
 	assert_int_equal(welcome_with(16, 1, 8), KVPULL_EPROTO);
 	assert_int_equal(welcome_with(28, 1, 4), KVPULL_EPROTO);
-	assert_int_equal(welcome_with(regions, 0, 1), KVPULL_EPROTO);
-	assert_int_equal(welcome_with(regions, 17, 1), KVPULL_EPROTO);
-	assert_int_equal(welcome_with(regions, 255, 1), KVPULL_EPROTO);
-	assert_int_equal(welcome_with(regions + 1, 5, 4), KVPULL_EPROTO);
-	assert_int_equal(welcome_with(regions + 13, UINT64_MAX, 8),
+	assert_int_equal(welcome_with(regions, 0, 2), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions, KVPULL_REGIONS_MAX + 1, 2),
+			 KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions, UINT16_MAX, 2), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 2, 5, 4), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 6, KVPULL_REGIONS_MAX, 4),
+			 KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 18, UINT64_MAX, 8),
+			 KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 26, UINT64_MAX, 8),
 			 KVPULL_EPROTO);
 	assert_int_equal(welcome_with(caches, 0, 2), KVPULL_EPROTO);
-	assert_int_equal(welcome_with(caches, 513, 2), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(caches, KVPULL_CACHES_MAX + 1, 2),
+			 KVPULL_EPROTO);
 	assert_int_equal(welcome_with(caches, UINT16_MAX, 2), KVPULL_EPROTO);
 	assert_int_equal(welcome_with(caches + 2, 1, 4), KVPULL_EPROTO);
 }
@@ -540,19 +546,19 @@ static void welcome_of_one_cache_too_many_is_not_taken(void **state)
 
 	(void)state;
 	assert_true(put_welcome(NULL));
-	cache_bytes = byte_count - KVPULL_CHECKSUM_BYTES - counts - 1 - 20 - 2;
-	for (byte_count = counts + 1 + 20 + 2 + cache_bytes;
-	     byte_count < counts + 23 + (KVPULL_CACHES_MAX + 1) * cache_bytes;
+	cache_bytes = byte_count - KVPULL_CHECKSUM_BYTES - counts - 2 - 32 - 2;
+	for (byte_count = counts + 2 + 32 + 2 + cache_bytes;
+	     byte_count < counts + 36 + (KVPULL_CACHES_MAX + 1) * cache_bytes;
 	     byte_count += cache_bytes)
-		memcpy(bytes + byte_count, bytes + counts + 23, cache_bytes);
-	bytes[counts + 21] = (uint8_t)(KVPULL_CACHES_MAX + 1);
-	bytes[counts + 22] = (KVPULL_CACHES_MAX + 1) >> 8;
+		memcpy(bytes + byte_count, bytes + counts + 36, cache_bytes);
+	bytes[counts + 34] = (uint8_t)(KVPULL_CACHES_MAX + 1);
+	bytes[counts + 35] = (KVPULL_CACHES_MAX + 1) >> 8;
 	byte_count += KVPULL_CHECKSUM_BYTES;
 	add_checksum("kvpull.welcome.1");
 	assert_int_equal(get_welcome(NULL), KVPULL_EPROTO);
 	/* One less is a good one. */
 	byte_count -= cache_bytes;
-	bytes[counts + 21] = (uint8_t)KVPULL_CACHES_MAX;
+	bytes[counts + 34] = (uint8_t)KVPULL_CACHES_MAX;
 	add_checksum("kvpull.welcome.1");
 	assert_int_equal(get_welcome(NULL), 0);
 }

@@ -161,6 +161,7 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	struct kvpull_shared ring_memory;
 	struct kvpull_ring ring;
 	int good[5];
+	int more[5];
 	int bad[4];
 	int pipes[2];
 	int bells[2];
@@ -209,6 +210,20 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	world->serve.regions[0].bytes += 1 << 21;
 	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
 	world->serve.regions[0].bytes -= 1 << 21;
+	/* Beyond its end, and so far that the sum is small again. */
+	world->serve.regions[0].fd_offset = 1 << 21;
+	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_offset = UINT64_MAX;
+	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_offset = 0;
+	/* Of a descriptor that is there, and no region's by its number. */
+	memcpy(more, good, sizeof(good));
+	more[4] = good[3];
+	world->serve.regions[0].fd_index = 1;
+	assert_int_equal(attach_with(&imposter, more, 5), KVPULL_EPROTO);
+	world->serve.regions[0].fd_index = UINT32_MAX - 3;
+	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_index = 0;
 	world->serve.slot_count = UINT32_MAX;
 	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
 	world->serve.slot_count = WORLD_SLOTS;
