@@ -411,10 +411,9 @@ static void request_ask(struct seq_engine *engine, struct seq_request *request)
 {
 	const uint64_t now_ns = engine->world->now_ns;
 	struct kvpull_blocks blocks = { .block_ids = request->blocks };
-	const struct kvpull_allocation allocation = {
+	struct kvpull_allocation allocation = {
 		.struct_size = sizeof(allocation),
 		.key = request->key,
-		.external_tokens = 1,
 		.group_count = 1,
 		.groups = &blocks,
 	};
@@ -431,6 +430,7 @@ static void request_ask(struct seq_engine *engine, struct seq_request *request)
 		return;
 	}
 	blocks.block_count = request->block_count;
+	allocation.external_tokens = tokens;
 	request->state = SEQ_LOADING;
 	(void)kvpull_scheduler_allocated(engine->scheduler, &allocation,
 					 now_ns);
