@@ -536,6 +536,12 @@ static void called(struct kvpull_verbs_connect *connect,
 			    "it is not in the configured networks");
 		return;
 	}
+	/* It came to a listener whose device is lost; it may call again. */
+	if (!shared->devices[device_find(shared, event->id->verbs)].context) {
+		call_reject(connect, event->id, KVPULL_VERBS_FULL,
+			    "the device that it came by is lost");
+		return;
+	}
 	if (event->greeting.kind == KVPULL_VERBS_JOIN) {
 		end = join_take(connect, event);
 		if (!end)

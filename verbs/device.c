@@ -505,7 +505,8 @@ uint32_t kvpull_verbs_device_mtu(const struct kvpull_verbs_device *device)
 {
 	struct ibv_port_attr attr;
 
-	if (kvpull_fabric_port(device->fabric, device->context,
+	if (!device->context ||
+	    kvpull_fabric_port(device->fabric, device->context,
 			       (uint8_t)device->port, &attr) ||
 	    attr.active_mtu < IBV_MTU_256)
 		return IBV_MTU_256;

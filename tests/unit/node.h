@@ -66,6 +66,7 @@ static inline void node_make(struct node *node, const char *id,
 	node->scheduler = setup.incarnation + 0x1000;
 }
 
+/* NULL: a header alone, as of a half that has nothing to say. */
 static inline void node_send(struct node *node,
 			     const struct kvpull_command *command)
 {
@@ -75,13 +76,14 @@ static inline void node_send(struct node *node,
 	struct kvpull_step_header header = {
 		.incarnation = node->scheduler,
 		.first_sequence = node->sequence + 1,
-		.record_count = 1,
+		.record_count = command != NULL,
 		.rank_count = 1,
 	};
 
 	kvpull_step_put_header(&writer, &header);
-	kvpull_step_put_command(&writer, command);
-	node->sequence++;
+	if (command)
+		kvpull_step_put_command(&writer, command);
+	node->sequence += header.record_count;
 	assert_int_equal(kvpull_worker_step(node->worker, bytes, writer.used),
 			 0);
 }

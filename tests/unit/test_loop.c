@@ -239,9 +239,13 @@ static void hold_that_nobody_claims_expires_and_is_not_read(void **state)
 	}
 }
 
-/* Who claims keeps its hold for longer than a lease, by its heartbeats. */
+/*
+ * Who claims keeps its hold for longer than a lease, by its heartbeats, while
+ * its scheduler half speaks.
+ */
 static void heartbeats_renew_a_lease(void **state)
 {
+	uint32_t second;
 	uint64_t seed;
 
 	(void)state;
@@ -249,7 +253,10 @@ static void heartbeats_renew_a_lease(void **state)
 		both_open(seed);
 		node_hold(&p, SLOT);
 		node_claim(&d, &p, SLOT);
-		run(NULL, 0, 12 * KVPULL_NS_PER_S / STEP_NS);
+		for (second = 0; second < 12; second++) {
+			node_send(&d, NULL);
+			run(NULL, 0, KVPULL_NS_PER_S / STEP_NS);
+		}
 		assert_int_equal(p.count, 0);
 		release_say();
 		run(&p, 1, STEPS_MAX);
