@@ -217,6 +217,7 @@ fuzz-replay: ## run the fuzz corpus once, with gcc
 	$(Q)+$(SUBMAKE) VARIANT=asan fuzz-replay-run
 fuzz-replay-run: $(FUZZ)
 	$(Q)tests/fuzz/seeds.sh build/fuzz/seeds
+	$(Q)mkdir -p $(patsubst fuzz_%,build/fuzz/seeds/%,$(notdir $(FUZZ)))
 	$(Q)tests/run-programs.sh $(foreach p,$(FUZZ),"$(p) build/fuzz/seeds/$(patsubst fuzz_%,%,$(notdir $(p))) $(wildcard tests/fuzz/corpus/$(notdir $(p)) tests/fuzz/corpus/$(patsubst fuzz_%,%,$(notdir $(p))))")
 
 sequences: ## sequences of faults against real workers, SECONDS=n; SEED=n SEQUENCES=n
