@@ -154,6 +154,37 @@ static void bell_is_refused(struct imposter *imposter, const int *good,
 	(void)close(bell);
 }
 
+/* What the welcome says of memory is not what the descriptors are. */
+static void regions_are_refused(struct imposter *imposter, const int good[5])
+{
+	struct world *world = &imposter->world;
+	int more[5];
+
+	/* Shorter than the welcome says. */
+	world->serve.regions[0].bytes += 1 << 21;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].bytes -= 1 << 21;
+	/* Beyond its end, and so far that the sum is small again. */
+	world->serve.regions[0].fd_offset = 1 << 21;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_offset = UINT64_MAX;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_offset = 0;
+	/* Of a descriptor that is there, and no region's by its number. */
+	memcpy(more, good, sizeof(more));
+	more[4] = good[3];
+	world->serve.regions[0].fd_index = 1;
+	assert_int_equal(attach_with(imposter, more, 5), KVPULL_EPROTO);
+	world->serve.regions[0].fd_index = UINT32_MAX - 3;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_index = 0;
+	world->serve.slot_count = UINT32_MAX;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.slot_count = WORLD_SLOTS;
+	world->serve.regions[0].kind = KVPULL_REGION_STAGED;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EUNSUPPORTED);
+}
+
 static void welcome_with_wrong_descriptors_is_refused(void **state)
 {
 	struct imposter imposter;
@@ -161,7 +192,6 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	struct kvpull_shared ring_memory;
 	struct kvpull_ring ring;
 	int good[5];
-	int more[5];
 	int bad[4];
 	int pipes[2];
 	int bells[2];
@@ -206,29 +236,7 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 			 0);
 	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
 	(void)close(bad[3]);
-	/* Shorter than the welcome says. */
-	world->serve.regions[0].bytes += 1 << 21;
-	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
-	world->serve.regions[0].bytes -= 1 << 21;
-	/* Beyond its end, and so far that the sum is small again. */
-	world->serve.regions[0].fd_offset = 1 << 21;
-	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
-	world->serve.regions[0].fd_offset = UINT64_MAX;
-	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
-	world->serve.regions[0].fd_offset = 0;
-	/* Of a descriptor that is there, and no region's by its number. */
-	memcpy(more, good, sizeof(good));
-	more[4] = good[3];
-	world->serve.regions[0].fd_index = 1;
-	assert_int_equal(attach_with(&imposter, more, 5), KVPULL_EPROTO);
-	world->serve.regions[0].fd_index = UINT32_MAX - 3;
-	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
-	world->serve.regions[0].fd_index = 0;
-	world->serve.slot_count = UINT32_MAX;
-	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EPROTO);
-	world->serve.slot_count = WORLD_SLOTS;
-	world->serve.regions[0].kind = KVPULL_REGION_STAGED;
-	assert_int_equal(attach_with(&imposter, good, 4), KVPULL_EUNSUPPORTED);
+	regions_are_refused(&imposter, good);
 	/* A file is read, and a read of a pipe would never end. */
 	world->serve.regions[0].kind = KVPULL_REGION_FILE;
 	memcpy(bad, good, sizeof(bad));
