@@ -103,7 +103,7 @@ static void choose_default(struct kvpull_copy_choices *choices)
 	const struct kvpull_copy_routine *routine = NULL;
 	uint32_t i;
 
-	for (i = 0; !routine; i++)
+	for (i = 0; !routine && i < 3; i++)
 		routine = kvpull_copy_routine_named(names[i]);
 	choose_one(choices, routine);
 }

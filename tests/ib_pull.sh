@@ -258,6 +258,7 @@ for what in --help "--stats $sockets" "$small --json $sockets" "$small $sockets"
 	claim "full disk: $what" 1 '^standard output: No space left on device' -- \
 		sh -c '"$@" >/dev/full' sh "$tool" $what
 done
+# shellcheck disable=SC2016 # the inner shell's
 claim 'the doctor on a full disk' 1 '^standard output: No space left' -- \
 	sh -c '"$0" --no-probe --json >/dev/full' "$build/kvpull_doctor"
 # A signal ends the run, not what is known of it.

@@ -7,9 +7,11 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:smoke:stranger_reads 2:1:full:stranger_flood"
 
 # A producer that strangers know where to call.
+# shellcheck disable=SC2120 # further words may be given
 stranger_serve() { # further words
 	fabric_start 1 "export KVPULL_VERBS_LISTEN_PORT=18600
 		$pull_tool --port 18515 --dir /tmp/p ${1:-}" || return
+	# shellcheck disable=SC2034 # read by the helpers of pulls
 	pull_producer=$job
 	fabric_run 1 60 'listens 18515 60 && listens_rdma 18600' ||
 		pull_says "no producer: $?"
@@ -51,6 +53,7 @@ stranger_ends() { # seconds
 scenario_stranger_reads() {
 	stranger_dials=5000
 	[ -z "${smoke:-}" ] || stranger_dials=200
+	# shellcheck disable=SC2119 # none here
 	stranger_serve && stranger_memory &&
 		stranger_start reads "$stranger_dials" 4 240 "$stranger_memory" &&
 		stranger_ends 300 && pull_start 2 20 && pull_ends 90 20 0 &&
@@ -85,6 +88,7 @@ stranger_flood() { # mode, dials, at once, seconds
 # Garbage, silence, and who never reads: pulls on their way go on, a newcomer of
 # the strangers' own address is in within a second more than alone, and nothing stays behind.
 scenario_stranger_flood() {
+	# shellcheck disable=SC2119 # none here
 	stranger_serve && stranger_newcomer 10000 || return
 	# On a busy host a first pull takes most of a second by itself.
 	stranger_alone_ms=$((stranger_us / 1000))

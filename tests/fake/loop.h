@@ -19,7 +19,7 @@ struct loop_net;
 
 struct loop_counts {
 	uint32_t delays; /* something was not told by the first poll */
-	uint32_t agains;
+	uint32_t repeats;
 	uint32_t reorders; /* a read ended before one that began earlier */
 	uint32_t cuts;     /* in mid-read */
 	uint32_t resumes;  /* and it went on behind what had come */

@@ -132,7 +132,7 @@ static inline int again(struct end *end)
 {
 	const int is_now = chance(end->net, 150);
 
-	end->net->counts.agains += (uint32_t)is_now;
+	end->net->counts.repeats += (uint32_t)is_now;
 	return is_now;
 }
 

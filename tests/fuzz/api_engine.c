@@ -314,7 +314,7 @@ static void config_make(struct api_engine *engine, int has_key)
 		"\"share_prefix\": %s, \"siblings_alone\": %s, \"abort_revokes\": %s, \"inline_bytes\": %u, \"deadline_ms\": %u, "
 		"\"flush_after_ms\": %u%s}",
 		shape->is_threaded ? "thread" : "caller",
-		shape->is_threaded ? (unsigned)api_below(2) : 0,
+		shape->is_threaded ? (unsigned)api_below(2) : 0u,
 		api_world->folder,
 		(unsigned long long)(shape->lease_ns / API_NS_PER_MS),
 		(unsigned long long)(shape->hold_max_ns / API_NS_PER_MS),
@@ -325,9 +325,9 @@ static void config_make(struct api_engine *engine, int has_key)
 		tight ? 1 + (unsigned)api_below(3) : 16,
 		tight ? 1 + (unsigned)api_below(12) : 64,
 		tight ? 2 + (unsigned)api_below(6) : 16,
-		tight ? 2 + (unsigned)api_below(6) : 16, tight ? 16 : 256,
+		tight ? 2 + (unsigned)api_below(6) : 16, tight ? 16u : 256u,
 		bool_draw(), bool_draw(), bool_draw(),
-		api_chance(500) ? 0 : 65536,
+		api_chance(500) ? 0u : 65536u,
 		api_chance(800) ? 0 : 1 + (unsigned)api_below(8),
 		1 + (unsigned)api_below(20), key);
 }

@@ -12,7 +12,7 @@ write() { # target, prefix of hex digits
 
 	mkdir -p "$out/$1"
 	path=$out/$1/$kind-$number
-	# shellcheck disable=SC2059 # the format is the bytes
+	# shellcheck disable=SC2059,SC2001 # the format is the bytes, two digits each
 	printf "$(sed 's/../\\x&/g' <<<"$2$hex")" >"$path"
 }
 

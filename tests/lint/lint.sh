@@ -64,7 +64,7 @@ for check in $CHECKS; do
 	analyzer) tool=gcc ;;
 	tidy) tool=clang-tidy ;;
 	banned | layers | sizes) tool="awk" ;;
-	rooms) tool=nm ;;
+	rooms) tool="nm" ;;
 	*) tool=$check ;;
 	esac
 	if ! command -v "$tool" >/dev/null; then

@@ -73,7 +73,7 @@ static void both_close(void)
 	const struct loop_counts *counts = loop_counts(net);
 
 	total.delays += counts->delays;
-	total.agains += counts->agains;
+	total.repeats += counts->repeats;
 	total.reorders += counts->reorders;
 	total.cuts += counts->cuts;
 	total.resumes += counts->resumes;
@@ -162,7 +162,7 @@ static void what_was_held_is_pulled_and_released(void **state)
 		pull_and_release(seed, 0);
 	/* It was not the easy way. */
 	assert_true(total.delays > SEEDS);
-	assert_true(total.agains > SEEDS);
+	assert_true(total.repeats > SEEDS);
 	assert_int_equal(total.cuts, 0);
 }
 
