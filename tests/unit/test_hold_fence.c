@@ -7,6 +7,7 @@
 #ifndef KVPULL_DEBUG
 #define KVPULL_DEBUG 1
 #endif
+/* NOLINTNEXTLINE(bugprone-suspicious-include): with the hook, see above. */
 #include "plugin/hold/hold.c"
 
 #include "tests/unit/hold_world.h"

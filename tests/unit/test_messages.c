@@ -93,6 +93,7 @@ static void say_bounds(const struct kvpull_field *field)
 		say("at least %" PRIu64, field->min);
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as our own tables nest. */
 static void say_table(const struct kvpull_table *table, const char *prefix)
 {
 	char inner[96];
