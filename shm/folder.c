@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/transport.h"
 #include "shm/shortage.h"
 
 /* The number that the kernel gives this node's first user namespace. */
@@ -28,13 +29,9 @@ static int is_container(void)
 
 int kvpull_folder_trusts(const struct kvpull_folder *folder, uint32_t uid)
 {
-	uint32_t at;
-
-	if (!uid || uid == geteuid())
+	if (!uid || uid == geteuid() ||
+	    kvpull_uid_is_listed(folder->uids, folder->uid_count, uid))
 		return 1;
-	for (at = 0; at < folder->uid_count; at++)
-		if (folder->uids[at] == uid)
-			return 1;
 	/*
 	 * The node's root looks like everybody else in there. Who the peers are
 	 * is looked at all the same.

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/transport.h"
 #include "shm/shortage.h"
 
 static void refused_add(const struct kvpull_gate *gate)
@@ -16,12 +17,9 @@ static void refused_add(const struct kvpull_gate *gate)
 
 static int is_listed(const struct kvpull_gate *gate, uint32_t uid)
 {
-	uint32_t i;
-
-	for (i = 0; i < gate->uid_count; i++)
-		if (gate->uids[i] == uid)
-			return 1;
-	return !gate->uid_count && uid == geteuid();
+	return gate->uid_count ?
+		       kvpull_uid_is_listed(gate->uids, gate->uid_count, uid) :
+		       uid == geteuid();
 }
 
 int kvpull_gate_knows(struct kvpull_gate *gate, uint32_t uid, uint64_t now_ns)

@@ -4,6 +4,7 @@
  * No peer: serve. A peer's socket folder: pull from it. --demo: both.
  */
 #include "tools/ib_pull.h"
+#include "tools/output.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -471,17 +472,6 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 		return wrong("%s: one FOLDER or HOST is enough",
 			     words[optind + 1]);
 	return shape_check(options);
-}
-
-/* What could not be written was not said, whatever came of the run. */
-static int output_end(int code)
-{
-	errno = 0;
-	if (!fflush(stdout) && !ferror(stdout))
-		return code;
-	fprintf(stderr, "standard output: %s\n",
-		errno ? strerror(errno) : "not all could be written");
-	return code ? code : 1;
 }
 
 static int work(struct ib_options *options, int demo, const char *peer)

@@ -5,6 +5,7 @@
  * changes nothing, but that --calibrate remembers what it measured.
  */
 #include "tools/kvpull_doctor.h"
+#include "tools/output.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -344,17 +345,6 @@ static int parse(int count, char **words, struct doctor *doctor, int *json)
 	if (!code && optind < count)
 		return wrong("%s is no option", words[optind]);
 	return code;
-}
-
-/* What could not be written was not said, whatever was found. */
-static int output_end(int code)
-{
-	errno = 0;
-	if (!fflush(stdout) && !ferror(stdout))
-		return code;
-	fprintf(stderr, "standard output: %s\n",
-		errno ? strerror(errno) : "not all could be written");
-	return code ? code : 1;
 }
 
 int main(int count, char **words)

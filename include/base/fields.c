@@ -25,7 +25,8 @@ static uint32_t u32_at(const void *message, uint32_t offset)
 	return value;
 }
 
-static uint64_t number_of(const struct kvpull_field *field, const void *message)
+uint64_t kvpull_fields_number(const struct kvpull_field *field,
+			      const void *message)
 {
 	uint64_t wide;
 
@@ -96,7 +97,7 @@ static uint64_t measure_of(const struct kvpull_field *field,
 	const struct kvpull_ids *ids = member_of(field, message);
 
 	if (is_number(field))
-		return number_of(field, message);
+		return kvpull_fields_number(field, message);
 	if (is_rows(field))
 		return row_count(field, message);
 	if (field->type == KVPULL_FIELD_TEXT)
@@ -207,7 +208,7 @@ static void put_field(struct kvpull_wire_writer *writer,
 	const void *member = member_of(field, message);
 
 	if (is_number(field)) {
-		put_number(writer, field, number_of(field, message));
+		put_number(writer, field, kvpull_fields_number(field, message));
 	} else if (is_rows(field)) {
 		put_rows(writer, field, message);
 	} else if (field->type == KVPULL_FIELD_BYTES) {

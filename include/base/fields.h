@@ -134,6 +134,10 @@ int kvpull_fields_differ(const struct kvpull_table *table, const void *ours,
 void kvpull_fields_layout(struct kvpull_wire_writer *writer,
 			  const struct kvpull_table *table, uint32_t version);
 
+/* The member of a field that is a number. */
+uint64_t kvpull_fields_number(const struct kvpull_field *field,
+			      const void *message);
+
 /* 1: it ends within its capacity, and no byte could break a log line. */
 int kvpull_fields_text_is_good(const char *text, size_t capacity);
 

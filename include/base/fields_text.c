@@ -6,20 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t number_of(const struct kvpull_field *field, const void *message)
-{
-	const uint8_t *member = (const uint8_t *)message + field->offset;
-	uint64_t wide;
-	uint32_t narrow;
-
-	if (field->size == sizeof(wide)) {
-		memcpy(&wide, member, sizeof(wide));
-		return wide;
-	}
-	memcpy(&narrow, member, sizeof(narrow));
-	return narrow;
-}
-
 /* An empty value would be no word in a line. */
 static void text_set(char *to, size_t capacity, const char *text)
 {
@@ -96,8 +82,9 @@ int kvpull_fields_differ(const struct kvpull_table *table, const void *ours,
 
 		if (field->type <= KVPULL_FIELD_ZIGZAG)
 			differs = differ_number(
-				field->name, number_of(field, ours),
-				number_of(field, theirs), difference);
+				field->name, kvpull_fields_number(field, ours),
+				kvpull_fields_number(field, theirs),
+				difference);
 		if (field->type == KVPULL_FIELD_TEXT)
 			differs = differ_text(
 				field->name, (const char *)ours + field->offset,

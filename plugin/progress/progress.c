@@ -14,10 +14,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/epoll.h"
 #include "base/pause.h"
 #include "plugin/progress/progress_state.h"
 
@@ -221,14 +221,6 @@ static void *thread_main(void *argument)
 	return NULL;
 }
 
-static int watch(int epoll_fd, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN };
-
-	event.data.fd = fd;
-	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
 int kvpull_progress_start(struct kvpull_progress *progress)
 {
 	sigset_t all;
@@ -237,8 +229,9 @@ int kvpull_progress_start(struct kvpull_progress *progress)
 
 	progress->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	failed = progress->wait_fd < 0 ||
-		 watch(progress->wait_fd,
-		       progress->handover->progress_wake_fd) ||
+		 kvpull_epoll_add(progress->wait_fd,
+				  progress->handover->progress_wake_fd,
+				  EPOLLIN) ||
 		 kvpull_routes_watch(&progress->routes, progress->wait_fd);
 	if (failed) {
 		kvpull_error(progress->log, "progress thread: epoll: %s",

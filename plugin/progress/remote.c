@@ -104,6 +104,23 @@ static uint64_t self_next(struct kvpull_progress *progress)
 	       (++progress->selves & lives);
 }
 
+/* What failed when nobody wanted it is no answer to who does. */
+static void known_find(struct kvpull_progress *progress,
+		       struct kvpull_remote *remote, uint64_t now_ns)
+{
+	const int may_be_back = remote->state == KVPULL_REMOTE_GONE &&
+				now_ns >= remote->retry_ns;
+	const int is_unwanted =
+		remote->state == KVPULL_REMOTE_WAIT && !remote->claim_count;
+
+	if (!may_be_back && !is_unwanted)
+		return;
+	remote->state = KVPULL_REMOTE_WAIT;
+	remote->code = 0;
+	remote->attempts = remote->waits = 0;
+	due_at(progress, now_ns);
+}
+
 int kvpull_remote_find(struct kvpull_progress *progress,
 		       const struct kvpull_ticket_rank *rank, int first,
 		       uint64_t now_ns, uint32_t *peer)
@@ -115,17 +132,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	int code;
 
 	if (index != KVPULL_MAP_NONE) {
-		remote = &progress->remotes[index];
-		/* What failed when nobody wanted it is no answer to this. */
-		if ((remote->state == KVPULL_REMOTE_GONE &&
-		     now_ns >= remote->retry_ns) ||
-		    (remote->state == KVPULL_REMOTE_WAIT &&
-		     !remote->claim_count)) {
-			remote->state = KVPULL_REMOTE_WAIT;
-			remote->code = 0;
-			remote->attempts = remote->waits = 0;
-			due_at(progress, now_ns);
-		}
+		known_find(progress, &progress->remotes[index], now_ns);
 		*peer = index;
 		return 0;
 	}

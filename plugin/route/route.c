@@ -2,8 +2,8 @@
 #include "plugin/route/route.h"
 
 #include <stdio.h>
-#include <sys/epoll.h>
 
+#include "base/epoll.h"
 #include "plugin/bytes/ticket.h"
 
 int kvpull_routes_add(struct kvpull_routes *routes,
@@ -269,14 +269,6 @@ int kvpull_routes_rings(const struct kvpull_routes *routes)
 	return rings;
 }
 
-static int watch(int epoll_fd, int fd, uint32_t events)
-{
-	struct epoll_event event = { .events = events };
-
-	event.data.fd = fd;
-	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
 int kvpull_routes_watch(const struct kvpull_routes *routes, int epoll_fd)
 {
 	int failed = 0;
@@ -286,8 +278,8 @@ int kvpull_routes_watch(const struct kvpull_routes *routes, int epoll_fd)
 		const struct kvpull_transport *transport =
 			routes->list[at].transport;
 
-		failed =
-			watch(epoll_fd, transport->ops->fd(transport), EPOLLIN);
+		failed = kvpull_epoll_add(
+			epoll_fd, transport->ops->fd(transport), EPOLLIN);
 	}
 	return failed;
 }
@@ -304,7 +296,8 @@ int kvpull_routes_watch_doorbells(const struct kvpull_routes *routes,
 		const int fd = transport->ops->doorbell_fd(transport);
 
 		if (fd >= 0)
-			failed = watch(epoll_fd, fd, EPOLLIN | EPOLLET);
+			failed = kvpull_epoll_add(epoll_fd, fd,
+						  EPOLLIN | EPOLLET);
 	}
 	return failed;
 }

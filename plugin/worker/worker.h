@@ -128,8 +128,7 @@ struct kvpull_worker_setup {
 	const struct kvpull_config *config;
 	struct kvpull_log log;
 	uint64_t incarnation; /* 0: drawn */
-	/* As of struct kvpull_progress_params. */
-	/* the at-th of its routes; NULL: no more */
+	/* As in struct kvpull_progress_params: the at-th of its routes. */
 	struct kvpull_transport *(*transport)(void *context,
 					      const struct kvpull_log *log,
 					      uint32_t at);
@@ -213,8 +212,6 @@ int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason);
 void kvpull_worker_retire(struct kvpull_worker *worker);
 void kvpull_worker_stats_get(struct kvpull_worker *worker,
 			     union kvpull_worker_counts *stats, uint32_t reset);
-/* Digest of all state but generations, sequences and counters. */
-uint64_t kvpull_worker_digest(const struct kvpull_worker *worker);
 
 /* For tests: what is in use. */
 struct kvpull_worker_use {

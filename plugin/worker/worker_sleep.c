@@ -7,10 +7,11 @@
 #include "plugin/worker/worker.h"
 
 #include <errno.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
+
+#include "base/epoll.h"
 
 /* An engine that sleeps: ask everybody for a doorbell, then look once more. */
 static int bells_arm(struct kvpull_worker *worker)
@@ -112,14 +113,6 @@ void kvpull_sleep_ready(struct kvpull_worker *worker, uint32_t worked)
 		events_keep(worker);
 }
 
-static int events_add(int epoll_fd, int fd, uint32_t events)
-{
-	struct epoll_event event = { .events = events };
-
-	event.data.fd = fd;
-	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
 /* 0, or -1 with errno. */
 static int events_open(struct kvpull_worker *worker)
 {
@@ -129,10 +122,11 @@ static int events_open(struct kvpull_worker *worker)
 	worker->timer_fd =
 		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	failed = worker->event_fd < 0 || worker->timer_fd < 0 ||
-		 events_add(worker->event_fd, worker->handover.engine_wake_fd,
-			    EPOLLIN | EPOLLET) ||
-		 events_add(worker->event_fd, worker->timer_fd,
-			    EPOLLIN | EPOLLET) ||
+		 kvpull_epoll_add(worker->event_fd,
+				  worker->handover.engine_wake_fd,
+				  EPOLLIN | EPOLLET) ||
+		 kvpull_epoll_add(worker->event_fd, worker->timer_fd,
+				  EPOLLIN | EPOLLET) ||
 		 kvpull_progress_watch(worker->progress, worker->event_fd);
 	return failed ? -1 : 0;
 }
