@@ -354,7 +354,18 @@ claim 'ticket given back' 0 '^given back to 1 of 1 ranks$' -- \
 	"$tool" --release "@$work/ticket" "$sockets/"
 claim 'ticket given back twice' 0 '^given back to 1 of 1 ranks$' -- \
 	"$tool" --release "@$work/ticket" "$sockets/"
-claim 'no hold is left' 0 '"holds_live": 0,' -- "$tool" --stats "$sockets"
+
+# A client that was interrupted above may have asked for a ticket that it did
+# not read: that one's hold ends at its lease of 30 s.
+none_is_held() {
+	for _ in $(seq 45); do
+		held "$sockets" 0 && return
+		sleep 1
+	done
+	return 1
+}
+
+check none_is_held
 claim 'ticket of one that is gone' 1 '^given back to 0 of 1 ranks: ' -- \
 	"$tool" --release "@$work/ticket" "$work/nowhere/"
 for bad in x kvp1.x "$(cut -c 1-80 "$work/ticket")" '@/nonexistent' '@/dev/null'; do
