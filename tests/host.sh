@@ -1,0 +1,99 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The two hosts of kvpull_connector(3), as P and D in two processes with a pipe
+# between them: every byte is compared, every request and hold ends, and small
+# tables do not fill. Argument: the build folder with libkvpull.so.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=$(cd "$1" && pwd)
+out=$build/host
+passed=0
+failed=0
+mkdir -p "$out"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+# Not shared with others of this user; more prompts than any table has places.
+export KVPULL_SOCKET_DIR="$work/s" KVPULL_REQUESTS_MAX=64 KVPULL_TICKETS_MAX=128 \
+	KVPULL_MAX_HOLDS=64 KVPULL_FAMILIES_MAX=64 KVPULL_STEP_LOG_MIB=1
+mkdir -m 700 "$KVPULL_SOCKET_DIR"
+
+check() { # what, command
+	what=$1
+	shift
+	if "$@" >"$work/log" 2>&1; then
+		passed=$((passed + 1))
+	else
+		echo "hosts: $what failed"
+		tail -n 20 "$work/log"
+		failed=$((failed + 1))
+	fi
+}
+
+compile() { # name, compiler and flags
+	name=$1
+	shift
+	"$@" -Wall -Wextra -Werror -Iinclude -L"$build" -lkvpull \
+		-Wl,-rpath,"$build" -o "$out/$name"
+}
+
+# P, D and how many prompts: of ten one is refused, one aborted while it loads,
+# and one aborted at P before it is held.
+pull() {
+	timeout 30 "$out/$1" prefill "$3" 2>"$work/p" |
+		timeout 30 "$out/$2" decode 2>"$work/d"
+	cat "$work/p" "$work/d"
+	tenth=$(($3 / 10))
+	grep -qx "prefill: $((9 * tenth)) released, 0 expired, $tenth aborted" "$work/p" &&
+		grep -qx "decode: $((7 * tenth)) pulled, 0 computed, $tenth rejected, $tenth aborted, 0 wrong" "$work/d"
+}
+
+# A router that loses a ticket, sends one that is not ours, a damaged one, an
+# empty one, and the first one again when its hold has ended long ago.
+bad_router() {
+	while read -r prompt ticket; do
+		case $prompt in
+		1) first=$ticket ;;
+		11) continue ;;
+		12) ticket=hello ;;
+		14) ticket=${ticket%??????????}AAAAAAAAAA ;;
+		15) ticket= ;;
+		81) echo "1 $first" ;;
+		esac
+		echo "$prompt $ticket"
+	done
+}
+
+# Four holds expire, four prompts are computed at D, no byte is wrong.
+misled() {
+	KVPULL_LEASE_MS=2000 timeout 30 "$out/$1" prefill 100 2>"$work/p" |
+		bad_router | timeout 30 "$out/$1" decode 2>"$work/d"
+	cat "$work/p" "$work/d"
+	grep -qx "prefill: 86 released, 4 expired, 10 aborted" "$work/p" &&
+		grep -qx "decode: 66 pulled, 4 computed, 10 rejected, 10 aborted, 0 wrong" "$work/d"
+}
+
+# D is killed: P ends, its holds with it.
+killed() {
+	mkfifo "$work/$1.pipe" || return 1
+	"$out/$1" decode <"$work/$1.pipe" &
+	consumer=$!
+	(sleep 0.3 && kill -9 "$consumer") &
+	KVPULL_LEASE_MS=1000 timeout 20 "$out/$1" prefill 1000000 >"$work/$1.pipe"
+	status=$?
+	wait
+	[ "$status" -eq 0 ]
+}
+
+# shellcheck disable=SC2086 # "ccache gcc"
+check "compiling host.c" compile c ${CC:-gcc} -std=c11 -D_GNU_SOURCE tests/host/host.c
+# shellcheck disable=SC2086
+check "compiling host.cpp" compile cpp ${CXX:-g++} -std=c++17 tests/host/host.cpp
+for p in c cpp; do
+	for d in c cpp; do
+		check "$p to $d" pull $p $d 1000
+	done
+	check "$p with a bad router" misled $p
+	check "$p with a killed consumer" killed $p
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
