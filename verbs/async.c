@@ -13,7 +13,7 @@
 
 #define EVENTS_A_POLL 16
 
-/* An end, and whether the event is its own. */
+/* An event, and whom it may be about. */
 struct match {
 	const struct ibv_async_event *event;
 	const struct kvpull_verbs_device *devices;
@@ -21,49 +21,35 @@ struct match {
 };
 
 static int is_of_port(const struct match *match,
-		      const struct kvpull_verbs_end *end)
+		      const struct kvpull_verbs_device *device)
 {
-	const struct kvpull_verbs_device *device = &match->devices[end->device];
-
 	return device->context == match->context &&
 	       (int)device->port == match->event->element.port_num;
 }
 
-static int is_of_queue_pair(const struct match *match,
-			    const struct kvpull_verbs_end *end)
+static int is_about(const struct match *match,
+		    const struct kvpull_verbs_end *end)
 {
+	if (match->event->event_type == IBV_EVENT_PORT_ERR)
+		return is_of_port(match, &match->devices[end->device]) &&
+		       kvpull_verbs_bundle_rails_in(end->bundle) > 1;
+	if (match->event->event_type == IBV_EVENT_CQ_ERR)
+		return end->cq && end->cq == match->event->element.cq;
 	return end->qp && end->qp == match->event->element.qp;
 }
 
-static int is_of_queue(const struct match *match,
-		       const struct kvpull_verbs_end *end)
+static void ends_lose(const struct kvpull_verbs_connect *connect,
+		      const struct match *match, const char *why)
 {
-	return end->cq && end->cq == match->event->element.cq;
-}
-
-static void ends_lose(struct kvpull_verbs_connect *connect,
-		      const struct match *match,
-		      int (*is_of)(const struct match *match,
-				   const struct kvpull_verbs_end *end),
-		      const char *why)
-{
-	const int spares_last = is_of == is_of_port;
 	uint32_t at;
-	uint32_t rail;
 
-	for (at = 0; at < connect->active_count; at++)
-		for (rail = 0; rail < connect->shared->rail_count; rail++) {
-			struct kvpull_verbs_bundle *bundle =
-				&connect->bundles[connect->active[at]];
-			struct kvpull_verbs_end *end = &bundle->ends[rail];
+	for (at = 0; at < kvpull_verbs_connect_ends(connect); at++) {
+		struct kvpull_verbs_end *end =
+			kvpull_verbs_connect_end(connect, at);
 
-			if (end->state == KVPULL_VERBS_FREE ||
-			    !is_of(match, end) ||
-			    (spares_last &&
-			     kvpull_verbs_bundle_rails_in(bundle) < 2))
-				continue;
+		if (is_about(match, end))
 			kvpull_verbs_end_lose(end, KVPULL_EPEER, why);
-		}
+	}
 }
 
 /* Its devices here: there may be several of one context. */
@@ -100,8 +86,7 @@ static void port_say(const struct kvpull_verbs_connect *connect,
 	for (at = 0; at < connect->shared->rail_count; at++) {
 		const struct kvpull_verbs_device *device = &match->devices[at];
 
-		if (device->context == match->context &&
-		    (int)device->port == match->event->element.port_num)
+		if (is_of_port(match, device))
 			kvpull_log(connect->shared->log,
 				   is_up ? KVPULL_LOG_INFO : KVPULL_LOG_WARN,
 				   "verbs: %s: the port has %s link",
@@ -121,7 +106,7 @@ static void event_take(struct kvpull_verbs_connect *connect,
 		break;
 	case IBV_EVENT_PORT_ERR:
 		port_say(connect, match);
-		ends_lose(connect, match, is_of_port, "its port has no link");
+		ends_lose(connect, match, "its port has no link");
 		break;
 	case IBV_EVENT_PORT_ACTIVE:
 		port_say(connect, match);
@@ -129,11 +114,11 @@ static void event_take(struct kvpull_verbs_connect *connect,
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-		ends_lose(connect, match, is_of_queue_pair,
+		ends_lose(connect, match,
 			  "the device found its queue pair in error");
 		break;
 	case IBV_EVENT_CQ_ERR:
-		ends_lose(connect, match, is_of_queue,
+		ends_lose(connect, match,
 			  "the device found its completion queue in error");
 		break;
 	default:

@@ -11,20 +11,15 @@
 
 static int is_used(const struct kvpull_verbs_connect *connect, uint32_t device)
 {
-	const uint32_t rail_count = connect->shared->rail_count;
 	uint32_t at;
-	uint32_t rail;
 
-	for (at = 0; at < connect->active_count; at++)
-		for (rail = 0; rail < rail_count; rail++) {
-			const struct kvpull_verbs_end *end =
-				&connect->bundles[connect->active[at]]
-					 .ends[rail];
+	for (at = 0; at < kvpull_verbs_connect_ends(connect); at++) {
+		const struct kvpull_verbs_end *end =
+			kvpull_verbs_connect_end(connect, at);
 
-			if (end->state != KVPULL_VERBS_FREE &&
-			    end->device == device)
-				return 1;
-		}
+		if (end->state != KVPULL_VERBS_FREE && end->device == device)
+			return 1;
+	}
 	return 0;
 }
 
@@ -77,8 +72,7 @@ static void device_return(struct kvpull_verbs_back *back, uint32_t at)
 		code = kvpull_verbs_reads_remember(back->reads, at);
 	if (!code && back->serve.region_count)
 		code = kvpull_verbs_connect_listen_again(back->connect, at);
-	if (!code &&
-	    kvpull_verbs_watch_device(back->watch, shared->devices, at))
+	if (!code && kvpull_verbs_watch_device(back->watch, at))
 		code = KVPULL_EDEVICE;
 	if (code) {
 		device_leave(back, at);

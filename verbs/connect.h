@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What rdma_cm does: it connects, listens, accepts, and tells of ends. All of
+ * The bundles that are in use, and what both sides of connecting share: dial.h
+ * is the consumer's, accept.h the producer's, cm.h hands events to them. All of
  * it in the background, over one event channel that never blocks.
  */
 #ifndef KVPULL_VERBS_CONNECT_H
@@ -10,6 +11,14 @@
 
 /* Calls that are not looked at yet; what is beyond it the kernel refuses. */
 #define KVPULL_VERBS_LISTEN_BACKLOG 1024
+
+/* An event of the CM, and the greeting that came with it. */
+struct kvpull_verbs_cm_event {
+	struct rdma_cm_id *id;
+	enum rdma_cm_event_type type;
+	struct kvpull_verbs_greeting greeting;
+	int32_t greeting_code; /* 0: there is one */
+};
 
 struct kvpull_verbs_connect {
 	struct kvpull_verbs_shared *shared;
@@ -38,31 +47,49 @@ kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
 				  uint32_t rail);
 void kvpull_verbs_connect_hush(struct kvpull_verbs_connect *connect,
 			       uint32_t rail);
-/* Is one of them in the allowed networks, and a device left? 0, KVPULL_EROUTE. */
-int KVPULL_MUST_CHECK
-kvpull_verbs_connect_allows(const struct kvpull_verbs_connect *connect,
-			    const struct kvpull_verbs_addresses *addresses);
-/* 0, KVPULL_EFULL, KVPULL_EROUTE, KVPULL_EPEER. */
-int KVPULL_MUST_CHECK
-kvpull_verbs_connect_start(struct kvpull_verbs_connect *connect,
-			   const struct kvpull_verbs_addresses *addresses,
-			   uint32_t *peer);
-/* MEETING: go on by the next way. KVPULL_EPEER: there is none left. */
-int KVPULL_MUST_CHECK
-kvpull_verbs_connect_next(struct kvpull_verbs_connect *connect,
-			  struct kvpull_verbs_bundle *bundle);
-/* IN: let rails join that are not there, when their time has come. */
-void kvpull_verbs_connect_join(struct kvpull_verbs_connect *connect,
-			       struct kvpull_verbs_bundle *bundle);
-/* When that is, next; UINT64_MAX: never. */
-uint64_t kvpull_verbs_connect_join_ns(const struct kvpull_verbs_bundle *bundle);
-/* Nothing goes by a device any more. */
-void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,
-				      uint32_t device, const char *why);
-/* What the channel has, at most a bounded number. */
-void kvpull_verbs_connect_poll(struct kvpull_verbs_connect *connect);
+/* A bundle that is not in use, MEETING from now on; NULL: there is none. */
+struct kvpull_verbs_bundle *
+kvpull_verbs_connect_take(struct kvpull_verbs_connect *connect,
+			  enum kvpull_verbs_role role);
 /* FREE again, and its objects gone. */
 void kvpull_verbs_connect_free(struct kvpull_verbs_connect *connect,
 			       struct kvpull_verbs_bundle *bundle);
+/* Of a new id: those that the host does not know are left out. */
+void kvpull_verbs_connect_options(const struct kvpull_verbs_shared *shared,
+				  struct rdma_cm_id *id);
+/* What the other side's CM is told of an end that was made. */
+struct rdma_conn_param
+kvpull_verbs_connect_param(const struct kvpull_verbs_end *end,
+			   uint8_t private_data[KVPULL_VERBS_PRIVATE_BYTES]);
+/* Credits and MTU: the smaller of both sides'. */
+void kvpull_verbs_connect_agree(struct kvpull_verbs_end *end,
+				const struct kvpull_verbs_greeting *greeting);
+/* Nothing goes by a device any more. */
+void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,
+				      uint32_t device, const char *why);
+
+/* The active bundles, and the rails of all of them, in a row. */
+static inline struct kvpull_verbs_bundle *
+kvpull_verbs_connect_bundle(const struct kvpull_verbs_connect *connect,
+			    uint32_t at)
+{
+	return &connect->bundles[connect->active[at]];
+}
+
+static inline uint32_t
+kvpull_verbs_connect_ends(const struct kvpull_verbs_connect *connect)
+{
+	return connect->active_count * connect->shared->rail_count;
+}
+
+static inline struct kvpull_verbs_end *
+kvpull_verbs_connect_end(const struct kvpull_verbs_connect *connect,
+			 uint32_t at)
+{
+	const uint32_t rail_count = connect->shared->rail_count;
+
+	return &kvpull_verbs_connect_bundle(connect, at / rail_count)
+			->ends[at % rail_count];
+}
 
 #endif /* KVPULL_VERBS_CONNECT_H */

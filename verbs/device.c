@@ -397,8 +397,7 @@ static int limits_take(struct kvpull_verbs_device *device)
 	return 0;
 }
 
-/* Neither of its descriptors may ever stop the owner's thread. */
-static int unblock(int fd)
+int kvpull_verbs_unblock(int fd)
 {
 	const int flags = fcntl(fd, F_GETFL);
 
@@ -416,7 +415,8 @@ static int objects_make(struct kvpull_verbs_device *device)
 		device->fabric->ibv.create_comp_channel(device->context);
 	if (!device->channel)
 		return KVPULL_EDEVICE;
-	if (unblock(device->channel->fd) || unblock(device->context->async_fd))
+	if (kvpull_verbs_unblock(device->channel->fd) ||
+	    kvpull_verbs_unblock(device->context->async_fd))
 		return KVPULL_EDEVICE;
 	return limits_take(device);
 }

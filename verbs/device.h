@@ -79,6 +79,8 @@ uint32_t kvpull_verbs_device_mtu(const struct kvpull_verbs_device *device);
 /* The subnets of the own address; one that is in none is warned of. */
 void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
 				 uint32_t level);
+/* No descriptor may ever stop the owner's thread. 0 or KVPULL_EDEVICE. */
+int KVPULL_MUST_CHECK kvpull_verbs_unblock(int fd);
 void kvpull_verbs_device_close(struct kvpull_verbs_device *device);
 
 #endif /* KVPULL_VERBS_DEVICE_H */

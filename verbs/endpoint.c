@@ -101,6 +101,13 @@ static int receive_post(struct kvpull_verbs_end *end, uint32_t buffer)
 	return 0;
 }
 
+void kvpull_verbs_end_begin(struct kvpull_verbs_end *end)
+{
+	end->state = KVPULL_VERBS_CONNECTING;
+	end->heard_ns = end->shared->now_ns;
+	end->deadline_ns = end->shared->now_ns + end->shared->params.connect_ns;
+}
+
 int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
@@ -136,6 +143,13 @@ int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 	return 0;
 }
 
+void kvpull_verbs_id_destroy(const struct kvpull_verbs_shared *shared,
+			     struct rdma_cm_id *id)
+{
+	if (id && shared->fabric->cm.destroy_id(id))
+		kvpull_warn(shared->log, "verbs: id: %s", strerror(errno));
+}
+
 void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
@@ -147,8 +161,7 @@ void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
 			    strerror(errno));
 	if (end->memory && fabric->ibv.dereg_mr(end->memory))
 		kvpull_warn(shared->log, "verbs: frames: %s", strerror(errno));
-	if (end->id && fabric->cm.destroy_id(end->id))
-		kvpull_warn(shared->log, "verbs: id: %s", strerror(errno));
+	kvpull_verbs_id_destroy(shared, end->id);
 	end->cq = NULL;
 	end->memory = NULL;
 	end->id = NULL;

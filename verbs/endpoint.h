@@ -180,6 +180,8 @@ enum kvpull_verbs_seen {
 int KVPULL_MUST_CHECK kvpull_verbs_end_init(struct kvpull_verbs_end *end,
 					    struct kvpull_arena *arena);
 
+/* CONNECTING: its time begins. */
+void kvpull_verbs_end_begin(struct kvpull_verbs_end *end);
 /* For an id that knows its device: CQ, QP, receives. 0, or why not. */
 int KVPULL_MUST_CHECK kvpull_verbs_end_make(struct kvpull_verbs_end *end);
 /* All its objects; it is FREE after. */
@@ -218,6 +220,10 @@ int KVPULL_MUST_CHECK kvpull_verbs_end_note(struct kvpull_verbs_end *end,
 					    uint32_t number);
 /* Send what waits: pieces, a heartbeat, an acknowledgement. */
 void kvpull_verbs_end_pump(struct kvpull_verbs_end *end);
+
+/* An end's or a listener's; NULL: there is none. */
+void kvpull_verbs_id_destroy(const struct kvpull_verbs_shared *shared,
+			     struct rdma_cm_id *id);
 
 /* Private data of the CM: who calls, what it takes and what its port carries. */
 #define KVPULL_VERBS_PRIVATE_BYTES 30u

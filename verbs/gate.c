@@ -32,7 +32,7 @@ int kvpull_verbs_gate_pass(const struct kvpull_verbs_connect *connect,
 
 	for (at = 0; at < connect->active_count; at++) {
 		struct kvpull_verbs_bundle *bundle =
-			&connect->bundles[connect->active[at]];
+			kvpull_verbs_connect_bundle(connect, at);
 
 		admitted += bundle->ring != NULL;
 		if (!is_waiting(bundle))

@@ -88,10 +88,6 @@ int kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
 void kvpull_verbs_connect_hush(struct kvpull_verbs_connect *connect,
 			       uint32_t rail)
 {
-	const struct kvpull_verbs_shared *shared = connect->shared;
-
-	if (connect->listeners[rail] &&
-	    shared->fabric->cm.destroy_id(connect->listeners[rail]))
-		kvpull_warn(shared->log, "verbs: id: %s", strerror(errno));
+	kvpull_verbs_id_destroy(connect->shared, connect->listeners[rail]);
 	connect->listeners[rail] = NULL;
 }

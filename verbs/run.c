@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 
 #include "base/clock.h"
+#include "verbs/dial.h"
 
 #define COMPLETIONS_A_POLL 64
 #define PROBE_NS (2 * KVPULL_NS_PER_S)
@@ -297,7 +298,7 @@ static void bundle_watch(struct kvpull_verbs_connect *connect,
 		return;
 	if (bundle->state == KVPULL_BUNDLE_MEETING) {
 		if (!bundle->greeted && bundle->role == KVPULL_VERBS_PEER &&
-		    !kvpull_verbs_connect_next(connect, bundle))
+		    !kvpull_verbs_dial_next(connect, bundle))
 			return;
 	} else if (bundle->state == KVPULL_BUNDLE_IN) {
 		if (!kvpull_verbs_bundle_turn(bundle))
@@ -377,7 +378,7 @@ int kvpull_verbs_bundle_run(const struct kvpull_verbs_run *run,
 	for (rail = 0; rail < rail_count; rail++)
 		rail_settle(run, &bundle->ends[rail]);
 	if (is_peer) {
-		kvpull_verbs_connect_join(run->connect, bundle);
+		kvpull_verbs_dial_join(run->connect, bundle);
 		kvpull_verbs_bundle_notes_pump(bundle);
 		kvpull_verbs_reads_pump(run->reads, bundle);
 	}
@@ -420,7 +421,7 @@ static uint64_t end_due_ns(const struct kvpull_verbs_end *end)
 
 uint64_t kvpull_verbs_bundle_due_ns(const struct kvpull_verbs_bundle *bundle)
 {
-	uint64_t due_ns = kvpull_verbs_connect_join_ns(bundle);
+	uint64_t due_ns = kvpull_verbs_dial_join_ns(bundle);
 	uint32_t rail;
 
 	for (rail = 0; rail < bundle->shared->rail_count; rail++) {

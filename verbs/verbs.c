@@ -4,32 +4,18 @@
  * pairs, frames) and reads. One poll, in this order, each part bounded:
  *   of each bundle: completions and time-outs of its rails · ends · posts
  *   CM and channel events, and after these once more the bundles
- *
- * Looking at descriptors is a system call; so a busy owner looks once in
- * LOOK_POLLS polls or LOOK_NS, and always after a sleep. Completion queues
- * are looked at in each poll, and first: that is user memory, and what woke the
- * owner lies there. A poll that has something to tell puts the look off to the
- * next one, a few times in a row.
  */
 #include "verbs/verbs.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "verbs/async.h"
 #include "verbs/back.h"
-#include "verbs/connect.h"
+#include "verbs/dial.h"
 #include "verbs/read.h"
 #include "verbs/run.h"
 #include "verbs/setup.h"
 
-#define LOOK_POLLS 16u
-#define LOOK_NS UINT64_C(1000000)
-#define LOOK_WAITS_MAX 4u /* polls that put off a look that is due */
 #define LINGER_NS (KVPULL_NS_PER_S / 2)
 #define CLOSE_NS (KVPULL_NS_PER_S / 5)
 struct verbs {
@@ -43,13 +29,6 @@ struct verbs {
 	struct kvpull_verbs_reads reads;
 	struct kvpull_verbs_back back;
 	struct kvpull_verbs_watch watch;
-	int timer_fd;
-	uint32_t look_now;
-	uint32_t may_sleep;   /* armed, and nothing was there */
-	uint32_t passed_over; /* looks that were put off, in a row */
-	uint32_t polls;       /* since the last look */
-	uint64_t looked_ns;
-	uint64_t timer_ns; /* set in timer_fd; UINT64_MAX: not */
 };
 
 static struct verbs *verbs_of(struct kvpull_transport *transport)
@@ -121,7 +100,7 @@ static int verbs_reachable(const struct kvpull_transport *transport,
 	if (!verbs->back.serve.region_count ||
 	    kvpull_verbs_addresses_parse(text, &addresses))
 		return KVPULL_EROUTE;
-	return kvpull_verbs_connect_allows(&verbs->connect, &addresses);
+	return kvpull_verbs_dial_allows(&verbs->connect, &addresses);
 }
 
 static int verbs_connect(struct kvpull_transport *transport, const char *text,
@@ -132,8 +111,8 @@ static int verbs_connect(struct kvpull_transport *transport, const char *text,
 
 	if (kvpull_verbs_addresses_parse(text, &addresses))
 		return KVPULL_EROUTE;
-	verbs->look_now = 1;
-	return kvpull_verbs_connect_start(&verbs->connect, &addresses, peer);
+	verbs->watch.look_now = 1;
+	return kvpull_verbs_dial_start(&verbs->connect, &addresses, peer);
 }
 
 /* The handshake's message, by the one rail that there is until it is over. */
@@ -321,111 +300,6 @@ static void gone_free(struct verbs *verbs)
 	}
 }
 
-/* Completion queues of a device that may have an event, each one at most. */
-static uint32_t armed_count(const struct verbs *verbs, uint32_t device)
-{
-	const struct kvpull_verbs_connect *connect = &verbs->connect;
-	uint32_t count = 0;
-	uint32_t rail;
-	uint32_t at;
-
-	for (at = 0; at < connect->active_count; at++) {
-		const struct kvpull_verbs_end *ends =
-			connect->bundles[connect->active[at]].ends;
-
-		for (rail = 0; rail < verbs->shared.rail_count; rail++)
-			count += ends[rail].bell != KVPULL_BELL_OFF &&
-				 ends[rail].device == device;
-	}
-	return count;
-}
-
-/* The last read would tell that it is empty: it is left out. */
-static void channel_clear(const struct verbs *verbs, uint32_t index)
-{
-	const struct kvpull_verbs_device *device =
-		&verbs->shared.devices[index];
-	const struct kvpull_fabric *fabric = &verbs->fabric;
-	uint32_t left = armed_count(verbs, index);
-	struct ibv_cq *cq;
-	void *context;
-
-	do {
-		struct kvpull_verbs_end *end;
-
-		if (fabric->ibv.get_cq_event(device->channel, &cq, &context)) {
-			if (errno != EAGAIN && errno != EINTR)
-				/* A device that is gone says so for ever. */
-				kvpull_verbs_watch_remove(&verbs->watch,
-							  device->channel->fd);
-			return;
-		}
-		end = context;
-		fabric->ibv.ack_cq_events(cq, 1);
-		end->bell = KVPULL_BELL_OFF;
-	} while (left-- > 1);
-}
-
-static void async_clear(struct verbs *verbs, uint32_t device)
-{
-	if (kvpull_verbs_async_poll(&verbs->connect, device))
-		kvpull_verbs_watch_remove(
-			&verbs->watch,
-			verbs->shared.devices[device].context->async_fd);
-}
-
-static int look_is_due(struct verbs *verbs, uint64_t now_ns)
-{
-	return ++verbs->polls >= LOOK_POLLS || verbs->look_now ||
-	       now_ns - verbs->looked_ns >= LOOK_NS;
-}
-
-/* Whoever is told something hears of it at once: it polls again soon. */
-static int look_can_wait(struct verbs *verbs, uint32_t told_count)
-{
-	if (told_count && verbs->passed_over < LOOK_WAITS_MAX) {
-		verbs->passed_over++;
-		return 1;
-	}
-	verbs->passed_over = 0;
-	return 0;
-}
-
-/* Its time came after this poll's, perhaps: it is to be set once more. */
-static void timer_clear(struct verbs *verbs)
-{
-	uint64_t ignored;
-
-	(void)!read(verbs->timer_fd, &ignored, sizeof(ignored));
-	verbs->timer_ns = UINT64_MAX;
-}
-
-/* Return: 1 if something was there. */
-static int look(struct verbs *verbs, uint64_t now_ns)
-{
-	struct epoll_event ready[KVPULL_VERBS_WATCHED_MAX];
-	const int count =
-		epoll_wait(verbs->watch.fd, ready, KVPULL_VERBS_WATCHED_MAX, 0);
-	int at;
-
-	for (at = 0; at < count; at++) {
-		const uint32_t tag = ready[at].data.u32;
-
-		if (tag == KVPULL_VERBS_TAG_CM)
-			kvpull_verbs_connect_poll(&verbs->connect);
-		else if (tag == KVPULL_VERBS_TAG_TIMER)
-			timer_clear(verbs);
-		else if (tag < KVPULL_VERBS_TAG_ASYNC)
-			channel_clear(verbs, tag);
-		else
-			async_clear(verbs, tag - KVPULL_VERBS_TAG_ASYNC);
-	}
-	verbs->look_now = 0;
-	verbs->polls = 0;
-	verbs->looked_ns = now_ns;
-	return count > 0;
-}
-
 static void bundles_run(struct verbs *verbs, struct kvpull_verbs_events *told)
 {
 	struct kvpull_verbs_connect *connect = &verbs->connect;
@@ -435,8 +309,8 @@ static void bundles_run(struct verbs *verbs, struct kvpull_verbs_events *told)
 	uint32_t at;
 
 	for (at = 0; at < connect->active_count; at++)
-		verbs->look_now |= (uint32_t)kvpull_verbs_bundle_run(
-			&run, &connect->bundles[connect->active[at]]);
+		verbs->watch.look_now |= (uint32_t)kvpull_verbs_bundle_run(
+			&run, kvpull_verbs_connect_bundle(connect, at));
 }
 
 static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
@@ -450,28 +324,12 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	gone_free(verbs);
 	kvpull_verbs_back_run(&verbs->back);
 	bundles_run(verbs, &told);
-	if (!look_is_due(verbs, now_ns) || look_can_wait(verbs, told.count))
+	if (!kvpull_verbs_watch_is_due(&verbs->watch, told.count))
 		return (int)told.count;
 	/* Whoever was told something polls again; it may look at an inbox now. */
-	if (look(verbs, now_ns) && !told.count)
+	if (kvpull_verbs_watch_look(&verbs->watch) && !told.count)
 		bundles_run(verbs, &told);
 	return (int)told.count;
-}
-
-static void timer_set(struct verbs *verbs, uint64_t at_ns)
-{
-	struct itimerspec timer = { 0 };
-
-	if (verbs->timer_ns == at_ns)
-		return;
-	verbs->timer_ns = at_ns;
-	if (at_ns != UINT64_MAX) {
-		timer.it_value.tv_sec = (time_t)(at_ns / KVPULL_NS_PER_S);
-		timer.it_value.tv_nsec = (long)(at_ns % KVPULL_NS_PER_S) + 1;
-		if (timer.it_value.tv_nsec == (long)KVPULL_NS_PER_S)
-			timer.it_value.tv_nsec--;
-	}
-	(void)timerfd_settime(verbs->timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
 }
 
 static int verbs_arm(struct kvpull_transport *transport)
@@ -484,7 +342,7 @@ static int verbs_arm(struct kvpull_transport *transport)
 
 	for (at = 0; at < connect->active_count; at++) {
 		struct kvpull_verbs_bundle *bundle =
-			&connect->bundles[connect->active[at]];
+			kvpull_verbs_connect_bundle(connect, at);
 		uint64_t bundle_ns;
 
 		more |= kvpull_verbs_bundle_arm(bundle);
@@ -492,8 +350,8 @@ static int verbs_arm(struct kvpull_transport *transport)
 		if (bundle_ns < due_ns)
 			due_ns = bundle_ns;
 	}
-	timer_set(verbs, due_ns);
-	verbs->may_sleep = !more;
+	kvpull_verbs_watch_until(&verbs->watch, due_ns);
+	verbs->watch.may_sleep = !more;
 	return more;
 }
 
@@ -502,7 +360,7 @@ static void verbs_disarm(struct kvpull_transport *transport)
 	struct verbs *verbs = verbs_of(transport);
 
 	/* Without a sleep only completion queues are looked at again. */
-	verbs->look_now |= verbs->may_sleep;
+	verbs->watch.look_now |= verbs->watch.may_sleep;
 }
 
 static int verbs_rings(const struct kvpull_transport *transport)
@@ -513,7 +371,7 @@ static int verbs_rings(const struct kvpull_transport *transport)
 
 	for (at = 0; at < connect->active_count; at++)
 		if (kvpull_verbs_bundle_rings(
-			    &connect->bundles[connect->active[at]]))
+			    kvpull_verbs_connect_bundle(connect, at)))
 			return 1;
 	return 0;
 }
@@ -588,10 +446,7 @@ static void verbs_close(struct kvpull_transport *transport)
 	regions_deregister(&verbs->shared);
 	for (at = 0; at < verbs->shared.rail_count; at++)
 		kvpull_verbs_device_close(&verbs->shared.devices[at]);
-	if (verbs->watch.fd >= 0)
-		(void)close(verbs->watch.fd);
-	if (verbs->timer_fd >= 0)
-		(void)close(verbs->timer_fd);
+	kvpull_verbs_watch_close(&verbs->watch);
 }
 
 static const struct kvpull_transport_ops verbs_ops = {
@@ -623,30 +478,6 @@ static const struct kvpull_transport_ops verbs_ops = {
 	.doorbell_fd = verbs_doorbell_fd,
 	.close = verbs_close,
 };
-
-static int waits_open(struct verbs *verbs)
-{
-	uint32_t at;
-	int failed;
-
-	verbs->timer_ns = UINT64_MAX;
-	verbs->watch.fd = epoll_create1(EPOLL_CLOEXEC);
-	verbs->timer_fd =
-		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	failed = verbs->watch.fd < 0 || verbs->timer_fd < 0 ||
-		 kvpull_verbs_watch_add(&verbs->watch, verbs->timer_fd,
-					KVPULL_VERBS_TAG_TIMER) ||
-		 kvpull_verbs_watch_add(&verbs->watch,
-					verbs->connect.channel->fd,
-					KVPULL_VERBS_TAG_CM);
-	for (at = 0; !failed && at < verbs->shared.rail_count; at++)
-		failed = kvpull_verbs_watch_device(&verbs->watch,
-						   verbs->shared.devices, at);
-	if (!failed)
-		return 0;
-	kvpull_error(verbs->shared.log, "verbs: epoll: %s", strerror(errno));
-	return KVPULL_EDEVICE;
-}
 
 static int bundles_take(struct verbs *verbs, struct kvpull_arena *arena)
 {
@@ -703,7 +534,7 @@ static int parts_open(struct verbs *verbs,
 		code = kvpull_verbs_reads_register(&verbs->reads);
 	if (!code)
 		code = kvpull_verbs_connect_open(&verbs->connect);
-	return code ? code : waits_open(verbs);
+	return code ? code : kvpull_verbs_watch_open(&verbs->watch);
 }
 
 int kvpull_verbs_open(const struct kvpull_verbs_params *params,
@@ -728,8 +559,8 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	verbs->back.connect = &verbs->connect;
 	verbs->back.reads = &verbs->reads;
 	verbs->back.watch = &verbs->watch;
-	verbs->watch.fd = verbs->timer_fd = -1;
-	verbs->look_now = 1;
+	verbs->watch.connect = &verbs->connect;
+	verbs->watch.fd = verbs->watch.timer_fd = -1;
 	kvpull_verbs_setup_defaults(&verbs->shared.params);
 	verbs->shared.fabric = params->fabric;
 	if (!params->fabric) {

@@ -2,10 +2,29 @@
 #include "verbs/watch.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
-int kvpull_verbs_watch_add(const struct kvpull_verbs_watch *watch, int fd,
-			   uint32_t tag)
+#include "base/clock.h"
+#include "verbs/async.h"
+#include "verbs/cm.h"
+
+#define LOOK_POLLS 16u
+#define LOOK_NS KVPULL_NS_PER_MS
+#define LOOK_WAITS_MAX 4u /* polls that put off a look that is due */
+
+/*
+ * What the descriptor tells: a device's completions by its index, what it says
+ * of itself by its index and TAG_ASYNC, or one of the others.
+ */
+#define TAG_ASYNC KVPULL_VERBS_RAILS_MAX
+#define TAG_CM (2 * KVPULL_VERBS_RAILS_MAX)
+#define TAG_TIMER (TAG_CM + 1)
+#define WATCHED_MAX (TAG_CM + 2)
+
+static int add(const struct kvpull_verbs_watch *watch, int fd, uint32_t tag)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 
@@ -14,15 +33,14 @@ int kvpull_verbs_watch_add(const struct kvpull_verbs_watch *watch, int fd,
 }
 
 int kvpull_verbs_watch_device(const struct kvpull_verbs_watch *watch,
-			      const struct kvpull_verbs_device *devices,
 			      uint32_t index)
 {
-	const struct kvpull_verbs_device *device = &devices[index];
+	const struct kvpull_verbs_device *device =
+		&watch->connect->shared->devices[index];
 
-	if (kvpull_verbs_watch_add(watch, device->channel->fd, index))
+	if (add(watch, device->channel->fd, index))
 		return -1;
-	return kvpull_verbs_watch_add(watch, device->context->async_fd,
-				      KVPULL_VERBS_TAG_ASYNC + index) &&
+	return add(watch, device->context->async_fd, TAG_ASYNC + index) &&
 			       errno != EEXIST ?
 		       -1 :
 		       0;
@@ -31,4 +49,147 @@ int kvpull_verbs_watch_device(const struct kvpull_verbs_watch *watch,
 void kvpull_verbs_watch_remove(const struct kvpull_verbs_watch *watch, int fd)
 {
 	(void)epoll_ctl(watch->fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+int kvpull_verbs_watch_open(struct kvpull_verbs_watch *watch)
+{
+	const struct kvpull_verbs_shared *shared = watch->connect->shared;
+	uint32_t at;
+	int failed;
+
+	watch->look_now = 1;
+	watch->timer_ns = UINT64_MAX;
+	watch->fd = epoll_create1(EPOLL_CLOEXEC);
+	watch->timer_fd =
+		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	failed = watch->fd < 0 || watch->timer_fd < 0 ||
+		 add(watch, watch->timer_fd, TAG_TIMER) ||
+		 add(watch, watch->connect->channel->fd, TAG_CM);
+	for (at = 0; !failed && at < shared->rail_count; at++)
+		failed = kvpull_verbs_watch_device(watch, at);
+	if (!failed)
+		return 0;
+	kvpull_error(shared->log, "verbs: epoll: %s", strerror(errno));
+	return KVPULL_EDEVICE;
+}
+
+void kvpull_verbs_watch_close(struct kvpull_verbs_watch *watch)
+{
+	if (watch->fd >= 0)
+		(void)close(watch->fd);
+	if (watch->timer_fd >= 0)
+		(void)close(watch->timer_fd);
+}
+
+/* Completion queues of a device that may have an event, each one at most. */
+static uint32_t armed_count(const struct kvpull_verbs_connect *connect,
+			    uint32_t device)
+{
+	uint32_t count = 0;
+	uint32_t at;
+
+	for (at = 0; at < kvpull_verbs_connect_ends(connect); at++) {
+		const struct kvpull_verbs_end *end =
+			kvpull_verbs_connect_end(connect, at);
+
+		count += end->bell != KVPULL_BELL_OFF && end->device == device;
+	}
+	return count;
+}
+
+/* The last read would tell that it is empty: it is left out. */
+static void channel_clear(const struct kvpull_verbs_watch *watch,
+			  uint32_t index)
+{
+	const struct kvpull_verbs_shared *shared = watch->connect->shared;
+	struct ibv_comp_channel *channel = shared->devices[index].channel;
+	uint32_t left = armed_count(watch->connect, index);
+	struct ibv_cq *cq;
+	void *context;
+
+	do {
+		struct kvpull_verbs_end *end;
+
+		if (shared->fabric->ibv.get_cq_event(channel, &cq, &context)) {
+			if (errno != EAGAIN && errno != EINTR)
+				/* A device that is gone says so for ever. */
+				kvpull_verbs_watch_remove(watch, channel->fd);
+			return;
+		}
+		end = context;
+		shared->fabric->ibv.ack_cq_events(cq, 1);
+		end->bell = KVPULL_BELL_OFF;
+	} while (left-- > 1);
+}
+
+static void async_clear(const struct kvpull_verbs_watch *watch, uint32_t device)
+{
+	if (kvpull_verbs_async_poll(watch->connect, device))
+		kvpull_verbs_watch_remove(
+			watch, watch->connect->shared->devices[device]
+				       .context->async_fd);
+}
+
+/* Its time came after this poll's, perhaps: it is to be set once more. */
+static void timer_clear(struct kvpull_verbs_watch *watch)
+{
+	uint64_t ignored;
+
+	(void)!read(watch->timer_fd, &ignored, sizeof(ignored));
+	watch->timer_ns = UINT64_MAX;
+}
+
+int kvpull_verbs_watch_is_due(struct kvpull_verbs_watch *watch,
+			      uint32_t told_count)
+{
+	if (++watch->polls < LOOK_POLLS && !watch->look_now &&
+	    watch->connect->shared->now_ns - watch->looked_ns < LOOK_NS)
+		return 0;
+	/* Whoever is told something hears of it at once: it polls again soon. */
+	if (told_count && watch->passed_over < LOOK_WAITS_MAX) {
+		watch->passed_over++;
+		return 0;
+	}
+	watch->passed_over = 0;
+	return 1;
+}
+
+int kvpull_verbs_watch_look(struct kvpull_verbs_watch *watch)
+{
+	struct epoll_event ready[WATCHED_MAX];
+	const int count = epoll_wait(watch->fd, ready, WATCHED_MAX, 0);
+	int at;
+
+	for (at = 0; at < count; at++) {
+		const uint32_t tag = ready[at].data.u32;
+
+		if (tag == TAG_CM)
+			kvpull_verbs_cm_poll(watch->connect);
+		else if (tag == TAG_TIMER)
+			timer_clear(watch);
+		else if (tag < TAG_ASYNC)
+			channel_clear(watch, tag);
+		else
+			async_clear(watch, tag - TAG_ASYNC);
+	}
+	watch->look_now = 0;
+	watch->polls = 0;
+	watch->looked_ns = watch->connect->shared->now_ns;
+	return count > 0;
+}
+
+void kvpull_verbs_watch_until(struct kvpull_verbs_watch *watch, uint64_t at_ns)
+{
+	struct itimerspec timer = { 0 };
+
+	if (watch->timer_ns == at_ns)
+		return;
+	watch->timer_ns = at_ns;
+	if (at_ns != UINT64_MAX) {
+		timer.it_value.tv_sec = (time_t)(at_ns / KVPULL_NS_PER_S);
+		timer.it_value.tv_nsec = (long)(at_ns % KVPULL_NS_PER_S) + 1;
+		if (timer.it_value.tv_nsec == (long)KVPULL_NS_PER_S)
+			timer.it_value.tv_nsec--;
+	}
+	(void)timerfd_settime(watch->timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
 }

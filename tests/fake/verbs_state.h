@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two halves of the fake fabric share. */
+/* What the parts of the fake fabric share: devices, queues, the CM. */
 #ifndef KVPULL_TESTS_FAKE_VERBS_STATE_H
 #define KVPULL_TESTS_FAKE_VERBS_STATE_H
 
@@ -109,6 +109,9 @@ struct ibv_context *fake_verbs_context(const struct sockaddr_in *address);
 /* Counted, and failed when the test wants that. */
 void *fake_verbs_make(size_t bytes);
 int fake_verbs_unmake(void *object);
-void fake_verbs_cm_fill(struct kvpull_fabric *fabric);
+/* Each part's own calls. */
+void fake_verbs_queue_ops(struct ibv_context *context);
+void fake_verbs_queue_fill(struct kvpull_fabric *table);
+void fake_verbs_cm_fill(struct kvpull_fabric *table);
 
 #endif /* KVPULL_TESTS_FAKE_VERBS_STATE_H */

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The producer's side: who calls, and which place it is given. */
+#include "verbs/accept.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "verbs/gate.h"
+#include "verbs/pair.h"
+
+#define SAY_NS KVPULL_NS_PER_S /* between lines of log about refusals */
+
+/* All are counted; of a flood there is a line each second. */
+static void refusal_say(struct kvpull_verbs_connect *connect, const char *why)
+{
+	struct kvpull_verbs_shared *shared = connect->shared;
+
+	shared->counts.calls_refused++;
+	if (shared->now_ns < connect->say_ns)
+		return;
+	connect->say_ns = shared->now_ns + SAY_NS;
+	kvpull_warn(shared->log,
+		    "verbs: a caller is refused: %s (%llu refused so far)", why,
+		    (unsigned long long)shared->counts.calls_refused);
+}
+
+/* kind: what the caller is told by the rejection; 0: nothing. */
+static void call_reject(struct kvpull_verbs_connect *connect,
+			struct rdma_cm_id *id, uint32_t kind, const char *why)
+{
+	struct kvpull_verbs_shared *shared = connect->shared;
+	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
+	const struct kvpull_verbs_greeting greeting = {
+		.kind = kind,
+		.credits = shared->params.notify_credits,
+		.mtu = IBV_MTU_256,
+	};
+
+	refusal_say(connect, why);
+	kvpull_verbs_greeting_put(bytes, &greeting);
+	(void)shared->fabric->cm.reject(id, kind ? bytes : NULL,
+					kind ? sizeof(bytes) : 0);
+	kvpull_verbs_id_destroy(shared, id);
+}
+
+/* Who calls: the address as the CM tells it. */
+static int call_address(struct rdma_cm_id *id,
+			struct kvpull_verbs_address *address)
+{
+	const struct sockaddr *from = &id->route.addr.dst_addr;
+
+	memset(address, 0, sizeof(*address));
+	if (from->sa_family == AF_INET)
+		address->socket.v4 = id->route.addr.dst_sin;
+	else if (from->sa_family == AF_INET6)
+		address->socket.v6 = id->route.addr.dst_sin6;
+	else
+		return KVPULL_EROUTE;
+	return 0;
+}
+
+static int call_accept(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = end->shared;
+	uint8_t private_data[KVPULL_VERBS_PRIVATE_BYTES];
+	struct rdma_conn_param param;
+	int code = kvpull_verbs_end_make(end);
+
+	if (!code)
+		code = kvpull_verbs_pair_connect(end);
+	if (code)
+		return code;
+	param = kvpull_verbs_connect_param(end, private_data);
+	if (shared->fabric->cm.accept(end->id, &param)) {
+		kvpull_warn(shared->log, "verbs: accepting %s: %s", end->name,
+			    strerror(errno));
+		return KVPULL_EPEER;
+	}
+	return 0;
+}
+
+/* Which own one; of those with one context any will do. */
+static uint32_t device_find(const struct kvpull_verbs_shared *shared,
+			    const struct ibv_context *context)
+{
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		if (shared->devices[at].context == context)
+			return at;
+	return 0;
+}
+
+/* A place for one more rail in its bundle, or NULL and it is refused. */
+static struct kvpull_verbs_end *
+join_take(struct kvpull_verbs_connect *connect,
+	  const struct kvpull_verbs_cm_event *event)
+{
+	struct kvpull_verbs_bundle *bundle = NULL;
+	struct kvpull_verbs_end *found = NULL;
+	uint32_t at;
+
+	for (at = 0; !bundle && at < connect->active_count; at++) {
+		bundle = &connect->bundles[connect->active[at]];
+		if (bundle->role != KVPULL_VERBS_CALLER ||
+		    !kvpull_verbs_bundle_knows(bundle, event->greeting.token))
+			bundle = NULL;
+	}
+	if (!bundle) {
+		/* Another process had this address before. */
+		call_reject(connect, event->id, KVPULL_VERBS_UNKNOWN,
+			    "it has one more rail of no connection here");
+		return NULL;
+	}
+	for (at = 0; at < connect->shared->rail_count; at++) {
+		struct kvpull_verbs_end *end = &bundle->ends[at];
+
+		if (end->state == KVPULL_VERBS_FREE)
+			found = end;
+		else if (end->rail_there == event->greeting.rail)
+			kvpull_verbs_end_lose(end, KVPULL_EPEER,
+					      "its rail was built again");
+	}
+	/* The consumer tries again; what was lost is gone by then. */
+	if (!found)
+		call_reject(connect, event->id, 0, "no room for one more rail");
+	return found;
+}
+
+/* A place for one that wants to be let in, or NULL. */
+static struct kvpull_verbs_end *
+call_take(struct kvpull_verbs_connect *connect,
+	  const struct kvpull_verbs_address *from)
+{
+	struct kvpull_verbs_bundle *bundle;
+
+	if (kvpull_verbs_gate_pass(connect, from))
+		return NULL;
+	bundle = kvpull_verbs_connect_take(connect, KVPULL_VERBS_CALLER);
+	if (!bundle)
+		return NULL;
+	bundle->from = *from;
+	bundle->since_ns = connect->shared->now_ns;
+	return &bundle->ends[0];
+}
+
+void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
+			      const struct kvpull_verbs_cm_event *event)
+{
+	struct kvpull_verbs_shared *shared = connect->shared;
+	struct kvpull_verbs_address from;
+	struct kvpull_verbs_end *end;
+
+	if (event->greeting_code || event->greeting.kind > KVPULL_VERBS_JOIN) {
+		shared->counts.frames_bad++;
+		call_reject(connect, event->id, 0,
+			    "it speaks something else, or another version");
+		return;
+	}
+	if (call_address(event->id, &from) ||
+	    !kvpull_verbs_networks_allow(&shared->networks, &from)) {
+		call_reject(connect, event->id, 0,
+			    "it is not in the configured networks");
+		return;
+	}
+	/* It came to a listener whose device is lost; it may call again. */
+	if (!shared->devices[device_find(shared, event->id->verbs)].context) {
+		call_reject(connect, event->id, KVPULL_VERBS_FULL,
+			    "the device that it came by is lost");
+		return;
+	}
+	if (event->greeting.kind == KVPULL_VERBS_JOIN) {
+		end = join_take(connect, event);
+		if (!end)
+			return;
+	} else {
+		end = call_take(connect, &from);
+		if (!end) {
+			call_reject(
+				connect, event->id, KVPULL_VERBS_FULL,
+				"too many wait to be let in, or raise consumers_max");
+			return;
+		}
+	}
+	kvpull_verbs_end_begin(end);
+	kvpull_verbs_address_print(&from, end->name);
+	end->id = event->id;
+	end->id->context = end;
+	end->device = device_find(shared, event->id->verbs);
+	end->rail_there = event->greeting.rail;
+	end->joins = event->greeting.kind == KVPULL_VERBS_JOIN;
+	end->mtu = kvpull_verbs_device_mtu(&shared->devices[end->device]);
+	kvpull_verbs_connect_agree(end, &event->greeting);
+	kvpull_verbs_connect_options(shared, end->id);
+	if (call_accept(end))
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, "accepting");
+}
+
+static void join_admit(struct kvpull_verbs_end *end)
+{
+	if (end->bundle->state != KVPULL_BUNDLE_IN ||
+	    kvpull_verbs_bundle_open(end->bundle, end)) {
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
+		return;
+	}
+	end->state = KVPULL_VERBS_IN;
+	end->deadline_ns = 0;
+	kvpull_info(end->shared->log, "caller %s: rail %u is up", end->name,
+		    end->rail_there);
+}
+
+void kvpull_verbs_accept_established(struct kvpull_verbs_end *end)
+{
+	if (end->state != KVPULL_VERBS_CONNECTING ||
+	    end->role != KVPULL_VERBS_CALLER)
+		return;
+	end->connected = 1;
+	end->state = KVPULL_VERBS_OPEN;
+	if (end->joins)
+		join_admit(end);
+}

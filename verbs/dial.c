@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The consumer's side: by which rail each address of a peer is called. */
+#include "verbs/dial.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "verbs/pair.h"
+
+/* Of resolving; the handshake's time-out ends what takes longer. */
+#define RESOLVE_MS 2000
+/* A rail that was lost: how often it is tried, and when it is a good one. */
+#define JOIN_NS (KVPULL_NS_PER_S / 4)
+#define JOIN_DOUBLINGS_MAX 6u
+#define STEADY_NS (10 * KVPULL_NS_PER_S)
+
+static uint32_t ways_count(const struct kvpull_verbs_end *end)
+{
+	uint32_t count = 0;
+	uint32_t rail;
+
+	for (rail = 0; rail < end->shared->rail_count; rail++)
+		count += end->bundle->ways[rail].known;
+	return count ? count : 1;
+}
+
+/* One rail calls. 0 or KVPULL_EPEER. */
+static int rail_call(struct kvpull_verbs_connect *connect,
+		     struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	const struct kvpull_fabric *fabric = shared->fabric;
+	struct kvpull_verbs_address own = shared->devices[end->rail].address;
+	struct kvpull_verbs_address to = end->bundle->ways[end->rail].address;
+
+	kvpull_verbs_end_begin(end);
+	end->joins = end->bundle->state == KVPULL_BUNDLE_IN;
+	/* The other ways are to have their time as well. */
+	if (!end->joins)
+		end->deadline_ns = shared->now_ns +
+				   shared->params.connect_ns / ways_count(end);
+	kvpull_verbs_address_print(&to, end->name);
+	if (fabric->cm.create_id(connect->channel, &end->id, end,
+				 RDMA_PS_TCP)) {
+		end->id = NULL;
+		goto err_end;
+	}
+	kvpull_verbs_connect_options(shared, end->id);
+	kvpull_verbs_address_set_port(&own, 0);
+	if (to.socket.any.sa_family == AF_INET6 &&
+	    kvpull_verbs_address_is_link_local(&to))
+		to.socket.v6.sin6_scope_id = own.socket.v6.sin6_scope_id;
+	if (!fabric->cm.resolve_addr(end->id, &own.socket.any, &to.socket.any,
+				     RESOLVE_MS))
+		return 0;
+err_end:
+	kvpull_warn(shared->log, "verbs: connecting to %s: %s", end->name,
+		    strerror(errno));
+	kvpull_verbs_end_unmake(end);
+	return KVPULL_EPEER;
+}
+
+/* By which own rail each of a peer's addresses is reached: the same subnet. */
+static void ways_find(const struct kvpull_verbs_shared *shared,
+		      const struct kvpull_verbs_addresses *addresses,
+		      struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX])
+{
+	uint32_t used = 0;
+	uint32_t near;
+	uint32_t at;
+
+	/* First neighbours, then whatever is left. */
+	for (near = 2; near-- > 0;)
+		for (at = 0; at < shared->rail_count * addresses->count; at++) {
+			const uint32_t rail = at / addresses->count;
+			const uint32_t other = at % addresses->count;
+			const struct kvpull_verbs_address *address =
+				&addresses->list[other];
+			const struct kvpull_verbs_device *device =
+				&shared->devices[rail];
+
+			if (ways[rail].known || used & 1u << other ||
+			    device->address.socket.any.sa_family !=
+				    address->socket.any.sa_family ||
+			    !kvpull_verbs_networks_allow(&shared->networks,
+							 address) ||
+			    (near && !kvpull_verbs_networks_allow(
+					     &device->subnets, address)))
+				continue;
+			ways[rail].known = 1;
+			ways[rail].address = *address;
+			used |= 1u << other;
+		}
+}
+
+static int all_gone(const struct kvpull_verbs_shared *shared)
+{
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		if (!shared->devices[at].gone)
+			return 0;
+	return 1;
+}
+
+int kvpull_verbs_dial_allows(const struct kvpull_verbs_connect *connect,
+			     const struct kvpull_verbs_addresses *addresses)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	uint32_t at;
+
+	for (at = 0; at < addresses->count && !all_gone(shared); at++)
+		if (kvpull_verbs_networks_allow(&shared->networks,
+						&addresses->list[at]))
+			return 0;
+	return KVPULL_EROUTE;
+}
+
+int kvpull_verbs_dial_next(struct kvpull_verbs_connect *connect,
+			   struct kvpull_verbs_bundle *bundle)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	uint32_t rail;
+
+	for (rail = 0; rail < shared->rail_count; rail++) {
+		struct kvpull_verbs_way *way = &bundle->ways[rail];
+
+		if (!way->known || way->attempts || shared->devices[rail].gone)
+			continue;
+		way->attempts++;
+		if (rail_call(connect, &bundle->ends[rail]))
+			continue;
+		bundle->first = rail;
+		return 0;
+	}
+	return KVPULL_EPEER;
+}
+
+int kvpull_verbs_dial_start(struct kvpull_verbs_connect *connect,
+			    const struct kvpull_verbs_addresses *addresses,
+			    uint32_t *peer)
+{
+	struct kvpull_verbs_bundle *bundle;
+
+	if (all_gone(connect->shared))
+		return KVPULL_EPEER;
+	if (kvpull_verbs_dial_allows(connect, addresses))
+		return KVPULL_EROUTE;
+	bundle = kvpull_verbs_connect_take(connect, KVPULL_VERBS_PEER);
+	if (!bundle)
+		return KVPULL_EFULL;
+	ways_find(connect->shared, addresses, bundle->ways);
+	if (kvpull_verbs_dial_next(connect, bundle)) {
+		kvpull_verbs_connect_free(connect, bundle);
+		return KVPULL_EPEER;
+	}
+	bundle->told = 1;
+	*peer = bundle->index;
+	return 0;
+}
+
+static int may_join(const struct kvpull_verbs_bundle *bundle, uint32_t rail)
+{
+	return bundle->role == KVPULL_VERBS_PEER &&
+	       bundle->state == KVPULL_BUNDLE_IN &&
+	       (bundle->token[0] | bundle->token[1]) &&
+	       bundle->ways[rail].known &&
+	       !bundle->shared->devices[rail].gone &&
+	       bundle->ends[rail].state == KVPULL_VERBS_FREE;
+}
+
+void kvpull_verbs_dial_join(struct kvpull_verbs_connect *connect,
+			    struct kvpull_verbs_bundle *bundle)
+{
+	const uint64_t now_ns = connect->shared->now_ns;
+	uint32_t rail;
+
+	for (rail = 0; rail < connect->shared->rail_count; rail++) {
+		struct kvpull_verbs_way *way = &bundle->ways[rail];
+		uint32_t doublings;
+
+		if (now_ns < way->retry_ns || !may_join(bundle, rail))
+			continue;
+		/* One that flaps is tried less and less often. */
+		if (way->in_ns && now_ns - way->in_ns > STEADY_NS)
+			way->attempts = 0;
+		way->in_ns = 0;
+		doublings = way->attempts < JOIN_DOUBLINGS_MAX ?
+				    way->attempts :
+				    JOIN_DOUBLINGS_MAX;
+		way->retry_ns = now_ns + (JOIN_NS << doublings);
+		way->attempts++;
+		(void)rail_call(connect, &bundle->ends[rail]);
+	}
+}
+
+uint64_t kvpull_verbs_dial_join_ns(const struct kvpull_verbs_bundle *bundle)
+{
+	uint64_t due_ns = UINT64_MAX;
+	uint32_t rail;
+
+	for (rail = 0; rail < bundle->shared->rail_count; rail++)
+		if (may_join(bundle, rail) &&
+		    bundle->ways[rail].retry_ns < due_ns)
+			due_ns = bundle->ways[rail].retry_ns;
+	return due_ns;
+}
+
+void kvpull_verbs_dial_resolved(struct kvpull_verbs_end *end)
+{
+	if (end->state == KVPULL_VERBS_CONNECTING &&
+	    end->shared->fabric->cm.resolve_route(end->id, RESOLVE_MS))
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
+}
+
+void kvpull_verbs_dial_routed(struct kvpull_verbs_end *end)
+{
+	const struct kvpull_verbs_shared *shared = end->shared;
+	uint8_t private_data[KVPULL_VERBS_PRIVATE_BYTES];
+	struct rdma_conn_param param;
+	int code;
+
+	if (end->state != KVPULL_VERBS_CONNECTING)
+		return;
+	code = kvpull_verbs_end_make(end);
+	if (code) {
+		kvpull_verbs_end_lose(end, code, NULL);
+		return;
+	}
+	end->mtu = kvpull_verbs_device_mtu(&shared->devices[end->device]);
+	param = kvpull_verbs_connect_param(end, private_data);
+	if (shared->fabric->cm.connect(end->id, &param))
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
+}
+
+void kvpull_verbs_dial_answered(struct kvpull_verbs_end *end,
+				const struct kvpull_verbs_cm_event *event)
+{
+	const struct kvpull_fabric *fabric = end->shared->fabric;
+
+	if (end->state != KVPULL_VERBS_CONNECTING)
+		return;
+	end->connected = 1;
+	if (event->greeting_code) {
+		end->shared->counts.frames_bad++;
+		kvpull_verbs_end_lose(
+			end, event->greeting_code,
+			"it speaks something else, or another version");
+		return;
+	}
+	kvpull_verbs_connect_agree(end, &event->greeting);
+	if (kvpull_verbs_pair_connect(end) || fabric->cm.establish(end->id)) {
+		kvpull_verbs_end_lose(end, KVPULL_EPEER, strerror(errno));
+		return;
+	}
+	end->state = KVPULL_VERBS_OPEN;
+}
+
+void kvpull_verbs_dial_rejected(struct kvpull_verbs_end *end,
+				const struct kvpull_verbs_cm_event *event)
+{
+	const uint32_t kind = event->greeting_code ? 0 : event->greeting.kind;
+
+	if (end->joins && kind == KVPULL_VERBS_UNKNOWN) {
+		kvpull_verbs_bundle_lose(
+			end->bundle, KVPULL_EPEER,
+			"one of its rails leads to another incarnation");
+		return;
+	}
+	end->connected = 0;
+	if (kind == KVPULL_VERBS_FULL)
+		kvpull_verbs_end_lose(end, KVPULL_EFULL, "no room there");
+	else
+		kvpull_verbs_end_lose(
+			end, KVPULL_EPEER,
+			end->shared->fabric->cm.event_str(event->type));
+}
