@@ -171,6 +171,49 @@ for bad in '{"arrival_s": 0, "prompt_tokens": 16' '[0, 16]' \
 	claim "trace $bad" 1 '^trace: line 2: ..' -- \
 		"$tool" $small --trace "$work/trace" "$sockets"
 done
+# Mooncake's: the second prompt begins with two chunks that the first brought,
+# the third with its own; 2 of 6.5 chunks of 512 tokens were here before.
+chat() { # milliseconds, tokens, hashes
+	echo "{\"timestamp\": $1, \"input_length\": $2, \"output_length\": 1, \"hash_ids\": [$3]}"
+}
+
+trace "$(chat 3000 1536 '0, 1, 2')" "$(chat 13000 1280 '0, 1, 7')" \
+	"$(chat 23000 512 9)"
+claim "Mooncake's trace" 0 '^ +3 +0 ' 'bytes wrong 0' \
+	'^trace at 100 x: late p50 ' '^prefix hit ratio 0\.308, held [0-9.]+ block-seconds a request$' -- \
+	"$tool" $small --verify --trace "$work/trace" --speed 100 "$sockets"
+claim "Mooncake's trace, JSON" 0 '"prefix_hit_ratio": 0\.3076' '"trace_requests": 3,' \
+	'"held_block_s_a_request": [0-9.e-]+,' -- \
+	"$tool" $small --json --trace "$work/trace" --speed 100 "$sockets"
+# Another prompt needs all of a pool of 100, so the first one's chunks are gone.
+trace "$(chat 0 1536 '0, 1, 2')" "$(chat 10000 1536 '5, 6, 7')" \
+	"$(chat 20000 1280 '0, 1, 7')"
+claim 'prefixes make room' 0 '^ +3 +0 ' 'prefix hit ratio 0\.000' -- \
+	"$tool" $small --pool 100 --trace "$work/trace" --speed 100 "$sockets"
+trace TIMESTAMP,ContextTokens,GeneratedTokens \
+	'2023-11-16 18:15:46.6805900,374,44' '2023-11-16 18:16:06.9951690,396,109'
+claim "Azure's trace" 0 '^ +2 +0 ' 'late p50' -- \
+	"$tool" $small --verify --trace "$work/trace" --speed 100 "$sockets"
+trace 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type' \
+	'5,ChatGPT,472,18,490,Conversation log' '45,GPT-4,1087,0,1087,API log'
+claim "BurstGPT's trace" 0 '^ +2 +0 ' 'late p50' -- \
+	"$tool" $small --verify --trace "$work/trace" --speed 1000 "$sockets"
+for bad in '5,ChatGPT,0,18,18,log' 'x,ChatGPT,1,18,19,log' '5,ChatGPT,1'; do
+	trace 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type' "$bad"
+	claim "CSV $bad" 1 '^trace: line 2: ..' -- \
+		"$tool" $small --trace "$work/trace" "$sockets"
+done
+trace "$(chat 5 16 1)" "$(chat 4 16 1)"
+claim 'trace out of order' 1 '^trace: line 2: comes before ' -- \
+	"$tool" $small --trace "$work/trace" "$sockets"
+for bad in "$(chat 5 16 '1, 2')" "$(chat 5 0 '')" "$(chat -5 16 1)" "$(chat 5 16 -1)" time,tokens; do
+	trace "$bad"
+	claim "trace $bad" 1 '^trace: line 1: ..' -- \
+		"$tool" $small --trace "$work/trace" "$sockets"
+done
+trace "$(chat 0 16 1)" "$(chat 0 99999 1)"
+claim 'prompt that no pool holds' 1 '^trace: line 2: a request needs 6250 blocks, the pool has 256: ' -- \
+	"$tool" $small --trace "$work/trace" "$sockets"
 trace ''
 claim 'trace of nothing' 1 'nothing was pulled: the trace has no request' -- \
 	"$tool" $small --json --trace "$work/trace" "$sockets"
@@ -224,7 +267,8 @@ two_lines() { # program, its options
 
 errors_are_two_lines() {
 	for wrong in --none '--size' '--size 0' '--json=1' '-z' 'a b' '--demo a' \
-		'--gid-index x' '--tp 3'; do
+		'--gid-index x' '--tp 3' '--trace x' '--speed 0' '--speed 1x /' \
+		'--model none'; do
 		# shellcheck disable=SC2086 # words
 		two_lines "$tool" $wrong || return 1
 	done

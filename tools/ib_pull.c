@@ -239,6 +239,8 @@ enum {
 	OPTION_DEVICE,
 	OPTION_GID,
 	OPTION_TRACE,
+	OPTION_SPEED,
+	OPTION_MODEL,
 	OPTION_RELEASE,
 	OPTION_HELP,
 	OPTION_VERSION
@@ -257,13 +259,15 @@ static void usage(void)
 	printf("  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
 	       "  --%-14s RDMA device (chosen)\n"
 	       "  --%-14s index of its GID (chosen)\n"
-	       "  --%-14s replay JSON lines of arrival_s, prompt_tokens, output_tokens, n, abort\n"
+	       "  --%-14s replay a file of requests: our JSON lines, Mooncake's, Azure's or BurstGPT's CSV\n"
+	       "  --%-14s with --trace: so many of its seconds in one (1)\n"
+	       "  --%-14s --size and --layers of llama-3-70b, qwen3-8b or deepseek-v3\n"
 	       "  --%-14s give a ticket back unread: its text, @file or - for stdin\n"
 	       "  --%-14s this text\n  --%-14s version\n"
 	       "as in perftest: -d device -x gid-index -p port -q qp -s size -n requests -D duration\n"
 	       "exit: 0 right, 1 something was wrong, 2 usage, 128 + n ended by signal n\n",
-	       "dir", "device", "gid-index", "trace", "release", "help",
-	       "version");
+	       "dir", "device", "gid-index", "trace", "speed", "model",
+	       "release", "help", "version");
 }
 
 static int number_take(struct ib_options *options, size_t row, const char *text)
@@ -301,9 +305,10 @@ static int shape_check(const struct ib_options *options)
 		why = "--tp must be 1, 2, 4 or 8";
 	else if (options->request_blocks > IB_BLOCKS_MAX / shape->group_count)
 		why = "--count times --groups is at most 16384";
-	else if ((uint64_t)options->request_blocks * shape->group_count *
-			 (options->depth + 1) >
-		 shape->block_count)
+	else if (!options->trace && (uint64_t)options->request_blocks *
+						    shape->group_count *
+						    (options->depth + 1) >
+					    shape->block_count)
 		why = "--pool must hold --count times --groups times (--depth + 1) blocks";
 	return why ? wrong("%s", why) : 0;
 }
@@ -347,6 +352,7 @@ static int run(struct ib_options *options, const char *peer)
 		ib_print_result(options, &result);
 	free(result.latencies);
 	free(result.releases);
+	free(result.late);
 	return failed;
 }
 
@@ -381,6 +387,46 @@ static int gid_take(struct ib_options *options, const char *text)
 	return 0;
 }
 
+static int speed_take(struct ib_options *options, const char *text)
+{
+	char *end;
+
+	options->speed = strtod(text, &end);
+	if (!isdigit((unsigned char)*text) || *end ||
+	    !(options->speed >= 0.001 && options->speed <= 1e6))
+		return wrong(
+			"--speed %s: a number from 0.001 to 1000000 is needed",
+			text);
+	return 0;
+}
+
+/*
+ * A layer's bytes of 16 tokens, from the models' configurations: key and value
+ * of 8 heads x 128 x bfloat16; MLA's 512 + 64 values of one head.
+ */
+static int model_take(struct ib_options *options, const char *text)
+{
+	static const struct {
+		const char *name;
+		uint32_t block_bytes, layer_count;
+	} models[] = {
+		{ "llama-3-70b", 16 * 2 * 8 * 128 * 2, 80 },
+		{ "qwen3-8b", 16 * 2 * 8 * 128 * 2, 36 },
+		{ "deepseek-v3", 16 * (512 + 64) * 2, 61 },
+	};
+	size_t index;
+
+	for (index = 0; index < sizeof(models) / sizeof(*models); index++)
+		if (!strcmp(text, models[index].name)) {
+			options->shape.block_bytes = models[index].block_bytes;
+			options->shape.layer_count = models[index].layer_count;
+			return 0;
+		}
+	return wrong(
+		"--model %s: llama-3-70b, qwen3-8b and deepseek-v3 are known; --size and --layers describe others",
+		text);
+}
+
 /* An option that is no row; 0, 2, or what ends the program. */
 static int text_take(struct ib_options *options, int option, int *demo)
 {
@@ -392,6 +438,10 @@ static int text_take(struct ib_options *options, int option, int *demo)
 		options->device = optarg;
 	else if (option == OPTION_TRACE)
 		options->trace = optarg;
+	else if (option == OPTION_SPEED)
+		return speed_take(options, optarg);
+	else if (option == OPTION_MODEL)
+		return model_take(options, optarg);
 	else if (option == OPTION_RELEASE)
 		options->release = optarg;
 	else if (option == OPTION_GID)
@@ -421,7 +471,9 @@ static void default_take(uint32_t *value, uint32_t otherwise)
 
 static void defaults_take(struct ib_options *options, int demo)
 {
-	default_take(&options->depth, demo ? 6 : 1);
+	default_take(&options->depth, demo           ? 6 :
+				      options->trace ? IB_DEPTH_TRACE :
+						       1);
 	default_take(&options->siblings, demo ? 4 : 1);
 	default_take(&options->lease_ms, demo ? 2000 : 30000);
 	default_take(&options->reject_percent, demo ? 20 : 0);
@@ -431,7 +483,7 @@ static void defaults_take(struct ib_options *options, int demo)
 
 static int parse(int count, char **words, struct ib_options *options, int *demo)
 {
-	struct option longs[ROWS + 9] = { { 0 } };
+	struct option longs[ROWS + 11] = { { 0 } };
 	size_t row;
 	int option;
 	int code = 0;
@@ -448,6 +500,8 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	longs[ROWS + 5] = (struct option){ "device", 1, NULL, OPTION_DEVICE };
 	longs[ROWS + 6] = (struct option){ "gid-index", 1, NULL, OPTION_GID };
 	longs[ROWS + 7] = (struct option){ "release", 1, NULL, OPTION_RELEASE };
+	longs[ROWS + 8] = (struct option){ "speed", 1, NULL, OPTION_SPEED };
+	longs[ROWS + 9] = (struct option){ "model", 1, NULL, OPTION_MODEL };
 	opterr = 0;
 	while (!code && (option = getopt_long(count, words, ":d:x:p:q:s:n:D:",
 					      longs, NULL)) != -1) {
@@ -468,6 +522,9 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 		      count > optind))
 		return wrong(
 			"--demo pulls from a producer of its own: it takes no --stats, --ticket, --release or operand");
+	if (options->trace && !*demo && count == optind)
+		return wrong(
+			"--trace pulls: name the FOLDER or HOST of who serves");
 	if (count - optind > 1)
 		return wrong("%s: one FOLDER or HOST is enough",
 			     words[optind + 1]);
@@ -502,6 +559,7 @@ int main(int count, char **words)
 		.abort_percent = NOT_GIVEN,
 		.tp_size = 1,
 		.seed = 1,
+		.speed = 1,
 		.stop = &stop,
 	};
 	int demo = 0;

@@ -19,7 +19,9 @@
 #define IB_BLOCKS_MAX 16384u /* of a request, all groups */
 #define IB_SIBLINGS_MAX 64u
 #define IB_DEPTH_MAX 1024u
-#define IB_PORT 18515u /* as perftest's */
+#define IB_PORT 18515u       /* as perftest's */
+#define IB_CHUNK_TOKENS 512u /* that a trace's hash stands for */
+#define IB_DEPTH_TRACE 64u   /* without --depth */
 
 struct ib_options {
 	struct engine_shape shape;
@@ -57,6 +59,7 @@ struct ib_options {
 	const char *dir;
 	const char *host; /* NULL: the producer is on this machine */
 	const char *trace;
+	double speed;        /* the trace's seconds in one of ours */
 	const char *release; /* a ticket, @file or -; NULL: none */
 	const char *name;    /* engine id */
 	const int *stop;     /* the signal that ends this; 0: none came */
@@ -77,7 +80,11 @@ struct ib_ask {
 struct ib_answer {
 	int32_t code;
 	uint32_t ticket_bytes; /* text follows */
-	uint64_t seed;         /* of the blocks' pattern */
+	union {
+		uint64_t seed; /* of the blocks' pattern */
+		/* IB_ASK_STATS: of ended holds; 0 from an older producer. */
+		uint64_t held_block_us;
+	};
 	uint64_t holds_live, holds_released, holds_expired, holds_revoked;
 	uint64_t blocks_free, blocks_all, double_reports, consumers_died;
 	uint32_t block_bytes, layer_count, group_count,
@@ -96,6 +103,8 @@ struct ib_result {
 	uint64_t copy_ns;    /* memory copy of the same bytes, interleaved */
 	uint64_t copy_bytes;
 	uint64_t double_reports;
+	uint64_t prompt_tokens, local_tokens; /* of a trace; here before */
+	uint64_t held_block_us, holds_ended;  /* of the producer, meanwhile */
 	uint64_t tables_left;  /* pulls and tickets not closed at the end */
 	uint64_t connect_ns;   /* first call to a peer, until it is up */
 	uint64_t reconnect_ns; /* the last one after a loss; 0: none */
@@ -106,6 +115,9 @@ struct ib_result {
 	char routes[64];     /* of peers, "shm+verbs"; "": none */
 	uint64_t *latencies; /* ns; not shared */
 	uint64_t *releases;  /* the same: end of a pull to that of its hold */
+	uint64_t *late;      /* of a trace's requests; the same */
+	uint32_t late_count;
+	uint32_t late_reserved;
 };
 
 /* Serve until *options->stop; 0 or 1. */
@@ -191,17 +203,31 @@ int ib_call_again(struct ib_call *call);
 /* It has no room, and nothing of ours is to end: a rest before it is asked. */
 void ib_call_full(struct ib_call *call);
 
-/* A trace line: a request that arrives. */
+/* A request that arrives. */
 struct ib_arrival {
-	double at_s;
+	double at_s; /* after the first one */
 	uint32_t prompt_tokens;
 	uint32_t output_tokens;
 	uint32_t siblings;
 	uint32_t abort;
-	uint32_t line; /* of the file; 0 before the first */
+	uint32_t line; /* of the file */
+	uint32_t hash_count;
+	uint64_t hash_first; /* in the trace's hashes */
 };
-/* Next of the file; 1, 0 at its end, -1: said why. */
-int ib_trace_open(const char *path, FILE **file);
-int ib_trace_next(FILE *file, struct ib_arrival *arrival);
+
+struct ib_trace {
+	struct ib_arrival *arrivals; /* in the order of their time */
+	uint64_t *hashes;            /* a chunk and all before it, each */
+	uint32_t count;
+	uint32_t next; /* arrival */
+	uint64_t hash_count;
+	uint32_t prompt_tokens_max; /* and its line */
+	uint32_t prompt_line;
+	uint32_t is_read;
+	uint32_t reserved;
+};
+/* The whole file; 0, or -1: said why, with the number of the line. */
+int ib_trace_read(const char *path, struct ib_trace *trace);
+void ib_trace_free(struct ib_trace *trace);
 
 #endif /* KVPULL_TOOLS_IB_PULL_H */

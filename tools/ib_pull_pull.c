@@ -1,396 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The consumer: asks for prefills, claims their tickets, takes local blocks,
- * pulls, compares every byte, finishes. Requests are rejected before admission
- * or aborted while they load as the options say. After each pull the same
- * number of bytes is copied by memcpy inside this process: the yardstick of
- * the same run.
+ * The consumer's run: asks for prefills, one after another or as a trace's
+ * requests arrive, steps its engine until all have ended, and waits for its
+ * releases to go out.
  */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_consumer.h"
 
 #define DRAIN_NS UINT64_C(10000000000)
 #define PROGRESS_NS UINT64_C(1000000000)
 #define SETTLE_NS UINT64_C(100000000)
 #define SPIN_POLLS 64u /* between two steps */
-
-enum request_state {
-	REQUEST_FREE = 0,
-	REQUEST_WAITING, /* matched_tokens is asked each step, after its lead */
-	REQUEST_LOADING,
-	REQUEST_ABORTED, /* loading, and the client went away */
-	REQUEST_DECODING /* of a trace: its blocks stay taken */
-};
-
-struct request {
-	uint64_t key;
-	uint64_t seed;
-	uint64_t until_ns; /* of its lead, of decoding; its client's leaving */
-	uint32_t output_tokens;
-	uint32_t is_left; /* its client goes away; LOADING: at until_ns */
-	uint32_t state;
-	uint32_t blocks; /* a group */
-	uint32_t *ids;   /* [blocks * groups], taken while loading */
-	uint8_t digest[KVPULL_DIGEST_BYTES];
-};
-
-struct consumer {
-	const struct ib_options *options;
-	struct ib_result *result;
-	struct engine engine;
-	struct request *requests; /* [depth * siblings] */
-	uint32_t request_max;
-	uint32_t live;
-	uint32_t in_turn;      /* a round's requests are all admitted */
-	uint32_t decoding;     /* they end at until_ns */
-	uint32_t leaving;      /* of those that load, at the last step */
-	uint64_t load_took_ns; /* the last one */
-	uint32_t asked;
-	uint64_t random;
-	struct ib_call call;
-	uint32_t is_warm;
-	uint32_t is_watched; /* somebody sees the progress */
-	uint32_t is_shown;   /* a line of it stands there */
-	FILE *trace;
-	uint64_t trace_start_ns;
-	uint32_t trace_is_bad; /* it ended at a line that cannot be read */
-	struct ib_arrival arrival;
-	uint32_t arrival_waits;
-	uint8_t *copy_from, *copy_to;
-	uint64_t copy_bytes;
-	uint32_t loading;
-	uint64_t aside_ns; /* in checks and copies, not in pulls */
-	struct ib_times times;
-};
-
-static uint64_t next_random(struct consumer *consumer)
-{
-	consumer->random ^= consumer->random << 13;
-	consumer->random ^= consumer->random >> 7;
-	consumer->random ^= consumer->random << 17;
-	return consumer->random;
-}
-
-static void admit_one(struct consumer *consumer, const struct ib_ask *what,
-		      const struct ib_answer *answer)
-{
-	struct engine *engine = &consumer->engine;
-	struct request *request = consumer->requests;
-	struct kvpull_request params = {
-		.struct_size = sizeof(params),
-		.key = engine->next_key++,
-		.ticket = consumer->call.message + sizeof(*answer),
-		.ticket_bytes = answer->ticket_bytes,
-		.prompt_tokens = what->blocks * engine->shape.block_tokens,
-		.flags = KVPULL_REQUEST_PULL,
-	};
-
-	while (request->state != REQUEST_FREE)
-		request++;
-	memcpy(params.prompt_digest, &answer->seed, sizeof(answer->seed));
-	if (engine->ops->scheduler->request_new(engine->scheduler, &params)) {
-		consumer->result->failed++;
-		return;
-	}
-	request->key = params.key;
-	request->seed = answer->seed;
-	request->blocks = what->blocks;
-	request->output_tokens = consumer->arrival.output_tokens;
-	request->is_left = consumer->arrival.abort;
-	request->until_ns =
-		consumer->options->lead_ms ?
-			engine_now_ns() +
-				consumer->options->lead_ms * UINT64_C(1000000) :
-			0;
-	request->state = REQUEST_WAITING;
-	consumer->live++;
-}
-
-/* One ticket: all of its siblings are admitted, or it is rejected. */
-static int admit(struct consumer *consumer, uint32_t blocks, uint32_t siblings)
-{
-	struct engine *engine = &consumer->engine;
-	struct ib_call *call = &consumer->call;
-	const struct ib_ask what = {
-		.kind = IB_ASK_PREFILL,
-		.blocks = blocks,
-		.siblings = siblings,
-	};
-	struct ib_answer answer;
-	uint32_t index;
-
-	if (call->control < 0 || ib_call_ask(call, &what, &answer)) {
-		consumer->times.wanted = 1;
-		return ib_call_again(call);
-	}
-	if (answer.code == KVPULL_EFULL) {
-		/* It has no room: ask again, when what it holds was pulled. */
-		consumer->in_turn = consumer->live != 0;
-		if (!consumer->live)
-			ib_call_full(call);
-		return 0;
-	}
-	call->full_ns = 0;
-	if (answer.code) {
-		fprintf(stderr, "prefill: %s\n",
-			engine->ops->error_text(answer.code));
-		return 1;
-	}
-	consumer->asked++;
-	consumer->arrival_waits = 0;
-	ib_times_answer(&consumer->times, &answer, consumer->result,
-			consumer->options->request_count);
-	if (next_random(consumer) % 100 < consumer->options->reject_percent) {
-		consumer->result->rejected++;
-		return engine->ops->scheduler->request_rejected(
-			       engine->scheduler,
-			       call->message + sizeof(answer),
-			       answer.ticket_bytes) != 0;
-	}
-	ib_times_ticket(&consumer->times);
-	for (index = 0; index < siblings; index++)
-		admit_one(consumer, &what, &answer);
-	return 0;
-}
-
-static void request_end(struct consumer *consumer, struct request *request,
-			uint32_t reason)
-{
-	struct engine *engine = &consumer->engine;
-	struct kvpull_finish finish = {
-		.struct_size = sizeof(finish),
-		.key = request->key,
-		.reason = reason,
-	};
-
-	(void)engine->ops->scheduler->request_finished(engine->scheduler,
-						       &finish);
-}
-
-static void request_free(struct consumer *consumer, struct request *request)
-{
-	if (request->ids)
-		engine_blocks_give(&consumer->engine, request->ids,
-				   request->blocks *
-					   consumer->engine.shape.group_count);
-	free(request->ids);
-	request->ids = NULL;
-	request->state = REQUEST_FREE;
-	consumer->live--;
-}
-
-static void leave(struct consumer *consumer, struct request *request)
-{
-	request_end(consumer, request, KVPULL_FINISH_ABORT);
-	request->state = REQUEST_ABORTED;
-}
-
-/* A trace's at once; others so, too, or within twice what the last load took. */
-static void leave_some(struct consumer *consumer, struct request *request)
-{
-	const uint32_t percent = consumer->options->abort_percent;
-	const uint64_t wait_ns = 2 * consumer->load_took_ns + 1;
-
-	if (!request->is_left && next_random(consumer) % 100 >= percent)
-		return;
-	if (request->is_left || next_random(consumer) % 2) {
-		leave(consumer, request);
-		return;
-	}
-	request->is_left = 1;
-	request->until_ns =
-		consumer->times.load_ns + next_random(consumer) % wait_ns;
-	consumer->leaving++;
-}
-
-static void leave_due(struct consumer *consumer, struct request *request)
-{
-	if (engine_now_ns() >= request->until_ns)
-		leave(consumer, request);
-	else
-		consumer->leaving++;
-}
-
-static void load(struct consumer *consumer, struct request *request)
-{
-	struct engine *engine = &consumer->engine;
-	const uint32_t groups = engine->shape.group_count;
-	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
-	const struct kvpull_allocation allocation = {
-		.struct_size = sizeof(allocation),
-		.key = request->key,
-		.external_tokens = request->blocks * engine->shape.block_tokens,
-		.group_count = groups,
-		.groups = blocks,
-		.group_bytes = sizeof(*blocks),
-	};
-	uint32_t group;
-
-	request->ids = malloc(request->blocks * groups * sizeof(uint32_t));
-	if (!request->ids || engine_blocks_take(engine, request->ids,
-						request->blocks * groups)) {
-		free(request->ids); /* no room now: asked again */
-		request->ids = NULL;
-		return;
-	}
-	for (group = 0; group < groups; group++)
-		blocks[group] = (struct kvpull_blocks){
-			.block_count = request->blocks,
-			.block_ids = request->ids + group * request->blocks,
-		};
-	(void)engine->ops->scheduler->allocated(engine->scheduler, &allocation);
-	consumer->times.load_ns = engine_now_ns();
-	request->state = REQUEST_LOADING;
-	consumer->loading++;
-	consumer->result->pulls++;
-	leave_some(consumer, request);
-	if (consumer->options->kill_after &&
-	    consumer->result->pulls == consumer->options->kill_after)
-		(void)raise(SIGKILL);
-}
-
-static void match(struct consumer *consumer, struct request *request)
-{
-	struct engine *engine = &consumer->engine;
-	uint32_t tokens = 0;
-	int answer;
-
-	if ((request->until_ns && engine_now_ns() < request->until_ns) ||
-	    (consumer->options->one_by_one &&
-	     (consumer->loading || !consumer->in_turn)))
-		return;
-	answer = engine->ops->scheduler->matched_tokens(
-		engine->scheduler, request->key, 0, &tokens);
-
-	if (answer == KVPULL_MATCH_WAIT)
-		return;
-	if (answer == KVPULL_MATCH_LOAD) {
-		load(consumer, request);
-		return;
-	}
-	/* A sibling's pull serves it; alone, the ticket was of no use. */
-	if (consumer->options->siblings > 1 || consumer->options->trace)
-		consumer->result->served++;
-	else
-		consumer->result->failed++;
-	request_end(consumer, request, KVPULL_FINISH_STOP);
-	request_free(consumer, request);
-}
-
-static void decode(struct consumer *consumer, struct request *request)
-{
-	const uint64_t token_ns = consumer->options->token_us * UINT64_C(1000);
-
-	request->state = REQUEST_DECODING;
-	consumer->decoding++;
-	request->until_ns = engine_now_ns() + request->output_tokens * token_ns;
-}
-
-static void decoded(struct consumer *consumer, struct request *request)
-{
-	if (engine_now_ns() < request->until_ns)
-		return;
-	consumer->decoding--;
-	request_end(consumer, request, KVPULL_FINISH_STOP);
-	request_free(consumer, request);
-}
-
-static void check(struct consumer *consumer, const struct request *request)
-{
-	struct engine *engine = &consumer->engine;
-	const uint32_t groups = engine->shape.group_count;
-	uint32_t index;
-
-	for (index = 0; index < request->blocks * groups; index++)
-		consumer->result->bytes_wrong += engine_block_wrong(
-			engine, index / request->blocks, request->ids[index],
-			request->seed + index * 4096u);
-	consumer->result->bytes_checked += (uint64_t)request->blocks *
-					   engine->shape.block_bytes *
-					   engine->shape.layer_count;
-}
-
-/* The yardstick: as many bytes, from cold memory to cold memory. */
-static void copy_same(struct consumer *consumer, uint64_t bytes)
-{
-	const uint64_t room = consumer->copy_bytes;
-	const uint64_t piece = consumer->engine.shape.block_bytes;
-	uint64_t done;
-	uint64_t begun_ns;
-
-	if (!room || bytes > room)
-		return;
-	begun_ns = engine_now_ns();
-	for (done = 0; done + piece <= bytes; done += piece) {
-		const uint64_t from =
-			next_random(consumer) % (room / piece) * piece;
-		const uint64_t to =
-			next_random(consumer) % (room / piece) * piece;
-
-		memcpy(consumer->copy_to + to, consumer->copy_from + from,
-		       piece);
-	}
-	consumer->result->copy_ns += engine_now_ns() - begun_ns;
-	consumer->result->copy_bytes += done;
-}
-
-static void loaded(struct consumer *consumer, const struct request *request,
-		   const struct engine_event *event)
-{
-	struct ib_result *result = consumer->result;
-	const uint64_t begun_ns = engine_now_ns();
-
-	result->loaded++;
-	result->bytes += event->bytes;
-	result->bytes_timed += event->bytes;
-	result->took_ns += event->took_ns;
-	consumer->load_took_ns = event->took_ns;
-	if (consumer->options->depth == 1)
-		consumer->times.ended_ns =
-			consumer->times.load_ns + event->took_ns;
-	result->latencies[result->latency_count++ %
-			  consumer->options->request_count] = event->took_ns;
-	if (consumer->options->verify)
-		check(consumer, request);
-	copy_same(consumer, event->bytes);
-	consumer->aside_ns += engine_now_ns() - begun_ns;
-}
-
-static void ended(struct consumer *consumer, const struct engine_event *event)
-{
-	struct ib_result *result = consumer->result;
-	struct request *request = consumer->requests;
-
-	while (request->key != event->key ||
-	       (request->state != REQUEST_LOADING &&
-		request->state != REQUEST_ABORTED))
-		if (++request == consumer->requests + consumer->request_max) {
-			fprintf(stderr, "outcome of an unknown request\n");
-			abort();
-		}
-	consumer->loading--;
-	if (request->state == REQUEST_ABORTED) {
-		result->aborted++;
-		request_free(consumer, request);
-		return;
-	}
-	if (event->kind == KVPULL_POLL_LOADED) {
-		loaded(consumer, request, event);
-	} else {
-		result->failed++;
-		result->expired += event->reason == KVPULL_EEXPIRED;
-	}
-	decode(consumer, request);
-	decoded(consumer, request);
-}
 
 /* 1 if work was done, 0 if not, negative on error. */
 static int step(struct consumer *consumer)
@@ -398,20 +25,9 @@ static int step(struct consumer *consumer)
 	struct engine_event event;
 	const uint32_t loading = consumer->loading;
 	int worked = 0;
-	uint32_t index;
 	int code;
 
-	consumer->leaving = 0;
-	for (index = 0; index < consumer->request_max; index++) {
-		struct request *request = &consumer->requests[index];
-
-		if (request->state == REQUEST_WAITING)
-			match(consumer, request);
-		else if (request->state == REQUEST_DECODING)
-			decoded(consumer, request);
-		else if (request->state == REQUEST_LOADING && request->is_left)
-			leave_due(consumer, request);
-	}
+	ib_requests_run(consumer);
 	/* Pulls start in this step, not before. */
 	if (consumer->loading > loading)
 		consumer->times.load_ns = engine_now_ns();
@@ -422,7 +38,7 @@ static int step(struct consumer *consumer)
 		return code;
 	}
 	while (engine_event(&consumer->engine, &event)) {
-		ended(consumer, &event);
+		ib_request_ended(consumer, &event);
 		worked = 1;
 	}
 	ib_times_look(&consumer->times, &consumer->engine, consumer->result);
@@ -435,11 +51,12 @@ static int is_asked(const struct consumer *consumer)
 	const uint64_t duration_ns =
 		consumer->options->duration_s * UINT64_C(1000000000);
 
+	if (duration_ns && engine_now_ns() - consumer->begun_ns >= duration_ns)
+		return 1;
 	if (consumer->options->trace)
-		return !consumer->trace;
+		return consumer->trace.next == consumer->trace.count;
 	if (duration_ns)
-		return engine_now_ns() - consumer->trace_start_ns >=
-		       duration_ns;
+		return 0;
 	return consumer->asked >= consumer->options->request_count;
 }
 
@@ -460,12 +77,33 @@ static int round_is_full(struct consumer *consumer)
 	return (int)consumer->in_turn;
 }
 
+static uint32_t blocks_of(const struct ib_options *options, uint32_t tokens)
+{
+	return (tokens - 1) / options->shape.block_tokens + 1;
+}
+
+/* When the trace's next request is to be sent. */
+static uint64_t arrival_ns(const struct consumer *consumer)
+{
+	const struct ib_trace *trace = &consumer->trace;
+
+	return consumer->begun_ns +
+	       (uint64_t)(trace->arrivals[trace->next].at_s /
+			  consumer->options->speed * 1e9);
+}
+
+static void late_add(struct consumer *consumer, uint64_t late_ns)
+{
+	struct ib_result *result = consumer->result;
+
+	result->late[result->late_count++ % consumer->options->request_count] =
+		late_ns;
+}
+
 /* Is another request to be sent now? With a trace, when it arrives. */
 static int wants_more(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-	double now_s;
-	int code;
 
 	if (round_is_full(consumer))
 		return 0;
@@ -478,50 +116,32 @@ static int wants_more(struct consumer *consumer)
 		return 0;
 	if (consumer->live + IB_SIBLINGS_MAX > consumer->request_max)
 		return 0;
-	if (!consumer->trace)
-		return !is_asked(consumer);
-	if (!consumer->arrival_waits) {
-		code = ib_trace_next(consumer->trace, &consumer->arrival);
-		if (code <= 0) {
-			consumer->trace_is_bad = code < 0;
-			(void)fclose(consumer->trace);
-			consumer->trace = NULL;
-			return 0;
-		}
-		consumer->arrival_waits = 1;
-	}
-	now_s = (double)(engine_now_ns() - consumer->trace_start_ns) / 1e9;
-	return now_s >= consumer->arrival.at_s;
+	if (is_asked(consumer))
+		return 0;
+	return !options->trace || engine_now_ns() >= arrival_ns(consumer);
 }
 
-static int send_one(struct consumer *consumer)
+static int send_next(struct consumer *consumer)
 {
 	const struct ib_options *options = consumer->options;
-	const uint32_t tokens = consumer->arrival.prompt_tokens;
-	const uint32_t block_tokens = options->shape.block_tokens;
-	uint32_t blocks = options->request_blocks;
-	uint32_t siblings = options->siblings;
+	const struct ib_arrival *arrival =
+		options->trace ?
+			consumer->trace.arrivals + consumer->trace.next :
+			NULL;
+	const uint32_t asked = consumer->asked;
+	uint64_t late_ns;
+	int failed;
 
-	if (consumer->arrival_waits) {
-		blocks = (tokens - 1) / block_tokens + 1;
-		siblings = consumer->arrival.siblings;
-	}
-	if ((uint64_t)blocks * options->shape.group_count >
-	    options->shape.block_count) {
-		fprintf(stderr,
-			"a request needs %u blocks a group, the pool has %u: raise --pool\n",
-			blocks, options->shape.block_count);
-		return 1;
-	}
-	if ((uint64_t)blocks * options->shape.group_count >
-	    consumer->call.pool_blocks) {
-		fprintf(stderr,
-			"a request needs %u blocks, the producer's pool has %llu: raise --pool there\n",
-			blocks * options->shape.group_count,
-			(unsigned long long)consumer->call.pool_blocks);
-		return 1;
-	}
-	return admit(consumer, blocks, siblings);
+	if (!arrival)
+		return ib_request_admit(consumer, options->request_blocks,
+					options->siblings, NULL);
+	late_ns = engine_now_ns() - arrival_ns(consumer);
+	failed = ib_request_admit(consumer,
+				  blocks_of(options, arrival->prompt_tokens),
+				  arrival->siblings, arrival);
+	if (consumer->asked > asked)
+		late_add(consumer, late_ns);
+	return failed;
 }
 
 static void progress_show(struct consumer *consumer, uint64_t *shown_ns)
@@ -537,8 +157,11 @@ static void progress_show(struct consumer *consumer, uint64_t *shown_ns)
 		return;
 	*shown_ns = now_ns;
 	consumer->is_shown = 1;
-	/* How many a file has, or some seconds bring, is not known. */
-	if (!options->trace && !options->duration_s)
+	/* How many some seconds bring is not known. */
+	if (options->trace)
+		(void)snprintf(all, sizeof(all), " of %u",
+			       consumer->trace.count);
+	else if (!options->duration_s)
 		(void)snprintf(all, sizeof(all), " of %u",
 			       options->request_count);
 	fprintf(stderr, "\r%s: %u%s requests, %llu pulls, %llu failed ",
@@ -552,7 +175,7 @@ static int idle_ms(const struct consumer *consumer)
 {
 	if (engine_has_step(&consumer->engine))
 		return 0;
-	return consumer->trace || consumer->options->lead_ms ||
+	return consumer->options->trace || consumer->options->lead_ms ||
 			       consumer->decoding || consumer->leaving ||
 			       consumer->times.asked_ns ?
 		       1 :
@@ -604,7 +227,7 @@ static int timed_step(struct consumer *consumer, uint64_t begun_ns)
 	const int worked = step(consumer);
 
 	if (!worked && (consumer->loading || consumer->decoding ||
-			consumer->trace || consumer->options->lead_ms))
+			consumer->options->trace || consumer->options->lead_ms))
 		idle(consumer);
 	if (consumer->loading || worked)
 		consumer->result->elapsed_ns += engine_now_ns() - begun_ns -
@@ -652,7 +275,7 @@ static int run(struct consumer *consumer)
 
 		if (wants_more(consumer)) {
 			settle(consumer);
-			if (send_one(consumer))
+			if (send_next(consumer))
 				return 1;
 		}
 		worked = timed_step(consumer,
@@ -662,6 +285,26 @@ static int run(struct consumer *consumer)
 		progress_show(consumer, &shown_ns);
 	}
 	return *consumer->options->stop != 0;
+}
+
+static uint64_t ended_of(const struct ib_answer *stats)
+{
+	return stats->holds_released + stats->holds_expired +
+	       stats->holds_revoked;
+}
+
+/* How long the producer's blocks were taken; an older one does not count it. */
+static void held_take(struct consumer *consumer)
+{
+	const struct ib_answer *before = &consumer->before;
+	struct ib_answer after;
+
+	if (ib_ask_stats(consumer->options, &after) ||
+	    after.held_block_us <= before->held_block_us)
+		return;
+	consumer->result->held_block_us =
+		after.held_block_us - before->held_block_us;
+	consumer->result->holds_ended = ended_of(&after) - ended_of(before);
 }
 
 /* Until the releases went out; what is left after that is a fault. */
@@ -683,14 +326,51 @@ static void drain(struct consumer *consumer)
 			result->tables_left++;
 	} while (result->tables_left && engine_now_ns() < until_ns &&
 		 !*consumer->options->stop);
+	ib_prefix_close(&consumer->prefix);
 	if (engine->free_count != engine->shape.block_count)
 		result->tables_left++;
+	if (consumer->options->trace)
+		held_take(consumer);
 	result->double_reports = engine->double_reports;
 }
 
 static int no_memory_say(const struct consumer *consumer)
 {
 	fprintf(stderr, "%s: out of memory\n", consumer->options->name);
+	return 1;
+}
+
+/* Both pools hold the largest request; 0, or why not was said. */
+static int room_check(const struct consumer *consumer)
+{
+	const struct ib_options *options = consumer->options;
+	const struct ib_trace *trace = &consumer->trace;
+	const uint32_t groups = options->shape.group_count;
+	char where[48] = "";
+	uint64_t blocks = options->request_blocks;
+
+	if (options->trace && trace->count) {
+		blocks = blocks_of(options, trace->prompt_tokens_max);
+		(void)snprintf(where, sizeof(where),
+			       "trace: line %u: ", trace->prompt_line);
+	}
+	blocks *= groups;
+	if (blocks > IB_BLOCKS_MAX)
+		fprintf(stderr,
+			"%sa request needs %llu blocks, at most %u can be asked for\n",
+			where, (unsigned long long)blocks, IB_BLOCKS_MAX);
+	else if (blocks > options->shape.block_count)
+		fprintf(stderr,
+			"%sa request needs %llu blocks, the pool has %u: raise --pool\n",
+			where, (unsigned long long)blocks,
+			options->shape.block_count);
+	else if (blocks > consumer->call.pool_blocks)
+		fprintf(stderr,
+			"%sa request needs %llu blocks, the producer's pool has %llu: raise --pool there\n",
+			where, (unsigned long long)blocks,
+			(unsigned long long)consumer->call.pool_blocks);
+	else
+		return 0;
 	return 1;
 }
 
@@ -706,14 +386,18 @@ static int consumer_open(struct consumer *consumer)
 		calloc(options->request_count, sizeof(uint64_t));
 	consumer->result->releases =
 		calloc(options->request_count, sizeof(uint64_t));
+	consumer->result->late =
+		calloc(options->request_count, sizeof(uint64_t));
 	if (!consumer->requests || !consumer->result->latencies ||
-	    !consumer->result->releases)
+	    !consumer->result->releases || !consumer->result->late)
 		return no_memory_say(consumer);
-	if (options->trace && ib_trace_open(options->trace, &consumer->trace))
+	if (ib_call_open(&consumer->call, options) || room_check(consumer) ||
+	    ib_engine_open(options, &consumer->engine) ||
+	    ib_prefix_open(&consumer->prefix, &consumer->engine,
+			   IB_CHUNK_TOKENS / options->shape.block_tokens))
 		return 1;
-	if (ib_call_open(&consumer->call, options) ||
-	    ib_engine_open(options, &consumer->engine))
-		return 1;
+	if (options->trace)
+		(void)ib_ask_stats(options, &consumer->before);
 	consumer->copy_bytes = consumer->engine.memory_bytes;
 	consumer->copy_from = malloc(consumer->copy_bytes);
 	consumer->copy_to = malloc(consumer->copy_bytes);
@@ -721,7 +405,7 @@ static int consumer_open(struct consumer *consumer)
 		return no_memory_say(consumer);
 	memset(consumer->copy_from, 1, consumer->copy_bytes);
 	memset(consumer->copy_to, 2, consumer->copy_bytes);
-	consumer->trace_start_ns = engine_now_ns();
+	consumer->begun_ns = engine_now_ns();
 	return 0;
 }
 
@@ -731,8 +415,7 @@ static int moved_nothing(const struct consumer *consumer)
 	const struct ib_options *options = consumer->options;
 
 	if (options->trace)
-		return !consumer->trace_is_bad &&
-		       !consumer->arrival.prompt_tokens;
+		return !consumer->trace.count;
 	return !consumer->result->loaded &&
 	       options->reject_percent + options->abort_percent < 100;
 }
@@ -757,9 +440,13 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		.call = { .control = -1 },
 		.times = { .wanted = 1, .host = ib_times_host() },
 	};
-	const int is_open = !consumer_open(&consumer);
-	int failed = !is_open || run(&consumer);
+	int is_open;
+	int failed;
 
+	if (options->trace && ib_trace_read(options->trace, &consumer.trace))
+		return 1;
+	is_open = !consumer_open(&consumer);
+	failed = !is_open || run(&consumer);
 	if (!failed)
 		drain(&consumer);
 	if (is_open)
@@ -768,19 +455,19 @@ int ib_pull(const struct ib_options *options, struct ib_result *result)
 		fprintf(stderr, "\n");
 	if (*options->stop)
 		fprintf(stderr, "ended by a signal: what was done so far\n");
-	if (consumer.engine.ops)
-		engine_close(&consumer.engine);
-	ib_call_close(&consumer.call);
-	if (consumer.trace)
-		(void)fclose(consumer.trace);
-	free(consumer.copy_from);
-	free(consumer.copy_to);
-	free(consumer.requests);
 	result->done = !failed;
 	if (!failed && moved_nothing(&consumer)) {
 		nothing_say(&consumer);
 		failed = 1;
 	}
-	return failed || consumer.trace_is_bad || result->bytes_wrong ||
-	       result->tables_left || result->double_reports;
+	ib_prefix_close(&consumer.prefix);
+	if (consumer.engine.ops)
+		engine_close(&consumer.engine);
+	ib_call_close(&consumer.call);
+	ib_trace_free(&consumer.trace);
+	free(consumer.copy_from);
+	free(consumer.copy_to);
+	free(consumer.requests);
+	return failed || result->bytes_wrong || result->tables_left ||
+	       result->double_reports;
 }

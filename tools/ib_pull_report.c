@@ -15,6 +15,15 @@ static int compare(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
+/* The last `room` of them are there. */
+static void times_sort(uint64_t *times, uint32_t *count, uint32_t room)
+{
+	if (*count > room)
+		*count = room;
+	if (*count)
+		qsort(times, *count, sizeof(*times), compare);
+}
+
 static double percentile_us(const uint64_t *sorted, uint32_t count, double part)
 {
 	uint32_t at;
@@ -41,30 +50,85 @@ static uint64_t request_bytes(const struct ib_options *options)
 	       options->shape.block_bytes;
 }
 
+/* Lines of at most 80 columns. */
 void ib_print_header(const struct ib_options *options)
 {
 	const struct engine_shape *shape = &options->shape;
 	const struct kvpull_connector_ops *ops = engine_library();
 
-	printf("kvpull ib_pull %s: memory %s, %u x %u layers x %u bytes (%.1f MB) a request, depth %u\n"
-	       "progress %s, copy threads %u, tensor parallel %u, siblings %u, lease %u ms, verify %s\n",
+	printf("kvpull ib_pull %s: memory %s, progress %s, copy threads %u, depth %u\n",
 	       ops ? ops->version : "",
 	       options->foreign ? "foreign" : "provided",
-	       options->request_blocks * shape->group_count,
-	       shape->layer_count / shape->group_count, shape->block_bytes,
-	       (double)request_bytes(options) / 1e6, options->depth,
 	       options->thread ? "thread" : "caller", options->copy_threads,
+	       options->depth);
+	printf("block %u bytes x %u layers", shape->block_bytes,
+	       shape->layer_count / shape->group_count);
+	if (!options->trace)
+		printf(", %u blocks (%.1f MB) a request",
+		       options->request_blocks * shape->group_count,
+		       (double)request_bytes(options) / 1e6);
+	printf("\ntensor parallel %u, siblings %u, lease %u ms, verify %s\n",
 	       options->tp_size, options->siblings, options->lease_ms,
 	       options->verify ? "every byte" : "no");
+}
+
+/* Null: did not happen, or cannot be told from here. */
+static json_t *time_json(uint64_t is_known, double time)
+{
+	return is_known ? json_real(time) : json_null();
+}
+
+/* Block-seconds that a request held of the producer; what it has not said: 0. */
+static double held_block_s(const struct ib_result *result)
+{
+	return result->holds_ended ? (double)result->held_block_us / 1e6 /
+					     (double)result->holds_ended :
+				     0;
+}
+
+static double hit_ratio(const struct ib_result *result)
+{
+	return result->prompt_tokens ? (double)result->local_tokens /
+					       (double)result->prompt_tokens :
+				       0;
+}
+
+static double late_ms(const struct ib_result *result, double part)
+{
+	return percentile_us(result->late, result->late_count, part) / 1e3;
+}
+
+static void print_trace(const struct ib_options *options,
+			const struct ib_result *result)
+{
+	printf("trace at %g x: late p50 %.1f ms, p99 %.1f ms\nprefix hit ratio %.3f, held %.3f block-seconds a request\n",
+	       options->speed, late_ms(result, 0.5), late_ms(result, 0.99),
+	       hit_ratio(result), held_block_s(result));
+}
+
+static void trace_add(json_t *object, const struct ib_options *options,
+		      const struct ib_result *result)
+{
+	json_object_set_new(object, "trace_speed", json_real(options->speed));
+	json_object_set_new(object, "trace_requests",
+			    json_integer((json_int_t)result->late_count));
+	json_object_set_new(object, "late_ms_p50",
+			    json_real(late_ms(result, 0.5)));
+	json_object_set_new(object, "late_ms_p99",
+			    json_real(late_ms(result, 0.99)));
+	json_object_set_new(object, "prefix_hit_ratio",
+			    json_real(hit_ratio(result)));
+	json_object_set_new(
+		object, "held_block_s_a_request",
+		time_json(result->holds_ended, held_block_s(result)));
 }
 
 static void print_table(const struct ib_result *result, double pull_gb_s,
 			double copy_gb_s)
 {
-	printf("%8s %8s %8s %10s %10s %10s %9s %9s %7s\n", "pulls", "failed",
-	       "MB", "p50 us", "p99 us", "p99.9 us", "GB/s", "copy GB/s",
-	       "ratio");
-	printf("%8llu %8llu %8.1f %10.1f %10.1f %10.1f %9.2f %9.2f %7.2f\n",
+	printf("%7s %6s %9s %9s %9s %9s %6s %9s %6s\n", "pulls", "failed", "MB",
+	       "p50 us", "p99 us", "p99.9 us", "GB/s", "copy GB/s", "ratio");
+	printf("%7llu %6llu %9.1f %9.1f %9.1f %9.1f %6.2f %9.2f %6.2f\n",
 	       (unsigned long long)result->loaded,
 	       (unsigned long long)result->failed, (double)result->bytes / 1e6,
 	       latency_us(result, 0.5), latency_us(result, 0.99),
@@ -81,12 +145,6 @@ static void print_table(const struct ib_result *result, double pull_gb_s,
 	       (unsigned long long)result->bytes_wrong,
 	       (unsigned long long)result->tables_left,
 	       (unsigned long long)result->double_reports);
-}
-
-/* Null: did not happen, or cannot be told from here. */
-static json_t *time_json(uint64_t is_known, double time)
-{
-	return is_known ? json_real(time) : json_null();
 }
 
 static void times_add(json_t *object, const struct ib_result *result)
@@ -152,6 +210,8 @@ static void print_json(const struct ib_options *options,
 	json_object_set_new(object, "latency_us_p99_9",
 			    json_real(latency_us(result, 0.999)));
 	times_add(object, result);
+	if (options->trace)
+		trace_add(object, options, result);
 	json_object_set_new(
 		object, "one_pull_gb_s",
 		json_real(gigabytes_s(result->bytes_timed, result->took_ns)));
@@ -172,20 +232,17 @@ void ib_print_result(const struct ib_options *options, struct ib_result *result)
 	const double copy_gb_s =
 		gigabytes_s(result->copy_bytes, result->copy_ns);
 
-	if (result->latency_count > options->request_count)
-		result->latency_count = options->request_count;
-	if (result->release_count > options->request_count)
-		result->release_count = options->request_count;
-	if (result->latency_count)
-		qsort(result->latencies, result->latency_count,
-		      sizeof(uint64_t), compare);
-	if (result->release_count)
-		qsort(result->releases, result->release_count, sizeof(uint64_t),
-		      compare);
+	times_sort(result->latencies, &result->latency_count,
+		   options->request_count);
+	times_sort(result->releases, &result->release_count,
+		   options->request_count);
+	times_sort(result->late, &result->late_count, options->request_count);
 	if (options->json)
 		print_json(options, result, pull_gb_s, copy_gb_s);
 	else
 		print_table(result, pull_gb_s, copy_gb_s);
+	if (options->trace && !options->json)
+		print_trace(options, result);
 }
 
 int ib_print_stats(const struct ib_options *options)

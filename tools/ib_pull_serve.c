@@ -28,6 +28,7 @@ struct held {
 	uint32_t *ids; /* [count] */
 	uint32_t count;
 	uint32_t reserved;
+	uint64_t taken_ns;
 };
 
 struct client {
@@ -46,6 +47,7 @@ struct producer {
 	struct kvpull_arena arena; /* of these three */
 	uint64_t seed;
 	uint64_t ended_ns; /* a hold's end was reported last */
+	uint64_t held_block_us;
 	int listener;
 	int port_listener;
 	struct client clients[CLIENTS_MAX];
@@ -94,6 +96,7 @@ static void held_begin(struct producer *producer, uint64_t key,
 	struct held *held = &producer->held[index];
 
 	held->count = count;
+	held->taken_ns = engine_now_ns();
 	held->ids = malloc(count * sizeof(*ids));
 	if (!held->ids || kvpull_map_set(&producer->held_of, key, index))
 		abort();
@@ -113,6 +116,8 @@ static void held_end(struct producer *producer, uint64_t key)
 		abort();
 	}
 	held = &producer->held[place];
+	producer->held_block_us +=
+		held->count * ((engine_now_ns() - held->taken_ns) / 1000);
 	for (index = 0; index < held->count; index++)
 		engine_block_fill(&producer->engine,
 				  index / (held->count / groups),
@@ -225,6 +230,7 @@ static void stats_answer(struct producer *producer, struct ib_answer *answer)
 	answer->layer_count = engine->shape.layer_count;
 	answer->group_count = engine->shape.group_count;
 	answer->double_reports = engine->double_reports;
+	answer->held_block_us = producer->held_block_us;
 }
 
 static int producer_step(struct producer *producer)

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request of the consumer: admitted with its ticket, matched, loaded into
+ * local blocks, compared, decoded, finished; or rejected, or left by its client
+ * while it loads, as the options or the trace say. After each pull the same
+ * number of bytes is copied by memcpy inside this process: the yardstick of the
+ * same run.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/ib_pull_consumer.h"
+
+static uint64_t next_random(struct consumer *consumer)
+{
+	consumer->random ^= consumer->random << 13;
+	consumer->random ^= consumer->random >> 7;
+	consumer->random ^= consumer->random << 17;
+	return consumer->random;
+}
+
+/*
+ * Chunks of whole blocks may be shared; the one with the prompt's last token is
+ * not: an engine computes that.
+ */
+static void request_trace(struct consumer *consumer, struct request *request,
+			  const struct ib_arrival *arrival)
+{
+	const uint32_t chunks = (arrival->prompt_tokens - 1) / IB_CHUNK_TOKENS;
+
+	request->output_tokens = arrival->output_tokens;
+	request->is_left = arrival->abort;
+	request->hashes = consumer->trace.hashes + arrival->hash_first;
+	request->chunk_count =
+		arrival->hash_count < chunks ? arrival->hash_count : chunks;
+}
+
+static void admit_one(struct consumer *consumer, const struct ib_ask *what,
+		      const struct ib_answer *answer,
+		      const struct ib_arrival *arrival)
+{
+	struct engine *engine = &consumer->engine;
+	struct request *request = consumer->requests;
+	struct kvpull_request params = {
+		.struct_size = sizeof(params),
+		.key = engine->next_key++,
+		.ticket = consumer->call.message + sizeof(*answer),
+		.ticket_bytes = answer->ticket_bytes,
+		.prompt_tokens = what->blocks * engine->shape.block_tokens,
+		.flags = KVPULL_REQUEST_PULL,
+	};
+
+	while (request->state != REQUEST_FREE)
+		request++;
+	memcpy(params.prompt_digest, &answer->seed, sizeof(answer->seed));
+	if (engine->ops->scheduler->request_new(engine->scheduler, &params)) {
+		consumer->result->failed++;
+		return;
+	}
+	*request = (struct request){
+		.key = params.key,
+		.seed = answer->seed,
+		.blocks = what->blocks,
+	};
+	if (arrival)
+		request_trace(consumer, request, arrival);
+	request->until_ns =
+		consumer->options->lead_ms ?
+			engine_now_ns() +
+				consumer->options->lead_ms * UINT64_C(1000000) :
+			0;
+	request->state = REQUEST_WAITING;
+	consumer->live++;
+}
+
+int ib_request_admit(struct consumer *consumer, uint32_t blocks,
+		     uint32_t siblings, const struct ib_arrival *arrival)
+{
+	struct engine *engine = &consumer->engine;
+	struct ib_call *call = &consumer->call;
+	const struct ib_ask what = {
+		.kind = IB_ASK_PREFILL,
+		.blocks = blocks,
+		.siblings = siblings,
+	};
+	struct ib_answer answer;
+	uint32_t index;
+
+	if (call->control < 0 || ib_call_ask(call, &what, &answer)) {
+		consumer->times.wanted = 1;
+		return ib_call_again(call);
+	}
+	if (answer.code == KVPULL_EFULL) {
+		/* It has no room: ask again, when what it holds was pulled. */
+		consumer->in_turn = consumer->live != 0;
+		if (!consumer->live)
+			ib_call_full(call);
+		return 0;
+	}
+	call->full_ns = 0;
+	if (answer.code) {
+		fprintf(stderr, "prefill: %s\n",
+			engine->ops->error_text(answer.code));
+		return 1;
+	}
+	consumer->asked++;
+	consumer->trace.next += arrival != NULL;
+	ib_times_answer(&consumer->times, &answer, consumer->result,
+			consumer->options->request_count);
+	if (next_random(consumer) % 100 < consumer->options->reject_percent) {
+		consumer->result->rejected++;
+		return engine->ops->scheduler->request_rejected(
+			       engine->scheduler,
+			       call->message + sizeof(answer),
+			       answer.ticket_bytes) != 0;
+	}
+	ib_times_ticket(&consumer->times);
+	for (index = 0; index < siblings; index++)
+		admit_one(consumer, &what, &answer, arrival);
+	return 0;
+}
+
+static void request_end(struct consumer *consumer, struct request *request,
+			uint32_t reason)
+{
+	struct engine *engine = &consumer->engine;
+	struct kvpull_finish finish = {
+		.struct_size = sizeof(finish),
+		.key = request->key,
+		.reason = reason,
+	};
+
+	(void)engine->ops->scheduler->request_finished(engine->scheduler,
+						       &finish);
+}
+
+/*
+ * keeps: its blocks are right, and serve the next ones that begin alike. What
+ * it does not keep goes back to the pool.
+ */
+static void request_free(struct consumer *consumer, struct request *request,
+			 int keeps)
+{
+	struct ib_prefix *prefix = &consumer->prefix;
+	const uint32_t local = request->local_blocks / prefix->chunk_blocks;
+
+	if (request->ids)
+		ib_prefix_give(prefix, request->ids,
+			       request->blocks - request->local_blocks,
+			       request->hashes + local,
+			       keeps ? request->chunk_count - local : 0);
+	ib_prefix_unpin(prefix, request->hashes, local);
+	free(request->ids);
+	request->ids = NULL;
+	request->state = REQUEST_FREE;
+	consumer->live--;
+}
+
+static void leave(struct consumer *consumer, struct request *request)
+{
+	request_end(consumer, request, KVPULL_FINISH_ABORT);
+	request->state = REQUEST_ABORTED;
+}
+
+/* A trace's at once; others so, too, or within twice what the last load took. */
+static void leave_some(struct consumer *consumer, struct request *request)
+{
+	const uint32_t percent = consumer->options->abort_percent;
+	const uint64_t wait_ns = 2 * consumer->load_took_ns + 1;
+
+	if (!request->is_left && next_random(consumer) % 100 >= percent)
+		return;
+	if (request->is_left || next_random(consumer) % 2) {
+		leave(consumer, request);
+		return;
+	}
+	request->is_left = 1;
+	request->until_ns =
+		consumer->times.load_ns + next_random(consumer) % wait_ns;
+	consumer->leaving++;
+}
+
+static void leave_due(struct consumer *consumer, struct request *request)
+{
+	if (engine_now_ns() >= request->until_ns)
+		leave(consumer, request);
+	else
+		consumer->leaving++;
+}
+
+static void load_begin(struct consumer *consumer, struct request *request)
+{
+	struct engine *engine = &consumer->engine;
+	const uint32_t groups = engine->shape.group_count;
+	const uint32_t count = request->blocks - request->local_blocks;
+	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
+	const struct kvpull_allocation allocation = {
+		.struct_size = sizeof(allocation),
+		.key = request->key,
+		.external_tokens = count * engine->shape.block_tokens,
+		.group_count = groups,
+		.groups = blocks,
+		.group_bytes = sizeof(*blocks),
+	};
+	uint32_t group;
+
+	for (group = 0; group < groups; group++)
+		blocks[group] = (struct kvpull_blocks){
+			.first_index = request->local_blocks,
+			.block_count = count,
+			.block_ids = request->ids + group * count,
+		};
+	(void)engine->ops->scheduler->allocated(engine->scheduler, &allocation);
+	consumer->times.load_ns = engine_now_ns();
+	request->state = REQUEST_LOADING;
+	consumer->loading++;
+	consumer->result->pulls++;
+	leave_some(consumer, request);
+	if (consumer->options->kill_after &&
+	    consumer->result->pulls == consumer->options->kill_after)
+		(void)raise(SIGKILL);
+}
+
+/* 0, or no room now: asked again. */
+static int load(struct consumer *consumer, struct request *request)
+{
+	const uint32_t count = (request->blocks - request->local_blocks) *
+			       consumer->engine.shape.group_count;
+
+	request->ids = malloc(count * sizeof(uint32_t));
+	if (!request->ids ||
+	    ib_prefix_take(&consumer->prefix, request->ids, count)) {
+		free(request->ids);
+		request->ids = NULL;
+		return -1;
+	}
+	load_begin(consumer, request);
+	return 0;
+}
+
+static void match(struct consumer *consumer, struct request *request)
+{
+	struct engine *engine = &consumer->engine;
+	struct ib_prefix *prefix = &consumer->prefix;
+	uint32_t tokens = 0;
+	uint32_t chunks;
+	int answer;
+
+	if ((request->until_ns && engine_now_ns() < request->until_ns) ||
+	    (consumer->options->one_by_one &&
+	     (consumer->loading || !consumer->in_turn)))
+		return;
+	chunks = ib_prefix_pin(prefix, request->hashes, request->chunk_count);
+	request->local_blocks = chunks * prefix->chunk_blocks;
+	answer = engine->ops->scheduler->matched_tokens(
+		engine->scheduler, request->key,
+		request->local_blocks * engine->shape.block_tokens, &tokens);
+	if (answer == KVPULL_MATCH_LOAD && !load(consumer, request)) {
+		consumer->result->local_tokens += chunks * IB_CHUNK_TOKENS;
+		consumer->result->prompt_tokens +=
+			request->blocks * engine->shape.block_tokens;
+		return;
+	}
+	ib_prefix_unpin(prefix, request->hashes, chunks);
+	request->local_blocks = 0;
+	if (answer != KVPULL_MATCH_NOTHING)
+		return;
+	/* A sibling's pull serves it; alone, the ticket was of no use. */
+	if (consumer->options->siblings > 1 || consumer->options->trace)
+		consumer->result->served++;
+	else
+		consumer->result->failed++;
+	request_end(consumer, request, KVPULL_FINISH_STOP);
+	request_free(consumer, request, 0);
+}
+
+static void decode(struct consumer *consumer, struct request *request)
+{
+	const uint64_t token_ns = consumer->options->token_us * UINT64_C(1000);
+
+	request->state = REQUEST_DECODING;
+	consumer->decoding++;
+	request->until_ns = engine_now_ns() + request->output_tokens * token_ns;
+}
+
+static void decoded(struct consumer *consumer, struct request *request)
+{
+	if (engine_now_ns() < request->until_ns)
+		return;
+	consumer->decoding--;
+	request_end(consumer, request, KVPULL_FINISH_STOP);
+	request_free(consumer, request, (int)request->is_right);
+}
+
+static void check(struct consumer *consumer, const struct request *request)
+{
+	struct engine *engine = &consumer->engine;
+	const uint32_t count = request->blocks - request->local_blocks;
+	uint32_t index;
+
+	for (index = 0; index < count * engine->shape.group_count; index++) {
+		const uint32_t group = index / count;
+		const uint32_t block = group * request->blocks +
+				       request->local_blocks + index % count;
+
+		consumer->result->bytes_wrong +=
+			engine_block_wrong(engine, group, request->ids[index],
+					   request->seed + block * 4096u);
+	}
+	consumer->result->bytes_checked += (uint64_t)count *
+					   engine->shape.block_bytes *
+					   engine->shape.layer_count;
+}
+
+/* The yardstick: as many bytes, from cold memory to cold memory. */
+static void copy_same(struct consumer *consumer, uint64_t bytes)
+{
+	const uint64_t room = consumer->copy_bytes;
+	const uint64_t piece = consumer->engine.shape.block_bytes;
+	uint64_t done;
+	uint64_t begun_ns;
+
+	if (!room || bytes > room)
+		return;
+	begun_ns = engine_now_ns();
+	for (done = 0; done + piece <= bytes; done += piece) {
+		const uint64_t from =
+			next_random(consumer) % (room / piece) * piece;
+		const uint64_t to =
+			next_random(consumer) % (room / piece) * piece;
+
+		memcpy(consumer->copy_to + to, consumer->copy_from + from,
+		       piece);
+	}
+	consumer->result->copy_ns += engine_now_ns() - begun_ns;
+	consumer->result->copy_bytes += done;
+}
+
+static void loaded(struct consumer *consumer, const struct request *request,
+		   const struct engine_event *event)
+{
+	struct ib_result *result = consumer->result;
+	const uint64_t begun_ns = engine_now_ns();
+
+	result->loaded++;
+	result->bytes += event->bytes;
+	result->bytes_timed += event->bytes;
+	result->took_ns += event->took_ns;
+	consumer->load_took_ns = event->took_ns;
+	if (consumer->options->depth == 1)
+		consumer->times.ended_ns =
+			consumer->times.load_ns + event->took_ns;
+	result->latencies[result->latency_count++ %
+			  consumer->options->request_count] = event->took_ns;
+	if (consumer->options->verify)
+		check(consumer, request);
+	copy_same(consumer, event->bytes);
+	consumer->aside_ns += engine_now_ns() - begun_ns;
+}
+
+void ib_request_ended(struct consumer *consumer,
+		      const struct engine_event *event)
+{
+	struct ib_result *result = consumer->result;
+	struct request *request = consumer->requests;
+
+	while (request->key != event->key ||
+	       (request->state != REQUEST_LOADING &&
+		request->state != REQUEST_ABORTED))
+		if (++request == consumer->requests + consumer->request_max) {
+			fprintf(stderr, "outcome of an unknown request\n");
+			abort();
+		}
+	consumer->loading--;
+	if (request->state == REQUEST_ABORTED) {
+		result->aborted++;
+		request_free(consumer, request, 0);
+		return;
+	}
+	request->is_right = event->kind == KVPULL_POLL_LOADED;
+	if (request->is_right) {
+		loaded(consumer, request, event);
+	} else {
+		result->failed++;
+		result->expired += event->reason == KVPULL_EEXPIRED;
+	}
+	decode(consumer, request);
+	decoded(consumer, request);
+}
+
+void ib_requests_run(struct consumer *consumer)
+{
+	uint32_t index;
+
+	consumer->leaving = 0;
+	for (index = 0; index < consumer->request_max; index++) {
+		struct request *request = &consumer->requests[index];
+
+		if (request->state == REQUEST_WAITING)
+			match(consumer, request);
+		else if (request->state == REQUEST_DECODING)
+			decoded(consumer, request);
+		else if (request->state == REQUEST_LOADING && request->is_left)
+			leave_due(consumer, request);
+	}
+}
