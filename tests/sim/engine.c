@@ -320,6 +320,31 @@ static void outcome_check(struct sim_proc *proc,
 			proc->block_key[at] = 0;
 }
 
+/*
+ * Where no process dies and no connection is lost a pull fails by its peer only
+ * if that did not answer by connect_ms. One that was cut for another pull is no
+ * reason.
+ */
+static void peers_live_check(struct sim_proc *proc,
+			     const struct kvpull_poll_record *record)
+{
+	struct sim_world *world = proc->world;
+	const struct sim_request *request =
+		sim_request_find(proc->instance, record->key);
+	const struct sim_instance *peers;
+	uint32_t rank;
+
+	if (world->kills || world->losses || world->quiet ||
+	    record->reason != KVPULL_EPEER)
+		return;
+	peers = &world->instances[world->holds[request->hold].instance];
+	for (rank = 0; rank < peers->tp; rank++)
+		if (proc->unanswered >> peers->procs[rank]->index & 1)
+			return;
+	sim_fail(world, "request %llu failed by a peer where none dies",
+		 (unsigned long long)record->key);
+}
+
 static void record_check(struct sim_proc *proc,
 			 const struct kvpull_poll_record *record)
 {
@@ -343,21 +368,24 @@ static void record_check(struct sim_proc *proc,
 		world->counts.loaded++;
 	if (record->kind == KVPULL_POLL_FAILED)
 		world->counts.failed++;
-	/* A connection that was cut for another pull is no reason to fail. */
-	if (record->kind == KVPULL_POLL_FAILED && !world->kills &&
-	    !world->losses && !world->quiet && record->reason == KVPULL_EPEER)
-		sim_fail(world, "request %llu failed by a peer where none dies",
-			 (unsigned long long)record->key);
+	if (record->kind == KVPULL_POLL_FAILED)
+		peers_live_check(proc, record);
 	if (record->kind == KVPULL_POLL_FAILED &&
 	    record->reason == KVPULL_EEXPIRED)
 		world->counts.eexpired++;
 }
 
-/* A long gap, as a stalled producer has, moves its leases. */
+/*
+ * A long gap, as a stalled producer has, moves its leases. A worker's time
+ * begins with the first call to it.
+ */
 static void awake_note(struct sim_proc *proc)
 {
-	const uint64_t gap_ns = proc->world->now_ns - proc->awake_ns;
+	uint64_t gap_ns;
 
+	if (!proc->awake_ns)
+		proc->awake_ns = proc->world->now_ns;
+	gap_ns = proc->world->now_ns - proc->awake_ns;
 	if (gap_ns <= proc->world->lease_ns / 3)
 		return;
 	proc->stall_ns += gap_ns;
@@ -409,6 +437,9 @@ static void steps_take(struct sim_proc *proc, struct sim_queue *queue)
 
 	while ((packet = sim_queue_due(proc->world, queue))) {
 		step_tell(proc, packet);
+		if (proc->world->now_ns >
+		    proc->step_ns + 2 * proc->world->lease_ns)
+			proc->mute_ns = proc->world->now_ns;
 		proc->step_ns = proc->world->now_ns;
 		if (kvpull_worker_step(proc->worker, packet->bytes,
 				       packet->byte_count))

@@ -22,88 +22,6 @@ of_const(const struct kvpull_transport *transport)
 	return (const struct sim_transport *)transport;
 }
 
-/* Queues. */
-
-struct sim_packet *sim_queue_put(struct sim_world *world,
-				 struct sim_queue *queue,
-				 enum sim_packet_kind kind, const void *bytes,
-				 size_t byte_count)
-{
-	struct sim_packet *packet = malloc(sizeof(*packet) + byte_count);
-	uint64_t at_ns =
-		world->now_ns + 1000 * sim_below(world, world->delay_us + 1);
-
-	if (!packet)
-		abort();
-	memset(packet, 0, sizeof(*packet));
-	if (at_ns < queue->last_ns)
-		at_ns = queue->last_ns;
-	queue->last_ns = packet->at_ns = at_ns;
-	packet->kind = kind;
-	packet->byte_count = byte_count;
-	if (byte_count)
-		memcpy(packet->bytes, bytes, byte_count);
-	if (queue->last)
-		queue->last->next = packet;
-	else
-		queue->first = packet;
-	queue->last = packet;
-	return packet;
-}
-
-static struct sim_packet *due(const struct sim_queue *queue, uint64_t now_ns)
-{
-	return queue->first && queue->first->at_ns <= now_ns ? queue->first :
-							       NULL;
-}
-
-struct sim_packet *sim_queue_due(const struct sim_world *world,
-				 const struct sim_queue *queue)
-{
-	return due(queue, world->now_ns);
-}
-
-static struct sim_packet *unlink_first(struct sim_queue *queue)
-{
-	struct sim_packet *packet = queue->first;
-
-	queue->first = packet->next;
-	if (!queue->first)
-		queue->last = NULL;
-	return packet;
-}
-
-void sim_queue_pop(struct sim_queue *queue)
-{
-	free(unlink_first(queue));
-}
-
-void sim_queue_clear(struct sim_queue *queue)
-{
-	while (queue->first)
-		sim_queue_pop(queue);
-	queue->last_ns = 0;
-}
-
-/* What its dead sender had not got out yet is lost from some point on. */
-static void queue_cut(struct sim_world *world, struct sim_queue *queue)
-{
-	struct sim_packet **link = &queue->first;
-
-	queue->last = NULL;
-	while (*link &&
-	       ((*link)->at_ns <= world->now_ns || sim_chance(world, 500))) {
-		queue->last = *link;
-		link = &(*link)->next;
-	}
-	while (*link) {
-		struct sim_packet *packet = *link;
-
-		*link = packet->next;
-		free(packet);
-	}
-}
-
 /* Connections. */
 
 static void conn_free(struct sim_conn *conn)
@@ -175,6 +93,7 @@ static int sim_connect(struct kvpull_transport *transport, const char *address,
 		.used = 1,
 		.peer = index,
 		.caller = SIM_NONE,
+		.called_ns = world->now_ns,
 		.client = own->proc,
 		.server = server,
 		.instance_id = own->proc->instance->incarnation,
@@ -222,7 +141,20 @@ static int sim_attach(struct kvpull_transport *transport, uint32_t peer,
 		    conn->server->transport.serve->regions[0].base)
 		return KVPULL_EPROTO;
 	conn->attached = 1;
+	conn->client->unanswered &= ~(UINT64_C(1) << conn->server->index);
 	return 0;
+}
+
+/* The client gives it up: is that because nobody answered in time? */
+static void unanswered_note(const struct sim_conn *conn)
+{
+	struct sim_proc *proc = conn->client;
+
+	if (!conn->attached && conn->server &&
+	    proc->world->now_ns >=
+		    conn->called_ns + proc->instance->config.connect_ms *
+					      KVPULL_NS_PER_MS)
+		proc->unanswered |= UINT64_C(1) << conn->server->index;
 }
 
 static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
@@ -236,6 +168,7 @@ static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
 	sim_trace(world, "process %u disconnects peer %u", own->proc->index,
 		  peer, 0);
 	conn->closing = 1;
+	unanswered_note(conn);
 	if (!conn->lost)
 		(void)sim_queue_put(world, &conn->to_server, SIM_CLOSE, NULL,
 				    0);
@@ -468,7 +401,8 @@ static uint32_t server_poll(struct sim_transport *own, struct sim_conn *conn,
 
 	while (conn->used && !conn->server_done && !conn->server_down &&
 	       count < capacity) {
-		struct sim_packet *packet = due(&conn->to_server, now_ns);
+		struct sim_packet *packet =
+			sim_queue_due_at(&conn->to_server, now_ns);
 
 		if (!packet)
 			break;
@@ -480,7 +414,7 @@ static uint32_t server_poll(struct sim_transport *own, struct sim_conn *conn,
 			conn_free(conn);
 			break;
 		}
-		(void)unlink_first(&conn->to_server);
+		(void)sim_queue_unlink(&conn->to_server);
 		memset(&events[count], 0, sizeof(events[count]));
 		if (server_packet(own, conn, packet, &events[count])) {
 			packet->next = own->told;
@@ -501,13 +435,14 @@ static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
 	uint32_t count = 0;
 
 	while (count < capacity) {
-		struct sim_packet *packet = due(&conn->to_client, now_ns);
+		struct sim_packet *packet =
+			sim_queue_due_at(&conn->to_client, now_ns);
 
 		if (!packet)
 			break;
 		if (packet->kind == SIM_CLOSE && sim_reads_open(conn))
 			break;
-		(void)unlink_first(&conn->to_client);
+		(void)sim_queue_unlink(&conn->to_client);
 		events[count] = (struct kvpull_event){
 			.kind = packet->kind == SIM_CLOSE ?
 					KVPULL_EVENT_PEER_DOWN :
@@ -549,7 +484,8 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	for (at = 0; at < SIM_PEERS; at++) {
 		const struct sim_packet *packet =
 			own->peers[at] ?
-				due(&own->peers[at]->to_client, now_ns) :
+				sim_queue_due_at(&own->peers[at]->to_client,
+						 now_ns) :
 				NULL;
 
 		if (packet && packet->kind == SIM_CLOSE)
@@ -679,9 +615,9 @@ void sim_net_kill(struct sim_proc *proc)
 		    (conn->client != proc && conn->server != proc))
 			continue;
 		if (!conn->lost && !proc->transport.closed)
-			queue_cut(world, conn->client == proc ?
-						 &conn->to_server :
-						 &conn->to_client);
+			sim_queue_cut(world, conn->client == proc ?
+						     &conn->to_server :
+						     &conn->to_client);
 		hang_up(world, conn);
 		if (conn->client == proc)
 			conn->client_done = 1;
@@ -704,7 +640,7 @@ void sim_net_lose(struct sim_world *world)
 		return;
 	sim_trace(world, "connection of process %u to process %u is lost",
 		  conn->client->index, conn->server->index, 0);
-	queue_cut(world, &conn->to_client);
+	sim_queue_cut(world, &conn->to_client);
 	hang_up(world, conn);
 	world->counts.losses++;
 }

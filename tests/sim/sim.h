@@ -90,6 +90,7 @@ struct sim_conn {
 	uint64_t instance_id; /* of the client when it was admitted */
 	uint32_t client_rank;
 	uint32_t client_ranks;
+	uint64_t called_ns; /* by the client */
 	uint64_t joined_ns; /* the server's hold table knows it since */
 	struct sim_proc *client;
 	struct sim_proc *server;
@@ -163,9 +164,11 @@ struct sim_proc {
 	uint64_t lag_ns;    /* last time that a long gap between runs ended */
 	uint64_t frozen_ns; /* it does nothing before */
 	uint64_t step_ns;   /* last word of its scheduler half */
+	uint64_t mute_ns;   /* last time that two leases without one ended */
 	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
 	uint32_t known;                 /* to its scheduler half */
-	uint32_t unsaid; /* result bytes were lost, records were not */
+	uint64_t unanswered; /* bit a process: silent for connect_ms, last */
+	uint32_t unsaid;     /* result bytes were lost, records were not */
 	struct sim_queue steps;
 	struct sim_queue strays; /* steps that come again, late */
 	struct sim_output *out_first;
@@ -382,6 +385,8 @@ void sim_net_lose(struct sim_world *world);
 /* By its client, to end a cancelled read: all its reads end now. */
 void sim_net_cut(struct sim_conn *conn);
 void sim_net_close(struct sim_world *world);
+
+/* queue.c */
 void sim_queue_clear(struct sim_queue *queue);
 struct sim_packet *sim_queue_put(struct sim_world *world,
 				 struct sim_queue *queue,
@@ -390,6 +395,12 @@ struct sim_packet *sim_queue_put(struct sim_world *world,
 struct sim_packet *sim_queue_due(const struct sim_world *world,
 				 const struct sim_queue *queue);
 void sim_queue_pop(struct sim_queue *queue);
+/* The first, if its time has come by then. */
+struct sim_packet *sim_queue_due_at(const struct sim_queue *queue,
+				    uint64_t now_ns);
+struct sim_packet *sim_queue_unlink(struct sim_queue *queue); /* the first */
+/* What its dead sender had not got out yet is lost from some point on. */
+void sim_queue_cut(struct sim_world *world, struct sim_queue *queue);
 
 /* read.c */
 int sim_read_start(struct kvpull_transport *transport, uint32_t peer,

@@ -170,7 +170,6 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 				   .index = world->proc_count,
 				   .rank = rank,
 				   .alive = 1,
-				   .awake_ns = world->now_ns,
 				   .run_ns = world->now_ns,
 				   .lag_ns = world->now_ns,
 				   .incarnation = ++world->incarnation_next
@@ -489,6 +488,18 @@ static void world_fill(struct sim_world *world)
 	}
 }
 
+/* Its engine steps again: what it had not told its workers yet begins now. */
+static void comes_back(struct sim_instance *instance)
+{
+	uint32_t at;
+
+	for (at = 0; at < SIM_REQUESTS && instance->abandoned; at++)
+		if (instance->requests[at].state == SIM_PULLING)
+			instance->requests[at].since_ns =
+				instance->world->now_ns;
+	instance->stalled_ns = instance->abandoned = 0;
+}
+
 /* Until nothing can be left: every hold is past hold_max, every lease over. */
 static void quieten(struct sim_world *world)
 {
@@ -500,8 +511,7 @@ static void quieten(struct sim_world *world)
 
 	world->quiet = 1;
 	for (at = 0; at < world->instance_count; at++)
-		world->instances[at].stalled_ns =
-			world->instances[at].abandoned = 0;
+		comes_back(&world->instances[at]);
 	for (at = 0; at < world->proc_count; at++)
 		world->procs[at].frozen_ns = 0;
 	while (world->now_ns < until_ns)

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The oracle: naive books of who holds, claimed and released what, and the
+ * promises that they are compared with. It shares no code with the core; it
+ * looks into it only to see when something was taken in (a hold by a rank, a
+ * pull by its worker, a consumer by a hold table), never to see what was
+ * decided.
+ */
+#ifndef KVPULL_SIM_ORACLE_H
+#define KVPULL_SIM_ORACLE_H
+
+#include "tests/sim/sim.h"
+
+/* oracle.c: holds */
+struct sim_hold *sim_hold_find(struct sim_world *world, uint64_t key);
+/* Is it of this life of the process's instance? */
+int sim_hold_is_of(const struct sim_hold *hold, const struct sim_proc *proc);
+
+/* oracle_seen.c: consumers, as a producer's process knows them */
+struct sim_seen *sim_seen_of(struct sim_proc *proc, uint64_t instance_id);
+/* Ranks that were there, and are dead now. */
+uint64_t sim_seen_gone(const struct sim_seen *seen);
+/* A time of then, as a stalled producer counts it. */
+uint64_t sim_moved(const struct sim_proc *proc, uint64_t then_ns,
+		   uint64_t then_stall_ns);
+
+static inline uint64_t sim_ranks_all(uint32_t rank_count)
+{
+	return (UINT64_C(1) << rank_count) - 1;
+}
+
+#endif /* KVPULL_SIM_ORACLE_H */

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The oracle's books of consumers: what a producer's process was told by them. */
+#include "tests/sim/oracle.h"
+
+struct sim_seen *sim_seen_of(struct sim_proc *proc, uint64_t instance_id)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	for (at = 0; at < world->seen_count; at++)
+		if (world->seen[at].proc == proc->index &&
+		    world->seen[at].instance_id == instance_id)
+			return &world->seen[at];
+	world->seen[at] = (struct sim_seen){ .proc = proc->index,
+					     .instance_id = instance_id };
+	world->seen_count++;
+	return &world->seen[at];
+}
+
+static struct sim_claimer *claimer_of(struct sim_hold_rank *rank,
+				      const struct sim_seen *seen)
+{
+	uint32_t at;
+
+	for (at = 0; at < rank->claimer_count; at++)
+		if (rank->claimers[at].instance_id == seen->instance_id &&
+		    rank->claimers[at].life == seen->life)
+			return &rank->claimers[at];
+	return NULL;
+}
+
+/* Ranks that were there, and are dead now. */
+uint64_t sim_seen_gone(const struct sim_seen *seen)
+{
+	return seen->ever & ~seen->connected & ~seen->in_grace;
+}
+
+/* In an earlier life. */
+static int has_spoken(const struct sim_hold_rank *rank,
+		      const struct sim_seen *seen)
+{
+	uint32_t at;
+
+	for (at = 0; at < rank->claimer_count; at++)
+		if (rank->claimers[at].instance_id == seen->instance_id)
+			return 1;
+	return 0;
+}
+
+/* Ranks whose death is worked off after the notes of this poll. */
+static uint64_t dying(const struct sim_proc *proc, const struct sim_seen *seen)
+{
+	uint64_t ranks = 0;
+	uint32_t rank;
+
+	if (proc->world->grace_ns)
+		return sim_seen_gone(seen);
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (seen->down_poll[rank] == proc->poll_count)
+			ranks |= UINT64_C(1) << rank;
+	return ranks;
+}
+
+/* Who claims owes a word, whatever was its last one. */
+static void claim_again(const struct sim_proc *proc,
+			struct sim_claimer *claimer, uint64_t bit)
+{
+	if (claimer->again_poll != proc->poll_count)
+		claimer->again = 0;
+	claimer->again_poll = proc->poll_count;
+	claimer->again |=
+		(claimer->released | claimer->died | claimer->absent) & bit;
+	claimer->released &= ~bit;
+	claimer->died &= ~bit;
+	claimer->absent &= ~bit;
+	claimer->owes |= bit;
+}
+
+static void word_said(const struct sim_proc *proc, struct sim_hold_rank *rank)
+{
+	rank->word_ns = proc->world->now_ns;
+	rank->word_stall_ns = proc->stall_ns;
+}
+
+static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
+		       const struct kvpull_record *note)
+{
+	struct sim_world *world = proc->world;
+	const struct sim_seen *seen = sim_seen_of(proc, conn->instance_id);
+	const uint64_t bit = UINT64_C(1) << conn->client_rank;
+	struct sim_hold *hold = NULL;
+	struct sim_hold_rank *rank;
+	struct sim_claimer *claimer;
+	uint32_t at;
+
+	for (at = world->hold_count; at > 0 && !hold; at--)
+		if (sim_hold_is_of(&world->holds[at - 1], proc) &&
+		    world->holds[at - 1].slot == note->slot &&
+		    world->holds[at - 1].generation == note->generation)
+			hold = &world->holds[at - 1];
+	if (!hold)
+		sim_fail(world, "process %u is told of a hold that never was",
+			 proc->index);
+	rank = &hold->ranks[proc->rank];
+	if (rank->sent_by)
+		return;
+	claimer = claimer_of(rank, seen);
+	if (!claimer && rank->claimer_count == SIM_CLAIMERS)
+		return;
+	if (!claimer) {
+		const int again = has_spoken(rank, seen);
+
+		claimer = &rank->claimers[rank->claimer_count++];
+		*claimer = (struct sim_claimer){
+			.instance_id = conn->instance_id,
+			.died = dying(proc, seen),
+			.absent = again ? UINT64_MAX :
+					  seen->was_gone | sim_seen_gone(seen),
+			.since_poll = proc->poll_count,
+			.life = seen->life,
+		};
+	}
+	claimer->spoke |= bit;
+	claimer->spoke_ns[conn->client_rank] = world->now_ns;
+	word_said(proc, rank);
+	if (note->kind == KVPULL_NOTE_RELEASE) {
+		claimer->released |= bit;
+		claimer->owes &= ~bit;
+	} else {
+		claim_again(proc, claimer, bit);
+	}
+	sim_trace(world,
+		  note->kind == KVPULL_NOTE_RELEASE ?
+			  "process %lu gets RELEASE of %lu from process %lu" :
+			  "process %lu gets CLAIM of %lu from process %lu",
+		  proc->index, hold->key, conn->client->index);
+}
+
+/* These ranks are dead, for what their instance has claimed. */
+static void ranks_die(struct sim_proc *proc, const struct sim_seen *seen,
+		      uint64_t ranks)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	for (at = 0; at < world->open_count; at++) {
+		struct sim_hold *hold = &world->holds[world->open[at]];
+		struct sim_claimer *claimer;
+
+		if (!sim_hold_is_of(hold, proc))
+			continue;
+		claimer = claimer_of(&hold->ranks[proc->rank], seen);
+		if (!claimer)
+			continue;
+		if (claimer->owes & ranks)
+			word_said(proc, &hold->ranks[proc->rank]);
+		claimer->died |= ranks;
+		claimer->owes &= ~ranks;
+	}
+}
+
+static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
+		       struct sim_seen *seen)
+{
+	const uint64_t bit = UINT64_C(1) << conn->client_rank;
+
+	seen->connected &= ~bit;
+	seen->down_poll[conn->client_rank] = proc->poll_count;
+	seen->down_ns[conn->client_rank] = proc->world->now_ns;
+	seen->down_stall_ns[conn->client_rank] = proc->stall_ns;
+	if (proc->world->grace_ns)
+		seen->in_grace |= bit;
+	else
+		ranks_die(proc, seen, bit);
+	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
+		  conn->client->index, 0);
+}
+
+/* A time of then, as a stalled producer counts it. */
+uint64_t sim_moved(const struct sim_proc *proc, uint64_t then_ns,
+		   uint64_t then_stall_ns)
+{
+	return then_ns + proc->stall_ns - then_stall_ns;
+}
+
+/* Who is there again came within it, which a stalled producer prolongs. */
+static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
+{
+	const struct sim_world *world = proc->world;
+	uint32_t rank;
+
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++) {
+		const uint64_t bit = UINT64_C(1) << rank;
+
+		if (!(seen->in_grace & bit))
+			continue;
+		if (seen->connected & bit) {
+			seen->in_grace &= ~bit;
+			continue;
+		}
+		if (world->now_ns < sim_moved(proc, seen->down_ns[rank],
+					      seen->down_stall_ns[rank]) +
+					    world->grace_ns)
+			continue;
+		ranks_die(proc, seen, bit);
+		seen->in_grace &= ~bit;
+	}
+}
+
+/* With its last rank an instance is gone, and ranks that never came. */
+static void instances_end(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	for (at = 0; at < world->seen_count; at++) {
+		struct sim_seen *seen = &world->seen[at];
+
+		if (seen->proc != proc->index)
+			continue;
+		graces_end(proc, seen);
+		if (seen->connected || seen->in_grace || !seen->ever)
+			continue;
+		ranks_die(proc, seen, sim_ranks_all(seen->rank_count));
+		seen->ever = 0;
+		seen->life++;
+	}
+}
+
+/* Another worker of a rank waits to join: its predecessor's grace is over. */
+static void successor_seen(struct sim_proc *proc, struct sim_seen *seen,
+			   const struct kvpull_consumer *caller)
+{
+	const uint64_t bit = UINT64_C(1) << caller->rank;
+
+	if (!(seen->in_grace & bit) ||
+	    seen->workers[caller->rank] == caller->incarnation)
+		return;
+	ranks_die(proc, seen, bit);
+	seen->in_grace &= ~bit;
+}
+
+static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
+{
+	const struct kvpull_consumer *caller =
+		&proc->worker->handover.consumers[conn->caller];
+	const struct kvpull_consumer_note *note =
+		&proc->worker->consumer_notes[conn->caller];
+	struct sim_seen *seen = sim_seen_of(proc, conn->instance_id);
+	uint32_t at;
+
+	if (!note->joined || note->dropped) {
+		if (!note->dropped)
+			successor_seen(proc, seen, caller);
+		conn->drained = conn->server_down;
+		return;
+	}
+	seen->workers[caller->rank] = caller->incarnation;
+	seen->rank_count = conn->client_ranks;
+	if (!conn->joined_ns)
+		conn->joined_ns = proc->world->now_ns;
+	if (!(seen->connected >> conn->client_rank & 1) || conn->beats ||
+	    conn->note_count) {
+		seen->heard_ns[conn->client_rank] = proc->world->now_ns;
+		seen->heard_stall_ns[conn->client_rank] = proc->stall_ns;
+	}
+	seen->connected |= UINT64_C(1) << conn->client_rank;
+	seen->ever |= seen->connected;
+	for (at = 0; at < conn->note_count; at++)
+		note_apply(proc, conn, &conn->notes[at]);
+	conn->note_count = conn->beats = 0;
+	conn->drained = conn->server_down;
+	if (conn->server_down)
+		down_apply(proc, conn, seen);
+}
+
+void sim_oracle_drained(struct sim_proc *proc)
+{
+	struct sim_world *world = proc->world;
+	uint32_t at;
+
+	for (at = 0; at < world->seen_count; at++)
+		world->seen[at].was_gone = sim_seen_gone(&world->seen[at]);
+	for (at = 0; at < SIM_CONNS_MAX; at++) {
+		struct sim_conn *conn = &world->conns[at];
+
+		if (conn->used && conn->server == proc && conn->ring_memory &&
+		    !conn->server_done && !conn->drained)
+			conn_drained(proc, conn);
+	}
+	instances_end(proc);
+}
