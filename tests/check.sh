@@ -80,7 +80,7 @@ submake fuzz 150 fuzz-replay
 submake sim 120 sim SEEDS=200
 submake scenarios 90 scenarios MODE=--quick
 submake stress 120 stress-programs MODE=--quick
-stage ib_pull 90 tests/ib_pull.sh build/release
+stage ib_pull 150 tests/ib_pull.sh build/release
 stage doctor 60 tests/doctor.sh build/release
 stage hosts 90 tests/host.sh build/release
 stage readme 60 tests/readme.sh build/release

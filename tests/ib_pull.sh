@@ -190,6 +190,19 @@ trace "$(chat 0 1536 '0, 1, 2')" "$(chat 10000 1536 '5, 6, 7')" \
 	"$(chat 20000 1280 '0, 1, 7')"
 claim 'prefixes make room' 0 '^ +3 +0 ' 'prefix hit ratio 0\.000' -- \
 	"$tool" $small --pool 100 --trace "$work/trace" --speed 100 "$sockets"
+claim sweep 0 '^ +blocks +bytes +pulls +failed' '^ +1 +65536 +5 +0 ' '^ +4 +262144 +5 +0 ' -- \
+	"$tool" $small -a --count 4 "$sockets"
+sweep_is_json() {
+	"$tool" $small -a --json --count 2 "$sockets" >"$work/sweep" &&
+		cat "$work/sweep" && head -n 1 "$work/sweep" | grep -qx '\[' &&
+		[ "$(grep -c '"blocks_a_request": [12],' "$work/sweep")" -eq 2 ]
+}
+
+check sweep_is_json
+claim histogram 0 '^ +[0-9.]+ us \.\. +[0-9.]+ us +[1-5]  #+$' -- \
+	"$tool" $small --histogram "$sockets"
+claim interval 0 '^ +s +pulls +failed +MB +GB/s$' '^ +1\.[0-9] +[0-9]+ +0 ' -- \
+	"$tool" $small --duration 2 --interval 1 "$sockets"
 trace TIMESTAMP,ContextTokens,GeneratedTokens \
 	'2023-11-16 18:15:46.6805900,374,44' '2023-11-16 18:16:06.9951690,396,109'
 claim "Azure's trace" 0 '^ +2 +0 ' 'late p50' -- \
@@ -267,7 +280,7 @@ two_lines() { # program, its options
 
 errors_are_two_lines() {
 	for wrong in --none '--size' '--size 0' '--json=1' '-z' 'a b' '--demo a' \
-		'--gid-index x' '--tp 3' '--trace x' '--speed 0' '--speed 1x /' \
+		'--gid-index x' '--tp 3' '--trace x' '--sweep' '--speed 0' '--speed 1x /' \
 		'--model none'; do
 		# shellcheck disable=SC2086 # words
 		two_lines "$tool" $wrong || return 1

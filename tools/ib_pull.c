@@ -203,7 +203,7 @@ static const struct option_row {
 	ROW("aborts", abort_percent, 0, 100,
 	    "percent aborted while they load (0; --demo 10)"),
 	ROW("token-us", token_us, 0, 10000000,
-	    "with --trace: blocks stay taken so long an output token, us (0)"),
+	    "with --trace: us that an output token takes (0)"),
 	ROW("tp", tp_size, 1, ENGINE_RANKS_MAX,
 	    "tensor parallel ranks of this side: 1, 2, 4, 8 (1)"),
 	ROW("port", port, 1, 65535,
@@ -212,6 +212,8 @@ static const struct option_row {
 	    "seconds to call a producer again that is gone (0)"),
 	ROW("duration", duration_s, 1, 86400,
 	    "pull for so many seconds, whatever --requests says"),
+	ROW("interval", interval_s, 1, 3600,
+	    "a line each so many seconds (none)"),
 	ROW("lead", lead_ms, 0, 60000,
 	    "from a request's admission to its pull, ms (0)"),
 	ROW("qp", queue_pairs, 1, 1,
@@ -228,6 +230,9 @@ static const struct option_row {
 	     "memory of the engine's own (process_vm_readv)"),
 	FLAG("contiguous", contiguous,
 	     "blocks of a request side by side, not scattered"),
+	FLAG("sweep", sweep,
+	     "one run for 1, 2, 4 ... --count blocks a request"),
+	FLAG("histogram", histogram, "how often a pull took how long"),
 	FLAG("json", json, "one JSON object instead of the table"),
 	FLAG("verbose", verbose, "log lines of the life cycle"),
 };
@@ -259,12 +264,13 @@ static void usage(void)
 	printf("  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
 	       "  --%-14s RDMA device (chosen)\n"
 	       "  --%-14s index of its GID (chosen)\n"
-	       "  --%-14s replay a file of requests: our JSON lines, Mooncake's, Azure's or BurstGPT's CSV\n"
+	       "  --%-14s replay a file of requests; the manual lists the formats\n"
 	       "  --%-14s with --trace: so many of its seconds in one (1)\n"
 	       "  --%-14s --size and --layers of llama-3-70b, qwen3-8b or deepseek-v3\n"
 	       "  --%-14s give a ticket back unread: its text, @file or - for stdin\n"
 	       "  --%-14s this text\n  --%-14s version\n"
-	       "as in perftest: -d device -x gid-index -p port -q qp -s size -n requests -D duration\n"
+	       "as in perftest: -a sweep -d device -x gid-index -p port -q qp -s size\n"
+	       "               -n requests -D duration -h help\n"
 	       "exit: 0 right, 1 something was wrong, 2 usage, 128 + n ended by signal n\n",
 	       "dir", "device", "gid-index", "trace", "speed", "model",
 	       "release", "help", "version");
@@ -313,9 +319,39 @@ static int shape_check(const struct ib_options *options)
 	return why ? wrong("%s", why) : 0;
 }
 
-static int run(struct ib_options *options, const char *peer)
+static int pull_once(const struct ib_options *options)
 {
 	struct ib_result result = { 0 };
+	const int failed = ib_pull(options, &result);
+
+	if (options->json || result.pulls || !failed)
+		ib_print_result(options, &result);
+	free(result.latencies);
+	free(result.releases);
+	free(result.late);
+	return failed;
+}
+
+/* Each size to its end; the first that fails ends the sweep. */
+static int pull_sweep(const struct ib_options *options)
+{
+	struct ib_options one = *options;
+	int failed = 0;
+
+	ib_print_sweep_begin(options);
+	for (one.request_blocks = 1;
+	     !failed && one.request_blocks <= options->request_blocks;
+	     one.request_blocks *= 2) {
+		if (options->json && one.request_blocks > 1)
+			printf(",\n");
+		failed = pull_once(&one);
+	}
+	ib_print_sweep_end(options);
+	return failed;
+}
+
+static int run(struct ib_options *options, const char *peer)
+{
 	static char dir[64];
 	int failed;
 
@@ -347,22 +383,16 @@ static int run(struct ib_options *options, const char *peer)
 	if (!options->json)
 		ib_print_header(options);
 	(void)fflush(stdout);
-	failed = ib_pull(options, &result);
-	if (options->json || result.pulls || !failed)
-		ib_print_result(options, &result);
-	free(result.latencies);
-	free(result.releases);
-	free(result.late);
-	return failed;
+	return options->sweep ? pull_sweep(options) : pull_once(options);
 }
 
 /* perftest's letters. */
 static int long_of(const struct option *longs, int letter)
 {
 	static const char *const names[] = {
-		['d'] = "device",   ['x'] = "gid-index", ['p'] = "port",
-		['q'] = "qp",       ['s'] = "size",      ['n'] = "requests",
-		['D'] = "duration",
+		['a'] = "sweep",     ['h'] = "help",     ['d'] = "device",
+		['x'] = "gid-index", ['p'] = "port",     ['q'] = "qp",
+		['s'] = "size",      ['n'] = "requests", ['D'] = "duration",
 	};
 
 	if ((size_t)letter >= sizeof(names) / sizeof(*names) || !names[letter])
@@ -503,7 +533,7 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	longs[ROWS + 8] = (struct option){ "speed", 1, NULL, OPTION_SPEED };
 	longs[ROWS + 9] = (struct option){ "model", 1, NULL, OPTION_MODEL };
 	opterr = 0;
-	while (!code && (option = getopt_long(count, words, ":d:x:p:q:s:n:D:",
+	while (!code && (option = getopt_long(count, words, ":ad:hx:p:q:s:n:D:",
 					      longs, NULL)) != -1) {
 		option = long_of(longs, option);
 		if (option < OPTION_FIRST)
@@ -522,6 +552,10 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 		      count > optind))
 		return wrong(
 			"--demo pulls from a producer of its own: it takes no --stats, --ticket, --release or operand");
+	if (options->sweep && (options->trace || options->histogram ||
+			       options->interval_s || *demo || count == optind))
+		return wrong(
+			"--sweep pulls from a FOLDER or HOST; it takes no --trace, --histogram or --interval");
 	if (options->trace && !*demo && count == optind)
 		return wrong(
 			"--trace pulls: name the FOLDER or HOST of who serves");

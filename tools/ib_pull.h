@@ -44,6 +44,9 @@ struct ib_options {
 	uint32_t foreign;
 	uint32_t verbose;
 	uint32_t quiet;
+	uint32_t sweep;      /* one run for each count of blocks, doubled */
+	uint32_t histogram;  /* of latencies */
+	uint32_t interval_s; /* a line each time; 0: none */
 	uint32_t kill_after; /* raise SIGKILL when so many pulls are claimed */
 	uint64_t seed;
 	uint32_t port;    /* 0: no network when serving, IB_PORT when pulling */
@@ -120,6 +123,12 @@ struct ib_result {
 	uint32_t late_reserved;
 };
 
+struct ib_interval {
+	uint64_t at_ns; /* 0: nothing was printed */
+	uint64_t loaded, failed, bytes;
+	uint64_t bytes_timed, took_ns;
+};
+
 /* Serve until *options->stop; 0 or 1. */
 int ib_serve(const struct ib_options *options);
 /* Pull; 0, or 1 if something was wrong. */
@@ -133,8 +142,16 @@ int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer);
 
 void ib_print_header(const struct ib_options *options);
 int ib_print_stats(const struct ib_options *options);
+/* Of a run, or of one of a sweep. */
 void ib_print_result(const struct ib_options *options,
 		     struct ib_result *result);
+/* Around the runs of a sweep. */
+void ib_print_sweep_begin(const struct ib_options *options);
+void ib_print_sweep_end(const struct ib_options *options);
+/* What came since the last line; *printed is what was printed, 0 at first. */
+void ib_print_interval(const struct ib_options *options,
+		       const struct ib_result *result, uint64_t begun_ns,
+		       struct ib_interval *printed);
 
 /* Shared by the roles; 0, or why not was said. */
 int ib_engine_open(const struct ib_options *options, struct engine *engine);

@@ -53,6 +53,7 @@ struct consumer {
 	struct ib_trace trace;
 	struct ib_prefix prefix;
 	uint64_t begun_ns;
+	struct ib_interval printed;
 	struct ib_answer before; /* the producer's counters at the begin */
 	uint8_t *copy_from, *copy_to;
 	uint64_t copy_bytes;

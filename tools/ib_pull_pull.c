@@ -282,7 +282,12 @@ static int run(struct consumer *consumer)
 				    asked_ns ? asked_ns : engine_now_ns());
 		if (worked < 0)
 			return 1;
-		progress_show(consumer, &shown_ns);
+		if (consumer->options->interval_s)
+			ib_print_interval(consumer->options, consumer->result,
+					  consumer->begun_ns,
+					  &consumer->printed);
+		else
+			progress_show(consumer, &shown_ns);
 	}
 	return *consumer->options->stop != 0;
 }

@@ -7,6 +7,11 @@
 
 #include "tools/ib_pull.h"
 
+#define HISTOGRAM_BAR 30u
+#define NOISE_ROUNDS 8u
+#define NOISE_PULLS 5u /* of a round, at least */
+#define NOISE_RATIO 1.3
+
 static int compare(const void *left, const void *right)
 {
 	const uint64_t a = *(const uint64_t *)left;
@@ -123,6 +128,130 @@ static void trace_add(json_t *object, const struct ib_options *options,
 		time_json(result->holds_ended, held_block_s(result)));
 }
 
+/* Powers of two, in ns, up to that of the longest. */
+static void print_histogram(const struct ib_result *result)
+{
+	const uint32_t count = result->latency_count;
+	uint32_t from = 0;
+
+	while (from < count) {
+		const unsigned int width =
+			64 - (unsigned int)__builtin_clzll(
+				     result->latencies[from] | 1);
+		const double least_us =
+			(double)(UINT64_C(1) << (width - 1)) / 1e3;
+		uint32_t to = from;
+		char bar[HISTOGRAM_BAR + 1] = "";
+
+		while (to < count && result->latencies[to] >> width == 0)
+			to++;
+		memset(bar, '#', (size_t)(to - from) * HISTOGRAM_BAR / count);
+		printf("%10.1f us .. %10.1f us %9u  %s\n", least_us,
+		       2 * least_us, to - from, bar);
+		from = to;
+	}
+}
+
+static double median_us(uint64_t *times, uint32_t count)
+{
+	qsort(times, count, sizeof(*times), compare);
+	return percentile_us(times, count, 0.5);
+}
+
+/*
+ * The run's eighths, one after another: where their medians differ by much, a
+ * figure of the whole run says more of the machine's other work than of ours.
+ * Their latencies are in the order in which the pulls ended.
+ */
+static void print_noise(const struct ib_options *options,
+			const struct ib_result *result)
+{
+	const uint32_t each = result->latency_count / NOISE_ROUNDS;
+	double least = 0;
+	double most = 0;
+	uint32_t round;
+
+	if (options->trace || each < NOISE_PULLS ||
+	    result->latency_count > options->request_count)
+		return;
+	for (round = 0; round < NOISE_ROUNDS; round++) {
+		const double us =
+			median_us(result->latencies + round * each, each);
+
+		if (!round || us < least)
+			least = us;
+		if (us > most)
+			most = us;
+	}
+	if (most > NOISE_RATIO * least)
+		fprintf(stderr,
+			"noisy: medians of this run's eighths go from %.1f to %.1f us; compare runs in turns, or on a quiet machine\n",
+			least, most);
+}
+
+void ib_print_interval(const struct ib_options *options,
+		       const struct ib_result *result, uint64_t begun_ns,
+		       struct ib_interval *printed)
+{
+	const uint64_t now_ns = engine_now_ns();
+	const uint64_t since_ns = printed->at_ns ? printed->at_ns : begun_ns;
+	FILE *const to = options->json ? stderr : stdout;
+
+	if (now_ns - since_ns < options->interval_s * UINT64_C(1000000000))
+		return;
+	if (!printed->at_ns)
+		fprintf(to, "%7s %7s %6s %9s %6s\n", "s", "pulls", "failed",
+			"MB", "GB/s");
+	/* The first pull, which connects, is taken out of the sums later. */
+	if (result->took_ns < printed->took_ns)
+		printed->took_ns = printed->bytes_timed = 0;
+	fprintf(to, "%7.1f %7llu %6llu %9.1f %6.2f\n",
+		(double)(now_ns - begun_ns) / 1e9,
+		(unsigned long long)(result->loaded - printed->loaded),
+		(unsigned long long)(result->failed - printed->failed),
+		(double)(result->bytes - printed->bytes) / 1e6,
+		gigabytes_s(result->bytes_timed - printed->bytes_timed,
+			    result->took_ns - printed->took_ns));
+	(void)fflush(to);
+	*printed = (struct ib_interval){
+		.at_ns = now_ns,
+		.loaded = result->loaded,
+		.failed = result->failed,
+		.bytes = result->bytes,
+		.bytes_timed = result->bytes_timed,
+		.took_ns = result->took_ns,
+	};
+}
+
+void ib_print_sweep_begin(const struct ib_options *options)
+{
+	if (options->json)
+		printf("[\n");
+	else
+		printf("%7s %10s %7s %6s %9s %9s %6s %9s %6s\n", "blocks",
+		       "bytes", "pulls", "failed", "p50 us", "p99 us", "GB/s",
+		       "copy GB/s", "ratio");
+}
+
+void ib_print_sweep_end(const struct ib_options *options)
+{
+	if (options->json)
+		printf("]\n");
+}
+
+static void print_row(const struct ib_options *options,
+		      const struct ib_result *result, double pull_gb_s,
+		      double copy_gb_s)
+{
+	printf("%7u %10llu %7llu %6llu %9.1f %9.1f %6.2f %9.2f %6.2f\n",
+	       options->request_blocks,
+	       (unsigned long long)request_bytes(options),
+	       (unsigned long long)result->loaded,
+	       (unsigned long long)result->failed, latency_us(result, 0.5),
+	       latency_us(result, 0.99), pull_gb_s, copy_gb_s,
+	       copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
+}
+
 static void print_table(const struct ib_result *result, double pull_gb_s,
 			double copy_gb_s)
 {
@@ -232,6 +361,7 @@ void ib_print_result(const struct ib_options *options, struct ib_result *result)
 	const double copy_gb_s =
 		gigabytes_s(result->copy_bytes, result->copy_ns);
 
+	print_noise(options, result);
 	times_sort(result->latencies, &result->latency_count,
 		   options->request_count);
 	times_sort(result->releases, &result->release_count,
@@ -239,10 +369,16 @@ void ib_print_result(const struct ib_options *options, struct ib_result *result)
 	times_sort(result->late, &result->late_count, options->request_count);
 	if (options->json)
 		print_json(options, result, pull_gb_s, copy_gb_s);
+	else if (options->sweep)
+		print_row(options, result, pull_gb_s, copy_gb_s);
 	else
 		print_table(result, pull_gb_s, copy_gb_s);
 	if (options->trace && !options->json)
 		print_trace(options, result);
+	if (options->histogram && !options->json)
+		print_histogram(result);
+	if (options->sweep)
+		(void)fflush(stdout);
 }
 
 int ib_print_stats(const struct ib_options *options)
