@@ -656,20 +656,16 @@ installed() {
 		install || return 1
 	PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root \
 		pkg-config --cflags --libs kvpull >"$work/flags" || return 1
-	cat >"$work/host.c" <<'END'
-#include <kvpull/connector.h>
-int main(void)
-{
-	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
-	return !ops || !ops->worker || !ops->scheduler;
-}
-END
 	# shellcheck disable=SC2046 # flags are words
-	"${CC:-gcc}" -std=c11 "$work/host.c" $(cat "$work/flags") -o "$work/host" &&
-		LD_LIBRARY_PATH=$root/lib "$work/host" &&
+	"${CC:-gcc}" -std=c11 -D_GNU_SOURCE tests/host/host.c $(cat "$work/flags") -o "$work/host" || return 1
+	{
+		KVPULL_SOCKET_DIR=$sockets LD_LIBRARY_PATH=$root/lib "$work/host" prefill 20 |
+			KVPULL_SOCKET_DIR=$sockets LD_LIBRARY_PATH=$root/lib "$work/host" decode
+	} 2>&1 | grep -q '^decode: 14 pulled, 0 computed, 2 rejected, 2 aborted, 0 wrong$' &&
 		readelf -d "$work/host" | grep -q 'NEEDED.*\[libkvpull\.so\.1\]' &&
 		"$root/bin/ib_pull" --version &&
-		[ -s "$root/share/man/man1/ib_pull.1" ] || return 1
+		[ -s "$root/share/man/man1/ib_pull.1" ] &&
+		[ -s "$root/share/man/man3/kvpull_connector.3" ] || return 1
 	make --no-print-directory B="$build" DESTDIR="$work/root" PREFIX=/usr \
 		uninstall && [ -z "$(find "$work/root" ! -type d)" ]
 }

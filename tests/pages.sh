@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The tables of the reference pages come from the library's own: what is between
+# The reference pages come from the library itself: what is between
 #   <!-- table: keys -->, .\" table: keys    and    <!-- end -->, .\" end
-# is written by tests/pages/pages.c. check compares, write renews.
+# is written by tests/pages/pages.c; what is between .\" header: calls or .\" file:
+# tests/host/host.c and such an end by header.awk, from the public headers, or is
+# that file. check compares, write renews.
 # pages.sh check|write <build folder with libkvpull.a>
 cd "$(dirname "$0")/.." || exit 1
 action=$1
@@ -17,17 +19,23 @@ ${CC:-gcc} -std=c11 -D_GNU_SOURCE -Iinclude -I. tests/pages/pages.c \
 	"$build/libkvpull.a" -ljansson -lsodium -luring -lpthread -ldl \
 	-o "$out/pages" || exit 1
 
-for page in README.md tools/kvpull.conf.5 tools/kvpull.7; do
+for page in README.md tools/kvpull.conf.5 tools/kvpull.7 tools/kvpull_connector.3; do
 	case $page in
 	*.md) format=md ;;
 	*) format=mdoc ;;
 	esac
 	new=$out/$(basename "$page")
-	awk -v pages="$out/pages" -v format=$format '
+	awk -v pages="$out/pages" -v format=$format \
+		-v headers="include/kvpull/common.h include/kvpull/connector.h" '
 		/^(<!--|\.\\") end/ { inside = 0; ends++ }
 		!inside
-		/^(<!--|\.\\") table: / {
-			command = pages " " $3 " " format
+		/^(<!--|\.\\") (table|header|file): / {
+			if ($2 == "table:")
+				command = pages " " $3 " " format
+			else if ($2 == "header:")
+				command = "awk -v what=" $3 " -f tests/pages/header.awk " headers
+			else
+				command = "tests/pages/display.sh " $3
 			while ((command | getline line) > 0)
 				print line
 			if (close(command) != 0)

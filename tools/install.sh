@@ -22,7 +22,8 @@ if [ "$action" = uninstall ]; then
 		name=$(basename "$tool")
 		rm -f "$root/bin/$name" "$root/share/man/man1/$name.1"
 	done
-	rm -f "$root/share/man/man5/kvpull.conf.5" "$root/share/man/man7/kvpull.7"
+	rm -f "$root/share/man/man5/kvpull.conf.5" "$root/share/man/man7/kvpull.7" \
+		"$root/share/man/man3/kvpull_connector.3"
 	rmdir "$root/include/kvpull" 2>/dev/null
 	exit 0
 fi
@@ -53,3 +54,4 @@ for tool in "$@"; do
 done
 install -D -m 644 tools/kvpull.conf.5 "$root/share/man/man5/kvpull.conf.5"
 install -D -m 644 tools/kvpull.7 "$root/share/man/man7/kvpull.7"
+install -D -m 644 tools/kvpull_connector.3 "$root/share/man/man3/kvpull_connector.3"

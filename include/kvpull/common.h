@@ -65,7 +65,7 @@ enum kvpull_error {
 	KVPULL_OK = 0
 };
 
-/* Bounds of the ABI; those that a config key sets are in the README. */
+/* Bounds of the ABI; those that a config key sets are in kvpull.conf(5). */
 #define KVPULL_RANKS_MAX 64u            /* tensor parallel ranks an instance */
 #define KVPULL_GROUPS_MAX 8u            /* block groups */
 #define KVPULL_CACHES_MAX 512u          /* cache entries a worker registers */
@@ -121,7 +121,7 @@ struct kvpull_model {
 	const char *attention; /* backend, if its layout is its own */
 	uint32_t layer_count;
 	uint32_t head_count; /* KV heads of the whole model */
-	uint32_t head_bytes; /* bytes of one head of one token */
+	uint32_t head_bytes; /* of one head of one token, K and V together */
 	uint32_t replicated; /* 1: each rank has all heads (MLA) */
 };
 

@@ -131,6 +131,12 @@ struct kvpull_allocation {
 #define KVPULL_FINISH_READY_NEEDED 1u /* writes end later: hold_ready() tells */
 
 /**
+ * The end of a request, whatever became of it: without groups where nothing is
+ * to be held. Where it wants a hold, groups name the blocks that hold its prompt,
+ * a row for each group of open(), in that order; those that the engine gave away
+ * (behind a sliding window) are left out by first_index. Blocks of tokens beyond
+ * the prompt may be among them, and no consumer asks for them. reason LENGTH or
+ * STOP: it may be held; any other: it is not.
  * payload and last_block_bytes travel in the ticket for those who read tickets
  * on its way, as routers do: no call of this minor gives them to a consumer's
  * engine, and blocks are read whole.
@@ -209,15 +215,25 @@ struct kvpull_scheduler_ops {
 	int (*open)(const struct kvpull_open_params *params,
 		    struct kvpull_scheduler **scheduler,
 		    struct kvpull_error_detail *detail);
+	/**
+	 * Frees all; NULL is nothing. What no step_build() told the workers is
+	 * lost: close them, too, which releases and revokes what they have.
+	 */
 	void (*close)(struct kvpull_scheduler *scheduler);
 	/**
-	 * Take what a worker's rank_info() said. Idempotent, at any time; a
-	 * new incarnation of a rank ends the holds that the old one had.
-	 * Return 0, KVPULL_EVERSION, KVPULL_ENOTMINE, KVPULL_EINVAL.
+	 * Take what a worker's rank_info() said, of each of the tp_size ranks.
+	 * Idempotent, at any time; a new incarnation of a rank ends the holds
+	 * that the old one had.
+	 * Return 0, KVPULL_EVERSION, KVPULL_ENOTMINE, KVPULL_EINVAL (the bytes
+	 * are damaged, or of a worker with another tp_size or model record).
 	 */
 	int (*rank_info)(struct kvpull_scheduler *scheduler, const void *bytes,
 			 size_t byte_count);
-	/** Ranks not known yet; while > 0 nothing is held. */
+	/**
+	 * While ranks are missing nothing is held.
+	 * Return: ranks whose rank_info() is not known yet, 0 .. tp_size;
+	 * KVPULL_EINVAL (NULL).
+	 */
 	int (*ranks_missing)(struct kvpull_scheduler *scheduler);
 	/**
 	 * A request entered. With KVPULL_REQUEST_PULL its ticket is claimed at
@@ -276,23 +292,53 @@ struct kvpull_scheduler_ops {
 	 */
 	int (*request_rejected)(struct kvpull_scheduler *scheduler,
 				const void *ticket, size_t ticket_bytes);
-	/** The ticket of a held request. KVPULL_ENOKEY, KVPULL_ETOOSMALL. */
+	/**
+	 * The ticket of a held request, for engines that answer later than
+	 * they finish.
+	 * Return 0, KVPULL_ENOKEY (not held, or its hold has ended),
+	 * KVPULL_ETOOSMALL (*ticket_bytes is what it takes), KVPULL_EINVAL.
+	 */
 	int (*ticket_get)(struct kvpull_scheduler *scheduler, uint64_t key,
 			  void *ticket, size_t capacity, size_t *ticket_bytes);
 	/**
-	 * The bytes for all workers of this step; *byte_count 0 = nothing.
-	 * Return 0, KVPULL_ETOOSMALL (*byte_count is what it takes).
+	 * The bytes for all workers of this step, the same for each rank;
+	 * *byte_count 0 = nothing.
+	 * Return 0, KVPULL_ETOOSMALL (*byte_count is what it takes),
+	 * KVPULL_EINVAL.
 	 */
 	int (*step_build)(struct kvpull_scheduler *scheduler, void *bytes,
 			  size_t capacity, size_t *byte_count);
-	/** What a worker's result_build() said. Any order; replays dropped. */
+	/**
+	 * Take what a worker's result_build() said. Ranks in any order; bytes
+	 * that came before are dropped. Before the engine acts on what the same
+	 * step's poll() told.
+	 * Return 0; KVPULL_EINVAL, KVPULL_EVERSION, KVPULL_ENOTMINE: nothing of
+	 * it was taken, and the worker says it again.
+	 */
 	int (*result_take)(struct kvpull_scheduler *scheduler,
 			   const void *bytes, size_t byte_count);
-	/** KVPULL_PENDING_* bits; negative: KVPULL_ERANK. */
+	/**
+	 * Return: KVPULL_PENDING_* bits; KVPULL_ERANK: a rank has not reported
+	 * the end of a hold for hold_max_ms and 10 s more; KVPULL_EINVAL (NULL).
+	 */
 	int (*has_pending)(struct kvpull_scheduler *scheduler);
+	/**
+	 * flags: KVPULL_RESET_* bits. FORGET when the engine clears its prefix
+	 * cache: nobody waits any more for what it had. REVOKE ends every hold
+	 * in the next step, as a worker's revoke_all() does at once.
+	 * Return 0, KVPULL_EINVAL.
+	 */
 	int (*reset)(struct kvpull_scheduler *scheduler, uint32_t flags);
-	/** on != 0: no new holds. Return: holds left. */
+	/**
+	 * on != 0: no new holds, until a call with 0.
+	 * Return: holds left, 0 .. max_holds; KVPULL_EINVAL (NULL).
+	 */
 	int (*drain)(struct kvpull_scheduler *scheduler, uint32_t on);
+	/**
+	 * Counters as a struct, as much of it as stats->struct_size covers.
+	 * reset != 0: totals and peaks begin anew.
+	 * Return 0, KVPULL_EINVAL.
+	 */
 	int (*stats)(struct kvpull_scheduler *scheduler,
 		     struct kvpull_scheduler_stats *stats, uint32_t reset);
 	/**
@@ -359,18 +405,23 @@ struct kvpull_region {
  * its offset in one. Both engines name them alike: the n-th cache of a layer is
  * read into the n-th. T tokens a block, H heads of this rank, E bytes of a head
  * of a token, for K or V alone:
- *   vLLM, [2][blocks][T][H][E] a layer: two caches, V's offset behind K's by
+ *   vLLM 0.32, a view [blocks][H][T][2 * E] of each layer, K beside V: a cache a
+ *     layer, W = 2 * E. LBHNC: block_stride H * T * W, row_count 1, head_bytes
+ *     and head_stride T * W. LBNHC: row_count T, row_stride H * W, head_bytes
+ *     and head_stride W. Others likewise: the view's own strides.
+ *   vLLM 0.10, [2][blocks][T][H][E] a layer: two caches, V's offset behind K's by
  *     blocks * T * H * E; block_stride T * H * E, row_count T, row_stride H * E,
- *     head_stride E. [blocks][2][T][H][E]: the same, with V's offset behind K's
- *     by T * H * E and twice the block_stride. [blocks][2][H][T][E]: likewise,
- *     row_count 1, head_bytes and head_stride T * E.
- *   SGLang, k_buffer and v_buffer [tokens][H][E] a layer: a cache each; its page
- *     is the block, as vLLM's first.
- *   TensorRT-LLM, a pool [blocks][layers][2][H][T][E]: two caches of all layers,
- *     layer_stride 2 * H * T * E, block_stride layers times that, V's offset H *
- *     T * E; row_count 1, head_bytes and head_stride T * E.
- *   llama.cpp, k and v [cells][H][E] a layer: as SGLang's; v transposed (no
- *     flash attention) has no contiguous head and cannot be described.
+ *     head_bytes and head_stride E. FlashInfer's [blocks][2][T][H][E]: V's offset
+ *     T * H * E behind K's, and twice the block_stride.
+ *   SGLang 0.5, k_buffer and v_buffer [page + tokens][H][E] a layer: a cache each,
+ *     as the planes of vLLM 0.10; its page is the block, and block 0 padding.
+ *   TensorRT-LLM 1.2, a pool [blocks][layers][2][H][T][E]: two caches of all
+ *     layers, layer_stride 2 * H * T * E, block_stride layers times that, V's
+ *     offset H * T * E; row_count 1, head_bytes and head_stride T * E.
+ *   llama.cpp (unified cache, flash attention), cache_k and cache_v [cells][H][E]
+ *     a layer: as SGLang's, T cells that belong to one sequence are a block. A
+ *     quantized head has as many bytes as ggml_row_size() says. V without flash
+ *     attention is transposed: no head is contiguous, it cannot be described.
  */
 struct kvpull_cache {
 	size_t struct_size;
@@ -481,13 +532,17 @@ struct kvpull_peer_info {
 /** Worker half. */
 struct kvpull_worker_ops {
 	size_t struct_size;
-	/** As the scheduler half's; KVPULL_EDEVICE, too. */
+	/**
+	 * Opens this rank's worker; starts the threads that the configuration
+	 * names. Return as the scheduler half's; KVPULL_EDEVICE, too.
+	 */
 	int (*open)(const struct kvpull_open_params *params,
 		    struct kvpull_worker **worker,
 		    struct kvpull_error_detail *detail);
 	/**
-	 * Revokes all, releases what it claimed (at most 1 s), frees all. In a
-	 * child made by fork(): nothing; the parent's worker goes on.
+	 * Revokes all, releases what it claimed (at most 1 s), frees all, the
+	 * memory of memory_alloc() with it; NULL is nothing. In a child made by
+	 * fork(): nothing; the parent's worker goes on.
 	 */
 	void (*close)(struct kvpull_worker *worker);
 	/**
@@ -516,7 +571,14 @@ struct kvpull_worker_ops {
 	int (*regions_register)(struct kvpull_worker *worker,
 				const struct kvpull_regions *regions,
 				struct kvpull_error_detail *detail);
-	/** Bytes for the scheduler half's rank_info(). KVPULL_ETOOSMALL. */
+	/**
+	 * Bytes for the scheduler half's rank_info(): who this worker is and
+	 * how peers reach it. After regions_register(); 1,024 bytes suffice.
+	 * An engine carries them as it likes, to its own scheduler half alone:
+	 * they have the secret that tickets are made with.
+	 * Return 0, KVPULL_EAGAIN (nothing is registered yet),
+	 * KVPULL_ETOOSMALL (*byte_count is what it takes), KVPULL_EINVAL.
+	 */
 	int (*rank_info)(struct kvpull_worker *worker, void *bytes,
 			 size_t capacity, size_t *byte_count);
 	/**
@@ -530,12 +592,18 @@ struct kvpull_worker_ops {
 	 */
 	int (*step)(struct kvpull_worker *worker, const void *bytes,
 		    size_t byte_count);
-	/** Start the loads of the last steps. stream: NULL in this minor. */
+	/**
+	 * Start the loads of the last steps: call it in each step, after
+	 * step(). stream: NULL in this minor.
+	 * Return 0, KVPULL_EUNSUPPORTED (a stream), KVPULL_EINVAL (NULL).
+	 */
 	int (*start_loads)(struct kvpull_worker *worker, void *stream);
 	/**
 	 * READY_NEEDED: every write to the request's blocks is visible. Not
 	 * before the step with its hold was taken: that is KVPULL_ENOKEY and
-	 * not remembered, so call again after step().
+	 * not remembered, so call again after step(). Every rank's worker is
+	 * told.
+	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL (NULL).
 	 */
 	int (*hold_ready)(struct kvpull_worker *worker, uint64_t key);
 	/**
@@ -559,7 +627,12 @@ struct kvpull_worker_ops {
 	int (*failed_blocks)(struct kvpull_worker *worker, uint64_t key,
 			     uint32_t *blocks, uint32_t capacity,
 			     uint32_t *block_count);
-	/** Bytes for result_take(); *byte_count 0 = nothing to say. */
+	/**
+	 * Bytes for result_take(), after each poll(); *byte_count 0 = nothing
+	 * to say. What was not acknowledged by a later step is in them again.
+	 * Return 0, KVPULL_ETOOSMALL (*byte_count is what it takes),
+	 * KVPULL_EINVAL.
+	 */
 	int (*result_build)(struct kvpull_worker *worker, void *bytes,
 			    size_t capacity, size_t *byte_count);
 	/**
@@ -570,7 +643,10 @@ struct kvpull_worker_ops {
 	/**
 	 * Readable when poll() has something to do, by level: until a poll had
 	 * nothing to tell. So it is after step(), start_loads(), progress() and
-	 * revoke_all(), too, if they left something to it. Owned by the worker.
+	 * revoke_all(), too, if they left something to it. Owned by the worker:
+	 * neither read nor closed by the engine.
+	 * Return: the descriptor, the same at each call; KVPULL_EDEVICE (none
+	 * can be made), KVPULL_EINVAL (NULL).
 	 */
 	int (*event_fd)(struct kvpull_worker *worker);
 	/**
@@ -586,6 +662,7 @@ struct kvpull_worker_ops {
 	int (*peers)(struct kvpull_worker *worker,
 		     struct kvpull_peer_info *peers, uint32_t capacity,
 		     size_t peer_bytes);
+	/** As the scheduler half's. Return 0, KVPULL_EINVAL. */
 	int (*stats)(struct kvpull_worker *worker,
 		     struct kvpull_worker_stats *stats, uint32_t reset);
 	/**

@@ -44,7 +44,7 @@ check_codespell() {
 	files | grep -vE '^tests/fuzz/corpus/|\.abi$|^LICENSE$' |
 		xargs codespell --ignore-words tests/lint/codespell.txt
 }
-check_mandoc() { files 1 5 7 | xargs -r mandoc -T lint -W warning; }
+check_mandoc() { files 1 3 5 7 | xargs -r mandoc -T lint -W warning; }
 check_cppcheck() {
 	files c | cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 		--inline-suppr --suppress=incorrectStringBooleanError --suppress=missingIncludeSystem --error-exitcode=1 \
