@@ -70,6 +70,60 @@ def weights(seed: int) -> dict[str, torch.Tensor]:
     return made
 
 
+# Latent attention, in the one size that vLLM's CPU kernel has.
+LATENT, ROTATED = 512, 64
+MLA_CONFIG = {
+    **CONFIG,
+    "architectures": ["DeepseekV2ForCausalLM"],
+    "model_type": "deepseek_v2",
+    "num_key_value_heads": HEADS,
+    "kv_lora_rank": LATENT,
+    "q_lora_rank": None,
+    "qk_rope_head_dim": ROTATED,
+    "qk_nope_head_dim": HEAD_DIM,
+    "v_head_dim": HEAD_DIM,
+    # All layers are dense: none has experts.
+    "first_k_dense_replace": LAYERS,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 64,
+    "moe_layer_freq": 1,
+}
+
+
+def mla_weights(seed: int) -> dict[str, torch.Tensor]:
+    """Return the weights of the model with latent attention."""
+    random = torch.Generator().manual_seed(seed)
+    made = weights(seed)
+
+    def matrix(rows: int, columns: int, gain: float) -> torch.Tensor:
+        drawn = torch.randn(rows, columns, generator=random)
+        return drawn * (gain / columns**0.5)
+
+    query, value = HEADS * (HEAD_DIM + ROTATED), HEADS * HEAD_DIM
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}.self_attn"
+        for name in ("k_proj", "v_proj"):
+            del made[f"{at}.{name}.weight"]
+        made |= {
+            f"{at}.q_proj.weight": matrix(query, HIDDEN, 1.6),
+            f"{at}.kv_a_proj_with_mqa.weight": matrix(
+                LATENT + ROTATED, HIDDEN, 1.6
+            ),
+            f"{at}.kv_a_layernorm.weight": torch.ones(LATENT),
+            f"{at}.kv_b_proj.weight": matrix(2 * value, LATENT, 2.0),
+            f"{at}.o_proj.weight": matrix(HIDDEN, value, 3.0),
+        }
+    return made
+
+
+def make_mla(folder: Path, seed: int) -> None:
+    """Write a folder of the model with latent attention."""
+    make(folder, seed)
+    (folder / "config.json").write_text(json.dumps(MLA_CONFIG))
+    save_file(mla_weights(seed), str(folder / "model.safetensors"))
+
+
 def make(folder: Path, seed: int, window: int = 0) -> None:
     """Write the model's folder; window: its last layer looks at so many."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import beside
 import fleet
+import latent
 import model
 import readme
 import scenarios
@@ -125,6 +126,7 @@ def main() -> int:
     if not options.smoke:
         held += run(folder / "fleet", fleet.fleet, asked(fleet.FLEET))
         held += run(folder / "sliding", fleet.sliding, asked(fleet.SLIDING))
+        held += run(folder / "latent", latent.latent, asked(latent.LATENT))
         if options.nixl:
             held += run(
                 folder / "nixl",

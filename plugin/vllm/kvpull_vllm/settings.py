@@ -12,6 +12,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvpull_vllm import inside
+
 OWN_KEYS = ("library", "model", "revision", "weights", "ticket_only", "memory")
 # Connectors whose answers have the usual keys of kv_transfer_params.
 _ANSWERING = ("Nixl", "MooncakeConnector", "MoRIIO", "KVPull")
@@ -103,6 +105,13 @@ def check_engine(vllm_config: Any) -> None:
                 "it serves one stage of tensor-parallel ranks whose KV cache "
                 "lies in host memory"
             )
+    if vllm_config.model_config.use_mla and not inside.rotates_heads():
+        raise ConfigError(
+            "KVPullConnector: MLA is not supported with this vLLM: its CPU "
+            "kernel rotary_embedding rotates as many heads as there are "
+            "tokens, so that a token alone is computed otherwise than in a "
+            "row, and no engine can go on from what another one computed"
+        )
 
 
 def names_media(vllm_config: Any) -> bool:
