@@ -123,6 +123,8 @@ struct kvpull_model {
 	uint32_t head_count; /* KV heads of the whole model */
 	uint32_t head_bytes; /* of one head of one token, K and V together */
 	uint32_t replicated; /* 1: each rank has all heads (MLA) */
+	const char *config; /* digest of the model's configuration as it runs */
+	const char *engine; /* what computes the KV, e.g. "vllm 0.32" */
 };
 
 #define KVPULL_GROUP_FULL 0u    /* full attention */

@@ -21,7 +21,7 @@
 #include "base/ring.h"
 
 #define MAGIC UINT32_C(0x5348564b) /* "KVHS" */
-#define TEXT_COUNT 6u
+#define TEXT_COUNT 8u
 #define REGION_BYTES 32u
 #define CACHE_BYTES 76u
 #define WELCOME_FIXED_BYTES_MAX 256u
@@ -67,6 +67,8 @@ static const struct kvpull_field record_fields[] = {
 	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, dtype, .min = 0),
 	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, layout, .min = 0),
 	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, attention, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, config, .min = 0),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, engine, .min = 0),
 	KVPULL_FIELD_OF(U32, struct kvpull_compat, layer_count, .min = 0),
 	KVPULL_FIELD_OF(U32, struct kvpull_compat, head_count, .min = 0),
 	KVPULL_FIELD_OF(U32, struct kvpull_compat, head_bytes, .min = 0),
@@ -285,8 +287,8 @@ static void texts_of(const struct kvpull_model *model,
 		     const char *texts[TEXT_COUNT])
 {
 	const char *const given[TEXT_COUNT] = {
-		model->model, model->revision, model->weights,
-		model->dtype, model->layout,   model->attention,
+		model->model,  model->revision,  model->weights, model->dtype,
+		model->layout, model->attention, model->config,  model->engine,
 	};
 	uint32_t i;
 

@@ -38,6 +38,8 @@ struct kvpull_compat {
 	char dtype[KVPULL_TEXT_BYTES_MAX];
 	char layout[KVPULL_TEXT_BYTES_MAX];
 	char attention[KVPULL_TEXT_BYTES_MAX];
+	char config[KVPULL_TEXT_BYTES_MAX];
+	char engine[KVPULL_TEXT_BYTES_MAX];
 	uint32_t layer_count;
 	uint32_t head_count;
 	uint32_t head_bytes;

@@ -48,7 +48,7 @@ MEMBER(kvpull_error_detail, reserved, 12, 4);
 MEMBER(kvpull_error_detail, field, 16, 64);
 MEMBER(kvpull_error_detail, message, 80, 256);
 
-STRUCT(kvpull_model, 72);
+STRUCT(kvpull_model, 88);
 MEMBER(kvpull_model, struct_size, 0, 8);
 MEMBER(kvpull_model, model, 8, 8);
 MEMBER(kvpull_model, revision, 16, 8);
@@ -60,6 +60,8 @@ MEMBER(kvpull_model, layer_count, 56, 4);
 MEMBER(kvpull_model, head_count, 60, 4);
 MEMBER(kvpull_model, head_bytes, 64, 4);
 MEMBER(kvpull_model, replicated, 68, 4);
+MEMBER(kvpull_model, config, 72, 8);
+MEMBER(kvpull_model, engine, 80, 8);
 
 STRUCT(kvpull_group, 8);
 MEMBER(kvpull_group, block_tokens, 0, 4);

@@ -9,7 +9,7 @@
 
 #include "plugin/bytes/handshake.h"
 
-#define TEXTS 6u
+#define TEXTS 8u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
 
@@ -119,6 +119,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 	model.dtype = texts[3];
 	model.layout = texts[4];
 	model.attention = texts[5];
+	model.config = texts[6];
+	model.engine = texts[7];
 	code = kvpull_compat_check(&params, &detail);
 	expect(code == 0 || code == KVPULL_EINVAL);
 	expect(kvpull_compat_init(&compat, &params) == code);

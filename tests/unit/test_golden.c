@@ -170,6 +170,8 @@ static const struct golden_member hello_members[] = {
 	COMPAT(GOLDEN_TEXT, dtype),
 	COMPAT(GOLDEN_TEXT, layout),
 	COMPAT(GOLDEN_TEXT, attention),
+	COMPAT(GOLDEN_TEXT, config),
+	COMPAT(GOLDEN_TEXT, engine),
 	COMPAT(GOLDEN_U32, layer_count),
 	COMPAT(GOLDEN_U32, head_count),
 	COMPAT(GOLDEN_U32, head_bytes),

@@ -720,6 +720,8 @@ static void first_difference_is_named_with_both_values(void **state)
 	DIFFERS(theirs.dtype[0] = '\0', "dtype", "float16", "\"\"");
 	DIFFERS(text_set(theirs.layout, "LBNHC"), "layout", "LBHNC", "LBNHC");
 	DIFFERS(text_set(theirs.attention, "x"), "attention", "\"\"", "x");
+	DIFFERS(text_set(theirs.config, "c"), "config", "\"\"", "c");
+	DIFFERS(text_set(theirs.engine, "e"), "engine", "\"\"", "e");
 	DIFFERS(theirs.layer_count = 33, "layer_count", "32", "33");
 	DIFFERS(theirs.head_count = 4, "head_count", "8", "4");
 	DIFFERS(theirs.head_bytes = UINT32_MAX, "head_bytes", "256",
