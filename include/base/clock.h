@@ -18,4 +18,13 @@ static inline uint64_t kvpull_clock_ns(void)
 	return (uint64_t)now.tv_sec * KVPULL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* CLOCK_REALTIME, nanoseconds: to say when, never to measure. */
+static inline uint64_t kvpull_clock_utc_ns(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * KVPULL_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 #endif /* KVPULL_BASE_CLOCK_H */

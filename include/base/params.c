@@ -187,3 +187,18 @@ const char *kvpull_error_name(int code)
 		return "?";
 	}
 }
+
+const char *kvpull_error_text(int code)
+{
+	switch (code) {
+	case KVPULL_OK:
+		return "success";
+#define KVPULL_ERROR_TEXT(name, value, text)                                   \
+	case KVPULL_##name:                                                    \
+		return text;
+		KVPULL_ERRORS(KVPULL_ERROR_TEXT)
+#undef KVPULL_ERROR_TEXT
+	default:
+		return "unknown error: the library is newer than its caller";
+	}
+}

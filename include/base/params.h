@@ -92,5 +92,7 @@ void kvpull_text_clean(char *text);
 
 /* "EPEER"; of what is no error of ours "?". For log lines. */
 const char *kvpull_error_name(int code);
+/* What it means and what to do, as the ABI tells it. */
+const char *kvpull_error_text(int code);
 
 #endif /* KVPULL_BASE_PARAMS_H */

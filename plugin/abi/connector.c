@@ -494,21 +494,6 @@ static int worker_counters(struct kvpull_worker *worker,
 				    capacity, counter_bytes);
 }
 
-static const char *error_text(int code)
-{
-	switch (code) {
-	case KVPULL_OK:
-		return "success";
-#define KVPULL_ERROR_TEXT(name, value, text)                                   \
-	case KVPULL_##name:                                                    \
-		return text;
-		KVPULL_ERRORS(KVPULL_ERROR_TEXT)
-#undef KVPULL_ERROR_TEXT
-	default:
-		return "unknown error: the library is newer than its caller";
-	}
-}
-
 static int config_check(const char *config_json,
 			struct kvpull_error_detail *detail)
 {
@@ -584,7 +569,7 @@ static const struct kvpull_connector_ops connector_ops = {
 	.version = KVPULL_VERSION,
 	.caps = KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_FILE |
 		KVPULL_CAP_VERBS | KVPULL_CAP_KEY,
-	.error_text = error_text,
+	.error_text = kvpull_error_text,
 	.config_check = config_check,
 	.ticket_peek = ticket_peek,
 	.scheduler = &scheduler_ops,

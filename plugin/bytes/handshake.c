@@ -89,6 +89,7 @@ static const struct kvpull_field hello_fields[] = {
 	KVPULL_FIELD_OF(TEXT, struct kvpull_hello, engine_id, .min = 0),
 	KVPULL_FIELD_OF(BYTES, struct kvpull_hello, nonce, .min = 0),
 	KVPULL_FIELD_OF(U64, struct kvpull_hello, wire_layout, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_hello, pid, .min = 0),
 	KVPULL_FIELD_OF(ONE, struct kvpull_hello, compat,
 			.rows = &record_table),
 };

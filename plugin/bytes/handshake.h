@@ -65,6 +65,8 @@ struct kvpull_hello {
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	uint64_t wire_layout; /* 0, to write: kvpull_handshake_layout() */
+	uint32_t pid;         /* in D's own namespace: who it is, in P's logs */
+	uint32_t reserved;
 };
 
 struct kvpull_welcome_region {

@@ -181,6 +181,10 @@ static const struct kvpull_field command_fields[] = {
 			.min = 0),
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, reported,
 			.kinds = COMMAND(END)),
+	KVPULL_FIELD_OF(VARINT, struct kvpull_command, blocks,
+			.kinds = COMMAND(HOLD)),
+	KVPULL_FIELD_OF(TEXT, struct kvpull_command, label,
+			.kinds = COMMAND(HOLD) | COMMAND(PULL)),
 	{ .name = "ranks", .type = KVPULL_FIELD_ROWS, .is_pointer = 1,
 	  .kinds = COMMAND(CLAIM), .min = 1, .max = KVPULL_RANKS_MAX,
 	  .offset = offsetof(struct kvpull_command, ranks),
@@ -316,6 +320,17 @@ static int fits(const struct kvpull_wire_reader *reader, uint32_t record_count,
 }
 
 /* ---- steps ---- */
+
+void kvpull_step_label(char own[KVPULL_STEP_LABEL_BYTES], const char *label)
+{
+	const size_t room = KVPULL_STEP_LABEL_BYTES - 1;
+	const size_t bytes = label ? strlen(label) : 0;
+	const size_t cut = bytes > room ? bytes - room : 0;
+
+	memset(own, 0, KVPULL_STEP_LABEL_BYTES);
+	if (bytes)
+		memcpy(own, label + cut, bytes - cut);
+}
 
 void kvpull_step_put_header(struct kvpull_wire_writer *writer,
 			    const struct kvpull_step_header *header)

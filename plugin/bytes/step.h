@@ -38,6 +38,9 @@ enum kvpull_command_kind {
 	KVPULL_COMMAND_RELEASE /* the last word on a ticket */
 };
 
+/* What workers know of a request's label: its end, with NUL. */
+#define KVPULL_STEP_LABEL_BYTES 24u
+
 #define KVPULL_PULL_RELEASE                                                    \
 	1u                   /* release the ticket after success or EEXPIRED */
 #define KVPULL_PULL_READY 2u /* wait for ready[slot] first */
@@ -61,7 +64,9 @@ struct kvpull_command {
 	/* PULL: pairs of all groups; group g's are [group_first[g], group_first[g + 1]). */
 	uint32_t group_count;
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
-	const uint32_t *remote_ids; /* not set where it was peeked */
+	uint32_t blocks; /* HOLD: that it keeps, all groups */
+	char label[KVPULL_STEP_LABEL_BYTES]; /* HOLD, PULL: its end */
+	const uint32_t *remote_ids;          /* not set where it was peeked */
 	const uint32_t *local_ids;
 	struct kvpull_ids remote; /* decoded: as they came */
 	struct kvpull_ids local;
@@ -124,6 +129,9 @@ extern const struct kvpull_table kvpull_command_table;
 extern const struct kvpull_table kvpull_result_header_table;
 extern const struct kvpull_table kvpull_result_table;
 extern const struct kvpull_table kvpull_rank_info_table;
+
+/* The end of a request's label, as commands carry it. */
+void kvpull_step_label(char own[KVPULL_STEP_LABEL_BYTES], const char *label);
 
 /* Encoding: header first, then each record. _fits() of the writer tells. */
 void kvpull_step_put_header(struct kvpull_wire_writer *writer,

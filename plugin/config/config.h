@@ -28,6 +28,11 @@ enum kvpull_switch {
 	KVPULL_ON
 };
 
+enum kvpull_status_mode {
+	KVPULL_STATUS_ON = 0,
+	KVPULL_STATUS_OFF
+};
+
 enum kvpull_dmabuf {
 	KVPULL_DMABUF_NO = 0,
 	KVPULL_DMABUF_UNSAFE_TEST

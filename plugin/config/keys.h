@@ -96,6 +96,10 @@
 	  "users of this node whose processes may read, and are read from; at most 8") \
 	X(socket_dir, FOLDER, "/tmp/kvpull-UID", 1, 96, "", \
 	  "folder of the sockets that consumers on this node connect to") \
+	X(status, CHOICE, "on", KVPULL_STATUS_ON, KVPULL_STATUS_OFF, "on, off", \
+	  "the file that kvpull_top reads: in socket_dir if that is in memory, else in /dev/shm/kvpull-UID") \
+	X(status_group, U32, "0", 0, UINT32_MAX - 1, "group id", \
+	  "a group that may read it too (mode 640); 0: its owner alone (600)") \
 	/* the route between machines */ \
 	X(networks, TEXT, "", 0, 256, "", \
 	  "networks of peers on other machines, as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address") \

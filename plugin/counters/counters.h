@@ -67,7 +67,8 @@
 	X(arena_bytes, LIVE, OWN(arena_bytes), "Memory taken at open")
 
 #define KVPULL_WORKER_COUNTERS(X) \
-	KVPULL_WORKER_STATS(X)
+	KVPULL_WORKER_STATS(X) \
+	X(claims_live, LIVE, WORKER(claim_map.count), "Tickets claimed now, as a consumer")
 
 /* The members of struct kvpull_scheduler_stats. */
 #define KVPULL_SCHEDULER_STATS(X) \

@@ -21,6 +21,7 @@
 #include "plugin/bytes/handshake.h"
 #include "plugin/bytes/step.h"
 #include "plugin/config/config.h"
+#include "plugin/status/status.h"
 
 /* What a worker is and what it serves; read by both threads. */
 struct kvpull_facts {
@@ -39,6 +40,8 @@ struct kvpull_facts {
 	/* Its memory; written before it is served. */
 	struct kvpull_serve serve;
 	struct kvpull_cache *caches; /* [KVPULL_CACHES_MAX] */
+	/* What each thread shows of itself: it says which rows are whose. */
+	struct kvpull_status *status;
 };
 
 static inline uint64_t kvpull_facts_now(const struct kvpull_facts *facts)
@@ -73,6 +76,7 @@ struct kvpull_pull_order {
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	uint32_t *remote_ids; /* [pull_blocks_max] */
 	uint32_t *local_ids;
+	char label[KVPULL_STEP_LABEL_BYTES];
 };
 
 /* And its end, as progress tells it. */
@@ -101,7 +105,7 @@ struct kvpull_consumer {
 	uint32_t rank;
 	uint32_t rank_count;
 	uint32_t is_remote; /* over a network */
-	uint32_t reserved;
+	uint32_t pid;       /* as it says, in its own namespace */
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 };
 

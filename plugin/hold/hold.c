@@ -141,6 +141,7 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 	if (hold->state == HOLD_STAGED)
 		holds->counts.early++;
 	word_said(hold, input->lease_now_ns);
+	hold_show_claim(holds, hold, input->instance, input->rank, input->kind);
 	if (input->kind == KVPULL_NOTE_CLAIM) {
 		/* Whatever was its last word before, it owes one now. */
 		claim->released &= ~bit;
@@ -181,6 +182,7 @@ static void action_take(struct kvpull_holds *holds, uint32_t slot,
 	kvpull_check(holds->log,
 		     kvpull_map_set(&holds->keys, input->key, slot) == 0);
 	holds->counts.taken++;
+	hold_show_take(holds, slot);
 }
 
 static void action_stage(struct kvpull_holds *holds, struct hold *hold,
@@ -189,6 +191,7 @@ static void action_stage(struct kvpull_holds *holds, struct hold *hold,
 	claims_clear(holds, hold);
 	hold->staged = input->generation;
 	generation_seen(holds, input->generation);
+	hold_show_staged(holds, hold);
 	note_count(holds, hold, input);
 }
 
@@ -200,6 +203,7 @@ static void action_end(struct kvpull_holds *holds, uint32_t slot,
 
 	kvpull_revocation_write(&holds->entries[slot], hold->generation);
 	holds->unfenced = 1;
+	hold_show_end(holds, slot, reason);
 	kvpull_map_remove(&holds->keys, hold->key);
 	claims_clear(holds, hold);
 	hold->tag = 0;
@@ -230,6 +234,7 @@ static void action_report(struct kvpull_holds *holds, uint32_t slot)
 		holds->ended_last = KVPULL_NONE;
 	else
 		kvpull_holds_prefetch(holds, holds->ended_first);
+	hold_show_report(holds, slot);
 	/* What its end has cleared is not touched: the claims, `tag`. */
 	hold->key = hold->taken_ns = hold->word_ns = 0;
 	hold->link = 0;
@@ -344,6 +349,8 @@ static int tables_take(struct kvpull_holds *holds,
 	holds->live = (uint32_t *)kvpull_arena_take_table(arena, slot_count,
 							  sizeof(*holds->live));
 	kvpull_map_init(&holds->keys, slot_count, arena);
+	if (hold_show_open(holds, arena))
+		return KVPULL_ENOMEM;
 	if (!holds->holds || !holds->live || !holds->keys.entries ||
 	    kvpull_leases_init(&holds->leases, slot_count, arena))
 		return KVPULL_ENOMEM;
@@ -370,6 +377,8 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 		.state_counts[HOLD_FREE] = params->hold_count_max,
 		.ended_first = KVPULL_NONE,
 		.ended_last = KVPULL_NONE,
+		.shown = params->shown,
+		.side = params->side,
 	};
 	memcpy(holds->secret, params->secret, sizeof(holds->secret));
 	if (tables_take(holds, params, arena))
@@ -660,9 +669,10 @@ static void hold_expire(struct kvpull_holds *holds, uint32_t slot,
 	const struct hold *hold = &holds->holds[slot];
 	char text[KVPULL_LOG_LINE_BYTES];
 
-	if (hold->state == HOLD_HELD && holds->log && holds->log->write) {
+	if (hold->state == HOLD_HELD && holds->log && holds->log->write &&
+	    holds->log->level >= KVPULL_LOG_DEBUG) {
 		kvpull_holds_describe(holds, slot, now_ns, text, sizeof(text));
-		kvpull_warn(
+		kvpull_debug(
 			holds->log, "hold expired at its %s: %s",
 			now_ns >= hold_add(hold->taken_ns, holds->hold_max_ns) ?
 				"hold_max" :

@@ -30,6 +30,7 @@
 #include "base/transport.h"
 #include "plugin/bytes/ticket.h"
 #include "plugin/counters/counters.h"
+#include "plugin/status/record.h"
 
 #define KVPULL_CLAIMS_MAX 4u  /* instances a hold keeps */
 #define KVPULL_EXPIRE_MAX 64u /* due heap roots a sweep handles */
@@ -45,6 +46,9 @@ struct kvpull_hold_params {
 	uint32_t hold_count_max;
 	uint32_t instance_count_max; /* instances known at once */
 	uint8_t secret[KVPULL_SECRET_BYTES];
+	/* Where it shows what it does: the status file's. NULL: nobody looks. */
+	struct kvpull_status_hold *shown; /* [hold_count_max] */
+	struct kvpull_status_side *side; /* of the thread that owns the table */
 };
 
 struct kvpull_hold_end {

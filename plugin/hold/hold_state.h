@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hold table's states and memory: private to hold.c, which changes it, and
- * hold_view.c, which looks at it.
+ * The hold table's states and memory: private to hold.c, which changes it,
+ * hold_view.c, which looks at it, and hold_show.c, which shows it.
  *
  * Staged notifications lie in their slot's own entry, under the generation
  * that they are for.
@@ -151,6 +151,8 @@ struct kvpull_holds {
 	uint32_t ended_last;
 	uint32_t published; /* of the ended, oldest first */
 	uint32_t unfenced;  /* entries were written since the last fence */
+	struct kvpull_status_hold *shown; /* [slot_count] */
+	struct kvpull_status_side *side;
 	struct kvpull_hold_counts counts;
 	uint8_t secret[KVPULL_SECRET_BYTES];
 };
@@ -179,5 +181,17 @@ static inline uint64_t hold_owing(const struct hold *hold, uint32_t at)
 /* hold_view.c: the end of its lease, or hold_max. */
 uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 			  const struct hold *hold);
+
+/* hold_show.c */
+int KVPULL_MUST_CHECK hold_show_open(struct kvpull_holds *holds,
+				     struct kvpull_arena *arena);
+void hold_show_staged(struct kvpull_holds *holds, const struct hold *hold);
+void hold_show_take(struct kvpull_holds *holds, uint32_t slot);
+void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
+		     uint32_t instance, uint32_t rank, uint32_t kind);
+/* While its claims are known. */
+void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason);
+/* While its reason is. */
+void hold_show_report(struct kvpull_holds *holds, uint32_t slot);
 
 #endif /* KVPULL_PLUGIN_HOLD_STATE_H */

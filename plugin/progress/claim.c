@@ -24,7 +24,7 @@
 
 static void queued_add(struct kvpull_progress *progress, uint64_t more)
 {
-	kvpull_count_add(&progress->counts.releases_queued, more);
+	kvpull_count_add(&progress->counts->releases_queued, more);
 }
 
 static void work_add(struct kvpull_progress *progress, uint32_t index)
@@ -138,6 +138,7 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 			(struct kvpull_claim_rank){ .peer = KVPULL_NONE };
 	for (at = 0; at < claim->order->rank_count; at++)
 		(void)rank_find(progress, claim, &claim->ranks[at], now_ns);
+	kvpull_show_claim(progress, claim);
 	work_add(progress, index);
 }
 
@@ -268,6 +269,7 @@ static int rank_say(struct kvpull_progress *progress, uint32_t id,
 		return 0;
 	}
 	rank->state = KVPULL_RANK_SAID;
+	kvpull_show_release(progress, claim, rank);
 	if (remote->said.first == KVPULL_NONE && is_taken(remote, rank)) {
 		rank_close(progress, claim, rank, KVPULL_RANK_RELEASED, now_ns);
 		return 0;

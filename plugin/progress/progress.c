@@ -156,6 +156,9 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 	/* Before, nobody knows which routes there will be to a ticket's P. */
 	if (!progress->serving)
 		return 0;
+	progress->run_ns = now_ns;
+	kvpull_status_set(&progress->facts->status->progress.thread->ran_ns,
+			  now_ns);
 	worked = commands(progress, now_ns);
 	worked += events(progress, now_ns);
 	progress->timer_ns = UINT64_MAX;
@@ -364,7 +367,7 @@ static int routes_open(struct kvpull_progress *progress,
 		.engine_wake_fd = config->progress == KVPULL_PROGRESS_THREAD ?
 					  progress->handover->engine_wake_fd :
 					  -1,
-		.refused = &progress->counts.consumers_refused,
+		.refused = &progress->counts->consumers_refused,
 	};
 	int code;
 
@@ -389,6 +392,7 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->facts = params->facts;
 	progress->log = &params->facts->log;
 	progress->handover = params->handover;
+	progress->counts = params->facts->status->counts;
 	progress->end = params->end;
 	progress->wait_fd = -1;
 	progress->claim_work = KVPULL_NONE;
@@ -437,7 +441,7 @@ void kvpull_progress_address(const struct kvpull_progress *progress, char *text,
 const struct kvpull_progress_counts *
 kvpull_progress_counts(const struct kvpull_progress *progress)
 {
-	return &progress->counts;
+	return progress->counts;
 }
 
 uint32_t kvpull_progress_callers_max(const struct kvpull_config *config)

@@ -7,6 +7,7 @@
  * remote.c    peers (consumer's handshake, reconnects, beats)
  * claim.c     claimed tickets, their notifications
  * pull.c      the pull's state machine
+ * progress_status.c what the thread shows in the status file, and logs of pulls
  */
 #ifndef KVPULL_PLUGIN_PROGRESS_STATE_H
 #define KVPULL_PLUGIN_PROGRESS_STATE_H
@@ -97,6 +98,8 @@ struct kvpull_pull {
 	uint32_t part_count;
 	uint32_t parts_open; /* started and not ended */
 	uint32_t live_at;    /* position in the live list */
+	uint64_t first_ns;   /* its first bytes came; 0: not yet, or at once */
+	uint64_t came_ns;    /* all of them; likewise */
 	uint32_t parts[KVPULL_RANKS_MAX];
 	uint64_t done_ranks; /* bitmap of producer's ranks: which are in done */
 	struct kvpull_part_done done[KVPULL_RANKS_MAX];
@@ -212,7 +215,8 @@ struct kvpull_progress {
 	uint64_t remote_ns;   /* next time a peer has something due */
 	uint64_t pull_ns;     /* next look at the deadlines */
 	uint64_t instance_id; /* D's scheduler half; 0: unknown */
-	struct kvpull_progress_counts counts;
+	struct kvpull_progress_counts *counts; /* in the status file */
+	uint64_t run_ns;                       /* this run began */
 	/* What peers() tells; the lock is taken when a peer's state changes. */
 	pthread_mutex_t peers_lock;
 	struct kvpull_peer_info *peers; /* [peers_max] */
@@ -257,6 +261,34 @@ static inline void kvpull_progress_timer(struct kvpull_progress *progress,
 	if (at_ns < progress->timer_ns)
 		progress->timer_ns = at_ns;
 }
+
+/* progress_status.c: what this thread shows of itself */
+/* Of a request; who: a producer rank's incarnation, or a consumer's instance. */
+void kvpull_progress_note(struct kvpull_progress *progress,
+			  enum kvpull_status_what what, uint32_t slot,
+			  uint64_t generation, uint64_t who);
+void kvpull_show_consumer(struct kvpull_progress *progress, uint32_t index,
+			  uint32_t uid);
+void kvpull_show_consumer_gone(struct kvpull_progress *progress,
+			       uint32_t index);
+/* Its row, whatever changed. */
+void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index);
+/* It is connected: who it says it is. */
+void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index);
+void kvpull_show_peer_down(struct kvpull_progress *progress, uint32_t index,
+			   int32_t code);
+void kvpull_show_claim(struct kvpull_progress *progress,
+		       const struct kvpull_claim *claim);
+/* A rank took, or will take, the last word on a claim. */
+void kvpull_show_release(struct kvpull_progress *progress,
+			 const struct kvpull_claim *claim,
+			 const struct kvpull_claim_rank *rank);
+void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index);
+void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
+			    enum kvpull_status_what what);
+/* Before its parts are freed: what it was, in the log where it failed. */
+void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
+			  uint64_t ended_ns);
 
 /* serve.c */
 void kvpull_serve_event(struct kvpull_progress *progress,

@@ -101,7 +101,7 @@ static void live_remove(struct kvpull_progress *progress,
 static void outcome_count(struct kvpull_progress *progress,
 			  const struct kvpull_pull *pull)
 {
-	struct kvpull_progress_counts *counts = &progress->counts;
+	struct kvpull_progress_counts *counts = progress->counts;
 
 	kvpull_count_add(&counts->pulls_live, UINT64_MAX);
 	if (!pull->code) {
@@ -127,15 +127,13 @@ static void pull_end(struct kvpull_progress *progress, uint32_t index)
 		.ended_ns = kvpull_facts_now(progress->facts),
 		.code = pull->code,
 	};
+	kvpull_show_pull_end(progress, index,
+			     progress->handover->outcomes[index].ended_ns);
 	pull->state = KVPULL_PULL_FREE;
 	wait_leave(progress, index);
 	parts_free(progress, pull);
 	live_remove(progress, pull);
 	outcome_count(progress, pull);
-	if (pull->code)
-		kvpull_debug(progress->log,
-			     "pull of request %" PRIu64 " failed: error %d",
-			     pull->order->key, pull->code);
 	if (pull->uses_claim) {
 		if (said && pull->order->flags & KVPULL_PULL_RELEASE)
 			kvpull_claim_release(progress, pull->order->claim);
@@ -461,6 +459,8 @@ static int step_connect(struct kvpull_progress *progress, uint32_t index)
 		pull->state = pull->order->flags & KVPULL_PULL_READY ?
 				      KVPULL_PULL_WRITTEN :
 				      KVPULL_PULL_READ;
+	if (!code)
+		kvpull_show_pull_state(progress, index, KVPULL_DID_READ);
 	return code;
 }
 
@@ -500,6 +500,7 @@ static int step_read(struct kvpull_progress *progress, uint32_t index)
 	if (!parts_all(progress, pull, PART_READ))
 		return KVPULL_EAGAIN;
 	pull->state = KVPULL_PULL_CHECK;
+	kvpull_show_pull_state(progress, index, KVPULL_DID_CAME);
 	return 0;
 }
 
@@ -571,8 +572,9 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	pull->done_ranks = 0;
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
-	kvpull_count_add(&progress->counts.pulls_live, 1);
+	kvpull_count_add(&progress->counts->pulls_live, 1);
 	pull->uses_claim = 0;
+	pull->first_ns = pull->came_ns = 0;
 	if (!claim->order || claim->order->serial != order->claim_serial ||
 	    claim->releasing) {
 		pull_fail(progress, index, KVPULL_EEXPIRED);
@@ -580,6 +582,7 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	}
 	pull->uses_claim = 1;
 	claim->pull_count++;
+	kvpull_show_pull(progress, index);
 	pull_step(progress, index);
 }
 
@@ -603,6 +606,9 @@ void kvpull_pull_event(struct kvpull_progress *progress,
 		part->state = PART_ENDED;
 		if (!code)
 			part_read_all(part);
+		pull->came_ns = progress->run_ns;
+		if (!pull->first_ns)
+			pull->first_ns = progress->run_ns;
 	} else {
 		kvpull_check(progress->log, part->state == PART_CHECKS);
 		part->state = PART_ENDED;

@@ -23,6 +23,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <sodium.h>
 
@@ -203,7 +204,7 @@ static void try_later(struct kvpull_progress *progress, uint32_t index,
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
 
-	kvpull_count_add(&progress->counts.peer_failures, 1);
+	kvpull_count_add(&progress->counts->peer_failures, 1);
 	/* Full tables and a predecessor's death pass: that is no attempt. */
 	if (code == KVPULL_EAGAIN || code == KVPULL_EFULL) {
 		remote->state = KVPULL_REMOTE_WAIT;
@@ -290,6 +291,7 @@ static void greet(struct kvpull_progress *progress,
 	hello->wanted = remote->incarnation;
 	hello->rank = progress->facts->tp_rank;
 	hello->rank_count = progress->facts->tp_size;
+	hello->pid = (uint32_t)getpid();
 	memcpy(hello->engine_id, progress->facts->engine_id,
 	       sizeof(hello->engine_id));
 	randombytes_buf(remote->nonce, sizeof(remote->nonce));
@@ -425,12 +427,13 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 	remote->attempts = remote->waits = 0;
 	remote->beat_ns = now_ns;
 	due_at(progress, now_ns);
-	kvpull_count_add(&progress->counts.peer_connects, 1);
-	kvpull_count_add(&progress->counts.peers_live, 1);
+	kvpull_count_add(&progress->counts->peer_connects, 1);
+	kvpull_count_add(&progress->counts->peers_live, 1);
 	kvpull_info(progress->log,
 		    "peer %s connected by %s: rank %u, %u strips; %s",
 		    remote->address, remote->route->transport->ops->name,
 		    remote->tp_rank, remote->plan.strip_count, remote->why);
+	kvpull_show_peer_up(progress, index);
 	changed(progress, index);
 	progress->pulls_dirty = 1;
 }
@@ -490,10 +493,11 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 	progress->remote_of[remote->route->peer_first + remote->handle] = NULL;
 	/* Its entry may be what claims wait for. */
 	progress->room_ns = now_ns;
+	kvpull_show_peer_down(progress, index, code);
 	if (was == KVPULL_REMOTE_UP) {
 		/* Its pulls failed; what is left to say needs a new one. */
-		kvpull_count_add(&progress->counts.peers_live, UINT64_MAX);
-		kvpull_count_add(&progress->counts.peer_failures, 1);
+		kvpull_count_add(&progress->counts->peers_live, UINT64_MAX);
+		kvpull_count_add(&progress->counts->peer_failures, 1);
 		remote->state = KVPULL_REMOTE_WAIT;
 		remote->code = 0;
 		if (event->code == KVPULL_EABORTED)
@@ -643,6 +647,7 @@ static void peers_tell(struct kvpull_progress *progress)
 		info->state_error = remote->state == KVPULL_REMOTE_UP ? 0 :
 				    remote->code ? remote->code :
 						   KVPULL_EAGAIN;
+		kvpull_show_peer(progress, index);
 		memcpy(info->address, remote->address, sizeof(info->address));
 		(void)snprintf(info->why, sizeof(info->why), "%s", remote->why);
 	}

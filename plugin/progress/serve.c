@@ -234,7 +234,7 @@ static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 		    "consumer refused: %s is %s here and %s there (%s)",
 		    refusal->field, refusal->ours, refusal->theirs,
 		    kvpull_error_name(refusal->code));
-	kvpull_count_add(&progress->counts.consumers_refused, 1);
+	kvpull_count_add(&progress->counts->consumers_refused, 1);
 	byte_count = kvpull_handshake_put_refusal(
 		progress->message, KVPULL_MESSAGE_BYTES_MAX, refusal);
 	caller->state = KVPULL_CALLER_FREE;
@@ -269,15 +269,17 @@ static void consumer_fill(struct kvpull_progress *progress, uint32_t index,
 	consumer->rank = hello->rank;
 	consumer->rank_count = hello->rank_count;
 	consumer->is_remote = !ops->vouches;
+	consumer->pid = hello->pid;
 	memcpy(consumer->engine_id, hello->engine_id,
 	       sizeof(consumer->engine_id));
 	kvpull_info(progress->log,
-		    "consumer rank %u of %u of %s connected by %s",
+		    "consumer rank %u of %u of %s pid %u connected by %s",
 		    consumer->rank, consumer->rank_count, consumer->engine_id,
-		    ops->name);
+		    consumer->pid, ops->name);
 }
 
-static void caller_admit(struct kvpull_progress *progress, uint32_t index)
+static void caller_admit(struct kvpull_progress *progress, uint32_t index,
+			 uint32_t uid)
 {
 	struct kvpull_caller *caller = &progress->callers[index];
 	struct kvpull_transport *transport = caller->route->transport;
@@ -302,6 +304,7 @@ static void caller_admit(struct kvpull_progress *progress, uint32_t index)
 	}
 	caller->state = KVPULL_CALLER_IN;
 	consumer_fill(progress, index, ring);
+	kvpull_show_consumer(progress, index, uid);
 	kvpull_progress_tell(progress, KVPULL_FROM_CONSUMER_UP, index);
 }
 
@@ -336,7 +339,7 @@ static void caller_message(struct kvpull_progress *progress, uint32_t index,
 	if (hello_check(progress, index, event, &refusal))
 		caller_refuse(progress, index, &refusal);
 	else
-		caller_admit(progress, index);
+		caller_admit(progress, index, event->uid);
 }
 
 static void caller_down(struct kvpull_progress *progress, uint32_t index)
@@ -348,6 +351,7 @@ static void caller_down(struct kvpull_progress *progress, uint32_t index)
 			    progress->handover->consumers[index].rank,
 			    progress->handover->consumers[index].engine_id);
 		caller->state = KVPULL_CALLER_OUT;
+		kvpull_show_consumer_gone(progress, index);
 		kvpull_progress_tell(progress, KVPULL_FROM_CONSUMER_DOWN,
 				     index);
 		return;

@@ -425,6 +425,7 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 		command.flags |= KVPULL_PULL_RELEASE;
 	if (entry->flags & TICKET_READY)
 		command.flags |= KVPULL_PULL_READY;
+	kvpull_step_label(command.label, user->label);
 	code = kvpull_outbox_put(demand->outbox, &command);
 	if (code)
 		return code;

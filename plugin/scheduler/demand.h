@@ -51,6 +51,7 @@ struct kvpull_user {
 	uint32_t flags;        /* USER_* in demand.c */
 	uint32_t local_tokens; /* CHOSEN: of the last question */
 	uint32_t tokens;       /* and what was answered */
+	const char *label;     /* its request's; NULL: none */
 };
 
 /* What a request says of itself when it asks. */

@@ -350,6 +350,7 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 					   allocation->groups,
 					   allocation->group_count)))
 		return KVPULL_EINVAL;
+	request->user.label = request->label;
 	code = kvpull_demand_pull(&scheduler->demand, &request->user,
 				  allocation);
 	if (!code || code == KVPULL_EINVAL)
@@ -498,14 +499,18 @@ static int commit_hold(struct kvpull_scheduler *scheduler,
 		       struct kvpull_slot_take *take,
 		       const struct kvpull_finish *finish)
 {
-	const struct kvpull_command command = {
+	struct kvpull_command command = {
 		.kind = KVPULL_COMMAND_HOLD,
 		.slot = take->slot,
 		.key = take->key,
 		.generation = take->generation,
 		.flags = scheduler->ticket->flags,
 	};
+	uint32_t group;
 
+	for (group = 0; group < finish->group_count; group++)
+		command.blocks += finish->groups[group].block_count;
+	kvpull_step_label(command.label, take->label);
 	take->text = kvpull_texts_put(&scheduler->texts, scheduler->ticket_text,
 				      finish->ticket_bytes);
 	if (take->text == KVPULL_INDEX_NONE)

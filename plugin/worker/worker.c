@@ -108,6 +108,8 @@ static int holds_take(struct kvpull_worker *worker)
 	if (code)
 		return code;
 	memcpy(params.secret, worker->secret, sizeof(params.secret));
+	params.shown = worker->status.holds;
+	params.side = &worker->status.engine;
 	/* A page-aligned mapping serves the entries' alignment. */
 	params.entries =
 		(struct kvpull_revocation_entry *)(void *)worker->entries.base;
@@ -249,11 +251,26 @@ static int parts_open(struct kvpull_worker *worker,
 		.transport = setup->transport,
 		.transport_context = setup->transport_context,
 	};
+	const struct kvpull_status_params status = {
+		.log = &worker->facts.log,
+		.config = &worker->facts.config,
+		.engine_id = worker->facts.engine_id,
+		.incarnation = worker->facts.incarnation,
+		.now_ns = kvpull_facts_now(&worker->facts),
+		.tp_rank = worker->facts.tp_rank,
+		.tp_size = worker->facts.tp_size,
+		.caller_count_max = worker->facts.caller_count_max,
+		/* A test's own transport: it has no folder. */
+		.is_private = setup->transport != NULL,
+	};
 	int code;
 
 	kvpull_arena_init(&worker->arena, &worker->facts.log);
 	kvpull_arena_init_hot(&worker->hot, &worker->facts.log);
-	code = tables_take(worker);
+	worker->facts.status = &worker->status;
+	code = kvpull_status_open(&worker->status, &status);
+	if (!code)
+		code = tables_take(worker);
 	if (!code)
 		code = kvpull_handover_open(&worker->handover, &worker->facts,
 					    &worker->end, &progress.end,
@@ -367,6 +384,7 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 	files_close(worker);
 	if (worker->entries.base)
 		kvpull_segment_unmake(&worker->entries);
+	kvpull_status_close(&worker->status);
 	kvpull_arena_fini(&worker->arena);
 	kvpull_arena_fini(&worker->hot);
 	(void)munmap(worker, sizeof(*worker));

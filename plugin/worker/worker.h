@@ -9,6 +9,7 @@
  * worker_slots.c slots to hand over, results to keep
  * worker_poll.c  rings, sweep, reports
  * worker_sleep.c the descriptor on which an engine sleeps
+ * worker_status.c what this thread shows in the status file
  */
 #ifndef KVPULL_PLUGIN_WORKER_H
 #define KVPULL_PLUGIN_WORKER_H
@@ -107,6 +108,8 @@ struct kvpull_worker {
 	uint32_t step_gap;
 	uint32_t retired; /* nothing new, for good */
 	uint32_t step_gap_told;
+	struct kvpull_status status;
+	uint64_t full_say_ns;                 /* next line on a full table */
 	struct kvpull_worker_result *results; /* [result_count_max] circular */
 	uint64_t result_first;                /* sequence of the oldest kept */
 	uint64_t result_next;                 /* sequence of the next new one */
@@ -168,6 +171,21 @@ uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker);
 /* Pulls that were reported FAILED: their places are free, their blocks gone. */
 void kvpull_worker_failed_free(struct kvpull_worker *worker);
 
+/* worker_status.c: what the engine's thread shows of itself; as the ABI's */
+void kvpull_worker_stats_get(struct kvpull_worker *worker,
+			     union kvpull_worker_counts *stats, uint32_t reset);
+void kvpull_worker_show_hold(struct kvpull_worker *worker,
+			     const struct kvpull_command *command);
+void kvpull_worker_show_step(struct kvpull_worker *worker, uint64_t begun_ns);
+/* A poll that did something; sent: SENT records in it. */
+void kvpull_worker_show_poll(struct kvpull_worker *worker, uint64_t took_ns,
+			     uint32_t sent);
+/* Expired: whose, in the log and in the file. */
+void kvpull_worker_show_expired(struct kvpull_worker *worker,
+				const struct kvpull_hold_end *end);
+/* 1, once a second at most: on full tables. */
+int kvpull_worker_may_say(struct kvpull_worker *worker);
+
 /* worker_step.c; as the ABI's calls */
 int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,
 			    size_t capacity, size_t *byte_count);
@@ -210,8 +228,6 @@ int kvpull_worker_hold_ready(struct kvpull_worker *worker, uint64_t key);
 int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason);
 /* For good: no ticket of ours is live, pulls are aborted, claims released. */
 void kvpull_worker_retire(struct kvpull_worker *worker);
-void kvpull_worker_stats_get(struct kvpull_worker *worker,
-			     union kvpull_worker_counts *stats, uint32_t reset);
 
 /* For tests: what is in use. */
 struct kvpull_worker_use {

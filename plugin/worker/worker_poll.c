@@ -54,6 +54,8 @@ static void consumer_join(struct kvpull_worker *worker, uint32_t index,
 					&note->instance);
 	if (!code) {
 		note->joined = 1;
+		kvpull_status_set(&worker->status.words[index].joined,
+				  note->instance + 1);
 		return;
 	}
 	if (code == KVPULL_EAGAIN)
@@ -76,6 +78,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 	const uint32_t instance = worker->consumer_notes[index].instance;
 	struct kvpull_ring *ring = consumer->ring;
 	struct kvpull_record record;
+	uint32_t claims = 0;
 	uint32_t left;
 
 	for (left = count; left > 0; left--) {
@@ -89,9 +92,13 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 				kvpull_ring_peek_slot(ring, FETCH_END),
 				FETCH_END);
 		kvpull_ring_pop(ring, &record);
+		claims += record.kind == KVPULL_NOTE_CLAIM;
 		kvpull_holds_note(worker->holds, instance, consumer->rank,
 				  &record, now_ns);
 	}
+	kvpull_status_add(&worker->status.words[index].claims, claims);
+	kvpull_status_add(&worker->status.words[index].releases,
+			  count - claims);
 }
 
 /* It may come again at once: all are counted, and there is a line a second. */
@@ -116,19 +123,25 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 	const struct kvpull_consumer *consumer =
 		&worker->handover.consumers[index];
 	const int ready = kvpull_ring_ready(consumer->ring);
+	int beat;
 
 	if (ready < 0) {
 		ring_broken(worker, consumer, now_ns);
 		consumer_drop(worker, index);
 		return 0;
 	}
-	if (kvpull_ring_beat_seen(consumer->ring))
+	beat = kvpull_ring_beat_seen(consumer->ring);
+	if (beat)
 		kvpull_holds_beat(worker->holds,
 				  worker->consumer_notes[index].instance,
 				  consumer->rank, now_ns);
+	if (beat || ready)
+		kvpull_status_set(&worker->status.words[index].heard_ns,
+				  now_ns);
+	if (!ready)
+		return 0;
 	notes_take(worker, index, (uint32_t)ready, now_ns);
-	if (ready)
-		kvpull_ring_pop_end(consumer->ring);
+	kvpull_ring_pop_end(consumer->ring);
 	return (uint32_t)ready;
 }
 
@@ -268,6 +281,7 @@ struct record_sink {
 	size_t record_bytes;
 	uint32_t room;
 	uint32_t count;
+	uint32_t sent; /* of them: holds that ended */
 };
 
 static void record_put(struct record_sink *sink,
@@ -361,7 +375,10 @@ static void holds_report(struct kvpull_worker *worker, struct record_sink *sink)
 
 		record_put(sink, &record);
 		kvpull_worker_result_add(worker, &outcome);
+		if (ends[index].reason == KVPULL_END_EXPIRED)
+			kvpull_worker_show_expired(worker, &ends[index]);
 	}
+	sink->sent += count;
 }
 
 static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
@@ -385,12 +402,13 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 		       size_t record_bytes)
 {
 	struct record_sink sink = { (uint8_t *)records, record_bytes, capacity,
-				    0 };
+				    0, 0 };
 	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
 	uint32_t worked = 0;
 	uint32_t count;
 	uint64_t took_ns;
 
+	kvpull_status_set(&worker->status.engine.thread->ran_ns, now_ns);
 	kvpull_worker_failed_free(worker);
 	count = poll_once(worker, now_ns, &sink, &worked);
 	/* What there is to tell goes first; the next poll does the rest. */
@@ -409,6 +427,7 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 		took_ns = kvpull_facts_now(&worker->facts) - now_ns;
 		if (took_ns > worker->stats.poll_ns_max)
 			worker->stats.poll_ns_max = took_ns;
+		kvpull_worker_show_poll(worker, took_ns, sink.sent);
 	}
 	return (int)count;
 }
@@ -456,33 +475,6 @@ int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason)
 	if (ended)
 		kvpull_worker_poll_due(worker);
 	return (int)ended;
-}
-
-static uint64_t count_of(const _Atomic uint64_t *counter)
-{
-	/* A statistic: no order with anything else. */
-	return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-#define FROM_OWN(member) worker->stats.member
-#define FROM_HOLDS(member) holds.member
-#define FROM_PROGRESS(member) count_of(&progress->member)
-#define FROM_WORKER(member) worker->member
-#define FROM_LOG(member) count_of(&worker->facts.log_budget.member)
-#define COPY(name, kind, from, help) stats->name = FROM_##from;
-
-void kvpull_worker_stats_get(struct kvpull_worker *worker,
-			     union kvpull_worker_counts *stats, uint32_t reset)
-{
-	const struct kvpull_progress_counts *progress =
-		kvpull_progress_counts(worker->progress);
-	struct kvpull_hold_counts holds;
-
-	kvpull_holds_counts(worker->holds, &holds);
-	KVPULL_WORKER_COUNTERS(COPY)
-	kvpull_counters_since(&kvpull_worker_counters, stats->values,
-			      worker->stats_at_reset.values,
-			      worker->stats.values, reset);
 }
 
 void kvpull_worker_use(const struct kvpull_worker *worker,

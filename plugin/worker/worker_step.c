@@ -49,6 +49,7 @@ static void pull_refuse(struct kvpull_worker *worker, uint64_t key,
 		&worker->refused[(worker->refused_first + worker->refused_count) %
 				 refused_max];
 	worker->refused_count++;
+	kvpull_status_failed(&worker->status.engine, reason);
 	*refused = (struct kvpull_refused){ .key = key, .reason = reason };
 }
 
@@ -58,8 +59,10 @@ static void apply_hold(struct kvpull_worker *worker,
 	const int code = kvpull_holds_take(worker->holds, command->slot,
 					   command->generation, command->key);
 
-	if (!code)
+	if (!code) {
+		kvpull_worker_show_hold(worker, command);
 		return;
+	}
 	kvpull_error(&worker->facts.log,
 		     "hold of request %" PRIu64
 		     " in slot %u generation %" PRIu64
@@ -91,6 +94,8 @@ static void apply_claim(struct kvpull_worker *worker,
 		return;
 	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
+		if (!kvpull_worker_may_say(worker))
+			return;
 		kvpull_warn(
 			&worker->facts.log,
 			"no room for another ticket: raise tickets_max (%u); its pull will fail, and its hold stays a lease longer",
@@ -144,6 +149,7 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 		pull->group_first[group] = group <= command->group_count ?
 						   command->group_first[group] :
 						   pairs;
+	memcpy(pull->label, command->label, sizeof(pull->label));
 	pull->remote_ids = ids_of(worker, index);
 	pull->local_ids =
 		pull->remote_ids + worker->facts.config.pull_blocks_max;
@@ -386,11 +392,13 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 					     .byte_count = byte_count };
 	struct kvpull_step_header header;
 	struct kvpull_command command;
+	uint64_t now_ns;
 	uint32_t index;
 	int code;
 
 	if (!byte_count)
 		return 0;
+	now_ns = kvpull_facts_now(&worker->facts);
 	code = kvpull_step_check(bytes, byte_count, &worker->scratch);
 	if (!code)
 		code = kvpull_step_get_header(&reader, &header);
@@ -407,9 +415,9 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	if (worker->retired || (worker->step_incarnation &&
 				worker->step_incarnation != header.incarnation))
 		return retire(worker);
-	atomic_store_explicit(&worker->handover.step_ns,
-			      kvpull_facts_now(&worker->facts),
+	atomic_store_explicit(&worker->handover.step_ns, now_ns,
 			      memory_order_relaxed);
+	kvpull_status_set(&worker->status.engine.thread->step_ns, now_ns);
 	take_acks(worker, &header);
 	if (follow(worker, &header)) {
 		worker->step_gap = 1;
@@ -419,7 +427,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	}
 	worker->step_gap = 0;
 	/* Holds are taken now, not at the last poll. */
-	kvpull_holds_stamp(worker->holds, kvpull_facts_now(&worker->facts));
+	kvpull_holds_stamp(worker->holds, now_ns);
 	for (index = 0; index < header.record_count; index++) {
 		if (kvpull_step_peek_command(&reader, &worker->scratch,
 					     &command))
@@ -433,6 +441,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	}
 	if (header.record_count)
 		kvpull_worker_poll_due(worker);
+	kvpull_worker_show_step(worker, now_ns);
 	return 0;
 }
 

@@ -38,7 +38,7 @@ static inline void log_keep(void *context, uint32_t level, const char *message)
 {
 	struct fixture *f = (struct fixture *)context;
 
-	assert_int_equal(level, KVPULL_LOG_WARN);
+	assert_int_equal(level, KVPULL_LOG_DEBUG);
 	(void)snprintf(f->line, sizeof(f->line), "%s", message);
 	f->line_count++;
 }
@@ -50,7 +50,7 @@ static inline int setup_grace(void **state, uint64_t grace_ns)
 	f = (struct fixture){ .now_ns = START };
 	f.log = (struct kvpull_log){ .write = log_keep,
 				     .context = &f,
-				     .level = KVPULL_LOG_WARN };
+				     .level = KVPULL_LOG_DEBUG };
 	f.params = (struct kvpull_hold_params){ .log = &f.log,
 						.entries = f.entries,
 						.incarnation = INCARNATION,

@@ -164,6 +164,7 @@ static const struct golden_member hello_members[] = {
 	HELLO(GOLDEN_TEXT, engine_id),
 	HELLO(GOLDEN_BYTES, nonce),
 	HELLO(GOLDEN_U64, wire_layout),
+	HELLO(GOLDEN_U32, pid),
 	COMPAT(GOLDEN_TEXT, model),
 	COMPAT(GOLDEN_TEXT, revision),
 	COMPAT(GOLDEN_TEXT, weights),

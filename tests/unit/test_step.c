@@ -386,16 +386,17 @@ static int get_payload(const void *payload, size_t payload_bytes)
 static void broken_commands_are_refused(void **state)
 {
 	(void)state;
-	ASSERT_PAYLOAD(0, 1, 0, 1, 1, 1, 0, 0, 0);
+	ASSERT_PAYLOAD(0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 0, 0, 1, 1, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 7, 0, 1, 1, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 255, 0, 1, 1, 0, 0, 0, 0);
 	/* HOLD: slot 2^20, key 0, generation 0, flags 2, a reason. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0x80, 0x80, 0x40, 1, 1, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 0, 1, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 0, 0, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 2, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 0, 2, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0x80, 0x80, 0x40, 1, 1, 0, 0, 0, 0, 0,
+		       0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 2, 0, 0, 0, 0, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, 1, 0, 1, 1, 0, 2, 0, 0, 0, 0, 0);
 	/* END: reasons 0 .. 4; CLAIM: generation; ABORT: key. */
 	ASSERT_PAYLOAD(0, 2, 0, 1, 1, 0, 8, 0, 0, 3);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 2, 0, 1, 1, 0, 8, 0, 0);
@@ -413,7 +414,7 @@ static void broken_commands_are_refused(void **state)
 static void broken_pulls_are_refused(void **state)
 {
 	(void)state;
-#define PULL 4, 0, 1, 0, 3, 0, 0, 0
+#define PULL 4, 0, 1, 0, 3, 0, 0, 0, 0, 0
 #define U32(low) low, 0, 0, 0
 #define RUN_OF_64 U32(64), 3, U32(1), 2, 0, 63, 0
 	/* groups, their ends, then both lists: ids, form, the ids */

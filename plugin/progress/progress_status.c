@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half, progress side: what this thread shows in the status file, and
+ * what it logs of claims and of pulls that failed. Rows are written by this
+ * thread alone.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/params.h"
+#include "plugin/progress/progress_state.h"
+
+void kvpull_progress_note(struct kvpull_progress *progress,
+			  enum kvpull_status_what what, uint32_t slot,
+			  uint64_t generation, uint64_t who)
+{
+	const struct kvpull_status_note note = {
+		.at_ns = progress->run_ns,
+		.generation = generation,
+		.who = who,
+		.slot = slot,
+		.what = what,
+	};
+
+	kvpull_status_note(&progress->facts->status->progress, &note);
+}
+
+/* Texts are set while nobody is told of the row; a reader checks them all. */
+static void text_set(char *to, size_t bytes, const char *text)
+{
+	memset(to, 0, bytes);
+	(void)snprintf(to, bytes, "%s", text);
+}
+
+void kvpull_show_consumer(struct kvpull_progress *progress, uint32_t index,
+			  uint32_t uid)
+{
+	const struct kvpull_consumer *consumer =
+		&progress->handover->consumers[index];
+	struct kvpull_status_consumer *row =
+		&progress->facts->status->consumers[index];
+
+	kvpull_status_set(&row->state, KVPULL_SHOWN_NONE);
+	kvpull_status_set(&row->instance, consumer->instance_id);
+	kvpull_status_set(&row->incarnation, consumer->incarnation);
+	kvpull_status_set(&row->since_ns, progress->run_ns);
+	row->pid = consumer->pid;
+	row->uid = uid;
+	row->rank = consumer->rank;
+	row->rank_count = consumer->rank_count;
+	text_set(row->route, sizeof(row->route),
+		 progress->callers[index].route->transport->ops->name);
+	text_set(row->engine_id, sizeof(row->engine_id), consumer->engine_id);
+	kvpull_status_set(&row->state, KVPULL_SHOWN_HERE);
+	kvpull_progress_note(progress, KVPULL_DID_JOIN, index, 0,
+			     consumer->instance_id);
+}
+
+void kvpull_show_consumer_gone(struct kvpull_progress *progress, uint32_t index)
+{
+	struct kvpull_status_consumer *row =
+		&progress->facts->status->consumers[index];
+
+	kvpull_status_set(&row->state, KVPULL_SHOWN_GONE);
+	kvpull_status_set(&row->since_ns, progress->run_ns);
+	kvpull_progress_note(progress, KVPULL_DID_LEAVE, index, 0,
+			     kvpull_status_get(&row->instance));
+}
+
+void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
+{
+	const struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
+
+	if (kvpull_status_get(&row->incarnation) != remote->incarnation) {
+		kvpull_status_set(&row->bytes, 0);
+		kvpull_status_set(&row->pulls, 0);
+		kvpull_status_set(&row->failures, 0);
+		kvpull_status_set(&row->up_ns, 0);
+		row->pid = 0;
+		row->engine_id[0] = '\0';
+		text_set(row->route, sizeof(row->route),
+			 remote->route->transport->ops->name);
+		text_set(row->address, sizeof(row->address), remote->address);
+		text_set(row->why, sizeof(row->why), remote->why);
+		kvpull_status_set(&row->incarnation, remote->incarnation);
+	}
+	kvpull_status_set(&row->state, remote->state);
+	kvpull_status_set(&row->error, remote->code);
+	kvpull_status_set(&row->retries, remote->attempts);
+	kvpull_status_set(&row->claims, remote->claim_count);
+}
+
+void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index)
+{
+	const struct kvpull_remote *remote = &progress->remotes[index];
+	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
+
+	kvpull_show_peer(progress, index);
+	kvpull_status_set(&row->up_ns, progress->run_ns);
+	row->pid = progress->welcome->pid;
+	row->rank = remote->tp_rank;
+	text_set(row->engine_id, sizeof(row->engine_id),
+		 progress->welcome->engine_id);
+	kvpull_progress_note(progress, KVPULL_DID_UP, index, 0,
+			     remote->incarnation);
+}
+
+void kvpull_show_peer_down(struct kvpull_progress *progress, uint32_t index,
+			   int32_t code)
+{
+	const struct kvpull_status_note note = {
+		.at_ns = progress->run_ns,
+		.who = progress->remotes[index].incarnation,
+		.slot = index,
+		.what = KVPULL_DID_DOWN,
+		.arg = -code,
+	};
+
+	kvpull_status_note(&progress->facts->status->progress, &note);
+}
+
+void kvpull_show_claim(struct kvpull_progress *progress,
+		       const struct kvpull_claim *claim)
+{
+	const struct kvpull_claim_order *order = claim->order;
+	uint32_t at;
+
+	for (at = 0; at < order->rank_count; at++)
+		kvpull_progress_note(progress, KVPULL_DID_CLAIM_TICKET,
+				     order->slot, order->generation,
+				     order->ranks[at].incarnation);
+	if (progress->log->level >= KVPULL_LOG_DEBUG)
+		kvpull_debug(progress->log,
+			     "ticket claimed: slot %u generation %" PRIu64
+			     " of %016" PRIx64 ", %u ranks",
+			     order->slot, order->generation,
+			     order->ranks[0].incarnation, order->rank_count);
+}
+
+void kvpull_show_release(struct kvpull_progress *progress,
+			 const struct kvpull_claim *claim,
+			 const struct kvpull_claim_rank *rank)
+{
+	const struct kvpull_claim_order *order = claim->order;
+
+	kvpull_progress_note(progress, KVPULL_DID_RELEASE_TICKET, order->slot,
+			     order->generation,
+			     order->ranks[rank - claim->ranks].incarnation);
+}
+
+/* The ticket of a pull; NULL: it had none any more when it began. */
+static const struct kvpull_claim *claim_of(struct kvpull_progress *progress,
+					   uint32_t index)
+{
+	const struct kvpull_pull *pull = &progress->pulls[index];
+
+	return pull->uses_claim ? &progress->claims[pull->order->claim] : NULL;
+}
+
+static void pull_note(struct kvpull_progress *progress, uint32_t index,
+		      enum kvpull_status_what what, uint64_t at_ns)
+{
+	const struct kvpull_claim *claim = claim_of(progress, index);
+	const struct kvpull_status_note note = {
+		.at_ns = at_ns,
+		.generation = claim ? claim->order->generation : 0,
+		.who = claim ? claim->order->ranks[0].incarnation : 0,
+		.slot = claim ? claim->order->slot : 0,
+		.what = what,
+		.arg = -progress->pulls[index].code,
+	};
+
+	kvpull_status_note(&progress->facts->status->progress, &note);
+}
+
+void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)
+{
+	const struct kvpull_pull *pull = &progress->pulls[index];
+	const struct kvpull_claim *claim =
+		&progress->claims[pull->order->claim];
+	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
+	const uint32_t blocks = pull->order->group_first[KVPULL_GROUPS_MAX];
+
+	kvpull_status_set(&row->key, pull->order->key);
+	kvpull_status_set(&row->generation, claim->order->generation);
+	kvpull_status_set(&row->started_ns, pull->order->started_ns);
+	kvpull_status_set(&row->slot_blocks,
+			  claim->order->slot | (uint64_t)blocks << 32);
+	kvpull_status_set(&row->state,
+			  pull->state | (uint64_t)claim->ranks[0].peer << 32);
+	kvpull_status_label(row->label, pull->order->label);
+	pull_note(progress, index, KVPULL_DID_PULL, pull->order->started_ns);
+}
+
+void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
+			    enum kvpull_status_what what)
+{
+	const struct kvpull_pull *pull = &progress->pulls[index];
+	const struct kvpull_claim *claim =
+		&progress->claims[pull->order->claim];
+	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
+
+	kvpull_status_set(&row->state,
+			  pull->state | (uint64_t)claim->ranks[0].peer << 32);
+	pull_note(progress, index, what, progress->run_ns);
+}
+
+/* Whose fault it may be: a peer that is not there, else the first. */
+static uint32_t peer_of(const struct kvpull_progress *progress,
+			const struct kvpull_claim *claim)
+{
+	uint32_t at;
+
+	for (at = 0; at < claim->order->rank_count; at++) {
+		const uint32_t peer = claim->ranks[at].peer;
+
+		if (peer != KVPULL_NONE &&
+		    progress->remotes[peer].state != KVPULL_REMOTE_UP)
+			return peer;
+	}
+	return claim->ranks[0].peer;
+}
+
+/* One line a pull that failed, and what is needed to find its other side. */
+static void failure_log(struct kvpull_progress *progress, uint32_t index,
+			uint64_t ended_ns)
+{
+	const struct kvpull_pull *pull = &progress->pulls[index];
+	const struct kvpull_pull_order *order = pull->order;
+	const struct kvpull_claim *claim = claim_of(progress, index);
+	const uint32_t peer = claim ? peer_of(progress, claim) : KVPULL_NONE;
+	const struct kvpull_status_peer *row =
+		peer == KVPULL_NONE ? NULL :
+				      &progress->facts->status->peers[peer];
+
+	kvpull_log(progress->log,
+		   pull->code == KVPULL_EABORTED ? KVPULL_LOG_DEBUG :
+						   KVPULL_LOG_WARN,
+		   "pull of request %s key %" PRIu64 " failed after %" PRIu64
+		   " ms: %s: %s; peer %s %s pid %u, slot %u generation %" PRIu64
+		   " of %016" PRIx64,
+		   order->label, order->key,
+		   (ended_ns - order->started_ns) / KVPULL_NS_PER_MS,
+		   kvpull_error_name(pull->code), kvpull_error_text(pull->code),
+		   row ? row->address : "none", row ? row->engine_id : "",
+		   row ? row->pid : 0, claim ? claim->order->slot : 0,
+		   claim ? claim->order->generation : 0,
+		   claim ? claim->order->ranks[0].incarnation : 0);
+}
+
+static void parts_count(struct kvpull_progress *progress,
+			const struct kvpull_pull *pull)
+{
+	uint32_t at;
+
+	for (at = 0; at < pull->part_count; at++) {
+		const struct kvpull_part *part =
+			&progress->parts[pull->parts[at]];
+		struct kvpull_status_peer *row =
+			&progress->facts->status->peers[part->peer];
+
+		kvpull_status_add(pull->code ? &row->failures : &row->pulls, 1);
+		if (!pull->code)
+			kvpull_status_add(&row->bytes, part->read.byte_count);
+	}
+}
+
+void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
+			  uint64_t ended_ns)
+{
+	const struct kvpull_pull *pull = &progress->pulls[index];
+	const struct kvpull_claim *claim = claim_of(progress, index);
+	const struct kvpull_status_side *side =
+		&progress->facts->status->progress;
+	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
+
+	pull_note(progress, index,
+		  pull->code ? KVPULL_DID_FAILED : KVPULL_DID_LOADED, ended_ns);
+	kvpull_status_set(&row->state, kvpull_status_get(&row->state) &
+					       ~(uint64_t)UINT32_MAX);
+	parts_count(progress, pull);
+	if (pull->code) {
+		kvpull_status_failed(side, pull->code);
+		failure_log(progress, index, ended_ns);
+		return;
+	}
+	kvpull_status_took(side, KVPULL_TIMES_PULL,
+			   ended_ns - pull->order->started_ns, 1);
+	kvpull_status_took(side, KVPULL_TIMES_FIRST,
+			   (pull->first_ns ? pull->first_ns : ended_ns) -
+				   claim->since_ns,
+			   1);
+	if (pull->came_ns)
+		kvpull_status_took(side, KVPULL_TIMES_CHECK,
+				   ended_ns - pull->came_ns, 1);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the threads of a worker write down on their way: stores into memory that
+ * they were given, and nothing else. Pure: no clock, no system call, so that
+ * pure rooms may say what they do. A side is one thread's own.
+ */
+#ifndef KVPULL_PLUGIN_STATUS_RECORD_H
+#define KVPULL_PLUGIN_STATUS_RECORD_H
+
+#include <string.h>
+
+#include "plugin/status/layout.h"
+
+struct kvpull_status_side {
+	struct kvpull_status_thread *thread;
+	struct kvpull_status_event *events; /* [KVPULL_STATUS_EVENTS] */
+	uint64_t event_next;
+};
+
+/* A statistic with one writer: it orders nothing. */
+#define kvpull_status_set(word, value)                                         \
+	atomic_store_explicit(word, value, memory_order_relaxed)
+#define kvpull_status_get(word) atomic_load_explicit(word, memory_order_relaxed)
+#define kvpull_status_add(word, more)                                          \
+	kvpull_status_set(word, kvpull_status_get(word) + (more))
+
+/* What happened; slot, generation and who name the request on both sides. */
+struct kvpull_status_note {
+	uint64_t at_ns;
+	uint64_t generation;
+	uint64_t who;
+	uint32_t slot;
+	enum kvpull_status_what what;
+	int32_t arg; /* 0 .. 65535 are kept; of a code its negative */
+};
+
+static inline void kvpull_status_note(struct kvpull_status_side *side,
+				      const struct kvpull_status_note *note)
+{
+	struct kvpull_status_event *event =
+		&side->events[side->event_next % KVPULL_STATUS_EVENTS];
+
+	kvpull_status_set(&event->at_ns, note->at_ns);
+	kvpull_status_set(&event->generation, note->generation);
+	kvpull_status_set(&event->who, note->who);
+	kvpull_status_set(&event->what,
+			  note->slot | (uint64_t)note->what << 32 |
+				  (uint64_t)(uint16_t)note->arg << 48);
+	side->event_next++;
+	/* Whole before it is counted: pairs with the reader's acquire. */
+	atomic_store_explicit(&side->thread->event_count, side->event_next,
+			      memory_order_release);
+}
+
+static inline void kvpull_status_took(const struct kvpull_status_side *side,
+				      enum kvpull_status_times which,
+				      uint64_t took_ns, uint64_t times)
+{
+	const uint32_t bucket =
+		took_ns ? 63u - (uint32_t)__builtin_clzll(took_ns) : 0;
+
+	kvpull_status_add(&side->thread->times[which][bucket], times);
+	kvpull_status_add(&side->thread->time_sums[which], took_ns * times);
+}
+
+static inline void kvpull_status_failed(const struct kvpull_status_side *side,
+					int32_t code)
+{
+	if (code < 0 && code > -(int32_t)KVPULL_STATUS_CODES)
+		kvpull_status_add(&side->thread->failures[-code], 1);
+}
+
+/* label: at most KVPULL_STATUS_LABEL_BYTES with its NUL. */
+static inline void kvpull_status_label(_Atomic uint64_t *words,
+				       const char *label)
+{
+	uint64_t copy[KVPULL_STATUS_LABEL_BYTES / 8] = { 0 };
+	uint32_t at;
+
+	memcpy(copy, label, strnlen(label, sizeof(copy) - 1));
+	for (at = 0; at < KVPULL_STATUS_LABEL_BYTES / 8; at++)
+		kvpull_status_set(&words[at], copy[at]);
+}
+
+static inline void kvpull_status_label_get(const _Atomic uint64_t *words,
+					   char *label)
+{
+	uint64_t copy[KVPULL_STATUS_LABEL_BYTES / 8];
+	uint32_t at;
+
+	for (at = 0; at < KVPULL_STATUS_LABEL_BYTES / 8; at++)
+		copy[at] = kvpull_status_get(&words[at]);
+	memcpy(label, copy, sizeof(copy));
+	label[KVPULL_STATUS_LABEL_BYTES - 1] = '\0';
+}
+
+#define KVPULL_HOLD_STATE_MASK UINT64_C(0xffff) /* state and reason */
+
+/* The state alone; what is known of the slot stays. */
+static inline void kvpull_status_hold_state(struct kvpull_status_hold *row,
+					    uint32_t state, int32_t reason)
+{
+	kvpull_status_set(&row->state, (kvpull_status_get(&row->state) &
+					~KVPULL_HOLD_STATE_MASK) |
+					       state |
+					       (uint64_t)(uint8_t)reason << 8);
+}
+
+/* joined: of the consumer, as struct kvpull_status_words has it. */
+static inline void kvpull_status_hold_claimed(struct kvpull_status_hold *row,
+					      uint32_t joined, uint64_t now_ns)
+{
+	const uint64_t old = kvpull_status_get(&row->state);
+
+	kvpull_status_set(&row->word_ns, now_ns);
+	kvpull_status_set(&row->state,
+			  (old & ~UINT64_C(0xffff0000)) |
+				  (uint64_t)(uint16_t)joined << 16);
+}
+
+static inline void kvpull_status_hold_blocks(struct kvpull_status_hold *row,
+					     uint32_t blocks)
+{
+	kvpull_status_set(&row->state,
+			  (kvpull_status_get(&row->state) & UINT32_MAX) |
+				  (uint64_t)blocks << 32);
+}
+
+#endif /* KVPULL_PLUGIN_STATUS_RECORD_H */

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and closing of the status file. Invariants: whoever sees its name
+ * sees a whole header; while its worker lives a lock lies on it, which the
+ * mapping keeps and the kernel takes away with the process, however that ends.
+ */
+#include "plugin/status/status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define KIND(name, kind, from, help)                                           \
+	{ #name, KVPULL_COUNTER_##kind, WHERE_##from },
+#define WHERE_OWN(member) -1
+#define WHERE_HOLDS(member) -1
+#define WHERE_WORKER(member) -1
+#define WHERE_LOG(member) -1
+#define WHERE_PROGRESS(member)                                                 \
+	(int)(offsetof(struct kvpull_progress_counts, member) /                \
+	      sizeof(uint64_t))
+
+struct counter_place {
+	const char *name;
+	uint32_t kind;
+	int at; /* in the progress counts; -1: in the engine's, by its row */
+};
+
+/* clang-format off */
+static const struct counter_place counter_places[] = {
+	KVPULL_WORKER_COUNTERS(KIND)
+};
+/* clang-format on */
+
+_Static_assert((uint32_t)KVPULL_WORKER_COUNTER_COUNT <=
+		       KVPULL_STATUS_COUNTERS_MAX,
+	       "every counter has its place in the file");
+_Static_assert(KVPULL_ENGINE_ID_BYTES_MAX <= KVPULL_STATUS_NAME_BYTES,
+	       "an engine's id has room");
+
+/* Field 22: with the pid it names a process of this boot. 0: not known. */
+static uint64_t start_ticks(void)
+{
+	char text[1024];
+	const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+	const ssize_t bytes = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	unsigned long long ticks = 0;
+	const char *at;
+	int field;
+
+	if (fd >= 0)
+		(void)close(fd);
+	if (bytes <= 0)
+		return 0;
+	text[bytes] = '\0';
+	/* The second field, the command, ends at the last bracket. */
+	at = strrchr(text, ')');
+	for (field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at && sscanf(at, " %llu", &ticks) == 1 ? ticks : 0;
+}
+
+static void place(struct kvpull_status_header *header,
+		  enum kvpull_status_part part, size_t row_bytes,
+		  uint32_t row_count)
+{
+	header->places[part] = (struct kvpull_status_place){
+		.offset = header->file_bytes,
+		.row_bytes = (uint32_t)row_bytes,
+		.row_count = row_count,
+	};
+	header->file_bytes +=
+		((uint64_t)row_bytes * row_count + 63) & ~UINT64_C(63);
+}
+
+static void places_make(struct kvpull_status_header *header,
+			const struct kvpull_status_params *params)
+{
+	const struct kvpull_config *config = params->config;
+
+	header->file_bytes = (sizeof(*header) + 63) & ~(size_t)63;
+	place(header, KVPULL_STATUS_COUNTERS,
+	      sizeof(struct kvpull_status_counter),
+	      KVPULL_WORKER_COUNTER_COUNT);
+	place(header, KVPULL_STATUS_ENGINE, sizeof(struct kvpull_status_thread),
+	      1);
+	place(header, KVPULL_STATUS_PROGRESS,
+	      sizeof(struct kvpull_status_thread), 1);
+	place(header, KVPULL_STATUS_PROGRESS_COUNTS, sizeof(uint64_t),
+	      sizeof(struct kvpull_progress_counts) / sizeof(uint64_t));
+	place(header, KVPULL_STATUS_ENGINE_EVENTS,
+	      sizeof(struct kvpull_status_event), KVPULL_STATUS_EVENTS);
+	place(header, KVPULL_STATUS_PROGRESS_EVENTS,
+	      sizeof(struct kvpull_status_event), KVPULL_STATUS_EVENTS);
+	place(header, KVPULL_STATUS_CONSUMERS,
+	      sizeof(struct kvpull_status_consumer), params->caller_count_max);
+	place(header, KVPULL_STATUS_WORDS, sizeof(struct kvpull_status_words),
+	      params->caller_count_max);
+	place(header, KVPULL_STATUS_PEERS, sizeof(struct kvpull_status_peer),
+	      config->peers_max);
+	place(header, KVPULL_STATUS_PULLS, sizeof(struct kvpull_status_pull),
+	      config->pulls_max);
+	place(header, KVPULL_STATUS_HOLDS, sizeof(struct kvpull_status_hold),
+	      config->max_holds);
+}
+
+static void header_fill(struct kvpull_status_header *header,
+			const struct kvpull_status_params *params)
+{
+	const struct kvpull_config *config = params->config;
+
+	*header = (struct kvpull_status_header){
+		.magic = KVPULL_STATUS_MAGIC,
+		.version = KVPULL_STATUS_VERSION,
+		.part_count = KVPULL_STATUS_PARTS,
+		.incarnation = params->incarnation,
+		.opened_ns = params->now_ns,
+		.opened_utc = kvpull_clock_utc_ns(),
+		.start_ticks = start_ticks(),
+		.lease_ns = config->lease_ms * KVPULL_NS_PER_MS,
+		.hold_max_ns = config->hold_max_ms * KVPULL_NS_PER_MS,
+		.pid = (uint32_t)getpid(),
+		.uid = (uint32_t)geteuid(),
+		.tp_rank = params->tp_rank,
+		.tp_size = params->tp_size,
+		.wire_version = config->wire_emit,
+		.progress = config->progress,
+		.max_holds = config->max_holds,
+		.tickets_max = config->tickets_max,
+		.requests_max = config->requests_max,
+		.pulls_max = config->pulls_max,
+		.consumers_max = config->consumers_max,
+		.peers_max = config->peers_max,
+		.library = KVPULL_VERSION,
+	};
+	(void)snprintf(header->engine_id, sizeof(header->engine_id), "%s",
+		       params->engine_id);
+	if (gethostname(header->host, sizeof(header->host) - 1))
+		header->host[0] = '\0';
+	places_make(header, params);
+}
+
+/* A name is given last, to a file that is locked and whole. 0 or -1, errno. */
+static int file_name(struct kvpull_status *status, int folder_fd, int fd)
+{
+	const struct kvpull_status_header *header = status->header;
+	char name[64];
+	char proc[40];
+
+	(void)snprintf(name, sizeof(name),
+		       "%" PRIu32 "-%016" PRIx64 KVPULL_STATUS_SUFFIX,
+		       header->pid, header->incarnation);
+	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, proc, folder_fd, name, AT_SYMLINK_FOLLOW))
+		return -1;
+	(void)snprintf(status->path + strlen(status->path),
+		       sizeof(status->path) - strlen(status->path), "/%s",
+		       name);
+	return 0;
+}
+
+/* Mapped, locked, with its header in it. 0 or -1 with errno. */
+static int file_map(struct kvpull_status *status, int fd,
+		    const struct kvpull_config *config,
+		    const struct kvpull_status_header *header)
+{
+	void *base;
+
+	if (config->status_group && fchown(fd, (uid_t)-1, config->status_group))
+		return -1;
+	if (fchmod(fd, config->status_group ? 0640 : 0600) ||
+	    flock(fd, LOCK_EX | LOCK_NB) ||
+	    ftruncate(fd, (off_t)header->file_bytes))
+		return -1;
+	base = mmap(NULL, header->file_bytes, PROT_READ | PROT_WRITE,
+		    MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		return -1;
+	status->base = base;
+	status->bytes = header->file_bytes;
+	memcpy(base, header, sizeof(*header));
+	return 0;
+}
+
+static void unmap(struct kvpull_status *status)
+{
+	if (status->base)
+		(void)munmap(status->base, status->bytes);
+	status->base = NULL;
+	status->header = NULL;
+	status->path[0] = '\0';
+}
+
+/* 0; -1: there is none, and why was said. */
+static int file_make(struct kvpull_status *status,
+		     const struct kvpull_status_params *params,
+		     const struct kvpull_status_header *header)
+{
+	const char *why = NULL;
+	const int folder_fd = kvpull_status_folder(
+		params->config, status->path, sizeof(status->path) - 64, &why);
+	int fd = -1;
+	int failed = folder_fd < 0;
+
+	if (!failed) {
+		kvpull_status_sweep(folder_fd, params->now_ns);
+		fd = openat(folder_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC,
+			    0600);
+		failed = fd < 0 || file_map(status, fd, params->config, header);
+	}
+	if (!failed) {
+		status->header =
+			(struct kvpull_status_header *)(void *)status->base;
+		failed = file_name(status, folder_fd, fd);
+	}
+	if (failed) {
+		kvpull_warn(
+			params->log,
+			"no status file in %s: %s; kvpull_top will not see this worker",
+			status->path[0] ? status->path :
+					  params->config->socket_dir,
+			why ? why : strerror(errno));
+		unmap(status);
+	}
+	/* The lock stays with the mapping, which no child inherits. */
+	if (fd >= 0)
+		(void)close(fd);
+	if (folder_fd >= 0)
+		(void)close(folder_fd);
+	return failed ? -1 : 0;
+}
+
+static void *part(const struct kvpull_status *status,
+		  enum kvpull_status_part which)
+{
+	return status->base + status->header->places[which].offset;
+}
+
+static void parts_find(struct kvpull_status *status)
+{
+	status->engine.thread = part(status, KVPULL_STATUS_ENGINE);
+	status->engine.events = part(status, KVPULL_STATUS_ENGINE_EVENTS);
+	status->engine.event_next = 0;
+	status->progress.thread = part(status, KVPULL_STATUS_PROGRESS);
+	status->progress.events = part(status, KVPULL_STATUS_PROGRESS_EVENTS);
+	status->progress.event_next = 0;
+	status->counts = part(status, KVPULL_STATUS_PROGRESS_COUNTS);
+	status->consumers = part(status, KVPULL_STATUS_CONSUMERS);
+	status->words = part(status, KVPULL_STATUS_WORDS);
+	status->peers = part(status, KVPULL_STATUS_PEERS);
+	status->pulls = part(status, KVPULL_STATUS_PULLS);
+	status->holds = part(status, KVPULL_STATUS_HOLDS);
+}
+
+static void counters_name(const struct kvpull_status *status)
+{
+	struct kvpull_status_counter *rows =
+		part(status, KVPULL_STATUS_COUNTERS);
+	uint32_t at;
+
+	for (at = 0; at < KVPULL_WORKER_COUNTER_COUNT; at++) {
+		const struct counter_place *from = &counter_places[at];
+
+		(void)snprintf(rows[at].name, sizeof(rows[at].name), "%s",
+			       from->name);
+		rows[at].kind = from->kind;
+		rows[at].in_progress = from->at >= 0;
+		rows[at].index = from->at >= 0 ? (uint32_t)from->at : at;
+	}
+}
+
+int kvpull_status_open(struct kvpull_status *status,
+		       const struct kvpull_status_params *params)
+{
+	struct kvpull_status_header header;
+
+	*status = (struct kvpull_status){ .base = NULL };
+	header_fill(&header, params);
+	if (params->is_private || params->config->status != KVPULL_STATUS_ON ||
+	    file_make(status, params, &header)) {
+		void *base =
+			mmap(NULL, header.file_bytes, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (base == MAP_FAILED)
+			return KVPULL_ENOMEM;
+		status->base = base;
+		status->bytes = header.file_bytes;
+		memcpy(base, &header, sizeof(header));
+	}
+	status->header = (struct kvpull_status_header *)(void *)status->base;
+	(void)madvise(status->base, status->bytes, MADV_DONTFORK);
+	(void)madvise(status->base, status->bytes, MADV_DONTDUMP);
+	parts_find(status);
+	counters_name(status);
+	return 0;
+}
+
+void kvpull_status_close(struct kvpull_status *status)
+{
+	if (status->base)
+		kvpull_status_set(&status->header->closed, 1);
+	unmap(status);
+}

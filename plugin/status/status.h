@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The status file of a worker: what its threads write down, where whoever may
+ * look finds it. README.md says where it lies and for how long.
+ */
+#ifndef KVPULL_PLUGIN_STATUS_H
+#define KVPULL_PLUGIN_STATUS_H
+
+#include "plugin/config/config.h"
+#include "plugin/counters/counters.h"
+#include "plugin/status/record.h"
+
+#define KVPULL_STATUS_KEPT 8u                /* files of the dead */
+#define KVPULL_STATUS_KEPT_S UINT64_C(86400) /* and for so long */
+#define KVPULL_STATUS_FOLDER                                                   \
+	"/dev/shm/kvpull-%u"          /* where socket_dir is on disk */
+#define KVPULL_STATUS_FILES_MAX 4096u /* that a sweep looks at */
+#define KVPULL_STATUS_BYTES_MAX (UINT64_C(1) << 31) /* that a reader believes */
+
+struct kvpull_status_params {
+	const struct kvpull_log *log;
+	const struct kvpull_config *config;
+	const char *engine_id;
+	uint64_t incarnation;
+	uint64_t now_ns;
+	uint32_t tp_rank;
+	uint32_t tp_size;
+	uint32_t caller_count_max;
+	uint32_t is_private; /* no file, whatever the configuration says */
+};
+
+struct kvpull_status {
+	uint8_t *base; /* NULL: not open */
+	size_t bytes;
+	struct kvpull_status_header *header;
+	struct kvpull_status_side engine;
+	struct kvpull_status_side progress;
+	struct kvpull_progress_counts *counts;
+	struct kvpull_status_consumer *consumers; /* [caller_count_max] */
+	struct kvpull_status_words *words;        /* likewise */
+	struct kvpull_status_peer *peers;         /* [peers_max] */
+	struct kvpull_status_pull *pulls;         /* [pulls_max] */
+	struct kvpull_status_hold *holds;         /* [max_holds] */
+	char path[160];                           /* "": there is no file */
+};
+
+/*
+ * Make the file, or private memory where it is off or cannot be made (a line
+ * says why): the worker goes on. Sweeps what others have left.
+ * Return: 0; KVPULL_ENOMEM.
+ */
+int KVPULL_MUST_CHECK
+kvpull_status_open(struct kvpull_status *status,
+		   const struct kvpull_status_params *params);
+/* The file stays, and says that it was closed. */
+void kvpull_status_close(struct kvpull_status *status);
+
+/* status_folder.c */
+/*
+ * The folder of the files, open: socket_dir if that is in memory, else one of
+ * our own in /dev/shm. path: [path_bytes]. Return: a descriptor, or -1 and why
+ * in *why.
+ */
+int kvpull_status_folder(const struct kvpull_config *config, char *path,
+			 size_t path_bytes, const char **why);
+/* Of the dead: the newest KVPULL_STATUS_KEPT of the last KVPULL_STATUS_KEPT_S. */
+void kvpull_status_sweep(int folder_fd, uint64_t now_ns);
+/*
+ * Read the header of a file and believe it: owner, sizes, places.
+ * 0; KVPULL_EPROTO: it is none; KVPULL_EVERSION: of another version;
+ * KVPULL_EAUTH: somebody else's.
+ */
+int KVPULL_MUST_CHECK
+kvpull_status_header_read(int fd, uint32_t owner,
+			  struct kvpull_status_header *header);
+
+#endif /* KVPULL_PLUGIN_STATUS_H */

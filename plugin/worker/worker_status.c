@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half, engine's thread: its counters, for the engine that asks and for
+ * the status file, and its part of what that file says of holds and consumers.
+ */
+#include "plugin/worker/worker.h"
+
+#include <inttypes.h>
+
+#define SAY_NS KVPULL_NS_PER_S /* between lines on full tables */
+
+static uint64_t count_of(const _Atomic uint64_t *counter)
+{
+	/* A statistic: no order with anything else. */
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+#define FROM_OWN(member) worker->stats.member
+#define FROM_HOLDS(member) holds.member
+#define FROM_PROGRESS(member) count_of(&progress->member)
+#define FROM_WORKER(member) worker->member
+#define FROM_LOG(member) count_of(&worker->facts.log_budget.member)
+#define COPY(name, kind, from, help) stats->name = FROM_##from;
+
+void kvpull_worker_stats_get(struct kvpull_worker *worker,
+			     union kvpull_worker_counts *stats, uint32_t reset)
+{
+	const struct kvpull_progress_counts *progress =
+		kvpull_progress_counts(worker->progress);
+	struct kvpull_hold_counts holds;
+
+	kvpull_holds_counts(worker->holds, &holds);
+	KVPULL_WORKER_COUNTERS(COPY)
+	kvpull_counters_since(&kvpull_worker_counters, stats->values,
+			      worker->stats_at_reset.values,
+			      worker->stats.values, reset);
+}
+
+/* Those of the progress thread lie in the file by themselves. */
+#define SHOW_OWN(member) SHOW(FROM_OWN(member))
+#define SHOW_HOLDS(member) SHOW(FROM_HOLDS(member))
+#define SHOW_WORKER(member) SHOW(FROM_WORKER(member))
+#define SHOW_LOG(member) SHOW(FROM_LOG(member))
+#define SHOW_PROGRESS(member) (void)row++;
+#define SHOW(value) kvpull_status_set(row++, value);
+#define SHOW_ROW(name, kind, from, help) SHOW_##from
+
+static void show_counters(struct kvpull_worker *worker)
+{
+	_Atomic uint64_t *row = worker->status.engine.thread->counters;
+	struct kvpull_hold_counts holds;
+
+	kvpull_holds_counts(worker->holds, &holds);
+	/* cppcheck-suppress unknownMacro ; a statement a row */
+	KVPULL_WORKER_COUNTERS(SHOW_ROW)
+}
+
+void kvpull_worker_show_step(struct kvpull_worker *worker, uint64_t begun_ns)
+{
+	struct kvpull_status_side *side = &worker->status.engine;
+
+	kvpull_status_took(side, KVPULL_TIMES_STEP,
+			   kvpull_facts_now(&worker->facts) - begun_ns, 1);
+	kvpull_status_set(&side->thread->instance, worker->step_incarnation);
+	show_counters(worker);
+}
+
+void kvpull_worker_show_poll(struct kvpull_worker *worker, uint64_t took_ns,
+			     uint32_t sent)
+{
+	if (sent)
+		kvpull_status_took(&worker->status.engine, KVPULL_TIMES_SENT,
+				   took_ns, sent);
+	show_counters(worker);
+}
+
+void kvpull_worker_show_hold(struct kvpull_worker *worker,
+			     const struct kvpull_command *command)
+{
+	struct kvpull_status_hold *row = &worker->status.holds[command->slot];
+
+	kvpull_status_hold_blocks(row, command->blocks);
+	kvpull_status_label(row->label, command->label);
+}
+
+/* Who has that place in the hold table, or had it last; NULL: nobody. */
+static const struct kvpull_consumer *consumer_of(struct kvpull_worker *worker,
+						 uint32_t joined, uint32_t *at)
+{
+	uint32_t index;
+
+	for (index = 0; joined && index < worker->facts.caller_count_max;
+	     index++)
+		if (kvpull_status_get(&worker->status.words[index].joined) ==
+		    joined) {
+			*at = index;
+			return &worker->handover.consumers[index];
+		}
+	return NULL;
+}
+
+void kvpull_worker_show_expired(struct kvpull_worker *worker,
+				const struct kvpull_hold_end *end)
+{
+	const struct kvpull_status_hold *row = &worker->status.holds[end->slot];
+	struct kvpull_status_thread *thread = worker->status.engine.thread;
+	const uint64_t state = kvpull_status_get(&row->state);
+	const uint64_t now_ns = kvpull_status_get(&row->word_ns);
+	const uint64_t age_ns = now_ns - kvpull_status_get(&row->taken_ns);
+	const uint64_t max_ns =
+		worker->facts.config.hold_max_ms * KVPULL_NS_PER_MS;
+	char label[KVPULL_STATUS_LABEL_BYTES];
+	const struct kvpull_consumer *consumer;
+	struct kvpull_status_words *words;
+	uint32_t at = 0;
+
+	consumer = consumer_of(worker, (uint16_t)(state >> 16), &at);
+	words = &worker->status.words[at];
+	kvpull_status_label_get(row->label, label);
+	kvpull_status_add(consumer ? &words->expired : &thread->expired, 1);
+	kvpull_status_add(consumer ? &words->expired_blocks :
+				     &thread->expired_blocks,
+			  state >> 32);
+	kvpull_status_set(consumer ? &words->expired_ns : &thread->expired_ns,
+			  now_ns);
+	kvpull_warn(
+		&worker->facts.log,
+		"hold of request %s key %" PRIu64
+		" expired at its %s: %u blocks after %" PRIu64
+		" ms, claimed last by %s pid %u; slot %u generation %" PRIu64
+		" of %016" PRIx64,
+		label, end->key, age_ns < max_ns ? "lease" : "hold_max",
+		(uint32_t)(state >> 32), age_ns / KVPULL_NS_PER_MS,
+		consumer ? consumer->engine_id : "nobody",
+		consumer ? consumer->pid : 0, end->slot, end->generation,
+		worker->facts.incarnation);
+}
+
+int kvpull_worker_may_say(struct kvpull_worker *worker)
+{
+	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
+
+	if (now_ns < worker->full_say_ns)
+		return 0;
+	worker->full_say_ns = now_ns + SAY_NS;
+	return 1;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The status file: where it lies, who is believed, what outlives its worker. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "plugin/status/status.h"
+
+struct world {
+	char folder[64];
+	struct kvpull_config config;
+	struct kvpull_status status;
+};
+
+static int up(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+	char text[160];
+
+	(void)snprintf(world->folder, sizeof(world->folder),
+		       "/dev/shm/test-status-XXXXXX");
+	if (!mkdtemp(world->folder))
+		return -1;
+	(void)snprintf(text, sizeof(text),
+		       "{\"socket_dir\":\"%s\",\"max_holds\":100}",
+		       world->folder);
+	*state = world;
+	return kvpull_config_load(&world->config, text, NULL);
+}
+
+static int down(void **state)
+{
+	struct world *world = *state;
+	char command[128];
+
+	kvpull_status_close(&world->status);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", world->folder);
+	free(world);
+	/* NOLINTNEXTLINE(cert-env33-c): a folder that mkdtemp() named. */
+	return system(command);
+}
+
+static int open_as(struct world *world, struct kvpull_status *status,
+		   uint64_t incarnation)
+{
+	const struct kvpull_status_params params = {
+		.config = &world->config,
+		.engine_id = "prefill-0",
+		.incarnation = incarnation,
+		.now_ns = kvpull_clock_ns(),
+		.tp_size = 1,
+		.caller_count_max = 4,
+	};
+
+	return kvpull_status_open(status, &params);
+}
+
+static int read_header(const char *path, uint32_t owner,
+		       struct kvpull_status_header *header)
+{
+	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int code;
+
+	assert_true(fd >= 0);
+	code = kvpull_status_header_read(fd, owner, header);
+	(void)close(fd);
+	return code;
+}
+
+static uint32_t file_count(const struct world *world)
+{
+	DIR *folder = opendir(world->folder);
+	const struct dirent *entry;
+	uint32_t count = 0;
+
+	assert_non_null(folder);
+	while ((entry = readdir(folder)))
+		count += strstr(entry->d_name, KVPULL_STATUS_SUFFIX) != NULL;
+	(void)closedir(folder);
+	return count;
+}
+
+static void file_says_who_writes_it(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_status_header header = { 0 };
+	struct stat status;
+
+	assert_int_equal(open_as(world, &world->status, 0x1234), 0);
+	assert_memory_equal(world->status.path, world->folder,
+			    strlen(world->folder));
+	assert_int_equal(stat(world->status.path, &status), 0);
+	assert_int_equal(status.st_mode & 0777, 0600);
+	assert_int_equal(read_header(world->status.path, geteuid(), &header),
+			 0);
+	assert_int_equal(header.pid, getpid());
+	assert_int_equal(header.incarnation, 0x1234);
+	assert_string_equal(header.engine_id, "prefill-0");
+	assert_int_equal(header.max_holds, 100);
+	assert_true(header.start_ticks > 0);
+	assert_int_equal(header.closed, 0);
+}
+
+static void events_are_kept_in_a_circle(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_status_note note = { .what = KVPULL_DID_END,
+					   .generation = 7,
+					   .arg = 2 };
+	const struct kvpull_status_event *event;
+	uint32_t at;
+
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	for (at = 0; at < KVPULL_STATUS_EVENTS + 3; at++) {
+		note.slot = at;
+		kvpull_status_note(&world->status.engine, &note);
+	}
+	event = &world->status.engine.events[2];
+	assert_int_equal(world->status.engine.thread->event_count,
+			 KVPULL_STATUS_EVENTS + 3);
+	assert_int_equal(event->what, (KVPULL_STATUS_EVENTS + 2) |
+					      (uint64_t)KVPULL_DID_END << 32 |
+					      UINT64_C(2) << 48);
+	assert_int_equal(event->generation, 7);
+}
+
+static void bytes_of_a_stranger_are_refused(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_status_header header;
+	struct kvpull_status_header bad;
+	uint32_t part;
+
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	bad = *world->status.header;
+#define REFUSED(code_, change)                                                 \
+	do {                                                                   \
+		change;                                                        \
+		assert_int_equal(                                              \
+			read_header(world->status.path, geteuid(), &header),   \
+			code_);                                                \
+		memcpy(world->status.base, &bad, sizeof(bad));                 \
+	} while (0)
+	REFUSED(0, (void)0);
+	REFUSED(KVPULL_EPROTO, world->status.header->magic++);
+	REFUSED(KVPULL_EVERSION, world->status.header->version++);
+	REFUSED(KVPULL_EVERSION, world->status.header->part_count--);
+	REFUSED(KVPULL_EPROTO, world->status.header->file_bytes += 64);
+	for (part = 0; part < KVPULL_STATUS_PARTS; part++) {
+		struct kvpull_status_place *place =
+			&world->status.header->places[part];
+
+		REFUSED(KVPULL_EPROTO, place->offset = bad.file_bytes + 64);
+		REFUSED(KVPULL_EPROTO, place->offset = UINT64_MAX - 63);
+		REFUSED(KVPULL_EPROTO, place->offset = 0);
+		REFUSED(KVPULL_EPROTO, place->row_bytes += 8);
+		REFUSED(KVPULL_EPROTO, place->row_count = UINT32_MAX);
+	}
+	assert_int_equal(truncate(world->status.path, 4096), 0);
+	assert_int_equal(read_header(world->status.path, geteuid(), &header),
+			 KVPULL_EPROTO);
+}
+
+static void file_of_another_user_is_refused(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_status_header header;
+
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	if (geteuid())
+		skip();
+	assert_int_equal(chown(world->status.path, 4711, 4711), 0);
+	assert_int_equal(read_header(world->status.path, 4712, &header),
+			 KVPULL_EAUTH);
+	assert_int_equal(read_header(world->status.path, 4711, &header), 0);
+}
+
+static void leave_dead(struct world *world, uint64_t incarnation)
+{
+	const pid_t child = fork();
+	int status;
+
+	if (!child) {
+		struct kvpull_status own;
+
+		if (open_as(world, &own, incarnation))
+			_exit(1);
+		kvpull_status_set(&own.engine.thread->ran_ns,
+				  kvpull_clock_ns());
+		(void)raise(SIGKILL);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+}
+
+static void newest_files_of_the_dead_are_kept(void **state)
+{
+	struct world *world = *state;
+	char path[160];
+	uint64_t at;
+
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	for (at = 0; at < KVPULL_STATUS_KEPT + 3; at++)
+		leave_dead(world, 100 + at);
+	/* Each open sweeps before it makes its own. */
+	assert_int_equal(file_count(world), 1 + KVPULL_STATUS_KEPT + 1);
+	kvpull_status_close(&world->status);
+	assert_int_equal(open_as(world, &world->status, 2), 0);
+	(void)snprintf(path, sizeof(path), "%s", world->status.path);
+	assert_int_equal(file_count(world), 1 + KVPULL_STATUS_KEPT);
+	/* The living is not among those that are counted, or swept. */
+	leave_dead(world, 200);
+	leave_dead(world, 201);
+	assert_int_equal(access(path, F_OK), 0);
+}
+
+static void old_files_of_the_dead_are_swept(void **state)
+{
+	struct world *world = *state;
+	const uint64_t kept_ns = KVPULL_STATUS_KEPT_S * KVPULL_NS_PER_S;
+	const int fd = open(world->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t now_ns;
+
+	assert_true(fd >= 0);
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	leave_dead(world, 2);
+	leave_dead(world, 3);
+	now_ns = kvpull_clock_ns();
+	kvpull_status_sweep(fd, now_ns + kept_ns / 2);
+	assert_int_equal(file_count(world), 3);
+	kvpull_status_sweep(fd, now_ns + kept_ns + KVPULL_NS_PER_S);
+	assert_int_equal(file_count(world), 1);
+	assert_int_equal(access(world->status.path, F_OK), 0);
+	(void)close(fd);
+}
+
+/* Who writes into its pages would wait for the disk. */
+static void folder_on_a_disk_is_not_used(void **state)
+{
+	struct world *world = *state;
+	struct kvpull_config config = world->config;
+	char path[160] = "";
+	const char *why = NULL;
+	int fd;
+
+	(void)snprintf(config.socket_dir, sizeof(config.socket_dir), "/proc");
+	fd = kvpull_status_folder(&config, path, sizeof(path), &why);
+	assert_true(fd >= 0);
+	(void)close(fd);
+	assert_memory_equal(path, "/dev/shm/kvpull-", 16);
+}
+
+static void without_a_file_all_goes_on(void **state)
+{
+	struct world *world = *state;
+
+	world->config.status = KVPULL_STATUS_OFF;
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	assert_int_equal(file_count(world), 0);
+	assert_string_equal(world->status.path, "");
+	kvpull_status_took(&world->status.engine, KVPULL_TIMES_STEP, 1000, 1);
+	assert_int_equal(
+		world->status.engine.thread->times[KVPULL_TIMES_STEP][9], 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(file_says_who_writes_it),
+		TEST(events_are_kept_in_a_circle),
+		TEST(bytes_of_a_stranger_are_refused),
+		TEST(file_of_another_user_is_refused),
+		TEST(newest_files_of_the_dead_are_kept),
+		TEST(old_files_of_the_dead_are_swept),
+		TEST(folder_on_a_disk_is_not_used),
+		TEST(without_a_file_all_goes_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
