@@ -9,12 +9,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/wire.h"
 #include "verbs/bundle.h"
 #include "verbs/pair.h"
 
 #define RECEIVE_ID (UINT64_C(1) << 63)
-#define PRIVATE_MAGIC 0x4c50564bu /* "KVPL" */
 
 static uint32_t queue_max_of(const struct kvpull_verbs_params *params,
 			     enum kvpull_verbs_role role)
@@ -496,7 +494,7 @@ int kvpull_verbs_end_say(struct kvpull_verbs_end *end,
 int kvpull_verbs_end_note(struct kvpull_verbs_end *end,
 			  const struct kvpull_record *record, uint32_t number)
 {
-	uint8_t bytes[32];
+	uint8_t bytes[KVPULL_FRAME_RECORD_BYTES];
 	struct kvpull_frame frame = { .kind = KVPULL_FRAME_NOTE,
 				      .offset = number,
 				      .payload = bytes,
@@ -550,48 +548,4 @@ void kvpull_verbs_end_pump(struct kvpull_verbs_end *end)
 	/* Never more of these than frames that came: see the header. */
 	if (end->told_acked != end->received)
 		(void)frame_send(end, &ack);
-}
-
-void kvpull_verbs_greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
-			       const struct kvpull_verbs_greeting *greeting)
-{
-	struct kvpull_wire_writer writer = {
-		.data = bytes, .capacity = KVPULL_VERBS_PRIVATE_BYTES
-	};
-
-	kvpull_wire_put_u32(&writer, PRIVATE_MAGIC);
-	kvpull_wire_put_u16(&writer, KVPULL_FRAME_VERSION);
-	kvpull_wire_put_u16(&writer, (uint16_t)greeting->credits);
-	kvpull_wire_put_u16(&writer, (uint16_t)greeting->kind);
-	kvpull_wire_put_u16(&writer, (uint16_t)greeting->rail);
-	kvpull_wire_put_u16(&writer, (uint16_t)greeting->mtu);
-	kvpull_wire_put_u64(&writer, greeting->token[0]);
-	kvpull_wire_put_u64(&writer, greeting->token[1]);
-}
-
-int kvpull_verbs_greeting_get(const void *bytes, size_t byte_count,
-			      struct kvpull_verbs_greeting *greeting)
-{
-	struct kvpull_wire_reader reader = { .data = bytes,
-					     .byte_count = byte_count };
-	struct kvpull_verbs_greeting parsed;
-	const uint32_t magic = kvpull_wire_get_u32(&reader);
-	const uint32_t version = kvpull_wire_get_u16(&reader);
-
-	if (!bytes || reader.bad || magic != PRIVATE_MAGIC)
-		return KVPULL_EPROTO;
-	if (version != KVPULL_FRAME_VERSION)
-		return KVPULL_EVERSION;
-	parsed.credits = kvpull_wire_get_u16(&reader);
-	parsed.kind = kvpull_wire_get_u16(&reader);
-	parsed.rail = kvpull_wire_get_u16(&reader);
-	parsed.mtu = kvpull_wire_get_u16(&reader);
-	parsed.token[0] = kvpull_wire_get_u64(&reader);
-	parsed.token[1] = kvpull_wire_get_u64(&reader);
-	/* The CM may pad: what follows does not count. */
-	if (reader.bad || !parsed.credits || !parsed.mtu ||
-	    parsed.kind < KVPULL_VERBS_CALL || parsed.kind > KVPULL_VERBS_FULL)
-		return KVPULL_EPROTO;
-	*greeting = parsed;
-	return 0;
 }

@@ -225,31 +225,6 @@ void kvpull_verbs_end_pump(struct kvpull_verbs_end *end);
 void kvpull_verbs_id_destroy(const struct kvpull_verbs_shared *shared,
 			     struct rdma_cm_id *id);
 
-/* Private data of the CM: who calls, what it takes and what its port carries. */
-#define KVPULL_VERBS_PRIVATE_BYTES 30u
-
-enum kvpull_verbs_greeting_kind {
-	KVPULL_VERBS_CALL = 1, /* a first rail, and the answer to any */
-	KVPULL_VERBS_JOIN,     /* one more rail, with the token of its bundle */
-	KVPULL_VERBS_UNKNOWN,  /* refused: no bundle has that token */
-	KVPULL_VERBS_FULL      /* refused: no room, which passes */
-};
-
-struct kvpull_verbs_greeting {
-	uint32_t kind;
-	uint32_t credits;
-	uint32_t rail;     /* the caller's own */
-	uint32_t mtu;      /* enum ibv_mtu */
-	uint64_t token[2]; /* of the bundle */
-};
-
-void kvpull_verbs_greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
-			       const struct kvpull_verbs_greeting *greeting);
-/* 0, KVPULL_EPROTO, KVPULL_EVERSION. */
-int KVPULL_MUST_CHECK
-kvpull_verbs_greeting_get(const void *bytes, size_t byte_count,
-			  struct kvpull_verbs_greeting *greeting);
-
 static inline int kvpull_verbs_end_is_up(const struct kvpull_verbs_end *end)
 {
 	return end->state >= KVPULL_VERBS_OPEN &&

@@ -5,23 +5,146 @@
  */
 #include "verbs/frame.h"
 
-#include "base/wire.h"
-
 #define FRAME_MAGIC 0x564bu
+#define GREETING_MAGIC 0x4c50564bu /* "KVPL" */
+
+/* ---- tables ---- */
+
+static int range_is_good(const void *member)
+{
+	const struct kvpull_key *key = member;
+
+	return key->address <= UINT64_MAX - key->bytes;
+}
+
+static int keys_are_good(const void *message)
+{
+	const struct kvpull_keys *keys = message;
+
+	return keys->entries.bytes ==
+	       (uint64_t)keys->slot_count *
+		       sizeof(struct kvpull_revocation_entry);
+}
+
+/* clang-format off */
+/* A frame and a greeting begin with magic and version: see message_get(). */
+static const struct kvpull_field frame_fields[] = {
+	KVPULL_FIELD_OF(U16, struct kvpull_frame, magic,
+			.min = FRAME_MAGIC, .max = FRAME_MAGIC),
+	KVPULL_FIELD_OF(U8, struct kvpull_frame, version,
+			.min = KVPULL_FRAME_VERSION,
+			.max = KVPULL_FRAME_VERSION),
+	KVPULL_FIELD_OF(U8, struct kvpull_frame, kind,
+			.min = KVPULL_FRAME_MESSAGE, .max = KVPULL_FRAME_ACK),
+	KVPULL_FIELD_OF(U32, struct kvpull_frame, acked, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_frame, total, .min = 0),
+	KVPULL_FIELD_OF(U32, struct kvpull_frame, offset, .min = 0),
+};
+
+/* Slot, generation and tag are judged by the hold table. */
+static const struct kvpull_field record_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_record, kind,
+			.min = KVPULL_NOTE_CLAIM, .max = KVPULL_NOTE_RELEASE),
+	KVPULL_FIELD_OF(U32, struct kvpull_record, slot, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_record, generation, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_record, tag, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_record, extra, .min = 0),
+};
+
+static const struct kvpull_field key_fields[] = {
+	KVPULL_FIELD_OF(U64, struct kvpull_key, address, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_key, bytes, .min = 1),
+	KVPULL_FIELD_OF(U32, struct kvpull_key, remote_key, .min = 0),
+};
+static const struct kvpull_table key_table =
+	KVPULL_TABLE("key", key_fields, .is_good = range_is_good);
+
+static const struct kvpull_field keys_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_keys, slot_count, .min = 1),
+	KVPULL_FIELD_OF(BYTES, struct kvpull_keys, token, .min = 0),
+	KVPULL_FIELD_OF(ONE, struct kvpull_keys, entries, .rows = &key_table),
+	KVPULL_ROWS_OF(ROWS16, struct kvpull_keys, regions, region_count,
+		       &key_table, .min = 1, .max = KVPULL_REGIONS_MAX),
+};
+
+static const struct kvpull_field greeting_fields[] = {
+	KVPULL_FIELD_OF(U32, struct kvpull_verbs_greeting, magic,
+			.min = GREETING_MAGIC, .max = GREETING_MAGIC),
+	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, version,
+			.min = KVPULL_FRAME_VERSION,
+			.max = KVPULL_FRAME_VERSION),
+	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, credits, .min = 1),
+	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, kind,
+			.min = KVPULL_VERBS_CALL, .max = KVPULL_VERBS_FULL),
+	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, rail, .min = 0),
+	KVPULL_FIELD_OF(U16, struct kvpull_verbs_greeting, mtu, .min = 1),
+	KVPULL_FIELD_OF(BYTES, struct kvpull_verbs_greeting, token, .min = 0),
+};
+
+const struct kvpull_table kvpull_frame_table =
+	KVPULL_TABLE("frame", frame_fields, .is_good = NULL);
+const struct kvpull_table kvpull_record_table =
+	KVPULL_TABLE("note", record_fields, .is_good = NULL);
+const struct kvpull_table kvpull_keys_table =
+	KVPULL_TABLE("keys", keys_fields, .is_good = keys_are_good);
+const struct kvpull_table kvpull_greeting_table =
+	KVPULL_TABLE("greeting", greeting_fields, .is_good = NULL);
+/* clang-format on */
+
+/* ---- messages ---- */
+
+static uint32_t message_put(uint8_t *bytes, size_t capacity,
+			    const struct kvpull_table *table,
+			    const void *message)
+{
+	struct kvpull_wire_writer writer = { .data = bytes,
+					     .capacity = capacity };
+
+	kvpull_fields_put(&writer, table, 1, message);
+	return (uint32_t)writer.used;
+}
+
+/* Another version is told apart from what is no message of ours at all. */
+static int message_get(struct kvpull_wire_reader *reader,
+		       const struct kvpull_table *table, void *message)
+{
+	const struct kvpull_field *magic = &table->fields[0];
+	const struct kvpull_field *version = &table->fields[1];
+
+	kvpull_fields_get_body(reader, table, message);
+	if (reader->bad || kvpull_fields_number(magic, message) != magic->min)
+		return KVPULL_EPROTO;
+	if (kvpull_fields_number(version, message) != version->min)
+		return KVPULL_EVERSION;
+	return kvpull_fields_check(table, message) ? KVPULL_EPROTO : 0;
+}
+
+/* All of the bytes, and they have no version: the frame around them has. */
+static int payload_get(const uint8_t *bytes, size_t byte_count,
+		       const struct kvpull_table *table, void *message)
+{
+	struct kvpull_wire_reader reader = { .data = bytes,
+					     .byte_count = byte_count };
+
+	kvpull_fields_get_body(&reader, table, message);
+	return !kvpull_wire_done(&reader) ||
+			       kvpull_fields_check(table, message) ?
+		       KVPULL_EPROTO :
+		       0;
+}
 
 uint32_t kvpull_frame_put(uint8_t *bytes, const struct kvpull_frame *frame)
 {
-	struct kvpull_wire_writer writer = { .data = bytes,
-					     .capacity = KVPULL_FRAME_BYTES };
+	struct kvpull_frame head = *frame;
+	uint32_t used;
 
-	kvpull_wire_put_u16(&writer, FRAME_MAGIC);
-	kvpull_wire_put_u8(&writer, KVPULL_FRAME_VERSION);
-	kvpull_wire_put_u8(&writer, (uint8_t)frame->kind);
-	kvpull_wire_put_u32(&writer, frame->acked);
-	kvpull_wire_put_u32(&writer, frame->total);
-	kvpull_wire_put_u32(&writer, frame->offset);
-	kvpull_wire_put(&writer, frame->payload, frame->payload_bytes);
-	return (uint32_t)writer.used;
+	head.magic = FRAME_MAGIC;
+	head.version = KVPULL_FRAME_VERSION;
+	used = message_put(bytes, KVPULL_FRAME_HEADER_BYTES,
+			   &kvpull_frame_table, &head);
+	if (frame->payload_bytes)
+		memcpy(bytes + used, frame->payload, frame->payload_bytes);
+	return used + frame->payload_bytes;
 }
 
 int kvpull_frame_get(const uint8_t *bytes, size_t byte_count,
@@ -29,19 +152,14 @@ int kvpull_frame_get(const uint8_t *bytes, size_t byte_count,
 {
 	struct kvpull_wire_reader reader = { .data = bytes,
 					     .byte_count = byte_count };
-	const uint32_t magic = kvpull_wire_get_u16(&reader);
-	const uint32_t version = kvpull_wire_get_u8(&reader);
 	struct kvpull_frame parsed = { 0 };
+	int code;
 
-	parsed.kind = kvpull_wire_get_u8(&reader);
-	parsed.acked = kvpull_wire_get_u32(&reader);
-	parsed.total = kvpull_wire_get_u32(&reader);
-	parsed.offset = kvpull_wire_get_u32(&reader);
-	if (reader.bad || byte_count > KVPULL_FRAME_BYTES ||
-	    magic != FRAME_MAGIC)
+	if (byte_count > KVPULL_FRAME_BYTES)
 		return KVPULL_EPROTO;
-	if (version != KVPULL_FRAME_VERSION)
-		return KVPULL_EVERSION;
+	code = message_get(&reader, &kvpull_frame_table, &parsed);
+	if (code)
+		return code;
 	parsed.payload = bytes + reader.at;
 	parsed.payload_bytes = (uint32_t)(byte_count - reader.at);
 	*frame = parsed;
@@ -72,98 +190,58 @@ int kvpull_inbox_add(struct kvpull_inbox *inbox,
 	return inbox->used == inbox->total;
 }
 
-void kvpull_frame_put_record(uint8_t bytes[32],
+void kvpull_frame_put_record(uint8_t bytes[KVPULL_FRAME_RECORD_BYTES],
 			     const struct kvpull_record *record)
 {
-	struct kvpull_wire_writer writer = { .data = bytes, .capacity = 32 };
-
-	kvpull_wire_put_u32(&writer, record->kind);
-	kvpull_wire_put_u32(&writer, record->slot);
-	kvpull_wire_put_u64(&writer, record->generation);
-	kvpull_wire_put_u64(&writer, record->tag);
-	kvpull_wire_put_u64(&writer, record->extra);
+	(void)message_put(bytes, KVPULL_FRAME_RECORD_BYTES,
+			  &kvpull_record_table, record);
 }
 
 int kvpull_frame_get_record(const struct kvpull_frame *frame,
 			    struct kvpull_record *record)
 {
-	struct kvpull_wire_reader reader = { .data = frame->payload,
-					     .byte_count =
-						     frame->payload_bytes };
-	struct kvpull_record parsed;
+	return payload_get(frame->payload, frame->payload_bytes,
+			   &kvpull_record_table, record);
+}
 
-	parsed.kind = kvpull_wire_get_u32(&reader);
-	parsed.slot = kvpull_wire_get_u32(&reader);
-	parsed.generation = kvpull_wire_get_u64(&reader);
-	parsed.tag = kvpull_wire_get_u64(&reader);
-	parsed.extra = kvpull_wire_get_u64(&reader);
-	/* Slot, generation and tag are judged by the hold table. */
-	if (!kvpull_wire_done(&reader) || (parsed.kind != KVPULL_NOTE_CLAIM &&
-					   parsed.kind != KVPULL_NOTE_RELEASE))
+void kvpull_verbs_greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
+			       const struct kvpull_verbs_greeting *greeting)
+{
+	struct kvpull_verbs_greeting head = *greeting;
+
+	head.magic = GREETING_MAGIC;
+	head.version = KVPULL_FRAME_VERSION;
+	(void)message_put(bytes, KVPULL_VERBS_PRIVATE_BYTES,
+			  &kvpull_greeting_table, &head);
+}
+
+int kvpull_verbs_greeting_get(const void *bytes, size_t byte_count,
+			      struct kvpull_verbs_greeting *greeting)
+{
+	struct kvpull_wire_reader reader = { .data = bytes,
+					     .byte_count = byte_count };
+	struct kvpull_verbs_greeting parsed = { 0 };
+	int code;
+
+	if (!bytes)
 		return KVPULL_EPROTO;
-	*record = parsed;
-	return 0;
-}
-
-static void key_put(struct kvpull_wire_writer *writer,
-		    const struct kvpull_key *key)
-{
-	kvpull_wire_put_u64(writer, key->address);
-	kvpull_wire_put_u64(writer, key->bytes);
-	kvpull_wire_put_u32(writer, key->remote_key);
-}
-
-static int key_get(struct kvpull_wire_reader *reader, struct kvpull_key *key)
-{
-	key->address = kvpull_wire_get_u64(reader);
-	key->bytes = kvpull_wire_get_u64(reader);
-	key->remote_key = kvpull_wire_get_u32(reader);
-	key->reserved = 0;
-	return key->bytes && key->address <= UINT64_MAX - key->bytes;
+	/* The CM may pad: what follows does not count. */
+	code = message_get(&reader, &kvpull_greeting_table, &parsed);
+	if (!code)
+		*greeting = parsed;
+	return code;
 }
 
 uint32_t kvpull_keys_put(uint8_t *bytes, const struct kvpull_keys *keys)
 {
-	struct kvpull_wire_writer writer = { .data = bytes,
-					     .capacity =
-						     KVPULL_KEYS_BYTES_MAX };
-	uint32_t i;
-
-	kvpull_wire_put_u32(&writer, keys->region_count);
-	kvpull_wire_put_u32(&writer, keys->slot_count);
-	kvpull_wire_put_u64(&writer, keys->token[0]);
-	kvpull_wire_put_u64(&writer, keys->token[1]);
-	key_put(&writer, &keys->entries);
-	for (i = 0; i < keys->region_count; i++)
-		key_put(&writer, &keys->regions[i]);
-	return (uint32_t)writer.used;
+	return message_put(bytes, KVPULL_KEYS_BYTES_MAX, &kvpull_keys_table,
+			   keys);
 }
 
 int kvpull_keys_get(const uint8_t *bytes, size_t byte_count,
 		    struct kvpull_keys *keys)
 {
-	struct kvpull_wire_reader reader = { .data = bytes,
-					     .byte_count = byte_count };
-	struct kvpull_keys parsed = { 0 };
-	int good;
-	uint32_t i;
-
-	parsed.region_count = kvpull_wire_get_u32(&reader);
-	parsed.slot_count = kvpull_wire_get_u32(&reader);
-	parsed.token[0] = kvpull_wire_get_u64(&reader);
-	parsed.token[1] = kvpull_wire_get_u64(&reader);
-	good = key_get(&reader, &parsed.entries);
-	if (!parsed.region_count || parsed.region_count > KVPULL_REGIONS_MAX)
-		return KVPULL_EPROTO;
-	for (i = 0; i < parsed.region_count; i++)
-		good &= key_get(&reader, &parsed.regions[i]);
-	if (!good || !kvpull_wire_done(&reader) || !parsed.slot_count ||
-	    parsed.entries.bytes !=
-		    (uint64_t)parsed.slot_count *
-			    sizeof(struct kvpull_revocation_entry))
-		return KVPULL_EPROTO;
-	*keys = parsed;
-	return 0;
+	return payload_get(bytes, byte_count, &kvpull_keys_table, keys);
 }
 
 int kvpull_keys_check(const struct kvpull_keys *keys,

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What travels as a SEND: frames of at most KVPULL_FRAME_BYTES, each with a
- * header of 16 bytes, little-endian:
- *
- *  0  u16 magic     2  u8 version  3  u8 kind
- *  4  u32 acked     credited frames that the sender has taken so far
- *  8  u32 total     bytes of the whole message (MESSAGE, KEYS), else 0
- * 12  u32 offset    of this piece in it; NOTE: its number among the notes
- * 16  payload
+ * What travels as a SEND: frames of at most KVPULL_FRAME_BYTES, each a header
+ * and a payload; and the greeting, which goes as private data of the CM. Their
+ * fields are tables (base/fields.h), which plugin/bytes/MESSAGES.md shows.
  *
  * A message (handshake, or the memory keys) goes in full frames but for the
  * last, in order. All of it is hostile until checked. Pure.
@@ -15,13 +10,14 @@
 #ifndef KVPULL_VERBS_FRAME_H
 #define KVPULL_VERBS_FRAME_H
 
+#include "base/fields.h"
 #include "base/transport.h"
 
 #define KVPULL_FRAME_BYTES 1024u
 #define KVPULL_FRAME_HEADER_BYTES 16u
 #define KVPULL_FRAME_PAYLOAD_BYTES                                             \
 	(KVPULL_FRAME_BYTES - KVPULL_FRAME_HEADER_BYTES)
-#define KVPULL_FRAME_VERSION 3u
+#define KVPULL_FRAME_VERSION 4u
 
 enum kvpull_frame_kind {
 	KVPULL_FRAME_MESSAGE = 1, /* of the handshake; the plugin's */
@@ -31,11 +27,19 @@ enum kvpull_frame_kind {
 	KVPULL_FRAME_ACK /* only its header; takes no credit */
 };
 
+extern const struct kvpull_table kvpull_frame_table;
+extern const struct kvpull_table kvpull_record_table;
+extern const struct kvpull_table kvpull_keys_table;
+extern const struct kvpull_table kvpull_greeting_table;
+
+/* Whoever writes one leaves magic and version to put(). */
 struct kvpull_frame {
+	uint32_t magic;
+	uint32_t version;
 	uint32_t kind;
-	uint32_t acked;
-	uint32_t total;
-	uint32_t offset;
+	uint32_t acked; /* credited frames that the sender has taken so far */
+	uint32_t total; /* bytes of the whole message (MESSAGE, KEYS), else 0 */
+	uint32_t offset; /* of this piece in it; NOTE: its number among the notes */
 	const uint8_t *payload;
 	uint32_t payload_bytes;
 	uint32_t reserved;
@@ -60,7 +64,9 @@ struct kvpull_inbox {
 int KVPULL_MUST_CHECK kvpull_inbox_add(struct kvpull_inbox *inbox,
 				       const struct kvpull_frame *frame);
 
-void kvpull_frame_put_record(uint8_t bytes[32],
+#define KVPULL_FRAME_RECORD_BYTES 32u
+
+void kvpull_frame_put_record(uint8_t bytes[KVPULL_FRAME_RECORD_BYTES],
 			     const struct kvpull_record *record);
 /* 0 or KVPULL_EPROTO: only a claim or a release. */
 int KVPULL_MUST_CHECK kvpull_frame_get_record(const struct kvpull_frame *frame,
@@ -83,11 +89,14 @@ struct kvpull_keys {
 	struct kvpull_key regions[KVPULL_REGIONS_MAX];
 };
 
-#define KVPULL_KEYS_BYTES_MAX (8u + 16u + 20u * (KVPULL_REGIONS_MAX + 1u))
+#define KVPULL_KEYS_BYTES_MAX (6u + 16u + 20u * (KVPULL_REGIONS_MAX + 1u))
 
 /* Into bytes[KVPULL_KEYS_BYTES_MAX]; returns how many. */
 uint32_t kvpull_keys_put(uint8_t *bytes, const struct kvpull_keys *keys);
-/* Counts in range, no range that wraps. 0 or KVPULL_EPROTO. */
+/*
+ * Counts in range, no range that wraps. 0, or KVPULL_EPROTO: what keys holds
+ * then must not be used.
+ */
 int KVPULL_MUST_CHECK kvpull_keys_get(const uint8_t *bytes, size_t byte_count,
 				      struct kvpull_keys *keys);
 /* Do they say the same as the welcome did? 0 or KVPULL_EPROTO. */
@@ -97,5 +106,32 @@ int KVPULL_MUST_CHECK kvpull_keys_check(const struct kvpull_keys *keys,
 /* The same memory by another rail: all is alike but the keys. */
 int kvpull_keys_alike(const struct kvpull_keys *one,
 		      const struct kvpull_keys *other);
+
+/* Private data of the CM: who calls, what it takes and what its port carries. */
+#define KVPULL_VERBS_PRIVATE_BYTES 30u
+
+enum kvpull_verbs_greeting_kind {
+	KVPULL_VERBS_CALL = 1, /* a first rail, and the answer to any */
+	KVPULL_VERBS_JOIN,     /* one more rail, with the token of its bundle */
+	KVPULL_VERBS_UNKNOWN,  /* refused: no bundle has that token */
+	KVPULL_VERBS_FULL      /* refused: no room, which passes */
+};
+
+struct kvpull_verbs_greeting {
+	uint32_t magic; /* likewise */
+	uint32_t version;
+	uint32_t kind;
+	uint32_t credits;
+	uint32_t rail;     /* the caller's own */
+	uint32_t mtu;      /* enum ibv_mtu */
+	uint64_t token[2]; /* of the bundle */
+};
+
+void kvpull_verbs_greeting_put(uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES],
+			       const struct kvpull_verbs_greeting *greeting);
+/* 0, KVPULL_EPROTO, KVPULL_EVERSION. */
+int KVPULL_MUST_CHECK
+kvpull_verbs_greeting_get(const void *bytes, size_t byte_count,
+			  struct kvpull_verbs_greeting *greeting);
 
 #endif /* KVPULL_VERBS_FRAME_H */

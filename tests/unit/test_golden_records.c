@@ -253,20 +253,9 @@ static const struct golden_member key_members[] = {
 	GOLDEN(GOLDEN_U32, struct kvpull_key, remote_key), GOLDEN_END
 };
 
-/* Two words that nobody looks into. */
-/* NOLINTBEGIN(bugprone-macro-parentheses): a member. */
-#define TOKEN(in, name_, index)                                                \
-	{                                                                      \
-#name_, GOLDEN_U64,                                            \
-			offsetof(struct frame_values, in.token[index]), 8, 0,  \
-			NULL                                                   \
-	}
-/* NOLINTEND(bugprone-macro-parentheses) */
-
 static const struct golden_member keys_members[] = {
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, keys, slot_count),
-	TOKEN(keys, token_low, 0),
-	TOKEN(keys, token_high, 1),
+	GOLDEN_OF(GOLDEN_BYTES, struct frame_values, keys, token),
 	{ "entries_address", GOLDEN_U64,
 	  offsetof(struct frame_values, keys.entries.address), 8, 0, NULL },
 	{ "entries_bytes", GOLDEN_U64,
@@ -283,8 +272,7 @@ static const struct golden_member greeting_members[] = {
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, credits),
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, rail),
 	GOLDEN_OF(GOLDEN_U32, struct frame_values, greeting, mtu),
-	TOKEN(greeting, token_low, 0),
-	TOKEN(greeting, token_high, 1),
+	GOLDEN_OF(GOLDEN_BYTES, struct frame_values, greeting, token),
 	GOLDEN_END
 };
 
@@ -310,7 +298,7 @@ static int frame_decode(const uint8_t *bytes, size_t byte_count)
 static size_t note_encode(uint8_t *bytes)
 {
 	kvpull_frame_put_record(bytes, &frame_values.record);
-	return 32;
+	return KVPULL_FRAME_RECORD_BYTES;
 }
 
 static int note_decode(const uint8_t *bytes, size_t byte_count)
@@ -484,7 +472,7 @@ static void results_are_as_committed(void **state)
 static void frames_are_as_committed(void **state)
 {
 	(void)state;
-	golden_check_file("frame.txt", 6, messages);
+	golden_check_file("frame.txt", 7, messages);
 }
 
 static void shared_memory_is_as_committed(void **state)

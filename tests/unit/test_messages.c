@@ -19,6 +19,7 @@
 #include "plugin/bytes/handshake.h"
 #include "plugin/bytes/step.h"
 #include "plugin/bytes/ticket.h"
+#include "verbs/frame.h"
 
 #define PAGE_BYTES_MAX 65536u
 #define PAGE "plugin/bytes/MESSAGES.md"
@@ -53,6 +54,14 @@ static const struct {
 	{ &kvpull_result_header_table,
 	  "Worker to the scheduler half, likewise, before its results." },
 	{ &kvpull_result_table, "Kinds: 1 rank, 2 hold ended, 3 pull ended." },
+	{ &kvpull_greeting_table,
+	  "Over a fabric: private data of the CM, either side to the other. Kind 1 is a call and its answer, 2 one more rail, 3 and 4 refuse: the token is unknown, there is no room." },
+	{ &kvpull_frame_table,
+	  "Before each payload of a SEND. Kinds: 1 a piece of the handshake, 2 of keys, 3 a note, 4 a heartbeat, 5 an acknowledgement alone. A note's offset is its number." },
+	{ &kvpull_record_table,
+	  "Payload of one frame. Kind 1 is a claim, 2 a release." },
+	{ &kvpull_keys_table,
+	  "P to D that was let in, by each rail: where it may read." },
 };
 
 static char page[PAGE_BYTES_MAX];

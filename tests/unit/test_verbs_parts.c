@@ -338,7 +338,7 @@ static void keys_that_do_not_add_up_are_refused(void **state)
 {
 	struct kvpull_keys keys = { .region_count = 2, .slot_count = 4 };
 	struct kvpull_serve serve = { .region_count = 2, .slot_count = 4 };
-	struct kvpull_keys got;
+	struct kvpull_keys got = { 0 };
 	uint8_t bytes[KVPULL_KEYS_BYTES_MAX];
 	uint32_t count;
 
