@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvpull_top: what the workers of a machine do, from their status files alone.
+ *
+ * kvpull_top.c            options, the loop
+ * kvpull_top_read.c       files to snapshots: believed, copied, never mapped
+ * kvpull_top_model.c      who holds what, and what is wrong
+ * kvpull_top_screen.c     tables for people
+ * kvpull_top_json.c       the same for programs
+ * kvpull_top_prometheus.c metrics, as text or served on loopback
+ * kvpull_top_trace.c      a trace of the requests, both sides joined
+ */
+#ifndef KVPULL_TOOLS_TOP_H
+#define KVPULL_TOOLS_TOP_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/params.h"
+#include "plugin/status/status.h"
+
+#define TOP_WORKERS_MAX 256u
+#define TOP_FINDINGS_MAX 64u
+#define TOP_FOLDERS_MAX 8u
+#define TOP_ROWS_MAX 200u                    /* of a table */
+#define TOP_MINUTE_NS (60 * KVPULL_NS_PER_S) /* "lately" */
+#define TOP_GONE_NS (600 * KVPULL_NS_PER_S)  /* the dead are shown */
+#define TOP_SILENT_NS (2 * KVPULL_NS_PER_S)  /* of an engine's thread */
+
+enum top_state {
+	TOP_RUNNING,
+	TOP_STOPPED,
+	TOP_GONE,
+	TOP_CLOSED
+};
+
+/* One file, as it was at one moment or about. */
+struct top_worker {
+	char path[512];
+	struct kvpull_status_header header;
+	uint8_t *bytes; /* the file; what is behind held_bytes was never used */
+	uint64_t held_bytes;
+	uint64_t now_ns; /* of its clock: now, or when it was last seen */
+	enum top_state state;
+};
+
+/* What one consumer rank keeps; NULL row: what nobody has claimed. */
+struct top_consumer {
+	const struct kvpull_status_consumer *row;
+	const struct kvpull_status_words *words;
+	uint32_t index;
+	uint64_t holds;
+	uint64_t blocks;
+	uint64_t oldest_ns; /* age */
+	uint64_t heard_ns;  /* ago */
+};
+
+struct top_holds {
+	uint64_t held;
+	uint64_t staged;
+	uint64_t ended;
+	uint64_t blocks;
+	uint64_t oldest_ns;
+	uint64_t ages[4]; /* below 1 s, 10 s, a minute; older */
+	uint64_t claimed;
+};
+
+/* What is wrong: whose fault it looks like, how long, how much it keeps. */
+struct top_finding {
+	const char *what;
+	const struct top_worker *at; /* where it was seen */
+	char engine[KVPULL_STATUS_NAME_BYTES];
+	uint32_t pid;
+	uint64_t since_ns;
+	uint64_t holds;
+	uint64_t blocks;
+	char text[200];
+};
+
+struct top {
+	struct top_worker workers[TOP_WORKERS_MAX];
+	uint32_t worker_count;
+	struct top_finding findings[TOP_FINDINGS_MAX];
+	uint32_t finding_count;
+	uint32_t refused; /* files that were not believed */
+	uint64_t utc_ns;
+};
+
+struct top_options {
+	const char *folders[TOP_FOLDERS_MAX];
+	uint32_t folder_count;
+	const char *after; /* a pid or a file */
+	const char *trace;
+	const char *listen;
+	const char *view; /* NULL: the screen */
+	int64_t uid;      /* whose files; -1: ours and the folder's owner's */
+	uint32_t interval_ms;
+	uint32_t once;
+	uint32_t json;
+	uint32_t prometheus;
+	uint32_t all; /* also who closed, or is gone for long */
+};
+
+/* _read.c */
+void top_read(struct top *top, const struct top_options *options);
+void top_free(struct top *top);
+/* Rows of a part that lie in the snapshot. */
+const void *top_rows(const struct top_worker *worker,
+		     enum kvpull_status_part part, uint32_t *count);
+const struct kvpull_status_thread *top_thread(const struct top_worker *worker,
+					      enum kvpull_status_part part);
+/* UINT64_MAX: there is no such counter. */
+uint64_t top_counter(const struct top_worker *worker, uint32_t at);
+uint64_t top_counter_named(const struct top_worker *worker, const char *name);
+/* The i-th of those that are kept, the oldest first; 0: no more. */
+int top_event(const struct top_worker *worker, enum kvpull_status_part part,
+	      uint64_t at, struct kvpull_status_note *note);
+uint64_t top_ago(const struct top_worker *worker, uint64_t then_ns);
+void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
+
+/* _model.c */
+/* [capacity]; the last one is of nobody. Return: how many. */
+uint32_t top_consumers(const struct top_worker *worker,
+		       struct top_consumer *consumers, uint32_t capacity);
+/* Whose engine has claimed it last, of top_consumers(); "nobody". */
+void top_claimant(const struct kvpull_status_hold *row,
+		  struct top_consumer *consumers, uint32_t count, char *text,
+		  size_t bytes);
+void top_holds(const struct top_worker *worker, struct top_holds *holds);
+/* Slots of the oldest held, [capacity]. */
+uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
+		    uint32_t capacity);
+uint64_t top_failures(const struct top_worker *worker, int code);
+/* Since that thread's last run. */
+uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part);
+/* buckets: [KVPULL_STATUS_BUCKETS], out. Return: how many times in all. */
+uint64_t top_times(const struct top_worker *worker, uint32_t which,
+		   uint64_t *buckets);
+uint64_t top_time_sum(const struct top_worker *worker, uint32_t which);
+/* Upper end of its bucket, nanoseconds. */
+uint64_t top_quantile(const uint64_t *buckets, uint64_t times,
+		      uint32_t percent);
+uint64_t top_errors(const struct top_worker *worker);
+void top_find(struct top *top);
+const char *top_state_name(enum top_state state);
+const char *top_peer_state(uint32_t state);
+const char *top_pull_state(uint32_t state);
+
+/* _screen.c */
+void top_screen(const struct top *top, const struct top *before,
+		const struct top_options *options, uint32_t columns,
+		uint32_t lines);
+void top_after(const struct top *top);
+
+/* _json.c, _prometheus.c, _trace.c: 0 or 1, an exit status */
+int top_json(const struct top *top);
+int top_prometheus(const struct top *top, FILE *out);
+int top_serve(const struct top_options *options);
+int top_trace(const struct top *top, const char *path);
+
+#endif /* KVPULL_TOOLS_TOP_H */

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the snapshots mean, for programs: one JSON object. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "tools/kvpull_top.h"
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / (double)KVPULL_NS_PER_S;
+}
+
+static json_t *text_of(const char *from, size_t bytes)
+{
+	char text[256];
+	json_t *value;
+
+	top_text(text, sizeof(text), from, bytes);
+	value = json_string(text);
+	/* Not UTF-8: somebody's bytes. */
+	return value ? value : json_string("?");
+}
+
+static json_t *hex_of(uint64_t number)
+{
+	return json_sprintf("%016" PRIx64, number);
+}
+
+static void set(json_t *object, const char *key, uint64_t number)
+{
+	(void)json_object_set_new(object, key,
+				  json_integer((json_int_t)number));
+}
+
+static void set_seconds(json_t *object, const char *key, uint64_t ns)
+{
+	(void)json_object_set_new(object, key, json_real(seconds(ns)));
+}
+
+static void set_label(json_t *object, const _Atomic uint64_t *words)
+{
+	char label[KVPULL_STATUS_LABEL_BYTES];
+
+	kvpull_status_label_get(words, label);
+	(void)json_object_set_new(object, "label",
+				  text_of(label, sizeof(label)));
+}
+
+static json_t *counters_of(const struct top_worker *worker)
+{
+	json_t *object = json_object();
+	uint32_t count;
+	const struct kvpull_status_counter *rows =
+		top_rows(worker, KVPULL_STATUS_COUNTERS, &count);
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		char name[sizeof(rows[at].name) + 1];
+
+		top_text(name, sizeof(name), rows[at].name,
+			 sizeof(rows[at].name));
+		set(object, name, top_counter(worker, at));
+	}
+	return object;
+}
+
+static json_t *failures_of(const struct top_worker *worker)
+{
+	json_t *object = json_object();
+	int code;
+
+	for (code = 1; code < (int)KVPULL_STATUS_CODES; code++) {
+		const uint64_t failures = top_failures(worker, code);
+
+		if (failures)
+			set(object, kvpull_error_name(-code), failures);
+	}
+	return object;
+}
+
+static json_t *times_of(const struct top_worker *worker)
+{
+	static const char *const names[KVPULL_TIMES_COUNT] = {
+		"hold", "release_to_sent", "step",
+		"pull", "claim_to_first",  "check"
+	};
+	json_t *object = json_object();
+	uint32_t which;
+
+	for (which = 0; which < KVPULL_TIMES_COUNT; which++) {
+		uint64_t buckets[KVPULL_STATUS_BUCKETS];
+		const uint64_t times = top_times(worker, which, buckets);
+		json_t *row = json_object();
+
+		set(row, "count", times);
+		set(row, "p50_ns", top_quantile(buckets, times, 50));
+		set(row, "p99_ns", top_quantile(buckets, times, 99));
+		(void)json_object_set_new(object, names[which], row);
+	}
+	return object;
+}
+
+static json_t *consumers_of(const struct top_worker *worker)
+{
+	static struct top_consumer consumers[4096];
+	const uint32_t count = top_consumers(worker, consumers, 4096);
+	json_t *array = json_array();
+	uint32_t at;
+
+	for (at = 0; at + 1 < count; at++) {
+		const struct top_consumer *one = &consumers[at];
+		const struct kvpull_status_consumer *row = one->row;
+		json_t *object = json_object();
+
+		(void)json_object_set_new(
+			object, "engine",
+			text_of(row->engine_id, sizeof(row->engine_id)));
+		set(object, "pid", row->pid);
+		set(object, "uid", row->uid);
+		set(object, "rank", row->rank);
+		set(object, "rank_count", row->rank_count);
+		(void)json_object_set_new(
+			object, "instance",
+			hex_of(kvpull_status_get(&row->instance)));
+		(void)json_object_set_new(
+			object, "route",
+			text_of(row->route, sizeof(row->route)));
+		(void)json_object_set_new(
+			object, "connected",
+			json_boolean(kvpull_status_get(&row->state) ==
+				     KVPULL_SHOWN_HERE));
+		set_seconds(object, "heard_s", one->heard_ns);
+		set(object, "claims", kvpull_status_get(&one->words->claims));
+		set(object, "releases",
+		    kvpull_status_get(&one->words->releases));
+		set(object, "expired", kvpull_status_get(&one->words->expired));
+		set(object, "holds", one->holds);
+		set(object, "blocks", one->blocks);
+		set_seconds(object, "oldest_s", one->oldest_ns);
+		(void)json_array_append_new(array, object);
+	}
+	return array;
+}
+
+static json_t *peers_of(const struct top_worker *worker)
+{
+	uint32_t count;
+	const struct kvpull_status_peer *rows =
+		top_rows(worker, KVPULL_STATUS_PEERS, &count);
+	json_t *array = json_array();
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		const struct kvpull_status_peer *row = &rows[at];
+		const int32_t error = kvpull_status_get(&row->error);
+		json_t *object;
+
+		if (!kvpull_status_get(&row->incarnation))
+			continue;
+		object = json_object();
+		(void)json_object_set_new(
+			object, "engine",
+			text_of(row->engine_id, sizeof(row->engine_id)));
+		set(object, "pid", row->pid);
+		(void)json_object_set_new(
+			object, "address",
+			text_of(row->address, sizeof(row->address)));
+		(void)json_object_set_new(
+			object, "route",
+			text_of(row->route, sizeof(row->route)));
+		(void)json_object_set_new(object, "why",
+					  text_of(row->why, sizeof(row->why)));
+		(void)json_object_set_new(
+			object, "state",
+			json_string(top_peer_state(
+				kvpull_status_get(&row->state))));
+		(void)json_object_set_new(
+			object, "error",
+			error ? json_string(kvpull_error_name(error)) :
+				json_null());
+		set(object, "retries", kvpull_status_get(&row->retries));
+		set(object, "claims", kvpull_status_get(&row->claims));
+		set(object, "pulls", kvpull_status_get(&row->pulls));
+		set(object, "failures", kvpull_status_get(&row->failures));
+		set(object, "bytes", kvpull_status_get(&row->bytes));
+		(void)json_array_append_new(array, object);
+	}
+	return array;
+}
+
+static json_t *pulls_of(const struct top_worker *worker)
+{
+	uint32_t count;
+	const struct kvpull_status_pull *rows =
+		top_rows(worker, KVPULL_STATUS_PULLS, &count);
+	json_t *array = json_array();
+	uint32_t at;
+
+	for (at = 0; at < count && json_array_size(array) < TOP_ROWS_MAX;
+	     at++) {
+		const uint32_t state =
+			(uint32_t)kvpull_status_get(&rows[at].state);
+		const uint64_t place = kvpull_status_get(&rows[at].slot_blocks);
+		json_t *object;
+
+		if (!state)
+			continue;
+		object = json_object();
+		set(object, "key", kvpull_status_get(&rows[at].key));
+		set_label(object, rows[at].label);
+		set(object, "slot", (uint32_t)place);
+		set(object, "generation",
+		    kvpull_status_get(&rows[at].generation));
+		set(object, "blocks", place >> 32);
+		(void)json_object_set_new(object, "state",
+					  json_string(top_pull_state(state)));
+		set_seconds(object, "age_s",
+			    top_ago(worker,
+				    kvpull_status_get(&rows[at].started_ns)));
+		(void)json_array_append_new(array, object);
+	}
+	return array;
+}
+
+static json_t *oldest_of(const struct top_worker *worker)
+{
+	uint32_t slots[20];
+	const uint32_t used = top_oldest(worker, slots, 20);
+	uint32_t count;
+	const struct kvpull_status_hold *rows =
+		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+	json_t *array = json_array();
+	uint32_t at;
+
+	for (at = 0; at < used; at++) {
+		const struct kvpull_status_hold *row = &rows[slots[at]];
+		json_t *object = json_object();
+
+		set(object, "key", kvpull_status_get(&row->key));
+		set_label(object, row->label);
+		set(object, "slot", slots[at]);
+		set(object, "generation", kvpull_status_get(&row->generation));
+		set(object, "blocks", kvpull_status_get(&row->state) >> 32);
+		set_seconds(object, "age_s",
+			    top_ago(worker, kvpull_status_get(&row->taken_ns)));
+		set_seconds(object, "heard_s",
+			    top_ago(worker, kvpull_status_get(&row->word_ns)));
+		(void)json_array_append_new(array, object);
+	}
+	return array;
+}
+
+static json_t *holds_of(const struct top_worker *worker)
+{
+	json_t *object = json_object();
+	struct top_holds holds;
+
+	top_holds(worker, &holds);
+	set(object, "held", holds.held);
+	set(object, "staged", holds.staged);
+	set(object, "ended", holds.ended);
+	set(object, "max", worker->header.max_holds);
+	set(object, "blocks", holds.blocks);
+	set(object, "claimed", holds.claimed);
+	set_seconds(object, "oldest_s", holds.oldest_ns);
+	(void)json_object_set_new(object, "oldest", oldest_of(worker));
+	return object;
+}
+
+static json_t *worker_of(const struct top_worker *worker)
+{
+	const struct kvpull_status_header *header = &worker->header;
+	const struct kvpull_status_thread *engine =
+		top_thread(worker, KVPULL_STATUS_ENGINE);
+	const struct kvpull_status_thread *progress =
+		top_thread(worker, KVPULL_STATUS_PROGRESS);
+	json_t *object = json_object();
+
+	(void)json_object_set_new(
+		object, "engine",
+		text_of(header->engine_id, sizeof(header->engine_id)));
+	set(object, "pid", header->pid);
+	set(object, "uid", header->uid);
+	set(object, "rank", header->tp_rank);
+	set(object, "rank_count", header->tp_size);
+	(void)json_object_set_new(object, "incarnation",
+				  hex_of(header->incarnation));
+	(void)json_object_set_new(object, "host",
+				  text_of(header->host, sizeof(header->host)));
+	(void)json_object_set_new(
+		object, "library",
+		text_of(header->library, sizeof(header->library)));
+	(void)json_object_set_new(object, "state",
+				  json_string(top_state_name(worker->state)));
+	(void)json_object_set_new(object, "path",
+				  text_of(worker->path, sizeof(worker->path)));
+	set_seconds(object, "up_s", top_ago(worker, header->opened_ns));
+	set_seconds(object, "lease_s", header->lease_ns);
+	set_seconds(object, "engine_thread_s",
+		    top_ago(worker, kvpull_status_get(&engine->ran_ns)));
+	set_seconds(object, "progress_thread_s",
+		    top_ago(worker, kvpull_status_get(&progress->ran_ns)));
+	set_seconds(object, "step_s",
+		    top_ago(worker, kvpull_status_get(&engine->step_ns)));
+	set(object, "errors_last_minute", top_errors(worker));
+	(void)json_object_set_new(object, "counters", counters_of(worker));
+	(void)json_object_set_new(object, "failures", failures_of(worker));
+	(void)json_object_set_new(object, "times", times_of(worker));
+	(void)json_object_set_new(object, "holds", holds_of(worker));
+	(void)json_object_set_new(object, "consumers", consumers_of(worker));
+	(void)json_object_set_new(object, "peers", peers_of(worker));
+	(void)json_object_set_new(object, "pulls", pulls_of(worker));
+	return object;
+}
+
+static json_t *findings_of(const struct top *top)
+{
+	json_t *array = json_array();
+	uint32_t at;
+
+	for (at = 0; at < top->finding_count; at++) {
+		const struct top_finding *finding = &top->findings[at];
+		json_t *object = json_object();
+
+		(void)json_object_set_new(object, "what",
+					  json_string(finding->what));
+		(void)json_object_set_new(
+			object, "engine",
+			text_of(finding->engine, sizeof(finding->engine)));
+		set(object, "pid", finding->pid);
+		set_seconds(object, "since_s", finding->since_ns);
+		set(object, "holds", finding->holds);
+		set(object, "blocks", finding->blocks);
+		set(object, "seen_by", finding->at->header.pid);
+		(void)json_object_set_new(
+			object, "text",
+			text_of(finding->text, sizeof(finding->text)));
+		(void)json_array_append_new(array, object);
+	}
+	return array;
+}
+
+int top_json(const struct top *top)
+{
+	json_t *object = json_object();
+	json_t *workers = json_array();
+	uint32_t at;
+	int failed;
+
+	for (at = 0; at < top->worker_count; at++)
+		(void)json_array_append_new(workers,
+					    worker_of(&top->workers[at]));
+	set(object, "version", 1);
+	set(object, "utc_ns", top->utc_ns);
+	set(object, "refused_files", top->refused);
+	(void)json_object_set_new(object, "findings", findings_of(top));
+	(void)json_object_set_new(object, "workers", workers);
+	failed = json_dumpf(object, stdout, JSON_INDENT(1)) != 0;
+	(void)putchar('\n');
+	json_decref(object);
+	return failed;
+}

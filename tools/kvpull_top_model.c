@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the snapshots mean: who keeps how many holds for how long, and what is
+ * wrong. A finding names one engine and process, and what it keeps; the tables
+ * of the screen are for all else.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/kvpull_top.h"
+
+const char *top_state_name(enum top_state state)
+{
+	static const char *const names[] = { "running", "stopped", "gone",
+					     "closed" };
+
+	return names[state];
+}
+
+const char *top_peer_state(uint32_t state)
+{
+	static const char *const names[] = { "free", "connecting", "greeted",
+					     "up",   "waiting",    "gone" };
+
+	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
+}
+
+const char *top_pull_state(uint32_t state)
+{
+	static const char *const names[] = { "ended",     "connecting",
+					     "unwritten", "reading",
+					     "checking",  "draining",
+					     "again" };
+
+	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
+}
+
+static uint32_t hold_state(const struct kvpull_status_hold *hold)
+{
+	return (uint32_t)(kvpull_status_get(&hold->state) & 0xff);
+}
+
+void top_holds(const struct top_worker *worker, struct top_holds *holds)
+{
+	uint32_t count;
+	const struct kvpull_status_hold *rows =
+		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+	uint32_t at;
+
+	memset(holds, 0, sizeof(*holds));
+	for (at = 0; at < count; at++) {
+		const uint64_t age_ns =
+			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
+		const uint64_t state = kvpull_status_get(&rows[at].state);
+
+		holds->staged += (state & 0xff) == KVPULL_SHOWN_STAGED;
+		holds->ended += (state & 0xff) == KVPULL_SHOWN_ENDED;
+		if ((state & 0xff) != KVPULL_SHOWN_HELD)
+			continue;
+		holds->held++;
+		holds->claimed += (state >> 16 & 0xffff) != 0;
+		holds->blocks += state >> 32;
+		if (age_ns > holds->oldest_ns)
+			holds->oldest_ns = age_ns;
+		holds->ages[age_ns < KVPULL_NS_PER_S      ? 0 :
+			    age_ns < 10 * KVPULL_NS_PER_S ? 1 :
+			    age_ns < TOP_MINUTE_NS        ? 2 :
+							    3]++;
+	}
+}
+
+/* Several ranks of one engine share its holds: they count at the first. */
+static struct top_consumer *owner_of(struct top_consumer *consumers,
+				     uint32_t count, uint64_t joined)
+{
+	uint32_t at;
+
+	for (at = 0; at + 1 < count; at++)
+		if (joined &&
+		    kvpull_status_get(&consumers[at].words->joined) == joined)
+			return &consumers[at];
+	return &consumers[count - 1];
+}
+
+void top_claimant(const struct kvpull_status_hold *row,
+		  struct top_consumer *consumers, uint32_t count, char *text,
+		  size_t bytes)
+{
+	const uint64_t joined = kvpull_status_get(&row->state) >> 16 & 0xffff;
+	const struct top_consumer *owner = owner_of(consumers, count, joined);
+
+	(void)snprintf(text, bytes, "nobody");
+	if (owner->row)
+		top_text(text, bytes, owner->row->engine_id,
+			 KVPULL_STATUS_NAME_BYTES);
+}
+
+static void holds_share(const struct top_worker *worker,
+			struct top_consumer *consumers, uint32_t consumer_count)
+{
+	uint32_t count;
+	const struct kvpull_status_hold *rows =
+		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		const uint64_t state = kvpull_status_get(&rows[at].state);
+		const uint64_t age_ns =
+			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
+		struct top_consumer *owner;
+
+		if ((state & 0xff) != KVPULL_SHOWN_HELD)
+			continue;
+		owner = owner_of(consumers, consumer_count,
+				 state >> 16 & 0xffff);
+		owner->holds++;
+		owner->blocks += state >> 32;
+		if (age_ns > owner->oldest_ns)
+			owner->oldest_ns = age_ns;
+	}
+}
+
+uint32_t top_consumers(const struct top_worker *worker,
+		       struct top_consumer *consumers, uint32_t capacity)
+{
+	uint32_t row_count;
+	const struct kvpull_status_consumer *rows =
+		top_rows(worker, KVPULL_STATUS_CONSUMERS, &row_count);
+	const struct kvpull_status_words *words =
+		top_rows(worker, KVPULL_STATUS_WORDS, &row_count);
+	const uint64_t ran_ns = kvpull_status_get(
+		&top_thread(worker, KVPULL_STATUS_ENGINE)->ran_ns);
+	uint32_t count = 0;
+	uint32_t at;
+
+	for (at = 0; at < row_count && count + 1 < capacity; at++) {
+		const uint64_t heard_ns =
+			kvpull_status_get(&words[at].heard_ns);
+
+		if (!kvpull_status_get(&rows[at].state))
+			continue;
+		consumers[count++] = (struct top_consumer){
+			.row = &rows[at],
+			.words = &words[at],
+			.index = at,
+			/* By its last poll: one that does not poll hears nobody. */
+			.heard_ns = ran_ns > heard_ns ? ran_ns - heard_ns : 0,
+		};
+	}
+	consumers[count++] = (struct top_consumer){ .row = NULL };
+	holds_share(worker, consumers, count);
+	return count;
+}
+
+struct aged {
+	uint64_t taken_ns;
+	uint32_t slot;
+};
+
+static int oldest_first(const void *left, const void *right)
+{
+	const struct aged *one = left;
+	const struct aged *other = right;
+
+	return (one->taken_ns > other->taken_ns) -
+	       (one->taken_ns < other->taken_ns);
+}
+
+uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
+		    uint32_t capacity)
+{
+	uint32_t count;
+	const struct kvpull_status_hold *rows =
+		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+	struct aged *aged = calloc(count ? count : 1, sizeof(*aged));
+	uint32_t used = 0;
+	uint32_t at;
+
+	for (at = 0; aged && at < count; at++)
+		if (hold_state(&rows[at]) == KVPULL_SHOWN_HELD)
+			aged[used++] = (struct aged){
+				kvpull_status_get(&rows[at].taken_ns), at
+			};
+	if (aged)
+		qsort(aged, used, sizeof(*aged), oldest_first);
+	for (at = 0; at < used && at < capacity; at++)
+		slots[at] = aged[at].slot;
+	free(aged);
+	return at;
+}
+
+uint64_t top_failures(const struct top_worker *worker, int code)
+{
+	return kvpull_status_get(&top_thread(worker, KVPULL_STATUS_ENGINE)
+					  ->failures[code]) +
+	       kvpull_status_get(&top_thread(worker, KVPULL_STATUS_PROGRESS)
+					  ->failures[code]);
+}
+
+uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part)
+{
+	return top_ago(worker,
+		       kvpull_status_get(&top_thread(worker, part)->ran_ns));
+}
+
+uint64_t top_time_sum(const struct top_worker *worker, uint32_t which)
+{
+	return kvpull_status_get(&top_thread(worker, KVPULL_STATUS_ENGINE)
+					  ->time_sums[which]) +
+	       kvpull_status_get(&top_thread(worker, KVPULL_STATUS_PROGRESS)
+					  ->time_sums[which]);
+}
+
+/* Both threads may take such times. */
+uint64_t top_times(const struct top_worker *worker, uint32_t which,
+		   uint64_t *buckets)
+{
+	uint64_t times = 0;
+	uint32_t at;
+
+	for (at = 0; at < KVPULL_STATUS_BUCKETS; at++) {
+		buckets[at] =
+			kvpull_status_get(
+				&top_thread(worker, KVPULL_STATUS_ENGINE)
+					 ->times[which][at]) +
+			kvpull_status_get(
+				&top_thread(worker, KVPULL_STATUS_PROGRESS)
+					 ->times[which][at]);
+		times += buckets[at];
+	}
+	return times;
+}
+
+uint64_t top_quantile(const uint64_t *buckets, uint64_t times, uint32_t percent)
+{
+	uint64_t below = 0;
+	uint32_t at;
+
+	for (at = 0; times && at < KVPULL_STATUS_BUCKETS - 1; at++) {
+		below += buckets[at];
+		if (below * 100 >= times * percent)
+			return UINT64_C(2) << at;
+	}
+	return 0;
+}
+
+/* Of the last minute, as far as its events reach back. */
+uint64_t top_errors(const struct top_worker *worker)
+{
+	static const enum kvpull_status_part parts[] = {
+		KVPULL_STATUS_ENGINE_EVENTS, KVPULL_STATUS_PROGRESS_EVENTS
+	};
+	struct kvpull_status_note note;
+	uint64_t errors = 0;
+	uint32_t part;
+	uint64_t at;
+
+	for (part = 0; part < 2; part++)
+		for (at = 0; top_event(worker, parts[part], at, &note); at++)
+			errors += top_ago(worker, note.at_ns) < TOP_MINUTE_NS &&
+				  (note.what == KVPULL_DID_FAILED ||
+				   note.what == KVPULL_DID_DOWN ||
+				   (note.what == KVPULL_DID_END &&
+				    note.arg == KVPULL_END_EXPIRED));
+	return errors;
+}
+
+static struct top_finding *finding_add(struct top *top, const char *what,
+				       const struct top_worker *at)
+{
+	struct top_finding *finding =
+		&top->findings[top->finding_count < TOP_FINDINGS_MAX ?
+				       top->finding_count++ :
+				       TOP_FINDINGS_MAX - 1];
+
+	memset(finding, 0, sizeof(*finding));
+	finding->what = what;
+	finding->at = at;
+	return finding;
+}
+
+static void __attribute__((format(printf, 2, 3)))
+finding_say(struct top_finding *finding, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(finding->text, sizeof(finding->text), format,
+			arguments);
+	va_end(arguments);
+}
+
+static void name_worker(struct top_finding *finding,
+			const struct top_worker *worker)
+{
+	top_text(finding->engine, sizeof(finding->engine),
+		 worker->header.engine_id, KVPULL_STATUS_NAME_BYTES);
+	finding->pid = worker->header.pid;
+}
+
+static void name_consumer(struct top_finding *finding,
+			  const struct top_consumer *consumer)
+{
+	top_text(finding->engine, sizeof(finding->engine),
+		 consumer->row ? consumer->row->engine_id : "nobody",
+		 KVPULL_STATUS_NAME_BYTES);
+	finding->pid = consumer->row ? consumer->row->pid : 0;
+	finding->holds = consumer->holds;
+	finding->blocks = consumer->blocks;
+}
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / (double)KVPULL_NS_PER_S;
+}
+
+/* The worker's own process and thread. */
+static void find_worker(struct top *top, const struct top_worker *worker)
+{
+	const struct kvpull_status_thread *engine =
+		top_thread(worker, KVPULL_STATUS_ENGINE);
+	const uint64_t silent_ns =
+		top_ago(worker, kvpull_status_get(&engine->ran_ns));
+	struct top_finding *finding;
+	struct top_holds holds;
+	const char *what = NULL;
+
+	top_holds(worker, &holds);
+	if (worker->state == TOP_GONE)
+		what = "process-gone";
+	else if (worker->state == TOP_STOPPED)
+		what = "process-stopped";
+	else if (worker->state == TOP_RUNNING && silent_ns > TOP_SILENT_NS &&
+		 (holds.held || top_counter_named(worker, "pulls_live")))
+		what = "engine-silent";
+	if (!what)
+		return;
+	finding = finding_add(top, what, worker);
+	name_worker(finding, worker);
+	finding->holds = holds.held;
+	finding->blocks = holds.blocks;
+	finding->since_ns = worker->state == TOP_GONE ?
+				    kvpull_clock_ns() - worker->now_ns :
+				    silent_ns;
+	finding_say(
+		finding,
+		worker->state == TOP_GONE ?
+			"%s pid %u is gone for %.1f s: it held %" PRIu64
+			" requests, %" PRIu64 " blocks" :
+		worker->state == TOP_STOPPED ?
+			"%s pid %u is stopped: no poll for %.1f s, %" PRIu64
+			" holds, %" PRIu64 " blocks" :
+			"%s pid %u: its engine's thread has not polled for %.1f s, %" PRIu64
+			" holds, %" PRIu64 " blocks",
+		finding->engine, finding->pid, seconds(finding->since_ns),
+		finding->holds, finding->blocks);
+}
+
+/* One that keeps holds and says nothing: it beats every third of a lease. */
+static void find_silent(struct top *top, const struct top_worker *worker,
+			const struct top_consumer *consumer)
+{
+	struct top_finding *finding;
+
+	if (!consumer->row || !consumer->holds ||
+	    consumer->heard_ns <= worker->header.lease_ns / 2)
+		return;
+	finding = finding_add(top, "consumer-silent", worker);
+	name_consumer(finding, consumer);
+	finding->since_ns = consumer->heard_ns;
+	finding_say(finding,
+		    "%s pid %u says nothing for %.1f s and keeps %" PRIu64
+		    " holds, %" PRIu64 " blocks of %s",
+		    finding->engine, finding->pid, seconds(finding->since_ns),
+		    finding->holds, finding->blocks, worker->header.engine_id);
+}
+
+static void find_expired(struct top *top, const struct top_worker *worker,
+			 const struct top_consumer *consumer)
+{
+	const struct kvpull_status_thread *engine =
+		top_thread(worker, KVPULL_STATUS_ENGINE);
+	const uint64_t last_ns =
+		kvpull_status_get(consumer->row ? &consumer->words->expired_ns :
+						  &engine->expired_ns);
+	struct top_finding *finding;
+
+	if (!last_ns || top_ago(worker, last_ns) > TOP_MINUTE_NS)
+		return;
+	finding = finding_add(top, "holds-expire", worker);
+	name_consumer(finding, consumer);
+	finding->holds = kvpull_status_get(
+		consumer->row ? &consumer->words->expired : &engine->expired);
+	finding->blocks = kvpull_status_get(
+		consumer->row ? &consumer->words->expired_blocks :
+				&engine->expired_blocks);
+	finding->since_ns = top_ago(worker, last_ns);
+	finding_say(
+		finding,
+		"%" PRIu64 " holds, %" PRIu64
+		" blocks of %s expired after %.1f s: claimed last by %s pid %u",
+		finding->holds, finding->blocks, worker->header.engine_id,
+		seconds(worker->header.lease_ns), finding->engine,
+		finding->pid);
+}
+
+/* Nineteen of twenty slots are taken: who keeps most of them. */
+static void find_full(struct top *top, const struct top_worker *worker,
+		      const struct top_consumer *consumers, uint32_t count)
+{
+	const struct top_consumer *most = &consumers[0];
+	struct top_finding *finding;
+	struct top_holds holds;
+	uint64_t used;
+	uint32_t at;
+
+	top_holds(worker, &holds);
+	used = holds.held + holds.staged + holds.ended;
+	if (used * 20 < (uint64_t)worker->header.max_holds * 19)
+		return;
+	for (at = 0; at < count; at++)
+		if (consumers[at].holds > most->holds)
+			most = &consumers[at];
+	finding = finding_add(top, "table-full", worker);
+	name_consumer(finding, most);
+	finding->since_ns = most->oldest_ns;
+	finding_say(finding,
+		    "%s: %" PRIu64
+		    " of %u slots are taken; %s pid %u keeps %" PRIu64
+		    " holds, %" PRIu64 " blocks, the oldest for %.1f s",
+		    worker->header.engine_id, used, worker->header.max_holds,
+		    finding->engine, finding->pid, finding->holds,
+		    finding->blocks, seconds(finding->since_ns));
+}
+
+/* Alive, and keeps a hold for longer than a lease: a ticket that it forgot? */
+static void find_kept(struct top *top, const struct top_worker *worker,
+		      const struct top_consumer *consumer)
+{
+	struct top_finding *finding;
+
+	if (!consumer->row || !consumer->holds ||
+	    consumer->oldest_ns <= worker->header.lease_ns ||
+	    consumer->heard_ns > worker->header.lease_ns / 2)
+		return;
+	finding = finding_add(top, "holds-kept", worker);
+	name_consumer(finding, consumer);
+	finding->since_ns = consumer->oldest_ns;
+	finding_say(
+		finding,
+		"%s pid %u keeps %" PRIu64 " holds, %" PRIu64
+		" blocks of %s, the oldest for %.1f s: it beats, and releases nothing",
+		finding->engine, finding->pid, finding->holds, finding->blocks,
+		worker->header.engine_id, seconds(finding->since_ns));
+}
+
+void top_find(struct top *top)
+{
+	static struct top_consumer consumers[4096];
+	uint32_t index;
+
+	for (index = 0; index < top->worker_count; index++) {
+		const struct top_worker *worker = &top->workers[index];
+		uint32_t count;
+		uint32_t at;
+
+		find_worker(top, worker);
+		count = top_consumers(worker, consumers, 4096);
+		for (at = 0; at < count; at++) {
+			find_silent(top, worker, &consumers[at]);
+			find_expired(top, worker, &consumers[at]);
+			find_kept(top, worker, &consumers[at]);
+		}
+		find_full(top, worker, consumers, count);
+	}
+}

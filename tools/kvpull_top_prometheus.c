@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Metrics: the counters under the names that counters_text() gives them, and
+ * what only the status file knows. As text for a collector of files, or served
+ * on an address of this machine, one caller after the other.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tools/kvpull_top.h"
+
+#define BUCKET_FIRST 10u /* 1 us */
+#define BUCKET_LAST 40u  /* 18 minutes */
+#define REQUEST_BYTES 4096u
+#define CALLER_S 2 /* to say what it wants, and to take it */
+
+/* A label's value: what it must not have is escaped. */
+static void put_value(FILE *out, const char *from, size_t bytes)
+{
+	char text[256];
+	const char *at;
+
+	top_text(text, sizeof(text), from, bytes);
+	for (at = text; *at; at++) {
+		if (*at == '"' || *at == '\\')
+			(void)fputc('\\', out);
+		(void)fputc(*at, out);
+	}
+}
+
+static void put_who(FILE *out, const struct top_worker *worker)
+{
+	(void)fputs("{engine=\"", out);
+	put_value(out, worker->header.engine_id,
+		  sizeof(worker->header.engine_id));
+	(void)fprintf(out, "\",rank=\"%u\",pid=\"%u\"", worker->header.tp_rank,
+		      worker->header.pid);
+}
+
+static void put_head(FILE *out, const char *name, const char *type,
+		     const char *help)
+{
+	(void)fprintf(out, "# HELP %s %s.\n# TYPE %s %s\n", name, help, name,
+		      type);
+}
+
+static void put_counters(FILE *out, const struct top *top)
+{
+	const struct kvpull_counter_table *table = &kvpull_worker_counters;
+	uint32_t row;
+	uint32_t at;
+
+	for (row = 0; row < table->row_count; row++) {
+		const int is_total =
+			table->rows[row].kind == KVPULL_COUNTER_TOTAL;
+		char name[80];
+
+		(void)snprintf(name, sizeof(name), "kvpull_worker_%s%s",
+			       table->rows[row].name, is_total ? "_total" : "");
+		put_head(out, name, is_total ? "counter" : "gauge",
+			 table->rows[row].help);
+		for (at = 0; at < top->worker_count; at++) {
+			(void)fputs(name, out);
+			put_who(out, &top->workers[at]);
+			(void)fprintf(out, "} %" PRIu64 "\n",
+				      top_counter_named(&top->workers[at],
+							table->rows[row].name));
+		}
+	}
+}
+
+static void put_times(FILE *out, const struct top *top, uint32_t which,
+		      const char *name, const char *help)
+{
+	uint32_t index;
+	uint32_t at;
+
+	put_head(out, name, "histogram", help);
+	for (index = 0; index < top->worker_count; index++) {
+		const struct top_worker *worker = &top->workers[index];
+		uint64_t buckets[KVPULL_STATUS_BUCKETS];
+		const uint64_t times = top_times(worker, which, buckets);
+		uint64_t below = 0;
+
+		for (at = 0; at <= BUCKET_LAST; at++) {
+			below += buckets[at];
+			if (at < BUCKET_FIRST || at % 2)
+				continue;
+			(void)fprintf(out, "%s_bucket", name);
+			put_who(out, worker);
+			(void)fprintf(out, ",le=\"%.9g\"} %" PRIu64 "\n",
+				      (double)(UINT64_C(2) << at) / 1e9, below);
+		}
+		(void)fprintf(out, "%s_bucket", name);
+		put_who(out, worker);
+		(void)fprintf(out, ",le=\"+Inf\"} %" PRIu64 "\n%s_sum", times,
+			      name);
+		put_who(out, worker);
+		(void)fprintf(out, "} %.9g\n%s_count",
+			      (double)top_time_sum(worker, which) / 1e9, name);
+		put_who(out, worker);
+		(void)fprintf(out, "} %" PRIu64 "\n", times);
+	}
+}
+
+static void put_gauges(FILE *out, const struct top *top)
+{
+	static const struct {
+		const char *name;
+		const char *help;
+	} rows[] = {
+		{ "kvpull_worker_up",
+		  "1: its process lives and is not stopped" },
+		{ "kvpull_worker_engine_silent_seconds",
+		  "Since the engine's last poll" },
+		{ "kvpull_worker_progress_silent_seconds",
+		  "Since the progress thread's last run" },
+		{ "kvpull_worker_hold_blocks", "Blocks held now" },
+		{ "kvpull_worker_hold_oldest_seconds",
+		  "Age of the oldest hold" },
+		{ "kvpull_worker_holds_max", "Holds that there is room for" },
+	};
+	uint32_t row;
+	uint32_t at;
+
+	for (row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		put_head(out, rows[row].name, "gauge", rows[row].help);
+		for (at = 0; at < top->worker_count; at++) {
+			const struct top_worker *worker = &top->workers[at];
+			struct top_holds holds;
+			double value[sizeof(rows) / sizeof(rows[0])];
+
+			top_holds(worker, &holds);
+			value[0] = worker->state == TOP_RUNNING;
+			value[1] =
+				(double)top_ran(worker, KVPULL_STATUS_ENGINE) /
+				1e9;
+			value[2] = (double)top_ran(worker,
+						   KVPULL_STATUS_PROGRESS) /
+				   1e9;
+			value[3] = (double)holds.blocks;
+			value[4] = (double)holds.oldest_ns / 1e9;
+			value[5] = worker->header.max_holds;
+			(void)fputs(rows[row].name, out);
+			put_who(out, worker);
+			(void)fprintf(out, "} %.9g\n", value[row]);
+		}
+	}
+}
+
+static void put_failures(FILE *out, const struct top *top)
+{
+	uint32_t at;
+	int code;
+
+	put_head(out, "kvpull_worker_failures_total", "counter",
+		 "Pulls that failed, by their error");
+	for (at = 0; at < top->worker_count; at++)
+		for (code = 1; code < (int)KVPULL_STATUS_CODES; code++) {
+			const struct top_worker *worker = &top->workers[at];
+			const uint64_t failures = top_failures(worker, code);
+
+			if (!failures)
+				continue;
+			(void)fputs("kvpull_worker_failures_total", out);
+			put_who(out, worker);
+			(void)fprintf(out, ",code=\"%s\"} %" PRIu64 "\n",
+				      kvpull_error_name(-code), failures);
+		}
+}
+
+static void put_consumers(FILE *out, const struct top *top)
+{
+	static const char *const names[] = { "kvpull_consumer_silent_seconds",
+					     "kvpull_consumer_hold_blocks",
+					     "kvpull_consumer_oldest_seconds" };
+	static const char *const helps[] = {
+		"Since a consumer was last heard of",
+		"Blocks that a consumer keeps",
+		"Age of a consumer's oldest hold"
+	};
+	static struct top_consumer all[4096];
+	uint32_t which;
+	uint32_t index;
+	uint32_t at;
+
+	for (which = 0; which < 3; which++) {
+		put_head(out, names[which], "gauge", helps[which]);
+		for (index = 0; index < top->worker_count; index++) {
+			const uint32_t count =
+				top_consumers(&top->workers[index], all, 4096);
+
+			for (at = 0; at + 1 < count; at++) {
+				const double value[] = {
+					(double)all[at].heard_ns / 1e9,
+					(double)all[at].blocks,
+					(double)all[at].oldest_ns / 1e9
+				};
+
+				if (kvpull_status_get(&all[at].row->state) !=
+				    KVPULL_SHOWN_HERE)
+					continue;
+				(void)fputs(names[which], out);
+				put_who(out, &top->workers[index]);
+				(void)fputs(",consumer=\"", out);
+				put_value(out, all[at].row->engine_id,
+					  KVPULL_STATUS_NAME_BYTES);
+				(void)fprintf(
+					out,
+					"\",consumer_rank=\"%u\",consumer_pid=\"%u\"} %.9g\n",
+					all[at].row->rank, all[at].row->pid,
+					value[which]);
+			}
+		}
+	}
+}
+
+int top_prometheus(const struct top *top, FILE *out)
+{
+	put_counters(out, top);
+	put_gauges(out, top);
+	put_failures(out, top);
+	put_consumers(out, top);
+	put_times(out, top, KVPULL_TIMES_HOLD, "kvpull_worker_hold_seconds",
+		  "From a hold's take to its end");
+	put_times(out, top, KVPULL_TIMES_SENT,
+		  "kvpull_worker_release_to_sent_seconds",
+		  "From the poll that took the last release to SENT");
+	put_times(out, top, KVPULL_TIMES_STEP, "kvpull_worker_step_seconds",
+		  "A step");
+	put_times(out, top, KVPULL_TIMES_PULL, "kvpull_worker_pull_seconds",
+		  "From a pull's command to its outcome");
+	put_times(out, top, KVPULL_TIMES_FIRST,
+		  "kvpull_worker_claim_to_first_seconds",
+		  "From a claim to the first bytes of its pull");
+	put_times(out, top, KVPULL_TIMES_CHECK, "kvpull_worker_check_seconds",
+		  "From a pull's last bytes to its outcome");
+	return ferror(out) != 0;
+}
+
+static void reply(int fd, const struct top_options *options)
+{
+	static struct top top;
+	char request[REQUEST_BYTES];
+	const ssize_t bytes = recv(fd, request, sizeof(request) - 1, 0);
+	FILE *out = fdopen(fd, "w");
+
+	if (!out) {
+		(void)close(fd);
+		return;
+	}
+	request[bytes > 0 ? bytes : 0] = '\0';
+	if (strncmp(request, "GET /metrics ", 13) != 0) {
+		(void)fputs(
+			"HTTP/1.0 404 Not Found\r\nContent-Type: text/plain\r\n\r\nask for /metrics\n",
+			out);
+	} else {
+		(void)fputs(
+			"HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n",
+			out);
+		top_read(&top, options);
+		(void)top_prometheus(&top, out);
+		top_free(&top);
+	}
+	(void)fflush(out);
+	(void)shutdown(fd, SHUT_WR);
+	(void)fclose(out);
+}
+
+/* "127.0.0.1:9400": an address of this machine's own, in digits. 0 or -1. */
+static int address_of(const char *text, struct sockaddr_in *address)
+{
+	const char *colon = strrchr(text, ':');
+	char host[64];
+	char *end;
+	unsigned long port;
+
+	if (!colon || (size_t)(colon - text) >= sizeof(host))
+		return -1;
+	(void)snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
+	errno = 0;
+	port = strtoul(colon + 1, &end, 10);
+	*address = (struct sockaddr_in){ .sin_family = AF_INET,
+					 .sin_port = htons((uint16_t)port) };
+	return errno || *end || end == colon + 1 || port > UINT16_MAX ||
+			       inet_pton(AF_INET, host, &address->sin_addr) !=
+				       1 ?
+		       -1 :
+		       0;
+}
+
+int top_serve(const struct top_options *options)
+{
+	const struct timeval limit = { .tv_sec = CALLER_S };
+	struct sockaddr_in address;
+	const int on = 1;
+	socklen_t bytes = sizeof(address);
+	int fd;
+
+	if (address_of(options->listen, &address)) {
+		(void)fprintf(
+			stderr,
+			"kvpull_top: --listen %s: say ADDRESS:PORT, as 127.0.0.1:9400\n",
+			options->listen);
+		return 2;
+	}
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
+	    bind(fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    listen(fd, 16) ||
+	    getsockname(fd, (struct sockaddr *)&address, &bytes)) {
+		(void)fprintf(stderr, "kvpull_top: --listen %s: %s\n",
+			      options->listen, strerror(errno));
+		return 1;
+	}
+	(void)printf("listening on port %u\n", ntohs(address.sin_port));
+	(void)fflush(stdout);
+	for (;;) {
+		const int caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+
+		if (caller < 0)
+			continue;
+		(void)setsockopt(caller, SOL_SOCKET, SO_RCVTIMEO, &limit,
+				 sizeof(limit));
+		(void)setsockopt(caller, SOL_SOCKET, SO_SNDTIMEO, &limit,
+				 sizeof(limit));
+		reply(caller, options);
+	}
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Status files to snapshots. A file may be anybody's who can write into its
+ * folder: its owner is looked at, links are not followed, what its header says
+ * is checked against its size, and it is read, never mapped, so that one that is
+ * cut meanwhile is a short read. Texts lose what a terminal would obey.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/kvpull_top.h"
+
+void top_text(char *to, size_t bytes, const char *from, size_t from_bytes)
+{
+	(void)snprintf(to, bytes, "%.*s", (int)from_bytes, from);
+	kvpull_text_clean(to);
+}
+
+static uint64_t last_seen(const struct top_worker *worker)
+{
+	const uint64_t engine = kvpull_status_get(
+		&top_thread(worker, KVPULL_STATUS_ENGINE)->ran_ns);
+	const uint64_t progress = kvpull_status_get(
+		&top_thread(worker, KVPULL_STATUS_PROGRESS)->ran_ns);
+	const uint64_t last = engine > progress ? engine : progress;
+
+	return last > worker->header.opened_ns ? last :
+						 worker->header.opened_ns;
+}
+
+/* As its own pid namespace has it: only the same process counts. */
+static int is_stopped(const struct kvpull_status_header *header)
+{
+	char path[40];
+	char text[1024];
+	unsigned long long ticks = 0;
+	const char *at;
+	ssize_t bytes;
+	char state = 0;
+	int field;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/stat", header->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	bytes = read(fd, text, sizeof(text) - 1);
+	(void)close(fd);
+	if (bytes <= 0)
+		return 0;
+	text[bytes] = '\0';
+	at = strrchr(text, ')');
+	if (at && at[1])
+		state = at[2];
+	for (field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at && sscanf(at, " %llu", &ticks) == 1 &&
+	       ticks == header->start_ticks && (state == 'T' || state == 't');
+}
+
+/* All that was ever written: holds above the highest slot never were. */
+static int bytes_read(struct top_worker *worker, int fd)
+{
+	const struct kvpull_status_header *header = &worker->header;
+	const struct kvpull_status_place *holds =
+		&header->places[KVPULL_STATUS_HOLDS];
+	const struct kvpull_status_thread *engine;
+	uint64_t high;
+	ssize_t got;
+
+	worker->bytes = calloc(1, header->file_bytes);
+	if (!worker->bytes)
+		return -1;
+	got = pread(fd, worker->bytes, holds->offset, 0);
+	if (got < 0 || (uint64_t)got != holds->offset)
+		return -1;
+	worker->held_bytes = holds->offset;
+	engine = top_thread(worker, KVPULL_STATUS_ENGINE);
+	if (!engine)
+		return -1;
+	high = kvpull_status_get(&engine->holds_high);
+	if (high > holds->row_count)
+		high = holds->row_count;
+	got = pread(fd, worker->bytes + holds->offset, high * holds->row_bytes,
+		    (off_t)holds->offset);
+	if (got < 0 || (uint64_t)got != high * holds->row_bytes)
+		return -1;
+	worker->held_bytes += (uint64_t)got;
+	return 0;
+}
+
+static void state_find(struct top_worker *worker, int fd)
+{
+	const int is_alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
+
+	if (kvpull_status_get(&worker->header.closed))
+		worker->state = TOP_CLOSED;
+	else if (!is_alive)
+		worker->state = TOP_GONE;
+	else
+		worker->state =
+			is_stopped(&worker->header) ? TOP_STOPPED : TOP_RUNNING;
+	worker->now_ns = is_alive ? kvpull_clock_ns() : last_seen(worker);
+}
+
+static int header_read(int fd, const struct top_options *options,
+		       uint32_t folder_uid, struct kvpull_status_header *header)
+{
+	int code;
+
+	if (options->uid >= 0)
+		return kvpull_status_header_read(fd, (uint32_t)options->uid,
+						 header);
+	code = kvpull_status_header_read(fd, geteuid(), header);
+	return code == KVPULL_EAUTH ?
+		       kvpull_status_header_read(fd, folder_uid, header) :
+		       code;
+}
+
+/* Who is gone for long, or closed, is not looked at unless it is asked for. */
+static int is_wanted(const struct top_worker *worker,
+		     const struct top_options *options)
+{
+	if (options->after || options->all)
+		return 1;
+	if (worker->state == TOP_CLOSED)
+		return 0;
+	return worker->state != TOP_GONE ||
+	       kvpull_clock_ns() - worker->now_ns < TOP_GONE_NS;
+}
+
+static void file_read(struct top *top, const struct top_options *options,
+		      int folder_fd, uint32_t folder_uid, const char *path,
+		      const char *name)
+{
+	struct top_worker *worker = &top->workers[top->worker_count];
+	int fd;
+
+	if (top->worker_count == TOP_WORKERS_MAX)
+		return;
+	fd = openat(folder_fd, name,
+		    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	memset(worker, 0, sizeof(*worker));
+	if (header_read(fd, options, folder_uid, &worker->header) ||
+	    bytes_read(worker, fd)) {
+		top->refused++;
+		free(worker->bytes);
+		worker->bytes = NULL;
+		(void)close(fd);
+		return;
+	}
+	kvpull_text_clean(worker->header.library);
+	kvpull_text_clean(worker->header.engine_id);
+	kvpull_text_clean(worker->header.host);
+	(void)snprintf(worker->path, sizeof(worker->path), "%s%s%s", path,
+		       *path ? "/" : "", name);
+	state_find(worker, fd);
+	(void)close(fd);
+	if (is_wanted(worker, options)) {
+		top->worker_count++;
+		return;
+	}
+	free(worker->bytes);
+	worker->bytes = NULL;
+}
+
+static int is_after(const char *after, const char *name)
+{
+	const size_t bytes = strlen(after);
+
+	return !strncmp(name, after, bytes) && name[bytes] == '-';
+}
+
+static void folder_read(struct top *top, const struct top_options *options,
+			const char *path)
+{
+	const size_t suffix = sizeof(KVPULL_STATUS_SUFFIX) - 1;
+	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+	uint32_t left = KVPULL_STATUS_FILES_MAX;
+	const struct dirent *entry;
+	struct stat status;
+
+	if (!folder || fstat(fd, &status)) {
+		if (folder)
+			(void)closedir(folder);
+		return;
+	}
+	while (left-- && (entry = readdir(folder))) {
+		const size_t bytes = strlen(entry->d_name);
+
+		if (bytes <= suffix || strcmp(entry->d_name + bytes - suffix,
+					      KVPULL_STATUS_SUFFIX))
+			continue;
+		if (!options->after || is_after(options->after, entry->d_name))
+			file_read(top, options, fd, status.st_uid, path,
+				  entry->d_name);
+	}
+	(void)closedir(folder);
+}
+
+static int by_engine(const void *left, const void *right)
+{
+	const struct kvpull_status_header *one =
+		&((const struct top_worker *)left)->header;
+	const struct kvpull_status_header *other =
+		&((const struct top_worker *)right)->header;
+	const int order = strcmp(one->engine_id, other->engine_id);
+
+	if (order)
+		return order;
+	if (one->tp_rank != other->tp_rank)
+		return one->tp_rank < other->tp_rank ? -1 : 1;
+	return (one->opened_ns > other->opened_ns) -
+	       (one->opened_ns < other->opened_ns);
+}
+
+void top_read(struct top *top, const struct top_options *options)
+{
+	uint32_t at;
+
+	top->worker_count = top->finding_count = top->refused = 0;
+	top->utc_ns = kvpull_clock_utc_ns();
+	if (options->after && strchr(options->after, '/'))
+		file_read(top, options, AT_FDCWD, geteuid(), "",
+			  options->after);
+	for (at = 0; at < options->folder_count; at++)
+		folder_read(top, options, options->folders[at]);
+	qsort(top->workers, top->worker_count, sizeof(*top->workers),
+	      by_engine);
+	top_find(top);
+}
+
+void top_free(struct top *top)
+{
+	while (top->worker_count)
+		free(top->workers[--top->worker_count].bytes);
+}
+
+const void *top_rows(const struct top_worker *worker,
+		     enum kvpull_status_part part, uint32_t *count)
+{
+	const struct kvpull_status_place *place = &worker->header.places[part];
+	uint64_t rows = place->row_count;
+
+	if (part == KVPULL_STATUS_HOLDS)
+		rows = (worker->held_bytes - place->offset) / place->row_bytes;
+	*count = (uint32_t)rows;
+	return worker->bytes + place->offset;
+}
+
+const struct kvpull_status_thread *top_thread(const struct top_worker *worker,
+					      enum kvpull_status_part part)
+{
+	uint32_t count;
+
+	return top_rows(worker, part, &count);
+}
+
+uint64_t top_counter(const struct top_worker *worker, uint32_t at)
+{
+	uint32_t count;
+	const struct kvpull_status_counter *rows =
+		top_rows(worker, KVPULL_STATUS_COUNTERS, &count);
+	const _Atomic uint64_t *progress;
+	uint32_t progress_count;
+
+	if (at >= count)
+		return UINT64_MAX;
+	progress = top_rows(worker, KVPULL_STATUS_PROGRESS_COUNTS,
+			    &progress_count);
+	if (rows[at].in_progress)
+		return rows[at].index < progress_count ?
+			       kvpull_status_get(&progress[rows[at].index]) :
+			       0;
+	return rows[at].index < KVPULL_STATUS_COUNTERS_MAX ?
+		       kvpull_status_get(
+			       &top_thread(worker, KVPULL_STATUS_ENGINE)
+					->counters[rows[at].index]) :
+		       0;
+}
+
+uint64_t top_counter_named(const struct top_worker *worker, const char *name)
+{
+	uint32_t count;
+	const struct kvpull_status_counter *rows =
+		top_rows(worker, KVPULL_STATUS_COUNTERS, &count);
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		if (!strncmp(rows[at].name, name, sizeof(rows[at].name)))
+			return top_counter(worker, at);
+	return 0;
+}
+
+int top_event(const struct top_worker *worker, enum kvpull_status_part part,
+	      uint64_t at, struct kvpull_status_note *note)
+{
+	const uint64_t written = kvpull_status_get(
+		&top_thread(worker, part == KVPULL_STATUS_ENGINE_EVENTS ?
+					    KVPULL_STATUS_ENGINE :
+					    KVPULL_STATUS_PROGRESS)
+			 ->event_count);
+	const uint64_t kept =
+		written < KVPULL_STATUS_EVENTS ? written : KVPULL_STATUS_EVENTS;
+	const struct kvpull_status_event *event;
+	uint32_t count;
+	uint64_t what;
+
+	event = top_rows(worker, part, &count);
+	if (at >= kept)
+		return 0;
+	event += (written - kept + at) % KVPULL_STATUS_EVENTS;
+	what = kvpull_status_get(&event->what);
+	*note = (struct kvpull_status_note){
+		.at_ns = kvpull_status_get(&event->at_ns),
+		.generation = kvpull_status_get(&event->generation),
+		.who = kvpull_status_get(&event->who),
+		.slot = (uint32_t)what,
+		.what = (enum kvpull_status_what)(what >> 32 & 0xffff),
+		.arg = (int32_t)(what >> 48),
+	};
+	return 1;
+}
+
+uint64_t top_ago(const struct top_worker *worker, uint64_t then_ns)
+{
+	return then_ns && worker->now_ns > then_ns ? worker->now_ns - then_ns :
+						     0;
+}

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables for people. A screen is lines of a colour each, cut at the terminal's
+ * width; what does not fit below is counted. What is wrong comes first.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/kvpull_top.h"
+
+#define COLUMNS_MAX 400u
+
+enum colour {
+	PLAIN,
+	HEAD,
+	GOOD,
+	BAD,
+	FAINT
+};
+
+struct page {
+	uint32_t columns;
+	uint32_t left; /* lines; UINT32_MAX: a file, all of it */
+	uint32_t cut;  /* that had no room */
+	int coloured;
+};
+
+static void __attribute__((format(printf, 3, 4)))
+line(struct page *page, enum colour colour, const char *format, ...)
+{
+	static const char *const codes[] = { "", "\033[1m", "\033[32m",
+					     "\033[1;31m", "\033[2m" };
+	char text[COLUMNS_MAX + 1];
+	va_list arguments;
+
+	if (!page->left) {
+		page->cut++;
+		return;
+	}
+	va_start(arguments, format);
+	(void)vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	if (page->columns < sizeof(text))
+		text[page->columns] = '\0';
+	if (page->coloured)
+		(void)printf("%s%s\033[0m\033[K\r\n", codes[colour], text);
+	else
+		(void)printf("%s\n", text);
+	if (page->left != UINT32_MAX)
+		page->left--;
+}
+
+/* "431 us", "2.5 s", "3 min", "2.1 h": at most six places; "-": never. */
+static const char *age(uint64_t ns, char text[16])
+{
+	const double s = (double)ns / (double)KVPULL_NS_PER_S;
+
+	if (!ns)
+		(void)snprintf(text, 16, "-");
+	else if (s < 0.001)
+		(void)snprintf(text, 16, "%.0f us", s * 1e6);
+	else if (s < 1)
+		(void)snprintf(text, 16, "%.0f ms", s * 1e3);
+	else if (s < 100)
+		(void)snprintf(text, 16, "%.1f s", s);
+	else if (s < 6000)
+		(void)snprintf(text, 16, "%.0f min", s / 60);
+	else
+		(void)snprintf(text, 16, "%.1f h", s / 3600);
+	return text;
+}
+
+static const struct top_worker *same_in(const struct top *top,
+					const struct top_worker *worker)
+{
+	uint32_t at;
+
+	for (at = 0; top && at < top->worker_count; at++)
+		if (top->workers[at].header.incarnation ==
+		    worker->header.incarnation)
+			return &top->workers[at];
+	return NULL;
+}
+
+/* MiB a second since the snapshot before; without one what came in all. */
+static void throughput(const struct top *before,
+		       const struct top_worker *worker, char text[16])
+{
+	const struct top_worker *then = same_in(before, worker);
+	const uint64_t bytes = top_counter_named(worker, "bytes_pulled");
+	double mib = (double)bytes / 1048576;
+
+	if (!then || worker->now_ns <= then->now_ns) {
+		(void)snprintf(text, 16, "%.0f M", mib);
+		return;
+	}
+	mib = (double)(bytes - top_counter_named(then, "bytes_pulled")) /
+	      1048576;
+	(void)snprintf(text, 16, "%.1f/s",
+		       mib / ((double)(worker->now_ns - then->now_ns) / 1e9));
+}
+
+static void workers_show(struct page *page, const struct top *top,
+			 const struct top *before)
+{
+	uint32_t at;
+
+	line(page, HEAD,
+	     "ENGINE        RANK     PID STATE   POLLED HOLDS BLOCKS OLDEST PULLS      MiB ERR TICKETS SENDING");
+	for (at = 0; at < top->worker_count; at++) {
+		const struct top_worker *worker = &top->workers[at];
+		const uint64_t errors = top_errors(worker);
+		struct top_holds holds;
+		char polled[16];
+		char oldest[16];
+		char pulled[16];
+
+		top_holds(worker, &holds);
+		throughput(before, worker, pulled);
+		line(page,
+		     worker->state != TOP_RUNNING ? BAD :
+		     errors                       ? PLAIN :
+						    GOOD,
+		     "%-13.13s %4u %7u %-7s %6s %5" PRIu64 " %6" PRIu64
+		     " %6s %5" PRIu64 " %8s %3" PRIu64 " %7" PRIu64
+		     " %7" PRIu64,
+		     worker->header.engine_id, worker->header.tp_rank,
+		     worker->header.pid, top_state_name(worker->state),
+		     age(top_ran(worker, KVPULL_STATUS_ENGINE), polled),
+		     holds.held, holds.blocks, age(holds.oldest_ns, oldest),
+		     top_counter_named(worker, "pulls_live"), pulled, errors,
+		     top_counter_named(worker, "claims_live"),
+		     top_counter_named(worker, "releases_queued"));
+	}
+}
+
+static void ages_show(struct page *page, const struct top *top)
+{
+	struct top_holds sum = { 0 };
+	uint32_t at;
+	uint32_t row;
+
+	for (at = 0; at < top->worker_count; at++) {
+		struct top_holds holds;
+
+		top_holds(&top->workers[at], &holds);
+		sum.held += holds.held;
+		sum.claimed += holds.claimed;
+		for (row = 0; row < 4; row++)
+			sum.ages[row] += holds.ages[row];
+	}
+	line(page, PLAIN, "%s", "");
+	line(page, HEAD,
+	     "HOLDS BY AGE  < 1 s   < 10 s   < 1 min   older   unclaimed");
+	line(page, sum.ages[3] ? BAD : PLAIN,
+	     "%18" PRIu64 " %8" PRIu64 " %9" PRIu64 " %7" PRIu64 " %11" PRIu64,
+	     sum.ages[0], sum.ages[1], sum.ages[2], sum.ages[3],
+	     sum.held - sum.claimed);
+}
+
+static void consumers_show(struct page *page, const struct top *top)
+{
+	static struct top_consumer all[4096];
+	uint32_t index;
+	uint32_t at;
+
+	line(page, PLAIN, "%s", "");
+	line(page, HEAD,
+	     "CONSUMER      RANK     PID ROUTE  HEARD HOLDS BLOCKS OLDEST EXPIRED OF           CLAIMS RELEASES");
+	for (index = 0; index < top->worker_count; index++) {
+		const struct top_worker *worker = &top->workers[index];
+		const uint32_t count = top_consumers(worker, all, 4096);
+
+		for (at = 0; at + 1 < count; at++) {
+			const struct top_consumer *one = &all[at];
+			const int is_here =
+				kvpull_status_get(&one->row->state) ==
+				KVPULL_SHOWN_HERE;
+			char name[64];
+			char route[16];
+			char heard[16];
+			char oldest[16];
+
+			if (!is_here && !one->holds)
+				continue;
+			top_text(name, sizeof(name), one->row->engine_id,
+				 KVPULL_STATUS_NAME_BYTES);
+			top_text(route, sizeof(route), one->row->route,
+				 sizeof(one->row->route));
+			line(page,
+			     one->holds && one->heard_ns >
+						     worker->header.lease_ns /
+							     2 ?
+				     BAD :
+			     is_here ? PLAIN :
+				       FAINT,
+			     "%-13.13s %4u %7u %-5.5s %6s %5" PRIu64
+			     " %6" PRIu64 " %6s %7" PRIu64 " %-10.10s %8" PRIu64
+			     " %8" PRIu64,
+			     name, one->row->rank, one->row->pid,
+			     is_here ? route : "left",
+			     age(one->heard_ns, heard), one->holds, one->blocks,
+			     age(one->oldest_ns, oldest),
+			     kvpull_status_get(&one->words->expired),
+			     worker->header.engine_id,
+			     kvpull_status_get(&one->words->claims),
+			     kvpull_status_get(&one->words->releases));
+		}
+	}
+}
+
+static void peers_show(struct page *page, const struct top *top)
+{
+	uint32_t index;
+	uint32_t at;
+
+	line(page, PLAIN, "%s", "");
+	line(page, HEAD,
+	     "PEER              PID ROUTE STATE      ERROR     CLAIMS     MiB BY            RETRY FAILED ADDRESS, WHY THAT ROUTE");
+	for (index = 0; index < top->worker_count; index++) {
+		const struct top_worker *worker = &top->workers[index];
+		uint32_t count;
+		const struct kvpull_status_peer *rows =
+			top_rows(worker, KVPULL_STATUS_PEERS, &count);
+
+		for (at = 0; at < count; at++) {
+			const struct kvpull_status_peer *row = &rows[at];
+			const int32_t error = kvpull_status_get(&row->error);
+			const uint32_t state = kvpull_status_get(&row->state);
+			char name[64];
+			char route[16];
+			char address[128];
+			char why[128];
+
+			if (!kvpull_status_get(&row->incarnation))
+				continue;
+			top_text(name, sizeof(name), row->engine_id,
+				 sizeof(row->engine_id));
+			top_text(route, sizeof(route), row->route,
+				 sizeof(row->route));
+			top_text(address, sizeof(address), row->address,
+				 sizeof(row->address));
+			top_text(why, sizeof(why), row->why, sizeof(row->why));
+			line(page, error ? BAD : PLAIN,
+			     "%-13.13s %7u %-5.5s %-10s %-9s %6u %7" PRIu64
+			     " %-13.13s %5u %6" PRIu64 " %s, %s",
+			     name, row->pid, route, top_peer_state(state),
+			     error ? kvpull_error_name(error) : "-",
+			     kvpull_status_get(&row->claims),
+			     kvpull_status_get(&row->bytes) >> 20,
+			     worker->header.engine_id,
+			     kvpull_status_get(&row->retries),
+			     kvpull_status_get(&row->failures), address, why);
+		}
+	}
+}
+
+static void holds_show(struct page *page, const struct top *top)
+{
+	uint32_t index;
+	uint32_t at;
+
+	line(page, HEAD,
+	     "OLDEST HOLDS             KEY  BLOCKS     AGE   HEARD    SLOT   GENERATION CLAIMED BY     OF");
+	for (index = 0; index < top->worker_count; index++) {
+		static struct top_consumer all[4096];
+		const struct top_worker *worker = &top->workers[index];
+		const uint32_t consumers = top_consumers(worker, all, 4096);
+		uint32_t slots[TOP_ROWS_MAX];
+		const uint32_t used = top_oldest(worker, slots, TOP_ROWS_MAX);
+		uint32_t count;
+		const struct kvpull_status_hold *rows =
+			top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+
+		for (at = 0; at < used; at++) {
+			const struct kvpull_status_hold *row = &rows[slots[at]];
+			char label[KVPULL_STATUS_LABEL_BYTES];
+			char taken[16];
+			char heard[16];
+			char who[64];
+
+			kvpull_status_label_get(row->label, label);
+			kvpull_text_clean(label);
+			top_claimant(row, all, consumers, who, sizeof(who));
+			line(page, PLAIN,
+			     "%-18.18s %9" PRIu64 " %7" PRIu64
+			     " %7s %7s %7u %12" PRIu64 " %-14.14s %s",
+			     label, kvpull_status_get(&row->key),
+			     kvpull_status_get(&row->state) >> 32,
+			     age(top_ago(worker,
+					 kvpull_status_get(&row->taken_ns)),
+				 taken),
+			     age(top_ago(worker,
+					 kvpull_status_get(&row->word_ns)),
+				 heard),
+			     slots[at], kvpull_status_get(&row->generation),
+			     who, worker->header.engine_id);
+		}
+	}
+}
+
+static void pulls_show(struct page *page, const struct top *top)
+{
+	uint32_t index;
+	uint32_t at;
+
+	line(page, HEAD,
+	     "PULLS NOW                KEY  BLOCKS     AGE STATE         SLOT   GENERATION BY");
+	for (index = 0; index < top->worker_count; index++) {
+		const struct top_worker *worker = &top->workers[index];
+		uint32_t count;
+		const struct kvpull_status_pull *rows =
+			top_rows(worker, KVPULL_STATUS_PULLS, &count);
+
+		for (at = 0; at < count; at++) {
+			const uint32_t state =
+				(uint32_t)kvpull_status_get(&rows[at].state);
+			const uint64_t place =
+				kvpull_status_get(&rows[at].slot_blocks);
+			char label[KVPULL_STATUS_LABEL_BYTES];
+			char text[16];
+
+			if (!state)
+				continue;
+			kvpull_status_label_get(rows[at].label, label);
+			kvpull_text_clean(label);
+			line(page, PLAIN,
+			     "%-18.18s %9" PRIu64 " %7" PRIu64
+			     " %7s %-10s %7u %12" PRIu64 " %s",
+			     label, kvpull_status_get(&rows[at].key),
+			     place >> 32,
+			     age(top_ago(worker, kvpull_status_get(
+							 &rows[at].started_ns)),
+				 text),
+			     top_pull_state(state), (uint32_t)place,
+			     kvpull_status_get(&rows[at].generation),
+			     worker->header.engine_id);
+		}
+	}
+}
+
+static void findings_show(struct page *page, const struct top *top)
+{
+	uint32_t at;
+
+	for (at = 0; at < top->finding_count; at++) {
+		char text[256];
+		size_t from;
+
+		(void)snprintf(text, sizeof(text), "%s: %s",
+			       top->findings[at].what, top->findings[at].text);
+		for (from = 0; from < strlen(text); from += page->columns - 2)
+			line(page, BAD, "%s%.*s", from ? "  " : "! ",
+			     (int)page->columns - 2, text + from);
+	}
+	if (!top->worker_count)
+		line(page, BAD,
+		     "no status files: is an engine with kvpull running here? name its socket_dir with --folder");
+	if (top->refused)
+		line(page, FAINT,
+		     "%u files are not believed: another user's, or of another version",
+		     top->refused);
+}
+
+void top_screen(const struct top *top, const struct top *before,
+		const struct top_options *options, uint32_t columns,
+		uint32_t lines)
+{
+	struct page page = { .columns = columns ? columns : COLUMNS_MAX,
+			     .left = lines ? lines - 2 : UINT32_MAX,
+			     .coloured = lines && isatty(STDOUT_FILENO) };
+	const time_t now = (time_t)(top->utc_ns / KVPULL_NS_PER_S);
+	struct tm utc = { 0 };
+	char when[32];
+
+	(void)gmtime_r(&now, &utc);
+	(void)strftime(when, sizeof(when), "%H:%M:%S UTC", &utc);
+	line(&page, HEAD, "kvpull_top  %s  %u workers, %u findings", when,
+	     top->worker_count, top->finding_count);
+	findings_show(&page, top);
+	if (options->view && !strcmp(options->view, "holds"))
+		holds_show(&page, top);
+	else if (options->view && !strcmp(options->view, "pulls"))
+		pulls_show(&page, top);
+	else if (options->view && !strcmp(options->view, "peers"))
+		peers_show(&page, top);
+	else if (options->view && !strcmp(options->view, "consumers"))
+		consumers_show(&page, top);
+	else {
+		workers_show(&page, top, before);
+		ages_show(&page, top);
+		consumers_show(&page, top);
+		peers_show(&page, top);
+	}
+	if (page.cut) {
+		page.left = 1;
+		line(&page, FAINT, "... %u more lines", page.cut);
+	}
+}
+
+static void event_show(struct page *page, const struct top_worker *worker,
+		       const struct kvpull_status_note *note)
+{
+	static const char *const names[KVPULL_DID_COUNT] = { "-",
+							     "take",
+							     "claim",
+							     "release",
+							     "end",
+							     "sent",
+							     "join",
+							     "leave",
+							     "claim ticket",
+							     "release ticket",
+							     "pull",
+							     "read",
+							     "came",
+							     "loaded",
+							     "failed",
+							     "peer up",
+							     "peer down" };
+	char text[16];
+
+	line(page, PLAIN,
+	     "%9s ago  %-14s slot %u generation %" PRIu64 " who %016" PRIx64
+	     " %d",
+	     age(top_ago(worker, note->at_ns), text),
+	     note->what < KVPULL_DID_COUNT ? names[note->what] : "?",
+	     note->slot, note->generation, note->who, note->arg);
+}
+
+/* All of one that is gone: as the screen, and its last events. */
+void top_after(const struct top *top)
+{
+	static const enum kvpull_status_part parts[] = {
+		KVPULL_STATUS_ENGINE_EVENTS, KVPULL_STATUS_PROGRESS_EVENTS
+	};
+	struct page page = { .columns = COLUMNS_MAX, .left = UINT32_MAX };
+	struct kvpull_status_note note;
+	uint32_t index;
+	uint32_t part;
+	uint64_t at;
+
+	holds_show(&page, top);
+	pulls_show(&page, top);
+	for (index = 0; index < top->worker_count; index++)
+		for (part = 0; part < 2; part++) {
+			const struct top_worker *worker = &top->workers[index];
+			uint64_t count = 0;
+
+			while (top_event(worker, parts[part], count, &note))
+				count++;
+			line(&page, HEAD, "LAST OF %" PRIu64 " EVENTS, %s",
+			     count,
+			     part ? "progress thread" : "engine's thread");
+			for (at = count > 40 ? count - 40 : 0; at < count; at++)
+				if (top_event(worker, parts[part], at, &note))
+					event_show(&page, worker, &note);
+		}
+}
