@@ -82,6 +82,7 @@ class Core:
     def __init__(
         self, folder: Path, role: str, window: int = 0, chunk: int = 0
     ) -> None:
+        self._weight_version = "default"
         transfer = kvpull_config(folder, role, {"lease_ms": 20000})
         made = EngineArgs(
             model=str(folder / "model"),
@@ -157,6 +158,13 @@ class Core:
                 **of_embeddings,
             )
         )
+
+    def collective_rpc(self, method: str) -> None:
+        """Do as vLLM's core with what its workers are asked: nothing here."""
+
+    def set_weight_version(self, version: str) -> None:
+        """Name the weights, as vLLM's core does."""
+        self._weight_version = version
 
     def leave(self, name: str) -> None:
         """End a request as a client that has gone."""

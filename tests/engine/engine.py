@@ -169,8 +169,6 @@ def kvpull_config(
         "kv_role": role,
         "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {
-            # One name, whatever the folder of the weights: it is compared.
-            "model": "tiny",
             "socket_dir": str(folder / "sockets"),
             **extra,
         },
@@ -267,9 +265,14 @@ class Engine:
                 process_group=0,
             )
 
-    def use_model(self, model: Path) -> None:
-        """Serve another model from the next start on."""
-        self._command[self._command.index("--model") + 1] = str(model)
+    def use(self, **options: Any) -> None:
+        """Change options from the next start on: their names without dashes."""
+        for name, value in options.items():
+            option = "--" + name.replace("_", "-")
+            if option not in self._command:
+                self._command += [option, ""]
+            text = value if isinstance(value, str) else json.dumps(value)
+            self._command[self._command.index(option) + 1] = text
 
     @property
     def pid(self) -> int:

@@ -100,7 +100,8 @@ def wrong_kernel_is_refused_at_start(world: World) -> None:
         engine.wait_ready()
     except RuntimeError:
         text = engine.log.read_text(errors="replace")
-        assert re.search("ConfigError: KVPullConnector: MLA is not supported", text), text
+        line = "ConfigError: KVPullConnector: MLA is not supported"
+        assert re.search(line, text), text
         return
     finally:
         engine.stop()

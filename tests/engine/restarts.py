@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from engine import Engine, complete, is_running, wait_for
+from engine import Engine, complete, is_running, kvpull_config, wait_for
 from rejects import HOWS, first_contact_while_busy
 from world import LEASE_S, SLOTS, Delta, World, busy
 
@@ -131,11 +131,45 @@ def d_restarts_under_load(world: World) -> None:
     wait_for("P's blocks", lambda: world.p.cache_usage() == 0)
 
 
+def _other_kv_is_refused(
+    world: World, prompt: list[int], alone: Any, what: str
+) -> None:
+    """D computes, and the lines of both ends name what differs, and how."""
+    line = rf"{what} is (\S.*) (?:here|there) and (?:\S.*) (?:here|there)"
+    before = [len(engine.log_words(line)) for engine in (world.p, world.d)]
+    assert world.decode(prompt, world.prefill(prompt)) == alone
+    for engine, count in zip((world.p, world.d), before, strict=True):
+        wait_for(
+            f"{engine.name}'s line on {what}",
+            lambda engine=engine, count=count: (
+                len(engine.log_words(line)) > count
+            ),
+            LEASE_S,
+        )
+    world.say(f"other {what} at P: refused, {world.d.log_words(line)[-1]}")
+    world.d.reset_prefix_cache()
+    world.settled(2 * LEASE_S)
+
+
+def other_rope_of_p_is_refused(world: World) -> None:
+    """The same weights under another rope_theta: no tokens of P's KV."""
+    prompt = world.prompt(100)
+    alone = world.alone(prompt)
+    rope = {"rope_type": "default", "rope_theta": 5000.0}
+    world.p.use(hf_overrides={"rope_parameters": rope})
+    world.restart(world.p)
+    at_d = Delta(world.d)
+    _other_kv_is_refused(world, prompt, alone, "config")
+    at_d.check(worker_pulls_done=0)
+    world.p.use(hf_overrides="{}")
+
+
 def restarted_p_is_met_again(world: World) -> None:
     """Kill -9 of P; another P with other weights under the same name.
 
-    The negative control: its KV must give other tokens, so the tokens of the
-    scenarios before came from P's KV.
+    They are refused by name at both ends, and D computes. The negative
+    control: where an operator says that they are D's, their KV must give other
+    tokens, so the tokens of the scenarios before came from P's KV.
     """
     prompt = world.prompt(100)
     alone = world.alone(prompt)
@@ -143,12 +177,21 @@ def restarted_p_is_met_again(world: World) -> None:
     world.p.stop(signal.SIGKILL)
     assert world.decode(prompt, stale) == alone, "P is dead: recompute"
     world.d.reset_prefix_cache()
-    world.p.use_model(world.folder / "other")
+    world.p.use(model=str(world.folder / "other"))
     world.p.start()
     world.p.wait_ready()
     at_d = Delta(world.d)
     assert world.decode(prompt, stale) == alone, "an old ticket: recompute"
     world.d.reset_prefix_cache()
+    _other_kv_is_refused(world, prompt, alone, "weights")
+    at_d.check(worker_pulls_done=0)
+    ours = world.d.log_words(r"kvpull \S+: engine .* weights (files \w+),")[-1]
+    config = kvpull_config(
+        world.folder, "kv_producer", {"lease_ms": int(LEASE_S * 1000)}
+    )
+    config["kv_connector_extra_config"]["weights"] = ours
+    world.p.use(kv_transfer_config=config)
+    world.restart(world.p)
     wrong = world.decode(prompt, world.prefill(prompt))
     at_d.check(worker_pulls_done=1)
     assert wrong != alone, "other weights' KV gave the same tokens"

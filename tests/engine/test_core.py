@@ -122,6 +122,26 @@ def tickets_of_before_a_reset_are_given_back() -> None:
         assert d.count("worker_pulls_done") == 1
 
 
+def weights_of_another_version_are_not_pulled() -> None:
+    """An update at P, unnamed, then named as D's: D pulls again."""
+    with pair() as (p, d):
+        old = prefilled(p, "old", prompt_of(100, 1))
+        p.collective_rpc("update_weights")
+        run([p], lambda: p.count("worker_holds_revoked") == 1)
+        d.ask("old", prompt_of(100, 1), old, 2)
+        new = prefilled(p, "new", prompt_of(100, 2))
+        d.ask("new", prompt_of(100, 2), new, 2)
+        run([p, d], lambda: {"old", "new"} <= d.answers.keys())
+        assert d.count("worker_pulls_done") == 0
+        assert d.computed["old"] == d.computed["new"] == 101
+        assert d.count("scheduler_mismatches") == 1
+        for core in (p, d):
+            core.set_weight_version("2")
+        d.ask("two", prompt_of(100, 3), prefilled(p, "two", prompt_of(100, 3)))
+        run([p, d], lambda: "two" in d.answers)
+        assert d.count("worker_pulls_done") == 1
+
+
 def parameters_of_any_kind_leave_the_engine_alive() -> None:
     """A client's vllm_xargs reach the scheduler unchecked."""
     with pair() as (_, d):
@@ -160,6 +180,7 @@ TESTS: list[Callable[[], None]] = [
     chunks_have_all_that_they_look_at,
     windows_with_a_local_prefix_are_whole,
     tickets_of_before_a_reset_are_given_back,
+    weights_of_another_version_are_not_pulled,
     parameters_of_any_kind_leave_the_engine_alive,
     long_names_of_requests_are_held,
     embeddings_beside_token_ids_are_computed,

@@ -7,23 +7,29 @@ test_package.py [FOLDER]: prints the result line of the other test programs.
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
+import os
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import model
 import torch
 from kvpull_vllm import (
     abi,
     connector,
     halves,
+    identity,
+    inside,
     layout,
     logs,
     requests,
@@ -32,6 +38,7 @@ from kvpull_vllm import (
 )
 from kvpull_vllm.abi import CONST, ffi
 from prometheus_client import Counter, Gauge, Histogram
+from safetensors.torch import save_file
 
 PROMPT = (16, bytes(16))
 
@@ -284,7 +291,7 @@ class MultiConnector:
     """Looks to its children as vLLM's does."""
 
     def __init__(self, vllm_config: Any) -> None:
-        self.seen = settings.neighbours()
+        self.seen = inside.neighbours()
 
 
 def clashing_neighbours_are_refused() -> None:
@@ -295,7 +302,7 @@ def clashing_neighbours_are_refused() -> None:
     config = SimpleNamespace(kv_transfer_config=transfer)
     names = MultiConnector(config).seen
     assert names == ["KVPullConnector", "Nixl"], names
-    assert settings.neighbours() == []
+    assert inside.neighbours() == []
     settings.check_neighbours(names, ticket_only=True)
     settings.check_neighbours(["KVPullConnector", "OffloadingConnector"], False)
     try:
@@ -438,27 +445,50 @@ def what_a_digest_cannot_name_is_not_moved() -> None:
     assert settings.names_media(config)
 
 
-def _record(kind: str, dtype: torch.dtype, cell: torch.dtype) -> halves.Model:
-    """Return an engine's model record, as of a machine with AMX."""
+def _engine_of(folder: Path, **more: Any) -> Any:
+    """Return the parts of an engine's configuration that are looked at."""
+    model = SimpleNamespace(
+        **{
+            "model": str(folder),
+            "revision": None,
+            "use_mla": False,
+            "dtype": torch.float32,
+            "quantization": None,
+            "hf_overrides": {},
+            "hf_config": SimpleNamespace(architectures=["Tiny"]),
+            "get_total_num_kv_heads": lambda: 2,
+            **more,
+        }
+    )
+    return SimpleNamespace(
+        model_config=model,
+        cache_config=SimpleNamespace(cache_dtype="auto"),
+        load_config=SimpleNamespace(load_format="auto", download_dir=None),
+    )
+
+
+def _caches(cell: torch.dtype = torch.float32) -> Any:
     group = _group(["l.0"], 32, 2)
     group.kv_cache_spec.dtype = cell
     group.kv_cache_spec.head_size = 64
-    caches = SimpleNamespace(transfer_groups=[group], kv_cache_layout=None)
-    config = SimpleNamespace(
-        model_config=SimpleNamespace(
-            model="m",
-            use_mla=False,
-            dtype=dtype,
-            get_total_num_kv_heads=lambda: 2,
-        ),
-        cache_config=SimpleNamespace(cache_dtype=kind),
-    )
-    with mock.patch.object(
-        connector.cpu_attn,
-        "_get_attn_isa",
-        lambda dtype, *_: "amx" if dtype == torch.bfloat16 else "vec",
-    ):
-        return connector._model(config, caches, settings.read({}, True))
+    return SimpleNamespace(transfer_groups=[group], kv_cache_layout=None)
+
+
+def _record(kind: str, dtype: torch.dtype, cell: torch.dtype) -> halves.Model:
+    """Return an engine's model record, as of a machine with AMX."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text('{"hidden_size": 8}')
+        config = _engine_of(Path(folder), dtype=dtype)
+        config.cache_config.cache_dtype = kind
+        own = settings.read({"model": "m"}, True)
+        with mock.patch.object(
+            inside,
+            "kernels",
+            lambda dtype, *_: "amx" if dtype == torch.bfloat16 else "vec",
+        ):
+            made = connector._model(config, _caches(cell), own)
+    # Its digest has them, too; here each part is to tell them by itself.
+    return replace(made, config="")
 
 
 def caches_that_differ_are_two_models() -> None:
@@ -474,6 +504,122 @@ def caches_that_differ_are_two_models() -> None:
     assert len(set(records)) == len(records), records
     assert _record("fp8", half, cell) == _record("fp8_e4m3", half, cell)
     assert _record("bfloat16", half, half) == _record("auto", half, half)
+
+
+def _text(folder: Path, **more: Any) -> str:
+    return identity.config_text(_engine_of(folder, **more), _caches())
+
+
+def overrides_are_in_the_configuration() -> None:
+    """What decides KV is named, however it came there; a path is not."""
+    with tempfile.TemporaryDirectory() as made:
+        folders = [Path(made) / name for name in "abc"]
+        for folder, theta in zip(folders, (1e4, 1e4, 5e3), strict=True):
+            folder.mkdir()
+            rope = {"rope_type": "default", "rope_theta": theta}
+            found = {"hidden_size": 8, "rope_parameters": rope, "_x": made}
+            (folder / "config.json").write_text(json.dumps(found))
+        plain = _text(folders[0])
+        assert plain == _text(folders[1])
+        other = {"rope_parameters": {"rope_theta": 5e3}}
+        assert _text(folders[2]) == _text(folders[0], hf_overrides=other)
+        texts = [
+            plain,
+            _text(folders[2]),
+            _text(folders[0], hf_overrides={"hidden_size": 16}),
+            _text(folders[0], dtype=torch.bfloat16),
+            _text(folders[0], quantization="fp8"),
+            _text(folders[0], hf_overrides=_text),
+        ]
+        assert len(set(texts)) == len(texts), texts
+
+
+def fingerprints_are_of_weights_not_of_files() -> None:
+    """Each tensor tells; how they are spread over files does not."""
+    one, two = model.weights(1), model.weights(2)
+    with tempfile.TemporaryDirectory() as made:
+        paths = [Path(made) / f"{n}.safetensors" for n in range(3)]
+        save_file(one, str(paths[0]))
+        names = sorted(one)
+        for path, some in ((paths[1], names[:5]), (paths[2], names[5:])):
+            save_file({name: one[name] for name in some}, str(path))
+        ours = identity.fingerprint(paths[:1])
+        assert identity.fingerprint(paths[1:]) == ours
+        drawn = [n for n in names if not torch.equal(one[n], two[n])]
+        assert len(drawn) >= 16
+        for name in drawn:
+            save_file({**one, name: two[name]}, str(paths[0]))
+            assert identity.fingerprint(paths[:1]) != ours, name
+
+
+def _sparse(path: Path, tensors: int, each: int) -> None:
+    header = {
+        f"{path.name}.{n}": {
+            "dtype": "BF16",
+            "shape": [each // 2],
+            "data_offsets": [n * each, (n + 1) * each],
+        }
+        for n in range(tensors)
+    }
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + tensors * each)
+
+
+def large_weights_are_sampled_only() -> None:
+    """100 GB in 20 files: some of each tensor, at most 64 MiB in all."""
+    read, tensors = [], 50
+    with tempfile.TemporaryDirectory() as made:
+        paths = [Path(made) / f"{n}.safetensors" for n in range(20)]
+        for path in paths:
+            _sparse(path, tensors, (5 << 30) // tensors)
+        began = time.monotonic()
+        identity.fingerprint(paths)
+        took = time.monotonic() - began
+        pread = os.pread
+
+        def counted(file: int, size: int, offset: int) -> bytes:
+            read.append(size)
+            return pread(file, size, offset)
+
+        with mock.patch.object(os, "pread", counted):
+            identity.fingerprint(paths)
+    assert len(read) >= len(paths) * tensors
+    assert sum(read) <= identity.READ_BYTES_MAX, sum(read)
+    print(f"  100 GB of weights: {sum(read) >> 20} MiB read in {took:.2f} s")
+
+
+class _Core:
+    """Looks as vLLM's engine core, in whose constructor connectors are."""
+
+    def __init__(self) -> None:
+        self._weight_version = "default"
+        self.seen = inside.Weights()
+
+    def collective_rpc(self, method: Any) -> None:
+        """Do nothing."""
+
+    def set_weight_version(self, version: str) -> None:
+        """Name the weights."""
+        self._weight_version = version
+
+
+def updated_weights_are_others() -> None:
+    """What was changed and not named is like nothing; a name makes it equal."""
+    first, second = _Core(), _Core()
+    assert first.seen.version() == second.seen.version()
+    first.collective_rpc("compute_weight_checksums")
+    assert first.seen.version() == second.seen.version()
+    for core in (first, second):
+        core.collective_rpc("update_weights")
+        assert core.seen.are_unnamed
+    assert first.seen.version() != second.seen.version()
+    for core in (first, second):
+        core.set_weight_version("7")
+    assert first.seen.version() == second.seen.version()
+    assert first.seen.version() != _Core().seen.version()
+    assert inside.Weights().version() == ""
 
 
 def parameters_say_who_pulls() -> None:
@@ -504,6 +650,10 @@ TESTS: list[Callable[[], None]] = [
     all_that_kv_depends_on_is_in_the_digest,
     what_a_digest_cannot_name_is_not_moved,
     caches_that_differ_are_two_models,
+    overrides_are_in_the_configuration,
+    fingerprints_are_of_weights_not_of_files,
+    large_weights_are_sampled_only,
+    updated_weights_are_others,
     parameters_say_who_pulls,
 ]
 

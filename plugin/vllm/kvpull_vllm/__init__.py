@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def register() -> None:
         KVConnectorFactory,
     )
 
-    if "KVPullConnector" not in KVConnectorFactory._registry:
+    # The second time it is known already.
+    with contextlib.suppress(ValueError):
         KVConnectorFactory.register_connector(
             "KVPullConnector", "kvpull_vllm.connector", "KVPullConnector"
         )

@@ -8,7 +8,6 @@ tickets and pulls is the library's.
 from __future__ import annotations
 
 import atexit
-import platform
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +20,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     SupportsHMA,
 )
-from vllm.v1.attention.backends import cpu_attn
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from kvpull_vllm import layout, settings
+from kvpull_vllm import identity, inside, layout, settings
 from kvpull_vllm.abi import Library
 from kvpull_vllm.halves import Model, Opening, SchedulerHalf, WorkerHalf, logger
 from kvpull_vllm.scheduler import (
@@ -69,20 +66,18 @@ def _attention(vllm_config: Any, kv_cache_config: Any) -> str:
         for group in layout.groups(kv_cache_config)
         for name in group.layer_names
     }
-    choose = getattr(cpu_attn, "_get_attn_isa", None)
-    if choose is None:  # another vLLM: what it chooses by, then
-        return f"{platform.machine()}/{vllm_config.model_config.dtype}"
-    return "+".join(sorted({choose(*arg) for arg in args}))
+    return "+".join(sorted({inside.kernels(*arg) for arg in args}))
 
 
 def _model(vllm_config: Any, kv_cache_config: Any, own: Any) -> Model:
     model = vllm_config.model_config
     spec = layout.layer_spec(layout.groups(kv_cache_config)[0])
     replicated = bool(getattr(model, "use_mla", False))
+    same = identity.identity(
+        vllm_config, kv_cache_config, own, inside.version()
+    )
     return Model(
-        model=own.model or model.model,
-        revision=own.revision or getattr(model, "revision", None) or "",
-        weights=own.weights,
+        **same._asdict(),
         dtype=_dtype(vllm_config.cache_config, spec),
         layout=kv_cache_config.kv_cache_layout or LAYOUT,
         attention=_attention(vllm_config, kv_cache_config),
@@ -132,7 +127,7 @@ def _answer(vllm_config: Any, own: Any) -> dict[str, Any]:
 class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
     """Decode from KV that another engine computed and still holds."""
 
-    _cache_hit_source = CacheHitSource.P2P
+    _cache_hit_source = inside.hit_source()
 
     def __init__(
         self,
@@ -147,7 +142,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
             transfer.kv_connector_extra_config,
             bool(vllm_config.cache_config.enable_prefix_caching),
         )
-        neighbours = settings.neighbours()
+        neighbours = inside.neighbours()
         settings.check_neighbours(neighbours, own.ticket_only)
         self._is_alone = len(neighbours) < 2
         library = Library(own.library)
@@ -162,9 +157,17 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 _answer(vllm_config, own),
                 layout.windows(kv_cache_config),
                 settings.names_media(vllm_config),
+                inside.Weights(),
             )
+            model = opening.model
             logger.info(
-                "kvpull %s: engine %s", library.version, opening.engine_id
+                "kvpull %s: engine %s: %s, configuration %s, weights %s, %s",
+                library.version,
+                opening.engine_id,
+                model.model,
+                model.config,
+                model.weights or "unknown: compared by name",
+                model.engine,
             )
             if (
                 transfer.is_kv_consumer

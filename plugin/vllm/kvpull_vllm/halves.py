@@ -39,6 +39,8 @@ class Model:
     head_count: int
     head_bytes: int
     replicated: bool
+    config: str = ""
+    engine: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class _Half:
                 "dtype",
                 "layout",
                 "attention",
+                "config",
+                "engine",
             )
             if (value := getattr(opening.model, name))
         }

@@ -1,13 +1,135 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of vLLM is touched beside its connector interface.
 
-Each name stands here alone, with what is done where a vLLM lacks it. A vLLM
-that does not have what the package cannot do without is one line at start.
+Each name stands here alone, with what is done where a vLLM lacks it: names
+of one version may be gone in the next.
 """
 
 from __future__ import annotations
 
+import platform
+import re
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
 import torch
+
+_FRAMES = 16
+# Calls of workers that may change weights, by the names that vLLM and those who
+# extend it give them; and those of vLLM that do not.
+_UPDATES = re.compile("weight|load|update|wake|apply")
+_HARMLESS = {"compute_weight_checksums", "update_max_model_len"}
+
+
+def version() -> str:
+    """Return vLLM's version."""
+    import vllm
+
+    return str(getattr(vllm, "__version__", "unknown"))
+
+
+def hit_source() -> Any:
+    """Return what vLLM's statistics call a hit at another engine.
+
+    vLLM before 0.32 does not tell its hits apart.
+    """
+    try:
+        from vllm.v1.metrics.cache_hit_source import CacheHitSource
+    except ImportError:
+        return None
+    return CacheHitSource.P2P
+
+
+def kernels(dtype: Any, block: int, head: int, cache_dtype: str) -> str:
+    """Return the CPU backend's kernels: each lays a block out in its way."""
+    try:
+        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+    except ImportError:  # what it chooses by, then
+        return f"{platform.machine()}/{dtype}"
+    return _get_attn_isa(dtype, block, head, cache_dtype)
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yield the callers' frames, the nearest first."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def neighbours() -> list[str]:
+    """Return the names of the connectors beside this one, itself included.
+
+    MultiConnector shows its children their own part of the configuration only,
+    so the caller's is looked up where it is: in its constructor.
+    """
+    for frame in _frames():
+        caller = frame.f_locals.get("self")
+        config = frame.f_locals.get("vllm_config")
+        transfer = getattr(config, "kv_transfer_config", None)
+        if type(caller).__name__ == "MultiConnector" and transfer is not None:
+            children = transfer.kv_connector_extra_config.get("connectors", [])
+            return [str(child.get("kv_connector")) for child in children]
+    return []
+
+
+class Weights:
+    """Which weights the engine computes with now.
+
+    vLLM tells no connector of an update. The engine core, in whose constructor
+    a connector is made, keeps the version that /finish_weight_update and
+    /update_weight_version name, and passes every update on to its workers.
+    Weights that were changed and not named since are like none anywhere.
+    """
+
+    def __init__(self) -> None:
+        self._core: Any = None
+        self._unnamed = ""
+        for frame in _frames():
+            caller = frame.f_locals.get("self")
+            if hasattr(caller, "_weight_version"):
+                self._core = caller
+                self._watch("collective_rpc", self._asked)
+                self._watch("set_weight_version", self._named)
+                break
+
+    def _watch(self, name: str, tell: Callable[[Any], None]) -> None:
+        call = getattr(self._core, name, None)
+        if call is None:
+            return
+
+        def watched(what: Any, *more: Any, **named: Any) -> Any:
+            answer = call(what, *more, **named)
+            tell(what)
+            return answer
+
+        setattr(self._core, name, watched)
+
+    def _asked(self, method: Any) -> None:
+        # What is no name is a function, which may do anything.
+        if not isinstance(method, str) or (
+            _UPDATES.search(method) and method not in _HARMLESS
+        ):
+            self._unnamed = uuid.uuid4().hex
+
+    def _named(self, _version: Any) -> None:
+        self._unnamed = ""
+
+    @property
+    def are_unnamed(self) -> bool:
+        """Whether they were changed and not named since."""
+        return bool(self._unnamed)
+
+    def version(self) -> str:
+        """Return a text that is equal where the weights are."""
+        if self._core is None:
+            return ""
+        return f"{self._core._weight_version} {self._unnamed}"
 
 
 def rotates_heads() -> bool:

@@ -23,6 +23,7 @@ class Entry:
     holds: bool
     local_tokens: int = 0
     parked: bool = False
+    holds_no_more: bool = False  # the weights are others since
 
 
 def ticket_of(params: dict[str, Any]) -> bytes:
@@ -62,11 +63,13 @@ def nameless(request: Any, names_media: bool) -> str | None:
     return None
 
 
-def prompt_digest(request: Any) -> bytes:
+def prompt_digest(request: Any, weights: str = "") -> bytes:
     """Return 16 bytes that name the prompt and all that its KV depends on."""
     digest = hashlib.blake2b(digest_size=CONST["KVPULL_DIGEST_BYTES"])
     digest.update(array("q", request.prompt_token_ids).tobytes())
     extras: list[tuple[Any, ...]] = [("salt", request.cache_salt or "")]
+    if weights:
+        extras.append(("weights", weights))
     if request.lora_request is not None:
         extras.append(("lora", request.lora_request.lora_name))
     extras += [

@@ -14,6 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from kvpull_vllm import requests
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.halves import KvpullError, SchedulerHalf, logger
+from kvpull_vllm.inside import Weights
 from kvpull_vllm.layout import Window
 from kvpull_vllm.requests import Entry
 from kvpull_vllm.stats import KVPullStats, Moves
@@ -59,8 +60,11 @@ class SchedulerSide:
         answer: dict[str, Any],
         windows: list[Window],
         names_media: bool,
+        weights: Weights,
     ) -> None:
         self.half = half
+        self._weights = weights
+        self._version = weights.version()
         self._names_media = names_media
         self._windows = windows
         self._group_ids = group_ids
@@ -87,6 +91,7 @@ class SchedulerSide:
         params = request.kv_transfer_params
         if not params or request.request_id in self._entries:
             return
+        self._look_at_weights()
         holds = bool(params.get("do_remote_decode"))
         pulls = requests.pulls(params)
         ticket = requests.ticket_of(params)
@@ -121,7 +126,9 @@ class SchedulerSide:
             ticket if pulls else b"",
             (
                 request.num_prompt_tokens,
-                _NO_DIGEST if nameless else requests.prompt_digest(request),
+                _NO_DIGEST
+                if nameless
+                else requests.prompt_digest(request, self._version),
             ),
             flags,
             request.request_id,
@@ -203,8 +210,26 @@ class SchedulerSide:
         else:
             self._meta.names[entry.key] = request.request_id
 
+    def _look_at_weights(self) -> None:
+        """Where they are others: nothing of the old ones is shared."""
+        version = self._weights.version()
+        if version == self._version:
+            return
+        self._version = version
+        for entry in self._entries.values():
+            entry.holds_no_more = True
+        self.reset()
+        if self._weights.are_unnamed:
+            logger.warning(
+                "kvpull: the weights were changed and not named since: no KV "
+                "is shared until /update_weight_version names them"
+            )
+        else:
+            logger.info("kvpull: the weights are version %s now", version)
+
     def build_meta(self) -> KVPullMetadata:
         """Return what the workers are told in this step."""
+        self._look_at_weights()
         meta, self._meta = self._meta, KVPullMetadata()
         meta.step = self.half.step_build()
         return meta
@@ -234,6 +259,8 @@ class SchedulerSide:
             - getattr(request, "num_in_flight_tokens", 0),
         )
         reason = requests.finish_reason(request)
+        if entry.holds_no_more:
+            reason = CONST["KVPULL_FINISH_ABORT"]
         if reason == CONST["KVPULL_FINISH_REJECT"]:
             logger.debug(
                 "kvpull: request %s is rejected: its ticket is given back",
@@ -252,7 +279,7 @@ class SchedulerSide:
         if held:
             logger.debug("kvpull: request %s is held", request.request_id)
             self._meta.names[entry.key] = request.request_id
-        if not ticket or not entry.holds:
+        if not ticket or not entry.holds or entry.holds_no_more:
             return held, None
         params = {**self._answer, requests.TICKET: ticket.decode()}
         if self._answer:

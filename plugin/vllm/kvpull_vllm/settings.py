@@ -8,16 +8,15 @@ as it is, which refuses what it does not know.
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvpull_vllm import inside
 
-OWN_KEYS = ("library", "model", "revision", "weights", "ticket_only", "memory")
+_TEXTS = ("library", "model", "revision", "weights", "engine", "memory")
+OWN_KEYS = (*_TEXTS, "ticket_only")
 # Connectors whose answers have the usual keys of kv_transfer_params.
 _ANSWERING = ("Nixl", "MooncakeConnector", "MoRIIO", "KVPull")
-_FRAMES = 8
 
 
 class ConfigError(ValueError):
@@ -31,7 +30,8 @@ class Settings:
     library: str | None = None
     model: str | None = None
     revision: str | None = None
-    weights: str = ""
+    weights: str | None = None
+    engine: str | None = None
     ticket_only: bool = False
     memory: str = "provided"
     config: dict[str, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ def read(extra: dict[str, Any], prefix_caching: bool) -> Settings:
     """Return the settings of an engine; raise ConfigError."""
     own = {key: value for key, value in extra.items() if key in OWN_KEYS}
     config = {key: value for key, value in extra.items() if key not in OWN_KEYS}
-    for key in ("library", "model", "revision", "weights", "memory"):
+    for key in _TEXTS:
         if own.get(key) is not None and not isinstance(own[key], str):
             raise ConfigError(f"kv_connector_extra_config: {key} is no text")
     if not isinstance(own.get("ticket_only", False), bool):
@@ -122,26 +122,6 @@ def names_media(vllm_config: Any) -> bool:
         or media.mm_processor_cache_gb != 0
         or bool(vllm_config.cache_config.enable_prefix_caching)
     )
-
-
-def neighbours() -> list[str]:
-    """Return the names of the connectors beside this one, itself included.
-
-    MultiConnector shows its children their own part of the configuration only,
-    so the caller's is looked up where it is: in its constructor.
-    """
-    frame = sys._getframe(1)
-    for _ in range(_FRAMES):
-        caller = frame.f_locals.get("self")
-        config = frame.f_locals.get("vllm_config")
-        transfer = getattr(config, "kv_transfer_config", None)
-        if type(caller).__name__ == "MultiConnector" and transfer is not None:
-            children = transfer.kv_connector_extra_config.get("connectors", [])
-            return [str(child.get("kv_connector")) for child in children]
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return []
 
 
 def check_neighbours(names: list[str], ticket_only: bool) -> None:
