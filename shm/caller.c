@@ -19,6 +19,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "shm/parts.h"
+
 /* Out of descriptors: let the backlog hold callers instead of spinning. */
 #define LISTENER_REST_NS (100 * UINT64_C(1000000))
 /* Beyond the table callers are told so and closed; so many a look. */
@@ -563,9 +565,15 @@ static int welcome_send(const struct kvpull_shm_callers *callers,
 		    serve->regions[i].fd_index ==
 			    message.fd_count - KVPULL_ENDPOINT_FDS_OWN)
 			fds[message.fd_count++] = serve->regions[i].fd;
-	code = kvpull_endpoint_send(caller->socket, &message, callers->log);
+	code = kvpull_parts_send(caller->socket, &message, callers->log);
+	if (code != KVPULL_EAGAIN)
+		return code;
 	/* A caller that does not read its socket is as good as gone. */
-	return code == KVPULL_EAGAIN ? KVPULL_EPEER : code;
+	return kvpull_errno_is_shortage(errno) ?
+		       kvpull_shortage(callers->shortage,
+				       "a consumer's copies of descriptors",
+				       errno) :
+		       KVPULL_EPEER;
 }
 
 int kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,

@@ -47,7 +47,7 @@ int KVPULL_MUST_CHECK kvpull_copy_force(const char *routine_name);
 /* One job: one read with its remote regions resolved to addresses here. */
 struct kvpull_copy_job {
 	const struct kvpull_read *read;
-	const uint8_t *const *regions; /* [KVPULL_REGIONS_MAX] peer's mappings */
+	const uint8_t *const *regions; /* by region_index: the peer's */
 	int32_t code;                  /* out: 0 or KVPULL_EABORTED */
 };
 

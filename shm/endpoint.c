@@ -64,15 +64,8 @@ static void address_fill(struct sockaddr_un *address, int folder_fd,
 
 static int socket_make(int *fd)
 {
-	/* A message of the largest size and the kernel's own share of it. */
-	const int sndbuf_bytes = 4 * (int)KVPULL_MESSAGE_BYTES_MAX;
-
 	*fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (*fd < 0)
-		return KVPULL_EDEVICE;
-	(void)setsockopt(*fd, SOL_SOCKET, SO_SNDBUF, &sndbuf_bytes,
-			 sizeof(sndbuf_bytes));
-	return 0;
+	return *fd < 0 ? KVPULL_EDEVICE : 0;
 }
 
 /*
@@ -373,7 +366,7 @@ int kvpull_identity_is_dead(const struct kvpull_identity *identity)
 
 union control {
 	struct cmsghdr align;
-	char bytes[CMSG_SPACE(KVPULL_ENDPOINT_FDS_MAX * sizeof(int))];
+	char bytes[CMSG_SPACE(KVPULL_PACKET_FDS_MAX * sizeof(int))];
 };
 
 /* The padding of the control buffer has room for one more than we want. */
@@ -394,6 +387,9 @@ static int send_failed(const struct kvpull_message *message,
 	case ENOTCONN:
 		return KVPULL_EPEER;
 	default:
+		/* The other end may read and close: there is room again. */
+		if (kvpull_errno_is_shortage(errno))
+			return KVPULL_EAGAIN;
 		kvpull_warn(log, "handshake message: %s", strerror(errno));
 		return KVPULL_EPEER;
 	}
@@ -403,19 +399,22 @@ int kvpull_endpoint_send(int fd, const struct kvpull_message *message,
 			 const struct kvpull_log *log)
 {
 	const size_t fds_bytes = message->fd_count * sizeof(int);
-	/* sendmsg() reads it only, but its struct is not const. */
-	struct iovec part = { .iov_len = message->byte_count };
-	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
+	const size_t word_bytes = message->word ? strlen(message->word) : 0;
+	/* sendmsg() reads them only, but its structs are not const. */
+	struct iovec parts[2] = { { .iov_len = word_bytes },
+				  { .iov_len = message->byte_count } };
+	struct msghdr header = { .msg_iov = parts, .msg_iovlen = 2 };
 	union control control;
 
-	if (!message->byte_count ||
-	    message->byte_count > KVPULL_MESSAGE_BYTES_MAX ||
-	    message->fd_count > KVPULL_ENDPOINT_FDS_MAX) {
+	if (!(word_bytes + message->byte_count) ||
+	    word_bytes + message->byte_count > KVPULL_PACKET_BYTES_MAX ||
+	    message->fd_count > KVPULL_PACKET_FDS_MAX) {
 		kvpull_error(log, "handshake message of %zu bytes: limit %u",
-			     message->byte_count, KVPULL_MESSAGE_BYTES_MAX);
+			     message->byte_count, KVPULL_PACKET_BYTES_MAX);
 		return KVPULL_EPROTO;
 	}
-	memcpy(&part.iov_base, &message->bytes, sizeof(part.iov_base));
+	memcpy(&parts[0].iov_base, &message->word, sizeof(parts[0].iov_base));
+	memcpy(&parts[1].iov_base, &message->bytes, sizeof(parts[1].iov_base));
 	if (fds_bytes) {
 		memset(&control, 0, sizeof(control));
 		header.msg_control = control.bytes;
@@ -475,7 +474,7 @@ int kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
 			    uint32_t *fd_count)
 {
 	struct iovec part = { .iov_base = bytes,
-			      .iov_len = KVPULL_MESSAGE_BYTES_MAX };
+			      .iov_len = KVPULL_PACKET_BYTES_MAX };
 	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
 	int taken[FDS_TAKEN_MAX];
 	uint32_t taken_count;

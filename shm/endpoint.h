@@ -24,6 +24,9 @@
 /* Revocation table, ring, doorbell; then one a mapping or file of regions. */
 #define KVPULL_ENDPOINT_FDS_OWN 3u
 #define KVPULL_ENDPOINT_FDS_MAX (KVPULL_ENDPOINT_FDS_OWN + KVPULL_REGIONS_MAX)
+/* What one packet carries; a larger message goes in parts: parts.h. */
+#define KVPULL_PACKET_BYTES_MAX 65536u
+#define KVPULL_PACKET_FDS_MAX 253u /* the kernel's SCM_MAX_FD */
 
 struct kvpull_listener {
 	int fd; /* -1: none */
@@ -40,6 +43,7 @@ struct kvpull_identity {
 };
 
 struct kvpull_message {
+	const char *word; /* sent ahead of the bytes, without its NUL; or NULL */
 	const void *bytes;
 	size_t byte_count;
 	const int *fds; /* [fd_count], stay the caller's */
@@ -97,19 +101,20 @@ int KVPULL_MUST_CHECK kvpull_identity_watch(struct kvpull_identity *identity,
 int kvpull_identity_is_dead(const struct kvpull_identity *identity);
 
 /*
- * 0; KVPULL_EAGAIN: the other end does not read; KVPULL_EPROTO: the message is
- * too large (logged); KVPULL_EPEER.
+ * One packet. 0; KVPULL_EAGAIN: the other end does not read, or the kernel has
+ * no room for its descriptors or bytes (kvpull_errno_is_shortage(errno));
+ * KVPULL_EPROTO: it is too large (logged); KVPULL_EPEER.
  */
 int KVPULL_MUST_CHECK kvpull_endpoint_send(int fd,
 					   const struct kvpull_message *message,
 					   const struct kvpull_log *log);
 
 /**
- * Receive one message.
+ * Receive one packet.
  *
- * @bytes     out; [KVPULL_MESSAGE_BYTES_MAX]
+ * @bytes     out; [KVPULL_PACKET_BYTES_MAX]
  * @fds       out; [fd_count], or NULL: none are wanted
- * @fd_count  in: room, at most KVPULL_ENDPOINT_FDS_MAX; out: received
+ * @fd_count  in: room, at most KVPULL_PACKET_FDS_MAX; out: received
  * Return: bytes > 0; 0: nothing there; KVPULL_EPEER: the end; KVPULL_EPROTO:
  * too long or with descriptors beyond the room; KVPULL_EAGAIN: its descriptors
  * could not be taken, for want of our own. In both cases none is left open.

@@ -27,7 +27,7 @@
 /* The file strips of one read. */
 struct kvpull_file_read {
 	const struct kvpull_read *read;   /* NULL: not started, or ended */
-	struct kvpull_file *files;        /* [KVPULL_REGIONS_MAX], the peer's */
+	struct kvpull_file *files;        /* by region_index: the peer's */
 	struct kvpull_rows_cursor cursor; /* the first row not asked for */
 	uint32_t exhausted;               /* all rows were asked for */
 	uint32_t pieces_open;

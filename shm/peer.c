@@ -29,13 +29,34 @@ enum welcome_fd {
 
 static void peer_clear(struct kvpull_shm_peer *peer)
 {
-	const uint32_t generation = peer->generation;
+	*peer = (struct kvpull_shm_peer){
+		.generation = peer->generation,
+		.socket = -1,
+		.doorbell = -1,
+		.identity.pidfd = -1,
+		.welcome.bytes = peer->welcome.bytes,
+		.welcome.fds = peer->welcome.fds,
+		.tables = peer->tables,
+	};
+}
 
-	memset(peer, 0, sizeof(*peer));
-	peer->generation = generation;
-	peer->socket = -1;
-	peer->doorbell = -1;
-	peer->identity.pidfd = -1;
+static int tables_take(struct kvpull_shm_peer *peer, struct kvpull_arena *arena)
+{
+	struct kvpull_shm_tables *tables = &peer->tables;
+
+	peer->welcome.bytes = (uint8_t *)kvpull_arena_take(
+		arena, KVPULL_MESSAGE_BYTES_MAX, 1);
+	peer->welcome.fds = (int *)kvpull_arena_take(
+		arena, KVPULL_ENDPOINT_FDS_MAX, sizeof(*peer->welcome.fds));
+	tables->mappings = (struct kvpull_shm_mapping *)kvpull_arena_take(
+		arena, KVPULL_REGIONS_MAX, sizeof(*tables->mappings));
+	tables->regions = (const uint8_t **)kvpull_arena_take(
+		arena, KVPULL_REGIONS_MAX, sizeof(*tables->regions));
+	tables->remote_address = (uint64_t *)kvpull_arena_take(
+		arena, KVPULL_REGIONS_MAX, sizeof(*tables->remote_address));
+	tables->files = (struct kvpull_file *)kvpull_arena_take(
+		arena, KVPULL_REGIONS_MAX, sizeof(*tables->files));
+	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
 int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
@@ -57,8 +78,11 @@ int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 		arena, params->peers_max, sizeof(*peers->peers));
 	if (!peers->peers)
 		return KVPULL_ENOMEM;
-	for (i = 0; i < peers->peer_max; i++)
+	for (i = 0; i < peers->peer_max; i++) {
 		peer_clear(&peers->peers[i]);
+		if (tables_take(&peers->peers[i], arena))
+			return KVPULL_ENOMEM;
+	}
 	return 0;
 }
 
@@ -74,26 +98,33 @@ kvpull_shm_peer_foreign(const struct kvpull_shm_peer *peer)
 {
 	return (struct kvpull_foreign){
 		.pid = peer->identity.pid,
-		.mapped = peer->regions,
-		.remote_address = peer->remote_address,
+		.mapped = peer->tables.regions,
+		.remote_address = peer->tables.remote_address,
 	};
 }
 
 static void fds_close(struct kvpull_shm_peer *peer)
 {
-	while (peer->fd_count)
-		if (peer->fds[--peer->fd_count] >= 0)
-			(void)close(peer->fds[peer->fd_count]);
+	struct kvpull_parts *welcome = &peer->welcome;
+
+	while (welcome->fd_count)
+		if (welcome->fds[--welcome->fd_count] >= 0)
+			(void)close(welcome->fds[welcome->fd_count]);
 }
 
 static void peer_unmap(struct kvpull_shm_peer *peer)
 {
+	const struct kvpull_shm_tables *tables = &peer->tables;
 	uint32_t i;
 
-	for (i = 0; i < KVPULL_REGIONS_MAX; i++) {
-		kvpull_segment_unmap(peer->mapped[i], peer->mapped_bytes[i]);
-		kvpull_file_close(&peer->files[i]);
+	for (i = 0; i < peer->region_count; i++) {
+		kvpull_segment_unmap(tables->mappings[i].base,
+				     tables->mappings[i].bytes);
+		tables->mappings[i] = (struct kvpull_shm_mapping){ 0 };
+		tables->regions[i] = NULL;
+		kvpull_file_close(&tables->files[i]);
 	}
+	peer->region_count = 0;
 	if (peer->entries_memory)
 		kvpull_segment_unmap(
 			peer->entries_memory,
@@ -103,9 +134,6 @@ static void peer_unmap(struct kvpull_shm_peer *peer)
 		kvpull_segment_unmap(peer->ring_memory, peer->ring_bytes);
 	if (peer->doorbell >= 0)
 		(void)close(peer->doorbell);
-	memset(peer->mapped, 0, sizeof(peer->mapped));
-	memset(peer->mapped_bytes, 0, sizeof(peer->mapped_bytes));
-	memset(peer->regions, 0, sizeof(peer->regions));
 	peer->entries_memory = NULL;
 	peer->ring_memory = NULL;
 	peer->doorbell = -1;
@@ -180,21 +208,15 @@ static void peer_receive(struct kvpull_shm_peers *peers, uint32_t index,
 			 struct kvpull_shm_batch *batch)
 {
 	struct kvpull_shm_peer *peer = &peers->peers[index];
-	/* Descriptors come once, with the welcome. */
-	const int wanted =
-		peer->state == KVPULL_SHM_PEER_GREETING && !peer->fd_count;
 	uint8_t *bytes = kvpull_shm_batch_buffer(batch);
-	uint32_t fd_count = KVPULL_ENDPOINT_FDS_MAX;
-	int received = kvpull_endpoint_receive(peer->socket, bytes,
-					       wanted ? peer->fds : NULL,
-					       wanted ? &fd_count : NULL);
+	/* Descriptors come once, with the welcome. */
+	int received =
+		kvpull_parts_receive(&peer->welcome, peer->socket, bytes);
 	int code = 0;
 
 	if (received == KVPULL_EAGAIN)
 		(void)kvpull_shortage(peers->shortage,
 				      "a producer's descriptors", EMFILE);
-	if (wanted && received > 0)
-		peer->fd_count = fd_count;
 	if (received > 0 && peer->state == KVPULL_SHM_PEER_GREETING)
 		code = is_turned_away(peers, bytes, received, batch->now_ns);
 	if (code)
@@ -342,6 +364,10 @@ static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
 		return code;
 	peer->generation++;
 	code = kvpull_identity_get(&peer->identity, peer->socket);
+	/* Anybody can take a dead producer's name, and fill our table of them. */
+	peer->welcome.fds_ended =
+		code ||
+		!kvpull_folder_trusts(peers->folder, peer->identity.uid);
 	if (!code)
 		code = kvpull_identity_watch(&peer->identity, peer->socket);
 	if (!code)
@@ -418,10 +444,10 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 		if (fd_count <= FD_REGIONS + region->fd_index)
 			fd_count = FD_REGIONS + region->fd_index + 1;
 	}
-	if (fd_count != peer->fd_count) {
+	if (fd_count != peer->welcome.fd_count) {
 		kvpull_warn(log,
 			    "welcome came with %u descriptors, %u expected",
-			    peer->fd_count, fd_count);
+			    peer->welcome.fd_count, fd_count);
 		return KVPULL_EPROTO;
 	}
 	return 0;
@@ -429,26 +455,27 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 
 /* Each descriptor of memory once, as far as its regions go. */
 static int memory_map(const struct kvpull_shm_peers *peers,
-		      struct kvpull_shm_peer *peer,
+		      const struct kvpull_shm_peer *peer,
 		      const struct kvpull_serve *remote)
 {
+	struct kvpull_shm_mapping *mappings = peer->tables.mappings;
 	uint32_t i;
 	int code = 0;
 
 	for (i = 0; i < remote->region_count; i++) {
 		const struct kvpull_region_view *region = &remote->regions[i];
-		uint64_t *bytes = &peer->mapped_bytes[region->fd_index];
+		uint64_t *bytes = &mappings[region->fd_index].bytes;
 
 		if (region->kind == KVPULL_REGION_PROVIDED &&
 		    *bytes < region->fd_offset + region->bytes)
 			*bytes = region->fd_offset + region->bytes;
 	}
 	for (i = 0; !code && i < remote->region_count; i++)
-		if (peer->mapped_bytes[i])
-			code = kvpull_segment_map(peer->fds[FD_REGIONS + i],
-						  peer->mapped_bytes[i],
-						  KVPULL_SEGMENT_READ_ONLY,
-						  peers->log, &peer->mapped[i]);
+		if (mappings[i].bytes)
+			code = kvpull_segment_map(
+				peer->welcome.fds[FD_REGIONS + i],
+				mappings[i].bytes, KVPULL_SEGMENT_READ_ONLY,
+				peers->log, &mappings[i].base);
 	return code;
 }
 
@@ -457,46 +484,48 @@ static int region_take(struct kvpull_shm_peers *peers,
 		       struct kvpull_shm_peer *peer, uint32_t index,
 		       const struct kvpull_region_view *region)
 {
+	const struct kvpull_shm_tables *tables = &peer->tables;
+
 	if (region->kind == KVPULL_REGION_PROVIDED) {
-		peer->regions[index] =
-			peer->mapped[region->fd_index] + region->fd_offset;
+		tables->regions[index] =
+			tables->mappings[region->fd_index].base +
+			region->fd_offset;
 		return 0;
 	}
 	if (region->kind == KVPULL_REGION_FOREIGN) {
+		tables->remote_address[index] = (uintptr_t)region->base;
 		peer->foreign_count++;
 		return 0;
 	}
-	peer->files[index] =
+	tables->files[index] =
 		(struct kvpull_file){ .bytes = region->bytes,
 				      .offset = region->fd_offset };
 	peer->file_count++;
-	return kvpull_file_open(&peer->files[index],
-				peer->fds[FD_REGIONS + region->fd_index],
-				peers->file_direct, peers->log);
+	return kvpull_file_open(
+		&tables->files[index],
+		peer->welcome.fds[FD_REGIONS + region->fd_index],
+		peers->file_direct, peers->log);
 }
 
 static int regions_take(struct kvpull_shm_peers *peers,
 			struct kvpull_shm_peer *peer,
 			const struct kvpull_serve *remote)
 {
-	int code = memory_map(peers, peer, remote);
 	uint32_t i;
+	int code;
 
 	peer->region_count = remote->region_count;
 	peer->foreign_count = 0;
 	peer->file_count = 0;
-	for (i = 0; !code && i < remote->region_count; i++) {
-		const struct kvpull_region_view *region = &remote->regions[i];
-
-		peer->remote_address[i] = (uintptr_t)region->base;
-		code = region_take(peers, peer, i, region);
-	}
+	code = memory_map(peers, peer, remote);
+	for (i = 0; !code && i < remote->region_count; i++)
+		code = region_take(peers, peer, i, &remote->regions[i]);
 	if (code)
 		return code;
 	peer->slot_count = remote->slot_count;
 	peer->entries_remote = (uintptr_t)remote->entries;
 	return kvpull_segment_map(
-		peer->fds[FD_ENTRIES],
+		peer->welcome.fds[FD_ENTRIES],
 		(size_t)remote->slot_count *
 			sizeof(struct kvpull_revocation_entry),
 		KVPULL_SEGMENT_READ_ONLY, peers->log, &peer->entries_memory);
@@ -505,7 +534,7 @@ static int regions_take(struct kvpull_shm_peers *peers,
 /* A stream socket of this node: shutting it down does not block. */
 static int doorbell_take(struct kvpull_shm_peer *peer)
 {
-	int *fd = &peer->fds[FD_DOORBELL];
+	int *fd = &peer->welcome.fds[FD_DOORBELL];
 	socklen_t option_bytes = sizeof(int);
 	int domain = 0;
 	int type = 0;
@@ -523,15 +552,15 @@ static int ring_attach(struct kvpull_shm_peer *peer,
 		       const struct kvpull_log *log)
 {
 	uint64_t bytes;
-	int code = kvpull_segment_bytes(peer->fds[FD_RING], &bytes);
+	const int fd = peer->welcome.fds[FD_RING];
+	int code = kvpull_segment_bytes(fd, &bytes);
 
 	if (code || !bytes ||
 	    bytes > kvpull_ring_bytes(RING_RECORDS_MAX) + KVPULL_HUGE_BYTES)
 		return KVPULL_EPROTO;
 	peer->ring_bytes = (size_t)bytes;
-	code = kvpull_segment_map(peer->fds[FD_RING], peer->ring_bytes,
-				  KVPULL_SEGMENT_SHARED, log,
-				  &peer->ring_memory);
+	code = kvpull_segment_map(fd, peer->ring_bytes, KVPULL_SEGMENT_SHARED,
+				  log, &peer->ring_memory);
 	if (!code)
 		code = kvpull_ring_writer_init(&peer->writer, peer->ring_memory,
 					       peer->ring_bytes);

@@ -22,6 +22,7 @@
 #include "shm/file.h"
 #include "shm/folder.h"
 #include "shm/foreign.h"
+#include "shm/parts.h"
 #include "shm/shm.h"
 #include "shm/shortage.h"
 #include "shm/wait.h"
@@ -31,6 +32,23 @@ enum kvpull_shm_peer_state {
 	KVPULL_SHM_PEER_GREETING,
 	KVPULL_SHM_PEER_ATTACHED,
 	KVPULL_SHM_PEER_LOST
+};
+
+/* What is mapped of a descriptor. */
+struct kvpull_shm_mapping {
+	uint8_t *base; /* NULL: nothing, as of a file */
+	uint64_t bytes;
+};
+
+/*
+ * Tables of a peer, in the arena for good; only what its regions fill of them
+ * takes memory. What is behind region_count is zero.
+ */
+struct kvpull_shm_tables {
+	struct kvpull_shm_mapping *mappings; /* by fd_index */
+	const uint8_t **regions;             /* NULL: foreign, file */
+	uint64_t *remote_address;            /* foreign reads */
+	struct kvpull_file *files;           /* zeroed: none */
 };
 
 struct kvpull_shm_peer {
@@ -43,18 +61,13 @@ struct kvpull_shm_peer {
 	uint32_t reads_open;
 	uint32_t reads_cancelled; /* LOST: done once */
 
-	int fds[KVPULL_ENDPOINT_FDS_MAX]; /* of the welcome; -1: taken */
-	uint32_t fd_count;
+	struct kvpull_parts welcome; /* its descriptors; -1: taken */
+	struct kvpull_shm_tables tables;
 	uint32_t region_count;
 	uint32_t foreign_count;
 	uint32_t file_count;
 	uint32_t slot_count;
 	int doorbell;
-	uint8_t *mapped[KVPULL_REGIONS_MAX]; /* a descriptor; NULL: a file */
-	uint64_t mapped_bytes[KVPULL_REGIONS_MAX];
-	const uint8_t *regions[KVPULL_REGIONS_MAX]; /* NULL: foreign, file */
-	uint64_t remote_address[KVPULL_REGIONS_MAX];
-	struct kvpull_file files[KVPULL_REGIONS_MAX]; /* zeroed: none */
 	uint8_t *entries_memory;
 	uint64_t entries_remote; /* address in the peer; foreign reads only */
 	uint8_t *ring_memory;

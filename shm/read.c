@@ -83,7 +83,7 @@ static int small_copy(struct kvpull_shm_reads *reads,
 		return kvpull_foreign_read(&foreign, mine->part, &mine->cursor,
 					   UINT64_MAX);
 	mine->job = (struct kvpull_copy_job){ .read = mine->part,
-					      .regions = peer->regions };
+					      .regions = peer->tables.regions };
 	kvpull_copy_inline(reads->copy, &mine->job);
 	return mine->job.code;
 }
@@ -113,7 +113,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 		return 0;
 	}
 	mine->job = (struct kvpull_copy_job){ .read = part,
-					      .regions = peer->regions };
+					      .regions = peer->tables.regions };
 	code = kvpull_copy_start(reads->copy, &mine->job);
 	if (!code)
 		mine->state = KVPULL_SHM_READ_COPYING;
@@ -123,7 +123,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 static int is_in_memory(const struct kvpull_shm_peer *peer,
 			const struct kvpull_read *read, uint32_t strip_index)
 {
-	return !peer->files[read->strips[strip_index].region_index].bytes;
+	return !peer->tables.files[read->strips[strip_index].region_index].bytes;
 }
 
 /* The next run of strips in memory; 0: there is none. */
@@ -170,7 +170,8 @@ static int split_start(struct kvpull_shm_reads *reads,
 		return code;
 	if (code == 1)
 		mine->state = KVPULL_SHM_READ_FILES;
-	kvpull_files_start(&reads->files, &mine->file, mine->read, peer->files);
+	kvpull_files_start(&reads->files, &mine->file, mine->read,
+			   peer->tables.files);
 	return 0;
 }
 

@@ -54,7 +54,8 @@
 
 static int errno_to_error(void)
 {
-	return errno == ENOMEM ? KVPULL_ENOMEM : KVPULL_EDEVICE;
+	return errno == ENOMEM || errno == EMFILE ? KVPULL_ENOMEM :
+						    KVPULL_EDEVICE;
 }
 
 /* Log what failed, with errno; errno survives. */
@@ -63,7 +64,11 @@ static void log_errno(const struct kvpull_log *log, const char *name,
 {
 	const int error = errno;
 
-	kvpull_error(log, "segment %s: %s: %s", name, what, strerror(error));
+	kvpull_error(
+		log, "segment %s: %s: %s%s", name, what, strerror(error),
+		error == EMFILE ?
+			": raise ulimit -n, or allocate fewer and larger ones" :
+			"");
 	errno = error;
 }
 

@@ -8,7 +8,7 @@
 int kvpull_errno_is_shortage(int error)
 {
 	return error == EMFILE || error == ENFILE || error == ENOMEM ||
-	       error == ENOBUFS || error == ENOSPC;
+	       error == ENOBUFS || error == ENOSPC || error == ETOOMANYREFS;
 }
 
 int kvpull_second_passed(uint64_t *said_ns, uint64_t now_ns)
@@ -23,7 +23,10 @@ int kvpull_shortage(struct kvpull_shortage *shortage, const char *what,
 		    int error)
 {
 	if (kvpull_second_passed(&shortage->said_ns, shortage->now_ns))
-		kvpull_warn(shortage->log, "%s: %s; it is tried again", what,
-			    strerror(error));
+		kvpull_warn(shortage->log, "%s: %s; it is tried again%s", what,
+			    strerror(error),
+			    error == EMFILE || error == ETOOMANYREFS ?
+				    " (ulimit -n)" :
+				    "");
 	return KVPULL_EAGAIN;
 }

@@ -76,6 +76,24 @@ static int region_check(const struct kvpull_verbs_device *device,
 	return 0;
 }
 
+/* How many of those in order begin at this address or before. */
+static uint32_t order_until(const struct kvpull_verbs_regions *regions,
+			    const uint8_t *address)
+{
+	uint32_t first = 0;
+	uint32_t end = regions->count;
+
+	while (first < end) {
+		const uint32_t middle = first + (end - first) / 2;
+
+		if (regions->base[regions->order[middle]] <= address)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return first;
+}
+
 static int region_register(struct kvpull_verbs_regions *regions,
 			   const struct kvpull_region_view *view)
 {
@@ -85,6 +103,7 @@ static int region_register(struct kvpull_verbs_regions *regions,
 	 */
 	const int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE;
 	const uint32_t at = regions->count;
+	const uint32_t place = order_until(regions, view->base);
 	const int code =
 		view->kind == KVPULL_REGION_DMABUF ?
 			dmabuf_register(regions->device, view, access,
@@ -98,6 +117,9 @@ static int region_register(struct kvpull_verbs_regions *regions,
 		return code;
 	regions->base[at] = view->base;
 	regions->bytes[at] = view->bytes;
+	memmove(&regions->order[place + 1], &regions->order[place],
+		(at - place) * sizeof(*regions->order));
+	regions->order[place] = at;
 	regions->count++;
 	return 0;
 }
@@ -172,9 +194,11 @@ void kvpull_verbs_regions_keys(const struct kvpull_verbs_regions *regions,
 uint32_t kvpull_verbs_regions_find(const struct kvpull_verbs_regions *regions,
 				   const uint8_t *local, uint64_t bytes)
 {
-	uint32_t i;
+	uint32_t place = order_until(regions, local);
 
-	for (i = 0; i < regions->count; i++) {
+	/* The one before it, but where an engine's regions overlap. */
+	while (place) {
+		const uint32_t i = regions->order[--place];
 		const uint64_t at = (uint64_t)((uintptr_t)local -
 					       (uintptr_t)regions->base[i]);
 

@@ -18,6 +18,7 @@ struct kvpull_verbs_regions {
 	uint8_t *base[KVPULL_REGIONS_MAX];
 	uint64_t bytes[KVPULL_REGIONS_MAX];
 	struct ibv_mr *memory[KVPULL_REGIONS_MAX];
+	uint32_t order[KVPULL_REGIONS_MAX]; /* indices, by rising base */
 	struct ibv_mr *entries;
 };
 

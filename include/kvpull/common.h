@@ -68,8 +68,8 @@ enum kvpull_error {
 /* Bounds of the ABI; those that a config key sets are in kvpull.conf(5). */
 #define KVPULL_RANKS_MAX 64u            /* tensor parallel ranks an instance */
 #define KVPULL_GROUPS_MAX 8u            /* block groups */
-#define KVPULL_CACHES_MAX 512u          /* cache entries a worker registers */
-#define KVPULL_REGIONS_MAX 16u          /* memory regions a worker registers */
+#define KVPULL_CACHES_MAX 2048u         /* cache entries a worker registers */
+#define KVPULL_REGIONS_MAX 1024u        /* memory regions a worker registers */
 #define KVPULL_TICKET_BLOCKS_MAX 65536u /* block ids in a ticket */
 #define KVPULL_TICKET_BYTES_MAX 786432u /* text bytes of the largest ticket */
 #define KVPULL_PAYLOAD_BYTES_MAX 4096u  /* engine's own bytes in a ticket */

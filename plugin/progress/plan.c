@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/params.h"
+#include "plugin/progress/layers.h"
 
 enum axis_kind {
 	AXIS_LAYER,
@@ -51,6 +52,8 @@ struct plan_context {
 	const struct kvpull_plan_side *local;
 	const struct kvpull_plan_side *remote;
 	struct kvpull_error_detail *detail;
+	struct kvpull_layers here;
+	struct kvpull_layers there;
 };
 
 /* Refuse a cache; the message begins with its index and member. */
@@ -345,38 +348,6 @@ int kvpull_plan_check_model(const struct kvpull_plan_side *side,
 	return KVPULL_EINVAL;
 }
 
-static int has_layer(const struct kvpull_cache *cache, uint32_t group,
-		     uint32_t layer)
-{
-	return cache->group_index == group && layer >= cache->layer_first &&
-	       layer - cache->layer_first < cache->layer_count;
-}
-
-/* How many of the first cache_count entries have this layer: its plane. */
-static uint32_t plane_of(const struct kvpull_cache *caches,
-			 uint32_t cache_count, uint32_t group, uint32_t layer)
-{
-	uint32_t plane = 0;
-	uint32_t i;
-
-	for (i = 0; i < cache_count; i++)
-		plane += (uint32_t)has_layer(&caches[i], group, layer);
-	return plane;
-}
-
-/* The entry with this plane of the layer, or NULL. */
-static const struct kvpull_cache *
-plane_find(const struct kvpull_plan_side *side, uint32_t group, uint32_t layer,
-	   uint32_t plane)
-{
-	uint32_t i;
-
-	for (i = 0; i < side->cache_count; i++)
-		if (has_layer(&side->caches[i], group, layer) && !plane--)
-			return &side->caches[i];
-	return NULL;
-}
-
 static int __attribute__((format(printf, 3, 4)))
 plan_reject(const struct plan_context *context, const char *field,
 	    const char *format, ...)
@@ -543,9 +514,9 @@ static int cache_plan(const struct plan_context *context, uint32_t index)
 	for (i = 0; i < local->layer_count; i++) {
 		const uint32_t layer = local->layer_first + i;
 
-		next = plane_find(
-			context->remote, group, layer,
-			plane_of(context->local->caches, index, group, layer));
+		next = kvpull_layers_find(
+			&context->there, group, layer,
+			kvpull_layers_plane(&context->here, index, layer));
 		if (!next)
 			return plan_reject(
 				context, "layer_first",
@@ -637,10 +608,17 @@ int kvpull_plan_make(struct kvpull_plan *plan,
 		     const struct kvpull_plan_side *remote,
 		     struct kvpull_error_detail *detail)
 {
-	const struct plan_context context = { plan, local, remote, detail };
+	struct plan_context context;
 	uint32_t i;
 	int rc;
 
+	context.plan = plan;
+	context.local = local;
+	context.remote = remote;
+	context.detail = detail;
+	kvpull_layers_index(&context.here, local->caches, local->cache_count);
+	kvpull_layers_index(&context.there, remote->caches,
+			    remote->cache_count);
 	plan->strip_count = 0;
 	memset(plan->group_block_bytes, 0, sizeof(plan->group_block_bytes));
 	rc = sides_compare(&context);

@@ -328,6 +328,7 @@ static int tables_take(struct kvpull_progress *progress,
 	parts_take(progress, arena);
 	progress->welcome =
 		kvpull_arena_take(arena, 1, sizeof(*progress->welcome));
+	progress->view = kvpull_arena_take(arena, 1, sizeof(*progress->view));
 	progress->hello = kvpull_arena_take(arena, 1, sizeof(*progress->hello));
 	progress->message =
 		kvpull_arena_take(arena, 1, KVPULL_MESSAGE_BYTES_MAX);

@@ -186,6 +186,7 @@ struct kvpull_progress {
 	struct kvpull_map remote_map;     /* incarnation -> index */
 	struct kvpull_part *parts;        /* [part_count_max] */
 	struct kvpull_welcome *welcome;   /* scratch */
+	struct kvpull_serve *view;        /* scratch: what a welcome tells of */
 	struct kvpull_hello *hello;       /* scratch */
 	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	struct kvpull_index_pool part_pool;

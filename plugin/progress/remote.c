@@ -383,7 +383,7 @@ static int welcome_take(struct kvpull_progress *progress,
 	struct kvpull_plan_side local;
 	struct kvpull_plan_side theirs;
 	struct kvpull_transport *transport = remote->route->transport;
-	struct kvpull_serve view;
+	struct kvpull_serve *view = progress->view;
 	int code;
 
 	code = kvpull_handshake_get_welcome(event->data, event->data_bytes, key,
@@ -394,8 +394,8 @@ static int welcome_take(struct kvpull_progress *progress,
 		return code;
 	if (welcome->incarnation != remote->incarnation)
 		return KVPULL_EPEER;
-	view_fill(welcome, &view);
-	side_fill(progress, welcome, &view, &theirs);
+	view_fill(welcome, view);
+	side_fill(progress, welcome, view, &theirs);
 	side_fill(progress, NULL, &progress->facts->serve, &local);
 	code = kvpull_plan_check(&theirs, &detail);
 	if (!code)
@@ -409,7 +409,7 @@ static int welcome_take(struct kvpull_progress *progress,
 	remote->tp_rank = welcome->tp_rank;
 	remote->tp_size = welcome->tp_size;
 	remote->beat_every_ns = welcome->lease_ns / 3;
-	code = transport->ops->attach(transport, remote->handle, &view);
+	code = transport->ops->attach(transport, remote->handle, view);
 	/* The connection was lost meanwhile, which is no refusal. */
 	return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
 }

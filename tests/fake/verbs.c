@@ -147,15 +147,17 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes,
 	}
 	region = fake_verbs_make(sizeof(*region));
 	for (i = 0; region && i < REGIONS_MAX; i++) {
-		if (fake.regions[i])
+		const uint32_t key = ++fake.next_key;
+
+		if (fake.regions[key % REGIONS_MAX])
 			continue;
-		fake.regions[i] = region;
+		fake.regions[key % REGIONS_MAX] = region;
 		region->access = access;
 		region->mr.context = pd->context;
 		region->mr.pd = pd;
 		region->mr.addr = base;
 		region->mr.length = bytes;
-		region->mr.lkey = region->mr.rkey = ++fake.next_key;
+		region->mr.lkey = region->mr.rkey = key;
 		return &region->mr;
 	}
 	return NULL;

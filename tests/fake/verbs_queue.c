@@ -80,20 +80,15 @@ static const struct fake_region *region_find(const struct fake_qp *qp,
 					     uint32_t key, uint64_t address,
 					     uint64_t bytes)
 {
-	uint32_t i;
+	const struct fake_region *region = fake.regions[key % REGIONS_MAX];
+	uint64_t at;
 
-	for (i = 0; i < REGIONS_MAX; i++) {
-		const struct fake_region *region = fake.regions[i];
-		uint64_t at;
-
-		if (!region || region->mr.rkey != key ||
-		    region->mr.pd != qp->qp.pd)
-			continue;
-		at = address - (uint64_t)(uintptr_t)region->mr.addr;
-		if (at <= region->mr.length && bytes <= region->mr.length - at)
-			return region;
-	}
-	return NULL;
+	if (!region || region->mr.rkey != key || region->mr.pd != qp->qp.pd)
+		return NULL;
+	at = address - (uint64_t)(uintptr_t)region->mr.addr;
+	return at <= region->mr.length && bytes <= region->mr.length - at ?
+		       region :
+		       NULL;
 }
 
 /* Both ends cut what they send into packets that both ports carry. */

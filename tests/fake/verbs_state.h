@@ -8,7 +8,7 @@
 #define QUEUE_MAX 2048u /* what a device says that it can */
 #define PARTS_MAX 32
 #define IDS_MAX 256u
-#define REGIONS_MAX 512u
+#define REGIONS_MAX 8192u
 #define EVENTS_MAX 64u
 
 struct fake_send {
@@ -85,7 +85,7 @@ struct fake_verbs {
 	struct ibv_async_event asyncs[FAKE_VERBS_DEVICES_MAX];
 	struct fake_id *ids[IDS_MAX];
 	struct fake_qp *qps[IDS_MAX];
-	struct fake_region *regions[REGIONS_MAX];
+	struct fake_region *regions[REGIONS_MAX]; /* by key, modulo */
 	uint32_t live;
 	uint32_t counts[FAKE_VERBS_DEVICES_MAX][FAKE_VERBS_KINDS];
 	uint32_t doorbells;

@@ -38,7 +38,7 @@ struct attached {
 	struct kvpull_welcome welcome;
 	struct kvpull_refusal refusal;
 	int socket;
-	int fds[KVPULL_ENDPOINT_FDS_MAX];
+	int fds[KVPULL_PACKET_FDS_MAX];
 	uint32_t fd_count;
 	uint64_t instance;
 	size_t ring_bytes;
@@ -59,7 +59,7 @@ static int receive(void)
 					.events = POLLIN };
 
 		(void)poll(&ready, 1, 100);
-		hostile.fd_count = KVPULL_ENDPOINT_FDS_MAX;
+		hostile.fd_count = KVPULL_PACKET_FDS_MAX;
 		got = kvpull_endpoint_receive(hostile.socket, message,
 					      hostile.fds, &hostile.fd_count);
 	}

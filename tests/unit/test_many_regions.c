@@ -1,74 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An engine that registers two buffers a layer, in a few mappings: regions of
- * one mapping share its descriptor, so that their number is not bounded by that
- * of descriptors.
+ * An engine that registers all the regions and caches that it may, where a
+ * process may have 1,024 descriptors. Regions of one mapping share its
+ * descriptor, so that their number is not bounded by that of descriptors; each
+ * in a mapping of its own, as many as both ends have descriptors for.
  */
 #include <dirent.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "kvpull/connector.h"
 
-#define REGIONS KVPULL_REGIONS_MAX
-#define LAYERS (REGIONS / 2)
-#define MAPPINGS 4u
+#define DESCRIPTORS 1024u
 #define BLOCKS 4u
 #define BLOCK_BYTES 256u
-#define REGION_BYTES (BLOCKS * BLOCK_BYTES)
-#define MAPPING_BYTES ((uint64_t)REGIONS / MAPPINGS * REGION_BYTES)
+#define CACHE_BYTES (BLOCKS * BLOCK_BYTES)
+#define REGION_BYTES (2 * CACHE_BYTES) /* K and V of a layer */
 #define TURNS_MAX 200000
 
 struct side {
 	struct kvpull_scheduler *scheduler;
 	struct kvpull_worker *worker;
-	uint8_t *memory[MAPPINGS];
+	uint32_t regions;  /* one a layer */
+	uint32_t mappings; /* that they lie in, as many in each */
+	uint8_t *memory[KVPULL_REGIONS_MAX];
 	uint32_t kinds;
+	char warning[256];
 };
 
 static const struct kvpull_connector_ops *ops;
 
-/* Region i is K (even) or V of layer i / 2. */
 static uint8_t *region_of(const struct side *side, uint32_t i)
 {
-	return side->memory[i * MAPPINGS / REGIONS] +
-	       i % (REGIONS / MAPPINGS) * REGION_BYTES;
+	const uint32_t in_each = side->regions / side->mappings;
+
+	return side->memory[i / in_each] + (size_t)(i % in_each) * REGION_BYTES;
+}
+
+static void log_take(void *context, uint32_t level, const char *message)
+{
+	struct side *side = context;
+
+	if (level <= KVPULL_LOG_WARN)
+		(void)snprintf(side->warning, sizeof(side->warning), "%s",
+			       message);
 }
 
 static void regions_register(struct side *side)
 {
-	static struct kvpull_region regions[REGIONS];
-	static struct kvpull_cache caches[REGIONS];
+	static struct kvpull_region regions[KVPULL_REGIONS_MAX];
+	static struct kvpull_cache caches[KVPULL_CACHES_MAX];
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	const struct kvpull_regions given = { .struct_size = sizeof(given),
 					      .regions = regions,
 					      .caches = caches,
-					      .region_count = REGIONS,
-					      .cache_count = REGIONS };
+					      .region_count = side->regions,
+					      .cache_count =
+						      2 * side->regions };
 	uint32_t i;
 
-	for (i = 0; i < REGIONS; i++) {
+	for (i = 0; i < side->regions; i++)
 		regions[i] = (struct kvpull_region){
 			.struct_size = sizeof(regions[i]),
 			.fd = -1,
 			.base = region_of(side, i),
 			.bytes = REGION_BYTES,
 		};
+	for (i = 0; i < 2 * side->regions; i++)
 		caches[i] = (struct kvpull_cache){
 			.struct_size = sizeof(caches[i]),
-			.region_index = i,
+			.region_index = i / 2,
 			.layer_first = i / 2,
 			.layer_count = 1,
+			.offset = (uint64_t)(i % 2) * CACHE_BYTES,
 			.block_stride = BLOCK_BYTES,
 			.head_stride = BLOCK_BYTES,
 			.block_count = BLOCKS,
@@ -76,24 +93,28 @@ static void regions_register(struct side *side)
 			.head_count = 1,
 			.head_bytes = BLOCK_BYTES,
 		};
-	}
 	if (ops->worker->regions_register(side->worker, &given, &detail))
 		fail_msg("%s: %s", detail.field, detail.message);
 }
 
-static void side_open(struct side *side, const char *id, const char *dir)
+static void scheduler_and_worker_open(struct side *side, const char *id,
+				      const char *dir)
 {
 	static const struct kvpull_group group = { .block_tokens = 16 };
-	static const struct kvpull_model model = {
+	const struct kvpull_model model = {
 		.struct_size = sizeof(model),
 		.model = "m",
-		.layer_count = LAYERS,
+		.layer_count = side->regions,
 		.head_count = 1,
 		.head_bytes = 16,
 	};
+	const struct kvpull_host host = { .struct_size = sizeof(host),
+					  .context = side,
+					  .log = log_take };
 	char config[160];
 	const struct kvpull_open_params params = {
 		.struct_size = sizeof(params),
+		.host = &host,
 		.config_json = config,
 		.model = &model,
 		.engine_id = id,
@@ -103,9 +124,6 @@ static void side_open(struct side *side, const char *id, const char *dir)
 		.group_count = 1,
 	};
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	uint8_t info[1024];
-	size_t info_bytes;
-	uint32_t i;
 
 	(void)snprintf(
 		config, sizeof(config),
@@ -114,12 +132,22 @@ static void side_open(struct side *side, const char *id, const char *dir)
 	if (ops->scheduler->open(&params, &side->scheduler, &detail) ||
 	    ops->worker->open(&params, &side->worker, &detail))
 		fail_msg("%s: %s", detail.field, detail.message);
-	for (i = 0; i < MAPPINGS; i++) {
+}
+
+static void side_open(struct side *side, const char *id, const char *dir)
+{
+	const uint64_t bytes =
+		(uint64_t)side->regions / side->mappings * REGION_BYTES;
+	uint8_t info[1024];
+	size_t info_bytes;
+	uint32_t i;
+
+	scheduler_and_worker_open(side, id, dir);
+	for (i = 0; i < side->mappings; i++) {
 		struct kvpull_memory memory = { .struct_size = sizeof(memory) };
 
-		assert_int_equal(ops->worker->memory_alloc(side->worker,
-							   MAPPING_BYTES, 0,
-							   &memory),
+		assert_int_equal(ops->worker->memory_alloc(side->worker, bytes,
+							   0, &memory),
 				 0);
 		side->memory[i] = memory.base;
 	}
@@ -163,48 +191,48 @@ static void turn(struct side *side)
 	(void)sched_yield();
 }
 
-/* Block 1 of P to block 2 of D. */
-static void pull(struct side *p, struct side *d)
+/* P has block 1 finished: its ticket. */
+static void finish(struct side *p, struct kvpull_finish *ticket)
 {
 	static const uint32_t from = 1;
+	const struct kvpull_blocks blocks = { .block_count = 1,
+					      .block_ids = &from };
+	const struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = 1,
+		.prompt_tokens = 16,
+		.flags = KVPULL_REQUEST_WANTS_HOLD,
+	};
+
+	ticket->groups = &blocks;
+	assert_int_equal(ops->scheduler->request_new(p->scheduler, &request),
+			 0);
+	assert_int_equal(ops->scheduler->request_finished(p->scheduler, ticket),
+			 KVPULL_FINISH_HELD);
+}
+
+/* D reads it to its block 2. */
+static void pull_begin(struct side *d, const char *ticket, size_t ticket_bytes)
+{
 	static const uint32_t to = 2;
-	const struct kvpull_blocks at_p = { .block_count = 1,
-					    .block_ids = &from };
-	const struct kvpull_blocks at_d = { .block_count = 1,
-					    .block_ids = &to };
-	struct kvpull_request request = { .struct_size = sizeof(request),
-					  .key = 1,
-					  .prompt_tokens = 16,
-					  .flags = KVPULL_REQUEST_WANTS_HOLD };
-	char ticket[4096];
-	struct kvpull_finish finish = { .struct_size = sizeof(finish),
-					.key = 1,
-					.computed_tokens = 16,
-					.group_count = 1,
-					.groups = &at_p,
-					.group_bytes = sizeof(at_p),
-					.ticket = ticket,
-					.ticket_capacity = sizeof(ticket) };
+	const struct kvpull_blocks blocks = { .block_count = 1,
+					      .block_ids = &to };
+	const struct kvpull_request request = { .struct_size = sizeof(request),
+						.key = 2,
+						.prompt_tokens = 16,
+						.flags = KVPULL_REQUEST_PULL,
+						.ticket = ticket,
+						.ticket_bytes = ticket_bytes };
 	const struct kvpull_allocation allocation = {
 		.struct_size = sizeof(allocation),
 		.key = 2,
 		.external_tokens = 16,
 		.group_count = 1,
-		.groups = &at_d,
-		.group_bytes = sizeof(at_d),
+		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
 	};
 	uint32_t tokens;
-	int i;
 
-	assert_int_equal(ops->scheduler->request_new(p->scheduler, &request),
-			 0);
-	assert_int_equal(
-		ops->scheduler->request_finished(p->scheduler, &finish),
-		KVPULL_FINISH_HELD);
-	request.key = 2;
-	request.flags = KVPULL_REQUEST_PULL;
-	request.ticket = ticket;
-	request.ticket_bytes = finish.ticket_bytes;
 	assert_int_equal(ops->scheduler->request_new(d->scheduler, &request),
 			 0);
 	assert_int_equal(
@@ -212,10 +240,6 @@ static void pull(struct side *p, struct side *d)
 		KVPULL_MATCH_LOAD);
 	assert_int_equal(ops->scheduler->allocated(d->scheduler, &allocation),
 			 0);
-	for (i = 0; i < TURNS_MAX && !(p->kinds && d->kinds); i++) {
-		turn(p);
-		turn(d);
-	}
 }
 
 static uint32_t descriptors_open(void)
@@ -230,47 +254,169 @@ static uint32_t descriptors_open(void)
 	return count;
 }
 
-static void regions_of_a_mapping_share_its_descriptor(void **state)
+/* Each cache has bytes of its own in block 1. */
+static int cache_byte(uint32_t region, uint32_t half)
 {
-	const struct rlimit limit = { 1024, 1024 };
-	struct side p = { .kinds = 0 };
-	struct side d = { .kinds = 0 };
-	char dir[] = "/tmp/kvpull-test-XXXXXX";
-	uint32_t before;
+	return (int)(1 + (2 * region + half) % 251);
+}
+
+/* Another process is P; it ends when nobody reads from its pipe any more. */
+static void producer_run(struct side *p, const char *dir, int ticket_fd)
+{
+	char ticket[4096];
+	struct kvpull_finish own = { .struct_size = sizeof(own),
+				     .key = 1,
+				     .computed_tokens = 16,
+				     .group_count = 1,
+				     .group_bytes =
+					     sizeof(struct kvpull_blocks),
+				     .ticket = ticket,
+				     .ticket_capacity = sizeof(ticket) };
 	uint32_t i;
 
-	(void)state;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	assert_non_null(mkdtemp(dir));
-	ops = kvpull_connector_v1();
-	before = descriptors_open();
-	side_open(&p, "prefill", dir);
-	side_open(&d, "decode", dir);
-	for (i = 0; i < REGIONS; i++)
-		memset(region_of(&p, i) + BLOCK_BYTES, 1 + (int)(i % 251),
-		       BLOCK_BYTES);
-	pull(&p, &d);
-	assert_int_equal(p.kinds, 1u << KVPULL_POLL_SENT);
-	assert_int_equal(d.kinds, 1u << KVPULL_POLL_LOADED);
-	for (i = 0; i < REGIONS; i++) {
-		const uint8_t *got = region_of(&d, i) + (size_t)2 * BLOCK_BYTES;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	side_open(p, "prefill", dir);
+	for (i = 0; i < 2 * p->regions; i++)
+		memset(region_of(p, i / 2) + (size_t)(i % 2) * CACHE_BYTES +
+			       BLOCK_BYTES,
+		       cache_byte(i / 2, i % 2), BLOCK_BYTES);
+	finish(p, &own);
+	assert_int_equal(write(ticket_fd, ticket, own.ticket_bytes),
+			 own.ticket_bytes);
+	for (;;)
+		turn(p);
+}
 
-		assert_int_equal(got[0], 1 + i % 251);
-		assert_memory_equal(got, region_of(&p, i) + BLOCK_BYTES,
-				    BLOCK_BYTES);
+/* P, and D that pulls from it until it has the block, or a warning. */
+static void pair_run(struct side *p, struct side *d, const char *dir)
+{
+	char ticket[4096];
+	ssize_t ticket_bytes;
+	int pipes[2];
+	pid_t child;
+	int i;
+
+	assert_int_equal(pipe(pipes), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		producer_run(p, dir, pipes[1]);
+		_exit(1);
 	}
-	assert_in_range(descriptors_open() - before, 1, 80);
+	(void)close(pipes[1]);
+	side_open(d, "decode", dir);
+	ticket_bytes = read(pipes[0], ticket, sizeof(ticket));
+	(void)close(pipes[0]);
+	assert_true(ticket_bytes > 0);
+	pull_begin(d, ticket, (size_t)ticket_bytes);
+	for (i = 0; i < TURNS_MAX && !d->kinds && !d->warning[0]; i++)
+		turn(d);
+	(void)kill(child, SIGKILL);
+	(void)waitpid(child, NULL, 0);
+}
+
+static void block_is_read(const struct side *d)
+{
+	uint32_t i;
+
+	assert_string_equal(d->warning, "");
+	assert_int_equal(d->kinds, 1u << KVPULL_POLL_LOADED);
+	for (i = 0; i < 2 * d->regions; i++) {
+		const uint8_t *got = region_of(d, i / 2) +
+				     (size_t)(i % 2) * CACHE_BYTES +
+				     (size_t)2 * BLOCK_BYTES;
+
+		assert_int_equal(got[0], cache_byte(i / 2, i % 2));
+		assert_memory_equal(got, got + 1, BLOCK_BYTES - 1);
+	}
+}
+
+static void regions_of_a_mapping_share_its_descriptor(void **state)
+{
+	struct side p = { .regions = KVPULL_REGIONS_MAX, .mappings = 1 };
+	struct side d = p;
+	const uint32_t before = descriptors_open();
+
+	pair_run(&p, &d, *state);
+	block_is_read(&d);
+	assert_in_range(descriptors_open() - before, 1, 40);
 	side_close(&d);
-	side_close(&p);
 	assert_int_equal(descriptors_open(), before);
-	(void)rmdir(dir);
+}
+
+/* D needs its own and a copy of each of P's, until they are mapped. */
+static void each_region_has_a_mapping_of_its_own(void **state)
+{
+	struct side p = { .regions = 480, .mappings = 480 };
+	struct side d = p;
+
+	pair_run(&p, &d, *state);
+	block_is_read(&d);
+	side_close(&d);
+}
+
+static void mappings_beyond_the_descriptors_are_named(void **state)
+{
+	struct side p = { .regions = 520, .mappings = 520 };
+	struct side d = p;
+
+	pair_run(&p, &d, *state);
+	assert_int_equal(d.kinds, 0);
+	assert_string_equal(
+		d.warning,
+		"a producer's descriptors: Too many open files; it is tried again (ulimit -n)");
+	side_close(&d);
+}
+
+static void memory_beyond_the_descriptors_is_named(void **state)
+{
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct side side = { .regions = 1, .mappings = 1 };
+	uint32_t count = 0;
+	int code = 0;
+
+	scheduler_and_worker_open(&side, "prefill", *state);
+	while (!code && ++count <= KVPULL_REGIONS_MAX)
+		code = ops->worker->memory_alloc(side.worker, 4096, 0, &memory);
+	assert_int_equal(code, KVPULL_ENOMEM);
+	assert_in_range(count, DESCRIPTORS - 64, DESCRIPTORS);
+	assert_non_null(strstr(
+		side.warning,
+		"Too many open files: raise ulimit -n, or allocate fewer and larger ones"));
+	side_close(&side);
+}
+
+static int folder_make(void **state)
+{
+	static char dir[] = "/tmp/kvpull-test-XXXXXX";
+	const struct rlimit limit = { DESCRIPTORS, DESCRIPTORS };
+
+	*state = mkdtemp(dir);
+	ops = kvpull_connector_v1();
+	return !*state || setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* Producers that were killed left their sockets. */
+static int folder_remove(void **state)
+{
+	DIR *folder = opendir(*state);
+	const struct dirent *entry;
+
+	while (folder && (entry = readdir(folder)) != NULL)
+		(void)unlinkat(dirfd(folder), entry->d_name, 0);
+	if (folder)
+		(void)closedir(folder);
+	return rmdir(*state);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(regions_of_a_mapping_share_its_descriptor),
+		cmocka_unit_test(each_region_has_a_mapping_of_its_own),
+		cmocka_unit_test(mappings_beyond_the_descriptors_are_named),
+		cmocka_unit_test(memory_beyond_the_descriptors_is_named),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
