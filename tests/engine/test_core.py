@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 import model  # noqa: E402
 import torch  # noqa: E402
 from core import BLOCK, HOLD, Core, run  # noqa: E402
+from vllm.v1.core.sched.interface import PauseState  # noqa: E402
 
 WINDOW = 2 * BLOCK
 FOLDER = Path()
@@ -142,6 +144,31 @@ def weights_of_another_version_are_not_pulled() -> None:
         assert d.count("worker_pulls_done") == 1
 
 
+def pauses_do_not_wait_for_leases() -> None:
+    """P is paused, and nobody comes for its ticket: its blocks are free."""
+    with pair() as (p, d):
+        params = prefilled(p, "one", prompt_of(100))
+        p.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+        began = time.monotonic()
+        run([p, d], lambda: p.used() == 0)
+        assert time.monotonic() - began < 5
+        assert p.count("worker_holds_revoked") == 1
+        p.scheduler.set_pause_state(PauseState.UNPAUSED)
+        d.ask("one", prompt_of(100), params, 2)
+        run([p, d], lambda: "one" in d.answers)
+        assert d.computed["one"] == 101
+
+
+def consumers_hold_nothing() -> None:
+    """A client asks D to hold: its blocks are free at the finish."""
+    with pair() as (_, d):
+        d.ask("one", prompt_of(100), HOLD)
+        run([d], lambda: "one" in d.answers)
+        assert d.answers["one"].kv_transfer_params is None
+        run([d], lambda: d.used() == 0)
+        assert d.count("worker_holds_taken") == 0
+
+
 def parameters_of_any_kind_leave_the_engine_alive() -> None:
     """A client's vllm_xargs reach the scheduler unchecked."""
     with pair() as (_, d):
@@ -181,6 +208,8 @@ TESTS: list[Callable[[], None]] = [
     windows_with_a_local_prefix_are_whole,
     tickets_of_before_a_reset_are_given_back,
     weights_of_another_version_are_not_pulled,
+    pauses_do_not_wait_for_leases,
+    consumers_hold_nothing,
     parameters_of_any_kind_leave_the_engine_alive,
     long_names_of_requests_are_held,
     embeddings_beside_token_ids_are_computed,

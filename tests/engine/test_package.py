@@ -595,7 +595,7 @@ class _Core:
 
     def __init__(self) -> None:
         self._weight_version = "default"
-        self.seen = inside.Weights()
+        self.seen = inside.Core()
 
     def collective_rpc(self, method: Any) -> None:
         """Do nothing."""
@@ -608,18 +608,18 @@ class _Core:
 def updated_weights_are_others() -> None:
     """What was changed and not named is like nothing; a name makes it equal."""
     first, second = _Core(), _Core()
-    assert first.seen.version() == second.seen.version()
+    assert first.seen.weights() == second.seen.weights()
     first.collective_rpc("compute_weight_checksums")
-    assert first.seen.version() == second.seen.version()
+    assert first.seen.weights() == second.seen.weights()
     for core in (first, second):
         core.collective_rpc("update_weights")
-        assert core.seen.are_unnamed
-    assert first.seen.version() != second.seen.version()
+        assert core.seen.weights_are_unnamed
+    assert first.seen.weights() != second.seen.weights()
     for core in (first, second):
         core.set_weight_version("7")
-    assert first.seen.version() == second.seen.version()
-    assert first.seen.version() != _Core().seen.version()
-    assert inside.Weights().version() == ""
+    assert first.seen.weights() == second.seen.weights()
+    assert first.seen.weights() != _Core().seen.weights()
+    assert inside.Core().weights() == ""
 
 
 def parameters_say_who_pulls() -> None:

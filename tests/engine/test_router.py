@@ -82,6 +82,8 @@ class Seen:
     """What the client got, and which engines were asked for what."""
 
     status: int = 0
+    text: str = ""
+    paths: list[str] = field(default_factory=list)
     calls: list[tuple[str, Any]] = field(default_factory=list)
 
     @property
@@ -108,6 +110,8 @@ async def _routed(
     engines: dict[str, Answer],
     body: dict[str, Any],
     leaves_s: float | None = None,
+    path: str = "/v1/completions",
+    method: str = "POST",
     **more: Any,
 ) -> Seen:
     seen = Seen()
@@ -118,11 +122,13 @@ async def _routed(
             async def serve(
                 request: web.Request, name: str = name, answer: Answer = answer
             ) -> web.StreamResponse:
-                seen.calls.append((name, await request.json()))
+                body = await request.json() if request.can_read_body else {}
+                seen.calls.append((name, body))
+                seen.paths.append(request.path)
                 return await answer(request)
 
             app = web.Application()
-            app.router.add_post("/v1/completions", serve)
+            app.router.add_route("*", "/{path:.*}", serve)
             server = TestServer(app, handler_cancellation=True)
             await stack.enter_async_context(server)
             urls[name] = str(server.make_url("")).rstrip("/")
@@ -135,9 +141,11 @@ async def _routed(
             TestServer(router.app(), handler_cancellation=True)
         )
         await stack.enter_async_context(client)
-        asking = client.post("/v1/completions", data=json.dumps(body))
+        data = json.dumps(body) if method == "POST" else None
+        asking = client.request(method, path, data=data)
         if leaves_s is None:
-            seen.status = (await asking).status
+            answer = await asking
+            seen.status, seen.text = answer.status, await answer.text()
             return seen
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asking, leaves_s)
@@ -205,10 +213,34 @@ def producer_is_asked_only_for_what_d_can_pull() -> None:
         {"prompt_embeds": "AAAA"},
         {"prompt": [[1, 2], [3, 4]]},
         {"prompt": ["a", "b"]},
+        {"prompt_logprobs": 0},
+        {"echo": True, "logprobs": 1},
     ):
         seen = routed({"p0": P, "d0": D}, body)
         assert (seen.status, seen.names) == (200, ["d0"]), seen
         assert seen.params("d0") is None
+
+
+def what_needs_no_prefill_is_answered_by_d() -> None:
+    """Models, responses, tokens; the router's own counts are its metrics."""
+    for method, path in (
+        ("GET", "/v1/models"),
+        ("GET", "/version"),
+        ("POST", "/v1/responses"),
+        ("POST", "/tokenize"),
+        ("POST", "/detokenize"),
+    ):
+        body = {"kv_transfer_params": {"kvpull_ticket": "other"}}
+        seen = routed({"p0": P, "d0": D}, body, path=path, method=method)
+        assert (seen.status, seen.names) == (200, ["d0"]), seen
+        assert seen.paths == [path] and seen.params("d0") is None, seen
+        ends = {"p0": P, "d0": resets, "d1": D}
+        seen = routed(ends, path=path, method=method)
+        # aiohttp asks the same engine once more for what it may ask twice.
+        assert (seen.status, seen.names[-1]) == (200, "d1"), seen
+    seen = routed({"p0": P, "d0": D}, path="/metrics", method="GET")
+    assert (seen.status, seen.names) == (200, []), seen
+    assert "\nkvpull_router_given_back_total 0\n" in seen.text, seen.text
 
 
 def ticket_that_no_d_took_is_given_back() -> None:
@@ -261,6 +293,7 @@ TESTS: list[Callable[[], None]] = [
     prefill_has_a_limit,
     decode_that_ends_before_an_answer_is_asked_of_the_next,
     producer_is_asked_only_for_what_d_can_pull,
+    what_needs_no_prefill_is_answered_by_d,
     ticket_that_no_d_took_is_given_back,
     ticket_of_a_client_that_left_is_given_back,
     clients_have_no_say_in_the_transfer,

@@ -157,7 +157,8 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 _answer(vllm_config, own),
                 layout.windows(kv_cache_config),
                 settings.names_media(vllm_config),
-                inside.Weights(),
+                inside.Core(),
+                transfer.is_kv_producer,
             )
             model = opening.model
             logger.info(

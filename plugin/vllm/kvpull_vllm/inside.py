@@ -78,13 +78,13 @@ def neighbours() -> list[str]:
     return []
 
 
-class Weights:
-    """Which weights the engine computes with now.
+class Core:
+    """The engine core, in whose constructor a connector is made.
 
-    vLLM tells no connector of an update. The engine core, in whose constructor
-    a connector is made, keeps the version that /finish_weight_update and
-    /update_weight_version name, and passes every update on to its workers.
-    Weights that were changed and not named since are like none anywhere.
+    vLLM tells no connector of an update of weights or of a pause. The core
+    keeps the version that /finish_weight_update and /update_weight_version
+    name, and passes every update on to its workers. Weights that were changed
+    and not named since are like none anywhere.
     """
 
     def __init__(self) -> None:
@@ -121,15 +121,24 @@ class Weights:
         self._unnamed = ""
 
     @property
-    def are_unnamed(self) -> bool:
+    def weights_are_unnamed(self) -> bool:
         """Whether they were changed and not named since."""
         return bool(self._unnamed)
 
-    def version(self) -> str:
+    def weights(self) -> str:
         """Return a text that is equal where the weights are."""
         if self._core is None:
             return ""
         return f"{self._core._weight_version} {self._unnamed}"
+
+    def waits_for_holds(self) -> bool:
+        """Say whether a pause waits for nothing but blocks that are held."""
+        scheduler = getattr(self._core, "scheduler", None)
+        paused = getattr(scheduler, "pause_state", None)
+        return (
+            getattr(paused, "name", "UNPAUSED") != "UNPAUSED"
+            and not scheduler.has_unfinished_requests()
+        )
 
 
 def rotates_heads() -> bool:

@@ -27,6 +27,9 @@ from aiohttp import web
 logger = logging.getLogger("kvpull.router")
 
 _PATHS = ("/v1/completions", "/v1/chat/completions")
+# Served by a D as they are.
+_POSTS = ("/v1/responses", "/tokenize", "/detokenize")
+_GETS = ("/v1/models", "/version")
 _BODY_MAX = 64 << 20
 _CONNECT_S = 5.0
 # A P that stands must not hold requests for ever; a queue before it is none.
@@ -37,6 +40,14 @@ _ANSWER_S = 5.0
 _GIVE_BACK_S = 5.0
 _GIVE_BACKS_MAX = 1024
 _TICKET = "kvpull_ticket"
+_COUNTED = {
+    "requests": "Requests that came",
+    "prefills": "Requests that a P prefilled",
+    "prefills_failed": "Requests for which no P gave a ticket: D computes",
+    "given_back": "Tickets that no D took, given back",
+    "stranded": "Tickets that could not be given back: a lease ends them",
+    "no_decode": "Requests that no D answered",
+}
 # A model that no engine serves: it refuses the request, and tells P.
 GIVEN_BACK = "kvpull-ticket-given-back"
 # Before an answer began. An engine that was killed may reset the connection.
@@ -81,12 +92,16 @@ def is_pulled(body: dict[str, Any]) -> bool:
     """Say whether a prefill at P is of use to D.
 
     vLLM gives the beams of a search no kv_transfer_params, and moves no KV of
-    embeddings; their ticket would end by its lease.
+    embeddings; their ticket would end by its lease. Log probabilities of the
+    prompt make D compute it.
     """
+    echoes = body.get("echo") and body.get("logprobs") is not None
     return not (
         is_batch(body)
         or body.get("use_beam_search")
         or body.get("prompt_embeds") is not None
+        or body.get("prompt_logprobs") is not None
+        or echoes
     )
 
 
@@ -138,6 +153,7 @@ class Router:
         }
         self._session: aiohttp.ClientSession | None = None
         self._give_backs: set[asyncio.Task[None]] = set()
+        self._counts = dict.fromkeys(_COUNTED, 0)
 
     async def session(self, _app: web.Application) -> AsyncIterator[None]:
         """Keep one client session while the server runs."""
@@ -215,6 +231,7 @@ class Router:
             return
         if len(self._give_backs) >= _GIVE_BACKS_MAX:
             logger.warning("too many tickets to give back: a lease ends one")
+            self._counts["stranded"] += 1
             return
         task = asyncio.ensure_future(self._refuse(params, headers))
         self._give_backs.add(task)
@@ -240,9 +257,11 @@ class Router:
                     timeout=timeout,
                 ) as answer:
                     if answer.status < 500:
+                        self._counts["given_back"] += 1
                         return
             except (aiohttp.ClientError, asyncio.TimeoutError) as error:
                 logger.info("%s: %s", url, error)
+        self._counts["stranded"] += 1
         logger.warning("a ticket could not be given back: its lease ends it")
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -260,9 +279,41 @@ class Router:
         if "Authorization" in request.headers:
             headers["Authorization"] = request.headers["Authorization"]
         params = None
-        if is_pulled(body):
+        self._counts["requests"] += 1
+        if request.path in _PATHS and is_pulled(body):
             params = await self.prefill(request.path, body, headers)
+            self._counts["prefills" if params else "prefills_failed"] += 1
         return await self._forward(request, body, params, headers)
+
+    async def ask(self, request: web.Request) -> web.StreamResponse:
+        """Let a D answer what has no body."""
+        assert self._session is not None
+        headers = {
+            name: request.headers[name]
+            for name in ("Authorization",)
+            if name in request.headers
+        }
+        for url in self._in_turn("decode", self._decode):
+            try:
+                async with self._session.get(
+                    url + request.path, headers=headers
+                ) as answer:
+                    return await self._relay(request, answer)
+            except _NO_ANSWER as failed:
+                logger.warning("%s: %s", url, failed)
+        return web.json_response({"error": "no decode engine"}, status=503)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Say what the router has done; the engines have their own."""
+        lines = []
+        for name, text in _COUNTED.items():
+            metric = f"kvpull_router_{name}_total"
+            lines += [
+                f"# HELP {metric} {text}.",
+                f"# TYPE {metric} counter",
+                f"{metric} {self._counts[name]}",
+            ]
+        return web.Response(text="\n".join(lines) + "\n")
 
     async def _forward(
         self,
@@ -291,6 +342,7 @@ class Router:
         finally:
             if not is_taken:
                 self._give_back(params, headers)
+        self._counts["no_decode"] += 1
         return web.json_response(
             {"error": f"no decode engine: {error}"}, status=503
         )
@@ -316,8 +368,11 @@ class Router:
         """Return the web application."""
         app = web.Application(client_max_size=_BODY_MAX)
         app.cleanup_ctx.append(self.session)
-        for path in _PATHS:
+        for path in (*_PATHS, *_POSTS):
             app.router.add_post(path, self.handle)
+        for path in _GETS:
+            app.router.add_get(path, self.ask)
+        app.router.add_get("/metrics", self.metrics)
         app.router.add_get("/health", _health)
         return app
 

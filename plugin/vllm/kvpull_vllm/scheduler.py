@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +15,14 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from kvpull_vllm import requests
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.halves import KvpullError, SchedulerHalf, logger
-from kvpull_vllm.inside import Weights
+from kvpull_vllm.inside import Core
 from kvpull_vllm.layout import Window
 from kvpull_vllm.requests import Entry
 from kvpull_vllm.stats import KVPullStats, Moves
 
 _NOTHING = (False, None)
+# A pull takes milliseconds; who comes later computes.
+_PAUSE_S = 1.0
 _NO_DIGEST = bytes(CONST["KVPULL_DIGEST_BYTES"])
 
 
@@ -60,11 +63,14 @@ class SchedulerSide:
         answer: dict[str, Any],
         windows: list[Window],
         names_media: bool,
-        weights: Weights,
+        core: Core,
+        produces: bool,
     ) -> None:
         self.half = half
-        self._weights = weights
-        self._version = weights.version()
+        self._core = core
+        self._paused_since = 0.0
+        self._produces = produces
+        self._version = core.weights()
         self._names_media = names_media
         self._windows = windows
         self._group_ids = group_ids
@@ -92,7 +98,8 @@ class SchedulerSide:
         if not params or request.request_id in self._entries:
             return
         self._look_at_weights()
-        holds = bool(params.get("do_remote_decode"))
+        # A client may say so to a consumer, too: nobody comes for its blocks.
+        holds = self._produces and bool(params.get("do_remote_decode"))
         pulls = requests.pulls(params)
         ticket = requests.ticket_of(params)
         if pulls and not ticket:
@@ -212,14 +219,14 @@ class SchedulerSide:
 
     def _look_at_weights(self) -> None:
         """Where they are others: nothing of the old ones is shared."""
-        version = self._weights.version()
+        version = self._core.weights()
         if version == self._version:
             return
         self._version = version
         for entry in self._entries.values():
             entry.holds_no_more = True
         self.reset()
-        if self._weights.are_unnamed:
+        if self._core.weights_are_unnamed:
             logger.warning(
                 "kvpull: the weights were changed and not named since: no KV "
                 "is shared until /update_weight_version names them"
@@ -227,9 +234,19 @@ class SchedulerSide:
         else:
             logger.info("kvpull: the weights are version %s now", version)
 
+    def _look_at_pause(self) -> None:
+        """End what a pause waits for, when readers had time to be done."""
+        now = time.monotonic()
+        if not self._core.waits_for_holds():
+            self._paused_since = now
+        elif now - self._paused_since > _PAUSE_S:
+            self._paused_since = now
+            self.half.reset(CONST["KVPULL_RESET_REVOKE"])
+
     def build_meta(self) -> KVPullMetadata:
         """Return what the workers are told in this step."""
         self._look_at_weights()
+        self._look_at_pause()
         meta, self._meta = self._meta, KVPullMetadata()
         meta.step = self.half.step_build()
         return meta

@@ -21,6 +21,7 @@ from kvpull_vllm.stats import KVPullStats, Moves
 
 _ENDS = {
     CONST["KVPULL_END_RELEASED"]: "released",
+    CONST["KVPULL_END_EXPIRED"]: "expired",
     CONST["KVPULL_END_ABORTED"]: "aborted",
     CONST["KVPULL_END_REVOKED"]: "revoked",
     CONST["KVPULL_END_RANK"]: "on another rank",
@@ -133,18 +134,12 @@ class WorkerSide:
     ) -> None:
         if report.kind == CONST["KVPULL_POLL_SENT"]:
             results.finished_sending.add(name)
-            if report.reason == CONST["KVPULL_END_EXPIRED"]:
-                logger.warning(
-                    "kvpull: request %s: its hold expired, its consumers were "
-                    "silent",
-                    name,
-                )
-            else:
-                logger.debug(
-                    "kvpull: request %s: its hold ended, %s",
-                    name,
-                    _ENDS.get(report.reason, report.reason),
-                )
+            # Of one that expired the library names those who claimed it.
+            logger.debug(
+                "kvpull: request %s: its hold ended, %s",
+                name,
+                _ENDS.get(report.reason, report.reason),
+            )
             return
         results.finished_recving.add(name)
         if report.kind == CONST["KVPULL_POLL_LOADED"]:
