@@ -222,8 +222,8 @@ void ticket_close(struct ticket *ticket)
 	ticket->text = NULL;
 }
 
-int consumer_admit(struct halves *consumer, const struct ticket *ticket,
-		   uint64_t *key)
+int consumer_show(struct halves *consumer, const struct ticket *ticket,
+		  struct admission *admission)
 {
 	const struct kvpull_request request = {
 		.struct_size = sizeof(request),
@@ -233,24 +233,39 @@ int consumer_admit(struct halves *consumer, const struct ticket *ticket,
 		.prompt_tokens = ticket->block_count,
 		.flags = KVPULL_REQUEST_PULL,
 	};
-	struct kvpull_poll_record record;
+	const uint64_t start_ns = kvpull_clock_ns();
 	uint32_t tokens = 0;
 	int code;
 
-	*key = request.key;
+	admission->key = request.key;
 	code = consumer->ops->scheduler->request_new(consumer->scheduler,
 						     &request);
 	if (!code)
 		code = halves_step(consumer);
-	if (!code &&
-	    consumer->ops->scheduler->matched_tokens(
-		    consumer->scheduler, *key, 0, &tokens) != KVPULL_MATCH_LOAD)
+	if (!code && consumer->ops->scheduler->matched_tokens(
+			     consumer->scheduler, request.key, 0, &tokens) !=
+			     KVPULL_MATCH_LOAD)
 		code = KVPULL_EMISMATCH;
-	/* progress=caller sends the claim in here. */
-	if (!code && consumer->ops->worker->poll(consumer->worker, &record, 1,
-						 sizeof(record)))
-		code = KVPULL_EREAD;
+	admission->took_ns = kvpull_clock_ns() - start_ns;
 	return code;
+}
+
+int consumer_claim(struct halves *consumer)
+{
+	struct kvpull_poll_record record;
+
+	return consumer->ops->worker->poll(consumer->worker, &record, 1,
+					   sizeof(record)) ?
+		       KVPULL_EREAD :
+		       0;
+}
+
+int consumer_admit(struct halves *consumer, const struct ticket *ticket,
+		   struct admission *admission)
+{
+	const int code = consumer_show(consumer, ticket, admission);
+
+	return code ? code : consumer_claim(consumer);
 }
 
 int consumer_allocate(struct halves *consumer, uint64_t key,
@@ -332,15 +347,17 @@ int consumer_finish(struct halves *consumer, uint64_t key)
 int consumer_pull(struct halves *consumer, const struct ticket *ticket,
 		  const uint32_t *ids, struct pull_times *times)
 {
+	struct admission admission;
 	size_t byte_count = 0;
-	uint64_t key;
 	int code;
 
-	code = consumer_admit(consumer, ticket, &key);
+	code = consumer_admit(consumer, ticket, &admission);
 	if (code)
 		return code;
+	times->admit_ns = admission.took_ns;
 	times->begin_ns = kvpull_clock_ns();
-	code = consumer_allocate(consumer, key, ids, ticket->block_count);
+	code = consumer_allocate(consumer, admission.key, ids,
+				 ticket->block_count);
 	if (!code)
 		code = halves_step_build(consumer, &byte_count);
 	times->built_ns = kvpull_clock_ns();
@@ -351,5 +368,5 @@ int consumer_pull(struct halves *consumer, const struct ticket *ticket,
 		code = consumer_wait_loaded(consumer, 1, NULL);
 	times->loaded_ns = kvpull_clock_ns();
 	consumer_wait_notified(consumer);
-	return code ? code : consumer_finish(consumer, key);
+	return code ? code : consumer_finish(consumer, admission.key);
 }

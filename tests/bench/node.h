@@ -107,16 +107,28 @@ int producer_wait_sent(const struct producer *producer);
 /* The producer's memory, mapped as the library does; NULL: said. */
 uint8_t *producer_map(const struct producer *producer);
 
+/* A request that showed its ticket. */
+struct admission {
+	uint64_t key;
+	uint64_t took_ns; /* request_new() .. matched_tokens(), a step between */
+};
+
 struct pull_times {
+	uint64_t admit_ns;  /* how long: of admission.took_ns */
 	uint64_t begin_ns;  /* before allocated() */
 	uint64_t built_ns;  /* step_build() returned */
 	uint64_t posted_ns; /* start_loads() returned */
 	uint64_t loaded_ns; /* poll() said LOADED */
 };
 
-/* A request with this ticket enters, and the claim goes out. */
+/* A request with this ticket enters and is to be loaded. */
+int consumer_show(struct halves *consumer, const struct ticket *ticket,
+		  struct admission *admission);
+/* One poll: progress=caller says the claim in it. */
+int consumer_claim(struct halves *consumer);
+/* Both. */
 int consumer_admit(struct halves *consumer, const struct ticket *ticket,
-		   uint64_t *key);
+		   struct admission *admission);
 /* Local blocks for it: the pull is in the next step. */
 int consumer_allocate(struct halves *consumer, uint64_t key,
 		      const uint32_t *ids, uint32_t block_count);
@@ -128,7 +140,7 @@ int consumer_wait_loaded(struct halves *consumer, uint32_t count,
 			 uint64_t *first_ns);
 void consumer_wait_notified(struct halves *consumer);
 int consumer_finish(struct halves *consumer, uint64_t key);
-/* All of it but the admission, timed. */
+/* All of it, timed. */
 int consumer_pull(struct halves *consumer, const struct ticket *ticket,
 		  const uint32_t *ids, struct pull_times *times);
 

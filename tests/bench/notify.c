@@ -125,12 +125,14 @@ static int release_once(struct line *line, long rest_ns)
 	const struct timespec rest = { .tv_nsec = rest_ns };
 	const uint32_t id = bench_random() % BLOCKS;
 	struct halves *consumer = &line->consumer;
+	struct admission admission;
 	uint64_t start_ns;
 	int code;
 
 	code = producer_hold(&line->producer, &id, 1, &line->ticket);
 	if (!code)
-		code = consumer_admit(consumer, &line->ticket, &finish.key);
+		code = consumer_admit(consumer, &line->ticket, &admission);
+	finish.key = admission.key;
 	if (!code)
 		code = consumer->ops->scheduler->request_finished(
 			consumer->scheduler, &finish);

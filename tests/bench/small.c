@@ -153,7 +153,7 @@ static void small_run(const struct bench *bench, const char *config,
 struct many {
 	struct pair pair;
 	struct ticket tickets[MANY];
-	uint64_t keys[MANY];
+	struct admission admissions[MANY];
 	uint32_t ids[MANY][MANY_BLOCKS];
 	struct samples first_ms;
 	struct samples total_ms;
@@ -181,7 +181,7 @@ static int many_admit(struct many *many)
 		if (!code)
 			code = consumer_admit(&many->pair.consumer,
 					      &many->tickets[request],
-					      &many->keys[request]);
+					      &many->admissions[request]);
 	}
 	return code;
 }
@@ -198,7 +198,8 @@ static int many_pull(struct many *many)
 	int code = 0;
 
 	for (request = 0; !code && request < MANY; request++)
-		code = consumer_allocate(consumer, many->keys[request],
+		code = consumer_allocate(consumer,
+					 many->admissions[request].key,
 					 many->ids[request], MANY_BLOCKS);
 	if (!code)
 		code = halves_step_build(consumer, &byte_count);
@@ -217,7 +218,7 @@ static int many_pull(struct many *many)
 	samples_add(&many->first_ms, (double)(first_ns - begin_ns) / 1e6);
 	samples_add(&many->post_us, (double)(posted_ns - built_ns) / 1e3);
 	for (request = 0; !code && request < MANY; request++)
-		code = consumer_finish(consumer, many->keys[request]);
+		code = consumer_finish(consumer, many->admissions[request].key);
 	return code ? code : producer_wait_sent(&many->pair.producer);
 }
 
