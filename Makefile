@@ -168,9 +168,9 @@ $(B)/kvpull_bench: $(BENCH_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
 
 # The scenarios see the library through the ABI alone.
-$(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o | $(B)/libkvpull.so
+$(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o | $(B)/libkvpull.so $(B)/kvpull_top
 	$(call SAY,LD,$@)
-	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) -lpthread -ldl -lm
+	$(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) -ljansson -lpthread -ldl -lm
 
 # ---- tests ----
 

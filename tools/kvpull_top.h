@@ -86,7 +86,9 @@ struct top {
 	struct top_finding findings[TOP_FINDINGS_MAX];
 	uint32_t finding_count;
 	uint32_t refused; /* files that were not believed */
-	uint64_t utc_ns;
+	uint64_t utc_ns;  /* and CLOCK_MONOTONIC at that moment */
+	uint64_t now_ns;
+	char host[KVPULL_STATUS_NAME_BYTES];
 };
 
 struct top_options {

@@ -228,7 +228,10 @@ void top_read(struct top *top, const struct top_options *options)
 	uint32_t at;
 
 	top->worker_count = top->finding_count = top->refused = 0;
+	top->now_ns = kvpull_clock_ns();
 	top->utc_ns = kvpull_clock_utc_ns();
+	if (gethostname(top->host, sizeof(top->host) - 1))
+		top->host[0] = '\0';
 	if (options->after && strchr(options->after, '/'))
 		file_read(top, options, AT_FDCWD, geteuid(), "",
 			  options->after);

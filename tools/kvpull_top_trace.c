@@ -30,6 +30,7 @@ enum depth {
 
 struct writer {
 	json_t *events;
+	const struct top *top;
 	const struct top_worker *worker;
 	uint32_t process;
 	uint32_t span_count;
@@ -40,13 +41,21 @@ struct writer {
 	} spans[SPANS_MAX];
 };
 
-static double micros(const struct top_worker *worker, uint64_t at_ns)
+/*
+ * Workers of one machine share a clock, whose offset is taken once: each took
+ * its own at its open, a moment apart, and that would part what belongs
+ * together. Of files from elsewhere only that is known.
+ */
+static double micros(const struct writer *writer, uint64_t at_ns)
 {
-	const struct kvpull_status_header *header = &worker->header;
+	const struct kvpull_status_header *header = &writer->worker->header;
+	const struct top *top = writer->top;
+	const int is_here = !strcmp(header->host, top->host) &&
+			    header->opened_ns <= top->now_ns;
+	const uint64_t utc_ns = is_here ? top->utc_ns : header->opened_utc;
+	const uint64_t now_ns = is_here ? top->now_ns : header->opened_ns;
 
-	return ((double)header->opened_utc + (double)at_ns -
-		(double)header->opened_ns) /
-	       1000;
+	return ((double)utc_ns + ((double)at_ns - (double)now_ns)) / 1000;
 }
 
 /* On a consumer the slots of several producers stand beside each other. */
@@ -77,7 +86,7 @@ static json_t *event_new(const struct writer *writer, const char *phase,
 	(void)json_object_set_new(event, "pid", json_integer(writer->process));
 	(void)json_object_set_new(event, "tid", json_integer(row + 1));
 	(void)json_object_set_new(event, "ts",
-				  json_real(micros(writer->worker, at_ns)));
+				  json_real(micros(writer, at_ns)));
 	return event;
 }
 
@@ -216,7 +225,8 @@ static void consumer_event(struct writer *writer,
 static void worker_name(const struct writer *writer)
 {
 	const struct kvpull_status_header *header = &writer->worker->header;
-	json_t *event = event_new(writer, "M", "process_name", 0, 0);
+	json_t *event = event_new(writer, "M", "process_name", 0,
+				  writer->worker->header.opened_ns);
 	json_t *args = json_object();
 	json_t *name = json_sprintf("%s rank %u pid %u", header->engine_id,
 				    header->tp_rank, header->pid);
@@ -254,6 +264,7 @@ int top_trace(const struct top *top, const char *path)
 	uint32_t at;
 	int failed;
 
+	writer.top = top;
 	writer.events = json_array();
 	for (at = 0; at < top->worker_count; at++)
 		worker_trace(&writer, &top->workers[at], at);

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * S1: what goes wrong at night is named by kvpull_top alone: which engine, which
+ * process, for how long, how many blocks. Also while P's engine stands, and
+ * after its kill -9.
+ */
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/scenario/node.h"
+#include "tests/scenario/top.h"
+
+#define BLOCKS 8u /* of a request */
+#define LIMIT_NS (10 * SCENARIO_NS_PER_S)
+
+static void open_node(const struct scenario *scenario, struct node *node,
+		      const char *id, const char *folder, const char *config)
+{
+	const struct node_params params = {
+		.scenario = scenario,
+		.id = id,
+		.config = config,
+		.shape = { .block_bytes = 4096,
+			   .block_count = 2048,
+			   .layer_count = 2,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 1,
+		.socket_dir = folder,
+	};
+
+	node_open(node, &params);
+}
+
+/* D claims so many tickets of P's, and does nothing with them. */
+static void claim_some(struct node *p, struct node *d, uint32_t count)
+{
+	static struct node_message message;
+	const uint64_t until = engine_now_ns() + LIMIT_NS;
+	struct node_stats stats;
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		node_prefill(p, &message, BLOCKS, at + 1);
+		message.op = NODE_ADMIT;
+		node_call(d, &message);
+		scenario_check(!message.code, "admit: error %d", message.code);
+	}
+	do {
+		scenario_check(engine_now_ns() < until, "claims do not come");
+		node_stats_get(p, &stats);
+	} while (stats.ranks[0].claims < count);
+}
+
+static double number(const json_t *object, const char *key)
+{
+	return json_number_value(json_object_get(object, key));
+}
+
+/* A finding of that kind that names this node. */
+static void named(const json_t *top, const char *what, const struct node *node,
+		  uint32_t holds, double since_min_s)
+{
+	const json_t *findings = json_object_get(top, "findings");
+	const json_t *finding;
+	size_t at;
+
+	json_array_foreach(findings, at, finding)
+	{
+		const char *engine =
+			json_string_value(json_object_get(finding, "engine"));
+
+		if (strcmp(json_string_value(json_object_get(finding, "what")),
+			   what) != 0 ||
+		    (pid_t)number(finding, "pid") != node->pid)
+			continue;
+		scenario_check(engine && !strcmp(engine, node->id),
+			       "%s names engine %s, not %s", what, engine,
+			       node->id);
+		scenario_check(
+			number(finding, "holds") == holds &&
+				number(finding, "blocks") == holds * BLOCKS,
+			"%s: %.0f holds, %.0f blocks, not %u and %u", what,
+			number(finding, "holds"), number(finding, "blocks"),
+			holds, holds * BLOCKS);
+		scenario_check(number(finding, "since_s") >= since_min_s &&
+				       number(finding, "since_s") < 30,
+			       "%s: for %.2f s", what,
+			       number(finding, "since_s"));
+		(void)printf("    %s\n", json_string_value(json_object_get(
+						 finding, "text")));
+		return;
+	}
+	top_print(top, "findings");
+	scenario_fail("no %s names %s pid %d", what, node->id, node->pid);
+}
+
+static void not_said(const json_t *top, const char *what)
+{
+	const json_t *findings = json_object_get(top, "findings");
+	const json_t *finding;
+	size_t at;
+
+	json_array_foreach(findings, at, finding) scenario_check(
+		strcmp(json_string_value(json_object_get(finding, "what")),
+		       what) != 0,
+		"%s is said of one that is well", what);
+}
+
+static void s1_paused(const struct scenario *scenario)
+{
+	const char *config = "\"lease_ms\":4000";
+	struct top_folder folder;
+	struct node p, d;
+	json_t *top;
+
+	top_folder_open(&folder);
+	open_node(scenario, &p, "prefill-a", folder.path, config);
+	open_node(scenario, &d, "decode-b", folder.path, config);
+	claim_some(&p, &d, 5);
+	scenario_sleep_ns(2200 * SCENARIO_NS_PER_MS);
+	top = top_json(&folder);
+	not_said(top, "consumer-silent");
+	json_decref(top);
+	scenario_check(!kill(d.pid, SIGSTOP), "SIGSTOP");
+	scenario_sleep_ns(2300 * SCENARIO_NS_PER_MS);
+	top = top_json(&folder);
+	named(top, "consumer-silent", &d, 5, 2);
+	named(top, "process-stopped", &d, 0, 2);
+	json_decref(top);
+	(void)kill(d.pid, SIGCONT);
+	node_kill(&d);
+	node_close(&p);
+	top_folder_close(&folder);
+}
+
+static void s1_expiry(const struct scenario *scenario)
+{
+	const char *config = "\"lease_ms\":500";
+	static struct node_message message;
+	struct node_message event;
+	struct top_folder folder;
+	struct node p, idle, busy;
+	uint32_t expired = 0;
+	uint32_t pulls = 0;
+	const uint64_t until = engine_now_ns() + LIMIT_NS;
+	json_t *top;
+
+	top_folder_open(&folder);
+	open_node(scenario, &p, "prefill-a", folder.path, config);
+	open_node(scenario, &idle, "decode-idle", folder.path, config);
+	open_node(scenario, &busy, "decode-busy", folder.path, config);
+	claim_some(&p, &idle, 6);
+	scenario_check(!kill(idle.pid, SIGSTOP), "SIGSTOP");
+	for (; expired < 6; pulls++) {
+		scenario_check(engine_now_ns() < until, "no lease ends");
+		node_prefill(&p, &message, BLOCKS, 100 + pulls);
+		message.key = node_pull(&busy, &message);
+		node_await(&busy, message.key, &event, LIMIT_NS);
+		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+			       "a pull failed: error %d", event.reason);
+		while (node_event(&p, &event, 0))
+			expired += event.reason == KVPULL_END_EXPIRED;
+	}
+	scenario_say("%u pulls meanwhile", pulls);
+	top = top_json(&folder);
+	named(top, "holds-expire", &idle, 6, 0);
+	json_decref(top);
+	(void)kill(idle.pid, SIGCONT);
+	node_kill(&idle);
+	node_close(&busy);
+	node_close(&p);
+	top_folder_close(&folder);
+}
+
+static void s1_leak(const struct scenario *scenario)
+{
+	const char *config = "\"lease_ms\":600,\"max_holds\":32";
+	struct node_message freeze = { .op = NODE_FREEZE,
+				       .at_ns = 4 * SCENARIO_NS_PER_S };
+	struct top_folder folder;
+	struct node p, d, other;
+	char pid[24];
+	json_t *top;
+
+	top_folder_open(&folder);
+	open_node(scenario, &p, "prefill-a", folder.path, config);
+	open_node(scenario, &other, "decode-other", folder.path, config);
+	open_node(scenario, &d, "decode-leaks", folder.path, config);
+	claim_some(&p, &d, 32);
+	scenario_sleep_ns(900 * SCENARIO_NS_PER_MS);
+	top = top_json(&folder);
+	named(top, "table-full", &d, 32, 0.7);
+	named(top, "holds-kept", &d, 32, 0.7);
+	not_said(top, "engine-silent");
+	json_decref(top);
+	/* P's engine stands: nobody asks it anything. */
+	node_send(&p, &freeze);
+	scenario_sleep_ns(2600 * SCENARIO_NS_PER_MS);
+	top = top_json(&folder);
+	named(top, "engine-silent", &p, 32, 2);
+	named(top, "table-full", &d, 32, 3);
+	not_said(top, "consumer-silent");
+	json_decref(top);
+	node_kill(&p);
+	top = top_json(&folder);
+	named(top, "process-gone", &p, 32, 0);
+	named(top, "table-full", &d, 32, 3);
+	json_decref(top);
+	(void)snprintf(pid, sizeof(pid), "%d", p.pid);
+	scenario_check(!top_run(&folder, "--after", pid),
+		       "--after finds nothing of it");
+	scenario_check(top_run(&folder, "--after", "1") != 0,
+		       "--after finds what is not there");
+	node_kill(&d);
+	node_close(&other);
+	top_folder_close(&folder);
+}
+
+static void s1_screens(const struct scenario *scenario)
+{
+	const char *config = "\"lease_ms\":600,\"max_holds\":32";
+	struct top_folder folder;
+	struct node p, d;
+
+	top_folder_open(&folder);
+	open_node(scenario, &p, "prefill-a", folder.path, config);
+	open_node(scenario, &d, "decode-b", folder.path, config);
+	node_pulls(&p, &d, BLOCKS, 20);
+	claim_some(&p, &d, 31);
+	scenario_sleep_ns(900 * SCENARIO_NS_PER_MS);
+	top_capture(&folder, 80, 24);
+	top_capture(&folder, 200, 50);
+	node_kill(&d);
+	node_kill(&p);
+	top_folder_close(&folder);
+}
+
+static void s1_trace(const struct scenario *scenario)
+{
+	struct top_folder folder;
+	struct node p, d;
+	char path[128];
+	json_t *trace;
+
+	top_folder_open(&folder);
+	open_node(scenario, &p, "prefill-a", folder.path, "");
+	open_node(scenario, &d, "decode-b", folder.path, "");
+	node_pulls(&p, &d, BLOCKS, 20);
+	(void)snprintf(path, sizeof(path), "%s/trace.json", folder.path);
+	scenario_check(!top_run(&folder, "--trace", path), "no trace");
+	trace = json_load_file(path, 0, NULL);
+	scenario_check(trace != NULL, "the trace is no JSON");
+	scenario_say(", %u events", top_trace_check(trace, 20));
+	json_decref(trace);
+	node_close(&d);
+	node_close(&p);
+	top_folder_close(&folder);
+}
+
+const struct scenario_case scenario_s1[] = {
+	{ "S1a", "a paused consumer is named", s1_paused, 30, 60 },
+	{ "S1b", "whose leases expire is named", s1_expiry, 30, 60 },
+	{ "S1c", "who filled the table is named, also when P stands or is gone",
+	  s1_leak, 40, 80 },
+	{ "S1d", "a screen of 80 x 24 and one of 200 x 50", s1_screens, 30,
+	  60 },
+	{ "S1e", "a trace of 20 requests joins both sides", s1_trace, 30, 60 },
+	{ 0 },
+};

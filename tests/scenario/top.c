@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See top.h. */
+#include "tests/scenario/top.h"
+
+#include <ftw.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SCREEN_BYTES 65536u
+
+void top_folder_open(struct top_folder *folder)
+{
+	(void)snprintf(folder->path, sizeof(folder->path),
+		       "/dev/shm/kvpull-scenario-XXXXXX");
+	/* Whoever forks below leaves nothing to be printed twice. */
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
+	scenario_check(mkdtemp(folder->path) != NULL, "no folder in memory");
+}
+
+static int remove_one(const char *path, const struct stat *status, int type,
+		      struct FTW *walk)
+{
+	(void)status;
+	(void)type;
+	(void)walk;
+	return remove(path);
+}
+
+void top_folder_close(struct top_folder *folder)
+{
+	(void)nftw(folder->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The tool is built beside this program. */
+static void tool_path(char *path, size_t bytes)
+{
+	char own[400];
+	const ssize_t got = readlink("/proc/self/exe", own, sizeof(own) - 1);
+
+	scenario_check(got > 0, "/proc/self/exe");
+	own[got] = '\0';
+	*strrchr(own, '/') = '\0';
+	(void)snprintf(path, bytes, "%s/kvpull_top", own);
+}
+
+json_t *top_json(const struct top_folder *folder)
+{
+	char tool[512];
+	char command[640];
+	FILE *out;
+	json_t *top;
+
+	tool_path(tool, sizeof(tool));
+	(void)snprintf(command, sizeof(command), "%s --json --folder %s", tool,
+		       folder->path);
+	/* NOLINTNEXTLINE(cert-env33-c): a tool and a folder of our own. */
+	out = popen(command, "r");
+	scenario_check(out != NULL, "kvpull_top does not start");
+	top = json_loadf(out, 0, NULL);
+	scenario_check(!pclose(out) && top, "kvpull_top --json failed");
+	return top;
+}
+
+int top_run(const struct top_folder *folder, const char *option,
+	    const char *value)
+{
+	char tool[512];
+	int status = 0;
+	pid_t child;
+
+	tool_path(tool, sizeof(tool));
+	child = fork();
+	if (!child) {
+		if (freopen("/dev/null", "w", stdout))
+			(void)execl(tool, tool, "--folder", folder->path,
+				    option, value, (char *)NULL);
+		_exit(127);
+	}
+	scenario_check(child > 0 && waitpid(child, &status, 0) == child,
+		       "kvpull_top does not start");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+void top_print(const json_t *top, const char *key)
+{
+	(void)json_dumpf(json_object_get(top, key), stdout, JSON_INDENT(1));
+	(void)putchar('\n');
+}
+
+/* One screen of text: what a terminal would obey is left out. */
+static void screen_check(const char *text, uint32_t columns, uint32_t lines)
+{
+	char shown[512];
+	uint32_t used = 0;
+	uint32_t line = 0;
+
+	(void)printf("    %u x %u\n", columns, lines);
+	for (; *text; text++) {
+		if (*text == '\033') {
+			while (*text && (*text < '@' || *text == '['))
+				text++;
+			continue;
+		}
+		if (*text == '\r')
+			continue;
+		if (*text != '\n') {
+			scenario_check(used < columns, "line %u is over %u",
+				       line + 1, columns);
+			shown[used++] = *text;
+			continue;
+		}
+		shown[used] = '\0';
+		(void)printf("    |%-*s|\n", (int)columns, shown);
+		scenario_check(++line < lines, "more than %u lines", lines);
+		used = 0;
+	}
+	scenario_check(line > 8, "a screen of %u lines", line);
+}
+
+void top_capture(const struct top_folder *folder, uint32_t columns,
+		 uint32_t lines)
+{
+	const struct winsize size = { .ws_col = (unsigned short)columns,
+				      .ws_row = (unsigned short)lines };
+	static char text[SCREEN_BYTES];
+	struct pollfd ready = { .events = POLLIN };
+	char tool[512];
+	size_t used = 0;
+	char *begin;
+	char *end;
+	int status = 0;
+	pid_t child;
+
+	tool_path(tool, sizeof(tool));
+	child = forkpty(&ready.fd, NULL, NULL, &size);
+	if (!child) {
+		(void)execl(tool, tool, "--interval", "300", "--folder",
+			    folder->path, (char *)NULL);
+		_exit(127);
+	}
+	scenario_check(child > 0, "no terminal");
+	/* The first screen ends where the rest of it is cleared. */
+	memset(text, 0, sizeof(text));
+	while (!(end = strstr(text, "\033[J")) && poll(&ready, 1, 5000) == 1) {
+		const ssize_t got =
+			read(ready.fd, text + used, sizeof(text) - 1 - used);
+
+		if (got <= 0)
+			break;
+		used += (size_t)got;
+	}
+	scenario_check(end != NULL, "no screen within five seconds");
+	*end = '\0';
+	begin = strstr(text, "kvpull_top");
+	scenario_check(begin != NULL, "the screen does not say what it is");
+	screen_check(begin, columns, lines);
+	scenario_check(strstr(begin, "holds-kept") != NULL,
+		       "the screen does not say what is wrong");
+	scenario_check(write(ready.fd, "q", 1) == 1, "no key");
+	while (read(ready.fd, text, sizeof(text)) > 0)
+		continue;
+	scenario_check(waitpid(child, &status, 0) == child && !status,
+		       "q does not end it");
+	(void)close(ready.fd);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+static double real_of(const json_t *object, const char *key)
+{
+	return json_number_value(json_object_get(object, key));
+}
+
+/* The members that the format wants of each phase that we write. */
+static void event_check(const json_t *event)
+{
+	const char *phase = text_of(event, "ph");
+
+	scenario_check(strlen(phase) == 1 && strchr("XMisf", *phase),
+		       "phase %s", phase);
+	scenario_check(*text_of(event, "name") &&
+			       json_is_integer(json_object_get(event, "pid")) &&
+			       json_is_integer(json_object_get(event, "tid")) &&
+			       json_is_number(json_object_get(event, "ts")) &&
+			       real_of(event, "ts") >= 0,
+		       "an event without name, pid, tid or ts");
+	if (*phase == 'X')
+		scenario_check(json_is_number(json_object_get(event, "dur")) &&
+				       real_of(event, "dur") >= 0,
+			       "a span without its time");
+	if (*phase == 's' || *phase == 'f')
+		scenario_check(*text_of(event, "id"), "an arrow without id");
+	if (*phase == 'i')
+		scenario_check(strchr("gpt", *text_of(event, "s")) != NULL,
+			       "an instant without scope");
+	if (*phase == 'M')
+		scenario_check(json_is_object(json_object_get(event, "args")),
+			       "metadata without args");
+}
+
+static int is_same_request(const json_t *one, const json_t *other)
+{
+	return json_equal(json_object_get(json_object_get(one, "args"),
+					  "incarnation"),
+			  json_object_get(json_object_get(other, "args"),
+					  "incarnation")) &&
+	       json_equal(json_object_get(json_object_get(one, "args"), "slot"),
+			  json_object_get(json_object_get(other, "args"),
+					  "slot")) &&
+	       json_equal(json_object_get(json_object_get(one, "args"),
+					  "generation"),
+			  json_object_get(json_object_get(other, "args"),
+					  "generation"));
+}
+
+/* 1: the pull lies within the time of the hold that it read, over there. */
+static int has_hold(const json_t *events, const json_t *pull)
+{
+	const double begin = real_of(pull, "ts");
+	const double end = begin + real_of(pull, "dur");
+	const json_t *event;
+	size_t at;
+
+	json_array_foreach(events, at, event)
+	{
+		if (strcmp(text_of(event, "name"), "hold") != 0 ||
+		    !is_same_request(event, pull))
+			continue;
+		return real_of(event, "pid") != real_of(pull, "pid") &&
+		       real_of(event, "ts") < end &&
+		       real_of(event, "ts") + real_of(event, "dur") > begin;
+	}
+	return 0;
+}
+
+static uint32_t arrows(const json_t *events, const char *phase)
+{
+	const json_t *event;
+	uint32_t count = 0;
+	size_t at;
+
+	json_array_foreach(events, at, event) count +=
+		!strcmp(text_of(event, "ph"), phase);
+	return count;
+}
+
+uint32_t top_trace_check(const json_t *trace, uint32_t pulls)
+{
+	const json_t *events = json_object_get(trace, "traceEvents");
+	const json_t *event;
+	uint32_t joined = 0;
+	size_t at;
+
+	scenario_check(json_is_array(events), "no traceEvents");
+	json_array_foreach(events, at, event)
+	{
+		event_check(event);
+		if (!strcmp(text_of(event, "ph"), "X") &&
+		    !strcmp(text_of(event, "name"), "pull"))
+			joined += (uint32_t)has_hold(events, event);
+	}
+	scenario_check(joined == pulls, "%u of %u pulls overlap their holds",
+		       joined, pulls);
+	scenario_check(arrows(events, "s") == pulls &&
+			       arrows(events, "f") == pulls,
+		       "%u arrows begin, %u end", arrows(events, "s"),
+		       arrows(events, "f"));
+	return (uint32_t)json_array_size(events);
+}

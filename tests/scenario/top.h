@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvpull_top as people and programs run it, on the files of one folder. */
+#ifndef KVPULL_TESTS_TOP_H
+#define KVPULL_TESTS_TOP_H
+
+#include <jansson.h>
+
+#include "tests/scenario/scenario.h"
+
+/* In memory, so that status files lie there. */
+struct top_folder {
+	char path[64];
+};
+
+void top_folder_open(struct top_folder *folder);
+void top_folder_close(struct top_folder *folder);
+/* Its one object; the caller's. */
+json_t *top_json(const struct top_folder *folder);
+/* With an option and its value: its exit status. */
+int top_run(const struct top_folder *folder, const char *option,
+	    const char *value);
+/* On a terminal of that size: printed, and no line or column too many. */
+void top_capture(const struct top_folder *folder, uint32_t columns,
+		 uint32_t lines);
+/*
+ * Every event is as the Trace Event Format has it; so many pulls overlap the
+ * hold that they read, on another process. Return: how many events.
+ */
+uint32_t top_trace_check(const json_t *trace, uint32_t pulls);
+void top_print(const json_t *top, const char *key);
+
+#endif /* KVPULL_TESTS_TOP_H */
