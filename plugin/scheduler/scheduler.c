@@ -198,16 +198,26 @@ void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
 		kvpull_scheduler_remove(scheduler, request);
 }
 
+static int may_say(struct kvpull_scheduler *scheduler,
+		   enum kvpull_table_full table, uint64_t now_ns)
+{
+	if (now_ns < scheduler->full_say_ns[table])
+		return 0;
+	scheduler->full_say_ns[table] = now_ns + KVPULL_NS_PER_S;
+	return 1;
+}
+
 static int join_ticket(struct kvpull_scheduler *scheduler,
 		       struct kvpull_scheduler_request *entry,
-		       const struct kvpull_request *request)
+		       const struct kvpull_request *request, uint64_t now_ns)
 {
 	int code = kvpull_demand_decode(&scheduler->demand, request->ticket,
 					request->ticket_bytes);
 
 	if (!code)
 		code = kvpull_demand_join(&scheduler->demand, &entry->user);
-	if (code == KVPULL_EFULL)
+	if (code == KVPULL_EFULL &&
+	    may_say(scheduler, KVPULL_FULL_TICKETS, now_ns))
 		kvpull_warn(
 			scheduler->log,
 			"request %s key %" PRIu64
@@ -243,11 +253,12 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 	index = kvpull_index_pool_peek(&scheduler->request_pool);
 	if (index == KVPULL_INDEX_NONE ||
 	    kvpull_map_set(&scheduler->by_key, request->key, index) != 0) {
-		kvpull_warn(
-			scheduler->log,
-			"request key %" PRIu64
-			" is neither held nor pulled: requests_max %u is reached",
-			request->key, scheduler->config.requests_max);
+		if (may_say(scheduler, KVPULL_FULL_REQUESTS, now_ns))
+			kvpull_warn(
+				scheduler->log,
+				"request key %" PRIu64
+				" is neither held nor pulled: requests_max %u is reached",
+				request->key, scheduler->config.requests_max);
 		return KVPULL_EFULL;
 	}
 	(void)kvpull_index_pool_take(&scheduler->request_pool);
@@ -263,7 +274,7 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 	label_take(entry->label, request->label);
 	if (!(request->flags & KVPULL_REQUEST_PULL))
 		return 0;
-	return join_ticket(scheduler, entry, request);
+	return join_ticket(scheduler, entry, request, now_ns);
 }
 
 int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
@@ -540,6 +551,12 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 	bounds_of_ranks(scheduler, &floor, &slot_count);
 	if (kvpull_slots_peek(&scheduler->slots, slot_count, floor, &take)) {
 		scheduler->stats.no_slot++;
+		if (may_say(scheduler, KVPULL_FULL_HOLDS, now_ns))
+			kvpull_warn(
+				scheduler->log,
+				"request %s key %" PRIu64
+				" is not held: %u holds are the most there can be; kvpull_top says who keeps them, or raise max_holds",
+				request->label, request->key, slot_count);
 		return KVPULL_FINISH_FREE;
 	}
 	if (encode_ticket(scheduler, request, &take, finish) != 0) {

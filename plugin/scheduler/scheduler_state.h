@@ -35,6 +35,14 @@ struct kvpull_scheduler_rank {
 	uint32_t past_count; /* free-running */
 };
 
+/* Tables that say so when they are full: a line a second at most. */
+enum kvpull_table_full {
+	KVPULL_FULL_REQUESTS,
+	KVPULL_FULL_TICKETS,
+	KVPULL_FULL_HOLDS,
+	KVPULL_TABLES_FULL
+};
+
 struct kvpull_scheduler {
 	struct kvpull_arena arena;
 	struct kvpull_log own_log;
@@ -64,7 +72,8 @@ struct kvpull_scheduler {
 	uint8_t *ticket_bytes;        /* [KVPULL_TICKET_BYTES_MAX] scratch */
 	char *ticket_text;            /* likewise */
 
-	union kvpull_scheduler_counts stats; /* its own, since open */
+	uint64_t full_say_ns[KVPULL_TABLES_FULL]; /* next line on each */
+	union kvpull_scheduler_counts stats;      /* its own, since open */
 	union kvpull_scheduler_counts stats_at_reset;
 };
 

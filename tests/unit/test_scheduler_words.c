@@ -167,12 +167,43 @@ static void worker_of_another_half_replaces_nobody(void **state)
 	world_close(world);
 }
 
+/* One request more than there is room for: 1 if a line said so. */
+static int is_said(struct world *world, uint64_t key, const char *limit)
+{
+	struct world_ticket ticket;
+
+	last_warning[0] = '\0';
+	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_FREE);
+	return strstr(last_warning, limit) != NULL;
+}
+
+static void full_table_says_so_once_a_second(void **state)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket ticket;
+	struct world *world;
+
+	(void)state;
+	config.max_holds = 1;
+	world = opened(&config);
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	assert_true(is_said(world, 2, "max_holds"));
+	assert_false(is_said(world, 3, "max_holds"));
+	world->now_ns += KVPULL_NS_PER_S - 1;
+	assert_false(is_said(world, 4, "max_holds"));
+	world->now_ns++;
+	assert_true(is_said(world, 5, "max_holds"));
+	assert_false(is_said(world, 6, "max_holds"));
+	world_close(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refused_pull_names_its_limit),
 		cmocka_unit_test(refused_pull_names_the_log),
 		cmocka_unit_test(refused_pull_tells_of_its_ticket),
+		cmocka_unit_test(full_table_says_so_once_a_second),
 		cmocka_unit_test(label_is_one_line_of_a_log),
 		cmocka_unit_test(refused_ticket_may_have_a_key_that_we_lack),
 		cmocka_unit_test(worker_of_another_half_replaces_nobody),
