@@ -73,20 +73,11 @@ caller_at(const struct kvpull_shm_callers *callers, uint32_t index)
 	return &callers->callers[index];
 }
 
-static void wait_close(struct kvpull_wait *wait, int *fd)
-{
-	if (*fd < 0)
-		return;
-	kvpull_wait_remove(wait, *fd);
-	(void)close(*fd);
-	*fd = -1;
-}
-
 static void caller_hang_up(struct kvpull_shm_callers *callers,
 			   struct kvpull_shm_caller *caller)
 {
-	wait_close(callers->wait, &caller->socket);
-	wait_close(callers->wait, &caller->identity.pidfd);
+	kvpull_wait_end(callers->wait, &caller->socket);
+	kvpull_wait_end(callers->wait, &caller->identity.pidfd);
 }
 
 /* The one way out of OPEN and ADMITTED but for refuse(). */
@@ -596,7 +587,7 @@ int kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,
 	if (bell >= 0)
 		(void)close(bell);
 	if (code) {
-		wait_close(callers->wait, &caller->identity.pidfd);
+		kvpull_wait_end(callers->wait, &caller->identity.pidfd);
 		ring_free(callers, caller);
 		return code;
 	}

@@ -32,13 +32,12 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/pause.h"
+#include "base/thread.h"
 #include "shm/copy_choice.h"
 
 /* A few microseconds: about what it costs to be woken. */
@@ -114,10 +113,9 @@ static void plan_init(struct kvpull_copy *copy, struct kvpull_copy_plan *plan,
 	const struct kvpull_copy_routine *routine =
 		atomic_load_explicit(&forced, memory_order_relaxed);
 	struct kvpull_copy_choices choices = copy->choices;
-	uint32_t class;
 
-	for (class = 0; routine && class < KVPULL_COPY_CLASSES; class ++)
-		choices.routines[class] = routine;
+	if (routine)
+		kvpull_copy_choices_set(&choices, routine);
 	kvpull_copy_plan_init(plan, job, &choices, ++copy->serial);
 }
 
@@ -283,30 +281,21 @@ static uint32_t order_count(uint32_t job_max)
 	return count;
 }
 
-/* All signals are the host's threads'. */
 static int workers_start(struct kvpull_copy *copy, uint32_t thread_count)
 {
-	sigset_t all, before;
-	int error = 0;
-
-	(void)sigfillset(&all);
-	error = pthread_sigmask(SIG_SETMASK, &all, &before);
-	if (error)
-		return error;
 	while (copy->thread_count < thread_count) {
 		struct worker *worker = &copy->workers[copy->thread_count];
+		int error;
 
 		worker->index = copy->thread_count;
 		worker->copy = copy;
-		error = pthread_create(&worker->thread, NULL, worker_main,
-				       worker);
+		error = kvpull_thread_start(&worker->thread, "kvpull-copy",
+					    worker_main, worker);
 		if (error)
-			break;
-		(void)pthread_setname_np(worker->thread, "kvpull-copy");
+			return error;
 		copy->thread_count++;
 	}
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return error;
+	return 0;
 }
 
 int kvpull_copy_open(struct kvpull_copy **copy,

@@ -117,8 +117,7 @@ static uint64_t sample(struct bench *bench,
 		bench->remote_ids[i] = i * 0x9e3779b1u % block_count;
 		bench->local_ids[i] = (i * 0x85ebca6bu + 3) % block_count;
 	}
-	for (i = 0; i < KVPULL_COPY_CLASSES; i++)
-		choices.routines[i] = routine;
+	kvpull_copy_choices_set(&choices, routine);
 	start_ns = kvpull_clock_ns();
 	kvpull_copy_plan_init(&plan, &job, &choices, ++bench->serial);
 	for (i = 0; i < plan.share_count; i++)

@@ -86,15 +86,6 @@ static void cpu_name(char text[CPU_BYTES])
 #endif
 }
 
-static void choose_one(struct kvpull_copy_choices *choices,
-		       const struct kvpull_copy_routine *routine)
-{
-	uint32_t class;
-
-	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
-		choices->routines[class] = routine;
-}
-
 /* What the CPUs that were measured by hand choose. */
 static void choose_default(struct kvpull_copy_choices *choices)
 {
@@ -105,7 +96,7 @@ static void choose_default(struct kvpull_copy_choices *choices)
 
 	for (i = 0; !routine && i < 3; i++)
 		routine = kvpull_copy_routine_named(names[i]);
-	choose_one(choices, routine);
+	kvpull_copy_choices_set(choices, routine);
 }
 
 static int choose_named(const char *name, struct kvpull_copy_choices *choices,
@@ -121,7 +112,7 @@ static int choose_named(const char *name, struct kvpull_copy_choices *choices,
 			name);
 		return KVPULL_EINVAL;
 	}
-	choose_one(choices, routine);
+	kvpull_copy_choices_set(choices, routine);
 	return 0;
 }
 

@@ -23,6 +23,17 @@ struct kvpull_copy_choices {
 	const struct kvpull_copy_routine *routines[KVPULL_COPY_CLASSES];
 };
 
+/* One routine for all sizes. */
+static inline void
+kvpull_copy_choices_set(struct kvpull_copy_choices *choices,
+			const struct kvpull_copy_routine *routine)
+{
+	uint32_t class;
+
+	for (class = 0; class < KVPULL_COPY_CLASSES; class ++)
+		choices->routines[class] = routine;
+}
+
 struct kvpull_copy_plan {
 	const struct kvpull_read *read;
 	const uint8_t *const *regions;

@@ -9,8 +9,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -18,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 struct entry {
 	struct kvpull_uring_read read; /* .fd is ours */
@@ -85,22 +84,6 @@ static void *disk_main(void *argument)
 	return NULL;
 }
 
-static int thread_start(struct kvpull_disk_queue *queue)
-{
-	sigset_t all;
-	sigset_t before;
-	int error;
-
-	/* The engine's signals are the engine's. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&queue->thread, NULL, disk_main, queue);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!error)
-		(void)pthread_setname_np(queue->thread, "kvpull-disk");
-	return error;
-}
-
 static void locks_init(struct kvpull_disk_queue *queue)
 {
 	pthread_condattr_t monotonic;
@@ -126,7 +109,10 @@ int kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
 		goto err;
 	locks_init(queue);
 	queue->wake_fd = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
-	error = queue->wake_fd < 0 ? errno : thread_start(queue);
+	error = queue->wake_fd < 0 ?
+			errno :
+			kvpull_thread_start(&queue->thread, "kvpull-disk",
+					    disk_main, queue);
 	if (!error) {
 		disk->queue = queue;
 		return 0;

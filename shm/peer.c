@@ -139,20 +139,11 @@ static void peer_unmap(struct kvpull_shm_peer *peer)
 	peer->doorbell = -1;
 }
 
-static void wait_close(struct kvpull_wait *wait, int *fd)
-{
-	if (*fd < 0)
-		return;
-	kvpull_wait_remove(wait, *fd);
-	(void)close(*fd);
-	*fd = -1;
-}
-
 static void peer_hang_up(struct kvpull_shm_peers *peers,
 			 struct kvpull_shm_peer *peer)
 {
-	wait_close(peers->wait, &peer->socket);
-	wait_close(peers->wait, &peer->identity.pidfd);
+	kvpull_wait_end(peers->wait, &peer->socket);
+	kvpull_wait_end(peers->wait, &peer->identity.pidfd);
 	fds_close(peer);
 }
 

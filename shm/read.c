@@ -38,9 +38,8 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 	};
 	reads->reads = (struct kvpull_shm_read *)kvpull_arena_take(
 		arena, params->reads_max, sizeof(*reads->reads));
-	reads->queue = (uint32_t *)kvpull_arena_take(arena, params->reads_max,
-						     sizeof(*reads->queue));
-	if (!reads->reads || !reads->queue)
+	kvpull_index_list_init(&reads->queue, params->reads_max, arena);
+	if (!reads->reads || !reads->queue.links)
 		return KVPULL_ENOMEM;
 	return kvpull_files_open(&reads->files, params->reads_max, arena,
 				 params->log);
@@ -49,27 +48,6 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads)
 {
 	kvpull_files_close(&reads->files);
-}
-
-static void queue_push(struct kvpull_shm_reads *reads, uint32_t index)
-{
-	uint32_t at = reads->queue_first + reads->queue_count;
-
-	kvpull_check(reads->log, reads->queue_count < reads->read_max);
-	if (at >= reads->read_max)
-		at -= reads->read_max;
-	reads->queue[at] = index;
-	reads->queue_count++;
-}
-
-static uint32_t queue_pop(struct kvpull_shm_reads *reads)
-{
-	const uint32_t index = reads->queue[reads->queue_first];
-
-	if (++reads->queue_first == reads->read_max)
-		reads->queue_first = 0;
-	reads->queue_count--;
-	return index;
 }
 
 /* All of it, by this thread. 0, or the error. */
@@ -100,7 +78,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 	mine->part = part;
 	mine->cursor = (struct kvpull_rows_cursor){ 0 };
 	/* At once if nobody waits: those that do are served in order. */
-	if (is_small && !reads->queue_count &&
+	if (is_small && !reads->queue.count &&
 	    part->byte_count <= reads->early_bytes) {
 		reads->early_bytes -= (uint32_t)part->byte_count;
 		code = small_copy(reads, peer, mine);
@@ -109,7 +87,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 	if (is_small || peer->foreign_count) {
 		mine->state = is_small ? KVPULL_SHM_READ_SMALL :
 					 KVPULL_SHM_READ_FOREIGN;
-		queue_push(reads, part->index);
+		kvpull_index_list_push(&reads->queue, part->index);
 		return 0;
 	}
 	mine->job = (struct kvpull_copy_job){ .read = part,
@@ -361,10 +339,10 @@ static void queue_poll(struct kvpull_shm_reads *reads,
 		       struct kvpull_shm_batch *batch)
 {
 	uint64_t left = QUEUE_BYTES;
-	uint32_t turns = reads->queue_count;
+	uint32_t turns = reads->queue.count;
 
 	while (turns-- && kvpull_shm_batch_room(batch)) {
-		const uint32_t index = reads->queue[reads->queue_first];
+		const uint32_t index = reads->queue.first;
 		struct kvpull_shm_read *mine = &reads->reads[index];
 		/* Ending cancelled ones costs nothing. */
 		const int is_free = mine->cancelled || !mine->part->byte_count;
@@ -373,11 +351,11 @@ static void queue_poll(struct kvpull_shm_reads *reads,
 
 		if (!bytes && !is_free)
 			return;
-		(void)queue_pop(reads);
+		kvpull_index_list_remove(&reads->queue, index);
 		left -= bytes;
 		code = queue_turn(reads, mine, bytes);
 		if (code == 1)
-			queue_push(reads, index);
+			kvpull_index_list_push(&reads->queue, index);
 		else
 			memory_ended(reads, mine, code, batch);
 	}
@@ -398,7 +376,7 @@ static int shares_copy(struct kvpull_shm_reads *reads)
 
 int kvpull_shm_reads_are_due(struct kvpull_shm_reads *reads)
 {
-	return reads->queue_count ||
+	return reads->queue.count ||
 	       (reads->poll_copies && kvpull_copy_has_share(reads->copy));
 }
 
@@ -406,13 +384,13 @@ void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 			   struct kvpull_shm_batch *batch)
 {
 	const uint32_t count = batch->count;
-	int worked = reads->queue_count > 0;
+	int worked = reads->queue.count > 0;
 
 	if (reads->poll_copies)
 		worked |= shares_copy(reads);
 	if (kvpull_shm_batch_room(batch))
 		copies_poll(reads, batch);
-	if (reads->queue_count)
+	if (reads->queue.count)
 		queue_poll(reads, batch);
 	reads->early_bytes = EARLY_BYTES;
 	if (reads->files.is_prepared && kvpull_shm_batch_room(batch))

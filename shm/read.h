@@ -12,6 +12,7 @@
 #define KVPULL_SHM_READ_H
 
 #include "base/arena.h"
+#include "base/index.h"
 #include "base/transport.h"
 #include "shm/batch.h"
 #include "shm/copy.h"
@@ -55,10 +56,8 @@ struct kvpull_shm_reads {
 	struct kvpull_copy *copy;
 	struct kvpull_shm_peers *peers;
 	struct kvpull_files files;
-	struct kvpull_shm_read *reads; /* [read_max] */
-	uint32_t *queue;               /* [read_max], a ring: in their order */
-	uint32_t queue_first;
-	uint32_t queue_count;
+	struct kvpull_shm_read *reads;  /* [read_max] */
+	struct kvpull_index_list queue; /* in their order */
 	uint32_t read_max;
 	uint32_t poll_copies;
 	uint32_t inline_bytes;

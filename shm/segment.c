@@ -14,8 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,14 +25,12 @@
 #include <linux/magic.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 /*
  * By number where the headers are older than the kernel; whether the kernel
  * knows them is found at run time.
  */
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1 */
 #endif
@@ -52,15 +48,9 @@
  */
 #define PIECE_BYTES ((size_t)32 * KVPULL_HUGE_BYTES)
 
-static int errno_to_error(void)
-{
-	return errno == ENOMEM || errno == EMFILE ? KVPULL_ENOMEM :
-						    KVPULL_EDEVICE;
-}
-
-/* Log what failed, with errno; errno survives. */
-static void log_errno(const struct kvpull_log *log, const char *name,
-		      const char *what)
+/* Log what failed, with errno; which error that is. errno survives. */
+static int make_failed(const struct kvpull_log *log, const char *name,
+		       const char *what)
 {
 	const int error = errno;
 
@@ -70,6 +60,8 @@ static void log_errno(const struct kvpull_log *log, const char *name,
 			": raise ulimit -n, or allocate fewer and larger ones" :
 			"");
 	errno = error;
+	return error == ENOMEM || error == EMFILE ? KVPULL_ENOMEM :
+						    KVPULL_EDEVICE;
 }
 
 static size_t page_round(size_t bytes)
@@ -207,23 +199,17 @@ static size_t make_huge(uint8_t *base, size_t bytes, uint32_t thread_count,
 	};
 	pthread_t threads[KVPULL_SEGMENT_THREADS_MAX];
 	uint32_t started = 0;
-	sigset_t all;
-	sigset_t before;
 
 	collapse.piece_count = (collapse.bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 	if (thread_count > KVPULL_SEGMENT_THREADS_MAX)
 		thread_count = KVPULL_SEGMENT_THREADS_MAX;
 	if (thread_count > collapse.piece_count)
 		thread_count = (uint32_t)collapse.piece_count;
-	/* The engine's signals are not for our threads. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
 	/* This thread is one of them, so none that cannot start is missed. */
 	while (started + 1 < thread_count &&
-	       pthread_create(&threads[started], NULL, collapse_run,
-			      &collapse) == 0)
+	       kvpull_thread_start(&threads[started], "kvpull-huge",
+				   collapse_run, &collapse) == 0)
 		started++;
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	(void)collapse_run(&collapse);
 	while (started)
 		(void)pthread_join(threads[--started], NULL);
@@ -297,7 +283,7 @@ int kvpull_segment_make(struct kvpull_shared *shared, const char *name,
 	const char *noexec;
 	const char *failure;
 	int huge_error = 0;
-	int rc;
+	int code;
 
 	if (!bytes || bytes > KVPULL_SEGMENT_BYTES_MAX)
 		return KVPULL_EINVAL;
@@ -305,42 +291,35 @@ int kvpull_segment_make(struct kvpull_shared *shared, const char *name,
 	failure = "cannot create a memfd";
 	made.fd = memfd_open(name, &noexec);
 	if (made.fd < 0)
-		goto err_none;
+		goto err;
 	failure = "cannot set its size";
 	if (ftruncate(made.fd, (off_t)made.bytes) != 0)
-		goto err_fd;
+		goto err;
 	failure = "cannot map";
 	made.base = map_aligned(made.fd, made.bytes, PROT_READ | PROT_WRITE);
 	if (!made.base)
-		goto err_fd;
+		goto err;
 	failure = "cannot keep from dumps and children";
 	if (keep_private(made.base, made.bytes) != 0)
-		goto err_map;
+		goto err;
 	if (huge_threads && made.bytes >= KVPULL_HUGE_BYTES)
 		made.huge_bytes = make_huge(made.base, made.bytes, huge_threads,
 					    &huge_error);
 	failure = seal(&made.fd, kind);
 	if (failure)
-		goto err_map;
+		goto err;
 	made.took_ns = kvpull_clock_ns() - start_ns;
 	log_made(log, name, &made, noexec, huge_error);
 	*shared = made;
 	return 0;
 
-err_map:
-	log_errno(log, name, failure);
-	rc = errno_to_error();
-	(void)munmap(made.base, made.bytes);
-	(void)close(made.fd);
-	return rc;
-err_fd:
-	log_errno(log, name, failure);
-	rc = errno_to_error();
-	(void)close(made.fd);
-	return rc;
-err_none:
-	log_errno(log, name, failure);
-	return errno_to_error();
+err:
+	code = make_failed(log, name, failure);
+	if (made.base)
+		(void)munmap(made.base, made.bytes);
+	if (made.fd >= 0)
+		(void)close(made.fd);
+	return code;
 }
 
 void kvpull_segment_unmake(struct kvpull_shared *shared)
@@ -435,16 +414,4 @@ void kvpull_segment_unmap(uint8_t *base, size_t bytes)
 {
 	if (base)
 		(void)munmap(base, bytes);
-}
-
-int kvpull_segment_populate(const uint8_t *base, size_t bytes)
-{
-	/* madvise() does not write through it. */
-	void *start = (void *)(uintptr_t)base;
-
-	if (madvise(start, bytes, MADV_POPULATE_READ) == 0)
-		return 0;
-	if (errno == EINVAL)
-		return KVPULL_EUNSUPPORTED;
-	return errno == ENOMEM ? KVPULL_ENOMEM : KVPULL_EDEVICE;
 }

@@ -69,10 +69,4 @@ int KVPULL_MUST_CHECK kvpull_segment_map(int fd, size_t bytes,
 int KVPULL_MUST_CHECK kvpull_segment_bytes(int fd, uint64_t *bytes);
 void kvpull_segment_unmap(uint8_t *base, size_t bytes);
 
-/*
- * Fill page tables of a read-only mapping ahead of use: 0; KVPULL_EUNSUPPORTED
- * (before Linux 5.14); KVPULL_ENOMEM, KVPULL_EDEVICE (not a mapping).
- */
-int kvpull_segment_populate(const uint8_t *base, size_t bytes);
-
 #endif /* KVPULL_SHM_SEGMENT_H */

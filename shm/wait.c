@@ -46,6 +46,15 @@ void kvpull_wait_remove(struct kvpull_wait *wait, int fd)
 	(void)epoll_ctl(wait->fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
+void kvpull_wait_end(struct kvpull_wait *wait, int *fd)
+{
+	if (*fd < 0)
+		return;
+	kvpull_wait_remove(wait, *fd);
+	(void)close(*fd);
+	*fd = -1;
+}
+
 uint32_t kvpull_wait_poll(struct kvpull_wait *wait,
 			  struct kvpull_wait_token *tokens, uint32_t capacity)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the owner of a transport waits on: descriptors with tokens. epoll now;
- * an io_uring loop can take its place behind these five calls.
+ * an io_uring loop can take its place behind these calls.
  *
  * A token names a thing and its generation, so that an event of something that
  * was closed in the same batch is told from one of its successor.
@@ -47,6 +47,8 @@ int KVPULL_MUST_CHECK kvpull_wait_add(struct kvpull_wait *wait, int fd,
  * Before close(fd): a copy of it in a fork()ed child would keep it here.
  */
 void kvpull_wait_remove(struct kvpull_wait *wait, int fd);
+/* Remove and close it, if there is one; *fd is -1 after. */
+void kvpull_wait_end(struct kvpull_wait *wait, int *fd);
 
 /*
  * What is ready now, at most `capacity` <= KVPULL_WAIT_BATCH_MAX. Those told

@@ -11,7 +11,6 @@
  * sleeps is woken ahead of them.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -19,6 +18,7 @@
 
 #include "base/epoll.h"
 #include "base/pause.h"
+#include "base/thread.h"
 #include "plugin/progress/progress_state.h"
 
 #define SLEEP_MS_MAX 1000
@@ -226,8 +226,6 @@ static void *thread_main(void *argument)
 
 int kvpull_progress_start(struct kvpull_progress *progress)
 {
-	sigset_t all;
-	sigset_t old;
 	int failed;
 
 	progress->wait_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -241,17 +239,13 @@ int kvpull_progress_start(struct kvpull_progress *progress)
 			     strerror(errno));
 		return KVPULL_EDEVICE;
 	}
-	/* The engine's signals are the engine's. */
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
-	failed = pthread_create(&progress->thread, NULL, thread_main, progress);
-	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+	failed = kvpull_thread_start(&progress->thread, "kvpull-progress",
+				     thread_main, progress);
 	if (failed) {
 		kvpull_error(progress->log, "progress thread: error %d",
 			     failed);
 		return KVPULL_EDEVICE;
 	}
-	(void)pthread_setname_np(progress->thread, "kvpull-progress");
 	progress->thread_runs = 1;
 	return 0;
 }

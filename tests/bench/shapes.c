@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "base/pause.h"
@@ -366,7 +367,7 @@ static int field_open(struct field *field)
 	field->from = producer_map(&field->producer);
 	if (!field->from)
 		return KVPULL_ENOMEM;
-	(void)kvpull_segment_populate(field->from, REGION_BYTES);
+	(void)madvise(field->from, REGION_BYTES, MADV_POPULATE_READ);
 	return 0;
 }
 

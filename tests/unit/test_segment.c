@@ -141,7 +141,6 @@ static void reader_sees_what_the_maker_writes(void **state)
 					    KVPULL_SEGMENT_READ_ONLY, &test_log,
 					    &base),
 			 0);
-	assert_int_equal(kvpull_segment_populate(base, 2 * PAGE), 0);
 	shared.base[PAGE + 5] = 42;
 	assert_int_equal(base[PAGE + 5], 42);
 	assert_int_equal(mprotect(base, PAGE, PROT_READ | PROT_WRITE), -1);
@@ -548,16 +547,6 @@ static void map_beyond_the_address_space_is_no_memory(void **state)
 	(void)close(fd);
 }
 
-static void populate_of_nothing_mapped_fails(void **state)
-{
-	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
-	uint8_t *base = shared.base;
-
-	(void)state;
-	kvpull_segment_unmake(&shared);
-	assert_true(kvpull_segment_populate(base, PAGE) < 0);
-}
-
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
@@ -587,7 +576,6 @@ int main(void)
 		TEST(hugetlb_memfds_are_refused),
 		TEST(size_of_what_has_no_seals_is_not_asked),
 		TEST(map_beyond_the_address_space_is_no_memory),
-		TEST(populate_of_nothing_mapped_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
