@@ -184,15 +184,6 @@ int kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
 	return code;
 }
 
-void kvpull_shm_callers_begin(struct kvpull_shm_callers *callers)
-{
-	uint32_t i;
-
-	for (i = 0; callers->gone_count && i < callers->caller_max; i++)
-		if (callers->callers[i].state == KVPULL_SHM_CALLER_GONE)
-			kvpull_shm_caller_forget(callers, i);
-}
-
 static uint32_t caller_free_index(const struct kvpull_shm_callers *callers)
 {
 	uint32_t i;
@@ -436,10 +427,6 @@ void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
 			continue;
 		callers->lost_count--;
 		caller->state = KVPULL_SHM_CALLER_DOWN;
-		if (!caller->segment.base) {
-			caller->state = KVPULL_SHM_CALLER_GONE;
-			callers->gone_count++;
-		}
 		kvpull_shm_batch_add(batch, KVPULL_EVENT_CALLER_DOWN, i);
 	}
 }
@@ -624,12 +611,8 @@ void kvpull_shm_caller_forget(struct kvpull_shm_callers *callers,
 {
 	struct kvpull_shm_caller *caller = caller_at(callers, index);
 
-	/* One never admitted may have been forgotten by the poll itself. */
-	if (caller->state != KVPULL_SHM_CALLER_DOWN &&
-	    caller->state != KVPULL_SHM_CALLER_GONE)
+	if (caller->state != KVPULL_SHM_CALLER_DOWN)
 		return;
-	if (caller->state == KVPULL_SHM_CALLER_GONE)
-		callers->gone_count--;
 	ring_free(callers, caller);
 	caller->state = KVPULL_SHM_CALLER_FREE;
 }

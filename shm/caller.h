@@ -3,17 +3,15 @@
  * Producer's side: who calls at our socket, and what an admitted one gets.
  *
  * state     entered by                  left by
- * FREE      forget, refuse, next poll   accept -> OPEN
+ * FREE      forget, refuse              accept -> OPEN
  * OPEN      accept: CALLER_UP           admit -> ADMITTED; refuse -> FREE;
  *                                       end, drop, connect_ns -> LOST;
  *                                       its place is needed -> LOST
  * ADMITTED  admit: ring and doorbell    end, drop -> LOST
- * LOST      the end was seen            report: CALLER_DOWN -> DOWN or GONE
- * DOWN      reported; the ring is kept  forget -> FREE
- * GONE      reported, never admitted    forget, next poll -> FREE
+ * LOST      the end was seen            report: CALLER_DOWN -> DOWN
+ * DOWN      reported; a ring is kept    forget -> FREE
  *
- * So each caller of a CALLER_UP that is not refused gets one CALLER_DOWN, and
- * one that was never admitted need not be forgotten.
+ * So each caller of a CALLER_UP that is not refused gets one CALLER_DOWN.
  *
  * Places for callers that wait to be let in (OPEN) are not those of consumers:
  * there are KVPULL_CALLERS_MORE beside callers_max, of which
@@ -39,8 +37,7 @@ enum kvpull_shm_caller_state {
 	KVPULL_SHM_CALLER_OPEN,
 	KVPULL_SHM_CALLER_ADMITTED,
 	KVPULL_SHM_CALLER_LOST,
-	KVPULL_SHM_CALLER_DOWN,
-	KVPULL_SHM_CALLER_GONE
+	KVPULL_SHM_CALLER_DOWN
 };
 
 struct kvpull_shm_caller {
@@ -68,9 +65,8 @@ struct kvpull_shm_callers {
 	uint32_t admitted_max;
 	uint32_t admitted_count; /* that have a ring, until forget */
 	uint32_t ring_records;
-	uint32_t open_count; /* in state OPEN; LOST; GONE: what poll looks for */
+	uint32_t open_count; /* in state OPEN; LOST: what poll looks for */
 	uint32_t lost_count;
-	uint32_t gone_count;
 	uint64_t connect_ns;
 	uint64_t resume_ns; /* the listener rests until then; 0: it works */
 	uint64_t full_said_ns;
@@ -90,7 +86,6 @@ kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
 			 const struct kvpull_serve *serve);
 
 /* Parts of a poll, in this order. */
-void kvpull_shm_callers_begin(struct kvpull_shm_callers *callers);
 /* accept_max: events that the listener may use. */
 void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
 			       struct kvpull_shm_batch *batch,

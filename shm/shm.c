@@ -287,7 +287,6 @@ static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
 					  .buffers = shm->buffers };
 
 	shm->shortage.now_ns = now_ns;
-	kvpull_shm_callers_begin(&shm->callers);
 	kvpull_shm_reads_poll(&shm->reads, &batch);
 	if (look_is_due(shm, now_ns) && kvpull_shm_batch_room(&batch))
 		look(shm, &batch);
