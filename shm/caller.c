@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "shm/parts.h"
+#include "shm/state.h"
 
 /* Out of descriptors: let the backlog hold callers instead of spinning. */
 #define LISTENER_REST_NS (100 * UINT64_C(1000000))
@@ -156,10 +157,12 @@ static int serve_check(const struct kvpull_serve *serve,
 	return 0;
 }
 
-int kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
-			     const struct kvpull_shm_params *params,
+int kvpull_shm_callers_serve(struct kvpull_transport *transport,
 			     const struct kvpull_serve *serve)
 {
+	struct kvpull_shm_callers *callers = &kvpull_shm_of(transport)->callers;
+	const struct kvpull_shm_params *params =
+		&kvpull_shm_of(transport)->params;
 	int code = serve_check(serve, callers->log);
 
 	if (!code && callers->listener.fd >= 0)
@@ -431,9 +434,10 @@ void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
 	}
 }
 
-int kvpull_shm_caller_send(struct kvpull_shm_callers *callers, uint32_t index,
+int kvpull_shm_caller_send(struct kvpull_transport *transport, uint32_t index,
 			   const void *bytes, size_t byte_count)
 {
+	struct kvpull_shm_callers *callers = &kvpull_shm_of(transport)->callers;
 	const struct kvpull_shm_caller *caller = caller_at(callers, index);
 	const struct kvpull_message message = { .bytes = bytes,
 						.byte_count = byte_count };
@@ -554,10 +558,11 @@ static int welcome_send(const struct kvpull_shm_callers *callers,
 		       KVPULL_EPEER;
 }
 
-int kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,
+int kvpull_shm_caller_admit(struct kvpull_transport *transport, uint32_t index,
 			    const void *welcome, size_t welcome_bytes,
 			    struct kvpull_ring **ring)
 {
+	struct kvpull_shm_callers *callers = &kvpull_shm_of(transport)->callers;
 	struct kvpull_shm_caller *caller = caller_at(callers, index);
 	const struct kvpull_message message = { .bytes = welcome,
 						.byte_count = welcome_bytes };
@@ -584,16 +589,17 @@ int kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,
 	return 0;
 }
 
-void kvpull_shm_caller_refuse(struct kvpull_shm_callers *callers,
+void kvpull_shm_caller_refuse(struct kvpull_transport *transport,
 			      uint32_t index, const void *refusal,
 			      size_t refusal_bytes)
 {
+	struct kvpull_shm_callers *callers = &kvpull_shm_of(transport)->callers;
 	struct kvpull_shm_caller *caller = caller_at(callers, index);
 
 	if (caller->state != KVPULL_SHM_CALLER_OPEN)
 		return;
 	/* If it cannot be sent, the closed socket says as much. */
-	if (kvpull_shm_caller_send(callers, index, refusal, refusal_bytes))
+	if (kvpull_shm_caller_send(transport, index, refusal, refusal_bytes))
 		kvpull_debug(callers->log, "caller %u: refusal not sent",
 			     index);
 	caller_hang_up(callers, caller);
@@ -601,14 +607,17 @@ void kvpull_shm_caller_refuse(struct kvpull_shm_callers *callers,
 	callers->open_count--;
 }
 
-void kvpull_shm_caller_drop(struct kvpull_shm_callers *callers, uint32_t index)
+void kvpull_shm_caller_drop(struct kvpull_transport *transport, uint32_t index)
 {
+	struct kvpull_shm_callers *callers = &kvpull_shm_of(transport)->callers;
+
 	caller_lose(callers, caller_at(callers, index));
 }
 
-void kvpull_shm_caller_forget(struct kvpull_shm_callers *callers,
+void kvpull_shm_caller_forget(struct kvpull_transport *transport,
 			      uint32_t index)
 {
+	struct kvpull_shm_callers *callers = &kvpull_shm_of(transport)->callers;
 	struct kvpull_shm_caller *caller = caller_at(callers, index);
 
 	if (caller->state != KVPULL_SHM_CALLER_DOWN)

@@ -81,8 +81,7 @@ void kvpull_shm_callers_fini(struct kvpull_shm_callers *callers);
 
 /* Begin to listen. 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED, KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK
-kvpull_shm_callers_serve(struct kvpull_shm_callers *callers,
-			 const struct kvpull_shm_params *params,
+kvpull_shm_callers_serve(struct kvpull_transport *transport,
 			 const struct kvpull_serve *serve);
 
 /* Parts of a poll, in this order. */
@@ -103,18 +102,18 @@ void kvpull_shm_callers_report(struct kvpull_shm_callers *callers,
 			       struct kvpull_shm_batch *batch);
 
 /* As in the seam. */
-int KVPULL_MUST_CHECK kvpull_shm_caller_send(struct kvpull_shm_callers *callers,
+int KVPULL_MUST_CHECK kvpull_shm_caller_send(struct kvpull_transport *transport,
 					     uint32_t index, const void *bytes,
 					     size_t byte_count);
 int KVPULL_MUST_CHECK
-kvpull_shm_caller_admit(struct kvpull_shm_callers *callers, uint32_t index,
+kvpull_shm_caller_admit(struct kvpull_transport *transport, uint32_t index,
 			const void *welcome, size_t welcome_bytes,
 			struct kvpull_ring **ring);
-void kvpull_shm_caller_refuse(struct kvpull_shm_callers *callers,
+void kvpull_shm_caller_refuse(struct kvpull_transport *transport,
 			      uint32_t index, const void *refusal,
 			      size_t refusal_bytes);
-void kvpull_shm_caller_drop(struct kvpull_shm_callers *callers, uint32_t index);
-void kvpull_shm_caller_forget(struct kvpull_shm_callers *callers,
+void kvpull_shm_caller_drop(struct kvpull_transport *transport, uint32_t index);
+void kvpull_shm_caller_forget(struct kvpull_transport *transport,
 			      uint32_t index);
 
 #endif /* KVPULL_SHM_CALLER_H */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "shm/segment.h"
+#include "shm/state.h"
 
 /* Descriptors of a welcome, in this order; then one a region. */
 enum welcome_fd {
@@ -332,9 +333,11 @@ static int folder_open(const struct kvpull_shm_peers *peers,
 				       code;
 }
 
-int kvpull_shm_peers_reach(const struct kvpull_shm_peers *peers,
+int kvpull_shm_peers_reach(const struct kvpull_transport *transport,
 			   const char *address)
 {
+	const struct kvpull_shm_peers *peers =
+		&kvpull_shm_of_const(transport)->peers;
 	const int code = folder_open(peers, NULL);
 
 	return code ? code : kvpull_endpoint_find(peers->folder->fd, address);
@@ -370,9 +373,10 @@ static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
 	return code;
 }
 
-int kvpull_shm_peer_connect(struct kvpull_shm_peers *peers, const char *address,
-			    uint32_t *index)
+int kvpull_shm_peer_connect(struct kvpull_transport *transport,
+			    const char *address, uint32_t *index)
 {
+	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
 	uint32_t i = 0;
 	int code;
 
@@ -392,9 +396,10 @@ int kvpull_shm_peer_connect(struct kvpull_shm_peers *peers, const char *address,
 	return 0;
 }
 
-int kvpull_shm_peer_send(struct kvpull_shm_peers *peers, uint32_t index,
+int kvpull_shm_peer_send(struct kvpull_transport *transport, uint32_t index,
 			 const void *bytes, size_t byte_count)
 {
+	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
 	const struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
 	const struct kvpull_message message = { .bytes = bytes,
 						.byte_count = byte_count };
@@ -617,9 +622,10 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 	return 0;
 }
 
-int kvpull_shm_peer_notify(struct kvpull_shm_peers *peers, uint32_t index,
+int kvpull_shm_peer_notify(struct kvpull_transport *transport, uint32_t index,
 			   const struct kvpull_record *record)
 {
+	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
 	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
 	int code;
 

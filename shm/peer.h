@@ -119,19 +119,19 @@ int kvpull_shm_peers_are_due(const struct kvpull_shm_peers *peers);
 
 /* As in the seam. */
 int KVPULL_MUST_CHECK
-kvpull_shm_peers_reach(const struct kvpull_shm_peers *peers,
+kvpull_shm_peers_reach(const struct kvpull_transport *transport,
 		       const char *address);
-int KVPULL_MUST_CHECK kvpull_shm_peer_connect(struct kvpull_shm_peers *peers,
-					      const char *address,
-					      uint32_t *index);
-int KVPULL_MUST_CHECK kvpull_shm_peer_send(struct kvpull_shm_peers *peers,
+int KVPULL_MUST_CHECK
+kvpull_shm_peer_connect(struct kvpull_transport *transport, const char *address,
+			uint32_t *index);
+int KVPULL_MUST_CHECK kvpull_shm_peer_send(struct kvpull_transport *transport,
 					   uint32_t index, const void *bytes,
 					   size_t byte_count);
 int KVPULL_MUST_CHECK kvpull_shm_peer_attach(struct kvpull_shm_peers *peers,
 					     uint32_t index,
 					     const struct kvpull_serve *remote);
 int KVPULL_MUST_CHECK
-kvpull_shm_peer_notify(struct kvpull_shm_peers *peers, uint32_t index,
+kvpull_shm_peer_notify(struct kvpull_transport *transport, uint32_t index,
 		       const struct kvpull_record *record);
 /* Its end, whatever the reason; the first one counts. */
 void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,

@@ -7,6 +7,8 @@
  */
 #include "shm/read.h"
 
+#include "shm/state.h"
+
 #define COPY_BATCH_MAX 16u
 /*
  * Copied in one poll: about 100 us. What the rest of a poll looks at was driven
@@ -153,9 +155,10 @@ static int split_start(struct kvpull_shm_reads *reads,
 	return 0;
 }
 
-int kvpull_shm_read_start(struct kvpull_shm_reads *reads, uint32_t peer_index,
-			  struct kvpull_read *read)
+int kvpull_shm_read_start(struct kvpull_transport *transport,
+			  uint32_t peer_index, struct kvpull_read *read)
 {
+	struct kvpull_shm_reads *reads = &kvpull_shm_of(transport)->reads;
 	struct kvpull_shm_peer *peer =
 		kvpull_shm_peer_at(reads->peers, peer_index);
 	struct kvpull_shm_read *mine;
@@ -190,9 +193,12 @@ static void read_cancel(struct kvpull_shm_reads *reads,
 		kvpull_files_cancel(&reads->files, &mine->file, code);
 }
 
-void kvpull_shm_read_cancel(struct kvpull_shm_reads *reads,
-			    const struct kvpull_read *read)
+void kvpull_shm_read_cancel(struct kvpull_transport *transport,
+			    uint32_t peer_index, struct kvpull_read *read)
 {
+	struct kvpull_shm_reads *reads = &kvpull_shm_of(transport)->reads;
+
+	(void)peer_index;
 	kvpull_check(reads->log, read->index < reads->read_max);
 	if (reads->reads[read->index].read == read)
 		read_cancel(reads, &reads->reads[read->index], KVPULL_EABORTED);
@@ -399,9 +405,10 @@ void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 		(void)kvpull_shm_batch_add(batch, KVPULL_EVENT_NONE, 0);
 }
 
-int kvpull_shm_read_check(struct kvpull_shm_reads *reads, uint32_t peer_index,
-			  struct kvpull_read *read)
+int kvpull_shm_read_check(struct kvpull_transport *transport,
+			  uint32_t peer_index, struct kvpull_read *read)
 {
+	struct kvpull_shm_reads *reads = &kvpull_shm_of(transport)->reads;
 	const struct kvpull_shm_peer *peer =
 		kvpull_shm_peer_at(reads->peers, peer_index);
 	const struct kvpull_revocation_entry *entries =

@@ -71,12 +71,12 @@ int KVPULL_MUST_CHECK kvpull_shm_reads_init(
 void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads);
 
 /* As in the seam. */
-int KVPULL_MUST_CHECK kvpull_shm_read_start(struct kvpull_shm_reads *reads,
+int KVPULL_MUST_CHECK kvpull_shm_read_start(struct kvpull_transport *transport,
 					    uint32_t peer_index,
 					    struct kvpull_read *read);
-void kvpull_shm_read_cancel(struct kvpull_shm_reads *reads,
-			    const struct kvpull_read *read);
-int KVPULL_MUST_CHECK kvpull_shm_read_check(struct kvpull_shm_reads *reads,
+void kvpull_shm_read_cancel(struct kvpull_transport *transport,
+			    uint32_t peer_index, struct kvpull_read *read);
+int KVPULL_MUST_CHECK kvpull_shm_read_check(struct kvpull_transport *transport,
 					    uint32_t peer_index,
 					    struct kvpull_read *read);
 

@@ -16,88 +16,23 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "shm/batch.h"
-#include "shm/caller.h"
-#include "shm/copy.h"
-#include "shm/endpoint.h"
-#include "shm/folder.h"
-#include "shm/peer.h"
-#include "shm/read.h"
-#include "shm/shortage.h"
-#include "shm/wait.h"
+#include "shm/state.h"
 
 #define LOOK_POLLS 16u
 #define LOOK_NS UINT64_C(1000000)
 #define BUFFERS_BYTES ((size_t)KVPULL_WAIT_BATCH_MAX * KVPULL_MESSAGE_BYTES_MAX)
 
-struct shm {
-	struct kvpull_transport transport; /* first: the seam's handle */
-	struct kvpull_shm_params params;   /* its texts are copies */
-	struct kvpull_wait wait;
-	struct kvpull_folder folder;
-	struct kvpull_shortage shortage;
-	struct kvpull_copy *copy;
-	struct kvpull_shm_callers callers;
-	struct kvpull_shm_peers peers;
-	struct kvpull_shm_reads reads;
-	uint8_t *buffers;
-	int wake_fd; /* copy workers and io_uring write it */
-	int timer_fd;
-	uint32_t look_now;
-	uint32_t polls; /* since the last look */
-	uint64_t looked_ns;
-	uint64_t timer_ns; /* what timer_fd is set for; UINT64_MAX: nothing */
-};
-
-static struct shm *shm_of(struct kvpull_transport *transport)
-{
-	return (struct shm *)(void *)transport;
-}
-
-static const struct shm *shm_of_const(const struct kvpull_transport *transport)
-{
-	return (const struct shm *)(const void *)transport;
-}
-
-static int shm_serve(struct kvpull_transport *transport,
-		     const struct kvpull_serve *serve)
-{
-	struct shm *shm = shm_of(transport);
-
-	return kvpull_shm_callers_serve(&shm->callers, &shm->params, serve);
-}
-
 static const char *shm_address(const struct kvpull_transport *transport)
 {
-	const struct shm *shm = shm_of_const(transport);
+	const struct kvpull_shm *shm = kvpull_shm_of_const(transport);
 
 	return shm->callers.listener.fd >= 0 ? shm->callers.listener.name : "";
-}
-
-static int shm_reachable(const struct kvpull_transport *transport,
-			 const char *address)
-{
-	return kvpull_shm_peers_reach(&shm_of_const(transport)->peers, address);
-}
-
-static int shm_connect(struct kvpull_transport *transport, const char *address,
-		       uint32_t *peer)
-{
-	return kvpull_shm_peer_connect(&shm_of(transport)->peers, address,
-				       peer);
-}
-
-static int shm_peer_send(struct kvpull_transport *transport, uint32_t peer,
-			 const void *bytes, size_t byte_count)
-{
-	return kvpull_shm_peer_send(&shm_of(transport)->peers, peer, bytes,
-				    byte_count);
 }
 
 static int shm_attach(struct kvpull_transport *transport, uint32_t peer,
 		      const struct kvpull_serve *remote)
 {
-	struct shm *shm = shm_of(transport);
+	struct kvpull_shm *shm = kvpull_shm_of(transport);
 	int code = kvpull_shm_peer_attach(&shm->peers, peer, remote);
 
 	if (!code && kvpull_shm_peer_at(&shm->peers, peer)->file_count)
@@ -109,42 +44,17 @@ static int shm_attach(struct kvpull_transport *transport, uint32_t peer,
 
 static void shm_disconnect(struct kvpull_transport *transport, uint32_t peer)
 {
-	struct kvpull_shm_peers *peers = &shm_of(transport)->peers;
+	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
 
 	kvpull_shm_peer_lose(peers, kvpull_shm_peer_at(peers, peer),
 			     KVPULL_EPEER);
 }
 
-static int shm_read_start(struct kvpull_transport *transport, uint32_t peer,
-			  struct kvpull_read *read)
-{
-	return kvpull_shm_read_start(&shm_of(transport)->reads, peer, read);
-}
-
-static void shm_read_cancel(struct kvpull_transport *transport, uint32_t peer,
-			    struct kvpull_read *read)
-{
-	(void)peer;
-	kvpull_shm_read_cancel(&shm_of(transport)->reads, read);
-}
-
-static int shm_check_start(struct kvpull_transport *transport, uint32_t peer,
-			   struct kvpull_read *read)
-{
-	return kvpull_shm_read_check(&shm_of(transport)->reads, peer, read);
-}
-
-static int shm_notify(struct kvpull_transport *transport, uint32_t peer,
-		      const struct kvpull_record *record)
-{
-	return kvpull_shm_peer_notify(&shm_of(transport)->peers, peer, record);
-}
-
 static uint32_t shm_notes_open(const struct kvpull_transport *transport,
 			       uint32_t index)
 {
-	const struct kvpull_shm_peer *peer =
-		kvpull_shm_peer_at(&shm_of_const(transport)->peers, index);
+	const struct kvpull_shm_peer *peer = kvpull_shm_peer_at(
+		&kvpull_shm_of_const(transport)->peers, index);
 
 	return peer->state == KVPULL_SHM_PEER_ATTACHED ?
 		       kvpull_ring_open_count(&peer->writer) :
@@ -154,45 +64,13 @@ static uint32_t shm_notes_open(const struct kvpull_transport *transport,
 static void shm_beat(struct kvpull_transport *transport, uint32_t index)
 {
 	struct kvpull_shm_peer *peer =
-		kvpull_shm_peer_at(&shm_of(transport)->peers, index);
+		kvpull_shm_peer_at(&kvpull_shm_of(transport)->peers, index);
 
 	if (peer->state == KVPULL_SHM_PEER_ATTACHED)
 		kvpull_ring_beat(&peer->writer);
 }
 
-static int shm_caller_send(struct kvpull_transport *transport, uint32_t caller,
-			   const void *bytes, size_t byte_count)
-{
-	return kvpull_shm_caller_send(&shm_of(transport)->callers, caller,
-				      bytes, byte_count);
-}
-
-static int shm_admit(struct kvpull_transport *transport, uint32_t caller,
-		     const void *welcome, size_t welcome_bytes,
-		     struct kvpull_ring **ring)
-{
-	return kvpull_shm_caller_admit(&shm_of(transport)->callers, caller,
-				       welcome, welcome_bytes, ring);
-}
-
-static void shm_refuse(struct kvpull_transport *transport, uint32_t caller,
-		       const void *refusal, size_t refusal_bytes)
-{
-	kvpull_shm_caller_refuse(&shm_of(transport)->callers, caller, refusal,
-				 refusal_bytes);
-}
-
-static void shm_drop(struct kvpull_transport *transport, uint32_t caller)
-{
-	kvpull_shm_caller_drop(&shm_of(transport)->callers, caller);
-}
-
-static void shm_forget(struct kvpull_transport *transport, uint32_t caller)
-{
-	kvpull_shm_caller_forget(&shm_of(transport)->callers, caller);
-}
-
-static void wake_clear(const struct shm *shm)
+static void wake_clear(const struct kvpull_shm *shm)
 {
 	uint64_t count;
 
@@ -200,7 +78,7 @@ static void wake_clear(const struct shm *shm)
 		kvpull_debug(shm->transport.log, "wake: %s", strerror(errno));
 }
 
-static void timer_clear(struct shm *shm)
+static void timer_clear(struct kvpull_shm *shm)
 {
 	uint64_t ignored;
 
@@ -209,7 +87,7 @@ static void timer_clear(struct shm *shm)
 }
 
 /* From the last poll's time on: an owner that sleeps has just polled. */
-static void timer_set(struct shm *shm, uint64_t at_ns)
+static void timer_set(struct kvpull_shm *shm, uint64_t at_ns)
 {
 	struct itimerspec timer = { 0 };
 
@@ -226,7 +104,8 @@ static void timer_set(struct shm *shm, uint64_t at_ns)
 	(void)timerfd_settime(shm->timer_fd, 0, &timer, NULL);
 }
 
-static void token_take(struct shm *shm, const struct kvpull_wait_token *token,
+static void token_take(struct kvpull_shm *shm,
+		       const struct kvpull_wait_token *token,
 		       struct kvpull_shm_batch *batch, uint32_t later_count)
 {
 	switch (token->kind) {
@@ -252,13 +131,13 @@ static void token_take(struct shm *shm, const struct kvpull_wait_token *token,
 	}
 }
 
-static int look_is_due(struct shm *shm, uint64_t now_ns)
+static int look_is_due(struct kvpull_shm *shm, uint64_t now_ns)
 {
 	return ++shm->polls >= LOOK_POLLS || shm->look_now ||
 	       now_ns - shm->looked_ns >= LOOK_NS;
 }
 
-static void look(struct shm *shm, struct kvpull_shm_batch *batch)
+static void look(struct kvpull_shm *shm, struct kvpull_shm_batch *batch)
 {
 	struct kvpull_wait_token tokens[KVPULL_WAIT_BATCH_MAX];
 	uint32_t count;
@@ -280,7 +159,7 @@ static void look(struct shm *shm, struct kvpull_shm_batch *batch)
 static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		    struct kvpull_event *events, uint32_t capacity)
 {
-	struct shm *shm = shm_of(transport);
+	struct kvpull_shm *shm = kvpull_shm_of(transport);
 	struct kvpull_shm_batch batch = { .events = events,
 					  .capacity = capacity,
 					  .now_ns = now_ns,
@@ -301,7 +180,7 @@ static int shm_poll(struct kvpull_transport *transport, uint64_t now_ns,
 
 static int shm_arm(struct kvpull_transport *transport)
 {
-	struct shm *shm = shm_of(transport);
+	struct kvpull_shm *shm = kvpull_shm_of(transport);
 	const uint64_t callers_ns = kvpull_shm_callers_due_ns(&shm->callers);
 	const uint64_t peers_ns = kvpull_shm_peers_due_ns(&shm->peers);
 
@@ -320,7 +199,7 @@ static int shm_arm(struct kvpull_transport *transport)
 
 static void shm_disarm(struct kvpull_transport *transport)
 {
-	struct shm *shm = shm_of(transport);
+	struct kvpull_shm *shm = kvpull_shm_of(transport);
 
 	kvpull_copy_disarm(shm->copy);
 	shm->look_now = 1;
@@ -335,15 +214,15 @@ static int shm_rings(const struct kvpull_transport *transport)
 
 static int shm_fd(const struct kvpull_transport *transport)
 {
-	return shm_of_const(transport)->wait.fd;
+	return kvpull_shm_of_const(transport)->wait.fd;
 }
 
 static int shm_doorbell_fd(const struct kvpull_transport *transport)
 {
-	return shm_of_const(transport)->callers.doorbells;
+	return kvpull_shm_of_const(transport)->callers.doorbells;
 }
 
-static void wakes_close(const struct shm *shm)
+static void wakes_close(const struct kvpull_shm *shm)
 {
 	if (shm->wake_fd >= 0)
 		(void)close(shm->wake_fd);
@@ -353,7 +232,7 @@ static void wakes_close(const struct shm *shm)
 
 static void shm_close(struct kvpull_transport *transport)
 {
-	struct shm *shm = shm_of(transport);
+	struct kvpull_shm *shm = kvpull_shm_of(transport);
 
 	/* Joins the workers, so nothing reads what is unmapped next. */
 	kvpull_copy_close(shm->copy);
@@ -370,24 +249,24 @@ static const struct kvpull_transport_ops shm_ops = {
 	.near = "same node: its socket is in our folder",
 	.far = "another node: its socket is not in our folder",
 	.vouches = 1,
-	.serve = shm_serve,
+	.serve = kvpull_shm_callers_serve,
 	.address = shm_address,
-	.reachable = shm_reachable,
-	.connect = shm_connect,
-	.peer_send = shm_peer_send,
+	.reachable = kvpull_shm_peers_reach,
+	.connect = kvpull_shm_peer_connect,
+	.peer_send = kvpull_shm_peer_send,
 	.attach = shm_attach,
 	.disconnect = shm_disconnect,
-	.read_start = shm_read_start,
-	.read_cancel = shm_read_cancel,
-	.check_start = shm_check_start,
-	.notify = shm_notify,
+	.read_start = kvpull_shm_read_start,
+	.read_cancel = kvpull_shm_read_cancel,
+	.check_start = kvpull_shm_read_check,
+	.notify = kvpull_shm_peer_notify,
 	.notes_open = shm_notes_open,
 	.beat = shm_beat,
-	.caller_send = shm_caller_send,
-	.admit = shm_admit,
-	.refuse = shm_refuse,
-	.drop = shm_drop,
-	.forget = shm_forget,
+	.caller_send = kvpull_shm_caller_send,
+	.admit = kvpull_shm_caller_admit,
+	.refuse = kvpull_shm_caller_refuse,
+	.drop = kvpull_shm_caller_drop,
+	.forget = kvpull_shm_caller_forget,
 	.poll = shm_poll,
 	.arm = shm_arm,
 	.disarm = shm_disarm,
@@ -407,7 +286,7 @@ static const char *text_copy(struct kvpull_arena *arena, const char *text)
 	return copy;
 }
 
-static int memory_take(struct shm *shm, struct kvpull_arena *arena)
+static int memory_take(struct kvpull_shm *shm, struct kvpull_arena *arena)
 {
 	shm->buffers = (uint8_t *)kvpull_arena_take(arena, BUFFERS_BYTES, 1);
 	shm->params.socket_dir = text_copy(arena, shm->params.socket_dir);
@@ -418,7 +297,7 @@ static int memory_take(struct shm *shm, struct kvpull_arena *arena)
 }
 
 /* A copy that ended, or a time-out: what ends an owner's sleep beside peers. */
-static int wakes_open(struct shm *shm)
+static int wakes_open(struct kvpull_shm *shm)
 {
 	const struct kvpull_wait_token copy = { .kind = KVPULL_WAIT_COPY };
 	const struct kvpull_wait_token timer = { .kind = KVPULL_WAIT_TIMER };
@@ -436,7 +315,7 @@ static int wakes_open(struct shm *shm)
 	return KVPULL_EDEVICE;
 }
 
-static int copy_open(struct shm *shm, struct kvpull_arena *arena)
+static int copy_open(struct kvpull_shm *shm, struct kvpull_arena *arena)
 {
 	/* Looked into, and not kept open: peers may never be there. */
 	struct kvpull_folder folder = shm->folder;
@@ -462,7 +341,7 @@ static int copy_open(struct shm *shm, struct kvpull_arena *arena)
 }
 
 /* What its parts share. */
-static void parts_join(struct shm *shm)
+static void parts_join(struct kvpull_shm *shm)
 {
 	shm->folder = (struct kvpull_folder){
 		.path = shm->params.socket_dir,
@@ -480,8 +359,8 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 		    struct kvpull_arena *arena,
 		    struct kvpull_transport **transport)
 {
-	struct shm *shm =
-		(struct shm *)kvpull_arena_take(arena, 1, sizeof(*shm));
+	struct kvpull_shm *shm =
+		(struct kvpull_shm *)kvpull_arena_take(arena, 1, sizeof(*shm));
 	int code;
 
 	if (!shm)

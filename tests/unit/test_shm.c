@@ -4,7 +4,7 @@
 
 #include <sys/syscall.h>
 
-#include "shm/read.h"
+#include "shm/state.h"
 
 static void blocks_are_pulled_and_released_end_to_end(void **state)
 {
@@ -501,8 +501,8 @@ static void entry_of_a_dead_peers_pid_is_not_believed(void **state)
 {
 	struct world world;
 	struct kvpull_shm_peer peer;
-	struct kvpull_shm_peers peers = { .peers = &peer, .peer_max = 1 };
-	struct kvpull_shm_reads reads = { .peers = &peers };
+	struct kvpull_shm shm = { .peers = { .peers = &peer, .peer_max = 1 },
+				  .reads = { .peers = &shm.peers } };
 	struct kvpull_read read = { .slot = 3 };
 	pid_t child;
 
@@ -517,7 +517,7 @@ static void entry_of_a_dead_peers_pid_is_not_believed(void **state)
 		.entries_remote = (uintptr_t)world.entries,
 		.identity = { .pid = getpid(), .pidfd = -1 },
 	};
-	assert_int_equal(kvpull_shm_read_check(&reads, 0, &read), 1);
+	assert_int_equal(kvpull_shm_read_check(&shm.transport, 0, &read), 1);
 	child = fork();
 	assert_true(child >= 0);
 	if (!child)
@@ -526,7 +526,8 @@ static void entry_of_a_dead_peers_pid_is_not_believed(void **state)
 	assert_true(peer.identity.pidfd >= 0);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	read.entry.incarnation = 0;
-	assert_int_equal(kvpull_shm_read_check(&reads, 0, &read), KVPULL_EPEER);
+	assert_int_equal(kvpull_shm_read_check(&shm.transport, 0, &read),
+			 KVPULL_EPEER);
 	assert_int_equal(read.entry.incarnation, 0);
 	(void)close(peer.identity.pidfd);
 	world_close(&world);
