@@ -25,7 +25,7 @@ kvpull_shm_batch_room(const struct kvpull_shm_batch *batch)
 	return batch->capacity - batch->count;
 }
 
-/* There is room: the caller looked. */
+/* The caller has made sure that there is room. */
 static inline struct kvpull_event *
 kvpull_shm_batch_add(struct kvpull_shm_batch *batch,
 		     enum kvpull_event_kind kind, uint32_t index)

@@ -209,19 +209,19 @@ static int caller_wait(struct kvpull_shm_callers *callers, uint32_t index,
 	return kvpull_wait_add(callers->wait, fd, token);
 }
 
-/* The last word: why the call is not taken. _FULL: it may come again. */
+/* Tell a caller why it is not taken. After _FULL it may call again. */
 static void away_say(const struct kvpull_shm_callers *callers, int fd,
 		     const char *why)
 {
 	const struct kvpull_message message = { .bytes = why,
 						.byte_count = strlen(why) + 1 };
 
-	/* If it cannot be sent, it has gone, or does not listen. */
+	/* It cannot be sent to a caller that has gone or does not read. */
 	if (kvpull_endpoint_send(fd, &message, NULL))
 		kvpull_debug(callers->log, "caller: not told why: %s", why);
 }
 
-/* Those that wait and are alike in something: how many, and the oldest. */
+/* Callers that wait and have something in common: how many, the oldest. */
 struct crowd {
 	uint32_t max;
 	uint32_t count;
@@ -236,8 +236,9 @@ static void crowd_add(struct crowd *crowd, struct kvpull_shm_caller *caller)
 }
 
 /*
- * A place to wait in for one more: KVPULL_EFULL, or 0, for which another may
- * have had to go. A process's own goes first, then its user's.
+ * Make a place to wait in for one more caller, if need be that of the one who
+ * has waited longest: of the same process, else of the same user, else of all.
+ * 0, or KVPULL_EFULL.
  */
 static int room_make(struct kvpull_shm_callers *callers,
 		     const struct kvpull_identity *identity, uint64_t now_ns)
@@ -275,7 +276,7 @@ static int room_make(struct kvpull_shm_callers *callers,
 	return 0;
 }
 
-/* Before it takes a place: 0, or what it is told. */
+/* Judged before it takes a place: NULL, or the text that it is told. */
 static const char *caller_judge(struct kvpull_shm_callers *callers, int fd,
 				struct kvpull_identity *identity,
 				uint64_t now_ns)
@@ -461,7 +462,7 @@ static int doorbell_make(struct kvpull_shm_callers *callers, uint32_t index,
 	caller->doorbell = ends[0];
 	*bell = ends[1];
 	event.data.u32 = index;
-	/* It rings here for the first time, before anybody listens. */
+	/* The first shutdown rings, too: here, before anybody listens. */
 	return shutdown(*bell, SHUT_WR) ||
 			       epoll_ctl(callers->doorbells, EPOLL_CTL_ADD,
 					 caller->doorbell, &event) ?
@@ -494,7 +495,7 @@ static int ring_make(struct kvpull_shm_callers *callers, uint32_t index,
 	return 0;
 }
 
-/* Its death is seen from here on: 0, or KVPULL_EAGAIN. */
+/* Watch for its death from here on: 0, or KVPULL_EAGAIN. */
 static int death_watch(struct kvpull_shm_callers *callers, uint32_t index)
 {
 	struct kvpull_identity *identity = &callers->callers[index].identity;
@@ -509,7 +510,7 @@ static int death_watch(struct kvpull_shm_callers *callers, uint32_t index)
 		      0;
 }
 
-/* All that an admitted one has; the engine's descriptors are left alone. */
+/* All that an admitted one has, but of no descriptor kept for the engine. */
 static int belongings_make(struct kvpull_shm_callers *callers, uint32_t index,
 			   int *bell)
 {

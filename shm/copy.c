@@ -385,7 +385,7 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 		return KVPULL_EAGAIN;
 	tail = atomic_load_explicit(&copy->tail, memory_order_relaxed);
 	before = slot_next(copy);
-	/* Else an entry goes that leads to shares which nobody has begun. */
+	/* The ring is full of entries, and this one has shares left to begin. */
 	if (before && tail - copy->owner->at > copy->order_mask)
 		return KVPULL_EAGAIN;
 	plan_init(copy, &slot->plan, job);

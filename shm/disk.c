@@ -193,7 +193,7 @@ int kvpull_disk_queue(struct kvpull_disk *disk,
 	if (queue->last - queue->first < KVPULL_DISK_DEPTH) {
 		entry = entry_at(queue, queue->last);
 		*entry = (struct entry){ .read = *read };
-		/* The peer's may be closed, and be another's, before its turn. */
+		/* By its turn the peer's number may be another file's. */
 		entry->read.fd = fcntl(read->fd, F_DUPFD_CLOEXEC, 0);
 		entry->is_dropped = entry->read.fd < 0;
 		queue->last++;

@@ -276,7 +276,7 @@ int kvpull_listener_accept(struct kvpull_listener *listener, int *fd)
 static int connect_failed(int why, const char *name,
 			  const struct kvpull_log *log)
 {
-	/* Not there or busy is flow; the rest is for a person. */
+	/* A peer that is gone or busy is normal; the rest is for a person. */
 	if (why == ECONNREFUSED || why == ENOENT)
 		return KVPULL_EPEER;
 	if (why == EAGAIN || kvpull_errno_is_shortage(why))
@@ -318,7 +318,7 @@ static int pidfd_get(int fd, int32_t pid, int32_t *pidfd)
 	socklen_t option_bytes = sizeof(*pidfd);
 
 	*pidfd = -1;
-	/* This one cannot be of a successor, nor needs the pid be visible. */
+	/* It cannot be a successor's, and the pid need not be visible here. */
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, pidfd, &option_bytes))
 		return 0;
 	if (kvpull_errno_is_shortage(errno))
@@ -328,7 +328,7 @@ static int pidfd_get(int fd, int32_t pid, int32_t *pidfd)
 	*pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (*pidfd < 0)
 		return kvpull_errno_is_shortage(errno) ? KVPULL_EAGAIN : 0;
-	/* Still connected after the open: so the pid was not another's. */
+	/* The socket is connected after the open: the pid was the peer's. */
 	if (poll(&socket_poll, 1, 0) != 0) {
 		(void)close(*pidfd);
 		*pidfd = -1;
@@ -482,7 +482,7 @@ int kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
 	ssize_t received;
 	int code = KVPULL_EPROTO;
 
-	/* Without room for them the kernel does not even install them. */
+	/* Without a buffer for descriptors the kernel installs none. */
 	if (fds) {
 		header.msg_control = control.bytes;
 		header.msg_controllen = sizeof(control.bytes);
@@ -491,7 +491,7 @@ int kvpull_endpoint_receive(int fd, uint8_t *bytes, int *fds,
 	if (received < 0)
 		return errno == EAGAIN ? 0 : KVPULL_EPEER;
 	taken_count = fds ? fds_take(&header, taken) : 0;
-	/* Cut short with room left: we have no descriptors for the rest. */
+	/* Cut short though there was room: we are out of descriptors. */
 	if (fds && received && (header.msg_flags & MSG_CTRUNC) &&
 	    taken_count < FDS_TAKEN_MAX)
 		code = KVPULL_EAGAIN;

@@ -122,7 +122,7 @@ static int row_next(const struct kvpull_file_read *file_read,
 	while (kvpull_rows_next(read, cursor, byte_max, row)) {
 		if (file_read->files[row->strip->region_index].bytes)
 			return 1;
-		/* Memory is others' work: on to the next strip. */
+		/* Strips in memory are read by others: on to the next one. */
 		*cursor = (struct kvpull_rows_cursor){
 			.strip_index = (uint32_t)(row->strip - read->strips) + 1
 		};
@@ -199,7 +199,7 @@ static void piece_land(const struct kvpull_file_piece *piece)
 	}
 }
 
-/* Its pieces are nobody's any more: what they bring is not looked at. */
+/* Its pieces lose their owner: what they bring is not looked at. */
 static void file_read_end(struct kvpull_files *files,
 			  struct kvpull_file_read *file_read, int code)
 {
@@ -252,7 +252,7 @@ static void piece_queue(struct kvpull_files *files,
 			     !kvpull_disk_queue(&files->disk, &read));
 }
 
-/* 1: to be read again; 0: what came is what it is. */
+/* 1: it is to be read again; 0: its result is final. */
 static int is_again(struct kvpull_file_piece *piece, int32_t result)
 {
 	struct kvpull_file *file = &piece->owner->files[piece->region_index];
@@ -322,7 +322,7 @@ static struct kvpull_file_piece *piece_take(struct kvpull_files *files,
 		file_read->exhausted = 1;
 		return NULL;
 	}
-	/* Else it would be read into its neighbour. */
+	/* A longer one would be read into its neighbour's buffer. */
 	kvpull_check(files->log, piece->bytes <= KVPULL_FILE_PIECE_BYTES);
 	files->piece_free = piece->next_free;
 	piece->owner = file_read;
@@ -350,7 +350,7 @@ static void turns(struct kvpull_files *files)
 {
 	uint32_t idle = 0;
 
-	/* Until a whole round has nothing to ask for, or no way to. */
+	/* Until a whole round of reads asks for nothing, or no piece is free. */
 	while (idle < files->queue_count && files->piece_free != KVPULL_NONE) {
 		struct kvpull_file_read *file_read = queue_pop(files);
 

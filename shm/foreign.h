@@ -4,9 +4,9 @@
  * process_vm_readv. It needs the peer's pid in our namespace and ptrace rights
  * over it; reading an entry once, at attach, tries both.
  *
- * A pid may become another process's. That is harmless for data, whose truth
- * is decided later: who reads the entry looks at the pidfd after it, and if
- * the peer lived then, all that was read before was its memory.
+ * A pid may become another process's. That does no harm to data, which is not
+ * believed before the entry was read: after that the pidfd is looked at, and if
+ * the peer lives then, all that was read before was its memory.
  */
 #ifndef KVPULL_SHM_FOREIGN_H
 #define KVPULL_SHM_FOREIGN_H

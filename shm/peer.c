@@ -175,7 +175,7 @@ void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
 _Static_assert(sizeof(KVPULL_ENDPOINT_FULL) == sizeof(KVPULL_ENDPOINT_USER),
 	       "told apart by their texts");
 
-/* What a producer says that does not take the call; else 0. */
+/* The error, if the message is that of a producer who turns us away; or 0. */
 static int is_turned_away(struct kvpull_shm_peers *peers, const uint8_t *bytes,
 			  int byte_count, uint64_t now_ns)
 {
@@ -343,7 +343,7 @@ int kvpull_shm_peers_reach(const struct kvpull_transport *transport,
 	return code ? code : kvpull_endpoint_find(peers->folder->fd, address);
 }
 
-/* A connection of which all is known that has to be; else it is closed. */
+/* Connect, learn who is there, and wait on it; after an error all is closed. */
 static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
 		     const char *address)
 {
@@ -351,7 +351,7 @@ static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
 	int code = kvpull_endpoint_connect(peers->folder->fd, address,
 					   peers->log, &peer->socket);
 
-	/* A full backlog passes without a word. */
+	/* A full backlog is not logged: it passes. */
 	if (code == KVPULL_EAGAIN && kvpull_errno_is_shortage(errno))
 		(void)kvpull_shortage(peers->shortage, "connect", errno);
 	if (code)

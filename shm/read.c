@@ -79,7 +79,7 @@ static int memory_start(struct kvpull_shm_reads *reads,
 
 	mine->part = part;
 	mine->cursor = (struct kvpull_rows_cursor){ 0 };
-	/* At once if nobody waits: those that do are served in order. */
+	/* Copied at once if no read waits: those that wait keep their order. */
 	if (is_small && !reads->queue.count &&
 	    part->byte_count <= reads->early_bytes) {
 		reads->early_bytes -= (uint32_t)part->byte_count;
@@ -235,7 +235,7 @@ static void read_done(struct kvpull_shm_reads *reads,
 	kvpull_check(reads->log, peer->reads_open > 0);
 	peer->reads_open--;
 	event->read = mine->read;
-	/* What was over before the cancel reached it, is over. */
+	/* A read that ended before the cancel reached it is complete. */
 	event->code = code && mine->cancelled ? mine->cancelled : code;
 	mine->state = KVPULL_SHM_READ_IDLE;
 	mine->read = NULL;
@@ -416,7 +416,7 @@ int kvpull_shm_read_check(struct kvpull_transport *transport,
 	struct kvpull_revocation_value value;
 	int code;
 
-	/* Its death was seen; before that, its bytes are there and right. */
+	/* Until its death was seen its bytes are there, and right. */
 	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
 		return KVPULL_EPEER;
 	if (read->slot >= peer->slot_count)
@@ -431,7 +431,7 @@ int kvpull_shm_read_check(struct kvpull_transport *transport,
 					    &value);
 		if (code)
 			return code;
-		/* Alive after the entry: data and entry were its own. */
+		/* It lived after the entry was read: all was its own memory. */
 		if (kvpull_identity_is_dead(&peer->identity))
 			return KVPULL_EPEER;
 	}

@@ -143,12 +143,12 @@ static void look(struct kvpull_shm *shm, struct kvpull_shm_batch *batch)
 	uint32_t count;
 	uint32_t i;
 
-	/* First, so that nobody new is judged by who should be gone. */
+	/* First, so that callers who are late take no place from new ones. */
 	kvpull_shm_callers_expire(&shm->callers, batch->now_ns);
 	kvpull_shm_peers_expire(&shm->peers, batch->now_ns);
 	count = kvpull_wait_poll(&shm->wait, tokens,
 				 kvpull_shm_batch_room(batch));
-	/* Each of those to come may need room for one event. */
+	/* Each token that is still to come may need room for one event. */
 	for (i = 0; i < count; i++)
 		token_take(shm, &tokens[i], batch, count - i - 1);
 	shm->look_now = count == KVPULL_WAIT_BATCH_MAX;
@@ -317,7 +317,7 @@ static int wakes_open(struct kvpull_shm *shm)
 
 static int copy_open(struct kvpull_shm *shm, struct kvpull_arena *arena)
 {
-	/* Looked into, and not kept open: peers may never be there. */
+	/* Opened for this look alone: there may never be any peers. */
 	struct kvpull_folder folder = shm->folder;
 	struct kvpull_copy_params params = {
 		.thread_count = shm->params.copy_threads,
@@ -327,7 +327,7 @@ static int copy_open(struct kvpull_shm *shm, struct kvpull_arena *arena)
 	};
 	int code = wakes_open(shm);
 
-	/* One that is not there, or not safe, remembers nothing. */
+	/* Nothing is remembered in a folder that is missing or not safe. */
 	if (!kvpull_folder_open(&folder, shm->transport.log))
 		params.folder = &folder;
 	params.wake_fd = shm->wake_fd;

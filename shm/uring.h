@@ -79,9 +79,9 @@ int KVPULL_MUST_CHECK kvpull_uring_queue(struct kvpull_uring *uring,
 					 const struct kvpull_uring_read *read);
 void kvpull_uring_flush(struct kvpull_uring *uring);
 /*
- * Nobody wants the read with this tag: if the kernel has not taken it yet, it
- * reads nothing, so that its descriptor may be closed now. Its result comes all
- * the same.
+ * The read with this tag is not wanted any more: if the kernel has not taken it
+ * yet, it reads nothing, so that its descriptor may be closed now. Its result
+ * comes all the same.
  */
 void kvpull_uring_drop(struct kvpull_uring *uring, uint64_t tag);
 /* Return: results, 0 .. capacity; no system call while there are none. */
