@@ -15,10 +15,10 @@
  * sequence at the time the scheduler half hears of it; the scheduler half then
  * ends the holds that live, by commands after that base. It begins there:
  *
- *   A worker that has applied nothing begins with a message whose first
- *   sequence is 1, unless that message names another worker for its rank; or,
- *   after it told a gap, with a message that names it as the rank's worker and
- *   acknowledges a result of it, at that message's first sequence.
+ *   A worker that has applied nothing begins with a message that names it as
+ *   its rank's: one whose first sequence is 1; or, after it told a gap, one that
+ *   acknowledges a result of it, at that message's first sequence. One that
+ *   names nobody may have been meant for a predecessor that was not heard of.
  *
  * So, until a worker is heard to have applied commands, it is named only in
  * messages that start at its base; in others its predecessor is, or 0. A worker

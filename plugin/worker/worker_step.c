@@ -295,14 +295,21 @@ static void apply(struct kvpull_worker *worker,
 	}
 }
 
+static int names_us(const struct kvpull_worker *worker,
+		    const struct kvpull_step_header *header)
+{
+	return worker->facts.tp_rank < header->rank_count &&
+	       header->ack_incarnations[worker->facts.tp_rank] ==
+		       worker->facts.incarnation;
+}
+
 /* The scheduler half has these: they need not be said again. */
 static void take_acks(struct kvpull_worker *worker,
 		      const struct kvpull_step_header *header)
 {
 	const uint32_t rank = worker->facts.tp_rank;
 
-	if (rank >= header->rank_count ||
-	    header->ack_incarnations[rank] != worker->facts.incarnation)
+	if (!names_us(worker, header))
 		return;
 	if (header->acks[rank] >= worker->result_first &&
 	    header->acks[rank] < worker->result_next)
@@ -312,21 +319,8 @@ static void take_acks(struct kvpull_worker *worker,
 static int knows_us(const struct kvpull_worker *worker,
 		    const struct kvpull_step_header *header)
 {
-	return worker->facts.tp_rank < header->rank_count &&
-	       header->ack_incarnations[worker->facts.tp_rank] ==
-		       worker->facts.incarnation &&
+	return names_us(worker, header) &&
 	       header->acks[worker->facts.tp_rank] > 0;
-}
-
-static int names_another(const struct kvpull_worker *worker,
-			 const struct kvpull_step_header *header)
-{
-	uint64_t named;
-
-	if (worker->facts.tp_rank >= header->rank_count)
-		return 1;
-	named = header->ack_incarnations[worker->facts.tp_rank];
-	return named && named != worker->facts.incarnation;
 }
 
 void kvpull_worker_retire(struct kvpull_worker *worker)
@@ -373,7 +367,7 @@ static int follow(struct kvpull_worker *worker,
 		worker->step_told = UINT64_MAX;
 	}
 	/* What a predecessor was told is not for us: its blocks may be reused. */
-	if (!worker->step_sequence && names_another(worker, header))
+	if (!worker->step_sequence && !names_us(worker, header))
 		return 1;
 	if (header->first_sequence <= worker->step_sequence + 1)
 		return 0;

@@ -78,6 +78,7 @@ static inline void node_send(struct node *node,
 		.first_sequence = node->sequence + 1,
 		.record_count = command != NULL,
 		.rank_count = 1,
+		.ack_incarnations = { node->worker->facts.incarnation },
 	};
 
 	kvpull_step_put_header(&writer, &header);

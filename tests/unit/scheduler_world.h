@@ -220,7 +220,7 @@ static inline int world_follows(struct world_rank *rank, uint32_t index,
 	if (rank->applied)
 		return header->first_sequence <= rank->applied + 1;
 	if (header->first_sequence == 1)
-		return named == 0 || named == rank->incarnation;
+		return named == rank->incarnation;
 	if (named != rank->incarnation || !rank->gap || !header->acks[index])
 		return 0;
 	rank->applied = header->first_sequence - 1;

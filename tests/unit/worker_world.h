@@ -96,7 +96,7 @@ struct world {
 	uint64_t incarnation;
 	uint64_t sequence;
 	uint64_t ack;
-	uint64_t ack_incarnation;
+	uint64_t ack_incarnation; /* who is named; at first the worker */
 	uint8_t *memory;
 	/* what poll said, all of it */
 	struct kvpull_poll_record records[64];
@@ -565,6 +565,7 @@ static inline void world_create(struct world *world, const char *more)
 	world->check_code = 1;
 	assert_int_equal(kvpull_worker_create(&setup, &world->worker, &detail),
 			 0);
+	world->ack_incarnation = world->worker->facts.incarnation;
 }
 
 static inline void world_open(struct world *world, const char *more)
