@@ -59,7 +59,7 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 			SIM_BLOCK_TOKENS *
 			(uint32_t)sim_below(world, hold->block_count + 1);
 	memcpy(request->digest, hold->digest, sizeof(request->digest));
-	if (sim_chance(world, 30)) {
+	if (sim_fault(world, SIM_FAULT_OTHER_PROMPT, 30)) {
 		request->wrong = 1;
 		request->digest[15] ^= 1;
 	}
@@ -90,7 +90,7 @@ static void arrive(struct sim_instance *instance)
 	if (!hold)
 		return;
 	memcpy(ticket, hold->ticket, hold->ticket_bytes);
-	if (sim_chance(world, 30)) {
+	if (sim_fault(world, SIM_FAULT_CORRUPT, 30)) {
 		ticket[sim_below(world, hold->ticket_bytes)] ^= 1;
 		world->counts.corrupt++;
 		if (!admit(instance, hold, ticket))
@@ -215,14 +215,13 @@ static void allocate(struct sim_instance *instance, struct sim_request *request,
 	const uint32_t end =
 		(request->local_tokens + tokens + SIM_BLOCK_TOKENS - 1) /
 		SIM_BLOCK_TOKENS;
-	struct kvpull_blocks blocks = { .first_index = first,
-					.block_ids = request->blocks };
+	struct sim_group groups[SIM_GROUPS];
+	struct kvpull_blocks blocks[SIM_GROUPS];
 	struct kvpull_allocation call = {
 		.struct_size = sizeof(call),
 		.key = request->key,
 		.external_tokens = tokens,
-		.group_count = 1,
-		.groups = &blocks,
+		.groups = blocks,
 	};
 	uint32_t count = end - first;
 	uint32_t rank;
@@ -234,7 +233,9 @@ static void allocate(struct sim_instance *instance, struct sim_request *request,
 	if (!sim_blocks_take(instance, request, count))
 		return;
 	request->first_index = first;
-	blocks.block_count = count;
+	call.group_count = sim_groups_fill(
+		world, request, world->holds[request->hold].block_count, groups,
+		blocks);
 	request->state = SIM_PULLING;
 	request->since_ns = world->now_ns;
 	for (rank = 0; rank < instance->tp; rank++) {
@@ -286,7 +287,7 @@ static void nothing_check(struct sim_instance *instance,
 	const struct sim_hold *hold = &world->holds[request->hold];
 
 	if (request->fresh && !request->wrong && !instance->restarts &&
-	    request->local_tokens < request->tokens &&
+	    request->local_tokens < hold->computed &&
 	    hold->ended_life[instance->index] != instance->incarnation)
 		sim_fail(world, "request %llu may load nothing, and why?",
 			 (unsigned long long)request->key);
@@ -296,6 +297,7 @@ static void nothing_check(struct sim_instance *instance,
 static void ask(struct sim_instance *instance, struct sim_request *request)
 {
 	struct sim_world *world = instance->world;
+	uint32_t computed;
 	uint32_t tokens = 0;
 	const int answer = kvpull_scheduler_matched_tokens(
 		instance->scheduler, request->key, request->local_tokens,
@@ -320,7 +322,8 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 	if (request->wrong)
 		sim_fail(world, "request %llu may load another prompt's blocks",
 			 (unsigned long long)request->key);
-	if (!tokens || tokens > request->tokens - request->local_tokens)
+	computed = world->holds[request->hold].computed;
+	if (!tokens || request->local_tokens + tokens > computed)
 		sim_fail(world, "request %llu may load %u tokens",
 			 (unsigned long long)request->key, tokens);
 	if (sim_chance(world, 700))
@@ -369,6 +372,6 @@ void sim_consumer_turn(struct sim_instance *instance)
 		return;
 	if (sim_chance(world, 300))
 		arrive(instance);
-	if (sim_chance(world, 50))
+	if (sim_fault(world, SIM_FAULT_REJECTED, 50))
 		reject(instance);
 }

@@ -11,34 +11,76 @@
 
 /* Blocks. */
 
-/* Of one block on one rank: what its content and logical index say. */
-void sim_fill(struct sim_proc *proc, uint32_t block, uint64_t content,
-	      uint32_t index)
+/* What content and logical index say, in each of a block's layers. */
+void sim_fill(struct sim_proc *proc, const struct sim_request *request,
+	      uint32_t at, uint64_t content)
 {
-	const uint32_t words = SIM_HEAD_BYTES / sizeof(uint64_t);
+	const uint32_t row_words = SIM_HEAD_BYTES / sizeof(uint64_t);
+	const uint32_t words = (uint32_t)proc->heads * row_words;
+	const struct sim_shape *shape = &proc->world->shape;
 	uint32_t layer;
-	uint32_t head;
 	uint32_t word;
 
-	for (layer = 0; layer < SIM_LAYERS; layer++)
-		for (head = 0; head < proc->heads; head++)
-			for (word = 0; word < words; word++) {
-				const uint32_t of_model =
-					head +
-					proc->rank * (uint32_t)proc->heads;
-				const uint64_t stamp = sim_stamp(
-					content, index,
-					(layer * SIM_HEADS + of_model) * words +
-						word);
+	for (layer = 0; layer < SIM_LAYERS; layer++) {
+		const uint32_t index = layer && shape->window ?
+					       request->block_count - 1 - at :
+					       at;
+		const uint32_t row =
+			(layer * shape->heads + (uint32_t)proc->head_first) *
+			row_words;
+		uint8_t *to = proc->memory + ((size_t)layer * SIM_BLOCKS +
+					      request->blocks[at]) *
+						     proc->block_bytes;
 
-				memcpy(proc->memory +
-					       ((size_t)layer * SIM_BLOCKS +
-						block) *
-						       proc->block_bytes +
-					       head * SIM_HEAD_BYTES +
-					       word * sizeof(stamp),
-				       &stamp, sizeof(stamp));
-			}
+		for (word = 0; word < words; word++) {
+			const uint64_t stamp =
+				sim_stamp(content, index, row + word);
+
+			memcpy(to + word * sizeof(stamp), &stamp,
+			       sizeof(stamp));
+		}
+	}
+}
+
+void sim_group_fill(const struct sim_world *world,
+		    const struct sim_request *request, uint32_t prompt_blocks,
+		    uint32_t index, struct sim_group *group)
+{
+	const uint32_t window = index ? world->shape.window : prompt_blocks;
+	const uint32_t end = request->first_index + request->block_count;
+	uint32_t at;
+
+	group->first = prompt_blocks > window ? prompt_blocks - window : 0;
+	if (group->first < request->first_index)
+		group->first = request->first_index;
+	if (group->first > end)
+		group->first = end;
+	group->count = end - group->first;
+	for (at = 0; at < group->count; at++) {
+		const uint32_t place = group->first + at - request->first_index;
+
+		group->ids[at] =
+			request->blocks[index ? request->block_count - 1 - place :
+						place];
+	}
+}
+
+uint32_t sim_groups_fill(const struct sim_world *world,
+			 const struct sim_request *request,
+			 uint32_t prompt_blocks, struct sim_group *groups,
+			 struct kvpull_blocks *blocks)
+{
+	const uint32_t count = world->shape.window ? 2 : 1;
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		sim_group_fill(world, request, prompt_blocks, at, &groups[at]);
+		blocks[at] =
+			(struct kvpull_blocks){ .first_index = groups[at].first,
+						.block_count = groups[at].count,
+						.block_ids = groups[at].ids };
+	}
+	return count;
 }
 
 int sim_blocks_take(struct sim_instance *instance, struct sim_request *request,
@@ -72,9 +114,8 @@ void sim_blocks_give(struct sim_instance *instance, struct sim_request *request)
 			request->blocks[at];
 		for (rank = 0; rank < instance->tp; rank++)
 			if (instance->produces && sim_chance(world, 700))
-				sim_fill(instance->procs[rank],
-					 request->blocks[at], sim_random(world),
-					 0);
+				sim_fill(instance->procs[rank], request, at,
+					 sim_random(world));
 	}
 	if (instance->free_count > SIM_BLOCKS)
 		sim_fail(world, "instance %u: a block is given back twice",
@@ -339,7 +380,8 @@ static void peers_live_check(struct sim_proc *proc,
 		return;
 	peers = &world->instances[world->holds[request->hold].instance];
 	for (rank = 0; rank < peers->tp; rank++)
-		if (proc->unanswered >> peers->procs[rank]->index & 1)
+		if (proc->unanswered >> (peers->index * SIM_RANKS_MAX + rank) &
+		    1)
 			return;
 	sim_fail(world, "request %llu failed by a peer where none dies",
 		 (unsigned long long)record->key);

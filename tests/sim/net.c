@@ -9,8 +9,6 @@
 
 #include "tests/sim/sim.h"
 
-#define RING_RECORDS 16u
-
 static struct sim_transport *of(struct kvpull_transport *transport)
 {
 	return (struct sim_transport *)transport;
@@ -43,6 +41,16 @@ static struct sim_proc *proc_at(struct sim_world *world, const char *address)
 		if (!strcmp(world->procs[at - 1].transport.address, address))
 			return &world->procs[at - 1];
 	return NULL;
+}
+
+static uint32_t records_max(const struct sim_conn *conn)
+{
+	return conn->client->world->shape.ring_records;
+}
+
+static uint32_t rank_bit(const struct sim_proc *proc)
+{
+	return proc->instance->index * SIM_RANKS_MAX + proc->rank;
 }
 
 static int serves(const struct sim_proc *proc)
@@ -80,12 +88,13 @@ static int sim_connect(struct kvpull_transport *transport, const char *address,
 	uint32_t at;
 	uint32_t index;
 
-	for (index = 0; index < SIM_PEERS && own->peers[index]; index++)
+	for (index = 0; index < world->shape.peers && own->peers[index];
+	     index++)
 		;
-	for (at = 0; at < SIM_CONNS_MAX && !conn; at++)
+	for (at = 0; at < world->shape.conns && !conn; at++)
 		if (!world->conns[at].used)
 			conn = &world->conns[at];
-	if (index == SIM_PEERS || !conn)
+	if (index == world->shape.peers || !conn)
 		return KVPULL_EFULL;
 	if (!serves(server) && sim_chance(world, 500))
 		return KVPULL_EPEER;
@@ -141,7 +150,7 @@ static int sim_attach(struct kvpull_transport *transport, uint32_t peer,
 		    conn->server->transport.serve->regions[0].base)
 		return KVPULL_EPROTO;
 	conn->attached = 1;
-	conn->client->unanswered &= ~(UINT64_C(1) << conn->server->index);
+	conn->client->unanswered &= ~(UINT64_C(1) << rank_bit(conn->server));
 	return 0;
 }
 
@@ -154,7 +163,7 @@ static void unanswered_note(const struct sim_conn *conn)
 	    proc->world->now_ns >=
 		    conn->called_ns + proc->instance->config.connect_ms *
 					      KVPULL_NS_PER_MS)
-		proc->unanswered |= UINT64_C(1) << conn->server->index;
+		proc->unanswered |= UINT64_C(1) << rank_bit(conn->server);
 }
 
 static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
@@ -197,12 +206,12 @@ static int sim_notify(struct kvpull_transport *transport, uint32_t peer,
 	if (!conn || !conn->attached || conn->closing)
 		return KVPULL_EPEER;
 	/* Nobody reads that ring any more, and nobody here knows it yet. */
-	if (conn->lost && conn->unread < RING_RECORDS) {
+	if (conn->lost && conn->unread < records_max(conn)) {
 		conn->unread++;
 		return 0;
 	}
-	if (conn->lost || notes_underway(conn) >= RING_RECORDS ||
-	    sim_chance(world, 10))
+	if (conn->lost || notes_underway(conn) >= records_max(conn) ||
+	    sim_fault(world, SIM_FAULT_NOTE_AGAIN, 10))
 		return KVPULL_EAGAIN;
 	sim_queue_put(world, &conn->to_server, SIM_NOTE, NULL, 0)->note =
 		*record;
@@ -246,14 +255,15 @@ static int sim_admit(struct kvpull_transport *transport, uint32_t caller,
 		     struct kvpull_ring **ring)
 {
 	struct sim_conn *conn = of(transport)->callers[caller];
-	const size_t bytes = kvpull_ring_bytes(RING_RECORDS);
+	const size_t bytes = kvpull_ring_bytes(records_max(conn));
 
 	conn->ring_memory =
 		aligned_alloc(KVPULL_CACHE_LINE, (bytes + 63) / 64 * 64);
 	if (!conn->ring_memory)
 		abort();
 	memset(conn->ring_memory, 0, bytes);
-	if (kvpull_ring_init(&conn->ring, conn->ring_memory, RING_RECORDS) ||
+	if (kvpull_ring_init(&conn->ring, conn->ring_memory,
+			     records_max(conn)) ||
 	    kvpull_ring_writer_init(&conn->writer, conn->ring_memory, bytes))
 		abort();
 	*ring = &conn->ring;
@@ -334,7 +344,8 @@ static void forge(struct sim_world *world, struct sim_conn *conn,
 		.tag = real->tag ^ 1,
 	};
 
-	if (!sim_chance(world, 50) || notes_underway(conn) >= RING_RECORDS)
+	if (!sim_fault(world, SIM_FAULT_FORGED, 50) ||
+	    notes_underway(conn) >= records_max(conn))
 		return;
 	if (sim_chance(world, 500))
 		forged.slot = real->slot;
@@ -380,9 +391,11 @@ static int server_accept(struct sim_transport *own, struct sim_conn *conn)
 {
 	uint32_t index;
 
-	for (index = 0; index < SIM_CALLERS && own->callers[index]; index++)
+	for (index = 0;
+	     index < own->proc->world->shape.callers && own->callers[index];
+	     index++)
 		;
-	if (index < SIM_CALLERS) {
+	if (index < own->proc->world->shape.callers) {
 		own->callers[index] = conn;
 		conn->caller = index;
 		return 1;
@@ -481,7 +494,7 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	}
 	if (own->proc->closing)
 		sim_reads_run(own->proc);
-	for (at = 0; at < SIM_PEERS; at++) {
+	for (at = 0; at < world->shape.peers; at++) {
 		const struct sim_packet *packet =
 			own->peers[at] ?
 				sim_queue_due_at(&own->peers[at]->to_client,
@@ -492,11 +505,11 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 			sim_reads_end(own->peers[at], KVPULL_EPEER);
 	}
 	count = sim_reads_told(own, events, capacity);
-	for (at = 0; at < SIM_PEERS; at++)
+	for (at = 0; at < world->shape.peers; at++)
 		if (own->peers[at])
 			count += client_poll(own, own->peers[at], now_ns,
 					     events + count, capacity - count);
-	for (at = 0; at < SIM_CONNS_MAX; at++)
+	for (at = 0; at < world->shape.conns; at++)
 		if (world->conns[at].used &&
 		    world->conns[at].server == own->proc)
 			count += server_poll(own, &world->conns[at], now_ns,
@@ -538,35 +551,24 @@ static void sim_close(struct kvpull_transport *transport)
 	of(transport)->closed = 1;
 }
 
-static const struct kvpull_transport_ops ops = {
-	.name = "sim",
-	.vouches = 1,
-	.serve = sim_serve,
-	.address = sim_address,
-	.reachable = sim_reachable,
-	.connect = sim_connect,
-	.peer_send = sim_peer_send,
-	.attach = sim_attach,
-	.disconnect = sim_disconnect,
-	.read_start = sim_read_start,
-	.read_cancel = sim_read_cancel,
-	.check_start = sim_check_start,
-	.notify = sim_notify,
-	.notes_open = sim_notes_open,
-	.beat = sim_beat,
-	.caller_send = sim_caller_send,
-	.admit = sim_admit,
-	.refuse = sim_refuse,
-	.drop = sim_drop,
-	.forget = sim_forget,
-	.poll = sim_poll,
-	.arm = sim_arm,
-	.disarm = sim_disarm,
-	.rings = sim_rings,
-	.fd = sim_fd,
-	.doorbell_fd = sim_doorbell_fd,
+/* Of one node, and between machines, where nobody vouches for who calls. */
+#define OPS                                                                    \
+	.serve = sim_serve, .address = sim_address,                            \
+	.reachable = sim_reachable, .connect = sim_connect,                    \
+	.peer_send = sim_peer_send, .attach = sim_attach,                      \
+	.disconnect = sim_disconnect, .read_start = sim_read_start,            \
+	.read_cancel = sim_read_cancel, .check_start = sim_check_start,        \
+	.notify = sim_notify, .notes_open = sim_notes_open, .beat = sim_beat,  \
+	.caller_send = sim_caller_send, .admit = sim_admit,                    \
+	.refuse = sim_refuse, .drop = sim_drop, .forget = sim_forget,          \
+	.poll = sim_poll, .arm = sim_arm, .disarm = sim_disarm,                \
+	.rings = sim_rings, .fd = sim_fd, .doorbell_fd = sim_doorbell_fd,      \
 	.close = sim_close,
-};
+
+static const struct kvpull_transport_ops ops = { .name = "sim",
+						 .vouches = 1,
+						 OPS };
+static const struct kvpull_transport_ops network_ops = { .name = "sim", OPS };
 
 struct kvpull_transport *
 sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
@@ -575,10 +577,11 @@ sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
 
 	if (at)
 		return NULL;
-	proc->transport.base.ops = &ops;
+	proc->transport.base.ops =
+		proc->world->shape.network ? &network_ops : &ops;
 	proc->transport.base.log = log;
-	proc->transport.base.peer_count_max = SIM_PEERS;
-	proc->transport.base.caller_count_max = SIM_CALLERS;
+	proc->transport.base.peer_count_max = proc->world->shape.peers;
+	proc->transport.base.caller_count_max = proc->world->shape.callers;
 	proc->transport.proc = proc;
 	(void)snprintf(proc->transport.address, sizeof(proc->transport.address),
 		       "node%urank%u", proc->instance->index, proc->rank);
@@ -608,7 +611,7 @@ void sim_net_kill(struct sim_proc *proc)
 		proc->transport.told = packet->next;
 		free(packet);
 	}
-	for (at = 0; at < SIM_CONNS_MAX; at++) {
+	for (at = 0; at < world->shape.conns; at++) {
 		struct sim_conn *conn = &world->conns[at];
 
 		if (!conn->used ||
@@ -629,13 +632,14 @@ void sim_net_kill(struct sim_proc *proc)
 
 void sim_net_lose(struct sim_world *world)
 {
-	uint32_t at = (uint32_t)sim_below(world, SIM_CONNS_MAX);
+	uint32_t at = (uint32_t)sim_below(world, world->shape.conns);
 	struct sim_conn *conn = &world->conns[at];
 	uint32_t left;
 
 	/* The next one that is there. */
-	for (left = SIM_CONNS_MAX; left && (!conn->used || conn->lost); left--)
-		conn = &world->conns[at++ % SIM_CONNS_MAX];
+	for (left = world->shape.conns; left && (!conn->used || conn->lost);
+	     left--)
+		conn = &world->conns[at++ % world->shape.conns];
 	if (!left)
 		return;
 	sim_trace(world, "connection of process %u to process %u is lost",
@@ -649,7 +653,7 @@ void sim_net_close(struct sim_world *world)
 {
 	uint32_t at;
 
-	for (at = 0; at < SIM_CONNS_MAX; at++) {
+	for (at = 0; at < world->shape.conns; at++) {
 		world->conns[at].client_done = world->conns[at].server_done = 1;
 		conn_free(&world->conns[at]);
 	}

@@ -38,6 +38,7 @@ void sim_oracle_held(struct sim_instance *instance,
 		.slot = info.slot,
 		.instance = instance->index,
 		.tokens = request->tokens,
+		.computed = request->computed,
 		.block_count = request->block_count,
 		.ticket_bytes = ticket_bytes,
 	};
@@ -99,6 +100,8 @@ void sim_oracle_heard(struct sim_proc *proc,
 {
 	struct sim_hold *hold = sim_hold_find(proc->world, record->key);
 
+	if (hold)
+		hold->ranks[proc->rank].heard_by = proc->incarnation;
 	if (hold && !hold->told_ns && record->reason != KVPULL_END_RELEASED)
 		hold->told_ns = proc->world->now_ns;
 }
@@ -129,6 +132,7 @@ void sim_oracle_proc_dead(struct sim_proc *proc)
 		request = sim_request_find(proc->instance, hold->key);
 		if (request && !(request->reported & bit))
 			rank->sent_by = 0;
-		rank->excused = proc->unsaid;
+		if (rank->heard_by == proc->incarnation)
+			rank->excused = proc->unsaid;
 	}
 }

@@ -92,7 +92,7 @@ static void silent_check(struct sim_proc *proc, const struct sim_hold *hold,
 
 	if (1000 * (uint64_t)world->delay_us > world->lease_ns / 6)
 		return;
-	for (at = 0; at < SIM_CONNS_MAX; at++) {
+	for (at = 0; at < world->shape.conns; at++) {
 		const struct sim_conn *conn = &world->conns[at];
 
 		if (conn->used && conn->server == proc && !conn->lost &&

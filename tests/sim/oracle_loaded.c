@@ -4,39 +4,47 @@
 
 #include "tests/sim/sim.h"
 
-/* Promise 1. */
-void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
+static void block_check(const struct sim_proc *proc,
+			const struct sim_request *request, uint32_t layer,
+			uint32_t index, uint32_t id)
 {
 	const struct sim_hold *hold = &proc->world->holds[request->hold];
 	const uint32_t row_words = SIM_HEAD_BYTES / sizeof(uint64_t);
 	const uint32_t words = (uint32_t)proc->heads * row_words;
-	uint32_t layer;
-	uint32_t at;
+	const uint32_t row = (layer * proc->world->shape.heads +
+			      (uint32_t)proc->head_first) *
+			     row_words;
+	const uint8_t *from = proc->memory + ((size_t)layer * SIM_BLOCKS + id) *
+						     proc->block_bytes;
 	uint32_t word;
 
-	for (at = 0; at < request->block_count * SIM_LAYERS * words; at++) {
-		const uint32_t block = at / words % request->block_count;
+	for (word = 0; word < words; word++) {
 		uint64_t found;
 
-		layer = at / words / request->block_count;
-		word = at % words;
-		memcpy(&found,
-		       proc->memory +
-			       ((size_t)layer * SIM_BLOCKS +
-				request->blocks[block]) *
-				       proc->block_bytes +
-			       word * sizeof(found),
-		       sizeof(found));
-		if (found != sim_stamp(hold->content,
-				       request->first_index + block,
-				       layer * SIM_HEADS * row_words +
-					       proc->rank * words %
-						       (SIM_HEADS * row_words) +
-					       word))
+		memcpy(&found, from + word * sizeof(found), sizeof(found));
+		if (found != sim_stamp(hold->content, index, row + word))
 			sim_fail(
 				proc->world,
 				"process %u: request %llu is LOADED with wrong bytes in block %u layer %u",
 				proc->index, (unsigned long long)request->key,
-				block, layer);
+				index, layer);
+	}
+}
+
+/* Promise 1. */
+void sim_oracle_loaded(struct sim_proc *proc, const struct sim_request *request)
+{
+	struct sim_world *world = proc->world;
+	struct sim_group group;
+	uint32_t layer;
+	uint32_t at;
+
+	for (layer = 0; layer < SIM_LAYERS; layer++) {
+		sim_group_fill(world, request,
+			       world->holds[request->hold].block_count,
+			       world->shape.window ? layer : 0, &group);
+		for (at = 0; at < group.count; at++)
+			block_check(proc, request, layer, group.first + at,
+				    group.ids[at]);
 	}
 }

@@ -24,7 +24,7 @@ void sim_oracle_owes(struct sim_proc *proc, const struct sim_hold *hold)
 	/* After it a consumer says nothing more; this rank may count it later. */
 	if (world->now_ns > hold->created_ns + world->hold_max_ns)
 		return;
-	for (index = 0; index < SIM_CONNS_MAX; index++) {
+	for (index = 0; index < world->shape.conns; index++) {
 		const struct sim_conn *conn = &world->conns[index];
 
 		if (!is_open(conn, proc) ||

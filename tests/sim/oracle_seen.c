@@ -281,7 +281,7 @@ void sim_oracle_drained(struct sim_proc *proc)
 
 	for (at = 0; at < world->seen_count; at++)
 		world->seen[at].was_gone = sim_seen_gone(&world->seen[at]);
-	for (at = 0; at < SIM_CONNS_MAX; at++) {
+	for (at = 0; at < world->shape.conns; at++) {
 		struct sim_conn *conn = &world->conns[at];
 
 		if (conn->used && conn->server == proc && conn->ring_memory &&

@@ -44,11 +44,16 @@ static void prefill(struct sim_instance *instance)
 		if (sim_chance(world, 300))
 			request->parent = world->key_next;
 	}
-	request->flags = sim_chance(world, 100) ? READY : 0;
+	request->flags =
+		sim_fault(world, SIM_FAULT_WRITTEN_LATE, 100) ? READY : 0;
+	request->computed = request->tokens;
+	if (world->shape.partial && sim_chance(world, 300))
+		request->computed =
+			1 + (uint32_t)sim_below(world, request->tokens);
 	for (at = 0; at < count && !request->flags; at++)
 		for (rank = 0; rank < instance->tp; rank++)
-			sim_fill(instance->procs[rank], request->blocks[at],
-				 request->content, at);
+			sim_fill(instance->procs[rank], request, at,
+				 request->content);
 	call.key = request->key;
 	call.parent_key = request->parent;
 	call.prompt_tokens = request->tokens;
@@ -129,9 +134,8 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 		   uint32_t reason)
 {
 	struct sim_world *world = instance->world;
-	const struct kvpull_blocks blocks = { .block_count =
-						      request->block_count,
-					      .block_ids = request->blocks };
+	struct sim_group groups[SIM_GROUPS];
+	struct kvpull_blocks blocks[SIM_GROUPS];
 	char ticket[SIM_TICKET_BYTES];
 	struct kvpull_finish call = {
 		.struct_size = sizeof(call),
@@ -139,9 +143,10 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 		.reason = reason,
 		.flags =
 			request->flags & READY ? KVPULL_FINISH_READY_NEEDED : 0,
-		.computed_tokens = request->tokens,
-		.group_count = 1,
-		.groups = &blocks,
+		.computed_tokens = request->computed,
+		.group_count = sim_groups_fill(
+			world, request, request->block_count, groups, blocks),
+		.groups = blocks,
 		.ticket = ticket,
 		.ticket_capacity = sizeof(ticket),
 	};
@@ -204,7 +209,7 @@ static void write_late(struct sim_instance *instance,
 		return;
 	for (at = 0; at < request->block_count && !(request->written & bit);
 	     at++)
-		sim_fill(proc, request->blocks[at], request->content, at);
+		sim_fill(proc, request, at, request->content);
 	request->written |= bit;
 	if (!kvpull_worker_hold_ready(proc->worker, request->key))
 		request->ready |= bit;
@@ -243,7 +248,7 @@ static void turn_request(struct sim_instance *instance,
 	} else if (request->state == SIM_HELD) {
 		if (request->flags & READY && sim_chance(world, 300))
 			write_late(instance, request);
-		if (sim_chance(world, 5))
+		if (sim_fault(world, SIM_FAULT_ABORTED, 5))
 			finish_again(instance, request);
 	}
 }
@@ -262,8 +267,7 @@ static void overwrite(struct sim_proc *proc)
 		    !sim_oracle_is_known(proc, request->key))
 			continue;
 		for (at = 0; at < request->block_count; at++)
-			sim_fill(proc, request->blocks[at], sim_random(world),
-				 0);
+			sim_fill(proc, request, at, sim_random(world));
 		request->written |= UINT64_C(1) << proc->rank;
 	}
 }
@@ -289,7 +293,7 @@ static void revoke_staged(struct sim_instance *instance)
 		if (!proc->alive)
 			continue;
 		kvpull_holds_counts(proc->worker->holds, &counts);
-		if (counts.staged && sim_chance(world, 50))
+		if (counts.staged && sim_fault(world, SIM_FAULT_REVOKED, 50))
 			revoke_rank(proc);
 	}
 }
@@ -328,11 +332,11 @@ void sim_producer_turn(struct sim_instance *instance)
 		drain(instance, 0);
 	if (world->quiet)
 		return;
-	if (sim_chance(world, 2))
+	if (sim_fault(world, SIM_FAULT_DRAINED, 2))
 		drain(instance, 1);
 	if (sim_chance(world, 400))
 		prefill(instance);
-	if (sim_chance(world, 2))
+	if (sim_fault(world, SIM_FAULT_REVOKED, 2))
 		revoke(instance);
 	revoke_staged(instance);
 }

@@ -26,6 +26,12 @@ int sim_chance(struct sim_world *world, uint32_t per_mille)
 	return sim_below(world, 1000) < per_mille;
 }
 
+int sim_fault(struct sim_world *world, enum sim_fault fault, uint32_t per_mille)
+{
+	return sim_chance(world,
+			  world->shape.calm >> fault & 1 ? 0 : per_mille);
+}
+
 uint64_t sim_stamp(uint64_t content, uint32_t block, uint32_t row)
 {
 	return mix(content * 1021 + block * 131 + row + 1);

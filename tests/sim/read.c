@@ -145,7 +145,7 @@ int sim_read_start(struct kvpull_transport *transport, uint32_t peer,
 
 	if (code)
 		return code;
-	if (sim_chance(world, 20))
+	if (sim_fault(world, SIM_FAULT_READ_AGAIN, 20))
 		return KVPULL_EAGAIN;
 	if (mine->active)
 		sim_fail(world, "read %u is started twice", read->index);

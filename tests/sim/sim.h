@@ -14,22 +14,22 @@
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
 
-#define SIM_PROCS_MAX 48u /* processes of one seed, dead ones too */
-#define SIM_CONNS_MAX 64u
+#define SIM_PROCS_MAX 160u /* processes of one seed, dead ones too */
+#define SIM_CONNS_MAX 512u
 #define SIM_INSTANCES_MAX 5u
-#define SIM_RANKS_MAX 2u
+#define SIM_RANKS_MAX 8u
 #define SIM_BLOCKS 24u /* of an instance's pool */
 #define SIM_LAYERS 2u
-#define SIM_HEADS 2u /* of the model */
 #define SIM_HEAD_BYTES 32u
 #define SIM_BLOCK_TOKENS 16u
 #define SIM_REQUEST_BLOCKS 4u /* of one request, at most */
 #define SIM_REQUESTS 32u      /* open in one engine */
 #define SIM_HOLDS 4096u       /* of one seed */
 #define SIM_CLAIMERS 16u      /* instances that speak of one hold, noted */
-#define SIM_CALLERS 8u
-#define SIM_PEERS 8u
-#define SIM_READS 32u
+#define SIM_CALLERS 48u       /* of one process, at most */
+#define SIM_PEERS 32u
+#define SIM_READS 64u
+#define SIM_GROUPS 2u
 #define SIM_RECORDS 64u
 #define SIM_TICKET_BYTES 1024u
 #define SIM_STEP_BYTES (1u << 20)
@@ -38,11 +38,45 @@
 struct sim_world;
 struct sim_proc;
 
+/* What kind of world a seed has: shape.c. */
+struct sim_shape {
+	uint32_t wide;  /* 0: two ranks at most, nothing below is unusual */
+	uint32_t heads; /* of the model */
+	uint32_t replicated;
+	uint32_t window;  /* blocks of a second group, which slides; 0: none */
+	uint32_t network; /* a lost connection is no death yet */
+	uint32_t keyed;
+	uint32_t partial;    /* some prompts are not computed to their end */
+	uint32_t late_bytes; /* what a predecessor was told reaches who follows */
+	uint32_t impatient; /* connect_ms is short */
+	uint32_t ring_records;
+	uint32_t holds, families, tickets, requests, pulls, peers, callers;
+	uint32_t conns, procs; /* of the world */
+	uint32_t calm;         /* bit a fault that this world does not know */
+};
+
+enum sim_fault {
+	SIM_FAULT_FORGED,
+	SIM_FAULT_CORRUPT,
+	SIM_FAULT_OTHER_PROMPT,
+	SIM_FAULT_REVOKED,
+	SIM_FAULT_DRAINED,
+	SIM_FAULT_ABORTED,
+	SIM_FAULT_REJECTED,
+	SIM_FAULT_READ_AGAIN,
+	SIM_FAULT_NOTE_AGAIN,
+	SIM_FAULT_WRITTEN_LATE,
+	SIM_FAULTS
+};
+
 /* random.c */
 uint64_t sim_random(struct sim_world *world);
 uint64_t sim_below(struct sim_world *world,
 		   uint64_t bound); /* 0 .. bound - 1 */
 int sim_chance(struct sim_world *world, uint32_t per_mille);
+/* As sim_chance(), if this world knows that fault. */
+int sim_fault(struct sim_world *world, enum sim_fault fault,
+	      uint32_t per_mille);
 /* What word `word` of a block's head must be. */
 uint64_t sim_stamp(uint64_t content, uint32_t block, uint32_t row);
 
@@ -167,14 +201,15 @@ struct sim_proc {
 	uint64_t mute_ns;   /* last time that two leases without one ended */
 	uint64_t block_key[SIM_BLOCKS]; /* consumer: whose pull may write */
 	uint32_t known;                 /* to its scheduler half */
-	uint64_t unanswered; /* bit a process: silent for connect_ms, last */
+	uint64_t unanswered; /* bit a rank: silent for connect_ms, last */
 	uint32_t unsaid;     /* result bytes were lost, records were not */
 	struct sim_queue steps;
 	struct sim_queue strays; /* steps that come again, late */
 	struct sim_output *out_first;
 	struct sim_output *out_last;
 	uint64_t out_ns;
-	uint64_t heads; /* a block has */
+	uint64_t heads;      /* a block has */
+	uint64_t head_first; /* in the model */
 	size_t block_bytes;
 	uint8_t *memory;
 };
@@ -195,6 +230,7 @@ struct sim_request {
 	uint64_t content; /* what its blocks hold */
 	uint32_t hold;    /* index in world->holds */
 	uint32_t tokens;
+	uint32_t computed; /* producer: of these */
 	uint32_t local_tokens;
 	uint32_t first_index;
 	uint32_t block_count;
@@ -236,6 +272,7 @@ struct sim_instance {
 	uint64_t rank_restart_ns[SIM_RANKS_MAX];
 	struct kvpull_scheduler *scheduler;
 	struct sim_queue strays; /* results that come again, late */
+	struct sim_queue late[SIM_RANKS_MAX]; /* steps for who died there */
 	struct sim_proc *procs[SIM_RANKS_MAX];
 	struct kvpull_config config;
 	struct kvpull_log log;
@@ -264,6 +301,7 @@ struct sim_hold_rank {
 	uint64_t taken_stall_ns;
 	uint64_t taken_by; /* the worker that was told; 0: none yet */
 	uint64_t sent_by;  /* the worker that reported; 0: none yet */
+	uint64_t heard_by; /* the last whose report reached the engine */
 	int32_t reason;    /* of its report */
 	uint32_t excused;  /* a second worker may report it again */
 	uint32_t complete_polls;
@@ -284,6 +322,7 @@ struct sim_hold {
 	uint32_t slot;
 	uint32_t instance;
 	uint32_t tokens;
+	uint32_t computed;
 	uint32_t block_count;
 	uint32_t aborted; /* after its finish */
 	uint64_t told_ns; /* the engine heard of an end that all ranks follow */
@@ -334,7 +373,9 @@ struct sim_world {
 	uint64_t seed;
 	uint64_t steps;
 	uint64_t turn;
-	uint64_t state; /* of the random generator */
+	uint64_t state;       /* of the random generator */
+	uint64_t shape_state; /* of another, for the shape alone */
+	struct sim_shape shape;
 	uint64_t now_ns;
 	uint64_t key_next;
 	uint64_t incarnation_next;
@@ -416,6 +457,11 @@ uint32_t sim_reads_told(struct sim_transport *transport,
 			struct kvpull_event *events, uint32_t capacity);
 int sim_reads_open(const struct sim_conn *conn);
 
+/* shape.c */
+/* What the seed's world is like, and how large its instances are. */
+void sim_shape_draw(struct sim_world *world);
+uint32_t sim_shape_tp(struct sim_world *world);
+
 /* world.c */
 void sim_world_run(struct sim_world *world);
 void sim_instance_open(struct sim_instance *instance);
@@ -439,8 +485,26 @@ void sim_blocks_give(struct sim_instance *instance,
 struct sim_request *sim_request_find(struct sim_instance *instance,
 				     uint64_t key);
 struct sim_request *sim_request_slot(struct sim_instance *instance);
-void sim_fill(struct sim_proc *proc, uint32_t block, uint64_t content,
-	      uint32_t index);
+/*
+ * One block of a request, on one rank. Where there are two groups the second
+ * has its blocks in the other order, and the trailing ones of the prompt alone.
+ */
+void sim_fill(struct sim_proc *proc, const struct sim_request *request,
+	      uint32_t at, uint64_t content);
+struct sim_group {
+	uint32_t first; /* logical index of its first block */
+	uint32_t count;
+	uint32_t ids[SIM_REQUEST_BLOCKS];
+};
+/* Of a request's blocks, where the whole prompt has so many. */
+void sim_group_fill(const struct sim_world *world,
+		    const struct sim_request *request, uint32_t prompt_blocks,
+		    uint32_t index, struct sim_group *group);
+/* As calls want them; returns how many. */
+uint32_t sim_groups_fill(const struct sim_world *world,
+			 const struct sim_request *request,
+			 uint32_t prompt_blocks, struct sim_group *groups,
+			 struct kvpull_blocks *blocks);
 
 /* producer.c, consumer.c */
 void sim_producer_turn(struct sim_instance *instance);

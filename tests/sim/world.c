@@ -27,84 +27,128 @@ static void log_line(void *context, uint32_t level, const char *message)
 static void config_fill(struct sim_instance *instance)
 {
 	const struct sim_world *world = instance->world;
+	const struct sim_shape *shape = &world->shape;
 
 	instance->config = (struct kvpull_config){
 		.lease_ms = world->lease_ns / KVPULL_NS_PER_MS,
 		.hold_max_ms = world->hold_max_ns / KVPULL_NS_PER_MS,
 		.deadline_ms = world->deadline_ns / KVPULL_NS_PER_MS,
-		.grace_ms = world->grace_ns / KVPULL_NS_PER_MS,
-		.max_holds = 16,
-		.families_max = 16, /* a live one finds room */
-		.tickets_max = 16,
-		.requests_max = 64,
+		.grace_ms =
+			shape->network ? 0 : world->grace_ns / KVPULL_NS_PER_MS,
+		.max_holds = shape->holds,
+		.families_max = shape->families,
+		.tickets_max = shape->tickets,
+		.requests_max = shape->requests,
 		.step_log_mib = 1,
 		.share_prefix = instance->share_prefix,
 		.abort_revokes = instance->abort_revokes,
 		.progress = KVPULL_PROGRESS_CALLER,
 		.huge = KVPULL_OFF,
-		.pulls_max = 8,
+		.pulls_max = shape->pulls,
 		.pull_blocks_max = 64,
-		.peers_max = SIM_PEERS,
-		.consumers_max = SIM_CALLERS,
-		.ring_records = 16,
+		.peers_max = shape->peers,
+		.consumers_max = shape->callers,
+		.ring_records = shape->ring_records,
 		.flush_after_ms = 100,
-		.connect_ms = 50 + 5 * world->delay_us / 1000,
+		.connect_ms = (shape->impatient ? 12 : 50) +
+			      5 * world->delay_us / 1000,
+		.key_set = shape->keyed,
+		.key = { 7 },
 		.uid_count = 1,
 		.log_level = KVPULL_LOG_DEBUG,
 	};
 }
 
-static const struct kvpull_model model = {
-	.struct_size = sizeof(model),
-	.model = "sim",
-	.layer_count = SIM_LAYERS,
-	.head_count = SIM_HEADS,
-	.head_bytes = SIM_HEAD_BYTES,
+static struct kvpull_model model_of(const struct sim_world *world)
+{
+	return (struct kvpull_model){
+		.struct_size = sizeof(struct kvpull_model),
+		.model = "sim",
+		.layer_count = SIM_LAYERS,
+		.head_count = world->shape.heads,
+		.head_bytes = SIM_HEAD_BYTES,
+		.replicated = world->shape.replicated,
+	};
+}
+
+static const struct kvpull_group groups[SIM_GROUPS] = {
+	{ .block_tokens = SIM_BLOCK_TOKENS },
+	{ .block_tokens = SIM_BLOCK_TOKENS, .kind = KVPULL_GROUP_SLIDING },
 };
-static const struct kvpull_group group = { .block_tokens = SIM_BLOCK_TOKENS };
 
 static struct kvpull_open_params params_of(const struct sim_instance *instance,
-					   uint32_t rank)
+					   uint32_t rank,
+					   const struct kvpull_model *model)
 {
 	return (struct kvpull_open_params){
 		.struct_size = sizeof(struct kvpull_open_params),
-		.model = &model,
+		.model = model,
 		.engine_id = instance->produces ? "producer" : "consumer",
 		.tp_size = instance->tp,
 		.tp_rank = rank,
-		.groups = &group,
-		.group_count = 1,
+		.groups = groups,
+		.group_count = instance->world->shape.window ? 2 : 1,
 	};
+}
+
+/* All of them, an equal share, or one that neighbours have too. */
+static void heads_share(struct sim_proc *proc)
+{
+	const struct sim_shape *shape = &proc->world->shape;
+	const uint32_t tp = proc->instance->tp;
+
+	proc->heads = shape->replicated ? shape->heads :
+		      tp > shape->heads ? 1 :
+					  shape->heads / tp;
+	proc->head_first =
+		shape->replicated ? 0 : proc->rank * shape->heads / tp;
+}
+
+/* One for all layers, or one a group. */
+static uint32_t caches_fill(struct sim_proc *proc, struct kvpull_cache *caches)
+{
+	const uint32_t count = proc->world->shape.window ? 2 : 1;
+	uint32_t at;
+
+	heads_share(proc);
+	proc->block_bytes = proc->heads * SIM_HEAD_BYTES;
+	for (at = 0; at < count; at++)
+		caches[at] = (struct kvpull_cache){
+			.struct_size = sizeof(caches[at]),
+			.group_index = at,
+			.layer_first = at,
+			.layer_count = SIM_LAYERS / count,
+			.offset = at * SIM_BLOCKS * proc->block_bytes,
+			.layer_stride = SIM_BLOCKS * proc->block_bytes,
+			.block_stride = proc->block_bytes,
+			.block_count = SIM_BLOCKS,
+			.row_count = 1,
+			.head_stride = SIM_HEAD_BYTES,
+			.head_first = (uint32_t)proc->head_first,
+			.head_count = (uint32_t)proc->heads,
+			.head_bytes = SIM_HEAD_BYTES,
+		};
+	return count;
 }
 
 static void regions_register(struct sim_proc *proc)
 {
-	const struct sim_instance *instance = proc->instance;
 	struct kvpull_region region = { .struct_size = sizeof(region),
 					.kind = KVPULL_REGION_FOREIGN,
 					.fd = -1 };
-	struct kvpull_cache cache = { .struct_size = sizeof(cache),
-				      .layer_count = SIM_LAYERS,
-				      .block_count = SIM_BLOCKS,
-				      .row_count = 1,
-				      .head_stride = SIM_HEAD_BYTES,
-				      .head_bytes = SIM_HEAD_BYTES };
-	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
-						.regions = &region,
-						.caches = &cache,
-						.region_count = 1,
-						.cache_count = 1 };
+	struct kvpull_cache caches[SIM_GROUPS];
+	const struct kvpull_regions regions = {
+		.struct_size = sizeof(regions),
+		.regions = &region,
+		.caches = caches,
+		.region_count = 1,
+		.cache_count = caches_fill(proc, caches),
+	};
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 
-	proc->heads = SIM_HEADS / instance->tp;
-	proc->block_bytes = proc->heads * SIM_HEAD_BYTES;
 	region.bytes = SIM_LAYERS * SIM_BLOCKS * proc->block_bytes;
 	proc->memory = calloc(1, region.bytes);
 	region.base = proc->memory;
-	cache.layer_stride = SIM_BLOCKS * proc->block_bytes;
-	cache.block_stride = proc->block_bytes;
-	cache.head_count = (uint32_t)proc->heads;
-	cache.head_first = proc->rank * (uint32_t)proc->heads;
 	if (!proc->memory ||
 	    kvpull_worker_regions_register(proc->worker, &regions, &detail))
 		sim_fail(proc->world, "regions are refused: %s",
@@ -152,7 +196,9 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 {
 	struct sim_world *world = instance->world;
 	struct sim_proc *proc = &world->procs[world->proc_count];
-	const struct kvpull_open_params params = params_of(instance, rank);
+	const struct kvpull_model model = model_of(world);
+	const struct kvpull_open_params params =
+		params_of(instance, rank, &model);
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_worker_setup setup = {
 		.params = &params,
@@ -175,6 +221,9 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 				   .incarnation = ++world->incarnation_next
 						  << 16 };
 	setup.incarnation = proc->incarnation;
+	/* What its predecessor was told, and never read. */
+	proc->strays = instance->late[rank];
+	instance->late[rank] = (struct sim_queue){ 0 };
 	if (kvpull_worker_create(&setup, &proc->worker, &detail))
 		sim_fail(world, "a worker cannot open: %s", detail.message);
 	world->proc_count++;
@@ -189,7 +238,8 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 void sim_instance_open(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
-	const struct kvpull_open_params params = params_of(instance, 0);
+	const struct kvpull_model model = model_of(world);
+	const struct kvpull_open_params params = params_of(instance, 0, &model);
 	struct kvpull_compat compat;
 	struct kvpull_scheduler_setup setup = {
 		.log = &instance->log,
@@ -232,6 +282,11 @@ static void proc_forget(struct sim_proc *proc)
 {
 	proc->alive = 0;
 	sim_net_kill(proc);
+	if (proc->world->shape.late_bytes && proc->instance->alive) {
+		sim_queue_clear(&proc->instance->late[proc->rank]);
+		proc->instance->late[proc->rank] = proc->steps;
+		proc->steps = (struct sim_queue){ 0 };
+	}
 	sim_queue_clear(&proc->steps);
 	sim_queue_clear(&proc->strays);
 	while (proc->out_first) {
@@ -258,11 +313,15 @@ void sim_rank_kill(struct sim_instance *instance, uint32_t rank)
 
 static void scheduler_close(struct sim_instance *instance)
 {
+	uint32_t rank;
+
 	kvpull_scheduler_destroy(instance->scheduler);
 	instance->scheduler = NULL;
 	instance->alive = 0;
 	instance->incarnation = 0;
 	sim_queue_clear(&instance->strays);
+	for (rank = 0; rank < instance->tp; rank++)
+		sim_queue_clear(&instance->late[rank]);
 }
 
 void sim_instance_kill(struct sim_instance *instance)
@@ -321,7 +380,7 @@ static void disaster(struct sim_world *world)
 	const uint32_t rank = (uint32_t)sim_below(world, instance->tp);
 
 	if (!instance->alive || instance->abandoned ||
-	    world->proc_count + 8 > SIM_PROCS_MAX)
+	    world->proc_count + 8 > world->shape.procs)
 		return;
 	world->counts.kills++;
 	switch (sim_below(world, 5)) {
@@ -459,12 +518,15 @@ static void world_fill(struct sim_world *world)
 	uint32_t at;
 
 	world->state = world->seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	sim_shape_draw(world);
 	world->now_ns = KVPULL_NS_PER_S;
 	world->lease_ns = leases[sim_below(world, 3)] * KVPULL_NS_PER_MS;
 	world->hold_max_ns = world->lease_ns * (2 + sim_below(world, 4));
 	world->deadline_ns =
 		sim_chance(world, 500) ? world->lease_ns : world->lease_ns / 3;
 	world->grace_ns = sim_chance(world, 150) ? world->lease_ns / 2 : 0;
+	if (world->shape.network)
+		world->grace_ns = world->lease_ns;
 	world->delay_us = delays[sim_below(world, 4)];
 	world->bytes_faulty = sim_chance(world, 400) ? 20 : 0;
 	world->kills = sim_chance(world, 700) ? 15 : 0;
@@ -480,6 +542,8 @@ static void world_fill(struct sim_world *world)
 		instance->index = at;
 		instance->produces = at == 0 || at == 4;
 		instance->tp = 1 + (uint32_t)sim_below(world, 2);
+		if (world->shape.wide)
+			instance->tp = sim_shape_tp(world);
 		instance->one_process = (uint32_t)sim_chance(world, 500);
 		instance->share_prefix = (uint32_t)sim_chance(world, 700);
 		instance->splits = (uint32_t)sim_chance(world, 500);

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a seed's world is like. Half of them are plain: two ranks at most, tables
+ * with room, every fault. The others are wide, each in some ways drawn by a
+ * generator of their own, so that a plain seed keeps its story whatever is added
+ * here; and know a random half of the faults, for one that comes often hides
+ * what another does alone.
+ */
+#include "tests/sim/sim.h"
+
+static uint64_t draw(struct sim_world *world, uint64_t bound)
+{
+	uint64_t value = world->shape_state += UINT64_C(0x9e3779b97f4a7c15);
+
+	value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
+	return (value ^ value >> 31) % bound;
+}
+
+static void plain_fill(struct sim_shape *shape)
+{
+	*shape = (struct sim_shape){
+		.heads = 2,
+		.ring_records = 16,
+		.holds = 16,
+		.families = 16, /* a live one finds room */
+		.tickets = 16,
+		.requests = 64,
+		.pulls = 8,
+		.peers = 8,
+		.callers = 8,
+		.conns = 64,
+		.procs = 48,
+	};
+}
+
+/* Tables that are full now and then, some of them. */
+static void tables_draw(struct sim_world *world)
+{
+	struct sim_shape *shape = &world->shape;
+
+	if (draw(world, 2))
+		shape->holds = 2 + (uint32_t)draw(world, 6);
+	if (draw(world, 2))
+		shape->tickets = 2 + (uint32_t)draw(world, 6);
+	if (draw(world, 2))
+		shape->pulls = 1 + (uint32_t)draw(world, 3);
+	if (draw(world, 2))
+		shape->peers = 8 + (uint32_t)draw(world, 8);
+	if (draw(world, 2))
+		shape->ring_records = 4;
+}
+
+void sim_shape_draw(struct sim_world *world)
+{
+	static const uint32_t heads[] = { 1, 2, 6, 8 };
+	struct sim_shape *shape = &world->shape;
+
+	world->shape_state = world->seed * UINT64_C(0xd1342543de82ef95);
+	plain_fill(shape);
+	if (draw(world, 2))
+		return;
+	shape->wide = 1;
+	shape->heads = heads[draw(world, 4)];
+	shape->replicated = draw(world, 4) == 0;
+	shape->window = (uint32_t)draw(world, 4); /* 3: never slides */
+	shape->network = draw(world, 3) == 0;
+	shape->keyed = draw(world, 3) == 0;
+	shape->partial = draw(world, 2) == 0;
+	shape->late_bytes = draw(world, 2) == 0;
+	shape->impatient = draw(world, 4) == 0;
+	shape->calm = (uint32_t)draw(world, UINT64_C(1) << SIM_FAULTS);
+	shape->peers = 16;
+	shape->callers = 32;
+	shape->conns = SIM_CONNS_MAX;
+	shape->procs = SIM_PROCS_MAX;
+	if (draw(world, 2))
+		tables_draw(world);
+	sim_trace(world, "wide: %lu heads, replicated %lu, network %lu",
+		  shape->heads, shape->replicated, shape->network);
+	sim_trace(world, "keyed %lu, partial %lu, impatient %lu", shape->keyed,
+		  shape->partial, shape->impatient);
+	sim_trace(world, "late bytes %lu, window %lu, calm %lx",
+		  shape->late_bytes, shape->window, shape->calm);
+	sim_trace(world, "holds %lu, tickets %lu, pulls %lu", shape->holds,
+		  shape->tickets, shape->pulls);
+}
+
+uint32_t sim_shape_tp(struct sim_world *world)
+{
+	static const uint32_t sizes[] = { 1, 1, 2, 2, 3, 4, 6, 8 };
+	const struct sim_shape *shape = &world->shape;
+	uint32_t tp;
+
+	/* Heads are divided among ranks, or ranks among heads. */
+	do {
+		tp = sizes[draw(world, 8)];
+	} while (!shape->replicated && shape->heads % tp && tp % shape->heads);
+	return tp;
+}
