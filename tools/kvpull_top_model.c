@@ -71,7 +71,10 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 	}
 }
 
-/* Several ranks of one engine share its holds: they count at the first. */
+/*
+ * Several ranks of one engine share its holds: they count at the first. The
+ * last one is nobody: also for a place that no row has any more.
+ */
 static struct top_consumer *owner_of(struct top_consumer *consumers,
 				     uint32_t count, uint64_t joined)
 {
@@ -97,28 +100,32 @@ void top_claimant(const struct kvpull_status_hold *row,
 			 KVPULL_STATUS_NAME_BYTES);
 }
 
+/* Looked up once a place and not once a hold. */
 static void holds_share(const struct top_worker *worker,
 			struct top_consumer *consumers, uint32_t consumer_count)
 {
+	static struct top_consumer *owners[UINT16_MAX + 1];
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
 	uint32_t at;
 
+	memset(owners, 0, sizeof(owners));
 	for (at = 0; at < count; at++) {
 		const uint64_t state = kvpull_status_get(&rows[at].state);
 		const uint64_t age_ns =
 			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
-		struct top_consumer *owner;
+		struct top_consumer **owner = &owners[state >> 16 & 0xffff];
 
 		if ((state & 0xff) != KVPULL_SHOWN_HELD)
 			continue;
-		owner = owner_of(consumers, consumer_count,
-				 state >> 16 & 0xffff);
-		owner->holds++;
-		owner->blocks += state >> 32;
-		if (age_ns > owner->oldest_ns)
-			owner->oldest_ns = age_ns;
+		if (!*owner)
+			*owner = owner_of(consumers, consumer_count,
+					  state >> 16 & 0xffff);
+		(*owner)->holds++;
+		(*owner)->blocks += state >> 32;
+		if (age_ns > (*owner)->oldest_ns)
+			(*owner)->oldest_ns = age_ns;
 	}
 }
 

@@ -15,7 +15,7 @@
 #define KVPULL_STATUS_FOLDER                                                   \
 	"/dev/shm/kvpull-%u"          /* where socket_dir is on disk */
 #define KVPULL_STATUS_FILES_MAX 4096u /* that a sweep looks at */
-#define KVPULL_STATUS_BYTES_MAX (UINT64_C(1) << 31) /* that a reader believes */
+#define KVPULL_STATUS_BYTES_MAX (UINT64_C(1) << 28) /* that a reader believes */
 
 struct kvpull_status_params {
 	const struct kvpull_log *log;

@@ -177,6 +177,20 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 void kvpull_worker_show_hold(struct kvpull_worker *worker,
 			     const struct kvpull_command *command);
 void kvpull_worker_show_step(struct kvpull_worker *worker, uint64_t begun_ns);
+/* It has a place in the hold table, which another may have had before. */
+void kvpull_worker_show_joined(struct kvpull_worker *worker, uint32_t index);
+void kvpull_worker_say_claim(struct kvpull_worker *worker,
+			     const struct kvpull_consumer *consumer,
+			     const struct kvpull_record *record);
+static inline void
+kvpull_worker_log_claim(struct kvpull_worker *worker,
+			const struct kvpull_consumer *consumer,
+			const struct kvpull_record *record)
+{
+	if (worker->facts.log.level >= KVPULL_LOG_DEBUG &&
+	    record->kind == KVPULL_NOTE_CLAIM)
+		kvpull_worker_say_claim(worker, consumer, record);
+}
 /* A poll that did something; sent: SENT records in it. */
 void kvpull_worker_show_poll(struct kvpull_worker *worker, uint64_t took_ns,
 			     uint32_t sent);

@@ -54,8 +54,7 @@ static void consumer_join(struct kvpull_worker *worker, uint32_t index,
 					&note->instance);
 	if (!code) {
 		note->joined = 1;
-		kvpull_status_set(&worker->status.words[index].joined,
-				  note->instance + 1);
+		kvpull_worker_show_joined(worker, index);
 		return;
 	}
 	if (code == KVPULL_EAGAIN)
@@ -93,6 +92,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 				FETCH_END);
 		kvpull_ring_pop(ring, &record);
 		claims += record.kind == KVPULL_NOTE_CLAIM;
+		kvpull_worker_log_claim(worker, consumer, &record);
 		kvpull_holds_note(worker->holds, instance, consumer->rank,
 				  &record, now_ns);
 	}

@@ -99,6 +99,33 @@ static const struct kvpull_consumer *consumer_of(struct kvpull_worker *worker,
 	return NULL;
 }
 
+void kvpull_worker_show_joined(struct kvpull_worker *worker, uint32_t index)
+{
+	const struct kvpull_consumer *all = worker->handover.consumers;
+	struct kvpull_status_words *words = worker->status.words;
+	const uint64_t joined = worker->consumer_notes[index].instance + 1u;
+	uint32_t at;
+
+	for (at = 0; at < worker->facts.caller_count_max; at++)
+		if (kvpull_status_get(&words[at].joined) == joined &&
+		    (all[at].instance_id != all[index].instance_id ||
+		     all[at].rank == all[index].rank))
+			kvpull_status_set(&words[at].joined, 0);
+	kvpull_status_set(&words[index].joined, joined);
+}
+
+void kvpull_worker_say_claim(struct kvpull_worker *worker,
+			     const struct kvpull_consumer *consumer,
+			     const struct kvpull_record *record)
+{
+	kvpull_debug(&worker->facts.log,
+		     "claim: slot %u generation %" PRIu64 " of %016" PRIx64
+		     " by %s rank %u pid %u",
+		     record->slot, record->generation,
+		     worker->facts.incarnation, consumer->engine_id,
+		     consumer->rank, consumer->pid);
+}
+
 void kvpull_worker_show_expired(struct kvpull_worker *worker,
 				const struct kvpull_hold_end *end)
 {

@@ -232,6 +232,8 @@ static void s1_screens(const struct scenario *scenario)
 	node_pulls(&p, &d, BLOCKS, 20);
 	claim_some(&p, &d, 31);
 	scenario_sleep_ns(900 * SCENARIO_NS_PER_MS);
+	top_metrics_check(&folder,
+			  "kvpull_consumer_hold_blocks{engine=\"prefill-a\"");
 	top_capture(&folder, 80, 24);
 	top_capture(&folder, 200, 50);
 	node_kill(&d);
@@ -266,7 +268,7 @@ const struct scenario_case scenario_s1[] = {
 	{ "S1b", "whose leases expire is named", s1_expiry, 30, 60 },
 	{ "S1c", "who filled the table is named, also when P stands or is gone",
 	  s1_leak, 40, 80 },
-	{ "S1d", "a screen of 80 x 24 and one of 200 x 50", s1_screens, 30,
+	{ "S1d", "metrics, and screens of 80 x 24 and 200 x 50", s1_screens, 30,
 	  60 },
 	{ "S1e", "a trace of 20 requests joins both sides", s1_trace, 30, 60 },
 	{ 0 },

@@ -2,16 +2,20 @@
 /* See top.h. */
 #include "tests/scenario/top.h"
 
+#include <arpa/inet.h>
 #include <ftw.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define SCREEN_BYTES 65536u
+#define METRICS_BYTES (1u << 20)
 
 void top_folder_open(struct top_folder *folder)
 {
@@ -167,6 +171,104 @@ void top_capture(const struct top_folder *folder, uint32_t columns,
 	scenario_check(waitpid(child, &status, 0) == child && !status,
 		       "q does not end it");
 	(void)close(ready.fd);
+}
+
+/* "# ..." or "name{label="value",...} number". */
+static void metric_check(const char *line)
+{
+	const char *brace = strchr(line, '{');
+	const char *end = strstr(line, "\"} ");
+	char *rest;
+
+	if (!strncmp(line, "# HELP kvpull_", 14) ||
+	    !strncmp(line, "# TYPE kvpull_", 14))
+		return;
+	scenario_check(!strncmp(line, "kvpull_", 7) && brace && end &&
+			       strspn(line, "abcdefghijklmnopqrstuvwxyz_") ==
+				       (size_t)(brace - line),
+		       "no metric: %s", line);
+	(void)strtod(end + 3, &rest);
+	scenario_check(!*rest, "no number: %s", line);
+}
+
+static uint32_t metrics_check(char *text, const char *has)
+{
+	uint32_t found = 0;
+	uint32_t count = 0;
+	char *line;
+	char *next;
+
+	for (line = text; *line; line = next + 1, count++) {
+		next = strchr(line, '\n');
+		scenario_check(next != NULL, "the last line has no end");
+		*next = '\0';
+		metric_check(line);
+		found += !strncmp(line, has, strlen(has));
+	}
+	scenario_check(found, "no %s", has);
+	return count;
+}
+
+/* Say that to the port; the whole answer. */
+static void ask(uint16_t port, const char *request, char *answer, size_t bytes)
+{
+	const struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr = { htonl(INADDR_LOOPBACK) },
+	};
+	const int fd = socket(AF_INET, SOCK_STREAM, 0);
+	size_t used = 0;
+	ssize_t got;
+
+	scenario_check(!connect(fd, (const struct sockaddr *)&address,
+				sizeof(address)) &&
+			       write(fd, request, strlen(request)) > 0,
+		       "kvpull_top --listen does not listen");
+	while ((got = read(fd, answer + used, bytes - 1 - used)) > 0)
+		used += (size_t)got;
+	answer[used] = '\0';
+	(void)close(fd);
+}
+
+void top_metrics_check(const struct top_folder *folder, const char *has)
+{
+	static char text[METRICS_BYTES];
+	char tool[512];
+	char command[700];
+	unsigned int port = 0;
+	unsigned int pid = 0;
+	FILE *out;
+
+	tool_path(tool, sizeof(tool));
+	/* exec: its process is the one that is ended. */
+	(void)snprintf(command, sizeof(command),
+		       "echo $$; exec %s --listen 127.0.0.1:0 --folder %s",
+		       tool, folder->path);
+	/* NOLINTNEXTLINE(cert-env33-c): a tool and a folder of our own. */
+	out = popen(command, "r");
+	scenario_check(
+		out && fscanf(out, "%u listening on port %u", &pid, &port) == 2,
+		"kvpull_top --listen does not start");
+	ask((uint16_t)port, "GET / HTTP/1.0\r\n\r\n", text, sizeof(text));
+	scenario_check(!strncmp(text, "HTTP/1.0 404", 12), "no 404: %s", text);
+	ask((uint16_t)port, "GET /metrics HTTP/1.0\r\n\r\n", text,
+	    sizeof(text));
+	scenario_check(!strncmp(text, "HTTP/1.0 200", 12) &&
+			       strstr(text, "\r\n\r\n"),
+		       "no 200: %s", text);
+	scenario_say(", %u lines served",
+		     metrics_check(strstr(text, "\r\n\r\n") + 4, has));
+	(void)kill((pid_t)pid, SIGTERM);
+	(void)pclose(out);
+	(void)snprintf(command, sizeof(command), "%s --prometheus --folder %s",
+		       tool, folder->path);
+	/* NOLINTNEXTLINE(cert-env33-c): likewise. */
+	out = popen(command, "r");
+	scenario_check(out != NULL, "kvpull_top --prometheus");
+	text[fread(text, 1, sizeof(text) - 1, out)] = '\0';
+	scenario_check(!pclose(out), "kvpull_top --prometheus failed");
+	(void)metrics_check(text, has);
 }
 
 static const char *text_of(const json_t *object, const char *key)

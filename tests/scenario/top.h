@@ -22,6 +22,8 @@ int top_run(const struct top_folder *folder, const char *option,
 /* On a terminal of that size: printed, and no line or column too many. */
 void top_capture(const struct top_folder *folder, uint32_t columns,
 		 uint32_t lines);
+/* Metrics as text and as served: the same, and as Prometheus reads them. */
+void top_metrics_check(const struct top_folder *folder, const char *has);
 /*
  * Every event is as the Trace Event Format has it; so many pulls overlap the
  * hold that they read, on another process. Return: how many events.
