@@ -43,6 +43,11 @@ struct kvpull_consumer_note {
 	uint32_t instance;  /* index in the hold table */
 	uint32_t active_at; /* position in the active list */
 	uint32_t dropped;
+	/* Who joined last: the slot is another's, once it was given back. */
+	uint64_t instance_id;
+	uint32_t rank;
+	uint32_t pid;
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 };
 
 /* A pull that never got a slot: reported FAILED all the same. */

@@ -84,8 +84,8 @@ void kvpull_worker_show_hold(struct kvpull_worker *worker,
 }
 
 /* Who has that place in the hold table, or had it last; NULL: nobody. */
-static const struct kvpull_consumer *consumer_of(struct kvpull_worker *worker,
-						 uint32_t joined, uint32_t *at)
+static const struct kvpull_consumer_note *
+consumer_of(const struct kvpull_worker *worker, uint32_t joined, uint32_t *at)
 {
 	uint32_t index;
 
@@ -94,23 +94,30 @@ static const struct kvpull_consumer *consumer_of(struct kvpull_worker *worker,
 		if (kvpull_status_get(&worker->status.words[index].joined) ==
 		    joined) {
 			*at = index;
-			return &worker->handover.consumers[index];
+			return &worker->consumer_notes[index];
 		}
 	return NULL;
 }
 
 void kvpull_worker_show_joined(struct kvpull_worker *worker, uint32_t index)
 {
-	const struct kvpull_consumer *all = worker->handover.consumers;
+	const struct kvpull_consumer *consumer =
+		&worker->handover.consumers[index];
+	struct kvpull_consumer_note *notes = worker->consumer_notes;
 	struct kvpull_status_words *words = worker->status.words;
-	const uint64_t joined = worker->consumer_notes[index].instance + 1u;
+	const uint64_t joined = notes[index].instance + 1u;
 	uint32_t at;
 
 	for (at = 0; at < worker->facts.caller_count_max; at++)
 		if (kvpull_status_get(&words[at].joined) == joined &&
-		    (all[at].instance_id != all[index].instance_id ||
-		     all[at].rank == all[index].rank))
+		    (notes[at].instance_id != consumer->instance_id ||
+		     notes[at].rank == consumer->rank))
 			kvpull_status_set(&words[at].joined, 0);
+	notes[index].instance_id = consumer->instance_id;
+	notes[index].rank = consumer->rank;
+	notes[index].pid = consumer->pid;
+	memcpy(notes[index].engine_id, consumer->engine_id,
+	       sizeof(notes[index].engine_id));
 	kvpull_status_set(&words[index].joined, joined);
 }
 
@@ -137,7 +144,7 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 	const uint64_t max_ns =
 		worker->facts.config.hold_max_ms * KVPULL_NS_PER_MS;
 	char label[KVPULL_STATUS_LABEL_BYTES];
-	const struct kvpull_consumer *consumer;
+	const struct kvpull_consumer_note *consumer;
 	struct kvpull_status_words *words;
 	uint32_t at = 0;
 
