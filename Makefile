@@ -284,7 +284,7 @@ lint: lib ## formatters, analyzers, spelling, sizes
 format: ## rewrite the C files in our style
 	$(Q)tests/lint/files.sh c h | xargs clang-format -i
 
-pages: $(B)/libkvpull.a ## write the library's tables into README.md and the man pages
+pages: $(B)/libkvpull.a ## write the library's tables and headers into the man pages
 	$(Q)CC="$(CC)" tests/pages.sh write $(B)
 
 abi: lib ## compare the ABI with the committed baseline

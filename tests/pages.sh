@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The reference pages come from the library itself: what is between
-#   <!-- table: keys -->, .\" table: keys    and    <!-- end -->, .\" end
+#   .\" table: keys    and    .\" end
 # is written by tests/pages/pages.c; what is between .\" header: calls or .\" file:
 # tests/host/host.c and such an end by header.awk, from the public headers, or is
 # that file. check compares, write renews.
@@ -19,19 +19,15 @@ ${CC:-gcc} -std=c11 -D_GNU_SOURCE -Iinclude -I. tests/pages/pages.c \
 	"$build/libkvpull.a" -ljansson -lsodium -luring -lpthread -ldl \
 	-o "$out/pages" || exit 1
 
-for page in README.md tools/kvpull.conf.5 tools/kvpull.7 tools/kvpull_connector.3; do
-	case $page in
-	*.md) format=md ;;
-	*) format=mdoc ;;
-	esac
+for page in tools/kvpull.conf.5 tools/kvpull.7 tools/kvpull_connector.3; do
 	new=$out/$(basename "$page")
-	awk -v pages="$out/pages" -v format=$format \
+	awk -v pages="$out/pages" \
 		-v headers="include/kvpull/common.h include/kvpull/connector.h" '
-		/^(<!--|\.\\") end/ { inside = 0; ends++ }
+		/^\.\\" end/ { inside = 0; ends++ }
 		!inside
-		/^(<!--|\.\\") (table|header|file): / {
+		/^\.\\" (table|header|file): / {
 			if ($2 == "table:")
-				command = pages " " $3 " " format
+				command = pages " " $3
 			else if ($2 == "header:")
 				command = "awk -v what=" $3 " -f tests/pages/header.awk " headers
 			else

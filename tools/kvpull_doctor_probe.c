@@ -218,7 +218,7 @@ static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
 			   probe->why[0] ? "; " : "", probe->why);
 		doctor_advise(
 			doctor,
-			"ib_pull --demo says more; see Operating it in README.md");
+			"ib_pull --demo says more; OPERATION in kvpull(7) says what it needs");
 		return;
 	}
 	doctor_say(

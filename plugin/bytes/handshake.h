@@ -129,7 +129,7 @@ int KVPULL_MUST_CHECK kvpull_compat_compare(const struct kvpull_compat *ours,
 					    const struct kvpull_compat *theirs,
 					    struct kvpull_refusal *refusal);
 
-/* The messages' tables: see plugin/bytes/README.md. */
+/* The messages' tables: see plugin/bytes/MESSAGES.md. */
 extern const struct kvpull_table kvpull_head_table;
 extern const struct kvpull_table kvpull_challenge_table;
 extern const struct kvpull_table kvpull_hello_table;

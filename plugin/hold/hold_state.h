@@ -55,7 +55,7 @@ struct hold_edge {
 	uint8_t next;
 };
 
-/* Drawn in the README. Nothing but hold_apply in hold.c follows an edge. */
+/* Drawn in plugin/README.md. Nothing but hold_apply in hold.c follows an edge. */
 static const struct hold_edge hold_edges[HOLD_STATES][HOLD_EVENTS] = {
 	[HOLD_FREE] = {
 		[HOLD_EV_TAKE] = { HOLD_TAKE, HOLD_HELD },

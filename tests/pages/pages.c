@@ -1,99 +1,140 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of keys, counters and errors, as pages have them:
- * pages keys|counters|errors md|mdoc. pages.sh puts them between their marks.
+ * The tables of the manual as the library has them: pages keys|counters|errors|
+ * limits. pages.sh puts them between their marks.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "plugin/config/config_table.h"
 #include "plugin/counters/counters.h"
+#include "plugin/hold/hold.h"
+#include "plugin/progress/progress_state.h"
+#include "shm/gate.h"
+#include "verbs/gate.h"
 
-static void keys_print(int is_mdoc)
+static void keys_print(void)
 {
-	const char *quote;
 	char range[128];
 	size_t i;
 
-	if (!is_mdoc)
-		puts("| key | default | range | meaning |\n|---|---|---|---|");
 	for (i = 0; i < kvpull_config_key_count; i++) {
 		const struct kvpull_config_key *key = &kvpull_config_keys[i];
-
 		/* As JSON has them. */
-		quote = key->type >= KVPULL_KEY_CHOICE &&
+		const char *quote =
+			key->type >= KVPULL_KEY_CHOICE &&
 					key->type < KVPULL_KEY_UIDS ?
 				"\"" :
 				"";
+
 		kvpull_config_key_range(key, range, sizeof(range));
-		if (is_mdoc)
-			printf(".It Cm %s\n%s.\nDefault %s%s%s; %s.\n",
-			       key->name, key->meaning, quote, key->value,
-			       quote, range);
-		else
-			printf("| `%s` | %s%s%s | %s | %s |\n", key->name,
-			       quote, key->value, quote, range, key->meaning);
+		printf(".It Cm %s\n%s.\nDefault %s%s%s; %s.\n", key->name,
+		       key->meaning, quote, key->value, quote, range);
 	}
 }
 
-static void half_print(const struct kvpull_counter_table *table, int is_mdoc)
+static void half_print(const struct kvpull_counter_table *table)
 {
 	static const char *const kinds[] = { "total", "live", "peak" };
 	uint32_t i;
 
-	if (is_mdoc)
-		printf(".Ss Of a %s\n.Bl -tag -width Ds\n", table->half);
-	for (i = 0; i < table->row_count; i++) {
-		const struct kvpull_counter_row *row = &table->rows[i];
-
-		if (is_mdoc)
-			printf(".It Cm %s Pq %s\n%s.\n", row->name,
-			       kinds[row->kind], row->help);
-		else
-			printf("| `%s` | %s | %s | %s |\n", row->name,
-			       table->half, kinds[row->kind], row->help);
-	}
-	if (is_mdoc)
-		puts(".El");
+	printf(".Ss Of a %s\n.Bl -tag -width Ds\n", table->half);
+	for (i = 0; i < table->row_count; i++)
+		printf(".It Cm %s Pq %s\n%s.\n", table->rows[i].name,
+		       kinds[table->rows[i].kind], table->rows[i].help);
+	puts(".El");
 }
 
-static void counters_print(int is_mdoc)
+static void counters_print(void)
 {
-	if (!is_mdoc)
-		puts("| counter | half | kind | meaning |\n|---|---|---|---|");
-	half_print(&kvpull_worker_counters, is_mdoc);
-	half_print(&kvpull_scheduler_counters, is_mdoc);
+	half_print(&kvpull_worker_counters);
+	half_print(&kvpull_scheduler_counters);
 }
 
-static void errors_print(int is_mdoc)
+static void errors_print(void)
 {
-	if (!is_mdoc)
-		puts("| error | value | what it means and what to do |\n|---|---|---|");
 #define PRINT(name, value, text)                                               \
-	printf(is_mdoc ? ".It Er %s Pq %d\n%s.\n" : "| `%s` | %d | %s |\n",    \
-	       #name, value, text);
+	printf(".It Er %s Pq %d\n%s.\n", #name, value, text);
 	KVPULL_ERRORS(PRINT)
 #undef PRINT
+}
+
+/* Bounds that no key sets; those of tables that one does are with the key. */
+static void limits_print(void)
+{
+	static const struct {
+		const char *what;
+		unsigned int count;
+		const char *then;
+	} limits[] = {
+		{ "instances of consumers that a hold counts",
+		  KVPULL_CLAIMS_MAX,
+		  "one more is not counted: its pull may end in EEXPIRED" },
+		{ "tensor parallel ranks of an instance", KVPULL_RANKS_MAX,
+		  "refused at open" },
+		{ "block groups", KVPULL_GROUPS_MAX, "refused at open" },
+		{ "caches of a worker", KVPULL_CACHES_MAX,
+		  "refused at registration" },
+		{ "regions of a worker", KVPULL_REGIONS_MAX,
+		  "refused at registration" },
+		{ "block ids in a ticket", KVPULL_TICKET_BLOCKS_MAX,
+		  "the request is freed and has no ticket" },
+		{ "bytes of a ticket", KVPULL_TICKET_BYTES_MAX,
+		  "the request is freed and has no ticket" },
+		{ "bytes of the engine's payload in a ticket",
+		  KVPULL_PAYLOAD_BYTES_MAX,
+		  "the request is freed and has no ticket" },
+		{ "strips of a peer: layers x groups x head slices",
+		  KVPULL_STRIPS_MAX, "the peer is refused: EFULL" },
+		{ "holds ended by time in one poll", KVPULL_EXPIRE_MAX,
+		  "the rest in the next polls" },
+		{ "holds scanned for a dead consumer in one poll",
+		  KVPULL_SCAN_MAX, "the rest in the next polls" },
+		{ "reconnects to a lost peer", KVPULL_RECONNECTS_MAX,
+		  "its claims are given up; the first is after 10 ms, each later one after twice as long" },
+		{ "callers on this node that were not let in yet",
+		  KVPULL_GATE_WAITING_MAX,
+		  "the one that waited longest goes, once it had 50 ms; before, the new one is told to call again" },
+		{ "of these, of one user", KVPULL_GATE_USER_MAX, "likewise" },
+		{ "of these, of one process", KVPULL_GATE_PROCESS_MAX,
+		  "likewise" },
+		{ "callers over the network that were not let in yet",
+		  KVPULL_VERBS_WAITING_MAX, "likewise" },
+		{ "of these, of one address", KVPULL_VERBS_WAITING_ADDRESS_MAX,
+		  "likewise" },
+		{ "descriptors kept for the engine; at most a quarter of the soft limit",
+		  KVPULL_GATE_RESERVE_MAX,
+		  "no consumer on this node is let in: EFULL, and it calls again; raise ulimit -n" },
+		{ "log lines a second", KVPULL_LOG_LINES_MAX,
+		  "errors go on; others are counted (log_suppressed) and not written" },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		printf(".It %u %s\n%s.\n", limits[i].count, limits[i].what,
+		       limits[i].then);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
-		void (*print)(int is_mdoc);
+		void (*print)(void);
 	} tables[] = {
 		{ "keys", keys_print },
 		{ "counters", counters_print },
 		{ "errors", errors_print },
+		{ "limits", limits_print },
 	};
 	size_t i;
 
-	for (i = 0; argc == 3 && i < sizeof(tables) / sizeof(tables[0]); i++) {
+	for (i = 0; argc == 2 && i < sizeof(tables) / sizeof(tables[0]); i++) {
 		if (strcmp(argv[1], tables[i].name) != 0)
 			continue;
-		tables[i].print(!strcmp(argv[2], "mdoc"));
+		tables[i].print();
 		return ferror(stdout) != 0;
 	}
-	fprintf(stderr, "pages: keys|counters|errors md|mdoc\n");
+	fprintf(stderr, "pages: keys|counters|errors|limits\n");
 	return 2;
 }
