@@ -83,7 +83,7 @@ submake stress 120 stress-programs MODE=--quick
 stage ib_pull 150 tests/ib_pull.sh build/release
 stage doctor 60 tests/doctor.sh build/release
 stage hosts 90 tests/host.sh build/release
-stage readme 60 tests/readme.sh build/release
+stage readme 90 tests/readme.sh build/release
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
