@@ -513,6 +513,7 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 	/* A refusal stands; a shortage or a predecessor's death passes. */
 	if (remote->code && remote->code != KVPULL_EAGAIN &&
 	    remote->code != KVPULL_EFULL && remote->code != KVPULL_ENOMEM) {
+		kvpull_count_add(&progress->counts->peer_failures, 1);
 		give_up(progress, index, code, now_ns);
 		return;
 	}

@@ -47,10 +47,10 @@ BLOCK = 32
 HOLD = {"do_remote_decode": True}
 
 
-def _specs(window: int, chunk: int) -> dict[str, Any]:
+def _specs(window: int, chunk: int, block: int) -> dict[str, Any]:
     """Return a layer that sees all, and one that sees a window or a chunk."""
     same = {
-        "block_size": BLOCK,
+        "block_size": block,
         "num_kv_heads": 2,
         "head_size": 64,
         "dtype": torch.float32,
@@ -80,8 +80,14 @@ class Core:
     """One engine: a scheduler and one worker's side of the connector."""
 
     def __init__(
-        self, folder: Path, role: str, window: int = 0, chunk: int = 0
+        self,
+        folder: Path,
+        role: str,
+        window: int = 0,
+        chunk: int = 0,
+        block: int = BLOCK,
     ) -> None:
+        self._block = block
         self._weight_version = "default"
         transfer = kvpull_config(folder, role, {"lease_ms": 20000})
         made = EngineArgs(
@@ -89,7 +95,7 @@ class Core:
             dtype="float32",
             enforce_eager=True,
             max_model_len=2048,
-            block_size=BLOCK,
+            block_size=block,
             max_num_seqs=8,
             kv_transfer_config=KVTransferConfig(engine_id=role, **transfer),
         ).create_engine_config()
@@ -97,18 +103,18 @@ class Core:
         made.cache_config.kv_cache_layout = "LBHNC"
         with set_current_vllm_config(made):
             caches = get_kv_cache_configs(
-                made, [_specs(window, chunk)], [16 << 20]
+                made, [_specs(window, chunk, block)], [16 << 20]
             )
             self.caches = generate_scheduler_kv_cache_config(caches)
             made.cache_config.num_gpu_blocks = self.caches.num_blocks
             init_none_hash(sha256)
-            self._hasher = get_request_block_hasher(BLOCK, sha256)
+            self._hasher = get_request_block_hasher(block, sha256)
             self.scheduler = Scheduler(
                 vllm_config=made,
                 kv_cache_config=self.caches,
                 structured_output_manager=StructuredOutputManager(made),
-                block_size=BLOCK,
-                hash_block_size=BLOCK,
+                block_size=block,
+                hash_block_size=block,
             )
             self.worker = KVConnectorFactory.create_connector(
                 made, KVConnectorRole.WORKER, caches[0]
@@ -183,12 +189,12 @@ class Core:
         for table, group in zip(tables, groups, strict=True):
             for layer in group.layer_names:
                 for token in range(end - count, end):
-                    block = table[token // BLOCK]
-                    self.kv[layer][block, :, token % BLOCK] = names[token]
+                    block = table[token // self._block]
+                    self.kv[layer][block, :, token % self._block] = names[token]
                 first = first_seen(group.kv_cache_spec, end - count)
                 for token in range(first, end):
-                    block = table[token // BLOCK]
-                    found = self.kv[layer][block, 0, token % BLOCK, 0]
+                    block = table[token // self._block]
+                    found = self.kv[layer][block, 0, token % self._block, 0]
                     assert block and int(found) == names[token], (
                         f"{name} of {request.num_prompt_tokens} tokens: token "
                         f"{end - count} of {layer} sees another token {token} "

@@ -6,6 +6,7 @@ test_core.py: prints the result line of the other test programs.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -30,13 +31,13 @@ FOLDER = Path()
 
 
 @contextmanager
-def pair(**layers: int) -> Iterator[tuple[Core, Core]]:
+def pair(d_block: int = BLOCK, **layers: int) -> Iterator[tuple[Core, Core]]:
     """P and D; at the end nothing is held and nothing is in use."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as made:
         folder = Path(made)
         (folder / "model").symlink_to(FOLDER / "model")
         p = Core(folder, "kv_producer", **layers)
-        d = Core(folder, "kv_consumer", **layers)
+        d = Core(folder, "kv_consumer", block=d_block, **layers)
         yield p, d
         run([p, d], lambda: p.used() == 0 and d.used() == 0)
         assert p.count("worker_holds_expired") == 0
@@ -169,6 +170,47 @@ def consumers_hold_nothing() -> None:
         assert d.count("worker_holds_taken") == 0
 
 
+def unlike_blocks_are_counted_at_first_contact() -> None:
+    """D has other blocks: it computes, and both ends count the refusal."""
+    with pair(d_block=2 * BLOCK) as (p, d):
+        prompt = prompt_of(100)
+        d.ask("one", prompt, prefilled(p, "one", prompt), 2)
+        run([p, d], lambda: "one" in d.answers)
+        assert d.computed["one"] == 101
+        run([p, d], lambda: p.count("worker_consumers_refused") >= 1)
+        run([p, d], lambda: d.count("worker_peer_failures") >= 1)
+        assert d.count("scheduler_mismatches") == 1
+        # Nobody could give the ticket back.
+        p.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+
+
+# What llm-d's sidecar (nixlv2), Dynamo's NIXL protocol and Ray Serve's
+# prefill router send to P; D gets P's whole object from all of them.
+NIXL_BODY = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+
+
+def bodies_of_other_routers_are_pulled() -> None:
+    """P holds, and answers with what they look for; D pulls."""
+    with pair() as (p, d):
+        prompt = prompt_of(100)
+        p.ask("one", prompt, dict(NIXL_BODY))
+        run([p], lambda: "one" in p.answers)
+        params = json.loads(json.dumps(p.answers["one"].kv_transfer_params))
+        assert NIXL_BODY.keys() <= params.keys(), params
+        assert params["do_remote_prefill"] and not params["do_remote_decode"]
+        d.ask("one", prompt, params, 2)
+        run([p, d], lambda: "one" in d.answers)
+        assert d.count("worker_pulls_done") == 1
+        run([p, d], lambda: p.count("worker_holds_released") == 1)
+
+
 def parameters_of_any_kind_leave_the_engine_alive() -> None:
     """A client's vllm_xargs reach the scheduler unchecked."""
     with pair() as (_, d):
@@ -210,6 +252,8 @@ TESTS: list[Callable[[], None]] = [
     weights_of_another_version_are_not_pulled,
     pauses_do_not_wait_for_leases,
     consumers_hold_nothing,
+    unlike_blocks_are_counted_at_first_contact,
+    bodies_of_other_routers_are_pulled,
     parameters_of_any_kind_leave_the_engine_alive,
     long_names_of_requests_are_held,
     embeddings_beside_token_ids_are_computed,

@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import kvpull_vllm
 import model
 import torch
 from kvpull_vllm import (
@@ -622,6 +623,32 @@ def updated_weights_are_others() -> None:
     assert inside.Core().weights() == ""
 
 
+def unfit_vllm_is_one_line() -> None:
+    """What is older than the interface is refused by its number."""
+    for version in ("0.31.0", "0.32.0+cpu", "0.33.1rc1.dev3+gabc", "1.0"):
+        kvpull_vllm.check_version(version)
+    for version in ("dev", "0.1.dev1+gabc"):
+        kvpull_vllm.check_version(version)
+    for version in ("0.30.0", "0.9.2"):
+        try:
+            kvpull_vllm.check_version(version)
+        except ImportError as error:
+            assert version in str(error) and "\n" not in str(error)
+        else:
+            raise AssertionError(f"{version} is taken")
+
+
+def dynamo_knows_the_connector() -> None:
+    """Its table of protocols has an entry more, where there is one."""
+    name = "dynamo.vllm.kv_connector_protocols"
+    table = {"NixlConnector": object()}
+    fake = SimpleNamespace(KV_CONNECTOR_PROTOCOLS=table)
+    with mock.patch.dict(sys.modules, {name: fake}):
+        for _ in range(2):
+            kvpull_vllm.register()
+    assert table["KVPullConnector"] is table["NixlConnector"]
+
+
 def parameters_say_who_pulls() -> None:
     """A ticket alone pulls; do_remote_prefill has the last word."""
     assert requests.pulls({"kvpull_ticket": "t"})
@@ -654,6 +681,8 @@ TESTS: list[Callable[[], None]] = [
     fingerprints_are_of_weights_not_of_files,
     large_weights_are_sampled_only,
     updated_weights_are_others,
+    unfit_vllm_is_one_line,
+    dynamo_knows_the_connector,
     parameters_say_who_pulls,
 ]
 

@@ -4,12 +4,35 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvpull_vllm.connector import KVPullConnector
 
-__all__ = ["KVPullConnector", "register"]
+__all__ = ["KVPullConnector", "check_version", "register"]
+
+_OLDEST = (0, 31)
+
+
+def check_version(version: str) -> None:
+    """Refuse a vLLM whose connector interface is another one.
+
+    A tree without tags says nothing of itself: it is taken.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if not numbers or version.startswith("0.1.dev"):
+        return
+    if (int(numbers[1]), int(numbers[2])) < _OLDEST:
+        raise ImportError(
+            f"kvpull_vllm: vLLM {version} is not supported: it needs "
+            f"{_OLDEST[0]}.{_OLDEST[1]} or later"
+        )
+
+
+# vLLM is there when it loads the connector, or a plugin.
+check_version(str(getattr(sys.modules.get("vllm"), "__version__", "")))
 
 
 def __getattr__(name: str) -> Any:
@@ -32,3 +55,16 @@ def register() -> None:
         KVConnectorFactory.register_connector(
             "KVPullConnector", "kvpull_vllm.connector", "KVPullConnector"
         )
+    _register_with_dynamo()
+
+
+def _register_with_dynamo() -> None:
+    """Let Dynamo speak to us as to NIXL: it refuses names that it lacks.
+
+    Both ends have the same bodies: P is asked for do_remote_decode, and D gets
+    what P answered.
+    """
+    module = sys.modules.get("dynamo.vllm.kv_connector_protocols")
+    known = getattr(module, "KV_CONNECTOR_PROTOCOLS", None)
+    if isinstance(known, dict) and "NixlConnector" in known:
+        known.setdefault("KVPullConnector", known["NixlConnector"])
