@@ -6,6 +6,7 @@ this source tree, which is built if it is not there.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -40,9 +41,9 @@ class BuildPy(build_py):
         for header in ("common.h", "connector.h"):
             shutil.copy(ROOT / "include/kvpull" / header, target)
         source, made = HERE / "log.c", target / "libkvpull_log.so"
-        compiler = os.environ.get("CC", "cc")
+        compiler = shlex.split(os.environ.get("CC", "cc"))
         subprocess.run(
-            [compiler, "-O2", "-fPIC", "-shared", source, "-o", made],
+            [*compiler, "-O2", "-fPIC", "-shared", source, "-o", made],
             check=True,
         )
 

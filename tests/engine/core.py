@@ -86,10 +86,13 @@ class Core:
         window: int = 0,
         chunk: int = 0,
         block: int = BLOCK,
+        extra: dict[str, Any] | None = None,
     ) -> None:
         self._block = block
         self._weight_version = "default"
-        transfer = kvpull_config(folder, role, {"lease_ms": 20000})
+        transfer = kvpull_config(
+            folder, role, {"lease_ms": 20000, **(extra or {})}
+        )
         made = EngineArgs(
             model=str(folder / "model"),
             dtype="float32",

@@ -245,6 +245,15 @@ class SchedulerHalf(_Half):
         super().__init__(library, "scheduler", opening)
         self._ticket = ffi.new("char[]", 1 << 14)
         self._tokens = ffi.new("uint32_t *")
+        # Made once: a struct costs as much as the call that it is for.
+        self._request = new("kvpull_request")
+        self._digest = ffi.buffer(self._request.prompt_digest)
+        self._finish = new(
+            "kvpull_finish",
+            ticket=self._ticket,
+            ticket_capacity=len(self._ticket),
+            group_bytes=ffi.sizeof("struct kvpull_blocks"),
+        )
 
     def rank_info(self, info: bytes) -> int:
         """Take a worker's rank info; the answer is an error or 0."""
@@ -264,19 +273,17 @@ class SchedulerHalf(_Half):
         label: str,
     ) -> int:
         """Tell of a request; prompt is (tokens, digest)."""
-        text = ffi.new("char[]", label.encode())
+        text = ffi.from_buffer(label.encode() + b"\0")
         kept = ffi.from_buffer(ticket) if ticket else ffi.NULL
-        request = new(
-            "kvpull_request",
-            key=key,
-            parent_key=parent_key,
-            ticket=kept,
-            ticket_bytes=len(ticket),
-            prompt_tokens=prompt[0],
-            flags=flags,
-            prompt_digest=list(prompt[1]),
-            label=text,
-        )
+        request = self._request
+        request.key = key
+        request.parent_key = parent_key
+        request.ticket = kept
+        request.ticket_bytes = len(ticket)
+        request.prompt_tokens = prompt[0]
+        request.flags = flags
+        self._digest[:] = prompt[1]
+        request.label = text
         return self._ops.request_new(self._handle, request)
 
     def matched_tokens(self, key: int, local_tokens: int) -> tuple[int, int]:
@@ -314,22 +321,20 @@ class SchedulerHalf(_Half):
     ) -> tuple[bool, bytes]:
         """Return (held, ticket)."""
         kept: list[Any] = []
-        finish = new(
-            "kvpull_finish",
-            key=key,
-            reason=reason,
-            computed_tokens=tokens,
-            group_count=len(block_lists),
-            groups=blocks_of(block_lists, kept),
-            group_bytes=ffi.sizeof("struct kvpull_blocks"),
-        )
+        finish = self._finish
+        finish.key = key
+        finish.reason = reason
+        finish.computed_tokens = tokens
+        finish.group_count = len(block_lists)
+        finish.groups = groups = blocks_of(block_lists, kept)
+        kept.append(groups)
         while True:
-            finish.ticket = self._ticket
-            finish.ticket_capacity = len(self._ticket)
             answer = self._ops.request_finished(self._handle, finish)
             if answer != CONST["KVPULL_ETOOSMALL"]:
                 break
             self._ticket = ffi.new("char[]", finish.ticket_bytes)
+            finish.ticket = self._ticket
+            finish.ticket_capacity = len(self._ticket)
         self._check("request_finished", answer)
         return (
             answer == CONST["KVPULL_FINISH_HELD"],

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the connector takes of vLLM's own threads, call by call.
+
+Figures to look at, not a test: vLLM's scheduler and the connector without a
+model (core.py), prompts of 1,024 tokens, the median of each call.
+micro.py [LIBRARY]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine import environment
+
+os.environ.update(environment())
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+import model  # noqa: E402
+from core import HOLD, Core, run  # noqa: E402
+
+TOKENS, REQUESTS = 1024, 100
+SCHEDULER = (
+    "on_new_request",
+    "get_num_new_matched_tokens",
+    "update_state_after_alloc",
+    "request_finished_all_groups",
+)
+STEP = (
+    "build_connector_meta",
+    "update_connector_output",
+    "bind_connector_metadata",
+    "start_load_kv",
+    "get_transfer_results",
+    "build_connector_worker_meta",
+)
+
+
+class Times:
+    """How long each call of an engine's connector took, in us."""
+
+    def __init__(self, core: Core) -> None:
+        self.of: dict[str, list[float]] = {}
+        for owner in (core.connector, core.worker):
+            for name in (*SCHEDULER, *STEP):
+                setattr(owner, name, self._timed(name, getattr(owner, name)))
+
+    def _timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **named: Any) -> Any:
+            began = time.perf_counter_ns()
+            try:
+                return call(*args, **named)
+            finally:
+                took = (time.perf_counter_ns() - began) / 1000
+                self.of.setdefault(name, []).append(took)
+
+        return timed
+
+    def line(self, names: tuple[str, ...]) -> str:
+        """Return the medians, and their sum."""
+        found = {
+            name: statistics.median(self.of[name])
+            for name in names
+            if name in self.of
+        }
+        parts = ", ".join(f"{name} {us:.1f}" for name, us in found.items())
+        return f"{sum(found.values()):6.1f} us: {parts}"
+
+
+def main() -> None:
+    """Let D pull what P computed, one after the other."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        model.make(folder / "model", 1)
+        extra = {"library": sys.argv[1]} if len(sys.argv) > 1 else {}
+        p = Core(folder, "kv_producer", extra=extra)
+        d = Core(folder, "kv_consumer", extra=extra)
+        # What is computed does not matter here, and takes long.
+        p._compute = d._compute = lambda *_: None
+        times = {"P": Times(p), "D": Times(d)}
+        for number in range(REQUESTS):
+            name = f"{number}"
+            prompt = [3 + (number * 7 + i * 5) % 500 for i in range(TOKENS)]
+            p.ask(name, prompt, HOLD)
+            run([p], lambda name=name: name in p.answers)
+            d.ask(name, prompt, p.answers[name].kv_transfer_params, 2)
+            run([p, d], lambda name=name: name in d.answers)
+        for side, of in times.items():
+            print(f"  {side}, a request {of.line(SCHEDULER)}")
+            print(f"  {side}, a step    {of.line(STEP)}")
+        p.close()
+        d.close()
+
+
+if __name__ == "__main__":
+    main()
