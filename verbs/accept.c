@@ -79,16 +79,17 @@ static int call_accept(struct kvpull_verbs_end *end)
 	return 0;
 }
 
-/* Which own one; of those with one context any will do. */
+/* An own one that is there; of those with one context any will do. */
 static uint32_t device_find(const struct kvpull_verbs_shared *shared,
 			    const struct ibv_context *context)
 {
 	uint32_t at;
 
 	for (at = 0; at < shared->rail_count; at++)
-		if (shared->devices[at].context == context)
+		if (shared->devices[at].context == context &&
+		    !shared->devices[at].gone)
 			return at;
-	return 0;
+	return KVPULL_NONE;
 }
 
 /* A place for one more rail in its bundle, or NULL and it is refused. */
@@ -149,6 +150,7 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 {
 	struct kvpull_verbs_shared *shared = connect->shared;
 	struct kvpull_verbs_address from;
+	const uint32_t device = device_find(shared, event->id->verbs);
 	struct kvpull_verbs_end *end;
 
 	if (event->greeting_code || event->greeting.kind > KVPULL_VERBS_JOIN) {
@@ -164,7 +166,7 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 		return;
 	}
 	/* It came to a listener whose device is lost; it may call again. */
-	if (!shared->devices[device_find(shared, event->id->verbs)].context) {
+	if (device == KVPULL_NONE) {
 		call_reject(connect, event->id, KVPULL_VERBS_FULL,
 			    "the device that it came by is lost");
 		return;
@@ -186,7 +188,7 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 	kvpull_verbs_address_print(&from, end->name);
 	end->id = event->id;
 	end->id->context = end;
-	end->device = device_find(shared, event->id->verbs);
+	end->device = device;
 	end->rail_there = event->greeting.rail;
 	end->joins = event->greeting.kind == KVPULL_VERBS_JOIN;
 	end->mtu = kvpull_verbs_device_mtu(&shared->devices[end->device]);

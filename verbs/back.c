@@ -2,7 +2,8 @@
 /*
  * Invariant: of a device that is CLOSED nothing is registered, listened to or
  * watched, and its context is NULL; none is opened while another is LOST, so
- * that those of one context leave it before one comes back to it.
+ * that those of one context leave it before one comes back to it. A poll
+ * registers or deregisters one slice of memory at the most: that takes long.
  */
 #include "verbs/back.h"
 
@@ -23,12 +24,14 @@ static int is_used(const struct kvpull_verbs_connect *connect, uint32_t device)
 	return 0;
 }
 
-static void device_leave(const struct kvpull_verbs_back *back, uint32_t at)
+/* A piece of it, one slice of memory at the most. Return: 1 if there is more. */
+static int device_leave(const struct kvpull_verbs_back *back, uint32_t at)
 {
 	struct kvpull_verbs_device *device = &back->shared->devices[at];
 
 	kvpull_verbs_connect_hush(back->connect, at);
-	kvpull_verbs_regions_deregister(&back->shared->regions[at]);
+	if (kvpull_verbs_regions_deregister(&back->shared->regions[at]))
+		return 1;
 	kvpull_verbs_reads_forget(back->reads, at);
 	if (device->channel)
 		kvpull_verbs_watch_remove(back->watch, device->channel->fd);
@@ -37,65 +40,87 @@ static void device_leave(const struct kvpull_verbs_back *back, uint32_t at)
 					  device->context->async_fd);
 	kvpull_verbs_device_close(device);
 	device->gone = KVPULL_VERBS_DEVICE_CLOSED;
+	return 0;
 }
 
-/* Return: 1 if those that are lost are closed. */
-static int all_leave(const struct kvpull_verbs_back *back)
-{
-	int left = 0;
-	uint32_t at;
-
-	for (at = 0; at < back->shared->rail_count; at++) {
-		if (back->shared->devices[at].gone != KVPULL_VERBS_DEVICE_LOST)
-			continue;
-		if (is_used(back->connect, at))
-			left++;
-		else
-			device_leave(back, at);
-	}
-	return !left;
-}
-
-static void device_return(struct kvpull_verbs_back *back, uint32_t at)
+/* It is there again: its memory goes first. 0, or why not. */
+static int device_find(const struct kvpull_verbs_back *back, uint32_t at)
 {
 	struct kvpull_verbs_shared *shared = back->shared;
-	struct kvpull_verbs_device *device = &shared->devices[at];
 	int code = kvpull_verbs_setup_again(shared, at);
 
 	/* Not there yet, and that was said when it was lost. */
 	if (code)
-		return;
-	if (back->serve.region_count)
-		code = kvpull_verbs_regions_register(&shared->regions[at],
-						     device, &back->serve);
-	if (!code)
-		code = kvpull_verbs_reads_remember(back->reads, at);
+		return code;
+	shared->devices[at].gone = KVPULL_VERBS_DEVICE_RETURNING;
+	return back->serve.region_count ?
+		       kvpull_verbs_regions_begin(
+			       &shared->regions[at], &shared->devices[at],
+			       &back->serve, shared->params.mr_shift) :
+		       0;
+}
+
+/* All its memory is registered. 0, or why not. */
+static int device_use(const struct kvpull_verbs_back *back, uint32_t at)
+{
+	int code = kvpull_verbs_reads_remember(back->reads, at);
+
 	if (!code && back->serve.region_count)
 		code = kvpull_verbs_connect_listen_again(back->connect, at);
 	if (!code && kvpull_verbs_watch_device(back->watch, at))
 		code = KVPULL_EDEVICE;
-	if (code) {
-		device_leave(back, at);
-		return;
+	return code;
+}
+
+/* A piece of it likewise. Return: 1 if there is more. */
+static int device_return(const struct kvpull_verbs_back *back, uint32_t at)
+{
+	struct kvpull_verbs_device *device = &back->shared->devices[at];
+	int code = 0;
+
+	if (device->gone == KVPULL_VERBS_DEVICE_CLOSED) {
+		code = device_find(back, at);
+		if (device->gone == KVPULL_VERBS_DEVICE_CLOSED)
+			return 0;
 	}
-	device->gone = 0;
-	kvpull_warn(shared->log, "verbs: %s is back: pulls go by it again",
-		    device->choice);
+	if (!code && back->serve.region_count)
+		code = kvpull_verbs_regions_register(&back->shared->regions[at],
+						     &back->serve);
+	if (code > 0)
+		return 1;
+	if (!code)
+		code = device_use(back, at);
+	/* What cannot be used leaves, piece by piece, and is looked for again. */
+	device->gone =
+		code ? KVPULL_VERBS_DEVICE_LOST : KVPULL_VERBS_DEVICE_THERE;
+	if (!code)
+		kvpull_warn(back->shared->log,
+			    "verbs: %s is back: pulls go by it again",
+			    device->choice);
+	return 0;
 }
 
 void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 {
 	struct kvpull_verbs_shared *shared = back->shared;
+	uint32_t lost_count = 0;
 	uint32_t at;
+	int more = 0;
 
 	if (kvpull_verbs_back_due_ns(back) > shared->now_ns)
 		return;
-	back->due_ns = shared->now_ns + KVPULL_VERBS_BACK_NS;
-	if (!all_leave(back))
-		return;
-	for (at = 0; at < shared->rail_count; at++)
+	for (at = 0; at < shared->rail_count; at++) {
+		if (shared->devices[at].gone != KVPULL_VERBS_DEVICE_LOST)
+			continue;
+		if (!more && !is_used(back->connect, at))
+			more = device_leave(back, at);
+		lost_count +=
+			shared->devices[at].gone == KVPULL_VERBS_DEVICE_LOST;
+	}
+	for (at = 0; !lost_count && !more && at < shared->rail_count; at++)
 		if (shared->devices[at].gone)
-			device_return(back, at);
+			more = device_return(back, at);
+	back->due_ns = shared->now_ns + (more ? 0 : KVPULL_VERBS_BACK_NS);
 }
 
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back)

@@ -5,9 +5,11 @@
  * then it is looked for, as its rail was at open, until there is one no worse.
  * Then all memory is registered with it, and it listens at the port it had.
  *
- * gone     DEVICE_LOST    connections end; each with its error, as their owner hears
- *          DEVICE_CLOSED  nothing of it is left; it is looked for
- *          0              it is there
+ * gone     LOST       connections end; each with its error, as their owner hears;
+ *                     then its memory is deregistered, a slice a poll
+ *          CLOSED     nothing of it is left; it is looked for
+ *          RETURNING  its memory is registered, a slice a poll
+ *          THERE      it is in use
  */
 #ifndef KVPULL_VERBS_BACK_H
 #define KVPULL_VERBS_BACK_H

@@ -154,15 +154,13 @@ int kvpull_verbs_bundle_open(const struct kvpull_verbs_bundle *bundle,
 			     struct kvpull_verbs_end *end)
 {
 	uint8_t bytes[KVPULL_KEYS_BYTES_MAX];
-	struct kvpull_keys keys;
+	struct kvpull_keys *keys = &bundle->shared->regions[end->device].keys;
 	int code;
 
 	/* Access is the last that is given: nobody has it who is refused. */
-	kvpull_verbs_regions_keys(&bundle->shared->regions[end->device], &keys);
-	keys.token[0] = bundle->token[0];
-	keys.token[1] = bundle->token[1];
+	memcpy(keys->token, bundle->token, sizeof(keys->token));
 	code = kvpull_verbs_end_say(end, &end->keys_out, bytes,
-				    kvpull_keys_put(bytes, &keys));
+				    kvpull_keys_put(bytes, keys));
 	return code ? code : kvpull_verbs_pair_open(end);
 }
 

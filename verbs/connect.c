@@ -131,7 +131,8 @@ void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,
 	struct kvpull_verbs_shared *shared = connect->shared;
 	uint32_t at;
 
-	if (shared->devices[device].gone)
+	if (shared->devices[device].gone == KVPULL_VERBS_DEVICE_LOST ||
+	    shared->devices[device].gone == KVPULL_VERBS_DEVICE_CLOSED)
 		return;
 	shared->devices[device].gone = KVPULL_VERBS_DEVICE_LOST;
 	kvpull_error(shared->log,

@@ -143,22 +143,31 @@ static void advance(struct kvpull_cursor *cursor,
 	strip_find(cursor, read);
 }
 
+static uint64_t least(uint64_t one, uint64_t other)
+{
+	return one < other ? one : other;
+}
+
 /*
  * Return: 1 if the piece's begin was added, 0 if it does not go on from here.
- * Strips may lie in regions that are neighbours here: a part is in one.
+ * Strips may lie in regions that are neighbours here: a part is in one region,
+ * and in one slice of it.
  */
 static int piece_add(struct kvpull_segment *segment, const struct piece *piece,
-		     uint64_t bytes, uint32_t parts_max)
+		     uint64_t bytes, const struct kvpull_segment_limits *limits)
 {
+	const uint64_t slice_mask = (UINT64_C(1) << limits->mr_shift) - 1;
 	struct kvpull_segment_part *last =
 		&segment->parts[segment->part_count - 1];
 
 	if (piece->remote_offset != segment->remote_offset + segment->bytes)
 		return 0;
-	if (piece->same_strip && last->local + last->bytes == piece->local) {
+	if (!last->bytes ||
+	    (piece->same_strip && last->local + last->bytes == piece->local &&
+	     (uintptr_t)piece->local & slice_mask)) {
 		last->bytes += bytes;
 	} else {
-		if (segment->part_count == parts_max)
+		if (segment->part_count == limits->parts_max)
 			return 0;
 		last[1].local = piece->local;
 		last[1].bytes = bytes;
@@ -173,25 +182,33 @@ void kvpull_cursor_next(struct kvpull_cursor *cursor,
 			const struct kvpull_segment_limits *limits,
 			struct kvpull_segment *segment)
 {
+	const uint32_t region = read->strips[cursor->strip].region_index;
 	struct piece piece = piece_of(cursor, read);
+	const uint64_t bytes_max =
+		least(limits->bytes_max,
+		      kvpull_mr_left(limits->keys->regions[region].address +
+					     piece.remote_offset,
+				     limits->keys->mr_shift));
 
-	segment->region_index = read->strips[cursor->strip].region_index;
+	segment->region_index = region;
 	segment->remote_offset = piece.remote_offset;
 	segment->bytes = 0;
 	segment->part_count = 1;
 	segment->parts[0].local = piece.local;
 	segment->parts[0].bytes = 0;
-	while (segment->bytes < limits->bytes_max) {
-		const uint64_t room = limits->bytes_max - segment->bytes;
-		const uint64_t bytes = piece.bytes < room ? piece.bytes : room;
+	while (segment->bytes < bytes_max) {
+		const uint64_t room =
+			least(bytes_max - segment->bytes,
+			      kvpull_mr_left((uintptr_t)piece.local,
+					     limits->mr_shift));
+		const uint64_t bytes = least(piece.bytes, room);
 		const uint32_t strip = cursor->strip;
 
-		if (!piece_add(segment, &piece, bytes, limits->parts_max))
+		if (!piece_add(segment, &piece, bytes, limits))
 			return;
 		advance(cursor, read, bytes);
 		if (kvpull_cursor_is_done(cursor, read) ||
-		    read->strips[cursor->strip].region_index !=
-			    segment->region_index)
+		    read->strips[cursor->strip].region_index != region)
 			return;
 		piece = piece_of(cursor, read);
 		piece.same_strip = cursor->strip == strip;

@@ -8,7 +8,7 @@
 #ifndef KVPULL_VERBS_CURSOR_H
 #define KVPULL_VERBS_CURSOR_H
 
-#include "base/transport.h"
+#include "verbs/frame.h"
 
 #define KVPULL_SEGMENT_PARTS_MAX 32u
 
@@ -36,7 +36,9 @@ struct kvpull_segment {
 struct kvpull_segment_limits {
 	uint64_t bytes_max; /* of a segment */
 	uint32_t parts_max; /* 1 .. KVPULL_SEGMENT_PARTS_MAX */
-	uint32_t reserved;
+	uint32_t mr_shift;  /* of slices here: each part is in one */
+	/* The peer's: each segment is in one slice there. */
+	const struct kvpull_keys *keys;
 };
 
 /* To where so many bytes are before it; 0 begins. No more than the read has. */

@@ -12,18 +12,30 @@
 
 static int range_is_good(const void *member)
 {
-	const struct kvpull_key *key = member;
+	const struct kvpull_range *range = member;
 
-	return key->address <= UINT64_MAX - key->bytes;
+	return range->address <= UINT64_MAX - range->bytes;
+}
+
+static uint64_t slice_count(const struct kvpull_range *range, uint32_t mr_shift)
+{
+	const uint64_t last = range->address + range->bytes - 1;
+
+	return (last >> mr_shift) - (range->address >> mr_shift) + 1;
 }
 
 static int keys_are_good(const void *message)
 {
 	const struct kvpull_keys *keys = message;
+	uint64_t mr_count = 0;
+	uint32_t i;
 
-	return keys->entries.bytes ==
-	       (uint64_t)keys->slot_count *
-		       sizeof(struct kvpull_revocation_entry);
+	for (i = 0; i < keys->region_count; i++)
+		mr_count += slice_count(&keys->regions[i], keys->mr_shift);
+	return mr_count == keys->mr_count &&
+	       keys->entries.bytes ==
+		       (uint64_t)keys->slot_count *
+			       sizeof(struct kvpull_revocation_entry);
 }
 
 /* clang-format off */
@@ -51,20 +63,30 @@ static const struct kvpull_field record_fields[] = {
 	KVPULL_FIELD_OF(U64, struct kvpull_record, extra, .min = 0),
 };
 
+static const struct kvpull_field range_fields[] = {
+	KVPULL_FIELD_OF(U64, struct kvpull_range, address, .min = 0),
+	KVPULL_FIELD_OF(U64, struct kvpull_range, bytes, .min = 1),
+};
+static const struct kvpull_table range_table =
+	KVPULL_TABLE("range", range_fields, .is_good = range_is_good);
+
 static const struct kvpull_field key_fields[] = {
-	KVPULL_FIELD_OF(U64, struct kvpull_key, address, .min = 0),
-	KVPULL_FIELD_OF(U64, struct kvpull_key, bytes, .min = 1),
-	KVPULL_FIELD_OF(U32, struct kvpull_key, remote_key, .min = 0),
+	{ .name = "key", .type = KVPULL_FIELD_U32, .size = sizeof(uint32_t) },
 };
 static const struct kvpull_table key_table =
-	KVPULL_TABLE("key", key_fields, .is_good = range_is_good);
+	KVPULL_TABLE("key", key_fields, .is_good = NULL);
 
 static const struct kvpull_field keys_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_keys, slot_count, .min = 1),
 	KVPULL_FIELD_OF(BYTES, struct kvpull_keys, token, .min = 0),
-	KVPULL_FIELD_OF(ONE, struct kvpull_keys, entries, .rows = &key_table),
+	KVPULL_FIELD_OF(ONE, struct kvpull_keys, entries, .rows = &range_table),
+	KVPULL_FIELD_OF(U32, struct kvpull_keys, entries_key, .min = 0),
+	KVPULL_FIELD_OF(U8, struct kvpull_keys, mr_shift,
+			.min = KVPULL_MR_SHIFT_MIN, .max = KVPULL_MR_SHIFT_MAX),
 	KVPULL_ROWS_OF(ROWS16, struct kvpull_keys, regions, region_count,
-		       &key_table, .min = 1, .max = KVPULL_REGIONS_MAX),
+		       &range_table, .min = 1, .max = KVPULL_REGIONS_MAX),
+	KVPULL_ROWS_OF(ROWS16, struct kvpull_keys, mr_keys, mr_count,
+		       &key_table, .min = 1, .max = KVPULL_MRS_MAX),
 };
 
 static const struct kvpull_field greeting_fields[] = {
@@ -238,10 +260,27 @@ uint32_t kvpull_keys_put(uint8_t *bytes, const struct kvpull_keys *keys)
 			   keys);
 }
 
+uint64_t kvpull_keys_layout(struct kvpull_keys *keys)
+{
+	uint64_t mr_count = 0;
+	uint32_t i;
+
+	for (i = 0; i < keys->region_count; i++) {
+		keys->mr_first[i] = (uint32_t)mr_count;
+		mr_count += slice_count(&keys->regions[i], keys->mr_shift);
+	}
+	return mr_count;
+}
+
 int kvpull_keys_get(const uint8_t *bytes, size_t byte_count,
 		    struct kvpull_keys *keys)
 {
-	return payload_get(bytes, byte_count, &kvpull_keys_table, keys);
+	const int code =
+		payload_get(bytes, byte_count, &kvpull_keys_table, keys);
+
+	if (!code)
+		(void)kvpull_keys_layout(keys);
+	return code;
 }
 
 int kvpull_keys_check(const struct kvpull_keys *keys,
@@ -259,25 +298,11 @@ int kvpull_keys_check(const struct kvpull_keys *keys,
 	return 0;
 }
 
-static int key_is_alike(const struct kvpull_key *one,
-			const struct kvpull_key *other)
-{
-	return one->address == other->address && one->bytes == other->bytes;
-}
-
 int kvpull_keys_alike(const struct kvpull_keys *one,
 		      const struct kvpull_keys *other)
 {
-	uint32_t i;
-
-	if (one->region_count != other->region_count ||
-	    one->slot_count != other->slot_count ||
-	    one->token[0] != other->token[0] ||
-	    one->token[1] != other->token[1] ||
-	    !key_is_alike(&one->entries, &other->entries))
-		return 0;
-	for (i = 0; i < one->region_count; i++)
-		if (!key_is_alike(&one->regions[i], &other->regions[i]))
-			return 0;
-	return 1;
+	return one->region_count == other->region_count &&
+	       memcmp(one, other,
+		      offsetof(struct kvpull_keys, regions) +
+			      one->region_count * sizeof(one->regions[0])) == 0;
 }

@@ -72,24 +72,64 @@ void kvpull_frame_put_record(uint8_t bytes[KVPULL_FRAME_RECORD_BYTES],
 int KVPULL_MUST_CHECK kvpull_frame_get_record(const struct kvpull_frame *frame,
 					      struct kvpull_record *record);
 
-/* Where an admitted consumer may read. */
-struct kvpull_key {
+/*
+ * Where an admitted consumer may read. Memory is registered in slices, which end
+ * where an address is a multiple of 1 << mr_shift: so both sides know from the
+ * address alone where one ends, and no work request reaches over that.
+ */
+#define KVPULL_MR_SHIFT_MIN 12u
+#define KVPULL_MR_SHIFT_MAX 40u
+/* Of all regions of a process: 2 TiB of memory at the least. */
+#define KVPULL_MRS_MAX (KVPULL_REGIONS_MAX + 2048u)
+
+struct kvpull_range {
 	uint64_t address;
 	uint64_t bytes;
-	uint32_t remote_key;
-	uint32_t reserved;
 };
 
 struct kvpull_keys {
+	/* The same by each rail. */
 	uint32_t region_count;
 	uint32_t slot_count;
 	/* Who shows it may add rails to the connection; zero: nobody may. */
 	uint64_t token[2];
-	struct kvpull_key entries;
-	struct kvpull_key regions[KVPULL_REGIONS_MAX];
+	uint32_t mr_shift;
+	uint32_t reserved;
+	struct kvpull_range entries;
+	struct kvpull_range regions[KVPULL_REGIONS_MAX];
+	/* Each rail's own. */
+	uint32_t entries_key;
+	uint32_t mr_count;
+	uint32_t mr_keys[KVPULL_MRS_MAX];
+	/* Of regions[i] the first one; not told, but made by layout(). */
+	uint32_t mr_first[KVPULL_REGIONS_MAX];
 };
 
-#define KVPULL_KEYS_BYTES_MAX (6u + 16u + 20u * (KVPULL_REGIONS_MAX + 1u))
+#define KVPULL_KEYS_BYTES_MAX                                                  \
+	(48u + 16u * KVPULL_REGIONS_MAX + 4u * KVPULL_MRS_MAX)
+_Static_assert(KVPULL_KEYS_BYTES_MAX <= KVPULL_MESSAGE_BYTES_MAX,
+	       "keys fit into an inbox");
+
+/* Bytes from this address to the end of its slice. */
+static inline uint64_t kvpull_mr_left(uint64_t address, uint32_t mr_shift)
+{
+	const uint64_t mr_bytes = UINT64_C(1) << mr_shift;
+
+	return mr_bytes - (address & (mr_bytes - 1));
+}
+
+/* The slice, of all regions', that an address of a region lies in. */
+static inline uint32_t kvpull_keys_mr(const struct kvpull_keys *keys,
+				      uint32_t region, uint64_t address)
+{
+	const uint64_t first = keys->regions[region].address >> keys->mr_shift;
+
+	return keys->mr_first[region] +
+	       (uint32_t)((address >> keys->mr_shift) - first);
+}
+
+/* Of regions that are known: their slices; returns how many there are. */
+uint64_t kvpull_keys_layout(struct kvpull_keys *keys);
 
 /* Into bytes[KVPULL_KEYS_BYTES_MAX]; returns how many. */
 uint32_t kvpull_keys_put(uint8_t *bytes, const struct kvpull_keys *keys);

@@ -303,39 +303,48 @@ static void request_fill(struct kvpull_verbs_reads *reads,
 {
 	const struct kvpull_verbs_regions *regions =
 		&reads->shared->regions[end->device];
-	const struct kvpull_key *key =
-		&end->keys.regions[segment->region_index];
+	const uint64_t remote =
+		end->keys.regions[segment->region_index].address +
+		segment->remote_offset;
 	uint32_t i;
 
 	for (i = 0; i < segment->part_count; i++) {
 		const struct kvpull_segment_part *part = &segment->parts[i];
+		const uint64_t local = (uintptr_t)part->local;
 		const uint32_t region = kvpull_verbs_regions_find(
 			regions, part->local, part->bytes);
 
 		/* The plan checked both ends against the regions. */
 		kvpull_check(reads->shared->log, region != KVPULL_NONE);
 		reads->parts[at][i] = (struct ibv_sge){
-			.addr = (uint64_t)(uintptr_t)part->local,
+			.addr = local,
 			.length = (uint32_t)part->bytes,
-			.lkey = regions->memory[region]->lkey,
+			.lkey = regions->memory[kvpull_keys_mr(&regions->keys,
+							       region, local)]
+					->lkey,
 		};
 	}
 	reads->requests[at] = (struct ibv_send_wr){
 		.sg_list = reads->parts[at],
 		.num_sge = (int)segment->part_count,
 		.opcode = IBV_WR_RDMA_READ,
-		.wr.rdma = { .remote_addr =
-				     key->address + segment->remote_offset,
-			     .rkey = key->remote_key },
+		.wr.rdma = { .remote_addr = remote,
+			     .rkey = end->keys.mr_keys[kvpull_keys_mr(
+				     &end->keys, segment->region_index,
+				     remote)] },
 	};
 }
 
 static struct kvpull_segment_limits
-limits_of(const struct kvpull_verbs_params *params)
+limits_of(const struct kvpull_verbs_end *end)
 {
+	const struct kvpull_verbs_params *params = &end->shared->params;
+
 	return (struct kvpull_segment_limits){
 		.bytes_max = params->slice_bytes,
 		.parts_max = params->parts_max,
+		.mr_shift = params->mr_shift,
+		.keys = &end->keys,
 	};
 }
 
@@ -346,7 +355,7 @@ static uint32_t batch_fill(struct kvpull_verbs_reads *reads,
 			   struct kvpull_cursor *cursor, uint32_t count_max)
 {
 	const struct kvpull_verbs_params *params = &reads->shared->params;
-	const struct kvpull_segment_limits limits = limits_of(params);
+	const struct kvpull_segment_limits limits = limits_of(end);
 	const uint64_t bytes_max = share_of(reads, own);
 	struct kvpull_segment segment;
 	uint64_t bytes = 0;
@@ -374,8 +383,7 @@ static int data_post(struct kvpull_verbs_reads *reads,
 		     struct kvpull_cursor *cursor, uint32_t *posted)
 {
 	struct kvpull_verbs_counts *counts = &reads->shared->counts;
-	const struct kvpull_segment_limits limits =
-		limits_of(&reads->shared->params);
+	const struct kvpull_segment_limits limits = limits_of(end);
 	struct kvpull_verbs_read *own = read_at(reads, index);
 	const struct kvpull_verbs_batch batch = { .kind = KVPULL_VERBS_READ,
 						  .read = index,
@@ -422,7 +430,7 @@ static int check_post(struct kvpull_verbs_reads *reads,
 				     end->keys.entries.address +
 				     (uint64_t)own->read->slot *
 					     sizeof(struct kvpull_revocation_entry),
-			     .rkey = end->keys.entries.remote_key },
+			     .rkey = end->keys.entries_key },
 	};
 	uint32_t posted;
 

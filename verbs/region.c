@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariant: memory[i] is registered for i < count and for no other, entries
- * exactly when count is not 0.
+ * Invariant: memory[i] is registered for i < keys.mr_count and for no other, and
+ * entries only after all of them.
  */
 #include "verbs/region.h"
 
@@ -30,8 +30,8 @@ static int memory_register(const struct kvpull_verbs_device *device, void *base,
 
 /* Peers and we name its bytes by the device's own addresses, as the caches do. */
 static int dmabuf_register(const struct kvpull_verbs_device *device,
-			   const struct kvpull_region_view *view, int access,
-			   struct ibv_mr **memory)
+			   const struct kvpull_region_view *view, uint64_t at,
+			   uint64_t bytes, int access, struct ibv_mr **memory)
 {
 	const struct kvpull_fabric *fabric = device->fabric;
 	int why;
@@ -40,8 +40,8 @@ static int dmabuf_register(const struct kvpull_verbs_device *device,
 	*memory = NULL;
 	if (fabric->ibv.reg_dmabuf_mr)
 		*memory = fabric->ibv.reg_dmabuf_mr(
-			device->pd, view->fd_offset, view->bytes,
-			(uint64_t)(uintptr_t)view->base, view->fd, access);
+			device->pd, view->fd_offset + at, bytes,
+			(uint64_t)(uintptr_t)view->base + at, view->fd, access);
 	if (*memory)
 		return 0;
 	why = errno;
@@ -49,7 +49,7 @@ static int dmabuf_register(const struct kvpull_verbs_device *device,
 		device->log,
 		"verbs: %s cannot register device memory (dmabuf of %llu bytes): %s; use host memory, or a device and drivers with dmabuf (kvpull_doctor)",
 		fabric->ibv.get_device_name(device->context->device),
-		(unsigned long long)view->bytes, strerror(why));
+		(unsigned long long)bytes, strerror(why));
 	return why == ENOMEM ? KVPULL_ENOMEM : KVPULL_EUNSUPPORTED;
 }
 
@@ -67,26 +67,20 @@ static int region_check(const struct kvpull_verbs_device *device,
 	if (!view->base || !view->bytes ||
 	    (view->kind == KVPULL_REGION_DMABUF && view->fd < 0))
 		return KVPULL_EINVAL;
-	if (view->bytes > device->region_bytes_max) {
-		kvpull_error(device->log,
-			     "verbs: region %u is larger than the device takes",
-			     index);
-		return KVPULL_EUNSUPPORTED;
-	}
 	return 0;
 }
 
-/* How many of those in order begin at this address or before. */
+/* How many of the first `end` in order begin at this address or before. */
 static uint32_t order_until(const struct kvpull_verbs_regions *regions,
-			    const uint8_t *address)
+			    uint32_t end, uint64_t address)
 {
 	uint32_t first = 0;
-	uint32_t end = regions->count;
 
 	while (first < end) {
 		const uint32_t middle = first + (end - first) / 2;
 
-		if (regions->base[regions->order[middle]] <= address)
+		if (regions->keys.regions[regions->order[middle]].address <=
+		    address)
 			first = middle + 1;
 		else
 			end = middle;
@@ -94,65 +88,110 @@ static uint32_t order_until(const struct kvpull_verbs_regions *regions,
 	return first;
 }
 
-static int region_register(struct kvpull_verbs_regions *regions,
-			   const struct kvpull_region_view *view)
+static void region_add(struct kvpull_verbs_regions *regions,
+		       const struct kvpull_region_view *view, uint32_t at)
+{
+	const uint64_t address = (uintptr_t)view->base;
+	const uint32_t place = order_until(regions, at, address);
+
+	regions->keys.regions[at] =
+		(struct kvpull_range){ address, view->bytes };
+	memmove(&regions->order[place + 1], &regions->order[place],
+		(at - place) * sizeof(*regions->order));
+	regions->order[place] = at;
+}
+
+int kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
+			       const struct kvpull_verbs_device *device,
+			       const struct kvpull_serve *serve,
+			       uint32_t mr_shift)
+{
+	struct kvpull_keys *keys = &regions->keys;
+	uint32_t i;
+	int code = 0;
+
+	if (!serve->region_count || serve->region_count > KVPULL_REGIONS_MAX ||
+	    !serve->slot_count || !serve->entries)
+		return KVPULL_EINVAL;
+	for (i = 0; !code && i < serve->region_count; i++)
+		code = region_check(device, &serve->regions[i], i);
+	if (code)
+		return code;
+	regions->device = device;
+	*keys = (struct kvpull_keys){
+		.region_count = serve->region_count,
+		.slot_count = serve->slot_count,
+		.mr_shift = mr_shift,
+		.entries = { (uintptr_t)serve->entries,
+			     serve->slot_count * sizeof(*serve->entries) },
+	};
+	for (i = 0; i < serve->region_count; i++)
+		region_add(regions, &serve->regions[i], i);
+	if (kvpull_keys_layout(keys) <= KVPULL_MRS_MAX &&
+	    UINT64_C(1) << mr_shift <= device->region_bytes_max)
+		return 0;
+	kvpull_error(
+		device->log,
+		"verbs: the regions are larger than %u slices of %llu bytes, or the device takes less at once",
+		KVPULL_MRS_MAX, (unsigned long long)1 << mr_shift);
+	return KVPULL_EUNSUPPORTED;
+}
+
+/* The next slice, of this region. */
+static int slice_register(struct kvpull_verbs_regions *regions,
+			  const struct kvpull_region_view *view,
+			  uint32_t region)
 {
 	/*
 	 * Bytes of a read may arrive in any order: nobody looks before its
 	 * completion, which the bus keeps behind them. Entries never may.
 	 */
 	const int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE;
-	const uint32_t at = regions->count;
-	const uint32_t place = order_until(regions, view->base);
-	const int code =
-		view->kind == KVPULL_REGION_DMABUF ?
-			dmabuf_register(regions->device, view, access,
-					&regions->memory[at]) :
-			memory_register(regions->device, view->base,
-					view->bytes,
-					access | IBV_ACCESS_RELAXED_ORDERING,
-					&regions->memory[at]);
+	struct kvpull_keys *keys = &regions->keys;
+	const uint32_t index = keys->mr_count - keys->mr_first[region];
+	const uint64_t first =
+		kvpull_mr_left((uintptr_t)view->base, keys->mr_shift);
+	const uint64_t at =
+		index ? first + ((index - 1ull) << keys->mr_shift) : 0;
+	uint64_t bytes = index ? UINT64_C(1) << keys->mr_shift : first;
+	struct ibv_mr **memory = &regions->memory[keys->mr_count];
+	int code;
 
-	if (code)
-		return code;
-	regions->base[at] = view->base;
-	regions->bytes[at] = view->bytes;
-	memmove(&regions->order[place + 1], &regions->order[place],
-		(at - place) * sizeof(*regions->order));
-	regions->order[place] = at;
-	regions->count++;
-	return 0;
+	if (bytes > view->bytes - at)
+		bytes = view->bytes - at;
+	if (view->kind == KVPULL_REGION_DMABUF)
+		code = dmabuf_register(regions->device, view, at, bytes, access,
+				       memory);
+	else
+		code = memory_register(regions->device, view->base + at, bytes,
+				       access | IBV_ACCESS_RELAXED_ORDERING,
+				       memory);
+	if (!code)
+		keys->mr_keys[keys->mr_count++] = (*memory)->rkey;
+	return code;
 }
 
 int kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
-				  const struct kvpull_verbs_device *device,
 				  const struct kvpull_serve *serve)
 {
-	uint32_t i;
-	int code = 0;
+	struct kvpull_keys *keys = &regions->keys;
+	uint32_t region = keys->region_count - 1;
+	uint64_t end =
+		keys->regions[region].address + keys->regions[region].bytes - 1;
+	int code;
 
-	memset(regions, 0, sizeof(*regions));
-	regions->device = device;
-	if (!serve->region_count || serve->region_count > KVPULL_REGIONS_MAX ||
-	    !serve->slot_count || !serve->entries)
-		return KVPULL_EINVAL;
-	for (i = 0; i < serve->region_count; i++) {
-		code = region_check(device, &serve->regions[i], i);
-		if (code)
-			return code;
-	}
-	for (i = 0; !code && i < serve->region_count; i++)
-		code = region_register(regions, &serve->regions[i]);
-	if (!code)
+	if (keys->mr_count > kvpull_keys_mr(keys, region, end)) {
 		code = memory_register(
-			device, serve->entries,
-			(uint64_t)serve->slot_count * sizeof(*serve->entries),
+			regions->device, serve->entries, keys->entries.bytes,
 			IBV_ACCESS_REMOTE_READ, &regions->entries);
-	if (code)
-		kvpull_verbs_regions_deregister(regions);
-	else
-		regions->slot_count = serve->slot_count;
-	return code;
+		if (!code)
+			keys->entries_key = regions->entries->rkey;
+		return code;
+	}
+	while (keys->mr_first[region] > keys->mr_count)
+		region--;
+	code = slice_register(regions, &serve->regions[region], region);
+	return code ? code : 1;
 }
 
 static void memory_deregister(const struct kvpull_verbs_device *device,
@@ -163,46 +202,30 @@ static void memory_deregister(const struct kvpull_verbs_device *device,
 			    strerror(errno));
 }
 
-void kvpull_verbs_regions_deregister(struct kvpull_verbs_regions *regions)
+int kvpull_verbs_regions_deregister(struct kvpull_verbs_regions *regions)
 {
-	while (regions->count)
-		memory_deregister(regions->device,
-				  regions->memory[--regions->count]);
-	memory_deregister(regions->device, regions->entries);
+	struct ibv_mr *memory = regions->entries;
+
 	regions->entries = NULL;
-}
-
-void kvpull_verbs_regions_keys(const struct kvpull_verbs_regions *regions,
-			       struct kvpull_keys *keys)
-{
-	uint32_t i;
-
-	memset(keys, 0, sizeof(*keys));
-	keys->region_count = regions->count;
-	keys->slot_count = regions->slot_count;
-	keys->entries.address = (uint64_t)(uintptr_t)regions->entries->addr;
-	keys->entries.bytes = regions->entries->length;
-	keys->entries.remote_key = regions->entries->rkey;
-	for (i = 0; i < regions->count; i++) {
-		keys->regions[i].address =
-			(uint64_t)(uintptr_t)regions->base[i];
-		keys->regions[i].bytes = regions->bytes[i];
-		keys->regions[i].remote_key = regions->memory[i]->rkey;
-	}
+	if (!memory && regions->keys.mr_count)
+		memory = regions->memory[--regions->keys.mr_count];
+	memory_deregister(regions->device, memory);
+	return regions->keys.mr_count != 0;
 }
 
 uint32_t kvpull_verbs_regions_find(const struct kvpull_verbs_regions *regions,
 				   const uint8_t *local, uint64_t bytes)
 {
-	uint32_t place = order_until(regions, local);
+	uint32_t place = order_until(regions, regions->keys.region_count,
+				     (uintptr_t)local);
 
 	/* The one before it, but where an engine's regions overlap. */
 	while (place) {
 		const uint32_t i = regions->order[--place];
-		const uint64_t at = (uint64_t)((uintptr_t)local -
-					       (uintptr_t)regions->base[i]);
+		const struct kvpull_range *range = &regions->keys.regions[i];
+		const uint64_t at = (uintptr_t)local - range->address;
 
-		if (at < regions->bytes[i] && bytes <= regions->bytes[i] - at)
+		if (at < range->bytes && bytes <= range->bytes - at)
 			return i;
 	}
 	return KVPULL_NONE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registered memory. KV regions are registered once, for both roles: peers may
+ * Registered memory, in slices: frame.h says where they end. KV regions are registered once, for both roles: peers may
  * read them (REMOTE_READ), this process's own reads land in them
  * (LOCAL_WRITE, which gives nothing to peers). The revocation table may be read.
  * Nothing is ever registered for remote writing.
@@ -13,26 +13,30 @@
 
 struct kvpull_verbs_regions {
 	const struct kvpull_verbs_device *device;
-	uint32_t count;
-	uint32_t slot_count;
-	uint8_t *base[KVPULL_REGIONS_MAX];
-	uint64_t bytes[KVPULL_REGIONS_MAX];
-	struct ibv_mr *memory[KVPULL_REGIONS_MAX];
+	/* mr_count of the slices are registered: those of the first regions. */
+	struct kvpull_keys keys;
 	uint32_t order[KVPULL_REGIONS_MAX]; /* indices, by rising base */
-	struct ibv_mr *entries;
+	struct ibv_mr *memory[KVPULL_MRS_MAX];
+	struct ibv_mr *entries; /* last; NULL: not all is registered */
 };
 
 /*
- * 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED (a kind, or the device takes no dmabuf),
- * KVPULL_ENOMEM (memlock).
+ * What is to be registered; nothing is yet. 0, KVPULL_EINVAL,
+ * KVPULL_EUNSUPPORTED (a kind, a size).
+ */
+int KVPULL_MUST_CHECK
+kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
+			   const struct kvpull_verbs_device *device,
+			   const struct kvpull_serve *serve, uint32_t mr_shift);
+/*
+ * One slice, or at last the entries. 1: there is more; 0: that was all;
+ * KVPULL_EUNSUPPORTED (the device takes no dmabuf), KVPULL_ENOMEM (memlock).
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
-			      const struct kvpull_verbs_device *device,
 			      const struct kvpull_serve *serve);
-void kvpull_verbs_regions_deregister(struct kvpull_verbs_regions *regions);
-void kvpull_verbs_regions_keys(const struct kvpull_verbs_regions *regions,
-			       struct kvpull_keys *keys);
+/* One slice likewise. Return: 1 if there is more. */
+int kvpull_verbs_regions_deregister(struct kvpull_verbs_regions *regions);
 /* The region that [local, local + bytes) lies in; KVPULL_NONE: none. */
 uint32_t kvpull_verbs_regions_find(const struct kvpull_verbs_regions *regions,
 				   const uint8_t *local, uint64_t bytes);

@@ -29,6 +29,7 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 	set_u32(&params->parts_max, 16);
 	set_u32(&params->retry_count, 6);
 	set_u32(&params->ack_timeout, 14);
+	set_u32(&params->mr_shift, 30);
 	set_u64(&params->slice_bytes, UINT64_C(1) << 20);
 	set_u64(&params->window_bytes, UINT64_C(16) << 20);
 	set_u64(&params->connect_ns, 5 * KVPULL_NS_PER_S);

@@ -62,7 +62,19 @@ static void regions_deregister(struct kvpull_verbs_shared *shared)
 	uint32_t at;
 
 	for (at = 0; at < KVPULL_VERBS_RAILS_MAX; at++)
-		kvpull_verbs_regions_deregister(&shared->regions[at]);
+		while (kvpull_verbs_regions_deregister(&shared->regions[at]))
+			;
+}
+
+static int regions_register(struct kvpull_verbs_regions *regions,
+			    const struct kvpull_serve *serve)
+{
+	int code;
+
+	do
+		code = kvpull_verbs_regions_register(regions, serve);
+	while (code > 0);
+	return code;
 }
 
 static int verbs_serve(struct kvpull_transport *transport,
@@ -75,9 +87,13 @@ static int verbs_serve(struct kvpull_transport *transport,
 
 	if (verbs->back.serve.region_count)
 		return KVPULL_EINVAL;
-	for (at = 0; !code && at < shared->rail_count; at++)
-		code = kvpull_verbs_regions_register(
-			&shared->regions[at], &shared->devices[at], serve);
+	for (at = 0; !code && at < shared->rail_count; at++) {
+		code = kvpull_verbs_regions_begin(&shared->regions[at],
+						  &shared->devices[at], serve,
+						  shared->params.mr_shift);
+		if (!code)
+			code = regions_register(&shared->regions[at], serve);
+	}
 	if (code) {
 		regions_deregister(shared);
 		return code;

@@ -38,6 +38,7 @@ struct kvpull_verbs_params {
 	uint32_t retry_count;    /* 6, the most: 7 is for ever on soft-RoCE */
 	uint32_t ack_timeout;    /* 14: 4.096 us << 14 = 67 ms */
 	uint32_t traffic_class;  /* 0; RoCE takes the service level from it */
+	uint32_t mr_shift;       /* 30; 1 << it is registered at once */
 	uint64_t slice_bytes;    /* 1 MiB; of a work request */
 	uint64_t window_bytes;   /* 16 MiB in flight a rail, in four batches */
 	uint64_t connect_ns;     /* 5 s; handshake must end within this */

@@ -152,6 +152,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes,
 		if (fake.regions[key % REGIONS_MAX])
 			continue;
 		fake.regions[key % REGIONS_MAX] = region;
+		fake.registrations++;
 		region->access = access;
 		region->mr.context = pd->context;
 		region->mr.pd = pd;
@@ -200,6 +201,7 @@ static int dereg_mr(struct ibv_mr *mr)
 {
 	uint32_t i;
 
+	fake.deregistrations++;
 	for (i = 0; i < REGIONS_MAX; i++)
 		if (fake.regions[i] && &fake.regions[i]->mr == mr)
 			fake.regions[i] = NULL;

@@ -77,6 +77,9 @@ const struct kvpull_fabric *fake_verbs_fabric(void);
 struct fake_verbs_dmabuf fake_verbs_dmabuf(void);
 /* What memory was registered for, lately; -1: it is not. */
 int fake_verbs_memory_access(const void *base);
+/* Memory regions that were registered so far, and not any more. */
+uint32_t fake_verbs_registrations(void);
+uint32_t fake_verbs_deregistrations(void);
 /* Objects that were made and not destroyed. */
 uint32_t fake_verbs_live(void);
 /* Of a kind, carried out since reset. */

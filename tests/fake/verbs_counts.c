@@ -9,6 +9,16 @@ uint32_t fake_verbs_live(void)
 	return fake.live;
 }
 
+uint32_t fake_verbs_registrations(void)
+{
+	return fake.registrations;
+}
+
+uint32_t fake_verbs_deregistrations(void)
+{
+	return fake.deregistrations;
+}
+
 uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind)
 {
 	return fake.counts[device][kind];

@@ -87,6 +87,8 @@ struct fake_verbs {
 	struct fake_qp *qps[IDS_MAX];
 	struct fake_region *regions[REGIONS_MAX]; /* by key, modulo */
 	uint32_t live;
+	uint32_t registrations;
+	uint32_t deregistrations;
 	uint32_t counts[FAKE_VERBS_DEVICES_MAX][FAKE_VERBS_KINDS];
 	uint32_t doorbells;
 	uint32_t event_reads;

@@ -247,10 +247,9 @@ static const struct golden_member record_members[] = {
 	GOLDEN_END
 };
 
-static const struct golden_member key_members[] = {
-	GOLDEN(GOLDEN_U64, struct kvpull_key, address),
-	GOLDEN(GOLDEN_U64, struct kvpull_key, bytes),
-	GOLDEN(GOLDEN_U32, struct kvpull_key, remote_key), GOLDEN_END
+static const struct golden_member range_members[] = {
+	GOLDEN(GOLDEN_U64, struct kvpull_range, address),
+	GOLDEN(GOLDEN_U64, struct kvpull_range, bytes), GOLDEN_END
 };
 
 static const struct golden_member keys_members[] = {
@@ -260,10 +259,11 @@ static const struct golden_member keys_members[] = {
 	  offsetof(struct frame_values, keys.entries.address), 8, 0, NULL },
 	{ "entries_bytes", GOLDEN_U64,
 	  offsetof(struct frame_values, keys.entries.bytes), 8, 0, NULL },
-	{ "entries_key", GOLDEN_U32,
-	  offsetof(struct frame_values, keys.entries.remote_key), 4, 0, NULL },
+	GOLDEN_OF(GOLDEN_U32, struct frame_values, keys, entries_key),
+	GOLDEN_OF(GOLDEN_U32, struct frame_values, keys, mr_shift),
 	GOLDEN_ROWS_OF(struct frame_values, keys, regions, keys.region_count,
-		       key_members),
+		       range_members),
+	GOLDEN_IDS_OF(struct frame_values, keys.mr_keys, keys.mr_count),
 	GOLDEN_END
 };
 

@@ -61,7 +61,7 @@ static const struct {
 	{ &kvpull_record_table,
 	  "Payload of one frame. Kind 1 is a claim, 2 a release." },
 	{ &kvpull_keys_table,
-	  "P to D that was let in, by each rail: where it may read." },
+	  "P to D that was let in, by each rail: where it may read. A key is of one slice, which ends where an address is a multiple of 1 << mr_shift; slices follow each other as the regions do." },
 };
 
 static char page[PAGE_BYTES_MAX];

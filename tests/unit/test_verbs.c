@@ -456,8 +456,12 @@ static void nothing_but_messages_is_taken_before_admission(void **state)
 {
 	const struct kvpull_keys keys = { .region_count = 1,
 					  .slot_count = 1,
-					  .entries = { 4096, 32, 1, 0 },
-					  .regions = { { 8192, 64, 2, 0 } } };
+					  .mr_shift = 30,
+					  .entries = { 4096, 32 },
+					  .entries_key = 1,
+					  .regions = { { 8192, 64 } },
+					  .mr_count = 1,
+					  .mr_keys = { 2 } };
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE };
 	uint8_t payload[KVPULL_KEYS_BYTES_MAX];
 	uint8_t bytes[KVPULL_FRAME_BYTES];
@@ -470,8 +474,8 @@ static void nothing_but_messages_is_taken_before_admission(void **state)
 		assert_int_equal(world_connect(), 0);
 		world_run(5);
 		frame.kind = is_note ? KVPULL_FRAME_NOTE : KVPULL_FRAME_KEYS;
-		frame.payload_bytes =
-			is_note ? 32 : kvpull_keys_put(payload, &keys);
+		frame.payload_bytes = is_note ? KVPULL_FRAME_RECORD_BYTES :
+						kvpull_keys_put(payload, &keys);
 		frame.total = is_note ? 0 : frame.payload_bytes;
 		if (is_note)
 			kvpull_frame_put_record(payload, &record);

@@ -334,37 +334,85 @@ static void pieces_that_do_not_fit_are_refused(void **state)
 	}
 }
 
+static int keys_code(const struct kvpull_keys *keys)
+{
+	static struct kvpull_keys got;
+	uint8_t bytes[KVPULL_KEYS_BYTES_MAX];
+
+	return kvpull_keys_get(bytes, kvpull_keys_put(bytes, keys), &got);
+}
+
 static void keys_that_do_not_add_up_are_refused(void **state)
 {
-	struct kvpull_keys keys = { .region_count = 2, .slot_count = 4 };
-	struct kvpull_serve serve = { .region_count = 2, .slot_count = 4 };
-	struct kvpull_keys got = { 0 };
+	static struct kvpull_serve serve = { .region_count = 2,
+					     .slot_count = 4 };
+	static struct kvpull_keys keys = {
+		.region_count = 2,
+		.slot_count = 4,
+		.mr_shift = 12,
+		.entries = { 4096, 128 },
+		.entries_key = 7,
+		.regions = { { 8192, 100 }, { 16380, 4100 } },
+		.mr_count = 3,
+		.mr_keys = { 8, 9, 10 },
+		.mr_first = { 0, 1 },
+	};
+	static struct kvpull_keys got;
+	static struct kvpull_keys bad;
 	uint8_t bytes[KVPULL_KEYS_BYTES_MAX];
 	uint32_t count;
 
 	(void)state;
-	keys.entries = (struct kvpull_key){ 4096, 128, 7, 0 };
-	keys.regions[0] = (struct kvpull_key){ 8192, 100, 8, 0 };
-	keys.regions[1] = (struct kvpull_key){ 16384, 200, 9, 0 };
 	serve.regions[0].bytes = 100;
-	serve.regions[1].bytes = 200;
+	serve.regions[1].bytes = 4100;
 	count = kvpull_keys_put(bytes, &keys);
 	assert_int_equal(kvpull_keys_get(bytes, count, &got), 0);
 	assert_memory_equal(&got, &keys, sizeof(keys));
 	assert_int_equal(kvpull_keys_check(&got, &serve), 0);
-	serve.regions[1].bytes = 201;
+	serve.regions[1].bytes = 4101;
 	assert_int_equal(kvpull_keys_check(&got, &serve), KVPULL_EPROTO);
 	assert_int_equal(kvpull_keys_get(bytes, count - 1, &got),
 			 KVPULL_EPROTO);
 	assert_int_equal(kvpull_keys_get(bytes, count + 1, &got),
 			 KVPULL_EPROTO);
-	keys.entries.bytes = 127;
-	count = kvpull_keys_put(bytes, &keys);
-	assert_int_equal(kvpull_keys_get(bytes, count, &got), KVPULL_EPROTO);
-	keys.entries.bytes = 128;
-	keys.regions[1].address = UINT64_MAX - 100;
-	count = kvpull_keys_put(bytes, &keys);
-	assert_int_equal(kvpull_keys_get(bytes, count, &got), KVPULL_EPROTO);
+	bad = keys;
+	bad.entries.bytes = 127;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+	bad = keys;
+	bad.regions[1].address = UINT64_MAX - 100;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+	bad = keys;
+	bad.mr_count = 2;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+	bad = keys;
+	bad.regions[0].bytes = UINT64_MAX - 8192;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+	bad = keys;
+	bad.mr_shift = KVPULL_MR_SHIFT_MIN - 1;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+	bad.mr_shift = KVPULL_MR_SHIFT_MAX + 1;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+}
+
+/* The key of an address is that of the slice that it lies in. */
+static void keys_of_slices_are_found_by_address(void **state)
+{
+	static struct kvpull_keys keys = {
+		.region_count = 3,
+		.mr_shift = 12,
+		.regions = { { 4000, 200 }, { 8192, 8192 }, { 100, 1 } },
+	};
+
+	(void)state;
+	assert_int_equal(kvpull_keys_layout(&keys), 5);
+	assert_int_equal(kvpull_keys_mr(&keys, 0, 4000), 0);
+	assert_int_equal(kvpull_keys_mr(&keys, 0, 4095), 0);
+	assert_int_equal(kvpull_keys_mr(&keys, 0, 4096), 1);
+	assert_int_equal(kvpull_keys_mr(&keys, 1, 8192), 2);
+	assert_int_equal(kvpull_keys_mr(&keys, 1, 12288), 3);
+	assert_int_equal(kvpull_keys_mr(&keys, 2, 100), 4);
+	assert_int_equal(kvpull_mr_left(4095, 12), 1);
+	assert_int_equal(kvpull_mr_left(4096, 12), 4096);
 }
 
 #define BLOCKS 40u
@@ -474,7 +522,19 @@ static void segments_copy(struct copy_case *own,
 		kvpull_cursor_next(&cursor, &own->read, limits, &segment);
 		assert_in_range(segment.bytes, 1, limits->bytes_max);
 		assert_in_range(segment.part_count, 1, limits->parts_max);
+		assert_in_range(
+			segment.bytes, 1,
+			kvpull_mr_left(
+				limits->keys->regions[segment.region_index]
+						.address +
+					segment.remote_offset,
+				limits->keys->mr_shift));
 		for (i = 0; i < segment.part_count; i++) {
+			assert_in_range(
+				segment.parts[i].bytes, 1,
+				kvpull_mr_left(
+					(uintptr_t)segment.parts[i].local,
+					limits->mr_shift));
 			memcpy(segment.parts[i].local,
 			       own->remote[segment.region_index] +
 				       segment.remote_offset + at,
@@ -492,6 +552,7 @@ static void segments_copy(struct copy_case *own,
 static void segments_are_the_strips_bytes(void **state)
 {
 	static struct copy_case own;
+	static struct kvpull_keys keys;
 	uint32_t round;
 	uint32_t i;
 
@@ -500,7 +561,14 @@ static void segments_are_the_strips_bytes(void **state)
 		const struct kvpull_segment_limits limits = {
 			.bytes_max = 1 + below(round % 2 ? 100 : 5000),
 			.parts_max = 1 + below(KVPULL_SEGMENT_PARTS_MAX),
+			/* Slices as small as a row, and none at all. */
+			.mr_shift = round % 3 ? 5 + below(5) : 40,
+			.keys = &keys,
 		};
+
+		keys.mr_shift = round % 5 ? 5 + below(5) : 40;
+		keys.regions[0].address = below(1000);
+		keys.regions[1].address = below(1000);
 
 		case_make(&own);
 		for (i = 0; i < 4; i++)
@@ -513,8 +581,11 @@ static void segments_are_the_strips_bytes(void **state)
 static void part_never_reaches_into_another_strip(void **state)
 {
 	static struct copy_case own;
+	static const struct kvpull_keys keys = { .mr_shift = 40 };
 	const struct kvpull_segment_limits limits = { .bytes_max = 1 << 20,
-						      .parts_max = 8 };
+						      .parts_max = 8,
+						      .mr_shift = 40,
+						      .keys = &keys };
 	struct kvpull_segment segment;
 	struct kvpull_cursor cursor;
 	uint32_t i;
@@ -523,6 +594,7 @@ static void part_never_reaches_into_another_strip(void **state)
 	case_make(&own);
 	own.read.strip_count = 2;
 	own.group_first[1] = 0;
+	own.group_first[2] = BLOCKS;
 	for (i = 0; i < BLOCKS; i++)
 		own.remote_ids[i] = i;
 	for (i = 0; i < 2; i++) {
@@ -559,6 +631,7 @@ int main(void)
 		cmocka_unit_test(message_is_whole_after_its_last_piece),
 		cmocka_unit_test(pieces_that_do_not_fit_are_refused),
 		cmocka_unit_test(keys_that_do_not_add_up_are_refused),
+		cmocka_unit_test(keys_of_slices_are_found_by_address),
 		cmocka_unit_test(segments_are_the_strips_bytes),
 		cmocka_unit_test(part_never_reaches_into_another_strip),
 	};

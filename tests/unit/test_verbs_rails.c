@@ -582,7 +582,7 @@ static void rail_to_other_memory_ends_the_bundle(void **state)
 	uint32_t differ;
 
 	(void)state;
-	for (differ = 0; differ < 7; differ++) {
+	for (differ = 0; differ < 8; differ++) {
 		struct kvpull_verbs_bundle bundle = {
 			.shared = &shared, .state = KVPULL_BUNDLE_IN
 		};
@@ -598,13 +598,15 @@ static void rail_to_other_memory_ends_the_bundle(void **state)
 		ends[1].rail = 1;
 		ends[0].keys.region_count = 2;
 		*keys = ends[0].keys;
-		keys->regions[1].remote_key = 9; /* each rail's own */
+		keys->mr_keys[1] = 9; /* each rail's own */
+		keys->entries_key = 8;
 		keys->slot_count += differ == 1;
 		keys->region_count -= differ == 2;
 		keys->token[1] += differ == 3;
 		keys->entries.address += differ == 4;
 		keys->regions[1].address += differ == 5;
 		keys->regions[0].bytes += differ == 6;
+		keys->mr_shift += differ == 7;
 		kvpull_verbs_bundle_keys(&bundle, &ends[1]);
 		assert_int_equal(bundle.state, differ ? KVPULL_BUNDLE_ENDING :
 							KVPULL_BUNDLE_IN);

@@ -67,6 +67,7 @@ struct world {
 	uint32_t credits;             /* likewise */
 	const char *device, *address; /* as configured */
 	uint32_t listen_port;
+	uint32_t mr_shift;
 	uint64_t now_ns;
 	uint32_t peer;
 	struct kvpull_strip strip;
@@ -126,6 +127,7 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 		.device = world.device,
 		.address = world.address,
 		.listen_port = world.listen_port,
+		.mr_shift = world.mr_shift,
 	};
 }
 

@@ -339,16 +339,19 @@ static void keys_send(struct seq_world *world, struct seq_stranger *stranger)
 		.region_count = 1,
 		.slot_count = 8,
 		.entries = { .address = (uint64_t)(uintptr_t)entries,
-			     .bytes = 8 * 32,
-			     .remote_key = stranger->mr->rkey },
+			     .bytes = 8 * 32 },
+		.entries_key = stranger->mr->rkey,
+		.mr_shift = 12 + seq_below(dice, 20),
 	};
 	uint32_t at;
 
-	keys.regions[0] = (struct kvpull_key){
+	keys.regions[0] = (struct kvpull_range){
 		.address = base,
 		.bytes = SEQ_BLOCKS * SEQ_BLOCK_BYTES,
-		.remote_key = stranger->mr->rkey,
 	};
+	keys.mr_count = (uint32_t)kvpull_keys_layout(&keys);
+	for (at = 0; at < keys.mr_count; at++)
+		keys.mr_keys[at] = stranger->mr->rkey;
 
 	memset(entries, 0, KVPULL_FRAME_BYTES);
 	for (at = 0; at < 8; at++)
@@ -361,7 +364,9 @@ static void keys_send(struct seq_world *world, struct seq_stranger *stranger)
 	if (seq_one_in(dice, 8))
 		keys.regions[0].bytes = seq_u64(dice);
 	if (seq_one_in(dice, 8))
-		keys.regions[0].remote_key++;
+		keys.mr_keys[0]++;
+	if (seq_one_in(dice, 8))
+		keys.mr_count = seq_below(dice, KVPULL_MRS_MAX);
 	message_send(world, stranger, bytes, kvpull_keys_put(bytes, &keys),
 		     KVPULL_FRAME_KEYS);
 }
