@@ -4,6 +4,7 @@
 VERSION := 0.1.0
 SONAME := libkvpull.so.1
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 ifeq ($(origin CC),default)
 CC := gcc
@@ -13,6 +14,8 @@ PYTHON ?= python3
 # release, debug, asan, tsan or fuzz; each has its own build/<variant>/.
 VARIANT ?= release
 B := build/$(VARIANT)
+VARIANTS := release debug asan tsan fuzz
+$(if $(filter-out $(VARIANTS),$(VARIANT)),$(error VARIANT=$(VARIANT): one of $(VARIANTS)))
 V ?= 0
 WERROR ?= 0
 Q := $(if $(filter 1,$(V)),,@)
@@ -28,6 +31,11 @@ QUARTER ?=
 SEQUENCES ?= 1000000
 MODE ?= --full
 ENGINE_ARGS ?=
+# What the user gave is a number, before anything runs for an hour.
+NUMBERS := SEEDS SEED STEPS SECONDS QUARTER SEQUENCES
+is_number = $(if $(shell printf '%d' '$(1)' >/dev/null 2>&1 || echo no),,1)
+$(foreach name,$(NUMBERS),$(if $(and $(strip $($(name))),$(filter command environment,$(firstword $(origin $(name))))),\
+	$(if $(call is_number,$($(name))),,$(error $(name)=$($(name)): a number is needed))))
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion \
 	-Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
@@ -47,16 +55,27 @@ SANITIZE := $(filter -fsanitize=%,$(OPT_$(VARIANT)))
 STRICT := $(if $(SANITIZE),-Wall -Wextra -Wno-unknown-warning-option -Wno-tsan,\
 	$(WARN) $(if $(ISCLANG),,$(WARN_GCC)) $(if $(filter 1,$(WERROR)),-Werror))
 BASE_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -I. -DKVPULL_VERSION='"$(VERSION)"'
-OUR_CFLAGS := $(BASE_CFLAGS) -g -fPIC -fvisibility=hidden \
-	-fstack-protector-strong -fno-common -pthread \
+# Control-flow integrity, and no page of a stack that is jumped over. The start
+# files of Debian 12 have no note of shadow stacks, and need none.
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+POINTER_BYTES := $(shell echo __SIZEOF_POINTER__ | $(CC) $(CPPFLAGS) $(CFLAGS) -E -P - 2>/dev/null)
+$(if $(filter-out 8,$(POINTER_BYTES)),$(error kvpull is for 64-bit processors: words of 64 bits in shared memory are read and written whole))
+HARDEN_x86_64 := -fcf-protection -fstack-clash-protection
+HARDEN_aarch64 := -mbranch-protection=standard -fstack-clash-protection
+HARDEN_LD_x86_64 := -Wl,-z,shstk
+HARDEN := $(HARDEN_$(MACHINE))
+HARDEN_LD := -Wl,-z,relro,-z,now $(HARDEN_LD_$(MACHINE))
+# Paths of this machine are in no file that is built.
+OUR_CFLAGS := $(BASE_CFLAGS) -g -ffile-prefix-map=$(CURDIR)=. -fPIC -fvisibility=hidden \
+	-fstack-protector-strong $(HARDEN) -fno-common -pthread \
 	$(OPT_$(VARIANT)) $(STRICT) $(MUTANT)
 LIBS := -ljansson -lsodium -luring -lpthread
 # The user's flags come last, so that they win.
 ALL_CFLAGS = $(OUR_CFLAGS) $(CPPFLAGS) $(CFLAGS)
-ALL_LDFLAGS = $(SANITIZE) -pthread $(LDFLAGS)
+ALL_LDFLAGS = $(SANITIZE) -pthread $(HARDEN_LD) $(LDFLAGS)
 # clang leaves the sanitizers' symbols to the program, so not -z defs there.
 SO_FLAGS := -shared -Wl,--version-script=plugin/kvpull.map,-soname,$(SONAME) \
-	-Wl,-z,relro,-z,now $(if $(and $(ISCLANG),$(SANITIZE)),,-Wl,-z,defs)
+	$(if $(and $(ISCLANG),$(SANITIZE)),,-Wl,-z,defs)
 # A program finds the library beside it (build) or in ../lib (installed).
 RPATH := -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 
@@ -105,18 +124,24 @@ unit-programs: $(UNIT)
 lib: $(B)/libkvpull.so ## the library alone
 tools: $(TOOLS)
 
-$(B)/%.o: %.c
+# Rewritten when the user's flags are others than those that it was built with.
+USER_FLAGS := $(VERSION) $(CPPFLAGS) | $(CFLAGS) | $(LDFLAGS)
+$(B)/flags: always
+	@mkdir -p $(@D)
+	@echo '$(USER_FLAGS)' | cmp -s - $@ || echo '$(USER_FLAGS)' >$@
+
+$(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call SAY,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 $(B)/libkvpull.a: $(LIB_OBJ)
 	@mkdir -p $(@D) && rm -f $@
-	$(Q)ar rcs $@ $^
+	$(Q)ar rcsD $@ $^
 
 $(B)/libfake.a: $(FAKE_OBJ)
 	@mkdir -p $(@D) && rm -f $@
-	$(Q)ar rcs $@ $^
+	$(Q)ar rcsD $@ $^
 
 $(B)/$(SONAME): $(LIB_OBJ) plugin/kvpull.map
 	$(call SAY,LD,$@)
@@ -299,10 +324,28 @@ deps: ## install what the build needs; WITH="lint clang" their tools too
 	$(Q)tests/deps.sh $(WITH)
 
 install: all ## library, header, pkg-config file, tools, man pages
-	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)" $(B) $(VERSION) $(TOOLS)
+	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" $(B) $(VERSION) $(TOOLS)
 
 uninstall: ## remove what install put there
-	$(Q)tools/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" $(B) $(VERSION) $(TOOLS)
+	$(Q)tools/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" $(B) $(VERSION) $(TOOLS)
+
+dist: ## the sources as a tar, into build/dist
+	$(Q)tools/package.sh dist $(VERSION)
+
+wheel: ## kvpull_vllm as one wheel that needs no compiler, and its sdist
+	$(Q)tests/deps.sh wheel
+	$(Q)tools/package.sh wheel $(VERSION)
+
+deb: ## Debian's packages
+	$(Q)tests/deps.sh deb
+	$(Q)tools/package.sh deb $(VERSION)
+
+sbom: ## what is in the packages, as SPDX
+	$(Q)tools/package.sh sbom $(VERSION)
+
+check-packages: ## wheel, sdist, deb: built twice, installed in bare roots, used, removed
+	$(Q)tests/deps.sh packages
+	$(Q)tests/package/check.sh $(VERSION)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 16
@@ -314,6 +357,6 @@ clean: ## remove build/
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
 	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
-	install uninstall help clean
+	install uninstall help clean always dist wheel deb sbom check-packages
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

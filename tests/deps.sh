@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Install what is missing to build and test kvpull on Debian 12 or Ubuntu; say
-# what is needed elsewhere. deps.sh [lint] [clang] [fabric] [fabric-uml] [engine]:
-# their tools as well.
+# what is needed elsewhere. deps.sh [lint] [clang] [fabric] [fabric-uml] [engine]
+# [wheel] [deb] [packages]: their tools as well.
 # setarch (thread sanitizer) and setpriv are in util-linux.
 packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
@@ -10,6 +10,9 @@ packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
 lint="clang-format clang-tidy cppcheck shellcheck codespell mandoc"
 clang="clang libclang-rt-14-dev"
 engine="python3 python3-venv"
+wheel="python3 python3-venv"
+deb="debhelper dpkg-dev fakeroot"
+packages_tools="$wheel $deb lintian devscripts mmdebstrap"
 fabric="qemu-system-x86 busybox-static cpio kmod iproute2 perftest rdmacm-utils
 	ibverbs-providers"
 
@@ -20,10 +23,13 @@ for extra in "$@"; do
 	lint) packages="$packages $lint" ;;
 	clang) packages="$packages $clang" ;;
 	engine) packages="$packages $engine" ;;
+	wheel) packages="$packages $wheel" ;;
+	deb) packages="$packages $deb" ;;
+	packages) packages="$packages $packages_tools" ;;
 	fabric) packages="$packages $fabric" ;;
 	fabric-uml) packages="$packages $fabric $fabric_uml" ;;
 	*)
-		echo "deps: unknown set '$extra': lint, clang, fabric, fabric-uml, engine are known" >&2
+		echo "deps: unknown set '$extra': lint, clang, fabric, fabric-uml, engine, wheel, deb, packages are known" >&2
 		exit 2
 		;;
 	esac

@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # make install and make uninstall: library, headers, pkg-config file, tools and
 # their man pages.
-# install.sh install|uninstall <destdir> <prefix> <build folder> <version> <tool>...
+# install.sh install|uninstall <destdir> <prefix> <libdir> <build folder> <version> <tool>...
 cd "$(dirname "$0")/.." || exit 1
 action=$1
 prefix=$3
-build=$4
-version=$5
+libdir=$4
+build=$5
+version=$6
 root=$2$3
-shift 5
-lib=$root/lib
+lib=$2$4
+shift 6
 
 if [ "$action" = uninstall ]; then
 	rm -f "$lib/libkvpull.so" "$lib/libkvpull.so.1" "$lib/libkvpull.so.$version" \
@@ -36,7 +37,7 @@ ln -sf libkvpull.so.1 "$lib/libkvpull.so"
 install -m 644 include/kvpull/*.h "$root/include/kvpull"
 cat >"$lib/pkgconfig/kvpull.pc" <<END
 prefix=$prefix
-libdir=\${prefix}/lib
+libdir=$libdir
 includedir=\${prefix}/include
 
 Name: kvpull

@@ -19,6 +19,10 @@
 #ifndef KVPULL_COMMON_H
 #define KVPULL_COMMON_H
 
+#if defined(__SIZEOF_POINTER__) && __SIZEOF_POINTER__ != 8
+#error "kvpull is for 64-bit processors: words of 64 bits in shared memory are read and written whole"
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,0 +1,170 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The packages, as somebody gets them: built twice from two folders to the same
+# bytes, then installed, used and removed in bare roots of Debian 12 (Python
+# 3.11) and 13 (3.13) that have no compiler. Root, and Debian's mirrors.
+# check.sh <version>
+# shellcheck disable=SC2016 # single quotes are for the shell in the root
+cd "$(dirname "$0")/../.." || exit 1
+version=$1
+top=$PWD
+dist=$top/build/dist
+work=$(mktemp -d) || exit 1
+passed=0
+failed=0
+chmod 755 "$work"
+trap 'rm -rf "$work"' EXIT
+. tests/package/roots.sh
+
+check() { # function and its arguments
+	if "$@" >"$work/out" 2>&1; then
+		passed=$((passed + 1))
+		return
+	fi
+	failed=$((failed + 1))
+	echo "FAILED $*"
+	tail -n 40 "$work/out"
+}
+
+# What `make` refuses, and what makes it build again.
+refuses() { # text of the error, words for make
+	text=$1
+	shift
+	! make "$@" >"$work/refused" 2>&1 && cat "$work/refused" &&
+		grep -q -- "$text" "$work/refused"
+}
+
+flags_build_again() {
+	object=build/flags/include/base/ids.o
+	make B=build/flags $object && first=$(stat -c %y $object) &&
+		make B=build/flags $object && [ "$first" = "$(stat -c %y $object)" ] &&
+		make B=build/flags CFLAGS=-g0 $object && [ "$first" != "$(stat -c %y $object)" ]
+}
+
+built() {
+	for what in dist wheel deb sbom; do
+		tools/package.sh $what "$version" || return 1
+	done
+}
+
+# Another folder, at another time.
+built_alike() {
+	mkdir "$work/other" && tar -xf "$dist/kvpull-$version.tar.gz" -C "$work/other" &&
+		mkdir -p "$work/other/kvpull-$version/build/package" &&
+		ln -s "$top/build/package/venv" "$work/other/kvpull-$version/build/package/venv" &&
+		epoch=$(git log -1 --format=%ct) || return 1
+	for what in dist wheel deb; do
+		SOURCE_DATE_EPOCH=$epoch "$work/other/kvpull-$version/tools/package.sh" \
+			$what "$version" || return 1
+	done
+	for file in "$dist"/*.tar.gz "$dist"/*.whl "$dist"/*.deb; do
+		cmp "$file" "$work/other/kvpull-$version/build/dist/$(basename "$file")" ||
+			return 1
+	done
+}
+
+one_wheel() {
+	[ "$(find "$dist" -name '*.whl' | wc -l)" -eq 1 ] &&
+		[ -e "$dist/kvpull_vllm-$version-py3-none-manylinux_2_34_$(uname -m).whl" ]
+}
+
+lintian_is_content() {
+	lintian --fail-on error,warning --suppress-tags '' "$dist"/*.deb
+}
+
+# But for notes of control-flow integrity: Debian 12's start files have none.
+hardened() {
+	for file in build/package/deb/kvpull-"$version"/debian/kvpull-tools/usr/bin/* \
+		build/package/deb/kvpull-"$version"/debian/libkvpull1/usr/lib/*/libkvpull.so.1; do
+		hardening-check --nocfprotection "$file" || return 1
+	done
+}
+
+wheels_for() { # Python's version
+	build/package/venv/bin/pip --quiet --disable-pip-version-check download \
+		--only-binary=:all: --python-version "$1" --dest "$work/wheels$1" \
+		'cffi>=1.15' 'aiohttp>=3.9' 'setuptools>=77' 'wheel>=0.45'
+}
+
+# Nothing to build with, and nothing from a network.
+wheel_pulls() { # root, Python's version
+	cp -r "$work/wheels$2" "$1/wheels" && cp "$dist"/*.whl "$1/wheels" &&
+		cp tests/package/pull.py "$1/pull.py" &&
+		inside "$1" '! command -v cc && ! command -v gcc && ! ls /usr/include/jansson.h &&
+			python3 -m venv /venv && /venv/bin/pip install --quiet --no-index \
+				--find-links /wheels kvpull_vllm && /venv/bin/python /pull.py /tmp/pull'
+}
+
+# Without a compiler the sdist says what is missing.
+sdist_names_what_is_missing() { # root
+	cp "$dist/kvpull_vllm-$version.tar.gz" "$1/wheels" &&
+		inside "$1" "! /venv/bin/pip install --no-index --find-links /wheels \
+			--no-deps --force-reinstall /wheels/kvpull_vllm-$version.tar.gz" >"$work/sdist" 2>&1
+	cat "$work/sdist"
+	grep -q 'to build libkvpull these are missing .*: [a-z]*cc make' "$work/sdist"
+}
+
+# The Makefile of whoever unpacked the Python side alone is not run.
+strangers_makefile_is_left_alone() {
+	mkdir -p "$work/strange/plugin" &&
+		printf 'lib:\n\ttouch ran\n' >"$work/strange/Makefile" &&
+		cp -r plugin/vllm "$work/strange/plugin/vllm" &&
+		! build/package/venv/bin/pip wheel --no-build-isolation --no-deps \
+			--wheel-dir "$work/strange" "$work/strange/plugin/vllm" &&
+		[ ! -e "$work/strange/ran" ]
+}
+
+# In a root: installed, two processes pull, the host's man pages are there.
+debs_pull() { # root
+	mkdir -p "$1/debs" && cp "$dist"/libkvpull1_* "$dist"/kvpull-tools_* "$1/debs" &&
+		inside "$1" 'dpkg --install /debs/*.deb && mkdir -m 700 /tmp/s &&
+			{ ib_pull --dir /tmp/s --pool 1024 2>/tmp/serve & p=$!; } &&
+			until grep -q ^serving /tmp/serve; do kill -0 $p || exit 1; sleep 0.1; done &&
+			ib_pull --requests 20 --verify /tmp/s/ && kill $p && { wait $p; true; } &&
+			kvpull_doctor --version'
+}
+
+# A newer version while an engine runs the old one, and back.
+upgraded() { # root
+	for deb in "$1"/debs/*.deb; do
+		rm -rf "$work/deb" && dpkg-deb -R "$deb" "$work/deb" &&
+			sed -i "s/$version-1/$version-2/" "$work/deb/DEBIAN/control" &&
+			mkdir -p "$1/newer" && dpkg-deb -b "$work/deb" "$1/newer" || return 1
+	done
+	inside "$1" 'ib_pull --dir /tmp/s --pool 1024 2>/tmp/serve & p=$!
+		until grep -q ^serving /tmp/serve; do kill -0 $p || exit 1; sleep 0.1; done
+		dpkg --install /newer/*.deb && ib_pull --requests 20 --verify /tmp/s/ &&
+			dpkg --install /debs/*.deb && ib_pull --requests 20 --verify /tmp/s/ &&
+			kill $p && { wait $p; true; }'
+}
+
+removed() { # root
+	inside "$1" 'dpkg --purge kvpull-tools libkvpull1 &&
+		! find / -xdev -path /proc -prune -o \( -name "*kvpull*" -o -name "ib_pull*" \) \
+			! -path "/debs/*" ! -path "/newer/*" ! -path "/venv/*" ! -path "/wheels/*" \
+			! -path "/tmp/*" ! -path "/root/*" -print | grep .'
+}
+
+check refuses 'VARIANT=bogus: one of release' VARIANT=bogus
+check refuses 'SEED=x: a number is needed' sim SEED=x
+check refuses 'for 64-bit processors' lib CFLAGS=-m32
+check flags_build_again
+check built
+check built_alike
+check one_wheel
+check lintian_is_content
+check hardened
+check strangers_makefile_is_left_alone
+for suite in bookworm:3.11 trixie:3.13; do
+	root=$work/${suite%:*}
+	python=${suite#*:}
+	check root_make "${suite%:*}" "$root"
+	check wheels_for "$python"
+	check wheel_pulls "$root" "$python"
+	check sdist_names_what_is_missing "$root"
+	check debs_pull "$root"
+	check upgraded "$root"
+	check removed "$root"
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+# shellcheck disable=SC2016 # single quotes are for the shell in the root
+# Bare roots of Debian, and commands in them, of root alone.
+
+# What the library needs at run time, Python, and no compiler.
+root_make() { # suite, folder
+	mmdebstrap --quiet --variant=apt \
+		--include=python3-venv,libjansson4,libsodium23,liburing2 "$1" "$2" &&
+		chmod 755 "$2"
+}
+
+# With /proc and /dev of ours in a namespace that ends with the command.
+inside() { # folder, command
+	unshare --mount sh -c 'mount --make-rprivate / && mount --rbind /proc "$0/proc" &&
+		mount --rbind /dev "$0/dev" && exec chroot "$0" sh -c "$1"' "$1" "$2"
+}
