@@ -18,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -30,6 +31,8 @@
 #define CACHE_BYTES (BLOCKS * BLOCK_BYTES)
 #define REGION_BYTES (2 * CACHE_BYTES) /* K and V of a layer */
 #define TURNS_MAX 200000
+
+static const struct timespec nap = { .tv_nsec = 100000 };
 
 struct side {
 	struct kvpull_scheduler *scheduler;
@@ -283,8 +286,10 @@ static void producer_run(struct side *p, const char *dir, int ticket_fd)
 	finish(p, &own);
 	assert_int_equal(write(ticket_fd, ticket, own.ticket_bytes),
 			 own.ticket_bytes);
-	for (;;)
+	for (;;) {
 		turn(p);
+		(void)nanosleep(&nap, NULL);
+	}
 }
 
 /* P, and D that pulls from it until it has the block, or a warning. */
@@ -309,8 +314,10 @@ static void pair_run(struct side *p, struct side *d, const char *dir)
 	(void)close(pipes[0]);
 	assert_true(ticket_bytes > 0);
 	pull_begin(d, ticket, (size_t)ticket_bytes);
-	for (i = 0; i < TURNS_MAX && !d->kinds && !d->warning[0]; i++)
+	for (i = 0; i < TURNS_MAX && !d->kinds && !d->warning[0]; i++) {
 		turn(d);
+		(void)nanosleep(&nap, NULL); /* its thread's time, and P's */
+	}
 	(void)kill(child, SIGKILL);
 	(void)waitpid(child, NULL, 0);
 }
