@@ -8,6 +8,7 @@
 
 #define MANY 20u
 #define FIRST 101u
+#define STORM_ROUNDS 50u
 
 static struct kvpull_transport_ops ops;
 static uint32_t notifies;
@@ -170,6 +171,63 @@ static void pull_that_waits_can_end(void **state)
 	assert_int_equal(progress->parts_waits.count, 0);
 }
 
+/* All that run. */
+static void reads_end(struct world *world, int code)
+{
+	uint32_t i;
+
+	for (i = 0; i < WORLD_READS; i++)
+		if (world->reads[i].read)
+			world_done(world, i, code);
+	world_poll(world, 1);
+}
+
+/* A pull that is read and checked at once: how many steps did it take? */
+static uint64_t steps_of_a_pull(struct world *world, uint64_t key)
+{
+	const uint64_t before = steps(world);
+	const uint32_t starts = world->read_starts;
+
+	world_pull(world, key, FIRST, 0);
+	world_poll(world, 1);
+	assert_int_equal(world->read_starts, starts + 1);
+	reads_end(world, 0);
+	world_reported(world, key, KVPULL_POLL_LOADED, 0);
+	return steps(world) - before;
+}
+
+/* sglang #28651: after a storm of aborts an engine ran at 1/15 for an hour. */
+static void storm_of_aborts_leaves_nothing_behind(void **state)
+{
+	struct world *world = *state;
+	const struct kvpull_progress *progress = world->worker->progress;
+	uint64_t calm;
+	uint32_t round;
+	uint32_t i;
+
+	world->check_code = 1;
+	calm = steps_of_a_pull(world, 1);
+	for (round = 0; round < STORM_ROUNDS; round++) {
+		world->record_count = 0;
+		for (i = 0; i < MANY; i++)
+			world_pull(world, 100 + i, FIRST, 0);
+		world_poll(world, 1);
+		for (i = 0; i < MANY; i++)
+			world_command(world, KVPULL_COMMAND_ABORT, 100 + i, 0);
+		world_poll(world, 1);
+		assert_int_equal(world->record_count, 0);
+		reads_end(world, KVPULL_EABORTED);
+		assert_int_equal(world->record_count, MANY);
+		/* Else it keeps its results, and reports no more than those. */
+		world->ack = world->worker->result_next - 1;
+		world_send(world, NULL, 0);
+	}
+	assert_int_equal(progress->live_count, 0);
+	assert_int_equal(progress->parts_waits.count, 0);
+	assert_int_equal(world->worker->pull_map.count, 0);
+	assert_int_equal(steps_of_a_pull(world, 2), calm);
+}
+
 static void many_released(struct world *world)
 {
 	uint32_t i;
@@ -271,6 +329,7 @@ int main(void)
 		TEST(pulls_that_wait_for_parts_start_in_order),
 		TEST(small_pull_does_not_overtake),
 		TEST(pull_that_waits_can_end),
+		TEST(storm_of_aborts_leaves_nothing_behind),
 		TEST(releases_not_taken_cost_one_look),
 		TEST(releases_without_room_are_said_in_order),
 		TEST(lists_end_with_their_connection),

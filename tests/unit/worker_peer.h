@@ -123,7 +123,7 @@ static inline void world_lost(struct world *world, uint32_t peer, int code)
 {
 	uint32_t index;
 
-	for (index = 0; index < KVPULL_RANKS_MAX; index++)
+	for (index = 0; index < WORLD_READS; index++)
 		if (world->reads[index].read &&
 		    world->reads[index].peer == peer)
 			world_done_queue(world, index, code);

@@ -25,6 +25,7 @@
 #ifndef WORLD_HOLDS
 #define WORLD_HOLDS 8u
 #endif
+#define WORLD_READS 256u /* parts of pulls */
 #define WORLD_BLOCKS 16u
 #define WORLD_BLOCK_BYTES 128u
 #define WORLD_RANKS_MAX 4u
@@ -83,7 +84,7 @@ struct world {
 	struct kvpull_revocation_value entry; /* incarnation 0: the peer's own */
 	/* what it was asked for */
 	struct world_peer peers[WORLD_PEERS];
-	struct world_read reads[KVPULL_RANKS_MAX];
+	struct world_read reads[WORLD_READS];
 	struct world_caller callers[WORLD_CALLERS];
 	struct kvpull_record notes[WORLD_NOTES];
 	uint32_t note_count;
@@ -210,6 +211,7 @@ static inline int fake_read_start(struct kvpull_transport *transport,
 	world->read_starts++;
 	if (world->read_code)
 		return world->read_code;
+	assert_in_range(read->index, 0, WORLD_READS - 1);
 	assert_null(world->reads[read->index].read);
 	world->reads[read->index] =
 		(struct world_read){ .read = read, .peer = peer };
