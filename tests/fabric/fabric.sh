@@ -34,6 +34,15 @@ fabric_switch_pid=
 # setpriv: no guest outlives the runner, however that ends.
 fabric_child="setpriv --pdeathsig KILL setsid"
 
+# What a guest has started dies with it: user-mode Linux runs its programs as
+# processes of this machine, which hear nothing of the runner's death. The guard
+# ends the guest's whole group when the runner or the guest has ended.
+fabric_guard() { # process, the first of its group
+	# shellcheck disable=SC2016 # for the shell that it starts
+	setsid sh -c 'while kill -0 "$1" && kill -0 "$2"; do sleep 0.5; done
+		kill -KILL "-$2"' guard $$ "$1" </dev/null >/dev/null 2>&1 &
+}
+
 fabric_now_ms() {
 	date +%s%3N
 }
@@ -156,6 +165,7 @@ fabric_begin() { # guest
 	"fabric_begin_$FABRIC_KIND" "$1" || return
 	fabric_began_ms=$(fabric_now_ms)
 	eval "fabric_pid_$1=$fabric_started"
+	fabric_guard "$fabric_started"
 }
 
 # The processors of a guest. It has one: its kernel and its programs are
