@@ -232,7 +232,8 @@ static int peers_ready(const struct kvpull_progress *progress,
 			return remote->code ? remote->code : KVPULL_EPEER;
 		if (remote->state == KVPULL_REMOTE_WAIT && peer_fails(remote))
 			return remote->code;
-		if (remote->state != KVPULL_REMOTE_UP)
+		/* One that is closed to make room is called again. */
+		if (remote->state != KVPULL_REMOTE_UP || remote->closing)
 			code = KVPULL_EAGAIN;
 		/* Else the parts would not cover every local byte. */
 		else if (remote->tp_rank != at ||

@@ -15,11 +15,13 @@
  * than connect_ms and failed its pulls, engines that step no more (what their
  * workers were never told does not end, and nobody beats for it), one that
  * steps again after that, a worker whose first call came late, one that ran what
- * its predecessor was told before anybody was heard of.
+ * its predecessor was told before anybody was heard of, a pull that began on a
+ * connection that was being closed to make room.
  */
 static const uint64_t failed_once[] = {
-	77000636,  915019843, 915010466, 915010903, 915011597, 915012522,
-	915015508, 915016375, 915016849, 915017415, 915027571, 5000873,
+	77000636,  915019843, 915010466,   915010903, 915011597,
+	915012522, 915015508, 915016375,   915016849, 915017415,
+	915027571, 5000873,   31337001631,
 };
 
 struct sim_world *sim_current;
