@@ -404,8 +404,10 @@ int kvpull_step_get_command(struct kvpull_wire_reader *reader,
 		return code;
 	command->remote_ids = scratch->remote_ids;
 	command->local_ids = scratch->local_ids;
-	kvpull_ids_copy(&command->remote, scratch->remote_ids);
-	kvpull_ids_copy(&command->local, scratch->local_ids);
+	kvpull_ids_copy(&command->remote, 0, command->remote.count,
+			scratch->remote_ids);
+	kvpull_ids_copy(&command->local, 0, command->local.count,
+			scratch->local_ids);
 	return 0;
 }
 

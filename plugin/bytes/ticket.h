@@ -4,8 +4,10 @@
  * must show. Pure: bytes in, bytes out.
  *
  * Text: "kvp1." then base64url (no padding) of the body. The body ends with 16
- * bytes of BLAKE2b over all before it, keyed where a key is set. Decoding is
- * of hostile bytes: nothing is used before the checksum and every bound held.
+ * bytes of SipHash-2-4 over all before it. Where a key is set, SipHash's is
+ * derived from it by keyed BLAKE2b: who lacks it can make no ticket. Else it is
+ * known to all, and the checksum tells damage, not malice. Decoding is of
+ * hostile bytes: nothing is used before the checksum and every bound held.
  */
 #ifndef KVPULL_PLUGIN_TICKET_H
 #define KVPULL_PLUGIN_TICKET_H
@@ -25,7 +27,7 @@
 #define KVPULL_COMPAT_BYTES 16u
 #define KVPULL_SECRET_BYTES 16u
 #define KVPULL_TICKET_SLOTS_MAX 1048576u /* slots are below; as max_holds */
-#define KVPULL_CHECKSUM_BYTES 16u        /* BLAKE2b, keyed or not */
+#define KVPULL_CHECKSUM_BYTES 16u        /* SipHash-2-4, keyed or not */
 
 struct kvpull_ticket_rank {
 	uint64_t incarnation;
@@ -37,7 +39,7 @@ struct kvpull_ticket_group {
 	uint32_t block_tokens;
 	uint32_t first_index;
 	uint32_t block_count;
-	uint32_t first_id; /* where its ids begin in block_ids: after the last's */
+	uint32_t first_id; /* where its ids begin: after the last's */
 };
 
 struct kvpull_ticket {
@@ -49,18 +51,19 @@ struct kvpull_ticket {
 	uint32_t rank_count;
 	uint32_t group_count;
 	uint32_t payload_bytes;
-	uint32_t version; /* to write: 0 is the newest */
+	uint32_t version;    /* to write: 0 is the newest */
+	uint32_t body_bytes; /* decode()'s: in scratch, without the checksum */
+	uint32_t reserved;
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
-	uint8_t checksum[KVPULL_CHECKSUM_BYTES]; /* decode()'s: of the body */
 	struct kvpull_ticket_group groups[KVPULL_GROUPS_MAX];
 	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 	uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX];
 	/* With KVPULL_EVERSION: a field that we do not know. */
 	char unknown[KVPULL_FIELD_NAME_BYTES_MAX];
 	struct kvpull_ids ids; /* as they travel; encode() and decode() set it */
-	uint32_t *block_ids; /* [KVPULL_TICKET_BLOCKS_MAX], the caller's memory */
+	const uint32_t *block_ids; /* encode()'s: of all groups */
 };
 
 /**
@@ -80,7 +83,7 @@ int KVPULL_MUST_CHECK kvpull_ticket_encode(struct kvpull_ticket *ticket,
 					   size_t *text_bytes);
 
 /**
- * Decode and check. ticket->block_ids is set by the caller before.
+ * Decode and check. The ids stay in scratch: ticket->ids.
  *
  * Return: 0; KVPULL_ENOTMINE (no "kvp" prefix); KVPULL_EVERSION; KVPULL_EAUTH
  * (key set, MAC wrong); KVPULL_ENOTICKET (anything else is wrong).
@@ -89,6 +92,13 @@ int KVPULL_MUST_CHECK kvpull_ticket_encode(struct kvpull_ticket *ticket,
 int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
 					   const uint8_t *key, uint8_t *scratch,
 					   struct kvpull_ticket *ticket);
+
+/*
+ * A body that decode() left in scratch, of ticket->body_bytes, again: its
+ * checksum is not looked at. 0, or as kvpull_ticket_decode().
+ */
+int KVPULL_MUST_CHECK kvpull_ticket_read(const uint8_t *body, size_t body_bytes,
+					 struct kvpull_ticket *ticket);
 
 /* What a peek works in, too large for a stack; needs no initial value. */
 struct kvpull_ticket_scratch {

@@ -22,6 +22,7 @@
 #include <sodium.h>
 #include <string.h>
 
+#include "base/ids.h"
 #include "base/params.h"
 #include "plugin/progress/layers.h"
 
@@ -635,17 +636,6 @@ int kvpull_plan_make(struct kvpull_plan *plan,
 	return rc;
 }
 
-static int ids_below(const uint32_t *ids, uint32_t first, uint32_t end,
-		     uint32_t bound)
-{
-	uint32_t i;
-
-	for (i = first; i < end; i++)
-		if (ids[i] >= bound)
-			return 0;
-	return 1;
-}
-
 int kvpull_plan_check_ids(const struct kvpull_plan *plan,
 			  const struct kvpull_read *read, uint64_t *byte_count)
 {
@@ -658,10 +648,10 @@ int kvpull_plan_check_ids(const struct kvpull_plan *plan,
 		uint64_t bytes;
 
 		if (first > end ||
-		    !ids_below(read->remote_ids, first, end,
-			       plan->remote_block_count[g]) ||
-		    !ids_below(read->local_ids, first, end,
-			       plan->local_block_count[g]))
+		    !kvpull_ids_are_below(read->remote_ids + first, end - first,
+					  plan->remote_block_count[g]) ||
+		    !kvpull_ids_are_below(read->local_ids + first, end - first,
+					  plan->local_block_count[g]))
 			return KVPULL_ETRUNCATED;
 		if (__builtin_mul_overflow((uint64_t)(end - first),
 					   plan->group_block_bytes[g],

@@ -180,9 +180,8 @@ static int claim(struct kvpull_demand *demand, uint32_t *claimed)
 	index = kvpull_index_pool_peek(&demand->pool);
 	if (index == KVPULL_INDEX_NONE || !map_key)
 		return KVPULL_EFULL;
-	kept = kvpull_texts_put(
-		demand->texts, demand->scratch_bytes,
-		kvpull_kept_make(ticket, demand->scratch_bytes));
+	kept = kvpull_texts_put(demand->texts, demand->scratch_bytes,
+				ticket->body_bytes);
 	if (kept == KVPULL_INDEX_NONE)
 		return KVPULL_EFULL;
 	if (put_claim(demand, index) ||
@@ -203,7 +202,6 @@ static int claim(struct kvpull_demand *demand, uint32_t *claimed)
 		.flags = ticket_flags(demand),
 	};
 	memcpy(entry->digest, ticket->digest, sizeof(entry->digest));
-	memcpy(entry->checksum, ticket->checksum, sizeof(entry->checksum));
 	demand->live_count++;
 	demand->stats->tickets_seen++;
 	*claimed = index;
@@ -267,9 +265,8 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user)
 		code = claim(demand, &index);
 		if (code)
 			return code;
-	} else if (memcmp(demand->tickets[index].checksum,
-			  demand->scratch->checksum,
-			  KVPULL_CHECKSUM_BYTES) != 0) {
+	} else if (!kvpull_kept_is(demand->texts, demand->tickets[index].kept,
+				   demand->scratch, demand->scratch_bytes)) {
 		demand->stats->bad_tickets++;
 		return KVPULL_ENOTICKET;
 	}
@@ -371,14 +368,15 @@ static int map_blocks(struct kvpull_demand *demand,
 		      const struct kvpull_allocation *allocation,
 		      struct kvpull_command *command)
 {
-	struct kvpull_kept kept;
+	struct kvpull_ticket *ticket = demand->scratch;
 	uint32_t pairs = 0;
 	uint32_t group;
 
-	kvpull_kept_get(demand->texts, entry->kept, &kept);
-	if (allocation->group_count != kept.group_count)
+	if (kvpull_kept_get(demand->texts, entry->kept, demand->scratch_bytes,
+			    ticket) ||
+	    allocation->group_count != ticket->group_count)
 		return KVPULL_ETRUNCATED;
-	for (group = 0; group < kept.group_count; group++) {
+	for (group = 0; group < ticket->group_count; group++) {
 		const struct kvpull_blocks *local = &allocation->groups[group];
 		const uint32_t count = local->block_count;
 
@@ -387,15 +385,14 @@ static int map_blocks(struct kvpull_demand *demand,
 			continue;
 		if (count > demand->pull_blocks_max - pairs)
 			return KVPULL_EFULL;
-		if (kvpull_kept_ids(demand->texts, entry->kept,
-				    &kept.groups[group], local,
+		if (kvpull_kept_ids(ticket, group, local,
 				    demand->remote_ids + pairs))
 			return KVPULL_ETRUNCATED;
 		memcpy(demand->local_ids + pairs, local->block_ids,
 		       count * sizeof(*local->block_ids));
 		pairs += count;
 	}
-	command->group_count = kept.group_count;
+	command->group_count = ticket->group_count;
 	command->group_first[group] = pairs;
 	return 0;
 }

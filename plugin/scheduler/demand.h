@@ -24,13 +24,12 @@ struct kvpull_demand_ticket {
 	uint64_t loader; /* key of the user that may load; share_prefix only */
 	uint64_t remembered_ns;
 	uint32_t slot;
-	uint32_t kept;       /* its blocks, among the texts */
+	uint32_t kept;       /* its body, among the texts */
 	uint32_t user_count; /* not done */
 	uint32_t pull_count; /* commanded, not ended */
 	uint32_t prompt_tokens;
 	uint32_t flags; /* TICKET_* in demand.c */
 	uint8_t digest[KVPULL_DIGEST_BYTES];
-	uint8_t checksum[KVPULL_CHECKSUM_BYTES]; /* of all that it says */
 };
 
 enum kvpull_user_state {
@@ -68,7 +67,7 @@ struct kvpull_demand {
 	struct kvpull_texts *texts;
 	union kvpull_scheduler_counts *stats;
 	struct kvpull_ticket *scratch; /* a decoded ticket */
-	uint8_t *scratch_bytes;        /* [KVPULL_TICKET_BYTES_MAX] */
+	uint8_t *scratch_bytes;        /* [KVPULL_TICKET_BYTES_MAX], its body */
 	const uint8_t *ticket_key;     /* or NULL */
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	uint64_t lease_ns;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a consumer keeps of a ticket until it has local blocks: the ids, ready
- * to be used. Pure. A struct kvpull_kept, then u32 words: of each group its
- * runs { first id, count }, or its ids one by one where that is shorter. So a
- * ticket of scattered blocks is not decoded twice, and one of neighbours stays
- * short. Kept among the texts.
+ * What a consumer keeps of a ticket until it has local blocks: its body as it
+ * came, among the texts. So its ids are spelled once, and whoever shows a
+ * ticket of the same name shows the same bytes, or another ticket. Pure.
  */
 #ifndef KVPULL_PLUGIN_KEPT_H
 #define KVPULL_PLUGIN_KEPT_H
@@ -12,37 +10,24 @@
 #include "plugin/bytes/ticket.h"
 #include "plugin/scheduler/text.h"
 
-struct kvpull_kept_group {
-	uint32_t first_index; /* logical, of its first block */
-	uint32_t block_count;
-	uint32_t first_word;
-	uint32_t run_count; /* 0: ids */
-};
+/* 1: the body that was kept is the one that was decoded into `body`. */
+int kvpull_kept_is(const struct kvpull_texts *texts, uint32_t index,
+		   const struct kvpull_ticket *ticket, const uint8_t *body);
 
-struct kvpull_kept {
-	uint32_t group_count;
-	struct kvpull_kept_group groups[KVPULL_GROUPS_MAX];
-};
-
-/* No group takes more words than it has blocks. */
-#define KVPULL_KEPT_BYTES_MAX                                                  \
-	(sizeof(struct kvpull_kept) +                                          \
-	 KVPULL_TICKET_BLOCKS_MAX * sizeof(uint32_t))
-
-/* Of a ticket that was decoded; bytes[KVPULL_KEPT_BYTES_MAX], as of malloc(). */
-size_t kvpull_kept_make(const struct kvpull_ticket *ticket, void *bytes);
-
-/* The head of what kvpull_texts_put() took. */
-void kvpull_kept_get(const struct kvpull_texts *texts, uint32_t index,
-		     struct kvpull_kept *kept);
+/*
+ * The ticket again; its ids stay in body[KVPULL_TICKET_BYTES_MAX]. 0; anything
+ * else: these bytes were no ticket's.
+ */
+int KVPULL_MUST_CHECK kvpull_kept_get(const struct kvpull_texts *texts,
+				      uint32_t index, uint8_t *body,
+				      struct kvpull_ticket *ticket);
 
 /*
  * The ids of the blocks with the logical indices of `wanted`, into
  * ids[wanted->block_count]. 0; KVPULL_ETRUNCATED: the group lacks some.
  */
-int KVPULL_MUST_CHECK kvpull_kept_ids(const struct kvpull_texts *texts,
-				      uint32_t index,
-				      const struct kvpull_kept_group *group,
+int KVPULL_MUST_CHECK kvpull_kept_ids(const struct kvpull_ticket *ticket,
+				      uint32_t group_index,
 				      const struct kvpull_blocks *wanted,
 				      uint32_t *ids);
 

@@ -82,10 +82,8 @@ static void init_requests(struct kvpull_scheduler *scheduler)
 	kvpull_map_init(&scheduler->by_key, count_max, arena);
 	scheduler->ticket = (struct kvpull_ticket *)kvpull_arena_take(
 		arena, 1, sizeof(*scheduler->ticket));
-	/* What the arena lacks, its owner sees at the end, once for all. */
-	if (scheduler->ticket)
-		scheduler->ticket->block_ids = (uint32_t *)kvpull_arena_take(
-			arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	scheduler->block_ids = (uint32_t *)kvpull_arena_take(
+		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
 	scheduler->ticket_bytes =
 		(uint8_t *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
 	scheduler->ticket_text =
@@ -421,11 +419,12 @@ static int fill_groups(const struct kvpull_scheduler *scheduler,
 			.first_id = blocks,
 		};
 		if (from->block_count)
-			memcpy(ticket->block_ids + blocks, from->block_ids,
+			memcpy(scheduler->block_ids + blocks, from->block_ids,
 			       from->block_count * sizeof(uint32_t));
 		blocks += from->block_count;
 	}
 	ticket->group_count = finish->group_count;
+	ticket->block_ids = scheduler->block_ids;
 	return blocks && kvpull_scheduler_are_own_ids(scheduler, request,
 						      finish->groups,
 						      finish->group_count) ?

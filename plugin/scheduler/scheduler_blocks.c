@@ -11,12 +11,11 @@ int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
 {
 	uint32_t group;
 	uint32_t rank;
-	uint32_t i;
 
 	for (group = 0; group < group_count; group++) {
 		const struct kvpull_blocks *blocks = &groups[group];
 		uint32_t bound = UINT32_MAX;
-		uint32_t highest = 0;
+		uint32_t i = 0;
 
 		for (rank = 0; rank < scheduler->tp_size; rank++) {
 			const uint32_t count =
@@ -27,16 +26,17 @@ int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
 		}
 		if (blocks->block_count > KVPULL_TICKET_BLOCKS_MAX)
 			continue;
-		for (i = 0; i < blocks->block_count; i++)
-			if (blocks->block_ids[i] > highest)
-				highest = blocks->block_ids[i];
-		if (highest < bound)
+		if (kvpull_ids_are_below(blocks->block_ids, blocks->block_count,
+					 bound))
 			continue;
+		while (i + 1 < blocks->block_count &&
+		       blocks->block_ids[i] < bound)
+			i++;
 		kvpull_warn(scheduler->log,
 			    "request %s key %" PRIu64
 			    " names block %u of group %u, its caches have %u",
-			    request->label, request->key, highest, group,
-			    bound);
+			    request->label, request->key, blocks->block_ids[i],
+			    group, bound);
 		return 0;
 	}
 	return 1;

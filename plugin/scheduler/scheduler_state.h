@@ -68,7 +68,8 @@ struct kvpull_scheduler {
 	struct kvpull_demand demand;
 	struct kvpull_outbox outbox;
 
-	struct kvpull_ticket *ticket; /* scratch, with block_ids */
+	struct kvpull_ticket *ticket; /* scratch */
+	uint32_t *block_ids;          /* of one to encode, likewise */
 	uint8_t *ticket_bytes;        /* [KVPULL_TICKET_BYTES_MAX] scratch */
 	char *ticket_text;            /* likewise */
 

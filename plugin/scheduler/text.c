@@ -65,46 +65,37 @@ size_t kvpull_texts_size(const struct kvpull_texts *texts, uint32_t index)
 	return texts->chunks[index].byte_count;
 }
 
-void kvpull_texts_seek(const struct kvpull_texts *texts, uint32_t index,
-		       size_t from, struct kvpull_text_place *place)
-{
-	for (; from >= KVPULL_TEXT_CHUNK_BYTES; from -= KVPULL_TEXT_CHUNK_BYTES)
-		index = texts->chunks[index].next;
-	place->chunk = index;
-	place->at = (uint32_t)from;
-}
-
-void kvpull_texts_read(const struct kvpull_texts *texts,
-		       struct kvpull_text_place *place, void *to,
-		       size_t byte_count)
-{
-	uint8_t *bytes = (uint8_t *)to;
-
-	while (byte_count) {
-		size_t piece = KVPULL_TEXT_CHUNK_BYTES - place->at;
-
-		if (!piece) {
-			place->chunk = texts->chunks[place->chunk].next;
-			place->at = 0;
-			continue;
-		}
-		if (piece > byte_count)
-			piece = byte_count;
-		memcpy(bytes, chunk_bytes(texts, place->chunk) + place->at,
-		       piece);
-		place->at += (uint32_t)piece;
-		bytes += piece;
-		byte_count -= piece;
-	}
-}
-
 void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
 		      void *text)
 {
-	struct kvpull_text_place place;
+	uint8_t *bytes = (uint8_t *)text;
+	size_t left = texts->chunks[index].byte_count;
 
-	kvpull_texts_seek(texts, index, 0, &place);
-	kvpull_texts_read(texts, &place, text, texts->chunks[index].byte_count);
+	for (; left; index = texts->chunks[index].next) {
+		const size_t piece = piece_bytes(left);
+
+		memcpy(bytes, chunk_bytes(texts, index), piece);
+		bytes += piece;
+		left -= piece;
+	}
+}
+
+int kvpull_texts_are(const struct kvpull_texts *texts, uint32_t index,
+		     const void *text, size_t byte_count)
+{
+	const uint8_t *bytes = (const uint8_t *)text;
+
+	if (texts->chunks[index].byte_count != byte_count)
+		return 0;
+	for (; byte_count; index = texts->chunks[index].next) {
+		const size_t piece = piece_bytes(byte_count);
+
+		if (memcmp(bytes, chunk_bytes(texts, index), piece) != 0)
+			return 0;
+		bytes += piece;
+		byte_count -= piece;
+	}
+	return 1;
 }
 
 void kvpull_texts_acquire(struct kvpull_texts *texts, uint32_t index)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bytes of tickets that are kept: texts, since a family's siblings must get the
- * same bytes, and a consumer's block ids (kept.h).
+ * same bytes, and the bodies that a consumer keeps (kept.h).
  * Chunks of fixed size from one pool, so that a short ticket costs one chunk
  * and the whole is bounded; a text lives while someone refers to it.
  */
@@ -35,19 +35,9 @@ size_t kvpull_texts_size(const struct kvpull_texts *texts, uint32_t index);
 void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
 		      void *text);
 
-/* A place in a text, to read on from. */
-struct kvpull_text_place {
-	uint32_t chunk;
-	uint32_t at;
-};
-
-/* `from` < kvpull_texts_size(). */
-void kvpull_texts_seek(const struct kvpull_texts *texts, uint32_t index,
-		       size_t from, struct kvpull_text_place *place);
-/* The next byte_count bytes; they are there. */
-void kvpull_texts_read(const struct kvpull_texts *texts,
-		       struct kvpull_text_place *place, void *to,
-		       size_t byte_count);
+/* 1: it is these bytes. */
+int kvpull_texts_are(const struct kvpull_texts *texts, uint32_t index,
+		     const void *bytes, size_t byte_count);
 void kvpull_texts_acquire(struct kvpull_texts *texts, uint32_t index);
 void kvpull_texts_release(struct kvpull_texts *texts, uint32_t index);
 

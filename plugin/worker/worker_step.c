@@ -153,8 +153,8 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 	pull->remote_ids = ids_of(worker, index);
 	pull->local_ids =
 		pull->remote_ids + worker->facts.config.pull_blocks_max;
-	kvpull_ids_copy(&command->remote, pull->remote_ids);
-	kvpull_ids_copy(&command->local, pull->local_ids);
+	kvpull_ids_copy(&command->remote, 0, pairs, pull->remote_ids);
+	kvpull_ids_copy(&command->local, 0, pairs, pull->local_ids);
 }
 
 static void apply_pull(struct kvpull_worker *worker,

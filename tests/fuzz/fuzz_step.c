@@ -32,8 +32,8 @@ static void take_later(struct kvpull_wire_reader reader,
 	struct kvpull_command peeked;
 
 	expect(!kvpull_step_peek_command(&reader, &scratch, &peeked));
-	kvpull_ids_copy(&peeked.remote, later[0]);
-	kvpull_ids_copy(&peeked.local, later[1]);
+	kvpull_ids_copy(&peeked.remote, 0, peeked.remote.count, later[0]);
+	kvpull_ids_copy(&peeked.local, 0, peeked.local.count, later[1]);
 	expect(!memcmp(later[0], ids[0], id_bytes));
 	expect(!memcmp(later[1], ids[1], id_bytes));
 }

@@ -402,10 +402,11 @@ static inline void ticket_open(const struct ticket *from,
 			       struct kvpull_ticket *ticket)
 {
 	memset(ticket, 0, sizeof(*ticket));
-	ticket->block_ids = block_ids;
 	if (kvpull_ticket_decode(from->text, from->byte_count, NULL, scratch,
 				 ticket))
 		die("a ticket is not one");
+	kvpull_ids_copy(&ticket->ids, 0, ticket->ids.count, block_ids);
+	ticket->block_ids = block_ids;
 }
 
 /* Clients can write tickets where no key is set: never out of the folder. */

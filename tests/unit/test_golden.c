@@ -93,14 +93,13 @@ static int ticket_decode(const uint8_t *bytes, size_t byte_count)
 	assert_non_null(sodium_bin2base64(
 		values->text + 5, sizeof(values->text) - 5, bytes, byte_count,
 		sodium_base64_VARIANT_URLSAFE_NO_PADDING));
-	values->ticket.block_ids = values->block_ids;
 	code = kvpull_ticket_decode(values->text, strlen(values->text),
 				    values->key_bytes ? values->key : NULL,
 				    scratch, &values->ticket);
 	if (code)
 		return code;
-	values->id_count = ticket->groups[ticket->group_count - 1].first_id +
-			   ticket->groups[ticket->group_count - 1].block_count;
+	values->id_count = ticket->ids.count;
+	kvpull_ids_copy(&ticket->ids, 0, ticket->ids.count, values->block_ids);
 	return 0;
 }
 

@@ -416,51 +416,55 @@ static void broken_pulls_are_refused(void **state)
 	(void)state;
 #define PULL 4, 0, 1, 0, 3, 0, 0, 0, 0, 0
 #define U32(low) low, 0, 0, 0
-#define RUN_OF_64 U32(64), 3, U32(1), 2, 0, 63, 0
-	/* groups, their ends, then both lists: ids, form, the ids */
+#define RUN_OF_64 U32(64), U32(1), 2, 2, 0, 63, 0
+#define TWO(a, b) U32(2), U32(2), 2, a, 0, b, 0
+	/* groups, their ends, then both lists: ids, runs, bytes an id, the ids */
 	ASSERT_PAYLOAD(0, PULL, 1, 64, RUN_OF_64, RUN_OF_64);
 	ASSERT_PAYLOAD(0, PULL, 1, 0, U32(0), U32(0));
-	ASSERT_PAYLOAD(0, PULL, 2, 1, 2, U32(2), 1, 1, 0, 2, 0, U32(2), 1, 9, 0,
-		       8, 0);
+	ASSERT_PAYLOAD(0, PULL, 2, 1, 2, TWO(1, 2), TWO(9, 8));
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 0, U32(0), U32(0));
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 		       U32(0), U32(0));
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0, U32(0), U32(0), 0);
 	/* Groups that end before they begin, or not where the lists do. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 2, 3, 2, U32(2), 1, 1, 0, 2, 0,
-		       U32(2), 1, 9, 0, 8, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 2, 3, 2, TWO(1, 2), TWO(9, 8));
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 63, RUN_OF_64, RUN_OF_64);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(0));
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, U32(0), RUN_OF_64);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x81, 0x80, 4, U32(0), U32(0));
-	/* An unknown form; runs of more, of fewer, of none. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), 4,
-		       U32(1), 2, 0, 63, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), 3,
-		       U32(1), 2, 0, 64, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), 3,
-		       U32(1), 2, 0, 62, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), 3,
-		       U32(0));
-	/* More runs than there are bytes, and 65536 pairs out of a few. */
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), 3,
-		       U32(255), 2, 0, 63, 0);
-#define RUN_OF_ALL 0, 0, 1, 0, 2, U32(1), U32(0), 0xff, 0xff
+	/* Ids of no known width; runs of more, of fewer, of none. */
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(1),
+		       1, 2, 63, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(1),
+		       5, 2, 0, 0, 0, 0, 63, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(1),
+		       2, 2, 0, 64, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(1),
+		       2, 2, 0, 62, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(0),
+		       2);
+	/* More runs than ids or bytes, and 65536 pairs out of a few. */
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(65),
+		       2, 2, 0, 63, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 64, RUN_OF_64, U32(64), U32(60),
+		       2, 2, 0, 63, 0);
+#define RUN_OF_ALL 0, 0, 1, 0, U32(1), 4, U32(0), 0xff, 0xff
 	ASSERT_PAYLOAD(0, PULL, 1, 0x80, 0x80, 4, RUN_OF_ALL, RUN_OF_ALL);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x81, 0x80, 4, 1, 0, 1, 0, 2,
-		       U32(2), U32(0), U32(0), 0xff, 0xff, 0, 0, RUN_OF_ALL);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 0x81, 0x80, 4, 1, 0, 1, 0,
+		       U32(2), 4, U32(0), U32(0), 0xff, 0xff, 0, 0, RUN_OF_ALL);
 	/* A run that goes beyond UINT32_MAX. */
-	ASSERT_PAYLOAD(0, PULL, 1, 2, U32(2), 2, U32(1), 0xfe, 0xff, 0xff, 0xff,
-		       1, 0, U32(2), 1, 1, 0, 2, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, U32(2), 2, U32(1), 0xff, 0xff,
-		       0xff, 0xff, 1, 0, U32(2), 1, 1, 0, 2, 0);
+	ASSERT_PAYLOAD(0, PULL, 1, 2, U32(2), U32(1), 4, 0xfe, 0xff, 0xff, 0xff,
+		       1, 0, TWO(1, 2));
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 2, U32(2), U32(1), 4, 0xff, 0xff,
+		       0xff, 0xff, 1, 0, TWO(1, 2));
 	/* Lists that end too early. */
-	ASSERT_PAYLOAD(0, PULL, 1, 1, U32(1), 0, 0xff, 0xff, 0xff, 0xff, U32(1),
-		       0, 9, 0, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 1, U32(1), 0, 0xff, 0xff, 0xff,
-		       0xff, U32(1), 0, 9, 0, 0);
-	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 1, U32(1), 0, 1, 0, 0, 0, U32(1),
-		       0, 9, 0, 0, 0, 0);
+#define ONE U32(1), U32(1), 4
+	ASSERT_PAYLOAD(0, PULL, 1, 1, ONE, 0xff, 0xff, 0xff, 0xff, ONE, 9, 0, 0,
+		       0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 1, ONE, 0xff, 0xff, 0xff, 0xff,
+		       ONE, 9, 0, 0);
+	ASSERT_PAYLOAD(KVPULL_EINVAL, PULL, 1, 1, ONE, 1, 0, 0, 0, ONE, 9, 0, 0,
+		       0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 4, 0, 1, 0, 4, 0, 0, 0, 1, 0, U32(0),
 		       U32(0));
 }

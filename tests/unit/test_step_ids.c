@@ -74,8 +74,8 @@ static void assert_ids(uint32_t count)
 
 static void copy(const struct kvpull_command *got)
 {
-	kvpull_ids_copy(&got->remote, remote_got);
-	kvpull_ids_copy(&got->local, local_got);
+	kvpull_ids_copy(&got->remote, 0, got->remote.count, remote_got);
+	kvpull_ids_copy(&got->local, 0, got->local.count, local_got);
 }
 
 static void ids_of_any_count_are_spread(void **state)
@@ -102,17 +102,82 @@ static void one_wide_id_makes_its_list_wide(void **state)
 	struct kvpull_command got;
 	const size_t narrow_bytes = peek(&command, &got);
 
+	(void)state;
 	remote_ids[50] = UINT16_MAX;
 	assert_int_equal(peek(&command, &got), narrow_bytes);
 	remote_ids[50]++;
-	assert_int_equal(peek(&command, &got), narrow_bytes + 100 * 2);
+	assert_int_equal(peek(&command, &got), narrow_bytes + 100);
 	copy(&got);
 	assert_ids(100);
-	setup(state);
+	remote_ids[50] = 1u << 24;
+	assert_int_equal(peek(&command, &got), narrow_bytes + 200);
+	copy(&got);
+	assert_ids(100);
 	local_ids[99] = UINT16_MAX + 1;
-	assert_int_equal(peek(&command, &got), narrow_bytes + 100 * 2);
+	assert_int_equal(peek(&command, &got), narrow_bytes + 300);
 	copy(&got);
 	assert_ids(100);
+}
+
+/* Of lists of each width and of runs: what is behind and before stays out. */
+static void any_part_is_spread(void **state)
+{
+	static const uint32_t wide[] = { 0, 1u << 16, 1u << 24 };
+	const struct kvpull_command command = pull_of(1000);
+	struct kvpull_command got;
+	uint32_t form;
+	uint32_t first;
+
+	for (form = 0; form < 4; form++) {
+		setup(state);
+		for (first = 0; form == 3 && first < 1000; first++)
+			remote_ids[first] = first + first / 70 * 1000;
+		if (form < 3)
+			remote_ids[999] = wide[form];
+		peek(&command, &got);
+		for (first = 0; first < 1000; first += 37) {
+			const uint32_t count = (first * 7 + 1) % (1000 - first);
+
+			memset(remote_got, 0xee, sizeof(remote_got));
+			kvpull_ids_copy(&got.remote, first, count, remote_got);
+			assert_memory_equal(remote_got, remote_ids + first,
+					    count * sizeof(uint32_t));
+			assert_int_equal(remote_got[count], UNTOUCHED);
+		}
+	}
+}
+
+static void ids_are_held_to_any_bound(void **state)
+{
+	static const uint32_t bounds[] = { 1,         7,        1u << 16,
+					   INT32_MAX, 1u << 31, (1u << 31) + 5,
+					   UINT32_MAX };
+	uint32_t counts;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bounds) / sizeof(*bounds); i++)
+		for (counts = 1; counts <= 100; counts += 3) {
+			const uint32_t at = counts * 31 / 32 % counts;
+			uint32_t k;
+
+			for (k = 0; k < counts; k++)
+				remote_ids[k] = bounds[i] - 1 - k % bounds[i];
+			assert_true(kvpull_ids_are_below(remote_ids, counts,
+							 bounds[i]));
+			remote_ids[at] = bounds[i];
+			assert_false(kvpull_ids_are_below(remote_ids, counts,
+							  bounds[i]));
+			remote_ids[at] = UINT32_MAX;
+			assert_false(kvpull_ids_are_below(remote_ids, counts,
+							  bounds[i]));
+			remote_ids[at] =
+				bounds[i] + (UINT32_MAX - bounds[i]) / 2;
+			assert_false(kvpull_ids_are_below(remote_ids, counts,
+							  bounds[i]));
+		}
+	assert_true(kvpull_ids_are_below(remote_ids, 0, 0));
+	assert_false(kvpull_ids_are_below(remote_ids, 1, 0));
 }
 
 /* Runs of any length, at both ends of the ids, narrow and wide. */
@@ -164,19 +229,25 @@ static void more_ids_than_were_peeked_are_not_written(void **state)
 
 	(void)state;
 	peek(&command, &got);
-	got.remote.count = 100;
-	kvpull_ids_copy(&got.remote, remote_got);
+	kvpull_ids_copy(&got.remote, 0, 100, remote_got);
 	assert_int_equal(remote_got[99], remote_ids[99]);
 	assert_int_equal(remote_got[100], UNTOUCHED);
 	for (i = 0; i < 300; i++)
 		local_ids[i] = i;
 	peek(&command, &got);
-	got.local.count = 100;
-	kvpull_ids_copy(&got.local, local_got);
+	kvpull_ids_copy(&got.local, 0, 100, local_got);
+	assert_int_equal(local_got[99], 99);
+	assert_int_equal(local_got[100], UNTOUCHED);
+	setup(NULL);
+	kvpull_ids_copy(&got.local, 1, 300, local_got);
+	kvpull_ids_copy(&got.local, 301, 0, local_got);
+	kvpull_ids_copy(&got.local, UINT32_MAX, 1, local_got);
 	assert_int_equal(local_got[0], UNTOUCHED);
 	got.local.byte_count = 3;
-	got.local.count = 300;
-	kvpull_ids_copy(&got.local, local_got);
+	kvpull_ids_copy(&got.local, 0, 300, local_got);
+	assert_int_equal(local_got[0], UNTOUCHED);
+	got.local.count = 100; /* fewer than its runs have: what is asked for */
+	kvpull_ids_copy(&got.local, 0, 300, local_got);
 	assert_int_equal(local_got[0], UNTOUCHED);
 }
 
@@ -187,20 +258,20 @@ static void cut_ids_are_refused(void **state)
 	const struct kvpull_command command = pull_of(40);
 	struct kvpull_command got;
 	const size_t byte_count = peek(&command, &got);
-	const size_t form_at = byte_count - 40 * 2 - 1;
-	uint8_t form;
+	const size_t width_at = byte_count - 40 * 2 - 1;
+	uint8_t width;
 
 	(void)state;
-	assert_int_equal(bytes[form_at], 1);
-	for (form = 0; form < 5; form++) {
+	assert_int_equal(bytes[width_at], 2);
+	for (width = 0; width < 6; width++) {
 		struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
 
-		bytes[form_at] = form;
+		bytes[width_at] = width;
 		assert_int_equal(
 			kvpull_step_peek_command(&reader, &scratch, &got),
-			form == 1 ? 0 : KVPULL_EINVAL);
+			width == 2 ? 0 : KVPULL_EINVAL);
 	}
-	bytes[form_at] = 1;
+	bytes[width_at] = 2;
 	bytes[0] -= 1; /* of the record's bytes */
 	assert_int_equal(
 		kvpull_step_peek_command(
@@ -216,6 +287,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(ids_of_any_count_are_spread),
 		TEST(one_wide_id_makes_its_list_wide),
+		TEST(any_part_is_spread),
+		TEST(ids_are_held_to_any_bound),
 		TEST(runs_round_trip),
 		TEST(groups_of_each_form_stand_side_by_side),
 		TEST(more_ids_than_were_peeked_are_not_written),

@@ -46,7 +46,6 @@ static int ticket_make(void **state)
 	memset(&got, 0xa5, sizeof(got));
 	for (i = 0; i < KVPULL_TICKET_BLOCKS_MAX; i++)
 		ids[i] = 1000 + i;
-	got.block_ids = got_ids;
 	ticket.block_ids = ids;
 	ticket.generation = 77;
 	ticket.slot = 5;
@@ -72,7 +71,12 @@ static int encode(const uint8_t *with_key)
 
 static int decode(const uint8_t *with_key)
 {
-	return kvpull_ticket_decode(text, text_bytes, with_key, scratch, &got);
+	const int code =
+		kvpull_ticket_decode(text, text_bytes, with_key, scratch, &got);
+
+	if (!code)
+		kvpull_ids_copy(&got.ids, 0, got.ids.count, got_ids);
+	return code;
 }
 
 static void assert_groups_equal(void)
@@ -89,8 +93,7 @@ static void assert_groups_equal(void)
 		assert_int_equal(got.groups[i].first_index, group->first_index);
 		assert_int_equal(got.groups[i].block_count, group->block_count);
 		assert_int_equal(got.groups[i].first_id, first_id);
-		assert_memory_equal(got.block_ids + first_id,
-				    ids + group->first_id,
+		assert_memory_equal(got_ids + first_id, ids + group->first_id,
 				    group->block_count * sizeof(*ids));
 		first_id += group->block_count;
 	}
@@ -127,13 +130,16 @@ static void text_of_body(const uint8_t *body, size_t body_bytes,
 {
 	static const uint8_t use[] = "kvpull.ticket.v1";
 	static uint8_t whole[4096];
+	uint8_t derived[16];
 
 	assert_true(body_bytes + KVPULL_CHECKSUM_BYTES <= sizeof(whole));
 	memcpy(whole, body, body_bytes);
 	assert_int_equal(crypto_generichash_blake2b_salt_personal(
-				 whole + body_bytes, KVPULL_CHECKSUM_BYTES,
-				 whole, body_bytes, with_key,
+				 derived, sizeof(derived), NULL, 0, with_key,
 				 with_key ? KVPULL_KEY_BYTES : 0, NULL, use),
+			 0);
+	assert_int_equal(crypto_shorthash_siphashx24(whole + body_bytes, whole,
+						     body_bytes, derived),
 			 0);
 	memcpy(text, "kvp1.", 5);
 	assert_non_null(
@@ -475,9 +481,11 @@ static void encode_refuses_texts_without_end_or_with_control_bytes(void **state)
 #define AT_ENGINE_ID 24
 #define AT_GROUPS (24 + 2 + 9 + 32)
 #define AT_IDS (AT_GROUPS + 1 + 12)
-#define AT_FORM (AT_IDS + 4)
-#define AT_RUNS (AT_FORM + 1) /* u32 runs, u16 first id, u16 more */
-#define AT_RANKS (AT_RUNS + 4 + 2 + 2)
+#define AT_RUNS (AT_IDS + 4)
+#define AT_ID_BYTES (AT_RUNS + 4)
+#define AT_FIRST (AT_ID_BYTES + 1) /* u16 */
+#define AT_MORE (AT_FIRST + 2)     /* u16 */
+#define AT_RANKS (AT_MORE + 2)
 
 static uint8_t body[1024];
 static size_t body_bytes;
@@ -508,10 +516,10 @@ static void decode_refuses_broken_bounds(void **state)
 	assert_int_equal(decode_with(AT_GROUPS, 1, 1), 0);
 	assert_int_equal(decode_with(AT_GROUPS + 9, 40, 4), 0);
 	assert_int_equal(decode_with(AT_IDS, 40, 4), 0);
-	assert_int_equal(decode_with(AT_FORM, 3, 1), 0);
 	assert_int_equal(decode_with(AT_RUNS, 1, 4), 0);
-	assert_int_equal(decode_with(AT_RUNS + 4, 1000, 2), 0);
-	assert_int_equal(decode_with(AT_RUNS + 6, 39, 2), 0);
+	assert_int_equal(decode_with(AT_ID_BYTES, 2, 1), 0);
+	assert_int_equal(decode_with(AT_FIRST, 1000, 2), 0);
+	assert_int_equal(decode_with(AT_MORE, 39, 2), 0);
 	assert_int_equal(decode_with(AT_RANKS, 1, 1), 0);
 
 	assert_int_equal(decode_with(AT_FLAGS, 2, 4), KVPULL_ENOTICKET);
@@ -557,7 +565,6 @@ static void decode_refuses_one_rank_too_many(void **state)
 	assert_true(kvpull_wire_fits(&writer));
 	text_of_body(large, writer.used, NULL);
 	memset(&got, 0, sizeof(got));
-	got.block_ids = got_ids;
 	assert_int_equal(decode(NULL), KVPULL_ENOTICKET);
 	/* The payload lies behind the ranks. */
 	assert_int_equal(got.payload[0], 0);
@@ -567,11 +574,17 @@ static void decode_refuses_runs_that_do_not_fit(void **state)
 {
 	(void)state;
 	/* Longer and shorter than the group; none; more than there are. */
-	assert_int_equal(decode_with(AT_RUNS + 6, 40, 2), KVPULL_ENOTICKET);
-	assert_int_equal(decode_with(AT_RUNS + 6, 38, 2), KVPULL_ENOTICKET);
+	assert_int_equal(decode_with(AT_MORE, 40, 2), KVPULL_ENOTICKET);
+	assert_int_equal(decode_with(AT_MORE, 38, 2), KVPULL_ENOTICKET);
 	assert_int_equal(decode_with(AT_RUNS, 0, 4), KVPULL_ENOTICKET);
 	assert_int_equal(decode_with(AT_RUNS, UINT32_MAX, 4), KVPULL_ENOTICKET);
-	assert_int_equal(decode_with(AT_FORM, 4, 1), KVPULL_ENOTICKET);
+	assert_int_equal(decode_with(AT_RUNS, 41, 4), KVPULL_ENOTICKET);
+	/* As many runs as ids: their ids are not there. */
+	assert_int_equal(decode_with(AT_RUNS, 40, 4), KVPULL_ENOTICKET);
+	assert_int_equal(decode_with(AT_ID_BYTES, 0, 1), KVPULL_ENOTICKET);
+	assert_int_equal(decode_with(AT_ID_BYTES, 1, 1), KVPULL_ENOTICKET);
+	assert_int_equal(decode_with(AT_ID_BYTES, 3, 1), KVPULL_ENOTICKET);
+	assert_int_equal(decode_with(AT_ID_BYTES, 5, 1), KVPULL_ENOTICKET);
 	/* Other ids than the groups have together. */
 	assert_int_equal(decode_with(AT_IDS, 39, 4), KVPULL_ENOTICKET);
 	assert_int_equal(decode_with(AT_IDS, UINT32_MAX, 4), KVPULL_ENOTICKET);
@@ -585,9 +598,9 @@ static int decode_run(uint32_t first)
 
 	assert_int_equal(encode(NULL), 0);
 	tail_bytes = body_bytes_made() - AT_RANKS;
-	kvpull_wire_put(&writer, scratch, AT_FORM);
-	kvpull_wire_put_u8(&writer, 2);
+	kvpull_wire_put(&writer, scratch, AT_RUNS);
 	kvpull_wire_put_u32(&writer, 1);
+	kvpull_wire_put_u8(&writer, 4);
 	kvpull_wire_put_u32(&writer, first);
 	kvpull_wire_put_u16(&writer, 39);
 	kvpull_wire_put(&writer, scratch + AT_RANKS, tail_bytes);
@@ -600,7 +613,7 @@ static void decode_refuses_ids_beyond_32_bits(void **state)
 	(void)state;
 	assert_int_equal(decode_run(UINT32_MAX - 38), KVPULL_ENOTICKET);
 	assert_int_equal(decode_run(UINT32_MAX - 39), 0);
-	assert_true(got.block_ids[39] == UINT32_MAX);
+	assert_true(got_ids[39] == UINT32_MAX);
 }
 
 static void random_bytes_are_refused(void **state)
