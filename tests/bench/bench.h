@@ -66,7 +66,7 @@ struct report {
 	char calibration[256]; /* the copy routines in use */
 };
 
-/* The tables for people, and the bars: the best of the runs. */
+/* The tables for people, and the bars: the median of the runs. */
 void report_print(const struct report *report);
 /* 0, or -1: said. */
 int report_write(const struct report *report, const char *path);

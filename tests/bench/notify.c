@@ -219,8 +219,12 @@ void bench_notify(const struct bench *bench)
 	line_case(bench, MAIL_SPIN, "polling");
 	line_case(bench, MAIL_SLEEP, "asleep");
 	results_put(results,
-		    results_get(results, "notify.ring_one_way_median_us"),
+		    results_get(results,
+				"notify.release_to_report_polling_median_us"),
 		    "bars.samenode.notify_poll_us");
+	results_put(results,
+		    results_get(results, "notify.ring_one_way_median_us"),
+		    "bars.samenode.ring_us");
 	results_put(results,
 		    results_get(results,
 				"notify.release_to_report_asleep_median_us"),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What was measured, for people and as JSON. A bar's value is the best of the
- * runs, and lower is better for all of them; the JSON has each run's.
+ * What was measured, for people and as JSON. A bar's value is the median of the
+ * runs, with the best and the worst beside it; lower is better for all of them.
+ * The JSON has each run's. What cannot be (a time below 0) is no value.
  */
 #include <jansson.h>
 #include <math.h>
@@ -23,7 +24,7 @@ struct bar {
 };
 
 static const struct bar bars[] = {
-	{ "samenode.limit_ratio.1t.A", 1.15 },
+	{ "samenode.limit_ratio.1t.A", 1.10 },
 	{ "samenode.limit_ratio.1t.B", 1.05 },
 	{ "samenode.limit_ratio.1t.C", 1.05 },
 	{ "samenode.limit_ratio.1t.D", 1.05 },
@@ -33,16 +34,26 @@ static const struct bar bars[] = {
 	{ "samenode.limit_ratio.2t.C", 0.60 },
 	{ "samenode.limit_ratio.2t.D", 0.60 },
 	{ "samenode.limit_ratio.2t.E", 0.60 },
+	{ "samenode.caller.limit_ratio.1t.A", 1.10 },
+	{ "samenode.caller.limit_ratio.1t.B", 1.05 },
+	{ "samenode.caller.limit_ratio.1t.C", 1.05 },
+	{ "samenode.caller.limit_ratio.1t.D", 1.05 },
+	{ "samenode.caller.limit_ratio.1t.E", 1.05 },
+	{ "samenode.admit_us_max", NAN },
 	{ "samenode.post_us_max", 10 },
 	{ "samenode.open_ms", 20 },
 	{ "samenode.open_mib", 16 },
-	{ "samenode.pull_4k_us", 3 },
+	{ "samenode.thread.pull_4k_us", 3 },
+	{ "samenode.caller.pull_4k_us", 3 },
 	{ "samenode.attach_first_pull_ms", 3 },
 	{ "samenode.attach_first_pull_ms.4k_pages", NAN },
 	{ "samenode.first_128mib_after_attach_ms", NAN },
 	{ "samenode.provider_s_per_gib", NAN },
+	{ "samenode.first_of_512x64k_ms", 0.22 },
+	{ "samenode.caller.first_of_512x64k_ms", 0.22 },
 	{ "samenode.first_of_256_ms", 1 },
-	{ "samenode.notify_poll_us", 0.4 },
+	{ "samenode.notify_poll_us", NAN },
+	{ "samenode.ring_us", 0.4 },
 	{ "samenode.notify_sleep_us", NAN },
 	{ "samenode.cpu_s_per_gb", NAN },
 	{ "ticket.ns_per_block.p", 3 },
@@ -51,7 +62,7 @@ static const struct bar bars[] = {
 	{ "core.heartbeat_ns", NAN },
 	{ "core.idle_poll_ns", 200 },
 	{ "core.idle_poll_ns.64_rings", NAN },
-	{ "core.busy_poll_us_max", 100 },
+	{ "core.busy_poll_us_p999", 150 },
 	{ "core.bytes_per_hold", NAN },
 };
 #define BARS (sizeof(bars) / sizeof(bars[0]))
@@ -131,19 +142,29 @@ static double bar_of_run(const struct report *report, uint32_t run,
 {
 	char path[RESULT_NAME_BYTES];
 
+	double value;
+
 	(void)snprintf(path, sizeof(path), BAR_PREFIX "%s", name);
-	return results_get(&report->runs[run], path);
+	value = results_get(&report->runs[run], path);
+	/* A difference that is smaller than what it was measured with. */
+	return value < 0 ? (double)NAN : value;
 }
 
-/* Lower is better, and what was not measured is not in the way. */
-static double bar_best(const struct report *report, const char *name)
+/* Of the runs that measured it: share 0 is the best, 1 the worst. */
+static double bar_at(const struct report *report, const char *name,
+		     double share)
 {
-	double best = (double)NAN;
+	static struct samples samples;
 	uint32_t run;
 
-	for (run = 0; run < report->run_count; run++)
-		best = fmin(best, bar_of_run(report, run, name));
-	return best;
+	samples.count = 0;
+	for (run = 0; run < report->run_count; run++) {
+		const double value = bar_of_run(report, run, name);
+
+		if (!isnan(value))
+			samples_add(&samples, value);
+	}
+	return samples_at(&samples, share);
 }
 
 static void value_print(const struct results *results, const char *path)
@@ -226,16 +247,19 @@ static void bars_print(const struct report *report)
 	uint32_t at;
 	uint32_t run;
 
-	printf("\n%-42s  %10s  %8s  runs\n", "bar", "best", "at most");
+	printf("\n%-42s  %10s  %8s  %10s %10s  runs\n", "bar", "median",
+	       "at most", "best", "worst");
 	for (at = 0; at < BARS; at++) {
-		const double best = bar_best(report, bars[at].name);
+		const double median = bar_at(report, bars[at].name, 0.5);
 
-		printf("%-42s  %10.3f  ", bars[at].name, best);
+		printf("%-42s  %10.3f  ", bars[at].name, median);
 		if (isnan(bars[at].limit))
 			printf("%8s ", "");
 		else
 			printf("%8.2f%c", bars[at].limit,
-			       best <= bars[at].limit ? ' ' : '!');
+			       median <= bars[at].limit ? ' ' : '!');
+		printf(" %10.3f %10.3f ", bar_at(report, bars[at].name, 0),
+		       bar_at(report, bars[at].name, 1));
 		for (run = 0; run < report->run_count; run++)
 			printf(" %10.3f",
 			       bar_of_run(report, run, bars[at].name));
@@ -244,7 +268,7 @@ static void bars_print(const struct report *report)
 	printf("\n");
 	for (at = 0; at < BARS; at++)
 		printf("bar %s %.6g\n", bars[at].name,
-		       bar_best(report, bars[at].name));
+		       bar_at(report, bars[at].name, 0.5));
 }
 
 void report_print(const struct report *report)
@@ -321,8 +345,10 @@ static json_t *bar_json(const struct report *report, const struct bar *bar)
 	for (run = 0; run < report->run_count; run++)
 		(void)json_array_append_new(
 			runs, value_json(bar_of_run(report, run, bar->name)));
-	return json_pack("{s:o, s:o, s:o}", "best",
-			 value_json(bar_best(report, bar->name)), "at_most",
+	return json_pack("{s:o, s:o, s:o, s:o, s:o}", "median",
+			 value_json(bar_at(report, bar->name, 0.5)), "best",
+			 value_json(bar_at(report, bar->name, 0)), "worst",
+			 value_json(bar_at(report, bar->name, 1)), "at_most",
 			 value_json(bar->limit), "runs", runs);
 }
 

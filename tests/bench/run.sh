@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # run.sh PROGRAM FOLDER [--full|--quick]: the benchmark of one node; its JSON
-# goes into FOLDER/samenode.json. Three runs, of which a bar shows the best;
+# goes into FOLDER/samenode.json. Three runs, of which a bar shows the median;
 # --quick is one short run. A benchmark is not a test: this always exits 0.
 set -u
 program=$1

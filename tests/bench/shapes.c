@@ -79,6 +79,7 @@ struct field {
 	struct samples took_ms[WAYS_MAX];
 	struct samples post_us[PULLS];
 	struct samples build_us[PULLS];
+	struct samples admit_us[PULLS];
 	double cpu_s[PULLS];
 	double pulled_bytes[PULLS];
 	uint64_t wrong_bytes;
@@ -273,6 +274,7 @@ static int pull_run(struct field *field, uint32_t index)
 		ended_ns = times.loaded_ns;
 	samples_add(&field->took_ms[ROUTINES_MAX + index],
 		    (double)(ended_ns - times.begin_ns) / 1e6);
+	samples_add(&field->admit_us[index], (double)times.admit_ns / 1e3);
 	samples_add(&field->build_us[index],
 		    (double)(times.built_ns - times.begin_ns) / 1e3);
 	samples_add(&field->post_us[index],
@@ -423,6 +425,8 @@ static void pull_results(struct field *field, uint32_t index, double limit_ms)
 		    "shapes.%c.kvpull.%s.memcpy_ratio", shape, way);
 	results_put(results, samples_at(&field->post_us[index], 0.5),
 		    "shapes.%c.kvpull.%s.post_median_us", shape, way);
+	results_put(results, samples_at(&field->admit_us[index], 0.5),
+		    "shapes.%c.kvpull.%s.admit_median_us", shape, way);
 	results_put(results, samples_at(&field->build_us[index], 0.5),
 		    "shapes.%c.kvpull.%s.allocate_and_build_median_us", shape,
 		    way);
@@ -465,6 +469,7 @@ static void bars(const struct bench *bench)
 {
 	struct results *results = bench->results;
 	double post_us = NAN;
+	double admit_us = NAN;
 	uint32_t shape;
 	uint32_t index;
 
@@ -479,16 +484,21 @@ static void bars(const struct bench *bench)
 				       name, pull_ways[index].name);
 			post_us = fmax(post_us, results_get(results, path));
 			(void)snprintf(path, sizeof(path),
+				       "shapes.%c.kvpull.%s.admit_median_us",
+				       name, pull_ways[index].name);
+			admit_us = fmax(admit_us, results_get(results, path));
+			(void)snprintf(path, sizeof(path),
 				       "shapes.%c.kvpull.%s.limit_ratio", name,
 				       pull_ways[index].name);
-			/* progress=caller; the thread's are in the table. */
-			if (index < 2)
-				results_put(results, results_get(results, path),
-					    "bars.samenode.limit_ratio.%ut.%c",
-					    pull_ways[index].threads, name);
+			/* The default, progress=thread; caller's beside it. */
+			results_put(results, results_get(results, path),
+				    "bars.samenode.%slimit_ratio.%ut.%c",
+				    index < 2 ? "caller." : "",
+				    pull_ways[index].threads, name);
 		}
 	}
 	results_put(results, post_us, "bars.samenode.post_us_max");
+	results_put(results, admit_us, "bars.samenode.admit_us_max");
 	/* Of one that sleeps: what polling burns is the engine's choice. */
 	results_put(
 		results,

@@ -13,8 +13,8 @@
 #define REGION_BYTES (UINT64_C(512) << 20)
 #define SMALL_BYTES 4096u
 #define SMALL_PULLS_A_REPETITION 400u
-#define MANY 256u
-#define MANY_BLOCKS 64u
+#define MANY_MAX 512u
+#define MANY_BLOCKS_MAX 64u
 #define MANY_BLOCK_BYTES 16384u
 
 struct pair {
@@ -152,9 +152,11 @@ static void small_run(const struct bench *bench, const char *config,
 
 struct many {
 	struct pair pair;
-	struct ticket tickets[MANY];
-	struct admission admissions[MANY];
-	uint32_t ids[MANY][MANY_BLOCKS];
+	uint32_t count; /* of requests at once */
+	uint32_t blocks;
+	struct ticket tickets[MANY_MAX];
+	struct admission admissions[MANY_MAX];
+	uint32_t ids[MANY_MAX][MANY_BLOCKS_MAX];
 	struct samples first_ms;
 	struct samples total_ms;
 	struct samples post_us;
@@ -166,10 +168,10 @@ static int many_admit(struct many *many)
 	uint32_t at;
 	int code = 0;
 
-	for (request = 0; !code && request < MANY; request++) {
-		for (at = 0; at < MANY_BLOCKS; at++) {
+	for (request = 0; !code && request < many->count; request++) {
+		for (at = 0; at < many->blocks; at++) {
 			/* Of 32768 blocks these have their own 128 each. */
-			const uint32_t place = request * MANY_BLOCKS + at;
+			const uint32_t place = request * many->blocks + at;
 
 			many->pair.ids[0][at] =
 				bench_random() % many->pair.total;
@@ -177,7 +179,7 @@ static int many_admit(struct many *many)
 				(place * 40503u) % many->pair.total;
 		}
 		code = producer_hold(&many->pair.producer, many->pair.ids[0],
-				     MANY_BLOCKS, &many->tickets[request]);
+				     many->blocks, &many->tickets[request]);
 		if (!code)
 			code = consumer_admit(&many->pair.consumer,
 					      &many->tickets[request],
@@ -197,10 +199,10 @@ static int many_pull(struct many *many)
 	uint32_t request;
 	int code = 0;
 
-	for (request = 0; !code && request < MANY; request++)
+	for (request = 0; !code && request < many->count; request++)
 		code = consumer_allocate(consumer,
 					 many->admissions[request].key,
-					 many->ids[request], MANY_BLOCKS);
+					 many->ids[request], many->blocks);
 	if (!code)
 		code = halves_step_build(consumer, &byte_count);
 	built_ns = kvpull_clock_ns();
@@ -212,12 +214,12 @@ static int many_pull(struct many *many)
 							  NULL);
 	posted_ns = kvpull_clock_ns();
 	if (!code)
-		code = consumer_wait_loaded(consumer, MANY, &first_ns);
+		code = consumer_wait_loaded(consumer, many->count, &first_ns);
 	samples_add(&many->total_ms,
 		    (double)(kvpull_clock_ns() - begin_ns) / 1e6);
 	samples_add(&many->first_ms, (double)(first_ns - begin_ns) / 1e6);
 	samples_add(&many->post_us, (double)(posted_ns - built_ns) / 1e3);
-	for (request = 0; !code && request < MANY; request++)
+	for (request = 0; !code && request < many->count; request++)
 		code = consumer_finish(consumer, many->admissions[request].key);
 	return code ? code : producer_wait_sent(&many->pair.producer);
 }
@@ -228,7 +230,7 @@ static int many_open(struct many *many, const struct bench *bench,
 	uint32_t request;
 	int code = pair_open(&many->pair, bench, MANY_BLOCK_BYTES, config);
 
-	for (request = 0; !code && request < MANY; request++)
+	for (request = 0; !code && request < many->count; request++)
 		code = ticket_open(&many->tickets[request]);
 	if (!code)
 		code = producer_mode(&many->pair.producer, MAIL_SLEEP);
@@ -237,15 +239,19 @@ static int many_open(struct many *many, const struct bench *bench,
 	return code;
 }
 
-static void many_run(const struct bench *bench, const char *config,
-		     const char *name)
+static void many_run(const struct bench *bench, const char *way, uint32_t count,
+		     uint32_t blocks, const char *name)
 {
+	char config[64];
 	struct many *many = calloc(1, sizeof(*many));
 	uint32_t number;
 	int code;
 
 	if (!many)
 		return;
+	many->count = count;
+	many->blocks = blocks;
+	(void)snprintf(config, sizeof(config), ",\"progress\":\"%s\"", way);
 	code = many_open(many, bench, config);
 	for (number = 0; !code && number < bench->repetitions; number++) {
 		code = many_admit(many);
@@ -254,16 +260,16 @@ static void many_run(const struct bench *bench, const char *config,
 	}
 	if (!code) {
 		results_put(bench->results, samples_at(&many->first_ms, 0.5),
-			    "first_of_256.%s.first_median_ms", name);
+			    "%s.%s.first_median_ms", name, way);
 		results_put(bench->results, samples_at(&many->total_ms, 0.5),
-			    "first_of_256.%s.total_median_ms", name);
+			    "%s.%s.total_median_ms", name, way);
 		results_put(bench->results, samples_at(&many->post_us, 0.5),
-			    "first_of_256.%s.post_median_us", name);
+			    "%s.%s.post_median_us", name, way);
 	} else {
-		fprintf(stderr, "bench: 256 requests: error %d\n", code);
+		fprintf(stderr, "bench: %s: error %d\n", name, code);
 	}
 	pair_close(&many->pair);
-	for (number = 0; number < MANY; number++)
+	for (number = 0; number < MANY_MAX; number++)
 		ticket_close(&many->tickets[number]);
 	free(many);
 }
@@ -276,11 +282,23 @@ void bench_small(const struct bench *bench)
 	small_run(bench, ",\"progress\":\"thread\"", "thread", MAIL_SPIN);
 	small_run(bench, ",\"progress\":\"caller\"", "caller_producer_asleep",
 		  MAIL_SLEEP);
-	many_run(bench, ",\"progress\":\"caller\"", "caller");
-	many_run(bench, ",\"progress\":\"thread\"", "thread");
+	many_run(bench, "thread", 256, 64, "first_of_256");
+	many_run(bench, "caller", 256, 64, "first_of_256");
+	many_run(bench, "thread", 512, 4, "first_of_512x64k");
+	many_run(bench, "caller", 512, 4, "first_of_512x64k");
 	results_put(results, results_get(results, "pull_4k.caller.median_us"),
-		    "bars.samenode.pull_4k_us");
+		    "bars.samenode.caller.pull_4k_us");
+	results_put(results, results_get(results, "pull_4k.thread.median_us"),
+		    "bars.samenode.thread.pull_4k_us");
+	results_put(
+		results,
+		results_get(results, "first_of_512x64k.thread.first_median_ms"),
+		"bars.samenode.first_of_512x64k_ms");
+	results_put(
+		results,
+		results_get(results, "first_of_512x64k.caller.first_median_ms"),
+		"bars.samenode.caller.first_of_512x64k_ms");
 	results_put(results,
-		    results_get(results, "first_of_256.caller.first_median_ms"),
+		    results_get(results, "first_of_256.thread.first_median_ms"),
 		    "bars.samenode.first_of_256_ms");
 }
