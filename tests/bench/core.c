@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "plugin/progress/progress_state.h"
 #include "plugin/worker/worker.h"
@@ -51,14 +50,6 @@ static uint64_t core_now(void *context)
 	const struct core *core = context;
 
 	return kvpull_clock_ns() + core->offset_ns;
-}
-
-static uint64_t thread_ns(void)
-{
-	struct timespec now;
-
-	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (uint64_t)now.tv_sec * KVPULL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 static void clock_measure(void)
@@ -468,10 +459,12 @@ static void busy_us(struct core *core, uint32_t beats, struct samples *took_us)
 			polls(core, 1);
 	}
 	for (left = 2 * HOLDS / KVPULL_EXPIRE_MAX; left; left--) {
-		const uint64_t start_ns = thread_ns();
+		const uint64_t start_ns = kvpull_clock_thread_ns();
 
 		(void)poll_all(core, records);
-		samples_add(took_us, (double)(thread_ns() - start_ns) / 1e3);
+		samples_add(took_us,
+			    (double)(kvpull_clock_thread_ns() - start_ns) /
+				    1e3);
 	}
 }
 
