@@ -425,7 +425,7 @@ none_is_held() {
 check none_is_held
 claim 'ticket of one that is gone' 1 '^given back to 0 of 1 ranks: ' -- \
 	"$tool" --release "@$work/ticket" "$work/nowhere/"
-for bad in x kvp1.x "$(cut -c 1-80 "$work/ticket")" '@/nonexistent' '@/dev/null'; do
+for bad in x kvp2.x "$(cut -c 1-80 "$work/ticket")" '@/nonexistent' '@/dev/null'; do
 	claim "no ticket: $bad" 1 '^(ticket|/nonexistent): ' -- \
 		"$tool" --release "$bad" "$sockets/"
 done

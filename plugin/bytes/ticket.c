@@ -24,7 +24,7 @@
 #define ROUTE_BYTES_MAX 16u
 
 /* No text: there is no zero at its end. */
-static const char ticket_head[HEAD_BYTES] = { 'k', 'v', 'p', '1', '.' };
+static const char ticket_head[HEAD_BYTES] = { 'k', 'v', 'p', '2', '.' };
 
 #define FIXED_BYTES_MAX                                                        \
 	(4u + 8u + 4u + 4u + 4u + 2u + KVPULL_ENGINE_ID_BYTES_MAX +            \

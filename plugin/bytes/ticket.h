@@ -3,7 +3,7 @@
  * The ticket: one opaque text that P hands out with a finished prefill and D
  * must show. Pure: bytes in, bytes out.
  *
- * Text: "kvp1." then base64url (no padding) of the body. The body ends with 16
+ * Text: "kvp2." then base64url (no padding) of the body. The body ends with 16
  * bytes of SipHash-2-4 over all before it. Where a key is set, SipHash's is
  * derived from it by keyed BLAKE2b: who lacks it can make no ticket. Else it is
  * known to all, and the checksum tells damage, not malice. Decoding is of
@@ -18,7 +18,7 @@
 #include "base/transport.h"
 #include "base/wire.h"
 
-#define KVPULL_TICKET_VERSION 1u /* of the text: "kvp1." */
+#define KVPULL_TICKET_VERSION 1u /* of the fields in the body */
 #define KVPULL_KEY_BYTES 32u
 #define KVPULL_ENGINE_ID_BYTES_MAX 64u /* with NUL */
 #define KVPULL_TICKET_ADDRESS_BYTES_MAX                                        \

@@ -37,7 +37,7 @@ def request_without_ticket_is_served(world: World) -> None:
     at_d = Delta(world.d)
     for params in (
         {"do_remote_prefill": True},
-        {"do_remote_prefill": True, "kvpull_ticket": "kvp1.nonsense"},
+        {"do_remote_prefill": True, "kvpull_ticket": "kvp2.nonsense"},
         {"do_remote_prefill": True, "kvpull_ticket": 7},
     ):
         assert world.decode(prompt, params) == alone

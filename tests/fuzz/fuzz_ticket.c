@@ -121,7 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 		derived, sizeof(derived), NULL, 0, NULL, 0, NULL, use);
 	(void)crypto_shorthash_siphashx24(body + data_bytes, body, data_bytes,
 					  derived);
-	memcpy(text, "kvp1.", 5);
+	memcpy(text, "kvp2.", 5);
 	(void)sodium_bin2base64(text + 5, sizeof(text) - 5, body,
 				data_bytes + KVPULL_CHECKSUM_BYTES,
 				sodium_base64_VARIANT_URLSAFE_NO_PADDING);

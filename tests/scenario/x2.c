@@ -329,7 +329,7 @@ static void x2_incomplete(const struct scenario *scenario)
 	start(scenario, &d, "consumer", "");
 	node_prefill(&p, &message, BLOCKS, 1);
 	node_stats_get(&d, &before);
-	/* From beyond "kvp1.": what lacks that is not ours. */
+	/* From beyond "kvp2.": what lacks that is not ours. */
 	for (at = 5; at < message.ticket_bytes; at += step, count++) {
 		damage(&d, &message, at, 0);
 		damage(&d, &message, at, 1);

@@ -89,7 +89,7 @@ static int ticket_decode(const uint8_t *bytes, size_t byte_count)
 	const struct kvpull_ticket *ticket = &values->ticket;
 	int code;
 
-	memcpy(values->text, "kvp1.", 5);
+	memcpy(values->text, "kvp2.", 5);
 	assert_non_null(sodium_bin2base64(
 		values->text + 5, sizeof(values->text) - 5, bytes, byte_count,
 		sodium_base64_VARIANT_URLSAFE_NO_PADDING));

@@ -141,7 +141,7 @@ static void text_of_body(const uint8_t *body, size_t body_bytes,
 	assert_int_equal(crypto_shorthash_siphashx24(whole + body_bytes, whole,
 						     body_bytes, derived),
 			 0);
-	memcpy(text, "kvp1.", 5);
+	memcpy(text, "kvp2.", 5);
 	assert_non_null(
 		sodium_bin2base64(text + 5, sizeof(text) - 5, whole,
 				  body_bytes + KVPULL_CHECKSUM_BYTES,
@@ -159,7 +159,7 @@ static void ticket_round_trips_with_and_without_key(void **state)
 {
 	(void)state;
 	assert_int_equal(encode(NULL), 0);
-	assert_memory_equal(text, "kvp1.", 5);
+	assert_memory_equal(text, "kvp2.", 5);
 	assert_int_equal(decode(NULL), 0);
 	assert_equal();
 	assert_int_equal(encode(key), 0);
@@ -396,13 +396,13 @@ static void other_texts_are_told_apart(void **state)
 	assert_int_equal(decode_text("{\"remote_host\":1}"), KVPULL_ENOTMINE);
 	assert_int_equal(decode_text("KVP1.AAAA"), KVPULL_ENOTMINE);
 	assert_int_equal(decode_text("kvp"), KVPULL_ENOTICKET);
-	assert_int_equal(decode_text("kvp1"), KVPULL_ENOTICKET);
+	assert_int_equal(decode_text("kvp2"), KVPULL_ENOTICKET);
 	assert_int_equal(decode_text("kvp."), KVPULL_ENOTICKET);
-	assert_int_equal(decode_text("kvp1."), KVPULL_ENOTICKET);
+	assert_int_equal(decode_text("kvp2."), KVPULL_ENOTICKET);
 	assert_int_equal(decode_text("kvpx.AAAA"), KVPULL_ENOTICKET);
-	assert_int_equal(decode_text("kvp2.AAAA"), KVPULL_EVERSION);
+	assert_int_equal(decode_text("kvp1.AAAA"), KVPULL_EVERSION);
 	assert_int_equal(decode_text("kvp10."), KVPULL_EVERSION);
-	assert_int_equal(decode_text("kvp1.AAAA=\n"), KVPULL_ENOTICKET);
+	assert_int_equal(decode_text("kvp2.AAAA=\n"), KVPULL_ENOTICKET);
 }
 
 static void text_over_the_bound_is_refused(void **state)
@@ -411,7 +411,7 @@ static void text_over_the_bound_is_refused(void **state)
 
 	(void)state;
 	memset(large, 'A', sizeof(large));
-	memcpy(large, "kvp1.", 5);
+	memcpy(large, "kvp2.", 5);
 	assert_int_equal(
 		kvpull_ticket_decode(large, sizeof(large), NULL, scratch, &got),
 		KVPULL_ENOTICKET);
@@ -627,7 +627,7 @@ static void random_bytes_are_refused(void **state)
 		const size_t count = (size_t)(random_next(&seed) % 91);
 		size_t at;
 
-		memcpy(bytes, "kvp1.", 5);
+		memcpy(bytes, "kvp2.", 5);
 		for (at = 5; at < 5 + count; at++)
 			bytes[at] = (uint8_t)(random_next(&seed) >> 20);
 		assert_int_equal(kvpull_ticket_decode((const char *)bytes,
