@@ -16,7 +16,6 @@ producer=$!
 unshare -n sleep 60 &
 consumer=$!
 trap 'kill $producer $consumer ${server:-} 2>/dev/null; wait' EXIT
-in_producer() { nsenter -t $producer -n "$@"; }
 in_consumer() { nsenter -t $consumer -n "$@"; }
 
 wire() { # namespace, port of the switch and its MTU, address, MTU there
@@ -32,7 +31,8 @@ ip link set switch up
 wire $producer to "$towards" 10.66.0.1/24 "$there"
 wire $consumer from "$back" 10.66.0.2/24 9000
 mkdir -m 700 "$work/served"
-in_producer env KVPULL_ROUTE=shm "$build/ib_pull" --dir "$work/served" \
+# Not by a function: the shell's child would be killed, and not the server.
+nsenter -t $producer -n env KVPULL_ROUTE=shm "$build/ib_pull" --dir "$work/served" \
 	--pool 64 --count 16 --port 18515 2>"$work/server" &
 server=$!
 until grep -q '^serving' "$work/server" || ! kill -0 $server 2>/dev/null; do
