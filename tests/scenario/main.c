@@ -20,6 +20,12 @@
 
 #include "tests/scenario/scenario.h"
 
+/* A sanitizer makes a machine a slow one. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define PATIENCE 5
+#else
+#define PATIENCE 1
+#endif
 #define VERDICT_BYTES 2048u
 #define LOOK_MS 100
 
@@ -337,7 +343,7 @@ static int usage(const char *why)
 
 int main(int argc, char **argv)
 {
-	struct scenario options = { .patience = 1 };
+	struct scenario options = { .patience = PATIENCE };
 	uint32_t counts[3] = { 0 };
 	const char *only = NULL;
 	size_t group;
