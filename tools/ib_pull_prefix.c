@@ -119,7 +119,7 @@ static int chunk_keep(struct ib_prefix *prefix, const uint32_t *ids,
 	if (chunk_find(prefix, hash))
 		return 0;
 	place = kvpull_index_pool_peek(&prefix->free);
-	if (place != KVPULL_INDEX_NONE)
+	if (place != KVPULL_INDEX_NONE && prefix->chunks && chunk_ids(prefix))
 		kept = malloc(chunk_ids(prefix) * sizeof(*kept));
 	if (!kept || kvpull_map_set(&prefix->chunk_of, hash + 1, place)) {
 		free(kept);

@@ -39,7 +39,6 @@ static int is_stopped(const struct kvpull_status_header *header)
 {
 	char path[40];
 	char text[1024];
-	unsigned long long ticks = 0;
 	const char *at;
 	ssize_t bytes;
 	char state = 0;
@@ -60,8 +59,8 @@ static int is_stopped(const struct kvpull_status_header *header)
 		state = at[2];
 	for (field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
-	return at && sscanf(at, " %llu", &ticks) == 1 &&
-	       ticks == header->start_ticks && (state == 'T' || state == 't');
+	return at && strtoull(at, NULL, 10) == header->start_ticks &&
+	       (state == 'T' || state == 't');
 }
 
 /* All that was ever written: holds above the highest slot never were. */

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -20,10 +21,10 @@
 
 #define KIND(name, kind, from, help)                                           \
 	{ #name, KVPULL_COUNTER_##kind, WHERE_##from },
-#define WHERE_OWN(member) -1
-#define WHERE_HOLDS(member) -1
-#define WHERE_WORKER(member) -1
-#define WHERE_LOG(member) -1
+#define WHERE_OWN(member) (-1)
+#define WHERE_HOLDS(member) (-1)
+#define WHERE_WORKER(member) (-1)
+#define WHERE_LOG(member) (-1)
 #define WHERE_PROGRESS(member)                                                 \
 	(int)(offsetof(struct kvpull_progress_counts, member) /                \
 	      sizeof(uint64_t))
@@ -52,7 +53,6 @@ static uint64_t start_ticks(void)
 	char text[1024];
 	const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
 	const ssize_t bytes = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	unsigned long long ticks = 0;
 	const char *at;
 	int field;
 
@@ -65,7 +65,7 @@ static uint64_t start_ticks(void)
 	at = strrchr(text, ')');
 	for (field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
-	return at && sscanf(at, " %llu", &ticks) == 1 ? ticks : 0;
+	return at ? strtoull(at, NULL, 10) : 0;
 }
 
 static void place(struct kvpull_status_header *header,

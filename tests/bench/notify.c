@@ -125,7 +125,7 @@ static int release_once(struct line *line, long rest_ns)
 	const struct timespec rest = { .tv_nsec = rest_ns };
 	const uint32_t id = bench_random() % BLOCKS;
 	struct halves *consumer = &line->consumer;
-	struct admission admission;
+	struct admission admission = { 0 };
 	uint64_t start_ns;
 	int code;
 

@@ -212,6 +212,7 @@ static void finish(struct side *p, struct kvpull_finish *ticket)
 			 0);
 	assert_int_equal(ops->scheduler->request_finished(p->scheduler, ticket),
 			 KVPULL_FINISH_HELD);
+	ticket->groups = NULL; /* they were ours */
 }
 
 /* D reads it to its block 2. */
