@@ -49,10 +49,10 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Built from a copy: pip leaves its own files beside the sources.
-mkdir -p "$work/plugin" "$work/include"
+mkdir -p "$work/plugin"
 cp -r "$here/../../plugin/vllm" "$work/plugin/"
-cp -r "$here/../../include/kvpull" "$work/include/"
 rm -rf "$work/plugin/vllm/build"
-LIBKVPULL=$library $pip --no-build-isolation --force-reinstall \
+include=$(cd "$here/../../include/kvpull" && pwd)
+LIBKVPULL=$library KVPULL_INCLUDE=$include $pip --no-build-isolation --force-reinstall \
 	"$work/plugin/vllm" 1>&2
 echo "$venv"
