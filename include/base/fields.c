@@ -57,11 +57,10 @@ static uint32_t row_count(const struct kvpull_field *field, const void *message)
 static const uint8_t *rows_of(const struct kvpull_field *field,
 			      const void *message)
 {
-	const uint8_t *rows = member_of(field, message);
+	const void *rows = member_of(field, message);
 
 	if (field->is_pointer)
-		/* cppcheck-suppress pointerSize ; the member is a pointer */
-		memcpy(&rows, rows, sizeof(rows));
+		memcpy(&rows, member_of(field, message), sizeof(void *));
 	return rows;
 }
 
@@ -317,13 +316,14 @@ static void get_number(struct kvpull_wire_reader *reader,
 static void get_rows(struct kvpull_wire_reader *reader,
 		     const struct kvpull_field *field, void *message)
 {
-	uint8_t *rows = (uint8_t *)message + field->offset;
+	uint8_t *const member = (uint8_t *)message + field->offset;
+	uint8_t *rows = member;
 	uint32_t count = 1;
 	uint32_t i;
 
 	if (field->is_pointer)
 		/* cppcheck-suppress pointerSize ; the member is a pointer */
-		memcpy(&rows, rows, sizeof(rows));
+		memcpy(&rows, member, sizeof(void *));
 	if (field->type == KVPULL_FIELD_ROWS)
 		count = kvpull_wire_get_u8(reader);
 	if (field->type == KVPULL_FIELD_ROWS16)
