@@ -2,7 +2,7 @@
 /*
  * Kept: kvpull_ids_copy() writes `count` ids at most, whatever the bytes say by
  * then; a view is taken only if its runs are its ids together and none goes
- * beyond 32 bits. Time is linear in the ids.
+ * beyond the bytes that an id has. Time is linear in the ids.
  *
  * Ids are looked at STEP at once where there are so many.
  */
@@ -231,6 +231,8 @@ static int view_get(struct kvpull_wire_reader *reader, uint32_t count,
 
 static int view_is_good(const struct view *view, uint32_t count)
 {
+	/* A run that ends beyond its ids' bytes would be longer as ours. */
+	const uint32_t id_max = UINT32_MAX >> 8 * (4 - view->id_bytes);
 	uint64_t total = view->runs;
 	uint32_t i;
 
@@ -239,7 +241,7 @@ static int view_is_good(const struct view *view, uint32_t count)
 	for (i = 0; i < view->runs; i++) {
 		const uint32_t more = more_at(view, i);
 
-		if (more > UINT32_MAX - first_at(view, i))
+		if (more > id_max - first_at(view, i))
 			return 0;
 		total += more;
 	}
