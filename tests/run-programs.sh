@@ -12,13 +12,24 @@ skipped=0
 limit=3600
 [ -n "${TEST_QUICK:-}" ] && limit=900
 log=$(mktemp) || exit 1
+program=
+# Who is told to end says how far its program came, and takes it along.
+stopped() {
+	[ -n "$program" ] && kill "$program" 2>/dev/null
+	tail -n 40 "$log"
+	exit 143
+}
 trap 'rm -f "$log"' EXIT
+trap stopped TERM INT
 
 for command in "$@"; do
 	echo "  RUN	$command"
 	# shellcheck disable=SC2086 # a command and its arguments
-	timeout -k 10 "${TEST_LIMIT:-$limit}" ${TEST_RUN:-} $command >"$log" 2>&1
+	timeout -k 10 "${TEST_LIMIT:-$limit}" ${TEST_RUN:-} $command >"$log" 2>&1 </dev/null &
+	program=$!
+	wait "$program"
 	status=$?
+	program=
 	line=$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
 	ok=0
 	bad=0
