@@ -11,6 +11,22 @@
 
 #define IP_BYTES_MAX 64u
 
+int kvpull_verbs_item_next(const char **list, char *item, size_t item_bytes_max)
+{
+	const char *const from = *list;
+	size_t item_bytes;
+
+	if (!from)
+		return 0;
+	item_bytes = strcspn(from, ",");
+	if (item_bytes >= item_bytes_max)
+		return KVPULL_EINVAL;
+	memcpy(item, from, item_bytes);
+	item[item_bytes] = '\0';
+	*list = from[item_bytes] ? from + item_bytes + 1 : NULL;
+	return 1;
+}
+
 static int ip_parse(const char *text, size_t text_bytes,
 		    struct kvpull_verbs_address *address)
 {
@@ -91,26 +107,15 @@ int kvpull_verbs_addresses_parse(const char *text,
 				 struct kvpull_verbs_addresses *addresses)
 {
 	char one[KVPULL_ADDRESS_BYTES_MAX];
-	const char *comma;
+	int more;
 
 	addresses->count = 0;
-	do {
-		size_t text_bytes;
-
-		comma = strchr(text, ',');
-		text_bytes = comma ? (size_t)(comma - text) : strlen(text);
-		if (text_bytes >= sizeof(one) ||
-		    addresses->count == KVPULL_VERBS_RAILS_MAX)
+	while ((more = kvpull_verbs_item_next(&text, one, sizeof(one))) > 0)
+		if (addresses->count == KVPULL_VERBS_RAILS_MAX ||
+		    kvpull_verbs_address_parse(
+			    one, &addresses->list[addresses->count++]))
 			return KVPULL_EINVAL;
-		memcpy(one, text, text_bytes);
-		one[text_bytes] = '\0';
-		if (kvpull_verbs_address_parse(
-			    one, &addresses->list[addresses->count]))
-			return KVPULL_EINVAL;
-		addresses->count++;
-		text += text_bytes + 1;
-	} while (comma);
-	return 0;
+	return more;
 }
 
 void kvpull_verbs_address_print(const struct kvpull_verbs_address *address,
@@ -190,21 +195,14 @@ int kvpull_verbs_address_is_link_local(
 	return ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80;
 }
 
-static int network_parse(const char *text, size_t text_bytes,
-			 struct kvpull_network *network)
+static int network_parse(const char *text, struct kvpull_network *network)
 {
+	const char *slash = strchr(text, '/');
 	struct kvpull_verbs_address address;
-	char copy[IP_BYTES_MAX];
 	const uint8_t *ip;
 	uint32_t byte_count;
-	char *slash;
 
-	if (text_bytes >= sizeof(copy))
-		return KVPULL_ECONFIG;
-	memcpy(copy, text, text_bytes);
-	copy[text_bytes] = '\0';
-	slash = strchr(copy, '/');
-	if (!slash || ip_parse(copy, (size_t)(slash - copy), &address))
+	if (!slash || ip_parse(text, (size_t)(slash - text), &address))
 		return KVPULL_ECONFIG;
 	ip = ip_of(&address, &byte_count);
 	if (number_parse(slash + 1, byte_count * 8, &network->prefix_bits))
@@ -217,20 +215,17 @@ static int network_parse(const char *text, size_t text_bytes,
 int kvpull_verbs_networks_parse(const char *text,
 				struct kvpull_networks *networks)
 {
-	struct kvpull_networks parsed;
+	struct kvpull_networks parsed = { 0 };
+	char one[IP_BYTES_MAX];
+	int more = 0;
 
-	memset(&parsed, 0, sizeof(parsed));
-	while (text && *text) {
-		const char *comma = strchr(text, ',');
-		const size_t text_bytes =
-			comma ? (size_t)(comma - text) : strlen(text);
-
+	while (text && *text &&
+	       (more = kvpull_verbs_item_next(&text, one, sizeof(one))) > 0)
 		if (parsed.count == KVPULL_NETWORKS_MAX ||
-		    network_parse(text, text_bytes, &parsed.list[parsed.count]))
+		    network_parse(one, &parsed.list[parsed.count++]))
 			return KVPULL_ECONFIG;
-		parsed.count++;
-		text += text_bytes + (comma != NULL);
-	}
+	if (more < 0)
+		return KVPULL_ECONFIG;
 	*networks = parsed;
 	return 0;
 }

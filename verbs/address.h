@@ -34,6 +34,12 @@ struct kvpull_networks {
 	struct kvpull_network list[KVPULL_NETWORKS_MAX];
 };
 
+/*
+ * The next item of a list "a,b,c", which is NULL behind the last one. Return: 1;
+ * 0: there was none; KVPULL_EINVAL: it is longer than it may be.
+ */
+int KVPULL_MUST_CHECK kvpull_verbs_item_next(const char **list, char *item,
+					     size_t item_bytes_max);
 /* An address with its port, 1 .. 65535. 0 or KVPULL_EINVAL. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_address_parse(const char *text,

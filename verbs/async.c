@@ -52,19 +52,6 @@ static void ends_lose(const struct kvpull_verbs_connect *connect,
 	}
 }
 
-/* Its devices here: there may be several of one context. */
-static void device_lose(struct kvpull_verbs_connect *connect,
-			const struct match *match)
-{
-	uint32_t at;
-
-	for (at = 0; at < connect->shared->rail_count; at++)
-		if (match->devices[at].context == match->context)
-			kvpull_verbs_connect_device_lost(
-				connect, at, "found broken by its driver");
-}
-
-/* An address that was taken away leads nowhere, and nobody else says so. */
 static void addresses_look(struct kvpull_verbs_connect *connect,
 			   const struct match *match)
 {
@@ -99,9 +86,11 @@ static void event_take(struct kvpull_verbs_connect *connect,
 {
 	switch (match->event->event_type) {
 	case IBV_EVENT_DEVICE_FATAL:
-		device_lose(connect, match);
+		kvpull_verbs_connect_devices_lost(connect, match->context,
+						  "found broken by its driver");
 		break;
 	case IBV_EVENT_GID_CHANGE:
+		/* What was taken away leads nowhere, and nobody else says so. */
 		addresses_look(connect, match);
 		break;
 	case IBV_EVENT_PORT_ERR:

@@ -24,15 +24,14 @@ static int is_used(const struct kvpull_verbs_connect *connect, uint32_t device)
 	return 0;
 }
 
-/* A piece of it, one slice of memory at the most. Return: 1 if there is more. */
-static int device_leave(const struct kvpull_verbs_back *back, uint32_t at)
+int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back, uint32_t at)
 {
 	struct kvpull_verbs_device *device = &back->shared->devices[at];
 
 	kvpull_verbs_connect_hush(back->connect, at);
 	if (kvpull_verbs_regions_deregister(&back->shared->regions[at]))
 		return 1;
-	kvpull_verbs_reads_forget(back->reads, at);
+	kvpull_verbs_reads_deregister(back->reads, at);
 	if (device->channel)
 		kvpull_verbs_watch_remove(back->watch, device->channel->fd);
 	if (device->context)
@@ -63,7 +62,7 @@ static int device_find(const struct kvpull_verbs_back *back, uint32_t at)
 /* All its memory is registered. 0, or why not. */
 static int device_use(const struct kvpull_verbs_back *back, uint32_t at)
 {
-	int code = kvpull_verbs_reads_remember(back->reads, at);
+	int code = kvpull_verbs_reads_register(back->reads, at);
 
 	if (!code && back->serve.region_count)
 		code = kvpull_verbs_connect_listen_again(back->connect, at);
@@ -113,7 +112,7 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 		if (shared->devices[at].gone != KVPULL_VERBS_DEVICE_LOST)
 			continue;
 		if (!more && !is_used(back->connect, at))
-			more = device_leave(back, at);
+			more = kvpull_verbs_back_leave(back, at);
 		lost_count +=
 			shared->devices[at].gone == KVPULL_VERBS_DEVICE_LOST;
 	}

@@ -32,6 +32,12 @@ struct kvpull_verbs_back {
 
 /* A part of a poll. */
 void kvpull_verbs_back_run(struct kvpull_verbs_back *back);
+/*
+ * A piece of a device that nothing uses, one slice of memory at the most.
+ * Return: 1 if there is more.
+ */
+int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back,
+			    uint32_t device);
 /* When there is something to do; UINT64_MAX: nothing is lost. */
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back);
 

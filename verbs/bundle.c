@@ -14,17 +14,10 @@
 
 static void bundle_clear(struct kvpull_verbs_bundle *bundle)
 {
-	bundle->state = KVPULL_BUNDLE_FREE;
-	bundle->code = 0;
-	bundle->told = bundle->greeted = bundle->first = 0;
-	memset(bundle->ways, 0, sizeof(bundle->ways));
-	bundle->token[0] = bundle->token[1] = 0;
-	bundle->ring = NULL;
-	bundle->note_at = bundle->note_number = 0;
-	bundle->note_count = bundle->note_posted = 0;
-	bundle->note_next = bundle->reads_open = 0;
+	const size_t at = offsetof(struct kvpull_verbs_bundle, state);
+
+	memset((uint8_t *)bundle + at, 0, sizeof(*bundle) - at);
 	bundle->turn_first = bundle->turn_last = KVPULL_NONE;
-	bundle->turn_rail = bundle->redo_open = 0;
 }
 
 int kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,

@@ -50,14 +50,18 @@ struct kvpull_verbs_way {
 struct kvpull_verbs_bundle {
 	struct kvpull_verbs_shared *shared;
 	enum kvpull_verbs_role role;
+	uint32_t index;                /* the seam's handle */
+	struct kvpull_verbs_end *ends; /* [shared->rail_count] */
+	struct kvpull_record *notes;   /* peers: [notify_credits] */
+	void *ring_memory;             /* callers */
+
+	/* From here on all is of one connection, and zero while it is FREE. */
 	enum kvpull_verbs_bundle_state state;
-	uint32_t index;     /* the seam's handle */
 	int32_t code;       /* ENDING: why */
 	uint32_t told;      /* the owner knows of it and is told its end */
 	uint32_t greeted;   /* peers: the other side said something */
 	uint32_t active_at; /* position among the active ones */
 	uint32_t first;     /* rail that frames go by */
-	struct kvpull_verbs_end *ends; /* [shared->rail_count] */
 	struct kvpull_verbs_way ways[KVPULL_VERBS_RAILS_MAX]; /* peers */
 	uint64_t token[2]; /* callers: drawn; peers: as it was told */
 	/* callers: where they call from, and since when */
@@ -70,19 +74,17 @@ struct kvpull_verbs_bundle {
 	struct kvpull_ring_writer *ring;
 	struct kvpull_ring ring_reader;
 	struct kvpull_ring_writer ring_writer;
-	void *ring_memory;
 
 	/* notifications; numbers are free-running */
-	struct kvpull_record *notes; /* peers: [notify_credits] */
-	uint32_t note_at;            /* the oldest that is not acknowledged */
-	uint32_t note_number;        /* its number */
+	uint32_t note_at;     /* the oldest that is not acknowledged */
+	uint32_t note_number; /* its number */
 	uint32_t note_count;
 	uint32_t note_posted; /* of them, by the first rail */
 	uint32_t note_next;   /* callers: the next one to take */
 
 	/* peers: reads */
 	uint32_t reads_open; /* not reported yet */
-	uint32_t turn_first; /* reads with something to post */
+	uint32_t turn_first; /* reads with something to post; NONE while FREE */
 	uint32_t turn_last;
 	uint32_t turn_rail; /* that may post next */
 	uint32_t redo_open; /* batches of lost rails, to be posted by others */

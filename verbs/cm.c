@@ -54,18 +54,6 @@ static void step(struct kvpull_verbs_end *end,
 	}
 }
 
-/* One comes for each id; the first of a device is enough. */
-static void removed(struct kvpull_verbs_connect *connect,
-		    const struct rdma_cm_id *id)
-{
-	uint32_t at;
-
-	for (at = 0; at < connect->shared->rail_count; at++)
-		if (connect->shared->devices[at].context == id->verbs)
-			kvpull_verbs_connect_device_lost(connect, at,
-							 "removed");
-}
-
 static void event_copy(const struct rdma_cm_event *event,
 		       struct kvpull_verbs_cm_event *copy)
 {
@@ -89,7 +77,8 @@ void kvpull_verbs_cm_poll(struct kvpull_verbs_connect *connect)
 		event_copy(event, &copy);
 		(void)fabric->cm.ack_cm_event(event);
 		if (copy.type == RDMA_CM_EVENT_DEVICE_REMOVAL)
-			removed(connect, copy.id);
+			kvpull_verbs_connect_devices_lost(
+				connect, copy.id->verbs, "removed");
 		else if (copy.type == RDMA_CM_EVENT_CONNECT_REQUEST)
 			kvpull_verbs_accept_call(connect, &copy);
 		else if (copy.id->context)

@@ -23,10 +23,6 @@ int kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect)
 
 void kvpull_verbs_connect_close(struct kvpull_verbs_connect *connect)
 {
-	uint32_t rail;
-
-	for (rail = 0; rail < KVPULL_VERBS_RAILS_MAX; rail++)
-		kvpull_verbs_connect_hush(connect, rail);
 	if (connect->channel)
 		connect->shared->fabric->cm.destroy_event_channel(
 			connect->channel);
@@ -146,4 +142,15 @@ void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,
 			kvpull_verbs_end_lose(end, KVPULL_EPEER,
 					      "its device is gone");
 	}
+}
+
+void kvpull_verbs_connect_devices_lost(struct kvpull_verbs_connect *connect,
+				       const struct ibv_context *context,
+				       const char *why)
+{
+	uint32_t at;
+
+	for (at = 0; at < connect->shared->rail_count; at++)
+		if (connect->shared->devices[at].context == context)
+			kvpull_verbs_connect_device_lost(connect, at, why);
 }

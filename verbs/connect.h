@@ -36,7 +36,7 @@ struct kvpull_verbs_connect {
 /* The channel. 0 or KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_connect_open(struct kvpull_verbs_connect *connect);
-/* All ids that are not ends'. */
+/* No id is left. */
 void kvpull_verbs_connect_close(struct kvpull_verbs_connect *connect);
 /* 0 or KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK
@@ -67,6 +67,10 @@ void kvpull_verbs_connect_agree(struct kvpull_verbs_end *end,
 /* Nothing goes by a device any more. */
 void kvpull_verbs_connect_device_lost(struct kvpull_verbs_connect *connect,
 				      uint32_t device, const char *why);
+/* Likewise, by all devices of a context: there may be several. */
+void kvpull_verbs_connect_devices_lost(struct kvpull_verbs_connect *connect,
+				       const struct ibv_context *context,
+				       const char *why);
 
 /* The active bundles, and the rails of all of them, in a row. */
 static inline struct kvpull_verbs_bundle *

@@ -307,19 +307,14 @@ uint32_t kvpull_verbs_rails_wanted(const struct kvpull_verbs_params *params)
 /* The nth of a list "a,b,c"; "" behind its end. 0 or KVPULL_ECONFIG. */
 static int item_take(const char *list, uint32_t index, char item[NAME_BYTES])
 {
-	size_t item_bytes;
-
 	item[0] = '\0';
 	if (index >= items_count(list))
 		return 0;
 	for (; index; index--)
 		list = strchr(list, ',') + 1;
-	item_bytes = strcspn(list, ",");
-	if (!item_bytes || item_bytes >= NAME_BYTES)
-		return KVPULL_ECONFIG;
-	memcpy(item, list, item_bytes);
-	item[item_bytes] = '\0';
-	return 0;
+	return kvpull_verbs_item_next(&list, item, NAME_BYTES) > 0 && item[0] ?
+		       0 :
+		       KVPULL_ECONFIG;
 }
 
 /* What this rail is asked to be. 0 or KVPULL_ECONFIG. */
@@ -380,23 +375,6 @@ static int choose(struct kvpull_verbs_device *device, struct search *search)
 	return 0;
 }
 
-static int limits_take(struct kvpull_verbs_device *device)
-{
-	struct ibv_device_attr attr;
-
-	if (device->fabric->ibv.query_device(device->context, &attr))
-		return KVPULL_EDEVICE;
-	device->work_request_max = (uint32_t)attr.max_qp_wr;
-	device->completion_max = (uint32_t)attr.max_cqe;
-	device->part_max = (uint32_t)(attr.max_sge_rd > 0 ? attr.max_sge_rd :
-							    attr.max_sge);
-	device->rd_atomic_max = (uint32_t)attr.max_qp_rd_atom;
-	device->region_bytes_max = attr.max_mr_size;
-	/* Every device takes 2 GiB a message, soft-RoCE of 6.1 takes 8 MiB. */
-	device->message_bytes_max = UINT64_C(8) << 20;
-	return 0;
-}
-
 int kvpull_verbs_unblock(int fd)
 {
 	const int flags = fcntl(fd, F_GETFL);
@@ -416,9 +394,10 @@ static int objects_make(struct kvpull_verbs_device *device)
 	if (!device->channel)
 		return KVPULL_EDEVICE;
 	if (kvpull_verbs_unblock(device->channel->fd) ||
-	    kvpull_verbs_unblock(device->context->async_fd))
+	    kvpull_verbs_unblock(device->context->async_fd) ||
+	    device->fabric->ibv.query_device(device->context, &device->limits))
 		return KVPULL_EDEVICE;
-	return limits_take(device);
+	return 0;
 }
 
 static int device_open(struct kvpull_verbs_device *device,
@@ -550,6 +529,35 @@ void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
 		kvpull_log(
 			device->log, level,
 			"verbs: no interface has the chosen address: name the networks of peers");
+}
+
+struct ibv_mr *
+kvpull_verbs_device_register(const struct kvpull_verbs_device *device,
+			     void *base, uint64_t bytes, int access)
+{
+	const struct kvpull_fabric *fabric = device->fabric;
+	struct ibv_mr *memory =
+		fabric->ibv.reg_mr(device->pd, base, bytes, access);
+
+	/* Libraries before rdma-core 28 hand the flag on to who refuses it. */
+	if (!memory && errno == EINVAL && access & IBV_ACCESS_RELAXED_ORDERING)
+		memory = fabric->ibv.reg_mr(
+			device->pd, base, bytes,
+			access & ~IBV_ACCESS_RELAXED_ORDERING);
+	if (!memory)
+		kvpull_error(
+			device->log,
+			"verbs: registering %llu bytes: %s; memlock (ulimit -l) must hold all KV memory",
+			(unsigned long long)bytes, strerror(errno));
+	return memory;
+}
+
+void kvpull_verbs_device_deregister(const struct kvpull_verbs_device *device,
+				    struct ibv_mr *memory)
+{
+	if (memory && device->fabric->ibv.dereg_mr(memory))
+		kvpull_warn(device->log, "verbs: deregistering: %s",
+			    strerror(errno));
 }
 
 void kvpull_verbs_device_close(struct kvpull_verbs_device *device)

@@ -41,13 +41,7 @@ struct kvpull_verbs_device {
 	uint32_t rank; /* enum kvpull_gid_rank */
 	uint32_t reserved;
 	char choice[KVPULL_VERBS_CHOICE_BYTES];
-	/* limits */
-	uint32_t work_request_max;
-	uint32_t completion_max;
-	uint32_t part_max;
-	uint32_t rd_atomic_max;
-	uint64_t message_bytes_max;
-	uint64_t region_bytes_max;
+	struct ibv_device_attr limits;
 };
 
 /*
@@ -80,6 +74,13 @@ uint32_t kvpull_verbs_device_mtu(const struct kvpull_verbs_device *device);
 /* The subnets of the own address; one that is in none is warned of. */
 void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
 				 uint32_t level);
+/* Memory that it may reach. NULL: it may not, and a line says why. */
+struct ibv_mr *
+kvpull_verbs_device_register(const struct kvpull_verbs_device *device,
+			     void *base, uint64_t bytes, int access);
+/* NULL: there is none. */
+void kvpull_verbs_device_deregister(const struct kvpull_verbs_device *device,
+				    struct ibv_mr *memory);
 /* No descriptor may ever stop the owner's thread. 0 or KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK kvpull_verbs_unblock(int fd);
 void kvpull_verbs_device_close(struct kvpull_verbs_device *device);

@@ -23,29 +23,14 @@ static uint32_t queue_max_of(const struct kvpull_verbs_params *params,
 
 static void end_clear(struct kvpull_verbs_end *end)
 {
-	end->state = KVPULL_VERBS_FREE;
-	end->code = 0;
-	end->connected = end->hung_up = end->joins = 0;
-	end->bell = KVPULL_BELL_OFF;
-	end->rail_there = KVPULL_NONE;
+	const size_t at = offsetof(struct kvpull_verbs_end, state);
+
+	memset((uint8_t *)end + at, 0, sizeof(*end) - at);
+	end->rail_there = end->held = KVPULL_NONE;
 	end->device = end->rail;
-	end->deadline_ns = end->heard_ns = end->cancel_ns = 0;
-	end->inbox_kind = end->stalled = end->requests_open = 0;
-	end->name[0] = '\0';
-	end->posted = end->done = end->good = end->signalled = 0;
-	end->failed = 0;
-	end->batch_first = end->batch_count = 0;
-	end->credits = end->send_next = end->send_open = 0;
-	end->sent = end->acked = end->received = end->told_acked = 0;
-	end->receive_open = end->beat_wanted = end->beat_sent = 0;
-	end->note_open = 0;
-	end->held = KVPULL_NONE;
 	end->inbox.total = end->inbox.used = 0;
 	end->message.total = end->message.sent = 0;
 	end->keys_out.total = end->keys_out.sent = 0;
-	end->keys_known = end->cancels_open = 0;
-	end->bytes_open = 0;
-	end->paused = 0;
 }
 
 int kvpull_verbs_end_init(struct kvpull_verbs_end *end,
@@ -120,10 +105,10 @@ int kvpull_verbs_end_make(struct kvpull_verbs_end *end)
 			    end->name, device->choice);
 		return KVPULL_EROUTE;
 	}
-	end->memory = fabric->ibv.reg_mr(device->pd, end->buffers,
-					 (size_t)2 * end->frame_max *
-						 KVPULL_FRAME_BYTES,
-					 IBV_ACCESS_LOCAL_WRITE);
+	end->memory = kvpull_verbs_device_register(device, end->buffers,
+						   (size_t)2 * end->frame_max *
+							   KVPULL_FRAME_BYTES,
+						   IBV_ACCESS_LOCAL_WRITE);
 	end->cq = fabric->ibv.create_cq(device->context,
 					(int)(end->queue_max + end->frame_max),
 					end, device->channel, 0);
@@ -157,12 +142,9 @@ void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
 	if (end->cq && fabric->ibv.destroy_cq(end->cq))
 		kvpull_warn(shared->log, "verbs: completion queue: %s",
 			    strerror(errno));
-	if (end->memory && fabric->ibv.dereg_mr(end->memory))
-		kvpull_warn(shared->log, "verbs: frames: %s", strerror(errno));
+	kvpull_verbs_device_deregister(&shared->devices[end->device],
+				       end->memory);
 	kvpull_verbs_id_destroy(shared, end->id);
-	end->cq = NULL;
-	end->memory = NULL;
-	end->id = NULL;
 	end_clear(end);
 }
 

@@ -99,17 +99,30 @@ struct kvpull_verbs_end {
 	struct kvpull_verbs_shared *shared;
 	struct kvpull_verbs_bundle *bundle;
 	enum kvpull_verbs_role role;
+	uint32_t index; /* the bundle's */
+	uint32_t rail;  /* place in the bundle */
+	uint32_t queue_max;
+	uint32_t frame_max; /* receives, and sends: 2 x notify_credits */
+	uint32_t note_mask; /* a power of two, less 1: numbers wrap */
+	uint8_t *buffers;   /* frames: receives, then sends */
+	uint8_t *is_note;   /* [note_mask + 1], by credited number */
+	struct kvpull_verbs_batch *batches; /* [queue_max] */
+	struct kvpull_inbox inbox;
+	struct kvpull_verbs_outbox message;
+	struct kvpull_verbs_outbox keys_out;
+	struct kvpull_keys keys; /* peers: the other side's memory */
+
+	/* From here on all is of one connection, and zero while it is FREE. */
 	enum kvpull_verbs_end_state state;
-	uint32_t index;      /* the bundle's */
-	uint32_t rail;       /* place in the bundle */
-	uint32_t rail_there; /* callers: in the consumer's bundle */
-	uint32_t device;     /* index of the own one */
+	uint32_t rail_there; /* callers: in the consumer's bundle; NONE */
+	uint32_t device;     /* index of the own one: of the rail while FREE */
 	uint32_t joins;      /* one more rail: its bundle is in already */
 	int32_t code;        /* LOST, QUIET: why */
 	uint32_t hung_up;    /* by the other side, and not LOST yet */
 	uint32_t connected;  /* CM has told us so, and nothing else since */
 	uint32_t mtu; /* enum ibv_mtu: own port's, then the smaller one */
 	enum kvpull_verbs_bell bell; /* of its CQ */
+	uint32_t keys_known;
 	uint64_t heard_ns;    /* when it last said something, or was asked to */
 	uint64_t deadline_ns; /* of the handshake, or of LOST; 0: not set yet */
 	char name[KVPULL_ADDRESS_BYTES_MAX]; /* the other side's, for logs */
@@ -118,7 +131,6 @@ struct kvpull_verbs_end {
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
 	struct ibv_mr *memory; /* of buffers */
-	uint8_t *buffers;      /* frames: receives, then sends */
 
 	/* send queue */
 	uint64_t posted;    /* number of the next one */
@@ -126,13 +138,10 @@ struct kvpull_verbs_end {
 	uint64_t good;      /* all below are complete, and succeeded */
 	uint64_t signalled; /* all below are told of, sooner or later */
 	uint32_t failed;    /* one did not: none behind it is good */
-	uint32_t queue_max;
 	uint32_t batch_first;
 	uint32_t batch_count;
-	struct kvpull_verbs_batch *batches; /* [queue_max] */
 
 	/* frames; counts are free-running */
-	uint32_t frame_max; /* receives, and sends: 2 x notify_credits */
 	uint32_t credits;   /* the smaller of both sides' */
 	uint32_t send_next; /* buffer */
 	uint32_t send_open; /* buffers in use */
@@ -143,23 +152,16 @@ struct kvpull_verbs_end {
 	uint32_t received;     /* credited */
 	uint32_t told_acked;   /* of them, told to the other side */
 	uint32_t receive_open; /* posted receives */
-	uint32_t held;         /* receive buffer in use; KVPULL_NONE */
+	uint32_t held;         /* receive buffer in use; NONE */
 	uint32_t beat_wanted;
 	uint32_t beat_sent; /* `sent` after the last one */
 	uint32_t note_open; /* notes not acknowledged */
-	uint8_t *is_note;   /* [note_mask + 1], by credited number */
-	uint32_t note_mask; /* a power of two, less 1: numbers wrap */
-	struct kvpull_inbox inbox;
 	uint32_t inbox_kind;
 	uint32_t stalled; /* `note` is here, and nothing behind it is looked at */
-	struct kvpull_record note;
 	uint32_t note_number;
-	struct kvpull_verbs_outbox message;
-	struct kvpull_verbs_outbox keys_out;
+	struct kvpull_record note;
 
-	/* peers: the other side's memory, and what is read of it */
-	uint32_t keys_known;
-	struct kvpull_keys keys;
+	/* peers: what is read of the other side */
 	uint64_t bytes_open;    /* in flight */
 	uint32_t requests_open; /* slots of READs in flight */
 	uint32_t cancels_open;  /* cancelled, and still in flight */

@@ -21,11 +21,8 @@ struct symbol {
 	{ "ibv_" #symbol, offsetof(struct kvpull_fabric, ibv.symbol), 0 },
 
 /* clang-format off */
-static const struct symbol cm_symbols[] = {
+static const struct symbol symbols[] = {
 	KVPULL_FABRIC_CM(CM_SYMBOL)
-};
-
-static const struct symbol ibv_symbols[] = {
 	KVPULL_FABRIC_IBV(IBV_SYMBOL)
 	{ "ibv_reg_dmabuf_mr",
 	  offsetof(struct kvpull_fabric, ibv.reg_dmabuf_mr), 1 },
@@ -34,22 +31,11 @@ static const struct symbol ibv_symbols[] = {
 };
 /* clang-format on */
 
-static const struct library {
-	const char *name;
-	const struct symbol *symbols;
-	size_t symbol_count;
-} libraries[] = {
-	{ "libibverbs.so.1", ibv_symbols,
-	  sizeof(ibv_symbols) / sizeof(ibv_symbols[0]) },
-	{ "librdmacm.so.1", cm_symbols,
-	  sizeof(cm_symbols) / sizeof(cm_symbols[0]) },
-};
-
-static int symbols_take(struct kvpull_fabric *fabric,
-			const struct library *library,
-			const struct kvpull_log *log, uint32_t level)
+int kvpull_fabric_load(struct kvpull_fabric *fabric,
+		       const struct kvpull_log *log, uint32_t level)
 {
-	void *const handle = dlopen(library->name, RTLD_NOW | RTLD_LOCAL);
+	/* It brings libibverbs along, whose symbols are found by it as well. */
+	void *const handle = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
 	size_t i;
 
 	if (!handle) {
@@ -57,29 +43,21 @@ static int symbols_take(struct kvpull_fabric *fabric,
 			   dlerror());
 		return KVPULL_EUNSUPPORTED;
 	}
-	for (i = 0; i < library->symbol_count; i++) {
-		const struct symbol *symbol = &library->symbols[i];
-		void *const found = dlsym(handle, symbol->name);
+	for (i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+		void *const found = dlsym(handle, symbols[i].name);
 
-		if (!found && !symbol->is_optional) {
-			kvpull_log(log, level,
-				   "verbs: %s is too old: it has no %s",
-				   library->name, symbol->name);
+		if (!found && !symbols[i].is_optional) {
+			kvpull_log(
+				log, level,
+				"verbs: librdmacm and libibverbs are too old: they have no %s",
+				symbols[i].name);
 			return KVPULL_EUNSUPPORTED;
 		}
 		/* ISO C has no cast from an object to a function pointer. */
-		memcpy((uint8_t *)fabric + symbol->offset, &found,
+		memcpy((uint8_t *)fabric + symbols[i].offset, &found,
 		       sizeof(found));
 	}
 	return 0;
-}
-
-int kvpull_fabric_load(struct kvpull_fabric *fabric,
-		       const struct kvpull_log *log, uint32_t level)
-{
-	int code = symbols_take(fabric, &libraries[0], log, level);
-
-	return code ? code : symbols_take(fabric, &libraries[1], log, level);
 }
 
 int kvpull_fabric_port(const struct kvpull_fabric *fabric,

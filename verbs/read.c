@@ -13,9 +13,6 @@
  */
 #include "verbs/read.h"
 
-#include <errno.h>
-#include <string.h>
-
 /* Less than this is not worth a doorbell of another rail. */
 #define SHARE_BYTES_MIN UINT64_C(65536)
 
@@ -44,48 +41,22 @@ int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
 }
 
-int kvpull_verbs_reads_remember(struct kvpull_verbs_reads *reads,
+int kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads,
 				uint32_t device)
 {
-	const struct kvpull_verbs_shared *shared = reads->shared;
-
-	reads->memory[device] = shared->fabric->ibv.reg_mr(
-		shared->devices[device].pd, reads->entries,
-		shared->params.reads_max * sizeof(*reads->entries),
+	reads->memory[device] = kvpull_verbs_device_register(
+		&reads->shared->devices[device], reads->entries,
+		reads->shared->params.reads_max * sizeof(*reads->entries),
 		IBV_ACCESS_LOCAL_WRITE);
-	if (reads->memory[device])
-		return 0;
-	kvpull_error(shared->log, "verbs: registering %u entries: %s",
-		     shared->params.reads_max, strerror(errno));
-	return KVPULL_ENOMEM;
+	return reads->memory[device] ? 0 : KVPULL_ENOMEM;
 }
 
-int kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads)
+void kvpull_verbs_reads_deregister(struct kvpull_verbs_reads *reads,
+				   uint32_t device)
 {
-	uint32_t at;
-	int code = 0;
-
-	for (at = 0; !code && at < reads->shared->rail_count; at++)
-		code = kvpull_verbs_reads_remember(reads, at);
-	return code;
-}
-
-void kvpull_verbs_reads_forget(struct kvpull_verbs_reads *reads,
-			       uint32_t device)
-{
-	if (reads->memory[device] &&
-	    reads->shared->fabric->ibv.dereg_mr(reads->memory[device]))
-		kvpull_warn(reads->shared->log, "verbs: entries: %s",
-			    strerror(errno));
+	kvpull_verbs_device_deregister(&reads->shared->devices[device],
+				       reads->memory[device]);
 	reads->memory[device] = NULL;
-}
-
-void kvpull_verbs_reads_fini(struct kvpull_verbs_reads *reads)
-{
-	uint32_t at;
-
-	for (at = 0; at < KVPULL_VERBS_RAILS_MAX; at++)
-		kvpull_verbs_reads_forget(reads, at);
 }
 
 static void turn_push(struct kvpull_verbs_reads *reads,
@@ -147,23 +118,44 @@ static int lost_code(const struct kvpull_verbs_bundle *bundle)
 	return bundle->code == KVPULL_EABORTED ? KVPULL_EABORTED : KVPULL_EPEER;
 }
 
+/* Its place, in this state; nothing waits or is posted yet. 0, or why not. */
+static int read_begin(struct kvpull_verbs_reads *reads, uint32_t peer,
+		      struct kvpull_read *read,
+		      enum kvpull_verbs_read_state state)
+{
+	struct kvpull_verbs_read *own = read_at(reads, read->index);
+
+	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
+	if (!kvpull_verbs_bundle_rails_in(&reads->peers[peer]))
+		return lost_code(&reads->peers[peer]);
+	*own = (struct kvpull_verbs_read){ .read = read,
+					   .state = state,
+					   .peer = peer };
+	return 0;
+}
+
+static void read_post(struct kvpull_verbs_reads *reads,
+		      struct kvpull_verbs_bundle *bundle, uint32_t index)
+{
+	bundle->reads_open++;
+	turn_push(reads, bundle, index);
+	kvpull_verbs_reads_pump(reads, bundle);
+}
+
 int kvpull_verbs_read_start(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {
 	struct kvpull_verbs_read *own = read_at(reads, read->index);
-	struct kvpull_verbs_bundle *bundle = &reads->peers[peer];
+	const int code = read_begin(reads, peer, read, KVPULL_VERBS_READ_DATA);
 
-	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
-	if (!kvpull_verbs_bundle_rails_in(bundle))
-		return lost_code(bundle);
-	*own = (struct kvpull_verbs_read){ .read = read, .peer = peer };
+	if (code)
+		return code;
 	kvpull_cursor_seek(&own->cursor, read, read->done_bytes);
-	if (kvpull_cursor_is_done(&own->cursor, read))
+	if (kvpull_cursor_is_done(&own->cursor, read)) {
+		own->state = KVPULL_VERBS_READ_IDLE;
 		return 1;
-	own->state = KVPULL_VERBS_READ_DATA;
-	bundle->reads_open++;
-	turn_push(reads, bundle, read->index);
-	kvpull_verbs_reads_pump(reads, bundle);
+	}
+	read_post(reads, &reads->peers[peer], read->index);
 	return 0;
 }
 
@@ -177,6 +169,13 @@ static void batch_drop(struct kvpull_verbs_reads *reads,
 	own->dropped = 1;
 	kvpull_check(reads->shared->log, own->batch_open > 0);
 	own->batch_open--;
+}
+
+/* In flight, or to be: the owner was not told its end. */
+static int is_open(const struct kvpull_verbs_read *own)
+{
+	return own->state == KVPULL_VERBS_READ_DATA ||
+	       own->state == KVPULL_VERBS_READ_CHECK;
 }
 
 static struct kvpull_verbs_batch *batch_at(const struct kvpull_verbs_end *end,
@@ -231,9 +230,7 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 	struct kvpull_verbs_bundle *bundle = &reads->peers[own->peer];
 	uint32_t rail;
 
-	if ((own->state != KVPULL_VERBS_READ_DATA &&
-	     own->state != KVPULL_VERBS_READ_CHECK) ||
-	    own->cancelled)
+	if (!is_open(own) || own->cancelled)
 		return;
 	own->cancelled = 1;
 	if (own->in_turn)
@@ -252,24 +249,17 @@ void kvpull_verbs_read_cancel(struct kvpull_verbs_reads *reads,
 int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {
-	struct kvpull_verbs_read *own = read_at(reads, read->index);
 	struct kvpull_verbs_bundle *bundle = &reads->peers[peer];
+	int code;
 
-	kvpull_check(reads->shared->log, own->state == KVPULL_VERBS_READ_IDLE);
-	if (!kvpull_verbs_bundle_rails_in(bundle))
-		return lost_code(bundle);
 	/* The slot is the ticket's: whoever made it. */
-	if (read->slot >= kvpull_verbs_bundle_first(bundle)->keys.slot_count)
+	if (kvpull_verbs_bundle_rails_in(bundle) &&
+	    read->slot >= kvpull_verbs_bundle_first(bundle)->keys.slot_count)
 		return KVPULL_EEXPIRED;
-	*own = (struct kvpull_verbs_read){ .read = read,
-					   .state = KVPULL_VERBS_READ_CHECK,
-					   .peer = peer };
-	reads->entries[read->index] =
-		(struct kvpull_revocation_value){ .revoked = UINT64_MAX };
-	bundle->reads_open++;
-	turn_push(reads, bundle, read->index);
-	kvpull_verbs_reads_pump(reads, bundle);
-	return 0;
+	code = read_begin(reads, peer, read, KVPULL_VERBS_READ_CHECK);
+	if (!code)
+		read_post(reads, bundle, read->index);
+	return code;
 }
 
 /* Batches are a quarter of the window: the next one is posted while three run. */
@@ -654,9 +644,7 @@ void kvpull_verbs_reads_lose(struct kvpull_verbs_reads *reads,
 	for (index = 0; index < reads->shared->params.reads_max; index++) {
 		struct kvpull_verbs_read *own = &reads->reads[index];
 
-		if (own->peer != bundle->index ||
-		    (own->state != KVPULL_VERBS_READ_DATA &&
-		     own->state != KVPULL_VERBS_READ_CHECK))
+		if (own->peer != bundle->index || !is_open(own))
 			continue;
 		own->in_turn = 0;
 		own->batch_open = 0;

@@ -69,15 +69,11 @@ struct kvpull_verbs_reads {
 int KVPULL_MUST_CHECK kvpull_verbs_reads_init(
 	struct kvpull_verbs_reads *reads, struct kvpull_verbs_shared *shared,
 	struct kvpull_verbs_bundle *peers, struct kvpull_arena *arena);
-/* The memory that entries are read into. 0 or KVPULL_ENOMEM. */
+/* The memory that entries are read into, with one device. 0, KVPULL_ENOMEM. */
 int KVPULL_MUST_CHECK
-kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads);
-/* Likewise, with one device, and not any more. */
-int KVPULL_MUST_CHECK
-kvpull_verbs_reads_remember(struct kvpull_verbs_reads *reads, uint32_t device);
-void kvpull_verbs_reads_forget(struct kvpull_verbs_reads *reads,
-			       uint32_t device);
-void kvpull_verbs_reads_fini(struct kvpull_verbs_reads *reads);
+kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads, uint32_t device);
+void kvpull_verbs_reads_deregister(struct kvpull_verbs_reads *reads,
+				   uint32_t device);
 
 /* As in the seam. */
 int KVPULL_MUST_CHECK kvpull_verbs_read_start(struct kvpull_verbs_reads *reads,

@@ -11,21 +11,8 @@
 static int memory_register(const struct kvpull_verbs_device *device, void *base,
 			   uint64_t bytes, int access, struct ibv_mr **memory)
 {
-	const struct kvpull_fabric *fabric = device->fabric;
-
-	*memory = fabric->ibv.reg_mr(device->pd, base, bytes, access);
-	/* Libraries before rdma-core 28 hand the flag on to who refuses it. */
-	if (!*memory && errno == EINVAL && access & IBV_ACCESS_RELAXED_ORDERING)
-		*memory = fabric->ibv.reg_mr(
-			device->pd, base, bytes,
-			access & ~IBV_ACCESS_RELAXED_ORDERING);
-	if (*memory)
-		return 0;
-	kvpull_error(
-		device->log,
-		"verbs: registering %llu bytes: %s; memlock (ulimit -l) must hold all KV memory",
-		(unsigned long long)bytes, strerror(errno));
-	return KVPULL_ENOMEM;
+	*memory = kvpull_verbs_device_register(device, base, bytes, access);
+	return *memory ? 0 : KVPULL_ENOMEM;
 }
 
 /* Peers and we name its bytes by the device's own addresses, as the caches do. */
@@ -128,7 +115,7 @@ int kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
 	for (i = 0; i < serve->region_count; i++)
 		region_add(regions, &serve->regions[i], i);
 	if (kvpull_keys_layout(keys) <= KVPULL_MRS_MAX &&
-	    UINT64_C(1) << mr_shift <= device->region_bytes_max)
+	    UINT64_C(1) << mr_shift <= device->limits.max_mr_size)
 		return 0;
 	kvpull_error(
 		device->log,
@@ -194,14 +181,6 @@ int kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 	return code ? code : 1;
 }
 
-static void memory_deregister(const struct kvpull_verbs_device *device,
-			      struct ibv_mr *memory)
-{
-	if (memory && device->fabric->ibv.dereg_mr(memory))
-		kvpull_warn(device->log, "verbs: deregistering: %s",
-			    strerror(errno));
-}
-
 int kvpull_verbs_regions_deregister(struct kvpull_verbs_regions *regions)
 {
 	struct ibv_mr *memory = regions->entries;
@@ -209,7 +188,7 @@ int kvpull_verbs_regions_deregister(struct kvpull_verbs_regions *regions)
 	regions->entries = NULL;
 	if (!memory && regions->keys.mr_count)
 		memory = regions->memory[--regions->keys.mr_count];
-	memory_deregister(regions->device, memory);
+	kvpull_verbs_device_deregister(regions->device, memory);
 	return regions->keys.mr_count != 0;
 }
 

@@ -40,6 +40,9 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 		params->parts_max = KVPULL_SEGMENT_PARTS_MAX;
 }
 
+/* Every device takes 2 GiB a message, soft-RoCE of 6.1 takes 8 MiB. */
+#define MESSAGE_BYTES_MAX (UINT64_C(8) << 20)
+
 static void least_u32(uint32_t *member, uint32_t most)
 {
 	if (*member > most)
@@ -50,17 +53,22 @@ static void least_u32(uint32_t *member, uint32_t most)
 static void limits_apply(struct kvpull_verbs_params *params,
 			 const struct kvpull_verbs_device *device)
 {
+	const struct ibv_device_attr *limits = &device->limits;
 	const uint32_t frames = 2 * params->notify_credits;
+	const uint32_t requests_max = (uint32_t)limits->max_qp_wr;
+	const uint32_t completions_max = (uint32_t)limits->max_cqe;
 
-	least_u32(&params->parts_max, device->part_max);
-	least_u32(&params->rd_atomic, device->rd_atomic_max);
+	least_u32(&params->parts_max,
+		  (uint32_t)(limits->max_sge_rd > 0 ? limits->max_sge_rd :
+						      limits->max_sge));
+	least_u32(&params->rd_atomic, (uint32_t)limits->max_qp_rd_atom);
 	least_u32(&params->rd_atomic, UINT8_MAX);
-	if (device->work_request_max > frames)
-		least_u32(&params->depth, device->work_request_max - frames);
-	if (device->completion_max > 2 * frames)
-		least_u32(&params->depth, device->completion_max - 2 * frames);
-	if (params->slice_bytes > device->message_bytes_max)
-		params->slice_bytes = device->message_bytes_max;
+	if (requests_max > frames)
+		least_u32(&params->depth, requests_max - frames);
+	if (completions_max > 2 * frames)
+		least_u32(&params->depth, completions_max - 2 * frames);
+	if (params->slice_bytes > MESSAGE_BYTES_MAX)
+		params->slice_bytes = MESSAGE_BYTES_MAX;
 	if (params->slice_bytes > params->window_bytes / 4)
 		params->slice_bytes = params->window_bytes / 4;
 }

@@ -57,20 +57,15 @@ static struct kvpull_verbs_bundle *caller_at(const struct verbs *verbs,
 	return &verbs->callers[index];
 }
 
-static void regions_deregister(struct kvpull_verbs_shared *shared)
-{
-	uint32_t at;
-
-	for (at = 0; at < KVPULL_VERBS_RAILS_MAX; at++)
-		while (kvpull_verbs_regions_deregister(&shared->regions[at]))
-			;
-}
-
-static int regions_register(struct kvpull_verbs_regions *regions,
+static int regions_register(struct kvpull_verbs_shared *shared, uint32_t at,
 			    const struct kvpull_serve *serve)
 {
-	int code;
+	struct kvpull_verbs_regions *regions = &shared->regions[at];
+	int code = kvpull_verbs_regions_begin(regions, &shared->devices[at],
+					      serve, shared->params.mr_shift);
 
+	if (code)
+		return code;
 	do
 		code = kvpull_verbs_regions_register(regions, serve);
 	while (code > 0);
@@ -87,15 +82,13 @@ static int verbs_serve(struct kvpull_transport *transport,
 
 	if (verbs->back.serve.region_count)
 		return KVPULL_EINVAL;
-	for (at = 0; !code && at < shared->rail_count; at++) {
-		code = kvpull_verbs_regions_begin(&shared->regions[at],
-						  &shared->devices[at], serve,
-						  shared->params.mr_shift);
-		if (!code)
-			code = regions_register(&shared->regions[at], serve);
-	}
+	for (at = 0; !code && at < shared->rail_count; at++)
+		code = regions_register(shared, at, serve);
 	if (code) {
-		regions_deregister(shared);
+		while (at--)
+			while (kvpull_verbs_regions_deregister(
+				&shared->regions[at]))
+				;
 		return code;
 	}
 	verbs->back.serve = *serve;
@@ -457,11 +450,10 @@ static void verbs_close(struct kvpull_transport *transport)
 		kvpull_verbs_connect_free(connect, bundle);
 	}
 	counts_say(verbs);
-	kvpull_verbs_connect_close(connect);
-	kvpull_verbs_reads_fini(&verbs->reads);
-	regions_deregister(&verbs->shared);
 	for (at = 0; at < verbs->shared.rail_count; at++)
-		kvpull_verbs_device_close(&verbs->shared.devices[at]);
+		while (kvpull_verbs_back_leave(&verbs->back, at))
+			;
+	kvpull_verbs_connect_close(connect);
 	kvpull_verbs_watch_close(&verbs->watch);
 }
 
@@ -536,9 +528,9 @@ static int parts_open(struct verbs *verbs,
 		      struct kvpull_arena *arena)
 {
 	struct kvpull_verbs_shared *shared = &verbs->shared;
-	int code;
+	int code = kvpull_verbs_setup_devices(shared);
+	uint32_t at;
 
-	code = kvpull_verbs_setup_devices(shared);
 	if (!code)
 		code = kvpull_verbs_setup_networks(shared, params->networks);
 	if (!code)
@@ -546,8 +538,8 @@ static int parts_open(struct verbs *verbs,
 	if (!code)
 		code = kvpull_verbs_reads_init(&verbs->reads, shared,
 					       verbs->peers, arena);
-	if (!code)
-		code = kvpull_verbs_reads_register(&verbs->reads);
+	for (at = 0; !code && at < shared->rail_count; at++)
+		code = kvpull_verbs_reads_register(&verbs->reads, at);
 	if (!code)
 		code = kvpull_verbs_connect_open(&verbs->connect);
 	return code ? code : kvpull_verbs_watch_open(&verbs->watch);
@@ -600,11 +592,6 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 	}
 	*transport = &verbs->transport;
 	return 0;
-}
-
-const char *kvpull_verbs_choice(const struct kvpull_transport *transport)
-{
-	return verbs_of_const(transport)->shared.devices[0].choice;
 }
 
 const struct kvpull_verbs_counts *

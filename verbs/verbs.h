@@ -81,8 +81,6 @@ kvpull_verbs_open(const struct kvpull_verbs_params *params,
 		  struct kvpull_arena *arena,
 		  struct kvpull_transport **transport);
 
-/* Device, port and GID of the first rail as chosen, for peers() and the doctor. */
-const char *kvpull_verbs_choice(const struct kvpull_transport *transport);
 const struct kvpull_verbs_counts *
 kvpull_verbs_counts(const struct kvpull_transport *transport);
 

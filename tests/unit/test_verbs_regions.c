@@ -99,7 +99,7 @@ static void region_of_an_address_is_found(void **state)
 		.fabric = fake_verbs_fabric(),
 		.log = &log,
 		.pd = &pd,
-		.region_bytes_max = UINT64_MAX,
+		.limits.max_mr_size = UINT64_MAX,
 	};
 	const uint8_t *at;
 	uint64_t bytes;
