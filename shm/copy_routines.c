@@ -14,8 +14,8 @@
 
 #define PAGE_LINES (4096u / KVPULL_LINE_BYTES)
 
-#define NEEDS_AVX2 1u
-#define NEEDS_AVX512 2u
+#define NEEDS_avx2 1u
+#define NEEDS_avx512 2u
 #define NEEDS_X86 4u
 
 #if defined(__SANITIZE_THREAD__)
@@ -159,56 +159,50 @@ static void streams_copy(const struct layout *layout,
 	kvpull_stores_fence();
 }
 
-#define STREAMS(name, kernel, stream_count, lane_count, apart)                 \
-	static void name##_copy(const struct kvpull_segment *segments,         \
-				uint32_t count, size_t bytes)                  \
+/* What a routine is called, its kernel, streams, lanes, and layout.apart. */
+#define ROUTINES(X, isa)                                                       \
+	X(isa, "1", 1, 1, 1, SIZE_MAX)                                         \
+	X(isa, "2", 2, 2, 2, SIZE_MAX)                                         \
+	X(isa, "4", 4, 4, 4, SIZE_MAX)                                         \
+	X(isa, "8", 8, 8, 8, SIZE_MAX)                                         \
+	X(isa, "2-ahead", 2_ahead, 2, 2, SIZE_MAX)                             \
+	X(isa, "4-ahead", 4_ahead, 4, 4, SIZE_MAX)                             \
+	X(isa, "8-ahead", 8_ahead, 8, 8, SIZE_MAX)                             \
+	X(isa, "2p", 2, 2, 1, PAGE_LINES)                                      \
+	X(isa, "4p", 4, 4, 1, PAGE_LINES)                                      \
+	X(isa, "8p", 8, 8, 1, PAGE_LINES)
+
+#define COPY(isa, name, kernel, stream_count, lane_count, apart)               \
+	static void isa##_##kernel##_##lane_count##_copy(                      \
+		const struct kvpull_segment *segments, uint32_t count,         \
+		size_t bytes)                                                  \
 	{                                                                      \
-		static const struct layout layout = { kvpull_##kernel,         \
-						      stream_count,            \
-						      lane_count, apart };     \
+		static const struct layout layout = {                          \
+			kvpull_##isa##_lines_##kernel, stream_count,           \
+			lane_count, apart                                      \
+		};                                                             \
                                                                                \
 		streams_copy(&layout, segments, count, bytes);                 \
 	}
+#define ROW(isa, name, kernel, stream_count, lane_count, apart)                \
+	{ #isa "-nt-" name, isa##_##kernel##_##lane_count##_copy,              \
+	  stream_count, lane_count, NEEDS_##isa },
 
-#define STREAMS_OF(isa)                                                        \
-	STREAMS(isa##_1, isa##_lines_1, 1, 1, SIZE_MAX)                        \
-	STREAMS(isa##_2, isa##_lines_2, 2, 2, SIZE_MAX)                        \
-	STREAMS(isa##_4, isa##_lines_4, 4, 4, SIZE_MAX)                        \
-	STREAMS(isa##_8, isa##_lines_8, 8, 8, SIZE_MAX)                        \
-	STREAMS(isa##_2_ahead, isa##_lines_2_ahead, 2, 2, SIZE_MAX)            \
-	STREAMS(isa##_4_ahead, isa##_lines_4_ahead, 4, 4, SIZE_MAX)            \
-	STREAMS(isa##_8_ahead, isa##_lines_8_ahead, 8, 8, SIZE_MAX)            \
-	STREAMS(isa##_2_page, isa##_lines_2, 2, 1, PAGE_LINES)                 \
-	STREAMS(isa##_4_page, isa##_lines_4, 4, 1, PAGE_LINES)                 \
-	STREAMS(isa##_8_page, isa##_lines_8, 8, 1, PAGE_LINES)
-
-STREAMS_OF(avx2)
-STREAMS_OF(avx512)
-
-#define ROUTINES_OF(isa, needs)                                                \
-	{ #isa "-nt-1", isa##_1_copy, 1, 1, needs },                           \
-		{ #isa "-nt-2", isa##_2_copy, 2, 2, needs },                   \
-		{ #isa "-nt-4", isa##_4_copy, 4, 4, needs },                   \
-		{ #isa "-nt-8", isa##_8_copy, 8, 8, needs },                   \
-		{ #isa "-nt-2-ahead", isa##_2_ahead_copy, 2, 2, needs },       \
-		{ #isa "-nt-4-ahead", isa##_4_ahead_copy, 4, 4, needs },       \
-		{ #isa "-nt-8-ahead", isa##_8_ahead_copy, 8, 8, needs },       \
-		{ #isa "-nt-2p", isa##_2_page_copy, 2, 1, needs },             \
-		{ #isa "-nt-4p", isa##_4_page_copy, 4, 1, needs },             \
-	{                                                                      \
-#isa "-nt-8p", isa##_8_page_copy, 8, 1, needs                  \
-	}
+ROUTINES(COPY, avx2)
+ROUTINES(COPY, avx512)
 
 #endif /* __x86_64__ */
 
+/* clang-format off */
 static const struct kvpull_copy_routine routines[] = {
 	{ "memcpy", memcpy_copy, 1, 1, 0 },
 #if defined(__x86_64__)
 	{ "movsb", movsb_copy, 1, 1, NEEDS_X86 },
-	ROUTINES_OF(avx2, NEEDS_AVX2),
-	ROUTINES_OF(avx512, NEEDS_AVX512),
+	ROUTINES(ROW, avx2)
+	ROUTINES(ROW, avx512)
 #endif
 };
+/* clang-format on */
 
 const struct kvpull_copy_routine *kvpull_copy_routines(uint32_t *count)
 {
@@ -219,9 +213,9 @@ const struct kvpull_copy_routine *kvpull_copy_routines(uint32_t *count)
 int kvpull_copy_usable(const struct kvpull_copy_routine *routine)
 {
 #if defined(__x86_64__)
-	if (routine->needs & NEEDS_AVX512)
+	if (routine->needs & NEEDS_avx512)
 		return __builtin_cpu_supports("avx512f") != 0;
-	if (routine->needs & NEEDS_AVX2)
+	if (routine->needs & NEEDS_avx2)
 		return __builtin_cpu_supports("avx2") != 0;
 	return 1;
 #else

@@ -35,35 +35,20 @@ typedef void (*kvpull_lines_fn)(const struct kvpull_streams *streams,
 				size_t line_count);
 
 #if defined(__x86_64__)
-/* Non-temporal stores, by number of streams; _ahead: with prefetch. */
-void kvpull_avx2_lines_1(const struct kvpull_streams *streams,
-			 size_t line_count);
-void kvpull_avx2_lines_2(const struct kvpull_streams *streams,
-			 size_t line_count);
-void kvpull_avx2_lines_4(const struct kvpull_streams *streams,
-			 size_t line_count);
-void kvpull_avx2_lines_8(const struct kvpull_streams *streams,
-			 size_t line_count);
-void kvpull_avx2_lines_2_ahead(const struct kvpull_streams *streams,
-			       size_t line_count);
-void kvpull_avx2_lines_4_ahead(const struct kvpull_streams *streams,
-			       size_t line_count);
-void kvpull_avx2_lines_8_ahead(const struct kvpull_streams *streams,
-			       size_t line_count);
-void kvpull_avx512_lines_1(const struct kvpull_streams *streams,
-			   size_t line_count);
-void kvpull_avx512_lines_2(const struct kvpull_streams *streams,
-			   size_t line_count);
-void kvpull_avx512_lines_4(const struct kvpull_streams *streams,
-			   size_t line_count);
-void kvpull_avx512_lines_8(const struct kvpull_streams *streams,
-			   size_t line_count);
-void kvpull_avx512_lines_2_ahead(const struct kvpull_streams *streams,
-				 size_t line_count);
-void kvpull_avx512_lines_4_ahead(const struct kvpull_streams *streams,
-				 size_t line_count);
-void kvpull_avx512_lines_8_ahead(const struct kvpull_streams *streams,
-				 size_t line_count);
+/* Non-temporal stores: a kernel's name, its streams, and if it prefetches. */
+#define KVPULL_KERNELS(X, isa)                                                 \
+	X(isa, 1, 1, 0)                                                        \
+	X(isa, 2, 2, 0)                                                        \
+	X(isa, 4, 4, 0)                                                        \
+	X(isa, 8, 8, 0)                                                        \
+	X(isa, 2_ahead, 2, 1)                                                  \
+	X(isa, 4_ahead, 4, 1)                                                  \
+	X(isa, 8_ahead, 8, 1)
+#define KVPULL_KERNEL_DECLARE(isa, name, streams, is_ahead)                    \
+	void kvpull_##isa##_lines_##name(const struct kvpull_streams *from_to, \
+					 size_t line_count);
+KVPULL_KERNELS(KVPULL_KERNEL_DECLARE, avx2)
+KVPULL_KERNELS(KVPULL_KERNEL_DECLARE, avx512)
 /* Earlier non-temporal stores come before every later store. */
 void kvpull_stores_fence(void);
 /* rep movsb: not seen by sanitizers, any size. */

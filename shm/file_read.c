@@ -30,10 +30,11 @@ int kvpull_files_open(struct kvpull_files *files, uint32_t read_max,
 		.read_max = read_max,
 		.pieces = kvpull_arena_take(arena, KVPULL_FILE_DEPTH,
 					    sizeof(*files->pieces)),
-		.queue = kvpull_arena_take(arena, read_max,
+		.reads = kvpull_arena_take(arena, read_max,
 					   sizeof(struct kvpull_file_read *))
 	};
-	if (!files->pieces || !files->queue)
+	kvpull_index_list_init(&files->queue, read_max, arena);
+	if (!files->pieces || !files->reads || !files->queue.links)
 		return KVPULL_ENOMEM;
 	/* Not of the arena: see close(). */
 	mapped = mmap(NULL, KVPULL_FILE_BOUNCE_BYTES, PROT_READ | PROT_WRITE,
@@ -88,28 +89,6 @@ int kvpull_files_prepare(struct kvpull_files *files,
 		code = kvpull_disk_open(&files->disk, wake_fd, files->log);
 	files->is_prepared = !code;
 	return code;
-}
-
-static void queue_push(struct kvpull_files *files,
-		       struct kvpull_file_read *file_read)
-{
-	uint32_t at = files->queue_first + files->queue_count;
-
-	kvpull_check(files->log, files->queue_count < files->read_max);
-	if (at >= files->read_max)
-		at -= files->read_max;
-	files->queue[at] = file_read;
-	files->queue_count++;
-}
-
-static struct kvpull_file_read *queue_pop(struct kvpull_files *files)
-{
-	struct kvpull_file_read *file_read = files->queue[files->queue_first];
-
-	if (++files->queue_first == files->read_max)
-		files->queue_first = 0;
-	files->queue_count--;
-	return file_read;
 }
 
 /* The next row that lies in a file; as kvpull_rows_next(). */
@@ -351,12 +330,13 @@ static void turns(struct kvpull_files *files)
 	uint32_t idle = 0;
 
 	/* Until a whole round of reads asks for nothing, or no piece is free. */
-	while (idle < files->queue_count && files->piece_free != KVPULL_NONE) {
-		struct kvpull_file_read *file_read = queue_pop(files);
+	while (idle < files->queue.count && files->piece_free != KVPULL_NONE) {
+		const uint32_t index = files->queue.first;
 
-		queue_push(files, file_read);
-		idle = file_read->exhausted ? idle + 1 : 0;
-		pieces_queue(files, file_read);
+		kvpull_index_list_remove(&files->queue, index);
+		kvpull_index_list_push(&files->queue, index);
+		idle = files->reads[index]->exhausted ? idle + 1 : 0;
+		pieces_queue(files, files->reads[index]);
 	}
 	kvpull_uring_flush(&files->uring);
 }
@@ -373,7 +353,9 @@ void kvpull_files_start(struct kvpull_files *files,
 {
 	*file_read =
 		(struct kvpull_file_read){ .read = read, .files = peer_files };
-	queue_push(files, file_read);
+	kvpull_check(files->log, read->index < files->read_max);
+	files->reads[read->index] = file_read;
+	kvpull_index_list_push(&files->queue, read->index);
 }
 
 void kvpull_files_cancel(struct kvpull_files *files,
@@ -387,17 +369,18 @@ uint32_t kvpull_files_poll(struct kvpull_files *files,
 			   struct kvpull_file_read **ended, uint32_t capacity)
 {
 	uint32_t count = 0;
-	uint32_t left;
+	uint32_t index;
+	uint32_t next;
 
 	results_take(files);
 	turns(files);
-	for (left = files->queue_count; left; left--) {
-		struct kvpull_file_read *file_read = queue_pop(files);
-
-		if (count < capacity && is_ended(file_read))
-			ended[count++] = file_read;
-		else
-			queue_push(files, file_read);
+	for (index = files->queue.first;
+	     index != KVPULL_INDEX_NONE && count < capacity; index = next) {
+		next = files->queue.links[index].next;
+		if (!is_ended(files->reads[index]))
+			continue;
+		ended[count++] = files->reads[index];
+		kvpull_index_list_remove(&files->queue, index);
 	}
 	return count;
 }
@@ -406,9 +389,9 @@ int kvpull_files_arm(struct kvpull_files *files)
 {
 	uint32_t i;
 
-	for (i = 0; i < files->queue_count; i++) {
-		const struct kvpull_file_read *file_read =
-			files->queue[(files->queue_first + i) % files->read_max];
+	for (i = files->queue.first; i != KVPULL_INDEX_NONE;
+	     i = files->queue.links[i].next) {
+		const struct kvpull_file_read *file_read = files->reads[i];
 
 		if (is_ended(file_read) ||
 		    (!file_read->exhausted && files->piece_free != KVPULL_NONE))

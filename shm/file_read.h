@@ -13,6 +13,7 @@
 #define KVPULL_SHM_FILE_READ_H
 
 #include "base/arena.h"
+#include "base/index.h"
 #include "base/transport.h"
 #include "shm/disk.h"
 #include "shm/file.h"
@@ -54,10 +55,9 @@ struct kvpull_files {
 	struct kvpull_uring uring;
 	struct kvpull_disk disk;          /* instead of it */
 	struct kvpull_file_piece *pieces; /* [KVPULL_FILE_DEPTH] */
-	struct kvpull_file_read **queue;  /* [read_max], a ring */
+	struct kvpull_file_read **reads;  /* [read_max], by index */
+	struct kvpull_index_list queue;   /* of them: in turns */
 	uint8_t *bounce;                  /* its own mapping */
-	uint32_t queue_first;
-	uint32_t queue_count;
 	uint32_t read_max;
 	uint32_t piece_free; /* KVPULL_NONE: none */
 	uint32_t is_prepared;

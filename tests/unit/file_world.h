@@ -257,6 +257,7 @@ static inline struct kvpull_strip *read_plain(struct world *world,
 
 static inline void start(struct world *world, uint32_t index)
 {
+	world->read[index].index = index;
 	kvpull_files_start(&world->files, &world->reads[index],
 			   &world->read[index], world->regions);
 }
@@ -319,7 +320,7 @@ static inline void pieces_are_back(struct world *world)
 		free_count++;
 	assert_int_equal(free_count, KVPULL_FILE_DEPTH);
 	assert_int_equal(in_flight(world), 0);
-	assert_int_equal(world->files.queue_count, 0);
+	assert_int_equal(world->files.queue.count, 0);
 	assert_int_equal(kvpull_files_arm(&world->files), 0);
 }
 
