@@ -106,8 +106,9 @@ int kvpull_copy_force(const char *routine_name)
 	return 0;
 }
 
-static void plan_init(struct kvpull_copy *copy, struct kvpull_copy_plan *plan,
-		      const struct kvpull_copy_job *job)
+static void plan_init(const struct kvpull_copy *copy,
+		      struct kvpull_copy_plan *plan,
+		      const struct kvpull_copy_job *job, uint64_t serial)
 {
 	/* F1 */
 	const struct kvpull_copy_routine *routine =
@@ -116,7 +117,7 @@ static void plan_init(struct kvpull_copy *copy, struct kvpull_copy_plan *plan,
 
 	if (routine)
 		kvpull_copy_choices_set(&choices, routine);
-	kvpull_copy_plan_init(plan, job, &choices, ++copy->serial);
+	kvpull_copy_plan_init(plan, job, &choices, serial);
 }
 
 static void worker_sleep(struct worker *worker)
@@ -388,7 +389,7 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	/* The ring is full of entries, and this one has shares left to begin. */
 	if (before && tail - copy->owner->at > copy->order_mask)
 		return KVPULL_EAGAIN;
-	plan_init(copy, &slot->plan, job);
+	plan_init(copy, &slot->plan, job, ++copy->serial);
 	slot->job = job;
 	slot->aborted = 0;
 	if (!slot->plan.share_count) {
@@ -502,13 +503,15 @@ void kvpull_copy_disarm(struct kvpull_copy *copy)
 	atomic_store_explicit(&copy->armed, 0, memory_order_relaxed);
 }
 
-void kvpull_copy_inline(struct kvpull_copy *copy, struct kvpull_copy_job *job)
+void kvpull_copy_inline(const struct kvpull_copy *copy,
+			struct kvpull_copy_job *job)
 {
 	struct kvpull_copy_cursor cursor = { 0 };
 	struct kvpull_copy_plan plan;
 	uint32_t i;
 
-	plan_init(copy, &plan, job);
+	/* The cursor knows no other plan. */
+	plan_init(copy, &plan, job, 1);
 	for (i = 0; i < plan.share_count; i++)
 		kvpull_copy_share(&plan, i, &cursor);
 	job->code = 0;

@@ -104,7 +104,8 @@ uint32_t kvpull_copy_poll(struct kvpull_copy *copy,
 int kvpull_copy_arm(struct kvpull_copy *copy);
 void kvpull_copy_disarm(struct kvpull_copy *copy);
 
-/* Copy a whole job on this thread. */
-void kvpull_copy_inline(struct kvpull_copy *copy, struct kvpull_copy_job *job);
+/* Copy a whole job on this thread, which may be any. */
+void kvpull_copy_inline(const struct kvpull_copy *copy,
+			struct kvpull_copy_job *job);
 
 #endif /* KVPULL_SHM_COPY_H */

@@ -25,6 +25,8 @@ enum welcome_fd {
 	FD_REGIONS
 };
 
+/* Between looks at a lost peer that the engine's thread reads. */
+#define PINNED_NS UINT64_C(100000)
 /* The largest ring that ring.h knows. */
 #define RING_RECORDS_MAX (UINT32_C(1) << 20)
 
@@ -167,6 +169,8 @@ void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
 	if (peer->state == KVPULL_SHM_PEER_GREETING)
 		peers->greeting_count--;
 	peer_hang_up(peers, peer);
+	if (peer->lent)
+		kvpull_mapping_close(peer->lent);
 	peer->state = KVPULL_SHM_PEER_LOST;
 	peer->code = code;
 	peers->lost_count++;
@@ -254,21 +258,36 @@ void kvpull_shm_peers_expire(struct kvpull_shm_peers *peers, uint64_t now_ns)
 	}
 }
 
+static int is_pinned(const struct kvpull_shm_peer *peer)
+{
+	return peer->lent && !kvpull_mapping_is_free(peer->lent);
+}
+
+/* When it is due by itself; no event tells when a pin ends. */
+static uint64_t peer_due_ns(const struct kvpull_shm_peers *peers,
+			    const struct kvpull_shm_peer *peer)
+{
+	const uint64_t now_ns = peers->shortage->now_ns;
+
+	if (peer->state == KVPULL_SHM_PEER_GREETING)
+		return peer->deadline_ns ? peer->deadline_ns :
+					   now_ns + peers->connect_ns;
+	if (peer->state == KVPULL_SHM_PEER_LOST && is_pinned(peer))
+		return now_ns + PINNED_NS;
+	return UINT64_MAX;
+}
+
 uint64_t kvpull_shm_peers_due_ns(const struct kvpull_shm_peers *peers)
 {
+	const uint32_t any = peers->greeting_count + peers->lost_count;
 	uint64_t due_ns = UINT64_MAX;
 	uint32_t i;
 
-	for (i = 0; peers->greeting_count && i < peers->peer_max; i++) {
-		const struct kvpull_shm_peer *peer = &peers->peers[i];
-		const uint64_t deadline_ns =
-			peer->deadline_ns ?
-				peer->deadline_ns :
-				peers->shortage->now_ns + peers->connect_ns;
+	for (i = 0; any && i < peers->peer_max; i++) {
+		const uint64_t at_ns = peer_due_ns(peers, &peers->peers[i]);
 
-		if (peer->state == KVPULL_SHM_PEER_GREETING &&
-		    deadline_ns < due_ns)
-			due_ns = deadline_ns;
+		if (at_ns < due_ns)
+			due_ns = at_ns;
 	}
 	return due_ns;
 }
@@ -283,7 +302,8 @@ void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 	     i++) {
 		struct kvpull_shm_peer *peer = &peers->peers[i];
 
-		if (peer->state != KVPULL_SHM_PEER_LOST || peer->reads_open)
+		if (peer->state != KVPULL_SHM_PEER_LOST || peer->reads_open ||
+		    is_pinned(peer))
 			continue;
 		kvpull_shm_batch_add(batch, KVPULL_EVENT_PEER_DOWN, i)->code =
 			peer->code;
@@ -301,7 +321,8 @@ int kvpull_shm_peers_are_due(const struct kvpull_shm_peers *peers)
 		const struct kvpull_shm_peer *peer = &peers->peers[i];
 
 		if (peer->state == KVPULL_SHM_PEER_LOST &&
-		    (!peer->reads_cancelled || !peer->reads_open))
+		    (!peer->reads_cancelled ||
+		     (!peer->reads_open && !is_pinned(peer))))
 			return 1;
 	}
 	return 0;
@@ -619,6 +640,22 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 	}
 	peer->state = KVPULL_SHM_PEER_ATTACHED;
 	peers->greeting_count--;
+	return 0;
+}
+
+int kvpull_shm_peer_lend(struct kvpull_shm_peers *peers, uint32_t index,
+			 struct kvpull_mapping *mapping)
+{
+	struct kvpull_shm_peer *peer = kvpull_shm_peer_at(peers, index);
+
+	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
+		return KVPULL_EPEER;
+	if (peer->foreign_count || peer->file_count)
+		return KVPULL_EUNSUPPORTED;
+	mapping->slot_count = peer->slot_count;
+	mapping->entries = (const void *)peer->entries_memory;
+	mapping->regions = peer->tables.regions;
+	peer->lent = mapping;
 	return 0;
 }
 

@@ -9,12 +9,13 @@
  * ATTACHED  attach: memory, ring         end, disconnect -> LOST
  * LOST      the end was seen             its last read ended -> FREE
  *
- * Memory stays mapped in LOST as long as a copy of it runs.
+ * Memory stays mapped in LOST as long as a copy of it runs, or it is pinned.
  */
 #ifndef KVPULL_SHM_PEER_H
 #define KVPULL_SHM_PEER_H
 
 #include "base/arena.h"
+#include "base/mapping.h"
 #include "base/ring.h"
 #include "base/transport.h"
 #include "shm/batch.h"
@@ -59,7 +60,8 @@ struct kvpull_shm_peer {
 	struct kvpull_identity identity;
 	uint64_t deadline_ns; /* GREETING; 0: not set yet */
 	uint32_t reads_open;
-	uint32_t reads_cancelled; /* LOST: done once */
+	uint32_t reads_cancelled;    /* LOST: done once */
+	struct kvpull_mapping *lent; /* to the engine's thread; NULL: not */
 
 	struct kvpull_parts welcome; /* its descriptors; -1: taken */
 	struct kvpull_shm_tables tables;
@@ -130,6 +132,10 @@ int KVPULL_MUST_CHECK kvpull_shm_peer_send(struct kvpull_transport *transport,
 int KVPULL_MUST_CHECK kvpull_shm_peer_attach(struct kvpull_shm_peers *peers,
 					     uint32_t index,
 					     const struct kvpull_serve *remote);
+/* All but how to copy. */
+int KVPULL_MUST_CHECK kvpull_shm_peer_lend(struct kvpull_shm_peers *peers,
+					   uint32_t index,
+					   struct kvpull_mapping *mapping);
 int KVPULL_MUST_CHECK
 kvpull_shm_peer_notify(struct kvpull_transport *transport, uint32_t index,
 		       const struct kvpull_record *record);

@@ -23,9 +23,10 @@
 
 /*
  * What the owner's thread copies by itself between the begin of one of its runs
- * and the next: small reads, and slices of foreign ones. About 30 us.
+ * and the next: small reads, and slices of foreign ones. As much again is copied
+ * from lent memory in a poll, which may be the same one.
  */
-#define KVPULL_SHM_POLL_BYTES 262144u
+#define KVPULL_SHM_POLL_BYTES 131072u
 
 enum kvpull_shm_read_state {
 	KVPULL_SHM_READ_IDLE = 0,

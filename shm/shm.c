@@ -42,6 +42,27 @@ static int shm_attach(struct kvpull_transport *transport, uint32_t peer,
 	return code;
 }
 
+/* By the engine's thread, beside whatever the owner does. */
+static int lent_copy(const struct kvpull_mapping *mapping,
+		     const struct kvpull_read *read)
+{
+	struct kvpull_copy_job job = { .read = read,
+				       .regions = mapping->regions };
+
+	kvpull_copy_inline(mapping->context, &job);
+	return job.code;
+}
+
+static int shm_lend(struct kvpull_transport *transport, uint32_t peer,
+		    struct kvpull_mapping *mapping)
+{
+	struct kvpull_shm *shm = kvpull_shm_of(transport);
+
+	mapping->copy = lent_copy;
+	mapping->context = shm->copy;
+	return kvpull_shm_peer_lend(&shm->peers, peer, mapping);
+}
+
 static void shm_disconnect(struct kvpull_transport *transport, uint32_t peer)
 {
 	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
@@ -255,6 +276,7 @@ static const struct kvpull_transport_ops shm_ops = {
 	.connect = kvpull_shm_peer_connect,
 	.peer_send = kvpull_shm_peer_send,
 	.attach = shm_attach,
+	.lend = shm_lend,
 	.disconnect = shm_disconnect,
 	.read_start = kvpull_shm_read_start,
 	.read_cancel = kvpull_shm_read_cancel,

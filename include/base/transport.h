@@ -195,6 +195,7 @@ static inline int kvpull_uid_is_listed(const uint32_t *uids, uint32_t uid_count,
 
 struct kvpull_transport;
 struct kvpull_ring; /* include/base/ring.h: producer's end of a consumer's ring */
+struct kvpull_mapping; /* include/base/mapping.h */
 
 struct kvpull_transport_ops {
 	const char *name; /* "shm", "verbs", "sim"; in tickets, logs, config */
@@ -232,6 +233,14 @@ struct kvpull_transport_ops {
 	 */
 	int (*attach)(struct kvpull_transport *transport, uint32_t peer,
 		      const struct kvpull_serve *remote);
+	/*
+	 * After attach(): fill in what the engine's thread may read by itself.
+	 * The route closes it as soon as the peer is lost; its memory stays,
+	 * and PEER_DOWN does not come, until it is free. 0; KVPULL_EUNSUPPORTED:
+	 * not all of the peer's memory is mapped. NULL: none ever is.
+	 */
+	int (*lend)(struct kvpull_transport *transport, uint32_t peer,
+		    struct kvpull_mapping *mapping);
 	/* Its reads end (READ_DONE), then PEER_DOWN. */
 	void (*disconnect)(struct kvpull_transport *transport, uint32_t peer);
 	/*

@@ -50,11 +50,11 @@
 	X(consumers_refused, TOTAL, PROGRESS(consumers_refused), "Consumer ranks refused at the handshake") \
 	X(rings_broken, TOTAL, OWN(rings_broken), "Consumer rings with an impossible tail") \
 	X(pulls_started, TOTAL, OWN(pulls_started), "Pulls started, without those refused at once") \
-	X(pulls_done, TOTAL, PROGRESS(pulls_done), "Pulls that succeeded") \
-	X(pulls_failed, TOTAL, PROGRESS(pulls_failed), "Pulls started that failed") \
-	X(pulls_expired, TOTAL, PROGRESS(pulls_expired), "Pulls that failed since the hold ended first") \
-	X(pulls_live, LIVE, PROGRESS(pulls_live), "Pulls now") \
-	X(bytes_pulled, TOTAL, PROGRESS(bytes_pulled), "Bytes read from peers") \
+	X(pulls_done, TOTAL, OWN(pulls_done), "Pulls that succeeded") \
+	X(pulls_failed, TOTAL, OWN(pulls_failed), "Pulls started that failed") \
+	X(pulls_expired, TOTAL, OWN(pulls_expired), "Pulls that failed since the hold ended first") \
+	X(pulls_live, LIVE, WORKER(pull_map.count), "Pulls now") \
+	X(bytes_pulled, TOTAL, OWN(bytes_pulled), "Bytes read from peers") \
 	X(peers_live, LIVE, PROGRESS(peers_live), "Producer ranks connected now") \
 	X(peer_connects, TOTAL, PROGRESS(peer_connects), "Connections made to producer ranks") \
 	X(peer_failures, TOTAL, PROGRESS(peer_failures), "Connections to producer ranks that failed") \

@@ -56,6 +56,8 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 					     sizeof(*handover->claims));
 	handover->consumers = kvpull_arena_take(arena, facts->caller_count_max,
 						sizeof(*handover->consumers));
+	handover->lent = kvpull_arena_take(arena, config->peers_max,
+					   sizeof(*handover->lent));
 	code = ring_take(engine, progress, facts, arena);
 	if (!code)
 		code = ring_take(progress, engine, facts, arena);

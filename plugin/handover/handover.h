@@ -6,9 +6,10 @@
  *   progress  plugin/progress: transports, peers, callers, claims, pulls
  *
  * They share what is here and nothing else: facts that neither changes once
- * regions are served, and slots whose indices travel through two rings. Who
- * holds the index owns the slot. Each index travels at most a fixed number of
- * times each way, and the rings are sized for all of them: neither is ever full.
+ * regions are served, slots whose indices travel through two rings, and peers'
+ * memory that the engine's thread pins while it copies. Who holds a slot's index
+ * owns the slot. Each index travels at most a fixed number of times each way, and
+ * the rings are sized for all of them: neither is ever full.
  */
 #ifndef KVPULL_PLUGIN_HANDOVER_H
 #define KVPULL_PLUGIN_HANDOVER_H
@@ -16,6 +17,7 @@
 #include <stdatomic.h>
 
 #include "base/arena.h"
+#include "base/mapping.h"
 #include "base/ring.h"
 #include "base/transport.h"
 #include "plugin/bytes/handshake.h"
@@ -109,11 +111,27 @@ struct kvpull_consumer {
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 };
 
+struct kvpull_plan; /* plugin/progress/plan.h */
+
+/*
+ * A peer's memory, lent to the engine's thread: progress fills it in, and opens
+ * the mapping. While that is pinned nothing of it changes.
+ */
+struct kvpull_lent {
+	struct kvpull_mapping mapping;
+	/* Whose it is, 0: nobody's; to find it without a pin. */
+	_Atomic uint64_t incarnation;
+	const struct kvpull_plan *plan;
+	uint32_t tp_rank;
+	uint32_t tp_size;
+};
+
 struct kvpull_handover {
 	struct kvpull_pull_order *pulls;      /* [pulls_max] */
 	struct kvpull_pull_outcome *outcomes; /* [pulls_max] */
 	struct kvpull_claim_order *claims;    /* [tickets_max] */
 	struct kvpull_consumer *consumers;    /* [caller_count_max] */
+	struct kvpull_lent *lent;             /* [peers_max] */
 	int engine_wake_fd;   /* eventfd; written for an engine that sleeps */
 	int progress_wake_fd; /* likewise */
 	/* Nobody new is let in. Orders nothing: written by the engine. */

@@ -5,6 +5,7 @@
  * progress.c  the loop, commands, events
  * serve.c     callers (producer's handshake)
  * remote.c    peers (consumer's handshake, reconnects, beats)
+ * lend.c      their memory, lent to the engine's thread
  * claim.c     claimed tickets, their notifications
  * pull.c      the pull's state machine
  * progress_status.c what the thread shows in the status file, and logs of pulls
@@ -312,6 +313,10 @@ void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_route *route,
 			 const struct kvpull_event *event, uint64_t now_ns);
 void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns);
+
+/* lend.c: a peer is up, or down. */
+void kvpull_lend(struct kvpull_progress *progress, uint32_t peer);
+void kvpull_lend_end(struct kvpull_progress *progress, uint32_t peer);
 
 /* claim.c */
 void kvpull_claim_new(struct kvpull_progress *progress, uint32_t claim,

@@ -260,9 +260,12 @@ static void parts_count(struct kvpull_progress *progress,
 		struct kvpull_status_peer *row =
 			&progress->facts->status->peers[part->peer];
 
-		kvpull_status_add(pull->code ? &row->failures : &row->pulls, 1);
+		/* Small pulls are counted by the engine's thread. */
+		kvpull_status_add_shared(
+			pull->code ? &row->failures : &row->pulls, 1);
 		if (!pull->code)
-			kvpull_status_add(&row->bytes, part->read.byte_count);
+			kvpull_status_add_shared(&row->bytes,
+						 part->read.byte_count);
 	}
 }
 

@@ -98,22 +98,6 @@ static void live_remove(struct kvpull_progress *progress,
 	progress->pulls[last].live_at = pull->live_at;
 }
 
-static void outcome_count(struct kvpull_progress *progress,
-			  const struct kvpull_pull *pull)
-{
-	struct kvpull_progress_counts *counts = progress->counts;
-
-	kvpull_count_add(&counts->pulls_live, UINT64_MAX);
-	if (!pull->code) {
-		kvpull_count_add(&counts->pulls_done, 1);
-		kvpull_count_add(&counts->bytes_pulled, pull->bytes);
-		return;
-	}
-	kvpull_count_add(&counts->pulls_failed, 1);
-	if (pull->code == KVPULL_EEXPIRED)
-		kvpull_count_add(&counts->pulls_expired, 1);
-}
-
 /* Nothing writes into its blocks: the engine may know. */
 static void pull_end(struct kvpull_progress *progress, uint32_t index)
 {
@@ -133,7 +117,6 @@ static void pull_end(struct kvpull_progress *progress, uint32_t index)
 	wait_leave(progress, index);
 	parts_free(progress, pull);
 	live_remove(progress, pull);
-	outcome_count(progress, pull);
 	if (pull->uses_claim) {
 		if (said && pull->order->flags & KVPULL_PULL_RELEASE)
 			kvpull_claim_release(progress, pull->order->claim);
@@ -573,7 +556,6 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	pull->done_ranks = 0;
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
-	kvpull_count_add(&progress->counts->pulls_live, 1);
 	pull->uses_claim = 0;
 	pull->first_ns = pull->came_ns = 0;
 	if (!claim->order || claim->order->serial != order->claim_serial ||

@@ -436,6 +436,7 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 	kvpull_show_peer_up(progress, index);
 	changed(progress, index);
 	progress->pulls_dirty = 1;
+	kvpull_lend(progress, index);
 }
 
 static void refused(struct kvpull_progress *progress,
@@ -491,6 +492,7 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 					    KVPULL_EPEER;
 
 	progress->remote_of[remote->route->peer_first + remote->handle] = NULL;
+	kvpull_lend_end(progress, index);
 	/* Its entry may be what claims wait for. */
 	progress->room_ns = now_ns;
 	kvpull_show_peer_down(progress, index, code);

@@ -24,6 +24,10 @@ struct kvpull_status_side {
 #define kvpull_status_add(word, more)                                          \
 	kvpull_status_set(word, kvpull_status_get(word) + (more))
 
+/* With two writers. */
+#define kvpull_status_add_shared(word, more)                                   \
+	((void)atomic_fetch_add_explicit(word, more, memory_order_relaxed))
+
 /* What happened; slot, generation and who name the request on both sides. */
 struct kvpull_status_note {
 	uint64_t at_ns;

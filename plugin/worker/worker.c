@@ -54,8 +54,8 @@ static void pulls_take(struct kvpull_worker *worker)
 	worker->ids_hot = kvpull_arena_take(hot, hot_count, ids_bytes);
 	worker->ids = kvpull_arena_take(
 		&worker->arena, config->pulls_max - hot_count, ids_bytes);
-	worker->pull_start = worker->pull_start_last = KVPULL_NONE;
-	worker->pull_done = worker->pull_done_last = KVPULL_NONE;
+	worker->pulls_start.first = worker->pulls_small.first = KVPULL_NONE;
+	worker->pulls_ended.first = KVPULL_NONE;
 	worker->pull_failed = KVPULL_NONE;
 }
 
@@ -649,6 +649,7 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 	if (code)
 		goto err_files;
 	worker->facts.cache_count = given->cache_count;
+	kvpull_small_init(worker);
 	worker->facts.serve.region_count = given->region_count;
 	(void)kvpull_serve_number_fds(&worker->facts.serve);
 	code = serve_start(worker, detail);

@@ -7,6 +7,7 @@
  * worker.c       open, close, regions
  * worker_step.c  step and result bytes
  * worker_slots.c slots to hand over, results to keep
+ * worker_small.c pulls that this thread copies itself
  * worker_poll.c  rings, sweep, reports
  * worker_sleep.c the descriptor on which an engine sleeps
  * worker_status.c what this thread shows in the status file
@@ -32,6 +33,11 @@ struct kvpull_pull_note {
 	uint32_t next;       /* in one of the lists of pulls */
 	uint32_t serial;     /* counts the slot's uses, never 0 */
 	uint32_t abort_told; /* TO_ABORT was pushed */
+};
+
+struct kvpull_pull_list {
+	uint32_t first; /* KVPULL_NONE: empty */
+	uint32_t last;
 };
 
 struct kvpull_claim_note {
@@ -95,13 +101,13 @@ struct kvpull_worker {
 	struct kvpull_index_pool claim_pool;
 	uint32_t *ids_hot; /* [KVPULL_PULLS_HOT][2][pull_blocks_max] */
 	uint32_t *ids;     /* of the other pulls, likewise */
-	/* List heads. */
-	uint32_t pull_start; /* pulls waiting for start_loads, in order */
-	uint32_t pull_start_last;
-	uint32_t pull_done; /* outcomes to report, in order */
-	uint32_t pull_done_last;
-	uint32_t pull_failed;           /* reported FAILED in the last poll */
-	struct kvpull_refused *refused; /* [requests_max] circular */
+	struct kvpull_pull_list pulls_start; /* wait for start_loads */
+	struct kvpull_pull_list pulls_small; /* this thread's, in the next poll */
+	struct kvpull_pull_list pulls_ended; /* to be reported */
+	uint32_t pull_failed; /* reported FAILED in the last poll: list head */
+	uint32_t lent_last;   /* of the handover's, which was used last */
+	uint64_t block_bytes[KVPULL_GROUPS_MAX]; /* of this rank, a block */
+	struct kvpull_refused *refused;          /* [requests_max] circular */
 	uint32_t refused_first;
 	uint32_t refused_count;
 	struct kvpull_map pull_map;         /* key -> pull */
@@ -125,6 +131,7 @@ struct kvpull_worker {
 	int timer_fd;
 	uint64_t timer_set_ns;
 	uint64_t broken_say_ns; /* next line on a broken ring */
+	uint32_t wake_due; /* progress sleeps, and was told: enum in _slots.c */
 	uint32_t events_wanted;
 	uint32_t events_armed; /* whatever comes makes its descriptor readable */
 	uint32_t events_kept; /* its descriptor is readable, by our own doing */
@@ -166,9 +173,31 @@ int kvpull_worker_regions_register(struct kvpull_worker *worker,
 				   struct kvpull_error_detail *detail);
 
 /* worker_slots.c */
-/* Hand an index to the progress thread and wake it. */
+/*
+ * Hand an index to the progress thread, which wake() wakes if it sleeps. What
+ * was told later than that can wait for the poll, and what a poll with small
+ * pulls tells for the call after: a wake-up takes longer than those pulls do. At
+ * the latest the thread looks by itself, within a second.
+ */
 void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
 			uint32_t index, uint64_t serial);
+void kvpull_worker_tell_later(struct kvpull_worker *worker, uint32_t kind,
+			      uint32_t index, uint64_t serial);
+/* At the end of a call. */
+void kvpull_worker_wake(struct kvpull_worker *worker);
+/* Of what can wait, too. */
+void kvpull_worker_wake_all(struct kvpull_worker *worker);
+void kvpull_pulls_add(struct kvpull_worker *worker,
+		      struct kvpull_pull_list *list, uint32_t index);
+/* The first of a list that is not empty. */
+uint32_t kvpull_pulls_take(struct kvpull_worker *worker,
+			   struct kvpull_pull_list *list);
+/* To the progress thread, for good. */
+void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index);
+/* Told at most once a pull and a ticket: the ring has room for that. */
+void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
+/* Its pulls are handed over before. */
+void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
 /* Keep a result for the scheduler half; room was checked by the caller. */
 void kvpull_worker_result_add(struct kvpull_worker *worker,
 			      const struct kvpull_worker_result *result);
@@ -181,6 +210,8 @@ void kvpull_worker_stats_get(struct kvpull_worker *worker,
 			     union kvpull_worker_counts *stats, uint32_t reset);
 void kvpull_worker_show_hold(struct kvpull_worker *worker,
 			     const struct kvpull_command *command);
+/* A small pull of this thread's has ended. */
+void kvpull_worker_show_small(struct kvpull_worker *worker, uint32_t index);
 void kvpull_worker_show_step(struct kvpull_worker *worker, uint64_t begun_ns);
 /* It has a place in the hold table, which another may have had before. */
 void kvpull_worker_show_joined(struct kvpull_worker *worker, uint32_t index);
@@ -213,9 +244,17 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 int kvpull_worker_start_loads(struct kvpull_worker *worker);
 int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 			       size_t capacity, size_t *byte_count);
-/* Told at most once a pull and a ticket: the ring has room for that. */
-void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
-void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
+
+/* worker_small.c */
+/* Regions are known: bytes of blocks. */
+void kvpull_small_init(struct kvpull_worker *worker);
+/* 1: this pull is small, and the memory of all its peers is lent. */
+int kvpull_small_fits(struct kvpull_worker *worker, uint32_t index);
+/* 1: all that a ticket's claim needs to know is there: no peer has to be called. */
+int kvpull_small_knows(struct kvpull_worker *worker,
+		       const struct kvpull_claim_order *claim);
+/* A part of a poll. Return: pulls that ended or were handed over. */
+uint32_t kvpull_small_run(struct kvpull_worker *worker, uint64_t now_ns);
 
 /* worker_sleep.c */
 int kvpull_worker_event_fd(struct kvpull_worker *worker);

@@ -20,17 +20,6 @@
 #define FETCH_HOLD 24u
 #define FETCH_END 12u
 
-static void list_append(struct kvpull_worker *worker, uint32_t *first,
-			uint32_t *last, uint32_t index)
-{
-	worker->pull_notes[index].next = KVPULL_NONE;
-	if (*first == KVPULL_NONE)
-		*first = index;
-	else
-		worker->pull_notes[*last].next = index;
-	*last = index;
-}
-
 static void consumer_drop(struct kvpull_worker *worker, uint32_t index)
 {
 	worker->consumer_notes[index].dropped = 1;
@@ -223,8 +212,8 @@ static uint32_t progress_drain(struct kvpull_worker *worker, uint64_t now_ns)
 			consumer_down(worker, record.slot, now_ns);
 			break;
 		case KVPULL_FROM_PULL:
-			list_append(worker, &worker->pull_done,
-				    &worker->pull_done_last, record.slot);
+			kvpull_pulls_add(worker, &worker->pulls_ended,
+					 record.slot);
 			break;
 		case KVPULL_FROM_CLAIM:
 			claim_free(worker, record.slot);
@@ -316,22 +305,24 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 	pull_end_result(worker, order->key, outcome->code, record.bytes);
 	kvpull_map_remove(&worker->pull_map, order->key);
 	if (!outcome->code) {
+		worker->stats.pulls_done++;
+		worker->stats.bytes_pulled += outcome->bytes;
 		kvpull_index_pool_give(&worker->pull_pool, index);
 		return;
 	}
+	worker->stats.pulls_failed++;
+	worker->stats.pulls_expired += outcome->code == KVPULL_EEXPIRED;
 	worker->pull_notes[index].next = worker->pull_failed;
 	worker->pull_failed = index;
 }
 
 static void pulls_report(struct kvpull_worker *worker, struct record_sink *sink)
 {
-	while (worker->pull_done != KVPULL_NONE && sink->room &&
-	       kvpull_worker_result_room(worker)) {
-		const uint32_t index = worker->pull_done;
-
-		worker->pull_done = worker->pull_notes[index].next;
-		pull_report(worker, index, sink);
-	}
+	while (worker->pulls_ended.first != KVPULL_NONE && sink->room &&
+	       kvpull_worker_result_room(worker))
+		pull_report(worker,
+			    kvpull_pulls_take(worker, &worker->pulls_ended),
+			    sink);
 	while (worker->refused_count && sink->room &&
 	       kvpull_worker_result_room(worker)) {
 		const struct kvpull_refused *refused =
@@ -381,9 +372,14 @@ static void holds_report(struct kvpull_worker *worker, struct record_sink *sink)
 	sink->sent += count;
 }
 
+/* *worked: what was done. Return: small pulls that were done. */
 static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 			  struct record_sink *sink, uint32_t *worked)
 {
+	/* First, so that progress says their releases in this poll. */
+	const uint32_t small = kvpull_small_run(worker, now_ns);
+
+	*worked += small;
 	if (worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
 		*worked +=
 			(uint32_t)kvpull_progress_run(worker->progress, now_ns);
@@ -394,7 +390,15 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 	kvpull_holds_publish(worker->holds);
 	pulls_report(worker, sink);
 	holds_report(worker, sink);
-	return sink->count;
+	return small;
+}
+
+/* 1: more is there than this poll told. */
+static uint32_t more_is_due(const struct kvpull_worker *worker,
+			    const struct record_sink *sink)
+{
+	return !sink->room || sink->count >= ENDS_MAX ||
+	       worker->pulls_small.first != KVPULL_NONE || worker->wake_due;
 }
 
 int kvpull_worker_poll(struct kvpull_worker *worker,
@@ -405,31 +409,32 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 				    0, 0 };
 	const uint64_t now_ns = kvpull_facts_now(&worker->facts);
 	uint32_t worked = 0;
-	uint32_t count;
+	uint32_t small;
 	uint64_t took_ns;
 
 	kvpull_status_set(&worker->status.engine.thread->ran_ns, now_ns);
 	kvpull_worker_failed_free(worker);
-	count = poll_once(worker, now_ns, &sink, &worked);
+	small = poll_once(worker, now_ns, &sink, &worked);
 	/* What there is to tell goes first; the next poll does the rest. */
-	if (worker->events_wanted && (count || !capacity)) {
-		kvpull_sleep_told(worker,
-				  count == capacity || count >= ENDS_MAX);
+	if (worker->events_wanted && (sink.count || !capacity)) {
+		kvpull_sleep_told(worker, more_is_due(worker, &sink));
 	} else if (worker->events_wanted) {
 		if (kvpull_sleep_arm(worker)) {
-			count = poll_once(worker, now_ns, &sink, &worked);
+			small += poll_once(worker, now_ns, &sink, &worked);
 			/* What armed for this may have been disarmed by it. */
 			worked++;
 		}
 		kvpull_sleep_ready(worker, worked);
 	}
-	if (worked || count) {
+	if (!small)
+		kvpull_worker_wake_all(worker);
+	if (worked || sink.count) {
 		took_ns = kvpull_facts_now(&worker->facts) - now_ns;
 		if (took_ns > worker->stats.poll_ns_max)
 			worker->stats.poll_ns_max = took_ns;
 		kvpull_worker_show_poll(worker, took_ns, sink.sent);
 	}
-	return (int)count;
+	return (int)sink.count;
 }
 
 int kvpull_worker_progress(struct kvpull_worker *worker)

@@ -7,11 +7,113 @@
 
 #include <sys/eventfd.h>
 
+/* Of a progress thread that sleeps, and was told something. */
+enum wake_due {
+	WAKE_NOTHING = 0,
+	WAKE_LATER, /* by the next call */
+	WAKE_NOW    /* by the end of this one */
+};
+
+void kvpull_worker_tell_later(struct kvpull_worker *worker, uint32_t kind,
+			      uint32_t index, uint64_t serial)
+{
+	if (kvpull_handover_push(&worker->end, kind, index, serial) &&
+	    worker->wake_due == WAKE_NOTHING)
+		worker->wake_due = WAKE_LATER;
+}
+
 void kvpull_worker_tell(struct kvpull_worker *worker, uint32_t kind,
 			uint32_t index, uint64_t serial)
 {
-	if (kvpull_handover_push(&worker->end, kind, index, serial))
-		(void)eventfd_write(worker->handover.progress_wake_fd, 1);
+	kvpull_worker_tell_later(worker, kind, index, serial);
+	/* A ring says that its reader sleeps once a sleep. */
+	if (worker->wake_due != WAKE_NOTHING)
+		worker->wake_due = WAKE_NOW;
+}
+
+void kvpull_worker_wake_all(struct kvpull_worker *worker)
+{
+	if (worker->wake_due == WAKE_NOTHING)
+		return;
+	worker->wake_due = WAKE_NOTHING;
+	(void)eventfd_write(worker->handover.progress_wake_fd, 1);
+}
+
+void kvpull_worker_wake(struct kvpull_worker *worker)
+{
+	if (worker->wake_due == WAKE_NOW)
+		kvpull_worker_wake_all(worker);
+}
+
+void kvpull_pulls_add(struct kvpull_worker *worker,
+		      struct kvpull_pull_list *list, uint32_t index)
+{
+	worker->pull_notes[index].next = KVPULL_NONE;
+	if (list->first == KVPULL_NONE)
+		list->first = index;
+	else
+		worker->pull_notes[list->last].next = index;
+	list->last = index;
+}
+
+uint32_t kvpull_pulls_take(struct kvpull_worker *worker,
+			   struct kvpull_pull_list *list)
+{
+	const uint32_t index = list->first;
+
+	list->first = worker->pull_notes[index].next;
+	worker->pull_notes[index].next = KVPULL_NONE;
+	return index;
+}
+
+void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index)
+{
+	kvpull_worker_tell(worker, KVPULL_TO_PULL, index,
+			   worker->pull_notes[index].serial);
+}
+
+/* That pull, or those of that claim; KVPULL_NONE: any. The others stay. */
+static void pulls_hand_over(struct kvpull_worker *worker,
+			    struct kvpull_pull_list *list, uint32_t only,
+			    uint32_t claim)
+{
+	struct kvpull_pull_list stay = { KVPULL_NONE, KVPULL_NONE };
+
+	while (list->first != KVPULL_NONE) {
+		const uint32_t index = kvpull_pulls_take(worker, list);
+
+		if ((only != KVPULL_NONE && index != only) ||
+		    (claim != KVPULL_NONE &&
+		     worker->handover.pulls[index].claim != claim))
+			kvpull_pulls_add(worker, &stay, index);
+		else
+			kvpull_pull_hand_over(worker, index);
+	}
+	*list = stay;
+}
+
+void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
+{
+	struct kvpull_pull_note *note = &worker->pull_notes[index];
+
+	if (note->abort_told)
+		return;
+	note->abort_told = 1;
+	/* One that has not begun is begun to be ended: one way out. */
+	pulls_hand_over(worker, &worker->pulls_start, index, KVPULL_NONE);
+	pulls_hand_over(worker, &worker->pulls_small, index, KVPULL_NONE);
+	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, note->serial);
+}
+
+void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
+{
+	if (worker->claim_notes[index].release_told)
+		return;
+	worker->claim_notes[index].release_told = 1;
+	pulls_hand_over(worker, &worker->pulls_start, KVPULL_NONE, index);
+	pulls_hand_over(worker, &worker->pulls_small, KVPULL_NONE, index);
+	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index,
+			   worker->handover.claims[index].serial);
 }
 
 uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker)

@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 
+#include "base/params.h"
+
 #define SAY_NS KVPULL_NS_PER_S /* between lines on full tables */
 
 static uint64_t count_of(const _Atomic uint64_t *counter)
@@ -81,6 +83,52 @@ void kvpull_worker_show_hold(struct kvpull_worker *worker,
 
 	kvpull_status_hold_blocks(row, command->blocks);
 	kvpull_status_label(row->label, command->label);
+}
+
+static void small_note(struct kvpull_worker *worker,
+		       const struct kvpull_claim_order *claim,
+		       enum kvpull_status_what what, uint64_t at_ns, int code)
+{
+	const struct kvpull_status_note note = {
+		.at_ns = at_ns,
+		.generation = claim->generation,
+		.who = claim->ranks[0].incarnation,
+		.slot = claim->slot,
+		.what = what,
+		.arg = -code,
+	};
+
+	kvpull_status_note(&worker->status.engine, &note);
+}
+
+void kvpull_worker_show_small(struct kvpull_worker *worker, uint32_t index)
+{
+	const struct kvpull_pull_order *order = &worker->handover.pulls[index];
+	const struct kvpull_pull_outcome *outcome =
+		&worker->handover.outcomes[index];
+	const struct kvpull_claim_order *claim =
+		&worker->handover.claims[order->claim];
+	const uint64_t took_ns = outcome->ended_ns - order->started_ns;
+
+	small_note(worker, claim, KVPULL_DID_PULL, order->started_ns, 0);
+	small_note(worker, claim,
+		   outcome->code ? KVPULL_DID_FAILED : KVPULL_DID_LOADED,
+		   outcome->ended_ns, outcome->code);
+	if (!outcome->code) {
+		kvpull_status_took(&worker->status.engine, KVPULL_TIMES_PULL,
+				   took_ns, 1);
+		return;
+	}
+	kvpull_status_failed(&worker->status.engine, outcome->code);
+	kvpull_warn(&worker->facts.log,
+		    "pull of request %s key %" PRIu64 " failed after %" PRIu64
+		    " ms: %s: %s; peer %s, slot %u generation %" PRIu64
+		    " of %016" PRIx64,
+		    order->label, order->key, took_ns / KVPULL_NS_PER_MS,
+		    kvpull_error_name(outcome->code),
+		    kvpull_error_text(outcome->code), claim->ranks[0].address,
+		    claim->slot, claim->generation,
+		    claim->ranks[0].incarnation);
 }
 
 /* Who has that place in the hold table, or had it last; NULL: nobody. */

@@ -112,7 +112,13 @@ static void apply_claim(struct kvpull_worker *worker,
 	claim->rank_count = command->rank_count;
 	memcpy(claim->ranks, command->ranks,
 	       command->rank_count * sizeof(*claim->ranks));
-	kvpull_worker_tell(worker, KVPULL_TO_CLAIM, index, claim->serial);
+	/* A peer that is there is told in time, even by a thread that sleeps. */
+	if (kvpull_small_knows(worker, claim))
+		kvpull_worker_tell_later(worker, KVPULL_TO_CLAIM, index,
+					 claim->serial);
+	else
+		kvpull_worker_tell(worker, KVPULL_TO_CLAIM, index,
+				   claim->serial);
 }
 
 static uint32_t *ids_of(const struct kvpull_worker *worker, uint32_t index)
@@ -193,62 +199,8 @@ static void apply_pull(struct kvpull_worker *worker,
 	(void)kvpull_index_pool_take(&worker->pull_pool);
 	worker->handover.pulls[index].claim = claim;
 	pull_fill(worker, index, command);
-	if (worker->pull_start_last == KVPULL_NONE)
-		worker->pull_start = index;
-	else
-		worker->pull_notes[worker->pull_start_last].next = index;
-	worker->pull_start_last = index;
+	kvpull_pulls_add(worker, &worker->pulls_start, index);
 	worker->stats.pulls_started++;
-}
-
-/*
- * Of those that wait for start_loads(), in order: that pull, or those of that
- * claim; KVPULL_NONE: whichever. The others wait on.
- */
-static void pulls_start(struct kvpull_worker *worker, uint32_t only,
-			uint32_t claim)
-{
-	uint32_t *from = &worker->pull_start;
-	uint32_t last = KVPULL_NONE;
-
-	while (*from != KVPULL_NONE) {
-		const uint32_t index = *from;
-		struct kvpull_pull_note *note = &worker->pull_notes[index];
-
-		if ((only != KVPULL_NONE && index != only) ||
-		    (claim != KVPULL_NONE &&
-		     worker->handover.pulls[index].claim != claim)) {
-			last = index;
-			from = &note->next;
-			continue;
-		}
-		*from = note->next;
-		note->next = KVPULL_NONE;
-		kvpull_worker_tell(worker, KVPULL_TO_PULL, index, note->serial);
-	}
-	worker->pull_start_last = last;
-}
-
-void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index)
-{
-	struct kvpull_pull_note *note = &worker->pull_notes[index];
-
-	if (note->abort_told)
-		return;
-	note->abort_told = 1;
-	/* One that waits for start_loads is started to be ended: one way out. */
-	pulls_start(worker, index, KVPULL_NONE);
-	kvpull_worker_tell(worker, KVPULL_TO_ABORT, index, note->serial);
-}
-
-void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
-{
-	if (worker->claim_notes[index].release_told)
-		return;
-	worker->claim_notes[index].release_told = 1;
-	pulls_start(worker, KVPULL_NONE, index);
-	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index,
-			   worker->handover.claims[index].serial);
 }
 
 static void apply_abort(struct kvpull_worker *worker,
@@ -390,6 +342,8 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	uint32_t index;
 	int code;
 
+	/* Of what the last poll left. */
+	kvpull_worker_wake_all(worker);
 	if (!byte_count)
 		return 0;
 	now_ns = kvpull_facts_now(&worker->facts);
@@ -436,15 +390,26 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	if (header.record_count)
 		kvpull_worker_poll_due(worker);
 	kvpull_worker_show_step(worker, now_ns);
+	kvpull_worker_wake(worker);
 	return 0;
 }
 
 int kvpull_worker_start_loads(struct kvpull_worker *worker)
 {
-	if (worker->pull_start != KVPULL_NONE &&
-	    worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
-		kvpull_worker_poll_due(worker);
-	pulls_start(worker, KVPULL_NONE, KVPULL_NONE);
+	while (worker->pulls_start.first != KVPULL_NONE) {
+		const uint32_t index =
+			kvpull_pulls_take(worker, &worker->pulls_start);
+		const int is_small = kvpull_small_fits(worker, index);
+
+		if (is_small)
+			kvpull_pulls_add(worker, &worker->pulls_small, index);
+		else
+			kvpull_pull_hand_over(worker, index);
+		if (is_small ||
+		    worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
+			kvpull_worker_poll_due(worker);
+	}
+	kvpull_worker_wake(worker);
 	return 0;
 }
 
@@ -517,6 +482,7 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 	uint64_t open;
 	uint32_t index;
 
+	kvpull_worker_wake_all(worker);
 	open = worker->result_next - worker->result_first;
 	if (!open && worker->step_told == worker->step_sequence &&
 	    worker->step_gap_told == worker->step_gap) {

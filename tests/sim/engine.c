@@ -543,3 +543,17 @@ void sim_proc_turn(struct sim_proc *proc)
 	if (sim_chance(world, 850))
 		proc_poll(proc);
 }
+
+void sim_producer_meanwhile(struct sim_proc *proc)
+{
+	struct sim_instance *instance = proc->instance;
+
+	if (!instance->alive)
+		return;
+	sim_proc_turn(proc);
+	if (proc->world->now_ns < instance->stalled_ns)
+		return;
+	sim_engine_results(instance);
+	sim_producer_turn(instance);
+	sim_engine_step(instance);
+}

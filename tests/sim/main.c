@@ -108,10 +108,11 @@ int main(int argc, char **argv)
 	       " expired), %" PRIu64 " rejects, %" PRIu64
 	       " corrupt tickets, %" PRIu64 " deaths, %" PRIu64
 	       " connections lost, %" PRIu64 " cut, %" PRIu64
-	       " pulls went on after one\n",
+	       " pulls went on after one, %" PRIu64
+	       " parts copied by engines\n",
 	       total.loaded, total.failed, total.eexpired, total.rejects,
 	       total.corrupt, total.kills, total.losses, total.cuts,
-	       total.resumed);
+	       total.resumed, total.small);
 	printf("%" PRIu64 " passed, 0 failed, 0 skipped\n", sim_passed);
 	return 0;
 }

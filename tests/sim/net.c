@@ -166,6 +166,31 @@ static void unanswered_note(const struct sim_conn *conn)
 		proc->unanswered |= UINT64_C(1) << rank_bit(conn->server);
 }
 
+/* Of some connections the memory is lent, of others it is not. */
+static int sim_lend(struct kvpull_transport *transport, uint32_t peer,
+		    struct kvpull_mapping *mapping)
+{
+	struct sim_transport *own = of(transport);
+	struct sim_conn *conn = own->peers[peer];
+
+	if (!conn || conn->closing || !sim_chance(own->proc->world, 600))
+		return KVPULL_EUNSUPPORTED;
+	mapping->slot_count = conn->server->transport.serve->slot_count;
+	mapping->entries = conn->server->transport.serve->entries;
+	mapping->copy = sim_lent_copy;
+	mapping->context = conn;
+	conn->lent = mapping;
+	return 0;
+}
+
+/* Nobody may copy from it any more. */
+static void lent_close(struct sim_conn *conn)
+{
+	if (conn->lent)
+		kvpull_mapping_close(conn->lent);
+	conn->lent = NULL;
+}
+
 static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
 {
 	struct sim_transport *own = of(transport);
@@ -178,6 +203,7 @@ static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
 		  peer, 0);
 	conn->closing = 1;
 	unanswered_note(conn);
+	lent_close(conn);
 	if (!conn->lost)
 		(void)sim_queue_put(world, &conn->to_server, SIM_CLOSE, NULL,
 				    0);
@@ -471,6 +497,7 @@ static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
 			continue;
 		own->peers[conn->peer] = NULL;
 		own->was_cut[conn->peer] = conn->cut;
+		lent_close(conn);
 		conn->client_done = 1;
 		conn_free(conn);
 		break;
@@ -565,9 +592,9 @@ static void sim_close(struct kvpull_transport *transport)
 	.rings = sim_rings, .fd = sim_fd, .doorbell_fd = sim_doorbell_fd,      \
 	.close = sim_close,
 
-static const struct kvpull_transport_ops ops = { .name = "sim",
-						 .vouches = 1,
-						 OPS };
+static const struct kvpull_transport_ops ops = {
+	.name = "sim", .vouches = 1, .lend = sim_lend, OPS
+};
 static const struct kvpull_transport_ops network_ops = { .name = "sim", OPS };
 
 struct kvpull_transport *
@@ -622,6 +649,11 @@ void sim_net_kill(struct sim_proc *proc)
 						     &conn->to_server :
 						     &conn->to_client);
 		hang_up(world, conn);
+		/* A dead one's memory stays; it is read as it is. */
+		if (conn->client == proc)
+			conn->lent = NULL;
+		else if (proc->transport.closed)
+			lent_close(conn);
 		if (conn->client == proc)
 			conn->client_done = 1;
 		else

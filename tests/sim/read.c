@@ -90,6 +90,35 @@ static uint32_t pieces(const struct kvpull_read *read)
 	return count;
 }
 
+/* All at once for the consumer; not for the producer. */
+int sim_lent_copy(const struct kvpull_mapping *mapping,
+		  const struct kvpull_read *read)
+{
+	struct sim_conn *conn = mapping->context;
+	struct sim_proc *proc = conn->client;
+	struct sim_world *world = proc->world;
+	struct kvpull_read own = *read;
+	struct sim_read mine = {
+		.read = &own,
+		.conn = conn,
+		.piece_count = pieces(read),
+		.key = proc->block_key[read->local_ids[0]],
+	};
+	uint32_t at;
+
+	if (!conn->lent || kvpull_mapping_take(conn->lent))
+		sim_fail(world, "process %u copies without a pin", proc->index);
+	if (!is_readable(conn))
+		return KVPULL_EPEER;
+	for (at = 0; at < mine.piece_count; at++) {
+		piece_copy(proc, &mine, at);
+		if (sim_chance(world, 100))
+			sim_producer_meanwhile(conn->server);
+	}
+	world->counts.small++;
+	return 0;
+}
+
 static void step(struct sim_proc *proc, struct sim_read *mine)
 {
 	const uint32_t count = mine->piece_count - mine->first;

@@ -133,6 +133,7 @@ struct sim_conn {
 	struct kvpull_ring ring;
 	struct kvpull_ring_writer writer;
 	void *ring_memory;
+	struct kvpull_mapping *lent; /* to the client's engine; NULL: not */
 	struct kvpull_record notes[SIM_RECORDS]; /* in the ring, not polled */
 };
 
@@ -365,7 +366,7 @@ struct sim_event {
 struct sim_counts {
 	uint64_t turns, holds, released, expired, ended, frees, siblings;
 	uint64_t loaded, failed, eexpired, rejects, kills, losses, cuts, polls;
-	uint64_t resumed;
+	uint64_t resumed, small;
 	uint64_t digests_wrong, corrupt, aborts;
 };
 
@@ -451,6 +452,9 @@ void sim_read_cancel(struct kvpull_transport *transport, uint32_t peer,
 int sim_check_start(struct kvpull_transport *transport, uint32_t peer,
 		    struct kvpull_read *read);
 void sim_reads_run(struct sim_proc *proc);
+/* As in the seam: a small pull, by the consumer's engine. */
+int sim_lent_copy(const struct kvpull_mapping *mapping,
+		  const struct kvpull_read *read);
 /* Its reads end now; READ_DONE comes at the next poll. */
 void sim_reads_end(struct sim_conn *conn, int32_t code);
 uint32_t sim_reads_told(struct sim_transport *transport,
@@ -474,6 +478,8 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank);
 void sim_engine_step(struct sim_instance *instance);
 void sim_engine_results(struct sim_instance *instance);
 void sim_proc_turn(struct sim_proc *proc);
+/* A producer goes on while a consumer copies. */
+void sim_producer_meanwhile(struct sim_proc *proc);
 /* It beats now: may it? */
 void sim_engine_beats(const struct sim_proc *proc);
 void sim_engine_record(struct sim_proc *proc,

@@ -44,6 +44,7 @@ static void config_fill(struct sim_instance *instance)
 		.abort_revokes = instance->abort_revokes,
 		.progress = KVPULL_PROGRESS_CALLER,
 		.huge = KVPULL_OFF,
+		.inline_bytes = 65536,
 		.pulls_max = shape->pulls,
 		.pull_blocks_max = 64,
 		.peers_max = shape->peers,

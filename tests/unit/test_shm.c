@@ -630,9 +630,9 @@ static void killed_producer_of_foreign_memory_is_seen(void **state)
 	}
 	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(world_attach(&world, &world.serve), 0);
-	read = world_read(&world, 16);
+	read = world_read(&world, 8);
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
-	world_read_verify(&world, 16);
+	world_read_verify(&world, 8);
 	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
 	assert_int_equal(read.entry.incarnation, WORLD_INCARNATION);
 	assert_int_equal(kill(child, SIGKILL), 0);

@@ -11,7 +11,7 @@
 #include "tests/unit/shm_world.h"
 
 #define READS 20u
-#define READ_BLOCKS 16u /* 64 KiB: an inline read of the largest size */
+#define READ_BLOCKS 8u /* 32 KiB: what is copied as soon as it is started */
 #define READ_BYTES ((uint64_t)READ_BLOCKS * WORLD_BLOCK_BYTES)
 #define RUN_READS (KVPULL_SHM_POLL_BYTES / (uint32_t)READ_BYTES)
 

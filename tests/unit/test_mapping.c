@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two threads on one mapping: whoever reads under a pin sees memory that is
+ * there, whole, and the owner takes it away only afterwards. Under TSan each of
+ * the orderings of mapping.h counts.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/mapping.h"
+
+#define WORDS 64u
+#define ROUNDS 20000u
+
+struct shared {
+	struct kvpull_mapping mapping;
+	uint64_t words[WORDS]; /* all alike; 0: unmapped */
+	_Atomic uint32_t stop;
+	uint64_t reads;
+	uint64_t wrong;
+};
+
+static void *reader_main(void *argument)
+{
+	struct shared *shared = argument;
+
+	while (!atomic_load_explicit(&shared->stop, memory_order_relaxed)) {
+		uint64_t first;
+		uint32_t at;
+
+		if (!kvpull_mapping_take(&shared->mapping)) {
+			(void)sched_yield();
+			continue;
+		}
+		first = shared->words[0];
+		shared->wrong += !first;
+		for (at = 1; at < WORDS; at++)
+			shared->wrong += shared->words[at] != first;
+		shared->reads++;
+		kvpull_mapping_give(&shared->mapping);
+	}
+	return NULL;
+}
+
+static void words_set(struct shared *shared, uint64_t value)
+{
+	uint32_t at;
+
+	for (at = 0; at < WORDS; at++)
+		shared->words[at] = value;
+}
+
+static void memory_goes_after_the_pin(void **state)
+{
+	static struct shared shared;
+	pthread_t reader;
+	uint64_t round;
+
+	(void)state;
+	assert_int_equal(pthread_create(&reader, NULL, reader_main, &shared),
+			 0);
+	for (round = 1; round <= ROUNDS; round++) {
+		words_set(&shared, round);
+		kvpull_mapping_open(&shared.mapping);
+		if (round % 4 == 0)
+			(void)sched_yield();
+		kvpull_mapping_close(&shared.mapping);
+		while (!kvpull_mapping_is_free(&shared.mapping))
+			(void)sched_yield();
+		words_set(&shared, 0);
+	}
+	atomic_store_explicit(&shared.stop, 1, memory_order_relaxed);
+	assert_int_equal(pthread_join(reader, NULL), 0);
+	assert_int_equal(shared.wrong, 0);
+	assert_true(shared.reads > 0);
+}
+
+static void closed_mapping_is_not_pinned(void **state)
+{
+	struct kvpull_mapping mapping = { 0 };
+
+	(void)state;
+	assert_false(kvpull_mapping_take(&mapping));
+	kvpull_mapping_open(&mapping);
+	assert_true(kvpull_mapping_is_open(&mapping));
+	assert_true(kvpull_mapping_take(&mapping));
+	kvpull_mapping_close(&mapping);
+	assert_false(kvpull_mapping_is_open(&mapping));
+	assert_false(kvpull_mapping_is_free(&mapping));
+	kvpull_mapping_give(&mapping);
+	assert_true(kvpull_mapping_is_free(&mapping));
+	assert_false(kvpull_mapping_take(&mapping));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_goes_after_the_pin),
+		cmocka_unit_test(closed_mapping_is_not_pinned),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
