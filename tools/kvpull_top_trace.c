@@ -239,7 +239,11 @@ static void worker_name(const struct writer *writer)
 static void worker_trace(struct writer *writer, const struct top_worker *worker,
 			 uint32_t index)
 {
+	static const enum kvpull_status_part parts[] = {
+		KVPULL_STATUS_ENGINE_EVENTS, KVPULL_STATUS_PROGRESS_EVENTS
+	};
 	struct kvpull_status_note note;
+	uint32_t part;
 	uint64_t at;
 
 	writer->worker = worker;
@@ -247,14 +251,14 @@ static void worker_trace(struct writer *writer, const struct top_worker *worker,
 	writer->process = index + 1;
 	writer->span_count = 0;
 	worker_name(writer);
-	for (at = 0; top_event(worker, KVPULL_STATUS_ENGINE_EVENTS, at, &note);
-	     at++)
-		producer_event(writer, &note);
-	for (at = 0;
-	     top_event(worker, KVPULL_STATUS_PROGRESS_EVENTS, at, &note); at++)
-		if (note.what >= KVPULL_DID_CLAIM_TICKET &&
-		    note.what <= KVPULL_DID_FAILED)
-			consumer_event(writer, &note);
+	/* Each thread's in turn: a span begins and ends in one of them. */
+	for (part = 0; part < 2; part++)
+		for (at = 0; top_event(worker, parts[part], at, &note); at++)
+			if (note.what >= KVPULL_DID_CLAIM_TICKET &&
+			    note.what <= KVPULL_DID_FAILED)
+				consumer_event(writer, &note);
+			else
+				producer_event(writer, &note);
 }
 
 int top_trace(const struct top *top, const char *path)

@@ -129,7 +129,10 @@ enum kvpull_status_what {
 	/* progress thread, producer: slot is the consumer's row */
 	KVPULL_DID_JOIN,  /* who: the consumer's instance; arg: its rank */
 	KVPULL_DID_LEAVE, /* likewise */
-	/* progress thread, consumer; who: the producer rank's incarnation */
+	/*
+	 * consumer; who: the producer rank's incarnation. Progress thread, but
+	 * for pulls that the engine's thread copies: PULL, LOADED, FAILED.
+	 */
 	KVPULL_DID_CLAIM_TICKET, /* arg: the producer's rank */
 	KVPULL_DID_RELEASE_TICKET,
 	KVPULL_DID_PULL,   /* begun; the pull's first rank */

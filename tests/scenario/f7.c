@@ -28,6 +28,8 @@
 #define TICKETS 1024u     /* power of two; in flight between P and D */
 #define BLOCKS 8u         /* of a request */
 #define BLOCK_BYTES 8192u /* as a rule */
+#define SMALL_BLOCKS 4u   /* of a request whose other half D has */
+#define INLINE_BYTES 49152u
 #define HOLDS_MAX 256u
 #define POOL_BLOCKS (HOLDS_MAX * BLOCKS)
 #define HOLD_MS 10u
@@ -51,8 +53,7 @@ struct arena {
 	_Atomic uint64_t pushed;
 	_Atomic uint64_t popped;
 	_Atomic uint32_t stop;
-	uint64_t tries, loaded, expired, failed, wrong, torn;
-	uint64_t holds, holds_expired;
+	struct f7_counts counts;
 	struct ticket tickets[TICKETS];
 };
 
@@ -206,14 +207,14 @@ static int engine_start(struct engine *engine, const char *id,
 	(void)snprintf(
 		config, sizeof(config),
 		"{\"socket_dir\":\"%s\",\"progress\":\"caller\","
-		"%s"
+		"%s\"inline_bytes\":%u,"
 		"\"lease_ms\":%u,\"hold_max_ms\":%u,"
 		"\"deadline_ms\":%u,\"max_holds\":1024}",
 		scenario->folder,
 		setup->shares ?
 			"\"copy_threads\":1,\"progress_copies\":\"yes\"," :
-			"\"copy_threads\":0,\"inline_bytes\":131072,",
-		hold_ms(), hold_ms(), 1000 * scenario->patience);
+			"\"copy_threads\":0,",
+		INLINE_BYTES, hold_ms(), hold_ms(), 1000 * scenario->patience);
 	return params.ops ? engine_open(engine, &params) : KVPULL_ECONFIG;
 }
 
@@ -268,7 +269,6 @@ static int hold_make(struct producer *producer, uint64_t seed)
 		scenario_fail("P: not held");
 	engine->next_key++;
 	producer->live++;
-	producer->arena->holds++;
 	ticket->bytes = (uint32_t)finish.ticket_bytes;
 	ticket->seed = seed;
 	ticket->taken_ns = engine_now_ns();
@@ -287,11 +287,8 @@ static void producer_turn(struct producer *producer, uint64_t *seed)
 			*seed += 1000003;
 	if (engine_step(&producer->engine))
 		scenario_fail("P: step");
-	while (engine_event(&producer->engine, &event)) {
-		producer->arena->holds_expired +=
-			event.reason == KVPULL_END_EXPIRED;
+	while (engine_event(&producer->engine, &event))
 		hold_ended(producer, event.key);
-	}
 	if (producer->setup->mode == F7_THREAD)
 		blocks_back(producer);
 }
@@ -393,13 +390,26 @@ static int is_missed(const struct consumer *consumer,
 	       engine_now_ns() > moment_ns(consumer, ticket);
 }
 
+static enum f7_size size_of(const struct ticket *ticket)
+{
+	return ticket->seed & 1 ? F7_SMALL : F7_LARGE;
+}
+
+/* Of the blocks of a ticket D reads the last ones. */
+static uint32_t first_of(const struct ticket *ticket)
+{
+	return size_of(ticket) == F7_SMALL ? BLOCKS - SMALL_BLOCKS : 0;
+}
+
 static int pull_command(struct consumer *consumer, const struct ticket *ticket,
 			uint64_t key, const uint32_t *ids)
 {
 	const struct kvpull_scheduler_ops *ops =
 		consumer->engine.ops->scheduler;
 	struct kvpull_scheduler *scheduler = consumer->engine.scheduler;
-	const struct kvpull_blocks blocks = { .block_count = BLOCKS,
+	const uint32_t first = first_of(ticket);
+	const struct kvpull_blocks blocks = { .first_index = first,
+					      .block_count = BLOCKS - first,
 					      .block_ids = ids };
 	struct kvpull_allocation allocation = {
 		.struct_size = sizeof(allocation),
@@ -416,7 +426,7 @@ static int pull_command(struct consumer *consumer, const struct ticket *ticket,
 	request.ticket = ticket->text;
 	request.ticket_bytes = ticket->bytes;
 	if (ops->request_new(scheduler, &request) ||
-	    ops->matched_tokens(scheduler, key, 0,
+	    ops->matched_tokens(scheduler, key, first * 16,
 				&allocation.external_tokens) !=
 		    KVPULL_MATCH_LOAD ||
 	    ops->allocated(scheduler, &allocation))
@@ -428,26 +438,31 @@ static void outcome_count(struct consumer *consumer,
 			  const struct engine_event *event,
 			  const struct ticket *ticket, const uint32_t *ids)
 {
-	struct arena *arena = consumer->arena;
+	struct f7_counts *counts = &consumer->arena->counts;
+	const enum f7_size size = size_of(ticket);
+	const uint32_t first = first_of(ticket);
 	uint32_t wrong = 0;
 	uint32_t index;
 
-	arena->tries++;
+	counts->tries++;
 	consumer->window_tries++;
 	if (event->kind == KVPULL_POLL_FAILED) {
 		consumer->window_expired++;
-		arena->expired += event->reason == KVPULL_EEXPIRED;
-		arena->failed += event->reason != KVPULL_EEXPIRED;
+		counts->expired += event->reason == KVPULL_EEXPIRED;
+		if (event->reason != KVPULL_EEXPIRED)
+			counts->failed_for = event->reason;
+		counts->failed += event->reason != KVPULL_EEXPIRED;
 		return;
 	}
-	for (index = 0; index < BLOCKS; index++)
-		wrong += engine_block_wrong(&consumer->engine, 0, ids[index],
+	for (index = first; index < BLOCKS; index++)
+		wrong += engine_block_wrong(&consumer->engine, 0,
+					    ids[index - first],
 					    ticket->seed + index * 4096u) != 0;
-	arena->loaded++;
+	counts->loaded++;
 	/* A library that does not check comes too late all the same. */
 	consumer->window_expired += wrong != 0;
-	arena->wrong += wrong != 0;
-	arena->torn += wrong && wrong < BLOCKS;
+	counts->wrong[size] += wrong != 0;
+	counts->torn[size] += wrong && wrong < BLOCKS - first;
 }
 
 /* Three of four tries are to come too late; far from that, in large steps. */
@@ -474,9 +489,10 @@ static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
 	struct kvpull_finish finish = { .struct_size = sizeof(finish),
 					.key = key };
 	struct engine_event event = { 0 };
+	const uint32_t count = BLOCKS - first_of(ticket);
 	uint32_t ids[BLOCKS];
 
-	if (engine_blocks_take(engine, ids, BLOCKS) ||
+	if (engine_blocks_take(engine, ids, count) ||
 	    !moment_wait(consumer, ticket))
 		return;
 	if (pull_command(consumer, ticket, key, ids))
@@ -491,7 +507,7 @@ static void consumer_try(struct consumer *consumer, const struct ticket *ticket)
 	outcome_count(consumer, &event, ticket, ids);
 	(void)engine->ops->scheduler->request_finished(engine->scheduler,
 						       &finish);
-	engine_blocks_give(engine, ids, BLOCKS);
+	engine_blocks_give(engine, ids, count);
 }
 
 static void consumer_main(const struct scenario *scenario, struct arena *arena,
@@ -538,6 +554,14 @@ static pid_t child(const struct scenario *scenario, struct arena *arena,
 	abort();
 }
 
+static int is_torn(const struct arena *arena, const struct f7_setup *setup)
+{
+	const uint64_t *torn = arena->counts.torn;
+
+	return setup->until_torn && torn[F7_LARGE] >= setup->until_torn &&
+	       torn[F7_SMALL] >= setup->until_torn;
+}
+
 void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	    struct f7_counts *counts)
 {
@@ -550,10 +574,9 @@ void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	scenario_check(arena != MAP_FAILED, "out of memory");
 	pids[0] = child(scenario, arena, setup, producer_main);
 	pids[1] = child(scenario, arena, setup, consumer_main);
-	while ((arena->tries < setup->tries ||
-		arena->expired < setup->expired) &&
-	       engine_now_ns() < until &&
-	       !(setup->until_torn && arena->torn >= setup->until_torn)) {
+	while ((arena->counts.tries < setup->tries ||
+		arena->counts.expired < setup->expired) &&
+	       engine_now_ns() < until && !is_torn(arena, setup)) {
 		scenario_sleep_ns(SCENARIO_NS_PER_MS);
 		scenario_check(waitpid(pids[0], NULL, WNOHANG) == 0 &&
 				       waitpid(pids[1], NULL, WNOHANG) == 0,
@@ -565,14 +588,6 @@ void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	scenario_check(!statuses[0] && !statuses[1],
 		       "engines ended with status 0x%x, 0x%x",
 		       (unsigned)statuses[0], (unsigned)statuses[1]);
-	*counts = (struct f7_counts){
-		.tries = arena->tries,
-		.loaded = arena->loaded,
-		.expired = arena->expired,
-		.failed = arena->failed,
-		.wrong = arena->wrong,
-		.torn = arena->torn,
-		.holds_expired = arena->holds_expired,
-	};
+	*counts = arena->counts;
 	(void)munmap(arena, sizeof(*arena));
 }

@@ -17,16 +17,24 @@ struct f7_setup {
 	uint64_t tries;
 	uint64_t expired; /* of these, at least */
 	uint64_t limit_ns;
-	uint64_t until_torn;  /* stop at so many believed torn reads; 0: no */
-	uint32_t block_bytes; /* eight blocks a pull; 0: 8 KiB */
+	uint64_t until_torn; /* stop at so many of each size; 0: no */
+	uint32_t block_bytes; /* eight a large pull, four a small one; 0: 8 KiB */
 	uint32_t shares;      /* 1: a copy thread and progress share a pull */
+};
+
+/* Every other pull is a small one: on one node the engine's thread copies it. */
+enum f7_size {
+	F7_LARGE,
+	F7_SMALL,
+	F7_SIZES
 };
 
 struct f7_counts {
 	uint64_t tries, loaded, expired, failed;
-	uint64_t wrong; /* pulls that were believed and had wrong bytes */
-	uint64_t torn;  /* of these: overwritten while they were read */
-	uint64_t holds_expired;
+	int64_t failed_for; /* the last one */
+	/* Pulls that were believed and had wrong bytes. */
+	uint64_t wrong[F7_SIZES];
+	uint64_t torn[F7_SIZES]; /* of these: overwritten while they were read */
 };
 
 void f7_run(const struct scenario *scenario, const struct f7_setup *setup,

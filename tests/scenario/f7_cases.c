@@ -12,16 +12,18 @@ static void race_judge(const struct scenario *scenario,
 		       const struct f7_setup *setup)
 {
 	struct f7_counts counts;
+	uint64_t wrong;
 
 	f7_run(scenario, setup, &counts);
+	wrong = counts.wrong[F7_LARGE] + counts.wrong[F7_SMALL];
 	scenario_say(
 		"%llu tries, %llu (%.1f %%) expired, %.1f %% loaded, %llu wrong",
 		(unsigned long long)counts.tries,
 		(unsigned long long)counts.expired,
 		100.0 * (double)counts.expired / (double)counts.tries,
 		100.0 * (double)counts.loaded / (double)counts.tries,
-		(unsigned long long)counts.wrong);
-	scenario_check(!counts.wrong, "wrong bytes were believed");
+		(unsigned long long)wrong);
+	scenario_check(!wrong, "wrong bytes were believed");
 	scenario_check(counts.tries >= setup->tries / 4,
 		       "too few tries in the time");
 	scenario_check(counts.expired >= setup->expired,
@@ -30,8 +32,9 @@ static void race_judge(const struct scenario *scenario,
 		       "less than 1 %% expired");
 	scenario_check(counts.loaded * 100 >= counts.tries,
 		       "less than 1 %% succeeded");
-	scenario_check(!counts.failed, "%llu failed for another reason",
-		       (unsigned long long)counts.failed);
+	scenario_check(!counts.failed, "%llu failed for another reason: %lld",
+		       (unsigned long long)counts.failed,
+		       (long long)counts.failed_for);
 }
 
 static void race_run(const struct scenario *scenario, enum f7_mode mode)
@@ -88,22 +91,28 @@ static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
 		.until_torn = scenario->full ? 10 : 1,
 	};
 	struct f7_counts counts;
+	uint32_t size;
 
 	f7_run(scenario, &setup, &counts);
-	scenario_say("%llu tries, %llu wrong, %llu of them torn",
-		     (unsigned long long)counts.tries,
-		     (unsigned long long)counts.wrong,
-		     (unsigned long long)counts.torn);
-	scenario_check(counts.wrong > 0,
-		       "no wrong bytes: the check is not tested");
-	/* A torn read is one that a check before the read would believe. */
-	scenario_check(counts.torn > 0 || !scenario->full,
-		       "no torn reads: the race is not tested");
+	for (size = 0; size < F7_SIZES; size++) {
+		scenario_say("%s%s: %llu wrong, %llu of them torn",
+			     size ? "; " : "", size ? "small" : "large",
+			     (unsigned long long)counts.wrong[size],
+			     (unsigned long long)counts.torn[size]);
+		scenario_check(counts.wrong[size] > 0,
+			       "no wrong bytes: the check is not tested");
+		/* A check before the read would believe a torn one. */
+		scenario_check(counts.torn[size] > 0 || !scenario->full,
+			       "no torn reads: the race is not tested");
+	}
+	scenario_say("; %llu tries", (unsigned long long)counts.tries);
 }
 
 static void f7_unchecked(const struct scenario *scenario)
 {
-	mutant_use("nocheck", "plugin/progress/pull.c",
+	/* Of both threads that copy. */
+	mutant_use("nocheck",
+		   "plugin/progress/pull.c plugin/worker/worker_small.c",
 		   "s/if (!kvpull_revocation_is_live(/if (0 \\&\\& "
 		   "!kvpull_revocation_is_live(/");
 	mutant_run(scenario, F7_IN_POLL);

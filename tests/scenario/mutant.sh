@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Build the library with one file changed: mutant.sh BUILD NAME FILE SED. BUILD is
-# a build folder of this tree; its objects are taken over, so that make compiles
-# only what the change reaches. Prints the library's path. Exit status 77: no
-# source tree here.
+# Build the library with files changed: mutant.sh BUILD NAME "FILE ..." SED. BUILD
+# is a build folder of this tree; its objects are taken over, so that make
+# compiles only what the change reaches. Prints the library's path. Exit status
+# 77: no source tree here.
 set -eu
-build=$1 name=$2 file=$3 script=$4
-cd "$(dirname "$0")/../.." && test -f "$file" && test -f Makefile || exit 77
+build=$1 name=$2 files=$3 script=$4
+cd "$(dirname "$0")/../.." && test -d plugin && test -f Makefile || exit 77
 build=$(cd "$build" && pwd)
 tree=$build/mutants/$name
 
@@ -20,11 +20,13 @@ done
 cp -p "$build/flags" "$tree/obj"
 find "$tree/obj" -name '*.d' \
 	-exec sed -i 's#^[^ ]*/\(\(include\|plugin\|shm\|verbs\)/[a-z_0-9/]*\.o\):#obj/\1:#' {} +
-sed "$script" "$file" >"$tree/$file"
-if cmp -s "$file" "$tree/$file"; then
-	echo "$file: the mutation changes nothing" >&2
-	exit 1
-fi
+for file in $files; do
+	sed "$script" "$file" >"$tree/$file"
+	if cmp -s "$file" "$tree/$file"; then
+		echo "$file: the mutation changes nothing" >&2
+		exit 1
+	fi
+done
 
 # Objects tell which sanitizer they want.
 variant=release
@@ -39,7 +41,7 @@ env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
 # All of it takes half a minute, which is the time of the test that asked.
 compiled=$(grep -c '^  CC' "$tree/log") || :
 if [ "$compiled" -gt 3 ]; then
-	echo "$compiled files were compiled for a change of $file" >&2
+	echo "$compiled files were compiled for a change of $files" >&2
 	exit 1
 fi
 echo "$tree/obj/libkvpull.so.1"
