@@ -24,7 +24,8 @@
  *   each third of lease_ms, though nothing is to be scheduled: a worker whose
  *   half has said nothing for two leases (the longer of its own and the
  *   producer's) beats only for pulls that run, so that the producer has its
- *   blocks back within three.
+ *   blocks back within three. Where both halves of an engine of one rank live
+ *   in one process, worker_attach() tells the worker without a step.
  * - Threads: all calls on one scheduler handle from one thread at a time, all
  *   calls on one worker handle likewise. Nothing blocks but open, close,
  *   memory_alloc and regions_register. Callbacks (log, fatal) run on the
@@ -351,6 +352,19 @@ struct kvpull_scheduler_ops {
 	int (*counters)(struct kvpull_scheduler *scheduler,
 			struct kvpull_counter *counters, uint32_t capacity,
 			size_t counter_bytes);
+	/**
+	 * The worker of an engine of one rank lives in this process: what the
+	 * scheduler half has to say goes to it at once, in request_finished(),
+	 * request_rejected() and step_build(), which then answers with 0 bytes.
+	 * So a release reaches it though no step is made any more; with
+	 * progress=caller it is sent in the next poll(). All calls on the two
+	 * handles are from one thread at a time. Before the first step_build(),
+	 * and again for another worker. Before that worker is closed: NULL, or
+	 * no call on this half but close().
+	 * Return 0; KVPULL_EINVAL (tp_size is not 1, NULL scheduler).
+	 */
+	int (*worker_attach)(struct kvpull_scheduler *scheduler,
+			     struct kvpull_worker *worker);
 };
 
 /* Region kinds. */

@@ -237,10 +237,12 @@ static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 {
 	struct kvpull_blocks groups[KVPULL_GROUPS_MAX];
 	struct kvpull_finish own;
+	uint64_t now_ns;
 	int code;
 
 	if (!scheduler)
 		return KVPULL_EINVAL;
+	now_ns = kvpull_clock_ns();
 	code = kvpull_params_take(&own, sizeof(own), finish);
 	if (!code && !is_buffer(own.ticket, own.ticket_capacity))
 		code = KVPULL_EINVAL;
@@ -249,8 +251,9 @@ static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 				   own.group_bytes);
 	if (code)
 		return code;
-	code = kvpull_scheduler_request_finished(scheduler, &own,
-						 kvpull_clock_ns());
+	code = kvpull_scheduler_request_finished(scheduler, &own, now_ns);
+	/* What a worker does not take is said again. */
+	(void)kvpull_scheduler_say(scheduler, now_ns);
 	if (finish->struct_size >=
 	    offsetof(struct kvpull_finish, ticket_bytes) +
 		    sizeof(finish->ticket_bytes))
@@ -261,10 +264,24 @@ static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 static int scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 				      const void *ticket, size_t ticket_bytes)
 {
+	uint64_t now_ns;
+	int code;
+
 	if (!scheduler || !is_buffer(ticket, ticket_bytes))
 		return KVPULL_EINVAL;
-	return kvpull_scheduler_request_rejected(
-		scheduler, ticket, ticket_bytes, kvpull_clock_ns());
+	now_ns = kvpull_clock_ns();
+	code = kvpull_scheduler_request_rejected(scheduler, ticket,
+						 ticket_bytes, now_ns);
+	(void)kvpull_scheduler_say(scheduler, now_ns);
+	return code;
+}
+
+static int scheduler_worker_attach(struct kvpull_scheduler *scheduler,
+				   struct kvpull_worker *worker)
+{
+	return scheduler ? kvpull_scheduler_worker_attach(scheduler, worker,
+							  kvpull_worker_step) :
+			   KVPULL_EINVAL;
 }
 
 static int scheduler_ticket_get(struct kvpull_scheduler *scheduler,
@@ -521,6 +538,7 @@ static const struct kvpull_scheduler_ops scheduler_ops = {
 	.drain = scheduler_drain,
 	.stats = scheduler_stats,
 	.counters = scheduler_counters,
+	.worker_attach = scheduler_worker_attach,
 };
 
 static const struct kvpull_worker_ops worker_ops = {

@@ -38,6 +38,8 @@
 
 /* A command without arrays, and then some. */
 #define COMMAND_BYTES_SMALL 128u
+/* Of a message to one rank. */
+#define HEADER_BYTES_MAX 1024u
 /* A worker says at most 1024 results at once, the oldest first. */
 #define ACKS_WANTED_AT 512u
 
@@ -60,6 +62,11 @@ void kvpull_outbox_init(struct kvpull_outbox *outbox,
 	outbox->ring = (uint8_t *)kvpull_arena_take(arena, 1, outbox->capacity);
 	outbox->scratch = (uint8_t *)kvpull_arena_take(
 		arena, 1, KVPULL_COMMAND_BYTES_MAX);
+	if (outbox->rank_count == 1) {
+		outbox->message_bytes = outbox->capacity + HEADER_BYTES_MAX;
+		outbox->message = (uint8_t *)kvpull_arena_take(
+			arena, 1, outbox->message_bytes);
+	}
 	for (rank = 0; rank < outbox->rank_count; rank++)
 		outbox->ranks[rank].base = 1;
 }

@@ -28,6 +28,8 @@ struct kvpull_outbox {
 	uint64_t incarnation; /* of the scheduler half */
 	uint8_t *ring;        /* [capacity] encoded commands */
 	uint8_t *scratch;     /* [KVPULL_COMMAND_BYTES_MAX] */
+	uint8_t *message;     /* of one rank: the largest fits; else NULL */
+	size_t message_bytes;
 	size_t capacity;
 	uint64_t head_at; /* free-running byte counts */
 	uint64_t send_at;

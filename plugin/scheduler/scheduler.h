@@ -20,6 +20,10 @@
 
 struct kvpull_scheduler;
 
+/* A worker's step(). */
+typedef int kvpull_step_fn(struct kvpull_worker *worker, const void *bytes,
+			   size_t byte_count);
+
 struct kvpull_scheduler_setup {
 	const struct kvpull_log *log; /* copied */
 	const struct kvpull_config *config;
@@ -59,6 +63,12 @@ int kvpull_scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
 				uint64_t key, void *ticket, size_t capacity,
 				size_t *ticket_bytes);
+/* step: what the worker is told with. */
+int kvpull_scheduler_worker_attach(struct kvpull_scheduler *scheduler,
+				   struct kvpull_worker *worker,
+				   kvpull_step_fn *step);
+/* All that is unsaid, to a worker that is attached; else nothing. */
+int kvpull_scheduler_say(struct kvpull_scheduler *scheduler, uint64_t now_ns);
 int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 				size_t capacity, size_t *byte_count,
 				uint64_t now_ns);

@@ -145,9 +145,8 @@ static void keep_alive(struct kvpull_scheduler *scheduler, uint64_t now_ns)
 				    scheduler->demand.lease_ns / 3, now_ns);
 }
 
-int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
-				size_t capacity, size_t *byte_count,
-				uint64_t now_ns)
+static int step_build(struct kvpull_scheduler *scheduler, void *bytes,
+		      size_t capacity, size_t *byte_count, uint64_t now_ns)
 {
 	int code;
 
@@ -162,6 +161,45 @@ int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 	if (!code && *byte_count)
 		scheduler->stats.steps_built++;
 	return code;
+}
+
+int kvpull_scheduler_worker_attach(struct kvpull_scheduler *scheduler,
+				   struct kvpull_worker *worker,
+				   kvpull_step_fn *step)
+{
+	if (scheduler->tp_size != 1)
+		return KVPULL_EINVAL;
+	scheduler->worker = worker;
+	scheduler->worker_step = step;
+	return 0;
+}
+
+int kvpull_scheduler_say(struct kvpull_scheduler *scheduler, uint64_t now_ns)
+{
+	struct kvpull_outbox *outbox = &scheduler->outbox;
+	size_t byte_count;
+	int code;
+
+	if (!scheduler->worker)
+		return 0;
+	code = step_build(scheduler, outbox->message, outbox->message_bytes,
+			  &byte_count, now_ns);
+	kvpull_check(scheduler->log, !code);
+	return byte_count ?
+		       scheduler->worker_step(scheduler->worker,
+					      outbox->message, byte_count) :
+		       0;
+}
+
+int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
+				size_t capacity, size_t *byte_count,
+				uint64_t now_ns)
+{
+	if (!scheduler->worker)
+		return step_build(scheduler, bytes, capacity, byte_count,
+				  now_ns);
+	*byte_count = 0;
+	return kvpull_scheduler_say(scheduler, now_ns);
 }
 
 /*

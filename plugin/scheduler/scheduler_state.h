@@ -67,6 +67,8 @@ struct kvpull_scheduler {
 	struct kvpull_slots slots;
 	struct kvpull_demand demand;
 	struct kvpull_outbox outbox;
+	struct kvpull_worker *worker; /* of this process; NULL: steps travel */
+	kvpull_step_fn *worker_step;
 
 	struct kvpull_ticket *ticket; /* scratch */
 	uint32_t *block_ids;          /* of one to encode, likewise */

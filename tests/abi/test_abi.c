@@ -166,7 +166,7 @@ MEMBER(kvpull_scheduler_stats, results_replayed, 144, 8);
 MEMBER(kvpull_scheduler_stats, results_bad, 152, 8);
 MEMBER(kvpull_scheduler_stats, resends, 160, 8);
 
-STRUCT(kvpull_scheduler_ops, 144);
+STRUCT(kvpull_scheduler_ops, 152);
 MEMBER(kvpull_scheduler_ops, struct_size, 0, 8);
 MEMBER(kvpull_scheduler_ops, open, 8, 8);
 MEMBER(kvpull_scheduler_ops, close, 16, 8);
@@ -185,6 +185,7 @@ MEMBER(kvpull_scheduler_ops, reset, 112, 8);
 MEMBER(kvpull_scheduler_ops, drain, 120, 8);
 MEMBER(kvpull_scheduler_ops, stats, 128, 8);
 MEMBER(kvpull_scheduler_ops, counters, 136, 8);
+MEMBER(kvpull_scheduler_ops, worker_attach, 144, 8);
 
 STRUCT(kvpull_region, 48);
 MEMBER(kvpull_region, struct_size, 0, 8);

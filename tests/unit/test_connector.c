@@ -506,6 +506,38 @@ static void rejected_ticket_frees_the_producer(void **state)
 	assert_int_equal(pair->d.loaded + pair->d.failed, 0);
 }
 
+/* The consumer's engine, which makes no step any more. */
+static void an_attached_worker_releases_without_a_step(void **state)
+{
+	struct pair *pair = *state;
+	const struct kvpull_scheduler_ops *ops = pair->ops->scheduler;
+	struct kvpull_finish finish = { .struct_size = sizeof(finish),
+					.key = 21,
+					.reason = KVPULL_FINISH_ABORT };
+	char ticket[4096];
+	size_t bytes = prefill(pair, 11, ticket, sizeof(ticket));
+	int turns;
+
+	assert_int_equal(ops->worker_attach(pair->d.scheduler, pair->d.worker),
+			 0);
+	admit(pair, 21, ticket, bytes);
+	turn(pair, &pair->d);
+	assert_int_equal(ops->request_finished(pair->d.scheduler, &finish),
+			 KVPULL_FINISH_FREE);
+	for (turns = 0; turns < TURNS_MAX && !pair->p.sent; turns++)
+		turn(pair, &pair->p);
+	assert_int_equal(pair->p.sent, 1);
+	assert_int_equal(pair->p.reason, KVPULL_END_RELEASED);
+	bytes = prefill(pair, 12, ticket, sizeof(ticket));
+	assert_int_equal(
+		ops->request_rejected(pair->d.scheduler, ticket, bytes), 0);
+	assert_false((uint32_t)ops->has_pending(pair->d.scheduler) &
+		     KVPULL_PENDING_STEP);
+	for (turns = 0; turns < TURNS_MAX && pair->p.sent < 2; turns++)
+		turn(pair, &pair->p);
+	assert_int_equal(pair->p.sent, 2);
+}
+
 static void pull_after_revoke_is_expired(void **state)
 {
 	struct pair *pair = *state;
@@ -644,6 +676,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			rejected_ticket_frees_the_producer, pair_open,
 			pair_close),
+		cmocka_unit_test_setup_teardown(
+			an_attached_worker_releases_without_a_step,
+			pair_open_threads, pair_close),
 		cmocka_unit_test_setup_teardown(pull_after_revoke_is_expired,
 						pair_open, pair_close),
 		cmocka_unit_test_setup_teardown(

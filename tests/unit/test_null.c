@@ -175,6 +175,7 @@ static void scheduler_without(struct kvpull_scheduler *scheduler)
 	refused(ops->has_pending(NULL));
 	refused(ops->reset(NULL, 0));
 	refused(ops->drain(NULL, 0));
+	refused(ops->worker_attach(NULL, NULL));
 	refused(ops->stats(NULL, &stats, 0));
 	refused(ops->stats(scheduler, NULL, 0));
 	refused(ops->counters(scheduler, NULL, 1, sizeof(counter)));
