@@ -51,6 +51,8 @@ int main(void)
 {
 	json_t *object = json_loadf(stdin, JSON_REJECT_DUPLICATES, NULL);
 	const char *keys[] = { "latency_us_p50", "latency_us_p99", "latency_us_p99_9",
+			       "queue_us_p50", "queue_us_p99", "connect_us_p50", "connect_us_p99",
+			       "read_us_p50", "read_us_p99", "check_us_p50", "check_us_p99",
 			       "bandwidth_gb_s", "memcpy_gb_s", "ratio_to_memcpy" };
 	size_t i;
 	for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -133,7 +135,8 @@ silent_host() {
 
 silence_begin
 await_serving "$work/serve" "$server"
-claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: memory provided' '^route shm, ' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
+claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: memory provided' '^route shm, ' \
+	'^p50/p99 us: queue [0-9.]+/[0-9.]+ connect [0-9./]+ read [0-9]+\.[0-9]/[0-9.]+ check [0-9./]+$' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
 	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
 	"$tool" $small --verify "$sockets"
 check json

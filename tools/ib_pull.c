@@ -327,6 +327,7 @@ static int pull_once(const struct ib_options *options)
 	if (options->json || result.pulls || !failed)
 		ib_print_result(options, &result);
 	free(result.latencies);
+	free(result.phases);
 	free(result.releases);
 	free(result.late);
 	return failed;

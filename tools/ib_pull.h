@@ -117,6 +117,7 @@ struct ib_result {
 	uint32_t reserved;
 	char routes[64];     /* of peers, "shm+verbs"; "": none */
 	uint64_t *latencies; /* ns; not shared */
+	uint64_t *phases;    /* [ENGINE_PHASES][request_count] of the same */
 	uint64_t *releases;  /* the same: end of a pull to that of its hold */
 	uint64_t *late;      /* of a trace's requests; the same */
 	uint32_t late_count;

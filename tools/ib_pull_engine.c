@@ -395,6 +395,18 @@ int engine_rank_restarted(struct engine *engine, uint32_t rank)
 	return rank_introduce(engine, rank);
 }
 
+static void slowest_take(struct engine_event *event,
+			 const struct kvpull_poll_record *record)
+{
+	uint64_t *phase_ns = event->phase_ns;
+
+	event->took_ns = record->took_ns;
+	phase_ns[ENGINE_QUEUE] = record->begun_ns;
+	phase_ns[ENGINE_CONNECT] = record->asked_ns - record->begun_ns;
+	phase_ns[ENGINE_READ] = record->came_ns - record->asked_ns;
+	phase_ns[ENGINE_CHECK] = record->took_ns - record->came_ns;
+}
+
 /* One rank's word on a key; the event when it is the last rank's. */
 static void report_take(struct engine *engine, uint32_t rank,
 			const struct kvpull_poll_record *record)
@@ -417,7 +429,7 @@ static void report_take(struct engine *engine, uint32_t rank,
 		report->event.reason = record->reason;
 	report->event.bytes += record->bytes;
 	if (record->took_ns > report->event.took_ns)
-		report->event.took_ns = record->took_ns;
+		slowest_take(&report->event, record);
 	report_settle(engine, report);
 }
 

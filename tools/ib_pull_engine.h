@@ -75,12 +75,22 @@ struct engine_params {
 	const struct engine_carrier *carrier; /* of ENGINE_SCHEDULER */
 };
 
+/* What the time of a pull went to. */
+enum engine_phase {
+	ENGINE_QUEUE = 0, /* until a thread took it up */
+	ENGINE_CONNECT,   /* until its peers were there, and had written */
+	ENGINE_READ,
+	ENGINE_CHECK,
+	ENGINE_PHASES
+};
+
 struct engine_event {
 	uint64_t key;
 	uint32_t kind;    /* KVPULL_POLL_*, told once for all ranks */
 	int32_t reason;   /* the first rank's that is not 0 */
 	uint64_t bytes;   /* of all ranks */
 	uint64_t took_ns; /* the longest */
+	uint64_t phase_ns[ENGINE_PHASES]; /* of that one; LOADED */
 };
 
 struct engine_report {

@@ -389,12 +389,15 @@ static int consumer_open(struct consumer *consumer)
 		calloc(consumer->request_max, sizeof(*consumer->requests));
 	consumer->result->latencies =
 		calloc(options->request_count, sizeof(uint64_t));
+	consumer->result->phases = calloc(options->request_count,
+					  ENGINE_PHASES * sizeof(uint64_t));
 	consumer->result->releases =
 		calloc(options->request_count, sizeof(uint64_t));
 	consumer->result->late =
 		calloc(options->request_count, sizeof(uint64_t));
 	if (!consumer->requests || !consumer->result->latencies ||
-	    !consumer->result->releases || !consumer->result->late)
+	    !consumer->result->phases || !consumer->result->releases ||
+	    !consumer->result->late)
 		return no_memory_say(consumer);
 	if (ib_call_open(&consumer->call, options) || room_check(consumer) ||
 	    ib_engine_open(options, &consumer->engine) ||

@@ -44,6 +44,14 @@ static double latency_us(const struct ib_result *result, double part)
 	return percentile_us(result->latencies, result->latency_count, part);
 }
 
+static double phase_us(const struct ib_options *options,
+		       const struct ib_result *result, uint32_t phase,
+		       double part)
+{
+	return percentile_us(result->phases + phase * options->request_count,
+			     result->latency_count, part);
+}
+
 static double gigabytes_s(uint64_t bytes, uint64_t ns)
 {
 	return ns ? (double)bytes / (double)ns : 0;
@@ -252,7 +260,45 @@ static void print_row(const struct ib_options *options,
 	       copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
 }
 
-static void print_table(const struct ib_result *result, double pull_gb_s,
+static const char *const phase_names[ENGINE_PHASES] = { "queue", "connect",
+							"read", "check" };
+
+static void print_phases(const struct ib_options *options,
+			 const struct ib_result *result)
+{
+	uint32_t phase;
+
+	printf("p50/p99 us:");
+	for (phase = 0; phase < ENGINE_PHASES; phase++)
+		printf(" %s %.1f/%.1f", phase_names[phase],
+		       phase_us(options, result, phase, 0.5),
+		       phase_us(options, result, phase, 0.99));
+	printf("\n");
+}
+
+static void phases_add(json_t *object, const struct ib_options *options,
+		       const struct ib_result *result)
+{
+	uint32_t phase;
+
+	for (phase = 0; phase < ENGINE_PHASES; phase++) {
+		char key[32];
+
+		(void)snprintf(key, sizeof(key), "%s_us_p50",
+			       phase_names[phase]);
+		json_object_set_new(
+			object, key,
+			json_real(phase_us(options, result, phase, 0.5)));
+		(void)snprintf(key, sizeof(key), "%s_us_p99",
+			       phase_names[phase]);
+		json_object_set_new(
+			object, key,
+			json_real(phase_us(options, result, phase, 0.99)));
+	}
+}
+
+static void print_table(const struct ib_options *options,
+			const struct ib_result *result, double pull_gb_s,
 			double copy_gb_s)
 {
 	printf("%7s %6s %9s %9s %9s %9s %6s %9s %6s\n", "pulls", "failed", "MB",
@@ -263,6 +309,7 @@ static void print_table(const struct ib_result *result, double pull_gb_s,
 	       latency_us(result, 0.5), latency_us(result, 0.99),
 	       latency_us(result, 0.999), pull_gb_s, copy_gb_s,
 	       copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
+	print_phases(options, result);
 	printf("route %s, rejected %llu, aborted %llu, served by a sibling's pull %llu, expired %llu\n"
 	       "bytes checked %llu, bytes wrong %llu, left in tables %llu, double reports %llu\n",
 	       result->routes[0] ? result->routes : "none",
@@ -338,6 +385,7 @@ static void print_json(const struct ib_options *options,
 			    json_real(latency_us(result, 0.99)));
 	json_object_set_new(object, "latency_us_p99_9",
 			    json_real(latency_us(result, 0.999)));
+	phases_add(object, options, result);
 	times_add(object, result);
 	if (options->trace)
 		trace_add(object, options, result);
@@ -354,6 +402,19 @@ static void print_json(const struct ib_options *options,
 	json_decref(object);
 }
 
+static void phases_sort(const struct ib_options *options,
+			struct ib_result *result)
+{
+	uint32_t phase;
+
+	for (phase = 0; phase < ENGINE_PHASES; phase++) {
+		uint32_t count = result->latency_count;
+
+		times_sort(result->phases + phase * options->request_count,
+			   &count, options->request_count);
+	}
+}
+
 void ib_print_result(const struct ib_options *options, struct ib_result *result)
 {
 	const double pull_gb_s =
@@ -362,6 +423,7 @@ void ib_print_result(const struct ib_options *options, struct ib_result *result)
 		gigabytes_s(result->copy_bytes, result->copy_ns);
 
 	print_noise(options, result);
+	phases_sort(options, result);
 	times_sort(result->latencies, &result->latency_count,
 		   options->request_count);
 	times_sort(result->releases, &result->release_count,
@@ -372,7 +434,7 @@ void ib_print_result(const struct ib_options *options, struct ib_result *result)
 	else if (options->sweep)
 		print_row(options, result, pull_gb_s, copy_gb_s);
 	else
-		print_table(result, pull_gb_s, copy_gb_s);
+		print_table(options, result, pull_gb_s, copy_gb_s);
 	if (options->trace && !options->json)
 		print_trace(options, result);
 	if (options->histogram && !options->json)

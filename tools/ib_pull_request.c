@@ -341,7 +341,10 @@ static void loaded(struct consumer *consumer, const struct request *request,
 		   const struct engine_event *event)
 {
 	struct ib_result *result = consumer->result;
+	const uint32_t room = consumer->options->request_count;
+	const uint32_t at = result->latency_count++ % room;
 	const uint64_t begun_ns = engine_now_ns();
+	uint32_t phase;
 
 	result->loaded++;
 	result->bytes += event->bytes;
@@ -351,8 +354,9 @@ static void loaded(struct consumer *consumer, const struct request *request,
 	if (consumer->options->depth == 1)
 		consumer->times.ended_ns =
 			consumer->times.load_ns + event->took_ns;
-	result->latencies[result->latency_count++ %
-			  consumer->options->request_count] = event->took_ns;
+	result->latencies[at] = event->took_ns;
+	for (phase = 0; phase < ENGINE_PHASES; phase++)
+		result->phases[phase * room + at] = event->phase_ns[phase];
 	if (consumer->options->verify)
 		check(consumer, request);
 	copy_same(consumer, event->bytes);

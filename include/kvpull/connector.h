@@ -494,6 +494,15 @@ struct kvpull_poll_record {
 	int32_t reason;   /* SENT: KVPULL_END_*; FAILED: enum kvpull_error */
 	uint64_t bytes;   /* LOADED: read from the peer's memory */
 	uint64_t took_ns; /* LOADED, FAILED: since the pull was commanded */
+	/*
+	 * LOADED, FAILED: how far it came, likewise; 0: not so far. Of a pull
+	 * that began again, since its connection was cut, the last time is told.
+	 * From the last byte to took_ns the revocation entries are read.
+	 */
+	uint64_t begun_ns;     /* the thread that reads took it up */
+	uint64_t connected_ns; /* to every peer of its ticket */
+	uint64_t asked_ns;     /* for the first byte: the peers have written */
+	uint64_t came_ns;      /* the last byte */
 };
 
 /** Counters since open, or since the last call with reset. */

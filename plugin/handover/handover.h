@@ -81,8 +81,17 @@ struct kvpull_pull_order {
 	char label[KVPULL_STEP_LABEL_BYTES];
 };
 
+/* When it reached what connector.h tells of a pull; 0: it did not. */
+struct kvpull_pull_phases {
+	uint64_t begun_ns;
+	uint64_t connected_ns;
+	uint64_t asked_ns;
+	uint64_t came_ns;
+};
+
 /* And its end, as progress tells it. */
 struct kvpull_pull_outcome {
+	struct kvpull_pull_phases phases;
 	uint64_t bytes;
 	uint64_t ended_ns;
 	int32_t code;

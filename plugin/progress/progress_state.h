@@ -100,7 +100,7 @@ struct kvpull_pull {
 	uint32_t parts_open; /* started and not ended */
 	uint32_t live_at;    /* position in the live list */
 	uint64_t first_ns;   /* its first bytes came; 0: not yet, or at once */
-	uint64_t came_ns;    /* all of them; likewise */
+	struct kvpull_pull_phases phases;
 	uint32_t parts[KVPULL_RANKS_MAX];
 	uint64_t done_ranks; /* bitmap of producer's ranks: which are in done */
 	struct kvpull_part_done done[KVPULL_RANKS_MAX];

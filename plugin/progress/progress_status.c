@@ -296,7 +296,6 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 			(pull->first_ns ? pull->first_ns : ended_ns) -
 				claim->since_ns,
 			1);
-	if (pull->came_ns)
-		kvpull_status_took(side, KVPULL_TIMES_CHECK,
-				   ended_ns - pull->came_ns, 1);
+	kvpull_status_took(side, KVPULL_TIMES_CHECK,
+			   ended_ns - pull->phases.came_ns, 1);
 }

@@ -107,6 +107,7 @@ static void pull_end(struct kvpull_progress *progress, uint32_t index)
 	kvpull_check(progress->log, !pull->parts_open);
 	/* The run's time is from before the copy that may have run in it. */
 	progress->handover->outcomes[index] = (struct kvpull_pull_outcome){
+		.phases = pull->phases,
 		.bytes = pull->bytes,
 		.ended_ns = kvpull_facts_now(progress->facts),
 		.code = pull->code,
@@ -171,6 +172,9 @@ static void pull_again(struct kvpull_progress *progress, uint32_t index)
 		part_keep(pull, part_of(progress, pull, at));
 	parts_free(progress, pull);
 	pull->bytes = 0;
+	pull->phases = (struct kvpull_pull_phases){
+		.begun_ns = pull->phases.begun_ns,
+	};
 	pull->state = KVPULL_PULL_CONNECT;
 	(void)again_wait(progress, index);
 	progress->pulls_dirty = 1;
@@ -439,13 +443,17 @@ static int step_connect(struct kvpull_progress *progress, uint32_t index)
 		return again_wait(progress, index);
 	if (!code)
 		code = parts_make(progress, index);
-	if (!code)
-		pull->state = pull->order->flags & KVPULL_PULL_READY ?
-				      KVPULL_PULL_WRITTEN :
-				      KVPULL_PULL_READ;
-	if (!code)
-		kvpull_show_pull_state(progress, index, KVPULL_DID_READ);
-	return code;
+	if (code)
+		return code;
+	pull->phases.connected_ns = kvpull_facts_now(progress->facts);
+	if (pull->order->flags & KVPULL_PULL_READY) {
+		pull->state = KVPULL_PULL_WRITTEN;
+	} else {
+		pull->state = KVPULL_PULL_READ;
+		pull->phases.asked_ns = pull->phases.connected_ns;
+	}
+	kvpull_show_pull_state(progress, index, KVPULL_DID_READ);
+	return 0;
 }
 
 /* A part that is written waits in PART_LIVE until all are. */
@@ -467,6 +475,7 @@ static int step_written(struct kvpull_progress *progress, uint32_t index)
 	for (at = 0; at < pull->part_count; at++)
 		part_of(progress, pull, at)->state = PART_NEW;
 	pull->state = KVPULL_PULL_READ;
+	pull->phases.asked_ns = kvpull_facts_now(progress->facts);
 	return 0;
 }
 
@@ -484,6 +493,7 @@ static int step_read(struct kvpull_progress *progress, uint32_t index)
 	if (!parts_all(progress, pull, PART_READ))
 		return KVPULL_EAGAIN;
 	pull->state = KVPULL_PULL_CHECK;
+	pull->phases.came_ns = kvpull_facts_now(progress->facts);
 	kvpull_show_pull_state(progress, index, KVPULL_DID_CAME);
 	return 0;
 }
@@ -557,7 +567,10 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	pull->live_at = progress->live_count;
 	progress->live[progress->live_count++] = index;
 	pull->uses_claim = 0;
-	pull->first_ns = pull->came_ns = 0;
+	pull->first_ns = 0;
+	pull->phases = (struct kvpull_pull_phases){
+		.begun_ns = kvpull_facts_now(progress->facts),
+	};
 	if (!claim->order || claim->order->serial != order->claim_serial ||
 	    claim->releasing) {
 		pull_fail(progress, index, KVPULL_EEXPIRED);
@@ -589,7 +602,6 @@ void kvpull_pull_event(struct kvpull_progress *progress,
 		part->state = PART_ENDED;
 		if (!code)
 			part_read_all(part);
-		pull->came_ns = progress->run_ns;
 		if (!pull->first_ns)
 			pull->first_ns = progress->run_ns;
 	} else {

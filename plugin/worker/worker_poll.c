@@ -286,19 +286,29 @@ static void record_put(struct record_sink *sink,
 	sink->count++;
 }
 
+/* After a pull's command; 0: it did not come so far. */
+static uint64_t after(uint64_t at_ns, uint64_t started_ns)
+{
+	return at_ns ? at_ns - started_ns : 0;
+}
+
 static void pull_report(struct kvpull_worker *worker, uint32_t index,
 			struct record_sink *sink)
 {
 	const struct kvpull_pull_order *order = &worker->handover.pulls[index];
 	const struct kvpull_pull_outcome *outcome =
 		&worker->handover.outcomes[index];
-
+	const struct kvpull_pull_phases *phases = &outcome->phases;
 	const struct kvpull_poll_record record = {
 		.key = order->key,
 		.kind = outcome->code ? KVPULL_POLL_FAILED : KVPULL_POLL_LOADED,
 		.reason = outcome->code,
 		.bytes = outcome->code ? 0 : outcome->bytes,
 		.took_ns = outcome->ended_ns - order->started_ns,
+		.begun_ns = after(phases->begun_ns, order->started_ns),
+		.connected_ns = after(phases->connected_ns, order->started_ns),
+		.asked_ns = after(phases->asked_ns, order->started_ns),
+		.came_ns = after(phases->came_ns, order->started_ns),
 	};
 
 	record_put(sink, &record);

@@ -231,12 +231,16 @@ MEMBER(kvpull_memory, took_ns, 32, 8);
 MEMBER(kvpull_memory, fd, 40, 4);
 MEMBER(kvpull_memory, reserved, 44, 4);
 
-STRUCT(kvpull_poll_record, 32);
+STRUCT(kvpull_poll_record, 64);
 MEMBER(kvpull_poll_record, key, 0, 8);
 MEMBER(kvpull_poll_record, kind, 8, 4);
 MEMBER(kvpull_poll_record, reason, 12, 4);
 MEMBER(kvpull_poll_record, bytes, 16, 8);
 MEMBER(kvpull_poll_record, took_ns, 24, 8);
+MEMBER(kvpull_poll_record, begun_ns, 32, 8);
+MEMBER(kvpull_poll_record, connected_ns, 40, 8);
+MEMBER(kvpull_poll_record, asked_ns, 48, 8);
+MEMBER(kvpull_poll_record, came_ns, 56, 8);
 
 STRUCT(kvpull_worker_stats, 272);
 MEMBER(kvpull_worker_stats, struct_size, 0, 8);

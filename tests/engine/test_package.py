@@ -159,6 +159,10 @@ def pull_does_not_wait_for_python() -> None:
             reports += d.step()
         assert [r.kind for r in reports] == [CONST["KVPULL_POLL_LOADED"]]
         assert reports[0].seconds < 1, reports
+        phases = reports[0].phases()
+        assert len(phases) == len(halves.PHASES), reports
+        assert all(0 < phase < 1 for phase in phases), reports
+        assert abs(sum(phases) - reports[0].seconds) < 1e-9, reports
         p.close()
         d.close()
 
@@ -214,6 +218,12 @@ def metrics_are_what_the_library_lists() -> None:
             prom.observe(said.data)
             assert made["vllm:kvpull_worker_holds_live"].value == 2 * key
         assert made["vllm:kvpull_worker_holds_taken"].value == 6
+        said = stats.KVPullStats()
+        said.data["pulls"].append([4096, 1.0, 0.4, 0.3, 0.2, 0.1])
+        prom.observe(said.data)
+        phases = zip(halves.PHASES, (0.4, 0.3, 0.2, 0.1), strict=True)
+        for phase, took in phases:
+            assert made[f"vllm:kvpull_pull_{phase}_seconds"].value == took
         p.worker._seen = b""
         counts = p.worker.stats() or {}
         for move, live, peak in zip(moves, (3, 1), (8, 5), strict=True):

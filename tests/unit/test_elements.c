@@ -298,7 +298,9 @@ static void records_are_of_the_callers_size(void **state)
 			 KVPULL_EINVAL);
 	assert_int_equal(ops->poll(engine->worker, &records->now, 2, 36),
 			 KVPULL_EINVAL);
-	assert_int_equal(ops->poll(engine->worker, NULL, 2, 32), KVPULL_EINVAL);
+	assert_int_equal(
+		ops->poll(engine->worker, NULL, 2, sizeof(records->now)),
+		KVPULL_EINVAL);
 	memset(records, 0xee, sizeof(records));
 	assert_int_equal(
 		ops->poll(engine->worker, &records->now, 2, sizeof(*records)),

@@ -15,6 +15,7 @@ from kvpull_vllm.layout import Geometry
 from kvpull_vllm.logs import logger
 
 _RECORDS = 256
+PHASES = ("queue", "connect", "read", "check")
 
 
 class KvpullError(RuntimeError):
@@ -65,6 +66,15 @@ class Report:
     reason: int
     byte_count: int
     seconds: float
+    ends: tuple[int, ...] = ()  # ns after its command: those of PHASES
+
+    def phases(self) -> list[float]:
+        """Return the seconds of each of PHASES; of one that is LOADED."""
+        begun = (0, *self.ends)
+        return [
+            (end - start) / 1e9
+            for start, end in zip(begun, self.ends, strict=False)
+        ]
 
 
 def fitting(name: str) -> bytes:
@@ -455,6 +465,12 @@ class WorkerHalf(_Half):
                         record.reason,
                         record.bytes,
                         record.took_ns / 1e9,
+                        (
+                            record.begun_ns,
+                            record.asked_ns,
+                            record.came_ns,
+                            record.took_ns,
+                        ),
                     )
                 )
             if count < _RECORDS:

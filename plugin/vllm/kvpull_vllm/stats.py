@@ -18,7 +18,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 from vllm.v1.metrics.utils import create_metric_per_engine
 
 from kvpull_vllm.abi import CONST, Library
-from kvpull_vllm.halves import SchedulerHalf, WorkerHalf
+from kvpull_vllm.halves import PHASES, SchedulerHalf, WorkerHalf
 
 _TOTAL = CONST["KVPULL_COUNTER_TOTAL"]
 _PEAK = CONST["KVPULL_COUNTER_PEAK"]
@@ -69,7 +69,7 @@ class Moves:
 @dataclass
 class KVPullStats(KVConnectorStats):
     """{"counts": {name: more}, "now": {source: {name: value}},
-    "pulls": [[bytes, seconds], ...]}."""
+    "pulls": [[bytes, seconds, those of each phase], ...]}."""
 
     def __post_init__(self) -> None:
         """Give an empty one its keys."""
@@ -111,8 +111,8 @@ class KVPullStats(KVConnectorStats):
             if name in counts
         }
         if pulls:
-            total = sum(size for size, _ in pulls)
-            times = sorted(seconds for _, seconds in pulls)
+            total = sum(pull[0] for pull in pulls)
+            times = sorted(pull[1] for pull in pulls)
             said["MB pulled"] = round(total / 1e6, 3)
             said["median pull ms"] = round(times[len(times) // 2] * 1e3, 3)
             said["slowest pull ms"] = round(times[-1] * 1e3, 3)
@@ -129,7 +129,7 @@ def _update(now: dict[str, Any], later: dict[str, Any]) -> None:
 
 
 class KVPullPromMetrics(KVConnectorPromMetrics):
-    """vllm:kvpull_<half>_<counter>, with _total if it is one, and two
+    """vllm:kvpull_<half>_<counter>, with _total if it is one, and
     histograms of pulls."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -157,6 +157,23 @@ class KVPullPromMetrics(KVConnectorPromMetrics):
             "Time from a pull's command to its end, one rank",
             [1e-4 * 2**power for power in range(18)],
         )
+        self._phases = [
+            self._histogram(
+                f"pull_{phase}_seconds",
+                f"Time of a pull that was spent in {text}, one rank",
+                [1e-6 * 4**power for power in range(13)],
+            )
+            for phase, text in zip(
+                PHASES,
+                (
+                    "waiting for a thread",
+                    "connecting, and waiting until P has written",
+                    "reading",
+                    "reading whether the blocks are still P's",
+                ),
+                strict=True,
+            )
+        ]
 
     def _add(self, name: str, text: str, kind: int) -> None:
         if kind == _TOTAL:
@@ -192,9 +209,11 @@ class KVPullPromMetrics(KVConnectorPromMetrics):
             if name in self._counters:
                 self._counters[name][engine_idx].inc(more)
         self._show(transfer_stats_data["now"], engine_idx)
-        for size, seconds in transfer_stats_data["pulls"]:
+        for size, seconds, *phases in transfer_stats_data["pulls"]:
             self._bytes[engine_idx].observe(size)
             self._seconds[engine_idx].observe(seconds)
+            for histogram, took in zip(self._phases, phases, strict=True):
+                histogram[engine_idx].observe(took)
 
     def _show(self, later: dict[str, Any], engine_idx: int) -> None:
         """Set the gauges that moved to what all sources said last."""

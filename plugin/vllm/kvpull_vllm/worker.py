@@ -143,10 +143,13 @@ class WorkerSide:
             return
         results.finished_recving.add(name)
         if report.kind == CONST["KVPULL_POLL_LOADED"]:
-            pulled = [report.byte_count, report.seconds]
+            pulled = [report.byte_count, report.seconds, *report.phases()]
             self._stats.data["pulls"].append(pulled)
             logger.debug(
-                "kvpull: request %s: %d bytes in %.6f s", name, *pulled
+                "kvpull: request %s: %d bytes in %.6f s: queue %.6f, "
+                "connect %.6f, read %.6f, check %.6f",
+                name,
+                *pulled,
             )
             return
         results.failed_recving.add(name)
