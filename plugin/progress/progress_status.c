@@ -222,6 +222,15 @@ static uint32_t peer_of(const struct kvpull_progress *progress,
 	return claim->ranks[0].peer;
 }
 
+static const char *phase_of(const struct kvpull_pull_phases *phases)
+{
+	if (!phases->connected_ns)
+		return "to connect";
+	if (!phases->asked_ns)
+		return "for P to write";
+	return phases->came_ns ? "for the check" : "for the bytes";
+}
+
 /* One line a pull that failed, and what is needed to find its other side. */
 static void failure_log(struct kvpull_progress *progress, uint32_t index,
 			uint64_t ended_ns)
@@ -234,19 +243,22 @@ static void failure_log(struct kvpull_progress *progress, uint32_t index,
 		peer == KVPULL_NONE ? NULL :
 				      &progress->facts->status->peers[peer];
 
-	kvpull_log(progress->log,
-		   pull->code == KVPULL_EABORTED ? KVPULL_LOG_DEBUG :
-						   KVPULL_LOG_WARN,
-		   "pull of request %s key %" PRIu64 " failed after %" PRIu64
-		   " ms: %s: %s; peer %s %s pid %u, slot %u generation %" PRIu64
-		   " of %016" PRIx64,
-		   order->label, order->key,
-		   (ended_ns - order->started_ns) / KVPULL_NS_PER_MS,
-		   kvpull_error_name(pull->code), kvpull_error_text(pull->code),
-		   row ? row->address : "none", row ? row->engine_id : "",
-		   row ? row->pid : 0, claim ? claim->order->slot : 0,
-		   claim ? claim->order->generation : 0,
-		   claim ? claim->order->ranks[0].incarnation : 0);
+	kvpull_log(
+		progress->log,
+		pull->code == KVPULL_EABORTED ? KVPULL_LOG_DEBUG :
+						KVPULL_LOG_WARN,
+		"pull of request %s key %" PRIu64 " failed after %" PRIu64
+		" ms, waiting %s: %s: %s; peer %s pid %u by %s %s, slot %u generation %" PRIu64
+		" of %016" PRIx64,
+		order->label, order->key,
+		(ended_ns - order->started_ns) / KVPULL_NS_PER_MS,
+		phase_of(&pull->phases), kvpull_error_name(pull->code),
+		kvpull_error_text(pull->code),
+		row && row->engine_id[0] ? row->engine_id : "unknown",
+		row ? row->pid : 0, row ? row->route : "no route",
+		row ? row->address : "", claim ? claim->order->slot : 0,
+		claim ? claim->order->generation : 0,
+		claim ? claim->order->ranks[0].incarnation : 0);
 }
 
 static void parts_count(struct kvpull_progress *progress,

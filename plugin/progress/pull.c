@@ -579,7 +579,10 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	pull->uses_claim = 1;
 	claim->pull_count++;
 	kvpull_show_pull(progress, index);
-	pull_step(progress, index);
+	if (progress->run_ns >= order->deadline_ns)
+		pull_fail(progress, index, KVPULL_EDEADLINE);
+	else
+		pull_step(progress, index);
 }
 
 void kvpull_pull_abort(struct kvpull_progress *progress, uint32_t index,

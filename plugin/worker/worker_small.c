@@ -148,7 +148,7 @@ static int parts_copy(const struct part *parts, uint32_t count)
 
 /*
  * After the last byte of all of them. Whose death was seen before its entry is
- * read is judged by who saw it. 0, KVPULL_EEXPIRED, KVPULL_EAGAIN.
+ * read is judged by who saw it. 0, KVPULL_EAGAIN, KVPULL_EEXPIRED.
  */
 static int parts_check(const struct part *parts, uint32_t count,
 		       const struct kvpull_claim_order *claim)
@@ -173,7 +173,7 @@ static int parts_check(const struct part *parts, uint32_t count,
 }
 
 static void parts_show(const struct kvpull_worker *worker,
-		       const struct part *parts, uint32_t count, int code)
+		       const struct part *parts, uint32_t count)
 {
 	uint32_t at;
 
@@ -184,17 +184,16 @@ static void parts_show(const struct kvpull_worker *worker,
 
 		if (!parts[at].read.strip_count)
 			continue;
-		kvpull_status_add_shared(code ? &row->failures : &row->pulls,
-					 1);
-		if (!code)
-			kvpull_status_add_shared(&row->bytes,
-						 parts[at].read.byte_count);
+		kvpull_status_add_shared(&row->pulls, 1);
+		kvpull_status_add_shared(&row->bytes,
+					 parts[at].read.byte_count);
 	}
 }
 
-/* 0, KVPULL_EEXPIRED; KVPULL_EAGAIN: it is the other thread's. */
+/* 0: loaded; else the other thread finds out what is wrong. */
 static int pull_copy(struct kvpull_worker *worker,
-		     const struct kvpull_pull_order *order, uint64_t *bytes)
+		     const struct kvpull_pull_order *order,
+		     struct kvpull_pull_outcome *outcome)
 {
 	const struct kvpull_claim_order *claim =
 		&worker->handover.claims[order->claim];
@@ -202,18 +201,18 @@ static int pull_copy(struct kvpull_worker *worker,
 	uint32_t taken = 0;
 	int code = 0;
 
-	*bytes = 0;
 	while (!code && taken < claim->rank_count) {
 		code = part_take(worker, order, taken, &parts[taken]);
 		if (!code)
-			*bytes += parts[taken++].read.byte_count;
+			outcome->bytes += parts[taken++].read.byte_count;
 	}
 	if (!code)
-		code = parts_copy(parts, taken) ? KVPULL_EAGAIN : 0;
+		code = parts_copy(parts, taken);
+	outcome->phases.came_ns = kvpull_facts_now(&worker->facts);
 	if (!code)
 		code = parts_check(parts, taken, claim);
-	if (code != KVPULL_EAGAIN)
-		parts_show(worker, parts, taken, code);
+	if (!code)
+		parts_show(worker, parts, taken);
 	while (taken)
 		kvpull_mapping_give(&parts[--taken].lent->mapping);
 	return code;
@@ -224,24 +223,22 @@ static void pull_turn(struct kvpull_worker *worker, uint32_t index,
 		      uint64_t now_ns)
 {
 	const struct kvpull_pull_order *order = &worker->handover.pulls[index];
-	uint64_t bytes = 0;
-	/* Who is too late is not begun. */
-	const int code = now_ns < order->deadline_ns ?
-				 pull_copy(worker, order, &bytes) :
-				 KVPULL_EDEADLINE;
+	const uint64_t begun_ns = kvpull_facts_now(&worker->facts);
+	struct kvpull_pull_outcome outcome = {
+		.phases = { begun_ns, begun_ns, begun_ns, 0 },
+	};
 
-	if (code == KVPULL_EAGAIN) {
+	/* Who is too late is not begun. */
+	if (now_ns >= order->deadline_ns ||
+	    pull_copy(worker, order, &outcome)) {
 		kvpull_pull_hand_over(worker, index);
 		return;
 	}
-	worker->handover.outcomes[index] = (struct kvpull_pull_outcome){
-		.bytes = bytes,
-		.ended_ns = kvpull_facts_now(&worker->facts),
-		.code = code,
-	};
+	outcome.ended_ns = kvpull_facts_now(&worker->facts);
+	worker->handover.outcomes[index] = outcome;
 	kvpull_worker_show_small(worker, index);
 	kvpull_pulls_add(worker, &worker->pulls_ended, index);
-	if (code != KVPULL_EDEADLINE && order->flags & KVPULL_PULL_RELEASE)
+	if (order->flags & KVPULL_PULL_RELEASE)
 		kvpull_worker_claim_release(worker, order->claim);
 }
 

@@ -87,7 +87,7 @@ void kvpull_worker_show_hold(struct kvpull_worker *worker,
 
 static void small_note(struct kvpull_worker *worker,
 		       const struct kvpull_claim_order *claim,
-		       enum kvpull_status_what what, uint64_t at_ns, int code)
+		       enum kvpull_status_what what, uint64_t at_ns)
 {
 	const struct kvpull_status_note note = {
 		.at_ns = at_ns,
@@ -95,7 +95,6 @@ static void small_note(struct kvpull_worker *worker,
 		.who = claim->ranks[0].incarnation,
 		.slot = claim->slot,
 		.what = what,
-		.arg = -code,
 	};
 
 	kvpull_status_note(&worker->status.engine, &note);
@@ -108,27 +107,11 @@ void kvpull_worker_show_small(struct kvpull_worker *worker, uint32_t index)
 		&worker->handover.outcomes[index];
 	const struct kvpull_claim_order *claim =
 		&worker->handover.claims[order->claim];
-	const uint64_t took_ns = outcome->ended_ns - order->started_ns;
 
-	small_note(worker, claim, KVPULL_DID_PULL, order->started_ns, 0);
-	small_note(worker, claim,
-		   outcome->code ? KVPULL_DID_FAILED : KVPULL_DID_LOADED,
-		   outcome->ended_ns, outcome->code);
-	if (!outcome->code) {
-		kvpull_status_took(&worker->status.engine, KVPULL_TIMES_PULL,
-				   took_ns, 1);
-		return;
-	}
-	kvpull_status_failed(&worker->status.engine, outcome->code);
-	kvpull_warn(&worker->facts.log,
-		    "pull of request %s key %" PRIu64 " failed after %" PRIu64
-		    " ms: %s: %s; peer %s, slot %u generation %" PRIu64
-		    " of %016" PRIx64,
-		    order->label, order->key, took_ns / KVPULL_NS_PER_MS,
-		    kvpull_error_name(outcome->code),
-		    kvpull_error_text(outcome->code), claim->ranks[0].address,
-		    claim->slot, claim->generation,
-		    claim->ranks[0].incarnation);
+	small_note(worker, claim, KVPULL_DID_PULL, order->started_ns);
+	small_note(worker, claim, KVPULL_DID_LOADED, outcome->ended_ns);
+	kvpull_status_took(&worker->status.engine, KVPULL_TIMES_PULL,
+			   outcome->ended_ns - order->started_ns, 1);
 }
 
 /* Who has that place in the hold table, or had it last; NULL: nobody. */
@@ -173,12 +156,21 @@ void kvpull_worker_say_claim(struct kvpull_worker *worker,
 			     const struct kvpull_consumer *consumer,
 			     const struct kvpull_record *record)
 {
-	kvpull_debug(&worker->facts.log,
-		     "claim: slot %u generation %" PRIu64 " of %016" PRIx64
-		     " by %s rank %u pid %u",
-		     record->slot, record->generation,
-		     worker->facts.incarnation, consumer->engine_id,
-		     consumer->rank, consumer->pid);
+	char label[KVPULL_STATUS_LABEL_BYTES] = "";
+
+	/* As its sender says: another's slot, or none, maybe. */
+	if (record->slot < worker->facts.config.max_holds &&
+	    kvpull_status_get(&worker->status.holds[record->slot].generation) ==
+		    record->generation)
+		kvpull_status_label_get(
+			worker->status.holds[record->slot].label, label);
+	kvpull_debug(
+		&worker->facts.log,
+		"claim of request %s by %s rank %u pid %u: slot %u generation %" PRIu64
+		" of %016" PRIx64,
+		label[0] ? label : "unknown yet", consumer->engine_id,
+		consumer->rank, consumer->pid, record->slot, record->generation,
+		worker->facts.incarnation);
 }
 
 void kvpull_worker_show_expired(struct kvpull_worker *worker,

@@ -16,6 +16,7 @@
  * Results are kept until a step acknowledges them, and all of them are said
  * again in each message: the scheduler half drops replays.
  */
+#include "base/params.h"
 #include "plugin/worker/worker.h"
 
 #include <inttypes.h>
@@ -30,8 +31,8 @@ static int is_closing(const struct kvpull_worker *worker)
 }
 
 /* Report FAILED for a pull that gets no slot. */
-static void pull_refuse(struct kvpull_worker *worker, uint64_t key,
-			int32_t reason)
+static void pull_refuse(struct kvpull_worker *worker,
+			const struct kvpull_command *command, int32_t reason)
 {
 	const uint32_t refused_max = worker->facts.config.requests_max;
 	struct kvpull_refused *refused;
@@ -41,7 +42,7 @@ static void pull_refuse(struct kvpull_worker *worker, uint64_t key,
 			&worker->facts.log,
 			"more than %u pulls refused in one poll: request %" PRIu64
 			" is not reported; raise requests_max",
-			refused_max, key);
+			refused_max, command->key);
 		worker->stats.step_bad++;
 		return;
 	}
@@ -50,7 +51,12 @@ static void pull_refuse(struct kvpull_worker *worker, uint64_t key,
 				 refused_max];
 	worker->refused_count++;
 	kvpull_status_failed(&worker->status.engine, reason);
-	*refused = (struct kvpull_refused){ .key = key, .reason = reason };
+	*refused = (struct kvpull_refused){ .key = command->key,
+					    .reason = reason };
+	kvpull_warn(&worker->facts.log,
+		    "pull of request %s key %" PRIu64 " refused: %s: %s",
+		    command->label, command->key, kvpull_error_name(reason),
+		    kvpull_error_text(reason));
 }
 
 static void apply_hold(struct kvpull_worker *worker,
@@ -193,7 +199,7 @@ static void apply_pull(struct kvpull_worker *worker,
 	if (!refusal && kvpull_map_set(&worker->pull_map, command->key, index))
 		refusal = KVPULL_EFULL;
 	if (refusal) {
-		pull_refuse(worker, command->key, refusal);
+		pull_refuse(worker, command, refusal);
 		return;
 	}
 	(void)kvpull_index_pool_take(&worker->pull_pool);

@@ -103,6 +103,47 @@ static void pull_that_begins_again_is_not_connected(void **state)
 	assert_int_equal(record->came_ns, 0);
 }
 
+/* Whose, of what age, why, of whom and by which way, and its hold at P. */
+static void failed_pull_is_a_line_that_names_both_sides(void **state)
+{
+	struct world *world = *state;
+
+	world->read_code = 0;
+	pull_until_read(world);
+	world->now_ns += WORLD_MS;
+	world_done(world, 1, KVPULL_EPEER);
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	assert_string_equal(
+		world->warning,
+		"pull of request cmpl-7 key 1 failed after 5 ms, waiting for the bytes: "
+		"EPEER: the peer is gone: recompute, later pulls reconnect; "
+		"peer P pid 77 by fake 1-0, slot 1 generation 101 of 000000000000a010");
+}
+
+static void phase_is_told_where_a_pull_failed(void **state)
+{
+	struct world *world = *state;
+
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	world_pass(world, 501 * WORLD_MS);
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	assert_non_null(strstr(world->warning, " ms, waiting to connect: "
+					       "EDEADLINE: "));
+}
+
+static void refused_pull_is_a_line(void **state)
+{
+	struct world *world = *state;
+
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	assert_non_null(strstr(world->warning, "pull of request cmpl-7 key 1 "
+					       "refused: EEXPIRED: "));
+}
+
 #define TEST(name)                                                             \
 	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
@@ -113,6 +154,9 @@ int main(void)
 		TEST(failed_pull_says_how_far_it_came),
 		TEST(pull_without_a_peer_was_begun_and_not_connected),
 		TEST(pull_that_begins_again_is_not_connected),
+		TEST(failed_pull_is_a_line_that_names_both_sides),
+		TEST(phase_is_told_where_a_pull_failed),
+		TEST(refused_pull_is_a_line),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,6 +96,25 @@ static void small_pull_is_done_in_the_next_poll(void **state)
 	assert_int_equal(world->records[0].bytes, 2 * WORLD_BLOCK_BYTES);
 }
 
+static void small_pull_says_when_it_reached_each_phase(void **state)
+{
+	struct world *world = *state;
+	const struct kvpull_poll_record *record = &world->records[0];
+
+	(void)one_up(world);
+	world->now_ns += WORLD_MS;
+	world->tick_ns = 10; /* at each look at the clock */
+	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	assert_int_equal(world->read_starts, 0);
+	assert_in_range(record->begun_ns, 10, 100);
+	assert_int_equal(record->connected_ns, record->begun_ns);
+	assert_int_equal(record->asked_ns, record->begun_ns);
+	assert_int_equal(record->came_ns, record->asked_ns + 10);
+	assert_int_equal(record->took_ns, record->came_ns + 10);
+}
+
 static void revoke_first(uint32_t peer)
 {
 	(void)peer;
@@ -108,10 +127,14 @@ static void hold_that_ends_in_mid_copy_is_expired(void **state)
 
 	(void)one_up(world);
 	in_copy = revoke_first;
+	world->read_code = world->check_code = 1;
+	world->entry.revoked = SERIAL;
 	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
+	/* The other thread has the words for it. */
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	assert_non_null(strstr(world->warning, "request cmpl-7 key"));
 	world_poll(world, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
@@ -132,6 +155,8 @@ static void entries_are_read_after_the_data_of_all_ranks(void **state)
 	assert_int_equal(world_up(world, "7-0", 0, 2), 0);
 	assert_int_equal(world_up(world, "7-1", 1, 2), 1);
 	in_copy = revoke_first_in_second;
+	world->read_code = world->check_code = 1;
+	world->entry.revoked = SERIAL;
 	world_pull(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
 	assert_int_equal(copies, 2);
@@ -346,6 +371,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(small_pull_is_done_in_the_next_poll),
+		TEST(small_pull_says_when_it_reached_each_phase),
 		TEST(hold_that_ends_in_mid_copy_is_expired),
 		TEST(entries_are_read_after_the_data_of_all_ranks),
 		TEST(peer_that_is_lost_in_mid_copy_is_judged_by_progress),

@@ -42,6 +42,7 @@ static inline void world_welcome_fill(const struct world *world, uint32_t peer,
 	welcome->incarnation = world->peers[peer].hello.wanted;
 	welcome->lease_ns = 3000 * WORLD_MS;
 	welcome->slot_count = 100;
+	welcome->pid = 77;
 	welcome->tp_rank = rank;
 	welcome->tp_size = size;
 	welcome->region_count = welcome->cache_count = 1;

@@ -102,7 +102,8 @@ struct world {
 	/* what poll said, all of it */
 	struct kvpull_poll_record records[64];
 	uint32_t record_count;
-	uint32_t errors; /* log lines of error level */
+	uint32_t errors;   /* log lines of error level */
+	char warning[512]; /* the last one */
 };
 
 static inline struct world *world_of(struct kvpull_transport *transport)
@@ -458,6 +459,9 @@ static inline void world_log(void *context, uint32_t level, const char *line)
 
 	if (level == KVPULL_LOG_ERROR)
 		world->errors++;
+	if (level == KVPULL_LOG_WARN)
+		(void)snprintf(world->warning, sizeof(world->warning), "%s",
+			       line);
 	if (getenv("TEST_LOG"))
 		(void)printf("# %u %s\n", level, line);
 }
@@ -696,6 +700,7 @@ static inline void world_pull_command(struct world *world, uint64_t key,
 		.group_count = 1,
 		.remote_ids = remote,
 		.local_ids = local,
+		.label = "cmpl-7",
 	};
 
 	command.group_first[1] = 2;
