@@ -4,12 +4,30 @@
 
 #include "tests/sim/sim.h"
 
-/* A ticket that some producer gave out, mostly a fresh one. */
-static struct sim_hold *ticket_pick(struct sim_world *world)
+/* In a big world a router knows some producers for each consumer. */
+static struct sim_hold *neighbour_pick(const struct sim_instance *instance,
+				       uint32_t back)
 {
+	struct sim_world *world = instance->world;
+	const uint32_t producers = (world->instance_count + 3) / 4;
+	const uint64_t near = instance->index / 4 + sim_below(world, 8);
+	uint32_t at = world->instances[4 * (near % producers)].newest;
+
+	while (at && back-- && world->holds[at - 1].older)
+		at = world->holds[at - 1].older;
+	return at ? &world->holds[at - 1] : NULL;
+}
+
+/* A ticket that some producer gave out, mostly a fresh one. */
+static struct sim_hold *ticket_pick(const struct sim_instance *instance)
+{
+	struct sim_world *world = instance->world;
 	const uint32_t count = world->hold_count;
 	const uint32_t back = sim_chance(world, 900) ? 6 : 64;
 
+	if (world->big)
+		return neighbour_pick(instance,
+				      (uint32_t)sim_below(world, back));
 	if (!count)
 		return NULL;
 	return &world->holds[count - 1 -
@@ -21,11 +39,11 @@ static int is_fresh(struct sim_instance *instance,
 		    const struct sim_request *request)
 {
 	struct sim_hold *hold = &instance->world->holds[request->hold];
-	const int is_first =
-		hold->used_life[instance->index] != instance->incarnation;
+	struct sim_user *user = sim_user_of(hold, instance);
+	const int is_first = user->used_life != instance->incarnation;
 	uint32_t at;
 
-	hold->used_life[instance->index] = instance->incarnation;
+	user->used_life = instance->incarnation;
 	for (at = 0; at < SIM_REQUESTS && !is_first; at++) {
 		const struct sim_request *other = &instance->requests[at];
 
@@ -47,7 +65,8 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 		return 1;
 	memset(request, 0, sizeof(*request));
 	request->state = SIM_WAITING;
-	request->key = ++world->key_next;
+	request->key =
+		sim_key_next(world, (uint32_t)(request - instance->requests));
 	request->hold = (uint32_t)(hold - world->holds);
 	request->tokens = hold->tokens;
 	request->since_ns = world->now_ns;
@@ -82,7 +101,7 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 static void arrive(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
-	const struct sim_hold *hold = ticket_pick(world);
+	const struct sim_hold *hold = ticket_pick(instance);
 	uint32_t users =
 		sim_chance(world, 250) ? 2 + (uint32_t)sim_below(world, 2) : 1;
 	char ticket[SIM_TICKET_BYTES];
@@ -104,7 +123,7 @@ static void arrive(struct sim_instance *instance)
 static void reject(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
-	struct sim_hold *hold = ticket_pick(world);
+	struct sim_hold *hold = ticket_pick(instance);
 	int code;
 
 	if (!hold)
@@ -116,7 +135,7 @@ static void reject(struct sim_instance *instance)
 		world->now_ns);
 	if (code && code != KVPULL_EFULL)
 		sim_fail(world, "a rejection is answered %d", code);
-	hold->used_life[instance->index] = instance->incarnation;
+	sim_user_of(hold, instance)->used_life = instance->incarnation;
 	world->counts.rejects++;
 }
 
@@ -148,12 +167,13 @@ static void expiry_note(struct sim_instance *instance,
 			const struct sim_request *request)
 {
 	struct sim_world *world = instance->world;
-	struct sim_hold *hold = &world->holds[request->hold];
+	struct sim_user *user =
+		sim_user_of(&world->holds[request->hold], instance);
 
 	if (world->bytes_faulty)
 		return;
-	hold->expired_life[instance->index] = instance->incarnation;
-	hold->expired_ns[instance->index] = world->now_ns;
+	user->expired_life = instance->incarnation;
+	user->expired_ns = world->now_ns;
 }
 
 /* All ranks told: the blocks are good, or the engine computes by itself. */
@@ -163,8 +183,8 @@ static void settle(struct sim_instance *instance, struct sim_request *request)
 
 	if (request->state != SIM_PULLING || request->reported != all)
 		return;
-	instance->world->holds[request->hold].ended_life[instance->index] =
-		instance->incarnation;
+	sim_user_of(&instance->world->holds[request->hold], instance)
+		->ended_life = instance->incarnation;
 	if (request->expired)
 		expiry_note(instance, request);
 	request->state = SIM_LOCAL;
@@ -262,11 +282,12 @@ static void load_check(struct sim_instance *instance,
 		       const struct sim_request *request)
 {
 	struct sim_world *world = instance->world;
-	const struct sim_hold *hold = &world->holds[request->hold];
+	const struct sim_user *user =
+		sim_user_of(&world->holds[request->hold], instance);
 	uint32_t at;
 
-	if (hold->expired_life[instance->index] == instance->incarnation &&
-	    request->since_ns < hold->expired_ns[instance->index])
+	if (user->expired_life == instance->incarnation &&
+	    request->since_ns < user->expired_ns)
 		sim_fail(world, "request %llu may load what has expired",
 			 (unsigned long long)request->key);
 	for (at = 0; at < SIM_REQUESTS && instance->share_prefix; at++)
@@ -284,11 +305,11 @@ static void nothing_check(struct sim_instance *instance,
 			  const struct sim_request *request)
 {
 	struct sim_world *world = instance->world;
-	const struct sim_hold *hold = &world->holds[request->hold];
+	struct sim_hold *hold = &world->holds[request->hold];
 
 	if (request->fresh && !request->wrong && !instance->restarts &&
 	    request->local_tokens < hold->computed &&
-	    hold->ended_life[instance->index] != instance->incarnation)
+	    sim_user_of(hold, instance)->ended_life != instance->incarnation)
 		sim_fail(world, "request %llu may load nothing, and why?",
 			 (unsigned long long)request->key);
 }

@@ -28,9 +28,10 @@ void sim_fill(struct sim_proc *proc, const struct sim_request *request,
 		const uint32_t row =
 			(layer * shape->heads + (uint32_t)proc->head_first) *
 			row_words;
-		uint8_t *to = proc->memory + ((size_t)layer * SIM_BLOCKS +
-					      request->blocks[at]) *
-						     proc->block_bytes;
+		uint8_t *to = proc->memory +
+			      ((size_t)layer * proc->instance->block_count +
+			       request->blocks[at]) *
+				      proc->block_bytes;
 
 		for (word = 0; word < words; word++) {
 			const uint64_t stamp =
@@ -117,7 +118,7 @@ void sim_blocks_give(struct sim_instance *instance, struct sim_request *request)
 				sim_fill(instance->procs[rank], request, at,
 					 sim_random(world));
 	}
-	if (instance->free_count > SIM_BLOCKS)
+	if (instance->free_count > instance->block_count)
 		sim_fail(world, "instance %u: a block is given back twice",
 			 instance->index);
 	request->block_count = 0;
@@ -128,22 +129,24 @@ void sim_blocks_give(struct sim_instance *instance, struct sim_request *request)
 struct sim_request *sim_request_find(struct sim_instance *instance,
 				     uint64_t key)
 {
-	uint32_t at;
+	const uint32_t at = sim_key_find(instance->world, key)->request;
+	struct sim_request *request = &instance->requests[at];
 
-	for (at = 0; at < SIM_REQUESTS; at++)
-		if (instance->requests[at].state != SIM_IDLE &&
-		    instance->requests[at].key == key)
-			return &instance->requests[at];
-	return NULL;
+	/* Another instance's key may stand for a place that is not there. */
+	if (at >= instance->request_count || request->state == SIM_IDLE ||
+	    request->key != key)
+		return NULL;
+	return request;
 }
 
 struct sim_request *sim_request_slot(struct sim_instance *instance)
 {
+	struct sim_request *request = &instance->requests[instance->window];
 	uint32_t at;
 
 	for (at = 0; at < SIM_REQUESTS; at++)
-		if (instance->requests[at].state == SIM_IDLE)
-			return &instance->requests[at];
+		if (request[at].state == SIM_IDLE)
+			return &request[at];
 	return NULL;
 }
 
@@ -193,7 +196,8 @@ static void pending_check(struct sim_instance *instance)
 		sim_fail(world, "instance %u: a rank is said to be silent",
 			 instance->index);
 	for (at = 0; at < SIM_REQUESTS; at++) {
-		const struct sim_request *request = &instance->requests[at];
+		const struct sim_request *request =
+			&instance->requests[instance->window + at];
 
 		if ((request->state == SIM_HELD &&
 		     !(bits & (int)KVPULL_PENDING_HOLDS)) ||

@@ -29,9 +29,15 @@ uint64_t sim_passed;
 
 static struct sim_counts total;
 
+static struct {
+	uint64_t first, seeds, steps;
+	uint32_t verbose, instances, holds;
+} options = { .first = 1, .seeds = 200, .steps = STEPS_DEFAULT };
+
 static void usage(void)
 {
-	printf("kvpull_sim [--seeds N] [--first K] [--seed S] [--steps M] [--verbose]\n");
+	printf("kvpull_sim [--seeds N] [--first K] [--seed S] [--steps M] [--verbose]\n"
+	       "           [--instances N --holds M]\n");
 	exit(2);
 }
 
@@ -45,15 +51,17 @@ static void add_counts(const struct sim_counts *counts)
 		to[at] += from[at];
 }
 
-static void run_seed(uint64_t seed, uint64_t steps, uint32_t verbose)
+static void run_seed(uint64_t seed)
 {
 	struct sim_world *world = calloc(1, sizeof(*world));
 
 	if (!world)
 		exit(2);
 	world->seed = seed;
-	world->steps = steps;
-	world->verbose = verbose;
+	world->steps = options.steps;
+	world->verbose = options.verbose;
+	world->big_instances = options.instances;
+	world->big = options.holds;
 	sim_current = world;
 	sim_world_run(world);
 	world->counts.turns = world->turn;
@@ -63,42 +71,69 @@ static void run_seed(uint64_t seed, uint64_t steps, uint32_t verbose)
 	free(world);
 }
 
-int main(int argc, char **argv)
+/* --seed S is that one alone. */
+static int option_take(const char *name, const char *text)
 {
-	uint64_t first = 1;
-	uint64_t seeds = 200;
-	uint64_t steps = STEPS_DEFAULT;
-	uint32_t verbose = 0;
-	uint64_t at;
-	int i;
+	const uint64_t value = strtoull(text, NULL, 10);
 
-	for (i = 1; i < argc; i++) {
-		if (!strcmp(argv[i], "--verbose")) {
-			verbose = 1;
+	if (!strcmp(name, "--seeds"))
+		options.seeds = value;
+	else if (!strcmp(name, "--first") || !strcmp(name, "--seed"))
+		options.first = value;
+	else if (!strcmp(name, "--steps"))
+		options.steps = value;
+	else if (!strcmp(name, "--instances") && value < 1u << 16)
+		options.instances = (uint32_t)value;
+	else if (!strcmp(name, "--holds") && value <= 1u << 20)
+		options.holds = (uint32_t)value;
+	else
+		return 1;
+	if (!strcmp(name, "--seed"))
+		options.seeds = 1;
+	return 0;
+}
+
+static void options_take(int argc, char **argv)
+{
+	int at;
+
+	for (at = 1; at < argc; at++) {
+		if (!strcmp(argv[at], "--verbose")) {
+			options.verbose = 1;
 			continue;
 		}
-		if (i + 1 == argc)
+		if (at + 1 == argc || option_take(argv[at], argv[at + 1]))
 			usage();
-		at = strtoull(argv[i + 1], NULL, 10);
-		if (!strcmp(argv[i], "--seeds"))
-			seeds = at;
-		else if (!strcmp(argv[i], "--first") ||
-			 !strcmp(argv[i], "--seed"))
-			first = at;
-		else if (!strcmp(argv[i], "--steps"))
-			steps = at;
-		else
-			usage();
-		if (!strcmp(argv[i], "--seed"))
-			seeds = 1;
-		i++;
+		at++;
 	}
+	if (!options.holds != (options.instances < 2))
+		usage();
+	if (options.holds)
+		options.seeds = 1;
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct rusage use;
+
+	(void)getrusage(RUSAGE_SELF, &use);
+	return ((uint64_t)use.ru_utime.tv_sec * 1000000 +
+		(uint64_t)use.ru_utime.tv_usec) *
+	       1000;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t at;
+
+	options_take(argc, argv);
 	sim_report_open();
-	for (at = 0;
-	     seeds > 1 && at < sizeof(failed_once) / sizeof(*failed_once); at++)
-		run_seed(failed_once[at], steps, verbose);
-	for (at = 0; at < seeds; at++)
-		run_seed(first + at, steps, verbose);
+	for (at = 0; options.seeds > 1 &&
+		     at < sizeof(failed_once) / sizeof(*failed_once);
+	     at++)
+		run_seed(failed_once[at]);
+	for (at = 0; at < options.seeds; at++)
+		run_seed(options.first + at);
 	printf("%" PRIu64 " turns, %" PRIu64 " polls: %" PRIu64
 	       " holds (%" PRIu64 " siblings), ends: %" PRIu64
 	       " released, %" PRIu64 " expired, %" PRIu64 " other\n",
@@ -113,6 +148,8 @@ int main(int argc, char **argv)
 	       total.loaded, total.failed, total.eexpired, total.rejects,
 	       total.corrupt, total.kills, total.losses, total.cuts,
 	       total.resumed, total.small);
+	printf("%.2f us of CPU a poll, with all that happens between two\n",
+	       (double)cpu_ns() / 1e3 / (double)total.polls);
 	printf("%" PRIu64 " passed, 0 failed, 0 skipped\n", sim_passed);
 	return 0;
 }

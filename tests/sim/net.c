@@ -22,25 +22,16 @@ of_const(const struct kvpull_transport *transport)
 
 /* Connections. */
 
-static void conn_free(struct sim_conn *conn)
-{
-	if (!conn->used || !conn->client_done || !conn->server_done)
-		return;
-	sim_queue_clear(&conn->to_client);
-	sim_queue_clear(&conn->to_server);
-	free(conn->ring_memory);
-	*conn = (struct sim_conn){ 0 };
-}
-
 static struct sim_proc *proc_at(struct sim_world *world, const char *address)
 {
-	uint32_t at;
+	uint32_t index;
+	uint32_t rank;
 
 	/* A worker's successor has its address. */
-	for (at = world->proc_count; at > 0; at--)
-		if (!strcmp(world->procs[at - 1].transport.address, address))
-			return &world->procs[at - 1];
-	return NULL;
+	if (sscanf(address, "node%urank%u", &index, &rank) != 2 ||
+	    index >= world->instance_count || rank >= SIM_RANKS_MAX)
+		return NULL;
+	return world->instances[index].procs[rank];
 }
 
 static uint32_t records_max(const struct sim_conn *conn)
@@ -50,7 +41,8 @@ static uint32_t records_max(const struct sim_conn *conn)
 
 static uint32_t rank_bit(const struct sim_proc *proc)
 {
-	return proc->instance->index * SIM_RANKS_MAX + proc->rank;
+	/* A big world has more than bits: there somebody always dies. */
+	return (proc->instance->index * SIM_RANKS_MAX + proc->rank) % 64;
 }
 
 static int serves(const struct sim_proc *proc)
@@ -84,16 +76,12 @@ static int sim_connect(struct kvpull_transport *transport, const char *address,
 	struct sim_transport *own = of(transport);
 	struct sim_world *world = own->proc->world;
 	struct sim_proc *server = proc_at(world, address);
-	struct sim_conn *conn = NULL;
-	uint32_t at;
+	struct sim_conn *conn = sim_conn_find(world);
 	uint32_t index;
 
 	for (index = 0; index < world->shape.peers && own->peers[index];
 	     index++)
 		;
-	for (at = 0; at < world->shape.conns && !conn; at++)
-		if (!world->conns[at].used)
-			conn = &world->conns[at];
 	if (index == world->shape.peers || !conn)
 		return KVPULL_EFULL;
 	if (!serves(server) && sim_chance(world, 500))
@@ -109,6 +97,8 @@ static int sim_connect(struct kvpull_transport *transport, const char *address,
 		.client_rank = own->proc->rank,
 		.client_ranks = own->proc->instance->tp,
 	};
+	if (server)
+		sim_conn_link(conn);
 	own->peers[index] = conn;
 	own->was_cut[index] = 0;
 	*peer = index;
@@ -332,7 +322,7 @@ static void sim_refuse(struct kvpull_transport *transport, uint32_t caller,
 	hang_up(own->proc->world, conn);
 	own->callers[caller] = NULL;
 	conn->server_done = 1;
-	conn_free(conn);
+	sim_conn_free(conn);
 }
 
 static void sim_drop(struct kvpull_transport *transport, uint32_t caller)
@@ -356,7 +346,7 @@ static void sim_forget(struct kvpull_transport *transport, uint32_t caller)
 			 caller);
 	own->callers[caller] = NULL;
 	conn->server_done = 1;
-	conn_free(conn);
+	sim_conn_free(conn);
 }
 
 /* A consumer's ring is its own: it may hold anything. The oracle sees none. */
@@ -428,7 +418,7 @@ static int server_accept(struct sim_transport *own, struct sim_conn *conn)
 	}
 	hang_up(own->proc->world, conn);
 	conn->server_done = 1;
-	conn_free(conn);
+	sim_conn_free(conn);
 	return 0;
 }
 
@@ -450,7 +440,7 @@ static uint32_t server_poll(struct sim_transport *own, struct sim_conn *conn,
 		if (conn->caller == SIM_NONE) {
 			/* It died before it had introduced itself. */
 			conn->server_done = 1;
-			conn_free(conn);
+			sim_conn_free(conn);
 			break;
 		}
 		(void)sim_queue_unlink(&conn->to_server);
@@ -499,7 +489,7 @@ static uint32_t client_poll(struct sim_transport *own, struct sim_conn *conn,
 		own->was_cut[conn->peer] = conn->cut;
 		lent_close(conn);
 		conn->client_done = 1;
-		conn_free(conn);
+		sim_conn_free(conn);
 		break;
 	}
 	return count;
@@ -510,6 +500,8 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 {
 	struct sim_transport *own = of(transport);
 	struct sim_world *world = own->proc->world;
+	struct sim_conn *conn;
+	struct sim_conn *next;
 	uint32_t count;
 	uint32_t at;
 
@@ -536,11 +528,11 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		if (own->peers[at])
 			count += client_poll(own, own->peers[at], now_ns,
 					     events + count, capacity - count);
-	for (at = 0; at < world->shape.conns; at++)
-		if (world->conns[at].used &&
-		    world->conns[at].server == own->proc)
-			count += server_poll(own, &world->conns[at], now_ns,
-					     events + count, capacity - count);
+	for (conn = own->conns; conn; conn = next) {
+		next = conn->next;
+		count += server_poll(own, conn, now_ns, events + count,
+				     capacity - count);
+	}
 	return (int)count;
 }
 
@@ -617,18 +609,44 @@ sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
 
 /* The world's side. */
 
-void sim_net_run(struct sim_world *world)
+void sim_net_run(struct sim_world *world, const struct sim_instance *instance)
 {
 	uint32_t at;
 
-	for (at = 0; at < world->proc_count; at++)
+	for (at = 0; world->big && at < instance->tp; at++)
+		if (instance->procs[at] && instance->procs[at]->alive)
+			sim_reads_run(instance->procs[at]);
+	for (at = 0; !world->big && at < world->proc_count; at++)
 		if (world->procs[at].alive)
 			sim_reads_run(&world->procs[at]);
+}
+
+static void conn_kill(const struct sim_proc *proc, struct sim_conn *conn)
+{
+	if (!conn->used || (conn->client != proc && conn->server != proc))
+		return;
+	if (!conn->lost && !proc->transport.closed)
+		sim_queue_cut(proc->world, conn->client == proc ?
+						   &conn->to_server :
+						   &conn->to_client);
+	hang_up(proc->world, conn);
+	/* A dead one's memory stays; it is read as it is. */
+	if (conn->client == proc)
+		conn->lent = NULL;
+	else if (proc->transport.closed)
+		lent_close(conn);
+	if (conn->client == proc)
+		conn->client_done = 1;
+	else
+		conn->server_done = 1;
+	sim_conn_free(conn);
 }
 
 void sim_net_kill(struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;
+	struct sim_conn *conn = proc->transport.conns;
+	struct sim_conn *next;
 	uint32_t at;
 
 	memset(proc->transport.reads, 0, sizeof(proc->transport.reads));
@@ -638,27 +656,14 @@ void sim_net_kill(struct sim_proc *proc)
 		proc->transport.told = packet->next;
 		free(packet);
 	}
-	for (at = 0; at < world->shape.conns; at++) {
-		struct sim_conn *conn = &world->conns[at];
-
-		if (!conn->used ||
-		    (conn->client != proc && conn->server != proc))
-			continue;
-		if (!conn->lost && !proc->transport.closed)
-			sim_queue_cut(world, conn->client == proc ?
-						     &conn->to_server :
-						     &conn->to_client);
-		hang_up(world, conn);
-		/* A dead one's memory stays; it is read as it is. */
-		if (conn->client == proc)
-			conn->lent = NULL;
-		else if (proc->transport.closed)
-			lent_close(conn);
-		if (conn->client == proc)
-			conn->client_done = 1;
-		else
-			conn->server_done = 1;
-		conn_free(conn);
+	for (at = 0; !world->big && at < world->shape.conns; at++)
+		conn_kill(proc, &world->conns[at]);
+	for (at = 0; world->big && at < SIM_PEERS; at++)
+		if (proc->transport.peers[at])
+			conn_kill(proc, proc->transport.peers[at]);
+	for (; world->big && conn; conn = next) {
+		next = conn->next;
+		conn_kill(proc, conn);
 	}
 }
 
@@ -687,6 +692,6 @@ void sim_net_close(struct sim_world *world)
 
 	for (at = 0; at < world->shape.conns; at++) {
 		world->conns[at].client_done = world->conns[at].server_done = 1;
-		conn_free(&world->conns[at]);
+		sim_conn_free(&world->conns[at]);
 	}
 }

@@ -7,12 +7,37 @@
 
 struct sim_hold *sim_hold_find(struct sim_world *world, uint64_t key)
 {
+	const uint32_t hold = sim_key_find(world, key)->hold;
+
+	return hold ? &world->holds[hold - 1] : NULL;
+}
+
+struct sim_hold *sim_hold_named(const struct sim_instance *instance,
+				uint32_t slot, uint64_t generation)
+{
+	struct sim_world *world = instance->world;
 	uint32_t at;
 
-	for (at = world->hold_count; at > 0; at--)
-		if (world->holds[at - 1].key == key)
-			return &world->holds[at - 1];
+	if (slot >= world->shape.holds)
+		return NULL;
+	for (at = instance->slots[slot]; at;
+	     at = world->holds[at - 1].slot_older) {
+		struct sim_hold *hold = &world->holds[at - 1];
+
+		if (hold->life != instance->incarnation)
+			return NULL;
+		if (hold->generation == generation)
+			return hold;
+	}
 	return NULL;
+}
+
+int sim_hold_is_over(struct sim_world *world, const struct sim_hold *hold)
+{
+	struct sim_instance *instance = &world->instances[hold->instance];
+
+	return hold->life != instance->incarnation ||
+	       !sim_request_find(instance, hold->key);
 }
 
 void sim_oracle_held(struct sim_instance *instance,
@@ -23,11 +48,13 @@ void sim_oracle_held(struct sim_instance *instance,
 	struct sim_world *world = instance->world;
 	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
 	struct sim_hold *hold = &world->holds[world->hold_count];
+	uint32_t rank;
 
-	if (world->hold_count == SIM_HOLDS)
+	if (world->hold_count == world->hold_capacity)
 		sim_fail(world,
 			 "more holds than the oracle keeps: fewer steps");
-	if (kvpull_ticket_peek(ticket, ticket_bytes, &scratch, &info))
+	if (kvpull_ticket_peek(ticket, ticket_bytes, &scratch, &info) ||
+	    info.slot >= world->shape.holds)
 		sim_fail(world, "a fresh ticket cannot be read");
 	*hold = (struct sim_hold){
 		.key = request->key,
@@ -41,22 +68,33 @@ void sim_oracle_held(struct sim_instance *instance,
 		.computed = request->computed,
 		.block_count = request->block_count,
 		.ticket_bytes = ticket_bytes,
+		.older = instance->newest,
+		.slot_older = instance->slots[info.slot],
 	};
 	memcpy(hold->digest, request->digest, sizeof(hold->digest));
 	memcpy(hold->ticket, ticket, ticket_bytes);
-	world->open[world->open_count++] = world->hold_count++;
+	sim_list_add(&instance->open, world->hold_count);
+	for (rank = 0; rank < instance->tp; rank++)
+		sim_list_add(&instance->procs[rank]->untaken,
+			     world->hold_count);
+	instance->newest = instance->slots[info.slot] = ++world->hold_count;
+	sim_key_find(world, request->key)->hold = world->hold_count;
 }
 
-uint32_t sim_oracle_ticket(const struct sim_world *world, const char *ticket,
-			   size_t ticket_bytes)
+uint32_t sim_oracle_ticket(const struct sim_instance *instance,
+			   const char *ticket, size_t ticket_bytes)
 {
-	uint32_t at;
+	static struct kvpull_ticket_scratch scratch;
+	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
+	const struct sim_hold *hold;
 
-	for (at = world->hold_count; at > 0; at--)
-		if (world->holds[at - 1].ticket_bytes == ticket_bytes &&
-		    !memcmp(world->holds[at - 1].ticket, ticket, ticket_bytes))
-			return at - 1;
-	return SIM_NONE;
+	if (kvpull_ticket_peek(ticket, ticket_bytes, &scratch, &info))
+		return SIM_NONE;
+	hold = sim_hold_named(instance, info.slot, info.generation);
+	if (!hold || hold->ticket_bytes != ticket_bytes ||
+	    memcmp(hold->ticket, ticket, ticket_bytes) != 0)
+		return SIM_NONE;
+	return (uint32_t)(hold - instance->world->holds);
 }
 
 int sim_hold_is_of(const struct sim_hold *hold, const struct sim_proc *proc)
@@ -67,17 +105,22 @@ int sim_hold_is_of(const struct sim_hold *hold, const struct sim_proc *proc)
 void sim_oracle_told(struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;
-	uint32_t at;
+	uint32_t at = 0;
 
-	for (at = 0; at < world->open_count; at++) {
-		struct sim_hold *hold = &world->holds[world->open[at]];
+	while (at < proc->untaken.count) {
+		struct sim_hold *hold = &world->holds[proc->untaken.at[at]];
 		struct sim_hold_rank *rank = &hold->ranks[proc->rank];
 
-		if (!sim_hold_is_of(hold, proc) ||
-		    rank->taken_by == proc->incarnation ||
-		    kvpull_map_get(&proc->worker->holds->keys, hold->key) ==
-			    KVPULL_MAP_NONE)
+		if (sim_hold_is_over(world, hold)) {
+			sim_list_drop(&proc->untaken, at);
 			continue;
+		}
+		if (kvpull_map_get(&proc->worker->holds->keys, hold->key) ==
+		    KVPULL_MAP_NONE) {
+			at++;
+			continue;
+		}
+		sim_list_drop(&proc->untaken, at);
 		rank->taken_by = proc->incarnation;
 		rank->taken_ns = world->now_ns;
 		rank->taken_stall_ns = proc->stall_ns;
@@ -121,13 +164,14 @@ void sim_oracle_proc_dead(struct sim_proc *proc)
 	const uint64_t bit = UINT64_C(1) << proc->rank;
 	uint32_t at;
 
-	for (at = 0; at < world->hold_count; at++) {
-		struct sim_hold *hold = &world->holds[at];
+	for (at = proc->instance->newest; at; at = world->holds[at - 1].older) {
+		struct sim_hold *hold = &world->holds[at - 1];
 		struct sim_hold_rank *rank = &hold->ranks[proc->rank];
 		const struct sim_request *request;
 
-		if (!sim_hold_is_of(hold, proc) ||
-		    rank->sent_by != proc->incarnation)
+		if (!sim_hold_is_of(hold, proc))
+			break;
+		if (rank->sent_by != proc->incarnation)
 			continue;
 		request = sim_request_find(proc->instance, hold->key);
 		if (request && !(request->reported & bit))

@@ -13,6 +13,11 @@
 
 /* oracle.c: holds */
 struct sim_hold *sim_hold_find(struct sim_world *world, uint64_t key);
+/* Of this life of the instance, by what notes and tickets name. */
+struct sim_hold *sim_hold_named(const struct sim_instance *instance,
+				uint32_t slot, uint64_t generation);
+/* Its request is over, or its instance is. */
+int sim_hold_is_over(struct sim_world *world, const struct sim_hold *hold);
 /* Is it of this life of the process's instance? */
 int sim_hold_is_of(const struct sim_hold *hold, const struct sim_proc *proc);
 

@@ -36,7 +36,7 @@ void sim_oracle_end(struct sim_world *world)
 
 		if (!instance->alive)
 			continue;
-		for (at = 0; at < SIM_REQUESTS; at++)
+		for (at = 0; at < instance->request_count; at++)
 			if (instance->requests[at].state != SIM_IDLE)
 				sim_fail(
 					world,
@@ -44,7 +44,7 @@ void sim_oracle_end(struct sim_world *world)
 					(unsigned long long)instance
 						->requests[at]
 						.key);
-		if (instance->free_count != SIM_BLOCKS)
+		if (instance->free_count != instance->block_count)
 			sim_fail(world, "instance %u has lost blocks", index);
 		for (rank = 0; rank < instance->tp; rank++)
 			proc_end(instance->procs[rank]);

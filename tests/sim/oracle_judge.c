@@ -4,6 +4,7 @@
 #include "tests/sim/oracle.h"
 
 #define POLLS_SLACK 3u
+#define HELD_CHECKED 40u /* a poll; a small world has fewer open */
 
 /* With ranks that are gone for the whole of it, or that were before it. */
 static int is_complete(const struct sim_seen *seen,
@@ -92,10 +93,10 @@ static void silent_check(struct sim_proc *proc, const struct sim_hold *hold,
 
 	if (1000 * (uint64_t)world->delay_us > world->lease_ns / 6)
 		return;
-	for (at = 0; at < world->shape.conns; at++) {
-		const struct sim_conn *conn = &world->conns[at];
+	for (at = 0; at < world->shape.callers; at++) {
+		const struct sim_conn *conn = proc->transport.callers[at];
 
-		if (conn->used && conn->server == proc && !conn->lost &&
+		if (conn && !conn->lost &&
 		    conn->instance_id == claimer->instance_id &&
 		    conn->joined_ns && conn->joined_ns < then_ns &&
 		    conn->joined_ns <= claimer->spoke_ns[conn->client_rank] &&
@@ -318,32 +319,30 @@ static void held_check(struct sim_proc *proc, struct sim_hold *hold)
 	sim_oracle_owes(proc, hold);
 }
 
-static int is_over(struct sim_world *world, const struct sim_hold *hold)
-{
-	struct sim_instance *instance = &world->instances[hold->instance];
-
-	return hold->life != instance->incarnation ||
-	       !sim_request_find(instance, hold->key);
-}
-
 static void producer_polled(struct sim_proc *proc)
 {
-	struct sim_world *world = proc->world;
-	uint32_t at = 0;
+	struct sim_instance *instance = proc->instance;
+	struct sim_list *open = &instance->open;
+	uint32_t left = open->count < HELD_CHECKED ? open->count : HELD_CHECKED;
+	uint32_t at = left < HELD_CHECKED ? 0 : instance->open_at;
 
-	while (at < world->open_count) {
-		struct sim_hold *hold = &world->holds[world->open[at]];
-		const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
+	while (left--) {
+		struct sim_hold *hold;
+		const struct sim_hold_rank *rank;
 
-		if (is_over(world, hold)) {
-			world->open[at] = world->open[--world->open_count];
+		if (at >= open->count)
+			at = 0;
+		hold = &proc->world->holds[open->at[at]];
+		rank = &hold->ranks[proc->rank];
+		if (sim_hold_is_over(proc->world, hold)) {
+			sim_list_drop(open, at);
 			continue;
 		}
-		if (sim_hold_is_of(hold, proc) &&
-		    rank->taken_by == proc->incarnation && !rank->sent_by)
+		if (rank->taken_by == proc->incarnation && !rank->sent_by)
 			held_check(proc, hold);
 		at++;
 	}
+	instance->open_at = at;
 }
 
 /*

@@ -14,8 +14,9 @@ static void block_check(const struct sim_proc *proc,
 	const uint32_t row = (layer * proc->world->shape.heads +
 			      (uint32_t)proc->head_first) *
 			     row_words;
-	const uint8_t *from = proc->memory + ((size_t)layer * SIM_BLOCKS + id) *
-						     proc->block_bytes;
+	const uint8_t *from =
+		proc->memory + ((size_t)layer * proc->instance->block_count +
+				id) * proc->block_bytes;
 	uint32_t word;
 
 	for (word = 0; word < words; word++) {

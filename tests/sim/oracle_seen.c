@@ -1,20 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle's books of consumers: what a producer's process was told by them. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "tests/sim/oracle.h"
 
 struct sim_seen *sim_seen_of(struct sim_proc *proc, uint64_t instance_id)
 {
-	struct sim_world *world = proc->world;
-	uint32_t at;
+	struct sim_seen *seen;
 
-	for (at = 0; at < world->seen_count; at++)
-		if (world->seen[at].proc == proc->index &&
-		    world->seen[at].instance_id == instance_id)
-			return &world->seen[at];
-	world->seen[at] = (struct sim_seen){ .proc = proc->index,
-					     .instance_id = instance_id };
-	world->seen_count++;
-	return &world->seen[at];
+	if (instance_id >= proc->seen_count) {
+		const uint64_t count = 2 * instance_id + 16;
+
+		proc->seen = realloc(proc->seen, count * sizeof(seen));
+		if (!proc->seen)
+			abort();
+		memset(&proc->seen[proc->seen_count], 0,
+		       (count - proc->seen_count) * sizeof(seen));
+		proc->seen_count = count;
+	}
+	seen = proc->seen[instance_id];
+	if (seen)
+		return seen;
+	seen = calloc(1, sizeof(*seen));
+	if (!seen)
+		abort();
+	seen->instance_id = instance_id;
+	proc->seen[instance_id] = seen;
+	return seen;
 }
 
 static struct sim_claimer *claimer_of(struct sim_hold_rank *rank,
@@ -82,22 +95,39 @@ static void word_said(const struct sim_proc *proc, struct sim_hold_rank *rank)
 	rank->word_stall_ns = proc->stall_ns;
 }
 
+static struct sim_claimer *claimer_add(const struct sim_proc *proc,
+				       struct sim_hold_rank *rank,
+				       const struct sim_seen *seen)
+{
+	const struct sim_claimer claimer = {
+		.instance_id = seen->instance_id,
+		.died = dying(proc, seen),
+		.absent = has_spoken(rank, seen) ?
+				  UINT64_MAX :
+				  seen->was_gone | sim_seen_gone(seen),
+		.since_poll = proc->poll_count,
+		.life = seen->life,
+	};
+
+	rank->claimers = realloc(rank->claimers,
+				 (rank->claimer_count + 1) * sizeof(claimer));
+	if (!rank->claimers)
+		abort();
+	rank->claimers[rank->claimer_count] = claimer;
+	return &rank->claimers[rank->claimer_count++];
+}
+
 static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 		       const struct kvpull_record *note)
 {
 	struct sim_world *world = proc->world;
 	const struct sim_seen *seen = sim_seen_of(proc, conn->instance_id);
 	const uint64_t bit = UINT64_C(1) << conn->client_rank;
-	struct sim_hold *hold = NULL;
+	struct sim_hold *hold =
+		sim_hold_named(proc->instance, note->slot, note->generation);
 	struct sim_hold_rank *rank;
 	struct sim_claimer *claimer;
-	uint32_t at;
 
-	for (at = world->hold_count; at > 0 && !hold; at--)
-		if (sim_hold_is_of(&world->holds[at - 1], proc) &&
-		    world->holds[at - 1].slot == note->slot &&
-		    world->holds[at - 1].generation == note->generation)
-			hold = &world->holds[at - 1];
 	if (!hold)
 		sim_fail(world, "process %u is told of a hold that never was",
 			 proc->index);
@@ -107,19 +137,8 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 	claimer = claimer_of(rank, seen);
 	if (!claimer && rank->claimer_count == SIM_CLAIMERS)
 		return;
-	if (!claimer) {
-		const int again = has_spoken(rank, seen);
-
-		claimer = &rank->claimers[rank->claimer_count++];
-		*claimer = (struct sim_claimer){
-			.instance_id = conn->instance_id,
-			.died = dying(proc, seen),
-			.absent = again ? UINT64_MAX :
-					  seen->was_gone | sim_seen_gone(seen),
-			.since_poll = proc->poll_count,
-			.life = seen->life,
-		};
-	}
+	if (!claimer)
+		claimer = claimer_add(proc, rank, seen);
 	claimer->spoke |= bit;
 	claimer->spoke_ns[conn->client_rank] = world->now_ns;
 	word_said(proc, rank);
@@ -140,11 +159,11 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 static void ranks_die(struct sim_proc *proc, const struct sim_seen *seen,
 		      uint64_t ranks)
 {
-	struct sim_world *world = proc->world;
+	const struct sim_list *open = &proc->instance->open;
 	uint32_t at;
 
-	for (at = 0; at < world->open_count; at++) {
-		struct sim_hold *hold = &world->holds[world->open[at]];
+	for (at = 0; at < open->count; at++) {
+		struct sim_hold *hold = &proc->world->holds[open->at[at]];
 		struct sim_claimer *claimer;
 
 		if (!sim_hold_is_of(hold, proc))
@@ -210,14 +229,9 @@ static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
 /* With its last rank an instance is gone, and ranks that never came. */
 static void instances_end(struct sim_proc *proc)
 {
-	struct sim_world *world = proc->world;
-	uint32_t at;
+	struct sim_seen *seen;
 
-	for (at = 0; at < world->seen_count; at++) {
-		struct sim_seen *seen = &world->seen[at];
-
-		if (seen->proc != proc->index)
-			continue;
+	for (seen = proc->seen_first; seen; seen = seen->next) {
 		graces_end(proc, seen);
 		if (seen->connected || seen->in_grace || !seen->ever)
 			continue;
@@ -266,6 +280,11 @@ static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
 	}
 	seen->connected |= UINT64_C(1) << conn->client_rank;
 	seen->ever |= seen->connected;
+	if (!seen->listed) {
+		seen->listed = 1;
+		seen->next = proc->seen_first;
+		proc->seen_first = seen;
+	}
 	for (at = 0; at < conn->note_count; at++)
 		note_apply(proc, conn, &conn->notes[at]);
 	conn->note_count = conn->beats = 0;
@@ -276,17 +295,22 @@ static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
 
 void sim_oracle_drained(struct sim_proc *proc)
 {
-	struct sim_world *world = proc->world;
-	uint32_t at;
+	struct sim_seen **link = &proc->seen_first;
+	struct sim_conn *conn;
 
-	for (at = 0; at < world->seen_count; at++)
-		world->seen[at].was_gone = sim_seen_gone(&world->seen[at]);
-	for (at = 0; at < world->shape.conns; at++) {
-		struct sim_conn *conn = &world->conns[at];
+	while (*link) {
+		struct sim_seen *seen = *link;
 
-		if (conn->used && conn->server == proc && conn->ring_memory &&
-		    !conn->server_done && !conn->drained)
-			conn_drained(proc, conn);
+		seen->was_gone = sim_seen_gone(seen);
+		if (seen->ever) {
+			link = &seen->next;
+			continue;
+		}
+		*link = seen->next;
+		seen->listed = 0;
 	}
+	for (conn = proc->transport.conns; conn; conn = conn->next)
+		if (conn->ring_memory && !conn->server_done && !conn->drained)
+			conn_drained(proc, conn);
 	instances_end(proc);
 }

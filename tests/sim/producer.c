@@ -13,7 +13,7 @@ static void prefill(struct sim_instance *instance)
 	struct sim_world *world = instance->world;
 	struct sim_request *request = sim_request_slot(instance);
 	const struct sim_request *sibling =
-		&instance->requests[sim_below(world, SIM_REQUESTS)];
+		&instance->requests[sim_below(world, instance->request_count)];
 	struct kvpull_request call = { .struct_size = sizeof(call) };
 	uint32_t count = 1 + (uint32_t)sim_below(world, SIM_REQUEST_BLOCKS);
 	uint32_t rank;
@@ -33,7 +33,8 @@ static void prefill(struct sim_instance *instance)
 	}
 	if (!sim_blocks_take(instance, request, count))
 		return;
-	request->key = ++world->key_next;
+	request->key =
+		sim_key_next(world, (uint32_t)(request - instance->requests));
 	request->content = sim_random(world);
 	request->state = SIM_RUNNING;
 	if (!request->tokens) {
@@ -42,7 +43,7 @@ static void prefill(struct sim_instance *instance)
 		memcpy(request->digest, &request->content,
 		       sizeof(request->content));
 		if (sim_chance(world, 300))
-			request->parent = world->key_next;
+			request->parent = request->key;
 	}
 	request->flags =
 		sim_fault(world, SIM_FAULT_WRITTEN_LATE, 100) ? READY : 0;
@@ -71,16 +72,15 @@ static const struct sim_request *
 sibling_held(const struct sim_instance *instance,
 	     const struct sim_request *request)
 {
-	uint32_t at;
+	const struct sim_request *other =
+		&instance->requests[sim_key_find(instance->world,
+						 request->parent)
+					    ->sibling];
 
-	for (at = 0; at < SIM_REQUESTS; at++) {
-		const struct sim_request *other = &instance->requests[at];
-
-		if (other->state == SIM_HELD && other != request &&
-		    other->flags & request->flags & FAMILY &&
-		    other->parent == request->parent)
-			return other;
-	}
+	if (other->state == SIM_HELD && other != request &&
+	    other->flags & request->flags & FAMILY &&
+	    other->parent == request->parent)
+		return other;
 	return NULL;
 }
 
@@ -122,7 +122,7 @@ static void free_check(struct sim_instance *instance,
 		return;
 	}
 	world->counts.siblings++;
-	hold = sim_oracle_ticket(world, call->ticket, call->ticket_bytes);
+	hold = sim_oracle_ticket(instance, call->ticket, call->ticket_bytes);
 	if (!request->parent || hold == SIM_NONE ||
 	    memcmp(world->holds[hold].digest, request->digest,
 		   sizeof(request->digest)))
@@ -159,6 +159,9 @@ static void finish(struct sim_instance *instance, struct sim_request *request,
 		held_check(instance, request, call.ticket_bytes);
 		request->state = SIM_HELD;
 		request->since_ns = world->now_ns;
+		if (request->flags & FAMILY)
+			sim_key_find(world, request->parent)->sibling =
+				(uint32_t)(request - instance->requests);
 		world->counts.holds++;
 		sim_oracle_held(instance, request, ticket, call.ticket_bytes);
 		return;
@@ -260,7 +263,7 @@ static void overwrite(struct sim_proc *proc)
 	uint32_t index;
 	uint32_t at;
 
-	for (index = 0; index < SIM_REQUESTS; index++) {
+	for (index = 0; index < proc->instance->request_count; index++) {
 		struct sim_request *request = &proc->instance->requests[index];
 
 		if (request->state != SIM_HELD ||
@@ -326,8 +329,14 @@ void sim_producer_turn(struct sim_instance *instance)
 	struct sim_world *world = instance->world;
 	uint32_t at;
 
-	for (at = 0; at < SIM_REQUESTS; at++)
-		turn_request(instance, &instance->requests[at]);
+	do {
+		for (at = 0; at < SIM_REQUESTS; at++)
+			turn_request(
+				instance,
+				&instance->requests[instance->window + at]);
+		instance->window = (instance->window + SIM_REQUESTS) %
+				   instance->request_count;
+	} while (world->quiet && instance->window);
 	if (instance->draining && (world->quiet || sim_chance(world, 50)))
 		drain(instance, 0);
 	if (world->quiet)

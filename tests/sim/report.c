@@ -51,8 +51,13 @@ static void __attribute__((noreturn)) finish(const struct sim_world *world)
 	printf("last events:\n");
 	for (; at < world->event_count; at++)
 		print_event(&world->events[at % EVENTS_KEPT]);
-	printf("replay: make sim SEED=%" PRIu64 " STEPS=%" PRIu64 "\n",
-	       world->seed, world->steps);
+	if (world->big)
+		printf("replay: kvpull_sim --seed %" PRIu64
+		       " --instances %u --holds %u\n",
+		       world->seed, world->big_instances, world->big);
+	else
+		printf("replay: make sim SEED=%" PRIu64 " STEPS=%" PRIu64 "\n",
+		       world->seed, world->steps);
 	printf("%" PRIu64 " passed, 1 failed, 0 skipped\n", sim_passed);
 	(void)fflush(stdout);
 	_exit(1);

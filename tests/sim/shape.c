@@ -31,7 +31,31 @@ static void plain_fill(struct sim_shape *shape)
 		.callers = 8,
 		.conns = 64,
 		.procs = 48,
+		.times = 1,
 	};
+}
+
+/* One in four instances produces. */
+int sim_produces(const struct sim_world *world, uint32_t index)
+{
+	(void)world;
+	return index % 4 == 0;
+}
+
+/* Room for all holds at once, and connections that make room for others. */
+static void big_fill(struct sim_world *world)
+{
+	struct sim_shape *shape = &world->shape;
+	const uint32_t producers = (world->big_instances + 3) / 4;
+
+	shape->times = world->big / producers / SIM_REQUESTS + 1;
+	shape->holds = shape->times * SIM_REQUESTS;
+	shape->families = shape->holds;
+	shape->requests = 4 * shape->holds;
+	shape->peers = 8;
+	shape->callers = SIM_CALLERS;
+	shape->procs = 4 * world->big_instances + 16;
+	shape->conns = shape->procs * shape->peers;
 }
 
 /* Tables that are full now and then, some of them. */
@@ -58,6 +82,10 @@ void sim_shape_draw(struct sim_world *world)
 
 	world->shape_state = world->seed * UINT64_C(0xd1342543de82ef95);
 	plain_fill(shape);
+	if (world->big) {
+		big_fill(world);
+		return;
+	}
 	if (draw(world, 2))
 		return;
 	shape->wide = 1;

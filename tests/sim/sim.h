@@ -14,19 +14,19 @@
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
 
-#define SIM_PROCS_MAX 160u /* processes of one seed, dead ones too */
+#define SIM_PROCS_MAX 160u /* processes of a small world, dead ones too */
 #define SIM_CONNS_MAX 512u
 #define SIM_INSTANCES_MAX 5u
 #define SIM_RANKS_MAX 8u
-#define SIM_BLOCKS 24u /* of an instance's pool */
+#define SIM_BLOCKS 24u /* of an instance's pool, in a small world */
 #define SIM_LAYERS 2u
 #define SIM_HEAD_BYTES 32u
 #define SIM_BLOCK_TOKENS 16u
 #define SIM_REQUEST_BLOCKS 4u /* of one request, at most */
-#define SIM_REQUESTS 32u      /* open in one engine */
-#define SIM_HOLDS 4096u       /* of one seed */
-#define SIM_CLAIMERS 16u      /* instances that speak of one hold, noted */
-#define SIM_CALLERS 48u       /* of one process, at most */
+#define SIM_REQUESTS 32u /* open in one engine, of those an engine looks at */
+#define SIM_HOLDS 4096u  /* of one seed, in a small world */
+#define SIM_CLAIMERS 16u /* instances that speak of one hold, noted */
+#define SIM_CALLERS 64u  /* of one process, at most */
 #define SIM_PEERS 32u
 #define SIM_READS 64u
 #define SIM_GROUPS 2u
@@ -52,6 +52,7 @@ struct sim_shape {
 	uint32_t ring_records;
 	uint32_t holds, families, tickets, requests, pulls, peers, callers;
 	uint32_t conns, procs; /* of the world */
+	uint32_t times;        /* as many requests and blocks a producer has */
 	uint32_t calm;         /* bit a fault that this world does not know */
 };
 
@@ -105,6 +106,13 @@ struct sim_queue {
 	uint64_t last_ns;
 };
 
+/* index.c: numbers in no order */
+struct sim_list {
+	uint32_t *at;
+	uint32_t count;
+	uint32_t capacity;
+};
+
 /* A connection of a consumer's process to a producer's. */
 struct sim_conn {
 	uint32_t used;
@@ -128,6 +136,7 @@ struct sim_conn {
 	uint64_t joined_ns; /* the server's hold table knows it since */
 	struct sim_proc *client;
 	struct sim_proc *server;
+	struct sim_conn *next; /* of its server's, by their place in the world */
 	struct sim_queue to_server;
 	struct sim_queue to_client;
 	struct kvpull_ring ring;
@@ -162,6 +171,7 @@ struct sim_transport {
 	struct sim_conn *peers[SIM_PEERS];
 	uint32_t was_cut[SIM_PEERS]; /* the last one of this index */
 	struct sim_conn *callers[SIM_CALLERS];
+	struct sim_conn *conns; /* to it, accepted or not */
 	struct sim_read reads[SIM_READS];
 	struct sim_packet *told; /* its bytes live until the next poll */
 	uint32_t closed;
@@ -209,6 +219,10 @@ struct sim_proc {
 	struct sim_output *out_first;
 	struct sim_output *out_last;
 	uint64_t out_ns;
+	struct sim_list untaken;     /* holds that it was not told of yet */
+	struct sim_seen **seen;      /* by instance_id, seen_count of them */
+	struct sim_seen *seen_first; /* of those that are there, or were */
+	uint64_t seen_count;
 	uint64_t heads;      /* a block has */
 	uint64_t head_first; /* in the model */
 	size_t block_bytes;
@@ -277,9 +291,16 @@ struct sim_instance {
 	struct sim_proc *procs[SIM_RANKS_MAX];
 	struct kvpull_config config;
 	struct kvpull_log log;
-	uint32_t free_blocks[SIM_BLOCKS];
+	uint32_t *free_blocks;
 	uint32_t free_count;
-	struct sim_request requests[SIM_REQUESTS];
+	uint32_t block_count;
+	struct sim_request *requests;
+	uint32_t request_count;
+	uint32_t window;      /* of SIM_REQUESTS that its engine looks at now */
+	struct sim_list open; /* holds that some rank has to report */
+	uint32_t open_at;     /* the one that the oracle looks at next */
+	uint32_t newest;      /* hold, + 1; the others follow by `older` */
+	uint32_t *slots;      /* the newest of each slot, + 1 */
 };
 
 /* What the oracle knows of a consumer instance at one rank of a hold. */
@@ -311,7 +332,16 @@ struct sim_hold_rank {
 	uint64_t word_ns;     /* the last claim, release or death */
 	uint64_t word_stall_ns;
 	uint32_t claimer_count;
-	struct sim_claimer claimers[SIM_CLAIMERS];
+	struct sim_claimer *claimers;
+};
+
+/* What a consumer instance has made of a hold: in which of its lives. */
+struct sim_user {
+	uint32_t instance;
+	uint64_t used_life;    /* it saw the ticket */
+	uint64_t ended_life;   /* a pull of it is over */
+	uint64_t expired_life; /* it knows of its expiry, and since when */
+	uint64_t expired_ns;
 };
 
 struct sim_hold {
@@ -327,12 +357,11 @@ struct sim_hold {
 	uint32_t block_count;
 	uint32_t aborted; /* after its finish */
 	uint64_t told_ns; /* the engine heard of an end that all ranks follow */
-	uint64_t spread_ns; /* and has told its ranks */
-	/* Consumers that know of its expiry: their lives, and since when. */
-	uint64_t used_life[SIM_INSTANCES_MAX];  /* consumers that saw it */
-	uint64_t ended_life[SIM_INSTANCES_MAX]; /* a pull of it is over */
-	uint64_t expired_life[SIM_INSTANCES_MAX];
-	uint64_t expired_ns[SIM_INSTANCES_MAX];
+	uint64_t spread_ns;  /* and has told its ranks */
+	uint32_t older;      /* of its instance, + 1; 0: none */
+	uint32_t slot_older; /* of its slot */
+	uint32_t user_count;
+	struct sim_user *users;
 	uint8_t digest[KVPULL_DIGEST_BYTES];
 	struct sim_hold_rank ranks[SIM_RANKS_MAX];
 	size_t ticket_bytes;
@@ -341,6 +370,8 @@ struct sim_hold {
 
 /* How a consumer instance is seen by one producer process. */
 struct sim_seen {
+	struct sim_seen *next;
+	uint32_t listed;
 	uint64_t instance_id;
 	uint64_t connected; /* ranks */
 	uint64_t ever;
@@ -354,7 +385,13 @@ struct sim_seen {
 	uint64_t workers[SIM_RANKS_MAX]; /* incarnations that joined last */
 	uint64_t life; /* it was gone, and came again, so often */
 	uint32_t rank_count;
-	uint32_t proc;
+};
+
+/* Where the bearer of a key is found; keys are given out from 1 on. */
+struct sim_key {
+	uint32_t hold;    /* + 1; 0: none */
+	uint32_t request; /* of its instance's */
+	uint32_t sibling; /* a parent's: request that is held for the family */
 };
 
 struct sim_event {
@@ -395,14 +432,17 @@ struct sim_world {
 	uint32_t instance_count;
 	uint32_t proc_count;
 	uint32_t hold_count;
-	uint32_t open_count;
-	uint32_t seen_count;
-	uint32_t open[SIM_HOLDS]; /* holds that some rank has to report */
-	struct sim_instance instances[SIM_INSTANCES_MAX];
-	struct sim_proc procs[SIM_PROCS_MAX];
-	struct sim_conn conns[SIM_CONNS_MAX];
-	struct sim_hold holds[SIM_HOLDS];
-	struct sim_seen seen[SIM_PROCS_MAX * SIM_PROCS_MAX];
+	uint32_t hold_capacity;
+	uint32_t conn_low;          /* all below are used, or in the next one */
+	struct sim_list conns_free; /* of a big world */
+	uint32_t big; /* holds that a big world gives out; 0: it is a small one */
+	uint32_t big_instances;
+	struct sim_instance *instances;
+	struct sim_proc *procs;
+	struct sim_conn *conns;
+	struct sim_hold *holds;
+	struct sim_key *keys;
+	uint64_t key_capacity;
 	struct sim_event events[64];
 	uint64_t event_count;
 	struct sim_counts counts;
@@ -420,13 +460,32 @@ void sim_report_open(void);
 /* net.c */
 struct kvpull_transport *
 sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at);
-void sim_net_run(struct sim_world *world);
+/* Before an instance's turn: reads go on. */
+void sim_net_run(struct sim_world *world, const struct sim_instance *instance);
 /* The process died: what it sent may be lost, the others see it later. */
 void sim_net_kill(struct sim_proc *proc);
 void sim_net_lose(struct sim_world *world);
 /* By its client, to end a cancelled read: all its reads end now. */
 void sim_net_cut(struct sim_conn *conn);
 void sim_net_close(struct sim_world *world);
+
+/* index.c */
+void sim_list_add(struct sim_list *list, uint32_t number);
+void sim_list_drop(struct sim_list *list, uint32_t at);
+/* The next key, for a request of that place in its instance. */
+uint64_t sim_key_next(struct sim_world *world, uint32_t request);
+/* What is known of a key; never NULL. */
+struct sim_key *sim_key_find(struct sim_world *world, uint64_t key);
+struct sim_user *sim_user_of(struct sim_hold *hold,
+			     const struct sim_instance *instance);
+/* Among those to its server, by their place in the world. */
+void sim_conn_link(struct sim_conn *conn);
+/* If nobody knows it any more. */
+void sim_conn_free(struct sim_conn *conn);
+/* The first that is free, or the last that was freed in a big world; or NULL. */
+struct sim_conn *sim_conn_find(struct sim_world *world);
+void sim_index_open(struct sim_world *world);
+void sim_index_close(struct sim_world *world);
 
 /* queue.c */
 void sim_queue_clear(struct sim_queue *queue);
@@ -464,6 +523,8 @@ int sim_reads_open(const struct sim_conn *conn);
 /* shape.c */
 /* What the seed's world is like, and how large its instances are. */
 void sim_shape_draw(struct sim_world *world);
+/* Is the instance of that index a producer? */
+int sim_produces(const struct sim_world *world, uint32_t index);
 uint32_t sim_shape_tp(struct sim_world *world);
 
 /* world.c */
@@ -526,8 +587,9 @@ void sim_consumer_rank_lost(struct sim_instance *instance, uint32_t rank);
 void sim_oracle_held(struct sim_instance *instance,
 		     const struct sim_request *request, const char *ticket,
 		     size_t ticket_bytes);
-uint32_t sim_oracle_ticket(const struct sim_world *world, const char *ticket,
-			   size_t ticket_bytes);
+/* Which of the instance's holds it is of, or SIM_NONE. */
+uint32_t sim_oracle_ticket(const struct sim_instance *instance,
+			   const char *ticket, size_t ticket_bytes);
 void sim_oracle_told(struct sim_proc *proc);    /* after a step */
 void sim_oracle_drained(struct sim_proc *proc); /* before its reports */
 void sim_oracle_sent(struct sim_proc *proc,

@@ -109,6 +109,7 @@ static void heads_share(struct sim_proc *proc)
 static uint32_t caches_fill(struct sim_proc *proc, struct kvpull_cache *caches)
 {
 	const uint32_t count = proc->world->shape.window ? 2 : 1;
+	const uint32_t blocks = proc->instance->block_count;
 	uint32_t at;
 
 	heads_share(proc);
@@ -119,10 +120,10 @@ static uint32_t caches_fill(struct sim_proc *proc, struct kvpull_cache *caches)
 			.group_index = at,
 			.layer_first = at,
 			.layer_count = SIM_LAYERS / count,
-			.offset = at * SIM_BLOCKS * proc->block_bytes,
-			.layer_stride = SIM_BLOCKS * proc->block_bytes,
+			.offset = at * blocks * proc->block_bytes,
+			.layer_stride = blocks * proc->block_bytes,
 			.block_stride = proc->block_bytes,
-			.block_count = SIM_BLOCKS,
+			.block_count = blocks,
 			.row_count = 1,
 			.head_stride = SIM_HEAD_BYTES,
 			.head_first = (uint32_t)proc->head_first,
@@ -147,7 +148,8 @@ static void regions_register(struct sim_proc *proc)
 	};
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 
-	region.bytes = SIM_LAYERS * SIM_BLOCKS * proc->block_bytes;
+	region.bytes = (uint64_t)SIM_LAYERS * proc->instance->block_count *
+		       proc->block_bytes;
 	proc->memory = calloc(1, region.bytes);
 	region.base = proc->memory;
 	if (!proc->memory ||
@@ -176,7 +178,7 @@ static void running_abort(struct sim_instance *instance)
 {
 	uint32_t at;
 
-	for (at = 0; at < SIM_REQUESTS; at++) {
+	for (at = 0; at < instance->request_count; at++) {
 		struct sim_request *request = &instance->requests[at];
 		struct kvpull_finish finish = {
 			.struct_size = sizeof(finish),
@@ -201,6 +203,7 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 	const struct kvpull_open_params params =
 		params_of(instance, rank, &model);
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	uint32_t at;
 	struct kvpull_worker_setup setup = {
 		.params = &params,
 		.config = &instance->config,
@@ -228,6 +231,8 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank)
 	if (kvpull_worker_create(&setup, &proc->worker, &detail))
 		sim_fail(world, "a worker cannot open: %s", detail.message);
 	world->proc_count++;
+	for (at = 0; at < instance->open.count; at++)
+		sim_list_add(&proc->untaken, instance->open.at[at]);
 	instance->procs[rank] = proc;
 	instance->rank_restart_ns[rank] = 0;
 	proc->digest = kvpull_holds_digest(proc->worker->holds);
@@ -265,10 +270,11 @@ void sim_instance_open(struct sim_instance *instance)
 	    kvpull_scheduler_create(&setup, &instance->scheduler))
 		sim_fail(world, "a scheduler half cannot open");
 	instance->digest = kvpull_scheduler_digest(instance->scheduler);
-	memset(instance->requests, 0, sizeof(instance->requests));
-	for (at = 0; at < SIM_BLOCKS; at++)
+	memset(instance->requests, 0,
+	       instance->request_count * sizeof(*instance->requests));
+	for (at = 0; at < instance->block_count; at++)
 		instance->free_blocks[at] = at;
-	instance->free_count = SIM_BLOCKS;
+	instance->free_count = instance->block_count;
 	instance->alive = 1;
 	instance->revoked = instance->restarts = instance->draining = 0;
 	for (rank = 0; rank < instance->tp; rank++) {
@@ -481,6 +487,18 @@ static void instance_turn(struct sim_instance *instance)
 		sim_engine_results(instance);
 }
 
+static void misfortune(struct sim_world *world)
+{
+	if (sim_chance(world, world->kills))
+		disaster(world);
+	if (sim_chance(world, world->losses))
+		sim_net_lose(world);
+	if (sim_chance(world, world->kills / 2))
+		stall(world);
+	if (world->abandons && sim_chance(world, 2))
+		abandon(world);
+}
+
 static void turn(struct sim_world *world)
 {
 	const uint32_t first =
@@ -496,20 +514,25 @@ static void turn(struct sim_world *world)
 						  kind < 97 ? 4000000 :
 							      20000000);
 	for (at = 0; at < world->instance_count; at++) {
-		sim_net_run(world);
-		instance_turn(
-			&world->instances[(first + at) % world->instance_count]);
+		struct sim_instance *instance =
+			&world->instances[(first + at) % world->instance_count];
+
+		sim_net_run(world, instance);
+		instance_turn(instance);
 	}
-	if (world->quiet)
-		return;
-	if (sim_chance(world, world->kills))
-		disaster(world);
-	if (sim_chance(world, world->losses))
-		sim_net_lose(world);
-	if (sim_chance(world, world->kills / 2))
-		stall(world);
-	if (world->abandons && sim_chance(world, 2))
-		abandon(world);
+	for (at = 0; at <= world->big_instances / 32 && !world->quiet; at++)
+		misfortune(world);
+}
+
+/* Leases in which all holds of a big world can be open, and every fault. */
+static void big_fill(struct sim_world *world)
+{
+	world->instance_count = world->big_instances;
+	world->lease_ns = 2 * KVPULL_NS_PER_S;
+	world->hold_max_ns = 3 * world->lease_ns;
+	world->deadline_ns = world->lease_ns / 2;
+	world->bytes_faulty = world->kills = world->losses = 10;
+	world->cuts = 500;
 }
 
 static void world_fill(struct sim_world *world)
@@ -536,12 +559,15 @@ static void world_fill(struct sim_world *world)
 	world->cuts = sim_chance(world, 500) ? 500 : 0;
 	world->instance_count = 2;
 	world->instance_count += (uint32_t)sim_below(world, 4);
+	if (world->big)
+		big_fill(world);
+	sim_index_open(world);
 	for (at = 0; at < world->instance_count; at++) {
 		struct sim_instance *instance = &world->instances[at];
 
 		instance->world = world;
 		instance->index = at;
-		instance->produces = at == 0 || at == 4;
+		instance->produces = sim_produces(world, at) != 0;
 		instance->tp = 1 + (uint32_t)sim_below(world, 2);
 		if (world->shape.wide)
 			instance->tp = sim_shape_tp(world);
@@ -558,7 +584,7 @@ static void comes_back(struct sim_instance *instance)
 {
 	uint32_t at;
 
-	for (at = 0; at < SIM_REQUESTS && instance->abandoned; at++)
+	for (at = 0; at < instance->request_count && instance->abandoned; at++)
 		if (instance->requests[at].state == SIM_PULLING)
 			instance->requests[at].since_ns =
 				instance->world->now_ns;
@@ -588,7 +614,8 @@ void sim_world_run(struct sim_world *world)
 	uint32_t at;
 
 	world_fill(world);
-	while (world->turn < world->steps)
+	while (world->big ? world->hold_count < world->big :
+			    world->turn < world->steps)
 		turn(world);
 	quieten(world);
 	sim_oracle_end(world);
@@ -604,10 +631,9 @@ void sim_world_run(struct sim_world *world)
 	sim_oracle_end(world);
 	for (at = 0; at < world->instance_count; at++)
 		sim_instance_close(&world->instances[at]);
-	for (at = 0; at < world->proc_count; at++) {
+	for (at = 0; at < world->proc_count; at++)
 		if (world->procs[at].worker)
 			proc_destroy(&world->procs[at]);
-		free(world->procs[at].memory);
-	}
 	sim_net_close(world);
+	sim_index_close(world);
 }
