@@ -26,7 +26,7 @@ typedef void (*kvpull_copy_fn)(const struct kvpull_segment *segments,
 			       uint32_t count, size_t bytes);
 
 struct kvpull_copy_routine {
-	const char *name; /* "memcpy", "movsb", "avx2-nt-4", "avx512-nt-4p"... */
+	const char *name; /* "memcpy", "movsb", "avx2-nt-4", "neon-nt-4"... */
 	kvpull_copy_fn copy;
 	uint32_t streams; /* worked on at once */
 	uint32_t lanes;   /* segments side by side; 1: streams are inside one */

@@ -108,7 +108,7 @@ static int choose_named(const char *name, struct kvpull_copy_choices *choices,
 	if (!routine) {
 		kvpull_error(
 			log,
-			"copy_routine %s: this CPU has none of that name: use memcpy, avx2-nt-4 or avx512-nt-4, or leave it empty",
+			"copy_routine %s: this CPU has none of that name: use memcpy, avx2-nt-4, avx512-nt-4 or (aarch64) neon-nt-4, or leave it empty",
 			name);
 		return KVPULL_EINVAL;
 	}

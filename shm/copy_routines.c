@@ -17,6 +17,7 @@
 #define NEEDS_avx2 1u
 #define NEEDS_avx512 2u
 #define NEEDS_X86 4u
+#define NEEDS_neon 0u /* all of them have it */
 
 #if defined(__SANITIZE_THREAD__)
 #define KVPULL_TSAN 1
@@ -67,6 +68,10 @@ static void movsb_copy(const struct kvpull_segment *segments, uint32_t count,
 		kvpull_movsb(segments[i].to, segments[i].from, bytes);
 	kvpull_stores_fence();
 }
+
+#endif
+
+#if defined(__x86_64__) || defined(__aarch64__)
 
 /* How a routine lays its streams. */
 struct layout {
@@ -172,6 +177,11 @@ static void streams_copy(const struct layout *layout,
 	X(isa, "4p", 4, 4, 1, PAGE_LINES)                                      \
 	X(isa, "8p", 8, 8, 1, PAGE_LINES)
 
+#define NEON(X)                                                                \
+	X(neon, "1", 1, 1, 1, SIZE_MAX)                                        \
+	X(neon, "2", 2, 2, 2, SIZE_MAX)                                        \
+	X(neon, "4", 4, 4, 4, SIZE_MAX)
+
 #define COPY(isa, name, kernel, stream_count, lane_count, apart)               \
 	static void isa##_##kernel##_##lane_count##_copy(                      \
 		const struct kvpull_segment *segments, uint32_t count,         \
@@ -188,10 +198,14 @@ static void streams_copy(const struct layout *layout,
 	{ #isa "-nt-" name, isa##_##kernel##_##lane_count##_copy,              \
 	  stream_count, lane_count, NEEDS_##isa },
 
+#endif
+
+#if defined(__x86_64__)
 ROUTINES(COPY, avx2)
 ROUTINES(COPY, avx512)
-
-#endif /* __x86_64__ */
+#elif defined(__aarch64__)
+NEON(COPY)
+#endif
 
 /* clang-format off */
 static const struct kvpull_copy_routine routines[] = {
@@ -200,6 +214,8 @@ static const struct kvpull_copy_routine routines[] = {
 	{ "movsb", movsb_copy, 1, 1, NEEDS_X86 },
 	ROUTINES(ROW, avx2)
 	ROUTINES(ROW, avx512)
+#elif defined(__aarch64__)
+	NEON(ROW)
 #endif
 };
 /* clang-format on */

@@ -49,10 +49,18 @@ typedef void (*kvpull_lines_fn)(const struct kvpull_streams *streams,
 					 size_t line_count);
 KVPULL_KERNELS(KVPULL_KERNEL_DECLARE, avx2)
 KVPULL_KERNELS(KVPULL_KERNEL_DECLARE, avx512)
-/* Earlier non-temporal stores come before every later store. */
-void kvpull_stores_fence(void);
 /* rep movsb: not seen by sanitizers, any size. */
 void kvpull_movsb(uint8_t *to, const uint8_t *from, size_t bytes);
+#elif defined(__aarch64__)
+void kvpull_neon_lines_1(const struct kvpull_streams *streams,
+			 size_t line_count);
+void kvpull_neon_lines_2(const struct kvpull_streams *streams,
+			 size_t line_count);
+void kvpull_neon_lines_4(const struct kvpull_streams *streams,
+			 size_t line_count);
 #endif
+
+/* Earlier non-temporal stores come before every later store. */
+void kvpull_stores_fence(void);
 
 #endif /* KVPULL_SHM_COPY_ROUTINES_H */
