@@ -4,8 +4,9 @@
 #   .\" table: keys    and    .\" end
 # is written by tests/pages/pages.c; what is between .\" header: calls or .\" file:
 # tests/host/host.c and such an end by header.awk, from the public headers, or is
-# that file. check compares, write renews.
-# pages.sh check|write <build folder with libkvpull.a>
+# that file. check compares, write renews. check also holds what tools/pages and
+# tools/boards name against what is there (pages/words.sh).
+# pages.sh check|write <build folder with libkvpull.a, and kvpull_top to check>
 cd "$(dirname "$0")/.." || exit 1
 action=$1
 build=$2
@@ -52,5 +53,12 @@ for page in tools/kvpull.conf.5 tools/kvpull.7 tools/kvpull_connector.3; do
 		failed=$((failed + 1))
 	fi
 done
+if [ "$action" = check ]; then
+	if tests/pages/words.sh "$build" && "$out/pages" json tools/boards/kvpull.json; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+	fi
+fi
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# make install and make uninstall: library, headers, pkg-config file, tools and
-# their man pages.
+# make install and make uninstall: library, headers, pkg-config file, tools,
+# their man pages, the unit of the exporter, and for people pages and boards.
 # install.sh install|uninstall <destdir> <prefix> <libdir> <build folder> <version> <tool>...
 cd "$(dirname "$0")/.." || exit 1
 action=$1
@@ -24,7 +24,9 @@ if [ "$action" = uninstall ]; then
 		rm -f "$root/bin/$name" "$root/share/man/man1/$name.1"
 	done
 	rm -f "$root/share/man/man5/kvpull.conf.5" "$root/share/man/man7/kvpull.7" \
-		"$root/share/man/man3/kvpull_connector.3"
+		"$root/share/man/man3/kvpull_connector.3" \
+		"$root/lib/systemd/system/kvpull-top@.service"
+	rm -rf "$root/share/kvpull" "$root/share/doc/kvpull"
 	rmdir "$root/include/kvpull" 2>/dev/null
 	exit 0
 fi
@@ -56,3 +58,8 @@ done
 install -D -m 644 tools/kvpull.conf.5 "$root/share/man/man5/kvpull.conf.5"
 install -D -m 644 tools/kvpull.7 "$root/share/man/man7/kvpull.7"
 install -D -m 644 tools/kvpull_connector.3 "$root/share/man/man3/kvpull_connector.3"
+install -d "$root/lib/systemd/system"
+sed "s|/usr/bin/|$prefix/bin/|" tools/units/kvpull-top@.service \
+	>"$root/lib/systemd/system/kvpull-top@.service"
+install -D -m 644 -t "$root/share/kvpull" tools/units/kvpull-engine.conf tools/boards/*
+install -D -m 644 -t "$root/share/doc/kvpull" tools/pages/*.md

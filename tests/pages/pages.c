@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tables of the manual as the library has them: pages keys|counters|errors|
- * limits. pages.sh puts them between their marks.
+ * limits. pages.sh puts them between their marks. pages json FILE: it is JSON.
  */
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,6 +117,18 @@ static void limits_print(void)
 		       limits[i].then);
 }
 
+static int json_check(const char *path)
+{
+	json_error_t error;
+	json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+
+	if (!json)
+		fprintf(stderr, "pages: %s:%d: %s\n", path, error.line,
+			error.text);
+	json_decref(json);
+	return json == NULL;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -135,6 +148,8 @@ int main(int argc, char **argv)
 		tables[i].print();
 		return ferror(stdout) != 0;
 	}
-	fprintf(stderr, "pages: keys|counters|errors|limits\n");
+	if (argc == 3 && !strcmp(argv[1], "json"))
+		return json_check(argv[2]);
+	fprintf(stderr, "pages: keys|counters|errors|limits, json FILE\n");
 	return 2;
 }
