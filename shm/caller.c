@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/wrap.h"
 #include "shm/parts.h"
 #include "shm/state.h"
 
@@ -60,6 +61,7 @@ int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 		return KVPULL_ENOMEM;
 	}
 	for (i = 0; i < callers->caller_max; i++) {
+		callers->callers[i].generation = KVPULL_WRAP_START;
 		callers->callers[i].socket = -1;
 		callers->callers[i].doorbell = -1;
 		callers->callers[i].identity.pidfd = -1;

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "base/wrap.h"
 
 struct entry {
 	struct kvpull_uring_read read; /* .fd is ours */
@@ -108,6 +109,7 @@ int kvpull_disk_open(struct kvpull_disk *disk, int wake_fd,
 	if (queue == MAP_FAILED)
 		goto err;
 	locks_init(queue);
+	queue->first = queue->next = queue->last = KVPULL_WRAP_START;
 	queue->wake_fd = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
 	error = queue->wake_fd < 0 ?
 			errno :

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/wrap.h"
 #include "shm/segment.h"
 #include "shm/state.h"
 
@@ -82,6 +83,7 @@ int kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 	if (!peers->peers)
 		return KVPULL_ENOMEM;
 	for (i = 0; i < peers->peer_max; i++) {
+		peers->peers[i].generation = KVPULL_WRAP_START;
 		peer_clear(&peers->peers[i]);
 		if (tables_take(&peers->peers[i], arena))
 			return KVPULL_ENOMEM;

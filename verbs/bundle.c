@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/wrap.h"
 #include "verbs/pair.h"
 
 static void bundle_clear(struct kvpull_verbs_bundle *bundle)
@@ -17,6 +18,7 @@ static void bundle_clear(struct kvpull_verbs_bundle *bundle)
 	const size_t at = offsetof(struct kvpull_verbs_bundle, state);
 
 	memset((uint8_t *)bundle + at, 0, sizeof(*bundle) - at);
+	bundle->note_number = bundle->note_next = KVPULL_WRAP_START;
 	bundle->turn_first = bundle->turn_last = KVPULL_NONE;
 }
 

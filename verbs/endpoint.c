@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/wrap.h"
 #include "verbs/bundle.h"
 #include "verbs/pair.h"
 
@@ -28,6 +29,8 @@ static void end_clear(struct kvpull_verbs_end *end)
 	memset((uint8_t *)end + at, 0, sizeof(*end) - at);
 	end->rail_there = end->held = KVPULL_NONE;
 	end->device = end->rail;
+	end->sent = end->acked = end->beat_sent = KVPULL_WRAP_START;
+	end->received = end->told_acked = KVPULL_WRAP_START;
 	end->inbox.total = end->inbox.used = 0;
 	end->message.total = end->message.sent = 0;
 	end->keys_out.total = end->keys_out.sent = 0;
@@ -249,7 +252,7 @@ static enum kvpull_verbs_seen received_take(struct kvpull_verbs_end *end,
 	code = kvpull_frame_get(buffer_at(end, buffer), completion->byte_len,
 				frame);
 	if (!code)
-		code = acks_take(end, frame->acked);
+		code = acks_take(end, frame->acked + KVPULL_WRAP_START);
 	if (code) {
 		end->shared->counts.frames_bad++;
 		kvpull_verbs_end_lose(end, code,
@@ -438,7 +441,7 @@ static int frame_send(struct kvpull_verbs_end *end, struct kvpull_frame *frame)
 	if (end->send_open == end->frame_max || !kvpull_verbs_end_room(end) ||
 	    (frame->kind != KVPULL_FRAME_ACK && !credits_left(end)))
 		return KVPULL_EAGAIN;
-	frame->acked = end->received;
+	frame->acked = end->received - KVPULL_WRAP_START;
 	part.length = kvpull_frame_put(buffer_at(end, buffer), frame);
 	code = kvpull_verbs_end_post(end, &request, 1, &batch, &posted_count);
 	if (code)
@@ -478,7 +481,7 @@ int kvpull_verbs_end_note(struct kvpull_verbs_end *end,
 {
 	uint8_t bytes[KVPULL_FRAME_RECORD_BYTES];
 	struct kvpull_frame frame = { .kind = KVPULL_FRAME_NOTE,
-				      .offset = number,
+				      .offset = number - KVPULL_WRAP_START,
 				      .payload = bytes,
 				      .payload_bytes = sizeof(bytes) };
 

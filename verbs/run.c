@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 
 #include "base/clock.h"
+#include "base/wrap.h"
 #include "verbs/dial.h"
 
 #define COMPLETIONS_A_POLL 64
@@ -108,7 +109,7 @@ static void note_offer(struct kvpull_verbs_end *end)
 static void note_take(struct kvpull_verbs_end *end,
 		      const struct kvpull_frame *frame)
 {
-	end->note_number = frame->offset;
+	end->note_number = frame->offset + KVPULL_WRAP_START;
 	if (kvpull_frame_get_record(frame, &end->note) ||
 	    (int32_t)(end->note_number - end->bundle->note_next) > 0) {
 		bad_frame(end, "a notification that is none");

@@ -23,6 +23,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/wrap.h"
+
 static int is_closing(const struct kvpull_worker *worker)
 {
 	/* A flag of this thread's own; the progress thread only reads it. */
@@ -155,6 +157,8 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 	pull->deadline_ns = now_ns + limit_ms * KVPULL_NS_PER_MS;
 	note->next = KVPULL_NONE;
 	note->abort_told = 0;
+	if (!note->serial)
+		note->serial = KVPULL_WRAP_START;
 	if (!++note->serial)
 		note->serial = 1;
 	for (group = 0; group <= KVPULL_GROUPS_MAX; group++)
