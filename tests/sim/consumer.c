@@ -320,6 +320,7 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 	struct sim_world *world = instance->world;
 	uint32_t computed;
 	uint32_t tokens = 0;
+	int code;
 	const int answer = kvpull_scheduler_matched_tokens(
 		instance->scheduler, request->key, request->local_tokens,
 		&tokens, world->now_ns);
@@ -331,8 +332,10 @@ static void ask(struct sim_instance *instance, struct sim_request *request)
 		};
 
 		nothing_check(instance, request);
-		if (kvpull_scheduler_allocated(instance->scheduler, &call,
-					       world->now_ns))
+		code = kvpull_scheduler_allocated(instance->scheduler, &call,
+						  world->now_ns);
+		/* There may have been no room to know it. */
+		if (code && (code != KVPULL_ENOKEY || !world->shape.tight))
 			sim_fail(world, "a full local hit is refused");
 		request->state = SIM_LOCAL;
 		return;

@@ -280,9 +280,14 @@ static void output_take(struct sim_proc *proc, const struct sim_output *output)
 
 void sim_engine_results(struct sim_instance *instance)
 {
-	const struct sim_packet *packet;
+	const struct sim_packet *packet = instance->past.first;
 	uint32_t rank;
 
+	/* What its predecessor never heard, one at a time. */
+	if (packet) {
+		result_take(instance, packet->bytes, packet->byte_count);
+		sim_queue_pop(&instance->past);
+	}
 	while ((packet = sim_queue_due(instance->world, &instance->strays))) {
 		result_take(instance, packet->bytes, packet->byte_count);
 		sim_queue_pop(&instance->strays);

@@ -150,7 +150,9 @@ void sim_index_open(struct sim_world *world)
 			sim_produces(world, at) ? shape->times : 1;
 
 		instance->request_count = times * SIM_REQUESTS;
-		instance->block_count = times * SIM_BLOCKS;
+		instance->block_count = sim_produces(world, at) ?
+						times * SIM_BLOCKS :
+						shape->blocks;
 		instance->requests = zeroed(instance->request_count,
 					    sizeof(*instance->requests));
 		instance->free_blocks = zeroed(instance->block_count,
@@ -184,6 +186,8 @@ void sim_index_close(struct sim_world *world)
 		free(world->holds[at].users);
 	}
 	for (at = 0; at < world->instance_count; at++) {
+		sim_queue_clear(&world->instances[at].past);
+		sim_queue_clear(&world->instances[at].unheard);
 		free(world->instances[at].requests);
 		free(world->instances[at].free_blocks);
 		free(world->instances[at].slots);

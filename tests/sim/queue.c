@@ -5,22 +5,14 @@
 
 #include "tests/sim/sim.h"
 
-struct sim_packet *sim_queue_put(struct sim_world *world,
-				 struct sim_queue *queue,
-				 enum sim_packet_kind kind, const void *bytes,
+struct sim_packet *sim_queue_add(struct sim_queue *queue, const void *bytes,
 				 size_t byte_count)
 {
 	struct sim_packet *packet = malloc(sizeof(*packet) + byte_count);
-	uint64_t at_ns =
-		world->now_ns + 1000 * sim_below(world, world->delay_us + 1);
 
 	if (!packet)
 		abort();
 	memset(packet, 0, sizeof(*packet));
-	if (at_ns < queue->last_ns)
-		at_ns = queue->last_ns;
-	queue->last_ns = packet->at_ns = at_ns;
-	packet->kind = kind;
 	packet->byte_count = byte_count;
 	if (byte_count)
 		memcpy(packet->bytes, bytes, byte_count);
@@ -29,6 +21,22 @@ struct sim_packet *sim_queue_put(struct sim_world *world,
 	else
 		queue->first = packet;
 	queue->last = packet;
+	return packet;
+}
+
+struct sim_packet *sim_queue_put(struct sim_world *world,
+				 struct sim_queue *queue,
+				 enum sim_packet_kind kind, const void *bytes,
+				 size_t byte_count)
+{
+	const uint64_t at_ns =
+		world->now_ns + 1000 * sim_below(world, world->delay_us + 1);
+	struct sim_packet *packet = sim_queue_add(queue, bytes, byte_count);
+
+	if (at_ns > queue->last_ns)
+		queue->last_ns = at_ns;
+	packet->at_ns = queue->last_ns;
+	packet->kind = kind;
 	return packet;
 }
 

@@ -31,6 +31,7 @@ static void plain_fill(struct sim_shape *shape)
 		.callers = 8,
 		.conns = 64,
 		.procs = 48,
+		.blocks = SIM_BLOCKS,
 		.times = 1,
 	};
 }
@@ -75,6 +76,27 @@ static void tables_draw(struct sim_world *world)
 		shape->ring_records = 4;
 }
 
+/* Drawn apart: what is drawn below stays as it was. */
+static void more_draw(struct sim_world *world)
+{
+	const uint64_t state = world->shape_state;
+	struct sim_shape *shape = &world->shape;
+
+	world->shape_state = ~state;
+	if (draw(world, 3) == 0)
+		shape->blocks = 6 + (uint32_t)draw(world, 18);
+	if (draw(world, 3) == 0)
+		shape->times = 2;
+	if (draw(world, 3) == 0)
+		shape->families = 1 + (uint32_t)draw(world, 4);
+	if (draw(world, 3) == 0)
+		shape->requests = 6 + (uint32_t)draw(world, 20);
+	shape->tight = shape->families < 16 || shape->requests < 32;
+	world->shape_state = state;
+	sim_trace(world, "blocks %lu, families %lu, requests %lu",
+		  shape->blocks, shape->families, shape->requests);
+}
+
 void sim_shape_draw(struct sim_world *world)
 {
 	static const uint32_t heads[] = { 1, 2, 6, 8 };
@@ -104,6 +126,7 @@ void sim_shape_draw(struct sim_world *world)
 	shape->procs = SIM_PROCS_MAX;
 	if (draw(world, 2))
 		tables_draw(world);
+	more_draw(world);
 	sim_trace(world, "wide: %lu heads, replicated %lu, network %lu",
 		  shape->heads, shape->replicated, shape->network);
 	sim_trace(world, "keyed %lu, partial %lu, impatient %lu", shape->keyed,

@@ -52,6 +52,8 @@ struct sim_shape {
 	uint32_t ring_records;
 	uint32_t holds, families, tickets, requests, pulls, peers, callers;
 	uint32_t conns, procs; /* of the world */
+	uint32_t tight;        /* families or requests find no room */
+	uint32_t blocks;       /* of a consumer's pool */
 	uint32_t times;        /* as many requests and blocks a producer has */
 	uint32_t calm;         /* bit a fault that this world does not know */
 };
@@ -288,6 +290,8 @@ struct sim_instance {
 	struct kvpull_scheduler *scheduler;
 	struct sim_queue strays; /* results that come again, late */
 	struct sim_queue late[SIM_RANKS_MAX]; /* steps for who died there */
+	struct sim_queue unheard;             /* results of who died */
+	struct sim_queue past; /* those that come in its next life */
 	struct sim_proc *procs[SIM_RANKS_MAX];
 	struct kvpull_config config;
 	struct kvpull_log log;
@@ -489,6 +493,9 @@ void sim_index_close(struct sim_world *world);
 
 /* queue.c */
 void sim_queue_clear(struct sim_queue *queue);
+/* At no time of its own. */
+struct sim_packet *sim_queue_add(struct sim_queue *queue, const void *bytes,
+				 size_t byte_count);
 struct sim_packet *sim_queue_put(struct sim_world *world,
 				 struct sim_queue *queue,
 				 enum sim_packet_kind kind, const void *bytes,

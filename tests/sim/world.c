@@ -270,6 +270,9 @@ void sim_instance_open(struct sim_instance *instance)
 	    kvpull_scheduler_create(&setup, &instance->scheduler))
 		sim_fail(world, "a scheduler half cannot open");
 	instance->digest = kvpull_scheduler_digest(instance->scheduler);
+	sim_queue_clear(&instance->past);
+	instance->past = instance->unheard;
+	instance->unheard = (struct sim_queue){ 0 };
 	memset(instance->requests, 0,
 	       instance->request_count * sizeof(*instance->requests));
 	for (at = 0; at < instance->block_count; at++)
@@ -300,6 +303,9 @@ static void proc_forget(struct sim_proc *proc)
 		struct sim_output *output = proc->out_first;
 
 		proc->out_first = output->next;
+		if (proc->world->shape.late_bytes && output->byte_count)
+			sim_queue_add(&proc->instance->unheard, output->bytes,
+				      output->byte_count);
 		free(output);
 	}
 	proc->out_last = NULL;
