@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * kvpull_bench [--quick] [--runs N] [--repetitions N] [--shapes ABCDE]
- *              [--parts shapes,small,attach,notify,core,ticket] [--json FILE]
+ *              [--parts shapes,small,attach,notify,core,ticket,pool] [--json FILE]
  *
  * Always exits 0, but for wrong arguments: a benchmark is not a test.
  */
@@ -29,6 +29,7 @@ static const struct part parts[] = {
 	{ "shapes", bench_shapes }, { "small", bench_small },
 	{ "attach", bench_attach }, { "notify", bench_notify },
 	{ "core", bench_core },     { "ticket", bench_ticket },
+	{ "pool", bench_pool },
 };
 
 static const struct option long_options[] = {
@@ -44,7 +45,7 @@ static const struct option long_options[] = {
 static int usage(void)
 {
 	fprintf(stderr,
-		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDE] [--parts shapes,small,attach,notify,core,ticket] [--json FILE]\n",
+		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDE] [--parts shapes,small,attach,notify,core,ticket,pool] [--json FILE]\n",
 		RUNS_MAX, REPETITIONS_MAX);
 	return 2;
 }
@@ -98,7 +99,7 @@ int main(int argc, char **argv)
 	struct bench bench = { .dir = dir,
 			       .shapes = "ABCDE",
 			       .repetitions = REPETITIONS };
-	const char *chosen = "shapes,small,attach,notify,core,ticket";
+	const char *chosen = "shapes,small,attach,notify,core,ticket,pool";
 	const char *json = NULL;
 	char remembered[64];
 	uint32_t runs = 3;

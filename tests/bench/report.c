@@ -64,6 +64,10 @@ static const struct bar bars[] = {
 	{ "core.idle_poll_ns.64_rings", NAN },
 	{ "core.busy_poll_us_p999", 150 },
 	{ "core.bytes_per_hold", NAN },
+	{ "pool.put_ns", 150 },
+	{ "pool.guard_bump_ns", 50 },
+	{ "pool.key_ns", NAN },
+	{ "pool.judge_ns", NAN },
 };
 #define BARS (sizeof(bars) / sizeof(bars[0]))
 

@@ -19,6 +19,7 @@ BEGIN {
 	room("counters", "")
 	room("config", "bytes verbs")
 	room("status", "bytes config counters shm")
+	room("pool", "")
 	room("hold", "bytes counters status")
 	room("scheduler", "bytes config counters")
 	room("handover", "bytes config status")

@@ -653,7 +653,7 @@ static void results_with_unknown_reasons_are_refused(void **state)
 		{ { 2, 0, 0, 1, 0, 0 }, KVPULL_EINVAL },
 		{ { 2, 0, 1, 0, 0, 0 }, KVPULL_EINVAL },
 		{ { 3, 0, 1, 0, 0, 39 }, 0 },             /* -20 */
-		{ { 3, 0, 1, 0, 0, 21 }, KVPULL_EINVAL }, /* -11 */
+		{ { 3, 0, 1, 0, 0, 23 }, KVPULL_EINVAL }, /* -12 */
 		{ { 3, 0, 1, 0, 0, 2 }, KVPULL_EINVAL },  /* 1 */
 		{ { 3, 0, 0, 0, 0, 0 }, KVPULL_EINVAL },
 		{ { 0, 0, 1, 1, 0, 0 }, KVPULL_EINVAL },
