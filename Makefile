@@ -314,6 +314,9 @@ banned: ## words that we do not use
 symbols: lib ## the library exports what kvpull.map says
 	$(Q)tests/lint/symbols.sh $(B)/libkvpull.so plugin/kvpull.map
 
+probes: lib ## kvpull(7) and the scripts of bpftrace name the probes that there are
+	$(Q)CC="$(CC)" tests/lint/probes.sh $(B)/libkvpull.so
+
 lint: lib ## formatters, analyzers, spelling, sizes
 	$(Q)tests/lint/lint.sh
 
@@ -367,7 +370,7 @@ clean: ## remove build/
 .PHONY: all programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
 	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned \
-	symbols compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
+	symbols probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	install uninstall help clean always aarch64 dist wheel deb sbom check-packages
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

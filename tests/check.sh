@@ -75,6 +75,7 @@ submake headers 60 headers
 submake layers 30 layers
 submake rooms 30 rooms
 submake symbols 60 symbols
+submake probes 30 probes
 submake abi 60 abi
 submake banned 30 banned
 submake fuzz 150 fuzz-replay

@@ -10,6 +10,7 @@
  * sleeps asked for event_fd().
  */
 #include "base/params.h"
+#include "base/probe.h"
 #include "plugin/hold/instance.h"
 #include "plugin/worker/worker.h"
 
@@ -82,6 +83,14 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 		kvpull_ring_pop(ring, &record);
 		claims += record.kind == KVPULL_NOTE_CLAIM;
 		kvpull_worker_log_claim(worker, consumer, &record);
+		if (record.kind == KVPULL_NOTE_CLAIM)
+			KVPULL_PROBE5(claim, record.slot, record.generation,
+				      consumer->instance_id, consumer->rank,
+				      consumer->pid);
+		else if (record.kind == KVPULL_NOTE_RELEASE)
+			KVPULL_PROBE5(release, record.slot, record.generation,
+				      consumer->instance_id, consumer->rank,
+				      consumer->pid);
 		kvpull_holds_note(worker->holds, instance, consumer->rank,
 				  &record, now_ns);
 	}
@@ -311,6 +320,8 @@ static void pull_report(struct kvpull_worker *worker, uint32_t index,
 		.came_ns = after(phases->came_ns, order->started_ns),
 	};
 
+	KVPULL_PROBE5(pull_end, record.key, record.reason, record.bytes,
+		      record.took_ns, record.asked_ns);
 	record_put(sink, &record);
 	pull_end_result(worker, order->key, outcome->code, record.bytes);
 	kvpull_map_remove(&worker->pull_map, order->key);

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 
 #include "base/params.h"
+#include "base/probe.h"
 
 #define SAY_NS KVPULL_NS_PER_S /* between lines on full tables */
 
@@ -191,6 +192,8 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 	consumer = consumer_of(worker, (uint16_t)(state >> 16), &at);
 	words = &worker->status.words[at];
 	kvpull_status_label_get(row->label, label);
+	KVPULL_PROBE5(expire, end->key, end->slot, end->generation, age_ns,
+		      consumer ? consumer->pid : 0);
 	kvpull_status_add(consumer ? &words->expired : &thread->expired, 1);
 	kvpull_status_add(consumer ? &words->expired_blocks :
 				     &thread->expired_blocks,

@@ -17,6 +17,7 @@
  * again in each message: the scheduler half drops replays.
  */
 #include "base/params.h"
+#include "base/probe.h"
 #include "plugin/worker/worker.h"
 
 #include <inttypes.h>
@@ -68,6 +69,9 @@ static void apply_hold(struct kvpull_worker *worker,
 					   command->generation, command->key);
 
 	if (!code) {
+		KVPULL_PROBE5(hold, command->key, command->slot,
+			      command->generation, command->blocks,
+			      worker->facts.incarnation);
 		kvpull_worker_show_hold(worker, command);
 		return;
 	}
@@ -211,6 +215,10 @@ static void apply_pull(struct kvpull_worker *worker,
 	pull_fill(worker, index, command);
 	kvpull_pulls_add(worker, &worker->pulls_start, index);
 	worker->stats.pulls_started++;
+	KVPULL_PROBE5(
+		pull_start, command->key, worker->handover.claims[claim].slot,
+		worker->handover.claims[claim].generation,
+		worker->handover.claims[claim].ranks[0].incarnation, pairs);
 }
 
 static void apply_abort(struct kvpull_worker *worker,
