@@ -13,7 +13,7 @@ mkdir -p "$out"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 # Not shared with others of this user; more prompts than any table has places.
-export KVPULL_SOCKET_DIR="$work/s" KVPULL_REQUESTS_MAX=64 KVPULL_TICKETS_MAX=128 \
+export KVPULL_SOCKET_DIR="$work/s" KVPULL_REQUESTS_MAX=64 KVPULL_TICKETS_MAX=40 \
 	KVPULL_MAX_HOLDS=64 KVPULL_FAMILIES_MAX=64 KVPULL_STEP_LOG_MIB=1
 mkdir -m 700 "$KVPULL_SOCKET_DIR"
 

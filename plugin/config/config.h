@@ -63,6 +63,22 @@ int KVPULL_MUST_CHECK kvpull_config_load(struct kvpull_config *config,
 					 struct kvpull_error_detail *detail);
 
 /*
+ * A worker's places for tickets: for those that its scheduler half knows, and
+ * for as many, up to RELEASING_MAX, that it knows no more, whose release was
+ * taken by its peer and not looked for yet, or is on its way.
+ */
+#define KVPULL_RELEASING_MAX 256u
+
+static inline uint32_t
+kvpull_config_claims_max(const struct kvpull_config *config)
+{
+	return config->tickets_max +
+	       (config->tickets_max < KVPULL_RELEASING_MAX ?
+			config->tickets_max :
+			KVPULL_RELEASING_MAX);
+}
+
+/*
  * 1: a process of this user is let in. Of one over a network nobody says whose
  * it is: networks and key decide there.
  */

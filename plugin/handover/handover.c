@@ -14,7 +14,8 @@
  */
 static uint32_t ring_records(const struct kvpull_config *config)
 {
-	const uint32_t least = 3 * config->pulls_max + 3 * config->tickets_max +
+	const uint32_t least = 3 * config->pulls_max +
+			       3 * kvpull_config_claims_max(config) +
 			       4 * config->consumers_max + RECORDS_MIN;
 	uint32_t records = RECORDS_MIN;
 
@@ -52,8 +53,9 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 
 	handover->outcomes = kvpull_arena_take(arena, config->pulls_max,
 					       sizeof(*handover->outcomes));
-	handover->claims = kvpull_arena_take(arena, config->tickets_max,
-					     sizeof(*handover->claims));
+	handover->claims =
+		kvpull_arena_take(arena, kvpull_config_claims_max(config),
+				  sizeof(*handover->claims));
 	handover->consumers = kvpull_arena_take(arena, facts->caller_count_max,
 						sizeof(*handover->consumers));
 	handover->lent = kvpull_arena_take(arena, config->peers_max,

@@ -138,7 +138,7 @@ struct kvpull_lent {
 struct kvpull_handover {
 	struct kvpull_pull_order *pulls;      /* [pulls_max] */
 	struct kvpull_pull_outcome *outcomes; /* [pulls_max] */
-	struct kvpull_claim_order *claims;    /* [tickets_max] */
+	struct kvpull_claim_order *claims;    /* [claims_max] */
 	struct kvpull_consumer *consumers;    /* [caller_count_max] */
 	struct kvpull_lent *lent;             /* [peers_max] */
 	int engine_wake_fd;   /* eventfd; written for an engine that sleeps */

@@ -173,7 +173,9 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	if (!remote->claim_count)
 		return;
-	for (index = 0; index < progress->facts->config.tickets_max; index++) {
+	for (index = 0;
+	     index < kvpull_config_claims_max(&progress->facts->config);
+	     index++) {
 		struct kvpull_claim *claim = &progress->claims[index];
 
 		if (!claim->order || !claim->open_count)
@@ -486,7 +488,9 @@ int kvpull_progress_owes(const struct kvpull_progress *progress, uint32_t slot,
 {
 	uint32_t index;
 
-	for (index = 0; index < progress->facts->config.tickets_max; index++) {
+	for (index = 0;
+	     index < kvpull_config_claims_max(&progress->facts->config);
+	     index++) {
 		const struct kvpull_claim *claim = &progress->claims[index];
 
 		if (claim->order && claim->order->slot == slot &&

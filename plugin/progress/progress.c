@@ -264,8 +264,9 @@ static void slots_take(struct kvpull_progress *progress,
 {
 	progress->pulls = kvpull_arena_take(arena, config->pulls_max,
 					    sizeof(*progress->pulls));
-	progress->claims = kvpull_arena_take(arena, config->tickets_max,
-					     sizeof(*progress->claims));
+	progress->claims =
+		kvpull_arena_take(arena, kvpull_config_claims_max(config),
+				  sizeof(*progress->claims));
 	progress->callers =
 		kvpull_arena_take(arena, progress->facts->caller_count_max,
 				  sizeof(*progress->callers));

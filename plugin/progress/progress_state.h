@@ -180,7 +180,7 @@ struct kvpull_progress {
 	struct kvpull_handover_end end;
 	struct kvpull_routes routes;
 	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
-	struct kvpull_claim *claims;      /* [tickets_max] likewise */
+	struct kvpull_claim *claims;      /* [claims_max] likewise */
 	struct kvpull_caller *callers;    /* likewise: caller_first + handle */
 	struct kvpull_remote *remotes;    /* [peers_max] */
 	struct kvpull_remote **remote_of; /* peer_first + handle -> */

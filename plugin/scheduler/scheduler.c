@@ -205,6 +205,18 @@ static int may_say(struct kvpull_scheduler *scheduler,
 	return 1;
 }
 
+static int tickets_full(struct kvpull_scheduler *scheduler, const char *label,
+			uint64_t now_ns)
+{
+	if (may_say(scheduler, KVPULL_FULL_TICKETS, now_ns))
+		kvpull_warn(
+			scheduler->log,
+			"no room for the ticket of request %s: tickets_max %u or step_log_mib %u is reached",
+			label, scheduler->config.tickets_max,
+			scheduler->config.step_log_mib);
+	return KVPULL_EFULL;
+}
+
 static int join_ticket(struct kvpull_scheduler *scheduler,
 		       struct kvpull_scheduler_request *entry,
 		       const struct kvpull_request *request, uint64_t now_ns)
@@ -214,15 +226,9 @@ static int join_ticket(struct kvpull_scheduler *scheduler,
 
 	if (!code)
 		code = kvpull_demand_join(&scheduler->demand, &entry->user);
-	if (code == KVPULL_EFULL &&
-	    may_say(scheduler, KVPULL_FULL_TICKETS, now_ns))
-		kvpull_warn(
-			scheduler->log,
-			"request %s key %" PRIu64
-			" is not pulled: tickets_max %u or step_log_mib %u is reached",
-			entry->label, entry->key, scheduler->config.tickets_max,
-			scheduler->config.step_log_mib);
-	return code;
+	return code == KVPULL_EFULL ?
+		       tickets_full(scheduler, entry->label, now_ns) :
+		       code;
 }
 
 /* Clients may have chosen it, and a line of a log is one line. */
@@ -679,7 +685,9 @@ int kvpull_scheduler_request_rejected(struct kvpull_scheduler *scheduler,
 		code = kvpull_demand_reject(&scheduler->demand);
 	if (!code)
 		scheduler->stats.rejects++;
-	return code;
+	return code == KVPULL_EFULL ?
+		       tickets_full(scheduler, "that was rejected", now_ns) :
+		       code;
 }
 
 int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,

@@ -50,7 +50,8 @@ static void pulls_take(struct kvpull_worker *worker)
 	worker->pull_notes = kvpull_arena_take(hot, config->pulls_max,
 					       sizeof(*worker->pull_notes));
 	kvpull_map_init(&worker->pull_map, config->pulls_max, hot);
-	kvpull_map_init(&worker->claim_map, config->tickets_max, hot);
+	kvpull_map_init(&worker->claim_map, kvpull_config_claims_max(config),
+			hot);
 	worker->ids_hot = kvpull_arena_take(hot, hot_count, ids_bytes);
 	worker->ids = kvpull_arena_take(
 		&worker->arena, config->pulls_max - hot_count, ids_bytes);
@@ -64,9 +65,11 @@ static int tables_take(struct kvpull_worker *worker)
 	const struct kvpull_config *config = &worker->facts.config;
 	struct kvpull_arena *arena = &worker->arena;
 
-	kvpull_index_pool_init(&worker->claim_pool, config->tickets_max, arena);
-	worker->claim_notes = kvpull_arena_take(arena, config->tickets_max,
-						sizeof(*worker->claim_notes));
+	kvpull_index_pool_init(&worker->claim_pool,
+			       kvpull_config_claims_max(config), arena);
+	worker->claim_notes =
+		kvpull_arena_take(arena, kvpull_config_claims_max(config),
+				  sizeof(*worker->claim_notes));
 	worker->consumer_notes =
 		kvpull_arena_take(arena, worker->facts.caller_count_max,
 				  sizeof(*worker->consumer_notes));

@@ -92,7 +92,7 @@ struct kvpull_worker {
 	uint32_t registered;
 
 	struct kvpull_pull_note *pull_notes;         /* [pulls_max] */
-	struct kvpull_claim_note *claim_notes;       /* [tickets_max] */
+	struct kvpull_claim_note *claim_notes;       /* [claims_max] */
 	struct kvpull_consumer_note *consumer_notes; /* [caller_count_max] */
 	struct kvpull_holds *holds;
 	uint32_t *active; /* [consumers_max] in the hold table or joining */

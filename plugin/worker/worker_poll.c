@@ -509,7 +509,7 @@ void kvpull_worker_use(const struct kvpull_worker *worker,
 	*use = (struct kvpull_worker_use){
 		.pulls = worker->pull_map.count,
 		.claims = worker->claim_map.count,
-		.claims_free = worker->facts.config.tickets_max -
+		.claims_free = kvpull_config_claims_max(&worker->facts.config) -
 			       worker->claim_map.count,
 	};
 	kvpull_progress_use(worker->progress, &use->progress);

@@ -110,7 +110,7 @@ static void apply_claim(struct kvpull_worker *worker,
 			return;
 		kvpull_warn(
 			&worker->facts.log,
-			"no room for another ticket: raise tickets_max (%u); its pull will fail, and its hold stays a lease longer",
+			"no room for another ticket beside those that peers have not taken back: raise tickets_max (%u); its pull will fail, and its hold stays a lease longer",
 			worker->facts.config.tickets_max);
 		return;
 	}

@@ -197,6 +197,48 @@ static void full_table_says_so_once_a_second(void **state)
 	world_close(world);
 }
 
+/* As D: one that comes, and one that is rejected before it comes. */
+static int ticket_is_said(struct world *world, uint64_t key, int rejected)
+{
+	const struct world_ticket ticket = world_make_ticket(key);
+
+	last_warning[0] = '\0';
+	assert_int_equal(rejected ? kvpull_scheduler_request_rejected(
+					    world->scheduler, ticket.text,
+					    ticket.bytes, world->now_ns) :
+				    world_want(world, key, &ticket, 1),
+			 KVPULL_EFULL);
+	return strncmp(last_warning, "no room for the ticket", 22) == 0;
+}
+
+static void full_tables_of_a_consumer_say_so_once_a_second(void **state)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket ticket = world_make_ticket(1);
+	struct world *world;
+
+	(void)state;
+	config.tickets_max = 1;
+	config.requests_max = 4;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_true(ticket_is_said(world, 2, 0));
+	assert_false(ticket_is_said(world, 3, 1));
+	world->now_ns += KVPULL_NS_PER_S;
+	assert_true(ticket_is_said(world, 3, 1));
+	assert_non_null(strstr(last_warning, "tickets_max 1"));
+	assert_false(ticket_is_said(world, 4, 0));
+	/* Requests: 1, 2 and 4 are known, though without a ticket. */
+	assert_false(ticket_is_said(world, 5, 0));
+	ticket = world_make_ticket(6);
+	assert_int_equal(world_want(world, 6, &ticket, 1), KVPULL_EFULL);
+	assert_non_null(strstr(last_warning, "requests_max 4"));
+	last_warning[0] = '\0';
+	assert_int_equal(world_want(world, 7, &ticket, 1), KVPULL_EFULL);
+	assert_string_equal(last_warning, "");
+	world_close(world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +246,8 @@ int main(void)
 		cmocka_unit_test(refused_pull_names_the_log),
 		cmocka_unit_test(refused_pull_tells_of_its_ticket),
 		cmocka_unit_test(full_table_says_so_once_a_second),
+		cmocka_unit_test(
+			full_tables_of_a_consumer_say_so_once_a_second),
 		cmocka_unit_test(label_is_one_line_of_a_log),
 		cmocka_unit_test(refused_ticket_may_have_a_key_that_we_lack),
 		cmocka_unit_test(worker_of_another_half_replaces_nobody),

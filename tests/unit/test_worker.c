@@ -51,7 +51,8 @@ static void pull_is_gone(const struct world *world)
 	assert_int_equal(progress->live_count, 0);
 	assert_int_equal(world->worker->pull_map.count, 0);
 	assert_int_equal(kvpull_index_pool_used(&progress->part_pool), 0);
-	for (at = 0; at < world->worker->facts.config.tickets_max; at++)
+	for (at = 0;
+	     at < kvpull_config_claims_max(&world->worker->facts.config); at++)
 		assert_int_equal(progress->claims[at].pull_count, 0);
 }
 

@@ -127,11 +127,62 @@ static void release_is_said_before_the_engine_is_woken(void **state)
 	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
 }
 
+/* Its scheduler half knows a ticket no more when its release was commanded. */
+static void untaken_releases_leave_room_for_tickets(void **state)
+{
+	struct world *world = *state;
+	const uint32_t tickets = world->worker->facts.config.tickets_max;
+	uint32_t at;
+
+	world->notes_open = tickets;
+	for (at = 0; at < tickets; at++)
+		world_claim(world, FIRST + at, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	for (at = 0; at < tickets; at++)
+		world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST + at);
+	world_poll(world, 2);
+	assert_int_equal(world->worker->claim_map.count, tickets);
+	for (at = 0; at < tickets; at++)
+		world_claim(world, FIRST + tickets + at, 1);
+	world_poll(world, 1);
+	assert_int_equal(world->worker->claim_map.count, 2 * tickets);
+	assert_string_equal(world->warning, "");
+}
+
+static int no_room_is_said(struct world *world, uint64_t serial)
+{
+	world->warning[0] = '\0';
+	world_claim(world, serial, 1);
+	return strncmp(world->warning, "no room for another ticket", 26) == 0;
+}
+
+static void full_table_of_tickets_says_so_once_a_second(void **state)
+{
+	struct world *world = *state;
+	uint64_t serial = FIRST;
+
+	untaken_releases_leave_room_for_tickets(state);
+	serial += kvpull_config_claims_max(&world->worker->facts.config);
+	assert_true(no_room_is_said(world, serial));
+	assert_false(no_room_is_said(world, serial + 1));
+	world->now_ns += KVPULL_NS_PER_S - 1;
+	assert_false(no_room_is_said(world, serial + 2));
+	world->now_ns++;
+	assert_true(no_room_is_said(world, serial + 3));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(lost_release_is_said_again,
 						world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(
+			untaken_releases_leave_room_for_tickets, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(
+			full_table_of_tickets_says_so_once_a_second,
+			world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(taken_release_is_not_said_again,
 						world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(
