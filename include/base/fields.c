@@ -74,7 +74,7 @@ static int is_there(const struct kvpull_table *table,
 
 static int is_later(const struct kvpull_field *field)
 {
-	return field->since > 1;
+	return field->id != 0;
 }
 
 /* ---- what is good ---- */
@@ -258,6 +258,16 @@ static void put_extension(struct kvpull_wire_writer *writer,
 	kvpull_wire_put_u16(&patch, (uint16_t)(writer->used - patch.used - 2));
 }
 
+static int is_zero(const struct kvpull_field *field, const void *message)
+{
+	const uint8_t *member = (const uint8_t *)message + field->offset;
+	uint32_t at = 0;
+
+	while (at < field->size && !member[at])
+		at++;
+	return at == field->size;
+}
+
 void kvpull_fields_put(struct kvpull_wire_writer *writer,
 		       const struct kvpull_table *table, uint32_t version,
 		       const void *message)
@@ -268,7 +278,9 @@ void kvpull_fields_put(struct kvpull_wire_writer *writer,
 	for (i = 0; i < table->field_count; i++)
 		if (is_later(&table->fields[i]) &&
 		    table->fields[i].since <= version &&
-		    is_there(table, &table->fields[i], message))
+		    is_there(table, &table->fields[i], message) &&
+		    (table->fields[i].is_required ||
+		     !is_zero(&table->fields[i], message)))
 			put_extension(writer, &table->fields[i], message);
 }
 
@@ -494,7 +506,9 @@ void kvpull_fields_layout(struct kvpull_wire_writer *writer,
 	for (i = 0; i < table->field_count; i++) {
 		const struct kvpull_field *field = &table->fields[i];
 
-		if (field->since > version)
+		/* What is optional is skipped by those who lack it. */
+		if (field->since > version ||
+		    (is_later(field) && !field->is_required))
 			continue;
 		kvpull_wire_put_text(writer, field->name);
 		kvpull_wire_put_u8(writer, (uint8_t)field->type);

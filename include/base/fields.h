@@ -11,8 +11,8 @@
  *
  * where the value of a required one begins with u8 bytes and its name. Who does
  * not know an optional field skips it; who does not know a required one refuses
- * the message, by that name. A field that is not there reads as zero. Rows of
- * an array have no extensions.
+ * the message, by that name. A field that is not there reads as zero, and so an
+ * optional one of zeros is not written. Rows of an array have no extensions.
  *
  * Numbers are little-endian. All that is read is hostile: nothing is written
  * past a member, and a message is good only if every bound of its table holds.
@@ -53,7 +53,7 @@ struct kvpull_field {
 	enum kvpull_field_type type;
 	uint8_t since;       /* version that brought it; 0: the first */
 	uint8_t is_required; /* of later versions */
-	uint8_t id;          /* likewise; rising in the table */
+	uint8_t id;          /* of an extension, else 0; rising in the table */
 	uint8_t is_pointer;  /* ROWS: the member points to them */
 	uint32_t kinds;      /* bit a kind of message that has it; 0: all */
 	uint32_t offset;

@@ -80,6 +80,7 @@ enum kvpull_error {
 #define KVPULL_PAYLOAD_BYTES_MAX 4096u  /* engine's own bytes in a ticket */
 #define KVPULL_TEXT_BYTES_MAX 128u /* names in the model record, with NUL */
 #define KVPULL_DIGEST_BYTES 16u
+#define KVPULL_TRACE_BYTES 24u /* W3C: id of the trace, id of the parent */
 
 /* Log levels. */
 #define KVPULL_LOG_ERROR 1u

@@ -61,6 +61,7 @@ struct kvpull_ticket_info {
 	uint64_t generation;
 	uint32_t slot;
 	uint32_t reserved2;
+	uint8_t trace[KVPULL_TRACE_BYTES]; /* the producer's; zeros: none */
 };
 
 /* Request flags. */
@@ -89,6 +90,12 @@ struct kvpull_request {
 	 * characters become '?'.
 	 */
 	const char *label;
+	/*
+	 * Producer: the trace that this request is part of, 16 bytes of its id
+	 * and 8 of its parent's, as W3C's traceparent has them. Its ticket tells
+	 * them: ticket_peek(). Zeros: none.
+	 */
+	uint8_t trace[KVPULL_TRACE_BYTES];
 };
 
 /* Answers of matched_tokens(). */

@@ -177,10 +177,12 @@ static int scheduler_request_new(struct kvpull_scheduler *scheduler,
 	if (!scheduler || kvpull_params_take(&own, sizeof(own), request) ||
 	    !is_buffer(own.ticket, own.ticket_bytes))
 		return KVPULL_EINVAL;
-	/* The one member that is longer than what sizes are multiples of. */
-	if (request->struct_size >
-		    offsetof(struct kvpull_request, prompt_digest) &&
-	    request->struct_size < offsetof(struct kvpull_request, label))
+	/* The members that are longer than what sizes are multiples of. */
+	if ((request->struct_size >
+		     offsetof(struct kvpull_request, prompt_digest) &&
+	     request->struct_size < offsetof(struct kvpull_request, label)) ||
+	    (request->struct_size > offsetof(struct kvpull_request, trace) &&
+	     request->struct_size < sizeof(own)))
 		return KVPULL_EINVAL;
 	return kvpull_scheduler_request_new(scheduler, &own, kvpull_clock_ns());
 }

@@ -29,7 +29,8 @@ static const char ticket_head[HEAD_BYTES] = { 'k', 'v', 'p', '2', '.' };
 #define FIXED_BYTES_MAX                                                        \
 	(4u + 8u + 4u + 4u + 4u + 2u + KVPULL_ENGINE_ID_BYTES_MAX +            \
 	 KVPULL_COMPAT_BYTES + KVPULL_DIGEST_BYTES + 1u + 1u + 2u +            \
-	 KVPULL_PAYLOAD_BYTES_MAX + KVPULL_CHECKSUM_BYTES)
+	 KVPULL_PAYLOAD_BYTES_MAX + 4u + KVPULL_TRACE_BYTES +                  \
+	 KVPULL_CHECKSUM_BYTES)
 #define BODY_BYTES_MAX                                                         \
 	(FIXED_BYTES_MAX + KVPULL_GROUPS_MAX * 12u + 4u +                      \
 	 KVPULL_IDS_BYTES(KVPULL_TICKET_BLOCKS_MAX) +                          \
@@ -193,6 +194,7 @@ static const struct kvpull_field ticket_fields[] = {
 	KVPULL_FIELD_OF(BLOB, struct kvpull_ticket, payload,
 			.count_offset = offsetof(struct kvpull_ticket,
 						 payload_bytes)),
+	KVPULL_FIELD_OF(BYTES, struct kvpull_ticket, trace, .id = 1, .min = 0),
 };
 /* clang-format on */
 
@@ -332,6 +334,7 @@ static void peek_fill(const struct kvpull_ticket *ticket,
 	info->generation = ticket->generation;
 	info->slot = ticket->slot;
 	info->block_count = ticket->ids.count;
+	memcpy(info->trace, ticket->trace, sizeof(info->trace));
 }
 
 int kvpull_ticket_peek(const void *text, size_t text_bytes,

@@ -57,6 +57,7 @@ struct kvpull_ticket {
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	uint8_t digest[KVPULL_DIGEST_BYTES];
+	uint8_t trace[KVPULL_TRACE_BYTES]; /* zeros: none */
 	struct kvpull_ticket_group groups[KVPULL_GROUPS_MAX];
 	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
 	uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX];

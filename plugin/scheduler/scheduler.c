@@ -275,6 +275,7 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 		.prompt_tokens = request->prompt_tokens,
 	};
 	memcpy(entry->digest, request->prompt_digest, sizeof(entry->digest));
+	memcpy(entry->trace, request->trace, sizeof(entry->trace));
 	label_take(entry->label, request->label);
 	if (!(request->flags & KVPULL_REQUEST_PULL))
 		return 0;
@@ -484,6 +485,7 @@ static int encode_ticket(struct kvpull_scheduler *scheduler,
 	       sizeof(ticket->engine_id));
 	memcpy(ticket->compat, scheduler->compat, sizeof(ticket->compat));
 	memcpy(ticket->digest, request->digest, sizeof(ticket->digest));
+	memcpy(ticket->trace, request->trace, sizeof(ticket->trace));
 	fill_ranks(scheduler);
 	return kvpull_ticket_encode(
 		ticket, scheduler->demand.ticket_key, scheduler->ticket_bytes,

@@ -26,6 +26,7 @@ struct kvpull_scheduler_request {
 	uint32_t owed;     /* KVPULL_OWED_* */
 	int32_t refusal;
 	uint8_t digest[KVPULL_DIGEST_BYTES];
+	uint8_t trace[KVPULL_TRACE_BYTES];
 	char label[KVPULL_LABEL_BYTES];
 };
 

@@ -84,7 +84,7 @@ MEMBER(kvpull_open_params, group_bytes, 72, 8);
 MEMBER(kvpull_open_params, group_count, 80, 4);
 MEMBER(kvpull_open_params, reserved, 84, 4);
 
-STRUCT(kvpull_ticket_info, 48);
+STRUCT(kvpull_ticket_info, 72);
 MEMBER(kvpull_ticket_info, struct_size, 0, 8);
 MEMBER(kvpull_ticket_info, version, 8, 4);
 MEMBER(kvpull_ticket_info, rank_count, 12, 4);
@@ -95,8 +95,9 @@ MEMBER(kvpull_ticket_info, reserved, 28, 4);
 MEMBER(kvpull_ticket_info, generation, 32, 8);
 MEMBER(kvpull_ticket_info, slot, 40, 4);
 MEMBER(kvpull_ticket_info, reserved2, 44, 4);
+MEMBER(kvpull_ticket_info, trace, 48, 24);
 
-STRUCT(kvpull_request, 72);
+STRUCT(kvpull_request, 96);
 MEMBER(kvpull_request, struct_size, 0, 8);
 MEMBER(kvpull_request, key, 8, 8);
 MEMBER(kvpull_request, parent_key, 16, 8);
@@ -106,6 +107,7 @@ MEMBER(kvpull_request, prompt_tokens, 40, 4);
 MEMBER(kvpull_request, flags, 44, 4);
 MEMBER(kvpull_request, prompt_digest, 48, 16);
 MEMBER(kvpull_request, label, 64, 8);
+MEMBER(kvpull_request, trace, 72, 24);
 
 STRUCT(kvpull_blocks, 16);
 MEMBER(kvpull_blocks, first_index, 0, 4);

@@ -22,7 +22,7 @@ if ! echo '#include <sys/sdt.h>' | ${CC:-gcc} -E - >/dev/null 2>&1; then
 	exit 0
 fi
 # "name count", as the page says, and as the notes do.
-listed=$(sed -n '/^\.\\" probes/,/^\.\\" end probes/s/^\.It Cm //p' tools/kvpull.7 |
+listed=$(sed -n '/^\.\\" probes/,/^\.El/s/^\.It Cm //p' tools/kvpull.7 |
 	awk '{ print $1, NF - 1 }' | sort)
 built=$(readelf -n "$library" | awk '
 	$1 == "Provider:" { ours = $2 == "kvpull" }

@@ -260,6 +260,7 @@ static size_t prefill(struct pair *pair, uint64_t key, char *ticket,
 		.prompt_tokens = 40,
 		.flags = KVPULL_REQUEST_WANTS_HOLD,
 		.prompt_digest = { 1, 2, 3 },
+		.trace = { 4, 5, [23] = 6 },
 	};
 	struct kvpull_finish finish = {
 		.struct_size = sizeof(finish),
@@ -271,6 +272,7 @@ static size_t prefill(struct pair *pair, uint64_t key, char *ticket,
 		.ticket = ticket,
 		.ticket_capacity = capacity,
 	};
+	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
 	uint32_t at;
 
 	for (at = 0; at < 3; at++)
@@ -281,6 +283,9 @@ static size_t prefill(struct pair *pair, uint64_t key, char *ticket,
 	assert_int_equal(pair->ops->scheduler->request_finished(
 				 pair->p.scheduler, &finish),
 			 KVPULL_FINISH_HELD);
+	assert_int_equal(
+		pair->ops->ticket_peek(ticket, finish.ticket_bytes, &info), 0);
+	assert_memory_equal(info.trace, request.trace, sizeof(info.trace));
 	return finish.ticket_bytes;
 }
 

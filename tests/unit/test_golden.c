@@ -45,6 +45,7 @@ static const struct golden_member ticket_members[] = {
 	GOLDEN_OF(GOLDEN_TEXT, struct ticket_values, ticket, engine_id),
 	GOLDEN_OF(GOLDEN_BYTES, struct ticket_values, ticket, compat),
 	GOLDEN_OF(GOLDEN_BYTES, struct ticket_values, ticket, digest),
+	GOLDEN_OF(GOLDEN_BYTES, struct ticket_values, ticket, trace),
 	GOLDEN_ROWS_OF(struct ticket_values, ticket, groups, ticket.group_count,
 		       ticket_group_members),
 	GOLDEN_IDS_OF(struct ticket_values, block_ids, id_count),

@@ -120,8 +120,11 @@ static void say_table(const struct kvpull_table *table, const char *prefix)
 			if (field->kinds >> kind & 1)
 				say(" kind %" PRIu32, kind);
 		if (field->since > 1)
-			say(" since version %u, %s", field->since,
-			    field->is_required ? "required" : "optional");
+			say(" since version %u,", field->since);
+		if (field->id)
+			say(" %s, id %u",
+			    field->is_required ? "required" : "optional",
+			    field->id);
 		say(" |\n");
 		if (!field->rows)
 			continue;

@@ -105,7 +105,7 @@ static void blocks_that_are_not_there_are_refused(void **state)
 	ops->scheduler->close(scheduler);
 }
 
-/* Half of a digest is another prompt's. */
+/* Half of a digest is another prompt's, and half of a trace another trace. */
 static void request_that_ends_in_its_digest_is_refused(void **state)
 {
 	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
@@ -122,6 +122,11 @@ static void request_that_ends_in_its_digest_is_refused(void **state)
 	request.struct_size = digest;
 	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
 	request.struct_size = digest + KVPULL_DIGEST_BYTES;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
+	request.struct_size = offsetof(struct kvpull_request, trace) + 16;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request),
+			 KVPULL_EINVAL);
+	request.struct_size = offsetof(struct kvpull_request, trace);
 	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
 	ops->scheduler->close(scheduler);
 }

@@ -733,12 +733,39 @@ static void addresses_are_checked_to_the_last_byte(void **state)
 		assert_false(kvpull_ticket_address_is_good(bad[i]));
 }
 
+/* Who has none writes what was written before there were any. */
+static void trace_is_told_and_takes_no_byte_where_there_is_none(void **state)
+{
+	struct kvpull_ticket_scratch *peeked = malloc(sizeof(*peeked));
+	struct kvpull_ticket_info info = { .struct_size = sizeof(info) };
+	const uint8_t none[KVPULL_TRACE_BYTES] = { 0 };
+	size_t without;
+
+	(void)state;
+	assert_non_null(peeked);
+	assert_int_equal(encode(NULL), 0);
+	without = text_bytes;
+	assert_int_equal(decode(NULL), 0);
+	assert_memory_equal(got.trace, none, sizeof(none));
+	memset(ticket.trace, 0x33, sizeof(ticket.trace));
+	assert_int_equal(encode(NULL), 0);
+	/* Id, size and 24 bytes, in base64. */
+	assert_in_range(text_bytes - without, 37, 38);
+	assert_int_equal(decode(NULL), 0);
+	assert_memory_equal(got.trace, ticket.trace, sizeof(got.trace));
+	assert_int_equal(kvpull_ticket_peek(text, text_bytes, peeked, &info),
+			 0);
+	assert_memory_equal(info.trace, ticket.trace, sizeof(info.trace));
+	free(peeked);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, ticket_make)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(ticket_round_trips_with_and_without_key),
+		TEST(trace_is_told_and_takes_no_byte_where_there_is_none),
 		TEST(text_is_safe_in_urls_and_json),
 		TEST(groups_of_ids_in_any_order_round_trip),
 		TEST(largest_ticket_fits_the_bound),
