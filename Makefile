@@ -318,6 +318,7 @@ probes: lib ## kvpull(7) and the scripts of bpftrace name the probes that there 
 	$(Q)CC="$(CC)" tests/lint/probes.sh $(B)/libkvpull.so
 
 lint: lib ## formatters, analyzers, spelling, sizes
+	$(Q)tests/lint/options.sh
 	$(Q)tests/lint/lint.sh
 
 format: ## rewrite the C files in our style

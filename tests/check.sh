@@ -83,6 +83,7 @@ submake sim 120 sim SEEDS=200
 submake scenarios 240 scenarios MODE=--quick
 submake stress 120 stress-programs MODE=--quick
 stage ib_pull 150 tests/ib_pull.sh build/release
+stage top 60 tests/top.sh build/release
 stage killed 60 tests/fabric/killed.sh
 stage doctor 60 tests/doctor.sh build/release
 stage hosts 90 tests/host.sh build/release

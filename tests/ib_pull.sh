@@ -204,6 +204,16 @@ sweep_is_json() {
 check sweep_is_json
 claim histogram 0 '^ +[0-9.]+ us \.\. +[0-9.]+ us +[1-5]  #+$' -- \
 	"$tool" $small --histogram "$sockets"
+for option in --foreign '--copy-threads 2' '--qp 1' '-q 1' '-d no_such_device'; do
+	claim "$option" 0 '^ +5 +0 ' 'bytes wrong 0' -- \
+		"$tool" $small --verify $option "$sockets"
+done
+claim 'a number of queue pairs' 2 '^--qp 2: a number from 1 to 1 is needed$' -- \
+	"$tool" $small -q 2 "$sockets"
+claim duration 0 '^ +[0-9]+ +0 ' -- "$tool" $small -D 1 "$sockets"
+claim 'short help' 0 '^usage: ib_pull ' -- "$tool" -h
+claim consumers 0 '0 bytes wrong, 0 holds left' 'demo: ok' -- "$tool" --demo \
+	--consumers 3 --requests 20 --pool 256 --count 16 --rejects 0 --aborts 0
 claim interval 0 '^ +s +pulls +failed +MB +GB/s$' '^ +1\.[0-9] +[0-9]+ +0 ' -- \
 	"$tool" $small --duration 2 --interval 1 "$sockets"
 trace TIMESTAMP,ContextTokens,GeneratedTokens \
@@ -628,6 +638,7 @@ many_clients() {
 # Over TCP, but on this machine and in one socket folder.
 route_used() {
 	set -- timeout 30 "$tool" $small --port "$port" --dir "$work/p"
+	timeout 30 "$tool" $small -p "$port" --dir "$work/p" 127.0.0.1 || return 1
 	"$@" --json 127.0.0.1 | grep '"route": "shm"' &&
 		"$@" 127.0.0.1 | grep '^route shm, '
 }
