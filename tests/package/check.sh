@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The packages, as somebody gets them: built twice from two folders to the same
-# bytes, then installed, used and removed in bare roots of Debian 12 (Python
-# 3.11) and 13 (3.13) that have no compiler. Root, and Debian's mirrors.
+# bytes, then installed, used, upgraded and removed in bare roots of Debian 12
+# (Python 3.11) and 13 (3.13) that have no compiler; the container and the units
+# that are made of them. Root, and Debian's mirrors.
 # check.sh <version>
 # shellcheck disable=SC2016 # single quotes are for the shell in the root
 cd "$(dirname "$0")/../.." || exit 1
@@ -124,18 +125,76 @@ debs_pull() { # root
 			kvpull_doctor --version'
 }
 
-# A newer version while an engine runs the old one, and back.
+# Versions change under a producer that runs: P old and D new, and the reverse.
 upgraded() { # root
 	for deb in "$1"/debs/*.deb; do
 		rm -rf "$work/deb" && dpkg-deb -R "$deb" "$work/deb" &&
 			sed -i "s/$version-1/$version-2/" "$work/deb/DEBIAN/control" &&
 			mkdir -p "$1/newer" && dpkg-deb -b "$work/deb" "$1/newer" || return 1
 	done
-	inside "$1" 'ib_pull --dir /tmp/s --pool 1024 2>/tmp/serve & p=$!
+	for order in 'debs newer' 'newer debs'; do
+		inside "$1" "set -- $order"'; dpkg --install /$1/*.deb && rm -f /tmp/serve &&
+			{ ib_pull --dir /tmp/s --pool 1024 2>/tmp/serve & p=$!; } &&
+			until grep -q ^serving /tmp/serve; do kill -0 $p || exit 1; sleep 0.1; done
+			dpkg --install /$2/*.deb && ib_pull --requests 20 --verify /tmp/s/ &&
+			kill $p && { wait $p; true; }' || return 1
+	done
+}
+
+# In two containers of the image that have one folder in common; its base is the
+# bare root.
+container_pulls() { # root
+	image="buildah --root $work/images --runroot $work/run"
+	run="$image run --isolation chroot --volume $work/sockets:/run/kvpull"
+	mkdir -m 700 "$work/sockets"
+	tar -C "$1" --exclude='./proc/*' --exclude='./dev/*' -cf "$work/base.tar" . &&
+		from=$($image from scratch) && $image add "$from" "$work/base.tar" / &&
+		rm "$work/base.tar" && $image commit "$from" base &&
+		$image build --isolation chroot --network host --build-arg BASE=localhost/base \
+			--file tools/Containerfile --tag kvpull "$dist" &&
+		p=$($image from localhost/kvpull) && d=$($image from localhost/kvpull) || return 1
+	$run "$p" -- ib_pull --dir /run/kvpull --pool 1024 2>"$work/serve" &
+	until grep -q ^serving "$work/serve"; do
+		kill -0 $! || return 1
+		sleep 0.1
+	done
+	$run "$d" -- ib_pull --requests 20 --verify /run/kvpull/
+	pulled=$?
+	kill $!
+	wait $!
+	$image rm --all && $image rmi --all --force && return $pulled
+}
+
+# systemd knows each word of the exporter's unit and of an engine's drop-in.
+units_are_right() { # root with kvpull-tools
+	mkdir -p "$work/units/engine.service.d" &&
+		sed "s|=/usr/bin/|=$1/usr/bin/|" "$1/usr/lib/systemd/system/kvpull-top@.service" \
+			>"$work/units/kvpull-top@.service" &&
+		cp "$1/usr/share/kvpull/kvpull-engine.conf" "$work/units/engine.service.d" &&
+		printf '[Service]\nExecStart=/bin/true\n' >"$work/units/engine.service" || return 1
+	systemd-analyze verify --man=no "$work"/units/*.service >"$work/verified" 2>&1 &&
+		[ ! -s "$work/verified" ]
+	verified=$?
+	cat "$work/verified"
+	return $verified
+}
+
+# What the unit starts says that a worker is up.
+exporter_answers() { # root with kvpull-tools
+	inside "$1" 'mkdir -p -m 700 /run/kvpull &&
+		{ ib_pull --dir /run/kvpull --pool 1024 2>/tmp/serve & p=$!; } &&
 		until grep -q ^serving /tmp/serve; do kill -0 $p || exit 1; sleep 0.1; done
-		dpkg --install /newer/*.deb && ib_pull --requests 20 --verify /tmp/s/ &&
-			dpkg --install /debs/*.deb && ib_pull --requests 20 --verify /tmp/s/ &&
-			kill $p && { wait $p; true; }'
+		unit=/usr/lib/systemd/system/kvpull-top@.service
+		export $(sed -n s/^Environment=//p $unit) TOP_LISTEN=127.0.0.1:0
+		: >/tmp/top
+		eval "$(sed -n s/^ExecStart=//p $unit) >/tmp/top &" && top=$!
+		until port=$(grep -oE "[0-9]+$" /tmp/top); do kill -0 $top || exit 1; sleep 0.1; done
+		/usr/bin/python3 -c "import sys, urllib.request as u
+text = u.urlopen(\"http://127.0.0.1:\" + sys.argv[1] + \"/metrics\").read().decode()
+up = [line for line in text.splitlines() if line.startswith(\"kvpull_worker_up{\")]
+print(up)
+sys.exit(not any(line.endswith(\"pid=\\\"\" + sys.argv[2] + \"\\\"} 1\") for line in up))" $port $p; said=$?
+		kill $top $p; wait $top $p; rm -rf /run/kvpull; exit $said'
 }
 
 removed() { # root
@@ -159,10 +218,13 @@ for suite in bookworm:3.11 trixie:3.13; do
 	root=$work/${suite%:*}
 	python=${suite#*:}
 	check root_make "${suite%:*}" "$root"
+	[ "$suite" != bookworm:3.11 ] || check container_pulls "$root"
 	check wheels_for "$python"
 	check wheel_pulls "$root" "$python"
 	check sdist_names_what_is_missing "$root"
 	check debs_pull "$root"
+	check units_are_right "$root"
+	check exporter_answers "$root"
 	check upgraded "$root"
 	check removed "$root"
 done
