@@ -10,6 +10,10 @@
 #if defined(__has_include)
 #if __has_include(<sys/sdt.h>)
 #include <sys/sdt.h>
+#ifdef __clang__
+/* What that header's macros do, where they are used. */
+#pragma clang diagnostic ignored "-Wgnu-zero-variadic-macro-arguments"
+#endif
 #define KVPULL_PROBE5(name, a, b, c, d, e)                                     \
 	DTRACE_PROBE5(kvpull, name, a, b, c, d, e)
 #endif
