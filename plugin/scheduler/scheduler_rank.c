@@ -205,15 +205,22 @@ int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 /*
  * A header of a worker that we do not know: the message must bring its RANK.
  * 0, or KVPULL_EAGAIN: it is of a replaced worker, or of one that follows
- * another half, or says nothing of itself.
+ * another half, or says nothing of itself. In place of one that we know it must
+ * follow us: what a dead one said before it heard any half may come late. It
+ * hears us now, and says its RANK again.
  */
 static int learn_from_results(struct kvpull_scheduler *scheduler,
 			      const struct kvpull_result_header *header,
-			      struct kvpull_wire_reader reader)
+			      struct kvpull_wire_reader reader, uint64_t now_ns)
 {
 	struct kvpull_result result;
 	uint32_t i;
 
+	if (!header->step_incarnation &&
+	    scheduler->ranks[header->tp_rank].info.incarnation) {
+		kvpull_outbox_speak(&scheduler->outbox, 0, now_ns);
+		return KVPULL_EAGAIN;
+	}
 	if (header->step_incarnation &&
 	    header->step_incarnation != scheduler->outbox.incarnation)
 		return KVPULL_EAGAIN;
@@ -268,14 +275,14 @@ static void apply_result(struct kvpull_scheduler *scheduler,
 /* The header fits a worker that we know, or come to know by it. */
 static int admit(struct kvpull_scheduler *scheduler,
 		 const struct kvpull_result_header *header,
-		 struct kvpull_wire_reader reader)
+		 struct kvpull_wire_reader reader, uint64_t now_ns)
 {
 	if (header->tp_rank >= scheduler->tp_size)
 		return KVPULL_EINVAL;
 	if (header->incarnation ==
 	    scheduler->ranks[header->tp_rank].info.incarnation)
 		return 0;
-	return learn_from_results(scheduler, header, reader);
+	return learn_from_results(scheduler, header, reader, now_ns);
 }
 
 int kvpull_scheduler_result_take(struct kvpull_scheduler *scheduler,
@@ -294,7 +301,7 @@ int kvpull_scheduler_result_take(struct kvpull_scheduler *scheduler,
 	if (!code)
 		code = kvpull_step_get_result_header(&reader, &header);
 	if (!code)
-		code = admit(scheduler, &header, reader);
+		code = admit(scheduler, &header, reader, now_ns);
 	if (code == KVPULL_EAGAIN) {
 		scheduler->stats.results_replayed++;
 		return 0;

@@ -283,7 +283,13 @@ void sim_engine_results(struct sim_instance *instance)
 	const struct sim_packet *packet = instance->past.first;
 	uint32_t rank;
 
-	/* What its predecessor never heard, one at a time. */
+	/*
+	 * What its predecessor never heard, one at a time. Before it knows a
+	 * rank a half believes the first who speaks for it, dead or not.
+	 */
+	for (rank = 0; rank < instance->tp; rank++)
+		if (!instance->procs[rank]->known)
+			packet = NULL;
 	if (packet) {
 		result_take(instance, packet->bytes, packet->byte_count);
 		sim_queue_pop(&instance->past);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <time.h>
 
 #include "tests/sim/sim.h"
 
@@ -16,12 +16,13 @@
  * workers were never told does not end, and nobody beats for it), one that
  * steps again after that, a worker whose first call came late, one that ran what
  * its predecessor was told before anybody was heard of, a pull that began on a
- * connection that was being closed to make room.
+ * connection that was being closed to make room, a dead worker's first word that
+ * reached the scheduler half of its successor.
  */
 static const uint64_t failed_once[] = {
 	77000636,  915019843, 915010466,   915010903, 915011597,
 	915012522, 915015508, 915016375,   915016849, 915017415,
-	915027571, 5000873,   31337001631,
+	915027571, 5000873,   31337001631, 3000639,
 };
 
 struct sim_world *sim_current;
@@ -112,16 +113,6 @@ static void options_take(int argc, char **argv)
 		options.seeds = 1;
 }
 
-static uint64_t cpu_ns(void)
-{
-	struct rusage use;
-
-	(void)getrusage(RUSAGE_SELF, &use);
-	return ((uint64_t)use.ru_utime.tv_sec * 1000000 +
-		(uint64_t)use.ru_utime.tv_usec) *
-	       1000;
-}
-
 int main(int argc, char **argv)
 {
 	uint64_t at;
@@ -149,7 +140,7 @@ int main(int argc, char **argv)
 	       total.corrupt, total.kills, total.losses, total.cuts,
 	       total.resumed, total.small);
 	printf("%.2f us of CPU a poll, with all that happens between two\n",
-	       (double)cpu_ns() / 1e3 / (double)total.polls);
+	       (double)clock() / CLOCKS_PER_SEC * 1e6 / (double)total.polls);
 	printf("%" PRIu64 " passed, 0 failed, 0 skipped\n", sim_passed);
 	return 0;
 }

@@ -167,6 +167,43 @@ static void worker_of_another_half_replaces_nobody(void **state)
 	world_close(world);
 }
 
+/*
+ * It may be dead, and its word late: a known worker is replaced by one that has
+ * heard us, and who has not hears us now.
+ */
+static void worker_that_heard_no_half_replaces_nobody(void **state)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open(&config, 1, 7);
+	struct world *other = world_open(&config, 1, 8);
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
+	static struct world_ticket ticket;
+	uint8_t bytes[4096];
+	size_t byte_count;
+	int round;
+
+	(void)state;
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_settle(world);
+	world_worker_start(other, 0, 99);
+	result.rank = world_rank_info(other, 0);
+	world_add(other, 0, &result);
+	for (round = 0; round < 2; round++) {
+		world->now_ns++;
+		byte_count = world_result(other, 0, bytes, sizeof(bytes));
+		assert_int_equal(kvpull_scheduler_result_take(world->scheduler,
+							      bytes, byte_count,
+							      world->now_ns),
+				 0);
+		assert_int_equal(world_stats(world).results_replayed, 1);
+		byte_count = world_build(world);
+		assert_int_not_equal(byte_count, 0);
+		world_deliver_to(other, 0, world->bytes, byte_count);
+	}
+	world_close(other);
+	world_close(world);
+}
+
 /* One request more than there is room for: 1 if a line said so. */
 static int is_said(struct world *world, uint64_t key, const char *limit)
 {
@@ -251,6 +288,7 @@ int main(void)
 		cmocka_unit_test(label_is_one_line_of_a_log),
 		cmocka_unit_test(refused_ticket_may_have_a_key_that_we_lack),
 		cmocka_unit_test(worker_of_another_half_replaces_nobody),
+		cmocka_unit_test(worker_that_heard_no_half_replaces_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
