@@ -17,6 +17,14 @@ static void *zeroed(uint64_t count, size_t bytes)
 	return memory;
 }
 
+void *sim_grown(void *memory, uint64_t count, size_t bytes)
+{
+	memory = realloc(memory, count * bytes);
+	if (!memory)
+		abort();
+	return memory;
+}
+
 void sim_list_add(struct sim_list *list, uint32_t number)
 {
 	if (list->count == list->capacity) {
@@ -41,11 +49,8 @@ uint64_t sim_key_next(struct sim_world *world, uint32_t request)
 	if (key >= world->key_capacity) {
 		const uint64_t more = world->key_capacity + 1024;
 
-		world->keys =
-			realloc(world->keys, (world->key_capacity + more) *
-						     sizeof(*world->keys));
-		if (!world->keys)
-			abort();
+		world->keys = sim_grown(world->keys, world->key_capacity + more,
+					sizeof(*world->keys));
 		memset(&world->keys[world->key_capacity], 0,
 		       more * sizeof(*world->keys));
 		world->key_capacity += more;
@@ -70,9 +75,7 @@ struct sim_user *sim_user_of(struct sim_hold *hold,
 	for (at = 0; at < hold->user_count; at++)
 		if (hold->users[at].instance == instance->index)
 			return &hold->users[at];
-	hold->users = realloc(hold->users, (at + 1) * sizeof(*hold->users));
-	if (!hold->users)
-		abort();
+	hold->users = sim_grown(hold->users, at + 1, sizeof(*hold->users));
 	hold->users[at] = (struct sim_user){ .instance = instance->index };
 	hold->user_count++;
 	return &hold->users[at];
@@ -109,26 +112,21 @@ void sim_conn_free(struct sim_conn *conn)
 	free(conn->ring_memory);
 	if (conn->server)
 		conn_unlink(conn);
-	if (world->big)
-		sim_list_add(&world->conns_free,
-			     (uint32_t)(conn - world->conns));
-	else if (conn < &world->conns[world->conn_low])
+	if (!world->big && conn < &world->conns[world->conn_low])
 		world->conn_low = (uint32_t)(conn - world->conns);
 	*conn = (struct sim_conn){ 0 };
 }
 
 struct sim_conn *sim_conn_find(struct sim_world *world)
 {
-	struct sim_list *list = &world->conns_free;
+	uint32_t left;
 
-	if (list->count)
-		return &world->conns[list->at[--list->count]];
-	while (world->conn_low < world->shape.conns &&
-	       world->conns[world->conn_low].used)
-		world->conn_low++;
-	return world->conn_low < world->shape.conns ?
-		       &world->conns[world->conn_low] :
-		       NULL;
+	for (left = world->shape.conns; left; left--) {
+		if (!world->conns[world->conn_low].used)
+			return &world->conns[world->conn_low];
+		world->conn_low = (world->conn_low + 1) % world->shape.conns;
+	}
+	return NULL;
 }
 
 void sim_index_open(struct sim_world *world)
@@ -195,7 +193,6 @@ void sim_index_close(struct sim_world *world)
 	}
 	free(world->instances);
 	free(world->procs);
-	free(world->conns_free.at);
 	free(world->conns);
 	free(world->holds);
 	free(world->keys);

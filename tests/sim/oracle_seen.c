@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle's books of consumers: what a producer's process was told by them. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/oracle.h"
@@ -12,9 +11,7 @@ struct sim_seen *sim_seen_of(struct sim_proc *proc, uint64_t instance_id)
 	if (instance_id >= proc->seen_count) {
 		const uint64_t count = 2 * instance_id + 16;
 
-		proc->seen = realloc(proc->seen, count * sizeof(seen));
-		if (!proc->seen)
-			abort();
+		proc->seen = sim_grown(proc->seen, count, sizeof(seen));
 		memset(&proc->seen[proc->seen_count], 0,
 		       (count - proc->seen_count) * sizeof(seen));
 		proc->seen_count = count;
@@ -22,10 +19,8 @@ struct sim_seen *sim_seen_of(struct sim_proc *proc, uint64_t instance_id)
 	seen = proc->seen[instance_id];
 	if (seen)
 		return seen;
-	seen = calloc(1, sizeof(*seen));
-	if (!seen)
-		abort();
-	seen->instance_id = instance_id;
+	seen = sim_grown(NULL, 1, sizeof(*seen));
+	*seen = (struct sim_seen){ .instance_id = instance_id };
 	proc->seen[instance_id] = seen;
 	return seen;
 }
@@ -109,10 +104,8 @@ static struct sim_claimer *claimer_add(const struct sim_proc *proc,
 		.life = seen->life,
 	};
 
-	rank->claimers = realloc(rank->claimers,
-				 (rank->claimer_count + 1) * sizeof(claimer));
-	if (!rank->claimers)
-		abort();
+	rank->claimers = sim_grown(rank->claimers, rank->claimer_count + 1,
+				   sizeof(claimer));
 	rank->claimers[rank->claimer_count] = claimer;
 	return &rank->claimers[rank->claimer_count++];
 }

@@ -437,8 +437,7 @@ struct sim_world {
 	uint32_t proc_count;
 	uint32_t hold_count;
 	uint32_t hold_capacity;
-	uint32_t conn_low;          /* all below are used, or in the next one */
-	struct sim_list conns_free; /* of a big world */
+	uint32_t conn_low; /* where the search for a free one begins */
 	uint32_t big; /* holds that a big world gives out; 0: it is a small one */
 	uint32_t big_instances;
 	struct sim_instance *instances;
@@ -474,6 +473,8 @@ void sim_net_cut(struct sim_conn *conn);
 void sim_net_close(struct sim_world *world);
 
 /* index.c */
+/* That memory for so many; it does not fail. */
+void *sim_grown(void *memory, uint64_t count, size_t bytes);
 void sim_list_add(struct sim_list *list, uint32_t number);
 void sim_list_drop(struct sim_list *list, uint32_t at);
 /* The next key, for a request of that place in its instance. */
@@ -486,7 +487,7 @@ struct sim_user *sim_user_of(struct sim_hold *hold,
 void sim_conn_link(struct sim_conn *conn);
 /* If nobody knows it any more. */
 void sim_conn_free(struct sim_conn *conn);
-/* The first that is free, or the last that was freed in a big world; or NULL. */
+/* The first that is free, in a big world the next one; or NULL. */
 struct sim_conn *sim_conn_find(struct sim_world *world);
 void sim_index_open(struct sim_world *world);
 void sim_index_close(struct sim_world *world);
