@@ -171,8 +171,8 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 						   pairs;
 	memcpy(pull->label, command->label, sizeof(pull->label));
 	pull->remote_ids = ids_of(worker, index);
-	pull->local_ids =
-		pull->remote_ids + worker->facts.config.pull_blocks_max;
+	/* Of few blocks both lie in one page. */
+	pull->local_ids = pull->remote_ids + pairs;
 	kvpull_ids_copy(&command->remote, 0, pairs, pull->remote_ids);
 	kvpull_ids_copy(&command->local, 0, pairs, pull->local_ids);
 }

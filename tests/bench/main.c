@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kvpull_bench [--quick] [--runs N] [--repetitions N] [--shapes ABCDE]
+ * kvpull_bench [--quick] [--runs N] [--repetitions N] [--shapes ABCDEFG]
  *              [--parts shapes,small,attach,notify,core,ticket,pool] [--json FILE]
  *
  * Always exits 0, but for wrong arguments: a benchmark is not a test.
@@ -45,7 +45,7 @@ static const struct option long_options[] = {
 static int usage(void)
 {
 	fprintf(stderr,
-		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDE] [--parts shapes,small,attach,notify,core,ticket,pool] [--json FILE]\n",
+		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDEFG] [--parts shapes,small,attach,notify,core,ticket,pool] [--json FILE]\n",
 		RUNS_MAX, REPETITIONS_MAX);
 	return 2;
 }
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 	static struct report report;
 	char dir[] = "/tmp/kvpull-bench-XXXXXX";
 	struct bench bench = { .dir = dir,
-			       .shapes = "ABCDE",
+			       .shapes = "ABCDEFG",
 			       .repetitions = REPETITIONS };
 	const char *chosen = "shapes,small,attach,notify,core,ticket,pool";
 	const char *json = NULL;

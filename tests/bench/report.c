@@ -39,6 +39,9 @@ static const struct bar bars[] = {
 	{ "samenode.caller.limit_ratio.1t.C", 1.05 },
 	{ "samenode.caller.limit_ratio.1t.D", 1.05 },
 	{ "samenode.caller.limit_ratio.1t.E", 1.05 },
+	{ "samenode.ratio_512b", 1.25 },
+	{ "samenode.ratio_1k", 1.25 },
+	{ "samenode.inflight_10000_us_per_pull", 2 },
 	{ "samenode.admit_us_max", NAN },
 	{ "samenode.post_us_max", 10 },
 	{ "samenode.open_ms", 20 },
@@ -189,7 +192,7 @@ static void row_print(const struct results *results, const char *title,
 	const char *shape;
 
 	printf("%-32s", title);
-	for (shape = "ABCDE"; *shape; shape++) {
+	for (shape = "ABCDEFG"; *shape; shape++) {
 		(void)snprintf(path, sizeof(path), "shapes.%c.%s%s%s", *shape,
 			       before, way, after);
 		value_print(results, path);
@@ -215,8 +218,9 @@ static void shapes_print(const struct results *results)
 	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
 	uint32_t at;
 
-	printf("\n%-32s  %9s  %9s  %9s  %9s  %9s\n", "median ms", "A 2048x4K",
-	       "B 1Kx32K", "C 512x256K", "D 128x1M", "E 8192x16K");
+	printf("\n%-32s  %9s  %9s  %9s  %9s  %9s  %9s  %9s\n", "median ms",
+	       "A 2048x4K", "B 1Kx32K", "C 512x256K", "D 128x1M", "E 8192x16K",
+	       "F 8192x.5K", "G 8192x1K");
 	row_print(results, "glibc memcpy", "glibc_memcpy", "", "_median_ms");
 	for (at = 0; at < count; at++)
 		if (kvpull_copy_usable(&all[at]))

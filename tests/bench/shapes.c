@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pulls of five shapes beside plain copies of the same memory: ways are taken
+ * Pulls of seven shapes beside plain copies of the same memory: ways are taken
  * in turns within a repetition, each with new scattered ids, so a ratio
  * compares what ran side by side. The producer polls where one core is left for
  * it, and sleeps in the other ways, and beside plain copies. Whoever makes
@@ -29,7 +29,7 @@
 
 #define REGION_BYTES (UINT64_C(512) << 20)
 #define COUNT_MAX 8192u
-#define BLOCKS_MAX (REGION_BYTES / 4096)
+#define BLOCKS_MAX (REGION_BYTES / 512)
 #define BATCH_SEGMENTS 64u
 #define ROUTINES_MAX 24u
 #define PULLS 4u
@@ -43,11 +43,11 @@ struct shape {
 	uint32_t block_bytes;
 };
 
-static const struct shape shapes[] = { { 'A', 2048, 4096 },
-				       { 'B', 1024, 32768 },
-				       { 'C', 512, 262144 },
-				       { 'D', 128, 1048576 },
-				       { 'E', 8192, 16384 } };
+static const struct shape shapes[] = {
+	{ 'A', 2048, 4096 },   { 'B', 1024, 32768 }, { 'C', 512, 262144 },
+	{ 'D', 128, 1048576 }, { 'E', 8192, 16384 }, { 'F', 8192, 512 },
+	{ 'G', 8192, 1024 }
+};
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 struct pull_way {
@@ -497,6 +497,15 @@ static void bars(const struct bench *bench)
 				    pull_ways[index].threads, name);
 		}
 	}
+	/* Where the rows are the work, what is beside it is a plain loop. */
+	results_put(
+		results,
+		results_get(results, "shapes.F.kvpull.thread_1t.memcpy_ratio"),
+		"bars.samenode.ratio_512b");
+	results_put(
+		results,
+		results_get(results, "shapes.G.kvpull.thread_1t.memcpy_ratio"),
+		"bars.samenode.ratio_1k");
 	results_put(results, post_us, "bars.samenode.post_us_max");
 	results_put(results, admit_us, "bars.samenode.admit_us_max");
 	/* Of one that sleeps: what polling burns is the engine's choice. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Small pulls: one cold 4 KiB block at a time, and 256 requests of 1 MiB posted
- * together, of which the first must not wait for the last.
+ * Small pulls: one cold 4 KiB block at a time, 256 requests of 1 MiB posted
+ * together, of which the first must not wait for the last, and 10,000 at once.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,6 +274,80 @@ static void many_run(const struct bench *bench, const char *way, uint32_t count,
 	free(many);
 }
 
+/* Their copies are next to nothing: what is left is what a pull costs. */
+#define INFLIGHT 10000u
+#define INFLIGHT_BYTES 512u
+#define INFLIGHT_TIMES 3u
+
+static int inflight_pull(struct pair *pair, struct samples *each_us)
+{
+	struct halves *consumer = &pair->consumer;
+	const uint64_t first = consumer->next_key;
+	size_t byte_count = 0;
+	uint64_t start_ns;
+	uint32_t at;
+	int code = 0;
+
+	for (at = 0; !code && at < INFLIGHT; at++) {
+		struct admission admission;
+
+		pair->ids[0][0] = at;
+		code = producer_hold(&pair->producer, pair->ids[0], 1,
+				     &pair->ticket);
+		if (!code)
+			code = consumer_admit(consumer, &pair->ticket,
+					      &admission);
+	}
+	for (at = 0; !code && at < INFLIGHT; at++) {
+		pair->ids[1][0] = at;
+		code = consumer_allocate(consumer, first + at, pair->ids[1], 1);
+	}
+	if (!code)
+		code = halves_step_build(consumer, &byte_count);
+	start_ns = kvpull_clock_thread_ns();
+	if (!code)
+		code = consumer->ops->worker->step(consumer->worker,
+						   consumer->bytes, byte_count);
+	if (!code)
+		code = consumer->ops->worker->start_loads(consumer->worker,
+							  NULL);
+	if (!code)
+		code = consumer_wait_loaded(consumer, INFLIGHT, NULL);
+	samples_add(each_us, (double)(kvpull_clock_thread_ns() - start_ns) /
+				     1e3 / INFLIGHT);
+	/* The producer's ring is shorter than that: the rest goes later. */
+	consumer_wait_notified(consumer);
+	for (at = 0; !code && at < INFLIGHT; at++)
+		code = consumer_finish(consumer, first + at);
+	return code ? code : producer_wait_sent(&pair->producer);
+}
+
+static void inflight_run(const struct bench *bench)
+{
+	struct pair *pair = calloc(1, sizeof(*pair));
+	struct samples *each_us = calloc(1, sizeof(*each_us));
+	uint32_t number;
+	int code = KVPULL_ENOMEM;
+
+	if (pair && each_us) {
+		code = pair_open(
+			pair, bench, INFLIGHT_BYTES,
+			",\"progress\":\"caller\",\"copy_threads\":0,\"inline_bytes\":0,\"pulls_max\":16384,\"tickets_max\":16384");
+		if (!code)
+			code = producer_mode(&pair->producer, MAIL_PACE);
+		for (number = 0; !code && number < INFLIGHT_TIMES; number++)
+			code = inflight_pull(pair, each_us);
+		if (!code)
+			results_put(bench->results, samples_at(each_us, 0.5),
+				    "bars.samenode.inflight_10000_us_per_pull");
+		pair_close(pair);
+	}
+	if (code)
+		fprintf(stderr, "bench: 10,000 pulls: error %d\n", code);
+	free(each_us);
+	free(pair);
+}
+
 void bench_small(const struct bench *bench)
 {
 	struct results *results = bench->results;
@@ -282,6 +356,7 @@ void bench_small(const struct bench *bench)
 	small_run(bench, ",\"progress\":\"thread\"", "thread", MAIL_SPIN);
 	small_run(bench, ",\"progress\":\"caller\"", "caller_producer_asleep",
 		  MAIL_SLEEP);
+	inflight_run(bench);
 	many_run(bench, "thread", 256, 64, "first_of_256");
 	many_run(bench, "caller", 256, 64, "first_of_256");
 	many_run(bench, "thread", 512, 4, "first_of_512x64k");
