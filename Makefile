@@ -281,6 +281,10 @@ check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
 check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
 	$(Q)PYTHON=$(PYTHON) tests/engine/check.sh $(B) $(if $(filter 1,$(SMOKE)),--smoke) $(ENGINE_ARGS)
 
+check-engine-fabric: lib ## real vLLM engines in two guests, RDMA between them; ONLY=name*
+	$(Q)tests/deps.sh fabric
+	$(Q)+PYTHON=$(PYTHON) tests/engine/fabric.sh $(B) $(ONLY)
+
 bench-engine: lib ## connectors on real vLLM engines, JSON into build/bench/
 	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench
 
@@ -370,7 +374,7 @@ clean: ## remove build/
 
 .PHONY: all programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
-	bench-engine check-engine check-fabric bench-fabric fabric-uml headers layers rooms banned \
+	bench-engine check-engine check-engine-fabric check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	install uninstall help clean always aarch64 dist wheel deb sbom check-packages
 

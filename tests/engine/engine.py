@@ -186,16 +186,19 @@ class Engine:
         transfer: dict[str, Any],
         options: list[str] | None = None,
         environment: dict[str, str] | None = None,
+        server: list[str] | None = None,
+        address: tuple[str, int] | None = None,
     ) -> None:
         self.name = name
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        host, self.port = address or ("127.0.0.1", free_port())
+        self.url = f"http://{host}:{self.port}"
         self.log = folder / f"{name}.log"
         self._environment = environment or {}
         self._command = [
-            sys.executable, "-m", "vllm.entrypoints.openai.api_server",
+            sys.executable,
+            *(server or ["-m", "vllm.entrypoints.openai.api_server"]),
             "--model", str(model), "--served-model-name", "tiny",
-            "--host", "127.0.0.1", "--port", str(self.port),
+            "--host", host, "--port", str(self.port),
             "--dtype", "float32", "--enforce-eager",
             "--block-size", "32", "--max-model-len", "4096",
             "--num-gpu-blocks-override", "1024",

@@ -17,7 +17,8 @@
 #
 # Set before: FABRIC_KIND (uml, qemu or auto), FABRIC_UML (a kernel),
 # FABRIC_OUT (folder for outputs), FABRIC_BUILD (what scenarios run),
-# FABRIC_SEED, FABRIC_MTU, FABRIC_MEMORY_MIB, FABRIC_PIN (a processor a guest).
+# FABRIC_SEED, FABRIC_MTU, FABRIC_MEMORY_MIB, FABRIC_PIN (a processor a guest),
+# FABRIC_TMPDIR (where the memory of user-mode Linux lies as a file).
 # Everything is a child of this shell, and is ended when it ends, even by
 # SIGKILL. Times are host times; each wait has an end.
 
@@ -200,7 +201,7 @@ fabric_begin_uml() { # guest
 		fabric_rail=$((fabric_rail + 1))
 	done
 	# shellcheck disable=SC2086 # words
-	TMPDIR=/tmp $fabric_child taskset -c "$(fabric_processors "$1")" \
+	TMPDIR=${FABRIC_TMPDIR:-/tmp} $fabric_child taskset -c "$(fabric_processors "$1")" \
 		"$FABRIC_UML" umid="guest$1" \
 		uml_dir="$fabric_sockets" mem="${FABRIC_MEMORY_MIB}M" \
 		rootfstype=hostfs rootflags=/ ro \

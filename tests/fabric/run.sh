@@ -1,18 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run.sh [--smoke] [--list] BUILD [SCENARIO...]: boot guests with rxe devices
-# and run the scenarios in them, with what lies in the folder BUILD (ib_pull,
-# libkvpull.so). Each prints its wall time; the last line is
-# "N passed, N failed, N skipped". A name may end in *.
+# run.sh [--smoke] [--engines] [--list] BUILD [SCENARIO...]: boot guests with rxe
+# devices and run the scenarios in them, with what lies in the folder BUILD
+# (ib_pull, libkvpull.so). Each prints its wall time; the last line is
+# "N passed, N failed, N skipped". A name may end in *. --engines: those of real
+# engines, and no others (tests/engine/fabric.sh).
 #
 # Scenarios of the same number of guests and rails share one boot: faults are
 # cleared and dead guests booted in between, and after a failure all is new.
 # FABRIC_KIND, FABRIC_UML, FABRIC_SEED: see fabric.sh.
 smoke=
+engines=
 list=
 while :; do
 	case ${1:-} in
 	--smoke) smoke=1 ;;
+	--engines) engines=1 ;;
 	--list) list=1 ;;
 	*) break ;;
 	esac
@@ -45,6 +48,10 @@ table() {
 wanted() { # name, smoke, names that were asked for
 	wanted_name=$1
 	[ -z "$smoke" ] || [ "$2" = smoke ] || return
+	case $2 in
+	vllm) [ -n "$engines" ] || return ;;
+	*) [ -z "$engines" ] || return ;;
+	esac
 	shift 2
 	[ $# -gt 0 ] || return 0
 	for pattern in "$@"; do

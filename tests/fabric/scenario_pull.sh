@@ -11,7 +11,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:full:pull_consumer_killed 2:1:full:pull_consumer_lost
 	2:1:smoke:pull_producer_killed 2:1:smoke:pull_overwritten
 	2:1:smoke:pull_unchecked
-	2:1:full:pull_mtu 2:1:full:pull_address
+	2:1:full:pull_mtu 2:1:full:pull_address 2:1:full:pull_memlock
 	2:1:full:pull_doctor 4:1:full:pull_four"
 
 # 1 MiB a request: 16 blocks of 16 KiB in each of 4 layers. An acknowledgement
@@ -362,5 +362,23 @@ scenario_pull_mtu() {
 			pull_settles 10000 && pull_stop || return
 		fabric_run $pull_small 20 'ip link set rail0 mtu 4200; sleep 1' ||
 			return
+	done
+}
+
+# A user who may lock less than the KV memory: said, with what to do; nothing
+# hangs, and where the route may be another one the program goes on without.
+scenario_pull_memlock() {
+	pull_as_nobody='chmod 666 /dev/infiniband/*; ulimit -l 1024
+		export KVPULL_SOCKET_DIR=/tmp/nobody
+		exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all \
+			--bounding-set -all timeout 60 $FABRIC_BUILD/ib_pull --pool 512 --count 16'
+	for pull_route in verbs auto; do
+		fabric_run 2 90 "export KVPULL_ROUTE=$pull_route; $pull_as_nobody --dir /tmp/n --requests 3 \$(address 1)"
+		pull_code=$?
+		sed 's/^/fabric: /' "$(fabric_output "$job")" | tail -n 6
+		[ $pull_code -ne 0 ] && [ $pull_code -ne 124 ] ||
+			pull_says "ended with $pull_code" || return
+		grep -q 'memlock (ulimit -l) must hold' "$(fabric_output "$job")" ||
+			pull_says "no word of memlock" || return
 	done
 }

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real engines in two guests that only RDMA joins; runs in the guests.
+
+guest.py serve FOLDER SHARE NAME: P of a scenario, until it is told to end.
+guest.py judge FOLDER SHARE NAME ADDRESS: D, and the scenario itself: P is at
+that address. What the machines are to suffer is asked of the runner, by a
+file in SHARE. FOLDER has the models, SHARE takes the logs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine import Engine, complete, is_well, kvpull_config, wait_for
+from world import Delta, World, pulled_bytes
+
+PORT = 8100
+LEASE_S = 6.0
+START_S = 400.0
+PULL = {"route": "verbs", "verbs_ack_timeout": 16, "lease_ms": 6000}
+CUT_S = 3.0
+
+
+@dataclass
+class Scenario:
+    """What P and D are told, and what must hold."""
+
+    claim: Callable[[Guest], None]
+    both: dict[str, Any] = field(default_factory=dict)
+    p: dict[str, Any] = field(default_factory=dict)
+    d: dict[str, Any] = field(default_factory=dict)
+    p_model: str = "model"
+    p_options: list[str] = field(default_factory=list)
+    d_options: list[str] = field(default_factory=list)
+
+
+class Elsewhere(Engine):
+    """An engine of another guest: only its calls work here."""
+
+    def is_alive(self) -> bool:
+        """Say whether the API server answers that it is well."""
+        return is_well(self.url)
+
+
+class Guest(World):
+    """D in this guest, P in another one."""
+
+    share: Path
+    _asked = 0
+
+    def suffer(self, what: str) -> None:
+        """Have the runner do something to the machines."""
+        self._asked += 1
+        ask = self.share / f"ask.{self._asked}"
+        ask.with_suffix(".new").write_text(what)
+        ask.with_suffix(".new").rename(ask)
+        done = self.share / f"done.{self._asked}"
+        wait_for(f"the runner to {what}", done.exists, 60, 0.05)
+
+    def equal(self, prompt: list[int], found: list[list[int]]) -> None:
+        """Assert that these are the tokens of one engine."""
+        alone = self.alone(prompt)
+        assert found == alone, f"{len(prompt)}: {found}, {alone}"
+
+
+def engine(
+    name: str, folder: Path, share: Path, scenario: Scenario, host: str
+) -> Engine:
+    """Return an engine for this guest, or for another one, not started."""
+    is_p = name == "p"
+    made = Engine if is_p == (share.name == "guest1") else Elsewhere
+    config = kvpull_config(
+        Path("/tmp"),
+        "kv_producer" if is_p else "kv_consumer",
+        {**PULL, **scenario.both, **(scenario.p if is_p else scenario.d)},
+    )
+    model = scenario.p_model if is_p else "model"
+    return made(
+        name,
+        share,
+        folder / model,
+        config,
+        [
+            "--num-gpu-blocks-override", "256",
+            # Else a worker is killed before it has closed.
+            "--shutdown-timeout", "15",
+            *(scenario.p_options if is_p else scenario.d_options),
+        ],
+        {"VLLM_CACHE_ROOT": str(share / "vllm"), "VLLM_HOST_IP": host},
+        [str(Path(__file__).with_name("guest_server.py"))],
+        (host, PORT),
+    )  # fmt: skip
+
+
+# ---- what must hold ----
+
+
+def tokens_equal(guest: Guest) -> None:
+    """Short and long prompts, by the router; each byte came by READs."""
+    for length in (7, 32, 100, 2048):
+        prompt = guest.prompt(length)
+        at_p, at_d = Delta(guest.p), Delta(guest.d)
+        guest.equal(prompt, complete(guest.router_url, prompt))
+        guest.settled()
+        at_d.check(
+            worker_pulls_done=1,
+            worker_pulls_failed=0,
+            worker_bytes_pulled=pulled_bytes(length),
+        )
+        at_p.check(worker_holds_taken=1, worker_holds_released=1)
+        guest.say(f"{length} tokens: equal")
+    siblings = {"n": 4, "temperature": 1, "top_k": 1}
+    prompt = guest.prompt(200)
+    alone = guest.alone(prompt)[0]
+    at_p, at_d = Delta(guest.p), Delta(guest.d)
+    found = guest.decode(prompt, guest.prefill(prompt, **siblings), **siblings)
+    assert found == [alone] * 4, f"{found}, {alone}"
+    guest.settled()
+    at_d.check(worker_pulls_done=1, worker_bytes_pulled=pulled_bytes(200))
+    at_p.check(worker_holds_taken=1, worker_holds_released=1)
+    guest.say("n = 4: one pull")
+    read_bytes_are(guest, guest.d.counter("worker_bytes_pulled"))
+
+
+def read_bytes_are(guest: Guest, count: float) -> None:
+    """End D; assert that it has read so many bytes, by RDMA alone."""
+    guest.d.stop()
+    said = re.findall(
+        r"verbs: read (\d+) bytes by (\d+) work requests, (\d+) doorbells",
+        guest.d.log.read_text(errors="replace"),
+    )
+    read, requests, doorbells = (
+        sum(int(line[column]) for line in said) for column in range(3)
+    )
+    assert read == count > 0, f"{read} bytes read, {count:.0f} pulled"
+    guest.say(f"{read} bytes, {requests} READs, {doorbells} doorbells")
+
+
+def rails_and_auto(guest: Guest) -> None:
+    """Two rails, and nobody says which route."""
+    for length in (100, 2048):
+        prompt = guest.prompt(length)
+        found = guest.decode(prompt, guest.prefill(prompt))
+        guest.equal(prompt, found)
+        guest.settled()
+    read_bytes_are(guest, pulled_bytes(100) + pulled_bytes(2048))
+
+
+def other_weights(guest: Guest) -> None:
+    """The negative control: pulled bytes of other weights change tokens."""
+    prompt = guest.prompt(100)
+    found = guest.decode(prompt, guest.prefill(prompt))
+    assert found != guest.alone(prompt), "tokens do not depend on the cache"
+    assert guest.d.counter("worker_pulls_done") == 1
+    guest.say("pulled where nobody compares, and wrong")
+
+
+def refused(guest: Guest) -> None:
+    """P is another one, or a stranger: D computes, and both say why."""
+    prompt = guest.prompt(100)
+    began = time.monotonic()
+    found = guest.decode(prompt, guest.prefill(prompt))
+    took = time.monotonic() - began
+    guest.equal(prompt, found)
+    assert guest.d.counter("worker_pulls_done") == 0
+    # A key of another one is seen at the ticket, the rest on connecting.
+    assert guest.d.counter("worker_peer_failures") + guest.d.counter(
+        "scheduler_bad_tickets"
+    )
+    assert took < LEASE_S + 30, f"{took:.1f} s"
+    guest.settled(3 * LEASE_S)
+    guest.say(f"computed, {took:.1f} s")
+
+
+def starts_refused(guest: Guest) -> None:
+    """D has not the right to lock memory: it says so, and does not start."""
+    guest.say(re.findall(r".*memlock.*", guest.d.tail(200))[-1][-160:])
+
+
+def cut_and_stopped(guest: Guest) -> None:
+    """The link is cut in mid-pull; later D stands for more than a lease."""
+    prompt = guest.prompt(2048)
+    alone = guest.alone(prompt)
+    params = guest.prefill(prompt)
+    guest.suffer("slow")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(guest.decode, prompt, params)
+        wait_for("a pull", lambda: guest.d.metrics().get(
+            "vllm:kvpull_worker_pulls_live", 0) > 0, 30)
+        guest.suffer("cut")
+        time.sleep(CUT_S)
+        guest.suffer("heal")
+        assert asked.result() == alone
+    guest.settled(4 * LEASE_S)
+    counts = guest.d.counters()
+    guest.say(
+        f"cut: {counts.get('worker_pulls_done', 0):.0f} pulled,"
+        f" {counts.get('worker_pulls_failed', 0):.0f} failed"
+    )
+    params = guest.prefill(guest.prompt(100))
+    prompt = guest.prompt(300)
+    alone = guest.alone(prompt)
+    params = guest.prefill(prompt)
+    os.killpg(guest.d.pid, signal.SIGSTOP)
+    guest.settled(3 * LEASE_S)
+    os.killpg(guest.d.pid, signal.SIGCONT)
+    assert guest.decode(prompt, params) == alone
+    assert guest.d.counter("worker_pulls_expired") >= 1
+    guest.say("stopped for a lease: computed")
+    prompt = guest.prompt(100)
+    guest.equal(prompt, guest.decode(prompt, guest.prefill(prompt)))
+    guest.settled()
+
+
+def killed(guest: Guest) -> None:
+    """P dies in mid-pull, then before a pull: D computes, in time."""
+    prompts = [guest.prompt(length) for length in (2048, 300)]
+    alone = [guest.alone(prompt) for prompt in prompts]
+    params = [guest.prefill(prompt) for prompt in prompts]
+    guest.suffer("slow")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(guest.decode, prompts[0], params[0])
+        wait_for("a pull", lambda: guest.d.metrics().get(
+            "vllm:kvpull_worker_pulls_live", 0) > 0, 30)
+        guest.suffer("kill")
+        assert asked.result() == alone[0]
+    guest.say(
+        f"in mid-pull: {guest.d.counter('worker_pulls_failed'):.0f} failed"
+    )
+    began = time.monotonic()
+    assert guest.decode(prompts[1], params[1]) == alone[1]
+    guest.say(f"before: computed, {time.monotonic() - began:.1f} s")
+
+
+KEYS = {"key_file": "/tmp/key"}
+ANYBODY = {"weights": "w", "model": "m"}
+SCENARIOS = {
+    "tokens": Scenario(tokens_equal, both=KEYS),
+    "rails": Scenario(rails_and_auto, both={"route": "auto"}),
+    "other_weights": Scenario(other_weights, both=ANYBODY, p_model="other"),
+    "identity": Scenario(refused, p_model="other"),
+    "networks": Scenario(refused, p={"networks": "192.168.0.0/16"}),
+    "key": Scenario(refused, d=KEYS),
+    "cut": Scenario(cut_and_stopped),
+    "killed": Scenario(killed),
+    "tp": Scenario(
+        rails_and_auto, d_options=["--tensor-parallel-size", "2"]
+    ),
+}  # fmt: skip
+
+
+# ---- the two programs ----
+
+
+def queue_pairs() -> str:
+    """Return what this guest's devices have open for programs."""
+    with os.popen("rdma resource show qp; rdma resource show mr") as said:
+        return "".join(line for line in said if " comm [" not in line)
+
+
+def serve(folder: Path, share: Path, name: str, host: str) -> int:
+    """Run P until SIGTERM."""
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    p = engine("p", folder, share, SCENARIOS[name], host)
+    p.start()
+    while not told:
+        time.sleep(0.2)
+    p.stop()
+    left = queue_pairs()
+    print(left or "nothing is left open", flush=True)
+    return 1 if left else 0
+
+
+def judge(folder: Path, share: Path, name: str, hosts: list[str]) -> int:
+    """Run D and the scenario; 0 if it holds."""
+    scenario = SCENARIOS[name]
+    p, d = (
+        engine(side, folder, share, scenario, host)
+        for side, host in zip("pd", hosts, strict=True)
+    )
+    guest = Guest(share, p, d)
+    guest.share = share
+    try:
+        d.start()
+        wait_for("D", d.is_alive, START_S, 0.5)
+        wait_for("P", p.is_alive, START_S, 0.5)
+        guest.start_router()
+        scenario.claim(guest)
+    except BaseException:
+        print(d.tail(60))
+        raise
+    finally:
+        guest.stop()
+    left = queue_pairs()
+    print(", ".join(guest.said))
+    print(left or "nothing is left open", flush=True)
+    return 1 if left else 0
+
+
+def main() -> int:
+    """Be one of the two."""
+    role, folder, share, name, *hosts = sys.argv[1:]
+    places = Path(folder), Path(share)
+    if role == "serve":
+        return serve(*places, name, hosts[0])
+    return judge(*places, name, hosts)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
