@@ -56,6 +56,7 @@ class Guest(World):
 
     share: Path
     _asked = 0
+    _claims = 0
 
     def suffer(self, what: str) -> None:
         """Have the runner do something to the machines."""
@@ -65,6 +66,15 @@ class Guest(World):
         ask.with_suffix(".new").rename(ask)
         done = self.share / f"done.{self._asked}"
         wait_for(f"the runner to {what}", done.exists, 60, 0.05)
+
+    def claimed(self) -> None:
+        """Wait until D has claimed a ticket; metrics come a step later."""
+        wait_for(
+            "a claim",
+            lambda: len(self.d.logged("ticket claimed")) > self._claims,
+            60,
+        )
+        self._claims = len(self.d.logged("ticket claimed"))
 
     def equal(self, prompt: list[int], found: list[list[int]]) -> None:
         """Assert that these are the tokens of one engine."""
@@ -181,11 +191,6 @@ def refused(guest: Guest) -> None:
     guest.say(f"computed, {took:.1f} s")
 
 
-def starts_refused(guest: Guest) -> None:
-    """D has not the right to lock memory: it says so, and does not start."""
-    guest.say(re.findall(r".*memlock.*", guest.d.tail(200))[-1][-160:])
-
-
 def cut_and_stopped(guest: Guest) -> None:
     """The link is cut in mid-pull; later D stands for more than a lease."""
     prompt = guest.prompt(2048)
@@ -194,8 +199,7 @@ def cut_and_stopped(guest: Guest) -> None:
     guest.suffer("slow")
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(guest.decode, prompt, params)
-        wait_for("a pull", lambda: guest.d.metrics().get(
-            "vllm:kvpull_worker_pulls_live", 0) > 0, 30)
+        guest.claimed()
         guest.suffer("cut")
         time.sleep(CUT_S)
         guest.suffer("heal")
@@ -206,7 +210,6 @@ def cut_and_stopped(guest: Guest) -> None:
         f"cut: {counts.get('worker_pulls_done', 0):.0f} pulled,"
         f" {counts.get('worker_pulls_failed', 0):.0f} failed"
     )
-    params = guest.prefill(guest.prompt(100))
     prompt = guest.prompt(300)
     alone = guest.alone(prompt)
     params = guest.prefill(prompt)
@@ -229,8 +232,7 @@ def killed(guest: Guest) -> None:
     guest.suffer("slow")
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(guest.decode, prompts[0], params[0])
-        wait_for("a pull", lambda: guest.d.metrics().get(
-            "vllm:kvpull_worker_pulls_live", 0) > 0, 30)
+        guest.claimed()
         guest.suffer("kill")
         assert asked.result() == alone[0]
     guest.say(

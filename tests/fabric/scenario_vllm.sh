@@ -19,7 +19,7 @@ vllm_tool='ulimit -s 2048
 
 vllm_do() { # what the judge has asked for
 	case $1 in
-	slow) fabric_switch delay 1.0/tx 40 ;;
+	slow) fabric_switch delay 1.0/tx 80 ;;
 	cut) fabric_switch link 1.0 off ;;
 	heal) fabric_switch clear 1.0 && fabric_switch link 1.0 on ;;
 	kill) fabric_kill 1 ;;
