@@ -405,36 +405,44 @@ void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 		(void)kvpull_shm_batch_add(batch, KVPULL_EVENT_NONE, 0);
 }
 
+/* One slot's, by the route of the data. */
+static int entry_read(const struct kvpull_shm_peer *peer, uint32_t slot,
+		      struct kvpull_revocation_value *value)
+{
+	const struct kvpull_revocation_entry *entries =
+		(const void *)peer->entries_memory;
+
+	/* Also for foreign data: its fence orders what was mapped. */
+	*value = kvpull_revocation_read(&entries[slot]);
+	if (!peer->foreign_count)
+		return 0;
+	return kvpull_foreign_entry(peer->identity.pid,
+				    peer->entries_remote +
+					    (uint64_t)slot * sizeof(*entries),
+				    value);
+}
+
 int kvpull_shm_read_check(struct kvpull_transport *transport,
 			  uint32_t peer_index, struct kvpull_read *read)
 {
 	struct kvpull_shm_reads *reads = &kvpull_shm_of(transport)->reads;
 	const struct kvpull_shm_peer *peer =
 		kvpull_shm_peer_at(reads->peers, peer_index);
-	const struct kvpull_revocation_entry *entries =
-		(const void *)peer->entries_memory;
-	struct kvpull_revocation_value value;
-	int code;
+	uint32_t at;
+	int code = 0;
 
 	/* Until its death was seen its bytes are there, and right. */
 	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
 		return KVPULL_EPEER;
-	if (read->slot >= peer->slot_count)
-		return KVPULL_EPROTO;
-	/* Also for foreign data: its fence orders what was mapped. */
-	value = kvpull_revocation_read(&entries[read->slot]);
-	if (peer->foreign_count) {
-		code = kvpull_foreign_entry(peer->identity.pid,
-					    peer->entries_remote +
-						    (uint64_t)read->slot *
-							    sizeof(*entries),
-					    &value);
-		if (code)
-			return code;
-		/* It lived after the entry was read: all was its own memory. */
-		if (kvpull_identity_is_dead(&peer->identity))
-			return KVPULL_EPEER;
-	}
-	read->entry = value;
+	for (at = 0; at < read->slot_count; at++)
+		if (read->slots[at] >= peer->slot_count)
+			return KVPULL_EPROTO;
+	for (at = 0; !code && at < read->slot_count; at++)
+		code = entry_read(peer, read->slots[at], &read->entries[at]);
+	if (code)
+		return code;
+	/* It lived after the last was read: all was its own memory. */
+	if (peer->foreign_count && kvpull_identity_is_dead(&peer->identity))
+		return KVPULL_EPEER;
 	return 1;
 }

@@ -8,6 +8,7 @@
 #include "verbs/back.h"
 
 #include "base/clock.h"
+#include "verbs/check.h"
 #include "verbs/setup.h"
 
 static int is_used(const struct kvpull_verbs_connect *connect, uint32_t device)
@@ -31,7 +32,7 @@ int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back, uint32_t at)
 	kvpull_verbs_connect_hush(back->connect, at);
 	if (kvpull_verbs_regions_deregister(&back->shared->regions[at]))
 		return 1;
-	kvpull_verbs_reads_deregister(back->reads, at);
+	kvpull_verbs_check_deregister(back->reads, at);
 	if (device->channel)
 		kvpull_verbs_watch_remove(back->watch, device->channel->fd);
 	if (device->context)
@@ -62,7 +63,7 @@ static int device_find(const struct kvpull_verbs_back *back, uint32_t at)
 /* All its memory is registered. 0, or why not. */
 static int device_use(const struct kvpull_verbs_back *back, uint32_t at)
 {
-	int code = kvpull_verbs_reads_register(back->reads, at);
+	int code = kvpull_verbs_check_register(back->reads, at);
 
 	if (!code && back->serve.region_count)
 		code = kvpull_verbs_connect_listen_again(back->connect, at);

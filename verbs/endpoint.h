@@ -59,7 +59,7 @@ struct kvpull_verbs_batch {
 	uint32_t read;  /* index; READ and CHECK */
 	uint32_t count; /* work requests */
 	uint32_t slots; /* of the queue: these, and one that ends them */
-	struct kvpull_cursor begin; /* of its first one; READ */
+	struct kvpull_cursor begin; /* of its first one */
 };
 
 /* A message on its way out, in pieces. */

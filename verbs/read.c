@@ -8,10 +8,12 @@
  * of.
  *
  * An entry is read into a place that says "revoked" until a device has written
- * it. It is posted only after the owner was told that all the data came (by all
+ * it. It is posted, by a work request of its own in a chain of them, only after the owner was told that all the data came (by all
  * rails, of all peers of the pull), and judged after its own completion.
  */
 #include "verbs/read.h"
+
+#include "verbs/check.h"
 
 /* Less than this is not worth a doorbell of another rail. */
 #define SHARE_BYTES_MIN UINT64_C(65536)
@@ -36,27 +38,8 @@ int kvpull_verbs_reads_init(struct kvpull_verbs_reads *reads,
 	reads->ended = KVPULL_NONE;
 	reads->reads = (struct kvpull_verbs_read *)kvpull_arena_take(
 		arena, reads_max, sizeof(*reads->reads));
-	reads->entries = (struct kvpull_revocation_value *)kvpull_arena_take(
-		arena, reads_max, sizeof(*reads->entries));
+	kvpull_verbs_check_init(reads, arena);
 	return kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
-}
-
-int kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads,
-				uint32_t device)
-{
-	reads->memory[device] = kvpull_verbs_device_register(
-		&reads->shared->devices[device], reads->entries,
-		reads->shared->params.reads_max * sizeof(*reads->entries),
-		IBV_ACCESS_LOCAL_WRITE);
-	return reads->memory[device] ? 0 : KVPULL_ENOMEM;
-}
-
-void kvpull_verbs_reads_deregister(struct kvpull_verbs_reads *reads,
-				   uint32_t device)
-{
-	kvpull_verbs_device_deregister(&reads->shared->devices[device],
-				       reads->memory[device]);
-	reads->memory[device] = NULL;
 }
 
 static void turn_push(struct kvpull_verbs_reads *reads,
@@ -171,6 +154,14 @@ static void batch_drop(struct kvpull_verbs_reads *reads,
 	own->batch_open--;
 }
 
+/* Nothing of it is left to be posted for the first time. */
+static int is_posted(const struct kvpull_verbs_read *own)
+{
+	return own->state == KVPULL_VERBS_READ_CHECK ?
+		       own->cursor.id == own->read->slot_count :
+		       kvpull_cursor_is_done(&own->cursor, own->read);
+}
+
 /* In flight, or to be: the owner was not told its end. */
 static int is_open(const struct kvpull_verbs_read *own)
 {
@@ -250,12 +241,19 @@ int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 			    struct kvpull_read *read)
 {
 	struct kvpull_verbs_bundle *bundle = &reads->peers[peer];
+	const int is_in = kvpull_verbs_bundle_rails_in(bundle) != 0;
+	uint32_t at;
 	int code;
 
-	/* The slot is the ticket's: whoever made it. */
-	if (kvpull_verbs_bundle_rails_in(bundle) &&
-	    read->slot >= kvpull_verbs_bundle_first(bundle)->keys.slot_count)
-		return KVPULL_EEXPIRED;
+	kvpull_check(reads->shared->log,
+		     read->slot_count &&
+			     read->slot_count <=
+				     reads->shared->params.slots_max);
+	/* The slots are the ticket's or a directory's: whoever made it. */
+	for (at = 0; is_in && at < read->slot_count; at++)
+		if (read->slots[at] >=
+		    kvpull_verbs_bundle_first(bundle)->keys.slot_count)
+			return KVPULL_EEXPIRED;
 	code = read_begin(reads, peer, read, KVPULL_VERBS_READ_CHECK);
 	if (!code)
 		read_post(reads, bundle, read->index);
@@ -401,38 +399,38 @@ static int data_post(struct kvpull_verbs_reads *reads,
 	return !code;
 }
 
+/* As data_post(), of entries. */
 static int check_post(struct kvpull_verbs_reads *reads,
-		      struct kvpull_verbs_end *end, uint32_t index)
+		      struct kvpull_verbs_end *end, uint32_t index,
+		      struct kvpull_cursor *cursor, uint32_t *posted)
 {
+	const struct kvpull_verbs_params *params = &reads->shared->params;
 	struct kvpull_verbs_read *own = read_at(reads, index);
 	const struct kvpull_verbs_batch batch = { .kind = KVPULL_VERBS_CHECK,
-						  .read = index };
-	struct ibv_sge part = {
-		.addr = (uint64_t)(uintptr_t)&reads->entries[index],
-		.length = sizeof(reads->entries[index]),
-		.lkey = reads->memory[end->device]->lkey,
-	};
-	struct ibv_send_wr request = {
-		.sg_list = &part,
-		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_READ,
-		.wr.rdma = { .remote_addr =
-				     end->keys.entries.address +
-				     (uint64_t)own->read->slot *
-					     sizeof(struct kvpull_revocation_entry),
-			     .rkey = end->keys.entries_key },
-	};
-	uint32_t posted;
+						  .read = index,
+						  .begin = *cursor };
+	uint32_t count = own->read->slot_count - cursor->id;
+	uint32_t at;
+	int code;
 
-	/* Again, too, if a lost rail was at it. */
-	reads->entries[index] =
-		(struct kvpull_revocation_value){ .revoked = UINT64_MAX };
-	if (kvpull_verbs_end_post(end, &request, 1, &batch, &posted))
-		return 0;
-	own->batch_open++;
-	own->rail_open[end->rail]++;
-	reads->shared->counts.checks++;
-	return 1;
+	if (count > *posted)
+		count = *posted;
+	if (count > params->depth - end->requests_open)
+		count = params->depth - end->requests_open;
+	if (count > params->batch)
+		count = params->batch;
+	for (at = 0; at < count; at++)
+		kvpull_verbs_check_fill(reads, end, own->read, cursor->id + at,
+					at);
+	code = kvpull_verbs_end_post(end, reads->requests, count, &batch,
+				     posted);
+	cursor->id += *posted;
+	if (*posted) {
+		own->batch_open++;
+		own->rail_open[end->rail]++;
+		reads->shared->counts.checks++;
+	}
+	return !code;
 }
 
 static int turn_post(struct kvpull_verbs_reads *reads,
@@ -445,13 +443,13 @@ static int turn_post(struct kvpull_verbs_reads *reads,
 	int more;
 
 	if (own->state == KVPULL_VERBS_READ_CHECK) {
-		more = check_post(reads, end, index);
-		if (!more)
+		more = check_post(reads, end, index, &own->cursor, &posted);
+		if (!is_posted(own))
 			turn_push(reads, bundle, index);
 		return more;
 	}
 	more = data_post(reads, end, index, &own->cursor, &posted);
-	if (!kvpull_cursor_is_done(&own->cursor, own->read))
+	if (!is_posted(own))
 		turn_push(reads, bundle, index);
 	return more;
 }
@@ -493,11 +491,11 @@ static int redo_post(struct kvpull_verbs_reads *reads,
 			batch = redo_first(&bundle->ends[rail]);
 	kvpull_check(reads->shared->log, batch != NULL);
 	own = read_at(reads, batch->read);
+	posted = batch->count;
 	if (batch->kind == KVPULL_VERBS_CHECK) {
-		posted = check_post(reads, end, batch->read) ? batch->count : 0;
-		more = posted != 0;
+		more = check_post(reads, end, batch->read, &batch->begin,
+				  &posted);
 	} else {
-		posted = batch->count;
 		more = data_post(reads, end, batch->read, &batch->begin,
 				 &posted);
 		reads->shared->counts.requests_moved += posted;
@@ -564,8 +562,7 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 	}
 	if (own->batch_open || own->in_turn)
 		return;
-	if (own->state == KVPULL_VERBS_READ_DATA && own->cancelled &&
-	    (own->dropped || !kvpull_cursor_is_done(&own->cursor, own->read)))
+	if (own->cancelled && (own->dropped || !is_posted(own)))
 		code = KVPULL_EABORTED;
 	read_end(reads, own, code);
 }
@@ -666,7 +663,7 @@ void kvpull_verbs_reads_report(struct kvpull_verbs_reads *reads,
 		event->code = own->code;
 		event->read = own->read;
 		if (own->is_check)
-			own->read->entry = reads->entries[own->read->index];
+			kvpull_verbs_check_give(reads, own->read);
 		reads->ended = own->next;
 		reads->peers[own->peer].reads_open--;
 		own->state = KVPULL_VERBS_READ_IDLE;

@@ -13,7 +13,7 @@
  * DATA    all is posted and complete on all rails, or cancelled and quiet, or
  *         its bundle is no more -> ENDED
  * ENDED   reported: READ_DONE -> IDLE
- * CHECK   the entry came, or the bundle is no more: CHECK_DONE -> IDLE
+ * CHECK   the entries came, or the bundle is no more: CHECK_DONE -> IDLE
  */
 #ifndef KVPULL_VERBS_READ_H
 #define KVPULL_VERBS_READ_H
@@ -50,14 +50,15 @@ struct kvpull_verbs_read {
 	uint32_t dropped;   /* cancelled, and a lost rail's part was not read */
 	uint32_t is_check;  /* ENDED */
 	int32_t code;       /* ENDED */
-	struct kvpull_cursor cursor;
+	struct kvpull_cursor cursor; /* CHECK: id is the next of its slots */
 };
 
 struct kvpull_verbs_reads {
 	struct kvpull_verbs_shared *shared;
-	struct kvpull_verbs_bundle *peers;       /* [peers_max] */
-	struct kvpull_verbs_read *reads;         /* [reads_max] */
-	struct kvpull_revocation_value *entries; /* [reads_max], registered */
+	struct kvpull_verbs_bundle *peers; /* [peers_max] */
+	struct kvpull_verbs_read *reads;   /* [reads_max] */
+	/* [reads_max][slots_max], registered */
+	struct kvpull_revocation_value *entries;
 	/* Of entries, by device. */
 	struct ibv_mr *memory[KVPULL_VERBS_RAILS_MAX];
 	uint32_t ended; /* list head */
@@ -69,11 +70,6 @@ struct kvpull_verbs_reads {
 int KVPULL_MUST_CHECK kvpull_verbs_reads_init(
 	struct kvpull_verbs_reads *reads, struct kvpull_verbs_shared *shared,
 	struct kvpull_verbs_bundle *peers, struct kvpull_arena *arena);
-/* The memory that entries are read into, with one device. 0, KVPULL_ENOMEM. */
-int KVPULL_MUST_CHECK
-kvpull_verbs_reads_register(struct kvpull_verbs_reads *reads, uint32_t device);
-void kvpull_verbs_reads_deregister(struct kvpull_verbs_reads *reads,
-				   uint32_t device);
 
 /* As in the seam. */
 int KVPULL_MUST_CHECK kvpull_verbs_read_start(struct kvpull_verbs_reads *reads,

@@ -23,6 +23,7 @@ static void set_u64(uint64_t *member, uint64_t value)
 void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 {
 	set_u32(&params->notify_credits, KVPULL_VERBS_CREDITS_DEFAULT);
+	set_u32(&params->slots_max, 1);
 	set_u32(&params->depth, 256);
 	set_u32(&params->batch, KVPULL_VERBS_BATCH_MAX);
 	set_u32(&params->rd_atomic, 16);

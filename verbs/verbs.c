@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "verbs/back.h"
+#include "verbs/check.h"
 #include "verbs/dial.h"
 #include "verbs/read.h"
 #include "verbs/run.h"
@@ -539,7 +540,7 @@ static int parts_open(struct verbs *verbs,
 		code = kvpull_verbs_reads_init(&verbs->reads, shared,
 					       verbs->peers, arena);
 	for (at = 0; !code && at < shared->rail_count; at++)
-		code = kvpull_verbs_reads_register(&verbs->reads, at);
+		code = kvpull_verbs_check_register(&verbs->reads, at);
 	if (!code)
 		code = kvpull_verbs_connect_open(&verbs->connect);
 	return code ? code : kvpull_verbs_watch_open(&verbs->watch);

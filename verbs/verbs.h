@@ -29,6 +29,7 @@ struct kvpull_verbs_params {
 	uint32_t callers_max;  /* let in at once; others wait beside them */
 	uint32_t ring_records; /* of a caller that is let in */
 	uint32_t reads_max;    /* read->index is below it */
+	uint32_t slots_max;    /* of one read's check; 0: 1 */
 	int engine_wake_fd; /* eventfd, written when a ring's reader sleeps; -1: none */
 	uint32_t notify_credits; /* 32; unacknowledged SENDs a direction */
 	uint32_t depth;          /* 256; READ work requests in flight a rail */

@@ -94,9 +94,11 @@ struct kvpull_read {
 	 * connection was cut: how many are there now.
 	 */
 	uint64_t done_bytes;
-	uint32_t slot; /* of the ticket at this peer */
+	/* What check_start() reads at this peer: a ticket's slot, or many guards. */
+	const uint32_t *slots;                   /* [slot_count] */
+	struct kvpull_revocation_value *entries; /* [slot_count], out */
+	uint32_t slot_count; /* 1 .. what the route was opened for */
 	uint32_t reserved;
-	struct kvpull_revocation_value entry; /* out, by check_start */
 };
 
 /* A producer's memory, as it serves it or as its welcome told it. */
@@ -166,7 +168,7 @@ enum kvpull_event_kind {
 	 */
 	KVPULL_EVENT_PEER_DOWN,
 	KVPULL_EVENT_READ_DONE,      /* read, code; no write can land */
-	KVPULL_EVENT_CHECK_DONE,     /* read, code; read->entry is set */
+	KVPULL_EVENT_CHECK_DONE,     /* read, code; read->entries are set */
 	KVPULL_EVENT_CALLER_UP,      /* index = caller; uid */
 	KVPULL_EVENT_CALLER_MESSAGE, /* index = caller; data, uid */
 	KVPULL_EVENT_CALLER_DOWN /* index = caller; its ring lives till forget() */
@@ -256,10 +258,10 @@ struct kvpull_transport_ops {
 	void (*read_cancel)(struct kvpull_transport *transport, uint32_t peer,
 			    struct kvpull_read *read);
 	/*
-	 * Read the slot's entry, by the same route and from the same peer as
+	 * Read the slots' entries, by the same route and from the same peer as
 	 * the data, after all of the data. 0: CHECK_DONE will come; 1: done
-	 * already; KVPULL_EPEER if the peer died before the entry was read;
-	 * KVPULL_EABORTED.
+	 * already; KVPULL_EPEER if the peer died before they were read;
+	 * KVPULL_EABORTED. Unless it is done with code 0 they say nothing.
 	 */
 	int (*check_start)(struct kvpull_transport *transport, uint32_t peer,
 			   struct kvpull_read *read);

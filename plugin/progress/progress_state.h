@@ -73,6 +73,9 @@ enum kvpull_pull_state {
 /* One peer's part of a pull. */
 struct kvpull_part {
 	struct kvpull_read read;
+	uint32_t slot; /* of its ticket, and what the check read there */
+	uint32_t reserved2;
+	struct kvpull_revocation_value entry;
 	uint32_t pull;
 	uint32_t rank; /* producer's */
 	uint32_t peer;

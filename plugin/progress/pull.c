@@ -281,7 +281,10 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 	part->read.remote_ids = pull->order->remote_ids;
 	part->read.local_ids = pull->order->local_ids;
 	part->read.group_first = pull->order->group_first;
-	part->read.slot = claim->order->slot;
+	part->slot = claim->order->slot;
+	part->read.slots = &part->slot;
+	part->read.entries = &part->entry;
+	part->read.slot_count = 1;
 	if (kvpull_plan_check_ids(plan, &part->read, &part->read.byte_count))
 		return KVPULL_ETRUNCATED;
 	part->read.done_bytes = part_kept(pull, part);
@@ -333,12 +336,11 @@ static int part_judge(const struct kvpull_progress *progress,
 		&progress->claims[pull->order->claim];
 
 	if (!kvpull_revocation_is_live(
-		    &part->read.entry,
-		    claim->order->ranks[part->rank].incarnation,
+		    &part->entry, claim->order->ranks[part->rank].incarnation,
 		    claim->order->generation))
 		return KVPULL_EEXPIRED;
 	if (pull->state == KVPULL_PULL_WRITTEN &&
-	    part->read.entry.ready < claim->order->generation)
+	    part->entry.ready < claim->order->generation)
 		return KVPULL_EAGAIN;
 	return 0;
 }

@@ -120,7 +120,6 @@ static int part_take(struct kvpull_worker *worker,
 		.remote_ids = order->remote_ids,
 		.local_ids = order->local_ids,
 		.group_first = order->group_first,
-		.slot = claim->slot,
 	};
 	if (atomic_load_explicit(&lent->incarnation, memory_order_relaxed) ==
 		    incarnation &&

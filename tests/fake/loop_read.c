@@ -39,6 +39,16 @@ const struct kvpull_serve *loop_serve_of(const struct conn *conn)
 	return !conn->over && conn->server ? conn->server->serve : NULL;
 }
 
+static void check(const struct kvpull_read *read,
+		  const struct kvpull_serve *serve)
+{
+	uint32_t at;
+
+	for (at = 0; at < read->slot_count; at++)
+		read->entries[at] = kvpull_revocation_read(
+			&serve->entries[read->slots[at]]);
+}
+
 static void read_work(struct open_read *open)
 {
 	const struct kvpull_serve *serve = loop_serve_of(open->conn);
@@ -47,8 +57,7 @@ static void read_work(struct open_read *open)
 	if (!serve)
 		open->code = KVPULL_EPEER;
 	else if (open->checks)
-		open->read->entry = kvpull_revocation_read(
-			&serve->entries[open->read->slot]);
+		check(open->read, serve);
 	else
 		(void)copy(open->read, serve, UINT64_MAX);
 }

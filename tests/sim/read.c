@@ -215,9 +215,12 @@ void sim_read_cancel(struct kvpull_transport *transport, uint32_t peer,
 static void check(struct sim_read *mine)
 {
 	const struct kvpull_serve *serve = mine->conn->server->transport.serve;
+	const struct kvpull_read *read = mine->read;
+	uint32_t at;
 
-	mine->read->entry =
-		kvpull_revocation_read(&serve->entries[mine->read->slot]);
+	for (at = 0; at < read->slot_count; at++)
+		read->entries[at] = kvpull_revocation_read(
+			&serve->entries[read->slots[at]]);
 }
 
 int sim_check_start(struct kvpull_transport *transport, uint32_t peer,

@@ -70,6 +70,8 @@ struct world {
 	struct kvpull_revocation_entry *entries;
 	struct kvpull_serve serve;
 	uint8_t *local;
+	uint32_t slots[WORLD_SLOTS];
+	struct kvpull_revocation_value checked[WORLD_SLOTS];
 	uint32_t caller;
 	uint32_t peer;
 	struct kvpull_ring *ring;
@@ -384,6 +386,7 @@ static inline struct kvpull_read world_read(struct world *world,
 		.row_count = 1,
 	};
 	memset(world->local, 0, (size_t)block_count * WORLD_BLOCK_BYTES);
+	world->slots[0] = 3;
 	return (struct kvpull_read){
 		.index = 1,
 		.strip_count = 1,
@@ -392,7 +395,9 @@ static inline struct kvpull_read world_read(struct world *world,
 		.local_ids = world->local_ids,
 		.group_first = world->group_first,
 		.byte_count = (uint64_t)block_count * WORLD_BLOCK_BYTES,
-		.slot = 3,
+		.slots = world->slots,
+		.entries = world->checked,
+		.slot_count = 1,
 	};
 }
 

@@ -187,7 +187,7 @@ static void mixed(struct bench *bench)
 		assert_int_equal(
 			d->ops->check_start(d, bench->world.peer, &bench->read),
 			1);
-		assert_int_equal(bench->read.entry.incarnation,
+		assert_int_equal(bench->world.checked[0].incarnation,
 				 WORLD_INCARNATION);
 	}
 	assert_int_equal(bench->world.warnings, 0);

@@ -32,9 +32,9 @@ static void blocks_are_pulled_and_released_end_to_end(void **state)
 	world_read_verify(&world, 4);
 	kvpull_revocation_write(&world.entries[3], 41);
 	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
-	assert_int_equal(read.entry.incarnation, WORLD_INCARNATION);
-	assert_int_equal(read.entry.revoked, 41);
-	read.slot = WORLD_SLOTS;
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].revoked, 41);
+	world.slots[0] = WORLD_SLOTS;
 	assert_int_equal(d->ops->check_start(d, world.peer, &read),
 			 KVPULL_EPROTO);
 	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
@@ -408,8 +408,8 @@ static void foreign_region_is_read_in_slices(void **state)
 	world_read_verify(&world, 2500);
 	kvpull_revocation_write(&world.entries[3], 8);
 	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
-	assert_int_equal(read.entry.incarnation, WORLD_INCARNATION);
-	assert_int_equal(read.entry.revoked, 8);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].revoked, 8);
 	/* Past the end of what is there: a failed read, not a short one. */
 	world.strip.remote_offset = UINT64_C(1) << 46;
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
@@ -497,13 +497,50 @@ static void foreign_read_of_a_lost_peer_ends_early(void **state)
 }
 
 /* A pid may be another process's by now: only the pidfd tells. */
+static void many_guards_are_read_by_one_check(void **state)
+{
+	static const uint32_t slots[] = { 7, 0, 3, 7, 2 };
+	const uint32_t count = sizeof(slots) / sizeof(slots[0]);
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t at;
+
+	(void)state;
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 2);
+	read.slots = slots;
+	read.slot_count = count;
+	for (at = 0; at < WORLD_SLOTS; at++)
+		kvpull_revocation_write(&world.entries[at], 100 + at);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	for (at = 0; at < count; at++) {
+		assert_int_equal(world.checked[at].incarnation,
+				 WORLD_INCARNATION);
+		assert_int_equal(world.checked[at].revoked, 100 + slots[at]);
+	}
+	/* One that is not there ends them all. */
+	read.slots = world.slots;
+	world.slots[count - 1] = WORLD_SLOTS;
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPROTO);
+	world_close(&world);
+}
+
 static void entry_of_a_dead_peers_pid_is_not_believed(void **state)
 {
 	struct world world;
 	struct kvpull_shm_peer peer;
 	struct kvpull_shm shm = { .peers = { .peers = &peer, .peer_max = 1 },
 				  .reads = { .peers = &shm.peers } };
-	struct kvpull_read read = { .slot = 3 };
+	const uint32_t slot = 3;
+	struct kvpull_revocation_value entry;
+	struct kvpull_read read = { .slots = &slot,
+				    .entries = &entry,
+				    .slot_count = 1 };
 	pid_t child;
 
 	(void)state;
@@ -525,10 +562,8 @@ static void entry_of_a_dead_peers_pid_is_not_believed(void **state)
 	peer.identity.pidfd = (int)syscall(SYS_pidfd_open, child, 0);
 	assert_true(peer.identity.pidfd >= 0);
 	assert_int_equal(waitpid(child, NULL, 0), child);
-	read.entry.incarnation = 0;
 	assert_int_equal(kvpull_shm_read_check(&shm.transport, 0, &read),
 			 KVPULL_EPEER);
-	assert_int_equal(read.entry.incarnation, 0);
 	(void)close(peer.identity.pidfd);
 	world_close(&world);
 }
@@ -634,7 +669,7 @@ static void killed_producer_of_foreign_memory_is_seen(void **state)
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
 	world_read_verify(&world, 8);
 	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
-	assert_int_equal(read.entry.incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 	assert_int_equal(kill(child, SIGKILL), 0);
 	/* Dead, whether or not the owner has polled since: a zombie first. */
 	assert_int_equal(waitid(P_PID, (id_t)child, &(siginfo_t){ 0 },
@@ -740,6 +775,7 @@ int main(void)
 			foreign_neighbours_are_merged_only_on_both_sides),
 		cmocka_unit_test(half_a_foreign_read_is_a_failed_one),
 		cmocka_unit_test(foreign_read_of_a_lost_peer_ends_early),
+		cmocka_unit_test(many_guards_are_read_by_one_check),
 		cmocka_unit_test(entry_of_a_dead_peers_pid_is_not_believed),
 		cmocka_unit_test(foreign_and_mapped_rows_mix_in_one_read),
 		cmocka_unit_test(killed_producer_of_foreign_memory_is_seen),

@@ -31,9 +31,9 @@ static void pull_moves_every_byte_and_the_entry(void **state)
 	atomic_store_explicit(&world.p.entries[3].ready, 6,
 			      memory_order_relaxed);
 	read_and_check();
-	assert_int_equal(world.read.entry.incarnation, WORLD_INCARNATION);
-	assert_int_equal(world.read.entry.revoked, 5);
-	assert_int_equal(world.read.entry.ready, 6);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].revoked, 5);
+	assert_int_equal(world.checked[0].ready, 6);
 }
 
 /* A side whose blocks are in a device's memory, 4 KiB into its dmabuf. */
@@ -150,7 +150,30 @@ static void read_is_one_doorbell_and_one_completion(void **state)
 static void slot_outside_the_table_is_expired(void **state)
 {
 	(void)state;
-	world.read.slot = WORLD_SLOTS;
+	world.slots[0] = WORLD_SLOTS;
+	assert_int_equal(world.d.route->ops->check_start(
+				 world.d.route, world.peer, &world.read),
+			 KVPULL_EEXPIRED);
+}
+
+static void many_guards_are_read_by_one_check(void **state)
+{
+	static const uint32_t slots[] = { 7, 0, 3, 7, 2 };
+	uint32_t at;
+
+	(void)state;
+	memcpy(world.slots, slots, sizeof(slots));
+	world.read.slot_count = 5;
+	for (at = 0; at < WORLD_SLOTS; at++)
+		kvpull_revocation_write(&world.p.entries[at], 100 + at);
+	read_and_check();
+	for (at = 0; at < world.read.slot_count; at++) {
+		assert_int_equal(world.checked[at].incarnation,
+				 WORLD_INCARNATION);
+		assert_int_equal(world.checked[at].revoked, 100 + slots[at]);
+	}
+	/* One that is not there ends them all. */
+	world.slots[4] = WORLD_SLOTS;
 	assert_int_equal(world.d.route->ops->check_start(
 				 world.d.route, world.peer, &world.read),
 			 KVPULL_EEXPIRED);
@@ -166,7 +189,7 @@ static void entry_says_revoked_until_it_was_read(void **state)
 			 0);
 	world_run(5);
 	assert_int_equal(world.d.check_code, KVPULL_EPEER);
-	assert_false(kvpull_revocation_is_live(&world.read.entry,
+	assert_false(kvpull_revocation_is_live(&world.checked[0],
 					       WORLD_INCARNATION, UINT64_MAX));
 }
 
@@ -691,6 +714,7 @@ int main(void)
 			memory_is_carried_in_any_order_and_entries_are_not),
 		TEST(read_is_one_doorbell_and_one_completion),
 		TEST(slot_outside_the_table_is_expired),
+		TEST(many_guards_are_read_by_one_check),
 		TEST(entry_says_revoked_until_it_was_read),
 		TEST(empty_read_is_done_at_once),
 		TEST(notes_and_beats_reach_the_ring_in_order),

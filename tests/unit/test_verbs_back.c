@@ -34,7 +34,7 @@ static void pulls(void)
 	world_run(5);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_equal(world.d.check_code, 0);
-	assert_int_equal(world.read.entry.incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 }
 
 static void removed_device_is_used_when_it_is_back(void **state)

@@ -298,7 +298,7 @@ static void check_that_hangs_ends_soon_after_its_cancel(void **state)
 	assert_int_equal(world.d.checks_done, 1);
 	assert_true(world.d.check_code < 0);
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 1);
-	assert_false(kvpull_revocation_is_live(&world.read.entry,
+	assert_false(kvpull_revocation_is_live(&world.checked[0],
 					       WORLD_INCARNATION, UINT64_MAX));
 }
 

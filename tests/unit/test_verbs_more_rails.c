@@ -13,7 +13,7 @@ static void check_is_good(void)
 	world_run(5);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_equal(world.d.check_code, 0);
-	assert_int_equal(world.read.entry.incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 }
 
 static void read_is_spread_over_every_rail(void **state)

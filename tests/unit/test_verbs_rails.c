@@ -231,12 +231,33 @@ static void failed_work_request_costs_a_rail_and_no_read(void **state)
 	}
 }
 
+static void checked_are_right(void)
+{
+	uint32_t at;
+
+	for (at = 0; at < world.read.slot_count; at++) {
+		assert_int_equal(world.checked[at].incarnation,
+				 WORLD_INCARNATION);
+		assert_int_equal(world.checked[at].revoked,
+				 100 + world.slots[at]);
+	}
+}
+
+/* Of one slot, and of as many as take several posts. */
 static void lost_rail_takes_the_check_with_it_and_brings_it_back(void **state)
 {
-	uint32_t device;
+	uint32_t round;
+	uint32_t at;
 
-	for (device = 0; device < 2; device++) {
+	for (round = 0; round < 4; round++) {
+		const uint32_t device = round % 2;
+
 		(void)world_rails_up(state);
+		for (at = 0; at < WORLD_SLOTS; at++)
+			kvpull_revocation_write(&world.p.entries[at], 100 + at);
+		world.read.slot_count = round < 2 ? 1 : WORLD_SLOTS;
+		for (at = 0; at < world.read.slot_count; at++)
+			world.slots[at] = (at + 3) % WORLD_SLOTS;
 		/* Posted to one of both: the other one is lost, or this. */
 		fake_verbs_knobs.held_devices = 3;
 		assert_int_equal(check_start(), 0);
@@ -246,8 +267,7 @@ static void lost_rail_takes_the_check_with_it_and_brings_it_back(void **state)
 		world_run(5);
 		assert_int_equal(world.d.checks_done, 1);
 		assert_int_equal(world.d.check_code, 0);
-		assert_int_equal(world.read.entry.incarnation,
-				 WORLD_INCARNATION);
+		checked_are_right();
 		assert_int_equal(
 			fake_verbs_device_count(device, FAKE_VERBS_CHECK), 0);
 		assert_int_equal(world_down(state), 0);

@@ -103,7 +103,7 @@ static void pull_is_right(uint32_t step)
 	world_run(5);
 	assert_int_equal(world.d.checks_done, 1);
 	assert_int_equal(world.d.check_code, 0);
-	assert_int_equal(world.read.entry.incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 }
 
 static void connected(void)

@@ -74,6 +74,8 @@ struct world {
 	uint32_t remote_ids[WORLD_BLOCKS], local_ids[WORLD_BLOCKS];
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	struct kvpull_read read;
+	uint32_t slots[WORLD_SLOTS];
+	struct kvpull_revocation_value checked[WORLD_SLOTS];
 };
 
 static struct world world;
@@ -119,6 +121,7 @@ static inline struct kvpull_verbs_params world_params(struct world_side *side)
 		.callers_max = world.callers_max ? world.callers_max : 4,
 		.ring_records = WORLD_RING_RECORDS,
 		.reads_max = 8,
+		.slots_max = WORLD_SLOTS,
 		.engine_wake_fd = -1,
 		.notify_credits = world.credits ? world.credits : 4,
 		.batch = world.batch,
@@ -370,8 +373,11 @@ static inline void world_read_make(uint32_t index)
 		.local_ids = world.local_ids,
 		.group_first = world.group_first,
 		.byte_count = WORLD_BYTES,
-		.slot = 3,
+		.slots = world.slots,
+		.entries = world.checked,
+		.slot_count = 1,
 	};
+	world.slots[0] = 3;
 }
 
 static inline int world_read_start(void)

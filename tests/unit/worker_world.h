@@ -232,9 +232,9 @@ static inline void fake_read_cancel(struct kvpull_transport *transport,
 static inline void world_entry(const struct world *world, uint32_t peer,
 			       struct kvpull_read *read)
 {
-	read->entry = world->entry;
-	if (!read->entry.incarnation)
-		read->entry.incarnation = world->peers[peer].hello.wanted;
+	read->entries[0] = world->entry;
+	if (!read->entries[0].incarnation)
+		read->entries[0].incarnation = world->peers[peer].hello.wanted;
 }
 
 static inline int fake_check_start(struct kvpull_transport *transport,
