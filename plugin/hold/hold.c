@@ -19,23 +19,8 @@
 
 #include "plugin/hold/hold_state.h"
 
-/*
- * How often deadline() wants a poll while leases run, in parts of a lease: a
- * sleep of more than a third would be taken for a stall and move the lease.
- */
-#define POLLS_A_LEASE 6u
+/* Without a poll for so long, in parts of a lease, it was the producer. */
 #define STALLS_A_LEASE 3u
-
-/* What an event brings along. */
-struct hold_input {
-	uint64_t generation;
-	uint64_t key;
-	uint64_t lease_now_ns;
-	uint32_t instance;
-	uint32_t rank;
-	uint32_t kind; /* KVPULL_NOTE_* */
-	int32_t reason;
-};
 
 /* Claims. */
 
@@ -114,13 +99,6 @@ static struct claim claim_new(const struct kvpull_holds *holds,
 					   ~(UINT64_C(1) << input->rank) };
 }
 
-/* Its lease runs from the last one on, who or what ever said it. */
-static void word_said(struct hold *hold, uint64_t lease_now_ns)
-{
-	if (lease_now_ns > hold->word_ns)
-		hold->word_ns = lease_now_ns;
-}
-
 static void note_count(struct kvpull_holds *holds, struct hold *hold,
 		       const struct hold_input *input)
 {
@@ -140,7 +118,7 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 	}
 	if (hold->state == HOLD_STAGED)
 		holds->counts.early++;
-	word_said(hold, input->lease_now_ns);
+	hold_word_said(hold, input->lease_now_ns);
 	hold_show_claim(holds, hold, input->instance, input->rank, input->kind);
 	if (input->kind == KVPULL_NOTE_CLAIM) {
 		/* Whatever was its last word before, it owes one now. */
@@ -277,8 +255,8 @@ static void lease_arm(struct kvpull_holds *holds, uint32_t slot)
 	kvpull_leases_arm(&holds->leases, slot, hold_deadline_ns(holds, hold));
 }
 
-static int hold_apply(struct kvpull_holds *holds, uint32_t slot,
-		      enum hold_event event, const struct hold_input *input)
+int hold_apply(struct kvpull_holds *holds, uint32_t slot, enum hold_event event,
+	       const struct hold_input *input)
 {
 	struct hold *hold = &holds->holds[slot];
 	const struct hold_edge edge = hold_edges[hold->state][event];
@@ -322,7 +300,7 @@ static int hold_apply(struct kvpull_holds *holds, uint32_t slot,
 	return 0;
 }
 
-static void hold_settle(struct kvpull_holds *holds, uint32_t slot)
+void hold_settle(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold_input released = { .reason = KVPULL_END_RELEASED };
 
@@ -513,23 +491,11 @@ int kvpull_holds_ready(struct kvpull_holds *holds, uint64_t key)
 
 /* From consumers. */
 
-int kvpull_holds_join_worker(struct kvpull_holds *holds,
-			     struct kvpull_join *join, uint64_t now_ns,
-			     uint32_t *instance)
+int kvpull_holds_join(struct kvpull_holds *holds, struct kvpull_join *join,
+		      uint64_t now_ns, uint32_t *instance)
 {
 	join->lease_now_ns = hold_lease_clock(holds, now_ns);
 	return kvpull_instances_join(&holds->instances, join, instance);
-}
-
-int kvpull_holds_join(struct kvpull_holds *holds, uint64_t instance_id,
-		      uint32_t rank, uint32_t rank_count, uint64_t now_ns,
-		      uint32_t *instance)
-{
-	struct kvpull_join join = { .instance_id = instance_id,
-				    .rank = rank,
-				    .rank_count = rank_count };
-
-	return kvpull_holds_join_worker(holds, &join, now_ns, instance);
 }
 
 void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
@@ -606,136 +572,6 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 	(void)hold_apply(holds, note.slot, event, &input);
 	if (event == HOLD_EV_NOTE && note.kind == KVPULL_NOTE_RELEASE)
 		hold_settle(holds, note.slot);
-}
-
-/* Sweep: deaths. */
-
-/* One pass serves all that died until now, however many. */
-static void scan_begin(struct kvpull_holds *holds, uint64_t lease_now_ns)
-{
-	const uint32_t died =
-		kvpull_instances_scan_begin(&holds->instances, lease_now_ns);
-
-	if (!died)
-		return;
-	holds->counts.consumers_died += died;
-	holds->scan_open = 1;
-	holds->scan_left = holds->live_count;
-}
-
-static void scan_slot(struct kvpull_holds *holds, uint32_t slot,
-		      uint64_t lease_now_ns)
-{
-	struct hold *hold = &holds->holds[slot];
-	uint32_t i;
-
-	for (i = 0; i < hold->claim_count; i++) {
-		struct claim *claim = &hold->claims[i];
-		const uint64_t died =
-			holds->instances.all[claim->instance].scanning;
-
-		if (hold_owing(hold, i) & died)
-			word_said(hold, lease_now_ns);
-		claim->released |= died;
-	}
-	hold_settle(holds, slot);
-}
-
-/*
- * Downwards, so that an end, which moves the last of the list into its place,
- * never moves one that is still to be looked at behind the cursor. What is
- * claimed during a pass is behind it, and needs no look: the dead count there.
- */
-static void scan_step(struct kvpull_holds *holds, uint64_t lease_now_ns)
-{
-	uint32_t budget = KVPULL_SCAN_MAX;
-
-	if (holds->scan_left > holds->live_count)
-		holds->scan_left = holds->live_count;
-	while (holds->scan_left && budget--)
-		scan_slot(holds, holds->live[--holds->scan_left], lease_now_ns);
-	if (holds->scan_left)
-		return;
-	holds->scan_open = 0;
-	kvpull_instances_scan_end(&holds->instances);
-}
-
-/* Sweep: leases. */
-
-static void hold_expire(struct kvpull_holds *holds, uint32_t slot,
-			uint64_t now_ns)
-{
-	const struct hold_input expired = { .reason = KVPULL_END_EXPIRED };
-	const struct hold *hold = &holds->holds[slot];
-	char text[KVPULL_LOG_LINE_BYTES];
-
-	if (hold->state == HOLD_HELD && holds->log && holds->log->write &&
-	    holds->log->level >= KVPULL_LOG_DEBUG) {
-		kvpull_holds_describe(holds, slot, now_ns, text, sizeof(text));
-		kvpull_debug(
-			holds->log, "hold expired at its %s: %s",
-			now_ns >= hold_add(hold->taken_ns, holds->hold_max_ns) ?
-				"hold_max" :
-				"lease",
-			text);
-	}
-	(void)hold_apply(holds, slot, HOLD_EV_DUE, &expired);
-}
-
-static void expire(struct kvpull_holds *holds, uint64_t now_ns)
-{
-	uint32_t budget = KVPULL_EXPIRE_MAX;
-
-	while (budget-- && kvpull_leases_next(&holds->leases) <= now_ns) {
-		const uint32_t slot = kvpull_leases_root(&holds->leases);
-		const struct hold *hold = &holds->holds[slot];
-		const uint64_t deadline_ns = hold_deadline_ns(holds, hold);
-
-		if (hold->state == HOLD_HELD && deadline_ns > now_ns) {
-			kvpull_leases_rekey(&holds->leases, deadline_ns);
-			continue;
-		}
-		kvpull_leases_drop(&holds->leases);
-		hold_expire(holds, slot, now_ns);
-	}
-}
-
-static int is_due(const struct kvpull_holds *holds, uint64_t now_ns)
-{
-	return holds->scan_open ||
-	       holds->instances.due_ns <= hold_lease_clock(holds, now_ns) ||
-	       kvpull_leases_next(&holds->leases) <= now_ns;
-}
-
-int kvpull_holds_sweep(struct kvpull_holds *holds, uint64_t now_ns)
-{
-	const uint64_t lease_now_ns = hold_lease_clock(holds, now_ns);
-
-	if (!is_due(holds, now_ns))
-		return 0;
-	if (!holds->scan_open && holds->instances.due_ns <= lease_now_ns)
-		scan_begin(holds, lease_now_ns);
-	if (holds->scan_open)
-		scan_step(holds, lease_now_ns);
-	expire(holds, now_ns);
-	return is_due(holds, now_ns);
-}
-
-uint64_t kvpull_holds_deadline(const struct kvpull_holds *holds)
-{
-	const uint64_t poll_ns =
-		hold_add(holds->polled_ns, holds->lease_ns / POLLS_A_LEASE);
-	uint64_t due_ns = kvpull_leases_next(&holds->leases);
-
-	if (holds->scan_open)
-		return holds->now_ns;
-	if (holds->instances.due_ns < UINT64_MAX) {
-		const uint64_t death_ns =
-			hold_add(holds->instances.due_ns, holds->shift_ns);
-
-		due_ns = death_ns < due_ns ? death_ns : due_ns;
-	}
-	return due_ns < UINT64_MAX && poll_ns < due_ns ? poll_ns : due_ns;
 }
 
 /* Reports. */

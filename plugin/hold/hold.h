@@ -112,21 +112,15 @@ int KVPULL_MUST_CHECK kvpull_holds_ready(struct kvpull_holds *holds,
 					 uint64_t key);
 
 /**
- * A consumer connected. rank < rank_count <= KVPULL_RANKS_MAX.
+ * A consumer connected. rank < rank_count <= KVPULL_RANKS_MAX; lease_now_ns is
+ * set here.
  * Return: 0 and *instance (an index); KVPULL_EREJECTED (another rank_count for
  * this instance, or the rank is connected already); KVPULL_EAGAIN (the rank's
  * death is still being worked off); KVPULL_EFULL.
  */
 int KVPULL_MUST_CHECK kvpull_holds_join(struct kvpull_holds *holds,
-					uint64_t instance_id, uint32_t rank,
-					uint32_t rank_count, uint64_t now_ns,
-					uint32_t *instance);
-
-/* The same for one whose worker is known (instance.h); sets lease_now_ns. */
-int KVPULL_MUST_CHECK kvpull_holds_join_worker(struct kvpull_holds *holds,
-					       struct kvpull_join *join,
-					       uint64_t now_ns,
-					       uint32_t *instance);
+					struct kvpull_join *join,
+					uint64_t now_ns, uint32_t *instance);
 
 /*
  * It died, or its connection did (its ring was drained before). After the

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The hold table's states and memory: private to hold.c, which changes it,
- * hold_view.c, which looks at it, and hold_show.c, which shows it.
+ * hold_sweep.c, which sees to what is due, hold_view.c, which looks at it, and
+ * hold_show.c, which shows it.
  *
  * Staged notifications lie in their slot's own entry, under the generation
  * that they are for.
@@ -177,6 +178,30 @@ static inline uint64_t hold_owing(const struct hold *hold, uint32_t at)
 	return ((uint64_t)hold->claimed_high[at] << 32 | claim->claimed) &
 	       ~claim->released;
 }
+
+/* What an event brings along. */
+struct hold_input {
+	uint64_t generation;
+	uint64_t key;
+	uint64_t lease_now_ns;
+	uint32_t instance;
+	uint32_t rank;
+	uint32_t kind; /* KVPULL_NOTE_* */
+	int32_t reason;
+};
+
+/* Its lease runs from the last one on, who or what ever said it. */
+static inline void hold_word_said(struct hold *hold, uint64_t lease_now_ns)
+{
+	if (lease_now_ns > hold->word_ns)
+		hold->word_ns = lease_now_ns;
+}
+
+/* hold.c: follow the edge of an event. 0, or KVPULL_EINVAL: it is refused. */
+int hold_apply(struct kvpull_holds *holds, uint32_t slot, enum hold_event event,
+	       const struct hold_input *input);
+/* hold.c: it ends if everybody who claimed it has released it. */
+void hold_settle(struct kvpull_holds *holds, uint32_t slot);
 
 /* hold_view.c: the end of its lease, or hold_max. */
 uint64_t hold_deadline_ns(const struct kvpull_holds *holds,

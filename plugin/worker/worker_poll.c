@@ -40,8 +40,7 @@ static void consumer_join(struct kvpull_worker *worker, uint32_t index,
 				    .rank_count = consumer->rank_count };
 	int code;
 
-	code = kvpull_holds_join_worker(worker->holds, &join, now_ns,
-					&note->instance);
+	code = kvpull_holds_join(worker->holds, &join, now_ns, &note->instance);
 	if (!code) {
 		note->joined = 1;
 		kvpull_worker_show_joined(worker, index);

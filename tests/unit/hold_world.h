@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "plugin/hold/hold.h"
+#include "plugin/hold/instance.h"
 
 #define SLOTS 8u
 #define INSTANCES 8u
@@ -98,14 +99,25 @@ static inline void take(struct fixture *f, uint32_t slot, uint64_t generation)
 			 0);
 }
 
+static inline int join_ids(struct kvpull_holds *holds, uint64_t id,
+			   uint32_t rank, uint32_t rank_count, uint64_t now_ns,
+			   uint32_t *instance)
+{
+	struct kvpull_join join = { .instance_id = id,
+				    .rank = rank,
+				    .rank_count = rank_count };
+
+	return kvpull_holds_join(holds, &join, now_ns, instance);
+}
+
 static inline uint32_t join(struct fixture *f, uint64_t id, uint32_t rank,
 			    uint32_t rank_count)
 {
 	uint32_t instance = KVPULL_NONE;
 
-	assert_int_equal(kvpull_holds_join(f->holds, id, rank, rank_count,
-					   f->now_ns, &instance),
-			 0);
+	assert_int_equal(
+		join_ids(f->holds, id, rank, rank_count, f->now_ns, &instance),
+		0);
 	return instance;
 }
 

@@ -390,9 +390,9 @@ static void do_join(struct model *m)
 
 	if (expected == 1)
 		return;
-	assert_int_equal(kvpull_holds_join_worker(m->f->holds, &join,
-						  m->f->now_ns, &index),
-			 expected);
+	assert_int_equal(
+		kvpull_holds_join(m->f->holds, &join, m->f->now_ns, &index),
+		expected);
 	if (expected)
 		return;
 	for (i = 0; i < INSTANCES; i++)

@@ -19,7 +19,7 @@ static int try_join(struct fixture *f, uint32_t rank, uint64_t worker,
 				    .rank = rank,
 				    .rank_count = 2 };
 
-	return kvpull_holds_join_worker(f->holds, &join, f->now_ns, instance);
+	return kvpull_holds_join(f->holds, &join, f->now_ns, instance);
 }
 
 /* One of an instance of two ranks. */
@@ -221,9 +221,8 @@ static void successor_of_another_size_waits_for_the_instances_end(void **state)
 	take(f, 0, 1);
 	claim(f, r0, 0, 1);
 	go(f, r1);
-	assert_int_equal(
-		kvpull_holds_join(f->holds, 1, 1, 3, f->now_ns, &instance),
-		KVPULL_EREJECTED);
+	assert_int_equal(join_ids(f->holds, 1, 1, 3, f->now_ns, &instance),
+			 KVPULL_EREJECTED);
 	go(f, r0);
 	expect_report(f, 0, 1, KVPULL_END_RELEASED);
 	(void)join(f, 1, 1, 3);
@@ -267,9 +266,9 @@ static void join_of_another_size_ends_no_grace(void **state)
 	take(f, 0, 1);
 	claim(f, r1, 0, 1);
 	leave(f, r1);
-	assert_int_equal(kvpull_holds_join_worker(f->holds, &other, f->now_ns,
-						  &instance),
-			 KVPULL_EREJECTED);
+	assert_int_equal(
+		kvpull_holds_join(f->holds, &other, f->now_ns, &instance),
+		KVPULL_EREJECTED);
 	poll_again(f);
 	(void)join_as(f, 1, WORKER);
 	release(f, r0, 0, 1);

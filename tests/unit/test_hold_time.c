@@ -390,9 +390,8 @@ static void join_waits_for_a_death_that_is_due(void **state)
 	uint32_t instance;
 
 	leave(f, a);
-	assert_int_equal(
-		kvpull_holds_join(f->holds, 1, 0, 1, f->now_ns, &instance),
-		KVPULL_EAGAIN);
+	assert_int_equal(join_ids(f->holds, 1, 0, 1, f->now_ns, &instance),
+			 KVPULL_EAGAIN);
 	poll_at(f, f->now_ns);
 	(void)join(f, 1, 0, 1);
 }
@@ -413,7 +412,7 @@ static void deaths_are_worked_off_in_bounded_scans(void **state)
 	holds = kvpull_holds_open(&params, &arena);
 	assert_non_null(holds);
 	kvpull_holds_tick(holds, START);
-	assert_int_equal(kvpull_holds_join(holds, 1, 0, 1, START, &d), 0);
+	assert_int_equal(join_ids(holds, 1, 0, 1, START, &d), 0);
 	for (slot = 0; slot < 10000; slot++) {
 		const struct kvpull_record record =
 			record_of(f, KVPULL_NOTE_CLAIM, slot, 1);
@@ -427,7 +426,7 @@ static void deaths_are_worked_off_in_bounded_scans(void **state)
 	kvpull_holds_counts(holds, &counts);
 	assert_int_equal(counts.released, KVPULL_SCAN_MAX);
 	assert_int_equal(kvpull_holds_deadline(holds), START);
-	assert_int_equal(kvpull_holds_join(holds, 1, 0, 1, START, &again),
+	assert_int_equal(join_ids(holds, 1, 0, 1, START, &again),
 			 KVPULL_EAGAIN);
 	while (kvpull_holds_sweep(holds, START))
 		sweeps++;
@@ -444,18 +443,17 @@ static void join_checks_what_it_is_told(void **state)
 	uint32_t i;
 
 	(void)join(f, 1, 0, 2);
-	assert_int_equal(kvpull_holds_join(f->holds, 1, 0, 2, START, &instance),
+	assert_int_equal(join_ids(f->holds, 1, 0, 2, START, &instance),
 			 KVPULL_EREJECTED);
-	assert_int_equal(kvpull_holds_join(f->holds, 1, 1, 3, START, &instance),
+	assert_int_equal(join_ids(f->holds, 1, 1, 3, START, &instance),
 			 KVPULL_EREJECTED);
-	assert_int_equal(kvpull_holds_join(f->holds, 2, 2, 2, START, &instance),
+	assert_int_equal(join_ids(f->holds, 2, 2, 2, START, &instance),
 			 KVPULL_EREJECTED);
-	assert_int_equal(
-		kvpull_holds_join(f->holds, 2, 0, 65, START, &instance),
-		KVPULL_EREJECTED);
+	assert_int_equal(join_ids(f->holds, 2, 0, 65, START, &instance),
+			 KVPULL_EREJECTED);
 	for (i = 1; i < INSTANCES; i++)
 		(void)join(f, 100 + i, 0, 1);
-	assert_int_equal(kvpull_holds_join(f->holds, 2, 0, 1, START, &instance),
+	assert_int_equal(join_ids(f->holds, 2, 0, 1, START, &instance),
 			 KVPULL_EFULL);
 	assert_int_equal(instance, 77);
 }
