@@ -17,19 +17,19 @@
 #define KVPULL_COPY_SHARE_BYTES_MAX 1048576u
 #define KVPULL_COPY_THREADS_MAX 16u
 
-/* One routine that copies `count` segments of `bytes` each. */
-struct kvpull_segment {
+/* One routine that copies `count` spans of `bytes` each. */
+struct kvpull_span {
 	const uint8_t *from;
 	uint8_t *to;
 };
-typedef void (*kvpull_copy_fn)(const struct kvpull_segment *segments,
-			       uint32_t count, size_t bytes);
+typedef void (*kvpull_copy_fn)(const struct kvpull_span *spans, uint32_t count,
+			       size_t bytes);
 
 struct kvpull_copy_routine {
 	const char *name; /* "memcpy", "movsb", "avx2-nt-4", "neon-nt-4"... */
 	kvpull_copy_fn copy;
 	uint32_t streams; /* worked on at once */
-	uint32_t lanes;   /* segments side by side; 1: streams are inside one */
+	uint32_t lanes;   /* spans side by side; 1: streams are inside one */
 	uint32_t needs;   /* cpu features: kvpull_copy_usable() */
 };
 

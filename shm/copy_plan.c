@@ -2,11 +2,11 @@
 /*
  * How a read becomes shares.
  *
- * A strip is segments: the rows of its blocks, or whole blocks where the rows
- * lie one after the other on both sides. A long segment is cut into columns. A
- * unit is one column of one segment, and `lanes` units make a granule, which
+ * A strip is spans: the rows of its blocks, or whole blocks where the rows
+ * lie one after the other on both sides. A long span is cut into columns. A
+ * unit is one column of one span, and `lanes` units make a granule, which
  * the routine copies side by side. Granules are column by column over the same
- * `lanes` segments, so that a worker which takes the next share goes on in the
+ * `lanes` spans, so that a worker which takes the next share goes on in the
  * very streams that the CPU's prefetch already follows (measured: 6-9 % at
  * 256 KiB and above).
  *
@@ -19,18 +19,18 @@
  */
 #include "shm/copy_plan.h"
 
-#define BATCH_SEGMENTS_MAX 256u
+#define BATCH_SPANS_MAX 256u
 #define TAIL_PARTS 4u
 #define TAIL_BYTES_MIN 262144u
 #define SHARES_WANTED 16u /* of a long read; at least half as many */
 #define LINE_BYTES 64u
 
-/* One strip, as its segments are cut. */
+/* One strip, as its spans are cut. */
 struct shape {
 	const struct kvpull_copy_routine *routine;
-	uint64_t segment_bytes;
-	uint64_t segment_count;
-	uint64_t row_count; /* segments a block */
+	uint64_t span_bytes;
+	uint64_t span_count;
+	uint64_t row_count; /* spans a block */
 	uint64_t column_bytes;
 	uint64_t column_count;
 	uint64_t unit_count;
@@ -42,23 +42,23 @@ struct batch {
 	const struct kvpull_copy_routine *routine;
 	uint64_t bytes;
 	uint32_t count;
-	struct kvpull_segment segments[BATCH_SEGMENTS_MAX];
+	struct kvpull_span spans[BATCH_SPANS_MAX];
 };
 
-static enum kvpull_copy_class class_of(uint64_t segment_bytes)
+static enum kvpull_copy_class class_of(uint64_t span_bytes)
 {
-	if (segment_bytes <= 4096)
+	if (span_bytes <= 4096)
 		return KVPULL_COPY_4K;
-	if (segment_bytes <= 16384)
+	if (span_bytes <= 16384)
 		return KVPULL_COPY_16K;
-	if (segment_bytes <= 65536)
+	if (span_bytes <= 65536)
 		return KVPULL_COPY_64K;
 	return KVPULL_COPY_LONG;
 }
 
 static void cut_columns(struct shape *shape, uint64_t column_bytes_max)
 {
-	const uint64_t bytes = shape->segment_bytes;
+	const uint64_t bytes = shape->span_bytes;
 
 	shape->column_count = 1;
 	shape->column_bytes = bytes;
@@ -80,21 +80,21 @@ static void shape_of(const struct kvpull_copy_plan *plan,
 	const uint32_t *first = plan->read->group_first + strip->group_index;
 	uint32_t lanes;
 
-	shape->segment_bytes = strip->row_bytes;
+	shape->span_bytes = strip->row_bytes;
 	shape->row_count = strip->row_count;
 	if (strip->remote_row_stride == strip->row_bytes &&
 	    strip->local_row_stride == strip->row_bytes) {
-		shape->segment_bytes *= strip->row_count;
+		shape->span_bytes *= strip->row_count;
 		shape->row_count = strip->row_count ? 1 : 0;
 	}
-	shape->segment_count = (first[1] - first[0]) * shape->row_count;
-	if (!shape->segment_bytes)
-		shape->segment_count = 0;
-	shape->routine = plan->choices.routines[class_of(shape->segment_bytes)];
+	shape->span_count = (first[1] - first[0]) * shape->row_count;
+	if (!shape->span_bytes)
+		shape->span_count = 0;
+	shape->routine = plan->choices.routines[class_of(shape->span_bytes)];
 	lanes = shape->routine->lanes;
 	/* lanes is a power of two. */
 	cut_columns(shape, plan->share_bytes / lanes);
-	shape->unit_count = shape->segment_count * shape->column_count;
+	shape->unit_count = shape->span_count * shape->column_count;
 	shape->granule_units =
 		shape->unit_count < lanes ? shape->unit_count : lanes;
 	shape->granule_count = (shape->unit_count + lanes - 1) >>
@@ -175,22 +175,22 @@ void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 static void batch_flush(struct batch *batch)
 {
 	if (batch->count)
-		batch->routine->copy(batch->segments, batch->count,
+		batch->routine->copy(batch->spans, batch->count,
 				     (size_t)batch->bytes);
 	batch->count = 0;
 }
 
-static inline struct kvpull_segment *
+static inline struct kvpull_span *
 batch_add(struct batch *batch, const struct kvpull_copy_routine *routine,
 	  uint64_t bytes)
 {
-	if (batch->count == BATCH_SEGMENTS_MAX || batch->bytes != bytes ||
+	if (batch->count == BATCH_SPANS_MAX || batch->bytes != bytes ||
 	    batch->routine != routine) {
 		batch_flush(batch);
 		batch->routine = routine;
 		batch->bytes = bytes;
 	}
-	return &batch->segments[batch->count++];
+	return &batch->spans[batch->count++];
 }
 
 /* A strip with its ids, while its units are added. */
@@ -208,22 +208,22 @@ static inline void unit_add(struct batch *batch, const struct source *source,
 	const struct kvpull_strip *strip = source->strip;
 	const struct shape *shape = source->shape;
 	const uint64_t at = column * shape->column_bytes;
-	const uint64_t left = shape->segment_bytes - at;
-	struct kvpull_segment *segment = batch_add(
+	const uint64_t left = shape->span_bytes - at;
+	struct kvpull_span *span = batch_add(
 		batch, shape->routine,
 		left < shape->column_bytes ? left : shape->column_bytes);
 
-	segment->from = source->remote +
-			source->remote_ids[block] * strip->remote_block_stride +
-			row * strip->remote_row_stride + at;
-	segment->to = strip->local +
-		      source->local_ids[block] * strip->local_block_stride +
-		      row * strip->local_row_stride + at;
+	span->from = source->remote +
+		     source->remote_ids[block] * strip->remote_block_stride +
+		     row * strip->remote_row_stride + at;
+	span->to = strip->local +
+		   source->local_ids[block] * strip->local_block_stride +
+		   row * strip->local_row_stride + at;
 }
 
-/* Units are segments. */
-static void segments_add(struct batch *batch, const struct source *source,
-			 uint64_t unit, uint64_t unit_end)
+/* Units are spans. */
+static void spans_add(struct batch *batch, const struct source *source,
+		      uint64_t unit, uint64_t unit_end)
 {
 	const uint64_t row_count = source->shape->row_count;
 	uint64_t block = unit / row_count;
@@ -249,12 +249,12 @@ static void columns_add(struct batch *batch, const struct source *source,
 		const uint64_t band_units = lanes * shape->column_count;
 		const uint64_t band = unit / band_units;
 		const uint64_t in_band = unit % band_units;
-		const uint64_t left = shape->segment_count - band * lanes;
+		const uint64_t left = shape->span_count - band * lanes;
 		const uint64_t here = left < lanes ? left : lanes;
-		const uint64_t segment = band * lanes + in_band % here;
+		const uint64_t span = band * lanes + in_band % here;
 
-		unit_add(batch, source, segment / shape->row_count,
-			 segment % shape->row_count, in_band / here);
+		unit_add(batch, source, span / shape->row_count,
+			 span % shape->row_count, in_band / here);
 	}
 }
 
@@ -283,7 +283,7 @@ static void granules_add(struct batch *batch, const struct source *source,
 	if (unit_end > shape->unit_count)
 		unit_end = shape->unit_count;
 	if (shape->column_count == 1)
-		segments_add(batch, source, unit, unit_end);
+		spans_add(batch, source, unit, unit_end);
 	else
 		columns_add(batch, source, unit, unit_end);
 }

@@ -10,7 +10,7 @@
 
 #include "shm/copy.h"
 
-/* Segment sizes that may want different routines. */
+/* Span sizes that may want different routines. */
 enum kvpull_copy_class {
 	KVPULL_COPY_4K = 0, /* up to 4 KiB */
 	KVPULL_COPY_16K,    /* up to 16 KiB */

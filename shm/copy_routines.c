@@ -2,9 +2,9 @@
 /*
  * The routines: one frame around the line kernels.
  *
- * Invariants: a routine writes the bytes of its segments and no others, for any
+ * Invariants: a routine writes the bytes of its spans and no others, for any
  * alignment and any size. A non-temporal kernel gets whole lines of the
- * destination only; what is left at both ends of a segment is copied plainly.
+ * destination only; what is left at both ends of a span is copied plainly.
  * Each call ends with a store fence, so its bytes come before any store that
  * the caller makes afterwards (the release that publishes the share).
  */
@@ -48,24 +48,24 @@ plain_copy(uint8_t *to, const uint8_t *from, size_t bytes)
 #endif
 }
 
-static void memcpy_copy(const struct kvpull_segment *segments, uint32_t count,
+static void memcpy_copy(const struct kvpull_span *spans, uint32_t count,
 			size_t bytes)
 {
 	uint32_t i;
 
 	for (i = 0; i < count; i++)
-		plain_copy(segments[i].to, segments[i].from, bytes);
+		plain_copy(spans[i].to, spans[i].from, bytes);
 }
 
 #if defined(__x86_64__)
 
-static void movsb_copy(const struct kvpull_segment *segments, uint32_t count,
+static void movsb_copy(const struct kvpull_span *spans, uint32_t count,
 		       size_t bytes)
 {
 	uint32_t i;
 
 	for (i = 0; i < count; i++)
-		kvpull_movsb(segments[i].to, segments[i].from, bytes);
+		kvpull_movsb(spans[i].to, spans[i].from, bytes);
 	kvpull_stores_fence();
 }
 
@@ -77,20 +77,20 @@ static void movsb_copy(const struct kvpull_segment *segments, uint32_t count,
 struct layout {
 	kvpull_lines_fn lines;
 	uint32_t streams;
-	uint32_t lanes;     /* segments side by side; streams is a multiple */
-	size_t apart_lines; /* at most so far apart inside a segment */
+	uint32_t lanes;     /* spans side by side; streams is a multiple */
+	size_t apart_lines; /* at most so far apart inside a span */
 };
 
 /*
- * Copy lane_count segments in step, each as streams / lane_count streams. Their
+ * Copy lane_count spans in step, each as streams / lane_count streams. Their
  * line counts differ by one at most, where they are aligned differently.
  */
 static void lanes_copy(const struct layout *layout,
-		       const struct kvpull_segment *lanes, uint32_t lane_count,
+		       const struct kvpull_span *lanes, uint32_t lane_count,
 		       size_t bytes)
 {
 	const uint32_t parts = layout->streams / lane_count;
-	struct kvpull_segment body[KVPULL_STREAMS_MAX];
+	struct kvpull_span body[KVPULL_STREAMS_MAX];
 	size_t body_bytes[KVPULL_STREAMS_MAX];
 	struct kvpull_streams streams;
 	size_t lines = SIZE_MAX;
@@ -132,16 +132,16 @@ static void lanes_copy(const struct layout *layout,
 }
 
 /*
- * Lane k takes the segments [k * steps, (k + 1) * steps): where blocks are
+ * Lane k takes the spans [k * steps, (k + 1) * steps): where blocks are
  * neighbours, each lane runs through memory in order, and the lanes are far
  * apart, so that the prefetch of one never runs into what another has read.
  */
 static void streams_copy(const struct layout *layout,
-			 const struct kvpull_segment *segments, uint32_t count,
+			 const struct kvpull_span *spans, uint32_t count,
 			 size_t bytes)
 {
 	const uint32_t steps = (count + layout->lanes - 1) / layout->lanes;
-	struct kvpull_segment lanes[KVPULL_STREAMS_MAX];
+	struct kvpull_span lanes[KVPULL_STREAMS_MAX];
 	uint32_t step;
 
 	for (step = 0; step < steps; step++) {
@@ -150,7 +150,7 @@ static void streams_copy(const struct layout *layout,
 		uint32_t i;
 
 		for (i = step; i < count; i += steps)
-			lanes[lane_count++] = segments[i];
+			lanes[lane_count++] = spans[i];
 		/* Too few for all lanes: powers of two, cut into more parts. */
 		while (at < lane_count) {
 			uint32_t taken = layout->lanes;
@@ -184,15 +184,14 @@ static void streams_copy(const struct layout *layout,
 
 #define COPY(isa, name, kernel, stream_count, lane_count, apart)               \
 	static void isa##_##kernel##_##lane_count##_copy(                      \
-		const struct kvpull_segment *segments, uint32_t count,         \
-		size_t bytes)                                                  \
+		const struct kvpull_span *spans, uint32_t count, size_t bytes) \
 	{                                                                      \
 		static const struct layout layout = {                          \
 			kvpull_##isa##_lines_##kernel, stream_count,           \
 			lane_count, apart                                      \
 		};                                                             \
                                                                                \
-		streams_copy(&layout, segments, count, bytes);                 \
+		streams_copy(&layout, spans, count, bytes);                    \
 	}
 #define ROW(isa, name, kernel, stream_count, lane_count, apart)                \
 	{ #isa "-nt-" name, isa##_##kernel##_##lane_count##_copy,              \

@@ -15,7 +15,7 @@
 
 #include "shm/copy_routines.h"
 
-/* How far _ahead prefetches; past a segment's end it is a harmless hint. */
+/* How far _ahead prefetches; past a span's end it is a harmless hint. */
 #define AHEAD_BYTES 1024u
 
 #define TARGET_avx2 __attribute__((target("avx2"))) KVPULL_RACES_BY_DESIGN

@@ -375,7 +375,7 @@ uint32_t kvpull_files_poll(struct kvpull_files *files,
 	results_take(files);
 	turns(files);
 	for (index = files->queue.first;
-	     index != KVPULL_INDEX_NONE && count < capacity; index = next) {
+	     index != KVPULL_NONE && count < capacity; index = next) {
 		next = files->queue.links[index].next;
 		if (!is_ended(files->reads[index]))
 			continue;
@@ -389,7 +389,7 @@ int kvpull_files_arm(struct kvpull_files *files)
 {
 	uint32_t i;
 
-	for (i = files->queue.first; i != KVPULL_INDEX_NONE;
+	for (i = files->queue.first; i != KVPULL_NONE;
 	     i = files->queue.links[i].next) {
 		const struct kvpull_file_read *file_read = files->reads[i];
 

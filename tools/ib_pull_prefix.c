@@ -15,7 +15,7 @@ static struct ib_chunk *chunk_find(const struct ib_prefix *prefix,
 {
 	const uint32_t place = kvpull_map_get(&prefix->chunk_of, hash + 1);
 
-	return place == KVPULL_MAP_NONE ? NULL : &prefix->chunks[place];
+	return place == KVPULL_NONE ? NULL : &prefix->chunks[place];
 }
 
 static uint32_t chunk_place(const struct ib_prefix *prefix,
@@ -61,7 +61,7 @@ static void chunk_evict(struct ib_prefix *prefix, uint32_t place)
 void ib_prefix_close(struct ib_prefix *prefix)
 {
 	if (prefix->engine && kvpull_arena_ok(&prefix->arena))
-		while (prefix->idle.first != KVPULL_INDEX_NONE)
+		while (prefix->idle.first != KVPULL_NONE)
 			chunk_evict(prefix, prefix->idle.first);
 	kvpull_arena_fini(&prefix->arena);
 	prefix->engine = NULL;
@@ -100,7 +100,7 @@ void ib_prefix_unpin(struct ib_prefix *prefix, const uint64_t *hashes,
 int ib_prefix_take(struct ib_prefix *prefix, uint32_t *ids, uint32_t count)
 {
 	while (engine_blocks_take(prefix->engine, ids, count)) {
-		if (prefix->idle.first == KVPULL_INDEX_NONE)
+		if (prefix->idle.first == KVPULL_NONE)
 			return KVPULL_EFULL;
 		chunk_evict(prefix, prefix->idle.first);
 	}
@@ -119,7 +119,7 @@ static int chunk_keep(struct ib_prefix *prefix, const uint32_t *ids,
 	if (chunk_find(prefix, hash))
 		return 0;
 	place = kvpull_index_pool_peek(&prefix->free);
-	if (place != KVPULL_INDEX_NONE && prefix->chunks && chunk_ids(prefix))
+	if (place != KVPULL_NONE && prefix->chunks && chunk_ids(prefix))
 		kept = malloc(chunk_ids(prefix) * sizeof(*kept));
 	if (!kept || kvpull_map_set(&prefix->chunk_of, hash + 1, place)) {
 		free(kept);

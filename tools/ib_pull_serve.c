@@ -111,7 +111,7 @@ static void held_end(struct producer *producer, uint64_t key)
 	struct held *held;
 	uint32_t index;
 
-	if (place == KVPULL_MAP_NONE) {
+	if (place == KVPULL_NONE) {
 		fprintf(stderr, "hold of an unknown request ended\n");
 		abort();
 	}
@@ -185,7 +185,7 @@ static void prefill(struct producer *producer, const struct ib_ask *ask,
 		answer->code = KVPULL_EINVAL;
 		return;
 	}
-	if (kvpull_index_pool_peek(&producer->held_free) == KVPULL_INDEX_NONE ||
+	if (kvpull_index_pool_peek(&producer->held_free) == KVPULL_NONE ||
 	    engine_blocks_take(&producer->engine, ids, ask->blocks * groups)) {
 		answer->code = KVPULL_EFULL;
 		return;

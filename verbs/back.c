@@ -3,7 +3,7 @@
  * Invariant: of a device that is CLOSED nothing is registered, listened to or
  * watched, and its context is NULL; none is opened while another is LOST, so
  * that those of one context leave it before one comes back to it. A poll
- * registers or deregisters one slice of memory at the most: that takes long.
+ * registers or deregisters one MR of memory at the most: that takes long.
  */
 #include "verbs/back.h"
 

@@ -6,9 +6,9 @@
  * Then all memory is registered with it, and it listens at the port it had.
  *
  * gone     LOST       connections end; each with its error, as their owner hears;
- *                     then its memory is deregistered, a slice a poll
+ *                     then its memory is deregistered, an MR a poll
  *          CLOSED     nothing of it is left; it is looked for
- *          RETURNING  its memory is registered, a slice a poll
+ *          RETURNING  its memory is registered, an MR a poll
  *          THERE      it is in use
  */
 #ifndef KVPULL_VERBS_BACK_H
@@ -33,7 +33,7 @@ struct kvpull_verbs_back {
 /* A part of a poll. */
 void kvpull_verbs_back_run(struct kvpull_verbs_back *back);
 /*
- * A piece of a device that nothing uses, one slice of memory at the most.
+ * A piece of a device that nothing uses, one MR of memory at the most.
  * Return: 1 if there is more.
  */
 int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back,

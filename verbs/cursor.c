@@ -151,36 +151,35 @@ static uint64_t least(uint64_t one, uint64_t other)
 /*
  * Return: 1 if the piece's begin was added, 0 if it does not go on from here.
  * Strips may lie in regions that are neighbours here: a part is in one region,
- * and in one slice of it.
+ * and in one MR of it.
  */
-static int piece_add(struct kvpull_segment *segment, const struct piece *piece,
-		     uint64_t bytes, const struct kvpull_segment_limits *limits)
+static int piece_add(struct kvpull_slice *slice, const struct piece *piece,
+		     uint64_t bytes, const struct kvpull_slice_limits *limits)
 {
-	const uint64_t slice_mask = (UINT64_C(1) << limits->mr_shift) - 1;
-	struct kvpull_segment_part *last =
-		&segment->parts[segment->part_count - 1];
+	const uint64_t mr_mask = (UINT64_C(1) << limits->mr_shift) - 1;
+	struct kvpull_slice_part *last = &slice->parts[slice->part_count - 1];
 
-	if (piece->remote_offset != segment->remote_offset + segment->bytes)
+	if (piece->remote_offset != slice->remote_offset + slice->bytes)
 		return 0;
 	if (!last->bytes ||
 	    (piece->same_strip && last->local + last->bytes == piece->local &&
-	     (uintptr_t)piece->local & slice_mask)) {
+	     (uintptr_t)piece->local & mr_mask)) {
 		last->bytes += bytes;
 	} else {
-		if (segment->part_count == limits->parts_max)
+		if (slice->part_count == limits->parts_max)
 			return 0;
 		last[1].local = piece->local;
 		last[1].bytes = bytes;
-		segment->part_count++;
+		slice->part_count++;
 	}
-	segment->bytes += bytes;
+	slice->bytes += bytes;
 	return 1;
 }
 
 void kvpull_cursor_next(struct kvpull_cursor *cursor,
 			const struct kvpull_read *read,
-			const struct kvpull_segment_limits *limits,
-			struct kvpull_segment *segment)
+			const struct kvpull_slice_limits *limits,
+			struct kvpull_slice *slice)
 {
 	const uint32_t region = read->strips[cursor->strip].region_index;
 	struct piece piece = piece_of(cursor, read);
@@ -190,21 +189,21 @@ void kvpull_cursor_next(struct kvpull_cursor *cursor,
 					     piece.remote_offset,
 				     limits->keys->mr_shift));
 
-	segment->region_index = region;
-	segment->remote_offset = piece.remote_offset;
-	segment->bytes = 0;
-	segment->part_count = 1;
-	segment->parts[0].local = piece.local;
-	segment->parts[0].bytes = 0;
-	while (segment->bytes < bytes_max) {
+	slice->region_index = region;
+	slice->remote_offset = piece.remote_offset;
+	slice->bytes = 0;
+	slice->part_count = 1;
+	slice->parts[0].local = piece.local;
+	slice->parts[0].bytes = 0;
+	while (slice->bytes < bytes_max) {
 		const uint64_t room =
-			least(bytes_max - segment->bytes,
+			least(bytes_max - slice->bytes,
 			      kvpull_mr_left((uintptr_t)piece.local,
 					     limits->mr_shift));
 		const uint64_t bytes = least(piece.bytes, room);
 		const uint32_t strip = cursor->strip;
 
-		if (!piece_add(segment, &piece, bytes, limits))
+		if (!piece_add(slice, &piece, bytes, limits))
 			return;
 		advance(cursor, read, bytes);
 		if (kvpull_cursor_is_done(cursor, read) ||

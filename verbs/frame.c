@@ -17,7 +17,7 @@ static int range_is_good(const void *member)
 	return range->address <= UINT64_MAX - range->bytes;
 }
 
-static uint64_t slice_count(const struct kvpull_range *range, uint32_t mr_shift)
+static uint64_t mrs_of(const struct kvpull_range *range, uint32_t mr_shift)
 {
 	const uint64_t last = range->address + range->bytes - 1;
 
@@ -31,7 +31,7 @@ static int keys_are_good(const void *message)
 	uint32_t i;
 
 	for (i = 0; i < keys->region_count; i++)
-		mr_count += slice_count(&keys->regions[i], keys->mr_shift);
+		mr_count += mrs_of(&keys->regions[i], keys->mr_shift);
 	return mr_count == keys->mr_count &&
 	       keys->entries.bytes ==
 		       (uint64_t)keys->slot_count *
@@ -267,7 +267,7 @@ uint64_t kvpull_keys_layout(struct kvpull_keys *keys)
 
 	for (i = 0; i < keys->region_count; i++) {
 		keys->mr_first[i] = (uint32_t)mr_count;
-		mr_count += slice_count(&keys->regions[i], keys->mr_shift);
+		mr_count += mrs_of(&keys->regions[i], keys->mr_shift);
 	}
 	return mr_count;
 }

@@ -73,7 +73,7 @@ int KVPULL_MUST_CHECK kvpull_frame_get_record(const struct kvpull_frame *frame,
 					      struct kvpull_record *record);
 
 /*
- * Where an admitted consumer may read. Memory is registered in slices, which end
+ * Where an admitted consumer may read. Memory is registered in MRs, which end
  * where an address is a multiple of 1 << mr_shift: so both sides know from the
  * address alone where one ends, and no work request reaches over that.
  */
@@ -110,7 +110,7 @@ struct kvpull_keys {
 _Static_assert(KVPULL_KEYS_BYTES_MAX <= KVPULL_MESSAGE_BYTES_MAX,
 	       "keys fit into an inbox");
 
-/* Bytes from this address to the end of its slice. */
+/* Bytes from this address to the end of its MR. */
 static inline uint64_t kvpull_mr_left(uint64_t address, uint32_t mr_shift)
 {
 	const uint64_t mr_bytes = UINT64_C(1) << mr_shift;
@@ -118,7 +118,7 @@ static inline uint64_t kvpull_mr_left(uint64_t address, uint32_t mr_shift)
 	return mr_bytes - (address & (mr_bytes - 1));
 }
 
-/* The slice, of all regions', that an address of a region lies in. */
+/* The MR, of all regions', that an address of a region lies in. */
 static inline uint32_t kvpull_keys_mr(const struct kvpull_keys *keys,
 				      uint32_t region, uint64_t address)
 {
@@ -128,7 +128,7 @@ static inline uint32_t kvpull_keys_mr(const struct kvpull_keys *keys,
 	       (uint32_t)((address >> keys->mr_shift) - first);
 }
 
-/* Of regions that are known: their slices; returns how many there are. */
+/* Of regions that are known: their MRs; returns how many there are. */
 uint64_t kvpull_keys_layout(struct kvpull_keys *keys);
 
 /* Into bytes[KVPULL_KEYS_BYTES_MAX]; returns how many. */

@@ -287,17 +287,16 @@ static uint64_t share_of(const struct kvpull_verbs_reads *reads,
 
 static void request_fill(struct kvpull_verbs_reads *reads,
 			 const struct kvpull_verbs_end *end, uint32_t at,
-			 const struct kvpull_segment *segment)
+			 const struct kvpull_slice *slice)
 {
 	const struct kvpull_verbs_regions *regions =
 		&reads->shared->regions[end->device];
-	const uint64_t remote =
-		end->keys.regions[segment->region_index].address +
-		segment->remote_offset;
+	const uint64_t remote = end->keys.regions[slice->region_index].address +
+				slice->remote_offset;
 	uint32_t i;
 
-	for (i = 0; i < segment->part_count; i++) {
-		const struct kvpull_segment_part *part = &segment->parts[i];
+	for (i = 0; i < slice->part_count; i++) {
+		const struct kvpull_slice_part *part = &slice->parts[i];
 		const uint64_t local = (uintptr_t)part->local;
 		const uint32_t region = kvpull_verbs_regions_find(
 			regions, part->local, part->bytes);
@@ -314,21 +313,19 @@ static void request_fill(struct kvpull_verbs_reads *reads,
 	}
 	reads->requests[at] = (struct ibv_send_wr){
 		.sg_list = reads->parts[at],
-		.num_sge = (int)segment->part_count,
+		.num_sge = (int)slice->part_count,
 		.opcode = IBV_WR_RDMA_READ,
 		.wr.rdma = { .remote_addr = remote,
 			     .rkey = end->keys.mr_keys[kvpull_keys_mr(
-				     &end->keys, segment->region_index,
-				     remote)] },
+				     &end->keys, slice->region_index, remote)] },
 	};
 }
 
-static struct kvpull_segment_limits
-limits_of(const struct kvpull_verbs_end *end)
+static struct kvpull_slice_limits limits_of(const struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_params *params = &end->shared->params;
 
-	return (struct kvpull_segment_limits){
+	return (struct kvpull_slice_limits){
 		.bytes_max = params->slice_bytes,
 		.parts_max = params->parts_max,
 		.mr_shift = params->mr_shift,
@@ -343,9 +340,9 @@ static uint32_t batch_fill(struct kvpull_verbs_reads *reads,
 			   struct kvpull_cursor *cursor, uint32_t count_max)
 {
 	const struct kvpull_verbs_params *params = &reads->shared->params;
-	const struct kvpull_segment_limits limits = limits_of(end);
+	const struct kvpull_slice_limits limits = limits_of(end);
 	const uint64_t bytes_max = share_of(reads, own);
-	struct kvpull_segment segment;
+	struct kvpull_slice slice;
 	uint64_t bytes = 0;
 	uint32_t count = 0;
 
@@ -355,15 +352,15 @@ static uint32_t batch_fill(struct kvpull_verbs_reads *reads,
 		count_max = params->batch;
 	while (count < count_max && bytes < bytes_max &&
 	       !kvpull_cursor_is_done(cursor, own->read)) {
-		kvpull_cursor_next(cursor, own->read, &limits, &segment);
-		request_fill(reads, end, count++, &segment);
-		bytes += segment.bytes;
+		kvpull_cursor_next(cursor, own->read, &limits, &slice);
+		request_fill(reads, end, count++, &slice);
+		bytes += slice.bytes;
 	}
 	return count;
 }
 
 /*
- * Post up to count_max segments from the cursor on, which goes to behind those
+ * Post up to count_max slices from the cursor on, which goes to behind those
  * that were taken: *posted of them. Return: 1 if another batch may be tried now.
  */
 static int data_post(struct kvpull_verbs_reads *reads,
@@ -371,7 +368,7 @@ static int data_post(struct kvpull_verbs_reads *reads,
 		     struct kvpull_cursor *cursor, uint32_t *posted)
 {
 	struct kvpull_verbs_counts *counts = &reads->shared->counts;
-	const struct kvpull_segment_limits limits = limits_of(end);
+	const struct kvpull_slice_limits limits = limits_of(end);
 	struct kvpull_verbs_read *own = read_at(reads, index);
 	const struct kvpull_verbs_batch batch = { .kind = KVPULL_VERBS_READ,
 						  .read = index,
@@ -380,7 +377,7 @@ static int data_post(struct kvpull_verbs_reads *reads,
 	const uint64_t before = end->bytes_open;
 	const int code = kvpull_verbs_end_post(end, reads->requests, count,
 					       &batch, posted);
-	struct kvpull_segment segment;
+	struct kvpull_slice slice;
 	uint32_t left;
 
 	if (*posted) {
@@ -393,8 +390,7 @@ static int data_post(struct kvpull_verbs_reads *reads,
 	if (*posted < count) {
 		*cursor = batch.begin;
 		for (left = *posted; left; left--)
-			kvpull_cursor_next(cursor, own->read, &limits,
-					   &segment);
+			kvpull_cursor_next(cursor, own->read, &limits, &slice);
 	}
 	return !code;
 }

@@ -64,7 +64,7 @@ struct kvpull_verbs_reads {
 	uint32_t ended; /* list head */
 	uint32_t reserved;
 	struct ibv_send_wr requests[KVPULL_VERBS_BATCH_MAX];
-	struct ibv_sge parts[KVPULL_VERBS_BATCH_MAX][KVPULL_SEGMENT_PARTS_MAX];
+	struct ibv_sge parts[KVPULL_VERBS_BATCH_MAX][KVPULL_SLICE_PARTS_MAX];
 };
 
 int KVPULL_MUST_CHECK kvpull_verbs_reads_init(

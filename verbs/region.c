@@ -119,15 +119,14 @@ int kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
 		return 0;
 	kvpull_error(
 		device->log,
-		"verbs: the regions are larger than %u slices of %llu bytes, or the device takes less at once",
+		"verbs: the regions are larger than %u MRs of %llu bytes, or the device takes less at once",
 		KVPULL_MRS_MAX, (unsigned long long)1 << mr_shift);
 	return KVPULL_EUNSUPPORTED;
 }
 
-/* The next slice, of this region. */
-static int slice_register(struct kvpull_verbs_regions *regions,
-			  const struct kvpull_region_view *view,
-			  uint32_t region)
+/* The next MR, of this region. */
+static int mr_register(struct kvpull_verbs_regions *regions,
+		       const struct kvpull_region_view *view, uint32_t region)
 {
 	/*
 	 * Bytes of a read may arrive in any order: nobody looks before its
@@ -177,7 +176,7 @@ int kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 	}
 	while (keys->mr_first[region] > keys->mr_count)
 		region--;
-	code = slice_register(regions, &serve->regions[region], region);
+	code = mr_register(regions, &serve->regions[region], region);
 	return code ? code : 1;
 }
 

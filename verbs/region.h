@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registered memory, in slices: frame.h says where they end. KV regions are registered once, for both roles: peers may
+ * Registered memory, in MRs: frame.h says where they end. KV regions are registered once, for both roles: peers may
  * read them (REMOTE_READ), this process's own reads land in them
  * (LOCAL_WRITE, which gives nothing to peers). The revocation table may be read.
  * Nothing is ever registered for remote writing.
@@ -13,7 +13,7 @@
 
 struct kvpull_verbs_regions {
 	const struct kvpull_verbs_device *device;
-	/* mr_count of the slices are registered: those of the first regions. */
+	/* mr_count of the MRs are registered: those of the first regions. */
 	struct kvpull_keys keys;
 	uint32_t order[KVPULL_REGIONS_MAX]; /* indices, by rising base */
 	struct ibv_mr *memory[KVPULL_MRS_MAX];
@@ -29,13 +29,13 @@ kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
 			   const struct kvpull_verbs_device *device,
 			   const struct kvpull_serve *serve, uint32_t mr_shift);
 /*
- * One slice, or at last the entries. 1: there is more; 0: that was all;
+ * One MR, or at last the entries. 1: there is more; 0: that was all;
  * KVPULL_EUNSUPPORTED (the device takes no dmabuf), KVPULL_ENOMEM (memlock).
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 			      const struct kvpull_serve *serve);
-/* One slice likewise. Return: 1 if there is more. */
+/* One MR likewise. Return: 1 if there is more. */
 int kvpull_verbs_regions_deregister(struct kvpull_verbs_regions *regions);
 /* The region that [local, local + bytes) lies in; KVPULL_NONE: none. */
 uint32_t kvpull_verbs_regions_find(const struct kvpull_verbs_regions *regions,

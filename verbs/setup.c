@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All rails have the same bounds, the least of their devices': a segment that
+ * All rails have the same bounds, the least of their devices': a slice that
  * one rail had posted is posted by another one as it was.
  */
 #include "verbs/setup.h"
@@ -37,8 +37,8 @@ void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params)
 	set_u64(&params->flush_ns, KVPULL_NS_PER_S / 10);
 	if (params->batch > KVPULL_VERBS_BATCH_MAX)
 		params->batch = KVPULL_VERBS_BATCH_MAX;
-	if (params->parts_max > KVPULL_SEGMENT_PARTS_MAX)
-		params->parts_max = KVPULL_SEGMENT_PARTS_MAX;
+	if (params->parts_max > KVPULL_SLICE_PARTS_MAX)
+		params->parts_max = KVPULL_SLICE_PARTS_MAX;
 }
 
 /* Every device takes 2 GiB a message, soft-RoCE of 6.1 takes 8 MiB. */

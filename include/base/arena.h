@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 
+#define KVPULL_NONE UINT32_MAX /* no index, of anything */
 #define KVPULL_CACHE_LINE 64
 #define KVPULL_ARENA_HUGE_BYTES ((uintptr_t)2 << 20)
 /* Mapped at once at least, and in multiples of it. */

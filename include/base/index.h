@@ -8,8 +8,6 @@
 
 #include "base/arena.h"
 
-#define KVPULL_INDEX_NONE UINT32_MAX
-
 /* Free indices; the last given back is taken first. */
 struct kvpull_index_pool {
 	uint32_t *given_back; /* stack */
@@ -34,16 +32,14 @@ kvpull_index_pool_peek(const struct kvpull_index_pool *pool)
 {
 	if (pool->given_back_count)
 		return pool->given_back[pool->given_back_count - 1];
-	return pool->touched < pool->count_max ? pool->touched :
-						 KVPULL_INDEX_NONE;
+	return pool->touched < pool->count_max ? pool->touched : KVPULL_NONE;
 }
 
 static inline uint32_t kvpull_index_pool_take(struct kvpull_index_pool *pool)
 {
 	if (pool->given_back_count)
 		return pool->given_back[--pool->given_back_count];
-	return pool->touched < pool->count_max ? pool->touched++ :
-						 KVPULL_INDEX_NONE;
+	return pool->touched < pool->count_max ? pool->touched++ : KVPULL_NONE;
 }
 
 static inline void kvpull_index_pool_give(struct kvpull_index_pool *pool,
@@ -77,8 +73,8 @@ static inline void kvpull_index_list_init(struct kvpull_index_list *list,
 					  uint32_t count_max,
 					  struct kvpull_arena *arena)
 {
-	*list = (struct kvpull_index_list){ .first = KVPULL_INDEX_NONE,
-					    .last = KVPULL_INDEX_NONE };
+	*list = (struct kvpull_index_list){ .first = KVPULL_NONE,
+					    .last = KVPULL_NONE };
 	list->links = (struct kvpull_index_link *)kvpull_arena_take(
 		arena, count_max, sizeof(*list->links));
 }
@@ -92,9 +88,9 @@ static inline void kvpull_index_list_push(struct kvpull_index_list *list,
 	if (link->linked)
 		return;
 	link->linked = 1;
-	link->next = KVPULL_INDEX_NONE;
+	link->next = KVPULL_NONE;
 	link->previous = list->last;
-	if (list->last == KVPULL_INDEX_NONE)
+	if (list->last == KVPULL_NONE)
 		list->first = index;
 	else
 		list->links[list->last].next = index;
@@ -111,11 +107,11 @@ static inline void kvpull_index_list_remove(struct kvpull_index_list *list,
 	if (!link->linked)
 		return;
 	link->linked = 0;
-	if (link->previous == KVPULL_INDEX_NONE)
+	if (link->previous == KVPULL_NONE)
 		list->first = link->next;
 	else
 		list->links[link->previous].next = link->next;
-	if (link->next == KVPULL_INDEX_NONE)
+	if (link->next == KVPULL_NONE)
 		list->last = link->previous;
 	else
 		list->links[link->next].previous = link->previous;

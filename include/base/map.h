@@ -22,8 +22,6 @@ struct kvpull_map {
 	uint32_t count_max;
 };
 
-#define KVPULL_MAP_NONE UINT32_MAX
-
 static inline void kvpull_map_init(struct kvpull_map *map, uint32_t count_max,
 				   struct kvpull_arena *arena)
 {
@@ -54,7 +52,7 @@ static inline uint32_t kvpull_map_get(const struct kvpull_map *map,
 	for (; map->entries[at].key; at = (at + 1) & map->mask)
 		if (map->entries[at].key == key)
 			return map->entries[at].value;
-	return KVPULL_MAP_NONE;
+	return KVPULL_NONE;
 }
 
 /* Sets or replaces; 0, KVPULL_EFULL, or KVPULL_EINVAL for key 0. */

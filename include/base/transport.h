@@ -26,13 +26,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/log.h"
+#include "base/arena.h"
 #include "base/revocation.h"
 #include "kvpull/connector.h"
 
 #define KVPULL_ADDRESS_BYTES_MAX 128    /* of one route, with NUL */
 #define KVPULL_MESSAGE_BYTES_MAX 196608 /* handshake message */
-#define KVPULL_NONE UINT32_MAX          /* no index */
 /*
  * A route's callers have indices below callers_max and this: who has not been
  * let in, or has ended and was not forgotten, takes no consumer's place.

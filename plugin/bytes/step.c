@@ -84,7 +84,7 @@ static int command_is_good(const void *message)
 	if (command->kind == KVPULL_COMMAND_HOLD)
 		flags = KVPULL_TICKET_READY_NEEDED;
 	if (command->kind == KVPULL_COMMAND_PULL)
-		flags = KVPULL_PULL_RELEASE | KVPULL_PULL_READY;
+		flags = KVPULL_FLAG_RELEASE | KVPULL_FLAG_READY;
 	if (command->flags & ~flags)
 		return 0;
 	if (command->kind != KVPULL_COMMAND_END &&

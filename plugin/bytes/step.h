@@ -41,9 +41,9 @@ enum kvpull_command_kind {
 /* What workers know of a request's label: its end, with NUL. */
 #define KVPULL_STEP_LABEL_BYTES 24u
 
-#define KVPULL_PULL_RELEASE                                                    \
-	1u                   /* release the ticket after success or EEXPIRED */
-#define KVPULL_PULL_READY 2u /* wait for ready[slot] first */
+/* Of a PULL: release the ticket after success or EEXPIRED; wait for ready. */
+#define KVPULL_FLAG_RELEASE 1u
+#define KVPULL_FLAG_READY 2u
 
 /*
  * One command. Which members count is said above; the arrays of a decoded

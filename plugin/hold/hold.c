@@ -311,7 +311,7 @@ void hold_settle(struct kvpull_holds *holds, uint32_t slot)
 /* A key that can be taken: not 0, and of no other hold. */
 static int key_is_new(const struct kvpull_holds *holds, uint64_t key)
 {
-	return key && kvpull_map_get(&holds->keys, key) == KVPULL_MAP_NONE;
+	return key && kvpull_map_get(&holds->keys, key) == KVPULL_NONE;
 }
 
 /* Open. */
@@ -480,7 +480,7 @@ int kvpull_holds_ready(struct kvpull_holds *holds, uint64_t key)
 {
 	const uint32_t slot = kvpull_map_get(&holds->keys, key);
 
-	if (slot == KVPULL_MAP_NONE)
+	if (slot == KVPULL_NONE)
 		return KVPULL_ENOKEY;
 	/* E0: pairs with the acquire of ready in kvpull_revocation_read. */
 	atomic_store_explicit(&holds->entries[slot].ready,

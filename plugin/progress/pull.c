@@ -119,7 +119,7 @@ static void pull_end(struct kvpull_progress *progress, uint32_t index)
 	parts_free(progress, pull);
 	live_remove(progress, pull);
 	if (pull->uses_claim) {
-		if (said && pull->order->flags & KVPULL_PULL_RELEASE)
+		if (said && pull->order->flags & KVPULL_FLAG_RELEASE)
 			kvpull_claim_release(progress, pull->order->claim);
 		kvpull_claim_unuse(progress, pull->order->claim);
 	}
@@ -448,7 +448,7 @@ static int step_connect(struct kvpull_progress *progress, uint32_t index)
 	if (code)
 		return code;
 	pull->phases.connected_ns = kvpull_facts_now(progress->facts);
-	if (pull->order->flags & KVPULL_PULL_READY) {
+	if (pull->order->flags & KVPULL_FLAG_READY) {
 		pull->state = KVPULL_PULL_WRITTEN;
 	} else {
 		pull->state = KVPULL_PULL_READ;

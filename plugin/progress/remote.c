@@ -132,7 +132,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 		kvpull_map_get(&progress->remote_map, rank->incarnation);
 	int code;
 
-	if (index != KVPULL_MAP_NONE) {
+	if (index != KVPULL_NONE) {
 		known_find(progress, &progress->remotes[index], now_ns);
 		*peer = index;
 		return 0;

@@ -18,7 +18,7 @@
  *   last user is done              spent, released         released
  *   no pull is open                -                       released
  *
- * A PULL with KVPULL_PULL_RELEASE releases on each rank by itself after success
+ * A PULL with KVPULL_FLAG_RELEASE releases on each rank by itself after success
  * or EEXPIRED; a RELEASE on top of that is a no-op for the worker. The RELEASE
  * comes after all PULLs of the ticket in the log, but for a PULL that carries a
  * reason: workers report that FAILED without looking at the ticket.
@@ -109,7 +109,7 @@ static uint32_t find(const struct kvpull_demand *demand)
 						      identity(ticket, probe));
 		const struct kvpull_demand_ticket *entry;
 
-		if (index == KVPULL_MAP_NONE)
+		if (index == KVPULL_NONE)
 			continue;
 		entry = &demand->tickets[index];
 		if (entry->incarnation == ticket->ranks[0].incarnation &&
@@ -117,7 +117,7 @@ static uint32_t find(const struct kvpull_demand *demand)
 		    entry->generation == ticket->generation)
 			return index;
 	}
-	return KVPULL_INDEX_NONE;
+	return KVPULL_NONE;
 }
 
 static void forget(struct kvpull_demand *demand, uint32_t index)
@@ -170,19 +170,19 @@ static int claim(struct kvpull_demand *demand, uint32_t *claimed)
 	uint32_t index;
 	uint32_t kept;
 
-	if (kvpull_index_pool_peek(&demand->pool) == KVPULL_INDEX_NONE &&
+	if (kvpull_index_pool_peek(&demand->pool) == KVPULL_NONE &&
 	    demand->remembered.count)
 		forget(demand, demand->remembered.first);
 	for (probe = IDENTITY_PROBES; probe-- > 0;)
 		if (kvpull_map_get(&demand->by_identity,
-				   identity(ticket, probe)) == KVPULL_MAP_NONE)
+				   identity(ticket, probe)) == KVPULL_NONE)
 			map_key = identity(ticket, probe);
 	index = kvpull_index_pool_peek(&demand->pool);
-	if (index == KVPULL_INDEX_NONE || !map_key)
+	if (index == KVPULL_NONE || !map_key)
 		return KVPULL_EFULL;
 	kept = kvpull_texts_put(demand->texts, demand->scratch_bytes,
 				ticket->body_bytes);
-	if (kept == KVPULL_INDEX_NONE)
+	if (kept == KVPULL_NONE)
 		return KVPULL_EFULL;
 	if (put_claim(demand, index) ||
 	    kvpull_map_set(&demand->by_identity, map_key, index)) {
@@ -261,7 +261,7 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user)
 	uint32_t index = find(demand);
 	int code;
 
-	if (index == KVPULL_INDEX_NONE) {
+	if (index == KVPULL_NONE) {
 		code = claim(demand, &index);
 		if (code)
 			return code;
@@ -284,7 +284,7 @@ int kvpull_demand_reject(struct kvpull_demand *demand)
 	uint32_t index = find(demand);
 	int code;
 
-	if (index != KVPULL_INDEX_NONE)
+	if (index != KVPULL_NONE)
 		return 0; /* its users, or its release, see to it */
 	code = claim(demand, &index);
 	if (!code)
@@ -419,14 +419,14 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	if (code)
 		return code;
 	if (demand->share_prefix || entry->user_count == 1)
-		command.flags |= KVPULL_PULL_RELEASE;
+		command.flags |= KVPULL_FLAG_RELEASE;
 	if (entry->flags & TICKET_READY)
-		command.flags |= KVPULL_PULL_READY;
+		command.flags |= KVPULL_FLAG_READY;
 	kvpull_step_label(command.label, user->label);
 	code = kvpull_outbox_put(demand->outbox, &command);
 	if (code)
 		return code;
-	if (command.flags & KVPULL_PULL_RELEASE) {
+	if (command.flags & KVPULL_FLAG_RELEASE) {
 		user->flags |= USER_RELEASES;
 		entry->flags |= TICKET_RELEASING;
 	}

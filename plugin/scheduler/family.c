@@ -35,12 +35,12 @@ uint32_t kvpull_families_find(const struct kvpull_families *families,
 	const uint32_t index = kvpull_map_get(&families->by_parent, parent_key);
 	const struct kvpull_family *family;
 
-	if (index == KVPULL_MAP_NONE)
-		return KVPULL_INDEX_NONE;
+	if (index == KVPULL_NONE)
+		return KVPULL_NONE;
 	family = &families->families[index];
 	return memcmp(family->digest, digest, KVPULL_DIGEST_BYTES) == 0 ?
 		       family->text :
-		       KVPULL_INDEX_NONE;
+		       KVPULL_NONE;
 }
 
 void kvpull_families_add(struct kvpull_families *families, uint64_t parent_key,
@@ -49,13 +49,13 @@ void kvpull_families_add(struct kvpull_families *families, uint64_t parent_key,
 	struct kvpull_family *family;
 	uint32_t index;
 
-	if (kvpull_map_get(&families->by_parent, parent_key) != KVPULL_MAP_NONE)
+	if (kvpull_map_get(&families->by_parent, parent_key) != KVPULL_NONE)
 		return;
-	if (kvpull_index_pool_peek(&families->pool) == KVPULL_INDEX_NONE &&
+	if (kvpull_index_pool_peek(&families->pool) == KVPULL_NONE &&
 	    families->ended.count)
 		remove_family(families, families->ended.first);
 	index = kvpull_index_pool_peek(&families->pool);
-	if (index == KVPULL_INDEX_NONE ||
+	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&families->by_parent, parent_key, index) != 0)
 		return;
 	(void)kvpull_index_pool_take(&families->pool);
@@ -72,7 +72,7 @@ void kvpull_families_end(struct kvpull_families *families, uint64_t parent_key,
 	const uint32_t index = kvpull_map_get(&families->by_parent, parent_key);
 
 	/* Another text: this hold had no place here, or it was forgotten. */
-	if (index == KVPULL_MAP_NONE || families->families[index].text != text)
+	if (index == KVPULL_NONE || families->families[index].text != text)
 		return;
 	families->families[index].ended_ns = now_ns;
 	kvpull_index_list_push(&families->ended, index);

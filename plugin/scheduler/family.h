@@ -30,7 +30,7 @@ struct kvpull_families {
 void kvpull_families_init(struct kvpull_families *families, uint32_t count_max,
 			  struct kvpull_arena *arena);
 
-/* The ticket's text, or KVPULL_INDEX_NONE: no family, or another prompt. */
+/* The ticket's text, or KVPULL_NONE: no family, or another prompt. */
 uint32_t kvpull_families_find(const struct kvpull_families *families,
 			      uint64_t parent_key, const uint8_t *digest);
 

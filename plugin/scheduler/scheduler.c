@@ -166,7 +166,7 @@ kvpull_scheduler_find(struct kvpull_scheduler *scheduler, uint64_t key)
 {
 	const uint32_t index = kvpull_map_get(&scheduler->by_key, key);
 
-	return index == KVPULL_MAP_NONE ? NULL : &scheduler->requests[index];
+	return index == KVPULL_NONE ? NULL : &scheduler->requests[index];
 }
 
 static uint32_t index_of(const struct kvpull_scheduler *scheduler,
@@ -251,11 +251,10 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 				KVPULL_REQUEST_PULL | KVPULL_REQUEST_ALONE)))
 		return KVPULL_EINVAL;
 	if (kvpull_scheduler_find(scheduler, request->key) ||
-	    kvpull_slots_find(&scheduler->slots, request->key) !=
-		    KVPULL_INDEX_NONE)
+	    kvpull_slots_find(&scheduler->slots, request->key) != KVPULL_NONE)
 		return 0;
 	index = kvpull_index_pool_peek(&scheduler->request_pool);
-	if (index == KVPULL_INDEX_NONE ||
+	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&scheduler->by_key, request->key, index) != 0) {
 		if (may_say(scheduler, KVPULL_FULL_REQUESTS, now_ns))
 			kvpull_warn(
@@ -531,7 +530,7 @@ static int commit_hold(struct kvpull_scheduler *scheduler,
 	kvpull_step_label(command.label, take->label);
 	take->text = kvpull_texts_put(&scheduler->texts, scheduler->ticket_text,
 				      finish->ticket_bytes);
-	if (take->text == KVPULL_INDEX_NONE)
+	if (take->text == KVPULL_NONE)
 		return KVPULL_EFULL;
 	if (kvpull_outbox_put(&scheduler->outbox, &command) != 0) {
 		kvpull_texts_release(&scheduler->texts, take->text);
@@ -611,7 +610,7 @@ static int finish_producer(struct kvpull_scheduler *scheduler,
 	const int alone = (request->flags & KVPULL_REQUEST_ALONE) ||
 			  scheduler->config.siblings_alone;
 	const uint64_t parent_key = alone ? 0 : request->parent_key;
-	uint32_t text = KVPULL_INDEX_NONE;
+	uint32_t text = KVPULL_NONE;
 
 	if (!(request->flags & KVPULL_REQUEST_WANTS_HOLD) ||
 	    (finish->reason != KVPULL_FINISH_LENGTH &&
@@ -622,7 +621,7 @@ static int finish_producer(struct kvpull_scheduler *scheduler,
 	if (parent_key)
 		text = kvpull_families_find(&scheduler->families, parent_key,
 					    request->digest);
-	if (text != KVPULL_INDEX_NONE) {
+	if (text != KVPULL_NONE) {
 		if (give_text(scheduler, text, finish) != 0)
 			return KVPULL_ETOOSMALL;
 		scheduler->stats.family_members++;
@@ -644,7 +643,7 @@ static int finish_unknown(struct kvpull_scheduler *scheduler,
 	const uint32_t slot = kvpull_slots_find(&scheduler->slots, finish->key);
 
 	scheduler->stats.unknown_keys++;
-	if (slot == KVPULL_INDEX_NONE)
+	if (slot == KVPULL_NONE)
 		return KVPULL_FINISH_FREE;
 	if (finish->reason == KVPULL_FINISH_ABORT &&
 	    scheduler->config.abort_revokes)
@@ -699,7 +698,7 @@ int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
 	const uint32_t slot = kvpull_slots_find(&scheduler->slots, key);
 	uint32_t text;
 
-	if (slot == KVPULL_INDEX_NONE)
+	if (slot == KVPULL_NONE)
 		return KVPULL_ENOKEY;
 	text = scheduler->slots.slots[slot].text;
 	*ticket_bytes = kvpull_texts_size(&scheduler->texts, text);

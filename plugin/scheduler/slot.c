@@ -32,7 +32,7 @@ int kvpull_slots_peek(const struct kvpull_slots *slots, uint32_t slot_count,
 	const uint32_t index = kvpull_index_pool_peek(&slots->pool);
 	uint64_t last;
 
-	if (index == KVPULL_INDEX_NONE || index >= slot_count)
+	if (index == KVPULL_NONE || index >= slot_count)
 		return KVPULL_EFULL;
 	last = slots->slots[index].generation;
 	take->slot = index;
@@ -119,8 +119,7 @@ void kvpull_slots_end_all(struct kvpull_slots *slots, int32_t reason)
 {
 	uint32_t index = slots->live.first;
 
-	for (; index != KVPULL_INDEX_NONE;
-	     index = slots->live.links[index].next)
+	for (; index != KVPULL_NONE; index = slots->live.links[index].next)
 		kvpull_slots_end(slots, index, reason);
 }
 
@@ -129,8 +128,7 @@ void kvpull_slots_rank_restart(struct kvpull_slots *slots, uint32_t rank)
 	const uint64_t bit = UINT64_C(1) << rank;
 	uint32_t index = slots->live.first;
 
-	for (; index != KVPULL_INDEX_NONE;
-	     index = slots->live.links[index].next) {
+	for (; index != KVPULL_NONE; index = slots->live.links[index].next) {
 		struct kvpull_slot *slot = &slots->slots[index];
 
 		if (slot->reported & bit)
@@ -168,11 +166,11 @@ uint32_t kvpull_slots_silent(struct kvpull_slots *slots, uint64_t max_ns,
 	struct kvpull_slot *slot;
 	uint64_t missing;
 
-	if (index == KVPULL_INDEX_NONE)
-		return KVPULL_INDEX_NONE;
+	if (index == KVPULL_NONE)
+		return KVPULL_NONE;
 	slot = &slots->slots[index];
 	if (now_ns < slot->taken_ns || now_ns - slot->taken_ns <= max_ns)
-		return KVPULL_INDEX_NONE;
+		return KVPULL_NONE;
 	missing = slots->ranks_all & ~slot->reported;
 	if (!slot->silent)
 		kvpull_error(slots->log,
@@ -190,8 +188,7 @@ uint64_t kvpull_slots_digest(const struct kvpull_slots *slots)
 	uint32_t index = slots->live.first;
 	uint64_t digest = 0;
 
-	for (; index != KVPULL_INDEX_NONE;
-	     index = slots->live.links[index].next) {
+	for (; index != KVPULL_NONE; index = slots->live.links[index].next) {
 		const struct kvpull_slot *slot = &slots->slots[index];
 
 		digest += kvpull_index_mix(kvpull_index_mix(slot->key, index),

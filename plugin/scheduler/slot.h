@@ -59,7 +59,7 @@ int KVPULL_MUST_CHECK kvpull_slots_peek(const struct kvpull_slots *slots,
 void kvpull_slots_take(struct kvpull_slots *slots,
 		       const struct kvpull_slot_take *take);
 
-/* The slot that holds this request, or KVPULL_INDEX_NONE. */
+/* The slot that holds this request, or KVPULL_NONE. */
 uint32_t kvpull_slots_find(const struct kvpull_slots *slots, uint64_t key);
 
 /*
@@ -84,7 +84,7 @@ void kvpull_slots_flush(struct kvpull_slots *slots,
 			struct kvpull_outbox *outbox);
 
 /*
- * The oldest hold, if it is older than max_ns, else KVPULL_INDEX_NONE: some
+ * The oldest hold, if it is older than max_ns, else KVPULL_NONE: some
  * rank is silent. Logs which, once.
  */
 uint32_t kvpull_slots_silent(struct kvpull_slots *slots, uint64_t max_ns,

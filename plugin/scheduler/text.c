@@ -34,22 +34,22 @@ uint32_t kvpull_texts_put(struct kvpull_texts *texts, const void *text,
 	const uint8_t *from = (const uint8_t *)text;
 	const size_t needed = (byte_count + KVPULL_TEXT_CHUNK_BYTES - 1) /
 			      KVPULL_TEXT_CHUNK_BYTES;
-	uint32_t first = KVPULL_INDEX_NONE;
-	uint32_t last = KVPULL_INDEX_NONE;
+	uint32_t first = KVPULL_NONE;
+	uint32_t last = KVPULL_NONE;
 	size_t at;
 
 	if (!byte_count || byte_count > UINT32_MAX ||
 	    needed > texts->pool.count_max -
 			     kvpull_index_pool_used(&texts->pool))
-		return KVPULL_INDEX_NONE;
+		return KVPULL_NONE;
 	for (at = 0; at < byte_count; at += KVPULL_TEXT_CHUNK_BYTES) {
 		const uint32_t index = kvpull_index_pool_take(&texts->pool);
 
 		texts->chunks[index] =
-			(struct kvpull_text_chunk){ .next = KVPULL_INDEX_NONE };
+			(struct kvpull_text_chunk){ .next = KVPULL_NONE };
 		memcpy(chunk_bytes(texts, index), from + at,
 		       piece_bytes(byte_count - at));
-		if (last == KVPULL_INDEX_NONE)
+		if (last == KVPULL_NONE)
 			first = index;
 		else
 			texts->chunks[last].next = index;
@@ -107,7 +107,7 @@ void kvpull_texts_release(struct kvpull_texts *texts, uint32_t index)
 {
 	if (--texts->chunks[index].references)
 		return;
-	while (index != KVPULL_INDEX_NONE) {
+	while (index != KVPULL_NONE) {
 		const uint32_t next = texts->chunks[index].next;
 
 		kvpull_index_pool_give(&texts->pool, index);

@@ -27,7 +27,7 @@ struct kvpull_texts {
 void kvpull_texts_init(struct kvpull_texts *texts, uint32_t chunk_count,
 		       struct kvpull_arena *arena);
 
-/* An index with one reference, or KVPULL_INDEX_NONE: the pool is exhausted. */
+/* An index with one reference, or KVPULL_NONE: the pool is exhausted. */
 uint32_t kvpull_texts_put(struct kvpull_texts *texts, const void *text,
 			  size_t byte_count);
 size_t kvpull_texts_size(const struct kvpull_texts *texts, uint32_t index);

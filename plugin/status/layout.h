@@ -165,7 +165,7 @@ struct kvpull_status_consumer {
 	_Atomic uint64_t since_ns; /* came, or went */
 	_Atomic uint32_t state;    /* enum kvpull_status_state */
 	uint32_t pid;              /* as it says, in its own namespace */
-	uint32_t uid; /* as the kernel says; UINT32_MAX: another machine's */
+	uint32_t uid; /* as the kernel says; KVPULL_UID_NONE: another machine's */
 	uint32_t rank;
 	uint32_t rank_count;
 	uint32_t reserved;

@@ -89,7 +89,7 @@ int kvpull_small_fits(struct kvpull_worker *worker, uint32_t index)
 	const struct kvpull_pull_order *order = &worker->handover.pulls[index];
 
 	return pull_bytes(worker, order) <= worker->facts.config.inline_bytes &&
-	       !(order->flags & KVPULL_PULL_READY) &&
+	       !(order->flags & KVPULL_FLAG_READY) &&
 	       !worker->claim_notes[order->claim].release_told &&
 	       kvpull_small_knows(worker,
 				  &worker->handover.claims[order->claim]);
@@ -237,7 +237,7 @@ static void pull_turn(struct kvpull_worker *worker, uint32_t index,
 	worker->handover.outcomes[index] = outcome;
 	kvpull_worker_show_small(worker, index);
 	kvpull_pulls_add(worker, &worker->pulls_ended, index);
-	if (order->flags & KVPULL_PULL_RELEASE)
+	if (order->flags & KVPULL_FLAG_RELEASE)
 		kvpull_worker_claim_release(worker, order->claim);
 }
 

@@ -102,7 +102,7 @@ static void apply_claim(struct kvpull_worker *worker,
 
 	if (is_closing(worker) ||
 	    kvpull_map_get(&worker->claim_map, command->ticket_serial) !=
-		    KVPULL_MAP_NONE)
+		    KVPULL_NONE)
 		return;
 	if (index == KVPULL_NONE ||
 	    kvpull_map_set(&worker->claim_map, command->ticket_serial, index)) {
@@ -187,14 +187,13 @@ static void apply_pull(struct kvpull_worker *worker,
 	uint32_t index;
 
 	/* Said twice: its one report is on its way. */
-	if (kvpull_map_get(&worker->pull_map, command->key) !=
-	    KVPULL_MAP_NONE) {
+	if (kvpull_map_get(&worker->pull_map, command->key) != KVPULL_NONE) {
 		worker->stats.step_bad++;
 		return;
 	}
 	if (!refusal && is_closing(worker))
 		refusal = KVPULL_ECLOSED;
-	if (!refusal && claim == KVPULL_MAP_NONE)
+	if (!refusal && claim == KVPULL_NONE)
 		refusal = KVPULL_EEXPIRED;
 	index = kvpull_index_pool_peek(&worker->pull_pool);
 	if (!refusal && index == KVPULL_NONE) {
@@ -226,7 +225,7 @@ static void apply_abort(struct kvpull_worker *worker,
 {
 	const uint32_t index = kvpull_map_get(&worker->pull_map, command->key);
 
-	if (index != KVPULL_MAP_NONE)
+	if (index != KVPULL_NONE)
 		kvpull_worker_pull_abort(worker, index);
 }
 
@@ -236,7 +235,7 @@ static void apply_release(struct kvpull_worker *worker,
 	const uint32_t index =
 		kvpull_map_get(&worker->claim_map, command->ticket_serial);
 
-	if (index != KVPULL_MAP_NONE)
+	if (index != KVPULL_NONE)
 		kvpull_worker_claim_release(worker, index);
 }
 

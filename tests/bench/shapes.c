@@ -30,7 +30,7 @@
 #define REGION_BYTES (UINT64_C(512) << 20)
 #define COUNT_MAX 8192u
 #define BLOCKS_MAX (REGION_BYTES / 512)
-#define BATCH_SEGMENTS 64u
+#define BATCH_SPANS 64u
 #define ROUTINES_MAX 24u
 #define PULLS 4u
 #define GLIBC (ROUTINES_MAX + PULLS)
@@ -85,7 +85,7 @@ struct field {
 	uint64_t wrong_bytes;
 	uint32_t all[BLOCKS_MAX];
 	uint32_t ids[2][NODE_BLOCKS_MAX];
-	struct kvpull_segment segments[COUNT_MAX];
+	struct kvpull_span spans[COUNT_MAX];
 };
 
 static void scatter(struct field *field, uint32_t *ids)
@@ -111,9 +111,8 @@ static void prepare(struct field *field)
 	scatter(field, field->ids[0]);
 	scatter(field, field->ids[1]);
 	for (at = 0; at < field->shape->block_count; at++) {
-		field->segments[at].from =
-			field->from + field->ids[0][at] * bytes;
-		field->segments[at].to = field->to + field->ids[1][at] * bytes;
+		field->spans[at].from = field->from + field->ids[0][at] * bytes;
+		field->spans[at].to = field->to + field->ids[1][at] * bytes;
 	}
 }
 
@@ -122,33 +121,33 @@ static void verify(struct field *field)
 	uint32_t at;
 
 	for (at = 0; at < field->shape->block_count; at++)
-		if (memcmp(field->segments[at].from, field->segments[at].to,
+		if (memcmp(field->spans[at].from, field->spans[at].to,
 			   field->shape->block_bytes))
 			field->wrong_bytes += field->shape->block_bytes;
 }
 
-static void segments_copy(const struct field *field, uint32_t way,
-			  uint32_t first, uint32_t end)
+static void spans_copy(const struct field *field, uint32_t way, uint32_t first,
+		       uint32_t end)
 {
 	const uint32_t bytes = field->shape->block_bytes;
-	const struct kvpull_segment *segments = field->segments;
+	const struct kvpull_span *spans = field->spans;
 	uint32_t count;
 	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
 	uint32_t at;
 
 	if (way == GLIBC)
 		for (at = first; at < end; at++)
-			memcpy(segments[at].to, segments[at].from, bytes);
+			memcpy(spans[at].to, spans[at].from, bytes);
 	else
-		for (at = first; at < end; at += BATCH_SEGMENTS)
-			all[way].copy(segments + at, BATCH_SEGMENTS, bytes);
+		for (at = first; at < end; at += BATCH_SPANS)
+			all[way].copy(spans + at, BATCH_SPANS, bytes);
 }
 
 static double copy_ms(struct field *field, uint32_t way)
 {
 	const uint64_t start_ns = kvpull_clock_ns();
 
-	segments_copy(field, way, 0, field->shape->block_count);
+	spans_copy(field, way, 0, field->shape->block_count);
 	return (double)(kvpull_clock_ns() - start_ns) / 1e6;
 }
 
@@ -204,7 +203,7 @@ static void *half_main(void *argument)
 
 	atomic_store_explicit(&half->state, HALF_READY, memory_order_release);
 	half_wait(half, HALF_GOES);
-	segments_copy(half->field, half->way, count / 2, count);
+	spans_copy(half->field, half->way, count / 2, count);
 	atomic_store_explicit(&half->state, HALF_DONE, memory_order_release);
 	return NULL;
 }
@@ -221,7 +220,7 @@ static double two_threads_ms(struct field *field)
 	half_wait(&half, HALF_READY);
 	start_ns = kvpull_clock_ns();
 	atomic_store_explicit(&half.state, HALF_GOES, memory_order_release);
-	segments_copy(field, half.way, 0, field->shape->block_count / 2);
+	spans_copy(field, half.way, 0, field->shape->block_count / 2);
 	half_wait(&half, HALF_DONE);
 	start_ns = kvpull_clock_ns() - start_ns;
 	(void)pthread_join(thread, NULL);

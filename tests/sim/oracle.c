@@ -116,7 +116,7 @@ void sim_oracle_told(struct sim_proc *proc)
 			continue;
 		}
 		if (kvpull_map_get(&proc->worker->holds->keys, hold->key) ==
-		    KVPULL_MAP_NONE) {
+		    KVPULL_NONE) {
 			at++;
 			continue;
 		}

@@ -55,7 +55,7 @@ static int is_pulling(const struct sim_proc *proc,
 {
 	return request->state == SIM_PULLING &&
 	       kvpull_map_get(&proc->worker->pull_map, request->key) !=
-		       KVPULL_MAP_NONE;
+		       KVPULL_NONE;
 }
 
 /* Promise E.2, from below; sim_engine_beats() has it from above. */

@@ -29,7 +29,7 @@
 #define ROUTINES_MAX 24u
 #define POOLS 3u
 #define WAYS_MAX (ROUTINES_MAX + POOLS)
-#define BATCH_SEGMENTS 64u
+#define BATCH_SPANS 64u
 #define STARTS_MAX 1024u
 
 #ifndef MADV_COLLAPSE
@@ -65,7 +65,7 @@ struct bench {
 	double took_ms[SHAPES][WAYS_MAX][REPETITIONS_MAX];
 	uint32_t all[BLOCKS_MAX];
 	uint32_t ids[2][COUNT_MAX];
-	struct kvpull_segment segments[COUNT_MAX];
+	struct kvpull_span spans[COUNT_MAX];
 };
 
 static struct bench bench;
@@ -133,10 +133,10 @@ static void prepare(const struct shape *shape)
 	scatter(bench.ids[0], shape->block_count, total);
 	scatter(bench.ids[1], shape->block_count, total);
 	for (i = 0; i < shape->block_count; i++) {
-		bench.segments[i].from =
+		bench.spans[i].from =
 			bench.regions[0] +
 			(size_t)bench.ids[0][i] * shape->block_bytes;
-		bench.segments[i].to =
+		bench.spans[i].to =
 			bench.regions[1] +
 			(size_t)bench.ids[1][i] * shape->block_bytes;
 	}
@@ -147,7 +147,7 @@ static void verify(const struct shape *shape, const char *name)
 	uint32_t i;
 
 	for (i = 0; i < shape->block_count; i++)
-		if (memcmp(bench.segments[i].from, bench.segments[i].to,
+		if (memcmp(bench.spans[i].from, bench.spans[i].to,
 			   shape->block_bytes)) {
 			printf("%s: shape %c: wrong bytes\n", name,
 			       shape->name);
@@ -160,9 +160,8 @@ static void routine_run(const struct kvpull_copy_routine *routine,
 {
 	uint32_t i;
 
-	for (i = 0; i < shape->block_count; i += BATCH_SEGMENTS)
-		routine->copy(bench.segments + i, BATCH_SEGMENTS,
-			      shape->block_bytes);
+	for (i = 0; i < shape->block_count; i += BATCH_SPANS)
+		routine->copy(bench.spans + i, BATCH_SPANS, shape->block_bytes);
 }
 
 /* Spin where there is a core for it, else leave the cores to the workers. */

@@ -45,10 +45,10 @@ struct routine_case {
 	size_t bytes;
 	size_t from_skew;
 	size_t to_skew;
-	size_t gap; /* between segments */
+	size_t gap; /* between spans */
 };
 
-/* Segments lie at odd places and guard bytes are all around them. */
+/* Spans lie at odd places and guard bytes are all around them. */
 static void routine_check(const struct kvpull_copy_routine *routine,
 			  const struct routine_case *at)
 {
@@ -57,7 +57,7 @@ static void routine_check(const struct kvpull_copy_routine *routine,
 	uint8_t *from = malloc(total);
 	uint8_t *to = malloc(total);
 	uint8_t *expected = malloc(total);
-	struct kvpull_segment segments[64];
+	struct kvpull_span spans[64];
 	uint32_t i;
 
 	assert_true(from && to && expected && at->count <= 64);
@@ -69,13 +69,13 @@ static void routine_check(const struct kvpull_copy_routine *routine,
 		const size_t to_at =
 			at->to_skew + (at->count - 1 - i) * pitch + 4096;
 
-		segments[i].from = from + at->from_skew + i * pitch;
-		segments[i].to = to + to_at;
-		memcpy(expected + to_at, segments[i].from, at->bytes);
+		spans[i].from = from + at->from_skew + i * pitch;
+		spans[i].to = to + to_at;
+		memcpy(expected + to_at, spans[i].from, at->bytes);
 	}
-	routine->copy(segments, at->count, at->bytes);
+	routine->copy(spans, at->count, at->bytes);
 	if (memcmp(to, expected, total))
-		fail_msg("%s: %u segments of %zu bytes, skew %zu to %zu",
+		fail_msg("%s: %u spans of %zu bytes, skew %zu to %zu",
 			 routine->name, at->count, at->bytes, at->from_skew,
 			 at->to_skew);
 	free(from);

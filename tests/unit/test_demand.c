@@ -65,7 +65,7 @@ static void one_user_claims_pulls_and_the_worker_releases(void **state)
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_PULL), 1);
 	pull = world_last(world, KVPULL_COMMAND_PULL);
-	assert_int_equal(pull->command.flags, KVPULL_PULL_RELEASE);
+	assert_int_equal(pull->command.flags, KVPULL_FLAG_RELEASE);
 	assert_int_equal(pull->pair_count, 4);
 	assert_memory_equal(pull->remote, world_blocks, sizeof(world_blocks));
 	assert_memory_equal(pull->local, world_local_blocks,
@@ -117,7 +117,7 @@ static void ready_is_waited_for_when_the_ticket_says_so(void **state)
 	load(world, 1);
 	world_step(world);
 	assert_int_equal(world_last(world, KVPULL_COMMAND_PULL)->command.flags,
-			 KVPULL_PULL_RELEASE | KVPULL_PULL_READY);
+			 KVPULL_FLAG_RELEASE | KVPULL_FLAG_READY);
 	world_close(producer);
 	world_close(world);
 }

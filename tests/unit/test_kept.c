@@ -101,7 +101,7 @@ static size_t keep(struct world *world)
 			 0);
 	world->index = kvpull_texts_put(&world->texts, world->body,
 					world->kept.body_bytes);
-	assert_int_not_equal(world->index, KVPULL_INDEX_NONE);
+	assert_int_not_equal(world->index, KVPULL_NONE);
 	memset(world->body, 0xee, sizeof(world->body));
 	memset(&world->kept, 0xee, sizeof(world->kept));
 	assert_int_equal(kvpull_kept_get(&world->texts, world->index,

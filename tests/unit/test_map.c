@@ -37,9 +37,9 @@ static void key_that_was_never_set_is_none(void **state)
 	const struct kvpull_map map = map_of(4);
 
 	(void)state;
-	assert_true(kvpull_map_get(&map, 1) == KVPULL_MAP_NONE);
-	assert_true(kvpull_map_get(&map, UINT64_MAX) == KVPULL_MAP_NONE);
-	assert_true(kvpull_map_get(&map, 0) == KVPULL_MAP_NONE);
+	assert_true(kvpull_map_get(&map, 1) == KVPULL_NONE);
+	assert_true(kvpull_map_get(&map, UINT64_MAX) == KVPULL_NONE);
+	assert_true(kvpull_map_get(&map, 0) == KVPULL_NONE);
 	kvpull_arena_fini(&arena);
 }
 
@@ -76,7 +76,7 @@ static void full_map_refuses_new_keys_and_replaces_old(void **state)
 	for (key = 1; key <= 8; key++)
 		assert_int_equal(kvpull_map_set(&map, key, (uint32_t)key), 0);
 	assert_int_equal(kvpull_map_set(&map, 9, 9), KVPULL_EFULL);
-	assert_true(kvpull_map_get(&map, 9) == KVPULL_MAP_NONE);
+	assert_true(kvpull_map_get(&map, 9) == KVPULL_NONE);
 	assert_int_equal(kvpull_map_set(&map, 8, 80), 0);
 	kvpull_map_remove(&map, 1);
 	assert_int_equal(kvpull_map_set(&map, 9, 9), 0);
@@ -117,7 +117,7 @@ static void chain_over_the_end_survives_any_removal(void **state)
 		kvpull_map_remove(&map, keys[removed]);
 		for (i = 0; i < 5; i++)
 			assert_true(kvpull_map_get(&map, keys[i]) ==
-				    (i == removed ? KVPULL_MAP_NONE : i));
+				    (i == removed ? KVPULL_NONE : i));
 		kvpull_arena_fini(&arena);
 	}
 }
@@ -144,17 +144,17 @@ static void map_equals_a_naive_model(void **state)
 	for (i = 0; i < KEYS; i++) {
 		/* Counters and scattered keys, both. */
 		keys[i] = i & 1 ? i : random_next(&seed);
-		model[i] = KVPULL_MAP_NONE;
+		model[i] = KVPULL_NONE;
 	}
 	for (i = 0; i < STEPS; i++) {
 		const uint64_t random = random_next(&seed);
 		const uint32_t at = (uint32_t)(random >> 8) % KEYS;
 		const uint32_t count = map.count;
-		const uint32_t is_new = model[at] == KVPULL_MAP_NONE;
+		const uint32_t is_new = model[at] == KVPULL_NONE;
 
 		if (!(random & 3)) {
 			kvpull_map_remove(&map, keys[at]);
-			model[at] = KVPULL_MAP_NONE;
+			model[at] = KVPULL_NONE;
 			assert_int_equal(map.count, count - !is_new);
 		} else if (is_new && count == COUNT_MAX) {
 			assert_int_equal(kvpull_map_set(&map, keys[at], i),

@@ -84,7 +84,7 @@ static struct kvpull_command pull_of(uint32_t count)
 	return (struct kvpull_command){
 		.kind = KVPULL_COMMAND_PULL,
 		.key = 8,
-		.flags = KVPULL_PULL_RELEASE | KVPULL_PULL_READY,
+		.flags = KVPULL_FLAG_RELEASE | KVPULL_FLAG_READY,
 		.ticket_index = 9,
 		.ticket_serial = UINT64_MAX,
 		.group_count = 1,

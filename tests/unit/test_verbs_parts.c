@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pure parts of the verbs route: addresses, frames, keys, segments. */
+/* The pure parts of the verbs route: addresses, frames, keys, slices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -418,7 +418,7 @@ static void keys_of_slices_are_found_by_address(void **state)
 #define BLOCKS 40u
 #define BLOCK 48u
 
-/* Random strips and ids: segments, carried out, are the plain loops' copy. */
+/* Random strips and ids: slices, carried out, are the plain loops' copy. */
 struct copy_case {
 	uint8_t remote[2][4 * BLOCKS * BLOCK];
 	uint8_t local[4 * BLOCKS * BLOCK];
@@ -502,9 +502,9 @@ static void plain_copy(struct copy_case *own, const struct kvpull_strip *strip)
 }
 
 static void segments_copy(struct copy_case *own,
-			  const struct kvpull_segment_limits *limits)
+			  const struct kvpull_slice_limits *limits)
 {
-	struct kvpull_segment segment;
+	struct kvpull_slice slice;
 	struct kvpull_cursor cursor;
 	struct kvpull_cursor sought;
 	uint64_t total = 0;
@@ -519,29 +519,27 @@ static void segments_copy(struct copy_case *own,
 				 total);
 		kvpull_cursor_seek(&sought, &own->read, total);
 		assert_memory_equal(&cursor, &sought, sizeof(cursor));
-		kvpull_cursor_next(&cursor, &own->read, limits, &segment);
-		assert_in_range(segment.bytes, 1, limits->bytes_max);
-		assert_in_range(segment.part_count, 1, limits->parts_max);
+		kvpull_cursor_next(&cursor, &own->read, limits, &slice);
+		assert_in_range(slice.bytes, 1, limits->bytes_max);
+		assert_in_range(slice.part_count, 1, limits->parts_max);
 		assert_in_range(
-			segment.bytes, 1,
-			kvpull_mr_left(
-				limits->keys->regions[segment.region_index]
-						.address +
-					segment.remote_offset,
-				limits->keys->mr_shift));
-		for (i = 0; i < segment.part_count; i++) {
+			slice.bytes, 1,
+			kvpull_mr_left(limits->keys->regions[slice.region_index]
+						       .address +
+					       slice.remote_offset,
+				       limits->keys->mr_shift));
+		for (i = 0; i < slice.part_count; i++) {
 			assert_in_range(
-				segment.parts[i].bytes, 1,
-				kvpull_mr_left(
-					(uintptr_t)segment.parts[i].local,
-					limits->mr_shift));
-			memcpy(segment.parts[i].local,
-			       own->remote[segment.region_index] +
-				       segment.remote_offset + at,
-			       segment.parts[i].bytes);
-			at += segment.parts[i].bytes;
+				slice.parts[i].bytes, 1,
+				kvpull_mr_left((uintptr_t)slice.parts[i].local,
+					       limits->mr_shift));
+			memcpy(slice.parts[i].local,
+			       own->remote[slice.region_index] +
+				       slice.remote_offset + at,
+			       slice.parts[i].bytes);
+			at += slice.parts[i].bytes;
 		}
-		assert_int_equal(at, segment.bytes);
+		assert_int_equal(at, slice.bytes);
 		total += at;
 	}
 	assert_int_equal(kvpull_cursor_tell(&cursor, &own->read), total);
@@ -558,9 +556,9 @@ static void segments_are_the_strips_bytes(void **state)
 
 	(void)state;
 	for (round = 0; round < 3000; round++) {
-		const struct kvpull_segment_limits limits = {
+		const struct kvpull_slice_limits limits = {
 			.bytes_max = 1 + below(round % 2 ? 100 : 5000),
-			.parts_max = 1 + below(KVPULL_SEGMENT_PARTS_MAX),
+			.parts_max = 1 + below(KVPULL_SLICE_PARTS_MAX),
 			/* Slices as small as a row, and none at all. */
 			.mr_shift = round % 3 ? 5 + below(5) : 40,
 			.keys = &keys,
@@ -582,11 +580,11 @@ static void part_never_reaches_into_another_strip(void **state)
 {
 	static struct copy_case own;
 	static const struct kvpull_keys keys = { .mr_shift = 40 };
-	const struct kvpull_segment_limits limits = { .bytes_max = 1 << 20,
-						      .parts_max = 8,
-						      .mr_shift = 40,
-						      .keys = &keys };
-	struct kvpull_segment segment;
+	const struct kvpull_slice_limits limits = { .bytes_max = 1 << 20,
+						    .parts_max = 8,
+						    .mr_shift = 40,
+						    .keys = &keys };
+	struct kvpull_slice slice;
 	struct kvpull_cursor cursor;
 	uint32_t i;
 
@@ -609,10 +607,10 @@ static void part_never_reaches_into_another_strip(void **state)
 		};
 	}
 	kvpull_cursor_seek(&cursor, &own.read, 0);
-	kvpull_cursor_next(&cursor, &own.read, &limits, &segment);
+	kvpull_cursor_next(&cursor, &own.read, &limits, &slice);
 	assert_true(kvpull_cursor_is_done(&cursor, &own.read));
-	assert_int_equal(segment.part_count, 2);
-	assert_int_equal(segment.parts[0].bytes, BLOCKS * BLOCK);
+	assert_int_equal(slice.part_count, 2);
+	assert_int_equal(slice.parts[0].bytes, BLOCKS * BLOCK);
 }
 
 int main(void)

@@ -21,7 +21,7 @@ static void pull_to(struct world *world, enum kvpull_pull_state state)
 
 	world_claim(world, SERIAL, 2);
 	world_pull(world, KEY, SERIAL,
-		   KVPULL_PULL_RELEASE | (written ? KVPULL_PULL_READY : 0));
+		   KVPULL_FLAG_RELEASE | (written ? KVPULL_FLAG_READY : 0));
 	world->check_code = 0;
 	world_poll(world, 1);
 	if (state == KVPULL_PULL_CONNECT)

@@ -175,7 +175,7 @@ static void pull_that_waits_to_be_written_waits_again(void **state)
 	struct world *world = *state;
 
 	world->entry.ready = SERIAL;
-	pulls_start(world, 1, KVPULL_PULL_READY);
+	pulls_start(world, 1, KVPULL_FLAG_READY);
 	assert_true(world->reads[0].checking);
 	cut(world, 1);
 	world_done(world, 0, 0);

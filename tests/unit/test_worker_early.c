@@ -13,7 +13,7 @@ static void pull_waits_for_the_registration(void **state)
 	struct world *world = *state;
 
 	world_claim(world, SERIAL, 1);
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	/* Which routes there will be nobody knows yet. */
 	world_poll(world, 3);
 	world_silent(world, KEY);
@@ -32,7 +32,7 @@ static void abort_before_the_registration_is_reported_after_it(void **state)
 	struct world *world = *state;
 
 	world_claim(world, SERIAL, 1);
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 3);
 	world_register(world);
@@ -45,7 +45,7 @@ static void worker_without_memory_closes_with_a_pull_waiting(void **state)
 	struct world *world = *state;
 
 	world_claim(world, SERIAL, 1);
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_poll(world, 1);
 	world_silent(world, KEY);
 }

@@ -10,7 +10,7 @@ static void pull_until_read(struct world *world)
 {
 	world->check_code = 0;
 	world_claim(world, SERIAL, 2);
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_READY);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_READY);
 	world_pass(world, WORLD_MS); /* begun */
 	(void)world_up(world, "1-0", 0, 2);
 	world->now_ns += WORLD_MS;

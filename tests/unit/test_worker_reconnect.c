@@ -288,7 +288,7 @@ static void lost_peer_is_connected_again_at_the_next_pull(void **state)
 	world_poll(world, 3);
 	world->connect_code = 0;
 	world_claim(world, 102, 1);
-	world_pull(world, 7, 102, KVPULL_PULL_RELEASE);
+	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
 	world_poll(world, 2);
 	world_silent(world, 7);
 	world_pass(world, 1000 * WORLD_MS / 8);

@@ -108,7 +108,7 @@ static void release_is_said_before_the_engine_is_woken(void **state)
 	world->check_code = 0;
 	world->transport.ops = &ops;
 	world_claim(world, FIRST, 1);
-	world_pull(world, 1, FIRST, KVPULL_PULL_RELEASE);
+	world_pull(world, 1, FIRST, KVPULL_FLAG_RELEASE);
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
 	world_done(world, 0, 0);

@@ -85,7 +85,7 @@ static void small_pull_is_done_in_the_next_poll(void **state)
 	struct world *world = *state;
 
 	(void)one_up(world);
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	assert_int_equal(copies, 0);
 	world_poll(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
@@ -104,7 +104,7 @@ static void small_pull_says_when_it_reached_each_phase(void **state)
 	(void)one_up(world);
 	world->now_ns += WORLD_MS;
 	world->tick_ns = 10; /* at each look at the clock */
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_poll(world, 1);
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 	assert_int_equal(world->read_starts, 0);
@@ -129,7 +129,7 @@ static void hold_that_ends_in_mid_copy_is_expired(void **state)
 	in_copy = revoke_first;
 	world->read_code = world->check_code = 1;
 	world->entry.revoked = SERIAL;
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
 	/* The other thread has the words for it. */
@@ -175,7 +175,7 @@ static void peer_that_is_lost_in_mid_copy_is_judged_by_progress(void **state)
 	const uint32_t peer = one_up(world);
 
 	in_copy = close_first;
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
 	world_silent(world, KEY);
@@ -211,7 +211,7 @@ static void what_waits_to_be_written_is_handed_over(void **state)
 	struct world *world = *state;
 
 	(void)one_up(world);
-	is_handed_over(world, KVPULL_PULL_READY);
+	is_handed_over(world, KVPULL_FLAG_READY);
 	world_silent(world, KEY);
 }
 
@@ -297,7 +297,7 @@ static void late_pull_is_not_begun(void **state)
 	struct world *world = *state;
 
 	(void)one_up(world);
-	world_pull(world, KEY, SERIAL, KVPULL_PULL_RELEASE);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_pass(world, 501 * WORLD_MS);
 	assert_int_equal(copies, 0);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
