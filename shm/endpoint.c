@@ -35,7 +35,11 @@
 #define SO_PASSRIGHTS 83
 #endif
 
-int kvpull_endpoint_name_is_good(const char *name)
+/*
+ * Names reach us in tickets, through clients: [A-Za-z0-9._-]+, not beginning
+ * with a dot, so nothing outside the folder can be named. 1 if good.
+ */
+static int name_is_good(const char *name)
 {
 	static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 				   "abcdefghijklmnopqrstuvwxyz"
@@ -96,7 +100,7 @@ int kvpull_endpoint_find(int folder_fd, const char *name)
 {
 	struct stat stat;
 
-	if (!kvpull_endpoint_name_is_good(name))
+	if (!name_is_good(name))
 		return KVPULL_EROUTE;
 	if (socket_stat(folder_fd, name, &stat))
 		return kvpull_errno_is_shortage(errno) ? KVPULL_EAGAIN :
@@ -155,7 +159,7 @@ static void left_remove(int folder_fd, const char *name, time_t now_s)
 	struct stat stat;
 
 	if (strncmp(name + is_hidden, SWEEP_PREFIX, sizeof(SWEEP_PREFIX) - 1) ||
-	    !kvpull_endpoint_name_is_good(name + is_hidden) ||
+	    !name_is_good(name + is_hidden) ||
 	    socket_stat(folder_fd, name, &stat) || !S_ISSOCK(stat.st_mode) ||
 	    stat.st_uid != geteuid())
 		return;
@@ -223,7 +227,7 @@ int kvpull_listener_open(struct kvpull_listener *listener, int folder_fd,
 {
 	int code = KVPULL_EDEVICE;
 
-	if (!kvpull_endpoint_name_is_good(name))
+	if (!name_is_good(name))
 		return KVPULL_EINVAL;
 	(void)snprintf(listener->name, sizeof(listener->name), "%s", name);
 	/* Its own: it removes its socket from where it put it. */
@@ -292,7 +296,7 @@ int kvpull_endpoint_connect(int folder_fd, const char *name,
 	int made;
 	int why;
 
-	if (!kvpull_endpoint_name_is_good(name))
+	if (!name_is_good(name))
 		return KVPULL_EROUTE;
 	if (socket_stat(folder_fd, name, &stat))
 		return connect_failed(errno, name, log);

@@ -52,12 +52,6 @@ struct kvpull_message {
 };
 
 /*
- * Names reach us in tickets, through clients: [A-Za-z0-9._-]+, not beginning
- * with a dot, so nothing outside the folder can be named. 1 if good.
- */
-int kvpull_endpoint_name_is_good(const char *name);
-
-/*
  * Is there a socket of that (good) name in the folder? 0; KVPULL_EROUTE:
  * another node's, or gone; KVPULL_EAGAIN: out of memory.
  */

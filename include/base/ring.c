@@ -225,33 +225,6 @@ uint32_t kvpull_ring_open_count(const struct kvpull_ring_writer *writer)
 					     (uint32_t)open;
 }
 
-void kvpull_ring_open_record(const struct kvpull_ring_writer *writer,
-			     uint32_t index, struct kvpull_record *record)
-{
-	const uint32_t open = kvpull_ring_open_count(writer);
-	const uint64_t at = writer->tail - open + index;
-
-	memset(record, 0, sizeof(*record));
-	if (index < open)
-		*record =
-			writer->shared->slots[at & (writer->record_count - 1)];
-}
-
-uint32_t kvpull_ring_open_copy(const struct kvpull_ring_writer *writer,
-			       struct kvpull_record *records, uint32_t capacity)
-{
-	const uint32_t open = kvpull_ring_open_count(writer);
-	const uint32_t count = open < capacity ? open : capacity;
-	const uint32_t mask = writer->record_count - 1;
-	uint32_t index;
-
-	for (index = 0; index < count; index++)
-		records[index] =
-			writer->shared
-				->slots[(writer->tail - open + index) & mask];
-	return count;
-}
-
 int kvpull_ring_ready(struct kvpull_ring *ring)
 {
 	/* A0: pairs with R0 in push. */

@@ -88,25 +88,6 @@ void kvpull_ring_beat(struct kvpull_ring_writer *writer);
  */
 uint32_t kvpull_ring_open_count(const struct kvpull_ring_writer *writer);
 
-/*
- * Writer after a reconnect: the open_count untaken records, oldest first; zero
- * beyond them. The index counts from the head as it is now: only for a reader
- * that is dead. One that may still drain the old ring would make a walk over
- * the indices leave records out: for it, kvpull_ring_open_copy().
- */
-void kvpull_ring_open_record(const struct kvpull_ring_writer *writer,
-			     uint32_t index, struct kvpull_record *record);
-
-/*
- * Writer after a reconnect: copy the untaken records, oldest first, by one
- * look at the head: each one that the reader never takes is among them, and
- * so may be some that it takes meanwhile. Return: how many, at most capacity;
- * with a capacity of record_count, all.
- */
-uint32_t kvpull_ring_open_copy(const struct kvpull_ring_writer *writer,
-			       struct kvpull_record *records,
-			       uint32_t capacity);
-
 /**
  * Reader: the number of records to take now, at most record_count; 0: empty;
  * KVPULL_EPROTO: the writer broke the ring, use it no more. Read once a poll,

@@ -614,6 +614,18 @@ int kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
 	return code;
 }
 
+void kvpull_refusal_version(struct kvpull_refusal *refusal,
+			    const struct kvpull_sealed *sealed)
+{
+	*refusal = (struct kvpull_refusal){ .code = KVPULL_EVERSION };
+	(void)snprintf(refusal->field, sizeof(refusal->field),
+		       "wire version (by %s)", sealed->unknown);
+	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%u",
+		       KVPULL_WIRE_VERSION);
+	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%u",
+		       sealed->version);
+}
+
 size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_refusal *refusal)
 {

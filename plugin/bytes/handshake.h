@@ -160,6 +160,9 @@ size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_welcome *welcome,
 				    const uint8_t *key,
 				    const uint8_t nonce[KVPULL_NONCE_BYTES]);
+/* Of builds that do not understand each other: which versions, and by what. */
+void kvpull_refusal_version(struct kvpull_refusal *refusal,
+			    const struct kvpull_sealed *sealed);
 size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_refusal *refusal);
 

@@ -84,4 +84,11 @@ kvpull_config_claims_max(const struct kvpull_config *config)
  */
 int kvpull_config_allows_uid(const struct kvpull_config *config, uint32_t uid);
 
+/* What the key_file holds; NULL: there is none. */
+static inline const uint8_t *
+kvpull_config_key(const struct kvpull_config *config)
+{
+	return config->key_set ? config->key : NULL;
+}
+
 #endif /* KVPULL_PLUGIN_CONFIG_H */

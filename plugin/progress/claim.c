@@ -421,25 +421,13 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 		progress->taken_every_ns *= 2;
 }
 
-static void room_run(struct kvpull_progress *progress)
+/* Each of the list once; who goes back into it waits for the next run. */
+static void work_run(struct kvpull_progress *progress, uint32_t *list,
+		     uint64_t now_ns)
 {
-	uint32_t index = progress->claim_room;
+	uint32_t index = *list;
 
-	progress->claim_room = KVPULL_NONE;
-	while (index != KVPULL_NONE) {
-		const uint32_t next = progress->claims[index].next_work;
-
-		progress->claims[index].in_work = 0;
-		work_add(progress, index);
-		index = next;
-	}
-}
-
-static void work_run(struct kvpull_progress *progress, uint64_t now_ns)
-{
-	uint32_t index = progress->claim_work;
-
-	progress->claim_work = KVPULL_NONE;
+	*list = KVPULL_NONE;
 	while (index != KVPULL_NONE) {
 		const uint32_t next = progress->claims[index].next_work;
 
@@ -451,18 +439,17 @@ static void work_run(struct kvpull_progress *progress, uint64_t now_ns)
 
 void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
-
 	if (progress->remotes_changed)
 		peers_changed(progress, now_ns);
 	if (now_ns >= progress->room_ns) {
 		progress->room_ns = UINT64_MAX;
-		room_run(progress);
+		work_run(progress, &progress->claim_room, now_ns);
 	}
-	work_run(progress, now_ns);
+	work_run(progress, &progress->claim_work, now_ns);
 	/* What was said just now tells of what was taken before. */
 	if (progress->listed_count && now_ns >= progress->lists_ns) {
 		lists_run(progress, now_ns);
-		work_run(progress, now_ns);
+		work_run(progress, &progress->claim_work, now_ns);
 	}
 	if (progress->claim_room != KVPULL_NONE &&
 	    progress->room_ns == UINT64_MAX)

@@ -268,10 +268,6 @@ static inline void kvpull_progress_timer(struct kvpull_progress *progress,
 }
 
 /* progress_status.c: what this thread shows of itself */
-/* Of a request; who: a producer rank's incarnation, or a consumer's instance. */
-void kvpull_progress_note(struct kvpull_progress *progress,
-			  enum kvpull_status_what what, uint32_t slot,
-			  uint64_t generation, uint64_t who);
 void kvpull_show_consumer(struct kvpull_progress *progress, uint32_t index,
 			  uint32_t uid);
 void kvpull_show_consumer_gone(struct kvpull_progress *progress,

@@ -10,11 +10,11 @@
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
-void kvpull_progress_note(struct kvpull_progress *progress,
-			  enum kvpull_status_what what, uint32_t slot,
-			  uint64_t generation, uint64_t who)
+/* Of a request; who: a producer rank's incarnation, or a consumer's instance. */
+static void note(struct kvpull_progress *progress, enum kvpull_status_what what,
+		 uint32_t slot, uint64_t generation, uint64_t who)
 {
-	const struct kvpull_status_note note = {
+	const struct kvpull_status_note made = {
 		.at_ns = progress->run_ns,
 		.generation = generation,
 		.who = who,
@@ -22,7 +22,7 @@ void kvpull_progress_note(struct kvpull_progress *progress,
 		.what = what,
 	};
 
-	kvpull_status_note(&progress->facts->status->progress, &note);
+	kvpull_status_note(&progress->facts->status->progress, &made);
 }
 
 /* Texts are set while nobody is told of the row; a reader checks them all. */
@@ -52,8 +52,7 @@ void kvpull_show_consumer(struct kvpull_progress *progress, uint32_t index,
 		 progress->callers[index].route->transport->ops->name);
 	text_set(row->engine_id, sizeof(row->engine_id), consumer->engine_id);
 	kvpull_status_set(&row->state, KVPULL_SHOWN_HERE);
-	kvpull_progress_note(progress, KVPULL_DID_JOIN, index, 0,
-			     consumer->instance_id);
+	note(progress, KVPULL_DID_JOIN, index, 0, consumer->instance_id);
 }
 
 void kvpull_show_consumer_gone(struct kvpull_progress *progress, uint32_t index)
@@ -63,8 +62,8 @@ void kvpull_show_consumer_gone(struct kvpull_progress *progress, uint32_t index)
 
 	kvpull_status_set(&row->state, KVPULL_SHOWN_GONE);
 	kvpull_status_set(&row->since_ns, progress->run_ns);
-	kvpull_progress_note(progress, KVPULL_DID_LEAVE, index, 0,
-			     kvpull_status_get(&row->instance));
+	note(progress, KVPULL_DID_LEAVE, index, 0,
+	     kvpull_status_get(&row->instance));
 }
 
 void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
@@ -102,14 +101,13 @@ void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index)
 	row->rank = remote->tp_rank;
 	text_set(row->engine_id, sizeof(row->engine_id),
 		 progress->welcome->engine_id);
-	kvpull_progress_note(progress, KVPULL_DID_UP, index, 0,
-			     remote->incarnation);
+	note(progress, KVPULL_DID_UP, index, 0, remote->incarnation);
 }
 
 void kvpull_show_peer_down(struct kvpull_progress *progress, uint32_t index,
 			   int32_t code)
 {
-	const struct kvpull_status_note note = {
+	const struct kvpull_status_note made = {
 		.at_ns = progress->run_ns,
 		.who = progress->remotes[index].incarnation,
 		.slot = index,
@@ -117,7 +115,7 @@ void kvpull_show_peer_down(struct kvpull_progress *progress, uint32_t index,
 		.arg = -code,
 	};
 
-	kvpull_status_note(&progress->facts->status->progress, &note);
+	kvpull_status_note(&progress->facts->status->progress, &made);
 }
 
 void kvpull_show_claim(struct kvpull_progress *progress,
@@ -127,9 +125,8 @@ void kvpull_show_claim(struct kvpull_progress *progress,
 	uint32_t at;
 
 	for (at = 0; at < order->rank_count; at++)
-		kvpull_progress_note(progress, KVPULL_DID_CLAIM_TICKET,
-				     order->slot, order->generation,
-				     order->ranks[at].incarnation);
+		note(progress, KVPULL_DID_CLAIM_TICKET, order->slot,
+		     order->generation, order->ranks[at].incarnation);
 	if (progress->log->level >= KVPULL_LOG_DEBUG)
 		kvpull_debug(progress->log,
 			     "ticket claimed: slot %u generation %" PRIu64
@@ -144,9 +141,8 @@ void kvpull_show_release(struct kvpull_progress *progress,
 {
 	const struct kvpull_claim_order *order = claim->order;
 
-	kvpull_progress_note(progress, KVPULL_DID_RELEASE_TICKET, order->slot,
-			     order->generation,
-			     order->ranks[rank - claim->ranks].incarnation);
+	note(progress, KVPULL_DID_RELEASE_TICKET, order->slot,
+	     order->generation, order->ranks[rank - claim->ranks].incarnation);
 }
 
 /* The ticket of a pull; NULL: it had none any more when it began. */
@@ -162,7 +158,7 @@ static void pull_note(struct kvpull_progress *progress, uint32_t index,
 		      enum kvpull_status_what what, uint64_t at_ns)
 {
 	const struct kvpull_claim *claim = claim_of(progress, index);
-	const struct kvpull_status_note note = {
+	const struct kvpull_status_note made = {
 		.at_ns = at_ns,
 		.generation = claim ? claim->order->generation : 0,
 		.who = claim ? claim->order->ranks[0].incarnation : 0,
@@ -171,7 +167,7 @@ static void pull_note(struct kvpull_progress *progress, uint32_t index,
 		.arg = -progress->pulls[index].code,
 	};
 
-	kvpull_status_note(&progress->facts->status->progress, &note);
+	kvpull_status_note(&progress->facts->status->progress, &made);
 }
 
 void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)

@@ -268,9 +268,7 @@ static void greet(struct kvpull_progress *progress,
 		  const struct kvpull_event *event)
 {
 	struct kvpull_transport *transport = remote->route->transport;
-	const uint8_t *key = progress->facts->config.key_set ?
-				     progress->facts->config.key :
-				     NULL;
+	const uint8_t *key = kvpull_config_key(&progress->facts->config);
 	struct kvpull_hello *hello = progress->hello;
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	size_t byte_count;
@@ -351,16 +349,10 @@ static void side_fill(const struct kvpull_progress *progress,
 static void refuse_back(struct kvpull_progress *progress,
 			const struct kvpull_remote *remote)
 {
-	const struct kvpull_sealed *sealed = &progress->welcome->sealed;
 	struct kvpull_transport *transport = remote->route->transport;
-	struct kvpull_refusal refusal = { .code = KVPULL_EVERSION };
+	struct kvpull_refusal refusal;
 
-	(void)snprintf(refusal.field, sizeof(refusal.field),
-		       "wire version (by %s)", sealed->unknown);
-	(void)snprintf(refusal.ours, sizeof(refusal.ours), "%u",
-		       KVPULL_WIRE_VERSION);
-	(void)snprintf(refusal.theirs, sizeof(refusal.theirs), "%u",
-		       sealed->version);
+	kvpull_refusal_version(&refusal, &progress->welcome->sealed);
 	kvpull_warn(
 		progress->log, "peer %s refused: %s is %s here and %s there",
 		remote->address, refusal.field, refusal.ours, refusal.theirs);
@@ -376,9 +368,7 @@ static int welcome_take(struct kvpull_progress *progress,
 			const struct kvpull_event *event)
 {
 	struct kvpull_welcome *welcome = progress->welcome;
-	const uint8_t *key = progress->facts->config.key_set ?
-				     progress->facts->config.key :
-				     NULL;
+	const uint8_t *key = kvpull_config_key(&progress->facts->config);
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_plan_side local;
 	struct kvpull_plan_side theirs;

@@ -109,19 +109,6 @@ static int place_check(struct kvpull_progress *progress,
 	return KVPULL_EFULL;
 }
 
-/* Of builds that do not understand each other: which versions, and by what. */
-static int refuse_version(struct kvpull_refusal *refusal,
-			  const struct kvpull_hello *hello)
-{
-	char field[sizeof(refusal->field)];
-
-	(void)snprintf(field, sizeof(field), "wire version (by %s)",
-		       hello->sealed.unknown);
-	refusal_set(refusal, KVPULL_EVERSION, field, KVPULL_WIRE_VERSION,
-		    hello->sealed.version);
-	return KVPULL_EVERSION;
-}
-
 /* One version, and not the same bytes: builds from between two versions. */
 static int layout_check(const struct kvpull_hello *hello,
 			struct kvpull_refusal *refusal)
@@ -149,9 +136,7 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 		       struct kvpull_refusal *refusal)
 {
 	struct kvpull_hello *hello = progress->hello;
-	const uint8_t *key = progress->facts->config.key_set ?
-				     progress->facts->config.key :
-				     NULL;
+	const uint8_t *key = kvpull_config_key(&progress->facts->config);
 	int code;
 
 	if (!kvpull_progress_trusts(progress, progress->callers[index].route,
@@ -163,8 +148,10 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 	code = kvpull_handshake_get_hello(event->data, event->data_bytes, key,
 					  progress->callers[index].nonce,
 					  hello);
-	if (code == KVPULL_EVERSION)
-		return refuse_version(refusal, hello);
+	if (code == KVPULL_EVERSION) {
+		kvpull_refusal_version(refusal, &hello->sealed);
+		return code;
+	}
 	if (code) {
 		refusal_set(refusal, code,
 			    code == KVPULL_EAUTH ? "key_file" : "hello",
@@ -292,7 +279,7 @@ static void caller_admit(struct kvpull_progress *progress, uint32_t index,
 	welcome_fill(progress);
 	byte_count = kvpull_handshake_put_welcome(
 		progress->message, KVPULL_MESSAGE_BYTES_MAX, progress->welcome,
-		config->key_set ? config->key : NULL, progress->hello->nonce);
+		kvpull_config_key(config), progress->hello->nonce);
 	code = byte_count ? transport->ops->admit(transport, caller->handle,
 						  progress->message, byte_count,
 						  &ring) :

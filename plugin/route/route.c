@@ -206,16 +206,6 @@ int kvpull_routes_choose(const struct kvpull_routes *routes,
 	return KVPULL_EROUTE;
 }
 
-const struct kvpull_route *
-kvpull_routes_of_caller(const struct kvpull_routes *routes, uint32_t place)
-{
-	uint32_t at = routes->count - 1;
-
-	while (at && place < routes->list[at].caller_first)
-		at--;
-	return &routes->list[at];
-}
-
 int kvpull_routes_poll(struct kvpull_routes *routes, uint32_t turn,
 		       uint64_t now_ns, struct kvpull_event *events,
 		       uint32_t capacity, const struct kvpull_route **route)

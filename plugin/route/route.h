@@ -92,9 +92,6 @@ struct kvpull_route_choice {
 int KVPULL_MUST_CHECK kvpull_routes_choose(const struct kvpull_routes *routes,
 					   const char *addresses,
 					   struct kvpull_route_choice *choice);
-/* Of a caller's place among those of all routes. */
-const struct kvpull_route *
-kvpull_routes_of_caller(const struct kvpull_routes *routes, uint32_t place);
 
 /*
  * A round is `count` turns, in each of which one route works; another one

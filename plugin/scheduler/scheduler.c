@@ -60,7 +60,7 @@ static void init_consumer(struct kvpull_scheduler *scheduler,
 	demand->stats = &scheduler->stats;
 	demand->scratch = scheduler->ticket;
 	demand->scratch_bytes = scheduler->ticket_bytes;
-	demand->ticket_key = config->key_set ? scheduler->config.key : NULL;
+	demand->ticket_key = kvpull_config_key(&scheduler->config);
 	demand->lease_ns = config->lease_ms * KVPULL_NS_PER_MS;
 	demand->ranks_all = ranks_all;
 	demand->share_prefix = config->share_prefix;
@@ -175,8 +175,9 @@ static uint32_t index_of(const struct kvpull_scheduler *scheduler,
 	return (uint32_t)(request - scheduler->requests);
 }
 
-void kvpull_scheduler_remove(struct kvpull_scheduler *scheduler,
-			     struct kvpull_scheduler_request *request)
+/* It finished and its pull has ended. */
+static void request_remove(struct kvpull_scheduler *scheduler,
+			   struct kvpull_scheduler_request *request)
 {
 	const uint32_t index = index_of(scheduler, request);
 
@@ -193,7 +194,7 @@ void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
 	kvpull_index_list_remove(&scheduler->owing,
 				 index_of(scheduler, request));
 	if (request->finished)
-		kvpull_scheduler_remove(scheduler, request);
+		request_remove(scheduler, request);
 }
 
 static int may_say(struct kvpull_scheduler *scheduler,
@@ -382,7 +383,7 @@ static void finish_consumer(struct kvpull_scheduler *scheduler,
 {
 	kvpull_demand_leave(&scheduler->demand, &request->user, request->key);
 	if (request->user.state != KVPULL_USER_PULLING) {
-		kvpull_scheduler_remove(scheduler, request);
+		request_remove(scheduler, request);
 		return;
 	}
 	request->finished = 1;

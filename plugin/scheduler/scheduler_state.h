@@ -88,10 +88,6 @@ void kvpull_scheduler_tick(struct kvpull_scheduler *scheduler, uint64_t now_ns);
 struct kvpull_scheduler_request *
 kvpull_scheduler_find(struct kvpull_scheduler *scheduler, uint64_t key);
 
-/* It finished and its pull has ended. */
-void kvpull_scheduler_remove(struct kvpull_scheduler *scheduler,
-			     struct kvpull_scheduler_request *request);
-
 /* The last rank reported its pull. */
 void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
 				 struct kvpull_scheduler_request *request);
