@@ -174,20 +174,6 @@ struct kvpull_finish {
 #define KVPULL_RESET_FORGET 1u /* families and pulled tickets */
 #define KVPULL_RESET_REVOKE 2u /* end every hold */
 
-/* Kinds of a counter. */
-#define KVPULL_COUNTER_TOTAL 0u /* what happened; ranks add up */
-#define KVPULL_COUNTER_LIVE 1u  /* what is now; ranks add up */
-#define KVPULL_COUNTER_PEAK 2u  /* the most since the last reset */
-
-/** One thing that a half counts. Texts live as long as the library. */
-struct kvpull_counter {
-	const char *name; /* "holds_taken"; never another in a later minor */
-	const char *help; /* one line */
-	uint64_t value;
-	uint32_t kind; /* KVPULL_COUNTER_* */
-	uint32_t reserved;
-};
-
 /** Counters since open, or since the last call with reset. */
 struct kvpull_scheduler_stats {
 	size_t struct_size;
@@ -374,44 +360,6 @@ struct kvpull_scheduler_ops {
 			     struct kvpull_worker *worker);
 };
 
-/* Region kinds. */
-#define KVPULL_REGION_PROVIDED 0u /* in memory of one memory_alloc() */
-#define KVPULL_REGION_FOREIGN 1u  /* host memory of the engine's own */
-#define KVPULL_REGION_STAGED 2u   /* refused in this minor */
-#define KVPULL_REGION_DMABUF 3u   /* device memory: over verbs alone */
-#define KVPULL_REGION_FILE 4u     /* an unnamed file of this incarnation */
-
-/**
- * Memory that blocks lie in; or a file, that consumers on this node read.
- *
- * A file is made by this worker for itself (O_TMPFILE, or made and unlinked; a
- * memfd will do), belongs to the process's uid, is as long as fd_offset + bytes
- * when it is registered, and open for reading. Its mode becomes 0444; fd stays
- * the engine's, who may close it. The engine writes blocks to it, by pwrite()
- * or a shared mapping, before request_finished() says that they are held (or
- * before hold_ready()); from then on they stay as they are until the hold has
- * ended, and the file is never made shorter. A consumer never pulls into one.
- *
- * A dmabuf is memory of a device that RDMA reads and writes without the CPU. A
- * worker with one uses no shared memory: peers on its node are read over verbs,
- * too. regions_register() says KVPULL_EUNSUPPORTED where the RDMA device or a
- * driver cannot; fd is the engine's, who may close it after. In this minor it is
- * refused (KVPULL_EUNSUPPORTED) unless the key dmabuf is unsafe-test: nothing
- * flushes the device's memory before LOADED yet, nor orders it against the
- * device's own kernels, so that a pull could be reported before its bytes are
- * there.
- */
-struct kvpull_region {
-	size_t struct_size;
-	uint32_t kind;
-	int32_t fd; /* file, dmabuf; else -1 */
-	void *base; /* memory; dmabuf: the device's address; NULL for a file */
-	uint64_t fd_offset; /* file, dmabuf: where the region begins in it */
-	uint64_t bytes;
-	uint32_t device; /* dmabuf: index of the device */
-	uint32_t reserved;
-};
-
 /**
  * Where the blocks of one group's layers lie in a region. Byte b of row w of
  * head h of block k of layer l is at
@@ -469,18 +417,6 @@ struct kvpull_regions {
 	const struct kvpull_cache *caches;   /* [cache_count] */
 	uint32_t region_count;               /* 1 .. KVPULL_REGIONS_MAX */
 	uint32_t cache_count;                /* 1 .. KVPULL_CACHES_MAX */
-};
-
-#define KVPULL_MEMORY_HUGE 1u /* huge pages if the kernel grants them */
-
-struct kvpull_memory {
-	size_t struct_size;
-	void *base; /* 2 MiB aligned, zeroed */
-	uint64_t bytes;
-	uint64_t huge_bytes; /* of these, on huge pages */
-	uint64_t took_ns;
-	int32_t fd; /* owned by the worker: do not close */
-	uint32_t reserved;
 };
 
 /* Kinds of a poll record. */

@@ -194,6 +194,12 @@ static int peer_fails(const struct kvpull_remote *remote)
 	       (!was_cut || remote->attempts >= CUT_ATTEMPTS_MAX);
 }
 
+static struct kvpull_claim *claim_of(const struct kvpull_progress *progress,
+				     const struct kvpull_pull *pull)
+{
+	return &progress->claims[pull->order->claim];
+}
+
 /* 0: all ranks are connected; KVPULL_EAGAIN: not yet; else the error. */
 static int peers_ready(const struct kvpull_progress *progress,
 		       const struct kvpull_claim *claim)
@@ -258,8 +264,7 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 		     uint32_t rank_index)
 {
 	struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim =
-		&progress->claims[pull->order->claim];
+	const struct kvpull_claim *claim = claim_of(progress, pull);
 	const uint32_t peer = claim->ranks[rank_index].peer;
 	const struct kvpull_plan *plan = &progress->remotes[peer].plan;
 	const uint32_t at = kvpull_index_pool_peek(&progress->part_pool);
@@ -297,12 +302,10 @@ static int part_make(struct kvpull_progress *progress, uint32_t index,
 static int has_room(const struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim =
-		&progress->claims[pull->order->claim];
 
 	return progress->part_count_max -
 		       kvpull_index_pool_used(&progress->part_pool) >=
-	       claim->order->rank_count;
+	       claim_of(progress, pull)->order->rank_count;
 }
 
 /*
@@ -312,8 +315,7 @@ static int has_room(const struct kvpull_progress *progress, uint32_t index)
 static int parts_make(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
-	const struct kvpull_claim *claim =
-		&progress->claims[pull->order->claim];
+	const struct kvpull_claim *claim = claim_of(progress, pull);
 	uint32_t rank;
 	int code = 0;
 
@@ -332,8 +334,7 @@ static int part_judge(const struct kvpull_progress *progress,
 		      const struct kvpull_pull *pull,
 		      const struct kvpull_part *part)
 {
-	const struct kvpull_claim *claim =
-		&progress->claims[pull->order->claim];
+	const struct kvpull_claim *claim = claim_of(progress, pull);
 
 	if (!kvpull_revocation_is_live(
 		    &part->entry, claim->order->ranks[part->rank].incarnation,
@@ -439,7 +440,7 @@ static int parts_check(struct kvpull_progress *progress,
 static int step_connect(struct kvpull_progress *progress, uint32_t index)
 {
 	struct kvpull_pull *pull = &progress->pulls[index];
-	int code = peers_ready(progress, &progress->claims[pull->order->claim]);
+	int code = peers_ready(progress, claim_of(progress, pull));
 
 	if (code == KVPULL_EAGAIN)
 		return again_wait(progress, index);
@@ -668,13 +669,6 @@ static void again_turns(struct kvpull_progress *progress, uint64_t now_ns)
 		kvpull_progress_timer(progress, now_ns + READY_NS);
 }
 
-static int is_late(const struct kvpull_progress *progress, uint32_t at,
-		   uint64_t now_ns)
-{
-	return at < progress->live_count &&
-	       now_ns >= progress->pulls[progress->live[at]].order->deadline_ns;
-}
-
 static void deadlines_look(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	uint32_t left = LOOKS_MAX;
@@ -687,7 +681,9 @@ static void deadlines_look(struct kvpull_progress *progress, uint64_t now_ns)
 	for (; progress->deadline_left && left--; progress->deadline_left--) {
 		const uint32_t at = progress->deadline_left - 1;
 
-		if (is_late(progress, at, now_ns))
+		if (at < progress->live_count &&
+		    now_ns >= progress->pulls[progress->live[at]]
+				      .order->deadline_ns)
 			pull_fail(progress, progress->live[at],
 				  KVPULL_EDEADLINE);
 	}

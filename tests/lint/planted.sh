@@ -86,8 +86,8 @@ rows=(
 	rooms 'asks for pthread_create' plugin/bytes/thread.c
 	'#include <pthread.h>\nint bytes_run(pthread_t *t, void *(*f)(void *))\n{\n\treturn pthread_create(t, 0, f, 0);\n}\n'
 	rooms 'asks for shm_open_it' plugin/hold/two.c 'int shm_open_it(void);\nint hold_shm(void)\n{\n\treturn shm_open_it();\n}\n'
-	sizes 'function of' plugin/hold/one.c "int hold_long(void)\n{\n$(printf 'a;\\n%.0s' {1..90})}\n"
-	sizes 'has more than' plugin/hold/hold.h "$(printf '/* */\\n%.0s' {1..900})"
+	sizes 'function of' plugin/hold/one.c "int hold_long(void)\n{\n$(printf 'a;\\n%.0s' {1..61})}\n"
+	sizes 'has more than' plugin/hold/hold.h "$(printf '/* */\\n%.0s' {1..701})"
 )
 for ((at = 0; at < ${#rows[@]}; at += 4)); do
 	planted "${rows[@]:at:4}"

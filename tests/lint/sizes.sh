@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A C file has at most 800 lines, a function at most 70 from its brace to its
-# brace. Tables of tests/abi do not count.
+# A C file has at most 700 lines, a function at most 60 from its brace to its
+# brace; of the tests 800 and 70. Tables of tests/abi do not count.
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck disable=SC2016 # $0 is awk's
-tests/lint/files.sh c h | xargs awk -v file_max=800 -v function_max=70 '
+tests/lint/files.sh c h | xargs awk '
 function complain(text)
 {
 	print "sizes: " text
@@ -13,6 +13,9 @@ function complain(text)
 FNR == 1 {
 	files++
 	begin = 0
+	is_test = FILENAME ~ /^tests\//
+	file_max = is_test ? 800 : 700
+	function_max = is_test ? 70 : 60
 }
 # Kernel style: a function, and only a function, has its braces in column 0.
 /^\{/ {
