@@ -52,6 +52,7 @@ static void ends_lose(const struct kvpull_verbs_connect *connect,
 	}
 }
 
+/* Nothing else says that an address was taken away. */
 static void addresses_look(struct kvpull_verbs_connect *connect,
 			   const struct match *match)
 {
@@ -90,7 +91,6 @@ static void event_take(struct kvpull_verbs_connect *connect,
 						  "found broken by its driver");
 		break;
 	case IBV_EVENT_GID_CHANGE:
-		/* What was taken away leads nowhere, and nobody else says so. */
 		addresses_look(connect, match);
 		break;
 	case IBV_EVENT_PORT_ERR:

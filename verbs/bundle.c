@@ -152,7 +152,7 @@ int kvpull_verbs_bundle_open(const struct kvpull_verbs_bundle *bundle,
 	struct kvpull_keys *keys = &bundle->shared->regions[end->device].keys;
 	int code;
 
-	/* Access is the last that is given: nobody has it who is refused. */
+	/* Access is given last, so that a caller that is refused never had it. */
 	memcpy(keys->token, bundle->token, sizeof(keys->token));
 	code = kvpull_verbs_end_say(end, &end->keys_out, bytes,
 				    kvpull_keys_put(bytes, keys));

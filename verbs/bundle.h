@@ -12,7 +12,7 @@
  * ENDING   no rail is left, or all are given up; each is flushed; reads end,
  *          then PEER_DOWN                      CALLER_DOWN
  * DOWN     -                                   admitted, reported: forget()
- * GONE     reported, or nobody to tell: free at next poll
+ * GONE     reported, or the owner never knew: free at next poll
  *
  * Frames go by one rail, the first; when it is lost, by another that is in.
  * Notifications are numbered, and kept until they are acknowledged: what was

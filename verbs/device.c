@@ -141,7 +141,7 @@ static int is_taken(const struct search *search, const struct candidate *found)
 	for (i = 0; i < search->taken_count; i++) {
 		const struct kvpull_verbs_device *other = &search->taken[i];
 
-		/* Closed: its own place may be what is looked for. */
+		/* A closed one takes no place: it may be what is looked for. */
 		if (!other->context)
 			continue;
 		if (search->address[0] ?
@@ -452,7 +452,7 @@ int kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
 
 	quiet.log = &silent;
 	code = device_open(device, &search, old.rail);
-	/* A port whose address is not there yet has a lesser one. */
+	/* While its address is missing the port has a lesser GID only. */
 	if (!code && device->rank < old.rank) {
 		kvpull_verbs_device_close(device);
 		code = KVPULL_EUNSUPPORTED;
@@ -539,7 +539,7 @@ kvpull_verbs_device_register(const struct kvpull_verbs_device *device,
 	struct ibv_mr *memory =
 		fabric->ibv.reg_mr(device->pd, base, bytes, access);
 
-	/* Libraries before rdma-core 28 hand the flag on to who refuses it. */
+	/* Libraries before rdma-core 28 hand the flag on, and it is refused. */
 	if (!memory && errno == EINVAL && access & IBV_ACCESS_RELAXED_ORDERING)
 		memory = fabric->ibv.reg_mr(
 			device->pd, base, bytes,

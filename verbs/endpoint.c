@@ -174,7 +174,7 @@ void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
 void kvpull_verbs_end_settle(struct kvpull_verbs_end *end)
 {
 	const struct kvpull_verbs_shared *shared = end->shared;
-	/* Nothing that matters is in flight by who was not let in. */
+	/* A caller that was not admitted has nothing in flight that matters. */
 	const int quiet =
 		!end->qp || (end->done == end->posted && !end->receive_open) ||
 		(end->role == KVPULL_VERBS_CALLER && !end->bundle->ring);
@@ -359,9 +359,10 @@ static void batch_push(struct kvpull_verbs_end *end,
 }
 
 /*
- * Of the part of a post that was taken none is signalled, and its end must be
- * told all the same: its last one goes once more, in the slot of the first that
- * was refused. Return: how many were posted: 1, or 0 if the queue is full.
+ * The device took the first requests of a post and refused the others, among
+ * them the only one that was to be signalled. So that the end of those that were
+ * taken is seen, the last of them is posted once more, signalled. Return: how
+ * many were posted: 1, or 0 if the queue is full.
  */
 static uint32_t tail_post(struct kvpull_verbs_end *end,
 			  struct ibv_send_wr *last)
@@ -407,7 +408,7 @@ int kvpull_verbs_end_post(struct kvpull_verbs_end *end,
 		end->signalled = end->posted;
 	if (!failed)
 		return 0;
-	/* A full queue is told of as it empties; another one is not full. */
+	/* A full queue signals as it empties; without that the error is real. */
 	if ((failed == ENOMEM || failed == EAGAIN) &&
 	    end->signalled > end->done) {
 		end->shared->counts.post_busy++;

@@ -91,8 +91,8 @@ struct kvpull_verbs_bundle;
 enum kvpull_verbs_bell {
 	KVPULL_BELL_OFF = 0,
 	KVPULL_BELL_ARMED, /* what was there before may make no event */
-	KVPULL_BELL_EMPTY, /* and looked at since: whatever comes makes one */
-	KVPULL_BELL_RANG   /* something came: its event is unread */
+	KVPULL_BELL_EMPTY, /* and polled empty since: the next one makes an event */
+	KVPULL_BELL_RANG /* something came: its event is unread */
 };
 
 struct kvpull_verbs_end {

@@ -91,7 +91,7 @@ struct kvpull_keys {
 	/* The same by each rail. */
 	uint32_t region_count;
 	uint32_t slot_count;
-	/* Who shows it may add rails to the connection; zero: nobody may. */
+	/* A caller that shows it may add rails; zero: none may. */
 	uint64_t token[2];
 	uint32_t mr_shift;
 	uint32_t reserved;

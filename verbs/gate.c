@@ -51,7 +51,7 @@ int kvpull_verbs_gate_pass(const struct kvpull_verbs_connect *connect,
 		return 0;
 	if (shared->now_ns - goes->since_ns < KVPULL_VERBS_WAITING_NS)
 		return KVPULL_EFULL;
-	/* In silence: of a flood its refusals are said, once a second. */
+	/* Not logged: of a flood the refusals are, once a second. */
 	kvpull_verbs_bundle_lose(goes, KVPULL_EPEER, NULL);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariant: only kvpull_verbs_pair_open() lets the other side reach memory.
- * What the CM proposes for that is not taken, and its retries are our own: a
- * stranger would have us try for ever.
+ * The access and the retry counts that the CM proposes are replaced by our own:
+ * a stranger could have us retry for ever.
  */
 #include "verbs/pair.h"
 

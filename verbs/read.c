@@ -95,7 +95,7 @@ static void read_end(struct kvpull_verbs_reads *reads,
 	own->state = KVPULL_VERBS_READ_ENDED;
 }
 
-/* Of a bundle without a rail; what was only cut is read on by the next. */
+/* Why no read can start; EABORTED: it can go on over the next connection. */
 static int lost_code(const struct kvpull_verbs_bundle *bundle)
 {
 	return bundle->code == KVPULL_EABORTED ? KVPULL_EABORTED : KVPULL_EPEER;
@@ -249,7 +249,7 @@ int kvpull_verbs_read_check(struct kvpull_verbs_reads *reads, uint32_t peer,
 		     read->slot_count &&
 			     read->slot_count <=
 				     reads->shared->params.slots_max);
-	/* The slots are the ticket's or a directory's: whoever made it. */
+	/* The slots are a ticket's or a directory's, and not to be trusted. */
 	for (at = 0; is_in && at < read->slot_count; at++)
 		if (read->slots[at] >=
 		    kvpull_verbs_bundle_first(bundle)->keys.slot_count)
@@ -551,7 +551,7 @@ void kvpull_verbs_read_over(struct kvpull_verbs_reads *reads,
 		reads->shared->counts.completions++;
 	if (own->cancelled && !own->rail_open[end->rail]) {
 		end->cancels_open--;
-		/* Those behind it began later. */
+		/* The cancelled reads behind it began later: their time begins now. */
 		end->cancel_max_ns =
 			end->shared->now_ns +
 			KVPULL_VERBS_FLUSH_TIMES * end->shared->params.flush_ns;
@@ -589,7 +589,7 @@ void kvpull_verbs_reads_move(struct kvpull_verbs_reads *reads,
 	}
 }
 
-/* What came from the read's begin on: to the first byte that is still owed. */
+/* How many bytes from the read's begin on have come without a gap. */
 static void done_count(struct kvpull_verbs_reads *reads,
 		       const struct kvpull_verbs_bundle *bundle)
 {

@@ -49,7 +49,7 @@ static void piece_take(struct kvpull_verbs_end *end,
 	    (frame->kind == KVPULL_FRAME_MESSAGE && end->joins) ||
 	    (frame->kind == KVPULL_FRAME_KEYS &&
 	     (end->role == KVPULL_VERBS_CALLER || end->keys_known))) {
-		/* Once in, nobody has a message to say: it is dropped. */
+		/* After admission there are no messages: this one is dropped. */
 		if (end->state == KVPULL_VERBS_OPEN)
 			bad_frame(end, "a message that has no place");
 		return;
@@ -91,8 +91,9 @@ static int ring_push(const struct kvpull_verbs_end *end)
 }
 
 /*
- * By whichever rail a number comes first, there it is taken. Without room it is
- * offered again at the next poll; nothing else is taken from that rail before.
+ * A note is taken from the rail that brings its number first. When the ring is
+ * full it is offered again at the next poll, and nothing else is taken from that
+ * rail until then.
  */
 static void note_offer(struct kvpull_verbs_end *end)
 {
@@ -122,7 +123,7 @@ static void frame_take(struct kvpull_verbs_end *end,
 		       const struct kvpull_frame *frame,
 		       struct kvpull_verbs_events *events)
 {
-	/* Whatever state it is in: none was given to who was not let in. */
+	/* NULL until the caller was admitted, in whatever state the rail is. */
 	struct kvpull_ring_writer *ring = end->bundle->ring;
 
 	end->heard_ns = end->shared->now_ns;
@@ -218,9 +219,9 @@ static void call_tell(struct kvpull_verbs_bundle *bundle,
 }
 
 /*
- * A dead host says nothing: whoever was silent for long is asked. Who took the
- * question, or a frame before it, and died before the answer, cannot be asked
- * again: no second heartbeat goes out, or there is no credit for one.
+ * A dead host says nothing, so one that was silent for long is asked by a
+ * heartbeat. If it died after its device took a frame, no second heartbeat goes
+ * out, or there is no credit for one: then it is lost after ANSWER_NS.
  */
 static void probe(struct kvpull_verbs_end *end, uint64_t now_ns)
 {
@@ -232,7 +233,7 @@ static void probe(struct kvpull_verbs_end *end, uint64_t now_ns)
 	end->beat_wanted = 1;
 }
 
-/* Cancelled reads end soon, or their queue pair does. */
+/* Cancelled reads that do not end soon cost the queue pair. */
 static void cancels_cut(struct kvpull_verbs_end *end, uint64_t now_ns)
 {
 	if (end->state != KVPULL_VERBS_IN || !end->cancels_open ||
@@ -345,8 +346,8 @@ static int rail_run(const struct kvpull_verbs_run *run,
 }
 
 /*
- * The owner hears of notes first, and polls again: they are answered then, or
- * when the other side has used half of its credits.
+ * Notes are acknowledged in the next poll, after the owner has heard of them; at
+ * once when the other side has used half of its credits.
  */
 static void rail_pump(struct kvpull_verbs_end *end,
 		      struct kvpull_verbs_events *events)
@@ -437,7 +438,7 @@ static int end_arm(struct kvpull_verbs_end *end)
 {
 	if (end->paused || end->hung_up)
 		return 1;
-	/* Its time is soon: no event comes of room in a ring. */
+	/* No event tells that the ring has room again: the timer does. */
 	if (end->stalled)
 		return 0;
 	/*
@@ -455,7 +456,7 @@ static int end_arm(struct kvpull_verbs_end *end)
 		kvpull_verbs_end_lose(end, KVPULL_EPEER,
 				      "arming the completion queue");
 	}
-	/* What came before it was armed makes no event: look once more. */
+	/* A completion from before that makes no event: poll once more. */
 	return 1;
 }
 

@@ -336,7 +336,7 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	bundles_run(verbs, &told);
 	if (!kvpull_verbs_watch_is_due(&verbs->watch, told.count))
 		return (int)told.count;
-	/* Whoever was told something polls again; it may look at an inbox now. */
+	/* With events told, the owner may still look at an inbox: next poll. */
 	if (kvpull_verbs_watch_look(&verbs->watch) && !told.count)
 		bundles_run(verbs, &told);
 	return (int)told.count;
@@ -403,7 +403,7 @@ static int notes_left(const struct verbs *verbs)
 	return 0;
 }
 
-/* For whoever judges the route's economy: work requests, doorbells a byte. */
+/* By these the route's cost is judged: work requests, doorbells a byte. */
 static void counts_say(const struct verbs *verbs)
 {
 	const struct kvpull_verbs_counts *counts = &verbs->shared.counts;

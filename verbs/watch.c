@@ -97,7 +97,7 @@ static uint32_t armed_count(const struct kvpull_verbs_connect *connect,
 	return count;
 }
 
-/* The last read would tell that it is empty: it is left out. */
+/* As many reads as queues are armed: one more would only find it empty. */
 static void channel_clear(const struct kvpull_verbs_watch *watch,
 			  uint32_t index)
 {
@@ -130,7 +130,7 @@ static void async_clear(const struct kvpull_verbs_watch *watch, uint32_t device)
 				       .context->async_fd);
 }
 
-/* Its time came after this poll's, perhaps: it is to be set once more. */
+/* It may have fired for a time after this poll's, so it is set again. */
 static void timer_clear(struct kvpull_verbs_watch *watch)
 {
 	uint64_t ignored;
@@ -145,7 +145,7 @@ int kvpull_verbs_watch_is_due(struct kvpull_verbs_watch *watch,
 	if (++watch->polls < LOOK_POLLS && !watch->look_now &&
 	    watch->connect->shared->now_ns - watch->looked_ns < LOOK_NS)
 		return 0;
-	/* Whoever is told something hears of it at once: it polls again soon. */
+	/* A poll that has events returns at once: its caller polls again soon. */
 	if (told_count && watch->passed_over < LOOK_WAITS_MAX) {
 		watch->passed_over++;
 		return 0;

@@ -276,7 +276,7 @@ struct kvpull_transport_ops {
 			   const void *bytes, size_t byte_count);
 	/*
 	 * Let a caller in: a fresh ring is made for it, and the welcome sent.
-	 * What it notifies of and its beats come there, and nowhere else; *ring
+	 * Its notifications and heartbeats come by that ring alone; *ring
 	 * may be drained by another thread until forget(). 0, KVPULL_ENOMEM,
 	 * KVPULL_EPEER; KVPULL_EAGAIN: out of memory or descriptors for now.
 	 */

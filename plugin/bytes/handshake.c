@@ -165,7 +165,7 @@ static int refusal_code_is_good(const void *member)
 	}
 }
 
-/* Whoever lets us in sets our pace: a beat each third of its lease. */
+/* The producer's lease sets the pace: a heartbeat each third of it. */
 /* clang-format off */
 static const struct kvpull_field welcome_fields[] = {
 	KVPULL_FIELD_OF(U64, struct kvpull_welcome, incarnation, .min = 1),

@@ -388,7 +388,7 @@ int kvpull_step_peek_command(struct kvpull_wire_reader *reader,
 			  scratch->unknown);
 	if (code)
 		return code;
-	/* Groups that are not there are empty to whoever walks them all. */
+	/* The groups that were not sent are empty ones. */
 	for (i = command->group_count; i < KVPULL_GROUPS_MAX; i++)
 		command->group_first[i + 1] = command->group_first[i];
 	return 0;

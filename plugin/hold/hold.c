@@ -80,9 +80,9 @@ static int was_claimed_before(const struct kvpull_holds *holds,
 }
 
 /*
- * A rank that is not there owes nothing on it, also when it is there again:
- * another worker was not told of it, and the same one claims it itself, or had
- * said its last word before.
+ * A rank that is not connected when its instance first claims owes nothing. If
+ * it comes back, it is another worker that was never told of the ticket, or the
+ * same one, which claims it itself or has released it already.
  */
 static struct claim claim_new(const struct kvpull_holds *holds,
 			      const struct hold *hold,
@@ -121,7 +121,7 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 	hold_word_said(hold, input->lease_now_ns);
 	hold_show_claim(holds, hold, input->instance, input->rank, input->kind);
 	if (input->kind == KVPULL_NOTE_CLAIM) {
-		/* Whatever was its last word before, it owes one now. */
+		/* Also after a release: it owes a new one. */
 		claim->released &= ~bit;
 		claim->claimed |= (uint32_t)bit;
 		if (bit >> 32)
@@ -213,7 +213,7 @@ static void action_report(struct kvpull_holds *holds, uint32_t slot)
 	else
 		kvpull_holds_prefetch(holds, holds->ended_first);
 	hold_show_report(holds, slot);
-	/* What its end has cleared is not touched: the claims, `tag`. */
+	/* action_end() has cleared the claims and `tag` already. */
 	hold->key = hold->taken_ns = hold->word_ns = 0;
 	hold->link = 0;
 	hold->reason = 0;
@@ -243,7 +243,7 @@ static void state_set(struct kvpull_holds *holds, uint32_t slot, uint8_t next)
 	holds->live_count--;
 	holds->live[hold->link] = holds->live[holds->live_count];
 	holds->holds[holds->live[hold->link]].link = hold->link;
-	/* What is left in the heap is stale: nothing may wake for it. */
+	/* All that is left in the heap is stale: nothing may wake for it. */
 	if (!holds->live_count)
 		kvpull_leases_clear(&holds->leases);
 }
@@ -422,7 +422,7 @@ int kvpull_holds_take(struct kvpull_holds *holds, uint32_t slot,
 	result = hold_apply(holds, slot, HOLD_EV_TAKE, &input);
 	if (result)
 		return result;
-	/* Revoked while staged: its blocks went with the others'. Own word. */
+	/* Revoked while it was staged. We wrote it ourselves: relaxed will do. */
 	revoked = atomic_load_explicit(&holds->entries[slot].revoked,
 				       memory_order_relaxed);
 	if (revoked >= generation)

@@ -13,8 +13,8 @@
  * incomplete; at the end of its lease; at hold_max; or when told to.
  * A rank that died counts as having released what its instance had claimed by
  * then, and what that claims until the rank joins again; when the last rank of
- * an instance died, so did those that never joined. Who claims after its last
- * word, or after its death, owes another.
+ * an instance died, so did those that never joined. A rank that claims again
+ * after its release, or after its death, owes another release.
  * A hold's lease runs from the last word on it, and is renewed by the ranks
  * that have claimed it themselves and owe a release. A rank that never claimed
  * renews nothing: whether it was ever told of the ticket nobody can say, so it

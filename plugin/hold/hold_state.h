@@ -190,7 +190,7 @@ struct hold_input {
 	int32_t reason;
 };
 
-/* Its lease runs from the last one on, who or what ever said it. */
+/* The lease runs from the last word on, whoever said it. */
 static inline void hold_word_said(struct hold *hold, uint64_t lease_now_ns)
 {
 	if (lease_now_ns > hold->word_ns)

@@ -186,7 +186,7 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			if (rank->peer != peer ||
 			    rank->state > KVPULL_RANK_SAID)
 				continue;
-			/* Another life of the connection: say it again. */
+			/* On a new connection it is said again. */
 			rank->state = KVPULL_RANK_NEW;
 			progress->listed_count -= rank->listed;
 			rank->listed = 0;
@@ -241,7 +241,7 @@ static int is_taken(const struct kvpull_remote *remote,
 	return remote->notes_said - rank->note >= open;
 }
 
-/* Return: 1 if the rank is nobody's any more; no hold of it can be left. */
+/* Return: 1 if it is given up, since no hold of it can be left. */
 static int rank_expires(struct kvpull_progress *progress,
 			struct kvpull_claim *claim,
 			struct kvpull_claim_rank *rank, uint64_t now_ns)
@@ -446,7 +446,7 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 		work_run(progress, &progress->claim_room, now_ns);
 	}
 	work_run(progress, &progress->claim_work, now_ns);
-	/* What was said just now tells of what was taken before. */
+	/* After what was said: peers may have taken earlier notes meanwhile. */
 	if (progress->listed_count && now_ns >= progress->lists_ns) {
 		lists_run(progress, now_ns);
 		work_run(progress, &progress->claim_work, now_ns);

@@ -133,7 +133,7 @@ struct kvpull_rank_list {
 /* A producer rank that we read. */
 struct kvpull_remote {
 	uint64_t incarnation; /* wanted; 0: free */
-	uint64_t self; /* who we are there: another one after a give-up */
+	uint64_t self; /* our incarnation in its hello: a new one after a give-up */
 	enum kvpull_remote_state state;
 	int32_t code;         /* why WAIT or GONE */
 	uint32_t handle;      /* route's peer index */
@@ -161,7 +161,7 @@ struct kvpull_remote {
 	struct kvpull_plan plan;
 };
 
-/* Who calls us; once let in, a consumer: its slot in the handover is filled. */
+/* A caller; once it is let in, its slot in the handover is a consumer's. */
 enum kvpull_caller_state {
 	KVPULL_CALLER_FREE = 0,
 	KVPULL_CALLER_CHALLENGED,
@@ -274,7 +274,7 @@ void kvpull_show_consumer_gone(struct kvpull_progress *progress,
 			       uint32_t index);
 /* Its row, whatever changed. */
 void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index);
-/* It is connected: who it says it is. */
+/* It is connected, and has said which rank it is. */
 void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index);
 void kvpull_show_peer_down(struct kvpull_progress *progress, uint32_t index,
 			   int32_t code);

@@ -633,7 +633,7 @@ void kvpull_pull_event(struct kvpull_progress *progress,
 		pull_step(progress, part->pull);
 }
 
-/* Parts came free: whoever waits for them, in order. */
+/* Parts came free: the pulls that wait for them go on, in order. */
 static void parts_turns(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	const struct kvpull_index_list *list = &progress->parts_waits;
@@ -648,7 +648,7 @@ static void parts_turns(struct kvpull_progress *progress, uint64_t now_ns)
 		kvpull_progress_timer(progress, now_ns);
 }
 
-/* Something has changed for whoever waits for something else: each once. */
+/* Something else has changed: each pull that waits is looked at once. */
 static void again_turns(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	const struct kvpull_index_list *list = &progress->again_waits;
@@ -696,7 +696,7 @@ void kvpull_pull_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	if (!progress->live_count)
 		return;
-	/* Who is too late is not begun. */
+	/* One that is too late is not begun. */
 	deadlines_look(progress, now_ns);
 	parts_turns(progress, now_ns);
 	again_turns(progress, now_ns);

@@ -11,11 +11,11 @@
  * UP          down -> WAIT
  * GONE        a claim after retry_ns -> WAIT; evicted when its entry is needed
  *
- * Whoever is GONE has its claims given up: their releases will not be said. So
- * it must not know us again as the one who claimed, if it lives and we call it
- * once more: its greeting then has another name (self) than the last one, and
- * the peer ends what that one had, as of a worker that was restarted. It is
- * also another one when the entry was used for others meanwhile.
+ * The claims on a peer that is GONE are given up: their releases will not be
+ * said. If it lives after all and is called again, it must not take us for the
+ * one that claimed: the hello then carries another incarnation (self), and the
+ * peer ends what the former one had, as of a worker that was restarted. The same
+ * holds when the entry was used for other peers meanwhile.
  *
  * Timers: retry_ns starts at a failed connect and fires the next one;
  * greeted_ns bounds the handshake; beat_ns fires every third of the peer's
@@ -105,7 +105,7 @@ static uint64_t self_next(struct kvpull_progress *progress)
 	       (++progress->selves & lives);
 }
 
-/* What failed when nobody wanted it is no answer to who does. */
+/* A failure from a time when nobody waited for it does not count now. */
 static void known_find(struct kvpull_progress *progress,
 		       struct kvpull_remote *remote, uint64_t now_ns)
 {

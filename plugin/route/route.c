@@ -125,7 +125,7 @@ int kvpull_routes_serve(struct kvpull_routes *routes,
 		if (devices_only && !transport->ops->reads_devices)
 			continue;
 		code = transport->ops->serve(transport, serve);
-		/* Where it is refused, other memory may be tried next. */
+		/* The preferred one refused: the engine may try other memory. */
 		if (code && !served)
 			return code;
 		if (code)
@@ -197,7 +197,7 @@ int kvpull_routes_choose(const struct kvpull_routes *routes,
 		choice->route = &routes->list[at];
 		if (!code && transport->ops->near)
 			choice->why = transport->ops->near;
-		/* Who cannot tell now is not passed over for a slower one. */
+		/* One that cannot tell now is not passed over for a slower one. */
 		if (!code || code == KVPULL_EAGAIN)
 			return code;
 		if (transport->ops->far)
@@ -216,7 +216,7 @@ int kvpull_routes_poll(struct kvpull_routes *routes, uint32_t turn,
 	transport = (*route)->transport;
 	if (turn + 1 == routes->count)
 		routes->turn = (routes->turn + 1) % routes->count;
-	/* Of what is left: what one does not need is the next ones'. */
+	/* An equal share of the room: what one does not need, the next get. */
 	return transport->ops->poll(transport, now_ns, events,
 				    capacity / (routes->count - turn));
 }

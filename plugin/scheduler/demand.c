@@ -349,7 +349,7 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 	if ((entry->flags & TICKET_RELEASING) ||
 	    (entry->loader && entry->loader != ask->key))
 		return KVPULL_MATCH_WAIT;
-	/* Workers have no place for more: who was chosen is asked for one. */
+	/* Workers have no place for more; a chosen user has been given one. */
 	if (user->state != KVPULL_USER_CHOSEN &&
 	    demand->chosen_count + demand->pull_count >= demand->pulls_max)
 		return KVPULL_MATCH_WAIT;

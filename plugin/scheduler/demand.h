@@ -107,7 +107,7 @@ int KVPULL_MUST_CHECK kvpull_demand_decode(struct kvpull_demand *demand,
 int KVPULL_MUST_CHECK kvpull_demand_join(struct kvpull_demand *demand,
 					 struct kvpull_user *user);
 
-/* As kvpull_demand_join(), by someone who will never read. */
+/* As kvpull_demand_join(), for a request that will never read. */
 int KVPULL_MUST_CHECK kvpull_demand_reject(struct kvpull_demand *demand);
 
 /* KVPULL_MATCH_*; *tokens is written with LOAD. */

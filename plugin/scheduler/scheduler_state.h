@@ -93,8 +93,8 @@ void kvpull_scheduler_pull_ended(struct kvpull_scheduler *scheduler,
 				 struct kvpull_scheduler_request *request);
 
 /*
- * The ids are of every rank's caches. What a rank did not tell of, and lists so
- * long that they are refused unread, are for those who come after.
+ * The ids are below the block count of every rank's caches. Ranks that said none,
+ * and lists that are too long to be read, are judged by later checks.
  */
 int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
 				 const struct kvpull_scheduler_request *request,

@@ -174,7 +174,7 @@ struct kvpull_status_consumer {
 	uint64_t reserved2[8];
 };
 
-/* What the same one said: the engine's thread's. */
+/* What the same consumer has said; the engine's thread writes it. */
 struct kvpull_status_words {
 	_Atomic uint64_t heard_ns;
 	_Atomic uint64_t claims;

@@ -49,7 +49,7 @@ struct kvpull_consumer_note {
 	uint32_t instance;  /* index in the hold table */
 	uint32_t active_at; /* position in the active list */
 	uint32_t dropped;
-	/* Who joined last: the slot is another's, once it was given back. */
+	/* Of the last one that joined: once given back, the slot is another's. */
 	uint64_t instance_id;
 	uint32_t rank;
 	uint32_t pid;

@@ -143,9 +143,9 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 }
 
 /*
- * What it claims counts before its siblings' releases of this poll: they are
- * drained later. Return: what was done; 1, too, if it has to wait, since its
- * ring rings for nobody until it is in.
+ * Its ring is drained before its siblings' in this poll, so that its claims count
+ * before their releases. Return: what was done; 1 also if it has to wait, since
+ * its ring wakes nobody until it is in.
  */
 static uint32_t consumer_enter(struct kvpull_worker *worker, uint32_t index,
 			       uint64_t now_ns)
@@ -462,7 +462,7 @@ int kvpull_worker_progress(struct kvpull_worker *worker)
 	const int worked = kvpull_progress_run(
 		worker->progress, kvpull_facts_now(&worker->facts));
 
-	/* What rang may be read now, and a poll tells what came of it. */
+	/* What rang has records to read: a poll says what came of them. */
 	if (worked)
 		kvpull_worker_poll_due(worker);
 	return worked;

@@ -335,7 +335,7 @@ static int follow(struct kvpull_worker *worker,
 		/* It must know that it is followed. */
 		worker->step_told = UINT64_MAX;
 	}
-	/* What a predecessor was told is not for us: its blocks may be reused. */
+	/* Meant for our predecessor: the blocks that it names may be in use. */
 	if (!worker->step_sequence && !names_us(worker, header))
 		return 1;
 	if (header->first_sequence <= worker->step_sequence + 1)
