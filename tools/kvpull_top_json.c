@@ -26,15 +26,23 @@ static json_t *hex_of(uint64_t number)
 	return json_sprintf("%016" PRIx64, number);
 }
 
+static void set_value(json_t *object, const char *key, json_t *value)
+{
+	(void)json_object_set_new(object, key, value);
+}
+
+/* An array of characters. */
+#define SET_TEXT(object, key, text)                                            \
+	set_value(object, key, text_of(text, sizeof(text)))
+
 static void set(json_t *object, const char *key, uint64_t number)
 {
-	(void)json_object_set_new(object, key,
-				  json_integer((json_int_t)number));
+	set_value(object, key, json_integer((json_int_t)number));
 }
 
 static void set_seconds(json_t *object, const char *key, uint64_t ns)
 {
-	(void)json_object_set_new(object, key, json_real(seconds(ns)));
+	set_value(object, key, json_real(seconds(ns)));
 }
 
 static void set_label(json_t *object, const _Atomic uint64_t *words)
@@ -42,8 +50,7 @@ static void set_label(json_t *object, const _Atomic uint64_t *words)
 	char label[KVPULL_STATUS_LABEL_BYTES];
 
 	kvpull_status_label_get(words, label);
-	(void)json_object_set_new(object, "label",
-				  text_of(label, sizeof(label)));
+	SET_TEXT(object, "label", label);
 }
 
 static json_t *counters_of(const struct top_worker *worker)
@@ -95,7 +102,7 @@ static json_t *times_of(const struct top_worker *worker)
 		set(row, "count", times);
 		set(row, "p50_ns", top_quantile(buckets, times, 50));
 		set(row, "p99_ns", top_quantile(buckets, times, 99));
-		(void)json_object_set_new(object, names[which], row);
+		set_value(object, names[which], row);
 	}
 	return object;
 }
@@ -112,23 +119,17 @@ static json_t *consumers_of(const struct top_worker *worker)
 		const struct kvpull_status_consumer *row = one->row;
 		json_t *object = json_object();
 
-		(void)json_object_set_new(
-			object, "engine",
-			text_of(row->engine_id, sizeof(row->engine_id)));
+		SET_TEXT(object, "engine", row->engine_id);
 		set(object, "pid", row->pid);
 		set(object, "uid", row->uid);
 		set(object, "rank", row->rank);
 		set(object, "rank_count", row->rank_count);
-		(void)json_object_set_new(
-			object, "instance",
-			hex_of(kvpull_status_get(&row->instance)));
-		(void)json_object_set_new(
-			object, "route",
-			text_of(row->route, sizeof(row->route)));
-		(void)json_object_set_new(
-			object, "connected",
-			json_boolean(kvpull_status_get(&row->state) ==
-				     KVPULL_SHOWN_HERE));
+		set_value(object, "instance",
+			  hex_of(kvpull_status_get(&row->instance)));
+		SET_TEXT(object, "route", row->route);
+		set_value(object, "connected",
+			  json_boolean(kvpull_status_get(&row->state) ==
+				       KVPULL_SHOWN_HERE));
 		set_seconds(object, "heard_s", one->heard_ns);
 		set(object, "claims", kvpull_status_get(&one->words->claims));
 		set(object, "releases",
@@ -158,26 +159,17 @@ static json_t *peers_of(const struct top_worker *worker)
 		if (!kvpull_status_get(&row->incarnation))
 			continue;
 		object = json_object();
-		(void)json_object_set_new(
-			object, "engine",
-			text_of(row->engine_id, sizeof(row->engine_id)));
+		SET_TEXT(object, "engine", row->engine_id);
 		set(object, "pid", row->pid);
-		(void)json_object_set_new(
-			object, "address",
-			text_of(row->address, sizeof(row->address)));
-		(void)json_object_set_new(
-			object, "route",
-			text_of(row->route, sizeof(row->route)));
-		(void)json_object_set_new(object, "why",
-					  text_of(row->why, sizeof(row->why)));
-		(void)json_object_set_new(
-			object, "state",
-			json_string(top_peer_state(
-				kvpull_status_get(&row->state))));
-		(void)json_object_set_new(
-			object, "error",
-			error ? json_string(kvpull_error_name(error)) :
-				json_null());
+		SET_TEXT(object, "address", row->address);
+		SET_TEXT(object, "route", row->route);
+		SET_TEXT(object, "why", row->why);
+		set_value(object, "state",
+			  json_string(top_peer_state(
+				  kvpull_status_get(&row->state))));
+		set_value(object, "error",
+			  error ? json_string(kvpull_error_name(error)) :
+				  json_null());
 		set(object, "retries", kvpull_status_get(&row->retries));
 		set(object, "claims", kvpull_status_get(&row->claims));
 		set(object, "pulls", kvpull_status_get(&row->pulls));
@@ -212,8 +204,7 @@ static json_t *pulls_of(const struct top_worker *worker)
 		set(object, "generation",
 		    kvpull_status_get(&rows[at].generation));
 		set(object, "blocks", place >> 32);
-		(void)json_object_set_new(object, "state",
-					  json_string(top_pull_state(state)));
+		set_value(object, "state", json_string(top_pull_state(state)));
 		set_seconds(object, "age_s",
 			    top_ago(worker,
 				    kvpull_status_get(&rows[at].started_ns)));
@@ -263,7 +254,7 @@ static json_t *holds_of(const struct top_worker *worker)
 	set(object, "blocks", holds.blocks);
 	set(object, "claimed", holds.claimed);
 	set_seconds(object, "oldest_s", holds.oldest_ns);
-	(void)json_object_set_new(object, "oldest", oldest_of(worker));
+	set_value(object, "oldest", oldest_of(worker));
 	return object;
 }
 
@@ -276,24 +267,16 @@ static json_t *worker_of(const struct top_worker *worker)
 		top_thread(worker, KVPULL_STATUS_PROGRESS);
 	json_t *object = json_object();
 
-	(void)json_object_set_new(
-		object, "engine",
-		text_of(header->engine_id, sizeof(header->engine_id)));
+	SET_TEXT(object, "engine", header->engine_id);
 	set(object, "pid", header->pid);
 	set(object, "uid", header->uid);
 	set(object, "rank", header->tp_rank);
 	set(object, "rank_count", header->tp_size);
-	(void)json_object_set_new(object, "incarnation",
-				  hex_of(header->incarnation));
-	(void)json_object_set_new(object, "host",
-				  text_of(header->host, sizeof(header->host)));
-	(void)json_object_set_new(
-		object, "library",
-		text_of(header->library, sizeof(header->library)));
-	(void)json_object_set_new(object, "state",
-				  json_string(top_state_name(worker->state)));
-	(void)json_object_set_new(object, "path",
-				  text_of(worker->path, sizeof(worker->path)));
+	set_value(object, "incarnation", hex_of(header->incarnation));
+	SET_TEXT(object, "host", header->host);
+	SET_TEXT(object, "library", header->library);
+	set_value(object, "state", json_string(top_state_name(worker->state)));
+	SET_TEXT(object, "path", worker->path);
 	set_seconds(object, "up_s", top_ago(worker, header->opened_ns));
 	set_seconds(object, "lease_s", header->lease_ns);
 	set_seconds(object, "engine_thread_s",
@@ -303,13 +286,13 @@ static json_t *worker_of(const struct top_worker *worker)
 	set_seconds(object, "step_s",
 		    top_ago(worker, kvpull_status_get(&engine->step_ns)));
 	set(object, "errors_last_minute", top_errors(worker));
-	(void)json_object_set_new(object, "counters", counters_of(worker));
-	(void)json_object_set_new(object, "failures", failures_of(worker));
-	(void)json_object_set_new(object, "times", times_of(worker));
-	(void)json_object_set_new(object, "holds", holds_of(worker));
-	(void)json_object_set_new(object, "consumers", consumers_of(worker));
-	(void)json_object_set_new(object, "peers", peers_of(worker));
-	(void)json_object_set_new(object, "pulls", pulls_of(worker));
+	set_value(object, "counters", counters_of(worker));
+	set_value(object, "failures", failures_of(worker));
+	set_value(object, "times", times_of(worker));
+	set_value(object, "holds", holds_of(worker));
+	set_value(object, "consumers", consumers_of(worker));
+	set_value(object, "peers", peers_of(worker));
+	set_value(object, "pulls", pulls_of(worker));
 	return object;
 }
 
@@ -322,19 +305,14 @@ static json_t *findings_of(const struct top *top)
 		const struct top_finding *finding = &top->findings[at];
 		json_t *object = json_object();
 
-		(void)json_object_set_new(object, "what",
-					  json_string(finding->what));
-		(void)json_object_set_new(
-			object, "engine",
-			text_of(finding->engine, sizeof(finding->engine)));
+		set_value(object, "what", json_string(finding->what));
+		SET_TEXT(object, "engine", finding->engine);
 		set(object, "pid", finding->pid);
 		set_seconds(object, "since_s", finding->since_ns);
 		set(object, "holds", finding->holds);
 		set(object, "blocks", finding->blocks);
 		set(object, "seen_by", finding->at->header.pid);
-		(void)json_object_set_new(
-			object, "text",
-			text_of(finding->text, sizeof(finding->text)));
+		SET_TEXT(object, "text", finding->text);
 		(void)json_array_append_new(array, object);
 	}
 	return array;
@@ -353,8 +331,8 @@ int top_json(const struct top *top)
 	set(object, "version", 1);
 	set(object, "utc_ns", top->utc_ns);
 	set(object, "refused_files", top->refused);
-	(void)json_object_set_new(object, "findings", findings_of(top));
-	(void)json_object_set_new(object, "workers", workers);
+	set_value(object, "findings", findings_of(top));
+	set_value(object, "workers", workers);
 	failed = json_dumpf(object, stdout, JSON_INDENT(1)) != 0;
 	(void)putchar('\n');
 	json_decref(object);

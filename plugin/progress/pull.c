@@ -308,10 +308,7 @@ static int has_room(const struct kvpull_progress *progress, uint32_t index)
 	       claim_of(progress, pull)->order->rank_count;
 }
 
-/*
- * All at once, or none: pulls that hold some would wait for one another. Who
- * comes later waits behind who waits.
- */
+/* In order, and all at once: pulls that hold some would wait for each other. */
 static int parts_make(struct kvpull_progress *progress, uint32_t index)
 {
 	const struct kvpull_pull *pull = &progress->pulls[index];
