@@ -17,11 +17,6 @@ enum kvpull_progress_mode {
 	KVPULL_PROGRESS_THREAD = 0,
 	KVPULL_PROGRESS_CALLER
 };
-enum kvpull_route_mode {
-	KVPULL_ROUTE_AUTO = 0,
-	KVPULL_ROUTE_PIN_SHM,
-	KVPULL_ROUTE_PIN_VERBS
-};
 enum kvpull_switch {
 	KVPULL_AUTO = 0,
 	KVPULL_OFF,

@@ -25,6 +25,14 @@
 #include <limits.h>
 #include <stdint.h>
 
+enum kvpull_route_mode {
+	KVPULL_ROUTE_AUTO = 0,
+	KVPULL_ROUTE_PIN_SHM,
+	KVPULL_ROUTE_PIN_VERBS
+};
+#define KVPULL_ROUTE_PIN_LAST KVPULL_ROUTE_PIN_VERBS
+#define KVPULL_ROUTE_NAMES "auto, shm, verbs"
+
 /* clang-format off */
 #define KVPULL_CONFIG_KEYS(X) \
 	/* both halves */ \
@@ -58,7 +66,7 @@
 	/* worker half */ \
 	X(progress, CHOICE, "thread", KVPULL_PROGRESS_THREAD, KVPULL_PROGRESS_CALLER, "thread, caller", \
 	  "who does the I/O: a thread of the worker, or calls of poll() and progress()") \
-	X(route, CHOICE, "auto", KVPULL_ROUTE_AUTO, KVPULL_ROUTE_PIN_VERBS, "auto, shm, verbs", \
+	X(route, CHOICE, "auto", KVPULL_ROUTE_AUTO, KVPULL_ROUTE_PIN_LAST, KVPULL_ROUTE_NAMES, \
 	  "route to peers; a pinned one is used or the peer is refused") \
 	X(uring, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto, no", \
 	  "io_uring where the kernel allows it") \
