@@ -93,6 +93,7 @@ BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c))
 SIM_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c))
 SCENARIO_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/scenario/*.c))
 FAKE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fake/*.c))
+UNIT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/lib/*.c))
 FUZZ := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # A fuzz target's further parts; main.c is that of sequences from a seed.
 PARTS_fuzz_sequence := $(patsubst %.c,$(B)/%.o,$(filter-out %/main.c,$(wildcard tests/fuzz/sequence/*.c)))
@@ -145,6 +146,10 @@ $(B)/libfake.a: $(FAKE_OBJ)
 	@mkdir -p $(@D) && rm -f $@
 	$(Q)ar rcsD $@ $^
 
+$(B)/libunit.a: $(UNIT_OBJ)
+	@mkdir -p $(@D) && rm -f $@
+	$(Q)ar rcsD $@ $^
+
 $(B)/$(SONAME): $(LIB_OBJ) plugin/kvpull.map
 	$(call SAY,LD,$@)
 	$(Q)$(CC) $(SO_FLAGS) -o $@ $(LIB_OBJ) $(ALL_LDFLAGS) $(LIBS)
@@ -170,9 +175,9 @@ $(call SAY,LD,$@)
 $(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
 endef
 
-$(B)/unit/%: $(B)/tests/unit/%.o $(TEST_LIBS)
+$(B)/unit/%: $(B)/tests/unit/%.o $(B)/libunit.a $(TEST_LIBS)
 	$(call LINK_TEST,-lcmocka)
-$(B)/unit/%: $(B)/tests/abi/%.o $(TEST_LIBS)
+$(B)/unit/%: $(B)/tests/abi/%.o $(B)/libunit.a $(TEST_LIBS)
 	$(call LINK_TEST,-lcmocka)
 $(B)/stress/%: $(B)/tests/stress/%.o $(TEST_LIBS)
 	$(call LINK_TEST)

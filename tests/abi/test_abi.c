@@ -9,13 +9,8 @@
  * The layout is checked by the compiler. The test program walks the error list,
  * whose renumbering abidiff does not see.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "kvpull/connector.h"
+#include "tests/lib/unit.h"
 
 /* The numbers below are those of LP64: x86-64 and aarch64. */
 _Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8, "LP64");
@@ -421,49 +416,33 @@ static const struct error_row error_rows[] = { KVPULL_ERRORS(ERROR_ROW) };
 #define ERROR_COUNT (sizeof(error_rows) / sizeof(error_rows[0]))
 
 /* An error that is added is added here too, by its VALUE line and this. */
-static void error_list_has_no_error_that_is_not_frozen(void **state)
+UNIT_TEST(error_list_has_no_error_that_is_not_frozen)
 {
-	(void)state;
 	assert_int_equal(ERROR_COUNT, ERROR_COUNT_FROZEN);
 }
 
-static void error_values_are_used_once(void **state)
+UNIT_TEST(error_values_are_used_once)
 {
 	size_t i, j;
 
-	(void)state;
 	for (i = 0; i < ERROR_COUNT; i++)
 		for (j = i + 1; j < ERROR_COUNT; j++)
 			assert_int_not_equal(error_rows[i].value,
 					     error_rows[j].value);
 }
 
-static void error_values_lie_in_a_range_of_the_header(void **state)
+UNIT_TEST(error_values_lie_in_a_range_of_the_header)
 {
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < ERROR_COUNT; i++)
 		assert_in_range(-error_rows[i].value, 1, 79);
 }
 
-static void error_texts_say_something(void **state)
+UNIT_TEST(error_texts_say_something)
 {
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < ERROR_COUNT; i++)
 		assert_true(error_rows[i].text[0] != '\0');
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(error_list_has_no_error_that_is_not_frozen),
-		cmocka_unit_test(error_values_are_used_once),
-		cmocka_unit_test(error_values_lie_in_a_range_of_the_header),
-		cmocka_unit_test(error_texts_say_something),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

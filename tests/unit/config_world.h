@@ -3,19 +3,13 @@
 #ifndef KVPULL_TESTS_CONFIG_WORLD_H
 #define KVPULL_TESTS_CONFIG_WORLD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "plugin/config/config.h"
+#include "tests/lib/unit.h"
 
 static struct kvpull_error_detail detail;
 

@@ -7,12 +7,6 @@
 #ifndef KVPULL_TESTS_FILE_WORLD_H
 #define KVPULL_TESTS_FILE_WORLD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,6 +19,7 @@
 #include <unistd.h>
 
 #include "shm/file_read.h"
+#include "tests/lib/unit.h"
 
 /* In the place of the library's: 1: the kernel takes nothing now. */
 static int kernel_is_busy;

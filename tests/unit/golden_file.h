@@ -14,17 +14,12 @@
 #ifndef KVPULL_TESTS_GOLDEN_FILE_H
 #define KVPULL_TESTS_GOLDEN_FILE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/lib/unit.h"
 
 /* NOLINTBEGIN(bugprone-macro-parentheses, misc-no-recursion): types and members; rows nest as deep as tables do. */
 #define GOLDEN_BYTES_MAX 8192u

@@ -6,12 +6,6 @@
 #ifndef KVPULL_TESTS_SANDBOX_H
 #define KVPULL_TESTS_SANDBOX_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <grp.h>
 #include <sys/prctl.h>
@@ -22,6 +16,8 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+
+#include "tests/lib/unit.h"
 
 #define SANDBOX_SKIP 77
 #define SANDBOX_UID 65533u

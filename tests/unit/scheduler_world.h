@@ -6,18 +6,12 @@
 #ifndef KVPULL_TESTS_SCHEDULER_WORLD_H
 #define KVPULL_TESTS_SCHEDULER_WORLD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "plugin/scheduler/scheduler.h"
+#include "tests/lib/unit.h"
 
 #define WORLD_RANKS_MAX 4u
 #define WORLD_QUEUE_MAX 256u

@@ -7,12 +7,6 @@
 #ifndef KVPULL_TESTS_SHM_WORLD_H
 #define KVPULL_TESTS_SHM_WORLD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,6 +29,7 @@
 #include "shm/endpoint.h"
 #include "shm/segment.h"
 #include "shm/shm.h"
+#include "tests/lib/unit.h"
 
 #define WORLD_TURNS_MAX 2000u
 #define WORLD_QUEUE_MAX 64u

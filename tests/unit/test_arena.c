@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/arena.h"
+#include "tests/lib/unit.h"
 
 #define MIB ((size_t)1 << 20)
 #define PAGE_BYTES ((size_t)4096)
@@ -50,12 +45,13 @@ static size_t mapped_bytes(void)
 	return bytes;
 }
 
-static void items_are_zero_and_begin_with_a_line(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, up, down)
+
+TEST(items_are_zero_and_begin_with_a_line)
 {
 	uint8_t *first = kvpull_arena_take(&arena, 3, 5);
 	uint8_t *second = kvpull_arena_take(&arena, 1, 1);
 
-	(void)state;
 	assert_non_null(first);
 	assert_non_null(second);
 	assert_int_equal((uintptr_t)first % KVPULL_CACHE_LINE, 0);
@@ -64,9 +60,8 @@ static void items_are_zero_and_begin_with_a_line(void **state)
 	assert_int_equal(second ? *second : 1, 0);
 }
 
-static void nothing_is_mapped_before_the_first_take(void **state)
+TEST(nothing_is_mapped_before_the_first_take)
 {
-	(void)state;
 	assert_int_equal(arena.piece_count, 0);
 	assert_true(kvpull_arena_ok(&arena));
 	kvpull_arena_seal(&arena);
@@ -74,14 +69,13 @@ static void nothing_is_mapped_before_the_first_take(void **state)
 }
 
 /* Sizes around a piece's: all of them zero, and none in another. */
-static void takes_beyond_a_piece_are_whole_and_apart(void **state)
+TEST(takes_beyond_a_piece_are_whole_and_apart)
 {
 	uint8_t *taken[TAKES];
 	size_t bytes[TAKES];
 	size_t at;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < TAKES; i++) {
 		bytes[i] = (size_t)(i * 7919 % 97 + 1) * 40000 + i;
 		taken[i] = kvpull_arena_take(&arena, 1, bytes[i]);
@@ -99,11 +93,10 @@ static void takes_beyond_a_piece_are_whole_and_apart(void **state)
 }
 
 /* With the worst of orders there are places for all pieces. */
-static void pieces_are_few_and_mostly_used(void **state)
+TEST(pieces_are_few_and_mostly_used)
 {
 	size_t bytes;
 
-	(void)state;
 	while (arena.used < (size_t)1 << 36) {
 		assert_non_null(kvpull_arena_take(&arena, 1, 1));
 		bytes = arena.left + KVPULL_CACHE_LINE;
@@ -116,9 +109,8 @@ static void pieces_are_few_and_mostly_used(void **state)
 		    arena.used + arena.piece_count * PAGE_BYTES);
 }
 
-static void what_does_not_fit_is_told_at_the_end(void **state)
+TEST(what_does_not_fit_is_told_at_the_end)
 {
-	(void)state;
 	arena.bytes_max = 16 * MIB;
 	assert_null(kvpull_arena_take(&arena, 16 * MIB + 1, 1));
 	assert_false(kvpull_arena_ok(&arena));
@@ -129,9 +121,8 @@ static void what_does_not_fit_is_told_at_the_end(void **state)
 	assert_null(kvpull_arena_take(&arena, SIZE_MAX - 1, 1));
 }
 
-static void more_than_the_most_is_refused(void **state)
+TEST(more_than_the_most_is_refused)
 {
-	(void)state;
 	assert_null(kvpull_arena_take(&arena, 1, KVPULL_ARENA_BYTES_MAX + 1));
 	assert_false(kvpull_arena_ok(&arena));
 	assert_int_equal(arena.piece_count, 0);
@@ -149,13 +140,12 @@ static size_t address_space_bytes(void)
 }
 
 /* Sanitizers need address space of their own at any time. */
-static void without_address_space_nothing_is_lost(void **state)
+TEST(without_address_space_nothing_is_lost)
 {
 	struct rlimit before, small;
 	uint8_t *first = kvpull_arena_take(&arena, 1, MIB);
 	uint8_t *second = NULL;
 
-	(void)state;
 	assert_non_null(first);
 	memset(first, 7, MIB);
 	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
@@ -171,11 +161,10 @@ static void without_address_space_nothing_is_lost(void **state)
 	assert_int_equal(first[MIB - 1], 7);
 }
 
-static void hot_takes_lie_together_in_huge_pages(void **state)
+TEST(hot_takes_lie_together_in_huge_pages)
 {
 	uint8_t *first, *second;
 
-	(void)state;
 	kvpull_arena_init_hot(&arena, NULL);
 	first = kvpull_arena_take(&arena, 3, MIB / 2);
 	second = kvpull_arena_take(&arena, 1, MIB / 2);
@@ -201,19 +190,17 @@ static size_t resident_bytes(uint8_t *at, size_t bytes)
 	return resident;
 }
 
-static void tables_are_not_touched_before_their_use(void **state)
+TEST(tables_are_not_touched_before_their_use)
 {
 	uint8_t *table = kvpull_arena_take_table(&arena, 1, 16 * MIB);
 
-	(void)state;
 	assert_int_equal(resident_bytes(table, 16 * MIB), 0);
 }
 
-static void of_a_hot_arena_the_first_part_is_touched(void **state)
+TEST(of_a_hot_arena_the_first_part_is_touched)
 {
 	uint8_t *first, *second;
 
-	(void)state;
 	kvpull_arena_init_hot(&arena, NULL);
 	first = kvpull_arena_take(&arena, 1, 2 * MIB);
 	second = kvpull_arena_take(&arena, 1, 16 * MIB);
@@ -243,12 +230,11 @@ static int has_flag(const void *at, const char *flag)
 	return found;
 }
 
-static void huge_pages_are_only_where_they_were_asked_for(void **state)
+TEST(huge_pages_are_only_where_they_were_asked_for)
 {
 	uint8_t *table = kvpull_arena_take_table(&arena, 1, 4 * MIB);
 	uint8_t *plain = kvpull_arena_take(&arena, 1, 1);
 
-	(void)state;
 	/* A kernel without them knows neither flag. */
 	assert_int_equal(has_flag(plain, " nh"), has_flag(table, " hg"));
 	assert_false(has_flag(plain, " hg"));
@@ -256,11 +242,10 @@ static void huge_pages_are_only_where_they_were_asked_for(void **state)
 		assert_true(has_flag(plain, " nh"));
 }
 
-static void sealed_it_keeps_no_more_than_was_taken(void **state)
+TEST(sealed_it_keeps_no_more_than_was_taken)
 {
 	uint8_t *taken = kvpull_arena_take(&arena, 1, PAGE_BYTES + 1);
 
-	(void)state;
 	assert_non_null(taken);
 	assert_true(is_mapped(taken + 3 * PAGE_BYTES));
 	kvpull_arena_seal(&arena);
@@ -282,12 +267,11 @@ static void fatal_take(void *context, const char *message)
 	longjmp(sink->out, 1);
 }
 
-static void take_after_the_seal_is_a_bug(void **state)
+TEST(take_after_the_seal_is_a_bug)
 {
 	static struct sink sink;
 	const struct kvpull_log log = { .fatal = fatal_take, .context = &sink };
 
-	(void)state;
 	kvpull_arena_init(&arena, &log);
 	assert_non_null(kvpull_arena_take(&arena, 1, 1));
 	kvpull_arena_seal(&arena);
@@ -296,38 +280,13 @@ static void take_after_the_seal_is_a_bug(void **state)
 	assert_int_equal(sink.fatals, 1);
 }
 
-static void after_the_end_nothing_is_mapped(void **state)
+TEST(after_the_end_nothing_is_mapped)
 {
 	uint8_t *first = kvpull_arena_take(&arena, 1, MIB);
 	uint8_t *second = kvpull_arena_take(&arena, 1, 8 * MIB);
 
-	(void)state;
 	assert_true(is_mapped(first) && is_mapped(second));
 	kvpull_arena_fini(&arena);
 	assert_false(is_mapped(first) || is_mapped(second));
 	kvpull_arena_fini(&arena);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(items_are_zero_and_begin_with_a_line),
-		TEST(nothing_is_mapped_before_the_first_take),
-		TEST(takes_beyond_a_piece_are_whole_and_apart),
-		TEST(pieces_are_few_and_mostly_used),
-		TEST(what_does_not_fit_is_told_at_the_end),
-		TEST(more_than_the_most_is_refused),
-		TEST(without_address_space_nothing_is_lost),
-		TEST(hot_takes_lie_together_in_huge_pages),
-		TEST(tables_are_not_touched_before_their_use),
-		TEST(of_a_hot_arena_the_first_part_is_touched),
-		TEST(huge_pages_are_only_where_they_were_asked_for),
-		TEST(sealed_it_keeps_no_more_than_was_taken),
-		TEST(take_after_the_seal_is_a_bug),
-		TEST(after_the_end_nothing_is_mapped),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Against sodium's base64, of every length and every byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
 #include <sodium.h>
 
 #include "plugin/bytes/base64.h"
+#include "tests/lib/unit.h"
 
 #define BYTES_MAX 200u
 #define TEXT_MAX 400u
@@ -36,11 +31,10 @@ static size_t text_make(size_t byte_count)
 	return strlen(wanted);
 }
 
-static void every_length_round_trips(void **state)
+UNIT_TEST(every_length_round_trips)
 {
 	size_t byte_count;
 
-	(void)state;
 	for (byte_count = 0; byte_count <= BYTES_MAX; byte_count++) {
 		const size_t text_bytes = text_make(byte_count);
 
@@ -62,12 +56,11 @@ static int is_digit(int byte)
 			      byte);
 }
 
-static void no_other_byte_is_a_digit(void **state)
+UNIT_TEST(no_other_byte_is_a_digit)
 {
 	const size_t text_bytes = text_make(21); /* of whole groups */
 	size_t at;
 
-	(void)state;
 	for (at = 0; at < text_bytes; at++) {
 		const char kept = text[at];
 		int byte;
@@ -83,9 +76,8 @@ static void no_other_byte_is_a_digit(void **state)
 }
 
 /* Each body has one text: what its last digit may not say. */
-static void unused_bits_are_zero(void **state)
+UNIT_TEST(unused_bits_are_zero)
 {
-	(void)state;
 	assert_int_equal(kvpull_base64_get("AA", 2, got), 1);
 	assert_int_equal(kvpull_base64_get("AQ", 2, got), 1);
 	assert_int_equal(kvpull_base64_get("AB", 2, got), 0);
@@ -98,15 +90,4 @@ static void unused_bits_are_zero(void **state)
 	assert_int_equal(kvpull_base64_get("=A", 2, got), 0);
 	assert_int_equal(kvpull_base64_get("AA=", 3, got), 0);
 	assert_int_equal(kvpull_base64_get("", 0, got), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_length_round_trips),
-		cmocka_unit_test(no_other_byte_is_a_digit),
-		cmocka_unit_test(unused_bits_are_zero),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
 /*
  * Every key by a table that repeats the promise of config.h, not config.c's.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,6 +11,7 @@
 #include <unistd.h>
 
 #include "config_world.h"
+#include "tests/lib/unit.h"
 #include "verbs/setup.h"
 
 struct number {
@@ -98,13 +93,12 @@ static void variable_of(const char *name, char *variable, size_t capacity)
 			variable[i] = (char)(variable[i] - 'a' + 'A');
 }
 
-static void defaults_are_as_promised(void **state)
+UNIT_TEST(defaults_are_as_promised)
 {
 	struct kvpull_config config;
 	char folder[64];
 	size_t i;
 
-	(void)state;
 	assert_int_equal(load(&config, NULL), 0);
 	for (i = 0; i < NUMBERS; i++)
 		assert_int_equal(number_of(&config, &numbers[i]),
@@ -125,12 +119,11 @@ static void defaults_are_as_promised(void **state)
 }
 
 /* Whoever opens the route alone, as its tests do, gets what the keys say. */
-static void defaults_of_verbs_are_those_of_its_keys(void **state)
+UNIT_TEST(defaults_of_verbs_are_those_of_its_keys)
 {
 	struct kvpull_verbs_params params = { .rails = 0 };
 	struct kvpull_config config;
 
-	(void)state;
 	assert_int_equal(load(&config, NULL), 0);
 	kvpull_verbs_setup_defaults(&params);
 	assert_int_equal(params.notify_credits, config.verbs_credits);
@@ -196,12 +189,11 @@ static void number_is_bounded(const struct number *number, const char *variable)
 		       number->name, "9223372036854775807");
 }
 
-static void numbers_take_min_and_max_and_nothing_beyond(void **state)
+UNIT_TEST(numbers_take_min_and_max_and_nothing_beyond)
 {
 	char variable[64];
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < NUMBERS; i++) {
 		variable_of(numbers[i].name, variable, sizeof(variable));
 		number_is_bounded(&numbers[i], NULL);
@@ -209,7 +201,7 @@ static void numbers_take_min_and_max_and_nothing_beyond(void **state)
 	}
 }
 
-static void numbers_of_another_type_are_refused(void **state)
+UNIT_TEST(numbers_of_another_type_are_refused)
 {
 	static const char *const json[] = { "-1",   "1.0",   "\"100\"", "true",
 					    "null", "[100]", "{}",      "1e3" };
@@ -230,7 +222,6 @@ static void numbers_of_another_type_are_refused(void **state)
 	size_t i;
 	size_t k;
 
-	(void)state;
 	for (i = 0; i < NUMBERS; i++) {
 		variable_of(numbers[i].name, variable, sizeof(variable));
 		for (k = 0; k < sizeof(json) / sizeof(json[0]); k++)
@@ -244,11 +235,10 @@ static void numbers_of_another_type_are_refused(void **state)
 	}
 }
 
-static void ring_records_are_a_power_of_two(void **state)
+UNIT_TEST(ring_records_are_a_power_of_two)
 {
 	struct kvpull_config config;
 
-	(void)state;
 	assert_int_equal(load_one(&config, "ring_records", "32"), 0);
 	assert_int_equal(config.ring_records, 32);
 	assert_refused(load_one(&config, "ring_records", "48"), "ring_records",
@@ -257,11 +247,10 @@ static void ring_records_are_a_power_of_two(void **state)
 		       "power of two");
 }
 
-static void hold_max_below_the_lease_is_refused(void **state)
+UNIT_TEST(hold_max_below_the_lease_is_refused)
 {
 	struct kvpull_config config;
 
-	(void)state;
 	assert_int_equal(
 		load(&config, "{\"lease_ms\": 900, \"hold_max_ms\": 900}"), 0);
 	assert_refused(
@@ -303,7 +292,7 @@ static const struct {
 #undef CHOICE
 };
 
-static void choices_take_their_words_and_no_others(void **state)
+UNIT_TEST(choices_take_their_words_and_no_others)
 {
 	static const char *const bad[] = { "",    "AUTO",    "auto ",
 					   "inf", "auto no", "1" };
@@ -314,7 +303,6 @@ static void choices_take_their_words_and_no_others(void **state)
 	size_t i;
 	size_t k;
 
-	(void)state;
 	for (i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
 		(void)snprintf(quoted, sizeof(quoted), "\"%s\"",
 			       choices[i].word);
@@ -334,7 +322,7 @@ static void choices_take_their_words_and_no_others(void **state)
 	}
 }
 
-static void switches_are_booleans(void **state)
+UNIT_TEST(switches_are_booleans)
 {
 	static const struct {
 		const char *name;
@@ -354,7 +342,6 @@ static void switches_are_booleans(void **state)
 	size_t i;
 	uint32_t k;
 
-	(void)state;
 	for (i = 0; i < 3; i++) {
 		variable_of(switches[i].name, variable, sizeof(variable));
 		for (k = 0; k < 4; k++) {
@@ -382,11 +369,10 @@ static void switches_are_booleans(void **state)
 	}
 }
 
-static void json_wins_over_the_environment(void **state)
+UNIT_TEST(json_wins_over_the_environment)
 {
 	struct kvpull_config config;
 
-	(void)state;
 	assert_int_equal(setenv("KVPULL_LEASE_MS", "2000", 1), 0);
 	assert_int_equal(setenv("KVPULL_PULLS_MAX", "7", 1), 0);
 	assert_int_equal(setenv("KVPULL_UIDS", "1,2,3", 1), 0);
@@ -404,7 +390,7 @@ static void json_wins_over_the_environment(void **state)
 	assert_int_equal(unsetenv("KVPULL_UIDS"), 0);
 }
 
-static void unknown_keys_name_the_nearest(void **state)
+UNIT_TEST(unknown_keys_name_the_nearest)
 {
 	static const char *const pairs[][2] = {
 		{ "lease", "lease_ms" },       { "leese_ms", "lease_ms" },
@@ -417,7 +403,6 @@ static void unknown_keys_name_the_nearest(void **state)
 	char words[64];
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
 		(void)snprintf(words, sizeof(words), "did you mean %s",
 			       pairs[i][1]);
@@ -427,12 +412,11 @@ static void unknown_keys_name_the_nearest(void **state)
 	}
 }
 
-static void unknown_variables_name_the_nearest(void **state)
+UNIT_TEST(unknown_variables_name_the_nearest)
 {
 	struct kvpull_config config;
 	char name[300];
 
-	(void)state;
 	assert_refused(load_variable(&config, "KVPULL_LEASE", "1"),
 		       "KVPULL_LEASE", "did you mean KVPULL_LEASE_MS");
 	assert_refused(load_variable(&config, "KVPULL_lease_ms", "1"),
@@ -445,21 +429,19 @@ static void unknown_variables_name_the_nearest(void **state)
 	assert_int_equal(load_variable(&config, name, "1"), KVPULL_ECONFIG);
 }
 
-static void other_variables_are_not_ours(void **state)
+UNIT_TEST(other_variables_are_not_ours)
 {
 	struct kvpull_config config;
 
-	(void)state;
 	assert_int_equal(load_variable(&config, "KVPULL_TEST_SEED", "1"), 0);
 	assert_int_equal(load_variable(&config, "KVPULLER", "1"), 0);
 	assert_int_equal(load_variable(&config, "MY_KVPULL_LEASE", "1"), 0);
 }
 
-static void bad_json_tells_its_position(void **state)
+UNIT_TEST(bad_json_tells_its_position)
 {
 	struct kvpull_config config;
 
-	(void)state;
 	assert_refused(load(&config, "{\n  \"lease_ms\": 10,\n}"),
 		       "config_json", "line 3 column 1");
 	assert_refused(load(&config, ""), "config_json", "line 1");
@@ -471,12 +453,11 @@ static void bad_json_tells_its_position(void **state)
 		       "config_json", "big");
 }
 
-static void nothing_is_written_on_error(void **state)
+UNIT_TEST(nothing_is_written_on_error)
 {
 	struct kvpull_config config;
 	struct kvpull_config before;
 
-	(void)state;
 	memset(&config, 0x5a, sizeof(config));
 	memcpy(&before, &config, sizeof(config));
 	assert_int_equal(load_one(&config, "lease_ms", "1"), KVPULL_ECONFIG);
@@ -486,7 +467,7 @@ static void nothing_is_written_on_error(void **state)
 	assert_memory_equal(&config, &before, sizeof(config));
 }
 
-static void uids_are_a_list_of_one_to_eight(void **state)
+UNIT_TEST(uids_are_a_list_of_one_to_eight)
 {
 	static const char *const bad_json[] = {
 		"[]",    "1000",         "\"1000\"", "[-1]",
@@ -499,7 +480,6 @@ static void uids_are_a_list_of_one_to_eight(void **state)
 	struct kvpull_config config;
 	size_t i;
 
-	(void)state;
 	assert_int_equal(load_one(&config, "uids", "[0, 4294967294]"), 0);
 	assert_int_equal(config.uid_count, 2);
 	assert_int_equal(config.uids[0], 0);
@@ -519,7 +499,7 @@ static void uids_are_a_list_of_one_to_eight(void **state)
 			"uids", "1 .. 8 numbers");
 }
 
-static void folders_are_absolute_and_fit(void **state)
+UNIT_TEST(folders_are_absolute_and_fit)
 {
 	static const char *const bad[] = { "", "relative", "/a;b", "/a\nb" };
 	struct kvpull_config config;
@@ -527,7 +507,6 @@ static void folders_are_absolute_and_fit(void **state)
 	char quoted[128];
 	size_t i;
 
-	(void)state;
 	memset(folder, 'x', sizeof(folder));
 	folder[0] = '/';
 	folder[96] = '\0';
@@ -574,14 +553,13 @@ static int load_key(struct kvpull_config *config, const char *path)
 	return load_one(config, "key_file", quoted);
 }
 
-static void key_file_is_read(void **state)
+UNIT_TEST(key_file_is_read)
 {
 	struct kvpull_config config;
 	char path[64];
 	char link[80];
 	uint32_t i;
 
-	(void)state;
 	key_write(path, 32, 0600);
 	(void)snprintf(link, sizeof(link), "%s-link", path);
 	assert_int_equal(symlink(path, link), 0);
@@ -600,12 +578,11 @@ static void key_file_is_read(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
-static void json_key_file_hides_a_bad_one_of_the_environment(void **state)
+UNIT_TEST(json_key_file_hides_a_bad_one_of_the_environment)
 {
 	struct kvpull_config config;
 	char path[64];
 
-	(void)state;
 	key_write(path, 32, 0600);
 	assert_int_equal(setenv("KVPULL_KEY_FILE", "/nowhere/key", 1), 0);
 	assert_int_equal(load_key(&config, path), 0);
@@ -614,7 +591,7 @@ static void json_key_file_hides_a_bad_one_of_the_environment(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
-static void key_file_open_to_others_is_refused(void **state)
+UNIT_TEST(key_file_open_to_others_is_refused)
 {
 	static const mode_t modes[] = { 0640, 0604, 0620, 0602,
 					0610, 0601, 0644, 0666 };
@@ -622,7 +599,6 @@ static void key_file_open_to_others_is_refused(void **state)
 	char path[64];
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
 		key_write(path, 32, modes[i]);
 		assert_refused(load_key(&config, path), "key_file",
@@ -631,14 +607,13 @@ static void key_file_open_to_others_is_refused(void **state)
 	}
 }
 
-static void key_file_of_another_size_or_kind_is_refused(void **state)
+UNIT_TEST(key_file_of_another_size_or_kind_is_refused)
 {
 	static const size_t sizes[] = { 0, 31, 33, 64 };
 	struct kvpull_config config;
 	char path[64];
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		key_write(path, sizes[i], 0600);
 		assert_refused(load_key(&config, path), "key_file",
@@ -653,12 +628,11 @@ static void key_file_of_another_size_or_kind_is_refused(void **state)
 	assert_refused(load_one(&config, "key_file", "7"), "key_file", "path");
 }
 
-static void texts_are_bounded_and_networks_must_be_some(void **state)
+UNIT_TEST(texts_are_bounded_and_networks_must_be_some)
 {
 	struct kvpull_config config;
 	char text[195] = "\"";
 
-	(void)state;
 	assert_int_equal(load_one(&config, "verbs_device", "\"mlx5_0,mlx5_1\""),
 			 0);
 	assert_string_equal(config.verbs_device, "mlx5_0,mlx5_1");
@@ -680,30 +654,5 @@ static void texts_are_bounded_and_networks_must_be_some(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(defaults_are_as_promised),
-		cmocka_unit_test(defaults_of_verbs_are_those_of_its_keys),
-		cmocka_unit_test(numbers_take_min_and_max_and_nothing_beyond),
-		cmocka_unit_test(numbers_of_another_type_are_refused),
-		cmocka_unit_test(ring_records_are_a_power_of_two),
-		cmocka_unit_test(hold_max_below_the_lease_is_refused),
-		cmocka_unit_test(choices_take_their_words_and_no_others),
-		cmocka_unit_test(switches_are_booleans),
-		cmocka_unit_test(json_wins_over_the_environment),
-		cmocka_unit_test(unknown_keys_name_the_nearest),
-		cmocka_unit_test(unknown_variables_name_the_nearest),
-		cmocka_unit_test(other_variables_are_not_ours),
-		cmocka_unit_test(bad_json_tells_its_position),
-		cmocka_unit_test(nothing_is_written_on_error),
-		cmocka_unit_test(uids_are_a_list_of_one_to_eight),
-		cmocka_unit_test(folders_are_absolute_and_fit),
-		cmocka_unit_test(key_file_is_read),
-		cmocka_unit_test(
-			json_key_file_hides_a_bad_one_of_the_environment),
-		cmocka_unit_test(key_file_open_to_others_is_refused),
-		cmocka_unit_test(key_file_of_another_size_or_kind_is_refused),
-		cmocka_unit_test(texts_are_bounded_and_networks_must_be_some),
-	};
-
-	return cmocka_run_group_tests(tests, environment_clear, NULL);
+	return unit_run(environment_clear, NULL);
 }

@@ -2,11 +2,10 @@
 /* What a refused value is told, and what is taken for none of our variables. */
 #include "config_world.h"
 
-static void number_that_is_none_is_told_so(void **state)
+UNIT_TEST(number_that_is_none_is_told_so)
 {
 	struct kvpull_config config;
 
-	(void)state;
 	assert_refused(load_one(&config, "lease_ms", "\"5000\""), "lease_ms",
 		       "a whole number without quotes or a point, 10 .. ");
 	assert_refused(load_one(&config, "lease_ms", "5000.0"), "lease_ms",
@@ -19,7 +18,7 @@ static void number_that_is_none_is_told_so(void **state)
 }
 
 /* What Kubernetes sets for a Service that is named as we are. */
-static void links_to_a_service_are_passed_over(void **state)
+UNIT_TEST(links_to_a_service_are_passed_over)
 {
 	static const char *const links[][2] = {
 		{ "KVPULL_SERVICE_HOST", "10.96.0.7" },
@@ -44,7 +43,6 @@ static void links_to_a_service_are_passed_over(void **state)
 	struct kvpull_config config;
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
 		assert_int_equal(
 			load_variable(&config, links[i][0], links[i][1]), 0);
@@ -68,11 +66,10 @@ static void links_to_a_service_are_passed_over(void **state)
 		       "verbs_port", "0 .. 255 port");
 }
 
-static void level_that_is_set_is_told_from_the_default(void **state)
+UNIT_TEST(level_that_is_set_is_told_from_the_default)
 {
 	struct kvpull_config config;
 
-	(void)state;
 	assert_int_equal(load(&config, NULL), 0);
 	assert_int_equal(config.log_level_set, 0);
 	assert_int_equal(load_one(&config, "log_level", "\"info\""), 0);
@@ -84,7 +81,7 @@ static void level_that_is_set_is_told_from_the_default(void **state)
 }
 
 /* Not first by the worker, which has a log line for it and no detail. */
-static void lists_of_rails_must_be_some(void **state)
+UNIT_TEST(lists_of_rails_must_be_some)
 {
 	static const char *const devices[] = { ",", "a,", ",a", "a,,b" };
 	static const char *const addresses[] = { "nonsense", "10.0.0",
@@ -95,7 +92,6 @@ static void lists_of_rails_must_be_some(void **state)
 	char text[80] = "";
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
 		(void)snprintf(text, sizeof(text), "\"%s\"", devices[i]);
 		assert_refused(load_one(&config, "verbs_device", text),
@@ -117,12 +113,5 @@ static void lists_of_rails_must_be_some(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(number_that_is_none_is_told_so),
-		cmocka_unit_test(links_to_a_service_are_passed_over),
-		cmocka_unit_test(level_that_is_set_is_told_from_the_default),
-		cmocka_unit_test(lists_of_rails_must_be_some),
-	};
-
-	return cmocka_run_group_tests(tests, environment_clear, NULL);
+	return unit_run(environment_clear, NULL);
 }

@@ -1,10 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -14,6 +8,7 @@
 
 #include "shm/copy.h"
 #include "shm/copy_plan.h"
+#include "tests/lib/unit.h"
 
 #define GUARD 0xa5
 #define ARENA_BYTES ((size_t)4 << 20)
@@ -83,7 +78,7 @@ static void routine_check(const struct kvpull_copy_routine *routine,
 	free(expected);
 }
 
-static void every_routine_copies_any_size_and_alignment(void **state)
+UNIT_TEST(every_routine_copies_any_size_and_alignment)
 {
 	static const size_t sizes[] = { 0,    1,    7,    63,    64,   65,
 					127,  128,  511,  641,   1000, 4095,
@@ -94,7 +89,6 @@ static void every_routine_copies_any_size_and_alignment(void **state)
 		kvpull_copy_routines(&routine_count);
 	uint32_t r, s, c;
 
-	(void)state;
 	for (r = 0; r < routine_count; r++) {
 		if (!kvpull_copy_usable(&routines[r]))
 			continue;
@@ -117,7 +111,7 @@ static void every_routine_copies_any_size_and_alignment(void **state)
 	}
 }
 
-static void every_size_up_to_a_few_lines_is_copied(void **state)
+UNIT_TEST(every_size_up_to_a_few_lines_is_copied)
 {
 	uint32_t routine_count;
 	const struct kvpull_copy_routine *routines =
@@ -125,7 +119,6 @@ static void every_size_up_to_a_few_lines_is_copied(void **state)
 	uint32_t r;
 	size_t bytes;
 
-	(void)state;
 	for (r = 0; r < routine_count; r++)
 		for (bytes = 0; kvpull_copy_usable(&routines[r]) && bytes < 330;
 		     bytes++) {
@@ -138,9 +131,8 @@ static void every_size_up_to_a_few_lines_is_copied(void **state)
 		}
 }
 
-static void unknown_routine_cannot_be_forced(void **state)
+UNIT_TEST(unknown_routine_cannot_be_forced)
 {
-	(void)state;
 	assert_int_equal(kvpull_copy_force("no-such"), KVPULL_EINVAL);
 	assert_int_equal(kvpull_copy_force("memcpy"), 0);
 	assert_int_equal(kvpull_copy_force(NULL), 0);
@@ -388,7 +380,7 @@ static struct kvpull_copy_job *pool_wait(struct pool *pool)
 	return job;
 }
 
-static void jobs_are_byte_exact_with_every_routine(void **state)
+UNIT_TEST(jobs_are_byte_exact_with_every_routine)
 {
 	uint32_t routine_count;
 	const struct kvpull_copy_routine *routines =
@@ -397,7 +389,6 @@ static void jobs_are_byte_exact_with_every_routine(void **state)
 	struct pool pool;
 	uint32_t r;
 
-	(void)state;
 	pool_open(&pool, 0, 1);
 	for (r = 0; r < routine_count; r++) {
 		if (!kvpull_copy_usable(&routines[r]))
@@ -413,7 +404,7 @@ static void jobs_are_byte_exact_with_every_routine(void **state)
 	work_free(work);
 }
 
-static void shares_copy_each_byte_once_in_any_order(void **state)
+UNIT_TEST(shares_copy_each_byte_once_in_any_order)
 {
 	struct work *work = work_mixed(0);
 	struct kvpull_copy_choices choices;
@@ -422,7 +413,6 @@ static void shares_copy_each_byte_once_in_any_order(void **state)
 	const struct kvpull_copy_routine *routines =
 		kvpull_copy_routines(&count);
 
-	(void)state;
 	for (lane_routine = 0; lane_routine < count; lane_routine++) {
 		struct kvpull_copy_cursor cursor = { 0 };
 
@@ -453,13 +443,12 @@ static void shares_copy_each_byte_once_in_any_order(void **state)
 	work_free(work);
 }
 
-static void jobs_are_byte_exact_with_1_2_4_threads(void **state)
+UNIT_TEST(jobs_are_byte_exact_with_1_2_4_threads)
 {
 	static const uint32_t thread_counts[] = { 1, 2, 4 };
 	struct work *work = work_mixed(0);
 	uint32_t t, round;
 
-	(void)state;
 	for (t = 0; t < 3; t++) {
 		struct pool pool;
 
@@ -477,13 +466,12 @@ static void jobs_are_byte_exact_with_1_2_4_threads(void **state)
 	work_free(work);
 }
 
-static void job_without_bytes_ends_at_once(void **state)
+UNIT_TEST(job_without_bytes_ends_at_once)
 {
 	struct work *work = work_simple(0, 0, 4096);
 	struct kvpull_copy_job *job;
 	struct pool pool;
 
-	(void)state;
 	pool_open(&pool, 1, 2);
 	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
 	assert_int_equal(kvpull_copy_arm(pool.copy), 1);
@@ -499,12 +487,11 @@ static void job_without_bytes_ends_at_once(void **state)
 	work_free(work);
 }
 
-static void index_in_flight_is_refused(void **state)
+UNIT_TEST(index_in_flight_is_refused)
 {
 	struct work *work = work_simple(0, 64, 65536);
 	struct pool pool;
 
-	(void)state;
 	pool_open(&pool, 1, 1);
 	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
 	assert_int_equal(kvpull_copy_start(pool.copy, &work->job),
@@ -515,14 +502,13 @@ static void index_in_flight_is_refused(void **state)
 	work_free(work);
 }
 
-static void owner_copies_alone_where_there_are_no_workers(void **state)
+UNIT_TEST(owner_copies_alone_where_there_are_no_workers)
 {
 	struct work *work = work_mixed(0);
 	struct kvpull_copy_job *job;
 	struct pool pool;
 	uint32_t shares = 0;
 
-	(void)state;
 	pool_open(&pool, 0, 1);
 	assert_int_equal(kvpull_copy_has_share(pool.copy), 0);
 	assert_int_equal(kvpull_copy_help(pool.copy), 0);
@@ -549,7 +535,7 @@ static void owner_copies_alone_where_there_are_no_workers(void **state)
 }
 
 /* However many come and are cancelled behind it before it is begun. */
-static void job_is_not_forgotten_behind_cancelled_ones(void **state)
+UNIT_TEST(job_is_not_forgotten_behind_cancelled_ones)
 {
 	struct work *first = work_mixed(0);
 	struct work *other = work_mixed(1);
@@ -558,7 +544,6 @@ static void job_is_not_forgotten_behind_cancelled_ones(void **state)
 	uint32_t refused = 0;
 	uint32_t round;
 
-	(void)state;
 	pool_open(&pool, 0, 2);
 	memset(first->to, GUARD, first->side_bytes);
 	assert_int_equal(kvpull_copy_start(pool.copy, &first->job), 0);
@@ -587,13 +572,12 @@ static void job_is_not_forgotten_behind_cancelled_ones(void **state)
 	work_free(other);
 }
 
-static void owner_and_workers_share_jobs(void **state)
+UNIT_TEST(owner_and_workers_share_jobs)
 {
 	struct work *works[2] = { work_mixed(0), work_mixed(1) };
 	struct pool pool;
 	uint32_t round;
 
-	(void)state;
 	pool_open(&pool, 2, 2);
 	for (round = 0; round < 50; round++) {
 		struct kvpull_copy_job *jobs[2];
@@ -620,13 +604,12 @@ static void owner_and_workers_share_jobs(void **state)
 
 #define MANY 24u
 
-static void many_jobs_in_flight_end_in_order_of_start(void **state)
+UNIT_TEST(many_jobs_in_flight_end_in_order_of_start)
 {
 	struct work *works[MANY];
 	struct pool pool;
 	uint32_t i, round;
 
-	(void)state;
 	for (i = 0; i < MANY; i++)
 		works[i] = i % 3 ? work_simple(i, 3 + i, 4096) :
 				   work_simple(i, 5, 200000);
@@ -649,13 +632,12 @@ static void many_jobs_in_flight_end_in_order_of_start(void **state)
 		work_free(works[i]);
 }
 
-static void slots_are_reused_while_workers_lag(void **state)
+UNIT_TEST(slots_are_reused_while_workers_lag)
 {
 	struct work *works[3];
 	struct pool pool;
 	uint32_t started = 0, ended = 0, i;
 
-	(void)state;
 	for (i = 0; i < 3; i++)
 		works[i] = work_simple(i, 40 + i, 16384);
 	pool_open(&pool, 4, 3);
@@ -681,13 +663,12 @@ static void slots_are_reused_while_workers_lag(void **state)
 		work_free(works[i]);
 }
 
-static void first_job_is_done_before_the_last(void **state)
+UNIT_TEST(first_job_is_done_before_the_last)
 {
 	struct work *first = work_simple(0, 8, 4096);
 	struct work *last = work_simple(1, 128, 131072);
 	struct pool pool;
 
-	(void)state;
 	pool_open(&pool, 2, 2);
 	assert_int_equal(kvpull_copy_start(pool.copy, &first->job), 0);
 	assert_int_equal(kvpull_copy_start(pool.copy, &last->job), 0);
@@ -700,14 +681,13 @@ static void first_job_is_done_before_the_last(void **state)
 	work_free(last);
 }
 
-static void cancelled_job_is_aborted_and_then_quiet(void **state)
+UNIT_TEST(cancelled_job_is_aborted_and_then_quiet)
 {
 	struct work *first = work_simple(0, 64, 131072);
 	struct work *second = work_simple(1, 64, 131072);
 	struct pool pool;
 	uint32_t round, aborted = 0;
 
-	(void)state;
 	pool_open(&pool, 2, 2);
 	/* A busy machine may be done before each cancel. */
 	for (round = 0; round < 20 || (!aborted && round < 500); round++) {
@@ -745,41 +725,16 @@ static void cancelled_job_is_aborted_and_then_quiet(void **state)
 	work_free(second);
 }
 
-static void close_stops_workers_with_jobs_in_flight(void **state)
+UNIT_TEST(close_stops_workers_with_jobs_in_flight)
 {
 	struct work *work = work_simple(0, 128, 65536);
 	struct pool pool;
 	uint32_t round;
 
-	(void)state;
 	for (round = 0; round < 10; round++) {
 		pool_open(&pool, 4, 1);
 		assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
 		pool_close(&pool);
 	}
 	work_free(work);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_routine_copies_any_size_and_alignment),
-		cmocka_unit_test(every_size_up_to_a_few_lines_is_copied),
-		cmocka_unit_test(unknown_routine_cannot_be_forced),
-		cmocka_unit_test(jobs_are_byte_exact_with_every_routine),
-		cmocka_unit_test(shares_copy_each_byte_once_in_any_order),
-		cmocka_unit_test(jobs_are_byte_exact_with_1_2_4_threads),
-		cmocka_unit_test(job_without_bytes_ends_at_once),
-		cmocka_unit_test(index_in_flight_is_refused),
-		cmocka_unit_test(owner_copies_alone_where_there_are_no_workers),
-		cmocka_unit_test(job_is_not_forgotten_behind_cancelled_ones),
-		cmocka_unit_test(owner_and_workers_share_jobs),
-		cmocka_unit_test(many_jobs_in_flight_end_in_order_of_start),
-		cmocka_unit_test(slots_are_reused_while_workers_lag),
-		cmocka_unit_test(first_job_is_done_before_the_last),
-		cmocka_unit_test(cancelled_job_is_aborted_and_then_quiet),
-		cmocka_unit_test(close_stops_workers_with_jobs_in_flight),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

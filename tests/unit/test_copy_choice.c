@@ -2,20 +2,15 @@
 /* Which copy routines: named, remembered in the socket folder, or by default. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kvpull/connector.h"
 #include "shm/copy_choice.h"
+#include "tests/lib/unit.h"
 
 #define STRANGER 12345u
 
@@ -165,7 +160,9 @@ static void file_change(struct world *world, const char *from, const char *to)
 	file_put(world, changed, strlen(changed));
 }
 
-static void without_a_file_the_default_is_used(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, up, down)
+
+TEST(without_a_file_the_default_is_used)
 {
 	struct world *world = *state;
 	const struct kvpull_copy_choices choices = choose(world);
@@ -175,7 +172,7 @@ static void without_a_file_the_default_is_used(void **state)
 	assert_non_null(strstr(world->line, choices.routines[0]->name));
 }
 
-static void what_was_saved_is_used(void **state)
+TEST(what_was_saved_is_used)
 {
 	struct world *world = *state;
 	struct stat status;
@@ -189,7 +186,7 @@ static void what_was_saved_is_used(void **state)
 	is_remembered(world);
 }
 
-static void file_of_another_user_is_ignored(void **state)
+TEST(file_of_another_user_is_ignored)
 {
 	static const uint32_t friends[] = { STRANGER };
 	struct world *world = *state;
@@ -204,7 +201,7 @@ static void file_of_another_user_is_ignored(void **state)
 	is_remembered(world);
 }
 
-static void file_that_others_may_write_is_ignored(void **state)
+TEST(file_that_others_may_write_is_ignored)
 {
 	struct world *world = *state;
 
@@ -217,7 +214,7 @@ static void file_that_others_may_write_is_ignored(void **state)
 	is_remembered(world);
 }
 
-static void file_of_another_cpu_or_version_is_ignored(void **state)
+TEST(file_of_another_cpu_or_version_is_ignored)
 {
 	struct world *world = *state;
 
@@ -227,7 +224,7 @@ static void file_of_another_cpu_or_version_is_ignored(void **state)
 	is_ignored(world, "another version");
 }
 
-static void garbage_is_ignored(void **state)
+TEST(garbage_is_ignored)
 {
 	struct world *world = *state;
 	char text[1024] = "";
@@ -256,7 +253,7 @@ static void garbage_is_ignored(void **state)
 	is_ignored(world, "a routine that there is not");
 }
 
-static void what_is_no_small_plain_file_is_ignored(void **state)
+TEST(what_is_no_small_plain_file_is_ignored)
 {
 	struct world *world = *state;
 	char large[KVPULL_COPY_CHOICE_BYTES_MAX + 1];
@@ -276,7 +273,7 @@ static void what_is_no_small_plain_file_is_ignored(void **state)
 	is_ignored(world, strerror(ELOOP));
 }
 
-static void save_that_fails_leaves_nothing(void **state)
+TEST(save_that_fails_leaves_nothing)
 {
 	struct world *world = *state;
 	const struct kvpull_copy_choices choices = unusual();
@@ -290,7 +287,7 @@ static void save_that_fails_leaves_nothing(void **state)
 	/* down() finds an empty folder. */
 }
 
-static void routine_can_be_named(void **state)
+TEST(routine_can_be_named)
 {
 	struct world *world = *state;
 	struct kvpull_copy_params params = { .routine = "memcpy",
@@ -351,7 +348,7 @@ static int worker_open(struct world *world, const char *routine,
 	return code;
 }
 
-static void open_says_what_it_uses(void **state)
+TEST(open_says_what_it_uses)
 {
 	struct world *world = *state;
 	struct kvpull_error_detail detail;
@@ -370,24 +367,4 @@ static void open_says_what_it_uses(void **state)
 	assert_int_equal(worker_open(world, "", &detail), 0);
 	assert_non_null(strstr(world->choice, "by default"));
 	assert_int_equal(mkdir(world->dir, 0700), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(without_a_file_the_default_is_used),
-		TEST(what_was_saved_is_used),
-		TEST(file_of_another_user_is_ignored),
-		TEST(file_that_others_may_write_is_ignored),
-		TEST(file_of_another_cpu_or_version_is_ignored),
-		TEST(garbage_is_ignored),
-		TEST(what_is_no_small_plain_file_is_ignored),
-		TEST(save_that_fails_leaves_nothing),
-		TEST(routine_can_be_named),
-		TEST(open_says_what_it_uses),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

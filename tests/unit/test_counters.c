@@ -3,12 +3,6 @@
  * The table of counters, and what is made of it. Which names there are, and of
  * which kind, is repeated here by a rule: the table cannot vouch for itself.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <ctype.h>
 #include <stdio.h>
@@ -16,6 +10,7 @@
 #include <string.h>
 
 #include "plugin/counters/counters.h"
+#include "tests/lib/unit.h"
 
 #define TEXT_BYTES 16384u
 #define ROWS_MAX 128u
@@ -60,25 +55,23 @@ static void name_check(const struct kvpull_counter_row *row)
 	assert_int_not_equal(row->help[strlen(row->help) - 1], '.');
 }
 
-static void kind_of_a_counter_is_told_by_its_name(void **state)
+UNIT_TEST(kind_of_a_counter_is_told_by_its_name)
 {
 	uint32_t i;
 	uint32_t k;
 
-	(void)state;
 	for (i = 0; i < 2; i++)
 		for (k = 0; k < tables[i]->row_count; k++)
 			name_check(&tables[i]->rows[k]);
 }
 
-static void totals_alone_begin_again_at_a_reset(void **state)
+UNIT_TEST(totals_alone_begin_again_at_a_reset)
 {
 	const struct kvpull_counter_table *table = &kvpull_worker_counters;
 	uint64_t before[ROWS_MAX];
 	uint64_t own[ROWS_MAX];
 	uint32_t i;
 
-	(void)state;
 	values_fill(table, before, 100);
 	values_fill(table, own, 300);
 	values_fill(table, values, 1000);
@@ -145,12 +138,11 @@ static uint32_t text_parse(const struct kvpull_counter_table *table,
 	return rows;
 }
 
-static void every_counter_is_written_once(void **state)
+UNIT_TEST(every_counter_is_written_once)
 {
 	size_t bytes;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 2; i++) {
 		values_fill(tables[i], values, 1000);
 		bytes = kvpull_counters_text(tables[i], values, text,
@@ -165,14 +157,13 @@ static void every_counter_is_written_once(void **state)
 	assert_non_null(strstr(text, "\nkvpull_worker_holds_live 1004\n"));
 }
 
-static void text_is_cut_and_its_bytes_are_told(void **state)
+UNIT_TEST(text_is_cut_and_its_bytes_are_told)
 {
 	static char whole[TEXT_BYTES];
 	const size_t bytes =
 		kvpull_counters_text(tables[0], values, whole, sizeof(whole));
 	size_t capacity;
 
-	(void)state;
 	assert_int_equal(kvpull_counters_text(tables[0], values, NULL, 0),
 			 bytes);
 	for (capacity = 1; capacity <= bytes + 1; capacity++) {
@@ -187,7 +178,7 @@ static void text_is_cut_and_its_bytes_are_told(void **state)
 }
 
 /* Elements of a caller whose header is older or newer than ours. */
-static void elements_have_the_size_of_the_caller(void **state)
+UNIT_TEST(elements_have_the_size_of_the_caller)
 {
 	const struct kvpull_counter_table *table = &kvpull_worker_counters;
 	static uint8_t array[ROWS_MAX * 48];
@@ -196,7 +187,6 @@ static void elements_have_the_size_of_the_caller(void **state)
 	size_t i;
 	size_t k;
 
-	(void)state;
 	values_fill(table, values, 1000);
 	for (i = 0; i < 3; i++) {
 		memset(array, 0x5a, sizeof(array));
@@ -218,14 +208,13 @@ static void elements_have_the_size_of_the_caller(void **state)
 	}
 }
 
-static void array_that_cannot_be_is_refused(void **state)
+UNIT_TEST(array_that_cannot_be_is_refused)
 {
 	static const size_t bad[] = { 0, 8, 24, 31, 33, 36, 65544, SIZE_MAX };
 	const struct kvpull_counter_table *table = &kvpull_worker_counters;
 	struct kvpull_counter one = { .value = 7 };
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(
 			kvpull_counters_list(table, values, &one, 1, bad[i]),
@@ -235,18 +224,4 @@ static void array_that_cannot_be_is_refused(void **state)
 			 KVPULL_EINVAL);
 	assert_int_equal(kvpull_counters_list(table, values, NULL, 0, 32),
 			 table->row_count);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(kind_of_a_counter_is_told_by_its_name),
-		cmocka_unit_test(totals_alone_begin_again_at_a_reset),
-		cmocka_unit_test(elements_have_the_size_of_the_caller),
-		cmocka_unit_test(array_that_cannot_be_is_refused),
-		cmocka_unit_test(every_counter_is_written_once),
-		cmocka_unit_test(text_is_cut_and_its_bytes_are_told),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

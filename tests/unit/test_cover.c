@@ -3,16 +3,11 @@
  * What a host registers and names is judged where it enters: layers and groups
  * of the model, ids of its own cache, blocks of the tokens to be loaded.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kvpull/connector.h"
+#include "tests/lib/unit.h"
 
 #define BLOCKS 8u
 #define LAYERS 3u
@@ -124,7 +119,7 @@ static void refused_with(const struct kvpull_cache *caches, uint32_t count,
 	ops->close(worker);
 }
 
-static void registration_covers_the_model(void **state)
+UNIT_TEST(registration_covers_the_model)
 {
 	const struct kvpull_cache half[2] = { cache_of(0, 0, 1),
 					      cache_of(1, 2, 1) };
@@ -135,7 +130,6 @@ static void registration_covers_the_model(void **state)
 	const struct kvpull_cache twice[2] = { cache_of(0, 0, 3),
 					       cache_of(1, 2, 1) };
 
-	(void)state;
 	refused_with(half, 2, "layer 1 is in no cache: the model has 3");
 	refused_with(half, 1, "layer 1 is in no cache");
 	refused_with(beyond, 2, "the model has 3 layers");
@@ -144,7 +138,7 @@ static void registration_covers_the_model(void **state)
 }
 
 /* K and V apart: each layer has two. */
-static void planes_cover_it_as_well(void **state)
+UNIT_TEST(planes_cover_it_as_well)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	const struct kvpull_open_params params = open_params("engine", 2);
@@ -155,7 +149,6 @@ static void planes_cover_it_as_well(void **state)
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_worker *worker;
 
-	(void)state;
 	assert_int_equal(ops->open(&params, &worker, NULL), 0);
 	assert_int_equal(caches_register(worker, planes, 4, &detail), 0);
 	ops->close(worker);
@@ -232,12 +225,11 @@ static int hold(struct engine *engine, uint64_t key, uint32_t last_id,
 	return answer;
 }
 
-static void block_beyond_the_cache_is_not_held(void **state)
+UNIT_TEST(block_beyond_the_cache_is_not_held)
 {
 	struct engine engine = engine_open("p");
 	size_t ticket_bytes;
 
-	(void)state;
 	assert_int_equal(hold(&engine, 1, BLOCKS, &ticket_bytes),
 			 KVPULL_FINISH_FREE);
 	assert_int_equal(ticket_bytes, 0);
@@ -287,7 +279,7 @@ static void want(struct engine *engine, uint64_t key, size_t ticket_bytes,
 	assert_int_equal(tokens, 4 * TOKENS - local_tokens);
 }
 
-static void local_block_beyond_the_cache_is_refused(void **state)
+UNIT_TEST(local_block_beyond_the_cache_is_refused)
 {
 	struct engine p = engine_open("p");
 	struct engine d = engine_open("d");
@@ -296,7 +288,6 @@ static void local_block_beyond_the_cache_is_refused(void **state)
 	struct kvpull_blocks blocks = { 2, 2, bad };
 	size_t ticket_bytes;
 
-	(void)state;
 	assert_int_equal(hold(&p, 1, 3, &ticket_bytes), KVPULL_FINISH_HELD);
 	want(&d, 7, ticket_bytes, 2 * TOKENS);
 	assert_int_equal(allocated(&d, 7, &blocks, 2 * TOKENS), KVPULL_EINVAL);
@@ -308,7 +299,7 @@ static void local_block_beyond_the_cache_is_refused(void **state)
 	engine_close(&p);
 }
 
-static void block_beyond_the_external_tokens_is_refused(void **state)
+UNIT_TEST(block_beyond_the_external_tokens_is_refused)
 {
 	struct engine p = engine_open("p");
 	struct engine d = engine_open("d");
@@ -319,7 +310,6 @@ static void block_beyond_the_external_tokens_is_refused(void **state)
 	const struct kvpull_blocks right = { 2, 1, ids };
 	size_t ticket_bytes;
 
-	(void)state;
 	assert_int_equal(hold(&p, 1, 3, &ticket_bytes), KVPULL_FINISH_HELD);
 	want(&d, 7, ticket_bytes, 2 * TOKENS);
 	/* The local prefix would be written over. */
@@ -333,17 +323,4 @@ static void block_beyond_the_external_tokens_is_refused(void **state)
 	assert_int_equal(allocated(&d, 7, &right, TOKENS), 0);
 	engine_close(&d);
 	engine_close(&p);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(registration_covers_the_model),
-		cmocka_unit_test(planes_cover_it_as_well),
-		cmocka_unit_test(block_beyond_the_cache_is_not_held),
-		cmocka_unit_test(local_block_beyond_the_cache_is_refused),
-		cmocka_unit_test(block_beyond_the_external_tokens_is_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,14 +48,13 @@ static void forget_all(struct world *world)
 	world_settle(world);
 }
 
-static void one_user_claims_pulls_and_the_worker_releases(void **state)
+UNIT_TEST(one_user_claims_pulls_and_the_worker_releases)
 {
 	struct world *world = opened(1);
 	const uint64_t fresh = kvpull_scheduler_digest(world->scheduler);
 	const struct world_ticket ticket = world_make_ticket(7);
 	const struct world_seen *pull;
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	world_settle(world);
@@ -88,7 +87,7 @@ static void one_user_claims_pulls_and_the_worker_releases(void **state)
 	world_close(world);
 }
 
-static void ready_is_waited_for_when_the_ticket_says_so(void **state)
+UNIT_TEST(ready_is_waited_for_when_the_ticket_says_so)
 {
 	const struct kvpull_config config = world_config();
 	struct world *producer = world_open(&config, 1, 7);
@@ -106,7 +105,6 @@ static void ready_is_waited_for_when_the_ticket_says_so(void **state)
 		.ticket_capacity = sizeof(ticket.text),
 	};
 
-	(void)state;
 	world_enter(producer, 1, 0, 1);
 	assert_int_equal(kvpull_scheduler_request_finished(producer->scheduler,
 							   &finish,
@@ -122,13 +120,12 @@ static void ready_is_waited_for_when_the_ticket_says_so(void **state)
 	world_close(world);
 }
 
-static void ticket_without_our_key_is_refused(void **state)
+UNIT_TEST(ticket_without_our_key_is_refused)
 {
 	struct kvpull_config config = world_config();
 	const struct world_ticket ticket = world_make_ticket(7);
 	struct world *world;
 
-	(void)state;
 	config.key_set = 1;
 	memset(config.key, 3, sizeof(config.key));
 	world = world_open(&config, 1, 9);
@@ -137,13 +134,12 @@ static void ticket_without_our_key_is_refused(void **state)
 	world_close(world);
 }
 
-static void blocks_are_mapped_by_logical_index(void **state)
+UNIT_TEST(blocks_are_mapped_by_logical_index)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 	const struct world_seen *pull;
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 32), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_allocate(world, 1, 2, 2), 0);
@@ -154,13 +150,12 @@ static void blocks_are_mapped_by_logical_index(void **state)
 	world_close(world);
 }
 
-static void blocks_beyond_the_ticket_are_refused_and_reported_once(void **state)
+UNIT_TEST(blocks_beyond_the_ticket_are_refused_and_reported_once)
 {
 	struct world *world = opened(2);
 	const struct world_ticket ticket = world_make_short_ticket(7, 1);
 	const struct world_seen *pull;
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_ETRUNCATED);
@@ -176,13 +171,12 @@ static void blocks_beyond_the_ticket_are_refused_and_reported_once(void **state)
 	world_close(world);
 }
 
-static void pull_over_the_limit_is_refused(void **state)
+UNIT_TEST(pull_over_the_limit_is_refused)
 {
 	struct kvpull_config config = world_config();
 	const struct world_ticket ticket = world_make_ticket(7);
 	struct world *world;
 
-	(void)state;
 	config.pull_blocks_max = 3;
 	world = world_open(&config, 1, 9);
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
@@ -195,13 +189,12 @@ static void pull_over_the_limit_is_refused(void **state)
 }
 
 /* Those of which a rank has not spoken yet, and those that were promised. */
-static void pulls_over_the_limit_wait(void **state)
+UNIT_TEST(pulls_over_the_limit_wait)
 {
 	struct kvpull_config config = world_config();
 	struct world *world;
 	uint64_t key;
 
-	(void)state;
 	config.pulls_max = 2;
 	world = world_open(&config, 2, 9);
 	for (key = 1; key <= 5; key++) {
@@ -232,13 +225,12 @@ static void pulls_over_the_limit_wait(void **state)
 	world_close(world);
 }
 
-static void eight_users_pull_once_and_release_once(void **state)
+UNIT_TEST(eight_users_pull_once_and_release_once)
 {
 	struct world *world = opened(2);
 	const struct world_ticket ticket = world_make_ticket(7);
 	uint64_t key;
 
-	(void)state;
 	for (key = 1; key <= 8; key++)
 		assert_int_equal(world_want(world, key, &ticket, 1), 0);
 	/* The fourth was refused by the engine's front: it says nothing. */
@@ -273,13 +265,12 @@ static void eight_users_pull_once_and_release_once(void **state)
 	world_close(world);
 }
 
-static void release_follows_the_last_user(void **state)
+UNIT_TEST(release_follows_the_last_user)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 	uint64_t key;
 
-	(void)state;
 	for (key = 1; key <= 3; key++)
 		assert_int_equal(world_want(world, key, &ticket, 1), 0);
 	finish(world, 2, KVPULL_FINISH_ABORT);
@@ -297,12 +288,11 @@ static void release_follows_the_last_user(void **state)
 	world_close(world);
 }
 
-static void full_local_hit_gives_the_ticket_back(void **state)
+UNIT_TEST(full_local_hit_gives_the_ticket_back)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 64), KVPULL_MATCH_NOTHING);
 	world_settle(world);
@@ -314,14 +304,13 @@ static void full_local_hit_gives_the_ticket_back(void **state)
 	world_close(world);
 }
 
-static void without_sharing_each_pulls_and_the_release_follows(void **state)
+UNIT_TEST(without_sharing_each_pulls_and_the_release_follows)
 {
 	const struct kvpull_config config = apart();
 	struct world *world = world_open(&config, 1, 9);
 	const struct world_ticket ticket = world_make_ticket(7);
 	uint64_t key;
 
-	(void)state;
 	for (key = 1; key <= 3; key++)
 		assert_int_equal(world_want(world, key, &ticket, 1), 0);
 	for (key = 1; key <= 3; key++)
@@ -338,13 +327,12 @@ static void without_sharing_each_pulls_and_the_release_follows(void **state)
 	world_close(world);
 }
 
-static void late_user_of_a_releasing_pull_waits(void **state)
+UNIT_TEST(late_user_of_a_releasing_pull_waits)
 {
 	const struct kvpull_config config = apart();
 	struct world *world = world_open(&config, 1, 9);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	load(world, 1);
 	world_settle(world);
@@ -355,12 +343,11 @@ static void late_user_of_a_releasing_pull_waits(void **state)
 	world_close(world);
 }
 
-static void nobody_retries_after_expiry(void **state)
+UNIT_TEST(nobody_retries_after_expiry)
 {
 	struct world *world = opened(2);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	load(world, 1);
@@ -374,12 +361,11 @@ static void nobody_retries_after_expiry(void **state)
 	world_close(world);
 }
 
-static void next_user_retries_after_another_failure(void **state)
+UNIT_TEST(next_user_retries_after_another_failure)
 {
 	struct world *world = opened(2);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	load(world, 1);
@@ -394,12 +380,11 @@ static void next_user_retries_after_another_failure(void **state)
 	world_close(world);
 }
 
-static void half_released_ticket_is_not_pulled_again(void **state)
+UNIT_TEST(half_released_ticket_is_not_pulled_again)
 {
 	struct world *world = opened(2);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	load(world, 1);
@@ -414,12 +399,11 @@ static void half_released_ticket_is_not_pulled_again(void **state)
 	world_close(world);
 }
 
-static void one_rank_reporting_twice_ends_no_pull(void **state)
+UNIT_TEST(one_rank_reporting_twice_ends_no_pull)
 {
 	struct world *world = opened(2);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	load(world, 1);
 	world_settle(world);
@@ -431,12 +415,11 @@ static void one_rank_reporting_twice_ends_no_pull(void **state)
 	world_close(world);
 }
 
-static void loader_that_left_hands_over(void **state)
+UNIT_TEST(loader_that_left_hands_over)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	assert_int_equal(world_want(world, 3, &ticket, 1), 0);
@@ -451,13 +434,12 @@ static void loader_that_left_hands_over(void **state)
 	world_close(world);
 }
 
-static void aborted_pull_is_still_reported_by_every_rank(void **state)
+UNIT_TEST(aborted_pull_is_still_reported_by_every_rank)
 {
 	struct world *world = opened(2);
 	const struct world_ticket ticket = world_make_ticket(7);
 	const uint64_t fresh = kvpull_scheduler_digest(world->scheduler);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	load(world, 1);
 	world_settle(world);
@@ -478,12 +460,11 @@ static void aborted_pull_is_still_reported_by_every_rank(void **state)
 	world_close(world);
 }
 
-static void abort_before_blocks_commands_no_pull(void **state)
+UNIT_TEST(abort_before_blocks_commands_no_pull)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	finish(world, 1, KVPULL_FINISH_ABORT);
@@ -494,13 +475,12 @@ static void abort_before_blocks_commands_no_pull(void **state)
 	world_close(world);
 }
 
-static void rejected_ticket_is_claimed_and_released(void **state)
+UNIT_TEST(rejected_ticket_is_claimed_and_released)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 3; i++)
 		assert_int_equal(kvpull_scheduler_request_rejected(
 					 world->scheduler, ticket.text,
@@ -518,12 +498,11 @@ static void rejected_ticket_is_claimed_and_released(void **state)
 	world_close(world);
 }
 
-static void rejection_of_a_ticket_in_use_sends_nothing(void **state)
+UNIT_TEST(rejection_of_a_ticket_in_use_sends_nothing)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(
 		kvpull_scheduler_request_rejected(world->scheduler, ticket.text,
@@ -535,12 +514,11 @@ static void rejection_of_a_ticket_in_use_sends_nothing(void **state)
 	world_close(world);
 }
 
-static void released_ticket_is_remembered_for_a_lease(void **state)
+UNIT_TEST(released_ticket_is_remembered_for_a_lease)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	finish(world, 1, KVPULL_FINISH_REJECT);
 	world_settle(world);
@@ -559,12 +537,11 @@ static void released_ticket_is_remembered_for_a_lease(void **state)
 	world_close(world);
 }
 
-static void other_prompt_loads_nothing_and_still_releases(void **state)
+UNIT_TEST(other_prompt_loads_nothing_and_still_releases)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 2), 0);
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
@@ -579,7 +556,7 @@ static void other_prompt_loads_nothing_and_still_releases(void **state)
 	world_close(world);
 }
 
-static void other_model_loads_nothing_and_still_releases(void **state)
+UNIT_TEST(other_model_loads_nothing_and_still_releases)
 {
 	struct world *world = opened(1);
 	struct world_ticket ticket;
@@ -588,7 +565,6 @@ static void other_model_loads_nothing_and_still_releases(void **state)
 						.engine_id = "other",
 						.incarnation = 8 };
 
-	(void)state;
 	producer = opened(1);
 	kvpull_scheduler_destroy(producer->scheduler);
 	producer->compat.layer_count = 12;
@@ -608,14 +584,13 @@ static void other_model_loads_nothing_and_still_releases(void **state)
 	world_close(world);
 }
 
-static void incomplete_tickets_change_nothing(void **state)
+UNIT_TEST(incomplete_tickets_change_nothing)
 {
 	struct world *world = opened(1);
 	struct world_ticket ticket = world_make_ticket(7);
 	struct world_ticket foreign = { .text = "nixl", .bytes = 4 };
 	struct world_ticket none = { .bytes = 0 };
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &none, 1), KVPULL_ENOTICKET);
 	assert_int_equal(world_want(world, 2, &foreign, 1), KVPULL_ENOTMINE);
 	ticket.text[40] ^= 1;
@@ -635,14 +610,13 @@ static void incomplete_tickets_change_nothing(void **state)
 	world_close(world);
 }
 
-static void full_ticket_table_forgets_the_oldest_released_first(void **state)
+UNIT_TEST(full_ticket_table_forgets_the_oldest_released_first)
 {
 	struct kvpull_config config = world_config();
 	struct world_ticket tickets[4];
 	struct world *world;
 	uint32_t i;
 
-	(void)state;
 	config.tickets_max = 2;
 	world = world_open(&config, 1, 9);
 	for (i = 0; i < 4; i++)
@@ -660,13 +634,12 @@ static void full_ticket_table_forgets_the_oldest_released_first(void **state)
 	world_close(world);
 }
 
-static void restarted_consumer_worker_fails_its_pulls(void **state)
+UNIT_TEST(restarted_consumer_worker_fails_its_pulls)
 {
 	struct world *world = opened(2);
 	const struct world_ticket ticket = world_make_ticket(7);
 	const uint64_t fresh = kvpull_scheduler_digest(world->scheduler);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	load(world, 1);
@@ -685,12 +658,11 @@ static void restarted_consumer_worker_fails_its_pulls(void **state)
 	world_close(world);
 }
 
-static void reset_forgets_pulled_tickets(void **state)
+UNIT_TEST(reset_forgets_pulled_tickets)
 {
 	struct world *world = opened(1);
 	const struct world_ticket ticket = world_make_ticket(7);
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	load(world, 1);
 	world_settle(world);
@@ -703,43 +675,4 @@ static void reset_forgets_pulled_tickets(void **state)
 	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
 	world_close(world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_user_claims_pulls_and_the_worker_releases),
-		cmocka_unit_test(ready_is_waited_for_when_the_ticket_says_so),
-		cmocka_unit_test(ticket_without_our_key_is_refused),
-		cmocka_unit_test(blocks_are_mapped_by_logical_index),
-		cmocka_unit_test(
-			blocks_beyond_the_ticket_are_refused_and_reported_once),
-		cmocka_unit_test(pull_over_the_limit_is_refused),
-		cmocka_unit_test(pulls_over_the_limit_wait),
-		cmocka_unit_test(eight_users_pull_once_and_release_once),
-		cmocka_unit_test(release_follows_the_last_user),
-		cmocka_unit_test(full_local_hit_gives_the_ticket_back),
-		cmocka_unit_test(
-			without_sharing_each_pulls_and_the_release_follows),
-		cmocka_unit_test(late_user_of_a_releasing_pull_waits),
-		cmocka_unit_test(nobody_retries_after_expiry),
-		cmocka_unit_test(next_user_retries_after_another_failure),
-		cmocka_unit_test(half_released_ticket_is_not_pulled_again),
-		cmocka_unit_test(one_rank_reporting_twice_ends_no_pull),
-		cmocka_unit_test(loader_that_left_hands_over),
-		cmocka_unit_test(aborted_pull_is_still_reported_by_every_rank),
-		cmocka_unit_test(abort_before_blocks_commands_no_pull),
-		cmocka_unit_test(rejected_ticket_is_claimed_and_released),
-		cmocka_unit_test(rejection_of_a_ticket_in_use_sends_nothing),
-		cmocka_unit_test(released_ticket_is_remembered_for_a_lease),
-		cmocka_unit_test(other_prompt_loads_nothing_and_still_releases),
-		cmocka_unit_test(other_model_loads_nothing_and_still_releases),
-		cmocka_unit_test(incomplete_tickets_change_nothing),
-		cmocka_unit_test(
-			full_ticket_table_forgets_the_oldest_released_first),
-		cmocka_unit_test(restarted_consumer_worker_fails_its_pulls),
-		cmocka_unit_test(reset_forgets_pulled_tickets),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,14 +2,13 @@
 /* A consumer's ticket that expired, where each user pulls for itself. */
 #include "scheduler_world.h"
 
-static void nobody_retries_after_expiry_where_each_pulls(void **state)
+UNIT_TEST(nobody_retries_after_expiry_where_each_pulls)
 {
 	struct kvpull_config config = world_config();
 	struct world *world;
 	const struct world_ticket ticket = world_make_ticket(7);
 	uint64_t key;
 
-	(void)state;
 	config.share_prefix = 0;
 	world = world_open(&config, 1, 9);
 	for (key = 1; key <= 3; key++)
@@ -31,13 +30,4 @@ static void nobody_retries_after_expiry_where_each_pulls(void **state)
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
 	world_close(world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nobody_retries_after_expiry_where_each_pulls),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static int want(struct world *world, uint64_t key,
 }
 
 /* The ticket has 64 tokens; the request may have more, or fewer. */
-static void no_more_is_loaded_than_the_ticket_has(void **state)
+UNIT_TEST(no_more_is_loaded_than_the_ticket_has)
 {
 	static const struct {
 		uint32_t prompt;
@@ -38,7 +38,6 @@ static void no_more_is_loaded_than_the_ticket_has(void **state)
 	const struct world_ticket ticket = world_make_ticket(9);
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct world *world = consumer();
 		uint32_t tokens = 0;
@@ -68,13 +67,12 @@ static struct world_ticket twin_of(uint64_t incarnation)
 	return twin;
 }
 
-static void twin_of_a_ticket_in_use_is_refused(void **state)
+UNIT_TEST(twin_of_a_ticket_in_use_is_refused)
 {
 	const struct world_ticket ticket = world_make_ticket(9);
 	const struct world_ticket twin = twin_of(9);
 	struct world *world = consumer();
 
-	(void)state;
 	assert_int_equal(want(world, 1, &ticket, 64), 0);
 	assert_int_equal(want(world, 2, &twin, 64), KVPULL_ENOTICKET);
 	assert_int_equal(want(world, 3, &ticket, 64), 0);
@@ -94,8 +92,7 @@ static int has_step(struct world *world)
 }
 
 /* Workers beat for the tickets of a half that speaks, and no longer. */
-static void
-half_speaks_each_third_of_a_lease_while_it_has_a_ticket(void **state)
+UNIT_TEST(half_speaks_each_third_of_a_lease_while_it_has_a_ticket)
 {
 	const struct kvpull_config config = world_config();
 	const struct world_ticket ticket = world_make_ticket(7);
@@ -105,7 +102,6 @@ half_speaks_each_third_of_a_lease_while_it_has_a_ticket(void **state)
 	struct world_ticket none;
 	uint32_t times;
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	world_settle(world);
 	for (times = 0; times < 8; times++) {
@@ -133,32 +129,17 @@ half_speaks_each_third_of_a_lease_while_it_has_a_ticket(void **state)
 }
 
 /* Headers alone must not put the resending of a lost command off. */
-static void lost_command_is_sent_again_by_a_half_that_speaks(void **state)
+UNIT_TEST(lost_command_is_sent_again_by_a_half_that_speaks)
 {
 	const struct kvpull_config config = world_config();
 	const struct world_ticket ticket = world_make_ticket(7);
 	struct world *world = world_open(&config, 1, 9);
 	const uint64_t third_ns = config.lease_ms * KVPULL_NS_PER_MS / 3;
 
-	(void)state;
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	assert_true(world_build(world) > 0); /* and lost */
 	world->now_ns += third_ns;
 	world_step(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
 	world_close(world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_more_is_loaded_than_the_ticket_has),
-		cmocka_unit_test(twin_of_a_ticket_in_use_is_refused),
-		cmocka_unit_test(
-			half_speaks_each_third_of_a_lease_while_it_has_a_ticket),
-		cmocka_unit_test(
-			lost_command_is_sent_again_by_a_half_that_speaks),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

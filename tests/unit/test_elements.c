@@ -3,19 +3,14 @@
  * Arrays of an engine whose header is of another minor: its elements are longer
  * than the library's, or shorter.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kvpull/connector.h"
 #include "plugin/worker/worker.h"
+#include "tests/lib/unit.h"
 
 #define BLOCKS 8u
 #define BLOCK_BYTES 1024u
@@ -198,13 +193,12 @@ static void step(struct engine *engine)
 
 static const uint32_t ids[2] = { 3, 5 };
 
-static void groups_with_a_member_set_that_is_unknown_are_refused(void **state)
+UNIT_TEST(groups_with_a_member_set_that_is_unknown_are_refused)
 {
 	struct newer_group groups[2] = { { .now = { .block_tokens = 16 } },
 					 { .now = { .block_tokens = 32 } } };
 	struct engine engine = { .ops = kvpull_connector_v1(), .dir = "/tmp" };
 
-	(void)state;
 	groups[1].more = 1;
 	assert_int_equal(halves_open(&engine, groups, sizeof(*groups)),
 			 KVPULL_EINVAL);
@@ -213,7 +207,9 @@ static void groups_with_a_member_set_that_is_unknown_are_refused(void **state)
 	assert_int_equal(halves_open(&engine, groups, 4), KVPULL_EINVAL);
 }
 
-static void longer_blocks_are_found_each_at_its_place(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, engine_make, engine_end)
+
+TEST(longer_blocks_are_found_each_at_its_place)
 {
 	struct newer_blocks blocks[2] = {
 		{ .now = { .block_count = 2, .block_ids = ids } },
@@ -236,7 +232,7 @@ static void longer_blocks_are_found_each_at_its_place(void **state)
 	assert_int_equal(info.block_count, 3);
 }
 
-static void allocation_of_longer_blocks_is_taken(void **state)
+TEST(allocation_of_longer_blocks_is_taken)
 {
 	struct newer_blocks blocks[2] = {
 		{ .now = { .block_count = 2, .block_ids = ids } },
@@ -273,7 +269,7 @@ static void allocation_of_longer_blocks_is_taken(void **state)
 }
 
 /* Three holds end; a poll has room for two. */
-static void records_are_of_the_callers_size(void **state)
+TEST(records_are_of_the_callers_size)
 {
 	const struct newer_blocks blocks[2] = {
 		{ .now = { .block_count = 2, .block_ids = ids } },
@@ -323,7 +319,7 @@ static void records_are_of_the_callers_size(void **state)
 		assert_int_equal(older[i], 0xee);
 }
 
-static void peers_are_of_the_callers_size_and_name_their_route(void **state)
+TEST(peers_are_of_the_callers_size_and_name_their_route)
 {
 	const struct newer_blocks blocks[2] = {
 		{ .now = { .block_count = 2, .block_ids = ids } },
@@ -362,25 +358,4 @@ static void peers_are_of_the_callers_size_and_name_their_route(void **state)
 	assert_int_equal(peers[0].more, 0);
 	assert_int_equal(peers[1].now.incarnation,
 			 UINT64_C(0xeeeeeeeeeeeeeeee));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			groups_with_a_member_set_that_is_unknown_are_refused),
-		cmocka_unit_test_setup_teardown(
-			longer_blocks_are_found_each_at_its_place, engine_make,
-			engine_end),
-		cmocka_unit_test_setup_teardown(
-			allocation_of_longer_blocks_is_taken, engine_make,
-			engine_end),
-		cmocka_unit_test_setup_teardown(records_are_of_the_callers_size,
-						engine_make, engine_end),
-		cmocka_unit_test_setup_teardown(
-			peers_are_of_the_callers_size_and_name_their_route,
-			engine_make, engine_end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

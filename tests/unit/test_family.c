@@ -18,14 +18,13 @@ static void end_hold(struct world *world, uint64_t key)
 	world_settle(world);
 }
 
-static void eight_siblings_have_one_hold_and_equal_tickets(void **state)
+UNIT_TEST(eight_siblings_have_one_hold_and_equal_tickets)
 {
 	struct world *world = opened();
 	struct world_ticket first;
 	struct world_ticket other;
 	uint64_t key;
 
-	(void)state;
 	for (key = 1; key <= 8; key++)
 		world_enter(world, key, PARENT, 1);
 	assert_int_equal(world_finish(world, 5, KVPULL_FINISH_STOP, &first),
@@ -48,14 +47,13 @@ static void eight_siblings_have_one_hold_and_equal_tickets(void **state)
 	world_close(world);
 }
 
-static void late_sibling_gets_the_old_ticket_until_a_lease_passed(void **state)
+UNIT_TEST(late_sibling_gets_the_old_ticket_until_a_lease_passed)
 {
 	struct world *world = opened();
 	const uint64_t fresh = kvpull_scheduler_digest(world->scheduler);
 	struct world_ticket first;
 	struct world_ticket late;
 
-	(void)state;
 	world_enter(world, 1, PARENT, 1);
 	world_enter(world, 2, PARENT, 1);
 	world_enter(world, 3, PARENT, 1);
@@ -79,12 +77,11 @@ static void late_sibling_gets_the_old_ticket_until_a_lease_passed(void **state)
 	world_close(world);
 }
 
-static void family_lives_while_its_hold_does(void **state)
+UNIT_TEST(family_lives_while_its_hold_does)
 {
 	struct world *world = opened();
 	struct world_ticket ticket;
 
-	(void)state;
 	world_enter(world, 1, PARENT, 1);
 	world_enter(world, 2, PARENT, 1);
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_STOP, &ticket),
@@ -96,12 +93,11 @@ static void family_lives_while_its_hold_does(void **state)
 	world_close(world);
 }
 
-static void aborted_first_sibling_leaves_the_hold_to_the_next(void **state)
+UNIT_TEST(aborted_first_sibling_leaves_the_hold_to_the_next)
 {
 	struct world *world = opened();
 	struct world_ticket ticket;
 
-	(void)state;
 	world_enter(world, 1, PARENT, 1);
 	world_enter(world, 2, PARENT, 1);
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_ABORT, &ticket),
@@ -112,13 +108,12 @@ static void aborted_first_sibling_leaves_the_hold_to_the_next(void **state)
 	world_close(world);
 }
 
-static void other_prompt_of_the_same_parent_has_its_own_hold(void **state)
+UNIT_TEST(other_prompt_of_the_same_parent_has_its_own_hold)
 {
 	struct world *world = opened();
 	struct world_ticket first;
 	struct world_ticket other;
 
-	(void)state;
 	world_enter(world, 1, PARENT, 1);
 	world_enter(world, 2, PARENT, 2);
 	world_enter(world, 3, PARENT, 1);
@@ -138,7 +133,7 @@ static void other_prompt_of_the_same_parent_has_its_own_hold(void **state)
 	world_close(world);
 }
 
-static void siblings_can_have_a_hold_each(void **state)
+UNIT_TEST(siblings_can_have_a_hold_each)
 {
 	struct kvpull_config config = world_config();
 	struct kvpull_request request = {
@@ -151,7 +146,6 @@ static void siblings_can_have_a_hold_each(void **state)
 	struct world *world = opened();
 	uint64_t key;
 
-	(void)state;
 	for (key = 10; key < 13; key++) {
 		request.key = key;
 		assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
@@ -174,14 +168,13 @@ static void siblings_can_have_a_hold_each(void **state)
 	world_close(world);
 }
 
-static void oldest_ended_family_makes_room(void **state)
+UNIT_TEST(oldest_ended_family_makes_room)
 {
 	struct kvpull_config config = world_config();
 	struct world_ticket ticket;
 	struct world *world;
 	uint64_t key;
 
-	(void)state;
 	config.families_max = 2;
 	world = world_open(&config, 1, 7);
 	for (key = 1; key <= 3; key++)
@@ -207,13 +200,12 @@ static void oldest_ended_family_makes_room(void **state)
 	world_close(world);
 }
 
-static void reset_forgets_families_and_keeps_holds(void **state)
+UNIT_TEST(reset_forgets_families_and_keeps_holds)
 {
 	struct world *world = opened();
 	struct world_ticket first;
 	struct world_ticket second;
 
-	(void)state;
 	world_enter(world, 1, PARENT, 1);
 	world_enter(world, 2, PARENT, 1);
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_STOP, &first),
@@ -234,14 +226,13 @@ static void reset_forgets_families_and_keeps_holds(void **state)
 	world_close(world);
 }
 
-static void member_with_a_small_buffer_can_ask_again(void **state)
+UNIT_TEST(member_with_a_small_buffer_can_ask_again)
 {
 	struct world *world = opened();
 	struct kvpull_finish finish = { .key = 2, .computed_tokens = 64 };
 	struct world_ticket ticket;
 	uint64_t before;
 
-	(void)state;
 	world_enter(world, 1, PARENT, 1);
 	world_enter(world, 2, PARENT, 1);
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_STOP, &ticket),
@@ -255,25 +246,4 @@ static void member_with_a_small_buffer_can_ask_again(void **state)
 	assert_int_equal(world_finish(world, 2, KVPULL_FINISH_STOP, &ticket),
 			 KVPULL_FINISH_FREE);
 	world_close(world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			eight_siblings_have_one_hold_and_equal_tickets),
-		cmocka_unit_test(
-			late_sibling_gets_the_old_ticket_until_a_lease_passed),
-		cmocka_unit_test(family_lives_while_its_hold_does),
-		cmocka_unit_test(
-			aborted_first_sibling_leaves_the_hold_to_the_next),
-		cmocka_unit_test(
-			other_prompt_of_the_same_parent_has_its_own_hold),
-		cmocka_unit_test(siblings_can_have_a_hold_each),
-		cmocka_unit_test(oldest_ended_family_makes_room),
-		cmocka_unit_test(reset_forgets_families_and_keeps_holds),
-		cmocka_unit_test(member_with_a_small_buffer_can_ask_again),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * How a message grows: a version 2 that only this test knows, with one optional
  * and one required field more, beside the version 1 that the others know.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
 #include "base/fields.h"
 #include "plugin/bytes/handshake.h"
+#include "tests/lib/unit.h"
 
 struct row {
 	uint32_t value;
@@ -125,9 +120,10 @@ static void assert_body(void)
 	assert_int_equal(got.rows[1].value, 1);
 }
 
-static void newer_optional_field_is_skipped(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
+
+TEST(newer_optional_field_is_skipped)
 {
-	(void)state;
 	put(&table_optional, 2);
 	assert_int_equal(get(&table_1), 0);
 	assert_body();
@@ -136,9 +132,8 @@ static void newer_optional_field_is_skipped(void **state)
 	assert_int_equal(got.colour, 3);
 }
 
-static void newer_required_field_is_refused_by_its_name(void **state)
+TEST(newer_required_field_is_refused_by_its_name)
 {
-	(void)state;
 	put(&table_2, 2);
 	assert_int_equal(get(&table_1), KVPULL_EVERSION);
 	assert_string_equal(unknown, "shape");
@@ -150,12 +145,11 @@ static void newer_required_field_is_refused_by_its_name(void **state)
 }
 
 /* What wire_emit does: a newer build writes what the older ones read. */
-static void older_version_is_written_byte_for_byte(void **state)
+TEST(older_version_is_written_byte_for_byte)
 {
 	uint8_t older[sizeof(bytes)];
 	size_t older_bytes;
 
-	(void)state;
 	put(&table_1, 1);
 	older_bytes = byte_count;
 	memcpy(older, bytes, byte_count);
@@ -169,12 +163,11 @@ static void older_version_is_written_byte_for_byte(void **state)
 	assert_int_equal(got.shape, 0);
 }
 
-static void every_cut_is_refused_or_ends_a_field(void **state)
+TEST(every_cut_is_refused_or_ends_a_field)
 {
 	size_t whole;
 	size_t body;
 
-	(void)state;
 	put(&table_2, 1);
 	body = byte_count;
 	put(&table_2, 2);
@@ -200,11 +193,10 @@ static int get_with(uint16_t tag, uint16_t value_bytes, const char *value,
 	return get(&table_2);
 }
 
-static void broken_extensions_are_refused(void **state)
+TEST(broken_extensions_are_refused)
 {
 	const uint16_t required = KVPULL_FIELD_REQUIRED;
 
-	(void)state;
 	assert_int_equal(get_with(1, 4, "\7\0\0\0", 4), 0);
 	assert_int_equal(got.colour, 7);
 	/* Over its bound; too short, too long, beyond the end; no id. */
@@ -239,7 +231,7 @@ static void broken_extensions_are_refused(void **state)
 				 KVPULL_EINVAL);                               \
 	} while (0)
 
-static void writer_is_held_to_the_bounds_too(void **state)
+TEST(writer_is_held_to_the_bounds_too)
 {
 	REFUSED(message.kind = 0);
 	REFUSED(message.kind = 4);
@@ -254,11 +246,10 @@ static void writer_is_held_to_the_bounds_too(void **state)
 }
 
 /* A field that its kind does not have is not there, and reads as zero. */
-static void kinds_have_fields_of_their_own(void **state)
+TEST(kinds_have_fields_of_their_own)
 {
 	size_t with;
 
-	(void)state;
 	put(&table_1, 1);
 	with = byte_count;
 	message.kind = 1;
@@ -278,33 +269,14 @@ static size_t layout_of(const struct kvpull_table *table, uint32_t version,
 	return writer.used;
 }
 
-static void layout_differs_with_the_version_alone(void **state)
+TEST(layout_differs_with_the_version_alone)
 {
 	uint8_t one[sizeof(bytes)];
 	uint8_t two[sizeof(bytes)];
 	const size_t one_bytes = layout_of(&table_1, 1, one);
 
-	(void)state;
 	assert_int_equal(layout_of(&table_2, 1, two), one_bytes);
 	assert_memory_equal(one, two, one_bytes);
 	assert_true(layout_of(&table_2, 2, two) > one_bytes);
 	assert_true(kvpull_handshake_layout(1) != 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(newer_optional_field_is_skipped),
-		TEST(newer_required_field_is_refused_by_its_name),
-		TEST(older_version_is_written_byte_for_byte),
-		TEST(every_cut_is_refused_or_ends_a_field),
-		TEST(broken_extensions_are_refused),
-		TEST(writer_is_held_to_the_bounds_too),
-		TEST(kinds_have_fields_of_their_own),
-		TEST(layout_differs_with_the_version_alone),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

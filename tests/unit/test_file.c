@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which files a producer may serve, and which a consumer takes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,6 +11,7 @@
 #include <unistd.h>
 
 #include "shm/file.h"
+#include "tests/lib/unit.h"
 #include "tests/unit/sandbox.h"
 
 #define FILE_BYTES 20000u
@@ -73,7 +68,7 @@ static int reopen(int fd, int flags)
 
 /* ---- producer ---- */
 
-static void unnamed_file_is_served_read_only(void **state)
+UNIT_TEST(unnamed_file_is_served_read_only)
 {
 	const uint32_t before = fds_open();
 	const int fd = file_make();
@@ -81,7 +76,6 @@ static void unnamed_file_is_served_read_only(void **state)
 	struct stat status;
 	int handed = -1;
 
-	(void)state;
 	assert_int_equal(kvpull_file_serve(fd, 0, FILE_BYTES, &handed, &why),
 			 0);
 	assert_null(why);
@@ -110,13 +104,12 @@ static int writing_child(int handed)
 	return reopen(handed, O_RDWR) < 0 && errno == EACCES ? 0 : 2;
 }
 
-static void another_uid_can_read_what_is_handed_over_but_not_write(void **state)
+UNIT_TEST(another_uid_can_read_what_is_handed_over_but_not_write)
 {
 	const int fd = file_make();
 	const char *why;
 	int handed = -1;
 
-	(void)state;
 	assert_int_equal(kvpull_file_serve(fd, 0, FILE_BYTES, &handed, &why),
 			 0);
 	(void)close(fd);
@@ -124,13 +117,12 @@ static void another_uid_can_read_what_is_handed_over_but_not_write(void **state)
 	(void)close(handed);
 }
 
-static void memfd_is_served(void **state)
+UNIT_TEST(memfd_is_served)
 {
 	const int fd = memfd_create("test-file", MFD_CLOEXEC);
 	const char *why;
 	int handed = -1;
 
-	(void)state;
 	assert_int_equal(ftruncate(fd, FILE_BYTES), 0);
 	assert_int_equal(
 		kvpull_file_serve(fd, 4096, FILE_BYTES - 4096, &handed, &why),
@@ -156,13 +148,12 @@ static void serve_refuses(int fd, uint64_t offset, uint64_t bytes,
 	(void)close(fd);
 }
 
-static void file_with_a_name_is_not_served(void **state)
+UNIT_TEST(file_with_a_name_is_not_served)
 {
 	char path[] = "/tmp/kvpull-test-XXXXXX";
 	const int fd = mkstemp(path);
 	struct stat status;
 
-	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, FILE_BYTES), 0);
 	serve_refuses(dup(fd), 0, FILE_BYTES, "name");
@@ -173,11 +164,10 @@ static void file_with_a_name_is_not_served(void **state)
 	(void)close(fd);
 }
 
-static void what_is_no_file_is_not_served(void **state)
+UNIT_TEST(what_is_no_file_is_not_served)
 {
 	int pipes[2];
 
-	(void)state;
 	assert_int_equal(pipe(pipes), 0);
 	serve_refuses(pipes[0], 0, 1, "regular");
 	(void)close(pipes[1]);
@@ -187,11 +177,10 @@ static void what_is_no_file_is_not_served(void **state)
 	serve_refuses(-1, 0, 1, "open");
 }
 
-static void file_that_cannot_be_read_is_not_served(void **state)
+UNIT_TEST(file_that_cannot_be_read_is_not_served)
 {
 	int fd = open("/tmp", O_TMPFILE | O_WRONLY, 0600);
 
-	(void)state;
 	if (fd < 0)
 		skip();
 	assert_int_equal(ftruncate(fd, FILE_BYTES), 0);
@@ -201,9 +190,8 @@ static void file_that_cannot_be_read_is_not_served(void **state)
 	(void)close(fd);
 }
 
-static void file_that_is_too_short_is_not_served(void **state)
+UNIT_TEST(file_that_is_too_short_is_not_served)
 {
-	(void)state;
 	serve_refuses(file_make(), 0, FILE_BYTES + 1, "short");
 	serve_refuses(file_make(), 1, FILE_BYTES, "short");
 	serve_refuses(file_make(), FILE_BYTES, 1, "short");
@@ -213,11 +201,10 @@ static void file_that_is_too_short_is_not_served(void **state)
 	serve_refuses(file_make(), INT64_MAX, 1, "short");
 }
 
-static void file_of_another_uid_is_not_served(void **state)
+UNIT_TEST(file_of_another_uid_is_not_served)
 {
 	const int fd = file_make();
 
-	(void)state;
 	if (fchown(fd, SANDBOX_UID, SANDBOX_UID)) {
 		(void)close(fd);
 		skip(); /* only root gives files away */
@@ -234,7 +221,7 @@ static int take(struct kvpull_file *file, int fd, uint64_t offset,
 	return kvpull_file_open(file, fd, KVPULL_FILE_DIRECT_AUTO, &file_log);
 }
 
-static void file_is_taken_and_its_descriptor_duplicated(void **state)
+UNIT_TEST(file_is_taken_and_its_descriptor_duplicated)
 {
 	const uint32_t before = fds_open();
 	const int fd = file_make();
@@ -242,7 +229,6 @@ static void file_is_taken_and_its_descriptor_duplicated(void **state)
 	struct kvpull_file file;
 	char byte;
 
-	(void)state;
 	assert_int_equal(pwrite(fd, "k", 1, 5000), 1);
 	assert_int_equal(take(&file, handed, 1, FILE_BYTES - 1), 0);
 	(void)close(handed);
@@ -261,13 +247,12 @@ static void file_is_taken_and_its_descriptor_duplicated(void **state)
 	assert_int_equal(fds_open(), before);
 }
 
-static void direct_reads_can_be_switched_off(void **state)
+UNIT_TEST(direct_reads_can_be_switched_off)
 {
 	const int fd = file_make();
 	const int handed = reopen(fd, O_RDONLY);
 	struct kvpull_file file = { .bytes = FILE_BYTES };
 
-	(void)state;
 	assert_int_equal(kvpull_file_open(&file, handed, KVPULL_FILE_DIRECT_NO,
 					  &file_log),
 			 0);
@@ -280,13 +265,12 @@ static void direct_reads_can_be_switched_off(void **state)
 }
 
 /* sysfs says that its files are a page long, and has no O_DIRECT. */
-static void file_system_without_direct_reads_is_read_all_the_same(void **state)
+UNIT_TEST(file_system_without_direct_reads_is_read_all_the_same)
 {
 	const int fd = open("/sys/kernel/uevent_seqnum", O_RDONLY | O_CLOEXEC);
 	struct kvpull_file file;
 	struct stat status;
 
-	(void)state;
 	if (fd < 0 || fstat(fd, &status) || !status.st_size)
 		skip();
 	assert_int_equal(take(&file, fd, 0, 1), 0);
@@ -312,11 +296,10 @@ static void open_refuses(int fd, uint64_t offset, uint64_t bytes)
 	(void)close(fd);
 }
 
-static void what_is_no_file_is_not_taken(void **state)
+UNIT_TEST(what_is_no_file_is_not_taken)
 {
 	int pipes[2];
 
-	(void)state;
 	assert_int_equal(pipe(pipes), 0);
 	open_refuses(pipes[0], 0, 1);
 	(void)close(pipes[1]);
@@ -325,22 +308,20 @@ static void what_is_no_file_is_not_taken(void **state)
 	open_refuses(-1, 0, 1);
 }
 
-static void file_that_could_be_written_is_not_taken(void **state)
+UNIT_TEST(file_that_could_be_written_is_not_taken)
 {
 	const int fd = file_make();
 
-	(void)state;
 	open_refuses(reopen(fd, O_RDWR), 0, FILE_BYTES);
 	open_refuses(reopen(fd, O_WRONLY), 0, FILE_BYTES);
 	open_refuses(reopen(fd, O_PATH), 0, FILE_BYTES);
 	(void)close(fd);
 }
 
-static void file_that_is_too_short_is_not_taken(void **state)
+UNIT_TEST(file_that_is_too_short_is_not_taken)
 {
 	const int fd = file_make();
 
-	(void)state;
 	open_refuses(reopen(fd, O_RDONLY), 0, FILE_BYTES + 1);
 	open_refuses(reopen(fd, O_RDONLY), 1, FILE_BYTES);
 	open_refuses(reopen(fd, O_RDONLY), UINT64_MAX, 2);
@@ -359,38 +340,12 @@ static int no_descriptors_child(int handed)
 	       file.bytes;
 }
 
-static void out_of_descriptors_is_no_fault_of_the_peer(void **state)
+UNIT_TEST(out_of_descriptors_is_no_fault_of_the_peer)
 {
 	const int fd = file_make();
 	const int handed = reopen(fd, O_RDONLY);
 
-	(void)state;
 	sandbox_expect(no_descriptors_child, handed);
 	(void)close(handed);
 	(void)close(fd);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(unnamed_file_is_served_read_only),
-		cmocka_unit_test(
-			another_uid_can_read_what_is_handed_over_but_not_write),
-		cmocka_unit_test(memfd_is_served),
-		cmocka_unit_test(file_with_a_name_is_not_served),
-		cmocka_unit_test(what_is_no_file_is_not_served),
-		cmocka_unit_test(file_that_cannot_be_read_is_not_served),
-		cmocka_unit_test(file_that_is_too_short_is_not_served),
-		cmocka_unit_test(file_of_another_uid_is_not_served),
-		cmocka_unit_test(file_is_taken_and_its_descriptor_duplicated),
-		cmocka_unit_test(direct_reads_can_be_switched_off),
-		cmocka_unit_test(
-			file_system_without_direct_reads_is_read_all_the_same),
-		cmocka_unit_test(what_is_no_file_is_not_taken),
-		cmocka_unit_test(file_that_could_be_written_is_not_taken),
-		cmocka_unit_test(file_that_is_too_short_is_not_taken),
-		cmocka_unit_test(out_of_descriptors_is_no_fault_of_the_peer),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

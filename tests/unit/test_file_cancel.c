@@ -35,9 +35,8 @@ static void cancelled_read(struct world *world)
 	is_untouched(world);
 }
 
-static void cancelled_read_ends_at_once_and_writes_no_more(void **state)
+UNIT_TEST(cancelled_read_ends_at_once_and_writes_no_more)
 {
-	(void)state;
 	in_each_way(cancelled_read);
 }
 
@@ -57,9 +56,8 @@ static void waiting_read(struct world *world)
 	verify(world, &world->read[0]);
 }
 
-static void read_that_still_waits_can_be_cancelled(void **state)
+UNIT_TEST(read_that_still_waits_can_be_cancelled)
 {
-	(void)state;
 	in_each_way(waiting_read);
 }
 
@@ -75,9 +73,8 @@ static void over_read(struct world *world)
 	pieces_are_back(world);
 }
 
-static void read_that_was_over_stays_so(void **state)
+UNIT_TEST(read_that_was_over_stays_so)
 {
-	(void)state;
 	in_each_way(over_read);
 }
 
@@ -94,9 +91,8 @@ static void closed_read(struct world *world)
 	only_one_ended(world, 0, KVPULL_EPEER);
 }
 
-static void files_close_while_their_pieces_are_under_way(void **state)
+UNIT_TEST(files_close_while_their_pieces_are_under_way)
 {
-	(void)state;
 	in_each_way(closed_read);
 }
 
@@ -108,9 +104,8 @@ static void left_read(struct world *world)
 	assert_int_equal(world->ended_count, 0);
 }
 
-static void close_with_pieces_under_way_does_not_hang(void **state)
+UNIT_TEST(close_with_pieces_under_way_does_not_hang)
 {
-	(void)state;
 	in_each_way(left_read);
 }
 
@@ -149,9 +144,8 @@ static void busy_read(struct world *world)
 	(void)close(pipes[1]);
 }
 
-static void dropped_piece_reads_nothing_of_others(void **state)
+UNIT_TEST(dropped_piece_reads_nothing_of_others)
 {
-	(void)state;
 	in_each_way(busy_read);
 }
 
@@ -166,24 +160,7 @@ static void waiting_for_the_kernel(struct world *world)
 	assert_int_equal(world->warnings, 0);
 }
 
-static void close_drops_what_the_kernel_did_not_take(void **state)
+UNIT_TEST(close_drops_what_the_kernel_did_not_take)
 {
-	(void)state;
 	in_each_way(waiting_for_the_kernel);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			cancelled_read_ends_at_once_and_writes_no_more),
-		cmocka_unit_test(read_that_still_waits_can_be_cancelled),
-		cmocka_unit_test(read_that_was_over_stays_so),
-		cmocka_unit_test(files_close_while_their_pieces_are_under_way),
-		cmocka_unit_test(close_with_pieces_under_way_does_not_hang),
-		cmocka_unit_test(dropped_piece_reads_nothing_of_others),
-		cmocka_unit_test(close_drops_what_the_kernel_did_not_take),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

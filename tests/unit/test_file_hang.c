@@ -69,12 +69,11 @@ static int is_untouched(const struct world *world)
 	return 1;
 }
 
-static void owner_does_not_wait_for_the_disk(void **state)
+UNIT_TEST(owner_does_not_wait_for_the_disk)
 {
 	static struct world world;
 	uint32_t turn;
 
-	(void)state;
 	hang_begin(&world);
 	for (turn = 0; turn < 100; turn++)
 		poll_once(&world);
@@ -90,11 +89,10 @@ static void owner_does_not_wait_for_the_disk(void **state)
 }
 
 /* A deadline: nothing is written from then on, whenever the disk goes on. */
-static void read_that_hangs_ends_when_told(void **state)
+UNIT_TEST(read_that_hangs_ends_when_told)
 {
 	static struct world world;
 
-	(void)state;
 	hang_begin(&world);
 	kvpull_files_cancel(&world.files, &world.reads[0], KVPULL_EDEADLINE);
 	assert_int_equal(kvpull_files_arm(&world.files), 1);
@@ -118,12 +116,11 @@ static void read_that_hangs_ends_when_told(void **state)
 }
 
 /* It returns, and leaves behind what the read may still touch. */
-static void close_leaves_a_read_that_hangs(void **state)
+UNIT_TEST(close_leaves_a_read_that_hangs)
 {
 	static struct world world;
 	uint8_t *bounce;
 
-	(void)state;
 	hang_begin(&world);
 	bounce = world.files.bounce;
 	kvpull_files_close(&world.files);
@@ -145,13 +142,12 @@ static void close_leaves_a_read_that_hangs(void **state)
 }
 
 /* With progress=caller there is no thread of ours: refused, by name. */
-static void caller_without_io_uring_is_refused_by_name(void **state)
+UNIT_TEST(caller_without_io_uring_is_refused_by_name)
 {
 	static struct world world;
 	struct kvpull_files files;
 	struct kvpull_arena arena;
 
-	(void)state;
 	hang_set(0);
 	assert_int_equal(world_begin(&world, WAY_PREAD), 0);
 	kvpull_arena_init(&arena, &world.log);
@@ -167,16 +163,4 @@ static void caller_without_io_uring_is_refused_by_name(void **state)
 	kvpull_files_close(&files);
 	kvpull_arena_fini(&arena);
 	world_end(&world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(owner_does_not_wait_for_the_disk),
-		cmocka_unit_test(read_that_hangs_ends_when_told),
-		cmocka_unit_test(close_leaves_a_read_that_hangs),
-		cmocka_unit_test(caller_without_io_uring_is_refused_by_name),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,9 +63,8 @@ static void rows_read(struct world *world)
 	assert_int_equal(world->warnings, 0);
 }
 
-static void rows_of_any_place_and_size_come_right(void **state)
+UNIT_TEST(rows_of_any_place_and_size_come_right)
 {
-	(void)state;
 	in_each_way(rows_read);
 }
 
@@ -81,9 +80,8 @@ static void tail_read(struct world *world)
 	pieces_are_back(world);
 }
 
-static void file_that_ends_inside_a_page_is_read_to_its_end(void **state)
+UNIT_TEST(file_that_ends_inside_a_page_is_read_to_its_end)
 {
-	(void)state;
 	in_each_way(tail_read);
 }
 
@@ -114,9 +112,8 @@ static void neighbours_read(struct world *world)
 	pieces_are_back(world);
 }
 
-static void rows_that_are_near_share_a_piece(void **state)
+UNIT_TEST(rows_that_are_near_share_a_piece)
 {
-	(void)state;
 	in_each_way(neighbours_read);
 }
 
@@ -130,9 +127,8 @@ static void memory_read(struct world *world)
 	pieces_are_back(world);
 }
 
-static void read_without_a_row_in_a_file_ends_at_once(void **state)
+UNIT_TEST(read_without_a_row_in_a_file_ends_at_once)
 {
-	(void)state;
 	in_each_way(memory_read);
 }
 
@@ -165,9 +161,8 @@ static void two_files_read(struct world *world)
 	(void)close(other);
 }
 
-static void rows_of_two_files_share_no_piece(void **state)
+UNIT_TEST(rows_of_two_files_share_no_piece)
 {
-	(void)state;
 	in_each_way(two_files_read);
 }
 
@@ -194,9 +189,8 @@ static void truncated_read(struct world *world)
 	verify(world, &world->read[1]);
 }
 
-static void file_that_was_truncated_fails_the_read_once(void **state)
+UNIT_TEST(file_that_was_truncated_fails_the_read_once)
 {
-	(void)state;
 	in_each_way(truncated_read);
 }
 
@@ -218,9 +212,8 @@ static void error_read(struct world *world)
 	assert_int_equal(world->warnings, 1);
 }
 
-static void device_that_fails_fails_the_read_once(void **state)
+UNIT_TEST(device_that_fails_fails_the_read_once)
 {
-	(void)state;
 	in_each_way(error_read);
 }
 
@@ -241,18 +234,16 @@ static void short_read(struct world *world)
 	pieces_are_back(world);
 }
 
-static void piece_that_comes_half_is_read_again(void **state)
+UNIT_TEST(piece_that_comes_half_is_read_again)
 {
-	(void)state;
 	in_each_way(short_read);
 }
 
 /* As on a file system whose O_DIRECT wants more than it says. */
-static void refused_direct_reads_go_through_the_page_cache(void **state)
+UNIT_TEST(refused_direct_reads_go_through_the_page_cache)
 {
 	static struct world world;
 
-	(void)state;
 	if (!world_begin(&world, WAY_DIRECT)) {
 		/* A slice that no device can take. */
 		world.regions[1].align = 2;
@@ -294,9 +285,8 @@ static void turns_read(struct world *world)
 	pieces_are_back(world);
 }
 
-static void short_read_does_not_wait_for_long_ones(void **state)
+UNIT_TEST(short_read_does_not_wait_for_long_ones)
 {
-	(void)state;
 	in_each_way(turns_read);
 }
 
@@ -325,9 +315,8 @@ static void few_read(struct world *world)
 	pieces_are_back(world);
 }
 
-static void ends_that_find_no_room_come_later(void **state)
+UNIT_TEST(ends_that_find_no_room_come_later)
 {
-	(void)state;
 	in_each_way(few_read);
 }
 
@@ -354,38 +343,13 @@ static int memlock_child(int memlock)
 	return memcmp(world.local, world.content, (size_t)48 * 131072) ? 3 : 0;
 }
 
-static void memlock_of_8_mib_takes_the_buffers(void **state)
+UNIT_TEST(memlock_of_8_mib_takes_the_buffers)
 {
-	(void)state;
 	sandbox_expect(memlock_child, 8 << 20);
 }
 
-static void less_memlock_than_the_buffers_need_is_enough(void **state)
+UNIT_TEST(less_memlock_than_the_buffers_need_is_enough)
 {
-	(void)state;
 	sandbox_expect(memlock_child, 0);
 	sandbox_expect(memlock_child, 1 << 20);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rows_of_any_place_and_size_come_right),
-		cmocka_unit_test(
-			file_that_ends_inside_a_page_is_read_to_its_end),
-		cmocka_unit_test(rows_that_are_near_share_a_piece),
-		cmocka_unit_test(rows_of_two_files_share_no_piece),
-		cmocka_unit_test(read_without_a_row_in_a_file_ends_at_once),
-		cmocka_unit_test(file_that_was_truncated_fails_the_read_once),
-		cmocka_unit_test(device_that_fails_fails_the_read_once),
-		cmocka_unit_test(piece_that_comes_half_is_read_again),
-		cmocka_unit_test(
-			refused_direct_reads_go_through_the_page_cache),
-		cmocka_unit_test(short_read_does_not_wait_for_long_ones),
-		cmocka_unit_test(ends_that_find_no_room_come_later),
-		cmocka_unit_test(memlock_of_8_mib_takes_the_buffers),
-		cmocka_unit_test(less_memlock_than_the_buffers_need_is_enough),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Registration of file regions, through the ABI's table alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,6 +9,7 @@
 #include <unistd.h>
 
 #include "kvpull/connector.h"
+#include "tests/lib/unit.h"
 
 #define BLOCKS 16u
 #define BLOCK_BYTES 4096u
@@ -167,7 +162,9 @@ static void is_refused(struct world *world, const char *words)
 	assert_int_equal(fds_open(), world->fds);
 }
 
-static void file_beside_memory_is_registered(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_open, world_close)
+
+TEST(file_beside_memory_is_registered)
 {
 	struct world *world = *state;
 
@@ -179,7 +176,7 @@ static void file_beside_memory_is_registered(void **state)
 	assert_int_equal(regions_register(world), KVPULL_EINVAL);
 }
 
-static void file_with_a_fault_is_refused_by_name(void **state)
+TEST(file_with_a_fault_is_refused_by_name)
 {
 	struct world *world = *state;
 	struct kvpull_region *region = &world->regions[1];
@@ -204,7 +201,7 @@ static void file_with_a_fault_is_refused_by_name(void **state)
 	assert_int_equal(regions_register(world), 0);
 }
 
-static void refused_memory_closes_the_files_before_it(void **state)
+TEST(refused_memory_closes_the_files_before_it)
 {
 	struct world *world = *state;
 	const struct kvpull_region memory = world->regions[0];
@@ -219,7 +216,7 @@ static void refused_memory_closes_the_files_before_it(void **state)
 	assert_int_equal(fds_open(), world->fds);
 }
 
-static void refused_cache_closes_the_files(void **state)
+TEST(refused_cache_closes_the_files)
 {
 	struct world *world = *state;
 
@@ -228,23 +225,4 @@ static void refused_cache_closes_the_files(void **state)
 	assert_int_equal(fds_open(), world->fds);
 	world->caches[1].offset = 0;
 	assert_int_equal(regions_register(world), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			file_beside_memory_is_registered, world_open,
-			world_close),
-		cmocka_unit_test_setup_teardown(
-			file_with_a_fault_is_refused_by_name, world_open,
-			world_close),
-		cmocka_unit_test_setup_teardown(
-			refused_memory_closes_the_files_before_it, world_open,
-			world_close),
-		cmocka_unit_test_setup_teardown(refused_cache_closes_the_files,
-						world_open, world_close),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

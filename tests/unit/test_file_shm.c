@@ -193,9 +193,8 @@ static void mixed(struct bench *bench)
 	assert_int_equal(bench->world.warnings, 0);
 }
 
-static void memory_and_file_come_with_one_done(void **state)
+UNIT_TEST(memory_and_file_come_with_one_done)
 {
-	(void)state;
 	in_each_way(mixed);
 }
 
@@ -220,15 +219,13 @@ static void read_of_one_kind(uint32_t no_file, uint32_t no_memory)
 	}
 }
 
-static void file_alone_comes_with_one_done(void **state)
+UNIT_TEST(file_alone_comes_with_one_done)
 {
-	(void)state;
 	read_of_one_kind(0, 1);
 }
 
-static void memory_of_a_peer_with_files_comes_with_one_done(void **state)
+UNIT_TEST(memory_of_a_peer_with_files_comes_with_one_done)
 {
-	(void)state;
 	read_of_one_kind(1, 0);
 }
 
@@ -258,14 +255,13 @@ static void cancelled(struct bench *bench)
 	assert_int_equal(done(bench), 0);
 }
 
-static void cancel_is_told_once_wherever_it_meets_the_parts(void **state)
+UNIT_TEST(cancel_is_told_once_wherever_it_meets_the_parts)
 {
-	(void)state;
 	in_each_way(cancelled);
 }
 
 /* However long the disk takes. */
-static void cancelled_file_read_ends_in_the_next_poll(void **state)
+UNIT_TEST(cancelled_file_read_ends_in_the_next_poll)
 {
 	static struct bench bench;
 	const struct setup setup = {
@@ -274,7 +270,6 @@ static void cancelled_file_read_ends_in_the_next_poll(void **state)
 		.blocks = BLOCKS,
 	};
 
-	(void)state;
 	bench_open(&bench, &setup);
 	assert_int_equal(start(&bench), 0);
 	cancel(&bench);
@@ -300,9 +295,8 @@ static void lost(struct bench *bench)
 	assert_int_equal(start(bench), KVPULL_EPEER);
 }
 
-static void reads_of_a_lost_peer_end_before_it_is_down(void **state)
+UNIT_TEST(reads_of_a_lost_peer_end_before_it_is_down)
 {
-	(void)state;
 	in_each_way(lost);
 }
 
@@ -322,9 +316,8 @@ static void truncated(struct bench *bench)
 	assert_int_equal(done(bench), 0);
 }
 
-static void truncated_file_fails_its_read_alone(void **state)
+UNIT_TEST(truncated_file_fails_its_read_alone)
 {
-	(void)state;
 	in_each_way(truncated);
 }
 
@@ -349,9 +342,8 @@ static void slept(struct bench *bench)
 	assert_int_equal(poll(&fd, 1, 0), 0);
 }
 
-static void sleeping_owner_is_woken_by_pieces(void **state)
+UNIT_TEST(sleeping_owner_is_woken_by_pieces)
 {
-	(void)state;
 	in_each_way(slept);
 }
 
@@ -361,9 +353,8 @@ static void left(struct bench *bench)
 	(void)side_poll(&bench->world, &bench->world.d);
 }
 
-static void close_with_reads_under_way_leaves_nothing_open(void **state)
+UNIT_TEST(close_with_reads_under_way_leaves_nothing_open)
 {
-	(void)state;
 	in_each_way(left);
 }
 
@@ -411,11 +402,10 @@ static void file_is_judged(uint64_t told_bytes, int code)
 	(void)close(fd);
 }
 
-static void hostile_files_are_refused_at_attach(void **state)
+UNIT_TEST(hostile_files_are_refused_at_attach)
 {
 	int pipes[2];
 
-	(void)state;
 	file_is_judged(4096, 0);
 	file_is_judged(4097, KVPULL_EPROTO);
 	file_is_judged(0, KVPULL_EPROTO);
@@ -425,25 +415,4 @@ static void hostile_files_are_refused_at_attach(void **state)
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
 	(void)close(pipes[1]);
 	attach_answers(pipes[0], 4096, KVPULL_EPROTO);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_and_file_come_with_one_done),
-		cmocka_unit_test(file_alone_comes_with_one_done),
-		cmocka_unit_test(
-			memory_of_a_peer_with_files_comes_with_one_done),
-		cmocka_unit_test(
-			cancel_is_told_once_wherever_it_meets_the_parts),
-		cmocka_unit_test(cancelled_file_read_ends_in_the_next_poll),
-		cmocka_unit_test(reads_of_a_lost_peer_end_before_it_is_down),
-		cmocka_unit_test(truncated_file_fails_its_read_alone),
-		cmocka_unit_test(sleeping_owner_is_woken_by_pieces),
-		cmocka_unit_test(
-			close_with_reads_under_way_leaves_nothing_open),
-		cmocka_unit_test(hostile_files_are_refused_at_attach),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

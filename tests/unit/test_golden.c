@@ -306,24 +306,12 @@ static const struct golden_message messages[] = {
 	GOLDEN_END
 };
 
-static void tickets_are_as_committed(void **state)
+UNIT_TEST(tickets_are_as_committed)
 {
-	(void)state;
 	golden_check_file("ticket.txt", 3, messages);
 }
 
-static void handshakes_are_as_committed(void **state)
+UNIT_TEST(handshakes_are_as_committed)
 {
-	(void)state;
 	golden_check_file("handshake.txt", 7, messages);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tickets_are_as_committed),
-		cmocka_unit_test(handshakes_are_as_committed),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

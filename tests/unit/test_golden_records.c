@@ -457,38 +457,22 @@ static const struct golden_message messages[] = {
 	GOLDEN_END
 };
 
-static void steps_are_as_committed(void **state)
+UNIT_TEST(steps_are_as_committed)
 {
-	(void)state;
 	golden_check_file("step.txt", 10, messages);
 }
 
-static void results_are_as_committed(void **state)
+UNIT_TEST(results_are_as_committed)
 {
-	(void)state;
 	golden_check_file("result.txt", 5, messages);
 }
 
-static void frames_are_as_committed(void **state)
+UNIT_TEST(frames_are_as_committed)
 {
-	(void)state;
 	golden_check_file("frame.txt", 7, messages);
 }
 
-static void shared_memory_is_as_committed(void **state)
+UNIT_TEST(shared_memory_is_as_committed)
 {
-	(void)state;
 	golden_check_file("shared.txt", 3, messages);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(steps_are_as_committed),
-		cmocka_unit_test(results_are_as_committed),
-		cmocka_unit_test(frames_are_as_committed),
-		cmocka_unit_test(shared_memory_is_as_committed),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

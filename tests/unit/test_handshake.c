@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
 #include <sodium.h>
 
 #include "plugin/bytes/handshake.h"
+#include "tests/lib/unit.h"
 
 static const uint8_t key[KVPULL_KEY_BYTES] = { 1, 2, 3 };
 static const uint8_t other_key[KVPULL_KEY_BYTES] = { 1, 2, 4 };
@@ -133,9 +128,10 @@ static void add_checksum(const char *use)
 					 KVPULL_CHECKSUM_BYTES);
 }
 
-static void hello_round_trips_with_and_without_key(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
+
+TEST(hello_round_trips_with_and_without_key)
 {
-	(void)state;
 	assert_true(put_hello(NULL));
 	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
 			 KVPULL_MESSAGE_HELLO);
@@ -147,9 +143,8 @@ static void hello_round_trips_with_and_without_key(void **state)
 	assert_memory_equal(&got_hello, &hello, sizeof(hello));
 }
 
-static void welcome_round_trips_with_and_without_key(void **state)
+TEST(welcome_round_trips_with_and_without_key)
 {
-	(void)state;
 	assert_true(put_welcome(NULL));
 	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
 			 KVPULL_MESSAGE_WELCOME);
@@ -161,11 +156,10 @@ static void welcome_round_trips_with_and_without_key(void **state)
 	assert_memory_equal(&got_welcome, &welcome, sizeof(welcome));
 }
 
-static void largest_messages_fit_the_bound(void **state)
+TEST(largest_messages_fit_the_bound)
 {
 	uint32_t i;
 
-	(void)state;
 	welcome.region_count = KVPULL_REGIONS_MAX;
 	for (i = 0; i < KVPULL_REGIONS_MAX; i++) {
 		welcome.regions[i].kind = KVPULL_REGION_FILE;
@@ -196,7 +190,7 @@ static void largest_messages_fit_the_bound(void **state)
 	assert_memory_equal(&got_hello, &hello, sizeof(hello));
 }
 
-static void challenge_and_refusal_round_trip(void **state)
+TEST(challenge_and_refusal_round_trip)
 {
 	struct kvpull_refusal refusal = { .code = KVPULL_EREJECTED,
 					  .field = "dtype",
@@ -205,7 +199,6 @@ static void challenge_and_refusal_round_trip(void **state)
 	struct kvpull_refusal got_refusal;
 	uint8_t got[KVPULL_NONCE_BYTES] = { 0 };
 
-	(void)state;
 	byte_count = kvpull_handshake_put_challenge(bytes, 64, nonce);
 	assert_true(byte_count != 0);
 	assert_int_equal(kvpull_handshake_kind(bytes, byte_count),
@@ -223,9 +216,8 @@ static void challenge_and_refusal_round_trip(void **state)
 	assert_memory_equal(&got_refusal, &refusal, sizeof(refusal));
 }
 
-static void key_against_no_key_is_told_at_either_side(void **state)
+TEST(key_against_no_key_is_told_at_either_side)
 {
-	(void)state;
 	assert_true(put_hello(key));
 	assert_int_equal(get_hello(NULL), KVPULL_EAUTH);
 	assert_int_equal(get_hello(other_key), KVPULL_EAUTH);
@@ -238,9 +230,8 @@ static void key_against_no_key_is_told_at_either_side(void **state)
 	assert_int_equal(get_welcome(key), KVPULL_EAUTH);
 }
 
-static void message_for_another_nonce_is_refused(void **state)
+TEST(message_for_another_nonce_is_refused)
 {
-	(void)state;
 	assert_true(put_hello(key));
 	assert_int_equal(kvpull_handshake_get_hello(bytes, byte_count, key,
 						    other_nonce, &got_hello),
@@ -257,12 +248,11 @@ static void message_for_another_nonce_is_refused(void **state)
 			 KVPULL_EPROTO);
 }
 
-static void messages_are_not_taken_for_one_another(void **state)
+TEST(messages_are_not_taken_for_one_another)
 {
 	uint8_t got[KVPULL_NONCE_BYTES];
 	struct kvpull_refusal refusal;
 
-	(void)state;
 	assert_true(put_hello(key));
 	assert_int_equal(get_welcome(key), KVPULL_EPROTO);
 	assert_int_equal(kvpull_handshake_get_challenge(bytes, byte_count, got),
@@ -275,7 +265,7 @@ static void messages_are_not_taken_for_one_another(void **state)
 	assert_int_equal(get_welcome(key), KVPULL_EAUTH);
 }
 
-static void every_truncation_is_refused(void **state)
+TEST(every_truncation_is_refused)
 {
 	const size_t covered = 8;
 	struct kvpull_refusal refusal = { .code = KVPULL_EFULL };
@@ -283,7 +273,6 @@ static void every_truncation_is_refused(void **state)
 	size_t cut;
 	size_t whole;
 
-	(void)state;
 	assert_true(put_hello(key));
 	for (whole = byte_count, cut = 0; cut < whole; cut++) {
 		byte_count = cut;
@@ -315,11 +304,10 @@ static void every_truncation_is_refused(void **state)
 		KVPULL_EPROTO);
 }
 
-static void every_bit_flip_is_refused(void **state)
+TEST(every_bit_flip_is_refused)
 {
 	size_t bit;
 
-	(void)state;
 	assert_true(put_hello(key));
 	for (bit = 0; bit < byte_count * 8; bit++) {
 		bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -335,13 +323,12 @@ static void every_bit_flip_is_refused(void **state)
 }
 
 /* Truncated, extended or damaged below a good checksum. */
-static void bad_bodies_with_good_checksums_are_refused(void **state)
+TEST(bad_bodies_with_good_checksums_are_refused)
 {
 	static uint8_t copy[4096];
 	size_t whole;
 	size_t cut;
 
-	(void)state;
 	assert_true(put_hello(NULL));
 	whole = byte_count;
 	memcpy(copy, bytes, whole);
@@ -364,13 +351,12 @@ static void bad_bodies_with_good_checksums_are_refused(void **state)
 	}
 }
 
-static void small_buffers_get_nothing(void **state)
+TEST(small_buffers_get_nothing)
 {
 	struct kvpull_refusal refusal = { .code = KVPULL_EAUTH, .ours = "a" };
 	size_t whole;
 	size_t capacity;
 
-	(void)state;
 	assert_true(put_hello(key));
 	for (whole = byte_count, capacity = 0; capacity < whole; capacity++) {
 		bytes[capacity] = 0xee;
@@ -395,12 +381,11 @@ static void small_buffers_get_nothing(void **state)
 		kvpull_handshake_put_challenge(bytes, whole - 1, nonce), 0);
 }
 
-static void other_versions_are_told(void **state)
+TEST(other_versions_are_told)
 {
 	uint8_t got[KVPULL_NONCE_BYTES];
 	struct kvpull_refusal refusal = { .code = KVPULL_EVERSION };
 
-	(void)state;
 	/* A newer peer that says nothing that we do not know. */
 	hello.sealed.version = 9;
 	assert_true(put_hello(NULL));
@@ -442,7 +427,7 @@ static void other_versions_are_told(void **state)
 		assert_false(put(NULL));                                       \
 	} while (0)
 
-static void hellos_out_of_bounds_are_not_made(void **state)
+TEST(hellos_out_of_bounds_are_not_made)
 {
 	REFUSED(put_hello, hello.instance = 0);
 	REFUSED(put_hello, hello.incarnation = 0);
@@ -463,7 +448,7 @@ static void hellos_out_of_bounds_are_not_made(void **state)
 		memset(hello.compat.model, 'a', KVPULL_TEXT_BYTES_MAX));
 }
 
-static void welcomes_out_of_bounds_are_not_made(void **state)
+TEST(welcomes_out_of_bounds_are_not_made)
 {
 	REFUSED(put_welcome, welcome.incarnation = 0);
 	REFUSED(put_welcome, welcome.lease_ns = 0);
@@ -504,13 +489,12 @@ static int welcome_with(size_t at, uint64_t value, size_t value_bytes)
 	return get_welcome(NULL);
 }
 
-static void welcomes_out_of_bounds_are_not_taken(void **state)
+TEST(welcomes_out_of_bounds_are_not_taken)
 {
 	/* Fixed members, then engine_id: 2 + 9 bytes, then the counts. */
 	const size_t regions = 8 + 8 + 8 + 16 + 8 + 11;
 	const size_t caches = regions + 2 + 32;
 
-	(void)state;
 	assert_int_equal(welcome_with(8, 3, 8), 0);
 	assert_int_equal(welcome_with(regions, 1, 2), 0);
 	assert_int_equal(welcome_with(caches, 1, 2), 0);
@@ -539,12 +523,11 @@ static void welcomes_out_of_bounds_are_not_taken(void **state)
 }
 
 /* All its bytes are there: only the count is over the bound. */
-static void welcome_of_one_cache_too_many_is_not_taken(void **state)
+TEST(welcome_of_one_cache_too_many_is_not_taken)
 {
 	const size_t counts = 8 + 8 + 8 + 16 + 8 + 11;
 	size_t cache_bytes;
 
-	(void)state;
 	assert_true(put_welcome(NULL));
 	cache_bytes = byte_count - KVPULL_CHECKSUM_BYTES - counts - 2 - 32 - 2;
 	for (byte_count = counts + 2 + 32 + 2 + cache_bytes;
@@ -563,11 +546,10 @@ static void welcome_of_one_cache_too_many_is_not_taken(void **state)
 	assert_int_equal(get_welcome(NULL), 0);
 }
 
-static void unknown_refusals_are_not_made_or_taken(void **state)
+TEST(unknown_refusals_are_not_made_or_taken)
 {
 	struct kvpull_refusal refusal = { .code = KVPULL_EINVAL };
 
-	(void)state;
 	assert_int_equal(kvpull_handshake_put_refusal(bytes, 64, &refusal), 0);
 	refusal.code = KVPULL_EPEER;
 	byte_count = kvpull_handshake_put_refusal(bytes, 64, &refusal);
@@ -579,21 +561,19 @@ static void unknown_refusals_are_not_made_or_taken(void **state)
 	assert_int_equal(kvpull_handshake_put_refusal(bytes, 64, &refusal), 0);
 }
 
-static void oversize_message_is_refused(void **state)
+TEST(oversize_message_is_refused)
 {
-	(void)state;
 	assert_true(put_hello(NULL));
 	assert_int_equal(
 		kvpull_handshake_kind(bytes, KVPULL_MESSAGE_BYTES_MAX + 1),
 		KVPULL_EPROTO);
 }
 
-static void random_bytes_are_refused(void **state)
+TEST(random_bytes_are_refused)
 {
 	uint64_t seed = 8;
 	uint32_t i;
 
-	(void)state;
 	assert_true(put_hello(NULL));
 	for (i = 0; i < 100000; i++) {
 		size_t at;
@@ -633,13 +613,12 @@ static struct kvpull_open_params params_of(const struct kvpull_model *model)
 	};
 }
 
-static void record_is_what_the_engine_gave(void **state)
+TEST(record_is_what_the_engine_gave)
 {
 	struct kvpull_model model = model_of();
 	struct kvpull_open_params params = params_of(&model);
 	struct kvpull_compat compat;
 
-	(void)state;
 	memset(&compat, 0xee, sizeof(compat));
 	assert_int_equal(kvpull_compat_init(&compat, &params), 0);
 	assert_memory_equal(&compat, &hello.compat, sizeof(compat));
@@ -650,7 +629,7 @@ static void record_is_what_the_engine_gave(void **state)
 	assert_int_equal(compat.head_bytes, 0);
 }
 
-static void records_out_of_bounds_are_refused(void **state)
+TEST(records_out_of_bounds_are_refused)
 {
 	char text[KVPULL_TEXT_BYTES_MAX + 1];
 	const struct kvpull_group none = { 0, 0 };
@@ -658,7 +637,6 @@ static void records_out_of_bounds_are_refused(void **state)
 	struct kvpull_open_params params = params_of(&model);
 	struct kvpull_compat compat;
 
-	(void)state;
 	memset(text, 'a', sizeof(text));
 	text[KVPULL_TEXT_BYTES_MAX] = '\0';
 	model.weights = text;
@@ -707,11 +685,10 @@ static void records_out_of_bounds_are_refused(void **state)
 							 &refusal) != 0);      \
 	} while (0)
 
-static void first_difference_is_named_with_both_values(void **state)
+TEST(first_difference_is_named_with_both_values)
 {
 	uint8_t own[KVPULL_COMPAT_BYTES];
 
-	(void)state;
 	kvpull_compat_digest(&hello.compat, own);
 	DIFFERS(text_set(theirs.model, "b"), "model", "acme/tiny-7b", "b");
 	/* What is empty is seen in a line. */
@@ -736,13 +713,12 @@ static void first_difference_is_named_with_both_values(void **state)
 		text_set(theirs.dtype, "fp8"), "dtype", "float16", "fp8");
 }
 
-static void equal_records_have_equal_digests(void **state)
+TEST(equal_records_have_equal_digests)
 {
 	struct kvpull_compat theirs = hello.compat;
 	struct kvpull_refusal refusal;
 	uint8_t digests[2][KVPULL_COMPAT_BYTES];
 
-	(void)state;
 	/* What lies behind the texts and groups does not count. */
 	theirs.dtype[20] = 'x';
 	theirs.groups[5].block_tokens = 9;
@@ -751,37 +727,4 @@ static void equal_records_have_equal_digests(void **state)
 	kvpull_compat_digest(&hello.compat, digests[0]);
 	kvpull_compat_digest(&theirs, digests[1]);
 	assert_memory_equal(digests[0], digests[1], KVPULL_COMPAT_BYTES);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(hello_round_trips_with_and_without_key),
-		TEST(welcome_round_trips_with_and_without_key),
-		TEST(largest_messages_fit_the_bound),
-		TEST(challenge_and_refusal_round_trip),
-		TEST(key_against_no_key_is_told_at_either_side),
-		TEST(message_for_another_nonce_is_refused),
-		TEST(messages_are_not_taken_for_one_another),
-		TEST(every_truncation_is_refused),
-		TEST(every_bit_flip_is_refused),
-		TEST(bad_bodies_with_good_checksums_are_refused),
-		TEST(small_buffers_get_nothing),
-		TEST(other_versions_are_told),
-		TEST(hellos_out_of_bounds_are_not_made),
-		TEST(welcomes_out_of_bounds_are_not_made),
-		TEST(welcomes_out_of_bounds_are_not_taken),
-		TEST(welcome_of_one_cache_too_many_is_not_taken),
-		TEST(unknown_refusals_are_not_made_or_taken),
-		TEST(oversize_message_is_refused),
-		TEST(random_bytes_are_refused),
-		TEST(record_is_what_the_engine_gave),
-		TEST(records_out_of_bounds_are_refused),
-		TEST(first_difference_is_named_with_both_values),
-		TEST(equal_records_have_equal_digests),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

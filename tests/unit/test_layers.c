@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index of caches by layer says what a look at every cache would. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "plugin/progress/layers.h"
+#include "tests/lib/unit.h"
 
 #define LAYERS 12u
 #define GROUPS 3u
@@ -59,13 +54,12 @@ static void layer_is_right(uint32_t count, uint32_t group, uint32_t layer)
 	assert_null(kvpull_layers_find(&layers, group, layer, plane));
 }
 
-static void index_agrees_with_a_look_at_all(void **state)
+UNIT_TEST(index_agrees_with_a_look_at_all)
 {
 	uint32_t turn;
 	uint32_t group;
 	uint32_t layer;
 
-	(void)state;
 	for (turn = 0; turn < 300; turn++) {
 		const uint32_t count = 1 + below(turn % 10 ? 30 : 200);
 
@@ -76,11 +70,10 @@ static void index_agrees_with_a_look_at_all(void **state)
 	}
 }
 
-static void index_takes_all_caches(void **state)
+UNIT_TEST(index_takes_all_caches)
 {
 	uint32_t i;
 
-	(void)state;
 	/* Backwards, which is the most work, and up to the last number. */
 	for (i = 0; i < KVPULL_CACHES_MAX; i++)
 		caches[i] = (struct kvpull_cache){
@@ -104,14 +97,4 @@ static void index_takes_all_caches(void **state)
 	assert_ptr_equal(
 		kvpull_layers_find(&layers, 0, 7, KVPULL_CACHES_MAX - 1),
 		&caches[KVPULL_CACHES_MAX - 1]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(index_agrees_with_a_look_at_all),
-		cmocka_unit_test(index_takes_all_caches),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

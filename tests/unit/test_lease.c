@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The expiry heap: order, one entry a slot, and equal to a naive model. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "plugin/hold/lease.h"
+#include "tests/lib/unit.h"
 
 #define SLOTS 64u
 
@@ -35,12 +30,14 @@ static struct kvpull_leases *leases_of(void **state)
 	return &((struct fixture *)*state)->leases;
 }
 
-static void empty_heap_is_never_due(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, setup, teardown)
+
+TEST(empty_heap_is_never_due)
 {
 	assert_int_equal(kvpull_leases_next(leases_of(state)), UINT64_MAX);
 }
 
-static void roots_come_in_order_of_their_keys(void **state)
+TEST(roots_come_in_order_of_their_keys)
 {
 	struct kvpull_leases *leases = leases_of(state);
 	uint32_t i;
@@ -55,7 +52,7 @@ static void roots_come_in_order_of_their_keys(void **state)
 	assert_int_equal(kvpull_leases_next(leases), UINT64_MAX);
 }
 
-static void slot_has_one_entry_and_keeps_its_lower_key(void **state)
+TEST(slot_has_one_entry_and_keeps_its_lower_key)
 {
 	struct kvpull_leases *leases = leases_of(state);
 
@@ -69,7 +66,7 @@ static void slot_has_one_entry_and_keeps_its_lower_key(void **state)
 }
 
 /* vllm #58222: a renewed hold at the head hid those due behind it. */
-static void renewed_root_hides_nothing_behind_it(void **state)
+TEST(renewed_root_hides_nothing_behind_it)
 {
 	struct kvpull_leases *leases = leases_of(state);
 
@@ -83,7 +80,7 @@ static void renewed_root_hides_nothing_behind_it(void **state)
 	assert_int_equal(kvpull_leases_next(leases), 900);
 }
 
-static void cleared_heap_takes_every_slot_again(void **state)
+TEST(cleared_heap_takes_every_slot_again)
 {
 	struct kvpull_leases *leases = leases_of(state);
 	uint32_t i, round;
@@ -97,12 +94,11 @@ static void cleared_heap_takes_every_slot_again(void **state)
 	}
 }
 
-static void too_small_arena_is_refused(void **state)
+TEST(too_small_arena_is_refused)
 {
 	struct kvpull_arena arena;
 	struct kvpull_leases leases;
 
-	(void)state;
 	kvpull_arena_init(&arena, NULL);
 	arena.bytes_max = 256;
 	assert_int_equal(kvpull_leases_init(&leases, SLOTS, &arena),
@@ -129,7 +125,7 @@ static uint64_t model_least(const uint64_t *keys)
 	return least;
 }
 
-static void heap_equals_a_naive_model_in_any_order(void **state)
+TEST(heap_equals_a_naive_model_in_any_order)
 {
 	struct kvpull_leases *leases = leases_of(state);
 	uint64_t keys[SLOTS];
@@ -166,21 +162,4 @@ static void heap_equals_a_naive_model_in_any_order(void **state)
 			kvpull_leases_drop(leases);
 		}
 	}
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(empty_heap_is_never_due),
-		TEST(roots_come_in_order_of_their_keys),
-		TEST(slot_has_one_entry_and_keeps_its_lower_key),
-		TEST(renewed_root_hides_nothing_behind_it),
-		TEST(cleared_heap_takes_every_slot_again),
-		TEST(too_small_arena_is_refused),
-		TEST(heap_equals_a_naive_model_in_any_order),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

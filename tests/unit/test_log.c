@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines: levels, the budget of a second, and what a failed check does. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
+#include "tests/lib/unit.h"
 
 #define FLOOD 10000u
 
@@ -37,14 +32,13 @@ static void fatal_take(void *context, const char *message)
 	longjmp(sink->out, 1);
 }
 
-static void lines_below_the_level_are_not_written(void **state)
+UNIT_TEST(lines_below_the_level_are_not_written)
 {
 	struct sink sink = { 0 };
 	const struct kvpull_log log = { .write = line_take,
 					.context = &sink,
 					.level = KVPULL_LOG_WARN };
 
-	(void)state;
 	kvpull_info(&log, "no");
 	kvpull_warn(&log, "yes %d", 7);
 	assert_int_equal(sink.lines, 1);
@@ -53,7 +47,7 @@ static void lines_below_the_level_are_not_written(void **state)
 }
 
 /* The flood may cross a second once or twice; it never gets through. */
-static void flood_is_counted_not_written(void **state)
+UNIT_TEST(flood_is_counted_not_written)
 {
 	struct kvpull_log_budget budget = { 0 };
 	struct sink sink = { 0 };
@@ -63,7 +57,6 @@ static void flood_is_counted_not_written(void **state)
 					.level = KVPULL_LOG_INFO };
 	uint32_t index;
 
-	(void)state;
 	for (index = 0; index < FLOOD; index++)
 		kvpull_warn(&log, "again");
 	assert_in_range(sink.lines, KVPULL_LOG_LINES_MAX,
@@ -77,7 +70,7 @@ static void flood_is_counted_not_written(void **state)
 	assert_int_equal(sink.lines, index + 1);
 }
 
-static void failed_check_logs_and_calls_the_host(void **state)
+UNIT_TEST(failed_check_logs_and_calls_the_host)
 {
 	struct sink sink = { 0 };
 	const struct kvpull_log log = { .write = line_take,
@@ -85,21 +78,9 @@ static void failed_check_logs_and_calls_the_host(void **state)
 					.context = &sink,
 					.level = KVPULL_LOG_ERROR };
 
-	(void)state;
 	kvpull_check(&log, 1 + 1 == 2);
 	if (!setjmp(sink.out))
 		kvpull_check(&log, 1 + 1 == 3);
 	assert_int_equal(sink.fatals, 1);
 	assert_non_null(strstr(sink.last, "1 + 1 == 3"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lines_below_the_level_are_not_written),
-		cmocka_unit_test(flood_is_counted_not_written),
-		cmocka_unit_test(failed_check_logs_and_calls_the_host),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,11 +7,7 @@
  */
 #include <dirent.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kvpull/connector.h"
+#include "tests/lib/unit.h"
 
 #define DESCRIPTORS 1024u
 #define BLOCKS 4u
@@ -339,7 +334,7 @@ static void block_is_read(const struct side *d)
 	}
 }
 
-static void regions_of_a_mapping_share_its_descriptor(void **state)
+UNIT_TEST(regions_of_a_mapping_share_its_descriptor)
 {
 	struct side p = { .regions = KVPULL_REGIONS_MAX, .mappings = 1 };
 	struct side d = p;
@@ -353,7 +348,7 @@ static void regions_of_a_mapping_share_its_descriptor(void **state)
 }
 
 /* D needs its own and a copy of each of P's, until they are mapped. */
-static void each_region_has_a_mapping_of_its_own(void **state)
+UNIT_TEST(each_region_has_a_mapping_of_its_own)
 {
 	struct side p = { .regions = 480, .mappings = 480 };
 	struct side d = p;
@@ -363,7 +358,7 @@ static void each_region_has_a_mapping_of_its_own(void **state)
 	side_close(&d);
 }
 
-static void mappings_beyond_the_descriptors_are_named(void **state)
+UNIT_TEST(mappings_beyond_the_descriptors_are_named)
 {
 	struct side p = { .regions = 520, .mappings = 520 };
 	struct side d = p;
@@ -376,7 +371,7 @@ static void mappings_beyond_the_descriptors_are_named(void **state)
 	side_close(&d);
 }
 
-static void memory_beyond_the_descriptors_is_named(void **state)
+UNIT_TEST(memory_beyond_the_descriptors_is_named)
 {
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
 	struct side side = { .regions = 1, .mappings = 1 };
@@ -419,12 +414,5 @@ static int folder_remove(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(regions_of_a_mapping_share_its_descriptor),
-		cmocka_unit_test(each_region_has_a_mapping_of_its_own),
-		cmocka_unit_test(mappings_beyond_the_descriptors_are_named),
-		cmocka_unit_test(memory_beyond_the_descriptors_is_named),
-	};
-
-	return cmocka_run_group_tests(tests, folder_make, folder_remove);
+	return unit_run(folder_make, folder_remove);
 }

@@ -4,17 +4,12 @@
  * there, whole, and the owner takes it away only afterwards. Under TSan each of
  * the orderings of mapping.h counts.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
 
 #include "base/mapping.h"
+#include "tests/lib/unit.h"
 
 #define WORDS 64u
 #define ROUNDS 20000u
@@ -57,13 +52,12 @@ static void words_set(struct shared *shared, uint64_t value)
 		shared->words[at] = value;
 }
 
-static void memory_goes_after_the_pin(void **state)
+UNIT_TEST(memory_goes_after_the_pin)
 {
 	static struct shared shared;
 	pthread_t reader;
 	uint64_t round;
 
-	(void)state;
 	assert_int_equal(pthread_create(&reader, NULL, reader_main, &shared),
 			 0);
 	for (round = 1; round <= ROUNDS; round++) {
@@ -82,11 +76,10 @@ static void memory_goes_after_the_pin(void **state)
 	assert_true(shared.reads > 0);
 }
 
-static void closed_mapping_is_not_pinned(void **state)
+UNIT_TEST(closed_mapping_is_not_pinned)
 {
 	struct kvpull_mapping mapping = { 0 };
 
-	(void)state;
 	assert_false(kvpull_mapping_take(&mapping));
 	kvpull_mapping_open(&mapping);
 	assert_true(kvpull_mapping_is_open(&mapping));
@@ -97,14 +90,4 @@ static void closed_mapping_is_not_pinned(void **state)
 	kvpull_mapping_give(&mapping);
 	assert_true(kvpull_mapping_is_free(&mapping));
 	assert_false(kvpull_mapping_take(&mapping));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_goes_after_the_pin),
-		cmocka_unit_test(closed_mapping_is_not_pinned),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,12 +4,6 @@
  * write and read them. TEST_GOLDEN_SHOW=1 writes what it has to say to
  * build/MESSAGES.md instead.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,6 +13,7 @@
 #include "plugin/bytes/handshake.h"
 #include "plugin/bytes/step.h"
 #include "plugin/bytes/ticket.h"
+#include "tests/lib/unit.h"
 #include "verbs/frame.h"
 
 #define PAGE_BYTES_MAX 65536u
@@ -149,13 +144,12 @@ static void page_make(void)
 	}
 }
 
-static void page_is_what_the_tables_say(void **state)
+UNIT_TEST(page_is_what_the_tables_say)
 {
 	const char *path =
 		getenv("TEST_GOLDEN_SHOW") ? "build/MESSAGES.md" : NULL;
 	FILE *file = fopen(path ? path : PAGE, path ? "we" : "re");
 
-	(void)state;
 	page_make();
 	assert_non_null(file);
 	if (path) {
@@ -169,13 +163,4 @@ static void page_is_what_the_tables_say(void **state)
 	assert_int_equal(fclose(file), 0);
 	if (!path)
 		assert_string_equal(committed, page);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(page_is_what_the_tables_say),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

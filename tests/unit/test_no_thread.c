@@ -3,15 +3,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kvpull/connector.h"
+#include "tests/lib/unit.h"
 
 /* Sanitizers have a pthread_create of their own. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
@@ -37,7 +32,7 @@ int pthread_create(pthread_t *restrict thread,
 }
 #endif
 
-static void registration_without_a_thread_says_what_to_do(void **state)
+UNIT_TEST(registration_without_a_thread_says_what_to_do)
 {
 #ifdef HAS_OWN_THREADS
 	static const struct kvpull_group group = { .block_tokens = 16 };
@@ -77,7 +72,6 @@ static void registration_without_a_thread_says_what_to_do(void **state)
 						.cache_count = 1 };
 	struct kvpull_worker *worker;
 
-	(void)state;
 	assert_int_equal(ops->open(&params, &worker, &detail), 0);
 	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
 	region.base = memory.base;
@@ -99,13 +93,4 @@ static void registration_without_a_thread_says_what_to_do(void **state)
 	(void)state;
 	skip();
 #endif
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(registration_without_a_thread_says_what_to_do),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

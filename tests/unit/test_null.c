@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every call with every pointer NULL, one at a time: KVPULL_EINVAL. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kvpull/connector.h"
+#include "tests/lib/unit.h"
 
 static const struct kvpull_group group = { .block_tokens = 16 };
 
@@ -260,7 +255,7 @@ static void finish_without(struct kvpull_scheduler *scheduler, uint64_t key,
 	assert_int_equal(finish.ticket_bytes, 0);
 }
 
-static void pointer_that_is_not_there_is_refused(void **state)
+UNIT_TEST(pointer_that_is_not_there_is_refused)
 {
 	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
 	const struct kvpull_open_params params = open_params("engine");
@@ -270,7 +265,6 @@ static void pointer_that_is_not_there_is_refused(void **state)
 	struct kvpull_worker *worker = worker_open();
 	struct kvpull_scheduler *scheduler;
 
-	(void)state;
 	assert_int_equal(ops->scheduler->open(&params, &scheduler, NULL), 0);
 	opens_without();
 	memory_register(worker);
@@ -285,13 +279,4 @@ static void pointer_that_is_not_there_is_refused(void **state)
 	finish_without(scheduler, 10, &blocks, 8);
 	ops->scheduler->close(scheduler);
 	ops->worker->close(worker);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pointer_that_is_not_there_is_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

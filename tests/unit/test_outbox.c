@@ -22,11 +22,10 @@ static int pending_step(struct world *world)
 	       (int)KVPULL_PENDING_STEP;
 }
 
-static void nothing_to_say_is_no_bytes(void **state)
+UNIT_TEST(nothing_to_say_is_no_bytes)
 {
 	struct world *world = opened(1);
 
-	(void)state;
 	world_settle(world);
 	assert_int_equal(world_build(world), 0);
 	assert_false(pending_step(world));
@@ -38,11 +37,10 @@ static void nothing_to_say_is_no_bytes(void **state)
 	world_close(world);
 }
 
-static void acks_travel_without_commands_and_are_not_pending(void **state)
+UNIT_TEST(acks_travel_without_commands_and_are_not_pending)
 {
 	struct world *world = opened(1);
 
-	(void)state;
 	hold(world, 1);
 	world_settle(world);
 	assert_int_equal(world_build(world), 0);
@@ -55,12 +53,11 @@ static void acks_travel_without_commands_and_are_not_pending(void **state)
 	world_close(world);
 }
 
-static void lost_step_is_sent_again_after_the_gap(void **state)
+UNIT_TEST(lost_step_is_sent_again_after_the_gap)
 {
 	struct world *world = opened(2);
 	uint64_t key;
 
-	(void)state;
 	hold(world, 1);
 	world_settle(world);
 	hold(world, 2);
@@ -80,11 +77,10 @@ static void lost_step_is_sent_again_after_the_gap(void **state)
 	world_close(world);
 }
 
-static void lost_first_step_is_sent_again(void **state)
+UNIT_TEST(lost_first_step_is_sent_again)
 {
 	struct world *world = opened(2);
 
-	(void)state;
 	hold(world, 1);
 	assert_true(world_build(world) > 0);
 	/* Two that follow are known to be out of order, whatever they say. */
@@ -99,12 +95,11 @@ static void lost_first_step_is_sent_again(void **state)
 	world_close(world);
 }
 
-static void step_lost_by_one_rank_is_applied_once_by_the_other(void **state)
+UNIT_TEST(step_lost_by_one_rank_is_applied_once_by_the_other)
 {
 	struct world *world = opened(2);
 	size_t bytes;
 
-	(void)state;
 	hold(world, 1);
 	world_settle(world);
 	hold(world, 2);
@@ -117,11 +112,10 @@ static void step_lost_by_one_rank_is_applied_once_by_the_other(void **state)
 	world_close(world);
 }
 
-static void last_lost_step_is_sent_again_after_silence(void **state)
+UNIT_TEST(last_lost_step_is_sent_again_after_silence)
 {
 	struct world *world = opened(1);
 
-	(void)state;
 	hold(world, 1);
 	world_settle(world);
 	hold(world, 2);
@@ -137,13 +131,12 @@ static void last_lost_step_is_sent_again_after_silence(void **state)
 	world_close(world);
 }
 
-static void replayed_results_count_once(void **state)
+UNIT_TEST(replayed_results_count_once)
 {
 	struct world *world = opened(2);
 	uint8_t bytes[4096];
 	size_t used;
 
-	(void)state;
 	hold(world, 1);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
@@ -160,13 +153,12 @@ static void replayed_results_count_once(void **state)
 	world_close(world);
 }
 
-static void lost_results_are_not_acknowledged(void **state)
+UNIT_TEST(lost_results_are_not_acknowledged)
 {
 	struct world *world = opened(1);
 	struct world_rank *rank = &world->ranks[0];
 	uint8_t bytes[4096];
 
-	(void)state;
 	hold(world, 1);
 	hold(world, 2);
 	hold(world, 3);
@@ -190,13 +182,12 @@ static void lost_results_are_not_acknowledged(void **state)
 	world_close(world);
 }
 
-static void old_gap_in_a_replay_resends_nothing(void **state)
+UNIT_TEST(old_gap_in_a_replay_resends_nothing)
 {
 	struct world *world = opened(1);
 	uint8_t bytes[4096];
 	size_t used;
 
-	(void)state;
 	hold(world, 1);
 	world_settle(world);
 	hold(world, 2);
@@ -221,12 +212,11 @@ static void old_gap_in_a_replay_resends_nothing(void **state)
 	world_close(world);
 }
 
-static void log_is_trimmed_when_all_ranks_applied(void **state)
+UNIT_TEST(log_is_trimmed_when_all_ranks_applied)
 {
 	struct world *world = opened(2);
 	uint64_t key;
 
-	(void)state;
 	world->blind = 1;
 	/* Many times the log's size goes through. */
 	for (key = 1; key <= 150000; key += 50) {
@@ -258,14 +248,12 @@ static void log_is_trimmed_when_all_ranks_applied(void **state)
 	world_close(world);
 }
 
-static void
-restarted_worker_begins_after_what_its_predecessor_was_told(void **state)
+UNIT_TEST(restarted_worker_begins_after_what_its_predecessor_was_told)
 {
 	struct world *world = opened(2);
 	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
 	uint32_t i;
 
-	(void)state;
 	hold(world, 1);
 	hold(world, 2);
 	world_step(world); /* rank 1 has not acknowledged: all is kept */
@@ -286,14 +274,12 @@ restarted_worker_begins_after_what_its_predecessor_was_told(void **state)
 	world_close(world);
 }
 
-static void
-restarted_worker_is_never_named_in_its_predecessors_steps(void **state)
+UNIT_TEST(restarted_worker_is_never_named_in_its_predecessors_steps)
 {
 	struct world *world = opened(2);
 	struct kvpull_step_header header;
 	struct kvpull_wire_reader reader = { .data = world->bytes };
 
-	(void)state;
 	hold(world, 1);
 	world_step(world);
 	world_worker_replace(world, 0, 999);
@@ -306,12 +292,11 @@ restarted_worker_is_never_named_in_its_predecessors_steps(void **state)
 	world_close(world);
 }
 
-static void new_scheduler_takes_results_where_the_worker_stands(void **state)
+UNIT_TEST(new_scheduler_takes_results_where_the_worker_stands)
 {
 	struct world *world = opened(1);
 	struct world_rank *rank = &world->ranks[0];
 
-	(void)state;
 	/* Fifty were taken by an earlier scheduler half. */
 	rank->result_first = 51;
 	rank->result_next = 51;
@@ -347,7 +332,7 @@ static void report_what_was_taken(struct world *world, uint32_t *reported)
 	}
 }
 
-static void random_losses_and_replays_lose_and_repeat_nothing(void **state)
+UNIT_TEST(random_losses_and_replays_lose_and_repeat_nothing)
 {
 	struct world *world = opened(3);
 	uint8_t kept[16384];
@@ -358,7 +343,6 @@ static void random_losses_and_replays_lose_and_repeat_nothing(void **state)
 	uint32_t round;
 	uint32_t rank;
 
-	(void)state;
 	for (round = 0; round < 4000; round++) {
 		size_t bytes;
 
@@ -398,32 +382,4 @@ static void random_losses_and_replays_lose_and_repeat_nothing(void **state)
 	assert_int_equal(world_stats(world).unknown_keys, 0);
 	assert_int_equal(world->ranks[2].applied, key - 1);
 	world_close(world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_to_say_is_no_bytes),
-		cmocka_unit_test(
-			acks_travel_without_commands_and_are_not_pending),
-		cmocka_unit_test(lost_step_is_sent_again_after_the_gap),
-		cmocka_unit_test(lost_first_step_is_sent_again),
-		cmocka_unit_test(
-			step_lost_by_one_rank_is_applied_once_by_the_other),
-		cmocka_unit_test(last_lost_step_is_sent_again_after_silence),
-		cmocka_unit_test(replayed_results_count_once),
-		cmocka_unit_test(lost_results_are_not_acknowledged),
-		cmocka_unit_test(old_gap_in_a_replay_resends_nothing),
-		cmocka_unit_test(log_is_trimmed_when_all_ranks_applied),
-		cmocka_unit_test(
-			restarted_worker_begins_after_what_its_predecessor_was_told),
-		cmocka_unit_test(
-			restarted_worker_is_never_named_in_its_predecessors_steps),
-		cmocka_unit_test(
-			new_scheduler_takes_results_where_the_worker_stands),
-		cmocka_unit_test(
-			random_losses_and_replays_lose_and_repeat_nothing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the plan accepts, refuses and merges; test_plan_copy.c has the bytes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugin/progress/plan.h"
+#include "tests/lib/unit.h"
 
 #define STRIPS 64u
 
@@ -74,13 +69,12 @@ static int plain_make(struct plain *local, struct plain *remote,
 	return kvpull_plan_make(plan, &local->side, &remote->side, detail);
 }
 
-static void equal_layout_gives_one_row_a_block_and_layer(void **state)
+UNIT_TEST(equal_layout_gives_one_row_a_block_and_layer)
 {
 	struct plain local;
 	struct plain remote;
 	struct kvpull_plan plan;
 
-	(void)state;
 	plain_init(&local);
 	plain_init(&remote);
 	remote.caches[0].offset = 64; /* elsewhere, but alike */
@@ -93,13 +87,12 @@ static void equal_layout_gives_one_row_a_block_and_layer(void **state)
 	assert_int_equal(plan.group_block_bytes[0], 256);
 }
 
-static void layers_contiguous_in_a_block_become_one_row(void **state)
+UNIT_TEST(layers_contiguous_in_a_block_become_one_row)
 {
 	struct plain local;
 	struct plain remote;
 	struct kvpull_plan plan;
 
-	(void)state;
 	plain_init(&local);
 	plain_init(&remote);
 	local.caches[0].layer_stride = 128;
@@ -113,13 +106,12 @@ static void layers_contiguous_in_a_block_become_one_row(void **state)
 	assert_int_equal(strips[0].remote_block_stride, 300);
 }
 
-static void rows_are_merged_only_where_both_sides_are_contiguous(void **state)
+UNIT_TEST(rows_are_merged_only_where_both_sides_are_contiguous)
 {
 	struct plain local;
 	struct plain remote;
 	struct kvpull_plan plan;
 
-	(void)state;
 	plain_init(&local);
 	plain_init(&remote);
 	remote.caches[0].row_stride = 36;
@@ -133,13 +125,12 @@ static void rows_are_merged_only_where_both_sides_are_contiguous(void **state)
 	assert_int_equal(strips[0].local_row_stride, 32);
 }
 
-static void head_slice_of_token_rows_is_a_row_a_token(void **state)
+UNIT_TEST(head_slice_of_token_rows_is_a_row_a_token)
 {
 	struct plain local;
 	struct plain remote;
 	struct kvpull_plan plan;
 
-	(void)state;
 	plain_init(&local);
 	plain_init(&remote);
 	local.side.tp_size = 2;
@@ -155,13 +146,12 @@ static void head_slice_of_token_rows_is_a_row_a_token(void **state)
 	assert_int_equal(plan.group_block_bytes[0], 2 * 4 * 16);
 }
 
-static void strips_beyond_the_table_are_refused(void **state)
+UNIT_TEST(strips_beyond_the_table_are_refused)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_plan plan = { .strips = strips, .strip_count_max = 1 };
 	struct plain side;
 
-	(void)state;
 	plain_init(&side);
 	assert_int_equal(
 		kvpull_plan_make(&plan, &side.side, &side.side, &detail),
@@ -173,12 +163,11 @@ static void strips_beyond_the_table_are_refused(void **state)
 		kvpull_plan_make(&plan, &side.side, &side.side, &detail), 0);
 }
 
-static void failure_after_some_strips_leaves_none(void **state)
+UNIT_TEST(failure_after_some_strips_leaves_none)
 {
 	struct kvpull_plan plan = { .strips = strips, .strip_count_max = 3 };
 	struct plain side;
 
-	(void)state;
 	plain_init(&side);
 	side.caches[1] = side.caches[0];
 	side.caches[1].group_index = 1;
@@ -192,13 +181,12 @@ static void failure_after_some_strips_leaves_none(void **state)
 	assert_int_equal(plan.strip_count, 4);
 }
 
-static void padded_heads_become_the_rows_of_one_strip(void **state)
+UNIT_TEST(padded_heads_become_the_rows_of_one_strip)
 {
 	struct plain local;
 	struct plain remote;
 	struct kvpull_plan plan;
 
-	(void)state;
 	plain_init(&local);
 	plain_init(&remote);
 	local.caches[0].row_count = 1;
@@ -212,7 +200,7 @@ static void padded_heads_become_the_rows_of_one_strip(void **state)
 	assert_int_equal(strips[0].local_row_stride, 8);
 }
 
-static void smallest_cache_of_a_group_bounds_its_ids(void **state)
+UNIT_TEST(smallest_cache_of_a_group_bounds_its_ids)
 {
 	static const uint32_t counts[][2] = { { 8, 6 }, { 6, 8 } };
 	struct plain local;
@@ -220,7 +208,6 @@ static void smallest_cache_of_a_group_bounds_its_ids(void **state)
 	struct kvpull_plan plan;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 2; i++) {
 		plain_init(&local);
 		plain_init(&remote);
@@ -274,7 +261,7 @@ static void differ_head_total(struct plain *plain)
 	plain->caches[0].head_count = 2;
 }
 
-static void sides_that_differ_are_rejected_by_name(void **state)
+UNIT_TEST(sides_that_differ_are_rejected_by_name)
 {
 	static const struct {
 		void (*differ)(struct plain *plain);
@@ -290,7 +277,6 @@ static void sides_that_differ_are_rejected_by_name(void **state)
 	};
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct kvpull_error_detail detail = { .struct_size =
 							      sizeof(detail) };
@@ -309,13 +295,12 @@ static void sides_that_differ_are_rejected_by_name(void **state)
 	}
 }
 
-static void memory_that_cannot_be_written_is_not_read_into(void **state)
+UNIT_TEST(memory_that_cannot_be_written_is_not_read_into)
 {
 	struct kvpull_plan plan;
 	struct plain local;
 	struct plain remote;
 
-	(void)state;
 	plain_init(&local);
 	plain_init(&remote);
 	remote.regions[0].base = NULL;
@@ -382,11 +367,10 @@ static const struct {
 	{ "offset", { SET(block_stride, UINT64_MAX), SET(layer_count, 1) } },
 };
 
-static void bad_caches_are_refused_by_member(void **state)
+UNIT_TEST(bad_caches_are_refused_by_member)
 {
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(bad_caches) / sizeof(bad_caches[0]); i++) {
 		struct kvpull_error_detail detail = { .struct_size =
 							      sizeof(detail) };
@@ -408,11 +392,10 @@ static void bad_caches_are_refused_by_member(void **state)
 	}
 }
 
-static void cache_that_just_fits_is_accepted(void **state)
+UNIT_TEST(cache_that_just_fits_is_accepted)
 {
 	struct plain plain;
 
-	(void)state;
 	plain_init(&plain);
 	plain.caches[0].offset = 4096 - 2048;
 	assert_int_equal(kvpull_plan_check(&plain.side, NULL), 0);
@@ -429,7 +412,7 @@ static void cache_that_just_fits_is_accepted(void **state)
 	assert_int_equal(kvpull_plan_check(&plain.side, NULL), 0);
 }
 
-static void bad_sides_are_refused_by_member(void **state)
+UNIT_TEST(bad_sides_are_refused_by_member)
 {
 	static const struct {
 		const char *field;
@@ -465,7 +448,6 @@ static void bad_sides_are_refused_by_member(void **state)
 	};
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct kvpull_error_detail detail = { .struct_size =
 							      sizeof(detail) };
@@ -491,7 +473,7 @@ static int is_inside(const struct kvpull_cache *cache, uint64_t bytes)
 	return end + cache->head_bytes <= bytes;
 }
 
-static void hostile_caches_never_pass_with_a_byte_outside(void **state)
+UNIT_TEST(hostile_caches_never_pass_with_a_byte_outside)
 {
 	static const uint64_t values[] = { 0,
 					   1,
@@ -508,7 +490,6 @@ static void hostile_caches_never_pass_with_a_byte_outside(void **state)
 	uint32_t passed = 0;
 	uint32_t round;
 
-	(void)state;
 	for (round = 0; round < 200000; round++) {
 		struct plain plain;
 		struct kvpull_cache *cache = &plain.caches[0];
@@ -542,7 +523,7 @@ static void hostile_caches_never_pass_with_a_byte_outside(void **state)
 	assert_true(passed > 1000);
 }
 
-static void ids_are_checked_against_both_sides(void **state)
+UNIT_TEST(ids_are_checked_against_both_sides)
 {
 	const uint32_t first[KVPULL_GROUPS_MAX + 1] = { 0, 2, 3, 3, 3,
 							3, 3, 3, 3 };
@@ -557,7 +538,6 @@ static void ids_are_checked_against_both_sides(void **state)
 	uint64_t byte_count = 1;
 	uint32_t i;
 
-	(void)state;
 	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count), 0);
 	assert_int_equal(byte_count, 207);
 	for (i = 0; i < 3; i++) {
@@ -578,7 +558,7 @@ static void ids_are_checked_against_both_sides(void **state)
 	}
 }
 
-static void ids_of_an_unknown_group_are_truncated(void **state)
+UNIT_TEST(ids_of_an_unknown_group_are_truncated)
 {
 	const uint32_t first[KVPULL_GROUPS_MAX + 1] = { 0, 0, 0, 1, 1,
 							1, 1, 1, 1 };
@@ -590,12 +570,11 @@ static void ids_of_an_unknown_group_are_truncated(void **state)
 					  .local_block_count = { 5 } };
 	uint64_t byte_count;
 
-	(void)state;
 	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count),
 			 KVPULL_ETRUNCATED);
 }
 
-static void group_bounds_that_fall_are_truncated(void **state)
+UNIT_TEST(group_bounds_that_fall_are_truncated)
 {
 	const uint32_t first[KVPULL_GROUPS_MAX + 1] = { 1, 0 };
 	const uint32_t id = 0;
@@ -606,12 +585,11 @@ static void group_bounds_that_fall_are_truncated(void **state)
 					  .local_block_count = { 5 } };
 	uint64_t byte_count;
 
-	(void)state;
 	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count),
 			 KVPULL_ETRUNCATED);
 }
 
-static void bytes_beyond_64_bits_are_truncated(void **state)
+UNIT_TEST(bytes_beyond_64_bits_are_truncated)
 {
 	const uint32_t first[KVPULL_GROUPS_MAX + 1] = { 0, 2, 4, 4, 4,
 							4, 4, 4, 4 };
@@ -625,39 +603,10 @@ static void bytes_beyond_64_bits_are_truncated(void **state)
 				    .local_block_count = { 1, 1 } };
 	uint64_t byte_count;
 
-	(void)state;
 	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count),
 			 KVPULL_ETRUNCATED);
 	plan.group_block_bytes[0] = UINT64_C(1) << 63;
 	plan.group_block_bytes[1] = 0;
 	assert_int_equal(kvpull_plan_check_ids(&plan, &read, &byte_count),
 			 KVPULL_ETRUNCATED);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(equal_layout_gives_one_row_a_block_and_layer),
-		cmocka_unit_test(layers_contiguous_in_a_block_become_one_row),
-		cmocka_unit_test(
-			rows_are_merged_only_where_both_sides_are_contiguous),
-		cmocka_unit_test(head_slice_of_token_rows_is_a_row_a_token),
-		cmocka_unit_test(strips_beyond_the_table_are_refused),
-		cmocka_unit_test(failure_after_some_strips_leaves_none),
-		cmocka_unit_test(padded_heads_become_the_rows_of_one_strip),
-		cmocka_unit_test(smallest_cache_of_a_group_bounds_its_ids),
-		cmocka_unit_test(sides_that_differ_are_rejected_by_name),
-		cmocka_unit_test(
-			memory_that_cannot_be_written_is_not_read_into),
-		cmocka_unit_test(bad_caches_are_refused_by_member),
-		cmocka_unit_test(cache_that_just_fits_is_accepted),
-		cmocka_unit_test(bad_sides_are_refused_by_member),
-		cmocka_unit_test(hostile_caches_never_pass_with_a_byte_outside),
-		cmocka_unit_test(ids_are_checked_against_both_sides),
-		cmocka_unit_test(ids_of_an_unknown_group_are_truncated),
-		cmocka_unit_test(group_bounds_that_fall_are_truncated),
-		cmocka_unit_test(bytes_beyond_64_bits_are_truncated),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,18 +4,13 @@
  * ranks are filled from one global tensor, the strips are copied byte by byte,
  * and every byte of the reader's memory is compared and counted.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugin/progress/plan.h"
+#include "tests/lib/unit.h"
 
 #define CACHES 48u
 #define REGIONS 3u
@@ -391,51 +386,46 @@ static void all_sizes(struct shape *shape, uint32_t rounds)
 			}
 }
 
-static void head_major_blocks_arrive_whole_at_any_tp_sizes(void **state)
+UNIT_TEST(head_major_blocks_arrive_whole_at_any_tp_sizes)
 {
 	struct shape shape = { .planes = { 1, 1 },
 			       .rows = 1,
 			       .head_bytes = 24 };
 
-	(void)state;
 	all_sizes(&shape, 8);
 }
 
-static void token_major_blocks_arrive_whole_at_any_tp_sizes(void **state)
+UNIT_TEST(token_major_blocks_arrive_whole_at_any_tp_sizes)
 {
 	struct shape shape = { .planes = { 1, 1 }, .rows = 4, .head_bytes = 6 };
 
-	(void)state;
 	all_sizes(&shape, 8);
 }
 
-static void key_and_value_rows_in_a_block_arrive_whole(void **state)
+UNIT_TEST(key_and_value_rows_in_a_block_arrive_whole)
 {
 	struct shape shape = { .planes = { 1, 1 }, .rows = 8, .head_bytes = 3 };
 
-	(void)state;
 	all_sizes(&shape, 8);
 }
 
-static void key_and_value_caches_apart_are_not_mixed_up(void **state)
+UNIT_TEST(key_and_value_caches_apart_are_not_mixed_up)
 {
 	struct shape shape = { .planes = { 2, 1 }, .rows = 4, .head_bytes = 3 };
 
-	(void)state;
 	all_sizes(&shape, 8);
 }
 
-static void replicated_heads_are_read_from_one_rank(void **state)
+UNIT_TEST(replicated_heads_are_read_from_one_rank)
 {
 	struct shape shape = {
 		.planes = { 1, 1 }, .rows = 4, .head_bytes = 6, .replicated = 1
 	};
 
-	(void)state;
 	all_sizes(&shape, 4);
 }
 
-static void replicated_source_is_local_rank_modulo_remote_size(void **state)
+UNIT_TEST(replicated_source_is_local_rank_modulo_remote_size)
 {
 	const struct shape shape = { .layers = { 1, 1 },
 				     .planes = { 1, 1 },
@@ -448,7 +438,6 @@ static void replicated_source_is_local_rank_modulo_remote_size(void **state)
 	uint32_t i;
 	uint32_t k;
 
-	(void)state;
 	for (i = 0; i < 8; i++)
 		for (k = 0; k < 2; k++) {
 			rank_open(&local, &shape, i, 8);
@@ -460,7 +449,7 @@ static void replicated_source_is_local_rank_modulo_remote_size(void **state)
 		}
 }
 
-static void shared_heads_are_read_from_the_lowest_rank(void **state)
+UNIT_TEST(shared_heads_are_read_from_the_lowest_rank)
 {
 	const struct shape shape = { .layers = { 1, 1 },
 				     .planes = { 1, 1 },
@@ -471,7 +460,6 @@ static void shared_heads_are_read_from_the_lowest_rank(void **state)
 	static struct rank remote;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 8; i++) {
 		rank_open(&local, &shape, 1, 2); /* head 1: ranks 4 .. 7 */
 		rank_open(&remote, &shape, i, 8);
@@ -479,22 +467,4 @@ static void shared_heads_are_read_from_the_lowest_rank(void **state)
 		rank_close(&local);
 		rank_close(&remote);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			head_major_blocks_arrive_whole_at_any_tp_sizes),
-		cmocka_unit_test(
-			token_major_blocks_arrive_whole_at_any_tp_sizes),
-		cmocka_unit_test(key_and_value_rows_in_a_block_arrive_whole),
-		cmocka_unit_test(key_and_value_caches_apart_are_not_mixed_up),
-		cmocka_unit_test(replicated_heads_are_read_from_one_rank),
-		cmocka_unit_test(
-			replicated_source_is_local_rank_modulo_remote_size),
-		cmocka_unit_test(shared_heads_are_read_from_the_lowest_rank),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,13 +18,12 @@ static void end_on_all(struct world *world, uint64_t key, int32_t reason)
 	world_take_all(world);
 }
 
-static void hold_is_commanded_and_ends_when_every_rank_reported(void **state)
+UNIT_TEST(hold_is_commanded_and_ends_when_every_rank_reported)
 {
 	struct world *world = opened(2);
 	const uint64_t fresh = kvpull_scheduler_digest(world->scheduler);
 	struct world_ticket ticket;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_true(ticket.bytes > 0);
 	assert_int_equal(
@@ -48,7 +47,7 @@ static void hold_is_commanded_and_ends_when_every_rank_reported(void **state)
 	world_close(world);
 }
 
-static void ticket_names_every_rank_and_its_tag(void **state)
+UNIT_TEST(ticket_names_every_rank_and_its_tag)
 {
 	struct world *world = opened(2);
 	static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
@@ -57,7 +56,6 @@ static void ticket_names_every_rank_and_its_tag(void **state)
 	struct world_ticket text;
 	uint32_t rank;
 
-	(void)state;
 	world->ranks[1].floor = 41;
 	world_tell_rank(world, 1);
 	assert_int_equal(world_hold(world, 1, &text), KVPULL_FINISH_HELD);
@@ -83,7 +81,7 @@ static void ticket_names_every_rank_and_its_tag(void **state)
 	world_close(world);
 }
 
-static void small_buffer_changes_nothing(void **state)
+UNIT_TEST(small_buffer_changes_nothing)
 {
 	struct world *world = opened(1);
 	const struct kvpull_blocks group = { .block_count = 4,
@@ -96,7 +94,6 @@ static void small_buffer_changes_nothing(void **state)
 	uint64_t before;
 	size_t bytes;
 
-	(void)state;
 	world_enter(world, 1, 5, 1);
 	before = kvpull_scheduler_digest(world->scheduler);
 	assert_int_equal(kvpull_scheduler_request_finished(
@@ -116,7 +113,7 @@ static void small_buffer_changes_nothing(void **state)
 	world_close(world);
 }
 
-static void reasons_other_than_a_good_end_hold_nothing(void **state)
+UNIT_TEST(reasons_other_than_a_good_end_hold_nothing)
 {
 	static const uint32_t reasons[] = { KVPULL_FINISH_ABORT,
 					    KVPULL_FINISH_ERROR,
@@ -126,7 +123,6 @@ static void reasons_other_than_a_good_end_hold_nothing(void **state)
 	struct world_ticket ticket;
 	uint64_t key;
 
-	(void)state;
 	for (key = 1; key <= 3; key++) {
 		world_enter(world, key, 0, 1);
 		assert_int_equal(
@@ -138,13 +134,12 @@ static void reasons_other_than_a_good_end_hold_nothing(void **state)
 	world_close(world);
 }
 
-static void nothing_is_held_before_all_ranks_are_known(void **state)
+UNIT_TEST(nothing_is_held_before_all_ranks_are_known)
 {
 	const struct kvpull_config config = world_config();
 	struct world *world = world_open_silent(&config, 2, 7);
 	struct world_ticket ticket;
 
-	(void)state;
 	world_tell_rank(world, 0);
 	assert_int_equal(kvpull_scheduler_ranks_missing(world->scheduler), 1);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_FREE);
@@ -155,14 +150,13 @@ static void nothing_is_held_before_all_ranks_are_known(void **state)
 	world_close(world);
 }
 
-static void slots_run_out_and_come_back(void **state)
+UNIT_TEST(slots_run_out_and_come_back)
 {
 	struct kvpull_config config = world_config();
 	struct world_ticket ticket;
 	struct world *world;
 	uint64_t key;
 
-	(void)state;
 	config.max_holds = 3;
 	world = world_open(&config, 1, 7);
 	for (key = 1; key <= 3; key++)
@@ -182,12 +176,11 @@ static void slots_run_out_and_come_back(void **state)
 	world_close(world);
 }
 
-static void fewest_slots_of_a_rank_are_the_limit(void **state)
+UNIT_TEST(fewest_slots_of_a_rank_are_the_limit)
 {
 	struct world *world = opened(2);
 	struct world_ticket ticket;
 
-	(void)state;
 	world->ranks[1].slot_count = 1;
 	world_tell_rank(world, 1);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
@@ -196,12 +189,11 @@ static void fewest_slots_of_a_rank_are_the_limit(void **state)
 	world_close(world);
 }
 
-static void drain_holds_nothing_more_and_says_what_is_left(void **state)
+UNIT_TEST(drain_holds_nothing_more_and_says_what_is_left)
 {
 	struct world *world = opened(1);
 	struct world_ticket ticket;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_int_equal(kvpull_scheduler_drain(world->scheduler, 1), 1);
 	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_FREE);
@@ -212,12 +204,11 @@ static void drain_holds_nothing_more_and_says_what_is_left(void **state)
 	world_close(world);
 }
 
-static void one_rank_reporting_twice_frees_nothing(void **state)
+UNIT_TEST(one_rank_reporting_twice_frees_nothing)
 {
 	struct world *world = opened(2);
 	struct world_ticket ticket;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
@@ -229,7 +220,7 @@ static void one_rank_reporting_twice_frees_nothing(void **state)
 }
 
 /* A.8: what a slot had before is not what it has now. */
-static void report_of_another_hold_of_the_slot_frees_nothing(void **state)
+UNIT_TEST(report_of_another_hold_of_the_slot_frees_nothing)
 {
 	struct world *world = opened(1);
 	struct kvpull_result result = { .kind = KVPULL_RESULT_HOLD_ENDED,
@@ -237,7 +228,6 @@ static void report_of_another_hold_of_the_slot_frees_nothing(void **state)
 	const struct world_seen *held;
 	struct world_ticket ticket;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_step(world);
 	held = world_last(world, KVPULL_COMMAND_HOLD);
@@ -260,12 +250,11 @@ static void report_of_another_hold_of_the_slot_frees_nothing(void **state)
 	world_close(world);
 }
 
-static void hold_that_expired_on_one_rank_ends_on_all_once(void **state)
+UNIT_TEST(hold_that_expired_on_one_rank_ends_on_all_once)
 {
 	struct world *world = opened(3);
 	struct world_ticket ticket;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_EXPIRED);
@@ -285,12 +274,11 @@ static void hold_that_expired_on_one_rank_ends_on_all_once(void **state)
 	world_close(world);
 }
 
-static void abort_after_the_finish_changes_nothing(void **state)
+UNIT_TEST(abort_after_the_finish_changes_nothing)
 {
 	struct world *world = opened(1);
 	struct world_ticket ticket;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_ABORT, &ticket),
 			 KVPULL_FINISH_HELD);
@@ -305,13 +293,12 @@ static void abort_after_the_finish_changes_nothing(void **state)
 	world_close(world);
 }
 
-static void abort_after_the_finish_revokes_by_config(void **state)
+UNIT_TEST(abort_after_the_finish_revokes_by_config)
 {
 	struct kvpull_config config = world_config();
 	struct world_ticket ticket;
 	struct world *world;
 
-	(void)state;
 	config.abort_revokes = 1;
 	world = world_open(&config, 1, 7);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
@@ -324,14 +311,13 @@ static void abort_after_the_finish_revokes_by_config(void **state)
 	world_close(world);
 }
 
-static void ticket_can_be_asked_for_while_held(void **state)
+UNIT_TEST(ticket_can_be_asked_for_while_held)
 {
 	struct world *world = opened(1);
 	struct world_ticket ticket;
 	char text[WORLD_TICKET_BYTES];
 	size_t bytes = 0;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_int_equal(kvpull_scheduler_ticket_get(world->scheduler, 1, text,
 						     1, &bytes),
@@ -349,12 +335,11 @@ static void ticket_can_be_asked_for_while_held(void **state)
 	world_close(world);
 }
 
-static void silent_rank_is_named_once(void **state)
+UNIT_TEST(silent_rank_is_named_once)
 {
 	struct world *world = opened(2);
 	struct world_ticket ticket;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
@@ -380,13 +365,12 @@ static void silent_rank_is_named_once(void **state)
 }
 
 /* B.7: of many, the oldest is the first to be silent for so long. */
-static void silence_of_an_old_hold_is_seen_behind_newer_ones(void **state)
+UNIT_TEST(silence_of_an_old_hold_is_seen_behind_newer_ones)
 {
 	struct world *world = opened(2);
 	struct world_ticket ticket;
 	uint64_t key;
 
-	(void)state;
 	for (key = 1; key <= 3; key++) {
 		assert_int_equal(world_hold(world, key, &ticket),
 				 KVPULL_FINISH_HELD);
@@ -404,13 +388,12 @@ static void silence_of_an_old_hold_is_seen_behind_newer_ones(void **state)
 	world_close(world);
 }
 
-static void reset_revokes_every_hold(void **state)
+UNIT_TEST(reset_revokes_every_hold)
 {
 	struct world *world = opened(1);
 	struct world_ticket ticket;
 	uint64_t key;
 
-	(void)state;
 	for (key = 1; key <= 5; key++)
 		assert_int_equal(world_hold(world, key, &ticket),
 				 KVPULL_FINISH_HELD);
@@ -426,7 +409,7 @@ static void reset_revokes_every_hold(void **state)
 	world_close(world);
 }
 
-static void restarted_worker_is_told_to_end_what_it_never_held(void **state)
+UNIT_TEST(restarted_worker_is_told_to_end_what_it_never_held)
 {
 	struct world *world = opened(2);
 	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
@@ -434,7 +417,6 @@ static void restarted_worker_is_told_to_end_what_it_never_held(void **state)
 	uint8_t late[4096];
 	size_t late_bytes;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_settle(world);
 	result.rank = world_rank_info(world, 1);
@@ -457,12 +439,11 @@ static void restarted_worker_is_told_to_end_what_it_never_held(void **state)
 	world_close(world);
 }
 
-static void restarted_worker_reports_no_hold_twice(void **state)
+UNIT_TEST(restarted_worker_reports_no_hold_twice)
 {
 	struct world *world = opened(2);
 	struct world_ticket ticket;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_settle(world);
 	world_hold_ended(world, 1, 1, KVPULL_END_RELEASED);
@@ -483,13 +464,12 @@ static void restarted_worker_reports_no_hold_twice(void **state)
 	world_close(world);
 }
 
-static void worker_is_known_by_its_first_results(void **state)
+UNIT_TEST(worker_is_known_by_its_first_results)
 {
 	const struct kvpull_config config = world_config();
 	struct world *world = world_open_silent(&config, 1, 7);
 	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
 
-	(void)state;
 	world_take(world, 0); /* no RANK in it: dropped */
 	assert_int_equal(kvpull_scheduler_ranks_missing(world->scheduler), 1);
 	result.rank = world_rank_info(world, 0);
@@ -499,14 +479,13 @@ static void worker_is_known_by_its_first_results(void **state)
 	world_close(world);
 }
 
-static void rank_of_another_model_or_size_is_refused(void **state)
+UNIT_TEST(rank_of_another_model_or_size_is_refused)
 {
 	struct world *world = opened(1);
 	struct kvpull_rank_info info = world_rank_info(world, 0);
 	uint8_t bytes[1024];
 	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
 
-	(void)state;
 	info.compat[0] ^= 1;
 	kvpull_step_put_rank_info(&writer, &info);
 	assert_int_equal(kvpull_scheduler_rank_info(world->scheduler, bytes,
@@ -518,14 +497,13 @@ static void rank_of_another_model_or_size_is_refused(void **state)
 	world_close(world);
 }
 
-static void damaged_results_apply_nothing(void **state)
+UNIT_TEST(damaged_results_apply_nothing)
 {
 	struct world *world = opened(1);
 	struct world_ticket ticket;
 	uint8_t bytes[4096];
 	size_t used;
 
-	(void)state;
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_step(world);
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
@@ -545,7 +523,7 @@ static void damaged_results_apply_nothing(void **state)
 	world_close(world);
 }
 
-static void full_request_table_is_an_answer(void **state)
+UNIT_TEST(full_request_table_is_an_answer)
 {
 	struct kvpull_config config = world_config();
 	struct kvpull_request request = { .key = 2,
@@ -553,7 +531,6 @@ static void full_request_table_is_an_answer(void **state)
 	struct world_ticket ticket;
 	struct world *world;
 
-	(void)state;
 	config.requests_max = 1;
 	world = world_open(&config, 1, 7);
 	world_enter(world, 1, 0, 1);
@@ -568,7 +545,7 @@ static void full_request_table_is_an_answer(void **state)
 }
 
 /* Ids that make no runs: a quarter of a MiB of text each. */
-static void exhausted_ticket_texts_hold_nothing(void **state)
+UNIT_TEST(exhausted_ticket_texts_hold_nothing)
 {
 	static uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
 	static char text[KVPULL_TICKET_BYTES_MAX];
@@ -586,7 +563,6 @@ static void exhausted_ticket_texts_hold_nothing(void **state)
 	uint64_t held;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < KVPULL_TICKET_BLOCKS_MAX; i++)
 		ids[i] = i * 7919;
 	do {
@@ -611,7 +587,7 @@ static void exhausted_ticket_texts_hold_nothing(void **state)
 }
 
 /* 1 MiB of commands that nobody acknowledges. */
-static void full_log_holds_nothing_but_still_ends(void **state)
+UNIT_TEST(full_log_holds_nothing_but_still_ends)
 {
 	struct kvpull_config config = world_config();
 	struct world_ticket ticket;
@@ -619,7 +595,6 @@ static void full_log_holds_nothing_but_still_ends(void **state)
 	uint64_t key = 0;
 	uint32_t round;
 
-	(void)state;
 	config.max_holds = 131072;
 	world = world_open(&config, 1, 7);
 	do {
@@ -640,43 +615,4 @@ static void full_log_holds_nothing_but_still_ends(void **state)
 		world_settle(world);
 	assert_int_equal(world->ranks[0].applied, 2 * (key - 1));
 	world_close(world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			hold_is_commanded_and_ends_when_every_rank_reported),
-		cmocka_unit_test(ticket_names_every_rank_and_its_tag),
-		cmocka_unit_test(small_buffer_changes_nothing),
-		cmocka_unit_test(reasons_other_than_a_good_end_hold_nothing),
-		cmocka_unit_test(nothing_is_held_before_all_ranks_are_known),
-		cmocka_unit_test(slots_run_out_and_come_back),
-		cmocka_unit_test(fewest_slots_of_a_rank_are_the_limit),
-		cmocka_unit_test(
-			drain_holds_nothing_more_and_says_what_is_left),
-		cmocka_unit_test(one_rank_reporting_twice_frees_nothing),
-		cmocka_unit_test(
-			report_of_another_hold_of_the_slot_frees_nothing),
-		cmocka_unit_test(
-			hold_that_expired_on_one_rank_ends_on_all_once),
-		cmocka_unit_test(abort_after_the_finish_changes_nothing),
-		cmocka_unit_test(abort_after_the_finish_revokes_by_config),
-		cmocka_unit_test(ticket_can_be_asked_for_while_held),
-		cmocka_unit_test(silent_rank_is_named_once),
-		cmocka_unit_test(
-			silence_of_an_old_hold_is_seen_behind_newer_ones),
-		cmocka_unit_test(reset_revokes_every_hold),
-		cmocka_unit_test(
-			restarted_worker_is_told_to_end_what_it_never_held),
-		cmocka_unit_test(restarted_worker_reports_no_hold_twice),
-		cmocka_unit_test(worker_is_known_by_its_first_results),
-		cmocka_unit_test(rank_of_another_model_or_size_is_refused),
-		cmocka_unit_test(damaged_results_apply_nothing),
-		cmocka_unit_test(full_request_table_is_an_answer),
-		cmocka_unit_test(exhausted_ticket_texts_hold_nothing),
-		cmocka_unit_test(full_log_holds_nothing_but_still_ends),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static int wants_step(struct world *world)
 }
 
 /* An idle engine steps only when it is asked to. */
-static void results_of_an_idle_engine_are_all_taken(void **state)
+UNIT_TEST(results_of_an_idle_engine_are_all_taken)
 {
 	struct kvpull_config config = world_config();
 	struct world_ticket ticket;
@@ -59,7 +59,6 @@ static void results_of_an_idle_engine_are_all_taken(void **state)
 	uint32_t polls;
 	uint64_t key;
 
-	(void)state;
 	config.max_holds = HOLDS;
 	config.requests_max = HOLDS;
 	world = world_open(&config, 1, 5);
@@ -79,13 +78,12 @@ static void results_of_an_idle_engine_are_all_taken(void **state)
 }
 
 /* A few results do not wake anybody: the next step takes their word along. */
-static void few_results_ask_for_no_step(void **state)
+UNIT_TEST(few_results_ask_for_no_step)
 {
 	struct kvpull_config config = world_config();
 	struct world_ticket ticket;
 	struct world *world;
 
-	(void)state;
 	world = world_open(&config, 1, 5);
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	world_step(world);
@@ -93,14 +91,4 @@ static void few_results_ask_for_no_step(void **state)
 	world_take(world, 0);
 	assert_false(wants_step(world));
 	world_close(world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(results_of_an_idle_engine_are_all_taken),
-		cmocka_unit_test(few_results_ask_for_no_step),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static int finish_with(struct world *world, struct kvpull_finish *finish)
 						 world->now_ns);
 }
 
-static void finish_without_its_parts_is_free(void **state)
+UNIT_TEST(finish_without_its_parts_is_free)
 {
 	static const struct kvpull_blocks nothing = { .block_count = 3 };
 	static const struct kvpull_blocks blocks = { .block_count = 4,
@@ -28,7 +28,6 @@ static void finish_without_its_parts_is_free(void **state)
 	const struct kvpull_config config = world_config();
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		struct world *world = world_open(&config, 1, 5);
 		struct kvpull_finish finish = wrong[i];
@@ -43,7 +42,7 @@ static void finish_without_its_parts_is_free(void **state)
 	}
 }
 
-static void finish_without_a_buffer_is_told_the_size(void **state)
+UNIT_TEST(finish_without_a_buffer_is_told_the_size)
 {
 	const struct kvpull_blocks blocks = { .block_count = 4,
 					      .block_ids = world_blocks };
@@ -52,7 +51,6 @@ static void finish_without_a_buffer_is_told_the_size(void **state)
 	struct kvpull_finish finish = { .groups = &blocks,
 					.ticket_capacity = 4096 };
 
-	(void)state;
 	world_enter(world, 1, 0, 1);
 	assert_int_equal(finish_with(world, &finish), KVPULL_ETOOSMALL);
 	assert_in_range(finish.ticket_bytes, 1, sizeof(ticket.text));
@@ -63,7 +61,7 @@ static void finish_without_a_buffer_is_told_the_size(void **state)
 }
 
 /* A ticket names what was computed: the rest of the prompt is nobody's. */
-static void ticket_has_no_more_than_was_computed(void **state)
+UNIT_TEST(ticket_has_no_more_than_was_computed)
 {
 	static struct kvpull_ticket_scratch scratch;
 	static const struct {
@@ -75,7 +73,6 @@ static void ticket_has_no_more_than_was_computed(void **state)
 	const struct kvpull_config config = world_config();
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct kvpull_ticket_info info = { .struct_size =
 							   sizeof(info) };
@@ -105,7 +102,7 @@ static void ticket_has_no_more_than_was_computed(void **state)
 }
 
 /* Its blocks are still being written: no ticket may name them. */
-static void request_that_still_pulls_is_not_held(void **state)
+UNIT_TEST(request_that_still_pulls_is_not_held)
 {
 	const struct kvpull_config config = world_config();
 	const struct world_ticket from = world_make_ticket(9);
@@ -118,7 +115,6 @@ static void request_that_still_pulls_is_not_held(void **state)
 		.flags = KVPULL_REQUEST_PULL | KVPULL_REQUEST_WANTS_HOLD,
 	};
 
-	(void)state;
 	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
 	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
 						      &request, world->now_ns),
@@ -132,16 +128,4 @@ static void request_that_still_pulls_is_not_held(void **state)
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 0);
 	world_close(world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(finish_without_its_parts_is_free),
-		cmocka_unit_test(finish_without_a_buffer_is_told_the_size),
-		cmocka_unit_test(ticket_has_no_more_than_was_computed),
-		cmocka_unit_test(request_that_still_pulls_is_not_held),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

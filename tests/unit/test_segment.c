@@ -3,13 +3,6 @@
  * shm/segment: what is made, what is handed over, what of a peer is refused.
  * What a hostile holder of a descriptor can do: tests/stress/hostile_segment.c.
  */
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +16,7 @@
 #include <unistd.h>
 
 #include "shm/segment.h"
+#include "tests/lib/unit.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -80,12 +74,13 @@ static int count_descriptors(void)
 	return count;
 }
 
-static void segment_is_zeroed_and_its_makers_to_write(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
+
+TEST(segment_is_zeroed_and_its_makers_to_write)
 {
 	struct kvpull_shared shared = make(3 * PAGE, KVPULL_SEGMENT_READ_ONLY);
 	size_t at;
 
-	(void)state;
 	for (at = 0; at < shared.bytes; at++)
 		assert_int_equal(shared.base[at], 0);
 	memset(shared.base, 0x77, shared.bytes);
@@ -94,23 +89,21 @@ static void segment_is_zeroed_and_its_makers_to_write(void **state)
 	assert_int_equal(lines.error_count, 0);
 }
 
-static void bytes_are_rounded_up_to_a_page(void **state)
+TEST(bytes_are_rounded_up_to_a_page)
 {
 	struct kvpull_shared shared = make(PAGE + 1, KVPULL_SEGMENT_READ_ONLY);
 	struct stat status;
 
-	(void)state;
 	assert_int_equal(shared.bytes, 2 * PAGE);
 	assert_int_equal(fstat(shared.fd, &status), 0);
 	assert_int_equal(status.st_size, 2 * PAGE);
 	kvpull_segment_unmake(&shared);
 }
 
-static void read_only_segment_is_handed_over_sealed(void **state)
+TEST(read_only_segment_is_handed_over_sealed)
 {
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
 
-	(void)state;
 	assert_int_equal(fcntl(shared.fd, F_GET_SEALS) & SEALS_READ_ONLY,
 			 SEALS_READ_ONLY);
 	assert_int_equal(fcntl(shared.fd, F_GETFL) & O_ACCMODE, O_RDONLY);
@@ -118,12 +111,11 @@ static void read_only_segment_is_handed_over_sealed(void **state)
 	kvpull_segment_unmake(&shared);
 }
 
-static void shared_segment_is_sealed_against_resizing_only(void **state)
+TEST(shared_segment_is_sealed_against_resizing_only)
 {
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_SHARED);
 	const int seals = fcntl(shared.fd, F_GET_SEALS);
 
-	(void)state;
 	assert_int_equal(seals & SEALS_SIZE, SEALS_SIZE);
 	assert_int_equal(seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE), 0);
 	assert_int_equal(fcntl(shared.fd, F_GETFL) & O_ACCMODE, O_RDWR);
@@ -131,12 +123,11 @@ static void shared_segment_is_sealed_against_resizing_only(void **state)
 	kvpull_segment_unmake(&shared);
 }
 
-static void reader_sees_what_the_maker_writes(void **state)
+TEST(reader_sees_what_the_maker_writes)
 {
 	struct kvpull_shared shared = make(2 * PAGE, KVPULL_SEGMENT_READ_ONLY);
 	uint8_t *base = NULL;
 
-	(void)state;
 	assert_int_equal(kvpull_segment_map(shared.fd, 2 * PAGE,
 					    KVPULL_SEGMENT_READ_ONLY, &test_log,
 					    &base),
@@ -151,12 +142,11 @@ static void reader_sees_what_the_maker_writes(void **state)
 	kvpull_segment_unmap(base, 2 * PAGE);
 }
 
-static void both_ends_write_a_shared_segment(void **state)
+TEST(both_ends_write_a_shared_segment)
 {
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_SHARED);
 	uint8_t *base = NULL;
 
-	(void)state;
 	assert_int_equal(kvpull_segment_map(shared.fd, 100,
 					    KVPULL_SEGMENT_SHARED, &test_log,
 					    &base),
@@ -180,14 +170,13 @@ static unsigned long mapped_pages(void)
 	return strtoul(text, NULL, 10);
 }
 
-static void large_mappings_are_aligned_and_leave_no_rest(void **state)
+TEST(large_mappings_are_aligned_and_leave_no_rest)
 {
 	const size_t bytes = KVPULL_HUGE_BYTES + 3 * PAGE + 17;
 	struct kvpull_shared shared = make(bytes, KVPULL_SEGMENT_READ_ONLY);
 	const unsigned long pages = mapped_pages();
 	uint8_t *base = NULL;
 
-	(void)state;
 	assert_int_equal((uintptr_t)shared.base % KVPULL_HUGE_BYTES, 0);
 	/* A length that is no whole page, as a peer's message may have it. */
 	assert_int_equal(kvpull_segment_map(shared.fd, bytes,
@@ -223,13 +212,12 @@ static unsigned long smaps_kib(const uint8_t *base, const char *key)
 	return kib;
 }
 
-static void huge_bytes_are_those_that_smaps_counts(void **state)
+TEST(huge_bytes_are_those_that_smaps_counts)
 {
 	const size_t bytes = 3 * KVPULL_HUGE_BYTES + PAGE;
 	struct kvpull_shared shared;
 	size_t at;
 
-	(void)state;
 	assert_int_equal(kvpull_segment_make(&shared, "test", bytes,
 					     KVPULL_SEGMENT_READ_ONLY, 2,
 					     &test_log),
@@ -248,23 +236,21 @@ static void huge_bytes_are_those_that_smaps_counts(void **state)
 		skip(); /* no MADV_COLLAPSE, or no huge page is free */
 }
 
-static void unasked_huge_pages_are_not_made(void **state)
+TEST(unasked_huge_pages_are_not_made)
 {
 	struct kvpull_shared shared =
 		make(2 * KVPULL_HUGE_BYTES, KVPULL_SEGMENT_READ_ONLY);
 
-	(void)state;
 	assert_int_equal(shared.huge_bytes, 0);
 	/* Lazily: nothing was touched. */
 	assert_int_equal(smaps_kib(shared.base, "Rss:"), 0);
 	kvpull_segment_unmake(&shared);
 }
 
-static void segments_below_a_huge_page_are_made_with_threads_asked(void **state)
+TEST(segments_below_a_huge_page_are_made_with_threads_asked)
 {
 	struct kvpull_shared shared;
 
-	(void)state;
 	assert_int_equal(kvpull_segment_make(&shared, "test", PAGE,
 					     KVPULL_SEGMENT_READ_ONLY, 64,
 					     &test_log),
@@ -279,14 +265,13 @@ static int is_mapped(void *base)
 	return msync(base, PAGE, MS_ASYNC) == 0;
 }
 
-static void children_get_no_copy(void **state)
+TEST(children_get_no_copy)
 {
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
 	uint8_t *base = NULL;
 	int status = -1;
 	pid_t child;
 
-	(void)state;
 	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
 					    KVPULL_SEGMENT_READ_ONLY, &test_log,
 					    &base),
@@ -302,14 +287,13 @@ static void children_get_no_copy(void **state)
 	kvpull_segment_unmake(&shared);
 }
 
-static void unmake_gives_all_back_and_may_be_repeated(void **state)
+TEST(unmake_gives_all_back_and_may_be_repeated)
 {
 	const int descriptors = count_descriptors();
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
 	struct kvpull_shared zeroed = { 0 };
 	uint8_t *base = shared.base;
 
-	(void)state;
 	assert_int_equal(count_descriptors(), descriptors + 1);
 	kvpull_segment_unmake(&shared);
 	assert_int_equal(count_descriptors(), descriptors);
@@ -319,11 +303,10 @@ static void unmake_gives_all_back_and_may_be_repeated(void **state)
 	assert_int_equal(count_descriptors(), descriptors);
 }
 
-static void sizes_out_of_bounds_are_refused(void **state)
+TEST(sizes_out_of_bounds_are_refused)
 {
 	struct kvpull_shared shared = { .reserved = 7 };
 
-	(void)state;
 	assert_int_equal(kvpull_segment_make(&shared, "test", 0,
 					     KVPULL_SEGMENT_SHARED, 0,
 					     &test_log),
@@ -335,14 +318,13 @@ static void sizes_out_of_bounds_are_refused(void **state)
 	assert_int_equal(shared.reserved, 7);
 }
 
-static void failed_make_says_why_and_keeps_nothing(void **state)
+TEST(failed_make_says_why_and_keeps_nothing)
 {
 	const int descriptors = count_descriptors();
 	struct kvpull_shared shared = { .reserved = 7 };
 	struct rlimit before;
 	struct rlimit small;
 
-	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
 	small = before;
 	small.rlim_cur = (rlim_t)1 << 44;
@@ -384,15 +366,13 @@ static void expect_out_of_descriptors(int free_count, const char *what)
 	assert_int_equal(count_descriptors(), descriptors);
 }
 
-static void make_without_a_descriptor_left_fails(void **state)
+TEST(make_without_a_descriptor_left_fails)
 {
-	(void)state;
 	expect_out_of_descriptors(0, "cannot create a memfd");
 }
 
-static void make_without_a_descriptor_to_hand_over_fails(void **state)
+TEST(make_without_a_descriptor_to_hand_over_fails)
 {
-	(void)state;
 	expect_out_of_descriptors(1, "cannot reopen read-only");
 }
 
@@ -432,12 +412,11 @@ static void expect_refused(int fd, size_t bytes, enum kvpull_segment_kind kind,
 		(void)close(fd);
 }
 
-static void each_missing_seal_is_refused(void **state)
+TEST(each_missing_seal_is_refused)
 {
 	static const int needed[] = { F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL };
 	size_t index;
 
-	(void)state;
 	for (index = 0; index < 3; index++) {
 		expect_refused(peer_memfd(PAGE,
 					  SEALS_READ_ONLY & ~needed[index],
@@ -451,9 +430,8 @@ static void each_missing_seal_is_refused(void **state)
 		       KVPULL_SEGMENT_READ_ONLY, "not sealed against writing");
 }
 
-static void seals_that_would_stop_the_writer_are_refused(void **state)
+TEST(seals_that_would_stop_the_writer_are_refused)
 {
-	(void)state;
 	expect_refused(peer_memfd(PAGE, SEALS_READ_ONLY, O_RDWR), PAGE,
 		       KVPULL_SEGMENT_SHARED, "is sealed against writing");
 	expect_refused(peer_memfd(PAGE, SEALS_SIZE | F_SEAL_WRITE, O_RDWR),
@@ -461,9 +439,8 @@ static void seals_that_would_stop_the_writer_are_refused(void **state)
 		       "is sealed against writing");
 }
 
-static void wrong_open_modes_are_refused(void **state)
+TEST(wrong_open_modes_are_refused)
 {
-	(void)state;
 	expect_refused(peer_memfd(PAGE, SEALS_READ_ONLY, O_RDWR), PAGE,
 		       KVPULL_SEGMENT_READ_ONLY, "not opened read-only");
 	expect_refused(peer_memfd(PAGE, SEALS_SIZE, O_RDONLY), PAGE,
@@ -474,24 +451,22 @@ static void wrong_open_modes_are_refused(void **state)
 		       KVPULL_SEGMENT_READ_ONLY, "is no memfd");
 }
 
-static void sizes_that_the_file_has_not_are_refused(void **state)
+TEST(sizes_that_the_file_has_not_are_refused)
 {
 	static const size_t bytes[] = { 0, PAGE + 1, (size_t)1 << 46,
 					(size_t)1 << 63, SIZE_MAX };
 	size_t index;
 
-	(void)state;
 	for (index = 0; index < sizeof(bytes) / sizeof(*bytes); index++)
 		expect_refused(peer_memfd(PAGE, SEALS_READ_ONLY, O_RDONLY),
 			       bytes[index], KVPULL_SEGMENT_READ_ONLY,
 			       "shorter");
 }
 
-static void files_that_are_no_memfds_are_refused(void **state)
+TEST(files_that_are_no_memfds_are_refused)
 {
 	int ends[2];
 
-	(void)state;
 	expect_refused(-1, PAGE, KVPULL_SEGMENT_READ_ONLY, "is no memfd");
 	assert_int_equal(pipe(ends), 0);
 	(void)close(ends[1]);
@@ -503,12 +478,11 @@ static void files_that_are_no_memfds_are_refused(void **state)
 }
 
 /* mmap() of one may reach beyond the range that was asked for. */
-static void hugetlb_memfds_are_refused(void **state)
+TEST(hugetlb_memfds_are_refused)
 {
 	const int fd = memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING |
 						    MFD_HUGETLB);
 
-	(void)state;
 	if (fd < 0)
 		skip(); /* the kernel has no hugetlbfs */
 	assert_int_equal(ftruncate(fd, (off_t)2 * KVPULL_HUGE_BYTES), 0);
@@ -517,13 +491,12 @@ static void hugetlb_memfds_are_refused(void **state)
 }
 
 /* It may be of a file system that never answers. */
-static void size_of_what_has_no_seals_is_not_asked(void **state)
+TEST(size_of_what_has_no_seals_is_not_asked)
 {
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_SHARED);
 	const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	uint64_t bytes = 0;
 
-	(void)state;
 	assert_int_equal(kvpull_segment_bytes(shared.fd, &bytes), 0);
 	assert_int_equal(bytes, PAGE);
 	assert_int_equal(kvpull_segment_bytes(fd, &bytes), KVPULL_EPROTO);
@@ -532,12 +505,11 @@ static void size_of_what_has_no_seals_is_not_asked(void **state)
 	kvpull_segment_unmake(&shared);
 }
 
-static void map_beyond_the_address_space_is_no_memory(void **state)
+TEST(map_beyond_the_address_space_is_no_memory)
 {
 	const int fd = peer_memfd((size_t)1 << 62, SEALS_READ_ONLY, O_RDONLY);
 	uint8_t *base;
 
-	(void)state;
 	assert_int_equal(kvpull_segment_map(fd, (size_t)1 << 62,
 					    KVPULL_SEGMENT_READ_ONLY, &test_log,
 					    &base),
@@ -545,38 +517,4 @@ static void map_beyond_the_address_space_is_no_memory(void **state)
 	assert_int_equal(errno, ENOMEM);
 	assert_int_equal(lines.error_count, 0);
 	(void)close(fd);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(segment_is_zeroed_and_its_makers_to_write),
-		TEST(bytes_are_rounded_up_to_a_page),
-		TEST(read_only_segment_is_handed_over_sealed),
-		TEST(shared_segment_is_sealed_against_resizing_only),
-		TEST(reader_sees_what_the_maker_writes),
-		TEST(both_ends_write_a_shared_segment),
-		TEST(large_mappings_are_aligned_and_leave_no_rest),
-		TEST(huge_bytes_are_those_that_smaps_counts),
-		TEST(unasked_huge_pages_are_not_made),
-		TEST(segments_below_a_huge_page_are_made_with_threads_asked),
-		TEST(children_get_no_copy),
-		TEST(unmake_gives_all_back_and_may_be_repeated),
-		TEST(sizes_out_of_bounds_are_refused),
-		TEST(failed_make_says_why_and_keeps_nothing),
-		TEST(make_without_a_descriptor_left_fails),
-		TEST(make_without_a_descriptor_to_hand_over_fails),
-		TEST(each_missing_seal_is_refused),
-		TEST(seals_that_would_stop_the_writer_are_refused),
-		TEST(wrong_open_modes_are_refused),
-		TEST(sizes_that_the_file_has_not_are_refused),
-		TEST(files_that_are_no_memfds_are_refused),
-		TEST(hugetlb_memfds_are_refused),
-		TEST(size_of_what_has_no_seals_is_not_asked),
-		TEST(map_beyond_the_address_space_is_no_memory),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,18 +37,20 @@ static void process_that_calls_again(struct world *world, uint64_t again)
 	assert_int_equal(hello_say(world, 1, again, uid)->state, 2);
 }
 
-static void process_that_calls_again_ends_its_first_call(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(process_that_calls_again_ends_its_first_call)
 {
 	process_that_calls_again(*state, PROCESS);
 }
 
 /* Also one that gave us up meanwhile: we may not know yet that it went. */
-static void later_life_of_a_process_ends_its_first_call(void **state)
+TEST(later_life_of_a_process_ends_its_first_call)
 {
 	process_that_calls_again(*state, LATER);
 }
 
-static void another_process_does_not_end_a_consumer(void **state)
+TEST(another_process_does_not_end_a_consumer)
 {
 	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
@@ -60,7 +62,7 @@ static void another_process_does_not_end_a_consumer(void **state)
 	assert_int_equal(first->state, 2);
 }
 
-static void uid_counts_on_this_machine_only(void **state)
+TEST(uid_counts_on_this_machine_only)
 {
 	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
@@ -92,7 +94,7 @@ static void refused_for(struct world *world, struct world_hello who,
 }
 
 /* A.1: its ticket is of a worker that was here before. */
-static void consumer_of_another_incarnation_is_refused(void **state)
+TEST(consumer_of_another_incarnation_is_refused)
 {
 	struct world *world = *state;
 	const struct world_hello who = {
@@ -102,7 +104,7 @@ static void consumer_of_another_incarnation_is_refused(void **state)
 	refused_for(world, who, KVPULL_EPEER, "incarnation");
 }
 
-static void consumer_of_another_model_is_refused(void **state)
+TEST(consumer_of_another_model_is_refused)
 {
 	struct world *world = *state;
 	struct kvpull_compat compat = world->worker->facts.compat;
@@ -112,7 +114,7 @@ static void consumer_of_another_model_is_refused(void **state)
 	refused_for(world, who, KVPULL_EREJECTED, "model");
 }
 
-static void ranks_of_an_instance_agree_on_their_number(void **state)
+TEST(ranks_of_an_instance_agree_on_their_number)
 {
 	struct world *world = *state;
 	struct world_hello who = { .instance = INSTANCE,
@@ -141,7 +143,7 @@ static void warning_keep(void *context, uint32_t level, const char *line)
 		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
 }
 
-static void worker_that_closes_says_so(void **state)
+TEST(worker_that_closes_says_so)
 {
 	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
@@ -161,7 +163,7 @@ static void worker_that_closes_says_so(void **state)
 }
 
 /* It was "admission is 0 here and 0 there". */
-static void refusal_for_want_of_descriptors_says_so(void **state)
+TEST(refusal_for_want_of_descriptors_says_so)
 {
 	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
@@ -178,7 +180,7 @@ static void refusal_for_want_of_descriptors_says_so(void **state)
 }
 
 /* Callers that wait have places of their own: that is no right to be let in. */
-static void consumer_beyond_the_bound_is_refused(void **state)
+TEST(consumer_beyond_the_bound_is_refused)
 {
 	struct world *world = *state;
 	const struct world_caller *caller = NULL;
@@ -205,7 +207,7 @@ static void consumer_beyond_the_bound_is_refused(void **state)
 }
 
 /* A host need not wait for our answer: its end may come with its word. */
-static void end_that_comes_with_a_bad_word_is_forgotten_once(void **state)
+TEST(end_that_comes_with_a_bad_word_is_forgotten_once)
 {
 	struct world *world = *state;
 	struct world_caller *caller = &world->callers[0];
@@ -229,7 +231,7 @@ static void end_that_comes_with_a_bad_word_is_forgotten_once(void **state)
 		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
 }
 
-static void word_of_a_refused_caller_is_not_heard(void **state)
+TEST(word_of_a_refused_caller_is_not_heard)
 {
 	struct world *world = *state;
 	const uint32_t uid = world->config.uids[0];
@@ -242,27 +244,4 @@ static void word_of_a_refused_caller_is_not_heard(void **state)
 	world_poll(world, 1);
 	assert_int_equal(caller->refused, 1);
 	assert_int_equal(caller->state, 0);
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(process_that_calls_again_ends_its_first_call),
-		TEST(later_life_of_a_process_ends_its_first_call),
-		TEST(another_process_does_not_end_a_consumer),
-		TEST(uid_counts_on_this_machine_only),
-		TEST(consumer_of_another_incarnation_is_refused),
-		TEST(consumer_of_another_model_is_refused),
-		TEST(ranks_of_an_instance_agree_on_their_number),
-		TEST(worker_that_closes_says_so),
-		TEST(refusal_for_want_of_descriptors_says_so),
-		TEST(consumer_beyond_the_bound_is_refused),
-		TEST(end_that_comes_with_a_bad_word_is_forgotten_once),
-		TEST(word_of_a_refused_caller_is_not_heard),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static int is_left(const char *folder, const char *name)
 	return !access(path, F_OK);
 }
 
-static void names_outside_the_folder_are_refused(void **state)
+UNIT_TEST(names_outside_the_folder_are_refused)
 {
 	static const char *const bad[] = {
 		"",
@@ -53,7 +53,6 @@ static void names_outside_the_folder_are_refused(void **state)
 	uint32_t peer;
 	uint32_t i;
 
-	(void)state;
 	world_open(&world);
 	d = world.d.transport;
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -67,14 +66,13 @@ static void names_outside_the_folder_are_refused(void **state)
 	world_close(&world);
 }
 
-static void link_to_a_socket_elsewhere_is_refused(void **state)
+UNIT_TEST(link_to_a_socket_elsewhere_is_refused)
 {
 	struct world world;
 	struct kvpull_transport *d;
 	char path[128];
 	uint32_t peer;
 
-	(void)state;
 	world_open(&world);
 	d = world.d.transport;
 	(void)snprintf(path, sizeof(path), "%s/link", world.folder);
@@ -85,14 +83,13 @@ static void link_to_a_socket_elsewhere_is_refused(void **state)
 	world_close(&world);
 }
 
-static void unsafe_folders_are_refused(void **state)
+UNIT_TEST(unsafe_folders_are_refused)
 {
 	struct world world;
 	struct stat stat;
 	char folder[128];
 	char other[128];
 
-	(void)state;
 	world_begin(&world);
 	world_memory_make(&world);
 	(void)snprintf(folder, sizeof(folder), "%s/made", world.folder);
@@ -116,12 +113,11 @@ static void unsafe_folders_are_refused(void **state)
 	world_close(&world);
 }
 
-static void long_folder_names_are_no_limit(void **state)
+UNIT_TEST(long_folder_names_are_no_limit)
 {
 	struct world world;
 	char folder[256];
 
-	(void)state;
 	world_begin(&world);
 	world_memory_make(&world);
 	(void)snprintf(folder, sizeof(folder), "%s/%0150d", world.folder, 0);
@@ -130,12 +126,11 @@ static void long_folder_names_are_no_limit(void **state)
 	world_close(&world);
 }
 
-static void longest_name_is_served(void **state)
+UNIT_TEST(longest_name_is_served)
 {
 	struct world world;
 	char name[KVPULL_ENDPOINT_NAME_BYTES_MAX];
 
-	(void)state;
 	world_begin(&world);
 	world_memory_make(&world);
 	memset(name, 'a', sizeof(name) - 1);
@@ -144,13 +139,12 @@ static void longest_name_is_served(void **state)
 	world_close(&world);
 }
 
-static void name_in_use_is_not_taken_over(void **state)
+UNIT_TEST(name_in_use_is_not_taken_over)
 {
 	struct world world;
 	struct kvpull_shm_params params;
 	struct side second;
 
-	(void)state;
 	world_open(&world);
 	params = world_params(&world, "p");
 	side_open(&second, &params);
@@ -176,7 +170,7 @@ static void socket_leave(const char *folder, const char *name)
 	(void)close(fd);
 }
 
-static void sockets_of_the_dead_are_removed(void **state)
+UNIT_TEST(sockets_of_the_dead_are_removed)
 {
 	const struct timespec old[2] = { { 0 } };
 	char folder[] = "/tmp/kvpull-unit-XXXXXX";
@@ -184,7 +178,6 @@ static void sockets_of_the_dead_are_removed(void **state)
 	char path[128];
 	int folder_fd;
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	folder_fd = open(folder, O_PATH | O_CLOEXEC);
 	socket_leave(folder, "kvpull-dead");
@@ -209,13 +202,12 @@ static void sockets_of_the_dead_are_removed(void **state)
 }
 
 /* It looks who lives in the folder, and no live one hears of it. */
-static void start_takes_no_place_at_a_producer(void **state)
+UNIT_TEST(start_takes_no_place_at_a_producer)
 {
 	struct world world;
 	struct kvpull_shm_params params;
 	struct side starting = { .queue_count = 0 };
 
-	(void)state;
 	world_begin(&world);
 	world_memory_make(&world);
 	world_serve(&world, "kvpull-p");
@@ -251,12 +243,11 @@ static int serve_for(struct world *world, const uint32_t *uids, uint32_t count)
 	return code;
 }
 
-static void folder_of_another_user_is_refused(void **state)
+UNIT_TEST(folder_of_another_user_is_refused)
 {
 	const uint32_t uids[2] = { 4, 12345 };
 	struct world world;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	world_begin(&world);
@@ -272,13 +263,12 @@ static void folder_of_another_user_is_refused(void **state)
 	world_close(&world);
 }
 
-static void folder_that_was_made_again_is_found(void **state)
+UNIT_TEST(folder_that_was_made_again_is_found)
 {
 	struct world world;
 	struct kvpull_transport *d;
 	char old[128];
 
-	(void)state;
 	world_open(&world);
 	d = world.d.transport;
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
@@ -312,7 +302,7 @@ static int container_enter(void)
 }
 
 /* What a container's process sees of a folder that the node's root made. */
-static void unknown_owner_is_nobody_in_a_container_alone(void **state)
+UNIT_TEST(unknown_owner_is_nobody_in_a_container_alone)
 {
 	struct kvpull_folder folder = { .fd = -1 };
 	struct world world;
@@ -320,7 +310,6 @@ static void unknown_owner_is_nobody_in_a_container_alone(void **state)
 	int status = 0;
 	pid_t child;
 
-	(void)state;
 	/* The number of this node's first user namespace. */
 	if (geteuid() != 0 || stat("/proc/self/ns/user", &first) ||
 	    first.st_ino != 0xeffffffd)
@@ -362,7 +351,7 @@ static void other_user_serve(const struct world *world, int ready)
 }
 
 /* Root's folder, in which anybody may make sockets, as of two users' pods. */
-static void producer_of_another_user_is_told_as_such(void **state)
+UNIT_TEST(producer_of_another_user_is_told_as_such)
 {
 	struct world world;
 	struct kvpull_event event;
@@ -372,7 +361,6 @@ static void producer_of_another_user_is_told_as_such(void **state)
 	pid_t child;
 	char byte;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	world_begin(&world);
@@ -397,24 +385,4 @@ static void producer_of_another_user_is_told_as_such(void **state)
 	(void)close(ready[0]);
 	(void)close(ready[1]);
 	world_close(&world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_outside_the_folder_are_refused),
-		cmocka_unit_test(link_to_a_socket_elsewhere_is_refused),
-		cmocka_unit_test(unsafe_folders_are_refused),
-		cmocka_unit_test(long_folder_names_are_no_limit),
-		cmocka_unit_test(longest_name_is_served),
-		cmocka_unit_test(name_in_use_is_not_taken_over),
-		cmocka_unit_test(sockets_of_the_dead_are_removed),
-		cmocka_unit_test(start_takes_no_place_at_a_producer),
-		cmocka_unit_test(folder_of_another_user_is_refused),
-		cmocka_unit_test(unknown_owner_is_nobody_in_a_container_alone),
-		cmocka_unit_test(folder_that_was_made_again_is_found),
-		cmocka_unit_test(producer_of_another_user_is_told_as_such),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,14 +8,13 @@
 #define SO_PASSRIGHTS 83
 #endif
 
-static void peers_beyond_the_table_are_refused(void **state)
+UNIT_TEST(peers_beyond_the_table_are_refused)
 {
 	struct world world;
 	struct kvpull_transport *d;
 	uint32_t peer;
 	uint32_t i;
 
-	(void)state;
 	world_open(&world);
 	d = world.d.transport;
 	for (i = 0; i < 4; i++)
@@ -27,13 +26,12 @@ static void peers_beyond_the_table_are_refused(void **state)
 	world_close(&world);
 }
 
-static void regions_of_other_kinds_are_not_served(void **state)
+UNIT_TEST(regions_of_other_kinds_are_not_served)
 {
 	struct world world;
 	struct kvpull_transport *p;
 	struct kvpull_serve serve;
 
-	(void)state;
 	world_open(&world);
 	p = world.p.transport;
 	assert_int_equal(p->ops->serve(p, &world.serve), KVPULL_EINVAL);
@@ -61,7 +59,7 @@ static int has_passrights(void)
 	return has;
 }
 
-static void descriptors_of_a_caller_are_not_taken(void **state)
+UNIT_TEST(descriptors_of_a_caller_are_not_taken)
 {
 	struct world world;
 	int fds[30];
@@ -69,7 +67,6 @@ static void descriptors_of_a_caller_are_not_taken(void **state)
 	uint32_t i;
 	int fd;
 
-	(void)state;
 	world_open(&world);
 	fd = raw_connect(&world, "p");
 	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
@@ -93,7 +90,7 @@ static void descriptors_of_a_caller_are_not_taken(void **state)
 	world_close(&world);
 }
 
-static void descriptors_are_taken_once(void **state)
+UNIT_TEST(descriptors_are_taken_once)
 {
 	struct imposter imposter;
 	struct world *world = &imposter.world;
@@ -101,7 +98,6 @@ static void descriptors_are_taken_once(void **state)
 	int fds[KVPULL_PACKET_FDS_MAX];
 	uint32_t i;
 
-	(void)state;
 	imposter_begin(&imposter);
 	for (i = 0; i < KVPULL_PACKET_FDS_MAX; i++)
 		fds[i] = STDERR_FILENO;
@@ -176,7 +172,7 @@ static void regions_are_refused(struct imposter *imposter, const int good[5])
 	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EUNSUPPORTED);
 }
 
-static void welcome_with_wrong_descriptors_is_refused(void **state)
+UNIT_TEST(welcome_with_wrong_descriptors_is_refused)
 {
 	struct imposter imposter;
 	struct world *world = &imposter.world;
@@ -188,7 +184,6 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 	int bells[2];
 	uint32_t i;
 
-	(void)state;
 	imposter_begin(&imposter);
 	assert_int_equal(kvpull_segment_make(&ring_memory, "test-ring",
 					     kvpull_ring_bytes(16),
@@ -242,7 +237,7 @@ static void welcome_with_wrong_descriptors_is_refused(void **state)
 }
 
 /* Its flags and what lies in it are the producer's too, also after attach. */
-static void doorbell_of_a_hostile_producer_does_not_block(void **state)
+UNIT_TEST(doorbell_of_a_hostile_producer_does_not_block)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
 	struct imposter imposter;
@@ -253,7 +248,6 @@ static void doorbell_of_a_hostile_producer_does_not_block(void **state)
 	int bells[2];
 	int fds[4];
 
-	(void)state;
 	imposter_begin(&imposter);
 	d = world->d.transport;
 	assert_int_equal(kvpull_segment_make(&ring_memory, "test-ring",
@@ -288,7 +282,7 @@ static void doorbell_of_a_hostile_producer_does_not_block(void **state)
 }
 
 /* What lay in it would have to be read, or dropped, by the producer. */
-static void consumer_puts_nothing_into_its_doorbell(void **state)
+UNIT_TEST(consumer_puts_nothing_into_its_doorbell)
 {
 	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX];
 	struct world world;
@@ -298,7 +292,6 @@ static void consumer_puts_nothing_into_its_doorbell(void **state)
 	uint32_t count = KVPULL_PACKET_FDS_MAX;
 	int fd;
 
-	(void)state;
 	world_open(&world);
 	p = world.p.transport;
 	fd = raw_connect(&world, "p");
@@ -316,12 +309,11 @@ static void consumer_puts_nothing_into_its_doorbell(void **state)
 	world_close(&world);
 }
 
-static void foreign_memory_that_cannot_be_read_is_refused(void **state)
+UNIT_TEST(foreign_memory_that_cannot_be_read_is_refused)
 {
 	struct world world;
 	struct kvpull_serve remote;
 
-	(void)state;
 	world_open(&world);
 	side_close(&world.p);
 	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
@@ -335,13 +327,12 @@ static void foreign_memory_that_cannot_be_read_is_refused(void **state)
 	world_close(&world);
 }
 
-static void table_of_another_process_is_refused(void **state)
+UNIT_TEST(table_of_another_process_is_refused)
 {
 	static struct kvpull_revocation_entry other[WORLD_SLOTS];
 	struct world world;
 	struct kvpull_serve remote;
 
-	(void)state;
 	world_open(&world);
 	side_close(&world.p);
 	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
@@ -355,7 +346,7 @@ static void table_of_another_process_is_refused(void **state)
 	world_close(&world);
 }
 
-static void flood_of_messages_costs_at_most_eight_a_poll(void **state)
+UNIT_TEST(flood_of_messages_costs_at_most_eight_a_poll)
 {
 	struct world world;
 	int fds[WORLD_CALLERS_MAX];
@@ -363,7 +354,6 @@ static void flood_of_messages_costs_at_most_eight_a_poll(void **state)
 	uint32_t turn;
 	uint32_t i;
 
-	(void)state;
 	world_open(&world);
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
 		fds[i] = raw_connect(&world, "p");
@@ -391,7 +381,7 @@ static void flood_of_messages_costs_at_most_eight_a_poll(void **state)
 	world_close(&world);
 }
 
-static void events_beyond_the_capacity_wait(void **state)
+UNIT_TEST(events_beyond_the_capacity_wait)
 {
 	struct world world;
 	struct kvpull_event event;
@@ -400,7 +390,6 @@ static void events_beyond_the_capacity_wait(void **state)
 	uint32_t kinds[KVPULL_EVENT_CALLER_DOWN + 1] = { 0 };
 	uint32_t i;
 
-	(void)state;
 	world_open(&world);
 	p = world.p.transport;
 	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
@@ -422,7 +411,7 @@ static void events_beyond_the_capacity_wait(void **state)
 	world_close(&world);
 }
 
-static void new_callers_leave_room_for_the_messages_of_old_ones(void **state)
+UNIT_TEST(new_callers_leave_room_for_the_messages_of_old_ones)
 {
 	struct world world;
 	struct kvpull_event events[16];
@@ -431,7 +420,6 @@ static void new_callers_leave_room_for_the_messages_of_old_ones(void **state)
 	uint32_t total = 0;
 	uint32_t i;
 
-	(void)state;
 	world_open(&world);
 	p = world.p.transport;
 	fds[0] = raw_connect(&world, "p");
@@ -454,14 +442,13 @@ static void new_callers_leave_room_for_the_messages_of_old_ones(void **state)
 	world_close(&world);
 }
 
-static void messages_beyond_the_limit_are_refused(void **state)
+UNIT_TEST(messages_beyond_the_limit_are_refused)
 {
 	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX + 1];
 	struct world world;
 	struct kvpull_transport *p;
 	struct kvpull_event event;
 
-	(void)state;
 	world_open(&world);
 	world_greet(&world);
 	p = world.p.transport;
@@ -483,12 +470,11 @@ static void messages_beyond_the_limit_are_refused(void **state)
 	world_close(&world);
 }
 
-static void admit_of_a_caller_that_left_fails(void **state)
+UNIT_TEST(admit_of_a_caller_that_left_fails)
 {
 	struct world world;
 	struct kvpull_transport *p;
 
-	(void)state;
 	world_open(&world);
 	world_greet(&world);
 	p = world.p.transport;
@@ -501,27 +487,4 @@ static void admit_of_a_caller_that_left_fails(void **state)
 		p->ops->admit(p, world.caller, "welcome", 7, &world.ring),
 		KVPULL_EPEER);
 	world_close(&world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(peers_beyond_the_table_are_refused),
-		cmocka_unit_test(regions_of_other_kinds_are_not_served),
-		cmocka_unit_test(descriptors_of_a_caller_are_not_taken),
-		cmocka_unit_test(descriptors_are_taken_once),
-		cmocka_unit_test(welcome_with_wrong_descriptors_is_refused),
-		cmocka_unit_test(doorbell_of_a_hostile_producer_does_not_block),
-		cmocka_unit_test(consumer_puts_nothing_into_its_doorbell),
-		cmocka_unit_test(foreign_memory_that_cannot_be_read_is_refused),
-		cmocka_unit_test(table_of_another_process_is_refused),
-		cmocka_unit_test(flood_of_messages_costs_at_most_eight_a_poll),
-		cmocka_unit_test(events_beyond_the_capacity_wait),
-		cmocka_unit_test(
-			new_callers_leave_room_for_the_messages_of_old_ones),
-		cmocka_unit_test(messages_beyond_the_limit_are_refused),
-		cmocka_unit_test(admit_of_a_caller_that_left_fails),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

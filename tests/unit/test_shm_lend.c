@@ -13,13 +13,12 @@ static void lend(struct world *world, struct kvpull_mapping *mapping)
 	kvpull_mapping_open(mapping);
 }
 
-static void lent_memory_is_copied(void **state)
+UNIT_TEST(lent_memory_is_copied)
 {
 	struct kvpull_mapping mapping = { 0 };
 	struct world world;
 	struct kvpull_read read;
 
-	(void)state;
 	world_open(&world);
 	world_connect(&world);
 	lend(&world, &mapping);
@@ -35,7 +34,7 @@ static void lent_memory_is_copied(void **state)
 	world_close(&world);
 }
 
-static void pinned_memory_of_a_lost_peer_stays(void **state)
+UNIT_TEST(pinned_memory_of_a_lost_peer_stays)
 {
 	struct kvpull_mapping mapping = { 0 };
 	struct world world;
@@ -43,7 +42,6 @@ static void pinned_memory_of_a_lost_peer_stays(void **state)
 	struct kvpull_read read;
 	uint32_t turns;
 
-	(void)state;
 	world_open(&world);
 	world_connect(&world);
 	lend(&world, &mapping);
@@ -68,13 +66,12 @@ static void pinned_memory_of_a_lost_peer_stays(void **state)
 	world_close(&world);
 }
 
-static void memory_that_is_not_mapped_is_not_lent(void **state)
+UNIT_TEST(memory_that_is_not_mapped_is_not_lent)
 {
 	struct kvpull_mapping mapping = { 0 };
 	struct world world;
 	struct kvpull_transport *d;
 
-	(void)state;
 	world_begin(&world);
 	world_memory_make(&world);
 	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
@@ -91,15 +88,4 @@ static void memory_that_is_not_mapped_is_not_lent(void **state)
 	assert_int_equal(d->ops->lend(d, world.peer, &mapping),
 			 KVPULL_EUNSUPPORTED);
 	world_close(&world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lent_memory_is_copied),
-		cmocka_unit_test(pinned_memory_of_a_lost_peer_stays),
-		cmocka_unit_test(memory_that_is_not_mapped_is_not_lent),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

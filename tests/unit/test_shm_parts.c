@@ -61,14 +61,13 @@ static void message_is_what_was_sent(struct world *world)
 	assert_memory_equal(event.data, sent, sizeof(sent));
 }
 
-static void large_welcome_comes_whole(void **state)
+UNIT_TEST(large_welcome_comes_whole)
 {
 	struct world world;
 	struct kvpull_transport *p;
 	struct kvpull_transport *d;
 	struct kvpull_read read;
 
-	(void)state;
 	sent_fill();
 	world_open(&world);
 	side_close(&world.p);
@@ -135,11 +134,10 @@ static uint32_t parts_until_refused(struct imposter *imposter,
 	return count;
 }
 
-static void parts_without_end_are_refused(void **state)
+UNIT_TEST(parts_without_end_are_refused)
 {
 	struct imposter imposter;
 
-	(void)state;
 	imposter_begin(&imposter);
 	/* None that is full neither of bytes nor of descriptors. */
 	assert_int_equal(parts_until_refused(&imposter, 0, 0), 1);
@@ -158,13 +156,12 @@ static void parts_without_end_are_refused(void **state)
 	imposter_end(&imposter);
 }
 
-static void last_part_comes_once(void **state)
+UNIT_TEST(last_part_comes_once)
 {
 	struct imposter imposter;
 	struct world *world = &imposter.world;
 	struct kvpull_event event;
 
-	(void)state;
 	imposter_begin(&imposter);
 	imposter_connect(&imposter);
 	part_send(&imposter, KVPULL_PARTS_MORE, KVPULL_PARTS_PIECE_BYTES, 1);
@@ -188,13 +185,12 @@ static void last_part_comes_once(void **state)
 	imposter_end(&imposter);
 }
 
-static void half_a_welcome_ends_with_its_time(void **state)
+UNIT_TEST(half_a_welcome_ends_with_its_time)
 {
 	struct imposter imposter;
 	struct world *world = &imposter.world;
 	struct kvpull_event event;
 
-	(void)state;
 	imposter_begin(&imposter);
 	imposter_connect(&imposter);
 	part_send(&imposter, KVPULL_PARTS_MORE, 0, KVPULL_PACKET_FDS_MAX);
@@ -217,13 +213,12 @@ static void half_a_welcome_ends_with_its_time(void **state)
 }
 
 /* Anybody can take a dead producer's name in a folder that is shared. */
-static void descriptors_of_another_user_are_not_taken(void **state)
+UNIT_TEST(descriptors_of_another_user_are_not_taken)
 {
 	struct imposter imposter;
 	struct world *world = &imposter.world;
 	struct kvpull_event event;
 
-	(void)state;
 	if (geteuid())
 		skip();
 	imposter_begin(&imposter);
@@ -244,13 +239,6 @@ static void descriptors_of_another_user_are_not_taken(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(large_welcome_comes_whole),
-		cmocka_unit_test(parts_without_end_are_refused),
-		cmocka_unit_test(last_part_comes_once),
-		cmocka_unit_test(half_a_welcome_ends_with_its_time),
-		cmocka_unit_test(descriptors_of_another_user_are_not_taken),
-	};
 	struct rlimit limit;
 
 	/* P and D are one process here. */
@@ -258,5 +246,5 @@ int main(void)
 		limit.rlim_cur = limit.rlim_max < 2048 ? limit.rlim_max : 2048;
 		(void)setrlimit(RLIMIT_NOFILE, &limit);
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return unit_run(NULL, NULL);
 }

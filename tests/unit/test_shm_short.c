@@ -5,7 +5,7 @@
 #include "shm/gate.h"
 #include "tests/unit/shm_raw.h"
 
-static void out_of_descriptors_rests_the_listener(void **state)
+UNIT_TEST(out_of_descriptors_rests_the_listener)
 {
 	struct world world;
 	struct kvpull_transport *p;
@@ -13,7 +13,6 @@ static void out_of_descriptors_rests_the_listener(void **state)
 	uint32_t count;
 	int caller;
 
-	(void)state;
 	world_open(&world);
 	p = world.p.transport;
 	caller = raw_connect(&world, "p");
@@ -35,14 +34,13 @@ static void out_of_descriptors_rests_the_listener(void **state)
 }
 
 /* One descriptor is left for its socket, none for its pidfd. */
-static void caller_whose_death_cannot_be_seen_calls_again(void **state)
+UNIT_TEST(caller_whose_death_cannot_be_seen_calls_again)
 {
 	struct world world;
 	int fds[512];
 	uint32_t count;
 	uint32_t peer;
 
-	(void)state;
 	world_open(&world);
 	assert_int_equal(
 		world.d.transport->ops->connect(world.d.transport, "p", &peer),
@@ -59,7 +57,7 @@ static void caller_whose_death_cannot_be_seen_calls_again(void **state)
 	world_close(&world);
 }
 
-static void out_of_descriptors_is_not_the_peers_fault(void **state)
+UNIT_TEST(out_of_descriptors_is_not_the_peers_fault)
 {
 	struct world world;
 	struct kvpull_transport *d;
@@ -68,7 +66,6 @@ static void out_of_descriptors_is_not_the_peers_fault(void **state)
 	uint32_t peer;
 	uint32_t left;
 
-	(void)state;
 	world_open(&world);
 	d = world.d.transport;
 	side_look(&world, &world.d);
@@ -109,7 +106,7 @@ static void out_of_descriptors_is_not_the_peers_fault(void **state)
 	world_close(&world);
 }
 
-static void folder_that_cannot_be_opened_now_is_asked_again(void **state)
+UNIT_TEST(folder_that_cannot_be_opened_now_is_asked_again)
 {
 	struct world world;
 	struct kvpull_transport *d;
@@ -117,7 +114,6 @@ static void folder_that_cannot_be_opened_now_is_asked_again(void **state)
 	uint32_t count;
 	uint32_t peer;
 
-	(void)state;
 	world_open(&world);
 	d = world.d.transport;
 	side_look(&world, &world.d);
@@ -130,7 +126,7 @@ static void folder_that_cannot_be_opened_now_is_asked_again(void **state)
 	world_close(&world);
 }
 
-static void admission_without_descriptors_can_be_tried_again(void **state)
+UNIT_TEST(admission_without_descriptors_can_be_tried_again)
 {
 	struct world world;
 	struct kvpull_transport *p;
@@ -139,7 +135,6 @@ static void admission_without_descriptors_can_be_tried_again(void **state)
 	uint32_t count;
 	uint32_t left;
 
-	(void)state;
 	world_open(&world);
 	world_greet(&world);
 	p = world.p.transport;
@@ -160,7 +155,7 @@ static void admission_without_descriptors_can_be_tried_again(void **state)
 	world_close(&world);
 }
 
-static void flood_of_callers_is_bounded(void **state)
+UNIT_TEST(flood_of_callers_is_bounded)
 {
 	struct world world;
 	int fds[20];
@@ -169,7 +164,6 @@ static void flood_of_callers_is_bounded(void **state)
 	uint32_t i;
 	char bytes[16];
 
-	(void)state;
 	world_open(&world);
 	for (i = 0; i < 20; i++)
 		fds[i] = raw_connect(&world, "p");
@@ -199,7 +193,7 @@ static void flood_of_callers_is_bounded(void **state)
 	world_close(&world);
 }
 
-static void full_producer_is_no_lost_one(void **state)
+UNIT_TEST(full_producer_is_no_lost_one)
 {
 	struct world world;
 	struct kvpull_transport *p;
@@ -208,7 +202,6 @@ static void full_producer_is_no_lost_one(void **state)
 	int fds[WORLD_CALLERS_MAX];
 	uint32_t i;
 
-	(void)state;
 	world_open(&world);
 	p = world.p.transport;
 	d = world.d.transport;
@@ -229,13 +222,12 @@ static void full_producer_is_no_lost_one(void **state)
 	world_close(&world);
 }
 
-static void silent_caller_is_closed_in_time(void **state)
+UNIT_TEST(silent_caller_is_closed_in_time)
 {
 	struct world world;
 	char byte;
 	int fd;
 
-	(void)state;
 	world_open(&world);
 	world_connect(&world);
 	fd = raw_connect(&world, "p");
@@ -255,12 +247,11 @@ static void silent_caller_is_closed_in_time(void **state)
 	world_close(&world);
 }
 
-static void silent_producer_is_given_up_in_time(void **state)
+UNIT_TEST(silent_producer_is_given_up_in_time)
 {
 	struct imposter imposter;
 	struct world *world = &imposter.world;
 
-	(void)state;
 	imposter_begin(&imposter);
 	imposter_connect(&imposter);
 	side_look(world, &world->d);
@@ -271,7 +262,7 @@ static void silent_producer_is_given_up_in_time(void **state)
 }
 
 /* The owner sleeps on the descriptor, and nothing else happens. */
-static void owner_is_woken_when_a_time_has_come(void **state)
+UNIT_TEST(owner_is_woken_when_a_time_has_come)
 {
 	struct world world;
 	struct kvpull_shm_params params;
@@ -281,7 +272,6 @@ static void owner_is_woken_when_a_time_has_come(void **state)
 	uint32_t count;
 	int caller;
 
-	(void)state;
 	world_begin(&world);
 	world_memory_make(&world);
 	params = world_params(&world, "p");
@@ -314,7 +304,7 @@ static void owner_is_woken_when_a_time_has_come(void **state)
 	world_close(&world);
 }
 
-static void consumer_is_woken_when_its_producer_is_late(void **state)
+UNIT_TEST(consumer_is_woken_when_its_producer_is_late)
 {
 	struct imposter imposter;
 	struct world *world = &imposter.world;
@@ -322,7 +312,6 @@ static void consumer_is_woken_when_its_producer_is_late(void **state)
 	struct kvpull_transport *d;
 	struct pollfd due = { .events = POLLIN };
 
-	(void)state;
 	imposter_begin(&imposter);
 	side_close(&world->d);
 	params = world_params(world, "d");
@@ -344,23 +333,7 @@ static void consumer_is_woken_when_its_producer_is_late(void **state)
 int main(void)
 {
 	const struct rlimit limit = { .rlim_cur = 256, .rlim_max = 256 };
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(out_of_descriptors_rests_the_listener),
-		cmocka_unit_test(caller_whose_death_cannot_be_seen_calls_again),
-		cmocka_unit_test(out_of_descriptors_is_not_the_peers_fault),
-		cmocka_unit_test(
-			folder_that_cannot_be_opened_now_is_asked_again),
-		cmocka_unit_test(
-			admission_without_descriptors_can_be_tried_again),
-		cmocka_unit_test(flood_of_callers_is_bounded),
-		cmocka_unit_test(full_producer_is_no_lost_one),
-		cmocka_unit_test(silent_caller_is_closed_in_time),
-		cmocka_unit_test(silent_producer_is_given_up_in_time),
-		cmocka_unit_test(owner_is_woken_when_a_time_has_come),
-		cmocka_unit_test(consumer_is_woken_when_its_producer_is_late),
-	};
-
 	/* So that running out of descriptors is near. */
 	(void)setrlimit(RLIMIT_NOFILE, &limit);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return unit_run(NULL, NULL);
 }

@@ -150,27 +150,24 @@ static void runs_are_bounded(uint32_t is_foreign)
 	world_close(&small.world);
 }
 
-static void small_reads_of_a_run_are_bounded(void **state)
+UNIT_TEST(small_reads_of_a_run_are_bounded)
 {
-	(void)state;
 	runs_are_bounded(0);
 }
 
-static void small_foreign_reads_of_a_run_are_bounded(void **state)
+UNIT_TEST(small_foreign_reads_of_a_run_are_bounded)
 {
-	(void)state;
 	runs_are_bounded(1);
 }
 
 /* What waits is neither forgotten by a sleeper nor lost by few events. */
-static void waiting_reads_keep_the_owner_awake(void **state)
+UNIT_TEST(waiting_reads_keep_the_owner_awake)
 {
 	struct small small;
 	struct kvpull_transport *d;
 	struct kvpull_event event;
 	uint32_t i;
 
-	(void)state;
 	small_open(&small, 0);
 	d = small.world.d.transport;
 	assert_int_equal(small_start(&small, 0), 1);
@@ -189,14 +186,13 @@ static void waiting_reads_keep_the_owner_awake(void **state)
 	world_close(&small.world);
 }
 
-static void waiting_read_that_is_cancelled_copies_nothing(void **state)
+UNIT_TEST(waiting_read_that_is_cancelled_copies_nothing)
 {
 	struct small small;
 	struct kvpull_transport *d;
 	struct kvpull_event event;
 	uint32_t i;
 
-	(void)state;
 	small_open(&small, 0);
 	d = small.world.d.transport;
 	assert_int_equal(small_start(&small, 0), 1);
@@ -216,14 +212,13 @@ static void waiting_read_that_is_cancelled_copies_nothing(void **state)
 }
 
 /* Their peer dies while they wait: each ends, none is copied after. */
-static void waiting_reads_end_with_their_peer(void **state)
+UNIT_TEST(waiting_reads_end_with_their_peer)
 {
 	struct small small;
 	struct kvpull_transport *d;
 	uint32_t copied;
 	uint32_t i;
 
-	(void)state;
 	small_open(&small, 0);
 	d = small.world.d.transport;
 	assert_int_equal(small_start(&small, 0), 1);
@@ -242,17 +237,4 @@ static void waiting_reads_end_with_their_peer(void **state)
 	(void)world_expect(&small.world, &small.world.d,
 			   KVPULL_EVENT_PEER_DOWN);
 	world_close(&small.world);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(small_reads_of_a_run_are_bounded),
-		cmocka_unit_test(small_foreign_reads_of_a_run_are_bounded),
-		cmocka_unit_test(waiting_reads_keep_the_owner_awake),
-		cmocka_unit_test(waiting_read_that_is_cancelled_copies_nothing),
-		cmocka_unit_test(waiting_reads_end_with_their_peer),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static uint32_t ups_take(struct world *world)
 	return ups;
 }
 
-static void callers_of_other_users_take_no_place(void **state)
+UNIT_TEST(callers_of_other_users_take_no_place)
 {
 	const uint32_t other = getuid() + 1;
 	struct world world;
@@ -68,7 +68,6 @@ static void callers_of_other_users_take_no_place(void **state)
 	uint32_t open_count;
 	uint32_t i;
 
-	(void)state;
 	strangers_open(&world, &other);
 	for (i = 0; i < CALLS; i++) {
 		fds[i] = raw_connect(&world, "p");
@@ -91,13 +90,12 @@ static void callers_of_other_users_take_no_place(void **state)
 	world_close(&world);
 }
 
-static void consumer_of_another_user_hears_why(void **state)
+UNIT_TEST(consumer_of_another_user_hears_why)
 {
 	const uint32_t other = getuid() + 1;
 	struct world world;
 	struct kvpull_transport *d;
 
-	(void)state;
 	strangers_open(&world, &other);
 	d = world.d.transport;
 	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
@@ -109,19 +107,18 @@ static void consumer_of_another_user_hears_why(void **state)
 }
 
 /* The own user is let in by the list alone, where there is one. */
-static void user_of_the_list_is_let_in(void **state)
+UNIT_TEST(user_of_the_list_is_let_in)
 {
 	const uint32_t own = getuid();
 	struct world world;
 
-	(void)state;
 	strangers_open(&world, &own);
 	world_connect(&world);
 	assert_int_equal(refused, 0);
 	world_close(&world);
 }
 
-static void silent_ones_make_room_for_a_newcomer(void **state)
+UNIT_TEST(silent_ones_make_room_for_a_newcomer)
 {
 	struct world world;
 	int fds[KVPULL_GATE_PROCESS_MAX];
@@ -130,7 +127,6 @@ static void silent_ones_make_room_for_a_newcomer(void **state)
 	uint32_t i;
 	int early;
 
-	(void)state;
 	strangers_open(&world, NULL);
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX; i++) {
 		fds[i] = raw_connect(&world, "p");
@@ -159,13 +155,12 @@ static void silent_ones_make_room_for_a_newcomer(void **state)
 	world_close(&world);
 }
 
-static void silent_ones_take_no_consumers_place(void **state)
+UNIT_TEST(silent_ones_take_no_consumers_place)
 {
 	struct world world;
 	int silent[KVPULL_GATE_PROCESS_MAX];
 	uint32_t i;
 
-	(void)state;
 	strangers_open(&world, NULL);
 	/* More than there are consumers' places. */
 	for (i = 0; i < KVPULL_GATE_PROCESS_MAX - 1; i++) {
@@ -188,7 +183,7 @@ static void silent_ones_take_no_consumers_place(void **state)
 }
 
 /* A place that one waits in may be taken by others before it is let in. */
-static void caller_is_not_let_in_beyond_the_bound(void **state)
+UNIT_TEST(caller_is_not_let_in_beyond_the_bound)
 {
 	struct world world;
 	struct kvpull_transport *p;
@@ -196,7 +191,6 @@ static void caller_is_not_let_in_beyond_the_bound(void **state)
 	int fds[WORLD_CALLERS_MAX + 1];
 	uint32_t i;
 
-	(void)state;
 	strangers_open(&world, NULL);
 	p = world.p.transport;
 	for (i = 0; i <= WORLD_CALLERS_MAX; i++) {
@@ -230,7 +224,7 @@ static pid_t silent_process(const struct world *world, uint32_t count)
 }
 
 /* More processes than one user may have waiting. */
-static void silent_processes_of_a_user_are_bounded(void **state)
+UNIT_TEST(silent_processes_of_a_user_are_bounded)
 {
 	enum {
 		PROCESSES = KVPULL_GATE_USER_MAX / KVPULL_GATE_PROCESS_MAX + 2
@@ -241,7 +235,6 @@ static void silent_processes_of_a_user_are_bounded(void **state)
 	uint32_t turn;
 	uint32_t i;
 
-	(void)state;
 	strangers_open(&world, NULL);
 	for (i = 0; i < PROCESSES; i++)
 		pids[i] = silent_process(&world, KVPULL_GATE_PROCESS_MAX);
@@ -270,7 +263,7 @@ static void silent_processes_of_a_user_are_bounded(void **state)
 }
 
 /* A quarter of the limit stays free, and who needs it is told so. */
-static void callers_leave_the_engine_its_descriptors(void **state)
+UNIT_TEST(callers_leave_the_engine_its_descriptors)
 {
 	const uint32_t reserve = LIMIT_FDS / 4;
 	struct world world;
@@ -280,7 +273,6 @@ static void callers_leave_the_engine_its_descriptors(void **state)
 	int first;
 	int second;
 
-	(void)state;
 	strangers_open(&world, NULL);
 	first = raw_connect(&world, "p");
 	second = raw_connect(&world, "p");
@@ -312,17 +304,6 @@ int main(void)
 {
 	const struct rlimit limit = { .rlim_cur = LIMIT_FDS,
 				      .rlim_max = LIMIT_FDS };
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(callers_of_other_users_take_no_place),
-		cmocka_unit_test(consumer_of_another_user_hears_why),
-		cmocka_unit_test(user_of_the_list_is_let_in),
-		cmocka_unit_test(silent_ones_make_room_for_a_newcomer),
-		cmocka_unit_test(silent_ones_take_no_consumers_place),
-		cmocka_unit_test(caller_is_not_let_in_beyond_the_bound),
-		cmocka_unit_test(silent_processes_of_a_user_are_bounded),
-		cmocka_unit_test(callers_leave_the_engine_its_descriptors),
-	};
-
 	(void)setrlimit(RLIMIT_NOFILE, &limit);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return unit_run(NULL, NULL);
 }

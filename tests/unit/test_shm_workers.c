@@ -81,12 +81,13 @@ static void release(struct node *p, struct node *d)
 	assert_int_equal(p->records[0].kind, KVPULL_POLL_SENT);
 }
 
+#define TEST(name) UNIT_TEST_WITH(name, folder_begin, folder_end)
+
 /* All that look for the dead in the folder call nobody for it. */
-static void first_pull_after_a_start_succeeds(void **state)
+TEST(first_pull_after_a_start_succeeds)
 {
 	static struct node p, d[2];
 
-	(void)state;
 	node_open(&p, "P", 0xa1, ",\"consumers_max\":1");
 	node_open(&d[0], "D0", 0xd1, "");
 	node_open(&d[1], "D1", 0xd2, "");
@@ -118,14 +119,13 @@ static pid_t consumer_fork(const struct node *p)
 	_exit(1);
 }
 
-static void pull_waits_for_room_at_its_producer(void **state)
+TEST(pull_waits_for_room_at_its_producer)
 {
 	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
 	static struct node p, d;
 	int status = 0;
 	pid_t child;
 
-	(void)state;
 	node_open(&p, "P", 0xa1, ",\"consumers_max\":1");
 	node_hold(&p, 3);
 	node_hold(&p, 4);
@@ -181,7 +181,7 @@ static void engine_sleeps_until(struct node *node, int fd, short what)
 	}
 }
 
-static void listener_that_rests_is_not_slept_over(void **state)
+TEST(listener_that_rests_is_not_slept_over)
 {
 	static struct node p;
 	struct rlimit limit;
@@ -190,7 +190,6 @@ static void listener_that_rests_is_not_slept_over(void **state)
 	uint32_t count = 0;
 	int caller;
 
-	(void)state;
 	node_open(&p, "P", 0xa1, "");
 	while (engine_sleep(&p, 20))
 		;
@@ -212,12 +211,11 @@ static void listener_that_rests_is_not_slept_over(void **state)
 	kvpull_worker_destroy(p.worker);
 }
 
-static void silent_caller_is_closed_while_the_engine_sleeps(void **state)
+TEST(silent_caller_is_closed_while_the_engine_sleeps)
 {
 	static struct node p;
 	int caller;
 
-	(void)state;
 	node_open(&p, "P", 0xa1, "");
 	caller = raw_connect(&p);
 	engine_sleeps_until(&p, caller, POLLRDHUP);
@@ -262,13 +260,12 @@ static void producer_end(pid_t child)
 }
 
 /* P is gone, its ticket is not; another user's process has its name. */
-static void producer_of_another_user_is_not_believed(void **state)
+TEST(producer_of_another_user_is_not_believed)
 {
 	static struct node p, d;
 	struct kvpull_poll_record end;
 	pid_t other;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(chmod(folder, 01777), 0);
@@ -287,12 +284,11 @@ static void producer_of_another_user_is_not_believed(void **state)
 }
 
 /* Two users' pods in root's folder, each of which lists the other. */
-static void producer_of_a_listed_user_is_read(void **state)
+TEST(producer_of_a_listed_user_is_read)
 {
 	static struct node p, d;
 	pid_t other;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(chmod(folder, 01777), 0);
@@ -307,21 +303,4 @@ static void producer_of_a_listed_user_is_read(void **state)
 	assert_int_equal(d.memory[5 * WORLD_BLOCK_BYTES], 'O');
 	kvpull_worker_destroy(d.worker);
 	producer_end(other);
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, folder_begin, folder_end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(first_pull_after_a_start_succeeds),
-		TEST(pull_waits_for_room_at_its_producer),
-		TEST(listener_that_rests_is_not_slept_over),
-		TEST(silent_caller_is_closed_while_the_engine_sleeps),
-		TEST(producer_of_another_user_is_not_believed),
-		TEST(producer_of_a_listed_user_is_read),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The status file: where it lies, who is believed, what outlives its worker. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,6 +14,7 @@
 
 #include "base/clock.h"
 #include "plugin/status/status.h"
+#include "tests/lib/unit.h"
 
 struct world {
 	char folder[64];
@@ -95,7 +90,9 @@ static uint32_t file_count(const struct world *world)
 	return count;
 }
 
-static void file_says_who_writes_it(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, up, down)
+
+TEST(file_says_who_writes_it)
 {
 	struct world *world = *state;
 	struct kvpull_status_header header = { 0 };
@@ -116,7 +113,7 @@ static void file_says_who_writes_it(void **state)
 	assert_int_equal(header.closed, 0);
 }
 
-static void events_are_kept_in_a_circle(void **state)
+TEST(events_are_kept_in_a_circle)
 {
 	struct world *world = *state;
 	struct kvpull_status_note note = { .what = KVPULL_DID_END,
@@ -139,7 +136,7 @@ static void events_are_kept_in_a_circle(void **state)
 	assert_int_equal(event->generation, 7);
 }
 
-static void bytes_of_a_stranger_are_refused(void **state)
+TEST(bytes_of_a_stranger_are_refused)
 {
 	struct world *world = *state;
 	struct kvpull_status_header header;
@@ -176,7 +173,7 @@ static void bytes_of_a_stranger_are_refused(void **state)
 			 KVPULL_EPROTO);
 }
 
-static void file_of_another_user_is_refused(void **state)
+TEST(file_of_another_user_is_refused)
 {
 	struct world *world = *state;
 	struct kvpull_status_header header;
@@ -208,7 +205,7 @@ static void leave_dead(struct world *world, uint64_t incarnation)
 	assert_true(WIFSIGNALED(status));
 }
 
-static void newest_files_of_the_dead_are_kept(void **state)
+TEST(newest_files_of_the_dead_are_kept)
 {
 	struct world *world = *state;
 	char path[160];
@@ -229,7 +226,7 @@ static void newest_files_of_the_dead_are_kept(void **state)
 	assert_int_equal(access(path, F_OK), 0);
 }
 
-static void old_files_of_the_dead_are_swept(void **state)
+TEST(old_files_of_the_dead_are_swept)
 {
 	struct world *world = *state;
 	const uint64_t kept_ns = KVPULL_STATUS_KEPT_S * KVPULL_NS_PER_S;
@@ -250,7 +247,7 @@ static void old_files_of_the_dead_are_swept(void **state)
 }
 
 /* Who writes into its pages would wait for the disk. */
-static void folder_on_a_disk_is_not_used(void **state)
+TEST(folder_on_a_disk_is_not_used)
 {
 	struct world *world = *state;
 	struct kvpull_config config = world->config;
@@ -265,7 +262,7 @@ static void folder_on_a_disk_is_not_used(void **state)
 	assert_memory_equal(path, "/dev/shm/kvpull-", 16);
 }
 
-static void without_a_file_all_goes_on(void **state)
+TEST(without_a_file_all_goes_on)
 {
 	struct world *world = *state;
 
@@ -276,22 +273,4 @@ static void without_a_file_all_goes_on(void **state)
 	kvpull_status_took(&world->status.engine, KVPULL_TIMES_STEP, 1000, 1);
 	assert_int_equal(
 		world->status.engine.thread->times[KVPULL_TIMES_STEP][9], 1);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(file_says_who_writes_it),
-		TEST(events_are_kept_in_a_circle),
-		TEST(bytes_of_a_stranger_are_refused),
-		TEST(file_of_another_user_is_refused),
-		TEST(newest_files_of_the_dead_are_kept),
-		TEST(old_files_of_the_dead_are_swept),
-		TEST(folder_on_a_disk_is_not_used),
-		TEST(without_a_file_all_goes_on),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

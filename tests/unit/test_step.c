@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
 #include "plugin/bytes/step.h"
+#include "tests/lib/unit.h"
 
 #define BYTES_MAX (1u << 20)
 #define COMMANDS 6u
@@ -170,14 +165,15 @@ static void assert_command(const struct kvpull_command *got,
 	}
 }
 
-static void every_command_round_trips(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
+
+TEST(every_command_round_trips)
 {
 	const size_t byte_count = put_all();
 	struct kvpull_wire_reader reader = reader_of(byte_count);
 	struct kvpull_step_header header;
 	uint32_t kind;
 
-	(void)state;
 	assert_int_equal(kvpull_step_check(bytes, byte_count, &scratch), 0);
 	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
 	assert_true(header.incarnation == 11);
@@ -214,7 +210,7 @@ static size_t round_trip(const struct kvpull_command *wanted)
 	return writer.used;
 }
 
-static void largest_values_round_trip(void **state)
+TEST(largest_values_round_trip)
 {
 	struct kvpull_command command = {
 		.kind = KVPULL_COMMAND_HOLD,
@@ -225,7 +221,6 @@ static void largest_values_round_trip(void **state)
 		.ticket_serial = UINT64_MAX,
 	};
 
-	(void)state;
 	(void)round_trip(&command);
 	command.kind = KVPULL_COMMAND_CLAIM;
 	command.rank_count = KVPULL_RANKS_MAX;
@@ -233,12 +228,11 @@ static void largest_values_round_trip(void **state)
 	(void)round_trip(&command);
 }
 
-static void pairs_in_any_order_round_trip(void **state)
+TEST(pairs_in_any_order_round_trip)
 {
 	struct kvpull_command command = pull_of(0);
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < KVPULL_TICKET_BLOCKS_MAX; i++) {
 		remote_ids[i] = i % 3 ? UINT32_MAX - i : i;
 		local_ids[i] = i % 5 ? i : UINT32_MAX - i;
@@ -260,14 +254,13 @@ static void pairs_in_any_order_round_trip(void **state)
 	(void)round_trip(&command);
 }
 
-static void groups_that_are_not_there_are_empty(void **state)
+TEST(groups_that_are_not_there_are_empty)
 {
 	const struct kvpull_command command = pull_of(40);
 	struct kvpull_command got;
 	struct kvpull_wire_reader reader;
 	uint32_t i;
 
-	(void)state;
 	kvpull_step_put_command(&writer, &command);
 	reader = reader_of(writer.used);
 	assert_int_equal(kvpull_step_get_command(&reader, &scratch, &got), 0);
@@ -276,13 +269,12 @@ static void groups_that_are_not_there_are_empty(void **state)
 		assert_int_equal(got.group_first[i], 40);
 }
 
-static void contiguous_blocks_make_a_small_pull(void **state)
+TEST(contiguous_blocks_make_a_small_pull)
 {
 	struct kvpull_command command = pull_of(8192);
 	uint64_t seed = 5;
 	uint32_t i;
 
-	(void)state;
 	assert_true(round_trip(&command) < 56);
 	for (i = 0; i < 8192; i++)
 		remote_ids[i] = (uint32_t)random_next(&seed) % 100000;
@@ -290,12 +282,11 @@ static void contiguous_blocks_make_a_small_pull(void **state)
 		      round_trip(&command));
 }
 
-static void writer_without_room_counts_what_it_takes(void **state)
+TEST(writer_without_room_counts_what_it_takes)
 {
 	const size_t needed = put_all();
 	size_t capacity;
 
-	(void)state;
 	for (capacity = 0; capacity <= needed; capacity++) {
 		memset(bytes, 0xee, needed + 1);
 		assert_int_equal(put_all_into(capacity), needed);
@@ -303,12 +294,11 @@ static void writer_without_room_counts_what_it_takes(void **state)
 	}
 }
 
-static void every_truncated_step_is_refused(void **state)
+TEST(every_truncated_step_is_refused)
 {
 	const size_t byte_count = put_all();
 	size_t cut;
 
-	(void)state;
 	for (cut = 0; cut < byte_count; cut++)
 		assert_int_equal(kvpull_step_check(bytes, cut, &scratch),
 				 KVPULL_EINVAL);
@@ -328,9 +318,8 @@ static int check_with(size_t at, uint64_t value, size_t value_bytes)
 	return kvpull_step_check(bytes, byte_count, &scratch);
 }
 
-static void broken_step_headers_are_refused(void **state)
+TEST(broken_step_headers_are_refused)
 {
-	(void)state;
 	assert_int_equal(check_with(AT_FIRST, 1, 8), 0);
 	assert_int_equal(check_with(AT_COUNT, COMMANDS, 4), 0);
 	assert_int_equal(check_with(AT_RANKS, 2, 1), 0);
@@ -349,13 +338,12 @@ static void broken_step_headers_are_refused(void **state)
 }
 
 /* A count that the bytes left cannot hold is refused with the header. */
-static void impossible_record_count_is_refused_early(void **state)
+TEST(impossible_record_count_is_refused_early)
 {
 	const struct kvpull_step_header header = header_of(1);
 	struct kvpull_step_header got;
 	struct kvpull_wire_reader reader;
 
-	(void)state;
 	kvpull_step_put_header(&writer, &header);
 	reader = reader_of(writer.used + 11);
 	assert_int_equal(kvpull_step_get_header(&reader, &got), KVPULL_EINVAL);
@@ -383,9 +371,8 @@ static int get_payload(const void *payload, size_t payload_bytes)
 		assert_int_equal(get_payload(payload, sizeof(payload)), code); \
 	} while (0)
 
-static void broken_commands_are_refused(void **state)
+TEST(broken_commands_are_refused)
 {
-	(void)state;
 	ASSERT_PAYLOAD(0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 0, 0, 1, 1, 0, 0, 0, 0);
 	ASSERT_PAYLOAD(KVPULL_EINVAL, 7, 0, 1, 1, 0, 0, 0, 0);
@@ -411,9 +398,8 @@ static void broken_commands_are_refused(void **state)
 		       0x10, 0);
 }
 
-static void broken_pulls_are_refused(void **state)
+TEST(broken_pulls_are_refused)
 {
-	(void)state;
 #define PULL 4, 0, 1, 0, 3, 0, 0, 0, 0, 0
 #define U32(low) low, 0, 0, 0
 #define RUN_OF_64 U32(64), U32(1), 2, 2, 0, 63, 0
@@ -469,7 +455,7 @@ static void broken_pulls_are_refused(void **state)
 		       U32(0));
 }
 
-static void record_shorter_or_longer_than_it_says_is_refused(void **state)
+TEST(record_shorter_or_longer_than_it_says_is_refused)
 {
 	const struct kvpull_command command = command_of(KVPULL_COMMAND_ABORT);
 	struct kvpull_command got;
@@ -477,7 +463,6 @@ static void record_shorter_or_longer_than_it_says_is_refused(void **state)
 	size_t used;
 	int step;
 
-	(void)state;
 	kvpull_step_put_command(&writer, &command);
 	used = writer.used;
 	for (step = -1; step <= 1; step += 2) {
@@ -553,14 +538,13 @@ static size_t put_results(void)
 	return writer.used;
 }
 
-static void every_result_round_trips(void **state)
+TEST(every_result_round_trips)
 {
 	const size_t byte_count = put_results();
 	struct kvpull_wire_reader reader = reader_of(byte_count);
 	struct kvpull_result_header header;
 	uint32_t i;
 
-	(void)state;
 	assert_int_equal(kvpull_step_check_result(bytes, byte_count), 0);
 	assert_int_equal(kvpull_step_get_result_header(&reader, &header), 0);
 	assert_true(header.incarnation == 1);
@@ -578,12 +562,11 @@ static void every_result_round_trips(void **state)
 	assert_true(kvpull_wire_done(&reader));
 }
 
-static void every_truncated_result_is_refused(void **state)
+TEST(every_truncated_result_is_refused)
 {
 	const size_t byte_count = put_results();
 	size_t cut;
 
-	(void)state;
 	for (cut = 0; cut < byte_count; cut++)
 		assert_int_equal(kvpull_step_check_result(bytes, cut),
 				 KVPULL_EINVAL);
@@ -601,11 +584,10 @@ static int check_result_with(size_t at, uint64_t value, size_t value_bytes)
 	return kvpull_step_check_result(bytes, byte_count);
 }
 
-static void broken_results_are_refused(void **state)
+TEST(broken_results_are_refused)
 {
 	const size_t rank = RESULT_HEADER_BYTES + 4 + 6;
 
-	(void)state;
 	assert_int_equal(check_result_with(4, 0, 1), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(9, 0, 8), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(17, 0, 8), KVPULL_EINVAL);
@@ -640,7 +622,7 @@ static int get_result_payload(const void *payload, size_t payload_bytes)
 	return kvpull_step_get_result(&reader, &got);
 }
 
-static void results_with_unknown_reasons_are_refused(void **state)
+TEST(results_with_unknown_reasons_are_refused)
 {
 	/* kind, slot, key, generation, bytes, zigzag reason */
 	static const struct {
@@ -660,19 +642,17 @@ static void results_with_unknown_reasons_are_refused(void **state)
 	};
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_int_equal(get_result_payload(cases[i].payload, 6),
 				 cases[i].code);
 }
 
-static void rank_info_round_trips_and_is_checked(void **state)
+TEST(rank_info_round_trips_and_is_checked)
 {
 	struct kvpull_rank_info rank = rank_of();
 	struct kvpull_rank_info got;
 	size_t cut;
 
-	(void)state;
 	kvpull_step_put_rank_info(&writer, &rank);
 	for (cut = 0; cut < writer.used; cut++)
 		assert_int_equal(kvpull_step_get_rank_info(bytes, cut, &got),
@@ -697,12 +677,11 @@ static void rank_info_round_trips_and_is_checked(void **state)
 			 0);
 }
 
-static void messages_are_not_taken_for_one_another(void **state)
+TEST(messages_are_not_taken_for_one_another)
 {
 	size_t byte_count = put_all();
 	struct kvpull_rank_info rank = rank_of();
 
-	(void)state;
 	assert_int_equal(kvpull_step_check_result(bytes, byte_count),
 			 KVPULL_EINVAL);
 	byte_count = put_results();
@@ -712,12 +691,11 @@ static void messages_are_not_taken_for_one_another(void **state)
 			 KVPULL_ENOTMINE);
 }
 
-static void random_bytes_are_refused(void **state)
+TEST(random_bytes_are_refused)
 {
 	uint64_t seed = 3;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 100000; i++) {
 		const size_t count = (size_t)(random_next(&seed) % 96);
 		struct kvpull_rank_info rank;
@@ -734,13 +712,12 @@ static void random_bytes_are_refused(void **state)
 	}
 }
 
-static void damaged_messages_do_no_harm(void **state)
+TEST(damaged_messages_do_no_harm)
 {
 	uint64_t seed = 4;
 	uint32_t refused = 0;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 20000; i++) {
 		const size_t byte_count = i & 1 ? put_all() : put_results();
 		const uint64_t random = random_next(&seed);
@@ -752,34 +729,4 @@ static void damaged_messages_do_no_harm(void **state)
 							     byte_count)) != 0;
 	}
 	assert_in_range(refused, 2000, 19000);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(every_command_round_trips),
-		TEST(largest_values_round_trip),
-		TEST(pairs_in_any_order_round_trip),
-		TEST(groups_that_are_not_there_are_empty),
-		TEST(contiguous_blocks_make_a_small_pull),
-		TEST(writer_without_room_counts_what_it_takes),
-		TEST(every_truncated_step_is_refused),
-		TEST(broken_step_headers_are_refused),
-		TEST(impossible_record_count_is_refused_early),
-		TEST(broken_commands_are_refused),
-		TEST(broken_pulls_are_refused),
-		TEST(record_shorter_or_longer_than_it_says_is_refused),
-		TEST(every_result_round_trips),
-		TEST(every_truncated_result_is_refused),
-		TEST(broken_results_are_refused),
-		TEST(results_with_unknown_reasons_are_refused),
-		TEST(rank_info_round_trips_and_is_checked),
-		TEST(messages_are_not_taken_for_one_another),
-		TEST(random_bytes_are_refused),
-		TEST(damaged_messages_do_no_harm),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ids of a PULL: as they came, then spread to where they are wanted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
 #include "plugin/bytes/step.h"
+#include "tests/lib/unit.h"
 
 #define IDS_MAX 2048u
 #define BYTES_MAX (16u * IDS_MAX)
@@ -78,7 +73,9 @@ static void copy(const struct kvpull_command *got)
 	kvpull_ids_copy(&got->local, 0, got->local.count, local_got);
 }
 
-static void ids_of_any_count_are_spread(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, setup, NULL)
+
+TEST(ids_of_any_count_are_spread)
 {
 	static const uint32_t counts[] = { 1,  2,  31,  32,   33,   63,
 					   64, 65, 511, 1000, 1023, IDS_MAX };
@@ -96,13 +93,12 @@ static void ids_of_any_count_are_spread(void **state)
 	}
 }
 
-static void one_wide_id_makes_its_list_wide(void **state)
+TEST(one_wide_id_makes_its_list_wide)
 {
 	const struct kvpull_command command = pull_of(100);
 	struct kvpull_command got;
 	const size_t narrow_bytes = peek(&command, &got);
 
-	(void)state;
 	remote_ids[50] = UINT16_MAX;
 	assert_int_equal(peek(&command, &got), narrow_bytes);
 	remote_ids[50]++;
@@ -120,7 +116,7 @@ static void one_wide_id_makes_its_list_wide(void **state)
 }
 
 /* Of lists of each width and of runs: what is behind and before stays out. */
-static void any_part_is_spread(void **state)
+TEST(any_part_is_spread)
 {
 	static const uint32_t wide[] = { 0, 1u << 16, 1u << 24 };
 	const struct kvpull_command command = pull_of(1000);
@@ -147,7 +143,7 @@ static void any_part_is_spread(void **state)
 	}
 }
 
-static void ids_are_held_to_any_bound(void **state)
+TEST(ids_are_held_to_any_bound)
 {
 	static const uint32_t bounds[] = { 1,         7,        1u << 16,
 					   INT32_MAX, 1u << 31, (1u << 31) + 5,
@@ -155,7 +151,6 @@ static void ids_are_held_to_any_bound(void **state)
 	uint32_t counts;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(bounds) / sizeof(*bounds); i++)
 		for (counts = 1; counts <= 100; counts += 3) {
 			const uint32_t at = counts * 31 / 32 % counts;
@@ -181,13 +176,12 @@ static void ids_are_held_to_any_bound(void **state)
 }
 
 /* Runs of any length, at both ends of the ids, narrow and wide. */
-static void runs_round_trip(void **state)
+TEST(runs_round_trip)
 {
 	const struct kvpull_command command = pull_of(1000);
 	struct kvpull_command got;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 1000; i++) {
 		remote_ids[i] = i < 600 ? UINT32_MAX - 599 + i : i - 600;
 		local_ids[i] = i < 999 ? i : 5;
@@ -198,7 +192,7 @@ static void runs_round_trip(void **state)
 }
 
 /* Scattered, none, runs, wide: each group keeps to its own part of the room. */
-static void groups_of_each_form_stand_side_by_side(void **state)
+TEST(groups_of_each_form_stand_side_by_side)
 {
 	static const uint32_t first[] = { 0, 77, 77, 277, 1000, 1301 };
 	struct kvpull_step_scratch scratch = { .remote_ids = remote_got,
@@ -208,7 +202,6 @@ static void groups_of_each_form_stand_side_by_side(void **state)
 	struct kvpull_command got;
 	uint32_t i;
 
-	(void)state;
 	command.group_count = 5;
 	memcpy(command.group_first, first, sizeof(first));
 	for (i = 77; i < 277; i++)
@@ -221,13 +214,12 @@ static void groups_of_each_form_stand_side_by_side(void **state)
 }
 
 /* The room is for the count that was peeked, whatever the bytes say later. */
-static void more_ids_than_were_peeked_are_not_written(void **state)
+TEST(more_ids_than_were_peeked_are_not_written)
 {
 	struct kvpull_command command = pull_of(300);
 	struct kvpull_command got;
 	uint32_t i;
 
-	(void)state;
 	peek(&command, &got);
 	kvpull_ids_copy(&got.remote, 0, 100, remote_got);
 	assert_int_equal(remote_got[99], remote_ids[99]);
@@ -252,7 +244,7 @@ static void more_ids_than_were_peeked_are_not_written(void **state)
 }
 
 /* What ends within the ids, or has no known form, is refused when peeked. */
-static void cut_ids_are_refused(void **state)
+TEST(cut_ids_are_refused)
 {
 	static struct kvpull_step_scratch scratch;
 	const struct kvpull_command command = pull_of(40);
@@ -261,7 +253,6 @@ static void cut_ids_are_refused(void **state)
 	const size_t width_at = byte_count - 40 * 2 - 1;
 	uint8_t width;
 
-	(void)state;
 	assert_int_equal(bytes[width_at], 2);
 	for (width = 0; width < 6; width++) {
 		struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
@@ -278,22 +269,4 @@ static void cut_ids_are_refused(void **state)
 			&(struct kvpull_wire_reader){ bytes, byte_count, 0, 0 },
 			&scratch, &got),
 		KVPULL_EINVAL);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(ids_of_any_count_are_spread),
-		TEST(one_wide_id_makes_its_list_wide),
-		TEST(any_part_is_spread),
-		TEST(ids_are_held_to_any_bound),
-		TEST(runs_round_trip),
-		TEST(groups_of_each_form_stand_side_by_side),
-		TEST(more_ids_than_were_peeked_are_not_written),
-		TEST(cut_ids_are_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

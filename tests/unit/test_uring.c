@@ -4,12 +4,6 @@
  * this process (seccomp, memlock, another uid) is done in a child, whose exit
  * status is the verdict: 0 as claimed, 77 not possible here.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -24,6 +18,7 @@
 
 #include "shm/uring.h"
 #include "shm/wait.h"
+#include "tests/lib/unit.h"
 #include "tests/unit/sandbox.h"
 
 #define PIECE 4096u
@@ -166,23 +161,20 @@ static void reads_come_back_with(enum kvpull_uring_mode mode)
 	bench_end(&bench);
 }
 
-static void reads_come_back_to_any_thread(void **state)
+UNIT_TEST(reads_come_back_to_any_thread)
 {
-	(void)state;
 	reads_come_back_with(KVPULL_URING_ANY_THREAD);
 }
 
-static void reads_come_back_to_one_thread(void **state)
+UNIT_TEST(reads_come_back_to_one_thread)
 {
-	(void)state;
 	reads_come_back_with(KVPULL_URING_ONE_THREAD);
 }
 
-static void switched_off_is_said_without_a_warning(void **state)
+UNIT_TEST(switched_off_is_said_without_a_warning)
 {
 	struct bench bench;
 
-	(void)state;
 	bench_begin(&bench);
 	assert_int_equal(bench_open(&bench, KVPULL_URING_NO),
 			 KVPULL_EUNSUPPORTED);
@@ -192,12 +184,11 @@ static void switched_off_is_said_without_a_warning(void **state)
 	bench_end(&bench);
 }
 
-static void end_of_file_is_a_short_read(void **state)
+UNIT_TEST(end_of_file_is_a_short_read)
 {
 	struct kvpull_uring_result result;
 	struct bench bench;
 
-	(void)state;
 	bench_begin(&bench);
 	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
 		bench_end(&bench);
@@ -213,13 +204,12 @@ static void end_of_file_is_a_short_read(void **state)
 	bench_end(&bench);
 }
 
-static void dropped_read_reads_nothing_and_comes_back(void **state)
+UNIT_TEST(dropped_read_reads_nothing_and_comes_back)
 {
 	struct kvpull_uring_result results[2];
 	struct bench bench;
 	uint32_t count = 0;
 
-	(void)state;
 	bench_begin(&bench);
 	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
 		bench_end(&bench);
@@ -278,13 +268,12 @@ static uint32_t close_by_another_thread(struct bench *bench, void **failed)
 	return kvpull_uring_close(&bench->uring);
 }
 
-static void another_thread_that_closes_is_told_what_may_still_land(void **state)
+UNIT_TEST(another_thread_that_closes_is_told_what_may_still_land)
 {
 	struct bench bench;
 	uint32_t left;
 	void *failed;
 
-	(void)state;
 	bench_begin(&bench);
 	left = close_by_another_thread(&bench, &failed);
 	/* 0 where the kernel has no DEFER_TASKRUN (Linux 6.1). */
@@ -294,12 +283,11 @@ static void another_thread_that_closes_is_told_what_may_still_land(void **state)
 		skip();
 }
 
-static void nothing_lands_in_a_registered_buffer_after_close(void **state)
+UNIT_TEST(nothing_lands_in_a_registered_buffer_after_close)
 {
 	struct bench bench;
 	void *failed;
 
-	(void)state;
 	bench_begin(&bench);
 	bench.fixed = 1;
 	assert_int_equal(close_by_another_thread(&bench, &failed), 0);
@@ -323,15 +311,13 @@ static int refused_child(int error)
 	return kvpull_uring_close(&bench.uring) ? 3 : 0;
 }
 
-static void forbidden_with_eperm_is_unsupported(void **state)
+UNIT_TEST(forbidden_with_eperm_is_unsupported)
 {
-	(void)state;
 	sandbox_expect(refused_child, EPERM);
 }
 
-static void forbidden_with_enosys_is_unsupported(void **state)
+UNIT_TEST(forbidden_with_enosys_is_unsupported)
 {
-	(void)state;
 	sandbox_expect(refused_child, ENOSYS);
 }
 
@@ -354,9 +340,8 @@ static int memlock_child(int memlock)
 	return kvpull_uring_close(&bench.uring) ? 3 : 0;
 }
 
-static void buffers_over_memlock_are_not_needed(void **state)
+UNIT_TEST(buffers_over_memlock_are_not_needed)
 {
-	(void)state;
 	/* Room for the ring, not for the buffer. */
 	sandbox_expect(memlock_child, BUFFER_BYTES - 8192);
 }
@@ -379,27 +364,24 @@ static int no_memlock_child(int memlock)
 		       2;
 }
 
-static void no_memlock_at_all_is_unsupported_or_no_matter(void **state)
+UNIT_TEST(no_memlock_at_all_is_unsupported_or_no_matter)
 {
-	(void)state;
 	sandbox_expect(no_memlock_child, 0);
 }
 
-static void buffers_within_memlock_are_registered(void **state)
+UNIT_TEST(buffers_within_memlock_are_registered)
 {
-	(void)state;
 	sandbox_expect(memlock_child, 8 << 20);
 }
 
 /* A ring's eventfd beside a socket: one wait tells of both, by their tokens. */
-static void wait_tells_sockets_and_reads_apart(void **state)
+UNIT_TEST(wait_tells_sockets_and_reads_apart)
 {
 	struct kvpull_wait_token tokens[4];
 	struct kvpull_wait wait;
 	struct bench bench;
 	int pair[2];
 
-	(void)state;
 	bench_begin(&bench);
 	if (bench_open(&bench, KVPULL_URING_ONE_THREAD)) {
 		bench_end(&bench);
@@ -438,27 +420,4 @@ static void wait_tells_sockets_and_reads_apart(void **state)
 	(void)close(pair[0]);
 	(void)close(pair[1]);
 	bench_end(&bench);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(reads_come_back_to_any_thread),
-		cmocka_unit_test(reads_come_back_to_one_thread),
-		cmocka_unit_test(switched_off_is_said_without_a_warning),
-		cmocka_unit_test(end_of_file_is_a_short_read),
-		cmocka_unit_test(dropped_read_reads_nothing_and_comes_back),
-		cmocka_unit_test(
-			another_thread_that_closes_is_told_what_may_still_land),
-		cmocka_unit_test(
-			nothing_lands_in_a_registered_buffer_after_close),
-		cmocka_unit_test(forbidden_with_eperm_is_unsupported),
-		cmocka_unit_test(forbidden_with_enosys_is_unsupported),
-		cmocka_unit_test(buffers_over_memlock_are_not_needed),
-		cmocka_unit_test(buffers_within_memlock_are_registered),
-		cmocka_unit_test(no_memlock_at_all_is_unsupported_or_no_matter),
-		cmocka_unit_test(wait_tells_sockets_and_reads_apart),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

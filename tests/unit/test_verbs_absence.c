@@ -32,9 +32,8 @@ static uint32_t level_of(uint32_t devices, const char *device,
 	return last_level;
 }
 
-static void host_without_devices_warns_if_one_is_named(void **state)
+UNIT_TEST(host_without_devices_warns_if_one_is_named)
 {
-	(void)state;
 	assert_int_equal(level_of(0, NULL, NULL), KVPULL_LOG_DEBUG);
 	assert_int_equal(level_of(0, "", ""), KVPULL_LOG_DEBUG);
 	assert_int_equal(level_of(0, "mlx5_7", NULL), KVPULL_LOG_WARN);
@@ -44,34 +43,21 @@ static void host_without_devices_warns_if_one_is_named(void **state)
 	assert_non_null(strstr(last_line, "10.66.9.9"));
 }
 
-static void device_that_is_not_there_is_a_warning(void **state)
+UNIT_TEST(device_that_is_not_there_is_a_warning)
 {
-	(void)state;
 	assert_int_equal(level_of(1, "mlx5_7", NULL), KVPULL_LOG_WARN);
 	assert_non_null(strstr(last_line, "mlx5_7"));
 	assert_int_equal(level_of(1, NULL, "10.66.9.9"), KVPULL_LOG_WARN);
 	assert_non_null(strstr(last_line, "10.66.9.9"));
 }
 
-static void route_that_is_required_is_an_error(void **state)
+UNIT_TEST(route_that_is_required_is_an_error)
 {
 	struct kvpull_verbs_params params = { .required = 1 };
 
-	(void)state;
 	assert_int_equal(kvpull_verbs_absence_level(&params, KVPULL_LOG_DEBUG),
 			 KVPULL_LOG_ERROR);
 	params.required = 0;
 	assert_int_equal(kvpull_verbs_absence_level(&params, KVPULL_LOG_DEBUG),
 			 KVPULL_LOG_DEBUG);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(host_without_devices_warns_if_one_is_named),
-		cmocka_unit_test(device_that_is_not_there_is_a_warning),
-		cmocka_unit_test(route_that_is_required_is_an_error),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

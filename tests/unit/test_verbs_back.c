@@ -37,12 +37,13 @@ static void pulls(void)
 	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 }
 
-static void removed_device_is_used_when_it_is_back(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
+
+TEST(removed_device_is_used_when_it_is_back)
 {
 	char before[KVPULL_ADDRESS_BYTES_MAX];
 	uint32_t round;
 
-	(void)state;
 	(void)snprintf(before, sizeof(before), "%s",
 		       world.p.route->ops->address(world.p.route));
 	for (round = 0; round < 5; round++) {
@@ -64,9 +65,8 @@ static void removed_device_is_used_when_it_is_back(void **state)
 	}
 }
 
-static void broken_device_is_used_when_it_is_back(void **state)
+TEST(broken_device_is_used_when_it_is_back)
 {
-	(void)state;
 	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
 	side_poll(&world.d);
 	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
@@ -80,9 +80,8 @@ static void broken_device_is_used_when_it_is_back(void **state)
 }
 
 /* Whatever else the port has until then. */
-static void address_that_was_taken_away_is_used_when_it_is_back(void **state)
+TEST(address_that_was_taken_away_is_used_when_it_is_back)
 {
-	(void)state;
 	fake_verbs_unaddress(0);
 	world.now_ns += WORLD_STEP_NS;
 	side_poll(&world.d);
@@ -95,9 +94,8 @@ static void address_that_was_taken_away_is_used_when_it_is_back(void **state)
 	pulls();
 }
 
-static void change_of_another_address_ends_nothing(void **state)
+TEST(change_of_another_address_ends_nothing)
 {
-	(void)state;
 	fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
 	world_run(100);
 	assert_int_equal(world.d.downs, 0);
@@ -126,9 +124,8 @@ static void two_machines_are_attached(void)
 	assert_int_equal(world.d.ups, 1);
 }
 
-static void consumer_of_another_address_pulls_on(void **state)
+UNIT_TEST_WITH(consumer_of_another_address_pulls_on, NULL, world_down)
 {
-	(void)state;
 	two_machines_are_attached();
 	fake_verbs_unaddress(1);
 	world_run(3000);
@@ -139,11 +136,10 @@ static void consumer_of_another_address_pulls_on(void **state)
 }
 
 /* Who is told of it reaches it; tickets name the old one. */
-static void producer_of_another_address_listens_there(void **state)
+UNIT_TEST_WITH(producer_of_another_address_listens_there, NULL, world_down)
 {
 	char address[KVPULL_ADDRESS_BYTES_MAX];
 
-	(void)state;
 	two_machines_are_attached();
 	(void)snprintf(address, sizeof(address), "10.66.0.6%s",
 		       strchr(world.p.route->ops->address(world.p.route), ':'));
@@ -164,7 +160,7 @@ static void producer_of_another_address_listens_there(void **state)
 }
 
 /* What cannot be made again leaves nothing, and is tried again. */
-static void return_that_fails_is_tried_again(void **state)
+UNIT_TEST(return_that_fails_is_tried_again)
 {
 	uint32_t at;
 
@@ -180,24 +176,4 @@ static void return_that_fails_is_tried_again(void **state)
 		pulls();
 		assert_int_equal(world_down(state), 0);
 	}
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_attached, world_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(removed_device_is_used_when_it_is_back),
-		TEST(broken_device_is_used_when_it_is_back),
-		TEST(address_that_was_taken_away_is_used_when_it_is_back),
-		TEST(change_of_another_address_ends_nothing),
-		cmocka_unit_test_teardown(consumer_of_another_address_pulls_on,
-					  world_down),
-		cmocka_unit_test_teardown(
-			producer_of_another_address_listens_there, world_down),
-		cmocka_unit_test(return_that_fails_is_tried_again),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

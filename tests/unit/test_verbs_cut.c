@@ -81,7 +81,7 @@ static void rest_is_read(uint32_t rails)
 			 HALF_BYTES - done_bytes);
 }
 
-static void cut_read_is_read_on_where_it_ended(void **state)
+UNIT_TEST(cut_read_is_read_on_where_it_ended)
 {
 	uint32_t requests;
 	uint32_t rails;
@@ -105,13 +105,4 @@ static void cut_read_is_read_on_where_it_ended(void **state)
 		/* Four a doorbell, of both in turns. */
 		assert_true(parts > 5);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(cut_read_is_read_on_where_it_ended),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

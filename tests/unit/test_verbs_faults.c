@@ -68,12 +68,11 @@ static void status_case(enum fake_verbs_kind kind, int status)
 			 kind_names[kind]);
 }
 
-static void every_status_of_every_work_request_is_the_peers_end(void **state)
+UNIT_TEST(every_status_of_every_work_request_is_the_peers_end)
 {
 	int kind;
 	int status;
 
-	(void)state;
 	for (kind = 0; kind < FAKE_VERBS_KINDS; kind++)
 		for (status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_ERR;
 		     status++)
@@ -92,7 +91,7 @@ static void posts_are_made_small(void)
 		world.local_ids[i] = world.remote_ids[i];
 }
 
-static void full_queue_is_tried_again(void **state)
+UNIT_TEST(full_queue_is_tried_again)
 {
 	static const int errors[] = { ENOMEM, EAGAIN };
 	uint32_t at;
@@ -119,7 +118,7 @@ static void full_queue_is_tried_again(void **state)
 		}
 }
 
-static void refused_post_is_the_peers_end(void **state)
+UNIT_TEST(refused_post_is_the_peers_end)
 {
 	uint32_t at;
 
@@ -139,11 +138,12 @@ static void refused_post_is_the_peers_end(void **state)
 	}
 }
 
-static void read_ends_only_when_nothing_can_land(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
+
+TEST(read_ends_only_when_nothing_can_land)
 {
 	uint8_t before[WORLD_BYTES];
 
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
 	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
@@ -162,7 +162,7 @@ static void read_ends_only_when_nothing_can_land(void **state)
 }
 
 /* Nothing is wrong with the peer: who else reads by it may begin again. */
-static void cut_for_one_read_is_told_the_others_as_such(void **state)
+TEST(cut_for_one_read_is_told_the_others_as_such)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	struct kvpull_read other = world.read;
@@ -188,15 +188,13 @@ static void cut_for_one_read_is_told_the_others_as_such(void **state)
 	assert_int_equal(world.d.downs, 1);
 	assert_int_equal(world.d.down_code, KVPULL_EABORTED);
 	world.d.down_code = KVPULL_EPEER;
-	(void)state;
 	comes_back();
 }
 
-static void read_that_was_told_is_never_written_again(void **state)
+TEST(read_that_was_told_is_never_written_again)
 {
 	uint32_t steps = 0;
 
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
 	world.d.route->ops->disconnect(world.d.route, world.peer);
@@ -214,7 +212,7 @@ static void read_that_was_told_is_never_written_again(void **state)
 	assert_int_equal(world.d.memory[WORLD_BYTES - 1], 0x5a);
 }
 
-static void end_is_told_after_all_reads_however_small_the_polls(void **state)
+TEST(end_is_told_after_all_reads_however_small_the_polls)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 	struct kvpull_read reads[5];
@@ -222,7 +220,6 @@ static void end_is_told_after_all_reads_however_small_the_polls(void **state)
 	uint32_t told = 0;
 	uint32_t i;
 
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	for (i = 0; i < 5; i++) {
 		reads[i] = world.read;
@@ -243,9 +240,8 @@ static void end_is_told_after_all_reads_however_small_the_polls(void **state)
 	assert_int_equal(told, 6);
 }
 
-static void cancelled_read_that_completes_is_no_fault(void **state)
+TEST(cancelled_read_that_completes_is_no_fault)
 {
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
 	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
@@ -258,7 +254,7 @@ static void cancelled_read_that_completes_is_no_fault(void **state)
 }
 
 /* One work request every 50 ms, after a cancel: slow, and not dead. */
-static void slow_wire_is_not_cut_by_a_cancel(void **state)
+UNIT_TEST(slow_wire_is_not_cut_by_a_cancel)
 {
 	uint32_t round;
 
@@ -281,11 +277,10 @@ static void slow_wire_is_not_cut_by_a_cancel(void **state)
 	assert_int_equal(world_down(state), 0);
 }
 
-static void check_that_hangs_ends_soon_after_its_cancel(void **state)
+TEST(check_that_hangs_ends_soon_after_its_cancel)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(
 		ops->check_start(world.d.route, world.peer, &world.read), 0);
@@ -302,11 +297,10 @@ static void check_that_hangs_ends_soon_after_its_cancel(void **state)
 					       WORLD_INCARNATION, UINT64_MAX));
 }
 
-static void cancelled_check_that_completes_is_no_fault(void **state)
+TEST(cancelled_check_that_completes_is_no_fault)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(
 		ops->check_start(world.d.route, world.peer, &world.read), 0);
@@ -319,9 +313,8 @@ static void cancelled_check_that_completes_is_no_fault(void **state)
 	assert_int_equal(world.d.downs, 0);
 }
 
-static void late_completions_end_in_success(void **state)
+TEST(late_completions_end_in_success)
 {
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
 	world_run(1500);
@@ -332,9 +325,8 @@ static void late_completions_end_in_success(void **state)
 	assert_int_equal(world.d.read_code, 0);
 }
 
-static void disconnect_ends_reads_first(void **state)
+TEST(disconnect_ends_reads_first)
 {
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
 	world.d.route->ops->disconnect(world.d.route, world.peer);
@@ -346,18 +338,16 @@ static void disconnect_ends_reads_first(void **state)
 	assert_int_equal(world.d.downs, 1);
 }
 
-static void cut_is_seen_by_both(void **state)
+TEST(cut_is_seen_by_both)
 {
-	(void)state;
 	fake_verbs_cut();
 	comes_back();
 }
 
-static void removed_device_ends_all_and_refuses_more(void **state)
+TEST(removed_device_ends_all_and_refuses_more)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
 
-	(void)state;
 	fake_verbs_knobs.held = 1;
 	assert_int_equal(world_read_start(), 0);
 	fake_verbs_remove_device();
@@ -371,9 +361,8 @@ static void removed_device_ends_all_and_refuses_more(void **state)
 			 KVPULL_EROUTE);
 }
 
-static void device_that_breaks_ends_all_and_refuses_more(void **state)
+TEST(device_that_breaks_ends_all_and_refuses_more)
 {
-	(void)state;
 	assert_int_equal(world_read_start(), 0);
 	fake_verbs_knobs.held = 1;
 	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
@@ -387,7 +376,7 @@ static void device_that_breaks_ends_all_and_refuses_more(void **state)
 	assert_int_equal(world_connect(), KVPULL_EPEER);
 }
 
-static void event_of_a_queue_pair_or_queue_is_the_peers_end(void **state)
+UNIT_TEST(event_of_a_queue_pair_or_queue_is_the_peers_end)
 {
 	static const enum ibv_event_type types[] = { IBV_EVENT_QP_FATAL,
 						     IBV_EVENT_QP_REQ_ERR,
@@ -405,7 +394,7 @@ static void event_of_a_queue_pair_or_queue_is_the_peers_end(void **state)
 	}
 }
 
-static void event_of_no_harm_is_none(void **state)
+TEST(event_of_no_harm_is_none)
 {
 	static const enum ibv_event_type types[] = { IBV_EVENT_COMM_EST,
 						     IBV_EVENT_PORT_ACTIVE,
@@ -413,7 +402,6 @@ static void event_of_no_harm_is_none(void **state)
 						     IBV_EVENT_GID_CHANGE };
 	size_t i;
 
-	(void)state;
 	/* Of an only rail: links flap. */
 	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		fake_verbs_async(0, types[i]);
@@ -425,11 +413,12 @@ static void event_of_no_harm_is_none(void **state)
 	assert_int_equal(world.d.reads_done, 1);
 }
 
-static void every_answer_of_the_cm_is_an_end(void **state)
+#define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
+
+TEST_UP(every_answer_of_the_cm_is_an_end)
 {
 	int answer;
 
-	(void)state;
 	for (answer = FAKE_VERBS_ADDR_ERROR; answer < FAKE_VERBS_ANSWERS;
 	     answer++) {
 		world.d.downs = 0;
@@ -445,12 +434,11 @@ static void every_answer_of_the_cm_is_an_end(void **state)
 	assert_int_equal(world.d.ups, 1);
 }
 
-static void object_that_cannot_be_made_fails_open(void **state)
+UNIT_TEST(object_that_cannot_be_made_fails_open)
 {
 	uint32_t at;
 	int code = -1;
 
-	(void)state;
 	for (at = 1; code; at++) {
 		world_init();
 		fake_verbs_knobs.make_at = at;
@@ -465,7 +453,7 @@ static void object_that_cannot_be_made_fails_open(void **state)
 	assert_true(at > 8);
 }
 
-static void object_that_cannot_be_made_fails_its_connection(void **state)
+UNIT_TEST(object_that_cannot_be_made_fails_its_connection)
 {
 	uint32_t at;
 
@@ -486,7 +474,7 @@ static void object_that_cannot_be_made_fails_its_connection(void **state)
 	}
 }
 
-static void transition_that_fails_fails_its_connection(void **state)
+UNIT_TEST(transition_that_fails_fails_its_connection)
 {
 	uint32_t at;
 
@@ -507,7 +495,7 @@ static void transition_that_fails_fails_its_connection(void **state)
 	}
 }
 
-static void closing_in_the_middle_leaves_nothing(void **state)
+UNIT_TEST(closing_in_the_middle_leaves_nothing)
 {
 	uint32_t steps;
 
@@ -519,43 +507,4 @@ static void closing_in_the_middle_leaves_nothing(void **state)
 			(void)world_read_start();
 		assert_int_equal(world_down(state), 0);
 	}
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_attached, world_down)
-#define TEST_UP(name)                                                          \
-	cmocka_unit_test_setup_teardown(name, world_up, world_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			every_status_of_every_work_request_is_the_peers_end),
-		cmocka_unit_test(full_queue_is_tried_again),
-		cmocka_unit_test(refused_post_is_the_peers_end),
-		TEST(read_ends_only_when_nothing_can_land),
-		TEST(cut_for_one_read_is_told_the_others_as_such),
-		TEST(read_that_was_told_is_never_written_again),
-		TEST(end_is_told_after_all_reads_however_small_the_polls),
-		TEST(cancelled_read_that_completes_is_no_fault),
-		cmocka_unit_test(slow_wire_is_not_cut_by_a_cancel),
-		TEST(check_that_hangs_ends_soon_after_its_cancel),
-		TEST(cancelled_check_that_completes_is_no_fault),
-		TEST(late_completions_end_in_success),
-		TEST(disconnect_ends_reads_first),
-		TEST(cut_is_seen_by_both),
-		TEST(removed_device_ends_all_and_refuses_more),
-		TEST(device_that_breaks_ends_all_and_refuses_more),
-		cmocka_unit_test(
-			event_of_a_queue_pair_or_queue_is_the_peers_end),
-		TEST(event_of_no_harm_is_none),
-		TEST_UP(every_answer_of_the_cm_is_an_end),
-		cmocka_unit_test(object_that_cannot_be_made_fails_open),
-		cmocka_unit_test(
-			object_that_cannot_be_made_fails_its_connection),
-		cmocka_unit_test(transition_that_fails_fails_its_connection),
-		cmocka_unit_test(closing_in_the_middle_leaves_nothing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

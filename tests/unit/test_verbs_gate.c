@@ -59,21 +59,21 @@ static void consumer_is_in(void)
 	assert_true(world_read_is_right());
 }
 
-static void silent_callers_keep_nobody_out(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, gate_up, world_down)
+
+TEST(silent_callers_keep_nobody_out)
 {
-	(void)state;
 	strangers_call(STRANGER, STRANGERS, 8);
 	assert_int_equal(fake_verbs_strangers(),
 			 KVPULL_VERBS_WAITING_ADDRESS_MAX);
 	consumer_is_in();
 }
 
-static void silent_callers_of_many_addresses_keep_nobody_out(void **state)
+TEST(silent_callers_of_many_addresses_keep_nobody_out)
 {
 	char address[32];
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < STRANGERS; i++) {
 		(void)snprintf(address, sizeof(address), "10.66.0.%u",
 			       i % 200 + 20);
@@ -87,16 +87,14 @@ static void silent_callers_of_many_addresses_keep_nobody_out(void **state)
 }
 
 /* The fake has D at 10.66.0.1, too. */
-static void silent_callers_of_ones_own_address_keep_nobody_out(void **state)
+TEST(silent_callers_of_ones_own_address_keep_nobody_out)
 {
-	(void)state;
 	strangers_call(FAKE_VERBS_ADDRESS, STRANGERS, 8);
 	consumer_is_in();
 }
 
-static void caller_has_50_ms_for_its_hello(void **state)
+TEST(caller_has_50_ms_for_its_hello)
 {
-	(void)state;
 	strangers_call(STRANGER, KVPULL_VERBS_WAITING_ADDRESS_MAX, 16);
 	world_run(30);
 	strangers_call(STRANGER, 4, 16);
@@ -111,9 +109,8 @@ static void caller_has_50_ms_for_its_hello(void **state)
 			 KVPULL_VERBS_WAITING_ADDRESS_MAX);
 }
 
-static void admitted_caller_is_never_given_up(void **state)
+TEST(admitted_caller_is_never_given_up)
 {
-	(void)state;
 	consumer_is_in();
 	strangers_call(FAKE_VERBS_ADDRESS, STRANGERS, 8);
 	strangers_call(STRANGER, STRANGERS, 8);
@@ -123,9 +120,8 @@ static void admitted_caller_is_never_given_up(void **state)
 	assert_int_equal(world.note_count, 1);
 }
 
-static void stranger_has_no_consumers_place(void **state)
+UNIT_TEST_WITH(stranger_has_no_consumers_place, NULL, world_down)
 {
-	(void)state;
 	world_init();
 	world.callers_max = 1;
 	(void)world_open();
@@ -135,11 +131,10 @@ static void stranger_has_no_consumers_place(void **state)
 	assert_int_equal(world.d.ups, 1);
 }
 
-static void no_place_is_left_behind(void **state)
+TEST(no_place_is_left_behind)
 {
 	uint32_t made;
 
-	(void)state;
 	made = fake_verbs_live();
 	strangers_call(STRANGER, STRANGERS, 8);
 	world_run(6000);
@@ -147,22 +142,4 @@ static void no_place_is_left_behind(void **state)
 	assert_int_equal(fake_verbs_live(), made);
 	assert_int_equal(world.p.ups, world.p.downs);
 	consumer_is_in();
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, gate_up, world_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(silent_callers_keep_nobody_out),
-		TEST(silent_callers_of_many_addresses_keep_nobody_out),
-		TEST(silent_callers_of_ones_own_address_keep_nobody_out),
-		TEST(caller_has_50_ms_for_its_hello),
-		TEST(admitted_caller_is_never_given_up),
-		cmocka_unit_test_teardown(stranger_has_no_consumers_place,
-					  world_down),
-		TEST(no_place_is_left_behind),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

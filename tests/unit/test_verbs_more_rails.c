@@ -16,7 +16,7 @@ static void check_is_good(void)
 	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
 }
 
-static void read_is_spread_over_every_rail(void **state)
+UNIT_TEST(read_is_spread_over_every_rail)
 {
 	uint32_t count;
 	uint32_t rail;
@@ -42,7 +42,7 @@ static void read_is_spread_over_every_rail(void **state)
 }
 
 /* Their parts wait in the wire, and are read by the one that is left. */
-static void read_goes_on_by_the_last_rail_that_is_left(void **state)
+UNIT_TEST(read_goes_on_by_the_last_rail_that_is_left)
 {
 	uint32_t count;
 	uint32_t left;
@@ -70,7 +70,7 @@ static void read_goes_on_by_the_last_rail_that_is_left(void **state)
 }
 
 /* One after the other, each before the last one's part was read by others. */
-static void rails_lost_in_turn_cost_no_byte(void **state)
+UNIT_TEST(rails_lost_in_turn_cost_no_byte)
 {
 	uint32_t rail;
 
@@ -93,7 +93,7 @@ static void rails_lost_in_turn_cost_no_byte(void **state)
 	assert_int_equal(world_down(state), 0);
 }
 
-static void loss_of_every_rail_is_the_peers_end(void **state)
+UNIT_TEST(loss_of_every_rail_is_the_peers_end)
 {
 	uint32_t count;
 	uint32_t rail;
@@ -113,7 +113,7 @@ static void loss_of_every_rail_is_the_peers_end(void **state)
 }
 
 /* By whichever rail notes go, each is taken, in order. */
-static void notes_go_by_any_rail_that_is_left(void **state)
+UNIT_TEST(notes_go_by_any_rail_that_is_left)
 {
 	uint32_t rail;
 
@@ -136,17 +136,4 @@ static void notes_go_by_any_rail_that_is_left(void **state)
 	for (rail = 0; rail < RAILS_MAX; rail++)
 		assert_int_equal(world.notes[rail].generation, rail);
 	assert_int_equal(world_down(state), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(read_is_spread_over_every_rail),
-		cmocka_unit_test(read_goes_on_by_the_last_rail_that_is_left),
-		cmocka_unit_test(rails_lost_in_turn_cost_no_byte),
-		cmocka_unit_test(loss_of_every_rail_is_the_peers_end),
-		cmocka_unit_test(notes_go_by_any_rail_that_is_left),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static void pulls(void)
 	assert_true(world_read_is_right());
 }
 
-static void any_pair_of_mtus_pulls(void **state)
+UNIT_TEST(any_pair_of_mtus_pulls)
 {
 	uint32_t pair;
 
@@ -47,9 +47,8 @@ static void any_pair_of_mtus_pulls(void **state)
 }
 
 /* An MTU is set while a process runs: its next connection goes by it. */
-static void mtu_is_looked_at_anew_by_each_connection(void **state)
+UNIT_TEST_WITH(mtu_is_looked_at_anew_by_each_connection, NULL, world_down)
 {
-	(void)state;
 	world_of(IBV_MTU_4096, IBV_MTU_4096);
 	fake_verbs_knobs.mtu[0] = IBV_MTU_1024;
 	pulls();
@@ -58,15 +57,4 @@ static void mtu_is_looked_at_anew_by_each_connection(void **state)
 	world_run(WORLD_MS_FLUSHED);
 	world.d.ups = world.d.reads_done = 0;
 	pulls();
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(any_pair_of_mtus_pulls),
-		cmocka_unit_test_teardown(
-			mtu_is_looked_at_anew_by_each_connection, world_down),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,22 +151,12 @@ static uint32_t jobs_run(uint32_t seed)
 	return good;
 }
 
-static void no_order_of_completions_breaks_a_read(void **state)
+UNIT_TEST(no_order_of_completions_breaks_a_read)
 {
 	uint32_t good = 0;
 	uint32_t seed;
 
-	(void)state;
 	for (seed = 1; seed <= 16; seed++)
 		good += jobs_run(seed);
 	assert_true(good > 300);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_order_of_completions_breaks_a_read),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

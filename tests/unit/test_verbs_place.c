@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast a link is and who is near a device, as the kernel writes it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "tests/lib/unit.h"
 #include "verbs/place.h"
 
-static void every_speed_is_read(void **state)
+UNIT_TEST(every_speed_is_read)
 {
-	(void)state;
 	assert_int_equal(kvpull_place_rate_mbps("2.5 Gb/sec (1X SDR)"), 2500);
 	assert_int_equal(kvpull_place_rate_mbps("100 Gb/sec (4X EDR)"), 100000);
 	assert_int_equal(kvpull_place_rate_mbps("400 Gb/sec (4X NDR)"), 400000);
@@ -20,13 +14,12 @@ static void every_speed_is_read(void **state)
 			 1600000);
 }
 
-static void what_is_no_rate_is_none(void **state)
+UNIT_TEST(what_is_no_rate_is_none)
 {
 	static const char *const none[] = { "",    "Gb/sec", "-1 Gb/sec",
 					    "nan", "inf",    "1e300" };
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(none) / sizeof(none[0]); i++)
 		assert_int_equal(kvpull_place_rate_mbps(none[i]), 0);
 }
@@ -40,9 +33,8 @@ static int is_among(const char *list, size_t cpu)
 	return kvpull_place_is_among(list, &cpus);
 }
 
-static void cpus_of_a_node_are_found(void **state)
+UNIT_TEST(cpus_of_a_node_are_found)
 {
-	(void)state;
 	assert_true(is_among("0-15,32-47", 0));
 	assert_true(is_among("0-15,32-47", 15));
 	assert_true(is_among("0-15,32-47\n", 47));
@@ -57,27 +49,14 @@ static void cpus_of_a_node_are_found(void **state)
 }
 
 /* Not only that of the moment: a process of all nodes is near to all. */
-static void any_cpu_that_may_be_used_is_near(void **state)
+UNIT_TEST(any_cpu_that_may_be_used_is_near)
 {
 	cpu_set_t cpus;
 
-	(void)state;
 	CPU_ZERO(&cpus);
 	CPU_SET(1, &cpus);
 	CPU_SET(40, &cpus);
 	assert_true(kvpull_place_is_among("0-15", &cpus));
 	assert_true(kvpull_place_is_among("32-47", &cpus));
 	assert_false(kvpull_place_is_among("16-31", &cpus));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_speed_is_read),
-		cmocka_unit_test(what_is_no_rate_is_none),
-		cmocka_unit_test(cpus_of_a_node_are_found),
-		cmocka_unit_test(any_cpu_that_may_be_used_is_near),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

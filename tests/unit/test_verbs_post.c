@@ -32,9 +32,10 @@ static void read_is_posted_in_part(void)
 	assert_int_equal(world.d.route->ops->arm(world.d.route), 0);
 }
 
-static void part_that_was_posted_wakes_a_sleeper(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, attached, world_down)
+
+TEST(part_that_was_posted_wakes_a_sleeper)
 {
-	(void)state;
 	read_is_posted_in_part();
 	fake_verbs_run();
 	assert_int_equal(side_would_wake(&world.d), 1);
@@ -48,9 +49,8 @@ static void part_that_was_posted_wakes_a_sleeper(void **state)
 }
 
 /* Nothing is posted behind it any more: it is not cut, it is done. */
-static void part_that_was_posted_ends_a_cancelled_read(void **state)
+TEST(part_that_was_posted_ends_a_cancelled_read)
 {
-	(void)state;
 	read_is_posted_in_part();
 	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
 	world_run(3);
@@ -61,11 +61,10 @@ static void part_that_was_posted_ends_a_cancelled_read(void **state)
 }
 
 /* Slots of tails are given back: no queue overflows, however many there were. */
-static void parts_leave_no_slot_taken(void **state)
+TEST(parts_leave_no_slot_taken)
 {
 	uint32_t round;
 
-	(void)state;
 	for (round = 1; round <= 600; round++) {
 		world.d.reads_done = 0;
 		memset(world.d.memory, 0, WORLD_BYTES);
@@ -80,9 +79,8 @@ static void parts_leave_no_slot_taken(void **state)
 }
 
 /* Nothing is on its way that would tell when there is room. */
-static void queue_that_nobody_fills_is_not_full(void **state)
+TEST(queue_that_nobody_fills_is_not_full)
 {
-	(void)state;
 	side_sleep(&world.d);
 	fake_verbs_knobs.post_at = 1;
 	fake_verbs_knobs.post_times = 1;
@@ -92,23 +90,4 @@ static void queue_that_nobody_fills_is_not_full(void **state)
 	assert_int_equal(world.d.reads_done, 1);
 	assert_int_equal(world.d.read_code, KVPULL_EPEER);
 	assert_int_equal(world.d.downs, 1);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			part_that_was_posted_wakes_a_sleeper, attached,
-			world_down),
-		cmocka_unit_test_setup_teardown(
-			part_that_was_posted_ends_a_cancelled_read, attached,
-			world_down),
-		cmocka_unit_test_setup_teardown(parts_leave_no_slot_taken,
-						attached, world_down),
-		cmocka_unit_test_setup_teardown(
-			queue_that_nobody_fills_is_not_full, attached,
-			world_down),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,12 +35,11 @@ static void serve_fill(struct world_side *side, uint32_t which)
 	assert_int_equal(side->route->ops->serve(side->route, &side->serve), 0);
 }
 
-static void all_regions_are_read(void **state)
+UNIT_TEST(all_regions_are_read)
 {
 	static struct kvpull_strip strips[REGIONS];
 	uint32_t i;
 
-	(void)state;
 	world_init();
 	assert_int_equal(side_open(&world.p), 0);
 	assert_int_equal(side_open(&world.d), 0);
@@ -77,7 +76,7 @@ static void all_regions_are_read(void **state)
 }
 
 /* Against the plain loop, also where regions overlap or lie apart. */
-static void region_of_an_address_is_found(void **state)
+UNIT_TEST(region_of_an_address_is_found)
 {
 	static struct kvpull_serve serve = {
 		.regions = {
@@ -105,7 +104,6 @@ static void region_of_an_address_is_found(void **state)
 	uint64_t bytes;
 	uint32_t i;
 
-	(void)state;
 	world_init();
 	for (i = 0; i < serve.region_count; i++)
 		serve.regions[i].kind = KVPULL_REGION_FOREIGN;
@@ -135,14 +133,4 @@ static void region_of_an_address_is_found(void **state)
 	while (kvpull_verbs_regions_deregister(&regions))
 		;
 	assert_int_equal(fake_verbs_live(), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(all_regions_are_read),
-		cmocka_unit_test(region_of_an_address_is_found),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,13 +115,14 @@ static void connected(void)
 	assert_int_equal(world.attach_code, 0);
 }
 
-static void pull_is_cut_where_slices_end(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, NULL, world_down)
+
+TEST(pull_is_cut_where_slices_end)
 {
 	const uint64_t slices = slices_of(p_memory + 100, SLICE + 1) +
 				slices_of(p_base, BYTES) +
 				slices_of(d_base, BYTES);
 
-	(void)state;
 	sides_serve(KVPULL_REGION_PROVIDED);
 	/* Besides, each its entries, and where it reads others'. */
 	assert_int_equal(fake_verbs_registrations(), slices + 4);
@@ -135,11 +136,10 @@ static void pull_is_cut_where_slices_end(void **state)
 }
 
 /* Each slice of a dmabuf begins where its address says. */
-static void slices_of_device_memory_keep_their_offset(void **state)
+TEST(slices_of_device_memory_keep_their_offset)
 {
 	struct fake_verbs_dmabuf dmabuf;
 
-	(void)state;
 	sides_serve(KVPULL_REGION_DMABUF);
 	dmabuf = fake_verbs_dmabuf();
 	assert_int_equal(dmabuf.iova % SLICE, 0);
@@ -152,11 +152,10 @@ static void slices_of_device_memory_keep_their_offset(void **state)
 }
 
 /* More than there is room for: said at once, and nothing is left behind. */
-static void too_many_slices_are_refused(void **state)
+TEST(too_many_slices_are_refused)
 {
 	const uint32_t live = fake_verbs_live();
 
-	(void)state;
 	world_init();
 	world.mr_shift = SHIFT;
 	assert_int_equal(side_open(&world.p), 0);
@@ -188,11 +187,10 @@ static uint32_t most_in_a_poll(uint32_t steps)
 	return most;
 }
 
-static void device_that_comes_back_takes_a_slice_a_poll(void **state)
+TEST(device_that_comes_back_takes_a_slice_a_poll)
 {
 	const uint32_t served = 2 + 1 + 4;
 
-	(void)state;
 	sides_serve(KVPULL_REGION_PROVIDED);
 	assert_in_range(slices_of(d_base, BYTES), 4, 9);
 	connected();
@@ -209,11 +207,10 @@ static void device_that_comes_back_takes_a_slice_a_poll(void **state)
 }
 
 /* What was begun is given up, and begun again. */
-static void device_is_lost_again_while_it_comes_back(void **state)
+TEST(device_is_lost_again_while_it_comes_back)
 {
 	uint32_t polls;
 
-	(void)state;
 	for (polls = 1; polls < 12; polls++) {
 		uint32_t before;
 
@@ -236,19 +233,4 @@ static void device_is_lost_again_while_it_comes_back(void **state)
 		side_close(&world.p);
 		assert_int_equal(fake_verbs_live(), 0);
 	}
-}
-
-#define TEST(name) cmocka_unit_test_teardown(name, world_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(pull_is_cut_where_slices_end),
-		TEST(slices_of_device_memory_keep_their_offset),
-		TEST(too_many_slices_are_refused),
-		TEST(device_that_comes_back_takes_a_slice_a_poll),
-		TEST(device_is_lost_again_while_it_comes_back),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static void frames_before(uint32_t count)
 }
 
 /* Credits that are no power of two do not divide the count's range. */
-static void notes_are_counted_across_the_wrap(void **state)
+UNIT_TEST(notes_are_counted_across_the_wrap)
 {
 	const struct kvpull_transport_ops *ops;
 	uint32_t credits;
@@ -42,13 +42,4 @@ static void notes_are_counted_across_the_wrap(void **state)
 			assert_int_equal(world.d.downs, 0);
 			assert_int_equal(world_down(state), 0);
 		}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(notes_are_counted_across_the_wrap),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

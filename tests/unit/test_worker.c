@@ -56,7 +56,9 @@ static void pull_is_gone(const struct world *world)
 		assert_int_equal(progress->claims[at].pull_count, 0);
 }
 
-static void pull_that_reads_live_blocks_is_loaded(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(pull_that_reads_live_blocks_is_loaded)
 {
 	struct world *world = *state;
 
@@ -73,7 +75,7 @@ static void pull_that_reads_live_blocks_is_loaded(void **state)
 	assert_int_equal(world->worker->claim_map.count, 0);
 }
 
-static void pull_of_a_revoked_hold_expires(void **state)
+TEST(pull_of_a_revoked_hold_expires)
 {
 	struct world *world = *state;
 
@@ -87,7 +89,7 @@ static void pull_of_a_revoked_hold_expires(void **state)
 	pull_is_gone(world);
 }
 
-static void entry_of_another_incarnation_expires(void **state)
+TEST(entry_of_another_incarnation_expires)
 {
 	struct world *world = *state;
 
@@ -101,7 +103,7 @@ static void entry_of_another_incarnation_expires(void **state)
 	pull_is_gone(world);
 }
 
-static void entries_are_read_after_the_data_of_all_peers(void **state)
+TEST(entries_are_read_after_the_data_of_all_peers)
 {
 	struct world *world = *state;
 
@@ -117,7 +119,7 @@ static void entries_are_read_after_the_data_of_all_peers(void **state)
 
 /* Abort. */
 
-static void abort_while_connecting_fails_at_once(void **state)
+TEST(abort_while_connecting_fails_at_once)
 {
 	struct world *world = *state;
 
@@ -128,7 +130,7 @@ static void abort_while_connecting_fails_at_once(void **state)
 	pull_is_gone(world);
 }
 
-static void abort_while_not_written_waits_for_the_check(void **state)
+TEST(abort_while_not_written_waits_for_the_check)
 {
 	struct world *world = *state;
 
@@ -143,7 +145,7 @@ static void abort_while_not_written_waits_for_the_check(void **state)
 	pull_is_gone(world);
 }
 
-static void abort_while_reading_waits_for_every_read(void **state)
+TEST(abort_while_reading_waits_for_every_read)
 {
 	struct world *world = *state;
 
@@ -160,7 +162,7 @@ static void abort_while_reading_waits_for_every_read(void **state)
 	pull_is_gone(world);
 }
 
-static void abort_while_checking_fails_a_live_pull(void **state)
+TEST(abort_while_checking_fails_a_live_pull)
 {
 	struct world *world = *state;
 
@@ -173,7 +175,7 @@ static void abort_while_checking_fails_a_live_pull(void **state)
 	pull_is_gone(world);
 }
 
-static void second_abort_changes_nothing(void **state)
+TEST(second_abort_changes_nothing)
 {
 	struct world *world = *state;
 	uint32_t times;
@@ -193,7 +195,7 @@ static void second_abort_changes_nothing(void **state)
 
 /* An abort that is still on its way when its pull ends and the slot is used
  * again must not end the next one. */
-static void abort_of_the_last_use_of_a_slot_is_ignored(void **state)
+TEST(abort_of_the_last_use_of_a_slot_is_ignored)
 {
 	struct world *world = *state;
 	uint32_t serial;
@@ -210,7 +212,7 @@ static void abort_of_the_last_use_of_a_slot_is_ignored(void **state)
 	world_silent(world, KEY + 1);
 }
 
-static void abort_before_start_loads_is_reported_once(void **state)
+TEST(abort_before_start_loads_is_reported_once)
 {
 	struct world *world = *state;
 	static const uint32_t ids[1] = { 1 };
@@ -236,7 +238,7 @@ static void abort_before_start_loads_is_reported_once(void **state)
 
 /* Deadline. */
 
-static void deadline_while_connecting_fails(void **state)
+TEST(deadline_while_connecting_fails)
 {
 	struct world *world = *state;
 
@@ -248,7 +250,7 @@ static void deadline_while_connecting_fails(void **state)
 	pull_is_gone(world);
 }
 
-static void deadline_while_reading_waits_until_no_write_can_land(void **state)
+TEST(deadline_while_reading_waits_until_no_write_can_land)
 {
 	struct world *world = *state;
 
@@ -264,7 +266,7 @@ static void deadline_while_reading_waits_until_no_write_can_land(void **state)
 	pull_is_gone(world);
 }
 
-static void deadline_while_not_written_fails(void **state)
+TEST(deadline_while_not_written_fails)
 {
 	struct world *world = *state;
 
@@ -279,7 +281,7 @@ static void deadline_while_not_written_fails(void **state)
 	pull_is_gone(world);
 }
 
-static void deadline_while_checking_fails(void **state)
+TEST(deadline_while_checking_fails)
 {
 	struct world *world = *state;
 
@@ -293,7 +295,7 @@ static void deadline_while_checking_fails(void **state)
 	pull_is_gone(world);
 }
 
-static void deadline_after_an_abort_keeps_its_reason(void **state)
+TEST(deadline_after_an_abort_keeps_its_reason)
 {
 	struct world *world = *state;
 
@@ -307,7 +309,7 @@ static void deadline_after_an_abort_keeps_its_reason(void **state)
 
 /* Peer down. */
 
-static void peer_down_while_connecting_is_connected_again(void **state)
+TEST(peer_down_while_connecting_is_connected_again)
 {
 	struct world *world = *state;
 
@@ -323,7 +325,7 @@ static void peer_down_while_connecting_is_connected_again(void **state)
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 }
 
-static void peer_down_while_reading_fails_after_the_other_read(void **state)
+TEST(peer_down_while_reading_fails_after_the_other_read)
 {
 	struct world *world = *state;
 
@@ -337,7 +339,7 @@ static void peer_down_while_reading_fails_after_the_other_read(void **state)
 }
 
 /* All bytes of one peer are there when it dies: the check is too late. */
-static void peer_that_dies_between_read_and_check_fails_it(void **state)
+TEST(peer_that_dies_between_read_and_check_fails_it)
 {
 	struct world *world = *state;
 
@@ -354,7 +356,7 @@ static void peer_that_dies_between_read_and_check_fails_it(void **state)
 }
 
 /* It came back before the others were done: "by the same peer", no more. */
-static void peer_that_died_and_came_back_fails_the_check(void **state)
+TEST(peer_that_died_and_came_back_fails_the_check)
 {
 	struct world *world = *state;
 
@@ -370,7 +372,7 @@ static void peer_that_died_and_came_back_fails_the_check(void **state)
 	pull_is_gone(world);
 }
 
-static void peer_down_while_checking_fails(void **state)
+TEST(peer_down_while_checking_fails)
 {
 	struct world *world = *state;
 
@@ -381,7 +383,7 @@ static void peer_down_while_checking_fails(void **state)
 	pull_is_gone(world);
 }
 
-static void peer_down_while_draining_keeps_the_reason(void **state)
+TEST(peer_down_while_draining_keeps_the_reason)
 {
 	struct world *world = *state;
 
@@ -396,7 +398,7 @@ static void peer_down_while_draining_keeps_the_reason(void **state)
  * Ready at one peer, it waits for the other. Meanwhile the first is lost and
  * comes back with less memory: the ids were checked against the old plan.
  */
-static void ready_part_is_not_read_from_another_connection(void **state)
+TEST(ready_part_is_not_read_from_another_connection)
 {
 	struct world *world = *state;
 	struct kvpull_welcome welcome;
@@ -422,7 +424,7 @@ static void ready_part_is_not_read_from_another_connection(void **state)
 
 /* Ready. */
 
-static void pull_is_not_read_before_it_is_written(void **state)
+TEST(pull_is_not_read_before_it_is_written)
 {
 	struct world *world = *state;
 
@@ -442,7 +444,7 @@ static void pull_is_not_read_before_it_is_written(void **state)
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 }
 
-static void revoked_before_it_was_written_expires(void **state)
+TEST(revoked_before_it_was_written_expires)
 {
 	struct world *world = *state;
 
@@ -457,7 +459,7 @@ static void revoked_before_it_was_written_expires(void **state)
 
 /* What the transport refuses. */
 
-static void read_that_must_wait_is_started_later(void **state)
+TEST(read_that_must_wait_is_started_later)
 {
 	struct world *world = *state;
 
@@ -475,7 +477,7 @@ static void read_that_must_wait_is_started_later(void **state)
 	pull_is_gone(world);
 }
 
-static void read_that_cannot_start_fails_the_pull(void **state)
+TEST(read_that_cannot_start_fails_the_pull)
 {
 	struct world *world = *state;
 
@@ -488,7 +490,7 @@ static void read_that_cannot_start_fails_the_pull(void **state)
 	pull_is_gone(world);
 }
 
-static void read_that_fails_fails_the_pull(void **state)
+TEST(read_that_fails_fails_the_pull)
 {
 	struct world *world = *state;
 
@@ -501,7 +503,7 @@ static void read_that_fails_fails_the_pull(void **state)
 	pull_is_gone(world);
 }
 
-static void check_that_cannot_start_fails_the_pull(void **state)
+TEST(check_that_cannot_start_fails_the_pull)
 {
 	struct world *world = *state;
 
@@ -513,7 +515,7 @@ static void check_that_cannot_start_fails_the_pull(void **state)
 	pull_is_gone(world);
 }
 
-static void ids_beyond_the_peer_fail_the_pull(void **state)
+TEST(ids_beyond_the_peer_fail_the_pull)
 {
 	struct world *world = *state;
 	struct kvpull_welcome welcome;
@@ -534,7 +536,7 @@ static void ids_beyond_the_peer_fail_the_pull(void **state)
 
 /* Tables. */
 
-static void pull_beyond_the_table_is_reported_failed_once(void **state)
+TEST(pull_beyond_the_table_is_reported_failed_once)
 {
 	struct world *world = *state;
 	uint64_t key;
@@ -554,7 +556,7 @@ static void pull_beyond_the_table_is_reported_failed_once(void **state)
 	pull_is_gone(world);
 }
 
-static void pull_that_the_scheduler_refused_is_reported_failed(void **state)
+TEST(pull_that_the_scheduler_refused_is_reported_failed)
 {
 	struct world *world = *state;
 	const uint32_t none = 0;
@@ -572,7 +574,7 @@ static void pull_that_the_scheduler_refused_is_reported_failed(void **state)
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
 }
 
-static void pull_without_a_claim_expires(void **state)
+TEST(pull_without_a_claim_expires)
 {
 	struct world *world = *state;
 
@@ -581,7 +583,7 @@ static void pull_without_a_claim_expires(void **state)
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
 }
 
-static void pull_after_its_release_expires(void **state)
+TEST(pull_after_its_release_expires)
 {
 	struct world *world = *state;
 
@@ -594,7 +596,7 @@ static void pull_after_its_release_expires(void **state)
 }
 
 /* A step that says the same twice is broken; it must not do the pull twice. */
-static void key_that_is_pulled_already_is_not_pulled_again(void **state)
+TEST(key_that_is_pulled_already_is_not_pulled_again)
 {
 	struct world *world = *state;
 
@@ -611,7 +613,7 @@ static void key_that_is_pulled_already_is_not_pulled_again(void **state)
 }
 
 /* Parts of all pulls come from one pool: who cannot have all takes none. */
-static void pulls_that_want_the_same_parts_do_not_block_each_other(void **state)
+TEST(pulls_that_want_the_same_parts_do_not_block_each_other)
 {
 	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
@@ -634,11 +636,10 @@ static void pulls_that_want_the_same_parts_do_not_block_each_other(void **state)
 	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
 }
 
-static void one_pull_of_many_ranks_has_parts_enough(void **state)
+UNIT_TEST(one_pull_of_many_ranks_has_parts_enough)
 {
 	struct world *world = calloc(1, sizeof(*world));
 
-	(void)state;
 	assert_non_null(world);
 	world_open(world, ",\"pulls_max\":1,\"tickets_max\":4");
 	assert_true(world->worker->progress->part_count_max >=
@@ -647,7 +648,7 @@ static void one_pull_of_many_ranks_has_parts_enough(void **state)
 	free(world);
 }
 
-static void failed_blocks_are_told_until_the_next_poll(void **state)
+TEST(failed_blocks_are_told_until_the_next_poll)
 {
 	struct world *world = *state;
 	uint32_t blocks[4];
@@ -675,7 +676,7 @@ static void failed_blocks_are_told_until_the_next_poll(void **state)
 }
 
 /* The progress thread looks at the clock before the command comes. */
-static void pull_never_takes_less_than_no_time(void **state)
+TEST(pull_never_takes_less_than_no_time)
 {
 	struct world *world = *state;
 
@@ -691,7 +692,7 @@ static void pull_never_takes_less_than_no_time(void **state)
 	assert_in_range(world->records[0].took_ns, 0, 1000000);
 }
 
-static void close_waits_for_pulls_in_flight_but_not_for_ever(void **state)
+TEST(close_waits_for_pulls_in_flight_but_not_for_ever)
 {
 	struct world *world = *state;
 
@@ -702,55 +703,4 @@ static void close_waits_for_pulls_in_flight_but_not_for_ever(void **state)
 	assert_true(world->reads[0].cancelled);
 	/* Not released: a read may still be under way. */
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 0);
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(pull_that_reads_live_blocks_is_loaded),
-		TEST(pull_of_a_revoked_hold_expires),
-		TEST(entry_of_another_incarnation_expires),
-		TEST(entries_are_read_after_the_data_of_all_peers),
-		TEST(abort_while_connecting_fails_at_once),
-		TEST(abort_while_not_written_waits_for_the_check),
-		TEST(abort_while_reading_waits_for_every_read),
-		TEST(abort_while_checking_fails_a_live_pull),
-		TEST(second_abort_changes_nothing),
-		TEST(abort_of_the_last_use_of_a_slot_is_ignored),
-		TEST(abort_before_start_loads_is_reported_once),
-		TEST(deadline_while_connecting_fails),
-		TEST(deadline_while_reading_waits_until_no_write_can_land),
-		TEST(deadline_while_not_written_fails),
-		TEST(deadline_while_checking_fails),
-		TEST(deadline_after_an_abort_keeps_its_reason),
-		TEST(peer_down_while_connecting_is_connected_again),
-		TEST(peer_down_while_reading_fails_after_the_other_read),
-		TEST(peer_that_dies_between_read_and_check_fails_it),
-		TEST(peer_that_died_and_came_back_fails_the_check),
-		TEST(peer_down_while_checking_fails),
-		TEST(peer_down_while_draining_keeps_the_reason),
-		TEST(ready_part_is_not_read_from_another_connection),
-		TEST(pull_is_not_read_before_it_is_written),
-		TEST(revoked_before_it_was_written_expires),
-		TEST(read_that_must_wait_is_started_later),
-		TEST(read_that_cannot_start_fails_the_pull),
-		TEST(read_that_fails_fails_the_pull),
-		TEST(check_that_cannot_start_fails_the_pull),
-		TEST(ids_beyond_the_peer_fail_the_pull),
-		TEST(pull_beyond_the_table_is_reported_failed_once),
-		TEST(pull_that_the_scheduler_refused_is_reported_failed),
-		TEST(pull_without_a_claim_expires),
-		TEST(pull_after_its_release_expires),
-		TEST(key_that_is_pulled_already_is_not_pulled_again),
-		TEST(pulls_that_want_the_same_parts_do_not_block_each_other),
-		cmocka_unit_test(one_pull_of_many_ranks_has_parts_enough),
-		TEST(failed_blocks_are_told_until_the_next_poll),
-		TEST(pull_never_takes_less_than_no_time),
-		TEST(close_waits_for_pulls_in_flight_but_not_for_ever),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

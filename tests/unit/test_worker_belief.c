@@ -39,8 +39,10 @@ static struct kvpull_result_header result_of(struct world *world)
 	return header;
 }
 
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
 /* Its parts would not cover every local byte. */
-static void ticket_that_names_one_rank_twice_fails(void **state)
+TEST(ticket_that_names_one_rank_twice_fails)
 {
 	struct world *world = *state;
 
@@ -54,7 +56,7 @@ static void ticket_that_names_one_rank_twice_fails(void **state)
 	assert_int_equal(world->read_starts, 0);
 }
 
-static void ticket_that_swaps_its_ranks_fails(void **state)
+TEST(ticket_that_swaps_its_ranks_fails)
 {
 	struct world *world = *state;
 
@@ -68,7 +70,7 @@ static void ticket_that_swaps_its_ranks_fails(void **state)
 	assert_int_equal(world->read_starts, 0);
 }
 
-static void ticket_that_leaves_out_a_rank_fails(void **state)
+TEST(ticket_that_leaves_out_a_rank_fails)
 {
 	struct world *world = *state;
 
@@ -82,7 +84,7 @@ static void ticket_that_leaves_out_a_rank_fails(void **state)
 }
 
 /* A.1: it restarted, or another has its address; its entries are not ours. */
-static void peer_of_another_incarnation_is_not_believed(void **state)
+TEST(peer_of_another_incarnation_is_not_believed)
 {
 	struct world *world = *state;
 	struct kvpull_welcome welcome;
@@ -104,7 +106,7 @@ static void peer_of_another_incarnation_is_not_believed(void **state)
 }
 
 /* Its blocks may be another request's by now. */
-static void commands_for_a_predecessor_are_not_run(void **state)
+TEST(commands_for_a_predecessor_are_not_run)
 {
 	struct world *world = *state;
 
@@ -128,7 +130,7 @@ static void commands_for_a_predecessor_are_not_run(void **state)
 }
 
 /* A.8: once by each rank, whoever its worker was. */
-static void what_a_predecessor_reported_is_not_reported_again(void **state)
+TEST(what_a_predecessor_reported_is_not_reported_again)
 {
 	struct world *world = *state;
 	struct kvpull_command end = hold;
@@ -145,7 +147,7 @@ static void what_a_predecessor_reported_is_not_reported_again(void **state)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RANK);
 }
 
-static void acks_for_a_predecessor_take_no_result_away(void **state)
+TEST(acks_for_a_predecessor_take_no_result_away)
 {
 	struct world *world = *state;
 	struct kvpull_command end = hold;
@@ -192,7 +194,7 @@ static void claim_and_go(struct world *world, uint32_t uid)
 	world_poll(world, 2);
 }
 
-static void consumer_lost_on_this_node_is_dead(void **state)
+TEST(consumer_lost_on_this_node_is_dead)
 {
 	struct world *world = *state;
 
@@ -201,7 +203,7 @@ static void consumer_lost_on_this_node_is_dead(void **state)
 }
 
 /* A link that flaps is no death: it may come back within a lease. */
-static void consumer_lost_over_a_network_is_waited_for(void **state)
+TEST(consumer_lost_over_a_network_is_waited_for)
 {
 	struct world *world = *state;
 	uint64_t left_ns;
@@ -218,7 +220,7 @@ static void consumer_lost_over_a_network_is_waited_for(void **state)
 }
 
 /* Its writer must know that they were taken: it keeps releases until then. */
-static void records_are_given_back_in_the_poll_that_took_them(void **state)
+TEST(records_are_given_back_in_the_poll_that_took_them)
 {
 	struct world *world = *state;
 	const struct world_hello who = { .instance = 0x11,
@@ -234,25 +236,4 @@ static void records_are_given_back_in_the_poll_that_took_them(void **state)
 	world_poll(world, 1);
 	assert_int_equal(kvpull_ring_open_count(&caller->writer), 0);
 	assert_in_range(kvpull_ring_push(&caller->writer, &note), 0, 1);
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(ticket_that_names_one_rank_twice_fails),
-		TEST(ticket_that_swaps_its_ranks_fails),
-		TEST(ticket_that_leaves_out_a_rank_fails),
-		TEST(peer_of_another_incarnation_is_not_believed),
-		TEST(commands_for_a_predecessor_are_not_run),
-		TEST(what_a_predecessor_reported_is_not_reported_again),
-		TEST(acks_for_a_predecessor_take_no_result_away),
-		TEST(consumer_lost_on_this_node_is_dead),
-		TEST(consumer_lost_over_a_network_is_waited_for),
-		TEST(records_are_given_back_in_the_poll_that_took_them),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

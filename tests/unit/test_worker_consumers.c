@@ -74,7 +74,9 @@ static void pass(struct world *world, uint64_t ns)
 		world_pass(world, 100 * WORLD_MS);
 }
 
-static void heartbeat_renews_what_its_consumer_claimed(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(heartbeat_renews_what_its_consumer_claimed)
 {
 	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
@@ -89,7 +91,7 @@ static void heartbeat_renews_what_its_consumer_claimed(void **state)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
 }
 
-static void release_in_the_ring_comes_before_the_end_of_the_lease(void **state)
+TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
 {
 	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
@@ -101,7 +103,7 @@ static void release_in_the_ring_comes_before_the_end_of_the_lease(void **state)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
-static void claim_in_the_ring_comes_before_the_end_of_the_lease(void **state)
+TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
 {
 	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
@@ -113,7 +115,7 @@ static void claim_in_the_ring_comes_before_the_end_of_the_lease(void **state)
 	world_silent(world, KEY);
 }
 
-static void death_releases_at_the_next_poll(void **state)
+TEST(death_releases_at_the_next_poll)
 {
 	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
@@ -128,7 +130,7 @@ static void death_releases_at_the_next_poll(void **state)
 	assert_int_equal(caller->forgotten, 1);
 }
 
-static void last_words_of_the_dead_count(void **state)
+TEST(last_words_of_the_dead_count)
 {
 	struct world *world = *state;
 	struct world_caller *caller = consumer(world, 0, 0x11);
@@ -170,7 +172,7 @@ static int arm_late(struct kvpull_transport *transport)
 	return 0;
 }
 
-static void record_that_comes_while_arming_is_not_slept_over(void **state)
+TEST(record_that_comes_while_arming_is_not_slept_over)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -195,7 +197,7 @@ static int arm_busy(struct kvpull_transport *transport)
 }
 
 /* As reads in slices: work, and no event to tell of it. */
-static void transport_that_has_more_to_do_is_not_slept_over(void **state)
+TEST(transport_that_has_more_to_do_is_not_slept_over)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -217,7 +219,7 @@ static void transport_that_has_more_to_do_is_not_slept_over(void **state)
  * What there is to tell is told before the descriptor is looked at; so that one
  * stays readable, each time, until a poll had nothing to tell.
  */
-static void poll_that_told_something_is_followed_by_another(void **state)
+TEST(poll_that_told_something_is_followed_by_another)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -256,7 +258,7 @@ static void said_nothing(struct kvpull_worker *worker)
 }
 
 /* A bell that is unread keeps the descriptor readable: one call less. */
-static void bell_that_is_unread_needs_no_other(void **state)
+TEST(bell_that_is_unread_needs_no_other)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -290,7 +292,7 @@ static void bell_that_is_unread_needs_no_other(void **state)
 }
 
 /* Nobody rings for those that are left. */
-static void ends_that_one_poll_leaves_are_not_slept_over(void **state)
+TEST(ends_that_one_poll_leaves_are_not_slept_over)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -329,7 +331,7 @@ static void sleep_well(struct world *world)
 }
 
 /* Each leaves something to a poll, of which no bell tells. */
-static void calls_between_polls_wake_a_sleeper(void **state)
+TEST(calls_between_polls_wake_a_sleeper)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -354,7 +356,7 @@ static void calls_between_polls_wake_a_sleeper(void **state)
 }
 
 /* An engine may start loads long after the step that brought them. */
-static void load_that_is_started_late_wakes_a_sleeper(void **state)
+TEST(load_that_is_started_late_wakes_a_sleeper)
 {
 	static const uint32_t ids[2] = { 3, 4 };
 	struct world *world = *state;
@@ -378,7 +380,7 @@ static void load_that_is_started_late_wakes_a_sleeper(void **state)
 }
 
 /* What a step brought rings no bell, a lease least of all: a poll is due. */
-static void lease_that_a_step_began_is_not_slept_over(void **state)
+TEST(lease_that_a_step_began_is_not_slept_over)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -403,7 +405,7 @@ static void lease_that_a_step_began_is_not_slept_over(void **state)
 }
 
 /* A poll that began before the timer's time may eat what the timer says. */
-static void timer_that_fired_is_set_again(void **state)
+TEST(timer_that_fired_is_set_again)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -429,7 +431,7 @@ static void timer_that_fired_is_set_again(void **state)
 }
 
 /* It waits until its predecessor's death is worked off, and rings for nobody. */
-static void consumer_that_waits_to_be_let_in_is_not_slept_over(void **state)
+TEST(consumer_that_waits_to_be_let_in_is_not_slept_over)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -451,7 +453,7 @@ static void consumer_that_waits_to_be_let_in_is_not_slept_over(void **state)
 	sleep_well(world);
 }
 
-static void broken_rings_are_counted_and_told_once_a_second(void **state)
+TEST(broken_rings_are_counted_and_told_once_a_second)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -490,7 +492,7 @@ static int descriptor_next(void)
 }
 
 /* A process that is short of descriptors may have some the next time. */
-static void event_fd_that_failed_is_tried_again(void **state)
+TEST(event_fd_that_failed_is_tried_again)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -512,7 +514,7 @@ static void event_fd_that_failed_is_tried_again(void **state)
 }
 
 /* Its heartbeats are the poll's, so the sleep must not be longer. */
-static void engine_that_does_the_io_wakes_up_for_heartbeats(void **state)
+TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
@@ -526,7 +528,7 @@ static void engine_that_does_the_io_wakes_up_for_heartbeats(void **state)
 			world->now_ns + LEASE_NS / 3);
 }
 
-static void consumer_beats_three_times_a_lease_until_the_release(void **state)
+TEST(consumer_beats_three_times_a_lease_until_the_release)
 {
 	struct world *world = *state;
 	uint32_t peer;
@@ -544,34 +546,4 @@ static void consumer_beats_three_times_a_lease_until_the_release(void **state)
 	beats = world->peers[peer].beats;
 	pass(world, LEASE_NS);
 	assert_int_equal(world->peers[peer].beats, beats);
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(heartbeat_renews_what_its_consumer_claimed),
-		TEST(release_in_the_ring_comes_before_the_end_of_the_lease),
-		TEST(claim_in_the_ring_comes_before_the_end_of_the_lease),
-		TEST(death_releases_at_the_next_poll),
-		TEST(last_words_of_the_dead_count),
-		TEST(record_that_comes_while_arming_is_not_slept_over),
-		TEST(transport_that_has_more_to_do_is_not_slept_over),
-		TEST(poll_that_told_something_is_followed_by_another),
-		TEST(bell_that_is_unread_needs_no_other),
-		TEST(ends_that_one_poll_leaves_are_not_slept_over),
-		TEST(calls_between_polls_wake_a_sleeper),
-		TEST(load_that_is_started_late_wakes_a_sleeper),
-		TEST(lease_that_a_step_began_is_not_slept_over),
-		TEST(timer_that_fired_is_set_again),
-		TEST(consumer_that_waits_to_be_let_in_is_not_slept_over),
-		TEST(broken_rings_are_counted_and_told_once_a_second),
-		TEST(event_fd_that_failed_is_tried_again),
-		TEST(engine_that_does_the_io_wakes_up_for_heartbeats),
-		TEST(consumer_beats_three_times_a_lease_until_the_release),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,9 @@ static void loaded(const struct world *world, uint64_t key)
 					 2 * WORLD_BLOCK_BYTES);
 }
 
-static void pull_that_reads_reads_the_rest(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(pull_that_reads_reads_the_rest)
 {
 	struct world *world = *state;
 
@@ -107,7 +109,7 @@ static void pull_that_reads_reads_the_rest(void **state)
 }
 
 /* What was read of other strips is nothing of these. */
-static void peer_with_other_strips_is_read_from_the_start(void **state)
+TEST(peer_with_other_strips_is_read_from_the_start)
 {
 	struct world *world = *state;
 	struct kvpull_welcome welcome;
@@ -132,7 +134,7 @@ static void peer_with_other_strips_is_read_from_the_start(void **state)
 }
 
 /* A slot's next pull has read nothing yet. */
-static void next_pull_begins_at_the_start(void **state)
+TEST(next_pull_begins_at_the_start)
 {
 	struct world *world = *state;
 
@@ -152,7 +154,7 @@ static void next_pull_begins_at_the_start(void **state)
 }
 
 /* All data is there, and no entry will come by the same connection. */
-static void pull_that_checks_checks_again(void **state)
+TEST(pull_that_checks_checks_again)
 {
 	struct world *world = *state;
 
@@ -170,7 +172,7 @@ static void pull_that_checks_checks_again(void **state)
 	loaded(world, 1);
 }
 
-static void pull_that_waits_to_be_written_waits_again(void **state)
+TEST(pull_that_waits_to_be_written_waits_again)
 {
 	struct world *world = *state;
 
@@ -187,7 +189,7 @@ static void pull_that_waits_to_be_written_waits_again(void **state)
 }
 
 /* Its data came by a connection that is cut before it asks for the entry. */
-static void pull_between_data_and_check_reads_what_is_missing(void **state)
+TEST(pull_between_data_and_check_reads_what_is_missing)
 {
 	struct world *world = *state;
 
@@ -204,7 +206,7 @@ static void pull_between_data_and_check_reads_what_is_missing(void **state)
 	loaded(world, 1);
 }
 
-static void pull_that_begins_while_it_is_cut_waits(void **state)
+TEST(pull_that_begins_while_it_is_cut_waits)
 {
 	struct world *world = *state;
 
@@ -223,7 +225,7 @@ static void pull_that_begins_while_it_is_cut_waits(void **state)
 	loaded(world, 2);
 }
 
-static void cancelled_pull_ends_and_the_other_goes_on(void **state)
+TEST(cancelled_pull_ends_and_the_other_goes_on)
 {
 	struct world *world = *state;
 
@@ -239,7 +241,7 @@ static void cancelled_pull_ends_and_the_other_goes_on(void **state)
 	loaded(world, 2);
 }
 
-static void deadline_ends_what_would_begin_again(void **state)
+TEST(deadline_ends_what_would_begin_again)
 {
 	struct world *world = *state;
 
@@ -253,7 +255,7 @@ static void deadline_ends_what_would_begin_again(void **state)
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
 }
 
-static void deadline_bounds_how_often_it_begins(void **state)
+TEST(deadline_bounds_how_often_it_begins)
 {
 	struct world *world = *state;
 	uint32_t times;
@@ -273,7 +275,7 @@ static void deadline_bounds_how_often_it_begins(void **state)
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
 }
 
-static void peer_that_dies_of_it_fails_the_pull(void **state)
+TEST(peer_that_dies_of_it_fails_the_pull)
 {
 	struct world *world = *state;
 
@@ -284,7 +286,7 @@ static void peer_that_dies_of_it_fails_the_pull(void **state)
 }
 
 /* It lived when it was cut: a call that fails is no proof that it died. */
-static void peer_is_called_again_after_a_cut(void **state)
+TEST(peer_is_called_again_after_a_cut)
 {
 	struct world *world = *state;
 
@@ -300,7 +302,7 @@ static void peer_is_called_again_after_a_cut(void **state)
 	loaded(world, 1);
 }
 
-static void peer_that_is_not_there_after_a_cut_fails_the_pull(void **state)
+TEST(peer_that_is_not_there_after_a_cut_fails_the_pull)
 {
 	struct world *world = *state;
 	uint32_t before;
@@ -319,7 +321,7 @@ static void peer_that_is_not_there_after_a_cut_fails_the_pull(void **state)
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
 }
 
-static void hold_that_ended_meanwhile_expires(void **state)
+TEST(hold_that_ended_meanwhile_expires)
 {
 	struct world *world = *state;
 
@@ -331,29 +333,4 @@ static void hold_that_ended_meanwhile_expires(void **state)
 	(void)world_up(world, rank_names[1], 1, 2);
 	all_done(world);
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(pull_that_reads_reads_the_rest),
-		TEST(peer_with_other_strips_is_read_from_the_start),
-		TEST(next_pull_begins_at_the_start),
-		TEST(pull_that_checks_checks_again),
-		TEST(pull_that_waits_to_be_written_waits_again),
-		TEST(pull_between_data_and_check_reads_what_is_missing),
-		TEST(pull_that_begins_while_it_is_cut_waits),
-		TEST(cancelled_pull_ends_and_the_other_goes_on),
-		TEST(deadline_ends_what_would_begin_again),
-		TEST(deadline_bounds_how_often_it_begins),
-		TEST(peer_that_dies_of_it_fails_the_pull),
-		TEST(peer_is_called_again_after_a_cut),
-		TEST(peer_that_is_not_there_after_a_cut_fails_the_pull),
-		TEST(hold_that_ended_meanwhile_expires),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,7 +63,9 @@ static uint64_t part_key(const struct world *world, uint32_t part)
 	return pull->order ? pull->order->key : 0;
 }
 
-static void pulls_in_flight_are_not_stepped_by_others_ends(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, many_setup, world_teardown)
+
+TEST(pulls_in_flight_are_not_stepped_by_others_ends)
 {
 	struct world *world = *state;
 	uint64_t before;
@@ -85,7 +87,7 @@ static void pulls_in_flight_are_not_stepped_by_others_ends(void **state)
 }
 
 /* Also where some wait: only whose turn it is. */
-static void pulls_that_wait_for_parts_start_in_order(void **state)
+TEST(pulls_that_wait_for_parts_start_in_order)
 {
 	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
@@ -119,7 +121,7 @@ static void pulls_that_wait_for_parts_start_in_order(void **state)
 }
 
 /* One that needs fewer parts than who waits does not go first. */
-static void small_pull_does_not_overtake(void **state)
+TEST(small_pull_does_not_overtake)
 {
 	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
@@ -141,7 +143,7 @@ static void small_pull_does_not_overtake(void **state)
 }
 
 /* One that fails or ends while it waits leaves a whole list behind. */
-static void pull_that_waits_can_end(void **state)
+TEST(pull_that_waits_can_end)
 {
 	struct world *world = *state;
 	struct kvpull_progress *progress = world->worker->progress;
@@ -197,7 +199,7 @@ static uint64_t steps_of_a_pull(struct world *world, uint64_t key)
 }
 
 /* sglang #28651: after a storm of aborts an engine ran at 1/15 for an hour. */
-static void storm_of_aborts_leaves_nothing_behind(void **state)
+TEST(storm_of_aborts_leaves_nothing_behind)
 {
 	struct world *world = *state;
 	const struct kvpull_progress *progress = world->worker->progress;
@@ -240,7 +242,7 @@ static void many_released(struct world *world)
 	world_poll(world, 2);
 }
 
-static void releases_not_taken_cost_one_look(void **state)
+TEST(releases_not_taken_cost_one_look)
 {
 	struct world *world = *state;
 	uint32_t run;
@@ -271,7 +273,7 @@ static void releases_not_taken_cost_one_look(void **state)
 	assert_int_equal(world->worker->progress->listed_count, 0);
 }
 
-static void releases_without_room_are_said_in_order(void **state)
+TEST(releases_without_room_are_said_in_order)
 {
 	struct world *world = *state;
 	uint32_t i;
@@ -302,7 +304,7 @@ static void releases_without_room_are_said_in_order(void **state)
 }
 
 /* Its lists are of that connection: on the next one all is said again. */
-static void lists_end_with_their_connection(void **state)
+TEST(lists_end_with_their_connection)
 {
 	struct world *world = *state;
 
@@ -317,23 +319,4 @@ static void lists_end_with_their_connection(void **state)
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2 * MANY);
 	assert_int_equal(world->worker->claim_map.count, 1);
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, many_setup, world_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(pulls_in_flight_are_not_stepped_by_others_ends),
-		TEST(pulls_that_wait_for_parts_start_in_order),
-		TEST(small_pull_does_not_overtake),
-		TEST(pull_that_waits_can_end),
-		TEST(storm_of_aborts_leaves_nothing_behind),
-		TEST(releases_not_taken_cost_one_look),
-		TEST(releases_without_room_are_said_in_order),
-		TEST(lists_end_with_their_connection),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

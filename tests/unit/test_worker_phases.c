@@ -31,7 +31,9 @@ static const struct kvpull_poll_record *record_of(const struct world *world,
 	return &world->records[0];
 }
 
-static void loaded_pull_says_when_it_reached_each_phase(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(loaded_pull_says_when_it_reached_each_phase)
 {
 	struct world *world = *state;
 	const struct kvpull_poll_record *record;
@@ -50,7 +52,7 @@ static void loaded_pull_says_when_it_reached_each_phase(void **state)
 	assert_int_equal(record->took_ns, 6 * WORLD_MS);
 }
 
-static void failed_pull_says_how_far_it_came(void **state)
+TEST(failed_pull_says_how_far_it_came)
 {
 	struct world *world = *state;
 	const struct kvpull_poll_record *record;
@@ -65,7 +67,7 @@ static void failed_pull_says_how_far_it_came(void **state)
 	assert_int_equal(record->took_ns, 5 * WORLD_MS);
 }
 
-static void pull_without_a_peer_was_begun_and_not_connected(void **state)
+TEST(pull_without_a_peer_was_begun_and_not_connected)
 {
 	struct world *world = *state;
 	const struct kvpull_poll_record *record;
@@ -84,7 +86,7 @@ static void pull_without_a_peer_was_begun_and_not_connected(void **state)
 }
 
 /* Of a pull whose connection is cut for another's sake, the last time counts. */
-static void pull_that_begins_again_is_not_connected(void **state)
+TEST(pull_that_begins_again_is_not_connected)
 {
 	struct world *world = *state;
 	const struct kvpull_poll_record *record;
@@ -104,7 +106,7 @@ static void pull_that_begins_again_is_not_connected(void **state)
 }
 
 /* Whose, of what age, why, of whom and by which way, and its hold at P. */
-static void failed_pull_is_a_line_that_names_both_sides(void **state)
+TEST(failed_pull_is_a_line_that_names_both_sides)
 {
 	struct world *world = *state;
 
@@ -120,7 +122,7 @@ static void failed_pull_is_a_line_that_names_both_sides(void **state)
 		"peer P pid 77 by fake 1-0, slot 1 generation 101 of 000000000000a010");
 }
 
-static void phase_is_told_where_a_pull_failed(void **state)
+TEST(phase_is_told_where_a_pull_failed)
 {
 	struct world *world = *state;
 
@@ -133,7 +135,7 @@ static void phase_is_told_where_a_pull_failed(void **state)
 					       "EDEADLINE: "));
 }
 
-static void refused_pull_is_a_line(void **state)
+TEST(refused_pull_is_a_line)
 {
 	struct world *world = *state;
 
@@ -142,22 +144,4 @@ static void refused_pull_is_a_line(void **state)
 	(void)record_of(world, KVPULL_POLL_FAILED);
 	assert_non_null(strstr(world->warning, "pull of request cmpl-7 key 1 "
 					       "refused: EEXPIRED: "));
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(loaded_pull_says_when_it_reached_each_phase),
-		TEST(failed_pull_says_how_far_it_came),
-		TEST(pull_without_a_peer_was_begun_and_not_connected),
-		TEST(pull_that_begins_again_is_not_connected),
-		TEST(failed_pull_is_a_line_that_names_both_sides),
-		TEST(phase_is_told_where_a_pull_failed),
-		TEST(refused_pull_is_a_line),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,9 @@ static void peer_unused(struct world *world, uint32_t producer)
 	world_poll(world, 2);
 }
 
-static void unused_peer_makes_room_for_another(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(unused_peer_makes_room_for_another)
 {
 	struct world *world = *state;
 	uint32_t producer;
@@ -67,7 +69,8 @@ static int setup_tickets(void **state)
 }
 
 /* None is unused: until its deadline, or hold_max for its release. */
-static void pull_without_room_for_its_peer_waits(void **state)
+UNIT_TEST_WITH(pull_without_room_for_its_peer_waits, setup_tickets,
+	       world_teardown)
 {
 	struct world *world = *state;
 	char address[8];
@@ -107,7 +110,7 @@ static void pull_without_room_for_its_peer_waits(void **state)
 }
 
 /* Out of descriptors, for one: that passes, and says nothing of the peer. */
-static void route_that_cannot_tell_is_asked_again(void **state)
+TEST(route_that_cannot_tell_is_asked_again)
 {
 	struct world *world = *state;
 
@@ -137,7 +140,7 @@ static uint64_t greeted_as(struct world *world)
  * What was claimed there is given up, and its peer may live. It renews what we
  * claimed as long as it knows us.
  */
-static void peer_that_was_given_up_knows_us_as_another(void **state)
+TEST(peer_that_was_given_up_knows_us_as_another)
 {
 	struct world *world = *state;
 	uint64_t first;
@@ -164,7 +167,7 @@ static void peer_that_was_given_up_knows_us_as_another(void **state)
 }
 
 /* Whoever has bound the name of a producer that ended is not that one. */
-static void producer_of_a_user_that_is_not_allowed_is_not_greeted(void **state)
+TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted)
 {
 	struct world *world = *state;
 	uint32_t peer;
@@ -194,7 +197,7 @@ static void busy_round(struct world *world)
 }
 
 /* It has not worked off our last connection: that passes, so it is asked on. */
-static void busy_peer_is_asked_until_it_is_ready(void **state)
+TEST(busy_peer_is_asked_until_it_is_ready)
 {
 	struct world *world = *state;
 	uint32_t attempt;
@@ -208,7 +211,7 @@ static void busy_peer_is_asked_until_it_is_ready(void **state)
 }
 
 /* Its ticket is given back, though no release can be said. */
-static void release_at_a_busy_peer_ends_at_hold_max(void **state)
+TEST(release_at_a_busy_peer_ends_at_hold_max)
 {
 	struct world *world = *state;
 	uint32_t rounds = 0;
@@ -235,7 +238,7 @@ static void release_at_a_busy_peer_ends_at_hold_max(void **state)
 }
 
 /* Less and less often, so that a full one is not flooded. */
-static void busy_peer_is_asked_less_and_less(void **state)
+TEST(busy_peer_is_asked_less_and_less)
 {
 	struct world *world = *state;
 	uint32_t ms;
@@ -251,7 +254,7 @@ static void busy_peer_is_asked_less_and_less(void **state)
 }
 
 /* The connection ended between its welcome and the use of it. */
-static void connection_lost_in_its_welcome_is_no_refusal(void **state)
+TEST(connection_lost_in_its_welcome_is_no_refusal)
 {
 	struct world *world = *state;
 	struct kvpull_welcome welcome;
@@ -272,7 +275,7 @@ static void connection_lost_in_its_welcome_is_no_refusal(void **state)
 }
 
 /* It was away for a while, and nobody missed it. */
-static void lost_peer_is_connected_again_at_the_next_pull(void **state)
+TEST(lost_peer_is_connected_again_at_the_next_pull)
 {
 	struct world *world = *state;
 
@@ -298,7 +301,7 @@ static void lost_peer_is_connected_again_at_the_next_pull(void **state)
 	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
 }
 
-static void every_reason_to_refuse_is_told(void **state)
+UNIT_TEST(every_reason_to_refuse_is_told)
 {
 	static const int32_t codes[] = { KVPULL_EAGAIN,    KVPULL_ENOMEM,
 					 KVPULL_EPROTO,    KVPULL_EROUTE,
@@ -308,7 +311,6 @@ static void every_reason_to_refuse_is_told(void **state)
 	uint8_t bytes[512];
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		const struct kvpull_refusal refusal = { .code = codes[i],
 							.field = "admission" };
@@ -321,28 +323,4 @@ static void every_reason_to_refuse_is_told(void **state)
 			kvpull_handshake_get_refusal(bytes, used, &got), 0);
 		assert_int_equal(got.code, codes[i]);
 	}
-}
-
-#define TEST(name)                                                             \
-	cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(unused_peer_makes_room_for_another),
-		cmocka_unit_test_setup_teardown(
-			pull_without_room_for_its_peer_waits, setup_tickets,
-			world_teardown),
-		TEST(route_that_cannot_tell_is_asked_again),
-		TEST(peer_that_was_given_up_knows_us_as_another),
-		TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted),
-		TEST(busy_peer_is_asked_until_it_is_ready),
-		TEST(release_at_a_busy_peer_ends_at_hold_max),
-		TEST(busy_peer_is_asked_less_and_less),
-		TEST(connection_lost_in_its_welcome_is_no_refusal),
-		TEST(lost_peer_is_connected_again_at_the_next_pull),
-		cmocka_unit_test(every_reason_to_refuse_is_told),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,7 @@ static void beat(struct world *world, struct world_caller *caller,
 	}
 }
 
-static void flapped_connection_keeps_its_claims(void **state)
+UNIT_TEST_WITH(flapped_connection_keeps_its_claims, setup_grace, world_teardown)
 {
 	struct world *world = *state;
 
@@ -153,7 +153,9 @@ static struct world_caller *release_and_return(struct world *world)
 	return sibling(world, 2, 1, SUCCESSOR);
 }
 
-static void worker_restarted_alone_pins_nothing_of_its_siblings(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(worker_restarted_alone_pins_nothing_of_its_siblings)
 {
 	struct world *world = *state;
 
@@ -162,7 +164,7 @@ static void worker_restarted_alone_pins_nothing_of_its_siblings(void **state)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
-static void worker_restarted_alone_is_waited_for_if_it_claims(void **state)
+TEST(worker_restarted_alone_is_waited_for_if_it_claims)
 {
 	struct world *world = *state;
 	struct world_caller *caller;
@@ -177,7 +179,8 @@ static void worker_restarted_alone_is_waited_for_if_it_claims(void **state)
 }
 
 /* It will never release them, and its heartbeats must not renew them. */
-static void restarted_worker_does_not_keep_its_predecessors_claims(void **state)
+UNIT_TEST_WITH(restarted_worker_does_not_keep_its_predecessors_claims,
+	       setup_grace, world_teardown)
 {
 	struct world *world = *state;
 
@@ -209,7 +212,7 @@ static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
  * The new half gives away blocks that tickets of the old one name, also such
  * as this worker was never told of.
  */
-static void another_scheduler_half_ends_all_for_good(void **state)
+TEST(another_scheduler_half_ends_all_for_good)
 {
 	struct world *world = *state;
 	const struct kvpull_command end = { .kind = KVPULL_COMMAND_END,
@@ -247,7 +250,7 @@ static void another_scheduler_half_ends_all_for_good(void **state)
 }
 
 /* Consumers have the entries mapped, and the engine its memory still. */
-static void nothing_is_live_after_a_close(void **state)
+TEST(nothing_is_live_after_a_close)
 {
 	struct world *world = *state;
 	const size_t bytes =
@@ -263,29 +266,4 @@ static void nothing_is_live_after_a_close(void **state)
 	world->worker = NULL;
 	assert_int_equal(live_slots(entries, incarnation), 0);
 	assert_int_equal(munmap(entries, bytes), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			flapped_connection_keeps_its_claims, setup_grace,
-			world_teardown),
-		cmocka_unit_test_setup_teardown(
-			restarted_worker_does_not_keep_its_predecessors_claims,
-			setup_grace, world_teardown),
-		cmocka_unit_test_setup_teardown(
-			worker_restarted_alone_pins_nothing_of_its_siblings,
-			world_setup, world_teardown),
-		cmocka_unit_test_setup_teardown(
-			worker_restarted_alone_is_waited_for_if_it_claims,
-			world_setup, world_teardown),
-		cmocka_unit_test_setup_teardown(
-			another_scheduler_half_ends_all_for_good, world_setup,
-			world_teardown),
-		cmocka_unit_test_setup_teardown(nothing_is_live_after_a_close,
-						world_setup, world_teardown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

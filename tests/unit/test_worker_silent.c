@@ -35,7 +35,9 @@ static void pass_spoken_to(struct world *world, uint64_t ns)
 	}
 }
 
-static void half_that_speaks_is_beaten_for(void **state)
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(half_that_speaks_is_beaten_for)
 {
 	struct world *world = *state;
 	const uint32_t peer = claimed(world);
@@ -45,7 +47,7 @@ static void half_that_speaks_is_beaten_for(void **state)
 }
 
 /* The last beat is two leases old at most: the hold ends within three. */
-static void half_that_is_silent_is_beaten_for_two_leases(void **state)
+TEST(half_that_is_silent_is_beaten_for_two_leases)
 {
 	struct world *world = *state;
 	const uint32_t peer = claimed(world);
@@ -60,7 +62,7 @@ static void half_that_is_silent_is_beaten_for_two_leases(void **state)
 	assert_int_equal(world->peers[peer].beats, beats);
 }
 
-static void half_that_speaks_again_is_beaten_for_again(void **state)
+TEST(half_that_speaks_again_is_beaten_for_again)
 {
 	struct world *world = *state;
 	const uint32_t peer = claimed(world);
@@ -74,7 +76,7 @@ static void half_that_speaks_again_is_beaten_for_again(void **state)
 }
 
 /* Bytes that are refused, or of nobody, are no word of it. */
-static void bytes_that_are_refused_are_no_word(void **state)
+TEST(bytes_that_are_refused_are_no_word)
 {
 	struct world *world = *state;
 	const uint32_t peer = claimed(world);
@@ -93,7 +95,7 @@ static void bytes_that_are_refused_are_no_word(void **state)
 }
 
 /* A read on its way needs its producer's blocks, whoever is silent. */
-static void pull_that_runs_is_beaten_for(void **state)
+TEST(pull_that_runs_is_beaten_for)
 {
 	struct world *world = *state;
 	const uint32_t peer = claimed(world);
@@ -112,7 +114,7 @@ static void pull_that_runs_is_beaten_for(void **state)
 }
 
 /* A ticket that nothing is pulled of, at another producer. */
-static void pull_is_beaten_for_where_it_reads(void **state)
+TEST(pull_is_beaten_for_where_it_reads)
 {
 	struct world *world = *state;
 	const uint32_t peer = claimed(world);
@@ -133,7 +135,7 @@ static void pull_is_beaten_for_where_it_reads(void **state)
 }
 
 /* Scheduler half and worker know their own lease, and not the producer's. */
-static void longer_lease_of_the_two_counts(void **state)
+TEST(longer_lease_of_the_two_counts)
 {
 	struct world *world = *state;
 	struct kvpull_welcome welcome;
@@ -153,30 +155,4 @@ static void longer_lease_of_the_two_counts(void **state)
 	beats = world->peers[peer].beats;
 	pass(world, LEASE_NS);
 	assert_int_equal(world->peers[peer].beats, beats);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(half_that_speaks_is_beaten_for,
-						world_setup, world_teardown),
-		cmocka_unit_test_setup_teardown(
-			half_that_is_silent_is_beaten_for_two_leases,
-			world_setup, world_teardown),
-		cmocka_unit_test_setup_teardown(
-			half_that_speaks_again_is_beaten_for_again, world_setup,
-			world_teardown),
-		cmocka_unit_test_setup_teardown(
-			bytes_that_are_refused_are_no_word, world_setup,
-			world_teardown),
-		cmocka_unit_test_setup_teardown(pull_that_runs_is_beaten_for,
-						world_setup, world_teardown),
-		cmocka_unit_test_setup_teardown(
-			pull_is_beaten_for_where_it_reads, world_setup,
-			world_teardown),
-		cmocka_unit_test_setup_teardown(longer_lease_of_the_two_counts,
-						world_setup, world_teardown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,12 +6,6 @@
 #ifndef KVPULL_TESTS_VERBS_WORLD_H
 #define KVPULL_TESTS_VERBS_WORLD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +14,7 @@
 #include "base/clock.h"
 #include "base/ring.h"
 #include "tests/fake/verbs.h"
+#include "tests/lib/unit.h"
 #include "verbs/verbs.h"
 
 #define WORLD_BLOCKS 64u

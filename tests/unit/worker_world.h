@@ -7,20 +7,15 @@
 #ifndef KVPULL_TESTS_WORKER_WORLD_H
 #define KVPULL_TESTS_WORKER_WORLD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 #include "plugin/worker/worker.h"
+#include "tests/lib/unit.h"
 
 #ifndef WORLD_HOLDS
 #define WORLD_HOLDS 8u

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tests of a program: a list in the order of their lines. */
+#include "tests/lib/unit.h"
+
+/* More than any program has; a program with more fails at once. */
+#define TESTS_MAX 256
+
+static struct unit_entry *entries;
+
+void unit_enter(struct unit_entry *entry)
+{
+	struct unit_entry **at = &entries;
+
+	while (*at && (*at)->line < entry->line)
+		at = &(*at)->next;
+	entry->next = *at;
+	*at = entry;
+}
+
+int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+	static struct CMUnitTest tests[TESTS_MAX];
+	size_t count = 0;
+
+	for (const struct unit_entry *entry = entries; entry;
+	     entry = entry->next) {
+		if (count == TESTS_MAX) {
+			print_error("more than %d tests: raise TESTS_MAX\n",
+				    TESTS_MAX);
+			return 1;
+		}
+		tests[count++] = entry->test;
+	}
+	return _cmocka_run_group_tests("tests", tests, count, setup, teardown);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a unit test program begins with: cmocka, and tests that enter
+ * themselves where they stand, so that none is written and never run. They
+ * run in the order of the file. main() is the library's, unless a program
+ * that prepares its process has one of its own, which ends in unit_run().
+ */
+#ifndef KVPULL_TESTS_LIB_UNIT_H
+#define KVPULL_TESTS_LIB_UNIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+struct unit_entry {
+	struct CMUnitTest test;
+	int line;
+	struct unit_entry *next;
+};
+
+/* Enter a test; @entry stays where it is. */
+void unit_enter(struct unit_entry *entry);
+
+/* Run all that was entered, between @setup and @teardown: how many failed. */
+int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);
+
+/* A test that runs between @setup and @teardown, each of which may be NULL. */
+#define UNIT_TEST_WITH(name, setup, teardown)                                  \
+	static void name(void **state);                                        \
+	__attribute__((constructor)) static void name##_enter(void)            \
+	{                                                                      \
+		static struct unit_entry entry = {                             \
+			.test = cmocka_unit_test_setup_teardown(name, setup,   \
+								teardown),     \
+			.line = __LINE__,                                      \
+		};                                                             \
+                                                                               \
+		unit_enter(&entry);                                            \
+	}                                                                      \
+	static void name(__attribute__((unused)) void **state)
+
+#define UNIT_TEST(name) UNIT_TEST_WITH(name, NULL, NULL)
+
+#endif
