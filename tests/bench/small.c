@@ -275,9 +275,9 @@ static void many_run(const struct bench *bench, const char *way, uint32_t count,
 }
 
 /* Their copies are next to nothing: what is left is what a pull costs. */
-#define INFLIGHT 10000u
-#define INFLIGHT_BYTES 512u
-#define INFLIGHT_TIMES 3u
+#define IN_FLIGHT 10000u
+#define IN_FLIGHT_BYTES 512u
+#define IN_FLIGHT_TIMES 3u
 
 static int inflight_pull(struct pair *pair, struct samples *each_us)
 {
@@ -288,7 +288,7 @@ static int inflight_pull(struct pair *pair, struct samples *each_us)
 	uint32_t at;
 	int code = 0;
 
-	for (at = 0; !code && at < INFLIGHT; at++) {
+	for (at = 0; !code && at < IN_FLIGHT; at++) {
 		struct admission admission;
 
 		pair->ids[0][0] = at;
@@ -298,7 +298,7 @@ static int inflight_pull(struct pair *pair, struct samples *each_us)
 			code = consumer_admit(consumer, &pair->ticket,
 					      &admission);
 	}
-	for (at = 0; !code && at < INFLIGHT; at++) {
+	for (at = 0; !code && at < IN_FLIGHT; at++) {
 		pair->ids[1][0] = at;
 		code = consumer_allocate(consumer, first + at, pair->ids[1], 1);
 	}
@@ -312,12 +312,12 @@ static int inflight_pull(struct pair *pair, struct samples *each_us)
 		code = consumer->ops->worker->start_loads(consumer->worker,
 							  NULL);
 	if (!code)
-		code = consumer_wait_loaded(consumer, INFLIGHT, NULL);
+		code = consumer_wait_loaded(consumer, IN_FLIGHT, NULL);
 	samples_add(each_us, (double)(kvpull_clock_thread_ns() - start_ns) /
-				     1e3 / INFLIGHT);
+				     1e3 / IN_FLIGHT);
 	/* The producer's ring is shorter than that: the rest goes later. */
 	consumer_wait_notified(consumer);
-	for (at = 0; !code && at < INFLIGHT; at++)
+	for (at = 0; !code && at < IN_FLIGHT; at++)
 		code = consumer_finish(consumer, first + at);
 	return code ? code : producer_wait_sent(&pair->producer);
 }
@@ -331,11 +331,11 @@ static void inflight_run(const struct bench *bench)
 
 	if (pair && each_us) {
 		code = pair_open(
-			pair, bench, INFLIGHT_BYTES,
+			pair, bench, IN_FLIGHT_BYTES,
 			",\"progress\":\"caller\",\"copy_threads\":0,\"inline_bytes\":0,\"pulls_max\":16384,\"tickets_max\":16384");
 		if (!code)
 			code = producer_mode(&pair->producer, MAIL_PACE);
-		for (number = 0; !code && number < INFLIGHT_TIMES; number++)
+		for (number = 0; !code && number < IN_FLIGHT_TIMES; number++)
 			code = inflight_pull(pair, each_us);
 		if (!code)
 			results_put(bench->results, samples_at(each_us, 0.5),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=sh disable=SC2016,SC2154
+# shellcheck shell=sh disable=SC2016,SC2034,SC2154
 # F13: two real engines on two machines. Guest 1 is P, guest 2 is D and judges
 # (tests/engine/guest.py); here is what it cannot do from inside. One boot a
 # scenario: a guest's memory is mapped piece by piece, and the pieces that a
