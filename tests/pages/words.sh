@@ -50,7 +50,11 @@ awk -F ' *[|] *' 'NF == 6 && $5 != "---" && $5 != "reproduced by" { print $5 }' 
 while read -r test; do
 	case $test in
 	[A-Z][0-9][a-z]) grep -qF "{ \"$test\"" tests/scenario/*.c ;;
-	test_*:*) grep -qF "$(echo "$test" | sed 's/.*: //')(void" "tests/unit/${test%%:*}.c" ;;
+	test_*:*)
+		name=${test#*: }
+		grep -qE "(TEST(_WITH)?\\(${name}[,)]|${name}\\(void)" \
+			"tests/unit/${test%%:*}.c"
+		;;
 	doctor.sh:*) grep -qE "(claim|in_folder) ${test#*: } " tests/doctor.sh ;;
 	*) false ;;
 	esac 2>"$work/log" || miss "$page: no test '$test'"

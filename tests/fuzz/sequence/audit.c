@@ -93,13 +93,17 @@ static int audit_admit(struct kvpull_transport *transport, uint32_t caller,
 	return 0;
 }
 
-/* Nobody drains the ring of who is not in: what comes there stays. */
+/*
+ * Nobody drains the ring of who is not in: what comes there stays. A place that
+ * was cleared for its next caller has none.
+ */
 static void rings_check(const struct seq_audit *audit)
 {
 	uint32_t caller;
 
 	for (caller = 0; caller < SEQ_PLACES; caller++)
-		if (audit->rings[caller] && !audit->admitted[caller] &&
+		if (audit->rings[caller] && audit->rings[caller]->shared &&
+		    !audit->admitted[caller] &&
 		    (kvpull_ring_ready(audit->rings[caller]) !=
 			     audit->ready[caller] ||
 		     kvpull_ring_beat_seen(audit->rings[caller])))
