@@ -164,9 +164,14 @@ static void request_check(const struct kvpull_request *request,
 		ticket_expect(ticket, code);
 }
 
+/* A size that ends in the middle of an array of bytes. */
+static int is_cut(size_t bytes, size_t member, size_t member_bytes)
+{
+	return bytes > member && bytes < member + member_bytes;
+}
+
 void api_request_new(struct api_engine *engine)
 {
-	const size_t digest = offsetof(struct kvpull_request, prompt_digest);
 	struct ticket ticket = ticket_draw();
 	struct kvpull_request request;
 	struct api_struct given;
@@ -183,8 +188,12 @@ void api_request_new(struct api_engine *engine)
 		request.key = entry->key;
 	given = api_struct_make(&request, sizeof(request));
 	given.is_bad |= !request.ticket && request.ticket_bytes;
-	given.is_bad |= given.known_bytes > digest &&
-			given.known_bytes < digest + KVPULL_DIGEST_BYTES;
+	given.is_bad |= is_cut(given.known_bytes,
+			       offsetof(struct kvpull_request, prompt_digest),
+			       KVPULL_DIGEST_BYTES) ||
+			is_cut(given.known_bytes,
+			       offsetof(struct kvpull_request, trace),
+			       KVPULL_TRACE_BYTES);
 	code = ops_of()->request_new(engine->scheduler, given.given);
 	api_trace("%s: request_new key %llu flags %u hold %llu: %d",
 		  engine->name, (unsigned long long)request.key, request.flags,

@@ -151,6 +151,9 @@ static void result_give(struct api_engine *engine,
 	if (!is_own || code || !message->is_known ||
 	    (message->follows && message->follows != engine->life))
 		return;
+	/* In place of one that it knew, only of one that has heard it. */
+	if (!message->follows && engine->introduced >> message->rank & 1)
+		return;
 	if (message->life == from->life)
 		api_rank_known(engine, message->rank);
 	else if (message->half == engine->life)
