@@ -217,7 +217,9 @@ struct kvpull_scheduler_ops {
 	/**
 	 * Take what a worker's rank_info() said, of each of the tp_size ranks.
 	 * Idempotent, at any time; a new incarnation of a rank ends the holds
-	 * that the old one had.
+	 * and the pulls that the old one had, those commanded since its end
+	 * among them, and nobody reports them: after a worker's restart call it
+	 * before the next allocated().
 	 * Return 0, KVPULL_EVERSION, KVPULL_ENOTMINE, KVPULL_EINVAL (the bytes
 	 * are damaged, or of a worker with another tp_size or model record).
 	 */
