@@ -18,12 +18,16 @@ stranger_serve() { # further words
 }
 
 # What a stranger needs to know to read: where the blocks lie, and their key.
-# Nobody tells it: the producer's own machine does, for the test.
+# Nobody tells it: the producer's own machine does, for the test, once the
+# blocks are registered.
 stranger_memory() {
-	fabric_run 1 20 'kv=$(awk "/memfd:kvpull-kv/ { print \$1; exit }" \
-			/proc/$(pidof ib_pull)/maps)
-		echo "$(echo ${kv%-*}) $(rdma -d resource show mr |
-			awk -v bytes=$((0x${kv#*-} - 0x${kv%-*})) "
+	fabric_run 1 30 'key= tries=0
+		while [ -z "$key" ] && [ $((tries += 1)) -le 80 ]; do
+			[ "$tries" -eq 1 ] || sleep 0.25
+			kv=$(awk "/memfd:kvpull-kv/ { print \$1; exit }" \
+				/proc/$(pidof ib_pull)/maps)
+			key=$(rdma -d resource show mr |
+				awk -v bytes=$((0x${kv#*-} - 0x${kv%-*})) "
 				{
 					for (i = 1; i < NF; i++) {
 						if (\$i == \"rkey\")
@@ -31,7 +35,10 @@ stranger_memory() {
 						if (\$i == \"mrlen\" && \$(i + 1) == bytes)
 							print key
 					}
-				}")"' || pull_says "no memory to read" || return
+				}")
+		done
+		echo "${kv%-*} ${key:?no region of these blocks is registered}"' ||
+		pull_says "no memory to read" || return
 	stranger_memory=$(tail -n 1 "$(fabric_output "$job")")
 	echo "fabric: blocks and their key: $stranger_memory"
 }
