@@ -86,7 +86,7 @@ LIB_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard include/base/*.c plugin/*/*.c) \
 TOOL_FILES := $(basename $(notdir $(wildcard tools/*.c)))
 TOOL_PARTS := $(foreach t,$(TOOL_FILES),$(filter $(t)_%,$(TOOL_FILES)))
 TOOLS := $(addprefix $(B)/,$(filter-out $(TOOL_PARTS),$(TOOL_FILES)))
-UNIT := $(patsubst %.c,$(B)/unit/%,$(notdir $(wildcard tests/unit/test_*.c tests/abi/test_*.c)))
+UNIT := $(patsubst %.c,$(B)/unit/%,$(notdir $(wildcard tests/unit/*/test_*.c tests/abi/test_*.c)))
 STRESS := $(patsubst tests/%.c,$(B)/%,$(filter-out %_bench.c,$(wildcard tests/stress/*.c)))
 BENCHES := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/stress/*_bench.c))
 BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/bench/*.c))
@@ -175,8 +175,14 @@ $(call SAY,LD,$@)
 $(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
 endef
 
-$(B)/unit/%: $(B)/tests/unit/%.o $(B)/libunit.a $(TEST_LIBS)
-	$(call LINK_TEST,-lcmocka)
+UNIT_ALSO_route := tests/unit/verbs/world.c
+# Whatever lies in a room of tests/unit beside its tests is linked to all of them.
+define UNIT_ROOM
+$(patsubst $(1)/%.c,$(B)/unit/%,$(wildcard $(1)/test_*.c)): $(B)/unit/%: $(B)/$(1)/%.o \
+		$(patsubst %.c,$(B)/%.o,$(filter-out $(1)/test_%,$(wildcard $(1)/*.c $(UNIT_ALSO_$(notdir $(1)))))) $(B)/libunit.a $(TEST_LIBS)
+	$$(call LINK_TEST,-lcmocka)
+endef
+$(foreach r,$(patsubst %/,%,$(wildcard tests/unit/*/)),$(eval $(call UNIT_ROOM,$(r))))
 $(B)/unit/%: $(B)/tests/abi/%.o $(B)/libunit.a $(TEST_LIBS)
 	$(call LINK_TEST,-lcmocka)
 $(B)/stress/%: $(B)/tests/stress/%.o $(TEST_LIBS)

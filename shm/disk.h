@@ -15,8 +15,8 @@
 #include "shm/uring.h"
 
 #define KVPULL_DISK_DEPTH 32u
-/* close() waits so long for the read that runs. */
-#define KVPULL_DISK_CLOSE_MS 100u
+/* close() waits so long for the read that runs: a busy host is no hanging disk. */
+#define KVPULL_DISK_CLOSE_MS 400u
 
 struct kvpull_disk_queue; /* the thread's, too */
 

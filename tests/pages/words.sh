@@ -53,7 +53,7 @@ while read -r test; do
 	test_*:*)
 		name=${test#*: }
 		grep -qE "(TEST(_WITH)?\\(${name}[,)]|${name}\\(void)" \
-			"tests/unit/${test%%:*}.c"
+			tests/unit/*/"${test%%:*}.c"
 		;;
 	doctor.sh:*) grep -qE "(claim|in_folder) ${test#*: } " tests/doctor.sh ;;
 	*) false ;;

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine that leaves out what it says is there: an answer, never a crash. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvpull/connector.h"
+#include "tests/lib/unit.h"
+
+static const struct kvpull_group group = { .block_tokens = 16 };
+
+static const struct kvpull_model model = { .struct_size = sizeof(model),
+					   .model = "m",
+					   .layer_count = 1,
+					   .head_count = 1,
+					   .head_bytes = 64 };
+
+static uint32_t lines[KVPULL_LOG_DEBUG + 1];
+static char last_warning[512];
+
+static void log_line(void *context, uint32_t level, const char *message)
+{
+	(void)context;
+	lines[level]++;
+	if (level == KVPULL_LOG_WARN)
+		(void)snprintf(last_warning, sizeof(last_warning), "%s",
+			       message);
+}
+
+static struct kvpull_open_params open_params(const char *engine_id)
+{
+	return (struct kvpull_open_params){
+		.struct_size = sizeof(struct kvpull_open_params),
+		.config_json = "{\"progress\":\"caller\",\"copy_threads\":0}",
+		.model = &model,
+		.engine_id = engine_id,
+		.tp_size = 1,
+		.groups = &group,
+		.group_bytes = sizeof(group),
+		.group_count = 1,
+	};
+}
+
+UNIT_TEST(both_halves_refuse_an_engine_id_that_no_ticket_may_have)
+{
+	static const char *const ids[] = {
+		NULL,
+		"",
+		"a\nb",
+		"0123456789012345678901234567890123456789012345678901234567890123",
+	};
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	size_t i;
+
+	for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		const struct kvpull_open_params params = open_params(ids[i]);
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		struct kvpull_scheduler *scheduler = NULL;
+		struct kvpull_worker *worker = NULL;
+
+		assert_int_equal(
+			ops->scheduler->open(&params, &scheduler, &detail),
+			KVPULL_EINVAL);
+		assert_string_equal(detail.field, "engine_id");
+		assert_int_equal(ops->worker->open(&params, &worker, &detail),
+				 KVPULL_EINVAL);
+		assert_null(scheduler);
+		assert_null(worker);
+	}
+}
+
+UNIT_TEST(blocks_that_are_not_there_are_refused)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	const struct kvpull_blocks nothing = { .block_count = 3 };
+	struct kvpull_allocation allocation = {
+		.struct_size = sizeof(allocation),
+		.key = 1,
+		.external_tokens = 16,
+		.group_bytes = sizeof(nothing),
+		.group_count = 1,
+	};
+	const struct kvpull_request request = { .struct_size = sizeof(request),
+						.key = 1,
+						.prompt_tokens = 16 };
+	struct kvpull_scheduler *scheduler;
+
+	assert_int_equal(ops->scheduler->open(&params, &scheduler, NULL), 0);
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
+	assert_int_equal(ops->scheduler->allocated(scheduler, &allocation),
+			 KVPULL_EINVAL);
+	allocation.groups = &nothing;
+	assert_int_equal(ops->scheduler->allocated(scheduler, &allocation),
+			 KVPULL_EINVAL);
+	ops->scheduler->close(scheduler);
+}
+
+/* Half of a digest is another prompt's, and half of a trace another trace. */
+UNIT_TEST(request_that_ends_in_its_digest_is_refused)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	const size_t digest = offsetof(struct kvpull_request, prompt_digest);
+	struct kvpull_request request = { .key = 1, .prompt_tokens = 16 };
+	struct kvpull_scheduler *scheduler;
+
+	assert_int_equal(ops->scheduler->open(&params, &scheduler, NULL), 0);
+	request.struct_size = digest + KVPULL_DIGEST_BYTES / 2;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request),
+			 KVPULL_EINVAL);
+	request.struct_size = digest;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
+	request.struct_size = digest + KVPULL_DIGEST_BYTES;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
+	request.struct_size = offsetof(struct kvpull_request, trace) + 16;
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request),
+			 KVPULL_EINVAL);
+	request.struct_size = offsetof(struct kvpull_request, trace);
+	assert_int_equal(ops->scheduler->request_new(scheduler, &request), 0);
+	ops->scheduler->close(scheduler);
+}
+
+UNIT_TEST(regions_that_are_not_there_are_refused)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.region_count = 1,
+						.cache_count = 1 };
+	struct kvpull_worker *worker;
+
+	assert_int_equal(ops->worker->open(&params, &worker, NULL), 0);
+	assert_int_equal(ops->worker->regions_register(worker, &regions, NULL),
+			 KVPULL_EINVAL);
+	ops->worker->close(worker);
+}
+
+/* Both halves refuse these parameters, and say so of the same member. */
+static void refused_with(const struct kvpull_open_params *params,
+			 const char *field, const char *words)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	struct kvpull_error_detail details[2] = {
+		{ .struct_size = sizeof(details[0]) },
+		{ .struct_size = sizeof(details[1]) },
+	};
+	struct kvpull_scheduler *scheduler;
+	struct kvpull_worker *worker;
+	size_t i;
+
+	assert_int_equal(ops->scheduler->open(params, &scheduler, &details[0]),
+			 KVPULL_EINVAL);
+	assert_int_equal(ops->worker->open(params, &worker, &details[1]),
+			 KVPULL_EINVAL);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(details[i].code, KVPULL_EINVAL);
+		assert_string_equal(details[i].field, field);
+		if (!strstr(details[i].message, words))
+			fail_msg("\"%s\" is not in: %s", words,
+				 details[i].message);
+	}
+}
+
+UNIT_TEST(struct_that_cannot_be_read_is_named)
+{
+	struct {
+		struct kvpull_host host;
+		uint64_t more;
+	} newer = { { .struct_size = sizeof(newer) }, 1 };
+	struct kvpull_host host = { .struct_size = sizeof(host) };
+	struct kvpull_model own_model = model;
+	struct kvpull_open_params params = open_params("engine");
+
+	refused_with(NULL, "params", "params is NULL");
+	params.struct_size = 0;
+	refused_with(&params, "struct_size", "params has a struct_size of 0");
+	params = open_params("engine");
+	params.host = &newer.host;
+	refused_with(&params, "struct_size", "needs a newer library");
+	host.reserved = 1;
+	params.host = &host;
+	refused_with(&params, "reserved", "reserved");
+	params.host = NULL;
+	params.model = NULL;
+	refused_with(&params, "model", "model is NULL");
+	own_model.struct_size = 0;
+	params.model = &own_model;
+	refused_with(&params, "struct_size", "model has a struct_size of 0");
+	params = open_params("engine");
+	params.groups = NULL;
+	refused_with(&params, "groups", "1 .. 8 groups");
+}
+
+UNIT_TEST(record_that_is_refused_is_named)
+{
+	static const struct kvpull_group groups[2] = { { 16, 0 }, { 0, 0 } };
+	struct kvpull_model own_model = model;
+	struct kvpull_open_params params = open_params("engine");
+	char text[KVPULL_TEXT_BYTES_MAX + 1];
+
+	memset(text, 'a', sizeof(text));
+	text[KVPULL_TEXT_BYTES_MAX] = '\0';
+	params.model = &own_model;
+	own_model.model = text;
+	refused_with(&params, "model", "at most 127 bytes");
+	own_model.model = "m";
+	own_model.dtype = "float16\n";
+	refused_with(&params, "dtype", "control characters");
+	own_model.dtype = NULL;
+	own_model.replicated = 7;
+	refused_with(&params, "replicated", "replicated is 7");
+	own_model.replicated = 0;
+	params.groups = groups;
+	params.group_count = 2;
+	refused_with(&params, "groups", "groups[1].block_tokens is 0");
+}
+
+static struct kvpull_worker *worker_open(void)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	struct kvpull_worker *worker;
+
+	assert_int_equal(ops->worker->open(&params, &worker, NULL), 0);
+	return worker;
+}
+
+UNIT_TEST(region_struct_that_cannot_be_read_is_named)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	static uint8_t memory[4096];
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.kind = KVPULL_REGION_FOREIGN,
+					.fd = -1,
+					.base = memory,
+					.bytes = sizeof(memory) };
+	struct kvpull_cache cache = { 0 };
+	struct kvpull_regions regions = { .regions = &region,
+					  .caches = &cache,
+					  .region_count = 1,
+					  .cache_count = 1 };
+	struct kvpull_worker *worker = worker_open();
+
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "regions has a struct_size"));
+	regions.struct_size = sizeof(regions);
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "caches[0] has a struct_size"));
+	region.struct_size = 0;
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "regions[0] has a struct_size"));
+	ops->close(worker);
+}
+
+/* Also where the engine takes no log: the line that says it is the detail. */
+UNIT_TEST(reason_of_the_host_is_in_the_detail)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.fd = -1,
+					.bytes = 4096 };
+	const struct kvpull_cache cache = { .struct_size = sizeof(cache),
+					    .layer_count = 1,
+					    .block_stride = 1024,
+					    .head_stride = 64,
+					    .row_stride = 64,
+					    .block_count = 4,
+					    .row_count = 16,
+					    .head_count = 1,
+					    .head_bytes = 64 };
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.regions = &region,
+						.caches = &cache,
+						.region_count = 1,
+						.cache_count = 1 };
+	struct kvpull_worker *worker;
+	int code;
+
+	params.config_json =
+		"{\"route\":\"shm\",\"socket_dir\":\"/dev/null/kvpull\"}";
+	assert_int_equal(ops->open(&params, &worker, &detail), 0);
+	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
+	region.base = memory.base;
+	code = ops->regions_register(worker, &regions, &detail);
+	assert_true(code < 0);
+	assert_int_equal(detail.code, code);
+	assert_non_null(strstr(detail.message, "/dev/null/kvpull"));
+	ops->close(worker);
+}
+
+/* Whose KV is on a device: refused, unless a test says that it knows. */
+static int register_device_memory(const char *config_json,
+				  struct kvpull_error_detail *detail)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_open_params params = open_params("engine");
+	static uint8_t memory[4096];
+	const struct kvpull_region region = { .struct_size = sizeof(region),
+					      .kind = KVPULL_REGION_DMABUF,
+					      .fd = 2,
+					      .base = memory,
+					      .bytes = sizeof(memory) };
+	const struct kvpull_cache cache = { .struct_size = sizeof(cache),
+					    .layer_count = 1,
+					    .block_stride = 1024,
+					    .head_stride = 64,
+					    .row_stride = 64,
+					    .block_count = 4,
+					    .row_count = 16,
+					    .head_count = 1,
+					    .head_bytes = 64 };
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.regions = &region,
+						.caches = &cache,
+						.region_count = 1,
+						.cache_count = 1 };
+	struct kvpull_worker *worker;
+	int code;
+
+	params.config_json = config_json;
+	assert_int_equal(ops->open(&params, &worker, NULL), 0);
+	*detail =
+		(struct kvpull_error_detail){ .struct_size = sizeof(*detail) };
+	code = ops->regions_register(worker, &regions, detail);
+	ops->close(worker);
+	return code;
+}
+
+UNIT_TEST(device_memory_is_refused_unless_a_test_asks)
+{
+	struct kvpull_error_detail detail;
+
+	assert_int_equal(register_device_memory("{\"route\":\"shm\"}", &detail),
+			 KVPULL_EUNSUPPORTED);
+	assert_string_equal(detail.field, "dmabuf");
+	assert_non_null(strstr(detail.message, "use host memory"));
+	/* Then it is the route that takes none. */
+	assert_int_equal(
+		register_device_memory(
+			"{\"route\":\"shm\",\"dmabuf\":\"unsafe-test\"}",
+			&detail),
+		KVPULL_EUNSUPPORTED);
+	assert_string_not_equal(detail.field, "dmabuf");
+	assert_non_null(strstr(detail.message, "RDMA device"));
+}
+
+/* Blocks of 16 tokens of one head: K and V as the header's recipes say. */
+UNIT_TEST(recipes_of_the_header_are_taken)
+{
+	static const struct {
+		uint64_t second_offset, block_stride, row_stride, head_stride;
+		uint32_t row_count, head_bytes;
+	} recipes[] = {
+		{ 2048, 512, 32, 32, 16, 32 }, /* [2][blocks][T][H][E] */
+		{ 512, 1024, 32, 32, 16, 32 }, /* [blocks][2][T][H][E] */
+		{ 512, 1024, 0, 512, 1, 512 }, /* [blocks][2][H][T][E] */
+	};
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	size_t i;
+
+	for (i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++) {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+		struct kvpull_region region = { .struct_size = sizeof(region),
+						.fd = -1,
+						.bytes = 4096 };
+		struct kvpull_cache caches[2];
+		const struct kvpull_regions regions = { .struct_size =
+								sizeof(regions),
+							.regions = &region,
+							.caches = caches,
+							.region_count = 1,
+							.cache_count = 2 };
+		struct kvpull_worker *worker = worker_open();
+
+		caches[0] = (struct kvpull_cache){
+			.struct_size = sizeof(caches[0]),
+			.layer_count = 1,
+			.block_stride = recipes[i].block_stride,
+			.row_stride = recipes[i].row_stride,
+			.head_stride = recipes[i].head_stride,
+			.block_count = 4,
+			.row_count = recipes[i].row_count,
+			.head_count = 1,
+			.head_bytes = recipes[i].head_bytes,
+		};
+		caches[1] = caches[0];
+		caches[1].offset = recipes[i].second_offset;
+		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+				 0);
+		region.base = memory.base;
+		if (ops->regions_register(worker, &regions, &detail))
+			fail_msg("recipe %zu: %s", i, detail.message);
+		ops->close(worker);
+	}
+}
+
+UNIT_TEST(memory_that_is_freed_gives_its_place_back)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_worker *worker = worker_open();
+	void *bases[KVPULL_REGIONS_MAX];
+	uint32_t i;
+
+	for (i = 0; i < 3 * KVPULL_REGIONS_MAX; i++) {
+		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+				 0);
+		assert_int_equal(ops->memory_free(worker, memory.base), 0);
+		assert_int_equal(ops->memory_free(worker, memory.base),
+				 KVPULL_EINVAL);
+	}
+	for (i = 0; i < KVPULL_REGIONS_MAX; i++) {
+		assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+				 0);
+		bases[i] = memory.base;
+	}
+	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory),
+			 KVPULL_EFULL);
+	assert_int_equal(ops->memory_free(worker, bases[7]), 0);
+	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
+	ops->close(worker);
+}
+
+/* -1 .. -19: nothing happened. */
+UNIT_TEST(call_without_an_output_changes_nothing)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	struct kvpull_scheduler_stats stats = { .struct_size = sizeof(stats) };
+	struct kvpull_worker_stats counts = { .struct_size = 0 };
+	struct kvpull_memory memory = { .struct_size = 0 };
+	struct kvpull_scheduler *scheduler;
+	struct kvpull_worker *worker = worker_open();
+	static uint8_t bad[4];
+	uint32_t i;
+
+	for (i = 0; i < 2 * KVPULL_REGIONS_MAX; i++)
+		assert_int_equal(
+			ops->worker->memory_alloc(worker, 4096, 0,
+						  i & 1 ? &memory : NULL),
+			KVPULL_EINVAL);
+	memory.struct_size = sizeof(memory);
+	assert_int_equal(ops->worker->memory_alloc(worker, 4096, 0, &memory),
+			 0);
+	assert_true(ops->worker->step(worker, bad, sizeof(bad)) < 0);
+	assert_int_equal(ops->worker->stats(worker, NULL, 1), KVPULL_EINVAL);
+	assert_int_equal(ops->worker->stats(worker, &counts, 1), KVPULL_EINVAL);
+	assert_int_equal(ops->worker->counters(worker, NULL, 1, 32),
+			 KVPULL_EINVAL);
+	counts.struct_size = sizeof(counts);
+	assert_int_equal(ops->worker->stats(worker, &counts, 0), 0);
+	assert_int_equal(counts.step_bad, 1);
+	ops->worker->close(worker);
+
+	assert_int_equal(ops->scheduler->open(&params, &scheduler, NULL), 0);
+	assert_true(ops->scheduler->result_take(scheduler, bad, sizeof(bad)) <
+		    0);
+	assert_int_equal(ops->scheduler->stats(scheduler, NULL, 1),
+			 KVPULL_EINVAL);
+	assert_int_equal(ops->scheduler->stats(scheduler, &stats, 0), 0);
+	assert_int_equal(stats.results_bad, 1);
+	ops->scheduler->close(scheduler);
+}
+
+UNIT_TEST(every_route_that_is_built_is_a_cap)
+{
+	assert_int_equal(kvpull_connector_v1()->caps,
+			 KVPULL_CAP_SHM | KVPULL_CAP_FOREIGN | KVPULL_CAP_FILE |
+				 KVPULL_CAP_VERBS | KVPULL_CAP_KEY);
+}
+
+/* Lines of a worker's open and close: some at INFO, more at DEBUG. */
+static void worker_lines(uint32_t host_level, const char *config_json)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_host host = { .struct_size = sizeof(host),
+					  .log = log_line,
+					  .log_level = host_level };
+	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_worker *worker;
+
+	memset(lines, 0, sizeof(lines));
+	params.host = &host;
+	params.config_json = config_json;
+	assert_int_equal(ops->worker->open(&params, &worker, NULL), 0);
+	ops->worker->close(worker);
+}
+
+UNIT_TEST(key_log_level_goes_before_the_engines_own)
+{
+	worker_lines(KVPULL_LOG_INFO, "{}");
+	assert_true(lines[KVPULL_LOG_INFO] > 0);
+	assert_int_equal(lines[KVPULL_LOG_DEBUG], 0);
+	worker_lines(KVPULL_LOG_INFO, "{\"log_level\":\"warn\"}");
+	assert_int_equal(lines[KVPULL_LOG_INFO], 0);
+	worker_lines(KVPULL_LOG_WARN, "{\"log_level\":\"info\"}");
+	assert_true(lines[KVPULL_LOG_INFO] > 0);
+	worker_lines(KVPULL_LOG_WARN, "{}");
+	assert_int_equal(lines[KVPULL_LOG_INFO], 0);
+	worker_lines(0, "{}");
+	assert_true(lines[KVPULL_LOG_INFO] > 0);
+}
+
+UNIT_TEST(links_to_a_service_are_told_once_an_open)
+{
+	assert_int_equal(setenv("KVPULL_PORT", "tcp://10.96.0.7:80", 1), 0);
+	assert_int_equal(setenv("KVPULL_SERVICE_HOST", "10.96.0.7", 1), 0);
+	last_warning[0] = '\0';
+	worker_lines(KVPULL_LOG_WARN, "{\"route\":\"shm\"}");
+	assert_int_equal(unsetenv("KVPULL_PORT"), 0);
+	assert_int_equal(unsetenv("KVPULL_SERVICE_HOST"), 0);
+	assert_int_equal(lines[KVPULL_LOG_WARN], 1);
+	assert_non_null(strstr(last_warning, "2 variables"));
+	assert_non_null(strstr(last_warning, "enableServiceLinks"));
+}

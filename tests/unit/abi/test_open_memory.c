@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An open that finds no memory half-way: each mapping in turn is refused. It
+ * says so, and leaves nothing behind.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kvpull/connector.h"
+#include "tests/lib/unit.h"
+
+/* Sanitizers have an mmap of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define HAS_OWN_MMAP 1
+
+#define NEVER UINT32_MAX
+
+static uint32_t calls;
+static uint32_t refused_call = NEVER;
+static int64_t mapped_bytes;
+
+/* Before libc's, for the library that is linked to this program. */
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd,
+	   off_t offset)
+{
+	long mapped;
+
+	if (calls++ == refused_call) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	mapped = syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
+	if (mapped != -1)
+		mapped_bytes += (int64_t)(bytes + 4095) & ~INT64_C(4095);
+	return (void *)mapped;
+}
+
+int munmap(void *at, size_t bytes)
+{
+	const long code = syscall(SYS_munmap, at, bytes);
+
+	if (!code)
+		mapped_bytes -= (int64_t)(bytes + 4095) & ~INT64_C(4095);
+	return (int)code;
+}
+
+static const struct kvpull_group group = { .block_tokens = 16 };
+static const struct kvpull_model model = { .struct_size = sizeof(model),
+					   .model = "m",
+					   .layer_count = 1,
+					   .head_count = 1,
+					   .head_bytes = 64 };
+static const struct kvpull_open_params params = {
+	.struct_size = sizeof(params),
+	.config_json = "{\"max_holds\":256,\"pulls_max\":16}",
+	.model = &model,
+	.engine_id = "engine",
+	.tp_size = 1,
+	.groups = &group,
+	.group_bytes = sizeof(group),
+	.group_count = 1,
+};
+
+static uint32_t descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	uint32_t count = 0;
+
+	assert_non_null(folder);
+	while (readdir(folder))
+		count++;
+	(void)closedir(folder);
+	return count;
+}
+
+static int worker_try(struct kvpull_error_detail *detail)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_worker *worker = NULL;
+	const int code = ops->open(&params, &worker, detail);
+
+	assert_int_equal(code == 0, worker != NULL);
+	ops->close(worker);
+	return code;
+}
+
+static int scheduler_try(struct kvpull_error_detail *detail)
+{
+	const struct kvpull_scheduler_ops *ops =
+		kvpull_connector_v1()->scheduler;
+	struct kvpull_scheduler *scheduler = NULL;
+	const int code = ops->open(&params, &scheduler, detail);
+
+	assert_int_equal(code == 0, scheduler != NULL);
+	ops->close(scheduler);
+	return code;
+}
+
+static uint64_t number_in(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "re");
+	char line[256];
+	uint64_t number = 0;
+
+	assert_non_null(file);
+	while (!number && fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)))
+			number = strtoull(line + strlen(name), NULL, 10);
+	(void)fclose(file);
+	return number;
+}
+
+static uint64_t resident_kib(void)
+{
+	return number_in("/proc/self/smaps_rollup", "Rss:");
+}
+
+/* Also for a moment. */
+static uint64_t resident_kib_max(void)
+{
+	return number_in("/proc/self/status", "VmHWM:");
+}
+
+/* How many of its mappings, refused, made it fail. */
+static uint32_t failures_of(int (*try)(struct kvpull_error_detail *))
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	const uint32_t fds = descriptors();
+	const int64_t bytes = mapped_bytes;
+	uint32_t failures = 0;
+	uint32_t refused = 0;
+
+	do {
+		int code;
+
+		calls = 0;
+		refused_call = refused++;
+		code = try(&detail);
+		if (code) {
+			assert_int_equal(code, KVPULL_ENOMEM);
+			assert_true(detail.message[0]);
+			failures++;
+		}
+		assert_int_equal(descriptors(), fds);
+		assert_int_equal(mapped_bytes, bytes);
+	} while (calls > refused_call);
+	refused_call = NEVER;
+	return failures;
+}
+#endif
+
+/* First, of a process of its own: later ones have touched what it would. */
+UNIT_TEST(first_open_needs_little_memory_at_any_time)
+{
+#ifdef HAS_OWN_MMAP
+	const pid_t pid = fork();
+	int status = 0;
+
+	if (!pid) {
+		struct kvpull_error_detail detail = { .struct_size =
+							      sizeof(detail) };
+		const uint64_t kib = resident_kib_max();
+		struct kvpull_open_params defaults = params;
+		struct kvpull_worker *worker;
+
+		defaults.config_json = "{}";
+		if (kvpull_connector_v1()->worker->open(&defaults, &worker,
+							&detail))
+			_exit(2);
+		_exit(resident_kib_max() - kib > 16 * 1024);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+#else
+	skip();
+#endif
+}
+
+UNIT_TEST(worker_without_memory_leaves_nothing)
+{
+#ifdef HAS_OWN_MMAP
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	/* What is made once a process is made now. */
+	assert_int_equal(worker_try(&detail), 0);
+	assert_true(failures_of(worker_try) > 4);
+	;
+#else
+	skip();
+#endif
+}
+
+UNIT_TEST(scheduler_without_memory_leaves_nothing)
+{
+#ifdef HAS_OWN_MMAP
+	assert_true(failures_of(scheduler_try) > 4);
+	;
+#else
+	skip();
+#endif
+}
+
+/* The tables of its defaults are 250 MiB; they are touched when used. */
+UNIT_TEST(open_touches_few_of_its_pages)
+{
+#ifdef HAS_OWN_MMAP
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_open_params defaults = params;
+	struct kvpull_worker *worker;
+	struct kvpull_scheduler *scheduler;
+	uint64_t kib;
+
+	assert_int_equal(worker_try(&detail), 0);
+	defaults.config_json = "{}";
+	kib = resident_kib();
+	assert_int_equal(ops->worker->open(&defaults, &worker, &detail), 0);
+	assert_int_equal(ops->scheduler->open(&defaults, &scheduler, &detail),
+			 0);
+	kib = resident_kib() - kib;
+	ops->scheduler->close(scheduler);
+	ops->worker->close(worker);
+	/* What is hot, the revocation entries, and then some. */
+	assert_in_range(kib, 0, 8 * 1024);
+#else
+	skip();
+#endif
+}

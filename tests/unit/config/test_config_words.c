@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a refused value is told, and what is taken for none of our variables. */
+#include "tests/unit/config/world.h"
+
+UNIT_TEST(number_that_is_none_is_told_so)
+{
+	struct kvpull_config config;
+
+	assert_refused(load_one(&config, "lease_ms", "\"5000\""), "lease_ms",
+		       "a whole number without quotes or a point, 10 .. ");
+	assert_refused(load_one(&config, "lease_ms", "5000.0"), "lease_ms",
+		       "a whole number without quotes or a point, 10 .. ");
+	assert_refused(load_variable(&config, "KVPULL_LEASE_MS", "5s"),
+		       "lease_ms", "must be a whole number, 10 .. ");
+	/* What is a number is told its range alone. */
+	assert_refused(load_one(&config, "lease_ms", "5"), "lease_ms",
+		       "must be 10 .. 3600000 ms (from JSON)");
+}
+
+/* What Kubernetes sets for a Service that is named as we are. */
+UNIT_TEST(links_to_a_service_are_passed_over)
+{
+	static const char *const links[][2] = {
+		{ "KVPULL_SERVICE_HOST", "10.96.0.7" },
+		{ "KVPULL_SERVICE_PORT", "8000" },
+		{ "KVPULL_SERVICE_PORT_HTTP", "8000" },
+		{ "KVPULL_PORT", "tcp://10.96.0.7:8000" },
+		{ "KVPULL_PORT_8000_TCP", "tcp://10.96.0.7:8000" },
+		{ "KVPULL_PORT_8000_TCP_PROTO", "tcp" },
+		{ "KVPULL_PORT_8000_TCP_PORT", "8000" },
+		{ "KVPULL_PORT_8000_TCP_ADDR", "10.96.0.7" },
+		{ "KVPULL_PORT_53_UDP", "udp://10.96.0.7:53" },
+		{ "KVPULL_ROUTER_PORT", "tcp://10.96.0.8:80" },
+		/* Of a Service kvpull-verbs; else it is a key. */
+		{ "KVPULL_VERBS_PORT", "tcp://10.96.0.8:80" },
+	};
+	static const char *const others[] = {
+		"KVPULL_PORT",         "KVPULL_VERB_PORT",
+		"KVPULL_PORT_TCP",     "KVPULL_PORT_X_TCP",
+		"KVPULL_PORT_80_TCPX", "KVPULL_SERVICE_PORTS",
+		"KVPULL_SERVICE",
+	};
+	struct kvpull_config config;
+	size_t i;
+
+	for (i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+		assert_int_equal(
+			load_variable(&config, links[i][0], links[i][1]), 0);
+		assert_int_equal(config.service_link_count, 1);
+		assert_string_equal(config.service_link, links[i][0]);
+		assert_int_equal(config.verbs_port, 0);
+	}
+	assert_int_equal(setenv(links[0][0], links[0][1], 1), 0);
+	assert_int_equal(load_variable(&config, links[3][0], links[3][1]), 0);
+	assert_int_equal(config.service_link_count, 2);
+	assert_int_equal(unsetenv(links[0][0]), 0);
+	assert_int_equal(load(&config, NULL), 0);
+	assert_int_equal(config.service_link_count, 0);
+	/* Keys that were written wrong are refused as before. */
+	for (i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		assert_refused(load_variable(&config, others[i], "1"),
+			       others[i], "did you mean");
+	assert_int_equal(load_variable(&config, "KVPULL_VERBS_PORT", "1"), 0);
+	assert_int_equal(config.verbs_port, 1);
+	assert_refused(load_variable(&config, "KVPULL_VERBS_PORT", "x"),
+		       "verbs_port", "0 .. 255 port");
+}
+
+UNIT_TEST(level_that_is_set_is_told_from_the_default)
+{
+	struct kvpull_config config;
+
+	assert_int_equal(load(&config, NULL), 0);
+	assert_int_equal(config.log_level_set, 0);
+	assert_int_equal(load_one(&config, "log_level", "\"info\""), 0);
+	assert_int_equal(config.log_level_set, 1);
+	assert_int_equal(load_variable(&config, "KVPULL_LOG_LEVEL", "debug"),
+			 0);
+	assert_int_equal(config.log_level, KVPULL_LOG_DEBUG);
+	assert_int_equal(config.log_level_set, 1);
+}
+
+/* Not first by the worker, which has a log line for it and no detail. */
+UNIT_TEST(lists_of_rails_must_be_some)
+{
+	static const char *const devices[] = { ",", "a,", ",a", "a,,b" };
+	static const char *const addresses[] = { "nonsense", "10.0.0",
+						 "10.0.0.1,",
+						 "10.0.0.1,,10.0.0.2",
+						 "10.0.0.1:7471" };
+	struct kvpull_config config;
+	char text[80] = "";
+	size_t i;
+
+	for (i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
+		(void)snprintf(text, sizeof(text), "\"%s\"", devices[i]);
+		assert_refused(load_one(&config, "verbs_device", text),
+			       "verbs_device", "mlx5_0,mlx5_1");
+	}
+	for (i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++) {
+		(void)snprintf(text, sizeof(text), "\"%s\"", addresses[i]);
+		assert_refused(load_one(&config, "verbs_address", text),
+			       "verbs_address", "10.0.0.1,10.0.1.1");
+	}
+	memset(text, 'x', 66);
+	text[0] = text[65] = '"';
+	text[66] = '\0';
+	assert_refused(load_one(&config, "verbs_device", text), "verbs_device",
+		       "mlx5_0,mlx5_1");
+	assert_int_equal(
+		load_one(&config, "verbs_address", "\"10.0.0.1,fd00::1\""), 0);
+}
+
+int main(void)
+{
+	return unit_run(environment_clear, NULL);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A disk that hangs for ever, without io_uring: the owner's thread goes on,
+ * reads end when they are told to, and close() returns. Once pread() was called
+ * on the progress thread, and heartbeats stopped.
+ */
+#undef _FORTIFY_SOURCE /* whose pread() is inline, and cannot be replaced */
+#include <stdatomic.h>
+#include <sys/uio.h>
+
+#include "tests/unit/disk/world.h"
+
+static _Atomic uint32_t hangs;  /* 1: pread() does not return */
+static _Atomic uint32_t inside; /* it was called, and has not returned */
+static _Atomic uint32_t calls;
+
+/* In the place of libc's, for the library that is linked to this program. */
+ssize_t pread(int fd, void *bytes, size_t byte_count, off_t offset)
+{
+	const struct iovec part = { .iov_base = bytes, .iov_len = byte_count };
+	ssize_t got;
+
+	atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+	atomic_store_explicit(&inside, 1, memory_order_release);
+	while (atomic_load_explicit(&hangs, memory_order_acquire))
+		(void)poll(NULL, 0, 1);
+	got = preadv(fd, &part, 1, offset);
+	atomic_store_explicit(&inside, 0, memory_order_release);
+	return got;
+}
+
+static void hang_set(uint32_t value)
+{
+	atomic_store_explicit(&hangs, value, memory_order_release);
+}
+
+static void inside_await(uint32_t value)
+{
+	uint32_t turn;
+
+	for (turn = 0; turn < TURNS_MAX; turn++) {
+		if (atomic_load_explicit(&inside, memory_order_acquire) ==
+		    value)
+			return;
+		(void)poll(NULL, 0, 1);
+	}
+	fail();
+}
+
+/* A read whose first piece hangs. */
+static void hang_begin(struct world *world)
+{
+	hang_set(1);
+	atomic_store_explicit(&calls, 0, memory_order_relaxed);
+	assert_int_equal(world_begin(world, WAY_PREAD), 0);
+	(void)read_plain(world, 0, 48, 131072);
+	start(world, 0);
+	poll_once(world);
+	inside_await(1);
+}
+
+static int is_untouched(const struct world *world)
+{
+	size_t i;
+
+	for (i = 0; i < LOCAL_BYTES; i++)
+		if (world->local[i] != UNTOUCHED)
+			return 0;
+	return 1;
+}
+
+UNIT_TEST(owner_does_not_wait_for_the_disk)
+{
+	static struct world world;
+	uint32_t turn;
+
+	hang_begin(&world);
+	for (turn = 0; turn < 100; turn++)
+		poll_once(&world);
+	assert_int_equal(world.ended_count, 0);
+	/* It may sleep, and is woken when the disk goes on. */
+	assert_int_equal(kvpull_files_arm(&world.files), 0);
+	hang_set(0);
+	poll_until(&world, 1);
+	only_one_ended(&world, 0, 0);
+	verify(&world, &world.read[0]);
+	pieces_are_back(&world);
+	world_end(&world);
+}
+
+/* A deadline: nothing is written from then on, whenever the disk goes on. */
+UNIT_TEST(read_that_hangs_ends_when_told)
+{
+	static struct world world;
+
+	hang_begin(&world);
+	kvpull_files_cancel(&world.files, &world.reads[0], KVPULL_EDEADLINE);
+	assert_int_equal(kvpull_files_arm(&world.files), 1);
+	poll_once(&world);
+	only_one_ended(&world, 0, KVPULL_EDEADLINE);
+	/* The file may go, too: what was not begun is not read from others. */
+	kvpull_file_close(&world.regions[1]);
+	hang_set(0);
+	pieces_are_back(&world);
+	/* Its other pieces were not read at all. */
+	assert_int_equal(atomic_load_explicit(&calls, memory_order_relaxed), 1);
+	only_one_ended(&world, 0, KVPULL_EDEADLINE);
+	assert_true(is_untouched(&world));
+	region_open(&world, 0);
+	world.ended_count = 0;
+	(void)read_plain(&world, 1, 8, 65536);
+	start(&world, 1);
+	poll_until(&world, 1);
+	verify(&world, &world.read[1]);
+	world_end(&world);
+}
+
+/* It returns, and leaves behind what the read may still touch. */
+UNIT_TEST(close_leaves_a_read_that_hangs)
+{
+	static struct world world;
+	uint8_t *bounce;
+
+	hang_begin(&world);
+	bounce = world.files.bounce;
+	kvpull_files_close(&world.files);
+	assert_int_equal(atomic_load_explicit(&inside, memory_order_acquire),
+			 1);
+	assert_int_equal(world.warnings, 1);
+	assert_non_null(strstr(world.warning, "stay mapped"));
+	assert_int_equal(msync(bounce, KVPULL_FILE_BOUNCE_BYTES, MS_ASYNC), 0);
+	/* The disk goes on after all: into its own buffer, and no further. */
+	hang_set(0);
+	inside_await(0);
+	assert_memory_equal(bounce, world.content, 131072);
+	assert_true(is_untouched(&world));
+	/* As world_end(), which would close the files once more. */
+	kvpull_arena_fini(&world.arena);
+	kvpull_file_close(&world.regions[1]);
+	(void)munmap(world.local, LOCAL_BYTES);
+	(void)close(world.wake_fd);
+}
+
+/* With progress=caller there is no thread of ours: refused, by name. */
+UNIT_TEST(caller_without_io_uring_is_refused_by_name)
+{
+	static struct world world;
+	struct kvpull_files files;
+	struct kvpull_arena arena;
+
+	hang_set(0);
+	assert_int_equal(world_begin(&world, WAY_PREAD), 0);
+	kvpull_arena_init(&arena, &world.log);
+	assert_int_equal(
+		kvpull_files_open(&files, READS_MAX, &arena, &world.log), 0);
+	assert_int_equal(kvpull_files_prepare(&files, KVPULL_URING_NO,
+					      KVPULL_FILE_THREAD_NO,
+					      world.wake_fd),
+			 KVPULL_EUNSUPPORTED);
+	assert_non_null(
+		strstr(world.warning, "progress caller needs io_uring"));
+	assert_int_equal(files.is_prepared, 0);
+	kvpull_files_close(&files);
+	kvpull_arena_fini(&arena);
+	world_end(&world);
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hold table, rule by rule: semantics A.2, A.8, A.9, B.3, B.7, C.1, C.4. */
+#include "tests/unit/hold/world.h"
+
+TEST(open_writes_the_incarnation_everywhere)
+{
+	struct fixture *f = fixture_of(state);
+	uint32_t slot;
+
+	for (slot = 0; slot < SLOTS; slot++)
+		assert_false(is_revoked(f, slot, 1));
+}
+
+TEST(open_refuses_a_small_arena)
+{
+	struct fixture *f = fixture_of(state);
+	struct kvpull_arena arena;
+	struct kvpull_holds *holds = NULL;
+	size_t bytes;
+
+	/* Whichever of its tables is the first without room. */
+	for (bytes = 0; !holds; bytes += KVPULL_CACHE_LINE) {
+		kvpull_arena_init(&arena, NULL);
+		arena.bytes_max = bytes;
+		holds = kvpull_holds_open(&f->params, &arena);
+		assert_int_equal(holds != NULL, kvpull_arena_ok(&arena));
+		kvpull_arena_fini(&arena);
+	}
+	assert_true(bytes > 4096);
+}
+
+TEST(hold_is_released_by_last_rank)
+{
+	struct fixture *f = fixture_of(state);
+	const uint32_t d = join(f, 1, 0, 2);
+	const struct who r0 = { d, 0 }, r1 = { join(f, 1, 1, 2), 1 };
+
+	assert_int_equal(r1.instance, d);
+	take(f, 3, 1);
+	claim(f, r0, 3, 1);
+	claim(f, r1, 3, 1);
+	release(f, r0, 3, 1);
+	expect_nothing(f);
+	assert_false(is_revoked(f, 3, 1));
+	release(f, r1, 3, 1);
+	expect_report(f, 3, 1, KVPULL_END_RELEASED);
+	expect_nothing(f);
+	leave(f, r0);
+	leave(f, r1);
+	expect_fresh(f);
+}
+
+TEST(release_implies_a_claim)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	const struct who b = { join(f, 2, 0, 2), 0 };
+	const struct who b1 = { join(f, 2, 1, 2), 1 };
+
+	take(f, 0, 1);
+	release(f, b, 0, 1);
+	release(f, a, 0, 1);
+	expect_nothing(f); /* b has claimed and is incomplete */
+	release(f, b1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+TEST(instances_are_counted_and_not_ranks)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 2), 0 };
+	const struct who b = { join(f, 2, 0, 2), 0 };
+	const struct who a1 = { join(f, 1, 1, 2), 1 };
+
+	take(f, 0, 1);
+	release(f, a, 0, 1);
+	release(f, b, 0, 1); /* two ranks, of different instances */
+	release(f, a1, 0, 1);
+	expect_nothing(f);
+	assert_int_equal(counts_of(f).releases, 3);
+}
+
+TEST(second_instance_is_not_cut)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	const struct who b = { join(f, 2, 0, 1), 0 };
+
+	take(f, 0, 1);
+	claim(f, a, 0, 1);
+	claim(f, b, 0, 1);
+	release(f, a, 0, 1);
+	expect_nothing(f);
+	release(f, b, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+TEST(duplicate_release_is_counted_once)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = { join(f, 1, 0, 2), 0 };
+
+	take(f, 0, 1);
+	release(f, r0, 0, 1);
+	release(f, r0, 0, 1);
+	release(f, r0, 0, 1);
+	expect_nothing(f);
+	assert_int_equal(counts_of(f).releases, 1);
+	assert_int_equal(counts_of(f).duplicates, 2);
+}
+
+TEST(fifth_instance_is_not_counted)
+{
+	struct fixture *f = fixture_of(state);
+	struct who who[5];
+	uint32_t i;
+
+	take(f, 0, 1);
+	for (i = 0; i < 5; i++) {
+		who[i] = (struct who){ join(f, 10 + i, 0, 1), 0 };
+		claim(f, who[i], 0, 1);
+	}
+	assert_int_equal(counts_of(f).claims, 4);
+	assert_int_equal(counts_of(f).claims_over, 1);
+	release(f, who[4], 0, 1);
+	for (i = 0; i < 3; i++)
+		release(f, who[i], 0, 1);
+	expect_nothing(f);
+	release(f, who[3], 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	for (i = 0; i < 5; i++)
+		leave(f, who[i]);
+	expect_fresh(f);
+}
+
+TEST(sixty_four_ranks_are_counted)
+{
+	struct fixture *f = fixture_of(state);
+	uint32_t rank;
+
+	take(f, 0, 1);
+	for (rank = 0; rank < 64; rank++) {
+		const struct who who = { join(f, 1, rank, 64), rank };
+
+		expect_nothing(f);
+		release(f, who, 0, 1);
+	}
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+/* A.8, A.2: revoked at the end, reported after the fence, once for ever. */
+TEST(report_waits_for_publish)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	struct kvpull_hold_end end;
+
+	take(f, 0, 1);
+	release(f, a, 0, 1);
+	assert_true(is_revoked(f, 0, 1));
+	assert_int_equal(kvpull_holds_report(f->holds, &end, 1), 0);
+	assert_int_equal(counts_of(f).ended, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	assert_int_equal(counts_of(f).ended, 0);
+}
+
+TEST(reports_come_in_order_and_by_capacity)
+{
+	struct fixture *f = fixture_of(state);
+	const uint32_t order[] = { 4, 1, 6 };
+	struct kvpull_hold_end end;
+	uint32_t i;
+
+	for (i = 0; i < 3; i++)
+		take(f, order[i], 1);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(kvpull_holds_end(f->holds, order[i], 1, 1,
+						  KVPULL_END_ABORTED),
+				 0);
+	kvpull_holds_publish(f->holds);
+	assert_int_equal(kvpull_holds_report(f->holds, &end, 0), 0);
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(kvpull_holds_report(f->holds, &end, 1), 1);
+		assert_int_equal(end.slot, order[i]);
+	}
+	expect_nothing(f);
+	expect_fresh(f);
+}
+
+/* C.1; vllm #43509 */
+TEST(early_release_ends_the_hold_when_it_is_taken)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+
+	release(f, a, 5, 1);
+	assert_int_equal(counts_of(f).staged, 1);
+	assert_int_equal(counts_of(f).early, 1);
+	expect_nothing(f);
+	take(f, 5, 1);
+	expect_report(f, 5, 1, KVPULL_END_RELEASED);
+	leave(f, a);
+	expect_fresh(f);
+}
+
+TEST(early_claim_counts_as_one)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	const struct who b = { join(f, 2, 0, 1), 0 };
+
+	claim(f, a, 5, 1);
+	take(f, 5, 1);
+	release(f, b, 5, 1);
+	expect_nothing(f); /* a has claimed */
+	leave(f, a);
+	poll_at(f, f->now_ns);
+	expect_report(f, 5, 1, KVPULL_END_RELEASED);
+}
+
+TEST(early_claim_of_the_dead_is_released)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+
+	claim(f, a, 5, 1);
+	leave(f, a);
+	poll_at(f, f->now_ns);
+	expect_nothing(f);
+	take(f, 5, 1);
+	expect_report(f, 5, 1, KVPULL_END_RELEASED);
+	expect_fresh(f);
+}
+
+TEST(staged_is_not_dropped_by_time)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+
+	release(f, a, 5, 1);
+	poll_at(f, START + 2 * HOLD_MAX);
+	take(f, 5, 1);
+	expect_report(f, 5, 1, KVPULL_END_RELEASED);
+}
+
+TEST(newer_staged_generation_replaces)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	const struct who b = { join(f, 2, 0, 1), 0 };
+
+	claim(f, a, 5, 1);
+	claim(f, b, 5, 2);
+	claim(f, a, 5, 1);
+	assert_int_equal(counts_of(f).unknown, 1);
+	take(f, 5, 2);
+	release(f, b, 5, 2);
+	expect_report(f, 5, 2, KVPULL_END_RELEASED);
+	leave(f, a);
+	leave(f, b);
+	expect_fresh(f);
+}
+
+/* A.9 */
+TEST(revoked_while_staged_ends_when_it_is_taken)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+
+	claim(f, a, 5, 1);
+	assert_int_equal(kvpull_holds_revoke_all(f->holds, KVPULL_END_REVOKED),
+			 0);
+	assert_true(is_revoked(f, 5, 1));
+	take(f, 5, 1);
+	expect_report(f, 5, 1, KVPULL_END_REVOKED);
+}
+
+TEST(notes_that_fit_nothing_touch_nothing)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 2), 0 };
+	struct kvpull_record record = record_of(f, KVPULL_NOTE_CLAIM, 0, 1);
+	const uint64_t digest = kvpull_holds_digest(f->holds);
+
+	f->now_ns += 10;
+	kvpull_holds_tick(f->holds, f->now_ns);
+	record.tag ^= 1;
+	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
+	record = record_of(f, KVPULL_NOTE_RELEASE, 0, UINT64_MAX);
+	record.generation = 9;
+	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
+	assert_int_equal(counts_of(f).bad_tag, 2);
+	record = record_of(f, KVPULL_NOTE_RELEASE, SLOTS, 1);
+	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
+	record = record_of(f, 3, 0, 1);
+	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
+	record = record_of(f, 0, 0, 1);
+	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
+	record = record_of(f, KVPULL_NOTE_CLAIM, 0, 1);
+	kvpull_holds_note(f->holds, a.instance, 1, &record, f->now_ns);
+	kvpull_holds_note(f->holds, INSTANCES, 0, &record, f->now_ns);
+	kvpull_holds_note(f->holds, a.instance, 64, &record, f->now_ns);
+	kvpull_holds_beat(f->holds, a.instance, 1, f->now_ns);
+	kvpull_holds_beat(f->holds, INSTANCES, 0, f->now_ns);
+	kvpull_holds_leave(f->holds, a.instance, 1, f->now_ns);
+	assert_int_equal(counts_of(f).unknown, 6);
+	assert_int_equal(kvpull_holds_digest(f->holds), digest);
+	assert_int_equal(kvpull_holds_generation_max(f->holds), 0);
+}
+
+TEST(generations_only_grow)
+{
+	struct fixture *f = fixture_of(state);
+	const uint64_t high = UINT64_MAX / 200;
+
+	take(f, 0, high);
+	assert_int_equal(
+		kvpull_holds_end(f->holds, 0, high, 1, KVPULL_END_ABORTED), 0);
+	expect_report(f, 0, high, KVPULL_END_ABORTED);
+	assert_int_equal(kvpull_holds_take(f->holds, 0, high, 7),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_take(f->holds, 0, high - 1, 7),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_generation_max(f->holds), high);
+	take(f, 0, high + 1);
+	assert_false(is_revoked(f, 0, high + 1));
+	assert_int_equal(kvpull_holds_take(f->holds, 1, UINT64_MAX, 8), 0);
+	assert_int_equal(kvpull_holds_generation_max(f->holds), UINT64_MAX);
+}
+
+TEST(broken_steps_change_nothing)
+{
+	struct fixture *f = fixture_of(state);
+	uint64_t digest;
+
+	take(f, 0, 1);
+	digest = kvpull_holds_digest(f->holds);
+	assert_int_equal(kvpull_holds_take(f->holds, SLOTS, 1, 1),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_take(f->holds, 1, 0, 1), KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_take(f->holds, 1, 1, 0), KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_take(f->holds, 1, 1, 100), KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_end(f->holds, SLOTS, 1, 1, 0),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_end(f->holds, 0, 1, 100, -1),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_end(f->holds, 0, 1, 100, 5),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_end(f->holds, 1, 1, 100, 0),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_holds_digest(f->holds), digest);
+	assert_int_equal(counts_of(f).taken, 1);
+}
+
+/* B.7: a worker that restarted alone still makes its report. */
+TEST(end_of_a_hold_never_told_is_reported)
+{
+	struct fixture *f = fixture_of(state);
+
+	assert_int_equal(kvpull_holds_end(f->holds, 4, 9, 904, KVPULL_END_RANK),
+			 0);
+	expect_report(f, 4, 9, KVPULL_END_RANK);
+	assert_int_equal(kvpull_holds_end(f->holds, 4, 9, 904, KVPULL_END_RANK),
+			 0);
+	expect_nothing(f);
+	expect_fresh(f);
+}
+
+TEST(revoke_all_ends_every_hold_before_it_returns)
+{
+	struct fixture *f = fixture_of(state);
+	struct kvpull_hold_end ends[SLOTS];
+	uint32_t slot;
+
+	for (slot = 0; slot < SLOTS; slot++)
+		take(f, slot, 1);
+	assert_int_equal(kvpull_holds_revoke_all(f->holds, KVPULL_END_REVOKED),
+			 SLOTS);
+	for (slot = 0; slot < SLOTS; slot++)
+		assert_true(is_revoked(f, slot, 1));
+	assert_int_equal(kvpull_holds_report(f->holds, ends, SLOTS), SLOTS);
+	assert_int_equal(ends[0].reason, KVPULL_END_REVOKED);
+	assert_int_equal(counts_of(f).revoked, SLOTS);
+	expect_fresh(f);
+}
+
+TEST(ready_says_the_generation_held)
+{
+	struct fixture *f = fixture_of(state);
+
+	assert_int_equal(kvpull_holds_ready(f->holds, 1007), KVPULL_ENOKEY);
+	take(f, 7, 10);
+	assert_int_equal(kvpull_revocation_read(&f->entries[7]).ready, 0);
+	assert_int_equal(kvpull_holds_ready(f->holds, 1007), 0);
+	assert_int_equal(kvpull_revocation_read(&f->entries[7]).ready, 10);
+	assert_int_equal(
+		kvpull_holds_end(f->holds, 7, 10, 1007, KVPULL_END_ABORTED), 0);
+	assert_int_equal(kvpull_holds_ready(f->holds, 1007), KVPULL_ENOKEY);
+}
+
+TEST(description_fits_any_capacity)
+{
+	struct fixture *f = fixture_of(state);
+	char text[400];
+	size_t capacity;
+	uint32_t i;
+
+	take(f, 0, 1);
+	for (i = 0; i < 4; i++)
+		claim(f, (struct who){ join(f, i, 0, 1), 0 }, 0, 1);
+	for (capacity = 0; capacity < sizeof(text); capacity++) {
+		memset(text, 'x', sizeof(text));
+		kvpull_holds_describe(f->holds, 0, f->now_ns, text, capacity);
+		assert_int_equal(text[capacity], 'x');
+		if (capacity)
+			assert_true(strlen(text) < capacity);
+	}
+	kvpull_holds_describe(f->holds, SLOTS, f->now_ns, text, sizeof(text));
+	assert_non_null(strstr(text, "unknown"));
+}

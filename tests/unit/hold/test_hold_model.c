@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hold table against a naive model that shares no code with it: arrays,
+ * no heap, no lists, one clock; a stall adds its gap to each time stamp. After
+ * every operation counters and revocation entries are equal, and every report
+ * is. A failure prints the seed; it is the same world with every compiler: no
+ * two numbers are drawn within one expression whose order is the compiler's.
+ */
+#include "tests/unit/hold/world.h"
+
+#include "plugin/hold/instance.h"
+
+#define IDS 5u
+#define RANKS 3u
+#define LIVES 4096u
+#define OPERATIONS 6000u
+#define SEEDS 40u
+
+enum rank_state {
+	NEVER,
+	HERE,
+	DYING,
+	GONE
+};
+
+struct life {
+	uint64_t heard_ns[RANKS];
+	uint64_t due_ns[RANKS];
+	enum rank_state ranks[RANKS];
+	uint32_t workers[RANKS]; /* who joined last; 0: unknown */
+	uint32_t is_back[RANKS]; /* was gone, and joined in this poll */
+	uint32_t id;
+	uint32_t rank_count;
+	uint32_t is_dead;
+};
+
+struct model_claim {
+	struct life *life;
+	int released[RANKS];
+	int claimed[RANKS];
+};
+
+enum model_state {
+	M_FREE,
+	M_STAGED,
+	M_HELD,
+	M_ENDED
+};
+
+struct model_hold {
+	enum model_state state;
+	uint64_t last; /* generation told */
+	uint64_t staged;
+	uint64_t revoked;
+	uint64_t taken_ns;
+	uint64_t leased_ns;
+	int32_t reason;
+	uint32_t claim_count;
+	struct model_claim claims[4];
+};
+
+struct model {
+	struct fixture *f;
+	struct life lives[LIVES];
+	struct life *by_index[INSTANCES];
+	struct model_hold holds[SLOTS];
+	struct kvpull_hold_counts counts;
+	uint64_t polled_ns;
+	uint64_t seed;
+	uint32_t life_count;
+};
+
+static struct model model;
+
+static uint32_t roll(struct model *m, uint32_t below)
+{
+	m->seed = m->seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+	return (uint32_t)(m->seed >> 33) % below;
+}
+
+/* A stall may have moved the last sign past now: then that one stays. */
+static void heard(const struct model *m, uint64_t *heard_ns)
+{
+	if (m->f->now_ns > *heard_ns)
+		*heard_ns = m->f->now_ns;
+}
+
+static int life_is_here(const struct life *life)
+{
+	uint32_t r;
+
+	for (r = 0; r < life->rank_count; r++)
+		if (life->ranks[r] == HERE || life->ranks[r] == DYING)
+			return 1;
+	return 0;
+}
+
+static int life_is_named(const struct model *m, const struct life *life)
+{
+	uint32_t s, c;
+
+	for (s = 0; s < SLOTS; s++)
+		for (c = 0; c < m->holds[s].claim_count; c++)
+			if (m->holds[s].claims[c].life == life)
+				return 1;
+	return 0;
+}
+
+static void model_end(struct model *m, uint32_t slot, int32_t reason)
+{
+	struct model_hold *h = &m->holds[slot];
+
+	h->state = M_ENDED;
+	h->revoked = h->last;
+	h->reason = reason;
+	h->claim_count = 0;
+	m->counts.released += reason == KVPULL_END_RELEASED;
+	m->counts.expired += reason == KVPULL_END_EXPIRED;
+	m->counts.revoked +=
+		reason != KVPULL_END_RELEASED && reason != KVPULL_END_EXPIRED;
+}
+
+static void model_settle(struct model *m, uint32_t slot)
+{
+	const struct model_hold *h = &m->holds[slot];
+	uint32_t c, r;
+
+	if (h->state != M_HELD || !h->claim_count)
+		return;
+	for (c = 0; c < h->claim_count; c++)
+		for (r = 0; r < h->claims[c].life->rank_count; r++)
+			if (!h->claims[c].released[r] &&
+			    h->claims[c].life->ranks[r] != GONE &&
+			    !h->claims[c].life->is_dead)
+				return;
+	model_end(m, slot, KVPULL_END_RELEASED);
+}
+
+static void model_stall(struct model *m, uint64_t gap_ns)
+{
+	uint32_t i, r;
+
+	for (i = 0; i < m->life_count; i++) {
+		for (r = 0; r < RANKS; r++) {
+			m->lives[i].heard_ns[r] += gap_ns;
+			m->lives[i].due_ns[r] += gap_ns;
+		}
+	}
+	for (i = 0; i < SLOTS; i++)
+		m->holds[i].leased_ns += gap_ns;
+}
+
+static void model_begin_poll(struct model *m)
+{
+	uint32_t i, r;
+
+	for (i = 0; i < m->life_count; i++)
+		for (r = 0; r < RANKS; r++)
+			m->lives[i].is_back[r] = 0;
+}
+
+static void do_time(struct model *m)
+{
+	struct fixture *f = m->f;
+	const uint64_t step =
+		roll(m, 30) ? 1 + roll(m, LEASE / 6) : 1 + roll(m, 2 * LEASE);
+
+	f->now_ns += step;
+	if (f->now_ns - m->polled_ns > LEASE / 3) {
+		model_stall(m, f->now_ns - m->polled_ns);
+		m->polled_ns = f->now_ns;
+	}
+	if (roll(m, 8)) {
+		kvpull_holds_tick(f->holds, f->now_ns);
+		m->polled_ns = f->now_ns;
+		model_begin_poll(m);
+	} else {
+		kvpull_holds_stamp(f->holds, f->now_ns);
+	}
+}
+
+static uint64_t some_generation(struct model *m, uint32_t slot)
+{
+	const uint64_t told = m->holds[slot].last;
+	const uint64_t newer = roll(m, 4);
+
+	return told + newer - (told ? roll(m, 2) : 0);
+}
+
+static void model_take(struct model *m, uint32_t slot, uint64_t generation)
+{
+	struct model_hold *h = &m->holds[slot];
+
+	if (h->state != M_STAGED || h->staged != generation)
+		h->claim_count = 0;
+	h->state = M_HELD;
+	h->last = generation;
+	h->taken_ns = m->f->now_ns;
+	h->leased_ns = m->f->now_ns;
+	m->counts.taken++;
+}
+
+static void do_take(struct model *m)
+{
+	const uint32_t slot = roll(m, SLOTS);
+	struct model_hold *h = &m->holds[slot];
+	const uint64_t generation = some_generation(m, slot);
+	const int result = kvpull_holds_take(m->f->holds, slot, generation,
+					     generation * 100 + slot);
+
+	if (h->state == M_HELD || h->state == M_ENDED ||
+	    generation <= h->last || generation * 100 + slot == 0) {
+		assert_int_equal(result, KVPULL_EINVAL);
+		return;
+	}
+	assert_int_equal(result, 0);
+	model_take(m, slot, generation);
+	if (h->revoked >= generation)
+		model_end(m, slot, KVPULL_END_REVOKED);
+	model_settle(m, slot);
+}
+
+static void do_end(struct model *m)
+{
+	const uint32_t slot = roll(m, SLOTS);
+	struct model_hold *h = &m->holds[slot];
+	const uint64_t generation = some_generation(m, slot);
+	const int32_t reason = (int32_t)roll(m, 5);
+	const int result = kvpull_holds_end(m->f->holds, slot, generation,
+					    generation * 100 + slot, reason);
+
+	if (generation > h->last &&
+	    (h->state == M_HELD || h->state == M_ENDED)) {
+		assert_int_equal(result, KVPULL_EINVAL);
+		return;
+	}
+	assert_int_equal(result, 0);
+	if (generation > h->last)
+		model_take(m, slot, generation);
+	else if (generation < h->last || h->state != M_HELD)
+		return;
+	model_end(m, slot, reason);
+}
+
+static void model_claim(struct model_hold *h, struct life *life, uint32_t rank)
+{
+	struct model_claim claim = { .life = life };
+	int before = 0;
+	uint32_t c, r;
+
+	for (c = 0; c < h->claim_count; c++)
+		before |= h->claims[c].life->is_dead &&
+			  h->claims[c].life->id == life->id;
+	for (r = 0; r < RANKS; r++)
+		claim.released[r] =
+			r != rank &&
+			(before || life->ranks[r] == GONE || life->is_back[r]);
+	h->claims[h->claim_count++] = claim;
+}
+
+static void model_note(struct model *m, struct model_hold *h, struct life *life,
+		       struct kvpull_record note, uint32_t rank)
+{
+	uint32_t c;
+
+	if (note.generation > h->last &&
+	    (h->state == M_FREE ||
+	     (h->state == M_STAGED && note.generation > h->staged))) {
+		h->state = M_STAGED;
+		h->staged = note.generation;
+		h->claim_count = 0;
+	}
+	if ((h->state != M_HELD || note.generation != h->last) &&
+	    (h->state != M_STAGED || note.generation != h->staged)) {
+		m->counts.unknown++;
+		return;
+	}
+	for (c = 0; c < h->claim_count; c++)
+		if (h->claims[c].life == life)
+			break;
+	if (c == 4) {
+		m->counts.claims_over++;
+		return;
+	}
+	if (c == h->claim_count)
+		model_claim(h, life, rank);
+	heard(m, &h->leased_ns);
+	m->counts.early += h->state == M_STAGED;
+	if (note.kind == KVPULL_NOTE_CLAIM)
+		m->counts.claims++;
+	else if (h->claims[c].released[rank])
+		m->counts.duplicates++;
+	else
+		m->counts.releases++;
+	h->claims[c].released[rank] = note.kind == KVPULL_NOTE_RELEASE;
+	h->claims[c].claimed[rank] |= note.kind == KVPULL_NOTE_CLAIM;
+}
+
+static void do_note(struct model *m)
+{
+	const uint32_t index = roll(m, INSTANCES);
+	const uint32_t rank = roll(m, RANKS);
+	const uint32_t slot = roll(m, SLOTS);
+	const uint32_t kind = 1 + roll(m, 2);
+	const uint64_t generation = some_generation(m, slot);
+	struct life *life = m->by_index[index];
+	struct kvpull_record note = record_of(m->f, kind, slot, generation);
+	const uint32_t spoil = roll(m, 40);
+
+	if (m->holds[slot].state == M_STAGED && roll(m, 2))
+		note = record_of(m->f, note.kind, slot, m->holds[slot].staged);
+	if (m->holds[slot].state == M_HELD && roll(m, 4))
+		note = record_of(m->f, note.kind, slot, m->holds[slot].last);
+	note.kind += spoil == 1 ? 2 : 0;
+	note.tag += spoil == 2;
+	kvpull_holds_note(m->f->holds, index, rank, &note, m->f->now_ns);
+	if (!life ||
+	    (life->ranks[rank] != HERE && life->ranks[rank] != DYING) ||
+	    note.kind > 2) {
+		m->counts.unknown++;
+	} else if (spoil == 2) {
+		m->counts.bad_tag++;
+	} else {
+		heard(m, &life->heard_ns[rank]);
+		model_note(m, &m->holds[slot], life, note, rank);
+		model_settle(m, slot);
+	}
+}
+
+static void do_beat(struct model *m)
+{
+	const uint32_t index = roll(m, INSTANCES);
+	const uint32_t rank = roll(m, RANKS);
+	struct life *life = m->by_index[index];
+
+	kvpull_holds_beat(m->f->holds, index, rank, m->f->now_ns);
+	if (life && (life->ranks[rank] == HERE || life->ranks[rank] == DYING))
+		heard(m, &life->heard_ns[rank]);
+}
+
+static int model_join(struct model *m, const struct kvpull_join *join,
+		      struct life **joined)
+{
+	const uint32_t rank = join->rank;
+	uint32_t used = 0;
+	uint32_t i;
+	struct life *life = NULL;
+
+	for (i = 0; i < m->life_count; i++) {
+		if (!m->lives[i].is_dead && m->lives[i].id == join->instance_id)
+			life = &m->lives[i];
+		used += !m->lives[i].is_dead || life_is_named(m, &m->lives[i]);
+	}
+	if (!life && used == INSTANCES)
+		return KVPULL_EFULL;
+	if (!life) {
+		life = &m->lives[m->life_count++];
+		*life = (struct life){ .id = (uint32_t)join->instance_id,
+				       .rank_count = join->rank_count };
+	}
+	if (life->rank_count == join->rank_count &&
+	    life->ranks[rank] == DYING && join->worker && life->workers[rank] &&
+	    life->workers[rank] != join->worker)
+		life->due_ns[rank] = 0;
+	if (life->rank_count != join->rank_count || life->ranks[rank] == HERE)
+		return KVPULL_EREJECTED;
+	if (life->ranks[rank] == DYING && life->due_ns[rank] <= m->f->now_ns)
+		return KVPULL_EAGAIN;
+	life->is_back[rank] = life->ranks[rank] == GONE;
+	life->ranks[rank] = HERE;
+	life->workers[rank] = (uint32_t)join->worker;
+	heard(m, &life->heard_ns[rank]);
+	*joined = life;
+	return 0;
+}
+
+static void do_join(struct model *m)
+{
+	const uint32_t id = roll(m, IDS);
+	const uint32_t rank_count = 1 + (id + !roll(m, 10)) % RANKS;
+	const uint32_t rank = roll(m, rank_count);
+	struct kvpull_join join = { .instance_id = id,
+				    .worker = roll(m, 3),
+				    .rank = rank,
+				    .rank_count = rank_count };
+	struct life *life = NULL;
+	uint32_t index = 0, i;
+	const int expected =
+		m->life_count == LIVES ? 1 : model_join(m, &join, &life);
+
+	if (expected == 1)
+		return;
+	assert_int_equal(
+		kvpull_holds_join(m->f->holds, &join, m->f->now_ns, &index),
+		expected);
+	if (expected)
+		return;
+	for (i = 0; i < INSTANCES; i++)
+		if (i != index && m->by_index[i] == life)
+			fail_msg("one life has two instances");
+	if (m->by_index[index] != life && m->by_index[index])
+		assert_true(m->by_index[index]->is_dead &&
+			    !life_is_named(m, m->by_index[index]));
+	m->by_index[index] = life;
+}
+
+static void do_leave(struct model *m)
+{
+	const uint32_t index = roll(m, INSTANCES);
+	const uint32_t rank = roll(m, RANKS);
+	struct life *life = m->by_index[index];
+
+	kvpull_holds_leave(m->f->holds, index, rank, m->f->now_ns);
+	if (!life || life->ranks[rank] != HERE)
+		return;
+	life->ranks[rank] = DYING;
+	life->due_ns[rank] = m->f->now_ns + m->f->params.grace_ns;
+}
+
+static void claim_mark(const struct model *m, struct model_hold *h,
+		       struct model_claim *claim, const int *died)
+{
+	uint32_t r;
+
+	for (r = 0; r < RANKS; r++) {
+		if (!died[r] && !claim->life->is_dead)
+			continue;
+		if (claim->claimed[r] && !claim->released[r])
+			heard(m, &h->leased_ns);
+		claim->released[r] = 1;
+	}
+}
+
+static void model_mark(struct model *m, const struct life *life,
+		       const int *died)
+{
+	uint32_t s, c;
+
+	for (s = 0; s < SLOTS; s++)
+		for (c = 0; c < m->holds[s].claim_count; c++)
+			if (m->holds[s].claims[c].life == life)
+				claim_mark(m, &m->holds[s],
+					   &m->holds[s].claims[c], died);
+}
+
+/* Renewed by those who have claimed it and owe a word, by nobody else. */
+static uint64_t model_lease(const struct model_hold *h)
+{
+	uint64_t heard_ns = h->leased_ns;
+	uint32_t c, r;
+
+	for (c = 0; c < h->claim_count; c++)
+		for (r = 0; r < RANKS; r++) {
+			const struct model_claim *claim = &h->claims[c];
+
+			if (claim->claimed[r] && !claim->released[r] &&
+			    claim->life->heard_ns[r] > heard_ns)
+				heard_ns = claim->life->heard_ns[r];
+		}
+	return heard_ns + LEASE;
+}
+
+static void model_deaths(struct model *m)
+{
+	uint32_t i, r;
+
+	for (i = 0; i < m->life_count; i++) {
+		struct life *life = &m->lives[i];
+		int died[RANKS] = { 0 };
+		uint32_t died_count = 0;
+
+		for (r = 0; r < RANKS; r++) {
+			if (life->ranks[r] != DYING ||
+			    life->due_ns[r] > m->f->now_ns)
+				continue;
+			life->ranks[r] = GONE;
+			died[r] = 1;
+			died_count++;
+		}
+		m->counts.consumers_died += died_count;
+		if (!died_count)
+			continue;
+		life->is_dead = !life_is_here(life);
+		model_mark(m, life, died);
+	}
+	for (i = 0; i < SLOTS; i++)
+		model_settle(m, i);
+}
+
+static void do_sweep(struct model *m)
+{
+	uint32_t s;
+
+	while (kvpull_holds_sweep(m->f->holds, m->f->now_ns))
+		;
+	model_deaths(m);
+	for (s = 0; s < SLOTS; s++) {
+		const struct model_hold *h = &m->holds[s];
+
+		if (h->state != M_HELD)
+			continue;
+		if (model_lease(h) <= m->f->now_ns ||
+		    h->taken_ns + HOLD_MAX <= m->f->now_ns)
+			model_end(m, s, KVPULL_END_EXPIRED);
+	}
+}
+
+static void do_report(struct model *m)
+{
+	struct kvpull_hold_end ends[SLOTS];
+	uint32_t count, i, ended = 0;
+
+	do_sweep(m);
+	kvpull_holds_publish(m->f->holds);
+	count = kvpull_holds_report(m->f->holds, ends, SLOTS);
+	for (i = 0; i < SLOTS; i++)
+		ended += m->holds[i].state == M_ENDED;
+	assert_int_equal(count, ended);
+	for (i = 0; i < count; i++) {
+		struct model_hold *h = &m->holds[ends[i].slot];
+
+		assert_int_equal(h->state, M_ENDED);
+		assert_int_equal(ends[i].generation, h->last);
+		assert_int_equal(ends[i].key, h->last * 100 + ends[i].slot);
+		assert_int_equal(ends[i].reason, h->reason);
+		h->state = M_FREE;
+	}
+}
+
+static void do_revoke_all(struct model *m)
+{
+	uint32_t s, held = 0;
+
+	for (s = 0; s < SLOTS; s++) {
+		if (m->holds[s].state == M_STAGED)
+			m->holds[s].revoked = m->holds[s].staged;
+		if (m->holds[s].state != M_HELD)
+			continue;
+		held++;
+		model_end(m, s, KVPULL_END_REVOKED);
+	}
+	assert_int_equal(
+		kvpull_holds_revoke_all(m->f->holds, KVPULL_END_REVOKED), held);
+}
+
+static void compare(const struct model *m)
+{
+	struct kvpull_hold_counts counts = counts_of(m->f);
+	struct kvpull_hold_counts expected = m->counts;
+	uint32_t s;
+
+	for (s = 0; s < SLOTS; s++) {
+		expected.live += m->holds[s].state == M_HELD;
+		expected.staged += m->holds[s].state == M_STAGED;
+		expected.ended += m->holds[s].state == M_ENDED;
+		assert_int_equal(
+			kvpull_revocation_read(&m->f->entries[s]).revoked,
+			m->holds[s].revoked);
+	}
+	assert_memory_equal(&counts, &expected, sizeof(counts));
+}
+
+static void operate(struct model *m)
+{
+	const uint32_t what = roll(m, 100);
+
+	if (what < 20)
+		do_time(m);
+	else if (what < 32)
+		do_take(m);
+	else if (what < 35)
+		do_end(m);
+	else if (what < 65)
+		do_note(m);
+	else if (what < 70)
+		do_beat(m);
+	else if (what < 80)
+		do_join(m);
+	else if (what < 83)
+		do_leave(m);
+	else if (what < 92)
+		do_sweep(m);
+	else if (what < 99 || roll(m, 10))
+		do_report(m);
+	else
+		do_revoke_all(m);
+}
+
+/* Ends what is left: C.4 asks for the state of a fresh table. */
+static void wind_up(struct model *m)
+{
+	uint32_t i, r;
+
+	/* Else the polls below come so late that they are taken for a stall. */
+	kvpull_holds_tick(m->f->holds, m->f->now_ns);
+	for (i = 0; i < SLOTS; i++)
+		if (m->holds[i].state == M_STAGED)
+			take(m->f, i, m->holds[i].staged);
+	(void)kvpull_holds_revoke_all(m->f->holds, KVPULL_END_REVOKED);
+	for (i = 0; i < INSTANCES; i++)
+		for (r = 0; r < RANKS; r++)
+			kvpull_holds_leave(m->f->holds, i, r, m->f->now_ns);
+	for (i = 0; i < 2; i++) {
+		struct kvpull_hold_end ends[SLOTS];
+
+		/* A stall may have moved a death by a third of a lease. */
+		poll_at(m->f, m->f->now_ns + m->f->params.grace_ns + LEASE / 3);
+		(void)kvpull_holds_report(m->f->holds, ends, SLOTS);
+	}
+	expect_fresh(m->f);
+}
+
+static void run_seeds(uint64_t first, uint64_t grace_ns)
+{
+	uint64_t seed;
+	uint32_t i;
+
+	for (seed = first; seed < first + SEEDS; seed++) {
+		void *world;
+
+		print_message("seed %u\n", (unsigned int)seed);
+		assert_int_equal(setup_grace(&world, grace_ns), 0);
+		model = (struct model){ .f = fixture_of(&world),
+					.polled_ns = START,
+					.seed = seed };
+		model.f->log.write = NULL;
+		for (i = 0; i < OPERATIONS; i++) {
+			operate(&model);
+			compare(&model);
+		}
+		wind_up(&model);
+		(void)teardown(&world);
+	}
+}
+
+UNIT_TEST(table_equals_the_model_without_grace)
+{
+	run_seeds(1, 0);
+}
+
+UNIT_TEST(table_equals_the_model_with_grace)
+{
+	run_seeds(1000, LEASE / 4);
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks of a consumer that die, and what their instance claims until another
+ * worker of the rank, or the same one, is there: semantics B.3, B.6.
+ */
+#include "tests/unit/hold/world.h"
+
+#include "plugin/hold/instance.h"
+
+#define WORKER 0xa1u
+#define SUCCESSOR 0xb1u
+#define SECOND_SUCCESSOR 0xc1u
+
+static int try_join(struct fixture *f, uint32_t rank, uint64_t worker,
+		    uint32_t *instance)
+{
+	struct kvpull_join join = { .instance_id = 1,
+				    .worker = worker,
+				    .rank = rank,
+				    .rank_count = 2 };
+
+	return kvpull_holds_join(f->holds, &join, f->now_ns, instance);
+}
+
+/* One of an instance of two ranks. */
+static struct who join_as(struct fixture *f, uint32_t rank, uint64_t worker)
+{
+	struct who who = { .instance = KVPULL_NONE, .rank = rank };
+
+	assert_int_equal(try_join(f, rank, worker, &who.instance), 0);
+	return who;
+}
+
+/* The next poll, at the same time. */
+static void poll_again(struct fixture *f)
+{
+	kvpull_holds_tick(f->holds, f->now_ns);
+	poll_at(f, f->now_ns);
+}
+
+static void go(struct fixture *f, struct who who)
+{
+	leave(f, who);
+	poll_again(f);
+}
+
+TEST(successor_of_a_gone_rank_owes_nothing_on_what_was_claimed_meanwhile)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	go(f, r1);
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	poll_again(f);
+	/* The join and the release in one poll. */
+	(void)join_as(f, 1, SUCCESSOR);
+	expect_nothing(f);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+TEST(what_lies_in_a_ring_when_a_rank_returns_is_not_owed)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	go(f, r1);
+	take(f, 0, 1);
+	take(f, 1, 1);
+	poll_again(f);
+	(void)join_as(f, 1, SUCCESSOR);
+	claim(f, r0, 0, 1);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	/* From the next poll on it is there like any other. */
+	poll_again(f);
+	claim(f, r0, 1, 1);
+	release(f, r0, 1, 1);
+	expect_nothing(f);
+	release(f, r1, 1, 1);
+	expect_report(f, 1, 1, KVPULL_END_RELEASED);
+}
+
+TEST(staged_claim_is_not_owed_by_a_gone_rank)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	go(f, r1);
+	claim(f, r0, 0, 1);
+	poll_again(f);
+	(void)join_as(f, 1, SUCCESSOR);
+	take(f, 0, 1);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+TEST(successor_that_claims_is_waited_for)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	take(f, 0, 1);
+	take(f, 1, 1);
+	claim(f, r0, 0, 1);
+	go(f, r1);
+	claim(f, r0, 1, 1);
+	poll_again(f);
+	(void)join_as(f, 1, SUCCESSOR);
+	/* One that was claimed before its predecessor's death, one after. */
+	claim(f, r1, 0, 1);
+	claim(f, r1, 1, 1);
+	release(f, r0, 0, 1);
+	release(f, r0, 1, 1);
+	expect_nothing(f);
+	release(f, r1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	/* Or for its death. */
+	leave(f, r1);
+	poll_again(f);
+	expect_report(f, 1, 1, KVPULL_END_RELEASED);
+}
+
+TEST(rank_that_claims_after_its_release_owes_another)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	release(f, r0, 0, 1);
+	claim(f, r0, 0, 1);
+	release(f, r1, 0, 1);
+	expect_nothing(f);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	assert_int_equal(counts_of(f).duplicates, 0);
+}
+
+TEST(first_release_of_a_rank_that_returns_is_no_duplicate)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	go(f, r1);
+	take(f, 0, 1);
+	(void)join_as(f, 1, SUCCESSOR);
+	release(f, r1, 0, 1);
+	expect_nothing(f);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	assert_int_equal(counts_of(f).releases, 2);
+	assert_int_equal(counts_of(f).duplicates, 0);
+}
+
+UNIT_TEST_WITH(successors_within_a_grace_owe_nothing_older, setup_with_grace,
+	       teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	uint32_t instance;
+
+	take(f, 0, 1);
+	take(f, 1, 1);
+	take(f, 2, 1);
+	claim(f, r0, 0, 1);
+	claim(f, r1, 0, 1);
+	leave(f, r1);
+	claim(f, r0, 1, 1);
+	assert_int_equal(try_join(f, 1, SUCCESSOR, &instance), KVPULL_EAGAIN);
+	poll_again(f);
+	/* It waits: this comes after the scan, and before it is let in. */
+	claim(f, r0, 2, 1);
+	(void)join_as(f, 1, SUCCESSOR);
+	/* It dies, too, and so does its successor. */
+	leave(f, r1);
+	assert_int_equal(try_join(f, 1, SECOND_SUCCESSOR, &instance),
+			 KVPULL_EAGAIN);
+	poll_again(f);
+	(void)join_as(f, 1, SECOND_SUCCESSOR);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	release(f, r0, 1, 1);
+	expect_report(f, 1, 1, KVPULL_END_RELEASED);
+	release(f, r0, 2, 1);
+	expect_report(f, 2, 1, KVPULL_END_RELEASED);
+}
+
+/* The same worker: what it has claimed it still owes. */
+UNIT_TEST_WITH(return_within_the_grace_keeps_what_was_claimed, setup_with_grace,
+	       teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	take(f, 0, 1);
+	leave(f, r1);
+	claim(f, r0, 0, 1);
+	(void)join_as(f, 1, WORKER);
+	release(f, r0, 0, 1);
+	expect_nothing(f);
+	release(f, r1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+TEST(successor_of_another_size_waits_for_the_instances_end)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	uint32_t instance;
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	go(f, r1);
+	assert_int_equal(join_ids(f->holds, 1, 1, 3, f->now_ns, &instance),
+			 KVPULL_EREJECTED);
+	go(f, r0);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	(void)join(f, 1, 1, 3);
+}
+
+/* Both ranks' connections are lost; one had said its last word before. */
+TEST(release_said_again_to_the_next_life_ends_the_claim)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who other = { join(f, 2, 0, 1), 0 };
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	struct who again;
+
+	take(f, 0, 1);
+	claim(f, other, 0, 1);
+	claim(f, r0, 0, 1);
+	claim(f, r1, 0, 1);
+	release(f, r1, 0, 1);
+	leave(f, r0);
+	go(f, r1);
+	again = join_as(f, 0, 0xa0);
+	release(f, again, 0, 1);
+	(void)join_as(f, 1, WORKER);
+	expect_nothing(f);
+	release(f, other, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+UNIT_TEST_WITH(join_of_another_size_ends_no_grace, setup_with_grace, teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	struct kvpull_join other = { .instance_id = 1,
+				     .worker = SUCCESSOR,
+				     .rank = 1,
+				     .rank_count = 3 };
+	uint32_t instance;
+
+	take(f, 0, 1);
+	claim(f, r1, 0, 1);
+	leave(f, r1);
+	assert_int_equal(
+		kvpull_holds_join(f->holds, &other, f->now_ns, &instance),
+		KVPULL_EREJECTED);
+	poll_again(f);
+	(void)join_as(f, 1, WORKER);
+	release(f, r0, 0, 1);
+	expect_nothing(f);
+}
+
+TEST(table_is_as_new_after_returns)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	go(f, r1);
+	(void)join_as(f, 1, SUCCESSOR);
+	/* In the poll of its return, too. */
+	leave(f, r1);
+	leave(f, r0);
+	expect_fresh(f);
+}

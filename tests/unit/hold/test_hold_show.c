@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the hold table shows of itself in the status file's rows. */
+#include "plugin/hold/hold_state.h"
+#include "tests/unit/hold/world.h"
+
+static const struct kvpull_status_hold *row_of(const struct fixture *f,
+					       uint32_t slot)
+{
+	return &f->holds->shown[slot];
+}
+
+static void expect_row(const struct fixture *f, uint32_t slot, uint32_t state,
+		       uint32_t joined, int32_t reason)
+{
+	const uint64_t word = kvpull_status_get(&row_of(f, slot)->state);
+
+	assert_int_equal(word & 0xff, state);
+	assert_int_equal(word >> 8 & 0xff, reason);
+	assert_int_equal(word >> 16 & 0xffff, joined);
+}
+
+/* The newest event, or one that many before it. */
+static void expect_event(const struct fixture *f, uint32_t before,
+			 enum kvpull_status_what what, uint32_t slot,
+			 uint64_t generation, uint64_t who)
+{
+	const struct kvpull_status_side *side = f->holds->side;
+	const struct kvpull_status_event *event =
+		&side->events[side->event_next - 1 - before];
+
+	assert_int_equal(kvpull_status_get(&side->thread->event_count),
+			 side->event_next);
+	assert_int_equal(kvpull_status_get(&event->what) & UINT32_MAX, slot);
+	assert_int_equal(kvpull_status_get(&event->what) >> 32 & 0xffff, what);
+	assert_int_equal(kvpull_status_get(&event->generation), generation);
+	assert_int_equal(kvpull_status_get(&event->who), who);
+}
+
+TEST(each_transition_is_shown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+	uint64_t key;
+
+	take(f, 2, 7);
+	key = kvpull_status_get(&row_of(f, 2)->key);
+	expect_row(f, 2, KVPULL_SHOWN_HELD, 0, 0);
+	assert_int_equal(kvpull_status_get(&row_of(f, 2)->generation), 7);
+	assert_int_equal(kvpull_status_get(&f->holds->side->thread->holds_high),
+			 3);
+	expect_event(f, 0, KVPULL_DID_TAKE, 2, 7, key);
+	claim(f, a, 2, 7);
+	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
+	expect_event(f, 0, KVPULL_DID_CLAIM, 2, 7, 0xa1);
+	release(f, a, 2, 7);
+	expect_row(f, 2, KVPULL_SHOWN_ENDED, a.instance + 1,
+		   KVPULL_END_RELEASED);
+	expect_event(f, 1, KVPULL_DID_RELEASE, 2, 7, 0xa1);
+	expect_event(f, 0, KVPULL_DID_END, 2, 7, 0xa1);
+	poll_at(f, f->now_ns + 1);
+	expect_report(f, 2, 7, KVPULL_END_RELEASED);
+	/* Free: but who it was is still to be read. */
+	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1,
+		   KVPULL_END_RELEASED);
+	expect_event(f, 0, KVPULL_DID_SENT, 2, 7, key);
+	assert_int_equal(kvpull_status_get(&row_of(f, 2)->key), key);
+}
+
+TEST(next_hold_of_a_slot_is_not_the_last_ones)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+
+	take(f, 2, 1);
+	claim(f, a, 2, 1);
+	release(f, a, 2, 1);
+	poll_at(f, f->now_ns + 1);
+	expect_report(f, 2, 1, KVPULL_END_RELEASED);
+	take(f, 2, 2);
+	expect_row(f, 2, KVPULL_SHOWN_HELD, 0, 0);
+}
+
+TEST(early_claim_is_its_claimants)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+
+	claim(f, a, 2, 3);
+	expect_row(f, 2, KVPULL_SHOWN_STAGED, a.instance + 1, 0);
+	expect_event(f, 0, KVPULL_DID_CLAIM, 2, 3, 0xa1);
+	take(f, 2, 3);
+	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
+}
+
+TEST(age_of_a_hold_is_counted_at_its_end)
+{
+	struct fixture *f = fixture_of(state);
+	const struct kvpull_status_thread *thread;
+
+	take(f, 2, 1);
+	poll_at(f, START + LEASE);
+	expect_report(f, 2, 1, KVPULL_END_EXPIRED);
+	thread = f->holds->side->thread;
+	assert_int_equal(
+		kvpull_status_get(&thread->times[KVPULL_TIMES_HOLD]
+						[63 - __builtin_clzll(LEASE)]),
+		1);
+	assert_int_equal(
+		kvpull_status_get(&thread->time_sums[KVPULL_TIMES_HOLD]),
+		LEASE);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The owner's side of a share: guards, generations, namespaces, quarantine. */
+#include "tests/unit/pool/world.h"
+
+static void a_put_key_is_found_with_its_guard(void **state)
+{
+	struct pool_world world;
+	struct kvpull_pool_found found;
+
+	(void)state;
+	pool_world_open(&world, 4, 2, 16);
+	assert_int_equal(pool_probe(&world, 1, &found), 0);
+	assert_int_equal(pool_put(&world, 1, 3), 0);
+	assert_int_equal(pool_probe(&world, 1, &found), 1);
+	assert_int_equal(found.memory.index, 3);
+	assert_int_equal(found.memory.generation, 1);
+	assert_int_equal(found.file.index, KVPULL_NONE);
+	assert_true(pool_is_valid(&world, &found.memory));
+	assert_int_equal(pool_put(&world, 1, 3), 0);
+	/* One generation's bytes are one key's. */
+	assert_int_equal(pool_put(&world, 2, 3), KVPULL_EINVAL);
+	assert_int_equal(pool_put(&world, 2, 6), KVPULL_EINVAL);
+	pool_world_close(&world);
+}
+
+static void a_key_may_have_a_place_in_memory_and_one_in_the_file(void **state)
+{
+	struct pool_world world;
+	struct kvpull_pool_found found;
+	const uint32_t memory = 1;
+
+	(void)state;
+	pool_world_open(&world, 4, 2, 16);
+	assert_int_equal(pool_put(&world, 9, 4), 0);
+	assert_int_equal(pool_put(&world, 9, memory), 0);
+	assert_int_equal(pool_probe(&world, 9, &found), 2);
+	assert_int_equal(found.memory.index, memory);
+	assert_int_equal(found.file.index, 4);
+	assert_int_equal(kvpull_pool_bump(world.pool, &memory, 1, NULL), 0);
+	assert_int_equal(pool_probe(&world, 9, &found), 1);
+	assert_int_equal(found.memory.index, KVPULL_NONE);
+	assert_int_equal(found.file.index, 4);
+	pool_world_close(&world);
+}
+
+static void a_present_key_moves_to_the_place_that_is_put(void **state)
+{
+	struct pool_world world;
+	struct kvpull_pool_found found;
+	const uint32_t old = 0;
+
+	(void)state;
+	pool_world_open(&world, 4, 0, 16);
+	assert_int_equal(pool_put(&world, 5, old), 0);
+	assert_int_equal(pool_put(&world, 5, 2), 0);
+	assert_int_equal(pool_probe(&world, 5, &found), 1);
+	assert_int_equal(found.memory.index, 2);
+	/* The entry is the other place's now. */
+	assert_int_equal(kvpull_pool_bump(world.pool, &old, 1, NULL), 0);
+	assert_int_equal(pool_probe(&world, 5, &found), 1);
+	pool_world_close(&world);
+}
+
+static void a_bump_withdraws_and_no_old_read_is_believed(void **state)
+{
+	struct pool_world world;
+	struct kvpull_pool_found before;
+	struct kvpull_pool_found after;
+	const uint32_t places[] = { 2, 0 };
+	uint64_t generations[2];
+
+	(void)state;
+	pool_world_open(&world, 4, 0, 16);
+	assert_int_equal(pool_put(&world, 5, 2), 0);
+	assert_int_equal(pool_probe(&world, 5, &before), 1);
+	assert_int_equal(kvpull_pool_bump(world.pool, places, 2, generations),
+			 0);
+	assert_int_equal(generations[0], 2);
+	assert_int_equal(generations[1], 2);
+	assert_int_equal(kvpull_pool_generation(world.pool, 2), 2);
+	assert_false(pool_is_valid(&world, &before.memory));
+	assert_int_equal(pool_probe(&world, 5, &after), 0);
+	/* Put again, the old answer still is of the old bytes. */
+	assert_int_equal(pool_put(&world, 5, 2), 0);
+	assert_int_equal(pool_probe(&world, 5, &after), 1);
+	assert_true(pool_is_valid(&world, &after.memory));
+	assert_false(pool_is_valid(&world, &before.memory));
+	pool_world_close(&world);
+}
+
+static void a_bump_of_no_place_does_nothing(void **state)
+{
+	struct pool_world world;
+	const uint32_t places[] = { 1, 4 };
+
+	(void)state;
+	pool_world_open(&world, 4, 0, 16);
+	assert_int_equal(kvpull_pool_bump(world.pool, places, 2, NULL),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_pool_generation(world.pool, 1), 1);
+	assert_int_equal(kvpull_pool_generation(world.pool, 4), 0);
+	pool_world_close(&world);
+}
+
+static void a_put_under_another_generation_is_stale(void **state)
+{
+	struct pool_world world;
+	struct kvpull_pool_found found;
+	const uint32_t place = 1;
+
+	(void)state;
+	pool_world_open(&world, 4, 0, 16);
+	assert_int_equal(kvpull_pool_bump(world.pool, &place, 1, NULL), 0);
+	assert_int_equal(pool_put_under(&world, 1, place, 1), KVPULL_ESTALE);
+	assert_int_equal(pool_put_under(&world, 1, place, 3), KVPULL_ESTALE);
+	assert_int_equal(pool_probe(&world, 1, &found), 0);
+	assert_int_equal(pool_put_under(&world, 1, place, 2), 0);
+	pool_world_close(&world);
+}
+
+static void a_place_whose_write_goes_on_is_neither_filled_nor_put(void **state)
+{
+	struct pool_world world;
+	const uint32_t place = 1;
+
+	(void)state;
+	pool_world_open(&world, 4, 0, 16);
+	assert_int_equal(kvpull_pool_write_end(world.pool, place),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, 4), KVPULL_EINVAL);
+	assert_int_equal(kvpull_pool_write_end(world.pool, 4), KVPULL_EINVAL);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place), 0);
+	assert_int_equal(pool_put(&world, 1, place), KVPULL_EAGAIN);
+	/* A bump stops readers, not writers. */
+	assert_int_equal(kvpull_pool_bump(world.pool, &place, 1, NULL), 0);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place),
+			 KVPULL_EAGAIN);
+	assert_int_equal(pool_put(&world, 1, place), KVPULL_EAGAIN);
+	assert_int_equal(kvpull_pool_write_end(world.pool, place), 0);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place), 0);
+	assert_int_equal(kvpull_pool_write_end(world.pool, place), 0);
+	assert_int_equal(pool_put(&world, 1, place), 0);
+	pool_world_close(&world);
+}
+
+static void what_readers_may_know_is_bumped_before_it_is_written(void **state)
+{
+	struct pool_world world;
+	const uint32_t place = 1;
+
+	(void)state;
+	pool_world_open(&world, 4, 0, 16);
+	assert_int_equal(pool_put(&world, 1, place), 0);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place),
+			 KVPULL_EINVAL);
+	/* Also where its key is listed elsewhere by now. */
+	assert_int_equal(pool_put(&world, 1, 2), 0);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_pool_bump(world.pool, &place, 1, NULL), 0);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place), 0);
+	pool_world_close(&world);
+}
+
+static void new_weights_end_all_that_was_computed_before(void **state)
+{
+	struct pool_world world;
+	struct kvpull_pool_namespace old;
+	struct kvpull_pool_found before;
+	struct kvpull_pool_found found;
+	struct kvpull_pool_put put = { .place = 0 };
+
+	(void)state;
+	pool_world_open(&world, 4, 2, 16);
+	old = world.namespace_digest;
+	put.key = pool_key(&world, 2);
+	put.epoch = kvpull_pool_epoch(world.pool);
+	assert_int_equal(pool_put(&world, 1, 3), 0);
+	assert_int_equal(pool_put(&world, 1, 5), 0);
+	assert_int_equal(pool_probe(&world, 1, &before), 2);
+	world.namespace_digest.bytes[0] ^= 1;
+	kvpull_pool_bump_all(world.pool);
+	assert_false(pool_is_valid(&world, &before.memory));
+	assert_false(pool_is_valid(&world, &before.file));
+	/* Computed before, written after. */
+	put.generation = kvpull_pool_generation(world.pool, 0);
+	assert_int_equal(kvpull_pool_put(world.pool, &put), KVPULL_ESTALE);
+	put.epoch = kvpull_pool_epoch(world.pool);
+	assert_int_equal(kvpull_pool_put(world.pool, &put), 0);
+	/* A reader of the old namespace finds nothing of the new. */
+	assert_int_equal(pool_put(&world, 1, 1), 0);
+	assert_int_equal(pool_probe(&world, 1, &found), 1);
+	world.namespace_digest = old;
+	assert_int_equal(pool_probe(&world, 1, &found), 0);
+	pool_world_close(&world);
+}
+
+static void an_owner_that_ended_is_believed_nothing(void **state)
+{
+	struct pool_world world;
+	struct kvpull_pool_found found;
+	struct kvpull_pool_found none;
+
+	(void)state;
+	pool_world_open(&world, 4, 0, 16);
+	assert_int_equal(pool_put(&world, 1, 3), 0);
+	assert_int_equal(pool_probe(&world, 1, &found), 1);
+	kvpull_pool_close(world.pool);
+	assert_false(pool_is_valid(&world, &found.memory));
+	assert_int_equal(pool_probe(&world, 1, &none), 0);
+	assert_int_equal(
+		atomic_load_explicit(&world.params.guards[3].incarnation,
+				     memory_order_relaxed),
+		0);
+	kvpull_arena_fini(&world.arena);
+}
+
+static void a_guard_counts_with_its_incarnation(void **state)
+{
+	const struct kvpull_revocation_value guard = { .incarnation = 5,
+						       .revoked = 3 };
+
+	(void)state;
+	assert_true(kvpull_pool_is_unchanged(&guard, 5, 4));
+	assert_false(kvpull_pool_is_unchanged(&guard, 6, 4));
+	assert_false(kvpull_pool_is_unchanged(&guard, 5, 3));
+	/* No generation that has not begun. */
+	assert_false(kvpull_pool_is_unchanged(&guard, 5, 5));
+}
+
+#ifdef KVPULL_DEBUG
+static int unfenced;
+
+static void watch(enum kvpull_revocation_act act)
+{
+	unfenced = act == KVPULL_REVOCATION_WRITTEN;
+}
+
+static void no_bump_returns_before_its_fence(void **state)
+{
+	struct pool_world world;
+	const uint32_t place = 1;
+
+	(void)state;
+	pool_world_open(&world, 4, 0, 16);
+	kvpull_revocation_hook = watch;
+	unfenced = 1;
+	assert_int_equal(kvpull_pool_bump(world.pool, &place, 1, NULL), 0);
+	assert_false(unfenced);
+	unfenced = 1;
+	kvpull_pool_bump_all(world.pool);
+	assert_false(unfenced);
+	unfenced = 1;
+	pool_world_close(&world);
+	assert_false(unfenced);
+	kvpull_revocation_hook = NULL;
+}
+#endif
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_put_key_is_found_with_its_guard),
+		cmocka_unit_test(
+			a_key_may_have_a_place_in_memory_and_one_in_the_file),
+		cmocka_unit_test(a_present_key_moves_to_the_place_that_is_put),
+		cmocka_unit_test(a_bump_withdraws_and_no_old_read_is_believed),
+		cmocka_unit_test(a_bump_of_no_place_does_nothing),
+		cmocka_unit_test(a_put_under_another_generation_is_stale),
+		cmocka_unit_test(
+			a_place_whose_write_goes_on_is_neither_filled_nor_put),
+		cmocka_unit_test(
+			what_readers_may_know_is_bumped_before_it_is_written),
+		cmocka_unit_test(new_weights_end_all_that_was_computed_before),
+		cmocka_unit_test(an_owner_that_ended_is_believed_nothing),
+		cmocka_unit_test(a_guard_counts_with_its_incarnation),
+#ifdef KVPULL_DEBUG
+		cmocka_unit_test(no_bump_returns_before_its_fence),
+#endif
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A consumer believes of its tickets what they say, and no twin of one. */
+#include "tests/unit/scheduler/world.h"
+
+static struct world *consumer(void)
+{
+	const struct kvpull_config config = world_config();
+
+	return world_open(&config, 1, 5);
+}
+
+static int want(struct world *world, uint64_t key,
+		const struct world_ticket *ticket, uint32_t prompt_tokens)
+{
+	struct kvpull_request request = {
+		.key = key,
+		.ticket = ticket->text,
+		.ticket_bytes = ticket->bytes,
+		.prompt_tokens = prompt_tokens,
+		.flags = KVPULL_REQUEST_PULL,
+	};
+
+	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
+	return kvpull_scheduler_request_new(world->scheduler, &request,
+					    world->now_ns);
+}
+
+/* The ticket has 64 tokens; the request may have more, or fewer. */
+UNIT_TEST(no_more_is_loaded_than_the_ticket_has)
+{
+	static const struct {
+		uint32_t prompt;
+		uint32_t local;
+		uint32_t loaded;
+	} cases[] = { { 64, 0, 64 },  { 100, 0, 64 }, { 100, 16, 48 },
+		      { 48, 0, 48 },  { 48, 16, 32 }, { 100, 64, 0 },
+		      { 100, 80, 0 }, { 48, 48, 0 } };
+	const struct world_ticket ticket = world_make_ticket(9);
+	size_t i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct world *world = consumer();
+		uint32_t tokens = 0;
+
+		assert_int_equal(want(world, 1, &ticket, cases[i].prompt), 0);
+		assert_int_equal(kvpull_scheduler_matched_tokens(
+					 world->scheduler, 1, cases[i].local,
+					 &tokens, world->now_ns),
+				 cases[i].loaded ? KVPULL_MATCH_LOAD :
+						   KVPULL_MATCH_NOTHING);
+		assert_int_equal(tokens, cases[i].loaded);
+		world_close(world);
+	}
+}
+
+/* Of the same worker, slot and generation: only one of them can be real. */
+static struct world_ticket twin_of(uint64_t incarnation)
+{
+	const struct kvpull_config config = world_config();
+	struct world *producer = world_open(&config, 1, incarnation);
+	struct world_ticket twin;
+
+	world_enter(producer, 1, 0, 2); /* another prompt */
+	assert_int_equal(world_finish(producer, 1, KVPULL_FINISH_LENGTH, &twin),
+			 KVPULL_FINISH_HELD);
+	world_close(producer);
+	return twin;
+}
+
+UNIT_TEST(twin_of_a_ticket_in_use_is_refused)
+{
+	const struct world_ticket ticket = world_make_ticket(9);
+	const struct world_ticket twin = twin_of(9);
+	struct world *world = consumer();
+
+	assert_int_equal(want(world, 1, &ticket, 64), 0);
+	assert_int_equal(want(world, 2, &twin, 64), KVPULL_ENOTICKET);
+	assert_int_equal(want(world, 3, &ticket, 64), 0);
+	assert_int_equal(world_stats(world).bad_tickets, 1);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
+	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_WAIT);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
+	world_close(world);
+}
+
+static int has_step(struct world *world)
+{
+	return kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
+	       (int)KVPULL_PENDING_STEP;
+}
+
+/* Workers beat for the tickets of a half that speaks, and no longer. */
+UNIT_TEST(half_speaks_each_third_of_a_lease_while_it_has_a_ticket)
+{
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = world_open(&config, 1, 9);
+	const uint64_t third_ns = config.lease_ms * KVPULL_NS_PER_MS / 3;
+	struct kvpull_step_header header;
+	struct world_ticket none;
+	uint32_t times;
+
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	world_settle(world);
+	for (times = 0; times < 8; times++) {
+		struct kvpull_wire_reader reader = { .data = world->bytes };
+
+		world->now_ns += third_ns - 1;
+		assert_int_equal(has_step(world), 0);
+		assert_int_equal(world_build(world), 0);
+		world->now_ns++;
+		assert_int_not_equal(has_step(world), 0);
+		reader.byte_count = world_build(world);
+		assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+		assert_int_equal(header.record_count, 0);
+		assert_int_equal(has_step(world), 0);
+		assert_int_equal(world_build(world), 0);
+	}
+	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_ABORT, &none),
+			 KVPULL_FINISH_FREE);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
+	world->now_ns += 2 * third_ns;
+	assert_int_equal(has_step(world), 0);
+	assert_int_equal(world_build(world), 0);
+	world_close(world);
+}
+
+/* Headers alone must not put the resending of a lost command off. */
+UNIT_TEST(lost_command_is_sent_again_by_a_half_that_speaks)
+{
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = world_open(&config, 1, 9);
+	const uint64_t third_ns = config.lease_ms * KVPULL_NS_PER_MS / 3;
+
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_true(world_build(world) > 0); /* and lost */
+	world->now_ns += third_ns;
+	world_step(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
+	world_close(world);
+}

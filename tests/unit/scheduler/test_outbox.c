@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log of commands and the two sequences: lost, replayed, out of room. */
+#include "tests/unit/scheduler/world.h"
+
+static struct world *opened(uint32_t tp_size)
+{
+	const struct kvpull_config config = world_config();
+
+	return world_open(&config, tp_size, 7);
+}
+
+static void hold(struct world *world, uint64_t key)
+{
+	struct world_ticket ticket;
+
+	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_HELD);
+}
+
+static int pending_step(struct world *world)
+{
+	return kvpull_scheduler_has_pending(world->scheduler, world->now_ns) &
+	       (int)KVPULL_PENDING_STEP;
+}
+
+UNIT_TEST(nothing_to_say_is_no_bytes)
+{
+	struct world *world = opened(1);
+
+	world_settle(world);
+	assert_int_equal(world_build(world), 0);
+	assert_false(pending_step(world));
+	hold(world, 1);
+	assert_true(pending_step(world));
+	world_step(world);
+	assert_false(pending_step(world));
+	assert_int_equal(world_build(world), 0);
+	world_close(world);
+}
+
+UNIT_TEST(acks_travel_without_commands_and_are_not_pending)
+{
+	struct world *world = opened(1);
+
+	hold(world, 1);
+	world_settle(world);
+	assert_int_equal(world_build(world), 0);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_take_all(world);
+	assert_false(pending_step(world));
+	assert_int_equal(world->ranks[0].result_first, 1);
+	world_step(world);
+	assert_int_equal(world->ranks[0].result_first, 2);
+	world_close(world);
+}
+
+UNIT_TEST(lost_step_is_sent_again_after_the_gap)
+{
+	struct world *world = opened(2);
+	uint64_t key;
+
+	hold(world, 1);
+	world_settle(world);
+	hold(world, 2);
+	assert_true(world_build(world) > 0); /* and nobody gets it */
+	hold(world, 3);
+	world_step(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
+	assert_int_equal(world->ranks[0].gap, 1);
+	world_take_all(world);
+	assert_true(pending_step(world));
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	for (key = 1; key <= 3; key++)
+		assert_int_equal(world->seen[key - 1].command.key, key);
+	assert_int_equal(world->ranks[1].applied, 3);
+	assert_true(world_stats(world).resends >= 1);
+	world_close(world);
+}
+
+UNIT_TEST(lost_first_step_is_sent_again)
+{
+	struct world *world = opened(2);
+
+	hold(world, 1);
+	assert_true(world_build(world) > 0);
+	/* Two that follow are known to be out of order, whatever they say. */
+	hold(world, 2);
+	world_step(world);
+	hold(world, 3);
+	world_step(world);
+	assert_int_equal(world->seen_count, 0);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	assert_int_equal(world->seen[0].command.key, 1);
+	world_close(world);
+}
+
+UNIT_TEST(step_lost_by_one_rank_is_applied_once_by_the_other)
+{
+	struct world *world = opened(2);
+	size_t bytes;
+
+	hold(world, 1);
+	world_settle(world);
+	hold(world, 2);
+	bytes = world_build(world);
+	world_deliver_to(world, 0, world->bytes, bytes);
+	hold(world, 3);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 3);
+	assert_int_equal(world->ranks[1].applied, 3);
+	world_close(world);
+}
+
+UNIT_TEST(last_lost_step_is_sent_again_after_silence)
+{
+	struct world *world = opened(1);
+
+	hold(world, 1);
+	world_settle(world);
+	hold(world, 2);
+	assert_true(world_build(world) > 0);
+	world_take_all(world);
+	assert_false(pending_step(world));
+	world->now_ns += WORLD_LEASE_NS / 3;
+	assert_true(pending_step(world));
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 2);
+	world->now_ns += WORLD_LEASE_NS;
+	assert_false(pending_step(world)); /* all is acknowledged */
+	world_close(world);
+}
+
+UNIT_TEST(replayed_results_count_once)
+{
+	struct world *world = opened(2);
+	uint8_t bytes[4096];
+	size_t used;
+
+	hold(world, 1);
+	world_step(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	used = world_result(world, 0, bytes, sizeof(bytes));
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+	assert_int_equal(world_stats(world).results_replayed, 1);
+	assert_int_equal(world_stats(world).unknown_keys, 0);
+	assert_int_equal(world_stats(world).holds_live, 1);
+	world_close(world);
+}
+
+UNIT_TEST(lost_results_are_not_acknowledged)
+{
+	struct world *world = opened(1);
+	struct world_rank *rank = &world->ranks[0];
+	uint8_t bytes[4096];
+
+	hold(world, 1);
+	hold(world, 2);
+	hold(world, 3);
+	world_settle(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_settle(world);
+	assert_int_equal(rank->result_first, 2);
+	world_hold_ended(world, 0, 2, KVPULL_END_RELEASED);
+	world_hold_ended(world, 0, 3, KVPULL_END_RELEASED);
+	rank->result_first = 3; /* the one in between got lost on the way */
+	world_take(world, 0);
+	assert_int_equal(world_stats(world).holds_live, 2);
+	rank->result_first = 2;
+	world_step(world);
+	assert_int_equal(rank->result_first, 2);
+	/* Lost whole, then said again. */
+	assert_true(world_result(world, 0, bytes, sizeof(bytes)) > 0);
+	world_settle(world);
+	assert_int_equal(rank->result_first, 4);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	world_close(world);
+}
+
+UNIT_TEST(old_gap_in_a_replay_resends_nothing)
+{
+	struct world *world = opened(1);
+	uint8_t bytes[4096];
+	size_t used;
+
+	hold(world, 1);
+	world_settle(world);
+	hold(world, 2);
+	assert_true(world_build(world) > 0);
+	hold(world, 3);
+	world_step(world);
+	used = world_result(world, 0, bytes, sizeof(bytes));
+	world_settle(world);
+	assert_int_equal(world->ranks[0].applied, 3);
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+	assert_false(pending_step(world));
+	/* Nor what is on its way meanwhile. */
+	hold(world, 4);
+	assert_true(world_build(world) > 0);
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+	assert_false(pending_step(world));
+	assert_int_equal(world_stats(world).resends, 1);
+	world_close(world);
+}
+
+UNIT_TEST(log_is_trimmed_when_all_ranks_applied)
+{
+	struct world *world = opened(2);
+	uint64_t key;
+
+	world->blind = 1;
+	/* Many times the log's size goes through. */
+	for (key = 1; key <= 150000; key += 50) {
+		uint64_t each;
+
+		for (each = key; each < key + 50; each++)
+			hold(world, each);
+		world_step(world);
+		for (each = 0; each < 50; each++) {
+			struct kvpull_result result = {
+				.kind = KVPULL_RESULT_HOLD_ENDED,
+				.key = key + each,
+				.slot = (uint32_t)each,
+				.generation = key / 50 + 1,
+			};
+
+			if (key > 1)
+				result.slot = 49 - (uint32_t)each;
+			if (key / 50 % 2 == 0)
+				result.slot = (uint32_t)each;
+			world_add(world, 0, &result);
+			world_add(world, 1, &result);
+		}
+		world_take_all(world);
+		world_step(world);
+	}
+	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_stats(world).no_slot, 0);
+	world_close(world);
+}
+
+UNIT_TEST(restarted_worker_begins_after_what_its_predecessor_was_told)
+{
+	struct world *world = opened(2);
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
+	uint32_t i;
+
+	hold(world, 1);
+	hold(world, 2);
+	world_step(world); /* rank 1 has not acknowledged: all is kept */
+	world_worker_start(world, 0, 999);
+	result.rank = world_rank_info(world, 0);
+	world_add(world, 0, &result);
+	world->seen_count = 0;
+	world_settle(world);
+	world_settle(world);
+	hold(world, 3);
+	world_settle(world);
+	for (i = 0; i < world->seen_count; i++)
+		if (world->seen[i].command.kind == KVPULL_COMMAND_HOLD)
+			assert_int_equal(world->seen[i].command.key, 3);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 1);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 2);
+	assert_int_equal(world->ranks[0].applied, world->ranks[1].applied);
+	world_close(world);
+}
+
+UNIT_TEST(restarted_worker_is_never_named_in_its_predecessors_steps)
+{
+	struct world *world = opened(2);
+	struct kvpull_step_header header;
+	struct kvpull_wire_reader reader = { .data = world->bytes };
+
+	hold(world, 1);
+	world_step(world);
+	world_worker_replace(world, 0, 999);
+	/* Nobody acknowledged: after the silence all goes out again. */
+	world->now_ns += WORLD_LEASE_NS;
+	reader.byte_count = world_build(world);
+	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+	assert_int_equal(header.first_sequence, 1);
+	assert_int_equal(header.ack_incarnations[0], 700);
+	world_close(world);
+}
+
+UNIT_TEST(new_scheduler_takes_results_where_the_worker_stands)
+{
+	struct world *world = opened(1);
+	struct world_rank *rank = &world->ranks[0];
+
+	/* Fifty were taken by an earlier scheduler half. */
+	rank->result_first = 51;
+	rank->result_next = 51;
+	rank->step_incarnation = 6;
+	rank->applied = 0;
+	hold(world, 1);
+	world_step(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_settle(world);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(rank->result_first, 52);
+	world_close(world);
+}
+
+/* Deterministic, not good: which bytes get lost. */
+static uint32_t chance(uint64_t *seed)
+{
+	*seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+	return (uint32_t)(*seed >> 33) % 100;
+}
+
+static void report_what_was_taken(struct world *world, uint32_t *reported)
+{
+	uint32_t rank;
+
+	for (; *reported < world->seen_count; (*reported)++) {
+		const struct kvpull_command *command =
+			&world->seen[*reported].command;
+
+		for (rank = 0; rank < world->tp_size; rank++)
+			world_hold_ended(world, rank, command->key,
+					 KVPULL_END_RELEASED);
+	}
+}
+
+UNIT_TEST(random_losses_and_replays_lose_and_repeat_nothing)
+{
+	struct world *world = opened(3);
+	uint8_t kept[16384];
+	size_t kept_bytes = 0;
+	uint32_t reported = 0;
+	uint64_t seed = 1;
+	uint64_t key = 1;
+	uint32_t round;
+	uint32_t rank;
+
+	for (round = 0; round < 4000; round++) {
+		size_t bytes;
+
+		world->now_ns += KVPULL_NS_PER_MS;
+		if (chance(&seed) < 30 && world_stats(world).holds_live < 8)
+			hold(world, key++);
+		bytes = chance(&seed) < 70 ? world_build(world) : 0;
+		for (rank = 0; bytes && rank < 3; rank++)
+			if (chance(&seed) < 80)
+				world_deliver_to(world, rank, world->bytes,
+						 bytes);
+		report_what_was_taken(world, &reported);
+		for (rank = 0; rank < 3; rank++)
+			if (chance(&seed) < 70)
+				world_take(world, rank);
+		if (kept_bytes && chance(&seed) < 20)
+			assert_int_equal(kvpull_scheduler_result_take(
+						 world->scheduler, kept,
+						 kept_bytes, world->now_ns),
+					 0);
+		if (chance(&seed) < 20)
+			kept_bytes = world_result(world, chance(&seed) % 3,
+						  kept, sizeof(kept));
+	}
+	for (round = 0; round < 4; round++) {
+		world_settle(world);
+		report_what_was_taken(world, &reported);
+		world->now_ns += WORLD_LEASE_NS;
+	}
+	world_settle(world);
+	assert_true(key > 300);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), key - 1);
+	for (round = 0; round < world->seen_count; round++)
+		assert_int_equal(world->seen[round].command.key, round + 1);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_int_equal(world_stats(world).holds_ended, key - 1);
+	assert_int_equal(world_stats(world).unknown_keys, 0);
+	assert_int_equal(world->ranks[2].applied, key - 1);
+	world_close(world);
+}

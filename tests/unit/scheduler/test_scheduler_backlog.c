@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Results that pile up while no request asks for a step. A worker says only so
+ * many at once, the oldest first, until a step acknowledges them.
+ */
+#include "tests/unit/scheduler/world.h"
+
+#define HOLDS 2600u
+#define A_BUILD 1024u /* as a worker's */
+
+/* What a worker with the ends of all holds still says. */
+static void say(struct world *world, uint64_t first)
+{
+	const uint64_t left = HOLDS + 1 - first;
+	const struct kvpull_result_header header = {
+		.incarnation = world->ranks[0].incarnation,
+		.first_sequence = first,
+		.record_count = (uint32_t)(left < A_BUILD ? left : A_BUILD),
+		.step_incarnation = world->ranks[0].step_incarnation,
+		.step_sequence = world->ranks[0].applied,
+	};
+	struct kvpull_wire_writer writer = { world->bytes, WORLD_BYTES, 0 };
+	uint32_t i;
+
+	kvpull_step_put_result_header(&writer, &header);
+	for (i = 0; i < header.record_count; i++) {
+		const struct kvpull_command *taken =
+			&world->seen[first - 1 + i].command;
+		const struct kvpull_result result = {
+			.kind = KVPULL_RESULT_HOLD_ENDED,
+			.slot = taken->slot,
+			.key = taken->key,
+			.generation = taken->generation,
+		};
+
+		kvpull_step_put_result(&writer, &result);
+	}
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler,
+						      world->bytes, writer.used,
+						      world->now_ns),
+			 0);
+}
+
+static int wants_step(struct world *world)
+{
+	const int bits =
+		kvpull_scheduler_has_pending(world->scheduler, world->now_ns);
+
+	assert_true(bits >= 0);
+	return (bits & (int)KVPULL_PENDING_STEP) != 0;
+}
+
+/* An idle engine steps only when it is asked to. */
+UNIT_TEST(results_of_an_idle_engine_are_all_taken)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket ticket;
+	struct world *world;
+	uint32_t polls;
+	uint64_t key;
+
+	config.max_holds = HOLDS;
+	config.requests_max = HOLDS;
+	world = world_open(&config, 1, 5);
+	for (key = 1; key <= HOLDS; key++)
+		assert_int_equal(world_hold(world, key, &ticket),
+				 KVPULL_FINISH_HELD);
+	world_step(world);
+	assert_int_equal(world->seen_count, HOLDS);
+	for (polls = 0; polls < 10; polls++) {
+		say(world, world->ranks[0].result_first);
+		if (wants_step(world))
+			world_step(world);
+	}
+	assert_int_equal(world_stats(world).holds_live, 0);
+	assert_false(wants_step(world));
+	world_close(world);
+}
+
+/* A few results do not wake anybody: the next step takes their word along. */
+UNIT_TEST(few_results_ask_for_no_step)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket ticket;
+	struct world *world;
+
+	world = world_open(&config, 1, 5);
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_step(world);
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_take(world, 0);
+	assert_false(wants_step(world));
+	world_close(world);
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the scheduler half says of a request in the log. */
+#include "plugin/scheduler/scheduler_state.h"
+#include "tests/unit/scheduler/world.h"
+
+static char last_warning[KVPULL_LOG_LINE_BYTES];
+
+static void warning_keep(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	if (level == KVPULL_LOG_WARN)
+		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
+}
+
+/* One that keeps its warnings. */
+static struct world *opened(const struct kvpull_config *config)
+{
+	struct world *world = world_open(config, 1, 9);
+
+	world->scheduler->own_log.write = warning_keep;
+	world->scheduler->own_log.level = KVPULL_LOG_WARN;
+	last_warning[0] = '\0';
+	return world;
+}
+
+UNIT_TEST(refused_pull_names_its_limit)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world;
+
+	config.pull_blocks_max = 3;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
+	assert_string_equal(
+		last_warning,
+		"request request-b key 1 cannot be pulled: 4 blocks, pull_blocks_max is 3 (EFULL)");
+	world_close(world);
+}
+
+/* A log that nobody acknowledges takes holds until it takes no pull, either. */
+UNIT_TEST(refused_pull_names_the_log)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world_ticket own;
+	struct world *world;
+	uint64_t key = 1;
+
+	config.max_holds = 131072;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	do {
+		key++;
+		world_enter(world, key, 0, 1);
+	} while (world_finish(world, key, KVPULL_FINISH_LENGTH, &own) ==
+			 KVPULL_FINISH_HELD &&
+		 key < 131072);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
+	assert_non_null(strstr(last_warning,
+			       "cannot be pulled: step_log_mib 1 is reached"));
+	world_close(world);
+}
+
+UNIT_TEST(refused_pull_tells_of_its_ticket)
+{
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_short_ticket(7, 1);
+	struct world *world = opened(&config);
+
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_ETRUNCATED);
+	assert_non_null(strstr(
+		last_warning, "its ticket lacks the blocks asked for (ETRUNC"));
+	world_close(world);
+}
+
+/* Clients choose it where an engine passes theirs on. */
+UNIT_TEST(label_is_one_line_of_a_log)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct kvpull_request request = {
+		.key = 1,
+		.ticket = ticket.text,
+		.ticket_bytes = ticket.bytes,
+		.prompt_tokens = 64,
+		.flags = KVPULL_REQUEST_PULL,
+		.label = "a\nerror: all is lost\x1b[2J",
+	};
+	struct world *world;
+
+	memset(request.prompt_digest, 1, sizeof(request.prompt_digest));
+	config.pull_blocks_max = 3;
+	world = opened(&config);
+	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
+						      &request, world->now_ns),
+			 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
+	assert_non_null(strstr(last_warning, "a?error: all is lost?[2J key 1"));
+	assert_null(strchr(last_warning, '\n'));
+	world_close(world);
+}
+
+UNIT_TEST(refused_ticket_may_have_a_key_that_we_lack)
+{
+	struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world_ticket damaged = ticket;
+	struct world *world;
+
+	damaged.text[damaged.bytes / 2] ^= 1;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &damaged, 1), KVPULL_ENOTICKET);
+	assert_non_null(strstr(last_warning, "which this side lacks"));
+	world_close(world);
+	config.key_set = 1;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &ticket, 1), KVPULL_ENOTICKET);
+	assert_non_null(strstr(last_warning, "not made with our key"));
+	world_close(world);
+}
+
+/*
+ * Of another engine, or of a half that was restarted: it is no worker of ours,
+ * though it says all that one says, and the rank goes on with the one it has.
+ */
+UNIT_TEST(worker_of_another_half_replaces_nobody)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open(&config, 1, 7);
+	struct world *other = world_open(&config, 1, 8);
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
+	static struct world_ticket ticket;
+	uint8_t bytes[4096];
+	size_t byte_count;
+
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_settle(world);
+	assert_int_equal(world_hold(other, 9, &ticket), KVPULL_FINISH_HELD);
+	world_settle(other);
+	assert_int_not_equal(other->ranks[0].step_incarnation, 0);
+	result.rank = world_rank_info(other, 0);
+	world_add(other, 0, &result);
+	byte_count = world_result(other, 0, bytes, sizeof(bytes));
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      byte_count,
+						      world->now_ns),
+			 0);
+	assert_int_equal(world_stats(world).results_replayed, 1);
+	/* Its own worker is heard as before. */
+	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
+	world_take_all(world);
+	assert_int_equal(world_stats(world).holds_live, 0);
+	world_close(other);
+	world_close(world);
+}
+
+/*
+ * It may be dead, and its word late: a known worker is replaced by one that has
+ * heard us, and who has not hears us now.
+ */
+UNIT_TEST(worker_that_heard_no_half_replaces_nobody)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open(&config, 1, 7);
+	struct world *other = world_open(&config, 1, 8);
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
+	static struct world_ticket ticket;
+	uint8_t bytes[4096];
+	size_t byte_count;
+	int round;
+
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_settle(world);
+	world_worker_start(other, 0, 99);
+	result.rank = world_rank_info(other, 0);
+	world_add(other, 0, &result);
+	for (round = 0; round < 2; round++) {
+		world->now_ns++;
+		byte_count = world_result(other, 0, bytes, sizeof(bytes));
+		assert_int_equal(kvpull_scheduler_result_take(world->scheduler,
+							      bytes, byte_count,
+							      world->now_ns),
+				 0);
+		assert_int_equal(world_stats(world).results_replayed, 1);
+		byte_count = world_build(world);
+		assert_int_not_equal(byte_count, 0);
+		world_deliver_to(other, 0, world->bytes, byte_count);
+	}
+	world_close(other);
+	world_close(world);
+}
+
+/* One request more than there is room for: 1 if a line said so. */
+static int is_said(struct world *world, uint64_t key, const char *limit)
+{
+	struct world_ticket ticket;
+
+	last_warning[0] = '\0';
+	assert_int_equal(world_hold(world, key, &ticket), KVPULL_FINISH_FREE);
+	return strstr(last_warning, limit) != NULL;
+}
+
+UNIT_TEST(full_table_says_so_once_a_second)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket ticket;
+	struct world *world;
+
+	config.max_holds = 1;
+	world = opened(&config);
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	assert_true(is_said(world, 2, "max_holds"));
+	assert_false(is_said(world, 3, "max_holds"));
+	world->now_ns += KVPULL_NS_PER_S - 1;
+	assert_false(is_said(world, 4, "max_holds"));
+	world->now_ns++;
+	assert_true(is_said(world, 5, "max_holds"));
+	assert_false(is_said(world, 6, "max_holds"));
+	world_close(world);
+}
+
+/* As D: one that comes, and one that is rejected before it comes. */
+static int ticket_is_said(struct world *world, uint64_t key, int rejected)
+{
+	const struct world_ticket ticket = world_make_ticket(key);
+
+	last_warning[0] = '\0';
+	assert_int_equal(rejected ? kvpull_scheduler_request_rejected(
+					    world->scheduler, ticket.text,
+					    ticket.bytes, world->now_ns) :
+				    world_want(world, key, &ticket, 1),
+			 KVPULL_EFULL);
+	return strncmp(last_warning, "no room for the ticket", 22) == 0;
+}
+
+UNIT_TEST(full_tables_of_a_consumer_say_so_once_a_second)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket ticket = world_make_ticket(1);
+	struct world *world;
+
+	config.tickets_max = 1;
+	config.requests_max = 4;
+	world = opened(&config);
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_true(ticket_is_said(world, 2, 0));
+	assert_false(ticket_is_said(world, 3, 1));
+	world->now_ns += KVPULL_NS_PER_S;
+	assert_true(ticket_is_said(world, 3, 1));
+	assert_non_null(strstr(last_warning, "tickets_max 1"));
+	assert_false(ticket_is_said(world, 4, 0));
+	/* Requests: 1, 2 and 4 are known, though without a ticket. */
+	assert_false(ticket_is_said(world, 5, 0));
+	ticket = world_make_ticket(6);
+	assert_int_equal(world_want(world, 6, &ticket, 1), KVPULL_EFULL);
+	assert_non_null(strstr(last_warning, "requests_max 4"));
+	last_warning[0] = '\0';
+	assert_int_equal(world_want(world, 7, &ticket, 1), KVPULL_EFULL);
+	assert_string_equal(last_warning, "");
+	world_close(world);
+}

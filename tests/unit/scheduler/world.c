@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/scheduler/world.h"
+
+void world_log(void *context, uint32_t level, const char *message)
+{
+	struct world *world = (struct world *)context;
+
+	if (level != KVPULL_LOG_ERROR)
+		return;
+	world->errors_logged++;
+	(void)snprintf(world->last_error, sizeof(world->last_error), "%s",
+		       message);
+}
+
+struct kvpull_config world_config(void)
+{
+	return (struct kvpull_config){
+		.lease_ms = 30000,
+		.hold_max_ms = 480000,
+		.max_holds = 64,
+		.families_max = 16,
+		.tickets_max = 16,
+		.requests_max = 256,
+		.step_log_mib = 1,
+		.share_prefix = 1,
+		.pull_blocks_max = 1024,
+		.pulls_max = 64,
+	};
+}
+
+struct kvpull_rank_info world_rank_info(const struct world *world,
+					uint32_t rank)
+{
+	const struct world_rank *from = &world->ranks[rank];
+	struct kvpull_rank_info info = {
+		.incarnation = from->incarnation,
+		.generation_floor = from->floor,
+		.tp_rank = rank,
+		.tp_size = world->tp_size,
+		.slot_count = from->slot_count,
+	};
+
+	kvpull_compat_digest(&world->compat, info.compat);
+	memset(info.secret, (int)(rank + 1), sizeof(info.secret));
+	(void)snprintf(info.address, sizeof(info.address), "shm:worker-%u",
+		       rank);
+	return info;
+}
+
+void world_tell_rank(struct world *world, uint32_t rank)
+{
+	const struct kvpull_rank_info info = world_rank_info(world, rank);
+	uint8_t bytes[1024];
+	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
+
+	kvpull_step_put_rank_info(&writer, &info);
+	assert_int_equal(kvpull_scheduler_rank_info(world->scheduler, bytes,
+						    writer.used, world->now_ns),
+			 0);
+}
+
+void world_worker_start(struct world *world, uint32_t rank,
+			uint64_t incarnation)
+{
+	world->ranks[rank] = (struct world_rank){
+		.incarnation = incarnation,
+		.result_first = 1,
+		.result_next = 1,
+		.slot_count = world->config.max_holds,
+	};
+}
+
+struct world *world_open_silent(const struct kvpull_config *config,
+				uint32_t tp_size, uint64_t incarnation)
+{
+	struct world *world = (struct world *)calloc(1, sizeof(*world));
+	struct kvpull_scheduler_setup setup = {
+		.config = config,
+		.engine_id = "engine",
+		.tp_size = tp_size,
+		.incarnation = incarnation,
+	};
+	uint32_t rank;
+
+	assert_non_null(world);
+	world->config = *config;
+	world->tp_size = tp_size;
+	world->now_ns = KVPULL_NS_PER_S;
+	world->log = (struct kvpull_log){ .write = world_log,
+					  .context = world,
+					  .level = KVPULL_LOG_ERROR };
+	world->compat.group_count = 1;
+	world->compat.groups[0].block_tokens = 16;
+	(void)snprintf(world->compat.model, sizeof(world->compat.model), "m");
+	world->scratch.remote_ids =
+		(uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	world->scratch.local_ids =
+		(uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
+	setup.log = &world->log;
+	setup.compat = &world->compat;
+	assert_int_equal(kvpull_scheduler_create(&setup, &world->scheduler), 0);
+	for (rank = 0; rank < tp_size; rank++)
+		world_worker_start(world, rank, incarnation * 100 + rank);
+	return world;
+}
+
+struct world *world_open(const struct kvpull_config *config, uint32_t tp_size,
+			 uint64_t incarnation)
+{
+	struct world *world = world_open_silent(config, tp_size, incarnation);
+	uint32_t rank;
+
+	for (rank = 0; rank < tp_size; rank++)
+		world_tell_rank(world, rank);
+	return world;
+}
+
+void world_close(struct world *world)
+{
+	kvpull_scheduler_destroy(world->scheduler);
+	free(world->scratch.remote_ids);
+	free(world->scratch.local_ids);
+	free(world);
+}
+
+static void world_write_down(struct world *world,
+			     const struct kvpull_command *command)
+{
+	struct world_seen *seen = &world->seen[world->seen_count++];
+	uint32_t i;
+
+	assert_true(world->seen_count < WORLD_SEEN_MAX);
+	seen->command = *command;
+	if (command->kind != KVPULL_COMMAND_PULL)
+		return;
+	seen->pair_count = command->group_first[command->group_count];
+	for (i = 0; i < seen->pair_count && i < 32; i++) {
+		seen->remote[i] = command->remote_ids[i];
+		seen->local[i] = command->local_ids[i];
+	}
+}
+
+/* The rule at the top of plugin/scheduler/outbox.c. */
+static int world_follows(struct world_rank *rank, uint32_t index,
+			 const struct kvpull_step_header *header)
+{
+	const uint64_t named = header->ack_incarnations[index];
+
+	if (rank->applied)
+		return header->first_sequence <= rank->applied + 1;
+	if (header->first_sequence == 1)
+		return named == rank->incarnation;
+	if (named != rank->incarnation || !rank->gap || !header->acks[index])
+		return 0;
+	rank->applied = header->first_sequence - 1;
+	return 1;
+}
+
+void world_deliver_to(struct world *world, uint32_t index, const uint8_t *bytes,
+		      size_t byte_count)
+{
+	struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
+	struct world_rank *rank = &world->ranks[index];
+	struct kvpull_step_header header;
+	struct kvpull_command command;
+	uint32_t i;
+
+	assert_int_equal(kvpull_step_check(bytes, byte_count, &world->scratch),
+			 0);
+	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);
+	rank->step_incarnation = header.incarnation;
+	if (header.ack_incarnations[index] == rank->incarnation &&
+	    header.acks[index] >= rank->result_first)
+		rank->result_first = header.acks[index] + 1;
+	if (!world_follows(rank, index, &header)) {
+		rank->gap = 1;
+		return;
+	}
+	rank->gap = 0;
+	for (i = 0; i < header.record_count; i++) {
+		assert_int_equal(kvpull_step_get_command(
+					 &reader, &world->scratch, &command),
+				 0);
+		if (header.first_sequence + i <= rank->applied)
+			continue;
+		rank->applied = header.first_sequence + i;
+		if (index == 0 && !world->blind)
+			world_write_down(world, &command);
+	}
+}
+
+size_t world_build(struct world *world)
+{
+	size_t byte_count = 0;
+
+	assert_int_equal(
+		kvpull_scheduler_step_build(world->scheduler, world->bytes,
+					    sizeof(world->bytes), &byte_count,
+					    world->now_ns),
+		0);
+	return byte_count;
+}
+
+void world_step(struct world *world)
+{
+	const size_t byte_count = world_build(world);
+	uint32_t rank;
+
+	for (rank = 0; byte_count && rank < world->tp_size; rank++)
+		world_deliver_to(world, rank, world->bytes, byte_count);
+}
+
+void world_add(struct world *world, uint32_t rank,
+	       const struct kvpull_result *result)
+{
+	struct world_rank *from = &world->ranks[rank];
+
+	from->queue[from->result_next++ % WORLD_QUEUE_MAX] = *result;
+}
+
+void world_worker_replace(struct world *world, uint32_t rank,
+			  uint64_t incarnation)
+{
+	struct kvpull_result result = { .kind = KVPULL_RESULT_RANK };
+
+	world_worker_start(world, rank, incarnation);
+	result.rank = world_rank_info(world, rank);
+	world_add(world, rank, &result);
+	world_tell_rank(world, rank);
+}
+
+size_t world_result(const struct world *world, uint32_t index, uint8_t *bytes,
+		    size_t capacity)
+{
+	const struct world_rank *rank = &world->ranks[index];
+	struct kvpull_wire_writer writer = { bytes, capacity, 0 };
+	const struct kvpull_result_header header = {
+		.incarnation = rank->incarnation,
+		.first_sequence = rank->result_first,
+		.record_count =
+			(uint32_t)(rank->result_next - rank->result_first),
+		.tp_rank = index,
+		.step_incarnation = rank->step_incarnation,
+		.step_sequence = rank->applied,
+		.gap = rank->gap,
+	};
+	uint64_t sequence;
+
+	kvpull_step_put_result_header(&writer, &header);
+	for (sequence = rank->result_first; sequence < rank->result_next;
+	     sequence++)
+		kvpull_step_put_result(
+			&writer, &rank->queue[sequence % WORLD_QUEUE_MAX]);
+	assert_true(kvpull_wire_fits(&writer));
+	return writer.used;
+}
+
+void world_take(struct world *world, uint32_t rank)
+{
+	uint8_t bytes[16384];
+	const size_t used = world_result(world, rank, bytes, sizeof(bytes));
+
+	assert_int_equal(kvpull_scheduler_result_take(world->scheduler, bytes,
+						      used, world->now_ns),
+			 0);
+}
+
+void world_take_all(struct world *world)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < world->tp_size; rank++)
+		world_take(world, rank);
+}
+
+void world_settle(struct world *world)
+{
+	uint32_t round;
+
+	for (round = 0; round < 4; round++) {
+		world_step(world);
+		world_take_all(world);
+	}
+}
+
+uint32_t world_count(const struct world *world, enum kvpull_command_kind kind)
+{
+	uint32_t count = 0;
+	uint32_t i;
+
+	for (i = 0; i < world->seen_count; i++)
+		count += world->seen[i].command.kind == kind;
+	return count;
+}
+
+const struct world_seen *world_last(const struct world *world,
+				    enum kvpull_command_kind kind)
+{
+	uint32_t i;
+
+	for (i = world->seen_count; i-- > 0;)
+		if (world->seen[i].command.kind == kind)
+			return &world->seen[i];
+	fail_msg("no command of kind %d was applied", (int)kind);
+	return &world->seen[0]; /* not reached; NULL would be warned of */
+}
+
+union kvpull_scheduler_counts world_stats(struct world *world)
+{
+	union kvpull_scheduler_counts stats;
+
+	kvpull_scheduler_stats_get(world->scheduler, &stats, 0);
+	return stats;
+}
+
+void world_enter(struct world *world, uint64_t key, uint64_t parent_key,
+		 int digest_byte)
+{
+	struct kvpull_request request = {
+		.key = key,
+		.parent_key = parent_key,
+		.prompt_tokens = 64,
+		.flags = KVPULL_REQUEST_WANTS_HOLD,
+		.label = "request-a",
+	};
+
+	memset(request.prompt_digest, digest_byte,
+	       sizeof(request.prompt_digest));
+	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
+						      &request, world->now_ns),
+			 0);
+}
+
+int world_finish(struct world *world, uint64_t key, uint32_t reason,
+		 struct world_ticket *ticket)
+{
+	const struct kvpull_blocks group = { .block_count =
+						     4 - world->blocks_lacking,
+					     .block_ids = world_blocks };
+	struct kvpull_finish finish = {
+		.key = key,
+		.reason = reason,
+		.computed_tokens = 64,
+		.group_count = 1,
+		.groups = &group,
+		.ticket = ticket->text,
+		.ticket_capacity = sizeof(ticket->text),
+	};
+	const int answer = kvpull_scheduler_request_finished(
+		world->scheduler, &finish, world->now_ns);
+
+	ticket->bytes = finish.ticket_bytes;
+	return answer;
+}
+
+int world_hold(struct world *world, uint64_t key, struct world_ticket *ticket)
+{
+	world_enter(world, key, 0, 1);
+	return world_finish(world, key, KVPULL_FINISH_LENGTH, ticket);
+}
+
+void world_hold_ended(struct world *world, uint32_t rank, uint64_t key,
+		      int32_t reason)
+{
+	struct kvpull_result result = { .kind = KVPULL_RESULT_HOLD_ENDED,
+					.key = key,
+					.reason = reason };
+	uint32_t i;
+
+	for (i = 0; i < world->seen_count; i++)
+		if (world->seen[i].command.kind == KVPULL_COMMAND_HOLD &&
+		    world->seen[i].command.key == key) {
+			result.slot = world->seen[i].command.slot;
+			result.generation = world->seen[i].command.generation;
+		}
+	assert_true(result.generation != 0);
+	world_add(world, rank, &result);
+}
+
+int world_want(struct world *world, uint64_t key,
+	       const struct world_ticket *ticket, int digest_byte)
+{
+	struct kvpull_request request = {
+		.key = key,
+		.ticket = ticket->text,
+		.ticket_bytes = ticket->bytes,
+		.prompt_tokens = 64,
+		.flags = KVPULL_REQUEST_PULL,
+		.label = "request-b",
+	};
+
+	memset(request.prompt_digest, digest_byte,
+	       sizeof(request.prompt_digest));
+	return kvpull_scheduler_request_new(world->scheduler, &request,
+					    world->now_ns);
+}
+
+int world_match(struct world *world, uint64_t key, uint32_t local_tokens)
+{
+	uint32_t tokens = 0;
+	const int answer = kvpull_scheduler_matched_tokens(
+		world->scheduler, key, local_tokens, &tokens, world->now_ns);
+
+	if (answer == KVPULL_MATCH_LOAD)
+		assert_int_equal(tokens, 64 - local_tokens);
+	return answer;
+}
+
+int world_allocate(struct world *world, uint64_t key, uint32_t first_index,
+		   uint32_t block_count)
+{
+	const struct kvpull_blocks group = { .first_index = first_index,
+					     .block_count = block_count,
+					     .block_ids = world_local_blocks };
+	const struct kvpull_allocation allocation = {
+		.key = key,
+		.external_tokens = block_count * 16,
+		.group_count = 1,
+		.groups = &group,
+	};
+
+	return kvpull_scheduler_allocated(world->scheduler, &allocation,
+					  world->now_ns);
+}
+
+void world_pull_ended(struct world *world, uint32_t rank, uint64_t key,
+		      int32_t reason)
+{
+	const struct kvpull_result result = { .kind = KVPULL_RESULT_PULL_ENDED,
+					      .key = key,
+					      .reason = reason };
+
+	world_add(world, rank, &result);
+}
+
+struct world_ticket world_make_short_ticket(uint64_t incarnation,
+					    uint32_t lacking)
+{
+	const struct kvpull_config config = world_config();
+	struct world *producer = world_open(&config, 1, incarnation);
+	struct world_ticket ticket;
+
+	producer->blocks_lacking = lacking;
+	assert_int_equal(world_hold(producer, 1, &ticket), KVPULL_FINISH_HELD);
+	world_close(producer);
+	return ticket;
+}
+
+struct world_ticket world_make_ticket(uint64_t incarnation)
+{
+	return world_make_short_ticket(incarnation, 0);
+}

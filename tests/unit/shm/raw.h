@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Raw ends of the same-node route's sockets, for tests of what they may do. */
+#ifndef KVPULL_TESTS_UNIT_SHM_RAW
+#define KVPULL_TESTS_UNIT_SHM_RAW
+
+#include "tests/unit/shm/world.h"
+
+#include <sys/resource.h>
+
+/* A raw caller of P's socket. */
+int raw_connect(const struct world *world, const char *name);
+int raw_listen(const struct world *world, const char *name);
+void raw_unlink(const struct world *world, const char *name);
+
+/* One message with those descriptors, which stay open here. 0, or errno. */
+int raw_try_send(int fd, const int *fds, uint32_t fd_count);
+void raw_send(int fd, const int *fds, uint32_t fd_count);
+
+/* All descriptors that this process may still open, but for so many. */
+uint32_t fds_fill(int *fds, uint32_t left);
+void fds_empty(const int *fds, uint32_t count);
+
+/* The next caller is let in, whatever it is. */
+uint32_t raw_admit(struct world *world);
+
+/* D connected to a raw producer. */
+struct imposter {
+	struct world world;
+	int listener;
+	int socket;
+};
+
+void imposter_begin(struct imposter *imposter);
+void imposter_connect(struct imposter *imposter);
+void imposter_end(struct imposter *imposter);
+
+#endif /* KVPULL_TESTS_UNIT_SHM_RAW */

@@ -1,0 +1,734 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The same-node route end to end: two transports in one process. */
+#include "tests/unit/shm/world.h"
+
+#include <sys/syscall.h>
+
+#include "shm/state.h"
+
+UNIT_TEST(blocks_are_pulled_and_released_end_to_end)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE,
+					.slot = 3,
+					.generation = 9,
+					.tag = 77 };
+	struct kvpull_record seen;
+	struct kvpull_read read;
+	uint32_t fds;
+
+	world_open(&world);
+	world_welcome(&world);
+	fds = fds_open();
+	assert_int_equal(world_attach(&world, &world.serve), 0);
+	/* Of table, ring, doorbell and region only the doorbell stays. */
+	assert_int_equal(fds_open(), fds - 3);
+	d = world.d.transport;
+	read = world_read(&world, 4);
+	/* Small: done when it returns. */
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 4);
+	kvpull_revocation_write(&world.entries[3], 41);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].revoked, 41);
+	world.slots[0] = WORLD_SLOTS;
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPROTO);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(d->ops->notes_open(d, world.peer), 1);
+	assert_int_equal(kvpull_ring_ready(world.ring), 1);
+	kvpull_ring_pop(world.ring, &seen);
+	kvpull_ring_pop_end(world.ring);
+	assert_memory_equal(&seen, &record, sizeof(seen));
+	assert_int_equal(d->ops->notes_open(d, world.peer), 0);
+	assert_int_equal(kvpull_ring_beat_seen(world.ring), 0);
+	d->ops->beat(d, world.peer);
+	assert_int_equal(kvpull_ring_beat_seen(world.ring), 1);
+	world_close(&world);
+}
+
+UNIT_TEST(full_ring_says_again_and_loses_nothing)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	uint32_t i;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	for (i = 0; i < 16; i++)
+		assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), KVPULL_EAGAIN);
+	assert_int_equal(d->ops->notes_open(d, world.peer), 16);
+	assert_int_equal(kvpull_ring_ready(world.ring), 16);
+	world_close(&world);
+}
+
+UNIT_TEST(note_rings_the_doorbell_of_a_sleeping_producer_only)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	struct epoll_event event;
+	int doorbells;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	doorbells = world.p.transport->ops->doorbell_fd(world.p.transport);
+	/* Once for itself, when it was made. */
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 1);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 0);
+	assert_int_equal(kvpull_ring_ready(world.ring), 1);
+	kvpull_ring_pop(world.ring, &record);
+	kvpull_ring_pop_end(world.ring);
+	/* Twice: it is never read, and each ring is told. */
+	assert_int_equal(kvpull_ring_arm(world.ring), 0);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 1);
+	assert_int_equal(event.data.u32, world.caller);
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 0);
+	kvpull_ring_disarm(world.ring);
+	assert_int_equal(kvpull_ring_ready(world.ring), 1);
+	kvpull_ring_pop(world.ring, &record);
+	kvpull_ring_pop_end(world.ring);
+	assert_int_equal(kvpull_ring_arm(world.ring), 0);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	assert_int_equal(epoll_wait(doorbells, &event, 1, 0), 1);
+	world_close(&world);
+}
+
+/* As an engine sleeps: on another epoll, which it polls only when told. */
+UNIT_TEST(doorbell_that_was_not_answered_rings_again)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	struct world world;
+	struct kvpull_transport *d;
+	uint32_t i;
+	int sleeper;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	sleeper = epoll_create1(EPOLL_CLOEXEC);
+	assert_int_equal(epoll_ctl(sleeper, EPOLL_CTL_ADD,
+				   world.p.transport->ops->doorbell_fd(
+					   world.p.transport),
+				   &event),
+			 0);
+	(void)epoll_wait(sleeper, &event, 1, 0);
+	/* More often than any queue of the kernel's is long. */
+	for (i = 0; i < 2000; i++) {
+		assert_int_equal(epoll_wait(sleeper, &event, 1, 0), 0);
+		assert_int_equal(kvpull_ring_arm(world.ring), 0);
+		assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+		assert_int_equal(epoll_wait(sleeper, &event, 1, 0), 1);
+		assert_int_equal(kvpull_ring_ready(world.ring), 1);
+		kvpull_ring_pop(world.ring, &record);
+		kvpull_ring_pop_end(world.ring);
+	}
+	(void)close(sleeper);
+	world_close(&world);
+}
+
+UNIT_TEST(large_read_is_copied_by_workers)
+{
+	struct pollfd fd = { .events = POLLIN };
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	fd.fd = d->ops->fd(d);
+	side_look(&world, &world.d);
+	read = world_read(&world, 2048);
+	/* An owner that sleeps is woken by the end, once. */
+	assert_int_equal(d->ops->arm(d), 0);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	assert_int_equal(poll(&fd, 1, 10000), 1);
+	assert_int_equal(d->ops->arm(d), 1);
+	d->ops->disarm(d);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, 0);
+	assert_ptr_equal(event.read, &read);
+	assert_int_equal(event.index, world.peer);
+	world_read_verify(&world, 2048);
+	assert_int_equal(d->ops->arm(d), 0);
+	assert_int_equal(poll(&fd, 1, 0), 0);
+	d->ops->disarm(d);
+	/* The same index serves again. */
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, 0);
+	world_close(&world);
+}
+
+UNIT_TEST(without_workers_poll_copies_a_slice_at_a_time)
+{
+	struct kvpull_event event;
+	uint64_t polled = 0;
+	struct world world;
+	struct kvpull_shm_params params;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+
+	world_open(&world);
+	side_close(&world.d);
+	params = world_params(&world, "d");
+	params.copy_threads = 0;
+	side_open(&world.d, &params);
+	world_connect(&world);
+	d = world.d.transport;
+	assert_int_equal(d->ops->arm(d), 0);
+	d->ops->disarm(d);
+	read = world_read(&world, 2048);
+	assert_true(read.byte_count > 4u << 20);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	do {
+		/* Who would sleep now is told not to. */
+		assert_int_equal(d->ops->arm(d), 1);
+		d->ops->disarm(d);
+		/* Events or not: it worked, and says so. */
+		assert_int_equal(side_poll(&world, &world.d), 1);
+		polled += 2u << 20;
+	} while (!world.d.queue_count);
+	assert_true(polled >= read.byte_count &&
+		    polled - read.byte_count < 2u << 20);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, 0);
+	world_read_verify(&world, 2048);
+	assert_int_equal(d->ops->arm(d), 0);
+	d->ops->disarm(d);
+	world_close(&world);
+}
+
+UNIT_TEST(cancelled_read_ends_once)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, world_blocks);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	d->ops->read_cancel(d, world.peer, &read);
+	d->ops->read_cancel(d, world.peer, &read);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_ptr_equal(event.read, &read);
+	assert_true(event.code == KVPULL_EABORTED || event.code == 0);
+	d->ops->read_cancel(d, world.peer, &read);
+	side_look(&world, &world.d);
+	assert_int_equal(world.d.queue_count, 0);
+	world_close(&world);
+}
+
+UNIT_TEST(reads_end_before_their_peer_is_down)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+	struct kvpull_read other;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, world_blocks);
+	other = read;
+	other.index = 2;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	assert_int_equal(d->ops->read_start(d, world.peer, &other), 0);
+	d->ops->disconnect(d, world.peer);
+	assert_int_equal(
+		d->ops->read_start(d, world.peer,
+				   &(struct kvpull_read){ .index = 3 }),
+		KVPULL_EPEER);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_true(event.code == KVPULL_EPEER || event.code == 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_true(event.code == KVPULL_EPEER || event.code == 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(event.code, KVPULL_EPEER);
+	assert_int_equal(event.index, world.peer);
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	assert_int_equal(event.index, world.caller);
+	/* Its ring can be drained until it is forgotten. */
+	assert_int_equal(kvpull_ring_ready(world.ring), 0);
+	world.p.transport->ops->forget(world.p.transport, world.caller);
+	/* And everything can begin again. */
+	world_connect(&world);
+	assert_int_equal(world.caller, event.index);
+	world_close(&world);
+}
+
+UNIT_TEST(last_notes_of_a_consumer_survive_it)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_RELEASE, .tag = 5 };
+	struct kvpull_record seen = { .kind = 0 };
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	assert_int_equal(d->ops->notify(d, world.peer, &record), 0);
+	side_close(&world.d);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	assert_int_equal(kvpull_ring_ready(world.ring), 1);
+	kvpull_ring_pop(world.ring, &seen);
+	assert_int_equal(seen.tag, 5);
+	world_close(&world);
+}
+
+UNIT_TEST(end_of_a_producer_fails_what_comes_later)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	struct kvpull_read read;
+	uint32_t peer;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 2);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	side_close(&world.p);
+	/* Its bytes are there and right until its end is seen. */
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPEER);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read),
+			 KVPULL_EPEER);
+	assert_int_equal(d->ops->notify(d, world.peer, &record), KVPULL_EPEER);
+	assert_int_equal(d->ops->peer_send(d, world.peer, "x", 1),
+			 KVPULL_EPEER);
+	assert_int_equal(d->ops->notes_open(d, world.peer), 0);
+	d->ops->beat(d, world.peer);
+	assert_int_equal(d->ops->connect(d, "p", &peer), KVPULL_EPEER);
+	world_close(&world);
+}
+
+UNIT_TEST(dropped_caller_is_down_once)
+{
+	struct world world;
+	struct kvpull_transport *p;
+
+	world_open(&world);
+	world_connect(&world);
+	p = world.p.transport;
+	p->ops->drop(p, world.caller);
+	p->ops->drop(p, world.caller);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	side_look(&world, &world.p);
+	assert_int_equal(world.p.queue_count, 0);
+	p->ops->forget(p, world.caller);
+	p->ops->forget(p, world.caller);
+	world_close(&world);
+}
+
+UNIT_TEST(refusal_arrives_before_the_end)
+{
+	struct world world;
+	struct kvpull_transport *p;
+	struct kvpull_event event;
+
+	world_open(&world);
+	world_greet(&world);
+	p = world.p.transport;
+	/* Unread at P: its close looks like a reset to D. */
+	assert_int_equal(world.d.transport->ops->peer_send(
+				 world.d.transport, world.peer, "more", 4),
+			 0);
+	p->ops->refuse(p, world.caller, "no", 2);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_memory_equal(event.data, "no", 2);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	side_look(&world, &world.p);
+	assert_int_equal(world.p.queue_count, 0);
+	world_close(&world);
+}
+
+/* Connected; P's memory is foreign, though its process is ours. */
+static void foreign_open(struct world *world)
+{
+	world_open(world);
+	side_close(&world->p);
+	world->serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world->serve.regions[0].fd = -1;
+	world_serve(world, "p");
+	world_connect(world);
+}
+
+UNIT_TEST(foreign_region_is_read_in_slices)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+
+	foreign_open(&world);
+	d = world.d.transport;
+	read = world_read(&world, 3);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 3);
+	read = world_read(&world, 2500);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	/* 4 MiB of 10 a poll. */
+	assert_int_equal(side_poll(&world, &world.d), 1);
+	assert_int_equal(side_poll(&world, &world.d), 1);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, 0);
+	world_read_verify(&world, 2500);
+	kvpull_revocation_write(&world.entries[3], 8);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+	assert_int_equal(world.checked[0].revoked, 8);
+	/* Past the end of what is there: a failed read, not a short one. */
+	world.strip.remote_offset = UINT64_C(1) << 46;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, KVPULL_EREAD);
+	world.strip.remote_offset = 0;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	d->ops->read_cancel(d, world.peer, &read);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, KVPULL_EABORTED);
+	world_close(&world);
+}
+
+UNIT_TEST(foreign_neighbours_are_merged_only_on_both_sides)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t order;
+	uint32_t i;
+
+	foreign_open(&world);
+	d = world.d.transport;
+	for (order = 0; order < 8; order++) {
+		read = world_read(&world, 8);
+		for (i = 0; i < 8; i++) {
+			world.ids[i] = order & 1 ? 7 - i : i;
+			world.local_ids[i] = order & 2 ? 7 - i : i;
+		}
+		if (order & 4)
+			world.ids[4] = 100;
+		assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+		world_read_verify(&world, 8);
+		/* So much is copied at once; more waits for a poll. */
+		(void)side_poll(&world, &world.d);
+	}
+	world_close(&world);
+}
+
+UNIT_TEST(half_a_foreign_read_is_a_failed_one)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+
+	foreign_open(&world);
+	d = world.d.transport;
+	read = world_read(&world, 2);
+	world.ids[0] = 0;
+	world.ids[1] = 1;
+	world.strip.remote_block_stride = UINT64_C(1) << 46;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read),
+			 KVPULL_EREAD);
+	world_close(&world);
+}
+
+UNIT_TEST(foreign_read_of_a_lost_peer_ends_early)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_event event;
+	struct kvpull_read read;
+	struct kvpull_read other;
+
+	foreign_open(&world);
+	d = world.d.transport;
+	read = world_read(&world, world_blocks);
+	other = read;
+	other.index = 2;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
+	assert_int_equal(d->ops->read_start(d, world.peer, &other), 0);
+	d->ops->disconnect(d, world.peer);
+	/* The first poll cancels, the second tells. */
+	(void)side_poll(&world, &world.d);
+	assert_int_equal(side_poll(&world, &world.d), 3);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, KVPULL_EPEER);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE);
+	assert_int_equal(event.code, KVPULL_EPEER);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	world_close(&world);
+}
+
+/* A pid may be another process's by now: only the pidfd tells. */
+UNIT_TEST(many_guards_are_read_by_one_check)
+{
+	static const uint32_t slots[] = { 7, 0, 3, 7, 2 };
+	const uint32_t count = sizeof(slots) / sizeof(slots[0]);
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t at;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 2);
+	read.slots = slots;
+	read.slot_count = count;
+	for (at = 0; at < WORLD_SLOTS; at++)
+		kvpull_revocation_write(&world.entries[at], 100 + at);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	for (at = 0; at < count; at++) {
+		assert_int_equal(world.checked[at].incarnation,
+				 WORLD_INCARNATION);
+		assert_int_equal(world.checked[at].revoked, 100 + slots[at]);
+	}
+	/* One that is not there ends them all. */
+	read.slots = world.slots;
+	world.slots[count - 1] = WORLD_SLOTS;
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPROTO);
+	world_close(&world);
+}
+
+UNIT_TEST(entry_of_a_dead_peers_pid_is_not_believed)
+{
+	struct world world;
+	struct kvpull_shm_peer peer;
+	struct kvpull_shm shm = { .peers = { .peers = &peer, .peer_max = 1 },
+				  .reads = { .peers = &shm.peers } };
+	const uint32_t slot = 3;
+	struct kvpull_revocation_value entry;
+	struct kvpull_read read = { .slots = &slot,
+				    .entries = &entry,
+				    .slot_count = 1 };
+	pid_t child;
+
+	world_begin(&world);
+	world_memory_make(&world);
+	peer = (struct kvpull_shm_peer){
+		.state = KVPULL_SHM_PEER_ATTACHED,
+		.foreign_count = 1,
+		.slot_count = WORLD_SLOTS,
+		.entries_memory = world.entries_memory.base,
+		.entries_remote = (uintptr_t)world.entries,
+		.identity = { .pid = getpid(), .pidfd = -1 },
+	};
+	assert_int_equal(kvpull_shm_read_check(&shm.transport, 0, &read), 1);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(0);
+	peer.identity.pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	assert_true(peer.identity.pidfd >= 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_int_equal(kvpull_shm_read_check(&shm.transport, 0, &read),
+			 KVPULL_EPEER);
+	(void)close(peer.identity.pidfd);
+	world_close(&world);
+}
+
+UNIT_TEST(foreign_and_mapped_rows_mix_in_one_read)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_strip strips[2];
+	struct kvpull_serve remote;
+	struct kvpull_read read;
+	uint32_t i;
+
+	world_open(&world);
+	side_close(&world.p);
+	world.serve.regions[1] = world.serve.regions[0];
+	world.serve.regions[1].kind = KVPULL_REGION_FOREIGN;
+	world.serve.regions[1].fd = -1;
+	world.serve.region_count = 2;
+	world_serve(&world, "p");
+	world_welcome(&world);
+	remote = world.serve;
+	/* P's own address of memory that D maps says nothing. */
+	remote.regions[0].base = NULL;
+	assert_int_equal(world_attach(&world, &remote), 0);
+	d = world.d.transport;
+	/* Four rows a block, every other one of each kind. */
+	read = world_read(&world, 6);
+	for (i = 0; i < 2; i++) {
+		strips[i] = world.strip;
+		strips[i].region_index = i;
+		strips[i].row_bytes = 512;
+		strips[i].row_count = 4;
+		strips[i].remote_offset = i * 512;
+		strips[i].remote_row_stride = 1024;
+		strips[i].local += i * 512;
+		strips[i].local_row_stride = 1024;
+	}
+	read.strips = strips;
+	read.strip_count = 2;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 6);
+	world_close(&world);
+}
+
+/* P in a child: serves a foreign region and admits who comes, until killed. */
+static void child_serve(struct world *world)
+{
+	struct kvpull_transport *p;
+	struct kvpull_event event;
+	struct kvpull_ring *ring;
+	const struct kvpull_shm_params params = world_params(world, "child");
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	side_open(&world->p, &params);
+	p = world->p.transport;
+	if (p->ops->serve(p, &world->serve))
+		_exit(1);
+	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
+	if (p->ops->admit(p, event.index, "welcome", 7, &ring))
+		_exit(1);
+	for (;;)
+		(void)pause();
+}
+
+UNIT_TEST(killed_producer_of_foreign_memory_is_seen)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t turn;
+	pid_t child;
+
+	world_begin(&world);
+	world_memory_make(&world);
+	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	/* DONTFORK keeps the segment from a child: private memory for it. */
+	world.serve.regions[0].base =
+		mmap(NULL, world.kv.bytes, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(world.serve.regions[0].base, world.kv.base, world.kv.bytes);
+	assert_int_equal(madvise(world.entries_memory.base,
+				 world.entries_memory.bytes, MADV_DOFORK),
+			 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		child_serve(&world);
+	params = world_params(&world, "d");
+	side_open(&world.d, &params);
+	d = world.d.transport;
+	for (turn = 0; turn < WORLD_TURNS_MAX; turn++) {
+		if (!d->ops->connect(d, "child", &world.peer))
+			break;
+		side_rest(&world.d);
+	}
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_int_equal(world_attach(&world, &world.serve), 0);
+	read = world_read(&world, 8);
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 8);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+	assert_int_equal(kill(child, SIGKILL), 0);
+	/* Dead, whether or not the owner has polled since: a zombie first. */
+	assert_int_equal(waitid(P_PID, (id_t)child, &(siginfo_t){ 0 },
+				WEXITED | WNOWAIT),
+			 0);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPEER);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	(void)munmap(world.serve.regions[0].base, world.kv.bytes);
+	/* A killed listener leaves its socket; the next one takes it over. */
+	world.serve.regions[0].base = world.kv.base;
+	world_serve(&world, "child");
+	world_close(&world);
+}
+
+/* D in a child, which has a child of its own that keeps its socket open. */
+static void child_consume(struct world *world, int ready_fd)
+{
+	struct kvpull_transport *d;
+	const struct kvpull_shm_params params = world_params(world, "d");
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	side_open(&world->d, &params);
+	d = world->d.transport;
+	if (d->ops->connect(d, "p", &world->peer))
+		_exit(1);
+	if (!fork()) {
+		const pid_t self = getpid();
+
+		/* It keeps D's socket open, and says that it does. */
+		if (write(ready_fd, &self, sizeof(self)) != sizeof(self))
+			_exit(1);
+		/* Should the test fail, it does not stay for ever. */
+		(void)alarm(30);
+		for (;;)
+			(void)pause();
+	}
+	for (;;)
+		(void)pause();
+}
+
+UNIT_TEST(killed_consumer_with_a_living_child_is_seen)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	struct kvpull_event event;
+	int pipes[2];
+	pid_t grandchild;
+	pid_t child;
+
+	world_begin(&world);
+	world_memory_make(&world);
+	/* Orphans come to us, so that the grandchild can be ended and reaped. */
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	assert_int_equal(pipe(pipes), 0);
+	params = world_params(&world, "p");
+	params.copy_threads = 0;
+	side_open(&world.p, &params);
+	assert_int_equal(
+		world.p.transport->ops->serve(world.p.transport, &world.serve),
+		0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		child_consume(&world, pipes[1]);
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	assert_int_equal(world.p.transport->ops->admit(world.p.transport,
+						       event.index, "welcome",
+						       7, &world.ring),
+			 0);
+	assert_int_equal(read(pipes[0], &grandchild, sizeof(grandchild)),
+			 sizeof(grandchild));
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	assert_int_equal(kill(grandchild, SIGKILL), 0);
+	assert_int_equal(waitpid(grandchild, NULL, 0), grandchild);
+	(void)close(pipes[0]);
+	(void)close(pipes[1]);
+	world_close(&world);
+}

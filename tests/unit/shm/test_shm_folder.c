@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The folder of the same-node route: names, owners, what the dead left. */
+
+#include "tests/unit/shm/raw.h"
+
+#include <sched.h>
+
+#include "shm/folder.h"
+
+uint32_t world_blocks = 64u; /* nobody reads much here */
+
+static int serve_in(struct world *world, const char *folder, const char *name)
+{
+	struct kvpull_shm_params params = world_params(world, name);
+	struct kvpull_transport *p;
+	int code;
+
+	params.socket_dir = folder;
+	side_open(&world->p, &params);
+	p = world->p.transport;
+	code = p->ops->serve(p, &world->serve);
+	side_close(&world->p);
+	return code;
+}
+
+static int is_left(const char *folder, const char *name)
+{
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+	return !access(path, F_OK);
+}
+
+UNIT_TEST(names_outside_the_folder_are_refused)
+{
+	static const char *const bad[] = {
+		"",
+		"..",
+		"../p",
+		".p",
+		"/p",
+		"a/b",
+		"a b",
+		"a;b",
+		"p\n",
+		"\xc3\xa4",
+		"p/../p",
+		"./p",
+		("12345678901234567890123456789012345678901234567890"
+		 "123456789012345678901234567890"),
+	};
+	struct world world;
+	struct kvpull_transport *d;
+	uint32_t peer;
+	uint32_t i;
+
+	world_open(&world);
+	d = world.d.transport;
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(d->ops->reachable(d, bad[i]), KVPULL_EROUTE);
+		assert_int_equal(d->ops->connect(d, bad[i], &peer),
+				 KVPULL_EROUTE);
+	}
+	assert_int_equal(d->ops->reachable(d, "not-there"), KVPULL_EROUTE);
+	assert_int_equal(d->ops->connect(d, "not-there", &peer), KVPULL_EPEER);
+	assert_int_equal(d->ops->reachable(d, "p"), 0);
+	world_close(&world);
+}
+
+UNIT_TEST(link_to_a_socket_elsewhere_is_refused)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	char path[128];
+	uint32_t peer;
+
+	world_open(&world);
+	d = world.d.transport;
+	(void)snprintf(path, sizeof(path), "%s/link", world.folder);
+	assert_int_equal(symlink("p", path), 0);
+	assert_int_equal(d->ops->reachable(d, "link"), KVPULL_EROUTE);
+	assert_int_equal(d->ops->connect(d, "link", &peer), KVPULL_EPEER);
+	raw_unlink(&world, "link");
+	world_close(&world);
+}
+
+UNIT_TEST(unsafe_folders_are_refused)
+{
+	struct world world;
+	struct stat stat;
+	char folder[128];
+	char other[128];
+
+	world_begin(&world);
+	world_memory_make(&world);
+	(void)snprintf(folder, sizeof(folder), "%s/made", world.folder);
+	(void)snprintf(other, sizeof(other), "%s/link", world.folder);
+	assert_int_equal(serve_in(&world, folder, "p"), 0);
+	assert_int_equal(lstat(folder, &stat), 0);
+	assert_int_equal(stat.st_mode & 07777, 0700);
+	assert_int_equal(symlink(folder, other), 0);
+	assert_int_equal(serve_in(&world, other, "p"), KVPULL_EDEVICE);
+	assert_int_equal(chmod(folder, 0777), 0);
+	assert_int_equal(serve_in(&world, folder, "p"), KVPULL_EDEVICE);
+	assert_int_equal(chmod(folder, 01777), 0);
+	assert_int_equal(serve_in(&world, folder, "p"), 0);
+	assert_int_equal(unlink(other), 0);
+	/* A name that a file has: not ours to remove. */
+	(void)snprintf(other, sizeof(other), "%s/made/p", world.folder);
+	assert_int_equal(mkdir(other, 0700), 0);
+	assert_int_equal(serve_in(&world, folder, "p"), KVPULL_EDEVICE);
+	assert_int_equal(rmdir(other), 0);
+	assert_int_equal(rmdir(folder), 0);
+	world_close(&world);
+}
+
+UNIT_TEST(long_folder_names_are_no_limit)
+{
+	struct world world;
+	char folder[256];
+
+	world_begin(&world);
+	world_memory_make(&world);
+	(void)snprintf(folder, sizeof(folder), "%s/%0150d", world.folder, 0);
+	assert_int_equal(serve_in(&world, folder, "p"), 0);
+	assert_int_equal(rmdir(folder), 0);
+	world_close(&world);
+}
+
+UNIT_TEST(longest_name_is_served)
+{
+	struct world world;
+	char name[KVPULL_ENDPOINT_NAME_BYTES_MAX];
+
+	world_begin(&world);
+	world_memory_make(&world);
+	memset(name, 'a', sizeof(name) - 1);
+	name[sizeof(name) - 1] = 0;
+	assert_int_equal(serve_in(&world, world.folder, name), 0);
+	world_close(&world);
+}
+
+UNIT_TEST(name_in_use_is_not_taken_over)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	struct side second;
+
+	world_open(&world);
+	params = world_params(&world, "p");
+	side_open(&second, &params);
+	assert_int_equal(
+		second.transport->ops->serve(second.transport, &world.serve),
+		KVPULL_EDEVICE);
+	side_close(&second);
+	assert_int_equal(
+		world.d.transport->ops->reachable(world.d.transport, "p"), 0);
+	world_close(&world);
+}
+
+static void socket_leave(const char *folder, const char *name)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s",
+		       folder, name);
+	assert_int_equal(
+		bind(fd, (const struct sockaddr *)&address, sizeof(address)),
+		0);
+	(void)close(fd);
+}
+
+UNIT_TEST(sockets_of_the_dead_are_removed)
+{
+	const struct timespec old[2] = { { 0 } };
+	char folder[] = "/tmp/kvpull-unit-XXXXXX";
+	struct kvpull_listener listener;
+	char path[128];
+	int folder_fd;
+
+	assert_non_null(mkdtemp(folder));
+	folder_fd = open(folder, O_PATH | O_CLOEXEC);
+	socket_leave(folder, "kvpull-dead");
+	socket_leave(folder, ".kvpull-opening");
+	socket_leave(folder, ".kvpull-dead-in-open");
+	socket_leave(folder, "stranger");
+	(void)snprintf(path, sizeof(path), "%s/.kvpull-dead-in-open", folder);
+	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+	assert_int_equal(kvpull_listener_open(&listener, folder_fd, "kvpull-me",
+					      0, NULL),
+			 0);
+	(void)close(folder_fd);
+	assert_false(is_left(folder, "kvpull-dead"));
+	assert_false(is_left(folder, ".kvpull-dead-in-open"));
+	assert_true(is_left(folder, ".kvpull-opening"));
+	assert_true(is_left(folder, "stranger"));
+	assert_true(is_left(folder, "kvpull-me"));
+	kvpull_listener_close(&listener);
+	assert_false(is_left(folder, "kvpull-me"));
+	(void)snprintf(path, sizeof(path), "rm -rf '%s'", folder);
+	assert_int_equal(system(path), 0);
+}
+
+/* It looks who lives in the folder, and no live one hears of it. */
+UNIT_TEST(start_takes_no_place_at_a_producer)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	struct side starting = { .queue_count = 0 };
+
+	world_begin(&world);
+	world_memory_make(&world);
+	world_serve(&world, "kvpull-p");
+	params = world_params(&world, "kvpull-starting");
+	side_open(&starting, &params);
+	assert_int_equal(starting.transport->ops->serve(starting.transport,
+							&world.serve),
+			 0);
+	side_look(&world, &world.p);
+	assert_int_equal(world.p.queue_count, 0);
+	side_close(&starting);
+	assert_true(is_left(world.folder, "kvpull-p"));
+	world_close(&world);
+}
+
+static int serve_for(struct world *world, const uint32_t *uids, uint32_t count)
+{
+	struct kvpull_shm_params params = world_params(world, "p");
+	struct kvpull_transport *p;
+	uint32_t peer;
+	int code;
+
+	params.uids = uids;
+	params.uid_count = count;
+	side_open(&world->p, &params);
+	p = world->p.transport;
+	code = p->ops->serve(p, &world->serve);
+	if (!code)
+		assert_int_equal(p->ops->connect(p, "p", &peer), 0);
+	else
+		assert_int_equal(p->ops->reachable(p, "p"), KVPULL_EROUTE);
+	side_close(&world->p);
+	return code;
+}
+
+UNIT_TEST(folder_of_another_user_is_refused)
+{
+	const uint32_t uids[2] = { 4, 12345 };
+	struct world world;
+
+	if (geteuid() != 0)
+		skip();
+	world_begin(&world);
+	world_memory_make(&world);
+	assert_int_equal(chmod(world.folder, 01777), 0);
+	assert_int_equal(chown(world.folder, 12345, 12345), 0);
+	assert_int_equal(serve_for(&world, NULL, 0), KVPULL_EDEVICE);
+	assert_non_null(strstr(world.warning, "user 12345"));
+	assert_int_equal(serve_for(&world, uids, 1), KVPULL_EDEVICE);
+	assert_int_equal(serve_for(&world, uids, 2), 0);
+	assert_int_equal(chown(world.folder, 0, 0), 0);
+	assert_int_equal(serve_for(&world, NULL, 0), 0);
+	world_close(&world);
+}
+
+UNIT_TEST(folder_that_was_made_again_is_found)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	char old[128];
+
+	world_open(&world);
+	d = world.d.transport;
+	assert_int_equal(d->ops->reachable(d, "p"), 0);
+	(void)snprintf(old, sizeof(old), "%s-old", world.folder);
+	assert_int_equal(rename(world.folder, old), 0);
+	assert_int_equal(mkdir(world.folder, 0700), 0);
+	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EROUTE);
+	assert_int_equal(rmdir(world.folder), 0);
+	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EROUTE);
+	assert_int_equal(mkdir(world.folder, 0700), 0);
+	/* It removes its socket from where it put it. */
+	side_close(&world.p);
+	assert_int_equal(rmdir(old), 0);
+	world_serve(&world, "p");
+	assert_int_equal(d->ops->reachable(d, "p"), 0);
+	assert_int_equal(chmod(world.folder, 0777), 0);
+	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EROUTE);
+	world_close(&world);
+}
+
+/* Root of a user namespace that knows nobody else; -1: there is none to have. */
+static int container_enter(void)
+{
+	static const char map[] = "0 0 1";
+	const int is_in = !unshare(CLONE_NEWUSER);
+	const int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+	const int failed = !is_in || write(fd, map, sizeof(map) - 1) < 0;
+
+	(void)close(fd);
+	return failed ? -1 : 0;
+}
+
+/* What a container's process sees of a folder that the node's root made. */
+UNIT_TEST(unknown_owner_is_nobody_in_a_container_alone)
+{
+	struct kvpull_folder folder = { .fd = -1 };
+	struct world world;
+	struct stat first;
+	int status = 0;
+	pid_t child;
+
+	/* The number of this node's first user namespace. */
+	if (geteuid() != 0 || stat("/proc/self/ns/user", &first) ||
+	    first.st_ino != 0xeffffffd)
+		skip();
+	world_begin(&world);
+	folder.path = world.folder;
+	assert_int_equal(chown(world.folder, 65534, 65534), 0);
+	assert_int_equal(chmod(world.folder, 01777), 0);
+	assert_int_equal(kvpull_folder_open(&folder, &world.log),
+			 KVPULL_EROUTE);
+	assert_non_null(strstr(world.warning, "user 65534"));
+	kvpull_folder_close(&folder);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(container_enter()                 ? 2 :
+		      kvpull_folder_open(&folder, NULL) ? 1 :
+							  0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 1);
+	world_memory_make(&world);
+	world_close(&world);
+}
+
+/* Whoever may write into the folder may take a name that was another's. */
+static void other_user_serve(const struct world *world, int ready)
+{
+	int socket;
+
+	/* A new user's process has lost the signal that it had. */
+	if (setresuid(12345, 12345, 12345) || prctl(PR_SET_PDEATHSIG, SIGKILL))
+		_exit(1);
+	socket = raw_listen(world, "p");
+	if (write(ready, "r", 1) != 1)
+		_exit(1);
+	raw_send(accept4(socket, NULL, NULL, SOCK_CLOEXEC), NULL, 0);
+	for (;;)
+		(void)pause();
+}
+
+/* Root's folder, in which anybody may make sockets, as of two users' pods. */
+UNIT_TEST(producer_of_another_user_is_told_as_such)
+{
+	struct world world;
+	struct kvpull_event event;
+	struct kvpull_shm_params params;
+	struct kvpull_transport *d;
+	int ready[2];
+	pid_t child;
+	char byte;
+
+	if (geteuid() != 0)
+		skip();
+	world_begin(&world);
+	world_memory_make(&world);
+	assert_int_equal(chmod(world.folder, 01777), 0);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		other_user_serve(&world, ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	params = world_params(&world, "d");
+	side_open(&world.d, &params);
+	d = world.d.transport;
+	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_int_equal(event.uid, 12345);
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	raw_unlink(&world, "p");
+	(void)close(ready[0]);
+	(void)close(ready[1]);
+	world_close(&world);
+}

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The same-node route against bad names, folders, callers and producers. */
+
+#include "tests/unit/shm/raw.h"
+
+uint32_t world_blocks = 64u; /* nobody reads much here */
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
+UNIT_TEST(peers_beyond_the_table_are_refused)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	uint32_t peer;
+	uint32_t i;
+
+	world_open(&world);
+	d = world.d.transport;
+	for (i = 0; i < 4; i++)
+		assert_int_equal(d->ops->connect(d, "p", &peer), 0);
+	assert_int_equal(d->ops->connect(d, "p", &peer), KVPULL_EFULL);
+	d->ops->disconnect(d, peer);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(d->ops->connect(d, "p", &peer), 0);
+	world_close(&world);
+}
+
+UNIT_TEST(regions_of_other_kinds_are_not_served)
+{
+	struct world world;
+	struct kvpull_transport *p;
+	struct kvpull_serve serve;
+
+	world_open(&world);
+	p = world.p.transport;
+	assert_int_equal(p->ops->serve(p, &world.serve), KVPULL_EINVAL);
+	serve = world.serve;
+	serve.regions[0].kind = KVPULL_REGION_DMABUF;
+	assert_int_equal(p->ops->serve(p, &serve), KVPULL_EUNSUPPORTED);
+	serve = world.serve;
+	serve.entries_fd = -1;
+	assert_int_equal(p->ops->serve(p, &serve), KVPULL_EUNSUPPORTED);
+	serve = world.serve;
+	serve.regions[0].fd = -1;
+	assert_int_equal(p->ops->serve(p, &serve), KVPULL_EINVAL);
+	world_close(&world);
+}
+
+/* Linux 6.16. */
+static int has_passrights(void)
+{
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	const int no = 0;
+	const int has =
+		!setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+
+	(void)close(fd);
+	return has;
+}
+
+UNIT_TEST(descriptors_of_a_caller_are_not_taken)
+{
+	struct world world;
+	int fds[30];
+	uint32_t before;
+	uint32_t i;
+	int fd;
+
+	world_open(&world);
+	fd = raw_connect(&world, "p");
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	for (i = 0; i < 30; i++)
+		fds[i] = STDERR_FILENO;
+	before = fds_open();
+	if (has_passrights()) {
+		/* They do not even leave. */
+		assert_int_equal(raw_try_send(fd, fds, 30), EPERM);
+		raw_send(fd, NULL, 0);
+		(void)world_expect(&world, &world.p,
+				   KVPULL_EVENT_CALLER_MESSAGE);
+		assert_int_equal(fds_open(), before);
+	} else {
+		raw_send(fd, fds, 30);
+		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+		/* Its socket and pidfd are closed, nothing came instead. */
+		assert_int_equal(fds_open(), before - 2);
+	}
+	(void)close(fd);
+	world_close(&world);
+}
+
+UNIT_TEST(descriptors_are_taken_once)
+{
+	struct imposter imposter;
+	struct world *world = &imposter.world;
+	struct kvpull_event event;
+	int fds[KVPULL_PACKET_FDS_MAX];
+	uint32_t i;
+
+	imposter_begin(&imposter);
+	for (i = 0; i < KVPULL_PACKET_FDS_MAX; i++)
+		fds[i] = STDERR_FILENO;
+	/* world_close() sees that the first ones are closed too. */
+	imposter_connect(&imposter);
+	raw_send(imposter.socket, fds, KVPULL_PACKET_FDS_MAX);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	raw_send(imposter.socket, fds, 1);
+	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+	assert_int_equal(event.code, KVPULL_EPROTO);
+	(void)close(imposter.socket);
+	imposter_end(&imposter);
+}
+
+/* A welcome with these descriptors, then attach. */
+static int attach_with(struct imposter *imposter, const int *fds,
+		       uint32_t fd_count)
+{
+	struct world *world = &imposter->world;
+	struct kvpull_transport *d = world->d.transport;
+	int code;
+
+	imposter_connect(imposter);
+	raw_send(imposter->socket, fds, fd_count);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	code = world_attach(world, &world->serve);
+	d->ops->disconnect(d, world->peer);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+	(void)close(imposter->socket);
+	return code;
+}
+
+/* A welcome that is good but for its doorbell, which is closed. */
+static void bell_is_refused(struct imposter *imposter, const int *good,
+			    int bell)
+{
+	const int fds[4] = { good[0], good[1], bell, good[3] };
+
+	assert_true(bell >= 0);
+	assert_int_equal(attach_with(imposter, fds, 4), KVPULL_EPROTO);
+	(void)close(bell);
+}
+
+/* What the welcome says of memory is not what the descriptors are. */
+static void regions_are_refused(struct imposter *imposter, const int good[5])
+{
+	struct world *world = &imposter->world;
+	int more[5];
+
+	/* Shorter than the welcome says. */
+	world->serve.regions[0].bytes += 1 << 21;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].bytes -= 1 << 21;
+	/* Beyond its end, and so far that the sum is small again. */
+	world->serve.regions[0].fd_offset = 1 << 21;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_offset = UINT64_MAX;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_offset = 0;
+	/* Of a descriptor that is there, and no region's by its number. */
+	memcpy(more, good, sizeof(more));
+	more[4] = good[3];
+	world->serve.regions[0].fd_index = 1;
+	assert_int_equal(attach_with(imposter, more, 5), KVPULL_EPROTO);
+	world->serve.regions[0].fd_index = UINT32_MAX - 3;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].fd_index = 0;
+	world->serve.slot_count = UINT32_MAX;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.slot_count = WORLD_SLOTS;
+	world->serve.regions[0].kind = KVPULL_REGION_STAGED;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EUNSUPPORTED);
+}
+
+UNIT_TEST(welcome_with_wrong_descriptors_is_refused)
+{
+	struct imposter imposter;
+	struct world *world = &imposter.world;
+	struct kvpull_shared ring_memory;
+	struct kvpull_ring ring;
+	int good[5];
+	int bad[4];
+	int pipes[2];
+	int bells[2];
+	uint32_t i;
+
+	imposter_begin(&imposter);
+	assert_int_equal(kvpull_segment_make(&ring_memory, "test-ring",
+					     kvpull_ring_bytes(16),
+					     KVPULL_SEGMENT_SHARED, 0,
+					     &world->log),
+			 0);
+	assert_int_equal(kvpull_ring_init(&ring, ring_memory.base, 16), 0);
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	good[0] = world->entries_memory.fd;
+	good[1] = ring_memory.fd;
+	assert_int_equal(
+		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells), 0);
+	good[2] = bells[1];
+	good[3] = world->kv.fd;
+	good[4] = world->kv.fd;
+	assert_int_equal(attach_with(&imposter, good, 4), 0);
+	assert_int_equal(attach_with(&imposter, good, 3), KVPULL_EPROTO);
+	assert_int_equal(attach_with(&imposter, good, 0), KVPULL_EPROTO);
+	assert_int_equal(attach_with(&imposter, good, 5), KVPULL_EPROTO);
+	/* Each in turn another thing: a pipe that a write would block on. */
+	for (i = 0; i < 4; i++) {
+		memcpy(bad, good, sizeof(bad));
+		bad[i] = pipes[1];
+		assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
+	}
+	/* What its owner can make block, what does not ring, what is locked. */
+	bell_is_refused(&imposter, good, eventfd(0, EFD_CLOEXEC));
+	bell_is_refused(&imposter, good,
+			socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+	bell_is_refused(&imposter, good,
+			socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	/* Memory that its owner could cut short below our feet. */
+	memcpy(bad, good, sizeof(bad));
+	bad[3] = memfd_create("test", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(bad[3], world_blocks * WORLD_BLOCK_BYTES),
+			 0);
+	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
+	(void)close(bad[3]);
+	regions_are_refused(&imposter, good);
+	/* A file is read, and a read of a pipe would never end. */
+	world->serve.regions[0].kind = KVPULL_REGION_FILE;
+	memcpy(bad, good, sizeof(bad));
+	bad[3] = pipes[0];
+	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
+	(void)close(bells[0]);
+	(void)close(bells[1]);
+	(void)close(pipes[0]);
+	(void)close(pipes[1]);
+	kvpull_segment_unmake(&ring_memory);
+	imposter_end(&imposter);
+}
+
+/* Its flags and what lies in it are the producer's too, also after attach. */
+UNIT_TEST(doorbell_of_a_hostile_producer_does_not_block)
+{
+	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
+	struct imposter imposter;
+	struct world *world = &imposter.world;
+	struct kvpull_transport *d;
+	struct kvpull_shared ring_memory;
+	struct kvpull_ring ring;
+	int bells[2];
+	int fds[4];
+
+	imposter_begin(&imposter);
+	d = world->d.transport;
+	assert_int_equal(kvpull_segment_make(&ring_memory, "test-ring",
+					     kvpull_ring_bytes(16),
+					     KVPULL_SEGMENT_SHARED, 0,
+					     &world->log),
+			 0);
+	assert_int_equal(kvpull_ring_init(&ring, ring_memory.base, 16), 0);
+	assert_int_equal(
+		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells), 0);
+	fds[0] = world->entries_memory.fd;
+	fds[1] = ring_memory.fd;
+	fds[2] = bells[1];
+	fds[3] = world->kv.fd;
+	imposter_connect(&imposter);
+	raw_send(imposter.socket, fds, 4);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_int_equal(world_attach(world, &world->serve), 0);
+	/* Full, and a write to it waits. */
+	while (send(bells[1], fds, sizeof(fds), MSG_DONTWAIT) > 0)
+		;
+	assert_int_equal(fcntl(bells[1], F_SETFL, 0), 0);
+	assert_int_equal(kvpull_ring_arm(&ring), 0);
+	(void)alarm(10); /* ends the program if it hangs */
+	assert_int_equal(d->ops->notify(d, world->peer, &record), 0);
+	(void)alarm(0);
+	(void)close(bells[0]);
+	(void)close(bells[1]);
+	kvpull_segment_unmake(&ring_memory);
+	(void)close(imposter.socket);
+	imposter_end(&imposter);
+}
+
+/* What lay in it would have to be read, or dropped, by the producer. */
+UNIT_TEST(consumer_puts_nothing_into_its_doorbell)
+{
+	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX];
+	struct world world;
+	struct kvpull_transport *p;
+	struct kvpull_event event;
+	int fds[KVPULL_PACKET_FDS_MAX];
+	uint32_t count = KVPULL_PACKET_FDS_MAX;
+	int fd;
+
+	world_open(&world);
+	p = world.p.transport;
+	fd = raw_connect(&world, "p");
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	assert_int_equal(
+		p->ops->admit(p, event.index, "welcome", 7, &world.ring), 0);
+	assert_int_equal(kvpull_endpoint_receive(fd, bytes, fds, &count), 7);
+	assert_int_equal(count, 4);
+	assert_int_equal(raw_try_send(fds[2], NULL, 0), EPIPE);
+	assert_int_equal(raw_try_send(fds[2], fds, 1), EPIPE);
+	while (count)
+		(void)close(fds[--count]);
+	(void)close(fd);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	world_close(&world);
+}
+
+UNIT_TEST(foreign_memory_that_cannot_be_read_is_refused)
+{
+	struct world world;
+	struct kvpull_serve remote;
+
+	world_open(&world);
+	side_close(&world.p);
+	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world.serve.regions[0].fd = -1;
+	world_serve(&world, "p");
+	world_welcome(&world);
+	remote = world.serve;
+	remote.entries = NULL;
+	assert_int_equal(world_attach(&world, &remote), KVPULL_EROUTE);
+	assert_non_null(strstr(world.warning, "cannot be read"));
+	world_close(&world);
+}
+
+UNIT_TEST(table_of_another_process_is_refused)
+{
+	static struct kvpull_revocation_entry other[WORLD_SLOTS];
+	struct world world;
+	struct kvpull_serve remote;
+
+	world_open(&world);
+	side_close(&world.p);
+	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world.serve.regions[0].fd = -1;
+	world_serve(&world, "p");
+	world_welcome(&world);
+	remote = world.serve;
+	remote.entries = other;
+	assert_int_equal(world_attach(&world, &remote), KVPULL_EROUTE);
+	assert_non_null(strstr(world.warning, "another process"));
+	world_close(&world);
+}
+
+UNIT_TEST(flood_of_messages_costs_at_most_eight_a_poll)
+{
+	struct world world;
+	int fds[WORLD_CALLERS_MAX];
+	uint32_t seen[WORLD_CALLERS_MAX] = { 0 };
+	uint32_t turn;
+	uint32_t i;
+
+	world_open(&world);
+	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
+		fds[i] = raw_connect(&world, "p");
+		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	}
+	for (turn = 0; turn < 5; turn++)
+		for (i = 0; i < WORLD_CALLERS_MAX; i++)
+			raw_send(fds[i], NULL, 0);
+	for (turn = 0; turn < 5; turn++) {
+		side_look(&world, &world.p);
+		assert_in_range(world.p.queue_count, 1, 8);
+		while (world.p.queue_count) {
+			const struct kvpull_event event = world_expect(
+				&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
+
+			assert_int_equal(event.data_bytes, 1);
+			seen[event.index]++;
+		}
+		/* And each gets its turn. */
+		for (i = 0; i < WORLD_CALLERS_MAX; i++)
+			assert_int_equal(seen[i], turn + 1);
+	}
+	for (i = 0; i < WORLD_CALLERS_MAX; i++)
+		(void)close(fds[i]);
+	world_close(&world);
+}
+
+UNIT_TEST(events_beyond_the_capacity_wait)
+{
+	struct world world;
+	struct kvpull_event event;
+	struct kvpull_transport *p;
+	int fds[WORLD_CALLERS_MAX];
+	uint32_t kinds[KVPULL_EVENT_CALLER_DOWN + 1] = { 0 };
+	uint32_t i;
+
+	world_open(&world);
+	p = world.p.transport;
+	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
+		fds[i] = raw_connect(&world, "p");
+		raw_send(fds[i], NULL, 0);
+		(void)shutdown(fds[i], SHUT_WR);
+	}
+	for (i = 0; i < 100; i++) {
+		p->ops->disarm(p);
+		if (p->ops->poll(p, world.now_ns + i, &event, 1) == 1)
+			kinds[event.kind]++;
+	}
+	assert_int_equal(kinds[KVPULL_EVENT_CALLER_UP], WORLD_CALLERS_MAX);
+	assert_int_equal(kinds[KVPULL_EVENT_CALLER_MESSAGE], WORLD_CALLERS_MAX);
+	assert_int_equal(kinds[KVPULL_EVENT_CALLER_DOWN], WORLD_CALLERS_MAX);
+	assert_int_equal(p->ops->poll(p, world.now_ns, &event, 0), 0);
+	for (i = 0; i < WORLD_CALLERS_MAX; i++)
+		(void)close(fds[i]);
+	world_close(&world);
+}
+
+UNIT_TEST(new_callers_leave_room_for_the_messages_of_old_ones)
+{
+	struct world world;
+	struct kvpull_event events[16];
+	struct kvpull_transport *p;
+	int fds[3];
+	uint32_t total = 0;
+	uint32_t i;
+
+	world_open(&world);
+	p = world.p.transport;
+	fds[0] = raw_connect(&world, "p");
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	/* The listener is ready first, then the caller. */
+	fds[1] = raw_connect(&world, "p");
+	fds[2] = raw_connect(&world, "p");
+	raw_send(fds[0], NULL, 0);
+	for (i = 0; i < 4; i++) {
+		int count;
+
+		p->ops->disarm(p);
+		count = p->ops->poll(p, world.now_ns, events, 2);
+		assert_in_range(count, 0, 2);
+		total += (uint32_t)count;
+	}
+	assert_int_equal(total, 3);
+	for (i = 0; i < 3; i++)
+		(void)close(fds[i]);
+	world_close(&world);
+}
+
+UNIT_TEST(messages_beyond_the_limit_are_refused)
+{
+	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX + 1];
+	struct world world;
+	struct kvpull_transport *p;
+	struct kvpull_event event;
+
+	world_open(&world);
+	world_greet(&world);
+	p = world.p.transport;
+	assert_int_equal(
+		p->ops->caller_send(p, world.caller, bytes, sizeof(bytes)),
+		KVPULL_EPROTO);
+	assert_int_equal(p->ops->admit(p, world.caller, bytes, sizeof(bytes),
+				       &world.ring),
+			 KVPULL_EPROTO);
+	/* Nothing happened: it can be told why not, or get a smaller one. */
+	assert_int_equal(p->ops->admit(p, world.caller, bytes,
+				       KVPULL_MESSAGE_BYTES_MAX, &world.ring),
+			 0);
+	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_int_equal(event.data_bytes, KVPULL_MESSAGE_BYTES_MAX);
+	assert_int_equal(world_attach(&world, &world.serve), 0);
+	assert_int_equal(p->ops->admit(p, world.caller, bytes, 1, &world.ring),
+			 KVPULL_EPEER);
+	world_close(&world);
+}
+
+UNIT_TEST(admit_of_a_caller_that_left_fails)
+{
+	struct world world;
+	struct kvpull_transport *p;
+
+	world_open(&world);
+	world_greet(&world);
+	p = world.p.transport;
+	side_close(&world.d);
+	assert_int_equal(
+		p->ops->admit(p, world.caller, "welcome", 7, &world.ring),
+		KVPULL_EPEER);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	assert_int_equal(
+		p->ops->admit(p, world.caller, "welcome", 7, &world.ring),
+		KVPULL_EPEER);
+	world_close(&world);
+}

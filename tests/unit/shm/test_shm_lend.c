@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is lent to another thread, while its peer comes and goes. */
+#include "base/mapping.h"
+#include "tests/unit/shm/world.h"
+
+#define BLOCKS 4u
+
+static void lend(struct world *world, struct kvpull_mapping *mapping)
+{
+	struct kvpull_transport *d = world->d.transport;
+
+	assert_int_equal(d->ops->lend(d, world->peer, mapping), 0);
+	kvpull_mapping_open(mapping);
+}
+
+UNIT_TEST(lent_memory_is_copied)
+{
+	struct kvpull_mapping mapping = { 0 };
+	struct world world;
+	struct kvpull_read read;
+
+	world_open(&world);
+	world_connect(&world);
+	lend(&world, &mapping);
+	assert_int_equal(mapping.slot_count, WORLD_SLOTS);
+	assert_int_equal(
+		kvpull_revocation_read(&mapping.entries[1]).incarnation,
+		WORLD_INCARNATION);
+	read = world_read(&world, BLOCKS);
+	assert_true(kvpull_mapping_take(&mapping));
+	assert_int_equal(mapping.copy(&mapping, &read), 0);
+	kvpull_mapping_give(&mapping);
+	world_read_verify(&world, BLOCKS);
+	world_close(&world);
+}
+
+UNIT_TEST(pinned_memory_of_a_lost_peer_stays)
+{
+	struct kvpull_mapping mapping = { 0 };
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t turns;
+
+	world_open(&world);
+	world_connect(&world);
+	lend(&world, &mapping);
+	read = world_read(&world, BLOCKS);
+	d = world.d.transport;
+	assert_true(kvpull_mapping_take(&mapping));
+	d->ops->disconnect(d, world.peer);
+	assert_false(kvpull_mapping_is_open(&mapping));
+	for (turns = 0; turns < 20; turns++) {
+		world.now_ns += UINT64_C(1000000);
+		(void)side_poll(&world, &world.d);
+		assert_int_equal(world.d.queue_count, 0);
+		/* And the owner may sleep meanwhile: a timer wakes it. */
+		assert_int_equal(d->ops->arm(d), 0);
+		d->ops->disarm(d);
+	}
+	assert_int_equal(mapping.copy(&mapping, &read), 0);
+	world_read_verify(&world, BLOCKS);
+	kvpull_mapping_give(&mapping);
+	assert_true(kvpull_mapping_is_free(&mapping));
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	world_close(&world);
+}
+
+UNIT_TEST(memory_that_is_not_mapped_is_not_lent)
+{
+	struct kvpull_mapping mapping = { 0 };
+	struct world world;
+	struct kvpull_transport *d;
+
+	world_begin(&world);
+	world_memory_make(&world);
+	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world.serve.regions[0].fd = -1;
+	world_serve(&world, "p");
+	{
+		const struct kvpull_shm_params params =
+			world_params(&world, "d");
+
+		side_open(&world.d, &params);
+	}
+	world_connect(&world);
+	d = world.d.transport;
+	assert_int_equal(d->ops->lend(d, world.peer, &mapping),
+			 KVPULL_EUNSUPPORTED);
+	world_close(&world);
+}

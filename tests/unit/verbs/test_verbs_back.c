@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Devices and addresses that go and come back: what was connected ends with an
+ * error, and pulls go on within 2 s of the return, without a restart. Issue 15.
+ */
+#include "tests/unit/verbs/world.h"
+
+#define BACK_MS 2000u
+
+static void all_ended(int32_t code)
+{
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, code);
+	assert_int_equal(world.p.downs, 1);
+	world.d.downs = world.p.downs = world.d.ups = 0;
+	world.d.reads_done = world.d.checks_done = 0;
+	memset(world.d.memory, 0, WORLD_BYTES);
+	world_read_make(0);
+}
+
+static void pulls(void)
+{
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+	assert_int_equal(world.d.route->ops->check_start(
+				 world.d.route, world.peer, &world.read),
+			 0);
+	world_run(5);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_int_equal(world.d.check_code, 0);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
+
+TEST(removed_device_is_used_when_it_is_back)
+{
+	char before[KVPULL_ADDRESS_BYTES_MAX];
+	uint32_t round;
+
+	(void)snprintf(before, sizeof(before), "%s",
+		       world.p.route->ops->address(world.p.route));
+	for (round = 0; round < 5; round++) {
+		fake_verbs_knobs.held = 1;
+		assert_int_equal(world_read_start(), 0);
+		fake_verbs_remove_device();
+		world_run(3000);
+		assert_int_equal(world.d.reads_done, round ? 2 : 1);
+		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+		all_ended(KVPULL_EPEER);
+		assert_int_equal(world_connect(), KVPULL_EPEER);
+		fake_verbs_knobs.held = 0;
+		fake_verbs_return(0, 0);
+		world_run(BACK_MS);
+		/* Tickets that were given out lead here again. */
+		assert_string_equal(world.p.route->ops->address(world.p.route),
+				    before);
+		pulls();
+	}
+}
+
+TEST(broken_device_is_used_when_it_is_back)
+{
+	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
+	side_poll(&world.d);
+	fake_verbs_async(0, IBV_EVENT_DEVICE_FATAL);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.p);
+	world_run(3000);
+	all_ended(KVPULL_EPEER);
+	fake_verbs_return(0, 0);
+	world_run(BACK_MS);
+	pulls();
+}
+
+/* Whatever else the port has until then. */
+TEST(address_that_was_taken_away_is_used_when_it_is_back)
+{
+	fake_verbs_unaddress(0);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.d);
+	fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
+	world_run(3000);
+	all_ended(KVPULL_EPEER);
+	assert_int_equal(world_connect(), KVPULL_EPEER);
+	fake_verbs_return(0, 0);
+	world_run(BACK_MS);
+	pulls();
+}
+
+TEST(change_of_another_address_ends_nothing)
+{
+	fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
+	world_run(100);
+	assert_int_equal(world.d.downs, 0);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
+
+/* P by the first device, D by the second. */
+static void two_machines_are_attached(void)
+{
+	world_init();
+	fake_verbs_devices(2);
+	world.networks = "10.66.0.0/16";
+	world.device = "fake0";
+	assert_int_equal(side_open(&world.p), 0);
+	world.device = "fake1";
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world_fill();
+	world_read_make(0);
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+}
+
+UNIT_TEST_WITH(consumer_of_another_address_pulls_on, NULL, world_down)
+{
+	two_machines_are_attached();
+	fake_verbs_unaddress(1);
+	world_run(3000);
+	all_ended(KVPULL_EPEER);
+	fake_verbs_return(1, 5);
+	world_run(BACK_MS);
+	pulls();
+}
+
+/* Who is told of it reaches it; tickets name the old one. */
+UNIT_TEST_WITH(producer_of_another_address_listens_there, NULL, world_down)
+{
+	char address[KVPULL_ADDRESS_BYTES_MAX];
+
+	two_machines_are_attached();
+	(void)snprintf(address, sizeof(address), "10.66.0.6%s",
+		       strchr(world.p.route->ops->address(world.p.route), ':'));
+	fake_verbs_unaddress(0);
+	world_run(3000);
+	all_ended(KVPULL_EPEER);
+	fake_verbs_return(0, 5);
+	world_run(BACK_MS);
+	assert_int_equal(world.d.route->ops->connect(world.d.route, address,
+						     &world.peer),
+			 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
+
+/* What cannot be made again leaves nothing, and is tried again. */
+UNIT_TEST(return_that_fails_is_tried_again)
+{
+	uint32_t at;
+
+	for (at = 1; at <= 8; at++) {
+		(void)world_attached(state);
+		fake_verbs_remove_device();
+		world_run(3000);
+		all_ended(KVPULL_EPEER);
+		fake_verbs_return(0, 0);
+		fake_verbs_knobs.make_at = at;
+		world_run(BACK_MS);
+		assert_int_equal(fake_verbs_knobs.make_at, 0);
+		pulls();
+		assert_int_equal(world_down(state), 0);
+	}
+}

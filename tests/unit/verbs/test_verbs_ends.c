@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections of the route between machines that are refused or end while
+ * something else happens, and timers that fire meanwhile.
+ */
+#include "tests/unit/verbs/world.h"
+
+/* Of P: without its owner, who forgets. */
+static void p_poll(void)
+{
+	struct kvpull_event events[8];
+
+	world.now_ns += WORLD_STEP_NS;
+	(void)world.p.route->ops->poll(world.p.route, world.now_ns, events, 8);
+}
+
+static uint32_t lines;
+
+static void line_count(void *context, uint32_t level, const char *message)
+{
+	(void)context;
+	(void)level;
+	lines += strstr(message, "refused") != NULL;
+}
+
+static int long_ago(void **state)
+{
+	int code;
+
+	world_began_ns = KVPULL_NS_PER_S;
+	code = world_attached(state);
+	world_began_ns = 0;
+	return code;
+}
+
+/* P has places for four; who left has his until the owner forgot him. */
+UNIT_TEST_WITH(caller_without_a_place_hears_that_it_is_full, world_up,
+	       world_down)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	uint32_t peers[4];
+	uint32_t heard = 0;
+	uint32_t at;
+
+	for (at = 0; at < 4; at++) {
+		assert_int_equal(world_connect(), 0);
+		peers[at] = world.peer;
+		world_run(10);
+	}
+	assert_int_equal(world.d.ups, 4);
+	ops->disconnect(world.d.route, peers[0]);
+	for (at = 0; at < 300 && !world.d.downs; at++) {
+		p_poll();
+		side_poll(&world.d);
+	}
+	assert_int_equal(world.d.downs, 1);
+	side_poll(&world.d);
+	assert_int_equal(world_connect(), 0);
+	for (at = 0; at < 300 && world.d.downs < 2; at++) {
+		p_poll();
+		side_poll(&world.d);
+	}
+	assert_int_equal(world.d.downs, 2);
+	assert_int_equal(world.d.down_code, KVPULL_EFULL);
+	/* It goes on, and each is counted; the log has a line a second. */
+	world.p.log.write = line_count;
+	world.p.log.level = KVPULL_LOG_WARN;
+	lines = 0;
+	for (at = 0; at < 2000; at++) {
+		if (world.d.downs != heard) {
+			heard = world.d.downs;
+			side_poll(&world.d);
+			assert_int_equal(world_connect(), 0);
+		}
+		p_poll();
+		side_poll(&world.d);
+	}
+	assert_true(kvpull_verbs_counts(world.p.route)->calls_refused > 10);
+	assert_in_range(lines, 1, 3);
+}
+
+/* P refuses and hangs up; D sees that first, and then what P had said. */
+UNIT_TEST_WITH(word_before_the_end_is_heard_though_the_end_came_first, world_up,
+	       world_down)
+{
+	struct kvpull_event none;
+	uint32_t polls;
+
+	world.refuses = 1;
+	assert_int_equal(world_connect(), 0);
+	while (!world.p.messages) {
+		world_run(1);
+		assert_int_equal(world.d.downs, 0);
+	}
+	assert_string_equal(world.d.message, "challenge");
+	for (polls = 0; polls < 100; polls++) {
+		side_poll(&world.p);
+		fake_verbs_run();
+	}
+	/* Without room for events nothing but the CM is listened to. */
+	for (polls = 0; polls < 100; polls++)
+		(void)world.d.route->ops->poll(world.d.route, world.now_ns,
+					       &none, 0);
+	world_run(10);
+	assert_string_equal(world.d.message, "no");
+	assert_int_equal(world.d.downs, 1);
+}
+
+/* P, which said nothing, is gone: nobody waits for the handshake's end. */
+UNIT_TEST_WITH(end_without_a_word_is_told_at_once, world_up, world_down)
+{
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.p.ups, 1);
+	assert_int_equal(world.d.downs, 0);
+	fake_verbs_cut();
+	world_run(10);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+}
+
+/* It fires between a poll's look at the clock and its look at the timer. */
+UNIT_TEST_WITH(timer_that_fired_too_early_is_set_again, long_ago, world_down)
+{
+	const struct kvpull_transport_ops *ops = world.p.route->ops;
+	struct pollfd wakes = { .fd = ops->fd(world.p.route),
+				.events = POLLIN };
+	uint32_t round;
+
+	for (round = 0; round < 3; round++) {
+		uint32_t tries = 0;
+
+		while (ops->arm(world.p.route)) {
+			assert_true(++tries < 100);
+			side_poll(&world.p);
+		}
+		/* To probe D, by a clock that is long past. */
+		assert_int_equal(poll(&wakes, 1, 5000), 1);
+		ops->disarm(world.p.route);
+		side_poll(&world.p);
+	}
+}
+
+/* Its device has taken the question, so that no second one is sent. */
+UNIT_TEST_WITH(host_that_took_a_heartbeat_and_died_is_given_up, world_attached,
+	       world_down)
+{
+	uint32_t left;
+
+	world.now_ns += 3 * KVPULL_NS_PER_S;
+	side_poll(&world.p);
+	side_poll(&world.p);
+	fake_verbs_knobs.mute = 1;
+	side_close(&world.d);
+	for (left = 40; left && !world.p.downs; left--) {
+		world.now_ns += 2 * KVPULL_NS_PER_S;
+		side_poll(&world.p);
+	}
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(world.p.down_code, KVPULL_EPEER);
+	/* Not soon: who is only stopped goes on. */
+	assert_in_range(40 - left, 29, 32);
+}

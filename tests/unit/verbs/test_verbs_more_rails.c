@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Three and four rails between the same two machines. */
+#include "tests/unit/verbs/world.h"
+
+#define RAILS_MIN 3u
+#define RAILS_MAX 4u
+
+static void check_is_good(void)
+{
+	assert_int_equal(world.d.route->ops->check_start(
+				 world.d.route, world.peer, &world.read),
+			 0);
+	world_run(5);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_int_equal(world.d.check_code, 0);
+	assert_int_equal(world.checked[0].incarnation, WORLD_INCARNATION);
+}
+
+UNIT_TEST(read_is_spread_over_every_rail)
+{
+	uint32_t count;
+	uint32_t rail;
+
+	for (count = RAILS_MIN; count <= RAILS_MAX; count++) {
+		uint32_t all = 0;
+
+		(void)world_rails_up_count(count);
+		assert_int_equal(world_read_start(), 0);
+		world_run(5);
+		world_read_is_good();
+		for (rail = 0; rail < count; rail++) {
+			/* Four a doorbell: nobody is a doorbell ahead. */
+			assert_in_range(world_reads_by(rail),
+					WORLD_BLOCKS / count - 4,
+					WORLD_BLOCKS / count + 4);
+			all += world_reads_by(rail);
+		}
+		assert_int_equal(all, WORLD_BLOCKS);
+		check_is_good();
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+/* Their parts wait in the wire, and are read by the one that is left. */
+UNIT_TEST(read_goes_on_by_the_last_rail_that_is_left)
+{
+	uint32_t count;
+	uint32_t left;
+	uint32_t rail;
+
+	for (count = RAILS_MIN; count <= RAILS_MAX; count++)
+		for (left = 0; left < count; left++) {
+			const uint32_t others =
+				((1u << count) - 1) & ~(1u << left);
+
+			(void)world_rails_up_count(count);
+			fake_verbs_knobs.held_devices = others;
+			assert_int_equal(world_read_start(), 0);
+			world_run(3);
+			assert_int_equal(world.d.reads_done, 0);
+			for (rail = 0; rail < count; rail++)
+				if (rail != left)
+					fake_verbs_cut_device(rail);
+			world_run(WORLD_MS_FLUSHED);
+			world_read_is_good();
+			assert_int_equal(world_reads_by(left), WORLD_BLOCKS);
+			check_is_good();
+			assert_int_equal(world_down(state), 0);
+		}
+}
+
+/* One after the other, each before the last one's part was read by others. */
+UNIT_TEST(rails_lost_in_turn_cost_no_byte)
+{
+	uint32_t rail;
+
+	(void)world_rails_up_count(RAILS_MAX);
+	fake_verbs_knobs.held_devices = (1u << RAILS_MAX) - 1;
+	assert_int_equal(world_read_start(), 0);
+	for (rail = 0; rail + 1 < RAILS_MAX; rail++) {
+		world_run(WORLD_MS_FLUSHED / 2);
+		fake_verbs_cut_device(rail);
+	}
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.reads_done, 0);
+	assert_int_equal(world.d.downs, 0);
+	fake_verbs_knobs.held_devices = 0;
+	world_run(5);
+	world_read_is_good();
+	assert_true(kvpull_verbs_counts(world.d.route)->requests_moved >=
+		    WORLD_BLOCKS / RAILS_MAX);
+	check_is_good();
+	assert_int_equal(world_down(state), 0);
+}
+
+UNIT_TEST(loss_of_every_rail_is_the_peers_end)
+{
+	uint32_t count;
+	uint32_t rail;
+
+	for (count = RAILS_MIN; count <= RAILS_MAX; count++) {
+		(void)world_rails_up_count(count);
+		fake_verbs_knobs.held_devices = (1u << count) - 1;
+		assert_int_equal(world_read_start(), 0);
+		for (rail = 0; rail < count; rail++)
+			fake_verbs_cut_device(rail);
+		world_run(WORLD_MS_FLUSHED);
+		assert_int_equal(world.d.reads_done, 1);
+		assert_int_equal(world.d.read_code, KVPULL_EPEER);
+		assert_int_equal(world.d.downs, 1);
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+/* By whichever rail notes go, each is taken, in order. */
+UNIT_TEST(notes_go_by_any_rail_that_is_left)
+{
+	uint32_t rail;
+
+	(void)world_rails_up_count(RAILS_MAX);
+	for (rail = 0; rail < RAILS_MAX; rail++) {
+		const struct kvpull_record record = { .kind = 1,
+						      .generation = rail };
+
+		assert_int_equal(world.d.route->ops->notify(
+					 world.d.route, world.peer, &record),
+				 0);
+		if (rail + 1 < RAILS_MAX) {
+			fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
+			fake_verbs_cut_device(rail);
+		}
+		world_run(WORLD_MS_FLUSHED);
+	}
+	assert_int_equal(world.d.downs, 0);
+	assert_int_equal(world.note_count, RAILS_MAX);
+	for (rail = 0; rail < RAILS_MAX; rail++)
+		assert_int_equal(world.notes[rail].generation, rail);
+	assert_int_equal(world_down(state), 0);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ports of unlike MTU: the smaller one is agreed upon as they connect. The CM
+ * knows only what the caller's port carries. Issue 15.
+ */
+#include "tests/unit/verbs/world.h"
+
+/* P by the first device, D by the second. */
+static void world_of(enum ibv_mtu of_p, enum ibv_mtu of_d)
+{
+	world_init();
+	fake_verbs_devices(2);
+	fake_verbs_knobs.mtu[0] = of_p;
+	fake_verbs_knobs.mtu[1] = of_d;
+	world.networks = "10.66.0.0/16";
+	world.device = "fake0";
+	assert_int_equal(side_open(&world.p), 0);
+	world.device = "fake1";
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world_fill();
+	world_read_make(0);
+}
+
+static void pulls(void)
+{
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world_read_start(), 0);
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
+
+UNIT_TEST(any_pair_of_mtus_pulls)
+{
+	uint32_t pair;
+
+	for (pair = 0; pair < 25; pair++) {
+		world_of(IBV_MTU_256 + pair / 5, IBV_MTU_256 + pair % 5);
+		pulls();
+		assert_int_equal(world_down(state), 0);
+	}
+}
+
+/* An MTU is set while a process runs: its next connection goes by it. */
+UNIT_TEST_WITH(mtu_is_looked_at_anew_by_each_connection, NULL, world_down)
+{
+	world_of(IBV_MTU_4096, IBV_MTU_4096);
+	fake_verbs_knobs.mtu[0] = IBV_MTU_1024;
+	pulls();
+	fake_verbs_knobs.mtu[1] = IBV_MTU_512;
+	fake_verbs_cut();
+	world_run(WORLD_MS_FLUSHED);
+	world.d.ups = world.d.reads_done = 0;
+	pulls();
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Posts that a device takes in part: of what it took none is signalled. Whoever
+ * sleeps hears of its end all the same. Issue 15.
+ */
+#include "tests/unit/verbs/world.h"
+
+#include <errno.h>
+
+#define TAKEN 5u
+
+/* Nothing is a neighbour of anything: 64 work requests. */
+static int attached(void **state)
+{
+	uint32_t i;
+
+	(void)world_attached(state);
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.remote_ids[i] = world.local_ids[i] = i * 5 % WORLD_BLOCKS;
+	return 0;
+}
+
+/* D sleeps with its bell armed; its engine starts a read in between. */
+static void read_is_posted_in_part(void)
+{
+	side_sleep(&world.d);
+	fake_verbs_knobs.post_at = TAKEN + 1;
+	fake_verbs_knobs.post_times = 1;
+	fake_verbs_knobs.post_error = ENOMEM;
+	assert_int_equal(world_read_start(), 0);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->post_busy, 1);
+	assert_int_equal(world.d.route->ops->arm(world.d.route), 0);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, attached, world_down)
+
+TEST(part_that_was_posted_wakes_a_sleeper)
+{
+	read_is_posted_in_part();
+	fake_verbs_run();
+	assert_int_equal(side_would_wake(&world.d), 1);
+	world.d.route->ops->disarm(world.d.route);
+	world_run(3);
+	world_read_is_good();
+	/* One went twice, to where it belongs. */
+	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), WORLD_BLOCKS + 1);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->read_bytes,
+			 WORLD_BYTES);
+}
+
+/* Nothing is posted behind it any more: it is not cut, it is done. */
+TEST(part_that_was_posted_ends_a_cancelled_read)
+{
+	read_is_posted_in_part();
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	world_run(3);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EABORTED);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->flushes, 0);
+	assert_int_equal(world.d.downs, 0);
+}
+
+/* Slots of tails are given back: no queue overflows, however many there were. */
+TEST(parts_leave_no_slot_taken)
+{
+	uint32_t round;
+
+	for (round = 1; round <= 600; round++) {
+		world.d.reads_done = 0;
+		memset(world.d.memory, 0, WORLD_BYTES);
+		fake_verbs_knobs.post_at = TAKEN + 1;
+		fake_verbs_knobs.post_times = 1;
+		fake_verbs_knobs.post_error = EAGAIN;
+		assert_int_equal(world_read_start(), 0);
+		world_run(4);
+		world_read_is_good();
+	}
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->post_busy, 600);
+}
+
+/* Nothing is on its way that would tell when there is room. */
+TEST(queue_that_nobody_fills_is_not_full)
+{
+	side_sleep(&world.d);
+	fake_verbs_knobs.post_at = 1;
+	fake_verbs_knobs.post_times = 1;
+	fake_verbs_knobs.post_error = ENOMEM;
+	assert_int_equal(world_read_start(), 0);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	assert_int_equal(world.d.downs, 1);
+}

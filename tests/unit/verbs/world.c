@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/verbs/world.h"
+
+struct world world;
+uint64_t world_began_ns;
+
+/* As the engine's thread does. */
+static void ring_drain(struct kvpull_ring *ring)
+{
+	struct kvpull_record record;
+	int left = kvpull_ring_ready(ring);
+
+	assert_true(left >= 0);
+	for (; left > 0; left--) {
+		kvpull_ring_pop(ring, &record);
+		if (record.kind == WORLD_FILLER)
+			continue;
+		assert_true(world.note_count < WORLD_NOTES);
+		world.notes[world.note_count++] = record;
+	}
+	kvpull_ring_pop_end(ring);
+	world.beat_count += (uint32_t)kvpull_ring_beat_seen(ring);
+}
+
+void side_drain(struct world_side *side)
+{
+	uint32_t at;
+
+	for (at = 0; !world.keeps_rings && at < WORLD_CALLERS; at++)
+		if (side->rings[at])
+			ring_drain(side->rings[at]);
+}
+
+struct kvpull_verbs_params world_params(struct world_side *side)
+{
+	return (struct kvpull_verbs_params){
+		.log = &side->log,
+		.fabric = fake_verbs_fabric(),
+		.networks = world.networks,
+		.peers_max = 4,
+		.callers_max = world.callers_max ? world.callers_max : 4,
+		.ring_records = WORLD_RING_RECORDS,
+		.reads_max = 8,
+		.slots_max = WORLD_SLOTS,
+		.engine_wake_fd = -1,
+		.notify_credits = world.credits ? world.credits : 4,
+		.batch = world.batch,
+		.rails = world.rails,
+		.depth = world.depth,
+		.device = world.device,
+		.address = world.address,
+		.listen_port = world.listen_port,
+		.mr_shift = world.mr_shift,
+	};
+}
+
+int side_open(struct world_side *side)
+{
+	const struct kvpull_verbs_params params = world_params(side);
+	int code;
+
+	kvpull_arena_init(&side->arena, &side->log);
+	side->memory = kvpull_arena_take(&side->arena, 1, WORLD_BYTES);
+	side->entries = kvpull_arena_take(&side->arena, WORLD_SLOTS,
+					  sizeof(*side->entries));
+	code = kvpull_verbs_open(&params, &side->arena, &side->route);
+	assert_true(kvpull_arena_ok(&side->arena));
+	if (code)
+		side->route = NULL;
+	return code;
+}
+
+void side_fill(struct world_side *side)
+{
+	side->serve.region_count = 1;
+	side->serve.regions[0] =
+		(struct kvpull_region_view){ .kind = KVPULL_REGION_PROVIDED,
+					     .fd = -1,
+					     .base = side->memory,
+					     .bytes = WORLD_BYTES };
+	side->serve.slot_count = WORLD_SLOTS;
+	side->serve.entries = side->entries;
+	side->serve.entries_fd = -1;
+}
+
+void route_begin(struct kvpull_transport *route)
+{
+	struct kvpull_event events[8];
+
+	assert_int_equal(route->ops->poll(route, world.now_ns, events, 8), 0);
+}
+
+int side_serve(struct world_side *side)
+{
+	side_fill(side);
+	route_begin(side->route);
+	return side->route->ops->serve(side->route, &side->serve);
+}
+
+void side_close(struct world_side *side)
+{
+	if (side->route)
+		side->route->ops->close(side->route);
+	memset(side->rings, 0, sizeof(side->rings));
+	kvpull_arena_fini(&side->arena);
+	side->route = NULL;
+}
+
+void world_init(void)
+{
+	memset(&world, 0, sizeof(world));
+	fake_verbs_reset();
+	/* Its timers are not due by the kernel's clock, unless a test says so. */
+	world.now_ns = world_began_ns ?
+			       world_began_ns :
+			       kvpull_clock_ns() + 3600 * KVPULL_NS_PER_S;
+	world.peer = KVPULL_NONE;
+	world.networks = "10.66.0.0/24";
+}
+
+void world_fill(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < WORLD_BYTES; i++)
+		world.p.memory[i] = (uint8_t)(i * 31 + i / 256 + 1);
+	for (i = 0; i < WORLD_SLOTS; i++)
+		atomic_store_explicit(&world.p.entries[i].incarnation,
+				      WORLD_INCARNATION, memory_order_relaxed);
+}
+
+static void caller_event(struct world_side *side,
+			 const struct kvpull_event *event)
+{
+	const struct kvpull_transport_ops *ops = side->route->ops;
+	struct kvpull_ring **ring = &side->rings[event->index];
+
+	side->handle = event->index;
+	if (event->kind == KVPULL_EVENT_CALLER_UP) {
+		side->ups++;
+		if (!world.silent)
+			assert_int_equal(ops->caller_send(side->route,
+							  event->index,
+							  "challenge", 10),
+					 0);
+	} else if (event->kind == KVPULL_EVENT_CALLER_MESSAGE) {
+		side->messages++;
+		memcpy(side->message, event->data, event->data_bytes);
+		if (world.refuses)
+			ops->refuse(side->route, event->index, "no", 3);
+		else
+			(void)ops->admit(side->route, event->index, "welcome",
+					 8, ring);
+	} else {
+		side->downs++;
+		side->down_code = event->code;
+		side_drain(side);
+		*ring = NULL;
+		ops->forget(side->route, event->index);
+	}
+}
+
+static void peer_message(struct world_side *side,
+			 const struct kvpull_event *event)
+{
+	const struct kvpull_transport_ops *ops = side->route->ops;
+
+	side->messages++;
+	assert_true(event->data_bytes <= sizeof(side->message));
+	memcpy(side->message, event->data, event->data_bytes);
+	if (strcmp(side->message, "challenge") == 0) {
+		assert_int_equal(
+			ops->peer_send(side->route, event->index, "hello", 6),
+			0);
+	} else if (strcmp(side->message, "welcome") == 0) {
+		side->ups++;
+		world.attach_code = (uint32_t)ops->attach(
+			side->route, event->index, &world.p.serve);
+	} else {
+		ops->disconnect(side->route, event->index);
+	}
+}
+
+void side_event(struct world_side *side, const struct kvpull_event *event)
+{
+	switch (event->kind) {
+	case KVPULL_EVENT_PEER_MESSAGE:
+		peer_message(side, event);
+		break;
+	case KVPULL_EVENT_PEER_DOWN:
+		side->downs++;
+		side->down_code = event->code;
+		break;
+	case KVPULL_EVENT_READ_DONE:
+		side->reads_done++;
+		side->read_code = event->code;
+		break;
+	case KVPULL_EVENT_CHECK_DONE:
+		side->checks_done++;
+		side->check_code = event->code;
+		break;
+	case KVPULL_EVENT_CALLER_UP:
+	case KVPULL_EVENT_CALLER_MESSAGE:
+	case KVPULL_EVENT_CALLER_DOWN:
+		caller_event(side, event);
+		break;
+	case KVPULL_EVENT_NONE:
+		break;
+	}
+}
+
+int side_would_wake(const struct world_side *side)
+{
+	struct pollfd waits = { .fd = side->route->ops->fd(side->route),
+				.events = POLLIN };
+
+	return poll(&waits, 1, 0);
+}
+
+void side_poll(struct world_side *side)
+{
+	struct kvpull_event events[8];
+	int count;
+	int i;
+
+	if (!side->route)
+		return;
+	count = side->route->ops->poll(side->route, world.now_ns, events, 8);
+	if (side->route->ops->rings(side->route))
+		assert_int_equal(side_would_wake(side), 1);
+	for (i = 0; i < count; i++)
+		side_event(side, &events[i]);
+	side_drain(side);
+}
+
+void side_sleep(struct world_side *side)
+{
+	const struct kvpull_transport_ops *ops = side->route->ops;
+	uint32_t tries = 0;
+
+	while (ops->arm(side->route) || side_would_wake(side)) {
+		assert_true(++tries < 100);
+		ops->disarm(side->route);
+		side_poll(side);
+	}
+}
+
+void world_run(uint32_t steps)
+{
+	for (; steps; steps--) {
+		world.now_ns += WORLD_STEP_NS;
+		side_poll(&world.p);
+		side_poll(&world.d);
+	}
+}
+
+int world_connect(void)
+{
+	return world.d.route->ops->connect(
+		world.d.route, world.p.route->ops->address(world.p.route),
+		&world.peer);
+}
+
+void world_read_make(uint32_t index)
+{
+	uint32_t i;
+
+	for (i = 0; i < WORLD_BLOCKS; i++) {
+		world.remote_ids[i] = i;
+		world.local_ids[i] = i * 7 % WORLD_BLOCKS;
+	}
+	for (i = 1; i <= KVPULL_GROUPS_MAX; i++)
+		world.group_first[i] = WORLD_BLOCKS;
+	world.strip = (struct kvpull_strip){
+		.remote_block_stride = WORLD_BLOCK_BYTES,
+		.remote_row_stride = WORLD_BLOCK_BYTES,
+		.local = world.d.memory,
+		.local_block_stride = WORLD_BLOCK_BYTES,
+		.local_row_stride = WORLD_BLOCK_BYTES,
+		.row_bytes = WORLD_BLOCK_BYTES,
+		.row_count = 1,
+	};
+	world.read = (struct kvpull_read){
+		.index = index,
+		.strip_count = 1,
+		.strips = &world.strip,
+		.remote_ids = world.remote_ids,
+		.local_ids = world.local_ids,
+		.group_first = world.group_first,
+		.byte_count = WORLD_BYTES,
+		.slots = world.slots,
+		.entries = world.checked,
+		.slot_count = 1,
+	};
+	world.slots[0] = 3;
+}
+
+int world_read_start(void)
+{
+	return world.d.route->ops->read_start(world.d.route, world.peer,
+					      &world.read);
+}
+
+int world_read_is_right(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		if (memcmp(world.p.memory + i * WORLD_BLOCK_BYTES,
+			   world.d.memory +
+				   world.local_ids[i] * WORLD_BLOCK_BYTES,
+			   WORLD_BLOCK_BYTES) != 0)
+			return 0;
+	return 1;
+}
+
+uint32_t world_reads_by(uint32_t device)
+{
+	return fake_verbs_device_count(device, FAKE_VERBS_READ);
+}
+
+void world_read_is_good(void)
+{
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, 0);
+	assert_int_equal(world.d.downs, 0);
+	assert_memory_equal(world.p.memory, world.d.memory, WORLD_BYTES);
+}
+
+int world_note_send(uint64_t generation)
+{
+	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM,
+					      .slot = 1,
+					      .generation = generation,
+					      .tag = 9 };
+
+	return world.d.route->ops->notify(world.d.route, world.peer, &record);
+}
+
+void world_ring_fill(void)
+{
+	const struct kvpull_record filler = { .kind = WORLD_FILLER };
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	uint32_t said = 0;
+	uint32_t tries;
+
+	world.keeps_rings = 1;
+	for (tries = 0; said < WORLD_RING_RECORDS && tries < 100; tries++) {
+		while (said < WORLD_RING_RECORDS &&
+		       !ops->notify(world.d.route, world.peer, &filler))
+			said++;
+		world_run(1);
+	}
+	world_run(5);
+	assert_int_equal(said, WORLD_RING_RECORDS);
+	assert_int_equal(kvpull_ring_ready(world.p.rings[world.p.handle]),
+			 WORLD_RING_RECORDS);
+}
+
+int world_open(void)
+{
+	assert_int_equal(side_open(&world.p), 0);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world_fill();
+	world_read_make(0);
+	return 0;
+}
+
+int world_up_batch(uint32_t batch)
+{
+	world_init();
+	world.batch = batch;
+	return world_open();
+}
+
+int world_up(void **state)
+{
+	(void)state;
+	return world_up_batch(0);
+}
+
+int world_attached(void **state)
+{
+	(void)world_up(state);
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world.attach_code, 0);
+	return 0;
+}
+
+/* Nothing is a neighbour of anything: 64 work requests, four a doorbell. */
+static int world_rails_open_count(uint32_t count)
+{
+	uint32_t i;
+
+	world_init();
+	fake_verbs_devices(count);
+	world.networks = "10.66.0.0/16";
+	world.rails = count;
+	world.batch = 4;
+	world.listen_port = 7471;
+	(void)world_open();
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.remote_ids[i] = i * 5 % WORLD_BLOCKS;
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.local_ids[i] = world.remote_ids[i];
+	return 0;
+}
+
+int world_rails_open(void)
+{
+	return world_rails_open_count(2);
+}
+
+int world_rails_up_count(uint32_t count)
+{
+	(void)world_rails_open_count(count);
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+	return 0;
+}
+
+int world_rails_up(void **state)
+{
+	(void)state;
+	return world_rails_up_count(2);
+}
+
+int world_down(void **state)
+{
+	(void)state;
+	fake_verbs_knobs.held = fake_verbs_knobs.held_devices = 0;
+	side_close(&world.d);
+	side_close(&world.p);
+	return fake_verbs_live() ? -1 : 0;
+}

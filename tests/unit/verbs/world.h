@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two verbs routes in one process over the fake fabric: a producer P with
+ * blocks and a revocation table, a consumer D that reads them. Time is ours.
+ */
+#ifndef KVPULL_TESTS_UNIT_VERBS_WORLD
+#define KVPULL_TESTS_UNIT_VERBS_WORLD
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/ring.h"
+#include "tests/fake/verbs.h"
+#include "tests/lib/unit.h"
+#include "verbs/verbs.h"
+
+#define WORLD_BLOCKS 64u
+#define WORLD_BLOCK_BYTES 256u
+#define WORLD_BYTES (WORLD_BLOCKS * WORLD_BLOCK_BYTES)
+#define WORLD_SLOTS 8u
+#define WORLD_NOTES 1024u
+#define WORLD_RING_RECORDS 16u
+#define WORLD_CALLERS 64u
+#define WORLD_INCARNATION 77u
+#define WORLD_MS_FLUSHED 250u /* both time-outs of a lost rail, and some */
+#define WORLD_STEP_NS KVPULL_NS_PER_MS
+
+/* One side. */
+struct world_side {
+	struct kvpull_arena arena;
+	struct kvpull_transport *route;
+	struct kvpull_log log;
+	uint8_t *memory;
+	struct kvpull_revocation_entry *entries;
+	struct kvpull_serve serve;
+	/* what it was told */
+	uint32_t ups, downs, messages;
+	int32_t down_code;
+	uint32_t handle; /* of the last one */
+	uint32_t reads_done, checks_done;
+	int32_t read_code, check_code;
+	char message[64];
+	struct kvpull_ring *rings[WORLD_CALLERS]; /* of who was let in */
+};
+
+struct world {
+	struct world_side p, d;
+	struct kvpull_record notes[WORLD_NOTES];
+	uint32_t note_count, beat_count;
+	uint32_t keeps_rings; /* nobody takes what is in them */
+	uint32_t refuses;     /* P refuses who says hello */
+	uint32_t silent;      /* P does not challenge */
+	uint32_t attach_code;
+	const char *networks; /* of who is opened next */
+	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
+	uint32_t rails;
+	uint32_t depth;
+	uint32_t callers_max;         /* 0: 4 */
+	uint32_t credits;             /* likewise */
+	const char *device, *address; /* as configured */
+	uint32_t listen_port;
+	uint32_t mr_shift;
+	uint64_t now_ns;
+	uint32_t peer;
+	struct kvpull_strip strip;
+	uint32_t remote_ids[WORLD_BLOCKS], local_ids[WORLD_BLOCKS];
+	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
+	struct kvpull_read read;
+	uint32_t slots[WORLD_SLOTS];
+	struct kvpull_revocation_value checked[WORLD_SLOTS];
+};
+
+extern struct world world;
+extern uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
+
+/* What fills a ring is no note. */
+#define WORLD_FILLER KVPULL_NOTE_RELEASE
+
+void side_drain(struct world_side *side);
+struct kvpull_verbs_params world_params(struct world_side *side);
+int side_open(struct world_side *side);
+void side_fill(struct world_side *side);
+
+/* A route learns the time by polls, the first of which precedes all else. */
+void route_begin(struct kvpull_transport *route);
+int side_serve(struct world_side *side);
+void side_close(struct world_side *side);
+void world_init(void);
+void world_fill(void);
+void side_event(struct world_side *side, const struct kvpull_event *event);
+int side_would_wake(const struct world_side *side);
+void side_poll(struct world_side *side);
+
+/* Until its owner sleeps. */
+void side_sleep(struct world_side *side);
+void world_run(uint32_t steps);
+
+/* D connects; 0, or what connect() says. */
+int world_connect(void);
+
+/* Block i of P to block (i * 7) % n of D: nothing merges at D. */
+void world_read_make(uint32_t index);
+int world_read_start(void);
+int world_read_is_right(void);
+
+/* So far, by one rail's device. */
+uint32_t world_reads_by(uint32_t device);
+
+/* The one read of all blocks, each to its own number, of several rails. */
+void world_read_is_good(void);
+int world_note_send(uint64_t generation);
+
+/* D says so much that P's ring has no room, and nobody drains it. */
+void world_ring_fill(void);
+int world_open(void);
+int world_up_batch(uint32_t batch);
+int world_up(void **state);
+
+/* Up, and D attached to P. */
+int world_attached(void **state);
+int world_rails_open(void);
+int world_rails_up_count(uint32_t count);
+int world_rails_up(void **state);
+
+/* Everything is closed, and nothing is left. */
+int world_down(void **state);
+
+#endif /* KVPULL_TESTS_UNIT_VERBS_WORLD */

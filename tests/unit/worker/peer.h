@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's world, other side: peers that greet, end reads and go down when
+ * the test says so.
+ */
+#ifndef KVPULL_TESTS_UNIT_WORKER_PEER
+#define KVPULL_TESTS_UNIT_WORKER_PEER
+
+#include "tests/unit/worker/world.h"
+
+uint32_t world_peer_at(const struct world *world, const char *address);
+void world_challenge(struct world *world, uint32_t peer);
+
+/* What an honest rank of `size` says; tests change it. */
+void world_welcome_fill(const struct world *world, uint32_t peer, uint32_t rank,
+			uint32_t size, struct kvpull_welcome *welcome);
+void world_welcome_send(struct world *world, uint32_t peer,
+			const struct kvpull_welcome *welcome);
+void world_refuse(struct world *world, uint32_t peer, int code);
+
+/* The whole of an honest handshake. */
+uint32_t world_up(struct world *world, const char *address, uint32_t rank,
+		  uint32_t size);
+void world_done_queue(struct world *world, uint32_t index, int code);
+
+/* End the open read, or check, of this index. */
+void world_done(struct world *world, uint32_t index, int code);
+
+/* Its reads end, then its connection, all with this code. */
+void world_lost(struct world *world, uint32_t peer, int code);
+void world_down(struct world *world, uint32_t peer);
+
+/* A caller, as the one rank of an instance, comes up and says hello. */
+struct world_hello {
+	uint64_t instance;
+	uint64_t incarnation;
+	uint32_t uid;
+	uint32_t rank;
+	uint32_t rank_count;                /* 0: 1 */
+	uint64_t wanted;                    /* 0: ours */
+	const struct kvpull_compat *compat; /* NULL: ours */
+};
+
+struct world_caller *world_hello(struct world *world, uint32_t index,
+				 const struct world_hello *who);
+
+#endif /* KVPULL_TESTS_UNIT_WORKER_PEER */

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker as producer: who is let in beside, or in the place of, whom. */
+#include "plugin/progress/progress_state.h"
+#include "tests/unit/worker/peer.h"
+
+#define INSTANCE 21u
+
+/* Names of two processes, and of a later life of the first. */
+#define PROCESS (UINT64_C(5) << KVPULL_SELF_BITS)
+#define LATER (PROCESS + 1)
+#define ANOTHER (UINT64_C(6) << KVPULL_SELF_BITS)
+
+/* A rank of one instance says hello. */
+static struct world_caller *hello_say(struct world *world, uint32_t index,
+				      uint64_t incarnation, uint32_t uid)
+{
+	const struct world_hello who = {
+		.instance = INSTANCE,
+		.incarnation = incarnation,
+		.uid = uid,
+	};
+
+	return world_hello(world, index, &who);
+}
+
+static void process_that_calls_again(struct world *world, uint64_t again)
+{
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *first = hello_say(world, 0, PROCESS, uid);
+	const struct world_caller *second = hello_say(world, 1, again, uid);
+
+	assert_int_equal(first->dropped, 1);
+	assert_int_equal(second->refused, 1);
+	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 3);
+	assert_int_equal(hello_say(world, 1, again, uid)->state, 2);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(process_that_calls_again_ends_its_first_call)
+{
+	process_that_calls_again(*state, PROCESS);
+}
+
+/* Also one that gave us up meanwhile: we may not know yet that it went. */
+TEST(later_life_of_a_process_ends_its_first_call)
+{
+	process_that_calls_again(*state, LATER);
+}
+
+TEST(another_process_does_not_end_a_consumer)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *first = hello_say(world, 0, PROCESS, uid);
+	const struct world_caller *second = hello_say(world, 1, ANOTHER, uid);
+
+	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
+	assert_int_equal(first->dropped, 0);
+	assert_int_equal(first->state, 2);
+}
+
+TEST(uid_counts_on_this_machine_only)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+
+	assert_int_equal(hello_say(world, 0, 5, uid + 1)->refusal.code,
+			 KVPULL_EAUTH);
+	/* Here there is always one; who has none is nobody. */
+	assert_int_equal(hello_say(world, 1, 5, KVPULL_UID_NONE)->refusal.code,
+			 KVPULL_EAUTH);
+	world_far(world);
+	assert_int_equal(hello_say(world, 2, 5, KVPULL_UID_NONE)->state, 2);
+}
+
+/* One that is refused, for this field; and that one more is let in. */
+static void refused_for(struct world *world, struct world_hello who,
+			int32_t code, const char *field)
+{
+	const struct world_caller *caller;
+
+	who.uid = world->config.uids[0];
+	who.instance = INSTANCE;
+	who.incarnation = ANOTHER;
+	caller = world_hello(world, 1, &who);
+	assert_int_equal(caller->refused, 1);
+	assert_int_equal(caller->refusal.code, code);
+	assert_string_equal(caller->refusal.field, field);
+	assert_int_equal(caller->state, 0);
+	assert_int_equal(hello_say(world, 2, PROCESS, who.uid)->state, 2);
+}
+
+/* A.1: its ticket is of a worker that was here before. */
+TEST(consumer_of_another_incarnation_is_refused)
+{
+	struct world *world = *state;
+	const struct world_hello who = {
+		.wanted = world->worker->facts.incarnation + 1
+	};
+
+	refused_for(world, who, KVPULL_EPEER, "incarnation");
+}
+
+TEST(consumer_of_another_model_is_refused)
+{
+	struct world *world = *state;
+	struct kvpull_compat compat = world->worker->facts.compat;
+	const struct world_hello who = { .compat = &compat };
+
+	compat.model[0] ^= 1;
+	refused_for(world, who, KVPULL_EREJECTED, "model");
+}
+
+TEST(ranks_of_an_instance_agree_on_their_number)
+{
+	struct world *world = *state;
+	struct world_hello who = { .instance = INSTANCE,
+				   .incarnation = PROCESS,
+				   .uid = world->config.uids[0],
+				   .rank_count = 2 };
+	const struct world_caller *caller;
+
+	assert_int_equal(world_hello(world, 0, &who)->state, 2);
+	who.incarnation = ANOTHER;
+	who.rank = 1;
+	who.rank_count = 3;
+	caller = world_hello(world, 1, &who);
+	assert_int_equal(caller->refusal.code, KVPULL_EREJECTED);
+	assert_string_equal(caller->refusal.field, "rank_count");
+	who.rank_count = 2;
+	assert_int_equal(world_hello(world, 2, &who)->state, 2);
+}
+
+static char last_warning[KVPULL_LOG_LINE_BYTES];
+
+static void warning_keep(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	if (level == KVPULL_LOG_WARN)
+		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
+}
+
+TEST(worker_that_closes_says_so)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *caller;
+
+	world->worker->facts.log.write = warning_keep;
+	world->worker->facts.log.level = KVPULL_LOG_WARN;
+	atomic_store_explicit(&world->worker->handover.closing, 1,
+			      memory_order_relaxed);
+	caller = hello_say(world, 0, 5, uid);
+	assert_int_equal(caller->refusal.code, KVPULL_EPEER);
+	assert_string_equal(
+		last_warning,
+		"consumer refused: state is closing here and open there (EPEER)");
+	atomic_store_explicit(&world->worker->handover.closing, 0,
+			      memory_order_relaxed);
+}
+
+/* It was "admission is 0 here and 0 there". */
+TEST(refusal_for_want_of_descriptors_says_so)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *caller;
+
+	world->worker->facts.log.write = warning_keep;
+	world->worker->facts.log.level = KVPULL_LOG_WARN;
+	world->callers[0].admit_code = KVPULL_EAGAIN;
+	caller = hello_say(world, 0, 5, uid);
+	assert_int_equal(caller->refusal.code, KVPULL_EAGAIN);
+	assert_string_equal(
+		last_warning,
+		"consumer refused: room for descriptors (ulimit -n) is used up here and needed there (EAGAIN)");
+}
+
+/* Callers that wait have places of their own: that is no right to be let in. */
+TEST(consumer_beyond_the_bound_is_refused)
+{
+	struct world *world = *state;
+	const struct world_caller *caller = NULL;
+	uint32_t index;
+
+	for (index = 0; index < WORLD_CALLERS; index++) {
+		const struct world_hello who = {
+			.instance = INSTANCE + index,
+			.incarnation = (index + 1) * PROCESS,
+			.uid = world->config.uids[0],
+		};
+
+		caller = world_hello(world, index, &who);
+		assert_int_equal(caller->state,
+				 index < world->config.consumers_max ? 2 : 0);
+	}
+	assert_int_equal(caller->refusal.code, KVPULL_EFULL);
+	assert_string_equal(caller->refusal.field, "consumers_max");
+	/* And again when one of them has gone. */
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 3);
+	assert_int_equal(
+		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
+}
+
+/* A host need not wait for our answer: its end may come with its word. */
+TEST(end_that_comes_with_a_bad_word_is_forgotten_once)
+{
+	struct world *world = *state;
+	struct world_caller *caller = &world->callers[0];
+	struct kvpull_event *event;
+	uint32_t polls;
+
+	(void)world_event(world, KVPULL_EVENT_CALLER_UP, 0);
+	world_poll(world, 1);
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
+	event->uid = world->config.uids[0];
+	event->data_bytes = 1;
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 1);
+	assert_int_equal(caller->refused, 1);
+	assert_int_equal(caller->forgotten, 1);
+	/* And its place is another's. */
+	for (polls = 0; polls < 3; polls++)
+		world_poll(world, 1);
+	assert_int_equal(caller->forgotten, 1);
+	assert_int_equal(
+		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
+}
+
+TEST(word_of_a_refused_caller_is_not_heard)
+{
+	struct world *world = *state;
+	const uint32_t uid = world->config.uids[0];
+	const struct world_caller *caller = hello_say(world, 0, 5, uid + 1);
+	struct kvpull_event *event;
+
+	event = world_event(world, KVPULL_EVENT_CALLER_MESSAGE, 0);
+	event->uid = uid;
+	event->data_bytes = 1;
+	world_poll(world, 1);
+	assert_int_equal(caller->refused, 1);
+	assert_int_equal(caller->state, 0);
+}

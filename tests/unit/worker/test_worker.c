@@ -1,0 +1,706 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A pull's life: each of its states meets each event. */
+#include "plugin/progress/progress_state.h"
+#include "tests/unit/worker/peer.h"
+
+#define KEY 1u
+#define SERIAL 101u
+
+static const char *const rank_names[2] = { "1-0", "1-1" };
+
+static void both_up(struct world *world)
+{
+	(void)world_up(world, rank_names[0], 0, 2);
+	(void)world_up(world, rank_names[1], 1, 2);
+}
+
+/* Of a ticket of two ranks, with its reads, or checks, under way. */
+static void pull_to(struct world *world, enum kvpull_pull_state state)
+{
+	const uint32_t written = state == KVPULL_PULL_WRITTEN;
+
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL,
+		   KVPULL_FLAG_RELEASE | (written ? KVPULL_FLAG_READY : 0));
+	world->check_code = 0;
+	world_poll(world, 1);
+	if (state == KVPULL_PULL_CONNECT)
+		return;
+	both_up(world);
+	if (state == KVPULL_PULL_CHECK) {
+		world_done(world, 0, 0);
+		world_done(world, 1, 0);
+	}
+	if (state == KVPULL_PULL_DRAIN) {
+		world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+		world_poll(world, 1);
+	}
+	assert_int_equal(world->worker->progress->pulls[0].state, state);
+	assert_int_equal(world->reads[0].checking,
+			 written || state == KVPULL_PULL_CHECK);
+	assert_int_equal(world->reads[1].checking,
+			 written || state == KVPULL_PULL_CHECK);
+}
+
+/* Nothing is left of a pull: slots, parts, uses. */
+static void pull_is_gone(const struct world *world)
+{
+	const struct kvpull_progress *progress = world->worker->progress;
+	uint32_t at;
+
+	assert_int_equal(progress->live_count, 0);
+	assert_int_equal(world->worker->pull_map.count, 0);
+	assert_int_equal(kvpull_index_pool_used(&progress->part_pool), 0);
+	for (at = 0;
+	     at < kvpull_config_claims_max(&world->worker->facts.config); at++)
+		assert_int_equal(progress->claims[at].pull_count, 0);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(pull_that_reads_live_blocks_is_loaded)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CHECK);
+	world_silent(world, KEY);
+	world_done(world, 0, 0);
+	world_silent(world, KEY);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	assert_int_equal(world->records[0].bytes, 2 * WORLD_BLOCK_BYTES);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
+	pull_is_gone(world);
+	assert_int_equal(world->worker->claim_map.count, 0);
+}
+
+TEST(pull_of_a_revoked_hold_expires)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CHECK);
+	world_done(world, 0, 0);
+	world->entry.revoked = SERIAL;
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
+	pull_is_gone(world);
+}
+
+TEST(entry_of_another_incarnation_expires)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CHECK);
+	world->entry.incarnation = 0xbad;
+	world_done(world, 0, 0);
+	/* The other check still runs: nothing is told before. */
+	world_silent(world, KEY);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	pull_is_gone(world);
+}
+
+TEST(entries_are_read_after_the_data_of_all_peers)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world_done(world, 0, 0);
+	assert_null(world->reads[0].read);
+	world_poll(world, 3);
+	assert_false(world->reads[0].checking);
+	world_done(world, 1, 0);
+	assert_true(world->reads[0].checking);
+	assert_true(world->reads[1].checking);
+}
+
+/* Abort. */
+
+TEST(abort_while_connecting_fails_at_once)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CONNECT);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	pull_is_gone(world);
+}
+
+TEST(abort_while_not_written_waits_for_the_check)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_WRITTEN);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	world_silent(world, KEY);
+	world_done(world, 0, 0);
+	world_silent(world, KEY);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	pull_is_gone(world);
+}
+
+TEST(abort_while_reading_waits_for_every_read)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	assert_true(world->reads[0].cancelled);
+	assert_true(world->reads[1].cancelled);
+	world_silent(world, KEY);
+	world_done(world, 1, 0); /* was over before the cancel */
+	world_silent(world, KEY);
+	world_done(world, 0, KVPULL_EABORTED);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	pull_is_gone(world);
+}
+
+TEST(abort_while_checking_fails_a_live_pull)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CHECK);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	pull_is_gone(world);
+}
+
+TEST(second_abort_changes_nothing)
+{
+	struct world *world = *state;
+	uint32_t times;
+
+	pull_to(world, KVPULL_PULL_DRAIN);
+	for (times = 0; times < 1000; times++)
+		world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 2);
+	world_silent(world, KEY);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	pull_is_gone(world);
+}
+
+/* An abort that is still on its way when its pull ends and the slot is used
+ * again must not end the next one. */
+TEST(abort_of_the_last_use_of_a_slot_is_ignored)
+{
+	struct world *world = *state;
+	uint32_t serial;
+
+	pull_to(world, KVPULL_PULL_CONNECT);
+	serial = world->worker->pull_notes[0].serial;
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 2);
+	world_pull(world, KEY + 1, SERIAL, 0);
+	world_poll(world, 1);
+	assert_int_equal(world->worker->handover.pulls[0].key, KEY + 1);
+	kvpull_worker_tell(world->worker, KVPULL_TO_ABORT, 0, serial);
+	world_poll(world, 1);
+	world_silent(world, KEY + 1);
+}
+
+TEST(abort_before_start_loads_is_reported_once)
+{
+	struct world *world = *state;
+	static const uint32_t ids[1] = { 1 };
+	struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.key = KEY,
+		.ticket_serial = SERIAL,
+		.group_count = 1,
+		.remote_ids = ids,
+		.local_ids = ids,
+	};
+
+	command.group_first[1] = 1;
+	world_claim(world, SERIAL, 1);
+	world_send(world, &command, 1);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	pull_is_gone(world);
+}
+
+/* Deadline. */
+
+TEST(deadline_while_connecting_fails)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CONNECT);
+	world_pass(world, 499 * WORLD_MS);
+	world_silent(world, KEY);
+	world_pass(world, 1 * WORLD_MS);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	pull_is_gone(world);
+}
+
+TEST(deadline_while_reading_waits_until_no_write_can_land)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world_pass(world, 500 * WORLD_MS);
+	assert_true(world->reads[0].cancelled);
+	world_silent(world, KEY);
+	world_pass(world, 500 * WORLD_MS);
+	world_silent(world, KEY);
+	world_done(world, 0, KVPULL_EABORTED);
+	world_done(world, 1, KVPULL_EABORTED);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	pull_is_gone(world);
+}
+
+TEST(deadline_while_not_written_fails)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_WRITTEN);
+	world->check_code = 1;
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_pass(world, 400 * WORLD_MS);
+	world_silent(world, KEY);
+	world_pass(world, 100 * WORLD_MS);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	pull_is_gone(world);
+}
+
+TEST(deadline_while_checking_fails)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CHECK);
+	world_pass(world, 500 * WORLD_MS);
+	assert_true(world->reads[0].cancelled && world->reads[1].cancelled);
+	world_silent(world, KEY);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	pull_is_gone(world);
+}
+
+TEST(deadline_after_an_abort_keeps_its_reason)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_DRAIN);
+	world_pass(world, 1000 * WORLD_MS);
+	world_silent(world, KEY);
+	world_done(world, 0, 0);
+	world_done(world, 1, KVPULL_EABORTED);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+}
+
+/* Peer down. */
+
+TEST(peer_down_while_connecting_is_connected_again)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CONNECT);
+	world_down(world, world_up(world, rank_names[0], 0, 2));
+	world_silent(world, KEY);
+	world_pass(world, 100 * WORLD_MS);
+	both_up(world);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+}
+
+TEST(peer_down_while_reading_fails_after_the_other_read)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world_down(world, world_peer_at(world, rank_names[1]));
+	assert_true(world->reads[0].cancelled);
+	world_silent(world, KEY);
+	world_done(world, 0, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	pull_is_gone(world);
+}
+
+/* All bytes of one peer are there when it dies: the check is too late. */
+TEST(peer_that_dies_between_read_and_check_fails_it)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world_done(world, 0, 0);
+	world_down(world, world_peer_at(world, rank_names[0]));
+	world_pass(world, 100 * WORLD_MS);
+	if (world->worker->progress->pulls[0].state == KVPULL_PULL_READ)
+		world_done(world, 1, 0);
+	else
+		world_done(world, 1, KVPULL_EABORTED);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	pull_is_gone(world);
+}
+
+/* It came back before the others were done: "by the same peer", no more. */
+TEST(peer_that_died_and_came_back_fails_the_check)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world_done(world, 0, 0);
+	world_down(world, world_peer_at(world, rank_names[0]));
+	world_pass(world, 100 * WORLD_MS);
+	if (world->worker->progress->pulls[0].state == KVPULL_PULL_READ)
+		(void)world_up(world, rank_names[0], 0, 2);
+	world->check_code = 1;
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	pull_is_gone(world);
+}
+
+TEST(peer_down_while_checking_fails)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_CHECK);
+	world_done(world, 1, 0);
+	world_down(world, world_peer_at(world, rank_names[0]));
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	pull_is_gone(world);
+}
+
+TEST(peer_down_while_draining_keeps_the_reason)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_DRAIN);
+	world_down(world, world_peer_at(world, rank_names[0]));
+	world_down(world, world_peer_at(world, rank_names[1]));
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	pull_is_gone(world);
+}
+
+/*
+ * Ready at one peer, it waits for the other. Meanwhile the first is lost and
+ * comes back with less memory: the ids were checked against the old plan.
+ */
+TEST(ready_part_is_not_read_from_another_connection)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	pull_to(world, KVPULL_PULL_WRITTEN);
+	world->entry.ready = SERIAL;
+	world_done(world, 0, 0);
+	world_down(world, world_peer_at(world, rank_names[0]));
+	world_pass(world, 10 * WORLD_MS);
+	peer = world_peer_at(world, rank_names[0]);
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 2, &welcome);
+	welcome.caches[0].block_count = 2;
+	welcome.regions[0].bytes = WORLD_BLOCK_BYTES;
+	world_welcome_send(world, peer, &welcome);
+	assert_int_equal(world->read_starts, 0);
+	world_done(world, 1, 0);
+	assert_int_equal(world->read_starts, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	pull_is_gone(world);
+}
+
+/* Ready. */
+
+TEST(pull_is_not_read_before_it_is_written)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_WRITTEN);
+	world->entry.ready = SERIAL - 1;
+	world_done(world, 0, 0);
+	world->entry.ready = SERIAL;
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	assert_int_equal(world->read_starts, 0);
+	world_done(world, 0, 0);
+	assert_int_equal(world->read_starts, 2);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+}
+
+TEST(revoked_before_it_was_written_expires)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_WRITTEN);
+	world->entry.revoked = SERIAL;
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	assert_int_equal(world->read_starts, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	pull_is_gone(world);
+}
+
+/* What the transport refuses. */
+
+TEST(read_that_must_wait_is_started_later)
+{
+	struct world *world = *state;
+
+	world->read_code = KVPULL_EAGAIN;
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	both_up(world);
+	world_pass(world, WORLD_MS);
+	assert_true(world->read_starts > 2);
+	world_silent(world, KEY);
+	world->read_code = 1;
+	world_pass(world, WORLD_MS);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	pull_is_gone(world);
+}
+
+TEST(read_that_cannot_start_fails_the_pull)
+{
+	struct world *world = *state;
+
+	world->read_code = KVPULL_EREAD;
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	both_up(world);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EREAD);
+	pull_is_gone(world);
+}
+
+TEST(read_that_fails_fails_the_pull)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world_done(world, 0, KVPULL_EREAD);
+	world_silent(world, KEY);
+	assert_true(world->reads[1].cancelled);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EREAD);
+	pull_is_gone(world);
+}
+
+TEST(check_that_cannot_start_fails_the_pull)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world->check_code = KVPULL_EPROTO;
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	pull_is_gone(world);
+}
+
+TEST(ids_beyond_the_peer_fail_the_pull)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	world_claim(world, SERIAL, 1);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	welcome.caches[0].block_count = 4;
+	world_welcome_send(world, peer, &welcome);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
+	assert_int_equal(world->read_starts, 0);
+	pull_is_gone(world);
+}
+
+/* Tables. */
+
+TEST(pull_beyond_the_table_is_reported_failed_once)
+{
+	struct world *world = *state;
+	uint64_t key;
+
+	world_claim(world, SERIAL, 1);
+	for (key = 1; key <= 6; key++)
+		world_pull(world, key, SERIAL, 0);
+	world_poll(world, 2);
+	world_reported(world, 5, KVPULL_POLL_FAILED, KVPULL_EFULL);
+	world_reported(world, 6, KVPULL_POLL_FAILED, KVPULL_EFULL);
+	for (key = 1; key <= 4; key++)
+		world_silent(world, key);
+	world_pass(world, 600 * WORLD_MS);
+	for (key = 1; key <= 4; key++)
+		world_reported(world, key, KVPULL_POLL_FAILED,
+			       KVPULL_EDEADLINE);
+	pull_is_gone(world);
+}
+
+TEST(pull_that_the_scheduler_refused_is_reported_failed)
+{
+	struct world *world = *state;
+	const uint32_t none = 0;
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.key = KEY,
+		.reason = KVPULL_ETRUNCATED,
+		.group_count = 1,
+		.remote_ids = &none,
+		.local_ids = &none,
+	};
+
+	world_send(world, &command, 1);
+	world_poll(world, 2);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
+}
+
+TEST(pull_without_a_claim_expires)
+{
+	struct world *world = *state;
+
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+}
+
+TEST(pull_after_its_release_expires)
+{
+	struct world *world = *state;
+
+	world_claim(world, SERIAL, 1);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	pull_is_gone(world);
+}
+
+/* A step that says the same twice is broken; it must not do the pull twice. */
+TEST(key_that_is_pulled_already_is_not_pulled_again)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_pass(world, 600 * WORLD_MS);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	pull_is_gone(world);
+}
+
+/* Parts of all pulls come from one pool: who cannot have all takes none. */
+TEST(pulls_that_want_the_same_parts_do_not_block_each_other)
+{
+	struct world *world = *state;
+	struct kvpull_progress *progress = world->worker->progress;
+
+	world_claim(world, SERIAL, 2);
+	world_pull(world, 1, SERIAL, 0);
+	world_pull(world, 2, SERIAL, 0);
+	world_poll(world, 1);
+	/* Two parts in all. */
+	progress->part_count_max = progress->part_pool.count_max = 2;
+	(void)world_up(world, rank_names[0], 0, 2);
+	(void)world_up(world, rank_names[1], 1, 2);
+	world->check_code = 1;
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
+	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
+}
+
+UNIT_TEST(one_pull_of_many_ranks_has_parts_enough)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_open(world, ",\"pulls_max\":1,\"tickets_max\":4");
+	assert_true(world->worker->progress->part_count_max >=
+		    KVPULL_RANKS_MAX);
+	kvpull_worker_destroy(world->worker);
+	free(world);
+}
+
+TEST(failed_blocks_are_told_until_the_next_poll)
+{
+	struct world *world = *state;
+	uint32_t blocks[4];
+	uint32_t count = 0;
+
+	pull_to(world, KVPULL_PULL_CONNECT);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
+						     4, &count),
+			 KVPULL_ENOKEY);
+	world_poll(world, 1);
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
+						     1, &count),
+			 KVPULL_ETOOSMALL);
+	assert_int_equal(count, 2);
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
+						     4, &count),
+			 0);
+	assert_int_equal(blocks[0], 5);
+	assert_int_equal(blocks[1], 6);
+	world_poll(world, 1);
+	assert_int_equal(kvpull_worker_failed_blocks(world->worker, KEY, blocks,
+						     4, &count),
+			 KVPULL_ENOKEY);
+}
+
+/* The progress thread looks at the clock before the command comes. */
+TEST(pull_never_takes_less_than_no_time)
+{
+	struct world *world = *state;
+
+	world->read_code = 1;
+	world_claim(world, SERIAL, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world->now_ns += 1000;
+	world_pull(world, KEY, SERIAL, 0);
+	(void)kvpull_progress_run(world->worker->progress, world->now_ns - 500);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	assert_in_range(world->records[0].took_ns, 0, 1000000);
+}
+
+TEST(close_waits_for_pulls_in_flight_but_not_for_ever)
+{
+	struct world *world = *state;
+
+	pull_to(world, KVPULL_PULL_READ);
+	world->tick_ns = WORLD_MS;
+	kvpull_worker_destroy(world->worker);
+	world->worker = NULL;
+	assert_true(world->reads[0].cancelled);
+	/* Not released: a read may still be under way. */
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 0);
+}

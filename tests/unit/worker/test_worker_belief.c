@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker takes for its own what is its own: peers, steps, acks, deaths. */
+#include "tests/unit/worker/peer.h"
+
+#define KEY 7u
+#define SLOT 3u
+#define GENERATION 9u
+#define OTHER 0xd1u /* another worker of this rank; ours is 0xd0 */
+#define LEASE_NS (3000 * WORLD_MS)
+
+static const struct kvpull_command hold = {
+	.kind = KVPULL_COMMAND_HOLD,
+	.slot = SLOT,
+	.key = KEY,
+	.generation = GENERATION,
+};
+
+static uint64_t holds_live(const struct world *world)
+{
+	struct kvpull_hold_counts counts;
+
+	kvpull_holds_counts(world->worker->holds, &counts);
+	return counts.live;
+}
+
+/* What the worker says next. */
+static struct kvpull_result_header result_of(struct world *world)
+{
+	uint8_t bytes[4096];
+	struct kvpull_wire_reader reader = { .data = bytes };
+	struct kvpull_result_header header;
+
+	assert_int_equal(kvpull_worker_result_build(world->worker, bytes,
+						    sizeof(bytes),
+						    &reader.byte_count),
+			 0);
+	assert_int_not_equal(reader.byte_count, 0);
+	assert_int_equal(kvpull_step_get_result_header(&reader, &header), 0);
+	return header;
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+/* Its parts would not cover every local byte. */
+TEST(ticket_that_names_one_rank_twice_fails)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 2);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 2);
+	(void)world_up(world, "1-1", 0, 2);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	assert_int_equal(world->read_starts, 0);
+}
+
+TEST(ticket_that_swaps_its_ranks_fails)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 2);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 1, 2);
+	(void)world_up(world, "1-1", 0, 2);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	assert_int_equal(world->read_starts, 0);
+}
+
+TEST(ticket_that_leaves_out_a_rank_fails)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 2);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	assert_int_equal(world->read_starts, 0);
+}
+
+/* A.1: it restarted, or another has its address; its entries are not ours. */
+TEST(peer_of_another_incarnation_is_not_believed)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	welcome.incarnation++;
+	world_welcome_send(world, peer, &welcome);
+	assert_int_equal(world->peers[peer].attached, 0);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	world_down(world, peer);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+	assert_int_equal(world->read_starts, 0);
+}
+
+/* Its blocks may be another request's by now. */
+TEST(commands_for_a_predecessor_are_not_run)
+{
+	struct world *world = *state;
+
+	uint64_t named;
+
+	/* Nobody is named by a half that knew of none: not of us, either. */
+	for (named = 0; named <= OTHER; named += OTHER) {
+		world->ack_incarnation = named;
+		world->sequence = 0;
+		world_send(world, &hold, 1);
+		world_poll(world, 1);
+		assert_int_equal(holds_live(world), 0);
+		assert_int_equal(result_of(world).gap, 1);
+	}
+	/* They may be said again, to us, by a half that knows of us. */
+	world->ack_incarnation = world->worker->facts.incarnation;
+	world->sequence = 0;
+	world_send(world, &hold, 1);
+	assert_int_equal(holds_live(world), 1);
+	assert_int_equal(result_of(world).gap, 0);
+}
+
+/* A.8: once by each rank, whoever its worker was. */
+TEST(what_a_predecessor_reported_is_not_reported_again)
+{
+	struct world *world = *state;
+	struct kvpull_command end = hold;
+
+	end.kind = KVPULL_COMMAND_END;
+	end.reason = KVPULL_END_RANK;
+	end.reported = 1;
+	world_send(world, &end, 1);
+	world_poll(world, 2);
+	world_silent(world, KEY);
+	end.reported = 2; /* another rank's: this one has to */
+	world_send(world, &end, 1);
+	world_poll(world, 2);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RANK);
+}
+
+TEST(acks_for_a_predecessor_take_no_result_away)
+{
+	struct world *world = *state;
+	struct kvpull_command end = hold;
+	uint64_t first;
+
+	end.kind = KVPULL_COMMAND_END;
+	end.reason = KVPULL_END_ABORTED;
+	world_send(world, &hold, 1);
+	world_send(world, &end, 1);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_ABORTED);
+	first = result_of(world).first_sequence;
+	assert_true(result_of(world).record_count > 0);
+	world->ack_incarnation = OTHER;
+	world->ack = first;
+	world_send(world, NULL, 0);
+	assert_int_equal(result_of(world).first_sequence, first);
+	world->ack_incarnation = world->worker->facts.incarnation;
+	world_send(world, NULL, 0);
+	assert_int_equal(world->worker->result_first, first + 1);
+}
+
+/* A consumer connects, claims the hold, and its connection is lost. */
+static void claim_and_go(struct world *world, uint32_t uid)
+{
+	const struct world_hello who = { .instance = 0x11,
+					 .incarnation = 0x120000,
+					 .uid = uid };
+	const struct kvpull_record note = {
+		.kind = KVPULL_NOTE_CLAIM,
+		.slot = SLOT,
+		.generation = GENERATION,
+		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
+					 GENERATION),
+	};
+	struct world_caller *caller;
+
+	world->peer_uid = uid;
+	caller = world_hello(world, 0, &who);
+	world_send(world, &hold, 1);
+	assert_in_range(kvpull_ring_push(&caller->writer, &note), 0, 1);
+	world_poll(world, 1);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 2);
+}
+
+TEST(consumer_lost_on_this_node_is_dead)
+{
+	struct world *world = *state;
+
+	claim_and_go(world, world->config.uids[0]);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+/* A link that flaps is no death: it may come back within a lease. */
+TEST(consumer_lost_over_a_network_is_waited_for)
+{
+	struct world *world = *state;
+	uint64_t left_ns;
+
+	world_far(world);
+	claim_and_go(world, KVPULL_UID_NONE);
+	for (left_ns = LEASE_NS - 200 * WORLD_MS; left_ns;
+	     left_ns -= 100 * WORLD_MS)
+		world_pass(world, 100 * WORLD_MS);
+	world_silent(world, KEY);
+	for (left_ns = 400 * WORLD_MS; left_ns; left_ns -= 100 * WORLD_MS)
+		world_pass(world, 100 * WORLD_MS);
+	assert_int_equal(holds_live(world), 0);
+}
+
+/* Its writer must know that they were taken: it keeps releases until then. */
+TEST(records_are_given_back_in_the_poll_that_took_them)
+{
+	struct world *world = *state;
+	const struct world_hello who = { .instance = 0x11,
+					 .incarnation = 0x120000,
+					 .uid = world->config.uids[0] };
+	const struct kvpull_record note = { .kind = KVPULL_NOTE_RELEASE };
+	struct world_caller *caller = world_hello(world, 0, &who);
+	uint32_t index;
+
+	for (index = 0; index < 16; index++)
+		assert_in_range(kvpull_ring_push(&caller->writer, &note), 0, 1);
+	assert_int_equal(kvpull_ring_open_count(&caller->writer), 16);
+	world_poll(world, 1);
+	assert_int_equal(kvpull_ring_open_count(&caller->writer), 0);
+	assert_in_range(kvpull_ring_push(&caller->writer, &note), 0, 1);
+}

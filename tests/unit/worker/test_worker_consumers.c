@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker as producer: what its consumers say reaches the holds in the order
+ * of a poll, and as a consumer: when it says that it lives.
+ */
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#include "tests/unit/worker/peer.h"
+
+#define KEY 7u
+#define SLOT 3u
+#define GENERATION 9u
+#define ALL_HOLDS (2 * KVPULL_SCAN_MAX + 100u) /* beyond two sweeps */
+#define HOLDS (ALL_HOLDS - SLOT)
+#define ENDS 300u /* more than one poll tells */
+#define LEASE_NS (3000 * WORLD_MS)
+#define TAIL_AT 128u /* in a ring: include/base/ring.c */
+
+uint32_t world_holds = ALL_HOLDS;
+
+static void hold_next(struct world *world, uint32_t index)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = SLOT + index,
+		.key = KEY + index,
+		.generation = GENERATION,
+	};
+
+	world_send(world, &command, 1);
+}
+
+static void hold(struct world *world)
+{
+	hold_next(world, 0);
+}
+
+/* A consumer of one rank connects and is admitted. */
+static struct world_caller *consumer(struct world *world, uint32_t index,
+				     uint64_t instance)
+{
+	const struct world_hello who = {
+		.instance = instance,
+		.incarnation = instance + 1,
+		.uid = world->config.uids[0],
+	};
+	struct world_caller *caller = world_hello(world, index, &who);
+
+	assert_int_equal(caller->state, 2);
+	return caller;
+}
+
+static void say(struct world *world, struct world_caller *caller, uint32_t kind)
+{
+	const struct kvpull_record record = {
+		.kind = kind,
+		.slot = SLOT,
+		.generation = GENERATION,
+		.tag = kvpull_ticket_tag(world->worker->secret, SLOT,
+					 GENERATION),
+	};
+
+	assert_in_range(kvpull_ring_push(&caller->writer, &record), 0, 1);
+}
+
+/* Polls often, so that nothing is taken for a stall. */
+static void pass(struct world *world, uint64_t ns)
+{
+	const uint64_t until_ns = world->now_ns + ns;
+
+	while (world->now_ns < until_ns)
+		world_pass(world, 100 * WORLD_MS);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(heartbeat_renews_what_its_consumer_claimed)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	pass(world, LEASE_NS - 200 * WORLD_MS);
+	kvpull_ring_beat(&caller->writer);
+	pass(world, LEASE_NS - 200 * WORLD_MS);
+	world_silent(world, KEY);
+	pass(world, 300 * WORLD_MS);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_EXPIRED);
+}
+
+TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	pass(world, LEASE_NS - 100 * WORLD_MS);
+	say(world, caller, KVPULL_NOTE_RELEASE);
+	pass(world, 100 * WORLD_MS);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	pass(world, LEASE_NS - 100 * WORLD_MS);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	pass(world, 100 * WORLD_MS);
+	world_silent(world, KEY);
+}
+
+TEST(death_releases_at_the_next_poll)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	say(world, caller, KVPULL_NOTE_CLAIM);
+	world_poll(world, 1);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	world_poll(world, 1);
+	assert_int_equal(caller->forgotten, 1);
+}
+
+TEST(last_words_of_the_dead_count)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+
+	hold(world);
+	world_poll(world, 1);
+	say(world, caller, KVPULL_NOTE_RELEASE);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+/* Is an engine that sleeps woken? Once asked, no more. */
+static int is_due(const struct kvpull_worker *worker)
+{
+	eventfd_t wakes;
+
+	return !eventfd_read(worker->handover.engine_wake_fd, &wakes);
+}
+
+/* As event_fd() does; this transport has no descriptors. */
+static void events_open(struct kvpull_worker *worker)
+{
+	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
+	worker->timer_set_ns = UINT64_MAX;
+	worker->events_wanted = 1;
+}
+
+/* Of a consumer whose record comes while the engine goes to sleep. */
+static struct world_caller *late;
+
+static int arm_late(struct kvpull_transport *transport)
+{
+	if (late)
+		say(world_of(transport), late, KVPULL_NOTE_RELEASE);
+	late = NULL;
+	return 0;
+}
+
+TEST(record_that_comes_while_arming_is_not_slept_over)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+	static struct kvpull_transport_ops ops;
+
+	ops = *world->transport.ops;
+	hold(world);
+	world_poll(world, 1);
+	ops.arm = arm_late;
+	world->transport.ops = &ops;
+	events_open(worker);
+	late = caller;
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+static int arm_busy(struct kvpull_transport *transport)
+{
+	(void)transport;
+	return 1;
+}
+
+/* As reads in slices: work, and no event to tell of it. */
+TEST(transport_that_has_more_to_do_is_not_slept_over)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_transport_ops ops;
+
+	ops = *world->transport.ops;
+	world->transport.ops = &ops;
+	events_open(worker);
+	world_poll(world, 2);
+	(void)is_due(worker);
+	world_poll(world, 1);
+	assert_false(is_due(worker));
+	ops.arm = arm_busy;
+	world_poll(world, 1);
+	assert_true(is_due(worker));
+}
+
+/*
+ * What there is to tell is told before the descriptor is looked at; so that one
+ * stays readable, each time, until a poll had nothing to tell.
+ */
+TEST(poll_that_told_something_is_followed_by_another)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	uint32_t round;
+
+	events_open(worker);
+	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
+				   worker->handover.engine_wake_fd, &event),
+			 0);
+	for (round = 0; round < 3; round++) {
+		hold_next(world, round);
+		world_poll(world, 3);
+		assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 0), 0);
+		assert_int_equal(
+			kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			1);
+		world_poll(world, 1);
+		world_reported(world, KEY + round, KVPULL_POLL_SENT,
+			       KVPULL_END_REVOKED);
+		assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 0), 1);
+	}
+}
+
+static int rings_now(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return 1;
+}
+
+/* As if a consumer had ended them: this engine's own calls keep it readable. */
+static void said_nothing(struct kvpull_worker *worker)
+{
+	(void)is_due(worker);
+	worker->events_kept = 0;
+}
+
+/* A bell that is unread keeps the descriptor readable: one call less. */
+TEST(bell_that_is_unread_needs_no_other)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_transport_ops ops;
+	uint32_t round;
+
+	ops = *world->transport.ops;
+	ops.rings = rings_now;
+	events_open(worker);
+	for (round = 0; round < 4; round++) {
+		const uint32_t rings = round & 1;
+		const uint32_t armed = round < 2;
+
+		hold_next(world, round);
+		world_poll(world, 3);
+		assert_int_equal(worker->events_armed, 1);
+		(void)is_due(worker);
+		/* One that rang before all was armed may be read already. */
+		worker->events_armed = armed;
+		world->transport.ops = rings ? &ops : &fake_ops;
+		assert_int_equal(
+			kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			1);
+		said_nothing(worker);
+		world_poll(world, 1);
+		world_reported(world, KEY + round, KVPULL_POLL_SENT,
+			       KVPULL_END_REVOKED);
+		assert_int_equal(is_due(worker), !(rings && armed));
+		world->transport.ops = &fake_ops;
+	}
+}
+
+/* Nobody rings for those that are left. */
+TEST(ends_that_one_poll_leaves_are_not_slept_over)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_poll_record records[2 * ENDS];
+	uint32_t told = 0;
+	uint32_t index;
+	int count = 0;
+
+	events_open(worker);
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	for (index = 0; index < ENDS; index++)
+		hold_next(world, index);
+	world_poll(world, 3);
+	assert_int_equal(worker->events_armed, 1);
+	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			 ENDS);
+	said_nothing(worker);
+	for (; told < ENDS; told += (uint32_t)count) {
+		(void)is_due(worker);
+		count = kvpull_worker_poll(worker, records, 2 * ENDS,
+					   sizeof(*records));
+		assert_in_range(count, 1, ENDS - told);
+		if (told + (uint32_t)count < ENDS)
+			assert_true(is_due(worker));
+	}
+	assert_true(told > (uint32_t)count);
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+}
+
+static void sleep_well(struct world *world)
+{
+	world_poll(world, 3);
+	(void)is_due(world->worker);
+	world_poll(world, 1);
+	assert_false(is_due(world->worker));
+}
+
+/* Each leaves something to a poll, of which no bell tells. */
+TEST(calls_between_polls_wake_a_sleeper)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+
+	events_open(worker);
+	world_claim(world, 101, 1);
+	assert_true(is_due(worker));
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world->check_code = 0;
+	world_pull(world, 1, 101, 0);
+	sleep_well(world);
+	/* The read ends in progress(), and is told by a poll. */
+	world_done_queue(world, 0, 0);
+	assert_true(kvpull_worker_progress(worker) > 0);
+	assert_true(is_due(worker));
+	hold(world);
+	sleep_well(world);
+	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			 1);
+	assert_true(is_due(worker));
+}
+
+/* An engine may start loads long after the step that brought them. */
+TEST(load_that_is_started_late_wakes_a_sleeper)
+{
+	static const uint32_t ids[2] = { 3, 4 };
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct kvpull_command command = { .kind = KVPULL_COMMAND_PULL,
+					  .key = 1,
+					  .ticket_serial = 101,
+					  .group_count = 1,
+					  .remote_ids = ids,
+					  .local_ids = ids };
+
+	events_open(worker);
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	command.group_first[1] = 2;
+	world_send(world, &command, 1);
+	sleep_well(world);
+	assert_int_equal(kvpull_worker_start_loads(worker), 0);
+	assert_true(is_due(worker));
+}
+
+/* What a step brought rings no bell, a lease least of all: a poll is due. */
+TEST(lease_that_a_step_began_is_not_slept_over)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+
+	events_open(worker);
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	world_poll(world, 3);
+	assert_int_equal(worker->events_armed, 1);
+	(void)is_due(worker);
+	/* The first ends in the poll that follows the step: it tells. */
+	hold_next(world, 0);
+	assert_int_equal(kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
+			 1);
+	hold_next(world, 1);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
+	assert_true(is_due(worker));
+	world_poll(world, 2);
+	assert_in_range(worker->timer_set_ns, world->now_ns,
+			world->now_ns + LEASE_NS);
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+}
+
+/* A poll that began before the timer's time may eat what the timer says. */
+TEST(timer_that_fired_is_set_again)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	const struct itimerspec now = { .it_value.tv_nsec = 1 };
+	struct pollfd fired = { .events = POLLIN };
+
+	events_open(worker);
+	event.data.fd = fired.fd = worker->timer_fd;
+	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
+				   worker->timer_fd, &event),
+			 0);
+	hold(world);
+	world_poll(world, 2);
+	assert_int_equal(timerfd_settime(worker->timer_fd, 0, &now, NULL), 0);
+	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
+	/* Looked at, it is quiet until it fires again. */
+	assert_int_equal(timerfd_settime(worker->timer_fd, 0, &now, NULL), 0);
+	assert_int_equal(poll(&fired, 1, 1000), 1);
+	world_poll(world, 1);
+	/* At the time of this world, which is long ago by the kernel's clock. */
+	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
+}
+
+/* It waits until its predecessor's death is worked off, and rings for nobody. */
+TEST(consumer_that_waits_to_be_let_in_is_not_slept_over)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	uint32_t polls = 0;
+	uint32_t index;
+
+	(void)consumer(world, 0, 0x11);
+	for (index = 0; index < HOLDS; index++)
+		hold_next(world, index);
+	events_open(worker);
+	sleep_well(world);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	(void)consumer(world, 1, 0x11);
+	while (!worker->consumer_notes[1].joined) {
+		assert_in_range(polls++, 0, 9);
+		assert_true(is_due(worker));
+		world_poll(world, 1);
+	}
+	sleep_well(world);
+}
+
+TEST(broken_rings_are_counted_and_told_once_a_second)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	uint32_t round;
+
+	for (round = 0; round < 3; round++) {
+		struct world_caller *caller = consumer(world, 0, 0x11 + round);
+
+		memset((uint8_t *)caller->memory + TAIL_AT, 0xff,
+		       sizeof(uint64_t));
+		world_poll(world, 2);
+		assert_int_equal(worker->stats.rings_broken, round + 1);
+		assert_int_equal(caller->dropped, 1);
+		assert_int_equal(world->errors, 1 + round / 2);
+		(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+		world_poll(world, 2);
+		world->now_ns += round ? KVPULL_NS_PER_S : 0;
+	}
+}
+
+static int bell = -1;
+
+static int bell_of(const struct kvpull_transport *transport)
+{
+	(void)transport;
+	return bell;
+}
+
+/* The lowest one that is free. */
+static int descriptor_next(void)
+{
+	const int next = eventfd(0, EFD_CLOEXEC);
+
+	assert_int_equal(close(next), 0);
+	return next;
+}
+
+/* A process that is short of descriptors may have some the next time. */
+TEST(event_fd_that_failed_is_tried_again)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_transport_ops ops;
+	const int next = descriptor_next();
+	struct pollfd due = { .events = POLLIN };
+
+	ops = *world->transport.ops;
+	world->transport.ops = &ops;
+	ops.fd = bell_of;
+	bell = -1; /* it cannot be waited for */
+	assert_int_equal(kvpull_worker_event_fd(worker), KVPULL_EDEVICE);
+	assert_int_equal(descriptor_next(), next);
+	bell = eventfd(0, EFD_CLOEXEC);
+	due.fd = kvpull_worker_event_fd(worker);
+	assert_true(due.fd >= 0);
+	assert_int_equal(poll(&due, 1, 0), 1);
+	assert_int_equal(close(bell), 0);
+}
+
+/* Its heartbeats are the poll's, so the sleep must not be longer. */
+TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+
+	events_open(worker);
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 2);
+	assert_in_range(worker->timer_set_ns, world->now_ns,
+			world->now_ns + LEASE_NS / 3);
+}
+
+TEST(consumer_beats_three_times_a_lease_until_the_release)
+{
+	struct world *world = *state;
+	uint32_t peer;
+	uint32_t beats;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	peer = world_up(world, "1-0", 0, 1);
+	beats = world->peers[peer].beats;
+	pass(world, LEASE_NS);
+	assert_in_range(world->peers[peer].beats - beats, 2, 4);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	beats = world->peers[peer].beats;
+	pass(world, LEASE_NS);
+	assert_int_equal(world->peers[peer].beats, beats);
+}

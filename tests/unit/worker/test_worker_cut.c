@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker whose route cuts a connection to end one pull's reads: the others
+ * read the rest when the peer is connected again.
+ */
+#include "tests/unit/worker/peer.h"
+
+#define SERIAL 101u
+
+static const char *const rank_names[2] = { "1-0", "1-1" };
+
+static void pulls_start(struct world *world, uint32_t count, uint32_t flags)
+{
+	uint32_t key;
+
+	world_claim(world, SERIAL, 2);
+	for (key = 1; key <= count; key++)
+		world_pull(world, key, SERIAL, flags);
+	world->check_code = 0;
+	world_poll(world, 1);
+	(void)world_up(world, rank_names[0], 0, 2);
+	(void)world_up(world, rank_names[1], 1, 2);
+}
+
+static void cut(struct world *world, uint32_t rank)
+{
+	world_lost(world, world_peer_at(world, rank_names[rank]),
+		   KVPULL_EABORTED);
+}
+
+static void is_up_again(struct world *world, uint32_t rank)
+{
+	world_pass(world, 20 * WORLD_MS);
+	(void)world_up(world, rank_names[rank], rank, 2);
+}
+
+/* All that is open ends well, round after round. */
+static void all_done(struct world *world)
+{
+	uint32_t rounds;
+	uint32_t index;
+
+	for (rounds = 0; rounds < 4; rounds++)
+		for (index = 0; index < KVPULL_RANKS_MAX; index++)
+			if (world->reads[index].read)
+				world_done(world, index, 0);
+}
+
+/* The read that is open of that rank. */
+static const struct kvpull_read *reading(const struct world *world,
+					 uint32_t rank)
+{
+	const uint32_t peer = world_peer_at(world, rank_names[rank]);
+	uint32_t index;
+
+	for (index = 0; index < KVPULL_RANKS_MAX; index++)
+		if (world->reads[index].read &&
+		    world->reads[index].peer == peer &&
+		    !world->reads[index].checking)
+			return world->reads[index].read;
+	fail_msg("nothing is read of rank %u", rank);
+	return NULL;
+}
+
+static uint32_t checking(const struct world *world)
+{
+	uint32_t count = 0;
+	uint32_t index;
+
+	for (index = 0; index < KVPULL_RANKS_MAX; index++)
+		count += world->reads[index].read &&
+			 world->reads[index].checking;
+	return count;
+}
+
+static void loaded(const struct world *world, uint64_t key)
+{
+	uint32_t index;
+
+	world_reported(world, key, KVPULL_POLL_LOADED, 0);
+	for (index = 0; index < world->record_count; index++)
+		if (world->records[index].key == key)
+			assert_int_equal(world->records[index].bytes,
+					 2 * WORLD_BLOCK_BYTES);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(pull_that_reads_reads_the_rest)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	assert_int_equal(world->reads[0].read->done_bytes, 0);
+	world->reads[0].read->done_bytes = 100;
+	cut(world, 0);
+	/* The other rank's read may still write. */
+	assert_false(world->reads[1].cancelled);
+	is_up_again(world, 0);
+	assert_int_equal(world->read_starts, 2);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	/* Of the rank that was cut, and what of it is missing. */
+	assert_int_equal(world->read_starts, 3);
+	assert_int_equal(reading(world, 0)->done_bytes, 100);
+	world_silent(world, 1);
+	all_done(world);
+	loaded(world, 1);
+}
+
+/* What was read of other strips is nothing of these. */
+TEST(peer_with_other_strips_is_read_from_the_start)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 1, 0);
+	world->reads[0].read->done_bytes = 100;
+	cut(world, 0);
+	world_pass(world, 20 * WORLD_MS);
+	peer = world_peer_at(world, rank_names[0]);
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 2, &welcome);
+	welcome.regions[0].bytes += WORLD_BLOCK_BYTES;
+	welcome.caches[0].offset += WORLD_BLOCK_BYTES;
+	world_welcome_send(world, peer, &welcome);
+	world_pass(world, WORLD_MS);
+	assert_int_equal(world->read_starts, 3);
+	assert_int_equal(reading(world, 0)->done_bytes, 0);
+	all_done(world);
+	loaded(world, 1);
+}
+
+/* A slot's next pull has read nothing yet. */
+TEST(next_pull_begins_at_the_start)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world->reads[0].read->done_bytes = 100;
+	cut(world, 0);
+	world_done(world, 1, 0);
+	is_up_again(world, 0);
+	all_done(world);
+	loaded(world, 1);
+	world_pull(world, 2, SERIAL, 0);
+	world_poll(world, 3);
+	assert_int_equal(reading(world, 0)->done_bytes, 0);
+	assert_int_equal(reading(world, 1)->done_bytes, 0);
+	all_done(world);
+	loaded(world, 2);
+}
+
+/* All data is there, and no entry will come by the same connection. */
+TEST(pull_that_checks_checks_again)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 0, 0);
+	world_done(world, 1, 0);
+	assert_true(world->reads[0].checking);
+	cut(world, 0);
+	world_done(world, 1, 0);
+	assert_int_equal(checking(world), 0);
+	is_up_again(world, 0);
+	assert_int_equal(world->read_starts, 2);
+	assert_int_equal(checking(world), 2);
+	all_done(world);
+	loaded(world, 1);
+}
+
+TEST(pull_that_waits_to_be_written_waits_again)
+{
+	struct world *world = *state;
+
+	world->entry.ready = SERIAL;
+	pulls_start(world, 1, KVPULL_FLAG_READY);
+	assert_true(world->reads[0].checking);
+	cut(world, 1);
+	world_done(world, 0, 0);
+	is_up_again(world, 1);
+	assert_int_equal(world->read_starts, 0);
+	assert_true(world->reads[0].checking);
+	all_done(world);
+	loaded(world, 1);
+}
+
+/* Its data came by a connection that is cut before it asks for the entry. */
+TEST(pull_between_data_and_check_reads_what_is_missing)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 0, 0);
+	cut(world, 0);
+	is_up_again(world, 0);
+	assert_int_equal(checking(world), 0);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	assert_int_equal(world->read_starts, 2);
+	assert_int_equal(checking(world), 2);
+	all_done(world);
+	loaded(world, 1);
+}
+
+TEST(pull_that_begins_while_it_is_cut_waits)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	all_done(world);
+	loaded(world, 1);
+	world->read_code = KVPULL_EABORTED;
+	world_pull(world, 2, SERIAL, 0);
+	world_poll(world, 3);
+	world_pass(world, WORLD_MS);
+	world_silent(world, 2);
+	world->read_code = 0;
+	cut(world, 0);
+	is_up_again(world, 0);
+	all_done(world);
+	loaded(world, 2);
+}
+
+TEST(cancelled_pull_ends_and_the_other_goes_on)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 2, 0);
+	world_command(world, KVPULL_COMMAND_ABORT, 1, 0);
+	world_poll(world, 1);
+	cut(world, 0);
+	cut(world, 1);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	is_up_again(world, 0);
+	is_up_again(world, 1);
+	all_done(world);
+	loaded(world, 2);
+}
+
+TEST(deadline_ends_what_would_begin_again)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	cut(world, 0);
+	world_pass(world, 500 * WORLD_MS);
+	/* Of the other rank: it may write until it says that it does not. */
+	assert_true(world->reads[1].cancelled);
+	world_silent(world, 1);
+	world_done(world, 1, KVPULL_EABORTED);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+}
+
+TEST(deadline_bounds_how_often_it_begins)
+{
+	struct world *world = *state;
+	uint32_t times;
+
+	pulls_start(world, 1, 0);
+	for (times = 0; times < 20; times++) {
+		world_silent(world, 1);
+		cut(world, 0);
+		cut(world, 1);
+		is_up_again(world, 0);
+		world_pass(world, 5 * WORLD_MS);
+		(void)world_up(world, rank_names[1], 1, 2);
+	}
+	cut(world, 0);
+	cut(world, 1);
+	world_pass(world, 20 * WORLD_MS);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+}
+
+TEST(peer_that_dies_of_it_fails_the_pull)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	cut(world, 0);
+	world_down(world, world_peer_at(world, rank_names[1]));
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
+}
+
+/* It lived when it was cut: a call that fails is no proof that it died. */
+TEST(peer_is_called_again_after_a_cut)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world->connect_code = KVPULL_EPEER;
+	cut(world, 0);
+	world_done(world, 1, KVPULL_EABORTED);
+	world_pass(world, 10 * WORLD_MS);
+	world_silent(world, 1);
+	world->connect_code = 0;
+	is_up_again(world, 0);
+	all_done(world);
+	loaded(world, 1);
+}
+
+TEST(peer_that_is_not_there_after_a_cut_fails_the_pull)
+{
+	struct world *world = *state;
+	uint32_t before;
+
+	pulls_start(world, 1, 0);
+	before = world->connects;
+	world->connect_code = KVPULL_EPEER;
+	cut(world, 0);
+	world_done(world, 1, KVPULL_EABORTED);
+	while (world->connects - before < 3) {
+		world_silent(world, 1);
+		world_pass(world, 5 * WORLD_MS);
+		assert_in_range(world->connects - before, 1, 3);
+	}
+	world_pass(world, WORLD_MS);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
+}
+
+TEST(hold_that_ended_meanwhile_expires)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	cut(world, 0);
+	cut(world, 1);
+	world->entry.revoked = SERIAL;
+	is_up_again(world, 0);
+	(void)world_up(world, rank_names[1], 1, 2);
+	all_done(world);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a scheduler half says before the worker's memory is registered, and
+ * pulls that wait for start_loads().
+ */
+#include "tests/unit/worker/peer.h"
+
+#define KEY 5u
+#define SERIAL 700u
+
+static int up(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_create(world, ",\"pulls_max\":4,\"tickets_max\":4");
+	*state = world;
+	return 0;
+}
+
+UNIT_TEST_WITH(pull_waits_for_the_registration, up, world_teardown)
+{
+	struct world *world = *state;
+
+	world_claim(world, SERIAL, 1);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	/* Which routes there will be nobody knows yet. */
+	world_poll(world, 3);
+	world_silent(world, KEY);
+	world_register(world);
+	world_poll(world, 2);
+	(void)world_up(world, "7-0", 0, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
+	world_done(world, 0, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+}
+
+UNIT_TEST_WITH(abort_before_the_registration_is_reported_after_it, up,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	world_claim(world, SERIAL, 1);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 3);
+	world_register(world);
+	world_poll(world, 3);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+}
+
+UNIT_TEST_WITH(worker_without_memory_closes_with_a_pull_waiting, up,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	world_claim(world, SERIAL, 1);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	world_poll(world, 1);
+	world_silent(world, KEY);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, up, world_teardown)
+
+static uint32_t reads_end(struct world *world)
+{
+	uint32_t count = 0;
+	uint32_t index;
+
+	for (index = 0; index < KVPULL_RANKS_MAX; index++) {
+		if (!world->reads[index].read)
+			continue;
+		world_done(world, index,
+			   world->reads[index].cancelled ? KVPULL_EABORTED : 0);
+		count++;
+	}
+	return count;
+}
+
+/* Two tickets of two producers; a pull of the first one waits. */
+static void pull_that_waits(struct world *world)
+{
+	world_register(world);
+	world_claim(world, 101, 1);
+	world_claim(world, 201, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	(void)world_up(world, "2-0", 0, 1);
+	world_pull_command(world, KEY, 101, 0);
+	world_poll(world, 2);
+	assert_int_equal(world->read_starts, 0);
+}
+
+static void waits_until_start_loads(struct world *world, uint32_t reads)
+{
+	world_poll(world, 2);
+	assert_int_equal(world->read_starts, reads);
+	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
+	world_poll(world, 2);
+	assert_int_equal(world->read_starts, reads + 1);
+}
+
+/* Its blocks may still be written by what the engine has in flight. */
+UNIT_TEST_WITH(release_of_another_ticket_starts_no_load, up, world_teardown)
+{
+	struct world *world = *state;
+
+	pull_that_waits(world);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
+	waits_until_start_loads(world, 0);
+}
+
+UNIT_TEST_WITH(abort_of_another_request_starts_no_load, up, world_teardown)
+{
+	struct world *world = *state;
+
+	pull_that_waits(world);
+	world_pull_command(world, KEY + 1, 201, 0);
+	world_pull_command(world, KEY + 2, 101, 0);
+	/* One way out: what is aborted begins, to end. */
+	world_command(world, KVPULL_COMMAND_ABORT, KEY + 1, 0);
+	world_poll(world, 2);
+	assert_int_equal(world->read_starts, 1);
+	assert_true(reads_end(world) == 1);
+	world_reported(world, KEY + 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	world_pull_command(world, KEY + 3, 101, 0);
+	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
+	world_poll(world, 2);
+	assert_int_equal(reads_end(world), 3);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	world_reported(world, KEY + 2, KVPULL_POLL_LOADED, 0);
+	world_reported(world, KEY + 3, KVPULL_POLL_LOADED, 0);
+}
+
+/* What it pulled comes before its end. */
+UNIT_TEST_WITH(release_starts_the_pulls_of_its_ticket, up, world_teardown)
+{
+	struct world *world = *state;
+
+	pull_that_waits(world);
+	world_pull_command(world, KEY + 1, 201, 0);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
+	waits_until_start_loads(world, 1);
+}
+
+/* The scheduler half knows of their ends before the next poll. */
+UNIT_TEST_WITH(places_of_failed_pulls_are_taken_at_once, up, world_teardown)
+{
+	struct world *world = *state;
+	uint32_t key;
+
+	pull_that_waits(world);
+	for (key = KEY + 1; key < KEY + 4; key++)
+		world_pull_command(world, key, 101, 0);
+	for (key = KEY; key < KEY + 4; key++)
+		world_command(world, KVPULL_COMMAND_ABORT, key, 0);
+	world_poll(world, 1);
+	(void)reads_end(world);
+	for (key = KEY; key < KEY + 4; key++)
+		world_reported(world, key, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	/* The last one's place is kept for its list of blocks. */
+	for (key = KEY + 4; key < KEY + 8; key++)
+		world_pull(world, key, 201, 0);
+	world_poll(world, 2);
+	assert_int_equal(reads_end(world), 4);
+	for (key = KEY + 4; key < KEY + 8; key++)
+		world_reported(world, key, KVPULL_POLL_LOADED, 0);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far a pull came, and when: what its poll record says of it. */
+#include "tests/unit/worker/peer.h"
+
+#define KEY 1u
+#define SERIAL 101u
+
+/* Of two ranks; a millisecond before each phase. */
+static void pull_until_read(struct world *world)
+{
+	world->check_code = 0;
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_READY);
+	world_pass(world, WORLD_MS); /* begun */
+	(void)world_up(world, "1-0", 0, 2);
+	world->now_ns += WORLD_MS;
+	(void)world_up(world, "1-1", 1, 2); /* connected */
+	world->now_ns += WORLD_MS;
+	world->entry.ready = SERIAL;
+	world_done(world, 0, 0);
+	world_done(world, 1, 0); /* written: asked */
+	world->now_ns += WORLD_MS;
+	world_done(world, 0, 0);
+}
+
+static const struct kvpull_poll_record *record_of(const struct world *world,
+						  uint32_t kind)
+{
+	assert_int_equal(world->record_count, 1);
+	assert_int_equal(world->records[0].kind, kind);
+	return &world->records[0];
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(loaded_pull_says_when_it_reached_each_phase)
+{
+	struct world *world = *state;
+	const struct kvpull_poll_record *record;
+
+	pull_until_read(world);
+	world->now_ns += WORLD_MS;
+	world_done(world, 1, 0); /* the last byte */
+	world->now_ns += WORLD_MS;
+	world_done(world, 0, 0);
+	world_done(world, 1, 0); /* checked */
+	record = record_of(world, KVPULL_POLL_LOADED);
+	assert_int_equal(record->begun_ns, WORLD_MS);
+	assert_int_equal(record->connected_ns, 2 * WORLD_MS);
+	assert_int_equal(record->asked_ns, 3 * WORLD_MS);
+	assert_int_equal(record->came_ns, 5 * WORLD_MS);
+	assert_int_equal(record->took_ns, 6 * WORLD_MS);
+}
+
+TEST(failed_pull_says_how_far_it_came)
+{
+	struct world *world = *state;
+	const struct kvpull_poll_record *record;
+
+	pull_until_read(world);
+	world->now_ns += WORLD_MS;
+	world_done(world, 1, KVPULL_EPEER);
+	record = record_of(world, KVPULL_POLL_FAILED);
+	assert_int_equal(record->connected_ns, 2 * WORLD_MS);
+	assert_int_equal(record->asked_ns, 3 * WORLD_MS);
+	assert_int_equal(record->came_ns, 0);
+	assert_int_equal(record->took_ns, 5 * WORLD_MS);
+}
+
+TEST(pull_without_a_peer_was_begun_and_not_connected)
+{
+	struct world *world = *state;
+	const struct kvpull_poll_record *record;
+
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, 0);
+	world_pass(world, WORLD_MS);
+	world->now_ns += WORLD_MS;
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	record = record_of(world, KVPULL_POLL_FAILED);
+	assert_int_equal(record->begun_ns, WORLD_MS);
+	assert_int_equal(record->connected_ns, 0);
+	assert_int_equal(record->asked_ns, 0);
+	assert_int_equal(record->came_ns, 0);
+}
+
+/* Of a pull whose connection is cut for another's sake, the last time counts. */
+TEST(pull_that_begins_again_is_not_connected)
+{
+	struct world *world = *state;
+	const struct kvpull_poll_record *record;
+
+	pull_until_read(world);
+	world_done(world, 1, 0);
+	world_lost(world, world_peer_at(world, "1-0"), KVPULL_EABORTED);
+	world_done(world, 1, 0);
+	world->now_ns += WORLD_MS;
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	record = record_of(world, KVPULL_POLL_FAILED);
+	assert_int_equal(record->begun_ns, WORLD_MS);
+	assert_int_equal(record->connected_ns, 0);
+	assert_int_equal(record->asked_ns, 0);
+	assert_int_equal(record->came_ns, 0);
+}
+
+/* Whose, of what age, why, of whom and by which way, and its hold at P. */
+TEST(failed_pull_is_a_line_that_names_both_sides)
+{
+	struct world *world = *state;
+
+	world->read_code = 0;
+	pull_until_read(world);
+	world->now_ns += WORLD_MS;
+	world_done(world, 1, KVPULL_EPEER);
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	assert_string_equal(
+		world->warning,
+		"pull of request cmpl-7 key 1 failed after 5 ms, waiting for the bytes: "
+		"EPEER: the peer is gone: recompute, later pulls reconnect; "
+		"peer P pid 77 by fake 1-0, slot 1 generation 101 of 000000000000a010");
+}
+
+TEST(phase_is_told_where_a_pull_failed)
+{
+	struct world *world = *state;
+
+	world_claim(world, SERIAL, 2);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	world_pass(world, 501 * WORLD_MS);
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	assert_non_null(strstr(world->warning, " ms, waiting to connect: "
+					       "EDEADLINE: "));
+}
+
+TEST(refused_pull_is_a_line)
+{
+	struct world *world = *state;
+
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	(void)record_of(world, KVPULL_POLL_FAILED);
+	assert_non_null(strstr(world->warning, "pull of request cmpl-7 key 1 "
+					       "refused: EEXPIRED: "));
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker as consumer: which peers it connects to again, and when, and what
+ * it does when there is no place for one more.
+ */
+#include "tests/unit/worker/peer.h"
+
+static int connected(const struct world *world, const char *address)
+{
+	uint32_t index;
+
+	for (index = 0; index < WORLD_PEERS; index++)
+		if (world->peers[index].used &&
+		    strcmp(world->peers[index].address, address) == 0)
+			return 1;
+	return 0;
+}
+
+/* Up, and nobody's any more. */
+static void peer_unused(struct world *world, uint32_t producer)
+{
+	const uint64_t serial = producer * 100 + 1;
+	char address[8];
+
+	(void)snprintf(address, sizeof(address), "%u-0", producer);
+	world_claim(world, serial, 1);
+	world_poll(world, 1);
+	(void)world_up(world, address, 0, 1);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
+	world_poll(world, 2);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(unused_peer_makes_room_for_another)
+{
+	struct world *world = *state;
+	uint32_t producer;
+
+	for (producer = 1; producer <= WORLD_PEERS; producer++)
+		peer_unused(world, producer);
+	world_claim(world, 501, 1);
+	world_pull(world, 9, 501, 0);
+	world_poll(world, 1);
+	world_pass(world, 20 * WORLD_MS);
+	/* The longest unused, and no other one, once. */
+	for (producer = 0; producer < WORLD_PEERS; producer++)
+		assert_int_equal(world->peers[producer].disconnected,
+				 producer == 0);
+	world_down(world, 0);
+	world_pass(world, 5 * WORLD_MS);
+	assert_false(connected(world, "1-0"));
+	(void)world_up(world, "5-0", 0, 1);
+	assert_int_equal(world->notes[world->note_count - 1].generation, 501);
+	assert_int_equal(world->read_starts, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
+	assert_int_equal(world->errors, 0);
+}
+
+static int setup_tickets(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_open(world, ",\"pulls_max\":4,\"tickets_max\":8");
+	*state = world;
+	return 0;
+}
+
+/* None is unused: until its deadline, or hold_max for its release. */
+UNIT_TEST_WITH(pull_without_room_for_its_peer_waits, setup_tickets,
+	       world_teardown)
+{
+	struct world *world = *state;
+	char address[8];
+	uint32_t producer;
+	uint32_t rounds;
+
+	for (producer = 1; producer <= WORLD_PEERS; producer++) {
+		world_claim(world, 100 * producer + 1, 1);
+		world_poll(world, 1);
+		(void)snprintf(address, sizeof(address), "%u-0", producer);
+		(void)world_up(world, address, 0, 1);
+	}
+	world_claim(world, 501, 1);
+	world_pull(world, 8, 501, 0);
+	world_pull(world, 9, 501, 0);
+	world_pass(world, 400 * WORLD_MS);
+	world_silent(world, 9);
+	world_command(world, KVPULL_COMMAND_ABORT, 8, 0);
+	world_poll(world, 2);
+	world_reported(world, 8, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	world_pass(world, 100 * WORLD_MS);
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	/* Its release is owed still, and said when there is room. */
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 501);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	for (rounds = 0; !world->peers[0].disconnected; rounds++) {
+		assert_in_range(rounds, 0, 4);
+		world_pass(world, 5 * WORLD_MS);
+	}
+	world_down(world, 0);
+	world_pass(world, 5 * WORLD_MS);
+	(void)world_up(world, "5-0", 0, 1);
+	world_poll(world, 2);
+	assert_int_equal(world->notes[world->note_count - 1].kind,
+			 KVPULL_NOTE_RELEASE);
+	assert_int_equal(world->notes[world->note_count - 1].generation, 501);
+}
+
+/* Out of descriptors, for one: that passes, and says nothing of the peer. */
+TEST(route_that_cannot_tell_is_asked_again)
+{
+	struct world *world = *state;
+
+	world->reachable_code = KVPULL_EAGAIN;
+	world_claim(world, 101, 1);
+	world_pull(world, 9, 101, 0);
+	world_pass(world, 20 * WORLD_MS);
+	world_silent(world, 9);
+	assert_false(connected(world, "1-0"));
+	world->reachable_code = 0;
+	world_pass(world, 5 * WORLD_MS);
+	world_pass(world, WORLD_MS);
+	(void)world_up(world, "1-0", 0, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
+}
+
+static uint64_t greeted_as(struct world *world)
+{
+	const uint32_t peer = world_peer_at(world, "1-0");
+
+	world_challenge(world, peer);
+	return world->peers[peer].hello.incarnation;
+}
+
+/*
+ * What was claimed there is given up, and its peer may live. It renews what we
+ * claimed as long as it knows us.
+ */
+TEST(peer_that_was_given_up_knows_us_as_another)
+{
+	struct world *world = *state;
+	uint64_t first;
+	uint64_t second;
+	uint32_t rounds;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	first = greeted_as(world);
+	/* A flap: it is the same one that comes back. */
+	world_down(world, world_peer_at(world, "1-0"));
+	world_pass(world, 20 * WORLD_MS);
+	assert_int_equal(greeted_as(world), first);
+	world->connect_code = KVPULL_EPEER;
+	world_down(world, world_peer_at(world, "1-0"));
+	for (rounds = 0; rounds < 10; rounds++)
+		world_pass(world, 500 * WORLD_MS);
+	world->connect_code = 0;
+	world_claim(world, 102, 1);
+	world_poll(world, 1);
+	second = greeted_as(world);
+	assert_int_not_equal(second, first);
+	assert_int_not_equal(second, 0);
+}
+
+/* Whoever has bound the name of a producer that ended is not that one. */
+TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted)
+{
+	struct world *world = *state;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, 9, 101, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world->peer_uid = world->config.uids[0] + 1;
+	world_challenge(world, peer);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	assert_int_equal(world->peers[peer].hello.wanted, 0);
+	world_down(world, peer);
+	world_pass(world, 20 * WORLD_MS);
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EAUTH);
+}
+
+static void busy_round(struct world *world)
+{
+	const uint32_t peer = world_peer_at(world, "1-0");
+
+	world_challenge(world, peer);
+	world_refuse(world, peer, KVPULL_EAGAIN);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	world_down(world, peer);
+	world_pass(world, 200 * WORLD_MS);
+}
+
+/* It has not worked off our last connection: that passes, so it is asked on. */
+TEST(busy_peer_is_asked_until_it_is_ready)
+{
+	struct world *world = *state;
+	uint32_t attempt;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	for (attempt = 0; attempt < 2 * KVPULL_RECONNECTS_MAX; attempt++)
+		busy_round(world);
+	(void)world_up(world, "1-0", 0, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
+}
+
+/* Its ticket is given back, though no release can be said. */
+TEST(release_at_a_busy_peer_ends_at_hold_max)
+{
+	struct world *world = *state;
+	uint32_t rounds = 0;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	busy_round(world);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	while (world->worker->claim_map.count) {
+		busy_round(world);
+		/* Of 200 ms, and hold_max is 6 s. */
+		assert_in_range(++rounds, 1, 32);
+	}
+	assert_in_range(rounds, 29, 32);
+	/* Nobody wants it any more: it is left alone until somebody does. */
+	world_poll(world, 1);
+	if (connected(world, "1-0"))
+		busy_round(world);
+	world_pass(world, 1000 * WORLD_MS);
+	assert_false(connected(world, "1-0"));
+	world_claim(world, 102, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+}
+
+/* Less and less often, so that a full one is not flooded. */
+TEST(busy_peer_is_asked_less_and_less)
+{
+	struct world *world = *state;
+	uint32_t ms;
+
+	world->connect_code = KVPULL_EFULL;
+	world_claim(world, 101, 1);
+	for (ms = 0; ms < 2000; ms++)
+		world_pass(world, WORLD_MS);
+	assert_in_range(world->connects, 10, 20);
+	world->connect_code = 0;
+	world_pass(world, 200 * WORLD_MS);
+	(void)world_up(world, "1-0", 0, 1);
+}
+
+/* The connection ended between its welcome and the use of it. */
+TEST(connection_lost_in_its_welcome_is_no_refusal)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world->attach_code = KVPULL_EPEER;
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	world_welcome_send(world, peer, &welcome);
+	world_down(world, peer);
+	world->attach_code = 0;
+	world_pass(world, 20 * WORLD_MS);
+	(void)world_up(world, "1-0", 0, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
+}
+
+/* It was away for a while, and nobody missed it. */
+TEST(lost_peer_is_connected_again_at_the_next_pull)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world->connect_code = KVPULL_EPEER;
+	world_down(world, 0);
+	world_pass(world, 20 * WORLD_MS);
+	/* Its heartbeats are over: the last one who wanted it is gone. */
+	world->now_ns += 7000 * WORLD_MS;
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	world_poll(world, 3);
+	world->connect_code = 0;
+	world_claim(world, 102, 1);
+	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
+	world_poll(world, 2);
+	world_silent(world, 7);
+	world_pass(world, 1000 * WORLD_MS / 8);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
+}
+
+UNIT_TEST(every_reason_to_refuse_is_told)
+{
+	static const int32_t codes[] = { KVPULL_EAGAIN,    KVPULL_ENOMEM,
+					 KVPULL_EPROTO,    KVPULL_EROUTE,
+					 KVPULL_EREJECTED, KVPULL_EVERSION,
+					 KVPULL_EAUTH,     KVPULL_EFULL,
+					 KVPULL_EPEER };
+	uint8_t bytes[512];
+	size_t i;
+
+	for (i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		const struct kvpull_refusal refusal = { .code = codes[i],
+							.field = "admission" };
+		struct kvpull_refusal got = { 0 };
+		const size_t used = kvpull_handshake_put_refusal(
+			bytes, sizeof(bytes), &refusal);
+
+		assert_int_not_equal(used, 0);
+		assert_int_equal(
+			kvpull_handshake_get_refusal(bytes, used, &got), 0);
+		assert_int_equal(got.code, codes[i]);
+	}
+}

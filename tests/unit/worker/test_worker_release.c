@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A release is the consumer's until its peer took it. */
+#include <sys/eventfd.h>
+
+#include "tests/unit/worker/peer.h"
+
+#define FIRST 101u
+#define SECOND 102u /* of the same peer, which stays wanted by it */
+
+static void released_without_answer(struct world *world)
+{
+	world->notes_open = 1;
+	world_claim(world, FIRST, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_claim(world, SECOND, 1);
+	world_poll(world, 1);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+}
+
+static void again(struct world *world)
+{
+	world_down(world, world_peer_at(world, "1-0"));
+	world_poll(world, 2);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 2);
+}
+
+UNIT_TEST_WITH(lost_release_is_said_again, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	released_without_answer(world);
+	again(world);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
+	assert_int_equal(world->worker->claim_map.count, 2);
+	world->notes_open = 0;
+	world_pass(world, 20 * WORLD_MS);
+	world_poll(world, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2);
+	assert_int_equal(world->worker->claim_map.count, 1);
+}
+
+UNIT_TEST_WITH(taken_release_is_not_said_again, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	released_without_answer(world);
+	world->notes_open = 0;
+	world_pass(world, 20 * WORLD_MS);
+	world_poll(world, 1);
+	again(world);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	assert_int_equal(world->worker->claim_map.count, 1);
+}
+
+/* With steady traffic something is always on its way. */
+UNIT_TEST_WITH(release_is_taken_when_later_notes_are_not, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	released_without_answer(world);
+	world_claim(world, SECOND + 1, 1);
+	world_pass(world, 20 * WORLD_MS);
+	world_poll(world, 1);
+	assert_int_equal(world->worker->claim_map.count, 2);
+}
+
+UNIT_TEST_WITH(untaken_release_ends_at_hold_max, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	released_without_answer(world);
+	world_pass(world, world->worker->facts.config.hold_max_ms * WORLD_MS +
+				  WORLD_MS);
+	world_poll(world, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	assert_int_equal(world->worker->claim_map.count, 1);
+}
+
+/* Was the engine woken before the release was said? */
+static uint32_t woken;
+
+static int notify_and_look(struct kvpull_transport *transport, uint32_t peer,
+			   const struct kvpull_record *record)
+{
+	eventfd_t wakes;
+
+	if (record->kind == KVPULL_NOTE_RELEASE)
+		woken = !eventfd_read(
+			world_of(transport)->worker->handover.engine_wake_fd,
+			&wakes);
+	return fake_notify(transport, peer, record);
+}
+
+/* Another machine waits for the one, this one's thread for the other. */
+UNIT_TEST_WITH(release_is_said_before_the_engine_is_woken, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static struct kvpull_transport_ops ops;
+	eventfd_t wakes;
+
+	ops = *world->transport.ops;
+	ops.notify = notify_and_look;
+	world->check_code = 0;
+	world->transport.ops = &ops;
+	world_claim(world, FIRST, 1);
+	world_pull(world, 1, FIRST, KVPULL_FLAG_RELEASE);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_done(world, 0, 0);
+	assert_int_equal(kvpull_ring_arm(&worker->end.reader), 0);
+	(void)eventfd_read(worker->handover.engine_wake_fd, &wakes);
+	woken = 2;
+	world_done_queue(world, 0, 0);
+	/* An engine that polls for itself is awake. */
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	(void)kvpull_progress_run(worker->progress, world->now_ns);
+	assert_int_equal(woken, 0);
+	assert_int_equal(eventfd_read(worker->handover.engine_wake_fd, &wakes),
+			 0);
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+	world_poll(world, 1);
+	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
+}
+
+/* Its scheduler half knows a ticket no more when its release was commanded. */
+UNIT_TEST_WITH(untaken_releases_leave_room_for_tickets, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const uint32_t tickets = world->worker->facts.config.tickets_max;
+	uint32_t at;
+
+	world->notes_open = tickets;
+	for (at = 0; at < tickets; at++)
+		world_claim(world, FIRST + at, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	for (at = 0; at < tickets; at++)
+		world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST + at);
+	world_poll(world, 2);
+	assert_int_equal(world->worker->claim_map.count, tickets);
+	for (at = 0; at < tickets; at++)
+		world_claim(world, FIRST + tickets + at, 1);
+	world_poll(world, 1);
+	assert_int_equal(world->worker->claim_map.count, 2 * tickets);
+	assert_string_equal(world->warning, "");
+}
+
+static int no_room_is_said(struct world *world, uint64_t serial)
+{
+	world->warning[0] = '\0';
+	world_claim(world, serial, 1);
+	return strncmp(world->warning, "no room for another ticket", 26) == 0;
+}
+
+UNIT_TEST_WITH(full_table_of_tickets_says_so_once_a_second, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	uint64_t serial = FIRST;
+
+	untaken_releases_leave_room_for_tickets(state);
+	serial += kvpull_config_claims_max(&world->worker->facts.config);
+	assert_true(no_room_is_said(world, serial));
+	assert_false(no_room_is_said(world, serial + 1));
+	world->now_ns += KVPULL_NS_PER_S - 1;
+	assert_false(no_room_is_said(world, serial + 2));
+	world->now_ns++;
+	assert_true(no_room_is_said(world, serial + 3));
+}

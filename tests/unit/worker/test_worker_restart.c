@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker as producer: what it makes of others' restarts, of a consumer's
+ * worker within its grace, and of its own scheduler half.
+ */
+#include <sys/mman.h>
+
+#include "tests/unit/worker/peer.h"
+
+#define KEY 7u
+#define SLOT 3u
+#define GENERATION 9u
+#define INSTANCE 0x11u
+#define WORKER 0x12u
+#define SUCCESSOR 0x13u
+
+static int setup_grace(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_open(world,
+		   ",\"pulls_max\":4,\"tickets_max\":4,\"grace_ms\":1000");
+	*state = world;
+	return 0;
+}
+
+static void hold(struct world *world, uint64_t generation, uint64_t key)
+{
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_HOLD,
+		.slot = SLOT,
+		.key = key,
+		.generation = generation,
+	};
+
+	world_send(world, &command, 1);
+}
+
+static void say(struct world *world, struct world_caller *caller, uint32_t kind,
+		uint32_t slot)
+{
+	const struct kvpull_record note = {
+		.kind = kind,
+		.slot = slot,
+		.generation = GENERATION,
+		.tag = kvpull_ticket_tag(world->worker->secret, slot,
+					 GENERATION),
+	};
+
+	assert_in_range(kvpull_ring_push(&caller->writer, &note), 0, 1);
+}
+
+/* One of the two ranks of an instance: this worker of it. */
+static struct world_caller *sibling(struct world *world, uint32_t index,
+				    uint32_t rank, uint64_t incarnation)
+{
+	const struct world_hello who = {
+		.instance = INSTANCE,
+		.incarnation = incarnation,
+		.uid = world->config.uids[0],
+		.rank = rank,
+		.rank_count = 2,
+	};
+	struct world_caller *caller = world_hello(world, index, &who);
+
+	assert_int_equal(caller->state, 2);
+	return caller;
+}
+
+/* The one rank of an instance connects: this worker of it. */
+static struct world_caller *consumer(struct world *world, uint32_t index,
+				     uint64_t incarnation)
+{
+	const struct world_hello who = {
+		.instance = INSTANCE,
+		.incarnation = incarnation,
+		.uid = world->config.uids[0],
+	};
+	struct world_caller *caller = world_hello(world, index, &who);
+
+	assert_int_equal(caller->state, 2);
+	return caller;
+}
+
+/* It claims the hold, and its connection is lost. */
+static void claim_and_go(struct world *world, struct world_caller *caller)
+{
+	hold(world, GENERATION, KEY);
+	say(world, caller, KVPULL_NOTE_CLAIM, SLOT);
+	world_poll(world, 1);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 2);
+	world_pass(world, 100 * WORLD_MS);
+	world_silent(world, KEY);
+}
+
+static void beat(struct world *world, struct world_caller *caller,
+		 uint32_t times)
+{
+	while (times--) {
+		kvpull_ring_beat(&caller->writer);
+		world_pass(world, 100 * WORLD_MS);
+	}
+}
+
+UNIT_TEST_WITH(flapped_connection_keeps_its_claims, setup_grace, world_teardown)
+{
+	struct world *world = *state;
+
+	claim_and_go(world, consumer(world, 0, WORKER));
+	beat(world, consumer(world, 1, WORKER), 30);
+	world_silent(world, KEY);
+}
+
+/* What lies in whose ring when a caller of this transport is let in. */
+static const struct kvpull_transport_ops *plain;
+static uint32_t claims_itself;
+
+static int admit_and_say(struct kvpull_transport *transport, uint32_t caller,
+			 const void *welcome, size_t welcome_bytes,
+			 struct kvpull_ring **ring)
+{
+	struct world *world = world_of(transport);
+	const int code =
+		plain->admit(transport, caller, welcome, welcome_bytes, ring);
+
+	if (claims_itself)
+		say(world, &world->callers[caller], KVPULL_NOTE_CLAIM, SLOT);
+	say(world, &world->callers[0], KVPULL_NOTE_RELEASE, SLOT);
+	return code;
+}
+
+/*
+ * Rank 0 claims a hold while rank 1 is gone; rank 1's next worker comes in the
+ * poll that drains rank 0's release.
+ */
+static struct world_caller *release_and_return(struct world *world)
+{
+	static struct kvpull_transport_ops ops;
+	struct world_caller *other = sibling(world, 0, 0, WORKER - 1);
+
+	(void)sibling(world, 1, 1, WORKER);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 1);
+	world_poll(world, 2);
+	hold(world, GENERATION, KEY);
+	say(world, other, KVPULL_NOTE_CLAIM, SLOT);
+	world_poll(world, 1);
+	plain = world->transport.ops;
+	ops = *plain;
+	ops.admit = admit_and_say;
+	world->transport.ops = &ops;
+	return sibling(world, 2, 1, SUCCESSOR);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+TEST(worker_restarted_alone_pins_nothing_of_its_siblings)
+{
+	struct world *world = *state;
+
+	claims_itself = 0;
+	(void)release_and_return(world);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+TEST(worker_restarted_alone_is_waited_for_if_it_claims)
+{
+	struct world *world = *state;
+	struct world_caller *caller;
+
+	claims_itself = 1;
+	caller = release_and_return(world);
+	world_poll(world, 2);
+	world_silent(world, KEY);
+	say(world, caller, KVPULL_NOTE_RELEASE, SLOT);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+/* It will never release them, and its heartbeats must not renew them. */
+UNIT_TEST_WITH(restarted_worker_does_not_keep_its_predecessors_claims,
+	       setup_grace, world_teardown)
+{
+	struct world *world = *state;
+
+	claim_and_go(world, consumer(world, 0, WORKER));
+	beat(world, consumer(world, 1, SUCCESSOR), 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+	beat(world, &world->callers[1], 1);
+	assert_int_equal(world->worker->consumer_notes[1].joined, 1);
+}
+
+static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
+			   uint64_t incarnation)
+{
+	uint32_t count = 0;
+	uint32_t slot;
+
+	for (slot = 0; slot < world_holds; slot++) {
+		const struct kvpull_revocation_value value =
+			kvpull_revocation_read(&entries[slot]);
+
+		/* As a ticket whose hold this worker was never told. */
+		count += (uint32_t)kvpull_revocation_is_live(
+			&value, incarnation, UINT64_MAX);
+	}
+	return count;
+}
+
+/*
+ * The new half gives away blocks that tickets of the old one name, also such
+ * as this worker was never told of.
+ */
+TEST(another_scheduler_half_ends_all_for_good)
+{
+	struct world *world = *state;
+	const struct kvpull_command end = { .kind = KVPULL_COMMAND_END,
+					    .slot = SLOT,
+					    .key = KEY,
+					    .generation = 1,
+					    .reason = KVPULL_END_ABORTED };
+	const struct kvpull_revocation_entry *entries =
+		(const void *)world->worker->entries.base;
+	const uint64_t incarnation = world->worker->facts.incarnation;
+
+	assert_int_equal(live_slots(entries, incarnation), world_holds);
+	hold(world, 1, KEY);
+	world_claim(world, 101, 1);
+	world_pull(world, KEY + 1, 101, 0);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	assert_int_equal(world->read_starts, 1);
+	world->incarnation++;
+	world->sequence = 0;
+	assert_int_equal(world_send_code(world, &end, 1), KVPULL_ECLOSED);
+	assert_int_equal(world->errors, 1);
+	assert_int_equal(live_slots(entries, incarnation), 0);
+	world_poll(world, 2);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
+	assert_true(world->reads[0].cancelled);
+	world_silent(world, KEY + 1);
+	world_done(world, 0, KVPULL_EABORTED);
+	world_reported(world, KEY + 1, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	/* Nor does the old one come back. */
+	world->incarnation--;
+	world->sequence = 9;
+	assert_int_equal(world_send_code(world, &end, 1), KVPULL_ECLOSED);
+	assert_int_equal(world->errors, 1);
+}
+
+/* Consumers have the entries mapped, and the engine its memory still. */
+TEST(nothing_is_live_after_a_close)
+{
+	struct world *world = *state;
+	const size_t bytes =
+		world_holds * sizeof(struct kvpull_revocation_entry);
+	const uint64_t incarnation = world->worker->facts.incarnation;
+	struct kvpull_revocation_entry *entries =
+		mmap(NULL, bytes, PROT_READ, MAP_SHARED,
+		     world->worker->entries.fd, 0);
+
+	assert_ptr_not_equal(entries, MAP_FAILED);
+	assert_int_equal(live_slots(entries, incarnation), world_holds);
+	kvpull_worker_destroy(world->worker);
+	world->worker = NULL;
+	assert_int_equal(live_slots(entries, incarnation), 0);
+	assert_int_equal(munmap(entries, bytes), 0);
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small pulls: copied by the engine's thread from lent memory, or handed over
+ * to progress whole. The route of these tests lends, and a hook of the test acts
+ * in the middle of a copy.
+ */
+#include "tests/unit/worker/peer.h"
+
+#define KEY 5u
+#define SERIAL 700u
+#define SLOT 0u /* of that ticket */
+#define SLOTS 100u
+#define MANY 66u
+#define BIG_BLOCKS WORLD_BLOCKS
+
+static struct kvpull_revocation_entry entries[WORLD_PEERS][SLOTS];
+static struct kvpull_mapping *lent[WORLD_PEERS];
+static uint32_t slots_lent;
+static uint32_t copies;
+static void (*in_copy)(uint32_t peer);
+
+static int test_copy(const struct kvpull_mapping *mapping,
+		     const struct kvpull_read *read)
+{
+	const uint32_t peer = (uint32_t)(uintptr_t)mapping->context;
+
+	/* Nobody takes away what is pinned. */
+	assert_ptr_equal(lent[peer], mapping);
+	assert_false(kvpull_mapping_take(lent[peer]));
+	assert_int_not_equal(read->byte_count, 0);
+	copies++;
+	if (in_copy)
+		in_copy(peer);
+	return 0;
+}
+
+static int test_lend(struct kvpull_transport *transport, uint32_t peer,
+		     struct kvpull_mapping *mapping)
+{
+	const struct world *world = world_of(transport);
+	uint32_t at;
+
+	for (at = 0; at < SLOTS; at++)
+		atomic_store_explicit(&entries[peer][at].incarnation,
+				      world->peers[peer].hello.wanted,
+				      memory_order_relaxed);
+	mapping->entries = entries[peer];
+	mapping->slot_count = slots_lent;
+	mapping->copy = test_copy;
+	mapping->context = (void *)(uintptr_t)peer;
+	lent[peer] = mapping;
+	return 0;
+}
+
+static void world_lends(struct world *world)
+{
+	static struct kvpull_transport_ops ops;
+
+	ops = *world->transport.ops;
+	ops.lend = test_lend;
+	world->transport.ops = &ops;
+	memset(entries, 0, sizeof(entries));
+	slots_lent = SLOTS;
+	copies = 0;
+	in_copy = NULL;
+}
+
+/* One producer of one rank, connected, its memory lent. */
+static uint32_t one_up(struct world *world)
+{
+	world_lends(world);
+	world_claim(world, SERIAL, 1);
+	world_poll(world, 2);
+	return world_up(world, "7-0", 0, 1);
+}
+
+static void lose(struct world *world, uint32_t peer)
+{
+	kvpull_mapping_close(lent[peer]);
+	world_down(world, peer);
+}
+
+static int many_setup(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_open(world, ",\"pulls_max\":80,\"tickets_max\":4");
+	*state = world;
+	return 0;
+}
+
+UNIT_TEST_WITH(small_pull_is_done_in_the_next_poll, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	(void)one_up(world);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	assert_int_equal(copies, 0);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	assert_int_equal(copies, 1);
+	assert_int_equal(world->read_starts, 0);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+	assert_int_equal(world->records[0].bytes, 2 * WORLD_BLOCK_BYTES);
+}
+
+UNIT_TEST_WITH(small_pull_says_when_it_reached_each_phase, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const struct kvpull_poll_record *record = &world->records[0];
+
+	(void)one_up(world);
+	world->now_ns += WORLD_MS;
+	world->tick_ns = 10; /* at each look at the clock */
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	assert_int_equal(world->read_starts, 0);
+	assert_in_range(record->begun_ns, 10, 100);
+	assert_int_equal(record->connected_ns, record->begun_ns);
+	assert_int_equal(record->asked_ns, record->begun_ns);
+	assert_int_equal(record->came_ns, record->asked_ns + 10);
+	assert_int_equal(record->took_ns, record->came_ns + 10);
+}
+
+static void revoke_first(uint32_t peer)
+{
+	(void)peer;
+	kvpull_revocation_write(&entries[0][SLOT], SERIAL);
+}
+
+UNIT_TEST_WITH(hold_that_ends_in_mid_copy_is_expired, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	(void)one_up(world);
+	in_copy = revoke_first;
+	world->read_code = world->check_code = 1;
+	world->entry.revoked = SERIAL;
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	world_poll(world, 1);
+	assert_int_equal(copies, 1);
+	/* The other thread has the words for it. */
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+	assert_non_null(strstr(world->warning, "request cmpl-7 key"));
+	world_poll(world, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+}
+
+static void revoke_first_in_second(uint32_t peer)
+{
+	if (peer == 1)
+		revoke_first(peer);
+}
+
+UNIT_TEST_WITH(entries_are_read_after_the_data_of_all_ranks, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	world_lends(world);
+	world_claim(world, SERIAL, 2);
+	world_poll(world, 2);
+	assert_int_equal(world_up(world, "7-0", 0, 2), 0);
+	assert_int_equal(world_up(world, "7-1", 1, 2), 1);
+	in_copy = revoke_first_in_second;
+	world->read_code = world->check_code = 1;
+	world->entry.revoked = SERIAL;
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	assert_int_equal(copies, 2);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+}
+
+static void close_first(uint32_t peer)
+{
+	kvpull_mapping_close(lent[peer]);
+	assert_false(kvpull_mapping_is_free(lent[peer]));
+}
+
+UNIT_TEST_WITH(peer_that_is_lost_in_mid_copy_is_judged_by_progress, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const uint32_t peer = one_up(world);
+
+	in_copy = close_first;
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	world_poll(world, 1);
+	assert_int_equal(copies, 1);
+	world_silent(world, KEY);
+	assert_int_equal(world->read_starts, 1);
+	assert_true(kvpull_mapping_is_free(lent[peer]));
+	world_down(world, peer);
+	world_lost(world, peer, KVPULL_EPEER);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
+}
+
+UNIT_TEST_WITH(peer_that_came_back_is_lent_again, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	lose(world, one_up(world));
+	world_pass(world, WORLD_MS);
+	assert_int_equal(world_up(world, "7-0", 0, 1), 0);
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	assert_int_equal(copies, 1);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+}
+
+static void is_handed_over(struct world *world, uint32_t flags)
+{
+	world_pull(world, KEY, SERIAL, flags);
+	world_poll(world, 1);
+	assert_int_equal(copies, 0);
+}
+
+UNIT_TEST_WITH(what_waits_to_be_written_is_handed_over, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	(void)one_up(world);
+	is_handed_over(world, KVPULL_FLAG_READY);
+	world_silent(world, KEY);
+}
+
+UNIT_TEST_WITH(memory_that_is_not_lent_is_read_by_progress, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const uint32_t peer = one_up(world);
+
+	kvpull_mapping_close(lent[peer]);
+	is_handed_over(world, 0);
+	assert_int_equal(world->read_starts, 1);
+	world_done(world, 0, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+}
+
+UNIT_TEST_WITH(slot_beyond_what_is_lent_is_handed_over, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	world_lends(world);
+	slots_lent = SLOT;
+	world_claim(world, SERIAL, 1);
+	world_poll(world, 2);
+	(void)world_up(world, "7-0", 0, 1);
+	is_handed_over(world, 0);
+	assert_int_equal(world->read_starts, 1);
+}
+
+UNIT_TEST_WITH(rank_that_is_another_is_handed_over, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	world_lends(world);
+	world_claim(world, SERIAL, 1);
+	world_poll(world, 2);
+	(void)world_up(world, "7-0", 1, 2);
+	is_handed_over(world, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+}
+
+UNIT_TEST_WITH(released_ticket_is_not_copied, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	(void)one_up(world);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
+	is_handed_over(world, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+}
+
+UNIT_TEST_WITH(release_takes_a_waiting_pull_along, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	(void)one_up(world);
+	world_pull(world, KEY, SERIAL, 0);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, SERIAL);
+	world_poll(world, 1);
+	assert_int_equal(copies, 0);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 0);
+	world_done(world, 0, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	world_poll(world, 1);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
+}
+
+UNIT_TEST_WITH(aborted_before_its_turn_is_not_copied, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	(void)one_up(world);
+	world_pull(world, KEY, SERIAL, 0);
+	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
+	world_poll(world, 1);
+	assert_int_equal(copies, 0);
+	if (world->reads[0].read)
+		world_done(world, 0, KVPULL_EABORTED);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+}
+
+UNIT_TEST_WITH(late_pull_is_not_begun, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	(void)one_up(world);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+	world_pass(world, 501 * WORLD_MS);
+	assert_int_equal(copies, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 0);
+}
+
+static void big_pull(struct world *world, uint64_t key)
+{
+	uint32_t ids[BIG_BLOCKS];
+	struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.key = key,
+		.ticket_serial = SERIAL,
+		.group_count = 1,
+		.remote_ids = ids,
+		.local_ids = ids,
+	};
+	uint32_t at;
+
+	for (at = 0; at < BIG_BLOCKS; at++)
+		ids[at] = at;
+	command.group_first[1] = BIG_BLOCKS;
+	world_send(world, &command, 1);
+	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
+}
+
+UNIT_TEST_WITH(poll_copies_128_kib, many_setup, world_teardown)
+{
+	struct world *world = *state;
+	struct kvpull_poll_record records[MANY];
+	uint32_t at;
+
+	(void)one_up(world);
+	for (at = 0; at < MANY; at++)
+		big_pull(world, 100 + at);
+	assert_int_equal(kvpull_worker_poll(world->worker, records, MANY,
+					    sizeof(*records)),
+			 131072 / (BIG_BLOCKS * WORLD_BLOCK_BYTES));
+	assert_int_equal(records[0].key, 100);
+	assert_int_equal(kvpull_worker_poll(world->worker, records, MANY,
+					    sizeof(*records)),
+			 2);
+	assert_int_equal(records[1].key, 100 + MANY - 1);
+	assert_int_equal(copies, MANY);
+}
+
+UNIT_TEST_WITH(large_pull_is_handed_over, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	(void)one_up(world);
+	world->worker->facts.config.inline_bytes = 2 * WORLD_BLOCK_BYTES - 1;
+	is_handed_over(world, 0);
+	assert_int_equal(world->read_starts, 1);
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)

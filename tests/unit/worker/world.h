@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker half alone, over a transport that does only what the test says, in
+ * virtual time. The test plays the scheduler half (step bytes), the peers'
+ * ends of the handshake, and every read and check.
+ */
+#ifndef KVPULL_TESTS_UNIT_WORKER_WORLD
+#define KVPULL_TESTS_UNIT_WORKER_WORLD
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/params.h"
+#include "plugin/progress/progress_state.h"
+#include "plugin/worker/worker.h"
+#include "tests/lib/unit.h"
+
+#define WORLD_READS 256u /* parts of pulls */
+#define WORLD_BLOCKS 16u
+#define WORLD_BLOCK_BYTES 128u
+#define WORLD_RANKS_MAX 4u
+#define WORLD_PEERS 4u
+#define WORLD_CALLERS 5u /* one more than consumers_max */
+#define WORLD_NOTES 128u
+#define WORLD_QUEUE 64u
+#define WORLD_MS KVPULL_NS_PER_MS
+#define WORLD_STEP_BYTES 65536u
+
+extern uint32_t world_holds; /* 8, if a test program has no other */
+
+struct world_peer {
+	char address[KVPULL_ADDRESS_BYTES_MAX];
+	struct kvpull_hello hello; /* what the worker said */
+	uint32_t used;
+	uint32_t attached;
+	uint32_t disconnected;
+	uint32_t beats;
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+};
+
+struct world_read {
+	struct kvpull_read *read; /* open; NULL: none */
+	uint32_t peer;
+	uint32_t cancelled;
+	uint32_t checking;
+};
+
+struct world_caller {
+	uint32_t state; /* 0: free, 1: up, 2: admitted, 3: down */
+	uint32_t refused;
+	uint32_t forgotten;
+	uint32_t dropped;
+	int admit_code; /* what admit() fails with */
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+	struct kvpull_refusal refusal;
+	struct kvpull_ring ring;
+	struct kvpull_ring_writer writer;
+	void *memory;
+};
+
+struct world {
+	struct kvpull_transport transport; /* first: the worker's handle */
+	struct kvpull_worker *worker;
+	struct kvpull_config config;
+	uint64_t now_ns;
+	uint64_t tick_ns; /* the clock's own pace: close() waits by it */
+	/* what the transport answers */
+	int connect_code;
+	int attach_code;
+	int read_code; /* of read_start: 0 = async, 1 = at once */
+	int check_code;
+	int notify_code;
+	uint32_t notes_open; /* what every peer has not taken */
+	uint32_t peer_uid;
+	int reachable_code;
+	struct kvpull_revocation_value entry; /* incarnation 0: the peer's own */
+	/* what it was asked for */
+	struct world_peer peers[WORLD_PEERS];
+	struct world_read reads[WORLD_READS];
+	struct world_caller callers[WORLD_CALLERS];
+	struct kvpull_record notes[WORLD_NOTES];
+	uint32_t note_count;
+	uint32_t read_starts;
+	uint32_t connects;
+	struct kvpull_event queue[WORLD_QUEUE];
+	uint8_t data[WORLD_QUEUE][8192];
+	uint32_t queue_count;
+	/* the scheduler half */
+	uint64_t incarnation;
+	uint64_t sequence;
+	uint64_t ack;
+	uint64_t ack_incarnation; /* who is named; at first the worker */
+	uint8_t *memory;
+	/* what poll said, all of it */
+	struct kvpull_poll_record records[64];
+	uint32_t record_count;
+	uint32_t errors;   /* log lines of error level */
+	char warning[512]; /* the last one */
+};
+
+/* The seam, as the test plays it. */
+extern const struct kvpull_transport_ops fake_ops;
+
+struct world *world_of(struct kvpull_transport *transport);
+struct kvpull_event *world_event(struct world *world,
+				 enum kvpull_event_kind kind, uint32_t index);
+
+/* The seam. */
+
+void world_entry(const struct world *world, uint32_t peer,
+		 struct kvpull_read *read);
+int fake_notify(struct kvpull_transport *transport, uint32_t peer,
+		const struct kvpull_record *record);
+uint32_t fake_notes_open(const struct kvpull_transport *transport,
+			 uint32_t peer);
+
+/* From now on it is a route between machines: it vouches for nobody. */
+void world_far(struct world *world);
+void world_log(void *context, uint32_t level, const char *line);
+
+/* Open and close. */
+
+static const struct kvpull_group world_group = { .block_tokens = 1 };
+
+struct kvpull_open_params world_params(const struct kvpull_model *model);
+
+static const struct kvpull_model world_model = {
+	.struct_size = sizeof(world_model),
+	.model = "tiny",
+	.dtype = "float32",
+	.layout = "LBHNC",
+	.layer_count = 1,
+	.head_count = 4,
+	.head_bytes = WORLD_BLOCK_BYTES / 4,
+};
+
+/* Of a rank of `size`; its heads are its share. */
+struct kvpull_cache world_cache(uint32_t rank, uint32_t size);
+void world_register(struct world *world);
+
+/* Open, and not registered. */
+void world_create(struct world *world, const char *more);
+void world_open(struct world *world, const char *more);
+int world_setup(void **state);
+int world_teardown(void **state);
+
+/* Poll `times` times; what it says is kept. */
+void world_poll(struct world *world, uint32_t times);
+void world_pass(struct world *world, uint64_t ns);
+
+/* The scheduler half. */
+
+int world_send_code(struct world *world, const struct kvpull_command *commands,
+		    uint32_t count);
+void world_send(struct world *world, const struct kvpull_command *commands,
+		uint32_t count);
+
+/*
+ * A claim of a ticket of `ranks` ranks. Serials of one hundred are of the same
+ * producer; its ranks listen at "<first serial>-<rank>".
+ */
+void world_claim(struct world *world, uint64_t serial, uint32_t ranks);
+void world_pull_command(struct world *world, uint64_t key, uint64_t serial,
+			uint32_t flags);
+void world_pull(struct world *world, uint64_t key, uint64_t serial,
+		uint32_t flags);
+void world_command(struct world *world, enum kvpull_command_kind kind,
+		   uint64_t key, uint64_t serial);
+
+/* What was said, by kind, to anybody. */
+uint32_t world_notes(const struct world *world, uint32_t kind);
+
+/* Exactly one report of this key so far, and it says that. */
+void world_reported(const struct world *world, uint64_t key, uint32_t kind,
+		    int32_t reason);
+void world_silent(const struct world *world, uint64_t key);
+
+#endif /* KVPULL_TESTS_UNIT_WORKER_WORLD */
