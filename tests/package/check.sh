@@ -81,6 +81,17 @@ hardened() {
 	done
 }
 
+# What bpftrace looks at was not stripped away, nor left out at the build.
+have_probes() {
+	unzip -q -o -d "$work/wheel" "$dist/kvpull_vllm-$version"-py3-none-*"_$(uname -m).whl" || return 1
+	for library in build/package/deb/kvpull-"$version"/debian/libkvpull1/usr/lib/*/libkvpull.so.1 \
+		"$work/wheel/kvpull_vllm/libkvpull.so.1"; do
+		tests/lint/probes.sh "$library" >"$work/probes"
+		cat "$work/probes"
+		tail -n 1 "$work/probes" | grep -q ' passed, 0 failed, 0 skipped' || return 1
+	done
+}
+
 wheels_for() { # Python's version
 	build/package/venv/bin/pip --quiet --disable-pip-version-check download \
 		--only-binary=:all: --python-version "$1" --dest "$work/wheels$1" \
@@ -213,6 +224,7 @@ check built_alike
 check one_wheel
 check lintian_is_content
 check hardened
+check have_probes
 check strangers_makefile_is_left_alone
 for suite in bookworm:3.11 trixie:3.13; do
 	root=$work/${suite%:*}
