@@ -184,7 +184,7 @@ static const struct kvpull_field command_fields[] = {
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, blocks,
 			.kinds = COMMAND(HOLD)),
 	KVPULL_FIELD_OF(TEXT, struct kvpull_command, label,
-			.kinds = COMMAND(HOLD) | COMMAND(PULL)),
+			.kinds = COMMAND(HOLD) | COMMAND(CLAIM) | COMMAND(PULL)),
 	{ .name = "ranks", .type = KVPULL_FIELD_ROWS, .is_pointer = 1,
 	  .kinds = COMMAND(CLAIM), .min = 1, .max = KVPULL_RANKS_MAX,
 	  .offset = offsetof(struct kvpull_command, ranks),

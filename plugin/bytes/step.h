@@ -65,7 +65,7 @@ struct kvpull_command {
 	uint32_t group_count;
 	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
 	uint32_t blocks; /* HOLD: that it keeps, all groups */
-	char label[KVPULL_STEP_LABEL_BYTES]; /* HOLD, PULL: its end */
+	char label[KVPULL_STEP_LABEL_BYTES]; /* HOLD, CLAIM, PULL: its end */
 	const uint32_t *remote_ids;          /* not set where it was peeked */
 	const uint32_t *local_ids;
 	struct kvpull_ids remote; /* decoded: as they came */

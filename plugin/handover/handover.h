@@ -106,6 +106,7 @@ struct kvpull_claim_order {
 	uint32_t slot;
 	uint32_t rank_count;
 	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
+	char label[KVPULL_STEP_LABEL_BYTES]; /* of its first request */
 };
 
 /* A caller that was let in, producer's side. */

@@ -128,11 +128,12 @@ void kvpull_show_claim(struct kvpull_progress *progress,
 		note(progress, KVPULL_DID_CLAIM_TICKET, order->slot,
 		     order->generation, order->ranks[at].incarnation);
 	if (progress->log->level >= KVPULL_LOG_DEBUG)
-		kvpull_debug(progress->log,
-			     "ticket claimed: slot %u generation %" PRIu64
-			     " of %016" PRIx64 ", %u ranks",
-			     order->slot, order->generation,
-			     order->ranks[0].incarnation, order->rank_count);
+		kvpull_debug(
+			progress->log,
+			"ticket claimed for request %s: slot %u generation %" PRIu64
+			" of %016" PRIx64 ", %u ranks",
+			order->label, order->slot, order->generation,
+			order->ranks[0].incarnation, order->rank_count);
 }
 
 void kvpull_show_release(struct kvpull_progress *progress,

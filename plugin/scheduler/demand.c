@@ -132,10 +132,11 @@ static void forget(struct kvpull_demand *demand, uint32_t index)
 	kvpull_index_pool_give(&demand->pool, index);
 }
 
-static int put_claim(struct kvpull_demand *demand, uint32_t index)
+static int put_claim(struct kvpull_demand *demand, uint32_t index,
+		     const char *label)
 {
 	const struct kvpull_ticket *ticket = demand->scratch;
-	const struct kvpull_command command = {
+	struct kvpull_command command = {
 		.kind = KVPULL_COMMAND_CLAIM,
 		.slot = ticket->slot,
 		.generation = ticket->generation,
@@ -145,6 +146,7 @@ static int put_claim(struct kvpull_demand *demand, uint32_t index)
 		.ranks = ticket->ranks,
 	};
 
+	kvpull_step_label(command.label, label);
 	return kvpull_outbox_put(demand->outbox, &command);
 }
 
@@ -161,7 +163,8 @@ static uint32_t ticket_flags(const struct kvpull_demand *demand)
 }
 
 /* The decoded ticket, seen for the first time. */
-static int claim(struct kvpull_demand *demand, uint32_t *claimed)
+static int claim(struct kvpull_demand *demand, const char *label,
+		 uint32_t *claimed)
 {
 	const struct kvpull_ticket *ticket = demand->scratch;
 	struct kvpull_demand_ticket *entry;
@@ -184,7 +187,7 @@ static int claim(struct kvpull_demand *demand, uint32_t *claimed)
 				ticket->body_bytes);
 	if (kept == KVPULL_NONE)
 		return KVPULL_EFULL;
-	if (put_claim(demand, index) ||
+	if (put_claim(demand, index, label) ||
 	    kvpull_map_set(&demand->by_identity, map_key, index)) {
 		kvpull_texts_release(demand->texts, kept);
 		return KVPULL_EFULL;
@@ -256,13 +259,14 @@ static void finish_user(struct kvpull_demand *demand, struct kvpull_user *user,
 	settle(demand, user->ticket);
 }
 
-int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user)
+int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
+		       const char *label)
 {
 	uint32_t index = find(demand);
 	int code;
 
 	if (index == KVPULL_NONE) {
-		code = claim(demand, &index);
+		code = claim(demand, label, &index);
 		if (code)
 			return code;
 	} else if (!kvpull_kept_is(demand->texts, demand->tickets[index].kept,
@@ -271,7 +275,8 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user)
 		return KVPULL_ENOTICKET;
 	}
 	*user = (struct kvpull_user){ .ticket = index,
-				      .state = KVPULL_USER_DONE };
+				      .state = KVPULL_USER_DONE,
+				      .label = label };
 	if (demand->tickets[index].flags & TICKET_RELEASED)
 		return 0;
 	user->state = KVPULL_USER_WAITING;
@@ -286,7 +291,7 @@ int kvpull_demand_reject(struct kvpull_demand *demand)
 
 	if (index != KVPULL_NONE)
 		return 0; /* its users, or its release, see to it */
-	code = claim(demand, &index);
+	code = claim(demand, NULL, &index);
 	if (!code)
 		settle(demand, index);
 	return code;

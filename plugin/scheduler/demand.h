@@ -100,12 +100,13 @@ int KVPULL_MUST_CHECK kvpull_demand_decode(struct kvpull_demand *demand,
 					   const void *text, size_t text_bytes);
 
 /*
- * A request showed the ticket that was just decoded. The first
- * one claims it. 0, KVPULL_EFULL, KVPULL_ENOTICKET (it is not the ticket of
+ * A request showed the ticket that was just decoded. The first one claims it, by
+ * its label, which lives as long as the user. 0, KVPULL_EFULL, KVPULL_ENOTICKET (it is not the ticket of
  * this name that others showed); on error the user has no ticket.
  */
 int KVPULL_MUST_CHECK kvpull_demand_join(struct kvpull_demand *demand,
-					 struct kvpull_user *user);
+					 struct kvpull_user *user,
+					 const char *label);
 
 /* As kvpull_demand_join(), for a request that will never read. */
 int KVPULL_MUST_CHECK kvpull_demand_reject(struct kvpull_demand *demand);

@@ -89,7 +89,8 @@ static int join_ticket(struct kvpull_scheduler *scheduler,
 					request->ticket_bytes);
 
 	if (!code)
-		code = kvpull_demand_join(&scheduler->demand, &entry->user);
+		code = kvpull_demand_join(&scheduler->demand, &entry->user,
+					  entry->label);
 	return code == KVPULL_EFULL ?
 		       tickets_full(scheduler, entry->label, now_ns) :
 		       code;
@@ -229,7 +230,6 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 					   allocation->groups,
 					   allocation->group_count)))
 		return KVPULL_EINVAL;
-	request->user.label = request->label;
 	code = kvpull_demand_pull(&scheduler->demand, &request->user,
 				  allocation);
 	if (!code || code == KVPULL_EINVAL)

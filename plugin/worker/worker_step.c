@@ -124,6 +124,7 @@ static void apply_claim(struct kvpull_worker *worker,
 	claim->rank_count = command->rank_count;
 	memcpy(claim->ranks, command->ranks,
 	       command->rank_count * sizeof(*claim->ranks));
+	memcpy(claim->label, command->label, sizeof(claim->label));
 	/* A peer that is there is told in time, even by a thread that sleeps. */
 	if (kvpull_small_knows(worker, claim))
 		kvpull_worker_tell_later(worker, KVPULL_TO_CLAIM, index,

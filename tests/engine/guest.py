@@ -71,10 +71,10 @@ class Guest(World):
         """Wait until D has claimed a ticket; metrics come a step later."""
         wait_for(
             "a claim",
-            lambda: len(self.d.logged("ticket claimed")) > self._claims,
+            lambda: len(self.d.logged("ticket claimed for")) > self._claims,
             60,
         )
-        self._claims = len(self.d.logged("ticket claimed"))
+        self._claims = len(self.d.logged("ticket claimed for"))
 
     def equal(self, prompt: list[int], found: list[list[int]]) -> None:
         """Assert that these are the tokens of one engine."""

@@ -59,11 +59,15 @@ UNIT_TEST(one_user_claims_pulls_and_the_worker_releases)
 	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
+	assert_string_equal(
+		world_last(world, KVPULL_COMMAND_CLAIM)->command.label,
+		"request-b");
 	load(world, 1);
 	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_PULL), 1);
 	pull = world_last(world, KVPULL_COMMAND_PULL);
+	assert_string_equal(pull->command.label, "request-b");
 	assert_int_equal(pull->command.flags, KVPULL_FLAG_RELEASE);
 	assert_int_equal(pull->pair_count, 4);
 	assert_memory_equal(pull->remote, world_blocks, sizeof(world_blocks));

@@ -122,6 +122,18 @@ TEST(failed_pull_is_a_line_that_names_both_sides)
 		"peer P pid 77 by fake 1-0, slot 1 generation 101 of 000000000000a010");
 }
 
+TEST(claim_is_a_line_that_names_the_request_and_its_hold)
+{
+	struct world *world = *state;
+
+	world_claim(world, SERIAL, 2);
+	world_poll(world, 1);
+	assert_string_equal(
+		world->claimed,
+		"ticket claimed for request cmpl-7: slot 1 generation 101 of "
+		"000000000000a010, 2 ranks");
+}
+
 TEST(phase_is_told_where_a_pull_failed)
 {
 	struct world *world = *state;

@@ -351,6 +351,9 @@ void world_log(void *context, uint32_t level, const char *line)
 	if (level == KVPULL_LOG_WARN)
 		(void)snprintf(world->warning, sizeof(world->warning), "%s",
 			       line);
+	if (!strncmp(line, "ticket claimed ", 15))
+		(void)snprintf(world->claimed, sizeof(world->claimed), "%s",
+			       line);
 	if (getenv("TEST_LOG"))
 		(void)printf("# %u %s\n", level, line);
 }
@@ -537,6 +540,7 @@ void world_claim(struct world *world, uint64_t serial, uint32_t ranks)
 		.rank_count = ranks,
 		.ticket_serial = serial,
 		.ranks = rank,
+		.label = "cmpl-7",
 	};
 	uint32_t index;
 

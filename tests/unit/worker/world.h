@@ -98,6 +98,7 @@ struct world {
 	uint32_t record_count;
 	uint32_t errors;   /* log lines of error level */
 	char warning[512]; /* the last one */
+	char claimed[512]; /* the last line of a claim */
 };
 
 /* The seam, as the test plays it. */
