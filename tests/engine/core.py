@@ -141,6 +141,7 @@ class Core:
         params: Any,
         count: int = 1,
         embeddings: torch.Tensor | None = None,
+        trace_headers: dict[str, str] | None = None,
     ) -> None:
         """Add a request for so many tokens.
 
@@ -164,6 +165,7 @@ class Core:
                 sampling_params=asked,
                 pooling_params=None,
                 block_hasher=self._hasher,
+                trace_headers=trace_headers,
                 **of_embeddings,
             )
         )

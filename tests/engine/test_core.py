@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from engine import environment
 
@@ -24,10 +25,17 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 import model  # noqa: E402
 import torch  # noqa: E402
 from core import BLOCK, HOLD, Core, run  # noqa: E402
+from opentelemetry import trace  # noqa: E402
+from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
+    InMemorySpanExporter,
+)
 from vllm.v1.core.sched.interface import PauseState  # noqa: E402
 
 WINDOW = 2 * BLOCK
 FOLDER = Path()
+SPANS = InMemorySpanExporter()
 
 
 @contextmanager
@@ -244,6 +252,71 @@ def embeddings_beside_token_ids_are_computed() -> None:
         run([p, d], lambda: p.count("worker_holds_released") == 1)
 
 
+def _headers(trace: int, span: int) -> dict[str, str]:
+    return {"traceparent": f"00-{trace:032x}-{span:016x}-01"}
+
+
+def _pulled(p: Core, d: Core, name: str, at_p: Any, at_d: Any) -> Any:
+    """Return D's span of a request that is part of these traces, if any."""
+    SPANS.clear()
+    prompt = prompt_of(100, len(name))
+    p.ask(name, prompt, HOLD, trace_headers=at_p)
+    run([p], lambda: name in p.answers)
+    params = p.answers[name].kv_transfer_params
+    d.ask(name, prompt, params, 2, trace_headers=at_d)
+    run([p, d], lambda: name in d.answers)
+    spans = SPANS.get_finished_spans()
+    assert len(spans) <= 1, spans
+    return spans[0] if spans else None
+
+
+def pulls_are_spans_of_their_traces() -> None:
+    """Below D's request where it has a trace, else below P's; none at all."""
+    with pair() as (p, d):
+        before = time.time_ns()
+        span = _pulled(p, d, "a", _headers(7, 8), None)
+        assert span.name == "kvpull.pull" and span.status.is_ok
+        assert (span.parent.trace_id, span.parent.span_id) == (7, 8)
+        assert span.context.trace_id == 7 and not span.links
+        # As kvpull_top --trace names the request.
+        assert span.attributes["kvpull.request"] == "a"
+        assert int(span.attributes["kvpull.generation"]) > 0
+        assert span.attributes["kvpull.bytes"] > 0
+        assert [event.name for event in span.events] == [
+            *("taken up", "connected", "first byte", "last byte", "checked")
+        ]
+        times = [event.timestamp for event in span.events]
+        times = [before, span.start_time, *times, span.end_time]
+        assert times == sorted(times) and times[-1] < time.time_ns(), times
+        span = _pulled(p, d, "bb", _headers(7, 8), _headers(7, 9))
+        assert (span.parent.trace_id, span.parent.span_id) == (7, 9)
+        assert [link.context.span_id for link in span.links] == [8]
+        span = _pulled(p, d, "ccc", _headers(7, 8), _headers(7, 8))
+        assert span.parent.span_id == 8 and not span.links
+        span = _pulled(p, d, "dddd", None, _headers(5, 6))
+        assert (span.parent.span_id, len(span.links)) == (6, 0)
+        assert _pulled(p, d, "eeeee", None, None) is None
+        assert d.count("worker_pulls_done") == 5
+
+
+def failed_pulls_are_spans_with_their_error() -> None:
+    """P ends its hold before D comes."""
+    with pair() as (p, d):
+        SPANS.clear()
+        prompt = prompt_of(100)
+        p.ask("one", prompt, HOLD, trace_headers=_headers(7, 8))
+        run([p], lambda: "one" in p.answers)
+        params = p.answers["one"].kv_transfer_params
+        p.collective_rpc("update_weights")
+        run([p], lambda: p.count("worker_holds_revoked") == 1)
+        d.ask("one", prompt, params, 2)
+        run([p, d], lambda: "one" in d.answers)
+        (span,) = SPANS.get_finished_spans()
+        assert span.parent.span_id == 8 and not span.status.is_ok
+        assert span.status.description, span.status
+        assert "checked" not in [event.name for event in span.events]
+
+
 TESTS: list[Callable[[], None]] = [
     sliding_windows_have_all_that_they_look_at,
     chunks_have_all_that_they_look_at,
@@ -257,6 +330,8 @@ TESTS: list[Callable[[], None]] = [
     parameters_of_any_kind_leave_the_engine_alive,
     long_names_of_requests_are_held,
     embeddings_beside_token_ids_are_computed,
+    pulls_are_spans_of_their_traces,
+    failed_pulls_are_spans_with_their_error,
 ]
 
 
@@ -267,6 +342,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         FOLDER = Path(made)
         model.make(FOLDER / "model", 1)
+        tracer = TracerProvider()
+        tracer.add_span_processor(SimpleSpanProcessor(SPANS))
+        trace.set_tracer_provider(tracer)
         for test in TESTS:
             try:
                 test()

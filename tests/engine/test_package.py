@@ -36,6 +36,7 @@ from kvpull_vllm import (
     requests,
     settings,
     stats,
+    traces,
 )
 from kvpull_vllm.abi import CONST, ffi
 from prometheus_client import Counter, Gauge, Histogram
@@ -669,6 +670,50 @@ def parameters_say_who_pulls() -> None:
     assert not requests.pulls({"do_remote_decode": True})
 
 
+def only_sampled_traces_of_right_headers_are_kept() -> None:
+    """A client's header decides nothing but its own trace."""
+    good = f"{'0' * 31}7-{'0' * 15}8-01"
+    ids = bytes(15) + b"\7" + bytes(7) + b"\10"
+    for header in (f"00-{good}", f"01-{good}-more of a later version"):
+        assert traces.of_headers({"traceparent": header}) == ids, header
+    zero, none = "0" * 32, bytes(len(ids))
+    for header in (
+        f"ff-{good}",
+        f"00-{good[:-2]}00",
+        f"00-{zero}-{'1' * 16}-01",
+        f"00-{'1' * 32}-{zero[:16]}-01",
+        f"00-{'G' * 32}-{'1' * 16}-01",
+        f"00-{good[:-1]}",
+        "",
+        5,
+        None,
+    ):
+        assert traces.of_headers({"traceparent": header}) == none, header
+    assert traces.of_headers(None) == traces.of_headers({}) == none
+
+
+def nothing_is_imported_without_a_trace_or_its_package() -> None:
+    """Of a pull in no trace; and where OpenTelemetry is not installed."""
+    check = """if True:
+        import sys
+        from types import SimpleNamespace
+        if sys.argv[1] == "absent":
+            sys.modules["opentelemetry"] = None
+        from kvpull_vllm import traces
+        pulls, ended = traces.Pulls(0), SimpleNamespace(
+            key=1, byte_count=4096, reached=(1, 2, 3, 4, 5)
+        )
+        pulls.end(ended, "one", None)
+        loaded = [name for name in sys.modules if "opentelemetry" in name]
+        assert loaded == ["opentelemetry"] * (sys.argv[1] == "absent"), loaded
+        pulls.begin({1: traces.Place(bytes(23) + b"1", b"", 0, 1)})
+        pulls.end(ended, "one", None)
+        assert ("opentelemetry.trace" in sys.modules) == (sys.argv[1] != "absent")
+    """
+    for package in ("absent", "there"):
+        subprocess.run([sys.executable, "-c", check, package], check=True)
+
+
 TESTS: list[Callable[[], None]] = [
     binding_has_the_sizes_and_offsets_of_c,
     block_travels_between_two_pairs_of_halves,
@@ -694,6 +739,8 @@ TESTS: list[Callable[[], None]] = [
     unfit_vllm_is_one_line,
     dynamo_knows_the_connector,
     parameters_say_who_pulls,
+    only_sampled_traces_of_right_headers_are_kept,
+    nothing_is_imported_without_a_trace_or_its_package,
 ]
 
 

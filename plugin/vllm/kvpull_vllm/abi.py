@@ -144,6 +144,12 @@ class Library:
             for one in array
         ]
 
+    def ticket_peek(self, ticket: bytes) -> Any:
+        """Return struct kvpull_ticket_info, None if it is no ticket."""
+        info = new("kvpull_ticket_info")
+        code = self.ops.ticket_peek(ticket, len(ticket), info)
+        return None if code < 0 else info
+
     def error_text(self, code: int) -> str:
         """What an error means and what to do."""
         return ffi.string(self.ops.error_text(code)).decode()

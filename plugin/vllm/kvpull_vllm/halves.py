@@ -15,6 +15,7 @@ from kvpull_vllm.layout import Geometry
 from kvpull_vllm.logs import logger
 
 _RECORDS = 256
+NO_TRACE = bytes(CONST["KVPULL_TRACE_BYTES"])
 PHASES = ("queue", "connect", "read", "check")
 
 
@@ -66,14 +67,17 @@ class Report:
     reason: int
     byte_count: int
     seconds: float
-    ends: tuple[int, ...] = ()  # ns after its command: those of PHASES
+    # ns after its command, 0: not so far: taken up by a thread, connected, first
+    # byte asked for, last byte, checked.
+    reached: tuple[int, int, int, int, int]
 
     def phases(self) -> list[float]:
         """Return the seconds of each of PHASES; of one that is LOADED."""
-        begun = (0, *self.ends)
+        begun, _, asked, came, checked = self.reached
+        ends = (begun, asked, came, checked)
         return [
             (end - start) / 1e9
-            for start, end in zip(begun, self.ends, strict=False)
+            for start, end in zip((0, *ends), ends, strict=False)
         ]
 
 
@@ -258,6 +262,7 @@ class SchedulerHalf(_Half):
         # Made once: a struct costs as much as the call that it is for.
         self._request = new("kvpull_request")
         self._digest = ffi.buffer(self._request.prompt_digest)
+        self._trace = ffi.buffer(self._request.trace)
         self._finish = new(
             "kvpull_finish",
             ticket=self._ticket,
@@ -281,6 +286,7 @@ class SchedulerHalf(_Half):
         prompt: tuple[int, bytes],
         flags: int,
         label: str,
+        trace: bytes = NO_TRACE,
     ) -> int:
         """Tell of a request; prompt is (tokens, digest)."""
         text = ffi.from_buffer(label.encode() + b"\0")
@@ -293,6 +299,7 @@ class SchedulerHalf(_Half):
         request.prompt_tokens = prompt[0]
         request.flags = flags
         self._digest[:] = prompt[1]
+        self._trace[:] = trace
         request.label = text
         return self._ops.request_new(self._handle, request)
 
@@ -467,6 +474,7 @@ class WorkerHalf(_Half):
                         record.took_ns / 1e9,
                         (
                             record.begun_ns,
+                            record.connected_ns,
                             record.asked_ns,
                             record.came_ns,
                             record.took_ns,

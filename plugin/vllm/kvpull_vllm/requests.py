@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvpull_vllm.abi import CONST
+from kvpull_vllm.traces import Place
 
 TICKET = "kvpull_ticket"
 _CHILD = re.compile(r"^\d+_(.+)$")
@@ -24,6 +25,7 @@ class Entry:
     local_tokens: int = 0
     parked: bool = False
     holds_no_more: bool = False  # the weights are others since
+    place: Place | None = None  # of its pull, if that is part of a trace
 
 
 def ticket_of(params: dict[str, Any]) -> bytes:

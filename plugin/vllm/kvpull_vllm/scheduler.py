@@ -12,7 +12,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
-from kvpull_vllm import requests
+from kvpull_vllm import requests, traces
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.halves import KvpullError, SchedulerHalf, logger
 from kvpull_vllm.inside import Core
@@ -33,6 +33,7 @@ class KVPullMetadata(KVConnectorMetadata):
     step: bytes = b""
     names: dict[int, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    places: dict[int, traces.Place] = field(default_factory=dict)
 
 
 @dataclass
@@ -127,6 +128,7 @@ class SchedulerSide:
         self._next_key += 1
         flags = CONST["KVPULL_REQUEST_WANTS_HOLD"] if holds else 0
         flags |= CONST["KVPULL_REQUEST_PULL"] if pulls else 0
+        trace = traces.of_headers(getattr(request, "trace_headers", None))
         code = self.half.request_new(
             key,
             requests.parent_key(request.request_id),
@@ -139,8 +141,13 @@ class SchedulerSide:
             ),
             flags,
             request.request_id,
+            trace,
         )
-        self._entries[request.request_id] = Entry(key, holds)
+        entry = self._entries[request.request_id] = Entry(key, holds)
+        if pulls:
+            entry.place = traces.place(
+                trace, self.half.library.ticket_peek(ticket)
+            )
         if code < 0:
             logger.warning(
                 "kvpull: request %s: %s", request.request_id, self._text(code)
@@ -216,6 +223,8 @@ class SchedulerSide:
             self._meta.failed.append(request.request_id)
         else:
             self._meta.names[entry.key] = request.request_id
+            if entry.place:
+                self._meta.places[entry.key] = entry.place
 
     def _look_at_weights(self) -> None:
         """Where they are others: nothing of the old ones is shared."""

@@ -11,7 +11,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
 )
 
-from kvpull_vllm import layout
+from kvpull_vllm import layout, traces
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.halves import Report, WorkerHalf, logger
 from kvpull_vllm.memory import ProvidedMemory
@@ -44,6 +44,7 @@ class WorkerSide:
         self._context = ProvidedMemory(half) if provided else None
         self._names: dict[int, str] = {}
         self._failed: list[str] = []
+        self._pulls = traces.Pulls(half.rank)
         self._introduced = False
         self._stats = KVPullStats()
         self._moves = Moves(half)
@@ -98,6 +99,8 @@ class WorkerSide:
             return
         self._names.update(meta.names)
         self._failed += meta.failed
+        if meta.places:
+            self._pulls.begin(meta.places)
         if meta.step:
             code = self.half.step(meta.step)
             if code < 0:
@@ -145,6 +148,7 @@ class WorkerSide:
         if report.kind == CONST["KVPULL_POLL_LOADED"]:
             pulled = [report.byte_count, report.seconds, *report.phases()]
             self._stats.data["pulls"].append(pulled)
+            self._pulls.end(report, name, None)
             logger.debug(
                 "kvpull: request %s: %d bytes in %.6f s: queue %.6f, "
                 "connect %.6f, read %.6f, check %.6f",
@@ -153,11 +157,9 @@ class WorkerSide:
             )
             return
         results.failed_recving.add(name)
-        logger.warning(
-            "kvpull: request %s was not loaded: %s",
-            name,
-            self.half.library.error_text(report.reason),
-        )
+        error = self.half.library.error_text(report.reason)
+        self._pulls.end(report, name, error)
+        logger.warning("kvpull: request %s was not loaded: %s", name, error)
 
     def worker_meta(self) -> KVPullWorkerMetadata | None:
         """Return what the scheduler side is told."""
