@@ -372,6 +372,7 @@ scenario_pull_memlock() {
 		export KVPULL_SOCKET_DIR=/tmp/nobody
 		exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all \
 			--bounding-set -all timeout 60 $FABRIC_BUILD/ib_pull --pool 512 --count 16'
+	pull_serve || return
 	for pull_route in verbs auto; do
 		fabric_run 2 90 "export KVPULL_ROUTE=$pull_route; $pull_as_nobody --dir /tmp/n --requests 3 \$(address 1)"
 		pull_code=$?
@@ -381,4 +382,5 @@ scenario_pull_memlock() {
 		grep -q 'memlock (ulimit -l) must hold' "$(fabric_output "$job")" ||
 			pull_says "no word of memlock" || return
 	done
+	pull_stop
 }
