@@ -333,6 +333,10 @@ symbols: lib ## the library exports what kvpull.map says
 probes: lib ## kvpull(7) and the scripts of bpftrace name the probes that there are
 	$(Q)CC="$(CC)" tests/lint/probes.sh $(B)/libkvpull.so
 
+check-probes: all ## the scripts of bpftrace on engines that run
+	$(Q)tests/deps.sh probes
+	$(Q)tests/bpftrace.sh $(B)
+
 lint: lib ## formatters, analyzers, spelling, sizes
 	$(Q)tests/lint/options.sh
 	$(Q)tests/lint/lint.sh
@@ -387,7 +391,7 @@ clean: ## remove build/
 .PHONY: all programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
 	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
 	bench-engine check-engine check-engine-fabric check-fabric bench-fabric fabric-uml headers layers rooms banned \
-	symbols probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
+	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	install uninstall help clean always aarch64 dist wheel deb sbom check-packages
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
