@@ -263,6 +263,9 @@ class SchedulerHalf(_Half):
         self._request = new("kvpull_request")
         self._digest = ffi.buffer(self._request.prompt_digest)
         self._trace = ffi.buffer(self._request.trace)
+        self._allocation = new(
+            "kvpull_allocation", group_bytes=ffi.sizeof("struct kvpull_blocks")
+        )
         self._finish = new(
             "kvpull_finish",
             ticket=self._ticket,
@@ -319,14 +322,12 @@ class SchedulerHalf(_Half):
     ) -> int:
         """Tell which blocks were taken; the answer is an error or 0."""
         kept: list[Any] = []
-        allocation = new(
-            "kvpull_allocation",
-            key=key,
-            external_tokens=tokens,
-            group_count=len(block_lists),
-            groups=blocks_of(block_lists, kept) if block_lists else ffi.NULL,
-            group_bytes=ffi.sizeof("struct kvpull_blocks"),
-        )
+        allocation = self._allocation
+        allocation.key = key
+        allocation.external_tokens = tokens
+        allocation.group_count = len(block_lists)
+        groups = blocks_of(block_lists, kept) if block_lists else ffi.NULL
+        allocation.groups = groups
         return self._ops.allocated(self._handle, allocation)
 
     def request_finished(

@@ -143,7 +143,7 @@ class SchedulerSide:
             request.request_id,
             trace,
         )
-        entry = self._entries[request.request_id] = Entry(key, holds)
+        entry = self._entries[request.request_id] = Entry(key, holds, pulls)
         if pulls:
             entry.place = traces.place(
                 trace, self.half.library.ticket_peek(ticket)
@@ -167,7 +167,7 @@ class SchedulerSide:
     ) -> tuple[int | None, bool]:
         """Answer how many tokens can be loaded beyond the local ones."""
         entry = self._entries.get(request.request_id)
-        if entry is None:
+        if entry is None or not entry.pulls:
             return 0, False
         answer, tokens = self.half.matched_tokens(entry.key, local_tokens)
         if answer == CONST["KVPULL_MATCH_WAIT"]:
@@ -201,7 +201,7 @@ class SchedulerSide:
     def allocated(self, request: Any, blocks: Any, tokens: int) -> None:
         """Start the load, or give the ticket back."""
         entry = self._entries.get(request.request_id)
-        if entry is None or entry.parked:
+        if entry is None or not entry.pulls or entry.parked:
             return
         if not tokens:
             self.half.allocated(entry.key, 0, [])
@@ -336,7 +336,7 @@ class SchedulerSide:
     def reset(self) -> bool:
         """Forget tickets and end holds: weights or the cache changed."""
         for entry in self._entries.values():
-            if not entry.parked:
+            if entry.pulls and not entry.parked:
                 self.half.allocated(entry.key, 0, [])  # gives a ticket back
         self.half.reset(
             CONST["KVPULL_RESET_FORGET"] | CONST["KVPULL_RESET_REVOKE"]
