@@ -635,11 +635,22 @@ def updated_weights_are_others() -> None:
 
 
 def unfit_vllm_is_one_line() -> None:
-    """What is older than the interface is refused by its number."""
-    for version in ("0.31.0", "0.32.0+cpu", "0.33.1rc1.dev3+gabc", "1.0"):
-        kvpull_vllm.check_version(version)
-    for version in ("dev", "0.1.dev1+gabc"):
-        kvpull_vllm.check_version(version)
+    """What is older than the interface is refused by its number.
+
+    Of all others a line at start says whether anybody has tried them.
+    """
+    for version, said in (
+        ("0.31.0", "loads"),
+        ("0.32.0+cpu", "tested"),
+        ("0.33.1rc1.dev3+gabc", "loads"),
+        ("0.34.0", "newer"),
+        ("1.0", "newer"),
+        ("dev", "not known"),
+        ("0.1.dev1+gabc", "not known"),
+        ("", "not known"),
+    ):
+        line = kvpull_vllm.check_version(version)
+        assert said in line and version in line, line
     for version in ("0.30.0", "0.9.2"):
         try:
             kvpull_vllm.check_version(version)

@@ -13,22 +13,33 @@ if TYPE_CHECKING:
 
 __all__ = ["KVPullConnector", "check_version", "register"]
 
-_OLDEST = (0, 31)
+# vLLM's versions, and what is known of each. Older ones have another
+# connector interface.
+VERSIONS = {
+    (0, 31): "loads the connector",
+    (0, 32): "is what the connector is tested with",
+    (0, 33): "loads the connector",
+}
 
 
-def check_version(version: str) -> None:
+def check_version(version: str) -> str:
     """Refuse a vLLM whose connector interface is another one.
 
-    A tree without tags says nothing of itself: it is taken.
+    Return what is known of it: a line for the log.
     """
     numbers = re.match(r"(\d+)\.(\d+)", version)
+    # A tree without tags says nothing of itself: it is taken.
     if not numbers or version.startswith("0.1.dev"):
-        return
-    if (int(numbers[1]), int(numbers[2])) < _OLDEST:
+        return f"vLLM {version or 'of no version'}: not known here"
+    found = int(numbers[1]), int(numbers[2])
+    if found < min(VERSIONS):
+        oldest = ".".join(map(str, min(VERSIONS)))
         raise ImportError(
             f"kvpull_vllm: vLLM {version} is not supported: it needs "
-            f"{_OLDEST[0]}.{_OLDEST[1]} or later"
+            f"{oldest} or later"
         )
+    known = VERSIONS.get(found, "is newer than all that was tried")
+    return f"vLLM {version} {known}"
 
 
 # vLLM is there when it loads the connector, or a plugin.

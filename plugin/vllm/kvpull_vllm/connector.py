@@ -21,7 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
-from kvpull_vllm import identity, inside, layout, settings
+from kvpull_vllm import check_version, identity, inside, layout, settings
 from kvpull_vllm.abi import Library
 from kvpull_vllm.halves import Model, Opening, SchedulerHalf, WorkerHalf, logger
 from kvpull_vllm.scheduler import (
@@ -161,6 +161,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 transfer.is_kv_producer,
             )
             model = opening.model
+            logger.info("kvpull: %s", check_version(inside.version()))
             logger.info(
                 "kvpull %s: engine %s: %s, configuration %s, weights %s, %s",
                 library.version,
