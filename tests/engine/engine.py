@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,18 @@ def complete(url: str, prompt: list[int], **more: Any) -> list[list[int]]:
     return tokens(answer)
 
 
+def begin(port: int, prompt: list[int], **more: Any) -> socket.socket:
+    """Send a request to a port of 127.0.0.1; return its connection."""
+    body = json.dumps(completion(prompt, **more)).encode()
+    made = socket.create_connection(("127.0.0.1", port), CALL_S)
+    made.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body) + body
+    )
+    return made
+
+
 def is_well(url: str) -> bool:
     """Say whether a server answers that it is well."""
     try:
@@ -159,6 +172,51 @@ def kill_group(leader: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+class Forked:
+    """A server that the nursery has forked, as subprocess shows its own."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """Return None while it runs."""
+        return None if is_running(self.pid) else 0
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+
+    def wait(self, timeout: float = START_S) -> int:
+        """Wait for its end."""
+        try:
+            wait_for("its end", lambda: not is_running(self.pid), timeout)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired("server", timeout) from None
+        return 0
+
+
+@cache
+def _nursery() -> subprocess.Popen[bytes]:
+    """Start the process that servers are forked from; it ends with this one."""
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("nursery.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **environment()},
+    )
+
+
+def fork_server(argv: list[str], env: dict[str, str], log: Path) -> Forked:
+    """Have the nursery fork a server; see nursery.py."""
+    nursery = _nursery()
+    assert nursery.stdin and nursery.stdout
+    order = {"argv": argv, "env": env, "log": str(log)}
+    nursery.stdin.write(json.dumps(order).encode() + b"\n")
+    nursery.stdin.flush()
+    return Forked(int(nursery.stdout.readline()))
+
+
 def kvpull_config(
     folder: Path, role: str, extra: dict[str, Any]
 ) -> dict[str, Any]:
@@ -193,10 +251,10 @@ class Engine:
         host, self.port = address or ("127.0.0.1", free_port())
         self.url = f"http://{host}:{self.port}"
         self.log = folder / f"{name}.log"
+        self.events = ""  # where it publishes what becomes of blocks
         self._environment = environment or {}
+        self._server = server  # None: the nursery's
         self._command = [
-            sys.executable,
-            *(server or ["-m", "vllm.entrypoints.openai.api_server"]),
             "--model", str(model), "--served-model-name", "tiny",
             "--host", host, "--port", str(self.port),
             "--dtype", "float32", "--enforce-eager",
@@ -206,7 +264,7 @@ class Engine:
             "--kv-transfer-config", json.dumps(transfer),
             *(options or []),
         ]  # fmt: skip
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def _logging(self) -> str:
         """Return a file that makes kvpull's lines complete and timed."""
@@ -257,14 +315,15 @@ class Engine:
             "VLLM_LOGGING_CONFIG_PATH": self._logging(),
             **self._environment,
         }
+        if self._server is None:
+            self._process = fork_server(self._command, own, self.log)
+            return
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command,
+                [sys.executable, *self._server, *self._command],
                 stdout=log,
                 stderr=log,
                 env=own,
-                # Not a session: Linux shares cores among sessions first, and
-                # one engine then stands for a second behind another.
                 process_group=0,
             )
 
@@ -345,31 +404,20 @@ class Engine:
         """Ask for a completion; return the status and the answer."""
         return post(f"{self.url}/v1/completions", completion(prompt, **more))
 
-    def _begin(self, prompt: list[int], **more: Any) -> socket.socket:
-        """Send a request; return its connection."""
-        body = json.dumps(completion(prompt, **more)).encode()
-        made = socket.create_connection(("127.0.0.1", self.port), CALL_S)
-        made.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-            b"Content-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n" % len(body) + body
-        )
-        return made
-
     def leave(self, prompt: list[int], delay_s: float, **more: Any) -> None:
         """Send a request and disconnect after a while."""
-        with self._begin(prompt, **more):
+        with begin(self.port, prompt, **more):
             time.sleep(delay_s)
 
     def leave_answered(self, prompt: list[int], **more: Any) -> None:
         """Send a request and disconnect when its answer is there, unread."""
-        with self._begin(prompt, **more) as made:
+        with begin(self.port, prompt, **more) as made:
             found, _, _ = select.select([made], [], [], CALL_S)
             assert found, "no answer"
 
     def stream(self, prompt: list[int], **more: Any) -> socket.socket:
         """Begin a stream of tokens; closing the connection ends it."""
-        return self._begin(prompt, stream=True, **more)
+        return begin(self.port, prompt, stream=True, **more)
 
     def reset_prefix_cache(self) -> None:
         """Forget cached prefixes."""
