@@ -124,6 +124,56 @@ def make_mla(folder: Path, seed: int) -> None:
     save_file(mla_weights(seed), str(folder / "model.safetensors"))
 
 
+RANK = 8
+
+
+def make_adapter(folder: Path, seed: int) -> None:
+    """Write an adapter (LoRA) that changes the keys and values of the model."""
+    random = torch.Generator().manual_seed(seed)
+    made = {}
+    for layer in range(LAYERS):
+        for name in ("k_proj", "v_proj"):
+            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            for part, shape in (
+                ("A", (RANK, HIDDEN)),
+                ("B", (KV_HEADS * HEAD_DIM, RANK)),
+            ):
+                drawn = torch.randn(shape, generator=random)
+                made[f"{at}.lora_{part}.weight"] = drawn * shape[1] ** -0.5
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": RANK,
+        "lora_alpha": RANK,
+        "target_modules": ["k_proj", "v_proj"],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save_file(made, str(folder / "adapter_model.safetensors"))
+
+
+def make_sinks(folder: Path, seed: int, window: int) -> None:
+    """Write a model with sinks, whose last layer has a sliding window."""
+    make(folder, seed, window)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {
+        "architectures": ["GraniteForCausalLM"],
+        "model_type": "granite",
+        "attention_multiplier": HEAD_DIM**-0.5,
+        "residual_multiplier": 1.0,
+        "embedding_multiplier": 1.0,
+        "logits_scaling": 1.0,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    made = weights(seed)
+    for layer in range(LAYERS):
+        # As much as a few tokens: without them the answers are others.
+        made[f"model.layers.{layer}.self_attn.sinks"] = torch.linspace(
+            0, 3, HEADS
+        )
+    save_file(made, str(folder / "model.safetensors"))
+
+
 def make(folder: Path, seed: int, window: int = 0) -> None:
     """Write the model's folder; window: its last layer looks at so many."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,9 +16,12 @@ from functools import partial
 from pathlib import Path
 
 import beside
+import chaos
 import fleet
+import kinds
 import latent
 import model
+import offloaded
 import readme
 import scenarios
 from engine import Engine, kvpull_config
@@ -126,6 +129,15 @@ def main() -> int:
     if not options.smoke:
         held += run(folder / "fleet", fleet.fleet, asked(fleet.FLEET))
         held += run(folder / "sliding", fleet.sliding, asked(fleet.SLIDING))
+        held += run(folder / "kinds", kinds.kinds, asked(kinds.KINDS))
+        held += run(folder / "crowd", kinds.few_blocks, asked(kinds.CROWDS))
+        held += run(folder / "sinks", kinds.sinks, asked(kinds.SINKS))
+        held += run(
+            folder / "offloaded",
+            offloaded.offloading,
+            asked(offloaded.OFFLOADING),
+        )
+        held += run(folder / "chaos", chaos.engines, asked(chaos.CHAOS))
         held += run(folder / "latent", latent.latent, asked(latent.LATENT))
         if options.nixl:
             held += run(

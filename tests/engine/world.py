@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -224,15 +225,17 @@ class Delta:
 
 
 @contextmanager
-def busy(world: World, count: int) -> Iterator[None]:
-    """Keep D's running slots taken by requests of its own."""
-    with ExitStack() as streams:
-        for _ in range(count):
-            streams.enter_context(
+def busy(world: World, count: int) -> Iterator[list[socket.socket]]:
+    """Keep D's running slots taken by requests of its own; their streams."""
+    with ExitStack() as open_ones:
+        streams = [
+            open_ones.enter_context(
                 world.d.stream(world.prompt(16), max_tokens=3900)
             )
+            for _ in range(count)
+        ]
         wait_for(
             "D to be busy",
             lambda: world.d.metrics()["vllm:num_requests_running"] >= count,
         )
-        yield
+        yield streams
