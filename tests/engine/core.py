@@ -31,6 +31,7 @@ from vllm.v1.core.kv_cache_utils import (
     get_request_block_hasher,
     init_none_hash,
 )
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
@@ -45,6 +46,7 @@ from vllm.v1.worker.utils import allocate_kv_cache
 
 BLOCK = 32
 HOLD = {"do_remote_decode": True}
+SAMPLED = 7  # what every token is that is made
 
 
 def _specs(window: int, chunk: int, block: int) -> dict[str, Any]:
@@ -87,8 +89,14 @@ class Core:
         chunk: int = 0,
         block: int = BLOCK,
         extra: dict[str, Any] | None = None,
+        ahead: int = 0,
+        cache_bytes: int = 16 << 20,
     ) -> None:
         self._block = block
+        # So many steps are computed before the scheduler hears of the first:
+        # vLLM's asynchronous scheduling, which its CPU platform turns off.
+        self._ahead = ahead
+        self._unheard: list[tuple[Any, ModelRunnerOutput]] = []
         self._weight_version = "default"
         transfer = kvpull_config(
             folder, role, {"lease_ms": 20000, **(extra or {})}
@@ -104,15 +112,16 @@ class Core:
         ).create_engine_config()
         made.cache_config.num_gpu_blocks = 0
         made.cache_config.kv_cache_layout = "LBHNC"
+        made.scheduler_config.async_scheduling = bool(ahead)
         with set_current_vllm_config(made):
             caches = get_kv_cache_configs(
-                made, [_specs(window, chunk, block)], [16 << 20]
+                made, [_specs(window, chunk, block)], [cache_bytes]
             )
             self.caches = generate_scheduler_kv_cache_config(caches)
             made.cache_config.num_gpu_blocks = self.caches.num_blocks
             init_none_hash(sha256)
             self._hasher = get_request_block_hasher(block, sha256)
-            self.scheduler = Scheduler(
+            self.scheduler = (AsyncScheduler if ahead else Scheduler)(
                 vllm_config=made,
                 kv_cache_config=self.caches,
                 structured_output_manager=StructuredOutputManager(made),
@@ -186,6 +195,7 @@ class Core:
         end = request.num_computed_tokens
         self.computed[name] = self.computed.get(name, 0) + count
         tokens, names = list(request.all_token_ids), []
+        tokens += [SAMPLED] * (end - len(tokens))  # not heard of yet
         for token in tokens[:end]:
             before = names[-1] if names else 0
             names.append(zlib.crc32(token.to_bytes(4, "little"), before) >> 9)
@@ -208,10 +218,22 @@ class Core:
 
     def step(self) -> None:
         """Schedule, compute, report."""
-        if not self.scheduler.has_requests():
+        if self.scheduler.has_requests():
+            said = self.scheduler.schedule()
+            self._unheard.append((said, self._execute(said)))
+            if len(self._unheard) <= self._ahead:
+                return
+        elif not self._unheard:
             time.sleep(0.001)
             return
-        said = self.scheduler.schedule()
+        outputs = self.scheduler.update_from_output(*self._unheard.pop(0))
+        for output in outputs.values():
+            for answer in output.outputs:
+                if answer.finish_reason is not None:
+                    self.answers[answer.request_id] = answer
+
+    def _execute(self, said: Any) -> ModelRunnerOutput:
+        """Do as a worker with a step."""
         self.worker.bind_connector_metadata(said.kv_connector_metadata)
         for name, count in said.num_scheduled_tokens.items():
             self._compute(name, count)
@@ -225,7 +247,7 @@ class Core:
         made = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=[[7] if last else [] for last in whole],
+            sampled_token_ids=[[SAMPLED] if last else [] for last in whole],
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
@@ -236,11 +258,7 @@ class Core:
             failed_recving=moved.failed_recving,
             kv_connector_worker_meta=meta,
         )
-        outputs = self.scheduler.update_from_output(said, made)
-        for output in outputs.values():
-            for answer in output.outputs:
-                if answer.finish_reason is not None:
-                    self.answers[answer.request_id] = answer
+        return made
 
     def used(self) -> int:
         """Return the blocks that requests have."""

@@ -153,6 +153,39 @@ def weights_of_another_version_are_not_pulled() -> None:
         assert d.count("worker_pulls_done") == 1
 
 
+def schedulers_ahead_of_workers_are_right() -> None:
+    """Asynchronous scheduling at both ends: steps overlap, some clients leave.
+
+    Few blocks: what one request gives back the next one overwrites.
+    """
+    prompts = {
+        f"{number}": prompt_of(40 + 37 * (number % 8), number)
+        for number in range(48)
+    }
+    with pair(ahead=1, cache_bytes=3 << 20) as (p, d):
+        assert d.scheduler.defer_block_free
+        left: list[str] = []
+
+        def said() -> bool:
+            for name in p.answers.keys() - asked:
+                params = p.answers[name].kv_transfer_params
+                d.ask(name, prompts[name], params, 5)
+                asked.append(name)
+                if len(asked) % 6 == 0:  # one that began a while ago
+                    left.append(asked[-3])
+                    d.leave(asked[-3])
+            return d.answers.keys() | set(left) == prompts.keys()
+
+        asked: list[str] = []
+        for name, prompt in prompts.items():
+            p.ask(name, prompt, HOLD)
+        run([p, d], said)
+        # The last token of a prompt, four more, and one ahead.
+        assert max(d.computed.values()) <= 6, d.computed
+        assert d.count("scheduler_pulls_failed") == 0
+        assert d.count("worker_pulls_done") >= 40
+
+
 def pauses_do_not_wait_for_leases() -> None:
     """P is paused, and nobody comes for its ticket: its blocks are free."""
     with pair() as (p, d):
@@ -323,6 +356,7 @@ TESTS: list[Callable[[], None]] = [
     windows_with_a_local_prefix_are_whole,
     tickets_of_before_a_reset_are_given_back,
     weights_of_another_version_are_not_pulled,
+    schedulers_ahead_of_workers_are_right,
     pauses_do_not_wait_for_leases,
     consumers_hold_nothing,
     unlike_blocks_are_counted_at_first_contact,
