@@ -49,13 +49,15 @@ HOLD = {"do_remote_decode": True}
 SAMPLED = 7  # what every token is that is made
 
 
-def _specs(window: int, chunk: int, block: int) -> dict[str, Any]:
+def _specs(
+    window: int, chunk: int, block: int, numbers: torch.dtype
+) -> dict[str, Any]:
     """Return a layer that sees all, and one that sees a window or a chunk."""
     same = {
         "block_size": block,
         "num_kv_heads": 2,
         "head_size": 64,
-        "dtype": torch.float32,
+        "dtype": numbers,
     }
     made: dict[str, Any] = {"model.layers.0.attn": FullAttentionSpec(**same)}
     if window:
@@ -91,6 +93,7 @@ class Core:
         extra: dict[str, Any] | None = None,
         ahead: int = 0,
         cache_bytes: int = 16 << 20,
+        cache_dtype: str = "auto",
     ) -> None:
         self._block = block
         # So many steps are computed before the scheduler hears of the first:
@@ -104,6 +107,7 @@ class Core:
         made = EngineArgs(
             model=str(folder / "model"),
             dtype="float32",
+            kv_cache_dtype=cache_dtype,
             enforce_eager=True,
             max_model_len=2048,
             block_size=block,
@@ -113,9 +117,12 @@ class Core:
         made.cache_config.num_gpu_blocks = 0
         made.cache_config.kv_cache_layout = "LBHNC"
         made.scheduler_config.async_scheduling = bool(ahead)
+        numbers = torch.float32 if cache_dtype == "auto" else torch.uint8
+        # What a number of the cache can hold of a token's name.
+        self._names = 1 << 23 if cache_dtype == "auto" else 251
         with set_current_vllm_config(made):
             caches = get_kv_cache_configs(
-                made, [_specs(window, chunk, block)], [cache_bytes]
+                made, [_specs(window, chunk, block, numbers)], [cache_bytes]
             )
             self.caches = generate_scheduler_kv_cache_config(caches)
             made.cache_config.num_gpu_blocks = self.caches.num_blocks
@@ -198,19 +205,21 @@ class Core:
         tokens += [SAMPLED] * (end - len(tokens))  # not heard of yet
         for token in tokens[:end]:
             before = names[-1] if names else 0
-            names.append(zlib.crc32(token.to_bytes(4, "little"), before) >> 9)
+            names.append(zlib.crc32(token.to_bytes(4, "little"), before))
         tables = self.scheduler.kv_cache_manager.get_block_ids(name)
         groups = self.caches.kv_cache_groups
         for table, group in zip(tables, groups, strict=True):
             for layer in group.layer_names:
                 for token in range(end - count, end):
                     block = table[token // self._block]
-                    self.kv[layer][block, :, token % self._block] = names[token]
+                    self.kv[layer][block, :, token % self._block] = (
+                        names[token] % self._names
+                    )
                 first = first_seen(group.kv_cache_spec, end - count)
                 for token in range(first, end):
                     block = table[token // self._block]
                     found = self.kv[layer][block, 0, token % self._block, 0]
-                    assert block and int(found) == names[token], (
+                    assert block and int(found) == names[token] % self._names, (
                         f"{name} of {request.num_prompt_tokens} tokens: token "
                         f"{end - count} of {layer} sees another token {token} "
                         f"in block {block} of {table}"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from engine import environment
 
@@ -39,12 +40,16 @@ SPANS = InMemorySpanExporter()
 
 
 @contextmanager
-def pair(d_block: int = BLOCK, **layers: int) -> Iterator[tuple[Core, Core]]:
+def pair(
+    d_block: int = BLOCK, d_dtype: str = "", **layers: Any
+) -> Iterator[tuple[Core, Core]]:
     """P and D; at the end nothing is held and nothing is in use."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as made:
         folder = Path(made)
         (folder / "model").symlink_to(FOLDER / "model")
         p = Core(folder, "kv_producer", **layers)
+        if d_dtype:
+            layers["cache_dtype"] = d_dtype
         d = Core(folder, "kv_consumer", block=d_block, **layers)
         yield p, d
         run([p, d], lambda: p.used() == 0 and d.used() == 0)
@@ -225,6 +230,21 @@ def unlike_blocks_are_counted_at_first_contact() -> None:
         p.scheduler.set_pause_state(PauseState.PAUSED_NEW)
 
 
+def quantized_caches_are_pulled_by_their_like() -> None:
+    """Both in fp8: right. P in fp8 and D not: D computes, both count it."""
+    # Only the kernels want it, and none of them runs here.
+    with mock.patch("torch.cpu._is_avx512_supported", lambda: True):
+        with pair(cache_dtype="fp8") as (p, d):
+            assert _of_each_length(p, d, range(60, 70)) == []
+        with pair(cache_dtype="fp8", d_dtype="auto") as (p, d):
+            prompt = prompt_of(100)
+            d.ask("one", prompt, prefilled(p, "one", prompt), 2)
+            run([p, d], lambda: "one" in d.answers)
+            assert d.computed["one"] == 101
+            run([p, d], lambda: d.count("worker_peer_failures") >= 1)
+            p.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+
+
 # What llm-d's sidecar (nixlv2), Dynamo's NIXL protocol and Ray Serve's
 # prefill router send to P; D gets P's whole object from all of them.
 NIXL_BODY = {
@@ -360,6 +380,7 @@ TESTS: list[Callable[[], None]] = [
     pauses_do_not_wait_for_leases,
     consumers_hold_nothing,
     unlike_blocks_are_counted_at_first_contact,
+    quantized_caches_are_pulled_by_their_like,
     bodies_of_other_routers_are_pulled,
     parameters_of_any_kind_leave_the_engine_alive,
     long_names_of_requests_are_held,
