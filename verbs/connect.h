@@ -31,6 +31,7 @@ struct kvpull_verbs_connect {
 	uint16_t ports[KVPULL_VERBS_RAILS_MAX]; /* of listeners; 0: none yet */
 	uint64_t say_ns; /* the next refusal is logged then */
 	char address[KVPULL_ADDRESS_BYTES_MAX]; /* own; "": not listening */
+	uint32_t address_is_new; /* the owner was not told of it */
 };
 
 /* The channel. 0 or KVPULL_EDEVICE. */

@@ -6,33 +6,32 @@
 
 #include "verbs/connect.h"
 
-static int rail_listen(struct kvpull_verbs_connect *connect, uint32_t rail,
-		       struct kvpull_verbs_address *address)
+static int rail_listen(struct kvpull_verbs_connect *connect, uint32_t rail)
 {
 	const struct kvpull_verbs_shared *shared = connect->shared;
 	const struct kvpull_fabric *fabric = shared->fabric;
 	struct rdma_cm_id **listener = &connect->listeners[rail];
+	struct kvpull_verbs_address address = shared->devices[rail].address;
 
-	*address = shared->devices[rail].address;
 	if (fabric->cm.create_id(connect->channel, listener, NULL,
 				 RDMA_PS_TCP)) {
 		*listener = NULL;
 		return KVPULL_EDEVICE;
 	}
 	kvpull_verbs_address_set_port(
-		address, connect->ports[rail] ?
-				 connect->ports[rail] :
-				 (uint16_t)shared->params.listen_port);
-	if (fabric->cm.bind_addr(*listener, &address->socket.any) ||
+		&address, connect->ports[rail] ?
+				  connect->ports[rail] :
+				  (uint16_t)shared->params.listen_port);
+	if (fabric->cm.bind_addr(*listener, &address.socket.any) ||
 	    fabric->cm.listen(*listener, KVPULL_VERBS_LISTEN_BACKLOG))
 		return KVPULL_EDEVICE;
 	/* Tickets name it: it is taken again when the device comes back. */
 	connect->ports[rail] = ntohs(fabric->cm.get_src_port(*listener));
-	kvpull_verbs_address_set_port(address, connect->ports[rail]);
 	return 0;
 }
 
-int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
+/* What tickets carry: all rails, also those that are away now. */
+static void address_join(struct kvpull_verbs_connect *connect)
 {
 	const struct kvpull_verbs_shared *shared = connect->shared;
 	char text[KVPULL_VERBS_RAILS_MAX * KVPULL_ADDRESS_BYTES_MAX];
@@ -42,12 +41,8 @@ int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
 	uint32_t rail;
 
 	for (rail = 0; rail < shared->rail_count; rail++) {
-		if (rail_listen(connect, rail, &address)) {
-			kvpull_error(
-				shared->log, "verbs: listening on port %u: %s",
-				shared->params.listen_port, strerror(errno));
-			return KVPULL_EDEVICE;
-		}
+		address = shared->devices[rail].address;
+		kvpull_verbs_address_set_port(&address, connect->ports[rail]);
 		kvpull_verbs_address_print(&address, one);
 		used += (size_t)snprintf(text + used, sizeof(text) - used,
 					 "%s%s", rail ? "," : "", one);
@@ -61,27 +56,45 @@ int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
 				rail, connect->address);
 	}
 	kvpull_info(shared->log, "verbs: listening at %s", text);
+}
+
+int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
+{
+	const struct kvpull_verbs_shared *shared = connect->shared;
+	uint32_t rail;
+
+	for (rail = 0; rail < shared->rail_count; rail++) {
+		if (rail_listen(connect, rail)) {
+			kvpull_error(
+				shared->log, "verbs: listening on port %u: %s",
+				shared->params.listen_port, strerror(errno));
+			return KVPULL_EDEVICE;
+		}
+	}
+	address_join(connect);
 	return 0;
 }
 
 int kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
 				      uint32_t rail)
 {
-	struct kvpull_verbs_address address;
-	char text[KVPULL_ADDRESS_BYTES_MAX];
+	char before[KVPULL_ADDRESS_BYTES_MAX];
 
-	if (rail_listen(connect, rail, &address)) {
+	if (rail_listen(connect, rail)) {
 		kvpull_warn(connect->shared->log,
 			    "verbs: listening on port %u again: %s",
 			    connect->ports[rail], strerror(errno));
 		return KVPULL_EDEVICE;
 	}
-	kvpull_verbs_address_print(&address, text);
-	if (!strstr(connect->address, text))
-		kvpull_warn(
-			connect->shared->log,
-			"verbs: listening at %s, while tickets name %s: give that address back, or restart",
-			text, connect->address);
+	memcpy(before, connect->address, sizeof(before));
+	address_join(connect);
+	if (strcmp(before, connect->address) == 0)
+		return 0;
+	connect->address_is_new = 1;
+	kvpull_warn(
+		connect->shared->log,
+		"verbs: %s is no address of ours any more: tickets from now on name %s",
+		before, connect->address);
 	return 0;
 }
 

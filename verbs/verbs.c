@@ -333,6 +333,10 @@ static int verbs_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	verbs->shared.now_ns = now_ns;
 	gone_free(verbs);
 	kvpull_verbs_back_run(&verbs->back);
+	if (verbs->connect.address_is_new && kvpull_verbs_events_room(&told)) {
+		kvpull_verbs_events_add(&told, KVPULL_EVENT_ADDRESS);
+		verbs->connect.address_is_new = 0;
+	}
 	bundles_run(verbs, &told);
 	if (!kvpull_verbs_watch_is_due(&verbs->watch, told.count))
 		return (int)told.count;

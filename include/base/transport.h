@@ -170,7 +170,8 @@ enum kvpull_event_kind {
 	KVPULL_EVENT_CHECK_DONE,     /* read, code; read->entries are set */
 	KVPULL_EVENT_CALLER_UP,      /* index = caller; uid */
 	KVPULL_EVENT_CALLER_MESSAGE, /* index = caller; data, uid */
-	KVPULL_EVENT_CALLER_DOWN /* index = caller; its ring lives till forget() */
+	KVPULL_EVENT_CALLER_DOWN, /* index = caller; its ring lives till forget() */
+	KVPULL_EVENT_ADDRESS      /* address() is another one */
 };
 
 struct kvpull_event {
@@ -212,7 +213,10 @@ struct kvpull_transport_ops {
 	/* Regions are known: listen. 0, KVPULL_EDEVICE, KVPULL_EUNSUPPORTED. */
 	int (*serve)(struct kvpull_transport *transport,
 		     const struct kvpull_serve *serve);
-	/* Own address for tickets; "" before serve(). Text, no ';' in it. */
+	/*
+	 * Own address for tickets; "" before serve(). Text, no ';' in it. It
+	 * may change in poll(), which says so.
+	 */
 	const char *(*address)(const struct kvpull_transport *transport);
 	/*
 	 * Can this address be reached by this route? 0, or why not;

@@ -2,6 +2,7 @@
 #include "plugin/handover/handover.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -51,6 +52,7 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 	const struct kvpull_config *config = &facts->config;
 	int code;
 
+	(void)pthread_mutex_init(&handover->address_lock, NULL);
 	handover->outcomes = kvpull_arena_take(arena, config->pulls_max,
 					       sizeof(*handover->outcomes));
 	handover->claims =
@@ -80,6 +82,24 @@ void kvpull_handover_close(struct kvpull_handover *handover)
 	if (handover->progress_wake_fd >= 0)
 		(void)close(handover->progress_wake_fd);
 	handover->engine_wake_fd = handover->progress_wake_fd = -1;
+}
+
+void kvpull_handover_address_set(struct kvpull_handover *handover,
+				 const char *text)
+{
+	(void)pthread_mutex_lock(&handover->address_lock);
+	(void)snprintf(handover->address, sizeof(handover->address), "%s",
+		       text);
+	atomic_fetch_add_explicit(&handover->address_count, 1,
+				  memory_order_relaxed);
+	(void)pthread_mutex_unlock(&handover->address_lock);
+}
+
+void kvpull_handover_address_get(struct kvpull_handover *handover, char *text)
+{
+	(void)pthread_mutex_lock(&handover->address_lock);
+	memcpy(text, handover->address, sizeof(handover->address));
+	(void)pthread_mutex_unlock(&handover->address_lock);
 }
 
 int kvpull_handover_push(struct kvpull_handover_end *end, uint32_t kind,

@@ -14,6 +14,7 @@
 #ifndef KVPULL_PLUGIN_HANDOVER_H
 #define KVPULL_PLUGIN_HANDOVER_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/arena.h"
@@ -146,6 +147,13 @@ struct kvpull_handover {
 	int progress_wake_fd; /* likewise */
 	/* Nobody new is let in. Orders nothing: written by the engine. */
 	_Atomic uint32_t closing;
+	/*
+	 * Own addresses as tickets carry them: progress's, under the lock. The
+	 * count moves on with each change.
+	 */
+	pthread_mutex_t address_lock;
+	char address[KVPULL_TICKET_ADDRESS_BYTES_MAX];
+	_Atomic uint32_t address_count;
 	/* The scheduler half's last word; the engine's, orders nothing. */
 	_Atomic uint64_t step_ns;
 };
@@ -168,6 +176,11 @@ int KVPULL_MUST_CHECK kvpull_handover_open(struct kvpull_handover *handover,
 					   struct kvpull_arena *arena);
 /* Also of one whose open failed, if both descriptors were -1 before. */
 void kvpull_handover_close(struct kvpull_handover *handover);
+
+/* Progress has other addresses; the engine takes them. */
+void kvpull_handover_address_set(struct kvpull_handover *handover,
+				 const char *text);
+void kvpull_handover_address_get(struct kvpull_handover *handover, char *text);
 
 /* Hand an index to the other side. Return: 1 if that sleeps, else 0. */
 int kvpull_handover_push(struct kvpull_handover_end *end, uint32_t kind,

@@ -107,6 +107,14 @@ static int commands(struct kvpull_progress *progress, uint64_t now_ns)
 	return ready;
 }
 
+static void address_tell(const struct kvpull_progress *progress)
+{
+	char text[KVPULL_TICKET_ADDRESS_BYTES_MAX];
+
+	kvpull_routes_print(&progress->routes, text, sizeof(text));
+	kvpull_handover_address_set(progress->handover, text);
+}
+
 static void event_take(struct kvpull_progress *progress,
 		       const struct kvpull_route *route,
 		       const struct kvpull_event *event, uint64_t now_ns)
@@ -124,6 +132,9 @@ static void event_take(struct kvpull_progress *progress,
 	case KVPULL_EVENT_CALLER_MESSAGE:
 	case KVPULL_EVENT_CALLER_DOWN:
 		kvpull_serve_event(progress, route, event);
+		break;
+	case KVPULL_EVENT_ADDRESS:
+		address_tell(progress);
 		break;
 	case KVPULL_EVENT_NONE: /* counts as work */
 		break;
@@ -411,6 +422,7 @@ int kvpull_progress_serve(struct kvpull_progress *progress)
 		kvpull_routes_serve(&progress->routes, &progress->facts->serve);
 
 	progress->serving = !code;
+	address_tell(progress);
 	return code;
 }
 
@@ -426,12 +438,6 @@ void kvpull_progress_close(struct kvpull_progress *progress)
 	kvpull_routes_close(&progress->routes);
 	if (progress->wait_fd >= 0)
 		(void)close(progress->wait_fd);
-}
-
-void kvpull_progress_address(const struct kvpull_progress *progress, char *text,
-			     size_t capacity)
-{
-	kvpull_routes_print(&progress->routes, text, capacity);
 }
 
 const struct kvpull_progress_counts *

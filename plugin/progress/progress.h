@@ -44,9 +44,6 @@ int KVPULL_MUST_CHECK kvpull_progress_start(struct kvpull_progress *progress);
 /* One bounded run; returns what was done. progress=caller. */
 int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns);
 
-/* Own addresses as a ticket carries them. */
-void kvpull_progress_address(const struct kvpull_progress *progress, char *text,
-			     size_t capacity);
 /* Any thread. Return: how many there are; [capacity] of them are written. */
 int kvpull_progress_peers(struct kvpull_progress *progress,
 			  struct kvpull_peer_info *peers, uint32_t capacity,

@@ -80,7 +80,7 @@ static int tables_take(struct kvpull_worker *worker)
 	worker->refused = kvpull_arena_take(arena, config->requests_max,
 					    sizeof(*worker->refused));
 	worker->result_count_max = config->max_holds + 2 * config->pulls_max +
-				   config->requests_max;
+				   config->requests_max + 1; /* RANK */
 	worker->results = kvpull_arena_take(arena, worker->result_count_max,
 					    sizeof(*worker->results));
 	pulls_take(worker);
@@ -596,7 +596,6 @@ static int items_take(struct kvpull_worker *worker,
 static int serve_start(struct kvpull_worker *worker,
 		       struct kvpull_error_detail *detail)
 {
-	const struct kvpull_worker_result rank = { .kind = KVPULL_RESULT_RANK };
 	struct kept_error kept;
 	int code;
 
@@ -606,7 +605,7 @@ static int serve_start(struct kvpull_worker *worker,
 	if (code)
 		return code;
 	worker->registered = 1;
-	kvpull_worker_result_add(worker, &rank);
+	kvpull_worker_rank_tell(worker);
 	if (worker->facts.config.progress != KVPULL_PROGRESS_THREAD)
 		return 0;
 	code = kvpull_progress_start(worker->progress);

@@ -124,6 +124,8 @@ struct kvpull_worker {
 	struct kvpull_worker_result *results; /* [result_count_max] circular */
 	uint64_t result_first;                /* sequence of the oldest kept */
 	uint64_t result_next;                 /* sequence of the next new one */
+	uint64_t rank_sequence; /* of the last RANK; 0: none was said */
+	uint32_t address_told;  /* the handover's count, with that RANK */
 	uint32_t result_count_max;
 	union kvpull_worker_counts stats; /* the engine side's own counters */
 	union kvpull_worker_counts stats_at_reset;
@@ -199,6 +201,11 @@ void kvpull_worker_pull_abort(struct kvpull_worker *worker, uint32_t index);
 /* Its pulls are handed over before. */
 void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index);
 /* Keep a result for the scheduler half; room was checked by the caller. */
+/*
+ * Say who we are, where what the tickets to come need is not what was said last:
+ * at first, and when an own address has changed.
+ */
+void kvpull_worker_rank_tell(struct kvpull_worker *worker);
 void kvpull_worker_result_add(struct kvpull_worker *worker,
 			      const struct kvpull_worker_result *result);
 uint32_t kvpull_worker_result_room(const struct kvpull_worker *worker);

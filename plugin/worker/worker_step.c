@@ -431,7 +431,7 @@ int kvpull_worker_start_loads(struct kvpull_worker *worker)
 	return 0;
 }
 
-static void rank_fill(const struct kvpull_worker *worker,
+static void rank_fill(struct kvpull_worker *worker,
 		      struct kvpull_rank_info *rank)
 {
 	uint32_t index;
@@ -453,8 +453,7 @@ static void rank_fill(const struct kvpull_worker *worker,
 	}
 	memcpy(rank->secret, worker->secret, sizeof(rank->secret));
 	memcpy(rank->compat, worker->compat_digest, sizeof(rank->compat));
-	kvpull_progress_address(worker->progress, rank->address,
-				sizeof(rank->address));
+	kvpull_handover_address_get(&worker->handover, rank->address);
 }
 
 int kvpull_worker_rank_info(struct kvpull_worker *worker, void *bytes,
@@ -491,6 +490,21 @@ static void result_put(struct kvpull_worker *worker,
 	kvpull_step_put_result(writer, &result);
 }
 
+void kvpull_worker_rank_tell(struct kvpull_worker *worker)
+{
+	const struct kvpull_worker_result rank = { .kind = KVPULL_RESULT_RANK };
+	const uint32_t count = atomic_load_explicit(
+		&worker->handover.address_count, memory_order_relaxed);
+
+	/* There is room for one. */
+	if (count == worker->address_told ||
+	    worker->rank_sequence >= worker->result_first)
+		return;
+	worker->address_told = count;
+	worker->rank_sequence = worker->result_next;
+	kvpull_worker_result_add(worker, &rank);
+}
+
 int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 			       size_t capacity, size_t *byte_count)
 {
@@ -501,6 +515,7 @@ int kvpull_worker_result_build(struct kvpull_worker *worker, void *bytes,
 	uint32_t index;
 
 	kvpull_worker_wake_all(worker);
+	kvpull_worker_rank_tell(worker);
 	open = worker->result_next - worker->result_first;
 	if (!open && worker->step_told == worker->step_sequence &&
 	    worker->step_gap_told == worker->step_gap) {

@@ -212,6 +212,7 @@ static int audit_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		case KVPULL_EVENT_CALLER_DOWN:
 			caller_event(audit, event);
 			break;
+		case KVPULL_EVENT_ADDRESS:
 		case KVPULL_EVENT_NONE:
 			break;
 		}

@@ -81,6 +81,26 @@ UNIT_TEST(ticket_names_every_rank_and_its_tag)
 	world_close(world);
 }
 
+/* Holds and tickets that there are stay; those to come name the new one. */
+UNIT_TEST(worker_at_another_address_is_the_same_worker)
+{
+	struct world *world = opened(1);
+	static struct kvpull_ticket ticket;
+	static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
+	struct world_ticket text;
+
+	assert_int_equal(world_hold(world, 1, &text), KVPULL_FINISH_HELD);
+	world->ranks[0].address = "verbs:10.0.0.9:7";
+	world_tell_rank(world, 0);
+	assert_int_equal(world_stats(world).holds_live, 1);
+	assert_int_equal(world_hold(world, 2, &text), KVPULL_FINISH_HELD);
+	assert_int_equal(kvpull_ticket_decode(text.text, text.bytes, NULL,
+					      scratch, &ticket),
+			 0);
+	assert_string_equal(ticket.ranks[0].address, "verbs:10.0.0.9:7");
+	world_close(world);
+}
+
 UNIT_TEST(small_buffer_changes_nothing)
 {
 	struct world *world = opened(1);

@@ -44,6 +44,9 @@ struct kvpull_rank_info world_rank_info(const struct world *world,
 	memset(info.secret, (int)(rank + 1), sizeof(info.secret));
 	(void)snprintf(info.address, sizeof(info.address), "shm:worker-%u",
 		       rank);
+	if (from->address)
+		(void)snprintf(info.address, sizeof(info.address), "%s",
+			       from->address);
 	return info;
 }
 

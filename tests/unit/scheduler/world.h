@@ -21,6 +21,7 @@
 #define WORLD_LEASE_NS (30000 * KVPULL_NS_PER_MS)
 
 struct world_rank {
+	const char *address; /* NULL: shm:worker-RANK */
 	uint64_t incarnation;
 	uint64_t floor;
 	uint64_t step_incarnation;

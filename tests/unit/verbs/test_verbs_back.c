@@ -135,7 +135,7 @@ UNIT_TEST_WITH(consumer_of_another_address_pulls_on, NULL, world_down)
 	pulls();
 }
 
-/* Who is told of it reaches it; tickets name the old one. */
+/* Its owner is told, for the tickets to come; who has one of them reaches it. */
 UNIT_TEST_WITH(producer_of_another_address_listens_there, NULL, world_down)
 {
 	char address[KVPULL_ADDRESS_BYTES_MAX];
@@ -147,7 +147,11 @@ UNIT_TEST_WITH(producer_of_another_address_listens_there, NULL, world_down)
 	world_run(3000);
 	all_ended(KVPULL_EPEER);
 	fake_verbs_return(0, 5);
+	assert_int_equal(world.p.addresses, 0);
 	world_run(BACK_MS);
+	assert_int_equal(world.p.addresses, 1);
+	assert_string_equal(world.p.route->ops->address(world.p.route),
+			    address);
 	assert_int_equal(world.d.route->ops->connect(world.d.route, address,
 						     &world.peer),
 			 0);

@@ -204,6 +204,9 @@ void side_event(struct world_side *side, const struct kvpull_event *event)
 	case KVPULL_EVENT_CALLER_DOWN:
 		caller_event(side, event);
 		break;
+	case KVPULL_EVENT_ADDRESS:
+		side->addresses++;
+		break;
 	case KVPULL_EVENT_NONE:
 		break;
 	}

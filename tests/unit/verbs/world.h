@@ -37,7 +37,7 @@ struct world_side {
 	struct kvpull_revocation_entry *entries;
 	struct kvpull_serve serve;
 	/* what it was told */
-	uint32_t ups, downs, messages;
+	uint32_t ups, downs, messages, addresses;
 	int32_t down_code;
 	uint32_t handle; /* of the last one */
 	uint32_t reads_done, checks_done;

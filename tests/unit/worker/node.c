@@ -92,8 +92,7 @@ void node_claim(struct node *d, const struct node *p, uint32_t slot)
 
 	rank.incarnation = p->worker->facts.incarnation;
 	rank.tag = kvpull_ticket_tag(p->worker->secret, slot, GENERATION);
-	kvpull_progress_address(p->worker->progress, rank.address,
-				sizeof(rank.address));
+	kvpull_handover_address_get(&p->worker->handover, rank.address);
 	node_send(d, &command);
 }
 

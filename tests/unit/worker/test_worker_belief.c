@@ -39,7 +39,60 @@ static struct kvpull_result_header result_of(struct world *world)
 	return header;
 }
 
+/* The address that it says next, and its sequence; "": it says none. */
+static uint64_t address_of(struct world *world, char *address)
+{
+	static struct kvpull_result result;
+	uint8_t bytes[4096];
+	struct kvpull_wire_reader reader = { .data = bytes };
+	struct kvpull_result_header header = { 0 };
+	uint32_t at;
+
+	*address = '\0';
+	assert_int_equal(kvpull_worker_result_build(world->worker, bytes,
+						    sizeof(bytes),
+						    &reader.byte_count),
+			 0);
+	if (!reader.byte_count)
+		return 0;
+	assert_int_equal(kvpull_step_get_result_header(&reader, &header), 0);
+	for (at = 0; at < header.record_count; at++) {
+		assert_int_equal(kvpull_step_get_result(&reader, &result), 0);
+		if (result.kind != KVPULL_RESULT_RANK)
+			continue;
+		memcpy(address, result.rank.address,
+		       sizeof(result.rank.address));
+		return header.first_sequence + at;
+	}
+	return 0;
+}
+
 #define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
+
+/* A RANK that was heard is not heard again: the new address needs another. */
+TEST(address_that_changed_is_said_once_the_last_one_was_heard)
+{
+	struct world *world = *state;
+	char address[KVPULL_TICKET_ADDRESS_BYTES_MAX];
+	uint64_t first;
+
+	first = address_of(world, address);
+	assert_string_equal(address, "fake:self");
+	world->address = "moved";
+	(void)world_event(world, KVPULL_EVENT_ADDRESS, 0);
+	world_poll(world, 2);
+	/* And takes no room before. */
+	assert_int_equal(result_of(world).record_count, 1);
+	assert_int_equal(address_of(world, address), first);
+	world->ack = first;
+	world_send(world, NULL, 0);
+	assert_int_equal(address_of(world, address), first + 1);
+	assert_string_equal(address, "fake:moved");
+	world->ack = first + 1;
+	world_send(world, NULL, 0);
+	(void)address_of(world, address);
+	assert_string_equal(address, "");
+}
 
 /* Its parts would not cover every local byte. */
 TEST(ticket_that_names_one_rank_twice_fails)

@@ -31,8 +31,10 @@ static int fake_serve(struct kvpull_transport *transport,
 
 static const char *fake_address(const struct kvpull_transport *transport)
 {
-	(void)transport;
-	return "self";
+	const struct world *world =
+		(const struct world *)(const void *)transport;
+
+	return world->address ? world->address : "self";
 }
 
 static int fake_reachable(const struct kvpull_transport *transport,

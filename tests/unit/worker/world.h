@@ -75,6 +75,7 @@ struct world {
 	uint32_t notes_open; /* what every peer has not taken */
 	uint32_t peer_uid;
 	int reachable_code;
+	const char *address;                  /* own; NULL: "self" */
 	struct kvpull_revocation_value entry; /* incarnation 0: the peer's own */
 	/* what it was asked for */
 	struct world_peer peers[WORLD_PEERS];
