@@ -367,9 +367,9 @@ uninstall: ## remove what install put there
 dist: ## the sources as a tar, into build/dist
 	$(Q)tools/package.sh dist $(VERSION)
 
-wheel: ## kvpull_vllm as one wheel that needs no compiler, and its sdist
-	$(Q)tests/deps.sh wheel
-	$(Q)tools/package.sh wheel $(VERSION)
+wheel: ## kvpull_vllm as one wheel that needs no compiler, and its sdist; ARCH=aarch64
+	$(Q)tests/deps.sh wheel $(ARCH)
+	$(Q)tools/package.sh wheel $(VERSION) $(ARCH)
 
 deb: ## Debian's packages
 	$(Q)tests/deps.sh deb
@@ -379,7 +379,7 @@ sbom: ## what is in the packages, as SPDX
 	$(Q)tools/package.sh sbom $(VERSION)
 
 check-packages: ## wheel, sdist, deb: built twice, installed in bare roots, used, removed
-	$(Q)tests/deps.sh packages
+	$(Q)tests/deps.sh packages aarch64
 	$(Q)tests/package/check.sh $(VERSION)
 
 help: ## this list

@@ -3,11 +3,12 @@
 # What can be handed on, into build/dist: the sources (dist), one wheel and its
 # source distribution (wheel), Debian's packages (deb), a list of what is in
 # them (sbom). The same sources give the same bytes, wherever they lie.
-# package.sh dist|wheel|deb|sbom <version>
+# package.sh dist|wheel|deb|sbom <version> [machine, of a wheel]
 set -eu
 cd "$(dirname "$0")/.."
 what=$1
 version=$2
+machine=${3:-$(uname -m)}
 top=$PWD
 out=$top/build/dist
 name=kvpull-$version
@@ -48,7 +49,8 @@ tools() {
 wheel() {
 	tools
 	work=$top/build/package/wheel
-	rm -rf "$work" "$out"/kvpull_vllm-"$version"*
+	rm -rf "$work" "$out"/kvpull_vllm-"$version".tar.gz \
+		"$out"/kvpull_vllm-"$version"-*_"$machine".whl
 	mkdir -p "$work"
 	sources tree | tar -x -C "$work"
 	"$venv/bin/python" -m build --no-isolation --sdist --outdir "$work/out" \
@@ -60,12 +62,18 @@ wheel() {
 	(cd "$work/sdist" && tar --create --sort=name --format=gnu \
 		--mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
 		"kvpull_vllm-$version") | gzip -n -9 >"$out/kvpull_vllm-$version.tar.gz"
+	plat=manylinux_2_34_$machine
+	if [ "$machine" != "$(uname -m)" ]; then
+		# By the cross compiler; auditwheel takes no name of another machine.
+		plat=auto
+		export CC="$machine-linux-gnu-gcc" _PYTHON_HOST_PLATFORM="linux-$machine"
+	fi
 	"$venv/bin/python" -m build --no-isolation --wheel --outdir "$work/out" \
 		"$work/sdist/kvpull_vllm-$version" >"$work/log" 2>&1 ||
 		{ cat "$work/log"; exit 1; }
 	PATH=$venv/bin:$PATH "$venv/bin/auditwheel" repair \
-		--plat "manylinux_2_34_$(uname -m)" --wheel-dir "$out" \
-		"$work/out/kvpull_vllm-$version"-py3-none-linux_*.whl >"$work/log" 2>&1 ||
+		--plat "$plat" --only-plat --wheel-dir "$out" \
+		"$work/out/kvpull_vllm-$version-py3-none-linux_$machine.whl" >"$work/log" 2>&1 ||
 		{ cat "$work/log"; exit 1; }
 	ls "$out"/kvpull_vllm-"$version"*
 }

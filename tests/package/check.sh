@@ -46,6 +46,7 @@ built() {
 	for what in dist wheel deb sbom; do
 		tools/package.sh $what "$version" || return 1
 	done
+	tools/package.sh wheel "$version" aarch64
 }
 
 # Another folder, at another time.
@@ -58,15 +59,40 @@ built_alike() {
 		SOURCE_DATE_EPOCH=$epoch "$work/other/kvpull-$version/tools/package.sh" \
 			$what "$version" || return 1
 	done
+	SOURCE_DATE_EPOCH=$epoch "$work/other/kvpull-$version/tools/package.sh" \
+		wheel "$version" aarch64 || return 1
 	for file in "$dist"/*.tar.gz "$dist"/*.whl "$dist"/*.deb; do
 		cmp "$file" "$work/other/kvpull-$version/build/dist/$(basename "$file")" ||
 			return 1
 	done
 }
 
-one_wheel() {
-	[ "$(find "$dist" -name '*.whl' | wc -l)" -eq 1 ] &&
-		[ -e "$dist/kvpull_vllm-$version-py3-none-manylinux_2_34_$(uname -m).whl" ]
+one_wheel() { # machine
+	[ "$(find "$dist" -name "*_$1.whl" | wc -l)" -eq 1 ] &&
+		[ -e "$dist/kvpull_vllm-$version-py3-none-manylinux_2_34_$1.whl" ]
+}
+
+# All that it carries is for that machine, and is loaded there under emulation.
+aarch64_loads() {
+	unzip -q -o -d "$work/aarch64" "$dist"/kvpull_vllm-"$version"-*_aarch64.whl || return 1
+	folder=$work/aarch64/kvpull_vllm
+	count=0
+	for library in "$folder"/*.so* "$folder".libs/*.so*; do
+		readelf -h "$library" | grep -E 'Machine: +AArch64' || return 1
+		count=$((count + 1))
+	done
+	[ $count -eq 5 ] || return 1
+	cat >"$work/version.c" <<-'END'
+		#include <kvpull/connector.h>
+		#include <stdio.h>
+		int main(void)
+		{
+			return puts(kvpull_connector_v1()->version) < 0;
+		}
+	END
+	aarch64-linux-gnu-gcc -Iinclude "$work/version.c" -o "$work/version" \
+		-L"$folder" -l:libkvpull.so.1 "-Wl,-rpath,$folder,-rpath-link,$folder.libs" &&
+		[ "$(qemu-aarch64 -L / "$work/version")" = "$version" ]
 }
 
 lintian_is_content() {
@@ -221,7 +247,9 @@ check refuses 'for 64-bit processors' lib CFLAGS=-m32
 check flags_build_again
 check built
 check built_alike
-check one_wheel
+check one_wheel "$(uname -m)"
+check one_wheel aarch64
+check aarch64_loads
 check lintian_is_content
 check hardened
 check have_probes
