@@ -241,22 +241,45 @@ static void s1_screens(const struct scenario *scenario)
 	top_folder_close(&folder);
 }
 
+/* Not before P's rank has taken its hold: the spans of both overlap then. */
+static void pull_what_is_held(struct node *p, struct node *d, uint32_t taken)
+{
+	static struct node_message message;
+	const uint64_t until = engine_now_ns() + LIMIT_NS;
+	struct node_message event;
+	struct node_stats stats;
+	uint64_t key;
+
+	node_prefill(p, &message, BLOCKS, taken);
+	key = message.key;
+	do {
+		scenario_check(engine_now_ns() < until, "no hold is taken");
+		node_stats_get(p, &stats);
+	} while (stats.ranks[0].holds_taken < taken);
+	node_await(d, node_pull(d, &message), &event, LIMIT_NS);
+	scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+		       "a pull: error %d", event.reason);
+	node_await(p, key, &event, LIMIT_NS);
+}
+
 static void s1_trace(const struct scenario *scenario)
 {
 	struct top_folder folder;
 	struct node p, d;
 	char path[128];
 	json_t *trace;
+	uint32_t at;
 
 	top_folder_open(&folder);
 	open_node(scenario, &p, "prefill-a", folder.path, "");
 	open_node(scenario, &d, "decode-b", folder.path, "");
-	node_pulls(&p, &d, BLOCKS, 20);
+	for (at = 0; at < 20; at++)
+		pull_what_is_held(&p, &d, at + 1);
 	(void)snprintf(path, sizeof(path), "%s/trace.json", folder.path);
 	scenario_check(!top_run(&folder, "--trace", path), "no trace");
 	trace = json_load_file(path, 0, NULL);
 	scenario_check(trace != NULL, "the trace is no JSON");
-	scenario_say(", %u events", top_trace_check(trace, 20));
+	scenario_say("%u events", top_trace_check(trace, 20));
 	json_decref(trace);
 	node_close(&d);
 	node_close(&p);
