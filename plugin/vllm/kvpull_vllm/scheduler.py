@@ -300,7 +300,9 @@ class SchedulerSide:
                 tuple(ids[group] for group in self._group_ids),
                 self._block_tokens,
                 max(tokens, 0),
-            ),
+            )
+            if entry.holds
+            else [],
         )
         if held:
             logger.debug("kvpull: request %s is held", request.request_id)
