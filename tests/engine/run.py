@@ -28,6 +28,9 @@ from engine import Engine, kvpull_config
 from world import SLOTS, World
 
 
+Group = tuple[str, Callable[[Path], World], list[scenarios.Scenario]]
+
+
 def pair(folder: Path, full: bool) -> World:
     """Return one P and one D with few slots, not started."""
     made = [
@@ -105,6 +108,37 @@ def readme_runs(folder: Path) -> bool:
     return True
 
 
+def groups(smoke: bool, nixl: Path | None) -> list[Group]:
+    """Return what is run: a folder's name, its engines, their scenarios."""
+    short: list[Group] = [
+        (
+            "pair",
+            partial(pair, full=not smoke),
+            scenarios.SMOKE if smoke else scenarios.FULL,
+        ),
+        ("kinds", kinds.kinds, kinds.KINDS),
+        ("crowd", kinds.few_blocks, kinds.CROWDS),
+    ]
+    if smoke:
+        return short
+    long: list[Group] = [
+        ("fleet", fleet.fleet, fleet.FLEET),
+        ("sliding", fleet.sliding, fleet.SLIDING),
+        ("sinks", kinds.sinks, kinds.SINKS),
+        ("offloaded", offloaded.offloading, offloaded.OFFLOADING),
+        ("chaos", chaos.engines, chaos.CHAOS),
+        ("latent", latent.latent, latent.LATENT),
+    ]
+    if nixl:
+        long.append(
+            ("nixl", partial(beside.beside, nixl=nixl), beside.BESIDE)
+        )
+    for p, d in ((1, 2), (2, 1)):
+        ranks = partial(fleet.unlike, p_ranks=p, d_ranks=d)
+        long.append((f"tp{p}to{d}", ranks, fleet.UNLIKE))
+    return short + long
+
+
 def main() -> int:
     """Run what was asked for; 0 if all of it holds."""
     parser = argparse.ArgumentParser()
@@ -121,36 +155,11 @@ def main() -> int:
             return claims
         return [claim for claim in claims if claim.__name__ in options.only]
 
-    held = run(
-        folder / "pair",
-        partial(pair, full=not options.smoke),
-        asked(scenarios.SMOKE if options.smoke else scenarios.FULL),
-    )
-    if not options.smoke:
-        held += run(folder / "fleet", fleet.fleet, asked(fleet.FLEET))
-        held += run(folder / "sliding", fleet.sliding, asked(fleet.SLIDING))
-        held += run(folder / "kinds", kinds.kinds, asked(kinds.KINDS))
-        held += run(folder / "crowd", kinds.few_blocks, asked(kinds.CROWDS))
-        held += run(folder / "sinks", kinds.sinks, asked(kinds.SINKS))
-        held += run(
-            folder / "offloaded",
-            offloaded.offloading,
-            asked(offloaded.OFFLOADING),
-        )
-        held += run(folder / "chaos", chaos.engines, asked(chaos.CHAOS))
-        held += run(folder / "latent", latent.latent, asked(latent.LATENT))
-        if options.nixl:
-            held += run(
-                folder / "nixl",
-                partial(beside.beside, nixl=options.nixl),
-                asked(beside.BESIDE),
-            )
-        for ranks in ((1, 2), (2, 1)):
-            held += run(
-                folder / f"tp{ranks[0]}to{ranks[1]}",
-                partial(fleet.unlike, p_ranks=ranks[0], d_ranks=ranks[1]),
-                asked(fleet.UNLIKE),
-            )
+    held = [
+        one
+        for name, make, claims in groups(options.smoke, options.nixl)
+        for one in run(folder / name, make, asked(claims))
+    ]
     # Last: it installs the package anew, as a reader would.
     if not options.only or "readme" in options.only:
         held.append(readme_runs(folder / "readme"))
