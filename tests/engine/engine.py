@@ -166,10 +166,15 @@ def environment() -> dict[str, str]:
 
 
 def kill_group(leader: int) -> None:
-    """Kill -9 what is left of a process group."""
-    for pid in of_group(leader):
+    """Kill -9 what is left of a process group, and wait until it is gone.
+
+    A forked engine core has the server's port, until its memory is taken down.
+    """
+    left = of_group(leader)
+    for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    wait_for("its end", lambda: not any(map(is_running, left)), 60)
 
 
 class Forked:
