@@ -11,7 +11,7 @@
  * revoked      producer    relaxed  consumer  relaxed  ordered by the two fences below
  * ready        producer    release  consumer  acquire  blocks are written before they are ready
  *
- * The two functions below hold the only stand-alone fences of the project. The
+ * The three functions below hold the only stand-alone fences of the project. The
  * argument assumes multi-copy atomic memory (x86, ARMv8, RISC-V; not POWER).
  */
 #ifndef KVPULL_BASE_REVOCATION_H
@@ -107,6 +107,15 @@ kvpull_revocation_read(const struct kvpull_revocation_entry *entry)
 		atomic_load_explicit(&entry->revoked, memory_order_relaxed);
 	value.ready = atomic_load_explicit(&entry->ready, memory_order_acquire);
 	return value;
+}
+
+/*
+ * Reader of a directory: after an entry of it was read. What is read from here
+ * on is not older than the entry.
+ */
+static inline void kvpull_revocation_seen(void)
+{
+	atomic_thread_fence(memory_order_acquire);
 }
 
 static inline int

@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Invariants: a destination is taken from the call until its end is told; a read
+ * ends once, and not before its route says that no byte can land; no piece is
+ * good without a check that began after READ_DONE of all the data.
+ *
+ *   FREE -> START -> DATA -> (probe) ENDED -> FREE
+ *                      |--> GUARDS ---^
+ * Whatever fails goes to ENDED, from START at once, from DATA and GUARDS when
+ * the route has told their end.
+ */
+#include "plugin/share/reader.h"
+
+#include <string.h>
+
+#include "base/index.h"
+
+enum read_state {
+	FREE,
+	START,
+	DATA,
+	GUARDS,
+	ENDED
+};
+
+struct read {
+	struct kvpull_read read; /* what the route knows */
+	struct kvpull_strip strip;
+	uint32_t group_first[KVPULL_GROUPS_MAX + 1];
+	enum read_state state;
+	uint32_t serial;
+	uint32_t peer;
+	uint32_t local; /* KVPULL_NONE: it is a probe */
+	uint32_t count;
+	int32_t given_up; /* why its answer is not wanted any more, or 0 */
+	int32_t code;
+	uint64_t deadline_ns;
+	uint64_t incarnation;
+	uint8_t *windows; /* KVPULL_POOL_WINDOW_BYTES each */
+	uint32_t remote_ids[KVPULL_READER_ITEMS_MAX];
+	uint32_t local_ids[KVPULL_READER_ITEMS_MAX];
+	uint64_t generations[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_revocation_value guards[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_pool_key keys[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_pool_found found[KVPULL_READER_ITEMS_MAX];
+	int32_t codes[KVPULL_READER_ITEMS_MAX];
+};
+
+struct peer {
+	struct kvpull_reader_peer is;
+	uint32_t is_used;
+	uint32_t is_down;
+	uint32_t reads; /* whose end was not told */
+};
+
+struct local {
+	uint8_t *base;
+	uint64_t block_bytes;
+	uint32_t block_count;
+	uint32_t first_bit; /* of its blocks, in taken */
+};
+
+struct kvpull_reader {
+	struct kvpull_pool_namespace namespace_digest;
+	struct peer peers[KVPULL_READER_PEERS_MAX];
+	struct local locals[KVPULL_READER_LOCALS_MAX];
+	uint32_t local_count;
+	uint32_t block_count; /* of all locals */
+	uint64_t *taken;      /* a bit a block: a read in flight writes it */
+	struct read *reads;   /* [KVPULL_READER_READS_MAX] */
+	struct kvpull_index_pool free;
+	struct kvpull_index_list ended;
+	uint32_t serial;
+};
+
+struct kvpull_reader *
+kvpull_reader_open(const struct kvpull_pool_namespace *namespace_digest,
+		   struct kvpull_arena *arena)
+{
+	struct kvpull_reader *reader =
+		kvpull_arena_take(arena, 1, sizeof(*reader));
+	uint8_t *windows;
+	uint32_t at;
+
+	if (!reader)
+		return NULL;
+	reader->namespace_digest = *namespace_digest;
+	reader->taken = kvpull_arena_take(arena, KVPULL_READER_BLOCKS_MAX / 64,
+					  sizeof(*reader->taken));
+	reader->reads = kvpull_arena_take(arena, KVPULL_READER_READS_MAX,
+					  sizeof(*reader->reads));
+	windows = kvpull_arena_take(
+		arena, KVPULL_READER_READS_MAX * KVPULL_READER_ITEMS_MAX,
+		KVPULL_POOL_WINDOW_BYTES);
+	kvpull_index_pool_init(&reader->free, KVPULL_READER_READS_MAX, arena);
+	kvpull_index_list_init(&reader->ended, KVPULL_READER_READS_MAX, arena);
+	if (!kvpull_arena_ok(arena))
+		return NULL;
+	for (at = 0; at < KVPULL_READER_READS_MAX; at++)
+		reader->reads[at].windows =
+			windows + (size_t)at * KVPULL_READER_ITEMS_MAX *
+					  KVPULL_POOL_WINDOW_BYTES;
+	return reader;
+}
+
+int kvpull_reader_local_add(struct kvpull_reader *reader, uint8_t *base,
+			    uint64_t block_bytes, uint32_t block_count,
+			    uint32_t *local)
+{
+	const uintptr_t first = (uintptr_t)base;
+	uint32_t at;
+
+	if (!base || !block_bytes || !block_count ||
+	    block_bytes > (UINTPTR_MAX - first) / block_count)
+		return KVPULL_EINVAL;
+	for (at = 0; at < reader->local_count; at++) {
+		const struct local *other = &reader->locals[at];
+		const uintptr_t other_first = (uintptr_t)other->base;
+
+		if (first < other_first +
+				    other->block_bytes * other->block_count &&
+		    other_first < first + block_bytes * block_count)
+			return KVPULL_EINVAL;
+	}
+	if (reader->local_count == KVPULL_READER_LOCALS_MAX ||
+	    block_count > KVPULL_READER_BLOCKS_MAX - reader->block_count)
+		return KVPULL_EFULL;
+	reader->locals[reader->local_count] =
+		(struct local){ base, block_bytes, block_count,
+				reader->block_count };
+	reader->block_count += block_count;
+	*local = reader->local_count++;
+	return 0;
+}
+
+/* Each offset of a probe or a read lies in what was attached. */
+static int peer_is_sound(const struct kvpull_reader_peer *peer,
+			 const struct kvpull_serve *remote)
+{
+	const struct kvpull_pool_share *share = &peer->share;
+	const uint64_t places =
+		(uint64_t)share->chunk_count + share->slot_count;
+
+	return share->incarnation && share->chunk_count && peer->chunk_bytes &&
+	       share->entry_count >= KVPULL_POOL_WINDOW &&
+	       places < KVPULL_NONE && remote->slot_count >= places &&
+	       remote->region_count == KVPULL_SHARE_REGION_COUNT &&
+	       remote->regions[KVPULL_SHARE_REGION_DIRECTORY].bytes /
+			       sizeof(struct kvpull_pool_entry) >=
+		       share->entry_count &&
+	       remote->regions[KVPULL_SHARE_REGION_CHUNKS].bytes /
+			       share->chunk_count >=
+		       peer->chunk_bytes;
+}
+
+int kvpull_reader_peer_add(struct kvpull_reader *reader,
+			   const struct kvpull_reader_peer *params,
+			   const struct kvpull_serve *remote, uint32_t *peer)
+{
+	uint32_t at = 0;
+
+	if (!peer_is_sound(params, remote))
+		return KVPULL_EPROTO;
+	while (at < KVPULL_READER_PEERS_MAX && reader->peers[at].is_used)
+		at++;
+	if (at == KVPULL_READER_PEERS_MAX)
+		return KVPULL_EFULL;
+	reader->peers[at] = (struct peer){ .is = *params, .is_used = 1 };
+	*peer = at;
+	return 0;
+}
+
+int kvpull_reader_peer_remove(struct kvpull_reader *reader, uint32_t peer)
+{
+	if (peer >= KVPULL_READER_PEERS_MAX || !reader->peers[peer].is_used)
+		return KVPULL_EINVAL;
+	if (!reader->peers[peer].is_down || reader->peers[peer].reads)
+		return KVPULL_EAGAIN;
+	reader->peers[peer].is_used = 0;
+	return 0;
+}
+
+/* Own blocks that reads in flight write. */
+
+static uint64_t *taken_word(struct kvpull_reader *reader, uint32_t local,
+			    uint32_t block, uint64_t *mask)
+{
+	const uint32_t bit = reader->locals[local].first_bit + block;
+
+	*mask = UINT64_C(1) << bit % 64;
+	return &reader->taken[bit / 64];
+}
+
+static int block_take(struct kvpull_reader *reader, uint32_t local,
+		      uint32_t block)
+{
+	uint64_t mask;
+	uint64_t *word = taken_word(reader, local, block, &mask);
+
+	if (*word & mask)
+		return KVPULL_EINVAL;
+	*word |= mask;
+	return 0;
+}
+
+static void blocks_give(struct kvpull_reader *reader, const struct read *read,
+			uint32_t count)
+{
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		uint64_t mask;
+
+		*taken_word(reader, read->local, read->local_ids[at], &mask) &=
+			~mask;
+	}
+}
+
+/* The states of a read. */
+
+static void read_end(struct kvpull_reader *reader, struct read *read,
+		     int32_t code)
+{
+	uint32_t at;
+
+	if (read->given_up)
+		code = read->given_up;
+	else if (code == KVPULL_EABORTED)
+		code = KVPULL_EAGAIN; /* cut to end another one */
+	read->code = code;
+	for (at = 0; read->local != KVPULL_NONE && at < read->count; at++) {
+		read->codes[at] = code;
+		if (!code && !kvpull_pool_is_unchanged(&read->guards[at],
+						       read->incarnation,
+						       read->generations[at]))
+			read->codes[at] = KVPULL_ESTALE;
+		if (!read->code)
+			read->code = read->codes[at];
+	}
+	read->state = ENDED;
+	kvpull_index_list_push(&reader->ended, read->read.index);
+}
+
+/* After the last byte of all the data. */
+static void guards_start(struct kvpull_reader *reader, struct read *read)
+{
+	const struct kvpull_reader_peer *peer = &reader->peers[read->peer].is;
+	int code;
+
+	read->state = GUARDS;
+	code = peer->transport->ops->check_start(peer->transport, peer->handle,
+						 &read->read);
+	if (code)
+		read_end(reader, read, code == 1 ? 0 : code);
+}
+
+/* The data came, or did not. */
+static void data_end(struct kvpull_reader *reader, struct read *read,
+		     int32_t code)
+{
+	uint32_t at;
+
+	if (code || read->given_up) {
+		read_end(reader, read, code);
+		return;
+	}
+	if (read->local != KVPULL_NONE) {
+		guards_start(reader, read);
+		return;
+	}
+	for (at = 0; at < read->count; at++)
+		(void)kvpull_pool_judge(
+			&reader->peers[read->peer].is.share, &read->keys[at],
+			read->windows + (size_t)at * KVPULL_POOL_WINDOW_BYTES,
+			&read->found[at]);
+	kvpull_revocation_seen();
+	read_end(reader, read, 0);
+}
+
+static void data_start(struct kvpull_reader *reader, struct read *read)
+{
+	const struct peer *peer = &reader->peers[read->peer];
+	int code = KVPULL_EPEER;
+
+	if (!peer->is_down)
+		code = peer->is.transport->ops->read_start(
+			peer->is.transport, peer->is.handle, &read->read);
+	if (code == KVPULL_EAGAIN)
+		return;
+	read->state = DATA;
+	if (code)
+		data_end(reader, read, code == 1 ? 0 : code);
+}
+
+/* Its destinations are free when the route says so. */
+static void read_give_up(struct kvpull_reader *reader, struct read *read,
+			 int32_t code)
+{
+	const struct kvpull_reader_peer *peer = &reader->peers[read->peer].is;
+
+	if (read->given_up)
+		return;
+	read->given_up = code;
+	if (read->state == START)
+		read_end(reader, read, code);
+	else
+		peer->transport->ops->read_cancel(peer->transport, peer->handle,
+						  &read->read);
+}
+
+static int is_open(const struct read *read)
+{
+	return read->state == START || read->state == DATA ||
+	       read->state == GUARDS;
+}
+
+void kvpull_reader_set_namespace(
+	struct kvpull_reader *reader,
+	const struct kvpull_pool_namespace *namespace_digest)
+{
+	uint32_t at;
+
+	reader->namespace_digest = *namespace_digest;
+	/* Not cancelled: that may cut a connection, and others' reads with it. */
+	for (at = 0; at < KVPULL_READER_READS_MAX; at++)
+		if (is_open(&reader->reads[at]) && !reader->reads[at].given_up)
+			reader->reads[at].given_up = KVPULL_ESTALE;
+}
+
+/* What begins one. */
+
+static int peer_code(const struct kvpull_reader *reader, uint32_t peer)
+{
+	if (peer >= KVPULL_READER_PEERS_MAX || !reader->peers[peer].is_used)
+		return KVPULL_EINVAL;
+	if (reader->peers[peer].is_down)
+		return KVPULL_EPEER;
+	return memcmp(&reader->peers[peer].is.namespace_digest,
+		      &reader->namespace_digest,
+		      sizeof(reader->namespace_digest)) == 0 ?
+		       0 :
+		       KVPULL_ESTALE;
+}
+
+/* One not in use, for so many blocks of one strip; NULL: none is free. */
+static struct read *read_take(struct kvpull_reader *reader, uint32_t peer,
+			      uint32_t count)
+{
+	const uint32_t index = kvpull_index_pool_peek(&reader->free);
+	struct read *read;
+	uint32_t group;
+
+	if (index == KVPULL_NONE)
+		return NULL;
+	read = &reader->reads[index];
+	read->peer = peer;
+	read->count = count;
+	read->given_up = 0;
+	read->incarnation = reader->peers[peer].is.share.incarnation;
+	for (group = 1; group <= KVPULL_GROUPS_MAX; group++)
+		read->group_first[group] = count;
+	read->read = (struct kvpull_read){
+		.index = index,
+		.strip_count = 1,
+		.strips = &read->strip,
+		.remote_ids = read->remote_ids,
+		.local_ids = read->local_ids,
+		.group_first = read->group_first,
+		.slots = read->remote_ids,
+		.entries = read->guards,
+		.slot_count = count,
+	};
+	return read;
+}
+
+static void read_begin(struct kvpull_reader *reader, struct read *read,
+		       uint64_t deadline_ns, uint64_t *id)
+{
+	(void)kvpull_index_pool_take(&reader->free);
+	reader->peers[read->peer].reads++;
+	read->serial = ++reader->serial;
+	read->deadline_ns = deadline_ns;
+	read->strip.row_count = 1;
+	read->read.byte_count = read->strip.row_bytes * read->count;
+	read->state = START;
+	*id = (uint64_t)read->serial << 32 | read->read.index;
+	data_start(reader, read);
+}
+
+int kvpull_reader_probe(struct kvpull_reader *reader,
+			const struct kvpull_reader_probe *probe, uint64_t *id)
+{
+	const int code = peer_code(reader, probe->peer);
+	struct read *read;
+	uint32_t at;
+
+	if (code)
+		return code;
+	if (!probe->key_count || probe->key_count > KVPULL_READER_ITEMS_MAX)
+		return KVPULL_EINVAL;
+	read = read_take(reader, probe->peer, probe->key_count);
+	if (!read)
+		return KVPULL_EFULL;
+	read->local = KVPULL_NONE;
+	for (at = 0; at < read->count; at++) {
+		read->keys[at] = probe->keys[at];
+		read->remote_ids[at] = kvpull_pool_window(
+			&reader->peers[read->peer].is.share, &read->keys[at]);
+		read->local_ids[at] = at;
+	}
+	read->strip = (struct kvpull_strip){
+		.region_index = KVPULL_SHARE_REGION_DIRECTORY,
+		.remote_block_stride = sizeof(struct kvpull_pool_entry),
+		.local = read->windows,
+		.local_block_stride = KVPULL_POOL_WINDOW_BYTES,
+		.row_bytes = KVPULL_POOL_WINDOW_BYTES,
+	};
+	read_begin(reader, read, probe->deadline_ns, id);
+	return 0;
+}
+
+/* Its pieces, and their blocks are taken. KVPULL_EINVAL: none of them is. */
+static int pieces_take(struct kvpull_reader *reader, struct read *read,
+		       const struct kvpull_reader_piece *pieces)
+{
+	const uint32_t chunk_count =
+		reader->peers[read->peer].is.share.chunk_count;
+	uint32_t at;
+
+	for (at = 0; at < read->count; at++) {
+		const struct kvpull_reader_piece *piece = &pieces[at];
+
+		if (piece->place >= chunk_count ||
+		    piece->destination >=
+			    reader->locals[read->local].block_count ||
+		    block_take(reader, read->local, piece->destination)) {
+			blocks_give(reader, read, at);
+			return KVPULL_EINVAL;
+		}
+		read->remote_ids[at] = piece->place;
+		read->local_ids[at] = piece->destination;
+		read->generations[at] = piece->generation;
+	}
+	return 0;
+}
+
+int kvpull_reader_read(struct kvpull_reader *reader,
+		       const struct kvpull_reader_read *params, uint64_t *id)
+{
+	int code = peer_code(reader, params->peer);
+	const struct kvpull_reader_peer *peer;
+	const struct local *local;
+	struct read *read;
+
+	if (code)
+		return code;
+	if (!params->piece_count ||
+	    params->piece_count > KVPULL_READER_ITEMS_MAX ||
+	    params->local >= reader->local_count)
+		return KVPULL_EINVAL;
+	peer = &reader->peers[params->peer].is;
+	local = &reader->locals[params->local];
+	if (local->block_bytes != peer->chunk_bytes)
+		return KVPULL_EINVAL;
+	if (params->incarnation != peer->share.incarnation)
+		return KVPULL_ESTALE;
+	read = read_take(reader, params->peer, params->piece_count);
+	if (!read)
+		return KVPULL_EFULL;
+	read->local = params->local;
+	code = pieces_take(reader, read, params->pieces);
+	if (code)
+		return code;
+	read->strip = (struct kvpull_strip){
+		.region_index = KVPULL_SHARE_REGION_CHUNKS,
+		.remote_block_stride = peer->chunk_bytes,
+		.local = local->base,
+		.local_block_stride = local->block_bytes,
+		.row_bytes = peer->chunk_bytes,
+	};
+	read_begin(reader, read, params->deadline_ns, id);
+	return 0;
+}
+
+int kvpull_reader_cancel(struct kvpull_reader *reader, uint64_t id)
+{
+	const uint32_t index = (uint32_t)id;
+
+	if (index >= KVPULL_READER_READS_MAX ||
+	    reader->reads[index].serial != id >> 32 ||
+	    !is_open(&reader->reads[index]))
+		return KVPULL_EINVAL;
+	read_give_up(reader, &reader->reads[index], KVPULL_EABORTED);
+	return 0;
+}
+
+void kvpull_reader_take(struct kvpull_reader *reader,
+			const struct kvpull_transport *transport,
+			const struct kvpull_event *event)
+{
+	uint32_t at;
+
+	if (event->kind == KVPULL_EVENT_READ_DONE)
+		data_end(reader, &reader->reads[event->read->index],
+			 event->code);
+	else if (event->kind == KVPULL_EVENT_CHECK_DONE)
+		read_end(reader, &reader->reads[event->read->index],
+			 event->code);
+	if (event->kind != KVPULL_EVENT_PEER_DOWN)
+		return;
+	for (at = 0; at < KVPULL_READER_PEERS_MAX; at++)
+		if (reader->peers[at].is_used &&
+		    reader->peers[at].is.transport == transport &&
+		    reader->peers[at].is.handle == event->index)
+			reader->peers[at].is_down = 1;
+}
+
+void kvpull_reader_work(struct kvpull_reader *reader, uint64_t now_ns)
+{
+	uint32_t at;
+
+	for (at = 0; at < reader->free.touched; at++) {
+		struct read *read = &reader->reads[at];
+
+		if (is_open(read) && read->deadline_ns &&
+		    now_ns >= read->deadline_ns)
+			read_give_up(reader, read, KVPULL_EDEADLINE);
+		if (read->state == START)
+			data_start(reader, read);
+	}
+}
+
+int kvpull_reader_end(struct kvpull_reader *reader,
+		      struct kvpull_reader_end *end)
+{
+	const uint32_t index = reader->ended.first;
+	struct read *read;
+	int is_probe;
+
+	if (index == KVPULL_NONE)
+		return 0;
+	read = &reader->reads[index];
+	is_probe = read->local == KVPULL_NONE;
+	*end = (struct kvpull_reader_end){
+		.id = (uint64_t)read->serial << 32 | index,
+		.count = read->count,
+		.code = read->code,
+		.found = is_probe ? read->found : NULL,
+		.codes = is_probe ? NULL : read->codes,
+		.incarnation = read->incarnation,
+	};
+	if (!is_probe)
+		blocks_give(reader, read, read->count);
+	kvpull_index_list_remove(&reader->ended, index);
+	kvpull_index_pool_give(&reader->free, index);
+	read->state = FREE;
+	reader->peers[read->peer].reads--;
+	return 1;
+}

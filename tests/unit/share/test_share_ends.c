@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How probes and reads end that do not go well, and what is never begun. */
+#include "tests/unit/share/world.h"
+
+#define SEEDS 40u
+
+/* One key is put and found, and its read begun. */
+static uint64_t begin(struct share_world *world, uint32_t block)
+{
+	struct kvpull_pool_found found;
+	uint64_t id;
+
+	share_put(world, 1, 1);
+	assert_int_equal(share_probe(world, 1, &found), 1);
+	assert_int_equal(share_read(world, &found, 1, block, &id), 0);
+	return id;
+}
+
+static void owner_drops(struct share_world *world)
+{
+	world->owner_end->ops->drop(world->owner_end, world->caller);
+}
+
+UNIT_TEST(an_owner_lost_in_mid_read_ends_it_and_what_comes_later)
+{
+	uint64_t seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		struct share_world *world = share_open(seed);
+		struct kvpull_pool_found found;
+		struct kvpull_reader_end end;
+		uint64_t id;
+
+		share_put(world, 1, 1);
+		assert_int_equal(share_probe(world, 1, &found), 1);
+		if (seed % 2)
+			world->before_data = owner_drops;
+		else
+			world->before_guards = owner_drops;
+		assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
+		assert_int_equal(
+			kvpull_reader_peer_remove(world->reader, world->peer),
+			KVPULL_EAGAIN);
+		share_wait(world, &end);
+		assert_int_equal(end.codes[0], KVPULL_EPEER);
+		while (!world->is_down)
+			share_turn(world);
+		assert_int_equal(share_read(world, &found, 1, 0, &id),
+				 KVPULL_EPEER);
+		assert_int_equal(
+			kvpull_reader_peer_remove(world->reader, world->peer),
+			0);
+		assert_int_equal(share_read(world, &found, 1, 0, &id),
+				 KVPULL_EINVAL);
+		share_close(world);
+	}
+}
+
+static void reader_waits(struct share_world *world)
+{
+	world->now_ns += 1000 * SHARE_STEP_NS;
+}
+
+UNIT_TEST(what_is_late_ends_with_the_deadline)
+{
+	uint32_t late = 0;
+	uint64_t seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		struct share_world *world = share_open(seed);
+		struct kvpull_pool_key key = pool_key(&world->owner, 1);
+		const struct kvpull_reader_piece piece = { .generation = 1 };
+		const struct kvpull_reader_read read = {
+			.peer = world->peer,
+			.local = world->local,
+			.piece_count = 1,
+			.pieces = &piece,
+			.incarnation = POOL_INCARNATION,
+			.deadline_ns = world->now_ns + 2 * SHARE_STEP_NS,
+		};
+		const struct kvpull_reader_probe probe = {
+			.peer = world->peer,
+			.key_count = 1,
+			.keys = &key,
+			.deadline_ns = world->now_ns + 2 * SHARE_STEP_NS,
+		};
+		struct kvpull_reader_end end;
+		uint64_t id;
+		uint32_t ends;
+
+		world->before_guards = reader_waits;
+		assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+				 0);
+		assert_int_equal(
+			kvpull_reader_probe(world->reader, &probe, &id), 0);
+		for (ends = 0; ends < 2; ends++) {
+			share_wait(world, &end);
+			assert_true(end.code == 0 ||
+				    end.code == KVPULL_EDEADLINE);
+			assert_true(!end.codes || end.codes[0] == end.code);
+			late += end.code == KVPULL_EDEADLINE;
+		}
+		share_close(world);
+	}
+	assert_true(late >= SEEDS / 2);
+}
+
+UNIT_TEST(a_block_is_free_when_a_cancelled_reads_end_was_told)
+{
+	uint32_t cancelled = 0;
+	uint64_t seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		struct share_world *world = share_open(seed);
+		struct kvpull_reader_end end;
+		struct kvpull_pool_found found;
+		uint64_t other;
+		uint64_t id = begin(world, 0);
+		int code;
+
+		code = kvpull_reader_cancel(world->reader, id);
+		found.memory.index = 1;
+		found.memory.generation = 2;
+		assert_int_equal(share_read(world, &found, 1, 0, &other),
+				 KVPULL_EINVAL);
+		share_wait(world, &end);
+		assert_true(end.id == id);
+		assert_int_equal(end.codes[0], code ? 0 : KVPULL_EABORTED);
+		cancelled += !code;
+		assert_int_equal(kvpull_reader_cancel(world->reader, id),
+				 KVPULL_EINVAL);
+		assert_int_equal(share_read(world, &found, 1, 0, &other), 0);
+		/* The old id is of nothing. */
+		assert_int_equal(kvpull_reader_cancel(world->reader, id),
+				 KVPULL_EINVAL);
+		share_wait(world, &end);
+		assert_true(end.id == other);
+		assert_int_equal(end.code, 0);
+		share_close(world);
+	}
+	assert_true(cancelled > SEEDS / 4);
+}
+
+UNIT_TEST(a_connection_cut_for_another_read_says_read_again)
+{
+	uint32_t again = 0;
+	uint64_t seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		struct share_world *world = share_open(seed);
+		struct kvpull_reader_end end;
+
+		share_put(world, 1, 1);
+		loop_cuts(world->net, 0);
+		(void)begin(world, 0);
+		loop_cuts(world->net, 1000);
+		share_wait(world, &end);
+		assert_true(end.code == 0 || end.code == KVPULL_EAGAIN);
+		again += end.code == KVPULL_EAGAIN;
+		share_close(world);
+	}
+	assert_true(again > SEEDS / 4);
+}
+
+static void weights_change(struct share_world *world)
+{
+	struct kvpull_pool_namespace other = world->owner.namespace_digest;
+
+	other.bytes[31] ^= 1;
+	kvpull_reader_set_namespace(world->reader, &other);
+}
+
+UNIT_TEST(another_namespace_fails_what_is_in_flight_and_asks_no_more)
+{
+	uint64_t seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		struct share_world *world = share_open(seed);
+		struct kvpull_pool_found found;
+		struct kvpull_pool_key key = pool_key(&world->owner, 1);
+		const struct kvpull_reader_probe probe = { .peer = world->peer,
+							   .key_count = 1,
+							   .keys = &key };
+		struct kvpull_reader_end end;
+		uint64_t id;
+
+		share_put(world, 1, 1);
+		assert_int_equal(share_probe(world, 1, &found), 1);
+		if (seed % 2)
+			world->before_data = weights_change;
+		else
+			world->before_guards = weights_change;
+		assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
+		share_wait(world, &end);
+		assert_int_equal(end.codes[0], KVPULL_ESTALE);
+		assert_int_equal(share_read(world, &found, 1, 0, &id),
+				 KVPULL_ESTALE);
+		assert_int_equal(
+			kvpull_reader_probe(world->reader, &probe, &id),
+			KVPULL_ESTALE);
+		kvpull_reader_set_namespace(world->reader,
+					    &world->owner.namespace_digest);
+		assert_int_equal(share_probe(world, 1, &found), 1);
+		share_close(world);
+	}
+}
+
+UNIT_TEST(what_is_out_of_bounds_is_not_begun)
+{
+	struct share_world *world = share_open(1);
+	struct kvpull_reader_piece piece = { .generation = 1 };
+	const struct kvpull_reader_read good = {
+		.peer = world->peer,
+		.local = world->local,
+		.piece_count = 1,
+		.pieces = &piece,
+		.incarnation = POOL_INCARNATION,
+	};
+	struct kvpull_reader_read read = good;
+	struct kvpull_reader_probe probe = { .peer = world->peer };
+	uint32_t other;
+	uint64_t id;
+
+	read.peer = world->peer + 1;
+	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+			 KVPULL_EINVAL);
+	read = good;
+	read.local = 1;
+	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+			 KVPULL_EINVAL);
+	assert_int_equal(
+		kvpull_reader_local_add(world->reader, world->chunks[0],
+					SHARE_CHUNK_BYTES / 2, 2, &other),
+		0);
+	read.local = other;
+	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+			 KVPULL_EINVAL);
+	read = good;
+	read.incarnation++;
+	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+			 KVPULL_ESTALE);
+	read = good;
+	read.piece_count = KVPULL_READER_ITEMS_MAX + 1;
+	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+			 KVPULL_EINVAL);
+	piece.place = SHARE_CHUNKS; /* of the file */
+	assert_int_equal(kvpull_reader_read(world->reader, &good, &id),
+			 KVPULL_EINVAL);
+	piece.place = 0;
+	piece.destination = SHARE_BLOCKS;
+	assert_int_equal(kvpull_reader_read(world->reader, &good, &id),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_reader_probe(world->reader, &probe, &id),
+			 KVPULL_EINVAL);
+	share_close(world);
+}
+
+UNIT_TEST(own_memory_overlaps_no_other)
+{
+	struct share_world *world = share_open(1);
+	uint8_t *base = &world->blocks[0][0];
+	uint32_t local;
+
+	assert_int_equal(
+		kvpull_reader_local_add(world->reader, base + 1, 1, 1, &local),
+		KVPULL_EINVAL);
+	assert_int_equal(
+		kvpull_reader_local_add(world->reader, base - 1, 1, 2, &local),
+		KVPULL_EINVAL);
+	assert_int_equal(kvpull_reader_local_add(world->reader, base,
+						 UINT64_MAX, 2, &local),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_reader_local_add(
+				 world->reader, base + sizeof(world->blocks), 1,
+				 KVPULL_READER_BLOCKS_MAX, &local),
+			 KVPULL_EFULL);
+	assert_int_equal(
+		kvpull_reader_local_add(world->reader, base - 1, 1, 1, &local),
+		0);
+	share_close(world);
+}
+
+UNIT_TEST(a_share_that_is_larger_than_what_is_served_is_refused)
+{
+	struct share_world *world = share_open(1);
+	struct kvpull_reader_peer peer;
+	struct kvpull_serve serve;
+	uint32_t index;
+	uint32_t at;
+
+	for (at = 0; at < 9; at++) {
+		peer = world->params;
+		serve = world->serve;
+		if (at == 0)
+			peer.share.entry_count++;
+		else if (at == 1)
+			peer.share.entry_count = KVPULL_POOL_WINDOW - 1;
+		else if (at == 2)
+			peer.share.chunk_count++;
+		else if (at == 3)
+			peer.share.chunk_count = 0;
+		else if (at == 4)
+			peer.share.slot_count++;
+		else if (at == 5)
+			peer.share.slot_count = UINT32_MAX;
+		else if (at == 6)
+			peer.chunk_bytes = UINT64_MAX;
+		else if (at == 7)
+			peer.share.incarnation = 0;
+		else
+			serve.region_count = 1;
+		assert_int_equal(kvpull_reader_peer_add(world->reader, &peer,
+							&serve, &index),
+				 KVPULL_EPROTO);
+	}
+	for (at = 1; at < KVPULL_READER_PEERS_MAX; at++)
+		assert_int_equal(kvpull_reader_peer_add(world->reader,
+							&world->params,
+							&world->serve, &index),
+				 0);
+	assert_int_equal(kvpull_reader_peer_add(world->reader, &world->params,
+						&world->serve, &index),
+			 KVPULL_EFULL);
+	share_close(world);
+}
+
+UNIT_TEST(more_than_reads_max_are_refused_until_an_end_is_told)
+{
+	struct share_world *world = share_open(1);
+	struct kvpull_pool_key key = pool_key(&world->owner, 1);
+	const struct kvpull_reader_probe probe = { .peer = world->peer,
+						   .key_count = 1,
+						   .keys = &key };
+	struct kvpull_reader_end end;
+	uint64_t id;
+	uint32_t at;
+
+	for (at = 0; at < KVPULL_READER_READS_MAX; at++)
+		assert_int_equal(
+			kvpull_reader_probe(world->reader, &probe, &id), 0);
+	assert_int_equal(kvpull_reader_probe(world->reader, &probe, &id),
+			 KVPULL_EFULL);
+	share_wait(world, &end);
+	assert_int_equal(kvpull_reader_probe(world->reader, &probe, &id), 0);
+	for (at = 0; at < KVPULL_READER_READS_MAX; at++)
+		share_wait(world, &end);
+	share_close(world);
+}
