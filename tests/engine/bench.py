@@ -29,7 +29,9 @@ from world import HOLD, SIBLINGS, SLOTS, World, busy
 
 LEASE_S = 8
 BLOCKS = 1024
-COUNT = 30
+COUNT = 20
+LENGTHS = (128, 1024, 2000)
+AT_ONCE, ROUNDS = 16, 5
 PAUSE_S = 3  # for a second after a step workers spin
 TRANSFER = {
     "kvpull": ("vllm:kvpull_pull_seconds", "vllm:kvpull_pull_bytes"),
@@ -139,6 +141,27 @@ def load(world: Bench, length: int) -> dict[str, Any]:
         "first_token_at_d_ms_median": statistics.median(first) * 1e3,
         "p_block_seconds": held.stop(),
     }
+
+
+def at_once(world: Bench) -> str:
+    """So many tickets come to D at once, each for one token."""
+    took = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in range(ROUNDS):
+            prompts = [world.prompt(1024) for _ in range(AT_ONCE)]
+            params = [world.prefill(prompt) for prompt in prompts]
+            began = time.monotonic()
+            asked = [
+                pool.submit(
+                    world.d.complete, prompt, max_tokens=1,
+                    kv_transfer_params=of,
+                )
+                for prompt, of in zip(prompts, params, strict=True)
+            ]  # fmt: skip
+            assert all(one.result()[0] == 200 for one in asked)
+            took.append(time.monotonic() - began)
+            drained(world)
+    return f"all answered after {statistics.median(took):.2f} s, median"
 
 
 def expired(world: Bench) -> float:
@@ -317,6 +340,7 @@ def producer_restarted(world: Bench) -> str:
 OUTCOMES: dict[str, Callable[[Bench], str]] = {
     "D refuses a request at first contact": refused,
     "D refuses a request later": refused,
+    f"{AT_ONCE} tickets of 1,024 tokens at once": at_once,
     "D refuses a request while both compute": refused_while_busy,
     "n = 8 at P, one answer pulled": siblings_at_p,
     "n = 8 at D": siblings_at_d,
@@ -352,7 +376,7 @@ def measure(name: str, folder: Path, nixl: Path | None) -> dict[str, Any]:
         world.start()
         for what, claim in OUTCOMES.items():
             if len(outcomes) == LOAD_AFTER:
-                loads = [load(world, length) for length in (60, 2048)]
+                loads = [load(world, length) for length in LENGTHS]
             outcomes[what] = judged(world, claim)
             print(f"  {name} {what}: {outcomes[what]}", flush=True)
     finally:
