@@ -198,6 +198,13 @@ static const struct kvpull_field ticket_fields[] = {
 };
 /* clang-format on */
 
+/* Its groups and ids alone, which lie behind the name and two digests. */
+#define NAME_AT (4u + 8u + 4u + 4u + 4u)
+#define GROUPS_ROW 8u
+static const struct kvpull_table blocks_table = {
+	.name = "blocks", .fields = &ticket_fields[GROUPS_ROW], .field_count = 2
+};
+
 /* Ids of all groups. */
 static uint64_t id_count(const struct kvpull_ticket *ticket)
 {
@@ -233,21 +240,44 @@ static int groups_follow(const struct kvpull_ticket *ticket)
 	return 1;
 }
 
+/* Groups' ids lie behind one another. */
+static void groups_place(struct kvpull_ticket *ticket)
+{
+	uint32_t first_id = 0;
+	uint32_t i;
+
+	for (i = 0; i < ticket->group_count; i++) {
+		ticket->groups[i].first_id = first_id;
+		first_id += ticket->groups[i].block_count;
+	}
+}
+
 int kvpull_ticket_read(const uint8_t *body, size_t body_bytes,
 		       struct kvpull_ticket *ticket)
 {
 	struct kvpull_wire_reader reader = { body, body_bytes, 0, 0 };
 	const int code = kvpull_fields_get(&reader, &kvpull_ticket_table,
 					   ticket, ticket->unknown);
-	uint32_t first_id = 0;
-	uint32_t i;
 
 	if (code)
 		return code == KVPULL_EVERSION ? code : KVPULL_ENOTICKET;
-	for (i = 0; i < ticket->group_count; i++) {
-		ticket->groups[i].first_id = first_id;
-		first_id += ticket->groups[i].block_count;
-	}
+	groups_place(ticket);
+	ticket->body_bytes = (uint32_t)body_bytes;
+	return 0;
+}
+
+int kvpull_ticket_read_blocks(const uint8_t *body, size_t body_bytes,
+			      struct kvpull_ticket *ticket)
+{
+	struct kvpull_wire_reader reader = { body, body_bytes, NAME_AT, 0 };
+
+	(void)kvpull_wire_get(&reader, kvpull_wire_get_u16(&reader));
+	(void)kvpull_wire_get(&reader,
+			      KVPULL_COMPAT_BYTES + KVPULL_DIGEST_BYTES);
+	kvpull_fields_get_body(&reader, &blocks_table, ticket);
+	if (reader.bad)
+		return KVPULL_ENOTICKET;
+	groups_place(ticket);
 	ticket->body_bytes = (uint32_t)body_bytes;
 	return 0;
 }

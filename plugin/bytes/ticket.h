@@ -101,6 +101,14 @@ int KVPULL_MUST_CHECK kvpull_ticket_decode(const char *text, size_t text_bytes,
 int KVPULL_MUST_CHECK kvpull_ticket_read(const uint8_t *body, size_t body_bytes,
 					 struct kvpull_ticket *ticket);
 
+/*
+ * Its groups and ids alone, of a body that decode() found good: what a pull
+ * needs of it. 0; KVPULL_ENOTICKET: these bytes were no ticket's.
+ */
+int KVPULL_MUST_CHECK kvpull_ticket_read_blocks(const uint8_t *body,
+						size_t body_bytes,
+						struct kvpull_ticket *ticket);
+
 /* What a peek works in, too large for a stack; needs no initial value. */
 struct kvpull_ticket_scratch {
 	struct kvpull_ticket ticket;

@@ -12,8 +12,8 @@ int kvpull_kept_get(const struct kvpull_texts *texts, uint32_t index,
 		    uint8_t *body, struct kvpull_ticket *ticket)
 {
 	kvpull_texts_get(texts, index, body);
-	return kvpull_ticket_read(body, kvpull_texts_size(texts, index),
-				  ticket);
+	return kvpull_ticket_read_blocks(body, kvpull_texts_size(texts, index),
+					 ticket);
 }
 
 int kvpull_kept_ids(const struct kvpull_ticket *ticket, uint32_t group_index,
