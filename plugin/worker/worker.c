@@ -52,6 +52,9 @@ static void pulls_take(struct kvpull_worker *worker)
 	kvpull_map_init(&worker->pull_map, config->pulls_max, hot);
 	kvpull_map_init(&worker->claim_map, kvpull_config_claims_max(config),
 			hot);
+	worker->ids_few = kvpull_arena_take(hot, config->pulls_max,
+					    2 * KVPULL_PAIRS_FEW *
+						    sizeof(*worker->ids_few));
 	worker->ids_hot = kvpull_arena_take(hot, hot_count, ids_bytes);
 	worker->ids = kvpull_arena_take(
 		&worker->arena, config->pulls_max - hot_count, ids_bytes);

@@ -27,6 +27,7 @@
 
 #define KVPULL_RESULTS_A_BUILD 1024u /* results in one message */
 #define KVPULL_PULLS_HOT 8u          /* with ids in huge pages */
+#define KVPULL_PAIRS_FEW 16u         /* of pulls whose ids lie close together */
 
 /* The engine's own note on each slot of the handover. */
 struct kvpull_pull_note {
@@ -42,6 +43,7 @@ struct kvpull_pull_list {
 
 struct kvpull_claim_note {
 	uint32_t release_told; /* TO_RELEASE was pushed */
+	uint32_t waiting;      /* its pulls in pulls_start and pulls_small */
 };
 
 struct kvpull_consumer_note {
@@ -101,6 +103,7 @@ struct kvpull_worker {
 	struct kvpull_index_pool claim_pool;
 	uint32_t *ids_hot; /* [KVPULL_PULLS_HOT][2][pull_blocks_max] */
 	uint32_t *ids;     /* of the other pulls, likewise */
+	uint32_t *ids_few; /* [pulls_max][2][KVPULL_PAIRS_FEW] */
 	struct kvpull_pull_list pulls_start; /* wait for start_loads */
 	struct kvpull_pull_list pulls_small; /* this thread's, in the next poll */
 	struct kvpull_pull_list pulls_ended; /* to be reported */

@@ -68,6 +68,7 @@ uint32_t kvpull_pulls_take(struct kvpull_worker *worker,
 
 void kvpull_pull_hand_over(struct kvpull_worker *worker, uint32_t index)
 {
+	worker->claim_notes[worker->handover.pulls[index].claim].waiting--;
 	kvpull_worker_tell(worker, KVPULL_TO_PULL, index,
 			   worker->pull_notes[index].serial);
 }
@@ -110,8 +111,13 @@ void kvpull_worker_claim_release(struct kvpull_worker *worker, uint32_t index)
 	if (worker->claim_notes[index].release_told)
 		return;
 	worker->claim_notes[index].release_told = 1;
-	pulls_hand_over(worker, &worker->pulls_start, KVPULL_NONE, index);
-	pulls_hand_over(worker, &worker->pulls_small, KVPULL_NONE, index);
+	/* Many pulls may wait, and hardly ever one of this claim. */
+	if (worker->claim_notes[index].waiting) {
+		pulls_hand_over(worker, &worker->pulls_start, KVPULL_NONE,
+				index);
+		pulls_hand_over(worker, &worker->pulls_small, KVPULL_NONE,
+				index);
+	}
 	kvpull_worker_tell(worker, KVPULL_TO_RELEASE, index,
 			   worker->handover.claims[index].serial);
 }

@@ -233,6 +233,7 @@ static void pull_turn(struct kvpull_worker *worker, uint32_t index,
 		kvpull_pull_hand_over(worker, index);
 		return;
 	}
+	worker->claim_notes[order->claim].waiting--;
 	outcome.ended_ns = kvpull_facts_now(&worker->facts);
 	worker->handover.outcomes[index] = outcome;
 	kvpull_worker_show_small(worker, index);

@@ -134,10 +134,14 @@ static void apply_claim(struct kvpull_worker *worker,
 				   claim->serial);
 }
 
-static uint32_t *ids_of(const struct kvpull_worker *worker, uint32_t index)
+/* Of many small pulls, a page and a cache's set each would cost more than they. */
+static uint32_t *ids_of(const struct kvpull_worker *worker, uint32_t index,
+			uint32_t pairs)
 {
 	const size_t step = 2 * (size_t)worker->facts.config.pull_blocks_max;
 
+	if (pairs <= KVPULL_PAIRS_FEW)
+		return worker->ids_few + index * (size_t)KVPULL_PAIRS_FEW * 2;
 	return index < KVPULL_PULLS_HOT ?
 		       worker->ids_hot + index * step :
 		       worker->ids + (index - KVPULL_PULLS_HOT) * step;
@@ -171,8 +175,7 @@ static void pull_fill(struct kvpull_worker *worker, uint32_t index,
 						   command->group_first[group] :
 						   pairs;
 	memcpy(pull->label, command->label, sizeof(pull->label));
-	pull->remote_ids = ids_of(worker, index);
-	/* Of few blocks both lie in one page. */
+	pull->remote_ids = ids_of(worker, index, pairs);
 	pull->local_ids = pull->remote_ids + pairs;
 	kvpull_ids_copy(&command->remote, 0, pairs, pull->remote_ids);
 	kvpull_ids_copy(&command->local, 0, pairs, pull->local_ids);
@@ -212,6 +215,7 @@ static void apply_pull(struct kvpull_worker *worker,
 	}
 	(void)kvpull_index_pool_take(&worker->pull_pool);
 	worker->handover.pulls[index].claim = claim;
+	worker->claim_notes[claim].waiting++;
 	pull_fill(worker, index, command);
 	kvpull_pulls_add(worker, &worker->pulls_start, index);
 	worker->stats.pulls_started++;
