@@ -472,9 +472,9 @@ static void get_extension(struct kvpull_wire_reader *reader,
 	}
 }
 
-int kvpull_fields_get(struct kvpull_wire_reader *reader,
-		      const struct kvpull_table *table, void *message,
-		      char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
+int kvpull_fields_get_again(struct kvpull_wire_reader *reader,
+			    const struct kvpull_table *table, void *message,
+			    char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
 {
 	uint32_t last = 0;
 
@@ -492,8 +492,18 @@ int kvpull_fields_get(struct kvpull_wire_reader *reader,
 	}
 	if (reader->bad)
 		return KVPULL_EPROTO;
-	if (unknown[0])
-		return KVPULL_EVERSION;
+	return unknown[0] ? KVPULL_EVERSION : 0;
+}
+
+int kvpull_fields_get(struct kvpull_wire_reader *reader,
+		      const struct kvpull_table *table, void *message,
+		      char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
+{
+	const int code =
+		kvpull_fields_get_again(reader, table, message, unknown);
+
+	if (code)
+		return code;
 	return kvpull_fields_check(table, message) ? KVPULL_EPROTO : 0;
 }
 

@@ -111,6 +111,12 @@ kvpull_fields_get(struct kvpull_wire_reader *reader,
 		  const struct kvpull_table *table, void *message,
 		  char unknown[KVPULL_FIELD_NAME_BYTES_MAX]);
 
+/* As get(), of bytes that get() found good: bounds of values are not checked. */
+int KVPULL_MUST_CHECK
+kvpull_fields_get_again(struct kvpull_wire_reader *reader,
+			const struct kvpull_table *table, void *message,
+			char unknown[KVPULL_FIELD_NAME_BYTES_MAX]);
+
 /* The fields of version 1 alone; the reader is bad where they are. */
 void kvpull_fields_get_body(struct kvpull_wire_reader *reader,
 			    const struct kvpull_table *table, void *message);

@@ -53,15 +53,17 @@ static inline void kvpull_wire_put_u16(struct kvpull_wire_writer *writer,
 static inline void kvpull_wire_put_u32(struct kvpull_wire_writer *writer,
 				       uint32_t value)
 {
-	kvpull_wire_put_u16(writer, (uint16_t)value);
-	kvpull_wire_put_u16(writer, (uint16_t)(value >> 16));
+	const uint32_t bytes = htole32(value);
+
+	kvpull_wire_put(writer, &bytes, sizeof(bytes));
 }
 
 static inline void kvpull_wire_put_u64(struct kvpull_wire_writer *writer,
 				       uint64_t value)
 {
-	kvpull_wire_put_u32(writer, (uint32_t)value);
-	kvpull_wire_put_u32(writer, (uint32_t)(value >> 32));
+	const uint64_t bytes = htole64(value);
+
+	kvpull_wire_put(writer, &bytes, sizeof(bytes));
 }
 
 /* In one piece where memory has the order of the wire. */
@@ -196,6 +198,9 @@ static inline uint64_t kvpull_wire_get_varint(struct kvpull_wire_reader *reader)
 	uint64_t value = 0;
 	uint32_t at;
 
+	/* Most are small. */
+	if (left && reader->data[reader->at] < 0x80)
+		return reader->data[reader->at++];
 	for (at = 0; at < 10 && at < left; at++) {
 		const uint8_t byte = reader->data[reader->at + at];
 

@@ -288,14 +288,21 @@ static void put_record(struct kvpull_wire_writer *writer,
 				    (uint32_t)(writer->used - patch.used - 4));
 }
 
+/* The bytes of the next record. */
+static struct kvpull_wire_reader record_of(struct kvpull_wire_reader *reader)
+{
+	const size_t byte_count = kvpull_wire_get_u32(reader);
+	const uint8_t *bytes = kvpull_wire_get(reader, byte_count);
+
+	return (struct kvpull_wire_reader){ bytes, bytes ? byte_count : 0, 0,
+					    bytes ? 0 : 1 };
+}
+
 static int get_record(struct kvpull_wire_reader *reader,
 		      const struct kvpull_table *table, void *record,
 		      char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
 {
-	const size_t byte_count = kvpull_wire_get_u32(reader);
-	const uint8_t *bytes = kvpull_wire_get(reader, byte_count);
-	struct kvpull_wire_reader inner = { bytes, bytes ? byte_count : 0, 0,
-					    bytes ? 0 : 1 };
+	struct kvpull_wire_reader inner = record_of(reader);
 	const int code = kvpull_fields_get(&inner, table, record, unknown);
 
 	return code == KVPULL_EPROTO ? KVPULL_EINVAL : code;
@@ -375,22 +382,48 @@ void kvpull_step_put_command(struct kvpull_wire_writer *writer,
 	put_record(writer, &kvpull_command_table, &own);
 }
 
+static void command_clear(struct kvpull_command *command,
+			  struct kvpull_step_scratch *scratch)
+{
+	memset(command, 0, sizeof(*command));
+	command->ranks = scratch->ranks;
+}
+
+/* The groups that were not sent are empty ones. */
+static void groups_end(struct kvpull_command *command)
+{
+	uint32_t i;
+
+	for (i = command->group_count; i < KVPULL_GROUPS_MAX; i++)
+		command->group_first[i + 1] = command->group_first[i];
+}
+
 int kvpull_step_peek_command(struct kvpull_wire_reader *reader,
 			     struct kvpull_step_scratch *scratch,
 			     struct kvpull_command *command)
 {
 	int code;
-	uint32_t i;
 
-	memset(command, 0, sizeof(*command));
-	command->ranks = scratch->ranks;
+	command_clear(command, scratch);
 	code = get_record(reader, &kvpull_command_table, command,
 			  scratch->unknown);
 	if (code)
 		return code;
-	/* The groups that were not sent are empty ones. */
-	for (i = command->group_count; i < KVPULL_GROUPS_MAX; i++)
-		command->group_first[i + 1] = command->group_first[i];
+	groups_end(command);
+	return 0;
+}
+
+int kvpull_step_peek_again(struct kvpull_wire_reader *reader,
+			   struct kvpull_step_scratch *scratch,
+			   struct kvpull_command *command)
+{
+	struct kvpull_wire_reader inner = record_of(reader);
+
+	command_clear(command, scratch);
+	if (kvpull_fields_get_again(&inner, &kvpull_command_table, command,
+				    scratch->unknown))
+		return KVPULL_EINVAL;
+	groups_end(command);
 	return 0;
 }
 

@@ -172,6 +172,11 @@ int KVPULL_MUST_CHECK
 kvpull_step_peek_command(struct kvpull_wire_reader *reader,
 			 struct kvpull_step_scratch *scratch,
 			 struct kvpull_command *command);
+/* The same, of a message that kvpull_step_check() found good. */
+int KVPULL_MUST_CHECK
+kvpull_step_peek_again(struct kvpull_wire_reader *reader,
+		       struct kvpull_step_scratch *scratch,
+		       struct kvpull_command *command);
 int KVPULL_MUST_CHECK
 kvpull_step_get_result_header(struct kvpull_wire_reader *reader,
 			      struct kvpull_result_header *header);

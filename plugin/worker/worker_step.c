@@ -399,8 +399,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	/* Holds are taken now, not at the last poll. */
 	kvpull_holds_stamp(worker->holds, now_ns);
 	for (index = 0; index < header.record_count; index++) {
-		if (kvpull_step_peek_command(&reader, &worker->scratch,
-					     &command))
+		if (kvpull_step_peek_again(&reader, &worker->scratch, &command))
 			return KVPULL_EINVAL;
 		if (header.first_sequence + index <= worker->step_sequence) {
 			worker->stats.step_replayed++;

@@ -194,6 +194,35 @@ TEST(every_command_round_trips)
 	assert_true(kvpull_wire_done(&reader));
 }
 
+/* What was checked once reads the same without the checks. */
+TEST(command_that_was_good_is_read_again)
+{
+	const size_t byte_count = put_all();
+	struct kvpull_wire_reader first = reader_of(byte_count);
+	struct kvpull_wire_reader again = first;
+	struct kvpull_step_header header;
+	uint32_t kind;
+
+	assert_int_equal(kvpull_step_get_header(&first, &header), 0);
+	assert_int_equal(kvpull_step_get_header(&again, &header), 0);
+	for (kind = 1; kind <= COMMANDS; kind++) {
+		struct kvpull_command wanted;
+		struct kvpull_command got;
+
+		assert_int_equal(
+			kvpull_step_peek_command(&first, &scratch, &wanted), 0);
+		memset(&got, 0xee, sizeof(got));
+		assert_int_equal(kvpull_step_peek_again(&again, &scratch, &got),
+				 0);
+		assert_memory_equal(&got, &wanted, sizeof(got));
+	}
+	assert_true(kvpull_wire_done(&again));
+	/* Nothing is read past the end, whatever the bytes say by now. */
+	assert_int_equal(kvpull_step_peek_again(&again, &scratch,
+						&(struct kvpull_command){ 0 }),
+			 KVPULL_EINVAL);
+}
+
 /* One command through the wire; the bytes of its record. */
 static size_t round_trip(const struct kvpull_command *wanted)
 {
