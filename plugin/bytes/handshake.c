@@ -43,7 +43,8 @@ static const struct kvpull_field head_fields[] = {
 	KVPULL_FIELD_OF(U8, struct head, kind, .min = 1),
 	KVPULL_FIELD_OF(U16, struct head, version, .min = 1),
 	KVPULL_FIELD_OF(U8, struct head, keyed, .max = 1,
-			.kinds = KIND(HELLO) | KIND(WELCOME)),
+			.kinds = KIND(HELLO) | KIND(WELCOME) | KIND(READER) |
+				 KIND(SHARE)),
 };
 
 static const struct kvpull_field challenge_fields[] = {
@@ -139,7 +140,7 @@ static int cache_is_good(const void *message)
 	       cache->head_count <= UINT32_MAX - cache->head_first;
 }
 
-static const struct kvpull_table region_table =
+const struct kvpull_table kvpull_region_table =
 	KVPULL_TABLE("region", region_fields, .is_good = region_is_good);
 static const struct kvpull_table cache_table =
 	KVPULL_TABLE("cache", cache_fields, .is_good = cache_is_good);
@@ -180,7 +181,7 @@ static const struct kvpull_field welcome_fields[] = {
 	KVPULL_FIELD_OF(U64, struct kvpull_welcome, entries_address, .min = 0),
 	KVPULL_FIELD_OF(TEXT, struct kvpull_welcome, engine_id, .min = 0),
 	KVPULL_ROWS_OF(ROWS16, struct kvpull_welcome, regions, region_count,
-		       &region_table, .min = 1, .max = KVPULL_REGIONS_MAX),
+		       &kvpull_region_table, .min = 1, .max = KVPULL_REGIONS_MAX),
 	KVPULL_ROWS_OF(ROWS16, struct kvpull_welcome, caches, cache_count,
 		       &cache_table, .min = 1, .max = KVPULL_CACHES_MAX),
 };
@@ -234,13 +235,6 @@ _Static_assert(KVPULL_REGIONS_MAX <= UINT16_MAX &&
 
 /* ---- seals ---- */
 
-/* What a MAC is made with, beside the bytes that it covers. */
-struct seal {
-	const uint8_t *key;   /* NULL: a checksum */
-	const uint8_t *nonce; /* the receiver's; NULL: none */
-	const char *use; /* each its own: no MAC can be shown as another's */
-};
-
 #define USE_HELLO "kvpull.hello.v01"
 #define USE_WELCOME "kvpull.welcome.1"
 #define USE_COMPAT "kvpull.compat.v1"
@@ -254,7 +248,8 @@ _Static_assert(sizeof(USE_HELLO) ==
 	       "BLAKE2b takes all of it");
 
 static void mac(const uint8_t *bytes, size_t byte_count,
-		const struct seal *seal, uint8_t sum[KVPULL_CHECKSUM_BYTES])
+		const struct kvpull_seal *seal,
+		uint8_t sum[KVPULL_CHECKSUM_BYTES])
 {
 	crypto_generichash_blake2b_state state;
 
@@ -271,7 +266,7 @@ static void mac(const uint8_t *bytes, size_t byte_count,
 
 /* Ends an encoder: the MAC, if what it covers was written. */
 static size_t put_mac(struct kvpull_wire_writer *writer,
-		      const struct seal *seal)
+		      const struct kvpull_seal *seal)
 {
 	uint8_t sum[KVPULL_CHECKSUM_BYTES];
 
@@ -377,7 +372,7 @@ void kvpull_compat_digest(const struct kvpull_compat *compat,
 	uint8_t bytes[TEXT_COUNT * (2 + KVPULL_TEXT_BYTES_MAX) + 4 * 4 + 1 +
 		      KVPULL_GROUPS_MAX * 8];
 	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
-	const struct seal seal = { NULL, NULL, USE_COMPAT };
+	const struct kvpull_seal seal = { NULL, NULL, USE_COMPAT };
 
 	_Static_assert(KVPULL_COMPAT_BYTES == KVPULL_CHECKSUM_BYTES, "digest");
 	kvpull_fields_put(&writer, &record_table, 1, compat);
@@ -417,7 +412,7 @@ static int get_head(struct kvpull_wire_reader *reader, struct head *head)
 	if (reader->bad || reader->byte_count > KVPULL_MESSAGE_BYTES_MAX ||
 	    kvpull_fields_check(&kvpull_head_table, head))
 		return KVPULL_EPROTO;
-	if (head->kind <= KVPULL_MESSAGE_REFUSAL)
+	if (head->kind <= KVPULL_MESSAGE_SHARE)
 		return (int)head->kind;
 	/* Another version may have other kinds. */
 	return head->version > KVPULL_WIRE_VERSION ? KVPULL_EVERSION :
@@ -448,13 +443,9 @@ static int get_message(struct kvpull_wire_reader *reader,
 	return kvpull_fields_get(reader, table, message, unknown);
 }
 
-/*
- * Kind, key and MAC of a hello or welcome, then its fields. What it is called
- * by who does not know it all is told as well.
- */
-static int get_sealed(struct kvpull_wire_reader *reader,
-		      enum kvpull_message_kind wanted, const struct seal *seal,
-		      const struct kvpull_table *table,
+int kvpull_sealed_get(struct kvpull_wire_reader *reader,
+		      const struct kvpull_sealed_kind *wanted,
+		      const struct kvpull_seal *seal,
 		      struct kvpull_sealed *sealed, void *message)
 {
 	uint8_t sum[KVPULL_CHECKSUM_BYTES];
@@ -463,7 +454,7 @@ static int get_sealed(struct kvpull_wire_reader *reader,
 
 	if (kind < 0)
 		return kind;
-	if (kind != (int)wanted ||
+	if (kind != (int)wanted->kind ||
 	    reader->byte_count - reader->at < sizeof(sum))
 		return KVPULL_EPROTO;
 	if (head.keyed != (seal->key ? 1u : 0u))
@@ -473,19 +464,19 @@ static int get_sealed(struct kvpull_wire_reader *reader,
 	if (crypto_verify_16(sum, reader->data + reader->byte_count) != 0)
 		return seal->key ? KVPULL_EAUTH : KVPULL_EPROTO;
 	sealed->version = head.version;
-	return kvpull_fields_get(reader, table, message, sealed->unknown);
+	return kvpull_fields_get(reader, wanted->table, message,
+				 sealed->unknown);
 }
 
-int kvpull_compat_compare(const struct kvpull_compat *ours,
-			  const struct kvpull_compat *theirs,
-			  struct kvpull_refusal *refusal)
+int kvpull_refusal_compare(const struct kvpull_table *table, const void *ours,
+			   const void *theirs, struct kvpull_refusal *refusal)
 {
 	struct kvpull_fields_difference difference;
 
 	_Static_assert(sizeof(difference.name) == sizeof(refusal->field) &&
 			       sizeof(difference.ours) == sizeof(refusal->ours),
 		       "a difference fits a refusal");
-	if (!kvpull_fields_differ(&record_table, ours, theirs, &difference))
+	if (!kvpull_fields_differ(table, ours, theirs, &difference))
 		return 0;
 	memset(refusal, 0, sizeof(*refusal));
 	refusal->code = KVPULL_EREJECTED;
@@ -495,6 +486,13 @@ int kvpull_compat_compare(const struct kvpull_compat *ours,
 	return KVPULL_EREJECTED;
 }
 
+int kvpull_compat_compare(const struct kvpull_compat *ours,
+			  const struct kvpull_compat *theirs,
+			  struct kvpull_refusal *refusal)
+{
+	return kvpull_refusal_compare(&record_table, ours, theirs, refusal);
+}
+
 uint64_t kvpull_handshake_layout(uint32_t version)
 {
 	static const struct kvpull_table *const tables[] = {
@@ -502,7 +500,7 @@ uint64_t kvpull_handshake_layout(uint32_t version)
 		&kvpull_hello_table,   &kvpull_welcome_table,
 		&kvpull_refusal_table, &kvpull_ticket_table,
 	};
-	const struct seal seal = { NULL, NULL, USE_LAYOUT };
+	const struct kvpull_seal seal = { NULL, NULL, USE_LAYOUT };
 	uint8_t sum[KVPULL_CHECKSUM_BYTES];
 	uint8_t bytes[LAYOUT_BYTES_MAX];
 	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
@@ -539,19 +537,22 @@ int kvpull_handshake_get_challenge(const void *bytes, size_t byte_count,
 			   &kvpull_challenge_table, nonce);
 }
 
-/* A whole hello or welcome; 0: it breaks a bound, or there is no room. */
-static size_t put_sealed(struct kvpull_wire_writer *writer,
-			 enum kvpull_message_kind kind,
-			 const struct kvpull_table *table,
-			 const struct seal *seal, uint32_t version,
+size_t kvpull_sealed_put(struct kvpull_wire_writer *writer,
+			 const struct kvpull_sealed_kind *kind,
+			 const struct kvpull_seal *seal, uint32_t version,
 			 const void *message)
 {
-	if (kvpull_fields_check(table, message))
+	if (kvpull_fields_check(kind->table, message))
 		return 0;
-	put_head(writer, kind, version, seal->key);
-	kvpull_fields_put(writer, table, version_of(version), message);
+	put_head(writer, kind->kind, version, seal->key);
+	kvpull_fields_put(writer, kind->table, version_of(version), message);
 	return put_mac(writer, seal);
 }
+
+static const struct kvpull_sealed_kind hello_kind = { KVPULL_MESSAGE_HELLO,
+						      &kvpull_hello_table };
+static const struct kvpull_sealed_kind welcome_kind = { KVPULL_MESSAGE_WELCOME,
+							&kvpull_welcome_table };
 
 size_t kvpull_handshake_put_hello(uint8_t *bytes, size_t capacity,
 				  const struct kvpull_hello *hello,
@@ -559,14 +560,14 @@ size_t kvpull_handshake_put_hello(uint8_t *bytes, size_t capacity,
 				  const uint8_t nonce[KVPULL_NONCE_BYTES])
 {
 	struct kvpull_wire_writer writer = { bytes, capacity, 0 };
-	const struct seal seal = { key, nonce, USE_HELLO };
+	const struct kvpull_seal seal = { key, nonce, USE_HELLO };
 	struct kvpull_hello own = *hello;
 
 	if (!own.wire_layout)
 		own.wire_layout =
 			kvpull_handshake_layout(version_of(own.sealed.version));
-	return put_sealed(&writer, KVPULL_MESSAGE_HELLO, &kvpull_hello_table,
-			  &seal, own.sealed.version, &own);
+	return kvpull_sealed_put(&writer, &hello_kind, &seal,
+				 own.sealed.version, &own);
 }
 
 int kvpull_handshake_get_hello(const void *bytes, size_t byte_count,
@@ -575,11 +576,11 @@ int kvpull_handshake_get_hello(const void *bytes, size_t byte_count,
 			       struct kvpull_hello *hello)
 {
 	struct kvpull_wire_reader reader = reader_of(bytes, byte_count);
-	const struct seal seal = { key, nonce, USE_HELLO };
+	const struct kvpull_seal seal = { key, nonce, USE_HELLO };
 
 	memset(hello, 0, sizeof(*hello));
-	return get_sealed(&reader, KVPULL_MESSAGE_HELLO, &seal,
-			  &kvpull_hello_table, &hello->sealed, hello);
+	return kvpull_sealed_get(&reader, &hello_kind, &seal, &hello->sealed,
+				 hello);
 }
 
 size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
@@ -588,11 +589,10 @@ size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
 				    const uint8_t nonce[KVPULL_NONCE_BYTES])
 {
 	struct kvpull_wire_writer writer = { bytes, capacity, 0 };
-	const struct seal seal = { key, nonce, USE_WELCOME };
+	const struct kvpull_seal seal = { key, nonce, USE_WELCOME };
 
-	return put_sealed(&writer, KVPULL_MESSAGE_WELCOME,
-			  &kvpull_welcome_table, &seal, welcome->sealed.version,
-			  welcome);
+	return kvpull_sealed_put(&writer, &welcome_kind, &seal,
+				 welcome->sealed.version, welcome);
 }
 
 int kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
@@ -601,14 +601,14 @@ int kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
 				 struct kvpull_welcome *welcome)
 {
 	struct kvpull_wire_reader reader = reader_of(bytes, byte_count);
-	const struct seal seal = { key, nonce, USE_WELCOME };
+	const struct kvpull_seal seal = { key, nonce, USE_WELCOME };
 
 	uint32_t i;
 	int code;
 
 	memset(welcome, 0, sizeof(*welcome));
-	code = get_sealed(&reader, KVPULL_MESSAGE_WELCOME, &seal,
-			  &kvpull_welcome_table, &welcome->sealed, welcome);
+	code = kvpull_sealed_get(&reader, &welcome_kind, &seal,
+				 &welcome->sealed, welcome);
 	for (i = 0; !code && i < welcome->cache_count; i++)
 		welcome->caches[i].struct_size = sizeof(welcome->caches[i]);
 	return code;

@@ -104,8 +104,42 @@ enum kvpull_message_kind {
 	KVPULL_MESSAGE_CHALLENGE = 1,
 	KVPULL_MESSAGE_HELLO,
 	KVPULL_MESSAGE_WELCOME,
-	KVPULL_MESSAGE_REFUSAL
+	KVPULL_MESSAGE_REFUSAL,
+	KVPULL_MESSAGE_READER, /* share.h: instead of a hello */
+	KVPULL_MESSAGE_SHARE   /* and of a welcome */
 };
+
+/* What a MAC is made with, beside the bytes that it covers. */
+struct kvpull_seal {
+	const uint8_t *key;   /* NULL: a checksum */
+	const uint8_t *nonce; /* the receiver's; NULL: none */
+	const char *use; /* each its own: no MAC can be shown as another's */
+};
+
+struct kvpull_sealed_kind {
+	enum kvpull_message_kind kind;
+	const struct kvpull_table *table;
+};
+
+/* A whole message that is sealed; 0: it breaks a bound, or there is no room. */
+size_t kvpull_sealed_put(struct kvpull_wire_writer *writer,
+			 const struct kvpull_sealed_kind *kind,
+			 const struct kvpull_seal *seal, uint32_t version,
+			 const void *message);
+/*
+ * Kind, key and MAC of a message, then its fields. What it is called by who does
+ * not know it all is told as well.
+ */
+int KVPULL_MUST_CHECK kvpull_sealed_get(struct kvpull_wire_reader *reader,
+					const struct kvpull_sealed_kind *wanted,
+					const struct kvpull_seal *seal,
+					struct kvpull_sealed *sealed,
+					void *message);
+/* 0, or KVPULL_EREJECTED and the first field of a table that differs. */
+int KVPULL_MUST_CHECK kvpull_refusal_compare(const struct kvpull_table *table,
+					     const void *ours,
+					     const void *theirs,
+					     struct kvpull_refusal *refusal);
 
 /*
  * 0, or KVPULL_EINVAL: what kvpull_compat_init() would refuse in the record;
@@ -135,6 +169,7 @@ extern const struct kvpull_table kvpull_challenge_table;
 extern const struct kvpull_table kvpull_hello_table;
 extern const struct kvpull_table kvpull_welcome_table;
 extern const struct kvpull_table kvpull_refusal_table;
+extern const struct kvpull_table kvpull_region_table; /* rows of a welcome */
 
 /*
  * A digest of all that two builds must agree on at a version: two of the same

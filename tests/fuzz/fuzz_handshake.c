@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A handshake message. First byte odd: its last 16 bytes are replaced by the
- * right checksum, since no mutation would find it. What a hello, welcome or
+ * right checksum, since no mutation would find it. What a sealed message or
  * refusal says is encoded again and must give the same bytes, but for extensions
  * that we do not know.
  */
@@ -10,7 +10,7 @@
 
 #include <sodium.h>
 
-#include "plugin/bytes/handshake.h"
+#include "plugin/bytes/share.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes);
 
@@ -78,6 +78,26 @@ static void fuzz_welcome(size_t byte_count)
 		    byte_count);
 }
 
+static void fuzz_share(size_t byte_count)
+{
+	struct kvpull_reader_hello hello;
+	struct kvpull_share_welcome welcome;
+	struct kvpull_refusal refusal;
+
+	if (!kvpull_share_get_hello(message, byte_count, NULL, nonce, &hello)) {
+		expect_same(kvpull_share_put_hello(copy, sizeof(copy), &hello,
+						   NULL, nonce),
+			    byte_count);
+		expect(!kvpull_share_naming_compare(&hello.naming,
+						    &hello.naming, &refusal));
+	}
+	if (!kvpull_share_get_welcome(message, byte_count, NULL, nonce,
+				      &welcome))
+		expect_same(kvpull_share_put_welcome(copy, sizeof(copy),
+						     &welcome, NULL, nonce),
+			    byte_count);
+}
+
 static void fuzz_refusal(size_t byte_count)
 {
 	struct kvpull_refusal refusal;
@@ -106,8 +126,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 		add_checksum(data_bytes, "kvpull.hello.v01");
 	if ((data[0] & 1) && kind == KVPULL_MESSAGE_WELCOME)
 		add_checksum(data_bytes, "kvpull.welcome.1");
+	if ((data[0] & 1) && kind == KVPULL_MESSAGE_READER)
+		add_checksum(data_bytes, "kvpull.reader.v1");
+	if ((data[0] & 1) && kind == KVPULL_MESSAGE_SHARE)
+		add_checksum(data_bytes, "kvpull.share.v01");
 	fuzz_hello(data_bytes);
 	fuzz_welcome(data_bytes);
+	fuzz_share(data_bytes);
 	fuzz_refusal(data_bytes);
 	(void)!kvpull_handshake_get_challenge(message, data_bytes, theirs);
 	return 0;

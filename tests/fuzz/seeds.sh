@@ -27,7 +27,7 @@ seed() {
 		hex=${hex:0:$((${#hex} - 32))} # its checksum is made anew
 		write ticket 01
 		;;
-	challenge | hello | welcome | refusal) write handshake 01 ;;
+	challenge | hello | welcome | refusal | reader | share) write handshake 01 ;;
 	step) write step '' ;;
 	result | rank) write result '' ;;
 	frame | greeting) write frame "$(printf '%02x00' $bytes)" ;;

@@ -7,7 +7,7 @@
  */
 #include <sodium.h>
 
-#include "plugin/bytes/handshake.h"
+#include "plugin/bytes/share.h"
 #include "plugin/bytes/ticket.h"
 #include "tests/unit/bytes/golden.h"
 
@@ -115,6 +115,8 @@ struct handshake_values {
 		struct kvpull_hello hello;
 		struct kvpull_welcome welcome;
 		struct kvpull_refusal refusal;
+		struct kvpull_reader_hello reader;
+		struct kvpull_share_welcome share;
 	};
 };
 
@@ -270,6 +272,84 @@ static int welcome_decode(const uint8_t *bytes, size_t byte_count)
 					    &handshake_values.welcome);
 }
 
+#define READER(kind, field)                                                    \
+	GOLDEN_OF(kind, struct handshake_values, reader, field)
+#define NAMING(kind, field)                                                    \
+	GOLDEN_OF(kind, struct handshake_values, reader.naming, field)
+#define SHARE(kind, field)                                                     \
+	GOLDEN_OF(kind, struct handshake_values, share, field)
+
+static const struct golden_member reader_members[] = {
+	GOLDEN_KEY(struct handshake_values),
+	GOLDEN(GOLDEN_BYTES, struct handshake_values, their_nonce),
+	READER(GOLDEN_U64, incarnation),
+	READER(GOLDEN_TEXT, engine_id),
+	READER(GOLDEN_BYTES, nonce),
+	READER(GOLDEN_U32, pid),
+	NAMING(GOLDEN_TEXT, model),
+	NAMING(GOLDEN_TEXT, revision),
+	NAMING(GOLDEN_TEXT, weights),
+	NAMING(GOLDEN_TEXT, dtype),
+	NAMING(GOLDEN_TEXT, layout),
+	NAMING(GOLDEN_TEXT, attention),
+	NAMING(GOLDEN_TEXT, config),
+	NAMING(GOLDEN_TEXT, engine),
+	NAMING(GOLDEN_TEXT, hash),
+	NAMING(GOLDEN_TEXT, seed),
+	NAMING(GOLDEN_U32, layer_count),
+	NAMING(GOLDEN_U32, head_count),
+	NAMING(GOLDEN_U32, head_bytes),
+	NAMING(GOLDEN_U32, replicated),
+	NAMING(GOLDEN_U32, tp_size),
+	GOLDEN_END
+};
+
+static size_t reader_encode(uint8_t *bytes)
+{
+	return kvpull_share_put_hello(bytes, GOLDEN_BYTES_MAX,
+				      &handshake_values.reader, handshake_key(),
+				      handshake_values.their_nonce);
+}
+
+static int reader_decode(const uint8_t *bytes, size_t byte_count)
+{
+	return kvpull_share_get_hello(bytes, byte_count, handshake_key(),
+				      handshake_values.their_nonce,
+				      &handshake_values.reader);
+}
+
+static const struct golden_member share_members[] = {
+	GOLDEN_KEY(struct handshake_values),
+	GOLDEN(GOLDEN_BYTES, struct handshake_values, their_nonce),
+	SHARE(GOLDEN_U64, incarnation),
+	SHARE(GOLDEN_U64, chunk_bytes),
+	SHARE(GOLDEN_U64, guards_address),
+	SHARE(GOLDEN_U32, entry_count),
+	SHARE(GOLDEN_U32, chunk_count),
+	SHARE(GOLDEN_U32, slot_count),
+	SHARE(GOLDEN_U32, pid),
+	SHARE(GOLDEN_BYTES, namespace_digest),
+	SHARE(GOLDEN_BYTES, secret),
+	SHARE(GOLDEN_TEXT, engine_id),
+	GOLDEN_ROWS_OF(struct handshake_values, share, regions,
+		       share.region_count, region_members),
+	GOLDEN_END
+};
+
+static size_t share_encode(uint8_t *bytes)
+{
+	return kvpull_share_put_welcome(
+		bytes, GOLDEN_BYTES_MAX, &handshake_values.share,
+		handshake_key(), handshake_values.their_nonce);
+}
+
+static int share_decode(const uint8_t *bytes, size_t byte_count)
+{
+	return kvpull_share_get_welcome(bytes, byte_count, handshake_key(),
+					handshake_values.their_nonce,
+					&handshake_values.share);
+}
+
 static const struct golden_member refusal_members[] = {
 	GOLDEN_OF(GOLDEN_I32, struct handshake_values, refusal, code),
 	GOLDEN_OF(GOLDEN_TEXT, struct handshake_values, refusal, field),
@@ -303,12 +383,21 @@ static const struct golden_message messages[] = {
 	GOLDEN_SEALED(welcome, handshake_values, KVPULL_WIRE_VERSION,
 		      offsetof(struct handshake_values, welcome)),
 	GOLDEN_MESSAGE(refusal, handshake_values, KVPULL_WIRE_VERSION),
+	GOLDEN_SEALED(reader, handshake_values, KVPULL_WIRE_VERSION,
+		      offsetof(struct handshake_values, reader)),
+	GOLDEN_SEALED(share, handshake_values, KVPULL_WIRE_VERSION,
+		      offsetof(struct handshake_values, share)),
 	GOLDEN_END
 };
 
 UNIT_TEST(tickets_are_as_committed)
 {
 	golden_check_file("ticket.txt", 3, messages);
+}
+
+UNIT_TEST(shares_are_as_committed)
+{
+	golden_check_file("share.txt", 3, messages);
 }
 
 UNIT_TEST(handshakes_are_as_committed)

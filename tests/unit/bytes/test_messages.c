@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/bytes/handshake.h"
+#include "plugin/bytes/share.h"
 #include "plugin/bytes/step.h"
 #include "plugin/bytes/ticket.h"
 #include "tests/lib/unit.h"
@@ -36,12 +36,16 @@ static const struct {
 	{ &kvpull_ticket_table,
 	  "`kvp2.` and base64url of it and 16 bytes of checksum or MAC." },
 	{ &kvpull_head_table,
-	  "Before each message of the handshake. Kind 1 is a challenge, 2 a hello, 3 a welcome, 4 a refusal." },
+	  "Before each message of the handshake. Kind 1 is a challenge, 2 a hello, 3 a welcome, 4 a refusal, 5 a reader, 6 a share." },
 	{ &kvpull_challenge_table, "P to D, when D has connected." },
 	{ &kvpull_hello_table, "D to P; 16 bytes of MAC end it." },
 	{ &kvpull_welcome_table, "P to D; 16 bytes of MAC end it." },
 	{ &kvpull_refusal_table,
 	  "Instead of a welcome; or D's answer to one." },
+	{ &kvpull_reader_hello_table,
+	  "D to P, instead of a hello: reads by content; 16 bytes of MAC end it." },
+	{ &kvpull_share_welcome_table,
+	  "P to D, instead of a welcome: regions[0] is the directory, regions[1] the chunks; 16 bytes of MAC end it." },
 	{ &kvpull_step_table,
 	  "Scheduler half to workers: u32 magic, u8 version, then this and each command behind u32 bytes of its own." },
 	{ &kvpull_command_table,
