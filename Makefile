@@ -176,7 +176,7 @@ $(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
 endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
-UNIT_ALSO_share := tests/unit/pool/world.c
+UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c
 # Whatever lies in a room of tests/unit beside its tests is linked to all of them.
 define UNIT_ROOM
 $(patsubst $(1)/%.c,$(B)/unit/%,$(wildcard $(1)/test_*.c)): $(B)/unit/%: $(B)/$(1)/%.o \
