@@ -372,6 +372,12 @@ class Engine:
         said = [line for line in text if not NOISE.search(line)]
         return "\n".join(line[:300] for line in said[-lines:])
 
+    def first_error(self, lines: int = 40) -> str:
+        """Return the log from the first error on: what came of it is longer."""
+        text = self.log.read_text(errors="replace").splitlines()
+        at = next((i for i, line in enumerate(text) if " ERROR " in line), len(text))
+        return "\n".join(line[:300] for line in text[at : at + lines])
+
     def process(self, word: str) -> int:
         """Return the pid of the child that is named so, e.g. Worker."""
         if word == "APIServer":

@@ -17,7 +17,10 @@ venv=$("$here/setup.sh" "$build/libkvpull.so.1" | tail -n 1)
 FABRIC_PYTHON=$venv/bin/python
 FABRIC_ENGINE=$build/engine-fabric
 FABRIC_KIND=uml
-FABRIC_MEMORY_MIB=${FABRIC_MEMORY_MIB:-5000}
+# Two ranks of one engine need over 5000 MiB: half of what there is, less 1 GiB.
+room=$(awk '/^MemAvailable/ { print int($2 / 2048) - 1024 }' /proc/meminfo)
+room=$((room > 8000 ? 8000 : room < 5000 ? 5000 : room))
+FABRIC_MEMORY_MIB=${FABRIC_MEMORY_MIB:-$room}
 # A guest's memory is a file.
 FABRIC_TMPDIR=${FABRIC_TMPDIR:-/dev/shm}
 export FABRIC_PYTHON FABRIC_ENGINE FABRIC_KIND FABRIC_MEMORY_MIB FABRIC_TMPDIR

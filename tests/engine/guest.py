@@ -299,7 +299,7 @@ def judge(folder: Path, share: Path, name: str, hosts: list[str]) -> int:
         guest.start_router()
         scenario.claim(guest)
     except BaseException:
-        print(d.tail(60))
+        print(d.first_error(), d.tail(20), sep="\n...\n")
         raise
     finally:
         guest.stop()

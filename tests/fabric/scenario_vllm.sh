@@ -51,7 +51,7 @@ vllm_run() { # name
 	done
 	fabric_wait "$vllm_d" 1
 	vllm_code=$?
-	sed 's/^/fabric: /' "$(fabric_output "$vllm_d")" | tail -n 80
+	sed 's/^/fabric: /' "$(fabric_output "$vllm_d")" | tail -n 120
 	if fabric_alive 1; then
 		fabric_signal "$vllm_p" TERM
 		fabric_wait "$vllm_p" 60 || vllm_code=1
