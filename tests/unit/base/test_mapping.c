@@ -12,7 +12,7 @@
 #include "tests/lib/unit.h"
 
 #define WORDS 64u
-#define ROUNDS 20000u
+#define ROUNDS 5000u
 
 struct shared {
 	struct kvpull_mapping mapping;
