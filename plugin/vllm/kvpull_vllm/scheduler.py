@@ -144,7 +144,7 @@ class SchedulerSide:
             trace,
         )
         entry = self._entries[request.request_id] = Entry(key, holds, pulls)
-        if pulls:
+        if pulls and traces.are_exported():
             entry.place = traces.place(
                 trace, self.half.library.ticket_peek(ticket)
             )

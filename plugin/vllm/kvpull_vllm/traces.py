@@ -8,6 +8,7 @@ where it is not installed there are no spans.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -57,6 +58,17 @@ def place(own: bytes, ticket: Any) -> Place | None:
     is_linked = any(producer) and producer != parent
     return Place(
         parent, producer if is_linked else b"", ticket.slot, ticket.generation
+    )
+
+
+def are_exported() -> bool:
+    """Tell whether this process has a provider of tracers: else spans go nowhere.
+
+    Where one is set its interface was imported; it is not imported to see.
+    """
+    api = sys.modules.get("opentelemetry.trace")
+    return api is not None and not isinstance(
+        api.get_tracer_provider(), api.ProxyTracerProvider
     )
 
 
