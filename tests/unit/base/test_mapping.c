@@ -18,7 +18,8 @@ struct shared {
 	struct kvpull_mapping mapping;
 	uint64_t words[WORDS]; /* all alike; 0: unmapped */
 	_Atomic uint32_t stop;
-	uint64_t reads;
+	_Atomic uint32_t runs; /* the reader */
+	_Atomic uint32_t reads;
 	uint64_t wrong;
 };
 
@@ -26,6 +27,7 @@ static void *reader_main(void *argument)
 {
 	struct shared *shared = argument;
 
+	atomic_store_explicit(&shared->runs, 1, memory_order_relaxed);
 	while (!atomic_load_explicit(&shared->stop, memory_order_relaxed)) {
 		uint64_t first;
 		uint32_t at;
@@ -38,7 +40,8 @@ static void *reader_main(void *argument)
 		shared->wrong += !first;
 		for (at = 1; at < WORDS; at++)
 			shared->wrong += shared->words[at] != first;
-		shared->reads++;
+		atomic_fetch_add_explicit(&shared->reads, 1,
+					  memory_order_relaxed);
 		kvpull_mapping_give(&shared->mapping);
 	}
 	return NULL;
@@ -60,7 +63,12 @@ UNIT_TEST(memory_goes_after_the_pin)
 
 	assert_int_equal(pthread_create(&reader, NULL, reader_main, &shared),
 			 0);
-	for (round = 1; round <= ROUNDS; round++) {
+	while (!atomic_load_explicit(&shared.runs, memory_order_relaxed))
+		(void)sched_yield();
+	for (round = 1;
+	     round <= ROUNDS ||
+	     !atomic_load_explicit(&shared.reads, memory_order_relaxed);
+	     round++) {
 		words_set(&shared, round);
 		kvpull_mapping_open(&shared.mapping);
 		if (round % 4 == 0)
