@@ -210,9 +210,10 @@ static void blocks_give(struct kvpull_reader *reader, const struct read *read,
 
 	for (at = 0; at < count; at++) {
 		uint64_t mask;
+		uint64_t *word = taken_word(reader, read->local,
+					    read->local_ids[at], &mask);
 
-		*taken_word(reader, read->local, read->local_ids[at], &mask) &=
-			~mask;
+		*word &= ~mask;
 	}
 }
 
