@@ -21,7 +21,7 @@
 
 #include "tests/lib/unit.h"
 
-/* NOLINTBEGIN(bugprone-macro-parentheses, misc-no-recursion): types and members; rows nest as deep as tables do. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): types and members. */
 #define GOLDEN_BYTES_MAX 8192u
 #define GOLDEN_TEXT_MAX 32768u
 
@@ -133,6 +133,6 @@ struct golden_text {
 void golden_check_file(const char *name, uint32_t count,
 		       const struct golden_message *messages);
 
-/* NOLINTEND(bugprone-macro-parentheses, misc-no-recursion) */
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #endif /* KVPULL_TESTS_UNIT_BYTES_GOLDEN */
