@@ -117,11 +117,11 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
             scenarios.SMOKE if smoke else scenarios.FULL,
         ),
         ("kinds", kinds.kinds, kinds.KINDS),
-        ("crowd", kinds.few_blocks, kinds.CROWDS),
     ]
     if smoke:
         return short
     long: list[Group] = [
+        ("crowd", kinds.few_blocks, kinds.CROWDS),
         ("fleet", fleet.fleet, fleet.FLEET),
         ("sliding", fleet.sliding, fleet.SLIDING),
         ("sinks", kinds.sinks, kinds.SINKS),
