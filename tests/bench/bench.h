@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "tests/lib/random.h"
 
 #define SAMPLES_MAX 8192u
 #define RESULTS_MAX 1024u
@@ -76,10 +77,7 @@ static inline uint32_t bench_random(void)
 {
 	static uint64_t state = UINT64_C(88172645463325252);
 
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (uint32_t)(state >> 32);
+	return (uint32_t)(random_next(&state) >> 32);
 }
 
 #endif /* KVPULL_TESTS_BENCH_H */

@@ -85,9 +85,9 @@ static void side_reopen(struct crash *crash, struct node *node, const char *id)
 	struct node_params params;
 
 	params_fill(crash, id, &params);
-	if (scenario_random(&crash->random) % 3 == 0) {
+	if (random_next(&crash->random) % 3 == 0) {
 		node_start(node, &params);
-		scenario_sleep_ns(scenario_random(&crash->random) % OPEN_NS);
+		scenario_sleep_ns(random_next(&crash->random) % OPEN_NS);
 		node_kill(node);
 		crash->opens_killed++;
 	}
@@ -263,7 +263,7 @@ static void round_run(struct crash *crash, uint32_t own_maps)
 		child = message.code;
 	}
 	load_up(crash);
-	scenario_sleep_ns(scenario_random(&crash->random) % 1500000);
+	scenario_sleep_ns(random_next(&crash->random) % 1500000);
 	killed_ns = engine_now_ns();
 	node_kill(victim(crash));
 	if (who == CRASH_PRODUCER) {
@@ -286,11 +286,11 @@ static void rank_round_run(struct crash *crash)
 	const enum crash_victim who = crash->setup->victim;
 	struct node_message message = {
 		.op = NODE_RANK_KILL,
-		.kind = (uint32_t)(scenario_random(&crash->random) % 2),
+		.kind = (uint32_t)(random_next(&crash->random) % 2),
 	};
 
 	load_up(crash);
-	scenario_sleep_ns(scenario_random(&crash->random) % 1500000);
+	scenario_sleep_ns(random_next(&crash->random) % 1500000);
 	if (who == CRASH_CONSUMER)
 		replies_take(crash);
 	node_call(victim(crash), &message);

@@ -49,9 +49,8 @@ static void pulls_run(const struct scenario *scenario, struct node *p,
 	uint32_t round;
 
 	for (round = 0; round < rounds; round++) {
-		const uint32_t blocks =
-			1 + (uint32_t)(scenario_random(&random) %
-				       setup->blocks_max);
+		const uint32_t blocks = 1 + (uint32_t)(random_next(&random) %
+						       setup->blocks_max);
 		uint64_t held;
 
 		node_prefill(p, &message, blocks, round * 1000003u + 1);

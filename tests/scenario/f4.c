@@ -60,7 +60,7 @@ static int pump_prefill(struct pump *pump)
 {
 	struct node_message *message =
 		&pump->routed[(pump->routed_first + pump->routed_count) % ROOM];
-	const uint64_t random = scenario_random(&pump->random);
+	const uint64_t random = random_next(&pump->random);
 
 	*message = (struct node_message){
 		.op = NODE_PREFILL,
@@ -83,7 +83,7 @@ static void pump_route(struct pump *pump)
 {
 	struct node_message *message = &pump->routed[pump->routed_first];
 	const uint32_t rejects =
-		scenario_random(&pump->random) % 100 < pump->reject_percent;
+		random_next(&pump->random) % 100 < pump->reject_percent;
 
 	pump->routed_first = (pump->routed_first + 1) % ROOM;
 	pump->routed_count--;

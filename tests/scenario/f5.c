@@ -14,7 +14,7 @@
 
 uint32_t f5_chance(struct f5_side *side, uint32_t percent)
 {
-	return scenario_random(&side->random) % 100 < percent;
+	return random_next(&side->random) % 100 < percent;
 }
 
 uint64_t f5_block_seed(uint64_t seed, uint32_t index)

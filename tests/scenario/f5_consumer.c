@@ -180,7 +180,7 @@ static void user_act(struct consumer *consumer)
 {
 	struct f5_side *side = consumer->side;
 	struct user *user =
-		&consumer->users[scenario_random(&side->random) % USERS_MAX];
+		&consumer->users[random_next(&side->random) % USERS_MAX];
 
 	if (user->state == STATE_FREE) {
 		if (ticket_pop(consumer))

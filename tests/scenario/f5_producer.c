@@ -181,7 +181,7 @@ static void family_enter(struct producer *producer)
 {
 	struct f5_side *side = producer->side;
 	const uint32_t at =
-		(uint32_t)(scenario_random(&side->random) % FAMILIES_MAX);
+		(uint32_t)(random_next(&side->random) % FAMILIES_MAX);
 	struct family *family = &producer->families[at];
 	const uint32_t siblings = f5_chance(side, 25) ? SIBLINGS_MAX : 1;
 	uint32_t index;
@@ -189,7 +189,7 @@ static void family_enter(struct producer *producer)
 	if (family->open ||
 	    engine_blocks_take(&side->engine, family->ids, F5_BLOCKS))
 		return;
-	family->seed = scenario_random(&side->random);
+	family->seed = random_next(&side->random);
 	family->parent_key = siblings > 1 ? side->engine.next_key : 0;
 	family->open = siblings;
 	family->ticket_bytes = 0;
@@ -205,8 +205,7 @@ static void request_act(struct producer *producer)
 {
 	struct f5_side *side = producer->side;
 	struct request *request =
-		&producer->requests[scenario_random(&side->random) %
-				    REQUESTS_MAX];
+		&producer->requests[random_next(&side->random) % REQUESTS_MAX];
 
 	if (request->state == STATE_RUNNING && f5_chance(side, 60))
 		request_finish(producer, request);
@@ -220,8 +219,8 @@ static void request_act(struct producer *producer)
 static void stray_abort(struct producer *producer)
 {
 	struct f5_side *side = producer->side;
-	const uint64_t key = 1 + scenario_random(&side->random) %
-					 (2 * side->engine.next_key);
+	const uint64_t key =
+		1 + random_next(&side->random) % (2 * side->engine.next_key);
 	struct kvpull_finish finish = { .struct_size = sizeof(finish) };
 	uint32_t index;
 

@@ -367,7 +367,7 @@ static uint64_t moment_ns(const struct consumer *consumer,
 /* Until the pull's moment; steps go on meanwhile. 0: the case is over. */
 static int moment_wait(struct consumer *consumer, const struct ticket *ticket)
 {
-	const int64_t jitter = (int64_t)(scenario_random(&consumer->random) %
+	const int64_t jitter = (int64_t)(random_next(&consumer->random) %
 					 (2 * JITTER_NS + 1)) -
 			       JITTER_NS;
 	const uint64_t at_ns =

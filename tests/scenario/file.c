@@ -264,7 +264,7 @@ static void pulls_run(const struct scenario *scenario,
 
 	pair_open(&pair, scenario, setup);
 	for (round = 0; round < rounds; round++)
-		bytes += works(&pair, 1 + (uint32_t)(scenario_random(&random) %
+		bytes += works(&pair, 1 + (uint32_t)(random_next(&random) %
 						     BLOCKS_MAX));
 	bytes += works(&pair, LARGE_BLOCKS);
 	pair_close(&pair);

@@ -99,14 +99,6 @@ void scenario_refuse(const char *format, ...)
 	abort();
 }
 
-uint64_t scenario_random(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
 void scenario_sleep_ns(uint64_t ns)
 {
 	struct timespec left = {

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "tests/lib/random.h"
 #include "tools/ib_pull_engine.h"
 
 #define SCENARIO_NS_PER_MS UINT64_C(1000000)
@@ -52,7 +53,6 @@ void scenario_refuse(const char *format, ...)
 	} while (0)
 
 /* xorshift: any seed but 0. */
-uint64_t scenario_random(uint64_t *state);
 void scenario_sleep_ns(uint64_t ns);
 int scenario_compare_u64(const void *a, const void *b);
 /* 1: between machines (--route verbs), where other times are promised. */

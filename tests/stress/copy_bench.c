@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "shm/copy.h"
+#include "tests/lib/random.h"
 
 #define REGION_BYTES ((size_t)512 << 20)
 #define HUGE_BYTES ((size_t)2 << 20)
@@ -74,10 +75,7 @@ static uint32_t random_u32(void)
 {
 	static uint64_t state = UINT64_C(88172645463325252);
 
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (uint32_t)(state >> 32);
+	return (uint32_t)(random_next(&state) >> 32);
 }
 
 static uint8_t *region_make(uint8_t fill, const char *pages)

@@ -86,7 +86,7 @@ static size_t hello_put(const struct hello_change *change,
 	if (kvpull_compat_init(&hello.compat, &params))
 		die("compat");
 	hello.instance = hostile.instance;
-	hello.incarnation = random_next() | 1;
+	hello.incarnation = random_any() | 1;
 	hello.wanted =
 		hostile.ticket.ranks[0].incarnation + change->other_wanted;
 	hello.rank_count = 1;
@@ -280,12 +280,11 @@ static int garbage_records(void)
 
 	for (index = 0; index < 8 * RING_BATCH; index++) {
 		record = (struct kvpull_record){
-			.kind = (uint32_t)random_next() % 4,
-			.slot = (uint32_t)random_next() %
-				(index % 2 ? 64 : ~0u),
-			.generation = random_next() % (index % 3 ? 1000 : ~0u),
-			.tag = random_next(),
-			.extra = random_next(),
+			.kind = (uint32_t)random_any() % 4,
+			.slot = (uint32_t)random_any() % (index % 2 ? 64 : ~0u),
+			.generation = random_any() % (index % 3 ? 1000 : ~0u),
+			.tag = random_any(),
+			.extra = random_any(),
 		};
 		if (push(&record))
 			return 1;
@@ -341,7 +340,7 @@ static int scribbles(void)
 	uint64_t *words = (void *)hostile.ring;
 
 	while (kvpull_clock_ns() < until) {
-		words[random_next() % (hostile.ring_bytes / 8)] = random_next();
+		words[random_any() % (hostile.ring_bytes / 8)] = random_any();
 		doorbell_ring();
 	}
 	return 0;
@@ -417,7 +416,7 @@ static void attack_run(const struct attack *attack, uint32_t bait, uid_t uid)
 	pid = child_start();
 	if (!pid) {
 		become(uid);
-		hostile.instance = random_next() | 1;
+		hostile.instance = random_any() | 1;
 		if (attach(&arena->baits[bait], &honest))
 			die("the hostile consumer is not let in");
 		ring_map();
@@ -434,7 +433,7 @@ static void hello_run(const struct hello_change *change, uid_t uid)
 	pid = child_start();
 	if (!pid) {
 		become(uid);
-		hostile.instance = random_next() | 1;
+		hostile.instance = random_any() | 1;
 		if (attach(&arena->baits[0], change) != 1)
 			die("not refused");
 		if (hostile.refusal.code != change->code ||

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "plugin/bytes/handshake.h"
+#include "tests/lib/random.h"
 
 #define BLOCKS 4u
 #define BLOCK_BYTES 4096u
@@ -83,16 +84,13 @@ static inline void nap(void)
 	(void)nanosleep(&ms, NULL);
 }
 
-static inline uint64_t random_next(void)
+static inline uint64_t random_any(void)
 {
 	static uint64_t random;
 
 	if (!random)
 		random = kvpull_clock_ns() | 1;
-	random ^= random << 13;
-	random ^= random >> 7;
-	random ^= random << 17;
-	return random;
+	return random_next(&random);
 }
 
 /* ---- engines ---- */

@@ -31,6 +31,7 @@
 
 #include "base/pause.h"
 #include "base/ring.h"
+#include "tests/lib/random.h"
 
 #define RING_RECORDS 16u
 #define RING_BYTES (KVPULL_RING_SLOTS_OFFSET + RING_RECORDS * 32u)
@@ -64,14 +65,6 @@ static void wait_turn(uint32_t *spin_count)
 		kvpull_pause();
 	else
 		(void)sched_yield();
-}
-
-static uint64_t random_next(uint64_t *random)
-{
-	*random ^= *random << 13;
-	*random ^= *random >> 7;
-	*random ^= *random << 17;
-	return *random;
 }
 
 static void jitter(uint64_t *random)

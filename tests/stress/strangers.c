@@ -58,7 +58,7 @@ static void say_garbage(uint32_t count)
 		if (count % 2)
 			memcpy(bytes, "KVPH", 4);
 		while (left-- &&
-		       send(fd, bytes, 1 + (size_t)random_next() % most,
+		       send(fd, bytes, 1 + (size_t)random_any() % most,
 			    MSG_NOSIGNAL) > 0)
 			(void)poll(&end, 1, 1);
 		(void)close(fd);

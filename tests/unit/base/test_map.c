@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "base/map.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 #define COUNT_MAX 40u
@@ -17,14 +18,6 @@ static struct kvpull_map map_of(uint32_t count_max)
 	kvpull_map_init(&map, count_max, &arena);
 	assert_true(kvpull_arena_ok(&arena));
 	return map;
-}
-
-static uint64_t random_next(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
 }
 
 UNIT_TEST(key_that_was_never_set_is_none)

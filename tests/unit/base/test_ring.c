@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/ring.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 #define COUNT 8u
@@ -401,9 +402,7 @@ UNIT_TEST_WITH(scribbled_counters_reach_nothing_outside, setup, teardown)
 	int ready;
 
 	for (step = 0; step < 20000; step++) {
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
+		(void)random_next(&random);
 		if (random & 1)
 			shared_set(KVPULL_RING_HEAD_OFFSET, random >> 20);
 		if (random & 2)

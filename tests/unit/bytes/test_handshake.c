@@ -5,6 +5,7 @@
 #include <sodium.h>
 
 #include "plugin/bytes/handshake.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 static const uint8_t key[KVPULL_KEY_BYTES] = { 1, 2, 3 };
@@ -22,14 +23,6 @@ static struct kvpull_welcome got_welcome;
 static void text_set(char *to, const char *value)
 {
 	memcpy(to, value, strlen(value) + 1);
-}
-
-static uint64_t random_next(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
 }
 
 static int setup(void **state)
@@ -586,145 +579,4 @@ TEST(random_bytes_are_refused)
 		assert_true(get_welcome(NULL) < 0);
 		(void)put_hello(NULL);
 	}
-}
-
-static struct kvpull_model model_of(void)
-{
-	return (struct kvpull_model){
-		.struct_size = sizeof(struct kvpull_model),
-		.model = "acme/tiny-7b",
-		.dtype = "float16",
-		.layout = "LBHNC",
-		.layer_count = 32,
-		.head_count = 8,
-		.head_bytes = 256,
-	};
-}
-
-static struct kvpull_open_params params_of(const struct kvpull_model *model)
-{
-	static const struct kvpull_group groups[2] = { { 16, 0 }, { 32, 1 } };
-
-	return (struct kvpull_open_params){
-		.struct_size = sizeof(struct kvpull_open_params),
-		.model = model,
-		.groups = groups,
-		.group_count = 2,
-	};
-}
-
-TEST(record_is_what_the_engine_gave)
-{
-	struct kvpull_model model = model_of();
-	struct kvpull_open_params params = params_of(&model);
-	struct kvpull_compat compat;
-
-	memset(&compat, 0xee, sizeof(compat));
-	assert_int_equal(kvpull_compat_init(&compat, &params), 0);
-	assert_memory_equal(&compat, &hello.compat, sizeof(compat));
-	/* An older engine's struct: what it does not have is 0. */
-	model.struct_size = offsetof(struct kvpull_model, head_bytes);
-	assert_int_equal(kvpull_compat_init(&compat, &params), 0);
-	assert_int_equal(compat.head_count, 8);
-	assert_int_equal(compat.head_bytes, 0);
-}
-
-TEST(records_out_of_bounds_are_refused)
-{
-	char text[KVPULL_TEXT_BYTES_MAX + 1];
-	const struct kvpull_group none = { 0, 0 };
-	struct kvpull_model model = model_of();
-	struct kvpull_open_params params = params_of(&model);
-	struct kvpull_compat compat;
-
-	memset(text, 'a', sizeof(text));
-	text[KVPULL_TEXT_BYTES_MAX] = '\0';
-	model.weights = text;
-	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
-	text[KVPULL_TEXT_BYTES_MAX - 1] = '\0';
-	assert_int_equal(kvpull_compat_init(&compat, &params), 0);
-	assert_string_equal(compat.weights, text);
-	model.weights = "a\tb";
-	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
-	model = model_of();
-	model.replicated = 2;
-	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
-	params = params_of(NULL);
-	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
-	model = model_of();
-	params = params_of(&model);
-	params.group_count = 0;
-	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
-	params.group_count = KVPULL_GROUPS_MAX + 1;
-	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
-	params.group_count = 1;
-	params.groups = &none;
-	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
-	params.groups = NULL;
-	assert_int_equal(kvpull_compat_init(&compat, &params), KVPULL_EINVAL);
-}
-
-/* Compare a record that differs in one member; its name and both values. */
-#define DIFFERS(change, name, our_value, their_value)                          \
-	do {                                                                   \
-		struct kvpull_compat theirs = hello.compat;                    \
-		struct kvpull_refusal refusal;                                 \
-		uint8_t digest[KVPULL_COMPAT_BYTES];                           \
-                                                                               \
-		change;                                                        \
-		assert_int_equal(kvpull_compat_compare(&hello.compat, &theirs, \
-						       &refusal),              \
-				 KVPULL_EREJECTED);                            \
-		assert_int_equal(refusal.code, KVPULL_EREJECTED);              \
-		assert_string_equal(refusal.field, name);                      \
-		assert_string_equal(refusal.ours, our_value);                  \
-		assert_string_equal(refusal.theirs, their_value);              \
-		kvpull_compat_digest(&theirs, digest);                         \
-		assert_memory_not_equal(digest, own, sizeof(digest));          \
-		assert_true(kvpull_handshake_put_refusal(bytes, 512,           \
-							 &refusal) != 0);      \
-	} while (0)
-
-TEST(first_difference_is_named_with_both_values)
-{
-	uint8_t own[KVPULL_COMPAT_BYTES];
-
-	kvpull_compat_digest(&hello.compat, own);
-	DIFFERS(text_set(theirs.model, "b"), "model", "acme/tiny-7b", "b");
-	/* What is empty is seen in a line. */
-	DIFFERS(text_set(theirs.revision, "r2"), "revision", "\"\"", "r2");
-	DIFFERS(text_set(theirs.weights, "7"), "weights", "\"\"", "7");
-	DIFFERS(theirs.dtype[0] = '\0', "dtype", "float16", "\"\"");
-	DIFFERS(text_set(theirs.layout, "LBNHC"), "layout", "LBHNC", "LBNHC");
-	DIFFERS(text_set(theirs.attention, "x"), "attention", "\"\"", "x");
-	DIFFERS(text_set(theirs.config, "c"), "config", "\"\"", "c");
-	DIFFERS(text_set(theirs.engine, "e"), "engine", "\"\"", "e");
-	DIFFERS(theirs.layer_count = 33, "layer_count", "32", "33");
-	DIFFERS(theirs.head_count = 4, "head_count", "8", "4");
-	DIFFERS(theirs.head_bytes = UINT32_MAX, "head_bytes", "256",
-		"4294967295");
-	DIFFERS(theirs.replicated = 1, "replicated", "0", "1");
-	DIFFERS(theirs.group_count = 1, "group_count", "2", "1");
-	DIFFERS(theirs.groups[1].block_tokens = 16, "groups[1].block_tokens",
-		"32", "16");
-	DIFFERS(theirs.groups[0].kind = 1, "groups[0].kind", "0", "1");
-	/* Several differ: the first one is told. */
-	DIFFERS(theirs.head_count = 4; theirs.groups[0].kind = 1;
-		text_set(theirs.dtype, "fp8"), "dtype", "float16", "fp8");
-}
-
-TEST(equal_records_have_equal_digests)
-{
-	struct kvpull_compat theirs = hello.compat;
-	struct kvpull_refusal refusal;
-	uint8_t digests[2][KVPULL_COMPAT_BYTES];
-
-	/* What lies behind the texts and groups does not count. */
-	theirs.dtype[20] = 'x';
-	theirs.groups[5].block_tokens = 9;
-	assert_int_equal(
-		kvpull_compat_compare(&hello.compat, &theirs, &refusal), 0);
-	kvpull_compat_digest(&hello.compat, digests[0]);
-	kvpull_compat_digest(&theirs, digests[1]);
-	assert_memory_equal(digests[0], digests[1], KVPULL_COMPAT_BYTES);
 }

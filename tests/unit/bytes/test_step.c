@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "plugin/bytes/step.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 #define BYTES_MAX (1u << 20)
@@ -27,14 +28,6 @@ static struct kvpull_wire_writer writer;
 static void text_set(char *to, const char *value)
 {
 	memcpy(to, value, strlen(value) + 1);
-}
-
-static uint64_t random_next(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
 }
 
 static struct kvpull_wire_reader reader_of(size_t byte_count)

@@ -5,6 +5,7 @@
 #include <sodium.h>
 
 #include "plugin/bytes/ticket.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 static const uint8_t key[KVPULL_KEY_BYTES] = { 1, 2, 3 };
@@ -21,14 +22,6 @@ static struct kvpull_ticket got;
 static void text_set(char *to, const char *value)
 {
 	memcpy(to, value, strlen(value) + 1);
-}
-
-static uint64_t random_next(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
 }
 
 /* One rank, one group of 40 contiguous blocks. */
@@ -653,59 +646,6 @@ UNIT_TEST_WITH(tags_differ_and_are_never_zero, ticket_make, NULL)
 		    kvpull_ticket_tag(secret, 1, 0));
 }
 
-UNIT_TEST_WITH(address_parts_are_found_by_route, ticket_make, NULL)
-{
-	char part[KVPULL_ADDRESS_BYTES_MAX];
-
-	assert_int_equal(kvpull_ticket_address("shm:NAME;verbs:10.0.0.2:7471",
-					       "verbs", part),
-			 0);
-	assert_string_equal(part, "10.0.0.2:7471");
-	assert_int_equal(
-		kvpull_ticket_address("shm:NAME;verbs:1:2", "shm", part), 0);
-	assert_string_equal(part, "NAME");
-	assert_int_equal(kvpull_ticket_address("shm:NAME", "sh", part),
-			 KVPULL_EROUTE);
-	assert_int_equal(kvpull_ticket_address("shm:verbs:1", "verbs", part),
-			 KVPULL_EROUTE);
-	assert_int_equal(kvpull_ticket_address("", "shm", part), KVPULL_EROUTE);
-	assert_int_equal(kvpull_ticket_address("shm", "shm", part),
-			 KVPULL_EROUTE);
-}
-
-UNIT_TEST_WITH(address_part_too_long_is_no_route, ticket_make, NULL)
-{
-	char address[KVPULL_TICKET_ADDRESS_BYTES_MAX] = "shm:";
-	char part[KVPULL_ADDRESS_BYTES_MAX];
-
-	memset(address + 4, 'a', KVPULL_ADDRESS_BYTES_MAX - 1);
-	assert_true(kvpull_ticket_address_is_good(address));
-	assert_int_equal(kvpull_ticket_address(address, "shm", part), 0);
-	address[4 + KVPULL_ADDRESS_BYTES_MAX - 1] = 'a';
-	assert_false(kvpull_ticket_address_is_good(address));
-	assert_int_equal(kvpull_ticket_address(address, "shm", part),
-			 KVPULL_EROUTE);
-}
-
-UNIT_TEST_WITH(addresses_are_checked_to_the_last_byte, ticket_make, NULL)
-{
-	static const char *const good[] = { "shm:a", "shm:/a b/c~",
-					    "verbs:[fe80::1]:7471;shm:x" };
-	static const char *const bad[] = {
-		"",        "shm",        "shm:",
-		":x",      ";",          "shm:a;",
-		";shm:a",  "shm:a;;b:c", "SHM:a",
-		"s m:a",   "shm:a\x7f",  "shm:\xc3\xa9",
-		"shm:a\n", "shm:a;x",    "aroutewhosenameistoolong:a"
-	};
-	uint32_t i;
-
-	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++)
-		assert_true(kvpull_ticket_address_is_good(good[i]));
-	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_false(kvpull_ticket_address_is_good(bad[i]));
-}
-
 /* Who has none writes what was written before there were any. */
 UNIT_TEST_WITH(trace_is_told_and_takes_no_byte_where_there_is_none, ticket_make,
 	       NULL)
@@ -731,5 +671,3 @@ UNIT_TEST_WITH(trace_is_told_and_takes_no_byte_where_there_is_none, ticket_make,
 	assert_memory_equal(info.trace, ticket.trace, sizeof(info.trace));
 	free(peeked);
 }
-
-#define TEST(name) cmocka_unit_test_setup(name, ticket_make)

@@ -6,20 +6,20 @@
 /* Strip s has group s, 4 blocks of 3 rows, apart from the other strips. */
 static void strip_random(struct world *world, uint32_t s)
 {
-	const uint64_t row_bytes =
-		1 + random_next(world) % (s ? 200000 >> (4 * s) : 145000);
-	const uint64_t gap = random_next(world) % 6000;
+	const uint64_t row_bytes = 1 + random_next(&world->random) %
+					       (s ? 200000 >> (4 * s) : 145000);
+	const uint64_t gap = random_next(&world->random) % 6000;
 	const uint64_t row_stride = row_bytes + gap;
 	struct kvpull_strip *strip = &world->strips[s];
 
 	*strip = (struct kvpull_strip){
 		.region_index = s == 2 ? 0 : 1,
 		.group_index = s,
-		.remote_offset = random_next(world) % 10000,
+		.remote_offset = random_next(&world->random) % 10000,
 		.remote_block_stride = row_stride * 3,
 		.remote_row_stride = row_stride,
 		.local = world->local + s * (LOCAL_BYTES / 4) +
-			 random_next(world) % 64,
+			 random_next(&world->random) % 64,
 		.local_block_stride = (row_bytes + 1) * 3,
 		.local_row_stride = row_bytes + 1,
 		.row_bytes = row_bytes,
@@ -33,7 +33,8 @@ static void rows_read(struct world *world)
 	uint32_t i;
 
 	for (round = 0; round < 12; round++) {
-		region_open(world, round % 3 ? random_next(world) % 9000 : 0);
+		region_open(world,
+			    round % 3 ? random_next(&world->random) % 9000 : 0);
 		for (i = 0; i < 4; i++)
 			strip_random(world, i);
 		for (i = 0; i < 16; i++) {

@@ -19,14 +19,6 @@ void note(void *context, uint32_t level, const char *line)
 	(void)snprintf(world->warning, sizeof(world->warning), "%s", line);
 }
 
-uint64_t random_next(struct world *world)
-{
-	world->random ^= world->random << 13;
-	world->random ^= world->random >> 7;
-	world->random ^= world->random << 17;
-	return world->random;
-}
-
 void *pages(size_t bytes)
 {
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -73,7 +65,7 @@ void file_make(struct world *world)
 	}
 	world->content = pages(FILE_BYTES);
 	for (i = 0; i < FILE_BYTES; i += 8) {
-		const uint64_t word = random_next(world);
+		const uint64_t word = random_next(&world->random);
 
 		memcpy(world->content + i, &word, sizeof(word));
 	}

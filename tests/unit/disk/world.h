@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "shm/file_read.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 /* 1: the kernel takes no request of a ring now. */
@@ -62,7 +63,6 @@ struct world {
 };
 
 void note(void *context, uint32_t level, const char *line);
-uint64_t random_next(struct world *world);
 void *pages(size_t bytes);
 
 /* Region 1 is the file, from `offset` on; region 0 is memory. */

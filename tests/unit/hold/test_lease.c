@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The expiry heap: order, one entry a slot, and equal to a naive model. */
 #include "plugin/hold/lease.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 #define SLOTS 64u
@@ -104,14 +105,6 @@ TEST(too_small_arena_is_refused)
 	assert_int_equal(kvpull_leases_init(&leases, SLOTS, &arena),
 			 KVPULL_ENOMEM);
 	kvpull_arena_fini(&arena);
-}
-
-static uint64_t random_next(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
 }
 
 static uint64_t model_least(const uint64_t *keys)

@@ -3,16 +3,14 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "tests/lib/random.h"
 #include "tests/unit/pool/world.h"
 
 static uint64_t draw_state = UINT64_C(88172645463325252);
 
 static uint32_t draw(uint32_t below)
 {
-	draw_state ^= draw_state << 13;
-	draw_state ^= draw_state >> 7;
-	draw_state ^= draw_state << 17;
-	return (uint32_t)((draw_state >> 32) * below >> 32);
+	return (uint32_t)((random_next(&draw_state) >> 32) * below >> 32);
 }
 
 struct entry {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugin/progress/plan.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 #define STRIPS 64u
@@ -16,10 +17,7 @@ static uint64_t random_state = 1;
 
 static uint32_t random_below(uint32_t bound)
 {
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return (uint32_t)(random_state >> 33) % bound;
+	return (uint32_t)(random_next(&random_state) >> 33) % bound;
 }
 
 /* One side of one cache, plain layout, for tests that change one thing. */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "plugin/progress/plan.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 #define CACHES 48u
@@ -21,10 +22,7 @@ static uint64_t random_state = 1;
 
 static uint32_t random_below(uint32_t bound)
 {
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return (uint32_t)(random_state >> 33) % bound;
+	return (uint32_t)(random_next(&random_state) >> 33) % bound;
 }
 
 /* What both sides agree on. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plugin/scheduler/kept.h"
+#include "tests/lib/random.h"
 #include "tests/lib/unit.h"
 
 #define CHUNKS 400u
@@ -26,10 +27,7 @@ struct world {
 
 static uint32_t below(struct world *world, uint32_t bound)
 {
-	world->seed ^= world->seed << 13;
-	world->seed ^= world->seed >> 7;
-	world->seed ^= world->seed << 17;
-	return (uint32_t)(world->seed >> 33) % bound;
+	return (uint32_t)(random_next(&world->seed) >> 33) % bound;
 }
 
 static struct world *opened(void)
