@@ -266,7 +266,7 @@ static inline void hold_make(uint32_t slot, struct ticket *ticket)
 	uint32_t at;
 
 	ids_fill(slot, ids);
-	ticket->seed = random_next();
+	ticket->seed = random_any();
 	for (at = 0; at < BLOCKS * BLOCK_BYTES; at++)
 		kv[at] = pattern(ticket->seed, at);
 	request_fill(&request, ticket->seed);
@@ -418,7 +418,7 @@ static inline void forged_try(const char *address)
 
 	ticket_open(&arena->baits[0], &ticket);
 	/* A peer that is not known yet. */
-	ticket.ranks[0].incarnation = random_next();
+	ticket.ranks[0].incarnation = random_any();
 	(void)snprintf(ticket.ranks[0].address, sizeof(ticket.ranks[0].address),
 		       "%s", address);
 	if (kvpull_ticket_encode(&ticket, NULL, scratch, text, sizeof(text),

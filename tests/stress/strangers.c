@@ -5,7 +5,7 @@
  * without end, and a user that is not in uids (as root). While they are there a
  * newcomer must be in, and have its blocks, within a second; an honest consumer
  * pulls all the while and no pull of its may fail; and when they are gone the
- * producer has as many descriptors as before. From issue 15, item 3.
+ * producer has as many descriptors as before.
  *
  * Prints a row an attack and `N passed, N failed, N skipped`. Exit 0 or 1.
  */

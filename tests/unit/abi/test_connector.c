@@ -6,11 +6,7 @@
  */
 #include <poll.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kvpull/connector.h"
+#include "tests/lib/unit.h"
 
 #define BLOCKS 64u
 #define BLOCK_BYTES 4096u
@@ -198,6 +193,19 @@ static int pair_close(void **state)
 	free(pair);
 	return 0;
 }
+
+/* A test with either setting of progress. */
+#define BOTH_WAYS(name)                                                        \
+	static void name(void **state);                                        \
+	UNIT_TEST_WITH(name##_by_its_caller, pair_open, pair_close)            \
+	{                                                                      \
+		name(state);                                                   \
+	}                                                                      \
+	UNIT_TEST_WITH(name##_by_a_thread, pair_open_threads, pair_close)      \
+	{                                                                      \
+		name(state);                                                   \
+	}                                                                      \
+	static void name(void **state)
 
 /* One engine step of one side. */
 static void turn(struct pair *pair, struct side *side)
@@ -384,7 +392,8 @@ static void counters_are_those_of_stats(const struct kvpull_connector_ops *ops,
 	assert_true(ops->worker->counters(NULL, NULL, 0, sizeof(list[0])) > 0);
 }
 
-static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
+UNIT_TEST_WITH(pull_reads_the_held_blocks_and_ends_the_hold, pair_open,
+	       pair_close)
 {
 	static const uint32_t from[3] = { 5, 9, 33 };
 	static const uint32_t to[3] = { 60, 2, 31 };
@@ -435,7 +444,7 @@ static void pull_reads_the_held_blocks_and_ends_the_hold(void **state)
 
 #ifdef COUNTS_ALLOCATIONS
 /* By any of its threads, and what libc does for it. */
-static void nothing_is_allocated_after_open(void **state)
+BOTH_WAYS(nothing_is_allocated_after_open)
 {
 	struct pair *pair = *state;
 	uint32_t before;
@@ -472,7 +481,7 @@ static void nothing_is_allocated_after_open(void **state)
 }
 #endif
 
-static void close_in_a_child_leaves_the_parent_alone(void **state)
+UNIT_TEST_WITH(close_in_a_child_leaves_the_parent_alone, pair_open, pair_close)
 {
 	struct pair *pair = *state;
 	int status = -1;
@@ -489,7 +498,7 @@ static void close_in_a_child_leaves_the_parent_alone(void **state)
 	pull_reads_the_held_blocks_and_ends_the_hold(state);
 }
 
-static void rejected_ticket_frees_the_producer(void **state)
+UNIT_TEST_WITH(rejected_ticket_frees_the_producer, pair_open, pair_close)
 {
 	struct pair *pair = *state;
 	char ticket[4096];
@@ -512,7 +521,8 @@ static void rejected_ticket_frees_the_producer(void **state)
 }
 
 /* The consumer's engine, which makes no step any more. */
-static void an_attached_worker_releases_without_a_step(void **state)
+UNIT_TEST_WITH(an_attached_worker_releases_without_a_step, pair_open_threads,
+	       pair_close)
 {
 	struct pair *pair = *state;
 	const struct kvpull_scheduler_ops *ops = pair->ops->scheduler;
@@ -543,7 +553,7 @@ static void an_attached_worker_releases_without_a_step(void **state)
 	assert_int_equal(pair->p.sent, 2);
 }
 
-static void pull_after_revoke_is_expired(void **state)
+UNIT_TEST_WITH(pull_after_revoke_is_expired, pair_open, pair_close)
 {
 	struct pair *pair = *state;
 	char ticket[4096];
@@ -565,7 +575,7 @@ static void pull_after_revoke_is_expired(void **state)
 }
 
 /* A worker that was killed cannot remove its name; the next one does. */
-static void names_of_killed_workers_are_swept(void **state)
+UNIT_TEST_WITH(names_of_killed_workers_are_swept, pair_open, pair_close)
 {
 	struct pair *pair = *state;
 	struct sockaddr_un dead = { .sun_family = AF_UNIX };
@@ -585,7 +595,7 @@ static void names_of_killed_workers_are_swept(void **state)
 }
 
 /* An engine that asks for it and sleeps at once has asked for no doorbell. */
-static void event_fd_wakes_an_engine_that_has_not_polled_yet(void **state)
+BOTH_WAYS(event_fd_wakes_an_engine_that_has_not_polled_yet)
 {
 	struct pair *pair = *state;
 	struct pollfd ready = { .events = POLLIN };
@@ -631,7 +641,7 @@ static void sleep_until(struct pair *pair, const uint32_t *what, uint32_t count)
 	}
 }
 
-static void engines_that_sleep_hear_of_every_end(void **state)
+BOTH_WAYS(engines_that_sleep_hear_of_every_end)
 {
 	struct pair *pair = *state;
 	uint32_t round;
@@ -655,47 +665,4 @@ static void engines_that_sleep_hear_of_every_end(void **state)
 		;
 	assert_in_range(round, 0, 999);
 	assert_int_equal(pair->d.failed, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			engines_that_sleep_hear_of_every_end, pair_open,
-			pair_close),
-		cmocka_unit_test_setup_teardown(
-			engines_that_sleep_hear_of_every_end, pair_open_threads,
-			pair_close),
-		cmocka_unit_test_setup_teardown(
-			close_in_a_child_leaves_the_parent_alone, pair_open,
-			pair_close),
-		cmocka_unit_test_setup_teardown(
-			pull_reads_the_held_blocks_and_ends_the_hold, pair_open,
-			pair_close),
-#ifdef COUNTS_ALLOCATIONS
-		cmocka_unit_test_setup_teardown(nothing_is_allocated_after_open,
-						pair_open, pair_close),
-		cmocka_unit_test_setup_teardown(nothing_is_allocated_after_open,
-						pair_open_threads, pair_close),
-#endif
-		cmocka_unit_test_setup_teardown(
-			rejected_ticket_frees_the_producer, pair_open,
-			pair_close),
-		cmocka_unit_test_setup_teardown(
-			an_attached_worker_releases_without_a_step,
-			pair_open_threads, pair_close),
-		cmocka_unit_test_setup_teardown(pull_after_revoke_is_expired,
-						pair_open, pair_close),
-		cmocka_unit_test_setup_teardown(
-			names_of_killed_workers_are_swept, pair_open,
-			pair_close),
-		cmocka_unit_test_setup_teardown(
-			event_fd_wakes_an_engine_that_has_not_polled_yet,
-			pair_open, pair_close),
-		cmocka_unit_test_setup_teardown(
-			event_fd_wakes_an_engine_that_has_not_polled_yet,
-			pair_open_threads, pair_close),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "base/wire.h"
+#include "tests/lib/unit.h"
 
 static struct kvpull_wire_reader reader_of(const void *bytes, size_t byte_count)
 {
 	return (struct kvpull_wire_reader){ bytes, byte_count, 0, 0 };
 }
 
-static void integers_are_little_endian(void **state)
+UNIT_TEST(integers_are_little_endian)
 {
 	static const uint8_t wanted[] = { 1,  3,  2,  7,  6,  5, 4, 15,
 					  14, 13, 12, 11, 10, 9, 8 };
@@ -23,7 +17,6 @@ static void integers_are_little_endian(void **state)
 	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
 	struct kvpull_wire_reader reader = reader_of(bytes, sizeof(bytes));
 
-	(void)state;
 	kvpull_wire_put_u8(&writer, 1);
 	kvpull_wire_put_u16(&writer, 0x0203);
 	kvpull_wire_put_u32(&writer, 0x04050607);
@@ -39,13 +32,12 @@ static void integers_are_little_endian(void **state)
 	assert_true(kvpull_wire_done(&reader));
 }
 
-static void integers_keep_their_top_bits(void **state)
+UNIT_TEST(integers_keep_their_top_bits)
 {
 	uint8_t bytes[14];
 	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
 	struct kvpull_wire_reader reader = reader_of(bytes, sizeof(bytes));
 
-	(void)state;
 	kvpull_wire_put_u16(&writer, UINT16_MAX);
 	kvpull_wire_put_u32(&writer, UINT32_MAX);
 	kvpull_wire_put_u64(&writer, UINT64_MAX);
@@ -55,12 +47,11 @@ static void integers_keep_their_top_bits(void **state)
 	assert_true(kvpull_wire_done(&reader));
 }
 
-static void full_writer_counts_on_and_writes_nothing_more(void **state)
+UNIT_TEST(full_writer_counts_on_and_writes_nothing_more)
 {
 	uint8_t bytes[8] = { 0 };
 	struct kvpull_wire_writer writer = { bytes, 5, 0 };
 
-	(void)state;
 	kvpull_wire_put_u32(&writer, UINT32_MAX);
 	kvpull_wire_put_u64(&writer, UINT64_MAX);
 	assert_false(kvpull_wire_fits(&writer));
@@ -73,22 +64,20 @@ static void full_writer_counts_on_and_writes_nothing_more(void **state)
 	assert_int_equal(bytes[7], 0);
 }
 
-static void writer_without_memory_counts(void **state)
+UNIT_TEST(writer_without_memory_counts)
 {
 	struct kvpull_wire_writer writer = { NULL, 0, 0 };
 
-	(void)state;
 	kvpull_wire_put_text(&writer, "text");
 	kvpull_wire_put(&writer, NULL, 0);
 	assert_int_equal(writer.used, 6);
 }
 
-static void exhausted_reader_stays_bad(void **state)
+UNIT_TEST(exhausted_reader_stays_bad)
 {
 	const uint8_t bytes[3] = { 1, 2, 3 };
 	struct kvpull_wire_reader reader = reader_of(bytes, sizeof(bytes));
 
-	(void)state;
 	assert_int_equal(kvpull_wire_get_u32(&reader), 0);
 	/* Three bytes are left, but it is bad for good. */
 	assert_int_equal(kvpull_wire_get_u8(&reader), 0);
@@ -97,34 +86,31 @@ static void exhausted_reader_stays_bad(void **state)
 	assert_false(kvpull_wire_done(&reader));
 }
 
-static void huge_count_does_not_wrap(void **state)
+UNIT_TEST(huge_count_does_not_wrap)
 {
 	const uint8_t bytes[4] = { 0 };
 	struct kvpull_wire_reader reader = reader_of(bytes, sizeof(bytes));
 
-	(void)state;
 	(void)kvpull_wire_get_u16(&reader);
 	assert_null(kvpull_wire_get(&reader, SIZE_MAX));
 	assert_null(kvpull_wire_get(&reader, 0));
 }
 
-static void bytes_left_over_are_not_done(void **state)
+UNIT_TEST(bytes_left_over_are_not_done)
 {
 	const uint8_t bytes[2] = { 0 };
 	struct kvpull_wire_reader reader = reader_of(bytes, sizeof(bytes));
 
-	(void)state;
 	(void)kvpull_wire_get_u8(&reader);
 	assert_false(kvpull_wire_done(&reader));
 	(void)kvpull_wire_get_u8(&reader);
 	assert_true(kvpull_wire_done(&reader));
 }
 
-static void varints_round_trip_at_every_width(void **state)
+UNIT_TEST(varints_round_trip_at_every_width)
 {
 	uint32_t bit;
 
-	(void)state;
 	for (bit = 0; bit <= 64; bit++) {
 		const uint64_t top =
 			bit == 64 ? UINT64_MAX : UINT64_C(1) << bit;
@@ -144,13 +130,12 @@ static void varints_round_trip_at_every_width(void **state)
 	}
 }
 
-static void varint_over_64_bits_is_bad(void **state)
+UNIT_TEST(varint_over_64_bits_is_bad)
 {
 	uint8_t bytes[11] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
 			      0xff, 0xff, 0xff, 0x02, 0x00 };
 	struct kvpull_wire_reader reader = reader_of(bytes, sizeof(bytes));
 
-	(void)state;
 	(void)kvpull_wire_get_varint(&reader);
 	assert_true(reader.bad);
 	bytes[9] = 0x81;
@@ -163,24 +148,22 @@ static void varint_over_64_bits_is_bad(void **state)
 	assert_false(reader.bad);
 }
 
-static void varint_cut_short_is_bad(void **state)
+UNIT_TEST(varint_cut_short_is_bad)
 {
 	const uint8_t bytes[2] = { 0x80, 0x80 };
 	struct kvpull_wire_reader reader = reader_of(bytes, sizeof(bytes));
 
-	(void)state;
 	assert_true(kvpull_wire_get_varint(&reader) == 0);
 	assert_true(reader.bad);
 }
 
-static void text_round_trips_up_to_its_room(void **state)
+UNIT_TEST(text_round_trips_up_to_its_room)
 {
 	uint8_t bytes[16];
 	char text[5];
 	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
 	struct kvpull_wire_reader reader;
 
-	(void)state;
 	kvpull_wire_put_text(&writer, "four");
 	kvpull_wire_put_text(&writer, "");
 	reader = reader_of(bytes, writer.used);
@@ -195,13 +178,12 @@ static void text_round_trips_up_to_its_room(void **state)
 	assert_string_equal(text, "");
 }
 
-static void text_with_nul_or_cut_short_is_bad(void **state)
+UNIT_TEST(text_with_nul_or_cut_short_is_bad)
 {
 	const uint8_t nul[] = { 3, 0, 'a', 0, 'b' };
 	char text[8];
 	struct kvpull_wire_reader reader = reader_of(nul, sizeof(nul));
 
-	(void)state;
 	kvpull_wire_get_text(&reader, text, sizeof(text));
 	assert_true(reader.bad);
 	reader = reader_of(nul, 4);
@@ -213,12 +195,11 @@ static void text_with_nul_or_cut_short_is_bad(void **state)
 #define STREAM_BYTES 4096u
 
 /* Any place of both ends within a line, and sizes about whole lines. */
-static void streamed_bytes_are_the_same_bytes(void **state)
+UNIT_TEST(streamed_bytes_are_the_same_bytes)
 {
 	static uint8_t from[STREAM_BYTES + 64], to[STREAM_BYTES + 128];
 	size_t at, byte_count, i;
 
-	(void)state;
 	for (i = 0; i < sizeof(from); i++)
 		from[i] = (uint8_t)(i * 7 + i / 251);
 	for (at = 0; at < 64; at++) {
@@ -236,12 +217,11 @@ static void streamed_bytes_are_the_same_bytes(void **state)
 
 #if defined(__x86_64__)
 /* What a machine without AVX2 does, on one that has it. */
-static void lines_without_avx2_are_the_same_bytes(void **state)
+UNIT_TEST(lines_without_avx2_are_the_same_bytes)
 {
 	static _Alignas(64) uint8_t from[STREAM_BYTES], to[STREAM_BYTES + 64];
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(from); i++)
 		from[i] = (uint8_t)(i * 11 + i / 251);
 	memset(to, 0xee, sizeof(to));
@@ -250,27 +230,3 @@ static void lines_without_avx2_are_the_same_bytes(void **state)
 	assert_int_equal(to[STREAM_BYTES - 64], 0xee);
 }
 #endif
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(integers_are_little_endian),
-		cmocka_unit_test(integers_keep_their_top_bits),
-		cmocka_unit_test(full_writer_counts_on_and_writes_nothing_more),
-		cmocka_unit_test(writer_without_memory_counts),
-		cmocka_unit_test(exhausted_reader_stays_bad),
-		cmocka_unit_test(huge_count_does_not_wrap),
-		cmocka_unit_test(bytes_left_over_are_not_done),
-		cmocka_unit_test(varints_round_trip_at_every_width),
-		cmocka_unit_test(varint_over_64_bits_is_bad),
-		cmocka_unit_test(varint_cut_short_is_bad),
-		cmocka_unit_test(text_round_trips_up_to_its_room),
-		cmocka_unit_test(text_with_nul_or_cut_short_is_bad),
-		cmocka_unit_test(streamed_bytes_are_the_same_bytes),
-#if defined(__x86_64__)
-		cmocka_unit_test(lines_without_avx2_are_the_same_bytes),
-#endif
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

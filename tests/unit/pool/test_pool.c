@@ -2,12 +2,11 @@
 /* The owner's side of a share: guards, generations, namespaces, quarantine. */
 #include "tests/unit/pool/world.h"
 
-static void a_put_key_is_found_with_its_guard(void **state)
+UNIT_TEST(a_put_key_is_found_with_its_guard)
 {
 	struct pool_world world;
 	struct kvpull_pool_found found;
 
-	(void)state;
 	pool_world_open(&world, 4, 2, 16);
 	assert_int_equal(pool_probe(&world, 1, &found), 0);
 	assert_int_equal(pool_put(&world, 1, 3), 0);
@@ -23,13 +22,12 @@ static void a_put_key_is_found_with_its_guard(void **state)
 	pool_world_close(&world);
 }
 
-static void a_key_may_have_a_place_in_memory_and_one_in_the_file(void **state)
+UNIT_TEST(a_key_may_have_a_place_in_memory_and_one_in_the_file)
 {
 	struct pool_world world;
 	struct kvpull_pool_found found;
 	const uint32_t memory = 1;
 
-	(void)state;
 	pool_world_open(&world, 4, 2, 16);
 	assert_int_equal(pool_put(&world, 9, 4), 0);
 	assert_int_equal(pool_put(&world, 9, memory), 0);
@@ -43,13 +41,12 @@ static void a_key_may_have_a_place_in_memory_and_one_in_the_file(void **state)
 	pool_world_close(&world);
 }
 
-static void a_present_key_moves_to_the_place_that_is_put(void **state)
+UNIT_TEST(a_present_key_moves_to_the_place_that_is_put)
 {
 	struct pool_world world;
 	struct kvpull_pool_found found;
 	const uint32_t old = 0;
 
-	(void)state;
 	pool_world_open(&world, 4, 0, 16);
 	assert_int_equal(pool_put(&world, 5, old), 0);
 	assert_int_equal(pool_put(&world, 5, 2), 0);
@@ -61,7 +58,7 @@ static void a_present_key_moves_to_the_place_that_is_put(void **state)
 	pool_world_close(&world);
 }
 
-static void a_bump_withdraws_and_no_old_read_is_believed(void **state)
+UNIT_TEST(a_bump_withdraws_and_no_old_read_is_believed)
 {
 	struct pool_world world;
 	struct kvpull_pool_found before;
@@ -69,7 +66,6 @@ static void a_bump_withdraws_and_no_old_read_is_believed(void **state)
 	const uint32_t places[] = { 2, 0 };
 	uint64_t generations[2];
 
-	(void)state;
 	pool_world_open(&world, 4, 0, 16);
 	assert_int_equal(pool_put(&world, 5, 2), 0);
 	assert_int_equal(pool_probe(&world, 5, &before), 1);
@@ -88,12 +84,11 @@ static void a_bump_withdraws_and_no_old_read_is_believed(void **state)
 	pool_world_close(&world);
 }
 
-static void a_bump_of_no_place_does_nothing(void **state)
+UNIT_TEST(a_bump_of_no_place_does_nothing)
 {
 	struct pool_world world;
 	const uint32_t places[] = { 1, 4 };
 
-	(void)state;
 	pool_world_open(&world, 4, 0, 16);
 	assert_int_equal(kvpull_pool_bump(world.pool, places, 2, NULL),
 			 KVPULL_EINVAL);
@@ -102,13 +97,12 @@ static void a_bump_of_no_place_does_nothing(void **state)
 	pool_world_close(&world);
 }
 
-static void a_put_under_another_generation_is_stale(void **state)
+UNIT_TEST(a_put_under_another_generation_is_stale)
 {
 	struct pool_world world;
 	struct kvpull_pool_found found;
 	const uint32_t place = 1;
 
-	(void)state;
 	pool_world_open(&world, 4, 0, 16);
 	assert_int_equal(kvpull_pool_bump(world.pool, &place, 1, NULL), 0);
 	assert_int_equal(pool_put_under(&world, 1, place, 1), KVPULL_ESTALE);
@@ -118,12 +112,11 @@ static void a_put_under_another_generation_is_stale(void **state)
 	pool_world_close(&world);
 }
 
-static void a_place_whose_write_goes_on_is_neither_filled_nor_put(void **state)
+UNIT_TEST(a_place_whose_write_goes_on_is_neither_filled_nor_put)
 {
 	struct pool_world world;
 	const uint32_t place = 1;
 
-	(void)state;
 	pool_world_open(&world, 4, 0, 16);
 	assert_int_equal(kvpull_pool_write_end(world.pool, place),
 			 KVPULL_EINVAL);
@@ -143,12 +136,11 @@ static void a_place_whose_write_goes_on_is_neither_filled_nor_put(void **state)
 	pool_world_close(&world);
 }
 
-static void what_readers_may_know_is_bumped_before_it_is_written(void **state)
+UNIT_TEST(what_readers_may_know_is_bumped_before_it_is_written)
 {
 	struct pool_world world;
 	const uint32_t place = 1;
 
-	(void)state;
 	pool_world_open(&world, 4, 0, 16);
 	assert_int_equal(pool_put(&world, 1, place), 0);
 	assert_int_equal(kvpull_pool_write_begin(world.pool, place),
@@ -162,7 +154,7 @@ static void what_readers_may_know_is_bumped_before_it_is_written(void **state)
 	pool_world_close(&world);
 }
 
-static void new_weights_end_all_that_was_computed_before(void **state)
+UNIT_TEST(new_weights_end_all_that_was_computed_before)
 {
 	struct pool_world world;
 	struct kvpull_pool_namespace old;
@@ -170,7 +162,6 @@ static void new_weights_end_all_that_was_computed_before(void **state)
 	struct kvpull_pool_found found;
 	struct kvpull_pool_put put = { .place = 0 };
 
-	(void)state;
 	pool_world_open(&world, 4, 2, 16);
 	old = world.namespace_digest;
 	put.key = pool_key(&world, 2);
@@ -195,13 +186,12 @@ static void new_weights_end_all_that_was_computed_before(void **state)
 	pool_world_close(&world);
 }
 
-static void an_owner_that_ended_is_believed_nothing(void **state)
+UNIT_TEST(an_owner_that_ended_is_believed_nothing)
 {
 	struct pool_world world;
 	struct kvpull_pool_found found;
 	struct kvpull_pool_found none;
 
-	(void)state;
 	pool_world_open(&world, 4, 0, 16);
 	assert_int_equal(pool_put(&world, 1, 3), 0);
 	assert_int_equal(pool_probe(&world, 1, &found), 1);
@@ -215,12 +205,11 @@ static void an_owner_that_ended_is_believed_nothing(void **state)
 	kvpull_arena_fini(&world.arena);
 }
 
-static void a_guard_counts_with_its_incarnation(void **state)
+UNIT_TEST(a_guard_counts_with_its_incarnation)
 {
 	const struct kvpull_revocation_value guard = { .incarnation = 5,
 						       .revoked = 3 };
 
-	(void)state;
 	assert_true(kvpull_pool_is_unchanged(&guard, 5, 4));
 	assert_false(kvpull_pool_is_unchanged(&guard, 6, 4));
 	assert_false(kvpull_pool_is_unchanged(&guard, 5, 3));
@@ -236,12 +225,11 @@ static void watch(enum kvpull_revocation_act act)
 	unfenced = act == KVPULL_REVOCATION_WRITTEN;
 }
 
-static void no_bump_returns_before_its_fence(void **state)
+UNIT_TEST(no_bump_returns_before_its_fence)
 {
 	struct pool_world world;
 	const uint32_t place = 1;
 
-	(void)state;
 	pool_world_open(&world, 4, 0, 16);
 	kvpull_revocation_hook = watch;
 	unfenced = 1;
@@ -256,28 +244,3 @@ static void no_bump_returns_before_its_fence(void **state)
 	kvpull_revocation_hook = NULL;
 }
 #endif
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_put_key_is_found_with_its_guard),
-		cmocka_unit_test(
-			a_key_may_have_a_place_in_memory_and_one_in_the_file),
-		cmocka_unit_test(a_present_key_moves_to_the_place_that_is_put),
-		cmocka_unit_test(a_bump_withdraws_and_no_old_read_is_believed),
-		cmocka_unit_test(a_bump_of_no_place_does_nothing),
-		cmocka_unit_test(a_put_under_another_generation_is_stale),
-		cmocka_unit_test(
-			a_place_whose_write_goes_on_is_neither_filled_nor_put),
-		cmocka_unit_test(
-			what_readers_may_know_is_bumped_before_it_is_written),
-		cmocka_unit_test(new_weights_end_all_that_was_computed_before),
-		cmocka_unit_test(an_owner_that_ended_is_believed_nothing),
-		cmocka_unit_test(a_guard_counts_with_its_incarnation),
-#ifdef KVPULL_DEBUG
-		cmocka_unit_test(no_bump_returns_before_its_fence),
-#endif
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

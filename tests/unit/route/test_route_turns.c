@@ -284,5 +284,3 @@ UNIT_TEST_WITH(table_of_routes_is_bounded, up, NULL)
 	assert_int_equal(kvpull_routes_add(&routes, &sides[0].transport),
 			 KVPULL_EFULL);
 }
-
-#define TEST(name) cmocka_unit_test_setup(name, up)

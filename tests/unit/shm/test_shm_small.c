@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Small reads, which the owner's thread copies by itself: so many bytes from
- * one of its runs to the next, in the order in which they were started. From
- * issue 15, item 9: 512 reads of 64 KiB were all copied as they were started,
- * and the first was done with the last, 2.9 ms later.
+ * one of its runs to the next, in the order in which they were started. Once
+ * 512 reads of 64 KiB were all copied as they were started, and the first was
+ * done with the last, 2.9 ms later.
  */
 
 #include "shm/read.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who calls a producer on this node and is not let in: other users, callers
- * that say nothing, more of them than there is room or descriptors for. From
- * issue 15, item 3: 100 silent connections of a user that was not in uids kept
- * every honest consumer out for good.
+ * that say nothing, more of them than there is room or descriptors for. Once
+ * 100 silent connections of a user that was not in uids kept every honest
+ * consumer out for good.
  */
 
 #include "shm/gate.h"

@@ -460,7 +460,7 @@ UNIT_TEST_WITH(nothing_is_readable_before_admission, world_up, world_down)
 			 KVPULL_EPEER);
 	assert_int_equal(world_note_send(1), KVPULL_EAGAIN);
 	assert_int_equal(fake_verbs_access(0), 0);
-	/* Nor was it ever, and be it between two calls: issue 15. */
+	/* Nor was it ever, and be it between two calls. */
 	assert_int_equal(fake_verbs_openings(), 0);
 }
 
@@ -521,7 +521,7 @@ static void say_frame(uint32_t kind)
 }
 
 /*
- * Issue 15: two SENDs of 16 bytes ended P. The garbage loses the caller, and
+ * Two SENDs of 16 bytes once ended P. The garbage loses the caller, and
  * what it said behind it was taken as if it had been let in.
  */
 UNIT_TEST(nothing_reaches_a_ring_before_admission)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Devices and addresses that go and come back: what was connected ends with an
- * error, and pulls go on within 2 s of the return, without a restart. Issue 15.
+ * error, and pulls go on within 2 s of the return, without a restart.
  */
 #include "tests/unit/verbs/world.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Callers that were not let in, by the thousand: they have few places, and an
- * honest consumer, from their own address or another, is in at once. Issue 15.
+ * honest consumer, from their own address or another, is in at once.
  */
 #include "tests/unit/verbs/world.h"
 

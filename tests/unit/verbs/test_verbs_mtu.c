@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ports of unlike MTU: the smaller one is agreed upon as they connect. The CM
- * knows only what the caller's port carries. Issue 15.
+ * knows only what the caller's port carries.
  */
 #include "tests/unit/verbs/world.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Posts that a device takes in part: of what it took none is signalled. Whoever
- * sleeps hears of its end all the same. Issue 15.
+ * sleeps hears of its end all the same.
  */
 #include "tests/unit/verbs/world.h"
 

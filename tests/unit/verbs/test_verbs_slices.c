@@ -2,7 +2,7 @@
 /*
  * Memory that is registered in slices: pulls are cut where a slice ends, on
  * either side, and a device that comes back takes one slice a poll. Slices have
- * 4 KiB here. Issue 15.6.
+ * 4 KiB here.
  */
 #include "tests/unit/verbs/world.h"
 

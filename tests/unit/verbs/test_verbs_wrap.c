@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames are counted in 32 bits for as long as a connection lives. Issue 15. */
+/* Frames are counted in 32 bits for as long as a connection lives. */
 #include "tests/unit/verbs/world.h"
 
 #include "verbs/endpoint.h"

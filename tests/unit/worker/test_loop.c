@@ -321,5 +321,3 @@ UNIT_TEST_WITH(consumer_that_is_gone_releases_what_it_claimed, begin, NULL)
 		both_close();
 	}
 }
-
-#define TEST(name) cmocka_unit_test_setup(name, begin)

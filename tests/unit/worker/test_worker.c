@@ -675,23 +675,6 @@ TEST(failed_blocks_are_told_until_the_next_poll)
 			 KVPULL_ENOKEY);
 }
 
-/* The progress thread looks at the clock before the command comes. */
-TEST(pull_never_takes_less_than_no_time)
-{
-	struct world *world = *state;
-
-	world->read_code = 1;
-	world_claim(world, SERIAL, 1);
-	world_poll(world, 1);
-	(void)world_up(world, "1-0", 0, 1);
-	world->now_ns += 1000;
-	world_pull(world, KEY, SERIAL, 0);
-	(void)kvpull_progress_run(world->worker->progress, world->now_ns - 500);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
-	assert_in_range(world->records[0].took_ns, 0, 1000000);
-}
-
 TEST(close_waits_for_pulls_in_flight_but_not_for_ever)
 {
 	struct world *world = *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Many pulls and many releases at once: what one of them costs does not grow
- * with the others. From issue 15, item 9: each end of a pull had all pulls
+ * with the others. Once each end of a pull had all pulls
  * stepped, and each run looked at every release that its peer had not taken.
  */
 #include "tests/unit/worker/peer.h"

@@ -157,3 +157,20 @@ TEST(refused_pull_is_a_line)
 	assert_non_null(strstr(world->warning, "pull of request cmpl-7 key 1 "
 					       "refused: EEXPIRED: "));
 }
+
+/* The progress thread looks at the clock before the command comes. */
+TEST(pull_never_takes_less_than_no_time)
+{
+	struct world *world = *state;
+
+	world->read_code = 1;
+	world_claim(world, SERIAL, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world->now_ns += 1000;
+	world_pull(world, KEY, SERIAL, 0);
+	(void)kvpull_progress_run(world->worker->progress, world->now_ns - 500);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	assert_in_range(world->records[0].took_ns, 0, 1000000);
+}
