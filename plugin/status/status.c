@@ -15,7 +15,10 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#include <linux/magic.h>
 
 #include "base/clock.h"
 
@@ -167,6 +170,36 @@ static int file_name(struct kvpull_status *status, int folder_fd, int fd)
 	return 0;
 }
 
+#define FALLOCATE_TRIES 8u
+
+/*
+ * All its pages now: who stores into a page that a full file system cannot give
+ * is killed (SIGBUS). ENOSPC, too, where it would take more than a quarter of
+ * what is free: a container's /dev/shm is small, and others live from it.
+ */
+static int pages_take(int fd, uint64_t file_bytes)
+{
+	struct statfs system;
+	uint32_t tries = FALLOCATE_TRIES;
+	int failed;
+
+	if (fstatfs(fd, &system))
+		return -1;
+	if (system.f_type == RAMFS_MAGIC) /* it has no limit to run into */
+		return ftruncate(fd, (off_t)file_bytes);
+	if (system.f_blocks &&
+	    (uint64_t)system.f_bavail * (uint64_t)system.f_bsize <
+		    file_bytes * 4) {
+		errno = ENOSPC;
+		return -1;
+	}
+	/* A signal undoes it. */
+	do
+		failed = fallocate(fd, 0, 0, (off_t)file_bytes);
+	while (failed && errno == EINTR && --tries);
+	return failed;
+}
+
 /* Mapped, locked, with its header in it. 0 or -1 with errno. */
 static int file_map(struct kvpull_status *status, int fd,
 		    const struct kvpull_config *config,
@@ -176,9 +209,9 @@ static int file_map(struct kvpull_status *status, int fd,
 
 	if (config->status_group && fchown(fd, (uid_t)-1, config->status_group))
 		return -1;
-	if (fchmod(fd, config->status_group ? 0640 : 0600) ||
-	    flock(fd, LOCK_EX | LOCK_NB) ||
-	    ftruncate(fd, (off_t)header->file_bytes))
+	/* Nobody's to write: who cuts it short would kill the worker. */
+	if (fchmod(fd, config->status_group ? 0440 : 0400) ||
+	    flock(fd, LOCK_EX | LOCK_NB) || pages_take(fd, header->file_bytes))
 		return -1;
 	base = mmap(NULL, header->file_bytes, PROT_READ | PROT_WRITE,
 		    MAP_SHARED, fd, 0);
@@ -199,6 +232,23 @@ static void unmap(struct kvpull_status *status)
 	status->path[0] = '\0';
 }
 
+/* An unnamed file that is mapped: its descriptor, or -1 with errno. */
+static int file_open(struct kvpull_status *status, int folder_fd,
+		     const struct kvpull_config *config,
+		     const struct kvpull_status_header *header)
+{
+	const int fd =
+		openat(folder_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int saved;
+
+	if (fd < 0 || !file_map(status, fd, config, header))
+		return fd;
+	saved = errno;
+	(void)close(fd);
+	errno = saved;
+	return -1;
+}
+
 /* 0; -1: there is none, and why was said. */
 static int file_make(struct kvpull_status *status,
 		     const struct kvpull_status_params *params,
@@ -211,10 +261,16 @@ static int file_make(struct kvpull_status *status,
 	int failed = folder_fd < 0;
 
 	if (!failed) {
-		kvpull_status_sweep(folder_fd, params->now_ns);
-		fd = openat(folder_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC,
-			    0600);
-		failed = fd < 0 || file_map(status, fd, params->config, header);
+		kvpull_status_sweep(folder_fd, params->now_ns,
+				    KVPULL_STATUS_KEPT);
+		fd = file_open(status, folder_fd, params->config, header);
+		/* The dead give way to the living. */
+		if (fd < 0 && errno == ENOSPC) {
+			kvpull_status_sweep(folder_fd, params->now_ns, 0);
+			fd = file_open(status, folder_fd, params->config,
+				       header);
+		}
+		failed = fd < 0;
 	}
 	if (!failed) {
 		status->header =

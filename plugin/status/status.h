@@ -63,8 +63,11 @@ void kvpull_status_close(struct kvpull_status *status);
  */
 int kvpull_status_folder(const struct kvpull_config *config, char *path,
 			 size_t path_bytes, const char **why);
-/* Of the dead: the newest KVPULL_STATUS_KEPT of the last KVPULL_STATUS_KEPT_S. */
-void kvpull_status_sweep(int folder_fd, uint64_t now_ns);
+/*
+ * Remove what the dead have left, but for the newest of the last
+ * KVPULL_STATUS_KEPT_S: kept of them, KVPULL_STATUS_KEPT at most.
+ */
+void kvpull_status_sweep(int folder_fd, uint64_t now_ns, uint32_t kept);
 /*
  * Read the header of a file and believe it: owner, sizes, places.
  * 0; KVPULL_EPROTO: it is none; KVPULL_EVERSION: of another version;

@@ -217,7 +217,7 @@ static int newest_first(const void *left, const void *right)
 	return (one->ran_ns < other->ran_ns) - (one->ran_ns > other->ran_ns);
 }
 
-void kvpull_status_sweep(int folder_fd, uint64_t now_ns)
+void kvpull_status_sweep(int folder_fd, uint64_t now_ns, uint32_t kept)
 {
 	struct dead dead[KVPULL_STATUS_KEPT + 1];
 	const int fd =
@@ -235,7 +235,7 @@ void kvpull_status_sweep(int folder_fd, uint64_t now_ns)
 			continue;
 		count++;
 		qsort(dead, count, sizeof(*dead), newest_first);
-		if (count > KVPULL_STATUS_KEPT)
+		if (count > kept)
 			(void)unlinkat(folder_fd, dead[--count].name, 0);
 	}
 	while (count--)

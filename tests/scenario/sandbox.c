@@ -124,6 +124,14 @@ void sandbox_container(void)
 	mounts();
 }
 
+void sandbox_container_full(void)
+{
+	sandbox_container();
+	if (mount(NULL, "/dev/shm", NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV,
+		  "mode=1777,size=128k"))
+		forbidden("mount /dev/shm");
+}
+
 static void stranger(uint32_t uid)
 {
 	if (geteuid())

@@ -15,6 +15,8 @@
 #define SANDBOX_FOLDER "/mnt/kvpull"
 void sandbox_folder_set(const char *folder);
 void sandbox_container(void);
+/* The same, and /dev/shm has 128 KiB. */
+void sandbox_container_full(void);
 /* The same, and a user namespace where it is root; outside it is no one. */
 void sandbox_container_first(void);
 void sandbox_container_second(void);

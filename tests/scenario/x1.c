@@ -138,6 +138,21 @@ static void x1_foreign(const struct scenario *scenario)
 	pair_close(&p, &d);
 }
 
+/* A store into a page that it cannot give would kill the engine (SIGBUS). */
+static void x1_full(const struct scenario *scenario)
+{
+	const struct x1_setup setup = { .config = "",
+					.first = sandbox_container_full,
+					.second = sandbox_container_full };
+	struct node p, d;
+
+	pair_open(scenario, &p, &d, &setup);
+	node_pulls(&p, &d, BLOCKS, 10 * PULLS);
+	log_has("producer", "no status file in /dev/shm/kvpull-");
+	log_has("consumer", "no status file in /dev/shm/kvpull-");
+	pair_close(&p, &d);
+}
+
 const struct scenario_case scenario_x1[] = {
 	{ "X1a", "containers that share a socket folder alone pull",
 	  x1_containers, 30, 30 },
@@ -146,5 +161,7 @@ const struct scenario_case scenario_x1[] = {
 	  30, 30 },
 	{ "X1d", "an engine's own memory is refused there, with the reason",
 	  x1_foreign, 30, 30 },
+	{ "X1e", "where /dev/shm is full they pull, without a status file",
+	  x1_full, 30, 30 },
 	{ 0 },
 };
