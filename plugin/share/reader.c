@@ -37,17 +37,17 @@ struct read {
 	uint64_t deadline_ns;
 	uint64_t incarnation;
 	uint8_t *windows; /* KVPULL_POOL_WINDOW_BYTES each */
-	uint32_t remote_ids[KVPULL_READER_ITEMS_MAX];
-	uint32_t local_ids[KVPULL_READER_ITEMS_MAX];
-	uint64_t generations[KVPULL_READER_ITEMS_MAX];
-	struct kvpull_revocation_value guards[KVPULL_READER_ITEMS_MAX];
-	struct kvpull_pool_key keys[KVPULL_READER_ITEMS_MAX];
-	struct kvpull_pool_found found[KVPULL_READER_ITEMS_MAX];
-	int32_t codes[KVPULL_READER_ITEMS_MAX];
+	uint32_t remote_ids[KVPULL_SHARE_READER_ITEMS_MAX];
+	uint32_t local_ids[KVPULL_SHARE_READER_ITEMS_MAX];
+	uint64_t generations[KVPULL_SHARE_READER_ITEMS_MAX];
+	struct kvpull_revocation_value guards[KVPULL_SHARE_READER_ITEMS_MAX];
+	struct kvpull_pool_key keys[KVPULL_SHARE_READER_ITEMS_MAX];
+	struct kvpull_pool_found found[KVPULL_SHARE_READER_ITEMS_MAX];
+	int32_t codes[KVPULL_SHARE_READER_ITEMS_MAX];
 };
 
 struct peer {
-	struct kvpull_reader_peer is;
+	struct kvpull_share_reader_peer is;
 	uint32_t is_used;
 	uint32_t is_down;
 	uint32_t reads; /* whose end was not told */
@@ -60,24 +60,24 @@ struct local {
 	uint32_t first_bit; /* of its blocks, in taken */
 };
 
-struct kvpull_reader {
+struct kvpull_share_reader {
 	struct kvpull_pool_namespace namespace_digest;
-	struct peer peers[KVPULL_READER_PEERS_MAX];
-	struct local locals[KVPULL_READER_LOCALS_MAX];
+	struct peer peers[KVPULL_SHARE_READER_PEERS_MAX];
+	struct local locals[KVPULL_SHARE_READER_LOCALS_MAX];
 	uint32_t local_count;
 	uint32_t block_count; /* of all locals */
 	uint64_t *taken;      /* a bit a block: a read in flight writes it */
-	struct read *reads;   /* [KVPULL_READER_READS_MAX] */
+	struct read *reads;   /* [KVPULL_SHARE_READER_READS_MAX] */
 	struct kvpull_index_pool free;
 	struct kvpull_index_list ended;
 	uint32_t serial;
 };
 
-struct kvpull_reader *
-kvpull_reader_open(const struct kvpull_pool_namespace *namespace_digest,
-		   struct kvpull_arena *arena)
+struct kvpull_share_reader *
+kvpull_share_reader_open(const struct kvpull_pool_namespace *namespace_digest,
+			 struct kvpull_arena *arena)
 {
-	struct kvpull_reader *reader =
+	struct kvpull_share_reader *reader =
 		kvpull_arena_take(arena, 1, sizeof(*reader));
 	uint8_t *windows;
 	uint32_t at;
@@ -85,27 +85,31 @@ kvpull_reader_open(const struct kvpull_pool_namespace *namespace_digest,
 	if (!reader)
 		return NULL;
 	reader->namespace_digest = *namespace_digest;
-	reader->taken = kvpull_arena_take(arena, KVPULL_READER_BLOCKS_MAX / 64,
-					  sizeof(*reader->taken));
-	reader->reads = kvpull_arena_take(arena, KVPULL_READER_READS_MAX,
+	reader->taken =
+		kvpull_arena_take(arena, KVPULL_SHARE_READER_BLOCKS_MAX / 64,
+				  sizeof(*reader->taken));
+	reader->reads = kvpull_arena_take(arena, KVPULL_SHARE_READER_READS_MAX,
 					  sizeof(*reader->reads));
-	windows = kvpull_arena_take(
-		arena, KVPULL_READER_READS_MAX * KVPULL_READER_ITEMS_MAX,
-		KVPULL_POOL_WINDOW_BYTES);
-	kvpull_index_pool_init(&reader->free, KVPULL_READER_READS_MAX, arena);
-	kvpull_index_list_init(&reader->ended, KVPULL_READER_READS_MAX, arena);
+	windows = kvpull_arena_take(arena,
+				    KVPULL_SHARE_READER_READS_MAX *
+					    KVPULL_SHARE_READER_ITEMS_MAX,
+				    KVPULL_POOL_WINDOW_BYTES);
+	kvpull_index_pool_init(&reader->free, KVPULL_SHARE_READER_READS_MAX,
+			       arena);
+	kvpull_index_list_init(&reader->ended, KVPULL_SHARE_READER_READS_MAX,
+			       arena);
 	if (!kvpull_arena_ok(arena))
 		return NULL;
-	for (at = 0; at < KVPULL_READER_READS_MAX; at++)
+	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
 		reader->reads[at].windows =
-			windows + (size_t)at * KVPULL_READER_ITEMS_MAX *
+			windows + (size_t)at * KVPULL_SHARE_READER_ITEMS_MAX *
 					  KVPULL_POOL_WINDOW_BYTES;
 	return reader;
 }
 
-int kvpull_reader_local_add(struct kvpull_reader *reader, uint8_t *base,
-			    uint64_t block_bytes, uint32_t block_count,
-			    uint32_t *local)
+int kvpull_share_reader_local_add(struct kvpull_share_reader *reader,
+				  uint8_t *base, uint64_t block_bytes,
+				  uint32_t block_count, uint32_t *local)
 {
 	const uintptr_t first = (uintptr_t)base;
 	uint32_t at;
@@ -122,8 +126,8 @@ int kvpull_reader_local_add(struct kvpull_reader *reader, uint8_t *base,
 		    other_first < first + block_bytes * block_count)
 			return KVPULL_EINVAL;
 	}
-	if (reader->local_count == KVPULL_READER_LOCALS_MAX ||
-	    block_count > KVPULL_READER_BLOCKS_MAX - reader->block_count)
+	if (reader->local_count == KVPULL_SHARE_READER_LOCALS_MAX ||
+	    block_count > KVPULL_SHARE_READER_BLOCKS_MAX - reader->block_count)
 		return KVPULL_EFULL;
 	reader->locals[reader->local_count] =
 		(struct local){ base, block_bytes, block_count,
@@ -134,7 +138,7 @@ int kvpull_reader_local_add(struct kvpull_reader *reader, uint8_t *base,
 }
 
 /* Each offset of a probe or a read lies in what was attached. */
-static int peer_is_sound(const struct kvpull_reader_peer *peer,
+static int peer_is_sound(const struct kvpull_share_reader_peer *peer,
 			 const struct kvpull_serve *remote)
 {
 	const struct kvpull_pool_share *share = &peer->share;
@@ -153,26 +157,29 @@ static int peer_is_sound(const struct kvpull_reader_peer *peer,
 		       peer->chunk_bytes;
 }
 
-int kvpull_reader_peer_add(struct kvpull_reader *reader,
-			   const struct kvpull_reader_peer *params,
-			   const struct kvpull_serve *remote, uint32_t *peer)
+int kvpull_share_reader_peer_add(struct kvpull_share_reader *reader,
+				 const struct kvpull_share_reader_peer *params,
+				 const struct kvpull_serve *remote,
+				 uint32_t *peer)
 {
 	uint32_t at = 0;
 
 	if (!peer_is_sound(params, remote))
 		return KVPULL_EPROTO;
-	while (at < KVPULL_READER_PEERS_MAX && reader->peers[at].is_used)
+	while (at < KVPULL_SHARE_READER_PEERS_MAX && reader->peers[at].is_used)
 		at++;
-	if (at == KVPULL_READER_PEERS_MAX)
+	if (at == KVPULL_SHARE_READER_PEERS_MAX)
 		return KVPULL_EFULL;
 	reader->peers[at] = (struct peer){ .is = *params, .is_used = 1 };
 	*peer = at;
 	return 0;
 }
 
-int kvpull_reader_peer_remove(struct kvpull_reader *reader, uint32_t peer)
+int kvpull_share_reader_peer_remove(struct kvpull_share_reader *reader,
+				    uint32_t peer)
 {
-	if (peer >= KVPULL_READER_PEERS_MAX || !reader->peers[peer].is_used)
+	if (peer >= KVPULL_SHARE_READER_PEERS_MAX ||
+	    !reader->peers[peer].is_used)
 		return KVPULL_EINVAL;
 	if (!reader->peers[peer].is_down || reader->peers[peer].reads)
 		return KVPULL_EAGAIN;
@@ -182,7 +189,7 @@ int kvpull_reader_peer_remove(struct kvpull_reader *reader, uint32_t peer)
 
 /* Own blocks that reads in flight write. */
 
-static uint64_t *taken_word(struct kvpull_reader *reader, uint32_t local,
+static uint64_t *taken_word(struct kvpull_share_reader *reader, uint32_t local,
 			    uint32_t block, uint64_t *mask)
 {
 	const uint32_t bit = reader->locals[local].first_bit + block;
@@ -191,7 +198,7 @@ static uint64_t *taken_word(struct kvpull_reader *reader, uint32_t local,
 	return &reader->taken[bit / 64];
 }
 
-static int block_take(struct kvpull_reader *reader, uint32_t local,
+static int block_take(struct kvpull_share_reader *reader, uint32_t local,
 		      uint32_t block)
 {
 	uint64_t mask;
@@ -203,8 +210,8 @@ static int block_take(struct kvpull_reader *reader, uint32_t local,
 	return 0;
 }
 
-static void blocks_give(struct kvpull_reader *reader, const struct read *read,
-			uint32_t count)
+static void blocks_give(struct kvpull_share_reader *reader,
+			const struct read *read, uint32_t count)
 {
 	uint32_t at;
 
@@ -219,7 +226,7 @@ static void blocks_give(struct kvpull_reader *reader, const struct read *read,
 
 /* The states of a read. */
 
-static void read_end(struct kvpull_reader *reader, struct read *read,
+static void read_end(struct kvpull_share_reader *reader, struct read *read,
 		     int32_t code)
 {
 	uint32_t at;
@@ -243,9 +250,10 @@ static void read_end(struct kvpull_reader *reader, struct read *read,
 }
 
 /* After the last byte of all the data. */
-static void guards_start(struct kvpull_reader *reader, struct read *read)
+static void guards_start(struct kvpull_share_reader *reader, struct read *read)
 {
-	const struct kvpull_reader_peer *peer = &reader->peers[read->peer].is;
+	const struct kvpull_share_reader_peer *peer =
+		&reader->peers[read->peer].is;
 	int code;
 
 	read->state = GUARDS;
@@ -256,7 +264,7 @@ static void guards_start(struct kvpull_reader *reader, struct read *read)
 }
 
 /* The data came, or did not. */
-static void data_end(struct kvpull_reader *reader, struct read *read,
+static void data_end(struct kvpull_share_reader *reader, struct read *read,
 		     int32_t code)
 {
 	uint32_t at;
@@ -278,7 +286,7 @@ static void data_end(struct kvpull_reader *reader, struct read *read,
 	read_end(reader, read, 0);
 }
 
-static void data_start(struct kvpull_reader *reader, struct read *read)
+static void data_start(struct kvpull_share_reader *reader, struct read *read)
 {
 	const struct peer *peer = &reader->peers[read->peer];
 	int code = KVPULL_EPEER;
@@ -294,10 +302,11 @@ static void data_start(struct kvpull_reader *reader, struct read *read)
 }
 
 /* Its destinations are free when the route says so. */
-static void read_give_up(struct kvpull_reader *reader, struct read *read,
+static void read_give_up(struct kvpull_share_reader *reader, struct read *read,
 			 int32_t code)
 {
-	const struct kvpull_reader_peer *peer = &reader->peers[read->peer].is;
+	const struct kvpull_share_reader_peer *peer =
+		&reader->peers[read->peer].is;
 
 	if (read->given_up)
 		return;
@@ -315,24 +324,25 @@ static int is_open(const struct read *read)
 	       read->state == GUARDS;
 }
 
-void kvpull_reader_set_namespace(
-	struct kvpull_reader *reader,
+void kvpull_share_reader_set_namespace(
+	struct kvpull_share_reader *reader,
 	const struct kvpull_pool_namespace *namespace_digest)
 {
 	uint32_t at;
 
 	reader->namespace_digest = *namespace_digest;
 	/* Not cancelled: that may cut a connection, and others' reads with it. */
-	for (at = 0; at < KVPULL_READER_READS_MAX; at++)
+	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
 		if (is_open(&reader->reads[at]) && !reader->reads[at].given_up)
 			reader->reads[at].given_up = KVPULL_ESTALE;
 }
 
 /* What begins one. */
 
-static int peer_code(const struct kvpull_reader *reader, uint32_t peer)
+static int peer_code(const struct kvpull_share_reader *reader, uint32_t peer)
 {
-	if (peer >= KVPULL_READER_PEERS_MAX || !reader->peers[peer].is_used)
+	if (peer >= KVPULL_SHARE_READER_PEERS_MAX ||
+	    !reader->peers[peer].is_used)
 		return KVPULL_EINVAL;
 	if (reader->peers[peer].is_down)
 		return KVPULL_EPEER;
@@ -344,7 +354,7 @@ static int peer_code(const struct kvpull_reader *reader, uint32_t peer)
 }
 
 /* One not in use, for so many blocks of one strip; NULL: none is free. */
-static struct read *read_take(struct kvpull_reader *reader, uint32_t peer,
+static struct read *read_take(struct kvpull_share_reader *reader, uint32_t peer,
 			      uint32_t count)
 {
 	const uint32_t index = kvpull_index_pool_peek(&reader->free);
@@ -374,7 +384,7 @@ static struct read *read_take(struct kvpull_reader *reader, uint32_t peer,
 	return read;
 }
 
-static void read_begin(struct kvpull_reader *reader, struct read *read,
+static void read_begin(struct kvpull_share_reader *reader, struct read *read,
 		       uint64_t deadline_ns, uint64_t *id)
 {
 	(void)kvpull_index_pool_take(&reader->free);
@@ -388,8 +398,9 @@ static void read_begin(struct kvpull_reader *reader, struct read *read,
 	data_start(reader, read);
 }
 
-int kvpull_reader_probe(struct kvpull_reader *reader,
-			const struct kvpull_reader_probe *probe, uint64_t *id)
+int kvpull_share_reader_probe(struct kvpull_share_reader *reader,
+			      const struct kvpull_share_reader_probe *probe,
+			      uint64_t *id)
 {
 	const int code = peer_code(reader, probe->peer);
 	struct read *read;
@@ -397,7 +408,8 @@ int kvpull_reader_probe(struct kvpull_reader *reader,
 
 	if (code)
 		return code;
-	if (!probe->key_count || probe->key_count > KVPULL_READER_ITEMS_MAX)
+	if (!probe->key_count ||
+	    probe->key_count > KVPULL_SHARE_READER_ITEMS_MAX)
 		return KVPULL_EINVAL;
 	read = read_take(reader, probe->peer, probe->key_count);
 	if (!read)
@@ -421,15 +433,15 @@ int kvpull_reader_probe(struct kvpull_reader *reader,
 }
 
 /* Its pieces, and their blocks are taken. KVPULL_EINVAL: none of them is. */
-static int pieces_take(struct kvpull_reader *reader, struct read *read,
-		       const struct kvpull_reader_piece *pieces)
+static int pieces_take(struct kvpull_share_reader *reader, struct read *read,
+		       const struct kvpull_share_reader_piece *pieces)
 {
 	const uint32_t chunk_count =
 		reader->peers[read->peer].is.share.chunk_count;
 	uint32_t at;
 
 	for (at = 0; at < read->count; at++) {
-		const struct kvpull_reader_piece *piece = &pieces[at];
+		const struct kvpull_share_reader_piece *piece = &pieces[at];
 
 		if (piece->place >= chunk_count ||
 		    piece->destination >=
@@ -445,18 +457,19 @@ static int pieces_take(struct kvpull_reader *reader, struct read *read,
 	return 0;
 }
 
-int kvpull_reader_read(struct kvpull_reader *reader,
-		       const struct kvpull_reader_read *params, uint64_t *id)
+int kvpull_share_reader_read(struct kvpull_share_reader *reader,
+			     const struct kvpull_share_reader_read *params,
+			     uint64_t *id)
 {
 	int code = peer_code(reader, params->peer);
-	const struct kvpull_reader_peer *peer;
+	const struct kvpull_share_reader_peer *peer;
 	const struct local *local;
 	struct read *read;
 
 	if (code)
 		return code;
 	if (!params->piece_count ||
-	    params->piece_count > KVPULL_READER_ITEMS_MAX ||
+	    params->piece_count > KVPULL_SHARE_READER_ITEMS_MAX ||
 	    params->local >= reader->local_count)
 		return KVPULL_EINVAL;
 	peer = &reader->peers[params->peer].is;
@@ -483,11 +496,11 @@ int kvpull_reader_read(struct kvpull_reader *reader,
 	return 0;
 }
 
-int kvpull_reader_cancel(struct kvpull_reader *reader, uint64_t id)
+int kvpull_share_reader_cancel(struct kvpull_share_reader *reader, uint64_t id)
 {
 	const uint32_t index = (uint32_t)id;
 
-	if (index >= KVPULL_READER_READS_MAX ||
+	if (index >= KVPULL_SHARE_READER_READS_MAX ||
 	    reader->reads[index].serial != id >> 32 ||
 	    !is_open(&reader->reads[index]))
 		return KVPULL_EINVAL;
@@ -495,9 +508,9 @@ int kvpull_reader_cancel(struct kvpull_reader *reader, uint64_t id)
 	return 0;
 }
 
-void kvpull_reader_take(struct kvpull_reader *reader,
-			const struct kvpull_transport *transport,
-			const struct kvpull_event *event)
+void kvpull_share_reader_take(struct kvpull_share_reader *reader,
+			      const struct kvpull_transport *transport,
+			      const struct kvpull_event *event)
 {
 	uint32_t at;
 
@@ -509,14 +522,15 @@ void kvpull_reader_take(struct kvpull_reader *reader,
 			 event->code);
 	if (event->kind != KVPULL_EVENT_PEER_DOWN)
 		return;
-	for (at = 0; at < KVPULL_READER_PEERS_MAX; at++)
+	for (at = 0; at < KVPULL_SHARE_READER_PEERS_MAX; at++)
 		if (reader->peers[at].is_used &&
 		    reader->peers[at].is.transport == transport &&
 		    reader->peers[at].is.handle == event->index)
 			reader->peers[at].is_down = 1;
 }
 
-void kvpull_reader_work(struct kvpull_reader *reader, uint64_t now_ns)
+void kvpull_share_reader_work(struct kvpull_share_reader *reader,
+			      uint64_t now_ns)
 {
 	uint32_t at;
 
@@ -531,8 +545,8 @@ void kvpull_reader_work(struct kvpull_reader *reader, uint64_t now_ns)
 	}
 }
 
-int kvpull_reader_end(struct kvpull_reader *reader,
-		      struct kvpull_reader_end *end)
+int kvpull_share_reader_end(struct kvpull_share_reader *reader,
+			    struct kvpull_share_reader_end *end)
 {
 	const uint32_t index = reader->ended.first;
 	struct read *read;
@@ -542,7 +556,7 @@ int kvpull_reader_end(struct kvpull_reader *reader,
 		return 0;
 	read = &reader->reads[index];
 	is_probe = read->local == KVPULL_NONE;
-	*end = (struct kvpull_reader_end){
+	*end = (struct kvpull_share_reader_end){
 		.id = (uint64_t)read->serial << 32 | index,
 		.count = read->count,
 		.code = read->code,

@@ -18,23 +18,23 @@
 #include "base/transport.h"
 #include "plugin/pool/entry.h"
 
-#define KVPULL_READER_PEERS_MAX 64u
+#define KVPULL_SHARE_READER_PEERS_MAX 64u
 /* Probes and reads in flight: a route is opened for so many. */
-#define KVPULL_READER_READS_MAX 64u
+#define KVPULL_SHARE_READER_READS_MAX 64u
 /* Keys of a probe, pieces of a read: a route checks so many guards at once. */
-#define KVPULL_READER_ITEMS_MAX 256u
-#define KVPULL_READER_LOCALS_MAX 8u
-#define KVPULL_READER_BLOCKS_MAX (1u << 22) /* of all own memory */
+#define KVPULL_SHARE_READER_ITEMS_MAX 256u
+#define KVPULL_SHARE_READER_LOCALS_MAX 8u
+#define KVPULL_SHARE_READER_BLOCKS_MAX (1u << 22) /* of all own memory */
 
 /* What an owner serves: these regions, and the guards as revocation entries. */
 #define KVPULL_SHARE_REGION_DIRECTORY 0u
 #define KVPULL_SHARE_REGION_CHUNKS 1u
 #define KVPULL_SHARE_REGION_COUNT 2u
 
-struct kvpull_reader; /* reader.c */
+struct kvpull_share_reader; /* reader.c */
 
 /* A peer that said welcome and is attached; nothing that it said is trusted. */
-struct kvpull_reader_peer {
+struct kvpull_share_reader_peer {
 	struct kvpull_transport *transport;
 	uint32_t handle; /* the transport's */
 	uint32_t reserved;
@@ -44,31 +44,31 @@ struct kvpull_reader_peer {
 };
 
 /* A place as a probe found it, and the block of own memory it is read into. */
-struct kvpull_reader_piece {
+struct kvpull_share_reader_piece {
 	uint32_t place; /* in memory */
 	uint32_t destination;
 	uint64_t generation;
 };
 
-struct kvpull_reader_read {
+struct kvpull_share_reader_read {
 	uint32_t peer;
 	uint32_t local;       /* whose blocks are of the peer's chunk_bytes */
-	uint32_t piece_count; /* 1 .. KVPULL_READER_ITEMS_MAX */
+	uint32_t piece_count; /* 1 .. KVPULL_SHARE_READER_ITEMS_MAX */
 	uint32_t reserved;
-	const struct kvpull_reader_piece *pieces; /* copied */
-	uint64_t incarnation;                     /* as the probe said it */
-	uint64_t deadline_ns;                     /* 0: none */
+	const struct kvpull_share_reader_piece *pieces; /* copied */
+	uint64_t incarnation; /* as the probe said it */
+	uint64_t deadline_ns; /* 0: none */
 };
 
-struct kvpull_reader_probe {
+struct kvpull_share_reader_probe {
 	uint32_t peer;
-	uint32_t key_count;                 /* 1 .. KVPULL_READER_ITEMS_MAX */
+	uint32_t key_count; /* 1 .. KVPULL_SHARE_READER_ITEMS_MAX */
 	const struct kvpull_pool_key *keys; /* copied; of the own namespace */
 	uint64_t deadline_ns;               /* 0: none */
 };
 
 /* How a probe or a read ended. The tables live until the next one begins. */
-struct kvpull_reader_end {
+struct kvpull_share_reader_end {
 	uint64_t id;
 	uint32_t count; /* keys or pieces */
 	/*
@@ -86,16 +86,16 @@ struct kvpull_reader_end {
 };
 
 /* NULL: the arena is too small. Once for a handle; there is no close. */
-struct kvpull_reader *
-kvpull_reader_open(const struct kvpull_pool_namespace *namespace_digest,
-		   struct kvpull_arena *arena);
+struct kvpull_share_reader *
+kvpull_share_reader_open(const struct kvpull_pool_namespace *namespace_digest,
+			 struct kvpull_arena *arena);
 
 /*
  * Other weights, from here on: what is in flight ends with KVPULL_ESTALE, and
  * peers of another namespace are asked nothing.
  */
-void kvpull_reader_set_namespace(
-	struct kvpull_reader *reader,
+void kvpull_share_reader_set_namespace(
+	struct kvpull_share_reader *reader,
 	const struct kvpull_pool_namespace *namespace_digest);
 
 /*
@@ -103,28 +103,28 @@ void kvpull_reader_set_namespace(
  * more than _LOCALS_MAX, or all have more than _BLOCKS_MAX blocks; KVPULL_EINVAL:
  * it is none, or is in part another's.
  */
-int KVPULL_MUST_CHECK kvpull_reader_local_add(struct kvpull_reader *reader,
-					      uint8_t *base,
-					      uint64_t block_bytes,
-					      uint32_t block_count,
-					      uint32_t *local);
+int KVPULL_MUST_CHECK
+kvpull_share_reader_local_add(struct kvpull_share_reader *reader, uint8_t *base,
+			      uint64_t block_bytes, uint32_t block_count,
+			      uint32_t *local);
 
 /*
  * remote: what was attached. Return: 0; KVPULL_EFULL; KVPULL_EPROTO: what it
  * serves is not what its share says.
  */
 int KVPULL_MUST_CHECK
-kvpull_reader_peer_add(struct kvpull_reader *reader,
-		       const struct kvpull_reader_peer *params,
-		       const struct kvpull_serve *remote, uint32_t *peer);
+kvpull_share_reader_peer_add(struct kvpull_share_reader *reader,
+			     const struct kvpull_share_reader_peer *params,
+			     const struct kvpull_serve *remote, uint32_t *peer);
 
 /* After its PEER_DOWN was taken. KVPULL_EAGAIN: ends of its reads are not told. */
-int KVPULL_MUST_CHECK kvpull_reader_peer_remove(struct kvpull_reader *reader,
-						uint32_t peer);
+int KVPULL_MUST_CHECK
+kvpull_share_reader_peer_remove(struct kvpull_share_reader *reader,
+				uint32_t peer);
 
 /*
  * Return: 0: an end with this id will come; nothing was begun:
- *   KVPULL_EFULL   KVPULL_READER_READS_MAX are in flight: take their ends
+ *   KVPULL_EFULL   KVPULL_SHARE_READER_READS_MAX are in flight: take their ends
  *   KVPULL_EPEER   the peer is lost
  *   KVPULL_ESTALE  its namespace is not ours, or the incarnation not its own
  *   KVPULL_EINVAL  no such peer, local, place or block; the local's blocks are
@@ -132,26 +132,29 @@ int KVPULL_MUST_CHECK kvpull_reader_peer_remove(struct kvpull_reader *reader,
  *                  that is in flight
  */
 int KVPULL_MUST_CHECK
-kvpull_reader_probe(struct kvpull_reader *reader,
-		    const struct kvpull_reader_probe *probe, uint64_t *id);
-int KVPULL_MUST_CHECK kvpull_reader_read(struct kvpull_reader *reader,
-					 const struct kvpull_reader_read *read,
-					 uint64_t *id);
+kvpull_share_reader_probe(struct kvpull_share_reader *reader,
+			  const struct kvpull_share_reader_probe *probe,
+			  uint64_t *id);
+int KVPULL_MUST_CHECK
+kvpull_share_reader_read(struct kvpull_share_reader *reader,
+			 const struct kvpull_share_reader_read *read,
+			 uint64_t *id);
 
 /* Its end comes when no byte can land any more. KVPULL_EINVAL: it has ended. */
-int KVPULL_MUST_CHECK kvpull_reader_cancel(struct kvpull_reader *reader,
-					   uint64_t id);
+int KVPULL_MUST_CHECK
+kvpull_share_reader_cancel(struct kvpull_share_reader *reader, uint64_t id);
 
 /* An event of a peer's route: ends of reads and checks, PEER_DOWN. */
-void kvpull_reader_take(struct kvpull_reader *reader,
-			const struct kvpull_transport *transport,
-			const struct kvpull_event *event);
+void kvpull_share_reader_take(struct kvpull_share_reader *reader,
+			      const struct kvpull_transport *transport,
+			      const struct kvpull_event *event);
 
 /* Begin what could not begin yet, and give up what is late. */
-void kvpull_reader_work(struct kvpull_reader *reader, uint64_t now_ns);
+void kvpull_share_reader_work(struct kvpull_share_reader *reader,
+			      uint64_t now_ns);
 
 /* Return: 1: *end is the oldest one that was not told; 0: there is none. */
-int kvpull_reader_end(struct kvpull_reader *reader,
-		      struct kvpull_reader_end *end);
+int kvpull_share_reader_end(struct kvpull_share_reader *reader,
+			    struct kvpull_share_reader_end *end);
 
 #endif /* KVPULL_PLUGIN_SHARE_READER_H */

@@ -28,7 +28,7 @@ UNIT_TEST(an_owner_lost_in_mid_read_ends_it_and_what_comes_later)
 	for (seed = 1; seed <= SEEDS; seed++) {
 		struct share_world *world = share_open(seed);
 		struct kvpull_pool_found found;
-		struct kvpull_reader_end end;
+		struct kvpull_share_reader_end end;
 		uint64_t id;
 
 		share_put(world, 1, 1);
@@ -38,18 +38,18 @@ UNIT_TEST(an_owner_lost_in_mid_read_ends_it_and_what_comes_later)
 		else
 			world->before_guards = owner_drops;
 		assert_int_equal(share_read(world, &found, 1, 0, &id), 0);
-		assert_int_equal(
-			kvpull_reader_peer_remove(world->reader, world->peer),
-			KVPULL_EAGAIN);
+		assert_int_equal(kvpull_share_reader_peer_remove(world->reader,
+								 world->peer),
+				 KVPULL_EAGAIN);
 		share_wait(world, &end);
 		assert_int_equal(end.codes[0], KVPULL_EPEER);
 		while (!world->is_down)
 			share_turn(world);
 		assert_int_equal(share_read(world, &found, 1, 0, &id),
 				 KVPULL_EPEER);
-		assert_int_equal(
-			kvpull_reader_peer_remove(world->reader, world->peer),
-			0);
+		assert_int_equal(kvpull_share_reader_peer_remove(world->reader,
+								 world->peer),
+				 0);
 		assert_int_equal(share_read(world, &found, 1, 0, &id),
 				 KVPULL_EINVAL);
 		share_close(world);
@@ -69,8 +69,9 @@ UNIT_TEST(what_is_late_ends_with_the_deadline)
 	for (seed = 1; seed <= SEEDS; seed++) {
 		struct share_world *world = share_open(seed);
 		struct kvpull_pool_key key = pool_key(&world->owner, 1);
-		const struct kvpull_reader_piece piece = { .generation = 1 };
-		const struct kvpull_reader_read read = {
+		const struct kvpull_share_reader_piece piece = { .generation =
+									 1 };
+		const struct kvpull_share_reader_read read = {
 			.peer = world->peer,
 			.local = world->local,
 			.piece_count = 1,
@@ -78,21 +79,22 @@ UNIT_TEST(what_is_late_ends_with_the_deadline)
 			.incarnation = POOL_INCARNATION,
 			.deadline_ns = world->now_ns + 2 * SHARE_STEP_NS,
 		};
-		const struct kvpull_reader_probe probe = {
+		const struct kvpull_share_reader_probe probe = {
 			.peer = world->peer,
 			.key_count = 1,
 			.keys = &key,
 			.deadline_ns = world->now_ns + 2 * SHARE_STEP_NS,
 		};
-		struct kvpull_reader_end end;
+		struct kvpull_share_reader_end end;
 		uint64_t id;
 		uint32_t ends;
 
 		world->before_guards = reader_waits;
-		assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
-				 0);
 		assert_int_equal(
-			kvpull_reader_probe(world->reader, &probe, &id), 0);
+			kvpull_share_reader_read(world->reader, &read, &id), 0);
+		assert_int_equal(
+			kvpull_share_reader_probe(world->reader, &probe, &id),
+			0);
 		for (ends = 0; ends < 2; ends++) {
 			share_wait(world, &end);
 			assert_true(end.code == 0 ||
@@ -112,13 +114,13 @@ UNIT_TEST(a_block_is_free_when_a_cancelled_reads_end_was_told)
 
 	for (seed = 1; seed <= SEEDS; seed++) {
 		struct share_world *world = share_open(seed);
-		struct kvpull_reader_end end;
+		struct kvpull_share_reader_end end;
 		struct kvpull_pool_found found;
 		uint64_t other;
 		uint64_t id = begin(world, 0);
 		int code;
 
-		code = kvpull_reader_cancel(world->reader, id);
+		code = kvpull_share_reader_cancel(world->reader, id);
 		found.memory.index = 1;
 		found.memory.generation = 2;
 		assert_int_equal(share_read(world, &found, 1, 0, &other),
@@ -127,11 +129,11 @@ UNIT_TEST(a_block_is_free_when_a_cancelled_reads_end_was_told)
 		assert_true(end.id == id);
 		assert_int_equal(end.codes[0], code ? 0 : KVPULL_EABORTED);
 		cancelled += !code;
-		assert_int_equal(kvpull_reader_cancel(world->reader, id),
+		assert_int_equal(kvpull_share_reader_cancel(world->reader, id),
 				 KVPULL_EINVAL);
 		assert_int_equal(share_read(world, &found, 1, 0, &other), 0);
 		/* The old id is of nothing. */
-		assert_int_equal(kvpull_reader_cancel(world->reader, id),
+		assert_int_equal(kvpull_share_reader_cancel(world->reader, id),
 				 KVPULL_EINVAL);
 		share_wait(world, &end);
 		assert_true(end.id == other);
@@ -148,7 +150,7 @@ UNIT_TEST(a_connection_cut_for_another_read_says_read_again)
 
 	for (seed = 1; seed <= SEEDS; seed++) {
 		struct share_world *world = share_open(seed);
-		struct kvpull_reader_end end;
+		struct kvpull_share_reader_end end;
 
 		share_put(world, 1, 1);
 		loop_cuts(world->net, 0);
@@ -167,7 +169,7 @@ static void weights_change(struct share_world *world)
 	struct kvpull_pool_namespace other = world->owner.namespace_digest;
 
 	other.bytes[31] ^= 1;
-	kvpull_reader_set_namespace(world->reader, &other);
+	kvpull_share_reader_set_namespace(world->reader, &other);
 }
 
 UNIT_TEST(another_namespace_fails_what_is_in_flight_and_asks_no_more)
@@ -178,10 +180,10 @@ UNIT_TEST(another_namespace_fails_what_is_in_flight_and_asks_no_more)
 		struct share_world *world = share_open(seed);
 		struct kvpull_pool_found found;
 		struct kvpull_pool_key key = pool_key(&world->owner, 1);
-		const struct kvpull_reader_probe probe = { .peer = world->peer,
-							   .key_count = 1,
-							   .keys = &key };
-		struct kvpull_reader_end end;
+		const struct kvpull_share_reader_probe probe = {
+			.peer = world->peer, .key_count = 1, .keys = &key
+		};
+		struct kvpull_share_reader_end end;
 		uint64_t id;
 
 		share_put(world, 1, 1);
@@ -196,10 +198,10 @@ UNIT_TEST(another_namespace_fails_what_is_in_flight_and_asks_no_more)
 		assert_int_equal(share_read(world, &found, 1, 0, &id),
 				 KVPULL_ESTALE);
 		assert_int_equal(
-			kvpull_reader_probe(world->reader, &probe, &id),
+			kvpull_share_reader_probe(world->reader, &probe, &id),
 			KVPULL_ESTALE);
-		kvpull_reader_set_namespace(world->reader,
-					    &world->owner.namespace_digest);
+		kvpull_share_reader_set_namespace(
+			world->reader, &world->owner.namespace_digest);
 		assert_int_equal(share_probe(world, 1, &found), 1);
 		share_close(world);
 	}
@@ -208,49 +210,49 @@ UNIT_TEST(another_namespace_fails_what_is_in_flight_and_asks_no_more)
 UNIT_TEST(what_is_out_of_bounds_is_not_begun)
 {
 	struct share_world *world = share_open(1);
-	struct kvpull_reader_piece piece = { .generation = 1 };
-	const struct kvpull_reader_read good = {
+	struct kvpull_share_reader_piece piece = { .generation = 1 };
+	const struct kvpull_share_reader_read good = {
 		.peer = world->peer,
 		.local = world->local,
 		.piece_count = 1,
 		.pieces = &piece,
 		.incarnation = POOL_INCARNATION,
 	};
-	struct kvpull_reader_read read = good;
-	struct kvpull_reader_probe probe = { .peer = world->peer };
+	struct kvpull_share_reader_read read = good;
+	struct kvpull_share_reader_probe probe = { .peer = world->peer };
 	uint32_t other;
 	uint64_t id;
 
 	read.peer = world->peer + 1;
-	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_EINVAL);
 	read = good;
 	read.local = 1;
-	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_EINVAL);
 	assert_int_equal(
-		kvpull_reader_local_add(world->reader, world->chunks[0],
-					SHARE_CHUNK_BYTES / 2, 2, &other),
+		kvpull_share_reader_local_add(world->reader, world->chunks[0],
+					      SHARE_CHUNK_BYTES / 2, 2, &other),
 		0);
 	read.local = other;
-	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_EINVAL);
 	read = good;
 	read.incarnation++;
-	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_ESTALE);
 	read = good;
-	read.piece_count = KVPULL_READER_ITEMS_MAX + 1;
-	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+	read.piece_count = KVPULL_SHARE_READER_ITEMS_MAX + 1;
+	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_EINVAL);
 	piece.place = SHARE_CHUNKS; /* of the file */
-	assert_int_equal(kvpull_reader_read(world->reader, &good, &id),
+	assert_int_equal(kvpull_share_reader_read(world->reader, &good, &id),
 			 KVPULL_EINVAL);
 	piece.place = 0;
 	piece.destination = SHARE_BLOCKS;
-	assert_int_equal(kvpull_reader_read(world->reader, &good, &id),
+	assert_int_equal(kvpull_share_reader_read(world->reader, &good, &id),
 			 KVPULL_EINVAL);
-	assert_int_equal(kvpull_reader_probe(world->reader, &probe, &id),
+	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
 			 KVPULL_EINVAL);
 	share_close(world);
 }
@@ -261,29 +263,29 @@ UNIT_TEST(own_memory_overlaps_no_other)
 	uint8_t *base = &world->blocks[0][0];
 	uint32_t local;
 
-	assert_int_equal(
-		kvpull_reader_local_add(world->reader, base + 1, 1, 1, &local),
-		KVPULL_EINVAL);
-	assert_int_equal(
-		kvpull_reader_local_add(world->reader, base - 1, 1, 2, &local),
-		KVPULL_EINVAL);
-	assert_int_equal(kvpull_reader_local_add(world->reader, base,
-						 UINT64_MAX, 2, &local),
+	assert_int_equal(kvpull_share_reader_local_add(world->reader, base + 1,
+						       1, 1, &local),
 			 KVPULL_EINVAL);
-	assert_int_equal(kvpull_reader_local_add(
+	assert_int_equal(kvpull_share_reader_local_add(world->reader, base - 1,
+						       1, 2, &local),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_share_reader_local_add(world->reader, base,
+						       UINT64_MAX, 2, &local),
+			 KVPULL_EINVAL);
+	assert_int_equal(kvpull_share_reader_local_add(
 				 world->reader, base + sizeof(world->blocks), 1,
-				 KVPULL_READER_BLOCKS_MAX, &local),
+				 KVPULL_SHARE_READER_BLOCKS_MAX, &local),
 			 KVPULL_EFULL);
-	assert_int_equal(
-		kvpull_reader_local_add(world->reader, base - 1, 1, 1, &local),
-		0);
+	assert_int_equal(kvpull_share_reader_local_add(world->reader, base - 1,
+						       1, 1, &local),
+			 0);
 	share_close(world);
 }
 
 UNIT_TEST(a_share_that_is_larger_than_what_is_served_is_refused)
 {
 	struct share_world *world = share_open(1);
-	struct kvpull_reader_peer peer;
+	struct kvpull_share_reader_peer peer;
 	struct kvpull_serve serve;
 	uint32_t index;
 	uint32_t at;
@@ -309,17 +311,18 @@ UNIT_TEST(a_share_that_is_larger_than_what_is_served_is_refused)
 			peer.share.incarnation = 0;
 		else
 			serve.region_count = 1;
-		assert_int_equal(kvpull_reader_peer_add(world->reader, &peer,
-							&serve, &index),
+		assert_int_equal(kvpull_share_reader_peer_add(
+					 world->reader, &peer, &serve, &index),
 				 KVPULL_EPROTO);
 	}
-	for (at = 1; at < KVPULL_READER_PEERS_MAX; at++)
-		assert_int_equal(kvpull_reader_peer_add(world->reader,
-							&world->params,
-							&world->serve, &index),
+	for (at = 1; at < KVPULL_SHARE_READER_PEERS_MAX; at++)
+		assert_int_equal(kvpull_share_reader_peer_add(
+					 world->reader, &world->params,
+					 &world->serve, &index),
 				 0);
-	assert_int_equal(kvpull_reader_peer_add(world->reader, &world->params,
-						&world->serve, &index),
+	assert_int_equal(kvpull_share_reader_peer_add(world->reader,
+						      &world->params,
+						      &world->serve, &index),
 			 KVPULL_EFULL);
 	share_close(world);
 }
@@ -328,21 +331,23 @@ UNIT_TEST(more_than_reads_max_are_refused_until_an_end_is_told)
 {
 	struct share_world *world = share_open(1);
 	struct kvpull_pool_key key = pool_key(&world->owner, 1);
-	const struct kvpull_reader_probe probe = { .peer = world->peer,
-						   .key_count = 1,
-						   .keys = &key };
-	struct kvpull_reader_end end;
+	const struct kvpull_share_reader_probe probe = { .peer = world->peer,
+							 .key_count = 1,
+							 .keys = &key };
+	struct kvpull_share_reader_end end;
 	uint64_t id;
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_READER_READS_MAX; at++)
+	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
 		assert_int_equal(
-			kvpull_reader_probe(world->reader, &probe, &id), 0);
-	assert_int_equal(kvpull_reader_probe(world->reader, &probe, &id),
+			kvpull_share_reader_probe(world->reader, &probe, &id),
+			0);
+	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
 			 KVPULL_EFULL);
 	share_wait(world, &end);
-	assert_int_equal(kvpull_reader_probe(world->reader, &probe, &id), 0);
-	for (at = 0; at < KVPULL_READER_READS_MAX; at++)
+	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
+			 0);
+	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
 		share_wait(world, &end);
 	share_close(world);
 }

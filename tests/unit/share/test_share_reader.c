@@ -11,7 +11,7 @@ UNIT_TEST(keys_are_found_and_their_bytes_read)
 	for (seed = 1; seed <= SEEDS; seed++) {
 		struct share_world *world = share_open(seed);
 		struct kvpull_pool_found found[3];
-		struct kvpull_reader_end end;
+		struct kvpull_share_reader_end end;
 		uint64_t id;
 		uint32_t at;
 
@@ -40,24 +40,25 @@ UNIT_TEST(keys_are_found_and_their_bytes_read)
 UNIT_TEST(a_probe_says_which_of_many_keys_are_missing)
 {
 	struct share_world *world = share_open(1);
-	struct kvpull_pool_key keys[KVPULL_READER_ITEMS_MAX];
-	const struct kvpull_reader_probe probe = {
+	struct kvpull_pool_key keys[KVPULL_SHARE_READER_ITEMS_MAX];
+	const struct kvpull_share_reader_probe probe = {
 		.peer = world->peer,
-		.key_count = KVPULL_READER_ITEMS_MAX,
+		.key_count = KVPULL_SHARE_READER_ITEMS_MAX,
 		.keys = keys,
 	};
-	struct kvpull_reader_end end;
+	struct kvpull_share_reader_end end;
 	uint64_t id;
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_READER_ITEMS_MAX; at++)
+	for (at = 0; at < KVPULL_SHARE_READER_ITEMS_MAX; at++)
 		keys[at] = pool_key(&world->owner, at);
 	for (at = 0; at < SHARE_CHUNKS; at++)
 		share_put(world, at * 16, at);
-	assert_int_equal(kvpull_reader_probe(world->reader, &probe, &id), 0);
+	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
+			 0);
 	share_wait(world, &end);
-	assert_int_equal(end.count, KVPULL_READER_ITEMS_MAX);
-	for (at = 0; at < KVPULL_READER_ITEMS_MAX; at++)
+	assert_int_equal(end.count, KVPULL_SHARE_READER_ITEMS_MAX);
+	for (at = 0; at < KVPULL_SHARE_READER_ITEMS_MAX; at++)
 		assert_int_equal(end.found[at].memory.index,
 				 at % 16 ? KVPULL_NONE : at / 16);
 	share_close(world);
@@ -75,7 +76,7 @@ UNIT_TEST(a_place_refilled_before_the_copy_is_stale)
 	for (seed = 1; seed <= SEEDS; seed++) {
 		struct share_world *world = share_open(seed);
 		struct kvpull_pool_found found;
-		struct kvpull_reader_end end;
+		struct kvpull_share_reader_end end;
 		uint64_t id;
 
 		share_put(world, 1, 1);
@@ -103,7 +104,7 @@ UNIT_TEST(only_pieces_bumped_between_copy_and_check_are_stale)
 	for (seed = 1; seed <= SEEDS; seed++) {
 		struct share_world *world = share_open(seed);
 		struct kvpull_pool_found found[3];
-		struct kvpull_reader_end end;
+		struct kvpull_share_reader_end end;
 		uint64_t id;
 		uint32_t at;
 
@@ -147,7 +148,7 @@ UNIT_TEST(what_is_good_has_the_bytes_of_its_key)
 		for (round = 0; round < 100; round++) {
 			const uint64_t key = draw(8);
 			struct kvpull_pool_found found;
-			struct kvpull_reader_end end;
+			struct kvpull_share_reader_end end;
 			uint64_t id;
 
 			share_put(world, draw(8), draw(4));
@@ -155,7 +156,7 @@ UNIT_TEST(what_is_good_has_the_bytes_of_its_key)
 				continue;
 			assert_int_equal(share_read(world, &found, 1, 3, &id),
 					 0);
-			while (!kvpull_reader_end(world->reader, &end)) {
+			while (!kvpull_share_reader_end(world->reader, &end)) {
 				share_turn(world);
 				if (draw(2) == 0)
 					share_put(world, draw(8), draw(4));
@@ -207,7 +208,7 @@ UNIT_TEST(a_destination_is_one_reads_at_a_time)
 {
 	struct share_world *world = share_open(4);
 	struct kvpull_pool_found found[2];
-	struct kvpull_reader_end end;
+	struct kvpull_share_reader_end end;
 	uint64_t first;
 	uint64_t second;
 
@@ -233,22 +234,24 @@ UNIT_TEST(a_destination_is_one_reads_at_a_time)
 UNIT_TEST(a_block_twice_in_one_read_is_refused)
 {
 	struct share_world *world = share_open(4);
-	const struct kvpull_reader_piece pieces[2] = { { .generation = 1 },
-						       { .generation = 1 } };
-	struct kvpull_reader_read read = {
+	const struct kvpull_share_reader_piece pieces[2] = {
+		{ .generation = 1 }, { .generation = 1 }
+	};
+	struct kvpull_share_reader_read read = {
 		.peer = world->peer,
 		.local = world->local,
 		.piece_count = 2,
 		.pieces = pieces,
 		.incarnation = POOL_INCARNATION,
 	};
-	struct kvpull_reader_end end;
+	struct kvpull_share_reader_end end;
 	uint64_t id;
 
-	assert_int_equal(kvpull_reader_read(world->reader, &read, &id),
+	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
 			 KVPULL_EINVAL);
 	read.piece_count = 1;
-	assert_int_equal(kvpull_reader_read(world->reader, &read, &id), 0);
+	assert_int_equal(kvpull_share_reader_read(world->reader, &read, &id),
+			 0);
 	share_wait(world, &end);
 	share_close(world);
 }

@@ -13,7 +13,7 @@ static struct world world;
 static struct kvpull_shared directory;
 static struct pool_world owner;
 static struct kvpull_arena arena;
-static struct kvpull_reader *reader;
+static struct kvpull_share_reader *reader;
 static uint32_t peer;
 static uint32_t local;
 
@@ -63,7 +63,7 @@ static void owner_open(void)
 static int setup(void **state)
 {
 	struct kvpull_shm_params params;
-	struct kvpull_reader_peer is;
+	struct kvpull_share_reader_peer is;
 
 	(void)state;
 	world_begin(&world);
@@ -71,14 +71,14 @@ static int setup(void **state)
 	owner_open();
 	world_serve(&world, "p");
 	params = world_params(&world, "d");
-	params.reads_max = KVPULL_READER_READS_MAX;
+	params.reads_max = KVPULL_SHARE_READER_READS_MAX;
 	params.inline_bytes = WORLD_BLOCK_BYTES; /* more: by the thread */
 	side_open(&world.d, &params);
 	world_connect(&world);
 	kvpull_arena_init(&arena, &world.log);
-	reader = kvpull_reader_open(&owner.namespace_digest, &arena);
+	reader = kvpull_share_reader_open(&owner.namespace_digest, &arena);
 	assert_non_null(reader);
-	is = (struct kvpull_reader_peer){
+	is = (struct kvpull_share_reader_peer){
 		.transport = world.d.transport,
 		.handle = world.peer,
 		.share = owner.params.share,
@@ -86,10 +86,11 @@ static int setup(void **state)
 		.chunk_bytes = WORLD_BLOCK_BYTES,
 	};
 	assert_int_equal(
-		kvpull_reader_peer_add(reader, &is, &world.serve, &peer), 0);
-	assert_int_equal(kvpull_reader_local_add(reader, world.local,
-						 WORLD_BLOCK_BYTES, CHUNKS,
-						 &local),
+		kvpull_share_reader_peer_add(reader, &is, &world.serve, &peer),
+		0);
+	assert_int_equal(kvpull_share_reader_local_add(reader, world.local,
+						       WORLD_BLOCK_BYTES,
+						       CHUNKS, &local),
 			 0);
 	return 0;
 }
@@ -105,7 +106,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void await(struct kvpull_reader_end *end)
+static void await(struct kvpull_share_reader_end *end)
 {
 	struct kvpull_transport *d = world.d.transport;
 	struct kvpull_event events[8];
@@ -114,13 +115,13 @@ static void await(struct kvpull_reader_end *end)
 	int at;
 
 	for (turn = 0; turn < WORLD_TURNS_MAX; turn++) {
-		if (kvpull_reader_end(reader, end))
+		if (kvpull_share_reader_end(reader, end))
 			return;
 		world.now_ns += 1000;
 		count = d->ops->poll(d, world.now_ns, events, 8);
 		for (at = 0; at < count; at++)
-			kvpull_reader_take(reader, d, &events[at]);
-		kvpull_reader_work(reader, world.now_ns);
+			kvpull_share_reader_take(reader, d, &events[at]);
+		kvpull_share_reader_work(reader, world.now_ns);
 		if (!count)
 			side_rest(&world.d);
 	}
@@ -128,24 +129,24 @@ static void await(struct kvpull_reader_end *end)
 }
 
 /* Probe keys 1 to CHUNKS; the pieces go each into the block of its key. */
-static void probe_all(struct kvpull_reader_piece pieces[CHUNKS])
+static void probe_all(struct kvpull_share_reader_piece pieces[CHUNKS])
 {
 	struct kvpull_pool_key keys[CHUNKS];
-	const struct kvpull_reader_probe probe = { .peer = peer,
-						   .key_count = CHUNKS,
-						   .keys = keys };
-	struct kvpull_reader_end end;
+	const struct kvpull_share_reader_probe probe = { .peer = peer,
+							 .key_count = CHUNKS,
+							 .keys = keys };
+	struct kvpull_share_reader_end end;
 	uint64_t id;
 	uint32_t at;
 
 	for (at = 0; at < CHUNKS; at++)
 		keys[at] = pool_key(&owner, at + 1);
-	assert_int_equal(kvpull_reader_probe(reader, &probe, &id), 0);
+	assert_int_equal(kvpull_share_reader_probe(reader, &probe, &id), 0);
 	await(&end);
 	assert_int_equal(end.code, 0);
 	for (at = 0; at < CHUNKS; at++) {
 		assert_int_equal(end.found[at].memory.index, at);
-		pieces[at] = (struct kvpull_reader_piece){
+		pieces[at] = (struct kvpull_share_reader_piece){
 			.place = at,
 			.destination = at,
 			.generation = end.found[at].memory.generation,
@@ -155,10 +156,10 @@ static void probe_all(struct kvpull_reader_piece pieces[CHUNKS])
 
 UNIT_TEST_WITH(pieces_are_read_from_mapped_memory_and_checked, setup, teardown)
 {
-	struct kvpull_reader_piece pieces[CHUNKS];
-	struct kvpull_reader_end end;
+	struct kvpull_share_reader_piece pieces[CHUNKS];
+	struct kvpull_share_reader_end end;
 	/* One chunk is copied at once, eight by the thread. */
-	struct kvpull_reader_read read = {
+	struct kvpull_share_reader_read read = {
 		.peer = peer,
 		.local = local,
 		.piece_count = CHUNKS,
@@ -171,28 +172,28 @@ UNIT_TEST_WITH(pieces_are_read_from_mapped_memory_and_checked, setup, teardown)
 	for (at = 0; at < CHUNKS; at++)
 		put(at + 1, at);
 	probe_all(pieces);
-	assert_int_equal(kvpull_reader_read(reader, &read, &id), 0);
+	assert_int_equal(kvpull_share_reader_read(reader, &read, &id), 0);
 	await(&end);
 	assert_int_equal(end.code, 0);
 	for (at = 0; at < CHUNKS * WORLD_BLOCK_BYTES; at++)
 		assert_int_equal(world.local[at], at / WORLD_BLOCK_BYTES + 1);
 	/* Refilled with its own key: another generation all the same. */
 	put(3, 2);
-	assert_int_equal(kvpull_reader_read(reader, &read, &id), 0);
+	assert_int_equal(kvpull_share_reader_read(reader, &read, &id), 0);
 	await(&end);
 	for (at = 0; at < CHUNKS; at++)
 		assert_int_equal(end.codes[at], at == 2 ? KVPULL_ESTALE : 0);
 	read.piece_count = 1;
-	assert_int_equal(kvpull_reader_read(reader, &read, &id), 0);
+	assert_int_equal(kvpull_share_reader_read(reader, &read, &id), 0);
 	await(&end);
 	assert_int_equal(end.code, 0);
 }
 
 UNIT_TEST_WITH(an_owner_that_ended_is_believed_nothing, setup, teardown)
 {
-	struct kvpull_reader_piece pieces[CHUNKS];
-	struct kvpull_reader_end end;
-	const struct kvpull_reader_read read = {
+	struct kvpull_share_reader_piece pieces[CHUNKS];
+	struct kvpull_share_reader_end end;
+	const struct kvpull_share_reader_read read = {
 		.peer = peer,
 		.local = local,
 		.piece_count = CHUNKS,
@@ -206,7 +207,7 @@ UNIT_TEST_WITH(an_owner_that_ended_is_believed_nothing, setup, teardown)
 		put(at + 1, at);
 	probe_all(pieces);
 	kvpull_pool_close(owner.pool);
-	assert_int_equal(kvpull_reader_read(reader, &read, &id), 0);
+	assert_int_equal(kvpull_share_reader_read(reader, &read, &id), 0);
 	await(&end);
 	for (at = 0; at < CHUNKS; at++)
 		assert_int_equal(end.codes[at], KVPULL_ESTALE);

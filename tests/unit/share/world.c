@@ -41,12 +41,12 @@ static void reader_event(struct share_world *world,
 			code = world->route->ops->attach(
 				world->route, event->index, &world->serve);
 		assert_int_equal(code, 0);
-		assert_int_equal(
-			kvpull_reader_peer_add(world->reader, &world->params,
-					       &world->serve, &world->peer),
-			0);
+		assert_int_equal(kvpull_share_reader_peer_add(
+					 world->reader, &world->params,
+					 &world->serve, &world->peer),
+				 0);
 	}
-	kvpull_reader_take(world->reader, world->route, event);
+	kvpull_share_reader_take(world->reader, world->route, event);
 }
 
 static void owner_event(struct share_world *world,
@@ -80,7 +80,7 @@ void share_turn(struct share_world *world)
 	count = world->route->ops->poll(world->route, world->now_ns, events, 4);
 	for (at = 0; at < count; at++)
 		reader_event(world, &events[at]);
-	kvpull_reader_work(world->reader, world->now_ns);
+	kvpull_share_reader_work(world->reader, world->now_ns);
 }
 
 static void share_connect(struct share_world *world)
@@ -138,14 +138,14 @@ struct share_world *share_open(uint64_t seed)
 	world->ops.check_start = hooked_check;
 	world->route->ops = &world->ops;
 	kvpull_arena_init(&world->arena, &silent);
-	world->reader = kvpull_reader_open(&world->owner.namespace_digest,
-					   &world->arena);
+	world->reader = kvpull_share_reader_open(&world->owner.namespace_digest,
+						 &world->arena);
 	assert_non_null(world->reader);
 	kvpull_arena_seal(&world->arena);
-	assert_int_equal(kvpull_reader_local_add(world->reader,
-						 &world->blocks[0][0],
-						 SHARE_CHUNK_BYTES,
-						 SHARE_BLOCKS, &world->local),
+	assert_int_equal(kvpull_share_reader_local_add(
+				 world->reader, &world->blocks[0][0],
+				 SHARE_CHUNK_BYTES, SHARE_BLOCKS,
+				 &world->local),
 			 0);
 	share_connect(world);
 	return world;
@@ -153,12 +153,12 @@ struct share_world *share_open(uint64_t seed)
 
 void share_close(struct share_world *world)
 {
-	struct kvpull_reader_end end;
+	struct kvpull_share_reader_end end;
 
 	world->route->ops->close(world->route);
 	world->owner_end->ops->close(world->owner_end);
 	(void)loop_close(world->net);
-	assert_int_equal(kvpull_reader_end(world->reader, &end), 0);
+	assert_int_equal(kvpull_share_reader_end(world->reader, &end), 0);
 	kvpull_arena_fini(&world->arena);
 	pool_world_close(&world->owner);
 	free(world);
@@ -193,12 +193,12 @@ void share_put(struct share_world *world, uint64_t key, uint32_t place)
 	assert_int_equal(pool_put(&world->owner, key, place), 0);
 }
 
-void share_wait(struct share_world *world, struct kvpull_reader_end *end)
+void share_wait(struct share_world *world, struct kvpull_share_reader_end *end)
 {
 	uint32_t turns;
 
 	for (turns = 0; turns < TURNS_MAX; turns++) {
-		if (kvpull_reader_end(world->reader, end))
+		if (kvpull_share_reader_end(world->reader, end))
 			return;
 		share_turn(world);
 	}
@@ -209,15 +209,16 @@ uint32_t share_probe(struct share_world *world, uint64_t number,
 		     struct kvpull_pool_found *found)
 {
 	const struct kvpull_pool_key key = pool_key(&world->owner, number);
-	const struct kvpull_reader_probe probe = {
+	const struct kvpull_share_reader_probe probe = {
 		.peer = world->peer,
 		.key_count = 1,
 		.keys = &key,
 	};
-	struct kvpull_reader_end end;
+	struct kvpull_share_reader_end end;
 	uint64_t id;
 
-	assert_int_equal(kvpull_reader_probe(world->reader, &probe, &id), 0);
+	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
+			 0);
 	share_wait(world, &end);
 	assert_true(end.id == id);
 	assert_int_equal(end.code, 0);
@@ -232,8 +233,8 @@ uint32_t share_probe(struct share_world *world, uint64_t number,
 int share_read(struct share_world *world, const struct kvpull_pool_found *found,
 	       uint32_t count, uint32_t first, uint64_t *id)
 {
-	struct kvpull_reader_piece pieces[SHARE_BLOCKS];
-	const struct kvpull_reader_read read = {
+	struct kvpull_share_reader_piece pieces[SHARE_BLOCKS];
+	const struct kvpull_share_reader_read read = {
 		.peer = world->peer,
 		.local = world->local,
 		.piece_count = count,
@@ -244,10 +245,10 @@ int share_read(struct share_world *world, const struct kvpull_pool_found *found,
 
 	assert_true(count <= SHARE_BLOCKS);
 	for (at = 0; at < count; at++)
-		pieces[at] = (struct kvpull_reader_piece){
+		pieces[at] = (struct kvpull_share_reader_piece){
 			.place = found[at].memory.index,
 			.destination = first + at,
 			.generation = found[at].memory.generation,
 		};
-	return kvpull_reader_read(world->reader, &read, id);
+	return kvpull_share_reader_read(world->reader, &read, id);
 }

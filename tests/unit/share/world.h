@@ -24,9 +24,9 @@ struct share_world {
 	struct kvpull_transport *owner_end;
 	struct kvpull_transport *route;  /* the reader's */
 	struct kvpull_transport_ops ops; /* the route's, with the hooks */
-	struct kvpull_reader_peer params;
+	struct kvpull_share_reader_peer params;
 	struct kvpull_arena arena;
-	struct kvpull_reader *reader;
+	struct kvpull_share_reader *reader;
 	uint8_t blocks[SHARE_BLOCKS][SHARE_CHUNK_BYTES];
 	uint64_t now_ns;
 	uint32_t handle; /* the route's, of the owner */
@@ -50,7 +50,7 @@ void share_put(struct share_world *world, uint64_t key, uint32_t place);
 int share_is_of(const uint8_t *chunk, uint64_t key, uint64_t generation);
 
 /* Poll until an end is there. */
-void share_wait(struct share_world *world, struct kvpull_reader_end *end);
+void share_wait(struct share_world *world, struct kvpull_share_reader_end *end);
 /* One round of polls. */
 void share_turn(struct share_world *world);
 /* Ask for one key and wait for the answer. Return: places. */
