@@ -33,6 +33,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -282,7 +283,9 @@ static uint32_t order_count(uint32_t job_max)
 	return count;
 }
 
-static int workers_start(struct kvpull_copy *copy, uint32_t thread_count)
+/* As many as the host has threads for: fewer copy more slowly. */
+static void workers_start(struct kvpull_copy *copy, uint32_t thread_count,
+			  const struct kvpull_log *log)
 {
 	while (copy->thread_count < thread_count) {
 		struct worker *worker = &copy->workers[copy->thread_count];
@@ -292,11 +295,16 @@ static int workers_start(struct kvpull_copy *copy, uint32_t thread_count)
 		worker->copy = copy;
 		error = kvpull_thread_start(&worker->thread, "kvpull-copy",
 					    worker_main, worker);
-		if (error)
-			return error;
+		if (error) {
+			kvpull_warn(
+				log,
+				"%u of %u copy threads: %s; large pulls are slower: raise the limit of processes (ulimit -u, pids.max)",
+				copy->thread_count, thread_count,
+				strerror(error));
+			return;
+		}
 		copy->thread_count++;
 	}
-	return 0;
 }
 
 int kvpull_copy_open(struct kvpull_copy **copy,
@@ -329,15 +337,14 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 	error = kvpull_copy_choose(params, &opened->choices, log);
 	if (error)
 		return error;
-	error = workers_start(opened, params->thread_count);
-	if (error) {
-		kvpull_error(log, "copy worker %u could not start: errno %d",
-			     opened->thread_count, error);
-		kvpull_copy_close(opened);
-		return KVPULL_EDEVICE;
-	}
+	workers_start(opened, params->thread_count, log);
 	*copy = opened;
 	return 0;
+}
+
+uint32_t kvpull_copy_threads(const struct kvpull_copy *copy)
+{
+	return copy->thread_count;
 }
 
 void kvpull_copy_close(struct kvpull_copy *copy)

@@ -67,15 +67,16 @@ struct kvpull_copy_params {
 
 /**
  * Choose the routines and start the workers: all signals blocked, named
- * kvpull-copy.
+ * kvpull-copy. Where the host has not threads enough a line says so.
  *
- * Return: 0, KVPULL_ENOMEM, KVPULL_EINVAL (the routine), KVPULL_EDEVICE
- * (threads).
+ * Return: 0, KVPULL_ENOMEM, KVPULL_EINVAL (the routine).
  */
 int KVPULL_MUST_CHECK kvpull_copy_open(struct kvpull_copy **copy,
 				       const struct kvpull_copy_params *params,
 				       struct kvpull_arena *arena,
 				       const struct kvpull_log *log);
+/* How many workers run. 0: nothing is copied but by _help() and _inline(). */
+uint32_t kvpull_copy_threads(const struct kvpull_copy *copy);
 /*
  * Joins the workers: they end the share they are in, and no write can follow.
  * Jobs that were not polled never come out.

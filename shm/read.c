@@ -32,7 +32,7 @@ int kvpull_shm_reads_init(struct kvpull_shm_reads *reads,
 		.log = params->log,
 		.peers = peers,
 		.read_max = params->reads_max,
-		.poll_copies = params->poll_copies || !params->copy_threads,
+		.poll_copies = params->poll_copies,
 		.inline_bytes = params->inline_bytes < QUEUE_BYTES ?
 					params->inline_bytes :
 					QUEUE_BYTES,

@@ -412,6 +412,8 @@ int kvpull_shm_open(const struct kvpull_shm_params *params,
 	if (code)
 		goto err_callers;
 	shm->reads.copy = shm->copy;
+	if (!kvpull_copy_threads(shm->copy))
+		shm->reads.poll_copies = 1;
 	*transport = &shm->transport;
 	return 0;
 err_callers:

@@ -253,8 +253,10 @@ int kvpull_progress_start(struct kvpull_progress *progress)
 	failed = kvpull_thread_start(&progress->thread, "kvpull-progress",
 				     thread_main, progress);
 	if (failed) {
-		kvpull_error(progress->log, "progress thread: error %d",
-			     failed);
+		kvpull_error(
+			progress->log,
+			"progress thread: %s: raise the limit of processes (ulimit -u, pids.max)",
+			strerror(failed));
 		return KVPULL_EDEVICE;
 	}
 	progress->thread_runs = 1;

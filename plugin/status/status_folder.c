@@ -59,6 +59,7 @@ static int folder_open(const char *path, const struct kvpull_config *config,
 	*why = "the folder is not there, or not safe";
 	if (kvpull_folder_make(&folder, NULL))
 		return -1;
+	*why = NULL;
 	if (is_in_memory(path))
 		fd = openat(folder.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	kvpull_folder_close(&folder);

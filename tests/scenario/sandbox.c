@@ -168,6 +168,8 @@ static const int uring[] = { SYS_io_uring_setup, SYS_io_uring_enter,
 static const int others[] = { SYS_process_vm_readv, SYS_process_vm_writev,
 			      SYS_ptrace, SYS_pidfd_getfd };
 
+static const int threads[] = { SYS_clone, SYS_clone3 };
+
 static void syscalls_forbid(const int *numbers, uint32_t count, int error)
 {
 	if (seccomp_forbid(numbers, count, error))
@@ -182,6 +184,11 @@ void sandbox_uring_eperm(void)
 void sandbox_uring_enosys(void)
 {
 	syscalls_forbid(uring, 3, ENOSYS);
+}
+
+void sandbox_no_threads(void)
+{
+	syscalls_forbid(threads, 2, EAGAIN);
 }
 
 void sandbox_strict(void)

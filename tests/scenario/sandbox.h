@@ -28,7 +28,9 @@ void sandbox_nobody(void);
 /* io_uring fails with that errno for good. */
 void sandbox_uring_eperm(void);
 void sandbox_uring_enosys(void);
-/* Nor may it read other processes, and it is nobody. */
+/* No thread or process can be started. */
+void sandbox_no_threads(void);
+/* No io_uring, it may not read other processes, and it is nobody. */
 void sandbox_strict(void);
 
 #endif /* KVPULL_TESTS_SCENARIO_SANDBOX_H */

@@ -8,17 +8,18 @@
 
 #define BLOCKS 64u
 #define PULLS 20u
+#define CONFIG "\"lease_ms\":2000"
 #define LIMIT_NS (10 * SCENARIO_NS_PER_S)
 
 /* A pool of 64 MiB a side: far more than it may lock. */
 static void side_open(const struct scenario *scenario, struct node *node,
-		      const char *id, uint32_t foreign,
+		      const char *id, const char *config, uint32_t foreign,
 		      void (*before_open)(void))
 {
 	const struct node_params params = {
 		.scenario = scenario,
 		.id = id,
-		.config = "\"lease_ms\":2000",
+		.config = config,
 		.shape = { .block_bytes = 65536,
 			   .block_count = 512,
 			   .layer_count = 2,
@@ -35,13 +36,13 @@ static void side_open(const struct scenario *scenario, struct node *node,
 }
 
 static void pair_open(const struct scenario *scenario, struct node *p,
-		      struct node *d, uint32_t foreign,
+		      struct node *d, const char *config, uint32_t foreign,
 		      void (*before_open)(void))
 {
 	scenario_check(!chmod(scenario->folder, 01777), "chmod");
 	logs_open(scenario);
-	side_open(scenario, p, "producer", foreign, before_open);
-	side_open(scenario, d, "consumer", 0, before_open);
+	side_open(scenario, p, "producer", config, foreign, before_open);
+	side_open(scenario, d, "consumer", config, 0, before_open);
 }
 
 static void pair_run(const struct scenario *scenario, uint32_t foreign,
@@ -49,7 +50,7 @@ static void pair_run(const struct scenario *scenario, uint32_t foreign,
 {
 	struct node p, d;
 
-	pair_open(scenario, &p, &d, foreign, before_open);
+	pair_open(scenario, &p, &d, CONFIG, foreign, before_open);
 	node_pulls(&p, &d, BLOCKS, PULLS);
 	node_close(&d);
 	node_close(&p);
@@ -86,7 +87,7 @@ static void x4_strict_foreign(const struct scenario *scenario)
 	struct node_message event;
 	struct node p, d;
 
-	pair_open(scenario, &p, &d, 1, sandbox_strict);
+	pair_open(scenario, &p, &d, CONFIG, 1, sandbox_strict);
 	node_prefill(&p, &message, BLOCKS, 1);
 	node_await(&d, node_pull(&d, &message), &event, LIMIT_NS);
 	scenario_check(event.kind == KVPULL_POLL_FAILED &&
@@ -96,6 +97,20 @@ static void x4_strict_foreign(const struct scenario *scenario)
 	log_has("consumer", "foreign memory cannot be read");
 	log_has("consumer", "Operation not permitted");
 	node_kill(&d);
+	node_close(&p);
+}
+
+/* With a thread of kvpull's own it would not open; copies do without theirs. */
+static void x4_no_threads(const struct scenario *scenario)
+{
+	struct node p, d;
+
+	pair_open(scenario, &p, &d,
+		  CONFIG ",\"progress\":\"caller\",\"copy_threads\":2", 0,
+		  sandbox_no_threads);
+	node_pulls(&p, &d, BLOCKS, PULLS);
+	log_has("consumer", "0 of 2 copy threads");
+	node_close(&d);
 	node_close(&p);
 }
 
@@ -109,5 +124,7 @@ const struct scenario_case scenario_x4[] = {
 	  30 },
 	{ "X4f", "the engine's own memory is then refused, with the reason",
 	  x4_strict_foreign, 30, 30 },
+	{ "X4g", "where no thread can be started the engine's own copies",
+	  x4_no_threads, 30, 30 },
 	{ 0 },
 };
