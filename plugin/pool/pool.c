@@ -6,7 +6,7 @@
 struct place {
 	uint32_t entry;   /* that lists it, or KVPULL_NONE */
 	uint16_t writing; /* a write has begun and was not seen to end */
-	uint16_t is_put; /* under the guard's generation: readers may know it */
+	uint16_t is_used; /* written or put under the guard's generation */
 };
 
 struct kvpull_pool {
@@ -67,8 +67,9 @@ int kvpull_pool_write_begin(struct kvpull_pool *pool, uint32_t place)
 		return KVPULL_EINVAL;
 	if (pool->places[place].writing)
 		return KVPULL_EAGAIN;
-	if (pool->places[place].is_put)
+	if (pool->places[place].is_used)
 		return KVPULL_EINVAL;
+	pool->places[place].is_used = 1;
 	pool->places[place].writing = 1;
 	return 0;
 }
@@ -123,7 +124,7 @@ int kvpull_pool_put(struct kvpull_pool *pool, const struct kvpull_pool_put *put)
 	kvpull_pool_directory_write(&pool->directory, entry, &put->key,
 				    &listed);
 	place->entry = entry;
-	place->is_put = 1;
+	place->is_used = 1;
 	return 0;
 }
 
@@ -136,7 +137,7 @@ static uint64_t place_bump(struct kvpull_pool *pool, uint32_t index)
 	if (place->entry != KVPULL_NONE)
 		kvpull_pool_directory_clear(&pool->directory, place->entry);
 	place->entry = KVPULL_NONE;
-	place->is_put = 0;
+	place->is_used = 0;
 	kvpull_revocation_write(&pool->guards[index], generation);
 	return generation + 1;
 }

@@ -48,7 +48,7 @@ uint64_t kvpull_pool_generation(const struct kvpull_pool *pool, uint32_t place);
 /*
  * Bytes are about to be written into the place. Return: 0; KVPULL_EAGAIN: the
  * end of an earlier write was not seen; KVPULL_EINVAL: no such place, or it was
- * put under this generation: bump it first.
+ * written or put under this generation already: bump it first.
  */
 int KVPULL_MUST_CHECK kvpull_pool_write_begin(struct kvpull_pool *pool,
 					      uint32_t place);

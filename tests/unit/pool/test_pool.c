@@ -154,6 +154,23 @@ UNIT_TEST(what_readers_may_know_is_bumped_before_it_is_written)
 	pool_world_close(&world);
 }
 
+/* The first put, if it came late, would list what the second write left. */
+UNIT_TEST(a_generation_is_of_one_write)
+{
+	struct pool_world world;
+	const uint32_t place = 1;
+
+	pool_world_open(&world, 4, 0, 16);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place), 0);
+	assert_int_equal(kvpull_pool_write_end(world.pool, place), 0);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place),
+			 KVPULL_EINVAL);
+	assert_int_equal(pool_put(&world, 1, place), 0);
+	assert_int_equal(kvpull_pool_bump(world.pool, &place, 1, NULL), 0);
+	assert_int_equal(kvpull_pool_write_begin(world.pool, place), 0);
+	pool_world_close(&world);
+}
+
 UNIT_TEST(new_weights_end_all_that_was_computed_before)
 {
 	struct pool_world world;
