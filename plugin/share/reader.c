@@ -32,8 +32,9 @@ struct read {
 	uint32_t peer;
 	uint32_t local; /* KVPULL_NONE: it is a probe */
 	uint32_t count;
-	int32_t given_up; /* why its answer is not wanted any more, or 0 */
+	int32_t given_up; /* before it was told: why it is not wanted, or 0 */
 	int32_t code;
+	uint32_t is_cancelled; /* the route was told */
 	uint64_t deadline_ns;
 	uint64_t incarnation;
 	uint8_t *windows; /* KVPULL_POOL_WINDOW_BYTES each */
@@ -226,25 +227,28 @@ static void blocks_give(struct kvpull_share_reader *reader,
 
 /* The states of a read. */
 
+static void codes_set(struct read *read, int32_t code)
+{
+	uint32_t at;
+
+	read->code = code;
+	for (at = 0; at < read->count; at++)
+		read->codes[at] = code;
+}
+
 static void read_end(struct kvpull_share_reader *reader, struct read *read,
 		     int32_t code)
 {
 	uint32_t at;
 
-	if (read->given_up)
-		code = read->given_up;
-	else if (code == KVPULL_EABORTED)
-		code = KVPULL_EAGAIN; /* cut to end another one */
-	read->code = code;
-	for (at = 0; read->local != KVPULL_NONE && at < read->count; at++) {
-		read->codes[at] = code;
-		if (!code && !kvpull_pool_is_unchanged(&read->guards[at],
-						       read->incarnation,
-						       read->generations[at]))
-			read->codes[at] = KVPULL_ESTALE;
-		if (!read->code)
-			read->code = read->codes[at];
-	}
+	/* It was cut to end another one; or itself, and then given_up says why. */
+	codes_set(read, code == KVPULL_EABORTED ? KVPULL_EAGAIN : code);
+	for (at = 0; !code && read->local != KVPULL_NONE && at < read->count;
+	     at++)
+		if (!kvpull_pool_is_unchanged(&read->guards[at],
+					      read->incarnation,
+					      read->generations[at]))
+			read->code = read->codes[at] = KVPULL_ESTALE;
 	read->state = ENDED;
 	kvpull_index_list_push(&reader->ended, read->read.index);
 }
@@ -308,14 +312,15 @@ static void read_give_up(struct kvpull_share_reader *reader, struct read *read,
 	const struct kvpull_share_reader_peer *peer =
 		&reader->peers[read->peer].is;
 
-	if (read->given_up)
-		return;
-	read->given_up = code;
-	if (read->state == START)
+	if (!read->given_up)
+		read->given_up = code;
+	if (read->state == START) {
 		read_end(reader, read, code);
-	else
+	} else if (!read->is_cancelled) {
+		read->is_cancelled = 1;
 		peer->transport->ops->read_cancel(peer->transport, peer->handle,
 						  &read->read);
+	}
 }
 
 static int is_open(const struct read *read)
@@ -333,7 +338,7 @@ void kvpull_share_reader_set_namespace(
 	reader->namespace_digest = *namespace_digest;
 	/* Not cancelled: that may cut a connection, and others' reads with it. */
 	for (at = 0; at < KVPULL_SHARE_READER_READS_MAX; at++)
-		if (is_open(&reader->reads[at]) && !reader->reads[at].given_up)
+		if (!reader->reads[at].given_up)
 			reader->reads[at].given_up = KVPULL_ESTALE;
 }
 
@@ -367,6 +372,7 @@ static struct read *read_take(struct kvpull_share_reader *reader, uint32_t peer,
 	read->peer = peer;
 	read->count = count;
 	read->given_up = 0;
+	read->is_cancelled = 0;
 	read->incarnation = reader->peers[peer].is.share.incarnation;
 	for (group = 1; group <= KVPULL_GROUPS_MAX; group++)
 		read->group_first[group] = count;
@@ -556,6 +562,8 @@ int kvpull_share_reader_end(struct kvpull_share_reader *reader,
 		return 0;
 	read = &reader->reads[index];
 	is_probe = read->local == KVPULL_NONE;
+	if (read->given_up)
+		codes_set(read, read->given_up);
 	*end = (struct kvpull_share_reader_end){
 		.id = (uint64_t)read->serial << 32 | index,
 		.count = read->count,

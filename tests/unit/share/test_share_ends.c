@@ -207,6 +207,83 @@ UNIT_TEST(another_namespace_fails_what_is_in_flight_and_asks_no_more)
 	}
 }
 
+/* The engine may hear of a read's end only after its weights have changed. */
+UNIT_TEST(an_end_that_was_not_told_is_of_the_old_weights)
+{
+	uint64_t seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		struct share_world *world = share_open(seed);
+		struct kvpull_share_reader_end end;
+		uint32_t turns = 200;
+
+		(void)begin(world, 0);
+		while (turns--)
+			share_turn(world);
+		weights_change(world);
+		assert_int_equal(kvpull_share_reader_end(world->reader, &end),
+				 1);
+		assert_int_equal(end.code, KVPULL_ESTALE);
+		assert_int_equal(end.codes[0], KVPULL_ESTALE);
+		share_close(world);
+	}
+}
+
+static struct kvpull_read *hung;
+static uint32_t hung_cancels;
+
+static int hung_read(struct kvpull_transport *transport, uint32_t peer,
+		     struct kvpull_read *read)
+{
+	(void)transport;
+	(void)peer;
+	hung = read;
+	return 0;
+}
+
+static void hung_cancel(struct kvpull_transport *transport, uint32_t peer,
+			struct kvpull_read *read)
+{
+	(void)transport;
+	(void)peer;
+	assert_ptr_equal(read, hung);
+	hung_cancels++;
+}
+
+UNIT_TEST(a_deadline_holds_whatever_weights_were_set_before_it)
+{
+	struct share_world *world = share_open(1);
+	const struct kvpull_pool_key key = pool_key(&world->owner, 1);
+	const struct kvpull_share_reader_probe probe = {
+		.peer = world->peer,
+		.key_count = 1,
+		.keys = &key,
+		.deadline_ns = world->now_ns + SHARE_STEP_NS,
+	};
+	struct kvpull_event event = { .kind = KVPULL_EVENT_READ_DONE,
+				      .code = KVPULL_EABORTED };
+	struct kvpull_share_reader_end end;
+	uint64_t id;
+
+	hung_cancels = 0;
+	world->ops.read_start = hung_read;
+	world->ops.read_cancel = hung_cancel;
+	assert_int_equal(kvpull_share_reader_probe(world->reader, &probe, &id),
+			 0);
+	weights_change(world);
+	assert_int_equal(hung_cancels, 0);
+	kvpull_share_reader_work(world->reader, probe.deadline_ns);
+	kvpull_share_reader_work(world->reader, probe.deadline_ns);
+	assert_int_equal(kvpull_share_reader_cancel(world->reader, id), 0);
+	assert_int_equal(hung_cancels, 1);
+	assert_int_equal(kvpull_share_reader_end(world->reader, &end), 0);
+	event.read = hung;
+	kvpull_share_reader_take(world->reader, world->route, &event);
+	assert_int_equal(kvpull_share_reader_end(world->reader, &end), 1);
+	assert_int_equal(end.code, KVPULL_ESTALE);
+	share_close(world);
+}
+
 UNIT_TEST(what_is_out_of_bounds_is_not_begun)
 {
 	struct share_world *world = share_open(1);
