@@ -143,6 +143,17 @@ if [ "$(id -u)" -eq 0 ]; then
 	claim folder_of_a_listed_user_is_taken 0 '^ok +sockets ' -- \
 		env KVPULL_UIDS=0,65534 "$doctor" --no-probe --socket-dir "$work/nobody"
 fi
+# Where a worker's status file would lie, and what keeps it from being there.
+in_folder status_file_is_in_memory 0 '^ok +status +[0-9.]+ MiB a worker, /dev/shm/kvpull-' "$work/own"
+claim status_that_is_off_is_a_note 0 '^note +status +off' -- \
+	env KVPULL_STATUS=off "$doctor" --no-probe --socket-dir "$work/own"
+small_shm() { # command...
+	# shellcheck disable=SC2016 # the inner shell's
+	unshare -rm sh -c 'mount -t tmpfs -o size=128k tmpfs /dev/shm && exec "$@"' sh "$@"
+}
+claim small_shm_is_a_warning 0 '^warn +status .*No space left' '--shm-size' -- \
+	small_shm "$doctor" --no-probe --socket-dir "$work/own"
+
 # A worker says the same of each.
 worker_takes() { # folder
 	: >"$work/worker"

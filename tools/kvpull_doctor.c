@@ -372,6 +372,7 @@ int main(int count, char **words)
 	doctor_huge_pages(&doctor);
 	if (!doctor.is_misconfigured) {
 		doctor_sockets(&doctor);
+		doctor_status(&doctor);
 		doctor_copy(&doctor);
 	}
 	doctor_numa(&doctor);

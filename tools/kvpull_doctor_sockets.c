@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a worker would make of its configuration and of its socket folder: the
- * library's own checks say it, and a socket is tried there. And which copy
- * routines it would use, as the folder remembers.
+ * library's own checks say it, and a socket is tried there; where its status
+ * file would lie; and which copy routines it would use, as the folder remembers.
  */
 #include "tools/kvpull_doctor.h"
 
@@ -16,7 +16,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "plugin/config/config.h"
+#include "plugin/status/status.h"
 #include "shm/copy_calibrate.h"
 #include "shm/copy_choice.h"
 #include "shm/folder.h"
@@ -182,6 +184,52 @@ void doctor_sockets(struct doctor *doctor)
 	}
 	owners_judge(doctor, &info);
 	doctor_say(doctor, DOCTOR_OK, "sockets", "%s", folder);
+}
+
+/* ---- the status file ---- */
+
+/* One is made, as a worker makes it, and taken away. */
+void doctor_status(struct doctor *doctor)
+{
+	char why[DOCTOR_TEXT_BYTES_MAX] = "";
+	const struct kvpull_log log = {
+		.write = keep_line,
+		.context = why,
+		.level = KVPULL_LOG_WARN,
+	};
+	const struct kvpull_status_params params = {
+		.log = &log,
+		.config = &config,
+		.engine_id = "kvpull_doctor",
+		.incarnation = kvpull_clock_ns(),
+		.now_ns = kvpull_clock_ns(),
+		.tp_size = 1,
+		.caller_count_max = config.consumers_max,
+	};
+	struct kvpull_status status;
+	struct stat info;
+
+	/* A worker would make the folder, and it would be the worker's. */
+	if (lstat(config.socket_dir, &info))
+		return;
+	if (config.status == KVPULL_STATUS_OFF) {
+		doctor_say(doctor, DOCTOR_NOTE, "status",
+			   "off: kvpull_top sees no worker");
+		return;
+	}
+	if (kvpull_status_open(&status, &params) || !status.path[0]) {
+		doctor_say(doctor, DOCTOR_WARN, "status", "%s", why);
+		doctor_advise(
+			doctor,
+			"a tmpfs with room (--shm-size, an emptyDir of medium Memory) at /dev/shm, or socket_dir in one");
+	} else {
+		(void)unlink(status.path);
+		doctor_say(doctor, DOCTOR_OK, "status", "%.1f MiB a worker, %s",
+			   (double)status.bytes / (1 << 20), status.path);
+		*strrchr(doctor->findings[doctor->finding_count - 1].text,
+			 '/') = '\0';
+	}
+	kvpull_status_close(&status);
 }
 
 /* ---- the copy routines ---- */
