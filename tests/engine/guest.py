@@ -105,7 +105,12 @@ def engine(
             "--shutdown-timeout", "15",
             *(scenario.p_options if is_p else scenario.d_options),
         ],
-        {"VLLM_CACHE_ROOT": str(share / "vllm"), "VLLM_HOST_IP": host},
+        {
+            "VLLM_CACHE_ROOT": str(share / "vllm"),
+            "VLLM_HOST_IP": host,
+            # Two ranks compile a function; the guest has no room for g++.
+            "TORCHDYNAMO_DISABLE": "1",
+        },
         [str(Path(__file__).with_name("guest_server.py"))],
         (host, PORT),
     )  # fmt: skip
