@@ -36,6 +36,12 @@ LEASE = {"lease_ms": int(LEASE_S * 1000)}
 # Blocks of an engine in a crowd: what a tenth of it wants at once.
 FEW_BLOCKS = 160
 CROWD, CROWD_PROMPTS, FAMILIES = 200, 40, 8
+# Each of the crowd grows by four blocks: D, whose work that is, lags behind P.
+CROWD_TOKENS = 4 * BLOCK_TOKENS
+# Beside it P decodes what alone is more than its blocks hold. What goes before
+# the crowd leaves it room; the rest gives way to it.
+BEFORE, BEHIND = (-10,) * 2, (10,) * 6
+HOG_PROMPT, HOG_TOKENS = 500, 1000
 
 
 def kinds(folder: Path) -> World:
@@ -204,6 +210,31 @@ def _take(blocks: dict[Any, list[int]], message: bytes) -> None:
             blocks[name] = ids[number * size : (number + 1) * size]
 
 
+def preempted(engine: Engine) -> float:
+    """Return how often an engine has preempted a request."""
+    return engine.metrics()["vllm:num_preemptions_total"]
+
+
+def pulled_kv_is_preempted(world: World) -> None:
+    """All begin at once, by pulls, and as they grow they fit no more."""
+    count, length, grown = 10, 14 * BLOCK_TOKENS, 10 * BLOCK_TOKENS
+    prompts = [world.prompt(length - 5) for _ in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        ask = partial(complete, world.d.url, max_tokens=grown)
+        alone = list(pool.map(ask, prompts))
+        world.d.reset_prefix_cache()
+        params = list(pool.map(world.prefill, prompts))
+        at_d, before = Delta(world.d), preempted(world.d)
+        decode = partial(world.decode, max_tokens=grown)
+        assert list(pool.map(decode, prompts, params)) == alone
+    world.settled()
+    at_d.check(worker_pulls_done=count, worker_pulls_failed=0)
+    often = preempted(world.d) - before
+    assert often, "they fitted"
+    world.say(f"{count} pulled, {often:.0f} preempted")
+    world.d.reset_prefix_cache()
+
+
 def crowds_preempt_and_are_right(world: World) -> None:
     """200 at once with shared beginnings, some leave: D and P preempt."""
     families = [world.prompt(64 + 32 * number) for number in range(FAMILIES)]
@@ -213,8 +244,9 @@ def crowds_preempt_and_are_right(world: World) -> None:
     ]
     draw = random.Random(world.seed)
     port = int(world.router_url.rsplit(":", 1)[1])
+    answered = partial(complete, max_tokens=CROWD_TOKENS)
     with ThreadPoolExecutor(8) as pool:
-        alone = list(pool.map(partial(complete, world.d.url), prompts))
+        alone = list(pool.map(partial(answered, world.d.url), prompts))
     world.d.reset_prefix_cache()
     ended: Counter[str] = Counter()
 
@@ -226,19 +258,21 @@ def crowds_preempt_and_are_right(world: World) -> None:
                 time.sleep(delay_s)
             ended["left"] += 1
             return
-        found = complete(world.router_url, prompts[which], **more)
+        found = answered(world.router_url, prompts[which], **more)
         ended["right" if found == alone[which] else "wrong"] += 1
 
     at_p, at_d = Delta(world.p), Delta(world.d)
-    before = [e.metrics()["vllm:num_preemptions_total"] for e in world.engines]
+    before = [preempted(engine) for engine in world.engines]
     with ExitStack() as streams, ThreadPoolExecutor(CROWD) as pool:
-        # P decodes, too: prompts have to give way to it, and it to prompts.
-        for priority in (-10, 10) * 8:
+        for priority in BEFORE + BEHIND:
             streams.enter_context(
                 world.p.stream(
-                    world.prompt(16), max_tokens=1500, priority=priority
+                    world.prompt(HOG_PROMPT),
+                    max_tokens=HOG_TOKENS,
+                    priority=priority,
                 )
             )
+        wait_for("P to preempt", lambda: preempted(world.p) > before[0], 60)
         asked = [
             pool.submit(ask, n, draw.uniform(0, 4), draw.randrange(-5, 5))
             for n in range(CROWD)
@@ -253,14 +287,14 @@ def crowds_preempt_and_are_right(world: World) -> None:
         )
         assert engine.counter("shim_dropped") == 0
     assert ended["wrong"] == 0 and ended["right"] == CROWD * 7 // 8, ended
-    preempted = [
-        engine.metrics()["vllm:num_preemptions_total"] - count
+    often = [
+        preempted(engine) - count
         for engine, count in zip(world.engines, before, strict=True)
     ]
-    assert all(preempted), f"preempted at P and D: {preempted}"
+    assert all(often), f"preempted at P and D: {often}"
     world.say(
-        f"{dict(ended)}; preempted {preempted[0]:.0f} at P, "
-        f"{preempted[1]:.0f} at D; {at_d('worker_pulls_done'):.0f} pulled, "
+        f"{dict(ended)}; preempted {often[0]:.0f} at P, {often[1]:.0f} at D; "
+        f"{at_d('worker_pulls_done'):.0f} pulled, "
         f"{at_p('worker_holds_expired'):.0f} expired"
     )
 
@@ -285,5 +319,8 @@ KINDS: list[Scenario] = [
     urgent_requests_go_first,
     events_name_what_was_pulled,
 ]
-CROWDS: list[Scenario] = [crowds_preempt_and_are_right]
+CROWDS: list[Scenario] = [
+    pulled_kv_is_preempted,
+    crowds_preempt_and_are_right,
+]
 SINKS: list[Scenario] = [windows_with_sinks_give_the_same_tokens]
