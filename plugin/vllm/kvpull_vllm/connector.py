@@ -277,7 +277,8 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
     def on_new_request(self, request: Any) -> None:
         """Take note of a request: heartbeats begin."""
         assert self._scheduler is not None
-        if not isinstance(request.kv_transfer_params, dict | None):
+        params = request.kv_transfer_params
+        if params is not None and not isinstance(params, dict):
             # A client's, in vllm_xargs, which vLLM does not look at; it takes
             # it for a dictionary, too, and its engine would end.
             logger.warning(

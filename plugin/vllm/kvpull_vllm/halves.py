@@ -15,6 +15,11 @@ from kvpull_vllm.layout import Geometry
 from kvpull_vllm.logs import logger
 
 _RECORDS = 256
+_IDS = ffi.typeof("uint32_t[]")
+_LABEL_BYTES = 128  # the library keeps less
+_MATCH_LOAD = CONST["KVPULL_MATCH_LOAD"]
+_ETOOSMALL = CONST["KVPULL_ETOOSMALL"]
+_HELD = CONST["KVPULL_FINISH_HELD"]
 NO_TRACE = bytes(CONST["KVPULL_TRACE_BYTES"])
 PHASES = ("queue", "connect", "read", "check")
 
@@ -94,16 +99,24 @@ def fitting(name: str) -> bytes:
     return kept + b"#" + digest
 
 
-def blocks_of(block_lists: list[tuple[int, list[int]]], kept: list[Any]) -> Any:
-    """Return struct kvpull_blocks[] of (first index, ids) a group."""
-    made = ffi.new("struct kvpull_blocks[]", len(block_lists))
-    for to, (first, ids) in zip(made, block_lists, strict=True):
-        numbers = ffi.new("uint32_t[]", ids)
-        kept.append(numbers)
-        to.first_index = first
-        to.block_count = len(ids)
-        to.block_ids = numbers
-    return made
+class _Blocks:
+    """struct kvpull_blocks[], made once and filled for each call."""
+
+    def __init__(self, count: int) -> None:
+        self.array = ffi.new("struct kvpull_blocks[]", count)
+        self._groups = [self.array[index] for index in range(count)]
+        self._ids: list[Any] = [None] * count
+
+    def fill(self, block_lists: list[tuple[int, list[int]]]) -> int:
+        """Take (first index, ids) a group; return how many groups."""
+        count = 0
+        for first, ids in block_lists:
+            group = self._groups[count]
+            group.first_index = first
+            group.block_count = len(ids)
+            group.block_ids = self._ids[count] = ffi.new(_IDS, ids)
+            count += 1
+        return count
 
 
 class _Half:
@@ -260,17 +273,23 @@ class SchedulerHalf(_Half):
         self._ticket = ffi.new("char[]", 1 << 14)
         self._tokens = ffi.new("uint32_t *")
         # Made once: a struct costs as much as the call that it is for.
-        self._request = new("kvpull_request")
+        text = ffi.new("char[]", _LABEL_BYTES)
+        self._kept.append(text)
+        self._label = ffi.buffer(text)
+        self._request = new("kvpull_request", label=text)
         self._digest = ffi.buffer(self._request.prompt_digest)
         self._trace = ffi.buffer(self._request.trace)
-        self._allocation = new(
-            "kvpull_allocation", group_bytes=ffi.sizeof("struct kvpull_blocks")
-        )
+        self._blocks = _Blocks(len(opening.groups))
+        groups = {
+            "groups": self._blocks.array,
+            "group_bytes": ffi.sizeof("struct kvpull_blocks"),
+        }
+        self._allocation = new("kvpull_allocation", **groups)
         self._finish = new(
             "kvpull_finish",
             ticket=self._ticket,
             ticket_capacity=len(self._ticket),
-            group_bytes=ffi.sizeof("struct kvpull_blocks"),
+            **groups,
         )
 
     def rank_info(self, info: bytes) -> int:
@@ -292,18 +311,17 @@ class SchedulerHalf(_Half):
         trace: bytes = NO_TRACE,
     ) -> int:
         """Tell of a request; prompt is (tokens, digest)."""
-        text = ffi.from_buffer(label.encode() + b"\0")
-        kept = ffi.from_buffer(ticket) if ticket else ffi.NULL
         request = self._request
         request.key = key
         request.parent_key = parent_key
-        request.ticket = kept
+        request.ticket = ffi.from_buffer(ticket) if ticket else ffi.NULL
         request.ticket_bytes = len(ticket)
         request.prompt_tokens = prompt[0]
         request.flags = flags
         self._digest[:] = prompt[1]
         self._trace[:] = trace
-        request.label = text
+        text = label.encode()[: _LABEL_BYTES - 1] + b"\0"
+        self._label[: len(text)] = text
         return self._ops.request_new(self._handle, request)
 
     def matched_tokens(self, key: int, local_tokens: int) -> tuple[int, int]:
@@ -314,20 +332,16 @@ class SchedulerHalf(_Half):
                 self._handle, key, local_tokens, self._tokens
             ),
         )
-        loads = answer == CONST["KVPULL_MATCH_LOAD"]
-        return answer, self._tokens[0] if loads else 0
+        return answer, self._tokens[0] if answer == _MATCH_LOAD else 0
 
     def allocated(
         self, key: int, tokens: int, block_lists: list[tuple[int, list[int]]]
     ) -> int:
         """Tell which blocks were taken; the answer is an error or 0."""
-        kept: list[Any] = []
         allocation = self._allocation
         allocation.key = key
         allocation.external_tokens = tokens
-        allocation.group_count = len(block_lists)
-        groups = blocks_of(block_lists, kept) if block_lists else ffi.NULL
-        allocation.groups = groups
+        allocation.group_count = self._blocks.fill(block_lists)
         return self._ops.allocated(self._handle, allocation)
 
     def request_finished(
@@ -338,24 +352,21 @@ class SchedulerHalf(_Half):
         block_lists: list[tuple[int, list[int]]],
     ) -> tuple[bool, bytes]:
         """Return (held, ticket)."""
-        kept: list[Any] = []
         finish = self._finish
         finish.key = key
         finish.reason = reason
         finish.computed_tokens = tokens
-        finish.group_count = len(block_lists)
-        finish.groups = groups = blocks_of(block_lists, kept)
-        kept.append(groups)
+        finish.group_count = self._blocks.fill(block_lists)
         while True:
             answer = self._ops.request_finished(self._handle, finish)
-            if answer != CONST["KVPULL_ETOOSMALL"]:
+            if answer != _ETOOSMALL:
                 break
             self._ticket = ffi.new("char[]", finish.ticket_bytes)
             finish.ticket = self._ticket
             finish.ticket_capacity = len(self._ticket)
         self._check("request_finished", answer)
         return (
-            answer == CONST["KVPULL_FINISH_HELD"],
+            answer == _HELD,
             ffi.unpack(self._ticket, finish.ticket_bytes),
         )
 

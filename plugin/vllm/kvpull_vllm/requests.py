@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +16,24 @@ from kvpull_vllm.traces import Place
 
 # One form for one value, made twice as fast as an array of the token ids.
 _PACK = msgspec.msgpack.Encoder()
+_DIGEST_BYTES = CONST["KVPULL_DIGEST_BYTES"]
 TICKET = "kvpull_ticket"
 _CHILD = re.compile(r"^\d+_(.+)$")
+_REASONS = {
+    "FINISHED_LENGTH_CAPPED": CONST["KVPULL_FINISH_LENGTH"],
+    "FINISHED_STOPPED": CONST["KVPULL_FINISH_STOP"],
+    "FINISHED_ABORTED": CONST["KVPULL_FINISH_ABORT"],
+}
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """A request that the scheduler half knows."""
 
     key: int
     holds: bool
     pulls: bool
+    digest: bytes  # of its prompt
     local_tokens: int = 0
     parked: bool = False
     holds_no_more: bool = False  # the weights are others since
@@ -49,7 +57,7 @@ def parent_key(request_id: str) -> int:
 
     vLLM names children "<index>_<parent>"; the parent's name is unique.
     """
-    match = _CHILD.match(request_id)
+    match = request_id[:1].isdigit() and _CHILD.match(request_id)
     if not match:
         return 0
     digest = hashlib.blake2b(match[1].encode(), digest_size=8).digest()
@@ -71,46 +79,48 @@ def nameless(request: Any, names_media: bool) -> str | None:
 
 def prompt_digest(request: Any, weights: str = "") -> bytes:
     """Return 16 bytes that name the prompt and all that its KV depends on."""
-    extras: list[tuple[Any, ...]] = [("salt", request.cache_salt or "")]
-    if weights:
-        extras.append(("weights", weights))
-    if request.lora_request is not None:
-        extras.append(("lora", request.lora_request.lora_name))
-    extras += [
-        ("media", feature.identifier, feature.mm_position.offset)
-        for feature in request.mm_features
-    ]
-    packed = _PACK.encode((request.prompt_token_ids, repr(extras)))
-    digest = hashlib.sha256(packed)
-    return digest.digest()[: CONST["KVPULL_DIGEST_BYTES"]]
+    lora = request.lora_request
+    media = request.mm_features
+    packed = _PACK.encode(
+        (
+            request.prompt_token_ids,
+            request.cache_salt or "",
+            weights,
+            lora and lora.lora_name,
+            [(one.identifier, one.mm_position.offset) for one in media]
+            if media
+            else None,
+        )
+    )
+    return hashlib.sha256(packed).digest()[:_DIGEST_BYTES]
 
 
 def finish_reason(request: Any) -> int:
     """Return KVPULL_FINISH_* of a finished request."""
-    status = request.status.name
     if getattr(request, "abort_immediately", False):
         return CONST["KVPULL_FINISH_REJECT"]
-    if status == "FINISHED_LENGTH_CAPPED":
-        return CONST["KVPULL_FINISH_LENGTH"]
-    if status == "FINISHED_STOPPED":
-        return CONST["KVPULL_FINISH_STOP"]
-    if status == "FINISHED_ABORTED":
-        return CONST["KVPULL_FINISH_ABORT"]
-    return CONST["KVPULL_FINISH_ERROR"]
+    return _REASONS.get(request.status.name, CONST["KVPULL_FINISH_ERROR"])
 
 
-def prompt_blocks(
-    ids: tuple[list[int], ...], block_tokens: list[int], tokens: int
-) -> list[tuple[int, list[int]]]:
-    """Return (first index, ids) a group of the blocks of the first tokens.
+def _nulls(ids: list[int]) -> int:
+    """Return how many null blocks stand before the others.
 
     Block 0 is vLLM's null block: it stands where a sliding window has passed.
     """
+    if ids and ids[0]:
+        return 0
+    return next((i for i, block in enumerate(ids) if block), len(ids))
+
+
+def prompt_blocks(
+    ids: Sequence[list[int]], block_tokens: list[int], tokens: int
+) -> list[tuple[int, list[int]]]:
+    """Return (first index, ids) a group of the blocks of the first tokens."""
     found = []
     for group, size in zip(ids, block_tokens, strict=True):
         kept = group[: -(-tokens // size)]
-        first = next((i for i, block in enumerate(kept) if block), len(kept))
-        found.append((first, kept[first:]))
+        first = _nulls(kept)
+        found.append((first, kept[first:] if first else kept))
     return found
 
 
@@ -125,6 +135,6 @@ def loaded_blocks(
     for group, size in zip(ids, block_tokens, strict=True):
         first = local_tokens // size
         kept = group[first : -(-(local_tokens + tokens) // size)]
-        nulls = next((i for i, block in enumerate(kept) if block), len(kept))
-        found.append((first + nulls, kept[nulls:]))
+        nulls = _nulls(kept)
+        found.append((first + nulls, kept[nulls:] if nulls else kept))
     return found

@@ -14,7 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from kvpull_vllm import requests, traces
 from kvpull_vllm.abi import CONST
-from kvpull_vllm.halves import KvpullError, SchedulerHalf, logger
+from kvpull_vllm.halves import NO_TRACE, KvpullError, SchedulerHalf, logger
 from kvpull_vllm.inside import Core
 from kvpull_vllm.layout import Window
 from kvpull_vllm.requests import Entry
@@ -24,6 +24,13 @@ _NOTHING = (False, None)
 # A pull takes milliseconds; who comes later computes.
 _PAUSE_S = 1.0
 _NO_DIGEST = bytes(CONST["KVPULL_DIGEST_BYTES"])
+_WANTS_HOLD = CONST["KVPULL_REQUEST_WANTS_HOLD"]
+_PULL = CONST["KVPULL_REQUEST_PULL"]
+_ABORT = CONST["KVPULL_FINISH_ABORT"]
+_REJECT = CONST["KVPULL_FINISH_REJECT"]
+_DONE = (CONST["KVPULL_FINISH_LENGTH"], CONST["KVPULL_FINISH_STOP"])
+# Tracers are set up once, and asking for them costs as much as the request.
+_LOOK_S = 1.0
 
 
 @dataclass
@@ -80,6 +87,8 @@ class SchedulerSide:
         self._entries: dict[str, Entry] = {}
         self._next_key = 1
         self._silent = False
+        self._are_exported = False
+        self._look_at = 0.0
         # What a worker does for the first time takes it tens of milliseconds:
         # it does so in a step of its own, before any request.
         self._has_stepped = False
@@ -124,43 +133,60 @@ class SchedulerSide:
             if not pulls:
                 return
             holds = False
-        key = self._next_key
-        self._next_key += 1
-        flags = CONST["KVPULL_REQUEST_WANTS_HOLD"] if holds else 0
-        flags |= CONST["KVPULL_REQUEST_PULL"] if pulls else 0
-        trace = traces.of_headers(getattr(request, "trace_headers", None))
-        code = self.half.request_new(
-            key,
-            requests.parent_key(request.request_id),
-            ticket if pulls else b"",
-            (
-                request.num_prompt_tokens,
-                _NO_DIGEST
-                if nameless
-                else requests.prompt_digest(request, self._version),
-            ),
-            flags,
-            request.request_id,
-            trace,
+        entry = Entry(
+            self._next_key,
+            holds,
+            pulls,
+            # Now, as the token ids are at hand: later it takes twice as long.
+            _NO_DIGEST
+            if nameless
+            else requests.prompt_digest(request, self._version),
         )
-        entry = self._entries[request.request_id] = Entry(key, holds, pulls)
-        if pulls and traces.are_exported():
-            entry.place = traces.place(
-                trace, self.half.library.ticket_peek(ticket)
-            )
+        self._next_key += 1
+        self._entries[request.request_id] = entry
+        # What may be held concerns the library when it has finished.
+        if not pulls:
+            return
+        code = self._tell(request, entry, ticket)
         if code < 0:
             logger.warning(
                 "kvpull: request %s: %s", request.request_id, self._text(code)
             )
         elif nameless:
-            self.half.allocated(key, 0, [])  # gives the ticket back
-        elif pulls:
+            self.half.allocated(entry.key, 0, [])  # gives the ticket back
+        else:
             logger.debug(
                 "kvpull: request %s pulls what %s holds as %s",
                 request.request_id,
                 params.get("remote_engine_id"),
                 params.get("remote_request_id"),
             )
+
+    def _tell(self, request: Any, entry: Entry, ticket: bytes) -> int:
+        """Tell the library of a request; the answer is an error or 0."""
+        headers = getattr(request, "trace_headers", None)
+        trace = traces.of_headers(headers) if headers else NO_TRACE
+        if ticket and self._exports():
+            entry.place = traces.place(
+                trace, self.half.library.ticket_peek(ticket)
+            )
+        return self.half.request_new(
+            entry.key,
+            requests.parent_key(request.request_id),
+            ticket,
+            (request.num_prompt_tokens, entry.digest),
+            (_WANTS_HOLD if entry.holds else 0) | (_PULL if ticket else 0),
+            request.request_id,
+            trace,
+        )
+
+    def _exports(self) -> bool:
+        """Say whether spans are exported: once they are they stay so."""
+        now = time.monotonic()
+        if not self._are_exported and now >= self._look_at:
+            self._are_exported = traces.are_exported()
+            self._look_at = now + _LOOK_S
+        return self._are_exported
 
     def matched_tokens(
         self, request: Any, local_tokens: int
@@ -279,41 +305,53 @@ class SchedulerSide:
         entry = self._entries.pop(request.request_id, None)
         if entry is None:
             return _NOTHING
-        tokens = min(
-            request.num_prompt_tokens,
-            request.num_computed_tokens
-            - getattr(request, "num_in_flight_tokens", 0),
-        )
+        name = request.request_id
         reason = requests.finish_reason(request)
         if entry.holds_no_more:
-            reason = CONST["KVPULL_FINISH_ABORT"]
-        if reason == CONST["KVPULL_FINISH_REJECT"]:
+            reason = _ABORT
+        if not entry.pulls and (
+            reason not in _DONE or not self._tells(request, entry)
+        ):
+            return _NOTHING
+        if reason == _REJECT:
             logger.debug(
-                "kvpull: request %s is rejected: its ticket is given back",
-                request.request_id,
+                "kvpull: request %s is rejected: its ticket is given back", name
+            )
+        tokens, blocks = 0, []
+        if entry.holds:
+            computed = request.num_computed_tokens - getattr(
+                request, "num_in_flight_tokens", 0
+            )
+            tokens = max(min(request.num_prompt_tokens, computed), 0)
+            blocks = requests.prompt_blocks(
+                [ids[group] for group in self._group_ids],
+                self._block_tokens,
+                tokens,
             )
         held, ticket = self.half.request_finished(
-            entry.key,
-            reason,
-            max(tokens, 0),
-            requests.prompt_blocks(
-                tuple(ids[group] for group in self._group_ids),
-                self._block_tokens,
-                max(tokens, 0),
-            )
-            if entry.holds
-            else [],
+            entry.key, reason, tokens, blocks
         )
         if held:
-            logger.debug("kvpull: request %s is held", request.request_id)
-            self._meta.names[entry.key] = request.request_id
+            logger.debug("kvpull: request %s is held", name)
+            self._meta.names[entry.key] = name
         if not ticket or not entry.holds or entry.holds_no_more:
             return held, None
         params = {**self._answer, requests.TICKET: ticket.decode()}
         if self._answer:
-            params["remote_request_id"] = request.request_id
-            params["remote_num_tokens"] = max(tokens, 0)
+            params["remote_request_id"] = name
+            params["remote_num_tokens"] = tokens
         return held, params
+
+    def _tells(self, request: Any, entry: Entry) -> bool:
+        """Tell the library of a request that finished and may be held."""
+        code = self._tell(request, entry, b"")
+        if code < 0:
+            logger.warning(
+                "kvpull: request %s is not held: %s",
+                request.request_id,
+                self._text(code),
+            )
+        return code >= 0
 
     def has_pending_work(self) -> bool:
         """Say whether a step is needed though no request asks for one."""
