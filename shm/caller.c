@@ -19,14 +19,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/wrap.h"
 #include "shm/parts.h"
 #include "shm/state.h"
 
 /* Out of descriptors: let the backlog hold callers instead of spinning. */
 #define LISTENER_REST_NS (100 * UINT64_C(1000000))
+/* How often a producer sees to it that its name is there. */
+#define NAME_NS (60 * KVPULL_NS_PER_S)
 /* Beyond the table callers are told so and closed; so many a look. */
 #define ACCEPT_MAX 8u
+
+static const struct kvpull_wait_token listener_token = {
+	.kind = KVPULL_WAIT_LISTENER
+};
 
 int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 			    const struct kvpull_shm_params *params,
@@ -48,6 +55,7 @@ int kvpull_shm_callers_init(struct kvpull_shm_callers *callers,
 		.admitted_max = params->callers_max,
 		.ring_records = params->ring_records,
 		.connect_ns = params->connect_ns,
+		.socket_mode = params->socket_mode,
 	};
 	callers->callers = (struct kvpull_shm_caller *)kvpull_arena_take(
 		arena, callers->caller_max, sizeof(*callers->callers));
@@ -177,16 +185,44 @@ int kvpull_shm_callers_serve(struct kvpull_transport *transport,
 	if (code)
 		return code;
 	code = kvpull_listener_open(&callers->listener, callers->folder->fd,
-				    params->name, params->socket_mode,
+				    params->name, callers->socket_mode,
 				    callers->log);
 	if (code)
 		return code;
-	code = kvpull_wait_add(
-		callers->wait, callers->listener.fd,
-		(struct kvpull_wait_token){ .kind = KVPULL_WAIT_LISTENER });
+	code = kvpull_wait_add(callers->wait, callers->listener.fd,
+			       listener_token);
 	if (code)
 		kvpull_listener_close(&callers->listener);
 	return code;
+}
+
+/*
+ * What is old in /tmp is removed there, and so is what somebody takes for
+ * rubbish. No consumer would find us again, and engines run for weeks.
+ */
+static void name_keep(struct kvpull_shm_callers *callers, uint64_t now_ns)
+{
+	struct kvpull_listener made = { .fd = -1, .folder_fd = -1 };
+
+	callers->named_ns = now_ns + NAME_NS;
+	if (kvpull_listener_is_named(&callers->listener, callers->folder))
+		return;
+	kvpull_warn(
+		callers->log,
+		"socket %s was removed from %s: it is made again; let nobody clean that folder while engines run",
+		callers->listener.name, callers->folder->path);
+	if (kvpull_folder_make(callers->folder, callers->log) ||
+	    kvpull_listener_open(&made, callers->folder->fd,
+				 callers->listener.name, callers->socket_mode,
+				 callers->log))
+		return;
+	if (kvpull_wait_add(callers->wait, made.fd, listener_token)) {
+		kvpull_listener_close(&made);
+		return;
+	}
+	kvpull_wait_remove(callers->wait, callers->listener.fd);
+	kvpull_listener_close(&callers->listener);
+	callers->listener = made;
 }
 
 static uint32_t caller_free_index(const struct kvpull_shm_callers *callers)
@@ -386,13 +422,15 @@ void kvpull_shm_callers_ready(struct kvpull_shm_callers *callers,
 void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
 			       uint64_t now_ns)
 {
-	const struct kvpull_wait_token token = { .kind = KVPULL_WAIT_LISTENER };
 	uint32_t i;
 
+	if (callers->listener.fd >= 0 && !callers->resume_ns &&
+	    now_ns >= callers->named_ns)
+		name_keep(callers, now_ns);
 	if (callers->resume_ns && now_ns >= callers->resume_ns)
 		callers->resume_ns =
 			kvpull_wait_add(callers->wait, callers->listener.fd,
-					token) ?
+					listener_token) ?
 				now_ns + LISTENER_REST_NS :
 				0;
 	for (i = 0; callers->open_count && i < callers->caller_max; i++) {
@@ -406,8 +444,12 @@ void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
 
 uint64_t kvpull_shm_callers_due_ns(const struct kvpull_shm_callers *callers)
 {
-	uint64_t due_ns = callers->resume_ns ? callers->resume_ns : UINT64_MAX;
+	uint64_t due_ns = callers->resume_ns;
 	uint32_t i;
+
+	if (!due_ns)
+		due_ns = callers->listener.fd < 0 ? UINT64_MAX :
+						    callers->named_ns;
 
 	for (i = 0; callers->open_count && i < callers->caller_max; i++) {
 		const struct kvpull_shm_caller *caller = &callers->callers[i];

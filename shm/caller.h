@@ -69,6 +69,9 @@ struct kvpull_shm_callers {
 	uint32_t lost_count;
 	uint64_t connect_ns;
 	uint64_t resume_ns; /* the listener rests until then; 0: it works */
+	uint64_t named_ns;  /* when its name is looked for; 0: at once */
+	uint32_t socket_mode;
+	uint32_t reserved;
 	uint64_t full_said_ns;
 };
 
@@ -93,7 +96,7 @@ void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
 void kvpull_shm_callers_ready(struct kvpull_shm_callers *callers,
 			      const struct kvpull_wait_token *token,
 			      struct kvpull_shm_batch *batch);
-/* Those that were not admitted in time; and a listener that rested. */
+/* Those not admitted in time; a listener that rested, or lost its name. */
 void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
 			       uint64_t now_ns);
 /* When the next one of them is due; UINT64_MAX: none. */

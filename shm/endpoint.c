@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "shm/folder.h"
 #include "shm/shortage.h"
 
 /* More than a step's worth of consumers; the rest see EAGAIN and come again. */
@@ -267,6 +268,19 @@ void kvpull_listener_close(struct kvpull_listener *listener)
 	(void)close(listener->folder_fd);
 	listener->fd = -1;
 	listener->folder_fd = -1;
+}
+
+int kvpull_listener_is_named(const struct kvpull_listener *listener,
+			     struct kvpull_folder *folder)
+{
+	struct stat stat;
+
+	if (kvpull_folder_open(folder, NULL) ||
+	    socket_stat(folder->fd, listener->name, &stat) ||
+	    stat.st_ino != listener->inode)
+		return 0;
+	(void)utimensat(folder->fd, listener->name, NULL, AT_SYMLINK_NOFOLLOW);
+	return 1;
 }
 
 int kvpull_listener_accept(struct kvpull_listener *listener, int *fd)

@@ -28,6 +28,8 @@
 #define KVPULL_PACKET_BYTES_MAX 65536u
 #define KVPULL_PACKET_FDS_MAX 253u /* the kernel's SCM_MAX_FD */
 
+struct kvpull_folder; /* folder.h */
+
 struct kvpull_listener {
 	int fd; /* -1: none */
 	int folder_fd;
@@ -69,6 +71,12 @@ int KVPULL_MUST_CHECK kvpull_listener_open(struct kvpull_listener *listener,
 					   uint32_t mode,
 					   const struct kvpull_log *log);
 void kvpull_listener_close(struct kvpull_listener *listener);
+/*
+ * 1: the folder has our socket by its name, and it is young again for whoever
+ * cleans the folder of what is old; 0: it was removed, or the folder was.
+ */
+int kvpull_listener_is_named(const struct kvpull_listener *listener,
+			     struct kvpull_folder *folder);
 /* 0; KVPULL_EAGAIN: nobody waits; KVPULL_EFULL: out of descriptors. */
 int KVPULL_MUST_CHECK kvpull_listener_accept(struct kvpull_listener *listener,
 					     int *fd);

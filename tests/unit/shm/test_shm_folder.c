@@ -387,3 +387,71 @@ UNIT_TEST(producer_of_another_user_is_told_as_such)
 	(void)close(ready[1]);
 	world_close(&world);
 }
+
+/* P looks for its name once a minute. */
+static void minute_pass(struct world *world)
+{
+	world->now_ns += UINT64_C(61000000000);
+	side_look(world, &world->p);
+	side_look(world, &world->d);
+}
+
+/* Who cleans /tmp of what is old takes no socket for in use by its name. */
+UNIT_TEST(name_that_is_removed_is_made_again)
+{
+	struct world world;
+	char path[128];
+	uint32_t fds;
+
+	world_open(&world);
+	side_look(&world, &world.p);
+	fds = fds_open();
+	raw_unlink(&world, "p");
+	side_look(&world, &world.p);
+	assert_int_equal(is_left(world.folder, "p"), 0);
+	minute_pass(&world);
+	assert_int_equal(is_left(world.folder, "p"), 1);
+	assert_int_equal(world.warnings, 1);
+	assert_non_null(strstr(world.warning, "was removed from"));
+	assert_int_equal(fds_open(), fds);
+	world_connect(&world);
+	/* Consumers that are connected do not notice. */
+	(void)snprintf(path, sizeof(path), "%s/p", world.folder);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(world.folder), 0);
+	minute_pass(&world);
+	assert_int_equal(is_left(world.folder, "p"), 1);
+	assert_int_equal(world.p.queue_count + world.d.queue_count, 0);
+	world_close(&world);
+}
+
+UNIT_TEST(name_stays_young_and_waits_for_a_file_that_took_it)
+{
+	const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+	struct world world;
+	struct stat stat;
+	char path[128];
+	char other[128];
+
+	world_open(&world);
+	(void)snprintf(path, sizeof(path), "%s/p", world.folder);
+	(void)snprintf(other, sizeof(other), "%s/q", world.folder);
+	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+	minute_pass(&world);
+	assert_int_equal(lstat(path, &stat), 0);
+	assert_true(stat.st_mtime > 1000 && stat.st_atime > 1000);
+	assert_int_equal(world.warnings, 0);
+	/* A file that took the name is not ours to remove: it is said. */
+	assert_int_equal(rename(path, other), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	minute_pass(&world);
+	assert_int_equal(world.warnings, 2);
+	assert_non_null(strstr(world.warning, "that is no socket"));
+	assert_int_equal(rmdir(path), 0);
+	minute_pass(&world);
+	assert_int_equal(lstat(path, &stat), 0);
+	assert_true(S_ISSOCK(stat.st_mode));
+	assert_int_equal(unlink(other), 0);
+	world_connect(&world);
+	world_close(&world);
+}
