@@ -91,7 +91,7 @@ void ib_prefix_unpin(struct ib_prefix *prefix, const uint64_t *hashes,
 	while (count) {
 		struct ib_chunk *chunk = chunk_find(prefix, hashes[--count]);
 
-		if (!--chunk->pin_count)
+		if (chunk && !--chunk->pin_count)
 			kvpull_index_list_push(&prefix->idle,
 					       chunk_place(prefix, chunk));
 	}

@@ -9,6 +9,9 @@
 
 #include "base/arena.h"
 
+/* Keys are counters mostly: as many as this lie beside each other. */
+#define KVPULL_MAP_NEIGHBOURS 64u
+
 struct kvpull_map_entry {
 	uint64_t key; /* 0: empty */
 	uint32_t value;
@@ -39,8 +42,11 @@ static inline void kvpull_map_init(struct kvpull_map *map, uint32_t count_max,
 static inline uint32_t kvpull_map_home(const struct kvpull_map *map,
 				       uint64_t key)
 {
-	/* Fibonacci hashing: keys may be counters. */
-	return (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 32) &
+	const uint64_t group = key / KVPULL_MAP_NEIGHBOURS;
+	const uint64_t mixed = group * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+
+	return (uint32_t)(mixed * KVPULL_MAP_NEIGHBOURS +
+			  key % KVPULL_MAP_NEIGHBOURS) &
 	       map->mask;
 }
 

@@ -114,6 +114,36 @@ static void assert_equals_model(const struct kvpull_map *map,
 }
 
 /* Against an array, full or nearly so, where chains are longest. */
+/* One line of a cache has several of them, one page all. */
+UNIT_TEST(keys_that_are_counted_lie_beside_each_other)
+{
+	struct kvpull_map map = map_of(1024);
+	uint64_t key;
+
+	for (key = 64; key < 128; key++) {
+		const uint32_t at = kvpull_map_home(&map, key);
+
+		assert_int_equal(kvpull_map_set(&map, key, (uint32_t)key), 0);
+		assert_true(map.entries[at].key == key);
+		assert_true(key == 64 || map.entries[at - 1].key == key - 1);
+	}
+	kvpull_arena_fini(&arena);
+}
+
+/* As addresses are: all of them have the same low bits. */
+UNIT_TEST(keys_that_are_far_apart_are_found)
+{
+	struct kvpull_map map = map_of(1024);
+	uint64_t key;
+
+	for (key = 1; key <= 1024; key++)
+		assert_int_equal(kvpull_map_set(&map, key << 12, (uint32_t)key),
+				 0);
+	for (key = 1; key <= 1024; key++)
+		assert_int_equal(kvpull_map_get(&map, key << 12), key);
+	kvpull_arena_fini(&arena);
+}
+
 UNIT_TEST(map_equals_a_naive_model)
 {
 	struct kvpull_map map = map_of(COUNT_MAX);
