@@ -25,6 +25,7 @@ SUBMAKE := $(MAKE) --no-print-directory
 # Knobs of the tests.
 SEEDS ?= 200
 BIG ?= --instances 200 --holds 4096
+BIG_POOL ?= --chunks 100000
 SEED ?=
 STEPS ?=
 SECONDS ?= 60
@@ -225,9 +226,9 @@ demo: deps all ## two engines on this machine: serve, pull, compare
 compat: all ## ib_pull of the previous commit and ours read from each other
 	$(Q)CC="$(CC)" tests/compat.sh $(B)
 
-sim: $(SIM) ## simulation: SEEDS=n many seeds and a BIG world, SEED=n one seed, STEPS=n
-	$(Q)tests/run-programs.sh "$(B)/kvpull_sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(STEPS),--steps $(STEPS))" \
-		$(if $(SEED),,"$(B)/kvpull_sim $(BIG)")
+sim: $(SIM) ## simulation: SEEDS=n many seeds and BIG worlds, SEED=n one seed, of the pool with POOL=1, STEPS=n
+	$(Q)tests/run-programs.sh "$(B)/kvpull_sim $(if $(POOL),--pool) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(STEPS),--steps $(STEPS))" \
+		$(if $(SEED),,"$(B)/kvpull_sim $(BIG)" "$(B)/kvpull_sim $(BIG_POOL)")
 
 scenarios: $(SCENARIOS) lib ## end to end over the ABI; MODE=--quick or --full
 	$(Q)tests/run-programs.sh "$(B)/kvpull_scenarios $(MODE)"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/sim/sim.h"
+#include "tests/sim/pool.h"
 
 #define STEPS_DEFAULT 1000u
 
@@ -29,16 +29,17 @@ struct sim_world *sim_current;
 uint64_t sim_passed;
 
 static struct sim_counts total;
+static struct pool_counts pool_total;
 
 static struct {
 	uint64_t first, seeds, steps;
-	uint32_t verbose, instances, holds;
+	uint32_t verbose, pool, instances, holds, chunks;
 } options = { .first = 1, .seeds = 200, .steps = STEPS_DEFAULT };
 
 static void usage(void)
 {
 	printf("kvpull_sim [--seeds N] [--first K] [--seed S] [--steps M] [--verbose]\n"
-	       "           [--instances N --holds M]\n");
+	       "           [--pool] [--instances N --holds M] [--chunks N]\n");
 	exit(2);
 }
 
@@ -52,7 +53,7 @@ static void add_counts(const struct sim_counts *counts)
 		to[at] += from[at];
 }
 
-static void run_seed(uint64_t seed)
+static struct sim_world *seed_begin(uint64_t seed)
 {
 	struct sim_world *world = calloc(1, sizeof(*world));
 
@@ -61,15 +62,37 @@ static void run_seed(uint64_t seed)
 	world->seed = seed;
 	world->steps = options.steps;
 	world->verbose = options.verbose;
-	world->big_instances = options.instances;
-	world->big = options.holds;
 	sim_current = world;
-	sim_world_run(world);
-	world->counts.turns = world->turn;
-	add_counts(&world->counts);
+	return world;
+}
+
+static void seed_end(struct sim_world *world)
+{
 	sim_current = NULL;
 	sim_passed++;
 	free(world);
+}
+
+static void run_seed(uint64_t seed)
+{
+	struct sim_world *world = seed_begin(seed);
+
+	world->big_instances = options.instances;
+	world->big = options.holds;
+	sim_world_run(world);
+	world->counts.turns = world->turn;
+	add_counts(&world->counts);
+	seed_end(world);
+}
+
+static void run_pool_seed(uint64_t seed)
+{
+	struct sim_world *world = seed_begin(seed);
+
+	world->pool = 1;
+	world->pool_chunks = options.chunks;
+	sim_pool_run(world, options.chunks, &pool_total);
+	seed_end(world);
 }
 
 /* --seed S is that one alone. */
@@ -83,6 +106,8 @@ static int option_take(const char *name, const char *text)
 		options.first = value;
 	else if (!strcmp(name, "--steps"))
 		options.steps = value;
+	else if (!strcmp(name, "--chunks") && value - 1 < 1u << 20)
+		options.chunks = (uint32_t)value;
 	else if (!strcmp(name, "--instances") && value < 1u << 16)
 		options.instances = (uint32_t)value;
 	else if (!strcmp(name, "--holds") && value <= 1u << 20)
@@ -103,22 +128,25 @@ static void options_take(int argc, char **argv)
 			options.verbose = 1;
 			continue;
 		}
+		if (!strcmp(argv[at], "--pool")) {
+			options.pool = 1;
+			continue;
+		}
 		if (at + 1 == argc || option_take(argv[at], argv[at + 1]))
 			usage();
 		at++;
 	}
 	if (!options.holds != (options.instances < 2))
 		usage();
-	if (options.holds)
+	options.pool |= options.chunks != 0;
+	if (options.holds || options.chunks)
 		options.seeds = 1;
 }
 
-int main(int argc, char **argv)
+static void run_connector(void)
 {
 	uint64_t at;
 
-	options_take(argc, argv);
-	sim_report_open();
 	for (at = 0; options.seeds > 1 &&
 		     at < sizeof(failed_once) / sizeof(*failed_once);
 	     at++)
@@ -141,6 +169,29 @@ int main(int argc, char **argv)
 	       total.resumed, total.small);
 	printf("%.2f us of CPU a poll, with all that happens between two\n",
 	       (double)clock() / CLOCKS_PER_SEC * 1e6 / (double)total.polls);
-	printf("%" PRIu64 " passed, 0 failed, 0 skipped\n", sim_passed);
-	return 0;
+}
+
+/* Return: 1: so many seeds have not seen all that a seed can do. */
+static int run_pool(void)
+{
+	uint64_t at;
+
+	for (at = 0; at < options.seeds; at++)
+		run_pool_seed(options.first + at);
+	return !sim_pool_saw_all(&pool_total) && options.seeds >= 200;
+}
+
+int main(int argc, char **argv)
+{
+	int failed;
+
+	options_take(argc, argv);
+	sim_report_open();
+	/* One seed is one story, of the kind that was asked for. */
+	failed = (options.pool || options.seeds > 1) && run_pool();
+	if (!options.pool)
+		run_connector();
+	printf("%" PRIu64 " passed, %d failed, 0 skipped\n", sim_passed,
+	       failed);
+	return failed;
 }

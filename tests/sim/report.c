@@ -51,7 +51,15 @@ static void __attribute__((noreturn)) finish(const struct sim_world *world)
 	printf("last events:\n");
 	for (; at < world->event_count; at++)
 		print_event(&world->events[at % EVENTS_KEPT]);
-	if (world->big)
+	if (world->pool_chunks)
+		printf("replay: kvpull_sim --seed %" PRIu64 " --steps %" PRIu64
+		       " --chunks %u\n",
+		       world->seed, world->steps, world->pool_chunks);
+	else if (world->pool)
+		printf("replay: make sim POOL=1 SEED=%" PRIu64 " STEPS=%" PRIu64
+		       "\n",
+		       world->seed, world->steps);
+	else if (world->big)
 		printf("replay: kvpull_sim --seed %" PRIu64
 		       " --instances %u --holds %u\n",
 		       world->seed, world->big_instances, world->big);

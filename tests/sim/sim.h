@@ -440,6 +440,8 @@ struct sim_world {
 	uint32_t conn_low; /* where the search for a free one begins */
 	uint32_t big; /* holds that a big world gives out; 0: it is a small one */
 	uint32_t big_instances;
+	uint32_t pool; /* it is a pool's story, and pool_chunks a big one's */
+	uint32_t pool_chunks;
 	struct sim_instance *instances;
 	struct sim_proc *procs;
 	struct sim_conn *conns;
