@@ -191,16 +191,13 @@ struct pool_proc {
 };
 
 /* Each of them happens in 200 seeds, or the simulation has gone blind. */
-#define POOL_COUNTS(_)                                                         \
-	_(good)                                                                \
-	_(stale)                                                               \
-	_(found)                                                               \
-	_(missed)                                                              \
-	_(torn) _(promoted) _(copied) _(full) _(old_put) _(quarantined)        \
-		_(unbumped) _(twice) _(cancelled) _(deadlines) _(renamed)      \
-			_(kills) _(closed) _(memory_again) _(cuts) _(losses)   \
-				_(dead_checks) _(busy) _(hostile)              \
-					_(other_incarnation)
+/* clang-format off */
+#define POOL_COUNTS(_) \
+	_(good) _(stale) _(found) _(missed) _(torn) _(promoted) _(copied) \
+	_(full) _(old_put) _(quarantined) _(unbumped) _(twice) _(cancelled) \
+	_(deadlines) _(renamed) _(kills) _(closed) _(memory_again) _(cuts) \
+	_(losses) _(dead_checks) _(busy) _(hostile) _(other_incarnation)
+/* clang-format on */
 
 struct pool_counts {
 #define POOL_COUNT(name) uint64_t name;

@@ -194,7 +194,7 @@ static void conns_turn(struct pool_proc *proc)
 		/* A dead one is seen sooner or later. */
 		if (conn->state == POOL_CONN_UP &&
 		    conn->home->state != POOL_LIVE &&
-		    sim_pool_chance(world, 50))
+		    sim_pool_chance(world, 20))
 			sim_pool_conn_lose(conn, POOL_CONN_LOST);
 		if (conn->state == POOL_CONN_CALLS)
 			welcome(proc, conn);

@@ -104,7 +104,8 @@ static void shape(struct pool_world *world)
 		sim_pool_pick(world, sim_pool_chance(world, 300) ? 20 : 200);
 	world->fills = 20 + sim_pool_pick(world, 400);
 	world->asks = 30 + sim_pool_pick(world, 300);
-	world->deaths = sim_pool_pick(world, 5);
+	world->deaths =
+		sim_pool_pick(world, sim_pool_chance(world, 200) ? 40 : 5);
 	world->losses = sim_pool_pick(world, 20);
 	world->renames = sim_pool_pick(world, 12);
 	world->resets = sim_pool_pick(world, 12);
@@ -168,7 +169,9 @@ static void proc_end(struct pool_proc *proc, enum pool_home_state state)
 		sim_pool_home_end(proc->home, state);
 	sim_pool_reader_close(proc);
 	proc->is_alive = 0;
-	proc->asleep = world->sim->turn + sim_pool_pick(world, 20);
+	proc->asleep = world->sim->turn;
+	if (sim_pool_chance(world, 500))
+		proc->asleep += sim_pool_pick(world, 20);
 }
 
 static void proc_wake(struct pool_proc *proc)
@@ -198,7 +201,8 @@ static void misfortune(struct pool_proc *proc)
 	struct pool_world *world = proc->world;
 	struct pool_conn *conn = &proc->conns[sim_pool_pick(world, POOL_CONNS)];
 
-	if (sim_pool_chance(world, world->deaths)) {
+	if (world->home_count < POOL_HOMES &&
+	    sim_pool_chance(world, world->deaths)) {
 		proc_end(proc, sim_pool_chance(world, 700) ? POOL_KILLED :
 							     POOL_CLOSED);
 		return;
