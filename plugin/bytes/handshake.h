@@ -195,6 +195,12 @@ size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_welcome *welcome,
 				    const uint8_t *key,
 				    const uint8_t nonce[KVPULL_NONCE_BYTES]);
+/* Why, in P's words; ours is P's value. */
+void kvpull_refusal_texts(struct kvpull_refusal *refusal, int32_t code,
+			  const char *field, const char *ours,
+			  const char *theirs);
+void kvpull_refusal_numbers(struct kvpull_refusal *refusal, int32_t code,
+			    const char *field, uint64_t ours, uint64_t theirs);
 /* Of builds that do not understand each other: which versions, and by what. */
 void kvpull_refusal_version(struct kvpull_refusal *refusal,
 			    const struct kvpull_sealed *sealed);

@@ -233,18 +233,6 @@ struct kvpull_progress {
 	int wait_fd; /* epoll of the handover's wake-up and the transport */
 };
 
-/*
- * On one node: a name in the folder is anybody's who can write there, once its
- * producer has ended. Over a network nobody says who: the key decides.
- */
-static inline int kvpull_progress_trusts(const struct kvpull_progress *progress,
-					 const struct kvpull_route *route,
-					 uint32_t uid)
-{
-	return !route->transport->ops->vouches ||
-	       kvpull_config_allows_uid(&progress->facts->config, uid);
-}
-
 /* UINT64_MAX: one less. A statistic with one writer. */
 static inline void kvpull_count_add(_Atomic uint64_t *counter, uint64_t more)
 {

@@ -255,7 +255,7 @@ static void try_connect(struct kvpull_progress *progress, uint32_t index,
 static int is_allowed(struct kvpull_progress *progress,
 		      const struct kvpull_remote *remote, uint32_t uid)
 {
-	if (kvpull_progress_trusts(progress, remote->route, uid))
+	if (kvpull_route_trusts(remote->route, &progress->facts->config, uid))
 		return 1;
 	kvpull_warn(progress->log,
 		    "peer %s is of user %u: not one of uids, it is not asked",

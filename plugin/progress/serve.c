@@ -15,28 +15,6 @@
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
-static void refusal_set_text(struct kvpull_refusal *refusal, int32_t code,
-			     const char *field, const char *ours,
-			     const char *theirs)
-{
-	memset(refusal, 0, sizeof(*refusal));
-	refusal->code = code;
-	(void)snprintf(refusal->field, sizeof(refusal->field), "%s", field);
-	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%s", ours);
-	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%s", theirs);
-}
-
-static void refusal_set(struct kvpull_refusal *refusal, int32_t code,
-			const char *field, uint64_t ours, uint64_t theirs)
-{
-	char our_text[24];
-	char their_text[24];
-
-	(void)snprintf(our_text, sizeof(our_text), "%" PRIu64, ours);
-	(void)snprintf(their_text, sizeof(their_text), "%" PRIu64, theirs);
-	refusal_set_text(refusal, code, field, our_text, their_text);
-}
-
 static void caller_up(struct kvpull_progress *progress,
 		      const struct kvpull_route *route,
 		      struct kvpull_caller *caller, uint32_t handle)
@@ -91,21 +69,22 @@ static int place_check(struct kvpull_progress *progress,
 		    consumer->instance_id != hello->instance)
 			continue;
 		if (consumer->rank_count != hello->rank_count) {
-			refusal_set(refusal, KVPULL_EREJECTED, "rank_count",
-				    consumer->rank_count, hello->rank_count);
+			kvpull_refusal_numbers(
+				refusal, KVPULL_EREJECTED, "rank_count",
+				consumer->rank_count, hello->rank_count);
 			return KVPULL_EREJECTED;
 		}
 		if (consumer->rank == hello->rank) {
-			refusal_set(refusal, KVPULL_EAGAIN, "rank",
-				    consumer->rank, hello->rank);
+			kvpull_refusal_numbers(refusal, KVPULL_EAGAIN, "rank",
+					       consumer->rank, hello->rank);
 			predecessor_drop(progress, index, hello);
 			return KVPULL_EAGAIN;
 		}
 	}
 	if (in_count < progress->facts->config.consumers_max)
 		return 0;
-	refusal_set(refusal, KVPULL_EFULL, "consumers_max", in_count,
-		    in_count + 1);
+	kvpull_refusal_numbers(refusal, KVPULL_EFULL, "consumers_max", in_count,
+			       in_count + 1);
 	return KVPULL_EFULL;
 }
 
@@ -127,7 +106,8 @@ static int layout_check(const struct kvpull_hello *hello,
 		       layout);
 	(void)snprintf(theirs, sizeof(theirs), "version %u of %" PRIx64,
 		       version, hello->wire_layout);
-	refusal_set_text(refusal, KVPULL_EVERSION, "wire layout", ours, theirs);
+	kvpull_refusal_texts(refusal, KVPULL_EVERSION, "wire layout", ours,
+			     theirs);
 	return KVPULL_EVERSION;
 }
 
@@ -139,10 +119,11 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 	const uint8_t *key = kvpull_config_key(&progress->facts->config);
 	int code;
 
-	if (!kvpull_progress_trusts(progress, progress->callers[index].route,
-				    event->uid)) {
-		refusal_set(refusal, KVPULL_EAUTH, "uid",
-			    progress->facts->config.uids[0], event->uid);
+	if (!kvpull_route_trusts(progress->callers[index].route,
+				 &progress->facts->config, event->uid)) {
+		kvpull_refusal_numbers(refusal, KVPULL_EAUTH, "uid",
+				       progress->facts->config.uids[0],
+				       event->uid);
 		return KVPULL_EAUTH;
 	}
 	code = kvpull_handshake_get_hello(event->data, event->data_bytes, key,
@@ -153,22 +134,24 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 		return code;
 	}
 	if (code) {
-		refusal_set(refusal, code,
-			    code == KVPULL_EAUTH ? "key_file" : "hello",
-			    KVPULL_WIRE_VERSION, 0);
+		kvpull_refusal_numbers(refusal, code,
+				       code == KVPULL_EAUTH ? "key_file" :
+							      "hello",
+				       KVPULL_WIRE_VERSION, 0);
 		return code;
 	}
 	if (layout_check(hello, refusal))
 		return KVPULL_EVERSION;
 	if (hello->wanted != progress->facts->incarnation) {
-		refusal_set(refusal, KVPULL_EPEER, "incarnation",
-			    progress->facts->incarnation, hello->wanted);
+		kvpull_refusal_numbers(refusal, KVPULL_EPEER, "incarnation",
+				       progress->facts->incarnation,
+				       hello->wanted);
 		return KVPULL_EPEER;
 	}
 	if (atomic_load_explicit(&progress->handover->closing,
 				 memory_order_relaxed)) {
-		refusal_set_text(refusal, KVPULL_EPEER, "state", "closing",
-				 "open");
+		kvpull_refusal_texts(refusal, KVPULL_EPEER, "state", "closing",
+				     "open");
 		return KVPULL_EPEER;
 	}
 	code = kvpull_compat_compare(&progress->facts->compat, &hello->compat,
@@ -233,12 +216,12 @@ static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 static void admission_failed(struct kvpull_refusal *refusal, int32_t code)
 {
 	if (code == KVPULL_EAGAIN)
-		refusal_set_text(refusal, code,
-				 "room for descriptors (ulimit -n)", "used up",
-				 "needed");
+		kvpull_refusal_texts(refusal, code,
+				     "room for descriptors (ulimit -n)",
+				     "used up", "needed");
 	else
-		refusal_set_text(refusal, code, "welcome",
-				 kvpull_error_name(code), "not come");
+		kvpull_refusal_texts(refusal, code, "welcome",
+				     kvpull_error_name(code), "not come");
 }
 
 static void consumer_fill(struct kvpull_progress *progress, uint32_t index,

@@ -47,6 +47,18 @@ struct kvpull_route {
 	uint32_t caller_first;
 };
 
+/*
+ * On one node: a name in the folder is anybody's who can write there, once its
+ * maker has ended. Over a network nobody says who: the key decides.
+ */
+static inline int kvpull_route_trusts(const struct kvpull_route *route,
+				      const struct kvpull_config *config,
+				      uint32_t uid)
+{
+	return !route->transport->ops->vouches ||
+	       kvpull_config_allows_uid(config, uid);
+}
+
 struct kvpull_routes {
 	const struct kvpull_log *log;
 	struct kvpull_route list[KVPULL_ROUTES_MAX]; /* the preferred one first */
