@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/params.h"
+#include "plugin/abi/opening.h"
 #include "plugin/config/config.h"
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
@@ -40,57 +41,28 @@ struct opening {
 	struct kvpull_config config;
 };
 
-/* Whoever runs the engine may ask for more or less than the engine does. */
-static void log_take(struct kvpull_log *log, const struct kvpull_host *host,
-		     const struct kvpull_config *config)
-{
-	log->write = host->log;
-	log->fatal = host->fatal;
-	log->context = host->context;
-	log->level = config->log_level;
-	if (host->log_level && !config->log_level_set)
-		log->level = host->log_level;
-	if (config->service_link_count)
-		kvpull_warn(
-			log,
-			"%u variables such as %s are passed over: they look like Kubernetes' links to a Service of that name, which enableServiceLinks: false leaves out of a pod",
-			config->service_link_count, config->service_link);
-}
-
 /* half: where the handle is to be written. */
 static int opening_take(struct opening *opening,
 			const struct kvpull_open_params *params,
 			const void *half, struct kvpull_error_detail *detail)
 {
-	struct kvpull_host host = { .struct_size = sizeof(host) };
+	struct kvpull_host host;
 	int code;
 
 	memset(opening, 0, sizeof(*opening));
-	if (!half) {
-		kvpull_detail_set(
-			detail, KVPULL_EINVAL, "",
-			"there is no place for the handle: it is NULL");
-		return KVPULL_EINVAL;
-	}
-	if (sodium_init() < 0) {
-		kvpull_detail_set(detail, KVPULL_EDEVICE, "",
-				  "libsodium cannot be initialized");
-		return KVPULL_EDEVICE;
-	}
 	code = kvpull_params_take_named(&opening->params,
 					sizeof(opening->params), params,
 					"params", detail);
-	if (!code && opening->params.host)
-		code = kvpull_params_take_named(&host, sizeof(host),
-						opening->params.host, "host",
-						detail);
+	if (!code)
+		code = kvpull_opening_host(&host, opening->params.host, half,
+					   detail);
 	if (!code)
 		code = kvpull_params_take_named(
 			&opening->model, sizeof(opening->model),
 			opening->params.model, "model", detail);
 	if (code)
 		return code;
-	if (opening->params.reserved || host.reserved) {
+	if (opening->params.reserved) {
 		kvpull_detail_set(detail, KVPULL_EINVAL, "reserved",
 				  "a reserved member is not 0");
 		return KVPULL_EINVAL;
@@ -115,11 +87,8 @@ static int opening_take(struct opening *opening,
 	}
 	opening->params.groups = opening->groups;
 	opening->params.model = &opening->model;
-	code = kvpull_config_load(&opening->config, opening->params.config_json,
-				  detail);
-	if (!code)
-		log_take(&opening->log, &host, &opening->config);
-	return code;
+	return kvpull_opening_config(&opening->config, &opening->log, &host,
+				     opening->params.config_json, detail);
 }
 
 static int scheduler_open(const struct kvpull_open_params *params,

@@ -5,6 +5,8 @@
 
 #include <sodium.h>
 
+#include "base/params.h"
+
 #define USE_READER "kvpull.reader.v1"
 #define USE_SHARE "kvpull.share.v01"
 
@@ -81,6 +83,30 @@ static const struct kvpull_sealed_kind hello_kind = {
 static const struct kvpull_sealed_kind welcome_kind = {
 	KVPULL_MESSAGE_SHARE, &kvpull_share_welcome_table
 };
+
+int kvpull_share_naming_texts(struct kvpull_share_naming *naming,
+			      const char *const texts[KVPULL_SHARE_TEXTS],
+			      struct kvpull_error_detail *detail)
+{
+	uint32_t at;
+
+	for (at = 0; at < KVPULL_SHARE_TEXTS; at++) {
+		const struct kvpull_field *field = &naming_fields[at];
+		const char *text = texts[at] ? texts[at] : "";
+		const size_t bytes = strnlen(text, KVPULL_TEXT_BYTES_MAX);
+
+		if (bytes < field->min ||
+		    !kvpull_fields_text_is_good(text, KVPULL_TEXT_BYTES_MAX)) {
+			kvpull_detail_set(
+				detail, KVPULL_EINVAL, field->name,
+				"%s is needed, or too long: at most %u bytes without control characters",
+				field->name, KVPULL_TEXT_BYTES_MAX - 1);
+			return KVPULL_EINVAL;
+		}
+		memcpy((char *)naming + field->offset, text, bytes + 1);
+	}
+	return 0;
+}
 
 int kvpull_share_naming_compare(const struct kvpull_share_naming *ours,
 				const struct kvpull_share_naming *theirs,

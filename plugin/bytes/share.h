@@ -72,6 +72,15 @@ struct kvpull_share_welcome {
 extern const struct kvpull_table kvpull_reader_hello_table;
 extern const struct kvpull_table kvpull_share_welcome_table;
 
+/* The texts of a naming, in the order of its fields; NULL = "". */
+#define KVPULL_SHARE_TEXTS 10u
+
+/* KVPULL_EINVAL: one is missing, too long or not clean; the detail names it. */
+int KVPULL_MUST_CHECK
+kvpull_share_naming_texts(struct kvpull_share_naming *naming,
+			  const char *const texts[KVPULL_SHARE_TEXTS],
+			  struct kvpull_error_detail *detail);
+
 /* 0, or KVPULL_EREJECTED and the first field that differs, both values. */
 int KVPULL_MUST_CHECK
 kvpull_share_naming_compare(const struct kvpull_share_naming *ours,

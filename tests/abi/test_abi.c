@@ -10,20 +10,8 @@
  * whose renumbering abidiff does not see.
  */
 #include "kvpull/connector.h"
+#include "tests/abi/frozen.h"
 #include "tests/lib/unit.h"
-
-/* The numbers below are those of LP64: x86-64 and aarch64. */
-_Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8, "LP64");
-
-#define STRUCT(name, bytes)                                                    \
-	_Static_assert(sizeof(struct name) == (bytes),                         \
-		       "the size of struct " #name " changed")
-#define MEMBER(name, member, offset, bytes)                                    \
-	_Static_assert(offsetof(struct name, member) == (offset) &&            \
-			       sizeof(((struct name *)0)->member) == (bytes),  \
-		       "member " #member " of struct " #name " moved")
-#define VALUE(name, value)                                                     \
-	_Static_assert((name) == (value), #name " changed its value")
 
 /* clang-format off */
 VALUE(KVPULL_ABI_MAJOR, 1);

@@ -20,14 +20,14 @@ BEGIN {
 	room("config", "bytes verbs")
 	room("status", "bytes config counters shm")
 	room("pool", "")
-	room("share", "bytes config pool route")
+	room("share", "bytes config pool route shm")
 	room("hold", "bytes counters status")
 	room("scheduler", "bytes config counters")
 	room("handover", "bytes config status")
 	room("route", "bytes config shm verbs")
 	room("progress", "bytes config counters handover route status")
 	room("worker", "bytes config counters handover hold progress shm status")
-	room("abi", "bytes config counters scheduler worker")
+	room("abi", "bytes config counters pool scheduler share worker")
 	room("vllm", "")
 }
 # What a room may include beside include/ and itself.

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * kvpull reader ABI, version 1: memory that is shared by content.
+ *
+ * An engine dlopen()s libkvpull.so.1, looks up kvpull_reader_v1() and works
+ * through the table it returns. A handle is an owner, a reader, or both. As an
+ * owner it shares memory as equal chunks and says which chunk has the bytes of
+ * which key. As a reader it probes the directories of others for keys, and
+ * reads chunks: by itself, from memory that the owner's process does not have
+ * to be running for. Nobody is asked, and nothing is held for a reader: what it
+ * read is believed only where the chunk's guard is unchanged after the read.
+ *
+ * Conventions, beside those of common.h
+ * - A generation belongs to the bytes of a chunk. guard_bump() begins the next
+ *   one; when it has returned, no read of the old bytes is believed.
+ * - A chunk's life: guard_bump(), write_begin(), bytes are written,
+ *   write_end(), put(), guard_bump() ...
+ *   write_end() comes when no byte of the write can land any more: a write that
+ *   was cancelled has not ended. A chunk of a new share needs no bump first.
+ * - A namespace says what must be equal for bytes to mean the same: model,
+ *   weights, layout, hash. Owner and reader compare it when they connect, and
+ *   it is part of each key.
+ * - Every copy out of a chunk is a read. An owner that copies from its own
+ *   chunk keeps it from being bumped meanwhile, or looks at generation() after
+ *   the last byte was read and before the copy is put to use.
+ * - Deadlines are of CLOCK_MONOTONIC, in nanoseconds.
+ * - Threads: all calls on one handle from one thread at a time. Nothing blocks
+ *   but open, close and share. What is begun goes on in poll() alone: an owner
+ *   polls, too, or nobody new is let in. Who is in needs no poll of its owner.
+ *   Callbacks (log, fatal) run on the caller's thread, log on the handle's own
+ *   threads as well.
+ * - In this minor both are on one node: route verbs is refused at open.
+ */
+#ifndef KVPULL_READER_H
+#define KVPULL_READER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvpull/common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KVPULL_READER_ABI_MAJOR 1
+#define KVPULL_READER_ABI_MINOR 0
+
+#define KVPULL_READER_NONE UINT32_MAX /* no chunk */
+#define KVPULL_READER_ITEMS_MAX 256u  /* keys of a probe, pieces of a read */
+#define KVPULL_READER_OPEN_MAX 64u    /* probes and reads in flight */
+#define KVPULL_READER_PEERS_MAX 64u   /* and at most peers_max */
+#define KVPULL_READER_LOCALS_MAX 8u   /* pieces of own memory */
+#define KVPULL_READER_BLOCKS_MAX 4194304u /* of all of them */
+#define KVPULL_READER_CHUNKS_MAX 1048576u /* of a share */
+#define KVPULL_READER_KEY_BYTES_MAX 224u
+
+struct kvpull_reader; /* opaque */
+
+/**
+ * What a namespace is made of. Of the model: model, weights, dtype and layout
+ * are needed; two engines that both left one out would take each other's bytes
+ * for their own.
+ */
+struct kvpull_reader_naming {
+	size_t struct_size;
+	const struct kvpull_model *model;
+	const char *hash; /* what keys are made with, e.g. "sha256"; needed */
+	const char *seed; /* of that hash; NULL = "" */
+	uint32_t tp_size;
+	uint32_t reserved;
+};
+
+/** Opens a handle. Strings are copied. */
+struct kvpull_reader_params {
+	size_t struct_size;
+	const struct kvpull_host *host;
+	const char *config_json; /* as kvpull_open_params */
+	const struct kvpull_reader_naming *naming;
+	const char *engine_id; /* names this process in others' logs */
+};
+
+struct kvpull_reader_share {
+	size_t struct_size;
+	uint64_t chunk_bytes;
+	uint32_t chunk_count; /* 1 .. KVPULL_READER_CHUNKS_MAX */
+	/*
+	 * Of the directory; 0: four a chunk. With fewer more keys find no
+	 * place: put() says KVPULL_EFULL.
+	 */
+	uint32_t entry_count;
+	uint32_t flags; /* KVPULL_MEMORY_HUGE */
+	uint32_t reserved;
+};
+
+/** An engine's own key: 1 .. KVPULL_READER_KEY_BYTES_MAX bytes. */
+struct kvpull_reader_key {
+	const void *bytes;
+	size_t byte_count;
+};
+
+/** List a chunk, whose bytes are complete, under a key. */
+struct kvpull_reader_put {
+	size_t struct_size;
+	struct kvpull_reader_key key;
+	uint32_t chunk;
+	uint32_t reserved;
+	uint64_t generation; /* under which the bytes were written */
+	uint64_t epoch;      /* epoch() when they were computed */
+};
+
+/** Where a probe found a key. */
+struct kvpull_reader_place {
+	uint32_t chunk; /* KVPULL_READER_NONE: a miss */
+	uint32_t reserved;
+	uint64_t generation;
+};
+
+/** Ask a peer's directory for keys. keys are copied. */
+struct kvpull_reader_probe {
+	size_t struct_size;
+	uint32_t peer;
+	uint32_t key_count;                   /* 1 .. KVPULL_READER_ITEMS_MAX */
+	const struct kvpull_reader_key *keys; /* [key_count] */
+	size_t key_bytes;                     /* sizeof(*keys) */
+	/* Written by the poll() that tells its end; there until then. */
+	struct kvpull_reader_place *places; /* [key_count] */
+	size_t place_bytes;                 /* sizeof(*places) */
+	uint64_t deadline_ns; /* 0: deadline_ms, or lease_ms, from now */
+};
+
+/** A chunk as a probe found it, and the block that it is read into. */
+struct kvpull_reader_piece {
+	uint32_t chunk;
+	uint32_t block;
+	uint64_t generation;
+};
+
+/** Read chunks of a peer. pieces are copied. */
+struct kvpull_reader_read {
+	size_t struct_size;
+	uint32_t peer;
+	uint32_t local; /* whose blocks are as long as the peer's chunks */
+	const struct kvpull_reader_piece *pieces; /* [piece_count] */
+	size_t piece_bytes;                       /* sizeof(*pieces) */
+	/* Written by the poll() that tells its end; there until then. */
+	int32_t *codes;       /* [piece_count]; 0: these are the key's bytes */
+	uint32_t piece_count; /* 1 .. KVPULL_READER_ITEMS_MAX */
+	uint32_t reserved;
+	uint64_t incarnation; /* as the end of the probe told it */
+	uint64_t deadline_ns; /* 0: deadline_ms, or lease_ms, from now */
+};
+
+/**
+ * The end of a probe or a read. code 0: a probe was answered, all pieces of a
+ * read are good. Else, and in the codes of pieces:
+ *   KVPULL_ESTALE     its chunk was bumped, or the namespace is another: probe
+ *                     again; other pieces of the read may be good
+ *   KVPULL_EAGAIN     its connection was cut: again
+ *   KVPULL_EDEADLINE, KVPULL_EABORTED  ended early; no byte can land any more
+ *   KVPULL_EPEER      the peer is lost
+ */
+struct kvpull_reader_record {
+	uint64_t id;
+	uint64_t incarnation; /* of the peer: places and generations are its */
+	int32_t code;
+	uint32_t count; /* keys found, or pieces that are good */
+};
+
+/** A peer, in the order of their numbers. */
+struct kvpull_reader_peer {
+	uint32_t peer;
+	/*
+	 * 0: connected; KVPULL_EAGAIN: on the way. Else it was given up, why:
+	 * remove it.
+	 */
+	int32_t code;
+	uint64_t incarnation; /* 0: not connected */
+	uint64_t chunk_bytes;
+	uint32_t chunk_count;
+	uint32_t reserved;
+	char engine_id[64];
+	char route[16];
+	char address[128];
+};
+
+struct kvpull_reader_ops {
+	size_t struct_size;
+	uint32_t abi_major;
+	uint32_t abi_minor;
+	const char *version; /* of the library, "1.2.3" */
+	/** Text of an error: what it means and what to do. Never NULL. */
+	const char *(*error_text)(int code);
+	/**
+	 * Return 0, KVPULL_EINVAL, KVPULL_ECONFIG, KVPULL_ENOMEM,
+	 * KVPULL_EDEVICE, KVPULL_EUNSUPPORTED; detail (may be NULL) says why.
+	 */
+	int (*open)(const struct kvpull_reader_params *params,
+		    struct kvpull_reader **reader,
+		    struct kvpull_error_detail *detail);
+	/** Unshares, ends what is in flight, and frees all. NULL: nothing. */
+	void (*close)(struct kvpull_reader *reader);
+
+	/* The owner. */
+
+	/**
+	 * Make chunks, and let readers in. Once for a handle. memory->base has
+	 * chunk c at c * chunk_bytes; it is there until close().
+	 * Return 0, KVPULL_EINVAL, KVPULL_ENOMEM, KVPULL_EDEVICE.
+	 */
+	int (*share)(struct kvpull_reader *reader,
+		     const struct kvpull_reader_share *params,
+		     struct kvpull_memory *memory,
+		     struct kvpull_error_detail *detail);
+	/**
+	 * The share's end: when it has returned no read of it is believed, and
+	 * nobody is let in. Return 0, KVPULL_EINVAL (nothing is shared).
+	 */
+	int (*unshare)(struct kvpull_reader *reader);
+	/**
+	 * What peer_add() of others takes: NUL-terminated text. *byte_count is
+	 * with the NUL. Return 0, KVPULL_EINVAL (nothing is shared),
+	 * KVPULL_ETOOSMALL (*byte_count is what it takes).
+	 */
+	int (*address)(struct kvpull_reader *reader, char *text,
+		       size_t capacity, size_t *byte_count);
+	/**
+	 * Before the first byte of the chunks is written again: withdraw their
+	 * keys and begin new generations, [count], which may be NULL.
+	 * Return 0, KVPULL_EINVAL (one is no chunk: nothing was done).
+	 */
+	int (*guard_bump)(struct kvpull_reader *reader, const uint32_t *chunks,
+			  uint32_t count, uint64_t *generations);
+	/**
+	 * All chunks: before the first byte of a reset or of new weights. The
+	 * epoch moves on: what was computed before is never put. naming: the
+	 * namespace from here on, NULL: as before. With another one all that is
+	 * in flight here ends with KVPULL_ESTALE, and so does what is asked of
+	 * peers of the old one: remove and add them. Works without a share.
+	 * Return 0, KVPULL_EINVAL (naming: nothing was done).
+	 */
+	int (*guard_bump_all)(struct kvpull_reader *reader,
+			      const struct kvpull_reader_naming *naming,
+			      struct kvpull_error_detail *detail);
+	/** Of the bytes in the chunk now. Return 0, KVPULL_EINVAL. */
+	int (*generation)(struct kvpull_reader *reader, uint32_t chunk,
+			  uint64_t *generation);
+	/** Return 0, KVPULL_EINVAL (nothing is shared). */
+	int (*epoch)(struct kvpull_reader *reader, uint64_t *epoch);
+	/**
+	 * Return 0, KVPULL_EAGAIN (an earlier write has not ended),
+	 * KVPULL_EINVAL (no chunk, or it was put: bump it first).
+	 */
+	int (*write_begin)(struct kvpull_reader *reader, uint32_t chunk);
+	/** Return 0, KVPULL_EINVAL (none was begun). */
+	int (*write_end)(struct kvpull_reader *reader, uint32_t chunk);
+	/**
+	 * A key that is listed with another chunk is listed with this one.
+	 * Return 0; nothing was changed by
+	 *   KVPULL_ESTALE  chunk or namespace were bumped since: not these bytes
+	 *   KVPULL_EAGAIN  a write to the chunk has not ended
+	 *   KVPULL_EFULL   no entry is free for this key: readers will miss it
+	 *   KVPULL_EINVAL  no chunk, no key, or the chunk has another key
+	 */
+	int (*put)(struct kvpull_reader *reader,
+		   const struct kvpull_reader_put *put);
+
+	/* The reader. */
+
+	/**
+	 * Own memory that pieces are read into: equal blocks. It is there
+	 * until close(); own chunks may be it.
+	 * Return 0, KVPULL_EFULL, KVPULL_EINVAL (none, or in part another's).
+	 */
+	int (*local_add)(struct kvpull_reader *reader, void *base,
+			 uint64_t block_bytes, uint32_t block_count,
+			 uint32_t *local);
+	/**
+	 * Begin to connect; peers() tells what became of it. A lost connection
+	 * is made again, a few times. Return 0, KVPULL_EFULL, KVPULL_EROUTE,
+	 * KVPULL_EAGAIN (no room for it now), KVPULL_EINVAL.
+	 */
+	int (*peer_add)(struct kvpull_reader *reader, const char *address,
+			uint32_t *peer);
+	/**
+	 * What is in flight there ends; then its number is free.
+	 * Return 0, KVPULL_EINVAL.
+	 */
+	int (*peer_remove)(struct kvpull_reader *reader, uint32_t peer);
+	/**
+	 * peer_bytes: sizeof(*peers). Return: how many there are; of them, the
+	 * first capacity are written. KVPULL_EINVAL.
+	 */
+	int (*peers)(struct kvpull_reader *reader,
+		     struct kvpull_reader_peer *peers, uint32_t capacity,
+		     size_t peer_bytes);
+	/**
+	 * Return 0: a record with this id will come. Nothing was begun:
+	 *   KVPULL_EAGAIN  the peer is not connected yet
+	 *   KVPULL_EFULL   KVPULL_READER_OPEN_MAX are in flight: poll()
+	 *   KVPULL_ESTALE  its namespace is not ours any more
+	 *   KVPULL_EINVAL, or why the peer was given up
+	 */
+	int (*probe)(struct kvpull_reader *reader,
+		     const struct kvpull_reader_probe *probe, uint64_t *id);
+	/**
+	 * As probe(). KVPULL_ESTALE: or the incarnation is not the peer's.
+	 * KVPULL_EINVAL: or a block is written by another piece or another read
+	 * that has not ended; the local's blocks are no chunks of this peer.
+	 */
+	int (*read)(struct kvpull_reader *reader,
+		    const struct kvpull_reader_read *read, uint64_t *id);
+	/** Its record comes all the same. Return 0, KVPULL_EINVAL (it ended). */
+	int (*cancel)(struct kvpull_reader *reader, uint64_t id);
+	/**
+	 * One bounded run of I/O, and what ended. record_bytes:
+	 * sizeof(*records). Return: records written, 0 .. capacity; equal to
+	 * capacity = call again. KVPULL_EINVAL.
+	 */
+	int (*poll)(struct kvpull_reader *reader,
+		    struct kvpull_reader_record *records, uint32_t capacity,
+		    size_t record_bytes);
+};
+
+/** Exported. The table lives as long as the library. */
+const struct kvpull_reader_ops *kvpull_reader_v1(void);
+
+typedef const struct kvpull_reader_ops *(*kvpull_reader_v1_fn)(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KVPULL_READER_H */

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who reads our share. A caller sees nothing of it before its hello was
+ * checked: user, key, version, and by name all that a namespace is made of.
+ * Then it has read-only descriptors, and is never asked or told anything more.
+ */
+#include <sodium.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/params.h"
+#include "plugin/share/share_state.h"
+
+enum caller_state {
+	FREE = 0,
+	CHALLENGED,
+	IN
+};
+
+static void caller_up(struct kvpull_reader *share,
+		      const struct kvpull_route *route,
+		      struct kvpull_share_caller *caller, uint32_t handle)
+{
+	struct kvpull_transport *transport = route->transport;
+
+	kvpull_check(&share->log, caller->state == FREE);
+	caller->state = CHALLENGED;
+	caller->route = route;
+	caller->handle = handle;
+	randombytes_buf(caller->nonce, sizeof(caller->nonce));
+	/* A failure shows as CALLER_DOWN. */
+	(void)transport->ops->caller_send(
+		transport, handle, share->message,
+		kvpull_handshake_put_challenge(share->message,
+					       KVPULL_MESSAGE_BYTES_MAX,
+					       caller->nonce));
+}
+
+static int hello_check(struct kvpull_reader *share,
+		       const struct kvpull_share_caller *caller,
+		       const struct kvpull_event *event,
+		       struct kvpull_refusal *refusal)
+{
+	const struct kvpull_config *config = &share->config;
+	struct kvpull_reader_hello *hello = share->hello;
+	int code;
+
+	if (!kvpull_route_trusts(caller->route, config, event->uid)) {
+		kvpull_refusal_numbers(refusal, KVPULL_EAUTH, "uid",
+				       config->uids[0], event->uid);
+		return KVPULL_EAUTH;
+	}
+	code = kvpull_share_get_hello(event->data, event->data_bytes,
+				      kvpull_config_key(config), caller->nonce,
+				      hello);
+	if (code == KVPULL_EVERSION) {
+		kvpull_refusal_version(refusal, &hello->sealed);
+		return code;
+	}
+	if (code) {
+		kvpull_refusal_numbers(refusal, code,
+				       code == KVPULL_EAUTH ? "key_file" :
+							      "hello",
+				       KVPULL_WIRE_VERSION, 0);
+		return code;
+	}
+	if (share->is_ended) {
+		kvpull_refusal_texts(refusal, KVPULL_EPEER, "share", "ended",
+				     "wanted");
+		return KVPULL_EPEER;
+	}
+	code = kvpull_share_naming_compare(&share->naming, &hello->naming,
+					   refusal);
+	if (!code && share->callers_in >= config->consumers_max) {
+		kvpull_refusal_numbers(refusal, KVPULL_EFULL, "consumers_max",
+				       share->callers_in,
+				       share->callers_in + 1);
+		code = KVPULL_EFULL;
+	}
+	return code;
+}
+
+static void caller_refuse(struct kvpull_reader *share,
+			  struct kvpull_share_caller *caller,
+			  const struct kvpull_refusal *refusal)
+{
+	struct kvpull_transport *transport = caller->route->transport;
+
+	kvpull_warn(&share->log,
+		    "reader refused: %s is %s here and %s there (%s)",
+		    refusal->field, refusal->ours, refusal->theirs,
+		    kvpull_error_name(refusal->code));
+	caller->state = FREE;
+	transport->ops->refuse(
+		transport, caller->handle, share->message,
+		kvpull_handshake_put_refusal(
+			share->message, KVPULL_MESSAGE_BYTES_MAX, refusal));
+}
+
+static void welcome_fill(struct kvpull_reader *share)
+{
+	struct kvpull_share_welcome *welcome = share->welcome;
+	uint32_t at;
+
+	memset(welcome, 0, sizeof(*welcome));
+	welcome->sealed.version = share->config.wire_emit;
+	welcome->incarnation = share->incarnation;
+	welcome->chunk_bytes = share->chunk_bytes;
+	welcome->guards_address = (uint64_t)(uintptr_t)share->guards.base;
+	welcome->entry_count = share->terms.entry_count;
+	welcome->chunk_count = share->terms.chunk_count;
+	welcome->slot_count = share->terms.slot_count;
+	welcome->pid = (uint32_t)share->pid;
+	welcome->region_count = share->serve->region_count;
+	memcpy(welcome->namespace_digest, share->namespace_digest.bytes,
+	       sizeof(welcome->namespace_digest));
+	memcpy(welcome->secret, share->terms.secret, sizeof(welcome->secret));
+	memcpy(welcome->engine_id, share->engine_id,
+	       sizeof(welcome->engine_id));
+	for (at = 0; at < share->serve->region_count; at++) {
+		const struct kvpull_region_view *view =
+			&share->serve->regions[at];
+
+		welcome->regions[at] = (struct kvpull_welcome_region){
+			.kind = view->kind,
+			.fd_index = view->fd_index,
+			.address = (uint64_t)(uintptr_t)view->base,
+			.fd_offset = view->fd_offset,
+			.bytes = view->bytes,
+		};
+	}
+}
+
+static void caller_admit(struct kvpull_reader *share,
+			 struct kvpull_share_caller *caller)
+{
+	struct kvpull_transport *transport = caller->route->transport;
+	struct kvpull_refusal refusal;
+	struct kvpull_ring *ring; /* a reader has nothing to say by it */
+	size_t byte_count;
+	int code = KVPULL_EFULL;
+
+	welcome_fill(share);
+	byte_count = kvpull_share_put_welcome(
+		share->message, KVPULL_MESSAGE_BYTES_MAX, share->welcome,
+		kvpull_config_key(&share->config), share->hello->nonce);
+	if (byte_count)
+		code = transport->ops->admit(transport, caller->handle,
+					     share->message, byte_count, &ring);
+	if (code) {
+		kvpull_refusal_texts(&refusal, code, "welcome",
+				     kvpull_error_name(code), "not come");
+		caller_refuse(share, caller, &refusal);
+		return;
+	}
+	caller->state = IN;
+	share->callers_in++;
+	memcpy(caller->engine_id, share->hello->engine_id,
+	       sizeof(caller->engine_id));
+	kvpull_info(&share->log, "reader %s pid %u connected by %s",
+		    caller->engine_id, share->hello->pid, transport->ops->name);
+}
+
+/* Once it is in, a reader can say only why it goes. */
+static void refused_back(struct kvpull_reader *share,
+			 const struct kvpull_share_caller *caller,
+			 const struct kvpull_event *event)
+{
+	struct kvpull_transport *transport = caller->route->transport;
+	struct kvpull_refusal refusal;
+
+	if (kvpull_handshake_get_refusal(event->data, event->data_bytes,
+					 &refusal))
+		return;
+	kvpull_warn(&share->log,
+		    "reader %s refused us: %s is %s there and %s here (%s)",
+		    caller->engine_id, refusal.field, refusal.ours,
+		    refusal.theirs, kvpull_error_name(refusal.code));
+	transport->ops->drop(transport, caller->handle);
+}
+
+static void caller_message(struct kvpull_reader *share,
+			   struct kvpull_share_caller *caller,
+			   const struct kvpull_event *event)
+{
+	struct kvpull_refusal refusal;
+
+	if (caller->state == IN)
+		refused_back(share, caller, event);
+	else if (caller->state == CHALLENGED &&
+		 hello_check(share, caller, event, &refusal))
+		caller_refuse(share, caller, &refusal);
+	else if (caller->state == CHALLENGED)
+		caller_admit(share, caller);
+}
+
+static void caller_down(struct kvpull_reader *share,
+			const struct kvpull_route *route,
+			struct kvpull_share_caller *caller, uint32_t handle)
+{
+	if (caller->state == IN) {
+		share->callers_in--;
+		kvpull_info(&share->log, "reader %s is gone",
+			    caller->engine_id);
+	}
+	caller->state = FREE;
+	route->transport->ops->forget(route->transport, handle);
+}
+
+void kvpull_share_caller_event(struct kvpull_reader *share,
+			       const struct kvpull_route *route,
+			       const struct kvpull_event *event)
+{
+	struct kvpull_share_caller *caller;
+
+	kvpull_check(&share->log,
+		     event->index < route->transport->caller_count_max);
+	caller = &share->callers[route->caller_first + event->index];
+	if (event->kind == KVPULL_EVENT_CALLER_UP)
+		caller_up(share, route, caller, event->index);
+	else if (event->kind == KVPULL_EVENT_CALLER_MESSAGE)
+		caller_message(share, caller, event);
+	else
+		caller_down(share, route, caller, event->index);
+}

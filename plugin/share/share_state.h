@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The handle's state; seen in this room alone.
+ *
+ * share.c    open, the owner's memory, poll
+ * callers.c  readers of our share, and their handshake
+ * links.c    peers whose share we read: handshake, reconnects
+ * asks.c     probes and reads of an engine, and their ends
+ */
+#ifndef KVPULL_PLUGIN_SHARE_STATE_H
+#define KVPULL_PLUGIN_SHARE_STATE_H
+
+#include <sys/types.h>
+
+#include "base/clock.h"
+#include "plugin/bytes/share.h"
+#include "plugin/route/route.h"
+#include "plugin/share/reader.h"
+#include "plugin/share/share.h"
+#include "shm/segment.h"
+
+/* One of others' processes that read our share, or want to. */
+struct kvpull_share_caller {
+	uint32_t state; /* enum of callers.c */
+	uint32_t handle;
+	const struct kvpull_route *route;
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
+};
+
+enum kvpull_share_link_state {
+	KVPULL_LINK_FREE = 0,
+	KVPULL_LINK_WAIT,       /* connects at retry_ns */
+	KVPULL_LINK_CONNECTING, /* until greeted_ns, as the next */
+	KVPULL_LINK_GREETED,
+	KVPULL_LINK_UP,
+	KVPULL_LINK_LOST, /* the ends of its reads are not all told */
+	KVPULL_LINK_GONE  /* given up: code */
+};
+
+struct kvpull_share_link {
+	enum kvpull_share_link_state state;
+	int32_t code;
+	uint32_t handle;     /* the route's, CONNECTING to UP */
+	uint32_t reader;     /* the reader's peer, UP and LOST */
+	uint32_t attempts;   /* to connect, since it was up */
+	uint32_t is_removed; /* its number is free when it is down */
+	uint64_t retry_ns;
+	uint64_t greeted_ns;
+	const struct kvpull_route *route;
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+	struct kvpull_reader_peer shown;
+};
+
+/* A probe or a read in flight, by the low half of its id. */
+struct kvpull_share_ask {
+	struct kvpull_reader_place *places; /* the caller's; NULL: a read */
+	size_t place_bytes;
+	int32_t *codes;
+};
+
+struct kvpull_reader {
+	struct kvpull_log log;
+	struct kvpull_log_budget log_budget;
+	struct kvpull_config config;
+	struct kvpull_arena arena;
+	struct kvpull_routes routes;
+	struct kvpull_share_naming naming;
+	struct kvpull_pool_namespace namespace_digest;
+	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
+	uint64_t incarnation;
+	pid_t pid;
+	_Atomic uint64_t refused; /* by the route: they are not counted here */
+	uint8_t *message;         /* scratch, KVPULL_MESSAGE_BYTES_MAX */
+	struct kvpull_reader_hello *hello;    /* scratch */
+	struct kvpull_share_welcome *welcome; /* scratch */
+	struct kvpull_serve *view;            /* scratch */
+
+	/* The owner. */
+	struct kvpull_arena pool_arena; /* sealed when the share has begun */
+	struct kvpull_shared directory;
+	struct kvpull_shared guards;
+	struct kvpull_shared chunks;
+	struct kvpull_serve *serve;
+	struct kvpull_pool_share terms;
+	uint64_t chunk_bytes;
+	struct kvpull_pool *pool;
+	uint32_t is_ended;
+	uint32_t callers_in;
+	struct kvpull_share_caller *callers; /* caller_first + handle */
+
+	/* The reader. */
+	struct kvpull_share_reader *reader;
+	struct kvpull_share_link *links; /* [links_max] */
+	uint32_t links_max;
+	uint32_t reserved;
+	struct kvpull_share_link **link_of; /* peer_first + handle -> */
+	struct kvpull_share_ask asks[KVPULL_SHARE_READER_READS_MAX];
+};
+
+/* callers.c */
+void kvpull_share_caller_event(struct kvpull_reader *share,
+			       const struct kvpull_route *route,
+			       const struct kvpull_event *event);
+
+/* links.c */
+void kvpull_share_link_event(struct kvpull_reader *share,
+			     const struct kvpull_route *route,
+			     const struct kvpull_event *event, uint64_t now_ns);
+void kvpull_share_links_run(struct kvpull_reader *share, uint64_t now_ns);
+/* 0 and the reader's number of a peer, or why it cannot be asked. */
+int KVPULL_MUST_CHECK kvpull_share_link_find(const struct kvpull_reader *share,
+					     uint32_t peer, uint32_t *reader);
+
+/* asks.c: what ended; records written. */
+uint32_t kvpull_share_ends(struct kvpull_reader *share,
+			   struct kvpull_reader_record *records,
+			   uint32_t capacity, size_t record_bytes);
+
+#endif /* KVPULL_PLUGIN_SHARE_STATE_H */
