@@ -128,13 +128,19 @@ void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 uint32_t top_consumers(const struct top_worker *worker,
 		       struct top_consumer *consumers, uint32_t capacity);
 /* Whose engine has claimed it last, of top_consumers(); "nobody". */
-void top_claimant(const struct kvpull_status_hold *row,
+void top_claimant(const struct kvpull_status_hold_now *now,
 		  struct top_consumer *consumers, uint32_t count, char *text,
 		  size_t bytes);
 void top_holds(const struct top_worker *worker, struct top_holds *holds);
 /* Slots of the oldest held, [capacity]. */
 uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 		    uint32_t capacity);
+/* Their states, likewise: a row a slot. */
+const struct kvpull_status_hold_now *
+top_holds_now(const struct top_worker *worker);
+/* By both threads. */
+uint64_t top_peer_pulls(const struct kvpull_status_peer *row);
+uint64_t top_peer_bytes(const struct kvpull_status_peer *row);
 uint64_t top_failures(const struct top_worker *worker, int code);
 /* Since that thread's last run. */
 uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part);

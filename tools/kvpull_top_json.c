@@ -172,9 +172,9 @@ static json_t *peers_of(const struct top_worker *worker)
 				  json_null());
 		set(object, "retries", kvpull_status_get(&row->retries));
 		set(object, "claims", kvpull_status_get(&row->claims));
-		set(object, "pulls", kvpull_status_get(&row->pulls));
+		set(object, "pulls", top_peer_pulls(row));
 		set(object, "failures", kvpull_status_get(&row->failures));
-		set(object, "bytes", kvpull_status_get(&row->bytes));
+		set(object, "bytes", top_peer_bytes(row));
 		(void)json_array_append_new(array, object);
 	}
 	return array;
@@ -220,22 +220,24 @@ static json_t *oldest_of(const struct top_worker *worker)
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+	const struct kvpull_status_hold_now *nows = top_holds_now(worker);
 	json_t *array = json_array();
 	uint32_t at;
 
 	for (at = 0; at < used; at++) {
 		const struct kvpull_status_hold *row = &rows[slots[at]];
+		const struct kvpull_status_hold_now *now = &nows[slots[at]];
 		json_t *object = json_object();
 
 		set(object, "key", kvpull_status_get(&row->key));
 		set_label(object, row->label);
 		set(object, "slot", slots[at]);
 		set(object, "generation", kvpull_status_get(&row->generation));
-		set(object, "blocks", kvpull_status_get(&row->state) >> 32);
+		set(object, "blocks", kvpull_status_get(&now->blocks));
 		set_seconds(object, "age_s",
 			    top_ago(worker, kvpull_status_get(&row->taken_ns)));
 		set_seconds(object, "heard_s",
-			    top_ago(worker, kvpull_status_get(&row->word_ns)));
+			    top_ago(worker, kvpull_status_get(&now->word_ns)));
 		(void)json_array_append_new(array, object);
 	}
 	return array;

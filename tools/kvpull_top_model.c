@@ -37,9 +37,12 @@ const char *top_pull_state(uint32_t state)
 	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
 }
 
-static uint32_t hold_state(const struct kvpull_status_hold *hold)
+const struct kvpull_status_hold_now *
+top_holds_now(const struct top_worker *worker)
 {
-	return (uint32_t)(kvpull_status_get(&hold->state) & 0xff);
+	uint32_t count;
+
+	return top_rows(worker, KVPULL_STATUS_HOLDS_NOW, &count);
 }
 
 void top_holds(const struct top_worker *worker, struct top_holds *holds)
@@ -47,21 +50,22 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+	const struct kvpull_status_hold_now *now = top_holds_now(worker);
 	uint32_t at;
 
 	memset(holds, 0, sizeof(*holds));
 	for (at = 0; at < count; at++) {
 		const uint64_t age_ns =
 			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
-		const uint64_t state = kvpull_status_get(&rows[at].state);
+		const uint32_t state = kvpull_status_get(&now[at].state);
 
-		holds->staged += (state & 0xff) == KVPULL_SHOWN_STAGED;
-		holds->ended += (state & 0xff) == KVPULL_SHOWN_ENDED;
-		if ((state & 0xff) != KVPULL_SHOWN_HELD)
+		holds->staged += state == KVPULL_SHOWN_STAGED;
+		holds->ended += state == KVPULL_SHOWN_ENDED;
+		if (state != KVPULL_SHOWN_HELD)
 			continue;
 		holds->held++;
-		holds->claimed += (state >> 16 & 0xffff) != 0;
-		holds->blocks += state >> 32;
+		holds->claimed += kvpull_status_get(&now[at].joined) != 0;
+		holds->blocks += kvpull_status_get(&now[at].blocks);
 		if (age_ns > holds->oldest_ns)
 			holds->oldest_ns = age_ns;
 		holds->ages[age_ns < KVPULL_NS_PER_S      ? 0 :
@@ -87,11 +91,11 @@ static struct top_consumer *owner_of(struct top_consumer *consumers,
 	return &consumers[count - 1];
 }
 
-void top_claimant(const struct kvpull_status_hold *row,
+void top_claimant(const struct kvpull_status_hold_now *now,
 		  struct top_consumer *consumers, uint32_t count, char *text,
 		  size_t bytes)
 {
-	const uint64_t joined = kvpull_status_get(&row->state) >> 16 & 0xffff;
+	const uint64_t joined = kvpull_status_get(&now->joined);
 	const struct top_consumer *owner = owner_of(consumers, count, joined);
 
 	(void)snprintf(text, bytes, "nobody");
@@ -108,22 +112,22 @@ static void holds_share(const struct top_worker *worker,
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+	const struct kvpull_status_hold_now *now = top_holds_now(worker);
 	uint32_t at;
 
 	memset(owners, 0, sizeof(owners));
 	for (at = 0; at < count; at++) {
-		const uint64_t state = kvpull_status_get(&rows[at].state);
+		const uint16_t joined = kvpull_status_get(&now[at].joined);
 		const uint64_t age_ns =
 			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
-		struct top_consumer **owner = &owners[state >> 16 & 0xffff];
+		struct top_consumer **owner = &owners[joined];
 
-		if ((state & 0xff) != KVPULL_SHOWN_HELD)
+		if (kvpull_status_get(&now[at].state) != KVPULL_SHOWN_HELD)
 			continue;
 		if (!*owner)
-			*owner = owner_of(consumers, consumer_count,
-					  state >> 16 & 0xffff);
+			*owner = owner_of(consumers, consumer_count, joined);
 		(*owner)->holds++;
-		(*owner)->blocks += state >> 32;
+		(*owner)->blocks += kvpull_status_get(&now[at].blocks);
 		if (age_ns > (*owner)->oldest_ns)
 			(*owner)->oldest_ns = age_ns;
 	}
@@ -181,12 +185,13 @@ uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
+	const struct kvpull_status_hold_now *now = top_holds_now(worker);
 	struct aged *aged = calloc(count ? count : 1, sizeof(*aged));
 	uint32_t used = 0;
 	uint32_t at;
 
 	for (at = 0; aged && at < count; at++)
-		if (hold_state(&rows[at]) == KVPULL_SHOWN_HELD)
+		if (kvpull_status_get(&now[at].state) == KVPULL_SHOWN_HELD)
 			aged[used++] = (struct aged){
 				kvpull_status_get(&rows[at].taken_ns), at
 			};
@@ -196,6 +201,18 @@ uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 		slots[at] = aged[at].slot;
 	free(aged);
 	return at;
+}
+
+uint64_t top_peer_pulls(const struct kvpull_status_peer *row)
+{
+	return kvpull_status_get(&row->pulls) +
+	       kvpull_status_get(&row->small_pulls);
+}
+
+uint64_t top_peer_bytes(const struct kvpull_status_peer *row)
+{
+	return kvpull_status_get(&row->bytes) +
+	       kvpull_status_get(&row->small_bytes);
 }
 
 uint64_t top_failures(const struct top_worker *worker, int code)

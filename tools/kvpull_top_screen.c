@@ -250,7 +250,7 @@ static void peers_show(struct page *page, const struct top *top)
 			     name, row->pid, route, top_peer_state(state),
 			     error ? kvpull_error_name(error) : "-",
 			     kvpull_status_get(&row->claims),
-			     kvpull_status_get(&row->bytes) >> 20,
+			     top_peer_bytes(row) >> 20,
 			     worker->header.engine_id,
 			     kvpull_status_get(&row->retries),
 			     kvpull_status_get(&row->failures), address, why);
@@ -277,6 +277,8 @@ static void holds_show(struct page *page, const struct top *top)
 
 		for (at = 0; at < used; at++) {
 			const struct kvpull_status_hold *row = &rows[slots[at]];
+			const struct kvpull_status_hold_now *now =
+				&top_holds_now(worker)[slots[at]];
 			char label[KVPULL_STATUS_LABEL_BYTES];
 			char taken[16];
 			char heard[16];
@@ -284,17 +286,17 @@ static void holds_show(struct page *page, const struct top *top)
 
 			kvpull_status_label_get(row->label, label);
 			kvpull_text_clean(label);
-			top_claimant(row, all, consumers, who, sizeof(who));
+			top_claimant(now, all, consumers, who, sizeof(who));
 			line(page, PLAIN,
 			     "%-18.18s %9" PRIu64 " %7" PRIu64
 			     " %7s %7s %7u %12" PRIu64 " %-14.14s %s",
 			     label, kvpull_status_get(&row->key),
-			     kvpull_status_get(&row->state) >> 32,
+			     (uint64_t)kvpull_status_get(&now->blocks),
 			     age(top_ago(worker,
 					 kvpull_status_get(&row->taken_ns)),
 				 taken),
 			     age(top_ago(worker,
-					 kvpull_status_get(&row->word_ns)),
+					 kvpull_status_get(&now->word_ns)),
 				 heard),
 			     slots[at], kvpull_status_get(&row->generation),
 			     who, worker->header.engine_id);

@@ -107,7 +107,7 @@ enum kvpull_route_mode {
 	X(status, CHOICE, "on", KVPULL_STATUS_ON, KVPULL_STATUS_OFF, "on, off", \
 	  "the file that kvpull_top reads: in socket_dir if that is in memory, else in /dev/shm/kvpull-UID") \
 	X(status_group, U32, "0", 0, UINT32_MAX - 1, "group id", \
-	  "a group that may read it too (mode 640); 0: its owner alone (600)") \
+	  "a group that may read it too (mode 440); 0: its owner alone (400)") \
 	/* the route between machines */ \
 	X(networks, TEXT, "", 0, 256, "", \
 	  "networks of peers on other machines, as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address") \

@@ -327,8 +327,6 @@ static int tables_take(struct kvpull_holds *holds,
 	holds->live = (uint32_t *)kvpull_arena_take_table(arena, slot_count,
 							  sizeof(*holds->live));
 	kvpull_map_init(&holds->keys, slot_count, arena);
-	if (hold_show_open(holds, arena))
-		return KVPULL_ENOMEM;
 	if (!holds->holds || !holds->live || !holds->keys.entries ||
 	    kvpull_leases_init(&holds->leases, slot_count, arena))
 		return KVPULL_ENOMEM;
@@ -356,7 +354,6 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 		.ended_first = KVPULL_NONE,
 		.ended_last = KVPULL_NONE,
 		.shown = params->shown,
-		.side = params->side,
 	};
 	memcpy(holds->secret, params->secret, sizeof(holds->secret));
 	if (tables_take(holds, params, arena))

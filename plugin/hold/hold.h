@@ -46,9 +46,8 @@ struct kvpull_hold_params {
 	uint32_t hold_count_max;
 	uint32_t instance_count_max; /* instances known at once */
 	uint8_t secret[KVPULL_SECRET_BYTES];
-	/* Where it shows what it does: the status file's. NULL: nobody looks. */
-	struct kvpull_status_hold *shown; /* [hold_count_max] */
-	struct kvpull_status_side *side; /* of the thread that owns the table */
+	/* Where it shows what it does; the side of the thread that owns it. */
+	struct kvpull_status_holds shown;
 };
 
 struct kvpull_hold_end {

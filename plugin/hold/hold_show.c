@@ -1,35 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the hold table shows of itself in the status file: a row a slot, and an
- * event a transition. Stores into memory that it was given, or where nobody
- * looks into its own: each transition does the same.
+ * What the hold table shows of itself in the status file: two rows a slot, and
+ * an event a transition. Where nobody can look nothing is stored, but for what
+ * the line on an expired hold says.
  */
 #include "plugin/hold/hold_state.h"
-
-static struct kvpull_status_side *side_make(struct kvpull_arena *arena)
-{
-	struct kvpull_status_side *side =
-		(struct kvpull_status_side *)kvpull_arena_take(arena, 1,
-							       sizeof(*side));
-
-	if (!side)
-		return NULL;
-	side->thread = (struct kvpull_status_thread *)kvpull_arena_take(
-		arena, 1, sizeof(*side->thread));
-	side->events = (struct kvpull_status_event *)kvpull_arena_take(
-		arena, KVPULL_STATUS_EVENTS, sizeof(*side->events));
-	return side->thread && side->events ? side : NULL;
-}
-
-int hold_show_open(struct kvpull_holds *holds, struct kvpull_arena *arena)
-{
-	if (!holds->shown)
-		holds->shown = (struct kvpull_status_hold *)kvpull_arena_take(
-			arena, holds->slot_count, sizeof(*holds->shown));
-	if (!holds->side)
-		holds->side = side_make(arena);
-	return holds->shown && holds->side ? 0 : KVPULL_ENOMEM;
-}
 
 static void show(struct kvpull_holds *holds, uint32_t slot,
 		 enum kvpull_status_what what, uint64_t who, int32_t arg)
@@ -45,7 +20,7 @@ static void show(struct kvpull_holds *holds, uint32_t slot,
 		.arg = arg,
 	};
 
-	kvpull_status_note(holds->side, &note);
+	kvpull_status_note(holds->shown.side, &note);
 }
 
 void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
@@ -53,8 +28,11 @@ void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
 {
 	const uint32_t slot = (uint32_t)(hold - holds->holds);
 
-	kvpull_status_hold_claimed(&holds->shown[slot], instance + 1,
-				   holds->now_ns);
+	if (!holds->shown.side)
+		return;
+	kvpull_status_set(&holds->shown.now[slot].joined,
+			  (uint16_t)(instance + 1));
+	kvpull_status_set(&holds->shown.now[slot].word_ns, holds->now_ns);
 	show(holds, slot,
 	     kind == KVPULL_NOTE_CLAIM ? KVPULL_DID_CLAIM : KVPULL_DID_RELEASE,
 	     holds->instances.all[instance].id, (int32_t)rank);
@@ -63,49 +41,80 @@ void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
 void hold_show_take(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];
-	struct kvpull_status_hold *row = &holds->shown[slot];
+	const struct kvpull_status_holds *shown = &holds->shown;
 
-	kvpull_status_set(&row->generation, hold->generation);
-	kvpull_status_set(&row->key, hold->key);
-	kvpull_status_set(&row->taken_ns, hold->taken_ns);
-	kvpull_status_set(&row->word_ns, hold->taken_ns);
+	if (!shown->side)
+		return;
+	kvpull_status_set(&shown->rows[slot].generation, hold->generation);
+	kvpull_status_set(&shown->rows[slot].key, hold->key);
+	kvpull_status_set(&shown->rows[slot].taken_ns, hold->taken_ns);
+	kvpull_status_set(&shown->now[slot].word_ns, hold->taken_ns);
 	/* Blocks and label come behind it; who claimed it early stays. */
+	kvpull_status_set(&shown->now[slot].blocks, 0);
 	if (!hold->claim_count)
-		kvpull_status_set(&row->state, 0);
-	kvpull_status_hold_state(row, KVPULL_SHOWN_HELD, 0);
-	if (slot >= kvpull_status_get(&holds->side->thread->holds_high))
-		kvpull_status_set(&holds->side->thread->holds_high, slot + 1);
+		kvpull_status_set(&shown->now[slot].joined, 0);
+	kvpull_status_set(&shown->now[slot].reason, 0);
+	kvpull_status_set(&shown->now[slot].state, KVPULL_SHOWN_HELD);
+	if (slot >= kvpull_status_get(&shown->side->thread->holds_high))
+		kvpull_status_set(&shown->side->thread->holds_high, slot + 1);
 	show(holds, slot, KVPULL_DID_TAKE, hold->key, 0);
+}
+
+/* Of whom the line of an expiry speaks: the last that came. */
+static const struct claim *claim_last(const struct hold *hold)
+{
+	return hold->claim_count ? &hold->claims[hold->claim_count - 1] : NULL;
+}
+
+/* Written only now, since nothing was before. */
+static void unseen_end(struct kvpull_holds *holds, uint32_t slot)
+{
+	const struct hold *hold = &holds->holds[slot];
+	const struct claim *last = claim_last(hold);
+	struct kvpull_status_hold_now *now = &holds->shown.now[slot];
+
+	kvpull_status_set(&holds->shown.rows[slot].taken_ns, hold->taken_ns);
+	kvpull_status_set(&now->word_ns, holds->now_ns);
+	kvpull_status_set(&now->joined,
+			  last ? (uint16_t)(last->instance + 1) : 0);
 }
 
 void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason)
 {
 	const struct hold *hold = &holds->holds[slot];
-	struct kvpull_status_hold *row = &holds->shown[slot];
-	const uint32_t last = hold->claim_count ? hold->claim_count - 1u : 0;
+	struct kvpull_status_hold_now *now = &holds->shown.now[slot];
+	const struct claim *last = claim_last(hold);
 
-	kvpull_status_hold_state(row, KVPULL_SHOWN_ENDED, reason);
-	kvpull_status_set(&row->word_ns, holds->now_ns);
-	kvpull_status_took(holds->side, KVPULL_TIMES_HOLD,
+	if (!holds->shown.side) {
+		if (reason == KVPULL_END_EXPIRED && holds->shown.rows)
+			unseen_end(holds, slot);
+		return;
+	}
+	kvpull_status_set(&now->word_ns, holds->now_ns);
+	kvpull_status_set(&now->reason, (uint8_t)reason);
+	kvpull_status_set(&now->state, KVPULL_SHOWN_ENDED);
+	kvpull_status_took(holds->shown.side, KVPULL_TIMES_HOLD,
 			   holds->now_ns - hold->taken_ns, 1);
 	show(holds, slot, KVPULL_DID_END,
-	     hold->claim_count ?
-		     holds->instances.all[hold->claims[last].instance].id :
-		     0,
-	     reason);
+	     last ? holds->instances.all[last->instance].id : 0, reason);
 }
 
 void hold_show_staged(struct kvpull_holds *holds, const struct hold *hold)
 {
-	kvpull_status_hold_state(&holds->shown[hold - holds->holds],
-				 KVPULL_SHOWN_STAGED, 0);
+	const uint32_t slot = (uint32_t)(hold - holds->holds);
+
+	if (!holds->shown.side)
+		return;
+	kvpull_status_set(&holds->shown.now[slot].state, KVPULL_SHOWN_STAGED);
+	kvpull_status_set(&holds->shown.now[slot].reason, 0);
 }
 
 void hold_show_report(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];
 
-	kvpull_status_hold_state(&holds->shown[slot], KVPULL_SHOWN_FREE,
-				 hold->reason);
+	if (!holds->shown.side)
+		return;
+	kvpull_status_set(&holds->shown.now[slot].state, KVPULL_SHOWN_FREE);
 	show(holds, slot, KVPULL_DID_SENT, hold->key, hold->reason);
 }

@@ -152,8 +152,7 @@ struct kvpull_holds {
 	uint32_t ended_last;
 	uint32_t published; /* of the ended, oldest first */
 	uint32_t unfenced;  /* entries were written since the last fence */
-	struct kvpull_status_hold *shown; /* [slot_count] */
-	struct kvpull_status_side *side;
+	struct kvpull_status_holds shown;
 	struct kvpull_hold_counts counts;
 	uint8_t secret[KVPULL_SECRET_BYTES];
 };
@@ -208,8 +207,6 @@ uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 			  const struct hold *hold);
 
 /* hold_show.c */
-int KVPULL_MUST_CHECK hold_show_open(struct kvpull_holds *holds,
-				     struct kvpull_arena *arena);
 void hold_show_staged(struct kvpull_holds *holds, const struct hold *hold);
 void hold_show_take(struct kvpull_holds *holds, uint32_t slot);
 void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,

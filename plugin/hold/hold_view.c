@@ -25,7 +25,8 @@ void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot)
 	if (slot >= holds->slot_count)
 		return;
 	__builtin_prefetch(&holds->holds[slot], 1);
-	__builtin_prefetch((const void *)&holds->shown[slot], 1);
+	if (holds->shown.side)
+		__builtin_prefetch((const void *)&holds->shown.now[slot], 1);
 	__builtin_prefetch((const void *)&holds->entries[slot], 1);
 }
 

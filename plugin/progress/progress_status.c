@@ -76,6 +76,9 @@ void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
 		kvpull_status_set(&row->pulls, 0);
 		kvpull_status_set(&row->failures, 0);
 		kvpull_status_set(&row->up_ns, 0);
+		/* Nothing is copied from it yet. */
+		kvpull_status_set(&row->small_bytes, 0);
+		kvpull_status_set(&row->small_pulls, 0);
 		row->pid = 0;
 		row->engine_id[0] = '\0';
 		text_set(row->route, sizeof(row->route),
@@ -179,6 +182,8 @@ void kvpull_show_pull(struct kvpull_progress *progress, uint32_t index)
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 	const uint32_t blocks = pull->order->group_first[KVPULL_GROUPS_MAX];
 
+	if (!kvpull_status_is_on(&progress->facts->status->progress))
+		return;
 	kvpull_status_set(&row->key, pull->order->key);
 	kvpull_status_set(&row->generation, claim->order->generation);
 	kvpull_status_set(&row->started_ns, pull->order->started_ns);
@@ -198,6 +203,8 @@ void kvpull_show_pull_state(struct kvpull_progress *progress, uint32_t index,
 		&progress->claims[pull->order->claim];
 	struct kvpull_status_pull *row = &progress->facts->status->pulls[index];
 
+	if (!kvpull_status_is_on(&progress->facts->status->progress))
+		return;
 	kvpull_status_set(&row->state,
 			  pull->state | (uint64_t)claim->ranks[0].peer << 32);
 	pull_note(progress, index, what, progress->run_ns);
@@ -269,12 +276,9 @@ static void parts_count(struct kvpull_progress *progress,
 		struct kvpull_status_peer *row =
 			&progress->facts->status->peers[part->peer];
 
-		/* Small pulls are counted by the engine's thread. */
-		kvpull_status_add_shared(
-			pull->code ? &row->failures : &row->pulls, 1);
+		kvpull_status_add(pull->code ? &row->failures : &row->pulls, 1);
 		if (!pull->code)
-			kvpull_status_add_shared(&row->bytes,
-						 part->read.byte_count);
+			kvpull_status_add(&row->bytes, part->read.byte_count);
 	}
 }
 

@@ -39,7 +39,8 @@ enum kvpull_status_part {
 	KVPULL_STATUS_WORDS,           /* struct kvpull_status_words, beside */
 	KVPULL_STATUS_PEERS,           /* struct kvpull_status_peer */
 	KVPULL_STATUS_PULLS,           /* struct kvpull_status_pull */
-	KVPULL_STATUS_HOLDS,           /* struct kvpull_status_hold */
+	KVPULL_STATUS_HOLDS_NOW,       /* struct kvpull_status_hold_now */
+	KVPULL_STATUS_HOLDS,           /* struct kvpull_status_hold, beside */
 	KVPULL_STATUS_PARTS
 };
 
@@ -186,7 +187,10 @@ struct kvpull_status_words {
 	uint64_t reserved;
 };
 
-/* A producer rank that is read: the progress thread's. */
+/*
+ * A producer rank that is read: the progress thread's, but for what the engine's
+ * thread copies by itself, which it counts in a line of its own.
+ */
 struct kvpull_status_peer {
 	_Atomic uint64_t incarnation;
 	_Atomic uint64_t bytes;
@@ -203,7 +207,10 @@ struct kvpull_status_peer {
 	char engine_id[KVPULL_STATUS_NAME_BYTES];
 	char address[KVPULL_STATUS_ADDRESS_BYTES];
 	char why[KVPULL_STATUS_ADDRESS_BYTES];
-	uint64_t reserved[14];
+	uint64_t reserved[6];
+	_Atomic uint64_t small_bytes;
+	_Atomic uint64_t small_pulls;
+	uint64_t reserved2[6];
 };
 
 /* A pull: the progress thread's. It stays when it has ended. */
@@ -230,21 +237,30 @@ struct kvpull_status_hold {
 	_Atomic uint64_t generation;
 	_Atomic uint64_t key;
 	_Atomic uint64_t taken_ns;
-	_Atomic uint64_t word_ns; /* the last word on it; its end */
-	/* state | reason << 8 | joined of the last claimant << 16 | blocks << 32 */
-	_Atomic uint64_t state;
 	_Atomic uint64_t label[KVPULL_STATUS_LABEL_BYTES / 8];
 };
 
+/* What changes while it lives, by itself: four slots lie in a line. */
+struct kvpull_status_hold_now {
+	_Atomic uint64_t word_ns; /* the last word on it; its end */
+	_Atomic uint32_t blocks;
+	_Atomic uint16_t joined; /* of the last claimant; 0: nobody */
+	_Atomic uint8_t state;   /* enum kvpull_status_hold_state */
+	_Atomic uint8_t reason;
+};
+
 _Static_assert(sizeof(struct kvpull_status_event) == 32 &&
-		       sizeof(struct kvpull_status_hold) == 64 &&
+		       sizeof(struct kvpull_status_hold) == 48 &&
+		       sizeof(struct kvpull_status_hold_now) == 16 &&
 		       sizeof(struct kvpull_status_pull) == 64 &&
 		       sizeof(struct kvpull_status_words) == 64 &&
 		       sizeof(struct kvpull_status_consumer) == 192 &&
 		       sizeof(struct kvpull_status_peer) == 512 &&
+		       offsetof(struct kvpull_status_peer, small_bytes) % 64 ==
+			       0 &&
 		       sizeof(struct kvpull_status_thread) % 64 == 0 &&
 		       sizeof(struct kvpull_status_counter) == 64 &&
 		       KVPULL_TIMES_COUNT <= 8,
-	       "as README.md draws them, and whole lines");
+	       "as README.md draws them");
 
 #endif /* KVPULL_PLUGIN_STATUS_LAYOUT_H */

@@ -13,8 +13,16 @@
 
 struct kvpull_status_side {
 	struct kvpull_status_thread *thread;
-	struct kvpull_status_event *events; /* [KVPULL_STATUS_EVENTS] */
+	/* [KVPULL_STATUS_EVENTS]; NULL: nobody can look, and nothing is noted */
+	struct kvpull_status_event *events;
 	uint64_t event_next;
+};
+
+/* What a hold table shows of itself. */
+struct kvpull_status_holds {
+	struct kvpull_status_hold *rows;    /* [max_holds] */
+	struct kvpull_status_hold_now *now; /* likewise */
+	struct kvpull_status_side *side;    /* NULL: nobody can look */
 };
 
 /* A statistic with one writer: it orders nothing. */
@@ -24,9 +32,19 @@ struct kvpull_status_side {
 #define kvpull_status_add(word, more)                                          \
 	kvpull_status_set(word, kvpull_status_get(word) + (more))
 
-/* With two writers. */
-#define kvpull_status_add_shared(word, more)                                   \
-	((void)atomic_fetch_add_explicit(word, more, memory_order_relaxed))
+/* Whether anybody can look. Without, what the hot paths would store is not. */
+static inline int kvpull_status_is_on(const struct kvpull_status_side *side)
+{
+	return side->events != NULL;
+}
+
+/* A run of the thread begins. */
+static inline void kvpull_status_ran(const struct kvpull_status_side *side,
+				     uint64_t now_ns)
+{
+	if (kvpull_status_is_on(side))
+		kvpull_status_set(&side->thread->ran_ns, now_ns);
+}
 
 /* What happened; slot, generation and who name the request on both sides. */
 struct kvpull_status_note {
@@ -41,9 +59,11 @@ struct kvpull_status_note {
 static inline void kvpull_status_note(struct kvpull_status_side *side,
 				      const struct kvpull_status_note *note)
 {
-	struct kvpull_status_event *event =
-		&side->events[side->event_next % KVPULL_STATUS_EVENTS];
+	struct kvpull_status_event *event;
 
+	if (!kvpull_status_is_on(side))
+		return;
+	event = &side->events[side->event_next % KVPULL_STATUS_EVENTS];
 	kvpull_status_set(&event->at_ns, note->at_ns);
 	kvpull_status_set(&event->generation, note->generation);
 	kvpull_status_set(&event->who, note->who);
@@ -63,6 +83,8 @@ static inline void kvpull_status_took(const struct kvpull_status_side *side,
 	const uint32_t bucket =
 		took_ns ? 63u - (uint32_t)__builtin_clzll(took_ns) : 0;
 
+	if (!kvpull_status_is_on(side))
+		return;
 	kvpull_status_add(&side->thread->times[which][bucket], times);
 	kvpull_status_add(&side->thread->time_sums[which], took_ns * times);
 }
@@ -70,7 +92,8 @@ static inline void kvpull_status_took(const struct kvpull_status_side *side,
 static inline void kvpull_status_failed(const struct kvpull_status_side *side,
 					int32_t code)
 {
-	if (code < 0 && code > -(int32_t)KVPULL_STATUS_CODES)
+	if (kvpull_status_is_on(side) && code < 0 &&
+	    code > -(int32_t)KVPULL_STATUS_CODES)
 		kvpull_status_add(&side->thread->failures[-code], 1);
 }
 
@@ -96,38 +119,6 @@ static inline void kvpull_status_label_get(const _Atomic uint64_t *words,
 		copy[at] = kvpull_status_get(&words[at]);
 	memcpy(label, copy, sizeof(copy));
 	label[KVPULL_STATUS_LABEL_BYTES - 1] = '\0';
-}
-
-#define KVPULL_HOLD_STATE_MASK UINT64_C(0xffff) /* state and reason */
-
-/* The state alone; what is known of the slot stays. */
-static inline void kvpull_status_hold_state(struct kvpull_status_hold *row,
-					    uint32_t state, int32_t reason)
-{
-	kvpull_status_set(&row->state, (kvpull_status_get(&row->state) &
-					~KVPULL_HOLD_STATE_MASK) |
-					       state |
-					       (uint64_t)(uint8_t)reason << 8);
-}
-
-/* joined: of the consumer, as struct kvpull_status_words has it. */
-static inline void kvpull_status_hold_claimed(struct kvpull_status_hold *row,
-					      uint32_t joined, uint64_t now_ns)
-{
-	const uint64_t old = kvpull_status_get(&row->state);
-
-	kvpull_status_set(&row->word_ns, now_ns);
-	kvpull_status_set(&row->state,
-			  (old & ~UINT64_C(0xffff0000)) |
-				  (uint64_t)(uint16_t)joined << 16);
-}
-
-static inline void kvpull_status_hold_blocks(struct kvpull_status_hold *row,
-					     uint32_t blocks)
-{
-	kvpull_status_set(&row->state,
-			  (kvpull_status_get(&row->state) & UINT32_MAX) |
-				  (uint64_t)blocks << 32);
 }
 
 #endif /* KVPULL_PLUGIN_STATUS_RECORD_H */

@@ -111,6 +111,8 @@ static void places_make(struct kvpull_status_header *header,
 	      config->peers_max);
 	place(header, KVPULL_STATUS_PULLS, sizeof(struct kvpull_status_pull),
 	      config->pulls_max);
+	place(header, KVPULL_STATUS_HOLDS_NOW,
+	      sizeof(struct kvpull_status_hold_now), config->max_holds);
 	place(header, KVPULL_STATUS_HOLDS, sizeof(struct kvpull_status_hold),
 	      config->max_holds);
 }
@@ -300,20 +302,23 @@ static void *part(const struct kvpull_status *status,
 	return status->base + status->header->places[which].offset;
 }
 
-static void parts_find(struct kvpull_status *status)
+/* Where nobody can look there are no events: nothing is noted. */
+static void parts_find(struct kvpull_status *status, int is_on)
 {
 	status->engine.thread = part(status, KVPULL_STATUS_ENGINE);
-	status->engine.events = part(status, KVPULL_STATUS_ENGINE_EVENTS);
-	status->engine.event_next = 0;
 	status->progress.thread = part(status, KVPULL_STATUS_PROGRESS);
-	status->progress.events = part(status, KVPULL_STATUS_PROGRESS_EVENTS);
-	status->progress.event_next = 0;
 	status->counts = part(status, KVPULL_STATUS_PROGRESS_COUNTS);
 	status->consumers = part(status, KVPULL_STATUS_CONSUMERS);
 	status->words = part(status, KVPULL_STATUS_WORDS);
 	status->peers = part(status, KVPULL_STATUS_PEERS);
 	status->pulls = part(status, KVPULL_STATUS_PULLS);
-	status->holds = part(status, KVPULL_STATUS_HOLDS);
+	status->holds.rows = part(status, KVPULL_STATUS_HOLDS);
+	status->holds.now = part(status, KVPULL_STATUS_HOLDS_NOW);
+	if (!is_on)
+		return;
+	status->engine.events = part(status, KVPULL_STATUS_ENGINE_EVENTS);
+	status->progress.events = part(status, KVPULL_STATUS_PROGRESS_EVENTS);
+	status->holds.side = &status->engine;
 }
 
 static void counters_name(const struct kvpull_status *status)
@@ -337,11 +342,13 @@ int kvpull_status_open(struct kvpull_status *status,
 		       const struct kvpull_status_params *params)
 {
 	struct kvpull_status_header header;
+	int is_on = params->config->status == KVPULL_STATUS_ON;
 
 	*status = (struct kvpull_status){ .base = NULL };
 	header_fill(&header, params);
-	if (params->is_private || params->config->status != KVPULL_STATUS_ON ||
-	    file_make(status, params, &header)) {
+	if (is_on && !params->is_private)
+		is_on = !file_make(status, params, &header);
+	if (!status->base) {
 		void *base =
 			mmap(NULL, header.file_bytes, PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -355,7 +362,7 @@ int kvpull_status_open(struct kvpull_status *status,
 	status->header = (struct kvpull_status_header *)(void *)status->base;
 	(void)madvise(status->base, status->bytes, MADV_DONTFORK);
 	(void)madvise(status->base, status->bytes, MADV_DONTDUMP);
-	parts_find(status);
+	parts_find(status, is_on);
 	counters_name(status);
 	return 0;
 }

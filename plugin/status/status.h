@@ -40,8 +40,8 @@ struct kvpull_status {
 	struct kvpull_status_words *words;        /* likewise */
 	struct kvpull_status_peer *peers;         /* [peers_max] */
 	struct kvpull_status_pull *pulls;         /* [pulls_max] */
-	struct kvpull_status_hold *holds;         /* [max_holds] */
-	char path[160];                           /* "": there is no file */
+	struct kvpull_status_holds holds;
+	char path[160]; /* "": there is no file */
 };
 
 /*

@@ -118,6 +118,8 @@ static int places_are_good(const struct kvpull_status_header *header)
 					  0 },
 		[KVPULL_STATUS_PULLS] = { sizeof(struct kvpull_status_pull),
 					  0 },
+		[KVPULL_STATUS_HOLDS_NOW] = { sizeof(struct kvpull_status_hold_now),
+					      0 },
 		[KVPULL_STATUS_HOLDS] = { sizeof(struct kvpull_status_hold),
 					  0 },
 	};
@@ -127,7 +129,9 @@ static int places_are_good(const struct kvpull_status_header *header)
 		if (!place_is_good(header, part, rows[part].row_bytes,
 				   rows[part].row_count_min))
 			return 0;
-	return header->places[KVPULL_STATUS_WORDS].row_count ==
+	return header->places[KVPULL_STATUS_HOLDS_NOW].row_count ==
+		       header->places[KVPULL_STATUS_HOLDS].row_count &&
+	       header->places[KVPULL_STATUS_WORDS].row_count ==
 		       header->places[KVPULL_STATUS_CONSUMERS].row_count &&
 	       header->places[KVPULL_STATUS_COUNTERS].row_count <=
 		       KVPULL_STATUS_COUNTERS_MAX;

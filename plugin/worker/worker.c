@@ -115,7 +115,6 @@ static int holds_take(struct kvpull_worker *worker)
 		return code;
 	memcpy(params.secret, worker->secret, sizeof(params.secret));
 	params.shown = worker->status.holds;
-	params.side = &worker->status.engine;
 	/* A page-aligned mapping serves the entries' alignment. */
 	params.entries =
 		(struct kvpull_revocation_entry *)(void *)worker->entries.base;

@@ -218,6 +218,11 @@ void kvpull_worker_failed_free(struct kvpull_worker *worker);
 /* worker_status.c: what the engine's thread shows of itself; as the ABI's */
 void kvpull_worker_stats_get(struct kvpull_worker *worker,
 			     union kvpull_worker_counts *stats, uint32_t reset);
+/* A consumer was heard of; and how many claims and releases it said. */
+void kvpull_worker_show_heard(struct kvpull_worker *worker, uint32_t index,
+			      uint64_t now_ns);
+void kvpull_worker_show_notes(struct kvpull_worker *worker, uint32_t index,
+			      uint32_t claims, uint32_t releases);
 void kvpull_worker_show_hold(struct kvpull_worker *worker,
 			     const struct kvpull_command *command);
 /* A small pull of this thread's has ended. */

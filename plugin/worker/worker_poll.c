@@ -93,9 +93,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 		kvpull_holds_note(worker->holds, instance, consumer->rank,
 				  &record, now_ns);
 	}
-	kvpull_status_add(&worker->status.words[index].claims, claims);
-	kvpull_status_add(&worker->status.words[index].releases,
-			  count - claims);
+	kvpull_worker_show_notes(worker, index, claims, count - claims);
 }
 
 /* It may come again at once: all are counted, and there is a line a second. */
@@ -133,8 +131,7 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 				  worker->consumer_notes[index].instance,
 				  consumer->rank, now_ns);
 	if (beat || ready)
-		kvpull_status_set(&worker->status.words[index].heard_ns,
-				  now_ns);
+		kvpull_worker_show_heard(worker, index, now_ns);
 	if (!ready)
 		return 0;
 	notes_take(worker, index, (uint32_t)ready, now_ns);
@@ -432,7 +429,7 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	uint32_t small;
 	uint64_t took_ns;
 
-	kvpull_status_set(&worker->status.engine.thread->ran_ns, now_ns);
+	kvpull_status_ran(&worker->status.engine, now_ns);
 	kvpull_worker_failed_free(worker);
 	small = poll_once(worker, now_ns, &sink, &worked);
 	/* What there is to tell goes first; the next poll does the rest. */

@@ -183,9 +183,8 @@ static void parts_show(const struct kvpull_worker *worker,
 
 		if (!parts[at].read.strip_count)
 			continue;
-		kvpull_status_add_shared(&row->pulls, 1);
-		kvpull_status_add_shared(&row->bytes,
-					 parts[at].read.byte_count);
+		kvpull_status_add(&row->small_pulls, 1);
+		kvpull_status_add(&row->small_bytes, parts[at].read.byte_count);
 	}
 }
 

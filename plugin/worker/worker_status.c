@@ -62,6 +62,8 @@ void kvpull_worker_show_step(struct kvpull_worker *worker, uint64_t begun_ns)
 {
 	struct kvpull_status_side *side = &worker->status.engine;
 
+	if (!kvpull_status_is_on(side))
+		return;
 	kvpull_status_took(side, KVPULL_TIMES_STEP,
 			   kvpull_facts_now(&worker->facts) - begun_ns, 1);
 	kvpull_status_set(&side->thread->instance, worker->step_incarnation);
@@ -71,18 +73,42 @@ void kvpull_worker_show_step(struct kvpull_worker *worker, uint64_t begun_ns)
 void kvpull_worker_show_poll(struct kvpull_worker *worker, uint64_t took_ns,
 			     uint32_t sent)
 {
+	if (!kvpull_status_is_on(&worker->status.engine))
+		return;
 	if (sent)
 		kvpull_status_took(&worker->status.engine, KVPULL_TIMES_SENT,
 				   took_ns, sent);
 	show_counters(worker);
 }
 
+void kvpull_worker_show_heard(struct kvpull_worker *worker, uint32_t index,
+			      uint64_t now_ns)
+{
+	if (kvpull_status_is_on(&worker->status.engine))
+		kvpull_status_set(&worker->status.words[index].heard_ns,
+				  now_ns);
+}
+
+void kvpull_worker_show_notes(struct kvpull_worker *worker, uint32_t index,
+			      uint32_t claims, uint32_t releases)
+{
+	struct kvpull_status_words *words = &worker->status.words[index];
+
+	if (!kvpull_status_is_on(&worker->status.engine))
+		return;
+	kvpull_status_add(&words->claims, claims);
+	kvpull_status_add(&words->releases, releases);
+}
+
 void kvpull_worker_show_hold(struct kvpull_worker *worker,
 			     const struct kvpull_command *command)
 {
-	struct kvpull_status_hold *row = &worker->status.holds[command->slot];
+	struct kvpull_status_hold *row =
+		&worker->status.holds.rows[command->slot];
 
-	kvpull_status_hold_blocks(row, command->blocks);
+	kvpull_status_set(&row->generation, command->generation);
+	kvpull_status_set(&worker->status.holds.now[command->slot].blocks,
+			  command->blocks);
 	kvpull_status_label(row->label, command->label);
 }
 
@@ -157,14 +183,14 @@ void kvpull_worker_say_claim(struct kvpull_worker *worker,
 			     const struct kvpull_consumer *consumer,
 			     const struct kvpull_record *record)
 {
+	const struct kvpull_status_hold *rows = worker->status.holds.rows;
 	char label[KVPULL_STATUS_LABEL_BYTES] = "";
 
 	/* As its sender says: another's slot, or none, maybe. */
 	if (record->slot < worker->facts.config.max_holds &&
-	    kvpull_status_get(&worker->status.holds[record->slot].generation) ==
+	    kvpull_status_get(&rows[record->slot].generation) ==
 		    record->generation)
-		kvpull_status_label_get(
-			worker->status.holds[record->slot].label, label);
+		kvpull_status_label_get(rows[record->slot].label, label);
 	kvpull_debug(
 		&worker->facts.log,
 		"claim of request %s by %s rank %u pid %u: slot %u generation %" PRIu64
@@ -177,10 +203,13 @@ void kvpull_worker_say_claim(struct kvpull_worker *worker,
 void kvpull_worker_show_expired(struct kvpull_worker *worker,
 				const struct kvpull_hold_end *end)
 {
-	const struct kvpull_status_hold *row = &worker->status.holds[end->slot];
+	const struct kvpull_status_hold *row =
+		&worker->status.holds.rows[end->slot];
+	const struct kvpull_status_hold_now *now =
+		&worker->status.holds.now[end->slot];
 	struct kvpull_status_thread *thread = worker->status.engine.thread;
-	const uint64_t state = kvpull_status_get(&row->state);
-	const uint64_t now_ns = kvpull_status_get(&row->word_ns);
+	const uint32_t blocks = kvpull_status_get(&now->blocks);
+	const uint64_t now_ns = kvpull_status_get(&now->word_ns);
 	const uint64_t age_ns = now_ns - kvpull_status_get(&row->taken_ns);
 	const uint64_t max_ns =
 		worker->facts.config.hold_max_ms * KVPULL_NS_PER_MS;
@@ -189,7 +218,7 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 	struct kvpull_status_words *words;
 	uint32_t at = 0;
 
-	consumer = consumer_of(worker, (uint16_t)(state >> 16), &at);
+	consumer = consumer_of(worker, kvpull_status_get(&now->joined), &at);
 	words = &worker->status.words[at];
 	kvpull_status_label_get(row->label, label);
 	KVPULL_PROBE5(expire, end->key, end->slot, end->generation, age_ns,
@@ -197,7 +226,7 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 	kvpull_status_add(consumer ? &words->expired : &thread->expired, 1);
 	kvpull_status_add(consumer ? &words->expired_blocks :
 				     &thread->expired_blocks,
-			  state >> 32);
+			  blocks);
 	kvpull_status_set(consumer ? &words->expired_ns : &thread->expired_ns,
 			  now_ns);
 	kvpull_warn(
@@ -206,8 +235,8 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 		" expired at its %s: %u blocks after %" PRIu64
 		" ms, claimed last by %s pid %u; slot %u generation %" PRIu64
 		" of %016" PRIx64,
-		label, end->key, age_ns < max_ns ? "lease" : "hold_max",
-		(uint32_t)(state >> 32), age_ns / KVPULL_NS_PER_MS,
+		label, end->key, age_ns < max_ns ? "lease" : "hold_max", blocks,
+		age_ns / KVPULL_NS_PER_MS,
 		consumer ? consumer->engine_id : "nobody",
 		consumer ? consumer->pid : 0, end->slot, end->generation,
 		worker->facts.incarnation);

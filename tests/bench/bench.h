@@ -58,6 +58,7 @@ void bench_notify(const struct bench *bench);
 void bench_core(const struct bench *bench);
 void bench_ticket(const struct bench *bench);
 void bench_pool(const struct bench *bench);
+void bench_status(const struct bench *bench);
 
 struct report {
 	struct results runs[RUNS_MAX];

@@ -6,17 +6,17 @@
 static const struct kvpull_status_hold *row_of(const struct fixture *f,
 					       uint32_t slot)
 {
-	return &f->holds->shown[slot];
+	return &f->holds->shown.rows[slot];
 }
 
 static void expect_row(const struct fixture *f, uint32_t slot, uint32_t state,
 		       uint32_t joined, int32_t reason)
 {
-	const uint64_t word = kvpull_status_get(&row_of(f, slot)->state);
+	const struct kvpull_status_hold_now *now = &f->holds->shown.now[slot];
 
-	assert_int_equal(word & 0xff, state);
-	assert_int_equal(word >> 8 & 0xff, reason);
-	assert_int_equal(word >> 16 & 0xffff, joined);
+	assert_int_equal(kvpull_status_get(&now->state), state);
+	assert_int_equal(kvpull_status_get(&now->reason), reason);
+	assert_int_equal(kvpull_status_get(&now->joined), joined);
 }
 
 /* The newest event, or one that many before it. */
@@ -24,7 +24,7 @@ static void expect_event(const struct fixture *f, uint32_t before,
 			 enum kvpull_status_what what, uint32_t slot,
 			 uint64_t generation, uint64_t who)
 {
-	const struct kvpull_status_side *side = f->holds->side;
+	const struct kvpull_status_side *side = f->holds->shown.side;
 	const struct kvpull_status_event *event =
 		&side->events[side->event_next - 1 - before];
 
@@ -46,8 +46,9 @@ TEST(each_transition_is_shown)
 	key = kvpull_status_get(&row_of(f, 2)->key);
 	expect_row(f, 2, KVPULL_SHOWN_HELD, 0, 0);
 	assert_int_equal(kvpull_status_get(&row_of(f, 2)->generation), 7);
-	assert_int_equal(kvpull_status_get(&f->holds->side->thread->holds_high),
-			 3);
+	assert_int_equal(
+		kvpull_status_get(&f->holds->shown.side->thread->holds_high),
+		3);
 	expect_event(f, 0, KVPULL_DID_TAKE, 2, 7, key);
 	claim(f, a, 2, 7);
 	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
@@ -100,7 +101,7 @@ TEST(age_of_a_hold_is_counted_at_its_end)
 	take(f, 2, 1);
 	poll_at(f, START + LEASE);
 	expect_report(f, 2, 1, KVPULL_END_EXPIRED);
-	thread = f->holds->side->thread;
+	thread = f->holds->shown.side->thread;
 	assert_int_equal(
 		kvpull_status_get(&thread->times[KVPULL_TIMES_HOLD]
 						[63 - __builtin_clzll(LEASE)]),
@@ -108,4 +109,26 @@ TEST(age_of_a_hold_is_counted_at_its_end)
 	assert_int_equal(
 		kvpull_status_get(&thread->time_sums[KVPULL_TIMES_HOLD]),
 		LEASE);
+}
+
+/* But for what the line of an expired one says. */
+TEST(nothing_is_stored_where_nobody_looks)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+	const uint64_t events = f->side.event_next;
+
+	f->holds->shown.side = NULL;
+	take(f, 2, 7);
+	claim(f, a, 2, 7);
+	expect_row(f, 2, KVPULL_SHOWN_FREE, 0, 0);
+	assert_int_equal(kvpull_status_get(&row_of(f, 2)->generation), 0);
+	poll_at(f, START + LEASE);
+	expect_report(f, 2, 7, KVPULL_END_EXPIRED);
+	assert_int_equal(kvpull_status_get(&row_of(f, 2)->taken_ns), START);
+	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1, 0);
+	assert_int_equal(f->side.event_next, events);
+	assert_int_equal(kvpull_status_get(&f->thread.event_count), events);
+	assert_int_equal(
+		kvpull_status_get(&f->thread.time_sums[KVPULL_TIMES_HOLD]), 0);
 }

@@ -244,6 +244,7 @@ TEST(sweep_expires_a_bounded_number)
 
 	params.entries = entries;
 	params.hold_count_max = 200;
+	params.shown = (struct kvpull_status_holds){ 0 };
 	kvpull_arena_init(&arena, NULL);
 	holds = kvpull_holds_open(&params, &arena);
 	assert_non_null(holds);
@@ -409,6 +410,7 @@ TEST(deaths_are_worked_off_in_bounded_scans)
 
 	params.entries = entries;
 	params.hold_count_max = 10000;
+	params.shown = (struct kvpull_status_holds){ 0 };
 	kvpull_arena_init(&arena, NULL);
 	holds = kvpull_holds_open(&params, &arena);
 	assert_non_null(holds);

@@ -14,7 +14,10 @@ int setup_grace(void **state, uint64_t grace_ns)
 {
 	static struct fixture f;
 
-	f = (struct fixture){ .now_ns = START };
+	memset(&f, 0, sizeof(f));
+	f.now_ns = START;
+	f.side.thread = &f.thread;
+	f.side.events = f.events;
 	f.log = (struct kvpull_log){ .write = log_keep,
 				     .context = &f,
 				     .level = KVPULL_LOG_DEBUG };
@@ -27,6 +30,9 @@ int setup_grace(void **state, uint64_t grace_ns)
 						.hold_count_max = SLOTS,
 						.instance_count_max = INSTANCES,
 						.secret = "fifteen letters" };
+	f.params.shown = (struct kvpull_status_holds){ .rows = f.rows,
+						       .now = f.now,
+						       .side = &f.side };
 	kvpull_arena_init(&f.arena, NULL);
 	f.holds = kvpull_holds_open(&f.params, &f.arena);
 	if (!f.holds)

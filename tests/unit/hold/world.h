@@ -24,6 +24,11 @@ struct fixture {
 	struct kvpull_log log;
 	struct kvpull_hold_params params;
 	struct kvpull_revocation_entry entries[SLOTS];
+	struct kvpull_status_side side;
+	struct kvpull_status_thread thread;
+	struct kvpull_status_event events[KVPULL_STATUS_EVENTS];
+	struct kvpull_status_hold rows[SLOTS];
+	struct kvpull_status_hold_now now[SLOTS];
 	struct kvpull_holds *holds;
 	uint64_t now_ns;
 	uint64_t digest; /* of the fresh table */

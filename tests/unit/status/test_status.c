@@ -267,13 +267,20 @@ TEST(folder_on_a_disk_is_not_used)
 
 TEST(without_a_file_all_goes_on)
 {
+	const struct kvpull_status_note note = { .what = KVPULL_DID_END };
 	struct world *world = *state;
 
 	world->config.status = KVPULL_STATUS_OFF;
 	assert_int_equal(open_as(world, &world->status, 1), 0);
 	assert_int_equal(file_count(world), 0);
 	assert_string_equal(world->status.path, "");
+	/* Nobody can look: nothing is stored. */
 	kvpull_status_took(&world->status.engine, KVPULL_TIMES_STEP, 1000, 1);
+	kvpull_status_note(&world->status.engine, &note);
+	kvpull_status_ran(&world->status.engine, 1);
+	assert_null(world->status.holds.side);
 	assert_int_equal(
-		world->status.engine.thread->times[KVPULL_TIMES_STEP][9], 1);
+		world->status.engine.thread->times[KVPULL_TIMES_STEP][9], 0);
+	assert_int_equal(world->status.engine.thread->event_count, 0);
+	assert_int_equal(world->status.engine.thread->ran_ns, 0);
 }
