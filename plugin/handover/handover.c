@@ -50,14 +50,18 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 			 struct kvpull_arena *arena)
 {
 	const struct kvpull_config *config = &facts->config;
+	const size_t claims = kvpull_config_claims_max(config);
 	int code;
 
 	(void)pthread_mutex_init(&handover->address_lock, NULL);
 	handover->outcomes = kvpull_arena_take(arena, config->pulls_max,
 					       sizeof(*handover->outcomes));
 	handover->claims =
-		kvpull_arena_take(arena, kvpull_config_claims_max(config),
-				  sizeof(*handover->claims));
+		kvpull_arena_take(arena, claims, sizeof(*handover->claims));
+	handover->ranks_few = kvpull_arena_take(
+		arena, claims * KVPULL_RANKS_FEW, sizeof(*handover->ranks_few));
+	handover->ranks = kvpull_arena_take(arena, claims * KVPULL_RANKS_MAX,
+					    sizeof(*handover->ranks));
 	handover->consumers = kvpull_arena_take(arena, facts->caller_count_max,
 						sizeof(*handover->consumers));
 	handover->lent = kvpull_arena_take(arena, config->peers_max,

@@ -99,6 +99,8 @@ struct kvpull_pull_outcome {
 	uint32_t reserved;
 };
 
+#define KVPULL_RANKS_FEW 2u /* of tickets whose ranks lie close together */
+
 /* A ticket to be claimed, consumer's side. */
 struct kvpull_claim_order {
 	uint64_t serial;      /* of the scheduler half; 0: free */
@@ -106,7 +108,7 @@ struct kvpull_claim_order {
 	uint64_t generation;
 	uint32_t slot;
 	uint32_t rank_count;
-	struct kvpull_ticket_rank ranks[KVPULL_RANKS_MAX];
+	struct kvpull_ticket_rank *ranks;    /* in one of the handover's */
 	char label[KVPULL_STEP_LABEL_BYTES]; /* of its first request */
 };
 
@@ -141,8 +143,10 @@ struct kvpull_handover {
 	struct kvpull_pull_order *pulls;      /* [pulls_max] */
 	struct kvpull_pull_outcome *outcomes; /* [pulls_max] */
 	struct kvpull_claim_order *claims;    /* [claims_max] */
-	struct kvpull_consumer *consumers;    /* [caller_count_max] */
-	struct kvpull_lent *lent;             /* [peers_max] */
+	struct kvpull_ticket_rank *ranks_few; /* [claims_max][few] */
+	struct kvpull_ticket_rank *ranks;  /* [claims_max][KVPULL_RANKS_MAX] */
+	struct kvpull_consumer *consumers; /* [caller_count_max] */
+	struct kvpull_lent *lent;          /* [peers_max] */
 	int engine_wake_fd;   /* eventfd; written for an engine that sleeps */
 	int progress_wake_fd; /* likewise */
 	/* Nobody new is let in. Orders nothing: written by the engine. */

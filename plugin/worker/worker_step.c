@@ -94,6 +94,17 @@ static void apply_end(struct kvpull_worker *worker,
 		worker->stats.step_bad++;
 }
 
+/* Most tickets have few: a page for each would be slower than its pull. */
+static struct kvpull_ticket_rank *ranks_of(const struct kvpull_worker *worker,
+					   uint32_t index, uint32_t count)
+{
+	return count <= KVPULL_RANKS_FEW ?
+		       worker->handover.ranks_few +
+			       index * (size_t)KVPULL_RANKS_FEW :
+		       worker->handover.ranks +
+			       index * (size_t)KVPULL_RANKS_MAX;
+}
+
 static void apply_claim(struct kvpull_worker *worker,
 			const struct kvpull_command *command)
 {
@@ -122,6 +133,7 @@ static void apply_claim(struct kvpull_worker *worker,
 	claim->generation = command->generation;
 	claim->slot = command->slot;
 	claim->rank_count = command->rank_count;
+	claim->ranks = ranks_of(worker, index, command->rank_count);
 	memcpy(claim->ranks, command->ranks,
 	       command->rank_count * sizeof(*claim->ranks));
 	memcpy(claim->label, command->label, sizeof(claim->label));
