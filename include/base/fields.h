@@ -111,15 +111,21 @@ kvpull_fields_get(struct kvpull_wire_reader *reader,
 		  const struct kvpull_table *table, void *message,
 		  char unknown[KVPULL_FIELD_NAME_BYTES_MAX]);
 
-/* As get(), of bytes that get() found good: bounds of values are not checked. */
-int KVPULL_MUST_CHECK
-kvpull_fields_get_again(struct kvpull_wire_reader *reader,
-			const struct kvpull_table *table, void *message,
-			char unknown[KVPULL_FIELD_NAME_BYTES_MAX]);
-
 /* The fields of version 1 alone; the reader is bad where they are. */
+void kvpull_fields_put_body(struct kvpull_wire_writer *writer,
+			    const struct kvpull_table *table,
+			    const void *message);
 void kvpull_fields_get_body(struct kvpull_wire_reader *reader,
 			    const struct kvpull_table *table, void *message);
+
+/* And those of later versions, which come behind them. */
+void kvpull_fields_put_extensions(struct kvpull_wire_writer *writer,
+				  const struct kvpull_table *table,
+				  uint32_t version, const void *message);
+void kvpull_fields_get_extensions(struct kvpull_wire_reader *reader,
+				  const struct kvpull_table *table,
+				  void *message,
+				  char unknown[KVPULL_FIELD_NAME_BYTES_MAX]);
 
 /* The first field that differs; numbers as their texts. */
 struct kvpull_fields_difference {

@@ -15,6 +15,8 @@
 
 #include <string.h>
 
+#include "base/fields_inline.h"
+
 #define STEP_MAGIC UINT32_C(0x5453564b)      /* "KVST" */
 #define RESULT_MAGIC UINT32_C(0x5352564b)    /* "KVRS" */
 #define RANK_INFO_MAGIC UINT32_C(0x4952564b) /* "KVRI" */
@@ -275,14 +277,15 @@ static void put_start(struct kvpull_wire_writer *writer, uint32_t magic)
 	kvpull_wire_put_u8(writer, KVPULL_WIRE_VERSION);
 }
 
-static void put_record(struct kvpull_wire_writer *writer,
-		       const struct kvpull_table *table, const void *record)
+KVPULL_FIELDS_INLINE void put_record(struct kvpull_wire_writer *writer,
+				     const struct kvpull_table *table,
+				     const void *record)
 {
 	struct kvpull_wire_writer patch = *writer;
 
 	kvpull_assert(!kvpull_fields_check(table, record));
 	kvpull_wire_put_u32(writer, 0);
-	kvpull_fields_put(writer, table, KVPULL_WIRE_VERSION, record);
+	kvpull_fields_put_here(writer, table, KVPULL_WIRE_VERSION, record);
 	if (kvpull_wire_fits(writer))
 		kvpull_wire_put_u32(&patch,
 				    (uint32_t)(writer->used - patch.used - 4));
@@ -298,20 +301,23 @@ static struct kvpull_wire_reader record_of(struct kvpull_wire_reader *reader)
 					    bytes ? 0 : 1 };
 }
 
-static int get_record(struct kvpull_wire_reader *reader,
-		      const struct kvpull_table *table, void *record,
-		      char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
+KVPULL_FIELDS_INLINE int get_record(struct kvpull_wire_reader *reader,
+				    const struct kvpull_table *table,
+				    void *record,
+				    char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
 {
 	struct kvpull_wire_reader inner = record_of(reader);
-	const int code = kvpull_fields_get(&inner, table, record, unknown);
+	const int code = kvpull_fields_get_here(&inner, table, record, unknown);
 
 	return code == KVPULL_EPROTO ? KVPULL_EINVAL : code;
 }
 
 /* Magic, version and header; record_count is held to the bytes that follow. */
-static int get_start(struct kvpull_wire_reader *reader, uint32_t magic,
-		     const struct kvpull_table *table, void *header,
-		     char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
+KVPULL_FIELDS_INLINE int get_start(struct kvpull_wire_reader *reader,
+				   uint32_t magic,
+				   const struct kvpull_table *table,
+				   void *header,
+				   char unknown[KVPULL_FIELD_NAME_BYTES_MAX])
 {
 	unknown[0] = '\0';
 	if (kvpull_wire_get_u32(reader) != magic || !kvpull_wire_get_u8(reader))
@@ -420,8 +426,8 @@ int kvpull_step_peek_again(struct kvpull_wire_reader *reader,
 	struct kvpull_wire_reader inner = record_of(reader);
 
 	command_clear(command, scratch);
-	if (kvpull_fields_get_again(&inner, &kvpull_command_table, command,
-				    scratch->unknown))
+	if (kvpull_fields_get_again_here(&inner, &kvpull_command_table, command,
+					 scratch->unknown))
 		return KVPULL_EINVAL;
 	groups_end(command);
 	return 0;
@@ -444,20 +450,30 @@ int kvpull_step_get_command(struct kvpull_wire_reader *reader,
 	return 0;
 }
 
+int kvpull_step_begin(struct kvpull_wire_reader *reader,
+		      struct kvpull_step_scratch *scratch,
+		      struct kvpull_step_header *header)
+{
+	struct kvpull_wire_reader ahead;
+	struct kvpull_command command;
+	int code = get_header(reader, header, scratch->unknown);
+	uint32_t i;
+
+	ahead = *reader;
+	for (i = 0; !code && i < header->record_count; i++)
+		code = kvpull_step_peek_command(&ahead, scratch, &command);
+	if (code)
+		return code;
+	return kvpull_wire_done(&ahead) ? 0 : KVPULL_EINVAL;
+}
+
 int kvpull_step_check(const void *bytes, size_t byte_count,
 		      struct kvpull_step_scratch *scratch)
 {
 	struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
 	struct kvpull_step_header header;
-	struct kvpull_command command;
-	int code = get_header(&reader, &header, scratch->unknown);
-	uint32_t i;
 
-	for (i = 0; !code && i < header.record_count; i++)
-		code = kvpull_step_peek_command(&reader, scratch, &command);
-	if (code)
-		return code;
-	return kvpull_wire_done(&reader) ? 0 : KVPULL_EINVAL;
+	return kvpull_step_begin(&reader, scratch, &header);
 }
 
 /* ---- results ---- */

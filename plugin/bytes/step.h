@@ -156,7 +156,7 @@ struct kvpull_step_scratch {
  * Decoding of untrusted bytes. Each returns 0, KVPULL_EINVAL or
  * KVPULL_EVERSION (header), and then the message must be dropped. Every
  * record carries its own byte count, so that a whole message can be checked
- * before its first record is applied: see kvpull_step_check().
+ * before its first record is applied: see kvpull_step_begin().
  */
 int KVPULL_MUST_CHECK kvpull_step_get_header(struct kvpull_wire_reader *reader,
 					     struct kvpull_step_header *header);
@@ -172,7 +172,7 @@ int KVPULL_MUST_CHECK
 kvpull_step_peek_command(struct kvpull_wire_reader *reader,
 			 struct kvpull_step_scratch *scratch,
 			 struct kvpull_command *command);
-/* The same, of a message that kvpull_step_check() found good. */
+/* The same, of a message that kvpull_step_begin() found good. */
 int KVPULL_MUST_CHECK
 kvpull_step_peek_again(struct kvpull_wire_reader *reader,
 		       struct kvpull_step_scratch *scratch,
@@ -183,7 +183,11 @@ kvpull_step_get_result_header(struct kvpull_wire_reader *reader,
 int KVPULL_MUST_CHECK kvpull_step_get_result(struct kvpull_wire_reader *reader,
 					     struct kvpull_result *result);
 
-/* Decode all of a message without keeping it; 0 or the error. */
+/* Decode all of a message without keeping it; the reader is behind its header. */
+int KVPULL_MUST_CHECK kvpull_step_begin(struct kvpull_wire_reader *reader,
+					struct kvpull_step_scratch *scratch,
+					struct kvpull_step_header *header);
+/* The same; 0 or the error. */
 int KVPULL_MUST_CHECK kvpull_step_check(const void *bytes, size_t byte_count,
 					struct kvpull_step_scratch *scratch);
 int KVPULL_MUST_CHECK kvpull_step_check_result(const void *bytes,

@@ -16,6 +16,7 @@
 
 #include <sodium.h>
 
+#include "base/fields_inline.h"
 #include "base/params.h"
 #include "plugin/bytes/base64.h"
 
@@ -274,7 +275,7 @@ int kvpull_ticket_read_blocks(const uint8_t *body, size_t body_bytes,
 	(void)kvpull_wire_get(&reader, kvpull_wire_get_u16(&reader));
 	(void)kvpull_wire_get(&reader,
 			      KVPULL_COMPAT_BYTES + KVPULL_DIGEST_BYTES);
-	kvpull_fields_get_body(&reader, &blocks_table, ticket);
+	kvpull_fields_get_body_here(&reader, &blocks_table, ticket);
 	if (reader.bad)
 		return KVPULL_ENOTICKET;
 	groups_place(ticket);

@@ -381,9 +381,7 @@ int kvpull_worker_step(struct kvpull_worker *worker, const void *bytes,
 	if (!byte_count)
 		return 0;
 	now_ns = kvpull_facts_now(&worker->facts);
-	code = kvpull_step_check(bytes, byte_count, &worker->scratch);
-	if (!code)
-		code = kvpull_step_get_header(&reader, &header);
+	code = kvpull_step_begin(&reader, &worker->scratch, &header);
 	if (code) {
 		worker->stats.step_bad++;
 		kvpull_error(
