@@ -11,8 +11,8 @@ int kvpull_kept_is(const struct kvpull_texts *texts, uint32_t index,
 int kvpull_kept_get(const struct kvpull_texts *texts, uint32_t index,
 		    uint8_t *body, struct kvpull_ticket *ticket)
 {
-	kvpull_texts_get(texts, index, body);
-	return kvpull_ticket_read_blocks(body, kvpull_texts_size(texts, index),
+	return kvpull_ticket_read_blocks(kvpull_texts_view(texts, index, body),
+					 kvpull_texts_size(texts, index),
 					 ticket);
 }
 

@@ -15,8 +15,8 @@ int kvpull_kept_is(const struct kvpull_texts *texts, uint32_t index,
 		   const struct kvpull_ticket *ticket, const uint8_t *body);
 
 /*
- * Its groups again; its ids stay in body[KVPULL_TICKET_BYTES_MAX]. 0; anything
- * else: these bytes were no ticket's.
+ * Its groups again; its ids stay where it is kept, or in
+ * body[KVPULL_TICKET_BYTES_MAX]. 0; anything else: these bytes were no ticket's.
  */
 int KVPULL_MUST_CHECK kvpull_kept_get(const struct kvpull_texts *texts,
 				      uint32_t index, uint8_t *body,

@@ -59,8 +59,8 @@ int kvpull_scheduler_are_of_tokens(
 			(uint64_t)blocks->first_index + blocks->block_count;
 
 		if (blocks->block_count &&
-		    (blocks->first_index < begin / tokens ||
-		     last - 1 > (end - 1) / tokens))
+		    ((blocks->first_index + UINT64_C(1)) * tokens <= begin ||
+		     (last - 1) * tokens >= end))
 			fits = 0;
 	}
 	if (fits)

@@ -80,6 +80,15 @@ void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
 	}
 }
 
+const uint8_t *kvpull_texts_view(const struct kvpull_texts *texts,
+				 uint32_t index, void *text)
+{
+	if (texts->chunks[index].byte_count <= KVPULL_TEXT_CHUNK_BYTES)
+		return chunk_bytes(texts, index);
+	kvpull_texts_get(texts, index, text);
+	return (const uint8_t *)text;
+}
+
 int kvpull_texts_are(const struct kvpull_texts *texts, uint32_t index,
 		     const void *text, size_t byte_count)
 {

@@ -31,6 +31,9 @@ void kvpull_texts_init(struct kvpull_texts *texts, uint32_t chunk_count,
 uint32_t kvpull_texts_put(struct kvpull_texts *texts, const void *text,
 			  size_t byte_count);
 size_t kvpull_texts_size(const struct kvpull_texts *texts, uint32_t index);
+/* Where it lies, if in one piece, else in text[kvpull_texts_size()] as by get. */
+const uint8_t *kvpull_texts_view(const struct kvpull_texts *texts,
+				 uint32_t index, void *text);
 /* Into text[kvpull_texts_size()]. */
 void kvpull_texts_get(const struct kvpull_texts *texts, uint32_t index,
 		      void *text);

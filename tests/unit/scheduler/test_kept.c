@@ -115,6 +115,30 @@ static int get(struct world *world, uint32_t group, uint32_t first,
 	return kvpull_kept_ids(&world->kept, group, &wanted, world->got);
 }
 
+/* Thousands of them are small: a copy would read all of their lines. */
+UNIT_TEST(small_one_is_read_where_it_lies_and_a_large_one_is_put_together)
+{
+	struct world *world = opened();
+	const uint8_t *ids;
+
+	group_add(world, 0, 4, 1);
+	assert_true(keep(world) <= KVPULL_TEXT_CHUNK_BYTES);
+	ids = world->kept.ids.bytes;
+	assert_true(ids > world->texts.bytes &&
+		    ids < world->texts.bytes + KVPULL_TEXT_CHUNK_BYTES);
+	assert_int_equal(get(world, 0, 1, 3), 0);
+	assert_memory_equal(world->got, world->ids + 1, 12);
+	world->ticket.group_count = 0;
+	group_add(world, 0, BLOCKS, 1);
+	assert_true(keep(world) > KVPULL_TEXT_CHUNK_BYTES);
+	ids = world->kept.ids.bytes;
+	assert_true(ids > world->body &&
+		    ids < world->body + sizeof(world->body));
+	assert_int_equal(get(world, 0, 0, BLOCKS), 0);
+	assert_memory_equal(world->got, world->ids, BLOCKS * 4);
+	closed(world);
+}
+
 UNIT_TEST(any_part_of_any_group_is_what_the_ticket_said)
 {
 	static const uint32_t run_max[] = { 1, 2, 3, 40, 5000 };
