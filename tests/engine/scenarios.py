@@ -226,6 +226,24 @@ def busy_consumer_keeps_its_claim(world: World) -> None:
     assert world.p.logged(f"request {name}: its hold ended")
 
 
+def held_blocks_are_reset_when_asked_twice(world: World) -> None:
+    """reset_external: no while blocks are held; the holds end; then yes."""
+    prompt = world.prompt(100)
+    alone = world.alone(prompt)
+    at_p = Delta(world.p)
+    params = world.prefill(prompt)
+    wait_for("P's hold", lambda: world.p.holds_live() == 1)
+    reset = f"{world.p.url}/reset_prefix_cache?reset_external=true"
+    assert post(reset, None) == (200, {"success": False})
+    took = world.settled()
+    wait_for("P's blocks", lambda: world.p.cache_usage() == 0)
+    at_p.check(worker_holds_revoked=1, worker_holds_expired=0)
+    assert post(reset, None) == (200, {"success": True})
+    assert world.decode(prompt, params) == alone
+    world.d.reset_prefix_cache()
+    world.say(f"free after {took:.2f} s")
+
+
 SMOKE: list[Scenario] = [
     rejects.first_contact_frees_p,
     rejects.rejects_while_idle_free_p,
@@ -238,6 +256,7 @@ SMOKE: list[Scenario] = [
     disconnects_strand_nothing,
     late_reader_recomputes,
     busy_consumer_keeps_its_claim,
+    held_blocks_are_reset_when_asked_twice,
     restarts.restarted_p_is_met_again,
     restarts.killed_worker_of_d_frees_p,
 ]

@@ -138,6 +138,29 @@ def tickets_of_before_a_reset_are_given_back() -> None:
         assert d.count("worker_pulls_done") == 1
 
 
+def held_blocks_are_reset_when_asked_twice() -> None:
+    """vLLM says no while blocks are held; the first try has ended the holds."""
+    with pair() as (p, d):
+        prompt = prompt_of(100)
+        params = prefilled(p, "one", prompt)
+        run([p], lambda: p.count("worker_holds_taken") == 1)
+        reset = p.scheduler.reset_prefix_cache
+        try:
+            reset(reset_running_requests=True, reset_connector=True)
+        except RuntimeError:  # vLLM's own, and it has told nobody
+            pass
+        else:
+            raise AssertionError("blocks that are held were reset")
+        assert not reset(reset_connector=True)
+        run([p], lambda: p.used() == 0)
+        assert p.count("worker_holds_revoked") == 1
+        assert reset(reset_connector=True)
+        d.ask("one", prompt, params, 2)
+        run([p, d], lambda: "one" in d.answers)
+        assert d.computed["one"] == 101
+        assert d.count("worker_pulls_done") == 0
+
+
 def weights_of_another_version_are_not_pulled() -> None:
     """An update at P, unnamed, then named as D's: D pulls again."""
     with pair() as (p, d):
@@ -375,6 +398,7 @@ TESTS: list[Callable[[], None]] = [
     chunks_have_all_that_they_look_at,
     windows_with_a_local_prefix_are_whole,
     tickets_of_before_a_reset_are_given_back,
+    held_blocks_are_reset_when_asked_twice,
     weights_of_another_version_are_not_pulled,
     schedulers_ahead_of_workers_are_right,
     pauses_do_not_wait_for_leases,
