@@ -353,11 +353,15 @@ class Engine:
             return False
         return is_well(self.url)
 
+    def has_ended(self) -> bool:
+        """Say whether the API server has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def wait_ready(self) -> None:
         """Wait until the engine serves; raise with its log's end."""
 
         def said() -> bool:
-            if self._process is not None and self._process.poll() is not None:
+            if self.has_ended():
                 raise RuntimeError(f"{self.name} ended:\n{self.tail()}")
             return self.is_alive()
 

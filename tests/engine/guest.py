@@ -41,6 +41,8 @@ class Scenario:
     p_model: str = "model"
     p_options: list[str] = field(default_factory=list)
     d_options: list[str] = field(default_factory=list)
+    d_environment: dict[str, str] = field(default_factory=dict)
+    d_starts: bool = True
 
 
 class Elsewhere(Engine):
@@ -110,6 +112,7 @@ def engine(
             "VLLM_HOST_IP": host,
             # Two ranks compile a function; the guest has no room for g++.
             "TORCHDYNAMO_DISABLE": "1",
+            **({} if is_p else scenario.d_environment),
         },
         [str(Path(__file__).with_name("guest_server.py"))],
         (host, PORT),
@@ -196,6 +199,13 @@ def refused(guest: Guest) -> None:
     guest.say(f"computed, {took:.1f} s")
 
 
+def memlock_named(guest: Guest) -> None:
+    """D may lock less than its KV memory: it ends, and says what to do."""
+    wait_for("D's end", guest.d.has_ended, START_S, 0.5)
+    assert guest.d.logged(r"memlock \(ulimit -l\) must hold"), guest.d.tail()
+    guest.say("not started, memlock named")
+
+
 def cut_and_stopped(guest: Guest) -> None:
     """The link is cut in mid-pull; later D stands for more than a lease."""
     prompt = guest.prompt(2048)
@@ -257,6 +267,9 @@ SCENARIOS = {
     "identity": Scenario(refused, p_model="other"),
     "networks": Scenario(refused, p={"networks": "192.168.0.0/16"}),
     "key": Scenario(refused, d=KEYS),
+    "memlock": Scenario(
+        memlock_named, d_environment={"MEMLOCK": f"{1 << 20}"}, d_starts=False
+    ),
     "cut": Scenario(cut_and_stopped),
     "killed": Scenario(killed),
     "tp": Scenario(
@@ -299,9 +312,10 @@ def judge(folder: Path, share: Path, name: str, hosts: list[str]) -> int:
     guest.share = share
     try:
         d.start()
-        wait_for("D", d.is_alive, START_S, 0.5)
-        wait_for("P", p.is_alive, START_S, 0.5)
-        guest.start_router()
+        if scenario.d_starts:
+            wait_for("D", d.is_alive, START_S, 0.5)
+            wait_for("P", p.is_alive, START_S, 0.5)
+            guest.start_router()
         scenario.claim(guest)
     except BaseException:
         print(d.first_error(), d.tail(20), sep="\n...\n")

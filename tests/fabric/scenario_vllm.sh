@@ -8,6 +8,7 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:vllm:vllm_tokens 2:2:vllm:vllm_rails 2:1:vllm:vllm_other_weights
 	2:1:vllm:vllm_identity 2:1:vllm:vllm_networks 2:1:vllm:vllm_key
+	2:1:vllm:vllm_memlock
 	2:1:vllm:vllm_cut 2:1:vllm:vllm_killed 2:1:vllm:vllm_tp"
 
 # As a program of a guest: not the folder that pip or a user has elsewhere.
@@ -69,6 +70,7 @@ scenario_vllm_other_weights() { vllm_run other_weights; }
 scenario_vllm_identity() { vllm_run identity; }
 scenario_vllm_networks() { vllm_run networks; }
 scenario_vllm_key() { vllm_run key; }
+scenario_vllm_memlock() { vllm_run memlock; }
 scenario_vllm_cut() { vllm_run cut; }
 scenario_vllm_killed() { vllm_run killed; }
 scenario_vllm_tp() { vllm_run tp; }
