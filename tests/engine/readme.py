@@ -80,7 +80,7 @@ def check(folder: Path, ports: dict[str, int], shell: subprocess.Popen) -> None:
         assert shell.poll() is None, "the lines have ended"
         return all(is_well(f"http://127.0.0.1:{p}") for p in ports.values())
 
-    took = wait_for("P, D and router", serves, START_S)
+    took = wait_for("P, D and router", serves, START_S, 0.5)
     print(f"  README: P, D and router serve after {took:.0f} s", flush=True)
     prompt = [5 + (7 * i) % 500 for i in range(100)]
 
@@ -125,6 +125,7 @@ def run(folder: Path) -> None:
         check(folder / "model", ports, shell)
     except Exception as error:
         said = (folder / "readme.log").read_text(errors="replace")
+        said = re.sub(r".*GET /health.*\n", "", said)
         raise AssertionError(f"{error}\n{said[-3000:]}") from error
     finally:
         kill_group(shell.pid)
