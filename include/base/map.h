@@ -10,7 +10,7 @@
 #include "base/arena.h"
 
 /* Keys are counters mostly: as many as this lie beside each other. */
-#define KVPULL_MAP_NEIGHBOURS 64u
+#define KVPULL_MAP_NEIGHBOURS 16u
 
 struct kvpull_map_entry {
 	uint64_t key; /* 0: empty */
