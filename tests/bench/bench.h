@@ -53,6 +53,7 @@ struct bench {
 
 void bench_shapes(const struct bench *bench);
 void bench_small(const struct bench *bench);
+void bench_many(const struct bench *bench);
 void bench_attach(const struct bench *bench);
 void bench_notify(const struct bench *bench);
 void bench_core(const struct bench *bench);

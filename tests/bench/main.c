@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * kvpull_bench [--quick] [--runs N] [--repetitions N] [--shapes ABCDEFG]
- *              [--parts shapes,small,attach,notify,core,ticket,pool,status] [--json FILE]
+ *              [--parts shapes,small,many,attach,notify,core,ticket,pool,status] [--json FILE]
  *
  * Always exits 0, but for wrong arguments: a benchmark is not a test.
  */
@@ -27,9 +27,10 @@ struct part {
 
 static const struct part parts[] = {
 	{ "shapes", bench_shapes }, { "small", bench_small },
-	{ "attach", bench_attach }, { "notify", bench_notify },
-	{ "core", bench_core },     { "ticket", bench_ticket },
-	{ "pool", bench_pool },     { "status", bench_status },
+	{ "many", bench_many },     { "attach", bench_attach },
+	{ "notify", bench_notify }, { "core", bench_core },
+	{ "ticket", bench_ticket }, { "pool", bench_pool },
+	{ "status", bench_status },
 };
 
 static const struct option long_options[] = {
@@ -45,7 +46,7 @@ static const struct option long_options[] = {
 static int usage(void)
 {
 	fprintf(stderr,
-		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDEFG] [--parts shapes,small,attach,notify,core,ticket,pool,status] [--json FILE]\n",
+		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDEFG] [--parts shapes,small,many,attach,notify,core,ticket,pool,status] [--json FILE]\n",
 		RUNS_MAX, REPETITIONS_MAX);
 	return 2;
 }
@@ -100,7 +101,7 @@ int main(int argc, char **argv)
 			       .shapes = "ABCDEFG",
 			       .repetitions = REPETITIONS };
 	const char *chosen =
-		"shapes,small,attach,notify,core,ticket,pool,status";
+		"shapes,small,many,attach,notify,core,ticket,pool,status";
 	const char *json = NULL;
 	char remembered[64];
 	uint32_t runs = 3;

@@ -356,15 +356,21 @@ void bench_small(const struct bench *bench)
 	small_run(bench, ",\"progress\":\"thread\"", "thread", MAIL_SPIN);
 	small_run(bench, ",\"progress\":\"caller\"", "caller_producer_asleep",
 		  MAIL_SLEEP);
+	results_put(results, results_get(results, "pull_4k.caller.median_us"),
+		    "bars.samenode.caller.pull_4k_us");
+	results_put(results, results_get(results, "pull_4k.thread.median_us"),
+		    "bars.samenode.thread.pull_4k_us");
+}
+
+void bench_many(const struct bench *bench)
+{
+	struct results *results = bench->results;
+
 	inflight_run(bench);
 	many_run(bench, "thread", 256, 64, "first_of_256");
 	many_run(bench, "caller", 256, 64, "first_of_256");
 	many_run(bench, "thread", 512, 4, "first_of_512x64k");
 	many_run(bench, "caller", 512, 4, "first_of_512x64k");
-	results_put(results, results_get(results, "pull_4k.caller.median_us"),
-		    "bars.samenode.caller.pull_4k_us");
-	results_put(results, results_get(results, "pull_4k.thread.median_us"),
-		    "bars.samenode.thread.pull_4k_us");
 	results_put(
 		results,
 		results_get(results, "first_of_512x64k.thread.first_median_ms"),
