@@ -112,7 +112,7 @@ static void call(struct pool_proc *proc)
 	const uint32_t recent = world->home_count < 8 ? world->home_count : 8;
 	struct pool_home *home = &world->homes[world->home_count - 1 -
 					       sim_pool_pick(world, recent)];
-	const int is_far = sim_pool_chance(world, 500);
+	const int is_far = sim_pool_chance(world, 300);
 	uint32_t at = 0;
 
 	while (at < POOL_CONNS && proc->conns[at].state != POOL_CONN_FREE)
@@ -153,6 +153,33 @@ static int peer_add(struct pool_proc *proc, const struct pool_conn *conn,
 					    peer);
 }
 
+/* Who lies of its memory, too, is no peer. */
+static void welcome_of_a_liar(struct pool_proc *proc, struct pool_conn *conn)
+{
+	struct kvpull_pool_share *share = &conn->home->share;
+	const struct kvpull_pool_share real = *share;
+	uint32_t peer;
+
+	switch (sim_pool_pick(proc->world, 4)) {
+	case 0:
+		share->chunk_count++;
+		share->slot_count -= share->slot_count != 0;
+		break;
+	case 1:
+		share->slot_count++;
+		break;
+	case 2:
+		share->entry_count++;
+		break;
+	default:
+		share->entry_count = KVPULL_POOL_WINDOW - 1;
+		break;
+	}
+	sim_pool_code_is(proc->world, "peer_add of a liar",
+			 peer_add(proc, conn, &peer), KVPULL_EPROTO);
+	*share = real;
+}
+
 static void welcome(struct pool_proc *proc, struct pool_conn *conn)
 {
 	if (conn->due > proc->world->sim->turn)
@@ -160,6 +187,8 @@ static void welcome(struct pool_proc *proc, struct pool_conn *conn)
 	conn->state = POOL_CONN_FREE;
 	if (conn->home->state != POOL_LIVE)
 		return;
+	if (conn->home->is_hostile)
+		welcome_of_a_liar(proc, conn);
 	sim_pool_code_is(proc->world, "peer_add",
 			 peer_add(proc, conn, &conn->peer), 0);
 	conn->state = POOL_CONN_UP;
