@@ -612,7 +612,8 @@ static void task_turn(struct pool_proc *proc, struct pool_task *task)
 
 	if (task->state == POOL_TASK_FOUND && task->due <= world->sim->turn) {
 		conn = conn_pick(proc, task->home->proc);
-		if (conn)
+		/* What other weights' probe found is none of ours. */
+		if (conn && task->name == proc->name)
 			read_begin(proc, task, conn);
 		else
 			task->state = POOL_TASK_FREE;
