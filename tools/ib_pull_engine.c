@@ -24,11 +24,10 @@ uint64_t engine_now_ns(void)
 	return kvpull_clock_ns();
 }
 
-const struct kvpull_connector_ops *engine_library(void)
+void *engine_library_symbol(const char *name)
 {
 	char path[PATH_MAX + 32];
 	const char *named = getenv("KVPULL_TEST_LIBRARY");
-	kvpull_connector_v1_fn connector;
 	void *library = NULL;
 	ssize_t used = readlink("/proc/self/exe", path, PATH_MAX);
 	char *slash;
@@ -44,11 +43,19 @@ const struct kvpull_connector_ops *engine_library(void)
 	}
 	if (!library && !named)
 		library = dlopen("libkvpull.so.1", RTLD_NOW | RTLD_LOCAL);
-	symbol = library ? dlsym(library, "kvpull_connector_v1") : NULL;
-	if (!symbol) {
+	symbol = library ? dlsym(library, name) : NULL;
+	if (!symbol)
 		fprintf(stderr, "libkvpull.so.1: %s\n", dlerror());
+	return symbol;
+}
+
+const struct kvpull_connector_ops *engine_library(void)
+{
+	void *symbol = engine_library_symbol("kvpull_connector_v1");
+	kvpull_connector_v1_fn connector;
+
+	if (!symbol)
 		return NULL;
-	}
 	/* POSIX lets a symbol's address be a function; C does not say so. */
 	memcpy(&connector, &symbol, sizeof(connector));
 	return connector();

@@ -135,6 +135,8 @@ struct engine {
  * program, or the installed one; NULL: said.
  */
 const struct kvpull_connector_ops *engine_library(void);
+/* A symbol of the same library; NULL: a line was printed. */
+void *engine_library_symbol(const char *name);
 
 /* 0, or an error that was printed. */
 int engine_open(struct engine *engine, const struct engine_params *params);
