@@ -20,10 +20,12 @@ ${CC:-gcc} -std=c11 -D_GNU_SOURCE -Iinclude -I. tests/pages/pages.c \
 	"$build/libkvpull.a" -ljansson -lsodium -luring -lpthread -ldl \
 	-o "$out/pages" || exit 1
 
-for page in tools/kvpull.conf.5 tools/kvpull.7 tools/kvpull_connector.3; do
+for page in tools/kvpull.conf.5 tools/kvpull.7 tools/kvpull_connector.3 tools/kvpull_reader.3; do
 	new=$out/$(basename "$page")
+	headers="include/kvpull/common.h include/kvpull/connector.h"
+	[ "$page" != tools/kvpull_reader.3 ] || headers=include/kvpull/reader.h
 	awk -v pages="$out/pages" \
-		-v headers="include/kvpull/common.h include/kvpull/connector.h" '
+		-v headers="$headers" '
 		/^\.\\" end/ { inside = 0; ends++ }
 		!inside
 		/^\.\\" (table|header|file): / {

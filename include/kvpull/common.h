@@ -47,7 +47,7 @@ extern "C" {
 	X(EUNSUPPORTED, -8, "not supported by this version: see the log")      \
 	X(ECONFIG, -9, "configuration error: see the detail")                  \
 	X(ENOKEY, -10, "unknown request key: ignored")                         \
-	X(ESTALE, -11, "the place was bumped since: write it again, then put") \
+	X(ESTALE, -11, "bumped since: write the chunk, or probe it, again")    \
 	X(EEXPIRED, -20, "the hold ended before the read was over: recompute") \
 	X(EABORTED, -21, "the pull was aborted by its engine")                 \
 	X(ETRUNCATED, -22, "the ticket lacks the blocks asked for: recompute") \

@@ -670,7 +670,7 @@ struct kvpull_connector_ops {
 	const struct kvpull_worker_ops *worker;
 };
 
-/** The one exported symbol. The tables live as long as the library. */
+/** Exported. The tables live as long as the library. */
 const struct kvpull_connector_ops *kvpull_connector_v1(void);
 
 typedef const struct kvpull_connector_ops *(*kvpull_connector_v1_fn)(void);

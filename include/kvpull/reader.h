@@ -20,6 +20,8 @@
  * - A namespace says what must be equal for bytes to mean the same: model,
  *   weights, layout, hash. Owner and reader compare it when they connect, and
  *   it is part of each key.
+ * - What a probe found is of the namespace that it was asked in: after
+ *   guard_bump_all() with another one drop it, and probe again.
  * - Every copy out of a chunk is a read. An owner that copies from its own
  *   chunk keeps it from being bumped meanwhile, or looks at generation() after
  *   the last byte was read and before the copy is put to use.

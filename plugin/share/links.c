@@ -23,7 +23,8 @@
 #include "base/params.h"
 #include "plugin/share/share_state.h"
 
-#define ATTEMPTS_MAX 6u /* to connect, in a row */
+/* To connect, until one has lasted connect_ms. */
+#define ATTEMPTS_MAX 6u
 #define RETRY_NS (10 * KVPULL_NS_PER_MS)
 
 static struct kvpull_share_link *link_at(const struct kvpull_reader *share,
@@ -310,7 +311,6 @@ static int share_take(struct kvpull_reader *share,
 	if (code) /* lost meanwhile: no refusal */
 		return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
 	link->state = KVPULL_LINK_UP;
-	link->attempts = 0;
 	link->shown.incarnation = welcome->incarnation;
 	link->shown.chunk_bytes = welcome->chunk_bytes;
 	link->shown.chunk_count = welcome->chunk_count;
@@ -413,13 +413,17 @@ static void run_one(struct kvpull_reader *share, struct kvpull_share_link *link,
 		    link->state == KVPULL_LINK_GREETED) &&
 		   now_ns >= link->greeted_ns) {
 		link_disconnect(link);
+	} else if (link->state == KVPULL_LINK_UP &&
+		   now_ns >= link->greeted_ns) {
+		link->attempts = 0; /* it stays up */
 	} else if (link->state == KVPULL_LINK_LOST &&
 		   !kvpull_share_reader_peer_remove(share->reader,
 						    link->reader)) {
-		link->state =
-			link->is_removed ? KVPULL_LINK_FREE : KVPULL_LINK_WAIT;
 		link->code = 0;
-		link->retry_ns = now_ns + RETRY_NS;
+		if (link->is_removed)
+			link->state = KVPULL_LINK_FREE;
+		else
+			try_later(share, link, KVPULL_EPEER, now_ns);
 	}
 }
 
