@@ -679,7 +679,8 @@ installed() {
 		readelf -d "$work/host" | grep -q 'NEEDED.*\[libkvpull\.so\.1\]' &&
 		"$root/bin/ib_pull" --version &&
 		[ -s "$root/share/man/man1/ib_pull.1" ] &&
-		[ -s "$root/share/man/man3/kvpull_connector.3" ] || return 1
+		[ -s "$root/share/man/man3/kvpull_connector.3" ] &&
+		[ -s "$root/share/man/man3/kvpull_reader.3" ] || return 1
 	make --no-print-directory B="$build" DESTDIR="$work/root" PREFIX=/usr \
 		uninstall && [ -z "$(find "$work/root" ! -type d)" ]
 }

@@ -25,6 +25,7 @@ if [ "$action" = uninstall ]; then
 	done
 	rm -f "$root/share/man/man5/kvpull.conf.5" "$root/share/man/man7/kvpull.7" \
 		"$root/share/man/man3/kvpull_connector.3" \
+		"$root/share/man/man3/kvpull_reader.3" \
 		"$root/lib/systemd/system/kvpull-top@.service"
 	rm -rf "$root/share/kvpull" "$root/share/doc/kvpull"
 	rmdir "$root/include/kvpull" 2>/dev/null
@@ -58,6 +59,7 @@ done
 install -D -m 644 tools/kvpull.conf.5 "$root/share/man/man5/kvpull.conf.5"
 install -D -m 644 tools/kvpull.7 "$root/share/man/man7/kvpull.7"
 install -D -m 644 tools/kvpull_connector.3 "$root/share/man/man3/kvpull_connector.3"
+install -D -m 644 tools/kvpull_reader.3 "$root/share/man/man3/kvpull_reader.3"
 install -d "$root/lib/systemd/system"
 sed "s|/usr/bin/|$prefix/bin/|" tools/units/kvpull-top@.service \
 	>"$root/lib/systemd/system/kvpull-top@.service"
