@@ -518,7 +518,7 @@ int kvpull_step_get_result(struct kvpull_wire_reader *reader,
 int kvpull_step_check_result(const void *bytes, size_t byte_count)
 {
 	struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
-	struct kvpull_result_header header;
+	struct kvpull_result_header header = { 0 };
 	struct kvpull_result result;
 	int code = kvpull_step_get_result_header(&reader, &header);
 	uint32_t i;
