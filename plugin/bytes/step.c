@@ -471,7 +471,7 @@ int kvpull_step_check(const void *bytes, size_t byte_count,
 		      struct kvpull_step_scratch *scratch)
 {
 	struct kvpull_wire_reader reader = { bytes, byte_count, 0, 0 };
-	struct kvpull_step_header header;
+	struct kvpull_step_header header = { 0 };
 
 	return kvpull_step_begin(&reader, scratch, &header);
 }
