@@ -75,6 +75,18 @@ KVPULL_FIELDS_INLINE int is_later(const struct kvpull_field *field)
 	return field->id != 0;
 }
 
+/* They may stand anywhere among the others. */
+KVPULL_FIELDS_INLINE int has_later(const struct kvpull_table *table)
+{
+	int has = 0;
+	uint32_t i;
+
+	KVPULL_FIELDS_UNROLL
+	for (i = 0; i < table->field_count; i++)
+		has |= is_later(&table->fields[i]);
+	return has;
+}
+
 KVPULL_FIELDS_INLINE uint64_t number_of(const struct kvpull_field *field,
 					const void *message)
 {
@@ -380,8 +392,7 @@ kvpull_fields_put_here(struct kvpull_wire_writer *writer,
 		       const void *message)
 {
 	kvpull_fields_put_body_here(writer, table, message);
-	/* They are behind the others. */
-	if (is_later(&table->fields[table->field_count - 1]))
+	if (has_later(table))
 		kvpull_fields_put_extensions(writer, table, version, message);
 }
 

@@ -43,12 +43,13 @@ static const struct kvpull_table row_table =
 		       .min = 1, .max = 3)
 
 static const struct kvpull_field fields_1[] = { BODY };
+/* Rows of later versions stand where they belong, not at the end alone. */
 static const struct kvpull_field fields_2[] = {
-	BODY,
 	KVPULL_FIELD_OF(U32, struct message, colour, .since = 2, .id = 1,
 			.max = 7),
 	KVPULL_FIELD_OF(U32, struct message, shape, .since = 2, .id = 2,
 			.is_required = 1),
+	BODY,
 };
 static const struct kvpull_field fields_optional[] = {
 	BODY,
