@@ -167,6 +167,23 @@ static int serve_check(const struct kvpull_serve *serve,
 	return 0;
 }
 
+/* One that is waited on, and its folder. */
+static int listener_make(struct kvpull_shm_callers *callers, const char *name,
+			 struct kvpull_listener *made)
+{
+	int code = kvpull_folder_make(callers->folder, callers->log);
+
+	if (!code)
+		code = kvpull_listener_open(made, callers->folder->fd, name,
+					    callers->socket_mode, callers->log);
+	if (code)
+		return code;
+	code = kvpull_wait_add(callers->wait, made->fd, listener_token);
+	if (code)
+		kvpull_listener_close(made);
+	return code;
+}
+
 int kvpull_shm_callers_serve(struct kvpull_transport *transport,
 			     const struct kvpull_serve *serve)
 {
@@ -181,19 +198,7 @@ int kvpull_shm_callers_serve(struct kvpull_transport *transport,
 		return code;
 	callers->serve = *serve;
 	(void)kvpull_serve_number_fds(&callers->serve);
-	code = kvpull_folder_make(callers->folder, callers->log);
-	if (code)
-		return code;
-	code = kvpull_listener_open(&callers->listener, callers->folder->fd,
-				    params->name, callers->socket_mode,
-				    callers->log);
-	if (code)
-		return code;
-	code = kvpull_wait_add(callers->wait, callers->listener.fd,
-			       listener_token);
-	if (code)
-		kvpull_listener_close(&callers->listener);
-	return code;
+	return listener_make(callers, params->name, &callers->listener);
 }
 
 /*
@@ -211,15 +216,8 @@ static void name_keep(struct kvpull_shm_callers *callers, uint64_t now_ns)
 		callers->log,
 		"socket %s was removed from %s: it is made again; let nobody clean that folder while engines run",
 		callers->listener.name, callers->folder->path);
-	if (kvpull_folder_make(callers->folder, callers->log) ||
-	    kvpull_listener_open(&made, callers->folder->fd,
-				 callers->listener.name, callers->socket_mode,
-				 callers->log))
+	if (listener_make(callers, callers->listener.name, &made))
 		return;
-	if (kvpull_wait_add(callers->wait, made.fd, listener_token)) {
-		kvpull_listener_close(&made);
-		return;
-	}
 	kvpull_wait_remove(callers->wait, callers->listener.fd);
 	kvpull_listener_close(&callers->listener);
 	callers->listener = made;

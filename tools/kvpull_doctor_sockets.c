@@ -224,10 +224,9 @@ void doctor_status(struct doctor *doctor)
 			"a tmpfs with room (--shm-size, an emptyDir of medium Memory) at /dev/shm, or socket_dir in one");
 	} else {
 		(void)unlink(status.path);
+		*strrchr(status.path, '/') = '\0';
 		doctor_say(doctor, DOCTOR_OK, "status", "%.1f MiB a worker, %s",
 			   (double)status.bytes / (1 << 20), status.path);
-		*strrchr(doctor->findings[doctor->finding_count - 1].text,
-			 '/') = '\0';
 	}
 	kvpull_status_close(&status);
 }

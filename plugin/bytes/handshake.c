@@ -614,38 +614,40 @@ int kvpull_handshake_get_welcome(const void *bytes, size_t byte_count,
 	return code;
 }
 
-void kvpull_refusal_texts(struct kvpull_refusal *refusal, int32_t code,
-			  const char *field, const char *ours,
-			  const char *theirs)
+void kvpull_welcome_regions_put(struct kvpull_welcome_region *regions,
+				const struct kvpull_serve *serve)
 {
-	memset(refusal, 0, sizeof(*refusal));
-	refusal->code = code;
-	(void)snprintf(refusal->field, sizeof(refusal->field), "%s", field);
-	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%s", ours);
-	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%s", theirs);
+	uint32_t i;
+
+	for (i = 0; i < serve->region_count; i++) {
+		const struct kvpull_region_view *view = &serve->regions[i];
+
+		regions[i] = (struct kvpull_welcome_region){
+			.kind = view->kind,
+			.fd_index = view->fd_index,
+			.address = (uint64_t)(uintptr_t)view->base,
+			.fd_offset = view->fd_offset,
+			.bytes = view->bytes,
+		};
+	}
 }
 
-void kvpull_refusal_numbers(struct kvpull_refusal *refusal, int32_t code,
-			    const char *field, uint64_t ours, uint64_t theirs)
+void kvpull_welcome_regions_get(const struct kvpull_welcome_region *regions,
+				uint32_t region_count,
+				struct kvpull_serve *view)
 {
-	char our_text[24];
-	char their_text[24];
+	uint32_t i;
 
-	(void)snprintf(our_text, sizeof(our_text), "%" PRIu64, ours);
-	(void)snprintf(their_text, sizeof(their_text), "%" PRIu64, theirs);
-	kvpull_refusal_texts(refusal, code, field, our_text, their_text);
-}
-
-void kvpull_refusal_version(struct kvpull_refusal *refusal,
-			    const struct kvpull_sealed *sealed)
-{
-	*refusal = (struct kvpull_refusal){ .code = KVPULL_EVERSION };
-	(void)snprintf(refusal->field, sizeof(refusal->field),
-		       "wire version (by %s)", sealed->unknown);
-	(void)snprintf(refusal->ours, sizeof(refusal->ours), "%u",
-		       KVPULL_WIRE_VERSION);
-	(void)snprintf(refusal->theirs, sizeof(refusal->theirs), "%u",
-		       sealed->version);
+	view->region_count = region_count;
+	for (i = 0; i < region_count; i++)
+		view->regions[i] = (struct kvpull_region_view){
+			.kind = regions[i].kind,
+			.fd = -1,
+			.base = (uint8_t *)(uintptr_t)regions[i].address,
+			.bytes = regions[i].bytes,
+			.fd_offset = regions[i].fd_offset,
+			.fd_index = regions[i].fd_index,
+		};
 }
 
 size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,

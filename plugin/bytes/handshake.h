@@ -195,6 +195,15 @@ size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_welcome *welcome,
 				    const uint8_t *key,
 				    const uint8_t nonce[KVPULL_NONCE_BYTES]);
+/* What is served, as a welcome tells it, [serve->region_count]. */
+void kvpull_welcome_regions_put(struct kvpull_welcome_region *regions,
+				const struct kvpull_serve *serve);
+/* And as a route takes it: addresses are the peer's, descriptors come later. */
+void kvpull_welcome_regions_get(const struct kvpull_welcome_region *regions,
+				uint32_t region_count,
+				struct kvpull_serve *view);
+
+/* refusal.c */
 /* Why, in P's words; ours is P's value. */
 void kvpull_refusal_texts(struct kvpull_refusal *refusal, int32_t code,
 			  const char *field, const char *ours,
@@ -204,6 +213,9 @@ void kvpull_refusal_numbers(struct kvpull_refusal *refusal, int32_t code,
 /* Of builds that do not understand each other: which versions, and by what. */
 void kvpull_refusal_version(struct kvpull_refusal *refusal,
 			    const struct kvpull_sealed *sealed);
+/* Of a hello that could not be read: code, as the reading said. */
+void kvpull_refusal_hello(struct kvpull_refusal *refusal, int32_t code,
+			  const struct kvpull_sealed *sealed);
 size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_refusal *refusal);
 

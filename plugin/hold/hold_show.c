@@ -82,14 +82,15 @@ static void unseen_end(struct kvpull_holds *holds, uint32_t slot)
 void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason)
 {
 	const struct hold *hold = &holds->holds[slot];
-	struct kvpull_status_hold_now *now = &holds->shown.now[slot];
 	const struct claim *last = claim_last(hold);
+	struct kvpull_status_hold_now *now;
 
 	if (!holds->shown.side) {
 		if (reason == KVPULL_END_EXPIRED && holds->shown.rows)
 			unseen_end(holds, slot);
 		return;
 	}
+	now = &holds->shown.now[slot];
 	kvpull_status_set(&now->word_ns, holds->now_ns);
 	kvpull_status_set(&now->reason, (uint8_t)reason);
 	kvpull_status_set(&now->state, KVPULL_SHOWN_ENDED);

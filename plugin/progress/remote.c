@@ -305,26 +305,14 @@ static void greet(struct kvpull_progress *progress,
 static void view_fill(const struct kvpull_welcome *welcome,
 		      struct kvpull_serve *view)
 {
-	uint32_t index;
-
 	memset(view, 0, sizeof(*view));
-	view->region_count = welcome->region_count;
 	view->slot_count = welcome->slot_count;
 	view->entries_fd = -1;
 	/* The peer's own address: only for reads of foreign memory. */
 	view->entries = (struct kvpull_revocation_entry *)(uintptr_t)
 				welcome->entries_address;
-	for (index = 0; index < welcome->region_count; index++) {
-		struct kvpull_region_view *region = &view->regions[index];
-
-		region->kind = welcome->regions[index].kind;
-		region->fd = -1;
-		region->bytes = welcome->regions[index].bytes;
-		region->fd_index = welcome->regions[index].fd_index;
-		region->fd_offset = welcome->regions[index].fd_offset;
-		region->base =
-			(uint8_t *)(uintptr_t)welcome->regions[index].address;
-	}
+	kvpull_welcome_regions_get(welcome->regions, welcome->region_count,
+				   view);
 }
 
 static void side_fill(const struct kvpull_progress *progress,

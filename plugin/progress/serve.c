@@ -129,15 +129,8 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 	code = kvpull_handshake_get_hello(event->data, event->data_bytes, key,
 					  progress->callers[index].nonce,
 					  hello);
-	if (code == KVPULL_EVERSION) {
-		kvpull_refusal_version(refusal, &hello->sealed);
-		return code;
-	}
 	if (code) {
-		kvpull_refusal_numbers(refusal, code,
-				       code == KVPULL_EAUTH ? "key_file" :
-							      "hello",
-				       KVPULL_WIRE_VERSION, 0);
+		kvpull_refusal_hello(refusal, code, &hello->sealed);
 		return code;
 	}
 	if (layout_check(hello, refusal))
@@ -162,7 +155,6 @@ static int hello_check(struct kvpull_progress *progress, uint32_t index,
 static void welcome_fill(struct kvpull_progress *progress)
 {
 	struct kvpull_welcome *welcome = progress->welcome;
-	uint32_t index;
 
 	memset(welcome, 0, sizeof(*welcome));
 	welcome->sealed.version = progress->facts->config.wire_emit;
@@ -178,17 +170,7 @@ static void welcome_fill(struct kvpull_progress *progress)
 	welcome->cache_count = progress->facts->cache_count;
 	memcpy(welcome->engine_id, progress->facts->engine_id,
 	       sizeof(welcome->engine_id));
-	for (index = 0; index < progress->facts->serve.region_count; index++) {
-		const struct kvpull_region_view *view =
-			&progress->facts->serve.regions[index];
-
-		welcome->regions[index].kind = view->kind;
-		welcome->regions[index].fd_index = view->fd_index;
-		welcome->regions[index].address =
-			(uint64_t)(uintptr_t)view->base;
-		welcome->regions[index].fd_offset = view->fd_offset;
-		welcome->regions[index].bytes = view->bytes;
-	}
+	kvpull_welcome_regions_put(welcome->regions, &progress->facts->serve);
 	memcpy(welcome->caches, progress->facts->caches,
 	       progress->facts->cache_count * sizeof(*progress->facts->caches));
 }

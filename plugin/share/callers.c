@@ -53,15 +53,8 @@ static int hello_check(struct kvpull_reader *share,
 	code = kvpull_share_get_hello(event->data, event->data_bytes,
 				      kvpull_config_key(config), caller->nonce,
 				      hello);
-	if (code == KVPULL_EVERSION) {
-		kvpull_refusal_version(refusal, &hello->sealed);
-		return code;
-	}
 	if (code) {
-		kvpull_refusal_numbers(refusal, code,
-				       code == KVPULL_EAUTH ? "key_file" :
-							      "hello",
-				       KVPULL_WIRE_VERSION, 0);
+		kvpull_refusal_hello(refusal, code, &hello->sealed);
 		return code;
 	}
 	if (share->is_ended) {
@@ -100,7 +93,6 @@ static void caller_refuse(struct kvpull_reader *share,
 static void welcome_fill(struct kvpull_reader *share)
 {
 	struct kvpull_share_welcome *welcome = share->welcome;
-	uint32_t at;
 
 	memset(welcome, 0, sizeof(*welcome));
 	welcome->sealed.version = share->config.wire_emit;
@@ -117,18 +109,7 @@ static void welcome_fill(struct kvpull_reader *share)
 	memcpy(welcome->secret, share->terms.secret, sizeof(welcome->secret));
 	memcpy(welcome->engine_id, share->engine_id,
 	       sizeof(welcome->engine_id));
-	for (at = 0; at < share->serve->region_count; at++) {
-		const struct kvpull_region_view *view =
-			&share->serve->regions[at];
-
-		welcome->regions[at] = (struct kvpull_welcome_region){
-			.kind = view->kind,
-			.fd_index = view->fd_index,
-			.address = (uint64_t)(uintptr_t)view->base,
-			.fd_offset = view->fd_offset,
-			.bytes = view->bytes,
-		};
-	}
+	kvpull_welcome_regions_put(welcome->regions, share->serve);
 }
 
 static void caller_admit(struct kvpull_reader *share,

@@ -215,27 +215,13 @@ static int greet(struct kvpull_reader *share, struct kvpull_share_link *link,
 static void view_fill(const struct kvpull_share_welcome *welcome,
 		      struct kvpull_serve *view)
 {
-	uint32_t at;
-
 	memset(view, 0, sizeof(*view));
-	view->region_count = welcome->region_count;
 	view->slot_count = welcome->chunk_count + welcome->slot_count;
 	view->entries_fd = -1;
 	view->entries = (struct kvpull_revocation_entry *)(uintptr_t)
 				welcome->guards_address;
-	for (at = 0; at < welcome->region_count; at++) {
-		const struct kvpull_welcome_region *region =
-			&welcome->regions[at];
-
-		view->regions[at] = (struct kvpull_region_view){
-			.kind = region->kind,
-			.fd = -1,
-			.base = (uint8_t *)(uintptr_t)region->address,
-			.bytes = region->bytes,
-			.fd_offset = region->fd_offset,
-			.fd_index = region->fd_index,
-		};
-	}
+	kvpull_welcome_regions_get(welcome->regions, welcome->region_count,
+				   view);
 }
 
 /* We do not take what it tells: both sides are told why. */

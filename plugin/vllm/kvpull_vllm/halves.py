@@ -16,7 +16,7 @@ from kvpull_vllm.logs import logger
 
 _RECORDS = 256
 _IDS = ffi.typeof("uint32_t[]")
-_LABEL_BYTES = 128  # the library keeps less
+_LABEL_BYTES = 128  # the library keeps less: the end
 _MATCH_LOAD = CONST["KVPULL_MATCH_LOAD"]
 _ETOOSMALL = CONST["KVPULL_ETOOSMALL"]
 _HELD = CONST["KVPULL_FINISH_HELD"]
@@ -320,7 +320,7 @@ class SchedulerHalf(_Half):
         request.flags = flags
         self._digest[:] = prompt[1]
         self._trace[:] = trace
-        text = label.encode()[: _LABEL_BYTES - 1] + b"\0"
+        text = label.encode()[1 - _LABEL_BYTES :] + b"\0"
         self._label[: len(text)] = text
         return self._ops.request_new(self._handle, request)
 
