@@ -10,8 +10,6 @@
  */
 #include "plugin/bytes/handshake.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <sodium.h>

@@ -144,6 +144,20 @@ def block_travels_between_two_pairs_of_halves() -> None:
         d.close()
 
 
+def the_end_of_a_long_request_id_names_it() -> None:
+    """The library keeps an id's end, so it has to be given that."""
+    library = abi.Library()
+    wants = CONST["KVPULL_REQUEST_WANTS_HOLD"]
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(library, folder, "p")
+        half = pair.scheduler
+        for key, name in ((1, "x" * 300 + "-tail"), (2, "short")):
+            assert half.request_new(key, 0, b"", PROMPT, wants, name) == 0
+            told = ffi.string(half._request.label).decode()
+            assert told == name[-127:], told
+        pair.close()
+
+
 def pull_does_not_wait_for_python() -> None:
     """The library's thread connects, logs and pulls while C has the lock."""
     library = abi.Library()
@@ -728,6 +742,7 @@ def nothing_is_imported_without_a_trace_or_its_package() -> None:
 TESTS: list[Callable[[], None]] = [
     binding_has_the_sizes_and_offsets_of_c,
     block_travels_between_two_pairs_of_halves,
+    the_end_of_a_long_request_id_names_it,
     pull_does_not_wait_for_python,
     metrics_are_what_the_library_lists,
     lines_of_the_library_have_its_time,
