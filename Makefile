@@ -99,7 +99,7 @@ FUZZ := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # A fuzz target's further parts; main.c is that of sequences from a seed.
 PARTS_fuzz_sequence := $(patsubst %.c,$(B)/%.o,$(filter-out %/main.c,$(wildcard tests/fuzz/sequence/*.c)))
 FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),,$(B)/tests/fuzz/replay.o)
-API_FUZZ_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fuzz/api_*.c))
+API_FUZZ_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/fuzz/api_*.c tests/fuzz/pool_*.c))
 SIM := $(if $(SIM_OBJ),$(B)/kvpull_sim)
 SCENARIOS := $(if $(SCENARIO_OBJ),$(B)/kvpull_scenarios)
 
@@ -177,7 +177,9 @@ $(Q)$(CC) -o $@ $^ $(ALL_LDFLAGS) $(RPATH) $(1) $(LIBS) -ldl -lm
 endef
 
 UNIT_ALSO_route := tests/unit/verbs/world.c
-UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c
+UNIT_ALSO_share := tests/unit/pool/world.c tests/unit/shm/world.c tests/unit/shm/raw.c
+# Its device is the fake one.
+$(B)/unit/test_share_verbs: ALL_LDFLAGS += -Wl,--wrap=kvpull_fabric_load
 # Whatever lies in a room of tests/unit beside its tests is linked to all of them.
 define UNIT_ROOM
 $(patsubst $(1)/%.c,$(B)/unit/%,$(wildcard $(1)/test_*.c)): $(B)/unit/%: $(B)/$(1)/%.o \
@@ -204,6 +206,8 @@ $(B)/kvpull_sim: $(SIM_OBJ) $(TEST_LIBS)
 # A caller of the fabric's: it speaks verbs by itself.
 $(B)/fabric_stranger: $(B)/tests/fabric/stranger.o $(TEST_LIBS)
 	$(call LINK_TEST,-lrdmacm -libverbs)
+$(B)/fabric_pool: $(B)/tests/fabric/pool.o $(TEST_LIBS)
+	$(call LINK_TEST)
 $(B)/kvpull_bench: $(BENCH_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
 
@@ -217,7 +221,7 @@ $(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o | $(B)/libkvp
 unit: $(UNIT) ## unit tests, seconds
 	$(Q)tests/run-unit.sh $(UNIT)
 
-check: deps ## every test that needs no special machine, < 3 minutes
+check: deps ## every test that needs no special machine, minutes
 	$(Q)+MAKE="$(MAKE)" tests/check.sh
 
 demo: deps all ## two engines on this machine: serve, pull, compare
@@ -276,10 +280,15 @@ api-fuzz-run: $(B)/kvpull_api_fuzz
 # mapped, touched or not: 128 GiB are more than any test means to use.
 AARCH64 = CC="$(CCACHE) aarch64-linux-gnu-gcc" B=build/aarch64 WERROR=1 \
 	TEST_RUN="prlimit --as=137438953472 qemu-aarch64" TEST_LIMIT=280 TEST_LACKS=tests/unit/lacks.qemu-user
+# Whose code depends on the CPU's vectors.
+CPU_TESTS := test_base64 test_step_ids test_copy_routines test_pool_keys
+
 aarch64: ## cross-built without a warning; unit tests and 25 seeds under qemu-user
 	$(Q)tests/deps.sh aarch64
 	$(Q)+$(SUBMAKE) $(AARCH64) programs
 	$(Q)+$(SUBMAKE) $(AARCH64) SEEDS=25 unit sim
+	$(Q)+$(SUBMAKE) $(addprefix $(B)/unit/,$(CPU_TESTS))
+	$(Q)tests/cpus.sh $(B) $(CPU_TESTS)
 
 mutants: ## each weakened ordering, each broken promise is caught; QUARTER=0..3
 	$(Q)tests/mutants.sh $(if $(QUARTER),--quarter $(QUARTER))
@@ -287,9 +296,13 @@ mutants: ## each weakened ordering, each broken promise is caught; QUARTER=0..3
 bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--quick
 	$(Q)tests/bench/run.sh $(B)/kvpull_bench build/bench $(MODE)
 
+bench-disk: $(B)/kvpull_bench ## a pool's file of slots beside fio; FOLDER=/var/tmp, 4 GiB
+	$(Q)tests/deps.sh bench
+	$(Q)tests/bench/disk.py $(B)/kvpull_bench 5 4096 $(or $(FOLDER),/var/tmp)
+
 check-fabric: ## guests with soft RDMA, faults between them; SMOKE=1, ONLY=name*
 	$(Q)tests/deps.sh fabric
-	$(Q)+$(SUBMAKE) all scenario-programs $(B)/fabric_stranger
+	$(Q)+$(SUBMAKE) all scenario-programs $(B)/fabric_stranger $(B)/fabric_pool
 	$(Q)tests/fabric/run.sh $(if $(SMOKE),--smoke) $(B) $(ONLY)
 
 check-engine: lib ## real vLLM engines on this machine; SMOKE=1: the short set
@@ -391,7 +404,7 @@ clean: ## remove build/
 	rm -rf build
 
 .PHONY: all programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
-	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench \
+	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench bench-disk \
 	bench-engine check-engine check-engine-fabric check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	install uninstall help clean always aarch64 dist wheel deb sbom check-packages

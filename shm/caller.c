@@ -153,8 +153,7 @@ static int serve_check(const struct kvpull_serve *serve,
 
 		if (region->kind == KVPULL_REGION_FOREIGN)
 			continue;
-		if (region->kind != KVPULL_REGION_PROVIDED &&
-		    region->kind != KVPULL_REGION_FILE) {
+		if (!kvpull_region_has_fd(region)) {
 			kvpull_error(
 				log,
 				"region %u of kind %u: not on route shm; device memory needs an RDMA device (kvpull_doctor)",

@@ -20,7 +20,7 @@
 #include "base/wrap.h"
 
 struct entry {
-	struct kvpull_uring_read read; /* .fd is ours */
+	struct kvpull_uring_io io; /* .fd is ours */
 	int32_t result;
 	uint32_t is_dropped;
 };
@@ -44,16 +44,18 @@ static struct entry *entry_at(struct kvpull_disk_queue *queue, uint32_t at)
 	return &queue->entries[at % KVPULL_DISK_DEPTH];
 }
 
-static int32_t entry_read(const struct entry *entry)
+static int32_t entry_run(const struct entry *entry)
 {
-	const struct kvpull_uring_read *read = &entry->read;
+	const struct kvpull_uring_io *io = &entry->io;
 	ssize_t got;
 
 	if (entry->is_dropped)
 		return -ECANCELED;
 	do
-		got = pread(read->fd, read->to, read->bytes,
-			    (off_t)read->offset);
+		got = io->is_write ? pwrite(io->fd, io->memory, io->bytes,
+					    (off_t)io->offset) :
+				     pread(io->fd, io->memory, io->bytes,
+					   (off_t)io->offset);
 	while (got < 0 && errno == EINTR);
 	return got < 0 ? -errno : (int32_t)got;
 }
@@ -72,9 +74,9 @@ static void *disk_main(void *argument)
 		}
 		entry = *entry_at(queue, queue->next);
 		(void)pthread_mutex_unlock(&queue->lock);
-		entry.result = entry_read(&entry);
+		entry.result = entry_run(&entry);
 		/* A file system may make this wait, too. */
-		(void)close(entry.read.fd);
+		(void)close(entry.io.fd);
 		(void)pthread_mutex_lock(&queue->lock);
 		*entry_at(queue, queue->next++) = entry;
 		(void)eventfd_write(queue->wake_fd, 1);
@@ -178,14 +180,14 @@ uint32_t kvpull_disk_close(struct kvpull_disk *disk)
 	}
 	(void)pthread_join(queue->thread, NULL);
 	while (queue->next != queue->last)
-		(void)close(entry_at(queue, queue->next++)->read.fd);
+		(void)close(entry_at(queue, queue->next++)->io.fd);
 	(void)close(queue->wake_fd);
 	(void)munmap(queue, sizeof(*queue));
 	return 0;
 }
 
 int kvpull_disk_queue(struct kvpull_disk *disk,
-		      const struct kvpull_uring_read *read)
+		      const struct kvpull_uring_io *io)
 {
 	struct kvpull_disk_queue *queue = disk->queue;
 	struct entry *entry;
@@ -194,10 +196,10 @@ int kvpull_disk_queue(struct kvpull_disk *disk,
 	(void)pthread_mutex_lock(&queue->lock);
 	if (queue->last - queue->first < KVPULL_DISK_DEPTH) {
 		entry = entry_at(queue, queue->last);
-		*entry = (struct entry){ .read = *read };
+		*entry = (struct entry){ .io = *io };
 		/* By its turn the peer's number may be another file's. */
-		entry->read.fd = fcntl(read->fd, F_DUPFD_CLOEXEC, 0);
-		entry->is_dropped = entry->read.fd < 0;
+		entry->io.fd = fcntl(io->fd, F_DUPFD_CLOEXEC, 0);
+		entry->is_dropped = entry->io.fd < 0;
 		queue->last++;
 		disk->in_flight++;
 		(void)pthread_cond_signal(&queue->asked);
@@ -216,7 +218,7 @@ void kvpull_disk_drop(struct kvpull_disk *disk, uint64_t tag)
 		return;
 	(void)pthread_mutex_lock(&queue->lock);
 	for (at = queue->next; at != queue->last; at++)
-		if (entry_at(queue, at)->read.tag == tag)
+		if (entry_at(queue, at)->io.tag == tag)
 			entry_at(queue, at)->is_dropped = 1;
 	(void)pthread_mutex_unlock(&queue->lock);
 }
@@ -235,7 +237,7 @@ uint32_t kvpull_disk_poll(struct kvpull_disk *disk,
 		const struct entry *entry = entry_at(queue, queue->first++);
 
 		results[count] = (struct kvpull_uring_result){
-			.tag = entry->read.tag,
+			.tag = entry->io.tag,
 			.code = entry->result,
 		};
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads of files where io_uring is not allowed: one thread that preads, one
+ * Reads and writes of files where io_uring is not allowed: one thread, one
  * after the other, in the order in which they were asked for. Its owner asks
  * and polls as it does with io_uring, and never waits for the disk.
  *
@@ -38,7 +38,7 @@ uint32_t kvpull_disk_close(struct kvpull_disk *disk);
 
 /* As with io_uring; KVPULL_EAGAIN beyond the depth. */
 int KVPULL_MUST_CHECK kvpull_disk_queue(struct kvpull_disk *disk,
-					const struct kvpull_uring_read *read);
+					const struct kvpull_uring_io *io);
 /* Its result is not wanted: if the read was not begun yet, it never is. */
 void kvpull_disk_drop(struct kvpull_disk *disk, uint64_t tag);
 uint32_t kvpull_disk_poll(struct kvpull_disk *disk,

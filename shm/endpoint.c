@@ -378,8 +378,15 @@ int kvpull_identity_watch(struct kvpull_identity *identity, int fd)
 int kvpull_identity_is_dead(const struct kvpull_identity *identity)
 {
 	struct pollfd pidfd_poll = { .fd = identity->pidfd, .events = POLLIN };
+	int count;
 
-	return identity->pidfd >= 0 && poll(&pidfd_poll, 1, 0) != 0;
+	if (identity->pidfd < 0)
+		return 0;
+	/* A signal of the engine's is no death, though it waits for nothing. */
+	do
+		count = poll(&pidfd_poll, 1, 0);
+	while (count < 0 && errno == EINTR);
+	return count != 0;
 }
 
 union control {

@@ -18,6 +18,7 @@
 #endif
 
 #define HANDED_MODE 0444
+#define OTHERS_WRITE (S_IWGRP | S_IWOTH)
 
 static int reopen(int fd, int flags)
 {
@@ -38,45 +39,125 @@ static int is_shorter(const struct stat *status, uint64_t offset,
 }
 
 /* NULL, or why these bytes may not be served. */
-static const char *serve_fault(int fd, uint64_t offset, uint64_t bytes)
+static const char *serve_fault(int fd, uint64_t offset, uint64_t bytes,
+			       struct stat *status)
 {
 	const int flags = fcntl(fd, F_GETFL);
-	struct stat status;
 
-	if (flags < 0 || fstat(fd, &status))
+	if (flags < 0 || fstat(fd, status))
 		return "is not an open descriptor";
-	if (!S_ISREG(status.st_mode))
+	if (!S_ISREG(status->st_mode))
 		return "is not a regular file";
-	if (status.st_nlink)
-		return "has a name: use O_TMPFILE, or unlink it first";
 	if ((flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH))
 		return "is not open for reading";
-	if (status.st_uid != geteuid())
+	if (status->st_uid != geteuid())
 		return "belongs to another uid";
-	if (!bytes || is_shorter(&status, offset, bytes))
+	if (!bytes || is_shorter(status, offset, bytes))
 		return "is shorter than fd_offset + bytes";
 	return NULL;
+}
+
+/* One that can only read. */
+static int hand(int fd, int *handed, const char **why)
+{
+	*handed = reopen(fd, 0);
+	if (*handed >= 0)
+		return 0;
+	*why = "cannot be reopened through /proc/self/fd";
+	return KVPULL_EDEVICE;
+}
+
+int kvpull_file_reader(int fd, int flags)
+{
+	return fchmod(fd, HANDED_MODE) ? -1 : reopen(fd, flags);
 }
 
 int kvpull_file_serve(int fd, uint64_t offset, uint64_t bytes, int *handed,
 		      const char **why)
 {
-	int made;
+	struct stat status;
 
-	*why = serve_fault(fd, offset, bytes);
+	*why = serve_fault(fd, offset, bytes, &status);
+	if (!*why && status.st_nlink)
+		*why = "has a name: use O_TMPFILE, or unlink it first";
 	if (*why)
 		return KVPULL_EINVAL;
 	if (fchmod(fd, HANDED_MODE)) {
 		*why = "cannot be made read-only";
 		return KVPULL_EDEVICE;
 	}
-	made = reopen(fd, 0);
-	if (made < 0) {
-		*why = "cannot be reopened through /proc/self/fd";
-		return KVPULL_EDEVICE;
-	}
-	*handed = made;
-	return 0;
+	return hand(fd, handed, why);
+}
+
+/* 0, or -1 with errno: another description has it, or it is not for writing. */
+static int bytes_lock(const struct kvpull_file_lent *lent, short type)
+{
+	struct flock lock = { .l_type = type,
+			      .l_whence = SEEK_SET,
+			      .l_start = (off_t)lent->offset,
+			      .l_len = (off_t)lent->bytes };
+
+	return fcntl(lent->lock_fd, F_OFD_SETLK, &lock);
+}
+
+/* NULL, or why they may not be lent; then nothing is locked. */
+static const char *lend_fault(struct kvpull_file_lent *lent)
+{
+	struct stat status;
+	const char *why =
+		serve_fault(lent->lock_fd, lent->offset, lent->bytes, &status);
+
+	if (why)
+		return why;
+	if (status.st_mode & OTHERS_WRITE)
+		return "can be written by other users: its mode is 0600, or 0644";
+	if (bytes_lock(lent, F_WRLCK))
+		return errno == EAGAIN || errno == EACCES ?
+			       "is locked: another owner shares it, or a child of one that ended" :
+			       "cannot be locked: it is to be open for writing, too";
+	/* Under the lock: no other owner is between its look and its mark. */
+	if (fstat(lent->lock_fd, &status) || status.st_mode & S_ISVTX)
+		why = "was shared by an owner that was killed (sticky bit): make another one";
+	lent->mode = status.st_mode & 07777U;
+	if (!why && fchmod(lent->lock_fd, lent->mode | S_ISVTX))
+		why = "does not take the sticky bit, which says that it is shared";
+	if (why)
+		(void)bytes_lock(lent, F_UNLCK);
+	return why;
+}
+
+int kvpull_file_lend(int fd, uint64_t offset, uint64_t bytes,
+		     struct kvpull_file_lent *lent, const char **why)
+{
+	int code;
+
+	*lent = (struct kvpull_file_lent){ .offset = offset, .bytes = bytes };
+	/* Of the engine's description: its lock lasts though the engine closes. */
+	lent->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	*why = lent->lock_fd < 0 ? "is not an open descriptor" :
+				   lend_fault(lent);
+	lent->is_lent = !*why;
+	lent->fd = -1;
+	code = *why ? KVPULL_EINVAL : hand(fd, &lent->fd, why);
+	if (code && lent->is_lent)
+		kvpull_file_take_back(lent);
+	else if (code && lent->lock_fd >= 0)
+		(void)close(lent->lock_fd);
+	if (code)
+		memset(lent, 0, sizeof(*lent));
+	return code;
+}
+
+void kvpull_file_take_back(struct kvpull_file_lent *lent)
+{
+	if (!lent->is_lent)
+		return;
+	(void)fchmod(lent->lock_fd, lent->mode);
+	(void)bytes_lock(lent, F_UNLCK);
+	(void)close(lent->lock_fd);
+	if (lent->fd >= 0)
+		(void)close(lent->fd);
+	memset(lent, 0, sizeof(*lent));
 }
 
 /* Where the kernel does not say, one read does. */
@@ -90,8 +171,7 @@ static uint32_t align_tried(int fd, uint64_t offset)
 		       0;
 }
 
-/* What O_DIRECT asks for; 0: the file does not take it, or wants too much. */
-static uint32_t align_of(int fd, uint64_t offset)
+uint32_t kvpull_file_align(int fd, uint64_t offset)
 {
 	struct statx status;
 	uint32_t align;
@@ -109,7 +189,7 @@ static uint32_t align_of(int fd, uint64_t offset)
 static void direct_try(struct kvpull_file *file)
 {
 	const int fd = reopen(file->fd, O_DIRECT);
-	const uint32_t align = fd < 0 ? 0 : align_of(fd, file->offset);
+	const uint32_t align = fd < 0 ? 0 : kvpull_file_align(fd, file->offset);
 
 	if (align) {
 		file->direct_fd = fd;
@@ -154,8 +234,18 @@ int kvpull_file_open(struct kvpull_file *file, int fd,
 		code = KVPULL_ENOMEM;
 		goto err;
 	}
-	if (direct == KVPULL_FILE_DIRECT_AUTO)
+	if (direct == KVPULL_FILE_DIRECT_STRICT)
+		file->is_strict = (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+	if (direct == KVPULL_FILE_DIRECT_AUTO || file->is_strict)
 		direct_try(file);
+	if (file->is_strict && file->direct_fd < 0) {
+		kvpull_warn(
+			log,
+			"a peer's file cannot be opened with O_DIRECT, as its owner writes it");
+		(void)close(file->fd);
+		code = KVPULL_EUNSUPPORTED;
+		goto err;
+	}
 	if (file->direct_fd < 0)
 		kvpull_info(log, "a peer's file is read without O_DIRECT");
 	else

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * File regions: blocks that lie in an unnamed file of the producer's, handed
- * over as a descriptor that can read.
+ * over as a descriptor that can read; and memory of an engine's own that we
+ * cannot seal, which is read as a file and not mapped: its owner can shorten it.
  *
  * No seal keeps a reader from writing, as one does with a memfd: only the file
  * system's own rights do. So the file must be its producer's, and gets mode
@@ -20,7 +21,9 @@
 
 enum kvpull_file_direct {
 	KVPULL_FILE_DIRECT_AUTO = 0, /* O_DIRECT where the file takes it */
-	KVPULL_FILE_DIRECT_NO
+	KVPULL_FILE_DIRECT_NO,
+	/* As the descriptor is: its writer is either, and the two never mix. */
+	KVPULL_FILE_DIRECT_STRICT
 };
 
 /* May files be read by a thread of ours, where io_uring is not allowed? */
@@ -36,7 +39,7 @@ struct kvpull_file {
 	int fd;          /* reads through the page cache */
 	int direct_fd;   /* O_DIRECT; -1: the file does not take it */
 	uint32_t align;  /* of direct reads, a power of two; 1: none are made */
-	uint32_t reserved;
+	uint32_t is_strict; /* no read goes through the page cache */
 };
 
 /**
@@ -50,6 +53,37 @@ struct kvpull_file {
  */
 int KVPULL_MUST_CHECK kvpull_file_serve(int fd, uint64_t offset, uint64_t bytes,
 					int *handed, const char **why);
+
+/* What O_DIRECT asks for; 0: the file does not take it, or wants too much. */
+uint32_t kvpull_file_align(int fd, uint64_t offset);
+/* One of ours, for readers alone, with flags (O_DIRECT); -1: errno. */
+int kvpull_file_reader(int fd, int flags);
+
+/* Memory of an engine's own, in a file that may have a name; zeroed: none. */
+struct kvpull_file_lent {
+	uint32_t is_lent;
+	uint32_t mode;
+	uint64_t offset;
+	uint64_t bytes;
+	int lock_fd; /* the engine's open file description */
+	int fd;      /* O_RDONLY, of the same file */
+};
+
+/**
+ * Owner: may these bytes, which change, be read by others? They are locked for
+ * it alone, and the file's sticky bit, which means nothing else, says so still
+ * when the owner was killed: a reader of the dead one reads what is written
+ * there next.
+ *
+ * @fd    the engine's, open for reading and writing; may be closed after
+ * @lent  out; zeroed on failure
+ * Return: as kvpull_file_serve().
+ */
+int KVPULL_MUST_CHECK kvpull_file_lend(int fd, uint64_t offset, uint64_t bytes,
+				       struct kvpull_file_lent *lent,
+				       const char **why);
+/* Nobody believes what is read of it any more. One that is zeroed: nothing. */
+void kvpull_file_take_back(struct kvpull_file_lent *lent);
 
 /**
  * Consumer: take a peer's descriptor for its region. It is checked, and

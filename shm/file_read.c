@@ -160,9 +160,10 @@ static int piece_fill(struct kvpull_file_piece *piece,
 	return 1;
 }
 
-/* Copy what has come to where it belongs. */
-static void piece_land(const struct kvpull_file_piece *piece)
+/* Copy what has come to where it belongs; what has not is told. */
+static void piece_land(const struct kvpull_file_piece *piece, uint32_t bytes)
 {
+	const struct kvpull_read *read = piece->owner->read;
 	struct kvpull_rows_cursor cursor = piece->from;
 	uint64_t left = piece->row_bytes;
 	struct kvpull_row row;
@@ -172,9 +173,12 @@ static void piece_land(const struct kvpull_file_piece *piece)
 			piece->owner->files[piece->region_index].offset +
 			row.remote_offset;
 
-		memcpy(row.local, piece->bounce + (at - piece->start),
-		       row.bytes);
 		left -= row.bytes;
+		if (at + row.bytes <= piece->start + bytes)
+			memcpy(row.local, piece->bounce + (at - piece->start),
+			       row.bytes);
+		else
+			read->codes[row.at] = KVPULL_EREAD;
 	}
 }
 
@@ -207,7 +211,7 @@ static void piece_free(struct kvpull_files *files,
 
 /*
  * Give it to the kernel: there is room, one entry a piece. What did not come
- * the first time comes through the page cache.
+ * the first time comes through the page cache, where the two may be mixed.
  */
 static void piece_queue(struct kvpull_files *files,
 			struct kvpull_file_piece *piece)
@@ -215,9 +219,10 @@ static void piece_queue(struct kvpull_files *files,
 	const struct kvpull_file *file =
 		&piece->owner->files[piece->region_index];
 	const uint32_t is_direct =
-		files->uring.is_open && file->align > 1 && !piece->tries;
-	const struct kvpull_uring_read read = {
-		.to = piece->bounce,
+		file->is_strict ||
+		(files->uring.is_open && file->align > 1 && !piece->tries);
+	const struct kvpull_uring_io read = {
+		.memory = piece->bounce,
 		.offset = piece->start,
 		.bytes = piece->bytes,
 		.fd = is_direct ? file->direct_fd : file->fd,
@@ -238,7 +243,7 @@ static int is_again(struct kvpull_file_piece *piece, int32_t result)
 
 	if (++piece->tries > TRIES_MAX)
 		return 0;
-	if (result == -EINVAL && piece->is_direct) {
+	if (result == -EINVAL && piece->is_direct && !file->is_strict) {
 		/* The file takes no O_DIRECT after all: never again. */
 		file->align = 1;
 		return 1;
@@ -259,13 +264,16 @@ static void piece_ended(struct kvpull_files *files,
 		return;
 	}
 	if (owner && result >= (int32_t)piece->needed) {
-		piece_land(piece);
+		piece_land(piece, piece->needed);
 	} else if (owner) {
 		kvpull_warn(files->log, "file region %u: %u bytes at %llu: %s",
 			    piece->region_index, piece->needed,
 			    (unsigned long long)piece->start,
 			    result < 0 ? strerror(-result) : "the file ends");
-		file_read_end(files, owner, KVPULL_EREAD);
+		if (owner->read->codes)
+			piece_land(piece, result < 0 ? 0 : (uint32_t)result);
+		else
+			file_read_end(files, owner, KVPULL_EREAD);
 	}
 	piece_free(files, piece);
 }

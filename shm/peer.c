@@ -452,8 +452,7 @@ static int remote_check(const struct kvpull_shm_peer *peer,
 			return KVPULL_EPROTO;
 		if (region->kind == KVPULL_REGION_FOREIGN)
 			continue;
-		if (region->kind != KVPULL_REGION_PROVIDED &&
-		    region->kind != KVPULL_REGION_FILE) {
+		if (!kvpull_region_has_fd(region)) {
 			kvpull_warn(
 				log,
 				"peer's region %u is of kind %u: this version cannot read it",
@@ -504,6 +503,7 @@ static int region_take(struct kvpull_shm_peers *peers,
 		       const struct kvpull_region_view *region)
 {
 	const struct kvpull_shm_tables *tables = &peer->tables;
+	const uint32_t is_unsealed = region->kind == KVPULL_REGION_UNSEALED;
 
 	if (region->kind == KVPULL_REGION_PROVIDED) {
 		tables->regions[index] =
@@ -514,16 +514,23 @@ static int region_take(struct kvpull_shm_peers *peers,
 	if (region->kind == KVPULL_REGION_FOREIGN) {
 		tables->remote_address[index] = (uintptr_t)region->base;
 		peer->foreign_count++;
+		peer->must_live = 1;
 		return 0;
 	}
 	tables->files[index] =
 		(struct kvpull_file){ .bytes = region->bytes,
 				      .offset = region->fd_offset };
 	peer->file_count++;
+	peer->must_live |= is_unsealed;
 	return kvpull_file_open(
 		&tables->files[index],
 		peer->welcome.fds[FD_REGIONS + region->fd_index],
-		peers->file_direct, peers->log);
+		/* Its owner writes it through the page cache. */
+		is_unsealed ? KVPULL_FILE_DIRECT_NO :
+		region->kind == KVPULL_REGION_SLOTS ?
+			      KVPULL_FILE_DIRECT_STRICT :
+			      peers->file_direct,
+		peers->log);
 }
 
 static int regions_take(struct kvpull_shm_peers *peers,
@@ -536,6 +543,7 @@ static int regions_take(struct kvpull_shm_peers *peers,
 	peer->region_count = remote->region_count;
 	peer->foreign_count = 0;
 	peer->file_count = 0;
+	peer->must_live = 0;
 	code = memory_map(peers, peer, remote);
 	for (i = 0; !code && i < remote->region_count; i++)
 		code = region_take(peers, peer, i, &remote->regions[i]);
@@ -587,23 +595,26 @@ static int ring_attach(struct kvpull_shm_peer *peer,
 }
 
 /*
- * The pid is the kernel's word, not the welcome's. That it is the process of
- * the revocation table is seen by reading the table both ways.
+ * Memory that is its own only while it lives: can that be seen? Of foreign
+ * memory the pid is the kernel's word, not the welcome's. That it is the
+ * process of the revocation table is seen by reading the table both ways.
  */
-static int foreign_probe(const struct kvpull_shm_peer *peer,
-			 const struct kvpull_log *log)
+static int life_probe(const struct kvpull_shm_peer *peer,
+		      const struct kvpull_log *log)
 {
 	const struct kvpull_revocation_entry *entries =
 		(const void *)peer->entries_memory;
 	struct kvpull_revocation_value value;
 	const char *why = NULL;
 
-	if (!peer->foreign_count)
+	if (!peer->must_live)
 		return 0;
-	if (peer->identity.pid <= 0)
-		why = "the peer is in another PID namespace";
-	else if (peer->identity.pidfd < 0)
+	if (peer->identity.pidfd < 0)
 		why = "the peer's death could not be seen (no pidfd)";
+	else if (!peer->foreign_count)
+		return 0;
+	else if (peer->identity.pid <= 0)
+		why = "the peer is in another PID namespace";
 	else if (kvpull_foreign_entry(peer->identity.pid, peer->entries_remote,
 				      &value))
 		why = strerror(errno);
@@ -612,7 +623,7 @@ static int foreign_probe(const struct kvpull_shm_peer *peer,
 		why = "another process answers at that address";
 	if (!why)
 		return 0;
-	kvpull_warn(log, "peer's foreign memory cannot be read from pid %d: %s",
+	kvpull_warn(log, "peer's own memory cannot be read from pid %d: %s",
 		    peer->identity.pid, why);
 	return KVPULL_EROUTE;
 }
@@ -631,7 +642,7 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 	if (!code)
 		code = ring_attach(peer, peers->log);
 	if (!code)
-		code = foreign_probe(peer, peers->log);
+		code = life_probe(peer, peers->log);
 	if (code == KVPULL_ENOMEM)
 		code = kvpull_shortage(peers->shortage, "a producer's memory",
 				       errno);

@@ -69,6 +69,7 @@ struct kvpull_shm_peer {
 	uint32_t foreign_count;
 	uint32_t file_count;
 	uint32_t slot_count;
+	uint32_t must_live; /* what some region has is its own only while it lives */
 	int doorbell;
 	uint8_t *entries_memory;
 	uint64_t entries_remote; /* address in the peer; foreign reads only */

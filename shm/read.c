@@ -137,7 +137,19 @@ static int runs_start(struct kvpull_shm_reads *reads,
 	return code;
 }
 
-/* A read of a peer with files: both parts at once. */
+static int has_files(const struct kvpull_shm_peer *peer,
+		     const struct kvpull_read *read)
+{
+	uint32_t at = 0;
+
+	if (!peer->file_count)
+		return 0;
+	while (at < read->strip_count && is_in_memory(peer, read, at))
+		at++;
+	return at < read->strip_count;
+}
+
+/* A read of blocks in files, and in memory: both parts at once. */
 static int split_start(struct kvpull_shm_reads *reads,
 		       struct kvpull_shm_peer *peer,
 		       struct kvpull_shm_read *mine)
@@ -173,8 +185,8 @@ int kvpull_shm_read_start(struct kvpull_transport *transport,
 	mine->peer_index = peer_index;
 	mine->cancelled = 0;
 	mine->code = 0;
-	code = peer->file_count ? split_start(reads, peer, mine) :
-				  memory_start(reads, peer, mine, read);
+	code = has_files(peer, read) ? split_start(reads, peer, mine) :
+				       memory_start(reads, peer, mine, read);
 	if (!code)
 		peer->reads_open++;
 	return code;
@@ -258,7 +270,7 @@ static void memory_ended(struct kvpull_shm_reads *reads,
 	const struct kvpull_shm_peer *peer =
 		kvpull_shm_peer_at(reads->peers, mine->peer_index);
 
-	if (!peer->file_count) {
+	if (!has_files(peer, mine->read)) {
 		read_done(reads, mine, code, batch);
 		return;
 	}
@@ -442,7 +454,7 @@ int kvpull_shm_read_check(struct kvpull_transport *transport,
 	if (code)
 		return code;
 	/* It lived after the last was read: all was its own memory. */
-	if (peer->foreign_count && kvpull_identity_is_dead(&peer->identity))
+	if (peer->must_live && kvpull_identity_is_dead(&peer->identity))
 		return KVPULL_EPEER;
 	return 1;
 }

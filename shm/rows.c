@@ -42,6 +42,7 @@ int kvpull_rows_next(const struct kvpull_read *read,
 	}
 	at = read->group_first[strip->group_index] + cursor->block_index;
 	row->strip = strip;
+	row->at = at;
 	row->remote_offset = strip->remote_offset +
 			     read->remote_ids[at] * strip->remote_block_stride +
 			     cursor->row_index * strip->remote_row_stride +

@@ -23,6 +23,8 @@ struct kvpull_row {
 	uint64_t remote_offset; /* in the region */
 	uint8_t *local;
 	uint64_t bytes;
+	uint32_t at; /* of its block, in the ids */
+	uint32_t reserved;
 };
 
 /*

@@ -63,6 +63,18 @@ static int shm_lend(struct kvpull_transport *transport, uint32_t peer,
 	return kvpull_shm_peer_lend(&shm->peers, peer, mapping);
 }
 
+static const uint8_t *shm_mapped(const struct kvpull_transport *transport,
+				 uint32_t index, uint32_t region)
+{
+	const struct kvpull_shm_peer *peer = kvpull_shm_peer_at(
+		&kvpull_shm_of_const(transport)->peers, index);
+
+	return peer->state == KVPULL_SHM_PEER_ATTACHED &&
+			       region < peer->region_count ?
+		       peer->tables.regions[region] :
+		       NULL;
+}
+
 static void shm_disconnect(struct kvpull_transport *transport, uint32_t peer)
 {
 	struct kvpull_shm_peers *peers = &kvpull_shm_of(transport)->peers;
@@ -270,6 +282,7 @@ static const struct kvpull_transport_ops shm_ops = {
 	.near = "same node: its socket is in our folder",
 	.far = "another node: its socket is not in our folder",
 	.vouches = 1,
+	.reads_files = 1,
 	.serve = kvpull_shm_callers_serve,
 	.address = shm_address,
 	.reachable = kvpull_shm_peers_reach,
@@ -277,6 +290,7 @@ static const struct kvpull_transport_ops shm_ops = {
 	.peer_send = kvpull_shm_peer_send,
 	.attach = shm_attach,
 	.lend = shm_lend,
+	.mapped = shm_mapped,
 	.disconnect = shm_disconnect,
 	.read_start = kvpull_shm_read_start,
 	.read_cancel = kvpull_shm_read_cancel,

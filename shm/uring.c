@@ -59,8 +59,8 @@ static const char *ring_lacks(struct io_uring *ring)
 	if (io_uring_register_probe(ring, &known.probe, PROBE_OPS))
 		return "no probe (Linux 5.6 has it)";
 	if (!io_uring_opcode_supported(&known.probe, IORING_OP_READ) ||
-	    !io_uring_opcode_supported(&known.probe, IORING_OP_READ_FIXED))
-		return "no reads (Linux 5.6 has them)";
+	    !io_uring_opcode_supported(&known.probe, IORING_OP_WRITE))
+		return "no reads and writes (Linux 5.6 has them)";
 	return NULL;
 }
 
@@ -166,7 +166,7 @@ uint32_t kvpull_uring_close(struct kvpull_uring *uring)
 }
 
 int kvpull_uring_queue(struct kvpull_uring *uring,
-		       const struct kvpull_uring_read *read)
+		       const struct kvpull_uring_io *io)
 {
 	struct io_uring_sqe *sqe = NULL;
 
@@ -174,13 +174,19 @@ int kvpull_uring_queue(struct kvpull_uring *uring,
 		sqe = io_uring_get_sqe(&uring->ring);
 	if (!sqe)
 		return KVPULL_EAGAIN;
-	if (uring->is_fixed)
-		io_uring_prep_read_fixed(sqe, read->fd, read->to, read->bytes,
-					 read->offset, 0);
-	else
-		io_uring_prep_read(sqe, read->fd, read->to, read->bytes,
-				   read->offset);
-	sqe->user_data = read->tag;
+	if (io->is_write) {
+		io_uring_prep_write(sqe, io->fd, io->memory, io->bytes,
+				    io->offset);
+		/* Else it may be written, and waited for, in the flush. */
+		sqe->flags |= IOSQE_ASYNC;
+	} else if (uring->is_fixed) {
+		io_uring_prep_read_fixed(sqe, io->fd, io->memory, io->bytes,
+					 io->offset, 0);
+	} else {
+		io_uring_prep_read(sqe, io->fd, io->memory, io->bytes,
+				   io->offset);
+	}
+	sqe->user_data = io->tag;
 	uring->in_flight++;
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_uring as the file regions use it: reads of a descriptor into a fixed
- * buffer, their results, and an eventfd that tells a sleeper. Opened late, by
+ * io_uring as files use it: reads of a descriptor into a fixed buffer, or
+ * writes, their results, and an eventfd that tells a sleeper. Opened late, by
  * the thread that will use it; where it is forbidden, open() says why.
  *
  * Measured (Linux 6.18): a ring with DEFER_TASKRUN does not wake who sleeps in
@@ -31,22 +31,24 @@ struct kvpull_uring {
 	const struct kvpull_log *log;
 	uint32_t is_open;
 	uint32_t is_fixed;  /* the buffer is registered */
-	uint32_t in_flight; /* reads queued or in the kernel */
+	uint32_t in_flight; /* queued or in the kernel */
 	uint32_t depth;
 };
 
-/* A read of `bytes` at `offset`; `tag` comes back with its result. */
-struct kvpull_uring_read {
-	uint8_t *to; /* in the registered buffer, if there is one */
+/* A read or write of `bytes` at `offset`; `tag` comes back with its result. */
+struct kvpull_uring_io {
+	uint8_t *memory; /* in the registered buffer, if there is one */
 	uint64_t offset;
 	uint32_t bytes;
 	int fd;
+	uint32_t is_write; /* by a thread of the kernel: a flush waits for none */
+	uint32_t reserved;
 	uint64_t tag;
 };
 
 struct kvpull_uring_result {
 	uint64_t tag;
-	int32_t code; /* bytes read, or -errno */
+	int32_t code; /* bytes, or -errno */
 	uint32_t reserved;
 };
 
@@ -76,7 +78,7 @@ uint32_t kvpull_uring_close(struct kvpull_uring *uring);
 
 /* Queue one: KVPULL_EAGAIN beyond depth. flush() gives them to the kernel. */
 int KVPULL_MUST_CHECK kvpull_uring_queue(struct kvpull_uring *uring,
-					 const struct kvpull_uring_read *read);
+					 const struct kvpull_uring_io *io);
 void kvpull_uring_flush(struct kvpull_uring *uring);
 /*
  * The read with this tag is not wanted any more: if the kernel has not taken it

@@ -30,7 +30,8 @@ int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back, uint32_t at)
 	struct kvpull_verbs_device *device = &back->shared->devices[at];
 
 	kvpull_verbs_connect_hush(back->connect, at);
-	if (kvpull_verbs_regions_deregister(&back->shared->regions[at]))
+	if (kvpull_verbs_regions_deregister(&back->shared->regions[at]) ||
+	    kvpull_verbs_regions_deregister(&back->shared->locals[at]))
 		return 1;
 	kvpull_verbs_check_deregister(back->reads, at);
 	if (device->channel)
@@ -53,11 +54,14 @@ static int device_find(const struct kvpull_verbs_back *back, uint32_t at)
 	if (code)
 		return code;
 	shared->devices[at].gone = KVPULL_VERBS_DEVICE_RETURNING;
-	return back->serve.region_count ?
-		       kvpull_verbs_regions_begin(
-			       &shared->regions[at], &shared->devices[at],
-			       &back->serve, shared->params.mr_shift) :
-		       0;
+	kvpull_verbs_regions_begin(&shared->regions[at], &shared->devices[at],
+				   &back->serve, shared->params.mr_shift);
+	kvpull_verbs_regions_begin(&shared->locals[at], &shared->devices[at],
+				   &back->locals, shared->params.mr_shift);
+	code = kvpull_verbs_regions_grow(&shared->regions[at], &back->serve);
+	return code ? code :
+		      kvpull_verbs_regions_grow(&shared->locals[at],
+						&back->locals);
 }
 
 /* All its memory is registered. 0, or why not. */
@@ -83,9 +87,12 @@ static int device_return(const struct kvpull_verbs_back *back, uint32_t at)
 		if (device->gone == KVPULL_VERBS_DEVICE_CLOSED)
 			return 0;
 	}
-	if (!code && back->serve.region_count)
+	if (!code)
 		code = kvpull_verbs_regions_register(&back->shared->regions[at],
 						     &back->serve);
+	if (!code)
+		code = kvpull_verbs_regions_register(&back->shared->locals[at],
+						     &back->locals);
 	if (code > 0)
 		return 1;
 	if (!code)

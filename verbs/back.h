@@ -26,8 +26,9 @@ struct kvpull_verbs_back {
 	struct kvpull_verbs_connect *connect;
 	struct kvpull_verbs_reads *reads;
 	const struct kvpull_verbs_watch *watch;
-	struct kvpull_serve serve; /* what to register again; none: not yet */
-	uint64_t due_ns;           /* of the next look */
+	struct kvpull_serve serve;  /* what to register again; none: not yet */
+	struct kvpull_serve locals; /* likewise, for own reads alone */
+	uint64_t due_ns;            /* of the next look */
 };
 
 /* A part of a poll. */

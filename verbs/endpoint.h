@@ -79,6 +79,8 @@ struct kvpull_verbs_shared {
 	/* Own rails: each its device, and all memory registered with it. */
 	struct kvpull_verbs_device devices[KVPULL_VERBS_RAILS_MAX];
 	struct kvpull_verbs_regions regions[KVPULL_VERBS_RAILS_MAX];
+	/* Where reads land beside that; no peer is told of it. */
+	struct kvpull_verbs_regions locals[KVPULL_VERBS_RAILS_MAX];
 	uint32_t rail_count;
 	struct kvpull_networks networks;
 	struct kvpull_verbs_counts counts;

@@ -285,30 +285,42 @@ static uint64_t share_of(const struct kvpull_verbs_reads *reads,
 	return bytes < bytes_max ? bytes : bytes_max;
 }
 
+/* Of the MR that it lands in: of what is served, or of what was added. */
+static uint32_t local_key(const struct kvpull_verbs_shared *shared,
+			  uint32_t device, const struct kvpull_slice_part *part)
+{
+	const struct kvpull_verbs_regions *regions = &shared->regions[device];
+	uint32_t region =
+		kvpull_verbs_regions_find(regions, part->local, part->bytes);
+
+	if (region == KVPULL_NONE) {
+		regions = &shared->locals[device];
+		region = kvpull_verbs_regions_find(regions, part->local,
+						   part->bytes);
+	}
+	/* The plan checked both ends against the regions. */
+	kvpull_check(shared->log, region != KVPULL_NONE);
+	return regions
+		->memory[kvpull_keys_mr(&regions->keys, region,
+					(uintptr_t)part->local)]
+		->lkey;
+}
+
 static void request_fill(struct kvpull_verbs_reads *reads,
 			 const struct kvpull_verbs_end *end, uint32_t at,
 			 const struct kvpull_slice *slice)
 {
-	const struct kvpull_verbs_regions *regions =
-		&reads->shared->regions[end->device];
 	const uint64_t remote = end->keys.regions[slice->region_index].address +
 				slice->remote_offset;
 	uint32_t i;
 
 	for (i = 0; i < slice->part_count; i++) {
 		const struct kvpull_slice_part *part = &slice->parts[i];
-		const uint64_t local = (uintptr_t)part->local;
-		const uint32_t region = kvpull_verbs_regions_find(
-			regions, part->local, part->bytes);
 
-		/* The plan checked both ends against the regions. */
-		kvpull_check(reads->shared->log, region != KVPULL_NONE);
 		reads->parts[at][i] = (struct ibv_sge){
-			.addr = local,
+			.addr = (uintptr_t)part->local,
 			.length = (uint32_t)part->bytes,
-			.lkey = regions->memory[kvpull_keys_mr(&regions->keys,
-							       region, local)]
-					->lkey,
+			.lkey = local_key(reads->shared, end->device, part),
 		};
 	}
 	reads->requests[at] = (struct ibv_send_wr){

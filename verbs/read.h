@@ -23,7 +23,11 @@
 #include "verbs/cursor.h"
 #include "verbs/events.h"
 
-#define KVPULL_VERBS_BATCH_MAX 64u /* work requests a doorbell */
+/*
+ * Work requests a doorbell: all windows of a probe of 100 keys, and half of
+ * what may be in flight.
+ */
+#define KVPULL_VERBS_BATCH_MAX 128u
 /*
  * A cancelled read breaks its queue pair, and with it all reads of the peer,
  * when nothing was completed for flush_ns; and after so many of them though

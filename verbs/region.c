@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariant: memory[i] is registered for i < keys.mr_count and for no other, and
- * entries only after all of them.
+ * entries, where there are any, only after all of them.
  */
 #include "verbs/region.h"
 
@@ -45,10 +45,17 @@ static int region_check(const struct kvpull_verbs_device *device,
 {
 	if (view->kind != KVPULL_REGION_PROVIDED &&
 	    view->kind != KVPULL_REGION_FOREIGN &&
-	    view->kind != KVPULL_REGION_DMABUF) {
+	    view->kind != KVPULL_REGION_DMABUF &&
+	    view->kind != KVPULL_REGION_UNSEALED) {
 		kvpull_error(device->log,
 			     "verbs: region %u of kind %u: not on this route",
 			     index, view->kind);
+		return KVPULL_EUNSUPPORTED;
+	}
+	if (view->kind == KVPULL_REGION_UNSEALED && !view->base) {
+		kvpull_error(
+			device->log,
+			"verbs: a shared file is registered where it is mapped: base says where, or route is shm");
 		return KVPULL_EUNSUPPORTED;
 	}
 	if (!view->base || !view->bytes ||
@@ -88,40 +95,65 @@ static void region_add(struct kvpull_verbs_regions *regions,
 	regions->order[place] = at;
 }
 
-int kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
-			       const struct kvpull_verbs_device *device,
-			       const struct kvpull_serve *serve,
-			       uint32_t mr_shift)
+void kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
+				const struct kvpull_verbs_device *device,
+				const struct kvpull_serve *serve,
+				uint32_t mr_shift)
 {
-	struct kvpull_keys *keys = &regions->keys;
-	uint32_t i;
-	int code = 0;
-
-	if (!serve->region_count || serve->region_count > KVPULL_REGIONS_MAX ||
-	    !serve->slot_count || !serve->entries)
-		return KVPULL_EINVAL;
-	for (i = 0; !code && i < serve->region_count; i++)
-		code = region_check(device, &serve->regions[i], i);
-	if (code)
-		return code;
 	regions->device = device;
-	*keys = (struct kvpull_keys){
-		.region_count = serve->region_count,
+	regions->keys = (struct kvpull_keys){
 		.slot_count = serve->slot_count,
 		.mr_shift = mr_shift,
 		.entries = { (uintptr_t)serve->entries,
 			     serve->slot_count * sizeof(*serve->entries) },
 	};
-	for (i = 0; i < serve->region_count; i++)
+}
+
+int kvpull_verbs_regions_grow(struct kvpull_verbs_regions *regions,
+			      const struct kvpull_serve *serve)
+{
+	const struct kvpull_verbs_device *device = regions->device;
+	struct kvpull_keys *keys = &regions->keys;
+	const uint32_t before = keys->region_count;
+	uint32_t i;
+	int code = 0;
+
+	if (serve->region_count > KVPULL_REGIONS_MAX)
+		return KVPULL_EINVAL;
+	if (serve->region_count == before)
+		return 0;
+	for (i = before; !code && i < serve->region_count; i++)
+		code = region_check(device, &serve->regions[i], i);
+	if (code)
+		return code;
+	for (i = before; i < serve->region_count; i++)
 		region_add(regions, &serve->regions[i], i);
+	keys->region_count = serve->region_count;
 	if (kvpull_keys_layout(keys) <= KVPULL_MRS_MAX &&
-	    UINT64_C(1) << mr_shift <= device->limits.max_mr_size)
+	    UINT64_C(1) << keys->mr_shift <= device->limits.max_mr_size)
 		return 0;
 	kvpull_error(
 		device->log,
 		"verbs: the regions are larger than %u MRs of %llu bytes, or the device takes less at once",
-		KVPULL_MRS_MAX, (unsigned long long)1 << mr_shift);
+		KVPULL_MRS_MAX, (unsigned long long)1 << keys->mr_shift);
+	kvpull_verbs_regions_shrink(regions, before);
 	return KVPULL_EUNSUPPORTED;
+}
+
+void kvpull_verbs_regions_shrink(struct kvpull_verbs_regions *regions,
+				 uint32_t region_count)
+{
+	struct kvpull_keys *keys = &regions->keys;
+	uint32_t kept = 0;
+	uint32_t i;
+
+	while (region_count < keys->region_count &&
+	       keys->mr_count > keys->mr_first[region_count])
+		(void)kvpull_verbs_regions_deregister(regions);
+	for (i = 0; i < keys->region_count; i++)
+		if (regions->order[i] < region_count)
+			regions->order[kept++] = regions->order[i];
+	keys->region_count = kept;
 }
 
 /* The next MR, of this region. */
@@ -132,8 +164,9 @@ static int mr_register(struct kvpull_verbs_regions *regions,
 	 * Bytes of a read may arrive in any order: nobody looks before its
 	 * completion, which the bus keeps behind them. Entries never may.
 	 */
-	const int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE;
 	struct kvpull_keys *keys = &regions->keys;
+	const int access = IBV_ACCESS_LOCAL_WRITE |
+			   (keys->slot_count ? (int)IBV_ACCESS_REMOTE_READ : 0);
 	const uint32_t index = keys->mr_count - keys->mr_first[region];
 	const uint64_t first =
 		kvpull_mr_left((uintptr_t)view->base, keys->mr_shift);
@@ -162,11 +195,15 @@ int kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 {
 	struct kvpull_keys *keys = &regions->keys;
 	uint32_t region = keys->region_count - 1;
-	uint64_t end =
-		keys->regions[region].address + keys->regions[region].bytes - 1;
+	uint64_t end;
 	int code;
 
+	if (!keys->region_count || regions->entries)
+		return 0;
+	end = keys->regions[region].address + keys->regions[region].bytes - 1;
 	if (keys->mr_count > kvpull_keys_mr(keys, region, end)) {
+		if (!serve->entries)
+			return 0;
 		code = memory_register(
 			regions->device, serve->entries, keys->entries.bytes,
 			IBV_ACCESS_REMOTE_READ, &regions->entries);

@@ -3,7 +3,8 @@
  * Registered memory, in MRs: frame.h says where they end. KV regions are registered once, for both roles: peers may
  * read them (REMOTE_READ), this process's own reads land in them
  * (LOCAL_WRITE, which gives nothing to peers). The revocation table may be read.
- * Nothing is ever registered for remote writing.
+ * Memory that reads alone land in is registered likewise, without a table and
+ * for nobody else. Nothing is ever registered for remote writing.
  */
 #ifndef KVPULL_VERBS_REGION_H
 #define KVPULL_VERBS_REGION_H
@@ -20,14 +21,21 @@ struct kvpull_verbs_regions {
 	struct ibv_mr *entries; /* last; NULL: not all is registered */
 };
 
+/* Of a device. serve->entries NULL: peers may read none of its regions. */
+void kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
+				const struct kvpull_verbs_device *device,
+				const struct kvpull_serve *serve,
+				uint32_t mr_shift);
 /*
- * What is to be registered; nothing is yet. 0, KVPULL_EINVAL,
- * KVPULL_EUNSUPPORTED (a kind, a size).
+ * What is to be registered: behind those there are, the ones that serve has
+ * more. 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED (a kind, a size): nothing new is.
  */
 int KVPULL_MUST_CHECK
-kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
-			   const struct kvpull_verbs_device *device,
-			   const struct kvpull_serve *serve, uint32_t mr_shift);
+kvpull_verbs_regions_grow(struct kvpull_verbs_regions *regions,
+			  const struct kvpull_serve *serve);
+/* The first so many are left, and nothing of the others. */
+void kvpull_verbs_regions_shrink(struct kvpull_verbs_regions *regions,
+				 uint32_t region_count);
 /*
  * One MR, or at last the entries. 1: there is more; 0: that was all;
  * KVPULL_EUNSUPPORTED (the device takes no dmabuf), KVPULL_ENOMEM (memlock).

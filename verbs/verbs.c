@@ -58,12 +58,11 @@ static struct kvpull_verbs_bundle *caller_at(const struct verbs *verbs,
 	return &verbs->callers[index];
 }
 
-static int regions_register(struct kvpull_verbs_shared *shared, uint32_t at,
+/* They are begun: what serve has more, all at once. */
+static int regions_register(struct kvpull_verbs_regions *regions,
 			    const struct kvpull_serve *serve)
 {
-	struct kvpull_verbs_regions *regions = &shared->regions[at];
-	int code = kvpull_verbs_regions_begin(regions, &shared->devices[at],
-					      serve, shared->params.mr_shift);
+	int code = kvpull_verbs_regions_grow(regions, serve);
 
 	if (code)
 		return code;
@@ -73,27 +72,78 @@ static int regions_register(struct kvpull_verbs_shared *shared, uint32_t at,
 	return code;
 }
 
+/* One that comes back is given what there is by then, a piece a poll. */
+static int devices_are_there(const struct kvpull_verbs_shared *shared)
+{
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		if (shared->devices[at].gone != KVPULL_VERBS_DEVICE_THERE)
+			return 0;
+	return 1;
+}
+
 static int verbs_serve(struct kvpull_transport *transport,
 		       const struct kvpull_serve *serve)
 {
 	struct verbs *verbs = verbs_of(transport);
 	struct kvpull_verbs_shared *shared = &verbs->shared;
+	struct kvpull_serve *own = &verbs->back.serve;
 	uint32_t at;
 	int code = 0;
 
-	if (verbs->back.serve.region_count)
+	if (own->region_count || !serve->region_count || !serve->slot_count ||
+	    !serve->entries)
 		return KVPULL_EINVAL;
-	for (at = 0; !code && at < shared->rail_count; at++)
-		code = regions_register(shared, at, serve);
-	if (code) {
-		while (at--)
-			while (kvpull_verbs_regions_deregister(
-				&shared->regions[at]))
-				;
-		return code;
+	if (!devices_are_there(shared))
+		return KVPULL_EDEVICE;
+	*own = *serve;
+	own->region_count = kvpull_serve_memory_count(serve);
+	for (at = 0; !code && at < shared->rail_count; at++) {
+		kvpull_verbs_regions_begin(&shared->regions[at],
+					   &shared->devices[at], own,
+					   shared->params.mr_shift);
+		code = regions_register(&shared->regions[at], own);
 	}
-	verbs->back.serve = *serve;
-	return kvpull_verbs_connect_listen(&verbs->connect);
+	if (!code)
+		code = kvpull_verbs_connect_listen(&verbs->connect);
+	if (!code)
+		return 0;
+	own->region_count = 0;
+	while (at--) {
+		kvpull_verbs_connect_hush(&verbs->connect, at);
+		kvpull_verbs_regions_shrink(&shared->regions[at], 0);
+	}
+	return code;
+}
+
+static int verbs_local_add(struct kvpull_transport *transport, uint8_t *base,
+			   uint64_t bytes)
+{
+	struct verbs *verbs = verbs_of(transport);
+	struct kvpull_verbs_shared *shared = &verbs->shared;
+	struct kvpull_serve *serve = &verbs->back.locals;
+	uint32_t at;
+	int code = 0;
+
+	if (serve->region_count == KVPULL_TRANSPORT_LOCALS_MAX)
+		return KVPULL_EFULL;
+	if (!devices_are_there(shared))
+		return KVPULL_EDEVICE;
+	serve->regions[serve->region_count++] =
+		(struct kvpull_region_view){ .kind = KVPULL_REGION_PROVIDED,
+					     .fd = -1,
+					     .base = base,
+					     .bytes = bytes };
+	for (at = 0; !code && at < shared->rail_count; at++)
+		code = regions_register(&shared->locals[at], serve);
+	if (!code)
+		return 0;
+	serve->region_count--;
+	while (at--)
+		kvpull_verbs_regions_shrink(&shared->locals[at],
+					    serve->region_count);
+	return code;
 }
 
 static const char *verbs_address(const struct kvpull_transport *transport)
@@ -107,7 +157,9 @@ static int verbs_reachable(const struct kvpull_transport *transport,
 	const struct verbs *verbs = verbs_of_const(transport);
 	struct kvpull_verbs_addresses addresses;
 
-	if (!verbs->back.serve.region_count ||
+	/* Reads have to land somewhere. */
+	if ((!verbs->back.serve.region_count &&
+	     !verbs->back.locals.region_count) ||
 	    kvpull_verbs_addresses_parse(text, &addresses))
 		return KVPULL_EROUTE;
 	return kvpull_verbs_dial_allows(&verbs->connect, &addresses);
@@ -466,6 +518,7 @@ static const struct kvpull_transport_ops verbs_ops = {
 	.name = "verbs",
 	.reads_devices = 1,
 	.serve = verbs_serve,
+	.local_add = verbs_local_add,
 	.address = verbs_address,
 	.reachable = verbs_reachable,
 	.connect = verbs_connect,
@@ -543,8 +596,12 @@ static int parts_open(struct verbs *verbs,
 	if (!code)
 		code = kvpull_verbs_reads_init(&verbs->reads, shared,
 					       verbs->peers, arena);
-	for (at = 0; !code && at < shared->rail_count; at++)
+	for (at = 0; !code && at < shared->rail_count; at++) {
+		kvpull_verbs_regions_begin(
+			&shared->locals[at], &shared->devices[at],
+			&verbs->back.locals, shared->params.mr_shift);
 		code = kvpull_verbs_check_register(&verbs->reads, at);
+	}
 	if (!code)
 		code = kvpull_verbs_connect_open(&verbs->connect);
 	return code ? code : kvpull_verbs_watch_open(&verbs->watch);

@@ -33,7 +33,7 @@ struct kvpull_verbs_params {
 	int engine_wake_fd; /* eventfd, written when a ring's reader sleeps; -1: none */
 	uint32_t notify_credits; /* 32; unacknowledged SENDs a direction */
 	uint32_t depth;          /* 256; READ work requests in flight a rail */
-	uint32_t batch;          /* 64; work requests a doorbell */
+	uint32_t batch;          /* 128; work requests a doorbell */
 	uint32_t rd_atomic;      /* 16; READs that the wire carries at once */
 	uint32_t parts_max;      /* 16; local ranges a work request */
 	uint32_t retry_count;    /* 6, the most: 7 is for ever on soft-RoCE */

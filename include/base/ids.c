@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kept: kvpull_ids_copy() writes `count` ids at most, whatever the bytes say by
- * then; a view is taken only if its runs are its ids together and none goes
- * beyond the bytes that an id has. Time is linear in the ids.
+ * Kept: kvpull_ids_copy() writes `count` ids at most, and reads no byte beyond
+ * those that were taken, whatever they say by then; a list is taken only if its
+ * runs are its ids together and none goes beyond the bytes that an id has. Time
+ * is linear in the ids.
  *
  * Ids are looked at STEP at once where there are so many.
  */
@@ -10,10 +11,17 @@
 
 #include <endian.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <tmmintrin.h>
+#endif
+
+#include "base/stream.h"
 
 #define STEP 4u
 #define RUN_STEPS 8u  /* compared at once */
 #define MORE_BYTES 2u /* of a run's ids after its first */
+#define HEAD_BYTES 9u /* ids, runs, bytes of an id */
+#define U16S 32u      /* at once: a loop of known length */
 
 /* Of each compiler that we have: its operators work on all of them at once. */
 typedef uint32_t ids_step __attribute__((vector_size(STEP * 4)));
@@ -29,35 +37,88 @@ static uint32_t step_bits(const ids_step *step)
 	return bits;
 }
 
+#if defined(__x86_64__)
+
+/* Of STEP ids of three bytes, and of what is read and written for them. */
+#define STEP_U24S 12u
+#define STEP_ROOM 6u /* ids that there must be, so that 16 bytes are theirs */
+
+/* Ids that were written; 16 bytes are for 12. */
+__attribute__((target("ssse3"))) static uint32_t
+put_u24_steps(uint8_t *to, const uint32_t *list, uint32_t count)
+{
+	const __m128i order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13,
+					    14, -1, -1, -1, -1);
+	uint32_t at;
+
+	for (at = 0; count - at >= STEP_ROOM; at += STEP, to += STEP_U24S)
+		_mm_storeu_si128(
+			(void *)to,
+			_mm_shuffle_epi8(
+				_mm_loadu_si128((const void *)(list + at)),
+				order));
+	return at;
+}
+
+/* Likewise, of ids that were read. */
+__attribute__((target("ssse3"))) static uint32_t
+copy_u24_steps(const uint8_t *bytes, uint32_t *list, uint32_t count)
+{
+	const __m128i order = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8,
+					    -1, 9, 10, 11, -1);
+	uint32_t at;
+
+	for (at = 0; count - at >= STEP_ROOM; at += STEP, bytes += STEP_U24S)
+		_mm_storeu_si128(
+			(void *)(list + at),
+			_mm_shuffle_epi8(_mm_loadu_si128((const void *)bytes),
+					 order));
+	return at;
+}
+
+#endif
+
 /* What a list is made of. */
 struct shape {
 	uint32_t runs;
 	uint32_t bits; /* that its ids have */
 };
 
-/* Each id is looked at before any is written. */
-static struct shape shape_of(const uint32_t *list, uint32_t count)
+/* Of the ids from the second on, by steps: how many are done then. */
+static uint32_t shape_steps(const uint32_t *list, uint32_t count,
+			    struct shape *shape)
 {
 	ids_step before;
 	ids_step step;
 	ids_step bits = { 0 };
 	ids_step same = { 0 }; /* less one for each that goes on in its run */
-	struct shape shape = { count, list[0] };
-	uint32_t at = 1;
+	uint32_t at;
+	uint32_t i;
 
-	for (; count - at >= STEP; at += STEP) {
+	for (at = 1; count - at >= STEP; at += STEP) {
 		memcpy(&before, list + at - 1, sizeof(before));
 		memcpy(&step, list + at, sizeof(step));
 		bits |= step;
 		same += (ids_step)(step - before == 1);
 	}
+	for (i = 0; i < STEP; i++)
+		shape->runs += same[i];
+	shape->bits |= step_bits(&bits);
+	return at;
+}
+
+/* Each id is looked at before any is written. */
+static struct shape shape_of(const uint32_t *list, uint32_t count)
+{
+	struct shape shape = { count, list[0] };
+	uint32_t at = 1;
+
+	if (count > 2 * STEP)
+		at = shape_steps(list, count, &shape);
 	for (; at < count; at++) {
 		shape.bits |= list[at];
 		shape.runs -= list[at] - list[at - 1] == 1;
 	}
-	for (at = 0; at < STEP; at++)
-		shape.runs += same[at];
-	shape.bits |= step_bits(&bits);
 	/* No run goes on from the highest id to 0. */
 	if (shape.bits == UINT32_MAX)
 		for (at = 1; at < count; at++)
@@ -65,45 +126,63 @@ static struct shape shape_of(const uint32_t *list, uint32_t count)
 	return shape;
 }
 
-static void put_id(struct kvpull_wire_writer *writer, uint32_t id,
-		   uint32_t id_bytes)
+static void put_id(uint8_t *to, uint32_t id, uint32_t id_bytes)
 {
 	const uint32_t bytes = htole32(id);
 
-	kvpull_wire_put(writer, &bytes, id_bytes);
+	memcpy(to, &bytes, id_bytes);
+}
+
+static void put_u16s(uint8_t *to, const uint32_t *list, uint32_t count)
+{
+	uint16_t low[U16S];
+	uint32_t i;
+
+	for (; count >= U16S; count -= U16S, to += sizeof(low)) {
+		for (i = 0; i < U16S; i++)
+			low[i] = htole16((uint16_t)*list++);
+		memcpy(to, low, sizeof(low));
+	}
+	for (; count; count--, to += 2)
+		put_id(to, *list++, 2);
 }
 
 /* Each by a store of four, of which the next one takes back the last. */
-static void put_u24s(struct kvpull_wire_writer *writer, const uint32_t *list,
-		     uint32_t count)
+static void put_u24s(uint8_t *to, const uint32_t *list, uint32_t count)
 {
-	const size_t byte_count = (size_t)count * 3;
-	uint8_t *to = writer->data + writer->used;
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("ssse3")) {
+		const uint32_t done = put_u24_steps(to, list, count);
 
-	if (writer->used > writer->capacity ||
-	    byte_count > writer->capacity - writer->used) {
-		writer->used += byte_count;
-		return;
+		to += (size_t)done * 3;
+		list += done;
+		count -= done;
 	}
-	writer->used += byte_count - 3;
-	for (; count > 1; count--, to += 3) {
-		const uint32_t bytes = htole32(*list++);
-
-		memcpy(to, &bytes, sizeof(bytes));
-	}
-	put_id(writer, *list, 3);
+#endif
+	for (; count > 1; count--, to += 3)
+		put_id(to, *list++, 4);
+	put_id(to, *list, 3);
 }
 
-static void put_list(struct kvpull_wire_writer *writer, const uint32_t *list,
-		     uint32_t count, uint32_t id_bytes)
+static void put_u32s(uint8_t *to, const uint32_t *list, uint32_t count)
 {
-	if (id_bytes == 2) {
-		kvpull_wire_put_u16s(writer, list, count);
-	} else if (id_bytes == 3) {
-		put_u24s(writer, list, count);
-	} else {
-		kvpull_wire_put_u32s(writer, list, count);
-	}
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	memcpy(to, list, count * sizeof(*list));
+#else
+	for (; count; count--, to += 4)
+		put_id(to, *list++, 4);
+#endif
+}
+
+static void put_list(uint8_t *to, const uint32_t *list, uint32_t count,
+		     uint32_t id_bytes)
+{
+	if (id_bytes == 2)
+		put_u16s(to, list, count);
+	else if (id_bytes == 3)
+		put_u24s(to, list, count);
+	else
+		put_u32s(to, list, count);
 }
 
 /* 0: the ids of RUN_STEPS from here are first, first + 1 and so on. */
@@ -141,49 +220,73 @@ static uint32_t run_at(const uint32_t *list, uint32_t at, uint32_t count)
 	return run;
 }
 
-/* Both arrays at once: the second begins where the first will have ended. */
-static void put_runs(struct kvpull_wire_writer *writer, const uint32_t *list,
-		     uint32_t count, uint32_t runs, uint32_t id_bytes)
+/* Both arrays at once; no more of them than there is room for. */
+static void put_runs(uint8_t *to, const uint32_t *list, uint32_t count,
+		     uint32_t runs, uint32_t id_bytes)
 {
-	struct kvpull_wire_writer mores = *writer;
+	uint8_t *more = to + (size_t)runs * id_bytes;
 	uint32_t at = 0;
 
-	mores.used += (size_t)runs * id_bytes;
-	while (at < count) {
+	for (; runs && at < count; runs--) {
 		const uint32_t run = run_at(list, at, count);
 
-		put_id(writer, list[at], id_bytes);
-		kvpull_wire_put_u16(&mores, (uint16_t)(run - 1));
+		put_id(to, list[at], id_bytes);
+		put_id(more, run - 1, MORE_BYTES);
+		to += id_bytes;
+		more += MORE_BYTES;
 		at += run;
 	}
-	writer->used = mores.used;
+}
+
+/* Room for so many bytes, which are counted in any case; NULL: there is none. */
+static uint8_t *take(struct kvpull_wire_writer *writer, size_t byte_count)
+{
+	const size_t at = writer->used;
+
+	writer->used += byte_count;
+	return at <= writer->capacity && byte_count <= writer->capacity - at ?
+		       writer->data + at :
+		       NULL;
+}
+
+static void put_shaped(struct kvpull_wire_writer *writer,
+		       const struct kvpull_ids *ids)
+{
+	struct shape shape = shape_of(ids->list, ids->count);
+	uint32_t id_bytes = 4;
+	size_t byte_count;
+	uint8_t *to;
+
+	while (id_bytes > 2 && !(shape.bits >> (8 * (id_bytes - 1))))
+		id_bytes--;
+	byte_count = (size_t)shape.runs * (id_bytes + MORE_BYTES);
+	if (byte_count >= (size_t)ids->count * id_bytes) {
+		shape.runs = ids->count;
+		byte_count = (size_t)ids->count * id_bytes;
+	}
+	to = take(writer, HEAD_BYTES + byte_count);
+	if (!to)
+		return;
+	put_id(to, ids->count, 4);
+	put_id(to + 4, shape.runs, 4);
+	to[8] = (uint8_t)id_bytes;
+	to += HEAD_BYTES;
+	if (shape.runs == ids->count)
+		put_list(to, ids->list, ids->count, id_bytes);
+	else
+		put_runs(to, ids->list, ids->count, shape.runs, id_bytes);
 }
 
 void kvpull_ids_put(struct kvpull_wire_writer *writer,
 		    const struct kvpull_ids *ids)
 {
-	uint32_t id_bytes = 4;
-	struct shape shape;
-
-	kvpull_wire_put_u32(writer, ids->count);
-	if (!ids->count)
-		return;
-	if (!ids->list) {
-		kvpull_wire_put(writer, ids->bytes, ids->byte_count);
+	if (ids->count && ids->list) {
+		put_shaped(writer, ids);
 		return;
 	}
-	shape = shape_of(ids->list, ids->count);
-	while (id_bytes > 2 && !(shape.bits >> (8 * (id_bytes - 1))))
-		id_bytes--;
-	if ((uint64_t)shape.runs * (id_bytes + MORE_BYTES) >=
-	    (uint64_t)ids->count * id_bytes)
-		shape.runs = ids->count;
-	kvpull_wire_put_u32(writer, shape.runs);
-	kvpull_wire_put_u8(writer, (uint8_t)id_bytes);
-	if (shape.runs == ids->count)
-		put_list(writer, ids->list, ids->count, id_bytes);
-	else
-		put_runs(writer, ids->list, ids->count, shape.runs, id_bytes);
+	kvpull_wire_put_u32(writer, ids->count);
+	if (ids->count)
+		kvpull_wire_put(writer, ids->bytes, ids->byte_count);
 }
 
 /* A list as it lies in its bytes. */
@@ -211,59 +314,71 @@ static uint32_t first_at(const struct view *view, uint32_t index)
 	return le32toh(value);
 }
 
-/* Of `count` ids; 0: it is none. What the runs add up to is not looked at. */
-static int view_get(struct kvpull_wire_reader *reader, uint32_t count,
-		    struct view *view)
+/* Of what was taken. */
+static struct view view_of(const struct kvpull_ids *ids)
 {
-	view->runs = kvpull_wire_get_u32(reader);
-	view->id_bytes = kvpull_wire_get_u8(reader);
-	if (!view->runs || view->runs > count || view->id_bytes < 2 ||
-	    view->id_bytes > 4)
-		return 0;
-	view->firsts =
-		kvpull_wire_get(reader, (size_t)view->runs * view->id_bytes);
-	view->mores = NULL;
-	if (view->runs != count)
-		view->mores = kvpull_wire_get(reader,
-					      (size_t)view->runs * MORE_BYTES);
-	return !reader->bad;
+	const uint8_t *firsts = ids->bytes + HEAD_BYTES - 4;
+
+	return (struct view){
+		.firsts = firsts,
+		.mores = ids->runs == ids->count ?
+				 NULL :
+				 firsts + (size_t)ids->runs * ids->id_bytes,
+		.runs = ids->runs,
+		.id_bytes = ids->id_bytes,
+	};
 }
 
-static int view_is_good(const struct view *view, uint32_t count)
+static int runs_are_good(const struct kvpull_ids *ids)
 {
+	const struct view view = view_of(ids);
 	/* A run that ends beyond its ids' bytes would be longer as ours. */
-	const uint32_t id_max = UINT32_MAX >> 8 * (4 - view->id_bytes);
-	uint64_t total = view->runs;
+	const uint32_t id_max = UINT32_MAX >> 8 * (4 - view.id_bytes);
+	uint64_t total = view.runs;
 	uint32_t i;
 
-	if (!view->mores)
+	if (!view.mores)
 		return 1;
-	for (i = 0; i < view->runs; i++) {
-		const uint32_t more = more_at(view, i);
+	for (i = 0; i < view.runs; i++) {
+		const uint32_t more = more_at(&view, i);
 
-		if (more > id_max - first_at(view, i))
+		if (more > id_max - first_at(&view, i))
 			return 0;
 		total += more;
 	}
-	return total == count;
+	return total == ids->count;
+}
+
+/* Its bytes are there, as many as it says; 0: they are not. */
+static int bytes_get(struct kvpull_wire_reader *reader, struct kvpull_ids *ids)
+{
+	const size_t start = reader->at;
+	size_t byte_count;
+
+	ids->bytes = reader->data + start;
+	ids->runs = kvpull_wire_get_u32(reader);
+	ids->id_bytes = kvpull_wire_get_u8(reader);
+	if (!ids->runs || ids->runs > ids->count || ids->id_bytes < 2 ||
+	    ids->id_bytes > 4)
+		return 0;
+	byte_count = (size_t)ids->runs * ids->id_bytes;
+	if (ids->runs != ids->count)
+		byte_count += (size_t)ids->runs * MORE_BYTES;
+	if (!kvpull_wire_get(reader, byte_count))
+		return 0;
+	ids->byte_count = (uint32_t)(reader->at - start);
+	return 1;
 }
 
 void kvpull_ids_get(struct kvpull_wire_reader *reader, uint32_t max,
 		    struct kvpull_ids *ids)
 {
-	const uint32_t count = kvpull_wire_get_u32(reader);
-	const size_t start = reader->at;
-	struct view view;
-
-	if (count > max || (count && !(view_get(reader, count, &view) &&
-				       view_is_good(&view, count))))
+	*ids = (struct kvpull_ids){ .count = kvpull_wire_get_u32(reader) };
+	if (ids->count > max ||
+	    (ids->count && !(bytes_get(reader, ids) && runs_are_good(ids))))
 		reader->bad = 1;
-	*ids = (struct kvpull_ids){ 0 };
 	if (reader->bad)
-		return;
-	ids->bytes = reader->data + start;
-	ids->byte_count = (uint32_t)(reader->at - start);
-	ids->count = count;
+		*ids = (struct kvpull_ids){ 0 };
 }
 
 /* The ids from first on, one after another. */
@@ -281,15 +396,15 @@ static void copy_run(uint32_t first, uint32_t *list, uint32_t count)
 
 static void copy_u16s(const uint8_t *bytes, uint32_t *list, uint32_t count)
 {
-	uint16_t some[KVPULL_WIRE_U16S];
+	uint16_t some[U16S];
 	uint32_t i;
 
-	for (; count >= KVPULL_WIRE_U16S; count -= KVPULL_WIRE_U16S) {
+	for (; count >= U16S; count -= U16S) {
 		memcpy(some, bytes, sizeof(some));
-		for (i = 0; i < KVPULL_WIRE_U16S; i++)
+		for (i = 0; i < U16S; i++)
 			list[i] = le16toh(some[i]);
 		bytes += sizeof(some);
-		list += KVPULL_WIRE_U16S;
+		list += U16S;
 	}
 	for (i = 0; i < count; i++, bytes += 2)
 		list[i] = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8;
@@ -300,6 +415,15 @@ static void copy_u24s(const uint8_t *bytes, uint32_t *list, uint32_t count)
 {
 	uint32_t id;
 
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("ssse3")) {
+		const uint32_t done = copy_u24_steps(bytes, list, count);
+
+		bytes += (size_t)done * 3;
+		list += done;
+		count -= done;
+	}
+#endif
 	for (; count > 1; count--, bytes += 3) {
 		memcpy(&id, bytes, sizeof(id));
 		*list++ = le32toh(id) & 0xffffff;
@@ -308,20 +432,30 @@ static void copy_u24s(const uint8_t *bytes, uint32_t *list, uint32_t count)
 		(uint32_t)bytes[2] << 16;
 }
 
+static void copy_u32s(const uint8_t *bytes, uint32_t *list, uint32_t count)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	kvpull_stream_copy(list, bytes, count * sizeof(*list));
+#else
+	for (; count; count--, bytes += 4) {
+		memcpy(list, bytes, sizeof(*list));
+		*list = le32toh(*list);
+		list++;
+	}
+#endif
+}
+
 static void copy_list(const struct view *view, uint32_t first, uint32_t count,
 		      uint32_t *list)
 {
-	const size_t byte_count = (size_t)count * view->id_bytes;
-	struct kvpull_wire_reader reader = {
-		view->firsts + (size_t)first * view->id_bytes, byte_count, 0, 0
-	};
+	const uint8_t *bytes = view->firsts + (size_t)first * view->id_bytes;
 
 	if (view->id_bytes == 2)
-		copy_u16s(reader.data, list, count);
-	else if (view->id_bytes == 4)
-		kvpull_wire_get_u32s(&reader, list, count);
+		copy_u16s(bytes, list, count);
+	else if (view->id_bytes == 3)
+		copy_u24s(bytes, list, count);
 	else
-		copy_u24s(reader.data, list, count);
+		copy_u32s(bytes, list, count);
 }
 
 static void copy_runs(const struct view *view, uint32_t skip, uint32_t count,
@@ -350,35 +484,59 @@ static void copy_runs(const struct view *view, uint32_t skip, uint32_t count,
 void kvpull_ids_copy(const struct kvpull_ids *ids, uint32_t first,
 		     uint32_t count, uint32_t *list)
 {
-	struct kvpull_wire_reader reader = { ids->bytes, ids->byte_count, 0,
-					     0 };
 	struct view view;
 
-	if (!count || first > ids->count || count > ids->count - first ||
-	    !view_get(&reader, ids->count, &view))
+	if (!count || !ids->bytes || first > ids->count ||
+	    count > ids->count - first)
 		return;
+	view = view_of(ids);
 	if (view.mores)
 		copy_runs(&view, first, count, list);
 	else
 		copy_list(&view, first, count, list);
 }
 
-int kvpull_ids_are_below(const uint32_t *list, uint32_t count, uint32_t bound)
+static ids_step step_at(const uint32_t *list)
+{
+	ids_step step;
+
+	memcpy(&step, list, sizeof(step));
+	return step;
+}
+
+/*
+ * Ids that were looked at, by four steps at once. The top bit of id, or of
+ * bound - 1 - id, is set where id is not below: as long as the bound has none.
+ */
+static uint32_t beyond_steps(const uint32_t *list, uint32_t count,
+			     uint32_t bound, uint32_t *bits)
 {
 	ids_step beyond = { 0 };
-	ids_step step;
+	uint32_t at;
+
+	for (at = 0; count - at >= 4 * STEP; at += 4 * STEP) {
+		const ids_step one = step_at(list + at);
+		const ids_step two = step_at(list + at + STEP);
+		const ids_step three = step_at(list + at + 2 * STEP);
+		const ids_step four = step_at(list + at + 3 * STEP);
+
+		beyond |= ((one | (bound - 1 - one)) |
+			   (two | (bound - 1 - two))) |
+			  ((three | (bound - 1 - three)) |
+			   (four | (bound - 1 - four)));
+	}
+	*bits = step_bits(&beyond);
+	return at;
+}
+
+int kvpull_ids_are_below(const uint32_t *list, uint32_t count, uint32_t bound)
+{
+	uint32_t bits = 0;
 	uint32_t at = 0;
 
-	/*
-	 * The top bit of id, or of bound - 1 - id, is set where id is not below:
-	 * as long as the bound has none.
-	 */
 	if (bound && bound <= INT32_MAX)
-		for (; count - at >= STEP; at += STEP) {
-			memcpy(&step, list + at, sizeof(step));
-			beyond |= (bound - 1 - step) | step;
-		}
-	if (step_bits(&beyond) >> 31)
+		at = beyond_steps(list, count, bound, &bits);
+	if (bits >> 31)
 		return 0;
 	for (; at < count; at++)
 		if (list[at] >= bound)

@@ -23,6 +23,8 @@ struct kvpull_ids {
 	const uint8_t *bytes; /* what came after the count */
 	uint32_t byte_count;
 	uint32_t count;
+	uint32_t runs; /* of those that came, likewise */
+	uint32_t id_bytes;
 };
 
 /* Bytes of a list at most. */

@@ -65,4 +65,10 @@ kvpull_check_failed(const struct kvpull_log *log, const char *condition,
 #define kvpull_assert(condition) ((void)sizeof(condition))
 #endif
 
+/* In a line about a request: an engine need not give a label. */
+static inline const char *kvpull_log_label(const char *label)
+{
+	return *label ? label : "(no label)";
+}
+
 #endif /* KVPULL_BASE_LOG_H */

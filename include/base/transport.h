@@ -37,7 +37,8 @@
  * let in, or has ended and was not forgotten, takes no consumer's place.
  */
 #define KVPULL_CALLERS_MORE 96u
-#define KVPULL_UID_NONE UINT32_MAX /* over a network: nobody says who */
+#define KVPULL_UID_NONE UINT32_MAX      /* over a network: nobody says who */
+#define KVPULL_TRANSPORT_LOCALS_MAX 16u /* pieces of memory, by local_add() */
 
 /* A notification on its way to a producer; 32 bytes, also in shared memory. */
 #define KVPULL_NOTE_CLAIM 1u
@@ -98,7 +99,24 @@ struct kvpull_read {
 	struct kvpull_revocation_value *entries; /* [slot_count], out */
 	uint32_t slot_count; /* 1 .. what the route was opened for */
 	uint32_t reserved;
+	/*
+	 * NULL: a block that cannot be read ends it all. Else, [ids], zeroed:
+	 * blocks of a file that could not be read say why, READ_DONE 0.
+	 */
+	int32_t *codes;
 };
+
+/*
+ * Beside the public kinds: memory of an owner's own that we cannot seal, by its
+ * descriptor, for readers who can do without: its bytes change under guards.
+ * On one node it is read as a file is, and is its owner's only while that lives.
+ */
+#define KVPULL_REGION_UNSEALED 5u
+/*
+ * A file whose slots change under guards, unnamed and the library's own. Last of
+ * what is served: a route that reads no files serves what comes before it.
+ */
+#define KVPULL_REGION_SLOTS 6u
 
 /* A producer's memory, as it serves it or as its welcome told it. */
 struct kvpull_region_view {
@@ -108,7 +126,7 @@ struct kvpull_region_view {
 	uint64_t bytes;
 	uint64_t fd_offset; /* where the region begins in its descriptor */
 	/*
-	 * Provided, file: which of the different descriptors that are told, in
+	 * Provided, file, unsealed, slots: which of the different descriptors that are told, in
 	 * the order of the regions. Regions of one mapping share one.
 	 */
 	uint32_t fd_index;
@@ -128,7 +146,20 @@ struct kvpull_serve {
 static inline int kvpull_region_has_fd(const struct kvpull_region_view *region)
 {
 	return region->kind == KVPULL_REGION_PROVIDED ||
-	       region->kind == KVPULL_REGION_FILE;
+	       region->kind == KVPULL_REGION_FILE ||
+	       region->kind == KVPULL_REGION_UNSEALED ||
+	       region->kind == KVPULL_REGION_SLOTS;
+}
+
+/* What a route that reads no files serves of it: fewer regions. */
+static inline uint32_t
+kvpull_serve_memory_count(const struct kvpull_serve *serve)
+{
+	uint32_t count = serve->region_count;
+
+	while (count && serve->regions[count - 1].kind == KVPULL_REGION_SLOTS)
+		count--;
+	return count;
 }
 
 /* Fill in fd_index of what is served; returns the number of descriptors. */
@@ -210,9 +241,19 @@ struct kvpull_transport_ops {
 	 */
 	uint32_t vouches;
 	uint32_t reads_devices; /* 1: can serve, and read into, their memory */
+	uint32_t reads_files;   /* 1: peers read KVPULL_REGION_SLOTS, too */
+	uint32_t reserved;
 	/* Regions are known: listen. 0, KVPULL_EDEVICE, KVPULL_EUNSUPPORTED. */
 	int (*serve)(struct kvpull_transport *transport,
 		     const struct kvpull_serve *serve);
+	/*
+	 * Own memory that reads may land in, beside what is served; at any
+	 * time, and there until close(). 0; KVPULL_EFULL, KVPULL_ENOMEM,
+	 * KVPULL_EDEVICE (one is away now), KVPULL_EUNSUPPORTED: nothing was
+	 * added. NULL: they land wherever it is.
+	 */
+	int (*local_add)(struct kvpull_transport *transport, uint8_t *base,
+			 uint64_t bytes);
 	/*
 	 * Own address for tickets; "" before serve(). Text, no ';' in it. It
 	 * may change in poll(), which says so.
@@ -246,6 +287,13 @@ struct kvpull_transport_ops {
 	 */
 	int (*lend)(struct kvpull_transport *transport, uint32_t peer,
 		    struct kvpull_mapping *mapping);
+	/*
+	 * A region as it is mapped here, for the thread that polls: there until
+	 * its next call of the route. NULL: it is not mapped, or the peer is
+	 * lost. NULL: none ever is.
+	 */
+	const uint8_t *(*mapped)(const struct kvpull_transport *transport,
+				 uint32_t peer, uint32_t region);
 	/* Its reads end (READ_DONE), then PEER_DOWN. */
 	void (*disconnect)(struct kvpull_transport *transport, uint32_t peer);
 	/*

@@ -12,8 +12,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/stream.h"
-
 struct kvpull_wire_writer {
 	uint8_t *data;
 	size_t capacity;
@@ -64,36 +62,6 @@ static inline void kvpull_wire_put_u64(struct kvpull_wire_writer *writer,
 	const uint64_t bytes = htole64(value);
 
 	kvpull_wire_put(writer, &bytes, sizeof(bytes));
-}
-
-/* In one piece where memory has the order of the wire. */
-static inline void kvpull_wire_put_u32s(struct kvpull_wire_writer *writer,
-					const uint32_t *values, size_t count)
-{
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	kvpull_wire_put(writer, values, count * sizeof(*values));
-#else
-	while (count--)
-		kvpull_wire_put_u32(writer, *values++);
-#endif
-}
-
-#define KVPULL_WIRE_U16S 32u /* at once: a loop of known length */
-
-/* The low halves of count values. */
-static inline void kvpull_wire_put_u16s(struct kvpull_wire_writer *writer,
-					const uint32_t *values, size_t count)
-{
-	uint16_t low[KVPULL_WIRE_U16S];
-	size_t i;
-
-	for (; count >= KVPULL_WIRE_U16S; count -= KVPULL_WIRE_U16S) {
-		for (i = 0; i < KVPULL_WIRE_U16S; i++)
-			low[i] = htole16((uint16_t)*values++);
-		kvpull_wire_put(writer, low, sizeof(low));
-	}
-	while (count--)
-		kvpull_wire_put_u16(writer, (uint16_t)*values++);
 }
 
 /* Seven bits a byte, low first; 1 to 10 bytes. */
@@ -168,28 +136,6 @@ static inline uint64_t kvpull_wire_get_u64(struct kvpull_wire_reader *reader)
 	const uint64_t low = kvpull_wire_get_u32(reader);
 
 	return low | (uint64_t)kvpull_wire_get_u32(reader) << 32;
-}
-
-/* count values; none if the message is too short. */
-static inline void kvpull_wire_get_u32s(struct kvpull_wire_reader *reader,
-					uint32_t *values, size_t count)
-{
-	const uint8_t *bytes = NULL;
-
-	if (count <= SIZE_MAX / sizeof(*values))
-		bytes = kvpull_wire_get(reader, count * sizeof(*values));
-	if (!bytes) {
-		reader->bad = 1;
-		return;
-	}
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	if (count)
-		kvpull_stream_copy(values, bytes, count * sizeof(*values));
-#else
-	for (; count--; bytes += 4)
-		*values++ = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 |
-			    (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-#endif
 }
 
 static inline uint64_t kvpull_wire_get_varint(struct kvpull_wire_reader *reader)

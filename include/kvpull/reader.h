@@ -27,11 +27,16 @@
  *   the last byte was read and before the copy is put to use.
  * - Deadlines are of CLOCK_MONOTONIC, in nanoseconds.
  * - Threads: all calls on one handle from one thread at a time. Nothing blocks
- *   but open, close and share. What is begun goes on in poll() alone: an owner
- *   polls, too, or nobody new is let in. Who is in needs no poll of its owner.
+ *   but open, close and share, and where there is RDMA local_add, which
+ *   registers. What is begun goes on in poll() alone: an owner polls, too, or
+ *   nobody new is let in. Who is in needs no poll of its owner; over a network
+ *   who does not poll for a minute is taken for lost, and connected again.
  *   Callbacks (log, fatal) run on the caller's thread, log on the handle's own
  *   threads as well.
- * - In this minor both are on one node: route verbs is refused at open.
+ * - Routes are the connector's, and so are their keys of the configuration. An
+ *   owner's address names all routes that it serves by, and a reader takes the
+ *   first that it is allowed and that leads there: shared mappings on one node,
+ *   RDMA READ between machines.
  */
 #ifndef KVPULL_READER_H
 #define KVPULL_READER_H
@@ -51,6 +56,7 @@ extern "C" {
 #define KVPULL_READER_NONE UINT32_MAX /* no chunk */
 #define KVPULL_READER_ITEMS_MAX 256u  /* keys of a probe, pieces of a read */
 #define KVPULL_READER_OPEN_MAX 64u    /* probes and reads in flight */
+#define KVPULL_READER_SPILLS_MAX 16u  /* spills in flight */
 #define KVPULL_READER_PEERS_MAX 64u   /* and at most peers_max */
 #define KVPULL_READER_LOCALS_MAX 8u   /* pieces of own memory */
 #define KVPULL_READER_BLOCKS_MAX 4194304u /* of all of them */
@@ -82,6 +88,25 @@ struct kvpull_reader_params {
 	const char *engine_id; /* names this process in others' logs */
 };
 
+/* The chunks are memory of the engine's own, a file's. */
+#define KVPULL_READER_SHARE_FD (1u << 8)
+
+/**
+ * Memory to share: made by share(), or, with KVPULL_READER_SHARE_FD, that of a
+ * file which the engine has mapped.
+ *
+ * Such a file is a regular one (of /dev/shm, or a memfd), with a name or
+ * without, of the process's own uid, not to be written by others (0600), open
+ * for reading and writing. share() locks its bytes for this owner (F_OFD_SETLK)
+ * and sets its sticky bit until close(); a file that another owner shares, or
+ * shared when it was killed, is refused: make another one. The first byte of a
+ * chunk is written after share() has returned.
+ * Readers read it through the kernel, they do not map it: when it was made
+ * shorter, pieces behind its end have KVPULL_EREAD. What is read of an owner
+ * that has died is not believed. Whoever of the owner's uid writes there
+ * without a guard_bump(), or cuts a file off and makes it as long again, makes
+ * wrong bytes for its readers: no check sees that.
+ */
 struct kvpull_reader_share {
 	size_t struct_size;
 	uint64_t chunk_bytes;
@@ -91,7 +116,25 @@ struct kvpull_reader_share {
 	 * place: put() says KVPULL_EFULL.
 	 */
 	uint32_t entry_count;
-	uint32_t flags; /* KVPULL_MEMORY_HUGE */
+	uint32_t flags; /* KVPULL_MEMORY_HUGE, or KVPULL_READER_SHARE_FD */
+	/* With KVPULL_READER_SHARE_FD; else 0. */
+	int32_t fd; /* chunk c is at fd_offset + c * chunk_bytes; the engine's */
+	uint64_t fd_offset;
+	void *base; /* where fd_offset is mapped here; NULL: not for RDMA */
+	/*
+	 * A file of slots beside the chunks, each as long: spill() copies chunks
+	 * there. It is made by share(), unnamed, in a folder of a local file
+	 * system, and written and read with O_DIRECT where that has it; then
+	 * chunk_bytes is a multiple of what it asks for (4096 will do). At most
+	 * 1 GiB a chunk. Readers on its node read it, others see in_file.
+	 *
+	 * FUSE and network file systems are KVPULL_EINVAL, by name, and are not
+	 * asked for anything: open() there may never return. Name the folder,
+	 * not a link to it: a link is followed by the kernel, and may lead there.
+	 * share() itself waits for a local disk to make the file.
+	 */
+	const char *slot_folder; /* NULL: no slots */
+	uint32_t slot_count;     /* 0 .. KVPULL_READER_CHUNKS_MAX */
 	uint32_t reserved;
 };
 
@@ -111,10 +154,26 @@ struct kvpull_reader_put {
 	uint64_t epoch;      /* epoch() when they were computed */
 };
 
-/** Where a probe found a key. */
-struct kvpull_reader_place {
-	uint32_t chunk; /* KVPULL_READER_NONE: a miss */
+/** Copy chunks, listed or not, into slots of the file. puts are copied. */
+struct kvpull_reader_spill {
+	size_t struct_size;
+	const struct kvpull_reader_put *puts; /* [put_count], as of put() */
+	size_t put_bytes;                     /* sizeof(*puts), as in them */
+	/* Written by the poll() that tells its end; there until then. */
+	int32_t *codes; /* [put_count]; 0: it is in the file, and listed there */
+	uint32_t put_count; /* 1 .. KVPULL_READER_ITEMS_MAX */
 	uint32_t reserved;
+	uint64_t deadline_ns; /* 0: deadline_ms, or lease_ms, from now */
+};
+
+/** Where a probe found a key: in memory, if it is there. */
+struct kvpull_reader_place {
+	/*
+	 * From the peer's chunk_count on: a slot of its file.
+	 * KVPULL_READER_NONE: nothing that can be read from here.
+	 */
+	uint32_t chunk;
+	uint32_t in_file; /* 1: it is in the owner's file alone */
 	uint64_t generation;
 };
 
@@ -138,7 +197,7 @@ struct kvpull_reader_piece {
 	uint64_t generation;
 };
 
-/** Read chunks of a peer. pieces are copied. */
+/** Read chunks of a peer, or slots: not both at once. pieces are copied. */
 struct kvpull_reader_read {
 	size_t struct_size;
 	uint32_t peer;
@@ -154,11 +213,12 @@ struct kvpull_reader_read {
 };
 
 /**
- * The end of a probe or a read. code 0: a probe was answered, all pieces of a
- * read are good. Else, and in the codes of pieces:
+ * The end of a probe, a read or a spill. code 0: a probe was answered, all
+ * pieces of a read are good, all chunks of a spill are in the file. Else, and in the codes of pieces:
  *   KVPULL_ESTALE     its chunk was bumped, or the namespace is another: probe
  *                     again; other pieces of the read may be good
  *   KVPULL_EAGAIN     its connection was cut: again
+ *   KVPULL_EREAD      the owner's file is shorter now, or its disk failed
  *   KVPULL_EDEADLINE, KVPULL_EABORTED  ended early; no byte can land any more
  *   KVPULL_EPEER      the peer is lost
  */
@@ -166,7 +226,7 @@ struct kvpull_reader_record {
 	uint64_t id;
 	uint64_t incarnation; /* of the peer: places and generations are its */
 	int32_t code;
-	uint32_t count; /* keys found, or pieces that are good */
+	uint32_t count; /* keys found, pieces that are good, chunks in the file */
 };
 
 /** A peer, in the order of their numbers. */
@@ -180,7 +240,7 @@ struct kvpull_reader_peer {
 	uint64_t incarnation; /* 0: not connected */
 	uint64_t chunk_bytes;
 	uint32_t chunk_count;
-	uint32_t reserved;
+	uint32_t slot_count; /* of its file, that can be read from here */
 	char engine_id[64];
 	char route[16];
 	char address[128];
@@ -206,9 +266,11 @@ struct kvpull_reader_ops {
 	/* The owner. */
 
 	/**
-	 * Make chunks, and let readers in. Once for a handle. memory->base has
-	 * chunk c at c * chunk_bytes; it is there until close().
-	 * Return 0, KVPULL_EINVAL, KVPULL_ENOMEM, KVPULL_EDEVICE.
+	 * Make chunks, and let readers in. Once for a handle, unless it failed.
+	 * memory->base has chunk c at c * chunk_bytes; it is there until close().
+	 * With KVPULL_READER_SHARE_FD it is params->base, and memory->fd is -1.
+	 * Return 0, KVPULL_EINVAL, KVPULL_ENOMEM, KVPULL_EDEVICE,
+	 * KVPULL_EUNSUPPORTED (a file without base, where route is verbs).
 	 */
 	int (*share)(struct kvpull_reader *reader,
 		     const struct kvpull_reader_share *params,
@@ -216,7 +278,8 @@ struct kvpull_reader_ops {
 		     struct kvpull_error_detail *detail);
 	/**
 	 * The share's end: when it has returned no read of it is believed, and
-	 * nobody is let in. Return 0, KVPULL_EINVAL (nothing is shared).
+	 * nobody is let in. Who was in is let go by poll(), and its peers() say
+	 * KVPULL_EPEER. Return 0, KVPULL_EINVAL (nothing is shared).
 	 */
 	int (*unshare)(struct kvpull_reader *reader);
 	/**
@@ -266,13 +329,32 @@ struct kvpull_reader_ops {
 	 */
 	int (*put)(struct kvpull_reader *reader,
 		   const struct kvpull_reader_put *put);
+	/**
+	 * Copy chunks into the file and list them there: a key is then in
+	 * memory until its chunk is bumped, and in the file until its slot is
+	 * taken again, the oldest first, or all is bumped. Call it when the
+	 * bytes are complete, while the chunk is not written; what was bumped
+	 * before its end is not listed. A key that is in the file already is not
+	 * copied again. What is in the file is read as others do: by an own
+	 * peer, peer_add() of the own address(), into an own chunk.
+	 * Codes: those of put(), and KVPULL_EREAD (the disk failed: the log says
+	 * how), KVPULL_EDEADLINE, KVPULL_EABORTED (cancelled, or unshared); a
+	 * slot whose write hangs is not used meanwhile.
+	 * Return 0: a record with this id will come. Nothing was begun:
+	 *   KVPULL_EFULL   KVPULL_READER_SPILLS_MAX are in flight: poll()
+	 *   KVPULL_EINVAL  no slots, no chunk, no key
+	 */
+	int (*spill)(struct kvpull_reader *reader,
+		     const struct kvpull_reader_spill *spill, uint64_t *id);
 
 	/* The reader. */
 
 	/**
 	 * Own memory that pieces are read into: equal blocks. It is there
 	 * until close(); own chunks may be it.
-	 * Return 0, KVPULL_EFULL, KVPULL_EINVAL (none, or in part another's).
+	 * Return 0, KVPULL_EFULL, KVPULL_EINVAL (none, or in part another's);
+	 * where there is RDMA KVPULL_ENOMEM (memlock), KVPULL_EDEVICE (a device
+	 * is away: again), KVPULL_EUNSUPPORTED (more than devices take).
 	 */
 	int (*local_add)(struct kvpull_reader *reader, void *base,
 			 uint64_t block_bytes, uint32_t block_count,
@@ -322,6 +404,28 @@ struct kvpull_reader_ops {
 	int (*poll)(struct kvpull_reader *reader,
 		    struct kvpull_reader_record *records, uint32_t capacity,
 		    size_t record_bytes);
+
+	/* Both. */
+
+	/**
+	 * Readable when poll() has something to do, by level: until a poll had
+	 * nothing to do and nothing to tell. So it is after probe(), read(),
+	 * cancel(), peer_add() and peer_remove(), too. Deadlines and reconnects
+	 * make it readable in their time. Owned by the handle: neither read nor
+	 * closed by the engine. An engine that never asks for it pays nothing.
+	 * Return: the descriptor, the same at each call; KVPULL_EDEVICE (none
+	 * can be made), KVPULL_EINVAL (NULL).
+	 */
+	int (*event_fd)(struct kvpull_reader *reader);
+	/**
+	 * All that a handle counts, since it was opened. reader NULL: names,
+	 * texts and kinds, values are 0. counter_bytes: sizeof(*counters).
+	 * Return: how many there are; at most capacity are written.
+	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
+	 */
+	int (*counters)(struct kvpull_reader *reader,
+			struct kvpull_counter *counters, uint32_t capacity,
+			size_t counter_bytes);
 };
 
 /** Exported. The table lives as long as the library. */

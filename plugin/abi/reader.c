@@ -16,6 +16,7 @@
 #define KEY_BYTES_FIRST 16u
 #define PLACE_BYTES_FIRST 16u
 #define PIECE_BYTES_FIRST 16u
+#define PUT_BYTES_FIRST 48u
 #define RECORD_BYTES_FIRST 24u
 #define PEER_BYTES_FIRST 240u
 
@@ -23,6 +24,7 @@ _Static_assert(
 	sizeof(struct kvpull_reader_key) == KEY_BYTES_FIRST &&
 		sizeof(struct kvpull_reader_place) == PLACE_BYTES_FIRST &&
 		sizeof(struct kvpull_reader_piece) == PIECE_BYTES_FIRST &&
+		sizeof(struct kvpull_reader_put) == PUT_BYTES_FIRST &&
 		sizeof(struct kvpull_reader_record) == RECORD_BYTES_FIRST &&
 		sizeof(struct kvpull_reader_peer) == PEER_BYTES_FIRST,
 	"this is the first version");
@@ -123,15 +125,20 @@ static struct kvpull_pool *pool_of(struct kvpull_reader *reader)
 	return reader ? kvpull_share_pool(reader) : NULL;
 }
 
+/* NULL: or it is no chunk. */
+static struct kvpull_pool *pool_of_chunk(struct kvpull_reader *reader,
+					 uint32_t chunk)
+{
+	return reader ? kvpull_share_pool_of(reader, chunk) : NULL;
+}
+
 static int reader_guard_bump(struct kvpull_reader *reader,
 			     const uint32_t *chunks, uint32_t count,
 			     uint64_t *generations)
 {
-	struct kvpull_pool *pool = pool_of(reader);
-
-	if (!pool || (!chunks && count))
+	if (!reader || (!chunks && count))
 		return KVPULL_EINVAL;
-	return kvpull_pool_bump(pool, chunks, count, generations);
+	return kvpull_share_bump(reader, chunks, count, generations);
 }
 
 static int reader_guard_bump_all(struct kvpull_reader *reader,
@@ -148,15 +155,11 @@ static int reader_guard_bump_all(struct kvpull_reader *reader,
 static int reader_generation(struct kvpull_reader *reader, uint32_t chunk,
 			     uint64_t *generation)
 {
-	const struct kvpull_pool *pool = pool_of(reader);
-	uint64_t now;
+	const struct kvpull_pool *pool = pool_of_chunk(reader, chunk);
 
 	if (!pool || !generation)
 		return KVPULL_EINVAL;
-	now = kvpull_pool_generation(pool, chunk);
-	if (!now)
-		return KVPULL_EINVAL;
-	*generation = now;
+	*generation = kvpull_pool_generation(pool, chunk);
 	return 0;
 }
 
@@ -172,33 +175,67 @@ static int reader_epoch(struct kvpull_reader *reader, uint64_t *epoch)
 
 static int reader_write_begin(struct kvpull_reader *reader, uint32_t chunk)
 {
-	struct kvpull_pool *pool = pool_of(reader);
+	struct kvpull_pool *pool = pool_of_chunk(reader, chunk);
 
 	return pool ? kvpull_pool_write_begin(pool, chunk) : KVPULL_EINVAL;
 }
 
 static int reader_write_end(struct kvpull_reader *reader, uint32_t chunk)
 {
-	struct kvpull_pool *pool = pool_of(reader);
+	struct kvpull_pool *pool = pool_of_chunk(reader, chunk);
 
 	return pool ? kvpull_pool_write_end(pool, chunk) : KVPULL_EINVAL;
+}
+
+static int put_take(const struct kvpull_reader *reader,
+		    const struct kvpull_reader_put *put,
+		    struct kvpull_pool_put *listed)
+{
+	struct kvpull_reader_put own;
+
+	if (kvpull_params_take(&own, sizeof(own), put) || own.reserved ||
+	    kvpull_share_key(reader, &own.key, &listed->key))
+		return KVPULL_EINVAL;
+	listed->place = own.chunk;
+	listed->reserved = 0;
+	listed->generation = own.generation;
+	listed->epoch = own.epoch;
+	return 0;
 }
 
 static int reader_put(struct kvpull_reader *reader,
 		      const struct kvpull_reader_put *put)
 {
-	struct kvpull_pool *pool = pool_of(reader);
-	struct kvpull_reader_put own;
 	struct kvpull_pool_put listed;
 
-	if (!pool || kvpull_params_take(&own, sizeof(own), put) ||
-	    own.reserved || kvpull_share_key(reader, &own.key, &listed.key))
+	if (!reader || put_take(reader, put, &listed))
 		return KVPULL_EINVAL;
-	listed.place = own.chunk;
-	listed.reserved = 0;
-	listed.generation = own.generation;
-	listed.epoch = own.epoch;
-	return kvpull_pool_put(pool, &listed);
+	return kvpull_share_put(reader, &listed);
+}
+
+static int reader_spill(struct kvpull_reader *reader,
+			const struct kvpull_reader_spill *spill, uint64_t *id)
+{
+	struct kvpull_pool_put listed[KVPULL_READER_ITEMS_MAX];
+	struct kvpull_reader_spill own;
+	const uint8_t *from;
+	uint32_t at;
+
+	if (!reader || !id || kvpull_params_take(&own, sizeof(own), spill) ||
+	    !own.puts || !own.codes || own.reserved || !own.put_count ||
+	    own.put_count > KVPULL_READER_ITEMS_MAX ||
+	    kvpull_element_check(own.put_bytes, PUT_BYTES_FIRST))
+		return KVPULL_EINVAL;
+	from = (const uint8_t *)own.puts;
+	for (at = 0; at < own.put_count; at++, from += own.put_bytes) {
+		/* Aligned as the caller's own type is: a multiple of 8. */
+		const struct kvpull_reader_put *put = (const void *)from;
+
+		if (put->struct_size != own.put_bytes ||
+		    put_take(reader, put, &listed[at]))
+			return KVPULL_EINVAL;
+	}
+	return kvpull_share_spill(reader, &own, listed, id);
 }
 
 static int reader_local_add(struct kvpull_reader *reader, void *base,
@@ -281,6 +318,24 @@ static int reader_poll(struct kvpull_reader *reader,
 	return kvpull_share_poll(reader, records, capacity, record_bytes);
 }
 
+static int reader_event_fd(struct kvpull_reader *reader)
+{
+	return reader ? kvpull_share_event_fd(reader) : KVPULL_EINVAL;
+}
+
+static int reader_counters(struct kvpull_reader *reader,
+			   struct kvpull_counter *counters, uint32_t capacity,
+			   size_t counter_bytes)
+{
+	union kvpull_reader_counts counts;
+
+	if (reader)
+		kvpull_share_counts_get(reader, &counts);
+	return kvpull_counters_list(&kvpull_reader_counters,
+				    reader ? counts.values : NULL, counters,
+				    capacity, counter_bytes);
+}
+
 static const struct kvpull_reader_ops reader_ops = {
 	.struct_size = sizeof(reader_ops),
 	.abi_major = KVPULL_READER_ABI_MAJOR,
@@ -299,6 +354,7 @@ static const struct kvpull_reader_ops reader_ops = {
 	.write_begin = reader_write_begin,
 	.write_end = reader_write_end,
 	.put = reader_put,
+	.spill = reader_spill,
 	.local_add = reader_local_add,
 	.peer_add = reader_peer_add,
 	.peer_remove = reader_peer_remove,
@@ -307,6 +363,8 @@ static const struct kvpull_reader_ops reader_ops = {
 	.read = reader_read,
 	.cancel = reader_cancel,
 	.poll = reader_poll,
+	.event_fd = reader_event_fd,
+	.counters = reader_counters,
 };
 
 __attribute__((visibility("default"))) const struct kvpull_reader_ops *

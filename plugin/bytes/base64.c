@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tickets are long where blocks are scattered, so six bytes are eight digits at
- * once: written by pairs of digits, read by digits that lie in their place.
+ * once: written by pairs of digits, read by digits that lie in their place. Where
+ * the CPU has shuffles (SSSE3), twelve bytes are sixteen digits, in a third of
+ * the time; what is left takes the other way.
  */
 #include "plugin/bytes/base64.h"
 
 #include <endian.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <tmmintrin.h>
+#endif
 
 /* clang-format off */
 #define DIGITS(X) \
@@ -61,6 +66,103 @@ static const uint32_t values[4][UINT8_MAX + 1] = {
 };
 /* clang-format on */
 
+#if defined(__x86_64__)
+
+#define TARGET __attribute__((target("ssse3")))
+#define WIDE_BYTES 12u
+#define WIDE_DIGITS 16u
+
+/* Six bits in each byte: their digits. */
+static inline TARGET __m128i wide_digits(__m128i sixes)
+{
+	/* What makes a digit of it: of a-z, 0-9 (ten), -, _ and A-Z. */
+	const __m128i shifts =
+		_mm_setr_epi8('a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
+			      '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
+			      '0' - 52, '-' - 62, '_' - 63, 'A', 0, 0);
+	const __m128i is_first = _mm_cmpgt_epi8(_mm_set1_epi8(26), sixes);
+	const __m128i kind =
+		_mm_or_si128(_mm_subs_epu8(sixes, _mm_set1_epi8(51)),
+			     _mm_and_si128(is_first, _mm_set1_epi8(13)));
+
+	return _mm_add_epi8(sixes, _mm_shuffle_epi8(shifts, kind));
+}
+
+/* Bytes that were written; 16 are read for 12. */
+static TARGET size_t put_wide(const uint8_t *bytes, size_t byte_count,
+			      char *text)
+{
+	/* Each four digits are of three bytes, in the order b a c b. */
+	const __m128i order = _mm_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7,
+					    10, 9, 11, 10);
+	size_t at = 0;
+
+	for (; byte_count - at >= WIDE_DIGITS; at += WIDE_BYTES) {
+		const __m128i in = _mm_shuffle_epi8(
+			_mm_loadu_si128((const void *)(bytes + at)), order);
+		const __m128i odd = _mm_mulhi_epu16(
+			_mm_and_si128(in, _mm_set1_epi32(0x0fc0fc00)),
+			_mm_set1_epi32(0x04000040));
+		const __m128i even = _mm_mullo_epi16(
+			_mm_and_si128(in, _mm_set1_epi32(0x003f03f0)),
+			_mm_set1_epi32(0x01000010));
+
+		_mm_storeu_si128((void *)text,
+				 wide_digits(_mm_or_si128(odd, even)));
+		text += WIDE_DIGITS;
+	}
+	return at;
+}
+
+/*
+ * Digits that were read, up to the first sixteen of which one is none; 16 bytes
+ * are written for 12, so that the last ones are not for it.
+ */
+static TARGET size_t get_wide(const uint8_t *text, size_t text_bytes,
+			      uint8_t *bytes)
+{
+	/* By the high half of a digit: bits that its low half may not have. */
+	const __m128i kinds = _mm_setr_epi8(32, 32, 1, 2, 4, 8, 4, 16, 32, 32,
+					    32, 32, 32, 32, 32, 32);
+	const __m128i others = _mm_setr_epi8(37, 33, 33, 33, 33, 33, 33, 33, 33,
+					     33, 35, 59, 59, 58, 59, 51);
+	const __m128i shifts =
+		_mm_setr_epi8(0, 0, 62 - '-', 52 - '0', -'A', -'A', 26 - 'a',
+			      26 - 'a', 0, 0, 0, 0, 0, 0, 0, 0);
+	const __m128i order = _mm_setr_epi8(2, 1, 0, 6, 5, 4, 10, 9, 8, 14, 13,
+					    12, -1, -1, -1, -1);
+	const __m128i low_half = _mm_set1_epi8(15);
+	size_t at = 0;
+
+	for (; text_bytes - at >= WIDE_DIGITS + 6; at += WIDE_DIGITS) {
+		const __m128i in = _mm_loadu_si128((const void *)(text + at));
+		const __m128i high =
+			_mm_and_si128(_mm_srli_epi16(in, 4), low_half);
+		const __m128i low = _mm_and_si128(in, low_half);
+		const __m128i bad =
+			_mm_and_si128(_mm_shuffle_epi8(kinds, high),
+				      _mm_shuffle_epi8(others, low));
+		const __m128i is_last = _mm_cmpeq_epi8(in, _mm_set1_epi8('_'));
+		__m128i sixes =
+			_mm_add_epi8(in, _mm_shuffle_epi8(shifts, high));
+
+		if (_mm_movemask_epi8(_mm_cmpgt_epi8(bad, _mm_setzero_si128())))
+			break;
+		/* It stands among P to Z. */
+		sixes = _mm_add_epi8(
+			sixes,
+			_mm_and_si128(is_last, _mm_set1_epi8(63 - '_' + 'A')));
+		sixes = _mm_madd_epi16(
+			_mm_maddubs_epi16(sixes, _mm_set1_epi32(0x01400140)),
+			_mm_set1_epi32(0x00011000));
+		_mm_storeu_si128((void *)bytes, _mm_shuffle_epi8(sixes, order));
+		bytes += WIDE_BYTES;
+	}
+	return at;
+}
+
+#endif
+
 static void put_pair(uint64_t bits, char *text)
 {
 	memcpy(text, &pairs[bits >> 6][2 * (bits & 63)], 2);
@@ -85,6 +187,15 @@ void kvpull_base64_put(const uint8_t *bytes, size_t byte_count, char *text)
 {
 	uint64_t group;
 
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("ssse3")) {
+		const size_t done = put_wide(bytes, byte_count, text);
+
+		bytes += done;
+		byte_count -= done;
+		text += done / 3 * 4;
+	}
+#endif
 	/* Eight are read: two belong to the next. */
 	for (; byte_count >= sizeof(group); byte_count -= 6, bytes += 6) {
 		memcpy(&group, bytes, sizeof(group));
@@ -131,6 +242,15 @@ size_t kvpull_base64_get(const char *text, size_t text_bytes, uint8_t *bytes)
 	uint32_t good = GOOD;
 	size_t rest;
 
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("ssse3")) {
+		const size_t done = get_wide(from, text_bytes, bytes);
+
+		from += done;
+		text_bytes -= done;
+		bytes += done / 4 * 3;
+	}
+#endif
 	/* Eight bytes are written while two more are sure to follow. */
 	for (; text_bytes >= 11; text_bytes -= 8, from += 8, bytes += 6) {
 		const uint32_t high = group_get(from);

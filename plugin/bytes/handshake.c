@@ -95,7 +95,7 @@ static const struct kvpull_field hello_fields[] = {
 
 static const struct kvpull_field region_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_welcome_region, kind,
-			.max = KVPULL_REGION_FILE),
+			.max = KVPULL_REGION_SLOTS),
 	KVPULL_FIELD_OF(U32, struct kvpull_welcome_region, fd_index,
 			.max = KVPULL_REGIONS_MAX - 1),
 	KVPULL_FIELD_OF(U64, struct kvpull_welcome_region, address, .min = 0),

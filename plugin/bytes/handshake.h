@@ -51,6 +51,7 @@ struct kvpull_compat {
 /* What a hello or welcome is written in, and what it was not understood by. */
 struct kvpull_sealed {
 	uint32_t version; /* to write: 0 is the newest */
+	uint32_t reserved;
 	char unknown[KVPULL_FIELD_NAME_BYTES_MAX]; /* with KVPULL_EVERSION */
 };
 

@@ -68,7 +68,7 @@ static const struct kvpull_field welcome_fields[] = {
 	KVPULL_FIELD_OF(TEXT, struct kvpull_share_welcome, engine_id, .min = 0),
 	KVPULL_ROWS_OF(ROWS, struct kvpull_share_welcome, regions, region_count,
 		       &kvpull_region_table, .min = KVPULL_SHARE_REGIONS,
-		       .max = KVPULL_SHARE_REGIONS),
+		       .max = KVPULL_SHARE_REGIONS_MAX),
 };
 /* clang-format on */
 

@@ -18,7 +18,8 @@
 
 #define KVPULL_SHARE_NAMESPACE_BYTES 32u
 #define KVPULL_SHARE_SECRET_BYTES 16u
-#define KVPULL_SHARE_REGIONS 2u /* the directory, the chunks */
+#define KVPULL_SHARE_REGIONS 2u     /* the directory, the chunks */
+#define KVPULL_SHARE_REGIONS_MAX 3u /* and the file of slots, on its node */
 #define KVPULL_SHARE_PLACES_MAX (1u << 20)
 #define KVPULL_SHARE_ENTRIES_MAX (1u << 24)
 
@@ -61,12 +62,12 @@ struct kvpull_share_welcome {
 	uint32_t chunk_count;  /* places in memory, and behind them */
 	uint32_t slot_count;   /* those in the file; all have a guard */
 	uint32_t pid;          /* in P's own namespace; for foreign memory */
-	uint32_t region_count; /* KVPULL_SHARE_REGIONS */
+	uint32_t region_count; /* KVPULL_SHARE_REGIONS .. _MAX */
 	uint32_t reserved;
 	uint8_t namespace_digest[KVPULL_SHARE_NAMESPACE_BYTES];
 	uint8_t secret[KVPULL_SHARE_SECRET_BYTES]; /* of the entries' seals */
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
-	struct kvpull_welcome_region regions[KVPULL_SHARE_REGIONS];
+	struct kvpull_welcome_region regions[KVPULL_SHARE_REGIONS_MAX];
 };
 
 extern const struct kvpull_table kvpull_reader_hello_table;

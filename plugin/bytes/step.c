@@ -22,7 +22,7 @@
 #define RANK_INFO_MAGIC UINT32_C(0x4952564b) /* "KVRI" */
 
 /* Smallest records: their byte count, kind and scalars of a byte each. */
-#define COMMAND_BYTES_MIN 12u
+#define COMMAND_BYTES_MIN 9u
 #define RESULT_BYTES_MIN 10u
 
 #define COMMAND(kind) (1u << KVPULL_COMMAND_##kind)
@@ -173,12 +173,13 @@ static const struct kvpull_field command_fields[] = {
 	KVPULL_FIELD_OF(U8, struct kvpull_command, kind, .min = 1,
 			.max = KVPULL_COMMAND_RELEASE),
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, slot,
+			.kinds = COMMAND(HOLD) | COMMAND(END) | COMMAND(CLAIM),
 			.max = KVPULL_TICKET_SLOTS_MAX - 1),
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, key, .min = 0),
-	KVPULL_FIELD_OF(VARINT, struct kvpull_command, generation, .min = 0),
+	KVPULL_FIELD_OF(VARINT, struct kvpull_command, generation,
+			.kinds = COMMAND(HOLD) | COMMAND(END) | COMMAND(CLAIM)),
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, flags, .min = 0),
 	KVPULL_FIELD_OF(ZIGZAG, struct kvpull_command, reason, .min = 0),
-	KVPULL_FIELD_OF(VARINT, struct kvpull_command, ticket_index, .min = 0),
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, ticket_serial,
 			.min = 0),
 	KVPULL_FIELD_OF(VARINT, struct kvpull_command, reported,
@@ -380,10 +381,14 @@ void kvpull_step_put_command(struct kvpull_wire_writer *writer,
 	struct kvpull_command own = *command;
 
 	if (own.kind == KVPULL_COMMAND_PULL) {
-		own.remote = (struct kvpull_ids){ .list = own.remote_ids };
-		own.local = (struct kvpull_ids){ .list = own.local_ids };
-		own.remote.count = own.local.count =
-			own.group_first[own.group_count];
+		const uint32_t pairs = own.group_first[own.group_count];
+
+		if (!own.remote.bytes)
+			own.remote =
+				(struct kvpull_ids){ .list = own.remote_ids,
+						     .count = pairs };
+		own.local = (struct kvpull_ids){ .list = own.local_ids,
+						 .count = pairs };
 	}
 	put_record(writer, &kvpull_command_table, &own);
 }

@@ -56,7 +56,6 @@ struct kvpull_command {
 	uint64_t generation;
 	uint32_t flags;
 	int32_t reason; /* END: KVPULL_END_*; PULL: 0 or enum kvpull_error */
-	uint32_t ticket_index;  /* D: scheduler's table index of the ticket */
 	uint32_t rank_count;    /* CLAIM: producer's ranks */
 	uint64_t ticket_serial; /* D: never reused */
 	uint64_t reported;      /* END: ranks that must not report it again */
@@ -68,7 +67,7 @@ struct kvpull_command {
 	char label[KVPULL_STEP_LABEL_BYTES]; /* HOLD, CLAIM, PULL: its end */
 	const uint32_t *remote_ids;          /* not set where it was peeked */
 	const uint32_t *local_ids;
-	struct kvpull_ids remote; /* decoded: as they came */
+	struct kvpull_ids remote; /* as they came; to encode: instead of a list */
 	struct kvpull_ids local;
 };
 

@@ -125,7 +125,7 @@ enum kvpull_route_mode {
 	  "where consumers on other machines connect; 0: any free one") \
 	X(verbs_depth, U32, "256", 4, 16384, "work requests", \
 	  "READs in flight to a peer, a rail") \
-	X(verbs_batch, U32, "64", 1, 64, "work requests", \
+	X(verbs_batch, U32, "128", 1, 128, "work requests", \
 	  "READs a doorbell; the last one is signalled") \
 	X(verbs_rd_atomic, U32, "16", 1, 255, "READs", \
 	  "READs that the wire carries at once") \

@@ -17,12 +17,17 @@ static const struct kvpull_counter_row worker_rows[] = { KVPULL_WORKER_COUNTERS(
 static const struct kvpull_counter_row scheduler_rows[] = {
 	KVPULL_SCHEDULER_COUNTERS(ROW)
 };
+static const struct kvpull_counter_row reader_rows[] = { KVPULL_READER_COUNTERS(
+	ROW) };
 
 const struct kvpull_counter_table kvpull_worker_counters = {
 	"worker", worker_rows, KVPULL_WORKER_COUNTER_COUNT
 };
 const struct kvpull_counter_table kvpull_scheduler_counters = {
 	"scheduler", scheduler_rows, KVPULL_SCHEDULER_COUNTER_COUNT
+};
+const struct kvpull_counter_table kvpull_reader_counters = {
+	"reader", reader_rows, KVPULL_READER_COUNTER_COUNT
 };
 
 /* A row without a member is an error where the engine is told (stats()). */

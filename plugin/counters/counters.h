@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both halves count: a row each. From a row come the member that is
+ * What both halves and a reader count: a row each. From a row come the member that is
  * counted in, what the engine is told, what begins again at a reset, Prometheus
  * text and the reference pages (make pages). Pure.
  *
@@ -13,7 +13,7 @@
  *         OWN       the half itself: worker->counts, scheduler->counts
  *         HOLDS     struct kvpull_hold_counts
  *         PROGRESS  struct kvpull_progress_counts
- *         WORKER, LOG, SLOTS, FAMILIES, DEMAND, OUTBOX
+ *         WORKER, LOG, SLOTS, FAMILIES, DEMAND, OUTBOX, SHARE, REFUSED, ARENA
  *                   a member that is there for its own sake
  *   help  one line without a full stop
  *
@@ -95,6 +95,32 @@
 
 #define KVPULL_SCHEDULER_COUNTERS(X) \
 	KVPULL_SCHEDULER_STATS(X)
+
+/* Of a handle of kvpull_reader_v1(), which has no stats struct. */
+#define KVPULL_READER_COUNTERS(X) \
+	X(puts, TOTAL, OWN(puts), "Chunks listed under a key") \
+	X(puts_stale, TOTAL, OWN(puts_stale), "Puts refused: bumped since the chunk was written") \
+	X(puts_full, TOTAL, OWN(puts_full), "Puts refused: no entry was free for the key") \
+	X(bumps, TOTAL, OWN(bumps), "Guards moved on, one for each chunk") \
+	X(spilled, TOTAL, SPILLS(written), "Chunks that are in the file when their spill ends") \
+	X(spills_failed, TOTAL, SPILLS(failed), "Chunks not spilled: late, bumped, or the disk failed") \
+	X(readers_live, LIVE, SHARE(callers_in), "Readers connected now") \
+	X(readers_refused, TOTAL, REFUSED(refused), "Readers refused at the handshake") \
+	X(peers_live, LIVE, OWN(peers_live), "Owners connected now") \
+	X(peer_connects, TOTAL, OWN(peer_connects), "Connections made to owners") \
+	X(peer_failures, TOTAL, OWN(peer_failures), "Connections to owners that failed or were lost") \
+	X(asks_live, LIVE, OWN(asks_live), "Probes and reads in flight now") \
+	X(probes, TOTAL, OWN(probes), "Probes that ended") \
+	X(probes_failed, TOTAL, OWN(probes_failed), "Probes that failed") \
+	X(keys_found, TOTAL, OWN(keys_found), "Keys found by probes") \
+	X(keys_missed, TOTAL, OWN(keys_missed), "Keys not found by probes that were answered") \
+	X(reads, TOTAL, OWN(reads), "Reads that ended") \
+	X(pieces_good, TOTAL, OWN(pieces_good), "Pieces read whose guard was unchanged") \
+	X(pieces_stale, TOTAL, OWN(pieces_stale), "Pieces not believed: bumped since the probe") \
+	X(pieces_failed, TOTAL, OWN(pieces_failed), "Pieces not read: deadline, abort, lost peer") \
+	X(bytes_read, TOTAL, OWN(bytes_read), "Bytes of good pieces") \
+	X(log_suppressed, TOTAL, LOG(suppressed), "Log lines suppressed") \
+	X(arena_bytes, LIVE, ARENA(used), "Memory taken for tables at open")
 /* clang-format on */
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): a term of a sum, and a member. */
@@ -106,7 +132,9 @@ enum {
 	KVPULL_WORKER_COUNTER_COUNT =
 		0 KVPULL_WORKER_COUNTERS(KVPULL_COUNTER_ONE),
 	KVPULL_SCHEDULER_COUNTER_COUNT =
-		0 KVPULL_SCHEDULER_COUNTERS(KVPULL_COUNTER_ONE)
+		0 KVPULL_SCHEDULER_COUNTERS(KVPULL_COUNTER_ONE),
+	KVPULL_READER_COUNTER_COUNT =
+		0 KVPULL_READER_COUNTERS(KVPULL_COUNTER_ONE)
 };
 
 /* By name, and as the rows are numbered. */
@@ -121,6 +149,12 @@ union kvpull_scheduler_counts {
 		KVPULL_SCHEDULER_COUNTERS(KVPULL_COUNTER_MEMBER)
 	};
 	uint64_t values[KVPULL_SCHEDULER_COUNTER_COUNT];
+};
+union kvpull_reader_counts {
+	struct {
+		KVPULL_READER_COUNTERS(KVPULL_COUNTER_MEMBER)
+	};
+	uint64_t values[KVPULL_READER_COUNTER_COUNT];
 };
 
 /* A member for each row from HOLDS, and none for the others. */
@@ -166,6 +200,7 @@ struct kvpull_counter_table {
 
 extern const struct kvpull_counter_table kvpull_worker_counters;
 extern const struct kvpull_counter_table kvpull_scheduler_counters;
+extern const struct kvpull_counter_table kvpull_reader_counters;
 
 /**
  * Let totals begin at the last reset; the others are as they are.

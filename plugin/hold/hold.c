@@ -4,8 +4,7 @@
  *  - a hold that ended has its revocation entry written in the same call, and
  *    is reported only after a fence that came later (publish);
  *  - a slot's generation only grows; each generation is reported at most once;
- *  - live[] lists exactly the staged and held slots, so that a scan costs what
- *    is held and not what could be;
+ *  - live[] has the bits of exactly the staged and held slots;
  *  - an instance is counted in as many refs as claims name it;
  *  - nothing but counters changes for a notification whose tag is wrong.
  *
@@ -21,6 +20,9 @@
 
 /* Without a poll for so long, in parts of a lease, it was the producer. */
 #define STALLS_A_LEASE 3u
+
+/* Ends whose holds are fetched before they are reported. */
+#define REPORTS_AHEAD 8u
 
 /* Claims. */
 
@@ -41,8 +43,11 @@ static void claims_clear(struct kvpull_holds *holds, struct hold *hold)
 
 		kvpull_instances_release(&holds->instances, claim->instance);
 		*claim = (struct claim){ 0 };
-		hold->claimed_high[hold->claim_count] = 0;
 	}
+	/* In the hold's second line, which stays untouched otherwise. */
+	if (hold->is_wide)
+		memset(hold->claimed_high, 0, sizeof(hold->claimed_high));
+	hold->is_wide = 0;
 }
 
 static int is_complete(const struct kvpull_holds *holds,
@@ -119,14 +124,15 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 	if (hold->state == HOLD_STAGED)
 		holds->counts.early++;
 	hold_word_said(hold, input->lease_now_ns);
-	hold_show_claim(holds, hold, input->instance, input->rank, input->kind);
 	if (input->kind == KVPULL_NOTE_CLAIM) {
 		/* Also after a release: it owes a new one. */
 		claim->released &= ~bit;
 		claim->claimed |= (uint32_t)bit;
-		if (bit >> 32)
+		if (bit >> 32) {
+			hold->is_wide = 1;
 			hold->claimed_high[claim - hold->claims] |=
 				(uint32_t)(bit >> 32);
+		}
 		holds->counts.claims++;
 	} else if (claim->released & bit) {
 		holds->counts.duplicates++;
@@ -134,6 +140,10 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 		claim->released |= bit;
 		holds->counts.releases++;
 	}
+	/* What ends it is shown as its end, which names the only claimant. */
+	if (hold->state == HOLD_STAGED || hold->claim_count > 1 ||
+	    !is_complete(holds, hold))
+		hold_show_claim(holds, hold, input);
 }
 
 /* Actions. */
@@ -185,13 +195,9 @@ static void action_end(struct kvpull_holds *holds, uint32_t slot,
 	kvpull_map_remove(&holds->keys, hold->key);
 	claims_clear(holds, hold);
 	hold->tag = 0;
-	hold->reason = (int16_t)reason;
-	hold->link = KVPULL_NONE;
-	if (holds->ended_first == KVPULL_NONE)
-		holds->ended_first = slot;
-	else
-		holds->holds[holds->ended_last].link = slot;
-	holds->ended_last = slot;
+	hold->reason = reason;
+	/* state_set() has counted it. */
+	*hold_ended(holds, holds->state_counts[HOLD_ENDED] - 1) = slot;
 	if (reason == KVPULL_END_RELEASED)
 		holds->counts.released++;
 	else if (reason == KVPULL_END_EXPIRED)
@@ -204,18 +210,14 @@ static void action_report(struct kvpull_holds *holds, uint32_t slot)
 {
 	struct hold *hold = &holds->holds[slot];
 
-	kvpull_check(holds->log, holds->ended_first == slot);
+	kvpull_check(holds->log, *hold_ended(holds, 0) == slot);
 	kvpull_check(holds->log, holds->published > 0);
 	holds->published--;
-	holds->ended_first = hold->link;
-	if (holds->ended_first == KVPULL_NONE)
-		holds->ended_last = KVPULL_NONE;
-	else
-		kvpull_holds_prefetch(holds, holds->ended_first);
+	if (++holds->ended_first == holds->slot_count)
+		holds->ended_first = 0;
 	hold_show_report(holds, slot);
 	/* action_end() has cleared the claims and `tag` already. */
 	hold->key = hold->taken_ns = hold->word_ns = 0;
-	hold->link = 0;
 	hold->reason = 0;
 }
 
@@ -235,14 +237,12 @@ static void state_set(struct kvpull_holds *holds, uint32_t slot, uint8_t next)
 	holds->state_counts[next]++;
 	if (is_listed(last) == is_listed(next))
 		return;
+	holds->live[slot / 64] ^= UINT64_C(1) << slot % 64;
 	if (is_listed(next)) {
-		hold->link = holds->live_count;
-		holds->live[holds->live_count++] = slot;
+		holds->live_count++;
 		return;
 	}
 	holds->live_count--;
-	holds->live[hold->link] = holds->live[holds->live_count];
-	holds->holds[holds->live[hold->link]].link = hold->link;
 	/* All that is left in the heap is stale: nothing may wake for it. */
 	if (!holds->live_count)
 		kvpull_leases_clear(&holds->leases);
@@ -324,10 +324,13 @@ static int tables_take(struct kvpull_holds *holds,
 
 	holds->holds = (struct hold *)kvpull_arena_take_table(
 		arena, slot_count, sizeof(*holds->holds));
-	holds->live = (uint32_t *)kvpull_arena_take_table(arena, slot_count,
-							  sizeof(*holds->live));
+	holds->live = (uint64_t *)kvpull_arena_take_table(
+		arena, slot_count / 64 + 1, sizeof(*holds->live));
+	holds->ended = (uint32_t *)kvpull_arena_take_table(
+		arena, slot_count, sizeof(*holds->ended));
 	kvpull_map_init(&holds->keys, slot_count, arena);
-	if (!holds->holds || !holds->live || !holds->keys.entries ||
+	if (!holds->holds || !holds->live || !holds->ended ||
+	    !holds->keys.entries ||
 	    kvpull_leases_init(&holds->leases, slot_count, arena))
 		return KVPULL_ENOMEM;
 	return kvpull_instances_init(&holds->instances,
@@ -351,8 +354,6 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 		.hold_max_ns = params->hold_max_ns,
 		.slot_count = params->hold_count_max,
 		.state_counts[HOLD_FREE] = params->hold_count_max,
-		.ended_first = KVPULL_NONE,
-		.ended_last = KVPULL_NONE,
 		.shown = params->shown,
 	};
 	memcpy(holds->secret, params->secret, sizeof(holds->secret));
@@ -371,14 +372,12 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 /* Holds taken before any time was known are taken at the first. */
 static void time_begin(struct kvpull_holds *holds, uint64_t now_ns)
 {
-	uint32_t i;
+	uint32_t slot = holds->slot_count;
 
 	holds->polled_ns = now_ns;
-	for (i = 0; i < holds->live_count; i++) {
-		struct hold *hold = &holds->holds[holds->live[i]];
-
-		hold->taken_ns = now_ns;
-		hold->word_ns = now_ns;
+	while ((slot = hold_live_below(holds, slot)) != KVPULL_NONE) {
+		holds->holds[slot].taken_ns = now_ns;
+		holds->holds[slot].word_ns = now_ns;
 	}
 }
 
@@ -426,6 +425,7 @@ int kvpull_holds_take(struct kvpull_holds *holds, uint32_t slot,
 		(void)hold_apply(holds, slot, HOLD_EV_REVOKE, &input);
 	else
 		hold_settle(holds, slot);
+	hold_show_unreported(holds);
 	return 0;
 }
 
@@ -435,29 +435,32 @@ int kvpull_holds_end(struct kvpull_holds *holds, uint32_t slot,
 	const struct hold_input input = { .generation = generation,
 					  .key = key,
 					  .reason = reason };
+	int is_newer;
+	int result;
 
 	if (slot >= holds->slot_count || reason < KVPULL_END_RELEASED ||
 	    reason > KVPULL_END_RANK)
 		return KVPULL_EINVAL;
 	if (generation < holds->holds[slot].generation)
 		return 0;
-	if (generation == holds->holds[slot].generation)
-		return hold_apply(holds, slot, HOLD_EV_END, &input);
-	if (!key_is_new(holds, key))
+	is_newer = generation > holds->holds[slot].generation;
+	if (is_newer && !key_is_new(holds, key))
 		return KVPULL_EINVAL;
-	return hold_apply(holds, slot, HOLD_EV_END_NEWER, &input);
+	result = hold_apply(holds, slot,
+			    is_newer ? HOLD_EV_END_NEWER : HOLD_EV_END, &input);
+	hold_show_unreported(holds);
+	return result;
 }
 
 uint32_t kvpull_holds_revoke_all(struct kvpull_holds *holds, int32_t reason)
 {
 	const struct hold_input input = { .reason = reason };
 	const uint32_t held = holds->state_counts[HOLD_HELD];
-	uint32_t i = holds->live_count;
+	uint32_t slot = holds->slot_count;
 
-	/* Downwards: an end moves the last of the list into its place. */
-	while (i)
-		(void)hold_apply(holds, holds->live[--i], HOLD_EV_REVOKE,
-				 &input);
+	while ((slot = hold_live_below(holds, slot)) != KVPULL_NONE)
+		(void)hold_apply(holds, slot, HOLD_EV_REVOKE, &input);
+	hold_show_unreported(holds);
 	kvpull_holds_publish(holds);
 	return held;
 }
@@ -588,9 +591,12 @@ uint32_t kvpull_holds_report(struct kvpull_holds *holds,
 	uint32_t count = 0;
 
 	while (count < capacity && holds->published) {
-		const uint32_t slot = holds->ended_first;
+		const uint32_t slot = *hold_ended(holds, 0);
 		const struct hold *hold = &holds->holds[slot];
 
+		if (holds->published > REPORTS_AHEAD)
+			kvpull_holds_prefetch(
+				holds, *hold_ended(holds, REPORTS_AHEAD));
 		ends[count++] =
 			(struct kvpull_hold_end){ .key = hold->key,
 						  .generation =
@@ -599,5 +605,6 @@ uint32_t kvpull_holds_report(struct kvpull_holds *holds,
 						  .reason = hold->reason };
 		(void)hold_apply(holds, slot, HOLD_EV_REPORT, &input);
 	}
+	hold_show_unreported(holds);
 	return count;
 }

@@ -24,18 +24,19 @@ static void show(struct kvpull_holds *holds, uint32_t slot,
 }
 
 void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
-		     uint32_t instance, uint32_t rank, uint32_t kind)
+		     const struct hold_input *input)
 {
 	const uint32_t slot = (uint32_t)(hold - holds->holds);
 
 	if (!holds->shown.side)
 		return;
 	kvpull_status_set(&holds->shown.now[slot].joined,
-			  (uint16_t)(instance + 1));
+			  (uint16_t)(input->instance + 1));
 	kvpull_status_set(&holds->shown.now[slot].word_ns, holds->now_ns);
 	show(holds, slot,
-	     kind == KVPULL_NOTE_CLAIM ? KVPULL_DID_CLAIM : KVPULL_DID_RELEASE,
-	     holds->instances.all[instance].id, (int32_t)rank);
+	     input->kind == KVPULL_NOTE_CLAIM ? KVPULL_DID_CLAIM :
+						KVPULL_DID_RELEASE,
+	     holds->instances.all[input->instance].id, (int32_t)input->rank);
 }
 
 void hold_show_take(struct kvpull_holds *holds, uint32_t slot)
@@ -54,7 +55,10 @@ void hold_show_take(struct kvpull_holds *holds, uint32_t slot)
 	if (!hold->claim_count)
 		kvpull_status_set(&shown->now[slot].joined, 0);
 	kvpull_status_set(&shown->now[slot].reason, 0);
-	kvpull_status_set(&shown->now[slot].state, KVPULL_SHOWN_HELD);
+	kvpull_status_set(&shown->now[slot].state, KVPULL_SHOWN_FREE);
+	kvpull_status_set(&shown->held[slot / 64],
+			  kvpull_status_get(&shown->held[slot / 64]) |
+				  UINT64_C(1) << slot % 64);
 	if (slot >= kvpull_status_get(&shown->side->thread->holds_high))
 		kvpull_status_set(&shown->side->thread->holds_high, slot + 1);
 	show(holds, slot, KVPULL_DID_TAKE, hold->key, 0);
@@ -79,21 +83,31 @@ static void unseen_end(struct kvpull_holds *holds, uint32_t slot)
 			  last ? (uint16_t)(last->instance + 1) : 0);
 }
 
+static void end_write(struct kvpull_holds *holds, uint32_t slot, int32_t reason)
+{
+	struct kvpull_status_hold_now *now = &holds->shown.now[slot];
+
+	kvpull_status_set(&now->word_ns, holds->now_ns);
+	kvpull_status_set(&now->reason, (uint8_t)reason);
+}
+
 void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason)
 {
 	const struct hold *hold = &holds->holds[slot];
 	const struct claim *last = claim_last(hold);
-	struct kvpull_status_hold_now *now;
+	_Atomic uint64_t *held;
 
 	if (!holds->shown.side) {
 		if (reason == KVPULL_END_EXPIRED && holds->shown.rows)
 			unseen_end(holds, slot);
 		return;
 	}
-	now = &holds->shown.now[slot];
-	kvpull_status_set(&now->word_ns, holds->now_ns);
-	kvpull_status_set(&now->reason, (uint8_t)reason);
-	kvpull_status_set(&now->state, KVPULL_SHOWN_ENDED);
+	held = &holds->shown.held[slot / 64];
+	kvpull_status_set(held, kvpull_status_get(held) &
+					~(UINT64_C(1) << slot % 64));
+	/* Its row, of 65,536, is in no cache: a release leaves it alone. */
+	if (reason != KVPULL_END_RELEASED)
+		end_write(holds, slot, reason);
 	kvpull_status_took(holds->shown.side, KVPULL_TIMES_HOLD,
 			   holds->now_ns - hold->taken_ns, 1);
 	show(holds, slot, KVPULL_DID_END,
@@ -114,8 +128,23 @@ void hold_show_report(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];
 
-	if (!holds->shown.side)
+	if (!holds->ended_shown)
 		return;
+	holds->ended_shown--;
 	kvpull_status_set(&holds->shown.now[slot].state, KVPULL_SHOWN_FREE);
 	show(holds, slot, KVPULL_DID_SENT, hold->key, hold->reason);
+}
+
+void hold_show_unreported(struct kvpull_holds *holds)
+{
+	if (!holds->shown.side)
+		return;
+	for (; holds->ended_shown < holds->state_counts[HOLD_ENDED];
+	     holds->ended_shown++) {
+		const uint32_t slot = *hold_ended(holds, holds->ended_shown);
+
+		end_write(holds, slot, holds->holds[slot].reason);
+		kvpull_status_set(&holds->shown.now[slot].state,
+				  KVPULL_SHOWN_ENDED);
+	}
 }

@@ -117,12 +117,12 @@ struct hold {
 	uint64_t key;
 	uint64_t taken_ns;
 	uint64_t word_ns; /* lease clock: the take, or the last word since */
-	uint32_t link;    /* STAGED, HELD: index in live[]; ENDED: next ended */
-	int16_t reason;
+	int32_t reason;
+	uint16_t claim_count;
 	uint8_t state;
-	uint8_t claim_count;
+	uint8_t is_wide; /* ranks from 32 on have claimed it */
 	struct claim claims[KVPULL_CLAIMS_MAX];
-	uint32_t claimed_high[KVPULL_CLAIMS_MAX]; /* ranks from 32 on */
+	uint32_t claimed_high[KVPULL_CLAIMS_MAX]; /* those, where is_wide */
 };
 
 _Static_assert(sizeof(struct hold) == 2 * KVPULL_CACHE_LINE &&
@@ -133,7 +133,8 @@ struct kvpull_holds {
 	const struct kvpull_log *log;
 	struct hold *holds;                      /* [slot_count] */
 	struct kvpull_revocation_entry *entries; /* [slot_count] */
-	uint32_t *live; /* [slot_count], live_count used */
+	uint64_t *live;  /* a bit a slot, 64 slots a word: STAGED or HELD */
+	uint32_t *ended; /* [slot_count]; see hold_ended */
 	struct kvpull_instances instances;
 	struct kvpull_leases leases;
 	struct kvpull_map keys; /* of HELD holds */
@@ -147,11 +148,11 @@ struct kvpull_holds {
 	uint32_t state_counts[HOLD_STATES];
 	uint32_t live_count;
 	uint32_t scan_open; /* a pass for the dead is under way */
-	uint32_t scan_left; /* live[0 .. scan_left) is still to be looked at */
+	uint32_t scan_left; /* slots below it are still to be looked at */
 	uint32_t ended_first;
-	uint32_t ended_last;
-	uint32_t published; /* of the ended, oldest first */
-	uint32_t unfenced;  /* entries were written since the last fence */
+	uint32_t published;   /* of the ended, oldest first */
+	uint32_t ended_shown; /* likewise: in the status file as such */
+	uint32_t unfenced;    /* entries were written since the last fence */
 	struct kvpull_status_holds shown;
 	struct kvpull_hold_counts counts;
 	uint8_t secret[KVPULL_SECRET_BYTES];
@@ -174,8 +175,37 @@ static inline uint64_t hold_owing(const struct hold *hold, uint32_t at)
 {
 	const struct claim *claim = &hold->claims[at];
 
-	return ((uint64_t)hold->claimed_high[at] << 32 | claim->claimed) &
+	return ((uint64_t)(hold->is_wide ? hold->claimed_high[at] : 0) << 32 |
+		claim->claimed) &
 	       ~claim->released;
+}
+
+/* The highest slot below this one that is staged or held; or KVPULL_NONE. */
+static inline uint32_t hold_live_below(const struct kvpull_holds *holds,
+				       uint32_t slot)
+{
+	uint32_t at = slot / 64;
+	uint64_t word = slot % 64 ? holds->live[at] << (64 - slot % 64) >>
+					    (64 - slot % 64) :
+				    0;
+
+	while (!word && at)
+		word = holds->live[--at];
+	return word ? at * 64 + 63 - (uint32_t)__builtin_clzll(word) :
+		      KVPULL_NONE;
+}
+
+/*
+ * A ring of the slots that are ENDED, as they ended. A list through the holds
+ * would do, but a report could not fetch what it does not know yet.
+ */
+static inline uint32_t *hold_ended(const struct kvpull_holds *holds,
+				   uint32_t index)
+{
+	const uint32_t at = holds->ended_first + index;
+
+	return &holds->ended[at < holds->slot_count ? at :
+						      at - holds->slot_count];
 }
 
 /* What an event brings along. */
@@ -210,10 +240,12 @@ uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 void hold_show_staged(struct kvpull_holds *holds, const struct hold *hold);
 void hold_show_take(struct kvpull_holds *holds, uint32_t slot);
 void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
-		     uint32_t instance, uint32_t rank, uint32_t kind);
+		     const struct hold_input *input);
 /* While its claims are known. */
 void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason);
-/* While its reason is. */
+/* Before a report of it; says so only where the next call has shown it. */
 void hold_show_report(struct kvpull_holds *holds, uint32_t slot);
+/* After a poll's reports, and a step's word: what ended and waits for a report. */
+void hold_show_unreported(struct kvpull_holds *holds);
 
 #endif /* KVPULL_PLUGIN_HOLD_STATE_H */

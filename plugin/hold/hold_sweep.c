@@ -24,7 +24,7 @@ static void scan_begin(struct kvpull_holds *holds, uint64_t lease_now_ns)
 		return;
 	holds->counts.consumers_died += died;
 	holds->scan_open = 1;
-	holds->scan_left = holds->live_count;
+	holds->scan_left = holds->slot_count;
 }
 
 static void scan_slot(struct kvpull_holds *holds, uint32_t slot,
@@ -45,22 +45,20 @@ static void scan_slot(struct kvpull_holds *holds, uint32_t slot,
 	hold_settle(holds, slot);
 }
 
-/*
- * Downwards, so that an end, which moves the last of the list into its place,
- * never moves one that is still to be looked at behind the cursor. What is
- * claimed during a pass is behind it, and needs no look: the dead count there.
- */
+/* What is claimed during a pass needs no look: the dead count there. */
 static void scan_step(struct kvpull_holds *holds, uint64_t lease_now_ns)
 {
 	uint32_t budget = KVPULL_SCAN_MAX;
+	uint32_t slot;
 
-	if (holds->scan_left > holds->live_count)
-		holds->scan_left = holds->live_count;
-	while (holds->scan_left && budget--)
-		scan_slot(holds, holds->live[--holds->scan_left], lease_now_ns);
-	if (holds->scan_left)
-		return;
-	holds->scan_open = 0;
+	while ((slot = hold_live_below(holds, holds->scan_left)) !=
+	       KVPULL_NONE) {
+		if (!budget--)
+			return;
+		holds->scan_left = slot;
+		scan_slot(holds, slot, lease_now_ns);
+	}
+	holds->scan_open = holds->scan_left = 0;
 	kvpull_instances_scan_end(&holds->instances);
 }
 

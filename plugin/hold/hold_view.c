@@ -20,6 +20,10 @@ uint64_t kvpull_holds_generation_max(const struct kvpull_holds *holds)
 	return holds->generation_max;
 }
 
+/* Of the keys' map, that a removal mostly touches. */
+#define KEY_LINES 3u
+#define KEYS_A_LINE (KVPULL_CACHE_LINE / sizeof(struct kvpull_map_entry))
+
 void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot)
 {
 	if (slot >= holds->slot_count)
@@ -30,23 +34,24 @@ void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot)
 	__builtin_prefetch((const void *)&holds->entries[slot], 1);
 }
 
-/* Its place in live[] is filled by the last, and that one is told. */
-void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot,
-			       uint32_t ahead)
+void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot)
 {
+	const struct kvpull_map *keys = &holds->keys;
 	const struct hold *hold;
+	uint32_t home;
+	uint32_t i;
 
-	if (slot >= holds->slot_count || holds->live_count <= ahead)
+	if (slot >= holds->slot_count)
 		return;
 	hold = &holds->holds[slot];
 	if (hold->state != HOLD_HELD)
 		return;
-	__builtin_prefetch(&holds->live[hold->link], 1);
-	__builtin_prefetch(
-		&holds->holds[holds->live[holds->live_count - 1 - ahead]], 1);
-	__builtin_prefetch(
-		&holds->keys.entries[kvpull_map_home(&holds->keys, hold->key)],
-		1);
+	home = kvpull_map_home(keys, hold->key);
+	/* A removal looks at all that follow, up to an empty place. */
+	for (i = 0; i < KEY_LINES; i++)
+		__builtin_prefetch(
+			&keys->entries[(home + i * KEYS_A_LINE) & keys->mask],
+			1);
 }
 
 /* The last sign of life of those of one claim that owe a word; 0: of nobody. */
@@ -139,8 +144,8 @@ uint64_t kvpull_holds_digest(const struct kvpull_holds *holds)
 	digest = mix(digest, holds->instances.due_ns);
 	digest = mix(digest, holds->scan_open);
 	digest = mix(digest, holds->scan_left);
-	digest = mix(digest, holds->ended_first);
-	digest = mix(digest, holds->ended_last);
+	for (i = 0; i < holds->state_counts[HOLD_ENDED]; i++)
+		digest = mix(digest, *hold_ended(holds, i));
 	digest = mix(digest, holds->published);
 	return mix(digest, holds->unfenced);
 }

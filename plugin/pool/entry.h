@@ -68,12 +68,14 @@ uint64_t kvpull_pool_seal(const uint64_t words[KVPULL_POOL_WORDS],
 
 /*
  * Reader: where a window says the key is, whoever wrote it and however much of
- * it is torn. Return: the number of places, 0: a miss.
+ * it is torn; a copy of it, or the owner's own, which may change meanwhile.
+ * Return: the number of places, 0: a miss.
  */
-uint32_t kvpull_pool_judge(const struct kvpull_pool_share *share,
-			   const struct kvpull_pool_key *key,
-			   const uint8_t window[KVPULL_POOL_WINDOW_BYTES],
-			   struct kvpull_pool_found *found);
+uint32_t
+kvpull_pool_judge(const struct kvpull_pool_share *share,
+		  const struct kvpull_pool_key *key,
+		  const struct kvpull_pool_entry window[KVPULL_POOL_WINDOW],
+		  struct kvpull_pool_found *found);
 
 /* Reader: a guard that was read after the last byte of the place's data. */
 static inline int

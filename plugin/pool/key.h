@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/log.h"
-#include "kvpull/common.h"
+#include "kvpull/reader.h"
 
 #define KVPULL_POOL_KEY_BYTES_MAX 224u /* of an engine's own key */
 #define KVPULL_POOL_NAMESPACE_BYTES 32u
@@ -48,5 +48,11 @@ int KVPULL_MUST_CHECK
 kvpull_pool_key_make(const struct kvpull_pool_namespace *namespace_digest,
 		     const void *bytes, size_t byte_count,
 		     struct kvpull_pool_key *key);
+
+/* Of each; KVPULL_EINVAL: one is none. */
+int KVPULL_MUST_CHECK
+kvpull_pool_keys_make(const struct kvpull_pool_namespace *namespace_digest,
+		      const struct kvpull_reader_key *own, uint32_t count,
+		      struct kvpull_pool_key *keys);
 
 #endif /* KVPULL_PLUGIN_POOL_KEY_H */

@@ -97,22 +97,45 @@ static uint32_t entry_take(struct kvpull_pool *pool,
 	return entry;
 }
 
-int kvpull_pool_put(struct kvpull_pool *pool, const struct kvpull_pool_put *put)
+int kvpull_pool_is_writing(const struct kvpull_pool *pool, uint32_t place)
 {
-	const struct kvpull_pool_place listed = { .index = put->place,
-						  .generation =
-							  put->generation };
-	struct place *place;
-	uint32_t entry;
+	return place < pool->place_count && pool->places[place].writing;
+}
 
+uint32_t kvpull_pool_find(const struct kvpull_pool *pool,
+			  const struct kvpull_pool_key *key, uint32_t place)
+{
+	const uint32_t entry =
+		kvpull_pool_directory_find(&pool->directory, key, place);
+
+	return entry == KVPULL_NONE ?
+		       KVPULL_NONE :
+		       kvpull_pool_directory_place(&pool->directory, entry);
+}
+
+int kvpull_pool_check(const struct kvpull_pool *pool,
+		      const struct kvpull_pool_put *put)
+{
 	if (put->place >= pool->place_count)
 		return KVPULL_EINVAL;
 	if (put->epoch != pool->epoch ||
 	    put->generation != kvpull_pool_generation(pool, put->place))
 		return KVPULL_ESTALE;
+	return kvpull_pool_is_writing(pool, put->place) ? KVPULL_EAGAIN : 0;
+}
+
+int kvpull_pool_put(struct kvpull_pool *pool, const struct kvpull_pool_put *put)
+{
+	const struct kvpull_pool_place listed = { .index = put->place,
+						  .generation =
+							  put->generation };
+	const int code = kvpull_pool_check(pool, put);
+	struct place *place;
+	uint32_t entry;
+
+	if (code)
+		return code;
 	place = &pool->places[put->place];
-	if (place->writing)
-		return KVPULL_EAGAIN;
 	if (place->entry != KVPULL_NONE)
 		return kvpull_pool_directory_has(&pool->directory, place->entry,
 						 &put->key) ?

@@ -57,6 +57,20 @@ int KVPULL_MUST_CHECK kvpull_pool_write_begin(struct kvpull_pool *pool,
 int KVPULL_MUST_CHECK kvpull_pool_write_end(struct kvpull_pool *pool,
 					    uint32_t place);
 
+/* 1: the end of a write to it was not seen. */
+int kvpull_pool_is_writing(const struct kvpull_pool *pool, uint32_t place);
+
+/* Where the key is listed as a place of this one's kind, or KVPULL_NONE. */
+uint32_t kvpull_pool_find(const struct kvpull_pool *pool,
+			  const struct kvpull_pool_key *key, uint32_t place);
+
+/*
+ * Are the bytes in the place those of the put, complete? As kvpull_pool_put():
+ * 0, KVPULL_ESTALE, KVPULL_EAGAIN, KVPULL_EINVAL (no such place).
+ */
+int KVPULL_MUST_CHECK kvpull_pool_check(const struct kvpull_pool *pool,
+					const struct kvpull_pool_put *put);
+
 /*
  * List a place, whose bytes are complete and visible, under a key. Where the key
  * has another place of the kind, it is listed here instead. Return: 0; nothing

@@ -27,7 +27,9 @@
 
 /*
  * The engine sleeps, and was told something. After releases went out: other
- * processes wait for those.
+ * processes wait for those. Before them it would be awake 20 to 50 us sooner on
+ * two idle cores, but on busy ones it runs first: a quarter of the releases then
+ * came 2 to 6 ms later.
  */
 static void engine_wake(struct kvpull_progress *progress)
 {
@@ -376,6 +378,8 @@ static int routes_open(struct kvpull_progress *progress,
 					  progress->handover->engine_wake_fd :
 					  -1,
 		.refused = &progress->counts->consumers_refused,
+		/* Who polls by itself has no thread of ours. */
+		.disk_thread = config->progress == KVPULL_PROGRESS_THREAD,
 	};
 	int code;
 

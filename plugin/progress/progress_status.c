@@ -135,8 +135,9 @@ void kvpull_show_claim(struct kvpull_progress *progress,
 			progress->log,
 			"ticket claimed for request %s: slot %u generation %" PRIu64
 			" of %016" PRIx64 ", %u ranks",
-			order->label, order->slot, order->generation,
-			order->ranks[0].incarnation, order->rank_count);
+			kvpull_log_label(order->label), order->slot,
+			order->generation, order->ranks[0].incarnation,
+			order->rank_count);
 }
 
 void kvpull_show_release(struct kvpull_progress *progress,
@@ -254,7 +255,7 @@ static void failure_log(struct kvpull_progress *progress, uint32_t index,
 		"pull of request %s key %" PRIu64 " failed after %" PRIu64
 		" ms, waiting %s: %s: %s; peer %s pid %u by %s %s, slot %u generation %" PRIu64
 		" of %016" PRIx64,
-		order->label, order->key,
+		kvpull_log_label(order->label), order->key,
 		(ended_ns - order->started_ns) / KVPULL_NS_PER_MS,
 		phase_of(&pull->phases), kvpull_error_name(pull->code),
 		kvpull_error_text(pull->code),

@@ -140,6 +140,34 @@ int kvpull_routes_serve(struct kvpull_routes *routes,
 	return 0;
 }
 
+int kvpull_routes_local_add(struct kvpull_routes *routes, uint8_t *base,
+			    uint64_t bytes)
+{
+	uint32_t at;
+
+	for (at = 0; at < routes->count; at++) {
+		struct kvpull_route *route = &routes->list[at];
+		struct kvpull_transport *transport = route->transport;
+		int code;
+
+		if (!transport->ops->local_add || route->no_peers)
+			continue;
+		code = transport->ops->local_add(transport, base, bytes);
+		if (!code) {
+			route->local_count++;
+			continue;
+		}
+		if (!at || route->local_count)
+			return code;
+		route->no_peers = 1;
+		kvpull_warn(
+			routes->log,
+			"route %s reads from nobody: its memory could not be registered (error %d)",
+			transport->ops->name, code);
+	}
+	return 0;
+}
+
 /* Return: bytes of the text. */
 static size_t address_print(const struct kvpull_transport *transport,
 			    char *text, size_t capacity)
@@ -171,12 +199,14 @@ void kvpull_routes_print(const struct kvpull_routes *routes, char *text,
 	}
 }
 
-static int reach(const struct kvpull_transport *transport,
-		 const char *addresses, char *address)
+static int reach(const struct kvpull_route *route, const char *addresses,
+		 char *address)
 {
+	const struct kvpull_transport *transport = route->transport;
 	int code;
 
-	if (kvpull_ticket_address(addresses, transport->ops->name, address))
+	if (route->no_peers ||
+	    kvpull_ticket_address(addresses, transport->ops->name, address))
 		return KVPULL_EROUTE;
 	code = transport->ops->reachable(transport, address);
 	return code == KVPULL_EAGAIN || !code ? code : KVPULL_EROUTE;
@@ -192,7 +222,8 @@ int kvpull_routes_choose(const struct kvpull_routes *routes,
 	for (at = 0; at < routes->count; at++) {
 		const struct kvpull_transport *transport =
 			routes->list[at].transport;
-		const int code = reach(transport, addresses, choice->address);
+		const int code =
+			reach(&routes->list[at], addresses, choice->address);
 
 		choice->route = &routes->list[at];
 		if (!code && transport->ops->near)

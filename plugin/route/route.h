@@ -21,8 +21,11 @@ struct kvpull_route_params {
 	struct kvpull_arena *arena;
 	uint64_t incarnation;
 	uint32_t reads_max; /* read->index is below it */
+	uint32_t slots_max; /* of one read's check; 0: 1 */
 	int engine_wake_fd; /* written when a ring's reader sleeps; -1: none */
 	_Atomic uint64_t *refused; /* counts callers turned away */
+	uint32_t disk_thread; /* one reads files, where io_uring is not allowed */
+	uint32_t reserved;
 };
 
 /* One route there can be; ways.c lists them in order of preference. */
@@ -45,6 +48,8 @@ struct kvpull_route {
 	/* Its handles among those of all routes: handle + first. */
 	uint32_t peer_first;
 	uint32_t caller_first;
+	uint32_t local_count; /* pieces of memory that it was given */
+	uint32_t no_peers;    /* it could not take the first one */
 };
 
 /*
@@ -86,6 +91,13 @@ void kvpull_routes_close(struct kvpull_routes *routes);
  */
 int KVPULL_MUST_CHECK kvpull_routes_serve(struct kvpull_routes *routes,
 					  const struct kvpull_serve *serve);
+/*
+ * Own memory that reads may land in, beside what is served. A route that cannot
+ * take the first piece leads to nobody, with a warning, where a preferred one
+ * does; of later pieces that is an error, as in the seam.
+ */
+int KVPULL_MUST_CHECK kvpull_routes_local_add(struct kvpull_routes *routes,
+					      uint8_t *base, uint64_t bytes);
 /* Own addresses as a ticket carries them, "name:text;name:text". */
 void kvpull_routes_print(const struct kvpull_routes *routes, char *text,
 			 size_t capacity);

@@ -52,9 +52,8 @@ static int shm_open_way(const struct kvpull_route_params *params,
 		.connect_ns = config->connect_ms * KVPULL_NS_PER_MS,
 		.refused = params->refused,
 		.uring = uring_mode(config),
-		.file_thread = config->progress == KVPULL_PROGRESS_THREAD ?
-				       KVPULL_FILE_THREAD_YES :
-				       KVPULL_FILE_THREAD_NO,
+		.file_thread = params->disk_thread ? KVPULL_FILE_THREAD_YES :
+						     KVPULL_FILE_THREAD_NO,
 		.uids = config->uids,
 		.uid_count = config->uid_count,
 	};
@@ -86,6 +85,7 @@ static int verbs_open_way(const struct kvpull_route_params *params,
 		.callers_max = config->consumers_max,
 		.ring_records = config->ring_records,
 		.reads_max = params->reads_max,
+		.slots_max = params->slots_max,
 		.engine_wake_fd = params->engine_wake_fd,
 		.notify_credits = config->verbs_credits,
 		.depth = config->verbs_depth,

@@ -127,20 +127,17 @@ static void forget(struct kvpull_demand *demand, uint32_t index)
 	kvpull_check(demand->log, !entry->user_count && !entry->pull_count);
 	kvpull_index_list_remove(&demand->remembered, index);
 	kvpull_map_remove(&demand->by_identity, entry->map_key);
-	kvpull_texts_release(demand->texts, entry->kept);
 	entry->incarnation = 0;
 	kvpull_index_pool_give(&demand->pool, index);
 }
 
-static int put_claim(struct kvpull_demand *demand, uint32_t index,
-		     const char *label)
+static int put_claim(struct kvpull_demand *demand, const char *label)
 {
 	const struct kvpull_ticket *ticket = demand->scratch;
 	struct kvpull_command command = {
 		.kind = KVPULL_COMMAND_CLAIM,
 		.slot = ticket->slot,
 		.generation = ticket->generation,
-		.ticket_index = index,
 		.ticket_serial = demand->serial_next,
 		.rank_count = ticket->rank_count,
 		.ranks = ticket->ranks,
@@ -187,7 +184,7 @@ static int claim(struct kvpull_demand *demand, const char *label,
 				ticket->body_bytes);
 	if (kept == KVPULL_NONE)
 		return KVPULL_EFULL;
-	if (put_claim(demand, index, label) ||
+	if (put_claim(demand, label) ||
 	    kvpull_map_set(&demand->by_identity, map_key, index)) {
 		kvpull_texts_release(demand->texts, kept);
 		return KVPULL_EFULL;
@@ -211,9 +208,14 @@ static int claim(struct kvpull_demand *demand, const char *label,
 	return 0;
 }
 
+/* Nothing is read by its body any more: those that are remembered lack it. */
 static void release(struct kvpull_demand *demand, uint32_t index)
 {
-	demand->tickets[index].flags |= TICKET_SPENT | TICKET_RELEASED;
+	struct kvpull_demand_ticket *entry = &demand->tickets[index];
+
+	entry->flags |= TICKET_SPENT | TICKET_RELEASED;
+	kvpull_texts_release(demand->texts, entry->kept);
+	entry->kept = KVPULL_NONE;
 	demand->live_count--;
 }
 
@@ -269,7 +271,8 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
 		code = claim(demand, label, &index);
 		if (code)
 			return code;
-	} else if (!kvpull_kept_is(demand->texts, demand->tickets[index].kept,
+	} else if (!(demand->tickets[index].flags & TICKET_RELEASED) &&
+		   !kvpull_kept_is(demand->texts, demand->tickets[index].kept,
 				   demand->scratch, demand->scratch_bytes)) {
 		demand->stats->bad_tickets++;
 		return KVPULL_ENOTICKET;
@@ -367,13 +370,28 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 	return KVPULL_MATCH_LOAD;
 }
 
-/* Pairs by logical index, never by position in a list. */
+static uint32_t block_count(const struct kvpull_allocation *allocation)
+{
+	uint64_t blocks = 0;
+	uint32_t group;
+
+	for (group = 0; group < allocation->group_count; group++)
+		blocks += allocation->groups[group].block_count;
+	return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+}
+
+/*
+ * Pairs by logical index, never by position in a list. All that the ticket has
+ * go on as they came, and the blocks of one group as they lie.
+ */
 static int map_blocks(struct kvpull_demand *demand,
 		      const struct kvpull_demand_ticket *entry,
 		      const struct kvpull_allocation *allocation,
 		      struct kvpull_command *command)
 {
 	struct kvpull_ticket *ticket = demand->scratch;
+	const uint32_t total = block_count(allocation);
+	uint32_t *remote_ids = demand->remote_ids;
 	uint32_t pairs = 0;
 	uint32_t group;
 
@@ -381,6 +399,12 @@ static int map_blocks(struct kvpull_demand *demand,
 			    ticket) ||
 	    allocation->group_count != ticket->group_count)
 		return KVPULL_ETRUNCATED;
+	if (total > demand->pull_blocks_max)
+		return KVPULL_EFULL;
+	if (total == ticket->ids.count) {
+		command->remote = ticket->ids;
+		remote_ids = NULL;
+	}
 	for (group = 0; group < ticket->group_count; group++) {
 		const struct kvpull_blocks *local = &allocation->groups[group];
 		const uint32_t count = local->block_count;
@@ -388,13 +412,14 @@ static int map_blocks(struct kvpull_demand *demand,
 		command->group_first[group] = pairs;
 		if (!count)
 			continue;
-		if (count > demand->pull_blocks_max - pairs)
-			return KVPULL_EFULL;
 		if (kvpull_kept_ids(ticket, group, local,
-				    demand->remote_ids + pairs))
+				    remote_ids ? remote_ids + pairs : NULL))
 			return KVPULL_ETRUNCATED;
-		memcpy(demand->local_ids + pairs, local->block_ids,
-		       count * sizeof(*local->block_ids));
+		if (count == total)
+			command->local_ids = local->block_ids;
+		else
+			memcpy(demand->local_ids + pairs, local->block_ids,
+			       count * sizeof(*local->block_ids));
 		pairs += count;
 	}
 	command->group_count = ticket->group_count;
@@ -408,10 +433,7 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	struct kvpull_demand_ticket *entry = &demand->tickets[user->ticket];
 	struct kvpull_command command = {
 		.kind = KVPULL_COMMAND_PULL,
-		.slot = entry->slot,
 		.key = allocation->key,
-		.generation = entry->generation,
-		.ticket_index = user->ticket,
 		.ticket_serial = entry->serial,
 		.remote_ids = demand->remote_ids,
 		.local_ids = demand->local_ids,
@@ -437,16 +459,6 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	}
 	demand->stats->pulls_commanded++;
 	return 0;
-}
-
-static uint32_t block_count(const struct kvpull_allocation *allocation)
-{
-	uint64_t blocks = 0;
-	uint32_t group;
-
-	for (group = 0; group < allocation->group_count; group++)
-		blocks += allocation->groups[group].block_count;
-	return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
 }
 
 int kvpull_demand_pull(struct kvpull_demand *demand, struct kvpull_user *user,
@@ -552,9 +564,6 @@ void kvpull_demand_flush(struct kvpull_demand *demand)
 			&demand->tickets[index];
 		const struct kvpull_command command = {
 			.kind = KVPULL_COMMAND_RELEASE,
-			.slot = entry->slot,
-			.generation = entry->generation,
-			.ticket_index = index,
 			.ticket_serial = entry->serial,
 		};
 

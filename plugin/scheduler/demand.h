@@ -24,7 +24,7 @@ struct kvpull_demand_ticket {
 	uint64_t loader; /* key of the user that may load; share_prefix only */
 	uint64_t remembered_ns;
 	uint32_t slot;
-	uint32_t kept;       /* its body, among the texts */
+	uint32_t kept;       /* its body, among the texts, until released */
 	uint32_t user_count; /* not done */
 	uint32_t pull_count; /* commanded, not ended */
 	uint32_t prompt_tokens;

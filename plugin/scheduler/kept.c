@@ -30,6 +30,8 @@ int kvpull_kept_ids(const struct kvpull_ticket *ticket, uint32_t group_index,
 		    (uint64_t)group->first_index + group->block_count)
 		return KVPULL_ETRUNCATED;
 	skip = wanted->first_index - group->first_index;
-	kvpull_ids_copy(&ticket->ids, group->first_id + skip, count, ids);
+	if (ids)
+		kvpull_ids_copy(&ticket->ids, group->first_id + skip, count,
+				ids);
 	return 0;
 }

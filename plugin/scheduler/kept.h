@@ -24,7 +24,8 @@ int KVPULL_MUST_CHECK kvpull_kept_get(const struct kvpull_texts *texts,
 
 /*
  * The ids of the blocks with the logical indices of `wanted`, into
- * ids[wanted->block_count]. 0; KVPULL_ETRUNCATED: the group lacks some.
+ * ids[wanted->block_count]; NULL: they are looked at only. 0;
+ * KVPULL_ETRUNCATED: the group lacks some.
  */
 int KVPULL_MUST_CHECK kvpull_kept_ids(const struct kvpull_ticket *ticket,
 				      uint32_t group_index,

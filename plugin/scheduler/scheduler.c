@@ -76,7 +76,7 @@ static int tickets_full(struct kvpull_scheduler *scheduler, const char *label,
 		kvpull_warn(
 			scheduler->log,
 			"no room for the ticket of request %s: tickets_max %u or step_log_mib %u is reached",
-			label, scheduler->config.tickets_max,
+			kvpull_log_label(label), scheduler->config.tickets_max,
 			scheduler->config.step_log_mib);
 	return KVPULL_EFULL;
 }
@@ -199,7 +199,8 @@ static void refusal_log(const struct kvpull_scheduler *scheduler,
 		(void)snprintf(why, sizeof(why), "its ticket has ended");
 	kvpull_warn(scheduler->log,
 		    "request %s key %" PRIu64 " cannot be pulled: %s (%s)",
-		    request->label, request->key, why, kvpull_error_name(code));
+		    kvpull_log_label(request->label), request->key, why,
+		    kvpull_error_name(code));
 }
 
 int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
@@ -271,11 +272,15 @@ static int fill_groups(const struct kvpull_scheduler *scheduler,
 		       const struct kvpull_finish *finish)
 {
 	struct kvpull_ticket *ticket = scheduler->ticket;
+	const int is_one = finish->group_count == 1;
 	uint32_t blocks = 0;
 	uint32_t group;
 
 	if (finish->group_count != scheduler->group_count || !finish->groups)
 		return KVPULL_EINVAL;
+	/* One group's are encoded from where they lie. */
+	ticket->block_ids =
+		is_one ? finish->groups->block_ids : scheduler->block_ids;
 	for (group = 0; group < finish->group_count; group++) {
 		const struct kvpull_blocks *from = &finish->groups[group];
 
@@ -288,13 +293,12 @@ static int fill_groups(const struct kvpull_scheduler *scheduler,
 			.block_count = from->block_count,
 			.first_id = blocks,
 		};
-		if (from->block_count)
+		if (from->block_count && !is_one)
 			memcpy(scheduler->block_ids + blocks, from->block_ids,
 			       from->block_count * sizeof(uint32_t));
 		blocks += from->block_count;
 	}
 	ticket->group_count = finish->group_count;
-	ticket->block_ids = scheduler->block_ids;
 	return blocks && kvpull_scheduler_are_own_ids(scheduler, request,
 						      finish->groups,
 						      finish->group_count) ?
@@ -320,7 +324,7 @@ static void fill_ranks(const struct kvpull_scheduler *scheduler)
 	}
 }
 
-/* The ticket of this hold as text in ticket_text. 0, KVPULL_EINVAL. */
+/* The ticket of this hold, as the caller's text. 0, or as the encoder says. */
 static int encode_ticket(struct kvpull_scheduler *scheduler,
 			 const struct kvpull_scheduler_request *request,
 			 const struct kvpull_slot_take *take,
@@ -352,8 +356,7 @@ static int encode_ticket(struct kvpull_scheduler *scheduler,
 	fill_ranks(scheduler);
 	return kvpull_ticket_encode(
 		ticket, scheduler->demand.ticket_key, scheduler->ticket_bytes,
-		scheduler->ticket_text, KVPULL_TICKET_BYTES_MAX,
-		&finish->ticket_bytes);
+		finish->ticket, finish->ticket_capacity, &finish->ticket_bytes);
 }
 
 /* Generations from here on are new to every rank; slots below are everywhere. */
@@ -392,7 +395,7 @@ static int commit_hold(struct kvpull_scheduler *scheduler,
 	for (group = 0; group < finish->group_count; group++)
 		command.blocks += finish->groups[group].block_count;
 	kvpull_step_label(command.label, take->label);
-	take->text = kvpull_texts_put(&scheduler->texts, scheduler->ticket_text,
+	take->text = kvpull_texts_put(&scheduler->texts, finish->ticket,
 				      finish->ticket_bytes);
 	if (take->text == KVPULL_NONE)
 		return KVPULL_EFULL;
@@ -417,6 +420,7 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 	};
 	uint32_t slot_count;
 	uint64_t floor;
+	int code;
 
 	bounds_of_ranks(scheduler, &floor, &slot_count);
 	if (kvpull_slots_peek(&scheduler->slots, slot_count, floor, &take)) {
@@ -429,7 +433,10 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 				request->label, request->key, slot_count);
 		return KVPULL_FINISH_FREE;
 	}
-	if (encode_ticket(scheduler, request, &take, finish) != 0) {
+	code = encode_ticket(scheduler, request, &take, finish);
+	if (code == KVPULL_ETOOSMALL)
+		return code;
+	if (code) {
 		finish->ticket_bytes = 0;
 		kvpull_warn(
 			scheduler->log,
@@ -438,8 +445,6 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 			request->label, request->key);
 		return KVPULL_FINISH_FREE;
 	}
-	if (finish->ticket_bytes > finish->ticket_capacity)
-		return KVPULL_ETOOSMALL;
 	if (commit_hold(scheduler, &take, finish) != 0) {
 		finish->ticket_bytes = 0;
 		scheduler->stats.no_slot++;
@@ -448,7 +453,6 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 	if (parent_key)
 		kvpull_families_add(&scheduler->families, parent_key,
 				    request->digest, take.text);
-	memcpy(finish->ticket, scheduler->ticket_text, finish->ticket_bytes);
 	scheduler->stats.holds_taken++;
 	return KVPULL_FINISH_HELD;
 }

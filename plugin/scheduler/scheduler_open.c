@@ -73,8 +73,6 @@ static void init_requests(struct kvpull_scheduler *scheduler)
 		arena, KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
 	scheduler->ticket_bytes =
 		(uint8_t *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
-	scheduler->ticket_text =
-		(char *)kvpull_arena_take(arena, 1, KVPULL_TICKET_BYTES_MAX);
 }
 
 static void init_compat(struct kvpull_scheduler *scheduler,

@@ -74,7 +74,6 @@ struct kvpull_scheduler {
 	struct kvpull_ticket *ticket; /* scratch */
 	uint32_t *block_ids;          /* of one to encode, likewise */
 	uint8_t *ticket_bytes;        /* [KVPULL_TICKET_BYTES_MAX] scratch */
-	char *ticket_text;            /* likewise */
 
 	uint64_t full_say_ns[KVPULL_TABLES_FULL]; /* next line on each */
 	union kvpull_scheduler_counts stats;      /* its own, since open */

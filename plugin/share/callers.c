@@ -5,6 +5,7 @@
  * Then it has read-only descriptors, and is never asked or told anything more.
  */
 #include <sodium.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,13 +85,15 @@ static void caller_refuse(struct kvpull_reader *share,
 		    refusal->field, refusal->ours, refusal->theirs,
 		    kvpull_error_name(refusal->code));
 	caller->state = FREE;
+	atomic_fetch_add_explicit(&share->refused, 1, memory_order_relaxed);
 	transport->ops->refuse(
 		transport, caller->handle, share->message,
 		kvpull_handshake_put_refusal(
 			share->message, KVPULL_MESSAGE_BYTES_MAX, refusal));
 }
 
-static void welcome_fill(struct kvpull_reader *share)
+static void welcome_fill(struct kvpull_reader *share,
+			 const struct kvpull_transport *transport)
 {
 	struct kvpull_share_welcome *welcome = share->welcome;
 
@@ -103,7 +106,9 @@ static void welcome_fill(struct kvpull_reader *share)
 	welcome->chunk_count = share->terms.chunk_count;
 	welcome->slot_count = share->terms.slot_count;
 	welcome->pid = (uint32_t)share->pid;
-	welcome->region_count = share->serve->region_count;
+	welcome->region_count = transport->ops->reads_files ?
+					share->serve->region_count :
+					kvpull_serve_memory_count(share->serve);
 	memcpy(welcome->namespace_digest, share->namespace_digest.bytes,
 	       sizeof(welcome->namespace_digest));
 	memcpy(welcome->secret, share->terms.secret, sizeof(welcome->secret));
@@ -121,7 +126,7 @@ static void caller_admit(struct kvpull_reader *share,
 	size_t byte_count;
 	int code = KVPULL_EFULL;
 
-	welcome_fill(share);
+	welcome_fill(share, transport);
 	byte_count = kvpull_share_put_welcome(
 		share->message, KVPULL_MESSAGE_BYTES_MAX, share->welcome,
 		kvpull_config_key(&share->config), share->hello->nonce);
@@ -142,21 +147,25 @@ static void caller_admit(struct kvpull_reader *share,
 		    caller->engine_id, share->hello->pid, transport->ops->name);
 }
 
-/* Once it is in, a reader can say only why it goes. */
-static void refused_back(struct kvpull_reader *share,
-			 const struct kvpull_share_caller *caller,
-			 const struct kvpull_event *event)
+/* Once it is in, a reader can say only why it goes: whatever it says, it does. */
+static void caller_leaves(struct kvpull_reader *share,
+			  const struct kvpull_share_caller *caller,
+			  const struct kvpull_event *event)
 {
 	struct kvpull_transport *transport = caller->route->transport;
 	struct kvpull_refusal refusal;
 
-	if (kvpull_handshake_get_refusal(event->data, event->data_bytes,
-					 &refusal))
-		return;
-	kvpull_warn(&share->log,
-		    "reader %s refused us: %s is %s there and %s here (%s)",
-		    caller->engine_id, refusal.field, refusal.ours,
-		    refusal.theirs, kvpull_error_name(refusal.code));
+	if (!kvpull_handshake_get_refusal(event->data, event->data_bytes,
+					  &refusal))
+		kvpull_warn(
+			&share->log,
+			"reader %s refused us: %s is %s there and %s here (%s)",
+			caller->engine_id, refusal.field, refusal.ours,
+			refusal.theirs, kvpull_error_name(refusal.code));
+	else
+		kvpull_warn(&share->log,
+			    "reader %s is let go: it said what none says",
+			    caller->engine_id);
 	transport->ops->drop(transport, caller->handle);
 }
 
@@ -167,7 +176,7 @@ static void caller_message(struct kvpull_reader *share,
 	struct kvpull_refusal refusal;
 
 	if (caller->state == IN)
-		refused_back(share, caller, event);
+		caller_leaves(share, caller, event);
 	else if (caller->state == CHALLENGED &&
 		 hello_check(share, caller, event, &refusal))
 		caller_refuse(share, caller, &refusal);
@@ -203,4 +212,18 @@ void kvpull_share_caller_event(struct kvpull_reader *share,
 		caller_message(share, caller, event);
 	else
 		caller_down(share, route, caller, event->index);
+}
+
+void kvpull_share_callers_drop(struct kvpull_reader *share)
+{
+	uint32_t at;
+
+	for (at = 0; share->callers_in && at < share->routes.caller_count;
+	     at++) {
+		const struct kvpull_share_caller *caller = &share->callers[at];
+
+		if (caller->state == IN)
+			caller->route->transport->ops->drop(
+				caller->route->transport, caller->handle);
+	}
 }

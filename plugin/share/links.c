@@ -69,7 +69,7 @@ int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
 	if (code == KVPULL_EROUTE)
 		kvpull_warn(
 			&share->log,
-			"no allowed route to %s: a peer's address is of the configured socket folder",
+			"no allowed route to %s: a peer's address is of the configured socket folder, or of the networks",
 			address);
 	if (code)
 		return code;
@@ -87,6 +87,7 @@ int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
 	(void)snprintf(link->shown.route, sizeof(link->shown.route), "%s",
 		       choice.route->transport->ops->name);
 	*peer = at;
+	kvpull_share_wake(share);
 	return 0;
 }
 
@@ -108,6 +109,7 @@ int kvpull_share_peer_remove(struct kvpull_reader *share, uint32_t peer)
 		link->state = KVPULL_LINK_FREE;
 	else if (link->state != KVPULL_LINK_LOST)
 		link_disconnect(link);
+	kvpull_share_wake(share);
 	return 0;
 }
 
@@ -139,7 +141,8 @@ static void give_up(struct kvpull_reader *share, struct kvpull_share_link *link,
 		    int32_t code)
 {
 	link->state = KVPULL_LINK_GONE;
-	link->code = code;
+	/* Not "on its way", which it is no more. */
+	link->code = code == KVPULL_EAGAIN ? KVPULL_EPEER : code;
 	kvpull_warn(&share->log, "peer %s is given up: %s", link->shown.address,
 		    kvpull_error_name(code));
 }
@@ -166,6 +169,7 @@ static void try_connect(struct kvpull_reader *share,
 
 	code = transport->ops->connect(transport, link->shown.address, &handle);
 	if (code) {
+		share->counts.peer_failures++;
 		try_later(share, link, code, now_ns);
 		return;
 	}
@@ -204,11 +208,13 @@ static int greet(struct kvpull_reader *share, struct kvpull_share_link *link,
 	randombytes_buf(link->nonce, sizeof(link->nonce));
 	memcpy(hello->nonce, link->nonce, sizeof(hello->nonce));
 	link->state = KVPULL_LINK_GREETED;
-	return transport->ops->peer_send(
+	code = transport->ops->peer_send(
 		transport, link->handle, share->message,
 		kvpull_share_put_hello(share->message, KVPULL_MESSAGE_BYTES_MAX,
 				       hello, kvpull_config_key(&share->config),
 				       nonce));
+	return code == KVPULL_EPEER ? KVPULL_EAGAIN :
+				      code; /* as share_take() */
 }
 
 /* What a share tells; its extents are looked at by the route and the reader. */
@@ -297,9 +303,15 @@ static int share_take(struct kvpull_reader *share,
 	if (code) /* lost meanwhile: no refusal */
 		return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
 	link->state = KVPULL_LINK_UP;
+	share->counts.peers_live++;
+	share->counts.peer_connects++;
 	link->shown.incarnation = welcome->incarnation;
 	link->shown.chunk_bytes = welcome->chunk_bytes;
 	link->shown.chunk_count = welcome->chunk_count;
+	link->shown.slot_count =
+		welcome->region_count > KVPULL_SHARE_REGION_COUNT ?
+			welcome->slot_count :
+			0;
 	memcpy(link->shown.engine_id, welcome->engine_id,
 	       sizeof(link->shown.engine_id));
 	kvpull_info(&share->log,
@@ -332,8 +344,8 @@ static void message(struct kvpull_reader *share, struct kvpull_share_link *link,
 {
 	const int kind = kvpull_handshake_kind(event->data, event->data_bytes);
 
-	/* A peer that is removed is not listened to. */
-	if (link->is_removed)
+	/* Who is removed, or was cut for what it said, is not listened to. */
+	if (link->is_removed || link->code)
 		return;
 	if (kind == KVPULL_MESSAGE_CHALLENGE &&
 	    link->state == KVPULL_LINK_CONNECTING)
@@ -357,9 +369,14 @@ static void down(struct kvpull_reader *share, struct kvpull_share_link *link,
 					   KVPULL_EPEER;
 
 	share->link_of[link->route->peer_first + link->handle] = NULL;
+	share->counts.peer_failures += !link->is_removed;
 	if (link->state == KVPULL_LINK_UP) {
 		kvpull_info(&share->log, "peer %s is lost (%s)",
 			    link->shown.address, kvpull_error_name(code));
+		share->counts.peers_live--;
+		/* Cut for a read that was given up: that is not the peer's. */
+		if (event->code == KVPULL_EABORTED)
+			link->attempts = 0;
 		link->state = KVPULL_LINK_LOST;
 		link->shown.incarnation = 0;
 	} else if (link->is_removed) {
@@ -419,4 +436,25 @@ void kvpull_share_links_run(struct kvpull_reader *share, uint64_t now_ns)
 
 	for (at = 0; at < share->links_max; at++)
 		run_one(share, &share->links[at], now_ns);
+}
+
+uint64_t kvpull_share_links_due_ns(const struct kvpull_reader *share)
+{
+	uint64_t due_ns = UINT64_MAX;
+	uint32_t at;
+
+	for (at = 0; at < share->links_max; at++) {
+		const struct kvpull_share_link *link = &share->links[at];
+		uint64_t at_ns = UINT64_MAX;
+
+		if (link->state == KVPULL_LINK_WAIT)
+			at_ns = link->retry_ns;
+		else if (link->state == KVPULL_LINK_CONNECTING ||
+			 link->state == KVPULL_LINK_GREETED ||
+			 (link->state == KVPULL_LINK_UP && link->attempts))
+			at_ns = link->greeted_ns;
+		if (at_ns < due_ns)
+			due_ns = at_ns;
+	}
+	return due_ns;
 }

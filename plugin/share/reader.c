@@ -5,7 +5,8 @@
  * good without a check that began after READ_DONE of all the data.
  *
  *   FREE -> START -> DATA -> (probe) ENDED -> FREE
- *                      |--> GUARDS ---^
+ *             |        |--> GUARDS ---^
+ *             |--> (probe of a mapped directory) ENDED
  * Whatever fails goes to ENDED, from START at once, from DATA and GUARDS when
  * the route has told their end.
  */
@@ -14,6 +15,11 @@
 #include <string.h>
 
 #include "base/index.h"
+
+#define WINDOWS                                                                \
+	((size_t)KVPULL_SHARE_READER_READS_MAX * KVPULL_SHARE_READER_ITEMS_MAX)
+
+#define KEYS_AHEAD 4u /* whose windows are on their way while one is judged */
 
 enum read_state {
 	FREE,
@@ -38,6 +44,7 @@ struct read {
 	uint64_t deadline_ns;
 	uint64_t incarnation;
 	uint8_t *windows; /* KVPULL_POOL_WINDOW_BYTES each */
+	uint32_t places[KVPULL_SHARE_READER_ITEMS_MAX]; /* whose guards are read */
 	uint32_t remote_ids[KVPULL_SHARE_READER_ITEMS_MAX];
 	uint32_t local_ids[KVPULL_SHARE_READER_ITEMS_MAX];
 	uint64_t generations[KVPULL_SHARE_READER_ITEMS_MAX];
@@ -45,13 +52,15 @@ struct read {
 	struct kvpull_pool_key keys[KVPULL_SHARE_READER_ITEMS_MAX];
 	struct kvpull_pool_found found[KVPULL_SHARE_READER_ITEMS_MAX];
 	int32_t codes[KVPULL_SHARE_READER_ITEMS_MAX];
+	int32_t block_codes[KVPULL_SHARE_READER_ITEMS_MAX]; /* by the route */
 };
 
 struct peer {
 	struct kvpull_share_reader_peer is;
 	uint32_t is_used;
 	uint32_t is_down;
-	uint32_t reads; /* whose end was not told */
+	uint32_t reads;     /* whose end was not told */
+	uint32_t place_end; /* places that can be read from here */
 };
 
 struct local {
@@ -91,10 +100,7 @@ kvpull_share_reader_open(const struct kvpull_pool_namespace *namespace_digest,
 				  sizeof(*reader->taken));
 	reader->reads = kvpull_arena_take(arena, KVPULL_SHARE_READER_READS_MAX,
 					  sizeof(*reader->reads));
-	windows = kvpull_arena_take(arena,
-				    KVPULL_SHARE_READER_READS_MAX *
-					    KVPULL_SHARE_READER_ITEMS_MAX,
-				    KVPULL_POOL_WINDOW_BYTES);
+	windows = kvpull_arena_take(arena, WINDOWS, KVPULL_POOL_WINDOW_BYTES);
 	kvpull_index_pool_init(&reader->free, KVPULL_SHARE_READER_READS_MAX,
 			       arena);
 	kvpull_index_list_init(&reader->ended, KVPULL_SHARE_READER_READS_MAX,
@@ -138,6 +144,19 @@ int kvpull_share_reader_local_add(struct kvpull_share_reader *reader,
 	return 0;
 }
 
+void kvpull_share_reader_local_undo(struct kvpull_share_reader *reader)
+{
+	reader->block_count -=
+		reader->locals[--reader->local_count].block_count;
+}
+
+uint8_t *kvpull_share_reader_windows(const struct kvpull_share_reader *reader,
+				     uint64_t *byte_count)
+{
+	*byte_count = WINDOWS * KVPULL_POOL_WINDOW_BYTES;
+	return reader->reads[0].windows;
+}
+
 /* Each offset of a probe or a read lies in what was attached. */
 static int peer_is_sound(const struct kvpull_share_reader_peer *peer,
 			 const struct kvpull_serve *remote)
@@ -146,10 +165,17 @@ static int peer_is_sound(const struct kvpull_share_reader_peer *peer,
 	const uint64_t places =
 		(uint64_t)share->chunk_count + share->slot_count;
 
+	if (remote->region_count > KVPULL_SHARE_REGION_COUNT &&
+	    (!share->slot_count ||
+	     remote->regions[KVPULL_SHARE_REGION_SLOTS].bytes /
+			     share->slot_count <
+		     peer->chunk_bytes))
+		return 0;
 	return share->incarnation && share->chunk_count && peer->chunk_bytes &&
 	       share->entry_count >= KVPULL_POOL_WINDOW &&
 	       places < KVPULL_NONE && remote->slot_count >= places &&
-	       remote->region_count == KVPULL_SHARE_REGION_COUNT &&
+	       remote->region_count >= KVPULL_SHARE_REGION_COUNT &&
+	       remote->region_count <= KVPULL_SHARE_REGION_SLOTS + 1 &&
 	       remote->regions[KVPULL_SHARE_REGION_DIRECTORY].bytes /
 			       sizeof(struct kvpull_pool_entry) >=
 		       share->entry_count &&
@@ -171,7 +197,13 @@ int kvpull_share_reader_peer_add(struct kvpull_share_reader *reader,
 		at++;
 	if (at == KVPULL_SHARE_READER_PEERS_MAX)
 		return KVPULL_EFULL;
-	reader->peers[at] = (struct peer){ .is = *params, .is_used = 1 };
+	reader->peers[at] = (struct peer){
+		.is = *params,
+		.is_used = 1,
+		.place_end = params->share.chunk_count,
+	};
+	if (remote->region_count > KVPULL_SHARE_REGION_COUNT)
+		reader->peers[at].place_end += params->share.slot_count;
 	*peer = at;
 	return 0;
 }
@@ -244,11 +276,16 @@ static void read_end(struct kvpull_share_reader *reader, struct read *read,
 	/* It was cut to end another one; or itself, and then given_up says why. */
 	codes_set(read, code == KVPULL_EABORTED ? KVPULL_EAGAIN : code);
 	for (at = 0; !code && read->local != KVPULL_NONE && at < read->count;
-	     at++)
+	     at++) {
 		if (!kvpull_pool_is_unchanged(&read->guards[at],
 					      read->incarnation,
 					      read->generations[at]))
-			read->code = read->codes[at] = KVPULL_ESTALE;
+			read->codes[at] = KVPULL_ESTALE;
+		else
+			read->codes[at] = read->block_codes[at];
+		if (!read->code)
+			read->code = read->codes[at];
+	}
 	read->state = ENDED;
 	kvpull_index_list_push(&reader->ended, read->read.index);
 }
@@ -267,12 +304,37 @@ static void guards_start(struct kvpull_share_reader *reader, struct read *read)
 		read_end(reader, read, code == 1 ? 0 : code);
 }
 
+/*
+ * The window of each key begins at entry scale * firsts[key]. It is a cold line
+ * an entry, and which one is the key's is not foreseen: without the prefetch
+ * each key waits for memory by itself.
+ */
+static void windows_judge(const struct kvpull_share_reader *reader,
+			  struct read *read,
+			  const struct kvpull_pool_entry *entries,
+			  const uint32_t *firsts, uint32_t scale)
+{
+	uint32_t at, entry;
+
+	for (at = 0; at < read->count; at++) {
+		for (entry = 0; at + KEYS_AHEAD < read->count &&
+				entry < KVPULL_POOL_WINDOW;
+		     entry++)
+			__builtin_prefetch(entries +
+					   (size_t)firsts[at + KEYS_AHEAD] *
+						   scale +
+					   entry);
+		(void)kvpull_pool_judge(
+			&reader->peers[read->peer].is.share, &read->keys[at],
+			entries + (size_t)firsts[at] * scale, &read->found[at]);
+	}
+	kvpull_revocation_seen();
+}
+
 /* The data came, or did not. */
 static void data_end(struct kvpull_share_reader *reader, struct read *read,
 		     int32_t code)
 {
-	uint32_t at;
-
 	if (code || read->given_up) {
 		read_end(reader, read, code);
 		return;
@@ -281,20 +343,36 @@ static void data_end(struct kvpull_share_reader *reader, struct read *read,
 		guards_start(reader, read);
 		return;
 	}
-	for (at = 0; at < read->count; at++)
-		(void)kvpull_pool_judge(
-			&reader->peers[read->peer].is.share, &read->keys[at],
-			read->windows + (size_t)at * KVPULL_POOL_WINDOW_BYTES,
-			&read->found[at]);
-	kvpull_revocation_seen();
+	windows_judge(reader, read, (const void *)read->windows,
+		      read->local_ids, KVPULL_POOL_WINDOW);
 	read_end(reader, read, 0);
+}
+
+/* The peer's directory, where it is mapped: nothing is copied of it. */
+static const struct kvpull_pool_entry *directory_of(const struct peer *peer)
+{
+	struct kvpull_transport *transport = peer->is.transport;
+
+	return transport->ops->mapped && !peer->is_down ?
+		       (const void *)transport->ops->mapped(
+			       transport, peer->is.handle,
+			       KVPULL_SHARE_REGION_DIRECTORY) :
+		       NULL;
 }
 
 static void data_start(struct kvpull_share_reader *reader, struct read *read)
 {
 	const struct peer *peer = &reader->peers[read->peer];
+	const struct kvpull_pool_entry *directory = NULL;
 	int code = KVPULL_EPEER;
 
+	if (read->local == KVPULL_NONE)
+		directory = directory_of(peer);
+	if (directory) {
+		windows_judge(reader, read, directory, read->remote_ids, 1);
+		read_end(reader, read, 0);
+		return;
+	}
 	if (!peer->is_down)
 		code = peer->is.transport->ops->read_start(
 			peer->is.transport, peer->is.handle, &read->read);
@@ -383,7 +461,7 @@ static struct read *read_take(struct kvpull_share_reader *reader, uint32_t peer,
 		.remote_ids = read->remote_ids,
 		.local_ids = read->local_ids,
 		.group_first = read->group_first,
-		.slots = read->remote_ids,
+		.slots = read->places,
 		.entries = read->guards,
 		.slot_count = count,
 	};
@@ -442,21 +520,27 @@ int kvpull_share_reader_probe(struct kvpull_share_reader *reader,
 static int pieces_take(struct kvpull_share_reader *reader, struct read *read,
 		       const struct kvpull_share_reader_piece *pieces)
 {
-	const uint32_t chunk_count =
-		reader->peers[read->peer].is.share.chunk_count;
+	const struct peer *peer = &reader->peers[read->peer];
+	const uint32_t chunk_count = peer->is.share.chunk_count;
+	const uint32_t in_file = pieces[0].place >= chunk_count;
 	uint32_t at;
 
+	read->strip.region_index = in_file ? KVPULL_SHARE_REGION_SLOTS :
+					     KVPULL_SHARE_REGION_CHUNKS;
 	for (at = 0; at < read->count; at++) {
 		const struct kvpull_share_reader_piece *piece = &pieces[at];
 
-		if (piece->place >= chunk_count ||
+		if (piece->place >= peer->place_end ||
+		    (piece->place >= chunk_count) != in_file ||
 		    piece->destination >=
 			    reader->locals[read->local].block_count ||
 		    block_take(reader, read->local, piece->destination)) {
 			blocks_give(reader, read, at);
 			return KVPULL_EINVAL;
 		}
-		read->remote_ids[at] = piece->place;
+		read->places[at] = piece->place;
+		read->remote_ids[at] =
+			in_file ? piece->place - chunk_count : piece->place;
 		read->local_ids[at] = piece->destination;
 		read->generations[at] = piece->generation;
 	}
@@ -488,16 +572,18 @@ int kvpull_share_reader_read(struct kvpull_share_reader *reader,
 	if (!read)
 		return KVPULL_EFULL;
 	read->local = params->local;
-	code = pieces_take(reader, read, params->pieces);
-	if (code)
-		return code;
+	read->read.codes = read->block_codes;
+	memset(read->block_codes, 0,
+	       params->piece_count * sizeof(read->block_codes[0]));
 	read->strip = (struct kvpull_strip){
-		.region_index = KVPULL_SHARE_REGION_CHUNKS,
 		.remote_block_stride = peer->chunk_bytes,
 		.local = local->base,
 		.local_block_stride = local->block_bytes,
 		.row_bytes = peer->chunk_bytes,
 	};
+	code = pieces_take(reader, read, params->pieces);
+	if (code)
+		return code;
 	read_begin(reader, read, params->deadline_ns, id);
 	return 0;
 }
@@ -549,6 +635,27 @@ void kvpull_share_reader_work(struct kvpull_share_reader *reader,
 		if (read->state == START)
 			data_start(reader, read);
 	}
+}
+
+uint64_t kvpull_share_reader_due_ns(const struct kvpull_share_reader *reader)
+{
+	uint64_t due_ns = UINT64_MAX;
+	uint32_t at;
+
+	for (at = 0; at < reader->free.touched; at++) {
+		const struct read *read = &reader->reads[at];
+
+		/* One that was cancelled ends when its route says so. */
+		if (is_open(read) && !read->is_cancelled && read->deadline_ns &&
+		    read->deadline_ns < due_ns)
+			due_ns = read->deadline_ns;
+	}
+	return due_ns;
+}
+
+int kvpull_share_reader_has_end(const struct kvpull_share_reader *reader)
+{
+	return reader->ended.first != KVPULL_NONE;
 }
 
 int kvpull_share_reader_end(struct kvpull_share_reader *reader,

@@ -30,6 +30,7 @@
 #define KVPULL_SHARE_REGION_DIRECTORY 0u
 #define KVPULL_SHARE_REGION_CHUNKS 1u
 #define KVPULL_SHARE_REGION_COUNT 2u
+#define KVPULL_SHARE_REGION_SLOTS 2u /* where there are any, on their node */
 
 struct kvpull_share_reader; /* reader.c */
 
@@ -45,7 +46,7 @@ struct kvpull_share_reader_peer {
 
 /* A place as a probe found it, and the block of own memory it is read into. */
 struct kvpull_share_reader_piece {
-	uint32_t place; /* in memory */
+	uint32_t place; /* all of a read in memory, or all in the file */
 	uint32_t destination;
 	uint64_t generation;
 };
@@ -75,6 +76,7 @@ struct kvpull_share_reader_end {
 	 * 0: a probe was answered, each piece of a read is good. Else the first
 	 * code of a piece, and of a probe:
 	 *   KVPULL_ESTALE     bumped since, or another namespace is set: probe again
+	 *   KVPULL_EREAD      of a share in a file: it is shorter now, or its disk failed
 	 *   KVPULL_EAGAIN     its connection was cut for another read: read again
 	 *   KVPULL_EDEADLINE, KVPULL_EABORTED  no byte can land any more
 	 *   KVPULL_EPEER, or what else the route says of the peer
@@ -107,6 +109,13 @@ int KVPULL_MUST_CHECK
 kvpull_share_reader_local_add(struct kvpull_share_reader *reader, uint8_t *base,
 			      uint64_t block_bytes, uint32_t block_count,
 			      uint32_t *local);
+
+/* The last one, which no route can reach: nothing was read into it. */
+void kvpull_share_reader_local_undo(struct kvpull_share_reader *reader);
+
+/* Where probes read to: memory that the routes have to reach. */
+uint8_t *kvpull_share_reader_windows(const struct kvpull_share_reader *reader,
+				     uint64_t *byte_count);
 
 /*
  * remote: what was attached. Return: 0; KVPULL_EFULL; KVPULL_EPROTO: what it
@@ -152,6 +161,11 @@ void kvpull_share_reader_take(struct kvpull_share_reader *reader,
 /* Begin what could not begin yet, and give up what is late. */
 void kvpull_share_reader_work(struct kvpull_share_reader *reader,
 			      uint64_t now_ns);
+
+/* The next deadline of what is in flight; UINT64_MAX: none. */
+uint64_t kvpull_share_reader_due_ns(const struct kvpull_share_reader *reader);
+/* 1: _end() has something to tell. */
+int kvpull_share_reader_has_end(const struct kvpull_share_reader *reader);
 
 /* Return: 1: *end is the oldest one that was not told; 0: there is none. */
 int kvpull_share_reader_end(struct kvpull_share_reader *reader,

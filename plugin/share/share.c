@@ -75,24 +75,6 @@ static int names_take(struct kvpull_reader *share,
 	return code;
 }
 
-/* What this minor does not do is refused by name. */
-static int config_take(struct kvpull_reader *share,
-		       const struct kvpull_config *config,
-		       struct kvpull_error_detail *detail)
-{
-	share->config = *config;
-	if (config->route == KVPULL_ROUTE_PIN_VERBS) {
-		kvpull_detail_set(
-			detail, KVPULL_EUNSUPPORTED, "route",
-			"a share is read on its own node in this version: route is auto or shm");
-		return KVPULL_EUNSUPPORTED;
-	}
-	share->config.route = KVPULL_ROUTE_PIN_SHM;
-	/* Who polls does the I/O. */
-	share->config.progress = KVPULL_PROGRESS_CALLER;
-	return 0;
-}
-
 static int id_take(struct kvpull_reader *share, const char *engine_id,
 		   struct kvpull_error_detail *detail)
 {
@@ -114,6 +96,8 @@ static int id_take(struct kvpull_reader *share, const char *engine_id,
 static int tables_take(struct kvpull_reader *share)
 {
 	struct kvpull_arena *arena = &share->arena;
+	uint64_t window_bytes;
+	uint8_t *windows;
 
 	share->links_max = share->config.peers_max < KVPULL_READER_PEERS_MAX ?
 				   share->config.peers_max :
@@ -131,7 +115,10 @@ static int tables_take(struct kvpull_reader *share)
 	share->serve = kvpull_arena_take(arena, 1, sizeof(*share->serve));
 	share->reader =
 		kvpull_share_reader_open(&share->namespace_digest, arena);
-	return share->reader && kvpull_arena_ok(arena) ? 0 : KVPULL_ENOMEM;
+	if (!share->reader || !kvpull_arena_ok(arena))
+		return KVPULL_ENOMEM;
+	windows = kvpull_share_reader_windows(share->reader, &window_bytes);
+	return kvpull_routes_local_add(&share->routes, windows, window_bytes);
 }
 
 static int parts_open(struct kvpull_reader *share,
@@ -143,13 +130,15 @@ static int parts_open(struct kvpull_reader *share,
 		.arena = &share->arena,
 		.incarnation = share->incarnation,
 		.reads_max = KVPULL_SHARE_READER_READS_MAX,
+		.slots_max = KVPULL_SHARE_READER_ITEMS_MAX,
 		.engine_wake_fd = -1,
 		.refused = &share->refused,
+		/* poll() waits for no disk, and an engine may have no io_uring. */
+		.disk_thread = 1,
 	};
 	int code;
 
 	kvpull_arena_init(&share->arena, &share->log);
-	kvpull_arena_init(&share->pool_arena, &share->log);
 	code = kvpull_routes_open(&share->routes, &routes);
 	if (!code)
 		code = tables_take(share);
@@ -157,7 +146,7 @@ static int parts_open(struct kvpull_reader *share,
 		kvpull_detail_set(
 			detail, code, "", "%s",
 			code == KVPULL_ENOMEM ?
-				"no memory for the tables: lower peers_max or consumers_max" :
+				"no memory for the tables, or too little memlock for route verbs: lower peers_max or consumers_max, raise ulimit -l" :
 				"an operation of this host failed: see the log");
 	return code;
 }
@@ -176,11 +165,13 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 		return KVPULL_ENOMEM;
 	}
 	share->pid = getpid();
+	share->event_fd = share->timer_fd = share->wake_fd = -1;
 	share->log = setup->log;
 	share->log.budget = &share->log_budget;
-	code = config_take(share, setup->config, detail);
-	if (!code)
-		code = id_take(share, setup->engine_id, detail);
+	share->config = *setup->config;
+	/* Who polls does the I/O. */
+	share->config.progress = KVPULL_PROGRESS_CALLER;
+	code = id_take(share, setup->engine_id, detail);
 	if (!code)
 		code = names_take(share, setup->names, detail);
 	if (!code)
@@ -198,12 +189,17 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 
 static void memory_free(struct kvpull_reader *share)
 {
-	if (share->directory.base)
-		kvpull_segment_unmake(&share->directory);
-	if (share->guards.base)
-		kvpull_segment_unmake(&share->guards);
-	if (share->chunks.base)
-		kvpull_segment_unmake(&share->chunks);
+	share->pool = NULL;
+	/* A late write would read what is mapped there next, for readers. */
+	if (kvpull_share_spills_close(&share->spills) && share->chunks.base) {
+		(void)close(share->chunks.fd);
+		share->chunks.base = NULL;
+	}
+	kvpull_arena_fini(&share->pool_arena);
+	kvpull_segment_unmake(&share->directory);
+	kvpull_segment_unmake(&share->guards);
+	kvpull_segment_unmake(&share->chunks);
+	kvpull_file_take_back(&share->lent);
 }
 
 void kvpull_share_close(struct kvpull_reader *share)
@@ -213,14 +209,19 @@ void kvpull_share_close(struct kvpull_reader *share)
 		return;
 	if (share->pool && !share->is_ended)
 		kvpull_pool_close(share->pool);
+	kvpull_share_sleep_end(share);
 	kvpull_routes_close(&share->routes);
 	memory_free(share);
-	kvpull_arena_fini(&share->pool_arena);
 	kvpull_arena_fini(&share->arena);
 	(void)munmap(share, sizeof(*share));
 }
 
 /* ---- the owner ---- */
+
+static int base_is_known(const struct kvpull_reader_share *params)
+{
+	return !(params->flags & KVPULL_READER_SHARE_FD) || params->base;
+}
 
 static int share_check(const struct kvpull_reader *share,
 		       const struct kvpull_reader_share *params,
@@ -228,7 +229,7 @@ static int share_check(const struct kvpull_reader *share,
 {
 	const char *what = NULL;
 
-	if (share->pool || share->chunks.base)
+	if (share->pool)
 		what = "there was a share before: open another handle";
 	else if (!params->chunk_count ||
 		 params->chunk_count > KVPULL_READER_CHUNKS_MAX)
@@ -241,38 +242,23 @@ static int share_check(const struct kvpull_reader *share,
 		 (params->entry_count &&
 		  params->entry_count < KVPULL_POOL_WINDOW))
 		what = "entry_count is 0 or 8 .. 16777216";
-	else if (params->flags & ~KVPULL_MEMORY_HUGE || params->reserved)
-		what = "flags or reserved has a bit that is not known";
+	else if (params->flags && params->flags != KVPULL_MEMORY_HUGE &&
+		 params->flags != KVPULL_READER_SHARE_FD)
+		what = "flags is 0, KVPULL_MEMORY_HUGE or KVPULL_READER_SHARE_FD";
+	else if (params->flags != KVPULL_READER_SHARE_FD &&
+		 (params->fd || params->fd_offset || params->base))
+		what = "fd, fd_offset and base are 0 without KVPULL_READER_SHARE_FD";
+	else if (!params->slot_count != !params->slot_folder ||
+		 params->reserved)
+		what = "slot_count and slot_folder come together, reserved is 0";
+	else if (params->slot_count > KVPULL_READER_CHUNKS_MAX)
+		what = "slot_count is at most 1048576";
+	else if (params->slot_count && !base_is_known(params))
+		what = "slots are written from where the file is mapped: base says where";
 	if (!what)
 		return 0;
 	kvpull_detail_set(detail, KVPULL_EINVAL, "share", "%s", what);
 	return KVPULL_EINVAL;
-}
-
-static int memory_make(struct kvpull_reader *share,
-		       const struct kvpull_reader_share *params)
-{
-	const uint32_t huge = params->flags & KVPULL_MEMORY_HUGE &&
-			      share->config.huge == KVPULL_AUTO;
-	const size_t chunk_count = params->chunk_count;
-	int code;
-
-	code = kvpull_segment_make(&share->chunks, "kvpull-chunks",
-				   chunk_count * params->chunk_bytes,
-				   KVPULL_SEGMENT_READ_ONLY, huge ? 2 : 0,
-				   &share->log);
-	if (!code)
-		code = kvpull_segment_make(
-			&share->guards, "kvpull-guards",
-			chunk_count * sizeof(struct kvpull_revocation_entry),
-			KVPULL_SEGMENT_READ_ONLY, 0, &share->log);
-	if (!code)
-		code = kvpull_segment_make(
-			&share->directory, "kvpull-directory",
-			(size_t)share->terms.entry_count *
-				sizeof(struct kvpull_pool_entry),
-			KVPULL_SEGMENT_READ_ONLY, 0, &share->log);
-	return code;
 }
 
 static struct kvpull_region_view region_of(const struct kvpull_shared *memory)
@@ -281,6 +267,106 @@ static struct kvpull_region_view region_of(const struct kvpull_shared *memory)
 					    .fd = memory->fd,
 					    .base = memory->base,
 					    .bytes = memory->bytes };
+}
+
+static int failed(struct kvpull_error_detail *detail, int code)
+{
+	if (code)
+		kvpull_detail_set(
+			detail, code, "share",
+			"its memory could not be made or served: see the log");
+	return code;
+}
+
+/* Made, or the engine's own; and as they are served. */
+static int chunks_take(struct kvpull_reader *share,
+		       const struct kvpull_reader_share *params,
+		       struct kvpull_error_detail *detail)
+{
+	struct kvpull_region_view *region =
+		&share->serve->regions[KVPULL_SHARE_REGION_CHUNKS];
+	const uint32_t huge = params->flags & KVPULL_MEMORY_HUGE &&
+			      share->config.huge == KVPULL_AUTO;
+	const uint64_t bytes = params->chunk_count * params->chunk_bytes;
+	const char *why;
+	int code;
+
+	if (!(params->flags & KVPULL_READER_SHARE_FD)) {
+		code = kvpull_segment_make(&share->chunks, "kvpull-chunks",
+					   bytes, KVPULL_SEGMENT_READ_ONLY,
+					   huge ? 2 : 0, &share->log);
+		*region = region_of(&share->chunks);
+		return failed(detail, code);
+	}
+	code = kvpull_file_lend(params->fd, params->fd_offset, bytes,
+				&share->lent, &why);
+	if (code)
+		kvpull_detail_set(detail, code, "fd", "the file %s", why);
+	*region = (struct kvpull_region_view){ .kind = KVPULL_REGION_UNSEALED,
+					       .fd = share->lent.fd,
+					       .base = params->base,
+					       .bytes = bytes,
+					       .fd_offset = params->fd_offset };
+	return code;
+}
+
+/* Made, and served behind the chunks. */
+static int slots_make(struct kvpull_reader *share,
+		      const struct kvpull_reader_share *params,
+		      struct kvpull_error_detail *detail)
+{
+	const struct kvpull_slots_params slots = {
+		.log = &share->log,
+		.folder = params->slot_folder,
+		.slot_bytes = params->chunk_bytes,
+		.slot_count = params->slot_count,
+		.uring = share->config.uring == KVPULL_OFF ?
+				 KVPULL_URING_NO :
+				 KVPULL_URING_ANY_THREAD,
+	};
+	struct kvpull_share_spills *spills = &share->spills;
+	const char *why;
+	int code;
+
+	share->serve->region_count = KVPULL_SHARE_REGION_COUNT;
+	if (!params->slot_count)
+		return 0;
+	spills->chunks = share->serve->regions[KVPULL_SHARE_REGION_CHUNKS].base;
+	spills->chunk_bytes = params->chunk_bytes;
+	spills->slot_first = params->chunk_count;
+	code = kvpull_slots_open(&spills->file, &slots, &why);
+	if (!code && (uintptr_t)spills->chunks % spills->file.align) {
+		why = "base is not aligned to what O_DIRECT asks for there";
+		code = KVPULL_EINVAL;
+	}
+	if (code) {
+		kvpull_detail_set(detail, code, "slot_folder", "%s", why);
+		return code;
+	}
+	spills->slot_count = params->slot_count;
+	share->serve->regions[share->serve->region_count++] =
+		(struct kvpull_region_view){ .kind = KVPULL_REGION_SLOTS,
+					     .fd = spills->file.read_fd,
+					     .bytes = spills->file.bytes };
+	return 0;
+}
+
+static int memory_make(struct kvpull_reader *share)
+{
+	int code;
+
+	code = kvpull_segment_make(
+		&share->guards, "kvpull-guards",
+		((size_t)share->terms.chunk_count + share->terms.slot_count) *
+			sizeof(struct kvpull_revocation_entry),
+		KVPULL_SEGMENT_READ_ONLY, 0, &share->log);
+	if (!code)
+		code = kvpull_segment_make(
+			&share->directory, "kvpull-directory",
+			(size_t)share->terms.entry_count *
+				sizeof(struct kvpull_pool_entry),
+			KVPULL_SEGMENT_READ_ONLY, 0, &share->log);
+	return code;
 }
 
 static int pool_open(struct kvpull_reader *share)
@@ -297,13 +383,16 @@ static int pool_open(struct kvpull_reader *share)
 
 	serve->regions[KVPULL_SHARE_REGION_DIRECTORY] =
 		region_of(&share->directory);
-	serve->regions[KVPULL_SHARE_REGION_CHUNKS] = region_of(&share->chunks);
-	serve->region_count = KVPULL_SHARE_REGION_COUNT;
-	serve->slot_count = share->terms.chunk_count;
+	serve->slot_count = share->terms.chunk_count + share->terms.slot_count;
 	serve->entries = params.guards;
 	serve->entries_fd = share->guards.fd;
 	(void)kvpull_serve_number_fds(serve);
+	kvpull_arena_init(&share->pool_arena, &share->log);
 	share->pool = kvpull_pool_open(&params, &share->pool_arena);
+	share->spills.pool = share->pool;
+	if (share->terms.slot_count &&
+	    kvpull_share_spills_open(&share->spills, &share->pool_arena))
+		share->pool = NULL;
 	kvpull_arena_seal(&share->pool_arena);
 	return share->pool ? 0 : KVPULL_ENOMEM;
 }
@@ -314,6 +403,7 @@ int kvpull_share_begin(struct kvpull_reader *share,
 		       struct kvpull_error_detail *detail)
 {
 	struct kvpull_memory own = { .struct_size = sizeof(own) };
+	const struct kvpull_region_view *chunks;
 	int code = share_check(share, params, detail);
 
 	if (code)
@@ -322,29 +412,40 @@ int kvpull_share_begin(struct kvpull_reader *share,
 	share->terms = (struct kvpull_pool_share){
 		.incarnation = share->incarnation,
 		.chunk_count = params->chunk_count,
+		.slot_count = params->slot_count,
 		.entry_count = params->entry_count,
 	};
 	if (!params->entry_count)
 		share->terms.entry_count =
-			params->chunk_count * ENTRIES_A_CHUNK +
+			(params->chunk_count + params->slot_count) *
+				ENTRIES_A_CHUNK +
 			KVPULL_POOL_WINDOW;
 	randombytes_buf(share->terms.secret, sizeof(share->terms.secret));
-	code = memory_make(share, params);
+	code = chunks_take(share, params, detail);
+	if (code)
+		return code;
+	code = slots_make(share, params, detail);
+	if (code) {
+		memory_free(share);
+		return code;
+	}
+	code = memory_make(share);
 	if (!code)
 		code = pool_open(share);
+	if (!code && kvpull_share_sleep_watch(share))
+		code = KVPULL_EDEVICE;
 	if (!code)
 		code = kvpull_routes_serve(&share->routes, share->serve);
 	if (code) {
-		kvpull_detail_set(
-			detail, code, "share",
-			"its memory could not be made or served: see the log");
-		return code;
+		memory_free(share);
+		return failed(detail, code);
 	}
-	own.base = share->chunks.base;
-	own.bytes = share->chunks.bytes;
+	chunks = &share->serve->regions[KVPULL_SHARE_REGION_CHUNKS];
+	own.base = chunks->base;
+	own.bytes = chunks->bytes;
 	own.huge_bytes = share->chunks.huge_bytes;
 	own.took_ns = share->chunks.took_ns;
-	own.fd = share->chunks.fd;
+	own.fd = share->lent.is_lent ? -1 : share->chunks.fd;
 	return kvpull_params_give(memory, &own, sizeof(own));
 }
 
@@ -354,12 +455,23 @@ int kvpull_share_end(struct kvpull_reader *share)
 		return KVPULL_EINVAL;
 	share->is_ended = 1;
 	kvpull_pool_close(share->pool);
+	kvpull_share_spills_cancel(&share->spills);
+	/* They would find nothing any more, and not know why. */
+	kvpull_share_callers_drop(share);
+	kvpull_share_wake(share);
 	return 0;
 }
 
 struct kvpull_pool *kvpull_share_pool(struct kvpull_reader *share)
 {
 	return share->is_ended ? NULL : share->pool;
+}
+
+struct kvpull_pool *kvpull_share_pool_of(struct kvpull_reader *share,
+					 uint32_t chunk)
+{
+	return chunk < share->terms.chunk_count ? kvpull_share_pool(share) :
+						  NULL;
 }
 
 void kvpull_share_address(const struct kvpull_reader *share,
@@ -371,6 +483,34 @@ void kvpull_share_address(const struct kvpull_reader *share,
 				    KVPULL_TICKET_ADDRESS_BYTES_MAX);
 }
 
+int kvpull_share_bump(struct kvpull_reader *share, const uint32_t *chunks,
+		      uint32_t count, uint64_t *generations)
+{
+	struct kvpull_pool *pool = kvpull_share_pool(share);
+	uint32_t at;
+	int code;
+
+	for (at = 0; at < count; at++)
+		if (chunks[at] >= share->terms.chunk_count)
+			return KVPULL_EINVAL;
+	code = pool ? kvpull_pool_bump(pool, chunks, count, generations) :
+		      KVPULL_EINVAL;
+	share->counts.bumps += code ? 0 : count;
+	return code;
+}
+
+int kvpull_share_put(struct kvpull_reader *share,
+		     const struct kvpull_pool_put *put)
+{
+	struct kvpull_pool *pool = kvpull_share_pool_of(share, put->place);
+	const int code = pool ? kvpull_pool_put(pool, put) : KVPULL_EINVAL;
+
+	share->counts.puts += !code;
+	share->counts.puts_stale += code == KVPULL_ESTALE;
+	share->counts.puts_full += code == KVPULL_EFULL;
+	return code;
+}
+
 int kvpull_share_bump_all(struct kvpull_reader *share,
 			  const struct kvpull_share_names *names,
 			  struct kvpull_error_detail *detail)
@@ -380,8 +520,10 @@ int kvpull_share_bump_all(struct kvpull_reader *share,
 
 	if (code)
 		return code;
-	if (pool)
+	if (pool) {
 		kvpull_pool_bump_all(pool);
+		share->counts.bumps += share->terms.chunk_count;
+	}
 	if (names)
 		kvpull_share_reader_set_namespace(share->reader,
 						  &share->namespace_digest);
@@ -394,8 +536,16 @@ int kvpull_share_local_add(struct kvpull_reader *share, void *base,
 			   uint64_t block_bytes, uint32_t block_count,
 			   uint32_t *local)
 {
-	return kvpull_share_reader_local_add(share->reader, base, block_bytes,
-					     block_count, local);
+	int code = kvpull_share_reader_local_add(
+		share->reader, base, block_bytes, block_count, local);
+
+	if (code)
+		return code;
+	code = kvpull_routes_local_add(&share->routes, base,
+				       block_bytes * block_count);
+	if (code)
+		kvpull_share_reader_local_undo(share->reader);
+	return code;
 }
 
 static void event_take(struct kvpull_reader *share,
@@ -428,6 +578,17 @@ static void event_take(struct kvpull_reader *share,
 	}
 }
 
+/* Links and deadlines; the routes' own is in what they wait for. */
+static uint64_t due_ns(const struct kvpull_reader *share)
+{
+	const uint64_t links_ns = kvpull_share_links_due_ns(share);
+	const uint64_t reads_ns = kvpull_share_reader_due_ns(share->reader);
+	const uint64_t spills_ns = kvpull_share_spills_due_ns(&share->spills);
+	const uint64_t asks_ns = reads_ns < spills_ns ? reads_ns : spills_ns;
+
+	return links_ns < asks_ns ? links_ns : asks_ns;
+}
+
 int kvpull_share_poll(struct kvpull_reader *share,
 		      struct kvpull_reader_record *records, uint32_t capacity,
 		      size_t record_bytes)
@@ -436,18 +597,44 @@ int kvpull_share_poll(struct kvpull_reader *share,
 	struct kvpull_event events[EVENTS_MAX];
 	const struct kvpull_route *route;
 	uint32_t left = EVENTS_MAX;
+	uint32_t worked;
+	uint32_t count;
 	uint32_t turn;
 
 	for (turn = 0; turn < share->routes.count; turn++) {
-		const int count = kvpull_routes_poll(
+		const int came = kvpull_routes_poll(
 			&share->routes, turn, now_ns, events, left, &route);
 		int at;
 
-		for (at = 0; at < count; at++)
+		for (at = 0; at < came; at++)
 			event_take(share, route, &events[at], now_ns);
-		left -= (uint32_t)count;
+		left -= (uint32_t)came;
 	}
 	kvpull_share_links_run(share, now_ns);
 	kvpull_share_reader_work(share->reader, now_ns);
-	return (int)kvpull_share_ends(share, records, capacity, record_bytes);
+	worked = kvpull_share_spills_run(&share->spills, now_ns);
+	count = kvpull_share_ends(share, records, capacity, record_bytes);
+	if (share->event_fd >= 0)
+		kvpull_share_sleep(share, worked + count + (EVENTS_MAX - left),
+				   due_ns(share));
+	return (int)count;
+}
+
+#define FROM_OWN(member) share->counts.member
+#define FROM_SHARE(member) share->member
+#define FROM_SPILLS(member) share->spills.member
+#define FROM_REFUSED(member) count_of(&share->member)
+#define FROM_LOG(member) count_of(&share->log_budget.member)
+#define FROM_ARENA(member) (share->arena.member + share->pool_arena.member)
+#define COPY(name, kind, from, help) counts->name = FROM_##from;
+
+static uint64_t count_of(const _Atomic uint64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void kvpull_share_counts_get(const struct kvpull_reader *share,
+			     union kvpull_reader_counts *counts)
+{
+	KVPULL_READER_COUNTERS(COPY)
 }

@@ -11,6 +11,7 @@
 
 #include "kvpull/reader.h"
 #include "plugin/config/config.h"
+#include "plugin/counters/counters.h"
 #include "plugin/pool/pool.h"
 
 /* What a namespace is made from, with the model taken. */
@@ -39,11 +40,20 @@ int KVPULL_MUST_CHECK kvpull_share_begin(
 	struct kvpull_reader *share, const struct kvpull_reader_share *params,
 	struct kvpull_memory *memory, struct kvpull_error_detail *detail);
 int KVPULL_MUST_CHECK kvpull_share_end(struct kvpull_reader *share);
-/* NULL: nothing was ever shared. */
+/* NULL: nothing is shared. */
 struct kvpull_pool *kvpull_share_pool(struct kvpull_reader *share);
+/* NULL: or it is no chunk: slots are the library's own. */
+struct kvpull_pool *kvpull_share_pool_of(struct kvpull_reader *share,
+					 uint32_t chunk);
 /* "" while nothing is shared. */
 void kvpull_share_address(const struct kvpull_reader *share,
 			  char text[KVPULL_TICKET_ADDRESS_BYTES_MAX]);
+/* As the pool's; KVPULL_EINVAL: or nothing is shared. */
+int KVPULL_MUST_CHECK kvpull_share_bump(struct kvpull_reader *share,
+					const uint32_t *chunks, uint32_t count,
+					uint64_t *generations);
+int KVPULL_MUST_CHECK kvpull_share_put(struct kvpull_reader *share,
+				       const struct kvpull_pool_put *put);
 /* names NULL: the namespace stays. */
 int KVPULL_MUST_CHECK
 kvpull_share_bump_all(struct kvpull_reader *share,
@@ -52,6 +62,10 @@ kvpull_share_bump_all(struct kvpull_reader *share,
 int KVPULL_MUST_CHECK kvpull_share_key(const struct kvpull_reader *share,
 				       const struct kvpull_reader_key *own,
 				       struct kvpull_pool_key *key);
+void kvpull_share_counts_get(const struct kvpull_reader *share,
+			     union kvpull_reader_counts *counts);
+/* The descriptor, or KVPULL_EDEVICE. */
+int kvpull_share_event_fd(struct kvpull_reader *share);
 
 /* The reader. */
 int KVPULL_MUST_CHECK kvpull_share_local_add(struct kvpull_reader *share,
@@ -76,6 +90,12 @@ int KVPULL_MUST_CHECK kvpull_share_read(
 	struct kvpull_reader *share, const struct kvpull_reader_read *read,
 	const struct kvpull_reader_piece pieces[KVPULL_READER_ITEMS_MAX],
 	uint64_t *id);
+/* codes are the caller's; puts are copied. */
+int KVPULL_MUST_CHECK
+kvpull_share_spill(struct kvpull_reader *share,
+		   const struct kvpull_reader_spill *spill,
+		   const struct kvpull_pool_put puts[KVPULL_READER_ITEMS_MAX],
+		   uint64_t *id);
 int KVPULL_MUST_CHECK kvpull_share_cancel(struct kvpull_reader *share,
 					  uint64_t id);
 int KVPULL_MUST_CHECK kvpull_share_poll(struct kvpull_reader *share,

@@ -5,7 +5,9 @@
  * share.c    open, the owner's memory, poll
  * callers.c  readers of our share, and their handshake
  * links.c    peers whose share we read: handshake, reconnects
- * asks.c     probes and reads of an engine, and their ends
+ * asks.c     probes, reads and spills of an engine, and their ends
+ * spill.c    chunks on their way into slots
+ * sleep.c    the descriptor that an engine sleeps on
  */
 #ifndef KVPULL_PLUGIN_SHARE_STATE_H
 #define KVPULL_PLUGIN_SHARE_STATE_H
@@ -17,6 +19,8 @@
 #include "plugin/route/route.h"
 #include "plugin/share/reader.h"
 #include "plugin/share/share.h"
+#include "plugin/share/spill.h"
+#include "shm/file.h"
 #include "shm/segment.h"
 
 /* One of others' processes that read our share, or want to. */
@@ -57,6 +61,9 @@ struct kvpull_share_ask {
 	struct kvpull_reader_place *places; /* the caller's; NULL: a read */
 	size_t place_bytes;
 	int32_t *codes;
+	uint32_t place_end; /* of a probe: places that can be read */
+	uint32_t reserved;
+	uint64_t chunk_bytes; /* of a read's pieces */
 };
 
 struct kvpull_reader {
@@ -71,7 +78,8 @@ struct kvpull_reader {
 	uint64_t incarnation;
 	pid_t pid;
 	_Atomic uint64_t refused; /* by the route: they are not counted here */
-	uint8_t *message;         /* scratch, KVPULL_MESSAGE_BYTES_MAX */
+	union kvpull_reader_counts counts; /* rows that are its own */
+	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	struct kvpull_reader_hello *hello;    /* scratch */
 	struct kvpull_share_welcome *welcome; /* scratch */
 	struct kvpull_serve *view;            /* scratch */
@@ -80,7 +88,9 @@ struct kvpull_reader {
 	struct kvpull_arena pool_arena; /* sealed when the share has begun */
 	struct kvpull_shared directory;
 	struct kvpull_shared guards;
-	struct kvpull_shared chunks;
+	struct kvpull_shared chunks; /* one of these two */
+	struct kvpull_file_lent lent;
+	struct kvpull_share_spills spills; /* none without slots */
 	struct kvpull_serve *serve;
 	struct kvpull_pool_share terms;
 	uint64_t chunk_bytes;
@@ -96,18 +106,29 @@ struct kvpull_reader {
 	uint32_t reserved;
 	struct kvpull_share_link **link_of; /* peer_first + handle -> */
 	struct kvpull_share_ask asks[KVPULL_SHARE_READER_READS_MAX];
+
+	/* An engine that sleeps. */
+	int event_fd; /* an epoll of the others; -1 until it is asked for */
+	int timer_fd;
+	int wake_fd;       /* a poll has something to do */
+	uint32_t is_kept;  /* wake_fd was written since it was seen */
+	uint64_t timer_ns; /* that timer_fd is set to; UINT64_MAX: not set */
 };
 
 /* callers.c */
 void kvpull_share_caller_event(struct kvpull_reader *share,
 			       const struct kvpull_route *route,
 			       const struct kvpull_event *event);
+/* Who is in goes; CALLER_DOWN of each comes. */
+void kvpull_share_callers_drop(struct kvpull_reader *share);
 
 /* links.c */
 void kvpull_share_link_event(struct kvpull_reader *share,
 			     const struct kvpull_route *route,
 			     const struct kvpull_event *event, uint64_t now_ns);
 void kvpull_share_links_run(struct kvpull_reader *share, uint64_t now_ns);
+/* When they have something due by themselves; UINT64_MAX: never. */
+uint64_t kvpull_share_links_due_ns(const struct kvpull_reader *share);
 /* 0 and the reader's number of a peer, or why it cannot be asked. */
 int KVPULL_MUST_CHECK kvpull_share_link_find(const struct kvpull_reader *share,
 					     uint32_t peer, uint32_t *reader);
@@ -116,5 +137,17 @@ int KVPULL_MUST_CHECK kvpull_share_link_find(const struct kvpull_reader *share,
 uint32_t kvpull_share_ends(struct kvpull_reader *share,
 			   struct kvpull_reader_record *records,
 			   uint32_t capacity, size_t record_bytes);
+
+/* sleep.c: the next poll has something to do. Nothing if nobody sleeps. */
+void kvpull_share_wake(struct kvpull_reader *share);
+/*
+ * After a poll of one who sleeps. worked: it had something to do, or something
+ * to tell; due_ns: when the next has by itself.
+ */
+void kvpull_share_sleep(struct kvpull_reader *share, uint32_t worked,
+			uint64_t due_ns);
+/* The file of slots, too. 0; -1: errno. */
+int KVPULL_MUST_CHECK kvpull_share_sleep_watch(struct kvpull_reader *share);
+void kvpull_share_sleep_end(struct kvpull_reader *share);
 
 #endif /* KVPULL_PLUGIN_SHARE_STATE_H */

@@ -39,6 +39,7 @@ enum kvpull_status_part {
 	KVPULL_STATUS_WORDS,           /* struct kvpull_status_words, beside */
 	KVPULL_STATUS_PEERS,           /* struct kvpull_status_peer */
 	KVPULL_STATUS_PULLS,           /* struct kvpull_status_pull */
+	KVPULL_STATUS_HELD,            /* u64: a bit a slot, set: HELD */
 	KVPULL_STATUS_HOLDS_NOW,       /* struct kvpull_status_hold_now */
 	KVPULL_STATUS_HOLDS,           /* struct kvpull_status_hold, beside */
 	KVPULL_STATUS_PARTS
@@ -124,9 +125,9 @@ enum kvpull_status_what {
 	/* engine's thread, producer */
 	KVPULL_DID_TAKE,    /* who: the request's key */
 	KVPULL_DID_CLAIM,   /* who: the consumer's instance; arg: its rank */
-	KVPULL_DID_RELEASE, /* likewise */
+	KVPULL_DID_RELEASE, /* likewise; not one by an only claimant: END */
 	KVPULL_DID_END,     /* who: last claimant's instance; arg: the reason */
-	KVPULL_DID_SENT,    /* who: the key; arg: the reason */
+	KVPULL_DID_SENT,    /* who: the key; not in the poll that ended it */
 	/* progress thread, producer: slot is the consumer's row */
 	KVPULL_DID_JOIN,  /* who: the consumer's instance; arg: its rank */
 	KVPULL_DID_LEAVE, /* likewise */
@@ -227,8 +228,8 @@ struct kvpull_status_pull {
 enum kvpull_status_hold_state {
 	KVPULL_SHOWN_FREE = 0,
 	KVPULL_SHOWN_STAGED,
-	KVPULL_SHOWN_HELD,
-	KVPULL_SHOWN_ENDED, /* not reported yet */
+	KVPULL_SHOWN_HELD,  /* as HELD's bit says, whatever the row does */
+	KVPULL_SHOWN_ENDED, /* not reported in the poll that ended it */
 	KVPULL_SHOWN_STATES
 };
 

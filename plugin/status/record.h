@@ -22,6 +22,7 @@ struct kvpull_status_side {
 struct kvpull_status_holds {
 	struct kvpull_status_hold *rows;    /* [max_holds] */
 	struct kvpull_status_hold_now *now; /* likewise */
+	_Atomic uint64_t *held;             /* [max_holds / 64 + 1] */
 	struct kvpull_status_side *side;    /* NULL: nobody can look */
 };
 

@@ -111,6 +111,8 @@ static void places_make(struct kvpull_status_header *header,
 	      config->peers_max);
 	place(header, KVPULL_STATUS_PULLS, sizeof(struct kvpull_status_pull),
 	      config->pulls_max);
+	place(header, KVPULL_STATUS_HELD, sizeof(uint64_t),
+	      config->max_holds / 64 + 1);
 	place(header, KVPULL_STATUS_HOLDS_NOW,
 	      sizeof(struct kvpull_status_hold_now), config->max_holds);
 	place(header, KVPULL_STATUS_HOLDS, sizeof(struct kvpull_status_hold),
@@ -313,6 +315,7 @@ static void parts_find(struct kvpull_status *status, int is_on)
 	status->peers = part(status, KVPULL_STATUS_PEERS);
 	status->pulls = part(status, KVPULL_STATUS_PULLS);
 	status->holds.rows = part(status, KVPULL_STATUS_HOLDS);
+	status->holds.held = part(status, KVPULL_STATUS_HELD);
 	status->holds.now = part(status, KVPULL_STATUS_HOLDS_NOW);
 	if (!is_on)
 		return;

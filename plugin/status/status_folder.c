@@ -118,6 +118,7 @@ static int places_are_good(const struct kvpull_status_header *header)
 					  0 },
 		[KVPULL_STATUS_PULLS] = { sizeof(struct kvpull_status_pull),
 					  0 },
+		[KVPULL_STATUS_HELD] = { sizeof(uint64_t), 0 },
 		[KVPULL_STATUS_HOLDS_NOW] = { sizeof(struct kvpull_status_hold_now),
 					      0 },
 		[KVPULL_STATUS_HOLDS] = { sizeof(struct kvpull_status_hold),
@@ -131,6 +132,8 @@ static int places_are_good(const struct kvpull_status_header *header)
 			return 0;
 	return header->places[KVPULL_STATUS_HOLDS_NOW].row_count ==
 		       header->places[KVPULL_STATUS_HOLDS].row_count &&
+	       header->places[KVPULL_STATUS_HELD].row_count ==
+		       header->places[KVPULL_STATUS_HOLDS].row_count / 64 + 1 &&
 	       header->places[KVPULL_STATUS_WORDS].row_count ==
 		       header->places[KVPULL_STATUS_CONSUMERS].row_count &&
 	       header->places[KVPULL_STATUS_COUNTERS].row_count <=

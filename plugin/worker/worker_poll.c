@@ -77,8 +77,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 		if (left > FETCH_END)
 			kvpull_holds_prefetch_end(
 				worker->holds,
-				kvpull_ring_peek_slot(ring, FETCH_END),
-				FETCH_END);
+				kvpull_ring_peek_slot(ring, FETCH_END));
 		kvpull_ring_pop(ring, &record);
 		claims += record.kind == KVPULL_NOTE_CLAIM;
 		kvpull_worker_log_claim(worker, consumer, &record);

@@ -235,7 +235,8 @@ void kvpull_worker_show_expired(struct kvpull_worker *worker,
 		" expired at its %s: %u blocks after %" PRIu64
 		" ms, claimed last by %s pid %u; slot %u generation %" PRIu64
 		" of %016" PRIx64,
-		label, end->key, age_ns < max_ns ? "lease" : "hold_max", blocks,
+		kvpull_log_label(label), end->key,
+		age_ns < max_ns ? "lease" : "hold_max", blocks,
 		age_ns / KVPULL_NS_PER_MS,
 		consumer ? consumer->engine_id : "nobody",
 		consumer ? consumer->pid : 0, end->slot, end->generation,

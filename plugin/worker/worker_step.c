@@ -58,8 +58,8 @@ static void pull_refuse(struct kvpull_worker *worker,
 					    .reason = reason };
 	kvpull_warn(&worker->facts.log,
 		    "pull of request %s key %" PRIu64 " refused: %s: %s",
-		    command->label, command->key, kvpull_error_name(reason),
-		    kvpull_error_text(reason));
+		    kvpull_log_label(command->label), command->key,
+		    kvpull_error_name(reason), kvpull_error_text(reason));
 }
 
 static void apply_hold(struct kvpull_worker *worker,

@@ -65,8 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 		window[at][5] &= 3;
 		window[at][7] = kvpull_pool_seal(window[at], share.secret);
 	}
-	count = kvpull_pool_judge(&share, &key, (const uint8_t *)window,
-				  &found);
+	count = kvpull_pool_judge(&share, &key, (const void *)window, &found);
 	expect(count == (found.memory.index != KVPULL_NONE) +
 				(uint32_t)(found.file.index != KVPULL_NONE));
 	if (found.memory.index != KVPULL_NONE) {

@@ -51,6 +51,7 @@ static void counters_print(void)
 {
 	half_print(&kvpull_worker_counters);
 	half_print(&kvpull_scheduler_counters);
+	half_print(&kvpull_reader_counters);
 }
 
 static void errors_print(void)

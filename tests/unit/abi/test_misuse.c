@@ -16,15 +16,18 @@ static const struct kvpull_model model = { .struct_size = sizeof(model),
 					   .head_bytes = 64 };
 
 static uint32_t lines[KVPULL_LOG_DEBUG + 1];
-static char last_warning[512];
+static char link_warning[512];
+/* What others left in the folder is told beside it. */
+static uint32_t link_warnings;
 
 static void log_line(void *context, uint32_t level, const char *message)
 {
 	(void)context;
 	lines[level]++;
-	if (level == KVPULL_LOG_WARN)
-		(void)snprintf(last_warning, sizeof(last_warning), "%s",
-			       message);
+	if (level != KVPULL_LOG_WARN || !strstr(message, "enableServiceLinks"))
+		return;
+	link_warnings++;
+	(void)snprintf(link_warning, sizeof(link_warning), "%s", message);
 }
 
 static struct kvpull_open_params open_params(const char *engine_id)
@@ -516,11 +519,10 @@ UNIT_TEST(links_to_a_service_are_told_once_an_open)
 {
 	assert_int_equal(setenv("KVPULL_PORT", "tcp://10.96.0.7:80", 1), 0);
 	assert_int_equal(setenv("KVPULL_SERVICE_HOST", "10.96.0.7", 1), 0);
-	last_warning[0] = '\0';
+	link_warnings = 0;
 	worker_lines(KVPULL_LOG_WARN, "{\"route\":\"shm\"}");
 	assert_int_equal(unsetenv("KVPULL_PORT"), 0);
 	assert_int_equal(unsetenv("KVPULL_SERVICE_HOST"), 0);
-	assert_int_equal(lines[KVPULL_LOG_WARN], 1);
-	assert_non_null(strstr(last_warning, "2 variables"));
-	assert_non_null(strstr(last_warning, "enableServiceLinks"));
+	assert_int_equal(link_warnings, 1);
+	assert_non_null(strstr(link_warning, "2 variables"));
 }

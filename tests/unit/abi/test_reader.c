@@ -398,24 +398,6 @@ UNIT_TEST_WITH(new_weights_end_what_the_old_ones_began, setup, teardown)
 	assert_int_equal(ops->peer_remove(reader, peer), 0);
 }
 
-UNIT_TEST_WITH(a_route_to_other_machines_is_refused_by_name, setup, teardown)
-{
-	const struct kvpull_model model = model_of("w1");
-	const struct kvpull_reader_naming naming = naming_of(&model);
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.config_json = "{\"route\":\"verbs\"}",
-		.naming = &naming,
-		.engine_id = "reader",
-	};
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-
-	assert_int_equal(ops->open(&params, &reader, &detail),
-			 KVPULL_EUNSUPPORTED);
-	assert_string_equal(detail.field, "route");
-	assert_null(reader);
-}
-
 UNIT_TEST_WITH(what_is_not_there_is_refused, setup, teardown)
 {
 	const struct kvpull_reader_share share = { .struct_size = sizeof(share),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/stream.h"
 #include "base/wire.h"
 #include "tests/lib/unit.h"
 

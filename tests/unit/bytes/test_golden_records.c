@@ -54,7 +54,6 @@ static const struct golden_member step_members[] = {
 	COMMAND(GOLDEN_U64, generation),
 	COMMAND(GOLDEN_U32, flags),
 	COMMAND(GOLDEN_I32, reason),
-	COMMAND(GOLDEN_U32, ticket_index),
 	COMMAND(GOLDEN_U64, ticket_serial),
 	COMMAND(GOLDEN_U64, reported),
 	COMMAND(GOLDEN_U32, blocks),

@@ -454,7 +454,7 @@ TEST(welcomes_out_of_bounds_are_not_made)
 	REFUSED(put_welcome, welcome.engine_id[0] = 0x1b);
 	REFUSED(put_welcome, welcome.region_count = 0);
 	REFUSED(put_welcome, welcome.region_count = KVPULL_REGIONS_MAX + 1);
-	REFUSED(put_welcome, welcome.regions[0].kind = KVPULL_REGION_FILE + 1);
+	REFUSED(put_welcome, welcome.regions[0].kind = KVPULL_REGION_SLOTS + 1);
 	REFUSED(put_welcome, welcome.regions[0].bytes = 0);
 	REFUSED(put_welcome, welcome.regions[0].bytes = UINT64_MAX);
 	REFUSED(put_welcome, welcome.cache_count = 0);
@@ -501,7 +501,7 @@ TEST(welcomes_out_of_bounds_are_not_taken)
 	assert_int_equal(welcome_with(regions, KVPULL_REGIONS_MAX + 1, 2),
 			 KVPULL_EPROTO);
 	assert_int_equal(welcome_with(regions, UINT16_MAX, 2), KVPULL_EPROTO);
-	assert_int_equal(welcome_with(regions + 2, 5, 4), KVPULL_EPROTO);
+	assert_int_equal(welcome_with(regions + 2, 7, 4), KVPULL_EPROTO);
 	assert_int_equal(welcome_with(regions + 6, KVPULL_REGIONS_MAX, 4),
 			 KVPULL_EPROTO);
 	assert_int_equal(welcome_with(regions + 18, UINT64_MAX, 8),

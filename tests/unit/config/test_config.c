@@ -55,7 +55,7 @@ static const struct number numbers[] = {
 	NUMBER(verbs_gid_index, 65535, 0, 65535),
 	NUMBER(verbs_listen_port, 0, 0, 65535),
 	NUMBER(verbs_depth, 256, 4, 16384),
-	NUMBER(verbs_batch, 64, 1, 64),
+	NUMBER(verbs_batch, 128, 1, 128),
 	NUMBER(verbs_rd_atomic, 16, 1, 255),
 	NUMBER(verbs_credits, 32, 4, 4096),
 	NUMBER(verbs_retry_count, 6, 1, 6),

@@ -17,8 +17,10 @@
 
 static char text[TEXT_BYTES];
 static const struct kvpull_counter_table *const tables[] = {
-	&kvpull_worker_counters, &kvpull_scheduler_counters
+	&kvpull_worker_counters, &kvpull_scheduler_counters,
+	&kvpull_reader_counters
 };
+#define TABLES (sizeof(tables) / sizeof(tables[0]))
 static uint64_t values[ROWS_MAX];
 
 static void values_fill(const struct kvpull_counter_table *table,
@@ -60,7 +62,7 @@ UNIT_TEST(kind_of_a_counter_is_told_by_its_name)
 	uint32_t i;
 	uint32_t k;
 
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < TABLES; i++)
 		for (k = 0; k < tables[i]->row_count; k++)
 			name_check(&tables[i]->rows[k]);
 }
@@ -143,7 +145,7 @@ UNIT_TEST(every_counter_is_written_once)
 	size_t bytes;
 	uint32_t i;
 
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < TABLES; i++) {
 		values_fill(tables[i], values, 1000);
 		bytes = kvpull_counters_text(tables[i], values, text,
 					     sizeof(text));
@@ -151,6 +153,7 @@ UNIT_TEST(every_counter_is_written_once)
 		assert_int_equal(text_parse(tables[i], 1000),
 				 tables[i]->row_count);
 	}
+	(void)kvpull_counters_text(tables[1], values, text, sizeof(text));
 	assert_non_null(
 		strstr(text, "\nkvpull_scheduler_resends_total 1019\n"));
 	(void)kvpull_counters_text(tables[0], values, text, sizeof(text));

@@ -86,8 +86,8 @@ static int bench_open(struct bench *bench, enum kvpull_uring_mode mode)
 
 static int bench_read(struct bench *bench, uint32_t piece)
 {
-	const struct kvpull_uring_read read = {
-		.to = bench->buffer + (size_t)piece * PIECE,
+	const struct kvpull_uring_io read = {
+		.memory = bench->buffer + (size_t)piece * PIECE,
 		.offset = (uint64_t)(DEPTH - 1 - piece) * PIECE,
 		.bytes = PIECE,
 		.fd = bench->file,

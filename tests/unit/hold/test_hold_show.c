@@ -12,9 +12,14 @@ static const struct kvpull_status_hold *row_of(const struct fixture *f,
 static void expect_row(const struct fixture *f, uint32_t slot, uint32_t state,
 		       uint32_t joined, int32_t reason)
 {
-	const struct kvpull_status_hold_now *now = &f->holds->shown.now[slot];
+	const struct kvpull_status_holds *shown = &f->holds->shown;
+	const struct kvpull_status_hold_now *now = &shown->now[slot];
+	const int is_held =
+		kvpull_status_get(&shown->held[slot / 64]) >> slot % 64 & 1;
 
-	assert_int_equal(kvpull_status_get(&now->state), state);
+	assert_int_equal(is_held ? KVPULL_SHOWN_HELD :
+				   kvpull_status_get(&now->state),
+			 state);
 	assert_int_equal(kvpull_status_get(&now->reason), reason);
 	assert_int_equal(kvpull_status_get(&now->joined), joined);
 }
@@ -54,17 +59,87 @@ TEST(each_transition_is_shown)
 	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
 	expect_event(f, 0, KVPULL_DID_CLAIM, 2, 7, 0xa1);
 	release(f, a, 2, 7);
-	expect_row(f, 2, KVPULL_SHOWN_ENDED, a.instance + 1,
-		   KVPULL_END_RELEASED);
-	expect_event(f, 1, KVPULL_DID_RELEASE, 2, 7, 0xa1);
+	/* The end says whose release it was, and that the same poll tells it. */
+	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1, 0);
 	expect_event(f, 0, KVPULL_DID_END, 2, 7, 0xa1);
+	expect_event(f, 1, KVPULL_DID_CLAIM, 2, 7, 0xa1);
 	poll_at(f, f->now_ns + 1);
 	expect_report(f, 2, 7, KVPULL_END_RELEASED);
+	expect_event(f, 0, KVPULL_DID_END, 2, 7, 0xa1);
 	/* Free: but who it was is still to be read. */
+	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1, 0);
+	assert_int_equal(kvpull_status_get(&row_of(f, 2)->key), key);
+}
+
+TEST(end_that_waits_for_a_report_is_shown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+	struct kvpull_hold_end end;
+	uint64_t key;
+
+	take(f, 2, 7);
+	take(f, 3, 8);
+	key = kvpull_status_get(&row_of(f, 3)->key);
+	claim(f, a, 2, 7);
+	claim(f, a, 3, 8);
+	release(f, a, 2, 7);
+	release(f, a, 3, 8);
+	kvpull_holds_publish(f->holds);
+	assert_int_equal(kvpull_holds_report(f->holds, &end, 1), 1);
+	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1, 0);
+	expect_row(f, 3, KVPULL_SHOWN_ENDED, a.instance + 1,
+		   KVPULL_END_RELEASED);
+	assert_int_equal(kvpull_holds_report(f->holds, &end, 1), 1);
+	expect_row(f, 3, KVPULL_SHOWN_FREE, a.instance + 1,
+		   KVPULL_END_RELEASED);
+	expect_event(f, 0, KVPULL_DID_SENT, 3, 8, key);
+}
+
+TEST(end_by_the_engine_is_shown_before_its_poll)
+{
+	struct fixture *f = fixture_of(state);
+	uint64_t key;
+
+	take(f, 2, 7);
+	key = kvpull_status_get(&row_of(f, 2)->key);
+	assert_int_equal(
+		kvpull_holds_end(f->holds, 2, 7, key, KVPULL_END_ABORTED), 0);
+	expect_row(f, 2, KVPULL_SHOWN_ENDED, 0, KVPULL_END_ABORTED);
+	poll_at(f, f->now_ns + 1);
+	expect_report(f, 2, 7, KVPULL_END_ABORTED);
+	expect_row(f, 2, KVPULL_SHOWN_FREE, 0, KVPULL_END_ABORTED);
+	expect_event(f, 0, KVPULL_DID_SENT, 2, 7, key);
+}
+
+TEST(end_at_its_take_is_shown_before_its_poll)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+
+	claim(f, a, 2, 3);
+	release(f, a, 2, 3);
+	take(f, 2, 3);
+	expect_row(f, 2, KVPULL_SHOWN_ENDED, a.instance + 1,
+		   KVPULL_END_RELEASED);
+	poll_at(f, f->now_ns + 1);
+	expect_report(f, 2, 3, KVPULL_END_RELEASED);
 	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1,
 		   KVPULL_END_RELEASED);
-	expect_event(f, 0, KVPULL_DID_SENT, 2, 7, key);
-	assert_int_equal(kvpull_status_get(&row_of(f, 2)->key), key);
+}
+
+TEST(release_by_one_of_two_is_shown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 0xa1, 0, 1), 0 };
+	const struct who b = { join(f, 0xb1, 0, 1), 0 };
+
+	take(f, 2, 7);
+	claim(f, a, 2, 7);
+	claim(f, b, 2, 7);
+	release(f, a, 2, 7);
+	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
+	expect_event(f, 0, KVPULL_DID_RELEASE, 2, 7, 0xa1);
 }
 
 TEST(next_hold_of_a_slot_is_not_the_last_ones)

@@ -141,7 +141,7 @@ UNIT_TEST(seven_cells_are_empty)
 
 UNIT_TEST(prefetch_changes_nothing_in_any_state)
 {
-	uint32_t from, slot, ahead;
+	uint32_t from, slot;
 
 	for (from = 0; from < HOLD_STATES; from++) {
 		struct fixture *f;
@@ -152,14 +152,12 @@ UNIT_TEST(prefetch_changes_nothing_in_any_state)
 		f = fixture_of(&world);
 		(void)bring(f, (enum hold_state)from);
 		digest = kvpull_holds_digest(f->holds);
-		for (slot = 0; slot <= f->holds->slot_count + 1; slot++)
-			for (ahead = 0; ahead < 4; ahead++) {
-				kvpull_holds_prefetch(f->holds, slot);
-				kvpull_holds_prefetch_end(f->holds, slot,
-							  ahead);
-			}
+		for (slot = 0; slot <= f->holds->slot_count + 1; slot++) {
+			kvpull_holds_prefetch(f->holds, slot);
+			kvpull_holds_prefetch_end(f->holds, slot);
+		}
 		kvpull_holds_prefetch(f->holds, UINT32_MAX);
-		kvpull_holds_prefetch_end(f->holds, UINT32_MAX, UINT32_MAX);
+		kvpull_holds_prefetch_end(f->holds, UINT32_MAX);
 		assert_true(kvpull_holds_digest(f->holds) == digest);
 		(void)teardown(&world);
 	}

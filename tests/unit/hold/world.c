@@ -30,9 +30,9 @@ int setup_grace(void **state, uint64_t grace_ns)
 						.hold_count_max = SLOTS,
 						.instance_count_max = INSTANCES,
 						.secret = "fifteen letters" };
-	f.params.shown = (struct kvpull_status_holds){ .rows = f.rows,
-						       .now = f.now,
-						       .side = &f.side };
+	f.params.shown = (struct kvpull_status_holds){
+		.rows = f.rows, .now = f.now, .held = f.held, .side = &f.side
+	};
 	kvpull_arena_init(&f.arena, NULL);
 	f.holds = kvpull_holds_open(&f.params, &f.arena);
 	if (!f.holds)

@@ -28,6 +28,7 @@ struct fixture {
 	struct kvpull_status_thread thread;
 	struct kvpull_status_event events[KVPULL_STATUS_EVENTS];
 	struct kvpull_status_hold rows[SLOTS];
+	_Atomic uint64_t held[SLOTS / 64 + 1];
 	struct kvpull_status_hold_now now[SLOTS];
 	struct kvpull_holds *holds;
 	uint64_t now_ns;

@@ -36,10 +36,11 @@ static uint32_t judge_alone(const struct pool_world *world, uint64_t number,
 			    struct kvpull_pool_found *found)
 {
 	const struct kvpull_pool_key key = pool_key(world, number);
-	uint8_t window[KVPULL_POOL_WINDOW_BYTES] = { 0 };
+	struct entry window[KVPULL_POOL_WINDOW] = { { { 0 } } };
 
-	memcpy(window + at * sizeof(*entry), entry, sizeof(*entry));
-	return kvpull_pool_judge(&world->params.share, &key, window, found);
+	window[at] = *entry;
+	return kvpull_pool_judge(&world->params.share, &key,
+				 (const void *)window, found);
 }
 
 /* Each of the 256 mixes by eight bytes of what was there and what came. */
@@ -145,7 +146,7 @@ UNIT_TEST(the_first_of_two_places_of_a_kind_counts)
 	window[5] = sealed(&world, 1, 8, 7);
 	window[6] = sealed(&world, 1, 9, 8);
 	assert_int_equal(kvpull_pool_judge(&world.params.share, &key,
-					   (const uint8_t *)window, &found),
+					   (const void *)window, &found),
 			 2);
 	assert_int_equal(found.memory.index, 3);
 	assert_int_equal(found.file.index, 8);

@@ -114,10 +114,11 @@ uint32_t pool_probe_key(const struct pool_world *world,
 			const struct kvpull_pool_key *key,
 			struct kvpull_pool_found *found)
 {
-	uint8_t window[KVPULL_POOL_WINDOW_BYTES];
+	_Alignas(uint64_t) uint8_t window[KVPULL_POOL_WINDOW_BYTES];
 
 	pool_window(world, key, window);
-	return kvpull_pool_judge(&world->params.share, key, window, found);
+	return kvpull_pool_judge(&world->params.share, key,
+				 (const void *)window, found);
 }
 
 uint32_t pool_probe(const struct pool_world *world, uint64_t number,

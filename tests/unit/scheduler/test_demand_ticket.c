@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A consumer believes of its tickets what they say, and no twin of one. */
+#include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
 static struct world *consumer(void)
@@ -80,6 +81,42 @@ UNIT_TEST(twin_of_a_ticket_in_use_is_refused)
 	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_WAIT);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
+	world_close(world);
+}
+
+/* It is remembered for a lease, in which there are many of thousands of blocks. */
+UNIT_TEST(released_ticket_keeps_no_body)
+{
+	const struct world_ticket ticket = world_make_ticket(9);
+	struct world_ticket none;
+	struct world *world = consumer();
+
+	assert_int_equal(want(world, 1, &ticket, 64), 0);
+	assert_int_equal(kvpull_index_pool_used(&world->scheduler->texts.pool),
+			 1);
+	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_REJECT, &none),
+			 KVPULL_FINISH_FREE);
+	assert_int_equal(kvpull_index_pool_used(&world->scheduler->texts.pool),
+			 0);
+	world_close(world);
+}
+
+/* There is nothing to load by either of them. */
+UNIT_TEST(twin_of_a_released_ticket_loads_nothing)
+{
+	const struct world_ticket ticket = world_make_ticket(9);
+	const struct world_ticket twin = twin_of(9);
+	struct world_ticket none;
+	struct world *world = consumer();
+
+	assert_int_equal(want(world, 1, &ticket, 64), 0);
+	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_REJECT, &none),
+			 KVPULL_FINISH_FREE);
+	world_settle(world);
+	assert_int_equal(want(world, 2, &twin, 64), 0);
+	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
 	world_close(world);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/scheduler/world.h"
 
+__attribute__((weak)) uint32_t world_groups = 1;
+
 void world_log(void *context, uint32_t level, const char *message)
 {
 	struct world *world = (struct world *)context;
@@ -83,6 +85,7 @@ struct world *world_open_silent(const struct kvpull_config *config,
 		.tp_size = tp_size,
 		.incarnation = incarnation,
 	};
+	uint32_t group;
 	uint32_t rank;
 
 	assert_non_null(world);
@@ -92,8 +95,9 @@ struct world *world_open_silent(const struct kvpull_config *config,
 	world->log = (struct kvpull_log){ .write = world_log,
 					  .context = world,
 					  .level = KVPULL_LOG_ERROR };
-	world->compat.group_count = 1;
-	world->compat.groups[0].block_tokens = 16;
+	world->compat.group_count = world_groups;
+	for (group = 0; group < world_groups; group++)
+		world->compat.groups[group].block_tokens = 16;
 	(void)snprintf(world->compat.model, sizeof(world->compat.model), "m");
 	world->scratch.remote_ids =
 		(uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));

@@ -20,6 +20,8 @@
 #define WORLD_TICKET_BYTES 4096u
 #define WORLD_LEASE_NS (30000 * KVPULL_NS_PER_MS)
 
+extern uint32_t world_groups; /* 1, if a test program has no other */
+
 struct world_rank {
 	const char *address; /* NULL: shm:worker-RANK */
 	uint64_t incarnation;

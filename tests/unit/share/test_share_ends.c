@@ -107,6 +107,49 @@ UNIT_TEST(what_is_late_ends_with_the_deadline)
 	assert_true(late >= SEEDS / 2);
 }
 
+/* Who sleeps is woken then; what was cancelled waits for its route alone. */
+UNIT_TEST(the_next_deadline_is_told_until_it_is_over)
+{
+	uint32_t open_at_once = 0;
+	uint64_t seed;
+
+	for (seed = 1; seed <= SEEDS; seed++) {
+		struct share_world *world = share_open(seed);
+		struct kvpull_pool_key key = pool_key(&world->owner, 1);
+		struct kvpull_share_reader_probe probe = {
+			.peer = world->peer,
+			.key_count = 1,
+			.keys = &key,
+			.deadline_ns = UINT64_MAX - 1,
+		};
+		struct kvpull_share_reader_end end;
+		uint64_t ids[2];
+		uint64_t due_ns;
+
+		assert_int_equal(kvpull_share_reader_probe(world->reader,
+							   &probe, &ids[0]),
+				 0);
+		probe.deadline_ns--;
+		assert_int_equal(kvpull_share_reader_probe(world->reader,
+							   &probe, &ids[1]),
+				 0);
+		due_ns = kvpull_share_reader_due_ns(world->reader);
+		if (!kvpull_share_reader_cancel(world->reader, ids[1])) {
+			open_at_once++;
+			assert_true(due_ns == UINT64_MAX - 2);
+			assert_true(kvpull_share_reader_due_ns(world->reader) !=
+				    UINT64_MAX - 2);
+		}
+		share_wait(world, &end);
+		share_wait(world, &end);
+		assert_false(kvpull_share_reader_has_end(world->reader));
+		assert_true(kvpull_share_reader_due_ns(world->reader) ==
+			    UINT64_MAX);
+		share_close(world);
+	}
+	assert_true(open_at_once > SEEDS / 4);
+}
+
 UNIT_TEST(a_block_is_free_when_a_cancelled_reads_end_was_told)
 {
 	uint32_t cancelled = 0;

@@ -212,3 +212,58 @@ UNIT_TEST_WITH(an_owner_that_ended_is_believed_nothing, setup, teardown)
 	for (at = 0; at < CHUNKS; at++)
 		assert_int_equal(end.codes[at], KVPULL_ESTALE);
 }
+
+static void probe_begin(uint64_t number, uint64_t *id)
+{
+	const struct kvpull_pool_key key = pool_key(&owner, number);
+	const struct kvpull_share_reader_probe probe = { .peer = peer,
+							 .key_count = 1,
+							 .keys = &key };
+
+	assert_int_equal(kvpull_share_reader_probe(reader, &probe, id), 0);
+}
+
+UNIT_TEST_WITH(a_mapped_directory_is_judged_where_it_lies, setup, teardown)
+{
+	struct kvpull_share_reader_end end;
+	struct kvpull_pool_key key = pool_key(&owner, 1);
+	struct kvpull_pool_entry *window =
+		owner.params.entries +
+		kvpull_pool_window(&owner.params.share, &key);
+	const uint32_t place = 3;
+	uint64_t id;
+	uint32_t at;
+
+	put(1, place);
+	probe_begin(1, &id);
+	/* No poll brought it. */
+	assert_int_equal(kvpull_share_reader_end(reader, &end), 1);
+	assert_true(end.id == id);
+	assert_int_equal(end.code, 0);
+	assert_int_equal(end.found[0].memory.index, place);
+	/* Half of another write: its seal is not that of what is there. */
+	for (at = 0; at < KVPULL_POOL_WINDOW; at++)
+		atomic_fetch_add_explicit(&window[at].words[6], 1,
+					  memory_order_relaxed);
+	probe_begin(1, &id);
+	assert_int_equal(kvpull_share_reader_end(reader, &end), 1);
+	assert_int_equal(end.code, 0);
+	assert_int_equal(end.found[0].memory.index, KVPULL_NONE);
+	assert_int_equal(kvpull_pool_bump(owner.pool, &place, 1, NULL), 0);
+	probe_begin(1, &id);
+	assert_int_equal(kvpull_share_reader_end(reader, &end), 1);
+	assert_int_equal(end.found[0].memory.index, KVPULL_NONE);
+}
+
+UNIT_TEST_WITH(a_lost_owners_directory_is_not_looked_at, setup, teardown)
+{
+	struct kvpull_share_reader_end end;
+	uint64_t id;
+
+	put(1, 3);
+	world.d.transport->ops->disconnect(world.d.transport, world.peer);
+	/* Its end was not told yet. */
+	probe_begin(1, &id);
+	assert_int_equal(kvpull_share_reader_end(reader, &end), 1);
+	assert_int_equal(end.code, KVPULL_EPEER);
+}

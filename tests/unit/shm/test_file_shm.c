@@ -203,6 +203,7 @@ static void read_of_one_kind(uint32_t no_file, uint32_t no_memory)
 {
 	static struct bench bench;
 	uint32_t blocks;
+	int code;
 
 	for (blocks = 1; blocks <= BLOCKS; blocks *= BLOCKS) {
 		const struct setup setup = {
@@ -214,8 +215,11 @@ static void read_of_one_kind(uint32_t no_file, uint32_t no_memory)
 		};
 
 		bench_open(&bench, &setup);
-		assert_int_equal(start(&bench), 0);
-		assert_int_equal(done(&bench), 0);
+		/* Little memory is copied at once. */
+		code = start(&bench);
+		assert_true(!code || (no_file && code == 1));
+		if (!code)
+			assert_int_equal(done(&bench), 0);
 		bench_close(&bench);
 	}
 }

@@ -143,6 +143,7 @@ UNIT_TEST(entry_of_a_dead_peers_pid_is_not_believed)
 	peer = (struct kvpull_shm_peer){
 		.state = KVPULL_SHM_PEER_ATTACHED,
 		.foreign_count = 1,
+		.must_live = 1,
 		.slot_count = WORLD_SLOTS,
 		.entries_memory = world.entries_memory.base,
 		.entries_remote = (uintptr_t)world.entries,

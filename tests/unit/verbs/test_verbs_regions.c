@@ -108,8 +108,8 @@ UNIT_TEST(region_of_an_address_is_found)
 	for (i = 0; i < serve.region_count; i++)
 		serve.regions[i].kind = KVPULL_REGION_FOREIGN;
 	serve.entries = &entry;
-	assert_int_equal(
-		kvpull_verbs_regions_begin(&regions, &device, &serve, 30), 0);
+	kvpull_verbs_regions_begin(&regions, &device, &serve, 30);
+	assert_int_equal(kvpull_verbs_regions_grow(&regions, &serve), 0);
 	while (kvpull_verbs_regions_register(&regions, &serve) > 0)
 		;
 	assert_non_null(regions.entries);

@@ -25,12 +25,12 @@ void node_make(struct node *node, const char *id, const char *more,
 	params.engine_id = id;
 	setup.params = &params;
 	setup.config = &node->config;
-	(void)snprintf(json, sizeof(json),
-		       "{\"progress\":\"caller\",\"copy_threads\":0,"
-		       "\"max_holds\":8,\"peers_max\":4,\"pull_blocks_max\":16,"
-		       "\"requests_max\":8,\"pulls_max\":4,\"tickets_max\":4,"
-		       "\"connect_ms\":300%s}",
-		       more);
+	(void)snprintf(
+		json, sizeof(json),
+		"{\"progress\":\"caller\",\"copy_threads\":0,"
+		"\"max_holds\":8,\"peers_max\":4,\"pull_blocks_max\":16,"
+		"\"requests_max\":8,\"pulls_max\":4,\"tickets_max\":4%s}",
+		more);
 	if (kvpull_config_load(&node->config, json, &detail))
 		fail_msg("%s: %s", detail.field, detail.message);
 	assert_int_equal(kvpull_worker_create(&setup, &node->worker, &detail),

@@ -216,7 +216,7 @@ TEST(silent_caller_is_closed_while_the_engine_sleeps)
 	static struct node p;
 	int caller;
 
-	node_open(&p, "P", 0xa1, "");
+	node_open(&p, "P", 0xa1, ",\"connect_ms\":300");
 	caller = raw_connect(&p);
 	engine_sleeps_until(&p, caller, POLLRDHUP);
 	(void)close(caller);

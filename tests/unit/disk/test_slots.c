@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The owner's file of slots: where it may not be made, and a disk that takes
+ * only a part of what it is given.
+ */
+#undef _FORTIFY_SOURCE /* whose pwrite() may be inline */
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include "shm/mount.h"
+#include "shm/slots.h"
+#include "tests/unit/disk/sandbox.h"
+#include "tests/unit/disk/world.h"
+
+#define SLOT_BYTES 16384u
+#define HANG_S 5u
+
+/* Of each pwrite(); 0: all. */
+static _Atomic uint32_t most;
+
+/* In the place of libc's, for the library that is linked to this program. */
+ssize_t pwrite(int fd, const void *bytes, size_t byte_count, off_t offset)
+{
+	const size_t limit = atomic_load_explicit(&most, memory_order_relaxed);
+	const struct iovec part = {
+		.iov_base = (void *)(uintptr_t)bytes,
+		.iov_len = limit && limit < byte_count ? limit : byte_count,
+	};
+
+	return pwritev(fd, &part, 1, offset);
+}
+
+static char said[512];
+
+static void hear(void *context, uint32_t level, const char *line)
+{
+	const size_t used = strlen(said);
+
+	(void)context;
+	(void)level;
+	(void)snprintf(said + used, sizeof(said) - used, "%s\n", line);
+}
+
+static const struct kvpull_log heard = { .write = hear,
+					 .level = KVPULL_LOG_DEBUG };
+
+static int slots_open(struct kvpull_slots *slots, const char *folder,
+		      const char **why)
+{
+	const struct kvpull_slots_params params = {
+		.log = &heard,
+		.folder = folder,
+		.slot_bytes = SLOT_BYTES,
+		.slot_count = 4,
+		.uring = KVPULL_URING_NO,
+	};
+
+	return kvpull_slots_open(slots, &params, why);
+}
+
+/* One slot is written; its code. */
+static int32_t slot_write(struct kvpull_slots *slots, uint32_t slot,
+			  const uint8_t *from)
+{
+	struct kvpull_slots_result result;
+
+	assert_int_equal(kvpull_slots_write(slots, slot, from, 7), 0);
+	while (!kvpull_slots_poll(slots, &result, 1))
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(result.tag, 7);
+	return result.code;
+}
+
+static void expect_written_by(uint32_t at_once, int32_t code)
+{
+	struct kvpull_slots slots;
+	uint8_t *from = pages(SLOT_BYTES);
+	uint8_t *back = pages(SLOT_BYTES);
+	const char *why;
+	uint32_t at;
+
+	for (at = 0; at < SLOT_BYTES; at++)
+		from[at] = (uint8_t)(at * 31 >> 3);
+	assert_int_equal(slots_open(&slots, "/var/tmp", &why), 0);
+	atomic_store_explicit(&most, at_once, memory_order_relaxed);
+	assert_int_equal(slot_write(&slots, 1, from), code);
+	atomic_store_explicit(&most, 0, memory_order_relaxed);
+	assert_int_equal(pread(slots.read_fd, back, SLOT_BYTES, SLOT_BYTES),
+			 SLOT_BYTES);
+	if (!code)
+		assert_memory_equal(from, back, SLOT_BYTES);
+	assert_int_equal(kvpull_slots_close(&slots), 0);
+	(void)munmap(from, SLOT_BYTES);
+	(void)munmap(back, SLOT_BYTES);
+}
+
+UNIT_TEST(a_slot_is_written_when_all_of_it_is)
+{
+	expect_written_by(0, 0);
+	expect_written_by(SLOT_BYTES / 4, 0);
+}
+
+UNIT_TEST(a_disk_that_takes_only_crumbs_is_an_error)
+{
+	said[0] = '\0';
+	expect_written_by(SLOT_BYTES / 32, KVPULL_EREAD);
+	assert_non_null(strstr(said, "only a part is taken"));
+}
+
+/* fallocate() beyond it would end the process. */
+static int longer_than_a_file_may_be(int argument)
+{
+	const struct rlimit limit = { 2 * SLOT_BYTES, 2 * SLOT_BYTES };
+	struct kvpull_slots slots;
+	const char *why;
+
+	(void)argument;
+	(void)signal(SIGXFSZ, SIG_DFL);
+	if (setrlimit(RLIMIT_FSIZE, &limit))
+		return SANDBOX_SKIP;
+	return slots_open(&slots, "/var/tmp", &why) != KVPULL_EINVAL ||
+	       !strstr(why, "ulimit -f");
+}
+
+UNIT_TEST(a_file_that_may_not_be_so_long_is_refused)
+{
+	sandbox_expect(longer_than_a_file_may_be, 0);
+}
+
+/* What is mounted from here on is this process's alone. */
+static int mounts_begin(void)
+{
+	return unshare(CLONE_NEWNS) ||
+	       mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
+}
+
+/* There is less on the whole disk than the file is to have. */
+static int disk_is_too_small(int argument)
+{
+	char folder[] = "/tmp/kvpull-small-XXXXXX";
+	struct kvpull_slots slots;
+	const char *why = "";
+	int code = 0;
+	int is_there;
+
+	(void)argument;
+	if (!mkdtemp(folder))
+		return SANDBOX_SKIP;
+	is_there = !mounts_begin() &&
+		   !mount("small", folder, "tmpfs", MS_NOSUID, "size=32k");
+	if (is_there) {
+		code = slots_open(&slots, folder, &why);
+		(void)umount2(folder, MNT_DETACH);
+	}
+	(void)rmdir(folder);
+	if (!is_there)
+		return SANDBOX_SKIP;
+	return code != KVPULL_EINVAL || !strstr(why, "no room") ||
+	       !strstr(said, "No space left");
+}
+
+UNIT_TEST(a_disk_that_is_too_small_is_refused)
+{
+	sandbox_expect(disk_is_too_small, 0);
+}
+
+/* A FUSE file system whose program answers nothing, on this folder. */
+static int mount_fuse(const char *folder)
+{
+	const int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	char options[96];
+
+	(void)snprintf(options, sizeof(options),
+		       "fd=%d,rootmode=40000,user_id=%u,group_id=%u", fd,
+		       (unsigned)geteuid(), (unsigned)getegid());
+	return fd < 0 || mounts_begin() ||
+			       mount("hung", folder, "fuse.kvpull",
+				     MS_NOSUID | MS_NODEV, options) ?
+		       -1 :
+		       fd;
+}
+
+/* below: a name in it, which would have to be looked up there. */
+static int fuse_is_refused(int below)
+{
+	char folder[] = "/tmp/kvpull-fuse-XXXXXX";
+	struct kvpull_slots slots;
+	const char *why = "";
+	char name[64];
+	int code;
+	int fd;
+
+	if (!mkdtemp(folder))
+		return SANDBOX_SKIP;
+	fd = mount_fuse(folder);
+	if (fd >= 0) {
+		(void)snprintf(name, sizeof(name), "%s%s", folder,
+			       below ? "/a/b" : "");
+		/* Else it hangs here for ever: what ends then is the test. */
+		(void)alarm(HANG_S);
+		code = slots_open(&slots, name, &why);
+		(void)alarm(0);
+		(void)umount2(folder, MNT_DETACH);
+		(void)close(fd);
+	}
+	(void)rmdir(folder);
+	if (fd < 0)
+		return SANDBOX_SKIP;
+	return code != KVPULL_EINVAL ||
+	       !strstr(why, "of another program or machine") ||
+	       !strstr(said, "is fuse");
+}
+
+UNIT_TEST(a_folder_that_never_answers_is_refused)
+{
+	sandbox_expect(fuse_is_refused, 0);
+}
+
+UNIT_TEST(likewise_what_lies_in_it)
+{
+	sandbox_expect(fuse_is_refused, 1);
+}
+
+UNIT_TEST(folders_of_this_machine_are_local)
+{
+	static const char *const local[] = {
+		"/", "/tmp", "/dev/shm/", "tests", "/nowhere/at/all", "."
+	};
+	char type[KVPULL_MOUNT_TYPE_BYTES];
+	size_t at;
+
+	for (at = 0; at < sizeof(local) / sizeof(local[0]); at++)
+		if (!kvpull_mount_is_local(local[at], type))
+			fail_msg("%s is %s", local[at], type);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Handles of kvpull_reader_v1() in one folder, and beside them whoever is not
+ * one: an owner that says what it likes, over a route of its own.
+ */
+#ifndef KVPULL_TESTS_UNIT_SHARE_HANDLE_H
+#define KVPULL_TESTS_UNIT_SHARE_HANDLE_H
+
+#include "base/clock.h"
+#include "kvpull/reader.h"
+#include "plugin/share/share_state.h"
+#include "tests/unit/pool/world.h"
+#include "tests/unit/shm/raw.h"
+
+#define HANDLE_CHUNKS 8u
+#define HANDLE_CHUNK_BYTES 4096u
+#define HANDLE_ENTRIES 64u
+#define HANDLE_BLOCKS (8u * KVPULL_READER_ITEMS_MAX)
+#define HANDLE_KEY_BYTES 36u
+#define HANDLE_WAIT_NS (20 * KVPULL_NS_PER_S)
+
+struct handle_world {
+	struct world world; /* the folder; p: the false owner's route */
+	const struct kvpull_reader_ops *ops;
+	char config[256];
+	char said[2][8192]; /* warnings of owner and reader */
+	struct kvpull_reader *owner;
+	struct kvpull_reader *reader;
+	struct kvpull_memory memory;
+	uint8_t *blocks; /* [HANDLE_BLOCKS][HANDLE_CHUNK_BYTES] */
+	uint32_t local;
+	uint32_t peer;
+	/* The false owner. */
+	struct kvpull_shared directory;
+	struct pool_world pool;
+	uint32_t caller;
+	uint8_t nonce[KVPULL_NONCE_BYTES];
+	struct kvpull_reader_hello hello;
+};
+
+/* A test: more is a row of the configuration, ",\"connect_ms\":10". */
+void handle_begin(struct handle_world *world, const char *more);
+void handle_end(struct handle_world *world);
+
+struct kvpull_reader_naming handle_naming(struct kvpull_model *model,
+					  const char *weights);
+struct kvpull_reader *handle_open(struct handle_world *world, uint32_t who,
+				  const char *weights);
+/* world->owner shares HANDLE_CHUNKS. */
+void handle_owner(struct handle_world *world);
+/* world->reader, with its blocks. */
+void handle_reader(struct handle_world *world);
+/* world->reader begins to connect to an address, or to world->owner: NULL. */
+void handle_add(struct handle_world *world, const char *address);
+/* One run of all. Return: records of the reader. */
+int handle_turn(struct handle_world *world,
+		struct kvpull_reader_record *record);
+/* A peer as peers() tells it; code KVPULL_EINVAL: it is not told. */
+struct kvpull_reader_peer handle_peer(struct handle_world *world,
+				      uint32_t peer);
+/* Until world->peer is connected or given up. Return: its code. */
+int32_t handle_settle(struct handle_world *world);
+void handle_await(struct handle_world *world, uint64_t id,
+		  struct kvpull_reader_record *record);
+/* The link of world->peer, and its waits cut short. */
+struct kvpull_share_link *handle_link(struct handle_world *world);
+void handle_until(struct handle_world *world,
+		  enum kvpull_share_link_state state);
+
+/* The owner's chunk is written and put. Return: its generation. */
+uint64_t handle_fill(struct handle_world *world, uint32_t chunk, uint64_t key);
+/* Keys 1 .. count are asked for. */
+int handle_probe(struct handle_world *world, uint32_t count,
+		 struct kvpull_reader_place *places, uint64_t *id);
+/* The places, from block `first` on. */
+int handle_read(struct handle_world *world,
+		const struct kvpull_reader_place *places, uint32_t count,
+		uint64_t incarnation, int32_t *codes, uint64_t *id);
+
+/* The false owner: a pool that serves all that an owner does, as "false". */
+void false_owner(struct handle_world *world);
+/* Its next event; data until the one after. */
+struct kvpull_event false_event(struct handle_world *world,
+				enum kvpull_event_kind kind);
+void false_challenge(struct handle_world *world);
+void false_hello(struct handle_world *world);
+void false_say(struct handle_world *world, const void *bytes, size_t count);
+void false_refuse(struct handle_world *world, int32_t code);
+/* As an owner would fill it in. */
+void false_welcome(const struct handle_world *world,
+		   struct kvpull_share_welcome *welcome);
+void false_admit(struct handle_world *world,
+		 const struct kvpull_share_welcome *welcome);
+/* All of it, until world->peer is up. */
+void false_connect(struct handle_world *world);
+
+#endif /* KVPULL_TESTS_UNIT_SHARE_HANDLE_H */

@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An owner that copies chunks into its file of slots, and readers of that. */
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/share/handle.h"
+
+#define SLOTS 4u
+#define DEADLINE_NS (200 * KVPULL_NS_PER_MS)
+
+uint32_t world_blocks = HANDLE_CHUNKS;
+
+static struct handle_world world;
+static const char *folder; /* of the slots */
+
+/* What a spill says; codes are written until it ends. */
+static int32_t codes[KVPULL_READER_ITEMS_MAX];
+
+static int begin(const char *more, const char *slots_folder)
+{
+	folder = slots_folder;
+	handle_begin(&world, more);
+	return 0;
+}
+
+/* Of a disk, as a rule with O_DIRECT. */
+static int setup(void **state)
+{
+	(void)state;
+	return begin("", "/var/tmp");
+}
+
+static int setup_no_uring(void **state)
+{
+	(void)state;
+	return begin(",\"uring\":\"no\"", "/var/tmp");
+}
+
+static int setup_memory(void **state)
+{
+	(void)state;
+	return begin("", "/dev/shm");
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	handle_end(&world);
+	return 0;
+}
+
+static struct kvpull_reader_share share_of(uint32_t slot_count)
+{
+	return (struct kvpull_reader_share){
+		.struct_size = sizeof(struct kvpull_reader_share),
+		.chunk_bytes = HANDLE_CHUNK_BYTES,
+		.chunk_count = HANDLE_CHUNKS,
+		.slot_folder = folder,
+		.slot_count = slot_count,
+	};
+}
+
+static void share(void)
+{
+	const struct kvpull_reader_share params = share_of(SLOTS);
+
+	world.owner = handle_open(&world, 0, NULL);
+	world.memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
+	assert_int_equal(
+		world.ops->share(world.owner, &params, &world.memory, NULL), 0);
+}
+
+static void share_and_connect(void)
+{
+	share();
+	handle_reader(&world);
+	handle_add(&world, NULL);
+	assert_int_equal(handle_settle(&world), 0);
+}
+
+/* Chunks first .. first + count - 1, with key chunk + 1. */
+static int spill_begin(uint32_t first, uint32_t count, uint64_t deadline_ns,
+		       uint64_t *id)
+{
+	uint8_t keys[HANDLE_CHUNKS][HANDLE_KEY_BYTES] = { { 0 } };
+	struct kvpull_reader_put puts[HANDLE_CHUNKS];
+	const struct kvpull_reader_spill spill = {
+		.struct_size = sizeof(spill),
+		.puts = puts,
+		.put_bytes = sizeof(puts[0]),
+		.codes = codes,
+		.put_count = count,
+		.deadline_ns = deadline_ns,
+	};
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		const uint64_t key = first + at + 1;
+
+		keys[at][0] = 0x5a;
+		memcpy(keys[at] + 1, &key, sizeof(key));
+		puts[at] = (struct kvpull_reader_put){
+			.struct_size = sizeof(puts[0]),
+			.key = { keys[at], sizeof(keys[at]) },
+			.chunk = first + at,
+		};
+		if (world.ops->generation(world.owner, first + at,
+					  &puts[at].generation) ||
+		    world.ops->epoch(world.owner, &puts[at].epoch))
+			return KVPULL_EINVAL;
+	}
+	return world.ops->spill(world.owner, &spill, id);
+}
+
+static void owner_await(uint64_t id, struct kvpull_reader_record *record)
+{
+	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
+
+	while (world.ops->poll(world.owner, record, 1, sizeof(*record)) == 0)
+		assert_true(kvpull_clock_ns() < until);
+	assert_int_equal(record->id, id);
+}
+
+static int32_t spill(uint32_t first, uint32_t count)
+{
+	struct kvpull_reader_record record;
+	uint64_t id;
+
+	assert_int_equal(spill_begin(first, count, 0, &id), 0);
+	owner_await(id, &record);
+	return record.code;
+}
+
+static uint32_t probe(uint32_t count, struct kvpull_reader_place *places,
+		      struct kvpull_reader_record *record)
+{
+	uint64_t id;
+
+	assert_int_equal(handle_probe(&world, count, places, &id), 0);
+	handle_await(&world, id, record);
+	return record->count;
+}
+
+static int32_t read_places(const struct kvpull_reader_place *places,
+			   uint32_t count, uint64_t incarnation,
+			   int32_t *piece_codes)
+{
+	struct kvpull_reader_record record;
+	uint64_t id;
+
+	assert_int_equal(handle_read(&world, places, count, incarnation,
+				     piece_codes, &id),
+			 0);
+	handle_await(&world, id, &record);
+	return record.code;
+}
+
+static void fill_and_spill(void)
+{
+	uint32_t at;
+
+	for (at = 0; at < SLOTS; at++)
+		(void)handle_fill(&world, at, at + 1);
+	assert_int_equal(spill(0, SLOTS), 0);
+}
+
+static void forget_chunks(void)
+{
+	uint32_t at;
+
+	for (at = 0; at < SLOTS; at++)
+		assert_int_equal(
+			world.ops->guard_bump(world.owner, &at, 1, NULL), 0);
+}
+
+static void expect_read_back(void)
+{
+	struct kvpull_reader_place places[SLOTS];
+	struct kvpull_reader_record record;
+	int32_t piece_codes[SLOTS];
+	uint32_t at;
+
+	share_and_connect();
+	assert_int_equal(handle_peer(&world, world.peer).slot_count, SLOTS);
+	fill_and_spill();
+	/* Memory comes first. */
+	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	for (at = 0; at < SLOTS; at++) {
+		assert_int_equal(places[at].chunk, at);
+		assert_int_equal(places[at].in_file, 0);
+	}
+	forget_chunks();
+	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	for (at = 0; at < SLOTS; at++) {
+		assert_int_equal(places[at].chunk, HANDLE_CHUNKS + at);
+		assert_int_equal(places[at].in_file, 1);
+	}
+	memset(world.memory.base, 0x77, (size_t)SLOTS * HANDLE_CHUNK_BYTES);
+	assert_int_equal(
+		read_places(places, SLOTS, record.incarnation, piece_codes), 0);
+	for (at = 0; at < SLOTS * HANDLE_CHUNK_BYTES; at++)
+		assert_int_equal(world.blocks[at], at / HANDLE_CHUNK_BYTES + 1);
+}
+
+UNIT_TEST_WITH(what_was_bumped_in_memory_is_read_from_the_file, setup, teardown)
+{
+	expect_read_back();
+}
+
+UNIT_TEST_WITH(likewise_without_io_uring, setup_no_uring, teardown)
+{
+	expect_read_back();
+}
+
+UNIT_TEST_WITH(likewise_on_a_file_system_in_memory, setup_memory, teardown)
+{
+	expect_read_back();
+}
+
+UNIT_TEST_WITH(an_owner_reads_its_own_slots_into_its_chunks, setup, teardown)
+{
+	struct kvpull_reader_place places[SLOTS];
+	struct kvpull_reader_record record;
+	struct kvpull_reader *owner;
+	int32_t piece_codes[SLOTS];
+	uint32_t at;
+
+	share();
+	fill_and_spill();
+	forget_chunks();
+	memset(world.memory.base, 0,
+	       (size_t)HANDLE_CHUNKS * HANDLE_CHUNK_BYTES);
+	assert_int_equal(world.ops->local_add(world.owner, world.memory.base,
+					      HANDLE_CHUNK_BYTES, HANDLE_CHUNKS,
+					      &world.local),
+			 0);
+	owner = world.reader = world.owner;
+	handle_add(&world, NULL);
+	world.owner = NULL; /* it is polled as the reader */
+	assert_int_equal(handle_settle(&world), 0);
+	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	assert_int_equal(
+		read_places(places, SLOTS, record.incarnation, piece_codes), 0);
+	for (at = 0; at < SLOTS * HANDLE_CHUNK_BYTES; at++)
+		assert_int_equal(((uint8_t *)world.memory.base)[at],
+				 at / HANDLE_CHUNK_BYTES + 1);
+	assert_ptr_equal(owner, world.reader);
+}
+
+UNIT_TEST_WITH(a_slot_that_is_taken_again_is_not_believed, setup, teardown)
+{
+	struct kvpull_reader_place places[SLOTS];
+	struct kvpull_reader_record record;
+	int32_t piece_codes[SLOTS];
+
+	share_and_connect();
+	fill_and_spill();
+	forget_chunks();
+	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	(void)handle_fill(&world, SLOTS, SLOTS + 1);
+	(void)handle_fill(&world, SLOTS + 1, SLOTS + 2);
+	/* The two oldest make room. */
+	assert_int_equal(spill(SLOTS, 2), 0);
+	assert_int_equal(
+		read_places(places, SLOTS, record.incarnation, piece_codes),
+		KVPULL_ESTALE);
+	assert_int_equal(piece_codes[0], KVPULL_ESTALE);
+	assert_int_equal(piece_codes[1], KVPULL_ESTALE);
+	assert_int_equal(piece_codes[2], 0);
+	assert_int_equal(piece_codes[3], 0);
+	assert_int_equal(probe(SLOTS, places, &record), 2);
+	assert_int_equal(places[0].chunk, KVPULL_READER_NONE);
+}
+
+UNIT_TEST_WITH(what_is_there_is_not_copied_again, setup, teardown)
+{
+	share();
+	fill_and_spill();
+	assert_int_equal(spill(0, SLOTS), 0);
+	assert_int_equal(world.owner->spills.slot_next, 0);
+	assert_int_equal(world.owner->spills.written, 2 * SLOTS);
+}
+
+UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, teardown)
+{
+	struct kvpull_reader_place places[HANDLE_CHUNKS];
+	struct kvpull_reader_record record;
+	int32_t piece_codes[SLOTS];
+	uint64_t id;
+
+	share_and_connect();
+	fill_and_spill();
+	forget_chunks();
+	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	/* What is on its way belongs to what was before. */
+	(void)handle_fill(&world, 5, 6);
+	assert_int_equal(spill_begin(5, 1, 0, &id), 0);
+	assert_int_equal(world.ops->guard_bump_all(world.owner, NULL, NULL), 0);
+	assert_int_equal(
+		read_places(places, SLOTS, record.incarnation, piece_codes),
+		KVPULL_ESTALE);
+	assert_int_equal(piece_codes[SLOTS - 1], KVPULL_ESTALE);
+	owner_await(id, &record);
+	assert_int_equal(record.code, KVPULL_ESTALE);
+	assert_int_equal(probe(6, places, &record), 0);
+}
+
+/* Every write goes where `path` leads. */
+static void disk_becomes(const char *path)
+{
+	const int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_true(dup2(fd, world.owner->spills.file.fd) >= 0);
+	(void)close(fd);
+}
+
+static void expect_full(void)
+{
+	struct kvpull_reader_place places[SLOTS];
+	struct kvpull_reader_record record;
+
+	share_and_connect();
+	(void)handle_fill(&world, 0, 1);
+	disk_becomes("/dev/full");
+	assert_int_equal(spill(0, 1), KVPULL_EREAD);
+	assert_non_null(strstr(world.said[0], "No space left"));
+	assert_int_equal(codes[0], KVPULL_EREAD);
+	/* It is in memory, and its slot is nobody's. */
+	assert_int_equal(probe(1, places, &record), 1);
+	assert_int_equal(places[0].chunk, 0);
+	assert_false(kvpull_pool_is_writing(world.owner->pool, HANDLE_CHUNKS));
+}
+
+UNIT_TEST_WITH(a_disk_that_is_full_is_an_error_of_the_spill, setup, teardown)
+{
+	expect_full();
+}
+
+UNIT_TEST_WITH(likewise_by_a_thread, setup_no_uring, teardown)
+{
+	expect_full();
+}
+
+UNIT_TEST_WITH(a_file_that_was_cut_is_an_error_of_pieces, setup, teardown)
+{
+	struct kvpull_reader_place places[SLOTS];
+	struct kvpull_reader_record record;
+	int32_t piece_codes[SLOTS];
+
+	share_and_connect();
+	fill_and_spill();
+	forget_chunks();
+	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	assert_int_equal(
+		ftruncate(world.owner->spills.file.fd, 2 * HANDLE_CHUNK_BYTES),
+		0);
+	assert_int_equal(
+		read_places(places, SLOTS, record.incarnation, piece_codes),
+		KVPULL_EREAD);
+	assert_int_equal(piece_codes[1], 0);
+	assert_int_equal(piece_codes[2], KVPULL_EREAD);
+	assert_int_equal(handle_settle(&world), 0);
+}
+
+UNIT_TEST_WITH(a_file_that_was_cut_is_not_made_long_again, setup, teardown)
+{
+	struct kvpull_reader_place places[2];
+	struct kvpull_reader_record record;
+	int32_t piece_codes[2];
+	uint32_t at;
+
+	share_and_connect();
+	for (at = 0; at < 3; at++)
+		(void)handle_fill(&world, at, at + 1);
+	assert_int_equal(spill(0, 2), 0);
+	assert_int_equal(ftruncate(world.owner->spills.file.fd, 0), 0);
+	/* Before the third slot there would be zeros, under good guards. */
+	assert_int_equal(spill(2, 1), KVPULL_EREAD);
+	forget_chunks();
+	assert_int_equal(probe(2, places, &record), 2);
+	assert_int_equal(
+		read_places(places, 2, record.incarnation, piece_codes),
+		KVPULL_EREAD);
+	assert_int_equal(piece_codes[0], KVPULL_EREAD);
+	assert_int_equal(piece_codes[1], KVPULL_EREAD);
+}
+
+/* A pipe that nobody reads, and is full. Return: its other end. */
+static int disk_hangs(void)
+{
+	static uint8_t page[4096];
+	int pipes[2];
+
+	assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+	while (write(pipes[1], page, sizeof(page)) > 0)
+		;
+	assert_int_equal(fcntl(pipes[1], F_SETFL, 0), 0);
+	assert_true(dup2(pipes[1], world.owner->spills.file.fd) >= 0);
+	(void)close(pipes[1]);
+	return pipes[0];
+}
+
+UNIT_TEST_WITH(a_chunk_that_was_bumped_meanwhile_is_not_listed, setup, teardown)
+{
+	struct kvpull_reader_place places[2];
+	struct kvpull_reader_record record;
+	const uint32_t first = 0;
+	uint8_t page[4096];
+	int pipe_end;
+	uint64_t id;
+
+	share_and_connect();
+	if (!world.owner->spills.file.uring.is_open)
+		skip();
+	(void)handle_fill(&world, 0, 1);
+	(void)handle_fill(&world, 1, 2);
+	pipe_end = disk_hangs();
+	assert_int_equal(spill_begin(0, 2, 0, &id), 0);
+	(void)kvpull_share_spills_run(&world.owner->spills, 0);
+	assert_int_equal(world.ops->guard_bump(world.owner, &first, 1, NULL),
+			 0);
+	while (world.ops->poll(world.owner, &record, 1, sizeof(record)) == 0)
+		(void)!read(pipe_end, page, sizeof(page));
+	(void)close(pipe_end);
+	assert_int_equal(record.id, id);
+	assert_int_equal(record.code, KVPULL_ESTALE);
+	assert_int_equal(record.count, 1);
+	assert_int_equal(codes[0], KVPULL_ESTALE);
+	assert_int_equal(codes[1], 0);
+	assert_int_equal(probe(2, places, &record), 1);
+}
+
+UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, teardown)
+{
+	struct kvpull_reader_place places[SLOTS];
+	struct kvpull_reader_record record;
+	uint64_t ids[KVPULL_READER_SPILLS_MAX + 1];
+	uint64_t began_ns;
+	int32_t piece_codes[SLOTS];
+	uint8_t *chunks;
+	int pipe_end;
+	uint32_t at;
+
+	share_and_connect();
+	if (!world.owner->spills.file.uring.is_open)
+		skip();
+	for (at = 0; at < SLOTS; at++)
+		(void)handle_fill(&world, at, at + 1);
+	pipe_end = disk_hangs();
+	began_ns = kvpull_clock_ns();
+	/* More than slots, and more than the table takes. */
+	for (at = 0; at < KVPULL_READER_SPILLS_MAX; at++)
+		assert_int_equal(spill_begin(at % SLOTS, 1,
+					     began_ns + DEADLINE_NS, &ids[at]),
+				 0);
+	assert_int_equal(spill_begin(0, 1, 0, &ids[at]), KVPULL_EFULL);
+	/* Meanwhile its memory is read. */
+	assert_int_equal(handle_probe(&world, SLOTS, places, &ids[at]), 0);
+	while (world.ops->poll(world.reader, &record, 1, sizeof(record)) == 0)
+		;
+	assert_int_equal(
+		read_places(places, SLOTS, record.incarnation, piece_codes), 0);
+	for (at = 0; at < KVPULL_READER_SPILLS_MAX; at++) {
+		owner_await(ids[at], &record);
+		assert_int_equal(record.code, KVPULL_EDEADLINE);
+	}
+	assert_in_range(kvpull_clock_ns() - began_ns, DEADLINE_NS,
+			HANDLE_WAIT_NS);
+	/* All slots are written, for all that is known. */
+	for (at = 0; at < SLOTS; at++)
+		assert_true(kvpull_pool_is_writing(world.owner->pool,
+						   HANDLE_CHUNKS + at));
+	/* Those that were never begun are free again. */
+	assert_int_equal(spill_begin(0, 1, 1, &ids[0]), 0);
+	owner_await(ids[0], &record);
+	assert_int_equal(record.code, KVPULL_EDEADLINE);
+	chunks = world.owner->serve->regions[KVPULL_SHARE_REGION_CHUNKS].base;
+	began_ns = kvpull_clock_ns();
+	world.ops->close(world.owner);
+	world.owner = NULL;
+	assert_in_range(kvpull_clock_ns() - began_ns, 0, HANDLE_WAIT_NS);
+	/* What the disk may still read is nobody else's. */
+	assert_int_equal(msync(chunks, 4096, MS_ASYNC), 0);
+	(void)close(pipe_end);
+}
+
+UNIT_TEST_WITH(one_that_is_cancelled_is_told_and_its_slot_kept, setup, teardown)
+{
+	struct kvpull_reader_record record;
+	uint64_t id;
+	int pipe_end;
+
+	share();
+	if (!world.owner->spills.file.uring.is_open)
+		skip();
+	(void)handle_fill(&world, 0, 1);
+	pipe_end = disk_hangs();
+	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
+	assert_int_equal(
+		world.ops->poll(world.owner, &record, 1, sizeof(record)), 0);
+	assert_int_equal(world.ops->cancel(world.owner, id), 0);
+	assert_int_equal(world.ops->cancel(world.owner, id), KVPULL_EINVAL);
+	owner_await(id, &record);
+	assert_int_equal(record.code, KVPULL_EABORTED);
+	assert_true(kvpull_pool_is_writing(world.owner->pool, HANDLE_CHUNKS));
+	/* The disk comes back: nothing is listed of it. */
+	(void)close(pipe_end);
+	while (kvpull_pool_is_writing(world.owner->pool, HANDLE_CHUNKS))
+		(void)world.ops->poll(world.owner, NULL, 0, sizeof(record));
+	assert_int_equal(kvpull_index_pool_used(&world.owner->spills.free), 0);
+}
+
+UNIT_TEST_WITH(unshare_ends_spills, setup, teardown)
+{
+	struct kvpull_reader_record record;
+	uint64_t id;
+
+	share();
+	(void)handle_fill(&world, 0, 1);
+	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
+	assert_int_equal(world.ops->unshare(world.owner), 0);
+	owner_await(id, &record);
+	assert_int_equal(record.code, KVPULL_EABORTED);
+	assert_int_equal(spill_begin(0, 1, 0, &id), KVPULL_EINVAL);
+}
+
+UNIT_TEST_WITH(who_sleeps_is_woken_by_a_spills_end, setup, teardown)
+{
+	struct pollfd sleeps = { .events = POLLIN };
+	struct kvpull_reader_record record;
+	uint64_t id;
+	int count = 0;
+
+	world.owner = handle_open(&world, 0, NULL);
+	sleeps.fd = world.ops->event_fd(world.owner);
+	world.ops->close(world.owner);
+	share();
+	sleeps.fd = world.ops->event_fd(world.owner);
+	(void)handle_fill(&world, 0, 1);
+	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
+	while (!count) {
+		assert_int_equal(poll(&sleeps, 1, 2000), 1);
+		count = world.ops->poll(world.owner, &record, 1,
+					sizeof(record));
+	}
+	assert_int_equal(record.code, 0);
+}
+
+UNIT_TEST_WITH(slots_are_no_chunks_of_the_engines, setup, teardown)
+{
+	const uint32_t slot = HANDLE_CHUNKS;
+	uint64_t number;
+
+	share();
+	assert_int_equal(world.ops->guard_bump(world.owner, &slot, 1, NULL),
+			 KVPULL_EINVAL);
+	assert_int_equal(world.ops->write_begin(world.owner, slot),
+			 KVPULL_EINVAL);
+	assert_int_equal(world.ops->generation(world.owner, slot, &number),
+			 KVPULL_EINVAL);
+	assert_int_equal(spill_begin(HANDLE_CHUNKS, 1, 0, &number),
+			 KVPULL_EINVAL);
+}
+
+UNIT_TEST_WITH(a_read_is_of_chunks_or_of_slots, setup, teardown)
+{
+	struct kvpull_reader_place places[SLOTS];
+	struct kvpull_reader_record record;
+	int32_t piece_codes[SLOTS];
+	const uint32_t first = 0;
+	uint64_t id;
+
+	share_and_connect();
+	fill_and_spill();
+	assert_int_equal(world.ops->guard_bump(world.owner, &first, 1, NULL),
+			 0);
+	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
+	assert_int_equal(handle_read(&world, places, SLOTS, record.incarnation,
+				     piece_codes, &id),
+			 KVPULL_EINVAL);
+	assert_int_equal(
+		read_places(places, 1, record.incarnation, piece_codes), 0);
+}
+
+static void expect_refused(struct kvpull_reader_share params, const char *why)
+{
+	struct kvpull_reader *other = handle_open(&world, 0, NULL);
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	assert_int_equal(world.ops->share(other, &params, &memory, &detail),
+			 KVPULL_EINVAL);
+	if (!strstr(detail.message, why))
+		fail_msg("%s", detail.message);
+	world.ops->close(other);
+}
+
+UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
+{
+	struct kvpull_reader_share params = share_of(SLOTS);
+
+	params.slot_count = 0;
+	expect_refused(params, "come together");
+	params = share_of(KVPULL_READER_CHUNKS_MAX + 1);
+	expect_refused(params, "at most");
+	params = share_of(SLOTS);
+	params.slot_folder = "/proc";
+	expect_refused(params, "local file system");
+	params = share_of(KVPULL_READER_CHUNKS_MAX);
+	params.chunk_bytes = 1 << 28; /* 256 TiB */
+	params.chunk_count = 1;
+	expect_refused(params, "no room");
+	params = share_of(SLOTS);
+	params.chunk_bytes = 1000;
+	share();
+	if (world.owner->spills.file.align > 1)
+		expect_refused(params, "O_DIRECT");
+}
+
+UNIT_TEST_WITH(the_file_is_read_as_it_is_written, setup, teardown)
+{
+	const struct kvpull_slots *file;
+
+	share();
+	file = &world.owner->spills.file;
+	assert_int_equal(fcntl(file->read_fd, F_GETFL) & O_DIRECT,
+			 file->align > 1 ? O_DIRECT : 0);
+	assert_int_equal(fcntl(file->read_fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+}
