@@ -10,11 +10,11 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 build=$(cd "$1" && pwd)
 tool=$build/ib_pull
-small='--pool 256 --requests 5'
+small='--blocks 256 --requests 5'
 work=$(mktemp -d) || exit 1
 sockets=$work/s
 mkdir -m 700 "$sockets"
-"$tool" --dir "$sockets" --pool 1024 >"$work/serve" 2>&1 &
+"$tool" --dir "$sockets" --blocks 1024 >"$work/serve" 2>&1 &
 server=$!
 silent=
 ported=
@@ -141,20 +141,57 @@ claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: memory provided' '^route 
 	"$tool" $small --verify "$sockets"
 check json
 claim demo 0 ' 0 rejected before admission, [0-9]+ aborted' 'demo: ok' -- \
-	"$tool" --demo --requests 60 --pool 1024 --count 16 --rejects 0 --aborts 20 --dir "$work/demo\"s"
+	"$tool" --demo --requests 60 --blocks 1024 --count 16 --rejects 0 --aborts 20 --dir "$work/demo\"s"
 # No option that was given is another one.
 claim 'demo as told' 0 '"ok": true' '"pulls": 20,' '"served_by_sibling": 0,' \
 	'"rejected": 0,' '"aborted": 0,' -- "$tool" --demo --json --requests 20 \
-	--pool 256 --count 16 --siblings 1 --depth 1 --rejects 0 --aborts 0
+	--blocks 256 --count 16 --siblings 1 --depth 1 --rejects 0 --aborts 0
 one_object
 # The killed one's socket as well.
 demo_leaves_nothing() {
-	"$tool" --demo --requests 20 --pool 256 --count 16 --lease 1000 &
+	"$tool" --demo --requests 20 --blocks 256 --count 16 --lease 1000 &
 	demo=$!
 	wait $demo && [ -z "$(find /tmp -maxdepth 1 -name "kvpull-demo-$demo-*")" ]
 }
 
 check demo_leaves_nothing
+# A pool whose chunks are used again while they are read.
+busy_pool='--pool --verify --json --blocks 256 --count 64 --keys 1000 --zipf 0.5 --rate 3000'
+claim 'a pool, chunks used again' 0 '"ok": true' '"readers": 2,' '"bytes_wrong": 0,' \
+	'"probes": 2000,' '"bytes_checked": [1-9]' '"pieces_stale": [1-9]' '"keys_missed": [1-9]' -- \
+	"$tool" $busy_pool --requests 1000 --consumers 2
+one_object
+# The owner computes nothing more, and every key has a chunk.
+claim 'a pool at rest, two owners' 0 '^ +3 +60 +.* 100\.00 +0\.0000 ' 'bytes wrong 0$' 'pool: ok' -- \
+	"$tool" --pool --owners 2 --rate 0 --keys 100 --blocks 1024 --requests 20 --verify
+# That a wrong byte would be seen: a library that believes every piece.
+wrong_is_seen() {
+	unchecked=$(tests/scenario/mutant.sh "$build" noguard_pool plugin/share/reader.c \
+		's/if (!kvpull_pool_is_unchanged(/if (0 \&\& !kvpull_pool_is_unchanged(/') || return 1
+	KVPULL_TEST_LIBRARY=$unchecked "$tool" $busy_pool --duration 2
+	[ $? -eq 1 ] || return 1
+	KVPULL_TEST_LIBRARY=$unchecked "$tool" $busy_pool --duration 2 |
+		grep '"ok": false,.*"bytes_wrong": [1-9]'
+}
+
+check wrong_is_seen
+trace '{"timestamp": 0, "input_length": 1024, "hash_ids": [7, 8]}' \
+	'{"timestamp": 1, "input_length": 100}' \
+	'{"timestamp": 2, "input_length": 1024, "hash_ids": [7, 9]}'
+claim 'a pool of a trace' 0 '"hit_ratio": 1\.0,' '"keys_found": 30,' '"puts": 3,' -- \
+	"$tool" --pool --json --trace "$work/trace" --consumers 1 --requests 15
+trace "$(printf '{"timestamp": 1, "input_length": 100}')"
+claim 'a pool of a trace without prefixes' 1 'no request has hash_ids' -- \
+	"$tool" --pool --trace "$work/trace"
+claim 'Ctrl-C of a pool' 130 '"ok": true' '"bytes_wrong": 0,' '"probes": [1-9]' -- \
+	timeout -s INT --preserve-status 1 "$tool" --pool --verify --json --duration 20
+pool_leaves_nothing() {
+	"$tool" --pool --requests 5 &
+	pool=$!
+	wait $pool && [ -z "$(find /tmp -maxdepth 1 -name "kvpull-pool-$pool-*")" ]
+}
+
+check pool_leaves_nothing
 trace '{"arrival_s": 0, "prompt_tokens": 512, "output_tokens": 10, "n": 2}' '' \
 	'{"arrival_s": 0.1, "prompt_tokens": 100, "abort": true}' \
 	'{"arrival_s": 0.2, "prompt_tokens": 2048, "abort": false}'
@@ -192,7 +229,7 @@ claim "Mooncake's trace, JSON" 0 '"prefix_hit_ratio": 0\.3076' '"trace_requests"
 trace "$(chat 0 1536 '0, 1, 2')" "$(chat 10000 1536 '5, 6, 7')" \
 	"$(chat 20000 1280 '0, 1, 7')"
 claim 'prefixes make room' 0 '^ +3 +0 ' 'prefix hit ratio 0\.000' -- \
-	"$tool" $small --pool 100 --trace "$work/trace" --speed 100 "$sockets"
+	"$tool" $small --blocks 100 --trace "$work/trace" --speed 100 "$sockets"
 claim sweep 0 '^ +blocks +bytes +pulls +failed' '^ +1 +65536 +5 +0 ' '^ +4 +262144 +5 +0 ' -- \
 	"$tool" $small -a --count 4 "$sockets"
 sweep_is_json() {
@@ -213,7 +250,7 @@ claim 'a number of queue pairs' 2 '^--qp 2: a number from 1 to 1 is needed$' -- 
 claim duration 0 '^ +[0-9]+ +0 ' -- "$tool" $small -D 1 "$sockets"
 claim 'short help' 0 '^usage: ib_pull ' -- "$tool" -h
 claim consumers 0 '0 bytes wrong, 0 holds left' 'demo: ok' -- "$tool" --demo \
-	--consumers 3 --requests 20 --pool 256 --count 16 --rejects 0 --aborts 0
+	--consumers 3 --requests 20 --blocks 256 --count 16 --rejects 0 --aborts 0
 claim interval 0 '^ +s +pulls +failed +MB +GB/s$' '^ +1\.[0-9] +[0-9]+ +0 ' -- \
 	"$tool" $small --duration 2 --interval 1 "$sockets"
 trace TIMESTAMP,ContextTokens,GeneratedTokens \
@@ -264,7 +301,7 @@ for unlike in '--size 8192' '--layers 2' '--layers 8 --groups 2 --count 32'; do
 done
 claim 'more than the producer has' 1 \
 	"^a request needs 2000 blocks, the producer's pool has 1024: " -- \
-	"$tool" --count 2000 --pool 4096 --requests 1 "$sockets"
+	"$tool" --count 2000 --blocks 4096 --requests 1 "$sockets"
 claim 'no block is held' 0 '"holds_live": 0, .*"blocks_free": 1024,' -- \
 	"$tool" --stats "$sockets"
 claim 'second producer' 1 'an ib_pull serves there already$' -- \
@@ -293,7 +330,7 @@ two_lines() { # program, its options
 
 errors_are_two_lines() {
 	for wrong in --none '--size' '--size 0' '--json=1' '-z' 'a b' '--demo a' \
-		'--gid-index x' '--tp 3' '--trace x' '--sweep' '--speed 0' '--speed 1x /' \
+		'--gid-index x' '--tp 3' '--trace x' '--pool a' '--pool --demo' '--pool --count 257' '--zipf 11' '--sweep' '--speed 0' '--speed 1x /' \
 		'--model none'; do
 		# shellcheck disable=SC2086 # words
 		two_lines "$tool" $wrong || return 1
@@ -312,7 +349,7 @@ for wrong in --none '--size 0' '--size 15' '--tp 3' '--depth 0' '--rejects 101' 
 done
 spinning() {
 	mkdir -m 700 "$work/spin" || return 1
-	"$tool" --spin --dir "$work/spin" --pool 256 2>"$work/spinning" &
+	"$tool" --spin --dir "$work/spin" --blocks 256 2>"$work/spinning" &
 	spinner=$!
 	await_serving "$work/spinning" $spinner
 	timeout 30 "$tool" $small --verify --json "$work/spin" |
@@ -338,11 +375,11 @@ one_object
 claim 'SIGTERM, a table' 143 '^ +[1-9][0-9]* +0 ' '^ended by a signal' -- \
 	timeout --preserve-status 1 "$tool" $small --duration 20 "$sockets"
 claim 'Ctrl-C of a demo' 130 '^demo: FAILED' 'consumer [0-2]: [1-9][0-9]* pulls' -- \
-	timeout -s INT --preserve-status 3 "$tool" --demo --requests 1000000 --pool 1024 --count 16
+	timeout -s INT --preserve-status 3 "$tool" --demo --requests 1000000 --blocks 1024 --count 16
 
 # As many holds in all as no table of its own has places.
 many_holds() {
-	tiny='--size 512 --layers 1 --count 1 --pool 256'
+	tiny='--size 512 --layers 1 --count 1 --blocks 256'
 	"$tool" $tiny --dir "$work/many-holds" 2>"$work/holding" &
 	others=$!
 	await_serving "$work/holding" $others
@@ -360,7 +397,7 @@ check many_holds
 
 # Who is stopped and goes on, as by Ctrl-Z, asks on.
 goes_on_after_stop() {
-	"$tool" --pool 256 --dir "$work/stopped" 2>"$work/stopping" &
+	"$tool" --blocks 256 --dir "$work/stopped" 2>"$work/stopping" &
 	others=$!
 	await_serving "$work/stopping" $others
 	"$tool" $small --duration 2 --json "$work/stopped" >"$work/stops" 2>&1 &
@@ -391,7 +428,7 @@ held() { # folder, holds: as many are live
 tickets_given_back() {
 	for ranks in 1 4; do
 		folder=$work/back$ranks
-		"$tool" --pool 256 --tp $ranks --lease 3600000 --dir "$folder" \
+		"$tool" --blocks 256 --tp $ranks --lease 3600000 --dir "$folder" \
 			2>"$work/backs" &
 		others=$!
 		await_serving "$work/backs" $others
@@ -445,7 +482,7 @@ done
 
 # What was pulled before the producer died is told.
 results_after_death() {
-	"$tool" --pool 256 --dir "$work/dies" 2>"$work/dying" &
+	"$tool" --blocks 256 --dir "$work/dies" 2>"$work/dying" &
 	others=$!
 	await_serving "$work/dying" $others
 	"$tool" $small --duration 20 --json "$work/dies" >"$work/told" 2>"$work/said" &
@@ -465,12 +502,12 @@ check results_after_death
 
 # The socket of one that was killed is in nobody's way.
 taken_over() {
-	"$tool" --dir "$work/killed" --pool 256 2>"$work/killing" &
+	"$tool" --dir "$work/killed" --blocks 256 2>"$work/killing" &
 	others=$!
 	await_serving "$work/killing" $others
 	kill -KILL $others
 	wait $others
-	"$tool" --dir "$work/killed" --pool 256 2>"$work/again" &
+	"$tool" --dir "$work/killed" --blocks 256 2>"$work/again" &
 	others=$!
 	await_serving "$work/again" $others
 	cat "$work/again"
@@ -482,16 +519,16 @@ check taken_over
 # Its only blocks are another's: who comes waits, and says so, and has them when
 # that one is dead.
 little_room() {
-	"$tool" --dir "$work/room" --pool 32 --count 16 --lease 2000 2>"$work/rooms" &
+	"$tool" --dir "$work/room" --blocks 32 --count 16 --lease 2000 2>"$work/rooms" &
 	others=$!
 	await_serving "$work/rooms" $others
-	"$tool" --pool 64 --count 32 --requests 1 --lead 60000 "$work/room" &
+	"$tool" --blocks 64 --count 32 --requests 1 --lead 60000 "$work/room" &
 	first=$!
 	until "$tool" --stats "$work/room" | grep '"blocks_free": 0,' ||
 		! kill -0 $first; do
 		sleep 0.1
 	done
-	timeout 60 "$tool" --pool 64 --count 32 --requests 1 "$work/room" \
+	timeout 60 "$tool" --blocks 64 --count 32 --requests 1 "$work/room" \
 		2>"$work/waits" &
 	second=$!
 	until grep 'the producer has no room: ' "$work/waits" ||
@@ -596,7 +633,7 @@ serving_clients() {
 	"${CC:-gcc}" -D_GNU_SOURCE "$work/client.c" -o "$work/client" &&
 		mkdir -m 700 "$work/p" || return 1
 	port=$("$work/client" port 0)
-	"$tool" --port "$port" --dir "$work/p" --pool 1024 2>"$work/ported" &
+	"$tool" --port "$port" --dir "$work/p" --blocks 1024 2>"$work/ported" &
 	ported=$!
 	await_serving "$work/ported" $ported
 }
@@ -660,7 +697,7 @@ claim 'one by one' 0 '"bytes_wrong": 0,' '"pulls": 7,' -- "$tool" $small \
 	--count 8 --requests 7 --depth 8 --siblings 3 --one-by-one --verify --json "$sockets"
 # The producer has room for four of a round's eight.
 claim 'one by one, little room' 0 '"bytes_wrong": 0,' '"pulls": 20,' -- \
-	timeout 30 "$tool" $small --pool 1024 --count 64 --requests 20 --depth 8 \
+	timeout 30 "$tool" $small --blocks 1024 --count 64 --requests 20 --depth 8 \
 	--one-by-one --verify --json "$sockets"
 claim help 0 '^usage: ib_pull' 'exit: 0 right' -- "$tool" --help
 

@@ -187,15 +187,20 @@ static const struct option_row {
 	ROW("layers", shape.layer_count, 1, 512, "layers over all groups (4)"),
 	ROW("groups", shape.group_count, 1, KVPULL_GROUPS_MAX,
 	    "block groups (1)"),
-	ROW("pool", shape.block_count, 1, 1u << 24,
-	    "blocks in each pool (4096)"),
+	ROW("blocks", shape.block_count, 1, 1u << 24,
+	    "blocks in each pool; chunks of an owner (4096)"),
 	ROW("requests", request_count, 1, 1u << 24,
 	    "requests a consumer sends (200)"),
 	ROW("depth", depth, 1, IB_DEPTH_MAX,
 	    "requests in flight (1; --demo 6)"),
 	ROW("siblings", siblings, 1, IB_SIBLINGS_MAX,
 	    "requests that share one prefill, n (1; --demo 4)"),
-	ROW("consumers", consumers, 1, 15, "consumers of --demo (3)"),
+	ROW("consumers", consumers, 1, 15,
+	    "consumers of --demo, readers of --pool (3)"),
+	ROW("owners", owners, 1, 15, "owners of --pool (1)"),
+	ROW("keys", keys, 1, 1u << 24, "with --pool: different keys (16384)"),
+	ROW("rate", rate, 0, 1000000,
+	    "with --pool: requests that an owner computes a second (1000)"),
 	ROW("copy-threads", copy_threads, 0, 16, "copy workers (1)"),
 	ROW("lease", lease_ms, 10, 3600000, "lease, ms (30000; --demo 2000)"),
 	ROW("rejects", reject_percent, 0, 100,
@@ -218,6 +223,8 @@ static const struct option_row {
 	    "from a request's admission to its pull, ms (0)"),
 	ROW("qp", queue_pairs, 1, 1,
 	    "queue pairs a peer; this version has one (1)"),
+	FLAG("pool", pool,
+	     "owners share chunks by content, readers ask nobody"),
 	FLAG("one-by-one", one_by_one,
 	     "--depth requests are admitted, then pulled one after another"),
 	FLAG("stats", stats, "print the producer's counters, and pull nothing"),
@@ -246,6 +253,7 @@ enum {
 	OPTION_TRACE,
 	OPTION_SPEED,
 	OPTION_MODEL,
+	OPTION_ZIPF,
 	OPTION_RELEASE,
 	OPTION_HELP,
 	OPTION_VERSION
@@ -258,7 +266,8 @@ static void usage(void)
 	printf("usage: ib_pull [options]          serve\n"
 	       "       ib_pull [options] FOLDER   pull from who serves there (a path)\n"
 	       "       ib_pull [options] HOST     the same, on another machine, by RDMA\n"
-	       "       ib_pull --demo             both, with rejects, aborts and a kill\n\n");
+	       "       ib_pull --demo             both, with rejects, aborts and a kill\n"
+	       "       ib_pull --pool             a pool of chunks: owners, and who reads them\n\n");
 	for (index = 0; index < ROWS; index++)
 		printf("  --%-14s %s\n", rows[index].name, rows[index].meaning);
 	printf("  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
@@ -267,12 +276,13 @@ static void usage(void)
 	       "  --%-14s replay a file of requests; the manual lists the formats\n"
 	       "  --%-14s with --trace: so many of its seconds in one (1)\n"
 	       "  --%-14s --size and --layers of llama-3-70b, qwen3-8b or deepseek-v3\n"
+	       "  --%-14s with --pool: exponent of how often a key is asked for (1)\n"
 	       "  --%-14s give a ticket back unread: its text, @file or - for stdin\n"
 	       "  --%-14s this text\n  --%-14s version\n"
 	       "as in perftest: -a sweep -d device -x gid-index -p port -q qp -s size\n"
 	       "               -n requests -D duration -h help\n"
 	       "exit: 0 right, 1 something was wrong, 2 usage, 128 + n ended by signal n\n",
-	       "dir", "device", "gid-index", "trace", "speed", "model",
+	       "dir", "device", "gid-index", "trace", "speed", "model", "zipf",
 	       "release", "help", "version");
 }
 
@@ -303,7 +313,11 @@ static int shape_check(const struct ib_options *options)
 	const struct engine_shape *shape = &options->shape;
 	const char *why = NULL;
 
-	if (shape->block_bytes % (64 * ENGINE_HEADS))
+	if (options->pool)
+		why = options->request_blocks > IB_PROBE_MAX ?
+			      "--count is at most 256 with --pool" :
+			      NULL;
+	else if (shape->block_bytes % (64 * ENGINE_HEADS))
 		why = "--size must be a multiple of 512";
 	else if (shape->layer_count % shape->group_count)
 		why = "--layers must be a multiple of --groups";
@@ -315,7 +329,7 @@ static int shape_check(const struct ib_options *options)
 						    shape->group_count *
 						    (options->depth + 1) >
 					    shape->block_count)
-		why = "--pool must hold --count times --groups times (--depth + 1) blocks";
+		why = "--blocks must hold --count times --groups times (--depth + 1) blocks";
 	return why ? wrong("%s", why) : 0;
 }
 
@@ -418,16 +432,16 @@ static int gid_take(struct ib_options *options, const char *text)
 	return 0;
 }
 
-static int speed_take(struct ib_options *options, const char *text)
+static int real_take(double *value, const char *name, double least, double most,
+		     const char *text)
 {
 	char *end;
 
-	options->speed = strtod(text, &end);
+	*value = strtod(text, &end);
 	if (!isdigit((unsigned char)*text) || *end ||
-	    !(options->speed >= 0.001 && options->speed <= 1e6))
-		return wrong(
-			"--speed %s: a number from 0.001 to 1000000 is needed",
-			text);
+	    !(*value >= least && *value <= most))
+		return wrong("--%s %s: a number from %.10g to %.10g is needed",
+			     name, text, least, most);
 	return 0;
 }
 
@@ -470,7 +484,9 @@ static int text_take(struct ib_options *options, int option, int *demo)
 	else if (option == OPTION_TRACE)
 		options->trace = optarg;
 	else if (option == OPTION_SPEED)
-		return speed_take(options, optarg);
+		return real_take(&options->speed, "speed", 0.001, 1e6, optarg);
+	else if (option == OPTION_ZIPF)
+		return real_take(&options->zipf, "zipf", 0, 10, optarg);
 	else if (option == OPTION_MODEL)
 		return model_take(options, optarg);
 	else if (option == OPTION_RELEASE)
@@ -514,7 +530,7 @@ static void defaults_take(struct ib_options *options, int demo)
 
 static int parse(int count, char **words, struct ib_options *options, int *demo)
 {
-	struct option longs[ROWS + 11] = { { 0 } };
+	struct option longs[ROWS + 12] = { { 0 } };
 	size_t row;
 	int option;
 	int code = 0;
@@ -533,6 +549,7 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	longs[ROWS + 7] = (struct option){ "release", 1, NULL, OPTION_RELEASE };
 	longs[ROWS + 8] = (struct option){ "speed", 1, NULL, OPTION_SPEED };
 	longs[ROWS + 9] = (struct option){ "model", 1, NULL, OPTION_MODEL };
+	longs[ROWS + 10] = (struct option){ "zipf", 1, NULL, OPTION_ZIPF };
 	opterr = 0;
 	while (!code && (option = getopt_long(count, words, ":ad:hx:p:q:s:n:D:",
 					      longs, NULL)) != -1) {
@@ -557,7 +574,12 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 			       options->interval_s || *demo || count == optind))
 		return wrong(
 			"--sweep pulls from a FOLDER or HOST; it takes no --trace, --histogram or --interval");
-	if (options->trace && !*demo && count == optind)
+	if (options->pool &&
+	    (*demo || options->sweep || options->stats || options->ticket ||
+	     options->release || count > optind))
+		return wrong(
+			"--pool has owners and readers of its own: it takes no --demo, --sweep, --stats, --ticket, --release or operand");
+	if (options->trace && !*demo && !options->pool && count == optind)
 		return wrong(
 			"--trace pulls: name the FOLDER or HOST of who serves");
 	if (count - optind > 1)
@@ -571,7 +593,9 @@ static int work(struct ib_options *options, int demo, const char *peer)
 	int failed;
 
 	signals_take();
-	failed = output_end(demo ? ib_demo(options) : run(options, peer));
+	failed = output_end(demo          ? ib_demo(options) :
+			    options->pool ? ib_pool(options) :
+					    run(options, peer));
 	return stop ? SIGNAL_STATUS + stop : failed;
 }
 
@@ -588,6 +612,10 @@ int main(int count, char **words)
 		.depth = NOT_GIVEN,
 		.siblings = NOT_GIVEN,
 		.consumers = 3,
+		.owners = 1,
+		.keys = 16384,
+		.rate = 1000,
+		.zipf = 1,
 		.copy_threads = 1,
 		.lease_ms = NOT_GIVEN,
 		.reject_percent = NOT_GIVEN,

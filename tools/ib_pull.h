@@ -18,6 +18,7 @@
 #define IB_TICKET_BYTES_MAX 131072u
 #define IB_BLOCKS_MAX 16384u /* of a request, all groups */
 #define IB_SIBLINGS_MAX 64u
+#define IB_PROBE_MAX 256u /* keys of a request of --pool */
 #define IB_DEPTH_MAX 1024u
 #define IB_PORT 18515u       /* as perftest's */
 #define IB_CHUNK_TOKENS 512u /* that a trace's hash stands for */
@@ -29,7 +30,12 @@ struct ib_options {
 	uint32_t request_count;  /* a consumer */
 	uint32_t depth;          /* requests in flight */
 	uint32_t siblings;
-	uint32_t consumers; /* --demo */
+	uint32_t consumers; /* --demo, and readers of --pool */
+	uint32_t pool;      /* owners and readers of chunks */
+	uint32_t owners;    /* these four: of --pool */
+	uint32_t keys;
+	uint32_t rate; /* requests that an owner computes in a second */
+	double zipf;
 	uint32_t copy_threads;
 	uint32_t lease_ms;
 	uint32_t reject_percent;
@@ -127,7 +133,6 @@ struct ib_result {
 struct ib_interval {
 	uint64_t at_ns; /* 0: nothing was printed */
 	uint64_t loaded, failed, bytes;
-	uint64_t bytes_timed, took_ns;
 };
 
 /* Serve until *options->stop; 0 or 1. */
@@ -247,5 +252,23 @@ struct ib_trace {
 /* The whole file; 0, or -1: said why, with the number of the line. */
 int ib_trace_read(const char *path, struct ib_trace *trace);
 void ib_trace_free(struct ib_trace *trace);
+
+/* ib_pull_keys.c: what requests of --pool ask for. */
+struct ib_keys {
+	const struct ib_options *options;
+	struct ib_trace trace; /* of requests with hash_ids */
+	double *summed; /* [keys]: the share of all up to each, or NULL */
+};
+/* 0, or -1: said why. Closed either way. */
+int ib_keys_open(struct ib_keys *keys, const struct ib_options *options);
+void ib_keys_close(struct ib_keys *keys);
+/*
+ * Of a request: into [request_blocks]. number: of a trace's, which begins again
+ * at its end; *random: where Zipf's draws stand. Return: how many.
+ */
+uint32_t ib_keys_of(const struct ib_keys *keys, uint64_t number,
+		    uint64_t *random, uint64_t *to);
+/* ib_pull_pool.c: --pool; 0, or 1 if something was wrong. */
+int ib_pool(const struct ib_options *options);
 
 #endif /* KVPULL_TOOLS_IB_PULL_H */

@@ -366,12 +366,12 @@ static int room_check(const struct consumer *consumer)
 			where, (unsigned long long)blocks, IB_BLOCKS_MAX);
 	else if (blocks > options->shape.block_count)
 		fprintf(stderr,
-			"%sa request needs %llu blocks, the pool has %u: raise --pool\n",
+			"%sa request needs %llu blocks, the pool has %u: raise --blocks\n",
 			where, (unsigned long long)blocks,
 			options->shape.block_count);
 	else if (blocks > consumer->call.pool_blocks)
 		fprintf(stderr,
-			"%sa request needs %llu blocks, the producer's pool has %llu: raise --pool there\n",
+			"%sa request needs %llu blocks, the producer's pool has %llu: raise --blocks there\n",
 			where, (unsigned long long)blocks,
 			(unsigned long long)consumer->call.pool_blocks);
 	else

@@ -210,24 +210,18 @@ void ib_print_interval(const struct ib_options *options,
 	if (!printed->at_ns)
 		fprintf(to, "%7s %7s %6s %9s %6s\n", "s", "pulls", "failed",
 			"MB", "GB/s");
-	/* The first pull, which connects, is taken out of the sums later. */
-	if (result->took_ns < printed->took_ns)
-		printed->took_ns = printed->bytes_timed = 0;
 	fprintf(to, "%7.1f %7llu %6llu %9.1f %6.2f\n",
 		(double)(now_ns - begun_ns) / 1e9,
 		(unsigned long long)(result->loaded - printed->loaded),
 		(unsigned long long)(result->failed - printed->failed),
 		(double)(result->bytes - printed->bytes) / 1e6,
-		gigabytes_s(result->bytes_timed - printed->bytes_timed,
-			    result->took_ns - printed->took_ns));
+		gigabytes_s(result->bytes - printed->bytes, now_ns - since_ns));
 	(void)fflush(to);
 	*printed = (struct ib_interval){
 		.at_ns = now_ns,
 		.loaded = result->loaded,
 		.failed = result->failed,
 		.bytes = result->bytes,
-		.bytes_timed = result->bytes_timed,
-		.took_ns = result->took_ns,
 	};
 }
 

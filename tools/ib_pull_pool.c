@@ -1,0 +1,699 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * --pool: owners that share chunks by content, and readers that ask nobody,
+ * each a process of its own. What arrives at an owner is computed and put, the
+ * chunk that was unused for longest is evicted for it; a reader probes one owner
+ * for the keys of a request and reads those that it found. Keys are drawn by
+ * Zipf's law, or are a trace's hash_ids. The bytes of a chunk are made from its
+ * key, so each piece that is believed can be checked.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/index.h"
+#include "base/map.h"
+#include "kvpull/reader.h"
+#include "tools/ib_pull.h"
+
+#define PROCESSES_MAX 16u /* owners, and readers */
+#define ITEMS_MAX KVPULL_READER_ITEMS_MAX
+#define COUNTERS_MAX 64u
+#define LIMIT_NS UINT64_C(30000000000)
+#define NAP_MS 100
+#define SOON 8u /* arrivals at an owner that a reader may be ahead */
+#define KEY_NONE UINT64_MAX
+
+struct seen {
+	_Atomic uint32_t is_up; /* of an owner: filled once, and its address */
+	_Atomic uint64_t arrived;      /* requests at an owner */
+	uint64_t counts[COUNTERS_MAX]; /* the handle's own */
+	uint64_t elapsed_ns, check_ns, probe_ns;
+	uint64_t bytes_checked, bytes_wrong;
+	char address[512];
+};
+
+struct shared {
+	_Atomic uint32_t stop; /* the readers are done */
+	struct seen owners[PROCESSES_MAX];
+	struct seen readers[PROCESSES_MAX];
+};
+
+struct pool {
+	const struct ib_options *options;
+	const struct kvpull_reader_ops *ops;
+	struct shared *shared;
+	struct ib_keys keys;
+	char dir[64];
+};
+
+static uint64_t word_of(uint64_t key, uint64_t at)
+{
+	return (key + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ at << 40 ^ at;
+}
+
+/* ---- both ---- */
+
+static void log_line(void *context, uint32_t level, const char *message)
+{
+	(void)context;
+	if (level <= KVPULL_LOG_WARN)
+		fprintf(stderr, "%s\n", message);
+}
+
+static struct kvpull_reader *handle_open(const struct pool *pool,
+					 const char *engine_id)
+{
+	static const struct kvpull_host host = { .struct_size = sizeof(host),
+						 .log = log_line };
+	static const struct kvpull_model model = {
+		.struct_size = sizeof(model),
+		.model = "ib_pull",
+		.weights = "none",
+		.dtype = "bytes",
+		.layout = "chunks",
+	};
+	static const struct kvpull_reader_naming naming = {
+		.struct_size = sizeof(naming),
+		.model = &model,
+		.hash = "number",
+	};
+	char config[128];
+	const struct kvpull_reader_params params = {
+		.struct_size = sizeof(params),
+		.host = &host,
+		.config_json = config,
+		.naming = &naming,
+		.engine_id = engine_id,
+	};
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_reader *handle = NULL;
+
+	(void)snprintf(config, sizeof(config),
+		       "{\"socket_dir\":\"%s\",\"copy_threads\":%u}", pool->dir,
+		       pool->options->copy_threads);
+	if (pool->ops->open(&params, &handle, &detail))
+		fprintf(stderr, "%s: %s\n", engine_id, detail.message);
+	return handle;
+}
+
+static void handle_sleep(const struct pool *pool, struct kvpull_reader *handle,
+			 int ms)
+{
+	struct pollfd wait = { .fd = pool->ops->event_fd(handle),
+			       .events = POLLIN };
+
+	(void)poll(&wait, 1, ms);
+}
+
+/* What it counted, and its end. */
+static void handle_close(const struct pool *pool, struct kvpull_reader *handle,
+			 struct seen *seen)
+{
+	struct kvpull_counter all[COUNTERS_MAX];
+	int count =
+		pool->ops->counters(handle, all, COUNTERS_MAX, sizeof(all[0]));
+
+	for (; count > 0; count--)
+		seen->counts[count - 1] = all[count - 1].value;
+	pool->ops->close(handle);
+}
+
+/* ---- an owner ---- */
+
+struct owner {
+	const struct pool *pool;
+	struct kvpull_reader *handle;
+	uint64_t *words;              /* of the chunks */
+	uint64_t *key_of;             /* [chunks]; KEY_NONE: none */
+	struct kvpull_map chunk_of;   /* key + 1 */
+	struct kvpull_index_list lru; /* chunks, unused for longest first */
+	struct kvpull_arena arena;
+	uint32_t filled; /* chunks that were written once */
+};
+
+static int owner_open(struct owner *owner, struct seen *seen)
+{
+	const struct ib_options *options = owner->pool->options;
+	const uint32_t count = options->shape.block_count;
+	const struct kvpull_reader_share share = {
+		.struct_size = sizeof(share),
+		.chunk_bytes = options->shape.block_bytes,
+		.chunk_count = count,
+		.flags = KVPULL_MEMORY_HUGE,
+	};
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	size_t byte_count;
+	uint32_t at;
+
+	kvpull_arena_init(&owner->arena, NULL);
+	kvpull_map_init(&owner->chunk_of, count, &owner->arena);
+	kvpull_index_list_init(&owner->lru, count, &owner->arena);
+	owner->key_of = kvpull_arena_take_table(&owner->arena, count,
+						sizeof(*owner->key_of));
+	owner->handle = handle_open(owner->pool, "owner");
+	if (!owner->handle || !kvpull_arena_ok(&owner->arena))
+		return 1;
+	if (owner->pool->ops->share(owner->handle, &share, &memory, &detail) ||
+	    owner->pool->ops->address(owner->handle, seen->address,
+				      sizeof(seen->address), &byte_count)) {
+		fprintf(stderr, "share: %s\n", detail.message);
+		return 1;
+	}
+	owner->words = memory.base;
+	for (at = 0; at < count; at++) {
+		owner->key_of[at] = KEY_NONE;
+		kvpull_index_list_push(&owner->lru, at);
+	}
+	return 0;
+}
+
+/* In the order that a pool's owner keeps: see reader.h. */
+static int chunk_write(struct owner *owner, uint32_t chunk, uint64_t key)
+{
+	const struct kvpull_reader_ops *ops = owner->pool->ops;
+	const size_t count =
+		owner->pool->options->shape.block_bytes / sizeof(uint64_t);
+	uint64_t *words = owner->words + chunk * count;
+	struct kvpull_reader_put put = { .struct_size = sizeof(put),
+					 .key = { &key, sizeof(key) },
+					 .chunk = chunk };
+	size_t at;
+	int code;
+
+	code = ops->guard_bump(owner->handle, &chunk, 1, &put.generation);
+	if (!code)
+		code = ops->write_begin(owner->handle, chunk);
+	if (code)
+		return code;
+	for (at = 0; at < count; at++)
+		words[at] = word_of(key, at);
+	code = ops->write_end(owner->handle, chunk);
+	if (!code)
+		code = ops->epoch(owner->handle, &put.epoch);
+	if (!code)
+		code = ops->put(owner->handle, &put);
+	return code == KVPULL_EFULL ? 0 : code; /* that one is missed */
+}
+
+/* Its place in the order of use is the last; 0 or 1. */
+static int key_use(struct owner *owner, uint64_t key)
+{
+	uint32_t chunk = kvpull_map_get(&owner->chunk_of, key + 1);
+	int code = 0;
+
+	if (chunk == KVPULL_NONE) {
+		chunk = owner->lru.first;
+		if (owner->key_of[chunk] == KEY_NONE)
+			owner->filled++;
+		else
+			kvpull_map_remove(&owner->chunk_of,
+					  owner->key_of[chunk] + 1);
+		owner->key_of[chunk] = key;
+		code = kvpull_map_set(&owner->chunk_of, key + 1, chunk);
+		if (!code)
+			code = chunk_write(owner, chunk, key);
+		if (code)
+			fprintf(stderr, "owner: error %d\n", code);
+	}
+	kvpull_index_list_remove(&owner->lru, chunk);
+	kvpull_index_list_push(&owner->lru, chunk);
+	return code != 0;
+}
+
+static int request_compute(struct owner *owner, struct seen *seen,
+			   uint64_t *random)
+{
+	/* Pairs with nothing: readers take it for a number alone. */
+	const uint64_t number = atomic_fetch_add_explicit(&seen->arrived, 1,
+							  memory_order_relaxed);
+	uint64_t keys[ITEMS_MAX];
+	const uint32_t count =
+		ib_keys_of(&owner->pool->keys, number, random, keys);
+	int failed = 0;
+	uint32_t at;
+
+	for (at = 0; !failed && at < count; at++)
+		failed = key_use(owner, keys[at]);
+	return failed;
+}
+
+/* Before anybody reads: till all is full, or as often as that takes at least. */
+static int owner_fill(struct owner *owner, struct seen *seen, uint64_t *random)
+{
+	const struct ib_options *options = owner->pool->options;
+	uint32_t left = options->shape.block_count;
+	int failed = 0;
+
+	while (!failed && left-- && owner->filled < options->shape.block_count)
+		failed = request_compute(owner, seen, random);
+	return failed;
+}
+
+static int owner_run(const struct pool *pool, uint32_t index)
+{
+	struct seen *seen = &pool->shared->owners[index];
+	struct owner owner = { .pool = pool };
+	const uint32_t rate = pool->options->rate;
+	uint64_t random = (pool->options->seed + index) << 40;
+	struct kvpull_reader_record record;
+	uint64_t begun_ns;
+	uint64_t done = 0;
+	int failed =
+		owner_open(&owner, seen) || owner_fill(&owner, seen, &random);
+
+	/* Pairs with the acquire in owners_await(). */
+	atomic_store_explicit(&seen->is_up, 1, memory_order_release);
+	begun_ns = engine_now_ns();
+	while (!failed && !atomic_load_explicit(&pool->shared->stop,
+						memory_order_relaxed)) {
+		const uint64_t due =
+			(engine_now_ns() - begun_ns) * rate / 1000000000;
+
+		while (!failed && done < due) {
+			failed = request_compute(&owner, seen, &random);
+			done++;
+		}
+		(void)pool->ops->poll(owner.handle, &record, 0, sizeof(record));
+		handle_sleep(pool, owner.handle, rate ? 1 : NAP_MS);
+	}
+	handle_close(pool, owner.handle, seen);
+	kvpull_arena_fini(&owner.arena);
+	return failed;
+}
+
+/* ---- a reader ---- */
+
+struct reader {
+	const struct pool *pool;
+	struct seen *seen;
+	struct kvpull_reader *handle;
+	uint8_t *blocks; /* [request_blocks], as long as chunks */
+	uint32_t local;
+	uint32_t peers[PROCESSES_MAX];
+	uint64_t random;
+	uint64_t incarnation;     /* that places are of */
+	uint64_t keys[ITEMS_MAX]; /* of a request, then of its pieces */
+	struct kvpull_reader_place places[ITEMS_MAX];
+	int32_t codes[ITEMS_MAX];
+};
+
+/* Until each owner is connected; 0 or 1. */
+static int reader_connect(struct reader *reader)
+{
+	const struct pool *pool = reader->pool;
+	const uint32_t count = pool->options->owners;
+	const uint64_t until_ns = engine_now_ns() + LIMIT_NS;
+	struct kvpull_reader_peer peers[PROCESSES_MAX];
+	struct kvpull_reader_record record;
+	uint32_t up = 0;
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		if (pool->ops->peer_add(reader->handle,
+					pool->shared->owners[at].address,
+					&reader->peers[at]))
+			return 1;
+	while (up < count && engine_now_ns() < until_ns &&
+	       !*pool->options->stop) {
+		(void)pool->ops->poll(reader->handle, &record, 0,
+				      sizeof(record));
+		(void)pool->ops->peers(reader->handle, peers, count,
+				       sizeof(peers[0]));
+		for (up = at = 0; at < count; at++)
+			up += !peers[at].code;
+		if (up < count)
+			handle_sleep(pool, reader->handle, NAP_MS);
+	}
+	return up < count;
+}
+
+static int reader_open(struct reader *reader)
+{
+	const struct pool *pool = reader->pool;
+	const struct ib_options *options = pool->options;
+
+	reader->blocks =
+		calloc(options->request_blocks, options->shape.block_bytes);
+	reader->handle = handle_open(pool, "reader");
+	return !reader->blocks || !reader->handle ||
+	       pool->ops->local_add(reader->handle, reader->blocks,
+				    options->shape.block_bytes,
+				    options->request_blocks, &reader->local) ||
+	       reader_connect(reader);
+}
+
+/* Return: 0: what was begun has ended; pieces have codes of their own. */
+static int await(struct reader *reader, const char *what, int code)
+{
+	const struct pool *pool = reader->pool;
+	struct kvpull_reader_record record;
+
+	while (!code &&
+	       !pool->ops->poll(reader->handle, &record, 1, sizeof(record)))
+		if (pool->options->thread)
+			handle_sleep(pool, reader->handle, NAP_MS);
+	if (!code) {
+		reader->incarnation = record.incarnation;
+		code = record.code == KVPULL_ESTALE ? 0 : record.code;
+	}
+	if (code)
+		fprintf(stderr, "%s: %s\n", what, pool->ops->error_text(code));
+	return code != 0;
+}
+
+static int keys_probe(struct reader *reader, uint32_t peer, uint32_t count)
+{
+	struct kvpull_reader_key keys[ITEMS_MAX];
+	const struct kvpull_reader_probe probe = {
+		.struct_size = sizeof(probe),
+		.peer = peer,
+		.key_count = count,
+		.keys = keys,
+		.key_bytes = sizeof(keys[0]),
+		.places = reader->places,
+		.place_bytes = sizeof(reader->places[0]),
+	};
+	const uint64_t begun_ns = engine_now_ns();
+	uint64_t id;
+	uint32_t at;
+	int failed;
+
+	for (at = 0; at < count; at++)
+		keys[at] =
+			(struct kvpull_reader_key){ &reader->keys[at],
+						    sizeof(reader->keys[at]) };
+	failed = await(reader, "probe",
+		       reader->pool->ops->probe(reader->handle, &probe, &id));
+	reader->seen->probe_ns += engine_now_ns() - begun_ns;
+	return failed;
+}
+
+/* What was found of count keys; *count: how many pieces that were. */
+static int places_read(struct reader *reader, uint32_t peer, uint32_t *count)
+{
+	struct kvpull_reader_piece pieces[ITEMS_MAX];
+	struct kvpull_reader_read read = {
+		.struct_size = sizeof(read),
+		.peer = peer,
+		.local = reader->local,
+		.pieces = pieces,
+		.piece_bytes = sizeof(pieces[0]),
+		.codes = reader->codes,
+		.incarnation = reader->incarnation,
+	};
+	uint64_t id;
+	uint32_t at;
+
+	for (at = 0; at < *count; at++) {
+		const struct kvpull_reader_place *place = &reader->places[at];
+		const uint32_t piece = read.piece_count;
+
+		if (place->chunk == KVPULL_READER_NONE)
+			continue;
+		reader->keys[piece] = reader->keys[at];
+		pieces[piece] =
+			(struct kvpull_reader_piece){ place->chunk, piece,
+						      place->generation };
+		read.piece_count++;
+	}
+	*count = read.piece_count;
+	return read.piece_count &&
+	       await(reader, "read",
+		     reader->pool->ops->read(reader->handle, &read, &id));
+}
+
+/* Each piece that is believed has the bytes of its key. */
+static void pieces_check(struct reader *reader, uint32_t count)
+{
+	const size_t bytes = reader->pool->options->shape.block_bytes;
+	const uint64_t begun_ns = engine_now_ns();
+	const uint8_t *block = reader->blocks;
+	uint32_t piece;
+
+	for (piece = 0; piece < count; piece++, block += bytes) {
+		const uint64_t *words = (const uint64_t *)(const void *)block;
+		size_t at;
+
+		if (reader->codes[piece])
+			continue;
+		reader->seen->bytes_checked += bytes;
+		for (at = 0; at < bytes / sizeof(*words); at++)
+			if (words[at] != word_of(reader->keys[piece], at))
+				reader->seen->bytes_wrong += sizeof(*words);
+	}
+	reader->seen->check_ns += engine_now_ns() - begun_ns;
+}
+
+/* One that arrives at its owner now, or soon, is asked for here; 0 or 1. */
+static int request_run(struct reader *reader, uint64_t number)
+{
+	const struct pool *pool = reader->pool;
+	const uint32_t owner = (uint32_t)(number % pool->options->owners);
+	const uint32_t peer = reader->peers[owner];
+	const uint64_t arrived = atomic_load_explicit(
+		&pool->shared->owners[owner].arrived, memory_order_relaxed);
+	uint32_t count = ib_keys_of(&pool->keys, arrived + number % SOON,
+				    &reader->random, reader->keys);
+
+	if (keys_probe(reader, peer, count) ||
+	    places_read(reader, peer, &count))
+		return 1;
+	if (pool->options->verify)
+		pieces_check(reader, count);
+	return 0;
+}
+
+static int reader_run(const struct pool *pool, uint32_t index)
+{
+	const struct ib_options *options = pool->options;
+	struct reader reader = { .pool = pool,
+				 .seen = &pool->shared->readers[index],
+				 .random = (options->seed + 64 + index) << 40 };
+	int failed = reader_open(&reader);
+	const uint64_t begun_ns = engine_now_ns();
+	uint64_t number;
+
+	for (number = 0;
+	     !failed && !*options->stop &&
+	     (options->duration_s ?
+		      engine_now_ns() - begun_ns <
+			      options->duration_s * UINT64_C(1000000000) :
+		      number < options->request_count);
+	     number++)
+		failed = request_run(&reader, number);
+	reader.seen->elapsed_ns = engine_now_ns() - begun_ns;
+	handle_close(pool, reader.handle, reader.seen);
+	free(reader.blocks);
+	return failed;
+}
+
+/* ---- all of them ---- */
+
+/* Of all of them; rows of counters as kvpull_reader_v1() has them. */
+struct outcome {
+	struct kvpull_counter counters[COUNTERS_MAX];
+	uint32_t count;
+	uint64_t bytes_checked, bytes_wrong;
+	double probes_s, probe_us, gb_s;
+};
+
+static double counted(const struct outcome *outcome, const char *name)
+{
+	uint32_t at = 0;
+
+	while (at < outcome->count &&
+	       strcmp(outcome->counters[at].name, name) != 0)
+		at++;
+	return at < outcome->count ? (double)outcome->counters[at].value : 0;
+}
+
+static double share_of(const struct outcome *outcome, const char *name,
+		       const char *others)
+{
+	const double part = counted(outcome, name);
+	const double all = part + counted(outcome, others);
+
+	return all > 0 ? part / all : 0;
+}
+
+static void add_up(const struct pool *pool, struct outcome *outcome)
+{
+	uint64_t probe_ns = 0;
+	uint64_t took_ns = 0;
+	uint32_t at;
+	uint32_t row;
+
+	memset(outcome, 0, sizeof(*outcome));
+	outcome->count = (uint32_t)pool->ops->counters(
+		NULL, outcome->counters, COUNTERS_MAX,
+		sizeof(outcome->counters[0]));
+	for (at = 0; at < PROCESSES_MAX; at++) {
+		const struct seen *reader = &pool->shared->readers[at];
+
+		for (row = 0; row < outcome->count; row++)
+			outcome->counters[row].value +=
+				reader->counts[row] +
+				pool->shared->owners[at].counts[row];
+		outcome->bytes_checked += reader->bytes_checked;
+		outcome->bytes_wrong += reader->bytes_wrong;
+		probe_ns += reader->probe_ns;
+		/* Checking is no part of a reader's work. */
+		took_ns += reader->elapsed_ns - reader->check_ns;
+	}
+	if (!took_ns || !probe_ns)
+		return;
+	outcome->probe_us = (double)probe_ns / 1e3 / counted(outcome, "probes");
+	outcome->probes_s = counted(outcome, "probes") * 1e9 *
+			    pool->options->consumers / (double)took_ns;
+	outcome->gb_s = counted(outcome, "bytes_read") *
+			pool->options->consumers / (double)took_ns;
+}
+
+static void print(const struct pool *pool, const struct outcome *outcome,
+		  int is_ok)
+{
+	const struct ib_options *options = pool->options;
+	const double hits = share_of(outcome, "keys_found", "keys_missed");
+	const double stale = share_of(outcome, "pieces_stale", "pieces_good");
+	json_t *object;
+	uint32_t row;
+
+	if (!options->json) {
+		printf("readers   probes  probes/s probe us  hits %%  stale %%     GB/s\n"
+		       "%7u %8.0f %9.0f %8.1f %7.2f %8.4f %8.3f\n"
+		       "chunks put %.0f, bytes checked %llu, bytes wrong %llu\n"
+		       "pool: %s\n",
+		       options->consumers, counted(outcome, "probes"),
+		       outcome->probes_s, outcome->probe_us, 100 * hits,
+		       100 * stale, outcome->gb_s, counted(outcome, "puts"),
+		       (unsigned long long)outcome->bytes_checked,
+		       (unsigned long long)outcome->bytes_wrong,
+		       is_ok ? "ok" : "FAILED");
+		return;
+	}
+	object = json_pack("{s:b, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
+			   "ok", is_ok, "owners", (int)options->owners,
+			   "readers", (int)options->consumers, "probes_per_s",
+			   outcome->probes_s, "probe_us", outcome->probe_us,
+			   "hit_ratio", hits, "stale_ratio", stale, "gb_s",
+			   outcome->gb_s, "bytes_checked",
+			   (json_int_t)outcome->bytes_checked, "bytes_wrong",
+			   (json_int_t)outcome->bytes_wrong);
+	for (row = 0; row < outcome->count; row++)
+		(void)json_object_set_new(
+			object, outcome->counters[row].name,
+			json_integer((json_int_t)outcome->counters[row].value));
+	(void)json_dumpf(object, stdout, JSON_REAL_PRECISION(6));
+	(void)putchar('\n');
+	json_decref(object);
+}
+
+static pid_t child_start(const struct pool *pool, uint32_t index, int is_owner)
+{
+	const struct sigaction passed = { .sa_handler = SIG_IGN };
+	const pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (!is_owner)
+		_exit(reader_run(pool, index));
+	/* A Ctrl-C is everybody's: it is there until the readers are done. */
+	(void)sigaction(SIGINT, &passed, NULL);
+	_exit(owner_run(pool, index));
+}
+
+/* Return: how many did not end with 0. A signal goes on to who is waited for. */
+static int children_wait(const struct pool *pool, const pid_t *pids,
+			 uint32_t count)
+{
+	int failed = 0;
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		int status = 1;
+
+		while (pids[at] > 0 && waitpid(pids[at], &status, 0) < 0 &&
+		       errno == EINTR)
+			if (*pool->options->stop)
+				(void)kill(pids[at], SIGTERM);
+		failed += status != 0;
+	}
+	return failed;
+}
+
+static int owners_await(const struct pool *pool)
+{
+	uint32_t at;
+
+	for (at = 0; at < pool->options->owners; at++)
+		/* Pairs with the release in owner_run(). */
+		while (!atomic_load_explicit(&pool->shared->owners[at].is_up,
+					     memory_order_acquire)) {
+			if (waitpid(-1, NULL, WNOHANG) || *pool->options->stop)
+				return 1;
+			(void)poll(NULL, 0, 1);
+		}
+	return 0;
+}
+
+static int pool_run(const struct pool *pool)
+{
+	const struct ib_options *options = pool->options;
+	pid_t owners[PROCESSES_MAX];
+	pid_t readers[PROCESSES_MAX];
+	struct outcome outcome;
+	int failed;
+	uint32_t at;
+
+	for (at = 0; at < options->owners; at++)
+		owners[at] = child_start(pool, at, 1);
+	failed = owners_await(pool);
+	for (at = 0; !failed && at < options->consumers; at++)
+		readers[at] = child_start(pool, at, 0);
+	if (!failed)
+		failed = children_wait(pool, readers, options->consumers);
+	atomic_store_explicit(&pool->shared->stop, 1, memory_order_relaxed);
+	failed += children_wait(pool, owners, options->owners);
+	add_up(pool, &outcome);
+	failed |= outcome.bytes_wrong || counted(&outcome, "pieces_failed") > 0;
+	print(pool, &outcome, !failed);
+	return failed != 0;
+}
+
+int ib_pool(const struct ib_options *options)
+{
+	struct pool pool = { .options = options };
+	void *symbol = engine_library_symbol("kvpull_reader_v1");
+	kvpull_reader_v1_fn table;
+	int failed = 1;
+
+	if (!symbol)
+		return 1;
+	memcpy(&table, &symbol, sizeof(table));
+	pool.ops = table();
+	(void)snprintf(pool.dir, sizeof(pool.dir), "/tmp/kvpull-pool-%d-XXXXXX",
+		       (int)getpid());
+	pool.shared = mmap(NULL, sizeof(*pool.shared), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (pool.shared == MAP_FAILED || !mkdtemp(pool.dir)) {
+		fprintf(stderr, "%s: %s\n", pool.dir, strerror(errno));
+		return 1;
+	}
+	if (!ib_keys_open(&pool.keys, options))
+		failed = pool_run(&pool);
+	(void)rmdir(pool.dir);
+	ib_keys_close(&pool.keys);
+	(void)munmap(pool.shared, sizeof(*pool.shared));
+	return failed;
+}
