@@ -40,10 +40,10 @@ until_said() { # file, pattern, what to do meanwhile
 	done
 }
 
-"$build/ib_pull" --dir "$sockets" --pool 1024 --lease 1000 >"$work/serve" 2>&1 &
+"$build/ib_pull" --dir "$sockets" --blocks 1024 --lease 1000 >"$work/serve" 2>&1 &
 server=$!
 until_said "$work/serve" '^serving' 'sleep 0.1'
-"$build/ib_pull" --count 16 --depth 4 --pool 1024 --lease 1000 --duration 600 "$sockets" >"$work/pulled" 2>&1 &
+"$build/ib_pull" --count 16 --depth 4 --blocks 1024 --lease 1000 --duration 600 "$sockets" >"$work/pulled" 2>&1 &
 puller=$!
 bpftrace -p $server tools/kvpull_holds.bt >"$work/holds" 2>&1 &
 holds=$!

@@ -157,7 +157,7 @@ claim small_shm_is_a_warning 0 '^warn +status .*No space left' '--shm-size' -- \
 # A worker says the same of each.
 worker_takes() { # folder
 	: >"$work/worker"
-	"$(dirname "$doctor")/ib_pull" --dir "$1" --pool 64 --count 16 2>"$work/worker" &
+	"$(dirname "$doctor")/ib_pull" --dir "$1" --blocks 64 --count 16 2>"$work/worker" &
 	worker=$!
 	until grep -q '^serving' "$work/worker" || ! kill -0 $worker 2>/dev/null; do
 		sleep 0.05

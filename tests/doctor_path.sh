@@ -33,7 +33,7 @@ wire $consumer from "$back" 10.66.0.2/24 9000
 mkdir -m 700 "$work/served"
 # Not by a function: the shell's child would be killed, and not the server.
 nsenter -t $producer -n env KVPULL_ROUTE=shm "$build/ib_pull" --dir "$work/served" \
-	--pool 64 --count 16 --port 18515 2>"$work/server" &
+	--blocks 64 --count 16 --port 18515 2>"$work/server" &
 server=$!
 until grep -q '^serving' "$work/server" || ! kill -0 $server 2>/dev/null; do
 	sleep 0.05

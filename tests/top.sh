@@ -9,7 +9,7 @@ top=$build/kvpull_top
 # In memory, where status files lie in the folder of the sockets.
 work=$(mktemp -d -p /dev/shm) || exit 1
 mkdir -m 700 "$work/s"
-"$build/ib_pull" --dir "$work/s" --pool 256 >"$work/serve" 2>&1 &
+"$build/ib_pull" --dir "$work/s" --blocks 256 >"$work/serve" 2>&1 &
 server=$!
 listener=
 trap 'kill -9 "$server" $listener 2>/dev/null; rm -rf "$work"' EXIT
@@ -18,6 +18,7 @@ claim_limit='timeout 10'
 until grep -q '^serving' "$work/serve" || ! kill -0 "$server"; do
 	sleep 0.1
 done
+"$build/ib_pull" --requests 3 "$work/s" >"$work/pull" 2>&1
 one='^kvpull_top +[0-9:]+ UTC +1 workers, '
 none='^kvpull_top +[0-9:]+ UTC +0 workers, '
 
@@ -48,6 +49,25 @@ done
 for interval in -i --interval; do
 	claim "$interval" 2 '^kvpull_top: --interval is 100 \.\. 60000 ms, not no' -- "$top" "$interval" no -f "$work/s"
 done
+# What it cannot read is named, and why.
+claim 'no such folder' 1 "^not read: $work/none: No such file or directory\$" -- "$top" -1 -f "$work/none"
+claim 'no such folder, for a program' 1 '"why": "No such file or directory"' \
+	"^kvpull_top: not read: $work/none: " -- "$top" -j -f "$work/none"
+mkdir "$work/odd"
+cp "$work/s/$server"-*.status "$work/odd/1-1.status"
+truncate -s 5000 "$work/odd/1-1.status"
+cp "$work/s/$server"-*.status "$work/odd/2-2.status"
+chmod 600 "$work/odd/2-2.status"
+printf '\377\377' | dd of="$work/odd/2-2.status" bs=1 seek=8 conv=notrunc 2>/dev/null
+ln -s /dev/null "$work/odd/3-3.status"
+claim 'odd files' 0 "not read: $work/odd/1-1.status: is cut, or no status file" \
+	"not read: $work/odd/2-2.status: is of another version" \
+	"not read: $work/odd/3-3.status: Too many levels" -- "$top" -1 -f "$work/odd"
+claim 'odd files, as a metric' 0 '^kvpull_top_unread 3$' -- "$top" -p -f "$work/odd"
+claim 'a full disk' 1 '^kvpull_top: cannot write: No space left on device$' -- \
+	sh -c "\"$top\" -j -f \"$work/s\" >/dev/full"
+claim 'after nobody' 1 '^kvpull_top: no status file of 1$' -- "$top" -a 1 -f "$work/s"
+[ -s "$work/out" ] && echo "tables of nobody" && failed=$((failed + 1))
 claim_limit='timeout 1'
 for listen in -l --listen; do
 	claim "$listen" 124 '^listening on port [0-9]+$' -- "$top" "$listen" 127.0.0.1:0 -f "$work/s"
@@ -56,7 +76,10 @@ claim_limit='timeout 10'
 kill -9 "$server"
 wait "$server" 2>/dev/null
 claim 'one that is gone' 0 "process-gone: producer pid $server " -- "$top" -1 -f "$work/s"
-claim all 0 "$one" " $server gone " -- "$top" --all --once -f "$work/s"
+claim all 0 '^kvpull_top .* 2 workers, ' " $server gone " -- "$top" --all --once -f "$work/s"
+claim 'its last events' 0 'ago  take +slot 0 generation 1  key ' \
+	'ago  claim +slot 0 generation 1  consumer rank 0$' \
+	'ago  end +slot 0 generation 1  consumer, released$' -- "$top" -a "$server" -f "$work/s"
 for after in -a --after; do
 	claim "$after" 0 "\"pid\": $server," -- "$top" "$after" "$server" -j -f "$work/s"
 done

@@ -25,7 +25,7 @@ static void pull_exec(const struct doctor *doctor, int to)
 	/* clang-format off */
 	const char *words[] = {
 		"ib_pull", "--json", "--verify", "--thread", "--contiguous",
-		"--count", "512", "--pool", "1024", "--requests", "4", "--port",
+		"--count", "512", "--blocks", "1024", "--requests", "4", "--port",
 		doctor->port, doctor->peer,
 		/* The last two if there is one. */
 		doctor->device[0] ? "--device" : NULL, doctor->device, NULL,

@@ -39,11 +39,19 @@ static const char help[] =
 	"Exit status: 0; 1 failed; 2 usage.\n";
 
 static volatile sig_atomic_t resized;
+static volatile sig_atomic_t ended;
 
 static void on_resize(int signal)
 {
 	(void)signal;
 	resized = 1;
+}
+
+/* The terminal is given back as it was. */
+static void on_end(int signal)
+{
+	(void)signal;
+	ended = 1;
 }
 
 static int usage(const char *text, const char *what)
@@ -78,6 +86,7 @@ static void folders_default(struct top_options *options)
 	const char *named = getenv("KVPULL_SOCKET_DIR");
 
 	if (!options->folder_count) {
+		options->folders_are_usual = 1;
 		(void)snprintf(socket_dir, sizeof(socket_dir), "/tmp/kvpull-%u",
 			       options->uid >= 0 ? (uint32_t)options->uid :
 						   geteuid());
@@ -240,13 +249,16 @@ static void loop(struct top_options *options)
 		(void)fflush(stdout);
 		at = !at;
 		top_free(&tops[at]);
-	} while (!key_take(options));
+	} while (!key_take(options) && !ended);
 	top_free(&tops[!at]);
 }
 
 static int screen_run(struct top_options *options)
 {
+	static const int ends[] = { SIGINT, SIGTERM, SIGHUP };
 	const struct sigaction resize = { .sa_handler = on_resize };
+	const struct sigaction end = { .sa_handler = on_end };
+	uint32_t at;
 	struct termios before;
 	struct termios raw;
 
@@ -255,10 +267,13 @@ static int screen_run(struct top_options *options)
 	raw = before;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
 	(void)sigaction(SIGWINCH, &resize, NULL);
+	for (at = 0; at < sizeof(ends) / sizeof(ends[0]); at++)
+		(void)sigaction(ends[at], &end, NULL);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	(void)fputs("\033[?1049h\033[?25l\033[2J", stdout);
 	loop(options);
 	(void)fputs("\033[?25h\033[?1049l", stdout);
+	(void)fflush(stdout);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
 	return 0;
 }
@@ -273,11 +288,38 @@ static uint32_t columns_of(void)
 		       0;
 }
 
+/* What was asked for, once. Return: the exit status. */
+static int once_show(const struct top *top, const struct top_options *options)
+{
+	int code = 0;
+
+	if (options->after && !top->worker_count) {
+		(void)fprintf(stderr, "kvpull_top: no status file of %s\n",
+			      options->after);
+		return 1;
+	}
+	if (options->trace)
+		return top_trace(top, options->trace);
+	if (options->json)
+		code = top_json(top);
+	else if (options->prometheus)
+		code = top_prometheus(top, stdout);
+	else
+		top_screen(top, NULL, options, columns_of(), 0);
+	if (options->after && !options->json && !options->prometheus)
+		top_after(top);
+	if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE)
+		(void)fprintf(stderr, "kvpull_top: cannot write: %s\n",
+			      strerror(errno));
+	return code || ferror(stdout) ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	static struct top top;
 	struct top_options options = { .uid = -1, .interval_ms = 1000 };
 	int code = options_take(&options, argc, argv);
+	uint32_t at;
 
 	if (code)
 		return code - 1;
@@ -288,18 +330,15 @@ int main(int argc, char **argv)
 	    !options.trace && !options.after && isatty(STDOUT_FILENO))
 		return screen_run(&options);
 	top_read(&top, &options);
-	if (options.trace)
-		code = top_trace(&top, options.trace);
-	else if (options.json)
-		code = top_json(&top);
-	else if (options.prometheus)
-		code = top_prometheus(&top, stdout);
-	else
-		top_screen(&top, NULL, &options, columns_of(), 0);
-	if (options.after && !options.json && !options.trace)
-		top_after(&top);
-	if (options.after && !top.worker_count)
-		code = usage("no status file of ", options.after) - 1;
+	code = once_show(&top, &options);
+	/* Tables say it themselves. */
+	for (at = 0; (options.json || options.prometheus || options.trace) &&
+		     at < top.unread_count && at < TOP_UNREAD_MAX;
+	     at++)
+		(void)fprintf(stderr, "kvpull_top: not read: %s: %s\n",
+			      top.unread[at].path, top.unread[at].why);
+	if (top.named_unread)
+		code = 1;
 	top_free(&top);
-	return code || fflush(stdout) ? 1 : 0;
+	return code;
 }

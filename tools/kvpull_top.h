@@ -25,6 +25,7 @@
 #define TOP_WORKERS_MAX 256u
 #define TOP_FINDINGS_MAX 64u
 #define TOP_FOLDERS_MAX 8u
+#define TOP_UNREAD_MAX 8u                    /* that are named */
 #define TOP_ROWS_MAX 200u                    /* of a table */
 #define TOP_MINUTE_NS (60 * KVPULL_NS_PER_S) /* "lately" */
 #define TOP_GONE_NS (600 * KVPULL_NS_PER_S)  /* the dead are shown */
@@ -80,13 +81,23 @@ struct top_finding {
 	char text[200];
 };
 
+/* A folder or a file that could not be read, or is not believed. */
+struct top_unread {
+	char path[256];
+	char why[64];
+};
+
 struct top {
 	struct top_worker workers[TOP_WORKERS_MAX];
 	uint32_t worker_count;
+	uint32_t workers_more; /* that had no room */
 	struct top_finding findings[TOP_FINDINGS_MAX];
 	uint32_t finding_count;
-	uint32_t refused; /* files that were not believed */
-	uint64_t utc_ns;  /* and CLOCK_MONOTONIC at that moment */
+	uint32_t findings_more; /* likewise */
+	struct top_unread unread[TOP_UNREAD_MAX];
+	uint32_t unread_count; /* in all; the first ones are named */
+	uint32_t named_unread; /* folders that --folder names */
+	uint64_t utc_ns;       /* and CLOCK_MONOTONIC at that moment */
 	uint64_t now_ns;
 	char host[KVPULL_STATUS_NAME_BYTES];
 };
@@ -94,7 +105,8 @@ struct top {
 struct top_options {
 	const char *folders[TOP_FOLDERS_MAX];
 	uint32_t folder_count;
-	const char *after; /* a pid or a file */
+	uint32_t folders_are_usual; /* nobody named them: they may be missing */
+	const char *after;          /* a pid or a file */
 	const char *trace;
 	const char *listen;
 	const char *view; /* NULL: the screen */
@@ -156,6 +168,8 @@ void top_find(struct top *top);
 const char *top_state_name(enum top_state state);
 const char *top_peer_state(uint32_t state);
 const char *top_pull_state(uint32_t state);
+/* Why a hold ended. */
+const char *top_end_reason(int32_t reason);
 
 /* _screen.c */
 void top_screen(const struct top *top, const struct top *before,

@@ -215,6 +215,8 @@ static json_t *pulls_of(const struct top_worker *worker)
 
 static json_t *oldest_of(const struct top_worker *worker)
 {
+	static struct top_consumer consumers[4096];
+	const uint32_t consumer_count = top_consumers(worker, consumers, 4096);
 	uint32_t slots[20];
 	const uint32_t used = top_oldest(worker, slots, 20);
 	uint32_t count;
@@ -227,7 +229,11 @@ static json_t *oldest_of(const struct top_worker *worker)
 	for (at = 0; at < used; at++) {
 		const struct kvpull_status_hold *row = &rows[slots[at]];
 		const struct kvpull_status_hold_now *now = &nows[slots[at]];
+		char claimant[KVPULL_STATUS_NAME_BYTES];
 		json_t *object = json_object();
+
+		top_claimant(now, consumers, consumer_count, claimant,
+			     sizeof(claimant));
 
 		set(object, "key", kvpull_status_get(&row->key));
 		set_label(object, row->label);
@@ -238,6 +244,7 @@ static json_t *oldest_of(const struct top_worker *worker)
 			    top_ago(worker, kvpull_status_get(&row->taken_ns)));
 		set_seconds(object, "heard_s",
 			    top_ago(worker, kvpull_status_get(&now->word_ns)));
+		set_value(object, "claimed_by", json_string(claimant));
 		(void)json_array_append_new(array, object);
 	}
 	return array;
@@ -320,6 +327,21 @@ static json_t *findings_of(const struct top *top)
 	return array;
 }
 
+static json_t *unread_of(const struct top *top)
+{
+	json_t *array = json_array();
+	uint32_t at;
+
+	for (at = 0; at < top->unread_count && at < TOP_UNREAD_MAX; at++) {
+		json_t *object = json_object();
+
+		SET_TEXT(object, "path", top->unread[at].path);
+		SET_TEXT(object, "why", top->unread[at].why);
+		(void)json_array_append_new(array, object);
+	}
+	return array;
+}
+
 int top_json(const struct top *top)
 {
 	json_t *object = json_object();
@@ -332,7 +354,10 @@ int top_json(const struct top *top)
 					    worker_of(&top->workers[at]));
 	set(object, "version", 1);
 	set(object, "utc_ns", top->utc_ns);
-	set(object, "refused_files", top->refused);
+	set(object, "unread_count", top->unread_count);
+	set_value(object, "unread", unread_of(top));
+	set(object, "workers_more", top->workers_more);
+	set(object, "findings_more", top->findings_more);
 	set_value(object, "findings", findings_of(top));
 	set_value(object, "workers", workers);
 	failed = json_dumpf(object, stdout, JSON_INDENT(1)) != 0;

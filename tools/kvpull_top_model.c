@@ -45,6 +45,17 @@ top_holds_now(const struct top_worker *worker)
 	return top_rows(worker, KVPULL_STATUS_HOLDS_NOW, &count);
 }
 
+static uint32_t hold_state(const struct top_worker *worker, uint32_t slot)
+{
+	uint32_t count;
+	const _Atomic uint64_t *held =
+		top_rows(worker, KVPULL_STATUS_HELD, &count);
+
+	if (kvpull_status_get(&held[slot / 64]) >> slot % 64 & 1)
+		return KVPULL_SHOWN_HELD;
+	return kvpull_status_get(&top_holds_now(worker)[slot].state);
+}
+
 void top_holds(const struct top_worker *worker, struct top_holds *holds)
 {
 	uint32_t count;
@@ -57,7 +68,7 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds)
 	for (at = 0; at < count; at++) {
 		const uint64_t age_ns =
 			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
-		const uint32_t state = kvpull_status_get(&now[at].state);
+		const uint32_t state = hold_state(worker, at);
 
 		holds->staged += state == KVPULL_SHOWN_STAGED;
 		holds->ended += state == KVPULL_SHOWN_ENDED;
@@ -122,7 +133,7 @@ static void holds_share(const struct top_worker *worker,
 			top_ago(worker, kvpull_status_get(&rows[at].taken_ns));
 		struct top_consumer **owner = &owners[joined];
 
-		if (kvpull_status_get(&now[at].state) != KVPULL_SHOWN_HELD)
+		if (hold_state(worker, at) != KVPULL_SHOWN_HELD)
 			continue;
 		if (!*owner)
 			*owner = owner_of(consumers, consumer_count, joined);
@@ -185,13 +196,12 @@ uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 	uint32_t count;
 	const struct kvpull_status_hold *rows =
 		top_rows(worker, KVPULL_STATUS_HOLDS, &count);
-	const struct kvpull_status_hold_now *now = top_holds_now(worker);
 	struct aged *aged = calloc(count ? count : 1, sizeof(*aged));
 	uint32_t used = 0;
 	uint32_t at;
 
 	for (at = 0; aged && at < count; at++)
-		if (kvpull_status_get(&now[at].state) == KVPULL_SHOWN_HELD)
+		if (hold_state(worker, at) == KVPULL_SHOWN_HELD)
 			aged[used++] = (struct aged){
 				kvpull_status_get(&rows[at].taken_ns), at
 			};
@@ -294,11 +304,13 @@ uint64_t top_errors(const struct top_worker *worker)
 static struct top_finding *finding_add(struct top *top, const char *what,
 				       const struct top_worker *at)
 {
-	struct top_finding *finding =
-		&top->findings[top->finding_count < TOP_FINDINGS_MAX ?
-				       top->finding_count++ :
-				       TOP_FINDINGS_MAX - 1];
+	static struct top_finding none;
+	struct top_finding *finding = &none;
 
+	if (top->finding_count < TOP_FINDINGS_MAX)
+		finding = &top->findings[top->finding_count++];
+	else
+		top->findings_more++;
 	memset(finding, 0, sizeof(*finding));
 	finding->what = what;
 	finding->at = at;
@@ -499,4 +511,14 @@ void top_find(struct top *top)
 		}
 		find_full(top, worker, consumers, count);
 	}
+}
+
+const char *top_end_reason(int32_t reason)
+{
+	static const char *const names[] = { "released", "expired", "aborted",
+					     "revoked", "another rank" };
+
+	return (uint32_t)reason < sizeof(names) / sizeof(names[0]) ?
+		       names[reason] :
+		       "?";
 }

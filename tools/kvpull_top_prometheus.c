@@ -241,6 +241,10 @@ int top_prometheus(const struct top *top, FILE *out)
 		  "From a claim to the first bytes of its pull");
 	put_times(out, top, KVPULL_TIMES_CHECK, "kvpull_worker_check_seconds",
 		  "From a pull's last bytes to its outcome");
+	put_head(
+		out, "kvpull_top_unread", "gauge",
+		"Status files and folders that could not be read or are not believed");
+	(void)fprintf(out, "kvpull_top_unread %u\n", top->unread_count);
 	return ferror(out) != 0;
 }
 

@@ -134,23 +134,56 @@ static int is_wanted(const struct top_worker *worker,
 	       kvpull_clock_ns() - worker->now_ns < TOP_GONE_NS;
 }
 
+static void unread_add(struct top *top, const char *path, const char *name,
+		       const char *why)
+{
+	struct top_unread *unread;
+
+	if (top->unread_count++ >= TOP_UNREAD_MAX)
+		return;
+	unread = &top->unread[top->unread_count - 1];
+	(void)snprintf(unread->path, sizeof(unread->path), "%s%s%s", path,
+		       *path && *name ? "/" : "", name);
+	kvpull_text_clean(unread->path);
+	(void)snprintf(unread->why, sizeof(unread->why), "%s", why);
+}
+
+static const char *why_not_believed(int code)
+{
+	switch (code) {
+	case KVPULL_EAUTH:
+		return "is another user's: --uid names whose are believed";
+	case KVPULL_EVERSION:
+		return "is of another version: use the kvpull_top of its library";
+	default:
+		return "is cut, or no status file";
+	}
+}
+
 static void file_read(struct top *top, const struct top_options *options,
 		      int folder_fd, uint32_t folder_uid, const char *path,
 		      const char *name)
 {
 	struct top_worker *worker = &top->workers[top->worker_count];
+	int code;
 	int fd;
 
-	if (top->worker_count == TOP_WORKERS_MAX)
+	if (top->worker_count == TOP_WORKERS_MAX) {
+		top->workers_more++;
 		return;
+	}
 	fd = openat(folder_fd, name,
 		    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0)
+	if (fd < 0) {
+		/* One that was swept meanwhile is no news. */
+		if (errno != ENOENT)
+			unread_add(top, path, name, strerror(errno));
 		return;
+	}
 	memset(worker, 0, sizeof(*worker));
-	if (header_read(fd, options, folder_uid, &worker->header) ||
-	    bytes_read(worker, fd)) {
-		top->refused++;
+	code = header_read(fd, options, folder_uid, &worker->header);
+	if (code || bytes_read(worker, fd)) {
+		unread_add(top, path, name, why_not_believed(code));
 		free(worker->bytes);
 		worker->bytes = NULL;
 		(void)close(fd);
@@ -189,8 +222,16 @@ static void folder_read(struct top *top, const struct top_options *options,
 	struct stat status;
 
 	if (!folder || fstat(fd, &status)) {
+		const int error = errno;
+
 		if (folder)
 			(void)closedir(folder);
+		else if (fd >= 0)
+			(void)close(fd);
+		if (options->folders_are_usual && error == ENOENT)
+			return;
+		top->named_unread += !options->folders_are_usual;
+		unread_add(top, path, "", strerror(error));
 		return;
 	}
 	while (left-- && (entry = readdir(folder))) {
@@ -226,7 +267,8 @@ void top_read(struct top *top, const struct top_options *options)
 {
 	uint32_t at;
 
-	top->worker_count = top->finding_count = top->refused = 0;
+	top->worker_count = top->finding_count = top->unread_count = 0;
+	top->workers_more = top->findings_more = top->named_unread = 0;
 	top->now_ns = kvpull_clock_ns();
 	top->utc_ns = kvpull_clock_utc_ns();
 	if (gethostname(top->host, sizeof(top->host) - 1))

@@ -12,6 +12,7 @@
 #include "tools/kvpull_top.h"
 
 #define COLUMNS_MAX 400u
+#define COLUMNS_MIN 20u
 
 enum colour {
 	PLAIN,
@@ -344,11 +345,31 @@ static void pulls_show(struct page *page, const struct top *top)
 	}
 }
 
-static void findings_show(struct page *page, const struct top *top)
+static void unread_show(struct page *page, const struct top *top)
 {
 	uint32_t at;
 
-	for (at = 0; at < top->finding_count; at++) {
+	for (at = 0; at < top->unread_count && at < TOP_UNREAD_MAX; at++)
+		line(page, FAINT, "not read: %s: %s", top->unread[at].path,
+		     top->unread[at].why);
+	if (at < top->unread_count)
+		line(page, FAINT, "... %u more are not read",
+		     top->unread_count - at);
+	if (top->workers_more)
+		line(page, FAINT,
+		     "... %u more workers: only %u are read at once",
+		     top->workers_more, TOP_WORKERS_MAX);
+}
+
+static void findings_show(struct page *page, const struct top *top)
+{
+	/* Half of a screen: the tables below are where one looks next. */
+	const uint32_t least =
+		page->left == UINT32_MAX ? 0 : page->left - page->left / 2;
+	uint32_t at;
+	uint32_t more;
+
+	for (at = 0; at < top->finding_count && page->left > least; at++) {
 		char text[256];
 		size_t from;
 
@@ -358,20 +379,22 @@ static void findings_show(struct page *page, const struct top *top)
 			line(page, BAD, "%s%.*s", from ? "  " : "! ",
 			     (int)page->columns - 2, text + from);
 	}
+	more = top->finding_count - at + top->findings_more;
+	if (more)
+		line(page, BAD, "! ... %u more findings", more);
 	if (!top->worker_count)
 		line(page, BAD,
 		     "no status files: is an engine with kvpull running here? name its socket_dir with --folder");
-	if (top->refused)
-		line(page, FAINT,
-		     "%u files are not believed: another user's, or of another version",
-		     top->refused);
+	unread_show(page, top);
 }
 
 void top_screen(const struct top *top, const struct top *before,
 		const struct top_options *options, uint32_t columns,
 		uint32_t lines)
 {
-	struct page page = { .columns = columns ? columns : COLUMNS_MAX,
+	struct page page = { .columns = !columns              ? COLUMNS_MAX :
+					columns < COLUMNS_MIN ? COLUMNS_MIN :
+								columns,
 			     .left = lines ? lines - 2 : UINT32_MAX,
 			     .coloured = lines && isatty(STDOUT_FILENO) };
 	const time_t now = (time_t)(top->utc_ns / KVPULL_NS_PER_S);
@@ -381,7 +404,7 @@ void top_screen(const struct top *top, const struct top *before,
 	(void)gmtime_r(&now, &utc);
 	(void)strftime(when, sizeof(when), "%H:%M:%S UTC", &utc);
 	line(&page, HEAD, "kvpull_top  %s  %u workers, %u findings", when,
-	     top->worker_count, top->finding_count);
+	     top->worker_count, top->finding_count + top->findings_more);
 	findings_show(&page, top);
 	if (options->view && !strcmp(options->view, "holds"))
 		holds_show(&page, top);
@@ -400,6 +423,57 @@ void top_screen(const struct top *top, const struct top *before,
 	if (page.cut) {
 		page.left = 1;
 		line(&page, FAINT, "... %u more lines", page.cut);
+	}
+}
+
+/* An instance, or an incarnation, by its engine's name where one is known. */
+static void who_name(const struct top_worker *worker,
+		     const struct kvpull_status_note *note, char text[64])
+{
+	uint32_t count;
+	uint32_t at;
+	const struct kvpull_status_consumer *consumers =
+		top_rows(worker, KVPULL_STATUS_CONSUMERS, &count);
+	const struct kvpull_status_peer *peers;
+
+	if (note->what == KVPULL_DID_TAKE || note->what == KVPULL_DID_SENT) {
+		(void)snprintf(text, 64, "key %" PRIu64, note->who);
+		return;
+	}
+	(void)snprintf(text, 64, note->who ? "%016" PRIx64 : "nobody",
+		       note->who);
+	for (at = 0; note->who && at < count; at++)
+		if (kvpull_status_get(&consumers[at].instance) == note->who)
+			top_text(text, 64, consumers[at].engine_id,
+				 KVPULL_STATUS_NAME_BYTES);
+	peers = top_rows(worker, KVPULL_STATUS_PEERS, &count);
+	for (at = 0; note->who && at < count; at++)
+		if (kvpull_status_get(&peers[at].incarnation) == note->who)
+			top_text(text, 64, peers[at].engine_id,
+				 sizeof(peers[at].engine_id));
+}
+
+/* What came of it; or which rank of theirs it was. */
+static void outcome_of(const struct kvpull_status_note *note, char text[32])
+{
+	text[0] = '\0';
+	switch (note->what) {
+	case KVPULL_DID_END:
+		(void)snprintf(text, 32, ", %s", top_end_reason(note->arg));
+		break;
+	case KVPULL_DID_FAILED:
+	case KVPULL_DID_DOWN:
+		(void)snprintf(text, 32, ", %s", kvpull_error_name(-note->arg));
+		break;
+	case KVPULL_DID_CLAIM:
+	case KVPULL_DID_RELEASE:
+	case KVPULL_DID_JOIN:
+	case KVPULL_DID_LEAVE:
+	case KVPULL_DID_CLAIM_TICKET:
+		(void)snprintf(text, 32, " rank %d", note->arg);
+		break;
+	default:
+		break;
 	}
 }
 
@@ -423,14 +497,16 @@ static void event_show(struct page *page, const struct top_worker *worker,
 							     "failed",
 							     "peer up",
 							     "peer down" };
+	char outcome[32];
 	char text[16];
+	char who[64];
 
-	line(page, PLAIN,
-	     "%9s ago  %-14s slot %u generation %" PRIu64 " who %016" PRIx64
-	     " %d",
+	who_name(worker, note, who);
+	outcome_of(note, outcome);
+	line(page, PLAIN, "%9s ago  %-14s slot %u generation %" PRIu64 "  %s%s",
 	     age(top_ago(worker, note->at_ns), text),
 	     note->what < KVPULL_DID_COUNT ? names[note->what] : "?",
-	     note->slot, note->generation, note->who, note->arg);
+	     note->slot, note->generation, who, outcome);
 }
 
 /* All of one that is gone: as the screen, and its last events. */

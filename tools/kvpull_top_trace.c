@@ -153,8 +153,6 @@ static void span_end(struct writer *writer, uint32_t row, enum depth depth,
 static void producer_event(struct writer *writer,
 			   const struct kvpull_status_note *note)
 {
-	static const char *const reasons[] = { "released", "expired", "aborted",
-					       "revoked", "another rank" };
 	const uint64_t own = writer->worker->header.incarnation;
 	const uint32_t row = row_of(writer, own, note->slot);
 	json_t *event;
@@ -166,8 +164,7 @@ static void producer_event(struct writer *writer,
 		break;
 	case KVPULL_DID_END:
 		span_end(writer, row, DEPTH_OUTER, note,
-			 (uint32_t)note->arg < 5 ? reasons[note->arg] : "?",
-			 own);
+			 top_end_reason(note->arg), own);
 		break;
 	case KVPULL_DID_CLAIM:
 	case KVPULL_DID_RELEASE:

@@ -19,6 +19,8 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
 		stat -c %Y CHANGELOG.md)
 fi
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC PYTHONHASHSEED=0
+# Not our parent's variables: a CC of its command line wins over the cross compiler.
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
 umask 022
 
 # The project's files, their times and owners alike, as a tar.
