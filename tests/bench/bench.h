@@ -59,7 +59,10 @@ void bench_notify(const struct bench *bench);
 void bench_core(const struct bench *bench);
 void bench_ticket(const struct bench *bench);
 void bench_pool(const struct bench *bench);
+void bench_pool_node(const struct bench *bench);
 void bench_status(const struct bench *bench);
+/* Only where it is asked for: it fills a disk. */
+void bench_disk(const struct bench *bench);
 
 struct report {
 	struct results runs[RUNS_MAX];

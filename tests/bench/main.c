@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * kvpull_bench [--quick] [--runs N] [--repetitions N] [--shapes ABCDEFG]
- *              [--parts shapes,small,many,attach,notify,core,ticket,pool,status] [--json FILE]
+ *              [--parts shapes,small,many,attach,notify,core,ticket,pool,status,disk] [--json FILE]
  *
  * Always exits 0, but for wrong arguments: a benchmark is not a test.
  */
@@ -30,7 +30,7 @@ static const struct part parts[] = {
 	{ "many", bench_many },     { "attach", bench_attach },
 	{ "notify", bench_notify }, { "core", bench_core },
 	{ "ticket", bench_ticket }, { "pool", bench_pool },
-	{ "status", bench_status },
+	{ "status", bench_status }, { "disk", bench_disk },
 };
 
 static const struct option long_options[] = {
@@ -46,7 +46,7 @@ static const struct option long_options[] = {
 static int usage(void)
 {
 	fprintf(stderr,
-		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDEFG] [--parts shapes,small,many,attach,notify,core,ticket,pool,status] [--json FILE]\n",
+		"usage: kvpull_bench [--quick] [--runs 1..%u] [--repetitions 1..%u] [--shapes ABCDEFG] [--parts shapes,small,many,attach,notify,core,ticket,pool,status,disk] [--json FILE]\n",
 		RUNS_MAX, REPETITIONS_MAX);
 	return 2;
 }

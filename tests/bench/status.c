@@ -89,8 +89,7 @@ static void notes(struct table *table, const struct kvpull_record *records,
 			kvpull_holds_prefetch(table->holds,
 					      records[at + AHEAD].slot);
 			kvpull_holds_prefetch_end(table->holds,
-						  records[at + AHEAD / 2].slot,
-						  AHEAD / 2);
+						  records[at + AHEAD / 2].slot);
 		}
 		kvpull_holds_note(table->holds, table->instance, 0, &record,
 				  KVPULL_NS_PER_S);
@@ -223,11 +222,13 @@ void bench_status(const struct bench *bench)
 	const size_t bytes =
 		rows_bytes + now_bytes + thread_bytes +
 		KVPULL_STATUS_EVENTS * sizeof(struct kvpull_status_event);
+	static _Atomic uint64_t held[HOLDS_MAX / 64 + 1];
 	uint8_t *base = zeroed(bytes);
 	struct kvpull_status_side side = { 0 };
 	const struct kvpull_status_holds shown = {
 		.rows = (void *)base,
 		.now = (void *)(base + rows_bytes),
+		.held = held,
 		.side = &side,
 	};
 
