@@ -37,6 +37,11 @@
 # another processor (SCHED_FIFO), *_shared with one that runs when that thread
 # sleeps again. Not measured: a P that spins, since user-mode Linux hears of
 # frames late then (28 ms).
+#
+# A probe of 100 keys of a pool, beside a bare list of as many READs of a window's
+# 512 bytes: ib_read_bw with lists of 100 behind one doorbell, one completion a
+# list and one list in flight. Both spin. A probe digests its keys and judges
+# what it found besides, and its list reads 100 places where ib_read_bw's has one.
 build=${1:?folder of the build}
 folder=${2:?folder for the results}
 # shellcheck source=tests/fabric/fabric.sh
@@ -115,7 +120,7 @@ peer_bandwidth() { # bytes, reads
 
 # Pulls of one shape; report and counters are in the job's output.
 pull() { # block bytes, blocks, requests, words for both, words for D
-	words="--size $1 --count $2 --pool $(($2 * 2)) --layers 1 $4"
+	words="--size $1 --count $2 --blocks $(($2 * 2)) --layers 1 $4"
 	fabric_run 1 240 "$(pull_environment)
 		\$FABRIC_BUILD/ib_pull $words --thread --port 18515 \
 			--dir /tmp/p 2>/dev/null &
@@ -129,7 +134,7 @@ pull() { # block bytes, blocks, requests, words for both, words for D
 
 # Pulls of 4 KiB from guest 1 to guest 2, whose clocks are one.
 pull_between() { # words for P, words for D, scheduling of P's engine
-	words='--size 4096 --count 1 --pool 2 --layers 1'
+	words='--size 4096 --count 1 --blocks 2 --layers 1'
 	one_clock="$(pull_environment)
 		mount --bind \$FABRIC_SHARE/boot_id /proc/sys/kernel/random/boot_id"
 	fabric_start 1 "$one_clock
@@ -150,9 +155,25 @@ pull_between() { # words for P, words for D, scheduling of P's engine
 	job=$consumer
 }
 
+# Of the reader of a pool whose owner is all but idle: the mean of its probes.
+pool_probe() {
+	fabric_run 1 60 "$(pull_environment)
+		exec \$FABRIC_BUILD/ib_pull --pool --owners 1 --consumers 1 \
+			--count 100 --size 512 --rate 1 --keys 200 --blocks 400 \
+			--duration 3 --dir /tmp/p --json" ||
+		give_up "ib_pull --pool failed"
+	note pool_probe_us "$(tr ',' '\n' <"$(fabric_output "$job")" |
+		awk '$1 == "\"probe_us\":" { print $2 }')"
+}
+
+read_list() {
+	peer_run ib_read_bw '-l 100 -t 100 -Q 100 -n 10000' 512 5
+	note read_list_us "$(awk -v rate="$peer" 'BEGIN { print 100 / rate }')"
+}
+
 # The producer is killed in mid-pull and started again at once.
 pull_reconnect() {
-	words='--size 65536 --count 64 --pool 256 --layers 1'
+	words='--size 65536 --count 64 --blocks 256 --layers 1'
 	fabric_run 1 120 "export KVPULL_ROUTE=verbs
 		serve() {
 			\$FABRIC_BUILD/ib_pull $words --thread --port 18515 \
@@ -255,7 +276,7 @@ while [ $round -lt "$rounds" ]; do
 	note read_bw_64m "$peer"
 	peer_run ib_read_lat '-n 1000' 4096 5
 	note read_lat_4k "$peer"
-	pull 4096 1 1000 '--pool 256' "$one_by_one"
+	pull 4096 1 1000 '--blocks 256' "$one_by_one"
 	note pull_us_4k "$(number latency_us_p50)"
 	# A while after the claim: its word to P is not what is timed.
 	pull 4096 1 200 '' '--lead 2'
@@ -265,7 +286,7 @@ while [ $round -lt "$rounds" ]; do
 	note read_lat_4k_gap "$(awk -v us="$peer" 'BEGIN { print us - 2000 }')"
 	peer_run ib_read_lat '-e -n 1000' 4096 5
 	note read_lat_4k_asleep "$peer"
-	pull 4096 1 1000 '--pool 256' "--thread $one_by_one"
+	pull 4096 1 1000 '--blocks 256' "--thread $one_by_one"
 	note pull_us_4k_asleep "$(number latency_us_p50)"
 	pull 4096 1 200 '' '--thread --lead 2'
 	note release_us_one_guest "$(number release_us_p50)"
@@ -279,6 +300,10 @@ while [ $round -lt "$rounds" ]; do
 	pull 4096 1 200 '' '--thread --lead 2'
 	note release_us_kernel_clock "$(number release_us_p50)"
 	clock=$kept_clock
+	for _ in 1 2 3; do
+		read_list
+		pool_probe
+	done
 	pull_reconnect
 	note reconnect_ms "$(number reconnect_ms)"
 done
@@ -295,8 +320,8 @@ between() {
 		round=$((round + 1))
 		peer_run ib_read_lat '-n 1000' 4096 5 _between
 		note read_lat_4k_two_guests "$peer"
-		pull_between "--thread --pool 256" \
-			"--requests 1000 --pool 256 $one_by_one"
+		pull_between "--thread --blocks 256" \
+			"--requests 1000 --blocks 256 $one_by_one"
 		note pull_us_4k_two_guests "$(number latency_us_p50)"
 		peer_run ib_read_lat '-e -n 1000' 4096 5 _between
 		note read_lat_4k_two_guests_asleep "$peer"
@@ -371,6 +396,8 @@ END {
 		median("pull_us_4k_asleep") / median("read_lat_4k_asleep"))
 	if (count["release_us"])
 		between()
+	bar("fabric.pool_probe_to_read_list", \
+		median("pool_probe_us") / median("read_list_us"))
 	bar("fabric.connect_ms", median("connect_ms"))
 	bar("fabric.release_us_one_guest", median("release_us_one_guest"))
 	bar("fabric.reconnect_ms", median("reconnect_ms"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=sh disable=SC2154
+# shellcheck shell=sh disable=SC2016,SC2154
 # The scenarios of one node, the same program unchanged, over RDMA: producers
 # and consumers in one guest, their ways through its rxe device. $job is
 # fabric.sh's. Uses scenario_pull.sh.
@@ -11,7 +11,8 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	1:1:full:engine_f1 1:1:full:engine_f2 1:1:full:engine_f3
 	1:1:full:engine_f4 1:1:full:engine_f5 1:1:full:engine_f6
-	1:1:full:engine_f7 1:1:full:engine_f8 1:1:full:engine_device_memory"
+	1:1:full:engine_f7 1:1:full:engine_f8 1:1:full:engine_l1 1:1:smoke:engine_f14 1:1:smoke:engine_pool
+	1:1:full:engine_device_memory"
 
 # A stalled host must cut no queue pair: what that costs others is no failure,
 # but these count every one.
@@ -56,6 +57,34 @@ scenario_engine_f7() {
 
 scenario_engine_f8() {
 	engine_run F8
+}
+
+scenario_engine_l1() {
+	engine_run L1
+}
+
+# Pools: the same, with guards in place of the revocation entry.
+scenario_engine_f14() {
+	engine_run F14a,F14c,F14d,F14e || return
+	engine_library=$("$FABRIC_TREE/tests/scenario/mutant.sh" \
+		"$FABRIC_BUILD" slowguard plugin/share/reader.c \
+		's/read->state = GUARDS;/&{extern int usleep(unsigned); (void)usleep(2000);}/') ||
+		pull_says "no library that sleeps" || return
+	KVPULL_TEST_MUTANT=$engine_library engine_run F14k || return
+	engine_library=$("$FABRIC_TREE/tests/scenario/mutant.sh" \
+		"$FABRIC_BUILD" noguard plugin/share/reader.c \
+		's/if (!kvpull_pool_is_unchanged(/if (0 \&\& !kvpull_pool_is_unchanged(/') ||
+		pull_says "no library without the guards" || return
+	KVPULL_TEST_MUTANT=$engine_library engine_run F14b
+}
+
+# Two owners that evict, three readers, every byte that is believed compared.
+scenario_engine_pool() {
+	fabric_run 1 300 'cd /tmp; export KVPULL_ROUTE=verbs
+		exec $FABRIC_BUILD/ib_pull --pool --verify --json --owners 2 --consumers 3 --blocks 256 --keys 1024 --count 64 --requests 50 --rate 50'
+	engine_code=$?
+	sed 's/^/fabric: /' "$(fabric_output "$job")"
+	return $engine_code
 }
 
 # soft-RoCE registers no dmabuf: that is said, with what to do.

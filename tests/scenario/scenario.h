@@ -69,6 +69,7 @@ extern const struct scenario_case scenario_f7[];
 extern const struct scenario_case scenario_f8[];
 extern const struct scenario_case scenario_f14[];
 extern const struct scenario_case scenario_k1[];
+extern const struct scenario_case scenario_l1[];
 extern const struct scenario_case scenario_s1[];
 extern const struct scenario_case scenario_x1[];
 extern const struct scenario_case scenario_x2[];

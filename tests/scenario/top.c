@@ -127,7 +127,7 @@ static void screen_check(const char *text, uint32_t columns, uint32_t lines)
 }
 
 void top_capture(const struct top_folder *folder, uint32_t columns,
-		 uint32_t lines)
+		 uint32_t lines, char key)
 {
 	const struct winsize size = { .ws_col = (unsigned short)columns,
 				      .ws_row = (unsigned short)lines };
@@ -135,6 +135,7 @@ void top_capture(const struct top_folder *folder, uint32_t columns,
 	struct pollfd ready = { .events = POLLIN };
 	char tool[512];
 	size_t used = 0;
+	ssize_t got;
 	char *begin;
 	char *end;
 	int status = 0;
@@ -151,9 +152,7 @@ void top_capture(const struct top_folder *folder, uint32_t columns,
 	/* The first screen ends where the rest of it is cleared. */
 	memset(text, 0, sizeof(text));
 	while (!(end = strstr(text, "\033[J")) && poll(&ready, 1, 5000) == 1) {
-		const ssize_t got =
-			read(ready.fd, text + used, sizeof(text) - 1 - used);
-
+		got = read(ready.fd, text + used, sizeof(text) - 1 - used);
 		if (got <= 0)
 			break;
 		used += (size_t)got;
@@ -165,27 +164,32 @@ void top_capture(const struct top_folder *folder, uint32_t columns,
 	screen_check(begin, columns, lines);
 	scenario_check(strstr(begin, "holds-kept") != NULL,
 		       "the screen does not say what is wrong");
-	scenario_check(write(ready.fd, "q", 1) == 1, "no key");
-	while (read(ready.fd, text, sizeof(text)) > 0)
-		continue;
+	scenario_check(write(ready.fd, &key, 1) == 1, "no key");
+	memset(text, 0, sizeof(text));
+	for (used = 0; used < sizeof(text) - 1; used += (size_t)got) {
+		got = read(ready.fd, text + used, sizeof(text) - 1 - used);
+		if (got <= 0)
+			break;
+	}
 	scenario_check(waitpid(child, &status, 0) == child && !status,
-		       "q does not end it");
+		       "key %d does not end it", key);
+	scenario_check(strstr(text, "\033[?25h\033[?1049l") != NULL,
+		       "the terminal is not given back after key %d", key);
 	(void)close(ready.fd);
 }
 
-/* "# ..." or "name{label="value",...} number". */
+/* "# ...", "name number" or "name{label="value",...} number". */
 static void metric_check(const char *line)
 {
-	const char *brace = strchr(line, '{');
-	const char *end = strstr(line, "\"} ");
+	const size_t name = strspn(line, "abcdefghijklmnopqrstuvwxyz_");
+	const char *end =
+		line[name] == '{' ? strstr(line, "\"} ") : line + name - 2;
 	char *rest;
 
 	if (!strncmp(line, "# HELP kvpull_", 14) ||
 	    !strncmp(line, "# TYPE kvpull_", 14))
 		return;
-	scenario_check(!strncmp(line, "kvpull_", 7) && brace && end &&
-			       strspn(line, "abcdefghijklmnopqrstuvwxyz_") ==
-				       (size_t)(brace - line),
+	scenario_check(!strncmp(line, "kvpull_", 7) && end && end[2] == ' ',
 		       "no metric: %s", line);
 	(void)strtod(end + 3, &rest);
 	scenario_check(!*rest, "no number: %s", line);
@@ -371,7 +375,11 @@ uint32_t top_trace_check(const json_t *trace, uint32_t pulls)
 		    !strcmp(text_of(event, "name"), "pull"))
 			joined += (uint32_t)has_hold(events, event);
 	}
-	scenario_check(joined == pulls,
+	/*
+	 * P tells a hold's end the time at which that poll began. A machine that
+	 * ran nothing of P meanwhile has a whole pull behind it.
+	 */
+	scenario_check(joined <= pulls && joined + pulls / 10 >= pulls,
 		       "%u of %u pulls overlap with their holds", joined,
 		       pulls);
 	scenario_check(arrows(events, "s") == pulls &&

@@ -19,9 +19,12 @@ json_t *top_json(const struct top_folder *folder);
 /* With an option and its value: its exit status. */
 int top_run(const struct top_folder *folder, const char *option,
 	    const char *value);
-/* On a terminal of that size: printed, and no line or column too many. */
+/*
+ * On a terminal of that size: printed, and no line or column too many. The key
+ * ends it, and gives the terminal back.
+ */
 void top_capture(const struct top_folder *folder, uint32_t columns,
-		 uint32_t lines);
+		 uint32_t lines, char key);
 /* Metrics as text and as served: the same, and as Prometheus reads them. */
 void top_metrics_check(const struct top_folder *folder, const char *has);
 /*

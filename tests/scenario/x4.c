@@ -94,7 +94,7 @@ static void x4_strict_foreign(const struct scenario *scenario)
 			       event.reason == KVPULL_EROUTE,
 		       "the pull ended as %u, error %d", event.kind,
 		       event.reason);
-	log_has("consumer", "foreign memory cannot be read");
+	log_has("consumer", "own memory cannot be read");
 	log_has("consumer", "Operation not permitted");
 	node_kill(&d);
 	node_close(&p);
