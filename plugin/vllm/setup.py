@@ -112,7 +112,7 @@ class BuildPy(build_py):
         compiler = shlex.split(os.environ.get("CC", "cc"))
         target = Path(self.build_lib) / "kvpull_vllm"
         shutil.copy(library(compiler), target / "libkvpull.so.1")
-        for header in ("common.h", "connector.h"):
+        for header in ("common.h", "connector.h", "reader.h"):
             shutil.copy(headers() / header, target)
         made = target / "libkvpull_log.so"
         # The path is given relative, so that no folder's name gets into it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connector ABI, read from common.h and connector.h themselves.
+"""Both ABIs, read from common.h, connector.h and reader.h themselves.
 
 cffi takes the headers' own declarations, so that no struct is written down a
 second time. What C's preprocessor would do is little: constants and the list
@@ -8,8 +8,11 @@ of errors, which are read here.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +20,10 @@ import cffi
 
 _PACKAGE = Path(__file__).resolve().parent
 _ERROR = re.compile(r"X\((\w+), (-?\d+),")
-_CONSTANT = re.compile(r"^#define (KVPULL_\w+) +\(?(-?\w+?)u?\)?(?: |$)")
+_HEADERS = ("common.h", "connector.h", "reader.h")
+_CONSTANT = re.compile(
+    r"^#define (KVPULL_\w+) +\(?(-?\w+?)u?(?: << (\d+))?\)?(?: |$)"
+)
 
 
 class AbiError(RuntimeError):
@@ -27,10 +33,12 @@ class AbiError(RuntimeError):
 def headers() -> str:
     """Return the headers' text: of the installed copies, else the source's."""
     for folder in (_PACKAGE, _PACKAGE.parents[2] / "include" / "kvpull"):
-        paths = [folder / name for name in ("common.h", "connector.h")]
+        paths = [folder / name for name in _HEADERS]
         if all(path.exists() for path in paths):
             return "".join(path.read_text() for path in paths)
-    raise AbiError(f"connector.h is neither in {_PACKAGE} nor in a source tree")
+    raise AbiError(
+        f"{', '.join(_HEADERS)} are neither in {_PACKAGE} nor in a source tree"
+    )
 
 
 def constants(text: str) -> dict[str, int]:
@@ -40,7 +48,7 @@ def constants(text: str) -> dict[str, int]:
         match = _CONSTANT.match(line)
         if match:
             try:
-                values[match[1]] = int(match[2], 0)
+                values[match[1]] = int(match[2], 0) << int(match[3] or 0)
             except ValueError:
                 continue
     for name, value in _ERROR.findall(text):
@@ -79,6 +87,42 @@ def new(kind: str, /, **members: Any) -> Any:
     made = ffi.new(f"struct {kind} *", members)
     made.struct_size = ffi.sizeof(f"struct {kind}")
     return made
+
+
+def _form(kind: Any) -> str:
+    size = ffi.sizeof(kind)
+    if kind.kind == "array":
+        return f"{size}s"
+    return "i" if kind.cname == "int32_t" else {4: "I", 8: "Q"}[size]
+
+
+def layout(kind: str, *members: str, count: int = 1) -> struct.Struct:
+    """Return the layout of so many structs: of some members, or of all.
+
+    All of them are written or read at once so, in the time that cffi takes for
+    one or two.
+    """
+    text, end = "", 0
+    for name, member in ffi.typeof(f"struct {kind}").fields:
+        if not members or name in members:
+            text += f"{member.offset - end}x{_form(member.type)}"
+            end = member.offset + ffi.sizeof(member.type)
+    text += f"{ffi.sizeof(f'struct {kind}') - end}x"
+    return struct.Struct("=" + text * count)
+
+
+def packed(kind: str, *members: str) -> tuple[Any, Callable[..., None]]:
+    """Return a struct, and what writes all its members but struct_size."""
+    names = [name for name, _ in ffi.typeof(f"struct {kind}").fields]
+    assert ["struct_size", *members] == names, names
+    made = new(kind)
+    write, size = layout(kind).pack_into, ffi.sizeof(f"struct {kind}")
+    return made, functools.partial(write, ffi.buffer(made), 0, size)
+
+
+def address(made: Any) -> int:
+    """Return where memory of cffi's lies."""
+    return int(ffi.cast("uintptr_t", made))
 
 
 def _candidates(named: str | None) -> list[str]:
@@ -123,6 +167,13 @@ class Library:
             )
         self.scheduler = self.ops.scheduler
         self.worker = self.ops.worker
+        self.reader = self._handle.kvpull_reader_v1()
+        if self.reader.abi_major != CONST["KVPULL_READER_ABI_MAJOR"]:
+            raise AbiError(
+                f"libkvpull has reader ABI {self.reader.abi_major}, this "
+                f"package is made for {CONST['KVPULL_READER_ABI_MAJOR']}: "
+                "install both of one version"
+            )
 
     @property
     def version(self) -> str:

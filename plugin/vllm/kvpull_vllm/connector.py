@@ -33,6 +33,24 @@ from kvpull_vllm.stats import KVPullPromMetrics, KVPullStats
 from kvpull_vllm.worker import WorkerSide
 
 LAYOUT = "LBHNC"
+# Calls of each request and step to which the connector adds nothing: the side
+# is called in its place, as a call in between takes longer than most of them.
+_SCHEDULER_CALLS = {
+    "on_new_request": "request_new",
+    "get_num_new_matched_tokens": "matched_tokens",
+    "update_state_after_alloc": "allocated",
+    "build_connector_meta": "build_meta",
+    "update_connector_output": "output",
+    "request_finished_all_groups": "request_finished",
+    "has_pending_push_work": "has_pending_work",
+    "get_kv_connector_stats": "stats",
+}
+_WORKER_CALLS = {
+    "start_load_kv": "start_loads",
+    "get_transfer_results": "results",
+    "get_kv_connector_stats": "stats",
+    "build_connector_worker_meta": "worker_meta",
+}
 
 
 @dataclass
@@ -188,6 +206,13 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
                 own.memory == "provided",
             )
             atexit.register(self.shutdown)
+        side, calls = (
+            (self._scheduler, _SCHEDULER_CALLS)
+            if self._scheduler is not None
+            else (self._worker, _WORKER_CALLS)
+        )
+        for name, call in calls.items():
+            setattr(self, name, getattr(side, call))
 
     @staticmethod
     def _head_first(opening: Opening) -> int:
@@ -230,7 +255,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Start the loads of this step."""
         assert self._worker is not None
-        self._worker.start_loads()
+        self._worker.start_loads(forward_context)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Do nothing: loads are of whole requests, between steps."""
@@ -252,7 +277,7 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> KVConnectorTransferResults:
         """Return what ended since the last call."""
         assert self._worker is not None
-        return self._worker.results()
+        return self._worker.results(finished_req_ids)
 
     def build_connector_worker_meta(self) -> KVPullWorkerMetadata | None:
         """Return what the scheduler side is told."""
@@ -277,15 +302,6 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
     def on_new_request(self, request: Any) -> None:
         """Take note of a request: heartbeats begin."""
         assert self._scheduler is not None
-        params = request.kv_transfer_params
-        if params is not None and not isinstance(params, dict):
-            # A client's, in vllm_xargs, which vLLM does not look at; it takes
-            # it for a dictionary, too, and its engine would end.
-            logger.warning(
-                "kvpull: request %s: kv_transfer_params are no object: ignored",
-                request.request_id,
-            )
-            request.kv_transfer_params = None
         self._scheduler.request_new(request)
 
     def get_num_new_matched_tokens(
@@ -305,12 +321,12 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
     def build_connector_meta(self, scheduler_output: Any) -> KVPullMetadata:
         """Return this step's message to the workers."""
         assert self._scheduler is not None
-        return self._scheduler.build_meta()
+        return self._scheduler.build_meta(scheduler_output)
 
     def update_connector_output(self, connector_output: Any) -> None:
         """Take what the workers said."""
         assert self._scheduler is not None
-        self._scheduler.output(connector_output.kv_connector_worker_meta)
+        self._scheduler.output(connector_output)
 
     def request_finished(
         self, request: Any, block_ids: list[int]

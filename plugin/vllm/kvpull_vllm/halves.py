@@ -6,18 +6,32 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from array import array
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from kvpull_vllm import logs
-from kvpull_vllm.abi import CONST, COUNTER, Library, ffi, new
+from kvpull_vllm.abi import (
+    CONST,
+    COUNTER,
+    Library,
+    address,
+    ffi,
+    layout,
+    new,
+    packed,
+)
 from kvpull_vllm.layout import Geometry
 from kvpull_vllm.logs import logger
 
 _RECORDS = 256
-_IDS = ffi.typeof("uint32_t[]")
+_RECORD_BYTES = ffi.sizeof("struct kvpull_poll_record")
+_BLOCKS_BYTES = ffi.sizeof("struct kvpull_blocks")
 _LABEL_BYTES = 128  # the library keeps less: the end
 _MATCH_LOAD = CONST["KVPULL_MATCH_LOAD"]
+_COUNTER_BYTES = ffi.sizeof(COUNTER)
 _ETOOSMALL = CONST["KVPULL_ETOOSMALL"]
 _HELD = CONST["KVPULL_FINISH_HELD"]
 NO_TRACE = bytes(CONST["KVPULL_TRACE_BYTES"])
@@ -63,18 +77,28 @@ class Opening:
     groups: list[tuple[int, int]]  # tokens a block, kind
 
 
-@dataclass(frozen=True)
-class Report:
-    """A record of poll()."""
+class Report(NamedTuple):
+    """A record of poll(): struct kvpull_poll_record."""
 
     key: int
     kind: int
     reason: int
     byte_count: int
-    seconds: float
-    # ns after its command, 0: not so far: taken up by a thread, connected, first
-    # byte asked for, last byte, checked.
-    reached: tuple[int, int, int, int, int]
+    took_ns: int
+    begun_ns: int
+    connected_ns: int
+    asked_ns: int
+    came_ns: int
+
+    @property
+    def seconds(self) -> float:
+        """Since its command."""
+        return self.took_ns / 1e9
+
+    @property
+    def reached(self) -> tuple[int, int, int, int, int]:
+        """When it was taken up, connected, asked, came, was checked: ns."""
+        return (*self[5:], self.took_ns)
 
     def phases(self) -> list[float]:
         """Return the seconds of each of PHASES; of one that is LOADED."""
@@ -99,24 +123,74 @@ def fitting(name: str) -> bytes:
     return kept + b"#" + digest
 
 
+def model_record(model: Model, kept: list[Any]) -> Any:
+    """Return struct kvpull_model; kept gets what it points to."""
+    names = (
+        "model", "revision", "weights", "dtype",
+        "layout", "attention", "config", "engine",
+    )  # fmt: skip
+    texts = {
+        name: ffi.new("char[]", fitting(value))
+        for name in names
+        if (value := getattr(model, name))
+    }
+    made = new(
+        "kvpull_model",
+        layer_count=model.layer_count,
+        head_count=model.head_count,
+        head_bytes=model.head_bytes,
+        replicated=int(model.replicated),
+        **texts,
+    )
+    kept += [texts, made]
+    return made
+
+
+def host_record(pipe: logs.Pipe | None, kept: list[Any]) -> Any:
+    """Return struct kvpull_host, which logs; kept gets what it points to."""
+    fatal = ffi.callback("kvpull_fatal_fn", _fatal)
+    if pipe is not None:
+        log, context = pipe.callback, pipe.context
+    else:
+        log, context = ffi.callback("kvpull_log_fn", logs.direct), ffi.NULL
+    made = new("kvpull_host", log=log, fatal=fatal, context=context)
+    is_told = logger.isEnabledFor(logging.DEBUG)
+    made.log_level = CONST[f"KVPULL_LOG_{'DEBUG' if is_told else 'INFO'}"]
+    kept += [log, fatal, made]
+    return made
+
+
+def checked(library: Library, what: str, code: int, detail: Any = None) -> int:
+    """Return a code that is no error; raise KvpullError."""
+    if code >= 0:
+        return code
+    text = library.error_text(code)
+    if detail is not None and ffi.string(detail.message):
+        name = ffi.string(detail.field).decode()
+        text = f"{name}: " if name else ""
+        text += ffi.string(detail.message).decode(errors="replace")
+    raise KvpullError(what, code, text)
+
+
 class _Blocks:
     """struct kvpull_blocks[], made once and filled for each call."""
 
     def __init__(self, count: int) -> None:
-        self.array = ffi.new("struct kvpull_blocks[]", count)
-        self._groups = [self.array[index] for index in range(count)]
+        made = ffi.new("struct kvpull_blocks[]", count)
+        self.address, self._kept = address(made), made
+        self._buffer = ffi.buffer(made)
+        self._write = layout("kvpull_blocks").pack_into
         self._ids: list[Any] = [None] * count
 
     def fill(self, block_lists: list[tuple[int, list[int]]]) -> int:
         """Take (first index, ids) a group; return how many groups."""
-        count = 0
+        group = 0
         for first, ids in block_lists:
-            group = self._groups[count]
-            group.first_index = first
-            group.block_count = len(ids)
-            group.block_ids = self._ids[count] = ffi.new(_IDS, ids)
-            count += 1
-        return count
+            self._ids[group] = kept = array("I", ids)
+            at, count = kept.buffer_info()
+            self._write(self._buffer, group * _BLOCKS_BYTES, first, count, at)
+            group += 1
+        return group
 
 
 class _Half:
@@ -124,12 +198,19 @@ class _Half:
 
     def __init__(self, library: Library, kind: str, opening: Opening) -> None:
         self.library = library
-        self._ops = getattr(library, kind)
+        ops = getattr(library, kind)
+        # Looked up once: a member of cffi's costs more than one of Python's.
+        self._ops = SimpleNamespace(
+            **{name: getattr(ops, name) for name in dir(ops)}
+        )
         self.kind = kind
         self.rank = opening.tp_rank
         self.counters = library.counters(kind)
-        self._counts = ffi.new(f"{COUNTER}[]", len(self.counters))
-        self._seen = b""
+        count = len(self.counters)
+        self._counters = ffi.new(f"{COUNTER}[]", count)
+        read = layout("kvpull_counter", "value", count=count).unpack_from
+        self._values = partial(read, ffi.buffer(self._counters))
+        self._seen: tuple[int, ...] = ()
         # The scheduler half has no thread of its own.
         self._pipe = logs.pipe() if kind == "worker" else None
         self._kept: list[Any] = []  # what C points to while it is open
@@ -144,55 +225,14 @@ class _Half:
         self._handle = made[0]
 
     def _params(self, opening: Opening) -> Any:
-        texts = {
-            name: ffi.new("char[]", fitting(value))
-            for name in (
-                "model",
-                "revision",
-                "weights",
-                "dtype",
-                "layout",
-                "attention",
-                "config",
-                "engine",
-            )
-            if (value := getattr(opening.model, name))
-        }
-        model = new(
-            "kvpull_model",
-            layer_count=opening.model.layer_count,
-            head_count=opening.model.head_count,
-            head_bytes=opening.model.head_bytes,
-            replicated=int(opening.model.replicated),
-            **texts,
-        )
+        model = model_record(opening.model, self._kept)
+        host = host_record(self._pipe, self._kept)
         groups = ffi.new("struct kvpull_group[]", len(opening.groups))
         for to, (tokens, kind) in zip(groups, opening.groups, strict=True):
             to.block_tokens, to.kind = tokens, kind
-        fatal = ffi.callback("kvpull_fatal_fn", _fatal)
-        if self._pipe is not None:
-            log, context = self._pipe.callback, self._pipe.context
-        else:
-            log = ffi.callback("kvpull_log_fn", logs.direct)
-            context = ffi.NULL
-        host = new("kvpull_host", log=log, fatal=fatal, context=context)
-        host.log_level = CONST[
-            "KVPULL_LOG_DEBUG"
-            if logger.isEnabledFor(logging.DEBUG)
-            else "KVPULL_LOG_INFO"
-        ]
         config = ffi.new("char[]", opening.config_json.encode())
         engine_id = ffi.new("char[]", opening.engine_id.encode())
-        self._kept += [
-            texts,
-            model,
-            groups,
-            log,
-            fatal,
-            host,
-            config,
-            engine_id,
-        ]
+        self._kept += [groups, config, engine_id]
         return new(
             "kvpull_open_params",
             host=host,
@@ -208,14 +248,7 @@ class _Half:
         )
 
     def _check(self, what: str, code: int, detail: Any = None) -> int:
-        if code >= 0:
-            return code
-        text = self.library.error_text(code)
-        if detail is not None and ffi.string(detail.message):
-            name = ffi.string(detail.field).decode()
-            text = f"{name}: " if name else ""
-            text += ffi.string(detail.message).decode(errors="replace")
-        raise KvpullError(what, code, text)
+        return checked(self.library, what, code, detail)
 
     def _take_bytes(self, what: str, call: Any) -> bytes:
         """Call (handle, bytes, capacity, count), with more room if it asks."""
@@ -223,27 +256,26 @@ class _Half:
             code = call(
                 self._handle, self._bytes, len(self._bytes), self._count
             )
-            if code != CONST["KVPULL_ETOOSMALL"]:
+            count = self._count[0]
+            if code != _ETOOSMALL:
                 break
-            self._bytes = ffi.new("char[]", self._count[0])
-        self._check(what, code)
-        return ffi.unpack(self._bytes, self._count[0])
+            self._bytes = ffi.new("char[]", count)
+        if code < 0:
+            self._check(what, code)
+        return ffi.unpack(self._bytes, count) if count else b""
 
-    def stats(self) -> dict[str, int] | None:
-        """Return what is counted, None if all is as last time."""
-        counts, size = self._counts, ffi.sizeof(COUNTER)
-        self._check(
-            "counters",
-            self._ops.counters(self._handle, counts, len(counts), size),
+    def counts(self) -> tuple[int, ...] | None:
+        """Return the values of the counters, None if all are as last time."""
+        code = self._ops.counters(
+            self._handle, self._counters, len(self.counters), _COUNTER_BYTES
         )
-        seen = bytes(ffi.buffer(counts))
-        if seen == self._seen:
+        if code < 0:
+            self._check("counters", code)
+        values = self._values()
+        if values == self._seen:
             return None
-        self._seen = seen
-        return {
-            counter.name: count.value
-            for counter, count in zip(self.counters, counts, strict=True)
-        }
+        self._seen = values
+        return values
 
     def close(self) -> None:
         """Close; the second time a no-op."""
@@ -270,27 +302,33 @@ class SchedulerHalf(_Half):
 
     def __init__(self, library: Library, opening: Opening) -> None:
         super().__init__(library, "scheduler", opening)
-        self._ticket = ffi.new("char[]", 1 << 14)
         self._tokens = ffi.new("uint32_t *")
         # Made once: a struct costs as much as the call that it is for.
-        text = ffi.new("char[]", _LABEL_BYTES)
-        self._kept.append(text)
-        self._label = ffi.buffer(text)
-        self._request = new("kvpull_request", label=text)
-        self._digest = ffi.buffer(self._request.prompt_digest)
-        self._trace = ffi.buffer(self._request.trace)
+        self._label_text = ffi.new("char[]", _LABEL_BYTES)
+        self._label = ffi.buffer(self._label_text)
+        self._label_at = address(self._label_text)
+        self._request, self._fill_request = packed(
+            "kvpull_request", "key", "parent_key", "ticket", "ticket_bytes",
+            "prompt_tokens", "flags", "prompt_digest", "label", "trace",
+        )  # fmt: skip
         self._blocks = _Blocks(len(opening.groups))
-        groups = {
-            "groups": self._blocks.array,
-            "group_bytes": ffi.sizeof("struct kvpull_blocks"),
-        }
-        self._allocation = new("kvpull_allocation", **groups)
-        self._finish = new(
-            "kvpull_finish",
-            ticket=self._ticket,
-            ticket_capacity=len(self._ticket),
-            **groups,
-        )
+        self._allocation, self._fill_allocation = packed(
+            "kvpull_allocation", "key", "external_tokens", "group_count",
+            "groups", "group_bytes",
+        )  # fmt: skip
+        self._finish, self._fill_finish = packed(
+            "kvpull_finish", "key", "reason", "flags", "computed_tokens",
+            "last_block_bytes", "group_count", "payload_bytes", "groups",
+            "group_bytes", "payload", "ticket", "ticket_capacity",
+            "ticket_bytes",
+        )  # fmt: skip
+        self._make_room(1 << 14)
+
+    def _make_room(self, byte_count: int) -> None:
+        """Make room for a ticket, in or out."""
+        self._ticket = ffi.new("char[]", byte_count)
+        self._ticket_at = address(self._ticket)
+        self._ticket_view = ffi.buffer(self._ticket)
 
     def rank_info(self, info: bytes) -> int:
         """Take a worker's rank info; the answer is an error or 0."""
@@ -311,38 +349,40 @@ class SchedulerHalf(_Half):
         trace: bytes = NO_TRACE,
     ) -> int:
         """Tell of a request; prompt is (tokens, digest)."""
-        request = self._request
-        request.key = key
-        request.parent_key = parent_key
-        request.ticket = ffi.from_buffer(ticket) if ticket else ffi.NULL
-        request.ticket_bytes = len(ticket)
-        request.prompt_tokens = prompt[0]
-        request.flags = flags
-        self._digest[:] = prompt[1]
-        self._trace[:] = trace
         text = label.encode()[1 - _LABEL_BYTES :] + b"\0"
         self._label[: len(text)] = text
-        return self._ops.request_new(self._handle, request)
+        tokens, digest = prompt
+        at, count = 0, len(ticket)
+        if 0 < count <= len(self._ticket):
+            self._ticket_view[:count] = ticket
+            at = self._ticket_at
+        elif count:  # a client's: our own are as long as the room
+            kept = ffi.from_buffer(ticket)
+            at = address(kept)
+        self._fill_request(
+            key, parent_key, at, count, tokens, flags, digest, self._label_at,
+            trace,
+        )  # fmt: skip
+        return self._ops.request_new(self._handle, self._request)
 
     def matched_tokens(self, key: int, local_tokens: int) -> tuple[int, int]:
         """Return (KVPULL_MATCH_*, tokens)."""
-        answer = self._check(
-            "matched_tokens",
-            self._ops.matched_tokens(
-                self._handle, key, local_tokens, self._tokens
-            ),
+        answer = self._ops.matched_tokens(
+            self._handle, key, local_tokens, self._tokens
         )
-        return answer, self._tokens[0] if answer == _MATCH_LOAD else 0
+        if answer == _MATCH_LOAD:
+            return answer, self._tokens[0]
+        return self._check("matched_tokens", answer), 0
 
     def allocated(
         self, key: int, tokens: int, block_lists: list[tuple[int, list[int]]]
     ) -> int:
         """Tell which blocks were taken; the answer is an error or 0."""
-        allocation = self._allocation
-        allocation.key = key
-        allocation.external_tokens = tokens
-        allocation.group_count = self._blocks.fill(block_lists)
-        return self._ops.allocated(self._handle, allocation)
+        count = self._blocks.fill(block_lists)
+        self._fill_allocation(
+            key, tokens, count, self._blocks.address, _BLOCKS_BYTES
+        )
+        return self._ops.allocated(self._handle, self._allocation)
 
     def request_finished(
         self,
@@ -352,23 +392,19 @@ class SchedulerHalf(_Half):
         block_lists: list[tuple[int, list[int]]],
     ) -> tuple[bool, bytes]:
         """Return (held, ticket)."""
-        finish = self._finish
-        finish.key = key
-        finish.reason = reason
-        finish.computed_tokens = tokens
-        finish.group_count = self._blocks.fill(block_lists)
+        count, finish = self._blocks.fill(block_lists), self._finish
         while True:
+            self._fill_finish(
+                key, reason, 0, tokens, 0, count, 0, self._blocks.address,
+                _BLOCKS_BYTES, 0, self._ticket_at, len(self._ticket), 0,
+            )  # fmt: skip
             answer = self._ops.request_finished(self._handle, finish)
             if answer != _ETOOSMALL:
                 break
-            self._ticket = ffi.new("char[]", finish.ticket_bytes)
-            finish.ticket = self._ticket
-            finish.ticket_capacity = len(self._ticket)
-        self._check("request_finished", answer)
-        return (
-            answer == _HELD,
-            ffi.unpack(self._ticket, finish.ticket_bytes),
-        )
+            self._make_room(finish.ticket_bytes)
+        if answer < 0:
+            self._check("request_finished", answer)
+        return answer == _HELD, self._ticket_view[: finish.ticket_bytes]
 
     def step_build(self) -> bytes:
         """Return this step's bytes for all workers."""
@@ -380,7 +416,8 @@ class SchedulerHalf(_Half):
 
     def pending(self) -> int:
         """Return KVPULL_PENDING_* bits."""
-        return self._check("has_pending", self._ops.has_pending(self._handle))
+        code = self._ops.has_pending(self._handle)
+        return code if code >= 0 else self._check("has_pending", code)
 
     def reset(self, flags: int) -> None:
         """Forget, or revoke: KVPULL_RESET_*."""
@@ -393,6 +430,8 @@ class WorkerHalf(_Half):
     def __init__(self, library: Library, opening: Opening) -> None:
         super().__init__(library, "worker", opening)
         self._records = ffi.new("struct kvpull_poll_record[]", _RECORDS)
+        self._buffer = ffi.buffer(self._records)
+        self._unpack = layout("kvpull_poll_record").iter_unpack
 
     def memory_alloc(self, byte_count: int, huge: bool) -> Any:
         """Return struct kvpull_memory of memory that consumers can map."""
@@ -459,40 +498,22 @@ class WorkerHalf(_Half):
 
     def start_loads(self) -> None:
         """Start the loads of the last steps."""
-        self._check(
-            "start_loads", self._ops.start_loads(self._handle, ffi.NULL)
-        )
+        code = self._ops.start_loads(self._handle, ffi.NULL)
+        if code < 0:
+            self._check("start_loads", code)
 
     def poll(self) -> list[Report]:
         """Return what ended."""
         reports: list[Report] = []
         while True:
-            count = self._check(
-                "poll",
-                self._ops.poll(
-                    self._handle,
-                    self._records,
-                    _RECORDS,
-                    ffi.sizeof("struct kvpull_poll_record"),
-                ),
+            count = self._ops.poll(
+                self._handle, self._records, _RECORDS, _RECORD_BYTES
             )
-            for record in self._records[0:count]:
-                reports.append(
-                    Report(
-                        record.key,
-                        record.kind,
-                        record.reason,
-                        record.bytes,
-                        record.took_ns / 1e9,
-                        (
-                            record.begun_ns,
-                            record.connected_ns,
-                            record.asked_ns,
-                            record.came_ns,
-                            record.took_ns,
-                        ),
-                    )
-                )
+            if count < 0:
+                self._check("poll", count)
+            if count:
+                made = self._buffer[: count * _RECORD_BYTES]
+                reports += map(Report._make, self._unpack(made))
             if count < _RECORDS:
                 return reports
 

@@ -7,6 +7,8 @@ of one version may be gone in the next.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import platform
 import re
 import sys
@@ -52,6 +54,15 @@ def kernels(dtype: Any, block: int, head: int, cache_dtype: str) -> str:
     return _get_attn_isa(dtype, block, head, cache_dtype)
 
 
+def device() -> str:
+    """Return the name of this machine's devices: they choose kernels by it."""
+    from vllm.platforms import current_platform
+
+    with contextlib.suppress(Exception):  # of a platform without names
+        return str(current_platform.get_device_name())
+    return ""
+
+
 def _frames() -> Iterator[FrameType]:
     """Yield the callers' frames, the nearest first."""
     frame: FrameType | None = sys._getframe(1)
@@ -60,6 +71,51 @@ def _frames() -> Iterator[FrameType]:
             return
         yield frame
         frame = frame.f_back
+
+
+def configurations() -> tuple[Any, Any]:
+    """Return the vllm_config and kv_cache_config of the connector being made.
+
+    vLLM tells a tier a part of the first one only; the caller's are looked up
+    where they are: in its constructor.
+    """
+    for frame in _frames():
+        found = [
+            frame.f_locals.get(name)
+            for name in ("vllm_config", "kv_cache_config")
+        ]
+        if None not in found:
+            return found[0], found[1]
+    raise LookupError(
+        "vLLM's OffloadingConnector has no vllm_config and kv_cache_config "
+        "where it makes its tiers"
+    )
+
+
+def primary_file(offloading_spec: Any) -> int:
+    """Return the descriptor of the primary tier's memory.
+
+    vLLM hands a tier the mapping of it alone.
+    """
+    region = getattr(offloading_spec, "_scheduler_mmap", None)
+    fd = getattr(region, "fd", None)
+    if not isinstance(fd, int):
+        raise LookupError(
+            "vLLM's TieringOffloadingSpec has no _scheduler_mmap with an fd"
+        )
+    return fd
+
+
+def forget_primary_name(offloading_spec: Any) -> None:
+    """Take the name of the primary tier's memory away; all have it mapped.
+
+    vLLM leaves it where an engine is killed, and its memory with it. A worker
+    that made it warns at its own end that the name is gone.
+    """
+    region = getattr(offloading_spec, "_scheduler_mmap", None)
+    with contextlib.suppress(AttributeError, OSError):
+        os.unlink(region.mmap_path)
+        region._creator = False
 
 
 def neighbours() -> list[str]:
@@ -90,6 +146,9 @@ class Core:
     def __init__(self) -> None:
         self._core: Any = None
         self._unnamed = ""
+        self._of: tuple[Any, Any] = (None, None)
+        self._weights = ""
+        self._unpaused: Any = None
         for frame in _frames():
             caller = frame.f_locals.get("self")
             if hasattr(caller, "_weight_version"):
@@ -126,19 +185,28 @@ class Core:
         return bool(self._unnamed)
 
     def weights(self) -> str:
-        """Return a text that is equal where the weights are."""
+        """Return a text that is equal where the weights are.
+
+        Asked in each step, it is made when what it is of is another object.
+        """
         if self._core is None:
             return ""
-        return f"{self._core._weight_version} {self._unnamed}"
+        version, unnamed = self._core._weight_version, self._unnamed
+        if version is not self._of[0] or unnamed is not self._of[1]:
+            self._of = version, unnamed
+            self._weights = f"{version} {unnamed}"
+        return self._weights
 
     def waits_for_holds(self) -> bool:
         """Say whether a pause waits for nothing but blocks that are held."""
         scheduler = getattr(self._core, "scheduler", None)
         paused = getattr(scheduler, "pause_state", None)
-        return (
-            getattr(paused, "name", "UNPAUSED") != "UNPAUSED"
-            and not scheduler.has_unfinished_requests()
-        )
+        if paused is self._unpaused:  # an enumeration's name takes long
+            return False
+        if getattr(paused, "name", "UNPAUSED") == "UNPAUSED":
+            self._unpaused = paused
+            return False
+        return not scheduler.has_unfinished_requests()
 
 
 def rotates_heads() -> bool:

@@ -4,26 +4,27 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from vllm.v1.request import RequestStatus
 
 from kvpull_vllm.abi import CONST
 from kvpull_vllm.traces import Place
 
 # One form for one value, made twice as fast as an array of the token ids.
-_PACK = msgspec.msgpack.Encoder()
+_PACK = msgspec.msgpack.Encoder().encode_into
+_DIGEST = hashlib.sha256
 _DIGEST_BYTES = CONST["KVPULL_DIGEST_BYTES"]
 TICKET = "kvpull_ticket"
-_CHILD = re.compile(r"^\d+_(.+)$")
 _REASONS = {
-    "FINISHED_LENGTH_CAPPED": CONST["KVPULL_FINISH_LENGTH"],
-    "FINISHED_STOPPED": CONST["KVPULL_FINISH_STOP"],
-    "FINISHED_ABORTED": CONST["KVPULL_FINISH_ABORT"],
+    RequestStatus.FINISHED_LENGTH_CAPPED: CONST["KVPULL_FINISH_LENGTH"],
+    RequestStatus.FINISHED_STOPPED: CONST["KVPULL_FINISH_STOP"],
+    RequestStatus.FINISHED_ABORTED: CONST["KVPULL_FINISH_ABORT"],
 }
+_REJECT, _ERROR = CONST["KVPULL_FINISH_REJECT"], CONST["KVPULL_FINISH_ERROR"]
 
 
 @dataclass(slots=True)
@@ -57,10 +58,12 @@ def parent_key(request_id: str) -> int:
 
     vLLM names children "<index>_<parent>"; the parent's name is unique.
     """
-    match = request_id[:1].isdigit() and _CHILD.match(request_id)
-    if not match:
+    if not "0" <= request_id[:1] <= "9":  # of most requests
         return 0
-    digest = hashlib.blake2b(match[1].encode(), digest_size=8).digest()
+    index, _, parent = request_id.partition("_")
+    if not (parent and index.isdecimal()):
+        return 0
+    digest = hashlib.blake2b(parent.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 
@@ -77,64 +80,49 @@ def nameless(request: Any, names_media: bool) -> str | None:
     return None
 
 
-def prompt_digest(request: Any, weights: str = "") -> bytes:
-    """Return 16 bytes that name the prompt and all that its KV depends on."""
+def prompt_digest(request: Any, weights: str, packed: bytearray) -> bytes:
+    """Return 16 bytes that name the prompt and all that its KV depends on.
+
+    packed is written over: new memory each time would take as long again.
+    """
     lora = request.lora_request
     media = request.mm_features
-    packed = _PACK.encode(
-        (
-            request.prompt_token_ids,
-            request.cache_salt or "",
-            weights,
-            lora and lora.lora_name,
-            [(one.identifier, one.mm_position.offset) for one in media]
-            if media
-            else None,
-        )
+    parts = (
+        request.prompt_token_ids,
+        request.cache_salt or "",
+        weights,
+        lora and lora.lora_name,
+        [(one.identifier, one.mm_position.offset) for one in media]
+        if media
+        else None,
     )
-    return hashlib.sha256(packed).digest()[:_DIGEST_BYTES]
+    _PACK(parts, packed)
+    return _DIGEST(packed).digest()[:_DIGEST_BYTES]
 
 
 def finish_reason(request: Any) -> int:
     """Return KVPULL_FINISH_* of a finished request."""
     if getattr(request, "abort_immediately", False):
-        return CONST["KVPULL_FINISH_REJECT"]
-    return _REASONS.get(request.status.name, CONST["KVPULL_FINISH_ERROR"])
+        return _REJECT
+    return _REASONS.get(request.status, _ERROR)
 
 
-def _nulls(ids: list[int]) -> int:
-    """Return how many null blocks stand before the others.
+def blocks_of(
+    ids: Sequence[list[int]], block_tokens: list[int], first: int, end: int
+) -> list[tuple[int, list[int]]]:
+    """Return (first index, ids) a group of the blocks of tokens first to end.
 
-    Block 0 is vLLM's null block: it stands where a sliding window has passed.
+    Null blocks that stand before the others are left out.
     """
-    if ids and ids[0]:
-        return 0
-    return next((i for i, block in enumerate(ids) if block), len(ids))
-
-
-def prompt_blocks(
-    ids: Sequence[list[int]], block_tokens: list[int], tokens: int
-) -> list[tuple[int, list[int]]]:
-    """Return (first index, ids) a group of the blocks of the first tokens."""
     found = []
     for group, size in zip(ids, block_tokens, strict=True):
-        kept = group[: -(-tokens // size)]
-        first = _nulls(kept)
-        found.append((first, kept[first:] if first else kept))
-    return found
-
-
-def loaded_blocks(
-    ids: tuple[list[int], ...],
-    block_tokens: list[int],
-    local_tokens: int,
-    tokens: int,
-) -> list[tuple[int, list[int]]]:
-    """Return (first index, ids) a group of the blocks that a pull fills."""
-    found = []
-    for group, size in zip(ids, block_tokens, strict=True):
-        first = local_tokens // size
-        kept = group[first : -(-(local_tokens + tokens) // size)]
-        nulls = _nulls(kept)
-        found.append((first + nulls, kept[nulls:] if nulls else kept))
+        index = first // size
+        kept = group[index : -(-end // size)]
+        if kept and not kept[0]:
+            # Block 0 is vLLM's null block: it stands where a sliding window
+            # has passed.
+            others = (at for at, block in enumerate(kept) if block)
+            skipped = next(others, len(kept))
+            index, kept = index + skipped, kept[skipped:]
+        found.append((index, kept))
     return found

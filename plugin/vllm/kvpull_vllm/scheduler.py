@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from kvpull_vllm.halves import NO_TRACE, KvpullError, SchedulerHalf, logger
 from kvpull_vllm.inside import Core
 from kvpull_vllm.layout import Window
 from kvpull_vllm.requests import Entry
-from kvpull_vllm.stats import KVPullStats, Moves
+from kvpull_vllm.stats import KVPullStats, Tally
 
 _NOTHING = (False, None)
 # A pull takes milliseconds; who comes later computes.
@@ -26,6 +27,9 @@ _PAUSE_S = 1.0
 _NO_DIGEST = bytes(CONST["KVPULL_DIGEST_BYTES"])
 _WANTS_HOLD = CONST["KVPULL_REQUEST_WANTS_HOLD"]
 _PULL = CONST["KVPULL_REQUEST_PULL"]
+_WAIT = CONST["KVPULL_MATCH_WAIT"]
+_NOT_TAKEN = (CONST["KVPULL_EINVAL"], CONST["KVPULL_ENOKEY"])
+_PENDING_STEP = CONST["KVPULL_PENDING_STEP"]
 _ABORT = CONST["KVPULL_FINISH_ABORT"]
 _REJECT = CONST["KVPULL_FINISH_REJECT"]
 _DONE = (CONST["KVPULL_FINISH_LENGTH"], CONST["KVPULL_FINISH_STOP"])
@@ -41,6 +45,10 @@ class KVPullMetadata(KVConnectorMetadata):
     names: dict[int, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     places: dict[int, traces.Place] = field(default_factory=dict)
+
+
+# Most steps say nothing; nobody writes into it.
+QUIET = KVPullMetadata()
 
 
 @dataclass
@@ -87,14 +95,16 @@ class SchedulerSide:
         self._entries: dict[str, Entry] = {}
         self._next_key = 1
         self._silent = False
-        self._are_exported = False
+        self._are_exported = traces.are_exported()
         self._look_at = 0.0
+        self._packed = bytearray()
+        # As the library's own level: what it was when this half was opened.
+        self._debugs = logger.isEnabledFor(logging.DEBUG)
         # What a worker does for the first time takes it tens of milliseconds:
         # it does so in a step of its own, before any request.
         self._has_stepped = False
         self._meta = KVPullMetadata()
-        self._stats = KVPullStats()
-        self._moves = Moves(half)
+        self._tally = Tally(half)
 
     def rank_info(self, info: bytes) -> None:
         """Take a worker's introduction."""
@@ -103,15 +113,27 @@ class SchedulerSide:
             logger.error("kvpull: rank info: %s", self._text(code))
 
     def request_new(self, request: Any) -> None:
-        """Tell of a request if it concerns the library."""
+        """Tell of a request if it concerns the library: heartbeats begin."""
         params = request.kv_transfer_params
+        if params is None:
+            return
+        if not isinstance(params, dict):
+            # A client's, in vllm_xargs, which vLLM does not look at; it takes
+            # it for a dictionary, too, and its engine would end.
+            logger.warning(
+                "kvpull: request %s: kv_transfer_params are no object: ignored",
+                request.request_id,
+            )
+            request.kv_transfer_params = None
+            return
         if not params or request.request_id in self._entries:
             return
-        self._look_at_weights()
+        if self._core.weights() != self._version:
+            self._renew_weights()
         # A client may say so to a consumer, too: nobody comes for its blocks.
         holds = self._produces and bool(params.get("do_remote_decode"))
         pulls = requests.pulls(params)
-        ticket = requests.ticket_of(params)
+        ticket = requests.ticket_of(params) if pulls else b""
         if pulls and not ticket:
             logger.warning(
                 "kvpull: request %s asks for remote KV but has no %s: it is "
@@ -119,7 +141,7 @@ class SchedulerSide:
                 request.request_id,
                 requests.TICKET,
             )
-            self._stats.count("shim_no_ticket", 1)
+            self._tally.own.count("shim_no_ticket", 1)
             pulls = False
         if not (holds or pulls):
             return
@@ -140,13 +162,14 @@ class SchedulerSide:
             # Now, as the token ids are at hand: later it takes twice as long.
             _NO_DIGEST
             if nameless
-            else requests.prompt_digest(request, self._version),
+            else requests.prompt_digest(request, self._version, self._packed),
         )
         self._next_key += 1
         self._entries[request.request_id] = entry
         # What may be held concerns the library when it has finished.
         if not pulls:
             return
+        self._tally.is_busy = True
         code = self._tell(request, entry, ticket)
         if code < 0:
             logger.warning(
@@ -154,7 +177,7 @@ class SchedulerSide:
             )
         elif nameless:
             self.half.allocated(entry.key, 0, [])  # gives the ticket back
-        else:
+        elif self._debugs:
             logger.debug(
                 "kvpull: request %s pulls what %s holds as %s",
                 request.request_id,
@@ -164,29 +187,23 @@ class SchedulerSide:
 
     def _tell(self, request: Any, entry: Entry, ticket: bytes) -> int:
         """Tell the library of a request; the answer is an error or 0."""
-        headers = getattr(request, "trace_headers", None)
+        headers = request.trace_headers
         trace = traces.of_headers(headers) if headers else NO_TRACE
-        if ticket and self._exports():
+        if ticket and self._are_exported:
             entry.place = traces.place(
                 trace, self.half.library.ticket_peek(ticket)
             )
+        name = request.request_id
+        flags = (_WANTS_HOLD if entry.holds else 0) | (_PULL if ticket else 0)
         return self.half.request_new(
             entry.key,
-            requests.parent_key(request.request_id),
+            requests.parent_key(name),
             ticket,
             (request.num_prompt_tokens, entry.digest),
-            (_WANTS_HOLD if entry.holds else 0) | (_PULL if ticket else 0),
-            request.request_id,
+            flags,
+            name,
             trace,
         )
-
-    def _exports(self) -> bool:
-        """Say whether spans are exported: once they are they stay so."""
-        now = time.monotonic()
-        if not self._are_exported and now >= self._look_at:
-            self._are_exported = traces.are_exported()
-            self._look_at = now + _LOOK_S
-        return self._are_exported
 
     def matched_tokens(
         self, request: Any, local_tokens: int
@@ -196,11 +213,12 @@ class SchedulerSide:
         if entry is None or not entry.pulls:
             return 0, False
         answer, tokens = self.half.matched_tokens(entry.key, local_tokens)
-        if answer == CONST["KVPULL_MATCH_WAIT"]:
+        if answer == _WAIT:
             return None, False
-        if answer != CONST["KVPULL_MATCH_LOAD"]:
-            return 0, False
-        tokens = self._beside_windows(request.num_tokens, local_tokens, tokens)
+        if self._windows:
+            tokens = self._beside_windows(
+                request.num_tokens, local_tokens, tokens
+            )
         if not tokens:
             return 0, False
         entry.local_tokens = local_tokens
@@ -214,8 +232,6 @@ class SchedulerSide:
         P has kept what the token behind its prompt looks at. Where the last
         one looks at a block before, which is not local either, vLLM computes.
         """
-        if not self._windows:
-            return tokens
         held = local + tokens
         end = min(held, count - 1)
         for window in self._windows:
@@ -229,6 +245,7 @@ class SchedulerSide:
         entry = self._entries.get(request.request_id)
         if entry is None or not entry.pulls or entry.parked:
             return
+        self._tally.is_busy = True
         if not tokens:
             self.half.allocated(entry.key, 0, [])
             return
@@ -236,13 +253,16 @@ class SchedulerSide:
         code = self.half.allocated(
             entry.key,
             tokens,
-            requests.loaded_blocks(
-                ids, self._block_tokens, entry.local_tokens, tokens
+            requests.blocks_of(
+                ids,
+                self._block_tokens,
+                entry.local_tokens,
+                entry.local_tokens + tokens,
             ),
         )
         # The engine waits for this request from now on, whatever came of it.
         entry.parked = True
-        if code in (CONST["KVPULL_EINVAL"], CONST["KVPULL_ENOKEY"]):
+        if code in _NOT_TAKEN:
             logger.error(
                 "kvpull: request %s: %s", request.request_id, self._text(code)
             )
@@ -252,12 +272,9 @@ class SchedulerSide:
             if entry.place:
                 self._meta.places[entry.key] = entry.place
 
-    def _look_at_weights(self) -> None:
-        """Where they are others: nothing of the old ones is shared."""
-        version = self._core.weights()
-        if version == self._version:
-            return
-        self._version = version
+    def _renew_weights(self) -> None:
+        """Share nothing of the old weights."""
+        self._version = self._core.weights()
         for entry in self._entries.values():
             entry.holds_no_more = True
         self.reset()
@@ -267,33 +284,50 @@ class SchedulerSide:
                 "is shared until /update_weight_version names them"
             )
         else:
-            logger.info("kvpull: the weights are version %s now", version)
+            logger.info(
+                "kvpull: the weights are version %s now", self._version
+            )
 
-    def _look_at_pause(self) -> None:
+    def _look_at_pause(self, now: float) -> None:
         """End what a pause waits for, when readers had time to be done."""
-        now = time.monotonic()
         if not self._core.waits_for_holds():
             self._paused_since = now
         elif now - self._paused_since > _PAUSE_S:
             self._paused_since = now
             self.half.reset(CONST["KVPULL_RESET_REVOKE"])
 
-    def build_meta(self) -> KVPullMetadata:
+    def _look_at_tracers(self, now: float) -> None:
+        """See whether spans are exported: once they are they stay so."""
+        self._look_at = now + _LOOK_S
+        self._are_exported = self._are_exported or traces.are_exported()
+
+    def build_meta(self, _scheduler_output: Any) -> KVPullMetadata:
         """Return what the workers are told in this step."""
-        self._look_at_weights()
-        self._look_at_pause()
-        meta, self._meta = self._meta, KVPullMetadata()
-        meta.step = self.half.step_build()
+        now = time.monotonic()
+        if self._core.weights() != self._version:
+            self._renew_weights()
+        self._look_at_pause(now)
+        if now >= self._look_at:
+            self._look_at_tracers(now)
+        meta, step = self._meta, self.half.step_build()
+        if not (step or meta.names or meta.failed):
+            return QUIET
+        self._tally.is_busy = True
+        # Made here, where nobody waits for what is in it.
+        self._meta = KVPullMetadata()
+        meta.step = step
         return meta
 
-    def output(self, meta: Any) -> None:
+    def output(self, connector_output: Any) -> None:
         """Take what the workers said."""
+        meta = connector_output.kv_connector_worker_meta
         if not isinstance(meta, KVPullWorkerMetadata):
             return
         self._has_stepped = True
         for info in meta.infos:
             self.rank_info(info)
         for result in meta.results:
+            self._tally.is_busy = True
             code = self.half.result_take(result)
             if code < 0:
                 logger.error("kvpull: result: %s", self._text(code))
@@ -302,17 +336,24 @@ class SchedulerSide:
         self, request: Any, ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         """Say who owns the blocks now, and what the client is told."""
-        entry = self._entries.pop(request.request_id, None)
+        name = request.request_id
+        entry = self._entries.pop(name, None)
         if entry is None:
             return _NOTHING
-        name = request.request_id
         reason = requests.finish_reason(request)
         if entry.holds_no_more:
             reason = _ABORT
-        if not entry.pulls and (
-            reason not in _DONE or not self._tells(request, entry)
-        ):
-            return _NOTHING
+        self._tally.is_busy = True
+        if not entry.pulls:
+            if reason not in _DONE:
+                return _NOTHING
+            # Known to the library from here on.
+            code = self._tell(request, entry, b"")
+            if code < 0:
+                logger.warning(
+                    "kvpull: request %s is not held: %s", name, self._text(code)
+                )
+                return _NOTHING
         if reason == _REJECT:
             logger.debug(
                 "kvpull: request %s is rejected: its ticket is given back", name
@@ -323,35 +364,29 @@ class SchedulerSide:
                 request, "num_in_flight_tokens", 0
             )
             tokens = max(min(request.num_prompt_tokens, computed), 0)
-            blocks = requests.prompt_blocks(
+            blocks = requests.blocks_of(
                 [ids[group] for group in self._group_ids],
                 self._block_tokens,
+                0,
                 tokens,
             )
         held, ticket = self.half.request_finished(
             entry.key, reason, tokens, blocks
         )
         if held:
-            logger.debug("kvpull: request %s is held", name)
+            if self._debugs:
+                logger.debug("kvpull: request %s is held", name)
             self._meta.names[entry.key] = name
         if not ticket or not entry.holds or entry.holds_no_more:
             return held, None
-        params = {**self._answer, requests.TICKET: ticket.decode()}
-        if self._answer:
-            params["remote_request_id"] = name
-            params["remote_num_tokens"] = tokens
-        return held, params
-
-    def _tells(self, request: Any, entry: Entry) -> bool:
-        """Tell the library of a request that finished and may be held."""
-        code = self._tell(request, entry, b"")
-        if code < 0:
-            logger.warning(
-                "kvpull: request %s is not held: %s",
-                request.request_id,
-                self._text(code),
-            )
-        return code >= 0
+        if not self._answer:
+            return held, {requests.TICKET: ticket.decode()}
+        return held, {
+            **self._answer,
+            requests.TICKET: ticket.decode(),
+            "remote_request_id": name,
+            "remote_num_tokens": tokens,
+        }
 
     def has_pending_work(self) -> bool:
         """Say whether a step is needed though no request asks for one."""
@@ -359,8 +394,9 @@ class SchedulerSide:
             not self._has_stepped
             or self._meta.names
             or self._meta.failed
+            or self._tally.is_untold()
             or self.half.ranks_missing() > 0
-            or self._pending() & CONST["KVPULL_PENDING_STEP"]
+            or self._pending() & _PENDING_STEP
         )
 
     def _pending(self) -> int:
@@ -375,6 +411,7 @@ class SchedulerSide:
 
     def reset(self) -> bool:
         """Forget tickets and end holds: weights or the cache changed."""
+        self._tally.is_busy = True
         for entry in self._entries.values():
             if entry.pulls and not entry.parked:
                 self.half.allocated(entry.key, 0, [])  # gives a ticket back
@@ -385,9 +422,7 @@ class SchedulerSide:
 
     def stats(self) -> KVPullStats | None:
         """Return what was counted since the last call, None if nothing."""
-        stats, self._stats = self._stats, KVPullStats()
-        self._moves.look(self.half.stats(), stats)
-        return None if stats.is_empty() else stats
+        return self._tally.take()
 
     def _text(self, code: int) -> str:
         return self.half.library.error_text(code)

@@ -8,6 +8,7 @@ last word of each counts, and ranks are added up when it is shown.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,8 @@ _LOGGED = {
 }
 
 
+_EACH_S = 0.1
+
 SHIM = {
     "shim_dropped": "Reports of requests that the package does not know",
     "shim_no_ticket": "Requests that should have pulled and had no ticket",
@@ -48,22 +51,26 @@ class Moves:
     """What became of a half's counters since the last look."""
 
     def __init__(self, half: SchedulerHalf | WorkerHalf) -> None:
-        self._kind = half.kind
         self._source = f"{half.kind} {half.rank}"
-        self._counters = half.counters
-        self._last = {counter.name: 0 for counter in half.counters}
+        self._counters = [
+            (f"{half.kind}_{counter.name}", counter.kind == _TOTAL)
+            for counter in half.counters
+        ]
+        self._last = (0,) * len(half.counters)
 
-    def look(self, counts: dict[str, int] | None, stats: KVPullStats) -> None:
+    def look(self, counts: tuple[int, ...] | None, stats: KVPullStats) -> None:
         """Add what moved to stats; None: nothing did."""
         if counts is None:
             return
-        for name, _, kind in self._counters:
-            value, last = counts[name], self._last[name]
-            if kind == _TOTAL:
-                stats.count(f"{self._kind}_{name}", value - last)
-            elif value != last:
-                stats.tell(self._source, f"{self._kind}_{name}", value)
-            self._last[name] = value
+        last, self._last = self._last, counts
+        for index, (value, before) in enumerate(zip(counts, last, strict=True)):
+            if value == before:
+                continue
+            name, is_total = self._counters[index]
+            if is_total:
+                stats.count(name, value - before)
+            else:
+                stats.tell(self._source, name, value)
 
 
 @dataclass
@@ -121,6 +128,43 @@ class KVPullStats(KVConnectorStats):
     def is_empty(self) -> bool:
         """Say whether nothing was counted."""
         return not any(self.data.values())
+
+
+class Tally:
+    """What one side counts, and its half's counters, told now and then.
+
+    To read all counters takes longer than a busy step's other calls together:
+    they are read ten times a second, and in the first quiet step behind busy
+    ones, so that all is told before an engine rests.
+    """
+
+    def __init__(self, half: SchedulerHalf | WorkerHalf) -> None:
+        self.own = KVPullStats()
+        # Set where something may move: this step is a busy one.
+        self.is_busy = False
+        self._is_moved = False  # and was not told
+        self._half = half
+        self._moves = Moves(half)
+        self._next = 0.0
+
+    def is_untold(self) -> bool:
+        """Say whether a step is needed to tell what may have moved."""
+        return self.is_busy or self._is_moved
+
+    def take(self) -> KVPullStats | None:
+        """Return what was counted and not told yet, at the end of a step."""
+        is_busy, self.is_busy = self.is_busy, False
+        now = time.monotonic()
+        if now < self._next and (is_busy or not self._is_moved):
+            self._is_moved |= is_busy
+            return None
+        self._is_moved = is_busy
+        self._next = now + _EACH_S
+        self._moves.look(self._half.counts(), self.own)
+        if self.own.is_empty():
+            return None
+        stats, self.own = self.own, KVPullStats()
+        return stats
 
 
 def _update(now: dict[str, Any], later: dict[str, Any]) -> None:

@@ -12,13 +12,18 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from kvpull_vllm import layout, traces
-from kvpull_vllm.abi import CONST
+from kvpull_vllm.abi import CONST, address
 from kvpull_vllm.halves import Report, WorkerHalf, logger
 from kvpull_vllm.memory import ProvidedMemory
 from kvpull_vllm.scheduler import KVPullMetadata, KVPullWorkerMetadata
 from kvpull_vllm.settings import ConfigError
-from kvpull_vllm.stats import KVPullStats, Moves
+from kvpull_vllm.stats import KVPullStats, Tally
 
+_SENT, _LOADED = CONST["KVPULL_POLL_SENT"], CONST["KVPULL_POLL_LOADED"]
+_PULLED = (
+    "kvpull: request %s: %d bytes in %.6f s: queue %.6f, connect %.6f, "
+    "read %.6f, check %.6f"
+)
 _ENDS = {
     CONST["KVPULL_END_RELEASED"]: "released",
     CONST["KVPULL_END_EXPIRED"]: "expired",
@@ -46,8 +51,7 @@ class WorkerSide:
         self._failed: list[str] = []
         self._pulls = traces.Pulls(half.rank)
         self._introduced = False
-        self._stats = KVPullStats()
-        self._moves = Moves(half)
+        self._tally = Tally(half)
         self._pid = os.getpid()
 
     def memory_context(self) -> ProvidedMemory | None:
@@ -81,7 +85,7 @@ class WorkerSide:
             base, byte_count = next(iter(storages.items()))
             return CONST["KVPULL_REGION_FOREIGN"], base, byte_count
         memory = self._context.memory
-        base = int(_address(memory.base)) if memory is not None else 0
+        base = address(memory.base) if memory is not None else 0
         end = base + memory.bytes if memory is not None else 0
         for start, byte_count in storages.items():
             if not base <= start <= start + byte_count <= end:
@@ -102,24 +106,26 @@ class WorkerSide:
         if meta.places:
             self._pulls.begin(meta.places)
         if meta.step:
+            self._tally.is_busy = True
             code = self.half.step(meta.step)
             if code < 0:
                 logger.error(
                     "kvpull: step: %s", self.half.library.error_text(code)
                 )
 
-    def start_loads(self) -> None:
+    def start_loads(self, _forward_context: Any, **_named: Any) -> None:
         """Start the loads, after the forward pass."""
         self.half.start_loads()
 
-    def results(self) -> KVConnectorTransferResults:
+    def results(self, _finished: set[str]) -> KVConnectorTransferResults:
         """Return what ended: each request once a direction."""
         results = KVConnectorTransferResults()
-        for name in self._failed:
-            results.finished_recving.add(name)
-            results.failed_recving.add(name)
-        self._failed.clear()
+        if self._failed:
+            results.finished_recving.update(self._failed)
+            results.failed_recving.update(self._failed)
+            self._failed.clear()
         for report in self.half.poll():
+            self._tally.is_busy = True
             name = self._names.pop(report.key, None)
             if name is None:
                 logger.error(
@@ -127,7 +133,7 @@ class WorkerSide:
                     report.kind,
                     report.key,
                 )
-                self._stats.count("shim_dropped", 1)
+                self._tally.own.count("shim_dropped", 1)
                 continue
             self._sort(report, name, results)
         return results
@@ -135,7 +141,7 @@ class WorkerSide:
     def _sort(
         self, report: Report, name: str, results: KVConnectorTransferResults
     ) -> None:
-        if report.kind == CONST["KVPULL_POLL_SENT"]:
+        if report.kind == _SENT:
             results.finished_sending.add(name)
             # Of one that expired the library names those who claimed it.
             logger.debug(
@@ -145,16 +151,11 @@ class WorkerSide:
             )
             return
         results.finished_recving.add(name)
-        if report.kind == CONST["KVPULL_POLL_LOADED"]:
+        if report.kind == _LOADED:
             pulled = [report.byte_count, report.seconds, *report.phases()]
-            self._stats.data["pulls"].append(pulled)
+            self._tally.own.data["pulls"].append(pulled)
             self._pulls.end(report, name, None)
-            logger.debug(
-                "kvpull: request %s: %d bytes in %.6f s: queue %.6f, "
-                "connect %.6f, read %.6f, check %.6f",
-                name,
-                *pulled,
-            )
+            logger.debug(_PULLED, name, *pulled)
             return
         results.failed_recving.add(name)
         error = self.half.library.error_text(report.reason)
@@ -163,30 +164,25 @@ class WorkerSide:
 
     def worker_meta(self) -> KVPullWorkerMetadata | None:
         """Return what the scheduler side is told."""
+        result = self.half.result_build()
+        if self._introduced and not result:
+            return None
         meta = KVPullWorkerMetadata()
+        if result:
+            self._tally.is_busy = True
+            meta.results.append(result)
         if not self._introduced:
             # Again what get_handshake_metadata() said: MultiConnector forwards
             # the handshake of one child only.
             meta.infos.append(self.half.rank_info())
             self._introduced = True
-        result = self.half.result_build()
-        if result:
-            meta.results.append(result)
-        return meta if meta.infos or meta.results else None
+        return meta
 
     def stats(self) -> KVPullStats | None:
         """Return what was counted since the last call, None if nothing."""
-        stats, self._stats = self._stats, KVPullStats()
-        self._moves.look(self.half.stats(), stats)
-        return None if stats.is_empty() else stats
+        return self._tally.take()
 
     def close(self) -> None:
         """Close in the process that opened."""
         if os.getpid() == self._pid:
             self.half.close()
-
-
-def _address(pointer: Any) -> int:
-    from kvpull_vllm.abi import ffi
-
-    return int(ffi.cast("uintptr_t", pointer))
