@@ -17,3 +17,6 @@ cd "$build"
 set -- "$build/engine-bench" "$out/engine.json"
 [ -d "$nixl" ] && set -- "$@" --nixl "$nixl"
 nice -n 5 "$venv/bin/python" "$here/bench.py" "$@" 9>&-
+[ -d "$nixl" ] || exit 0
+nice -n 5 "$venv/bin/python" "$here/pool_beside.py" "$build/engine-pool" \
+	"$out/engine-pool.json" --nixl "$nixl" 9>&-

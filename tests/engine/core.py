@@ -248,6 +248,7 @@ class Core:
             self._compute(name, count)
         self.worker.start_load_kv(None)
         moved = self.worker.get_transfer_results(said.finished_req_ids)
+        counted = self.worker.get_kv_connector_stats()
         meta = self.worker.build_connector_worker_meta()
         self.worker.clear_connector_metadata()
         names = list(said.num_scheduled_tokens)
@@ -265,6 +266,7 @@ class Core:
             finished_sending=moved.finished_sending,
             finished_recving=moved.finished_recving,
             failed_recving=moved.failed_recving,
+            kv_connector_stats=counted,
             kv_connector_worker_meta=meta,
         )
         return made
@@ -279,8 +281,9 @@ class Core:
         kind, name = name.split("_", 1)
         owner = self.worker if kind == "worker" else self.connector
         half = getattr(owner, f"_{kind}").half
-        half._seen = b""
-        return half.stats()[name]
+        half._seen = ()
+        names = [counter.name for counter in half.counters]
+        return half.counts()[names.index(name)]
 
     def close(self) -> None:
         """Close both sides."""

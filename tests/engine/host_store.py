@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store of vLLM's OffloadingConnector for engines without a GPU; they load
-it (offloaded.py).
+"""Stores of vLLM's OffloadingConnector for engines without a GPU; they load
+them (offloaded.py, pooled.py).
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from typing import Any
 
 import torch
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 
 class HostWorker(OffloadingWorker):
-    """Copies blocks to a tensor beside the cache and back, at once."""
+    """Copies blocks to tensors beside the cache and back, at once."""
 
-    def __init__(self, caches: Any, chunks: int) -> None:
+    def __init__(self, caches: Any, far: list[torch.Tensor]) -> None:
         self._near = [cache.tensor for cache in caches.tensors]
-        self._far = [
-            torch.zeros((chunks, *near.shape[1:]), dtype=near.dtype)
-            for near in self._near
-        ]
+        self._far = far
         self._ended: list[TransferResult] = []
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
@@ -55,4 +54,32 @@ class HostSpec(CPUOffloadingSpec):
 
     def get_worker(self, kv_caches: Any) -> OffloadingWorker:
         """Return the worker."""
-        return HostWorker(kv_caches, self.num_chunks)
+        far = [
+            torch.zeros(
+                (self.num_chunks, *cache.tensor.shape[1:]),
+                dtype=cache.tensor.dtype,
+            )
+            for cache in kv_caches.tensors
+        ]
+        return HostWorker(kv_caches, far)
+
+
+class TieredHostSpec(TieringOffloadingSpec):
+    """vLLM's tiers, with a worker that needs no GPU and chunks of a block."""
+
+    def get_worker(self, kv_caches: Any) -> OffloadingWorker:
+        """Return the worker, which copies to the primary tier's memory."""
+        region = SharedOffloadRegion(
+            engine_id=self._engine_id,
+            num_chunks=self.num_chunks,
+            rank=self.config.parallel.rank,
+            kv_bytes_per_chunk=self.kv_bytes_per_chunk,
+            cpu_page_size=self.cpu_page_size_per_worker,
+        )
+        far = [
+            region.create_next_worker_view(cache.tensor[0].nbytes)
+            .view(cache.tensor.dtype)
+            .unflatten(1, cache.tensor.shape[1:])
+            for cache in kv_caches.tensors
+        ]
+        return HostWorker(kv_caches, far)

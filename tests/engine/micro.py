@@ -3,7 +3,10 @@
 
 Figures to look at, not a test: vLLM's scheduler and the connector without a
 model (core.py), prompts of 1,024 tokens, the median of each call. The first
-ones are not looked at: each touches memory that no earlier one has.
+ones are not looked at: each touches memory that no earlier one has. A step is
+busy if something is told to the workers or by them in it. Counters are read
+now and then (stats.Tally), mostly in a step that is not busy: those are a line
+of their own.
 micro.py [LIBRARY]
 """
 
@@ -25,6 +28,11 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import model  # noqa: E402
 from core import HOLD, Core, run  # noqa: E402
+from kvpull_vllm.scheduler import (  # noqa: E402
+    KVPullMetadata,
+    KVPullWorkerMetadata,
+)
+from kvpull_vllm.stats import KVPullStats  # noqa: E402
 
 TOKENS, EARLIER, REQUESTS = 1024, 600, 200
 SCHEDULER = (
@@ -39,6 +47,7 @@ STEP = (
     "bind_connector_metadata",
     "start_load_kv",
     "get_transfer_results",
+    "get_kv_connector_stats",
     "build_connector_worker_meta",
 )
 
@@ -48,6 +57,10 @@ class Times:
 
     def __init__(self, core: Core) -> None:
         self.of: dict[str, list[float]] = {}
+        self.busy: list[float] = []
+        self.told: list[float] = []
+        self.steps = 0
+        self._step, self._is_busy, self._is_told = 0.0, False, False
         for owner in (core.connector, core.worker):
             for name in (*SCHEDULER, *STEP):
                 setattr(owner, name, self._timed(name, getattr(owner, name)))
@@ -55,13 +68,31 @@ class Times:
     def _timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **named: Any) -> Any:
             began = time.perf_counter_ns()
-            try:
-                return call(*args, **named)
-            finally:
-                took = (time.perf_counter_ns() - began) / 1000
-                self.of.setdefault(name, []).append(took)
+            answer = call(*args, **named)
+            took = (time.perf_counter_ns() - began) / 1000
+            self.of.setdefault(name, []).append(took)
+            if name in STEP:
+                self._add(name, took, answer)
+            return answer
 
         return timed
+
+    def _add(self, name: str, took: float, answer: Any) -> None:
+        """Add a call to its step."""
+        if name == STEP[0]:
+            self.steps += 1
+            if self._is_busy:
+                self.busy.append(self._step)
+            if self._is_told:
+                self.told.append(self._step)
+            self._step, self._is_busy, self._is_told = 0.0, False, False
+        self._step += took
+        if isinstance(answer, KVPullMetadata):
+            self._is_busy |= bool(answer.step)
+        elif isinstance(answer, KVPullWorkerMetadata):
+            self._is_busy = True
+        elif isinstance(answer, KVPullStats):
+            self._is_told = True
 
     def line(self, names: tuple[str, ...]) -> str:
         """Return the medians, and their sum."""
@@ -89,6 +120,9 @@ def main() -> None:
             if number == EARLIER:
                 for side in times.values():
                     side.of.clear()
+                    side.busy.clear()
+                    side.told.clear()
+                    side.steps = 0
             name = f"{number}"
             prompt = [3 + (number * 7 + i * 5) % 500 for i in range(TOKENS)]
             p.ask(name, prompt, HOLD)
@@ -98,6 +132,13 @@ def main() -> None:
         for side, of in times.items():
             print(f"  {side}, a request {of.line(SCHEDULER)}")
             print(f"  {side}, a step    {of.line(STEP)}")
+            busy = statistics.median(of.busy)
+            print(f"  {side}, a busy step {busy:.1f} us: all its calls")
+            told = statistics.median(of.told)
+            print(
+                f"  {side}, a step that tells counters {told:.1f} us: "
+                f"{len(of.told)} of {of.steps}"
+            )
         p.close()
         d.close()
 

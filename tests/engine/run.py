@@ -22,6 +22,7 @@ import kinds
 import latent
 import model
 import offloaded
+import pooled
 import readme
 import scenarios
 from engine import Engine, kvpull_config
@@ -117,14 +118,19 @@ def groups(smoke: bool, nixl: Path | None) -> list[Group]:
             scenarios.SMOKE if smoke else scenarios.FULL,
         ),
         ("kinds", kinds.kinds, kinds.KINDS),
+        ("pooled", pooled.pool, pooled.POOLED),
     ]
     if smoke:
         return short
     long: list[Group] = [
         ("crowd", kinds.few_blocks, kinds.CROWDS),
         ("fleet", fleet.fleet, fleet.FLEET),
+        ("blocks", fleet.blocks, fleet.BLOCKS),
         ("sliding", fleet.sliding, fleet.SLIDING),
         ("sinks", kinds.sinks, kinds.SINKS),
+        ("reused", pooled.reused, pooled.REUSED),
+        ("spilled", pooled.spilled, pooled.SPILLED),
+        ("both", pooled.both, pooled.BOTH),
         ("offloaded", offloaded.offloading, offloaded.OFFLOADING),
         ("chaos", chaos.engines, chaos.CHAOS),
         ("latent", latent.latent, latent.LATENT),

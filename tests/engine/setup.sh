@@ -4,6 +4,7 @@
 # this tree's package into it. Prints the environment's folder as its last line.
 # setup.sh LIBRARY; ENGINE_CACHE is where environments are kept.
 # setup.sh --nixl: the folder of nixl's wheel, beside which kvpull is tested.
+# setup.sh --sglang: that of SGLang's, whose class tests/host/hicache.py fills.
 # setup.sh --folder: the environment's folder, made or not. One run at a time
 # uses it, who has the lock FOLDER.lock; ENGINE_LOCK=held: the caller has it.
 set -eu
@@ -13,7 +14,6 @@ cache=${ENGINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvpull}
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 name=$(sha256sum "$here/requirements.txt" | cut -c1-12)
 venv=$cache/engine-$version-$name
-nixl=$cache/nixl-1.5.1-$version
 # What is pinned is complete, so nothing has to be resolved.
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps"
 
@@ -26,15 +26,22 @@ if [ "${ENGINE_LOCK:-}" != held ]; then
 	exec 9>"$venv.lock"
 	flock 9
 fi
-if [ "$1" = --nixl ]; then
-	if [ ! -f "$nixl/ready" ]; then
-		rm -rf "$nixl"
-		$pip --target "$nixl" nixl==1.5.1 nixl-cu12==1.5.1 1>&2
-		touch "$nixl/ready"
+beside() { # folder in the cache, packages
+	folder=$cache/$1-$version
+	shift
+	if [ ! -f "$folder/ready" ]; then
+		rm -rf "$folder"
+		$pip --target "$folder" "$@" 1>&2
+		touch "$folder/ready"
 	fi
-	echo "$nixl"
+	echo "$folder"
 	exit
-fi
+}
+
+case $1 in
+--nixl) beside nixl-1.5.1 nixl==1.5.1 nixl-cu12==1.5.1 ;;
+--sglang) beside sglang-0.5.23 --no-compile sglang==0.5.23 ;;
+esac
 library=$(realpath "$1")
 if [ ! -f "$venv/ready" ]; then
 	rm -rf "$venv"

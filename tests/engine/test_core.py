@@ -11,8 +11,7 @@ import os
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,14 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 import model  # noqa: E402
 import torch  # noqa: E402
 from core import BLOCK, HOLD, Core, run  # noqa: E402
+from kvpull_vllm import stats  # noqa: E402
 from opentelemetry import trace  # noqa: E402
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
     InMemorySpanExporter,
 )
+from runner import run_all, test  # noqa: E402
 from vllm.v1.core.sched.interface import PauseState  # noqa: E402
 
 WINDOW = 2 * BLOCK
@@ -84,6 +85,7 @@ def _of_each_length(p: Core, d: Core, lengths: range) -> list[int]:
     return alone
 
 
+@test
 def sliding_windows_have_all_that_they_look_at() -> None:
     """Each length; D computes one in a block, whose window P has left."""
     with pair(window=WINDOW) as (p, d):
@@ -94,6 +96,7 @@ def sliding_windows_have_all_that_they_look_at() -> None:
         ], alone
 
 
+@test
 def chunks_have_all_that_they_look_at() -> None:
     """The same with attention in chunks: P leaves a whole one at its end."""
     with pair(chunk=WINDOW) as (p, d):
@@ -102,6 +105,7 @@ def chunks_have_all_that_they_look_at() -> None:
         assert alone == [n for n in lengths if n % WINDOW == 0], alone
 
 
+@test
 def windows_with_a_local_prefix_are_whole() -> None:
     """D has the prompt's first blocks, or all of them."""
     alone = []
@@ -120,6 +124,7 @@ def windows_with_a_local_prefix_are_whole() -> None:
         assert d.count("scheduler_pulls_failed") == 0
 
 
+@test
 def tickets_of_before_a_reset_are_given_back() -> None:
     """Weights were changed: D loads nothing, P is told."""
     with pair() as (p, d):
@@ -138,6 +143,7 @@ def tickets_of_before_a_reset_are_given_back() -> None:
         assert d.count("worker_pulls_done") == 1
 
 
+@test
 def held_blocks_are_reset_when_asked_twice() -> None:
     """vLLM says no while blocks are held; the first try has ended the holds."""
     with pair() as (p, d):
@@ -161,6 +167,7 @@ def held_blocks_are_reset_when_asked_twice() -> None:
         assert d.count("worker_pulls_done") == 0
 
 
+@test
 def weights_of_another_version_are_not_pulled() -> None:
     """An update at P, unnamed, then named as D's: D pulls again."""
     with pair() as (p, d):
@@ -181,6 +188,7 @@ def weights_of_another_version_are_not_pulled() -> None:
         assert d.count("worker_pulls_done") == 1
 
 
+@test
 def schedulers_ahead_of_workers_are_right() -> None:
     """Asynchronous scheduling at both ends: steps overlap, some clients leave.
 
@@ -214,6 +222,7 @@ def schedulers_ahead_of_workers_are_right() -> None:
         assert d.count("worker_pulls_done") >= 40
 
 
+@test
 def pauses_do_not_wait_for_leases() -> None:
     """P is paused, and nobody comes for its ticket: its blocks are free."""
     with pair() as (p, d):
@@ -229,6 +238,7 @@ def pauses_do_not_wait_for_leases() -> None:
         assert d.computed["one"] == 101
 
 
+@test
 def consumers_hold_nothing() -> None:
     """A client asks D to hold: its blocks are free at the finish."""
     with pair() as (_, d):
@@ -239,6 +249,7 @@ def consumers_hold_nothing() -> None:
         assert d.count("worker_holds_taken") == 0
 
 
+@test
 def unlike_blocks_are_counted_at_first_contact() -> None:
     """D has other blocks: it computes, and both ends count the refusal."""
     with pair(d_block=2 * BLOCK) as (p, d):
@@ -253,6 +264,7 @@ def unlike_blocks_are_counted_at_first_contact() -> None:
         p.scheduler.set_pause_state(PauseState.PAUSED_NEW)
 
 
+@test
 def quantized_caches_are_pulled_by_their_like() -> None:
     """Both in fp8: right. P in fp8 and D not: D computes, both count it."""
     # Only the kernels want it, and none of them runs here.
@@ -280,6 +292,7 @@ NIXL_BODY = {
 }
 
 
+@test
 def bodies_of_other_routers_are_pulled() -> None:
     """P holds, and answers with what they look for; D pulls."""
     with pair() as (p, d):
@@ -295,6 +308,7 @@ def bodies_of_other_routers_are_pulled() -> None:
         run([p, d], lambda: p.count("worker_holds_released") == 1)
 
 
+@test
 def parameters_of_any_kind_leave_the_engine_alive() -> None:
     """A client's vllm_xargs reach the scheduler unchecked."""
     with pair() as (_, d):
@@ -303,6 +317,7 @@ def parameters_of_any_kind_leave_the_engine_alive() -> None:
         run([d], lambda: len(d.answers) == 7)
 
 
+@test
 def long_names_of_requests_are_held() -> None:
     """A client names its request as it likes."""
     with pair() as (p, d):
@@ -313,6 +328,7 @@ def long_names_of_requests_are_held() -> None:
         assert d.count("worker_pulls_done") == 1
 
 
+@test
 def embeddings_beside_token_ids_are_computed() -> None:
     """Their token ids are all alike; a ticket for them is given back."""
     with pair() as (p, d):
@@ -346,6 +362,7 @@ def _pulled(p: Core, d: Core, name: str, at_p: Any, at_d: Any) -> Any:
     return spans[0] if spans else None
 
 
+@test
 def pulls_are_spans_of_their_traces() -> None:
     """Below D's request where it has a trace, else below P's; none at all."""
     with pair() as (p, d):
@@ -375,6 +392,7 @@ def pulls_are_spans_of_their_traces() -> None:
         assert d.count("worker_pulls_done") == 5
 
 
+@test
 def failed_pulls_are_spans_with_their_error() -> None:
     """P ends its hold before D comes."""
     with pair() as (p, d):
@@ -393,45 +411,68 @@ def failed_pulls_are_spans_with_their_error() -> None:
         assert "checked" not in [event.name for event in span.events]
 
 
-TESTS: list[Callable[[], None]] = [
-    sliding_windows_have_all_that_they_look_at,
-    chunks_have_all_that_they_look_at,
-    windows_with_a_local_prefix_are_whole,
-    tickets_of_before_a_reset_are_given_back,
-    held_blocks_are_reset_when_asked_twice,
-    weights_of_another_version_are_not_pulled,
-    schedulers_ahead_of_workers_are_right,
-    pauses_do_not_wait_for_leases,
-    consumers_hold_nothing,
-    unlike_blocks_are_counted_at_first_contact,
-    quantized_caches_are_pulled_by_their_like,
-    bodies_of_other_routers_are_pulled,
-    parameters_of_any_kind_leave_the_engine_alive,
-    long_names_of_requests_are_held,
-    embeddings_beside_token_ids_are_computed,
-    pulls_are_spans_of_their_traces,
-    failed_pulls_are_spans_with_their_error,
-]
+def _overheard(core: Core) -> stats.KVPullStats:
+    """Return what both sides of an engine tell from now on, added up."""
+    told = stats.KVPullStats()
+
+    def listen(owner: Any) -> None:
+        call = owner.get_kv_connector_stats
+
+        def heard() -> Any:
+            said = call()
+            if said is not None:
+                told.aggregate(said)
+            return said
+
+        owner.get_kv_connector_stats = heard
+
+    listen(core.connector)
+    listen(core.worker)
+    return told
+
+
+@test
+def all_is_told_before_an_engine_rests() -> None:
+    """Counters are not read in each step; none is behind when no step comes."""
+    counted = {
+        "p": ("scheduler_holds_taken", "worker_holds_taken",
+              "scheduler_holds_ended", "worker_holds_released",
+              "scheduler_steps_built"),
+        "d": ("scheduler_tickets_seen", "scheduler_pulls_commanded",
+              "scheduler_pulls_done", "worker_pulls_done",
+              "worker_bytes_pulled", "scheduler_steps_built"),
+    }  # fmt: skip
+    with pair() as (p, d):
+        told = {"p": _overheard(p), "d": _overheard(d)}
+        for number in range(3):
+            name, prompt = f"{number}", prompt_of(90 + number)
+            d.ask(name, prompt, prefilled(p, name, prompt), 2)
+            run([p, d], lambda name=name: name in d.answers)
+            run(
+                [p, d],
+                lambda: not p.scheduler.has_requests()
+                and not d.scheduler.has_requests(),
+            )
+        for core, (side, names) in zip((p, d), counted.items(), strict=True):
+            counts = told[side].data["counts"]
+            for name in names:
+                now = core.count(name)
+                assert counts.get(name) == now > 0, (side, name, counts, now)
+        assert len(told["d"].data["pulls"]) == 3
+        held = told["p"].data["now"]["worker 0"].get("holds_live", 0)
+        assert held == 0, "what was told of it last"
 
 
 def main() -> int:
     """Run all; 0 if all hold."""
     global FOLDER
-    failed = 0
     with tempfile.TemporaryDirectory() as made:
         FOLDER = Path(made)
         model.make(FOLDER / "model", 1)
         tracer = TracerProvider()
         tracer.add_span_processor(SimpleSpanProcessor(SPANS))
         trace.set_tracer_provider(tracer)
-        for test in TESTS:
-            try:
-                test()
-            except Exception:  # every failure of a test is its own
-                failed += 1
-                print(f"FAILED {test.__name__}\n{traceback.format_exc()}")
-    print(f"{len(TESTS) - failed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+        return run_all()
 
 
 if __name__ == "__main__":

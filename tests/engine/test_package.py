@@ -7,29 +7,20 @@ test_package.py [FOLDER]: prints the result line of the other test programs.
 from __future__ import annotations
 
 import ctypes
-import json
 import logging
-import os
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import kvpull_vllm
-import model
-import torch
 from kvpull_vllm import (
     abi,
-    connector,
     halves,
-    identity,
     inside,
     layout,
     logs,
@@ -40,11 +31,12 @@ from kvpull_vllm import (
 )
 from kvpull_vllm.abi import CONST, ffi
 from prometheus_client import Counter, Gauge, Histogram
-from safetensors.torch import save_file
+from runner import run_all, test
 
 PROMPT = (16, bytes(16))
 
 
+@test
 def binding_has_the_sizes_and_offsets_of_c() -> None:
     """A compiler and the binding agree on every struct and constant."""
     lines = []
@@ -122,6 +114,7 @@ class Pair:
         self.scheduler.close()
 
 
+@test
 def block_travels_between_two_pairs_of_halves() -> None:
     """P holds, D pulls, both report, the bytes are there."""
     library = abi.Library()
@@ -144,6 +137,7 @@ def block_travels_between_two_pairs_of_halves() -> None:
         d.close()
 
 
+@test
 def the_end_of_a_long_request_id_names_it() -> None:
     """The library keeps an id's end, so it has to be given that."""
     library = abi.Library()
@@ -158,6 +152,47 @@ def the_end_of_a_long_request_id_names_it() -> None:
         pair.close()
 
 
+@test
+def structs_at_once_are_what_cffi_reads() -> None:
+    """Each member has its place, width and sign."""
+    for kind in ("kvpull_request", "kvpull_allocation", "kvpull_finish"):
+        _, *fields = ffi.typeof(f"struct {kind}").fields
+        made, fill = abi.packed(kind, *(name for name, _ in fields))
+        told: dict[str, Any] = {}
+        for at, (name, member) in enumerate(fields):
+            size = ffi.sizeof(member.type)
+            is_bytes = member.type.kind == "array"
+            told[name] = bytes([at]) * size if is_bytes else 7 + (at << 24)
+        fill(*told.values())
+        for name, member in fields:
+            found = getattr(made, name)
+            if member.type.kind == "array":
+                found = bytes(ffi.buffer(found))
+            elif member.type.kind == "pointer":
+                found = abi.address(found)
+            assert found == told[name], (kind, name, found)
+        assert made.struct_size == ffi.sizeof(made[0])
+    records = ffi.new("struct kvpull_poll_record[]", 2)
+    record = records[1]
+    names = [name for name, _ in ffi.typeof(record).fields]
+    for at, name in enumerate(names):
+        setattr(record, name, -5 if name == "reason" else 9 + at)
+    read = abi.layout("kvpull_poll_record").iter_unpack(ffi.buffer(records))
+    _, told_last = map(halves.Report._make, read)
+    names[names.index("bytes")] = "byte_count"
+    for at, name in enumerate(names):
+        expected = -5 if name == "reason" else 9 + at
+        assert getattr(told_last, name) == expected, (name, told_last)
+    counters = ffi.new(f"{abi.COUNTER}[]", 3)
+    for at, counter in enumerate(counters):
+        counter.value = (1 << 40) + at
+    values = abi.layout("kvpull_counter", "value", count=3)
+    assert values.unpack(ffi.buffer(counters)) == tuple(
+        (1 << 40) + at for at in range(3)
+    )
+
+
+@test
 def pull_does_not_wait_for_python() -> None:
     """The library's thread connects, logs and pulls while C has the lock."""
     library = abi.Library()
@@ -202,6 +237,7 @@ class _Metric:
     set = observe = lambda self, value: setattr(self, "value", value)
 
 
+@test
 def metrics_are_what_the_library_lists() -> None:
     """Totals add up, what is now is each rank's last word."""
     library = abi.Library()
@@ -227,8 +263,8 @@ def metrics_are_what_the_library_lists() -> None:
             said = stats.KVPullStats()
             for move in moves:
                 told = stats.KVPullStats()
-                p.worker._seen = b""
-                move.look(p.worker.stats(), told)
+                p.worker._seen = ()
+                move.look(p.worker.counts(), told)
                 said.aggregate(told)
             prom.observe(said.data)
             assert made["vllm:kvpull_worker_holds_live"].value == 2 * key
@@ -239,12 +275,14 @@ def metrics_are_what_the_library_lists() -> None:
         phases = zip(halves.PHASES, (0.4, 0.3, 0.2, 0.1), strict=True)
         for phase, took in phases:
             assert made[f"vllm:kvpull_pull_{phase}_seconds"].value == took
-        p.worker._seen = b""
-        counts = p.worker.stats() or {}
+        p.worker._seen = ()
+        counts = list(p.worker.counts() or ())
+        names = [counter.name for counter in p.worker.counters]
         for move, live, peak in zip(moves, (3, 1), (8, 5), strict=True):
             told = stats.KVPullStats()
-            counts.update(holds_live=live, poll_ns_max=peak)
-            move.look(counts, told)
+            counts[names.index("holds_live")] = live
+            counts[names.index("poll_ns_max")] = peak
+            move.look(tuple(counts), told)
             assert not told.is_empty()
             prom.observe(told.data)
         assert made["vllm:kvpull_worker_holds_live"].value == 4
@@ -252,6 +290,48 @@ def metrics_are_what_the_library_lists() -> None:
         p.close()
 
 
+@test
+def counters_are_read_now_and_then() -> None:
+    """Not in each busy step, and in the first quiet one behind it."""
+
+    total = CONST["KVPULL_COUNTER_TOTAL"]
+
+    class Half:
+        kind, rank = "scheduler", 0
+        counters = (abi.Counter("steps_built", "", total),)
+        now, reads = 0, 0
+
+        def counts(self) -> tuple[int, ...]:
+            self.reads += 1
+            return (self.now,)
+
+    def step(is_busy: bool) -> int | None:
+        half.now += is_busy
+        tally.is_busy |= is_busy
+        said = tally.take()
+        return said and said.data["counts"]["scheduler_steps_built"]
+
+    half = Half()
+    with mock.patch("kvpull_vllm.stats.time.monotonic") as clock:
+        clock.return_value = 100.0
+        tally = stats.Tally(half)
+        assert step(True) == 1, "the first one is long due"
+        assert tally.is_untold(), "the step itself may have gone on"
+        assert step(False) is None and not tally.is_untold()
+        assert [step(True) for _ in range(5)] == [None] * 5
+        assert tally.is_untold() and half.reads == 2
+        assert step(False) == 5 and not tally.is_untold()
+        assert [step(False) for _ in range(5)] == [None] * 5
+        assert half.reads == 3, "a quiet one behind a quiet one reads nothing"
+        assert step(True) is None
+        clock.return_value += 0.2
+        assert step(True) == 2, "busy without end"
+        clock.return_value += 0.2
+        reads = half.reads
+        assert step(False) is None and half.reads == reads + 1
+
+
+@test
 def lines_of_the_library_have_its_time() -> None:
     """A line is logged as of when it was said, at its own level."""
     made, seen = logs.pipe(), []
@@ -269,6 +349,7 @@ def lines_of_the_library_have_its_time() -> None:
     assert before - 0.001 <= seen[0].created <= after
 
 
+@test
 def refusal_names_the_key_and_the_library_says_it() -> None:
     """An unknown key of the library is refused at open, by its name."""
     own = settings.read({"lease_sm": 5, "model": "tiny"}, True)
@@ -283,6 +364,7 @@ def refusal_names_the_key_and_the_library_says_it() -> None:
         raise AssertionError("not refused")
 
 
+@test
 def long_names_are_not_just_cut() -> None:
     """Paths that differ behind the record's room are different models."""
     path = "/weights/é" * 20
@@ -294,6 +376,7 @@ def long_names_are_not_just_cut() -> None:
     assert halves.fitting("tiny") == b"tiny"
 
 
+@test
 def own_keys_are_checked() -> None:
     """The package's keys are typed, and share_prefix needs a prefix cache."""
     for extra in (
@@ -320,6 +403,7 @@ class MultiConnector:
         self.seen = inside.neighbours()
 
 
+@test
 def clashing_neighbours_are_refused() -> None:
     """Two connectors that answer with the same keys end the engine."""
     children = [{"kv_connector": name} for name in ("KVPullConnector", "Nixl")]
@@ -339,315 +423,15 @@ def clashing_neighbours_are_refused() -> None:
         raise AssertionError("not refused")
 
 
-def _group(names: list[str], tokens: int, heads: int) -> Any:
-    spec = SimpleNamespace(
-        block_size=tokens,
-        num_kv_heads=heads,
-        page_size_bytes=heads * tokens * 128 * 4,
-    )
-    return SimpleNamespace(layer_names=names, kv_cache_spec=spec)
-
-
-def layers_of_one_distance_are_one_cache() -> None:
-    """[L, B, H, N, C] of vLLM is one cache; layers are in numeric order."""
-    names = [f"model.layers.{number}.attn" for number in range(12)]
-    config = SimpleNamespace(transfer_groups=[_group(names[::-1], 32, 2)])
-    memory = torch.zeros(12, 5, 2, 32, 128)
-    tensors = dict(zip(names, memory, strict=True))
-    (cache,) = layout.caches(config, tensors)
-    assert cache.layer_count == 12 and cache.layer_first == 0
-    assert cache.address == memory.data_ptr()
-    assert cache.layer_stride == 5 * 2 * 32 * 128 * 4
-    assert cache.block_stride == 2 * 32 * 128 * 4
-    assert cache.head_stride == cache.head_bytes == 32 * 128 * 4
-    assert (cache.row_count, cache.head_count) == (1, 2)
-    assert layout.head_bytes(config) == 512
-
-
-def other_layouts_are_rows() -> None:
-    """Token-major blocks, and kernel blocks smaller than the engine's."""
-    config = SimpleNamespace(transfer_groups=[_group(["l.0"], 32, 2)])
-    tokens_first = torch.zeros(5, 32, 2, 128).transpose(1, 2)
-    (cache,) = layout.caches(config, {"l.0": tokens_first})
-    assert (cache.row_count, cache.row_stride) == (32, 2 * 512)
-    assert cache.head_bytes == cache.head_stride == 512
-    small = torch.zeros(10, 2, 16, 128)
-    (cache,) = layout.caches(config, {"l.0": small})
-    assert (cache.block_count, cache.row_count) == (5, 2)
-    assert cache.block_stride == 2 * cache.row_stride == 2 * 2 * 16 * 512
-    assert cache.head_bytes == 16 * 512
-
-
-def only_known_kinds_of_cache_are_taken() -> None:
-    """A kind derived from a known one may give blocks away otherwise."""
-    for name, base, kind in (
-        ("FullAttentionSpec", object, "FULL"),
-        ("SlidingWindowSpec", object, "SLIDING"),
-        ("RSWASpec", type("FullAttentionSpec", (), {}), None),
-        ("SlidingWindowMLASpec", type("SlidingWindowSpec", (), {}), None),
-        ("MambaSpec", object, None),
-    ):
-        group = SimpleNamespace(kv_cache_spec=type(name, (base,), {})())
-        try:
-            found = layout.group_kind(group)
-        except settings.ConfigError as error:
-            assert kind is None and name in str(error), error
-        else:
-            assert kind and found == CONST[f"KVPULL_GROUP_{kind}"], name
-
-
+@test
 def blocks_are_told_by_their_index_in_the_prompt() -> None:
     """Null blocks of a sliding window and local prefixes are left out."""
     ids = ([0, 0, 7, 8, 9],)
-    assert requests.prompt_blocks(ids, [16], 64) == [(2, [7, 8])]
-    assert requests.loaded_blocks(([4, 5, 6, 7],), [16], 32, 17) == [
-        (2, [6, 7])
-    ]
+    assert requests.blocks_of(ids, [16], 0, 64) == [(2, [7, 8])]
+    assert requests.blocks_of(([4, 5, 6, 7],), [16], 32, 49) == [(2, [6, 7])]
 
 
-def siblings_have_one_parent_and_their_prompt_one_digest() -> None:
-    """Keys that both halves of a family derive alike."""
-    first, second = "0_cmpl-x-0-ab", "7_cmpl-x-0-ab"
-    assert requests.parent_key(first) == requests.parent_key(second) > 0
-    assert requests.parent_key("cmpl-x-0-ab") == 0
-    assert len(requests.prompt_digest(_prompt())) == 16
-
-
-def _prompt(**more: Any) -> Any:
-    plain = {
-        "prompt_token_ids": [1, 2],
-        "prompt_embeds": None,
-        "cache_salt": None,
-        "lora_request": None,
-        "mm_features": [],
-    }
-    return SimpleNamespace(**{**plain, **more})
-
-
-def _media(name: str, offset: int) -> Any:
-    place = SimpleNamespace(offset=offset)
-    return SimpleNamespace(identifier=name, mm_position=place)
-
-
-def all_that_kv_depends_on_is_in_the_digest() -> None:
-    """A name is of one kind: an adapter's is no image's."""
-    prompts = [
-        _prompt(),
-        _prompt(prompt_token_ids=[1, 3]),
-        _prompt(cache_salt="x"),
-        _prompt(lora_request=SimpleNamespace(lora_name="x")),
-        _prompt(mm_features=[_media("x", 0)]),
-        _prompt(mm_features=[_media("x", 1)]),
-        _prompt(mm_features=[_media("y", 0)]),
-    ]
-    digests = {requests.prompt_digest(prompt) for prompt in prompts}
-    assert len(digests) == len(prompts)
-
-
-def what_a_digest_cannot_name_is_not_moved() -> None:
-    """Embeddings, also beside token ids, and media that vLLM did not hash."""
-    for named, prompt, word in (
-        (True, _prompt(), None),
-        (True, _prompt(prompt_token_ids=None), "embeddings"),
-        (True, _prompt(prompt_embeds=torch.zeros(2, 4)), "embeddings"),
-        (True, _prompt(mm_features=[_media("x", 0)]), None),
-        (False, _prompt(), None),
-        (False, _prompt(mm_features=[_media("x", 0)]), "media"),
-    ):
-        found = requests.nameless(prompt, named)
-        assert found is None if word is None else word in found, found
-    for gigabytes, prefix, named in (
-        (0, False, False),
-        (0, True, True),
-        (4, False, True),
-    ):
-        media = SimpleNamespace(mm_processor_cache_gb=gigabytes)
-        config = SimpleNamespace(
-            model_config=SimpleNamespace(multimodal_config=media),
-            cache_config=SimpleNamespace(enable_prefix_caching=prefix),
-        )
-        assert settings.names_media(config) == named
-    config.model_config.multimodal_config = None
-    assert settings.names_media(config)
-
-
-def _engine_of(folder: Path, **more: Any) -> Any:
-    """Return the parts of an engine's configuration that are looked at."""
-    model = SimpleNamespace(
-        **{
-            "model": str(folder),
-            "revision": None,
-            "use_mla": False,
-            "dtype": torch.float32,
-            "quantization": None,
-            "hf_overrides": {},
-            "hf_config": SimpleNamespace(architectures=["Tiny"]),
-            "get_total_num_kv_heads": lambda: 2,
-            **more,
-        }
-    )
-    return SimpleNamespace(
-        model_config=model,
-        cache_config=SimpleNamespace(cache_dtype="auto"),
-        load_config=SimpleNamespace(load_format="auto", download_dir=None),
-    )
-
-
-def _caches(cell: torch.dtype = torch.float32) -> Any:
-    group = _group(["l.0"], 32, 2)
-    group.kv_cache_spec.dtype = cell
-    group.kv_cache_spec.head_size = 64
-    return SimpleNamespace(transfer_groups=[group], kv_cache_layout=None)
-
-
-def _record(kind: str, dtype: torch.dtype, cell: torch.dtype) -> halves.Model:
-    """Return an engine's model record, as of a machine with AMX."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text('{"hidden_size": 8}')
-        config = _engine_of(Path(folder), dtype=dtype)
-        config.cache_config.cache_dtype = kind
-        own = settings.read({"model": "m"}, True)
-        with mock.patch.object(
-            inside,
-            "kernels",
-            lambda dtype, *_: "amx" if dtype == torch.bfloat16 else "vec",
-        ):
-            made = connector._model(config, _caches(cell), own)
-    # Its digest has them, too; here each part is to tell them by itself.
-    return replace(made, config="")
-
-
-def caches_that_differ_are_two_models() -> None:
-    """Two kinds of fp8 are uint8 both; kernels lay blocks out by themselves."""
-    half, whole, cell = torch.bfloat16, torch.float32, torch.uint8
-    records = [
-        _record("fp8_e4m3", half, cell),
-        _record("fp8_e5m2", half, cell),
-        _record("fp8_e4m3", whole, cell),
-        _record("auto", half, half),
-        _record("auto", whole, whole),
-    ]
-    assert len(set(records)) == len(records), records
-    assert _record("fp8", half, cell) == _record("fp8_e4m3", half, cell)
-    assert _record("bfloat16", half, half) == _record("auto", half, half)
-
-
-def _text(folder: Path, **more: Any) -> str:
-    return identity.config_text(_engine_of(folder, **more), _caches())
-
-
-def overrides_are_in_the_configuration() -> None:
-    """What decides KV is named, however it came there; a path is not."""
-    with tempfile.TemporaryDirectory() as made:
-        folders = [Path(made) / name for name in "abc"]
-        for folder, theta in zip(folders, (1e4, 1e4, 5e3), strict=True):
-            folder.mkdir()
-            rope = {"rope_type": "default", "rope_theta": theta}
-            found = {"hidden_size": 8, "rope_parameters": rope, "_x": made}
-            (folder / "config.json").write_text(json.dumps(found))
-        plain = _text(folders[0])
-        assert plain == _text(folders[1])
-        other = {"rope_parameters": {"rope_theta": 5e3}}
-        assert _text(folders[2]) == _text(folders[0], hf_overrides=other)
-        texts = [
-            plain,
-            _text(folders[2]),
-            _text(folders[0], hf_overrides={"hidden_size": 16}),
-            _text(folders[0], dtype=torch.bfloat16),
-            _text(folders[0], quantization="fp8"),
-            _text(folders[0], hf_overrides=_text),
-        ]
-        assert len(set(texts)) == len(texts), texts
-
-
-def fingerprints_are_of_weights_not_of_files() -> None:
-    """Each tensor tells; how they are spread over files does not."""
-    one, two = model.weights(1), model.weights(2)
-    with tempfile.TemporaryDirectory() as made:
-        paths = [Path(made) / f"{n}.safetensors" for n in range(3)]
-        save_file(one, str(paths[0]))
-        names = sorted(one)
-        for path, some in ((paths[1], names[:5]), (paths[2], names[5:])):
-            save_file({name: one[name] for name in some}, str(path))
-        ours = identity.fingerprint(paths[:1])
-        assert identity.fingerprint(paths[1:]) == ours
-        drawn = [n for n in names if not torch.equal(one[n], two[n])]
-        assert len(drawn) >= 16
-        for name in drawn:
-            save_file({**one, name: two[name]}, str(paths[0]))
-            assert identity.fingerprint(paths[:1]) != ours, name
-
-
-def _sparse(path: Path, tensors: int, each: int) -> None:
-    header = {
-        f"{path.name}.{n}": {
-            "dtype": "BF16",
-            "shape": [each // 2],
-            "data_offsets": [n * each, (n + 1) * each],
-        }
-        for n in range(tensors)
-    }
-    text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + tensors * each)
-
-
-def large_weights_are_sampled_only() -> None:
-    """100 GB in 20 files: some of each tensor, at most 64 MiB in all."""
-    read, tensors = [], 50
-    with tempfile.TemporaryDirectory() as made:
-        paths = [Path(made) / f"{n}.safetensors" for n in range(20)]
-        for path in paths:
-            _sparse(path, tensors, (5 << 30) // tensors)
-        began = time.monotonic()
-        identity.fingerprint(paths)
-        took = time.monotonic() - began
-        pread = os.pread
-
-        def counted(file: int, size: int, offset: int) -> bytes:
-            read.append(size)
-            return pread(file, size, offset)
-
-        with mock.patch.object(os, "pread", counted):
-            identity.fingerprint(paths)
-    assert len(read) >= len(paths) * tensors
-    assert sum(read) <= identity.READ_BYTES_MAX, sum(read)
-    print(f"  100 GB of weights: {sum(read) >> 20} MiB read in {took:.2f} s")
-
-
-class _Core:
-    """Looks as vLLM's engine core, in whose constructor connectors are."""
-
-    def __init__(self) -> None:
-        self._weight_version = "default"
-        self.seen = inside.Core()
-
-    def collective_rpc(self, method: Any) -> None:
-        """Do nothing."""
-
-    def set_weight_version(self, version: str) -> None:
-        """Name the weights."""
-        self._weight_version = version
-
-
-def updated_weights_are_others() -> None:
-    """What was changed and not named is like nothing; a name makes it equal."""
-    first, second = _Core(), _Core()
-    assert first.seen.weights() == second.seen.weights()
-    first.collective_rpc("compute_weight_checksums")
-    assert first.seen.weights() == second.seen.weights()
-    for core in (first, second):
-        core.collective_rpc("update_weights")
-        assert core.seen.weights_are_unnamed
-    assert first.seen.weights() != second.seen.weights()
-    for core in (first, second):
-        core.set_weight_version("7")
-    assert first.seen.weights() == second.seen.weights()
-    assert first.seen.weights() != _Core().seen.weights()
-    assert inside.Core().weights() == ""
-
-
+@test
 def unfit_vllm_is_one_line() -> None:
     """What is older than the interface is refused by its number.
 
@@ -674,6 +458,7 @@ def unfit_vllm_is_one_line() -> None:
             raise AssertionError(f"{version} is taken")
 
 
+@test
 def dynamo_knows_the_connector() -> None:
     """Its table of protocols has an entry more, where there is one."""
     name = "dynamo.vllm.kv_connector_protocols"
@@ -685,6 +470,7 @@ def dynamo_knows_the_connector() -> None:
     assert table["KVPullConnector"] is table["NixlConnector"]
 
 
+@test
 def parameters_say_who_pulls() -> None:
     """A ticket alone pulls; do_remote_prefill has the last word."""
     assert requests.pulls({"kvpull_ticket": "t"})
@@ -695,6 +481,7 @@ def parameters_say_who_pulls() -> None:
     assert not requests.pulls({"do_remote_decode": True})
 
 
+@test
 def only_sampled_traces_of_right_headers_are_kept() -> None:
     """A client's header decides nothing but its own trace."""
     good = f"{'0' * 31}7-{'0' * 15}8-01"
@@ -717,6 +504,7 @@ def only_sampled_traces_of_right_headers_are_kept() -> None:
     assert traces.of_headers(None) == traces.of_headers({}) == none
 
 
+@test
 def nothing_is_imported_without_a_trace_or_its_package() -> None:
     """Of a pull in no trace; and where OpenTelemetry is not installed."""
     check = """if True:
@@ -739,50 +527,6 @@ def nothing_is_imported_without_a_trace_or_its_package() -> None:
         subprocess.run([sys.executable, "-c", check, package], check=True)
 
 
-TESTS: list[Callable[[], None]] = [
-    binding_has_the_sizes_and_offsets_of_c,
-    block_travels_between_two_pairs_of_halves,
-    the_end_of_a_long_request_id_names_it,
-    pull_does_not_wait_for_python,
-    metrics_are_what_the_library_lists,
-    lines_of_the_library_have_its_time,
-    refusal_names_the_key_and_the_library_says_it,
-    long_names_are_not_just_cut,
-    own_keys_are_checked,
-    clashing_neighbours_are_refused,
-    layers_of_one_distance_are_one_cache,
-    other_layouts_are_rows,
-    only_known_kinds_of_cache_are_taken,
-    blocks_are_told_by_their_index_in_the_prompt,
-    siblings_have_one_parent_and_their_prompt_one_digest,
-    all_that_kv_depends_on_is_in_the_digest,
-    what_a_digest_cannot_name_is_not_moved,
-    caches_that_differ_are_two_models,
-    overrides_are_in_the_configuration,
-    fingerprints_are_of_weights_not_of_files,
-    large_weights_are_sampled_only,
-    updated_weights_are_others,
-    unfit_vllm_is_one_line,
-    dynamo_knows_the_connector,
-    parameters_say_who_pulls,
-    only_sampled_traces_of_right_headers_are_kept,
-    nothing_is_imported_without_a_trace_or_its_package,
-]
-
-
-def main() -> int:
-    """Run all; 0 if all hold."""
-    failed = 0
-    for test in TESTS:
-        try:
-            test()
-        except Exception:  # every failure of a test is its own
-            failed += 1
-            print(f"FAILED {test.__name__}\n{traceback.format_exc()}")
-    print(f"{len(TESTS) - failed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    raise SystemExit(main())
+    raise SystemExit(run_all())

@@ -12,7 +12,6 @@ import json
 import logging
 import socket
 import struct
-import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from kvpull_vllm.router import GIVEN_BACK, Router
+from runner import run_all, test
 
 TICKET = {"kvpull_ticket": "t", "remote_request_id": "r"}
 PULL = {"do_remote_prefill": True, **TICKET}
@@ -163,6 +163,7 @@ def routed(
     )
 
 
+@test
 def ticket_goes_from_p_to_d() -> None:
     """P is asked for one token and to hold; D gets what P answered."""
     seen = routed({"p0": P, "d0": D}, {"max_tokens": 9, "stream": True})
@@ -174,6 +175,7 @@ def ticket_goes_from_p_to_d() -> None:
     assert seen.calls[1][1]["max_tokens"] == 9
 
 
+@test
 def prefill_that_fails_is_no_failure() -> None:
     """Whatever P does: the next P is asked, or D computes by itself."""
     for wrong in (text, resets, says({}, status=500)):
@@ -191,12 +193,14 @@ def prefill_that_fails_is_no_failure() -> None:
         assert seen.params("d0") is None
 
 
+@test
 def prefill_has_a_limit() -> None:
     """A P that stands does not hold a request for ever."""
     seen = routed({"p0": stands, "p1": P, "d0": D}, prefill_timeout_s=0.3)
     assert (seen.status, seen.names) == (200, ["p0", "p1", "d0"]), seen
 
 
+@test
 def decode_that_ends_before_an_answer_is_asked_of_the_next() -> None:
     """A D that was killed, with its connection open."""
     seen = routed({"p0": P, "d0": resets, "d1": D})
@@ -206,6 +210,7 @@ def decode_that_ends_before_an_answer_is_asked_of_the_next() -> None:
     assert seen.status == 503, seen
 
 
+@test
 def producer_is_asked_only_for_what_d_can_pull() -> None:
     """Nobody would come for the blocks of these."""
     for body in (
@@ -221,6 +226,7 @@ def producer_is_asked_only_for_what_d_can_pull() -> None:
         assert seen.params("d0") is None
 
 
+@test
 def what_needs_no_prefill_is_answered_by_d() -> None:
     """Models, responses, tokens; the router's own counts are its metrics."""
     for method, path in (
@@ -243,6 +249,7 @@ def what_needs_no_prefill_is_answered_by_d() -> None:
     assert "\nkvpull_router_given_back_total 0\n" in seen.text, seen.text
 
 
+@test
 def ticket_that_no_d_took_is_given_back() -> None:
     """D refused it in its own way, or there is no D: P does it itself."""
     refuses = says({}, status=422)
@@ -260,6 +267,7 @@ def ticket_that_no_d_took_is_given_back() -> None:
     assert (seen.status, seen.given_back) == (422, []), seen
 
 
+@test
 def ticket_of_a_client_that_left_is_given_back() -> None:
     """Before D answered, and between the two ends of P's answer."""
     seen = routed({"p0": P, "d0": stands_but_refuses}, leaves_s=0.3)
@@ -272,6 +280,7 @@ def ticket_of_a_client_that_left_is_given_back() -> None:
     assert (seen.names, seen.given_back) == (["p0"], []), seen
 
 
+@test
 def clients_have_no_say_in_the_transfer() -> None:
     """kv_transfer_params of a client, also in vllm_xargs, reach no engine."""
     body = {
@@ -287,32 +296,6 @@ def clients_have_no_say_in_the_transfer() -> None:
     assert seen.status == 200
 
 
-TESTS: list[Callable[[], None]] = [
-    ticket_goes_from_p_to_d,
-    prefill_that_fails_is_no_failure,
-    prefill_has_a_limit,
-    decode_that_ends_before_an_answer_is_asked_of_the_next,
-    producer_is_asked_only_for_what_d_can_pull,
-    what_needs_no_prefill_is_answered_by_d,
-    ticket_that_no_d_took_is_given_back,
-    ticket_of_a_client_that_left_is_given_back,
-    clients_have_no_say_in_the_transfer,
-]
-
-
-def main() -> int:
-    """Run all; 0 if all hold."""
-    logging.getLogger("kvpull.router").setLevel(logging.ERROR)
-    failed = 0
-    for test in TESTS:
-        try:
-            test()
-        except Exception:  # every failure of a test is its own
-            failed += 1
-            print(f"FAILED {test.__name__}\n{traceback.format_exc()}")
-    print(f"{len(TESTS) - failed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    logging.getLogger("kvpull.router").setLevel(logging.ERROR)
+    raise SystemExit(run_all())

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests of a program that needs no engine, in the order of its file."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+Test = Callable[[], None]
+TESTS: list[Test] = []
+
+
+def test(function: Test) -> Test:
+    """Enter a test where it stands, so that none is written and never run."""
+    TESTS.append(function)
+    return function
+
+
+def run_all() -> int:
+    """Run all, and print the result line; 0 if all hold."""
+    failed = 0
+    for function in TESTS:
+        try:
+            function()
+        except Exception:  # every failure of a test is its own
+            failed += 1
+            print(f"FAILED {function.__name__}\n{traceback.format_exc()}")
+    print(f"{len(TESTS) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed or not TESTS else 0

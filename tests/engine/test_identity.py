@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of what tells KV apart: layouts, digests, fingerprints of weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import model
+import torch
+from kvpull_vllm import (
+    connector,
+    halves,
+    identity,
+    inside,
+    layout,
+    requests,
+    settings,
+)
+from kvpull_vllm.abi import CONST, ffi
+from runner import run_all, test
+from safetensors.torch import save_file
+
+
+def _group(names: list[str], tokens: int, heads: int) -> Any:
+    spec = SimpleNamespace(
+        block_size=tokens,
+        num_kv_heads=heads,
+        page_size_bytes=heads * tokens * 128 * 4,
+    )
+    return SimpleNamespace(layer_names=names, kv_cache_spec=spec)
+
+
+@test
+def layers_of_one_distance_are_one_cache() -> None:
+    """[L, B, H, N, C] of vLLM is one cache; layers are in numeric order."""
+    names = [f"model.layers.{number}.attn" for number in range(12)]
+    config = SimpleNamespace(transfer_groups=[_group(names[::-1], 32, 2)])
+    memory = torch.zeros(12, 5, 2, 32, 128)
+    tensors = dict(zip(names, memory, strict=True))
+    (cache,) = layout.caches(config, tensors)
+    assert cache.layer_count == 12 and cache.layer_first == 0
+    assert cache.address == memory.data_ptr()
+    assert cache.layer_stride == 5 * 2 * 32 * 128 * 4
+    assert cache.block_stride == 2 * 32 * 128 * 4
+    assert cache.head_stride == cache.head_bytes == 32 * 128 * 4
+    assert (cache.row_count, cache.head_count) == (1, 2)
+    assert layout.head_bytes(config) == 512
+
+
+@test
+def other_layouts_are_rows() -> None:
+    """Token-major blocks, and kernel blocks smaller than the engine's."""
+    config = SimpleNamespace(transfer_groups=[_group(["l.0"], 32, 2)])
+    tokens_first = torch.zeros(5, 32, 2, 128).transpose(1, 2)
+    (cache,) = layout.caches(config, {"l.0": tokens_first})
+    assert (cache.row_count, cache.row_stride) == (32, 2 * 512)
+    assert cache.head_bytes == cache.head_stride == 512
+    small = torch.zeros(10, 2, 16, 128)
+    (cache,) = layout.caches(config, {"l.0": small})
+    assert (cache.block_count, cache.row_count) == (5, 2)
+    assert cache.block_stride == 2 * cache.row_stride == 2 * 2 * 16 * 512
+    assert cache.head_bytes == 16 * 512
+
+
+@test
+def only_known_kinds_of_cache_are_taken() -> None:
+    """A kind derived from a known one may give blocks away otherwise."""
+    for name, base, kind in (
+        ("FullAttentionSpec", object, "FULL"),
+        ("SlidingWindowSpec", object, "SLIDING"),
+        ("RSWASpec", type("FullAttentionSpec", (), {}), None),
+        ("SlidingWindowMLASpec", type("SlidingWindowSpec", (), {}), None),
+        ("MambaSpec", object, None),
+    ):
+        group = SimpleNamespace(kv_cache_spec=type(name, (base,), {})())
+        try:
+            found = layout.group_kind(group)
+        except settings.ConfigError as error:
+            assert kind is None and name in str(error), error
+        else:
+            assert kind and found == CONST[f"KVPULL_GROUP_{kind}"], name
+
+
+def _prompt(**more: Any) -> Any:
+    plain = {
+        "prompt_token_ids": [1, 2],
+        "prompt_embeds": None,
+        "cache_salt": None,
+        "lora_request": None,
+        "mm_features": [],
+    }
+    return SimpleNamespace(**{**plain, **more})
+
+
+def _digest(prompt: Any) -> bytes:
+    return requests.prompt_digest(prompt, "", bytearray(9000))
+
+
+@test
+def siblings_have_one_parent_and_their_prompt_one_digest() -> None:
+    """Keys that both halves of a family derive alike."""
+    first, second = "0_cmpl-x-0-ab", "7_cmpl-x-0-ab"
+    assert requests.parent_key(first) == requests.parent_key(second) > 0
+    assert requests.parent_key("cmpl-x-0-ab") == 0
+    assert len(_digest(_prompt())) == 16
+
+
+def _media(name: str, offset: int) -> Any:
+    place = SimpleNamespace(offset=offset)
+    return SimpleNamespace(identifier=name, mm_position=place)
+
+
+@test
+def all_that_kv_depends_on_is_in_the_digest() -> None:
+    """A name is of one kind: an adapter's is no image's."""
+    prompts = [
+        _prompt(),
+        _prompt(prompt_token_ids=[1, 3]),
+        _prompt(cache_salt="x"),
+        _prompt(lora_request=SimpleNamespace(lora_name="x")),
+        _prompt(mm_features=[_media("x", 0)]),
+        _prompt(mm_features=[_media("x", 1)]),
+        _prompt(mm_features=[_media("y", 0)]),
+    ]
+    digests = {_digest(prompt) for prompt in prompts}
+    assert len(digests) == len(prompts)
+
+
+@test
+def what_a_digest_cannot_name_is_not_moved() -> None:
+    """Embeddings, also beside token ids, and media that vLLM did not hash."""
+    for named, prompt, word in (
+        (True, _prompt(), None),
+        (True, _prompt(prompt_token_ids=None), "embeddings"),
+        (True, _prompt(prompt_embeds=torch.zeros(2, 4)), "embeddings"),
+        (True, _prompt(mm_features=[_media("x", 0)]), None),
+        (False, _prompt(), None),
+        (False, _prompt(mm_features=[_media("x", 0)]), "media"),
+    ):
+        found = requests.nameless(prompt, named)
+        assert found is None if word is None else word in found, found
+    for gigabytes, prefix, named in (
+        (0, False, False),
+        (0, True, True),
+        (4, False, True),
+    ):
+        media = SimpleNamespace(mm_processor_cache_gb=gigabytes)
+        config = SimpleNamespace(
+            model_config=SimpleNamespace(multimodal_config=media),
+            cache_config=SimpleNamespace(enable_prefix_caching=prefix),
+        )
+        assert settings.names_media(config) == named
+    config.model_config.multimodal_config = None
+    assert settings.names_media(config)
+
+
+def _engine_of(folder: Path, **more: Any) -> Any:
+    """Return the parts of an engine's configuration that are looked at."""
+    model = SimpleNamespace(
+        **{
+            "model": str(folder),
+            "revision": None,
+            "use_mla": False,
+            "dtype": torch.float32,
+            "quantization": None,
+            "hf_overrides": {},
+            "hf_config": SimpleNamespace(architectures=["Tiny"]),
+            "get_total_num_kv_heads": lambda: 2,
+            **more,
+        }
+    )
+    return SimpleNamespace(
+        model_config=model,
+        cache_config=SimpleNamespace(cache_dtype="auto"),
+        load_config=SimpleNamespace(load_format="auto", download_dir=None),
+    )
+
+
+def _caches(cell: torch.dtype = torch.float32) -> Any:
+    group = _group(["l.0"], 32, 2)
+    group.kv_cache_spec.dtype = cell
+    group.kv_cache_spec.head_size = 64
+    return SimpleNamespace(transfer_groups=[group], kv_cache_layout=None)
+
+
+def _record(kind: str, dtype: torch.dtype, cell: torch.dtype) -> halves.Model:
+    """Return an engine's model record, as of a machine with AMX."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text('{"hidden_size": 8}')
+        config = _engine_of(Path(folder), dtype=dtype)
+        config.cache_config.cache_dtype = kind
+        own = settings.read({"model": "m"}, True)
+        with mock.patch.object(
+            inside,
+            "kernels",
+            lambda dtype, *_: "amx" if dtype == torch.bfloat16 else "vec",
+        ):
+            made = connector._model(config, _caches(cell), own)
+    # Its digest has them, too; here each part is to tell them by itself.
+    return replace(made, config="")
+
+
+@test
+def caches_that_differ_are_two_models() -> None:
+    """Two kinds of fp8 are uint8 both; kernels lay blocks out by themselves."""
+    half, whole, cell = torch.bfloat16, torch.float32, torch.uint8
+    records = [
+        _record("fp8_e4m3", half, cell),
+        _record("fp8_e5m2", half, cell),
+        _record("fp8_e4m3", whole, cell),
+        _record("auto", half, half),
+        _record("auto", whole, whole),
+    ]
+    assert len(set(records)) == len(records), records
+    assert _record("fp8", half, cell) == _record("fp8_e4m3", half, cell)
+    assert _record("bfloat16", half, half) == _record("auto", half, half)
+
+
+def _text(folder: Path, **more: Any) -> str:
+    return identity.config_text(_engine_of(folder, **more), _caches())
+
+
+@test
+def overrides_are_in_the_configuration() -> None:
+    """What decides KV is named, however it came there; a path is not."""
+    with tempfile.TemporaryDirectory() as made:
+        folders = [Path(made) / name for name in "abc"]
+        for folder, theta in zip(folders, (1e4, 1e4, 5e3), strict=True):
+            folder.mkdir()
+            rope = {"rope_type": "default", "rope_theta": theta}
+            found = {"hidden_size": 8, "rope_parameters": rope, "_x": made}
+            (folder / "config.json").write_text(json.dumps(found))
+        plain = _text(folders[0])
+        assert plain == _text(folders[1])
+        other = {"rope_parameters": {"rope_theta": 5e3}}
+        assert _text(folders[2]) == _text(folders[0], hf_overrides=other)
+        texts = [
+            plain,
+            _text(folders[2]),
+            _text(folders[0], hf_overrides={"hidden_size": 16}),
+            _text(folders[0], dtype=torch.bfloat16),
+            _text(folders[0], quantization="fp8"),
+            _text(folders[0], hf_overrides=_text),
+        ]
+        assert len(set(texts)) == len(texts), texts
+
+
+@test
+def fingerprints_are_of_weights_not_of_files() -> None:
+    """Each tensor tells; how they are spread over files does not."""
+    one, two = model.weights(1), model.weights(2)
+    with tempfile.TemporaryDirectory() as made:
+        paths = [Path(made) / f"{n}.safetensors" for n in range(3)]
+        save_file(one, str(paths[0]))
+        names = sorted(one)
+        for path, some in ((paths[1], names[:5]), (paths[2], names[5:])):
+            save_file({name: one[name] for name in some}, str(path))
+        ours = identity.fingerprint(paths[:1])
+        assert identity.fingerprint(paths[1:]) == ours
+        drawn = [n for n in names if not torch.equal(one[n], two[n])]
+        assert len(drawn) >= 16
+        for name in drawn:
+            save_file({**one, name: two[name]}, str(paths[0]))
+            assert identity.fingerprint(paths[:1]) != ours, name
+
+
+def _sparse(path: Path, tensors: int, each: int) -> None:
+    header = {
+        f"{path.name}.{n}": {
+            "dtype": "BF16",
+            "shape": [each // 2],
+            "data_offsets": [n * each, (n + 1) * each],
+        }
+        for n in range(tensors)
+    }
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + tensors * each)
+
+
+@test
+def large_weights_are_sampled_only() -> None:
+    """100 GB in 20 files: some of each tensor, at most 64 MiB in all."""
+    read, tensors = [], 50
+    with tempfile.TemporaryDirectory() as made:
+        paths = [Path(made) / f"{n}.safetensors" for n in range(20)]
+        for path in paths:
+            _sparse(path, tensors, (5 << 30) // tensors)
+        began = time.monotonic()
+        identity.fingerprint(paths)
+        took = time.monotonic() - began
+        pread = os.pread
+
+        def counted(file: int, size: int, offset: int) -> bytes:
+            read.append(size)
+            return pread(file, size, offset)
+
+        with mock.patch.object(os, "pread", counted):
+            identity.fingerprint(paths)
+    assert len(read) >= len(paths) * tensors
+    assert sum(read) <= identity.READ_BYTES_MAX, sum(read)
+    print(f"  100 GB of weights: {sum(read) >> 20} MiB read in {took:.2f} s")
+
+
+class _Core:
+    """Looks as vLLM's engine core, in whose constructor connectors are."""
+
+    def __init__(self) -> None:
+        self._weight_version = "default"
+        self.seen = inside.Core()
+
+    def collective_rpc(self, method: Any) -> None:
+        """Do nothing."""
+
+    def set_weight_version(self, version: str) -> None:
+        """Name the weights."""
+        self._weight_version = version
+
+
+@test
+def updated_weights_are_others() -> None:
+    """What was changed and not named is like nothing; a name makes it equal."""
+    first, second = _Core(), _Core()
+    assert first.seen.weights() == second.seen.weights()
+    first.collective_rpc("compute_weight_checksums")
+    assert first.seen.weights() == second.seen.weights()
+    for core in (first, second):
+        core.collective_rpc("update_weights")
+        assert core.seen.weights_are_unnamed
+    assert first.seen.weights() != second.seen.weights()
+    for core in (first, second):
+        core.set_weight_version("7")
+    assert first.seen.weights() == second.seen.weights()
+    assert first.seen.weights() != _Core().seen.weights()
+    assert inside.Core().weights() == ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_all())

@@ -1,0 +1,586 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tier with vLLM's own tiering manager and no engine: chunks are pages.
+
+test_tier.py: prints the result line of the other test programs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import tier_side
+from kvpull_vllm import inside, peers
+from kvpull_vllm.halves import KvpullError
+from kvpull_vllm.settings import ConfigError
+from runner import run_all, test
+from tier_side import (
+    CHUNKS,
+    HIT,
+    MISS,
+    MODEL,
+    PAGE,
+    Config,
+    Side,
+    keys,
+    page,
+    sides,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import (
+    OffloadingConnectorWorker,
+)
+from vllm.v1.kv_offload.base import GPULoadStoreSpec
+
+
+@test
+def what_one_stores_another_loads() -> None:
+    """All of it, the right bytes, counted; a key of nobody is a miss."""
+    with sides() as (a, b):
+        own = keys(5)
+        assert os.path.exists(a.region.mmap_path)
+        a.store(own)
+        assert b.load([*own, b"x" * 36]) == [HIT] * 5 + [MISS]
+        assert [b.bytes_of(key) for key in own] == list(map(page, own))
+        assert a.count("published") == 5, a.policy.counts
+        assert b.count("chunks_read") == 5 and b.count("keys_found") == 5
+        # What was read is listed there, too.
+        assert b.count("published") == 5
+        assert not b.manager.has_pending_work()
+        assert not a.manager.has_pending_work()
+        # Who is killed from the first request on leaves no memory behind.
+        assert not os.path.exists(a.region.mmap_path)
+
+
+@test
+def arc_publishes_too() -> None:
+    """vLLM's other policy."""
+    with sides(eviction="KVPullARC") as (a, b):
+        a.store(keys(3))
+        assert b.load(keys(3)) == [HIT] * 3
+
+
+@test
+def what_is_evicted_is_not_found() -> None:
+    """Withdrawn, and its chunk's new bytes are found under their own key."""
+    with sides() as (a, b):
+        a.store(keys(CHUNKS))
+        a.store(keys(2, 50))
+        gone = [key for key in keys(CHUNKS) if a.policy.get(key) is None]
+        assert len(gone) == 2 and a.count("withdrawn") == 2
+        assert b.load(gone) == [MISS] * 2
+        assert b.load(keys(2, 50)) == [HIT] * 2
+        assert [b.bytes_of(k) for k in keys(2, 50)] == [
+            page(k) for k in keys(2, 50)
+        ]
+
+
+@test
+def what_is_reused_between_probe_and_read_is_not_believed() -> None:
+    """B has found keys; A writes other bytes there; partial success."""
+    with sides() as (a, b):
+        own = keys(CHUNKS)
+        a.store(own)
+        asked = b.request()
+        until = time.monotonic() + 5
+        with mock.patch.object(b.tier, "submit_load") as kept:
+            while not kept.called:
+                for key in own:
+                    b.manager.lookup(key, asked)
+                b.step()
+                assert time.monotonic() < until
+            loads = [call.args[0] for call in kept.call_args_list]
+        a.store(keys(3, 50))
+        gone = {key for key in own if a.policy.get(key) is None}
+        for load in loads:
+            b.tier.submit_load(load)
+        while b.manager.has_pending_work():
+            b.step()
+            assert time.monotonic() < until
+        found = [b.manager.lookup(key, asked) for key in own]
+        for key, said in zip(own, found, strict=True):
+            assert said is (MISS if key in gone else HIT), (key[0], said)
+            if said is HIT:
+                assert b.bytes_of(key) == page(key)
+        assert b.count("chunks_stale") == 3 == len(gone)
+
+
+def _spilling(**more: Any) -> dict[str, Any]:
+    """Return what a side with a file of slots is told."""
+    return {"spill_dir": str(tier_side.FOLDER), "spill_bytes": 4 * CHUNKS * PAGE, **more}
+
+
+@test
+def what_is_evicted_is_read_from_the_disk() -> None:
+    """By another engine, and by its own, which evicts for it."""
+    with sides(**_spilling()) as (a, b):
+        own = keys(CHUNKS)
+        a.store(own)
+        assert a.count("chunks_spilled") == CHUNKS
+        a.store(keys(CHUNKS, 50))
+        assert all(a.policy.get(key) is None for key in own)
+        assert b.load(own) == [HIT] * CHUNKS
+        assert [b.bytes_of(key) for key in own] == list(map(page, own))
+        assert a.load(own) == [HIT] * CHUNKS
+        assert [a.bytes_of(key) for key in own] == list(map(page, own))
+        assert a.count("chunks_read") == b.count("chunks_read") == CHUNKS
+
+
+@test
+def a_slot_that_was_reused_is_not_found() -> None:
+    """The file has room for the newest; what a reset withdraws is gone."""
+    with sides(**_spilling(spill_bytes=CHUNKS * PAGE)) as (a, b):
+        for first in (1, 50, 90):
+            a.store(keys(CHUNKS, first))
+        # Of the second neither memory nor the file has anything any more.
+        assert b.load(keys(CHUNKS, 50)) == [MISS] * CHUNKS
+        assert b.load(keys(CHUNKS, 90)) == [HIT] * CHUNKS
+        a.store(keys(CHUNKS, 130))
+        a.store(keys(CHUNKS, 1))
+        a.manager.reset_cache()
+        assert b.load(keys(CHUNKS, 1)) == [MISS] * CHUNKS
+
+
+@test
+def a_store_that_the_disk_does_not_end_is_ended() -> None:
+    """By a reset, which waits for no disk."""
+    with sides(**_spilling()) as (a, b):
+        asked = a.request()
+        chunks = a.begin(keys(2), asked)
+        for key, chunk in zip(keys(2), chunks, strict=True):
+            a.write(chunk, key)
+        with mock.patch.object(a.tier._pool, "_poll"):
+            a.manager.complete_store(keys(2), asked)
+            a.step()
+            assert a.tier._spills and a.manager.has_pending_work()
+        a.manager.reset_cache()
+        assert not a.tier._spills
+        assert b.load(keys(2)) == [MISS] * 2
+        a.store(keys(2), fill=77)
+        assert b.load(keys(2)) == [HIT] * 2
+        assert b.bytes_of(keys(1)[0]) == page(b"", 77)
+
+
+@test
+def a_file_that_cannot_be_is_refused() -> None:
+    """By name, at the start."""
+    for wrong in (
+        {"spill_dir": str(tier_side.FOLDER)},
+        {"spill_bytes": PAGE},
+        _spilling(spill_bytes=-1),
+        _spilling(spill_dir="/proc"),
+    ):
+        with tempfile.TemporaryDirectory(dir=tier_side.FOLDER) as made:
+            try:
+                Side(Path(made), "a", **wrong).close()
+            except (ConfigError, KvpullError):
+                continue
+            raise AssertionError(wrong)
+
+
+@test
+def what_is_reused_between_copy_and_check_is_not_believed() -> None:
+    """Its copy is right, as it was made before; nothing says that."""
+    with sides() as (a, b):
+        own, right = keys(CHUNKS), []
+        a.store(own)
+        pool, poll, submit = b.tier._pool, b.tier._pool._poll, b.tier.submit_load
+
+        def stall(load: Any) -> None:
+            with mock.patch.object(pool, "_poll"):
+                submit(load)
+                poll()  # begins all copies; the next one looks at guards
+                time.sleep(0.1)
+                a.store(keys(3, 50))
+                assert not all(ask.is_probe for ask in pool._asks.values())
+                poll()
+            right.extend(b.bytes_of(key) == page(key) for key in load.keys)
+
+        with mock.patch.object(b.tier, "submit_load", stall):
+            found = b.load(own)
+        assert right == [True] * CHUNKS, right
+        gone = [a.policy.get(key) is None for key in own]
+        assert found == [MISS if one else HIT for one in gone], found
+        assert b.count("chunks_stale") == 3 == sum(gone)
+
+
+@test
+def a_reset_withdraws_all() -> None:
+    """Nothing that A had before is found, what it stores later is."""
+    with sides() as (a, b):
+        a.store(keys(4))
+        a.manager.reset_cache()
+        assert b.load(keys(4)) == [MISS] * 4
+        a.store(keys(4), fill=77)
+        assert b.load(keys(4)) == [HIT] * 4
+        assert b.bytes_of(keys(1)[0]) == page(b"", 77)
+
+
+@test
+def what_was_computed_before_a_reset_is_not_listed() -> None:
+    """A request that began before it; its store begins and ends after."""
+    with sides() as (a, b):
+        asked = a.request()
+        a.manager.reset_cache()
+        a.begin(keys(2), asked)
+        a.manager.complete_store(keys(2), asked)
+        assert a.count("published") == 0
+        assert b.load(keys(2)) == [MISS] * 2
+
+
+@test
+def a_chunk_in_a_write_at_a_reset_is_not_read_into() -> None:
+    """Until a store that was begun after the reset has ended there."""
+    with sides() as (a, b):
+        own = keys(2)
+        a.store(own)
+        late = b.begin(keys(2, 90), b.request())
+        b.manager.reset_cache()
+        assert b.load(own) == [MISS] * 2
+        assert b.count("chunks_held") == 2 and b.policy.held == set(late)
+        # The write of before the reset lands in what is another key's by now.
+        asked = b.request()
+        new = keys(CHUNKS, 60)
+        later = b.begin(new, asked)
+        assert set(late) < set(later)
+        for chunk, key in zip(late, keys(2, 90), strict=True):
+            b.write(chunk, key)
+        assert a.load(new) == [MISS] * CHUNKS
+        for chunk, key in zip(later, new, strict=True):
+            b.write(chunk, key)
+        b.manager.complete_store(new, asked)
+        assert not b.policy.held
+        assert a.load(new) == [HIT] * CHUNKS
+        assert [a.bytes_of(key) for key in new] == list(map(page, new))
+
+
+@test
+def a_store_deferred_over_a_reset_spoils_no_promotion() -> None:
+    """vLLM's own worker begins it a step later, in a chunk that is another's.
+
+    The second time without the note of such chunks: a hit, of wrong bytes.
+    """
+    for is_noted in (True, False):
+        with sides() as (a, b):
+            own, old = keys(2), keys(2, 90)
+            a.store(own)
+            worker = OffloadingConnectorWorker(
+                SimpleNamespace(replicated_layout=False), None, None
+            )
+            worker.worker = mock.Mock()
+            worker.worker.submit_store = lambda _, __, chunks, b=b, old=old: [
+                b.write(*one) for one in zip(chunks, old, strict=True)
+            ]
+            job = SimpleNamespace(
+                src_spec=GPULoadStoreSpec.__new__(GPULoadStoreSpec),
+                dst_spec=b.begin(old, b.request()),
+            )
+            worker.prepare_store_kv(SimpleNamespace(store_jobs={1: job}))
+            b.manager.reset_cache()
+            if not is_noted:
+                b.policy.held.clear()
+            found = b.load(own)
+            flush = SimpleNamespace(store_jobs={}, jobs_to_flush={1})
+            worker.handle_preemptions(flush)
+            assert found == [MISS if is_noted else HIT] * 2
+            if not is_noted:
+                assert [b.bytes_of(key) for key in own] == list(map(page, old))
+
+
+@test
+def what_workers_read_at_a_reset_is_not_read_into() -> None:
+    """A load of theirs is under way."""
+    with sides() as (a, b):
+        a.store(keys(1))
+        (chunk,) = b.store(keys(1, 90))
+        b.manager.prepare_load(keys(1, 90), b.request())
+        b.manager.reset_cache()
+        assert b.policy.held == {chunk}
+        assert b.load(keys(1)) == [MISS]
+
+
+@test
+def a_reset_ends_reads_in_flight() -> None:
+    """It waits for their end, and no byte lands after it."""
+    with sides() as (a, b):
+        own = keys(CHUNKS)
+        a.store(own)
+        asked = b.request()
+        pool = b.tier._pool
+        until = time.monotonic() + 5
+        with mock.patch.object(b.tier, "submit_load") as kept:
+            while not kept.called:
+                for key in own:
+                    b.manager.lookup(key, asked)
+                b.step()
+                assert time.monotonic() < until
+        poll, late = pool._poll, iter(range(5))
+        with mock.patch.object(
+            pool, "_poll", lambda: next(late, None) is None and poll()
+        ):
+            for call in kept.call_args_list:
+                b.tier.submit_load(call.args[0])
+            assert b.tier._reads
+            b.manager.reset_cache()
+        assert not b.tier._reads and not b.manager.has_pending_work()
+        before = b.view.tobytes()
+        time.sleep(0.05)
+        assert b.view.tobytes() == before
+        assert a.load(own) == [HIT] * CHUNKS, "A's own"
+
+
+@test
+def other_weights_are_refused_by_name() -> None:
+    """At start: both say what differs; nobody waits."""
+    with tempfile.TemporaryDirectory(dir=tier_side.FOLDER) as made:
+        folder = Path(made)
+        folder.chmod(0o700)
+        said: list[str] = []
+        log = mock.patch.object(
+            peers.logger, "handle", lambda line: said.append(line.getMessage())
+        )
+        with log:
+            a = Side(folder, "a")
+            b = Side(folder, "b", replace(MODEL, weights="files 2"))
+            try:
+                a.store(keys(2))
+                until = time.monotonic() + 5
+                while not any("files 1" in line and "files 2" in line for line in said):
+                    assert time.monotonic() < until, said
+                    time.sleep(0.01)
+                assert b.load(keys(2)) == [MISS] * 2
+                time.sleep(1.5)
+                # Each calls again after a second, and then later and later.
+                lines = [line for line in said if "refused us" in line]
+                assert len(lines) <= 4, lines
+            finally:
+                a.close()
+                b.close()
+
+
+@test
+def who_is_not_named_any_more_is_let_go() -> None:
+    """Its file is gone: another one may have its name next."""
+    with sides() as (a, b):
+        a.tier._peers.withdraw()
+        b.meets(0)
+        assert len(a.tier._peers.ready) == 1
+
+
+@test
+def new_weights_are_another_namespace() -> None:
+    """In a running engine; those who have them alike meet again."""
+    with sides() as (a, b):
+        a.store(keys(2))
+        for side in (a, b):
+            side.manager.reset_cache()
+            side.core.version = "2"
+            side.step()
+            if side is a:  # B has the old ones yet
+                a.store(keys(2, 30))
+                assert b.load(keys(2, 30)) == [MISS] * 2
+        a.meets(1)
+        b.meets(1)
+        assert b.load(keys(2)) == [MISS] * 2
+        a.store(keys(2), fill=99)
+        assert b.load(keys(2)) == [HIT] * 2
+        assert b.bytes_of(keys(1)[0]) == page(b"", 99)
+
+
+@test
+def new_weights_without_a_reset_share_nothing() -> None:
+    """vLLM keeps its caches then; they are the old weights'."""
+    with sides() as (a, b):
+        a.store(keys(2))
+        for side in (a, b):
+            side.core.version = "2"
+            side.step()
+        a.meets(1)
+        b.meets(1)
+        a.store(keys(2, 50))
+        assert b.load(keys(2) + keys(2, 50)) == [MISS] * 4
+        a.manager.reset_cache()
+        a.store(keys(2, 60))
+        assert b.load(keys(2, 60)) == [HIT] * 2
+
+
+@test
+def an_engine_that_ends_is_a_miss() -> None:
+    """Closed, and started again: under its name at a new address."""
+    with sides() as (a, b):
+        a.store(keys(2))
+        a.close()
+        began = time.monotonic()
+        assert b.load(keys(2)) == [MISS] * 2
+        assert time.monotonic() - began < 2
+        b.meets(0)
+        again = Side(a.region and Path(b.tier._peers._folder).parent, "a")
+        try:
+            b.meets(1)
+            again.store(keys(2), fill=5)
+            assert b.load(keys(2)) == [HIT] * 2
+            assert b.bytes_of(keys(1)[0]) == page(b"", 5)
+        finally:
+            again.close()
+            a.manager = SimpleNamespace(shutdown=lambda: None)
+
+
+@test
+def a_request_may_name_its_source() -> None:
+    """By address, by name, as llm-d does; unknown ones are counted."""
+    with _unmet() as (a, b):
+        a.store(keys(3))
+        assert b.load(keys(1)) == [MISS]
+        source = {"remote_host": "10.0.0.1", "remote_port": 5600}
+        assert b.load(keys(1, 99), remote_kv_source=source) == [MISS]
+        assert b.load(keys(3), remote_kv_source=source) == [HIT] * 3
+        assert b.count("hints_unknown") == 0
+        for bad in ("nobody", "../a", "", 7, {"a": 1}, "x" * 5000):
+            assert b.load(keys(1, 70), kvpull_pool=bad) == [MISS]
+        assert b.count("hints_unknown") == 6
+        assert b.load(keys(1, 71), remote_kv_source="x") == [MISS]
+    with _unmet() as (a, b):
+        a.store(keys(3))
+        address = a.tier._pool.address()
+        assert b.load(keys(3), kvpull_pool=address) == [HIT] * 3
+
+
+@test
+def names_that_clients_make_up_leave_room_for_engines() -> None:
+    """A flood of hints takes some of a pool's places, not all."""
+    numbers = count()
+    pool: Any = SimpleNamespace(
+        peer_add=lambda _: next(numbers), address=lambda: "", peers=dict
+    )
+    known = peers.Peers(pool, tier_side.FOLDER / "pool", "b", [])
+    for number in range(200):
+        known.hint(f"verbs:10.0.0.{number}:18600")
+    known.look()
+    assert len(known._numbers) == peers.PEERS_MAX // 4
+
+
+@contextmanager
+def _unmet() -> Iterator[tuple[Side, Side]]:
+    with tempfile.TemporaryDirectory(dir=tier_side.FOLDER) as made:
+        folder = Path(made)
+        folder.chmod(0o700)
+        a = Side(folder, "10.0.0.1:5600", peers=[])
+        b = Side(folder, "b", peers=[])
+        try:
+            yield a, b
+        finally:
+            a.close()
+            b.close()
+
+
+@test
+def what_cannot_be_shared_is_refused_by_name() -> None:
+    """At start, and nothing of it stays behind."""
+    with tempfile.TemporaryDirectory(dir=tier_side.FOLDER) as made:
+        folder = Path(made)
+        folder.chmod(0o700)
+        for words, more in {
+            "xxhash": {"config": Config("xxhash")},
+            "nodes": {"config": Config(nodes=2)},
+            "tier p2p": {"beside": ("p2p",)},
+            "eviction_policy": {"eviction": "lru"},
+        }.items():
+            before = set(os.listdir("/dev/shm"))
+            try:
+                Side(folder, "a", **more)
+            except ConfigError as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(words)
+            assert set(os.listdir("/dev/shm")) == before
+        for more in ({"no_such_key": 1}, {"peers": "a"}, {"name": "../a"}):
+            try:
+                Side(folder, **{"name": "a", **more})
+            except (ConfigError, KvpullError, ValueError) as error:
+                assert next(iter(more)) in str(error), error
+            else:
+                raise AssertionError(more)
+
+
+@test
+def what_the_dead_left_is_swept() -> None:
+    """Nobody has it locked; what is no name is left alone."""
+    with sides() as (a, b):
+        folder = Path(a.tier._peers._folder)
+        (folder / "dead").write_text("shm:kvpull-0.sock")
+        (folder / ".other").write_text("x")
+        (folder / "a").unlink()
+        until = time.monotonic() + 5
+        while (folder / "dead").exists() or not (folder / "a").exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert sorted(os.listdir(folder)) == [".other", "a", "b"]
+        a.meets(1)
+        b.meets(1)
+
+
+@test
+def a_chunk_that_is_written_untold_is_withdrawn() -> None:
+    """A vLLM that gives it away in a manner that the policy knows not."""
+    with sides() as (a, b):
+        (chunk,) = a.store(keys(1))
+        a.policy.pool.begin(chunk)
+        assert b.load(keys(1)) == [MISS]
+
+
+@test
+def a_successor_keeps_its_name() -> None:
+    """Who ends late does not take away what the next one wrote."""
+    with sides() as (a, b):
+        folder = Path(a.tier._peers._folder)
+        again = Side(folder.parent, "a")
+        a.tier.shutdown()
+        assert (folder / "a").read_text() == again.tier._pool.address()
+        again.close()
+        assert not (folder / "a").exists()
+
+
+@test
+def private_names_of_vllm_are_there() -> None:
+    """Each with a line for a vLLM that lacks it."""
+    for call in (inside.configurations, lambda: inside.primary_file(object())):
+        try:
+            call()
+        except LookupError as error:
+            assert "vLLM" in str(error)
+        else:
+            raise AssertionError(call)
+
+
+@test
+def an_idle_engine_does_nothing() -> None:
+    """0.2 s of CPU in 10 s at the most, two tiers together."""
+    with sides() as (a, b):
+        a.store(keys(2))
+        assert b.load(keys(2)) == [HIT] * 2
+        before, began = time.process_time(), time.monotonic()
+        time.sleep(1)
+        used = (time.process_time() - before) / (time.monotonic() - began)
+        print(f"  idle: {used * 1e3:.1f} ms of CPU a second, two tiers")
+        assert used < 0.04, used
+        assert not a.manager.has_pending_work()
+
+
+def main() -> int:
+    """Run all; 0 if all hold."""
+    with tempfile.TemporaryDirectory() as made:
+        tier_side.FOLDER = Path(made)
+        return run_all()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
