@@ -43,13 +43,13 @@ talk() { # what, producer's build, consumer's build
 
 	rm -rf "$sockets"
 	mkdir -m 700 "$sockets"
-	"$2/ib_pull" --dir "$sockets" --pool 1024 >"$work/serve" 2>&1 &
+	"$2/ib_pull" --dir "$sockets" >"$work/serve" 2>&1 &
 	server=$!
 	for _ in $(seq 100); do
 		grep -q '^serving' "$work/serve" && break
 		sleep 0.1
 	done
-	timeout 60 "$3/ib_pull" --pool 256 --requests 5 --verify "$sockets" \
+	timeout 60 "$3/ib_pull" --requests 5 --verify "$sockets" \
 		>"$work/pull" 2>&1
 	status=$?
 	kill "$server" 2>/dev/null

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Install what is missing to build and test kvpull on Debian 12 or Ubuntu; say
 # what is needed elsewhere. deps.sh [lint] [clang] [fabric] [fabric-uml] [engine]
-# [wheel] [deb] [packages] [aarch64] [probes]: their tools as well.
+# [wheel] [deb] [packages] [aarch64] [probes] [bench]: their tools as well.
 # setarch (thread sanitizer) and setpriv are in util-linux.
 packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
@@ -21,6 +21,7 @@ aarch64="gcc-aarch64-linux-gnu qemu-user libjansson-dev:arm64 libsodium-dev:arm6
 	libcmocka-dev:arm64 liburing-dev:arm64 libibverbs-dev:arm64 librdmacm-dev:arm64"
 
 probes="bpftrace"
+bench="python3 fio"
 fabric_uml="flex bison bc xz-utils"
 
 for extra in "$@"; do
@@ -33,10 +34,11 @@ for extra in "$@"; do
 	packages) packages="$packages $packages_tools" ;;
 	aarch64) packages="$packages $aarch64" ;;
 	probes) packages="$packages $probes" ;;
+	bench) packages="$packages $bench" ;;
 	fabric) packages="$packages $fabric" ;;
 	fabric-uml) packages="$packages $fabric $fabric_uml" ;;
 	*)
-		echo "deps: unknown set '$extra': lint, clang, fabric, fabric-uml, engine, wheel, deb, packages, aarch64, probes are known" >&2
+		echo "deps: unknown set '$extra': lint, clang, fabric, fabric-uml, engine, wheel, deb, packages, aarch64, probes, bench are known" >&2
 		exit 2
 		;;
 	esac

@@ -54,8 +54,11 @@ check_analyzer() {
 	library | each 'eval "gcc $FLAGS $STRICT_FLAGS -O1 -fanalyzer -Werror -c" \
 		-o /dev/null "$0"'
 }
+# The paths of tests are run under the sanitizers: to search them by clang's
+# analyzer, too, took a third of all of lint.
 check_tidy() {
-	files c | each 'eval "clang-tidy --quiet \"\$0\" -- $FLAGS" 2>/dev/null'
+	files c | each 'case $0 in tests/*) paths=--checks=-clang-analyzer-* ;; *) paths= ;; esac
+		eval "clang-tidy --quiet $paths \"\$0\" -- $FLAGS" 2>/dev/null'
 }
 
 for check in $CHECKS; do

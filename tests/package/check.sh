@@ -49,7 +49,7 @@ built() {
 	tools/package.sh wheel "$version" aarch64
 }
 
-# Another folder, at another time.
+# Another folder, at another time, by a make with variables of its own.
 built_alike() {
 	mkdir "$work/other" && tar -xf "$dist/kvpull-$version.tar.gz" -C "$work/other" &&
 		mkdir -p "$work/other/kvpull-$version/build/package" &&
@@ -59,8 +59,8 @@ built_alike() {
 		SOURCE_DATE_EPOCH=$epoch "$work/other/kvpull-$version/tools/package.sh" \
 			$what "$version" || return 1
 	done
-	SOURCE_DATE_EPOCH=$epoch "$work/other/kvpull-$version/tools/package.sh" \
-		wheel "$version" aarch64 || return 1
+	SOURCE_DATE_EPOCH=$epoch MAKEFLAGS='CC=false' \
+		"$work/other/kvpull-$version/tools/package.sh" wheel "$version" aarch64 || return 1
 	for file in "$dist"/*.tar.gz "$dist"/*.whl "$dist"/*.deb; do
 		cmp "$file" "$work/other/kvpull-$version/build/dist/$(basename "$file")" ||
 			return 1
@@ -156,7 +156,7 @@ strangers_makefile_is_left_alone() {
 debs_pull() { # root
 	mkdir -p "$1/debs" && cp "$dist"/libkvpull1_* "$dist"/kvpull-tools_* "$1/debs" &&
 		inside "$1" 'dpkg --install /debs/*.deb && mkdir -m 700 /tmp/s &&
-			{ ib_pull --dir /tmp/s --pool 1024 2>/tmp/serve & p=$!; } &&
+			{ ib_pull --dir /tmp/s --blocks 1024 2>/tmp/serve & p=$!; } &&
 			until grep -q ^serving /tmp/serve; do kill -0 $p || exit 1; sleep 0.1; done &&
 			ib_pull --requests 20 --verify /tmp/s/ && kill $p && { wait $p; true; } &&
 			kvpull_doctor --version'
@@ -171,7 +171,7 @@ upgraded() { # root
 	done
 	for order in 'debs newer' 'newer debs'; do
 		inside "$1" "set -- $order"'; dpkg --install /$1/*.deb && rm -f /tmp/serve &&
-			{ ib_pull --dir /tmp/s --pool 1024 2>/tmp/serve & p=$!; } &&
+			{ ib_pull --dir /tmp/s --blocks 1024 2>/tmp/serve & p=$!; } &&
 			until grep -q ^serving /tmp/serve; do kill -0 $p || exit 1; sleep 0.1; done
 			dpkg --install /$2/*.deb && ib_pull --requests 20 --verify /tmp/s/ &&
 			kill $p && { wait $p; true; }' || return 1
@@ -190,7 +190,7 @@ container_pulls() { # root
 		$image build --isolation chroot --network host --build-arg BASE=localhost/base \
 			--file tools/Containerfile --tag kvpull "$dist" &&
 		p=$($image from localhost/kvpull) && d=$($image from localhost/kvpull) || return 1
-	$run "$p" -- ib_pull --dir /run/kvpull --pool 1024 2>"$work/serve" &
+	$run "$p" -- ib_pull --dir /run/kvpull --blocks 1024 2>"$work/serve" &
 	until grep -q ^serving "$work/serve"; do
 		kill -0 $! || return 1
 		sleep 0.1
@@ -219,7 +219,7 @@ units_are_right() { # root with kvpull-tools
 # What the unit starts says that a worker is up.
 exporter_answers() { # root with kvpull-tools
 	inside "$1" 'mkdir -p -m 700 /run/kvpull &&
-		{ ib_pull --dir /run/kvpull --pool 1024 2>/tmp/serve & p=$!; } &&
+		{ ib_pull --dir /run/kvpull --blocks 1024 2>/tmp/serve & p=$!; } &&
 		until grep -q ^serving /tmp/serve; do kill -0 $p || exit 1; sleep 0.1; done
 		unit=/usr/lib/systemd/system/kvpull-top@.service
 		export $(sed -n s/^Environment=//p $unit) TOP_LISTEN=127.0.0.1:0
