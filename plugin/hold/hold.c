@@ -595,8 +595,10 @@ uint32_t kvpull_holds_report(struct kvpull_holds *holds,
 		const struct hold *hold = &holds->holds[slot];
 
 		if (holds->published > REPORTS_AHEAD)
-			kvpull_holds_prefetch(
-				holds, *hold_ended(holds, REPORTS_AHEAD));
+			__builtin_prefetch(
+				&holds->holds[*hold_ended(holds,
+							  REPORTS_AHEAD)],
+				1);
 		ends[count++] =
 			(struct kvpull_hold_end){ .key = hold->key,
 						  .generation =
@@ -605,6 +607,8 @@ uint32_t kvpull_holds_report(struct kvpull_holds *holds,
 						  .reason = hold->reason };
 		(void)hold_apply(holds, slot, HOLD_EV_REPORT, &input);
 	}
-	hold_show_unreported(holds);
+	/* Of a burst the next poll tells more: a row for each would cost more. */
+	if (!count)
+		hold_show_unreported(holds);
 	return count;
 }

@@ -145,10 +145,10 @@ void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
 
 /*
  * Hints that a note for this slot comes soon; any slot. First its hold, then,
- * when that is in the cache, what its end would touch.
+ * when that is in the cache, what the note would touch.
  */
 void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot);
-void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot);
+void kvpull_holds_prefetch_rest(const struct kvpull_holds *holds, uint32_t slot);
 
 /*
  * A claim or release from (instance, rank): hostile bytes. Also a sign of

@@ -91,20 +91,24 @@ static void end_write(struct kvpull_holds *holds, uint32_t slot, int32_t reason)
 	kvpull_status_set(&now->reason, (uint8_t)reason);
 }
 
+static void held_clear(struct kvpull_holds *holds, uint32_t slot)
+{
+	_Atomic uint64_t *held = &holds->shown.held[slot / 64];
+
+	kvpull_status_set(held, kvpull_status_get(held) &
+					~(UINT64_C(1) << slot % 64));
+}
+
 void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason)
 {
 	const struct hold *hold = &holds->holds[slot];
 	const struct claim *last = claim_last(hold);
-	_Atomic uint64_t *held;
 
 	if (!holds->shown.side) {
 		if (reason == KVPULL_END_EXPIRED && holds->shown.rows)
 			unseen_end(holds, slot);
 		return;
 	}
-	held = &holds->shown.held[slot / 64];
-	kvpull_status_set(held, kvpull_status_get(held) &
-					~(UINT64_C(1) << slot % 64));
 	/* Its row, of 65,536, is in no cache: a release leaves it alone. */
 	if (reason != KVPULL_END_RELEASED)
 		end_write(holds, slot, reason);
@@ -128,8 +132,12 @@ void hold_show_report(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];
 
-	if (!holds->ended_shown)
+	if (!holds->shown.side)
 		return;
+	if (!holds->ended_shown) {
+		held_clear(holds, slot);
+		return;
+	}
 	holds->ended_shown--;
 	kvpull_status_set(&holds->shown.now[slot].state, KVPULL_SHOWN_FREE);
 	show(holds, slot, KVPULL_DID_SENT, hold->key, hold->reason);
@@ -143,6 +151,7 @@ void hold_show_unreported(struct kvpull_holds *holds)
 	     holds->ended_shown++) {
 		const uint32_t slot = *hold_ended(holds, holds->ended_shown);
 
+		held_clear(holds, slot);
 		end_write(holds, slot, holds->holds[slot].reason);
 		kvpull_status_set(&holds->shown.now[slot].state,
 				  KVPULL_SHOWN_ENDED);

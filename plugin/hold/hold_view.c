@@ -29,12 +29,10 @@ void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot)
 	if (slot >= holds->slot_count)
 		return;
 	__builtin_prefetch(&holds->holds[slot], 1);
-	if (holds->shown.side)
-		__builtin_prefetch((const void *)&holds->shown.now[slot], 1);
 	__builtin_prefetch((const void *)&holds->entries[slot], 1);
 }
 
-void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot)
+void kvpull_holds_prefetch_rest(const struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct kvpull_map *keys = &holds->keys;
 	const struct hold *hold;
@@ -46,6 +44,13 @@ void kvpull_holds_prefetch_end(const struct kvpull_holds *holds, uint32_t slot)
 	hold = &holds->holds[slot];
 	if (hold->state != HOLD_HELD)
 		return;
+	/* Its first word is a claim, which is shown and removes nothing. */
+	if (!hold->claim_count) {
+		if (holds->shown.side)
+			__builtin_prefetch(
+				(const void *)&holds->shown.now[slot], 1);
+		return;
+	}
 	home = kvpull_map_home(keys, hold->key);
 	/* A removal looks at all that follow, up to an empty place. */
 	for (i = 0; i < KEY_LINES; i++)

@@ -127,7 +127,7 @@ enum kvpull_status_what {
 	KVPULL_DID_CLAIM,   /* who: the consumer's instance; arg: its rank */
 	KVPULL_DID_RELEASE, /* likewise; not one by an only claimant: END */
 	KVPULL_DID_END,     /* who: last claimant's instance; arg: the reason */
-	KVPULL_DID_SENT,    /* who: the key; not in the poll that ended it */
+	KVPULL_DID_SENT,    /* who: the key; where its row said ENDED */
 	/* progress thread, producer: slot is the consumer's row */
 	KVPULL_DID_JOIN,  /* who: the consumer's instance; arg: its rank */
 	KVPULL_DID_LEAVE, /* likewise */
@@ -229,7 +229,7 @@ enum kvpull_status_hold_state {
 	KVPULL_SHOWN_FREE = 0,
 	KVPULL_SHOWN_STAGED,
 	KVPULL_SHOWN_HELD,  /* as HELD's bit says, whatever the row does */
-	KVPULL_SHOWN_ENDED, /* not reported in the poll that ended it */
+	KVPULL_SHOWN_ENDED, /* by a call, or when a poll had no room */
 	KVPULL_SHOWN_STATES
 };
 

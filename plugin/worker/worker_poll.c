@@ -19,7 +19,7 @@
 
 /* Records ahead whose holds are fetched: a cache's miss is longer than a note. */
 #define FETCH_HOLD 24u
-#define FETCH_END 12u
+#define FETCH_REST 12u
 
 static void consumer_drop(struct kvpull_worker *worker, uint32_t index)
 {
@@ -74,10 +74,10 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 			kvpull_holds_prefetch(
 				worker->holds,
 				kvpull_ring_peek_slot(ring, FETCH_HOLD));
-		if (left > FETCH_END)
-			kvpull_holds_prefetch_end(
+		if (left > FETCH_REST)
+			kvpull_holds_prefetch_rest(
 				worker->holds,
-				kvpull_ring_peek_slot(ring, FETCH_END));
+				kvpull_ring_peek_slot(ring, FETCH_REST));
 		kvpull_ring_pop(ring, &record);
 		claims += record.kind == KVPULL_NOTE_CLAIM;
 		kvpull_worker_log_claim(worker, consumer, &record);

@@ -88,7 +88,7 @@ static void notes(struct table *table, const struct kvpull_record *records,
 		if (at + AHEAD < count) {
 			kvpull_holds_prefetch(table->holds,
 					      records[at + AHEAD].slot);
-			kvpull_holds_prefetch_end(table->holds,
+			kvpull_holds_prefetch_rest(table->holds,
 						  records[at + AHEAD / 2].slot);
 		}
 		kvpull_holds_note(table->holds, table->instance, 0, &record,

@@ -59,8 +59,8 @@ TEST(each_transition_is_shown)
 	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
 	expect_event(f, 0, KVPULL_DID_CLAIM, 2, 7, 0xa1);
 	release(f, a, 2, 7);
-	/* The end says whose release it was, and that the same poll tells it. */
-	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1, 0);
+	/* The end says whose release it was, and that a poll has still to tell. */
+	expect_row(f, 2, KVPULL_SHOWN_HELD, a.instance + 1, 0);
 	expect_event(f, 0, KVPULL_DID_END, 2, 7, 0xa1);
 	expect_event(f, 1, KVPULL_DID_CLAIM, 2, 7, 0xa1);
 	poll_at(f, f->now_ns + 1);
@@ -88,6 +88,9 @@ TEST(end_that_waits_for_a_report_is_shown)
 	kvpull_holds_publish(f->holds);
 	assert_int_equal(kvpull_holds_report(f->holds, &end, 1), 1);
 	expect_row(f, 2, KVPULL_SHOWN_FREE, a.instance + 1, 0);
+	/* The engine has not heard of it; nor do its blocks look free. */
+	expect_row(f, 3, KVPULL_SHOWN_HELD, a.instance + 1, 0);
+	assert_int_equal(kvpull_holds_report(f->holds, &end, 0), 0);
 	expect_row(f, 3, KVPULL_SHOWN_ENDED, a.instance + 1,
 		   KVPULL_END_RELEASED);
 	assert_int_equal(kvpull_holds_report(f->holds, &end, 1), 1);

@@ -154,10 +154,10 @@ UNIT_TEST(prefetch_changes_nothing_in_any_state)
 		digest = kvpull_holds_digest(f->holds);
 		for (slot = 0; slot <= f->holds->slot_count + 1; slot++) {
 			kvpull_holds_prefetch(f->holds, slot);
-			kvpull_holds_prefetch_end(f->holds, slot);
+			kvpull_holds_prefetch_rest(f->holds, slot);
 		}
 		kvpull_holds_prefetch(f->holds, UINT32_MAX);
-		kvpull_holds_prefetch_end(f->holds, UINT32_MAX);
+		kvpull_holds_prefetch_rest(f->holds, UINT32_MAX);
 		assert_true(kvpull_holds_digest(f->holds) == digest);
 		(void)teardown(&world);
 	}
