@@ -185,8 +185,9 @@ int kvpull_shm_read_start(struct kvpull_transport *transport,
 	mine->peer_index = peer_index;
 	mine->cancelled = 0;
 	mine->code = 0;
-	code = has_files(peer, read) ? split_start(reads, peer, mine) :
-				       memory_start(reads, peer, mine, read);
+	mine->is_split = (uint32_t)has_files(peer, read);
+	code = mine->is_split ? split_start(reads, peer, mine) :
+				memory_start(reads, peer, mine, read);
 	if (!code)
 		peer->reads_open++;
 	return code;
@@ -270,7 +271,7 @@ static void memory_ended(struct kvpull_shm_reads *reads,
 	const struct kvpull_shm_peer *peer =
 		kvpull_shm_peer_at(reads->peers, mine->peer_index);
 
-	if (!has_files(peer, mine->read)) {
+	if (!mine->is_split) {
 		read_done(reads, mine, code, batch);
 		return;
 	}

@@ -182,10 +182,7 @@ static const char *file_fault(struct kvpull_slots *slots,
 	if (fallocate(slots->fd, 0, 0, (off_t)bytes) &&
 	    (errno != EOPNOTSUPP || ftruncate(slots->fd, (off_t)bytes)))
 		return "there is no room for so many slots: free some, or lower slot_count";
-	/* Without the flag any read is taken: tmpfs before Linux 6.6. */
-	align = fcntl(slots->fd, F_GETFL) & O_DIRECT ?
-			kvpull_file_align(slots->fd, 0) :
-			0;
+	align = kvpull_file_align(slots->fd, 0);
 	if (!align && fcntl(slots->fd, F_SETFL, 0))
 		return "its file does not go without O_DIRECT";
 	slots->align = align ? align : 1;
