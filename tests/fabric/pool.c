@@ -275,11 +275,11 @@ static int owner(void)
 	uint32_t at;
 
 	handle_make("owner");
-	if (ops->share(handle, &share, &memory, &detail))
+	if (ops->share(handle, &share, &memory, &detail)) {
 		(void)fprintf(stderr, "fabric_pool: %s: %s\n", detail.field,
 			      detail.message);
-	if (detail.message[0])
 		return 1;
+	}
 	chunks = memory.base;
 	expect("address",
 	       ops->address(handle, address, sizeof(address), &byte_count));
