@@ -46,9 +46,9 @@ struct kvpull_shm_read {
 	int32_t code;      /* of the part that has ended first */
 	struct kvpull_rows_cursor cursor;
 	/* Of a peer with files. */
-	struct kvpull_read run; /* a run of strips in memory */
-	uint32_t run_end;       /* the strip behind it */
-	uint32_t is_split;      /* it has a part in files */
+	struct kvpull_read run;       /* a run of strips in memory */
+	uint32_t run_end;             /* the strip behind it */
+	uint32_t is_split;            /* it has a part in files */
 	struct kvpull_file_read file; /* .read NULL: no part in files */
 };
 

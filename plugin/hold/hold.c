@@ -596,8 +596,7 @@ uint32_t kvpull_holds_report(struct kvpull_holds *holds,
 
 		if (holds->published > REPORTS_AHEAD)
 			__builtin_prefetch(
-				&holds->holds[*hold_ended(holds,
-							  REPORTS_AHEAD)],
+				&holds->holds[*hold_ended(holds, REPORTS_AHEAD)],
 				1);
 		ends[count++] =
 			(struct kvpull_hold_end){ .key = hold->key,

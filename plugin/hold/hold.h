@@ -148,7 +148,8 @@ void kvpull_holds_beat(struct kvpull_holds *holds, uint32_t instance,
  * when that is in the cache, what the note would touch.
  */
 void kvpull_holds_prefetch(const struct kvpull_holds *holds, uint32_t slot);
-void kvpull_holds_prefetch_rest(const struct kvpull_holds *holds, uint32_t slot);
+void kvpull_holds_prefetch_rest(const struct kvpull_holds *holds,
+				uint32_t slot);
 
 /*
  * A claim or release from (instance, rank): hostile bytes. Also a sign of

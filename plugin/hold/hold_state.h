@@ -185,9 +185,9 @@ static inline uint32_t hold_live_below(const struct kvpull_holds *holds,
 				       uint32_t slot)
 {
 	uint32_t at = slot / 64;
-	uint64_t word = slot % 64 ? holds->live[at] &
-					    ((UINT64_C(1) << slot % 64) - 1) :
-				    0;
+	uint64_t word =
+		slot % 64 ? holds->live[at] & ((UINT64_C(1) << slot % 64) - 1) :
+			    0;
 
 	while (!word && at)
 		word = holds->live[--at];

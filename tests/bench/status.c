@@ -88,8 +88,8 @@ static void notes(struct table *table, const struct kvpull_record *records,
 		if (at + AHEAD < count) {
 			kvpull_holds_prefetch(table->holds,
 					      records[at + AHEAD].slot);
-			kvpull_holds_prefetch_rest(table->holds,
-						  records[at + AHEAD / 2].slot);
+			kvpull_holds_prefetch_rest(
+				table->holds, records[at + AHEAD / 2].slot);
 		}
 		kvpull_holds_note(table->holds, table->instance, 0, &record,
 				  KVPULL_NS_PER_S);
