@@ -126,6 +126,8 @@ static int header_read(int fd, const struct top_options *options,
 static int is_wanted(const struct top_worker *worker,
 		     const struct top_options *options)
 {
+	if (worker->header.kind != KVPULL_STATUS_OF_WORKER)
+		return 0;
 	if (options->after || options->all)
 		return 1;
 	if (worker->state == TOP_CLOSED)
@@ -360,7 +362,8 @@ int top_event(const struct top_worker *worker, enum kvpull_status_part part,
 	uint64_t what;
 
 	event = top_rows(worker, part, &count);
-	if (at >= kept)
+	/* A pool has no events of a progress thread, whatever it counts. */
+	if (at >= kept || count < KVPULL_STATUS_EVENTS)
 		return 0;
 	event += (written - kept + at) % KVPULL_STATUS_EVENTS;
 	what = kvpull_status_get(&event->what);

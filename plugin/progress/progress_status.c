@@ -10,6 +10,15 @@
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
+_Static_assert((uint32_t)KVPULL_REMOTE_CONNECTING ==
+			       KVPULL_SHOWN_PEER_CONNECTING &&
+		       (uint32_t)KVPULL_REMOTE_GREETED ==
+			       KVPULL_SHOWN_PEER_GREETED &&
+		       (uint32_t)KVPULL_REMOTE_UP == KVPULL_SHOWN_PEER_UP &&
+		       (uint32_t)KVPULL_REMOTE_WAIT == KVPULL_SHOWN_PEER_WAIT &&
+		       (uint32_t)KVPULL_REMOTE_GONE == KVPULL_SHOWN_PEER_GONE,
+	       "a peer's state is shown as it is");
+
 /* Of a request; who: a producer rank's incarnation, or a consumer's instance. */
 static void note(struct kvpull_progress *progress, enum kvpull_status_what what,
 		 uint32_t slot, uint64_t generation, uint64_t who)

@@ -16,15 +16,17 @@ int kvpull_share_key(const struct kvpull_reader *share,
 		       KVPULL_EINVAL;
 }
 
+/* now_ns: 0: it was not asked for yet. */
 static uint64_t deadline_of(const struct kvpull_reader *share,
-			    uint64_t deadline_ns)
+			    uint64_t deadline_ns, uint64_t now_ns)
 {
 	const uint64_t ms = share->config.deadline_ms ?
 				    share->config.deadline_ms :
 				    share->config.lease_ms;
 
 	return deadline_ns ? deadline_ns :
-			     kvpull_clock_ns() + ms * KVPULL_NS_PER_MS;
+			     (now_ns ? now_ns : kvpull_clock_ns()) +
+				     ms * KVPULL_NS_PER_MS;
 }
 
 static void ask_begun(struct kvpull_reader *share, uint64_t id,
@@ -32,6 +34,7 @@ static void ask_begun(struct kvpull_reader *share, uint64_t id,
 {
 	share->asks[(uint32_t)id] = *ask;
 	share->counts.asks_live++;
+	kvpull_share_show_asked(share);
 	kvpull_share_wake(share);
 }
 
@@ -44,7 +47,7 @@ int kvpull_share_probe(
 	struct kvpull_share_reader_probe params = {
 		.key_count = probe->key_count,
 		.keys = own,
-		.deadline_ns = deadline_of(share, probe->deadline_ns),
+		.deadline_ns = deadline_of(share, probe->deadline_ns, 0),
 	};
 	int code;
 
@@ -73,12 +76,13 @@ int kvpull_share_read(
 	uint64_t *id)
 {
 	struct kvpull_share_reader_piece own[KVPULL_READER_ITEMS_MAX];
+	const uint64_t begun_ns = kvpull_share_show_clock(share);
 	struct kvpull_share_reader_read params = {
 		.local = read->local,
 		.piece_count = read->piece_count,
 		.pieces = own,
 		.incarnation = read->incarnation,
-		.deadline_ns = deadline_of(share, read->deadline_ns),
+		.deadline_ns = deadline_of(share, read->deadline_ns, begun_ns),
 	};
 	uint32_t at;
 	int code;
@@ -97,6 +101,8 @@ int kvpull_share_read(
 		ask_begun(share, *id,
 			  &(struct kvpull_share_ask){
 				  .codes = read->codes,
+				  .peer = read->peer,
+				  .begun_ns = begun_ns,
 				  .chunk_bytes = share->links[read->peer]
 							 .shown.chunk_bytes,
 			  });
@@ -113,7 +119,7 @@ int kvpull_share_spill(
 			kvpull_share_spill_begin(
 				&share->spills, puts, spill->put_count,
 				spill->codes,
-				deadline_of(share, spill->deadline_ns), id) :
+				deadline_of(share, spill->deadline_ns, 0), id) :
 			KVPULL_EINVAL;
 
 	if (!code)
@@ -192,6 +198,7 @@ static uint32_t codes_give(struct kvpull_reader *share,
 	share->counts.pieces_stale += stale;
 	share->counts.pieces_failed += end->count - good - stale;
 	share->counts.bytes_read += good * ask->chunk_bytes;
+	kvpull_share_show_read(share, ask, end, good * ask->chunk_bytes);
 	return good;
 }
 

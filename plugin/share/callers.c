@@ -118,7 +118,7 @@ static void welcome_fill(struct kvpull_reader *share,
 }
 
 static void caller_admit(struct kvpull_reader *share,
-			 struct kvpull_share_caller *caller)
+			 struct kvpull_share_caller *caller, uint32_t uid)
 {
 	struct kvpull_transport *transport = caller->route->transport;
 	struct kvpull_refusal refusal;
@@ -143,6 +143,8 @@ static void caller_admit(struct kvpull_reader *share,
 	share->callers_in++;
 	memcpy(caller->engine_id, share->hello->engine_id,
 	       sizeof(caller->engine_id));
+	kvpull_share_show_caller(share, (uint32_t)(caller - share->callers),
+				 uid);
 	kvpull_info(&share->log, "reader %s pid %u connected by %s",
 		    caller->engine_id, share->hello->pid, transport->ops->name);
 }
@@ -181,7 +183,7 @@ static void caller_message(struct kvpull_reader *share,
 		 hello_check(share, caller, event, &refusal))
 		caller_refuse(share, caller, &refusal);
 	else if (caller->state == CHALLENGED)
-		caller_admit(share, caller);
+		caller_admit(share, caller, event->uid);
 }
 
 static void caller_down(struct kvpull_reader *share,
@@ -190,6 +192,8 @@ static void caller_down(struct kvpull_reader *share,
 {
 	if (caller->state == IN) {
 		share->callers_in--;
+		kvpull_share_show_caller_gone(
+			share, (uint32_t)(caller - share->callers));
 		kvpull_info(&share->log, "reader %s is gone",
 			    caller->engine_id);
 	}

@@ -39,6 +39,14 @@ static struct kvpull_share_link *link_at(const struct kvpull_reader *share,
 								     link;
 }
 
+/* Others see it, too. */
+static void turn(struct kvpull_reader *share, struct kvpull_share_link *link,
+		 enum kvpull_share_link_state state)
+{
+	link->state = state;
+	kvpull_share_show_link(share, link);
+}
+
 int kvpull_share_link_find(const struct kvpull_reader *share, uint32_t peer,
 			   uint32_t *reader)
 {
@@ -81,11 +89,13 @@ int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
 	link = &share->links[at];
 	*link = (struct kvpull_share_link){ .state = KVPULL_LINK_WAIT,
 					    .route = choice.route,
+					    .why = choice.why,
 					    .shown = { .peer = at } };
 	memcpy(link->shown.address, choice.address,
 	       sizeof(link->shown.address));
 	(void)snprintf(link->shown.route, sizeof(link->shown.route), "%s",
 		       choice.route->transport->ops->name);
+	kvpull_share_show_link_new(share, link);
 	*peer = at;
 	kvpull_share_wake(share);
 	return 0;
@@ -106,7 +116,7 @@ int kvpull_share_peer_remove(struct kvpull_reader *share, uint32_t peer)
 		return KVPULL_EINVAL;
 	link->is_removed = 1;
 	if (link->state == KVPULL_LINK_WAIT || link->state == KVPULL_LINK_GONE)
-		link->state = KVPULL_LINK_FREE;
+		turn(share, link, KVPULL_LINK_FREE);
 	else if (link->state != KVPULL_LINK_LOST)
 		link_disconnect(link);
 	kvpull_share_wake(share);
@@ -140,9 +150,10 @@ int kvpull_share_peers(struct kvpull_reader *share,
 static void give_up(struct kvpull_reader *share, struct kvpull_share_link *link,
 		    int32_t code)
 {
-	link->state = KVPULL_LINK_GONE;
 	/* Not "on its way", which it is no more. */
 	link->code = code == KVPULL_EAGAIN ? KVPULL_EPEER : code;
+	link->error = link->code;
+	turn(share, link, KVPULL_LINK_GONE);
 	kvpull_warn(&share->log, "peer %s is given up: %s", link->shown.address,
 		    kvpull_error_name(code));
 }
@@ -155,9 +166,9 @@ static void try_later(struct kvpull_reader *share,
 		give_up(share, link, code);
 		return;
 	}
-	link->state = KVPULL_LINK_WAIT;
 	link->retry_ns = now_ns + (RETRY_NS << link->attempts);
 	link->attempts++;
+	turn(share, link, KVPULL_LINK_WAIT);
 }
 
 static void try_connect(struct kvpull_reader *share,
@@ -170,14 +181,16 @@ static void try_connect(struct kvpull_reader *share,
 	code = transport->ops->connect(transport, link->shown.address, &handle);
 	if (code) {
 		share->counts.peer_failures++;
+		link->error = code;
+		kvpull_share_show_link_down(share, link, code);
 		try_later(share, link, code, now_ns);
 		return;
 	}
 	link->handle = handle;
 	link->code = 0;
 	share->link_of[link->route->peer_first + handle] = link;
-	link->state = KVPULL_LINK_CONNECTING;
 	link->greeted_ns = now_ns + share->config.connect_ms * KVPULL_NS_PER_MS;
+	turn(share, link, KVPULL_LINK_CONNECTING);
 }
 
 static int greet(struct kvpull_reader *share, struct kvpull_share_link *link,
@@ -207,7 +220,7 @@ static int greet(struct kvpull_reader *share, struct kvpull_share_link *link,
 	memcpy(hello->engine_id, share->engine_id, sizeof(hello->engine_id));
 	randombytes_buf(link->nonce, sizeof(link->nonce));
 	memcpy(hello->nonce, link->nonce, sizeof(hello->nonce));
-	link->state = KVPULL_LINK_GREETED;
+	turn(share, link, KVPULL_LINK_GREETED);
 	code = transport->ops->peer_send(
 		transport, link->handle, share->message,
 		kvpull_share_put_hello(share->message, KVPULL_MESSAGE_BYTES_MAX,
@@ -240,6 +253,8 @@ static void refuse_back(struct kvpull_reader *share,
 	kvpull_warn(&share->log, "peer %s refused: %s is %s here and %s there",
 		    link->shown.address, refusal->field, refusal->ours,
 		    refusal->theirs);
+	kvpull_share_show_refusal(share, link, refusal->field, refusal->theirs,
+				  refusal->ours);
 	(void)transport->ops->peer_send(
 		transport, link->handle, share->message,
 		kvpull_handshake_put_refusal(
@@ -302,7 +317,6 @@ static int share_take(struct kvpull_reader *share,
 						    share->view, &link->reader);
 	if (code) /* lost meanwhile: no refusal */
 		return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
-	link->state = KVPULL_LINK_UP;
 	share->counts.peers_live++;
 	share->counts.peer_connects++;
 	link->shown.incarnation = welcome->incarnation;
@@ -314,6 +328,9 @@ static int share_take(struct kvpull_reader *share,
 			0;
 	memcpy(link->shown.engine_id, welcome->engine_id,
 	       sizeof(link->shown.engine_id));
+	link->error = 0;
+	kvpull_share_show_link_up(share, link, welcome->pid);
+	turn(share, link, KVPULL_LINK_UP);
 	kvpull_info(&share->log,
 		    "peer %s of %s connected by %s: %u chunks of %llu bytes",
 		    link->shown.address, link->shown.engine_id,
@@ -336,6 +353,8 @@ static int refused(struct kvpull_reader *share,
 		    "peer %s refused us: %s is %s there and %s here (%s)",
 		    link->shown.address, refusal.field, refusal.ours,
 		    refusal.theirs, kvpull_error_name(refusal.code));
+	kvpull_share_show_refusal(share, link, refusal.field, refusal.ours,
+				  refusal.theirs);
 	return refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
 }
 
@@ -369,7 +388,11 @@ static void down(struct kvpull_reader *share, struct kvpull_share_link *link,
 					   KVPULL_EPEER;
 
 	share->link_of[link->route->peer_first + link->handle] = NULL;
-	share->counts.peer_failures += !link->is_removed;
+	if (!link->is_removed) {
+		share->counts.peer_failures++;
+		link->error = code;
+		kvpull_share_show_link_down(share, link, code);
+	}
 	if (link->state == KVPULL_LINK_UP) {
 		kvpull_info(&share->log, "peer %s is lost (%s)",
 			    link->shown.address, kvpull_error_name(code));
@@ -377,10 +400,10 @@ static void down(struct kvpull_reader *share, struct kvpull_share_link *link,
 		/* Cut for a read that was given up: that is not the peer's. */
 		if (event->code == KVPULL_EABORTED)
 			link->attempts = 0;
-		link->state = KVPULL_LINK_LOST;
 		link->shown.incarnation = 0;
+		turn(share, link, KVPULL_LINK_LOST);
 	} else if (link->is_removed) {
-		link->state = KVPULL_LINK_FREE;
+		turn(share, link, KVPULL_LINK_FREE);
 	} else if (link->code && link->code != KVPULL_EAGAIN &&
 		   link->code != KVPULL_EFULL && link->code != KVPULL_ENOMEM) {
 		/* A refusal stands; a shortage passes. */
@@ -418,13 +441,16 @@ static void run_one(struct kvpull_reader *share, struct kvpull_share_link *link,
 		link_disconnect(link);
 	} else if (link->state == KVPULL_LINK_UP &&
 		   now_ns >= link->greeted_ns) {
-		link->attempts = 0; /* it stays up */
+		if (link->attempts) {
+			link->attempts = 0; /* it stays up */
+			kvpull_share_show_link(share, link);
+		}
 	} else if (link->state == KVPULL_LINK_LOST &&
 		   !kvpull_share_reader_peer_remove(share->reader,
 						    link->reader)) {
 		link->code = 0;
 		if (link->is_removed)
-			link->state = KVPULL_LINK_FREE;
+			turn(share, link, KVPULL_LINK_FREE);
 		else
 			try_later(share, link, KVPULL_EPEER, now_ns);
 	}

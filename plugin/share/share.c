@@ -142,6 +142,8 @@ static int parts_open(struct kvpull_reader *share,
 	code = kvpull_routes_open(&share->routes, &routes);
 	if (!code)
 		code = tables_take(share);
+	if (!code)
+		code = kvpull_share_show_open(share, share->naming.tp_size);
 	if (code)
 		kvpull_detail_set(
 			detail, code, "", "%s",
@@ -211,6 +213,7 @@ void kvpull_share_close(struct kvpull_reader *share)
 		kvpull_pool_close(share->pool);
 	kvpull_share_sleep_end(share);
 	kvpull_routes_close(&share->routes);
+	kvpull_share_show_close(share);
 	memory_free(share);
 	kvpull_arena_fini(&share->arena);
 	(void)munmap(share, sizeof(*share));
@@ -440,6 +443,7 @@ int kvpull_share_begin(struct kvpull_reader *share,
 		memory_free(share);
 		return failed(detail, code);
 	}
+	kvpull_share_show_pool(share);
 	chunks = &share->serve->regions[KVPULL_SHARE_REGION_CHUNKS];
 	own.base = chunks->base;
 	own.bytes = chunks->bytes;
@@ -455,6 +459,7 @@ int kvpull_share_end(struct kvpull_reader *share)
 		return KVPULL_EINVAL;
 	share->is_ended = 1;
 	kvpull_pool_close(share->pool);
+	kvpull_share_show_pool(share);
 	kvpull_share_spills_cancel(&share->spills);
 	/* They would find nothing any more, and not know why. */
 	kvpull_share_callers_drop(share);
@@ -601,6 +606,7 @@ int kvpull_share_poll(struct kvpull_reader *share,
 	uint32_t count;
 	uint32_t turn;
 
+	kvpull_share_show_run(share, now_ns);
 	for (turn = 0; turn < share->routes.count; turn++) {
 		const int came = kvpull_routes_poll(
 			&share->routes, turn, now_ns, events, left, &route);
@@ -614,27 +620,9 @@ int kvpull_share_poll(struct kvpull_reader *share,
 	kvpull_share_reader_work(share->reader, now_ns);
 	worked = kvpull_share_spills_run(&share->spills, now_ns);
 	count = kvpull_share_ends(share, records, capacity, record_bytes);
+	kvpull_share_show_counts(share);
 	if (share->event_fd >= 0)
 		kvpull_share_sleep(share, worked + count + (EVENTS_MAX - left),
 				   due_ns(share));
 	return (int)count;
-}
-
-#define FROM_OWN(member) share->counts.member
-#define FROM_SHARE(member) share->member
-#define FROM_SPILLS(member) share->spills.member
-#define FROM_REFUSED(member) count_of(&share->member)
-#define FROM_LOG(member) count_of(&share->log_budget.member)
-#define FROM_ARENA(member) (share->arena.member + share->pool_arena.member)
-#define COPY(name, kind, from, help) counts->name = FROM_##from;
-
-static uint64_t count_of(const _Atomic uint64_t *counter)
-{
-	return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-void kvpull_share_counts_get(const struct kvpull_reader *share,
-			     union kvpull_reader_counts *counts)
-{
-	KVPULL_READER_COUNTERS(COPY)
 }

@@ -62,6 +62,7 @@ kvpull_share_bump_all(struct kvpull_reader *share,
 int KVPULL_MUST_CHECK kvpull_share_key(const struct kvpull_reader *share,
 				       const struct kvpull_reader_key *own,
 				       struct kvpull_pool_key *key);
+/* show.c */
 void kvpull_share_counts_get(const struct kvpull_reader *share,
 			     union kvpull_reader_counts *counts);
 /* The descriptor, or KVPULL_EDEVICE. */

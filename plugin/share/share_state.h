@@ -8,6 +8,7 @@
  * asks.c     probes, reads and spills of an engine, and their ends
  * spill.c    chunks on their way into slots
  * sleep.c    the descriptor that an engine sleeps on
+ * show.c     the status file, and the counters
  */
 #ifndef KVPULL_PLUGIN_SHARE_STATE_H
 #define KVPULL_PLUGIN_SHARE_STATE_H
@@ -20,6 +21,7 @@
 #include "plugin/share/reader.h"
 #include "plugin/share/share.h"
 #include "plugin/share/spill.h"
+#include "plugin/status/status.h"
 #include "shm/file.h"
 #include "shm/segment.h"
 
@@ -45,6 +47,7 @@ enum kvpull_share_link_state {
 struct kvpull_share_link {
 	enum kvpull_share_link_state state;
 	int32_t code;
+	int32_t error;       /* the last failure, since it was up; shown */
 	uint32_t handle;     /* the route's, CONNECTING to UP */
 	uint32_t reader;     /* the reader's peer, UP and LOST */
 	uint32_t attempts;   /* to connect, since it was up */
@@ -52,6 +55,7 @@ struct kvpull_share_link {
 	uint64_t retry_ns;
 	uint64_t greeted_ns;
 	const struct kvpull_route *route;
+	const char *why; /* that route: static text */
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	struct kvpull_reader_peer shown;
 };
@@ -61,9 +65,10 @@ struct kvpull_share_ask {
 	struct kvpull_reader_place *places; /* the caller's; NULL: a read */
 	size_t place_bytes;
 	int32_t *codes;
-	uint32_t place_end; /* of a probe: places that can be read */
-	uint32_t reserved;
-	uint64_t chunk_bytes; /* of a read's pieces */
+	uint32_t place_end;   /* of a probe: places that can be read */
+	uint32_t peer;        /* of a read */
+	uint64_t chunk_bytes; /* of its pieces */
+	uint64_t begun_ns;    /* 0: nobody can look */
 };
 
 struct kvpull_reader {
@@ -77,6 +82,8 @@ struct kvpull_reader {
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 	uint64_t incarnation;
 	pid_t pid;
+	struct kvpull_status status;
+	uint64_t run_ns; /* when the last poll began, or it was opened */
 	_Atomic uint64_t refused; /* by the route: they are not counted here */
 	union kvpull_reader_counts counts; /* rows that are its own */
 	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
@@ -149,5 +156,44 @@ void kvpull_share_sleep(struct kvpull_reader *share, uint32_t worked,
 /* The file of slots, too. 0; -1: errno. */
 int KVPULL_MUST_CHECK kvpull_share_sleep_watch(struct kvpull_reader *share);
 void kvpull_share_sleep_end(struct kvpull_reader *share);
+
+/*
+ * show.c: what others see. A few stores each, nothing where there is no file.
+ * _open: 0; KVPULL_ENOMEM. The counters are as of the last poll, and the end.
+ */
+int KVPULL_MUST_CHECK kvpull_share_show_open(struct kvpull_reader *share,
+					     uint32_t tp_size);
+void kvpull_share_show_close(struct kvpull_reader *share);
+void kvpull_share_show_run(struct kvpull_reader *share, uint64_t now_ns);
+void kvpull_share_show_counts(struct kvpull_reader *share);
+void kvpull_share_show_asked(struct kvpull_reader *share);
+void kvpull_share_show_pool(struct kvpull_reader *share);
+void kvpull_share_show_link_new(struct kvpull_reader *share,
+				const struct kvpull_share_link *link);
+/* Its state, retries and last failure are others now. */
+void kvpull_share_show_link(struct kvpull_reader *share,
+			    const struct kvpull_share_link *link);
+void kvpull_share_show_link_up(struct kvpull_reader *share,
+			       const struct kvpull_share_link *link,
+			       uint32_t pid);
+void kvpull_share_show_link_down(struct kvpull_reader *share,
+				 const struct kvpull_share_link *link,
+				 int32_t code);
+/* By whichever side. */
+void kvpull_share_show_refusal(struct kvpull_reader *share,
+			       const struct kvpull_share_link *link,
+			       const char *field, const char *there,
+			       const char *here);
+/* Let in by the hello that is in share->hello. */
+void kvpull_share_show_caller(struct kvpull_reader *share, uint32_t index,
+			      uint32_t uid);
+void kvpull_share_show_caller_gone(struct kvpull_reader *share, uint32_t index);
+/* When a read begins; 0: nobody can look. */
+uint64_t kvpull_share_show_clock(const struct kvpull_reader *share);
+/* bytes: of its good pieces. */
+void kvpull_share_show_read(struct kvpull_reader *share,
+			    const struct kvpull_share_ask *ask,
+			    const struct kvpull_share_reader_end *end,
+			    uint64_t bytes);
 
 #endif /* KVPULL_PLUGIN_SHARE_STATE_H */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The status file as it lies in memory: README.md draws it. Written by one
- * worker, read by whoever may open the file, alive or after a kill -9.
+ * worker, or one handle of kvpull_reader_v1(), read by whoever may open the
+ * file, alive or after a kill -9.
  *
  * Every word has one writer, one of the worker's two threads, and is stored and
  * loaded relaxed: a row that changes while it is read may be of two moments, and
@@ -39,10 +40,18 @@ enum kvpull_status_part {
 	KVPULL_STATUS_WORDS,           /* struct kvpull_status_words, beside */
 	KVPULL_STATUS_PEERS,           /* struct kvpull_status_peer */
 	KVPULL_STATUS_PULLS,           /* struct kvpull_status_pull */
+	KVPULL_STATUS_POOL,            /* struct kvpull_status_pool, one */
 	KVPULL_STATUS_HELD,            /* u64: a bit a slot, set: HELD */
 	KVPULL_STATUS_HOLDS_NOW,       /* struct kvpull_status_hold_now */
 	KVPULL_STATUS_HOLDS,           /* struct kvpull_status_hold, beside */
 	KVPULL_STATUS_PARTS
+};
+
+/* Who writes a file, and so what its counters are. */
+enum kvpull_status_kind {
+	KVPULL_STATUS_OF_WORKER = 0,
+	KVPULL_STATUS_OF_POOL, /* a handle of kvpull_reader_v1() */
+	KVPULL_STATUS_KINDS
 };
 
 struct kvpull_status_place {
@@ -76,7 +85,7 @@ struct kvpull_status_header {
 	uint32_t consumers_max;
 	uint32_t peers_max;
 	_Atomic uint32_t closed; /* 1: the engine closed it */
-	uint32_t reserved;
+	uint32_t kind;           /* enum kvpull_status_kind */
 	char library[32];
 	char engine_id[KVPULL_STATUS_NAME_BYTES];
 	char host[KVPULL_STATUS_NAME_BYTES];
@@ -99,6 +108,7 @@ enum kvpull_status_times {
 	KVPULL_TIMES_PULL,  /* from its command to its outcome */
 	KVPULL_TIMES_FIRST, /* from the claim to the first bytes */
 	KVPULL_TIMES_CHECK, /* from the last bytes to the outcome */
+	KVPULL_TIMES_READ,  /* of a pool: from its call to the poll's word */
 	KVPULL_TIMES_COUNT
 };
 
@@ -114,8 +124,9 @@ struct kvpull_status_thread {
 	_Atomic uint64_t expired_blocks;
 	_Atomic uint64_t expired_ns; /* the last one */
 	_Atomic uint64_t counters[KVPULL_STATUS_COUNTERS_MAX];
-	_Atomic uint64_t failures[KVPULL_STATUS_CODES]; /* pulls, by -code */
-	_Atomic uint64_t time_sums[8];                  /* of the histograms */
+	/* By -code: pulls; of a pool pieces. */
+	_Atomic uint64_t failures[KVPULL_STATUS_CODES];
+	_Atomic uint64_t time_sums[8]; /* of the histograms */
 	_Atomic uint64_t times[KVPULL_TIMES_COUNT][KVPULL_STATUS_BUCKETS];
 };
 
@@ -141,7 +152,7 @@ enum kvpull_status_what {
 	KVPULL_DID_READ,   /* its peers are there: reads begin */
 	KVPULL_DID_CAME,   /* all bytes came */
 	KVPULL_DID_LOADED, /* checked, and believed */
-	KVPULL_DID_FAILED, /* arg: -code */
+	KVPULL_DID_FAILED, /* arg: -code; of a pool a read, slot: as UP */
 	KVPULL_DID_UP,     /* slot: the peer's row; a connection */
 	KVPULL_DID_DOWN,   /* arg: -code */
 	KVPULL_DID_COUNT
@@ -160,7 +171,7 @@ enum kvpull_status_state {
 	KVPULL_SHOWN_GONE /* the rest says who it was */
 };
 
-/* A consumer rank that was let in: the progress thread's. */
+/* A consumer rank that was let in: the progress thread's. Or a pool's reader. */
 struct kvpull_status_consumer {
 	_Atomic uint64_t instance;
 	_Atomic uint64_t incarnation;
@@ -188,9 +199,21 @@ struct kvpull_status_words {
 	uint64_t reserved;
 };
 
+/* As the progress side's, which says so. */
+enum kvpull_status_peer_state {
+	KVPULL_SHOWN_PEER_FREE = 0,
+	KVPULL_SHOWN_PEER_CONNECTING,
+	KVPULL_SHOWN_PEER_GREETED,
+	KVPULL_SHOWN_PEER_UP,
+	KVPULL_SHOWN_PEER_WAIT, /* lost, or not there; tried again */
+	KVPULL_SHOWN_PEER_GONE  /* given up */
+};
+
 /*
  * A producer rank that is read: the progress thread's, but for what the engine's
- * thread copies by itself, which it counts in a line of its own.
+ * thread copies by itself, which it counts in a line of its own. Or a pool's
+ * owner: a pull is a read that ended, and failed is one with a piece that was
+ * not read, which a stale one is not. Its incarnation is 0 until it was up.
  */
 struct kvpull_status_peer {
 	_Atomic uint64_t incarnation;
@@ -198,7 +221,7 @@ struct kvpull_status_peer {
 	_Atomic uint64_t pulls;
 	_Atomic uint64_t failures;
 	_Atomic uint64_t up_ns;   /* of the last connection */
-	_Atomic uint32_t state;   /* enum kvpull_remote_state */
+	_Atomic uint32_t state;   /* enum kvpull_status_peer_state */
 	_Atomic int32_t error;    /* enum kvpull_error of the last failure */
 	_Atomic uint32_t retries; /* since it was up */
 	_Atomic uint32_t claims;  /* open on it */
@@ -207,8 +230,10 @@ struct kvpull_status_peer {
 	char route[16];
 	char engine_id[KVPULL_STATUS_NAME_BYTES];
 	char address[KVPULL_STATUS_ADDRESS_BYTES];
+	/* Why that route; of a pool's owner that was refused, what differs. */
 	char why[KVPULL_STATUS_ADDRESS_BYTES];
-	uint64_t reserved[6];
+	_Atomic uint64_t since_ns; /* of a pool: it is in this state */
+	uint64_t reserved[5];
 	_Atomic uint64_t small_bytes;
 	_Atomic uint64_t small_pulls;
 	uint64_t reserved2[6];
@@ -222,6 +247,16 @@ struct kvpull_status_pull {
 	_Atomic uint64_t slot_blocks; /* slot | blocks << 32 */
 	_Atomic uint64_t state;       /* kvpull_pull_state | peer << 32 */
 	_Atomic uint64_t label[KVPULL_STATUS_LABEL_BYTES / 8];
+};
+
+/* What a pool's handle shares. */
+struct kvpull_status_pool {
+	_Atomic uint64_t chunk_bytes;
+	_Atomic uint32_t chunk_count;
+	_Atomic uint32_t slot_count; /* of its file */
+	_Atomic uint32_t state; /* enum kvpull_status_state; GONE: unshared */
+	uint32_t reserved;
+	uint64_t reserved2[5];
 };
 
 /* As the hold table's. */
@@ -257,6 +292,7 @@ _Static_assert(sizeof(struct kvpull_status_event) == 32 &&
 		       sizeof(struct kvpull_status_words) == 64 &&
 		       sizeof(struct kvpull_status_consumer) == 192 &&
 		       sizeof(struct kvpull_status_peer) == 512 &&
+		       sizeof(struct kvpull_status_pool) == 64 &&
 		       offsetof(struct kvpull_status_peer, small_bytes) % 64 ==
 			       0 &&
 		       sizeof(struct kvpull_status_thread) % 64 == 0 &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opening and closing of the status file. Invariants: whoever sees its name
- * sees a whole header; while its worker lives a lock lies on it, which the
+ * sees a whole header; while its writer lives a lock lies on it, which the
  * mapping keeps and the kernel takes away with the process, however that ends.
  */
 #include "plugin/status/status.h"
@@ -45,7 +45,9 @@ static const struct counter_place counter_places[] = {
 /* clang-format on */
 
 _Static_assert((uint32_t)KVPULL_WORKER_COUNTER_COUNT <=
-		       KVPULL_STATUS_COUNTERS_MAX,
+			       KVPULL_STATUS_COUNTERS_MAX &&
+		       (uint32_t)KVPULL_READER_COUNTER_COUNT <=
+			       KVPULL_STATUS_COUNTERS_MAX,
 	       "every counter has its place in the file");
 _Static_assert(KVPULL_ENGINE_ID_BYTES_MAX <= KVPULL_STATUS_NAME_BYTES,
 	       "an engine's id has room");
@@ -84,39 +86,56 @@ static void place(struct kvpull_status_header *header,
 		((uint64_t)row_bytes * row_count + 63) & ~UINT64_C(63);
 }
 
+/* What a pool has none of has no rows, but for a thread's that never runs. */
 static void places_make(struct kvpull_status_header *header,
 			const struct kvpull_status_params *params)
 {
-	const struct kvpull_config *config = params->config;
+	const int is_worker = params->kind == KVPULL_STATUS_OF_WORKER;
 
 	header->file_bytes = (sizeof(*header) + 63) & ~(size_t)63;
 	place(header, KVPULL_STATUS_COUNTERS,
 	      sizeof(struct kvpull_status_counter),
-	      KVPULL_WORKER_COUNTER_COUNT);
+	      is_worker ? KVPULL_WORKER_COUNTER_COUNT :
+			  KVPULL_READER_COUNTER_COUNT);
 	place(header, KVPULL_STATUS_ENGINE, sizeof(struct kvpull_status_thread),
 	      1);
 	place(header, KVPULL_STATUS_PROGRESS,
 	      sizeof(struct kvpull_status_thread), 1);
 	place(header, KVPULL_STATUS_PROGRESS_COUNTS, sizeof(uint64_t),
-	      sizeof(struct kvpull_progress_counts) / sizeof(uint64_t));
+	      is_worker ?
+		      sizeof(struct kvpull_progress_counts) / sizeof(uint64_t) :
+		      0);
 	place(header, KVPULL_STATUS_ENGINE_EVENTS,
 	      sizeof(struct kvpull_status_event), KVPULL_STATUS_EVENTS);
 	place(header, KVPULL_STATUS_PROGRESS_EVENTS,
-	      sizeof(struct kvpull_status_event), KVPULL_STATUS_EVENTS);
+	      sizeof(struct kvpull_status_event),
+	      is_worker ? KVPULL_STATUS_EVENTS : 0);
 	place(header, KVPULL_STATUS_CONSUMERS,
 	      sizeof(struct kvpull_status_consumer), params->caller_count_max);
 	place(header, KVPULL_STATUS_WORDS, sizeof(struct kvpull_status_words),
 	      params->caller_count_max);
 	place(header, KVPULL_STATUS_PEERS, sizeof(struct kvpull_status_peer),
-	      config->peers_max);
+	      params->peer_count_max);
 	place(header, KVPULL_STATUS_PULLS, sizeof(struct kvpull_status_pull),
-	      config->pulls_max);
+	      header->pulls_max);
+	place(header, KVPULL_STATUS_POOL, sizeof(struct kvpull_status_pool),
+	      !is_worker);
 	place(header, KVPULL_STATUS_HELD, sizeof(uint64_t),
-	      config->max_holds / 64 + 1);
+	      header->max_holds / 64 + 1);
 	place(header, KVPULL_STATUS_HOLDS_NOW,
-	      sizeof(struct kvpull_status_hold_now), config->max_holds);
+	      sizeof(struct kvpull_status_hold_now), header->max_holds);
 	place(header, KVPULL_STATUS_HOLDS, sizeof(struct kvpull_status_hold),
-	      config->max_holds);
+	      header->max_holds);
+}
+
+static void limits_fill(struct kvpull_status_header *header,
+			const struct kvpull_config *config)
+{
+	header->hold_max_ns = config->hold_max_ms * KVPULL_NS_PER_MS;
+	header->max_holds = config->max_holds;
+	header->tickets_max = config->tickets_max;
+	header->requests_max = config->requests_max;
+	header->pulls_max = config->pulls_max;
 }
 
 static void header_fill(struct kvpull_status_header *header,
@@ -133,21 +152,19 @@ static void header_fill(struct kvpull_status_header *header,
 		.opened_utc = kvpull_clock_utc_ns(),
 		.start_ticks = start_ticks(),
 		.lease_ns = config->lease_ms * KVPULL_NS_PER_MS,
-		.hold_max_ns = config->hold_max_ms * KVPULL_NS_PER_MS,
 		.pid = (uint32_t)getpid(),
 		.uid = (uint32_t)geteuid(),
 		.tp_rank = params->tp_rank,
 		.tp_size = params->tp_size,
 		.wire_version = config->wire_emit,
 		.progress = config->progress,
-		.max_holds = config->max_holds,
-		.tickets_max = config->tickets_max,
-		.requests_max = config->requests_max,
-		.pulls_max = config->pulls_max,
 		.consumers_max = config->consumers_max,
-		.peers_max = config->peers_max,
+		.peers_max = params->peer_count_max,
+		.kind = params->kind,
 		.library = KVPULL_VERSION,
 	};
+	if (params->kind == KVPULL_STATUS_OF_WORKER)
+		limits_fill(header, config);
 	(void)snprintf(header->engine_id, sizeof(header->engine_id), "%s",
 		       params->engine_id);
 	if (gethostname(header->host, sizeof(header->host) - 1))
@@ -284,10 +301,12 @@ static int file_make(struct kvpull_status *status,
 	if (failed) {
 		kvpull_warn(
 			params->log,
-			"no status file in %s: %s; kvpull_top will not see this worker",
+			"no status file in %s: %s; kvpull_top will not see this %s",
 			status->path[0] ? status->path :
 					  params->config->socket_dir,
-			why ? why : strerror(errno));
+			why ? why : strerror(errno),
+			params->kind == KVPULL_STATUS_OF_WORKER ? "worker" :
+								  "pool");
 		unmap(status);
 	}
 	/* The lock stays with the mapping, which no child inherits. */
@@ -314,6 +333,7 @@ static void parts_find(struct kvpull_status *status, int is_on)
 	status->words = part(status, KVPULL_STATUS_WORDS);
 	status->peers = part(status, KVPULL_STATUS_PEERS);
 	status->pulls = part(status, KVPULL_STATUS_PULLS);
+	status->pool = part(status, KVPULL_STATUS_POOL);
 	status->holds.rows = part(status, KVPULL_STATUS_HOLDS);
 	status->holds.held = part(status, KVPULL_STATUS_HELD);
 	status->holds.now = part(status, KVPULL_STATUS_HOLDS_NOW);
@@ -341,6 +361,24 @@ static void counters_name(const struct kvpull_status *status)
 	}
 }
 
+/* A handle has one thread, which counts all of them. */
+static void pool_counters_name(const struct kvpull_status *status)
+{
+	struct kvpull_status_counter *rows =
+		part(status, KVPULL_STATUS_COUNTERS);
+	uint32_t at;
+
+	for (at = 0; at < kvpull_reader_counters.row_count; at++) {
+		const struct kvpull_counter_row *from =
+			&kvpull_reader_counters.rows[at];
+
+		(void)snprintf(rows[at].name, sizeof(rows[at].name), "%s",
+			       from->name);
+		rows[at].kind = from->kind;
+		rows[at].index = at;
+	}
+}
+
 int kvpull_status_open(struct kvpull_status *status,
 		       const struct kvpull_status_params *params)
 {
@@ -351,6 +389,8 @@ int kvpull_status_open(struct kvpull_status *status,
 	header_fill(&header, params);
 	if (is_on && !params->is_private)
 		is_on = !file_make(status, params, &header);
+	if (!status->base && params->kind == KVPULL_STATUS_OF_POOL)
+		return 0;
 	if (!status->base) {
 		void *base =
 			mmap(NULL, header.file_bytes, PROT_READ | PROT_WRITE,
@@ -366,7 +406,10 @@ int kvpull_status_open(struct kvpull_status *status,
 	(void)madvise(status->base, status->bytes, MADV_DONTFORK);
 	(void)madvise(status->base, status->bytes, MADV_DONTDUMP);
 	parts_find(status, is_on);
-	counters_name(status);
+	if (params->kind == KVPULL_STATUS_OF_POOL)
+		pool_counters_name(status);
+	else
+		counters_name(status);
 	return 0;
 }
 

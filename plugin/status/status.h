@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The status file of a worker: what its threads write down, where whoever may
- * look finds it. README.md says where it lies and for how long.
+ * The status file of a worker, or of a pool's handle: what its threads write
+ * down, where whoever may look finds it. README.md says where it lies and for
+ * how long.
  */
 #ifndef KVPULL_PLUGIN_STATUS_H
 #define KVPULL_PLUGIN_STATUS_H
@@ -26,7 +27,9 @@ struct kvpull_status_params {
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint32_t caller_count_max;
+	uint32_t peer_count_max;
 	uint32_t is_private; /* no file, whatever the configuration says */
+	enum kvpull_status_kind kind;
 };
 
 struct kvpull_status {
@@ -38,15 +41,17 @@ struct kvpull_status {
 	struct kvpull_progress_counts *counts;
 	struct kvpull_status_consumer *consumers; /* [caller_count_max] */
 	struct kvpull_status_words *words;        /* likewise */
-	struct kvpull_status_peer *peers;         /* [peers_max] */
+	struct kvpull_status_peer *peers;         /* [peer_count_max] */
 	struct kvpull_status_pull *pulls;         /* [pulls_max] */
+	struct kvpull_status_pool *pool;          /* a pool's */
 	struct kvpull_status_holds holds;
 	char path[160]; /* "": there is no file */
 };
 
 /*
  * Make the file, or private memory where it is off or cannot be made (a line
- * says why): the worker goes on. Sweeps what others have left.
+ * says why): the worker goes on. A pool then has neither, and no rows: nothing
+ * of it counts there. Sweeps what others have left.
  * Return: 0; KVPULL_ENOMEM.
  */
 int KVPULL_MUST_CHECK

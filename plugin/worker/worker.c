@@ -265,6 +265,7 @@ static int parts_open(struct kvpull_worker *worker,
 		.tp_rank = worker->facts.tp_rank,
 		.tp_size = worker->facts.tp_size,
 		.caller_count_max = worker->facts.caller_count_max,
+		.peer_count_max = worker->facts.config.peers_max,
 		/* A test's own transport: it has no folder. */
 		.is_private = setup->transport != NULL,
 	};

@@ -20,7 +20,7 @@ BEGIN {
 	room("config", "bytes verbs")
 	room("status", "bytes config counters shm")
 	room("pool", "")
-	room("share", "bytes config counters pool route shm")
+	room("share", "bytes config counters pool route shm status")
 	room("hold", "bytes counters status")
 	room("scheduler", "bytes config counters")
 	room("handover", "bytes config status")

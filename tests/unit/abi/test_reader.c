@@ -98,8 +98,10 @@ static int setup(void **state)
 	ops = kvpull_reader_v1();
 	(void)snprintf(folder, sizeof(folder), "/tmp/kvpull-test-XXXXXX");
 	assert_non_null(mkdtemp(folder));
-	(void)snprintf(config, sizeof(config),
-		       "{\"socket_dir\":\"%s\",\"copy_threads\":0}", folder);
+	(void)snprintf(
+		config, sizeof(config),
+		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"copy_threads\":0}",
+		folder);
 	owner_open();
 	return 0;
 }

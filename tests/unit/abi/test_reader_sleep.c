@@ -55,7 +55,7 @@ static struct kvpull_reader *open_one(const char *engine_id)
 
 	(void)snprintf(
 		config, sizeof(config),
-		"{\"socket_dir\":\"%s\",\"copy_threads\":1,\"connect_ms\":100}",
+		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"copy_threads\":1,\"connect_ms\":100}",
 		folder);
 	assert_int_equal(ops->open(&params, &opened, NULL), 0);
 	return opened;

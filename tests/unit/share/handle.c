@@ -16,9 +16,10 @@ void handle_begin(struct handle_world *world, const char *more)
 	memset(world, 0, sizeof(*world));
 	world_begin(&world->world);
 	world->ops = kvpull_reader_v1();
-	(void)snprintf(world->config, sizeof(world->config),
-		       "{\"socket_dir\":\"%s\",\"copy_threads\":0%s}",
-		       world->world.folder, more);
+	(void)snprintf(
+		world->config, sizeof(world->config),
+		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"copy_threads\":0%s}",
+		world->world.folder, more);
 }
 
 void handle_end(struct handle_world *world)

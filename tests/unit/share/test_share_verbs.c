@@ -78,7 +78,7 @@ static struct kvpull_reader *open_one(const char *engine_id)
 
 	(void)snprintf(
 		config, sizeof(config),
-		"{\"socket_dir\":\"%s\",\"route\":\"%s\",\"networks\":\"10.66.0.0/16\",\"copy_threads\":0,\"flush_after_ms\":10}",
+		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"route\":\"%s\",\"networks\":\"10.66.0.0/16\",\"copy_threads\":0,\"flush_after_ms\":10}",
 		folder, route);
 	if (ops->open(&params, &opened, &detail))
 		fail_msg("open: %s", detail.message);

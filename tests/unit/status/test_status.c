@@ -60,6 +60,7 @@ static int open_as(struct world *world, struct kvpull_status *status,
 		.now_ns = kvpull_clock_ns(),
 		.tp_size = 1,
 		.caller_count_max = 4,
+		.peer_count_max = 3,
 	};
 
 	return kvpull_status_open(status, &params);
@@ -159,6 +160,14 @@ TEST(bytes_of_a_stranger_are_refused)
 	REFUSED(KVPULL_EPROTO, world->status.header->magic++);
 	REFUSED(KVPULL_EVERSION, world->status.header->version++);
 	REFUSED(KVPULL_EVERSION, world->status.header->part_count--);
+	REFUSED(KVPULL_EVERSION,
+		world->status.header->kind = KVPULL_STATUS_KINDS);
+	/* Without what one of that kind has. */
+	REFUSED(KVPULL_EPROTO,
+		world->status.header->kind = KVPULL_STATUS_OF_POOL);
+	REFUSED(KVPULL_EPROTO,
+		world->status.header->places[KVPULL_STATUS_PROGRESS_EVENTS]
+			.row_count = 0);
 	REFUSED(KVPULL_EPROTO, world->status.header->file_bytes += 64);
 	for (part = 0; part < KVPULL_STATUS_PARTS; part++) {
 		struct kvpull_status_place *place =
