@@ -363,8 +363,11 @@ static int copy_open(struct kvpull_shm *shm, struct kvpull_arena *arena)
 	};
 	int code = wakes_open(shm);
 
-	/* Nothing is remembered in a folder that is missing or not safe. */
-	if (!kvpull_folder_open(&folder, shm->transport.log))
+	/*
+	 * Nothing is remembered in a folder that is missing or not safe; who
+	 * listens or connects there says so.
+	 */
+	if (!kvpull_folder_open(&folder, NULL))
 		params.folder = &folder;
 	params.wake_fd = shm->wake_fd;
 	if (!code)

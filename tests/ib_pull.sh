@@ -288,6 +288,22 @@ no_folder_was_made() {
 }
 
 check no_folder_was_made
+# Of another user: root may enter all, so that right is laid down.
+mkdir -m 0 "$work/theirs"
+may_not=
+[ "$(id -u)" -ne 0 ] ||
+	may_not='setpriv --bounding-set=-dac_override,-dac_read_search'
+claim 'folder of another user' 1 \
+	"^socket folder $work/theirs: Permission denied; run as the user who serves there\$" -- \
+	$may_not "$tool" $small "$work/theirs"
+mkdir "$work/open"
+chmod 777 "$work/open"
+claim 'folder of anybody' 1 "^socket folder $work/open: anybody may replace sockets in it" -- \
+	"$tool" $small --dir "$work/open"
+is_said_once() {
+	[ "$(cat "$work/out" "$work/error" | grep -c 'anybody may replace')" -eq 1 ]
+}
+check is_said_once
 check silent_host
 # At once: the producer that may begin later has no address either.
 claim 'unknown host' 1 '^no address of a\.\.b: .+; give a ' -- \

@@ -219,6 +219,10 @@ static void no_producer_say(const struct ib_options *options, int why)
 			"no producer serves at %s port %u: %s; start `ib_pull --port %u` there, or open that port\n",
 			options->host, port_called(options), strerror(why),
 			port_called(options));
+	else if (why == EACCES || why == EPERM)
+		fprintf(stderr,
+			"socket folder %s: %s; run as the user who serves there\n",
+			options->dir, strerror(why));
 	else
 		fprintf(stderr,
 			"no producer serves in %s: %s; start `ib_pull --dir %s` first\n",
