@@ -53,6 +53,13 @@ done
 claim 'no such folder' 1 "^not read: $work/none: No such file or directory\$" -- "$top" -1 -f "$work/none"
 claim 'no such folder, for a program' 1 '"why": "No such file or directory"' \
 	"^kvpull_top: not read: $work/none: " -- "$top" -j -f "$work/none"
+claim 'nobody at all' 0 "$none" '^name its user with --uid, its socket_dir with --folder$' -- \
+	"$top" -1 -f "$work"
+# Where the sockets are on a disk the files are not beside them. /proc is none in memory.
+claim 'a folder on a disk' 0 '^not read: /proc/self/fdinfo: is on a disk: look in /dev/shm/kvpull-[0-9]+$' -- \
+	"$top" -1 -f /proc/self/fdinfo
+claim 'a trace nowhere' 1 "^kvpull_top: --trace $work/none/t: cannot write: No such file or directory\$" -- \
+	"$top" -t "$work/none/t" -f "$work/s"
 mkdir "$work/odd"
 cp "$work/s/$server"-*.status "$work/odd/1-1.status"
 truncate -s 5000 "$work/odd/1-1.status"
@@ -66,7 +73,7 @@ claim 'odd files' 0 "not read: $work/odd/1-1.status: is cut, or no status file" 
 claim 'odd files, as a metric' 0 '^kvpull_top_unread 3$' -- "$top" -p -f "$work/odd"
 claim 'a full disk' 1 '^kvpull_top: cannot write: No space left on device$' -- \
 	sh -c "\"$top\" -j -f \"$work/s\" >/dev/full"
-claim 'after nobody' 1 '^kvpull_top: no status file of 1$' -- "$top" -a 1 -f "$work/s"
+claim 'after nobody' 1 '^kvpull_top: no status file of 1; kvpull_top --all --once lists ' -- "$top" -a 1 -f "$work/s"
 [ -s "$work/out" ] && echo "tables of nobody" && failed=$((failed + 1))
 claim_limit='timeout 1'
 for listen in -l --listen; do

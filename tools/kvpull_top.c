@@ -31,7 +31,7 @@ static const char help[] =
 	"      --all              also who closed, or is gone for over ten minutes\n"
 	"  -o, --oldest           with holds: the oldest first, as they always are\n"
 	"  -i, --interval MS      between screens, 100 .. 60000; default 1000\n"
-	"  -u, --uid UID          whose files are believed; default: yours, and those of\n"
+	"  -u, --uid UID          whose files and folders; default: yours, and files of\n"
 	"                         the folder's owner and root\n"
 	"  -h, --help   -V, --version\n"
 	"\n"
@@ -294,8 +294,10 @@ static int once_show(const struct top *top, const struct top_options *options)
 	int code = 0;
 
 	if (options->after && !top->worker_count) {
-		(void)fprintf(stderr, "kvpull_top: no status file of %s\n",
-			      options->after);
+		(void)fprintf(
+			stderr,
+			"kvpull_top: no status file of %s; kvpull_top --all --once lists those that there are\n",
+			options->after);
 		return 1;
 	}
 	if (options->trace)

@@ -12,7 +12,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#include <linux/magic.h>
 
 #include "tools/kvpull_top.h"
 
@@ -213,6 +216,22 @@ static int is_after(const char *after, const char *name)
 	return !strncmp(name, after, bytes) && name[bytes] == '-';
 }
 
+/* A socket_dir on a disk has no status files: who names it looks in vain. */
+static void disk_say(struct top *top, const char *path, int fd,
+		     uint32_t folder_uid)
+{
+	struct statfs system;
+	char why[sizeof(top->unread[0].why)];
+
+	if (fstatfs(fd, &system) || system.f_type == TMPFS_MAGIC ||
+	    system.f_type == RAMFS_MAGIC)
+		return;
+	(void)snprintf(why, sizeof(why),
+		       "is on a disk: look in " KVPULL_STATUS_FOLDER,
+		       folder_uid);
+	unread_add(top, path, "", why);
+}
+
 static void folder_read(struct top *top, const struct top_options *options,
 			const char *path)
 {
@@ -222,6 +241,7 @@ static void folder_read(struct top *top, const struct top_options *options,
 	uint32_t left = KVPULL_STATUS_FILES_MAX;
 	const struct dirent *entry;
 	struct stat status;
+	int has_any = 0;
 
 	if (!folder || fstat(fd, &status)) {
 		const int error = errno;
@@ -242,10 +262,13 @@ static void folder_read(struct top *top, const struct top_options *options,
 		if (bytes <= suffix || strcmp(entry->d_name + bytes - suffix,
 					      KVPULL_STATUS_SUFFIX))
 			continue;
+		has_any = 1;
 		if (!options->after || is_after(options->after, entry->d_name))
 			file_read(top, options, fd, status.st_uid, path,
 				  entry->d_name);
 	}
+	if (!has_any && !options->folders_are_usual)
+		disk_say(top, path, fd, status.st_uid);
 	(void)closedir(folder);
 }
 

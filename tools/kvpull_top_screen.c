@@ -382,9 +382,12 @@ static void findings_show(struct page *page, const struct top *top)
 	more = top->finding_count - at + top->findings_more;
 	if (more)
 		line(page, BAD, "! ... %u more findings", more);
-	if (!top->worker_count)
+	if (!top->worker_count) {
 		line(page, BAD,
-		     "no status files: is an engine with kvpull running here? name its socket_dir with --folder");
+		     "no status files: is an engine with kvpull running here?");
+		line(page, BAD,
+		     "name its user with --uid, its socket_dir with --folder");
+	}
 	unread_show(page, top);
 }
 

@@ -6,6 +6,7 @@
  * it. Arrows lead from a hold to the pulls of it, joined by the producer's
  * incarnation, slot and generation. Times are microseconds of CLOCK_REALTIME.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -271,10 +272,12 @@ int top_trace(const struct top *top, const char *path)
 		worker_trace(&writer, &top->workers[at], at);
 	(void)json_object_set_new(trace, "traceEvents", writer.events);
 	(void)json_object_set_new(trace, "displayTimeUnit", json_string("ns"));
+	errno = 0;
 	failed = json_dump_file(trace, path, JSON_COMPACT) != 0;
-	json_decref(trace);
 	if (failed)
-		(void)fprintf(stderr, "kvpull_top: --trace %s: cannot write\n",
-			      path);
+		(void)fprintf(stderr,
+			      "kvpull_top: --trace %s: cannot write: %s\n",
+			      path, strerror(errno ? errno : EIO));
+	json_decref(trace);
 	return failed;
 }
