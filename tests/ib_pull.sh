@@ -296,6 +296,9 @@ may_not=
 claim 'folder of another user' 1 \
 	"^socket folder $work/theirs: Permission denied; run as the user who serves there\$" -- \
 	$may_not "$tool" $small "$work/theirs"
+claim 'pinned route that cannot be' 1 \
+	'^route verbs is pinned, and cannot be opened \(E[A-Z]+\): .*; route auto goes on without it$' -- \
+	env KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=none0 "$tool" $small --dir "$work/pinned"
 mkdir "$work/open"
 chmod 777 "$work/open"
 claim 'folder of anybody' 1 "^socket folder $work/open: anybody may replace sockets in it" -- \

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/params.h"
 #include "verbs/back.h"
 #include "verbs/check.h"
 #include "verbs/dial.h"
@@ -648,8 +649,8 @@ int kvpull_verbs_open(const struct kvpull_verbs_params *params,
 		if (params->required)
 			kvpull_error(
 				params->log,
-				"verbs: the route is pinned, and cannot be opened (error %d)",
-				code);
+				"route verbs is pinned, and cannot be opened (%s): the line before says why; route auto goes on without it",
+				kvpull_error_name(code));
 		return code;
 	}
 	*transport = &verbs->transport;
