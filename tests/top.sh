@@ -12,7 +12,8 @@ mkdir -m 700 "$work/s"
 "$build/ib_pull" --dir "$work/s" --blocks 256 >"$work/serve" 2>&1 &
 server=$!
 listener=
-trap 'kill -9 "$server" $listener 2>/dev/null; rm -rf "$work"' EXIT
+pool=
+trap 'kill -9 "$server" $listener 2>/dev/null; [ -z "$pool" ] || kill "$pool" 2>/dev/null; rm -rf "$work"' EXIT
 . tests/claim.sh
 claim_limit='timeout 10'
 until grep -q '^serving' "$work/serve" || ! kill -0 "$server"; do
@@ -80,6 +81,22 @@ for listen in -l --listen; do
 	claim "$listen" 124 '^listening on port [0-9]+$' -- "$top" "$listen" 127.0.0.1:0 -f "$work/s"
 done
 claim_limit='timeout 10'
+# A pool's files lie in its own folder if that is in memory.
+"$build/ib_pull" --pool --owners 1 --consumers 2 --duration 20 --blocks 256 --size 4096 >"$work/pool" 2>&1 &
+pool=$!
+tries=100
+shown=/dev/shm/kvpull-$(id -u)
+until [ "$("$top" -j -f "$shown" 2>/dev/null | grep -c "\"readers_live\": 2,")" -ge 1 ] || [ $((tries -= 1)) -eq 0 ]; do
+	[ "$(stat -f -c %T /tmp)" != tmpfs ] || shown=$(echo "/tmp/kvpull-pool-$pool"-*)
+	sleep 0.1
+done
+claim 'a pool' 0 '^kvpull_top +[0-9:]+ UTC +[0-9]+ workers, [0-9]+ pools, ' \
+	'^owner +[0-9]+ running .* owner +256 +2 +0 ' '^reader +[0-9]+ running .* reader +0 +0 +1 ' \
+	'^READER +PID' '^owner +[0-9]+ shm +up ' -- "$top" -1 -f "$shown"
+claim 'its view' 0 '^POOL +PID STATE ' '^owner +[0-9]+ running .* owner +256 +2 +0 ' -- "$top" -1 -f "$shown" pools
+claim 'its metrics' 0 '^kvpull_reader_chunks\{engine="owner",rank="0",pid="[0-9]+"\} 256$' -- "$top" -p -f "$shown"
+kill "$pool" 2>/dev/null
+wait "$pool" 2>/dev/null
 kill -9 "$server"
 wait "$server" 2>/dev/null
 claim 'one that is gone' 0 "process-gone: producer pid $server " -- "$top" -1 -f "$work/s"

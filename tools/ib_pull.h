@@ -140,6 +140,8 @@ int ib_serve(const struct ib_options *options);
 /* Pull; 0, or 1 if something was wrong. */
 int ib_pull(const struct ib_options *options, struct ib_result *result);
 int ib_demo(const struct ib_options *options);
+/* Ours, and all of its processes ended. */
+void ib_folder_remove(const char *path);
 /* ib_pull_release.c: a ticket, as a router has it; 0 or 1. */
 int ib_ticket(const struct ib_options *options);
 /* And given back, unread. */

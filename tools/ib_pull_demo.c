@@ -222,8 +222,8 @@ static void say_json(const struct outcome *outcome)
 	json_decref(object);
 }
 
-/* Ours, and all of its processes ended: the killed one's socket is left. */
-static void folder_remove(const char *path)
+/* A killed one's socket is left, and where it is in memory status files. */
+void ib_folder_remove(const char *path)
 {
 	DIR *folder = opendir(path);
 	const struct dirent *entry;
@@ -300,6 +300,6 @@ int ib_demo(const struct ib_options *options)
 	failed = play(&own, results);
 	(void)munmap(results, (own.consumers + 1) * sizeof(*results));
 	if (!options->dir)
-		folder_remove(dir);
+		ib_folder_remove(dir);
 	return failed;
 }

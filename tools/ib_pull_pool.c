@@ -692,7 +692,7 @@ int ib_pool(const struct ib_options *options)
 	}
 	if (!ib_keys_open(&pool.keys, options))
 		failed = pool_run(&pool);
-	(void)rmdir(pool.dir);
+	ib_folder_remove(pool.dir);
 	ib_keys_close(&pool.keys);
 	(void)munmap(pool.shared, sizeof(*pool.shared));
 	return failed;

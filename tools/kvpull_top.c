@@ -17,9 +17,9 @@
 
 static const char help[] =
 	"usage: kvpull_top [options] [VIEW]\n"
-	"What the kvpull workers of this machine do, from their status files.\n"
+	"What the kvpull workers and pools of this machine do, from their status files.\n"
 	"\n"
-	"VIEW       holds, consumers, peers or pulls: that table alone, all of it\n"
+	"VIEW       holds, consumers, peers, pulls or pools: that table alone, all of it\n"
 	"  -f, --folder PATH      look there; may be repeated; default: $KVPULL_SOCKET_DIR,\n"
 	"                         /tmp/kvpull-UID and /dev/shm/kvpull-UID\n"
 	"  -1, --once             print once, without colours\n"
@@ -35,7 +35,7 @@ static const char help[] =
 	"                         the folder's owner and root\n"
 	"  -h, --help   -V, --version\n"
 	"\n"
-	"Keys: q ends; o overview, h holds, c consumers, p peers, u pulls.\n"
+	"Keys: q ends; o overview, h holds, c consumers, p peers, u pulls, l pools.\n"
 	"Exit status: 0; 1 failed; 2 usage.\n";
 
 static volatile sig_atomic_t resized;
@@ -166,7 +166,8 @@ static int options_take(struct top_options *options, int argc, char **argv)
 		{ NULL, 0, NULL, 0 }
 	};
 	static const char *const views[] = { "holds", "consumers", "peers",
-					     "pulls" };
+					     "pulls", "pools" };
+	const uint32_t view_count = sizeof(views) / sizeof(views[0]);
 	int option;
 	int code;
 	uint32_t at;
@@ -185,10 +186,11 @@ static int options_take(struct top_options *options, int argc, char **argv)
 			return code + 1;
 	}
 	for (; optind < argc; optind++) {
-		for (at = 0; at < 4 && strcmp(argv[optind], views[at]) != 0;)
+		for (at = 0;
+		     at < view_count && strcmp(argv[optind], views[at]) != 0;)
 			at++;
-		if (at == 4 || options->view)
-			return usage("a view is holds, consumers, peers or pulls, not ",
+		if (at == view_count || options->view)
+			return usage("a view is holds, consumers, peers, pulls or pools, not ",
 				     argv[optind]) +
 			       1;
 		options->view = views[at];
@@ -221,6 +223,9 @@ static int key_take(struct top_options *options)
 		return 0;
 	case 'u':
 		options->view = "pulls";
+		return 0;
+	case 'l':
+		options->view = "pools";
 		return 0;
 	case 'o':
 		options->view = NULL;

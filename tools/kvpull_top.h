@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvpull_top: what the workers of a machine do, from their status files alone.
+ * kvpull_top: what the workers of a machine do, and the handles of its pools,
+ * from their status files alone.
  *
  * kvpull_top.c            options, the loop
  * kvpull_top_read.c       files to snapshots: believed, copied, never mapped
@@ -38,7 +39,7 @@ enum top_state {
 	TOP_CLOSED
 };
 
-/* One file, as it was at one moment or about. */
+/* One file, as it was at one moment or about: a worker's, or a pool's handle's. */
 struct top_worker {
 	char path[512];
 	struct kvpull_status_header header;
@@ -78,7 +79,7 @@ struct top_finding {
 	uint64_t since_ns;
 	uint64_t holds;
 	uint64_t blocks;
-	char text[200];
+	char text[256];
 };
 
 /* A folder or a file that could not be read, or is not believed. */
@@ -89,7 +90,8 @@ struct top_unread {
 
 struct top {
 	struct top_worker workers[TOP_WORKERS_MAX];
-	uint32_t worker_count;
+	uint32_t worker_count; /* with the pools' handles */
+	uint32_t pool_count;
 	uint32_t workers_more; /* that had no room */
 	struct top_finding findings[TOP_FINDINGS_MAX];
 	uint32_t finding_count;
@@ -126,6 +128,8 @@ const void *top_rows(const struct top_worker *worker,
 		     enum kvpull_status_part part, uint32_t *count);
 const struct kvpull_status_thread *top_thread(const struct top_worker *worker,
 					      enum kvpull_status_part part);
+/* NULL: it is a worker's. */
+const struct kvpull_status_pool *top_pool(const struct top_worker *worker);
 /* UINT64_MAX: there is no such counter. */
 uint64_t top_counter(const struct top_worker *worker, uint32_t at);
 uint64_t top_counter_named(const struct top_worker *worker, const char *name);
@@ -150,6 +154,12 @@ uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 /* Their states, likewise: a row a slot. */
 const struct kvpull_status_hold_now *
 top_holds_now(const struct top_worker *worker);
+/* A row that says something. */
+int top_peer_is_shown(const struct kvpull_status_peer *row);
+/* Of a pool: "owner", "reader", "both", or "-". */
+const char *top_role(const struct top_worker *worker);
+/* Owners that it gave up. */
+uint32_t top_given_up(const struct top_worker *worker);
 /* By both threads. */
 uint64_t top_peer_pulls(const struct kvpull_status_peer *row);
 uint64_t top_peer_bytes(const struct kvpull_status_peer *row);

@@ -88,8 +88,8 @@ static json_t *failures_of(const struct top_worker *worker)
 static json_t *times_of(const struct top_worker *worker)
 {
 	static const char *const names[KVPULL_TIMES_COUNT] = {
-		"hold", "release_to_sent", "step",
-		"pull", "claim_to_first",  "check"
+		"hold",           "release_to_sent", "step", "pull",
+		"claim_to_first", "check",           "read"
 	};
 	json_t *object = json_object();
 	uint32_t which;
@@ -97,8 +97,12 @@ static json_t *times_of(const struct top_worker *worker)
 	for (which = 0; which < KVPULL_TIMES_COUNT; which++) {
 		uint64_t buckets[KVPULL_STATUS_BUCKETS];
 		const uint64_t times = top_times(worker, which, buckets);
-		json_t *row = json_object();
+		json_t *row;
 
+		/* A pool takes that of a read alone, and nobody else does. */
+		if (!top_pool(worker) != (which != KVPULL_TIMES_READ))
+			continue;
+		row = json_object();
 		set(row, "count", times);
 		set(row, "p50_ns", top_quantile(buckets, times, 50));
 		set(row, "p99_ns", top_quantile(buckets, times, 99));
@@ -156,7 +160,7 @@ static json_t *peers_of(const struct top_worker *worker)
 		const int32_t error = kvpull_status_get(&row->error);
 		json_t *object;
 
-		if (!kvpull_status_get(&row->incarnation))
+		if (!top_peer_is_shown(row))
 			continue;
 		object = json_object();
 		SET_TEXT(object, "engine", row->engine_id);
@@ -171,8 +175,15 @@ static json_t *peers_of(const struct top_worker *worker)
 			  error ? json_string(kvpull_error_name(error)) :
 				  json_null());
 		set(object, "retries", kvpull_status_get(&row->retries));
-		set(object, "claims", kvpull_status_get(&row->claims));
-		set(object, "pulls", top_peer_pulls(row));
+		if (top_pool(worker)) {
+			set_seconds(object, "since_s",
+				    top_ago(worker,
+					    kvpull_status_get(&row->since_ns)));
+		} else {
+			set(object, "claims", kvpull_status_get(&row->claims));
+		}
+		set(object, top_pool(worker) ? "reads" : "pulls",
+		    top_peer_pulls(row));
 		set(object, "failures", kvpull_status_get(&row->failures));
 		set(object, "bytes", top_peer_bytes(row));
 		(void)json_array_append_new(array, object);
@@ -267,13 +278,10 @@ static json_t *holds_of(const struct top_worker *worker)
 	return object;
 }
 
-static json_t *worker_of(const struct top_worker *worker)
+/* Of both kinds. */
+static json_t *file_of(const struct top_worker *worker)
 {
 	const struct kvpull_status_header *header = &worker->header;
-	const struct kvpull_status_thread *engine =
-		top_thread(worker, KVPULL_STATUS_ENGINE);
-	const struct kvpull_status_thread *progress =
-		top_thread(worker, KVPULL_STATUS_PROGRESS);
 	json_t *object = json_object();
 
 	SET_TEXT(object, "engine", header->engine_id);
@@ -287,21 +295,77 @@ static json_t *worker_of(const struct top_worker *worker)
 	set_value(object, "state", json_string(top_state_name(worker->state)));
 	SET_TEXT(object, "path", worker->path);
 	set_seconds(object, "up_s", top_ago(worker, header->opened_ns));
-	set_seconds(object, "lease_s", header->lease_ns);
 	set_seconds(object, "engine_thread_s",
-		    top_ago(worker, kvpull_status_get(&engine->ran_ns)));
-	set_seconds(object, "progress_thread_s",
-		    top_ago(worker, kvpull_status_get(&progress->ran_ns)));
-	set_seconds(object, "step_s",
-		    top_ago(worker, kvpull_status_get(&engine->step_ns)));
+		    top_ran(worker, KVPULL_STATUS_ENGINE));
 	set(object, "errors_last_minute", top_errors(worker));
 	set_value(object, "counters", counters_of(worker));
 	set_value(object, "failures", failures_of(worker));
 	set_value(object, "times", times_of(worker));
+	set_value(object, "peers", peers_of(worker));
+	return object;
+}
+
+static json_t *worker_of(const struct top_worker *worker)
+{
+	const struct kvpull_status_thread *engine =
+		top_thread(worker, KVPULL_STATUS_ENGINE);
+	json_t *object = file_of(worker);
+
+	set_seconds(object, "lease_s", worker->header.lease_ns);
+	set_seconds(object, "progress_thread_s",
+		    top_ran(worker, KVPULL_STATUS_PROGRESS));
+	set_seconds(object, "step_s",
+		    top_ago(worker, kvpull_status_get(&engine->step_ns)));
 	set_value(object, "holds", holds_of(worker));
 	set_value(object, "consumers", consumers_of(worker));
-	set_value(object, "peers", peers_of(worker));
 	set_value(object, "pulls", pulls_of(worker));
+	return object;
+}
+
+static json_t *readers_of(const struct top_worker *worker)
+{
+	uint32_t count;
+	const struct kvpull_status_consumer *rows =
+		top_rows(worker, KVPULL_STATUS_CONSUMERS, &count);
+	json_t *array = json_array();
+	uint32_t at;
+
+	for (at = 0; at < count; at++) {
+		const uint32_t state = kvpull_status_get(&rows[at].state);
+		json_t *object;
+
+		if (state == KVPULL_SHOWN_NONE)
+			continue;
+		object = json_object();
+		SET_TEXT(object, "engine", rows[at].engine_id);
+		set(object, "pid", rows[at].pid);
+		set(object, "uid", rows[at].uid);
+		set_value(object, "incarnation",
+			  hex_of(kvpull_status_get(&rows[at].incarnation)));
+		SET_TEXT(object, "route", rows[at].route);
+		set_value(object, "connected",
+			  json_boolean(state == KVPULL_SHOWN_HERE));
+		set_seconds(
+			object, "since_s",
+			top_ago(worker, kvpull_status_get(&rows[at].since_ns)));
+		(void)json_array_append_new(array, object);
+	}
+	return array;
+}
+
+static json_t *pool_of(const struct top_worker *worker)
+{
+	const struct kvpull_status_pool *pool = top_pool(worker);
+	json_t *object = file_of(worker);
+
+	set_value(object, "role", json_string(top_role(worker)));
+	set_value(object, "shares",
+		  json_boolean(kvpull_status_get(&pool->state) ==
+			       KVPULL_SHOWN_HERE));
+	set(object, "chunks", kvpull_status_get(&pool->chunk_count));
+	set(object, "chunk_bytes", kvpull_status_get(&pool->chunk_bytes));
+	set(object, "slots", kvpull_status_get(&pool->slot_count));
+	set_value(object, "readers", readers_of(worker));
 	return object;
 }
 
@@ -346,12 +410,17 @@ int top_json(const struct top *top)
 {
 	json_t *object = json_object();
 	json_t *workers = json_array();
+	json_t *pools = json_array();
 	uint32_t at;
 	int failed;
 
 	for (at = 0; at < top->worker_count; at++)
-		(void)json_array_append_new(workers,
-					    worker_of(&top->workers[at]));
+		if (top_pool(&top->workers[at]))
+			(void)json_array_append_new(pools,
+						    pool_of(&top->workers[at]));
+		else
+			(void)json_array_append_new(
+				workers, worker_of(&top->workers[at]));
 	set(object, "version", 1);
 	set(object, "utc_ns", top->utc_ns);
 	set(object, "unread_count", top->unread_count);
@@ -360,6 +429,7 @@ int top_json(const struct top *top)
 	set(object, "findings_more", top->findings_more);
 	set_value(object, "findings", findings_of(top));
 	set_value(object, "workers", workers);
+	set_value(object, "pools", pools);
 	failed = json_dumpf(object, stdout, JSON_INDENT(1)) != 0;
 	(void)putchar('\n');
 	json_decref(object);

@@ -213,6 +213,44 @@ uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 	return at;
 }
 
+/* Where there was no connection yet a pool knows no incarnation. */
+int top_peer_is_shown(const struct kvpull_status_peer *row)
+{
+	return kvpull_status_get(&row->incarnation) ||
+	       kvpull_status_get(&row->state);
+}
+
+const char *top_role(const struct top_worker *worker)
+{
+	const int is_owner = kvpull_status_get(&top_pool(worker)->state) ==
+			     KVPULL_SHOWN_HERE;
+	uint32_t count;
+	const struct kvpull_status_peer *rows =
+		top_rows(worker, KVPULL_STATUS_PEERS, &count);
+	int is_reader = 0;
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		is_reader |= top_peer_is_shown(&rows[at]);
+	if (is_owner)
+		return is_reader ? "both" : "owner";
+	return is_reader ? "reader" : "-";
+}
+
+uint32_t top_given_up(const struct top_worker *worker)
+{
+	uint32_t count;
+	const struct kvpull_status_peer *rows =
+		top_rows(worker, KVPULL_STATUS_PEERS, &count);
+	uint32_t given_up = 0;
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		given_up += kvpull_status_get(&rows[at].state) ==
+			    KVPULL_SHOWN_PEER_GONE;
+	return given_up;
+}
+
 uint64_t top_peer_pulls(const struct kvpull_status_peer *row)
 {
 	return kvpull_status_get(&row->pulls) +
@@ -492,6 +530,83 @@ static void find_kept(struct top *top, const struct top_worker *worker,
 		worker->header.engine_id, seconds(finding->since_ns));
 }
 
+static const char *role_of(const struct top_worker *worker)
+{
+	const char *role = top_role(worker);
+
+	return !strcmp(role, "both") ? "owner and reader" :
+	       !strcmp(role, "-")    ? "handle" :
+				       role;
+}
+
+/* A pool's handle: its process, and its thread while something waits. */
+static void find_pool(struct top *top, const struct top_worker *worker)
+{
+	const uint64_t asks = top_counter_named(worker, "asks_live");
+	const uint64_t silent_ns = top_ran(worker, KVPULL_STATUS_ENGINE);
+	struct top_finding *finding;
+	const char *what = NULL;
+
+	if (worker->state == TOP_GONE)
+		what = "process-gone";
+	else if (worker->state == TOP_STOPPED)
+		what = "process-stopped";
+	else if (worker->state == TOP_RUNNING && silent_ns > TOP_SILENT_NS &&
+		 asks)
+		what = "engine-silent";
+	if (!what)
+		return;
+	finding = finding_add(top, what, worker);
+	name_worker(finding, worker);
+	finding->since_ns = worker->state == TOP_GONE ?
+				    kvpull_clock_ns() - worker->now_ns :
+				    silent_ns;
+	finding_say(
+		finding,
+		worker->state == TOP_GONE ?
+			"%s pid %u, a pool's %s, is gone for %.1f s: %" PRIu64
+			" probes and reads had not ended" :
+		worker->state == TOP_STOPPED ?
+			"%s pid %u, a pool's %s, is stopped: no poll for %.1f s, %" PRIu64
+			" probes and reads wait" :
+			"%s pid %u, a pool's %s: its thread has not polled for %.1f s, %" PRIu64
+			" probes and reads wait",
+		finding->engine, finding->pid, role_of(worker),
+		seconds(finding->since_ns), asks);
+}
+
+/* An owner that a handle does not read any more, and nobody has removed. */
+static void find_given_up(struct top *top, const struct top_worker *worker)
+{
+	uint32_t count;
+	const struct kvpull_status_peer *rows =
+		top_rows(worker, KVPULL_STATUS_PEERS, &count);
+	struct top_finding *finding;
+	char address[48];
+	char why[KVPULL_STATUS_ADDRESS_BYTES];
+	uint32_t at;
+
+	for (at = 0; worker->state != TOP_GONE && at < count; at++) {
+		if (kvpull_status_get(&rows[at].state) !=
+		    KVPULL_SHOWN_PEER_GONE)
+			continue;
+		top_text(address, sizeof(address), rows[at].address,
+			 sizeof(rows[at].address));
+		top_text(why, sizeof(why), rows[at].why, sizeof(rows[at].why));
+		finding = finding_add(top, "peer-given-up", worker);
+		name_worker(finding, worker);
+		finding->since_ns =
+			top_ago(worker, kvpull_status_get(&rows[at].since_ns));
+		finding_say(
+			finding,
+			"%s pid %u gave up owner %s %.1f s ago: %s, %s",
+			finding->engine, finding->pid, address,
+			seconds(finding->since_ns),
+			kvpull_error_name(kvpull_status_get(&rows[at].error)),
+			why);
+	}
+}
+
 void top_find(struct top *top)
 {
 	static struct top_consumer consumers[4096];
@@ -502,6 +617,11 @@ void top_find(struct top *top)
 		uint32_t count;
 		uint32_t at;
 
+		if (top_pool(worker)) {
+			find_pool(top, worker);
+			find_given_up(top, worker);
+			continue;
+		}
 		find_worker(top, worker);
 		count = top_consumers(worker, consumers, 4096);
 		for (at = 0; at < count; at++) {

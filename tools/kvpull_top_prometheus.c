@@ -50,9 +50,16 @@ static void put_head(FILE *out, const char *name, const char *type,
 		      type);
 }
 
-static void put_counters(FILE *out, const struct top *top)
+/* A name is of one kind of file. */
+static int is_of(const struct top_worker *worker, enum kvpull_status_kind kind)
 {
-	const struct kvpull_counter_table *table = &kvpull_worker_counters;
+	return worker->header.kind == kind;
+}
+
+static void put_counters(FILE *out, const struct top *top,
+			 const struct kvpull_counter_table *table,
+			 enum kvpull_status_kind kind)
+{
 	uint32_t row;
 	uint32_t at;
 
@@ -61,11 +68,14 @@ static void put_counters(FILE *out, const struct top *top)
 			table->rows[row].kind == KVPULL_COUNTER_TOTAL;
 		char name[80];
 
-		(void)snprintf(name, sizeof(name), "kvpull_worker_%s%s",
-			       table->rows[row].name, is_total ? "_total" : "");
+		(void)snprintf(name, sizeof(name), "kvpull_%s_%s%s",
+			       table->half, table->rows[row].name,
+			       is_total ? "_total" : "");
 		put_head(out, name, is_total ? "counter" : "gauge",
 			 table->rows[row].help);
 		for (at = 0; at < top->worker_count; at++) {
+			if (!is_of(&top->workers[at], kind))
+				continue;
 			(void)fputs(name, out);
 			put_who(out, &top->workers[at]);
 			(void)fprintf(out, "} %" PRIu64 "\n",
@@ -78,6 +88,9 @@ static void put_counters(FILE *out, const struct top *top)
 static void put_times(FILE *out, const struct top *top, uint32_t which,
 		      const char *name, const char *help)
 {
+	const enum kvpull_status_kind kind = which == KVPULL_TIMES_READ ?
+						     KVPULL_STATUS_OF_POOL :
+						     KVPULL_STATUS_OF_WORKER;
 	uint32_t index;
 	uint32_t at;
 
@@ -88,6 +101,8 @@ static void put_times(FILE *out, const struct top *top, uint32_t which,
 		const uint64_t times = top_times(worker, which, buckets);
 		uint64_t below = 0;
 
+		if (!is_of(worker, kind))
+			continue;
 		for (at = 0; at <= BUCKET_LAST; at++) {
 			below += buckets[at];
 			if (at < BUCKET_FIRST || at % 2)
@@ -136,6 +151,8 @@ static void put_gauges(FILE *out, const struct top *top)
 			struct top_holds holds;
 			double value[sizeof(rows) / sizeof(rows[0])];
 
+			if (!is_of(worker, KVPULL_STATUS_OF_WORKER))
+				continue;
 			top_holds(worker, &holds);
 			value[0] = worker->state == TOP_RUNNING;
 			value[1] =
@@ -154,21 +171,74 @@ static void put_gauges(FILE *out, const struct top *top)
 	}
 }
 
-static void put_failures(FILE *out, const struct top *top)
+static void put_pool_gauges(FILE *out, const struct top *top)
+{
+	static const struct {
+		const char *name;
+		const char *help;
+	} rows[] = {
+		{ "kvpull_reader_up",
+		  "1: its process lives and is not stopped" },
+		{ "kvpull_reader_silent_seconds",
+		  "Since its thread's last poll" },
+		{ "kvpull_reader_chunks", "Chunks that it shares" },
+		{ "kvpull_reader_chunk_bytes", "Bytes of such a chunk" },
+		{ "kvpull_reader_slots", "Slots of its file" },
+		{ "kvpull_reader_peers_given_up",
+		  "Owners that it does not read any more" },
+	};
+	uint32_t row;
+	uint32_t at;
+
+	for (row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		put_head(out, rows[row].name, "gauge", rows[row].help);
+		for (at = 0; at < top->worker_count; at++) {
+			const struct top_worker *worker = &top->workers[at];
+			const struct kvpull_status_pool *pool =
+				top_pool(worker);
+			uint64_t shared;
+			double value[sizeof(rows) / sizeof(rows[0])];
+
+			if (!pool)
+				continue;
+			shared = kvpull_status_get(&pool->state) ==
+				 KVPULL_SHOWN_HERE;
+			value[0] = worker->state == TOP_RUNNING;
+			value[1] =
+				(double)top_ran(worker, KVPULL_STATUS_ENGINE) /
+				1e9;
+			value[2] =
+				(double)(shared *
+					 kvpull_status_get(&pool->chunk_count));
+			value[3] =
+				(double)(shared *
+					 kvpull_status_get(&pool->chunk_bytes));
+			value[4] =
+				(double)(shared *
+					 kvpull_status_get(&pool->slot_count));
+			value[5] = top_given_up(worker);
+			(void)fputs(rows[row].name, out);
+			put_who(out, worker);
+			(void)fprintf(out, "} %.9g\n", value[row]);
+		}
+	}
+}
+
+static void put_failures(FILE *out, const struct top *top, const char *name,
+			 const char *help, enum kvpull_status_kind kind)
 {
 	uint32_t at;
 	int code;
 
-	put_head(out, "kvpull_worker_failures_total", "counter",
-		 "Pulls that failed, by their error");
+	put_head(out, name, "counter", help);
 	for (at = 0; at < top->worker_count; at++)
 		for (code = 1; code < (int)KVPULL_STATUS_CODES; code++) {
 			const struct top_worker *worker = &top->workers[at];
 			const uint64_t failures = top_failures(worker, code);
 
-			if (!failures)
+			if (!failures || !is_of(worker, kind))
 				continue;
-			(void)fputs("kvpull_worker_failures_total", out);
+			(void)fputs(name, out);
 			put_who(out, worker);
 			(void)fprintf(out, ",code=\"%s\"} %" PRIu64 "\n",
 				      kvpull_error_name(-code), failures);
@@ -194,7 +264,11 @@ static void put_consumers(FILE *out, const struct top *top)
 		put_head(out, names[which], "gauge", helps[which]);
 		for (index = 0; index < top->worker_count; index++) {
 			const uint32_t count =
-				top_consumers(&top->workers[index], all, 4096);
+				is_of(&top->workers[index],
+				      KVPULL_STATUS_OF_WORKER) ?
+					top_consumers(&top->workers[index], all,
+						      4096) :
+					0;
 
 			for (at = 0; at + 1 < count; at++) {
 				const double value[] = {
@@ -223,9 +297,12 @@ static void put_consumers(FILE *out, const struct top *top)
 
 int top_prometheus(const struct top *top, FILE *out)
 {
-	put_counters(out, top);
+	put_counters(out, top, &kvpull_worker_counters,
+		     KVPULL_STATUS_OF_WORKER);
 	put_gauges(out, top);
-	put_failures(out, top);
+	put_failures(out, top, "kvpull_worker_failures_total",
+		     "Pulls that failed, by their error",
+		     KVPULL_STATUS_OF_WORKER);
 	put_consumers(out, top);
 	put_times(out, top, KVPULL_TIMES_HOLD, "kvpull_worker_hold_seconds",
 		  "From a hold's take to its end");
@@ -241,6 +318,13 @@ int top_prometheus(const struct top *top, FILE *out)
 		  "From a claim to the first bytes of its pull");
 	put_times(out, top, KVPULL_TIMES_CHECK, "kvpull_worker_check_seconds",
 		  "From a pull's last bytes to its outcome");
+	put_counters(out, top, &kvpull_reader_counters, KVPULL_STATUS_OF_POOL);
+	put_pool_gauges(out, top);
+	put_failures(out, top, "kvpull_reader_failures_total",
+		     "Pieces that were not good, by their error",
+		     KVPULL_STATUS_OF_POOL);
+	put_times(out, top, KVPULL_TIMES_READ, "kvpull_reader_read_seconds",
+		  "From a read's beginning to its end");
 	put_head(
 		out, "kvpull_top_unread", "gauge",
 		"Status files and folders that could not be read or are not believed");

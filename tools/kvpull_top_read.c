@@ -129,8 +129,6 @@ static int header_read(int fd, const struct top_options *options,
 static int is_wanted(const struct top_worker *worker,
 		     const struct top_options *options)
 {
-	if (worker->header.kind != KVPULL_STATUS_OF_WORKER)
-		return 0;
 	if (options->after || options->all)
 		return 1;
 	if (worker->state == TOP_CLOSED)
@@ -203,6 +201,7 @@ static void file_read(struct top *top, const struct top_options *options,
 	(void)close(fd);
 	if (is_wanted(worker, options)) {
 		top->worker_count++;
+		top->pool_count += top_pool(worker) != NULL;
 		return;
 	}
 	free(worker->bytes);
@@ -292,7 +291,8 @@ void top_read(struct top *top, const struct top_options *options)
 {
 	uint32_t at;
 
-	top->worker_count = top->finding_count = top->unread_count = 0;
+	top->worker_count = top->pool_count = 0;
+	top->finding_count = top->unread_count = 0;
 	top->workers_more = top->findings_more = top->named_unread = 0;
 	top->now_ns = kvpull_clock_ns();
 	top->utc_ns = kvpull_clock_utc_ns();
@@ -332,6 +332,15 @@ const struct kvpull_status_thread *top_thread(const struct top_worker *worker,
 	uint32_t count;
 
 	return top_rows(worker, part, &count);
+}
+
+const struct kvpull_status_pool *top_pool(const struct top_worker *worker)
+{
+	uint32_t count;
+
+	return worker->header.kind == KVPULL_STATUS_OF_POOL ?
+		       top_rows(worker, KVPULL_STATUS_POOL, &count) :
+		       NULL;
 }
 
 uint64_t top_counter(const struct top_worker *worker, uint32_t at)

@@ -91,15 +91,15 @@ static void throughput(const struct top *before,
 		       const struct top_worker *worker, char text[16])
 {
 	const struct top_worker *then = same_in(before, worker);
-	const uint64_t bytes = top_counter_named(worker, "bytes_pulled");
+	const char *name = top_pool(worker) ? "bytes_read" : "bytes_pulled";
+	const uint64_t bytes = top_counter_named(worker, name);
 	double mib = (double)bytes / 1048576;
 
 	if (!then || worker->now_ns <= then->now_ns) {
 		(void)snprintf(text, 16, "%.0f M", mib);
 		return;
 	}
-	mib = (double)(bytes - top_counter_named(then, "bytes_pulled")) /
-	      1048576;
+	mib = (double)(bytes - top_counter_named(then, name)) / 1048576;
 	(void)snprintf(text, 16, "%.1f/s",
 		       mib / ((double)(worker->now_ns - then->now_ns) / 1e9));
 }
@@ -119,6 +119,8 @@ static void workers_show(struct page *page, const struct top *top,
 		char oldest[16];
 		char pulled[16];
 
+		if (top_pool(worker))
+			continue;
 		top_holds(worker, &holds);
 		throughput(before, worker, pulled);
 		line(page,
@@ -147,6 +149,8 @@ static void ages_show(struct page *page, const struct top *top)
 	for (at = 0; at < top->worker_count; at++) {
 		struct top_holds holds;
 
+		if (top_pool(&top->workers[at]))
+			continue;
 		top_holds(&top->workers[at], &holds);
 		sum.held += holds.held;
 		sum.claimed += holds.claimed;
@@ -173,7 +177,8 @@ static void consumers_show(struct page *page, const struct top *top)
 	     "CONSUMER      RANK     PID ROUTE  HEARD HOLDS BLOCKS OLDEST EXPIRED OF           CLAIMS RELEASES");
 	for (index = 0; index < top->worker_count; index++) {
 		const struct top_worker *worker = &top->workers[index];
-		const uint32_t count = top_consumers(worker, all, 4096);
+		const uint32_t count =
+			top_pool(worker) ? 0 : top_consumers(worker, all, 4096);
 
 		for (at = 0; at + 1 < count; at++) {
 			const struct top_consumer *one = &all[at];
@@ -213,6 +218,81 @@ static void consumers_show(struct page *page, const struct top *top)
 	}
 }
 
+/* Who reads which pool; those that left are not told. */
+static void readers_show(struct page *page, const struct top *top)
+{
+	uint32_t index;
+	uint32_t at;
+
+	line(page, PLAIN, "%s", "");
+	line(page, HEAD, "READER            PID        UID ROUTE  SINCE OF");
+	for (index = 0; index < top->worker_count; index++) {
+		const struct top_worker *worker = &top->workers[index];
+		uint32_t count;
+		const struct kvpull_status_consumer *rows =
+			top_rows(worker, KVPULL_STATUS_CONSUMERS, &count);
+
+		for (at = 0; top_pool(worker) && at < count; at++) {
+			char name[64];
+			char route[16];
+			char since[16];
+
+			if (kvpull_status_get(&rows[at].state) !=
+			    KVPULL_SHOWN_HERE)
+				continue;
+			top_text(name, sizeof(name), rows[at].engine_id,
+				 sizeof(rows[at].engine_id));
+			top_text(route, sizeof(route), rows[at].route,
+				 sizeof(rows[at].route));
+			line(page, PLAIN,
+			     "%-13.13s %7u %10u %-5.5s %6s %s pid %u", name,
+			     rows[at].pid, rows[at].uid, route,
+			     age(top_ago(worker,
+					 kvpull_status_get(&rows[at].since_ns)),
+				 since),
+			     worker->header.engine_id, worker->header.pid);
+		}
+	}
+}
+
+static void pools_show(struct page *page, const struct top *top,
+		       const struct top *before)
+{
+	uint32_t at;
+
+	line(page, HEAD,
+	     "POOL              PID STATE   POLLED ROLE    CHUNKS READERS PEERS      MiB ERR ASKS     GOOD  STALE FAILED");
+	for (at = 0; at < top->worker_count; at++) {
+		const struct top_worker *worker = &top->workers[at];
+		const struct kvpull_status_pool *pool = top_pool(worker);
+		const uint64_t errors = top_errors(worker);
+		char polled[16];
+		char read[16];
+
+		if (!pool)
+			continue;
+		throughput(before, worker, read);
+		line(page,
+		     worker->state != TOP_RUNNING ? BAD :
+		     errors                       ? PLAIN :
+						    GOOD,
+		     "%-13.13s %7u %-7s %6s %-6s %7u %7" PRIu64 " %5" PRIu64
+		     " %8s %3" PRIu64 " %4" PRIu64 " %8" PRIu64 " %6" PRIu64
+		     " %6" PRIu64,
+		     worker->header.engine_id, worker->header.pid,
+		     top_state_name(worker->state),
+		     age(top_ran(worker, KVPULL_STATUS_ENGINE), polled),
+		     top_role(worker), kvpull_status_get(&pool->chunk_count),
+		     top_counter_named(worker, "readers_live"),
+		     top_counter_named(worker, "peers_live"), read, errors,
+		     top_counter_named(worker, "asks_live"),
+		     top_counter_named(worker, "pieces_good"),
+		     top_counter_named(worker, "pieces_stale"),
+		     top_counter_named(worker, "pieces_failed"));
+	}
+	readers_show(page, top);
+}
+
 static void peers_show(struct page *page, const struct top *top)
 {
 	uint32_t index;
@@ -236,7 +316,7 @@ static void peers_show(struct page *page, const struct top *top)
 			char address[128];
 			char why[128];
 
-			if (!kvpull_status_get(&row->incarnation))
+			if (!top_peer_is_shown(row))
 				continue;
 			top_text(name, sizeof(name), row->engine_id,
 				 sizeof(row->engine_id));
@@ -269,7 +349,8 @@ static void holds_show(struct page *page, const struct top *top)
 	for (index = 0; index < top->worker_count; index++) {
 		static struct top_consumer all[4096];
 		const struct top_worker *worker = &top->workers[index];
-		const uint32_t consumers = top_consumers(worker, all, 4096);
+		const uint32_t consumers =
+			top_pool(worker) ? 0 : top_consumers(worker, all, 4096);
 		uint32_t slots[TOP_ROWS_MAX];
 		const uint32_t used = top_oldest(worker, slots, TOP_ROWS_MAX);
 		uint32_t count;
@@ -370,7 +451,7 @@ static void findings_show(struct page *page, const struct top *top)
 	uint32_t more;
 
 	for (at = 0; at < top->finding_count && page->left > least; at++) {
-		char text[256];
+		char text[320];
 		size_t from;
 
 		(void)snprintf(text, sizeof(text), "%s: %s",
@@ -391,6 +472,25 @@ static void findings_show(struct page *page, const struct top *top)
 	unread_show(page, top);
 }
 
+/* What there is none of has no table, but where there is nothing at all. */
+static void overview_show(struct page *page, const struct top *top,
+			  const struct top *before)
+{
+	const int has_workers =
+		!top->pool_count || top->pool_count < top->worker_count;
+
+	if (has_workers) {
+		workers_show(page, top, before);
+		ages_show(page, top);
+		consumers_show(page, top);
+	}
+	if (has_workers && top->pool_count)
+		line(page, PLAIN, "%s", "");
+	if (top->pool_count)
+		pools_show(page, top, before);
+	peers_show(page, top);
+}
+
 void top_screen(const struct top *top, const struct top *before,
 		const struct top_options *options, uint32_t columns,
 		uint32_t lines)
@@ -403,11 +503,16 @@ void top_screen(const struct top *top, const struct top *before,
 	const time_t now = (time_t)(top->utc_ns / KVPULL_NS_PER_S);
 	struct tm utc = { 0 };
 	char when[32];
+	char pools[32] = "";
 
 	(void)gmtime_r(&now, &utc);
 	(void)strftime(when, sizeof(when), "%H:%M:%S UTC", &utc);
-	line(&page, HEAD, "kvpull_top  %s  %u workers, %u findings", when,
-	     top->worker_count, top->finding_count + top->findings_more);
+	if (top->pool_count)
+		(void)snprintf(pools, sizeof(pools), "%u pools, ",
+			       top->pool_count);
+	line(&page, HEAD, "kvpull_top  %s  %u workers, %s%u findings", when,
+	     top->worker_count - top->pool_count, pools,
+	     top->finding_count + top->findings_more);
 	findings_show(&page, top);
 	if (options->view && !strcmp(options->view, "holds"))
 		holds_show(&page, top);
@@ -417,12 +522,10 @@ void top_screen(const struct top *top, const struct top *before,
 		peers_show(&page, top);
 	else if (options->view && !strcmp(options->view, "consumers"))
 		consumers_show(&page, top);
-	else {
-		workers_show(&page, top, before);
-		ages_show(&page, top);
-		consumers_show(&page, top);
-		peers_show(&page, top);
-	}
+	else if (options->view && !strcmp(options->view, "pools"))
+		pools_show(&page, top, before);
+	else
+		overview_show(&page, top, before);
 	if (page.cut) {
 		page.left = 1;
 		line(&page, FAINT, "... %u more lines", page.cut);
@@ -524,13 +627,17 @@ void top_after(const struct top *top)
 	uint32_t part;
 	uint64_t at;
 
-	holds_show(&page, top);
-	pulls_show(&page, top);
+	if (top->pool_count < top->worker_count) {
+		holds_show(&page, top);
+		pulls_show(&page, top);
+	}
 	for (index = 0; index < top->worker_count; index++)
 		for (part = 0; part < 2; part++) {
 			const struct top_worker *worker = &top->workers[index];
 			uint64_t count = 0;
 
+			if (part && top_pool(worker))
+				continue;
 			while (top_event(worker, parts[part], count, &note))
 				count++;
 			line(&page, HEAD, "LAST OF %" PRIu64 " EVENTS, %s",

@@ -268,8 +268,10 @@ int top_trace(const struct top *top, const char *path)
 
 	writer.top = top;
 	writer.events = json_array();
+	/* Nothing at a pool's owner is a request's. */
 	for (at = 0; at < top->worker_count; at++)
-		worker_trace(&writer, &top->workers[at], at);
+		if (!top_pool(&top->workers[at]))
+			worker_trace(&writer, &top->workers[at], at);
 	(void)json_object_set_new(trace, "traceEvents", writer.events);
 	(void)json_object_set_new(trace, "displayTimeUnit", json_string("ns"));
 	errno = 0;

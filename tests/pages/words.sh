@@ -21,7 +21,7 @@ sources() { grep -rqF "$@" include plugin shm verbs tools --include='*.[ch]'; }
 	if ($4 == "histogram") print $3 "_bucket\n" $3 "_sum\n" $3 "_count" }' >"$work/names"
 [ -s "$work/names" ] || miss "kvpull_top --prometheus names nothing"
 
-grep -ohE '\bkvpull_(worker|consumer)_[a-z_]+' $rules $board | sort -u >"$work/used"
+grep -ohE '\bkvpull_(worker|consumer|reader)_[a-z_]+' $rules $board | sort -u >"$work/used"
 [ -s "$work/used" ] || miss "the boards name no metric"
 grep -vxF -f "$work/names" "$work/used" | while read -r name; do
 	miss "the boards name $name, which kvpull_top does not export"

@@ -2,14 +2,18 @@
 /*
  * S1: what goes wrong at night is named by kvpull_top alone: which engine, which
  * process, for how long, how many blocks. Also while P's engine stands, and
- * after its kill -9.
+ * after its kill -9. Likewise of a pool: its owner and who reads it.
  */
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/scenario/f14.h"
 #include "tests/scenario/node.h"
 #include "tests/scenario/top.h"
 
@@ -313,6 +317,218 @@ static void s1_trace(const struct scenario *scenario)
 	top_folder_close(&folder);
 }
 
+/* A pool's reader, in a process of its own. */
+struct pool_reader {
+	_Atomic uint32_t tries; /* that it has made */
+	_Atomic uint32_t hangs; /* it is to ask, and to poll no more */
+};
+
+static void pool_reader_main(const struct scenario *scenario,
+			     const struct f14_arena *arena,
+			     struct pool_reader *shared)
+{
+	const uint64_t number = 1;
+	const struct kvpull_reader_key key = { &number, sizeof(number) };
+	struct kvpull_reader_place place;
+	struct f14_reader reader;
+	struct kvpull_reader_probe probe = { .struct_size = sizeof(probe),
+					     .key_count = 1,
+					     .keys = &key,
+					     .key_bytes = sizeof(key),
+					     .places = &place,
+					     .place_bytes = sizeof(place) };
+	uint64_t id;
+
+	scenario_check(!f14_reader_start(&reader, scenario, arena, "w1"),
+		       "the reader is not let in");
+	while (!atomic_load_explicit(&shared->hangs, memory_order_relaxed)) {
+		scenario_check(!f14_try(&reader, scenario, arena), "a read");
+		atomic_fetch_add_explicit(&shared->tries, 1,
+					  memory_order_relaxed);
+		scenario_sleep_ns(SCENARIO_NS_PER_MS);
+	}
+	probe.peer = reader.peer;
+	scenario_check(!reader.ops->probe(reader.handle, &probe, &id),
+		       "a probe");
+	atomic_store_explicit(&shared->hangs, 2, memory_order_relaxed);
+	for (;;)
+		(void)pause();
+}
+
+static pid_t pool_reader_start(const struct scenario *scenario,
+			       const struct f14_arena *arena,
+			       struct pool_reader *shared)
+{
+	const uint64_t until = engine_now_ns() + LIMIT_NS;
+	const pid_t pid = fork();
+
+	scenario_check(pid >= 0, "fork");
+	if (!pid) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pool_reader_main(scenario, arena, shared);
+	}
+	while (atomic_load_explicit(&shared->tries, memory_order_relaxed) < 5) {
+		scenario_check(engine_now_ns() < until, "nothing is read");
+		scenario_sleep_ns(SCENARIO_NS_PER_MS);
+	}
+	return pid;
+}
+
+/* What --json says of that process's handle, and of no worker. */
+static const json_t *pool_of(const json_t *top, pid_t pid)
+{
+	const json_t *pool;
+	size_t at;
+
+	scenario_check(!json_array_size(json_object_get(top, "workers")),
+		       "a pool's handle is shown as a worker");
+	json_array_foreach(json_object_get(top, "pools"), at, pool)
+	{
+		if ((pid_t)number(pool, "pid") == pid)
+			return pool;
+	}
+	top_print(top, "pools");
+	scenario_fail("no pool of pid %d", pid);
+}
+
+static void says(const json_t *object, const char *key, const char *text)
+{
+	const char *is = json_string_value(json_object_get(object, key));
+
+	scenario_check(is && !strcmp(is, text), "%s is %s, not %s", key,
+		       is ? is : "not said", text);
+}
+
+static void pool_named(const json_t *top, const char *what, pid_t pid,
+		       const char *words)
+{
+	const json_t *finding;
+	size_t at;
+
+	json_array_foreach(json_object_get(top, "findings"), at, finding)
+	{
+		const char *text =
+			json_string_value(json_object_get(finding, "text"));
+
+		if (strcmp(json_string_value(json_object_get(finding, "what")),
+			   what) != 0 ||
+		    (pid_t)number(finding, "pid") != pid)
+			continue;
+		scenario_check(strstr(text, words) != NULL, "%s: %s", what,
+			       text);
+		(void)printf("    %s\n", text);
+		return;
+	}
+	top_print(top, "findings");
+	scenario_fail("no %s names pid %d", what, pid);
+}
+
+/* Owner and reader as the other sees it, and what came over. */
+static void pool_shown(const json_t *top, pid_t owner, pid_t reader)
+{
+	const json_t *one = pool_of(top, owner);
+	const json_t *caller =
+		json_array_get(json_object_get(one, "readers"), 0);
+	const json_t *peer;
+
+	says(one, "role", "owner");
+	says(one, "state", "running");
+	scenario_check(number(one, "chunks") == F14_CHUNKS &&
+			       number(one, "chunk_bytes") == F14_CHUNK_BYTES,
+		       "%.0f chunks", number(one, "chunks"));
+	scenario_check(
+		(pid_t)number(caller, "pid") == reader &&
+			json_is_true(json_object_get(caller, "connected")),
+		"the owner's reader is pid %.0f", number(caller, "pid"));
+	one = pool_of(top, reader);
+	says(one, "role", "reader");
+	scenario_check(
+		number(json_object_get(one, "counters"), "pieces_good") > 0 &&
+			number(json_object_get(json_object_get(one, "times"),
+					       "read"),
+			       "count") > 0,
+		"nothing was read");
+	peer = json_array_get(json_object_get(one, "peers"), 0);
+	says(peer, "state", "up");
+	says(peer, "route", "shm");
+	scenario_check((pid_t)number(peer, "pid") == owner &&
+			       number(peer, "bytes") > 0 &&
+			       number(peer, "reads") > 0,
+		       "the reader's peer is pid %.0f", number(peer, "pid"));
+}
+
+/* One of other weights, in this process: who is refused learns why. */
+static void pool_refused(const struct scenario *scenario,
+			 const struct f14_arena *arena,
+			 const struct top_folder *folder)
+{
+	struct f14_reader other;
+	json_t *top;
+
+	scenario_check(f14_reader_start(&other, scenario, arena, "w2") ==
+			       KVPULL_EREJECTED,
+		       "other weights are let in");
+	top = top_json(folder);
+	pool_named(top, "peer-given-up", getpid(),
+		   "weights is w1 there and w2 here");
+	says(json_array_get(json_object_get(pool_of(top, getpid()), "peers"),
+			    0),
+	     "error", "EREJECTED");
+	json_decref(top);
+	f14_reader_stop(&other);
+}
+
+static void pool_kill(pid_t pid)
+{
+	scenario_check(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid,
+		       "kill");
+}
+
+static void s1_pool(const struct scenario *scenario)
+{
+	struct f14_arena *arena = f14_arena_make();
+	struct pool_reader *shared =
+		mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct scenario own = *scenario;
+	struct top_folder folder;
+	pid_t owner, reader;
+	json_t *top;
+
+	scenario_check(shared != MAP_FAILED, "out of memory");
+	top_folder_open(&folder);
+	own.folder = folder.path;
+	owner = f14_owner_start(&own, arena);
+	reader = pool_reader_start(&own, arena, shared);
+	top = top_json(&folder);
+	pool_shown(top, owner, reader);
+	not_said(top, "engine-silent");
+	json_decref(top);
+	pool_refused(&own, arena, &folder);
+	atomic_store_explicit(&shared->hangs, 1, memory_order_relaxed);
+	scenario_sleep_ns(2600 * SCENARIO_NS_PER_MS);
+	scenario_check(
+		atomic_load_explicit(&shared->hangs, memory_order_relaxed) == 2,
+		"the reader does not hang");
+	top = top_json(&folder);
+	pool_named(top, "engine-silent", reader, "1 probes and reads wait");
+	json_decref(top);
+	pool_kill(owner);
+	pool_kill(reader);
+	top = top_json(&folder);
+	pool_named(top, "process-gone", owner, "a pool's owner");
+	pool_named(top, "process-gone", reader, "a pool's reader");
+	says(pool_of(top, owner), "state", "gone");
+	scenario_check(
+		number(pool_of(top, owner), "chunks") == F14_CHUNKS &&
+			number(json_object_get(pool_of(top, owner), "counters"),
+			       "puts") > 0,
+		"what the owner shared is not said");
+	json_decref(top);
+	top_metrics_check(&folder, "kvpull_reader_chunks{engine=\"pool\"");
+	top_folder_close(&folder);
+}
+
 const struct scenario_case scenario_s1[] = {
 	{ "S1a", "a paused consumer is named", s1_paused, 30, 60 },
 	{ "S1b", "whose leases expire is named", s1_expiry, 30, 60 },
@@ -321,5 +537,8 @@ const struct scenario_case scenario_s1[] = {
 	{ "S1d", "metrics, and screens of 80 x 24 and 200 x 50", s1_screens, 30,
 	  60 },
 	{ "S1e", "a trace of 20 requests joins both sides", s1_trace, 30, 60 },
+	{ "S1f",
+	  "a pool's owner and reader are named, also hung, refused or gone",
+	  s1_pool, 30, 60 },
 	{ 0 },
 };
