@@ -178,6 +178,20 @@ claim wrong_variable_is_said 1 \
 	env KVPULL_LEASE_MS=5 "$doctor"
 claim absent_peer_fails 1 '^FAIL +peer +no pull from 127\.0\.0\.1: ' -- \
 	"$doctor" --no-probe --peer 127.0.0.1 --port 1
+peer_port=$((20000 + $$ % 10000))
+mkdir -m 700 "$work/peer"
+"$(dirname "$doctor")/ib_pull" --dir "$work/peer" --blocks 1024 --port $peer_port \
+	>"$work/peer/said" 2>&1 &
+peer=$!
+until grep -q '^serving' "$work/peer/said" || ! kill -0 $peer; do
+	sleep 0.1
+done
+claim no_device_here_is_not_put_down_to_the_peer 1 \
+	'^FAIL +peer +no pull from 127\.0\.0\.1: verbs: .*device none0' \
+	'^ +-> here: .*; 127\.0\.0\.1 was not called$' -- \
+	"$doctor" --no-probe --peer 127.0.0.1 --port $peer_port --device none0
+kill $peer
+wait $peer 2>/dev/null
 claim unknown_peer_fails_at_once 1 '^FAIL +peer +no pull from a\.\.b: no address of a\.\.b: ' -- \
 	timeout 5 "$doctor" --no-probe --peer a..b
 

@@ -89,12 +89,19 @@ static char *last_line(char *text)
 	return line ? line + 1 : text;
 }
 
+/* What is said of a reason that came before it. */
+static int is_sequel(const char *line)
+{
+	return strncmp(line, "nothing was pulled", 18) == 0 ||
+	       strstr(line, "route verbs is pinned");
+}
+
 /* Of what was said before the report the last that is a reason. */
 static const char *complaint_of(char *output)
 {
 	char *line = last_line(output);
 
-	if (line > output && strncmp(line, "nothing was pulled", 18) == 0) {
+	while (line > output && is_sequel(line)) {
 		*line = '\0';
 		line = last_line(output);
 	}
@@ -103,12 +110,20 @@ static const char *complaint_of(char *output)
 
 static void failure_say(struct doctor *doctor, char *output)
 {
+	const int is_here = strstr(output, "route verbs is pinned") != NULL;
+
 	doctor_say(doctor, DOCTOR_FAIL, "peer", "no pull from %s: %.200s",
 		   doctor->peer, complaint_of(output));
-	doctor_advise(
-		doctor,
-		"there: ib_pull --port %s, and its address in networks of both; is the port open?",
-		doctor->port);
+	if (is_here)
+		doctor_advise(
+			doctor,
+			"here: what the lines on rdma and memlock above say; %s was not called",
+			doctor->peer);
+	else
+		doctor_advise(
+			doctor,
+			"there: ib_pull --port %s, and its address in networks of both; is the port open?",
+			doctor->port);
 }
 
 static void speed_say(struct doctor *doctor, const json_t *report)
