@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import subprocess
 import sys
 import tempfile
@@ -394,6 +395,22 @@ def own_keys_are_checked() -> None:
             raise AssertionError(f"{extra} is not refused")
     own = {"progress": "thread", "share_prefix": False}
     assert settings.read({}, False).config == own
+
+
+@test
+def nearest_name_may_be_one_of_the_package() -> None:
+    """The library would name one of its own keys."""
+    for key, meant in (("weight", "weights"), ("memry", "memory")):
+        try:
+            settings.read({key: "x"}, True)
+        except settings.ConfigError as error:
+            assert f"{key}: did you mean {meant}" in str(error), error
+        else:
+            raise AssertionError(f"{key} is not refused")
+    page = Path(__file__).parents[2] / "tools" / "kvpull.conf.5"
+    keys = re.findall(r"^\.It Cm ([a-z_]+)", page.read_text(), re.M)
+    assert "lease_ms" in keys and len(keys) > 40, keys
+    settings.check_spelling(keys, settings.OWN_KEYS, "")
 
 
 class MultiConnector:

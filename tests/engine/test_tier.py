@@ -7,6 +7,7 @@ test_tier.py: prints the result line of the other test programs.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -20,9 +21,9 @@ from typing import Any
 from unittest import mock
 
 import tier_side
-from kvpull_vllm import inside, peers
+from kvpull_vllm import inside, peers, tier
 from kvpull_vllm.halves import KvpullError
-from kvpull_vllm.settings import ConfigError
+from kvpull_vllm.settings import ConfigError, check_spelling
 from runner import run_all, test
 from tier_side import (
     CHUNKS,
@@ -185,6 +186,21 @@ def a_file_that_cannot_be_is_refused() -> None:
             except (ConfigError, KvpullError):
                 continue
             raise AssertionError(wrong)
+
+
+@test
+def a_misspelt_key_is_refused_by_the_name_that_was_meant() -> None:
+    """Of the tier's own keys the library knows none."""
+    with tempfile.TemporaryDirectory(dir=tier_side.FOLDER) as made:
+        try:
+            Side(Path(made), "a", peer=["b"]).close()
+        except ConfigError as error:
+            assert "peer: did you mean peers" in str(error), error
+        else:
+            raise AssertionError("not refused")
+    page = Path(__file__).parents[2] / "tools" / "kvpull.conf.5"
+    known = re.findall(r"^\.It Cm ([a-z_]+)", page.read_text(), re.M)
+    check_spelling(known, tier._OWN_KEYS, "")
 
 
 @test

@@ -7,7 +7,9 @@ as it is, which refuses what it does not know.
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,8 @@ from kvpull_vllm import inside
 
 _TEXTS = ("library", "model", "revision", "weights", "engine", "memory")
 OWN_KEYS = (*_TEXTS, "ticket_only")
+# "weight" for "weights"; no key of the library is so near to one of ours.
+_NEAR = 0.8
 # Connectors whose answers have the usual keys of kv_transfer_params.
 _ANSWERING = ("Nixl", "MooncakeConnector", "MoRIIO", "KVPull")
 
@@ -42,10 +46,23 @@ class Settings:
         return json.dumps(self.config)
 
 
+def check_spelling(
+    keys: Iterable[str], own: Iterable[str], where: str
+) -> None:
+    """Refuse what is nearly a key of the package's own.
+
+    The library, to which all others go, would name the nearest of its own.
+    """
+    for key in keys:
+        for near in difflib.get_close_matches(key, own, 1, _NEAR):
+            raise ConfigError(f"{where}: unknown key {key}: did you mean {near}")
+
+
 def read(extra: dict[str, Any], prefix_caching: bool) -> Settings:
     """Return the settings of an engine; raise ConfigError."""
     own = {key: value for key, value in extra.items() if key in OWN_KEYS}
     config = {key: value for key, value in extra.items() if key not in OWN_KEYS}
+    check_spelling(config, OWN_KEYS, "kv_connector_extra_config")
     for key in _TEXTS:
         if own.get(key) is not None and not isinstance(own[key], str):
             raise ConfigError(f"kv_connector_extra_config: {key} is no text")

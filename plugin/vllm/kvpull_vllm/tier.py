@@ -36,11 +36,15 @@ from kvpull_vllm.logs import logger
 from kvpull_vllm.peers import Peers
 from kvpull_vllm.policy import KVPullARC, KVPullLRU, Publishing
 from kvpull_vllm.pool import ITEMS_MAX, Ask, Naming, Place, Pool, Share
-from kvpull_vllm.settings import Settings
+from kvpull_vllm.settings import Settings, check_spelling
 
 __all__ = ["KVPullARC", "KVPullLRU", "KVPullTier", "kvpull"]
 
 _IDENTITY = ("library", "model", "revision", "weights", "engine")
+_OWN_KEYS = (
+    *_IDENTITY,
+    *("addresses", "name", "peers", "hint_wait_s", "spill_dir", "spill_bytes"),
+)
 _DEADLINE_MS = 2000
 _HINT_WAIT_S = 1.0
 _METRIC = "vllm:kvpull_pool_"
@@ -78,6 +82,7 @@ class KVPullTier(SecondaryTierManager):
             "pool",
         )
         self._hint_wait_s = config.pop("hint_wait_s", _HINT_WAIT_S)
+        check_spelling(config, _OWN_KEYS, "tier kvpull")
         config.setdefault("deadline_ms", _DEADLINE_MS)
         self._policy: Any = policy
         self._core = inside.Core()
