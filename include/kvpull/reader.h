@@ -37,6 +37,8 @@
  *   owner's address names all routes that it serves by, and a reader takes the
  *   first that it is allowed and that leads there: shared mappings on one node,
  *   RDMA READ between machines.
+ * - A handle keeps a status file, as a worker does, by the same keys (status,
+ *   status_group): kvpull_top shows it, and when it last polled.
  */
 #ifndef KVPULL_READER_H
 #define KVPULL_READER_H
