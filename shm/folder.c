@@ -106,8 +106,10 @@ int kvpull_folder_make(struct kvpull_folder *folder,
 	int code;
 
 	if (mkdir(folder->path, 0700) && errno != EEXIST) {
-		kvpull_error(log, "socket folder %s: %s", folder->path,
-			     strerror(errno));
+		kvpull_error(
+			log,
+			"socket folder %s cannot be made: %s; make it, mode 700, or name another by socket_dir",
+			folder->path, strerror(errno));
 		return KVPULL_EDEVICE;
 	}
 	code = kvpull_folder_open(folder, log);

@@ -299,6 +299,15 @@ claim 'folder of another user' 1 \
 claim 'pinned route that cannot be' 1 \
 	'^route verbs is pinned, and cannot be opened \(E[A-Z]+\): .*; route auto goes on without it$' -- \
 	env KVPULL_ROUTE=verbs KVPULL_VERBS_DEVICE=none0 "$tool" $small --dir "$work/pinned"
+claim 'folder in none' 1 \
+	"socket folder $work/none/new cannot be made: No such file .*; make it, mode 700, or name another by socket_dir" -- \
+	"$tool" $small --dir "$work/none/new"
+claim 'more memory than there is' 1 '^producer: no [0-9]+ MiB of memory for the blocks \(out of memory' -- \
+	sh -c "ulimit -v 2000000; exec \"$tool\" --blocks 65536 --dir \"$work/much\""
+mkdir "$work/lonely"
+cp "$tool" "$work/lonely"
+claim 'tool without its library' 1 'libkvpull\.so\.1: cannot open .*; after make install run ldconfig, or set LD_' -- \
+	env LD_LIBRARY_PATH= "$work/lonely/ib_pull" $small --dir "$work/lonely"
 mkdir "$work/open"
 chmod 777 "$work/open"
 claim 'folder of anybody' 1 "^socket folder $work/open: anybody may replace sockets in it" -- \

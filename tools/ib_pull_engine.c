@@ -7,6 +7,7 @@
 #include "tools/ib_pull_engine.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +46,10 @@ void *engine_library_symbol(const char *name)
 		library = dlopen("libkvpull.so.1", RTLD_NOW | RTLD_LOCAL);
 	symbol = library ? dlsym(library, name) : NULL;
 	if (!symbol)
-		fprintf(stderr, "libkvpull.so.1: %s\n", dlerror());
+		fprintf(stderr, "%s%s\n", dlerror(),
+			library ?
+				"" :
+				"; after make install run ldconfig, or set LD_LIBRARY_PATH to its folder");
 	return symbol;
 }
 
@@ -152,8 +156,13 @@ static int rank_open(struct engine *engine,
 
 	own.tp_rank = rank;
 	code = engine->ops->worker->open(&own, &engine->workers[rank], detail);
-	if (!code)
-		code = memory_take(engine, rank);
+	if (code)
+		return code;
+	code = memory_take(engine, rank);
+	if (code)
+		(void)snprintf(detail->message, sizeof(detail->message),
+			       "no %" PRIu64 " MiB of memory for the blocks",
+			       engine->memory_bytes >> 20);
 	if (!code)
 		code = regions_register(engine, rank, detail);
 	return code;
