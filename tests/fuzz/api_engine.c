@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Three engines of one model: opened, restarted by halves, closed. */
 #include "tests/fuzz/api.h"
+#include "tests/lib/folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -444,7 +445,7 @@ void api_world_close(void)
 	api_messages_drop();
 	(void)snprintf(path, sizeof(path), "%s/key", api_world->folder);
 	(void)unlink(path);
-	if (rmdir(api_world->folder))
+	if (folder_remove(api_world->folder))
 		api_fail("%s is not empty: sockets were left",
 			 api_world->folder);
 	free(api_world);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/fuzz/pool.h"
+#include "tests/lib/folder.h"
 
 #define TURNS_MAX 20000u
 
@@ -266,7 +267,7 @@ void pool_run(uint64_t call_count)
 	for (at = 0; at < POOL_HANDLES; at++)
 		pool_handle_close(&pool_world->handles[at]);
 	pool_false_close();
-	if (rmdir(pool_world->folder))
+	if (folder_remove(pool_world->folder))
 		api_fail("%s is not empty: sockets were left",
 			 pool_world->folder);
 	free(pool_world);

@@ -10,6 +10,7 @@
 
 #include "shm/shm.h"
 #include "tests/fuzz/sequence/sequence.h"
+#include "tests/lib/folder.h"
 
 /* Later than the kernel's clock gets: its timers are never due. */
 #define BEGAN_NS (UINT64_C(400) * 24 * 3600 * KVPULL_NS_PER_S)
@@ -218,7 +219,7 @@ void seq_world_close(struct seq_world *world)
 	world->pace_ns = KVPULL_NS_PER_MS;
 	for (who = SEQ_ENGINES; who-- > 0;)
 		seq_engine_close(&world->engines[who]);
-	if (rmdir(world->folder))
+	if (folder_remove(world->folder))
 		seq_fail("the folder of the sockets is not empty");
 	if (fake_verbs_live() != world->open_objects)
 		seq_fail("%u objects of the fabric are left after close()",

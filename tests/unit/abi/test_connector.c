@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "kvpull/connector.h"
+#include "tests/lib/folder.h"
 #include "tests/lib/unit.h"
 
 #define BLOCKS 64u
@@ -189,7 +190,7 @@ static int pair_close(void **state)
 	pair->ops->scheduler->close(pair->d.scheduler);
 	pair->ops->worker->close(pair->p.worker);
 	pair->ops->scheduler->close(pair->p.scheduler);
-	(void)rmdir(pair->dir);
+	(void)folder_remove(pair->dir);
 	free(pair);
 	return 0;
 }

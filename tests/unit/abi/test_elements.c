@@ -10,6 +10,7 @@
 
 #include "kvpull/connector.h"
 #include "plugin/worker/worker.h"
+#include "tests/lib/folder.h"
 #include "tests/lib/unit.h"
 
 #define BLOCKS 8u
@@ -141,7 +142,7 @@ static int engine_end(void **state)
 
 	engine->ops->worker->close(engine->worker);
 	engine->ops->scheduler->close(engine->scheduler);
-	(void)rmdir(engine->dir);
+	(void)folder_remove(engine->dir);
 	free(engine);
 	return 0;
 }

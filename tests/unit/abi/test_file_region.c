@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kvpull/connector.h"
+#include "tests/lib/folder.h"
 #include "tests/lib/unit.h"
 
 #define BLOCKS 16u
@@ -133,7 +134,7 @@ static int world_close(void **state)
 
 	world->ops->close(world->worker);
 	(void)close(world->file);
-	(void)rmdir(world->dir);
+	(void)folder_remove(world->dir);
 	free(world);
 	return 0;
 }

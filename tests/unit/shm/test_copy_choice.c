@@ -338,7 +338,7 @@ static int worker_open(struct world *world, const char *routine,
 	int code;
 
 	(void)snprintf(config, sizeof(config),
-		       "{\"route\":\"shm\",\"max_holds\":64,"
+		       "{\"route\":\"shm\",\"max_holds\":64,\"status\":\"off\","
 		       "\"socket_dir\":\"%s\",\"copy_routine\":\"%s\"}",
 		       world->dir, routine);
 	*detail =
