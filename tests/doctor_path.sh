@@ -16,6 +16,12 @@ producer=$!
 unshare -n sleep 60 &
 consumer=$!
 trap 'kill $producer $consumer ${server:-} 2>/dev/null; wait' EXIT
+# Until then what is meant for it would be put here.
+for child in $producer $consumer; do
+	until [ "$(readlink "/proc/$child/ns/net")" != "$(readlink /proc/self/ns/net)" ]; do
+		sleep 0.05
+	done
+done
 in_consumer() { nsenter -t $consumer -n "$@"; }
 
 wire() { # namespace, port of the switch and its MTU, address, MTU there
@@ -31,6 +37,8 @@ ip link set switch up
 wire $producer to "$towards" 10.66.0.1/24 "$there"
 wire $consumer from "$back" 10.66.0.2/24 9000
 mkdir -m 700 "$work/served"
+# Of the server before: its "serving" is not this one's.
+rm -f "$work/server"
 # Not by a function: the shell's child would be killed, and not the server.
 nsenter -t $producer -n env KVPULL_ROUTE=shm "$build/ib_pull" --dir "$work/served" \
 	--blocks 64 --count 16 --port 18515 2>"$work/server" &
