@@ -41,7 +41,7 @@ refused_by_name() {
 talk() { # what, producer's build, consumer's build
 	local sockets=$work/s status word=works
 
-	rm -rf "$sockets"
+	rm -rf "$sockets" "$work/serve"
 	mkdir -m 700 "$sockets"
 	"$2/ib_pull" --dir "$sockets" >"$work/serve" 2>&1 &
 	server=$!

@@ -6,7 +6,8 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 doctor=$(cd "$1" && pwd)/kvpull_doctor
-work=$(mktemp -d) || exit 1
+# On a disk, as most are: /tmp may be memory, and status files would lie there.
+work=$(mktemp -d /var/tmp/kvpull-doctor-XXXXXX) || exit 1
 trap 'rm -rf "$work"' EXIT
 . tests/claim.sh
 

@@ -457,9 +457,9 @@ tickets_given_back() {
 	for ranks in 1 4; do
 		folder=$work/back$ranks
 		"$tool" --blocks 256 --tp $ranks --lease 3600000 --dir "$folder" \
-			2>"$work/backs" &
+			2>"$work/backs$ranks" &
 		others=$!
-		await_serving "$work/backs" $others
+		await_serving "$work/backs$ranks" $others
 		for how in text file pipe; do
 			"$tool" $small --ticket "$folder" >"$work/ticket" || return 1
 			held "$folder" $ranks || return 1
