@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import socket
@@ -18,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from kvpull_vllm.router import GIVEN_BACK, Router
+from kvpull_vllm.router import GIVEN_BACK, Router, main
 from runner import run_all, test
 
 TICKET = {"kvpull_ticket": "t", "remote_request_id": "r"}
@@ -294,6 +295,35 @@ def clients_have_no_say_in_the_transfer() -> None:
     assert seen.params("d0") is None
     seen = routed({"d0": D}, {"vllm_xargs": "abc"})
     assert seen.status == 200
+
+
+def refused(*options: str) -> tuple[Any, str]:
+    """Return the status and the last line of a router that does not start."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            main(list(options))
+        except SystemExit as end:
+            return end.code, said.getvalue().splitlines()[-1]
+    raise AssertionError(options)
+
+
+@test
+def router_that_cannot_start_says_why_in_one_line() -> None:
+    """A URL that would fail every request, and a port that is taken."""
+    d = ("--decode", "http://127.0.0.1:1")
+    for url in ("localhost:8100", "127.0.0.1:8100", "http://", "p0"):
+        status, line = refused("--prefill", url, *d)
+        assert status == 2 and "say http://HOST:PORT" in line, (status, line)
+    status, line = refused("--decode", "http://127.0.0.1:1/v1/")
+    assert status == 2 and "without /v1" in line, (status, line)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, line = refused(*d, "--port", port)
+    assert status == 1 and f"--port {port}: " in line, (status, line)
+    assert "in use" in line, line
+    status, line = refused(*d, "--port", "80000")
+    assert status == 1 and "0-65535" in line, (status, line)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
@@ -389,13 +390,50 @@ async def _health(_request: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
-def main() -> None:
+def _engine(url: str) -> str:
+    """Return an engine's URL; a wrong one would fail every request later."""
+    url = url.rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise argparse.ArgumentTypeError(
+            f"{url!r}: say http://HOST:PORT, as http://127.0.0.1:8100"
+        )
+    if parts.path.endswith("/v1"):
+        raise argparse.ArgumentTypeError(f"{url!r}: say it without /v1")
+    return url
+
+
+def main(arguments: list[str] | None = None) -> None:
     """Run the router."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--prefill", action="append", default=[])
-    parser.add_argument("--decode", action="append", required=True)
+    parser = argparse.ArgumentParser(
+        prog="python -m kvpull_vllm.router",
+        description=__doc__.splitlines()[0],
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="where clients connect; 0.0.0.0: from everywhere "
+        "(default %(default)s)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=8000, help="(default %(default)s)"
+    )
+    parser.add_argument(
+        "--prefill",
+        action="append",
+        default=[],
+        type=_engine,
+        metavar="URL",
+        help="a P, as http://127.0.0.1:8100; may be repeated",
+    )
+    parser.add_argument(
+        "--decode",
+        action="append",
+        required=True,
+        type=_engine,
+        metavar="URL",
+        help="a D, likewise",
+    )
     parser.add_argument(
         "--prefill-timeout",
         type=float,
@@ -403,14 +441,19 @@ def main() -> None:
         metavar="SECONDS",
         help="for a prefill, its wait at P counted (default %(default)g)",
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
-    web.run_app(
-        Router(options.prefill, options.decode, options.prefill_timeout).app(),
-        host=options.host,
-        port=options.port,
-        handler_cancellation=True,  # a client that leaves ends D's request
-    )
+    router = Router(options.prefill, options.decode, options.prefill_timeout)
+    try:
+        web.run_app(
+            router.app(),
+            host=options.host,
+            port=options.port,
+            handler_cancellation=True,  # a client that leaves ends D's request
+        )
+    except (OSError, OverflowError) as error:  # the port is taken, or is none
+        where = f"--host {options.host} --port {options.port}"
+        parser.exit(1, f"{parser.prog}: {where}: {error}\n")
 
 
 if __name__ == "__main__":
