@@ -13,8 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kvpull/reader.h"
-#include "tests/bench/bench.h"
+#include "tests/bench/pool_handle.h"
 
 #define CHUNK_BYTES (UINT64_C(1) << 20)
 #define CHUNKS 256u
@@ -33,32 +32,6 @@ struct disk {
 	uint64_t ids[BATCHES];
 	char address[512];
 };
-
-static struct kvpull_reader *handle_open(const struct disk *disk,
-					 const struct bench *bench)
-{
-	const struct kvpull_model model = { .struct_size = sizeof(model),
-					    .model = "m",
-					    .weights = "w",
-					    .dtype = "float16",
-					    .layout = "LBHNC" };
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
-	char config[256];
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.config_json = config,
-		.naming = &naming,
-		.engine_id = "bench",
-	};
-	struct kvpull_reader *handle = NULL;
-
-	(void)snprintf(config, sizeof(config),
-		       "{\"socket_dir\":\"%s\",\"copy_threads\":0}",
-		       bench->dir);
-	return disk->ops->open(&params, &handle, NULL) ? NULL : handle;
-}
 
 /* The next end. Return: its batch, or -1: none in time, or it failed. */
 static int end_await(struct disk *disk, struct kvpull_reader_record *record)
@@ -249,24 +222,19 @@ static int all_read(struct disk *disk, uint32_t local, const uint8_t *to)
 static int reader_main(struct disk *disk, const struct bench *bench,
 		       double *took_s)
 {
-	struct kvpull_reader_peer is = { .code = KVPULL_EAGAIN };
-	struct kvpull_reader_record record;
 	uint8_t *to = mmap(NULL, CHUNKS * CHUNK_BYTES, PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	uint64_t start_ns;
 	uint32_t local;
 	int code;
 
-	disk->handle = handle_open(disk, bench);
+	disk->handle = pool_handle_open(bench);
 	if (!disk->handle || to == MAP_FAILED ||
 	    disk->ops->local_add(disk->handle, to, CHUNK_BYTES, CHUNKS,
 				 &local) ||
-	    disk->ops->peer_add(disk->handle, disk->address, &disk->peer))
+	    pool_handle_connect(disk->handle, disk->address, disk->until_ns,
+				&disk->peer))
 		return 1;
-	while (is.code && kvpull_clock_ns() < disk->until_ns) {
-		(void)disk->ops->poll(disk->handle, NULL, 0, sizeof(record));
-		(void)disk->ops->peers(disk->handle, &is, 1, sizeof(is));
-	}
 	start_ns = kvpull_clock_ns();
 	code = all_read(disk, local, to);
 	*took_s = (double)(kvpull_clock_ns() - start_ns) / 1e9;
@@ -309,7 +277,7 @@ static int disk_run(struct disk *disk, const struct bench *bench,
 	uint64_t start_ns;
 	size_t byte_count;
 
-	disk->handle = handle_open(disk, bench);
+	disk->handle = pool_handle_open(bench);
 	if (!disk->handle ||
 	    disk->ops->share(disk->handle, &share, &memory, &detail) ||
 	    disk->ops->address(disk->handle, disk->address,

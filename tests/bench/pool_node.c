@@ -17,10 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kvpull/reader.h"
 #include "shm/copy.h"
 #include "shm/segment.h"
-#include "tests/bench/bench.h"
+#include "tests/bench/pool_handle.h"
 
 #define REGION_BYTES (UINT64_C(512) << 20)
 #define PROBE_CHUNKS 32768u
@@ -74,33 +73,6 @@ struct node {
 	uint32_t wrong;
 };
 
-static struct kvpull_reader *handle_open(const struct node *node)
-{
-	const struct kvpull_model model = {
-		.struct_size = sizeof(model),
-		.model = "m",
-		.weights = "w",
-		.dtype = "float16",
-		.layout = "LBHNC",
-	};
-	const struct kvpull_reader_naming naming = {
-		.struct_size = sizeof(naming), .model = &model, .hash = "sha256"
-	};
-	char config[256];
-	const struct kvpull_reader_params params = {
-		.struct_size = sizeof(params),
-		.config_json = config,
-		.naming = &naming,
-		.engine_id = "bench",
-	};
-	struct kvpull_reader *handle = NULL;
-
-	(void)snprintf(config, sizeof(config),
-		       "{\"socket_dir\":\"%s\",\"copy_threads\":0}",
-		       node->bench->dir);
-	return node->ops->open(&params, &handle, NULL) ? NULL : handle;
-}
-
 /* ---- the owner: chunk c has the key c ---- */
 
 static int chunks_put(const struct node *node, struct kvpull_reader *owner,
@@ -134,7 +106,7 @@ static int owner_main(const struct node *node)
 		.flags = KVPULL_MEMORY_HUGE,
 	};
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_reader *owner = handle_open(node);
+	struct kvpull_reader *owner = pool_handle_open(node->bench);
 	struct kvpull_reader_record record;
 	struct mail *mail = node->mail;
 	size_t byte_count;
@@ -206,26 +178,11 @@ static void owner_halt(const struct node *node)
 
 /* ---- a reader ---- */
 
-static int connect_up(struct node *node)
-{
-	const uint64_t until_ns = kvpull_clock_ns() + LIMIT_NS;
-	struct kvpull_reader_peer is = { .code = KVPULL_EAGAIN };
-	struct kvpull_reader_record record;
-	int code = node->ops->peer_add(node->handle, node->mail->address,
-				       &node->peer);
-
-	while (!code && is.code && kvpull_clock_ns() < until_ns) {
-		(void)node->ops->poll(node->handle, NULL, 0, sizeof(record));
-		(void)node->ops->peers(node->handle, &is, 1, sizeof(is));
-	}
-	return code ? code : is.code;
-}
-
 static int reader_open(struct node *node)
 {
 	const uint64_t bytes = (uint64_t)node->chunk_bytes * node->chunk_count;
 
-	node->handle = handle_open(node);
+	node->handle = pool_handle_open(node->bench);
 	node->to = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (!node->handle || node->to == MAP_FAILED)
@@ -234,7 +191,8 @@ static int reader_open(struct node *node)
 	(void)madvise(node->to, bytes, MADV_POPULATE_WRITE);
 	return node->ops->local_add(node->handle, node->to, node->chunk_bytes,
 				    node->chunk_count, &node->local) ||
-	       connect_up(node);
+	       pool_handle_connect(node->handle, node->mail->address,
+				   kvpull_clock_ns() + LIMIT_NS, &node->peer);
 }
 
 /* Until so many probes and reads have ended; 0 or the code of one. */
