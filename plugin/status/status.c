@@ -22,8 +22,7 @@
 
 #include "base/clock.h"
 
-#define KIND(name, kind, from, help)                                           \
-	{ #name, KVPULL_COUNTER_##kind, WHERE_##from },
+#define PLACE(name, kind, from, help) WHERE_##from,
 #define WHERE_OWN(member) (-1)
 #define WHERE_HOLDS(member) (-1)
 #define WHERE_WORKER(member) (-1)
@@ -32,15 +31,10 @@
 	(int)(offsetof(struct kvpull_progress_counts, member) /                \
 	      sizeof(uint64_t))
 
-struct counter_place {
-	const char *name;
-	uint32_t kind;
-	int at; /* in the progress counts; -1: in the engine's, by its row */
-};
-
+/* In the progress counts; -1: in the engine's, by the counter's row. */
 /* clang-format off */
-static const struct counter_place counter_places[] = {
-	KVPULL_WORKER_COUNTERS(KIND)
+static const int worker_places[] = {
+	KVPULL_WORKER_COUNTERS(PLACE)
 };
 /* clang-format on */
 
@@ -344,38 +338,23 @@ static void parts_find(struct kvpull_status *status, int is_on)
 	status->holds.side = &status->engine;
 }
 
-static void counters_name(const struct kvpull_status *status)
+/* places NULL: one thread counts all of them. */
+static void counters_name(const struct kvpull_status *status,
+			  const struct kvpull_counter_table *table,
+			  const int *places)
 {
 	struct kvpull_status_counter *rows =
 		part(status, KVPULL_STATUS_COUNTERS);
 	uint32_t at;
 
-	for (at = 0; at < KVPULL_WORKER_COUNTER_COUNT; at++) {
-		const struct counter_place *from = &counter_places[at];
+	for (at = 0; at < table->row_count; at++) {
+		const int place = places ? places[at] : -1;
 
 		(void)snprintf(rows[at].name, sizeof(rows[at].name), "%s",
-			       from->name);
-		rows[at].kind = from->kind;
-		rows[at].in_progress = from->at >= 0;
-		rows[at].index = from->at >= 0 ? (uint32_t)from->at : at;
-	}
-}
-
-/* A handle has one thread, which counts all of them. */
-static void pool_counters_name(const struct kvpull_status *status)
-{
-	struct kvpull_status_counter *rows =
-		part(status, KVPULL_STATUS_COUNTERS);
-	uint32_t at;
-
-	for (at = 0; at < kvpull_reader_counters.row_count; at++) {
-		const struct kvpull_counter_row *from =
-			&kvpull_reader_counters.rows[at];
-
-		(void)snprintf(rows[at].name, sizeof(rows[at].name), "%s",
-			       from->name);
-		rows[at].kind = from->kind;
-		rows[at].index = at;
+			       table->rows[at].name);
+		rows[at].kind = table->rows[at].kind;
+		rows[at].in_progress = place >= 0;
+		rows[at].index = place >= 0 ? (uint32_t)place : at;
 	}
 }
 
@@ -407,9 +386,9 @@ int kvpull_status_open(struct kvpull_status *status,
 	(void)madvise(status->base, status->bytes, MADV_DONTDUMP);
 	parts_find(status, is_on);
 	if (params->kind == KVPULL_STATUS_OF_POOL)
-		pool_counters_name(status);
+		counters_name(status, &kvpull_reader_counters, NULL);
 	else
-		counters_name(status);
+		counters_name(status, &kvpull_worker_counters, worker_places);
 	return 0;
 }
 
