@@ -95,7 +95,8 @@ static int place_is_good(const struct kvpull_status_header *header,
 
 static int places_are_good(const struct kvpull_status_header *header)
 {
-	static const struct {
+	const uint32_t is_pool = header->kind == KVPULL_STATUS_OF_POOL;
+	const struct {
 		size_t row_bytes;
 		uint32_t row_count_min;
 	} rows[KVPULL_STATUS_PARTS] = {
@@ -109,7 +110,9 @@ static int places_are_good(const struct kvpull_status_header *header)
 		[KVPULL_STATUS_ENGINE_EVENTS] = { sizeof(struct kvpull_status_event),
 						  KVPULL_STATUS_EVENTS },
 		[KVPULL_STATUS_PROGRESS_EVENTS] = { sizeof(struct kvpull_status_event),
-						    0 },
+						    is_pool ?
+							    0 :
+							    KVPULL_STATUS_EVENTS },
 		[KVPULL_STATUS_CONSUMERS] = { sizeof(struct kvpull_status_consumer),
 					      0 },
 		[KVPULL_STATUS_WORDS] = { sizeof(struct kvpull_status_words),
@@ -118,7 +121,8 @@ static int places_are_good(const struct kvpull_status_header *header)
 					  0 },
 		[KVPULL_STATUS_PULLS] = { sizeof(struct kvpull_status_pull),
 					  0 },
-		[KVPULL_STATUS_POOL] = { sizeof(struct kvpull_status_pool), 0 },
+		[KVPULL_STATUS_POOL] = { sizeof(struct kvpull_status_pool),
+					 is_pool },
 		[KVPULL_STATUS_HELD] = { sizeof(uint64_t), 0 },
 		[KVPULL_STATUS_HOLDS_NOW] = { sizeof(struct kvpull_status_hold_now),
 					      0 },
@@ -131,13 +135,6 @@ static int places_are_good(const struct kvpull_status_header *header)
 		if (!place_is_good(header, part, rows[part].row_bytes,
 				   rows[part].row_count_min))
 			return 0;
-	/* What one kind has and the other has not. */
-	part = header->kind == KVPULL_STATUS_OF_POOL ?
-		       KVPULL_STATUS_POOL :
-		       KVPULL_STATUS_PROGRESS_EVENTS;
-	if (header->places[part].row_count <
-	    (part == KVPULL_STATUS_POOL ? 1 : KVPULL_STATUS_EVENTS))
-		return 0;
 	return header->places[KVPULL_STATUS_HOLDS_NOW].row_count ==
 		       header->places[KVPULL_STATUS_HOLDS].row_count &&
 	       header->places[KVPULL_STATUS_HELD].row_count ==
