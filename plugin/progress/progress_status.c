@@ -34,13 +34,6 @@ static void note(struct kvpull_progress *progress, enum kvpull_status_what what,
 	kvpull_status_note(&progress->facts->status->progress, &made);
 }
 
-/* Texts are set while nobody is told of the row; a reader checks them all. */
-static void text_set(char *to, size_t bytes, const char *text)
-{
-	memset(to, 0, bytes);
-	(void)snprintf(to, bytes, "%s", text);
-}
-
 void kvpull_show_consumer(struct kvpull_progress *progress, uint32_t index,
 			  uint32_t uid)
 {
@@ -57,9 +50,11 @@ void kvpull_show_consumer(struct kvpull_progress *progress, uint32_t index,
 	row->uid = uid;
 	row->rank = consumer->rank;
 	row->rank_count = consumer->rank_count;
-	text_set(row->route, sizeof(row->route),
-		 progress->callers[index].route->transport->ops->name);
-	text_set(row->engine_id, sizeof(row->engine_id), consumer->engine_id);
+	kvpull_status_text(
+		row->route, sizeof(row->route),
+		progress->callers[index].route->transport->ops->name);
+	kvpull_status_text(row->engine_id, sizeof(row->engine_id),
+			   consumer->engine_id);
 	kvpull_status_set(&row->state, KVPULL_SHOWN_HERE);
 	note(progress, KVPULL_DID_JOIN, index, 0, consumer->instance_id);
 }
@@ -81,19 +76,8 @@ void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
 	struct kvpull_status_peer *row = &progress->facts->status->peers[index];
 
 	if (kvpull_status_get(&row->incarnation) != remote->incarnation) {
-		kvpull_status_set(&row->bytes, 0);
-		kvpull_status_set(&row->pulls, 0);
-		kvpull_status_set(&row->failures, 0);
-		kvpull_status_set(&row->up_ns, 0);
-		/* Nothing is copied from it yet. */
-		kvpull_status_set(&row->small_bytes, 0);
-		kvpull_status_set(&row->small_pulls, 0);
-		row->pid = 0;
-		row->engine_id[0] = '\0';
-		text_set(row->route, sizeof(row->route),
-			 remote->route->transport->ops->name);
-		text_set(row->address, sizeof(row->address), remote->address);
-		text_set(row->why, sizeof(row->why), remote->why);
+		kvpull_status_peer_new(row, remote->route->transport->ops->name,
+				       remote->address, remote->why);
 		kvpull_status_set(&row->incarnation, remote->incarnation);
 	}
 	kvpull_status_set(&row->state, remote->state);
@@ -111,8 +95,8 @@ void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index)
 	kvpull_status_set(&row->up_ns, progress->run_ns);
 	row->pid = progress->welcome->pid;
 	row->rank = remote->tp_rank;
-	text_set(row->engine_id, sizeof(row->engine_id),
-		 progress->welcome->engine_id);
+	kvpull_status_text(row->engine_id, sizeof(row->engine_id),
+			   progress->welcome->engine_id);
 	note(progress, KVPULL_DID_UP, index, 0, remote->incarnation);
 }
 

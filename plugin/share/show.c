@@ -18,7 +18,6 @@
 #define FROM_LOG(member) count_of(&share->log_budget.member)
 #define FROM_ARENA(member) (share->arena.member + share->pool_arena.member)
 #define COPY(name, kind, from, help) counts->name = FROM_##from;
-#define SHOW(name, kind, from, help) kvpull_status_set(row++, FROM_##from);
 
 static uint64_t count_of(const _Atomic uint64_t *counter)
 {
@@ -68,13 +67,16 @@ void kvpull_share_show_run(struct kvpull_reader *share, uint64_t now_ns)
 
 void kvpull_share_show_counts(struct kvpull_reader *share)
 {
-	_Atomic uint64_t *row;
+	_Atomic uint64_t *rows;
+	union kvpull_reader_counts counts;
+	uint32_t at;
 
 	if (!is_shown(share))
 		return;
-	row = share->status.engine.thread->counters;
-	/* cppcheck-suppress unknownMacro ; a statement a row */
-	KVPULL_READER_COUNTERS(SHOW)
+	rows = share->status.engine.thread->counters;
+	kvpull_share_counts_get(share, &counts);
+	for (at = 0; at < KVPULL_READER_COUNTER_COUNT; at++)
+		kvpull_status_set(&rows[at], counts.values[at]);
 }
 
 /* One that asks and then hangs is seen to wait for something. */
@@ -113,13 +115,6 @@ static void note(struct kvpull_reader *share, enum kvpull_status_what what,
 	};
 
 	kvpull_status_note(&share->status.engine, &made);
-}
-
-/* A reader of the file may see half of it: it shows it, no more. */
-static void text_set(char *to, size_t bytes, const char *text)
-{
-	memset(to, 0, bytes);
-	(void)snprintf(to, bytes, "%s", text);
 }
 
 /* ---- owners that are read ---- */
@@ -164,15 +159,8 @@ void kvpull_share_show_link_new(struct kvpull_reader *share,
 	if (!is_shown(share))
 		return;
 	row = row_of(share, link);
-	kvpull_status_set(&row->bytes, 0);
-	kvpull_status_set(&row->pulls, 0);
-	kvpull_status_set(&row->failures, 0);
-	kvpull_status_set(&row->up_ns, 0);
-	row->pid = 0;
-	row->engine_id[0] = '\0';
-	text_set(row->route, sizeof(row->route), link->shown.route);
-	text_set(row->address, sizeof(row->address), link->shown.address);
-	text_set(row->why, sizeof(row->why), link->why);
+	kvpull_status_peer_new(row, link->shown.route, link->shown.address,
+			       link->why);
 	kvpull_share_show_link(share, link);
 }
 
@@ -188,8 +176,9 @@ void kvpull_share_show_link_up(struct kvpull_reader *share,
 	kvpull_status_set(&row->incarnation, link->shown.incarnation);
 	kvpull_status_set(&row->up_ns, share->run_ns);
 	row->pid = pid;
-	text_set(row->engine_id, sizeof(row->engine_id), link->shown.engine_id);
-	text_set(row->why, sizeof(row->why), link->why);
+	kvpull_status_text(row->engine_id, sizeof(row->engine_id),
+			   link->shown.engine_id);
+	kvpull_status_text(row->why, sizeof(row->why), link->why);
 	note(share, KVPULL_DID_UP, (uint32_t)(link - share->links),
 	     link->shown.incarnation, 0);
 }
@@ -215,7 +204,7 @@ void kvpull_share_show_refusal(struct kvpull_reader *share,
 		return;
 	(void)snprintf(why, sizeof(why), "%.30s is %.38s there and %.38s here",
 		       field, there, here);
-	text_set(row_of(share, link)->why, sizeof(why), why);
+	kvpull_status_text(row_of(share, link)->why, sizeof(why), why);
 }
 
 /* ---- readers of our share ---- */
@@ -236,9 +225,10 @@ void kvpull_share_show_caller(struct kvpull_reader *share, uint32_t index,
 	row->pid = share->hello->pid;
 	row->uid = uid;
 	row->rank_count = share->hello->naming.tp_size;
-	text_set(row->route, sizeof(row->route),
-		 caller->route->transport->ops->name);
-	text_set(row->engine_id, sizeof(row->engine_id), caller->engine_id);
+	kvpull_status_text(row->route, sizeof(row->route),
+			   caller->route->transport->ops->name);
+	kvpull_status_text(row->engine_id, sizeof(row->engine_id),
+			   caller->engine_id);
 	kvpull_status_set(&row->state, KVPULL_SHOWN_HERE);
 	note(share, KVPULL_DID_JOIN, index, share->hello->incarnation, 0);
 }

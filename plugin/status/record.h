@@ -98,6 +98,32 @@ static inline void kvpull_status_failed(const struct kvpull_status_side *side,
 		kvpull_status_add(&side->thread->failures[-code], 1);
 }
 
+/* A reader of the file may see half of it: it checks it, and shows it no more. */
+static inline void kvpull_status_text(char *to, size_t bytes, const char *text)
+{
+	memset(to, 0, bytes);
+	memcpy(to, text, strnlen(text, bytes - 1));
+}
+
+/* The row is another peer's from here on: what is counted there begins anew. */
+static inline void kvpull_status_peer_new(struct kvpull_status_peer *row,
+					  const char *route,
+					  const char *address, const char *why)
+{
+	kvpull_status_set(&row->bytes, 0);
+	kvpull_status_set(&row->pulls, 0);
+	kvpull_status_set(&row->failures, 0);
+	kvpull_status_set(&row->up_ns, 0);
+	/* Nothing is copied from it yet. */
+	kvpull_status_set(&row->small_bytes, 0);
+	kvpull_status_set(&row->small_pulls, 0);
+	row->pid = 0;
+	row->engine_id[0] = '\0';
+	kvpull_status_text(row->route, sizeof(row->route), route);
+	kvpull_status_text(row->address, sizeof(row->address), address);
+	kvpull_status_text(row->why, sizeof(row->why), why);
+}
+
 /* label: at most KVPULL_STATUS_LABEL_BYTES with its NUL. */
 static inline void kvpull_status_label(_Atomic uint64_t *words,
 				       const char *label)
