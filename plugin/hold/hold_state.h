@@ -243,9 +243,9 @@ void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
 		     const struct hold_input *input);
 /* While its claims are known. */
 void hold_show_end(struct kvpull_holds *holds, uint32_t slot, int32_t reason);
-/* Before a report of it; says so only where the next call has shown it. */
+/* Before a report of it; an event only where the next call has shown it. */
 void hold_show_report(struct kvpull_holds *holds, uint32_t slot);
-/* After a poll's reports, and a step's word: what ended and waits for a report. */
+/* After a poll that could tell none, and a step's word: what waits for a report. */
 void hold_show_unreported(struct kvpull_holds *holds);
 
 #endif /* KVPULL_PLUGIN_HOLD_STATE_H */
