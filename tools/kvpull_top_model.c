@@ -390,34 +390,47 @@ static double seconds(uint64_t ns)
 	return (double)ns / (double)KVPULL_NS_PER_S;
 }
 
-/* The worker's own process and thread. */
-static void find_worker(struct top *top, const struct top_worker *worker)
+/*
+ * Of its own process; or of its thread, while that is waited for. NULL: it is
+ * well.
+ */
+static struct top_finding *
+find_process(struct top *top, const struct top_worker *worker, int is_awaited)
 {
-	const struct kvpull_status_thread *engine =
-		top_thread(worker, KVPULL_STATUS_ENGINE);
-	const uint64_t silent_ns =
-		top_ago(worker, kvpull_status_get(&engine->ran_ns));
+	const uint64_t silent_ns = top_ran(worker, KVPULL_STATUS_ENGINE);
 	struct top_finding *finding;
-	struct top_holds holds;
 	const char *what = NULL;
 
-	top_holds(worker, &holds);
 	if (worker->state == TOP_GONE)
 		what = "process-gone";
 	else if (worker->state == TOP_STOPPED)
 		what = "process-stopped";
 	else if (worker->state == TOP_RUNNING && silent_ns > TOP_SILENT_NS &&
-		 (holds.held || top_counter_named(worker, "pulls_live")))
+		 is_awaited)
 		what = "engine-silent";
 	if (!what)
-		return;
+		return NULL;
 	finding = finding_add(top, what, worker);
 	name_worker(finding, worker);
-	finding->holds = holds.held;
-	finding->blocks = holds.blocks;
 	finding->since_ns = worker->state == TOP_GONE ?
 				    kvpull_clock_ns() - worker->now_ns :
 				    silent_ns;
+	return finding;
+}
+
+static void find_worker(struct top *top, const struct top_worker *worker)
+{
+	struct top_finding *finding;
+	struct top_holds holds;
+
+	top_holds(worker, &holds);
+	finding = find_process(top, worker,
+			       holds.held ||
+				       top_counter_named(worker, "pulls_live"));
+	if (!finding)
+		return;
+	finding->holds = holds.held;
+	finding->blocks = holds.blocks;
 	finding_say(
 		finding,
 		worker->state == TOP_GONE ?
@@ -539,28 +552,13 @@ static const char *role_of(const struct top_worker *worker)
 				       role;
 }
 
-/* A pool's handle: its process, and its thread while something waits. */
 static void find_pool(struct top *top, const struct top_worker *worker)
 {
 	const uint64_t asks = top_counter_named(worker, "asks_live");
-	const uint64_t silent_ns = top_ran(worker, KVPULL_STATUS_ENGINE);
-	struct top_finding *finding;
-	const char *what = NULL;
+	struct top_finding *finding = find_process(top, worker, asks != 0);
 
-	if (worker->state == TOP_GONE)
-		what = "process-gone";
-	else if (worker->state == TOP_STOPPED)
-		what = "process-stopped";
-	else if (worker->state == TOP_RUNNING && silent_ns > TOP_SILENT_NS &&
-		 asks)
-		what = "engine-silent";
-	if (!what)
+	if (!finding)
 		return;
-	finding = finding_add(top, what, worker);
-	name_worker(finding, worker);
-	finding->since_ns = worker->state == TOP_GONE ?
-				    kvpull_clock_ns() - worker->now_ns :
-				    silent_ns;
 	finding_say(
 		finding,
 		worker->state == TOP_GONE ?

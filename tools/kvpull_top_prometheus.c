@@ -124,12 +124,48 @@ static void put_times(FILE *out, const struct top *top, uint32_t which,
 	}
 }
 
-static void put_gauges(FILE *out, const struct top *top)
-{
-	static const struct {
+#define GAUGES 6u
+
+struct gauges {
+	enum kvpull_status_kind kind;
+	void (*values)(const struct top_worker *worker, double value[GAUGES]);
+	struct {
 		const char *name;
 		const char *help;
-	} rows[] = {
+	} rows[GAUGES];
+};
+
+static void worker_values(const struct top_worker *worker, double value[GAUGES])
+{
+	struct top_holds holds;
+
+	top_holds(worker, &holds);
+	value[0] = worker->state == TOP_RUNNING;
+	value[1] = (double)top_ran(worker, KVPULL_STATUS_ENGINE) / 1e9;
+	value[2] = (double)top_ran(worker, KVPULL_STATUS_PROGRESS) / 1e9;
+	value[3] = (double)holds.blocks;
+	value[4] = (double)holds.oldest_ns / 1e9;
+	value[5] = worker->header.max_holds;
+}
+
+static void pool_values(const struct top_worker *worker, double value[GAUGES])
+{
+	const struct kvpull_status_pool *pool = top_pool(worker);
+	const uint64_t shared =
+		kvpull_status_get(&pool->state) == KVPULL_SHOWN_HERE;
+
+	value[0] = worker->state == TOP_RUNNING;
+	value[1] = (double)top_ran(worker, KVPULL_STATUS_ENGINE) / 1e9;
+	value[2] = (double)(shared * kvpull_status_get(&pool->chunk_count));
+	value[3] = (double)(shared * kvpull_status_get(&pool->chunk_bytes));
+	value[4] = (double)(shared * kvpull_status_get(&pool->slot_count));
+	value[5] = top_given_up(worker);
+}
+
+static const struct gauges worker_gauges = {
+	KVPULL_STATUS_OF_WORKER,
+	worker_values,
+	{
 		{ "kvpull_worker_up",
 		  "1: its process lives and is not stopped" },
 		{ "kvpull_worker_engine_silent_seconds",
@@ -140,43 +176,13 @@ static void put_gauges(FILE *out, const struct top *top)
 		{ "kvpull_worker_hold_oldest_seconds",
 		  "Age of the oldest hold" },
 		{ "kvpull_worker_holds_max", "Holds that there is room for" },
-	};
-	uint32_t row;
-	uint32_t at;
+	},
+};
 
-	for (row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
-		put_head(out, rows[row].name, "gauge", rows[row].help);
-		for (at = 0; at < top->worker_count; at++) {
-			const struct top_worker *worker = &top->workers[at];
-			struct top_holds holds;
-			double value[sizeof(rows) / sizeof(rows[0])];
-
-			if (!is_of(worker, KVPULL_STATUS_OF_WORKER))
-				continue;
-			top_holds(worker, &holds);
-			value[0] = worker->state == TOP_RUNNING;
-			value[1] =
-				(double)top_ran(worker, KVPULL_STATUS_ENGINE) /
-				1e9;
-			value[2] = (double)top_ran(worker,
-						   KVPULL_STATUS_PROGRESS) /
-				   1e9;
-			value[3] = (double)holds.blocks;
-			value[4] = (double)holds.oldest_ns / 1e9;
-			value[5] = worker->header.max_holds;
-			(void)fputs(rows[row].name, out);
-			put_who(out, worker);
-			(void)fprintf(out, "} %.9g\n", value[row]);
-		}
-	}
-}
-
-static void put_pool_gauges(FILE *out, const struct top *top)
-{
-	static const struct {
-		const char *name;
-		const char *help;
-	} rows[] = {
+static const struct gauges pool_gauges = {
+	KVPULL_STATUS_OF_POOL,
+	pool_values,
+	{
 		{ "kvpull_reader_up",
 		  "1: its process lives and is not stopped" },
 		{ "kvpull_reader_silent_seconds",
@@ -186,38 +192,26 @@ static void put_pool_gauges(FILE *out, const struct top *top)
 		{ "kvpull_reader_slots", "Slots of its file" },
 		{ "kvpull_reader_peers_given_up",
 		  "Owners that it does not read any more" },
-	};
+	},
+};
+
+static void put_gauges(FILE *out, const struct top *top,
+		       const struct gauges *gauges)
+{
 	uint32_t row;
 	uint32_t at;
 
-	for (row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
-		put_head(out, rows[row].name, "gauge", rows[row].help);
+	for (row = 0; row < GAUGES; row++) {
+		put_head(out, gauges->rows[row].name, "gauge",
+			 gauges->rows[row].help);
 		for (at = 0; at < top->worker_count; at++) {
 			const struct top_worker *worker = &top->workers[at];
-			const struct kvpull_status_pool *pool =
-				top_pool(worker);
-			uint64_t shared;
-			double value[sizeof(rows) / sizeof(rows[0])];
+			double value[GAUGES];
 
-			if (!pool)
+			if (!is_of(worker, gauges->kind))
 				continue;
-			shared = kvpull_status_get(&pool->state) ==
-				 KVPULL_SHOWN_HERE;
-			value[0] = worker->state == TOP_RUNNING;
-			value[1] =
-				(double)top_ran(worker, KVPULL_STATUS_ENGINE) /
-				1e9;
-			value[2] =
-				(double)(shared *
-					 kvpull_status_get(&pool->chunk_count));
-			value[3] =
-				(double)(shared *
-					 kvpull_status_get(&pool->chunk_bytes));
-			value[4] =
-				(double)(shared *
-					 kvpull_status_get(&pool->slot_count));
-			value[5] = top_given_up(worker);
-			(void)fputs(rows[row].name, out);
+			gauges->values(worker, value);
+			(void)fputs(gauges->rows[row].name, out);
 			put_who(out, worker);
 			(void)fprintf(out, "} %.9g\n", value[row]);
 		}
@@ -299,7 +293,7 @@ int top_prometheus(const struct top *top, FILE *out)
 {
 	put_counters(out, top, &kvpull_worker_counters,
 		     KVPULL_STATUS_OF_WORKER);
-	put_gauges(out, top);
+	put_gauges(out, top, &worker_gauges);
 	put_failures(out, top, "kvpull_worker_failures_total",
 		     "Pulls that failed, by their error",
 		     KVPULL_STATUS_OF_WORKER);
@@ -319,7 +313,7 @@ int top_prometheus(const struct top *top, FILE *out)
 	put_times(out, top, KVPULL_TIMES_CHECK, "kvpull_worker_check_seconds",
 		  "From a pull's last bytes to its outcome");
 	put_counters(out, top, &kvpull_reader_counters, KVPULL_STATUS_OF_POOL);
-	put_pool_gauges(out, top);
+	put_gauges(out, top, &pool_gauges);
 	put_failures(out, top, "kvpull_reader_failures_total",
 		     "Pieces that were not good, by their error",
 		     KVPULL_STATUS_OF_POOL);
