@@ -65,8 +65,7 @@ static double number(const json_t *object, const char *key)
 }
 
 /* NULL: none of that kind is about this process. */
-static const json_t *finding_of(const json_t *top, const char *what,
-				const struct node *node)
+static const json_t *finding_of(const json_t *top, const char *what, pid_t pid)
 {
 	const json_t *findings = json_object_get(top, "findings");
 	const json_t *finding;
@@ -76,7 +75,7 @@ static const json_t *finding_of(const json_t *top, const char *what,
 	{
 		if (!strcmp(json_string_value(json_object_get(finding, "what")),
 			    what) &&
-		    (pid_t)number(finding, "pid") == node->pid)
+		    (pid_t)number(finding, "pid") == pid)
 			return finding;
 	}
 	return NULL;
@@ -86,7 +85,7 @@ static const json_t *finding_of(const json_t *top, const char *what,
 static void named(const json_t *top, const char *what, const struct node *node,
 		  uint32_t holds, double since_min_s)
 {
-	const json_t *finding = finding_of(top, what, node);
+	const json_t *finding = finding_of(top, what, node->pid);
 	const char *engine;
 
 	if (!finding) {
@@ -109,14 +108,14 @@ static void named(const json_t *top, const char *what, const struct node *node,
 		     json_string_value(json_object_get(finding, "text")));
 }
 
-/* What is shown when that is said of the node at last; or after LIMIT_NS. */
+/* What is shown when that is said of it at last; or after LIMIT_NS. */
 static json_t *shown_with(const struct top_folder *folder, const char *what,
-			  const struct node *node)
+			  pid_t pid)
 {
 	const uint64_t until = engine_now_ns() + LIMIT_NS;
 	json_t *top = top_json(folder);
 
-	while (!finding_of(top, what, node) && engine_now_ns() < until) {
+	while (!finding_of(top, what, pid) && engine_now_ns() < until) {
 		json_decref(top);
 		scenario_sleep_ns(50 * SCENARIO_NS_PER_MS);
 		top = top_json(folder);
@@ -152,7 +151,7 @@ static void s1_paused(const struct scenario *scenario)
 	not_said(top, "consumer-silent");
 	json_decref(top);
 	scenario_check(!kill(d.pid, SIGSTOP), "SIGSTOP");
-	top = shown_with(&folder, "consumer-silent", &d);
+	top = shown_with(&folder, "consumer-silent", d.pid);
 	named(top, "consumer-silent", &d, 5, 2);
 	/* Its last beat was up to a third of a lease before. */
 	named(top, "process-stopped", &d, 0, 0.5);
@@ -243,7 +242,7 @@ static void s1_leak(const struct scenario *scenario)
 	open_node(scenario, &other, "decode-other", folder.path, config);
 	open_node(scenario, &d, "decode-leaks", folder.path, config);
 	claim_some(&p, &d, 32);
-	top = shown_with(&folder, "holds-kept", &d);
+	top = shown_with(&folder, "holds-kept", d.pid);
 	named(top, "table-full", &d, 32, 0.5);
 	named(top, "holds-kept", &d, 32, 0.5);
 	claimed_by(top, &p, d.id);
@@ -251,7 +250,7 @@ static void s1_leak(const struct scenario *scenario)
 	json_decref(top);
 	/* P's engine stands: nobody asks it anything. */
 	node_send(&p, &freeze);
-	top = shown_with(&folder, "engine-silent", &p);
+	top = shown_with(&folder, "engine-silent", p.pid);
 	named(top, "engine-silent", &p, 32, 2);
 	named(top, "table-full", &d, 32, 2);
 	not_said(top, "consumer-silent");
@@ -422,25 +421,16 @@ static void says(const json_t *object, const char *key, const char *text)
 static void pool_named(const json_t *top, const char *what, pid_t pid,
 		       const char *words)
 {
-	const json_t *finding;
-	size_t at;
+	const json_t *finding = finding_of(top, what, pid);
+	const char *text;
 
-	json_array_foreach(json_object_get(top, "findings"), at, finding)
-	{
-		const char *text =
-			json_string_value(json_object_get(finding, "text"));
-
-		if (strcmp(json_string_value(json_object_get(finding, "what")),
-			   what) != 0 ||
-		    (pid_t)number(finding, "pid") != pid)
-			continue;
-		scenario_check(strstr(text, words) != NULL, "%s: %s", what,
-			       text);
-		(void)printf("    %s\n", text);
-		return;
+	if (!finding) {
+		top_print(top, "findings");
+		scenario_fail("no %s names pid %d", what, pid);
 	}
-	top_print(top, "findings");
-	scenario_fail("no %s names pid %d", what, pid);
+	text = json_string_value(json_object_get(finding, "text"));
+	scenario_check(strstr(text, words) != NULL, "%s: %s", what, text);
+	(void)printf("    %s\n", text);
 }
 
 /* Owner and reader as the other sees it, and what came over. */
@@ -526,11 +516,10 @@ static void s1_pool(const struct scenario *scenario)
 	json_decref(top);
 	pool_refused(&own, arena, &folder);
 	atomic_store_explicit(&shared->hangs, 1, memory_order_relaxed);
-	scenario_sleep_ns(2600 * SCENARIO_NS_PER_MS);
+	top = shown_with(&folder, "engine-silent", reader);
 	scenario_check(
 		atomic_load_explicit(&shared->hangs, memory_order_relaxed) == 2,
 		"the reader does not hang");
-	top = top_json(&folder);
 	pool_named(top, "engine-silent", reader, "1 probes and reads wait");
 	json_decref(top);
 	pool_kill(owner);
