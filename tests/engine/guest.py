@@ -10,9 +10,11 @@ file in SHARE. FOLDER has the models, SHARE takes the logs.
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,8 @@ from world import Delta, World, pulled_bytes
 PORT = 8100
 LEASE_S = 6.0
 START_S = 400.0
+CLIENTS, PROMPTS, ANSWERS = 4, 12, 120
+ANSWERS_S = 300.0
 PULL = {"route": "verbs", "verbs_ack_timeout": 16, "lease_ms": 6000}
 CUT_S = 3.0
 
@@ -58,7 +62,6 @@ class Guest(World):
 
     share: Path
     _asked = 0
-    _claims = 0
 
     def suffer(self, what: str) -> None:
         """Have the runner do something to the machines."""
@@ -69,14 +72,13 @@ class Guest(World):
         done = self.share / f"done.{self._asked}"
         wait_for(f"the runner to {what}", done.exists, 60, 0.05)
 
-    def claimed(self) -> None:
-        """Wait until D has claimed a ticket; metrics come a step later."""
-        wait_for(
-            "a claim",
-            lambda: len(self.d.logged("ticket claimed for")) > self._claims,
-            60,
-        )
-        self._claims = len(self.d.logged("ticket claimed for"))
+    def claims(self) -> int:
+        """Return how many tickets D has claimed; metrics come a step later."""
+        return len(self.d.logged("ticket claimed for"))
+
+    def claimed(self, before: int = 0) -> None:
+        """Wait until D has claimed one more."""
+        wait_for("a claim", lambda: self.claims() > before, 60)
 
     def equal(self, prompt: list[int], found: list[list[int]]) -> None:
         """Assert that these are the tokens of one engine."""
@@ -258,6 +260,103 @@ def killed(guest: Guest) -> None:
     guest.say(f"before: computed, {time.monotonic() - began:.1f} s")
 
 
+def client(
+    guest: Guest,
+    asked: list[tuple[list[int], list[list[int]]]],
+    number: int,
+    right: list[bool],
+    over: threading.Event,
+) -> None:
+    """Ask P, then D, again and again; note whether D was right."""
+    draw = random.Random(number)
+    count = 0
+    while not over.is_set():
+        count += 1
+        prompt, alone = draw.choice(asked)
+        # The salt keeps D's prefix cache from answering for P.
+        more = {"max_tokens": 4, "cache_salt": f"{number}-{count}"}
+        params = guest.prefill(prompt, **{**more, "max_tokens": 1})
+        right.append(guest.decode(prompt, params, **more) == alone)
+
+
+def trouble(guest: Guest) -> None:
+    """Have both machines suffer what an answer may take longer by."""
+    for during, after, lasts_s in (
+        ("loss", "heal", 4.0),
+        ("cut", "heal", 1.5),
+        ("pause", "continue", 1.2 * LEASE_S),
+        ("slow", "heal", 4.0),
+    ):
+        guest.suffer(during)
+        time.sleep(lasts_s)
+        guest.suffer(after)
+        time.sleep(2.0)
+    os.killpg(guest.d.pid, signal.SIGSTOP)
+    time.sleep(1.2 * LEASE_S)
+    os.killpg(guest.d.pid, signal.SIGCONT)
+
+
+def chaos(guest: Guest) -> list[tuple[list[int], list[list[int]]]]:
+    """No answer is wrong, whatever both suffer; return what was asked."""
+    asked = []
+    for number in range(PROMPTS):
+        prompt = guest.prompt(20 + 23 * number)
+        asked.append((prompt, guest.alone(prompt, max_tokens=4)))
+    right: list[bool] = []
+    over = threading.Event()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [
+            pool.submit(client, guest, asked, number, right, over)
+            for number in range(CLIENTS)
+        ]
+        try:
+            trouble(guest)
+            wait_for("answers", lambda: len(right) >= ANSWERS, ANSWERS_S, 0.2)
+        finally:
+            over.set()
+    for asking in clients:
+        asking.result()
+    assert all(right), f"{right.count(False)} of {len(right)} wrong"
+    guest.settled(3 * LEASE_S)
+    counts = guest.d.counters()
+    pulled = counts.get("worker_pulls_done", 0)
+    failed = counts.get("worker_pulls_failed", 0)
+    assert pulled > len(right) / 2, f"{pulled:.0f} pulled of {len(right)}"
+    guest.say(
+        f"{len(right)} answers, 0 wrong: {pulled:.0f} pulled,"
+        f" {failed:.0f} failed"
+    )
+    return asked
+
+
+def chaos_and_p_dies(guest: Guest) -> None:
+    """In the end P's machine dies with tickets out: D computes them."""
+    asked = chaos(guest)[:CLIENTS]
+    params = [guest.prefill(prompt) for prompt, _ in asked]
+    guest.suffer("kill")
+    for (prompt, alone), ticket in zip(asked, params, strict=True):
+        assert guest.decode(prompt, ticket, max_tokens=4) == alone
+    guest.say(f"P is gone: {len(params)} computed")
+
+
+def chaos_and_d_dies(guest: Guest) -> None:
+    """In the end D is killed in mid-pull: P has all its blocks again."""
+    prompt = guest.prompt(2048)
+    chaos(guest)
+    params = guest.prefill(prompt)
+    before = guest.claims()
+    guest.suffer("slow")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(guest.d.complete, prompt, kv_transfer_params=params)
+        guest.claimed(before)
+        os.killpg(guest.d.pid, signal.SIGKILL)
+        assert isinstance(asked.exception(), OSError)
+    guest.suffer("heal")
+    took = guest.settled(3 * LEASE_S)
+    wait_for("P's blocks", lambda: guest.p.cache_usage() == 0, LEASE_S)
+    guest.say(f"D is gone: all blocks free after {took:.1f} s")
+
+
 KEYS = {"key_file": "/tmp/key"}
 ANYBODY = {"weights": "w", "model": "m"}
 SCENARIOS = {
@@ -272,6 +371,8 @@ SCENARIOS = {
     ),
     "cut": Scenario(cut_and_stopped),
     "killed": Scenario(killed),
+    "chaos_p": Scenario(chaos_and_p_dies),
+    "chaos_d": Scenario(chaos_and_d_dies),
     "tp": Scenario(
         rails_and_auto, d_options=["--tensor-parallel-size", "2"]
     ),

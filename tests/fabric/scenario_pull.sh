@@ -12,7 +12,7 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:smoke:pull_producer_killed 2:1:smoke:pull_overwritten
 	2:1:smoke:pull_unchecked
 	2:1:full:pull_mtu 2:1:full:pull_address 2:1:full:pull_memlock
-	2:1:full:pull_doctor 4:1:full:pull_four"
+	2:1:full:pull_doctor 4:1:full:pull_four 4:1:full:pull_chaos"
 
 # 1 MiB a request: 16 blocks of 16 KiB in each of 4 layers. An acknowledgement
 # may take 268 ms: guests share the processors of a busy host.
@@ -63,9 +63,9 @@ pull_ends() { # seconds, least that was pulled, most that failed
 }
 
 # How long until the producer has no hold and all its blocks.
-pull_settles() { # milliseconds at the most
+pull_settles() { # milliseconds at the most, guest of the producer
 	pull_began_ms=$(fabric_now_ms)
-	fabric_run 1 $(($1 / 1000 + 60)) "n=0
+	fabric_run "${2:-1}" $(($1 / 1000 + 60)) "n=0
 		until \$FABRIC_BUILD/ib_pull --stats --dir /tmp/p |
 			grep -q '\"holds_live\": 0,.*\"blocks_free\": 512,'; do
 			n=\$((n + 1)); [ \$n -lt 1200 ] || exit 1; sleep 0.05
@@ -350,6 +350,79 @@ scenario_pull_four() {
 		pull_ends 120 25 0 || return
 	done
 	pull_settles 10000 && pull_stop
+}
+
+# Two producers, and on two machines a consumer of each: processes are killed
+# and stopped for longer than a lease, a machine stands still, another one dies,
+# links are cut and lose frames, one after the other. Pulls of 256 KiB: many.
+pull_chaos_words='--size 8192 --layers 2 --lease 3000'
+
+pull_chaos_serve() { # guest
+	fabric_start "$1" "$pull_tool --port 18515 --dir /tmp/p $pull_chaos_words" ||
+		return
+	eval "pull_producer_$1=$job"
+	fabric_run "$1" 60 'listens 18515 60' || pull_says "no producer: $?"
+}
+
+pull_chaos_pull() { # guest, of producer
+	fabric_start "$1" "$pull_tool --verify --json --thread --requests 1000000 --duration 60 --retry 60 --depth 4 --siblings 2 --rejects 5 --aborts 5 $pull_chaos_words \$(address $2)" ||
+		return
+	eval "pull_consumer_$1_$2=$job"
+}
+
+# Something happens, lasts, and is over.
+pull_chaos_turn() { # seconds, command, command
+	echo "fabric: $2"
+	$2 >/dev/null || return
+	sleep "$1"
+	$3 >/dev/null || return
+	sleep 2
+}
+
+pull_chaos_turns() {
+	pull_chaos_turn 4 "fabric_signal $pull_consumer_4_2 STOP" \
+		"fabric_signal $pull_consumer_4_2 CONT" &&
+		pull_chaos_turn 2 "fabric_switch link 3.0 off" \
+			"fabric_switch link 3.0 on" &&
+		pull_chaos_turn 4 "fabric_signal $pull_producer_2 STOP" \
+			"fabric_signal $pull_producer_2 CONT" &&
+		pull_chaos_turn 1 "fabric_signal $pull_consumer_3_1 KILL" \
+			"pull_chaos_pull 3 1" &&
+		pull_chaos_turn 3 "fabric_switch loss all 0.2" \
+			"fabric_switch loss all 0" &&
+		pull_chaos_turn 1 "fabric_signal $pull_producer_1 KILL" \
+			"pull_chaos_serve 1" &&
+		pull_chaos_turn 3 "fabric_pause 2" "fabric_continue 2" &&
+		pull_chaos_turn 1 "fabric_kill 4" "fabric_boot 4" &&
+		pull_chaos_pull 4 1 && pull_chaos_pull 4 2
+}
+
+scenario_pull_chaos() {
+	for pull_guest in 1 2; do
+		pull_chaos_serve $pull_guest || return
+	done
+	for pull_guest in 3 4; do
+		pull_chaos_pull $pull_guest 1 && pull_chaos_pull $pull_guest 2 ||
+			return
+	done
+	pull_chaos_turns || pull_says "a turn failed" || return
+	pull_all=0
+	for pull_consumer in $pull_consumer_3_1 $pull_consumer_3_2 \
+		$pull_consumer_4_1 $pull_consumer_4_2; do
+		pull_ends 180 1 1000000 || return
+		pull_all=$((pull_all + pull_loaded))
+	done
+	echo "fabric: $pull_all pulled by who was not killed, 0 bytes wrong"
+	# An emulated processor is several times as slow.
+	pull_least=2000
+	[ "$FABRIC_KIND" != uml ] || pull_least=5000
+	[ "$pull_all" -ge $pull_least ] ||
+		pull_says "fewer than $pull_least" || return
+	for pull_guest in 2 1; do
+		pull_settles 15000 $pull_guest || return
+		eval "pull_producer=\$pull_producer_$pull_guest"
+		pull_stop || return
+	done
 }
 
 # The port of one guest carries 1024 bytes a packet, that of the other 4096,

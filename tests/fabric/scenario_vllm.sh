@@ -9,7 +9,8 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:vllm:vllm_tokens 2:2:vllm:vllm_rails 2:1:vllm:vllm_other_weights
 	2:1:vllm:vllm_identity 2:1:vllm:vllm_networks 2:1:vllm:vllm_key
 	2:1:vllm:vllm_memlock
-	2:1:vllm:vllm_cut 2:1:vllm:vllm_killed 2:1:vllm:vllm_tp"
+	2:1:vllm:vllm_cut 2:1:vllm:vllm_killed 2:1:vllm:vllm_tp
+	2:1:vllm:vllm_chaos_p 2:1:vllm:vllm_chaos_d"
 
 # As a program of a guest: not the folder that pip or a user has elsewhere.
 vllm_tool='ulimit -s 2048
@@ -22,7 +23,10 @@ vllm_do() { # what the judge has asked for
 	case $1 in
 	slow) fabric_switch delay 1.0/tx 80 ;;
 	cut) fabric_switch link 1.0 off ;;
+	loss) fabric_switch loss 1.0/tx 0.2 ;;
 	heal) fabric_switch clear 1.0 && fabric_switch link 1.0 on ;;
+	pause) fabric_pause 1 ;;
+	continue) fabric_continue 1 ;;
 	kill) fabric_kill 1 ;;
 	*) false ;;
 	esac
@@ -74,3 +78,5 @@ scenario_vllm_memlock() { vllm_run memlock; }
 scenario_vllm_cut() { vllm_run cut; }
 scenario_vllm_killed() { vllm_run killed; }
 scenario_vllm_tp() { vllm_run tp; }
+scenario_vllm_chaos_p() { vllm_run chaos_p; }
+scenario_vllm_chaos_d() { vllm_run chaos_d; }
