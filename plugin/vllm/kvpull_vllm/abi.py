@@ -111,13 +111,21 @@ def layout(kind: str, *members: str, count: int = 1) -> struct.Struct:
     return struct.Struct("=" + text * count)
 
 
-def packed(kind: str, *members: str) -> tuple[Any, Callable[..., None]]:
-    """Return a struct, and what writes all its members but struct_size."""
+def packed(
+    kind: str, *members: str, behind: str = ""
+) -> tuple[Any, Callable[..., None]]:
+    """Return a struct, and what writes all its members but struct_size.
+
+    behind is the format of what is written behind it in the same call: memory
+    that the struct may point to.
+    """
     names = [name for name, _ in ffi.typeof(f"struct {kind}").fields]
     assert ["struct_size", *members] == names, names
-    made = new(kind)
-    write, size = layout(kind).pack_into, ffi.sizeof(f"struct {kind}")
-    return made, functools.partial(write, ffi.buffer(made), 0, size)
+    form = struct.Struct(layout(kind).format + behind)
+    room, size = ffi.new("char[]", form.size), ffi.sizeof(f"struct {kind}")
+    # The buffer keeps the memory.
+    write = functools.partial(form.pack_into, ffi.buffer(room), 0, size)
+    return ffi.cast(f"struct {kind} *", room), write
 
 
 def address(made: Any) -> int:

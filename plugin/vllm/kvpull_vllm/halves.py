@@ -304,13 +304,12 @@ class SchedulerHalf(_Half):
         super().__init__(library, "scheduler", opening)
         self._tokens = ffi.new("uint32_t *")
         # Made once: a struct costs as much as the call that it is for.
-        self._label_text = ffi.new("char[]", _LABEL_BYTES)
-        self._label = ffi.buffer(self._label_text)
-        self._label_at = address(self._label_text)
         self._request, self._fill_request = packed(
             "kvpull_request", "key", "parent_key", "ticket", "ticket_bytes",
             "prompt_tokens", "flags", "prompt_digest", "label", "trace",
+            behind=f"{_LABEL_BYTES - 1}sx",
         )  # fmt: skip
+        self._label_at = address(self._request + 1)
         self._blocks = _Blocks(len(opening.groups))
         self._allocation, self._fill_allocation = packed(
             "kvpull_allocation", "key", "external_tokens", "group_count",
@@ -326,9 +325,9 @@ class SchedulerHalf(_Half):
 
     def _make_room(self, byte_count: int) -> None:
         """Make room for a ticket, in or out."""
-        self._ticket = ffi.new("char[]", byte_count)
-        self._ticket_at = address(self._ticket)
-        self._ticket_view = ffi.buffer(self._ticket)
+        self._ticket = ffi.buffer(ffi.new("char[]", byte_count))
+        self._ticket_at = address(ffi.from_buffer(self._ticket))
+        self._room = byte_count
 
     def rank_info(self, info: bytes) -> int:
         """Take a worker's rank info; the answer is an error or 0."""
@@ -349,19 +348,17 @@ class SchedulerHalf(_Half):
         trace: bytes = NO_TRACE,
     ) -> int:
         """Tell of a request; prompt is (tokens, digest)."""
-        text = label.encode()[1 - _LABEL_BYTES :] + b"\0"
-        self._label[: len(text)] = text
         tokens, digest = prompt
         at, count = 0, len(ticket)
-        if 0 < count <= len(self._ticket):
-            self._ticket_view[:count] = ticket
+        if 0 < count <= self._room:
+            self._ticket[:count] = ticket
             at = self._ticket_at
         elif count:  # a client's: our own are as long as the room
             kept = ffi.from_buffer(ticket)
             at = address(kept)
         self._fill_request(
             key, parent_key, at, count, tokens, flags, digest, self._label_at,
-            trace,
+            trace, label.encode()[1 - _LABEL_BYTES :],
         )  # fmt: skip
         return self._ops.request_new(self._handle, self._request)
 
@@ -396,7 +393,7 @@ class SchedulerHalf(_Half):
         while True:
             self._fill_finish(
                 key, reason, 0, tokens, 0, count, 0, self._blocks.address,
-                _BLOCKS_BYTES, 0, self._ticket_at, len(self._ticket), 0,
+                _BLOCKS_BYTES, 0, self._ticket_at, self._room, 0,
             )  # fmt: skip
             answer = self._ops.request_finished(self._handle, finish)
             if answer != _ETOOSMALL:
@@ -404,7 +401,7 @@ class SchedulerHalf(_Half):
             self._make_room(finish.ticket_bytes)
         if answer < 0:
             self._check("request_finished", answer)
-        return answer == _HELD, self._ticket_view[: finish.ticket_bytes]
+        return answer == _HELD, self._ticket[: finish.ticket_bytes]
 
     def step_build(self) -> bytes:
         """Return this step's bytes for all workers."""
