@@ -444,8 +444,9 @@ def clashing_neighbours_are_refused() -> None:
 def blocks_are_told_by_their_index_in_the_prompt() -> None:
     """Null blocks of a sliding window and local prefixes are left out."""
     ids = ([0, 0, 7, 8, 9],)
-    assert requests.blocks_of(ids, [16], 0, 64) == [(2, [7, 8])]
-    assert requests.blocks_of(([4, 5, 6, 7],), [16], 32, 49) == [(2, [6, 7])]
+    assert requests.blocks_of(ids, [(0, 16)], 0, 64) == [(2, [7, 8])]
+    ids = ([], [4, 5, 6, 7])
+    assert requests.blocks_of(ids, [(1, 16)], 32, 49) == [(2, [6, 7])]
 
 
 @test

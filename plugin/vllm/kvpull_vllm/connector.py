@@ -168,10 +168,11 @@ class KVPullConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None
         if role == KVConnectorRole.SCHEDULER:
+            transferred = kv_cache_config.transfer_group_ids
+            tokens = [block_tokens for block_tokens, _ in opening.groups]
             self._scheduler = SchedulerSide(
                 SchedulerHalf(library, opening),
-                kv_cache_config.transfer_group_ids,
-                [tokens for tokens, _ in opening.groups],
+                list(zip(transferred, tokens, strict=True)),
                 _answer(vllm_config, own),
                 layout.windows(kv_cache_config),
                 settings.names_media(vllm_config),

@@ -58,7 +58,7 @@ def parent_key(request_id: str) -> int:
 
     vLLM names children "<index>_<parent>"; the parent's name is unique.
     """
-    if not "0" <= request_id[:1] <= "9":  # of most requests
+    if "_" not in request_id:  # of most requests
         return 0
     index, _, parent = request_id.partition("_")
     if not (parent and index.isdecimal()):
@@ -108,16 +108,20 @@ def finish_reason(request: Any) -> int:
 
 
 def blocks_of(
-    ids: Sequence[list[int]], block_tokens: list[int], first: int, end: int
+    ids: Sequence[list[int]],
+    groups: list[tuple[int, int]],
+    first: int,
+    end: int,
 ) -> list[tuple[int, list[int]]]:
     """Return (first index, ids) a group of the blocks of tokens first to end.
 
-    Null blocks that stand before the others are left out.
+    groups are (place in ids, tokens a block). Null blocks that stand before the
+    others are left out.
     """
     found = []
-    for group, size in zip(ids, block_tokens, strict=True):
+    for group, size in groups:
         index = first // size
-        kept = group[index : -(-end // size)]
+        kept = ids[group][index : -(-end // size)]
         if kept and not kept[0]:
             # Block 0 is vLLM's null block: it stands where a sliding window
             # has passed.

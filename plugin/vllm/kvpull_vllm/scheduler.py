@@ -74,8 +74,7 @@ class SchedulerSide:
     def __init__(
         self,
         half: SchedulerHalf,
-        group_ids: tuple[int, ...],
-        block_tokens: list[int],
+        groups: list[tuple[int, int]],
         answer: dict[str, Any],
         windows: list[Window],
         names_media: bool,
@@ -89,8 +88,7 @@ class SchedulerSide:
         self._version = core.weights()
         self._names_media = names_media
         self._windows = windows
-        self._group_ids = group_ids
-        self._block_tokens = block_tokens
+        self._groups = groups  # place among the engine's, tokens a block
         self._answer = answer  # the usual keys of kv_transfer_params
         self._entries: dict[str, Entry] = {}
         self._next_key = 1
@@ -249,13 +247,13 @@ class SchedulerSide:
         if not tokens:
             self.half.allocated(entry.key, 0, [])
             return
-        ids = blocks.get_block_ids(group_ids=self._group_ids)
+        ids = blocks.get_block_ids()
         code = self.half.allocated(
             entry.key,
             tokens,
             requests.blocks_of(
                 ids,
-                self._block_tokens,
+                self._groups,
                 entry.local_tokens,
                 entry.local_tokens + tokens,
             ),
@@ -363,13 +361,10 @@ class SchedulerSide:
             computed = request.num_computed_tokens - getattr(
                 request, "num_in_flight_tokens", 0
             )
-            tokens = max(min(request.num_prompt_tokens, computed), 0)
-            blocks = requests.blocks_of(
-                [ids[group] for group in self._group_ids],
-                self._block_tokens,
-                0,
-                tokens,
-            )
+            tokens = request.num_prompt_tokens
+            if computed < tokens:
+                tokens = max(computed, 0)
+            blocks = requests.blocks_of(ids, self._groups, 0, tokens)
         held, ticket = self.half.request_finished(
             entry.key, reason, tokens, blocks
         )
