@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define PAGE_LINES (4096u / KVPULL_LINE_BYTES)
+#define NEXT_LINES (8192u / KVPULL_LINE_BYTES)
 
 #define NEEDS_avx2 1u
 #define NEEDS_avx512 2u
@@ -73,6 +74,38 @@ static void movsb_copy(const struct kvpull_span *spans, uint32_t count,
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
+static inline void span_fetch(const struct kvpull_span *span, size_t bytes)
+{
+	size_t at;
+
+	for (at = 0; at < bytes; at += KVPULL_LINE_BYTES)
+		__builtin_prefetch(span->from + at);
+}
+
+/* Bytes up to the destination's next line. */
+static inline size_t head_of(const struct kvpull_span *span, size_t bytes)
+{
+	const size_t head =
+		(size_t)(-(uintptr_t)span->to & (KVPULL_LINE_BYTES - 1));
+
+	return head < bytes ? head : bytes;
+}
+
+static inline void span_copy(kvpull_lines_fn lines,
+			     const struct kvpull_span *span, size_t bytes)
+{
+	const size_t head = head_of(span, bytes);
+	const size_t line_count = (bytes - head) / KVPULL_LINE_BYTES;
+	const size_t done = head + line_count * KVPULL_LINE_BYTES;
+	struct kvpull_streams streams;
+
+	plain_copy(span->to, span->from, head);
+	streams.from[0] = span->from + head;
+	streams.to[0] = span->to + head;
+	lines(&streams, line_count);
+	plain_copy(span->to + done, span->from + done, bytes - done);
+}
+
 /* How a routine lays its streams. */
 struct layout {
 	kvpull_lines_fn lines;
@@ -98,11 +131,8 @@ static void lanes_copy(const struct layout *layout,
 	uint32_t i, k;
 
 	for (i = 0; i < lane_count; i++) {
-		size_t head = (size_t)(-(uintptr_t)lanes[i].to &
-				       (KVPULL_LINE_BYTES - 1));
+		const size_t head = head_of(&lanes[i], bytes);
 
-		if (head > bytes)
-			head = bytes;
 		plain_copy(lanes[i].to, lanes[i].from, head);
 		body[i].from = lanes[i].from + head;
 		body[i].to = lanes[i].to + head;
@@ -164,6 +194,31 @@ static void streams_copy(const struct layout *layout,
 	kvpull_stores_fence();
 }
 
+/*
+ * Short spans, one after the other, while the bytes of the next ones are
+ * fetched: a span ends before the CPU's own prefetch has begun, and the next
+ * one lies elsewhere. At 512 bytes this takes half the time of memcpy or of
+ * eight streams (measured on Zen 5; half or twice NEXT_LINES took longer).
+ */
+static void next_copy(kvpull_lines_fn lines, const struct kvpull_span *spans,
+		      uint32_t count, size_t bytes)
+{
+	const size_t span_lines =
+		(bytes + KVPULL_LINE_BYTES - 1) / KVPULL_LINE_BYTES;
+	/* Spans that are longer than this leave it to the CPU. */
+	const uint32_t ahead =
+		span_lines ? (uint32_t)(NEXT_LINES / span_lines) : 0;
+	uint32_t fetched = 0;
+	uint32_t i;
+
+	for (i = 0; i < count; i++) {
+		while (fetched < count && fetched < i + ahead)
+			span_fetch(&spans[fetched++], bytes);
+		span_copy(lines, &spans[i], bytes);
+	}
+	kvpull_stores_fence();
+}
+
 /* What a routine is called, its kernel, streams, lanes, and layout.apart. */
 #define ROUTINES(X, isa)                                                       \
 	X(isa, "1", 1, 1, 1, SIZE_MAX)                                         \
@@ -193,17 +248,27 @@ static void streams_copy(const struct layout *layout,
                                                                                \
 		streams_copy(&layout, spans, count, bytes);                    \
 	}
+#define NEXT_COPY(isa)                                                         \
+	static void isa##_next_copy(const struct kvpull_span *spans,           \
+				    uint32_t count, size_t bytes)              \
+	{                                                                      \
+		next_copy(kvpull_##isa##_lines_1, spans, count, bytes);        \
+	}
 #define ROW(isa, name, kernel, stream_count, lane_count, apart)                \
 	{ #isa "-nt-" name, isa##_##kernel##_##lane_count##_copy,              \
 	  stream_count, lane_count, NEEDS_##isa },
+#define NEXT_ROW(isa) { #isa "-nt-next", isa##_next_copy, 1, 1, NEEDS_##isa },
 
 #endif
 
 #if defined(__x86_64__)
 ROUTINES(COPY, avx2)
 ROUTINES(COPY, avx512)
+NEXT_COPY(avx2)
+NEXT_COPY(avx512)
 #elif defined(__aarch64__)
 NEON(COPY)
+NEXT_COPY(neon)
 #endif
 
 /* clang-format off */
@@ -213,8 +278,11 @@ static const struct kvpull_copy_routine routines[] = {
 	{ "movsb", movsb_copy, 1, 1, NEEDS_X86 },
 	ROUTINES(ROW, avx2)
 	ROUTINES(ROW, avx512)
+	NEXT_ROW(avx2)
+	NEXT_ROW(avx512)
 #elif defined(__aarch64__)
 	NEON(ROW)
+	NEXT_ROW(neon)
 #endif
 };
 /* clang-format on */
