@@ -22,7 +22,8 @@
 #define SIDE_BYTES_MAX (128u << 20)
 #define SAMPLE_BYTES (1u << 20)
 #define SAMPLE_LONG_BYTES (2u << 20)
-#define SAMPLE_BLOCKS_MAX (SAMPLE_BYTES / 4096)
+#define CLASS_BYTES_MIN 512u
+#define SAMPLE_BLOCKS_MAX (SAMPLE_BYTES / CLASS_BYTES_MIN)
 #define ROUNDS_FIRST 3u
 #define ROUNDS_SECOND 15u
 #define ROUNDS_MAX 63u
@@ -59,6 +60,7 @@ struct bench {
 };
 
 static const uint32_t class_bytes[KVPULL_COPY_CLASSES] = {
+	[KVPULL_COPY_1K] = CLASS_BYTES_MIN,
 	[KVPULL_COPY_4K] = 4096,
 	[KVPULL_COPY_16K] = 16384,
 	[KVPULL_COPY_64K] = 32768, /* the commonest of its class */

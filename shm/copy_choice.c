@@ -18,7 +18,7 @@
 #include <cpuid.h>
 #endif
 
-#define MAGIC "kvpull copy routines: 4, 16, 64 KiB, longer"
+#define MAGIC "kvpull copy routines: 1, 4, 16, 64 KiB, longer"
 #define CPU_BYTES 96u
 
 enum file_line {
@@ -30,6 +30,7 @@ enum file_line {
 };
 
 static const uint32_t class_kib[KVPULL_COPY_CLASSES] = {
+	[KVPULL_COPY_1K] = 1,
 	[KVPULL_COPY_4K] = 4,
 	[KVPULL_COPY_16K] = 16,
 	[KVPULL_COPY_64K] = 64,
@@ -86,17 +87,22 @@ static void cpu_name(char text[CPU_BYTES])
 #endif
 }
 
-/* What the CPUs that were measured by hand choose. */
+/* What the CPUs that were measured by hand choose; the first they can run. */
 static void choose_default(struct kvpull_copy_choices *choices)
 {
-	static const char *const names[] = { "avx512-nt-4", "avx2-nt-4",
-					     "memcpy" };
-	const struct kvpull_copy_routine *routine = NULL;
-	uint32_t i;
+	static const struct {
+		const char *short_spans, *others;
+	} names[] = { { "avx512-nt-next", "avx512-nt-4" },
+		      { "avx2-nt-next", "avx2-nt-4" },
+		      { "memcpy", "memcpy" } };
+	uint32_t i = 0;
 
-	for (i = 0; !routine && i < 3; i++)
-		routine = kvpull_copy_routine_named(names[i]);
-	kvpull_copy_choices_set(choices, routine);
+	while (!kvpull_copy_routine_named(names[i].others))
+		i++;
+	kvpull_copy_choices_set(choices,
+				kvpull_copy_routine_named(names[i].others));
+	choices->routines[KVPULL_COPY_1K] =
+		kvpull_copy_routine_named(names[i].short_spans);
 }
 
 static int choose_named(const char *name, struct kvpull_copy_choices *choices,
@@ -194,7 +200,7 @@ static const char *choice_decode(char *text, size_t byte_count,
 
 	if (lines_split(text, byte_count, lines) ||
 	    strcmp(lines[LINE_MAGIC], MAGIC) != 0)
-		return "it is damaged";
+		return "it is damaged, or of a version that has other sizes";
 	if (strcmp(lines[LINE_VERSION], "version " KVPULL_VERSION) != 0)
 		return "another version of kvpull measured it";
 	cpu_name(cpu);

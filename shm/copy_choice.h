@@ -37,7 +37,7 @@ kvpull_copy_choice_save(const struct kvpull_folder *folder,
 			const struct kvpull_copy_choices *choices,
 			const struct kvpull_log *log);
 
-/* "4 KiB avx2-nt-8, 16 KiB avx2-nt-4, ..." */
+/* "1 KiB avx2-nt-next, 4 KiB avx2-nt-8, ..." */
 void kvpull_copy_choices_print(const struct kvpull_copy_choices *choices,
 			       char *text, size_t capacity);
 

@@ -47,6 +47,8 @@ struct batch {
 
 static enum kvpull_copy_class class_of(uint64_t span_bytes)
 {
+	if (span_bytes <= 1024)
+		return KVPULL_COPY_1K;
 	if (span_bytes <= 4096)
 		return KVPULL_COPY_4K;
 	if (span_bytes <= 16384)

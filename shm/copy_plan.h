@@ -12,7 +12,8 @@
 
 /* Span sizes that may want different routines. */
 enum kvpull_copy_class {
-	KVPULL_COPY_4K = 0, /* up to 4 KiB */
+	KVPULL_COPY_1K = 0, /* up to 1 KiB */
+	KVPULL_COPY_4K,     /* up to 4 KiB */
 	KVPULL_COPY_16K,    /* up to 16 KiB */
 	KVPULL_COPY_64K,    /* up to 64 KiB */
 	KVPULL_COPY_LONG,   /* above */

@@ -327,6 +327,42 @@ UNIT_TEST(shares_copy_each_byte_once_in_any_order)
 	work_free(work);
 }
 
+static uint32_t short_count;
+static size_t short_max;
+
+static void short_copy(const struct kvpull_span *spans, uint32_t count,
+		       size_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		memcpy(spans[i].to, spans[i].from, bytes);
+	short_count += count;
+	short_max = short_max > bytes ? short_max : bytes;
+}
+
+/* Rows of 1000 and 64 bytes are; those of 2048 and more are not. */
+UNIT_TEST(short_spans_have_a_routine_of_their_own)
+{
+	static const struct kvpull_copy_routine routine = { "short", short_copy,
+							    1, 1, 0 };
+	struct work *work = work_mixed(0);
+	struct kvpull_copy_cursor cursor = { 0 };
+	struct kvpull_copy_choices choices;
+	struct kvpull_copy_plan plan;
+	uint32_t count, i;
+
+	kvpull_copy_choices_set(&choices, kvpull_copy_routines(&count));
+	choices.routines[KVPULL_COPY_1K] = &routine;
+	kvpull_copy_plan_init(&plan, &work->job, &choices, 1);
+	for (i = 0; i < plan.share_count; i++)
+		kvpull_copy_share(&plan, i, &cursor);
+	assert_memory_equal(work->to, work->expected, work->side_bytes);
+	assert_int_equal(short_count, 33 * 4 + 70 * 16);
+	assert_int_equal(short_max, 1000);
+	work_free(work);
+}
+
 UNIT_TEST(jobs_are_byte_exact_with_1_2_4_threads)
 {
 	static const uint32_t thread_counts[] = { 1, 2, 4 };

@@ -170,6 +170,11 @@ TEST(without_a_file_the_default_is_used)
 	assert_int_equal(world->warnings, 0);
 	assert_non_null(strstr(world->line, "by default"));
 	assert_non_null(strstr(world->line, choices.routines[0]->name));
+	/* Where others are copied in lanes, short spans are not. */
+	assert_int_equal(strstr(choices.routines[KVPULL_COPY_1K]->name,
+				"-nt-next") != NULL,
+			 strstr(choices.routines[KVPULL_COPY_4K]->name,
+				"-nt-4") != NULL);
 }
 
 TEST(what_was_saved_is_used)
@@ -222,6 +227,17 @@ TEST(file_of_another_cpu_or_version_is_ignored)
 	is_ignored(world, "another CPU");
 	file_change(world, "\nversion ", "\nversion 9");
 	is_ignored(world, "another version");
+}
+
+/* As it was written when 4 KiB was the least size. */
+TEST(file_with_other_sizes_is_ignored)
+{
+	struct world *world = *state;
+
+	file_change(world, "routines: 1, 4,", "routines: 4,");
+	is_ignored(world, "other sizes");
+	file_change(world, "\nmemcpy", "");
+	is_ignored(world, "other sizes");
 }
 
 TEST(garbage_is_ignored)
