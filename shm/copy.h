@@ -3,9 +3,10 @@
  * The fast copy: from a peer's mapping into local blocks, in user space.
  *
  * Several page streams at once with non-temporal stores (one stream loses to
- * memcpy); which routine, copy_choice.h says. Copy workers take shares of 256 KiB to 1 MiB of a job from an
- * atomic counter, so several workers speed one job up, and many jobs complete
- * one by one in the order of their start.
+ * memcpy), or short spans one by one while the next ones are fetched; which
+ * routine, copy_choice.h says. Copy workers take shares of 256 KiB to 1 MiB of a
+ * job from an atomic counter, so several workers speed one job up, and many jobs
+ * complete one by one in the order of their start.
  */
 #ifndef KVPULL_SHM_COPY_H
 #define KVPULL_SHM_COPY_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The routines: one frame around the line kernels.
+ * The routines: two frames around the line kernels, one for spans side by side
+ * and one for short spans in a row.
  *
  * Invariants: a routine writes the bytes of its spans and no others, for any
  * alignment and any size. A non-temporal kernel gets whole lines of the

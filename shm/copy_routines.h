@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the routines of copy.h are made of: line kernels of each instruction
- * set, which this header joins to the one frame in copy_routines.c.
+ * set, which this header joins to the two frames in copy_routines.c.
  *
  * A kernel copies whole 64-byte lines of several streams in step: first line of
  * every stream, second line of every stream, ... so that as many misses and
