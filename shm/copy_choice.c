@@ -30,10 +30,8 @@ enum file_line {
 };
 
 static const uint32_t class_kib[KVPULL_COPY_CLASSES] = {
-	[KVPULL_COPY_1K] = 1,
-	[KVPULL_COPY_4K] = 4,
-	[KVPULL_COPY_16K] = 16,
-	[KVPULL_COPY_64K] = 64,
+	[KVPULL_COPY_1K] = 1,     [KVPULL_COPY_4K] = 4,
+	[KVPULL_COPY_16K] = 16,   [KVPULL_COPY_64K] = 64,
 	[KVPULL_COPY_LONG] = 256,
 };
 
