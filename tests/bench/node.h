@@ -67,6 +67,7 @@ enum mail_kind {
 	MAIL_SPIN,  /* poll without a pause */
 	MAIL_SLEEP, /* wait on event_fd */
 	MAIL_PACE,  /* poll every few us, and leave the core alone between */
+	MAIL_MARK,  /* note the time */
 	MAIL_END
 };
 
@@ -76,6 +77,7 @@ struct mail {
 	_Atomic uint64_t answered; /* release, acquire by us */
 	_Atomic uint64_t sent; /* holds reported ended; release, acquire by us */
 	_Atomic uint64_t sent_ns; /* when the last one was seen; before sent */
+	uint64_t marked_ns;       /* of the last MAIL_MARK; before answered */
 	int32_t code;
 	uint32_t kind;
 	uint32_t block_count;
@@ -102,6 +104,12 @@ void producer_close(struct producer *producer);
 int producer_hold(struct producer *producer, const uint32_t *ids,
 		  uint32_t block_count, struct ticket *ticket);
 int producer_mode(struct producer *producer, enum mail_kind kind);
+/*
+ * Wake it, to note when it was awake. By any thread, while no other asks it for
+ * something; wait_marked() before it is asked for more: 0 or KVPULL_EDEADLINE.
+ */
+void producer_mark(struct producer *producer);
+int producer_wait_marked(const struct producer *producer, uint64_t *marked_ns);
 /* Until every hold was reported ended; 0 or KVPULL_EDEADLINE. */
 int producer_wait_sent(const struct producer *producer);
 /* The producer's memory, mapped as the library does; NULL: said. */

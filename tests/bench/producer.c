@@ -121,11 +121,13 @@ static void serve(struct halves *halves, struct mail *mail, int wake_fd)
 			if (mail->kind == MAIL_END)
 				return;
 			mail->code = 0;
+			if (mail->kind == MAIL_MARK)
+				mail->marked_ns = kvpull_clock_ns();
 			if (mail->kind == MAIL_HOLD)
 				mail->code = hold(halves, mail);
 			if (mail->kind == MAIL_SLEEP && halves->event_fd < 0)
 				halves_sleep(halves);
-			if (mail->kind != MAIL_HOLD)
+			if (mail->kind != MAIL_HOLD && mail->kind != MAIL_MARK)
 				mode = mail->kind;
 			atomic_store_explicit(&mail->answered, ++seen,
 					      memory_order_release);
@@ -183,7 +185,8 @@ static int answer_wait(const struct producer *producer, uint64_t asked)
 	return mail->code;
 }
 
-static int ask(struct producer *producer, enum mail_kind kind)
+/* Return: what its answer will be. */
+static uint64_t tell(struct producer *producer, enum mail_kind kind)
 {
 	uint64_t asked;
 
@@ -191,7 +194,14 @@ static int ask(struct producer *producer, enum mail_kind kind)
 	asked = atomic_fetch_add_explicit(&producer->mail->asked, 1,
 					  memory_order_release);
 	(void)eventfd_write(producer->wake_fd, 1);
-	return kind == MAIL_END ? 0 : answer_wait(producer, asked + 1);
+	return asked + 1;
+}
+
+static int ask(struct producer *producer, enum mail_kind kind)
+{
+	const uint64_t asked = tell(producer, kind);
+
+	return kind == MAIL_END ? 0 : answer_wait(producer, asked);
 }
 
 int producer_open(struct producer *producer, const struct node_params *params)
@@ -255,6 +265,23 @@ int producer_hold(struct producer *producer, const uint32_t *ids,
 	ticket->block_count = block_count;
 	memcpy(ticket->text, mail->ticket, mail->ticket_bytes);
 	return 0;
+}
+
+void producer_mark(struct producer *producer)
+{
+	(void)tell(producer, MAIL_MARK);
+}
+
+int producer_wait_marked(const struct producer *producer, uint64_t *marked_ns)
+{
+	const struct mail *mail = producer->mail;
+	/* Told by another thread, which woke us after it. */
+	const int code = answer_wait(
+		producer,
+		atomic_load_explicit(&mail->asked, memory_order_relaxed));
+
+	*marked_ns = code ? 0 : mail->marked_ns;
+	return code;
 }
 
 int producer_wait_sent(const struct producer *producer)

@@ -34,6 +34,11 @@ static const struct bar bars[] = {
 	{ "samenode.limit_ratio.2t.C", 0.60 },
 	{ "samenode.limit_ratio.2t.D", 0.60 },
 	{ "samenode.limit_ratio.2t.E", 0.60 },
+	{ "samenode.woken_ratio.1t.A", 1.05 },
+	{ "samenode.woken_ratio.1t.B", 1.05 },
+	{ "samenode.woken_ratio.1t.C", 1.05 },
+	{ "samenode.woken_ratio.1t.D", 1.05 },
+	{ "samenode.woken_ratio.1t.E", 1.05 },
 	{ "samenode.caller.limit_ratio.1t.A", 1.10 },
 	{ "samenode.caller.limit_ratio.1t.B", 1.05 },
 	{ "samenode.caller.limit_ratio.1t.C", 1.05 },
@@ -234,6 +239,8 @@ static void shapes_print(const struct results *results)
 	row_print(results, "on two plain threads", "two_threads", "",
 		  "_median_ms");
 	row_print(results, "  x limit", "two_threads", "", "_limit_ratio");
+	row_print(results, "on a woken thread", "woken", "", "_median_ms");
+	row_print(results, "  x limit", "woken", "", "_limit_ratio");
 	way_print(results, "caller_1t");
 	way_print(results, "caller_2t");
 	way_print(results, "thread_1t");

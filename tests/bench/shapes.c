@@ -9,7 +9,9 @@
  * second thread is a copy worker.
  *
  * Two plain threads, half of the blocks each and both awake, say what a second
- * one is worth on this machine at this time: virtual machines differ there.
+ * one is worth on this machine at this time: virtual machines differ there. A
+ * woken thread says what the hand-overs of a thread that copies cost there,
+ * whoever makes them.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -26,6 +28,7 @@
 #include "shm/segment.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/node.h"
+#include "tests/bench/woken.h"
 
 #define REGION_BYTES (UINT64_C(512) << 20)
 #define COUNT_MAX 8192u
@@ -35,7 +38,8 @@
 #define PULLS 4u
 #define GLIBC (ROUTINES_MAX + PULLS)
 #define TWO_THREADS (GLIBC + 1)
-#define WAYS_MAX (TWO_THREADS + 1)
+#define WOKEN (TWO_THREADS + 1)
+#define WAYS_MAX (WOKEN + 1)
 
 struct shape {
 	char name;
@@ -72,6 +76,8 @@ struct field {
 	const struct shape *shape;
 	struct producer producer;
 	struct halves pullers[PULLS];
+	struct woken woken;
+	uint32_t woken_way; /* of the next copy; ordered by its wake_fd */
 	struct ticket ticket;
 	uint8_t *from;  /* the producer's memory */
 	uint8_t *to;    /* the pullers' */
@@ -227,6 +233,26 @@ static double two_threads_ms(struct field *field)
 	return (double)start_ns / 1e6;
 }
 
+/* On the woken thread. */
+static void woken_copy(void *context)
+{
+	const struct field *field = context;
+
+	spans_copy(field, field->woken_way, 0, field->shape->block_count);
+}
+
+static int woken_time(struct field *field)
+{
+	uint64_t took_ns;
+	int code;
+
+	field->woken_way = best_way(field);
+	code = woken_run(&field->woken, &took_ns);
+	if (!code)
+		samples_add(&field->took_ms[WOKEN], (double)took_ns / 1e6);
+	return code;
+}
+
 static double timeval_s(const struct timeval *value)
 {
 	return (double)value->tv_sec + (double)value->tv_usec / 1e6;
@@ -300,6 +326,8 @@ static int repetition(struct field *field, uint32_t number)
 		else if (way == TWO_THREADS)
 			samples_add(&field->took_ms[way],
 				    two_threads_ms(field));
+		else if (way == WOKEN)
+			code = woken_time(field);
 		else
 			samples_add(&field->took_ms[way], copy_ms(field, way));
 		if (code)
@@ -369,13 +397,14 @@ static int field_open(struct field *field)
 	if (!field->from)
 		return KVPULL_ENOMEM;
 	(void)madvise(field->from, REGION_BYTES, MADV_POPULATE_READ);
-	return 0;
+	return woken_open(&field->woken, &field->producer, woken_copy, field);
 }
 
 static void field_close(struct field *field)
 {
 	uint32_t index;
 
+	woken_close(&field->woken);
 	if (field->from)
 		kvpull_segment_unmap(field->from, REGION_BYTES);
 	/* The first owns the others' memory. */
@@ -450,6 +479,10 @@ static void field_results(struct field *field)
 	results_put(results,
 		    samples_at(&field->took_ms[TWO_THREADS], 0.5) / limit_ms,
 		    "shapes.%c.two_threads_limit_ratio", shape);
+	results_put(results, samples_at(&field->took_ms[WOKEN], 0.5),
+		    "shapes.%c.woken_median_ms", shape);
+	results_put(results, samples_at(&field->took_ms[WOKEN], 0.5) / limit_ms,
+		    "shapes.%c.woken_limit_ratio", shape);
 	results_put(results, samples_at(&field->took_ms[GLIBC], 0.5),
 		    "shapes.%c.glibc_memcpy_median_ms", shape);
 	results_put(results, (double)field->shape->block_count,
@@ -464,6 +497,20 @@ static void field_results(struct field *field)
 		pull_results(field, index, limit_ms);
 }
 
+/* Of the default, beside what its hand-overs alone cost. */
+static void woken_bar(struct results *results, char shape)
+{
+	char path[RESULT_NAME_BYTES];
+	double pull_ms;
+
+	(void)snprintf(path, sizeof(path),
+		       "shapes.%c.kvpull.thread_1t.median_ms", shape);
+	pull_ms = results_get(results, path);
+	(void)snprintf(path, sizeof(path), "shapes.%c.woken_median_ms", shape);
+	results_put(results, pull_ms / results_get(results, path),
+		    "bars.samenode.woken_ratio.1t.%c", shape);
+}
+
 static void bars(const struct bench *bench)
 {
 	struct results *results = bench->results;
@@ -475,6 +522,7 @@ static void bars(const struct bench *bench)
 	for (shape = 0; shape < SHAPES; shape++) {
 		const char name = shapes[shape].name;
 
+		woken_bar(results, name);
 		for (index = 0; index < PULLS; index++) {
 			char path[RESULT_NAME_BYTES];
 
