@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/wrap.h"
 #include "shm/parts.h"
 #include "shm/state.h"
@@ -111,8 +112,7 @@ static void ring_free(struct kvpull_shm_callers *callers,
 	if (caller->doorbell >= 0) {
 		(void)epoll_ctl(callers->doorbells, EPOLL_CTL_DEL,
 				caller->doorbell, NULL);
-		(void)close(caller->doorbell);
-		caller->doorbell = -1;
+		kvpull_fd_close(&caller->doorbell);
 	}
 	if (caller->segment.base) {
 		kvpull_segment_unmake(&caller->segment);
@@ -132,8 +132,7 @@ void kvpull_shm_callers_fini(struct kvpull_shm_callers *callers)
 		caller_hang_up(callers, &callers->callers[i]);
 		ring_free(callers, &callers->callers[i]);
 	}
-	(void)close(callers->doorbells);
-	callers->doorbells = -1;
+	kvpull_fd_close(&callers->doorbells);
 }
 
 static int serve_check(const struct kvpull_serve *serve,

@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "shm/folder.h"
 #include "shm/shortage.h"
 
@@ -247,9 +248,7 @@ int kvpull_listener_open(struct kvpull_listener *listener, int folder_fd,
 err_socket:
 	(void)close(listener->fd);
 err_folder:
-	if (listener->folder_fd >= 0)
-		(void)close(listener->folder_fd);
-	listener->folder_fd = -1;
+	kvpull_fd_close(&listener->folder_fd);
 	listener->fd = -1;
 	return code;
 }
@@ -264,10 +263,8 @@ void kvpull_listener_close(struct kvpull_listener *listener)
 	if (!socket_stat(listener->folder_fd, listener->name, &stat) &&
 	    stat.st_ino == listener->inode)
 		(void)unlinkat(listener->folder_fd, listener->name, 0);
-	(void)close(listener->fd);
-	(void)close(listener->folder_fd);
-	listener->fd = -1;
-	listener->folder_fd = -1;
+	kvpull_fd_close(&listener->fd);
+	kvpull_fd_close(&listener->folder_fd);
 }
 
 int kvpull_listener_is_named(const struct kvpull_listener *listener,
@@ -347,10 +344,8 @@ static int pidfd_get(int fd, int32_t pid, int32_t *pidfd)
 	if (*pidfd < 0)
 		return kvpull_errno_is_shortage(errno) ? KVPULL_EAGAIN : 0;
 	/* The socket is connected after the open: the pid was the peer's. */
-	if (poll(&socket_poll, 1, 0) != 0) {
-		(void)close(*pidfd);
-		*pidfd = -1;
-	}
+	if (poll(&socket_poll, 1, 0) != 0)
+		kvpull_fd_close(pidfd);
 	return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/transport.h"
 #include "shm/shortage.h"
 
@@ -121,7 +122,5 @@ int kvpull_folder_make(struct kvpull_folder *folder,
 
 void kvpull_folder_close(struct kvpull_folder *folder)
 {
-	if (folder->fd >= 0)
-		(void)close(folder->fd);
-	folder->fd = -1;
+	kvpull_fd_close(&folder->fd);
 }

@@ -16,6 +16,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "shm/state.h"
 
 #define LOOK_POLLS 16u
@@ -255,12 +256,10 @@ static int shm_doorbell_fd(const struct kvpull_transport *transport)
 	return kvpull_shm_of_const(transport)->callers.doorbells;
 }
 
-static void wakes_close(const struct kvpull_shm *shm)
+static void wakes_close(struct kvpull_shm *shm)
 {
-	if (shm->wake_fd >= 0)
-		(void)close(shm->wake_fd);
-	if (shm->timer_fd >= 0)
-		(void)close(shm->timer_fd);
+	kvpull_fd_close(&shm->wake_fd);
+	kvpull_fd_close(&shm->timer_fd);
 }
 
 static void shm_close(struct kvpull_transport *transport)

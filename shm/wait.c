@@ -10,6 +10,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 #define GENERATION_MASK UINT32_C(0xffffff)
 
 int kvpull_wait_open(struct kvpull_wait *wait, const struct kvpull_log *log)
@@ -24,9 +26,7 @@ int kvpull_wait_open(struct kvpull_wait *wait, const struct kvpull_log *log)
 
 void kvpull_wait_close(struct kvpull_wait *wait)
 {
-	if (wait->fd >= 0)
-		(void)close(wait->fd);
-	wait->fd = -1;
+	kvpull_fd_close(&wait->fd);
 }
 
 int kvpull_wait_add(struct kvpull_wait *wait, int fd,
@@ -51,8 +51,7 @@ void kvpull_wait_end(struct kvpull_wait *wait, int *fd)
 	if (*fd < 0)
 		return;
 	kvpull_wait_remove(wait, *fd);
-	(void)close(*fd);
-	*fd = -1;
+	kvpull_fd_close(fd);
 }
 
 uint32_t kvpull_wait_poll(struct kvpull_wait *wait,

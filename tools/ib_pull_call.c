@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "tools/ib_pull.h"
 
 #define NS_PER_S UINT64_C(1000000000)
@@ -90,9 +91,7 @@ int ib_call_open(struct ib_call *call, const struct ib_options *options)
 
 void ib_call_close(struct ib_call *call)
 {
-	if (call->control >= 0)
-		(void)close(call->control);
-	call->control = -1;
+	kvpull_fd_close(&call->control);
 	free(call->message);
 	call->message = NULL;
 }
@@ -106,8 +105,7 @@ int ib_call_again(struct ib_call *call)
 		call->lost_ns = now_ns;
 	if (now_ns - call->lost_ns >= call->options->retry_s * NS_PER_S)
 		return 1;
-	if (call->control >= 0)
-		(void)close(call->control);
+	kvpull_fd_close(&call->control);
 	call->control = ib_control_try(call->options);
 	if (call->control >= 0)
 		likeness = producer_look(call);
@@ -115,9 +113,7 @@ int ib_call_again(struct ib_call *call)
 		call->lost_ns = 0;
 		return 0;
 	}
-	if (call->control >= 0)
-		(void)close(call->control);
-	call->control = -1;
+	kvpull_fd_close(&call->control);
 	nap(AGAIN_NS);
 	return likeness == UNLIKE_US;
 }

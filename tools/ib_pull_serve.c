@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/index.h"
 #include "base/map.h"
 #include "tools/ib_pull.h"
@@ -417,10 +418,8 @@ int ib_serve(const struct ib_options *options)
 		engine_close(&producer->engine);
 	for (index = 0; index < producer->client_count; index++)
 		(void)close(producer->clients[index].control);
-	if (producer->listener >= 0)
-		(void)close(producer->listener);
-	if (producer->port_listener >= 0)
-		(void)close(producer->port_listener);
+	kvpull_fd_close(&producer->listener);
+	kvpull_fd_close(&producer->port_listener);
 	held_close(producer);
 	free(producer->ticket);
 	free(producer->message);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "verbs/async.h"
 #include "verbs/cm.h"
 
@@ -75,10 +76,8 @@ int kvpull_verbs_watch_open(struct kvpull_verbs_watch *watch)
 
 void kvpull_verbs_watch_close(struct kvpull_verbs_watch *watch)
 {
-	if (watch->fd >= 0)
-		(void)close(watch->fd);
-	if (watch->timer_fd >= 0)
-		(void)close(watch->timer_fd);
+	kvpull_fd_close(&watch->fd);
+	kvpull_fd_close(&watch->timer_fd);
 }
 
 /* Completion queues of a device that may have an event, each one at most. */

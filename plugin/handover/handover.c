@@ -7,6 +7,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 #define RECORDS_MIN 64u
 
 /*
@@ -81,11 +83,8 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 
 void kvpull_handover_close(struct kvpull_handover *handover)
 {
-	if (handover->engine_wake_fd >= 0)
-		(void)close(handover->engine_wake_fd);
-	if (handover->progress_wake_fd >= 0)
-		(void)close(handover->progress_wake_fd);
-	handover->engine_wake_fd = handover->progress_wake_fd = -1;
+	kvpull_fd_close(&handover->engine_wake_fd);
+	kvpull_fd_close(&handover->progress_wake_fd);
 }
 
 void kvpull_handover_address_set(struct kvpull_handover *handover,

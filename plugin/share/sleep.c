@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/epoll.h"
+#include "base/fd.h"
 #include "plugin/share/share_state.h"
 
 #define EVENTS_MAX 8u
@@ -66,13 +67,9 @@ void kvpull_share_sleep(struct kvpull_reader *share, uint32_t worked,
 
 void kvpull_share_sleep_end(struct kvpull_reader *share)
 {
-	if (share->event_fd >= 0)
-		(void)close(share->event_fd);
-	if (share->timer_fd >= 0)
-		(void)close(share->timer_fd);
-	if (share->wake_fd >= 0)
-		(void)close(share->wake_fd);
-	share->event_fd = share->timer_fd = share->wake_fd = -1;
+	kvpull_fd_close(&share->event_fd);
+	kvpull_fd_close(&share->timer_fd);
+	kvpull_fd_close(&share->wake_fd);
 }
 
 int kvpull_share_sleep_watch(struct kvpull_reader *share)

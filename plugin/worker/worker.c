@@ -18,6 +18,7 @@
 
 #include <sodium.h>
 
+#include "base/fd.h"
 #include "base/params.h"
 #include "plugin/progress/plan.h"
 #include "shm/file.h"
@@ -379,10 +380,8 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 	if (worker->arena.sealed)
 		wind_down(worker);
 	kvpull_progress_close(worker->progress);
-	if (worker->event_fd >= 0)
-		(void)close(worker->event_fd);
-	if (worker->timer_fd >= 0)
-		(void)close(worker->timer_fd);
+	kvpull_fd_close(&worker->event_fd);
+	kvpull_fd_close(&worker->timer_fd);
 	kvpull_handover_close(&worker->handover);
 	for (index = 0; index < worker->memory_count; index++)
 		if (worker->memories[index].base)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/epoll.h"
+#include "base/fd.h"
 
 /* An engine that sleeps: ask everybody for a doorbell, then look once more. */
 static int bells_arm(struct kvpull_worker *worker)
@@ -134,11 +135,8 @@ static int events_open(struct kvpull_worker *worker)
 /* The next call tries again. */
 static void events_close(struct kvpull_worker *worker)
 {
-	if (worker->event_fd >= 0)
-		(void)close(worker->event_fd);
-	if (worker->timer_fd >= 0)
-		(void)close(worker->timer_fd);
-	worker->event_fd = worker->timer_fd = -1;
+	kvpull_fd_close(&worker->event_fd);
+	kvpull_fd_close(&worker->timer_fd);
 }
 
 int kvpull_worker_event_fd(struct kvpull_worker *worker)
