@@ -630,12 +630,17 @@ void kvpull_welcome_regions_put(struct kvpull_welcome_region *regions,
 	}
 }
 
-void kvpull_welcome_regions_get(const struct kvpull_welcome_region *regions,
-				uint32_t region_count,
-				struct kvpull_serve *view)
+void kvpull_welcome_view(const struct kvpull_welcome_region *regions,
+			 uint32_t region_count, uint64_t entries_address,
+			 uint32_t slot_count, struct kvpull_serve *view)
 {
 	uint32_t i;
 
+	memset(view, 0, sizeof(*view));
+	view->slot_count = slot_count;
+	view->entries_fd = -1;
+	view->entries =
+		(struct kvpull_revocation_entry *)(uintptr_t)entries_address;
 	view->region_count = region_count;
 	for (i = 0; i < region_count; i++)
 		view->regions[i] = (struct kvpull_region_view){

@@ -199,10 +199,13 @@ size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
 /* What is served, as a welcome tells it, [serve->region_count]. */
 void kvpull_welcome_regions_put(struct kvpull_welcome_region *regions,
 				const struct kvpull_serve *serve);
-/* And as a route takes it: addresses are the peer's, descriptors come later. */
-void kvpull_welcome_regions_get(const struct kvpull_welcome_region *regions,
-				uint32_t region_count,
-				struct kvpull_serve *view);
+/*
+ * And as a route takes it: addresses are the peer's own, only for reads of
+ * foreign memory; descriptors come later.
+ */
+void kvpull_welcome_view(const struct kvpull_welcome_region *regions,
+			 uint32_t region_count, uint64_t entries_address,
+			 uint32_t slot_count, struct kvpull_serve *view);
 
 /* refusal.c */
 /* Why, in P's words; ours is P's value. */

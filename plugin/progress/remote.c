@@ -302,19 +302,6 @@ static void greet(struct kvpull_progress *progress,
 		remote_disconnect(remote);
 }
 
-static void view_fill(const struct kvpull_welcome *welcome,
-		      struct kvpull_serve *view)
-{
-	memset(view, 0, sizeof(*view));
-	view->slot_count = welcome->slot_count;
-	view->entries_fd = -1;
-	/* The peer's own address: only for reads of foreign memory. */
-	view->entries = (struct kvpull_revocation_entry *)(uintptr_t)
-				welcome->entries_address;
-	kvpull_welcome_regions_get(welcome->regions, welcome->region_count,
-				   view);
-}
-
 static void side_fill(const struct kvpull_progress *progress,
 		      const struct kvpull_welcome *welcome,
 		      const struct kvpull_serve *view,
@@ -372,7 +359,9 @@ static int welcome_take(struct kvpull_progress *progress,
 		return code;
 	if (welcome->incarnation != remote->incarnation)
 		return KVPULL_EPEER;
-	view_fill(welcome, view);
+	kvpull_welcome_view(welcome->regions, welcome->region_count,
+			    welcome->entries_address, welcome->slot_count,
+			    view);
 	side_fill(progress, welcome, view, &theirs);
 	side_fill(progress, NULL, &progress->facts->serve, &local);
 	code = kvpull_plan_check(&theirs, &detail);

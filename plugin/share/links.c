@@ -230,19 +230,6 @@ static int greet(struct kvpull_reader *share, struct kvpull_share_link *link,
 				      code; /* as share_take() */
 }
 
-/* What a share tells; its extents are looked at by the route and the reader. */
-static void view_fill(const struct kvpull_share_welcome *welcome,
-		      struct kvpull_serve *view)
-{
-	memset(view, 0, sizeof(*view));
-	view->slot_count = welcome->chunk_count + welcome->slot_count;
-	view->entries_fd = -1;
-	view->entries = (struct kvpull_revocation_entry *)(uintptr_t)
-				welcome->guards_address;
-	kvpull_welcome_regions_get(welcome->regions, welcome->region_count,
-				   view);
-}
-
 /* We do not take what it tells: both sides are told why. */
 static void refuse_back(struct kvpull_reader *share,
 			const struct kvpull_share_link *link,
@@ -310,7 +297,11 @@ static int share_take(struct kvpull_reader *share,
 		.entry_count = welcome->entry_count,
 	};
 	memcpy(peer.share.secret, welcome->secret, sizeof(peer.share.secret));
-	view_fill(welcome, share->view);
+	/* Its extents are looked at by the route and the reader. */
+	kvpull_welcome_view(welcome->regions, welcome->region_count,
+			    welcome->guards_address,
+			    welcome->chunk_count + welcome->slot_count,
+			    share->view);
 	code = transport->ops->attach(transport, link->handle, share->view);
 	if (!code)
 		code = kvpull_share_reader_peer_add(share->reader, &peer,
