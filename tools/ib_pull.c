@@ -164,21 +164,28 @@ enum {
 	OPTION_FIRST = 256
 };
 
+enum option_kind {
+	NUMBER, /* to a uint32_t */
+	FLAG,   /* likewise, without a value */
+	TEXT,   /* to a const char * */
+	OTHER   /* in other_take() */
+};
+
 static const struct option_row {
 	const char *name;
-	const char *meaning;
-	size_t offset; /* of a uint32_t in struct ib_options */
+	const char *meaning; /* NULL: the usage line says it */
+	size_t offset;       /* in struct ib_options */
 	uint32_t least, most;
-	uint32_t flag; /* takes no argument */
+	enum option_kind kind;
 } rows[] = {
 #define ROW(name, member, least, most, meaning)                                \
 	{                                                                      \
 		name, meaning, offsetof(struct ib_options, member), least,     \
-			most, 0                                                \
+			most, NUMBER                                           \
 	}
-#define FLAG(name, member, meaning)                                            \
+#define OF(kind, name, member, meaning)                                        \
 	{                                                                      \
-		name, meaning, offsetof(struct ib_options, member), 0, 1, 1    \
+		name, meaning, offsetof(struct ib_options, member), 0, 1, kind \
 	}
 	ROW("size", shape.block_bytes, 64, 1u << 30,
 	    "bytes of a block in a layer, all ranks (16384)"),
@@ -223,39 +230,45 @@ static const struct option_row {
 	    "from a request's admission to its pull, ms (0)"),
 	ROW("qp", queue_pairs, 1, 1,
 	    "queue pairs a peer; this version has one (1)"),
-	FLAG("pool", pool,
-	     "owners share chunks by content, readers ask nobody"),
-	FLAG("one-by-one", one_by_one,
-	     "--depth requests are admitted, then pulled one after another"),
-	FLAG("stats", stats, "print the producer's counters, and pull nothing"),
-	FLAG("ticket", ticket,
-	     "ask for one prefill, print its ticket, and pull nothing"),
-	FLAG("verify", verify, "compare every byte"),
-	FLAG("thread", thread, "a progress thread, as engines use it"),
-	FLAG("spin", spin, "a producer that polls and never sleeps"),
-	FLAG("foreign", foreign,
-	     "memory of the engine's own (process_vm_readv)"),
-	FLAG("contiguous", contiguous,
-	     "blocks of a request side by side, not scattered"),
-	FLAG("sweep", sweep,
-	     "one run for 1, 2, 4 ... --count blocks a request"),
-	FLAG("histogram", histogram, "how often a pull took how long"),
-	FLAG("json", json, "one JSON object instead of the table"),
-	FLAG("verbose", verbose, "log lines of the life cycle"),
+	OF(FLAG, "pool", pool,
+	   "owners share chunks by content, readers ask nobody"),
+	OF(FLAG, "one-by-one", one_by_one,
+	   "--depth requests are admitted, then pulled one after another"),
+	OF(FLAG, "stats", stats,
+	   "print the producer's counters, and pull nothing"),
+	OF(FLAG, "ticket", ticket,
+	   "ask for one prefill, print its ticket, and pull nothing"),
+	OF(FLAG, "verify", verify, "compare every byte"),
+	OF(FLAG, "thread", thread, "a progress thread, as engines use it"),
+	OF(FLAG, "spin", spin, "a producer that polls and never sleeps"),
+	OF(FLAG, "foreign", foreign,
+	   "memory of the engine's own (process_vm_readv)"),
+	OF(FLAG, "contiguous", contiguous,
+	   "blocks of a request side by side, not scattered"),
+	OF(FLAG, "sweep", sweep,
+	   "one run for 1, 2, 4 ... --count blocks a request"),
+	OF(FLAG, "histogram", histogram, "how often a pull took how long"),
+	OF(FLAG, "json", json, "one JSON object instead of the table"),
+	OF(FLAG, "verbose", verbose, "log lines of the life cycle"),
+	OF(FLAG, "demo", demo, NULL),
+	OF(TEXT, "dir", dir, "socket folder to serve in (/tmp/kvpull-UID)"),
+	OF(TEXT, "device", device, "RDMA device (chosen)"),
+	OF(OTHER, "gid-index", gid_index, "index of its GID (chosen)"),
+	OF(TEXT, "trace", trace,
+	   "replay a file of requests; the manual lists the formats"),
+	OF(OTHER, "speed", speed,
+	   "with --trace: so many of its seconds in one (1)"),
+	OF(OTHER, "model", shape,
+	   "--size and --layers of llama-3-70b, qwen3-8b or deepseek-v3"),
+	OF(OTHER, "zipf", zipf,
+	   "with --pool: exponent of how often a key is asked for (1)"),
+	OF(TEXT, "release", release,
+	   "give a ticket back unread: its text, @file or - for stdin"),
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
 enum {
-	OPTION_DEMO = OPTION_FIRST + ROWS,
-	OPTION_DIR,
-	OPTION_DEVICE,
-	OPTION_GID,
-	OPTION_TRACE,
-	OPTION_SPEED,
-	OPTION_MODEL,
-	OPTION_ZIPF,
-	OPTION_RELEASE,
-	OPTION_HELP,
+	OPTION_HELP = OPTION_FIRST + ROWS,
 	OPTION_VERSION
 };
 
@@ -269,41 +282,29 @@ static void usage(void)
 	       "       ib_pull --demo             both, with rejects, aborts and a kill\n"
 	       "       ib_pull --pool             a pool of chunks: owners, and who reads them\n\n");
 	for (index = 0; index < ROWS; index++)
-		printf("  --%-14s %s\n", rows[index].name, rows[index].meaning);
-	printf("  --%-14s socket folder to serve in (/tmp/kvpull-UID)\n"
-	       "  --%-14s RDMA device (chosen)\n"
-	       "  --%-14s index of its GID (chosen)\n"
-	       "  --%-14s replay a file of requests; the manual lists the formats\n"
-	       "  --%-14s with --trace: so many of its seconds in one (1)\n"
-	       "  --%-14s --size and --layers of llama-3-70b, qwen3-8b or deepseek-v3\n"
-	       "  --%-14s with --pool: exponent of how often a key is asked for (1)\n"
-	       "  --%-14s give a ticket back unread: its text, @file or - for stdin\n"
-	       "  --%-14s this text\n  --%-14s version\n"
+		if (rows[index].meaning)
+			printf("  --%-14s %s\n", rows[index].name,
+			       rows[index].meaning);
+	printf("  --%-14s this text\n  --%-14s version\n"
 	       "as in perftest: -a sweep -d device -x gid-index -p port -q qp -s size\n"
 	       "               -n requests -D duration -h help\n"
 	       "exit: 0 right, 1 something was wrong, 2 usage, 128 + n ended by signal n\n",
-	       "dir", "device", "gid-index", "trace", "speed", "model", "zipf",
-	       "release", "help", "version");
+	       "help", "version");
 }
 
-static int number_take(struct ib_options *options, size_t row, const char *text)
+static int number_take(uint32_t *to, const struct option_row *row,
+		       const char *text)
 {
-	uint32_t *to = (uint32_t *)(void *)((char *)options + rows[row].offset);
 	unsigned long value;
 	char *end;
 
-	if (rows[row].flag) {
-		*to = 1;
-		return 0;
-	}
 	errno = 0;
 	value = strtoul(text, &end, 0);
 	/* A sign is no number's here, though strtoul() takes it. */
 	if (errno || !isdigit((unsigned char)*text) || *end ||
-	    value < rows[row].least || value > rows[row].most)
+	    value < row->least || value > row->most)
 		return wrong("--%s %s: a number from %u to %u is needed",
-			     rows[row].name, text, rows[row].least,
-			     rows[row].most);
+			     row->name, text, row->least, row->most);
 	*to = (uint32_t)value;
 	return 0;
 }
@@ -472,30 +473,36 @@ static int model_take(struct ib_options *options, const char *text)
 		text);
 }
 
-/* An option that is no row; 0, 2, or what ends the program. */
-static int text_take(struct ib_options *options, int option, int *demo)
+static int other_take(struct ib_options *options, const char *name,
+		      const char *text)
 {
-	if (option == OPTION_DEMO)
-		*demo = 1;
-	else if (option == OPTION_DIR)
-		options->dir = optarg;
-	else if (option == OPTION_DEVICE)
-		options->device = optarg;
-	else if (option == OPTION_TRACE)
-		options->trace = optarg;
-	else if (option == OPTION_SPEED)
-		return real_take(&options->speed, "speed", 0.001, 1e6, optarg);
-	else if (option == OPTION_ZIPF)
-		return real_take(&options->zipf, "zipf", 0, 10, optarg);
-	else if (option == OPTION_MODEL)
-		return model_take(options, optarg);
-	else if (option == OPTION_RELEASE)
-		options->release = optarg;
-	else if (option == OPTION_GID)
-		return gid_take(options, optarg);
-	else
-		return option;
-	return 0;
+	if (!strcmp(name, "speed"))
+		return real_take(&options->speed, name, 0.001, 1e6, text);
+	if (!strcmp(name, "zipf"))
+		return real_take(&options->zipf, name, 0, 10, text);
+	if (!strcmp(name, "model"))
+		return model_take(options, text);
+	return gid_take(options, text);
+}
+
+/* 0, or 2 and said why not. */
+static int row_take(struct ib_options *options, const struct option_row *row,
+		    const char *text)
+{
+	void *to = (char *)options + row->offset;
+
+	switch (row->kind) {
+	case NUMBER:
+		return number_take(to, row, text);
+	case FLAG:
+		*(uint32_t *)to = 1;
+		return 0;
+	case TEXT:
+		*(const char **)to = text;
+		return 0;
+	default:
+		return other_take(options, row->name, text);
+	}
 }
 
 /* getopt's: in our words, and below our line. */
@@ -516,8 +523,10 @@ static void default_take(uint32_t *value, uint32_t otherwise)
 		*value = otherwise;
 }
 
-static void defaults_take(struct ib_options *options, int demo)
+static void defaults_take(struct ib_options *options)
 {
+	const uint32_t demo = options->demo;
+
 	default_take(&options->depth, demo           ? 6 :
 				      options->trace ? IB_DEPTH_TRACE :
 						       1);
@@ -525,61 +534,53 @@ static void defaults_take(struct ib_options *options, int demo)
 	default_take(&options->lease_ms, demo ? 2000 : 30000);
 	default_take(&options->reject_percent, demo ? 20 : 0);
 	default_take(&options->abort_percent, demo ? 10 : 0);
-	options->thread |= (uint32_t)demo;
+	options->thread |= demo;
 }
 
-static int parse(int count, char **words, struct ib_options *options, int *demo)
+static int parse(int count, char **words, struct ib_options *options)
 {
-	struct option longs[ROWS + 12] = { { 0 } };
+	struct option longs[ROWS + 3] = { { 0 } };
 	size_t row;
 	int option;
 	int code = 0;
 
 	for (row = 0; row < ROWS; row++)
 		longs[row] =
-			(struct option){ rows[row].name, rows[row].flag ? 0 : 1,
+			(struct option){ rows[row].name, rows[row].kind != FLAG,
 					 NULL, OPTION_FIRST + (int)row };
-	longs[ROWS] = (struct option){ "demo", 0, NULL, OPTION_DEMO };
-	longs[ROWS + 1] = (struct option){ "dir", 1, NULL, OPTION_DIR };
-	longs[ROWS + 2] = (struct option){ "trace", 1, NULL, OPTION_TRACE };
-	longs[ROWS + 3] = (struct option){ "help", 0, NULL, OPTION_HELP };
-	longs[ROWS + 4] = (struct option){ "version", 0, NULL, OPTION_VERSION };
-	longs[ROWS + 5] = (struct option){ "device", 1, NULL, OPTION_DEVICE };
-	longs[ROWS + 6] = (struct option){ "gid-index", 1, NULL, OPTION_GID };
-	longs[ROWS + 7] = (struct option){ "release", 1, NULL, OPTION_RELEASE };
-	longs[ROWS + 8] = (struct option){ "speed", 1, NULL, OPTION_SPEED };
-	longs[ROWS + 9] = (struct option){ "model", 1, NULL, OPTION_MODEL };
-	longs[ROWS + 10] = (struct option){ "zipf", 1, NULL, OPTION_ZIPF };
+	longs[ROWS] = (struct option){ "help", 0, NULL, OPTION_HELP };
+	longs[ROWS + 1] = (struct option){ "version", 0, NULL, OPTION_VERSION };
 	opterr = 0;
 	while (!code && (option = getopt_long(count, words, ":ad:hx:p:q:s:n:D:",
 					      longs, NULL)) != -1) {
 		option = long_of(longs, option);
 		if (option < OPTION_FIRST)
 			code = unknown_say(words, option);
-		else if (option >= OPTION_DEMO)
-			code = text_take(options, option, demo);
+		else if (option >= OPTION_HELP)
+			code = option;
 		else
-			code = number_take(options,
-					   (size_t)(option - OPTION_FIRST),
-					   optarg);
+			code = row_take(options, &rows[option - OPTION_FIRST],
+					optarg);
 	}
 	if (code)
 		return code;
-	defaults_take(options, *demo);
-	if (*demo && (options->stats || options->ticket || options->release ||
-		      count > optind))
+	defaults_take(options);
+	if (options->demo && (options->stats || options->ticket ||
+			      options->release || count > optind))
 		return wrong(
 			"--demo pulls from a producer of its own: it takes no --stats, --ticket, --release or operand");
-	if (options->sweep && (options->trace || options->histogram ||
-			       options->interval_s || *demo || count == optind))
+	if (options->sweep &&
+	    (options->trace || options->histogram || options->interval_s ||
+	     options->demo || count == optind))
 		return wrong(
 			"--sweep pulls from a FOLDER or HOST; it takes no --trace, --histogram or --interval");
 	if (options->pool &&
-	    (*demo || options->sweep || options->stats || options->ticket ||
-	     options->release || count > optind))
+	    (options->demo || options->sweep || options->stats ||
+	     options->ticket || options->release || count > optind))
 		return wrong(
 			"--pool has owners and readers of its own: it takes no --demo, --sweep, --stats, --ticket, --release or operand");
-	if (options->trace && !*demo && !options->pool && count == optind)
+	if (options->trace && !options->demo && !options->pool &&
+	    count == optind)
 		return wrong(
 			"--trace pulls: name the FOLDER or HOST of who serves");
 	if (count - optind > 1)
@@ -588,12 +589,12 @@ static int parse(int count, char **words, struct ib_options *options, int *demo)
 	return shape_check(options);
 }
 
-static int work(struct ib_options *options, int demo, const char *peer)
+static int work(struct ib_options *options, const char *peer)
 {
 	int failed;
 
 	signals_take();
-	failed = output_end(demo          ? ib_demo(options) :
+	failed = output_end(options->demo ? ib_demo(options) :
 			    options->pool ? ib_pool(options) :
 					    run(options, peer));
 	return stop ? SIGNAL_STATUS + stop : failed;
@@ -625,8 +626,7 @@ int main(int count, char **words)
 		.speed = 1,
 		.stop = &stop,
 	};
-	int demo = 0;
-	const int code = parse(count, words, &options, &demo);
+	const int code = parse(count, words, &options);
 
 	if (code == OPTION_HELP || code == OPTION_VERSION) {
 		if (code == OPTION_HELP)
@@ -637,5 +637,5 @@ int main(int count, char **words)
 	}
 	if (code)
 		return code;
-	return work(&options, demo, optind < count ? words[optind] : NULL);
+	return work(&options, optind < count ? words[optind] : NULL);
 }

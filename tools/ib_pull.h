@@ -31,8 +31,9 @@ struct ib_options {
 	uint32_t depth;          /* requests in flight */
 	uint32_t siblings;
 	uint32_t consumers; /* --demo, and readers of --pool */
-	uint32_t pool;      /* owners and readers of chunks */
-	uint32_t owners;    /* these four: of --pool */
+	uint32_t demo;
+	uint32_t pool;   /* owners and readers of chunks */
+	uint32_t owners; /* these four: of --pool */
 	uint32_t keys;
 	uint32_t rate; /* requests that an owner computes in a second */
 	double zipf;
