@@ -140,9 +140,9 @@ uint64_t top_ago(const struct top_worker *worker, uint64_t then_ns);
 void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 
 /* _model.c */
-/* [capacity]; the last one is of nobody. Return: how many. */
-uint32_t top_consumers(const struct top_worker *worker,
-		       struct top_consumer *consumers, uint32_t capacity);
+/* Until the next call; the last one is of nobody. A pool has none, nor that. */
+struct top_consumer *top_consumers(const struct top_worker *worker,
+				   uint32_t *count);
 /* Whose engine has claimed it last, of top_consumers(); "nobody". */
 void top_claimant(const struct kvpull_status_hold_now *now,
 		  struct top_consumer *consumers, uint32_t count, char *text,

@@ -113,8 +113,8 @@ static json_t *times_of(const struct top_worker *worker)
 
 static json_t *consumers_of(const struct top_worker *worker)
 {
-	static struct top_consumer consumers[4096];
-	const uint32_t count = top_consumers(worker, consumers, 4096);
+	uint32_t count;
+	const struct top_consumer *consumers = top_consumers(worker, &count);
 	json_t *array = json_array();
 	uint32_t at;
 
@@ -226,8 +226,8 @@ static json_t *pulls_of(const struct top_worker *worker)
 
 static json_t *oldest_of(const struct top_worker *worker)
 {
-	static struct top_consumer consumers[4096];
-	const uint32_t consumer_count = top_consumers(worker, consumers, 4096);
+	uint32_t consumer_count;
+	struct top_consumer *consumers = top_consumers(worker, &consumer_count);
 	uint32_t slots[20];
 	const uint32_t used = top_oldest(worker, slots, 20);
 	uint32_t count;

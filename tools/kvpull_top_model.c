@@ -11,6 +11,8 @@
 
 #include "tools/kvpull_top.h"
 
+#define CONSUMERS_MAX 4096u /* of a worker, that are shown */
+
 const char *top_state_name(enum top_state state)
 {
 	static const char *const names[] = { "running", "stopped", "gone",
@@ -144,9 +146,10 @@ static void holds_share(const struct top_worker *worker,
 	}
 }
 
-uint32_t top_consumers(const struct top_worker *worker,
-		       struct top_consumer *consumers, uint32_t capacity)
+struct top_consumer *top_consumers(const struct top_worker *worker,
+				   uint32_t *consumer_count)
 {
+	static struct top_consumer consumers[CONSUMERS_MAX];
 	uint32_t row_count;
 	const struct kvpull_status_consumer *rows =
 		top_rows(worker, KVPULL_STATUS_CONSUMERS, &row_count);
@@ -157,7 +160,10 @@ uint32_t top_consumers(const struct top_worker *worker,
 	uint32_t count = 0;
 	uint32_t at;
 
-	for (at = 0; at < row_count && count + 1 < capacity; at++) {
+	*consumer_count = 0;
+	if (top_pool(worker))
+		return consumers;
+	for (at = 0; at < row_count && count + 1 < CONSUMERS_MAX; at++) {
 		const uint64_t heard_ns =
 			kvpull_status_get(&words[at].heard_ns);
 
@@ -173,7 +179,8 @@ uint32_t top_consumers(const struct top_worker *worker,
 	}
 	consumers[count++] = (struct top_consumer){ .row = NULL };
 	holds_share(worker, consumers, count);
-	return count;
+	*consumer_count = count;
+	return consumers;
 }
 
 struct aged {
@@ -263,12 +270,16 @@ uint64_t top_peer_bytes(const struct kvpull_status_peer *row)
 	       kvpull_status_get(&row->small_bytes);
 }
 
+/* What both threads may count. */
+#define SUM_OF(worker, member)                                                 \
+	(kvpull_status_get(                                                    \
+		 &top_thread(worker, KVPULL_STATUS_ENGINE)->member) +          \
+	 kvpull_status_get(                                                    \
+		 &top_thread(worker, KVPULL_STATUS_PROGRESS)->member))
+
 uint64_t top_failures(const struct top_worker *worker, int code)
 {
-	return kvpull_status_get(&top_thread(worker, KVPULL_STATUS_ENGINE)
-					  ->failures[code]) +
-	       kvpull_status_get(&top_thread(worker, KVPULL_STATUS_PROGRESS)
-					  ->failures[code]);
+	return SUM_OF(worker, failures[code]);
 }
 
 uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part)
@@ -279,13 +290,9 @@ uint64_t top_ran(const struct top_worker *worker, enum kvpull_status_part part)
 
 uint64_t top_time_sum(const struct top_worker *worker, uint32_t which)
 {
-	return kvpull_status_get(&top_thread(worker, KVPULL_STATUS_ENGINE)
-					  ->time_sums[which]) +
-	       kvpull_status_get(&top_thread(worker, KVPULL_STATUS_PROGRESS)
-					  ->time_sums[which]);
+	return SUM_OF(worker, time_sums[which]);
 }
 
-/* Both threads may take such times. */
 uint64_t top_times(const struct top_worker *worker, uint32_t which,
 		   uint64_t *buckets)
 {
@@ -293,13 +300,7 @@ uint64_t top_times(const struct top_worker *worker, uint32_t which,
 	uint32_t at;
 
 	for (at = 0; at < KVPULL_STATUS_BUCKETS; at++) {
-		buckets[at] =
-			kvpull_status_get(
-				&top_thread(worker, KVPULL_STATUS_ENGINE)
-					 ->times[which][at]) +
-			kvpull_status_get(
-				&top_thread(worker, KVPULL_STATUS_PROGRESS)
-					 ->times[which][at]);
+		buckets[at] = SUM_OF(worker, times[which][at]);
 		times += buckets[at];
 	}
 	return times;
@@ -607,11 +608,11 @@ static void find_given_up(struct top *top, const struct top_worker *worker)
 
 void top_find(struct top *top)
 {
-	static struct top_consumer consumers[4096];
 	uint32_t index;
 
 	for (index = 0; index < top->worker_count; index++) {
 		const struct top_worker *worker = &top->workers[index];
+		const struct top_consumer *consumers;
 		uint32_t count;
 		uint32_t at;
 
@@ -621,7 +622,7 @@ void top_find(struct top *top)
 			continue;
 		}
 		find_worker(top, worker);
-		count = top_consumers(worker, consumers, 4096);
+		consumers = top_consumers(worker, &count);
 		for (at = 0; at < count; at++) {
 			find_silent(top, worker, &consumers[at]);
 			find_expired(top, worker, &consumers[at]);

@@ -249,7 +249,6 @@ static void put_consumers(FILE *out, const struct top *top)
 		"Blocks that a consumer keeps",
 		"Age of a consumer's oldest hold"
 	};
-	static struct top_consumer all[4096];
 	uint32_t which;
 	uint32_t index;
 	uint32_t at;
@@ -257,12 +256,9 @@ static void put_consumers(FILE *out, const struct top *top)
 	for (which = 0; which < 3; which++) {
 		put_head(out, names[which], "gauge", helps[which]);
 		for (index = 0; index < top->worker_count; index++) {
-			const uint32_t count =
-				is_of(&top->workers[index],
-				      KVPULL_STATUS_OF_WORKER) ?
-					top_consumers(&top->workers[index], all,
-						      4096) :
-					0;
+			uint32_t count;
+			const struct top_consumer *all =
+				top_consumers(&top->workers[index], &count);
 
 			for (at = 0; at + 1 < count; at++) {
 				const double value[] = {

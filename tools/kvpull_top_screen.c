@@ -168,7 +168,6 @@ static void ages_show(struct page *page, const struct top *top)
 
 static void consumers_show(struct page *page, const struct top *top)
 {
-	static struct top_consumer all[4096];
 	uint32_t index;
 	uint32_t at;
 
@@ -177,8 +176,8 @@ static void consumers_show(struct page *page, const struct top *top)
 	     "CONSUMER      RANK     PID ROUTE  HEARD HOLDS BLOCKS OLDEST EXPIRED OF           CLAIMS RELEASES");
 	for (index = 0; index < top->worker_count; index++) {
 		const struct top_worker *worker = &top->workers[index];
-		const uint32_t count =
-			top_pool(worker) ? 0 : top_consumers(worker, all, 4096);
+		uint32_t count;
+		const struct top_consumer *all = top_consumers(worker, &count);
 
 		for (at = 0; at + 1 < count; at++) {
 			const struct top_consumer *one = &all[at];
@@ -347,10 +346,9 @@ static void holds_show(struct page *page, const struct top *top)
 	line(page, HEAD,
 	     "OLDEST HOLDS             KEY  BLOCKS     AGE   HEARD    SLOT   GENERATION CLAIMED BY     OF");
 	for (index = 0; index < top->worker_count; index++) {
-		static struct top_consumer all[4096];
 		const struct top_worker *worker = &top->workers[index];
-		const uint32_t consumers =
-			top_pool(worker) ? 0 : top_consumers(worker, all, 4096);
+		uint32_t consumers;
+		struct top_consumer *all = top_consumers(worker, &consumers);
 		uint32_t slots[TOP_ROWS_MAX];
 		const uint32_t used = top_oldest(worker, slots, TOP_ROWS_MAX);
 		uint32_t count;
