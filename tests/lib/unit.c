@@ -2,6 +2,8 @@
 /* The tests of a program: a list in the order of their lines. */
 #include "tests/lib/unit.h"
 
+#include <dirent.h>
+
 /* More than any program has; a program with more fails at once. */
 #define TESTS_MAX 256
 
@@ -32,4 +34,16 @@ int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown)
 		tests[count++] = entry->test;
 	}
 	return _cmocka_run_group_tests("tests", tests, count, setup, teardown);
+}
+
+uint32_t fds_open(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	uint32_t count = 0;
+
+	assert_non_null(folder);
+	while (readdir(folder))
+		count++;
+	(void)closedir(folder);
+	return count;
 }

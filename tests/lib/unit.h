@@ -27,6 +27,9 @@ void unit_enter(struct unit_entry *entry);
 /* Run all that was entered, between @setup and @teardown: how many failed. */
 int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);
 
+/* Descriptors of this process: as many as before, unless one was left open. */
+uint32_t fds_open(void);
+
 /* A test that runs between @setup and @teardown, each of which may be NULL. */
 #define UNIT_TEST_WITH(name, setup, teardown)                                  \
 	static void name(void **state);                                        \

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Registration of file regions, through the ABI's table alone. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,18 +27,6 @@ struct world {
 	uint32_t fds;
 	int file;
 };
-
-static uint32_t fds_open(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	uint32_t count = 0;
-
-	assert_non_null(folder);
-	while (readdir(folder))
-		count++;
-	(void)closedir(folder);
-	return count;
-}
 
 static void worker_open(struct world *world)
 {

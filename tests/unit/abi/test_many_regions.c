@@ -241,18 +241,6 @@ static void pull_begin(struct side *d, const char *ticket, size_t ticket_bytes)
 			 0);
 }
 
-static uint32_t descriptors_open(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	uint32_t count = 0;
-
-	assert_non_null(folder);
-	while (readdir(folder))
-		count++;
-	(void)closedir(folder);
-	return count;
-}
-
 /* Each cache has bytes of its own in block 1. */
 static int cache_byte(uint32_t region, uint32_t half)
 {
@@ -338,13 +326,13 @@ UNIT_TEST(regions_of_a_mapping_share_its_descriptor)
 {
 	struct side p = { .regions = KVPULL_REGIONS_MAX, .mappings = 1 };
 	struct side d = p;
-	const uint32_t before = descriptors_open();
+	const uint32_t before = fds_open();
 
 	pair_run(&p, &d, *state);
 	block_is_read(&d);
-	assert_in_range(descriptors_open() - before, 1, 40);
+	assert_in_range(fds_open() - before, 1, 40);
 	side_close(&d);
-	assert_int_equal(descriptors_open(), before);
+	assert_int_equal(fds_open(), before);
 }
 
 /* D needs its own and a copy of each of P's, until they are mapped. */

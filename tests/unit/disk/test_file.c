@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which files a producer may serve, and which a consumer takes. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,18 +32,6 @@ static struct line last;
 static const struct kvpull_log file_log = { .write = note,
 					    .context = &last,
 					    .level = KVPULL_LOG_INFO };
-
-static uint32_t fds_open(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	uint32_t count = 0;
-
-	assert_non_null(folder);
-	while (readdir(folder))
-		count++;
-	(void)closedir(folder);
-	return count;
-}
 
 /* As an engine makes it; FILE_BYTES long. */
 static int file_make(void)

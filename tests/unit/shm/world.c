@@ -3,18 +3,6 @@
 
 __attribute__((weak)) uint32_t world_blocks = WORLD_BLOCKS_MAX;
 
-uint32_t fds_open(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	uint32_t count = 0;
-
-	assert_non_null(folder);
-	while (readdir(folder))
-		count++;
-	(void)closedir(folder);
-	return count;
-}
-
 void world_log(void *context, uint32_t level, const char *line)
 {
 	struct world *world = context;

@@ -7,7 +7,6 @@
 #ifndef KVPULL_TESTS_UNIT_SHM_WORLD
 #define KVPULL_TESTS_UNIT_SHM_WORLD
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -77,7 +76,6 @@ struct world {
 	struct kvpull_strip strip;
 };
 
-uint32_t fds_open(void);
 void world_log(void *context, uint32_t level, const char *line);
 struct kvpull_shm_params world_params(const struct world *world,
 				      const char *name);
