@@ -4,16 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kvpull/connector.h"
-#include "tests/lib/unit.h"
-
-static const struct kvpull_group group = { .block_tokens = 16 };
-
-static const struct kvpull_model model = { .struct_size = sizeof(model),
-					   .model = "m",
-					   .layer_count = 1,
-					   .head_count = 1,
-					   .head_bytes = 64 };
+#include "tests/unit/abi/world.h"
 
 static uint32_t lines[KVPULL_LOG_DEBUG + 1];
 static char link_warning[512];
@@ -28,20 +19,6 @@ static void log_line(void *context, uint32_t level, const char *message)
 		return;
 	link_warnings++;
 	(void)snprintf(link_warning, sizeof(link_warning), "%s", message);
-}
-
-static struct kvpull_open_params open_params(const char *engine_id)
-{
-	return (struct kvpull_open_params){
-		.struct_size = sizeof(struct kvpull_open_params),
-		.config_json = "{\"progress\":\"caller\",\"copy_threads\":0}",
-		.model = &model,
-		.engine_id = engine_id,
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-	};
 }
 
 UNIT_TEST(both_halves_refuse_an_engine_id_that_no_ticket_may_have)
@@ -173,8 +150,8 @@ UNIT_TEST(struct_that_cannot_be_read_is_named)
 		uint64_t more;
 	} newer = { { .struct_size = sizeof(newer) }, 1 };
 	struct kvpull_host host = { .struct_size = sizeof(host) };
-	struct kvpull_model own_model = model;
 	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_model own_model = *params.model;
 
 	refused_with(NULL, "params", "params is NULL");
 	params.struct_size = 0;
@@ -199,8 +176,8 @@ UNIT_TEST(struct_that_cannot_be_read_is_named)
 UNIT_TEST(record_that_is_refused_is_named)
 {
 	static const struct kvpull_group groups[2] = { { 16, 0 }, { 0, 0 } };
-	struct kvpull_model own_model = model;
 	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_model own_model = *params.model;
 	char text[KVPULL_TEXT_BYTES_MAX + 1];
 
 	memset(text, 'a', sizeof(text));
@@ -218,16 +195,6 @@ UNIT_TEST(record_that_is_refused_is_named)
 	params.groups = groups;
 	params.group_count = 2;
 	refused_with(&params, "groups", "groups[1].block_tokens is 0");
-}
-
-static struct kvpull_worker *worker_open(void)
-{
-	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
-	const struct kvpull_open_params params = open_params("engine");
-	struct kvpull_worker *worker;
-
-	assert_int_equal(ops->worker->open(&params, &worker, NULL), 0);
-	return worker;
 }
 
 UNIT_TEST(region_struct_that_cannot_be_read_is_named)
@@ -271,20 +238,7 @@ UNIT_TEST(reason_of_the_host_is_in_the_detail)
 	struct kvpull_region region = { .struct_size = sizeof(region),
 					.fd = -1,
 					.bytes = 4096 };
-	const struct kvpull_cache cache = { .struct_size = sizeof(cache),
-					    .layer_count = 1,
-					    .block_stride = 1024,
-					    .head_stride = 64,
-					    .row_stride = 64,
-					    .block_count = 4,
-					    .row_count = 16,
-					    .head_count = 1,
-					    .head_bytes = 64 };
-	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
-						.regions = &region,
-						.caches = &cache,
-						.region_count = 1,
-						.cache_count = 1 };
+	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct kvpull_worker *worker;
 	int code;
 
@@ -312,20 +266,7 @@ static int register_device_memory(const char *config_json,
 					      .fd = 2,
 					      .base = memory,
 					      .bytes = sizeof(memory) };
-	const struct kvpull_cache cache = { .struct_size = sizeof(cache),
-					    .layer_count = 1,
-					    .block_stride = 1024,
-					    .head_stride = 64,
-					    .row_stride = 64,
-					    .block_count = 4,
-					    .row_count = 16,
-					    .head_count = 1,
-					    .head_bytes = 64 };
-	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
-						.regions = &region,
-						.caches = &cache,
-						.region_count = 1,
-						.cache_count = 1 };
+	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct kvpull_worker *worker;
 	int code;
 

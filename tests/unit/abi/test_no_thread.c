@@ -5,8 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "kvpull/connector.h"
-#include "tests/lib/unit.h"
+#include "tests/unit/abi/world.h"
 
 /* Sanitizers have a pthread_create of their own. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&         \
@@ -35,43 +34,16 @@ int pthread_create(pthread_t *restrict thread,
 UNIT_TEST(registration_without_a_thread_says_what_to_do)
 {
 #ifdef HAS_OWN_THREADS
-	static const struct kvpull_group group = { .block_tokens = 16 };
-	static const struct kvpull_model model = { .struct_size = sizeof(model),
-						   .model = "m",
-						   .layer_count = 1,
-						   .head_count = 1,
-						   .head_bytes = 64 };
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	const struct kvpull_open_params params = {
-		.struct_size = sizeof(params),
-		.config_json = "{\"copy_threads\":0,\"route\":\"shm\"}",
-		.model = &model,
-		.engine_id = "engine",
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-	};
+	struct kvpull_open_params params = open_params("engine");
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
 	struct kvpull_region region = { .struct_size = sizeof(region),
 					.fd = -1 };
-	const struct kvpull_cache cache = { .struct_size = sizeof(cache),
-					    .layer_count = 1,
-					    .block_stride = 1024,
-					    .head_stride = 64,
-					    .row_stride = 64,
-					    .block_count = 4,
-					    .row_count = 16,
-					    .head_count = 1,
-					    .head_bytes = 64 };
-	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
-						.regions = &region,
-						.caches = &cache,
-						.region_count = 1,
-						.cache_count = 1 };
+	const struct kvpull_regions regions = four_blocks_in(&region);
 	struct kvpull_worker *worker;
 
+	params.config_json = "{\"copy_threads\":0,\"route\":\"shm\"}";
 	assert_int_equal(ops->open(&params, &worker, &detail), 0);
 	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
 	region.base = memory.base;

@@ -4,40 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kvpull/connector.h"
-#include "tests/lib/unit.h"
-
-static const struct kvpull_group group = { .block_tokens = 16 };
-
-static const struct kvpull_model model = { .struct_size = sizeof(model),
-					   .model = "m",
-					   .layer_count = 1,
-					   .head_count = 1,
-					   .head_bytes = 64 };
-
-static struct kvpull_open_params open_params(const char *engine_id)
-{
-	return (struct kvpull_open_params){
-		.struct_size = sizeof(struct kvpull_open_params),
-		.config_json = "{\"progress\":\"caller\",\"copy_threads\":0}",
-		.model = &model,
-		.engine_id = engine_id,
-		.tp_size = 1,
-		.groups = &group,
-		.group_bytes = sizeof(group),
-		.group_count = 1,
-	};
-}
-
-static struct kvpull_worker *worker_open(void)
-{
-	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
-	const struct kvpull_open_params params = open_params("engine");
-	struct kvpull_worker *worker;
-
-	assert_int_equal(ops->worker->open(&params, &worker, NULL), 0);
-	return worker;
-}
+#include "tests/unit/abi/world.h"
 
 #define refused(call) assert_int_equal((call), KVPULL_EINVAL)
 
@@ -53,20 +20,7 @@ static void memory_register(struct kvpull_worker *worker)
 	struct kvpull_region region = { .struct_size = sizeof(region),
 					.fd = -1,
 					.bytes = 4096 };
-	struct kvpull_cache cache = { .struct_size = sizeof(cache),
-				      .layer_count = 1,
-				      .block_stride = 1024,
-				      .head_stride = 64,
-				      .row_stride = 64,
-				      .block_count = 4,
-				      .row_count = 16,
-				      .head_count = 1,
-				      .head_bytes = 64 };
-	struct kvpull_regions regions = { .struct_size = sizeof(regions),
-					  .regions = &region,
-					  .caches = &cache,
-					  .region_count = 1,
-					  .cache_count = 1 };
+	struct kvpull_regions regions = four_blocks_in(&region);
 
 	assert_int_equal(ops->memory_alloc(worker, 4096, 0, &memory), 0);
 	region.base = memory.base;
@@ -77,7 +31,7 @@ static void memory_register(struct kvpull_worker *worker)
 	regions.regions = &region;
 	regions.caches = NULL;
 	refused(ops->regions_register(worker, &regions, NULL));
-	regions.caches = &cache;
+	regions.caches = &four_blocks;
 	region.base = NULL;
 	refused(ops->regions_register(worker, &regions, NULL));
 	region.base = memory.base;

@@ -3,7 +3,6 @@
  * An open that finds no memory half-way: each mapping in turn is refused. It
  * says so, and leaves nothing behind.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kvpull/connector.h"
-#include "tests/lib/unit.h"
+#include "tests/unit/abi/world.h"
 
 /* Sanitizers have an mmap of their own. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -51,39 +49,19 @@ int munmap(void *at, size_t bytes)
 	return (int)code;
 }
 
-static const struct kvpull_group group = { .block_tokens = 16 };
-static const struct kvpull_model model = { .struct_size = sizeof(model),
-					   .model = "m",
-					   .layer_count = 1,
-					   .head_count = 1,
-					   .head_bytes = 64 };
-static const struct kvpull_open_params params = {
-	.struct_size = sizeof(params),
-	.config_json = "{\"max_holds\":256,\"pulls_max\":16}",
-	.model = &model,
-	.engine_id = "engine",
-	.tp_size = 1,
-	.groups = &group,
-	.group_bytes = sizeof(group),
-	.group_count = 1,
-};
-
-static uint32_t descriptors(void)
+static struct kvpull_open_params params_small(void)
 {
-	DIR *folder = opendir("/proc/self/fd");
-	uint32_t count = 0;
+	struct kvpull_open_params params = open_params("engine");
 
-	assert_non_null(folder);
-	while (readdir(folder))
-		count++;
-	(void)closedir(folder);
-	return count;
+	params.config_json = "{\"max_holds\":256,\"pulls_max\":16}";
+	return params;
 }
 
 static int worker_try(struct kvpull_error_detail *detail)
 {
 	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
 	struct kvpull_worker *worker = NULL;
+	const struct kvpull_open_params params = params_small();
 	const int code = ops->open(&params, &worker, detail);
 
 	assert_int_equal(code == 0, worker != NULL);
@@ -96,6 +74,7 @@ static int scheduler_try(struct kvpull_error_detail *detail)
 	const struct kvpull_scheduler_ops *ops =
 		kvpull_connector_v1()->scheduler;
 	struct kvpull_scheduler *scheduler = NULL;
+	const struct kvpull_open_params params = params_small();
 	const int code = ops->open(&params, &scheduler, detail);
 
 	assert_int_equal(code == 0, scheduler != NULL);
@@ -132,7 +111,7 @@ static uint64_t resident_kib_max(void)
 static uint32_t failures_of(int (*try)(struct kvpull_error_detail *))
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	const uint32_t fds = descriptors();
+	const uint32_t fds = fds_open();
 	const int64_t bytes = mapped_bytes;
 	uint32_t failures = 0;
 	uint32_t refused = 0;
@@ -148,7 +127,7 @@ static uint32_t failures_of(int (*try)(struct kvpull_error_detail *))
 			assert_true(detail.message[0]);
 			failures++;
 		}
-		assert_int_equal(descriptors(), fds);
+		assert_int_equal(fds_open(), fds);
 		assert_int_equal(mapped_bytes, bytes);
 	} while (calls > refused_call);
 	refused_call = NEVER;
@@ -167,7 +146,7 @@ UNIT_TEST(first_open_needs_little_memory_at_any_time)
 		struct kvpull_error_detail detail = { .struct_size =
 							      sizeof(detail) };
 		const uint64_t kib = resident_kib_max();
-		struct kvpull_open_params defaults = params;
+		struct kvpull_open_params defaults = params_small();
 		struct kvpull_worker *worker;
 
 		defaults.config_json = "{}";
@@ -213,7 +192,7 @@ UNIT_TEST(open_touches_few_of_its_pages)
 #ifdef HAS_OWN_MMAP
 	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_open_params defaults = params;
+	struct kvpull_open_params defaults = params_small();
 	struct kvpull_worker *worker;
 	struct kvpull_scheduler *scheduler;
 	uint64_t kib;

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/abi/world.h"
+
+const struct kvpull_cache four_blocks = { .struct_size = sizeof(four_blocks),
+					  .layer_count = 1,
+					  .block_stride = 1024,
+					  .head_stride = 64,
+					  .row_stride = 64,
+					  .block_count = 4,
+					  .row_count = 16,
+					  .head_count = 1,
+					  .head_bytes = 64 };
+
+struct kvpull_open_params open_params(const char *engine_id)
+{
+	static const struct kvpull_group group = { .block_tokens = 16 };
+	static const struct kvpull_model model = { .struct_size = sizeof(model),
+						   .model = "m",
+						   .layer_count = 1,
+						   .head_count = 1,
+						   .head_bytes = 64 };
+
+	return (struct kvpull_open_params){
+		.struct_size = sizeof(struct kvpull_open_params),
+		.config_json = "{\"progress\":\"caller\",\"copy_threads\":0}",
+		.model = &model,
+		.engine_id = engine_id,
+		.tp_size = 1,
+		.groups = &group,
+		.group_bytes = sizeof(group),
+		.group_count = 1,
+	};
+}
+
+struct kvpull_worker *worker_open(void)
+{
+	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
+	const struct kvpull_open_params params = open_params("engine");
+	struct kvpull_worker *worker;
+
+	assert_int_equal(ops->worker->open(&params, &worker, NULL), 0);
+	return worker;
+}
+
+struct kvpull_regions four_blocks_in(const struct kvpull_region *region)
+{
+	return (struct kvpull_regions){
+		.struct_size = sizeof(struct kvpull_regions),
+		.regions = region,
+		.caches = &four_blocks,
+		.region_count = 1,
+		.cache_count = 1,
+	};
+}
