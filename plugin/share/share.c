@@ -167,7 +167,7 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 		return KVPULL_ENOMEM;
 	}
 	share->pid = getpid();
-	share->event_fd = share->timer_fd = share->wake_fd = -1;
+	share->wakeup.fd = share->wakeup.timer_fd = share->wakeup.wake_fd = -1;
 	share->log = setup->log;
 	share->log.budget = &share->log_budget;
 	share->config = *setup->config;
@@ -621,7 +621,7 @@ int kvpull_share_poll(struct kvpull_reader *share,
 	worked = kvpull_share_spills_run(&share->spills, now_ns);
 	count = kvpull_share_ends(share, records, capacity, record_bytes);
 	kvpull_share_show_counts(share);
-	if (share->event_fd >= 0)
+	if (share->wakeup.fd >= 0)
 		kvpull_share_sleep(share, worked + count + (EVENTS_MAX - left),
 				   due_ns(share));
 	return (int)count;

@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "base/clock.h"
+#include "base/wakeup.h"
 #include "plugin/bytes/share.h"
 #include "plugin/route/route.h"
 #include "plugin/share/reader.h"
@@ -115,11 +116,7 @@ struct kvpull_reader {
 	struct kvpull_share_ask asks[KVPULL_SHARE_READER_READS_MAX];
 
 	/* An engine that sleeps. */
-	int event_fd; /* an epoll of the others; -1 until it is asked for */
-	int timer_fd;
-	int wake_fd;       /* a poll has something to do */
-	uint32_t is_kept;  /* wake_fd was written since it was seen */
-	uint64_t timer_ns; /* that timer_fd is set to; UINT64_MAX: not set */
+	struct kvpull_wakeup wakeup;
 };
 
 /* callers.c */

@@ -18,7 +18,6 @@
 
 #include <sodium.h>
 
-#include "base/fd.h"
 #include "base/params.h"
 #include "plugin/progress/plan.h"
 #include "shm/file.h"
@@ -319,7 +318,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 		kvpull_progress_callers_max(&worker->facts.config);
 	worker->facts.now_ns = setup->now_ns ? setup->now_ns : clock_now;
 	worker->facts.now_context = setup->now_context;
-	worker->entries.fd = worker->event_fd = worker->timer_fd = -1;
+	worker->entries.fd = worker->wakeup.fd = worker->wakeup.timer_fd = -1;
 	worker->handover.engine_wake_fd = -1;
 	worker->handover.progress_wake_fd = -1;
 	worker->result_first = worker->result_next = 1;
@@ -380,8 +379,7 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 	if (worker->arena.sealed)
 		wind_down(worker);
 	kvpull_progress_close(worker->progress);
-	kvpull_fd_close(&worker->event_fd);
-	kvpull_fd_close(&worker->timer_fd);
+	kvpull_wakeup_close(&worker->wakeup);
 	kvpull_handover_close(&worker->handover);
 	for (index = 0; index < worker->memory_count; index++)
 		if (worker->memories[index].base)

@@ -19,6 +19,7 @@
 
 #include "base/index.h"
 #include "base/map.h"
+#include "base/wakeup.h"
 #include "plugin/counters/counters.h"
 #include "plugin/handover/handover.h"
 #include "plugin/hold/hold.h"
@@ -132,14 +133,10 @@ struct kvpull_worker {
 	uint32_t result_count_max;
 	union kvpull_worker_counts stats; /* the engine side's own counters */
 	union kvpull_worker_counts stats_at_reset;
-	int event_fd; /* -1 until asked for */
-	int timer_fd;
-	uint64_t timer_set_ns;
+	struct kvpull_wakeup wakeup;
 	uint64_t broken_say_ns; /* next line on a broken ring */
 	uint32_t wake_due; /* progress sleeps, and was told: enum in _slots.c */
-	uint32_t events_wanted;
 	uint32_t events_armed; /* whatever comes makes its descriptor readable */
-	uint32_t events_kept; /* its descriptor is readable, by our own doing */
 };
 
 /* What open() works from; the simulation brings its own transport and clock. */

@@ -432,9 +432,9 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	kvpull_worker_failed_free(worker);
 	small = poll_once(worker, now_ns, &sink, &worked);
 	/* What there is to tell goes first; the next poll does the rest. */
-	if (worker->events_wanted && (sink.count || !capacity)) {
+	if (worker->wakeup.fd >= 0 && (sink.count || !capacity)) {
 		kvpull_sleep_told(worker, more_is_due(worker, &sink));
-	} else if (worker->events_wanted) {
+	} else if (worker->wakeup.fd >= 0) {
 		if (kvpull_sleep_arm(worker)) {
 			small += poll_once(worker, now_ns, &sink, &worked);
 			/* What armed for this may have been disarmed by it. */

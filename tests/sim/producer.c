@@ -304,7 +304,7 @@ static void revoke_staged(struct sim_instance *instance)
 	}
 }
 
-static void revoke(struct sim_instance *instance)
+static void instance_revoke(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
 	struct sim_proc *proc = instance->procs[sim_below(world, instance->tp)];
@@ -349,6 +349,6 @@ void sim_producer_turn(struct sim_instance *instance)
 	if (sim_chance(world, 400))
 		prefill(instance);
 	if (sim_fault(world, SIM_FAULT_REVOKED, 2))
-		revoke(instance);
+		instance_revoke(instance);
 	revoke_staged(instance);
 }

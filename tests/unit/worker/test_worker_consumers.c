@@ -155,11 +155,11 @@ static int is_due(const struct kvpull_worker *worker)
 /* As event_fd() does; this transport has no descriptors. */
 static void events_open(struct kvpull_worker *worker)
 {
-	worker->event_fd = epoll_create1(EPOLL_CLOEXEC);
-	worker->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-	assert_true(worker->event_fd >= 0 && worker->timer_fd >= 0);
-	worker->timer_set_ns = UINT64_MAX;
-	worker->events_wanted = 1;
+	worker->wakeup.fd = epoll_create1(EPOLL_CLOEXEC);
+	worker->wakeup.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+	assert_true(worker->wakeup.fd >= 0 && worker->wakeup.timer_fd >= 0);
+	worker->wakeup.timer_ns = UINT64_MAX;
+	worker->wakeup.wake_fd = worker->handover.engine_wake_fd;
 }
 
 /* Of a consumer whose record comes while the engine goes to sleep. */
@@ -228,20 +228,22 @@ TEST(poll_that_told_something_is_followed_by_another)
 	uint32_t round;
 
 	events_open(worker);
-	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
+	assert_int_equal(epoll_ctl(worker->wakeup.fd, EPOLL_CTL_ADD,
 				   worker->handover.engine_wake_fd, &event),
 			 0);
 	for (round = 0; round < 3; round++) {
 		hold_next(world, round);
 		world_poll(world, 3);
-		assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 0), 0);
+		assert_int_equal(epoll_wait(worker->wakeup.fd, &event, 1, 0),
+				 0);
 		assert_int_equal(
 			kvpull_worker_revoke_all(worker, KVPULL_END_REVOKED),
 			1);
 		world_poll(world, 1);
 		world_reported(world, KEY + round, KVPULL_POLL_SENT,
 			       KVPULL_END_REVOKED);
-		assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 0), 1);
+		assert_int_equal(epoll_wait(worker->wakeup.fd, &event, 1, 0),
+				 1);
 	}
 }
 
@@ -255,7 +257,7 @@ static int rings_now(const struct kvpull_transport *transport)
 static void said_nothing(struct kvpull_worker *worker)
 {
 	(void)is_due(worker);
-	worker->events_kept = 0;
+	worker->wakeup.is_kept = 0;
 }
 
 /* A bell that is unread keeps the descriptor readable: one call less. */
@@ -400,7 +402,7 @@ TEST(lease_that_a_step_began_is_not_slept_over)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_REVOKED);
 	assert_true(is_due(worker));
 	world_poll(world, 2);
-	assert_in_range(worker->timer_set_ns, world->now_ns,
+	assert_in_range(worker->wakeup.timer_ns, world->now_ns,
 			world->now_ns + LEASE_NS);
 	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
@@ -415,20 +417,22 @@ TEST(timer_that_fired_is_set_again)
 	struct pollfd fired = { .events = POLLIN };
 
 	events_open(worker);
-	event.data.fd = fired.fd = worker->timer_fd;
-	assert_int_equal(epoll_ctl(worker->event_fd, EPOLL_CTL_ADD,
-				   worker->timer_fd, &event),
+	event.data.fd = fired.fd = worker->wakeup.timer_fd;
+	assert_int_equal(epoll_ctl(worker->wakeup.fd, EPOLL_CTL_ADD,
+				   worker->wakeup.timer_fd, &event),
 			 0);
 	hold(world);
 	world_poll(world, 2);
-	assert_int_equal(timerfd_settime(worker->timer_fd, 0, &now, NULL), 0);
-	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
+	assert_int_equal(
+		timerfd_settime(worker->wakeup.timer_fd, 0, &now, NULL), 0);
+	assert_int_equal(epoll_wait(worker->wakeup.fd, &event, 1, 1000), 1);
 	/* Looked at, it is quiet until it fires again. */
-	assert_int_equal(timerfd_settime(worker->timer_fd, 0, &now, NULL), 0);
+	assert_int_equal(
+		timerfd_settime(worker->wakeup.timer_fd, 0, &now, NULL), 0);
 	assert_int_equal(poll(&fired, 1, 1000), 1);
 	world_poll(world, 1);
 	/* At the time of this world, which is long ago by the kernel's clock. */
-	assert_int_equal(epoll_wait(worker->event_fd, &event, 1, 1000), 1);
+	assert_int_equal(epoll_wait(worker->wakeup.fd, &event, 1, 1000), 1);
 }
 
 /* It waits until its predecessor's death is worked off, and rings for nobody. */
@@ -525,7 +529,7 @@ TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 2);
-	assert_in_range(worker->timer_set_ns, world->now_ns,
+	assert_in_range(worker->wakeup.timer_ns, world->now_ns,
 			world->now_ns + LEASE_NS / 3);
 }
 
