@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "tools/ib_pull.h"
+#include "tools/json.h"
 
 #define HISTOGRAM_BAR 30u
 #define NOISE_ROUNDS 8u
@@ -122,18 +121,13 @@ static void print_trace(const struct ib_options *options,
 static void trace_add(json_t *object, const struct ib_options *options,
 		      const struct ib_result *result)
 {
-	json_object_set_new(object, "trace_speed", json_real(options->speed));
-	json_object_set_new(object, "trace_requests",
-			    json_integer((json_int_t)result->late_count));
-	json_object_set_new(object, "late_ms_p50",
-			    json_real(late_ms(result, 0.5)));
-	json_object_set_new(object, "late_ms_p99",
-			    json_real(late_ms(result, 0.99)));
-	json_object_set_new(object, "prefix_hit_ratio",
-			    json_real(hit_ratio(result)));
-	json_object_set_new(
-		object, "held_block_s_a_request",
-		time_json(result->holds_ended, held_block_s(result)));
+	set_real(object, "trace_speed", options->speed);
+	set(object, "trace_requests", result->late_count);
+	set_real(object, "late_ms_p50", late_ms(result, 0.5));
+	set_real(object, "late_ms_p99", late_ms(result, 0.99));
+	set_real(object, "prefix_hit_ratio", hit_ratio(result));
+	set_value(object, "held_block_s_a_request",
+		  time_json(result->holds_ended, held_block_s(result)));
 }
 
 /* Powers of two, in ns, up to that of the longest. */
@@ -280,14 +274,10 @@ static void phases_add(json_t *object, const struct ib_options *options,
 
 		(void)snprintf(key, sizeof(key), "%s_us_p50",
 			       phase_names[phase]);
-		json_object_set_new(
-			object, key,
-			json_real(phase_us(options, result, phase, 0.5)));
+		set_real(object, key, phase_us(options, result, phase, 0.5));
 		(void)snprintf(key, sizeof(key), "%s_us_p99",
 			       phase_names[phase]);
-		json_object_set_new(
-			object, key,
-			json_real(phase_us(options, result, phase, 0.99)));
+		set_real(object, key, phase_us(options, result, phase, 0.99));
 	}
 }
 
@@ -319,17 +309,16 @@ static void print_table(const struct ib_options *options,
 
 static void times_add(json_t *object, const struct ib_result *result)
 {
-	json_object_set_new(object, "connect_ms",
-			    time_json(result->connect_ns,
-				      (double)result->connect_ns / 1e6));
-	json_object_set_new(object, "reconnect_ms",
-			    time_json(result->reconnect_ns,
-				      (double)result->reconnect_ns / 1e6));
-	json_object_set_new(
-		object, "release_us_p50",
-		time_json(result->release_count,
-			  percentile_us(result->releases, result->release_count,
-					0.5)));
+	set_value(object, "connect_ms",
+		  time_json(result->connect_ns,
+			    (double)result->connect_ns / 1e6));
+	set_value(object, "reconnect_ms",
+		  time_json(result->reconnect_ns,
+			    (double)result->reconnect_ns / 1e6));
+	set_value(object, "release_us_p50",
+		  time_json(result->release_count,
+			    percentile_us(result->releases,
+					  result->release_count, 0.5)));
 }
 
 static void print_json(const struct ib_options *options,
@@ -364,33 +353,26 @@ static void print_json(const struct ib_options *options,
 	size_t index;
 
 	for (index = 0; index < sizeof(counts) / sizeof(counts[0]); index++)
-		json_object_set_new(
-			object, counts[index].key,
-			json_integer((json_int_t)counts[index].value));
-	json_object_set_new(object, "route",
-			    result->routes[0] ? json_string(result->routes) :
-						json_null());
-	json_object_set_new(object, "complete", json_boolean(result->done));
-	json_object_set_new(object, "progress",
-			    json_string(options->thread ? "thread" : "caller"));
-	json_object_set_new(object, "latency_us_p50",
-			    json_real(latency_us(result, 0.5)));
-	json_object_set_new(object, "latency_us_p99",
-			    json_real(latency_us(result, 0.99)));
-	json_object_set_new(object, "latency_us_p99_9",
-			    json_real(latency_us(result, 0.999)));
+		set(object, counts[index].key, counts[index].value);
+	set_value(object, "route",
+		  result->routes[0] ? json_string(result->routes) :
+				      json_null());
+	set_value(object, "complete", json_boolean(result->done));
+	set_value(object, "progress",
+		  json_string(options->thread ? "thread" : "caller"));
+	set_real(object, "latency_us_p50", latency_us(result, 0.5));
+	set_real(object, "latency_us_p99", latency_us(result, 0.99));
+	set_real(object, "latency_us_p99_9", latency_us(result, 0.999));
 	phases_add(object, options, result);
 	times_add(object, result);
 	if (options->trace)
 		trace_add(object, options, result);
-	json_object_set_new(
-		object, "one_pull_gb_s",
-		json_real(gigabytes_s(result->bytes_timed, result->took_ns)));
-	json_object_set_new(object, "bandwidth_gb_s", json_real(pull_gb_s));
-	json_object_set_new(object, "memcpy_gb_s", json_real(copy_gb_s));
-	json_object_set_new(
-		object, "ratio_to_memcpy",
-		json_real(copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0));
+	set_real(object, "one_pull_gb_s",
+		 gigabytes_s(result->bytes_timed, result->took_ns));
+	set_real(object, "bandwidth_gb_s", pull_gb_s);
+	set_real(object, "memcpy_gb_s", copy_gb_s);
+	set_real(object, "ratio_to_memcpy",
+		 copy_gb_s > 0 ? pull_gb_s / copy_gb_s : 0);
 	json_dumpf(object, stdout, JSON_INDENT(2));
 	printf("\n");
 	json_decref(object);

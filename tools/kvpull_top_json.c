@@ -3,12 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "tools/json.h"
 #include "tools/kvpull_top.h"
-
-static double seconds(uint64_t ns)
-{
-	return (double)ns / (double)KVPULL_NS_PER_S;
-}
 
 static json_t *text_of(const char *from, size_t bytes)
 {
@@ -26,23 +22,13 @@ static json_t *hex_of(uint64_t number)
 	return json_sprintf("%016" PRIx64, number);
 }
 
-static void set_value(json_t *object, const char *key, json_t *value)
-{
-	(void)json_object_set_new(object, key, value);
-}
-
 /* An array of characters. */
 #define SET_TEXT(object, key, text)                                            \
 	set_value(object, key, text_of(text, sizeof(text)))
 
-static void set(json_t *object, const char *key, uint64_t number)
-{
-	set_value(object, key, json_integer((json_int_t)number));
-}
-
 static void set_seconds(json_t *object, const char *key, uint64_t ns)
 {
-	set_value(object, key, json_real(seconds(ns)));
+	set_real(object, key, (double)ns / (double)KVPULL_NS_PER_S);
 }
 
 static void set_label(json_t *object, const _Atomic uint64_t *words)

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "tools/json.h"
 #include "tools/kvpull_top.h"
 
 /* What began on a slot and has not ended. */
@@ -81,13 +82,12 @@ static json_t *event_new(const struct writer *writer, const char *phase,
 {
 	json_t *event = json_object();
 
-	(void)json_object_set_new(event, "ph", json_string(phase));
-	(void)json_object_set_new(event, "name", json_string(name));
-	(void)json_object_set_new(event, "cat", json_string("kvpull"));
-	(void)json_object_set_new(event, "pid", json_integer(writer->process));
-	(void)json_object_set_new(event, "tid", json_integer(row + 1));
-	(void)json_object_set_new(event, "ts",
-				  json_real(micros(writer, at_ns)));
+	set_value(event, "ph", json_string(phase));
+	set_value(event, "name", json_string(name));
+	set_value(event, "cat", json_string("kvpull"));
+	set(event, "pid", writer->process);
+	set(event, "tid", row + 1);
+	set_real(event, "ts", micros(writer, at_ns));
 	return event;
 }
 
@@ -96,11 +96,10 @@ static json_t *args_of(uint64_t incarnation, uint32_t slot, uint64_t generation)
 {
 	json_t *args = json_object();
 
-	(void)json_object_set_new(args, "incarnation",
-				  json_sprintf("%016" PRIx64, incarnation));
-	(void)json_object_set_new(args, "slot", json_integer(slot));
-	(void)json_object_set_new(args, "generation",
-				  json_integer((json_int_t)generation));
+	set_value(args, "incarnation",
+		  json_sprintf("%016" PRIx64, incarnation));
+	set(args, "slot", slot);
+	set(args, "generation", generation);
 	return args;
 }
 
@@ -109,12 +108,11 @@ static void arrow(const struct writer *writer, const char *phase, uint32_t row,
 {
 	json_t *event = event_new(writer, phase, "request", row, note->at_ns);
 
-	(void)json_object_set_new(event, "id",
-				  json_sprintf("%016" PRIx64 ":%u:%" PRIu64,
-					       incarnation, note->slot,
-					       note->generation));
+	set_value(event, "id",
+		  json_sprintf("%016" PRIx64 ":%u:%" PRIu64, incarnation,
+			       note->slot, note->generation));
 	if (*phase == 'f')
-		(void)json_object_set_new(event, "bp", json_string("e"));
+		set_value(event, "bp", json_string("e"));
 	(void)json_array_append_new(writer->events, event);
 }
 
@@ -141,12 +139,10 @@ static void span_end(struct writer *writer, uint32_t row, enum depth depth,
 		return;
 	event = event_new(writer, "X", span->name, row, span->at_ns);
 	args = args_of(incarnation, note->slot, note->generation);
-	(void)json_object_set_new(event, "dur",
-				  json_real((double)took_ns / 1000));
+	set_real(event, "dur", (double)took_ns / 1000);
 	if (outcome)
-		(void)json_object_set_new(args, "outcome",
-					  json_string(outcome));
-	(void)json_object_set_new(event, "args", args);
+		set_value(args, "outcome", json_string(outcome));
+	set_value(event, "args", args);
 	(void)json_array_append_new(writer->events, event);
 	span->name = NULL;
 }
@@ -173,10 +169,9 @@ static void producer_event(struct writer *writer,
 				  note->what == KVPULL_DID_CLAIM ? "claim" :
 								   "release",
 				  row, note->at_ns);
-		(void)json_object_set_new(event, "s", json_string("t"));
-		(void)json_object_set_new(
-			event, "args",
-			args_of(own, note->slot, note->generation));
+		set_value(event, "s", json_string("t"));
+		set_value(event, "args",
+			  args_of(own, note->slot, note->generation));
 		(void)json_array_append_new(writer->events, event);
 		break;
 	default:
@@ -229,8 +224,8 @@ static void worker_name(const struct writer *writer)
 	json_t *name = json_sprintf("%s rank %u pid %u", header->engine_id,
 				    header->tp_rank, header->pid);
 
-	(void)json_object_set_new(args, "name", name ? name : json_string("?"));
-	(void)json_object_set_new(event, "args", args);
+	set_value(args, "name", name ? name : json_string("?"));
+	set_value(event, "args", args);
 	(void)json_array_append_new(writer->events, event);
 }
 
@@ -272,8 +267,8 @@ int top_trace(const struct top *top, const char *path)
 	for (at = 0; at < top->worker_count; at++)
 		if (!top_pool(&top->workers[at]))
 			worker_trace(&writer, &top->workers[at], at);
-	(void)json_object_set_new(trace, "traceEvents", writer.events);
-	(void)json_object_set_new(trace, "displayTimeUnit", json_string("ns"));
+	set_value(trace, "traceEvents", writer.events);
+	set_value(trace, "displayTimeUnit", json_string("ns"));
 	errno = 0;
 	failed = json_dump_file(trace, path, JSON_COMPACT) != 0;
 	if (failed)
