@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <jansson.h>
+
+#define wrong(...)                                                             \
+	output_wrong("ib_pull [options] [FOLDER | HOST]", __VA_ARGS__)
 
 #define TIMES_MIN (1u << 18)
 #define HOLD_MAX_MS 480000u /* the library's own */
@@ -95,23 +97,6 @@ static char *config_make(const struct ib_options *options)
 	if (!text)
 		fprintf(stderr, "--dir and --device must be text in UTF-8\n");
 	return text;
-}
-
-/*
- * Wrong options: two lines, the last one says what is wrong. The list would
- * push it out of a small window.
- */
-__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
-{
-	va_list words;
-
-	fprintf(stderr,
-		"usage: ib_pull [options] [FOLDER | HOST]; --help lists them\n");
-	va_start(words, format);
-	(void)vfprintf(stderr, format, words);
-	va_end(words);
-	(void)fputc('\n', stderr);
-	return 2;
 }
 
 /* The library goes without RDMA in silence, unless a device is named. */

@@ -11,11 +11,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define wrong(...) output_wrong("kvpull_doctor [options]", __VA_ARGS__)
 
 static const char *const level_names[] = { "ok", "note", "unknown", "warn",
 					   "FAIL" };
@@ -222,22 +223,6 @@ static void usage(void)
 	       "  --help          this text\n"
 	       "  --version       version\n"
 	       "exit: 0 works, 1 something that is needed does not, 2 usage\n");
-}
-
-/*
- * Wrong options: two lines, the last one says what is wrong. The list would
- * push it out of a small window.
- */
-__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
-{
-	va_list words;
-
-	fprintf(stderr, "usage: kvpull_doctor [options]; --help lists them\n");
-	va_start(words, format);
-	(void)vfprintf(stderr, format, words);
-	va_end(words);
-	(void)fputc('\n', stderr);
-	return 2;
 }
 
 static int take_route(struct doctor *doctor, const char *text)
