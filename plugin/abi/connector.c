@@ -102,8 +102,7 @@ static int scheduler_open(const struct kvpull_open_params *params,
 
 	code = opening_take(&opening, params, scheduler, detail);
 	if (!code)
-		code = kvpull_worker_params_check(&opening.params,
-						  &opening.config, detail);
+		code = kvpull_worker_params_check(&opening.params, detail);
 	if (!code)
 		code = kvpull_compat_init(&compat, &opening.params);
 	if (code)

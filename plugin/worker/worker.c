@@ -129,12 +129,9 @@ static int holds_take(struct kvpull_worker *worker)
 
 /* What version 1 does not do is refused by name, not ignored. */
 int kvpull_worker_params_check(const struct kvpull_open_params *params,
-			       const struct kvpull_config *config,
 			       struct kvpull_error_detail *detail)
 {
 	uint32_t group;
-
-	(void)config; /* nothing in it is refused in this version */
 
 	if (params->pp_size > 1 || params->dcp_size > 1 || params->push_mode) {
 		kvpull_detail_set(
@@ -301,7 +298,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 				  "libsodium cannot be initialized");
 		return KVPULL_EDEVICE;
 	}
-	code = kvpull_worker_params_check(setup->params, setup->config, detail);
+	code = kvpull_worker_params_check(setup->params, detail);
 	if (code)
 		return code;
 	worker = mmap(NULL, sizeof(*worker), PROT_READ | PROT_WRITE,

@@ -161,7 +161,6 @@ kvpull_worker_create(const struct kvpull_worker_setup *setup,
 /* What this version refuses by name; also for the scheduler half. */
 int KVPULL_MUST_CHECK
 kvpull_worker_params_check(const struct kvpull_open_params *params,
-			   const struct kvpull_config *config,
 			   struct kvpull_error_detail *detail);
 void kvpull_worker_destroy(struct kvpull_worker *worker);
 int kvpull_worker_peers(struct kvpull_worker *worker,
