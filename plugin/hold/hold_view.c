@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/index.h"
 #include "plugin/hold/hold_state.h"
 
 void kvpull_holds_counts(const struct kvpull_holds *holds,
@@ -104,12 +105,6 @@ uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 	return lease_end_ns < hold_end_ns ? lease_end_ns : hold_end_ns;
 }
 
-static uint64_t mix(uint64_t digest, uint64_t value)
-{
-	digest = (digest ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-	return digest ^ digest >> 29;
-}
-
 static uint64_t mix_bytes(uint64_t digest, const void *bytes, size_t byte_count)
 {
 	const uint8_t *at = (const uint8_t *)bytes;
@@ -117,7 +112,7 @@ static uint64_t mix_bytes(uint64_t digest, const void *bytes, size_t byte_count)
 
 	for (; byte_count >= sizeof(word); byte_count -= sizeof(word)) {
 		memcpy(&word, at, sizeof(word));
-		digest = mix(digest, word);
+		digest = kvpull_index_mix(digest, word);
 		at += sizeof(word);
 	}
 	return digest;
@@ -142,17 +137,17 @@ uint64_t kvpull_holds_digest(const struct kvpull_holds *holds)
 			   (size_t)holds->instances.count *
 				   sizeof(*holds->instances.all));
 	for (i = 0; i < HOLD_STATES; i++)
-		digest = mix(digest, holds->state_counts[i]);
-	digest = mix(digest, holds->live_count);
-	digest = mix(digest, holds->leases.count);
-	digest = mix(digest, holds->keys.count);
-	digest = mix(digest, holds->instances.due_ns);
-	digest = mix(digest, holds->scan_open);
-	digest = mix(digest, holds->scan_left);
+		digest = kvpull_index_mix(digest, holds->state_counts[i]);
+	digest = kvpull_index_mix(digest, holds->live_count);
+	digest = kvpull_index_mix(digest, holds->leases.count);
+	digest = kvpull_index_mix(digest, holds->keys.count);
+	digest = kvpull_index_mix(digest, holds->instances.due_ns);
+	digest = kvpull_index_mix(digest, holds->scan_open);
+	digest = kvpull_index_mix(digest, holds->scan_left);
 	for (i = 0; i < holds->state_counts[HOLD_ENDED]; i++)
-		digest = mix(digest, *hold_ended(holds, i));
-	digest = mix(digest, holds->published);
-	return mix(digest, holds->unfenced);
+		digest = kvpull_index_mix(digest, *hold_ended(holds, i));
+	digest = kvpull_index_mix(digest, holds->published);
+	return kvpull_index_mix(digest, holds->unfenced);
 }
 
 static uint64_t ms_since(uint64_t then_ns, uint64_t now_ns)
