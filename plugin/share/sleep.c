@@ -5,7 +5,10 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
+#include "base/epoll.h"
+#include "base/fd.h"
 #include "plugin/share/share_state.h"
 
 void kvpull_share_wake(struct kvpull_reader *share)
