@@ -201,7 +201,7 @@ $(B)/fuzz/fuzz_api: $(B)/tests/fuzz/fuzz_api.o $(API_FUZZ_OBJ) $(FUZZ_MAIN) $(TE
 	$(call LINK_TEST,$(if $(FUZZ_MAIN),,-fsanitize=fuzzer))
 $(B)/kvpull_api_fuzz: $(B)/tests/fuzz/main_api.o $(API_FUZZ_OBJ) $(TEST_LIBS)
 	$(call LINK_TEST)
-$(B)/kvpull_sim: $(SIM_OBJ) $(TEST_LIBS)
+$(B)/kvpull_sim: $(SIM_OBJ) $(B)/libunit.a $(TEST_LIBS)
 	$(call LINK_TEST)
 # A caller of the fabric's: it speaks verbs by itself.
 $(B)/fabric_stranger: $(B)/tests/fabric/stranger.o $(TEST_LIBS)

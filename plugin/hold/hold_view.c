@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only looks at the hold table: counters, digest, a line for logs. */
+/* What only looks at the hold table: counters, a line for logs. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/index.h"
 #include "plugin/hold/hold_state.h"
 
 void kvpull_holds_counts(const struct kvpull_holds *holds,
@@ -103,51 +102,6 @@ uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 		hold_add(hold_add(heard_ns, holds->lease_ns), holds->shift_ns);
 	hold_end_ns = hold_add(hold->taken_ns, holds->hold_max_ns);
 	return lease_end_ns < hold_end_ns ? lease_end_ns : hold_end_ns;
-}
-
-static uint64_t mix_bytes(uint64_t digest, const void *bytes, size_t byte_count)
-{
-	const uint8_t *at = (const uint8_t *)bytes;
-	uint64_t word;
-
-	for (; byte_count >= sizeof(word); byte_count -= sizeof(word)) {
-		memcpy(&word, at, sizeof(word));
-		digest = kvpull_index_mix(digest, word);
-		at += sizeof(word);
-	}
-	return digest;
-}
-
-uint64_t kvpull_holds_digest(const struct kvpull_holds *holds)
-{
-	uint64_t digest = 1;
-	uint32_t i;
-
-	_Static_assert(
-		sizeof(struct hold) % sizeof(uint64_t) == 0 &&
-			sizeof(struct kvpull_instance) % sizeof(uint64_t) == 0,
-		"the digest sees every byte of them");
-	for (i = 0; i < holds->slot_count; i++) {
-		struct hold hold = holds->holds[i];
-
-		hold.generation = 0;
-		digest = mix_bytes(digest, &hold, sizeof(hold));
-	}
-	digest = mix_bytes(digest, holds->instances.all,
-			   (size_t)holds->instances.count *
-				   sizeof(*holds->instances.all));
-	for (i = 0; i < HOLD_STATES; i++)
-		digest = kvpull_index_mix(digest, holds->state_counts[i]);
-	digest = kvpull_index_mix(digest, holds->live_count);
-	digest = kvpull_index_mix(digest, holds->leases.count);
-	digest = kvpull_index_mix(digest, holds->keys.count);
-	digest = kvpull_index_mix(digest, holds->instances.due_ns);
-	digest = kvpull_index_mix(digest, holds->scan_open);
-	digest = kvpull_index_mix(digest, holds->scan_left);
-	for (i = 0; i < holds->state_counts[HOLD_ENDED]; i++)
-		digest = kvpull_index_mix(digest, *hold_ended(holds, i));
-	digest = kvpull_index_mix(digest, holds->published);
-	return kvpull_index_mix(digest, holds->unfenced);
 }
 
 static uint64_t ms_since(uint64_t then_ns, uint64_t now_ns)

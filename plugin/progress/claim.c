@@ -458,32 +458,3 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 	if (progress->listed_count)
 		kvpull_progress_timer(progress, progress->lists_ns);
 }
-
-static int owes(const struct kvpull_claim *claim, uint64_t incarnation)
-{
-	uint32_t at;
-
-	for (at = 0; at < claim->order->rank_count; at++)
-		if (claim->order->ranks[at].incarnation == incarnation &&
-		    claim->ranks[at].state <= KVPULL_RANK_SAID)
-			return 1;
-	return 0;
-}
-
-int kvpull_progress_owes(const struct kvpull_progress *progress, uint32_t slot,
-			 uint64_t generation, uint64_t incarnation)
-{
-	uint32_t index;
-
-	for (index = 0;
-	     index < kvpull_config_claims_max(&progress->facts->config);
-	     index++) {
-		const struct kvpull_claim *claim = &progress->claims[index];
-
-		if (claim->order && claim->order->slot == slot &&
-		    claim->order->generation == generation &&
-		    owes(claim, incarnation))
-			return 1;
-	}
-	return 0;
-}

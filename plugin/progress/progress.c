@@ -485,16 +485,3 @@ uint64_t kvpull_progress_due_ns(const struct kvpull_progress *progress)
 {
 	return progress->timer_ns;
 }
-
-void kvpull_progress_use(const struct kvpull_progress *progress,
-			 struct kvpull_progress_use *use)
-{
-	uint32_t index;
-
-	*use = (struct kvpull_progress_use){
-		.pulls_live = progress->live_count,
-		.serving = progress->serving,
-	};
-	for (index = 0; index < progress->facts->config.peers_max; index++)
-		use->peers += progress->remotes[index].incarnation != 0;
-}

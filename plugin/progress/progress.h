@@ -65,17 +65,4 @@ int kvpull_progress_rings(const struct kvpull_progress *progress);
 /* When it has something due by itself; UINT64_MAX: never. */
 uint64_t kvpull_progress_due_ns(const struct kvpull_progress *progress);
 
-/* For tests: what is in use. Not while the thread runs. */
-struct kvpull_progress_use {
-	uint32_t pulls_live;
-	uint32_t peers;
-	uint32_t serving;
-	uint32_t reserved;
-};
-void kvpull_progress_use(const struct kvpull_progress *progress,
-			 struct kvpull_progress_use *use);
-/* Likewise: 1 if a ticket of that rank is claimed, its last word not taken. */
-int kvpull_progress_owes(const struct kvpull_progress *progress, uint32_t slot,
-			 uint64_t generation, uint64_t incarnation);
-
 #endif /* KVPULL_PLUGIN_PROGRESS_H */

@@ -592,26 +592,3 @@ void kvpull_demand_forget(struct kvpull_demand *demand)
 	while (demand->remembered.count)
 		forget(demand, demand->remembered.first);
 }
-
-uint64_t kvpull_demand_digest(const struct kvpull_demand *demand)
-{
-	uint64_t digest = 0;
-	uint32_t index;
-
-	for (index = 0; index < demand->pool.touched; index++) {
-		const struct kvpull_demand_ticket *entry =
-			&demand->tickets[index];
-
-		if (!entry->incarnation)
-			continue;
-		digest += kvpull_index_mix(
-			kvpull_index_mix(entry->map_key, entry->loader),
-			(uint64_t)entry->user_count << 40 ^
-				(uint64_t)entry->pull_count << 8 ^
-				entry->flags);
-	}
-	digest = kvpull_index_mix(digest, demand->releasing.count);
-	digest = kvpull_index_mix(digest, demand->pull_count);
-	digest = kvpull_index_mix(digest, demand->chosen_count);
-	return kvpull_index_mix(digest, demand->live_count);
-}

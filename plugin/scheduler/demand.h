@@ -154,6 +154,5 @@ void kvpull_demand_flush(struct kvpull_demand *demand);
 /* Time goes on: forget what was released a lease ago. First in every call. */
 void kvpull_demand_expire(struct kvpull_demand *demand, uint64_t now_ns);
 void kvpull_demand_forget(struct kvpull_demand *demand);
-uint64_t kvpull_demand_digest(const struct kvpull_demand *demand);
 
 #endif /* KVPULL_PLUGIN_DEMAND_H */

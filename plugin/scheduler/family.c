@@ -98,20 +98,3 @@ void kvpull_families_forget(struct kvpull_families *families)
 		if (families->families[index].parent_key)
 			remove_family(families, index);
 }
-
-uint64_t kvpull_families_digest(const struct kvpull_families *families)
-{
-	uint64_t digest = 0;
-	uint32_t index;
-
-	for (index = 0; index < families->pool.touched; index++) {
-		const struct kvpull_family *family = &families->families[index];
-
-		if (family->parent_key)
-			digest += kvpull_index_mix(
-				family->parent_key,
-				families->ended.links[index].linked + 1);
-	}
-	return kvpull_index_mix(digest,
-				kvpull_index_pool_used(&families->pool));
-}

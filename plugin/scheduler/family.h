@@ -48,6 +48,5 @@ void kvpull_families_end(struct kvpull_families *families, uint64_t parent_key,
 
 void kvpull_families_expire(struct kvpull_families *families, uint64_t now_ns);
 void kvpull_families_forget(struct kvpull_families *families);
-uint64_t kvpull_families_digest(const struct kvpull_families *families);
 
 #endif /* KVPULL_PLUGIN_FAMILY_H */

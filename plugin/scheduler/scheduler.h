@@ -84,7 +84,4 @@ void kvpull_scheduler_stats_get(struct kvpull_scheduler *scheduler,
 				union kvpull_scheduler_counts *stats,
 				uint32_t reset);
 
-/* Digest of all state but generations, sequences and counters (see hold.h). */
-uint64_t kvpull_scheduler_digest(const struct kvpull_scheduler *scheduler);
-
 #endif /* KVPULL_PLUGIN_SCHEDULER_H */

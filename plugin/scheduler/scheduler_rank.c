@@ -392,34 +392,3 @@ void kvpull_scheduler_stats_get(struct kvpull_scheduler *scheduler,
 			      scheduler->stats_at_reset.values,
 			      scheduler->stats.values, reset);
 }
-
-uint64_t kvpull_scheduler_digest(const struct kvpull_scheduler *scheduler)
-{
-	const uint32_t count = scheduler->request_pool.touched;
-	uint64_t digest = kvpull_slots_digest(&scheduler->slots);
-	uint64_t requests = 0;
-	uint32_t index;
-
-	digest = kvpull_index_mix(digest,
-				  kvpull_families_digest(&scheduler->families));
-	digest = kvpull_index_mix(digest,
-				  kvpull_demand_digest(&scheduler->demand));
-	digest = kvpull_index_mix(
-		digest, kvpull_index_pool_used(&scheduler->texts.pool));
-	for (index = 0; index < count; index++) {
-		const struct kvpull_scheduler_request *request =
-			&scheduler->requests[index];
-
-		if (request->key)
-			requests += kvpull_index_mix(
-				request->key,
-				(uint64_t)request->user.state << 8 |
-					request->finished << 4 | request->owed);
-	}
-	digest = kvpull_index_mix(digest, requests);
-	digest = kvpull_index_mix(digest, scheduler->by_key.count);
-	digest = kvpull_index_mix(digest, scheduler->owing.count);
-	digest = kvpull_index_mix(
-		digest, kvpull_outbox_has_unsent(&scheduler->outbox) != 0);
-	return kvpull_index_mix(digest, scheduler->draining);
-}

@@ -182,18 +182,3 @@ uint32_t kvpull_slots_silent(struct kvpull_slots *slots, uint64_t max_ns,
 	slot->silent = 1;
 	return index;
 }
-
-uint64_t kvpull_slots_digest(const struct kvpull_slots *slots)
-{
-	uint32_t index = slots->live.first;
-	uint64_t digest = 0;
-
-	for (; index != KVPULL_NONE; index = slots->live.links[index].next) {
-		const struct kvpull_slot *slot = &slots->slots[index];
-
-		digest += kvpull_index_mix(kvpull_index_mix(slot->key, index),
-					   slot->reported << 1 | slot->ending);
-	}
-	digest = kvpull_index_mix(digest, slots->ending.count);
-	return kvpull_index_mix(digest, kvpull_index_pool_used(&slots->pool));
-}

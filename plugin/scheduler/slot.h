@@ -90,6 +90,4 @@ void kvpull_slots_flush(struct kvpull_slots *slots,
 uint32_t kvpull_slots_silent(struct kvpull_slots *slots, uint64_t max_ns,
 			     uint64_t now_ns);
 
-uint64_t kvpull_slots_digest(const struct kvpull_slots *slots);
-
 #endif /* KVPULL_PLUGIN_SLOT_H */

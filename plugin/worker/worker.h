@@ -298,15 +298,4 @@ int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason);
 /* For good: no ticket of ours is live, pulls are aborted, claims released. */
 void kvpull_worker_retire(struct kvpull_worker *worker);
 
-/* For tests: what is in use. */
-struct kvpull_worker_use {
-	uint32_t pulls;
-	uint32_t claims;
-	uint32_t claims_free; /* 0: the next ticket finds no room */
-	uint32_t reserved;
-	struct kvpull_progress_use progress;
-};
-void kvpull_worker_use(const struct kvpull_worker *worker,
-		       struct kvpull_worker_use *use);
-
 #endif /* KVPULL_PLUGIN_WORKER_H */

@@ -497,15 +497,3 @@ int kvpull_worker_revoke_all(struct kvpull_worker *worker, int32_t reason)
 		kvpull_worker_poll_due(worker);
 	return (int)ended;
 }
-
-void kvpull_worker_use(const struct kvpull_worker *worker,
-		       struct kvpull_worker_use *use)
-{
-	*use = (struct kvpull_worker_use){
-		.pulls = worker->pull_map.count,
-		.claims = worker->claim_map.count,
-		.claims_free = kvpull_config_claims_max(&worker->facts.config) -
-			       worker->claim_map.count,
-	};
-	kvpull_progress_use(worker->progress, &use->progress);
-}

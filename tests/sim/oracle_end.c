@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle, when all is over: all is as it was. */
+#include "tests/lib/inside.h"
 #include "tests/sim/sim.h"
 
 static void proc_end(const struct sim_proc *proc)
 {
 	struct sim_world *world = proc->world;
-	struct kvpull_worker_use use;
+	const struct kvpull_worker *worker = proc->worker;
+	const uint32_t running = kvpull_progress_pulls(worker->progress);
 	uint32_t at;
 
-	kvpull_worker_use(proc->worker, &use);
-	if (use.pulls || use.claims || use.progress.pulls_live)
+	if (worker->pull_map.count || worker->claim_map.count || running)
 		sim_fail(
 			world,
 			"process %u has %u pulls, %u claims, %u running pulls left",
-			proc->index, use.pulls, use.claims,
-			use.progress.pulls_live);
+			proc->index, worker->pull_map.count,
+			worker->claim_map.count, running);
 	for (at = 0; at < SIM_READS; at++)
 		if (proc->transport.reads[at].active)
 			sim_fail(world, "process %u has a read left",

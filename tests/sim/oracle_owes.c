@@ -5,6 +5,7 @@
  * must have the claim in its table, or its last word must be on the way. Else
  * the word never comes, and heartbeats keep the hold until hold_max.
  */
+#include "tests/lib/inside.h"
 #include "tests/sim/sim.h"
 
 /* Is it connected to its consumer's end, which may still say the word? */

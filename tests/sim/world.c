@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/inside.h"
 #include "tests/sim/sim.h"
 
 static uint64_t proc_now(void *context)

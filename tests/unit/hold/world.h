@@ -10,6 +10,7 @@
 
 #include "plugin/hold/hold.h"
 #include "plugin/hold/instance.h"
+#include "tests/lib/inside.h"
 #include "tests/lib/unit.h"
 
 #define SLOTS 8u

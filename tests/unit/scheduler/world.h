@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "plugin/scheduler/scheduler.h"
+#include "tests/lib/inside.h"
 #include "tests/lib/unit.h"
 
 #define WORLD_RANKS_MAX 4u

@@ -5,6 +5,7 @@
  * many seeds. Time is the test's.
  */
 #include "tests/fake/loop.h"
+#include "tests/lib/inside.h"
 #include "tests/unit/worker/node.h"
 
 #define SEEDS 16u
@@ -125,10 +126,7 @@ static void sent(uint32_t at, int32_t reason)
 /* Nothing of it is left on either side. */
 static void nothing_is_owed(void)
 {
-	struct kvpull_progress_use use;
-
-	kvpull_progress_use(d.worker->progress, &use);
-	assert_int_equal(use.pulls_live, 0);
+	assert_int_equal(kvpull_progress_pulls(d.worker->progress), 0);
 	run(NULL, 0, 2000);
 	assert_int_equal(kvpull_progress_owes(d.worker->progress, SLOT,
 					      GENERATION,
