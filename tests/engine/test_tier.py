@@ -545,6 +545,21 @@ def what_the_dead_left_is_swept() -> None:
 
 
 @test
+def what_is_no_address_stays_and_stops_nobody() -> None:
+    """The folder may have files of others, and a pipe that nobody writes."""
+    with sides() as (a, b):
+        folder = Path(a.tier._peers._folder)
+        (folder / "notes.txt").write_text("shm: is no address alone")
+        a.tier._peers.look(at_once=True)
+        assert (folder / "notes.txt").exists()
+        os.mkfifo(folder / "pipe")
+        a.tier._peers.look(at_once=True)
+        assert b.load(keys(1, 70), kvpull_pool="pipe") == [MISS]
+        assert {"notes.txt", "pipe"} < set(os.listdir(folder))
+        a.meets(1)
+
+
+@test
 def a_chunk_that_is_written_untold_is_withdrawn() -> None:
     """A vLLM that gives it away in a manner that the policy knows not."""
     with sides() as (a, b):

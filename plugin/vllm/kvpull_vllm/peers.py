@@ -30,6 +30,11 @@ _AGAIN_S, _AGAIN_S_MAX = 1.0, 60.0
 _HINTED_MAX = PEERS_MAX // 4
 
 
+def _open(path: str, flags: int) -> int:
+    """Open what may be a pipe, at which open() would wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class Peers:
     """The peers of a pool; look() is called by any thread, again and again."""
 
@@ -84,8 +89,13 @@ class Peers:
     def _read(self, name: str) -> str:
         """Return the address of an engine that lives, or nothing."""
         path = self._folder / name
-        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
-            text = file.read(1024).decode("ascii")
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open(path, "rb", buffering=0, opener=_open) as file,
+        ):
+            text = (file.read(1024) or b"").decode("ascii")
+            if not _ADDRESS.fullmatch(text):
+                return ""  # no file of ours: neither read nor swept
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
