@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -557,6 +558,27 @@ def what_is_no_address_stays_and_stops_nobody() -> None:
         assert b.load(keys(1, 70), kvpull_pool="pipe") == [MISS]
         assert {"notes.txt", "pipe"} < set(os.listdir(folder))
         a.meets(1)
+
+
+@test
+def a_folder_that_is_gone_ends_no_engine() -> None:
+    """Nor one that cannot be made again: it is said once, and tried again."""
+    said: list[str] = []
+    log = mock.patch.object(
+        peers.logger, "handle", lambda line: said.append(line.getMessage())
+    )
+    with sides() as (a, b), log:
+        folder = Path(a.tier._peers._folder)
+        shutil.rmtree(folder)
+        folder.write_text("a file")
+        for side in (a, b):
+            for _ in range(2):
+                side.tier._peers.look(at_once=True)
+            assert side.load(keys(1, 70)) == [MISS]
+        assert sum("whose address was removed" in line for line in said) == 2
+        folder.unlink()
+        a.meets(1)
+        b.meets(1)
 
 
 @test

@@ -58,6 +58,7 @@ class Peers:
         self._own, self._address = folder / name, ""
         self._itself = itself
         self._file: Any = None
+        self._is_lost = False  # and said so
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}  # by address
         self._hinted: set[str] = set()
@@ -75,6 +76,23 @@ class Peers:
         self._file.write(self._address)
         self._file.flush()
         made.replace(self._own)
+
+    def _publish_again(self) -> None:
+        """Somebody swept too much; where that cannot be it is tried again.
+
+        An engine goes on without: those who know it read from it.
+        """
+        try:
+            if self._file is not None and not self._own.exists():
+                self.publish()
+            self._is_lost = False
+        except OSError as error:
+            if not self._is_lost:
+                logger.warning(
+                    "kvpull: pool: new engines do not find this one, whose "
+                    "address was removed: %s; make that possible", error,
+                )  # fmt: skip
+            self._is_lost = True
 
     def withdraw(self) -> None:
         """Say it no more; a successor of this name goes on to."""
@@ -169,8 +187,7 @@ class Peers:
             if now < self._next_look and not at_once:
                 return
             self._next_look = now + _LOOK_S
-            if self._file is not None and not self._own.exists():
-                self.publish()  # somebody swept too much
+            self._publish_again()
             wanted = {*self._wanted(), *self._hinted}
             for address in set(self._numbers) - wanted:
                 self._pool.peer_remove(self._numbers.pop(address))
