@@ -582,6 +582,22 @@ def a_folder_that_is_gone_ends_no_engine() -> None:
 
 
 @test
+def a_child_that_ends_takes_nothing_from_its_parent() -> None:
+    """One that was forked runs what its parent registered for the exit."""
+    with sides() as (a, b):
+        child = os.fork()
+        if not child:
+            a.tier.shutdown()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert (Path(a.tier._peers._folder) / "a").exists()
+        a.tier._pool._thread.join(0.2)
+        assert a.tier._pool._thread.is_alive()
+        a.store(keys(1))
+        assert b.load(keys(1)) == [HIT]
+
+
+@test
 def a_chunk_that_is_written_untold_is_withdrawn() -> None:
     """A vLLM that gives it away in a manner that the policy knows not."""
     with sides() as (a, b):

@@ -101,6 +101,7 @@ class KVPullTier(SecondaryTierManager):
         self._peer_count = -1
         self._is_spilling = spill is not None
         self._is_named = True
+        self._pid = os.getpid()
         buffer = ffi.from_buffer(primary_kv_view)
         base = int(ffi.cast("uintptr_t", buffer))
         del buffer  # the view is released at the end
@@ -362,6 +363,8 @@ class KVPullTier(SecondaryTierManager):
 
     def shutdown(self) -> None:
         """Nobody reads here any more; the second time a no-op."""
+        if os.getpid() != self._pid:
+            return  # a child ends: what it would stop is its parent's
         self._peers.withdraw()
         self._pool.close()
 
