@@ -325,27 +325,33 @@ def what_workers_read_at_a_reset_is_not_read_into() -> None:
         assert b.load(keys(1)) == [MISS]
 
 
+def _found_and_not_loaded(side: Side, own: list[bytes]) -> list[Any]:
+    """Return the jobs that vLLM has begun for keys, before they are read."""
+    asked = side.request()
+    until = time.monotonic() + 5
+    with mock.patch.object(side.tier, "submit_load") as kept:
+        while not kept.called:
+            for key in own:
+                side.manager.lookup(key, asked)
+            side.step()
+            assert time.monotonic() < until
+    return [call.args[0] for call in kept.call_args_list]
+
+
 @test
 def a_reset_ends_reads_in_flight() -> None:
     """It waits for their end, and no byte lands after it."""
     with sides() as (a, b):
         own = keys(CHUNKS)
         a.store(own)
-        asked = b.request()
         pool = b.tier._pool
-        until = time.monotonic() + 5
-        with mock.patch.object(b.tier, "submit_load") as kept:
-            while not kept.called:
-                for key in own:
-                    b.manager.lookup(key, asked)
-                b.step()
-                assert time.monotonic() < until
+        loads = _found_and_not_loaded(b, own)
         poll, late = pool._poll, iter(range(5))
         with mock.patch.object(
             pool, "_poll", lambda: next(late, None) is None and poll()
         ):
-            for call in kept.call_args_list:
-                b.tier.submit_load(call.args[0])
+            for load in loads:
+                b.tier.submit_load(load)
             assert b.tier._reads
             b.manager.reset_cache()
         assert not b.tier._reads and not b.manager.has_pending_work()
@@ -353,6 +359,23 @@ def a_reset_ends_reads_in_flight() -> None:
         time.sleep(0.05)
         assert b.view.tobytes() == before
         assert a.load(own) == [HIT] * CHUNKS, "A's own"
+
+
+@test
+def an_end_ends_reads_in_flight() -> None:
+    """Closed in the middle of them: each job ends, and a reset waits for none."""
+    with sides() as (a, b):
+        own = keys(CHUNKS)
+        a.store(own)
+        loads = _found_and_not_loaded(b, own)
+        with mock.patch.object(b.tier._pool, "_poll", lambda: None):
+            for load in loads:
+                b.tier.submit_load(load)
+            assert b.tier._reads and b.tier._pool._asks
+            b.tier.shutdown()
+        assert not b.tier._pool._asks, "none that a reset would wait for"
+        b.manager.reset_cache()
+        assert not b.manager.has_pending_work()
 
 
 @test

@@ -24,6 +24,7 @@ PEERS_MAX = CONST["KVPULL_READER_PEERS_MAX"]
 NONE = 0xFFFFFFFF  # KVPULL_READER_NONE
 EAGAIN = CONST["KVPULL_EAGAIN"]
 _EINVAL = CONST["KVPULL_EINVAL"]
+_EABORTED = CONST["KVPULL_EABORTED"]
 _RECORDS = 64
 _SLEEP_MS = 500  # between two looks at who is there
 _DRAIN_S = 0.0005
@@ -99,6 +100,14 @@ class Ask:
             )
             for place in self._out
         ]
+
+
+    def give_up(self) -> None:
+        """Its handle is closed: no record comes."""
+        if self.is_probe:
+            self.found = [None] * len(self.items)
+        else:
+            self.codes = [_EABORTED] * len(self.items)
 
 
 class Pool:
@@ -203,6 +212,10 @@ class Pool:
         with self._lock:
             handle, self._handle = self._handle, None
             self._ops.close(handle)
+            for ask in self._asks.values():
+                ask.give_up()
+                self._ended.append(ask)
+            self._asks.clear()
         os.close(self._stop)
         if self._pipe is not None:
             self._pipe.close()
