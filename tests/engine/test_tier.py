@@ -454,6 +454,33 @@ def new_weights_without_a_reset_share_nothing() -> None:
 
 
 @test
+def what_workers_alone_have_of_old_weights_is_not_shared() -> None:
+    """Blocks of a prompt that filled no chunk; a reset clears them, too."""
+    with sides() as (a, b):
+        for ends_late in (False, True):
+            short = a.request()
+            if not ends_late:
+                a.manager.on_request_finished(short)
+            else:
+                a.manager.reset_cache()
+            for side in (a, b):
+                side.core.version += "+"
+                side.step()
+            a.meets(1)
+            b.meets(1)
+            # Its first blocks are those of the short one, of old weights.
+            a.store(keys(2, 50))
+            assert b.load(keys(2, 50)) == [MISS] * 2, ends_late
+            if ends_late:
+                a.manager.on_request_finished(short)
+            a.manager.reset_cache()
+            a.store(keys(2, 60))
+            assert b.load(keys(2, 60)) == [HIT] * 2
+            for side in (a, b):
+                side.manager.reset_cache()
+
+
+@test
 def an_engine_that_ends_is_a_miss() -> None:
     """Closed, and started again: under its name at a new address."""
     with sides() as (a, b):

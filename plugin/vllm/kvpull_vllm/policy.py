@@ -41,12 +41,21 @@ class Publishing:
         # nothing is read into them, until a later store of theirs has ended.
         self.held: set[int] = set()
         self.is_muted = False
+        # Requests that have not ended; and whether there were any since a
+        # reset: workers cache what never made a chunk here.
+        self.live: set[str] = set()
+        self._is_used = False
         self._filling: dict[bytes, _Fill] = {}
         self._promoted: dict[bytes, int] = {}  # their epochs
         self._stored: dict[bytes, _Fill] = {}
         self._pinned: dict[bytes, int] = {}
         self._count = 0
         Publishing.newest = self
+
+    def begun(self, request: str) -> None:
+        """A request has begun: workers will cache what they compute for it."""
+        self.live.add(request)
+        self._is_used = True
 
     def insert(self, key: bytes, chunk: Any) -> None:
         """A chunk will be written."""
@@ -143,12 +152,13 @@ class Publishing:
             kept.clear()
         self.count("withdrawn", self._count)
         self._count, self.is_muted = 0, False
+        self._is_used = bool(self.live)
         if self.pool is not None:
             self.pool.bump_all()
 
     def weights_changed(self) -> bool:
         """What is cached here or at the worker may be of the old ones."""
-        self.is_muted = self._count > 0
+        self.is_muted = self._count > 0 or self._is_used
         return self.is_muted
 
 

@@ -161,6 +161,7 @@ class KVPullTier(SecondaryTierManager):
             self._is_named = False
         self._look_at_weights()
         self._peers.look()
+        self._policy.begun(req_context.req_id)
         request = Request(self._pool.epoch())
         params = req_context.kv_transfer_params
         named = params.get("kvpull_pool") if isinstance(params, dict) else None
@@ -186,6 +187,7 @@ class KVPullTier(SecondaryTierManager):
 
     def on_request_finished(self, req_context: Any) -> None:
         """Forget what it asked for."""
+        self._policy.live.discard(req_context.req_id)
         request = req_context.get_state(Request)
         for key in request.keys if request else ():
             found = self._found[key]
