@@ -569,7 +569,10 @@ def what_cannot_be_shared_is_refused_by_name() -> None:
             else:
                 raise AssertionError(words)
             assert set(os.listdir("/dev/shm")) == before
-        for more in ({"no_such_key": 1}, {"peers": "a"}, {"name": "../a"}):
+        for more in (
+            {"no_such_key": 1}, {"peers": "a"}, {"name": "../a"},
+            {"hint_wait_s": "1"}, {"hint_wait_s": None}, {"hint_wait_s": -1},
+        ):  # fmt: skip
             try:
                 Side(folder, **{"name": "a", **more})
             except (ConfigError, KvpullError, ValueError) as error:

@@ -15,6 +15,7 @@ from kvpull_vllm.settings import ConfigError, Settings
 # Tiers whose peers write the primary, as the library's readers never do.
 _WRITTEN_BY_PEERS = ("p2p", "kvcr")
 _VLLM = "0.32."
+_HINT_WAIT_S, _HINT_WAIT_S_MAX = 1.0, 3600
 
 
 def check(vllm_config: Any, spec: Any, policy: Any, chunks: int) -> None:
@@ -56,6 +57,17 @@ def spill(config: dict[str, Any]) -> tuple[str | None, int]:
             "come together"
         )
     return folder, size
+
+
+def hint_wait(config: dict[str, Any]) -> float:
+    """Take how long a request waits for the source that it names."""
+    wait_s = config.pop("hint_wait_s", _HINT_WAIT_S)
+    if type(wait_s) not in (int, float) or not 0 <= wait_s <= _HINT_WAIT_S_MAX:
+        raise ConfigError(
+            "tier kvpull: hint_wait_s is a number of seconds, "
+            f"0 .. {_HINT_WAIT_S_MAX}"
+        )
+    return float(wait_s)
 
 
 def model(vllm_config: Any, caches: Any, spec: Any, own: Settings) -> Model:

@@ -46,7 +46,6 @@ _OWN_KEYS = (
     *("addresses", "name", "peers", "hint_wait_s", "spill_dir", "spill_bytes"),
 )
 _DEADLINE_MS = 2000
-_HINT_WAIT_S = 1.0
 _METRIC = "vllm:kvpull_pool_"
 
 
@@ -81,7 +80,7 @@ class KVPullTier(SecondaryTierManager):
             or f"/tmp/kvpull-{os.getuid()}",
             "pool",
         )
-        self._hint_wait_s = config.pop("hint_wait_s", _HINT_WAIT_S)
+        self._hint_wait_s = primary.hint_wait(config)
         check_spelling(config, _OWN_KEYS, "tier kvpull")
         config.setdefault("deadline_ms", _DEADLINE_MS)
         self._policy: Any = policy
