@@ -375,6 +375,8 @@ def long_names_are_not_just_cut() -> None:
         assert len(name) < CONST["KVPULL_TEXT_BYTES_MAX"]
         assert path.startswith(name.decode()[:-17])
     assert halves.fitting("tiny") == b"tiny"
+    odd = [halves.fitting(f"1{end}") for end in ("", "\0", "\0a", "\n", "\ud800")]
+    assert len(set(odd)) == len(odd) and not any(set(one) & {0, 10} for one in odd)
 
 
 @test

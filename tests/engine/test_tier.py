@@ -418,12 +418,15 @@ def who_is_not_named_any_more_is_let_go() -> None:
 
 @test
 def new_weights_are_another_namespace() -> None:
-    """In a running engine; those who have them alike meet again."""
+    """In a running engine; those who have them alike meet again.
+
+    Whatever a client of vLLM's control names them.
+    """
     with sides() as (a, b):
         a.store(keys(2))
         for side in (a, b):
             side.manager.reset_cache()
-            side.core.version = "2"
+            side.core.version = "2\n\0"
             side.step()
             if side is a:  # B has the old ones yet
                 a.store(keys(2, 30))

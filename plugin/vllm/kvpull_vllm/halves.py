@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from array import array
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,8 @@ from kvpull_vllm.logs import logger
 _RECORDS = 256
 _RECORD_BYTES = ffi.sizeof("struct kvpull_poll_record")
 _BLOCKS_BYTES = ffi.sizeof("struct kvpull_blocks")
+_TEXT_MAX = CONST["KVPULL_TEXT_BYTES_MAX"] - 1
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
 _LABEL_BYTES = 128  # the library keeps less: the end
 _MATCH_LOAD = CONST["KVPULL_MATCH_LOAD"]
 _COUNTER_BYTES = ffi.sizeof(COUNTER)
@@ -111,14 +114,17 @@ class Report(NamedTuple):
 
 
 def fitting(name: str) -> bytes:
-    """Return a name of the model record; of a long one its digest, too.
+    """Return a name of the model record; its digest, too, where it is not whole.
 
-    Paths of weights differ at their ends: they are not just cut.
+    Paths of weights differ at their ends: they are not just cut. What the
+    library refuses, or C takes for the end, is replaced: a running engine is
+    told the version of its weights.
     """
-    text, most = name.encode(), CONST["KVPULL_TEXT_BYTES_MAX"] - 1
-    if len(text) <= most:
+    whole, most = name.encode(errors="surrogatepass"), _TEXT_MAX
+    text = _CONTROL.sub("?", name).encode(errors="replace")
+    if text == whole and len(text) <= most:
         return text
-    digest = hashlib.blake2b(text, digest_size=8).hexdigest().encode()
+    digest = hashlib.blake2b(whole, digest_size=8).hexdigest().encode()
     kept = text[: most - len(digest) - 1].decode(errors="ignore").encode()
     return kept + b"#" + digest
 
