@@ -25,6 +25,7 @@
 #include <linux/magic.h>
 
 #include "base/clock.h"
+#include "base/fsize.h"
 #include "base/thread.h"
 
 /*
@@ -58,7 +59,8 @@ static int make_failed(const struct kvpull_log *log, const char *name,
 		log, "segment %s: %s: %s%s", name, what, strerror(error),
 		error == EMFILE ?
 			": raise ulimit -n, or allocate fewer and larger ones" :
-			"");
+		error == EFBIG ? ": raise ulimit -f" :
+				 "");
 	errno = error;
 	return error == ENOMEM || error == EMFILE ? KVPULL_ENOMEM :
 						    KVPULL_EDEVICE;
@@ -293,7 +295,8 @@ int kvpull_segment_make(struct kvpull_shared *shared, const char *name,
 	if (made.fd < 0)
 		goto err;
 	failure = "cannot set its size";
-	if (ftruncate(made.fd, (off_t)made.bytes) != 0)
+	if (kvpull_fsize_check(made.bytes) != 0 ||
+	    ftruncate(made.fd, (off_t)made.bytes) != 0)
 		goto err;
 	failure = "cannot map";
 	made.base = map_aligned(made.fd, made.bytes, PROT_READ | PROT_WRITE);

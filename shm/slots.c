@@ -9,10 +9,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fsize.h"
 #include "shm/file.h"
 #include "shm/mount.h"
 
@@ -151,16 +151,13 @@ static const char *place_fault(const struct kvpull_slots *slots,
 			       const struct kvpull_slots_params *params)
 {
 	char type[KVPULL_MOUNT_TYPE_BYTES];
-	struct rlimit limit;
 
 	errno = EOPNOTSUPP;
 	if (!kvpull_mount_is_local(params->folder, type)) {
 		kvpull_error(slots->log, "%s is %s", params->folder, type);
 		return "its folder is of another program or machine, which may never answer: name one of a local file system";
 	}
-	/* A signal ends the process that goes beyond it. */
-	errno = EFBIG;
-	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < slots->bytes)
+	if (kvpull_fsize_check(slots->bytes))
 		return "no file of this process may be so long: raise ulimit -f, or lower slot_count";
 	return NULL;
 }

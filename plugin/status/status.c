@@ -21,6 +21,7 @@
 #include <linux/magic.h>
 
 #include "base/clock.h"
+#include "base/fsize.h"
 
 #define PLACE(name, kind, from, help) WHERE_##from,
 #define WHERE_OWN(member) (-1)
@@ -198,7 +199,7 @@ static int pages_take(int fd, uint64_t file_bytes)
 	uint32_t tries = FALLOCATE_TRIES;
 	int failed;
 
-	if (fstatfs(fd, &system))
+	if (fstatfs(fd, &system) || kvpull_fsize_check(file_bytes))
 		return -1;
 	if (system.f_type == RAMFS_MAGIC) /* it has no limit to run into */
 		return ftruncate(fd, (off_t)file_bytes);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -374,6 +375,31 @@ TEST(make_without_a_descriptor_left_fails)
 TEST(make_without_a_descriptor_to_hand_over_fails)
 {
 	expect_out_of_descriptors(1, "cannot reopen read-only");
+}
+
+/* The kernel would end the process, and all of its host with it. */
+TEST(make_beyond_the_longest_file_is_an_error)
+{
+	const struct rlimit limit = { PAGE, PAGE };
+	struct kvpull_shared shared;
+	int status = -1;
+	pid_t child;
+	int code;
+
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		(void)signal(SIGXFSZ, SIG_DFL);
+		if (setrlimit(RLIMIT_FSIZE, &limit))
+			_exit(1);
+		code = kvpull_segment_make(&shared, "test", 2 * PAGE,
+					   KVPULL_SEGMENT_READ_ONLY, 0,
+					   &test_log);
+		_exit(code != KVPULL_EDEVICE ||
+		      !strstr(lines.last, "ulimit -f"));
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
 }
 
 /* A memfd of our own, sealed as told, opened as told. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -272,6 +273,27 @@ TEST(folder_on_a_disk_is_not_used)
 	assert_true(fd >= 0);
 	(void)close(fd);
 	assert_memory_equal(path, "/dev/shm/kvpull-", 16);
+}
+
+/* As on a full disk: the worker goes on, and no signal ends it. */
+TEST(file_beyond_the_longest_is_not_made)
+{
+	const struct rlimit limit = { 1, 1 };
+	struct world *world = *state;
+	int status = -1;
+	pid_t child;
+
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		(void)signal(SIGXFSZ, SIG_DFL);
+		_exit(setrlimit(RLIMIT_FSIZE, &limit) ||
+		      open_as(world, &world->status, 1) ||
+		      world->status.path[0]);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(file_count(world), 0);
 }
 
 TEST(without_a_file_all_goes_on)
