@@ -85,8 +85,10 @@ static int write_goes_on(struct kvpull_slots *slots,
 		return 0;
 	if (result > 0)
 		write->done += (uint32_t)result & ~(slots->align - 1);
-	if ((result > 0 || result == -EAGAIN || result == -EINTR) &&
-	    ++write->tries < TRIES_MAX) {
+	/* Of a ring: the thread that submitted it ended. It may be each poll's. */
+	if ((result == -ECANCELED && slots->uring.is_open) ||
+	    ((result > 0 || result == -EAGAIN || result == -EINTR) &&
+	     ++write->tries < TRIES_MAX)) {
 		write_queue(slots, write);
 		return 1;
 	}

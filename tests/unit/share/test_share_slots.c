@@ -2,6 +2,7 @@
 /* An owner that copies chunks into its file of slots, and readers of that. */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "tests/unit/share/handle.h"
 
 #define SLOTS 4u
+#define THREAD_ROUNDS 40u
 #define DEADLINE_NS (200 * KVPULL_NS_PER_MS)
 
 uint32_t world_blocks = HANDLE_CHUNKS;
@@ -82,9 +84,9 @@ static void share_and_connect(void)
 	assert_int_equal(handle_settle(&world), 0);
 }
 
-/* Chunks first .. first + count - 1, with key chunk + 1. */
-static int spill_begin(uint32_t first, uint32_t count, uint64_t deadline_ns,
-		       uint64_t *id)
+/* Chunks first .. first + count - 1, with key chunk + 1 + more. */
+static int spill_begin_as(uint32_t first, uint32_t count, uint64_t more,
+			  uint64_t deadline_ns, uint64_t *id)
 {
 	uint8_t keys[HANDLE_CHUNKS][HANDLE_KEY_BYTES] = { { 0 } };
 	struct kvpull_reader_put puts[HANDLE_CHUNKS];
@@ -99,7 +101,7 @@ static int spill_begin(uint32_t first, uint32_t count, uint64_t deadline_ns,
 	uint32_t at;
 
 	for (at = 0; at < count; at++) {
-		const uint64_t key = first + at + 1;
+		const uint64_t key = first + at + 1 + more;
 
 		keys[at][0] = 0x5a;
 		memcpy(keys[at] + 1, &key, sizeof(key));
@@ -114,6 +116,12 @@ static int spill_begin(uint32_t first, uint32_t count, uint64_t deadline_ns,
 			return KVPULL_EINVAL;
 	}
 	return world.ops->spill(world.owner, &spill, id);
+}
+
+static int spill_begin(uint32_t first, uint32_t count, uint64_t deadline_ns,
+		       uint64_t *id)
+{
+	return spill_begin_as(first, count, 0, deadline_ns, id);
 }
 
 static void owner_await(uint64_t id, struct kvpull_reader_record *record)
@@ -598,6 +606,49 @@ static void expect_refused(struct kvpull_reader_share params, const char *why)
 	if (!strstr(detail.message, why))
 		fail_msg("%s", detail.message);
 	world.ops->close(other);
+}
+
+static void *poll_once(void *argument)
+{
+	struct kvpull_reader_record *record = argument;
+
+	record->count = (uint32_t)world.ops->poll(world.owner, record, 1,
+						  sizeof(*record));
+	return NULL;
+}
+
+/* A host may poll from threads that end: io_uring cancels what they began. */
+UNIT_TEST_WITH(each_poll_may_be_another_threads, setup, teardown)
+{
+	uint64_t until;
+	uint32_t round;
+
+	share();
+	for (round = 0; round < THREAD_ROUNDS; round++) {
+		struct kvpull_reader_record record = { 0 };
+		pthread_t thread;
+		uint32_t at;
+		uint64_t id;
+
+		for (at = 0; at < SLOTS; at++) {
+			assert_int_equal(world.ops->guard_bump(world.owner, &at,
+							       1, NULL),
+					 0);
+			(void)handle_fill(&world, at, at + 1 + round * SLOTS);
+		}
+		assert_int_equal(spill_begin_as(0, SLOTS, round * SLOTS, 0,
+						&id),
+				 0);
+		until = kvpull_clock_ns() + HANDLE_WAIT_NS;
+		while (!record.id) {
+			assert_int_equal(pthread_create(&thread, NULL,
+							poll_once, &record),
+					 0);
+			assert_int_equal(pthread_join(thread, NULL), 0);
+			assert_true(kvpull_clock_ns() < until);
+		}
+		assert_int_equal(record.code, 0);
+	}
 }
 
 UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
