@@ -316,7 +316,7 @@ struct kvpull_reader_ops {
 	int (*epoch)(struct kvpull_reader *reader, uint64_t *epoch);
 	/**
 	 * Return 0, KVPULL_EAGAIN (an earlier write has not ended),
-	 * KVPULL_EINVAL (no chunk, or it was put: bump it first).
+	 * KVPULL_EINVAL (no chunk, or it was put or spilled: bump it first).
 	 */
 	int (*write_begin)(struct kvpull_reader *reader, uint32_t chunk);
 	/** Return 0, KVPULL_EINVAL (none was begun). */

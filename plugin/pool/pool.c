@@ -6,7 +6,7 @@
 struct place {
 	uint32_t entry;   /* that lists it, or KVPULL_NONE */
 	uint16_t writing; /* a write has begun and was not seen to end */
-	uint16_t is_used; /* written or put under the guard's generation */
+	uint16_t is_used; /* written, put or read under the guard's generation */
 };
 
 struct kvpull_pool {
@@ -122,6 +122,13 @@ int kvpull_pool_check(const struct kvpull_pool *pool,
 	    put->generation != kvpull_pool_generation(pool, put->place))
 		return KVPULL_ESTALE;
 	return kvpull_pool_is_writing(pool, put->place) ? KVPULL_EAGAIN : 0;
+}
+
+void kvpull_pool_use(struct kvpull_pool *pool,
+		     const struct kvpull_pool_put *put)
+{
+	if (!kvpull_pool_check(pool, put))
+		pool->places[put->place].is_used = 1;
 }
 
 int kvpull_pool_put(struct kvpull_pool *pool, const struct kvpull_pool_put *put)

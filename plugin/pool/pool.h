@@ -48,7 +48,7 @@ uint64_t kvpull_pool_generation(const struct kvpull_pool *pool, uint32_t place);
 /*
  * Bytes are about to be written into the place. Return: 0; KVPULL_EAGAIN: the
  * end of an earlier write was not seen; KVPULL_EINVAL: no such place, or it was
- * written or put under this generation already: bump it first.
+ * written, put or read (_use()) under this generation: bump it first.
  */
 int KVPULL_MUST_CHECK kvpull_pool_write_begin(struct kvpull_pool *pool,
 					      uint32_t place);
@@ -70,6 +70,13 @@ uint32_t kvpull_pool_find(const struct kvpull_pool *pool,
  */
 int KVPULL_MUST_CHECK kvpull_pool_check(const struct kvpull_pool *pool,
 					const struct kvpull_pool_put *put);
+
+/*
+ * The bytes of a put are about to be read: what is written there next is of
+ * another generation. Nothing where they are not those in the place.
+ */
+void kvpull_pool_use(struct kvpull_pool *pool,
+		     const struct kvpull_pool_put *put);
 
 /*
  * List a place, whose bytes are complete and visible, under a key. Where the key

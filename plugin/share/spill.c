@@ -119,6 +119,7 @@ int kvpull_share_spill_begin(struct kvpull_share_spills *spills,
 	spill->codes = codes;
 	spill->deadline_ns = deadline_ns;
 	for (at = 0; at < count; at++) {
+		kvpull_pool_use(spills->pool, &puts[at]);
 		spill->items[at].put = puts[at];
 		codes[at] = IS_OPEN;
 	}

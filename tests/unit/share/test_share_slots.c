@@ -608,6 +608,29 @@ static void expect_refused(struct kvpull_reader_share params, const char *why)
 	world.ops->close(other);
 }
 
+/* As put() has it: the next write is of a new generation. */
+UNIT_TEST_WITH(a_chunk_that_is_spilled_is_not_written_without_a_bump, setup,
+	       teardown)
+{
+	struct kvpull_reader_record record;
+	const uint32_t chunk = 0;
+	uint64_t id;
+
+	share();
+	/* It was never written, which is nobody's business but its owner's. */
+	assert_int_equal(spill_begin(chunk, 1, 0, &id), 0);
+	assert_int_equal(world.ops->write_begin(world.owner, chunk),
+			 KVPULL_EINVAL);
+	owner_await(id, &record);
+	assert_int_equal(record.code, 0);
+	assert_int_equal(world.ops->write_begin(world.owner, chunk),
+			 KVPULL_EINVAL);
+	assert_int_equal(world.ops->guard_bump(world.owner, &chunk, 1, NULL),
+			 0);
+	assert_int_equal(world.ops->write_begin(world.owner, chunk), 0);
+	assert_int_equal(world.ops->write_end(world.owner, chunk), 0);
+}
+
 static void *poll_once(void *argument)
 {
 	struct kvpull_reader_record *record = argument;
