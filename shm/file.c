@@ -134,6 +134,11 @@ int kvpull_file_lend(int fd, uint64_t offset, uint64_t bytes,
 	*lent = (struct kvpull_file_lent){ .offset = offset, .bytes = bytes };
 	/* Of the engine's description: its lock lasts though the engine closes. */
 	lent->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (lent->lock_fd < 0 && errno == EMFILE) {
+		*why = "cannot be kept open: raise ulimit -n";
+		memset(lent, 0, sizeof(*lent));
+		return KVPULL_ENOMEM;
+	}
 	*why = lent->lock_fd < 0 ? "is not an open descriptor" :
 				   lend_fault(lent);
 	lent->is_lent = !*why;

@@ -230,11 +230,18 @@ int kvpull_slots_open(struct kvpull_slots *slots,
 		.wake_fd = -1,
 	};
 	*why = file_fault(slots, params);
-	if (*why)
+	if (*why) {
+		const int error = errno;
+
 		kvpull_error(slots->log, "the file of slots in %s: %s",
-			     params->folder, strerror(errno));
-	else
+			     params->folder, strerror(error));
+		if (error == EMFILE || error == ENFILE) {
+			*why = "no descriptor is left: raise ulimit -n";
+			code = KVPULL_ENOMEM;
+		}
+	} else {
 		code = ring_open(slots, params, why);
+	}
 	if (code)
 		(void)kvpull_slots_close(slots);
 	else

@@ -60,7 +60,8 @@ struct kvpull_slots_result {
  * Make the file, as long as it will be: a disk that is too small says so here.
  *
  * @why  out on failure: what to do, a static text; errno is logged
- * Return: 0; KVPULL_EINVAL (slot_bytes, the folder); KVPULL_EDEVICE;
+ * Return: 0; KVPULL_EINVAL (slot_bytes, the folder); KVPULL_ENOMEM (no
+ * descriptor is left); KVPULL_EDEVICE;
  * KVPULL_EAGAIN (no thread for now).
  */
 int KVPULL_MUST_CHECK

@@ -342,6 +342,8 @@ static int slots_make(struct kvpull_reader *share,
 		why = "base is not aligned to what O_DIRECT asks for there";
 		code = KVPULL_EINVAL;
 	}
+	if (code == KVPULL_EAGAIN)
+		code = KVPULL_ENOMEM; /* nothing is busy: no thread is left */
 	if (code) {
 		kvpull_detail_set(detail, code, "slot_folder", "%s", why);
 		return code;

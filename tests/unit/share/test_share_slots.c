@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #define SLOTS 4u
 #define THREAD_ROUNDS 40u
+#define MORE_MAX 64 /* descriptors that a share may take */
 #define DEADLINE_NS (200 * KVPULL_NS_PER_MS)
 
 uint32_t world_blocks = HANDLE_CHUNKS;
@@ -694,6 +696,77 @@ UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
 	share();
 	if (world.owner->spills.file.align > 1)
 		expect_refused(params, "O_DIRECT");
+}
+
+/* So many descriptors more than it has. */
+static int32_t share_with(int more, const struct kvpull_reader_share *params,
+			  char detail_text[static 256])
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	const int lowest = dup(0);
+	struct rlimit before;
+	struct rlimit few;
+	int32_t code;
+
+	assert_true(lowest >= 0);
+	(void)close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	few = before;
+	few.rlim_cur = (rlim_t)(lowest + more);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	world.memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
+	code = world.ops->share(world.owner, params, &world.memory, &detail);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	(void)snprintf(detail_text, 256, "%s", detail.message);
+	return code;
+}
+
+/* The host's file and folder are good: it is told what is not. */
+static void expect_shortage_told(const struct kvpull_reader_share *params)
+{
+	char detail[256];
+	int32_t code = KVPULL_ENOMEM;
+	int more;
+
+	world.owner = handle_open(&world, 0, NULL);
+	for (more = 0; code && more < MORE_MAX; more++) {
+		code = share_with(more, params, detail);
+		if (code && code != KVPULL_ENOMEM && code != KVPULL_EDEVICE)
+			fail_msg("%d with %d more: %s", code, more, detail);
+	}
+	assert_int_equal(code, 0);
+}
+
+UNIT_TEST_WITH(a_share_without_descriptors_is_told_so, setup, teardown)
+{
+	const struct kvpull_reader_share params = share_of(SLOTS);
+
+	expect_shortage_told(&params);
+}
+
+UNIT_TEST_WITH(likewise_with_the_thread_for_files, setup_no_uring, teardown)
+{
+	const struct kvpull_reader_share params = share_of(SLOTS);
+
+	expect_shortage_told(&params);
+}
+
+UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, teardown)
+{
+	struct kvpull_reader_share params = share_of(0);
+	const int fd = memfd_create("own", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)HANDLE_CHUNKS *
+					       HANDLE_CHUNK_BYTES),
+			 0);
+	assert_int_equal(fchmod(fd, 0600), 0);
+	params.slot_folder = NULL;
+	params.flags = KVPULL_READER_SHARE_FD;
+	params.fd = fd;
+	expect_shortage_told(&params);
+	(void)close(fd);
 }
 
 UNIT_TEST_WITH(the_file_is_read_as_it_is_written, setup, teardown)
