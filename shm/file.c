@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shm/mount.h"
+
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN 0x2000U /* Linux 6.1 */
 #endif
@@ -104,9 +106,12 @@ static int bytes_lock(const struct kvpull_file_lent *lent, short type)
 static const char *lend_fault(struct kvpull_file_lent *lent)
 {
 	struct stat status;
-	const char *why =
-		serve_fault(lent->lock_fd, lent->offset, lent->bytes, &status);
+	const char *why;
 
+	/* Readers' poll() would ask it how long the file is. */
+	if (!kvpull_mount_fd_is_local(lent->lock_fd))
+		return "is of another program or machine, which may never answer: share one of /dev/shm, or a memfd";
+	why = serve_fault(lent->lock_fd, lent->offset, lent->bytes, &status);
 	if (why)
 		return why;
 	if (status.st_mode & OTHERS_WRITE)

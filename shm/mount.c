@@ -33,18 +33,15 @@ static int is_waiting(const char *type)
 	return 0;
 }
 
-/* "mnt_id: 36" of a descriptor that no file system was asked for. */
-static uint32_t mount_of(const char *path)
+/* "mnt_id: 36" of a descriptor; no file system is asked for it. */
+static uint32_t mount_of_fd(int fd)
 {
-	const int fd = open(path, O_PATH | O_CLOEXEC);
 	char name[48];
 	char text[512];
 	const char *found = NULL;
 	ssize_t got = -1;
 	int info;
 
-	if (fd < 0)
-		return NONE;
 	(void)snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", fd);
 	info = open(name, O_RDONLY | O_CLOEXEC);
 	if (info >= 0)
@@ -55,9 +52,20 @@ static uint32_t mount_of(const char *path)
 	}
 	if (info >= 0)
 		(void)close(info);
-	(void)close(fd);
 	return found ? (uint32_t)strtoul(found + strlen("mnt_id:"), NULL, 10) :
 		       NONE;
+}
+
+static uint32_t mount_of(const char *path)
+{
+	const int fd = open(path, O_PATH | O_CLOEXEC);
+	uint32_t mount;
+
+	if (fd < 0)
+		return NONE;
+	mount = mount_of_fd(fd);
+	(void)close(fd);
+	return mount;
 }
 
 /* Where in mountinfo we are: 36 35 98:0 /a /b rw ... - ext4 /dev/x rw */
@@ -136,4 +144,13 @@ int kvpull_mount_is_local(const char *folder,
 			return 0;
 	}
 	return 1;
+}
+
+int kvpull_mount_fd_is_local(int fd)
+{
+	const uint32_t mount = mount_of_fd(fd);
+	char type[KVPULL_MOUNT_TYPE_BYTES];
+
+	return mount == NONE || mount == mount_of("/") ||
+	       !mount_waits(mount, type);
 }

@@ -22,4 +22,7 @@
 int kvpull_mount_is_local(const char *folder,
 			  char type[KVPULL_MOUNT_TYPE_BYTES]);
 
+/* Likewise of an open file; one of another mount namespace counts as local. */
+int kvpull_mount_fd_is_local(int fd);
+
 #endif /* KVPULL_SHM_MOUNT_H */

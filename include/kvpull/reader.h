@@ -97,10 +97,11 @@ struct kvpull_reader_params {
  * Memory to share: made by share(), or, with KVPULL_READER_SHARE_FD, that of a
  * file which the engine has mapped.
  *
- * Such a file is a regular one (of /dev/shm, or a memfd), with a name or
- * without, of the process's own uid, not to be written by others (0600), open
- * for reading and writing. share() locks its bytes for this owner (F_OFD_SETLK)
- * and sets its sticky bit until close(); a file that another owner shares, or
+ * Such a file is a regular one (of /dev/shm, or a memfd; one of FUSE or of a
+ * network, which may never answer, is KVPULL_EINVAL), with a name or without,
+ * of the process's own uid, not to be written by others (0600), open for
+ * reading and writing. share() locks its bytes for this owner (F_OFD_SETLK) and
+ * sets its sticky bit until close(); a file that another owner shares, or
  * shared when it was killed, is refused: make another one. The first byte of a
  * chunk is written after share() has returned.
  * Readers read it through the kernel, they do not map it: when it was made

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "shm/file.h"
 #include "shm/mount.h"
 #include "shm/slots.h"
 #include "tests/unit/disk/sandbox.h"
@@ -227,6 +228,41 @@ UNIT_TEST(a_folder_that_never_answers_is_refused)
 UNIT_TEST(likewise_what_lies_in_it)
 {
 	sandbox_expect(fuse_is_refused, 1);
+}
+
+/* The folder itself, by a descriptor for which nothing was asked yet. */
+static int fuse_is_not_lent(int argument)
+{
+	char folder[] = "/tmp/kvpull-fuse-XXXXXX";
+	struct kvpull_file_lent lent;
+	const char *why = "";
+	int code = 0;
+	int file = -1;
+	int fd;
+
+	(void)argument;
+	if (!mkdtemp(folder))
+		return SANDBOX_SKIP;
+	fd = mount_fuse(folder);
+	if (fd >= 0) {
+		(void)alarm(HANG_S);
+		file = open(folder, O_PATH | O_CLOEXEC);
+		code = kvpull_file_lend(file, 0, SLOT_BYTES, &lent, &why);
+		(void)alarm(0);
+		(void)umount2(folder, MNT_DETACH);
+		(void)close(fd);
+		(void)close(file);
+	}
+	(void)rmdir(folder);
+	if (fd < 0)
+		return SANDBOX_SKIP;
+	return code != KVPULL_EINVAL ||
+	       !strstr(why, "of another program or machine");
+}
+
+UNIT_TEST(a_file_that_never_answers_is_not_lent)
+{
+	sandbox_expect(fuse_is_not_lent, 0);
 }
 
 UNIT_TEST(folders_of_this_machine_are_local)
