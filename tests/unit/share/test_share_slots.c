@@ -661,9 +661,8 @@ UNIT_TEST_WITH(each_poll_may_be_another_threads, setup, teardown)
 					 0);
 			(void)handle_fill(&world, at, at + 1 + round * SLOTS);
 		}
-		assert_int_equal(spill_begin_as(0, SLOTS, round * SLOTS, 0,
-						&id),
-				 0);
+		assert_int_equal(
+			spill_begin_as(0, SLOTS, round * SLOTS, 0, &id), 0);
 		until = kvpull_clock_ns() + HANDLE_WAIT_NS;
 		while (!record.id) {
 			assert_int_equal(pthread_create(&thread, NULL,
@@ -758,9 +757,8 @@ UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, teardown)
 	const int fd = memfd_create("own", MFD_CLOEXEC);
 
 	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, (off_t)HANDLE_CHUNKS *
-					       HANDLE_CHUNK_BYTES),
-			 0);
+	assert_int_equal(
+		ftruncate(fd, (off_t)HANDLE_CHUNKS * HANDLE_CHUNK_BYTES), 0);
 	assert_int_equal(fchmod(fd, 0600), 0);
 	params.slot_folder = NULL;
 	params.flags = KVPULL_READER_SHARE_FD;
