@@ -114,7 +114,7 @@ class Report(NamedTuple):
 
 
 def fitting(name: str) -> bytes:
-    """Return a name of the model record; its digest, too, where it is not whole.
+    """Return a name of the model record; with a digest where it is not whole.
 
     Paths of weights differ at their ends: they are not just cut. What the
     library refuses, or C takes for the end, is replaced: a running engine is
