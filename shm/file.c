@@ -21,6 +21,7 @@
 
 #define HANDED_MODE 0444
 #define OTHERS_WRITE (S_IWGRP | S_IWOTH)
+#define UNSAID UINT32_MAX /* no alignment */
 
 static int reopen(int fd, int flags)
 {
@@ -170,18 +171,8 @@ void kvpull_file_take_back(struct kvpull_file_lent *lent)
 	memset(lent, 0, sizeof(*lent));
 }
 
-/* Where the kernel does not say, one read does. */
-static uint32_t align_tried(int fd, uint64_t offset)
-{
-	_Alignas(KVPULL_FILE_ALIGN_MAX) uint8_t page[KVPULL_FILE_ALIGN_MAX];
-	const uint64_t start = offset & ~(uint64_t)(sizeof(page) - 1);
-
-	return pread(fd, page, sizeof(page), (off_t)start) > 0 ?
-		       KVPULL_FILE_ALIGN_MAX :
-		       0;
-}
-
-uint32_t kvpull_file_align(int fd, uint64_t offset)
+/* As the kernel has it; 0: no O_DIRECT, or more than we do; UNSAID: who knows. */
+static uint32_t align_said(int fd)
 {
 	struct statx status;
 	uint32_t align;
@@ -191,7 +182,7 @@ uint32_t kvpull_file_align(int fd, uint64_t offset)
 		return 0;
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) ||
 	    !(status.stx_mask & STATX_DIOALIGN))
-		return align_tried(fd, offset);
+		return UNSAID;
 	align = status.stx_dio_offset_align;
 	if (align && align < status.stx_dio_mem_align)
 		align = status.stx_dio_mem_align;
@@ -199,14 +190,32 @@ uint32_t kvpull_file_align(int fd, uint64_t offset)
 									align;
 }
 
+uint32_t kvpull_file_align(int fd, uint64_t offset)
+{
+	_Alignas(KVPULL_FILE_ALIGN_MAX) uint8_t page[KVPULL_FILE_ALIGN_MAX];
+	const uint64_t start = offset & ~(uint64_t)(sizeof(page) - 1);
+	const uint32_t align = align_said(fd);
+
+	if (align != UNSAID)
+		return align;
+	/* Where the kernel does not say, one read does. */
+	return pread(fd, page, sizeof(page), (off_t)start) > 0 ?
+		       KVPULL_FILE_ALIGN_MAX :
+		       0;
+}
+
+/*
+ * The disk is not asked: it may hang, and all others with it. Where the kernel
+ * does not say, a read that is refused shows it, and goes by the page cache.
+ */
 static void direct_try(struct kvpull_file *file)
 {
 	const int fd = reopen(file->fd, O_DIRECT);
-	const uint32_t align = fd < 0 ? 0 : kvpull_file_align(fd, file->offset);
+	const uint32_t said = fd < 0 ? 0 : align_said(fd);
 
-	if (align) {
+	if (said) {
 		file->direct_fd = fd;
-		file->align = align;
+		file->align = said == UNSAID ? KVPULL_FILE_ALIGN_MAX : said;
 	} else if (fd >= 0) {
 		(void)close(fd);
 	}
