@@ -7,8 +7,12 @@
  * of a file, and that file is the region. So P writes its blocks as ever, and
  * overwrites them the moment they come back.
  */
+#undef _FORTIFY_SOURCE /* whose pread() is inline, and cannot be replaced */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <linux/filter.h>
@@ -39,6 +44,7 @@ struct x3_setup {
 	uint32_t spin;
 	void (*before_open)(void); /* D */
 	const char *log;           /* what D's log says */
+	uint32_t disk_hangs;       /* 1: none of D's reads comes back */
 };
 
 struct pair {
@@ -153,6 +159,77 @@ static const struct kvpull_connector_ops *library_file_only(void)
 	return library_spill(1);
 }
 
+/* ---- D's disk and library, where the disk hangs ---- */
+
+static _Atomic uint32_t hangs; /* 1: pread() of unnamed files does not return */
+static struct kvpull_scheduler_ops unloading;
+
+/* In the place of libc's, for the library, too. */
+__attribute__((visibility("default"))) ssize_t
+pread(int fd, void *bytes, size_t byte_count, off_t offset)
+{
+	const struct iovec part = { .iov_base = bytes, .iov_len = byte_count };
+	struct stat file;
+
+	while (!fstat(fd, &file) && !file.st_nlink &&
+	       atomic_load_explicit(&hangs, memory_order_acquire))
+		(void)poll(NULL, 0, 1);
+	return preadv(fd, &part, 1, offset);
+}
+
+/* There, as of many file systems: they do not say how to align. */
+__attribute__((visibility("default"))) int statx(int folder, const char *path,
+						 int flags, unsigned int mask,
+						 struct statx *status)
+{
+	return (int)syscall(SYS_statx, folder, path, flags,
+			    atomic_load_explicit(&hangs, memory_order_acquire) ?
+				    mask & ~STATX_DIOALIGN :
+				    mask,
+			    status);
+}
+
+static void disk_hangs(void)
+{
+	atomic_store_explicit(&hangs, 1, memory_order_release);
+}
+
+/*
+ * The last call of an engine: then it unloads the library, and only after that
+ * the disk goes on. Who hung in it has to find its code.
+ */
+static void close_and_unload(struct kvpull_scheduler *scheduler)
+{
+	const struct kvpull_connector_ops *ops = spill.real;
+	void *library;
+	uint32_t turn;
+	Dl_info info;
+
+	ops->scheduler->close(scheduler);
+	if (!dladdr(ops, &info))
+		abort();
+	/* More often than it was opened: what is to stay takes no count. */
+	for (turn = 0; turn < 8; turn++) {
+		library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+		if (!library || dlclose(library) || dlclose(library))
+			break;
+	}
+	atomic_store_explicit(&hangs, 0, memory_order_release);
+	scenario_sleep_ns(100 * SCENARIO_NS_PER_MS);
+}
+
+static const struct kvpull_connector_ops *library_unloading(void)
+{
+	spill.real = engine_library();
+	if (!spill.real)
+		return NULL;
+	unloading = *spill.real->scheduler;
+	unloading.close = close_and_unload;
+	spill.ops = *spill.real;
+	spill.ops.scheduler = &unloading;
+	return &spill.ops;
+}
+
 /* ---- D's limits ---- */
 
 /* io_uring_setup() fails with that errno from now on, as in a container. */
@@ -205,9 +282,10 @@ static void side_open(struct pair *pair, struct node *node, const char *id)
 		.scribble = is_producer,
 		.before_open = is_producer ? NULL : setup->before_open,
 		.log_path = log_path(id),
-		.library = !is_producer     ? NULL :
-			   setup->file_only ? library_file_only :
-					      library_mixed,
+		.library = is_producer ? (setup->file_only ? library_file_only :
+							     library_mixed) :
+			   setup->disk_hangs && *id == 'c' ? library_unloading :
+							     NULL,
 	};
 
 	node_open(node, &params);
@@ -234,23 +312,28 @@ static void pair_close(struct pair *pair)
 }
 
 /* From prefill to the hold's end; every byte compared. */
-static uint64_t works(struct pair *pair, uint32_t blocks)
+static uint64_t works_from(struct pair *pair, struct node *p, uint32_t blocks)
 {
 	static struct node_message message;
 	struct node_message event;
 	uint64_t held;
 
-	node_prefill(&pair->p, &message, blocks, pair->seed += 1000003);
+	node_prefill(p, &message, blocks, pair->seed += 1000003);
 	held = message.key;
 	node_await(&pair->d, node_pull(&pair->d, &message), &event, LIMIT_NS);
 	scenario_check(event.kind == KVPULL_POLL_LOADED, "a pull: error %d",
 		       event.reason);
 	scenario_check(!event.wrong, "%llu wrong bytes",
 		       (unsigned long long)event.wrong);
-	node_await(&pair->p, held, &message, LIMIT_NS);
+	node_await(p, held, &message, LIMIT_NS);
 	scenario_check(message.reason == KVPULL_END_RELEASED,
 		       "a hold ended by %d", message.reason);
 	return event.bytes;
+}
+
+static uint64_t works(struct pair *pair, uint32_t blocks)
+{
+	return works_from(pair, &pair->p, blocks);
 }
 
 static void pulls_run(const struct scenario *scenario,
@@ -514,6 +597,65 @@ static void x3_killed(const struct scenario *scenario)
 	moment_check(&moment);
 }
 
+/*
+ * Semantics E.2, E.4 and B.8: D beats on, so that P's hold outlives its lease;
+ * what it has from others is pulled; the pull ends at its deadline and D's close
+ * in its time; and what still hangs there harms nobody.
+ */
+static void x3_hangs(const struct scenario *scenario)
+{
+	const struct x3_setup setup = {
+		.config = "\"uring\":\"no\",\"lease_ms\":1000,"
+			  "\"deadline_ms\":3000",
+		.before_open = disk_hangs,
+		.disk_hangs = 1,
+	};
+	static struct node_message message, event;
+	static struct pair pair;
+	static struct node other;
+	struct node_stats stats;
+	uint64_t held, hanging, others, start_ns, took_ns;
+
+	pair_open(&pair, scenario, &setup);
+	side_open(&pair, &other, "other"); /* all of its blocks are memory */
+	node_prefill(&pair.p, &message, BLOCKS_MAX, 1);
+	held = message.key;
+	start_ns = engine_now_ns();
+	hanging = node_pull(&pair.d, &message);
+	for (others = 0; engine_now_ns() - start_ns < 2 * SCENARIO_NS_PER_S;
+	     others++)
+		(void)works_from(&pair, &other, BLOCKS_MAX);
+	node_stats_get(&pair.p, &stats);
+	scenario_check(stats.ranks[0].holds_live == 1 &&
+			       !stats.ranks[0].holds_expired,
+		       "the hold ended while D lived");
+	node_await(&pair.d, hanging, &event, LIMIT_NS);
+	took_ns = engine_now_ns() - start_ns;
+	scenario_check(event.kind == KVPULL_POLL_FAILED &&
+			       event.reason == KVPULL_EDEADLINE,
+		       "a pull that hangs ended as %u, error %d", event.kind,
+		       event.reason);
+	scenario_check(took_ns <= (3000 + 500 * scenario->patience) *
+					  SCENARIO_NS_PER_MS,
+		       "only after %llu ms",
+		       (unsigned long long)(took_ns / SCENARIO_NS_PER_MS));
+	node_await(&pair.p, held, &event, LIMIT_NS);
+	scenario_check(event.reason == KVPULL_END_RELEASED,
+		       "a hold ended by %d", event.reason);
+	start_ns = engine_now_ns();
+	pair_close(&pair);
+	took_ns = engine_now_ns() - start_ns;
+	scenario_check(took_ns <= 3 * scenario->patience * SCENARIO_NS_PER_S,
+		       "it closed in %llu ms",
+		       (unsigned long long)(took_ns / SCENARIO_NS_PER_MS));
+	node_check_empty(&other);
+	node_close(&other);
+	log_has("consumer", "reads are still under way");
+	scenario_say("%llu other pulls in 2 s, closed after %llu ms",
+		     (unsigned long long)others,
+		     (unsigned long long)(took_ns / SCENARIO_NS_PER_MS));
+}
+
 const struct scenario_case scenario_x3[] = {
 	{ "X3a", "memory and file come in one pull, bytes equal", x3_mixed, 30,
 	  120 },
@@ -536,5 +678,7 @@ const struct scenario_case scenario_x3[] = {
 	  x3_killed, 60, 300 },
 	{ "X3l", "a consumer of another uid, without rights, 8 MiB of memlock",
 	  x3_another_uid, 30, 120 },
+	{ "X3m", "a disk that hangs for ever stops nothing but its pull",
+	  x3_hangs, 30, 30 },
 	{ 0 },
 };
