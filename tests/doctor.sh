@@ -181,6 +181,7 @@ claim absent_peer_fails 1 '^FAIL +peer +no pull from 127\.0\.0\.1: ' -- \
 	"$doctor" --no-probe --peer 127.0.0.1 --port 1
 peer_port=$((20000 + $$ % 10000))
 mkdir -m 700 "$work/peer"
+: >"$work/peer/said"
 "$(dirname "$doctor")/ib_pull" --dir "$work/peer" --blocks 1024 --port $peer_port \
 	>"$work/peer/said" 2>&1 &
 peer=$!
