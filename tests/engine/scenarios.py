@@ -209,7 +209,7 @@ def busy_consumer_keeps_its_claim(world: World) -> None:
     at_p = Delta(world.p)
     params = world.prefill(prompt)
     with ThreadPoolExecutor(1) as pool:
-        with busy(world, SLOTS):
+        with busy(world, SLOTS, SLOTS):
             queued = pool.submit(world.decode, prompt, params)
             time.sleep(3 * LEASE_S)
             assert not queued.done()

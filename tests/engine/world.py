@@ -206,36 +206,63 @@ class World:
             self.watchdog.stop()
 
 
+def at_rest(engine: Engine) -> dict[str, float]:
+    """Return counters that stand: they are told ten times a second.
+
+    Those of an engine that is busy never stand: the last ones then.
+    """
+    counts = engine.counters()
+    for _ in range(8):
+        time.sleep(0.15)
+        last, counts = counts, engine.counters()
+        if counts == last:
+            break
+    return counts
+
+
 class Delta:
     """How an engine's counters moved since this was made."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._before = engine.counters()
+        self._before = at_rest(engine)
 
     def __call__(self, name: str) -> float:
         """Return how far a counter moved."""
-        now = self._engine.counters().get(name, 0)
-        return now - self._before.get(name, 0)
+        return at_rest(self._engine).get(name, 0) - self._before.get(name, 0)
 
     def check(self, **expected: float) -> None:
         """Assert how counters moved."""
-        found = {name: self(name) for name in expected}
+        now = at_rest(self._engine)
+        found = {
+            name: now.get(name, 0) - self._before.get(name, 0)
+            for name in expected
+        }
         assert found == expected, f"{found}, expected {expected}"
 
 
 @contextmanager
-def busy(world: World, count: int) -> Iterator[list[socket.socket]]:
-    """Keep D's running slots taken by requests of its own; their streams."""
+def busy(
+    world: World, count: int, behind: int = 0
+) -> Iterator[list[socket.socket]]:
+    """Keep D's running slots taken by requests of its own; their streams.
+
+    Those behind them take the slots when they end, on a machine that is fast.
+    """
     with ExitStack() as open_ones:
-        streams = [
-            open_ones.enter_context(
-                world.d.stream(world.prompt(16), max_tokens=3900)
-            )
-            for _ in range(count)
-        ]
+
+        def stream() -> socket.socket:
+            made = world.d.stream(world.prompt(16), max_tokens=3900)
+            return open_ones.enter_context(made)
+
+        streams = [stream() for _ in range(count)]
         wait_for(
             "D to be busy",
             lambda: world.d.metrics()["vllm:num_requests_running"] >= count,
+        )
+        streams += [stream() for _ in range(behind)]
+        wait_for(
+            "D to have more",
+            lambda: world.d.metrics()["vllm:num_requests_waiting"] >= behind,
         )
         yield streams
