@@ -209,7 +209,8 @@ def busy_consumer_keeps_its_claim(world: World) -> None:
     at_p = Delta(world.p)
     params = world.prefill(prompt)
     with ThreadPoolExecutor(1) as pool:
-        with busy(world, SLOTS, SLOTS):
+        # 3,900 tokens have taken 9 s on a fast machine.
+        with busy(world, SLOTS, 6 * SLOTS):
             queued = pool.submit(world.decode, prompt, params)
             time.sleep(3 * LEASE_S)
             assert not queued.done()
