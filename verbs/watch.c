@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/wakeup.h"
 #include "verbs/async.h"
 #include "verbs/cm.h"
 
@@ -179,16 +180,7 @@ int kvpull_verbs_watch_look(struct kvpull_verbs_watch *watch)
 
 void kvpull_verbs_watch_until(struct kvpull_verbs_watch *watch, uint64_t at_ns)
 {
-	struct itimerspec timer = { 0 };
-
-	if (watch->timer_ns == at_ns)
-		return;
-	watch->timer_ns = at_ns;
-	if (at_ns != UINT64_MAX) {
-		timer.it_value.tv_sec = (time_t)(at_ns / KVPULL_NS_PER_S);
-		timer.it_value.tv_nsec = (long)(at_ns % KVPULL_NS_PER_S) + 1;
-		if (timer.it_value.tv_nsec == (long)KVPULL_NS_PER_S)
-			timer.it_value.tv_nsec--;
-	}
-	(void)timerfd_settime(watch->timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
+	/* A nanosecond later: 0 would be no time. */
+	kvpull_timer_at(watch->timer_fd, &watch->timer_ns,
+			at_ns == UINT64_MAX ? at_ns : at_ns + 1);
 }

@@ -55,17 +55,21 @@ void kvpull_wakeup_clear(struct kvpull_wakeup *wakeup)
 			wakeup->timer_ns = 0;
 }
 
-void kvpull_wakeup_at(struct kvpull_wakeup *wakeup, uint64_t at_ns)
+void kvpull_timer_at(int timer_fd, uint64_t *set_ns, uint64_t at_ns)
 {
 	struct itimerspec timer = { 0 };
 
-	if (at_ns == wakeup->timer_ns)
+	if (at_ns == *set_ns)
 		return;
-	wakeup->timer_ns = at_ns;
+	*set_ns = at_ns;
 	if (at_ns != UINT64_MAX) {
 		timer.it_value.tv_sec = (time_t)(at_ns / KVPULL_NS_PER_S);
 		timer.it_value.tv_nsec = (long)(at_ns % KVPULL_NS_PER_S);
 	}
-	(void)timerfd_settime(wakeup->timer_fd, TFD_TIMER_ABSTIME, &timer,
-			      NULL);
+	(void)timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
+}
+
+void kvpull_wakeup_at(struct kvpull_wakeup *wakeup, uint64_t at_ns)
+{
+	kvpull_timer_at(wakeup->timer_fd, &wakeup->timer_ns, at_ns);
 }

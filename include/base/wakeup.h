@@ -17,6 +17,12 @@ struct kvpull_wakeup {
 	uint64_t timer_ns; /* that the timer is set to; UINT64_MAX: not set */
 };
 
+/*
+ * Set a timer of CLOCK_MONOTONIC, unless it is set to that; UINT64_MAX: to no
+ * time. 0 is none, too, as the kernel has it.
+ */
+void kvpull_timer_at(int timer_fd, uint64_t *set_ns, uint64_t at_ns);
+
 /* 0, or -1 with errno. */
 int kvpull_wakeup_open(struct kvpull_wakeup *wakeup, int wake_fd);
 void kvpull_wakeup_close(struct kvpull_wakeup *wakeup);

@@ -8,9 +8,9 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/thread.h"
 
 /* As who may wait for more than one thing: with poll(), not in a read. */
@@ -72,11 +72,9 @@ void woken_close(struct woken *woken)
 		(void)eventfd_write(woken->wake_fd, 1);
 		(void)pthread_join(woken->thread, NULL);
 	}
-	if (woken->wake_fd >= 0)
-		(void)close(woken->wake_fd);
-	if (woken->done_fd >= 0)
-		(void)close(woken->done_fd);
-	*woken = (struct woken){ .wake_fd = -1, .done_fd = -1 };
+	kvpull_fd_close(&woken->wake_fd);
+	kvpull_fd_close(&woken->done_fd);
+	woken->producer = NULL;
 }
 
 int woken_run(struct woken *woken, uint64_t *took_ns)
