@@ -13,7 +13,11 @@ FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:vllm:vllm_chaos_p 2:1:vllm:vllm_chaos_d"
 
 # As a program of a guest: not the folder that pip or a user has elsewhere.
+# User-mode Linux 6.12 takes pages of an io_uring's rings for others when they are
+# unmapped ("Bad page map"), and panics or hangs later; an engine over RDMA sleeps
+# without one as well, and uvloop does.
 vllm_tool='ulimit -s 2048
+	echo 2 >/proc/sys/kernel/io_uring_disabled
 	head -c 32 /dev/zero >/tmp/key; chmod 600 /tmp/key
 	cp -r "$FABRIC_ENGINE/cache" "$FABRIC_SHARE/vllm"
 	export TMPDIR=/tmp HOME=/tmp PYTHONDONTWRITEBYTECODE=1
