@@ -231,6 +231,8 @@ def cut_and_stopped(guest: Guest) -> None:
     alone = guest.alone(prompt)
     params = guest.prefill(prompt)
     os.killpg(guest.d.pid, signal.SIGSTOP)
+    # Its counters come a step later: else nothing was held yet.
+    wait_for("P's hold", lambda: guest.p.holds_live() == 1, LEASE_S / 2)
     guest.settled(3 * LEASE_S)
     os.killpg(guest.d.pid, signal.SIGCONT)
     assert guest.decode(prompt, params) == alone
