@@ -6,6 +6,19 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:smoke:stranger_reads 2:1:full:stranger_flood"
 
+# Who is honest has a key, and strangers do not: it must keep nothing open that
+# would be closed without one.
+stranger_keyed() { # function
+	stranger_tool=$pull_tool
+	pull_tool="head -c 32 /dev/zero >/tmp/key && chmod 600 /tmp/key
+		export KVPULL_KEY_FILE=/tmp/key
+		$pull_tool"
+	"$1"
+	stranger_status=$?
+	pull_tool=$stranger_tool
+	return $stranger_status
+}
+
 # A producer that strangers know where to call.
 # shellcheck disable=SC2120 # further words may be given
 stranger_serve() { # further words
@@ -66,7 +79,7 @@ stranger_ends() { # seconds
 
 # It knows address and key, and reads before it was let in: 20 READs a dial, of
 # which some are turned away for others that wait.
-scenario_stranger_reads() {
+stranger_reads() {
 	stranger_dials=5500
 	stranger_least=100000
 	if [ -n "${smoke:-}" ]; then
@@ -77,8 +90,8 @@ scenario_stranger_reads() {
 	stranger_serve && stranger_memory &&
 		stranger_start reads "$stranger_dials" 4 240 "$stranger_memory" &&
 		stranger_ends 300 || return
-	stranger_reads=$(sed -n 's/.*; \([0-9]*\) READs, .*/\1/p' "$(fabric_output "$stranger")")
-	[ "${stranger_reads:-0}" -ge "$stranger_least" ] ||
+	stranger_posted=$(sed -n 's/.*; \([0-9]*\) READs, .*/\1/p' "$(fabric_output "$stranger")")
+	[ "${stranger_posted:-0}" -ge "$stranger_least" ] ||
 		pull_says "it read too little to show anything" || return
 	pull_start 2 20 && pull_ends 90 20 0 && pull_settles 10000 && pull_stop
 }
@@ -110,7 +123,7 @@ stranger_flood() { # mode, dials, at once, seconds
 
 # Garbage, silence, and who never reads: pulls on their way go on, a newcomer of
 # the strangers' own address is in within a second more than alone, and nothing stays behind.
-scenario_stranger_flood() {
+stranger_floods() {
 	# shellcheck disable=SC2119 # none here
 	stranger_serve && stranger_newcomer 10000 || return
 	# On a busy host a first pull takes most of a second by itself.
@@ -131,3 +144,6 @@ scenario_stranger_flood() {
 		pull_says "it had $stranger_before before" || return
 	pull_stop
 }
+
+scenario_stranger_reads() { stranger_keyed stranger_reads; }
+scenario_stranger_flood() { stranger_keyed stranger_floods; }
