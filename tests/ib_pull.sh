@@ -139,7 +139,17 @@ claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: memory provided' '^route 
 	'^p50/p99 us: queue [0-9.]+/[0-9.]+ connect [0-9./]+ read [0-9]+\.[0-9]/[0-9.]+ check [0-9./]+$' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
 	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
 	"$tool" $small --verify "$sockets"
+# One unit a quantity: times are microseconds, speeds GB/s.
+units() {
+	"$tool" $small --json "$sockets" >"$work/report" &&
+		"$tool" $small -a --json --count 2 "$sockets" >>"$work/report" &&
+		! grep -o '"[a-z_0-9]*":' "$work/report" |
+		sed 's/_p[0-9_]*":$/":/' | sort -u |
+		grep -E '_(ns|ms|s|min|kb|mb|kib|mib)":' | grep -v '_gb_s":'
+}
+
 check json
+check units
 claim demo 0 ' 0 rejected before admission, [0-9]+ aborted' 'demo: ok' -- \
 	"$tool" --demo --requests 60 --blocks 1024 --count 16 --rejects 0 --aborts 20 --dir "$work/demo\"s"
 # No option that was given is another one.

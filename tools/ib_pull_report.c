@@ -320,12 +320,12 @@ static void print_table(const struct ib_options *options,
 
 static void times_add(json_t *object, const struct ib_result *result)
 {
-	set_value(object, "connect_ms",
+	set_value(object, "first_connect_us",
 		  time_json(result->connect_ns,
-			    (double)result->connect_ns / 1e6));
-	set_value(object, "reconnect_ms",
+			    (double)result->connect_ns / 1e3));
+	set_value(object, "reconnect_us",
 		  time_json(result->reconnect_ns,
-			    (double)result->reconnect_ns / 1e6));
+			    (double)result->reconnect_ns / 1e3));
 	set_value(object, "release_us_p50",
 		  time_json(result->release_count,
 			    percentile_us(result->releases,

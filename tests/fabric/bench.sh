@@ -206,6 +206,10 @@ number() { # key of the pull's report
 		"$(fabric_output "$job")"
 }
 
+milliseconds() { # key, of microseconds
+	number "$1" | awk '$1 > 0 { print $1 / 1000 }'
+}
+
 # What the verbs route counted, a MiB: word of its line at close.
 counted() { # word
 	tr ',;' '[\n*]' <"$(fabric_output "$job")" |
@@ -252,7 +256,7 @@ beside() { # name, read bytes, reads, block bytes, blocks, requests
 	scattered=$(speed $(($4 * $5)))
 	note "pull_mib_s_$1_scattered" "$scattered"
 	note "work_requests_$1_scattered" "$(counted requests)"
-	note "connect_ms" "$(number connect_ms)"
+	note connect_ms "$(milliseconds first_connect_us)"
 	note "doorbells_$1_scattered" "$(counted doorbells)"
 	peer_bandwidth "$2" "$3"
 	note "read_bw_$1" "$before"
@@ -309,7 +313,7 @@ while [ $round -lt "$rounds" ]; do
 		pool_probe
 	done
 	pull_reconnect
-	note reconnect_ms "$(number reconnect_ms)"
+	note reconnect_ms "$(milliseconds reconnect_us)"
 done
 
 # Between two guests; other kernels have no clock in common.
