@@ -43,17 +43,6 @@ static double latency_us(const struct ib_result *result, double part)
 	return percentile_us(result->latencies, result->latency_count, part);
 }
 
-/* As perftest counts: all of them, the slow ones too. */
-static double latency_us_mean(const struct ib_result *result)
-{
-	double sum = 0;
-	uint32_t index;
-
-	for (index = 0; index < result->latency_count; index++)
-		sum += (double)result->latencies[index];
-	return result->latency_count ? sum / result->latency_count / 1e3 : 0;
-}
-
 static double phase_us(const struct ib_options *options,
 		       const struct ib_result *result, uint32_t phase,
 		       double part)
@@ -371,7 +360,6 @@ static void print_json(const struct ib_options *options,
 	set_value(object, "complete", json_boolean(result->done));
 	set_value(object, "progress",
 		  json_string(options->thread ? "thread" : "caller"));
-	set_real(object, "latency_us_mean", latency_us_mean(result));
 	set_real(object, "latency_us_p50", latency_us(result, 0.5));
 	set_real(object, "latency_us_p99", latency_us(result, 0.99));
 	set_real(object, "latency_us_p99_9", latency_us(result, 0.999));

@@ -126,12 +126,17 @@ static void failure_say(struct doctor *doctor, char *output)
 			doctor->port);
 }
 
+static double connect_ms_of(const json_t *report)
+{
+	return number_of(report, "first_connect_us") / 1e3;
+}
+
 static void speed_say(struct doctor *doctor, const json_t *report)
 {
 	const double gb_s = number_of(report, "one_pull_gb_s");
 	const double percent =
 		doctor->link_gbps > 0 ? 800 * gb_s / doctor->link_gbps : 0;
-	const double connect_ms = number_of(report, "connect_ms");
+	const double connect_ms = connect_ms_of(report);
 
 	if (doctor->link_is_soft || !(doctor->link_gbps > 0)) {
 		doctor_say(
@@ -177,7 +182,7 @@ void doctor_peer(struct doctor *doctor)
 	doctor->peer_probe = json_pack(
 		"{s:s, s:f, s:f, s:f, s:b}", "address", doctor->peer, "gb_s",
 		number_of(report, "one_pull_gb_s"), "connect_ms",
-		number_of(report, "connect_ms"), "link_gbps", doctor->link_gbps,
+		connect_ms_of(report), "link_gbps", doctor->link_gbps,
 		"link_is_soft", (int)doctor->link_is_soft);
 	json_decref(report);
 }
