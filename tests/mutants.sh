@@ -218,8 +218,13 @@ fi
 
 rm -rf "$work"
 mkdir -p "$work/tree0" || exit 1
-cp -R Makefile include plugin shm tests "$work/tree0" || exit 1
-[ ! -d verbs ] || cp -R verbs "$work/tree0" || exit 1
+cp -R Makefile include plugin tests "$work/tree0" || exit 1
+# The routes, as the Makefile finds them.
+for file in */*.c; do
+	folder=${file%/*}
+	[ "$folder" = tools ] || [ -d "$work/tree0/$folder" ] ||
+		cp -R "$folder" "$work/tree0" || exit 1
+done
 if ! (cd "$work/tree0" && as_it_is "$work/as_it_is.log"); then
 	echo "$passed passed, $((failed + 1)) failed, $skipped skipped"
 	exit 1

@@ -25,8 +25,6 @@ except ImportError:  # setuptools before 70.1
 
 HERE = Path(__file__).resolve().parent
 CARRIED = HERE / "native"
-# What the library is built from, in kvpull's tree.
-SOURCES = ("Makefile", "LICENSE", "include", "plugin", "shm", "verbs")
 # A header of each package that it needs, and Debian's name of the package.
 NEEDED = {
     "jansson.h": "libjansson-dev",
@@ -50,6 +48,12 @@ def sources() -> Path:
         f"{HERE}: build from the sdist or a whole checkout, or set LIBKVPULL "
         "to a built libkvpull.so.1 and KVPULL_INCLUDE to its headers"
     )
+
+
+def folders(tree: Path) -> list[str]:
+    """Return the names of those that the Makefile compiles."""
+    routes = {path.parent.name for path in tree.glob("*/*.c")} - {"tools"}
+    return ["include", "plugin", *sorted(routes)]
 
 
 def check_tools(compiler: list[str]) -> None:
@@ -135,7 +139,7 @@ class Sdist(sdist):
         super().make_release_tree(base_dir, files)
         tree = sources()
         native = Path(base_dir) / "native"
-        for name in SOURCES:
+        for name in ("Makefile", "LICENSE", *folders(tree)):
             source = tree / name
             if source.is_dir():
                 shutil.copytree(

@@ -12,14 +12,23 @@ tree=$build/mutants/$name
 
 rm -rf "$tree"
 mkdir -p "$tree/obj"
-cp -pr Makefile include plugin shm verbs "$tree"
-for folder in include plugin shm verbs; do
+# The routes as the Makefile finds them.
+folders='include plugin'
+for file in */*.c; do
+	case " $folders tools " in
+	*" ${file%/*} "*) ;;
+	*) folders="$folders ${file%/*}" ;;
+	esac
+done
+# shellcheck disable=SC2086 # words
+cp -pr Makefile $folders "$tree"
+for folder in $folders; do
 	cp -pr "$build/$folder" "$tree/obj" 2>/dev/null || :
 done
 # The flags they were made with, else make would compile them all anew.
 cp -p "$build/flags" "$tree/obj"
 find "$tree/obj" -name '*.d' \
-	-exec sed -i 's#^[^ ]*/\(\(include\|plugin\|shm\|verbs\)/[a-z_0-9/]*\.o\):#obj/\1:#' {} +
+	-exec sed -i "s#^[^ ]*/\(\($(echo "$folders" | sed 's/ /\\|/g')\)/[a-z_0-9/]*\.o\):#obj/\1:#" {} +
 for file in $files; do
 	sed "$script" "$file" >"$tree/$file"
 	if cmp -s "$file" "$tree/$file"; then
