@@ -18,8 +18,13 @@
 struct kvpull_pool_params {
 	struct kvpull_pool_share share;
 	/* Of zeros, not owned: what readers see. */
-	struct kvpull_pool_entry *entries;      /* [share.entry_count] */
-	struct kvpull_revocation_entry *guards; /* [chunks and slots] */
+	struct kvpull_pool_entry *entries; /* [share.entry_count] */
+	/*
+	 * [chunks and slots], zeroed. A predecessor's, where readers may still
+	 * be, must count on: one word of a guard may come before its
+	 * successor's incarnation is there, and the other one after.
+	 */
+	struct kvpull_revocation_entry *guards;
 };
 
 struct kvpull_pool_put {

@@ -30,7 +30,11 @@ static void *zeroed(size_t count, size_t bytes)
 	return memset(memory, 0, all);
 }
 
-/* What outlives its owner is revoked in full before its successor's first write. */
+/*
+ * What outlives its owner is revoked in full before its successor's first write,
+ * and its guards count on: of a guard that is read meanwhile one word may be its
+ * predecessor's, and a count that began anew would be believed (seed 7710362).
+ */
 static void memory_take(struct pool_home *home, struct pool_home *predecessor)
 {
 	const struct pool_world *world = home->world;
@@ -44,8 +48,6 @@ static void memory_take(struct pool_home *home, struct pool_home *predecessor)
 	kvpull_revocation_fence();
 	memset((void *)home->entries, 0,
 	       world->entries * sizeof(*home->entries));
-	memset((void *)home->guards, 0,
-	       place_count(world) * sizeof(*home->guards));
 }
 
 /* It and those whose memory it had before. */
@@ -71,10 +73,12 @@ static void books_open(struct pool_home *home)
 	home->epoch = 1;
 	home->places = zeroed(place_count(world), sizeof(*home->places));
 	for (at = 0; at < place_count(world); at++)
-		home->places[at] = (struct pool_place){ .generation = 1,
-							.listing = SIM_NONE,
-							.last = SIM_NONE,
-							.job = SIM_NONE };
+		home->places[at] = (struct pool_place){
+			.generation = kvpull_pool_generation(home->pool, at),
+			.listing = SIM_NONE,
+			.last = SIM_NONE,
+			.job = SIM_NONE,
+		};
 	home->listed = zeroed(listed_count, sizeof(*home->listed));
 	memset(home->listed, 0xff, listed_count * sizeof(*home->listed));
 }
@@ -96,7 +100,9 @@ struct pool_home *sim_pool_home_open(struct pool_proc *proc,
 		.index = world->home_count++,
 		.weights = proc->weights,
 		.is_sealed = (uint32_t)is_sealed,
-		.is_hostile = is_hostile && !world->big,
+		/* Who has an honest one's memory could make that one lie. */
+		.is_hostile = is_hostile && !world->big &&
+			      (!predecessor || predecessor->is_hostile),
 		.share = { .incarnation = incarnation,
 			   .chunk_count = world->chunks,
 			   .slot_count = world->slots,
