@@ -435,9 +435,9 @@ struct kvpull_regions {
 
 struct kvpull_poll_record {
 	uint64_t key;
-	uint32_t kind;
-	int32_t reason;   /* SENT: KVPULL_END_*; FAILED: enum kvpull_error */
-	uint64_t bytes;   /* LOADED: read from the peer's memory */
+	uint32_t kind;  /* KVPULL_POLL_*; pass over others: of later versions */
+	int32_t reason; /* SENT: KVPULL_END_*; FAILED: enum kvpull_error */
+	uint64_t bytes; /* LOADED: read from the peer's memory */
 	uint64_t took_ns; /* LOADED, FAILED: since the pull was commanded */
 	/*
 	 * LOADED, FAILED: how far it came, likewise; 0: not so far. Of a pull

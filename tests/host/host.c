@@ -179,6 +179,8 @@ static void record_take(const struct kvpull_poll_record *record)
 {
 	struct slot *slot = slots;
 
+	if (record->kind > KVPULL_POLL_FAILED)
+		return; /* of a later version */
 	while (slot->state == FREE || slot->key != record->key)
 		slot++; /* records are of requests that still have blocks */
 	if (record->kind == KVPULL_POLL_SENT) {

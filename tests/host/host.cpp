@@ -237,6 +237,8 @@ private:
 
 	void take(const kvpull_poll_record &record)
 	{
+		if (record.kind > KVPULL_POLL_FAILED)
+			return; // of a later version
 		for (Request &r : requests) {
 			if (r.key != record.key)
 				continue;

@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 bad=$work/bad
 : >"$bad"
 miss() { echo "pages: $*" | tee -a "$bad"; }
-sources() { grep -rqF "$@" include plugin shm verbs tools --include='*.[ch]'; }
+sources() { grep -rqF --include='*.[ch]' --exclude-dir=build --exclude-dir=tests "$@" .; }
 
 # A histogram has three names.
 "$build/kvpull_top" --prometheus --folder "$work" 2>/dev/null | awk '/^# TYPE/ { print $3

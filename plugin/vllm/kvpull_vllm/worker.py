@@ -20,6 +20,7 @@ from kvpull_vllm.settings import ConfigError
 from kvpull_vllm.stats import KVPullStats, Tally
 
 _SENT, _LOADED = CONST["KVPULL_POLL_SENT"], CONST["KVPULL_POLL_LOADED"]
+_FAILED = CONST["KVPULL_POLL_FAILED"]
 _PULLED = (
     "kvpull: request %s: %d bytes in %.6f s: queue %.6f, connect %.6f, "
     "read %.6f, check %.6f"
@@ -126,6 +127,8 @@ class WorkerSide:
             self._failed.clear()
         for report in self.half.poll():
             self._tally.is_busy = True
+            if report.kind not in (_SENT, _LOADED, _FAILED):
+                continue  # of a later version
             name = self._names.pop(report.key, None)
             if name is None:
                 logger.error(
