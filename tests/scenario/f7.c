@@ -52,7 +52,8 @@ struct ticket {
 struct arena {
 	_Atomic uint64_t pushed;
 	_Atomic uint64_t popped;
-	_Atomic uint32_t stop;
+	_Atomic uint32_t stop;          /* D */
+	_Atomic uint32_t producer_stop; /* when D has ended */
 	struct f7_counts counts;
 	struct ticket tickets[TICKETS];
 };
@@ -311,7 +312,8 @@ static void producer_main(const struct scenario *scenario, struct arena *arena,
 	if (setup->mode == F7_THREAD &&
 	    pthread_create(&thread, NULL, scribbler_main, producer.scribbler))
 		scenario_fail("P: thread");
-	while (!atomic_load_explicit(&arena->stop, memory_order_relaxed)) {
+	while (!atomic_load_explicit(&arena->producer_stop,
+				     memory_order_relaxed)) {
 		producer_turn(&producer, &seed);
 		let_run();
 	}
@@ -588,6 +590,8 @@ void f7_run(const struct scenario *scenario, const struct f7_setup *setup,
 	}
 	atomic_store_explicit(&arena->stop, 1, memory_order_relaxed);
 	(void)waitpid(pids[1], &statuses[1], 0);
+	/* D's last pull ends before: P's end in it would be its error. */
+	atomic_store_explicit(&arena->producer_stop, 1, memory_order_relaxed);
 	(void)waitpid(pids[0], &statuses[0], 0);
 	scenario_check(!statuses[0] && !statuses[1],
 		       "engines ended with status 0x%x, 0x%x",
