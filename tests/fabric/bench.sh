@@ -13,9 +13,10 @@
 # ib_read_bw reads one buffer over and over, which stays in the cache; a pull
 # reads and writes 4 to 64 MiB, and in soft RDMA the processor copies them. So
 # pulls of 64 blocks of 1 MiB are beside messages of 64 MiB, which pass over the
-# same bytes; read_bw_1m reads one buffer of 1 MiB. ib_read_bw -q 16 has a buffer
-# for each queue pair, 16 MiB on each side, and reads one at a time by each:
-# read_bw_1m_16_buffers. read_bw_16m is for pulls of 256 blocks of 64 KiB.
+# same bytes: read_bw_1m; read_bw_1m_one_buffer reads 1 MiB over and over.
+# ib_read_bw -q 16 has a buffer for each queue pair, 16 MiB on each side, and reads
+# one at a time by each: read_bw_1m_16_buffers. read_bw_16m is for pulls of 256
+# blocks of 64 KiB.
 #
 # A bar is the median of the rounds; "interval" says between which two rounds the
 # true median lies with 95 of 100 (order statistics, no shape assumed).
