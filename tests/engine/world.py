@@ -23,6 +23,7 @@ BLOCK_TOKENS = 32
 # Two layers, K and V of two heads of 64 floats, a token.
 TOKEN_BYTES = 2 * 2 * 2 * 64 * 4
 LEASE_S = 6.0
+TOLD_S = 0.15  # by then an engine that steps has told its counters
 IDLE_LOOK_S, IDLE_SHARE = 0.4, 0.2  # of one core, all engines together
 SLOTS = 4  # D's --max-num-seqs
 HOLD = {"do_remote_decode": True}
@@ -97,15 +98,14 @@ class World:
 
         Twice: a hold that was just taken is told a little later.
         """
-        began = time.monotonic()
-        while True:
-            wait_for(
-                "P's holds to end", lambda: self.p.holds_live() == 0, limit_s
-            )
-            took = time.monotonic() - began
-            time.sleep(0.15)
-            if self.p.holds_live() == 0:
-                return took
+
+        def nothing_held() -> bool:
+            if self.p.holds_live():
+                return False
+            time.sleep(TOLD_S)
+            return self.p.holds_live() == 0
+
+        return wait_for("P's holds to end", nothing_held, limit_s) - TOLD_S
 
     def revoked_after(
         self, params: dict[str, Any], told: float, d: Engine | None = None
@@ -222,7 +222,7 @@ def at_rest(engine: Engine) -> dict[str, float]:
     """
     counts = engine.counters()
     for _ in range(8):
-        time.sleep(0.15)
+        time.sleep(TOLD_S)
         last, counts = counts, engine.counters()
         if counts == last:
             break
