@@ -236,7 +236,11 @@ def cut_and_stopped(guest: Guest) -> None:
     guest.settled(3 * LEASE_S)
     os.killpg(guest.d.pid, signal.SIGCONT)
     assert guest.decode(prompt, params) == alone
-    assert guest.d.counter("worker_pulls_expired") >= 1
+    wait_for(
+        "D's word on the expiry",
+        lambda: guest.d.counter("worker_pulls_expired") >= 1,
+        LEASE_S / 2,
+    )
     guest.say("stopped for a lease: computed")
     prompt = guest.prompt(100)
     guest.equal(prompt, guest.decode(prompt, guest.prefill(prompt)))
