@@ -71,8 +71,29 @@ struct kvpull_command {
 	struct kvpull_ids local;
 };
 
+/*
+ * A scheduler half's incarnation is when it was opened, over random bits, and
+ * the generations that it gives out are above that time. So they are above
+ * those of each half before it, and a worker that follows it knows where
+ * tickets end that may have been given out behind its back.
+ */
+#define KVPULL_HALF_RANDOM_BITS 16u
+#define KVPULL_HALF_TICK_BITS 14u /* 16 us: 2^48 of them last until 2116 */
+
+/* Never 0, if the clock is not. */
+static inline uint64_t kvpull_half_incarnation(uint64_t utc_ns, uint16_t random)
+{
+	return utc_ns >> KVPULL_HALF_TICK_BITS << KVPULL_HALF_RANDOM_BITS |
+	       random;
+}
+
+static inline uint64_t kvpull_half_floor(uint64_t incarnation)
+{
+	return incarnation >> KVPULL_HALF_RANDOM_BITS;
+}
+
 struct kvpull_step_header {
-	uint64_t incarnation;    /* of the scheduler half */
+	uint64_t incarnation;    /* of the scheduler half: see above */
 	uint64_t first_sequence; /* of the first record; starts at 1 */
 	uint32_t record_count;
 	uint32_t rank_count;

@@ -6,7 +6,8 @@
  *  - a slot's generation only grows; each generation is reported at most once;
  *  - live[] has the bits of exactly the staged and held slots;
  *  - an instance is counted in as many refs as claims name it;
- *  - nothing but counters changes for a notification whose tag is wrong.
+ *  - nothing but counters changes for a notification whose tag is wrong;
+ *  - generations up to `floor` are revoked in every entry, and never staged.
  *
  * Two clocks. Leases and graces run on the lease clock, now_ns - shift_ns: it
  * stands still while the producer does. hold_max runs on now_ns. The expiry
@@ -183,6 +184,15 @@ static void action_stage(struct kvpull_holds *holds, struct hold *hold,
 	note_count(holds, hold, input);
 }
 
+static void action_unstage(struct kvpull_holds *holds, uint32_t slot)
+{
+	struct hold *hold = &holds->holds[slot];
+
+	claims_clear(holds, hold);
+	hold->staged = hold->word_ns = 0;
+	hold_show_unstaged(holds, slot);
+}
+
 /* The one way out: whatever ends a hold comes through here. */
 static void action_end(struct kvpull_holds *holds, uint32_t slot,
 		       int32_t reason)
@@ -296,6 +306,9 @@ int hold_apply(struct kvpull_holds *holds, uint32_t slot, enum hold_event event,
 	case HOLD_REPORT:
 		action_report(holds, slot);
 		break;
+	case HOLD_UNSTAGE:
+		action_unstage(holds, slot);
+		break;
 	}
 	return 0;
 }
@@ -403,6 +416,25 @@ void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns)
 
 /* From the engine. */
 
+void kvpull_holds_begin(struct kvpull_holds *holds, uint64_t floor)
+{
+	const struct hold_input none = { 0 };
+	uint32_t slot = holds->slot_count;
+
+	holds->floor = floor;
+	generation_seen(holds, floor);
+	while ((slot = hold_live_below(holds, slot)) != KVPULL_NONE)
+		if (holds->holds[slot].staged <= floor)
+			(void)hold_apply(holds, slot, HOLD_EV_FORGET, &none);
+	for (slot = 0; slot < holds->slot_count; slot++)
+		/* revoke_all() may have met what is staged, and is above. */
+		if (atomic_load_explicit(&holds->entries[slot].revoked,
+					 memory_order_relaxed) < floor)
+			kvpull_revocation_write(&holds->entries[slot], floor);
+	/* Nobody reports them: the next words written may be their blocks'. */
+	kvpull_revocation_fence();
+}
+
 int kvpull_holds_take(struct kvpull_holds *holds, uint32_t slot,
 		      uint64_t generation, uint64_t key)
 {
@@ -413,7 +445,8 @@ int kvpull_holds_take(struct kvpull_holds *holds, uint32_t slot,
 	int result;
 
 	if (slot >= holds->slot_count || !key_is_new(holds, key) ||
-	    generation <= holds->holds[slot].generation)
+	    generation <= holds->holds[slot].generation ||
+	    generation <= holds->floor)
 		return KVPULL_EINVAL;
 	result = hold_apply(holds, slot, HOLD_EV_TAKE, &input);
 	if (result)
@@ -444,7 +477,7 @@ int kvpull_holds_end(struct kvpull_holds *holds, uint32_t slot,
 	if (generation < holds->holds[slot].generation)
 		return 0;
 	is_newer = generation > holds->holds[slot].generation;
-	if (is_newer && !key_is_new(holds, key))
+	if (is_newer && (!key_is_new(holds, key) || generation <= holds->floor))
 		return KVPULL_EINVAL;
 	result = hold_apply(holds, slot,
 			    is_newer ? HOLD_EV_END_NEWER : HOLD_EV_END, &input);
@@ -565,6 +598,8 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 	generation = holds->holds[note.slot].state == HOLD_STAGED ?
 			     holds->holds[note.slot].staged :
 			     holds->holds[note.slot].generation;
+	if (generation < holds->floor)
+		generation = holds->floor;
 	if (note.generation > generation)
 		event = HOLD_EV_NOTE_NEWER;
 	else if (note.generation < generation)

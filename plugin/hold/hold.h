@@ -77,10 +77,17 @@ void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns);
  */
 void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns);
 
+/*
+ * Once, before the first take: the half that takes gives out generations above
+ * floor. What others before it gave out, and told nobody of, is dead from here
+ * on: every entry is written, and fenced.
+ */
+void kvpull_holds_begin(struct kvpull_holds *holds, uint64_t floor);
+
 /**
  * The scheduler half took a hold. Settles what was staged: it may end at once.
  * Return: 0; KVPULL_EINVAL (slot out of range, slot busy, generation not newer
- * than the slot's, key 0 or held already): a broken step, nothing changed.
+ * than the slot's and the floor, key 0 or held already): a broken step, nothing changed.
  * A generation that revoke_all() met while it was staged ends at once.
  */
 int KVPULL_MUST_CHECK kvpull_holds_take(struct kvpull_holds *holds,
@@ -92,7 +99,8 @@ int KVPULL_MUST_CHECK kvpull_holds_take(struct kvpull_holds *holds,
  * (its generation is newer than the slot's: a worker restarted alone) is taken
  * and ended, so that its report is made; one that ended already: nothing.
  * Return: 0; KVPULL_EINVAL (slot or reason out of range; or unknown here and
- * the slot is busy, or the key 0 or held already): nothing changed.
+ * the slot is busy, the generation not above the floor, or the key 0 or held
+ * already): nothing changed.
  */
 int KVPULL_MUST_CHECK kvpull_holds_end(struct kvpull_holds *holds,
 				       uint32_t slot, uint64_t generation,

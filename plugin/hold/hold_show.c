@@ -128,6 +128,13 @@ void hold_show_staged(struct kvpull_holds *holds, const struct hold *hold)
 	kvpull_status_set(&holds->shown.now[slot].reason, 0);
 }
 
+void hold_show_unstaged(struct kvpull_holds *holds, uint32_t slot)
+{
+	if (holds->shown.side)
+		kvpull_status_set(&holds->shown.now[slot].state,
+				  KVPULL_SHOWN_FREE);
+}
+
 void hold_show_report(struct kvpull_holds *holds, uint32_t slot)
 {
 	const struct hold *hold = &holds->holds[slot];

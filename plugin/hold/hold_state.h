@@ -34,6 +34,7 @@ enum hold_event {
 	HOLD_EV_END_NEWER,
 	HOLD_EV_REVOKE,
 	HOLD_EV_REPORT,
+	HOLD_EV_FORGET, /* the generation staged is another half's */
 	HOLD_EVENTS
 };
 
@@ -48,7 +49,8 @@ enum hold_action {
 	HOLD_END,
 	HOLD_TAKE_END,
 	HOLD_DOOM, /* staged: revoke it before it was told */
-	HOLD_REPORT
+	HOLD_REPORT,
+	HOLD_UNSTAGE
 };
 
 struct hold_edge {
@@ -77,6 +79,7 @@ static const struct hold_edge hold_edges[HOLD_STATES][HOLD_EVENTS] = {
 		[HOLD_EV_END] = { HOLD_IGNORE, HOLD_STAGED },
 		[HOLD_EV_END_NEWER] = { HOLD_TAKE_END, HOLD_ENDED },
 		[HOLD_EV_REVOKE] = { HOLD_DOOM, HOLD_STAGED },
+		[HOLD_EV_FORGET] = { HOLD_UNSTAGE, HOLD_FREE },
 	},
 	[HOLD_HELD] = {
 		[HOLD_EV_TAKE] = { HOLD_REFUSE, HOLD_HELD },
@@ -144,6 +147,7 @@ struct kvpull_holds {
 	uint64_t polled_ns; /* what a stall is measured from */
 	uint64_t shift_ns;  /* sum of stalls */
 	uint64_t generation_max;
+	uint64_t floor; /* generations up to this one are another half's */
 	uint32_t slot_count;
 	uint32_t state_counts[HOLD_STATES];
 	uint32_t live_count;
@@ -238,6 +242,7 @@ uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 
 /* hold_show.c */
 void hold_show_staged(struct kvpull_holds *holds, const struct hold *hold);
+void hold_show_unstaged(struct kvpull_holds *holds, uint32_t slot);
 void hold_show_take(struct kvpull_holds *holds, uint32_t slot);
 void hold_show_claim(struct kvpull_holds *holds, const struct hold *hold,
 		     const struct hold_input *input);

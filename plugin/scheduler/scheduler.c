@@ -365,7 +365,7 @@ static void bounds_of_ranks(const struct kvpull_scheduler *scheduler,
 {
 	uint32_t rank;
 
-	*floor = 0;
+	*floor = kvpull_half_floor(scheduler->outbox.incarnation);
 	*slot_count = scheduler->config.max_holds;
 	for (rank = 0; rank < scheduler->tp_size; rank++) {
 		const struct kvpull_rank_info *info =

@@ -31,7 +31,7 @@ struct kvpull_scheduler_setup {
 	const char *engine_id;
 	uint32_t tp_size;
 	uint32_t reserved;
-	uint64_t incarnation; /* drawn by the caller, not 0 */
+	uint64_t incarnation; /* kvpull_half_incarnation(), not 0 */
 };
 
 /* 0, KVPULL_ENOMEM. The scheduler owns its arena. */

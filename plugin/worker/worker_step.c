@@ -349,6 +349,8 @@ static int follow(struct kvpull_worker *worker,
 {
 	if (!worker->step_incarnation) {
 		worker->step_incarnation = header->incarnation;
+		kvpull_holds_begin(worker->holds,
+				   kvpull_half_floor(header->incarnation));
 		/* It must know that it is followed. */
 		worker->step_told = UINT64_MAX;
 	}

@@ -275,24 +275,6 @@ static void scheduler_open(struct api_engine *engine)
 		engine->ranks[rank].known = 0;
 }
 
-/*
- * A half that was restarted needs new workers, says the header. One that has
- * heard the old half refuses the new one. One that has not cannot know that
- * tickets name it: they would be live for good, and their generations again
- * those of other blocks. So nobody but its engine can close it.
- */
-static int must_be_new(const struct api_engine *engine, uint32_t rank)
-{
-	uint32_t at;
-
-	for (at = 0; at < API_HOLDS_MAX; at++)
-		if (api_world->holds[at].serial &&
-		    api_world->holds[at].engine == engine->index &&
-		    api_world->holds[at].named >> rank & 1)
-			return !engine->ranks[rank].follows;
-	return 0;
-}
-
 void api_scheduler_restart(struct api_engine *engine)
 {
 	uint32_t rank;
@@ -302,7 +284,7 @@ void api_scheduler_restart(struct api_engine *engine)
 	api_world->ops->scheduler->close(engine->scheduler);
 	scheduler_open(engine);
 	for (rank = 0; rank < engine->tp_size; rank++) {
-		if (api_chance(500) || must_be_new(engine, rank))
+		if (api_chance(500))
 			api_worker_restart(engine, rank);
 		if (api_chance(500))
 			api_rank_introduce(engine, rank);

@@ -58,7 +58,8 @@ static void f7_shares(const struct scenario *scenario)
 	const struct f7_setup setup = {
 		.mode = F7_IN_POLL,
 		.tries = scenario->full ? FULL_TRIES / 10 : QUICK_TRIES / 4,
-		.limit_ns = (scenario->full ? 300 : 10) * SCENARIO_NS_PER_S,
+		.limit_ns = (scenario->full ? 300 : 20 * scenario->patience) *
+			    SCENARIO_NS_PER_S,
 		.block_bytes = 65536,
 		.shares = 1,
 	};

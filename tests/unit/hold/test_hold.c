@@ -29,6 +29,47 @@ TEST(open_refuses_a_small_arena)
 	assert_true(bytes > 4096);
 }
 
+/* A half before the one that is followed may have given out such tickets. */
+TEST(what_another_half_gave_out_is_dead)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who a = { join(f, 1, 0, 1), 0 };
+	uint32_t slot;
+
+	claim(f, a, 2, 40);
+	claim(f, a, 3, 41);
+	claim(f, a, 4, 42);
+	(void)kvpull_holds_revoke_all(f->holds, KVPULL_END_REVOKED);
+	claim(f, a, 5, 41);
+	kvpull_holds_begin(f->holds, 40);
+	for (slot = 0; slot < SLOTS; slot++) {
+		assert_true(is_revoked(f, slot, 40));
+		/* Its own are live, but for what was revoked meanwhile. */
+		assert_int_equal(is_revoked(f, slot, 41),
+				 slot == 3 || slot == 4);
+	}
+	assert_int_equal(counts_of(f).staged, 3);
+	assert_int_equal(kvpull_holds_generation_max(f->holds), 42);
+	/* Nor is any staged from now on. */
+	claim(f, a, 6, 40);
+	release(f, a, 7, 39);
+	assert_int_equal(counts_of(f).staged, 3);
+	assert_int_equal(counts_of(f).unknown, 2);
+	/* And no half that is followed can have them. */
+	assert_int_equal(kvpull_holds_take(f->holds, 6, 40, 106),
+			 KVPULL_EINVAL);
+	assert_int_equal(
+		kvpull_holds_end(f->holds, 6, 40, 106, KVPULL_END_ABORTED),
+		KVPULL_EINVAL);
+	take(f, 6, 41);
+	claim(f, a, 6, 41);
+	release(f, a, 6, 41);
+	expect_report(f, 6, 41, KVPULL_END_RELEASED);
+	take(f, 5, 41);
+	release(f, a, 5, 41);
+	expect_report(f, 5, 41, KVPULL_END_RELEASED);
+}
+
 TEST(hold_is_released_by_last_rank)
 {
 	struct fixture *f = fixture_of(state);

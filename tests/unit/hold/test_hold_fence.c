@@ -130,6 +130,16 @@ UNIT_TEST_WITH(revoke_full_fences_before_it_returns, setup_hook, teardown_hook)
 	assert_int_equal(unfenced, 0);
 }
 
+/* Nobody reports what it ends: the step that begins it may give blocks away. */
+UNIT_TEST_WITH(begin_fences_before_it_returns, setup_hook, teardown_hook)
+{
+	struct fixture *f = fixture_of(state);
+
+	kvpull_holds_begin(f->holds, 40);
+	assert_int_equal(writes, SLOTS);
+	assert_int_equal(unfenced, 0);
+}
+
 UNIT_TEST_WITH(one_fence_serves_all_ends_of_a_poll, setup_hook, teardown_hook)
 {
 	struct fixture *f = fixture_of(state);

@@ -81,6 +81,26 @@ UNIT_TEST(ticket_names_every_rank_and_its_tag)
 	world_close(world);
 }
 
+/* So no half that comes after it gives one out again, whatever ranks say. */
+UNIT_TEST(generations_are_above_the_time_of_opening)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world =
+		world_open(&config, 1, kvpull_half_incarnation(77u << 14, 9));
+	static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
+	static struct kvpull_ticket ticket;
+	struct world_ticket text;
+
+	world->ranks[0].floor = 41;
+	world_tell_rank(world, 0);
+	assert_int_equal(world_hold(world, 1, &text), KVPULL_FINISH_HELD);
+	assert_int_equal(kvpull_ticket_decode(text.text, text.bytes, NULL,
+					      scratch, &ticket),
+			 0);
+	assert_int_equal(ticket.generation, 78);
+	world_close(world);
+}
+
 /* Holds and tickets that there are stay; those to come name the new one. */
 UNIT_TEST(worker_at_another_address_is_the_same_worker)
 {

@@ -249,6 +249,39 @@ TEST(another_scheduler_half_ends_all_for_good)
 	assert_int_equal(world->errors, 1);
 }
 
+/*
+ * A half gave out a ticket and ended before a step of its came. The first word
+ * of the next one, without a command, is before its engine writes a block.
+ */
+TEST(tickets_of_a_half_that_was_never_heard_die_at_the_next_ones_first_word)
+{
+	struct world *world = *state;
+	const struct kvpull_revocation_entry *entry =
+		(const struct kvpull_revocation_entry *)
+			world->worker->entries.base +
+		SLOT;
+	const uint64_t incarnation = world->worker->facts.incarnation;
+	const uint64_t before = kvpull_half_incarnation(1u << 20, 0xffff);
+	struct kvpull_revocation_value value;
+
+	world->incarnation = kvpull_half_incarnation(1u << 21, 0);
+	assert_in_range(kvpull_half_floor(before) + 1, 1,
+			kvpull_half_floor(world->incarnation));
+	value = kvpull_revocation_read(entry);
+	assert_true(kvpull_revocation_is_live(&value, incarnation,
+					      kvpull_half_floor(before) + 1));
+	world_send(world, NULL, 0);
+	value = kvpull_revocation_read(entry);
+	assert_false(kvpull_revocation_is_live(&value, incarnation,
+					       kvpull_half_floor(before) + 1));
+	hold(world, kvpull_half_floor(world->incarnation) + 1, KEY);
+	assert_true(kvpull_revocation_is_live(
+		&value, incarnation,
+		kvpull_half_floor(world->incarnation) + 1));
+	world_poll(world, 1);
+	world_silent(world, KEY);
+}
+
 /* Consumers have the entries mapped, and the engine its memory still. */
 TEST(nothing_is_live_after_a_close)
 {
