@@ -16,6 +16,9 @@
  *   does not know is zero.
  * - Return: 0 or a positive answer, or a negative enum kvpull_error. Out
  *   parameters are written only on success, except where said.
+ * - A child made by fork() has neither the memory nor the threads of a handle:
+ *   close() leaves the parent's alone, any other call on it may end the child.
+ *   It calls exec(), or opens handles of its own.
  */
 #ifndef KVPULL_COMMON_H
 #define KVPULL_COMMON_H
