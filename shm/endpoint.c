@@ -75,15 +75,23 @@ static int socket_make(int *fd)
 }
 
 /*
- * Who calls has no descriptor to give, and one that comes is dropped by the
- * kernel in our name: the last one of a socket that lingers would hold us up.
- * Accepted sockets have this from the listener. Older kernels take no notice.
+ * Who calls has no descriptor to give, nor has who is not trusted, and one that
+ * comes is dropped by the kernel in our name: the last one of a socket that
+ * lingers would hold us up. Accepted sockets have this from the listener, and
+ * who is called is not known before. Older kernels take no notice.
  */
 static void rights_refuse(int fd)
 {
 	const int no = 0;
 
 	(void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+}
+
+void kvpull_endpoint_trust(int fd)
+{
+	const int yes = 1;
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &yes, sizeof(yes));
 }
 
 /* 0: connected; else errno. */
@@ -316,6 +324,7 @@ int kvpull_endpoint_connect(int folder_fd, const char *name,
 		return KVPULL_EPEER;
 	if (socket_make(&made))
 		return connect_failed(errno, name, log);
+	rights_refuse(made);
 	why = socket_connect(made, folder_fd, name);
 	if (why) {
 		(void)close(made);

@@ -84,11 +84,13 @@ int KVPULL_MUST_CHECK kvpull_listener_accept(struct kvpull_listener *listener,
 /*
  * 0; KVPULL_EROUTE (bad name), KVPULL_EPEER (nobody listens), KVPULL_EAGAIN
  * (its backlog is full, or we are out of descriptors or memory: errno says
- * which), KVPULL_EAUTH (not allowed to connect).
+ * which), KVPULL_EAUTH (not allowed to connect). It takes no descriptors.
  */
 int KVPULL_MUST_CHECK kvpull_endpoint_connect(int folder_fd, const char *name,
 					      const struct kvpull_log *log,
 					      int *fd);
+/* From now on its other end may hand over descriptors. */
+void kvpull_endpoint_trust(int fd);
 
 /* uid and pid, no pidfd yet. 0; KVPULL_EPEER: the kernel does not say who. */
 int KVPULL_MUST_CHECK kvpull_identity_get(struct kvpull_identity *identity,

@@ -385,6 +385,9 @@ static int peer_call(struct kvpull_shm_peers *peers, uint32_t index,
 	peer->welcome.fds_ended =
 		code ||
 		!kvpull_folder_trusts(peers->folder, peer->identity.uid);
+	/* A good one sends them after our hello. */
+	if (!peer->welcome.fds_ended)
+		kvpull_endpoint_trust(peer->socket);
 	if (!code)
 		code = kvpull_identity_watch(&peer->identity, peer->socket);
 	if (!code)

@@ -121,6 +121,7 @@ static int attach(const struct ticket *bait, const struct hello_change *change)
 	(void)close(folder_fd);
 	if (got)
 		return -1;
+	kvpull_endpoint_trust(hostile.socket);
 	got = receive();
 	if (got == (int)sizeof(KVPULL_ENDPOINT_USER) &&
 	    !memcmp(message, KVPULL_ENDPOINT_USER, (size_t)got))

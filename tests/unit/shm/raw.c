@@ -1,6 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/shm/raw.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
+int has_passrights(void)
+{
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	const int no = 0;
+	const int has =
+		!setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+
+	(void)close(fd);
+	return has;
+}
+
 static int raw_socket(const struct world *world, const char *name,
 		      struct sockaddr_un *address)
 {

@@ -7,6 +7,9 @@
 
 #include <sys/resource.h>
 
+/* A socket can refuse descriptors before they come: Linux 6.16. */
+int has_passrights(void);
+
 /* A raw caller of P's socket. */
 int raw_connect(const struct world *world, const char *name);
 int raw_listen(const struct world *world, const char *name);

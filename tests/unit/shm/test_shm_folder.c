@@ -3,8 +3,10 @@
 
 #include "tests/unit/shm/raw.h"
 
+#include <netinet/in.h>
 #include <sched.h>
 
+#include "base/clock.h"
 #include "shm/folder.h"
 
 uint32_t world_blocks = 64u; /* nobody reads much here */
@@ -379,6 +381,88 @@ UNIT_TEST(producer_of_another_user_is_told_as_such)
 	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
 	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.uid, 12345);
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	raw_unlink(&world, "p");
+	(void)close(ready[0]);
+	(void)close(ready[1]);
+	world_close(&world);
+}
+
+/* A socket that lingers: whoever drops its last descriptor waits. */
+static int lingering_make(void)
+{
+	const struct linger linger = { .l_onoff = 1, .l_linger = 5 };
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr.s_addr =
+					       htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(address);
+	static const char filling[65536];
+	const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (bind(listener, (const struct sockaddr *)&address, bytes) ||
+	    listen(listener, 1) ||
+	    getsockname(listener, (struct sockaddr *)&address, &bytes) ||
+	    connect(fd, (const struct sockaddr *)&address, bytes) ||
+	    setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)))
+		_exit(1);
+	while (send(fd, filling, sizeof(filling), MSG_DONTWAIT) > 0)
+		;
+	return fd;
+}
+
+static void other_user_lingers(const struct world *world, int ready)
+{
+	int lingering;
+	int caller;
+	int socket;
+
+	if (setresuid(12345, 12345, 12345) || prctl(PR_SET_PDEATHSIG, SIGKILL))
+		_exit(1);
+	lingering = lingering_make();
+	socket = raw_listen(world, "p");
+	if (write(ready, "r", 1) != 1)
+		_exit(1);
+	caller = accept4(socket, NULL, NULL, SOCK_CLOEXEC);
+	/* D's is the last one, if it came. */
+	if (!raw_try_send(caller, &lingering, 1))
+		(void)close(lingering);
+	raw_send(caller, NULL, 0);
+	for (;;)
+		(void)pause();
+}
+
+/* What it hands over is dropped by the kernel in our name. */
+UNIT_TEST(producer_of_another_user_does_not_hold_us_up)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	struct kvpull_transport *d;
+	uint64_t before_ns;
+	int ready[2];
+	pid_t child;
+	char byte;
+
+	if (geteuid() != 0 || !has_passrights())
+		skip();
+	world_begin(&world);
+	world_memory_make(&world);
+	assert_int_equal(chmod(world.folder, 01777), 0);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		other_user_lingers(&world, ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	params = world_params(&world, "d");
+	side_open(&world.d, &params);
+	d = world.d.transport;
+	before_ns = kvpull_clock_ns();
+	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_true(kvpull_clock_ns() - before_ns < 2 * KVPULL_NS_PER_S);
 	assert_int_equal(kill(child, SIGKILL), 0);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);

@@ -5,10 +5,6 @@
 
 uint32_t world_blocks = 64u; /* nobody reads much here */
 
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83
-#endif
-
 UNIT_TEST(peers_beyond_the_table_are_refused)
 {
 	struct world world;
@@ -46,18 +42,6 @@ UNIT_TEST(regions_of_other_kinds_are_not_served)
 	serve.regions[0].fd = -1;
 	assert_int_equal(p->ops->serve(p, &serve), KVPULL_EINVAL);
 	world_close(&world);
-}
-
-/* Linux 6.16. */
-static int has_passrights(void)
-{
-	const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	const int no = 0;
-	const int has =
-		!setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
-
-	(void)close(fd);
-	return has;
 }
 
 UNIT_TEST(descriptors_of_a_caller_are_not_taken)

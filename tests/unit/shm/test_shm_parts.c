@@ -219,6 +219,7 @@ UNIT_TEST(descriptors_of_another_user_are_not_taken)
 	struct imposter imposter;
 	struct world *world = &imposter.world;
 	struct kvpull_event event;
+	const int one = STDERR_FILENO;
 
 	if (geteuid())
 		skip();
@@ -231,6 +232,14 @@ UNIT_TEST(descriptors_of_another_user_are_not_taken)
 	part_send(&imposter, NULL, 10, 0);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.uid, 12345);
+	if (has_passrights()) {
+		/* They do not even leave. */
+		assert_int_equal(raw_try_send(imposter.socket, &one, 1), EPERM);
+		(void)close(imposter.socket);
+		(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+		imposter_end(&imposter);
+		return;
+	}
 	part_send(&imposter, KVPULL_PARTS_MORE, 0, KVPULL_PACKET_FDS_MAX);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EPROTO);
