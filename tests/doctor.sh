@@ -136,6 +136,10 @@ in_folder shared_folder_is_no_warning 0 '^note +sockets .*several users' "$work/
 in_folder link_fails 1 'a symbolic link' "$work/link"
 in_folder long_folder_is_taken 0 '^ok +sockets ' "$long"
 in_folder missing_folder_is_made 0 'the first worker makes it' "$work/new/"
+# As in JSON, which the configuration is: never another folder in its place.
+in_folder folder_that_is_no_text_fails 1 'socket-dir must be text in UTF-8' "$work/$(printf '\377')"
+claim finding_that_is_no_text_is_in_the_object 1 '"level": "fail"' '"failures": 1' -- \
+	"$doctor" --no-probe --json --device "$(printf '\377')"
 in_folder missing_parent_fails 1 'no worker can make it: .*No such file' "$work/no/new"
 if [ "$(id -u)" -eq 0 ]; then
 	mkdir -m 700 "$work/nobody"
@@ -174,6 +178,25 @@ for folder in own open shared link "$(basename "$long")" new no/new; do
 	claim "worker_agrees_on_$folder" $taken -- \
 		"$doctor" --no-probe --socket-dir "$work/$folder"
 done
+# It changes nothing, also where it is ended in the middle of its probe.
+probe_that_is_ended_leaves_nothing() {
+	for late in 02 04 06 08 10 12; do
+		"$doctor" >/dev/null 2>&1 &
+		doctored=$!
+		sleep 0.$late
+		kill $doctored 2>/dev/null
+		wait $doctored
+	done
+	sleep 0.5
+	[ -z "$(find /tmp -maxdepth 1 -name 'kvpull-doctor-*' -newer "$work/before" 2>/dev/null)" ]
+}
+touch "$work/before"
+if probe_that_is_ended_leaves_nothing; then
+	passed=$((passed + 1))
+else
+	failed=$((failed + 1))
+	echo "FAILED probe_that_is_ended_leaves_nothing"
+fi
 claim wrong_variable_is_said 1 \
 	'^FAIL +configuration +lease_ms 5 is refused: .*KVPULL_LEASE_MS' -- \
 	env KVPULL_LEASE_MS=5 "$doctor"

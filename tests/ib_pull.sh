@@ -195,6 +195,20 @@ claim 'a pool of a trace without prefixes' 1 'no request has hash_ids' -- \
 	"$tool" --pool --trace "$work/trace"
 claim 'Ctrl-C of a pool' 130 '"ok": true' '"bytes_wrong": 0,' '"probes": [1-9]' -- \
 	timeout -s INT --preserve-status 1 "$tool" --pool --verify --json --duration 20
+# A terminal that is closed: what it has made goes, too.
+for mode in --pool --demo; do
+	claim "hangup of $mode" 129 'bytes wrong' -- \
+		timeout -s HUP --preserve-status 1 "$tool" $mode --duration 20
+done
+hangup_leaves_nothing() {
+	"$tool" --pool --duration 20 &
+	pool=$!
+	sleep 0.5
+	kill -HUP $pool
+	wait $pool
+	[ -z "$(find /tmp -maxdepth 1 -name "kvpull-pool-$pool-*")" ]
+}
+check hangup_leaves_nothing
 pool_leaves_nothing() {
 	"$tool" --pool --requests 5 &
 	pool=$!
@@ -287,6 +301,9 @@ done
 trace "$(chat 0 16 1)" "$(chat 0 99999 1)"
 claim 'prompt that no pool holds' 1 '^trace: line 2: a request needs 6250 blocks, the pool has 256: ' -- \
 	"$tool" $small --trace "$work/trace" "$sockets"
+trace '{"arrival_s": 0, "prompt_tokens": 16}' '{"arrival_s": 1e10, "prompt_tokens": 16}'
+claim 'a request that comes in 300,000 years' 130 '^ +1 +0 ' -- \
+	timeout -s INT --preserve-status 2 "$tool" $small --trace "$work/trace" --speed 0.001 "$sockets"
 trace ''
 claim 'trace of nothing' 1 'nothing was pulled: the trace has no request' -- \
 	"$tool" $small --json --trace "$work/trace" "$sockets"

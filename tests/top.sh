@@ -27,6 +27,7 @@ claim once 0 "$one" " $server running " -- "$top" -1 -f "$work/s"
 claim 'once, in words' 0 "$one" -- "$top" --once --folder "$work/s"
 claim oldest 0 "$one" -- "$top" -o -1 -f "$work/s"
 claim 'oldest, in words' 0 "$one" -- "$top" --oldest --once -f "$work/s"
+claim 'a folder that is named twice' 0 "$one" -- "$top" -1 -f "$work/s" -f "$work/s/"
 for json in -j --json; do
 	claim "$json" 0 "\"pid\": $server," -- "$top" "$json" -f "$work/s"
 done
@@ -46,6 +47,9 @@ for help in -h --help; do
 done
 for version in -V --version; do
 	claim "$version" 0 '^kvpull_top [0-9]+\.[0-9]+\.[0-9]+$' -- "$top" "$version"
+done
+for option in --help --version; do
+	claim "$option on a full disk" 1 'No space left on device' -- sh -c "\"$top\" $option >/dev/full"
 done
 for interval in -i --interval; do
 	claim "$interval" 2 '^kvpull_top: --interval is 100 \.\. 60000 ms, not no' -- "$top" "$interval" no -f "$work/s"
@@ -72,6 +76,19 @@ claim 'odd files' 0 "not read: $work/odd/1-1.status: is cut, or no status file" 
 	"not read: $work/odd/2-2.status: is of another version" \
 	"not read: $work/odd/3-3.status: Too many levels" -- "$top" -1 -f "$work/odd"
 claim 'odd files, as a metric' 0 '^kvpull_top_unread 3$' -- "$top" -p -f "$work/odd"
+# In a folder of several users another one's files hide nobody.
+mkdir "$work/many"
+cp "$work/s/$server"-*.status "$work/many"
+(cd "$work/many" && seq -f 'x%g' 5000 | xargs touch)
+claim 'many files' 0 "^producer +0 +$server " -- "$top" -1 --all -f "$work/many"
+# A container that was started again has the pid that it had: two files of one name.
+mkdir "$work/twice"
+cp "$work/s/$server"-*.status "$work/twice/1-1.status"
+cp "$work/s/$server"-*.status "$work/twice/1-2.status"
+chmod 600 "$work/twice/1-2.status"
+printf '\001' | dd of="$work/twice/1-2.status" bs=1 seek=24 conv=notrunc 2>/dev/null
+claim 'no metric twice' 0 '^none twice$' -- sh -c \
+	"\"$top\" -p --all -f \"$work/twice\" | grep -v '^#' | sed 's/ [^ ]*$//' | sort | uniq -d | grep . || echo none twice"
 claim 'a full disk' 1 '^kvpull_top: cannot write: No space left on device$' -- \
 	sh -c "\"$top\" -j -f \"$work/s\" >/dev/full"
 claim 'after nobody' 1 '^kvpull_top: no status file of 1; kvpull_top --all --once lists ' -- "$top" -a 1 -f "$work/s"
@@ -81,6 +98,48 @@ for listen in -l --listen; do
 	claim "$listen" 124 '^listening on port [0-9]+$' -- "$top" "$listen" 127.0.0.1:0 -f "$work/s"
 done
 claim_limit='timeout 10'
+# Callers that say nothing hold up nobody, and a request may come in pieces.
+cat >"$work/callers.c" <<'END'
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+static int call(int port)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	at.sin_port = htons(port);
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return connect(fd, (void *)&at, sizeof(at)) ? -1 : fd;
+}
+int main(int count, char **words)
+{
+	char answer[16] = "";
+	int fd, i;
+	alarm(count > 1 ? 3 : 0);
+	for (i = 0; i < 8; i++)
+		call(atoi(words[1]));
+	fd = call(atoi(words[1]));
+	send(fd, "GET /met", 8, 0);
+	usleep(100000);
+	send(fd, "rics HTTP/1.0\r\n\r\n", 17, 0);
+	recv(fd, answer, 15, MSG_WAITALL);
+	puts(answer);
+	return 0;
+}
+END
+"$top" --listen 127.0.0.1:0 -f "$work/s" >"$work/port" &
+listener=$!
+until [ -s "$work/port" ] || ! kill -0 "$listener"; do
+	sleep 0.1
+done
+claim 'silent callers' 0 '^HTTP/1.0 200 OK$' -- sh -c \
+	"${CC:-gcc} -D_GNU_SOURCE \"$work/callers.c\" -o \"$work/callers\" && \"$work/callers\" $(grep -o '[0-9]*$' "$work/port")"
+kill "$listener"
+wait "$listener" 2>/dev/null
+listener=
 # A pool's files lie in its own folder if that is in memory.
 "$build/ib_pull" --pool --owners 1 --consumers 2 --duration 20 --blocks 256 --size 4096 >"$work/pool" 2>&1 &
 pool=$!
@@ -94,7 +153,7 @@ claim 'a pool' 0 '^kvpull_top +[0-9:]+ UTC +[0-9]+ workers, [0-9]+ pools, ' \
 	'^owner +[0-9]+ running .* owner +256 +2 +0 ' '^reader +[0-9]+ running .* reader +0 +0 +1 ' \
 	'^READER +PID' '^owner +[0-9]+ shm +up ' -- "$top" -1 -f "$shown"
 claim 'its view' 0 '^POOL +PID STATE ' '^owner +[0-9]+ running .* owner +256 +2 +0 ' -- "$top" -1 -f "$shown" pools
-claim 'its metrics' 0 '^kvpull_reader_chunks\{engine="owner",rank="0",pid="[0-9]+"\} 256$' -- "$top" -p -f "$shown"
+claim 'its metrics' 0 '^kvpull_reader_chunks\{engine="owner",rank="0",pid="[0-9]+",incarnation="[0-9a-f]{16}"\} 256$' -- "$top" -p -f "$shown"
 kill "$pool" 2>/dev/null
 wait "$pool" 2>/dev/null
 kill -9 "$server"

@@ -46,9 +46,13 @@ static void stop_set(int number)
 static void signals_take(void)
 {
 	const struct sigaction action = { .sa_handler = stop_set };
+	struct sigaction before;
 
 	(void)sigaction(SIGINT, &action, NULL);
 	(void)sigaction(SIGTERM, &action, NULL);
+	/* A terminal that is closed; under nohup that is nothing. */
+	if (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN)
+		(void)sigaction(SIGHUP, &action, NULL);
 }
 
 /* The device, its port, GID, link and MTU: part of what was measured. */

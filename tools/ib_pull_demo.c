@@ -42,6 +42,7 @@ static pid_t producer_start(const struct ib_options *options)
 		return pid;
 	/* A Ctrl-C is everybody's: it is there until the consumers are done. */
 	(void)sigaction(SIGINT, &passed, NULL);
+	(void)sigaction(SIGHUP, &passed, NULL);
 	own.name = "producer";
 	own.quiet = 1;
 	_exit(ib_serve(&own));

@@ -610,6 +610,7 @@ static pid_t child_start(const struct pool *pool, uint32_t index, int is_owner)
 		_exit(reader_run(pool, index));
 	/* A Ctrl-C is everybody's: it is there until the readers are done. */
 	(void)sigaction(SIGINT, &passed, NULL);
+	(void)sigaction(SIGHUP, &passed, NULL);
 	_exit(owner_run(pool, index));
 }
 

@@ -86,10 +86,12 @@ static uint32_t blocks_of(const struct ib_options *options, uint32_t tokens)
 static uint64_t arrival_ns(const struct consumer *consumer)
 {
 	const struct ib_trace *trace = &consumer->trace;
+	const double after_ns = trace->arrivals[trace->next].at_s /
+				consumer->options->speed * 1e9;
 
-	return consumer->begun_ns +
-	       (uint64_t)(trace->arrivals[trace->next].at_s /
-			  consumer->options->speed * 1e9);
+	/* 73 years: as good as never, and more is no number of nanoseconds. */
+	return consumer->begun_ns + (uint64_t)(after_ns < 0x1p61 ? after_ns :
+								   0x1p61);
 }
 
 static void late_add(struct consumer *consumer, uint64_t late_ns)

@@ -174,6 +174,22 @@ static void print_page(const struct doctor *doctor)
 	       count_of(doctor, DOCTOR_FAIL));
 }
 
+/* Names are anybody's bytes, and a cut text may end in half a letter. */
+static json_t *text_of(const char *text)
+{
+	char plain[DOCTOR_TEXT_BYTES_MAX];
+	json_t *value = json_string(text);
+	char *at;
+
+	if (value)
+		return value;
+	(void)snprintf(plain, sizeof(plain), "%s", text);
+	for (at = plain; *at; at++)
+		if ((unsigned char)*at > 0x7e)
+			*at = '?';
+	return json_string(plain);
+}
+
 static void print_json(const struct doctor *doctor)
 {
 	json_t *findings = json_array();
@@ -185,12 +201,13 @@ static void print_json(const struct doctor *doctor)
 
 		(void)json_array_append_new(
 			findings,
-			json_pack("{s:s, s:s, s:s, s:s}", "level",
+			json_pack("{s:s, s:s, s:o, s:o}", "level",
 				  finding->level == DOCTOR_FAIL ?
 					  "fail" :
 					  level_names[finding->level],
-				  "name", finding->name, "text", finding->text,
-				  "advice", finding->advice));
+				  "name", finding->name, "text",
+				  text_of(finding->text), "advice",
+				  text_of(finding->advice)));
 	}
 	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:i, s:i, s:i}",
 			   "version", KVPULL_VERSION, "findings", findings,

@@ -273,6 +273,8 @@ void doctor_probe(struct doctor *doctor)
 {
 	static struct probe probe;
 	char folder[] = "/tmp/kvpull-doctor-XXXXXX";
+	sigset_t ends;
+	sigset_t before;
 
 	probe.ops = engine_library();
 	if (!probe.ops) {
@@ -281,8 +283,15 @@ void doctor_probe(struct doctor *doctor)
 		doctor_advise(doctor, "make install, or set LD_LIBRARY_PATH");
 		return;
 	}
+	/* Who ends us waits for it, PROBE_NS at most: nothing is left behind. */
+	(void)sigemptyset(&ends);
+	(void)sigaddset(&ends, SIGINT);
+	(void)sigaddset(&ends, SIGTERM);
+	(void)sigaddset(&ends, SIGHUP);
+	(void)sigprocmask(SIG_BLOCK, &ends, &before);
 	/* Not the engines' own folder: nothing of theirs is met. */
 	if (!mkdtemp(folder)) {
+		(void)sigprocmask(SIG_SETMASK, &before, NULL);
 		doctor_say(doctor, DOCTOR_FAIL, "probe",
 			   "no folder can be made in /tmp");
 		return;
@@ -293,4 +302,5 @@ void doctor_probe(struct doctor *doctor)
 		folder);
 	probe_run(doctor, &probe);
 	(void)rmdir(folder);
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
 }

@@ -39,6 +39,12 @@ void doctor_config(struct doctor *doctor)
 		object = json_pack("{s:s}", "socket_dir", doctor->socket_dir);
 		json = json_dumps(object, 0);
 		json_decref(object);
+		if (!json) {
+			doctor->is_misconfigured = 1;
+			doctor_say(doctor, DOCTOR_FAIL, "configuration",
+				   "--socket-dir must be text in UTF-8");
+			return;
+		}
 	}
 	code = kvpull_config_load(&config, json, &detail);
 	free(json);

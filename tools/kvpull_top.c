@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tools/kvpull_top.h"
+#include "tools/output.h"
 
 static const char help[] =
 	"usage: kvpull_top [options] [VIEW]\n"
@@ -328,6 +329,9 @@ int main(int argc, char **argv)
 	int code = options_take(&options, argc, argv);
 	uint32_t at;
 
+	/* What could not be written was not said. */
+	if (code == 1)
+		return output_end(0);
 	if (code)
 		return code - 1;
 	(void)signal(SIGPIPE, SIG_IGN);

@@ -2,12 +2,13 @@
 /*
  * Metrics: the counters under the names that counters_text() gives them, and
  * what only the status file knows. As text for a collector of files, or served
- * on an address of this machine, one caller after the other.
+ * on an address of this machine, one request after the other.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,6 +20,7 @@
 #define BUCKET_LAST 40u  /* 18 minutes */
 #define REQUEST_BYTES 4096u
 #define CALLER_S 2 /* to say what it wants, and to take it */
+#define CALLERS_MAX 16u
 
 /* A label's value: what it must not have is escaped. */
 static void put_value(FILE *out, const char *from, size_t bytes)
@@ -34,13 +36,19 @@ static void put_value(FILE *out, const char *from, size_t bytes)
 	}
 }
 
+/*
+ * A container's processes have one number at each of its starts, and a file is
+ * shown for a while after its process: the incarnation tells them apart.
+ */
 static void put_who(FILE *out, const struct top_worker *worker)
 {
 	(void)fputs("{engine=\"", out);
 	put_value(out, worker->header.engine_id,
 		  sizeof(worker->header.engine_id));
-	(void)fprintf(out, "\",rank=\"%u\",pid=\"%u\"", worker->header.tp_rank,
-		      worker->header.pid);
+	(void)fprintf(out,
+		      "\",rank=\"%u\",pid=\"%u\",incarnation=\"%016" PRIx64 "\"",
+		      worker->header.tp_rank, worker->header.pid,
+		      worker->header.incarnation);
 }
 
 static void put_head(FILE *out, const char *name, const char *type,
@@ -277,8 +285,11 @@ static void put_consumers(FILE *out, const struct top *top)
 					  KVPULL_STATUS_NAME_BYTES);
 				(void)fprintf(
 					out,
-					"\",consumer_rank=\"%u\",consumer_pid=\"%u\"} %.9g\n",
+					"\",consumer_rank=\"%u\",consumer_pid=\"%u\",consumer_incarnation=\"%016" PRIx64
+					"\"} %.9g\n",
 					all[at].row->rank, all[at].row->pid,
+					kvpull_status_get(
+						&all[at].row->incarnation),
 					value[which]);
 			}
 		}
@@ -322,19 +333,30 @@ int top_prometheus(const struct top *top, FILE *out)
 	return ferror(out) != 0;
 }
 
-static void reply(int fd, const struct top_options *options)
+/* Who called: until its request's first line is there it holds up nobody. */
+struct caller {
+	int fd;
+	uint32_t bytes;
+	uint64_t since_ns;
+	char request[REQUEST_BYTES];
+};
+
+struct callers {
+	struct caller callers[CALLERS_MAX]; /* the oldest first */
+	uint32_t count;
+};
+
+static void reply(const struct caller *caller,
+		  const struct top_options *options)
 {
 	static struct top top;
-	char request[REQUEST_BYTES];
-	const ssize_t bytes = recv(fd, request, sizeof(request) - 1, 0);
-	FILE *out = fdopen(fd, "w");
+	FILE *out = fdopen(caller->fd, "w");
 
 	if (!out) {
-		(void)close(fd);
+		(void)close(caller->fd);
 		return;
 	}
-	request[bytes > 0 ? bytes : 0] = '\0';
-	if (strncmp(request, "GET /metrics ", 13) != 0) {
+	if (strncmp(caller->request, "GET /metrics ", 13) != 0) {
 		(void)fputs(
 			"HTTP/1.0 404 Not Found\r\nContent-Type: text/plain\r\n\r\nask for /metrics\n",
 			out);
@@ -347,8 +369,81 @@ static void reply(int fd, const struct top_options *options)
 		top_free(&top);
 	}
 	(void)fflush(out);
-	(void)shutdown(fd, SHUT_WR);
+	(void)shutdown(caller->fd, SHUT_WR);
 	(void)fclose(out);
+}
+
+static void caller_remove(struct callers *callers, uint32_t at)
+{
+	callers->count--;
+	memmove(&callers->callers[at], &callers->callers[at + 1],
+		(callers->count - at) * sizeof(callers->callers[0]));
+}
+
+static void caller_take(struct callers *callers, int listener)
+{
+	const struct timeval limit = { .tv_sec = CALLER_S };
+	const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	struct caller *caller;
+
+	if (fd < 0)
+		return;
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	if (callers->count == CALLERS_MAX) {
+		(void)close(callers->callers[0].fd);
+		caller_remove(callers, 0);
+	}
+	caller = &callers->callers[callers->count++];
+	caller->fd = fd;
+	caller->bytes = 0;
+	caller->since_ns = kvpull_clock_ns();
+}
+
+/* 1: it has been answered, or is gone. */
+static int caller_hear(struct caller *caller, const struct top_options *options)
+{
+	const ssize_t bytes = recv(caller->fd, caller->request + caller->bytes,
+				   sizeof(caller->request) - 1 - caller->bytes,
+				   MSG_DONTWAIT);
+
+	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	caller->bytes += bytes > 0 ? (uint32_t)bytes : 0;
+	caller->request[caller->bytes] = '\0';
+	if (bytes > 0 && !strchr(caller->request, '\n') &&
+	    caller->bytes < sizeof(caller->request) - 1)
+		return 0;
+	reply(caller, options);
+	return 1;
+}
+
+static void callers_serve(struct callers *callers, int listener,
+			  const struct top_options *options)
+{
+	struct pollfd fds[CALLERS_MAX + 1];
+	const uint32_t count = callers->count;
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		fds[at] = (struct pollfd){ .fd = callers->callers[at].fd,
+					   .events = POLLIN };
+	fds[at] = (struct pollfd){ .fd = listener, .events = POLLIN };
+	if (poll(fds, count + 1, count ? CALLER_S * 1000 / 4 : -1) < 0)
+		return;
+	for (at = count; at-- > 0;) {
+		struct caller *caller = &callers->callers[at];
+
+		if (fds[at].revents) {
+			if (caller_hear(caller, options))
+				caller_remove(callers, at);
+		} else if (kvpull_clock_ns() - caller->since_ns >
+			   CALLER_S * KVPULL_NS_PER_S) {
+			(void)close(caller->fd);
+			caller_remove(callers, at);
+		}
+	}
+	if (fds[count].revents)
+		caller_take(callers, listener);
 }
 
 /* "127.0.0.1:9400": an address of this machine's own, in digits. 0 or -1. */
@@ -375,7 +470,7 @@ static int address_of(const char *text, struct sockaddr_in *address)
 
 int top_serve(const struct top_options *options)
 {
-	const struct timeval limit = { .tv_sec = CALLER_S };
+	static struct callers callers;
 	struct sockaddr_in address;
 	const int on = 1;
 	socklen_t bytes = sizeof(address);
@@ -400,15 +495,6 @@ int top_serve(const struct top_options *options)
 	}
 	(void)printf("listening on port %u\n", ntohs(address.sin_port));
 	(void)fflush(stdout);
-	for (;;) {
-		const int caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-
-		if (caller < 0)
-			continue;
-		(void)setsockopt(caller, SOL_SOCKET, SO_RCVTIMEO, &limit,
-				 sizeof(limit));
-		(void)setsockopt(caller, SOL_SOCKET, SO_SNDTIMEO, &limit,
-				 sizeof(limit));
-		reply(caller, options);
-	}
+	for (;;)
+		callers_serve(&callers, fd, options);
 }

@@ -19,6 +19,9 @@
 
 #include "tools/kvpull_top.h"
 
+/* Of a folder, that are read; few of them are of status files. */
+#define NAMES_MAX (64 * KVPULL_STATUS_FILES_MAX)
+
 void top_text(char *to, size_t bytes, const char *from, size_t from_bytes)
 {
 	(void)snprintf(to, bytes, "%.*s", (int)from_bytes, from);
@@ -231,6 +234,23 @@ static void disk_say(struct top *top, const char *path, int fd,
 	unread_add(top, path, "", why);
 }
 
+/* Under another name, or as one of the default ones: each worker counts once. */
+static int was_read(const struct top_options *options, uint32_t at)
+{
+	struct stat status;
+	struct stat before;
+	uint32_t index;
+
+	if (stat(options->folders[at], &status))
+		return 0;
+	for (index = 0; index < at; index++)
+		if (!stat(options->folders[index], &before) &&
+		    before.st_ino == status.st_ino &&
+		    before.st_dev == status.st_dev)
+			return 1;
+	return 0;
+}
+
 static void folder_read(struct top *top, const struct top_options *options,
 			const char *path)
 {
@@ -238,7 +258,8 @@ static void folder_read(struct top *top, const struct top_options *options,
 	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *folder = fd < 0 ? NULL : fdopendir(fd);
 	uint32_t left = KVPULL_STATUS_FILES_MAX;
-	const struct dirent *entry;
+	uint32_t names_left = NAMES_MAX;
+	const struct dirent *entry = NULL;
 	struct stat status;
 	int has_any = 0;
 
@@ -255,17 +276,22 @@ static void folder_read(struct top *top, const struct top_options *options,
 		unread_add(top, path, "", strerror(error));
 		return;
 	}
-	while (left-- && (entry = readdir(folder))) {
+	while (left && names_left-- && (entry = readdir(folder))) {
 		const size_t bytes = strlen(entry->d_name);
 
 		if (bytes <= suffix || strcmp(entry->d_name + bytes - suffix,
 					      KVPULL_STATUS_SUFFIX))
 			continue;
 		has_any = 1;
+		left--;
 		if (!options->after || is_after(options->after, entry->d_name))
 			file_read(top, options, fd, status.st_uid, path,
 				  entry->d_name);
 	}
+	/* Anybody's, in a folder of many: who is not seen is not absent. */
+	if (entry)
+		unread_add(top, path, "",
+			   "has more files than are looked at: remove some");
 	if (!has_any && !options->folders_are_usual)
 		disk_say(top, path, fd, status.st_uid);
 	(void)closedir(folder);
@@ -302,7 +328,8 @@ void top_read(struct top *top, const struct top_options *options)
 		file_read(top, options, AT_FDCWD, geteuid(), "",
 			  options->after);
 	for (at = 0; at < options->folder_count; at++)
-		folder_read(top, options, options->folders[at]);
+		if (!was_read(options, at))
+			folder_read(top, options, options->folders[at]);
 	qsort(top->workers, top->worker_count, sizeof(*top->workers),
 	      by_engine);
 	top_find(top);
