@@ -218,8 +218,10 @@ struct kvpull_scheduler_ops {
 	 * Take what a worker's rank_info() said, of each of the tp_size ranks.
 	 * Idempotent, at any time; a new incarnation of a rank ends the holds
 	 * and the pulls that the old one had, those commanded since its end
-	 * among them, and nobody reports them: after a worker's restart call it
-	 * before the next allocated().
+	 * among them. What it had not reported of the holds the new one reports
+	 * SENT, as every rank does: their blocks stay until then. Its pulls
+	 * nobody reports for that rank, and the other ranks report theirs: after
+	 * a worker's restart call it before the next allocated().
 	 * Return 0, KVPULL_EVERSION, KVPULL_ENOTMINE, KVPULL_EINVAL (the bytes
 	 * are damaged, or of a worker with another tp_size or model record).
 	 */
@@ -245,7 +247,9 @@ struct kvpull_scheduler_ops {
 	/**
 	 * How many tokens can be pulled beyond those computed locally.
 	 * Idempotent; may be called at every step. At most pulls_max pulls are
-	 * open at once: KVPULL_MATCH_WAIT for more.
+	 * open at once: KVPULL_MATCH_WAIT for more. While a rank is unknown
+	 * likewise, for a lease; then KVPULL_MATCH_NOTHING, and the ticket is
+	 * given back.
 	 * Of siblings with one ticket the first is told to load and the others
 	 * to wait, then NOTHING: the engine's prefix cache serves them. An
 	 * engine without one sets share_prefix to false, so that each sibling
@@ -262,8 +266,10 @@ struct kvpull_scheduler_ops {
 	 * with 0 external tokens the ticket is given back. A second call is a
 	 * no-op. The blocks are this request's until LOADED or FAILED. At most
 	 * pulls_max pulls are open at once. external_tokens are at most those
-	 * that matched_tokens() offered; blocks outside of them, and ids that
-	 * no cache has, are KVPULL_EINVAL, with a line in the log.
+	 * that matched_tokens() offered. A group of full attention names every
+	 * block that they lie in. Blocks outside of them, a block that is left
+	 * out or named twice in a group, and ids that no cache has are
+	 * KVPULL_EINVAL, with a line in the log.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL; KVPULL_ETRUNCATED,
 	 * KVPULL_EFULL (the pull will be reported FAILED, with this reason).
 	 */
@@ -576,7 +582,8 @@ struct kvpull_worker_ops {
 	int (*hold_ready)(struct kvpull_worker *worker, uint64_t key);
 	/**
 	 * What ended. Each key once a kind, for ever; SENT only for keys whose
-	 * hold came in a step. Never blocks, no syscall while nothing ended.
+	 * hold came in a step, to this worker or to the one that it replaced.
+	 * Never blocks, no syscall while nothing ended.
 	 * record_bytes: sizeof(*records).
 	 * Return: records written, 0 .. capacity; equal to capacity = call
 	 * again. KVPULL_EINVAL (bad record_bytes, or no array for a capacity).

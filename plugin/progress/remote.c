@@ -143,7 +143,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	if (code) {
 		kvpull_warn(
 			progress->log,
-			"no allowed route to %s: a ticket names only addresses of the configured socket folder and networks",
+			"no allowed route to %s: its worker has ended or is on another node, or it is not of the configured socket folder and networks",
 			rank->address);
 		return KVPULL_EROUTE;
 	}

@@ -146,6 +146,40 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 	return join_ticket(scheduler, entry, request, now_ns);
 }
 
+/* A rank of which nothing is known takes no step, so that no pull would end. */
+static int ranks_unknown(const struct kvpull_scheduler *scheduler)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < scheduler->tp_size; rank++)
+		if (!scheduler->ranks[rank].info.incarnation)
+			return 1;
+	return 0;
+}
+
+/* They may be on their way; but who waits for ever is served by nobody. */
+static int match_later(struct kvpull_scheduler *scheduler,
+		       struct kvpull_scheduler_request *request,
+		       uint64_t now_ns)
+{
+	if (request->user.state != KVPULL_USER_WAITING)
+		return KVPULL_MATCH_NOTHING;
+	if (!request->asked_ns)
+		request->asked_ns = now_ns;
+	if (now_ns - request->asked_ns < scheduler->demand.lease_ns)
+		return KVPULL_MATCH_WAIT;
+	if (may_say(scheduler, KVPULL_RANKS_UNKNOWN, now_ns))
+		kvpull_warn(
+			scheduler->log,
+			"request %s key %" PRIu64
+			" is not pulled: %d of %u ranks are unknown: their workers registered no regions, or rank_info() was not told",
+			kvpull_log_label(request->label), request->key,
+			kvpull_scheduler_ranks_missing(scheduler),
+			scheduler->tp_size);
+	kvpull_demand_leave(&scheduler->demand, &request->user, request->key);
+	return KVPULL_MATCH_NOTHING;
+}
+
 int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
 				    uint64_t key, uint32_t local_tokens,
 				    uint32_t *tokens, uint64_t now_ns)
@@ -159,6 +193,8 @@ int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
 		scheduler->stats.unknown_keys++;
 		return KVPULL_MATCH_NOTHING;
 	}
+	if (ranks_unknown(scheduler))
+		return match_later(scheduler, request, now_ns);
 	ask = (struct kvpull_demand_ask){
 		.key = key,
 		.digest = request->digest,
@@ -229,7 +265,8 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 	    (!kvpull_scheduler_are_of_tokens(scheduler, request, allocation) ||
 	     !kvpull_scheduler_are_own_ids(scheduler, request,
 					   allocation->groups,
-					   allocation->group_count)))
+					   allocation->group_count) ||
+	     !kvpull_scheduler_are_distinct(scheduler, request, allocation)))
 		return KVPULL_EINVAL;
 	code = kvpull_demand_pull(&scheduler->demand, &request->user,
 				  allocation);
@@ -430,7 +467,8 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 				scheduler->log,
 				"request %s key %" PRIu64
 				" is not held: %u holds are the most there can be; kvpull_top says who keeps them, or raise max_holds",
-				request->label, request->key, slot_count);
+				kvpull_log_label(request->label), request->key,
+				slot_count);
 		return KVPULL_FINISH_FREE;
 	}
 	code = encode_ticket(scheduler, request, &take, finish);
@@ -442,12 +480,19 @@ static int take_hold(struct kvpull_scheduler *scheduler,
 			scheduler->log,
 			"request %s key %" PRIu64
 			" is not held: its blocks or its payload make no ticket",
-			request->label, request->key);
+			kvpull_log_label(request->label), request->key);
 		return KVPULL_FINISH_FREE;
 	}
 	if (commit_hold(scheduler, &take, finish) != 0) {
 		finish->ticket_bytes = 0;
 		scheduler->stats.no_slot++;
+		if (may_say(scheduler, KVPULL_FULL_LOG, now_ns))
+			kvpull_warn(
+				scheduler->log,
+				"request %s key %" PRIu64
+				" is not held: step_log_mib %u is reached: raise it, or look for a rank that takes no steps or whose results are not taken",
+				kvpull_log_label(request->label), request->key,
+				scheduler->config.step_log_mib);
 		return KVPULL_FINISH_FREE;
 	}
 	if (parent_key)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler half: what an engine may name as blocks, judged where it does. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "plugin/scheduler/scheduler_state.h"
 
@@ -35,11 +36,21 @@ int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
 		kvpull_warn(scheduler->log,
 			    "request %s key %" PRIu64
 			    " names block %u of group %u, its caches have %u",
-			    request->label, request->key, blocks->block_ids[i],
-			    group, bound);
+			    kvpull_log_label(request->label), request->key,
+			    blocks->block_ids[i], group, bound);
 		return 0;
 	}
 	return 1;
+}
+
+/* Each token of [begin, end) lies in one of them. */
+static int are_all(const struct kvpull_blocks *blocks, uint64_t tokens,
+		   uint64_t begin, uint64_t end)
+{
+	const uint64_t first = blocks->first_index;
+
+	return first * tokens <= begin &&
+	       (first + blocks->block_count) * tokens >= end;
 }
 
 int kvpull_scheduler_are_of_tokens(
@@ -62,16 +73,61 @@ int kvpull_scheduler_are_of_tokens(
 		    ((blocks->first_index + UINT64_C(1)) * tokens <= begin ||
 		     (last - 1) * tokens >= end))
 			fits = 0;
+		/* Behind a window some are not needed; else none is left out. */
+		if (scheduler->group_kinds[group] == KVPULL_GROUP_FULL &&
+		    !are_all(blocks, tokens, begin, end))
+			fits = 0;
 	}
 	if (fits)
 		return 1;
 	kvpull_warn(scheduler->log,
 		    "request %s key %" PRIu64
-		    " names blocks of other tokens: %" PRIu64 " to %" PRIu64
-		    " are to be loaded, and %u were offered",
-		    request->label, request->key, begin, end - 1,
-		    request->user.tokens);
+		    " names other blocks than those of its tokens: %" PRIu64
+		    " to %" PRIu64 " are to be loaded, and %u were offered",
+		    kvpull_log_label(request->label), request->key, begin,
+		    end - 1, request->user.tokens);
 	return 0;
+}
+
+/* Ids that the scratch has a bit for, which is more than most caches have. */
+#define IDS_MARKED (KVPULL_TICKET_BLOCKS_MAX * 32u)
+
+int kvpull_scheduler_are_distinct(struct kvpull_scheduler *scheduler,
+				  const struct kvpull_scheduler_request *request,
+				  const struct kvpull_allocation *allocation)
+{
+	uint32_t *marks = scheduler->block_ids;
+	uint32_t group;
+	uint32_t i;
+
+	for (group = 0; group < allocation->group_count; group++) {
+		const struct kvpull_blocks *blocks = &allocation->groups[group];
+		uint32_t highest = 0;
+
+		if (blocks->block_count > KVPULL_TICKET_BLOCKS_MAX)
+			continue;
+		for (i = 0; i < blocks->block_count; i++)
+			if (blocks->block_ids[i] > highest)
+				highest = blocks->block_ids[i];
+		if (highest >= IDS_MARKED)
+			continue;
+		memset(marks, 0, (highest / 32 + 1) * sizeof(*marks));
+		for (i = 0; i < blocks->block_count; i++) {
+			const uint32_t id = blocks->block_ids[i];
+			const uint32_t bit = UINT32_C(1) << id % 32;
+
+			if (marks[id / 32] & bit) {
+				kvpull_warn(scheduler->log,
+					    "request %s key %" PRIu64
+					    " names block %u of group %u twice",
+					    kvpull_log_label(request->label),
+					    request->key, id, group);
+				return 0;
+			}
+			marks[id / 32] |= bit;
+		}
+	}
+	return 1;
 }
 
 int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation)

@@ -82,9 +82,11 @@ static void init_compat(struct kvpull_scheduler *scheduler,
 
 	kvpull_compat_digest(compat, scheduler->compat);
 	scheduler->group_count = compat->group_count;
-	for (group = 0; group < compat->group_count; group++)
+	for (group = 0; group < compat->group_count; group++) {
 		scheduler->group_tokens[group] =
 			compat->groups[group].block_tokens;
+		scheduler->group_kinds[group] = compat->groups[group].kind;
+	}
 }
 
 int kvpull_scheduler_create(const struct kvpull_scheduler_setup *setup,

@@ -25,6 +25,7 @@ struct kvpull_scheduler_request {
 	uint32_t finished; /* kept until its pull has ended */
 	uint32_t owed;     /* KVPULL_OWED_* */
 	int32_t refusal;
+	uint64_t asked_ns; /* first, while ranks were unknown; 0: not then */
 	uint8_t digest[KVPULL_DIGEST_BYTES];
 	uint8_t trace[KVPULL_TRACE_BYTES];
 	char label[KVPULL_LABEL_BYTES];
@@ -41,6 +42,8 @@ enum kvpull_table_full {
 	KVPULL_FULL_REQUESTS,
 	KVPULL_FULL_TICKETS,
 	KVPULL_FULL_HOLDS,
+	KVPULL_RANKS_UNKNOWN,
+	KVPULL_FULL_LOG,
 	KVPULL_TABLES_FULL
 };
 
@@ -55,6 +58,7 @@ struct kvpull_scheduler {
 	uint32_t draining;
 	uint32_t group_count;
 	uint32_t group_tokens[KVPULL_GROUPS_MAX];
+	uint32_t group_kinds[KVPULL_GROUPS_MAX]; /* KVPULL_GROUP_* */
 	uint8_t compat[KVPULL_COMPAT_BYTES];
 	char engine_id[KVPULL_ENGINE_ID_BYTES_MAX];
 
@@ -106,6 +110,12 @@ int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
  */
 int kvpull_scheduler_are_of_tokens(
 	const struct kvpull_scheduler *scheduler,
+	const struct kvpull_scheduler_request *request,
+	const struct kvpull_allocation *allocation);
+
+/* Its blocks are this request's alone, each once: two writes end in one's bytes. */
+int kvpull_scheduler_are_distinct(
+	struct kvpull_scheduler *scheduler,
 	const struct kvpull_scheduler_request *request,
 	const struct kvpull_allocation *allocation);
 

@@ -388,6 +388,17 @@ static void holds_report(struct kvpull_worker *worker, struct record_sink *sink)
 	sink->sent += count;
 }
 
+/* The engine forgot start_loads(): what is too late is begun to be ended. */
+static void pulls_expire(struct kvpull_worker *worker, uint64_t now_ns)
+{
+	while (worker->pulls_start.first != KVPULL_NONE &&
+	       now_ns >= worker->handover.pulls[worker->pulls_start.first]
+				 .deadline_ns)
+		kvpull_pull_hand_over(
+			worker,
+			kvpull_pulls_take(worker, &worker->pulls_start));
+}
+
 /* *worked: what was done. Return: small pulls that were done. */
 static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 			  struct record_sink *sink, uint32_t *worked)
@@ -396,6 +407,7 @@ static uint32_t poll_once(struct kvpull_worker *worker, uint64_t now_ns,
 	const uint32_t small = kvpull_small_run(worker, now_ns);
 
 	*worked += small;
+	pulls_expire(worker, now_ns);
 	if (worker->facts.config.progress == KVPULL_PROGRESS_CALLER)
 		*worked +=
 			(uint32_t)kvpull_progress_run(worker->progress, now_ns);

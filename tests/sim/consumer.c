@@ -250,6 +250,9 @@ static void allocate(struct sim_instance *instance, struct sim_request *request,
 
 	if (sim_chance(world, 100))
 		count = 1 + (uint32_t)sim_below(world, count);
+	if (first + count < end)
+		call.external_tokens = (first + count) * SIM_BLOCK_TOKENS -
+				       request->local_tokens;
 	if (!sim_blocks_take(instance, request, count))
 		return;
 	request->first_index = first;

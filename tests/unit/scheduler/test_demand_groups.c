@@ -5,6 +5,7 @@
 #define KEY 1u
 
 uint32_t world_groups = 3;
+uint32_t world_group_kind = KVPULL_GROUP_SLIDING; /* blocks may be left out */
 
 static const uint32_t remote[3][4] = { { 10, 11, 20, 21 },
 				       { 30 },

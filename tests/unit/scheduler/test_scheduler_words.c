@@ -40,6 +40,93 @@ UNIT_TEST(refused_pull_names_its_limit)
 	world_close(world);
 }
 
+/* Of full attention: what no block takes would be loaded nowhere. */
+UNIT_TEST(pull_that_leaves_out_a_block_is_refused)
+{
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = opened(&config);
+	struct kvpull_blocks group = { .block_ids = world_local_blocks };
+	const struct kvpull_allocation allocation = {
+		.key = 1,
+		.external_tokens = 64,
+		.group_count = 1,
+		.groups = &group,
+	};
+	uint32_t first;
+	uint32_t count;
+
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	for (first = 0; first < 4; first++)
+		for (count = 1; count < 4 && first + count <= 4; count++) {
+			group.first_index = first;
+			group.block_count = count;
+			last_warning[0] = '\0';
+			assert_int_equal(kvpull_scheduler_allocated(
+						 world->scheduler, &allocation,
+						 world->now_ns),
+					 KVPULL_EINVAL);
+			assert_non_null(strstr(last_warning,
+					       "than those of its tokens"));
+		}
+	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
+	world_close(world);
+}
+
+/* The later of two writes would be the bytes of both. */
+UNIT_TEST(pull_into_a_block_twice_is_refused)
+{
+	static const uint32_t twice[4] = { 7, 70, 9, 7 };
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = opened(&config);
+	const struct kvpull_blocks group = { .block_ids = twice,
+					     .block_count = 4 };
+	const struct kvpull_allocation allocation = {
+		.key = 1,
+		.external_tokens = 64,
+		.group_count = 1,
+		.groups = &group,
+	};
+
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
+						    &allocation, world->now_ns),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(last_warning, "names block 7 of group 0 twice"));
+	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
+	world_close(world);
+}
+
+/* Of an engine whose registration was refused, and that goes on. */
+UNIT_TEST(nothing_is_pulled_for_ranks_that_stay_unknown)
+{
+	const struct kvpull_config config = world_config();
+	const struct world_ticket ticket = world_make_ticket(7);
+	struct world *world = world_open_silent(&config, 2, 9);
+
+	world->scheduler->own_log.write = warning_keep;
+	world->scheduler->own_log.level = KVPULL_LOG_WARN;
+	last_warning[0] = '\0';
+	world_tell_rank(world, 1);
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_WAIT);
+	world->now_ns += WORLD_LEASE_NS - 1;
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_WAIT);
+	assert_string_equal(last_warning, "");
+	world->now_ns++;
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
+	assert_non_null(strstr(last_warning, "1 of 2 ranks are unknown"));
+	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
+	world_tell_rank(world, 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_NOTHING);
+	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
+	world_close(world);
+}
+
 /* A log that nobody acknowledges takes holds until it takes no pull, either. */
 UNIT_TEST(refused_pull_names_the_log)
 {
@@ -62,6 +149,29 @@ UNIT_TEST(refused_pull_names_the_log)
 	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EFULL);
 	assert_non_null(strstr(last_warning,
 			       "cannot be pulled: step_log_mib 1 is reached"));
+	world_close(world);
+}
+
+/* Slots are free, so that no other line says why. */
+UNIT_TEST(refused_hold_names_the_log)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket own;
+	struct world *world;
+	uint64_t key = 0;
+
+	config.max_holds = 131072;
+	world = opened(&config);
+	do {
+		key++;
+		world_enter(world, key, 0, 1);
+	} while (world_finish(world, key, KVPULL_FINISH_LENGTH, &own) ==
+			 KVPULL_FINISH_HELD &&
+		 key < 131072);
+	assert_true(key < 131072);
+	assert_int_equal(own.bytes, 0);
+	assert_non_null(
+		strstr(last_warning, "is not held: step_log_mib 1 is reached"));
 	world_close(world);
 }
 

@@ -236,7 +236,47 @@ TEST(abort_before_start_loads_is_reported_once)
 	pull_is_gone(world);
 }
 
+/* Most that have no route are of a producer that has ended since. */
+TEST(no_route_does_not_blame_the_configuration_alone)
+{
+	struct world *world = *state;
+
+	world->reachable_code = KVPULL_EROUTE;
+	world_claim(world, SERIAL, 1);
+	world_poll(world, 2);
+	assert_non_null(strstr(world->warning, "its worker has ended"));
+	world->reachable_code = 0;
+}
+
 /* Deadline. */
+
+/* Of an engine whose step had nothing to compute, and that started nothing. */
+TEST(deadline_before_start_loads_fails)
+{
+	struct world *world = *state;
+	static const uint32_t ids[1] = { 1 };
+	struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.key = KEY,
+		.ticket_serial = SERIAL,
+		.group_count = 1,
+		.remote_ids = ids,
+		.local_ids = ids,
+	};
+
+	command.group_first[1] = 1;
+	world_claim(world, SERIAL, 1);
+	world_send(world, &command, 1);
+	world_pass(world, 499 * WORLD_MS);
+	world_silent(world, KEY);
+	world_pass(world, 1 * WORLD_MS);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
+	world_poll(world, 1);
+	assert_int_equal(world->record_count, 1);
+	pull_is_gone(world);
+}
 
 TEST(deadline_while_connecting_fails)
 {
