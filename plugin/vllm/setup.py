@@ -112,6 +112,11 @@ class BuildPy(build_py):
 
     def run(self) -> None:
         """Copy the modules, then the library and the headers."""
+        if getattr(self, "editable_mode", False):
+            sys.exit(
+                "kvpull-vllm: an editable install leaves no library beside "
+                f"the modules: say pip install {HERE} without -e"
+            )
         super().run()
         compiler = shlex.split(os.environ.get("CC", "cc"))
         target = Path(self.build_lib) / "kvpull_vllm"

@@ -254,6 +254,46 @@ def overrides_are_in_the_configuration() -> None:
 
 
 @test
+def what_vllm_chooses_by_length_is_in_the_configuration() -> None:
+    """Long ropes and Llama 4's temperatures, by --max-model-len."""
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 1024}
+    inside_it = {"text_config": {"rope_parameters": rope}}
+    above_it = {
+        "original_max_position_embeddings": 1024,
+        "rope_scaling": {"type": "su"},
+    }
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+
+        def text(config: dict[str, Any], length: int, **more: Any) -> str:
+            (folder / "config.json").write_text(json.dumps(config))
+            names = config.get("architectures", ["Tiny"])
+            seen = SimpleNamespace(
+                to_dict=lambda: config, architectures=names
+            )
+            more = {"hf_config": seen, "max_model_len": length, **more}
+            return _text(folder, **more)
+
+        for config in (inside_it, above_it):
+            short = text(config, 1024)
+            assert short == text(config, 512)
+            long = text(config, 1025)
+            assert long == text(config, 4096) != short
+            fitted = text(config, 4096, original_max_model_len=-1)
+            assert fitted not in (short, long)
+        llama = {"architectures": ["Llama4ForConditionalGeneration"]}
+        said: dict[str, Any] = {
+            "try_get_generation_config": dict,
+            "override_generation_config": {},
+        }
+        assert text(llama, 32768, **said) != text(llama, 32769, **said)
+        said["override_generation_config"] = {"attn_temperature_tuning": True}
+        assert text(llama, 1024, **said) == text(llama, 32769, **said)
+        # All others are as good for any length.
+        assert text({"a": 1}, 1024) == text({"a": 1}, 4096)
+
+
+@test
 def fingerprints_are_of_weights_not_of_files() -> None:
     """Each tensor tells; how they are spread over files does not."""
     one, two = model.weights(1), model.weights(2)

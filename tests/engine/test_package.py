@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -351,6 +353,22 @@ def lines_of_the_library_have_its_time() -> None:
 
 
 @test
+def names_of_requests_forge_no_lines() -> None:
+    """A client may name its request with the start of another line."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(  # type: ignore[method-assign]
+        record.getMessage()
+    )
+    halves.logger.addHandler(handler)
+    try:
+        halves.logger.error("kvpull: request %s", "a\n\x1b[2K\u2028ERROR é")
+    finally:
+        halves.logger.removeHandler(handler)
+    assert said == ["kvpull: request a??[2K?ERROR é"], said
+
+
+@test
 def refusal_names_the_key_and_the_library_says_it() -> None:
     """An unknown key of the library is refused at open, by its name."""
     own = settings.read({"lease_sm": 5, "model": "tiny"}, True)
@@ -476,6 +494,24 @@ def unfit_vllm_is_one_line() -> None:
             assert version in str(error) and "\n" not in str(error)
         else:
             raise AssertionError(f"{version} is taken")
+
+
+@test
+def editable_install_is_refused() -> None:
+    """It would be without its library, which the engine's start then says."""
+    folder = Path(__file__).resolve().parents[2] / "plugin/vllm"
+    with tempfile.TemporaryDirectory() as made:
+        shutil.copytree(folder, made, dirs_exist_ok=True)
+        built = subprocess.run(
+            [sys.executable, "setup.py", "editable_wheel", "--dist-dir", made],
+            cwd=made,
+            env={**os.environ, "LIBKVPULL": "/lib.so", "KVPULL_INCLUDE": "/"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert built.returncode, built.stdout
+    assert "pip install" in built.stderr and "-e" in built.stderr, built.stderr
 
 
 @test

@@ -51,6 +51,14 @@ async def resets(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+async def speaks_no_http(request: web.Request) -> web.StreamResponse:
+    """Answer as what listens at a port that was mistaken for an engine's."""
+    assert request.transport is not None
+    request.transport.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+    request.transport.close()
+    return web.Response()
+
+
 async def stands(_request: web.Request) -> web.StreamResponse:
     """Never answer."""
     await asyncio.sleep(3600)
@@ -72,6 +80,22 @@ async def slow(request: web.Request) -> web.StreamResponse:
     await answer.prepare(request)
     await asyncio.sleep(0.6)
     await answer.write(json.dumps({"kv_transfer_params": TICKET}).encode())
+    return answer
+
+
+def streams(*lines: str) -> Answer:
+    """Return an engine that answers 200 and these lines; it refuses at once."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if (await request.json()).get("model") == GIVEN_BACK:
+            return web.json_response({}, status=404)
+        made = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await made.prepare(request)
+        for line in lines:
+            await made.write(line.encode() + b"\n\n")
+            await asyncio.sleep(0.05)
+        return made
+
     return answer
 
 
@@ -113,6 +137,9 @@ async def _routed(
     leaves_s: float | None = None,
     path: str = "/v1/completions",
     method: str = "POST",
+    calls: int = 1,
+    data: bytes | None = None,
+    headers: dict[str, str] | None = None,
     **more: Any,
 ) -> Seen:
     seen = Seen()
@@ -142,8 +169,11 @@ async def _routed(
             TestServer(router.app(), handler_cancellation=True)
         )
         await stack.enter_async_context(client)
-        data = json.dumps(body) if method == "POST" else None
-        asking = client.request(method, path, data=data)
+        if data is None and method == "POST":
+            data = json.dumps(body).encode()
+        for _ in range(calls - 1):
+            await (await client.request(method, path, data=data)).read()
+        asking = client.request(method, path, data=data, headers=headers)
         if leaves_s is None:
             answer = await asking
             seen.status, seen.text = answer.status, await answer.text()
@@ -195,6 +225,27 @@ def prefill_that_fails_is_no_failure() -> None:
 
 
 @test
+def producer_without_tickets_is_named_once() -> None:
+    """A kv_consumer in P's place, or an engine without a connector."""
+    said = io.StringIO()
+    handler = logging.StreamHandler(said)
+    log = logging.getLogger("kvpull.router")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.WARNING)
+    try:
+        seen = routed({"p0": says({"choices": []}), "d0": D}, calls=3)
+        assert (seen.status, seen.names) == (200, ["p0", "d0"] * 3), seen
+        (line,) = said.getvalue().splitlines()
+        assert "without kv_transfer_params" in line, line
+        seen = routed({"p0": P, "d0": D})
+        assert said.getvalue().count("\n") == 1, said.getvalue()
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+@test
 def prefill_has_a_limit() -> None:
     """A P that stands does not hold a request for ever."""
     seen = routed({"p0": stands, "p1": P, "d0": D}, prefill_timeout_s=0.3)
@@ -209,6 +260,10 @@ def decode_that_ends_before_an_answer_is_asked_of_the_next() -> None:
     assert seen.params("d1") == PULL
     seen = routed({"p0": P, "d0": resets})
     assert seen.status == 503, seen
+    for method, path in (("POST", "/v1/completions"), ("GET", "/v1/models")):
+        engines = {"d0": speaks_no_http, "d1": D}
+        seen = routed(engines, method=method, path=path)
+        assert (seen.status, seen.names[-1]) == (200, "d1"), seen
 
 
 @test
@@ -245,6 +300,8 @@ def what_needs_no_prefill_is_answered_by_d() -> None:
         seen = routed(ends, path=path, method=method)
         # aiohttp asks the same engine once more for what it may ask twice.
         assert (seen.status, seen.names[-1]) == (200, "d1"), seen
+    seen = routed({"p0": P, "d0": D}, path="/v1/models", method="HEAD")
+    assert (seen.status, seen.names) == (405, []), seen
     seen = routed({"p0": P, "d0": D}, path="/metrics", method="GET")
     assert (seen.status, seen.names) == (200, []), seen
     assert "\nkvpull_router_given_back_total 0\n" in seen.text, seen.text
@@ -269,6 +326,21 @@ def ticket_that_no_d_took_is_given_back() -> None:
 
 
 @test
+def ticket_of_a_stream_that_is_an_error_is_given_back() -> None:
+    """vLLM answers 200, then refuses: a full queue, log probabilities."""
+    error, done = 'data: {"error": {"code": 503}}', "data: [DONE]"
+    for lines in ((error, done), (": keep-alive", error, done), ()):
+        seen = routed({"p0": P, "d0": streams(*lines)}, {"stream": True})
+        assert (seen.status, seen.given_back) == (200, [("d0", PULL)]), seen
+        assert seen.text == "".join(f"{line}\n\n" for line in lines), seen
+    # One that fails later was taken, and so was one that is slow.
+    token = 'data: {"choices": []}'
+    for lines in ((token, error, done), (": keep-alive", token, done)):
+        seen = routed({"p0": P, "d0": streams(*lines)}, {"stream": True})
+        assert (seen.status, seen.given_back) == (200, []), seen
+
+
+@test
 def ticket_of_a_client_that_left_is_given_back() -> None:
     """Before D answered, and between the two ends of P's answer."""
     seen = routed({"p0": P, "d0": stands_but_refuses}, leaves_s=0.3)
@@ -279,6 +351,17 @@ def ticket_of_a_client_that_left_is_given_back() -> None:
     # P was not done: it ends by itself, and there is no ticket.
     seen = routed({"p0": stands, "d0": D}, leaves_s=0.3)
     assert (seen.names, seen.given_back) == (["p0"], []), seen
+
+
+@test
+def bodies_that_are_no_object_are_refused() -> None:
+    """The client's fault, and no traceback in the log."""
+    for data in (b"", b"{", b"[1]", b"\xff", b"[" * 100_000):
+        seen = routed({"p0": P, "d0": D}, data=data)
+        assert (seen.status, seen.names) == (400, []), (data[:9], seen)
+    packed = {"Content-Encoding": "gzip"}
+    seen = routed({"p0": P, "d0": D}, data=b"{}", headers=packed)
+    assert (seen.status, seen.names) == (400, []), seen
 
 
 @test
@@ -312,9 +395,13 @@ def refused(*options: str) -> tuple[Any, str]:
 def router_that_cannot_start_says_why_in_one_line() -> None:
     """A URL that would fail every request, and a port that is taken."""
     d = ("--decode", "http://127.0.0.1:1")
-    for url in ("localhost:8100", "127.0.0.1:8100", "http://", "p0"):
+    for url in ("localhost:8100", "127.0.0.1:8100", "http://", "p0", "http://p0:99999",
+                "http://p0:x", "http://p0:8100?x"):
         status, line = refused("--prefill", url, *d)
         assert status == 2 and "say http://HOST:PORT" in line, (status, line)
+    for text in ("0", "-1", "nan", "inf"):
+        status, line = refused(*d, "--port", "80000", "--prefill-timeout", text)
+        assert status == 2 and "above 0" in line, (status, line)
     status, line = refused("--decode", "http://127.0.0.1:1/v1/")
     assert status == 2 and "without /v1" in line, (status, line)
     with socket.create_server(("127.0.0.1", 0)) as taken:

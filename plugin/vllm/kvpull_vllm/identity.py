@@ -14,6 +14,7 @@ import json
 import os
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ _HEADER_BYTES_MAX = 32 << 20  # of one file
 _FILES_MAX = 4096
 _PATTERNS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 _INDEX = "model.safetensors.index.json"
+_LLAMA4_TUNED_ABOVE = 32768
 # Of no weight on KV, and not alike on all machines.
 _UNIMPORTANT = {
     "dtype",
@@ -131,11 +133,54 @@ def _overridden(model: Any) -> Any:
     return _merged(found, more or {})
 
 
+def _trained_lengths(config: Any, above: Any = None) -> Iterator[Any]:
+    """Yield the length that each long rope of a configuration was made for."""
+    if isinstance(config, list):
+        for item in config:
+            yield from _trained_lengths(item, above)
+    if not isinstance(config, dict):
+        return
+    length = config.get("original_max_position_embeddings") or above
+    if config.get("rope_type", config.get("type")) in ("longrope", "su"):
+        yield length
+    for item in config.values():
+        yield from _trained_lengths(item, length)
+
+
+def _by_length(model: Any) -> list[Any]:
+    """Return what vLLM chooses by --max-model-len, once for all tokens.
+
+    The factors of each long rope: the long ones where that is more than the
+    length of training. Llama 4's temperatures, where nothing else says so.
+    Where it fits the length to its memory it has chosen before, by one that
+    nobody has kept.
+    """
+    fitted = getattr(model, "original_max_model_len", None) == -1
+
+    def above(length: int) -> Any:
+        return "fitted" if fitted else model.max_model_len > length
+
+    chosen = [
+        above(length or 0)
+        for length in _trained_lengths(_plain(model.hf_config))
+    ]
+    names = getattr(model.hf_config, "architectures", None) or []
+    if any(name.startswith("Llama4") for name in names):
+        said = {
+            **(model.try_get_generation_config() or {}),
+            **(model.override_generation_config or {}),
+        }
+        tuned = said.get("attn_temperature_tuning")
+        chosen.append(above(_LLAMA4_TUNED_ABOVE) if tuned is None else tuned)
+    return chosen
+
+
 def config_text(vllm_config: Any, kv_cache_config: Any) -> str:
     """Return the configuration that decides KV, overrides applied, as JSON."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     parts = {
         "model": _overridden(model),
+        "by length": _by_length(model),
         "numbers": model.dtype,
         "quantization": model.quantization,
         "media": getattr(

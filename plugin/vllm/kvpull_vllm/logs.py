@@ -14,6 +14,18 @@ from kvpull_vllm.abi import CONST, ffi
 
 logger = logging.getLogger("vllm.kvpull")
 
+
+def _one_line(record: logging.LogRecord) -> bool:
+    """Keep a line one line: clients name their requests as they like."""
+    text = record.getMessage()
+    if not text.isprintable():
+        record.msg = "".join(c if c.isprintable() else "?" for c in text)
+        record.args = None
+    return True
+
+
+logger.addFilter(_one_line)
+
 _LEVELS = {
     CONST["KVPULL_LOG_ERROR"]: logging.ERROR,
     CONST["KVPULL_LOG_WARN"]: logging.WARNING,

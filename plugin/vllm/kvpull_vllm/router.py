@@ -17,8 +17,9 @@ import asyncio
 import itertools
 import json
 import logging
+import math
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,9 +52,13 @@ _COUNTED = {
 }
 # A model that no engine serves: it refuses the request, and tells P.
 GIVEN_BACK = "kvpull-ticket-given-back"
+# What begins a stream, or a line of it, and is no word of a request that runs:
+# vLLM answers 200 before it looks at all that it refuses.
+_NOT_RUNNING = (b":", b'data: {"error"', b"data: [DONE]")
 # Before an answer began. An engine that was killed may reset the connection.
 _NO_ANSWER = (
     aiohttp.ClientOSError,
+    aiohttp.ClientResponseError,  # it speaks no HTTP
     aiohttp.ServerDisconnectedError,
     aiohttp.ServerTimeoutError,
 )
@@ -155,6 +160,7 @@ class Router:
         self._session: aiohttp.ClientSession | None = None
         self._give_backs: set[asyncio.Task[None]] = set()
         self._counts = dict.fromkeys(_COUNTED, 0)
+        self._without_ticket: set[str] = set()  # P of which that was said
 
     async def session(self, _app: web.Application) -> AsyncIterator[None]:
         """Keep one client session while the server runs."""
@@ -190,6 +196,7 @@ class Router:
                 ) as answer:
                     if answer.status == 200:
                         params = await self._answered(answer, headers)
+                        self._look_at(url, params)
                         return params
                     text = (await answer.text())[:200]
                     logger.warning("%s: %d %s", url, answer.status, text)
@@ -204,6 +211,18 @@ class Router:
                 self._give_back(params, headers)
                 raise
         return None
+
+    def _look_at(self, url: str, params: dict[str, Any] | None) -> None:
+        """Say once that a P holds nothing: D computes all of it again."""
+        if params:
+            self._without_ticket.discard(url)
+        elif url not in self._without_ticket:
+            self._without_ticket.add(url)
+            logger.warning(
+                "%s: answered without kv_transfer_params, D computes: is it a "
+                "kv_producer? its log says what it does not hold",
+                url,
+            )
 
     async def _answered(
         self, answer: aiohttp.ClientResponse, headers: dict[str, str]
@@ -271,7 +290,11 @@ class Router:
             body = json.loads(await request.read())
             if not isinstance(body, dict):
                 raise ValueError("no object")
-        except ValueError as error:
+        except (
+            ValueError,
+            RecursionError,  # too many brackets in one another
+            web.RequestPayloadError,  # not of its Content-Encoding
+        ) as error:
             return web.json_response({"error": str(error)}, status=400)
         headers = {
             "X-Request-Id": request.headers.get("X-Request-Id")
@@ -327,6 +350,14 @@ class Router:
         error: Exception | None = None
         asked = decode_body(body, params)
         is_taken = False
+
+        def look(chunk: bytes) -> None:
+            # vLLM tells no connector of some of what it refuses.
+            nonlocal is_taken
+            is_taken |= answer.status < 400 and not chunk.startswith(
+                _NOT_RUNNING
+            )
+
         try:
             for url in self._in_turn("decode", self._decode):
                 try:
@@ -336,10 +367,8 @@ class Router:
                 except _NO_ANSWER as failed:  # the client has seen nothing yet
                     error = failed
                     continue
-                # vLLM tells no connector of some of what it refuses.
-                is_taken = answer.status < 400
                 async with answer:
-                    return await self._relay(request, answer)
+                    return await self._relay(request, answer, look)
         finally:
             if not is_taken:
                 self._give_back(params, headers)
@@ -349,7 +378,10 @@ class Router:
         )
 
     async def _relay(
-        self, request: web.Request, answer: aiohttp.ClientResponse
+        self,
+        request: web.Request,
+        answer: aiohttp.ClientResponse,
+        look: Callable[[bytes], None] | None = None,
     ) -> web.StreamResponse:
         relayed = web.StreamResponse(
             status=answer.status,
@@ -361,6 +393,8 @@ class Router:
         )
         await relayed.prepare(request)
         async for chunk in answer.content.iter_any():
+            if look:
+                look(chunk)
             await relayed.write(chunk)
         await relayed.write_eof()
         return relayed
@@ -372,7 +406,8 @@ class Router:
         for path in (*_PATHS, *_POSTS):
             app.router.add_post(path, self.handle)
         for path in _GETS:
-            app.router.add_get(path, self.ask)
+            # To a HEAD a D's body would be relayed, as the next answer.
+            app.router.add_get(path, self.ask, allow_head=False)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_get("/health", _health)
         return app
@@ -394,13 +429,30 @@ def _engine(url: str) -> str:
     """Return an engine's URL; a wrong one would fail every request later."""
     url = url.rstrip("/")
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        is_port = parts.port != 0
+    except ValueError:  # it is out of range, or no number
+        is_port = False
+    if (
+        parts.scheme not in ("http", "https")
+        or not (parts.hostname and is_port)
+        or parts.query
+        or parts.fragment
+    ):
         raise argparse.ArgumentTypeError(
             f"{url!r}: say http://HOST:PORT, as http://127.0.0.1:8100"
         )
     if parts.path.endswith("/v1"):
         raise argparse.ArgumentTypeError(f"{url!r}: say it without /v1")
     return url
+
+
+def _seconds(text: str) -> float:
+    """Return a time; aiohttp takes 0 and less for no limit."""
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: say a time above 0")
+    return seconds
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -436,7 +488,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument(
         "--prefill-timeout",
-        type=float,
+        type=_seconds,
         default=PREFILL_TIMEOUT_S,
         metavar="SECONDS",
         help="for a prefill, its wait at P counted (default %(default)g)",
