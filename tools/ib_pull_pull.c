@@ -90,8 +90,8 @@ static uint64_t arrival_ns(const struct consumer *consumer)
 				consumer->options->speed * 1e9;
 
 	/* 73 years: as good as never, and more is no number of nanoseconds. */
-	return consumer->begun_ns + (uint64_t)(after_ns < 0x1p61 ? after_ns :
-								   0x1p61);
+	return consumer->begun_ns +
+	       (uint64_t)(after_ns < 0x1p61 ? after_ns : 0x1p61);
 }
 
 static void late_add(struct consumer *consumer, uint64_t late_ns)

@@ -200,14 +200,13 @@ static void print_json(const struct doctor *doctor)
 		const struct doctor_finding *finding = &doctor->findings[i];
 
 		(void)json_array_append_new(
-			findings,
-			json_pack("{s:s, s:s, s:o, s:o}", "level",
-				  finding->level == DOCTOR_FAIL ?
-					  "fail" :
-					  level_names[finding->level],
-				  "name", finding->name, "text",
-				  text_of(finding->text), "advice",
-				  text_of(finding->advice)));
+			findings, json_pack("{s:s, s:s, s:o, s:o}", "level",
+					    finding->level == DOCTOR_FAIL ?
+						    "fail" :
+						    level_names[finding->level],
+					    "name", finding->name, "text",
+					    text_of(finding->text), "advice",
+					    text_of(finding->advice)));
 	}
 	report = json_pack("{s:s, s:o, s:O, s:O, s:O, s:O, s:i, s:i, s:i}",
 			   "version", KVPULL_VERSION, "findings", findings,

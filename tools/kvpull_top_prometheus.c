@@ -45,10 +45,10 @@ static void put_who(FILE *out, const struct top_worker *worker)
 	(void)fputs("{engine=\"", out);
 	put_value(out, worker->header.engine_id,
 		  sizeof(worker->header.engine_id));
-	(void)fprintf(out,
-		      "\",rank=\"%u\",pid=\"%u\",incarnation=\"%016" PRIx64 "\"",
-		      worker->header.tp_rank, worker->header.pid,
-		      worker->header.incarnation);
+	(void)fprintf(
+		out, "\",rank=\"%u\",pid=\"%u\",incarnation=\"%016" PRIx64 "\"",
+		worker->header.tp_rank, worker->header.pid,
+		worker->header.incarnation);
 }
 
 static void put_head(FILE *out, const char *name, const char *type,
@@ -402,9 +402,9 @@ static void caller_take(struct callers *callers, int listener)
 /* 1: it has been answered, or is gone. */
 static int caller_hear(struct caller *caller, const struct top_options *options)
 {
-	const ssize_t bytes = recv(caller->fd, caller->request + caller->bytes,
-				   sizeof(caller->request) - 1 - caller->bytes,
-				   MSG_DONTWAIT);
+	const ssize_t bytes =
+		recv(caller->fd, caller->request + caller->bytes,
+		     sizeof(caller->request) - 1 - caller->bytes, MSG_DONTWAIT);
 
 	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;

@@ -98,9 +98,9 @@ struct world *world_open_silent(const struct kvpull_config *config,
 					  .level = KVPULL_LOG_ERROR };
 	world->compat.group_count = world_groups;
 	for (group = 0; group < world_groups; group++)
-		world->compat.groups[group] = (struct kvpull_group){
-			.block_tokens = 16, .kind = world_group_kind
-		};
+		world->compat.groups[group] =
+			(struct kvpull_group){ .block_tokens = 16,
+					       .kind = world_group_kind };
 	(void)snprintf(world->compat.model, sizeof(world->compat.model), "m");
 	world->scratch.remote_ids =
 		(uint32_t *)calloc(KVPULL_TICKET_BLOCKS_MAX, sizeof(uint32_t));
