@@ -87,8 +87,8 @@ void kvpull_holds_begin(struct kvpull_holds *holds, uint64_t floor);
 /**
  * The scheduler half took a hold. Settles what was staged: it may end at once.
  * Return: 0; KVPULL_EINVAL (slot out of range, slot busy, generation not newer
- * than the slot's and the floor, key 0 or held already): a broken step, nothing changed.
- * A generation that revoke_all() met while it was staged ends at once.
+ * than the slot's and the floor, key 0 or held already): a broken step, nothing
+ * changed. A generation that revoke_all() met while it was staged ends at once.
  */
 int KVPULL_MUST_CHECK kvpull_holds_take(struct kvpull_holds *holds,
 					uint32_t slot, uint64_t generation,
