@@ -303,7 +303,7 @@ static void load_check(struct sim_instance *instance,
 				(unsigned long long)instance->requests[at].key);
 }
 
-/* Is there really nothing for it to read? */
+/* Is there really nothing for it to read? None waits longer for a rank. */
 static void nothing_check(struct sim_instance *instance,
 			  const struct sim_request *request)
 {
@@ -311,6 +311,8 @@ static void nothing_check(struct sim_instance *instance,
 	struct sim_hold *hold = &world->holds[request->hold];
 
 	if (request->fresh && !request->wrong && !instance->restarts &&
+	    (sim_ranks_are_known(instance) ||
+	     world->now_ns < request->since_ns + world->lease_ns) &&
 	    request->local_tokens < hold->computed &&
 	    sim_user_of(hold, instance)->ended_life != instance->incarnation)
 		sim_fail(world, "request %llu may load nothing, and why?",

@@ -278,6 +278,16 @@ static void output_take(struct sim_proc *proc, const struct sim_output *output)
 	proc->known = 1;
 }
 
+int sim_ranks_are_known(const struct sim_instance *instance)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < instance->tp; rank++)
+		if (!instance->procs[rank]->known)
+			return 0;
+	return 1;
+}
+
 void sim_engine_results(struct sim_instance *instance)
 {
 	const struct sim_packet *packet = instance->past.first;
@@ -287,10 +297,7 @@ void sim_engine_results(struct sim_instance *instance)
 	 * What its predecessor never heard, one at a time. Before it knows a
 	 * rank a half believes the first who speaks for it, dead or not.
 	 */
-	for (rank = 0; rank < instance->tp; rank++)
-		if (!instance->procs[rank]->known)
-			packet = NULL;
-	if (packet) {
+	if (packet && sim_ranks_are_known(instance)) {
 		result_take(instance, packet->bytes, packet->byte_count);
 		sim_queue_pop(&instance->past);
 	}

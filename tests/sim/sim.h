@@ -548,6 +548,8 @@ void sim_rank_open(struct sim_instance *instance, uint32_t rank);
 /* engine.c: the steps between the halves, for both roles */
 void sim_engine_step(struct sim_instance *instance);
 void sim_engine_results(struct sim_instance *instance);
+/* Each has told its scheduler half of itself. */
+int sim_ranks_are_known(const struct sim_instance *instance);
 void sim_proc_turn(struct sim_proc *proc);
 /* A producer goes on while a consumer copies. */
 void sim_producer_meanwhile(struct sim_proc *proc);
