@@ -197,6 +197,31 @@ else
 	failed=$((failed + 1))
 	echo "FAILED probe_that_is_ended_leaves_nothing"
 fi
+# A device or a folder that hangs is what it is asked about.
+probe_that_hangs_can_be_ended() {
+	"$doctor" >/dev/null 2>&1 &
+	doctored=$!
+	producer=
+	until [ -n "$producer" ] && grep -q doctor "/proc/$producer/cmdline" 2>/dev/null; do
+		kill -0 $doctored 2>/dev/null || return 1
+		read -r producer _ <"/proc/$doctored/task/$doctored/children"
+	done
+	kill -STOP "$producer"
+	kill $doctored
+	(sleep 15 && kill -9 $doctored) 2>/dev/null &
+	guard=$!
+	wait $doctored
+	ended=$?
+	kill $guard "$producer" 2>/dev/null
+	kill -9 "$producer" 2>/dev/null
+	[ $ended -eq 143 ]
+}
+if probe_that_hangs_can_be_ended; then
+	passed=$((passed + 1))
+else
+	failed=$((failed + 1))
+	echo "FAILED probe_that_hangs_can_be_ended"
+fi
 claim wrong_variable_is_said 1 \
 	'^FAIL +configuration +lease_ms 5 is refused: .*KVPULL_LEASE_MS' -- \
 	env KVPULL_LEASE_MS=5 "$doctor"

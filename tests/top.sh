@@ -81,6 +81,12 @@ mkdir "$work/many"
 cp "$work/s/$server"-*.status "$work/many"
 (cd "$work/many" && seq -f 'x%g' 5000 | xargs touch)
 claim 'many files' 0 "^producer +0 +$server " -- "$top" -1 --all -f "$work/many"
+# As many as are looked at are not more; 4,096 is KVPULL_STATUS_FILES_MAX.
+mkdir "$work/full"
+(cd "$work/full" && seq -f '%g-1.status' 4096 | xargs touch)
+claim 'as many files as are read' 0 '^kvpull_top_unread 4096$' -- "$top" -p --all -f "$work/full"
+touch "$work/full/4097-1.status"
+claim 'one file more' 0 '^kvpull_top_unread 4097$' -- "$top" -p --all -f "$work/full"
 # A container that was started again has the pid that it had: two files of one name.
 mkdir "$work/twice"
 cp "$work/s/$server"-*.status "$work/twice/1-1.status"

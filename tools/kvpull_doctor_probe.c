@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@
 #define PROBE_BLOCK_BYTES 65536u
 #define PROBE_LAYERS 4u
 #define PROBE_SEED 7u
-#define PROBE_NS UINT64_C(10000000000)
+#define PROBE_S 10
+#define PROBE_NS (PROBE_S * UINT64_C(1000000000))
 
 struct probe {
 	const struct kvpull_connector_ops *ops;
@@ -269,6 +271,35 @@ static void probe_run(struct doctor *doctor, struct probe *probe)
 	(void)waitpid(child, NULL, 0);
 }
 
+static void ends_take(sigset_t *ends)
+{
+	(void)sigemptyset(ends);
+	(void)sigaddset(ends, SIGINT);
+	(void)sigaddset(ends, SIGTERM);
+	(void)sigaddset(ends, SIGHUP);
+}
+
+/* What hangs in a device or a folder may do so for ever: who waits is heard. */
+static void ends_let(int number)
+{
+	sigset_t ends;
+
+	(void)number;
+	ends_take(&ends);
+	(void)sigprocmask(SIG_UNBLOCK, &ends, NULL);
+}
+
+static void ends_look_each(time_t seconds)
+{
+	const struct sigaction action = { .sa_handler = ends_let,
+					  .sa_flags = SA_RESTART };
+	const struct itimerval timer = { .it_interval.tv_sec = seconds,
+					 .it_value.tv_sec = seconds };
+
+	(void)sigaction(SIGALRM, &action, NULL);
+	(void)setitimer(ITIMER_REAL, &timer, NULL);
+}
+
 void doctor_probe(struct doctor *doctor)
 {
 	static struct probe probe;
@@ -283,11 +314,8 @@ void doctor_probe(struct doctor *doctor)
 		doctor_advise(doctor, "make install, or set LD_LIBRARY_PATH");
 		return;
 	}
-	/* Who ends us waits for it, PROBE_NS at most: nothing is left behind. */
-	(void)sigemptyset(&ends);
-	(void)sigaddset(&ends, SIGINT);
-	(void)sigaddset(&ends, SIGTERM);
-	(void)sigaddset(&ends, SIGHUP);
+	/* Who ends us waits for it, PROBE_S at most: nothing is left behind. */
+	ends_take(&ends);
 	(void)sigprocmask(SIG_BLOCK, &ends, &before);
 	/* Not the engines' own folder: nothing of theirs is met. */
 	if (!mkdtemp(folder)) {
@@ -300,7 +328,9 @@ void doctor_probe(struct doctor *doctor)
 		probe.config, sizeof(probe.config),
 		"{\"socket_dir\":\"%s\",\"progress\":\"caller\",\"route\":\"shm\"}",
 		folder);
+	ends_look_each(PROBE_S);
 	probe_run(doctor, &probe);
+	ends_look_each(0);
 	(void)rmdir(folder);
 	(void)sigprocmask(SIG_SETMASK, &before, NULL);
 }

@@ -276,14 +276,15 @@ static void folder_read(struct top *top, const struct top_options *options,
 		unread_add(top, path, "", strerror(error));
 		return;
 	}
-	while (left && names_left-- && (entry = readdir(folder))) {
+	while ((entry = readdir(folder)) && names_left--) {
 		const size_t bytes = strlen(entry->d_name);
 
 		if (bytes <= suffix || strcmp(entry->d_name + bytes - suffix,
 					      KVPULL_STATUS_SUFFIX))
 			continue;
 		has_any = 1;
-		left--;
+		if (!left--)
+			break;
 		if (!options->after || is_after(options->after, entry->d_name))
 			file_read(top, options, fd, status.st_uid, path,
 				  entry->d_name);

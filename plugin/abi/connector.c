@@ -112,8 +112,8 @@ static int scheduler_open(const struct kvpull_open_params *params,
 	setup.compat = &compat;
 	setup.engine_id = opening.params.engine_id;
 	setup.tp_size = opening.params.tp_size;
-	setup.incarnation = kvpull_half_incarnation(
-		kvpull_clock_utc_ns(), (uint16_t)randombytes_random());
+	setup.incarnation = kvpull_half_incarnation(kvpull_clock_utc_ns(),
+						    randombytes_random());
 	code = kvpull_scheduler_create(&setup, scheduler);
 	if (code)
 		kvpull_detail_set(

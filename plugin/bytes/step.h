@@ -72,19 +72,20 @@ struct kvpull_command {
 };
 
 /*
- * A scheduler half's incarnation is when it was opened, over random bits, and
- * the generations that it gives out are above that time. So they are above
- * those of each half before it, and a worker that follows it knows where
- * tickets end that may have been given out behind its back.
+ * A scheduler half's incarnation is when it was opened (CLOCK_REALTIME), over
+ * random bits, and the generations that it gives out are above that time. So
+ * they are above those of each half before it, unless the clock was set back,
+ * and a worker that follows it knows where tickets end that may have been given
+ * out behind its back.
  */
-#define KVPULL_HALF_RANDOM_BITS 16u
-#define KVPULL_HALF_TICK_BITS 14u /* 16 us: 2^48 of them last until 2116 */
+#define KVPULL_HALF_RANDOM_BITS 21u
+#define KVPULL_HALF_TICK_BITS 20u /* 1 ms; a half takes longer to open */
 
 /* Never 0, if the clock is not. */
-static inline uint64_t kvpull_half_incarnation(uint64_t utc_ns, uint16_t random)
+static inline uint64_t kvpull_half_incarnation(uint64_t utc_ns, uint32_t random)
 {
 	return utc_ns >> KVPULL_HALF_TICK_BITS << KVPULL_HALF_RANDOM_BITS |
-	       random;
+	       (random & ((1u << KVPULL_HALF_RANDOM_BITS) - 1));
 }
 
 static inline uint64_t kvpull_half_floor(uint64_t incarnation)

@@ -58,6 +58,8 @@ void kvpull_outbox_init(struct kvpull_outbox *outbox,
 		.next_sequence = 1,
 		.resend_ns = params->resend_ns,
 		.rank_count = params->rank_count,
+		/* The first step tells workers of a half before that it ended. */
+		.acks_changed = 1,
 	};
 	outbox->ring = (uint8_t *)kvpull_arena_take(arena, 1, outbox->capacity);
 	outbox->scratch = (uint8_t *)kvpull_arena_take(

@@ -32,8 +32,13 @@ static int bells_arm(struct kvpull_worker *worker)
 
 static void events_timer(struct kvpull_worker *worker)
 {
+	const uint32_t waiting = worker->pulls_start.first;
 	uint64_t at_ns = kvpull_holds_deadline(worker->holds);
 
+	/* Of one that is never started the deadline is this thread's, too. */
+	if (waiting != KVPULL_NONE &&
+	    worker->handover.pulls[waiting].deadline_ns < at_ns)
+		at_ns = worker->handover.pulls[waiting].deadline_ns;
 	/* Heartbeats, reconnects and deadlines are this thread's then. */
 	if (worker->facts.config.progress == KVPULL_PROGRESS_CALLER &&
 	    kvpull_progress_due_ns(worker->progress) < at_ns)

@@ -225,7 +225,7 @@ def prefill_that_fails_is_no_failure() -> None:
 
 
 @test
-def producer_without_tickets_is_named_once() -> None:
+def producer_without_tickets_is_named_once_a_minute() -> None:
     """A kv_consumer in P's place, or an engine without a connector."""
     said = io.StringIO()
     handler = logging.StreamHandler(said)

@@ -131,8 +131,8 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *now)
 {
 	if (!clock_fake || (id != CLOCK_MONOTONIC && id != CLOCK_REALTIME))
 		return __real_clock_gettime(id, now);
-	/* Who asks for the date opens a half, which takes 100 us and more. */
-	clock_ns += id == CLOCK_REALTIME ? 100000 : clock_cost_ns;
+	/* Who asks for the date opens a half, which takes some milliseconds. */
+	clock_ns += id == CLOCK_REALTIME ? 2 * API_NS_PER_MS : clock_cost_ns;
 	now->tv_sec = (time_t)(clock_ns / (1000 * API_NS_PER_MS));
 	now->tv_nsec = (long)(clock_ns % (1000 * API_NS_PER_MS));
 	return 0;

@@ -18,6 +18,7 @@ import itertools
 import json
 import logging
 import math
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -50,6 +51,7 @@ _COUNTED = {
     "stranded": "Tickets that could not be given back: a lease ends them",
     "no_decode": "Requests that no D answered",
 }
+_SAID_S = 60.0  # between two lines of one kind
 # A model that no engine serves: it refuses the request, and tells P.
 GIVEN_BACK = "kvpull-ticket-given-back"
 # What begins a stream, or a line of it, and is no word of a request that runs:
@@ -160,7 +162,7 @@ class Router:
         self._session: aiohttp.ClientSession | None = None
         self._give_backs: set[asyncio.Task[None]] = set()
         self._counts = dict.fromkeys(_COUNTED, 0)
-        self._without_ticket: set[str] = set()  # P of which that was said
+        self._said_at: dict[str, float] = {}  # of a P without tickets
 
     async def session(self, _app: web.Application) -> AsyncIterator[None]:
         """Keep one client session while the server runs."""
@@ -213,11 +215,10 @@ class Router:
         return None
 
     def _look_at(self, url: str, params: dict[str, Any] | None) -> None:
-        """Say once that a P holds nothing: D computes all of it again."""
-        if params:
-            self._without_ticket.discard(url)
-        elif url not in self._without_ticket:
-            self._without_ticket.add(url)
+        """Say once a minute that a P holds nothing: D computes it again."""
+        now = time.monotonic()
+        if not params and now - self._said_at.get(url, -math.inf) > _SAID_S:
+            self._said_at[url] = now
             logger.warning(
                 "%s: answered without kv_transfer_params, D computes: is it a "
                 "kv_producer? its log says what it does not hold",

@@ -37,6 +37,17 @@ UNIT_TEST(nothing_to_say_is_no_bytes)
 	world_close(world);
 }
 
+/* Tickets of a half before must be dead when its engine writes the first block. */
+UNIT_TEST(first_step_is_said_before_a_rank_is_known)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open_silent(&config, 2, 7);
+
+	assert_true(world_build(world) > 0);
+	assert_int_equal(world_build(world), 0);
+	world_close(world);
+}
+
 UNIT_TEST(acks_travel_without_commands_and_are_not_pending)
 {
 	struct world *world = opened(1);

@@ -86,7 +86,7 @@ UNIT_TEST(generations_are_above_the_time_of_opening)
 {
 	const struct kvpull_config config = world_config();
 	struct world *world =
-		world_open(&config, 1, kvpull_half_incarnation(77u << 14, 9));
+		world_open(&config, 1, kvpull_half_incarnation(77u << 20, 9));
 	static uint8_t scratch[KVPULL_TICKET_BYTES_MAX];
 	static struct kvpull_ticket ticket;
 	struct world_ticket text;

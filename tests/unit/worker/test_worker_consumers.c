@@ -533,6 +533,35 @@ TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 			world->now_ns + LEASE_NS / 3);
 }
 
+/* What start_loads() forgets must not sleep longer than its deadline. */
+TEST(engine_that_sleeps_wakes_up_for_a_pull_that_it_did_not_start)
+{
+	struct world *world = *state;
+	struct kvpull_worker *worker = world->worker;
+	static const uint32_t ids[1] = { 1 };
+	struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_PULL,
+		.key = KEY,
+		.ticket_serial = 101,
+		.group_count = 1,
+		.remote_ids = ids,
+		.local_ids = ids,
+	};
+
+	command.group_first[1] = 1;
+	/* Heartbeats are another thread's, and wake nobody here. */
+	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	events_open(worker);
+	world_claim(world, 101, 1);
+	world_send(world, &command, 1);
+	world_poll(world, 2);
+	assert_true(worker->pulls_start.first != KVPULL_NONE);
+	assert_int_equal(
+		worker->wakeup.timer_ns,
+		worker->handover.pulls[worker->pulls_start.first].deadline_ns);
+	worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+}
+
 TEST(consumer_beats_three_times_a_lease_until_the_release)
 {
 	struct world *world = *state;

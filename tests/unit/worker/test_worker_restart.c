@@ -261,7 +261,7 @@ TEST(tickets_of_a_half_that_was_never_heard_die_at_the_next_ones_first_word)
 			world->worker->entries.base +
 		SLOT;
 	const uint64_t incarnation = world->worker->facts.incarnation;
-	const uint64_t before = kvpull_half_incarnation(1u << 20, 0xffff);
+	const uint64_t before = kvpull_half_incarnation(1u << 20, UINT32_MAX);
 	struct kvpull_revocation_value value;
 
 	world->incarnation = kvpull_half_incarnation(1u << 21, 0);
