@@ -61,6 +61,8 @@ static int covers(const struct kvpull_cache *caches, uint32_t cache_count)
 	return 1;
 }
 
+#define CACHE_WORDS (sizeof(struct kvpull_cache) / sizeof(uint32_t))
+
 /* Regions and caches with one member that may be anything. */
 static void register_odd(struct api_engine *engine)
 {
@@ -84,6 +86,7 @@ static void register_odd(struct api_engine *engine)
 	struct api_struct given;
 	uint8_t *caches = api_copy(to->caches, sizeof(to->caches));
 	uint32_t word;
+	size_t at;
 	int code;
 
 	if (regions.region_count > 1 &&
@@ -91,9 +94,10 @@ static void register_odd(struct api_engine *engine)
 		regions.region_count = 0;
 	if (api_chance(500)) {
 		word = api_odd_u32();
-		memcpy(caches + 4 * api_below(to->cache_count *
-					      sizeof(to->caches[0]) / 4),
-		       &word, sizeof(word));
+		at = (size_t)api_below(to->cache_count * CACHE_WORDS);
+		/* Nobody may say that there is more than there is. */
+		at += at % CACHE_WORDS == 0;
+		memcpy(caches + 4 * at, &word, sizeof(word));
 	}
 	if (api_chance(200))
 		regions.cache_count = 0;
