@@ -230,7 +230,7 @@ exporter_answers() { # root with kvpull-tools
 text = u.urlopen(\"http://127.0.0.1:\" + sys.argv[1] + \"/metrics\").read().decode()
 up = [line for line in text.splitlines() if line.startswith(\"kvpull_worker_up{\")]
 print(up)
-sys.exit(not any(line.endswith(\"pid=\\\"\" + sys.argv[2] + \"\\\"} 1\") for line in up))" $port $p; said=$?
+sys.exit(not any(\",pid=\\\"\" + sys.argv[2] + \"\\\",\" in line and line.endswith(\" 1\") for line in up))" $port $p; said=$?
 		kill $top $p; wait $top $p; rm -rf /run/kvpull; exit $said'
 }
 
