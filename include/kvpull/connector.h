@@ -268,8 +268,9 @@ struct kvpull_scheduler_ops {
 	 * pulls_max pulls are open at once. external_tokens are at most those
 	 * that matched_tokens() offered. A group of full attention names every
 	 * block that they lie in. Blocks outside of them, a block that is left
-	 * out or named twice in a group, and ids that no cache has are
-	 * KVPULL_EINVAL, with a line in the log.
+	 * out, and ids that no cache has are KVPULL_EINVAL, with a line in the
+	 * log. An id that is named twice is not looked for: the later of the two
+	 * is read into it.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL; KVPULL_ETRUNCATED,
 	 * KVPULL_EFULL (the pull will be reported FAILED, with this reason).
 	 */

@@ -265,8 +265,7 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 	    (!kvpull_scheduler_are_of_tokens(scheduler, request, allocation) ||
 	     !kvpull_scheduler_are_own_ids(scheduler, request,
 					   allocation->groups,
-					   allocation->group_count) ||
-	     !kvpull_scheduler_are_distinct(scheduler, request, allocation)))
+					   allocation->group_count)))
 		return KVPULL_EINVAL;
 	code = kvpull_demand_pull(&scheduler->demand, &request->user,
 				  allocation);

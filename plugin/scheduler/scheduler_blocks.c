@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The scheduler half: what an engine may name as blocks, judged where it does. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "plugin/scheduler/scheduler_state.h"
 
@@ -87,47 +86,6 @@ int kvpull_scheduler_are_of_tokens(
 		    kvpull_log_label(request->label), request->key, begin,
 		    end - 1, request->user.tokens);
 	return 0;
-}
-
-/* Ids that the scratch has a bit for, which is more than most caches have. */
-#define IDS_MARKED (KVPULL_TICKET_BLOCKS_MAX * 32u)
-
-int kvpull_scheduler_are_distinct(struct kvpull_scheduler *scheduler,
-				  const struct kvpull_scheduler_request *request,
-				  const struct kvpull_allocation *allocation)
-{
-	uint32_t *marks = scheduler->block_ids;
-	uint32_t group;
-	uint32_t i;
-
-	for (group = 0; group < allocation->group_count; group++) {
-		const struct kvpull_blocks *blocks = &allocation->groups[group];
-		uint32_t highest = 0;
-
-		if (blocks->block_count > KVPULL_TICKET_BLOCKS_MAX)
-			continue;
-		for (i = 0; i < blocks->block_count; i++)
-			if (blocks->block_ids[i] > highest)
-				highest = blocks->block_ids[i];
-		if (highest >= IDS_MARKED)
-			continue;
-		memset(marks, 0, (highest / 32 + 1) * sizeof(*marks));
-		for (i = 0; i < blocks->block_count; i++) {
-			const uint32_t id = blocks->block_ids[i];
-			const uint32_t bit = UINT32_C(1) << id % 32;
-
-			if (marks[id / 32] & bit) {
-				kvpull_warn(scheduler->log,
-					    "request %s key %" PRIu64
-					    " names block %u of group %u twice",
-					    kvpull_log_label(request->label),
-					    request->key, id, group);
-				return 0;
-			}
-			marks[id / 32] |= bit;
-		}
-	}
-	return 1;
 }
 
 int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation)

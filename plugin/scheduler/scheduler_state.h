@@ -113,11 +113,6 @@ int kvpull_scheduler_are_of_tokens(
 	const struct kvpull_scheduler_request *request,
 	const struct kvpull_allocation *allocation);
 
-/* Its blocks are this request's alone, each once: two writes end in one's bytes. */
-int kvpull_scheduler_are_distinct(struct kvpull_scheduler *scheduler,
-				  const struct kvpull_scheduler_request *request,
-				  const struct kvpull_allocation *allocation);
-
 /* Its groups are there to be read. */
 int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation);
 

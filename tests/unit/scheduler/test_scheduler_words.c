@@ -74,32 +74,6 @@ UNIT_TEST(pull_that_leaves_out_a_block_is_refused)
 	world_close(world);
 }
 
-/* The later of two writes would be the bytes of both. */
-UNIT_TEST(pull_into_a_block_twice_is_refused)
-{
-	static const uint32_t twice[4] = { 7, 70, 9, 7 };
-	const struct kvpull_config config = world_config();
-	const struct world_ticket ticket = world_make_ticket(7);
-	struct world *world = opened(&config);
-	const struct kvpull_blocks group = { .block_ids = twice,
-					     .block_count = 4 };
-	const struct kvpull_allocation allocation = {
-		.key = 1,
-		.external_tokens = 64,
-		.group_count = 1,
-		.groups = &group,
-	};
-
-	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
-	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
-	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
-						    &allocation, world->now_ns),
-			 KVPULL_EINVAL);
-	assert_non_null(strstr(last_warning, "names block 7 of group 0 twice"));
-	assert_int_equal(world_allocate(world, 1, 0, 4), 0);
-	world_close(world);
-}
-
 /* Of an engine whose registration was refused, and that goes on. */
 UNIT_TEST(nothing_is_pulled_for_ranks_that_stay_unknown)
 {
