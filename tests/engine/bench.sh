@@ -20,3 +20,5 @@ nice -n 5 "$venv/bin/python" "$here/bench.py" "$@" 9>&-
 [ -d "$nixl" ] || exit 0
 nice -n 5 "$venv/bin/python" "$here/pool_beside.py" "$build/engine-pool" \
 	"$out/engine-pool.json" --nixl "$nixl" 9>&-
+nice -n 5 "$venv/bin/python" "$here/busy.py" "$build/engine-busy" \
+	"$out/engine-busy.json" --nixl "$nixl" 9>&-
