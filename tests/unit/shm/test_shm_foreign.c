@@ -204,12 +204,13 @@ UNIT_TEST(foreign_and_mapped_rows_mix_in_one_read)
 	world_close(&world);
 }
 
-/* P in a child: serves a foreign region and admits who comes, until killed. */
-static void child_serve(struct world *world)
+/* P in a child: serves a foreign region and admits who said so, until killed. */
+static void child_serve(struct world *world, int said_fd)
 {
 	struct kvpull_transport *p;
 	struct kvpull_event event;
 	struct kvpull_ring *ring;
+	char byte;
 	const struct kvpull_shm_params params = world_params(world, "child");
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -218,7 +219,8 @@ static void child_serve(struct world *world)
 	if (p->ops->serve(p, &world->serve))
 		_exit(1);
 	event = world_expect(world, &world->p, KVPULL_EVENT_CALLER_UP);
-	if (p->ops->admit(p, event.index, "welcome", 7, &ring))
+	if (read(said_fd, &byte, 1) != 1 ||
+	    p->ops->admit(p, event.index, "welcome", 7, &ring))
 		_exit(1);
 	for (;;)
 		(void)pause();
@@ -231,10 +233,12 @@ UNIT_TEST(killed_producer_of_foreign_memory_is_seen)
 	struct kvpull_transport *d;
 	struct kvpull_read read;
 	uint32_t turn;
+	int pipes[2];
 	pid_t child;
 
 	world_begin(&world);
 	world_memory_make(&world);
+	assert_int_equal(pipe(pipes), 0);
 	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
 	/* DONTFORK keeps the segment from a child: private memory for it. */
 	world.serve.regions[0].base =
@@ -247,7 +251,7 @@ UNIT_TEST(killed_producer_of_foreign_memory_is_seen)
 	child = fork();
 	assert_true(child >= 0);
 	if (!child)
-		child_serve(&world);
+		child_serve(&world, pipes[0]);
 	params = world_params(&world, "d");
 	side_open(&world.d, &params);
 	d = world.d.transport;
@@ -256,6 +260,10 @@ UNIT_TEST(killed_producer_of_foreign_memory_is_seen)
 			break;
 		side_rest(&world.d);
 	}
+	/* In place of a hello: descriptors are taken from now on. */
+	assert_int_equal(write(pipes[1], "h", 1), 1);
+	(void)close(pipes[0]);
+	(void)close(pipes[1]);
 	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(world_attach(&world, &world.serve), 0);
 	read = world_read(&world, 8);
