@@ -256,10 +256,8 @@ TEST(another_scheduler_half_ends_all_for_good)
 TEST(tickets_of_a_half_that_was_never_heard_die_at_the_next_ones_first_word)
 {
 	struct world *world = *state;
-	const struct kvpull_revocation_entry *entry =
-		(const struct kvpull_revocation_entry *)
-			world->worker->entries.base +
-		SLOT;
+	const struct kvpull_revocation_entry *entries =
+		(const void *)world->worker->entries.base;
 	const uint64_t incarnation = world->worker->facts.incarnation;
 	const uint64_t before = kvpull_half_incarnation(1u << 20, UINT32_MAX);
 	struct kvpull_revocation_value value;
@@ -267,11 +265,11 @@ TEST(tickets_of_a_half_that_was_never_heard_die_at_the_next_ones_first_word)
 	world->incarnation = kvpull_half_incarnation(1u << 21, 0);
 	assert_in_range(kvpull_half_floor(before) + 1, 1,
 			kvpull_half_floor(world->incarnation));
-	value = kvpull_revocation_read(entry);
+	value = kvpull_revocation_read(&entries[SLOT]);
 	assert_true(kvpull_revocation_is_live(&value, incarnation,
 					      kvpull_half_floor(before) + 1));
 	world_send(world, NULL, 0);
-	value = kvpull_revocation_read(entry);
+	value = kvpull_revocation_read(&entries[SLOT]);
 	assert_false(kvpull_revocation_is_live(&value, incarnation,
 					       kvpull_half_floor(before) + 1));
 	hold(world, kvpull_half_floor(world->incarnation) + 1, KEY);
