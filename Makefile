@@ -312,7 +312,7 @@ check-engine-fabric: lib ## real vLLM engines in two guests, RDMA between them; 
 	$(Q)tests/deps.sh fabric
 	$(Q)+PYTHON=$(PYTHON) tests/engine/fabric.sh $(B) $(ONLY)
 
-bench-engine: lib ## connectors on real vLLM engines, JSON into build/bench/
+bench-engine: lib $(B)/ib_pull ## connectors on real vLLM engines, JSON into build/bench/
 	$(Q)PYTHON=$(PYTHON) tests/engine/bench.sh $(B) build/bench
 
 fabric-uml: ## build user-mode Linux for the fabric's guests, which are faster then
