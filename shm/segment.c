@@ -86,6 +86,10 @@ static uint8_t *map_aligned(int fd, size_t bytes, int protection)
 	size_t head_bytes;
 	void *mapped;
 
+	if (bytes < KVPULL_HUGE_BYTES) {
+		mapped = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+		return mapped == MAP_FAILED ? NULL : mapped;
+	}
 	mapped = mmap(NULL, reserved_bytes, PROT_NONE,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (mapped == MAP_FAILED)

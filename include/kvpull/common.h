@@ -207,7 +207,7 @@ struct kvpull_region {
 
 struct kvpull_memory {
 	size_t struct_size;
-	void *base; /* 2 MiB aligned, zeroed */
+	void *base; /* zeroed; from 2 MiB on aligned to 2 MiB, else to a page */
 	uint64_t bytes;
 	uint64_t huge_bytes; /* of these, on huge pages */
 	uint64_t took_ns;

@@ -376,24 +376,6 @@ UNIT_TEST(memory_that_is_freed_gives_its_place_back)
 	ops->close(worker);
 }
 
-/* As the header says it of any base. */
-UNIT_TEST(memory_of_any_size_is_aligned)
-{
-	static const uint64_t sizes[] = { 1, 65536, (1 << 21) - 1, 3 << 20 };
-	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
-	struct kvpull_worker *worker = worker_open();
-	size_t i;
-
-	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-
-		assert_int_equal(
-			ops->memory_alloc(worker, sizes[i], 0, &memory), 0);
-		assert_int_equal((uintptr_t)memory.base % (1 << 21), 0);
-	}
-	ops->close(worker);
-}
-
 /* -1 .. -19: nothing happened. */
 UNIT_TEST(call_without_an_output_changes_nothing)
 {

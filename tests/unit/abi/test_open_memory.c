@@ -35,8 +35,7 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd,
 		return MAP_FAILED;
 	}
 	mapped = syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
-	/* Over a reservation, that counts already. */
-	if (mapped != -1 && !(flags & MAP_FIXED))
+	if (mapped != -1)
 		mapped_bytes += (int64_t)(bytes + 4095) & ~INT64_C(4095);
 	return (void *)mapped;
 }
