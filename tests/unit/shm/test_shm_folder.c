@@ -354,40 +354,55 @@ static void other_user_serve(const struct world *world, int ready)
 }
 
 /* Root's folder, in which anybody may make sockets, as of two users' pods. */
-UNIT_TEST(producer_of_another_user_is_told_as_such)
+static pid_t other_user_begin(struct world *world,
+			      void (*serve)(const struct world *world,
+					    int ready))
 {
-	struct world world;
-	struct kvpull_event event;
 	struct kvpull_shm_params params;
-	struct kvpull_transport *d;
 	int ready[2];
 	pid_t child;
 	char byte;
 
-	if (geteuid() != 0)
-		skip();
-	world_begin(&world);
-	world_memory_make(&world);
-	assert_int_equal(chmod(world.folder, 01777), 0);
+	world_begin(world);
+	world_memory_make(world);
+	assert_int_equal(chmod(world->folder, 01777), 0);
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	child = fork();
 	assert_true(child >= 0);
 	if (!child)
-		other_user_serve(&world, ready[1]);
+		serve(world, ready[1]);
 	assert_int_equal(read(ready[0], &byte, 1), 1);
-	params = world_params(&world, "d");
-	side_open(&world.d, &params);
-	d = world.d.transport;
-	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
-	event = world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
-	assert_int_equal(event.uid, 12345);
-	assert_int_equal(kill(child, SIGKILL), 0);
-	assert_int_equal(waitpid(child, NULL, 0), child);
-	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
-	raw_unlink(&world, "p");
 	(void)close(ready[0]);
 	(void)close(ready[1]);
-	world_close(&world);
+	params = world_params(world, "d");
+	side_open(&world->d, &params);
+	return child;
+}
+
+static void other_user_end(struct world *world, pid_t child)
+{
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
+	raw_unlink(world, "p");
+	world_close(world);
+}
+
+UNIT_TEST(producer_of_another_user_is_told_as_such)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	pid_t child;
+
+	if (geteuid() != 0)
+		skip();
+	child = other_user_begin(&world, other_user_serve);
+	d = world.d.transport;
+	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
+	assert_int_equal(
+		world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE).uid,
+		12345);
+	other_user_end(&world, child);
 }
 
 /* A socket that lingers: whoever drops its last descriptor waits. */
@@ -438,38 +453,19 @@ static void other_user_lingers(const struct world *world, int ready)
 UNIT_TEST(producer_of_another_user_does_not_hold_us_up)
 {
 	struct world world;
-	struct kvpull_shm_params params;
 	struct kvpull_transport *d;
 	uint64_t before_ns;
-	int ready[2];
 	pid_t child;
-	char byte;
 
 	if (geteuid() != 0 || !has_passrights())
 		skip();
-	world_begin(&world);
-	world_memory_make(&world);
-	assert_int_equal(chmod(world.folder, 01777), 0);
-	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-	child = fork();
-	assert_true(child >= 0);
-	if (!child)
-		other_user_lingers(&world, ready[1]);
-	assert_int_equal(read(ready[0], &byte, 1), 1);
-	params = world_params(&world, "d");
-	side_open(&world.d, &params);
+	child = other_user_begin(&world, other_user_lingers);
 	d = world.d.transport;
 	before_ns = kvpull_clock_ns();
 	assert_int_equal(d->ops->connect(d, "p", &world.peer), 0);
 	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_true(kvpull_clock_ns() - before_ns < 2 * KVPULL_NS_PER_S);
-	assert_int_equal(kill(child, SIGKILL), 0);
-	assert_int_equal(waitpid(child, NULL, 0), child);
-	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
-	raw_unlink(&world, "p");
-	(void)close(ready[0]);
-	(void)close(ready[1]);
-	world_close(&world);
+	other_user_end(&world, child);
 }
 
 /* P looks for its name once a minute. */

@@ -215,19 +215,9 @@ TEST(abort_of_the_last_use_of_a_slot_is_ignored)
 TEST(abort_before_start_loads_is_reported_once)
 {
 	struct world *world = *state;
-	static const uint32_t ids[1] = { 1 };
-	struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = KEY,
-		.ticket_serial = SERIAL,
-		.group_count = 1,
-		.remote_ids = ids,
-		.local_ids = ids,
-	};
 
-	command.group_first[1] = 1;
 	world_claim(world, SERIAL, 1);
-	world_send(world, &command, 1);
+	world_pull_command(world, KEY, SERIAL, 0);
 	world_command(world, KVPULL_COMMAND_ABORT, KEY, 0);
 	world_poll(world, 1);
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
@@ -254,19 +244,9 @@ TEST(no_route_does_not_blame_the_configuration_alone)
 TEST(deadline_before_start_loads_fails)
 {
 	struct world *world = *state;
-	static const uint32_t ids[1] = { 1 };
-	struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = KEY,
-		.ticket_serial = SERIAL,
-		.group_count = 1,
-		.remote_ids = ids,
-		.local_ids = ids,
-	};
 
-	command.group_first[1] = 1;
 	world_claim(world, SERIAL, 1);
-	world_send(world, &command, 1);
+	world_pull_command(world, KEY, SERIAL, 0);
 	world_pass(world, 499 * WORLD_MS);
 	world_silent(world, KEY);
 	world_pass(world, 1 * WORLD_MS);

@@ -538,22 +538,12 @@ TEST(engine_that_sleeps_wakes_up_for_a_pull_that_it_did_not_start)
 {
 	struct world *world = *state;
 	struct kvpull_worker *worker = world->worker;
-	static const uint32_t ids[1] = { 1 };
-	struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = KEY,
-		.ticket_serial = 101,
-		.group_count = 1,
-		.remote_ids = ids,
-		.local_ids = ids,
-	};
 
-	command.group_first[1] = 1;
 	/* Heartbeats are another thread's, and wake nobody here. */
 	worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
 	events_open(worker);
 	world_claim(world, 101, 1);
-	world_send(world, &command, 1);
+	world_pull_command(world, KEY, 101, 0);
 	world_poll(world, 2);
 	assert_true(worker->pulls_start.first != KVPULL_NONE);
 	assert_int_equal(
