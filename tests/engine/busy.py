@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from beside import nixl_environment
+from engine import wait_for
 
 TURNS, PULLS, WARM = 5, 3000, 200
 BYTES, BLOCKS = 4096, 256
@@ -49,20 +50,12 @@ def running(*command: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
         started.wait()
 
 
-def wait_for(path: Path) -> None:
-    """Wait until another process has made a file."""
-    until = time.monotonic() + LIMIT_S
-    while not path.exists():
-        assert time.monotonic() < until, f"no {path}"
-        time.sleep(0.01)
-
-
 def kvpull_p99_us(folder: Path) -> float:
     """Return it for one turn of ib_pull."""
     folder.mkdir(mode=0o700)
     with running("./ib_pull", "--dir", str(folder), *SHAPE,
                  stderr=subprocess.DEVNULL):  # fmt: skip
-        wait_for(folder / "ib_pull.control")
+        wait_for("ib_pull", (folder / "ib_pull.control").exists)
         said = subprocess.run(
             ["./ib_pull", *SHAPE, "--requests", str(PULLS), "--one-by-one",
              "--json", str(folder)],
@@ -95,7 +88,7 @@ def nixl_serve(folder: Path) -> None:
 def nixl_read(folder: Path) -> None:
     """Be NIXL's reader, and print its p99 in us."""
     agent, memory, address = _agent("reader")
-    wait_for(folder / "serves")
+    wait_for("NIXL's source", (folder / "serves").exists)
     metadata, remote = pickle.loads((folder / "serves").read_bytes())  # noqa: S301
     name = agent.add_remote_agent(metadata)
     name = name.decode() if isinstance(name, bytes) else name
