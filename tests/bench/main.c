@@ -16,8 +16,8 @@
 #include "shm/copy_choice.h"
 #include "tests/bench/bench.h"
 
-#define REPETITIONS 9u
-#define REPETITIONS_QUICK 3u
+#define REPETITIONS 16u
+#define REPETITIONS_QUICK 4u
 #define REPETITIONS_MAX 64u
 
 struct part {

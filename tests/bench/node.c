@@ -12,9 +12,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/pause.h"
 
 #define STEP_BYTES (8u << 20)
 #define HEADS 4u
+#define PACE_PAUSES 100u
 #define RECORDS 256
 #define WAIT_NS (20 * KVPULL_NS_PER_S)
 
@@ -286,12 +288,22 @@ int consumer_allocate(struct halves *consumer, uint64_t key,
 						   &allocation);
 }
 
+void bench_pace(void)
+{
+	uint32_t left;
+
+	for (left = PACE_PAUSES; left; left--)
+		kvpull_pause();
+}
+
 static void wait_event(const struct halves *halves)
 {
 	struct pollfd waited = { .fd = halves->event_fd, .events = POLLIN };
 
 	if (halves->event_fd >= 0)
 		(void)poll(&waited, 1, 1000);
+	else if (halves->paces)
+		bench_pace();
 }
 
 int consumer_wait_loaded(struct halves *consumer, uint32_t count,

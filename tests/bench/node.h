@@ -37,6 +37,7 @@ struct halves {
 	uint8_t *bytes; /* step and result bytes */
 	int memory_fd;
 	int event_fd; /* -1: the engine spins */
+	int paces;    /* and pauses between its polls */
 	uint64_t next_key;
 };
 
@@ -45,6 +46,8 @@ int halves_open(struct halves *halves, const struct node_params *params);
 void halves_close(struct halves *halves);
 /* From now on wait() sleeps; before it, it spins. */
 void halves_sleep(struct halves *halves);
+/* Between polls: a core may be half of one, and its other half copies. */
+void bench_pace(void);
 /* Bytes of the next step into halves->bytes; 0 or an error. */
 int halves_step_build(struct halves *halves, size_t *byte_count);
 /* Step of scheduler and worker, without a poll. */

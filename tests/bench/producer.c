@@ -19,11 +19,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/pause.h"
 #include "shm/segment.h"
 #include "tests/bench/node.h"
 
-#define PACE_PAUSES 100u
 #define RECORDS 256
 #define WAIT_NS (30 * KVPULL_NS_PER_S)
 
@@ -100,15 +98,6 @@ static void producer_wait(const struct halves *halves, int wake_fd)
 	(void)eventfd_read(wake_fd, &ignored);
 }
 
-/* A core may be half of one: its other half copies. */
-static void pace(void)
-{
-	uint32_t left;
-
-	for (left = PACE_PAUSES; left; left--)
-		kvpull_pause();
-}
-
 /* Spinning and sleeping differ in event_fd: one asks for doorbells. */
 static void serve(struct halves *halves, struct mail *mail, int wake_fd)
 {
@@ -136,7 +125,7 @@ static void serve(struct halves *halves, struct mail *mail, int wake_fd)
 		if (mode == MAIL_SLEEP)
 			producer_wait(halves, wake_fd);
 		if (mode == MAIL_PACE)
-			pace();
+			bench_pace();
 	}
 }
 

@@ -34,7 +34,12 @@ static const struct bar bars[] = {
 	{ "samenode.limit_ratio.2t.C", 0.60 },
 	{ "samenode.limit_ratio.2t.D", 0.60 },
 	{ "samenode.limit_ratio.2t.E", 0.60 },
-	{ "samenode.woken_ratio.1t.A", 1.05 },
+	{ "samenode.asleep.limit_ratio.1t.A", NAN },
+	{ "samenode.asleep.limit_ratio.1t.B", NAN },
+	{ "samenode.asleep.limit_ratio.1t.C", NAN },
+	{ "samenode.asleep.limit_ratio.1t.D", NAN },
+	{ "samenode.asleep.limit_ratio.1t.E", NAN },
+	{ "samenode.woken_ratio.1t.A", 1.10 },
 	{ "samenode.woken_ratio.1t.B", 1.05 },
 	{ "samenode.woken_ratio.1t.C", 1.05 },
 	{ "samenode.woken_ratio.1t.D", 1.05 },
@@ -244,6 +249,7 @@ static void shapes_print(const struct results *results)
 	way_print(results, "caller_1t");
 	way_print(results, "caller_2t");
 	way_print(results, "thread_1t");
+	way_print(results, "asleep_1t");
 	way_print(results, "thread_2t");
 }
 

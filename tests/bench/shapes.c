@@ -5,8 +5,12 @@
  * compares what ran side by side. The producer polls where one core is left for
  * it, and sleeps in the other ways, and beside plain copies. Whoever makes
  * progress copies: with progress=caller the consumer's one thread polls and
- * copies, as an engine's does; with progress=thread it sleeps meanwhile. The
- * second thread is a copy worker.
+ * copies, as an engine's does; with progress=thread it only polls, or sleeps,
+ * meanwhile. The second thread is a copy worker.
+ *
+ * All ways meet the same: memory that no cache holds, a mapping of the producer's
+ * memory that no other way reads, and plain copies run on the poster's thread and
+ * on one that was woken for them, in turns, as pulls do.
  *
  * Two plain threads, half of the blocks each and both awake, say what a second
  * one is worth on this machine at this time: virtual machines differ there. A
@@ -22,6 +26,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "base/pause.h"
 #include "shm/copy.h"
@@ -34,8 +41,9 @@
 #define COUNT_MAX 8192u
 #define BLOCKS_MAX (REGION_BYTES / 512)
 #define BATCH_SPANS 64u
+#define LINE_BYTES 64u
 #define ROUTINES_MAX 24u
-#define PULLS 4u
+#define PULLS 5u
 #define GLIBC (ROUTINES_MAX + PULLS)
 #define TWO_THREADS (GLIBC + 1)
 #define WOKEN (TWO_THREADS + 1)
@@ -54,21 +62,34 @@ static const struct shape shapes[] = {
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
+enum engine_waits {
+	ENGINE_COPIES = 0,
+	ENGINE_POLLS,
+	ENGINE_SLEEPS
+};
+
 struct pull_way {
 	const char *name;
 	const char *config;
+	const char *bar; /* before limit_ratio in the names of its bars */
 	uint32_t threads;
-	uint32_t sleeps;          /* the consumer, while it waits */
+	enum engine_waits waits;
 	uint32_t producer_sleeps; /* no core is left for it to poll on */
 };
 
 static const struct pull_way pull_ways[PULLS] = {
-	{ "caller_1t", ",\"progress\":\"caller\",\"copy_threads\":0", 1, 0, 0 },
+	{ "caller_1t", ",\"progress\":\"caller\",\"copy_threads\":0", "caller.",
+	  1, ENGINE_COPIES, 0 },
 	{ "caller_2t",
 	  ",\"progress\":\"caller\",\"copy_threads\":1,\"progress_copies\":\"yes\"",
-	  2, 0, 1 },
-	{ "thread_1t", ",\"progress\":\"thread\",\"copy_threads\":0", 1, 1, 1 },
-	{ "thread_2t", ",\"progress\":\"thread\",\"copy_threads\":1", 2, 1, 1 },
+	  "caller.", 2, ENGINE_COPIES, 1 },
+	/* As vLLM's does for as long as a request waits. */
+	{ "thread_1t", ",\"progress\":\"thread\",\"copy_threads\":0", "", 1,
+	  ENGINE_POLLS, 1 },
+	{ "asleep_1t", ",\"progress\":\"thread\",\"copy_threads\":0", "asleep.",
+	  1, ENGINE_SLEEPS, 1 },
+	{ "thread_2t", ",\"progress\":\"thread\",\"copy_threads\":1", "", 2,
+	  ENGINE_SLEEPS, 1 },
 };
 
 struct field {
@@ -77,12 +98,15 @@ struct field {
 	struct producer producer;
 	struct halves pullers[PULLS];
 	struct woken woken;
-	uint32_t woken_way; /* of the next copy; ordered by its wake_fd */
+	uint32_t woken_way;   /* of the next copy; ordered by its wake_fd */
+	double woken_copy_ms; /* of the last one; ordered by its done_fd */
 	struct ticket ticket;
-	uint8_t *from;  /* the producer's memory */
+	/* The producer's memory, as each way maps it for itself. */
+	uint8_t *from[WAYS_MAX];
 	uint8_t *to;    /* the pullers' */
 	uint32_t total; /* blocks of the region */
 	struct samples took_ms[WAYS_MAX];
+	struct samples half_ms[2][WAYS_MAX]; /* of plain copies, see limit_ms */
 	struct samples post_us[PULLS];
 	struct samples build_us[PULLS];
 	struct samples admit_us[PULLS];
@@ -109,7 +133,29 @@ static void scatter(struct field *field, uint32_t *ids)
 	}
 }
 
-static void prepare(struct field *field)
+/* Out of every cache, as the KV of a request that was computed a while ago. */
+static void evict(const uint8_t *memory, size_t bytes)
+{
+	size_t at;
+
+	for (at = 0; at < bytes; at += LINE_BYTES)
+#if defined(__x86_64__)
+		_mm_clflush(memory + at);
+#elif defined(__aarch64__)
+		__asm__("dc civac, %0" ::"r"(memory + at) : "memory");
+#endif
+}
+
+static void evict_end(void)
+{
+#if defined(__x86_64__)
+	_mm_mfence();
+#elif defined(__aarch64__)
+	__asm__("dsb sy" ::: "memory");
+#endif
+}
+
+static void prepare(struct field *field, uint32_t way)
 {
 	const size_t bytes = field->shape->block_bytes;
 	uint32_t at;
@@ -117,9 +163,13 @@ static void prepare(struct field *field)
 	scatter(field, field->ids[0]);
 	scatter(field, field->ids[1]);
 	for (at = 0; at < field->shape->block_count; at++) {
-		field->spans[at].from = field->from + field->ids[0][at] * bytes;
+		field->spans[at].from =
+			field->from[way] + field->ids[0][at] * bytes;
 		field->spans[at].to = field->to + field->ids[1][at] * bytes;
+		evict(field->spans[at].from, bytes);
+		evict(field->spans[at].to, bytes);
 	}
+	evict_end();
 }
 
 static void verify(struct field *field)
@@ -149,7 +199,7 @@ static void spans_copy(const struct field *field, uint32_t way, uint32_t first,
 			all[way].copy(spans + at, BATCH_SPANS, bytes);
 }
 
-static double copy_ms(struct field *field, uint32_t way)
+static double copy_ms(const struct field *field, uint32_t way)
 {
 	const uint64_t start_ns = kvpull_clock_ns();
 
@@ -167,19 +217,36 @@ static int is_way(uint32_t way)
 	return way < count && kvpull_copy_usable(&all[way]);
 }
 
-/* The fastest on one thread until now. */
-static uint32_t best_way(struct field *field)
+/* The fastest plain copy by these samples. */
+static uint32_t best_way(struct samples *took_ms)
 {
 	uint32_t best = GLIBC;
 	uint32_t way;
 
 	for (way = 0; way < ROUTINES_MAX; way++)
-		if (is_way(way) && field->took_ms[way].count &&
-		    (!field->took_ms[best].count ||
-		     samples_at(&field->took_ms[way], 0.5) <
-			     samples_at(&field->took_ms[best], 0.5)))
+		if (is_way(way) && took_ms[way].count &&
+		    (!took_ms[best].count ||
+		     samples_at(&took_ms[way], 0.5) <
+			     samples_at(&took_ms[best], 0.5)))
 			best = way;
 	return best;
+}
+
+/*
+ * What the fastest plain copy takes. The least of many noisy medians is less
+ * than any of them is in truth, so half of the samples say which is the fastest
+ * and the others how fast that one is, and the other way round.
+ */
+static double limit_ms(struct field *field)
+{
+	double sum_ms = 0;
+	uint32_t half;
+
+	for (half = 0; half < 2; half++)
+		sum_ms += samples_at(
+			&field->half_ms[half][best_way(field->half_ms[!half])],
+			0.5);
+	return sum_ms / 2;
 }
 
 enum half_state {
@@ -217,7 +284,7 @@ static void *half_main(void *argument)
 /* NAN: no thread. */
 static double two_threads_ms(struct field *field)
 {
-	struct half half = { .field = field, .way = best_way(field) };
+	struct half half = { .field = field, .way = best_way(field->took_ms) };
 	uint64_t start_ns;
 	pthread_t thread;
 
@@ -236,21 +303,43 @@ static double two_threads_ms(struct field *field)
 /* On the woken thread. */
 static void woken_copy(void *context)
 {
-	const struct field *field = context;
+	struct field *field = context;
 
-	spans_copy(field, field->woken_way, 0, field->shape->block_count);
+	field->woken_copy_ms = copy_ms(field, field->woken_way);
 }
 
-static int woken_time(struct field *field)
+static int woken_time(struct field *field, uint32_t way, double *took_ms)
 {
 	uint64_t took_ns;
 	int code;
 
-	field->woken_way = best_way(field);
+	field->woken_way = way;
 	code = woken_run(&field->woken, &took_ns);
 	if (!code)
-		samples_add(&field->took_ms[WOKEN], (double)took_ns / 1e6);
+		*took_ms = (double)took_ns / 1e6;
 	return code;
+}
+
+/*
+ * The copy alone, awake. On either thread: they may run on cores that differ,
+ * or share no cache.
+ */
+static int plain_time(struct field *field, uint32_t way, uint32_t number)
+{
+	double took_ms;
+	int code = 0;
+
+	if (number % 2 == 0) {
+		took_ms = copy_ms(field, way);
+	} else {
+		code = woken_time(field, way, &took_ms);
+		took_ms = field->woken_copy_ms;
+	}
+	if (code)
+		return code;
+	samples_add(&field->took_ms[way], took_ms);
+	samples_add(&field->half_ms[number / 2 % 2][way], took_ms);
+	return 0;
 }
 
 static double timeval_s(const struct timeval *value)
@@ -309,27 +398,38 @@ static int pull_run(struct field *field, uint32_t index)
 	return code;
 }
 
-/* Each repetition begins with another way: none is always after the same. */
+static int way_time(struct field *field, uint32_t way, uint32_t number)
+{
+	double took_ms;
+	int code;
+
+	if (way >= ROUTINES_MAX && way < GLIBC)
+		return pull_run(field, way - ROUTINES_MAX);
+	if (way < TWO_THREADS)
+		return plain_time(field, way, number);
+	if (way == TWO_THREADS) {
+		samples_add(&field->took_ms[way], two_threads_ms(field));
+		return 0;
+	}
+	code = woken_time(field, best_way(field->took_ms), &took_ms);
+	if (!code)
+		samples_add(&field->took_ms[way], took_ms);
+	return code;
+}
+
+/* Each repetition begins with another way: none is always the first. */
 static int repetition(struct field *field, uint32_t number)
 {
 	uint32_t step;
 
 	for (step = 0; step < WAYS_MAX; step++) {
 		const uint32_t way = (step + number * 7) % WAYS_MAX;
-		int code = 0;
+		int code;
 
 		if (!is_way(way))
 			continue;
-		prepare(field);
-		if (way >= ROUTINES_MAX && way < GLIBC)
-			code = pull_run(field, way - ROUTINES_MAX);
-		else if (way == TWO_THREADS)
-			samples_add(&field->took_ms[way],
-				    two_threads_ms(field));
-		else if (way == WOKEN)
-			code = woken_time(field);
-		else
-			samples_add(&field->took_ms[way], copy_ms(field, way));
+		prepare(field, way);
+		code = way_time(field, way, number);
 		if (code)
 			return code;
 		if (!number)
@@ -386,17 +486,24 @@ static int field_open(struct field *field)
 		if (code)
 			break;
 		params.memory = field->pullers[0].memory;
-		if (pull_ways[index].sleeps)
+		field->pullers[index].paces =
+			pull_ways[index].waits == ENGINE_POLLS;
+		if (pull_ways[index].waits == ENGINE_SLEEPS)
 			halves_sleep(&field->pullers[index]);
 		code = warm_up(field, index);
 	}
 	if (code)
 		return code;
 	field->to = field->pullers[0].memory;
-	field->from = producer_map(&field->producer);
-	if (!field->from)
-		return KVPULL_ENOMEM;
-	(void)madvise(field->from, REGION_BYTES, MADV_POPULATE_READ);
+	for (index = 0; index < WAYS_MAX; index++) {
+		if (!is_way(index))
+			continue;
+		field->from[index] = producer_map(&field->producer);
+		if (!field->from[index])
+			return KVPULL_ENOMEM;
+		(void)madvise(field->from[index], REGION_BYTES,
+			      MADV_POPULATE_READ);
+	}
 	return woken_open(&field->woken, &field->producer, woken_copy, field);
 }
 
@@ -405,8 +512,9 @@ static void field_close(struct field *field)
 	uint32_t index;
 
 	woken_close(&field->woken);
-	if (field->from)
-		kvpull_segment_unmap(field->from, REGION_BYTES);
+	for (index = 0; index < WAYS_MAX; index++)
+		if (field->from[index])
+			kvpull_segment_unmap(field->from[index], REGION_BYTES);
 	/* The first owns the others' memory. */
 	for (index = PULLS; index > 0; index--)
 		halves_close(&field->pullers[index - 1]);
@@ -415,9 +523,9 @@ static void field_close(struct field *field)
 }
 
 /* The best routine on one thread; its name. */
-static const char *limit_find(struct field *field, double *limit_ms)
+static const char *routines_results(struct field *field)
 {
-	const uint32_t best = best_way(field);
+	const uint32_t best = best_way(field->took_ms);
 	uint32_t count;
 	const struct kvpull_copy_routine *all = kvpull_copy_routines(&count);
 	uint32_t way;
@@ -428,11 +536,10 @@ static const char *limit_find(struct field *field, double *limit_ms)
 				    samples_at(&field->took_ms[way], 0.5),
 				    "shapes.%c.routines_median_ms.%s",
 				    field->shape->name, all[way].name);
-	*limit_ms = samples_at(&field->took_ms[best], 0.5);
 	return best == GLIBC ? "glibc_memcpy" : all[best].name;
 }
 
-static void pull_results(struct field *field, uint32_t index, double limit_ms)
+static void pull_results(struct field *field, uint32_t index, double limit)
 {
 	struct results *results = field->bench->results;
 	struct samples *took_ms = &field->took_ms[ROUTINES_MAX + index];
@@ -446,7 +553,7 @@ static void pull_results(struct field *field, uint32_t index, double limit_ms)
 		    "shapes.%c.kvpull.%s.min_ms", shape, way);
 	results_put(results, samples_at(took_ms, 1),
 		    "shapes.%c.kvpull.%s.max_ms", shape, way);
-	results_put(results, median_ms / limit_ms,
+	results_put(results, median_ms / limit,
 		    "shapes.%c.kvpull.%s.limit_ratio", shape, way);
 	results_put(results,
 		    median_ms / samples_at(&field->took_ms[GLIBC], 0.5),
@@ -467,21 +574,21 @@ static void field_results(struct field *field)
 {
 	struct results *results = field->bench->results;
 	const char shape = field->shape->name;
+	const double limit = limit_ms(field);
 	char name[RESULT_NAME_BYTES];
-	double limit_ms;
 	uint32_t index;
 
 	(void)snprintf(name, sizeof(name), "shapes.%c.limit_routine", shape);
-	results_put_text(results, limit_find(field, &limit_ms), name);
-	results_put(results, limit_ms, "shapes.%c.limit_median_ms", shape);
+	results_put_text(results, routines_results(field), name);
+	results_put(results, limit, "shapes.%c.limit_median_ms", shape);
 	results_put(results, samples_at(&field->took_ms[TWO_THREADS], 0.5),
 		    "shapes.%c.two_threads_median_ms", shape);
 	results_put(results,
-		    samples_at(&field->took_ms[TWO_THREADS], 0.5) / limit_ms,
+		    samples_at(&field->took_ms[TWO_THREADS], 0.5) / limit,
 		    "shapes.%c.two_threads_limit_ratio", shape);
 	results_put(results, samples_at(&field->took_ms[WOKEN], 0.5),
 		    "shapes.%c.woken_median_ms", shape);
-	results_put(results, samples_at(&field->took_ms[WOKEN], 0.5) / limit_ms,
+	results_put(results, samples_at(&field->took_ms[WOKEN], 0.5) / limit,
 		    "shapes.%c.woken_limit_ratio", shape);
 	results_put(results, samples_at(&field->took_ms[GLIBC], 0.5),
 		    "shapes.%c.glibc_memcpy_median_ms", shape);
@@ -494,17 +601,17 @@ static void field_results(struct field *field)
 	results_put(results, (double)field->wrong_bytes,
 		    "shapes.%c.wrong_bytes", shape);
 	for (index = 0; index < PULLS; index++)
-		pull_results(field, index, limit_ms);
+		pull_results(field, index, limit);
 }
 
-/* Of the default, beside what its hand-overs alone cost. */
+/* Of the default with an engine that sleeps, beside what waking costs. */
 static void woken_bar(struct results *results, char shape)
 {
 	char path[RESULT_NAME_BYTES];
 	double pull_ms;
 
 	(void)snprintf(path, sizeof(path),
-		       "shapes.%c.kvpull.thread_1t.median_ms", shape);
+		       "shapes.%c.kvpull.asleep_1t.median_ms", shape);
 	pull_ms = results_get(results, path);
 	(void)snprintf(path, sizeof(path), "shapes.%c.woken_median_ms", shape);
 	results_put(results, pull_ms / results_get(results, path),
@@ -537,10 +644,10 @@ static void bars(const struct bench *bench)
 			(void)snprintf(path, sizeof(path),
 				       "shapes.%c.kvpull.%s.limit_ratio", name,
 				       pull_ways[index].name);
-			/* The default, progress=thread; caller's beside it. */
+			/* The default, progress=thread; others beside it. */
 			results_put(results, results_get(results, path),
 				    "bars.samenode.%slimit_ratio.%ut.%c",
-				    index < 2 ? "caller." : "",
+				    pull_ways[index].bar,
 				    pull_ways[index].threads, name);
 		}
 	}
