@@ -16,21 +16,18 @@
  */
 #include "shm/copy_calibrate.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fd.h"
+#include "shm/memory_left.h"
 #include "shm/segment.h"
 
 /* Powers of two, as the blocks of a side must be. */
 #define SIDE_BYTES_MIN (64u << 20)
 #define SIDE_BYTES_MAX (512u << 20)
-/* Of what is free, both sides take a quarter at most. */
+/* Of what is free, both sides take a quarter at most, the smallest a half. */
 #define FREE_PARTS 8u
 #define SAMPLE_BYTES (4u << 20)
 /* Shares have their full length from 16 MiB on. */
@@ -258,56 +255,15 @@ static void choose(const struct bench *bench,
 	}
 }
 
-/* UINT64_MAX: the file is not there, or knows no limit. */
-static uint64_t number_read(const char *path)
-{
-	char text[32] = "";
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	unsigned long long value;
-	char *end;
-
-	if (fd < 0)
-		return UINT64_MAX;
-	if (read(fd, text, sizeof(text) - 1) < 0)
-		text[0] = '\0';
-	kvpull_fd_close(&fd);
-	errno = 0;
-	value = strtoull(text, &end, 10);
-	return end == text || errno ? UINT64_MAX : value;
-}
-
-/* Of the machine, and of the container: whichever has less. */
-static uint64_t free_bytes(void)
-{
-	static const char *const groups[][2] = {
-		{ "/sys/fs/cgroup/memory.max",
-		  "/sys/fs/cgroup/memory.current" },
-		{ "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-		  "/sys/fs/cgroup/memory/memory.usage_in_bytes" },
-	};
-	uint64_t bytes = (uint64_t)sysconf(_SC_AVPHYS_PAGES) *
-			 (uint64_t)sysconf(_SC_PAGESIZE);
-	uint32_t i;
-
-	for (i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
-		const uint64_t limit = number_read(groups[i][0]);
-		const uint64_t used = number_read(groups[i][1]);
-		const uint64_t left = limit > used ? limit - used : 0;
-
-		if (limit != UINT64_MAX && left < bytes)
-			bytes = left;
-	}
-	return bytes;
-}
-
+/* 0: there is too little. */
 static size_t side_bytes_choose(void)
 {
-	const uint64_t most = free_bytes() / FREE_PARTS;
+	const uint64_t left = kvpull_memory_left("");
 	size_t bytes = SIDE_BYTES_MAX;
 
-	while (bytes > SIDE_BYTES_MIN && bytes > most)
+	while (bytes > SIDE_BYTES_MIN && bytes > left / FREE_PARTS)
 		bytes /= 2;
-	return bytes;
+	return bytes > left / 4 ? 0 : bytes;
 }
 
 /* 0, or why it was given up. */
@@ -336,13 +292,17 @@ static int calibrate(struct bench *bench, struct kvpull_copy_choices *choices)
 
 int kvpull_copy_calibrate(struct kvpull_copy_choices *choices)
 {
-	struct bench *bench = mmap(NULL, sizeof(*bench), PROT_READ | PROT_WRITE,
-				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const size_t side_bytes = side_bytes_choose();
+	struct bench *bench;
 	int code;
 
+	if (!side_bytes)
+		return KVPULL_ENOMEM;
+	bench = mmap(NULL, sizeof(*bench), PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (bench == MAP_FAILED)
 		return KVPULL_ENOMEM;
-	bench->side_bytes = side_bytes_choose();
+	bench->side_bytes = side_bytes;
 	bench->until_ns = kvpull_clock_ns() + GIVE_UP_NS;
 	code = calibrate(bench, choices);
 	kvpull_segment_unmake(&bench->from);

@@ -9,8 +9,9 @@
 #include "shm/copy_plan.h"
 
 /*
- * Takes 128 or 256 MiB, and about half a second. Return: 0; KVPULL_ENOMEM;
- * KVPULL_EAGAIN: this machine is too busy, try again later.
+ * Takes 1 GiB for about a second; less where four times as much is not free, and
+ * 128 MiB at least. Return: 0; KVPULL_ENOMEM: there are no 256 MiB; KVPULL_EAGAIN:
+ * this machine is too busy, try again later.
  */
 int KVPULL_MUST_CHECK
 kvpull_copy_calibrate(struct kvpull_copy_choices *choices);
