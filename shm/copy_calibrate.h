@@ -10,8 +10,9 @@
 
 /*
  * Takes 1 GiB for about a second; less where four times as much is not free, and
- * 128 MiB at least. Return: 0; KVPULL_ENOMEM: there are no 256 MiB; KVPULL_EAGAIN:
- * this machine is too busy, try again later.
+ * 128 MiB at least. Return: 0; KVPULL_ENOMEM: there are no 256 MiB; KVPULL_EDEVICE:
+ * not as shared memory (ulimit -f); KVPULL_EAGAIN: this machine is too busy, try
+ * again later.
  */
 int KVPULL_MUST_CHECK
 kvpull_copy_calibrate(struct kvpull_copy_choices *choices);

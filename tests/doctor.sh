@@ -116,6 +116,9 @@ claim small_memlock_fails_verbs 1 '^FAIL +memlock +0\.000 GiB; .* 8\.000 GiB' \
 	"$doctor" --no-probe --root "$work/machine" --route verbs --memory 8
 claim small_memlock_is_enough_on_one_node 0 '^note +memlock' '^ok +probe' -- \
 	small_memlock "$doctor" --route shm
+claim short_files_fail 1 '^FAIL +file size +0\.001 GiB, .* 1\.000 GiB' \
+	'ulimit -f unlimited' '^FAIL +calibration +there are no 256 MiB' \
+	-- prlimit --fsize=1048576 "$doctor" --no-probe --calibrate
 claim long_socket_folder_fails 1 'at most 95 bytes' -- "$doctor" --no-probe \
 	--socket-dir "/tmp/$(printf '%0100d' 0)"
 mkdir -m 700 "$work/own"

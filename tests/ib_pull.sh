@@ -423,6 +423,9 @@ done
 # shellcheck disable=SC2016 # the inner shell's
 claim 'the doctor on a full disk' 1 '^standard output: No space left' -- \
 	sh -c '"$0" --no-probe --json >/dev/full' "$build/kvpull_doctor"
+# shellcheck disable=SC2016 # the inner shell's
+claim 'too long a file' 1 '^standard output: File too large' -- \
+	sh -c 'prlimit --fsize=200 "$1" --help >"$0"' "$work/short" "$tool"
 # A signal ends the run, not what is known of it.
 claim Ctrl-C 130 '"complete": false,' '"pulls": [1-9]' '"bytes_wrong": 0,' -- \
 	timeout -s INT --preserve-status 1 "$tool" $small --duration 20 --json "$sockets"

@@ -51,6 +51,9 @@ done
 for option in --help --version; do
 	claim "$option on a full disk" 1 'No space left on device' -- sh -c "\"$top\" $option >/dev/full"
 done
+# shellcheck disable=SC2016 # the inner shell's
+claim 'too long a file' 1 'File too large' -- \
+	sh -c 'prlimit --fsize=200 "$1" --help >"$0"' "$work/short" "$top"
 for interval in -i --interval; do
 	claim "$interval" 2 '^kvpull_top: --interval is 100 \.\. 60000 ms, not no' -- "$top" "$interval" no -f "$work/s"
 done

@@ -615,8 +615,10 @@ int main(int count, char **words)
 		.speed = 1,
 		.stop = &stop,
 	};
-	const int code = parse(count, words, &options);
+	int code;
 
+	output_begin();
+	code = parse(count, words, &options);
 	if (code == OPTION_HELP || code == OPTION_VERSION) {
 		if (code == OPTION_HELP)
 			usage();

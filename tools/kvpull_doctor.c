@@ -356,6 +356,7 @@ int main(int count, char **words)
 	int json = 0;
 	int code;
 
+	output_begin();
 	doctor.memory_bytes = UINT64_C(1) << 30;
 	code = parse(count, words, &doctor, &json);
 	if (code)
@@ -367,6 +368,7 @@ int main(int count, char **words)
 	doctor_config(&doctor);
 	doctor_kernel(&doctor);
 	doctor_devices(&doctor);
+	doctor_file_size(&doctor);
 	doctor_memlock(&doctor);
 	doctor_device_memory(&doctor);
 	doctor_uring(&doctor);

@@ -100,6 +100,7 @@ int doctor_exists(const struct doctor *doctor, const char *path);
 void doctor_config(struct doctor *doctor);
 void doctor_kernel(struct doctor *doctor);
 void doctor_devices(struct doctor *doctor);
+void doctor_file_size(struct doctor *doctor);
 void doctor_memlock(struct doctor *doctor);
 void doctor_device_memory(struct doctor *doctor);
 void doctor_uring(struct doctor *doctor);

@@ -94,6 +94,24 @@ void doctor_kernel(struct doctor *doctor)
 	}
 }
 
+/* ---- the length of files ---- */
+
+/* Memory that is shared is a file to this limit, too. */
+void doctor_file_size(struct doctor *doctor)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) ||
+	    limit.rlim_cur >= doctor->memory_bytes)
+		return;
+	doctor_say(
+		doctor, DOCTOR_FAIL, "file size",
+		"%.3f GiB, also of shared memory, of which a worker needs %.3f GiB (--memory)",
+		gib(limit.rlim_cur), gib(doctor->memory_bytes));
+	doctor_advise(doctor,
+		      "ulimit -f unlimited; a service: LimitFSIZE=infinity");
+}
+
 /* ---- memlock ---- */
 
 /* CAP_IPC_LOCK counts in the first user namespace only; -1: cannot be told. */

@@ -262,10 +262,14 @@ static void calibrate(struct doctor *doctor, struct kvpull_folder *folder,
 
 	if (code) {
 		doctor_say(doctor, DOCTOR_FAIL, "calibration", "%s",
-			   code == KVPULL_ENOMEM ?
-				   "there are no 256 MiB of memory for it" :
-				   "this machine is too busy");
-		doctor_advise(doctor, "try again later");
+			   code == KVPULL_EAGAIN ?
+				   "this machine is too busy" :
+				   "there are no 256 MiB of memory for it");
+		doctor_advise(
+			doctor,
+			code == KVPULL_EDEVICE ?
+				"see huge pages and file size, and try again" :
+				"try again later");
 		return;
 	}
 	if (kvpull_folder_make(folder, log) ||

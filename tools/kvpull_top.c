@@ -326,9 +326,11 @@ int main(int argc, char **argv)
 {
 	static struct top top;
 	struct top_options options = { .uid = -1, .interval_ms = 1000 };
-	int code = options_take(&options, argc, argv);
 	uint32_t at;
+	int code;
 
+	output_begin();
+	code = options_take(&options, argc, argv);
 	/* What could not be written was not said. */
 	if (code == 1)
 		return output_end(0);

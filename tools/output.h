@@ -4,9 +4,16 @@
 #define KVPULL_TOOLS_OUTPUT_H
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* First of all: what is longer than ulimit -f is an error of writing. */
+static inline void output_begin(void)
+{
+	(void)signal(SIGXFSZ, SIG_IGN);
+}
 
 /* What could not be written was not said, whatever came of the run. */
 static inline int output_end(int code)
