@@ -116,12 +116,21 @@ uint32_t kvpull_pool_find(const struct kvpull_pool *pool,
 int kvpull_pool_check(const struct kvpull_pool *pool,
 		      const struct kvpull_pool_put *put)
 {
+	uint32_t entry;
+
 	if (put->place >= pool->place_count)
 		return KVPULL_EINVAL;
 	if (put->epoch != pool->epoch ||
 	    put->generation != kvpull_pool_generation(pool, put->place))
 		return KVPULL_ESTALE;
-	return kvpull_pool_is_writing(pool, put->place) ? KVPULL_EAGAIN : 0;
+	if (kvpull_pool_is_writing(pool, put->place))
+		return KVPULL_EAGAIN;
+	entry = pool->places[put->place].entry;
+	return entry == KVPULL_NONE ||
+			       kvpull_pool_directory_has(&pool->directory,
+							 entry, &put->key) ?
+		       0 :
+		       KVPULL_EINVAL;
 }
 
 void kvpull_pool_use(struct kvpull_pool *pool,
@@ -144,10 +153,7 @@ int kvpull_pool_put(struct kvpull_pool *pool, const struct kvpull_pool_put *put)
 		return code;
 	place = &pool->places[put->place];
 	if (place->entry != KVPULL_NONE)
-		return kvpull_pool_directory_has(&pool->directory, place->entry,
-						 &put->key) ?
-			       0 :
-			       KVPULL_EINVAL;
+		return 0;
 	entry = entry_take(pool, &put->key, put->place);
 	if (entry == KVPULL_NONE)
 		return KVPULL_EFULL;

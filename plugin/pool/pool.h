@@ -71,7 +71,7 @@ uint32_t kvpull_pool_find(const struct kvpull_pool *pool,
 
 /*
  * Are the bytes in the place those of the put, complete? As kvpull_pool_put():
- * 0, KVPULL_ESTALE, KVPULL_EAGAIN, KVPULL_EINVAL (no such place).
+ * 0, KVPULL_ESTALE, KVPULL_EAGAIN, KVPULL_EINVAL.
  */
 int KVPULL_MUST_CHECK kvpull_pool_check(const struct kvpull_pool *pool,
 					const struct kvpull_pool_put *put);

@@ -633,6 +633,26 @@ UNIT_TEST_WITH(a_chunk_that_is_spilled_is_not_written_without_a_bump, setup,
 	assert_int_equal(world.ops->write_end(world.owner, chunk), 0);
 }
 
+/* As put() has it: one generation's bytes are one key's. */
+UNIT_TEST_WITH(a_chunk_is_spilled_under_the_key_that_it_is_listed_under, setup,
+	       teardown)
+{
+	struct kvpull_reader_place places[2];
+	struct kvpull_reader_record record;
+	uint64_t id;
+
+	share_and_connect();
+	(void)handle_fill(&world, 0, 1);
+	assert_int_equal(spill_begin_as(0, 1, 1, 0, &id), 0);
+	owner_await(id, &record);
+	assert_int_equal(record.code, KVPULL_EINVAL);
+	assert_int_equal(codes[0], KVPULL_EINVAL);
+	/* The other key's bytes are nowhere. */
+	assert_int_equal(probe(2, places, &record), 1);
+	assert_int_equal(places[0].chunk, 0);
+	assert_int_equal(spill(0, 1), 0);
+}
+
 static void *poll_once(void *argument)
 {
 	struct kvpull_reader_record *record = argument;
