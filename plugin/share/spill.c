@@ -210,6 +210,8 @@ static int item_begin(struct kvpull_share_spills *spills,
 		item_end(spills, spill, at, code);
 		return 0;
 	}
+	/* The put may have told a generation that began since it was taken. */
+	kvpull_pool_use(spills->pool, put);
 	if (item_write(spills, spill, at))
 		return 1;
 	spill->next++;

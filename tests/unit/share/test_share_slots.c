@@ -653,6 +653,42 @@ UNIT_TEST_WITH(a_chunk_is_spilled_under_the_key_that_it_is_listed_under, setup,
 	assert_int_equal(spill(0, 1), 0);
 }
 
+/* Nor is one whose put told a generation before it had begun. */
+UNIT_TEST_WITH(a_chunk_is_not_written_while_an_early_put_is_copied, setup,
+	       teardown)
+{
+	struct kvpull_reader_record record;
+	const uint8_t key[] = { 7 };
+	struct kvpull_reader_put put = {
+		.struct_size = sizeof(put),
+		.key = { key, sizeof(key) },
+	};
+	const struct kvpull_reader_spill early = {
+		.struct_size = sizeof(early),
+		.puts = &put,
+		.put_bytes = sizeof(put),
+		.codes = codes,
+		.put_count = 1,
+	};
+	uint64_t id;
+
+	share();
+	assert_int_equal(world.ops->epoch(world.owner, &put.epoch), 0);
+	assert_int_equal(world.ops->generation(world.owner, put.chunk,
+					       &put.generation),
+			 0);
+	put.generation++;
+	assert_int_equal(world.ops->spill(world.owner, &early, &id), 0);
+	assert_int_equal(world.ops->guard_bump(world.owner, &put.chunk, 1,
+					       NULL),
+			 0);
+	(void)kvpull_share_spills_run(&world.owner->spills, 0);
+	/* Bytes of before and of after would be in the slot, and listed. */
+	assert_int_equal(world.ops->write_begin(world.owner, put.chunk),
+			 KVPULL_EINVAL);
+	owner_await(id, &record);
+}
+
 static void *poll_once(void *argument)
 {
 	struct kvpull_reader_record *record = argument;
