@@ -337,8 +337,9 @@ struct kvpull_reader_ops {
 	 * memory until its chunk is bumped, and in the file until its slot is
 	 * taken again, the oldest first, or all is bumped. Call it when the
 	 * bytes are complete, while the chunk is not written; what was bumped
-	 * before its end is not listed. A key that is in the file already is not
-	 * copied again. What is in the file is read as others do: by an own
+	 * before its end is not listed, and what lost its slot again by then is
+	 * KVPULL_ESTALE, too. A key that is in the file already is not copied
+	 * again. What is in the file is read as others do: by an own
 	 * peer, peer_add() of the own address(), into an own chunk.
 	 * Codes: those of put(), and KVPULL_EREAD (the disk failed: the log says
 	 * how), KVPULL_EDEADLINE, KVPULL_EABORTED (cancelled, or unshared); a

@@ -309,6 +309,11 @@ int kvpull_share_spills_end(struct kvpull_share_spills *spills,
 		      (index + KVPULL_SHARE_SPILL_ID_FIRST),
 	};
 	for (at = 0; at < spill->count; at++) {
+		/* The slot may have been taken again since, by this spill, too. */
+		if (!spill->codes[at] &&
+		    kvpull_pool_find(spills->pool, &spill->items[at].put.key,
+				     spills->slot_first) == KVPULL_NONE)
+			spill->codes[at] = KVPULL_ESTALE;
 		end->count += !spill->codes[at];
 		if (!end->code)
 			end->code = spill->codes[at];

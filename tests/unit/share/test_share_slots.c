@@ -295,6 +295,39 @@ UNIT_TEST_WITH(what_is_there_is_not_copied_again, setup, teardown)
 	assert_int_equal(world.owner->spills.written, 2 * SLOTS);
 }
 
+UNIT_TEST_WITH(what_lost_its_slot_before_the_end_is_not_told_as_there, setup,
+	       teardown)
+{
+	struct kvpull_reader_place places[SLOTS + 1];
+	struct kvpull_reader_record record;
+	const uint32_t last = SLOTS;
+	uint64_t id;
+
+	share_and_connect();
+	fill_and_spill();
+	(void)handle_fill(&world, last, last + 1);
+	/* The first four are there, and the fifth takes the oldest one's slot. */
+	assert_int_equal(spill_begin(0, SLOTS + 1, 0, &id), 0);
+	owner_await(id, &record);
+	assert_int_equal(record.code, KVPULL_ESTALE);
+	assert_int_equal(record.count, SLOTS);
+	assert_int_equal(codes[0], KVPULL_ESTALE);
+	assert_int_equal(codes[1], 0);
+	assert_int_equal(codes[last], 0);
+	forget_chunks();
+	assert_int_equal(world.ops->guard_bump(world.owner, &last, 1, NULL), 0);
+	assert_int_equal(probe(SLOTS + 1, places, &record), SLOTS);
+	assert_int_equal(places[0].chunk, KVPULL_READER_NONE);
+	/* Its end comes after a reset. */
+	(void)handle_fill(&world, 0, 1);
+	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
+	while (world.owner->spills.ended.first == KVPULL_NONE)
+		(void)world.ops->poll(world.owner, NULL, 0, sizeof(record));
+	assert_int_equal(world.ops->guard_bump_all(world.owner, NULL, NULL), 0);
+	owner_await(id, &record);
+	assert_int_equal(record.code, KVPULL_ESTALE);
+}
+
 UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, teardown)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
