@@ -385,7 +385,7 @@ two_lines() { # program, its options
 
 errors_are_two_lines() {
 	for wrong in --none '--size' '--size 0' '--json=1' '-z' 'a b' '--demo a' \
-		'--gid-index x' '--tp 3' '--trace x' '--pool a' '--pool --demo' '--pool --count 257' '--zipf 11' '--sweep' '--speed 0' '--speed 1x /' \
+		'--gid-index x' '--tp 3' '--trace x' '--pool a' '--pool --demo' '--pool --count 257' '--pool --size 1000' '--zipf 11' '--sweep' '--speed 0' '--speed 1x /' \
 		'--model none'; do
 		# shellcheck disable=SC2086 # words
 		two_lines "$tool" $wrong || return 1

@@ -303,12 +303,12 @@ static int shape_check(const struct ib_options *options)
 	const struct engine_shape *shape = &options->shape;
 	const char *why = NULL;
 
-	if (options->pool)
+	if (shape->block_bytes % (64 * ENGINE_HEADS))
+		why = "--size must be a multiple of 512";
+	else if (options->pool)
 		why = options->request_blocks > IB_PROBE_MAX ?
 			      "--count is at most 256 with --pool" :
 			      NULL;
-	else if (shape->block_bytes % (64 * ENGINE_HEADS))
-		why = "--size must be a multiple of 512";
 	else if (shape->layer_count % shape->group_count)
 		why = "--layers must be a multiple of --groups";
 	else if (ENGINE_HEADS % options->tp_size)
