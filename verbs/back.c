@@ -34,11 +34,7 @@ int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back, uint32_t at)
 	    kvpull_verbs_regions_deregister(&back->shared->locals[at]))
 		return 1;
 	kvpull_verbs_check_deregister(back->reads, at);
-	if (device->channel)
-		kvpull_verbs_watch_remove(back->watch, device->channel->fd);
-	if (device->context)
-		kvpull_verbs_watch_remove(back->watch,
-					  device->context->async_fd);
+	kvpull_verbs_watch_leave(back->watch, at);
 	kvpull_verbs_device_close(device);
 	device->gone = KVPULL_VERBS_DEVICE_CLOSED;
 	return 0;

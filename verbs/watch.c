@@ -48,9 +48,40 @@ int kvpull_verbs_watch_device(const struct kvpull_verbs_watch *watch,
 		       0;
 }
 
-void kvpull_verbs_watch_remove(const struct kvpull_verbs_watch *watch, int fd)
+static void watch_remove(const struct kvpull_verbs_watch *watch, int fd)
 {
 	(void)epoll_ctl(watch->fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* What its context says is listened to for another one that shares it, if any. */
+static void async_leave(const struct kvpull_verbs_watch *watch, uint32_t index)
+{
+	const struct kvpull_verbs_shared *shared = watch->connect->shared;
+	const struct ibv_context *context = shared->devices[index].context;
+	struct epoll_event event = { .events = EPOLLIN };
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++) {
+		if (at == index || shared->devices[at].context != context)
+			continue;
+		event.data.u32 = TAG_ASYNC + at;
+		(void)epoll_ctl(watch->fd, EPOLL_CTL_MOD, context->async_fd,
+				&event);
+		return;
+	}
+	watch_remove(watch, context->async_fd);
+}
+
+void kvpull_verbs_watch_leave(const struct kvpull_verbs_watch *watch,
+			      uint32_t index)
+{
+	const struct kvpull_verbs_device *device =
+		&watch->connect->shared->devices[index];
+
+	if (device->channel)
+		watch_remove(watch, device->channel->fd);
+	if (device->context)
+		async_leave(watch, index);
 }
 
 int kvpull_verbs_watch_open(struct kvpull_verbs_watch *watch)
@@ -113,7 +144,7 @@ static void channel_clear(const struct kvpull_verbs_watch *watch,
 		if (shared->fabric->ibv.get_cq_event(channel, &cq, &context)) {
 			if (errno != EAGAIN && errno != EINTR)
 				/* A device that is gone says so for ever. */
-				kvpull_verbs_watch_remove(watch, channel->fd);
+				watch_remove(watch, channel->fd);
 			return;
 		}
 		end = context;
@@ -125,9 +156,8 @@ static void channel_clear(const struct kvpull_verbs_watch *watch,
 static void async_clear(const struct kvpull_verbs_watch *watch, uint32_t device)
 {
 	if (kvpull_verbs_async_poll(watch->connect, device))
-		kvpull_verbs_watch_remove(
-			watch, watch->connect->shared->devices[device]
-				       .context->async_fd);
+		watch_remove(watch, watch->connect->shared->devices[device]
+					    .context->async_fd);
 }
 
 /* It may have fired for a time after this poll's, so it is set again. */

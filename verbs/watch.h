@@ -36,7 +36,8 @@ void kvpull_verbs_watch_close(struct kvpull_verbs_watch *watch);
 int KVPULL_MUST_CHECK
 kvpull_verbs_watch_device(const struct kvpull_verbs_watch *watch,
 			  uint32_t device);
-void kvpull_verbs_watch_remove(const struct kvpull_verbs_watch *watch, int fd);
+void kvpull_verbs_watch_leave(const struct kvpull_verbs_watch *watch,
+			      uint32_t device);
 
 /* In each poll: is it time to look, now that so many events are to be told? */
 int kvpull_verbs_watch_is_due(struct kvpull_verbs_watch *watch,

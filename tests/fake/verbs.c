@@ -85,7 +85,7 @@ static int query_port(struct ibv_context *context, uint8_t port,
 	(void)port;
 	attr->state = IBV_PORT_ACTIVE;
 	attr->active_mtu = fake_verbs_mtu(context);
-	attr->gid_tbl_len = 2;
+	attr->gid_tbl_len = fake_verbs_knobs.second_address ? 3 : 2;
 	attr->active_width = 1;
 	attr->active_speed = 32;
 	return 0;
@@ -95,15 +95,18 @@ static int query_gid(struct ibv_context *context, uint32_t port,
 		     uint32_t gid_index, struct ibv_gid_entry *entry,
 		     uint32_t flags, size_t bytes)
 {
-	uint8_t gids[2][16] = {
+	uint8_t gids[3][16] = {
 		{ 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 },
 		{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 66, 0, 1 },
+		{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 66, 1, 1 },
 	};
 
 	(void)port;
 	(void)flags;
 	(void)bytes;
-	if (gid_index && fake.absent >> fake_verbs_index(context) & 1)
+	if (gid_index == 1 && fake.absent >> fake_verbs_index(context) & 1)
+		return ENOENT;
+	if (gid_index == 2 && !fake_verbs_knobs.second_address)
 		return ENOENT;
 	gids[0][15] += (uint8_t)fake_verbs_index(context);
 	gids[1][15] += fake.moved[fake_verbs_index(context)];

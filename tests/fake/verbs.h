@@ -56,6 +56,8 @@ struct fake_verbs_knobs {
 	uint32_t mute;          /* nobody is told that the other side ended */
 	int dmabuf_error; /* errno of registering device memory; 0: none */
 	uint32_t eager; /* what was posted before is carried out in accept() */
+	/* The only device has a second address, that of a second one; 0: no. */
+	uint32_t second_address;
 };
 
 /* What a dmabuf was registered with. */

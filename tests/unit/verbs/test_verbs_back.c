@@ -181,3 +181,33 @@ UNIT_TEST(return_that_fails_is_tried_again)
 		assert_int_equal(world_down(state), 0);
 	}
 }
+
+/* The only device says so, and the consumer hears of it first. */
+static void consumer_hears(enum ibv_event_type type)
+{
+	fake_verbs_async(0, type);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.d);
+}
+
+/* Two rails by two addresses of one port: the device is heard by the other. */
+UNIT_TEST_WITH(device_is_heard_though_one_of_its_addresses_left, NULL,
+	       world_down)
+{
+	world_init();
+	fake_verbs_knobs.second_address = 1;
+	world.networks = "10.66.0.0/16";
+	world.address = "10.66.0.1,10.66.1.1";
+	assert_int_equal(world_open(), 0);
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	assert_int_equal(world.d.ups, 1);
+	fake_verbs_knobs.second_address = 0;
+	consumer_hears(IBV_EVENT_GID_CHANGE);
+	world_run(1000);
+	assert_int_equal(world.d.downs, 0);
+	consumer_hears(IBV_EVENT_DEVICE_FATAL);
+	world_run(1000);
+	all_ended(KVPULL_EPEER);
+	assert_int_equal(world_connect(), KVPULL_EPEER);
+}
