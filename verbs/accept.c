@@ -79,17 +79,40 @@ static int call_accept(struct kvpull_verbs_end *end)
 	return 0;
 }
 
-/* An own one that is there; of those with one context any will do. */
-static uint32_t device_find(const struct kvpull_verbs_shared *shared,
-			    const struct ibv_context *context)
+/* Who is called: the address of the listener that it came to. */
+static int is_called(const struct kvpull_verbs_device *device,
+		     const struct rdma_cm_id *id)
 {
+	struct kvpull_verbs_address to = { 0 };
+
+	if (id->route.addr.src_addr.sa_family == AF_INET6)
+		to.socket.v6 = id->route.addr.src_sin6;
+	else
+		to.socket.v4 = id->route.addr.src_sin;
+	return kvpull_verbs_address_is(&to, &device->address);
+}
+
+/*
+ * An own one that is there. Of those with one context it is the one that was
+ * called: it is lost with its own address, and no other's.
+ */
+static uint32_t device_find(const struct kvpull_verbs_shared *shared,
+			    const struct rdma_cm_id *id)
+{
+	uint32_t found = KVPULL_NONE;
 	uint32_t at;
 
-	for (at = 0; at < shared->rail_count; at++)
-		if (shared->devices[at].context == context &&
-		    !shared->devices[at].gone)
+	for (at = 0; at < shared->rail_count; at++) {
+		const struct kvpull_verbs_device *device = &shared->devices[at];
+
+		if (device->context != id->verbs || device->gone)
+			continue;
+		if (is_called(device, id))
 			return at;
-	return KVPULL_NONE;
+		if (found == KVPULL_NONE)
+			found = at;
+	}
+	return found;
 }
 
 /* A place for one more rail in its bundle, or NULL and it is refused. */
@@ -150,7 +173,7 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 {
 	struct kvpull_verbs_shared *shared = connect->shared;
 	struct kvpull_verbs_address from;
-	const uint32_t device = device_find(shared, event->id->verbs);
+	const uint32_t device = device_find(shared, event->id);
 	struct kvpull_verbs_end *end;
 
 	if (event->greeting_code || event->greeting.kind > KVPULL_VERBS_JOIN) {

@@ -286,6 +286,7 @@ static int cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	call->other = id;
 	id->other = call;
 	call->id.route.addr.dst_sin = cm_id->route.addr.src_sin;
+	call->id.route.addr.src_sin = cm_id->route.addr.dst_sin;
 	tell(call, RDMA_CM_EVENT_CONNECT_REQUEST, param->private_data,
 	     param->private_data_len);
 	return 0;

@@ -190,10 +190,10 @@ static void consumer_hears(enum ibv_event_type type)
 	side_poll(&world.d);
 }
 
-/* Two rails by two addresses of one port: the device is heard by the other. */
-UNIT_TEST_WITH(device_is_heard_though_one_of_its_addresses_left, NULL,
-	       world_down)
+/* Two rails by two addresses of one port. */
+static int addresses_are_attached(void **state)
 {
+	(void)state;
 	world_init();
 	fake_verbs_knobs.second_address = 1;
 	world.networks = "10.66.0.0/16";
@@ -202,6 +202,12 @@ UNIT_TEST_WITH(device_is_heard_though_one_of_its_addresses_left, NULL,
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
+	return 0;
+}
+
+UNIT_TEST_WITH(device_is_heard_though_one_of_its_addresses_left,
+	       addresses_are_attached, world_down)
+{
 	fake_verbs_knobs.second_address = 0;
 	consumer_hears(IBV_EVENT_GID_CHANGE);
 	world_run(1000);
@@ -210,4 +216,29 @@ UNIT_TEST_WITH(device_is_heard_though_one_of_its_addresses_left, NULL,
 	world_run(1000);
 	all_ended(KVPULL_EPEER);
 	assert_int_equal(world_connect(), KVPULL_EPEER);
+}
+
+/* Whichever it is: the consumer pulls on by the other one. */
+UNIT_TEST(producer_that_loses_one_of_its_addresses_is_pulled_from)
+{
+	uint32_t first;
+
+	for (first = 0; first < 2; first++) {
+		(void)addresses_are_attached(state);
+		if (first) {
+			fake_verbs_unaddress(0);
+		} else {
+			fake_verbs_knobs.second_address = 0;
+			fake_verbs_async(0, IBV_EVENT_GID_CHANGE);
+		}
+		world.now_ns += WORLD_STEP_NS;
+		side_poll(&world.p);
+		world_run(WORLD_MS_FLUSHED);
+		assert_int_equal(world.d.downs, 0);
+		assert_int_equal(world_read_start(), 0);
+		world_run(5);
+		assert_int_equal(world.d.read_code, 0);
+		assert_true(world_read_is_right());
+		assert_int_equal(world_down(state), 0);
+	}
 }
