@@ -442,13 +442,13 @@ static int frame_send(struct kvpull_verbs_end *end, struct kvpull_frame *frame)
 	if (end->send_open == end->frame_max || !kvpull_verbs_end_room(end) ||
 	    (frame->kind != KVPULL_FRAME_ACK && !credits_left(end)))
 		return KVPULL_EAGAIN;
-	frame->acked = end->received - KVPULL_WRAP_START;
+	frame->acked = kvpull_verbs_end_taken(end) - KVPULL_WRAP_START;
 	part.length = kvpull_frame_put(buffer_at(end, buffer), frame);
 	code = kvpull_verbs_end_post(end, &request, 1, &batch, &posted_count);
 	if (code)
 		return code;
 	end->shared->counts.frames_sent++;
-	end->told_acked = end->received;
+	end->told_acked = kvpull_verbs_end_taken(end);
 	end->send_open++;
 	end->send_next = (end->send_next + 1) % end->frame_max;
 	if (frame->kind == KVPULL_FRAME_ACK)
@@ -532,6 +532,6 @@ void kvpull_verbs_end_pump(struct kvpull_verbs_end *end)
 		end->beat_sent = end->sent;
 	}
 	/* Never more of these than frames that came: see the header. */
-	if (end->told_acked != end->received)
+	if (end->told_acked != kvpull_verbs_end_taken(end))
 		(void)frame_send(end, &ack);
 }

@@ -229,6 +229,17 @@ void kvpull_verbs_end_pump(struct kvpull_verbs_end *end);
 void kvpull_verbs_id_destroy(const struct kvpull_verbs_shared *shared,
 			     struct rdma_cm_id *id);
 
+/*
+ * Credited frames that the other side may forget. A notification that waits for
+ * room is not one of them: it is to come by another rail, too, if this one is
+ * lost, for what follows it would have a gap before it there.
+ */
+static inline uint32_t
+kvpull_verbs_end_taken(const struct kvpull_verbs_end *end)
+{
+	return end->received - end->stalled;
+}
+
 static inline int kvpull_verbs_end_is_up(const struct kvpull_verbs_end *end)
 {
 	return end->state >= KVPULL_VERBS_OPEN &&

@@ -352,7 +352,7 @@ static int rail_run(const struct kvpull_verbs_run *run,
 static void rail_pump(struct kvpull_verbs_end *end,
 		      struct kvpull_verbs_events *events)
 {
-	const uint32_t owed = end->received - end->told_acked;
+	const uint32_t owed = kvpull_verbs_end_taken(end) - end->told_acked;
 
 	if (!end->noted || owed > end->shared->params.notify_credits / 2)
 		kvpull_verbs_end_pump(end);

@@ -433,6 +433,9 @@ UNIT_TEST_WITH(note_that_waits_for_room_on_both_rails_is_taken_once,
 	assert_int_equal(world.note_count, 2);
 	assert_int_equal(world.notes[0].generation, 1);
 	assert_int_equal(world.notes[1].generation, 2);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 0);
+	assert_int_equal(world.p.downs, 0);
+	assert_int_equal(world.d.downs, 0);
 }
 
 UNIT_TEST_WITH(heartbeats_move_too, world_rails_up, world_down)
