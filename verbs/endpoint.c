@@ -515,7 +515,8 @@ static int outbox_pump(struct kvpull_verbs_end *end,
 
 void kvpull_verbs_end_pump(struct kvpull_verbs_end *end)
 {
-	struct kvpull_frame beat = { .kind = KVPULL_FRAME_BEAT };
+	struct kvpull_frame beat = { .kind = KVPULL_FRAME_BEAT,
+				     .offset = !end->beat_wanted };
 	struct kvpull_frame ack = { .kind = KVPULL_FRAME_ACK };
 
 	held_give(end);
@@ -525,10 +526,11 @@ void kvpull_verbs_end_pump(struct kvpull_verbs_end *end)
 	if (outbox_pump(end, &end->keys_out, KVPULL_FRAME_KEYS))
 		(void)outbox_pump(end, &end->message, KVPULL_FRAME_MESSAGE);
 	/* One heartbeat on its way is as good as many. */
-	if (end->beat_wanted && end->state == KVPULL_VERBS_IN &&
+	if ((end->beat_wanted || end->ask_wanted) &&
+	    end->state == KVPULL_VERBS_IN &&
 	    (int32_t)(end->acked - end->beat_sent) >= 0 &&
 	    !frame_send(end, &beat)) {
-		end->beat_wanted = 0;
+		end->beat_wanted = end->ask_wanted = 0;
 		end->beat_sent = end->sent;
 	}
 	/* Never more of these than frames that came: see the header. */

@@ -156,8 +156,9 @@ struct kvpull_verbs_end {
 	uint32_t receive_open; /* posted receives */
 	uint32_t held;         /* receive buffer in use; NONE */
 	uint32_t beat_wanted;
-	uint32_t beat_sent; /* `sent` after the last one */
-	uint32_t note_open; /* notes not acknowledged */
+	uint32_t ask_wanted; /* a beat that only asks for an answer */
+	uint32_t beat_sent;  /* `sent` after the last one */
+	uint32_t note_open;  /* notes not acknowledged */
 	uint32_t inbox_kind;
 	uint32_t stalled; /* `note` is here, and nothing behind it is looked at */
 	uint32_t note_number;

@@ -39,7 +39,11 @@ struct kvpull_frame {
 	uint32_t kind;
 	uint32_t acked; /* credited frames that the sender has taken so far */
 	uint32_t total; /* bytes of the whole message (MESSAGE, KEYS), else 0 */
-	uint32_t offset; /* of this piece in it; NOTE: its number among the notes */
+	/*
+	 * Of this piece in it; NOTE: its number among the notes; BEAT: 1 if it
+	 * only asks for an answer, and renews no lease.
+	 */
+	uint32_t offset;
 	const uint8_t *payload;
 	uint32_t payload_bytes;
 	uint32_t reserved;

@@ -139,7 +139,7 @@ static void frame_take(struct kvpull_verbs_end *end,
 			bad_frame(end, "a notification before admission");
 		break;
 	case KVPULL_FRAME_BEAT:
-		if (ring)
+		if (ring && !frame->offset)
 			kvpull_ring_beat(ring);
 		break;
 	}
@@ -220,7 +220,8 @@ static void call_tell(struct kvpull_verbs_bundle *bundle,
 
 /*
  * A dead host says nothing, so one that was silent for long is asked by a
- * heartbeat. If it died after its device took a frame, no second heartbeat goes
+ * heartbeat, which renews no lease: whether it has leases to keep is for the
+ * owner to say. If it died after its device took a frame, no second heartbeat goes
  * out, or there is no credit for one: then it is lost after ANSWER_NS.
  */
 static void probe(struct kvpull_verbs_end *end, uint64_t now_ns)
@@ -230,7 +231,7 @@ static void probe(struct kvpull_verbs_end *end, uint64_t now_ns)
 	if (end->acked != end->sent && now_ns - end->unanswered_ns >= ANSWER_NS)
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, "it does not answer");
 	end->heard_ns = now_ns;
-	end->beat_wanted = 1;
+	end->ask_wanted = 1;
 }
 
 /* Cancelled reads that do not end soon cost the queue pair. */

@@ -162,3 +162,27 @@ UNIT_TEST_WITH(host_that_took_a_heartbeat_and_died_is_given_up, world_attached,
 	/* Not soon: who is only stopped goes on. */
 	assert_in_range(40 - left, 29, 32);
 }
+
+/*
+ * A consumer whose scheduler half is silent sends no heartbeats: what asks
+ * whether the producer is alive must not renew its leases instead.
+ */
+UNIT_TEST_WITH(question_whether_it_is_alive_renews_no_lease, world_attached,
+	       world_down)
+{
+	const uint64_t before = kvpull_verbs_counts(world.d.route)->frames_sent;
+	uint32_t left;
+
+	for (left = 20; left; left--) {
+		world.now_ns += KVPULL_NS_PER_S;
+		side_poll(&world.d);
+		world_run(3);
+	}
+	assert_true(kvpull_verbs_counts(world.d.route)->frames_sent > before);
+	assert_int_equal(world.p.downs, 0);
+	assert_int_equal(world.d.downs, 0);
+	assert_int_equal(world.beat_count, 0);
+	world.d.route->ops->beat(world.d.route, world.peer);
+	world_run(3);
+	assert_int_equal(world.beat_count, 1);
+}
