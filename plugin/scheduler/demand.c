@@ -10,7 +10,8 @@
  *   a user asks                    LOAD, or WAIT while     NOTHING, the user is
  *                                  another one loads       done
  *   pull ends well, it released    spent, released         -
- *   pull ends well, it did not     (each user pulls)       (stays)
+ *   pull ends well, it did not     spent, or, where each   (stays)
+ *                                  user pulls, open
  *   pull ends EEXPIRED on a rank   spent                   (stays)
  *   pull fails otherwise           the next user may load; (stays)
  *                                  spent if some rank's
@@ -22,6 +23,11 @@
  * or EEXPIRED; a RELEASE on top of that is a no-op for the worker. The RELEASE
  * comes after all PULLs of the ticket in the log, but for a PULL that carries a
  * reason: workers report that FAILED without looking at the ticket.
+ *
+ * A producer waits for no rank whose worker it saw go, and the next worker may
+ * call it for this very pull, when its siblings are done. So once a worker of
+ * several was replaced no PULL releases: the RELEASE follows, when each rank
+ * has read.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -445,7 +451,8 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	code = map_blocks(demand, entry, allocation, &command);
 	if (code)
 		return code;
-	if (demand->share_prefix || entry->user_count == 1)
+	if (!demand->was_replaced &&
+	    (demand->share_prefix || entry->user_count == 1))
 		command.flags |= KVPULL_FLAG_RELEASE;
 	if (entry->flags & TICKET_READY)
 		command.flags |= KVPULL_FLAG_READY;
@@ -518,7 +525,8 @@ static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	if (releases && user->ended == demand->ranks_all &&
 	    !(entry->flags & TICKET_RELEASED))
 		release(demand, user->ticket);
-	else if ((user->flags & USER_EXPIRED) || (releases && user->ended))
+	else if ((user->flags & USER_EXPIRED) || (releases && user->ended) ||
+		 (demand->share_prefix && !user->code))
 		entry->flags |= TICKET_SPENT;
 	finish_user(demand, user, key);
 }
@@ -548,6 +556,7 @@ void kvpull_demand_rank_restart(struct kvpull_demand *demand)
 {
 	uint32_t index;
 
+	demand->was_replaced = demand->ranks_all != 1;
 	for (index = 0; index < demand->pool.touched; index++) {
 		if (!demand->tickets[index].incarnation)
 			continue;

@@ -89,7 +89,7 @@ struct kvpull_demand {
 	uint32_t chosen_count; /* users that were told to load, not yet commanded */
 	uint32_t pull_count; /* commanded, not ended */
 	uint32_t live_count; /* not released */
-	uint32_t reserved;
+	uint32_t was_replaced; /* the worker of one of several ranks was */
 };
 
 void kvpull_demand_init(struct kvpull_demand *demand, uint32_t count_max,

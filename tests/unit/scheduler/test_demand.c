@@ -662,6 +662,32 @@ UNIT_TEST(restarted_consumer_worker_fails_its_pulls)
 	world_close(world);
 }
 
+/* Its siblings' releases alone would end the hold: to P that rank is gone. */
+UNIT_TEST(restarted_consumer_worker_reads_before_the_release)
+{
+	struct world *world = opened(2);
+	const struct world_ticket ticket = world_make_ticket(7);
+
+	world_worker_replace(world, 1, 999);
+	assert_int_equal(world_want(world, 1, &ticket, 1), 0);
+	assert_int_equal(world_want(world, 2, &ticket, 1), 0);
+	load(world, 1);
+	world_settle(world);
+	assert_int_equal(world_last(world, KVPULL_COMMAND_PULL)->command.flags,
+			 0);
+	world_pull_ended(world, 0, 1, 0);
+	world_settle(world);
+	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 0);
+	world_pull_ended(world, 1, 1, 0);
+	world_settle(world);
+	assert_int_equal(world_count(world, KVPULL_COMMAND_RELEASE), 1);
+	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_NOTHING);
+	assert_int_equal(world_stats(world).pulls_done, 1);
+	assert_int_equal(world_stats(world).tickets_live, 0);
+	world_close(world);
+}
+
 UNIT_TEST(reset_forgets_pulled_tickets)
 {
 	struct world *world = opened(1);
