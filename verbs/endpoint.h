@@ -127,6 +127,7 @@ struct kvpull_verbs_end {
 	uint32_t keys_known;
 	uint64_t heard_ns;    /* when it last said something, or was asked to */
 	uint64_t deadline_ns; /* of the handshake, or of LOST; 0: not set yet */
+	uint64_t stall_ns;    /* LOST: `note` is given up then; 0: not set */
 	char name[KVPULL_ADDRESS_BYTES_MAX]; /* the other side's, for logs */
 
 	struct rdma_cm_id *id;

@@ -18,6 +18,7 @@
 #define PROBE_NS (2 * KVPULL_NS_PER_S)
 #define ANSWER_NS (60 * KVPULL_NS_PER_S) /* to a frame that arrived */
 #define STALL_NS KVPULL_NS_PER_MS        /* before a full ring is tried again */
+#define GIVE_UP_NS (10 * KVPULL_NS_PER_S) /* a note for it, of a lost rail */
 
 static void bad_frame(struct kvpull_verbs_end *end, const char *why)
 {
@@ -320,10 +321,33 @@ static void rail_free(struct kvpull_verbs_end *end)
 		kvpull_verbs_end_unmake(end);
 }
 
+/*
+ * A lost rail has a note for a full ring. A slow engine hears it yet; but some
+ * look at no ring, as of a caller that they dropped, and its place must come
+ * free. Nothing acknowledged it, so a consumer that lives says it again.
+ */
+static int is_stalled(struct kvpull_verbs_end *end)
+{
+	const uint64_t now_ns = end->shared->now_ns;
+
+	if (!end->stalled) {
+		end->stall_ns = 0;
+		return 0;
+	}
+	if (!end->stall_ns)
+		end->stall_ns = now_ns + GIVE_UP_NS;
+	if (now_ns < end->stall_ns)
+		return 1;
+	/* With what lies behind it: it is quiet by now. */
+	end->stalled = 0;
+	end->deadline_ns = now_ns;
+	return 0;
+}
+
 static void rail_settle(const struct kvpull_verbs_run *run,
 			struct kvpull_verbs_end *end)
 {
-	if (end->state != KVPULL_VERBS_LOST || end->stalled)
+	if (end->state != KVPULL_VERBS_LOST || is_stalled(end))
 		return;
 	kvpull_verbs_end_settle(end);
 	if (end->state == KVPULL_VERBS_QUIET &&

@@ -186,3 +186,21 @@ UNIT_TEST_WITH(question_whether_it_is_alive_renews_no_lease, world_attached,
 	world_run(3);
 	assert_int_equal(world.beat_count, 1);
 }
+
+/* Who owns a pool looks at no ring: a reader that fills its own is not kept. */
+UNIT_TEST_WITH(end_is_told_though_nobody_takes_what_was_said, world_attached,
+	       world_down)
+{
+	world_ring_fill();
+	assert_int_equal(world_note_send(1), 0);
+	assert_int_equal(world_note_send(2), 0);
+	world_run(5);
+	fake_verbs_cut();
+	world_run(5000);
+	/* A slow engine hears it first. */
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.p.downs, 0);
+	world_run(10000);
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 0);
+}
