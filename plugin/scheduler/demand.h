@@ -87,8 +87,8 @@ struct kvpull_demand {
 	uint64_t now_ns; /* of this call */
 	uint32_t count_max;
 	uint32_t chosen_count; /* users that were told to load, not yet commanded */
-	uint32_t pull_count; /* commanded, not ended */
-	uint32_t live_count; /* not released */
+	uint32_t pull_count;   /* commanded, not ended */
+	uint32_t live_count;   /* not released */
 	uint32_t was_replaced; /* the worker of one of several ranks was */
 };
 
