@@ -295,39 +295,6 @@ UNIT_TEST_WITH(what_is_there_is_not_copied_again, setup, teardown)
 	assert_int_equal(world.owner->spills.written, 2 * SLOTS);
 }
 
-UNIT_TEST_WITH(what_lost_its_slot_before_the_end_is_not_told_as_there, setup,
-	       teardown)
-{
-	struct kvpull_reader_place places[SLOTS + 1];
-	struct kvpull_reader_record record;
-	const uint32_t last = SLOTS;
-	uint64_t id;
-
-	share_and_connect();
-	fill_and_spill();
-	(void)handle_fill(&world, last, last + 1);
-	/* The first four are there, and the fifth takes the oldest one's slot. */
-	assert_int_equal(spill_begin(0, SLOTS + 1, 0, &id), 0);
-	owner_await(id, &record);
-	assert_int_equal(record.code, KVPULL_ESTALE);
-	assert_int_equal(record.count, SLOTS);
-	assert_int_equal(codes[0], KVPULL_ESTALE);
-	assert_int_equal(codes[1], 0);
-	assert_int_equal(codes[last], 0);
-	forget_chunks();
-	assert_int_equal(world.ops->guard_bump(world.owner, &last, 1, NULL), 0);
-	assert_int_equal(probe(SLOTS + 1, places, &record), SLOTS);
-	assert_int_equal(places[0].chunk, KVPULL_READER_NONE);
-	/* Its end comes after a reset. */
-	(void)handle_fill(&world, 0, 1);
-	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
-	while (world.owner->spills.ended.first == KVPULL_NONE)
-		(void)world.ops->poll(world.owner, NULL, 0, sizeof(record));
-	assert_int_equal(world.ops->guard_bump_all(world.owner, NULL, NULL), 0);
-	owner_await(id, &record);
-	assert_int_equal(record.code, KVPULL_ESTALE);
-}
-
 UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, teardown)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
@@ -664,62 +631,6 @@ UNIT_TEST_WITH(a_chunk_that_is_spilled_is_not_written_without_a_bump, setup,
 			 0);
 	assert_int_equal(world.ops->write_begin(world.owner, chunk), 0);
 	assert_int_equal(world.ops->write_end(world.owner, chunk), 0);
-}
-
-/* As put() has it: one generation's bytes are one key's. */
-UNIT_TEST_WITH(a_chunk_is_spilled_under_the_key_that_it_is_listed_under, setup,
-	       teardown)
-{
-	struct kvpull_reader_place places[2];
-	struct kvpull_reader_record record;
-	uint64_t id;
-
-	share_and_connect();
-	(void)handle_fill(&world, 0, 1);
-	assert_int_equal(spill_begin_as(0, 1, 1, 0, &id), 0);
-	owner_await(id, &record);
-	assert_int_equal(record.code, KVPULL_EINVAL);
-	assert_int_equal(codes[0], KVPULL_EINVAL);
-	/* The other key's bytes are nowhere. */
-	assert_int_equal(probe(2, places, &record), 1);
-	assert_int_equal(places[0].chunk, 0);
-	assert_int_equal(spill(0, 1), 0);
-}
-
-/* Nor is one whose put told a generation before it had begun. */
-UNIT_TEST_WITH(a_chunk_is_not_written_while_an_early_put_is_copied, setup,
-	       teardown)
-{
-	struct kvpull_reader_record record;
-	const uint8_t key[] = { 7 };
-	struct kvpull_reader_put put = {
-		.struct_size = sizeof(put),
-		.key = { key, sizeof(key) },
-	};
-	const struct kvpull_reader_spill early = {
-		.struct_size = sizeof(early),
-		.puts = &put,
-		.put_bytes = sizeof(put),
-		.codes = codes,
-		.put_count = 1,
-	};
-	uint64_t id;
-
-	share();
-	assert_int_equal(world.ops->epoch(world.owner, &put.epoch), 0);
-	assert_int_equal(world.ops->generation(world.owner, put.chunk,
-					       &put.generation),
-			 0);
-	put.generation++;
-	assert_int_equal(world.ops->spill(world.owner, &early, &id), 0);
-	assert_int_equal(world.ops->guard_bump(world.owner, &put.chunk, 1,
-					       NULL),
-			 0);
-	(void)kvpull_share_spills_run(&world.owner->spills, 0);
-	/* Bytes of before and of after would be in the slot, and listed. */
-	assert_int_equal(world.ops->write_begin(world.owner, put.chunk),
-			 KVPULL_EINVAL);
-	owner_await(id, &record);
 }
 
 static void *poll_once(void *argument)
