@@ -26,14 +26,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "base/pause.h"
 #include "shm/copy.h"
 #include "shm/segment.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/evict.h"
 #include "tests/bench/node.h"
 #include "tests/bench/woken.h"
 
@@ -41,7 +39,6 @@
 #define COUNT_MAX 8192u
 #define BLOCKS_MAX (REGION_BYTES / 512)
 #define BATCH_SPANS 64u
-#define LINE_BYTES 64u
 #define ROUTINES_MAX 24u
 #define PULLS 5u
 #define GLIBC (ROUTINES_MAX + PULLS)
@@ -133,28 +130,6 @@ static void scatter(struct field *field, uint32_t *ids)
 	}
 }
 
-/* Out of every cache, as the KV of a request that was computed a while ago. */
-static void evict(const uint8_t *memory, size_t bytes)
-{
-	size_t at;
-
-	for (at = 0; at < bytes; at += LINE_BYTES)
-#if defined(__x86_64__)
-		_mm_clflush(memory + at);
-#elif defined(__aarch64__)
-		__asm__("dc civac, %0" ::"r"(memory + at) : "memory");
-#endif
-}
-
-static void evict_end(void)
-{
-#if defined(__x86_64__)
-	_mm_mfence();
-#elif defined(__aarch64__)
-	__asm__("dsb sy" ::: "memory");
-#endif
-}
-
 static void prepare(struct field *field, uint32_t way)
 {
 	const size_t bytes = field->shape->block_bytes;
@@ -166,10 +141,10 @@ static void prepare(struct field *field, uint32_t way)
 		field->spans[at].from =
 			field->from[way] + field->ids[0][at] * bytes;
 		field->spans[at].to = field->to + field->ids[1][at] * bytes;
-		evict(field->spans[at].from, bytes);
-		evict(field->spans[at].to, bytes);
+		bench_evict(field->spans[at].from, bytes);
+		bench_evict(field->spans[at].to, bytes);
 	}
-	evict_end();
+	bench_evict_end();
 }
 
 static void verify(struct field *field)

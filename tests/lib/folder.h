@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The folder of a test's sockets at its end. */
+/* The folders of a test at its end. */
 #ifndef KVPULL_TESTS_LIB_FOLDER_H
 #define KVPULL_TESTS_LIB_FOLDER_H
 
 #include <dirent.h>
+#include <ftw.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +29,22 @@ static inline int folder_remove(const char *path)
 	if (folder)
 		(void)closedir(folder);
 	return rmdir(path);
+}
+
+static inline int folder_path_remove(const char *path,
+				     const struct stat *status, int kind,
+				     struct FTW *where)
+{
+	(void)status;
+	(void)kind;
+	(void)where;
+	return remove(path);
+}
+
+/* With all that is in it; links are not followed. 0 or -1, errno. */
+static inline int folder_remove_all(const char *path)
+{
+	return nftw(path, folder_path_remove, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 #endif /* KVPULL_TESTS_LIB_FOLDER_H */

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/lib/folder.h"
 #include "tests/scenario/scenario.h"
 
 /* A sanitizer makes a machine a slow one. */
@@ -117,15 +117,6 @@ int scenario_compare_u64(const void *a, const void *b)
 	const uint64_t *right = b;
 
 	return (*left > *right) - (*left < *right);
-}
-
-static int remove_one(const char *path, const struct stat *status, int kind,
-		      struct FTW *where)
-{
-	(void)status;
-	(void)kind;
-	(void)where;
-	return remove(path);
 }
 
 /* Killed with what it started; processes that outlive it come to us. */
@@ -249,7 +240,7 @@ static int case_run(const struct scenario_case *test,
 			scenario.patience);
 	verdict = case_verdict(timed_out, group_end(pid), text);
 	(void)close(pipes[0]);
-	(void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	(void)folder_remove_all(folder);
 	if (verdict == VERDICT_REFUSED)
 		printf("refused: %s: %s: %s\n", test->name, test->claim, text);
 	else
@@ -309,7 +300,7 @@ static void library_warm(void)
 		engine_close(&engine);
 	if (route)
 		(void)setenv("KVPULL_ROUTE", kept, 1);
-	(void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	(void)folder_remove_all(folder);
 }
 
 static int is_remote;

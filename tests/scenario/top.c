@@ -3,7 +3,6 @@
 #include "tests/scenario/top.h"
 
 #include <arpa/inet.h>
-#include <ftw.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pty.h>
@@ -13,6 +12,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/lib/folder.h"
 
 #define SCREEN_BYTES 65536u
 #define METRICS_BYTES (1u << 20)
@@ -26,18 +27,9 @@ void top_folder_open(struct top_folder *folder)
 	scenario_check(mkdtemp(folder->path) != NULL, "no folder in memory");
 }
 
-static int remove_one(const char *path, const struct stat *status, int type,
-		      struct FTW *walk)
-{
-	(void)status;
-	(void)type;
-	(void)walk;
-	return remove(path);
-}
-
 void top_folder_close(struct top_folder *folder)
 {
-	(void)nftw(folder->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	(void)folder_remove_all(folder->path);
 }
 
 /* The tool is built beside this program. */

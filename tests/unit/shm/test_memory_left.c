@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that is left: of machines and control groups written by hand. */
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "shm/memory_left.h"
+#include "tests/lib/folder.h"
 #include "tests/lib/unit.h"
 
 #define MIB UINT64_C(1048576)
@@ -22,19 +22,10 @@ static int up(void **state)
 	return mkdtemp(root) ? 0 : -1;
 }
 
-static int removed(const char *path, const struct stat *info, int kind,
-		   struct FTW *at)
-{
-	(void)info;
-	(void)kind;
-	(void)at;
-	return remove(path);
-}
-
 static int down(void **state)
 {
 	(void)state;
-	return nftw(root, removed, 8, FTW_DEPTH | FTW_PHYS);
+	return folder_remove_all(root);
 }
 
 static void file_write(const char *path, const char *text)

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Out of every cache, as the KV of a request that was computed a while ago. */
+#ifndef KVPULL_TESTS_BENCH_EVICT_H
+#define KVPULL_TESTS_BENCH_EVICT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define BENCH_LINE_BYTES 64u
+
+static inline void bench_evict(const uint8_t *memory, size_t bytes)
+{
+	size_t at;
+
+	for (at = 0; at < bytes; at += BENCH_LINE_BYTES)
+#if defined(__x86_64__)
+		_mm_clflush(memory + at);
+#elif defined(__aarch64__)
+		__asm__("dc civac, %0" ::"r"(memory + at) : "memory");
+#endif
+}
+
+static inline void bench_evict_end(void)
+{
+#if defined(__x86_64__)
+	_mm_mfence();
+#elif defined(__aarch64__)
+	__asm__("dsb sy" ::: "memory");
+#endif
+}
+
+#endif /* KVPULL_TESTS_BENCH_EVICT_H */
