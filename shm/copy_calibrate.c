@@ -99,13 +99,12 @@ static uint64_t sample(struct bench *bench,
 		block_bytes > 65536 ? SAMPLE_LONG_BYTES : SAMPLE_BYTES;
 	const uint32_t block_count = (uint32_t)(bytes / block_bytes);
 	/* So short they are rows, and lie beside the others of their block. */
-	const int is_rows = block_bytes <= 1024;
-	const uint32_t first = (uint32_t)(bench->at / block_bytes);
-	const uint32_t base = is_rows ? first : 0;
-	const uint32_t from = is_rows ? 0 : first;
 	const uint32_t range =
-		is_rows ? block_count :
-			  (uint32_t)(bench->side_bytes / block_bytes);
+		block_bytes <= 1024 ?
+			block_count :
+			(uint32_t)(bench->side_bytes / block_bytes);
+	const uint32_t first = (uint32_t)(bench->at / block_bytes);
+	const uint32_t base = first - first % range;
 	const uint32_t group_first[2] = { 0, block_count };
 	const uint8_t *region = bench->from.base;
 	struct kvpull_strip strip = { .remote_block_stride = block_bytes,
@@ -127,9 +126,9 @@ static uint64_t sample(struct bench *bench,
 
 	/* Odd multipliers shuffle a power of two. */
 	for (i = 0; i < block_count; i++) {
-		bench->remote_ids[i] = base + (from + i) * 0x9e3779b1u % range;
+		bench->remote_ids[i] = base + (first + i) * 0x9e3779b1u % range;
 		bench->local_ids[i] =
-			base + ((from + i) * 0x85ebca6bu + 3) % range;
+			base + ((first + i) * 0x85ebca6bu + 3) % range;
 	}
 	bench->at = (bench->at + bytes) % bench->side_bytes;
 	kvpull_copy_choices_set(&choices, routine);

@@ -326,7 +326,7 @@ static void rail_free(struct kvpull_verbs_end *end)
  * look at no ring, as of a caller that they dropped, and its place must come
  * free. Nothing acknowledged it, so a consumer that lives says it again.
  */
-static int is_stalled(struct kvpull_verbs_end *end)
+static int waits_for_room(struct kvpull_verbs_end *end)
 {
 	const uint64_t now_ns = end->shared->now_ns;
 
@@ -347,7 +347,7 @@ static int is_stalled(struct kvpull_verbs_end *end)
 static void rail_settle(const struct kvpull_verbs_run *run,
 			struct kvpull_verbs_end *end)
 {
-	if (end->state != KVPULL_VERBS_LOST || is_stalled(end))
+	if (end->state != KVPULL_VERBS_LOST || waits_for_room(end))
 		return;
 	kvpull_verbs_end_settle(end);
 	if (end->state == KVPULL_VERBS_QUIET &&
