@@ -7,7 +7,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 FLAGS=${FLAGS:--std=c11 -D_GNU_SOURCE -Iinclude -I.}
 STRICT_FLAGS=${STRICT_FLAGS:--Wall -Wextra}
-CHECKS=${*:-banned layers rooms sizes format shellcheck codespell mandoc cppcheck analyzer tidy}
+CHECKS=${*:-banned layers rooms sizes mutants format shellcheck codespell mandoc cppcheck analyzer tidy}
 jobs=$(nproc 2>/dev/null || echo 2)
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
@@ -32,6 +32,11 @@ check_banned() { tests/lint/banned.sh; }
 check_layers() { tests/lint/layers.sh; }
 check_rooms() { tests/lint/rooms.sh "${B:-build/release}"; }
 check_sizes() { tests/lint/sizes.sh; }
+# CI runs a quarter of them: one that went stale would be seen days later.
+check_mutants() {
+	printf '%s\n' tests/mutants/*.patch | each 'git apply --check "$0" 2>/dev/null ||
+		{ echo "mutants: $0 does not apply any more: renew it"; exit 1; }'
+}
 check_format() {
 	clang-format --version | grep -q 'version 14\.' ||
 		{ echo "refused: clang-format 14 is pinned, this is another"; return 77; }
@@ -66,6 +71,7 @@ for check in $CHECKS; do
 	format) tool=clang-format ;;
 	analyzer) tool=gcc ;;
 	tidy) tool=clang-tidy ;;
+	mutants) tool=git ;;
 	banned | layers | sizes) tool="awk" ;;
 	rooms) tool="nm" ;;
 	*) tool=$check ;;
