@@ -349,7 +349,8 @@ static void read_ended(const struct pool_handle *handle,
 
 void pool_poll(struct pool_handle *handle)
 {
-	const uint32_t capacity = (uint32_t)api_below(4);
+	/* Of a draw that is over there come zeros: no end would be told. */
+	const uint32_t capacity = api_draw_over() ? 3 : (uint32_t)api_below(4);
 	const size_t record_bytes = 24 + 8 * api_below(3);
 	uint8_t *records = malloc(record_bytes * (capacity + 1));
 	int count;
