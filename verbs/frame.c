@@ -56,7 +56,7 @@ static const struct kvpull_field frame_fields[] = {
 /* Slot, generation and tag are judged by the hold table. */
 static const struct kvpull_field record_fields[] = {
 	KVPULL_FIELD_OF(U32, struct kvpull_record, kind,
-			.min = KVPULL_NOTE_CLAIM, .max = KVPULL_NOTE_RELEASE),
+			.min = KVPULL_NOTE_CLAIM, .max = KVPULL_NOTE_AWAY),
 	KVPULL_FIELD_OF(U32, struct kvpull_record, slot, .min = 0),
 	KVPULL_FIELD_OF(U64, struct kvpull_record, generation, .min = 0),
 	KVPULL_FIELD_OF(U64, struct kvpull_record, tag, .min = 0),

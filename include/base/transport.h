@@ -43,6 +43,11 @@
 /* A notification on its way to a producer; 32 bytes, also in shared memory. */
 #define KVPULL_NOTE_CLAIM 1u
 #define KVPULL_NOTE_RELEASE 2u
+/*
+ * Of no hold: the consumer closes this connection to make room for others, and
+ * lives. The rest of the record is 0.
+ */
+#define KVPULL_NOTE_AWAY 3u
 
 struct kvpull_record {
 	uint32_t kind;

@@ -124,7 +124,10 @@ static void note_count(struct kvpull_holds *holds, struct hold *hold,
 	}
 	if (hold->state == HOLD_STAGED)
 		holds->counts.early++;
-	hold_word_said(hold, input->lease_now_ns);
+	/* Not before its last sign of life: the lease clock was set back since. */
+	hold_word_said(
+		hold,
+		holds->instances.all[input->instance].heard_ns[input->rank]);
 	if (input->kind == KVPULL_NOTE_CLAIM) {
 		/* Also after a release: it owes a new one. */
 		claim->released &= ~bit;
@@ -584,6 +587,10 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 	enum hold_event event = HOLD_EV_NOTE;
 	uint64_t generation;
 
+	if (sender && note.kind == KVPULL_NOTE_AWAY) {
+		kvpull_instance_part(sender, rank);
+		return;
+	}
 	if (!sender || note.slot >= holds->slot_count ||
 	    (note.kind != KVPULL_NOTE_CLAIM &&
 	     note.kind != KVPULL_NOTE_RELEASE)) {

@@ -236,7 +236,13 @@ int hold_apply(struct kvpull_holds *holds, uint32_t slot, enum hold_event event,
 /* hold.c: it ends if everybody who claimed it has released it. */
 void hold_settle(struct kvpull_holds *holds, uint32_t slot);
 
-/* hold_view.c: the end of its lease, or hold_max. */
+/*
+ * hold_view.c: the last sign of life of those of one claim, and of these ranks,
+ * that owe a word; 0: of nobody.
+ */
+uint64_t hold_heard_ns(const struct kvpull_holds *holds,
+		       const struct hold *hold, uint32_t at, uint64_t ranks);
+/* The end of its lease, or hold_max. */
 uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 			  const struct hold *hold);
 

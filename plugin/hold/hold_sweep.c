@@ -38,8 +38,11 @@ static void scan_slot(struct kvpull_holds *holds, uint32_t slot,
 		const uint64_t died =
 			holds->instances.all[claim->instance].scanning;
 
-		if (hold_owing(hold, i) & died)
+		if (hold_owing(hold, i) & died) {
 			hold_word_said(hold, lease_now_ns);
+			hold_word_said(hold,
+				       hold_heard_ns(holds, hold, i, died));
+		}
 		claim->released |= died;
 	}
 	hold_settle(holds, slot);

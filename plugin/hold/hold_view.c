@@ -59,13 +59,12 @@ void kvpull_holds_prefetch_rest(const struct kvpull_holds *holds, uint32_t slot)
 			1);
 }
 
-/* The last sign of life of those of one claim that owe a word; 0: of nobody. */
-static uint64_t heard_from(const struct kvpull_holds *holds,
-			   const struct hold *hold, uint32_t at)
+uint64_t hold_heard_ns(const struct kvpull_holds *holds,
+		       const struct hold *hold, uint32_t at, uint64_t ranks)
 {
 	const struct kvpull_instance *instance =
 		&holds->instances.all[hold->claims[at].instance];
-	uint64_t owing = hold_owing(hold, at);
+	uint64_t owing = hold_owing(hold, at) & ranks;
 	uint64_t heard_ns = 0;
 
 	for (; owing; owing &= owing - 1) {
@@ -93,7 +92,8 @@ uint64_t hold_deadline_ns(const struct kvpull_holds *holds,
 	uint32_t i;
 
 	for (i = 0; i < hold->claim_count; i++) {
-		const uint64_t claim_ns = heard_from(holds, hold, i);
+		const uint64_t claim_ns =
+			hold_heard_ns(holds, hold, i, UINT64_MAX);
 
 		if (claim_ns > heard_ns)
 			heard_ns = claim_ns;

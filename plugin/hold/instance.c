@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The consumers' table. Invariants: connected, dying, scanning and gone of an
- * instance are disjoint; an entry that nobody is connected to, dying for or
- * claiming with is zero, and so free.
+ * The consumers' table. Invariants: connected, dying, scanning, gone and away of
+ * an instance are disjoint; an entry that nobody is connected to, dying for or
+ * claiming with is zero, and so free. What ranks that are away leave behind is
+ * bounded by that: their claims end with the leases of what they claimed.
  */
 #include "plugin/hold/instance.h"
 
@@ -29,15 +30,28 @@ static uint32_t find_free(const struct kvpull_instances *instances)
 	return KVPULL_NONE;
 }
 
-/* The rank's last worker is dying, and this is not that one. */
+/* The rank's last worker is dying or away, and this is not that one. */
 static int is_successor(const struct kvpull_instance *instance,
 			const struct kvpull_join *join)
 {
 	const uint64_t last = instance->workers[join->rank];
 
 	return instance->rank_count == join->rank_count &&
-	       (instance->dying >> join->rank & 1) && join->worker && last &&
-	       join->worker != last;
+	       ((instance->dying | instance->away) >> join->rank & 1) &&
+	       join->worker && last && join->worker != last;
+}
+
+/* What its last worker had is worked off first. */
+static void succeed(struct kvpull_instances *instances,
+		    struct kvpull_instance *instance, uint32_t rank)
+{
+	const uint64_t bit = UINT64_C(1) << rank;
+
+	instance->replaced |= instance->away & bit;
+	instance->away &= ~bit;
+	instance->dying |= bit;
+	instance->due_ns[rank] = 0;
+	instances->due_ns = 0;
 }
 
 /* 0, or why this rank cannot join an instance that is known. */
@@ -60,7 +74,8 @@ static int admit(const struct kvpull_instance *instance,
 
 static void release_entry(struct kvpull_instance *instance)
 {
-	if (instance->retired && !instance->refs)
+	if (!instance->refs &&
+	    !(instance->connected | instance->dying | instance->scanning))
 		*instance = (struct kvpull_instance){ 0 };
 }
 
@@ -108,10 +123,8 @@ int kvpull_instances_join(struct kvpull_instances *instances,
 						  .used = 1 };
 	} else {
 		joined = &instances->all[at];
-		if (is_successor(joined, join)) {
-			joined->due_ns[join->rank] = 0;
-			instances->due_ns = 0;
-		}
+		if (is_successor(joined, join))
+			succeed(instances, joined, join->rank);
 		result = admit(joined, join);
 		if (result)
 			return result;
@@ -122,10 +135,16 @@ int kvpull_instances_join(struct kvpull_instances *instances,
 	instances->back |= joined->back != 0;
 	joined->dying &= ~joined->connected;
 	joined->gone &= ~joined->connected;
+	joined->away &= ~joined->connected;
 	joined->workers[join->rank] = join->worker;
 	kvpull_instance_hear(joined, join->rank, join->lease_now_ns);
 	*index = at;
 	return 0;
+}
+
+void kvpull_instance_part(struct kvpull_instance *instance, uint32_t rank)
+{
+	instance->parting |= instance->connected & UINT64_C(1) << rank;
 }
 
 void kvpull_instances_leave(struct kvpull_instances *instances, uint32_t index,
@@ -134,16 +153,23 @@ void kvpull_instances_leave(struct kvpull_instances *instances, uint32_t index,
 {
 	struct kvpull_instance *left =
 		kvpull_instances_speaking(instances, index, rank);
+	const uint64_t bit = UINT64_C(1) << (rank % KVPULL_RANKS_MAX);
 	uint64_t due_ns;
 
-	if (!left || !(left->connected >> rank & 1))
+	if (!left || !(left->connected & bit))
 		return;
+	left->connected &= ~bit;
+	if (left->parting & bit) {
+		left->away |= bit;
+		left->parting &= ~bit;
+		release_entry(left);
+		return;
+	}
 	if (grace_ns < instances->grace_ns)
 		grace_ns = instances->grace_ns;
 	due_ns = lease_now_ns > UINT64_MAX - grace_ns ? UINT64_MAX :
 							lease_now_ns + grace_ns;
-	left->connected &= ~(UINT64_C(1) << rank);
-	left->dying |= UINT64_C(1) << rank;
+	left->dying |= bit;
 	left->due_ns[rank] = due_ns;
 	if (due_ns < instances->due_ns)
 		instances->due_ns = due_ns;
@@ -210,10 +236,15 @@ uint32_t kvpull_instances_scan_begin(struct kvpull_instances *instances,
 
 	for (i = 0; i < instances->count; i++) {
 		struct kvpull_instance *instance = &instances->all[i];
-		const uint64_t due =
-			ranks_due(instance, lease_now_ns, &next_ns);
+		uint64_t due = ranks_due(instance, lease_now_ns, &next_ns);
 
 		instance->dying &= ~due;
+		/* The last that was there died: so did its instance. */
+		if ((due & ~instance->replaced) &&
+		    !(instance->connected | instance->dying))
+			due |= instance->away;
+		instance->away &= ~due;
+		instance->replaced &= ~due;
 		instance->scanning = due;
 		rank_count += (uint32_t)__builtin_popcountll(due);
 	}

@@ -7,10 +7,12 @@
  * A rank is connected -> dying (its grace) -> scanning (holds are looked
  * through for it) -> gone, until it joins again. While gone it counts as having
  * released whatever its instance claims: no hold waits for a rank that is not
- * there. Who joins after it may be another worker, which was told of none of
+ * there. One that said so before it left is *away* instead: it closed its
+ * connection to make room for others, so what its instance claims it will claim
+ * too, and holds wait for it as for a rank that did not come yet. Who joins after it may be another worker, which was told of none of
  * that: of what was claimed before, or lay in a ring when it came, it owes a
- * word only on what it claims itself. When the last rank of an instance is
- * gone, so is the instance, with ranks that never came: it is *retired*, kept
+ * word only on what it claims itself. When the last rank of an instance
+ * dies, so does the instance, with ranks that are away or never came: it is *retired*, kept
  * while claims name it, and who joins under its id afterwards is another
  * instance.
  */
@@ -22,11 +24,14 @@
 
 struct kvpull_instance {
 	uint64_t id;
-	uint64_t connected; /* these four: bitmaps of ranks, disjoint */
+	uint64_t connected; /* these five: bitmaps of ranks, disjoint */
 	uint64_t dying;
 	uint64_t scanning;
 	uint64_t gone;
-	uint64_t back; /* likewise: were gone, and joined in this poll */
+	uint64_t away;
+	uint64_t parting;  /* are connected, and have said that they go */
+	uint64_t replaced; /* are dying: were away, and another worker came */
+	uint64_t back;     /* were gone, and joined in this poll */
 	uint32_t rank_count;
 	uint32_t refs; /* claims that name it */
 	uint32_t used;
@@ -70,9 +75,12 @@ int KVPULL_MUST_CHECK kvpull_instances_join(struct kvpull_instances *instances,
 					    const struct kvpull_join *join,
 					    uint32_t *index);
 
+/* A rank that speaks says that it goes, and will be back. */
+void kvpull_instance_part(struct kvpull_instance *instance, uint32_t rank);
+
 /*
- * Starts a rank's grace: the table's, or a longer one. A rank that is not
- * connected: nothing.
+ * Starts a rank's grace: the table's, or a longer one; who has said that it goes
+ * is away. A rank that is not connected: nothing.
  */
 void kvpull_instances_leave(struct kvpull_instances *instances, uint32_t index,
 			    uint32_t rank, uint64_t grace_ns,
@@ -108,7 +116,7 @@ static inline uint64_t kvpull_ranks_all(uint32_t rank_count)
 static inline int
 kvpull_instance_is_here(const struct kvpull_instance *instance)
 {
-	return (instance->connected | instance->dying) != 0;
+	return (instance->connected | instance->dying | instance->away) != 0;
 }
 
 /* Ranks that owe nothing on what others of their instance claim now. */

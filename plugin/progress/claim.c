@@ -317,8 +317,12 @@ static int rank_run(struct kvpull_progress *progress, uint32_t id,
 		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
 		return 0;
 	}
-	/* Else peers_changed() brings it back. */
-	if (remote->state != KVPULL_REMOTE_UP || !has_word(claim, rank))
+	/*
+	 * Else peers_changed() brings it back. One that was told that we go
+	 * hears it when we are back: it might let go of what it hears now.
+	 */
+	if (remote->state != KVPULL_REMOTE_UP || remote->closing ||
+	    !has_word(claim, rank))
 		return 0;
 	/* Behind those that wait already. */
 	if (remote->to_say.first == KVPULL_NONE &&

@@ -134,14 +134,16 @@ struct kvpull_rank_list {
 struct kvpull_remote {
 	uint64_t incarnation; /* wanted; 0: free */
 	uint64_t self; /* our incarnation in its hello: a new one after a give-up */
+	uint32_t gave_up; /* claims on it, once */
 	enum kvpull_remote_state state;
 	int32_t code;         /* why WAIT or GONE */
 	uint32_t handle;      /* route's peer index */
 	uint32_t claim_count; /* open claims on it */
 	uint32_t attempts;
 	uint32_t waits;   /* in a row, for room at the peer */
-	uint32_t closing; /* its entry is wanted by another */
-	uint32_t changed; /* came up, or was lost: its claims have work */
+	uint32_t closing; /* its entry is wanted by another: it was told so */
+	uint64_t closing_ns; /* when it is closed, though it did not hear */
+	uint32_t changed;    /* came up, or was lost: its claims have work */
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t life;       /* of the last connection that was up */
@@ -216,6 +218,7 @@ struct kvpull_progress {
 	uint32_t wake_wanted; /* the engine sleeps, and was told something */
 	uint64_t lives;       /* connections that were up */
 	uint64_t selves;      /* that were drawn for peers */
+	uint64_t self;        /* of new entries; 0: none was drawn yet */
 	uint64_t timer_ns;    /* next time something is due */
 	uint64_t remote_ns;   /* next time a peer has something due */
 	uint64_t pull_ns;     /* next look at the deadlines */
@@ -262,6 +265,7 @@ void kvpull_show_consumer_gone(struct kvpull_progress *progress,
 			       uint32_t index);
 /* Its row, whatever changed. */
 void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index);
+void kvpull_progress_peers_tell(struct kvpull_progress *progress);
 /* It is connected, and has said which rank it is. */
 void kvpull_show_peer_up(struct kvpull_progress *progress, uint32_t index);
 void kvpull_show_peer_down(struct kvpull_progress *progress, uint32_t index,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Worker half, progress side: what this thread shows in the status file, and
- * what it logs of claims and of pulls that failed. Rows are written by this
- * thread alone.
+ * what it logs of claims and of pulls that failed; and its peers, for peers(),
+ * which another thread calls. Rows are written by this thread alone.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -305,4 +305,51 @@ void kvpull_show_pull_end(struct kvpull_progress *progress, uint32_t index,
 			1);
 	kvpull_status_took(side, KVPULL_TIMES_CHECK,
 			   ended_ns - pull->phases.came_ns, 1);
+}
+
+/* Under a lock: once a run, and only when something is due. */
+void kvpull_progress_peers_tell(struct kvpull_progress *progress)
+{
+	uint32_t index;
+
+	(void)pthread_mutex_lock(&progress->peers_lock);
+	progress->peer_count = 0;
+	for (index = 0; index < progress->facts->config.peers_max; index++) {
+		const struct kvpull_remote *remote = &progress->remotes[index];
+		struct kvpull_peer_info *info =
+			&progress->peers[progress->peer_count];
+
+		if (remote->state == KVPULL_REMOTE_FREE)
+			continue;
+		progress->peer_count++;
+		info->incarnation = remote->incarnation;
+		(void)snprintf(info->route, sizeof(info->route), "%s",
+			       remote->route->transport->ops->name);
+		info->state_error = remote->state == KVPULL_REMOTE_UP ? 0 :
+				    remote->code ? remote->code :
+						   KVPULL_EAGAIN;
+		kvpull_show_peer(progress, index);
+		memcpy(info->address, remote->address, sizeof(info->address));
+		(void)snprintf(info->why, sizeof(info->why), "%s", remote->why);
+	}
+	(void)pthread_mutex_unlock(&progress->peers_lock);
+}
+
+int kvpull_progress_peers(struct kvpull_progress *progress,
+			  struct kvpull_peer_info *peers, uint32_t capacity,
+			  size_t peer_bytes)
+{
+	uint8_t *to = (uint8_t *)peers;
+	uint32_t count;
+	uint32_t index;
+
+	(void)pthread_mutex_lock(&progress->peers_lock);
+	count = progress->peer_count;
+	for (index = 0; index < count && index < capacity; index++) {
+		kvpull_element_give(to, peer_bytes, &progress->peers[index],
+				    sizeof(progress->peers[index]));
+		to += peer_bytes;
+	}
+	(void)pthread_mutex_unlock(&progress->peers_lock);
+	return (int)count;
 }

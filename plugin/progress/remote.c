@@ -14,12 +14,15 @@
  * The claims on a peer that is GONE are given up: their releases will not be
  * said. If it lives after all and is called again, it must not take us for the
  * one that claimed: the hello then carries another incarnation (self), and the
- * peer ends what the former one had, as of a worker that was restarted. The same
- * holds when the entry was used for other peers meanwhile.
+ * peer ends what the former one had, as of a worker that was restarted; also when
+ * the entry was used for others meanwhile. Else it is called as the one that it
+ * knows: what our siblings claimed while we made room we will claim yet.
  *
  * Timers: retry_ns starts at a failed connect and fires the next one;
  * greeted_ns bounds the handshake; beat_ns fires every third of the peer's
- * lease while a claim on it is open.
+ * lease while a claim on it is open; closing_ns bounds how long a peer that is
+ * closed to make room has to hear of it. A peer that did not would take us for
+ * dead, and end what our siblings claim.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,6 +37,8 @@
 #define RETRY_NS (10 * KVPULL_NS_PER_MS)
 #define WAITS_MAX 4u            /* doublings of it while a peer has no room */
 #define GONE_NS KVPULL_NS_PER_S /* before a lost incarnation is asked again */
+#define AWAY_NS (100 * KVPULL_NS_PER_MS)    /* for a peer to hear that we go */
+#define AWAY_LOOK_NS (KVPULL_NS_PER_MS / 4) /* did it? Nobody tells. */
 
 static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
 {
@@ -70,11 +75,39 @@ static void remote_disconnect(const struct kvpull_remote *remote)
 	transport->ops->disconnect(transport, remote->handle);
 }
 
+/* It lives, and so do we: the producer is told before the connection ends. */
+static void part_from(struct kvpull_progress *progress,
+		      struct kvpull_remote *remote, uint64_t now_ns)
+{
+	const struct kvpull_record record = { .kind = KVPULL_NOTE_AWAY };
+	struct kvpull_transport *transport = remote->route->transport;
+
+	/* No room: its engine is slow, and the next try comes soon. */
+	if (transport->ops->notify(transport, remote->handle, &record))
+		return;
+	remote->notes_said++;
+	remote->closing = 1;
+	remote->closing_ns = now_ns + AWAY_NS;
+	due_at(progress, now_ns);
+}
+
+static void closing_run(struct kvpull_progress *progress,
+			const struct kvpull_remote *remote, uint64_t now_ns)
+{
+	const struct kvpull_transport *transport = remote->route->transport;
+
+	if (now_ns >= remote->closing_ns ||
+	    !transport->ops->notes_open(transport, remote->handle))
+		remote_disconnect(remote);
+	else
+		due_at(progress, now_ns + AWAY_LOOK_NS);
+}
+
 /*
  * Make room for the next one: close the connection unused for longest.
  * Return: 1 if one is being closed, 0 if all are used.
  */
-static int idle_close(struct kvpull_progress *progress)
+static int idle_close(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	uint32_t found = KVPULL_NONE;
 	uint32_t index;
@@ -92,8 +125,7 @@ static int idle_close(struct kvpull_progress *progress)
 	}
 	if (found == KVPULL_NONE)
 		return 0;
-	progress->remotes[found].closing = 1;
-	remote_disconnect(&progress->remotes[found]);
+	part_from(progress, &progress->remotes[found], now_ns);
 	return 1;
 }
 
@@ -103,6 +135,16 @@ static uint64_t self_next(struct kvpull_progress *progress)
 
 	return (progress->facts->incarnation & ~lives) |
 	       (++progress->selves & lives);
+}
+
+/* Its peer is forgotten: one that was given up must not meet that name again. */
+static void entry_leave(struct kvpull_progress *progress,
+			const struct kvpull_remote *remote)
+{
+	if (remote->incarnation)
+		kvpull_map_remove(&progress->remote_map, remote->incarnation);
+	if (remote->gave_up || !progress->self)
+		progress->self = self_next(progress);
 }
 
 /* A failure from a time when nobody waited for it does not count now. */
@@ -149,7 +191,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	}
 	index = entry_take(progress);
 	if (index == KVPULL_NONE) {
-		if (!idle_close(progress) && first)
+		if (!idle_close(progress, now_ns) && first)
 			kvpull_warn(
 				progress->log,
 				"no room for peer %s, its pulls wait: raise peers_max",
@@ -157,12 +199,12 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 		return KVPULL_EFULL;
 	}
 	remote = &progress->remotes[index];
-	if (remote->incarnation)
-		kvpull_map_remove(&progress->remote_map, remote->incarnation);
+	entry_leave(progress, remote);
 	if (kvpull_map_set(&progress->remote_map, rank->incarnation, index))
 		return KVPULL_EFULL;
 	remote->incarnation = rank->incarnation;
-	remote->self = self_next(progress);
+	remote->self = progress->self;
+	remote->gave_up = 0;
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
 	remote->claim_count = remote->attempts = remote->waits = 0;
@@ -192,6 +234,7 @@ static void give_up(struct kvpull_progress *progress, uint32_t index,
 
 	remote->state = KVPULL_REMOTE_GONE;
 	remote->self = self_next(progress);
+	remote->gave_up = 1;
 	remote->code = code;
 	remote->retry_ns = now_ns + GONE_NS;
 	due_at(progress, now_ns);
@@ -588,40 +631,15 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 			due_at(progress, remote->greeted_ns);
 		break;
 	case KVPULL_REMOTE_UP:
-		beat(progress, index, now_ns);
+		if (remote->closing)
+			closing_run(progress, remote, now_ns);
+		else
+			beat(progress, index, now_ns);
 		break;
 	case KVPULL_REMOTE_FREE:
 	case KVPULL_REMOTE_GONE:
 		break;
 	}
-}
-
-/* For peers(), which another thread calls. */
-static void peers_tell(struct kvpull_progress *progress)
-{
-	uint32_t index;
-
-	(void)pthread_mutex_lock(&progress->peers_lock);
-	progress->peer_count = 0;
-	for (index = 0; index < progress->facts->config.peers_max; index++) {
-		const struct kvpull_remote *remote = &progress->remotes[index];
-		struct kvpull_peer_info *info =
-			&progress->peers[progress->peer_count];
-
-		if (remote->state == KVPULL_REMOTE_FREE)
-			continue;
-		progress->peer_count++;
-		info->incarnation = remote->incarnation;
-		(void)snprintf(info->route, sizeof(info->route), "%s",
-			       remote->route->transport->ops->name);
-		info->state_error = remote->state == KVPULL_REMOTE_UP ? 0 :
-				    remote->code ? remote->code :
-						   KVPULL_EAGAIN;
-		kvpull_show_peer(progress, index);
-		memcpy(info->address, remote->address, sizeof(info->address));
-		(void)snprintf(info->why, sizeof(info->why), "%s", remote->why);
-	}
-	(void)pthread_mutex_unlock(&progress->peers_lock);
 }
 
 void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns)
@@ -635,25 +653,6 @@ void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns)
 	progress->remote_ns = UINT64_MAX;
 	for (index = 0; index < progress->facts->config.peers_max; index++)
 		run_one(progress, index, now_ns);
-	peers_tell(progress);
+	kvpull_progress_peers_tell(progress);
 	kvpull_progress_timer(progress, progress->remote_ns);
-}
-
-int kvpull_progress_peers(struct kvpull_progress *progress,
-			  struct kvpull_peer_info *peers, uint32_t capacity,
-			  size_t peer_bytes)
-{
-	uint8_t *to = (uint8_t *)peers;
-	uint32_t count;
-	uint32_t index;
-
-	(void)pthread_mutex_lock(&progress->peers_lock);
-	count = progress->peer_count;
-	for (index = 0; index < count && index < capacity; index++) {
-		kvpull_element_give(to, peer_bytes, &progress->peers[index],
-				    sizeof(progress->peers[index]));
-		to += peer_bytes;
-	}
-	(void)pthread_mutex_unlock(&progress->peers_lock);
-	return (int)count;
 }

@@ -67,6 +67,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 	struct kvpull_ring *ring = consumer->ring;
 	struct kvpull_record record;
 	uint32_t claims = 0;
+	uint32_t releases = 0;
 	uint32_t left;
 
 	for (left = count; left > 0; left--) {
@@ -80,6 +81,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 				kvpull_ring_peek_slot(ring, FETCH_REST));
 		kvpull_ring_pop(ring, &record);
 		claims += record.kind == KVPULL_NOTE_CLAIM;
+		releases += record.kind == KVPULL_NOTE_RELEASE;
 		kvpull_worker_log_claim(worker, consumer, &record);
 		if (record.kind == KVPULL_NOTE_CLAIM)
 			KVPULL_PROBE5(claim, record.slot, record.generation,
@@ -92,7 +94,7 @@ static void notes_take(struct kvpull_worker *worker, uint32_t index,
 		kvpull_holds_note(worker->holds, instance, consumer->rank,
 				  &record, now_ns);
 	}
-	kvpull_worker_show_notes(worker, index, claims, count - claims);
+	kvpull_worker_show_notes(worker, index, claims, releases);
 }
 
 /* It may come again at once: all are counted, and there is a line a second. */

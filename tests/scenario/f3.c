@@ -123,6 +123,108 @@ static void f3_one_ticket(const struct scenario *scenario)
 	node_close(&p);
 }
 
+/* ---- more producers than a rank of D has room for ---- */
+
+#define CROWD 3u
+
+static void crowd_open(const struct scenario *scenario, struct node *producers,
+		       struct node *d)
+{
+	static const char *const names[CROWD] = { "producer-0", "producer-1",
+						  "producer-2" };
+	struct node_params params = {
+		.scenario = scenario,
+		.config = "",
+		.shape = { .block_bytes = 4096,
+			   .block_count = 4 * BLOCKS,
+			   .layer_count = 2,
+			   .group_count = 1,
+			   .block_tokens = 16 },
+		.tp_size = 1,
+		.scribble = 1,
+	};
+	uint32_t at;
+
+	for (at = 0; at < CROWD; at++) {
+		params.id = names[at];
+		node_open(&producers[at], &params);
+	}
+	params.id = "consumer";
+	params.config = "\"peers_max\":2";
+	params.shape.block_count *= CROWD;
+	params.tp_size = 2;
+	params.scribble = 0;
+	params.split = 1;
+	node_open(d, &params);
+}
+
+/* nodes: the producers, and D. */
+static void crowd_event(struct node *const *nodes, uint32_t round)
+{
+	struct node_message event;
+	const int from = node_event_any(nodes, CROWD + 1, &event, LIMIT_NS);
+
+	scenario_check(from >= 0, "round %u does not end", round);
+	if (from < (int)CROWD)
+		scenario_check(event.reason == KVPULL_END_RELEASED,
+			       "round %u: a hold ended by %d", round,
+			       event.reason);
+	else
+		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+			       "round %u: error %d, %llu wrong bytes", round,
+			       event.reason, (unsigned long long)event.wrong);
+}
+
+/* All three are asked at once, so that one of them has to wait for its place. */
+static void crowd_round(struct node *producers, struct node *d, uint32_t round)
+{
+	static struct node_message message;
+	struct node *nodes[CROWD + 1] = { [CROWD] = d };
+	uint32_t at;
+
+	for (at = 0; at < CROWD; at++) {
+		/* Who comes first changes. */
+		nodes[at] = &producers[(at + round) % CROWD];
+		node_prefill(nodes[at], &message, BLOCKS,
+			     1000003u * round + at + 1);
+		(void)node_pull(d, &message);
+	}
+	for (at = 0; at < 2 * CROWD; at++)
+		crowd_event(nodes, round);
+}
+
+/*
+ * A connection that is closed to make room is no rank's death: what its sibling
+ * had claimed was ended before the rank came back.
+ */
+static void f3_crowd(const struct scenario *scenario)
+{
+	const uint32_t rounds = scenario->full ? 2000 : 100;
+	struct node producers[CROWD], d;
+	struct node_stats stats;
+	uint64_t connects;
+	uint32_t round;
+	uint32_t at;
+
+	crowd_open(scenario, producers, &d);
+	for (round = 0; round < rounds; round++)
+		crowd_round(producers, &d, round);
+	node_check_empty(&d);
+	node_stats_get(&d, &stats);
+	connects = stats.ranks[0].peer_connects + stats.ranks[1].peer_connects;
+	scenario_check(connects >= rounds,
+		       "%llu connections: nobody had to make room",
+		       (unsigned long long)connects);
+	scenario_say(
+		"%u pulls of three producers, room for two: %llu connections",
+		CROWD * rounds, (unsigned long long)connects);
+	node_close(&d);
+	for (at = 0; at < CROWD; at++) {
+		node_check_empty(&producers[at]);
+		node_close(&producers[at]);
+	}
+}
+
 const struct scenario_case scenario_f3[] = {
 	{ "F3a", "a producer of one rank, consumers of two", f3_one_to_two, 30,
 	  120 },
@@ -132,6 +234,8 @@ const struct scenario_case scenario_f3[] = {
 	{ "F3d", "a producer of four ranks, consumers of two", f3_four_to_two,
 	  30, 120 },
 	{ "F3e", "the second instance at a ticket is not cut", f3_one_ticket,
+	  30, 120 },
+	{ "F3f", "two ranks read three producers with room for two", f3_crowd,
 	  30, 120 },
 	{ 0 },
 };

@@ -192,6 +192,8 @@ static void sim_disconnect(struct kvpull_transport *transport, uint32_t peer)
 	sim_trace(world, "process %u disconnects peer %u", own->proc->index,
 		  peer, 0);
 	conn->closing = 1;
+	/* Nobody disconnects who is up but to make room. */
+	conn->parts = conn->attached && !conn->lost;
 	unanswered_note(conn);
 	lent_close(conn);
 	if (!conn->lost)

@@ -263,7 +263,9 @@ static int must_be_over(struct sim_proc *proc, const struct sim_hold *hold)
 			sim_seen_of(proc, claimer->instance_id);
 
 		complete += is_complete(seen, claimer,
-					seen->ever & ~seen->connected) != 0;
+					seen->ever & ~seen->connected &
+						~seen->away &
+						~seen->forgotten) != 0;
 	}
 	return complete && complete == rank->claimer_count;
 }

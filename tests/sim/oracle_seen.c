@@ -40,7 +40,7 @@ static struct sim_claimer *claimer_of(struct sim_hold_rank *rank,
 /* Ranks that were there, and are dead now. */
 uint64_t sim_seen_gone(const struct sim_seen *seen)
 {
-	return seen->ever & ~seen->connected & ~seen->in_grace;
+	return seen->ever & ~seen->connected & ~seen->in_grace & ~seen->away;
 }
 
 /* In an earlier life. */
@@ -66,7 +66,7 @@ static uint64_t dying(const struct sim_proc *proc, const struct sim_seen *seen)
 	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
 		if (seen->down_poll[rank] == proc->poll_count)
 			ranks |= UINT64_C(1) << rank;
-	return ranks;
+	return ranks & ~seen->away;
 }
 
 /* Who claims owes a word, whatever was its last one. */
@@ -110,7 +110,7 @@ static struct sim_claimer *claimer_add(const struct sim_proc *proc,
 	return &rank->claimers[rank->claimer_count++];
 }
 
-static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
+static void note_apply(struct sim_proc *proc, struct sim_conn *conn,
 		       const struct kvpull_record *note)
 {
 	struct sim_world *world = proc->world;
@@ -121,6 +121,10 @@ static void note_apply(struct sim_proc *proc, const struct sim_conn *conn,
 	struct sim_hold_rank *rank;
 	struct sim_claimer *claimer;
 
+	if (note->kind == KVPULL_NOTE_AWAY) {
+		conn->parts_said = 1;
+		return;
+	}
 	if (!hold)
 		sim_fail(world, "process %u is told of a hold that never was",
 			 proc->index);
@@ -176,11 +180,18 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 {
 	const uint64_t bit = UINT64_C(1) << conn->client_rank;
 
+	if (conn->parts && !conn->parts_said)
+		sim_fail(
+			proc->world,
+			"process %u made room, and process %u takes it for dead",
+			conn->client->index, proc->index);
 	seen->connected &= ~bit;
 	seen->down_poll[conn->client_rank] = proc->poll_count;
 	seen->down_ns[conn->client_rank] = proc->world->now_ns;
 	seen->down_stall_ns[conn->client_rank] = proc->stall_ns;
-	if (proc->world->grace_ns)
+	if (conn->parts_said)
+		seen->away |= bit;
+	else if (proc->world->grace_ns)
 		seen->in_grace |= bit;
 	else
 		ranks_die(proc, seen, bit);
@@ -195,28 +206,39 @@ uint64_t sim_moved(const struct sim_proc *proc, uint64_t then_ns,
 	return then_ns + proc->stall_ns - then_stall_ns;
 }
 
-/* Who is there again came within it, which a stalled producer prolongs. */
-static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
+/* Of these ranks: who is gone for so long, which a stalled producer prolongs. */
+static uint64_t graces_over(const struct sim_proc *proc,
+			    const struct sim_seen *seen, uint64_t ranks)
 {
 	const struct sim_world *world = proc->world;
+	uint64_t over = 0;
 	uint32_t rank;
 
-	for (rank = 0; rank < SIM_RANKS_MAX; rank++) {
-		const uint64_t bit = UINT64_C(1) << rank;
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (world->now_ns >= sim_moved(proc, seen->down_ns[rank],
+					       seen->down_stall_ns[rank]) +
+					     world->grace_ns)
+			over |= UINT64_C(1) << rank;
+	return over & ranks;
+}
 
-		if (!(seen->in_grace & bit))
-			continue;
-		if (seen->connected & bit) {
-			seen->in_grace &= ~bit;
-			continue;
-		}
-		if (world->now_ns < sim_moved(proc, seen->down_ns[rank],
-					      seen->down_stall_ns[rank]) +
-					    world->grace_ns)
-			continue;
-		ranks_die(proc, seen, bit);
-		seen->in_grace &= ~bit;
-	}
+/* Who is there again came within it; who is away dies with the last. */
+static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
+{
+	uint64_t over = dying(proc, seen);
+
+	seen->in_grace &= ~seen->connected;
+	if (proc->world->grace_ns)
+		over = graces_over(proc, seen, seen->in_grace);
+	if (over && !(seen->connected | (seen->in_grace & ~over)))
+		over |= seen->away;
+	if (!(seen->connected | seen->in_grace))
+		seen->forgotten |= seen->ever & ~seen->away;
+	if (!over)
+		return;
+	ranks_die(proc, seen, over);
+	seen->in_grace &= ~over;
+	seen->away &= ~over;
 }
 
 /* With its last rank an instance is gone, and ranks that never came. */
@@ -226,10 +248,11 @@ static void instances_end(struct sim_proc *proc)
 
 	for (seen = proc->seen_first; seen; seen = seen->next) {
 		graces_end(proc, seen);
-		if (seen->connected || seen->in_grace || !seen->ever)
+		if (seen->connected || seen->in_grace || seen->away ||
+		    !seen->ever)
 			continue;
 		ranks_die(proc, seen, sim_ranks_all(seen->rank_count));
-		seen->ever = 0;
+		seen->ever = seen->forgotten = 0;
 		seen->life++;
 	}
 }
@@ -240,11 +263,12 @@ static void successor_seen(struct sim_proc *proc, struct sim_seen *seen,
 {
 	const uint64_t bit = UINT64_C(1) << caller->rank;
 
-	if (!(seen->in_grace & bit) ||
+	if (!((seen->in_grace | seen->away) & bit) ||
 	    seen->workers[caller->rank] == caller->incarnation)
 		return;
 	ranks_die(proc, seen, bit);
 	seen->in_grace &= ~bit;
+	seen->away &= ~bit;
 }
 
 static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
@@ -273,6 +297,8 @@ static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
 	}
 	seen->connected |= UINT64_C(1) << conn->client_rank;
 	seen->ever |= seen->connected;
+	seen->away &= ~seen->connected;
+	seen->forgotten &= ~seen->connected;
 	if (!seen->listed) {
 		seen->listed = 1;
 		seen->next = proc->seen_first;

@@ -121,9 +121,11 @@ struct sim_conn {
 	uint32_t peer;   /* the client's index */
 	uint32_t caller; /* the server's index, SIM_NONE before it knew */
 	uint32_t attached;
-	uint32_t lost;        /* packets that are put now go nowhere */
-	uint32_t closing;     /* by the client */
-	uint32_t cut;         /* by the client, to end a cancelled read */
+	uint32_t lost;       /* packets that are put now go nowhere */
+	uint32_t closing;    /* by the client */
+	uint32_t cut;        /* by the client, to end a cancelled read */
+	uint32_t parts;      /* the client, which lives, made room for others */
+	uint32_t parts_said; /* and the server's engine has heard of it */
 	uint32_t client_done; /* PEER_DOWN was told, or it is dead */
 	uint32_t server_done; /* forgotten there, or refused, or it is dead */
 	uint32_t server_down; /* CALLER_DOWN was told */
@@ -384,8 +386,10 @@ struct sim_seen {
 	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
 	uint64_t down_ns[SIM_RANKS_MAX];
 	uint64_t down_stall_ns[SIM_RANKS_MAX];
-	uint64_t was_gone; /* ranks, before this poll */
-	uint64_t in_grace; /* ranks that are gone, and not dead yet */
+	uint64_t was_gone;  /* ranks, before this poll */
+	uint64_t in_grace;  /* ranks that are gone, and not dead yet */
+	uint64_t away;      /* ranks that made room for others */
+	uint64_t forgotten; /* ranks that died before all others were away */
 	uint64_t workers[SIM_RANKS_MAX]; /* incarnations that joined last */
 	uint64_t life; /* it was gone, and came again, so often */
 	uint32_t rank_count;

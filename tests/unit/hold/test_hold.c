@@ -333,7 +333,7 @@ TEST(notes_that_fit_nothing_touch_nothing)
 	assert_int_equal(counts_of(f).bad_tag, 2);
 	record = record_of(f, KVPULL_NOTE_RELEASE, SLOTS, 1);
 	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
-	record = record_of(f, 3, 0, 1);
+	record = record_of(f, 4, 0, 1);
 	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);
 	record = record_of(f, 0, 0, 1);
 	kvpull_holds_note(f->holds, a.instance, 0, &record, f->now_ns);

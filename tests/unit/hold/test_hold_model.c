@@ -14,12 +14,13 @@
 #define RANKS 3u
 #define LIVES 4096u
 #define OPERATIONS 6000u
-#define SEEDS 40u
+#define SEEDS 400u
 
 enum rank_state {
 	NEVER,
 	HERE,
 	DYING,
+	AWAY,
 	GONE
 };
 
@@ -27,8 +28,10 @@ struct life {
 	uint64_t heard_ns[RANKS];
 	uint64_t due_ns[RANKS];
 	enum rank_state ranks[RANKS];
-	uint32_t workers[RANKS]; /* who joined last; 0: unknown */
-	uint32_t is_back[RANKS]; /* was gone, and joined in this poll */
+	uint32_t workers[RANKS];     /* who joined last; 0: unknown */
+	uint32_t is_back[RANKS];     /* was gone, and joined in this poll */
+	uint32_t parts[RANKS];       /* has said that it goes */
+	uint32_t is_replaced[RANKS]; /* was away, and another worker came */
 	uint32_t id;
 	uint32_t rank_count;
 	uint32_t is_dead;
@@ -85,7 +88,27 @@ static void heard(const struct model *m, uint64_t *heard_ns)
 		*heard_ns = m->f->now_ns;
 }
 
+/* A word, or the death of who owed one: no lease ends sooner for it. */
+static void word_said(const struct model *m, struct model_hold *h,
+		      const struct life *life, uint32_t rank)
+{
+	heard(m, &h->leased_ns);
+	if (life->heard_ns[rank] > h->leased_ns)
+		h->leased_ns = life->heard_ns[rank];
+}
+
 static int life_is_here(const struct life *life)
+{
+	uint32_t r;
+
+	for (r = 0; r < life->rank_count; r++)
+		if (life->ranks[r] == HERE || life->ranks[r] == DYING ||
+		    life->ranks[r] == AWAY)
+			return 1;
+	return 0;
+}
+
+static int life_is_served(const struct life *life)
 {
 	uint32_t r;
 
@@ -93,6 +116,23 @@ static int life_is_here(const struct life *life)
 		if (life->ranks[r] == HERE || life->ranks[r] == DYING)
 			return 1;
 	return 0;
+}
+
+/* The ranks of one state whose grace is over are gone. Return: how many. */
+static uint32_t model_graces(const struct model *m, struct life *life,
+			     enum rank_state which, int died[RANKS])
+{
+	uint32_t count = 0;
+	uint32_t r;
+
+	for (r = 0; r < RANKS; r++) {
+		if (life->ranks[r] != which || life->due_ns[r] > m->f->now_ns)
+			continue;
+		life->ranks[r] = GONE;
+		died[r] = 1;
+		count++;
+	}
+	return count;
 }
 
 static int life_is_named(const struct model *m, const struct life *life)
@@ -284,7 +324,7 @@ static void model_note(struct model *m, struct model_hold *h, struct life *life,
 	}
 	if (c == h->claim_count)
 		model_claim(h, life, rank);
-	heard(m, &h->leased_ns);
+	word_said(m, h, life, rank);
 	m->counts.early += h->state == M_STAGED;
 	if (note.kind == KVPULL_NOTE_CLAIM)
 		m->counts.claims++;
@@ -311,7 +351,7 @@ static void do_note(struct model *m)
 		note = record_of(m->f, note.kind, slot, m->holds[slot].staged);
 	if (m->holds[slot].state == M_HELD && roll(m, 4))
 		note = record_of(m->f, note.kind, slot, m->holds[slot].last);
-	note.kind += spoil == 1 ? 2 : 0;
+	note.kind += spoil == 1 ? 3 : 0;
 	note.tag += spoil == 2;
 	kvpull_holds_note(m->f->holds, index, rank, &note, m->f->now_ns);
 	if (!life ||
@@ -347,6 +387,10 @@ static int model_join(struct model *m, const struct kvpull_join *join,
 	struct life *life = NULL;
 
 	for (i = 0; i < m->life_count; i++) {
+		/* All are away, and claim nothing: it is forgotten. */
+		if (!life_is_served(&m->lives[i]) &&
+		    !life_is_named(m, &m->lives[i]))
+			m->lives[i].is_dead = 1;
 		if (!m->lives[i].is_dead && m->lives[i].id == join->instance_id)
 			life = &m->lives[i];
 		used += !m->lives[i].is_dead || life_is_named(m, &m->lives[i]);
@@ -359,15 +403,20 @@ static int model_join(struct model *m, const struct kvpull_join *join,
 				       .rank_count = join->rank_count };
 	}
 	if (life->rank_count == join->rank_count &&
-	    life->ranks[rank] == DYING && join->worker && life->workers[rank] &&
-	    life->workers[rank] != join->worker)
+	    (life->ranks[rank] == DYING || life->ranks[rank] == AWAY) &&
+	    join->worker && life->workers[rank] &&
+	    life->workers[rank] != join->worker) {
+		life->is_replaced[rank] |= life->ranks[rank] == AWAY;
+		life->ranks[rank] = DYING;
 		life->due_ns[rank] = 0;
+	}
 	if (life->rank_count != join->rank_count || life->ranks[rank] == HERE)
 		return KVPULL_EREJECTED;
 	if (life->ranks[rank] == DYING && life->due_ns[rank] <= m->f->now_ns)
 		return KVPULL_EAGAIN;
 	life->is_back[rank] = life->ranks[rank] == GONE;
 	life->ranks[rank] = HERE;
+	life->parts[rank] = 0;
 	life->workers[rank] = (uint32_t)join->worker;
 	heard(m, &life->heard_ns[rank]);
 	*joined = life;
@@ -404,6 +453,20 @@ static void do_join(struct model *m)
 	m->by_index[index] = life;
 }
 
+static void do_part(struct model *m)
+{
+	const struct kvpull_record note = { .kind = KVPULL_NOTE_AWAY };
+	const uint32_t index = roll(m, INSTANCES);
+	const uint32_t rank = roll(m, RANKS);
+	struct life *life = m->by_index[index];
+
+	kvpull_holds_note(m->f->holds, index, rank, &note, m->f->now_ns);
+	if (!life || (life->ranks[rank] != HERE && life->ranks[rank] != DYING))
+		m->counts.unknown++;
+	else if (life->ranks[rank] == HERE)
+		life->parts[rank] = 1;
+}
+
 static void do_leave(struct model *m)
 {
 	const uint32_t index = roll(m, INSTANCES);
@@ -413,8 +476,10 @@ static void do_leave(struct model *m)
 	kvpull_holds_leave(m->f->holds, index, rank, m->f->now_ns);
 	if (!life || life->ranks[rank] != HERE)
 		return;
-	life->ranks[rank] = DYING;
+	life->ranks[rank] = life->parts[rank] ? AWAY : DYING;
 	life->due_ns[rank] = m->f->now_ns + m->f->params.grace_ns;
+	if (life->parts[rank])
+		life->due_ns[rank] = 0;
 }
 
 static void claim_mark(const struct model *m, struct model_hold *h,
@@ -426,7 +491,7 @@ static void claim_mark(const struct model *m, struct model_hold *h,
 		if (!died[r] && !claim->life->is_dead)
 			continue;
 		if (claim->claimed[r] && !claim->released[r])
-			heard(m, &h->leased_ns);
+			word_said(m, h, claim->life, r);
 		claim->released[r] = 1;
 	}
 }
@@ -467,19 +532,18 @@ static void model_deaths(struct model *m)
 	for (i = 0; i < m->life_count; i++) {
 		struct life *life = &m->lives[i];
 		int died[RANKS] = { 0 };
-		uint32_t died_count = 0;
+		uint32_t died_count = model_graces(m, life, DYING, died);
+		int is_death = 0;
 
-		for (r = 0; r < RANKS; r++) {
-			if (life->ranks[r] != DYING ||
-			    life->due_ns[r] > m->f->now_ns)
-				continue;
-			life->ranks[r] = GONE;
-			died[r] = 1;
-			died_count++;
-		}
-		m->counts.consumers_died += died_count;
 		if (!died_count)
 			continue;
+		for (r = 0; r < RANKS; r++) {
+			is_death |= died[r] && !life->is_replaced[r];
+			life->is_replaced[r] &= !died[r];
+		}
+		if (is_death && !life_is_served(life))
+			died_count += model_graces(m, life, AWAY, died);
+		m->counts.consumers_died += died_count;
 		life->is_dead = !life_is_here(life);
 		model_mark(m, life, died);
 	}
@@ -578,6 +642,8 @@ static void operate(struct model *m)
 		do_join(m);
 	else if (what < 83)
 		do_leave(m);
+	else if (what < 85)
+		do_part(m);
 	else if (what < 92)
 		do_sweep(m);
 	else if (what < 99 || roll(m, 10))

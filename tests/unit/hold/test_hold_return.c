@@ -38,6 +38,16 @@ static void poll_again(struct fixture *f)
 	poll_at(f, f->now_ns);
 }
 
+/* It says that it closes its connection to make room, and does. */
+static void part(struct fixture *f, struct who who)
+{
+	const struct kvpull_record record = { .kind = KVPULL_NOTE_AWAY };
+
+	kvpull_holds_note(f->holds, who.instance, who.rank, &record, f->now_ns);
+	leave(f, who);
+	poll_again(f);
+}
+
 static void go(struct fixture *f, struct who who)
 {
 	leave(f, who);
@@ -274,6 +284,177 @@ UNIT_TEST_WITH(join_of_another_size_ends_no_grace, setup_with_grace, teardown)
 	(void)join_as(f, 1, WORKER);
 	release(f, r0, 0, 1);
 	expect_nothing(f);
+}
+
+TEST(rank_that_is_away_is_waited_for)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	part(f, r1);
+	/* For long: its instance is there. */
+	poll_at(f, f->now_ns + 5 * LEASE);
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	release(f, r0, 0, 1);
+	poll_again(f);
+	expect_nothing(f);
+	(void)join_as(f, 1, WORKER);
+	claim(f, r1, 0, 1);
+	release(f, r1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	/* The word was for that time alone. */
+	take(f, 0, 2);
+	claim(f, r0, 0, 2);
+	claim(f, r1, 0, 2);
+	go(f, r1);
+	release(f, r0, 0, 2);
+	expect_report(f, 0, 2, KVPULL_END_RELEASED);
+}
+
+TEST(rank_that_stays_away_costs_a_lease)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	part(f, r1);
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	release(f, r0, 0, 1);
+	poll_at(f, f->now_ns + LEASE - 1);
+	expect_nothing(f);
+	poll_at(f, f->now_ns + 1);
+	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
+	(void)r1;
+}
+
+TEST(ranks_away_end_with_the_last_that_is_there)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	part(f, r1);
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	go(f, r0);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	expect_fresh(f);
+}
+
+/* Both are away for a moment, and one is back before that was looked at. */
+TEST(rank_that_went_last_is_waited_for_when_its_sibling_is_back)
+{
+	struct fixture *f = fixture_of(state);
+	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	take(f, 0, 1);
+	part(f, r0);
+	kvpull_holds_note(f->holds, r1.instance, 1, &away, f->now_ns);
+	leave(f, r1);
+	(void)join_as(f, 0, 0xa0);
+	claim(f, r0, 0, 1);
+	poll_again(f);
+	release(f, r0, 0, 1);
+	poll_again(f);
+	expect_nothing(f);
+	(void)join_as(f, 1, WORKER);
+	claim(f, r1, 0, 1);
+	release(f, r1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+/* It had no room for us yet when its sibling made room again. */
+TEST(rank_that_never_came_is_waited_for_when_all_others_are_away)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	struct who r1;
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	release(f, r0, 0, 1);
+	part(f, r0);
+	expect_nothing(f);
+	r1 = join_as(f, 1, WORKER);
+	claim(f, r1, 0, 1);
+	release(f, r1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	go(f, r1);
+	expect_fresh(f);
+}
+
+TEST(last_rank_that_goes_ends_its_instance)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	part(f, r1);
+	part(f, r0);
+	expect_fresh(f);
+}
+
+TEST(successor_of_a_rank_away_owes_nothing_older)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	uint32_t instance;
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	claim(f, r1, 0, 1);
+	part(f, r1);
+	assert_int_equal(try_join(f, 1, SUCCESSOR, &instance), KVPULL_EAGAIN);
+	poll_again(f);
+	(void)join_as(f, 1, SUCCESSOR);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+/* Its siblings are alive, and will claim yet. */
+TEST(successor_of_a_rank_away_ends_no_sibling)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	uint32_t instance;
+
+	take(f, 0, 1);
+	claim(f, r1, 0, 1);
+	release(f, r1, 0, 1);
+	part(f, r1);
+	part(f, r0);
+	assert_int_equal(try_join(f, 1, SUCCESSOR, &instance), KVPULL_EAGAIN);
+	poll_again(f);
+	expect_nothing(f);
+	(void)join_as(f, 1, SUCCESSOR);
+	(void)join_as(f, 0, 0xa0);
+	claim(f, r0, 0, 1);
+	release(f, r0, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+/* Who is not there says nothing; and twice is as once. */
+UNIT_TEST_WITH(word_of_a_rank_in_its_grace_says_nothing, setup_with_grace,
+	       teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	leave(f, r1);
+	part(f, r1);
+	release(f, r0, 0, 1);
+	poll_at(f, f->now_ns + f->params.grace_ns);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
 }
 
 TEST(table_is_as_new_after_returns)

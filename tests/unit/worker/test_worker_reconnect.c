@@ -45,8 +45,9 @@ TEST(unused_peer_makes_room_for_another)
 	world_pass(world, 20 * WORLD_MS);
 	/* The longest unused, and no other one, once. */
 	for (producer = 0; producer < WORLD_PEERS; producer++)
-		assert_int_equal(world->peers[producer].disconnected,
+		assert_int_equal(world->peers[producer].disconnected != 0,
 				 producer == 0);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), 1);
 	world_down(world, 0);
 	world_pass(world, 5 * WORLD_MS);
 	assert_false(connected(world, "1-0"));
@@ -56,6 +57,101 @@ TEST(unused_peer_makes_room_for_another)
 	world_done(world, 0, 0);
 	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
 	assert_int_equal(world->errors, 0);
+}
+
+/* It would take us for dead, and end what our siblings claim. */
+TEST(peer_hears_that_we_make_room_before_its_connection_ends)
+{
+	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
+	struct world *world = *state;
+	uint32_t producer;
+
+	for (producer = 1; producer <= WORLD_PEERS; producer++)
+		peer_unused(world, producer);
+	/* Its ring is full: it is asked again, and kept until then. */
+	world->notify_code = KVPULL_EAGAIN;
+	world_claim(world, 501, 1);
+	world_pass(world, 200 * WORLD_MS);
+	assert_int_equal(world->peers[0].disconnected, 0);
+	world->notify_code = 0;
+	world->notes_open = 1;
+	world_pass(world, 20 * WORLD_MS);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), 1);
+	assert_memory_equal(&world->notes[world->note_count - 1], &away,
+			    sizeof(away));
+	assert_int_equal(world->peers[0].disconnected, 0);
+	world->notes_open = 0;
+	world_pass(world, WORLD_MS);
+	assert_int_not_equal(world->peers[0].disconnected, 0);
+}
+
+/* Who was told that we go may let go of what it hears after it. */
+TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
+{
+	struct world *world = *state;
+	uint32_t producer;
+
+	for (producer = 1; producer <= WORLD_PEERS; producer++)
+		peer_unused(world, producer);
+	world->notes_open = 1;
+	world_claim(world, 501, 1);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), 1);
+	world_claim(world, 102, 1);
+	world_pass(world, 90 * WORLD_MS);
+	assert_int_equal(world->notes[world->note_count - 1].kind,
+			 KVPULL_NOTE_AWAY);
+	world_pass(world, 20 * WORLD_MS);
+	world_down(world, 0);
+	world_pass(world, 20 * WORLD_MS);
+	(void)world_up(world, "1-0", 0, 1);
+	assert_int_equal(world->notes[world->note_count - 1].generation, 102);
+}
+
+/* One that was stopped hears it when it goes on. */
+TEST(peer_that_does_not_hear_that_we_go_is_left)
+{
+	struct world *world = *state;
+	uint32_t producer;
+
+	for (producer = 1; producer <= WORLD_PEERS; producer++)
+		peer_unused(world, producer);
+	world->notes_open = 1;
+	world_claim(world, 501, 1);
+	world_poll(world, 2);
+	world_pass(world, 90 * WORLD_MS);
+	assert_int_equal(world->peers[0].disconnected, 0);
+	world_pass(world, 20 * WORLD_MS);
+	assert_int_not_equal(world->peers[0].disconnected, 0);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), 1);
+}
+
+/* What its siblings claimed meanwhile it claims yet: it is no successor. */
+TEST(peer_that_made_room_knows_us_again)
+{
+	struct world *world = *state;
+	uint64_t self;
+	uint32_t producer;
+	uint32_t peer;
+
+	for (producer = 1; producer <= WORLD_PEERS; producer++)
+		peer_unused(world, producer);
+	self = world->peers[0].hello.incarnation;
+	for (producer = WORLD_PEERS + 1; producer <= 2 * WORLD_PEERS;
+	     producer++) {
+		world_claim(world, producer * 100 + 1, 1);
+		world_pass(world, 20 * WORLD_MS);
+		world_down(world, (producer - 1) % WORLD_PEERS);
+		world_pass(world, 5 * WORLD_MS);
+		peer_unused(world, producer);
+	}
+	world_claim(world, 102, 1);
+	world_pass(world, 20 * WORLD_MS);
+	world_down(world, 0);
+	world_pass(world, 5 * WORLD_MS);
+	peer = world_peer_at(world, "1-0");
+	world_challenge(world, peer);
+	assert_int_equal(world->peers[peer].hello.incarnation, self);
 }
 
 static int setup_tickets(void **state)
@@ -164,6 +260,31 @@ TEST(peer_that_was_given_up_knows_us_as_another)
 	second = greeted_as(world);
 	assert_int_not_equal(second, first);
 	assert_int_not_equal(second, 0);
+}
+
+/* Also when its place was another's meanwhile. */
+TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
+{
+	struct world *world = *state;
+	uint64_t first;
+	uint32_t rounds;
+	uint32_t producer;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	first = greeted_as(world);
+	world->connect_code = KVPULL_EPEER;
+	world_down(world, world_peer_at(world, "1-0"));
+	for (rounds = 0; rounds < 10; rounds++)
+		world_pass(world, 500 * WORLD_MS);
+	world->connect_code = 0;
+	for (producer = 2; producer <= WORLD_PEERS + 1; producer++)
+		peer_unused(world, producer);
+	world_claim(world, 102, 1);
+	world_pass(world, 20 * WORLD_MS);
+	world_down(world, world_peer_at(world, "2-0"));
+	world_pass(world, 5 * WORLD_MS);
+	assert_int_not_equal(greeted_as(world), first);
 }
 
 /* Whoever has bound the name of a producer that ended is not that one. */
