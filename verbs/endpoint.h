@@ -9,7 +9,7 @@
  * OPEN        established: handshake, or the    likewise; CALLER_UP
  *             keys of one more rail
  * IN          attach(), or its keys came        admit(), or it joined
- * LINGER      -                                 refuse(): it is on its way
+ * LINGER      -                                 a refusal is on its way
  * LOST        the end was seen; the queue pair is in ERR and its completions
  *             are polled, for at most flush_ns
  * QUIET       the queue pair is destroyed: nothing can land any more; what it

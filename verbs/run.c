@@ -37,6 +37,16 @@ static void keys_take(struct kvpull_verbs_end *end)
 		kvpull_verbs_bundle_keys(end->bundle, end);
 }
 
+/* Once it was let in, a caller can say yet why it goes. */
+static int hears_pieces(const struct kvpull_verbs_end *end,
+			const struct kvpull_frame *frame)
+{
+	return end->state == KVPULL_VERBS_OPEN ||
+	       (end->state == KVPULL_VERBS_IN &&
+		end->role == KVPULL_VERBS_CALLER && !end->joins &&
+		frame->kind == KVPULL_FRAME_MESSAGE);
+}
+
 /* A piece of a message or of the keys; a whole message is told. */
 static void piece_take(struct kvpull_verbs_end *end,
 		       const struct kvpull_frame *frame,
@@ -45,13 +55,13 @@ static void piece_take(struct kvpull_verbs_end *end,
 	struct kvpull_event *event;
 	int whole;
 
-	if (end->state != KVPULL_VERBS_OPEN ||
+	if (!hears_pieces(end, frame) ||
 	    (frame->offset && frame->kind != end->inbox_kind) ||
 	    (frame->kind == KVPULL_FRAME_MESSAGE && end->joins) ||
 	    (frame->kind == KVPULL_FRAME_KEYS &&
 	     (end->role == KVPULL_VERBS_CALLER || end->keys_known))) {
-		/* After admission there are no messages: this one is dropped. */
-		if (end->state == KVPULL_VERBS_OPEN)
+		/* After admission a peer hears none: this one is dropped. */
+		if (hears_pieces(end, frame))
 			bad_frame(end, "a message that has no place");
 		return;
 	}

@@ -211,10 +211,23 @@ static int verbs_attach(struct kvpull_transport *transport, uint32_t peer,
 	return 0;
 }
 
+/* What it said last is heard before it goes: why it refuses a welcome. */
+static void linger(struct kvpull_verbs_end *end)
+{
+	end->state = KVPULL_VERBS_LINGER;
+	end->deadline_ns = end->shared->now_ns + LINGER_NS;
+}
+
 static void verbs_disconnect(struct kvpull_transport *transport, uint32_t peer)
 {
-	kvpull_verbs_bundle_lose(peer_at(verbs_of(transport), peer),
-				 KVPULL_EPEER, NULL);
+	struct kvpull_verbs_bundle *bundle = peer_at(verbs_of(transport), peer);
+	struct kvpull_verbs_end *end = kvpull_verbs_bundle_first(bundle);
+
+	if (bundle->state == KVPULL_BUNDLE_MEETING &&
+	    end->state == KVPULL_VERBS_OPEN && end->done != end->posted)
+		linger(end);
+	else if (end->state != KVPULL_VERBS_LINGER)
+		kvpull_verbs_bundle_lose(bundle, KVPULL_EPEER, NULL);
 }
 
 static int verbs_read_start(struct kvpull_transport *transport, uint32_t peer,
@@ -328,8 +341,7 @@ static void verbs_refuse(struct kvpull_transport *transport, uint32_t caller,
 		kvpull_verbs_bundle_lose(bundle, KVPULL_EREJECTED, NULL);
 		return;
 	}
-	end->state = KVPULL_VERBS_LINGER;
-	end->deadline_ns = verbs->shared.now_ns + LINGER_NS;
+	linger(end);
 }
 
 static void verbs_drop(struct kvpull_transport *transport, uint32_t caller)

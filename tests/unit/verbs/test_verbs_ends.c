@@ -106,6 +106,23 @@ UNIT_TEST_WITH(word_before_the_end_is_heard_though_the_end_came_first, world_up,
 	assert_int_equal(world.d.downs, 1);
 }
 
+/* It cannot read the welcome, and P is to know why it goes. */
+UNIT_TEST_WITH(word_of_who_refuses_a_welcome_is_heard, world_up, world_down)
+{
+	world.leaves = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(30);
+	assert_string_equal(world.p.message, "farewell");
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(world.d.downs, 1);
+	/* And it may call again. */
+	world.leaves = 0;
+	assert_int_equal(world_connect(), 0);
+	world_run(30);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(world.attach_code, 0);
+}
+
 /* P, which said nothing, is gone: nobody waits for the handshake's end. */
 UNIT_TEST_WITH(end_without_a_word_is_told_at_once, world_up, world_down)
 {

@@ -146,7 +146,9 @@ static void caller_event(struct world_side *side,
 	} else if (event->kind == KVPULL_EVENT_CALLER_MESSAGE) {
 		side->messages++;
 		memcpy(side->message, event->data, event->data_bytes);
-		if (world.refuses)
+		if (strcmp(side->message, "hello") != 0)
+			ops->drop(side->route, event->index);
+		else if (world.refuses)
 			ops->refuse(side->route, event->index, "no", 3);
 		else
 			(void)ops->admit(side->route, event->index, "welcome",
@@ -172,6 +174,11 @@ static void peer_message(struct world_side *side,
 		assert_int_equal(
 			ops->peer_send(side->route, event->index, "hello", 6),
 			0);
+	} else if (strcmp(side->message, "welcome") == 0 && world.leaves) {
+		assert_int_equal(ops->peer_send(side->route, event->index,
+						"farewell", 9),
+				 0);
+		ops->disconnect(side->route, event->index);
 	} else if (strcmp(side->message, "welcome") == 0) {
 		side->ups++;
 		world.attach_code = (uint32_t)ops->attach(

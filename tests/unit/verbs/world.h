@@ -53,6 +53,7 @@ struct world {
 	uint32_t keeps_rings; /* nobody takes what is in them */
 	uint32_t refuses;     /* P refuses who says hello */
 	uint32_t silent;      /* P does not challenge */
+	uint32_t leaves;      /* D says why, and goes, when it is welcomed */
 	uint32_t attach_code;
 	const char *networks; /* of who is opened next */
 	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
