@@ -9,7 +9,7 @@
  * OPEN        established: handshake, or the    likewise; CALLER_UP
  *             keys of one more rail
  * IN          attach(), or its keys came        admit(), or it joined
- * LINGER      -                                 a refusal is on its way
+ * LINGER      disconnect(): why is on its way   refuse(): likewise
  * LOST        the end was seen; the queue pair is in ERR and its completions
  *             are polled, for at most flush_ns
  * QUIET       the queue pair is destroyed: nothing can land any more; what it
