@@ -13,8 +13,8 @@
  * incomplete; at the end of its lease; at hold_max; or when told to.
  * A rank that died counts as having released what its instance had claimed by
  * then, and what that claims until the rank joins again; when the last rank of
- * an instance died, so did those that are away or never joined. A rank that claims again
- * after its release, or after its death, owes another release.
+ * an instance died, so did those that are away or never joined. A rank that
+ * claims again after its release, or after its death, owes another release.
  * A hold's lease runs from the last word on it, and is renewed by the ranks
  * that have claimed it themselves and owe a release. A rank that never claimed
  * renews nothing: whether it was ever told of the ticket nobody can say, so it
@@ -160,8 +160,9 @@ void kvpull_holds_prefetch_rest(const struct kvpull_holds *holds,
 				uint32_t slot);
 
 /*
- * A claim or release from (instance, rank), or its word that it goes: hostile
- * bytes. The first two are a sign of life. Wrong kinds, slots, tags, old generations: a counter, nothing touched.
+ * A claim or release from (instance, rank), also a sign of life; or its word that
+ * it goes. Hostile bytes: of wrong kinds, slots, tags and old generations there is
+ * a counter, and nothing else is touched.
  */
 void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 		       uint32_t rank, const struct kvpull_record *record,

@@ -7,14 +7,16 @@
  * A rank is connected -> dying (its grace) -> scanning (holds are looked
  * through for it) -> gone, until it joins again. While gone it counts as having
  * released whatever its instance claims: no hold waits for a rank that is not
- * there. One that said so before it left is *away* instead: it closed its
- * connection to make room for others, so what its instance claims it will claim
- * too, and holds wait for it as for a rank that did not come yet. Who joins after it may be another worker, which was told of none of
+ * there. Who joins after it may be another worker, which was told of none of
  * that: of what was claimed before, or lay in a ring when it came, it owes a
- * word only on what it claims itself. When the last rank of an instance
- * dies, so does the instance, with ranks that are away or never came: it is *retired*, kept
- * while claims name it, and who joins under its id afterwards is another
- * instance.
+ * word only on what it claims itself.
+ * One that said so before it left is *away* instead: it closed its connection to
+ * make room for others, so what its instance claims it will claim, too, and holds
+ * wait for it as for a rank that did not come yet. When all are away, and claim
+ * nothing, their instance is forgotten.
+ * When the last rank of an instance dies, so does the instance, with ranks that
+ * are away or never came: it is *retired*, kept while claims name it, and who
+ * joins under its id afterwards is another instance.
  */
 #ifndef KVPULL_PLUGIN_INSTANCE_H
 #define KVPULL_PLUGIN_INSTANCE_H

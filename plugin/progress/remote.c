@@ -234,7 +234,7 @@ static void give_up(struct kvpull_progress *progress, uint32_t index,
 
 	remote->state = KVPULL_REMOTE_GONE;
 	remote->self = self_next(progress);
-	remote->gave_up = 1;
+	remote->gave_up |= remote->claim_count != 0;
 	remote->code = code;
 	remote->retry_ns = now_ns + GONE_NS;
 	due_at(progress, now_ns);

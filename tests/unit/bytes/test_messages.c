@@ -58,7 +58,7 @@ static const struct {
 	{ &kvpull_frame_table,
 	  "Before each payload of a SEND. Kinds: 1 a piece of the handshake, 2 of keys, 3 a note, 4 a heartbeat, 5 an acknowledgement alone. A note's offset is its number." },
 	{ &kvpull_record_table,
-	  "Payload of one frame. Kind 1 is a claim, 2 a release." },
+	  "Payload of one frame. Kind 1 is a claim, 2 a release, 3 says that its sender makes room for others." },
 	{ &kvpull_keys_table,
 	  "P to D that was let in, by each rail: where it may read. A key is of one slice, which ends where an address is a multiple of 1 << mr_shift; slices follow each other as the regions do." },
 };
