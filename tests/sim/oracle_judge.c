@@ -28,8 +28,8 @@ static void released_check(struct sim_proc *proc, const struct sim_hold *hold)
 		const struct sim_claimer *claimer = &rank->claimers[at];
 		const struct sim_seen *seen =
 			sim_seen_of(proc, claimer->instance_id);
-		uint64_t owes_not =
-			seen->was_gone | sim_seen_gone(seen) | claimer->absent;
+		uint64_t owes_not = seen->was_gone | sim_seen_gone(seen) |
+				    seen->forgotten | claimer->absent;
 
 		/* In which order of this poll: either may be right. */
 		if (claimer->again_poll == proc->poll_count)

@@ -232,8 +232,9 @@ static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
 		over = graces_over(proc, seen, seen->in_grace);
 	if (over && !(seen->connected | (seen->in_grace & ~over)))
 		over |= seen->away;
+	/* While it claims nothing the producer knows none of it any more. */
 	if (!(seen->connected | seen->in_grace))
-		seen->forgotten |= seen->ever & ~seen->away;
+		seen->forgotten |= seen->ever;
 	if (!over)
 		return;
 	ranks_die(proc, seen, over);

@@ -389,7 +389,7 @@ struct sim_seen {
 	uint64_t was_gone;  /* ranks, before this poll */
 	uint64_t in_grace;  /* ranks that are gone, and not dead yet */
 	uint64_t away;      /* ranks that made room for others */
-	uint64_t forgotten; /* ranks that died before all others were away */
+	uint64_t forgotten; /* ranks that were gone or away when all were */
 	uint64_t workers[SIM_RANKS_MAX]; /* incarnations that joined last */
 	uint64_t life; /* it was gone, and came again, so often */
 	uint32_t rank_count;
