@@ -48,8 +48,8 @@ static void frame_take(struct kvpull_inbox *inbox, const uint8_t *data,
 	expect(frame.payload + frame.payload_bytes == data + data_bytes);
 	if (frame.kind == KVPULL_FRAME_NOTE) {
 		if (!kvpull_frame_get_record(&frame, &record))
-			expect(record.kind == KVPULL_NOTE_CLAIM ||
-			       record.kind == KVPULL_NOTE_RELEASE);
+			expect(record.kind >= KVPULL_NOTE_CLAIM &&
+			       record.kind <= KVPULL_NOTE_AWAY);
 		return;
 	}
 	whole = kvpull_inbox_add(inbox, &frame);
