@@ -55,14 +55,14 @@ static void piece_take(struct kvpull_verbs_end *end,
 	struct kvpull_event *event;
 	int whole;
 
-	if (!hears_pieces(end, frame) ||
-	    (frame->offset && frame->kind != end->inbox_kind) ||
+	/* After admission a peer hears none: this one is dropped. */
+	if (!hears_pieces(end, frame))
+		return;
+	if ((frame->offset && frame->kind != end->inbox_kind) ||
 	    (frame->kind == KVPULL_FRAME_MESSAGE && end->joins) ||
 	    (frame->kind == KVPULL_FRAME_KEYS &&
 	     (end->role == KVPULL_VERBS_CALLER || end->keys_known))) {
-		/* After admission a peer hears none: this one is dropped. */
-		if (hears_pieces(end, frame))
-			bad_frame(end, "a message that has no place");
+		bad_frame(end, "a message that has no place");
 		return;
 	}
 	end->inbox_kind = frame->kind;

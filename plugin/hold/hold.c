@@ -577,8 +577,6 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 {
 	const struct kvpull_record note = *record;
 	const struct hold_input input = { .generation = note.generation,
-					  .lease_now_ns = hold_lease_clock(
-						  holds, now_ns),
 					  .instance = instance,
 					  .rank = rank,
 					  .kind = note.kind };
@@ -601,7 +599,7 @@ void kvpull_holds_note(struct kvpull_holds *holds, uint32_t instance,
 		holds->counts.bad_tag++;
 		return;
 	}
-	kvpull_instance_hear(sender, rank, input.lease_now_ns);
+	kvpull_instance_hear(sender, rank, hold_lease_clock(holds, now_ns));
 	generation = holds->holds[note.slot].state == HOLD_STAGED ?
 			     holds->holds[note.slot].staged :
 			     holds->holds[note.slot].generation;

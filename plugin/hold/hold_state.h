@@ -216,7 +216,6 @@ static inline uint32_t *hold_ended(const struct kvpull_holds *holds,
 struct hold_input {
 	uint64_t generation;
 	uint64_t key;
-	uint64_t lease_now_ns;
 	uint32_t instance;
 	uint32_t rank;
 	uint32_t kind; /* KVPULL_NOTE_* */

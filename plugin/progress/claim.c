@@ -216,7 +216,6 @@ static int say(struct kvpull_progress *progress,
 	       uint32_t kind)
 {
 	struct kvpull_remote *remote = &progress->remotes[rank->peer];
-	struct kvpull_transport *transport = remote->route->transport;
 	const struct kvpull_record record = {
 		.kind = kind,
 		.slot = claim->order->slot,
@@ -224,9 +223,9 @@ static int say(struct kvpull_progress *progress,
 		.tag = claim->order->ranks[rank - claim->ranks].tag,
 	};
 
-	if (transport->ops->notify(transport, remote->handle, &record))
+	if (kvpull_remote_note(remote, &record))
 		return KVPULL_EAGAIN;
-	rank->note = ++remote->notes_said;
+	rank->note = remote->notes_said;
 	return 0;
 }
 
@@ -321,7 +320,7 @@ static int rank_run(struct kvpull_progress *progress, uint32_t id,
 	 * Else peers_changed() brings it back. One that was told that we go
 	 * hears it when we are back: it might let go of what it hears now.
 	 */
-	if (remote->state != KVPULL_REMOTE_UP || remote->closing ||
+	if (remote->state != KVPULL_REMOTE_UP || remote->closing_ns ||
 	    !has_word(claim, rank))
 		return 0;
 	/* Behind those that wait already. */

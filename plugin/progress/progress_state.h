@@ -140,10 +140,13 @@ struct kvpull_remote {
 	uint32_t handle;      /* route's peer index */
 	uint32_t claim_count; /* open claims on it */
 	uint32_t attempts;
-	uint32_t waits;   /* in a row, for room at the peer */
-	uint32_t closing; /* its entry is wanted by another: it was told so */
-	uint64_t closing_ns; /* when it is closed, though it did not hear */
-	uint32_t changed;    /* came up, or was lost: its claims have work */
+	uint32_t waits; /* in a row, for room at the peer */
+	/*
+	 * Its entry is wanted by another, and it was told so: when it is closed,
+	 * though it did not hear. 0: it is not.
+	 */
+	uint64_t closing_ns;
+	uint32_t changed; /* came up, or was lost: its claims have work */
 	uint32_t tp_rank;
 	uint32_t tp_size;
 	uint64_t life;       /* of the last connection that was up */
@@ -300,6 +303,9 @@ int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_progress *progress,
 					 const struct kvpull_ticket_rank *rank,
 					 int first, uint64_t now_ns,
 					 uint32_t *peer);
+/* On its connection, which is up. 0; KVPULL_EAGAIN: it has no room. */
+int KVPULL_MUST_CHECK kvpull_remote_note(struct kvpull_remote *remote,
+					 const struct kvpull_record *record);
 void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_route *route,
 			 const struct kvpull_event *event, uint64_t now_ns);

@@ -226,7 +226,7 @@ static int peers_ready(const struct kvpull_progress *progress,
 		if (remote->state == KVPULL_REMOTE_WAIT && peer_fails(remote))
 			return remote->code;
 		/* One that is closed to make room is called again. */
-		if (remote->state != KVPULL_REMOTE_UP || remote->closing)
+		if (remote->state != KVPULL_REMOTE_UP || remote->closing_ns)
 			code = KVPULL_EAGAIN;
 		/* Else the parts would not cover every local byte. */
 		else if (remote->tp_rank != at ||

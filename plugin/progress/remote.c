@@ -75,18 +75,26 @@ static void remote_disconnect(const struct kvpull_remote *remote)
 	transport->ops->disconnect(transport, remote->handle);
 }
 
+int kvpull_remote_note(struct kvpull_remote *remote,
+		       const struct kvpull_record *record)
+{
+	struct kvpull_transport *transport = remote->route->transport;
+
+	if (transport->ops->notify(transport, remote->handle, record))
+		return KVPULL_EAGAIN;
+	remote->notes_said++;
+	return 0;
+}
+
 /* It lives, and so do we: the producer is told before the connection ends. */
 static void part_from(struct kvpull_progress *progress,
 		      struct kvpull_remote *remote, uint64_t now_ns)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_AWAY };
-	struct kvpull_transport *transport = remote->route->transport;
 
 	/* No room: its engine is slow, and the next try comes soon. */
-	if (transport->ops->notify(transport, remote->handle, &record))
+	if (kvpull_remote_note(remote, &record))
 		return;
-	remote->notes_said++;
-	remote->closing = 1;
 	remote->closing_ns = now_ns + AWAY_NS;
 	due_at(progress, now_ns);
 }
@@ -117,7 +125,7 @@ static int idle_close(struct kvpull_progress *progress, uint64_t now_ns)
 
 		if (remote->state != KVPULL_REMOTE_UP || remote->claim_count)
 			continue;
-		if (remote->closing)
+		if (remote->closing_ns)
 			return 1;
 		if ((found == KVPULL_NONE ||
 		     remote->used_ns < progress->remotes[found].used_ns))
@@ -208,7 +216,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
 	remote->claim_count = remote->attempts = remote->waits = 0;
-	remote->closing = 0;
+	remote->closing_ns = 0;
 	remote->life = remote->cut_life = 0;
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	remote->retry_ns = remote->used_ns = now_ns;
@@ -431,7 +439,7 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 
 	remote->state = KVPULL_REMOTE_UP;
 	remote->life = ++progress->lives;
-	remote->closing = 0;
+	remote->closing_ns = 0;
 	remote->notes_said = 0;
 	remote->code = 0;
 	remote->attempts = remote->waits = 0;
@@ -631,7 +639,7 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 			due_at(progress, remote->greeted_ns);
 		break;
 	case KVPULL_REMOTE_UP:
-		if (remote->closing)
+		if (remote->closing_ns)
 			closing_run(progress, remote, now_ns);
 		else
 			beat(progress, index, now_ns);

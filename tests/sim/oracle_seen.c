@@ -206,9 +206,9 @@ uint64_t sim_moved(const struct sim_proc *proc, uint64_t then_ns,
 	return then_ns + proc->stall_ns - then_stall_ns;
 }
 
-/* Of these ranks: who is gone for so long, which a stalled producer prolongs. */
+/* Whose grace is over, which a stalled producer prolongs. */
 static uint64_t graces_over(const struct sim_proc *proc,
-			    const struct sim_seen *seen, uint64_t ranks)
+			    const struct sim_seen *seen)
 {
 	const struct sim_world *world = proc->world;
 	uint64_t over = 0;
@@ -219,17 +219,17 @@ static uint64_t graces_over(const struct sim_proc *proc,
 					       seen->down_stall_ns[rank]) +
 					     world->grace_ns)
 			over |= UINT64_C(1) << rank;
-	return over & ranks;
+	return over & seen->in_grace;
 }
 
 /* Who is there again came within it; who is away dies with the last. */
 static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
 {
-	uint64_t over = dying(proc, seen);
+	uint64_t over;
 
 	seen->in_grace &= ~seen->connected;
-	if (proc->world->grace_ns)
-		over = graces_over(proc, seen, seen->in_grace);
+	over = proc->world->grace_ns ? graces_over(proc, seen) :
+				       dying(proc, seen);
 	if (over && !(seen->connected | (seen->in_grace & ~over)))
 		over |= seen->away;
 	/* While it claims nothing the producer knows none of it any more. */

@@ -97,25 +97,24 @@ static void word_said(const struct model *m, struct model_hold *h,
 		h->leased_ns = life->heard_ns[rank];
 }
 
-static int life_is_here(const struct life *life)
+static int life_has(const struct life *life, enum rank_state state)
 {
 	uint32_t r;
 
 	for (r = 0; r < life->rank_count; r++)
-		if (life->ranks[r] == HERE || life->ranks[r] == DYING ||
-		    life->ranks[r] == AWAY)
+		if (life->ranks[r] == state)
 			return 1;
 	return 0;
 }
 
 static int life_is_served(const struct life *life)
 {
-	uint32_t r;
+	return life_has(life, HERE) || life_has(life, DYING);
+}
 
-	for (r = 0; r < life->rank_count; r++)
-		if (life->ranks[r] == HERE || life->ranks[r] == DYING)
-			return 1;
-	return 0;
+static int life_is_here(const struct life *life)
+{
+	return life_is_served(life) || life_has(life, AWAY);
 }
 
 /* The ranks of one state whose grace is over are gone. Return: how many. */
@@ -477,9 +476,8 @@ static void do_leave(struct model *m)
 	if (!life || life->ranks[rank] != HERE)
 		return;
 	life->ranks[rank] = life->parts[rank] ? AWAY : DYING;
-	life->due_ns[rank] = m->f->now_ns + m->f->params.grace_ns;
-	if (life->parts[rank])
-		life->due_ns[rank] = 0;
+	life->due_ns[rank] =
+		life->parts[rank] ? 0 : m->f->now_ns + m->f->params.grace_ns;
 }
 
 static void claim_mark(const struct model *m, struct model_hold *h,

@@ -39,12 +39,17 @@ static void poll_again(struct fixture *f)
 }
 
 /* It says that it closes its connection to make room, and does. */
-static void part(struct fixture *f, struct who who)
+static void say_and_leave(struct fixture *f, struct who who)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_AWAY };
 
 	kvpull_holds_note(f->holds, who.instance, who.rank, &record, f->now_ns);
 	leave(f, who);
+}
+
+static void part(struct fixture *f, struct who who)
+{
+	say_and_leave(f, who);
 	poll_again(f);
 }
 
@@ -327,7 +332,6 @@ TEST(rank_that_stays_away_costs_a_lease)
 	expect_nothing(f);
 	poll_at(f, f->now_ns + 1);
 	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
-	(void)r1;
 }
 
 TEST(ranks_away_end_with_the_last_that_is_there)
@@ -348,14 +352,12 @@ TEST(ranks_away_end_with_the_last_that_is_there)
 TEST(rank_that_went_last_is_waited_for_when_its_sibling_is_back)
 {
 	struct fixture *f = fixture_of(state);
-	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
 	const struct who r0 = join_as(f, 0, 0xa0);
 	const struct who r1 = join_as(f, 1, WORKER);
 
 	take(f, 0, 1);
 	part(f, r0);
-	kvpull_holds_note(f->holds, r1.instance, 1, &away, f->now_ns);
-	leave(f, r1);
+	say_and_leave(f, r1);
 	(void)join_as(f, 0, 0xa0);
 	claim(f, r0, 0, 1);
 	poll_again(f);

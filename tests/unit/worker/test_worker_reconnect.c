@@ -30,6 +30,15 @@ static void peer_unused(struct world *world, uint32_t producer)
 	world_poll(world, 2);
 }
 
+/* As many as there is room for. */
+static void peers_unused(struct world *world, uint32_t first)
+{
+	uint32_t producer;
+
+	for (producer = first; producer < first + WORLD_PEERS; producer++)
+		peer_unused(world, producer);
+}
+
 #define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
 
 TEST(unused_peer_makes_room_for_another)
@@ -37,8 +46,7 @@ TEST(unused_peer_makes_room_for_another)
 	struct world *world = *state;
 	uint32_t producer;
 
-	for (producer = 1; producer <= WORLD_PEERS; producer++)
-		peer_unused(world, producer);
+	peers_unused(world, 1);
 	world_claim(world, 501, 1);
 	world_pull(world, 9, 501, 0);
 	world_poll(world, 1);
@@ -64,10 +72,8 @@ TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 {
 	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
 	struct world *world = *state;
-	uint32_t producer;
 
-	for (producer = 1; producer <= WORLD_PEERS; producer++)
-		peer_unused(world, producer);
+	peers_unused(world, 1);
 	/* Its ring is full: it is asked again, and kept until then. */
 	world->notify_code = KVPULL_EAGAIN;
 	world_claim(world, 501, 1);
@@ -89,10 +95,8 @@ TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 {
 	struct world *world = *state;
-	uint32_t producer;
 
-	for (producer = 1; producer <= WORLD_PEERS; producer++)
-		peer_unused(world, producer);
+	peers_unused(world, 1);
 	world->notes_open = 1;
 	world_claim(world, 501, 1);
 	world_poll(world, 2);
@@ -112,10 +116,8 @@ TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 TEST(peer_that_does_not_hear_that_we_go_is_left)
 {
 	struct world *world = *state;
-	uint32_t producer;
 
-	for (producer = 1; producer <= WORLD_PEERS; producer++)
-		peer_unused(world, producer);
+	peers_unused(world, 1);
 	world->notes_open = 1;
 	world_claim(world, 501, 1);
 	world_poll(world, 2);
@@ -134,8 +136,7 @@ TEST(peer_that_made_room_knows_us_again)
 	uint32_t producer;
 	uint32_t peer;
 
-	for (producer = 1; producer <= WORLD_PEERS; producer++)
-		peer_unused(world, producer);
+	peers_unused(world, 1);
 	self = world->peers[0].hello.incarnation;
 	for (producer = WORLD_PEERS + 1; producer <= 2 * WORLD_PEERS;
 	     producer++) {
@@ -268,7 +269,6 @@ TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
 	struct world *world = *state;
 	uint64_t first;
 	uint32_t rounds;
-	uint32_t producer;
 
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
@@ -278,8 +278,7 @@ TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
 	for (rounds = 0; rounds < 10; rounds++)
 		world_pass(world, 500 * WORLD_MS);
 	world->connect_code = 0;
-	for (producer = 2; producer <= WORLD_PEERS + 1; producer++)
-		peer_unused(world, producer);
+	peers_unused(world, 2);
 	world_claim(world, 102, 1);
 	world_pass(world, 20 * WORLD_MS);
 	world_down(world, world_peer_at(world, "2-0"));
