@@ -32,10 +32,8 @@ check_banned() { tests/lint/banned.sh; }
 check_layers() { tests/lint/layers.sh; }
 check_rooms() { tests/lint/rooms.sh "${B:-build/release}"; }
 check_sizes() { tests/lint/sizes.sh; }
-# CI runs a quarter of them: one that went stale would be seen days later.
 check_mutants() {
-	printf '%s\n' tests/mutants/*.patch | each 'git apply --check "$0" 2>/dev/null ||
-		{ echo "mutants: $0 does not apply any more: renew it"; exit 1; }'
+	printf '%s\n' tests/mutants/*.patch | each 'tests/lint/mutant.sh "$0"'
 }
 check_format() {
 	clang-format --version | grep -q 'version 14\.' ||
