@@ -129,6 +129,8 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 	uint32_t at;
 
 	claim->order = &progress->handover->claims[index];
+	if (progress->claim_end <= index)
+		progress->claim_end = index + 1;
 	progress->instance_id = claim->order->instance_id;
 	claim->since_ns = now_ns;
 	claim->pull_count = claim->releasing = claim->in_work = 0;
@@ -173,9 +175,7 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	if (!remote->claim_count)
 		return;
-	for (index = 0;
-	     index < kvpull_config_claims_max(&progress->facts->config);
-	     index++) {
+	for (index = 0; index < progress->claim_end; index++) {
 		struct kvpull_claim *claim = &progress->claims[index];
 
 		if (!claim->order || !claim->open_count)

@@ -200,6 +200,7 @@ struct kvpull_progress {
 	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	struct kvpull_index_pool part_pool;
 	uint32_t part_count_max;
+	uint32_t claim_end;      /* claims from here on were never taken */
 	uint32_t claim_work;     /* list head */
 	uint32_t claim_room;     /* likewise: no entry for a peer of theirs */
 	uint64_t room_ns;        /* when they are tried again */

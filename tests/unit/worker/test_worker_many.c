@@ -4,6 +4,8 @@
  * with the others. Once each end of a pull had all pulls
  * stepped, and each run looked at every release that its peer had not taken.
  */
+#include <sys/mman.h>
+
 #include "tests/unit/worker/peer.h"
 
 #define MANY 20u
@@ -319,4 +321,52 @@ TEST(lists_end_with_their_connection)
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2 * MANY);
 	assert_int_equal(world->worker->claim_map.count, 1);
+}
+
+/* Of a page in the table's end, where no claim ever was. */
+static int is_touched(const struct world *world, uint32_t claim)
+{
+	const uintptr_t page = 4096;
+	const uintptr_t at =
+		(uintptr_t)&world->worker->progress->claims[claim] &
+		~(page - 1);
+	unsigned char resident = 0;
+
+	assert_int_equal(mincore((void *)at, page, &resident), 0);
+	return resident & 1;
+}
+
+static int wide_setup(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_open(world, ",\"tickets_max\":4096");
+	*state = world;
+	return 0;
+}
+
+/*
+ * Once each peer that came or went had the whole table looked at: 2 MiB a
+ * thousand tickets, of which each page was a fault at first, all before the next
+ * heartbeat. A machine on which a fault is slow lost a lease by that.
+ */
+UNIT_TEST_WITH(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
+	       wide_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	world_claim(world, FIRST, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
+	assert_true(is_touched(world, 0));
+	assert_false(is_touched(world, 4000));
+	world_down(world, world_peer_at(world, "1-0"));
+	world_poll(world, 2);
+	(void)world_up(world, "1-0", 0, 1);
+	world_poll(world, 2);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 2);
+	assert_false(is_touched(world, 4000));
 }
