@@ -151,6 +151,7 @@ struct kvpull_remote {
 	uint32_t tp_size;
 	uint64_t life;       /* of the last connection that was up */
 	uint64_t cut_life;   /* of the last one that was cut on purpose */
+	uint64_t fault_life; /* of the last one that was lost otherwise */
 	uint64_t notes_said; /* on that connection */
 	struct kvpull_rank_list to_say; /* until it has room for a note */
 	struct kvpull_rank_list said;   /* releases that it has not taken */

@@ -218,6 +218,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->claim_count = remote->attempts = remote->waits = 0;
 	remote->closing_ns = 0;
 	remote->life = remote->cut_life = 0;
+	remote->fault_life = progress->lives;
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	remote->retry_ns = remote->used_ns = now_ns;
 	remote->route = choice.route;
@@ -522,6 +523,8 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 		remote->code = 0;
 		if (event->code == KVPULL_EABORTED)
 			remote->cut_life = remote->life;
+		else
+			remote->fault_life = remote->life;
 		/* Without a claim it waits for one: another may need its entry. */
 		remote->attempts = remote->claim_count ? 0 : 1;
 		remote->retry_ns = now_ns;

@@ -206,6 +206,58 @@ TEST(pull_between_data_and_check_reads_what_is_missing)
 	loaded(world, 1);
 }
 
+/* Cut again for others before it looks: still nobody's fault. */
+TEST(pull_whose_peer_is_cut_twice_reads_what_is_missing)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 0, 0);
+	cut(world, 0);
+	is_up_again(world, 0);
+	cut(world, 0);
+	is_up_again(world, 0);
+	assert_int_equal(checking(world), 0);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	world_silent(world, 1);
+	all_done(world);
+	loaded(world, 1);
+}
+
+/* Its own connection was cut; the one that was lost was not its own. */
+TEST(pull_whose_peer_was_cut_and_then_lost_reads_what_is_missing)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 0, 0);
+	cut(world, 0);
+	is_up_again(world, 0);
+	world_lost(world, world_peer_at(world, rank_names[0]), KVPULL_EPEER);
+	is_up_again(world, 0);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	all_done(world);
+	loaded(world, 1);
+}
+
+/* Lost, and whoever came back was cut: the loss may have been a death. */
+TEST(pull_whose_peer_was_lost_and_then_cut_fails)
+{
+	struct world *world = *state;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 0, 0);
+	world_lost(world, world_peer_at(world, rank_names[0]), KVPULL_EPEER);
+	is_up_again(world, 0);
+	cut(world, 0);
+	is_up_again(world, 0);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
+}
+
 TEST(pull_that_begins_while_it_is_cut_waits)
 {
 	struct world *world = *state;
