@@ -308,6 +308,8 @@ int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_progress *progress,
 /* On its connection, which is up. 0; KVPULL_EAGAIN: it has no room. */
 int KVPULL_MUST_CHECK kvpull_remote_note(struct kvpull_remote *remote,
 					 const struct kvpull_record *record);
+/* Of a connection that is no more: KVPULL_EABORTED: cut on purpose, or EPEER. */
+int kvpull_remote_lost_code(const struct kvpull_remote *remote, uint64_t life);
 void kvpull_remote_event(struct kvpull_progress *progress,
 			 const struct kvpull_route *route,
 			 const struct kvpull_event *event, uint64_t now_ns);

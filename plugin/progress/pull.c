@@ -244,10 +244,7 @@ static int part_lost(const struct kvpull_progress *progress,
 
 	if (remote->state == KVPULL_REMOTE_UP && remote->life == part->life)
 		return 0;
-	/* Who waits for another rank may have missed one cut, or several. */
-	if (remote->cut_life == part->life || remote->fault_life < part->life)
-		return KVPULL_EABORTED;
-	return KVPULL_EPEER;
+	return kvpull_remote_lost_code(remote, part->life);
 }
 
 /* Bytes that an earlier connection to the same incarnation read of it. */

@@ -501,6 +501,14 @@ static void message(struct kvpull_progress *progress, uint32_t index,
 	remote_disconnect(remote);
 }
 
+int kvpull_remote_lost_code(const struct kvpull_remote *remote, uint64_t life)
+{
+	/* Who waits for another rank may have missed one cut, or several. */
+	if (remote->cut_life == life || remote->fault_life < life)
+		return KVPULL_EABORTED;
+	return KVPULL_EPEER;
+}
+
 static void down(struct kvpull_progress *progress, uint32_t index,
 		 const struct kvpull_event *event, uint64_t now_ns)
 {
