@@ -188,18 +188,33 @@ TEST(pull_that_waits_to_be_written_waits_again)
 	loaded(world, 1);
 }
 
-/* Its data came by a connection that is cut before it asks for the entry. */
+/*
+ * Its data came by a connection that ends before it asks for the entry, while it
+ * waits for the other rank; 0: only one did.
+ */
+static void ends_between_data_and_check(struct world *world, int32_t code,
+					int32_t next_code)
+{
+	const int32_t codes[2] = { code, next_code };
+	uint32_t at;
+
+	pulls_start(world, 1, 0);
+	world_done(world, 0, 0);
+	for (at = 0; at < 2 && codes[at]; at++) {
+		world_lost(world, world_peer_at(world, rank_names[0]),
+			   codes[at]);
+		is_up_again(world, 0);
+	}
+	assert_int_equal(checking(world), 0);
+	world_done(world, 1, 0);
+	world_pass(world, WORLD_MS);
+}
+
 TEST(pull_between_data_and_check_reads_what_is_missing)
 {
 	struct world *world = *state;
 
-	pulls_start(world, 1, 0);
-	world_done(world, 0, 0);
-	cut(world, 0);
-	is_up_again(world, 0);
-	assert_int_equal(checking(world), 0);
-	world_done(world, 1, 0);
-	world_pass(world, WORLD_MS);
+	ends_between_data_and_check(world, KVPULL_EABORTED, 0);
 	assert_int_equal(world->read_starts, 2);
 	assert_int_equal(checking(world), 2);
 	all_done(world);
@@ -211,15 +226,7 @@ TEST(pull_whose_peer_is_cut_twice_reads_what_is_missing)
 {
 	struct world *world = *state;
 
-	pulls_start(world, 1, 0);
-	world_done(world, 0, 0);
-	cut(world, 0);
-	is_up_again(world, 0);
-	cut(world, 0);
-	is_up_again(world, 0);
-	assert_int_equal(checking(world), 0);
-	world_done(world, 1, 0);
-	world_pass(world, WORLD_MS);
+	ends_between_data_and_check(world, KVPULL_EABORTED, KVPULL_EABORTED);
 	world_silent(world, 1);
 	all_done(world);
 	loaded(world, 1);
@@ -230,14 +237,7 @@ TEST(pull_whose_peer_was_cut_and_then_lost_reads_what_is_missing)
 {
 	struct world *world = *state;
 
-	pulls_start(world, 1, 0);
-	world_done(world, 0, 0);
-	cut(world, 0);
-	is_up_again(world, 0);
-	world_lost(world, world_peer_at(world, rank_names[0]), KVPULL_EPEER);
-	is_up_again(world, 0);
-	world_done(world, 1, 0);
-	world_pass(world, WORLD_MS);
+	ends_between_data_and_check(world, KVPULL_EABORTED, KVPULL_EPEER);
 	all_done(world);
 	loaded(world, 1);
 }
@@ -247,14 +247,7 @@ TEST(pull_whose_peer_was_lost_and_then_cut_fails)
 {
 	struct world *world = *state;
 
-	pulls_start(world, 1, 0);
-	world_done(world, 0, 0);
-	world_lost(world, world_peer_at(world, rank_names[0]), KVPULL_EPEER);
-	is_up_again(world, 0);
-	cut(world, 0);
-	is_up_again(world, 0);
-	world_done(world, 1, 0);
-	world_pass(world, WORLD_MS);
+	ends_between_data_and_check(world, KVPULL_EPEER, KVPULL_EABORTED);
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
 }
 
