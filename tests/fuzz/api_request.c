@@ -170,6 +170,16 @@ static int is_cut(size_t bytes, size_t member, size_t member_bytes)
 	return bytes > member && bytes < member + member_bytes;
 }
 
+/* Of a request that there is no place to remember. */
+static void end_at_once(struct api_engine *engine, uint64_t key)
+{
+	struct kvpull_finish finish = { .struct_size = sizeof(finish),
+					.key = key,
+					.reason = KVPULL_FINISH_ABORT };
+
+	api_expect(ops_of()->request_finished(engine->scheduler, &finish) == 0);
+}
+
 void api_request_new(struct api_engine *engine)
 {
 	struct ticket ticket = ticket_draw();
@@ -206,17 +216,8 @@ void api_request_new(struct api_engine *engine)
 		entry = request.key && code != KVPULL_EINVAL ?
 				api_request_add(engine) :
 				NULL;
-		/* No place to remember it: it ends at once. */
-		if (!entry && request.key && code != KVPULL_EINVAL) {
-			struct kvpull_finish finish = {
-				.struct_size = sizeof(finish),
-				.key = request.key,
-				.reason = KVPULL_FINISH_ABORT
-			};
-
-			api_expect(ops_of()->request_finished(engine->scheduler,
-							      &finish) == 0);
-		}
+		if (!entry && request.key && code != KVPULL_EINVAL)
+			end_at_once(engine, request.key);
 		if (entry) {
 			*entry = (struct api_request){
 				.key = request.key,

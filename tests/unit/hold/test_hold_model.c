@@ -624,36 +624,29 @@ static void compare(const struct model *m)
 
 static void operate(struct model *m)
 {
+	static const struct {
+		uint32_t below; /* of a hundred */
+		void (*act)(struct model *m);
+	} acts[] = { { 20, do_time },   { 32, do_take }, { 35, do_end },
+		     { 65, do_note },   { 70, do_beat }, { 80, do_join },
+		     { 83, do_leave },  { 85, do_part }, { 92, do_sweep },
+		     { 100, do_report } };
 	const uint32_t what = roll(m, 100);
+	uint32_t at = 0;
 
-	if (what < 20)
-		do_time(m);
-	else if (what < 32)
-		do_take(m);
-	else if (what < 35)
-		do_end(m);
-	else if (what < 65)
-		do_note(m);
-	else if (what < 70)
-		do_beat(m);
-	else if (what < 80)
-		do_join(m);
-	else if (what < 83)
-		do_leave(m);
-	else if (what < 85)
-		do_part(m);
-	else if (what < 92)
-		do_sweep(m);
-	else if (what < 99 || roll(m, 10))
-		do_report(m);
-	else
+	if (what == 99 && !roll(m, 10)) {
 		do_revoke_all(m);
+		return;
+	}
+	while (what >= acts[at].below)
+		at++;
+	acts[at].act(m);
 }
 
 /* Ends what is left: C.4 asks for the state of a fresh table. */
 static void wind_up(struct model *m)
 {
-	uint32_t i, r;
+	uint32_t i;
 
 	/* Else the polls below come so late that they are taken for a stall. */
 	kvpull_holds_tick(m->f->holds, m->f->now_ns);
@@ -661,9 +654,9 @@ static void wind_up(struct model *m)
 		if (m->holds[i].state == M_STAGED)
 			take(m->f, i, m->holds[i].staged);
 	(void)kvpull_holds_revoke_all(m->f->holds, KVPULL_END_REVOKED);
-	for (i = 0; i < INSTANCES; i++)
-		for (r = 0; r < RANKS; r++)
-			kvpull_holds_leave(m->f->holds, i, r, m->f->now_ns);
+	for (i = 0; i < INSTANCES * RANKS; i++)
+		kvpull_holds_leave(m->f->holds, i / RANKS, i % RANKS,
+				   m->f->now_ns);
 	for (i = 0; i < 2; i++) {
 		struct kvpull_hold_end ends[SLOTS];
 
@@ -678,10 +671,9 @@ static void run_seeds(uint64_t first, uint64_t grace_ns)
 {
 	uint64_t seed;
 	uint32_t i;
+	void *world;
 
 	for (seed = first; seed < first + SEEDS; seed++) {
-		void *world;
-
 		print_message("seed %u\n", (unsigned int)seed);
 		assert_int_equal(setup_grace(&world, grace_ns), 0);
 		model = (struct model){ .f = fixture_of(&world),

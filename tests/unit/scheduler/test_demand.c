@@ -614,30 +614,6 @@ UNIT_TEST(incomplete_tickets_change_nothing)
 	world_close(world);
 }
 
-UNIT_TEST(full_ticket_table_forgets_the_oldest_released_first)
-{
-	struct kvpull_config config = world_config();
-	struct world_ticket tickets[4];
-	struct world *world;
-	uint32_t i;
-
-	config.tickets_max = 2;
-	world = world_open(&config, 1, 9);
-	for (i = 0; i < 4; i++)
-		tickets[i] = world_make_ticket(20 + i);
-	assert_int_equal(world_want(world, 1, &tickets[0], 1), 0);
-	assert_int_equal(world_want(world, 2, &tickets[1], 1), 0);
-	assert_int_equal(world_want(world, 3, &tickets[2], 1), KVPULL_EFULL);
-	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_NOTHING);
-	finish(world, 1, KVPULL_FINISH_REJECT);
-	/* Its release is not on its way yet: it keeps its place. */
-	assert_int_equal(world_want(world, 4, &tickets[2], 1), KVPULL_EFULL);
-	world_settle(world);
-	assert_int_equal(world_want(world, 5, &tickets[2], 1), 0);
-	assert_int_equal(world_want(world, 6, &tickets[3], 1), KVPULL_EFULL);
-	world_close(world);
-}
-
 UNIT_TEST(restarted_consumer_worker_fails_its_pulls)
 {
 	struct world *world = opened(2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A consumer believes of its tickets what they say, and no twin of one. */
+/* Tickets of a consumer: believed as far as they go, no twin of one, so many. */
 #include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
@@ -178,5 +178,31 @@ UNIT_TEST(lost_command_is_sent_again_by_a_half_that_speaks)
 	world->now_ns += third_ns;
 	world_step(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_CLAIM), 1);
+	world_close(world);
+}
+
+UNIT_TEST(full_ticket_table_forgets_the_oldest_released_first)
+{
+	struct kvpull_config config = world_config();
+	struct world_ticket tickets[4];
+	struct world_ticket none;
+	struct world *world;
+	uint32_t i;
+
+	config.tickets_max = 2;
+	world = world_open(&config, 1, 9);
+	for (i = 0; i < 4; i++)
+		tickets[i] = world_make_ticket(20 + i);
+	assert_int_equal(world_want(world, 1, &tickets[0], 1), 0);
+	assert_int_equal(world_want(world, 2, &tickets[1], 1), 0);
+	assert_int_equal(world_want(world, 3, &tickets[2], 1), KVPULL_EFULL);
+	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_NOTHING);
+	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_REJECT, &none),
+			 KVPULL_FINISH_FREE);
+	/* Its release is not on its way yet: it keeps its place. */
+	assert_int_equal(world_want(world, 4, &tickets[2], 1), KVPULL_EFULL);
+	world_settle(world);
+	assert_int_equal(world_want(world, 5, &tickets[2], 1), 0);
+	assert_int_equal(world_want(world, 6, &tickets[3], 1), KVPULL_EFULL);
 	world_close(world);
 }

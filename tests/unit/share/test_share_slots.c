@@ -3,16 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/unit/share/handle.h"
 
 #define SLOTS 4u
 #define THREAD_ROUNDS 40u
-#define MORE_MAX 64 /* descriptors that a share may take */
 #define DEADLINE_NS (200 * KVPULL_NS_PER_MS)
 
 uint32_t world_blocks = HANDLE_CHUNKS;
@@ -597,19 +593,6 @@ UNIT_TEST_WITH(a_read_is_of_chunks_or_of_slots, setup, teardown)
 		read_places(places, 1, record.incarnation, piece_codes), 0);
 }
 
-static void expect_refused(struct kvpull_reader_share params, const char *why)
-{
-	struct kvpull_reader *other = handle_open(&world, 0, NULL);
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-
-	assert_int_equal(world.ops->share(other, &params, &memory, &detail),
-			 KVPULL_EINVAL);
-	if (!strstr(detail.message, why))
-		fail_msg("%s", detail.message);
-	world.ops->close(other);
-}
-
 /* As put() has it: the next write is of a new generation. */
 UNIT_TEST_WITH(a_chunk_that_is_spilled_is_not_written_without_a_bump, setup,
 	       teardown)
@@ -673,98 +656,6 @@ UNIT_TEST_WITH(each_poll_may_be_another_threads, setup, teardown)
 		}
 		assert_int_equal(record.code, 0);
 	}
-}
-
-UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
-{
-	struct kvpull_reader_share params = share_of(SLOTS);
-
-	params.slot_count = 0;
-	expect_refused(params, "come together");
-	params = share_of(KVPULL_READER_CHUNKS_MAX + 1);
-	expect_refused(params, "at most");
-	params = share_of(SLOTS);
-	params.slot_folder = "/proc";
-	expect_refused(params, "local file system");
-	params = share_of(KVPULL_READER_CHUNKS_MAX);
-	params.chunk_bytes = 1 << 28; /* 256 TiB */
-	params.chunk_count = 1;
-	expect_refused(params, "no room");
-	params = share_of(SLOTS);
-	params.chunk_bytes = 1000;
-	share();
-	if (world.owner->spills.file.align > 1)
-		expect_refused(params, "O_DIRECT");
-}
-
-/* So many descriptors more than it has. */
-static int32_t share_with(int more, const struct kvpull_reader_share *params,
-			  char detail_text[static 256])
-{
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	const int lowest = dup(0);
-	struct rlimit before;
-	struct rlimit few;
-	int32_t code;
-
-	assert_true(lowest >= 0);
-	(void)close(lowest);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-	few = before;
-	few.rlim_cur = (rlim_t)(lowest + more);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	world.memory =
-		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
-	code = world.ops->share(world.owner, params, &world.memory, &detail);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-	(void)snprintf(detail_text, 256, "%s", detail.message);
-	return code;
-}
-
-/* The host's file and folder are good: it is told what is not. */
-static void expect_shortage_told(const struct kvpull_reader_share *params)
-{
-	char detail[256];
-	int32_t code = KVPULL_ENOMEM;
-	int more;
-
-	world.owner = handle_open(&world, 0, NULL);
-	for (more = 0; code && more < MORE_MAX; more++) {
-		code = share_with(more, params, detail);
-		if (code && code != KVPULL_ENOMEM && code != KVPULL_EDEVICE)
-			fail_msg("%d with %d more: %s", code, more, detail);
-	}
-	assert_int_equal(code, 0);
-}
-
-UNIT_TEST_WITH(a_share_without_descriptors_is_told_so, setup, teardown)
-{
-	const struct kvpull_reader_share params = share_of(SLOTS);
-
-	expect_shortage_told(&params);
-}
-
-UNIT_TEST_WITH(likewise_with_the_thread_for_files, setup_no_uring, teardown)
-{
-	const struct kvpull_reader_share params = share_of(SLOTS);
-
-	expect_shortage_told(&params);
-}
-
-UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, teardown)
-{
-	struct kvpull_reader_share params = share_of(0);
-	const int fd = memfd_create("own", MFD_CLOEXEC);
-
-	assert_true(fd >= 0);
-	assert_int_equal(
-		ftruncate(fd, (off_t)HANDLE_CHUNKS * HANDLE_CHUNK_BYTES), 0);
-	assert_int_equal(fchmod(fd, 0600), 0);
-	params.slot_folder = NULL;
-	params.flags = KVPULL_READER_SHARE_FD;
-	params.fd = fd;
-	expect_shortage_told(&params);
-	(void)close(fd);
 }
 
 UNIT_TEST_WITH(the_file_is_read_as_it_is_written, setup, teardown)

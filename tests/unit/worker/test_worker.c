@@ -576,33 +576,6 @@ TEST(pull_beyond_the_table_is_reported_failed_once)
 	pull_is_gone(world);
 }
 
-TEST(pull_that_the_scheduler_refused_is_reported_failed)
-{
-	struct world *world = *state;
-	const uint32_t none = 0;
-	const struct kvpull_command command = {
-		.kind = KVPULL_COMMAND_PULL,
-		.key = KEY,
-		.reason = KVPULL_ETRUNCATED,
-		.group_count = 1,
-		.remote_ids = &none,
-		.local_ids = &none,
-	};
-
-	world_send(world, &command, 1);
-	world_poll(world, 2);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
-}
-
-TEST(pull_without_a_claim_expires)
-{
-	struct world *world = *state;
-
-	world_pull(world, KEY, SERIAL, 0);
-	world_poll(world, 1);
-	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
-}
-
 TEST(pull_after_its_release_expires)
 {
 	struct world *world = *state;
@@ -630,42 +603,6 @@ TEST(key_that_is_pulled_already_is_not_pulled_again)
 	world_pass(world, 600 * WORLD_MS);
 	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
 	pull_is_gone(world);
-}
-
-/* Parts of all pulls come from one pool: who cannot have all takes none. */
-TEST(pulls_that_want_the_same_parts_do_not_block_each_other)
-{
-	struct world *world = *state;
-	struct kvpull_progress *progress = world->worker->progress;
-
-	world_claim(world, SERIAL, 2);
-	world_pull(world, 1, SERIAL, 0);
-	world_pull(world, 2, SERIAL, 0);
-	world_poll(world, 1);
-	/* Two parts in all. */
-	progress->part_count_max = progress->part_pool.count_max = 2;
-	(void)world_up(world, rank_names[0], 0, 2);
-	(void)world_up(world, rank_names[1], 1, 2);
-	world->check_code = 1;
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_pass(world, WORLD_MS);
-	world_done(world, 0, 0);
-	world_done(world, 1, 0);
-	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
-	world_reported(world, 2, KVPULL_POLL_LOADED, 0);
-}
-
-UNIT_TEST(one_pull_of_many_ranks_has_parts_enough)
-{
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":1,\"tickets_max\":4");
-	assert_true(world->worker->progress->part_count_max >=
-		    KVPULL_RANKS_MAX);
-	kvpull_worker_destroy(world->worker);
-	free(world);
 }
 
 TEST(failed_blocks_are_told_until_the_next_poll)

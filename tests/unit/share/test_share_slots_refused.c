@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What cannot be shared with a file of slots, and what a host is told of it. */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/share/handle.h"
+
+#define SLOTS 4u
+#define MORE_MAX 64 /* descriptors that a share may take */
+
+uint32_t world_blocks = HANDLE_CHUNKS;
+
+static struct handle_world world;
+
+/* Of a disk, as a rule with O_DIRECT. */
+static int setup(void **state)
+{
+	(void)state;
+	handle_begin(&world, "");
+	return 0;
+}
+
+static int setup_no_uring(void **state)
+{
+	(void)state;
+	handle_begin(&world, ",\"uring\":\"no\"");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	handle_end(&world);
+	return 0;
+}
+
+static struct kvpull_reader_share share_of(uint32_t slot_count)
+{
+	return (struct kvpull_reader_share){
+		.struct_size = sizeof(struct kvpull_reader_share),
+		.chunk_bytes = HANDLE_CHUNK_BYTES,
+		.chunk_count = HANDLE_CHUNKS,
+		.slot_folder = "/var/tmp",
+		.slot_count = slot_count,
+	};
+}
+
+static void expect_refused(struct kvpull_reader_share params, const char *why)
+{
+	struct kvpull_reader *other = handle_open(&world, 0, NULL);
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	assert_int_equal(world.ops->share(other, &params, &memory, &detail),
+			 KVPULL_EINVAL);
+	if (!strstr(detail.message, why))
+		fail_msg("%s", detail.message);
+	world.ops->close(other);
+}
+
+UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
+{
+	const struct kvpull_reader_share owned = share_of(SLOTS);
+	struct kvpull_reader_share params = owned;
+
+	params.slot_count = 0;
+	expect_refused(params, "come together");
+	params = share_of(KVPULL_READER_CHUNKS_MAX + 1);
+	expect_refused(params, "at most");
+	params = share_of(SLOTS);
+	params.slot_folder = "/proc";
+	expect_refused(params, "local file system");
+	params = share_of(KVPULL_READER_CHUNKS_MAX);
+	params.chunk_bytes = 1 << 28; /* 256 TiB */
+	params.chunk_count = 1;
+	expect_refused(params, "no room");
+	params = share_of(SLOTS);
+	params.chunk_bytes = 1000;
+	world.owner = handle_open(&world, 0, NULL);
+	world.memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
+	assert_int_equal(
+		world.ops->share(world.owner, &owned, &world.memory, NULL), 0);
+	if (world.owner->spills.file.align > 1)
+		expect_refused(params, "O_DIRECT");
+}
+
+/* So many descriptors more than it has. */
+static int32_t share_with(int more, const struct kvpull_reader_share *params,
+			  char detail_text[static 256])
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	const int lowest = dup(0);
+	struct rlimit before;
+	struct rlimit few;
+	int32_t code;
+
+	assert_true(lowest >= 0);
+	(void)close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	few = before;
+	few.rlim_cur = (rlim_t)(lowest + more);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	world.memory =
+		(struct kvpull_memory){ .struct_size = sizeof(world.memory) };
+	code = world.ops->share(world.owner, params, &world.memory, &detail);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	(void)snprintf(detail_text, 256, "%s", detail.message);
+	return code;
+}
+
+/* The host's file and folder are good: it is told what is not. */
+static void expect_shortage_told(const struct kvpull_reader_share *params)
+{
+	char detail[256];
+	int32_t code = KVPULL_ENOMEM;
+	int more;
+
+	world.owner = handle_open(&world, 0, NULL);
+	for (more = 0; code && more < MORE_MAX; more++) {
+		code = share_with(more, params, detail);
+		if (code && code != KVPULL_ENOMEM && code != KVPULL_EDEVICE)
+			fail_msg("%d with %d more: %s", code, more, detail);
+	}
+	assert_int_equal(code, 0);
+}
+
+UNIT_TEST_WITH(a_share_without_descriptors_is_told_so, setup, teardown)
+{
+	const struct kvpull_reader_share params = share_of(SLOTS);
+
+	expect_shortage_told(&params);
+}
+
+UNIT_TEST_WITH(likewise_with_the_thread_for_files, setup_no_uring, teardown)
+{
+	const struct kvpull_reader_share params = share_of(SLOTS);
+
+	expect_shortage_told(&params);
+}
+
+UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, teardown)
+{
+	struct kvpull_reader_share params = share_of(0);
+	const int fd = memfd_create("own", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(
+		ftruncate(fd, (off_t)HANDLE_CHUNKS * HANDLE_CHUNK_BYTES), 0);
+	assert_int_equal(fchmod(fd, 0600), 0);
+	params.slot_folder = NULL;
+	params.flags = KVPULL_READER_SHARE_FD;
+	params.fd = fd;
+	expect_shortage_told(&params);
+	(void)close(fd);
+}
