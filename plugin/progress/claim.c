@@ -106,9 +106,9 @@ static int rank_find(struct kvpull_progress *progress,
 	int code;
 
 	rank->tries++;
-	code = kvpull_remote_find(progress,
-				  &claim->order->ranks[rank - claim->ranks],
-				  rank->tries == 1, now_ns, &peer);
+	code = kvpull_remote_find(
+		progress, &claim->order->ranks[rank - claim->ranks],
+		claim->order->generation, rank->tries == 1, now_ns, &peer);
 	if (code == KVPULL_EFULL)
 		return code;
 	if (code) {

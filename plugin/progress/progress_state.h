@@ -163,7 +163,8 @@ struct kvpull_remote {
 	uint8_t nonce[KVPULL_NONCE_BYTES];
 	const struct kvpull_route *route; /* the way to it, for good */
 	const char *why;                  /* that way */
-	char address[KVPULL_ADDRESS_BYTES_MAX];
+	uint64_t named_by; /* generation of the newest ticket of it */
+	char address[KVPULL_ADDRESS_BYTES_MAX]; /* which that one says */
 	struct kvpull_plan plan;
 };
 
@@ -188,6 +189,8 @@ struct kvpull_progress {
 	struct kvpull_handover *handover;
 	struct kvpull_handover_end end;
 	struct kvpull_routes routes;
+	uint64_t refuse_say_ns; /* of refusals in the log: a new second begins */
+	uint32_t refuse_said;   /* in this one */
 	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
 	struct kvpull_claim *claims;      /* [claims_max] likewise */
 	struct kvpull_caller *callers;    /* likewise: caller_first + handle */
@@ -296,15 +299,30 @@ void kvpull_serve_event(struct kvpull_progress *progress,
 void kvpull_serve_forget(struct kvpull_progress *progress, uint32_t index);
 void kvpull_serve_drop(struct kvpull_progress *progress, uint32_t index);
 
+/* meet.c */
+/* Answer a challenge. 0, or it is to be disconnected: why, or remote->code. */
+int KVPULL_MUST_CHECK kvpull_remote_greet(struct kvpull_progress *progress,
+					  struct kvpull_remote *remote,
+					  const struct kvpull_event *event);
+/* 0: it is attached; KVPULL_EAGAIN passes. */
+int KVPULL_MUST_CHECK kvpull_remote_welcome(struct kvpull_progress *progress,
+					    struct kvpull_remote *remote,
+					    const struct kvpull_event *event);
+/* remote->code is why. */
+void kvpull_remote_refused(struct kvpull_progress *progress,
+			   struct kvpull_remote *remote,
+			   const struct kvpull_event *event);
+
 /* remote.c */
 /*
- * Find or make the peer. first: no other try was made for it.
+ * Find or make the peer. generation: the ticket's, and the newest one says where
+ * the peer is; first: no other try was made for it.
  * KVPULL_EROUTE; KVPULL_EFULL: no room now, try again.
  */
 int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_progress *progress,
 					 const struct kvpull_ticket_rank *rank,
-					 int first, uint64_t now_ns,
-					 uint32_t *peer);
+					 uint64_t generation, int first,
+					 uint64_t now_ns, uint32_t *peer);
 /* On its connection, which is up. 0; KVPULL_EAGAIN: it has no room. */
 int KVPULL_MUST_CHECK kvpull_remote_note(struct kvpull_remote *remote,
 					 const struct kvpull_record *record);

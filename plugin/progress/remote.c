@@ -24,13 +24,6 @@
  * closed to make room has to hear of it. A peer that did not would take us for
  * dead, and end what our siblings claim.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <unistd.h>
-
-#include <sodium.h>
-
-#include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
 #define SILENT_LEASES 2u /* of a scheduler half: semantics E.2 */
@@ -172,9 +165,35 @@ static void known_find(struct kvpull_progress *progress,
 	due_at(progress, now_ns);
 }
 
+/*
+ * Its device came back at another address, and its tickets since then say so. A
+ * peer that was given up there is called at once.
+ */
+static void address_take(struct kvpull_remote *remote,
+			 const struct kvpull_ticket_rank *rank,
+			 uint64_t generation, uint64_t now_ns)
+{
+	const struct kvpull_transport *transport = remote->route->transport;
+	char address[KVPULL_ADDRESS_BYTES_MAX];
+
+	if (generation <= remote->named_by)
+		return;
+	remote->named_by = generation;
+	if (kvpull_ticket_address(rank->address, transport->ops->name,
+				  address) ||
+	    strcmp(address, remote->address) == 0 ||
+	    transport->ops->reachable(transport, address))
+		return;
+	memcpy(remote->address, address, sizeof(remote->address));
+	remote->attempts = 0;
+	if (remote->state == KVPULL_REMOTE_GONE)
+		remote->retry_ns = now_ns;
+}
+
 int kvpull_remote_find(struct kvpull_progress *progress,
-		       const struct kvpull_ticket_rank *rank, int first,
-		       uint64_t now_ns, uint32_t *peer)
+		       const struct kvpull_ticket_rank *rank,
+		       uint64_t generation, int first, uint64_t now_ns,
+		       uint32_t *peer)
 {
 	struct kvpull_route_choice choice;
 	struct kvpull_remote *remote;
@@ -183,6 +202,8 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	int code;
 
 	if (index != KVPULL_NONE) {
+		address_take(&progress->remotes[index], rank, generation,
+			     now_ns);
 		known_find(progress, &progress->remotes[index], now_ns);
 		*peer = index;
 		return 0;
@@ -221,6 +242,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->fault_life = progress->lives;
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
 	remote->retry_ns = remote->used_ns = now_ns;
+	remote->named_by = generation;
 	remote->route = choice.route;
 	remote->why = choice.why;
 	memcpy(remote->address, choice.address, sizeof(remote->address));
@@ -304,135 +326,6 @@ static void try_connect(struct kvpull_progress *progress, uint32_t index,
 	due_at(progress, remote->greeted_ns);
 }
 
-static int is_allowed(struct kvpull_progress *progress,
-		      const struct kvpull_remote *remote, uint32_t uid)
-{
-	if (kvpull_route_trusts(remote->route, &progress->facts->config, uid))
-		return 1;
-	kvpull_warn(progress->log,
-		    "peer %s is of user %u: not one of uids, it is not asked",
-		    remote->address, uid);
-	return 0;
-}
-
-static void greet(struct kvpull_progress *progress,
-		  struct kvpull_remote *remote,
-		  const struct kvpull_event *event)
-{
-	struct kvpull_transport *transport = remote->route->transport;
-	const uint8_t *key = kvpull_config_key(&progress->facts->config);
-	struct kvpull_hello *hello = progress->hello;
-	uint8_t nonce[KVPULL_NONCE_BYTES];
-	size_t byte_count;
-
-	remote->code = is_allowed(progress, remote, event->uid) ?
-			       kvpull_handshake_get_challenge(
-				       event->data, event->data_bytes, nonce) :
-			       KVPULL_EAUTH;
-	if (remote->code) {
-		remote_disconnect(remote);
-		return;
-	}
-	memset(hello, 0, sizeof(*hello));
-	hello->sealed.version = progress->facts->config.wire_emit;
-	hello->compat = progress->facts->compat;
-	hello->instance = progress->instance_id;
-	hello->incarnation = remote->self;
-	hello->wanted = remote->incarnation;
-	hello->rank = progress->facts->tp_rank;
-	hello->rank_count = progress->facts->tp_size;
-	hello->pid = (uint32_t)getpid();
-	memcpy(hello->engine_id, progress->facts->engine_id,
-	       sizeof(hello->engine_id));
-	randombytes_buf(remote->nonce, sizeof(remote->nonce));
-	memcpy(hello->nonce, remote->nonce, sizeof(hello->nonce));
-	byte_count = kvpull_handshake_put_hello(
-		progress->message, KVPULL_MESSAGE_BYTES_MAX, hello, key, nonce);
-	remote->state = KVPULL_REMOTE_GREETED;
-	if (transport->ops->peer_send(transport, remote->handle,
-				      progress->message, byte_count))
-		remote_disconnect(remote);
-}
-
-static void side_fill(const struct kvpull_progress *progress,
-		      const struct kvpull_welcome *welcome,
-		      const struct kvpull_serve *view,
-		      struct kvpull_plan_side *side)
-{
-	memset(side, 0, sizeof(*side));
-	side->replicated = progress->facts->compat.replicated;
-	side->head_total = progress->facts->compat.head_count;
-	side->caches = welcome ? welcome->caches : progress->facts->caches;
-	side->cache_count =
-		welcome ? welcome->cache_count : progress->facts->cache_count;
-	side->region_count = welcome ? welcome->region_count :
-				       progress->facts->serve.region_count;
-	side->regions = view->regions;
-	side->tp_rank = welcome ? welcome->tp_rank : progress->facts->tp_rank;
-	side->tp_size = welcome ? welcome->tp_size : progress->facts->tp_size;
-}
-
-/* A welcome that says more than we know: both sides are told. */
-static void refuse_back(struct kvpull_progress *progress,
-			const struct kvpull_remote *remote)
-{
-	struct kvpull_transport *transport = remote->route->transport;
-	struct kvpull_refusal refusal;
-
-	kvpull_refusal_version(&refusal, &progress->welcome->sealed);
-	kvpull_warn(
-		progress->log, "peer %s refused: %s is %s here and %s there",
-		remote->address, refusal.field, refusal.ours, refusal.theirs);
-	(void)transport->ops->peer_send(
-		transport, remote->handle, progress->message,
-		kvpull_handshake_put_refusal(
-			progress->message, KVPULL_MESSAGE_BYTES_MAX, &refusal));
-}
-
-/* What the peer said of its memory is hostile until the plan checked it. */
-static int welcome_take(struct kvpull_progress *progress,
-			struct kvpull_remote *remote,
-			const struct kvpull_event *event)
-{
-	struct kvpull_welcome *welcome = progress->welcome;
-	const uint8_t *key = kvpull_config_key(&progress->facts->config);
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_plan_side local;
-	struct kvpull_plan_side theirs;
-	struct kvpull_transport *transport = remote->route->transport;
-	struct kvpull_serve *view = progress->view;
-	int code;
-
-	code = kvpull_handshake_get_welcome(event->data, event->data_bytes, key,
-					    remote->nonce, welcome);
-	if (code == KVPULL_EVERSION)
-		refuse_back(progress, remote);
-	if (code)
-		return code;
-	if (welcome->incarnation != remote->incarnation)
-		return KVPULL_EPEER;
-	kvpull_welcome_view(welcome->regions, welcome->region_count,
-			    welcome->entries_address, welcome->slot_count,
-			    view);
-	side_fill(progress, welcome, view, &theirs);
-	side_fill(progress, NULL, &progress->facts->serve, &local);
-	code = kvpull_plan_check(&theirs, &detail);
-	if (!code)
-		code = kvpull_plan_make(&remote->plan, &local, &theirs,
-					&detail);
-	if (code) {
-		kvpull_error(progress->log, "peer %s: %s: %s", remote->address,
-			     detail.field, detail.message);
-		return code == KVPULL_EINVAL ? KVPULL_EPROTO : code;
-	}
-	remote->tp_rank = welcome->tp_rank;
-	remote->tp_size = welcome->tp_size;
-	remote->beat_every_ns = welcome->lease_ns / 3;
-	code = transport->ops->attach(transport, remote->handle, view);
-	/* The connection was lost meanwhile, which is no refusal. */
-	return code == KVPULL_EPEER ? KVPULL_EAGAIN : code;
-}
-
 static void came_up(struct kvpull_progress *progress, uint32_t index,
 		    uint64_t now_ns)
 {
@@ -458,23 +351,6 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 	kvpull_lend(progress, index);
 }
 
-static void refused(struct kvpull_progress *progress,
-		    struct kvpull_remote *remote,
-		    const struct kvpull_event *event)
-{
-	struct kvpull_refusal refusal;
-
-	remote->code = kvpull_handshake_get_refusal(
-		event->data, event->data_bytes, &refusal);
-	if (remote->code)
-		return;
-	remote->code = refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
-	kvpull_warn(progress->log,
-		    "peer %s refused us: %s is %s there and %s here (%s)",
-		    remote->address, refusal.field, refusal.ours,
-		    refusal.theirs, kvpull_error_name(remote->code));
-}
-
 static void message(struct kvpull_progress *progress, uint32_t index,
 		    const struct kvpull_event *event, uint64_t now_ns)
 {
@@ -483,18 +359,19 @@ static void message(struct kvpull_progress *progress, uint32_t index,
 
 	if (kind == KVPULL_MESSAGE_CHALLENGE &&
 	    remote->state == KVPULL_REMOTE_CONNECTING) {
-		greet(progress, remote, event);
+		if (kvpull_remote_greet(progress, remote, event))
+			remote_disconnect(remote);
 		return;
 	}
 	if (kind == KVPULL_MESSAGE_WELCOME &&
 	    remote->state == KVPULL_REMOTE_GREETED) {
-		remote->code = welcome_take(progress, remote, event);
+		remote->code = kvpull_remote_welcome(progress, remote, event);
 		if (!remote->code) {
 			came_up(progress, index, now_ns);
 			return;
 		}
 	} else if (kind == KVPULL_MESSAGE_REFUSAL) {
-		refused(progress, remote, event);
+		kvpull_remote_refused(progress, remote, event);
 	} else {
 		remote->code = kind < 0 ? kind : KVPULL_EPROTO;
 	}

@@ -12,8 +12,11 @@
 
 #include <sodium.h>
 
+#include "base/clock.h"
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
+
+#define REFUSALS_SAID_MAX 8u /* in a second: an engine's ranks, at the least */
 
 static void caller_up(struct kvpull_progress *progress,
 		      const struct kvpull_route *route,
@@ -175,6 +178,18 @@ static void welcome_fill(struct kvpull_progress *progress)
 	       progress->facts->cache_count * sizeof(*progress->facts->caches));
 }
 
+/* Whoever may call may say nonsense as often: so many lines a second. */
+static int may_say(struct kvpull_progress *progress)
+{
+	const uint64_t now_ns = kvpull_facts_now(progress->facts);
+
+	if (now_ns >= progress->refuse_say_ns) {
+		progress->refuse_say_ns = now_ns + KVPULL_NS_PER_S;
+		progress->refuse_said = 0;
+	}
+	return progress->refuse_said++ < REFUSALS_SAID_MAX;
+}
+
 static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 			  const struct kvpull_refusal *refusal)
 {
@@ -182,10 +197,11 @@ static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 	struct kvpull_transport *transport = caller->route->transport;
 	size_t byte_count;
 
-	kvpull_warn(progress->log,
-		    "consumer refused: %s is %s here and %s there (%s)",
-		    refusal->field, refusal->ours, refusal->theirs,
-		    kvpull_error_name(refusal->code));
+	if (may_say(progress))
+		kvpull_warn(progress->log,
+			    "consumer refused: %s is %s here and %s there (%s)",
+			    refusal->field, refusal->ours, refusal->theirs,
+			    kvpull_error_name(refusal->code));
 	kvpull_count_add(&progress->counts->consumers_refused, 1);
 	byte_count = kvpull_handshake_put_refusal(
 		progress->message, KVPULL_MESSAGE_BYTES_MAX, refusal);

@@ -421,6 +421,94 @@ TEST(lost_peer_is_connected_again_at_the_next_pull)
 	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
 }
 
+/* A later ticket of producer 1, which names where it listens now. */
+static void claim_at(struct world *world, uint64_t serial, const char *address)
+{
+	struct kvpull_ticket_rank rank = { .incarnation = 0xa000 + 16,
+					   .tag = serial * 10 };
+	const struct kvpull_command command = {
+		.kind = KVPULL_COMMAND_CLAIM,
+		.slot = (uint32_t)(serial % 100),
+		.generation = serial,
+		.rank_count = 1,
+		.ticket_serial = serial,
+		.ranks = &rank,
+		.label = "cmpl-8",
+	};
+
+	(void)snprintf(rank.address, sizeof(rank.address), "fake:%s", address);
+	world_send(world, &command, 1);
+}
+
+/* Claimed by one ticket and pulled, then nobody is there any more. */
+static void peer_leaves(struct world *world)
+{
+	uint32_t rounds;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	(void)world_up(world, "1-0", 0, 1);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	world_poll(world, 2);
+	world_down(world, world_peer_at(world, "1-0"));
+	for (rounds = 0; rounds < 30; rounds++)
+		world_pass(world, 1000 * WORLD_MS);
+}
+
+/* Its worker lives on, and listens elsewhere: its tickets say where. */
+TEST(peer_that_moved_is_called_where_its_tickets_say)
+{
+	struct world *world = *state;
+
+	peer_leaves(world);
+	claim_at(world, 102, "1-moved");
+	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
+	world_poll(world, 2);
+	world_pass(world, 20 * WORLD_MS);
+	assert_true(connected(world, "1-moved"));
+	(void)world_up(world, "1-moved", 0, 1);
+	world_poll(world, 1);
+	world_done(world, 0, 0);
+	world_reported(world, 7, KVPULL_POLL_LOADED, 0);
+}
+
+/* A ticket from before it moved comes late: its hold is read at the new place. */
+TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
+{
+	struct world *world = *state;
+
+	peer_leaves(world);
+	claim_at(world, 104, "1-moved");
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 104);
+	claim_at(world, 103, "1-0");
+	world_pull(world, 7, 103, KVPULL_FLAG_RELEASE);
+	world_poll(world, 2);
+	world_pass(world, 20 * WORLD_MS);
+	assert_true(connected(world, "1-moved"));
+	assert_false(connected(world, "1-0"));
+}
+
+/* Nobody is where the last ticket said; the next one says where it is. */
+TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
+{
+	struct world *world = *state;
+	uint32_t tries;
+
+	peer_leaves(world);
+	claim_at(world, 102, "1-nowhere");
+	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
+	for (tries = 0; tries <= KVPULL_RECONNECTS_MAX; tries++) {
+		world_pass(world, 700 * WORLD_MS);
+		assert_true(connected(world, "1-nowhere"));
+		world_down(world, world_peer_at(world, "1-nowhere"));
+		world_poll(world, 2);
+	}
+	claim_at(world, 103, "1-moved");
+	world_pull(world, 8, 103, KVPULL_FLAG_RELEASE);
+	world_poll(world, 3);
+	assert_true(connected(world, "1-moved"));
+}
+
 UNIT_TEST(every_reason_to_refuse_is_told)
 {
 	static const int32_t codes[] = { KVPULL_EAGAIN,    KVPULL_ENOMEM,
