@@ -63,22 +63,42 @@ static int device_find(const struct kvpull_verbs_back *back, uint32_t at)
 /* All its memory is registered. 0, or why not. */
 static int device_use(const struct kvpull_verbs_back *back, uint32_t at)
 {
-	int code = kvpull_verbs_check_register(back->reads, at);
+	const int code = kvpull_verbs_check_register(back->reads, at);
 
-	if (!code && back->serve.region_count)
-		code = kvpull_verbs_connect_listen_again(back->connect, at);
-	if (!code && kvpull_verbs_watch_device(back->watch, at))
-		code = KVPULL_EDEVICE;
-	return code;
+	if (code)
+		return code;
+	return kvpull_verbs_watch_device(back->watch, at) ? KVPULL_EDEVICE : 0;
+}
+
+/* What cannot be used leaves, piece by piece, and is looked for again later. */
+static void device_judge(struct kvpull_verbs_back *back, uint32_t at, int code)
+{
+	struct kvpull_verbs_device *device = &back->shared->devices[at];
+
+	if (!code) {
+		device->gone = KVPULL_VERBS_DEVICE_THERE;
+		back->failures[at] = 0;
+		kvpull_warn(back->shared->log,
+			    "verbs: %s is back: pulls go by it again",
+			    device->choice);
+		return;
+	}
+	if (device->gone == KVPULL_VERBS_DEVICE_RETURNING)
+		device->gone = KVPULL_VERBS_DEVICE_LOST;
+	back->rest_ns[at] = back->shared->now_ns +
+			    (KVPULL_VERBS_BACK_NS << back->failures[at]);
+	back->failures[at] += back->failures[at] < KVPULL_VERBS_BACK_SHIFT_MAX;
 }
 
 /* A piece of it likewise. Return: 1 if there is more. */
-static int device_return(const struct kvpull_verbs_back *back, uint32_t at)
+static int device_return(struct kvpull_verbs_back *back, uint32_t at)
 {
 	struct kvpull_verbs_device *device = &back->shared->devices[at];
 	int code = 0;
 
 	if (device->gone == KVPULL_VERBS_DEVICE_CLOSED) {
+		if (back->rest_ns[at] > back->shared->now_ns)
+			return 0;
 		code = device_find(back, at);
 		if (device->gone == KVPULL_VERBS_DEVICE_CLOSED)
 			return 0;
@@ -93,25 +113,49 @@ static int device_return(const struct kvpull_verbs_back *back, uint32_t at)
 		return 1;
 	if (!code)
 		code = device_use(back, at);
-	/* What cannot be used leaves, piece by piece, and is looked for again. */
-	device->gone =
-		code ? KVPULL_VERBS_DEVICE_LOST : KVPULL_VERBS_DEVICE_THERE;
-	if (!code)
-		kvpull_warn(back->shared->log,
-			    "verbs: %s is back: pulls go by it again",
-			    device->choice);
+	device_judge(back, at, code);
 	return 0;
+}
+
+void kvpull_verbs_back_look(const struct kvpull_verbs_back *back)
+{
+	const struct kvpull_verbs_shared *shared = back->shared;
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		if (!shared->devices[at].gone &&
+		    !kvpull_verbs_device_has_address(&shared->devices[at]))
+			kvpull_verbs_connect_device_lost(
+				back->connect, at, "left without its address");
+}
+
+/* Where one that is there has none. Return: listeners that are missing. */
+static uint32_t listeners_make(const struct kvpull_verbs_back *back)
+{
+	uint32_t missing = 0;
+	uint32_t at;
+
+	if (!back->serve.region_count)
+		return 0;
+	for (at = 0; at < back->shared->rail_count; at++)
+		if (!back->shared->devices[at].gone &&
+		    !back->connect->listeners[at])
+			missing += kvpull_verbs_connect_listen_again(
+					   back->connect, at) != 0;
+	return missing;
 }
 
 void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 {
 	struct kvpull_verbs_shared *shared = back->shared;
 	uint32_t lost_count = 0;
+	uint32_t missing;
 	uint32_t at;
 	int more = 0;
 
-	if (kvpull_verbs_back_due_ns(back) > shared->now_ns)
+	if (back->due_ns > shared->now_ns)
 		return;
+	kvpull_verbs_back_look(back);
 	for (at = 0; at < shared->rail_count; at++) {
 		if (shared->devices[at].gone != KVPULL_VERBS_DEVICE_LOST)
 			continue;
@@ -123,15 +167,16 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 	for (at = 0; !lost_count && !more && at < shared->rail_count; at++)
 		if (shared->devices[at].gone)
 			more = device_return(back, at);
-	back->due_ns = shared->now_ns + (more ? 0 : KVPULL_VERBS_BACK_NS);
+	missing = listeners_make(back);
+	for (at = 0; at < shared->rail_count; at++)
+		missing +=
+			shared->devices[at].gone != KVPULL_VERBS_DEVICE_THERE;
+	back->due_ns = shared->now_ns + (more    ? 0 :
+					 missing ? KVPULL_VERBS_BACK_NS :
+						   KVPULL_VERBS_LOOK_NS);
 }
 
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back)
 {
-	uint32_t at;
-
-	for (at = 0; at < back->shared->rail_count; at++)
-		if (back->shared->devices[at].gone)
-			return back->due_ns;
-	return UINT64_MAX;
+	return back->due_ns;
 }

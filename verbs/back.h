@@ -3,7 +3,9 @@
  * Devices that were lost, and come back: taken away and given again, or their
  * address with them. One that is lost is closed when nothing uses it any more;
  * then it is looked for, as its rail was at open, until there is one no worse.
- * Then all memory is registered with it, and it listens at the port it had.
+ * Then all memory is registered with it, and it listens at the port it had, or,
+ * where none was asked for and somebody else has that by now, at any other. A
+ * device goes without a listener meanwhile: its own reads need none.
  *
  * gone     LOST       connections end; each with its error, as their owner hears;
  *                     then its memory is deregistered, an MR a poll
@@ -20,6 +22,13 @@
 
 /* How often it is looked for: a pull is to go on within 2 s of its return. */
 #define KVPULL_VERBS_BACK_NS (KVPULL_NS_PER_S / 2)
+/*
+ * How often those that are there are looked at: of two routes of this process
+ * that share a context, one alone is told what the device says of itself.
+ */
+#define KVPULL_VERBS_LOOK_NS KVPULL_NS_PER_S
+/* One that is there and cannot be used is tried less and less: BACK_NS << .. */
+#define KVPULL_VERBS_BACK_SHIFT_MAX 5u
 
 struct kvpull_verbs_back {
 	struct kvpull_verbs_shared *shared;
@@ -29,8 +38,13 @@ struct kvpull_verbs_back {
 	struct kvpull_serve serve;  /* what to register again; none: not yet */
 	struct kvpull_serve locals; /* likewise, for own reads alone */
 	uint64_t due_ns;            /* of the next look */
+	/* By device: how often it was there and could not be used, in a row. */
+	uint32_t failures[KVPULL_VERBS_RAILS_MAX];
+	uint64_t rest_ns[KVPULL_VERBS_RAILS_MAX]; /* and is not looked for until */
 };
 
+/* Devices whose address left, whoever was told of it; serve() comes before polls. */
+void kvpull_verbs_back_look(const struct kvpull_verbs_back *back);
 /* A part of a poll. */
 void kvpull_verbs_back_run(struct kvpull_verbs_back *back);
 /*
@@ -39,7 +53,7 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back);
  */
 int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back,
 			    uint32_t device);
-/* When there is something to do; UINT64_MAX: nothing is lost. */
+/* When there is something to do. */
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back);
 
 #endif /* KVPULL_VERBS_BACK_H */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/wrap.h"
 #include "verbs/bundle.h"
 #include "verbs/pair.h"
@@ -151,6 +152,20 @@ void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
 	end_clear(end);
 }
 
+/* Of those that were not let in, here or there, one a second: it may be a flood. */
+static int is_said(const struct kvpull_verbs_end *end)
+{
+	struct kvpull_verbs_shared *shared = end->shared;
+
+	if (end->role == KVPULL_VERBS_CALLER ? end->bundle->ring != NULL :
+					       end->code != KVPULL_EFULL)
+		return 1;
+	if (shared->now_ns < shared->say_ns)
+		return 0;
+	shared->say_ns = shared->now_ns + KVPULL_NS_PER_S;
+	return 1;
+}
+
 void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
 			   const char *why)
 {
@@ -158,12 +173,12 @@ void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
 
 	if (end->state == KVPULL_VERBS_FREE || end->state >= KVPULL_VERBS_LOST)
 		return;
-	if (why)
+	end->code = code;
+	if (why && is_said(end))
 		kvpull_warn(end->shared->log, "%s %s qp 0x%x lost: %s",
 			    end->role == KVPULL_VERBS_PEER ? "peer" : "caller",
 			    end->name, end->qp ? end->qp->qp_num : 0, why);
 	end->state = KVPULL_VERBS_LOST;
-	end->code = code;
 	end->deadline_ns = 0;
 	kvpull_verbs_pair_stop(end);
 	if (end->connected)

@@ -85,6 +85,9 @@ struct kvpull_verbs_shared {
 	struct kvpull_networks networks;
 	struct kvpull_verbs_counts counts;
 	uint64_t now_ns; /* of the last poll */
+	uint64_t say_ns; /* of who was not let in: its next end is logged then */
+	uint32_t less_said;   /* by device: that it takes less was logged */
+	uint32_t listen_said; /* likewise: that its port is not to be had */
 };
 
 struct kvpull_verbs_bundle;

@@ -41,11 +41,14 @@ static void address_join(struct kvpull_verbs_connect *connect)
 	uint32_t rail;
 
 	for (rail = 0; rail < shared->rail_count; rail++) {
+		/* One that was away at serve() has none yet. */
+		if (!connect->ports[rail])
+			continue;
 		address = shared->devices[rail].address;
 		kvpull_verbs_address_set_port(&address, connect->ports[rail]);
 		kvpull_verbs_address_print(&address, one);
 		used += (size_t)snprintf(text + used, sizeof(text) - used,
-					 "%s%s", rail ? "," : "", one);
+					 "%s%s", used ? "," : "", one);
 		/* Consumers find as many rails as a ticket has room to name. */
 		if (used < sizeof(connect->address))
 			memcpy(connect->address, text, used + 1);
@@ -55,7 +58,8 @@ static void address_join(struct kvpull_verbs_connect *connect)
 				"verbs: rail %u has no room in tickets: only %s go there",
 				rail, connect->address);
 	}
-	kvpull_info(shared->log, "verbs: listening at %s", text);
+	if (used)
+		kvpull_info(shared->log, "verbs: listening at %s", text);
 }
 
 int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
@@ -64,7 +68,7 @@ int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
 	uint32_t rail;
 
 	for (rail = 0; rail < shared->rail_count; rail++) {
-		if (rail_listen(connect, rail)) {
+		if (!shared->devices[rail].gone && rail_listen(connect, rail)) {
 			kvpull_error(
 				shared->log, "verbs: listening on port %u: %s",
 				shared->params.listen_port, strerror(errno));
@@ -75,26 +79,52 @@ int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
 	return 0;
 }
 
+/* Somebody may have its port by now: any other does, if none was asked for. */
+static int rail_listen_again(struct kvpull_verbs_connect *connect,
+			     uint32_t rail)
+{
+	int code = rail_listen(connect, rail);
+	int error = errno;
+
+	if (code && error == EADDRINUSE &&
+	    !connect->shared->params.listen_port) {
+		kvpull_verbs_connect_hush(connect, rail);
+		connect->ports[rail] = 0;
+		code = rail_listen(connect, rail);
+		error = errno;
+	}
+	if (code)
+		kvpull_verbs_connect_hush(connect, rail);
+	errno = error;
+	return code;
+}
+
 int kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
 				      uint32_t rail)
 {
+	struct kvpull_verbs_shared *shared = connect->shared;
 	char before[KVPULL_ADDRESS_BYTES_MAX];
 
-	if (rail_listen(connect, rail)) {
-		kvpull_warn(connect->shared->log,
-			    "verbs: listening on port %u again: %s",
-			    connect->ports[rail], strerror(errno));
+	if (rail_listen_again(connect, rail)) {
+		kvpull_log(shared->log,
+			   shared->listen_said >> rail & 1 ? KVPULL_LOG_DEBUG :
+							     KVPULL_LOG_WARN,
+			   "verbs: listening on port %u again: %s",
+			   connect->ports[rail], strerror(errno));
+		shared->listen_said |= 1u << rail;
 		return KVPULL_EDEVICE;
 	}
+	shared->listen_said &= ~(1u << rail);
 	memcpy(before, connect->address, sizeof(before));
 	address_join(connect);
 	if (strcmp(before, connect->address) == 0)
 		return 0;
 	connect->address_is_new = 1;
-	kvpull_warn(
-		connect->shared->log,
-		"verbs: %s is no address of ours any more: tickets from now on name %s",
-		before, connect->address);
+	if (before[0])
+		kvpull_warn(
+			shared->log,
+			"verbs: %s is no address of ours any more: tickets from now on name %s",
+			before, connect->address);
 	return 0;
 }
 

@@ -147,11 +147,16 @@ int kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index)
 	if (!code)
 		code = kvpull_verbs_setup_networks(shared,
 						   shared->params.networks);
-	if (!code)
+	if (!code) {
+		shared->less_said &= ~(1u << index);
 		return 0;
-	kvpull_warn(shared->log,
-		    "verbs: %s takes less than before: restart to use it",
-		    device->choice);
+	}
+	kvpull_log(shared->log,
+		   shared->less_said >> index & 1 ? KVPULL_LOG_DEBUG :
+						    KVPULL_LOG_WARN,
+		   "verbs: %s takes less than before: restart to use it",
+		   device->choice);
+	shared->less_said |= 1u << index;
 	kvpull_verbs_device_close(device);
 	return code;
 }

@@ -73,17 +73,6 @@ static int regions_register(struct kvpull_verbs_regions *regions,
 	return code;
 }
 
-/* One that comes back is given what there is by then, a piece a poll. */
-static int devices_are_there(const struct kvpull_verbs_shared *shared)
-{
-	uint32_t at;
-
-	for (at = 0; at < shared->rail_count; at++)
-		if (shared->devices[at].gone != KVPULL_VERBS_DEVICE_THERE)
-			return 0;
-	return 1;
-}
-
 static int verbs_serve(struct kvpull_transport *transport,
 		       const struct kvpull_serve *serve)
 {
@@ -96,11 +85,15 @@ static int verbs_serve(struct kvpull_transport *transport,
 	if (own->region_count || !serve->region_count || !serve->slot_count ||
 	    !serve->entries)
 		return KVPULL_EINVAL;
-	if (!devices_are_there(shared))
-		return KVPULL_EDEVICE;
+	kvpull_verbs_back_look(&verbs->back);
 	*own = *serve;
 	own->region_count = kvpull_serve_memory_count(serve);
 	for (at = 0; !code && at < shared->rail_count; at++) {
+		/* When it is back, all of it is registered, and listened at. */
+		if (shared->devices[at].gone == KVPULL_VERBS_DEVICE_RETURNING)
+			shared->devices[at].gone = KVPULL_VERBS_DEVICE_LOST;
+		if (shared->devices[at].gone)
+			continue;
 		kvpull_verbs_regions_begin(&shared->regions[at],
 					   &shared->devices[at], own,
 					   shared->params.mr_shift);
@@ -129,15 +122,17 @@ static int verbs_local_add(struct kvpull_transport *transport, uint8_t *base,
 
 	if (serve->region_count == KVPULL_TRANSPORT_LOCALS_MAX)
 		return KVPULL_EFULL;
-	if (!devices_are_there(shared))
-		return KVPULL_EDEVICE;
 	serve->regions[serve->region_count++] =
 		(struct kvpull_region_view){ .kind = KVPULL_REGION_PROVIDED,
 					     .fd = -1,
 					     .base = base,
 					     .bytes = bytes };
-	for (at = 0; !code && at < shared->rail_count; at++)
-		code = regions_register(&shared->locals[at], serve);
+	for (at = 0; !code && at < shared->rail_count; at++) {
+		if (shared->devices[at].gone == KVPULL_VERBS_DEVICE_RETURNING)
+			shared->devices[at].gone = KVPULL_VERBS_DEVICE_LOST;
+		if (!shared->devices[at].gone)
+			code = regions_register(&shared->locals[at], serve);
+	}
 	if (!code)
 		return 0;
 	serve->region_count--;

@@ -67,13 +67,17 @@ static int query_device(struct ibv_context *context,
 			struct ibv_device_attr *attr)
 {
 	(void)context;
-	*attr = (struct ibv_device_attr){ .phys_port_cnt = 1,
-					  .max_qp_wr = QUEUE_MAX,
-					  .max_cqe = 4 * QUEUE_MAX,
-					  .max_sge = PARTS_MAX,
-					  .max_sge_rd = PARTS_MAX,
-					  .max_qp_rd_atom = 16,
-					  .max_mr_size = UINT64_MAX };
+	*attr = (struct ibv_device_attr){
+		.phys_port_cnt = 1,
+		.max_qp_wr = QUEUE_MAX,
+		.max_cqe = 4 * QUEUE_MAX,
+		.max_sge = PARTS_MAX,
+		.max_sge_rd = fake_verbs_knobs.parts_max ?
+				      fake_verbs_knobs.parts_max :
+				      PARTS_MAX,
+		.max_qp_rd_atom = 16,
+		.max_mr_size = UINT64_MAX
+	};
 	return 0;
 }
 
@@ -146,6 +150,10 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes,
 
 	if (access & fake_verbs_knobs.access_unknown) {
 		errno = EINVAL;
+		return NULL;
+	}
+	if (fake_verbs_knobs.memory_error) {
+		errno = fake_verbs_knobs.memory_error;
 		return NULL;
 	}
 	region = fake_verbs_make(sizeof(*region));

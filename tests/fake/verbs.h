@@ -58,6 +58,11 @@ struct fake_verbs_knobs {
 	uint32_t eager; /* what was posted before is carried out in accept() */
 	/* The only device has a second address, that of a second one; 0: no. */
 	uint32_t second_address;
+	/* Somebody else listens at this port, in the network's order; 0: none. */
+	uint32_t port_taken;
+	/* What the devices have to offer: parts of a work request; 0: PARTS_MAX. */
+	int parts_max;
+	int memory_error; /* errno of registering any memory; 0: none */
 };
 
 /* What a dmabuf was registered with. */

@@ -142,10 +142,30 @@ static void destroy_event_channel(struct rdma_event_channel *cm_channel)
 	(void)fake_verbs_unmake(cm_channel);
 }
 
+/* As a kernel says of an address that no interface has. */
+static int is_absent(const struct sockaddr_in *address)
+{
+	const uint32_t ip = ntohl(address->sin_addr.s_addr);
+	const uint32_t index = ip >> 8 & 0xff;
+
+	return index < fake.device_count &&
+	       (fake.absent >> index & 1 ||
+		(ip & 0xff) != 1u + fake.moved[index]);
+}
+
 static int bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
 {
+	if (is_absent((struct sockaddr_in *)(void *)address)) {
+		errno = EADDRNOTAVAIL;
+		return -1;
+	}
 	id->route.addr.src_sin = *(struct sockaddr_in *)(void *)address;
 	id->verbs = fake_verbs_context(&id->route.addr.src_sin);
+	if (fake_verbs_knobs.port_taken &&
+	    id->route.addr.src_sin.sin_port == fake_verbs_knobs.port_taken) {
+		errno = EADDRINUSE;
+		return -1;
+	}
 	if (!id->route.addr.src_sin.sin_port)
 		id->route.addr.src_sin.sin_port = htons(++fake.next_port);
 	return 0;

@@ -140,6 +140,7 @@ static void event_take(struct end *end, struct kvpull_transport *transport,
 	const struct kvpull_transport_ops *ops = transport->ops;
 
 	switch (event->kind) {
+	case KVPULL_EVENT_ADDRESS:
 	case KVPULL_EVENT_NONE:
 		break;
 	case KVPULL_EVENT_PEER_MESSAGE:
@@ -472,4 +473,59 @@ UNIT_TEST_WITH(pinned_verbs_has_no_other_route, up, down)
 	assert_int_equal(other.attached, 1);
 }
 
-#define TEST(name) UNIT_TEST_WITH(name, up, down)
+/* Half a second without its device, while the engine says what it has. */
+UNIT_TEST_WITH(route_whose_device_was_away_at_registration_serves_later, up,
+	       down)
+{
+	end_close(&p);
+	end_make(&p, "p", folders[0]);
+	/* As in a worker: nothing is polled before its memory is known. */
+	fake_verbs_unaddress(0);
+	assert_int_equal(kvpull_routes_serve(&p.routes, &p.serve), 0);
+	fake_verbs_return(0, 0);
+	run(5000);
+	(void)join(&other, "verbs", "another node");
+	run(40);
+	assert_int_equal(other.attached, 1);
+}
+
+/* An owner of a pool polls before it shares: then the route knows. */
+UNIT_TEST_WITH(route_that_knows_that_its_device_is_away_serves_later, up, down)
+{
+	end_close(&p);
+	end_make(&p, "p", folders[0]);
+	run(5);
+	fake_verbs_unaddress(0);
+	run(2);
+	end_serve(&p);
+	fake_verbs_return(0, 0);
+	run(5000);
+	(void)join(&other, "verbs", "another node");
+	run(40);
+	assert_int_equal(other.attached, 1);
+}
+
+UNIT_TEST_WITH(route_whose_device_was_away_when_memory_came_reads_later, up,
+	       down)
+{
+	end_close(&other);
+	end_make(&other, "o", folders[1]);
+	run(5);
+	/* It hears it first: events of a shared context go to one route. */
+	fake_verbs_unaddress(0);
+	world.now_ns += 2 * WORLD_STEP_NS;
+	end_poll(&other);
+	assert_int_equal(kvpull_routes_local_add(&other.routes,
+						 other.serve.regions[0].base,
+						 other.serve.regions[0].bytes),
+			 0);
+	fake_verbs_return(0, 0);
+	run(5000);
+	assert_int_equal(kvpull_routes_local_add(&other.routes,
+						 other.serve.regions[0].base,
+						 other.serve.regions[0].bytes),
+			 0);
+	(void)join(&other, "verbs", "another node");
+	run(40);
+	assert_int_equal(other.attached, 1);
+}

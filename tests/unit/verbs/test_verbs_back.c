@@ -5,6 +5,9 @@
  */
 #include "tests/unit/verbs/world.h"
 
+#include <arpa/inet.h>
+#include <stdlib.h>
+
 #define BACK_MS 2000u
 
 static void all_ended(int32_t code)
@@ -106,11 +109,12 @@ TEST(change_of_another_address_ends_nothing)
 }
 
 /* P by the first device, D by the second. */
-static void two_machines_are_attached(void)
+static void two_machines_attached_at(uint32_t port)
 {
 	world_init();
 	fake_verbs_devices(2);
 	world.networks = "10.66.0.0/16";
+	world.listen_port = port;
 	world.device = "fake0";
 	assert_int_equal(side_open(&world.p), 0);
 	world.device = "fake1";
@@ -122,6 +126,11 @@ static void two_machines_are_attached(void)
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
 	assert_int_equal(world.d.ups, 1);
+}
+
+static void two_machines_are_attached(void)
+{
+	two_machines_attached_at(0);
 }
 
 UNIT_TEST_WITH(consumer_of_another_address_pulls_on, NULL, world_down)
@@ -241,4 +250,135 @@ UNIT_TEST(producer_that_loses_one_of_its_addresses_is_pulled_from)
 		assert_true(world_read_is_right());
 		assert_int_equal(world_down(state), 0);
 	}
+}
+
+static uint32_t line_count;
+
+static void line_take(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	(void)level;
+	(void)line;
+	line_count++;
+}
+
+static void lines_begin(void)
+{
+	const struct kvpull_log log = { .write = line_take,
+					.level = KVPULL_LOG_WARN };
+
+	line_count = 0;
+	world.p.log = world.d.log = log;
+}
+
+static uint16_t port_of(const struct world_side *side)
+{
+	const char *text = side->route->ops->address(side->route);
+
+	return htons((uint16_t)atoi(strrchr(text, ':') + 1));
+}
+
+/*
+ * The side of this device is without its address while somebody takes its port.
+ * Its memory is registered once, and there is no flood of log.
+ */
+static void port_is_taken(const struct world_side *side, uint32_t device)
+{
+	const uint32_t all = fake_verbs_registrations(); /* of both sides */
+	uint32_t before;
+
+	fake_verbs_unaddress(device);
+	world_run(3000);
+	all_ended(KVPULL_EPEER);
+	fake_verbs_knobs.port_taken = port_of(side);
+	fake_verbs_return(device, 0);
+	lines_begin();
+	before = fake_verbs_registrations();
+	world_run(60000);
+	assert_in_range(fake_verbs_registrations() - before, 1, all - 1);
+	assert_in_range(line_count, 1, 4);
+}
+
+/* It reads by its device, and nobody calls it: its own port does not matter. */
+UNIT_TEST_WITH(consumer_whose_port_was_taken_meanwhile_pulls_on, NULL,
+	       world_down)
+{
+	two_machines_are_attached();
+	port_is_taken(&world.d, 1);
+	pulls();
+}
+
+UNIT_TEST_WITH(producer_whose_port_was_taken_meanwhile_listens, NULL,
+	       world_down)
+{
+	two_machines_are_attached();
+	port_is_taken(&world.p, 0);
+	assert_true(port_of(&world.p) != fake_verbs_knobs.port_taken);
+	pulls();
+}
+
+/* Then no other will do, until it is free. */
+UNIT_TEST_WITH(port_that_was_asked_for_is_waited_for, NULL, world_down)
+{
+	two_machines_attached_at(7471);
+	port_is_taken(&world.p, 0);
+	assert_int_equal(port_of(&world.p), fake_verbs_knobs.port_taken);
+	fake_verbs_knobs.port_taken = 0;
+	world_run(BACK_MS);
+	pulls();
+}
+
+TEST(device_that_takes_less_is_said_once)
+{
+	fake_verbs_remove_device();
+	world_run(3000);
+	all_ended(KVPULL_EPEER);
+	fake_verbs_knobs.parts_max = 1;
+	fake_verbs_return(0, 0);
+	lines_begin();
+	world_run(60000);
+	/* Of both sides. */
+	assert_int_equal(line_count, 2);
+}
+
+/* Its memory cannot be pinned any more: it tries again, and less and less. */
+TEST(device_whose_memory_is_refused_is_no_flood_of_log)
+{
+	fake_verbs_remove_device();
+	world_run(3000);
+	all_ended(KVPULL_EPEER);
+	fake_verbs_return(0, 0);
+	lines_begin();
+	fake_verbs_knobs.memory_error = ENOMEM;
+	world_run(60000);
+	assert_in_range(line_count, 2, 20);
+	fake_verbs_knobs.memory_error = 0;
+	world_run(16000);
+	pulls();
+}
+
+/* P and D share the context, and what it says: whoever reads it first. */
+static void context_is_shared(struct world_side *first)
+{
+	world.now_ns += WORLD_STEP_NS;
+	fake_verbs_unaddress(0);
+	side_poll(first);
+	world_run(3000);
+	fake_verbs_return(0, 5);
+	world_run(BACK_MS);
+}
+
+TEST(producer_hears_of_its_address_though_another_route_heard_first)
+{
+	context_is_shared(&world.d);
+	assert_non_null(strstr(world.p.route->ops->address(world.p.route),
+			       "10.66.0.6"));
+}
+
+TEST(consumer_hears_of_its_address_though_another_route_heard_first)
+{
+	context_is_shared(&world.p);
+	assert_int_equal(world.d.downs, 1);
+	assert_non_null(strstr(world.d.route->ops->address(world.d.route),
+			       "10.66.0.6"));
 }
