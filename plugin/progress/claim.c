@@ -97,18 +97,69 @@ static void list_pop(struct kvpull_progress *progress,
 	progress->listed_count--;
 }
 
+/*
+ * A claim waits for entries with all that it needs, or with none: claims that
+ * have some each would wait for each other. So one at a time has the turn, and
+ * keeps what it has got. Return: 1 if this one may take entries, or needs none.
+ */
+static int may_take(const struct kvpull_progress *progress, uint32_t index)
+{
+	const struct kvpull_claim *claim = &progress->claims[index];
+	uint32_t at;
+
+	if (progress->room_turn == KVPULL_NONE || progress->room_turn == index)
+		return 1;
+	for (at = 0; at < claim->order->rank_count; at++)
+		if (claim->ranks[at].peer == KVPULL_NONE &&
+		    claim->ranks[at].state <= KVPULL_RANK_SAID &&
+		    kvpull_map_get(&progress->remote_map,
+				   claim->order->ranks[at].incarnation) ==
+			    KVPULL_NONE)
+			return 0;
+	return 1;
+}
+
+static void turn_set(struct kvpull_progress *progress, uint32_t index,
+		     int is_full, uint64_t now_ns)
+{
+	if (is_full) {
+		progress->room_turn = index;
+	} else if (progress->room_turn == index) {
+		progress->room_turn = KVPULL_NONE;
+		progress->room_ns = now_ns;
+	}
+}
+
+/* A producer of more ranks than there are entries is never read. */
+static int ranks_fit(const struct kvpull_progress *progress,
+		     const struct kvpull_claim *claim,
+		     const struct kvpull_claim_rank *rank)
+{
+	const uint32_t peers_max = progress->facts->config.peers_max;
+
+	if (claim->order->rank_count <= peers_max)
+		return 1;
+	if (rank == claim->ranks)
+		kvpull_warn(progress->log,
+			    "a producer has %u ranks: raise peers_max (%u)",
+			    claim->order->rank_count, peers_max);
+	return 0;
+}
+
 /* Return: 0, also where it is lost; KVPULL_EFULL: no room for it now. */
 static int rank_find(struct kvpull_progress *progress,
 		     struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
 		     uint64_t now_ns)
 {
+	int code = KVPULL_EROUTE;
 	uint32_t peer;
-	int code;
 
 	rank->tries++;
-	code = kvpull_remote_find(
-		progress, &claim->order->ranks[rank - claim->ranks],
-		claim->order->generation, rank->tries == 1, now_ns, &peer);
+	if (ranks_fit(progress, claim, rank))
+		code = kvpull_remote_find(
+			progress, &claim->order->ranks[rank - claim->ranks],
+			claim->order->generation, rank->tries == 1, now_ns,
+			&peer);
 	if (code == KVPULL_EFULL)
 		return code;
 	if (code) {
@@ -138,8 +189,10 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 	for (at = 0; at < claim->order->rank_count; at++)
 		claim->ranks[at] =
 			(struct kvpull_claim_rank){ .peer = KVPULL_NONE };
-	for (at = 0; at < claim->order->rank_count; at++)
-		(void)rank_find(progress, claim, &claim->ranks[at], now_ns);
+	for (at = 0; may_take(progress, index) && at < claim->order->rank_count;
+	     at++)
+		if (rank_find(progress, claim, &claim->ranks[at], now_ns))
+			progress->room_turn = index;
 	kvpull_show_claim(progress, claim);
 	work_add(progress, index);
 }
@@ -293,7 +346,7 @@ static int has_word(const struct kvpull_claim *claim,
 }
 
 /* Return: 0, or KVPULL_EFULL: we have no room for the peer. */
-static int rank_run(struct kvpull_progress *progress, uint32_t id,
+static int rank_run(struct kvpull_progress *progress, uint32_t id, int may_find,
 		    uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
@@ -304,7 +357,7 @@ static int rank_run(struct kvpull_progress *progress, uint32_t id,
 	    rank_expires(progress, claim, rank, now_ns))
 		return 0;
 	if (rank->peer == KVPULL_NONE) {
-		if (rank_find(progress, claim, rank, now_ns))
+		if (!may_find || rank_find(progress, claim, rank, now_ns))
 			return KVPULL_EFULL;
 		/* What waited for it goes on, or ends. */
 		progress->pulls_dirty = 1;
@@ -336,12 +389,16 @@ static void claim_run(struct kvpull_progress *progress, uint32_t index,
 		      uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[index];
+	const int may_find = may_take(progress, index);
 	int code = 0;
 	uint32_t at;
 
 	for (at = 0; at < claim->order->rank_count; at++)
-		if (rank_run(progress, index * KVPULL_RANKS_MAX + at, now_ns))
+		if (rank_run(progress, index * KVPULL_RANKS_MAX + at, may_find,
+			     now_ns))
 			code = KVPULL_EFULL;
+	if (may_find)
+		turn_set(progress, index, code != 0, now_ns);
 	if (code) {
 		claim->in_work = 1;
 		claim->next_work = progress->claim_room;

@@ -408,7 +408,7 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->end = params->end;
 	progress->wait_fd = -1;
 	progress->claim_work = KVPULL_NONE;
-	progress->claim_room = KVPULL_NONE;
+	progress->claim_room = progress->room_turn = KVPULL_NONE;
 	progress->parts_turn = KVPULL_NONE;
 	progress->room_ns = progress->lists_ns = UINT64_MAX;
 	progress->timer_ns = UINT64_MAX;

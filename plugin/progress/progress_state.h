@@ -204,12 +204,13 @@ struct kvpull_progress {
 	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	struct kvpull_index_pool part_pool;
 	uint32_t part_count_max;
-	uint32_t claim_end;      /* claims from here on were never taken */
-	uint32_t claim_work;     /* list head */
-	uint32_t claim_room;     /* likewise: no entry for a peer of theirs */
-	uint64_t room_ns;        /* when they are tried again */
-	uint64_t lists_ns;       /* next look at the lists of remotes */
-	uint32_t listed_count;   /* ranks in those */
+	uint32_t claim_end;    /* claims from here on were never taken */
+	uint32_t claim_work;   /* list head */
+	uint32_t claim_room;   /* likewise: no entry for a peer of theirs */
+	uint32_t room_turn;    /* the one of them that takes entries, or NONE */
+	uint64_t room_ns;      /* when they are tried again */
+	uint64_t lists_ns;     /* next look at the lists of remotes */
+	uint32_t listed_count; /* ranks in those */
 	uint64_t taken_every_ns; /* between looks at what peers took */
 	uint32_t *live;          /* [pulls_max] running pulls */
 	uint32_t live_count;

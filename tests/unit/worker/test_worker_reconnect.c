@@ -3,6 +3,8 @@
  * A worker as consumer: which peers it connects to again, and when, and what
  * it does when there is no place for one more.
  */
+#include <stdlib.h>
+
 #include "tests/unit/worker/peer.h"
 
 static int connected(const struct world *world, const char *address)
@@ -531,4 +533,88 @@ UNIT_TEST(every_reason_to_refuse_is_told)
 			kvpull_handshake_get_refusal(bytes, used, &got), 0);
 		assert_int_equal(got.code, codes[i]);
 	}
+}
+
+#define CROWD 6u
+#define CROWD_RANKS 4u
+#define CROWD_ROUNDS 200u
+
+/*
+ * Whoever is called comes up, and whoever is left goes: then another claim is
+ * there in time for its entry.
+ */
+static void peers_answer(struct world *world, uint32_t *claimed)
+{
+	uint32_t peer;
+
+	for (peer = 0; peer < WORLD_PEERS; peer++) {
+		const struct world_peer *at = &world->peers[peer];
+
+		if (at->used && at->disconnected) {
+			if (*claimed < CROWD)
+				world_claim(world, ++*claimed * 100 + 1,
+					    CROWD_RANKS);
+			world_down(world, peer);
+		} else if (at->used && !at->attached) {
+			(void)world_up(world, at->address,
+				       (uint32_t)atoi(at->address + 2),
+				       CROWD_RANKS);
+		}
+	}
+}
+
+/* All ranks of a producer. */
+static int is_connected(const struct world *world, uint32_t producer)
+{
+	char address[16];
+	uint32_t rank;
+
+	for (rank = 0; rank < CROWD_RANKS; rank++) {
+		(void)snprintf(address, sizeof(address), "%u-%u", producer,
+			       rank);
+		if (!connected(world, address))
+			return 0;
+	}
+	return 1;
+}
+
+/*
+ * Six producers, and entries for the ranks of one: claims that had some each
+ * would wait for each other until their pulls are too late.
+ */
+TEST(claims_wait_for_entries_with_all_that_they_need_or_none)
+{
+	struct world *world = *state;
+	uint32_t claimed = 2;
+	uint32_t released = 0;
+	uint32_t round;
+	uint32_t at;
+
+	world_claim(world, 101, CROWD_RANKS);
+	world_claim(world, 201, CROWD_RANKS);
+	for (round = 0; round < CROWD_ROUNDS; round++) {
+		/* Claims that wait are tried each 5 ms: none is always first. */
+		world_pass(world, (1 + round % 4) * WORLD_MS);
+		peers_answer(world, &claimed);
+		for (at = 1; at <= CROWD; at++) {
+			if (released >> at & 1 || !is_connected(world, at))
+				continue;
+			world_command(world, KVPULL_COMMAND_RELEASE, 0,
+				      at * 100 + 1);
+			released |= 1u << at;
+		}
+	}
+	assert_int_equal(released, (1u << (CROWD + 1)) - 2);
+}
+
+/* It could never be read: its pull fails at once. */
+TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
+{
+	struct world *world = *state;
+
+	world_claim(world, 101, 5);
+	world_pull(world, 7, 101, KVPULL_FLAG_RELEASE);
+	world_poll(world, 3);
+	world_reported(world, 7, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	assert_int_equal(world->connects, 0);
 }

@@ -20,7 +20,7 @@
 #define WORLD_READS 256u /* parts of pulls */
 #define WORLD_BLOCKS 16u
 #define WORLD_BLOCK_BYTES 128u
-#define WORLD_RANKS_MAX 4u
+#define WORLD_RANKS_MAX 8u
 #define WORLD_PEERS 4u
 #define WORLD_CALLERS 5u /* one more than consumers_max */
 #define WORLD_NOTES 128u
