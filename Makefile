@@ -68,7 +68,7 @@ HARDEN_LD_x86_64 := -Wl,-z,shstk
 HARDEN := $(HARDEN_$(MACHINE))
 HARDEN_LD := -Wl,-z,relro,-z,now $(HARDEN_LD_$(MACHINE))
 # Paths of this machine are in no file that is built.
-OUR_CFLAGS := $(BASE_CFLAGS) -g -ffile-prefix-map=$(CURDIR)=. -fPIC -fvisibility=hidden \
+OUR_CFLAGS := $(BASE_CFLAGS) -g -ffile-prefix-map='$(CURDIR)'=. -fPIC -fvisibility=hidden \
 	-fstack-protector-strong $(HARDEN) -fno-common -pthread \
 	$(OPT_$(VARIANT)) $(STRICT) $(MUTANT)
 LIBS := -ljansson -lsodium -luring -lpthread

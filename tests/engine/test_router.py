@@ -13,6 +13,7 @@ import json
 import logging
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,6 +111,7 @@ class Seen:
     text: str = ""
     paths: list[str] = field(default_factory=list)
     calls: list[tuple[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -153,6 +155,7 @@ async def _routed(
                 body = await request.json() if request.can_read_body else {}
                 seen.calls.append((name, body))
                 seen.paths.append(request.path)
+                seen.headers.append(dict(request.headers))
                 return await answer(request)
 
             app = web.Application()
@@ -289,6 +292,8 @@ def what_needs_no_prefill_is_answered_by_d() -> None:
         ("GET", "/v1/models"),
         ("GET", "/version"),
         ("POST", "/v1/responses"),
+        ("POST", "/v1/messages"),
+        ("POST", "/v1/messages/count_tokens"),
         ("POST", "/tokenize"),
         ("POST", "/detokenize"),
     ):
@@ -305,6 +310,53 @@ def what_needs_no_prefill_is_answered_by_d() -> None:
     seen = routed({"p0": P, "d0": D}, path="/metrics", method="GET")
     assert (seen.status, seen.names) == (200, []), seen
     assert "\nkvpull_router_given_back_total 0\n" in seen.text, seen.text
+
+
+@test
+def trace_goes_through_p_and_d() -> None:
+    """What joins the engines' spans to the client's, and the key; no more."""
+    passed = {
+        "traceparent": "00-a-b-01",
+        "tracestate": "k=v",
+        "Authorization": "x",
+    }
+    seen = routed({"p0": P, "d0": D}, headers={**passed, "X-Other": "1"})
+    assert seen.names == ["p0", "d0"], seen
+    for headers in seen.headers:
+        assert passed.items() <= headers.items(), headers
+        assert "X-Other" not in headers, headers
+
+
+@test
+def idle_connections_end_before_engines_end_them() -> None:
+    """vLLM ends them after 5 s: what is sent just then has no answer."""
+
+    async def idle() -> float:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[float] = loop.create_future()
+
+        async def serve(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            began = time.monotonic()
+            while await reader.read(4096):
+                pass
+            ended.set_result(time.monotonic() - began)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        router = Router([], [f"http://127.0.0.1:{port}"])
+        async with TestClient(TestServer(router.app())) as client:
+            answer = await client.get("/version")
+            assert answer.status == 200, answer
+            took = await asyncio.wait_for(ended, 60)
+        server.close()
+        return took
+
+    assert 1 < asyncio.run(idle()) < 4.5
 
 
 @test

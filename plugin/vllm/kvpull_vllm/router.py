@@ -31,10 +31,21 @@ logger = logging.getLogger("kvpull.router")
 
 _PATHS = ("/v1/completions", "/v1/chat/completions")
 # Served by a D as they are.
-_POSTS = ("/v1/responses", "/tokenize", "/detokenize")
+_POSTS = (
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
+)
 _GETS = ("/v1/models", "/version")
+# Of a client's headers. A trace goes through P and D: see traces.py.
+_PASSED = ("Authorization", "traceparent", "tracestate")
 _BODY_MAX = 64 << 20
 _CONNECT_S = 5.0
+# vLLM ends a connection that is idle for 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), and
+# a request that is sent at that moment has no answer: ours ends before.
+_IDLE_S = 2.0
 # A P that stands must not hold requests for ever; a queue before it is none.
 PREFILL_TIMEOUT_S = 300.0
 # What P sends after an answer began is that answer, and short.
@@ -141,6 +152,14 @@ def refused_body(params: dict[str, Any]) -> dict[str, Any]:
     return decode_body(asked, params)
 
 
+def _passed(request: web.Request) -> dict[str, str]:
+    return {
+        name: request.headers[name]
+        for name in _PASSED
+        if name in request.headers
+    }
+
+
 class Router:
     """Engines and the calls to them."""
 
@@ -167,7 +186,7 @@ class Router:
     async def session(self, _app: web.Application) -> AsyncIterator[None]:
         """Keep one client session while the server runs."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
         async with aiohttp.ClientSession(
             timeout=timeout, connector=connector
         ) as made:
@@ -301,8 +320,7 @@ class Router:
             "X-Request-Id": request.headers.get("X-Request-Id")
             or uuid.uuid4().hex
         }
-        if "Authorization" in request.headers:
-            headers["Authorization"] = request.headers["Authorization"]
+        headers |= _passed(request)
         params = None
         self._counts["requests"] += 1
         if request.path in _PATHS and is_pulled(body):
@@ -313,11 +331,7 @@ class Router:
     async def ask(self, request: web.Request) -> web.StreamResponse:
         """Let a D answer what has no body."""
         assert self._session is not None
-        headers = {
-            name: request.headers[name]
-            for name in ("Authorization",)
-            if name in request.headers
-        }
+        headers = _passed(request)
         for url in self._in_turn("decode", self._decode):
             try:
                 async with self._session.get(
