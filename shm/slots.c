@@ -164,6 +164,17 @@ static const char *place_fault(const struct kvpull_slots *slots,
 	return NULL;
 }
 
+/* A host's timers may interrupt what takes long. */
+static int file_fill(int fd, uint64_t bytes)
+{
+	int code;
+
+	do
+		code = fallocate(fd, 0, 0, (off_t)bytes);
+	while (code && errno == EINTR);
+	return code && errno == EOPNOTSUPP ? ftruncate(fd, (off_t)bytes) : code;
+}
+
 /* NULL, or why not: errno. */
 static const char *file_fault(struct kvpull_slots *slots,
 			      const struct kvpull_slots_params *params)
@@ -178,8 +189,7 @@ static const char *file_fault(struct kvpull_slots *slots,
 	if (slots->fd < 0)
 		return "its folder takes no unnamed file: name one of a local file system";
 	/* Else a full disk would show in the middle of the work. */
-	if (fallocate(slots->fd, 0, 0, (off_t)bytes) &&
-	    (errno != EOPNOTSUPP || ftruncate(slots->fd, (off_t)bytes)))
+	if (file_fill(slots->fd, bytes))
 		return "there is no room for so many slots: free some, or lower slot_count";
 	align = kvpull_file_align(slots->fd, 0);
 	if (!align && fcntl(slots->fd, F_SETFL, 0))

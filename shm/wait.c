@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -51,6 +52,8 @@ void kvpull_wait_end(struct kvpull_wait *wait, int *fd)
 	if (*fd < 0)
 		return;
 	kvpull_wait_remove(wait, *fd);
+	/* A child that the host fork()ed keeps it open; a pidfd is no socket. */
+	(void)shutdown(*fd, SHUT_RDWR);
 	kvpull_fd_close(fd);
 }
 

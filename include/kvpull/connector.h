@@ -619,8 +619,10 @@ struct kvpull_worker_ops {
 	/**
 	 * Readable when poll() has something to do, by level: until a poll had
 	 * nothing to tell. So it is after step(), start_loads(), progress() and
-	 * revoke_all(), too, if they left something to it. Owned by the worker:
-	 * neither read nor closed by the engine.
+	 * revoke_all(), too, if they left something to it. With EPOLLET: poll
+	 * until it returned 0; less than capacity is not enough, and no edge
+	 * comes before. Owned by the worker: neither read nor closed by the
+	 * engine.
 	 * Return: the descriptor, the same at each call; KVPULL_EDEVICE (none
 	 * can be made), KVPULL_EINVAL (NULL).
 	 */

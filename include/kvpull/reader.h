@@ -415,8 +415,9 @@ struct kvpull_reader_ops {
 	 * Readable when poll() has something to do, by level: until a poll had
 	 * nothing to do and nothing to tell. So it is after probe(), read(),
 	 * cancel(), peer_add() and peer_remove(), too. Deadlines and reconnects
-	 * make it readable in their time. Owned by the handle: neither read nor
-	 * closed by the engine. An engine that never asks for it pays nothing.
+	 * make it readable in their time. With EPOLLET: poll until it returned
+	 * 0, no edge comes before. Owned by the handle: neither read nor closed
+	 * by the engine. An engine that never asks for it pays nothing.
 	 * Return: the descriptor, the same at each call; KVPULL_EDEVICE (none
 	 * can be made), KVPULL_EINVAL (NULL).
 	 */

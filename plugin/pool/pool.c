@@ -4,6 +4,7 @@
 #include "base/transport.h"
 
 struct place {
+	uint64_t key;     /* a word of the one that it was put with, or 0 */
 	uint32_t entry;   /* that lists it, or KVPULL_NONE */
 	uint16_t writing; /* a write has begun and was not seen to end */
 	uint16_t is_used; /* written, put or read under the guard's generation */
@@ -113,22 +114,31 @@ uint32_t kvpull_pool_find(const struct kvpull_pool *pool,
 		       kvpull_pool_directory_place(&pool->directory, entry);
 }
 
+/* Keys are digests: one word tells them apart. */
+static uint64_t word_of(const struct kvpull_pool_key *key)
+{
+	return key->words[0] ? key->words[0] : 1;
+}
+
 int kvpull_pool_check(const struct kvpull_pool *pool,
 		      const struct kvpull_pool_put *put)
 {
-	uint32_t entry;
+	const struct place *place;
 
 	if (put->place >= pool->place_count)
 		return KVPULL_EINVAL;
+	place = &pool->places[put->place];
 	if (put->epoch != pool->epoch ||
 	    put->generation != kvpull_pool_generation(pool, put->place))
 		return KVPULL_ESTALE;
 	if (kvpull_pool_is_writing(pool, put->place))
 		return KVPULL_EAGAIN;
-	entry = pool->places[put->place].entry;
-	return entry == KVPULL_NONE ||
-			       kvpull_pool_directory_has(&pool->directory,
-							 entry, &put->key) ?
+	/* Not listed any more where its key has another place by now. */
+	if (place->key && place->key != word_of(&put->key))
+		return KVPULL_EINVAL;
+	return place->entry == KVPULL_NONE || kvpull_pool_directory_has(
+						      &pool->directory,
+						      place->entry, &put->key) ?
 		       0 :
 		       KVPULL_EINVAL;
 }
@@ -160,6 +170,7 @@ int kvpull_pool_put(struct kvpull_pool *pool, const struct kvpull_pool_put *put)
 	kvpull_pool_directory_write(&pool->directory, entry, &put->key,
 				    &listed);
 	place->entry = entry;
+	place->key = word_of(&put->key);
 	place->is_used = 1;
 	return 0;
 }
@@ -173,6 +184,7 @@ static uint64_t place_bump(struct kvpull_pool *pool, uint32_t index)
 	if (place->entry != KVPULL_NONE)
 		kvpull_pool_directory_clear(&pool->directory, place->entry);
 	place->entry = KVPULL_NONE;
+	place->key = 0;
 	place->is_used = 0;
 	kvpull_revocation_write(&pool->guards[index], generation);
 	return generation + 1;

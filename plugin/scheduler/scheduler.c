@@ -239,6 +239,16 @@ static void refusal_log(const struct kvpull_scheduler *scheduler,
 		    kvpull_error_name(code));
 }
 
+/* Its engine's mistake, whatever is wrong with the ticket. */
+static void blocks_refuse(const struct kvpull_scheduler *scheduler,
+			  const struct kvpull_scheduler_request *request,
+			  const char *why)
+{
+	kvpull_warn(scheduler->log,
+		    "request %s key %" PRIu64 ": allocated() %s",
+		    kvpull_log_label(request->label), request->key, why);
+}
+
 int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 			       const struct kvpull_allocation *allocation,
 			       uint64_t now_ns)
@@ -257,18 +267,25 @@ int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 				    request->key);
 		return 0;
 	}
-	if (!kvpull_scheduler_has_blocks(allocation))
+	if (!kvpull_scheduler_has_blocks(allocation)) {
+		blocks_refuse(scheduler, request,
+			      "names groups or blocks, and gives none");
 		return KVPULL_EINVAL;
+	}
 	/* A second call is a no-op, whatever it names. */
 	if (request->user.state == KVPULL_USER_CHOSEN &&
-	    allocation->group_count == scheduler->group_count &&
-	    (!kvpull_scheduler_are_of_tokens(scheduler, request, allocation) ||
+	    (!kvpull_scheduler_are_of_groups(scheduler, request, allocation) ||
+	     !kvpull_scheduler_are_of_tokens(scheduler, request, allocation) ||
 	     !kvpull_scheduler_are_own_ids(scheduler, request,
 					   allocation->groups,
 					   allocation->group_count)))
 		return KVPULL_EINVAL;
 	code = kvpull_demand_pull(&scheduler->demand, &request->user,
 				  allocation);
+	if (code == KVPULL_EINVAL)
+		blocks_refuse(
+			scheduler, request,
+			"has blocks for tokens that matched_tokens() did not offer, or none for those that it did");
 	if (!code || code == KVPULL_EINVAL)
 		return code;
 	refusal_log(scheduler, request, allocation, code);

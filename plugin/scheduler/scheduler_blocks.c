@@ -88,6 +88,21 @@ int kvpull_scheduler_are_of_tokens(
 	return 0;
 }
 
+int kvpull_scheduler_are_of_groups(
+	const struct kvpull_scheduler *scheduler,
+	const struct kvpull_scheduler_request *request,
+	const struct kvpull_allocation *allocation)
+{
+	if (allocation->group_count == scheduler->group_count)
+		return 1;
+	kvpull_warn(scheduler->log,
+		    "request %s key %" PRIu64
+		    ": allocated() names %u groups, and open() named %u",
+		    kvpull_log_label(request->label), request->key,
+		    allocation->group_count, scheduler->group_count);
+	return 0;
+}
+
 int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation)
 {
 	uint32_t group;

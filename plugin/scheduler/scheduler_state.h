@@ -113,6 +113,12 @@ int kvpull_scheduler_are_of_tokens(
 	const struct kvpull_scheduler_request *request,
 	const struct kvpull_allocation *allocation);
 
+/* As many groups as the engine has. */
+int kvpull_scheduler_are_of_groups(
+	const struct kvpull_scheduler *scheduler,
+	const struct kvpull_scheduler_request *request,
+	const struct kvpull_allocation *allocation);
+
 /* Its groups are there to be read. */
 int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation);
 

@@ -70,9 +70,13 @@ int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
 	uint32_t at = 0;
 	int code;
 
-	if (strnlen(address, KVPULL_TICKET_ADDRESS_BYTES_MAX) ==
-	    KVPULL_TICKET_ADDRESS_BYTES_MAX)
+	/* It is somebody else's text, and goes into lines of the log. */
+	if (!kvpull_ticket_address_is_good(address)) {
+		kvpull_warn(
+			&share->log,
+			"a peer's address is refused: it is not a text that address() gives");
 		return KVPULL_EINVAL;
+	}
 	code = kvpull_routes_choose(&share->routes, address, &choice);
 	if (code == KVPULL_EROUTE)
 		kvpull_warn(

@@ -52,6 +52,10 @@ UNIT_TEST(a_present_key_moves_to_the_place_that_is_put)
 	assert_int_equal(pool_put(&world, 5, 2), 0);
 	assert_int_equal(pool_probe(&world, 5, &found), 1);
 	assert_int_equal(found.memory.index, 2);
+	/* What lies there is that key's all the same, until it is bumped. */
+	assert_int_equal(pool_put(&world, 6, old), KVPULL_EINVAL);
+	assert_int_equal(pool_put(&world, 5, old), 0);
+	assert_int_equal(pool_put(&world, 5, 2), 0);
 	/* The entry is the other place's now. */
 	assert_int_equal(kvpull_pool_bump(world.pool, &old, 1, NULL), 0);
 	assert_int_equal(pool_probe(&world, 5, &found), 1);

@@ -206,3 +206,48 @@ UNIT_TEST(full_ticket_table_forgets_the_oldest_released_first)
 	assert_int_equal(world_want(world, 6, &tickets[3], 1), KVPULL_EFULL);
 	world_close(world);
 }
+
+/* The ticket is good: its request may be given its blocks after all. */
+UNIT_TEST(groups_that_the_engine_has_not_are_its_mistake)
+{
+	static const uint32_t ids[4] = { 1, 2, 3, 4 };
+	const struct kvpull_blocks groups[2] = {
+		{ .block_count = 4, .block_ids = ids },
+		{ .block_count = 0, .block_ids = ids },
+	};
+	struct kvpull_allocation allocation = { .key = 1,
+						.external_tokens = 64,
+						.group_count = 2,
+						.groups = groups };
+	struct world *world = consumer();
+	const struct world_ticket ticket = world_make_ticket(9);
+
+	assert_int_equal(want(world, 1, &ticket, 64), 0);
+	assert_int_equal(world_match(world, 1, 0), KVPULL_MATCH_LOAD);
+	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
+						    &allocation, world->now_ns),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(world->warning, "names 2 groups"));
+	allocation.group_count = 0;
+	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
+						    &allocation, world->now_ns),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(world->warning, "names 0 groups"));
+	allocation.group_count = 1;
+	assert_int_equal(kvpull_scheduler_allocated(world->scheduler,
+						    &allocation, world->now_ns),
+			 0);
+	world_close(world);
+}
+
+/* Whoever gives blocks to a request that was offered nothing is told so. */
+UNIT_TEST(blocks_that_were_not_offered_are_said)
+{
+	struct world *world = consumer();
+	const struct world_ticket ticket = world_make_ticket(9);
+
+	assert_int_equal(want(world, 1, &ticket, 64), 0);
+	assert_int_equal(world_allocate(world, 1, 0, 4), KVPULL_EINVAL);
+	assert_non_null(strstr(world->warning, "did not offer"));
+	world_close(world);
+}

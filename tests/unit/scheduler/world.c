@@ -8,6 +8,9 @@ void world_log(void *context, uint32_t level, const char *message)
 {
 	struct world *world = (struct world *)context;
 
+	if (level == KVPULL_LOG_WARN)
+		(void)snprintf(world->warning, sizeof(world->warning), "%s",
+			       message);
 	if (level != KVPULL_LOG_ERROR)
 		return;
 	world->errors_logged++;
@@ -95,7 +98,7 @@ struct world *world_open_silent(const struct kvpull_config *config,
 	world->now_ns = KVPULL_NS_PER_S;
 	world->log = (struct kvpull_log){ .write = world_log,
 					  .context = world,
-					  .level = KVPULL_LOG_ERROR };
+					  .level = KVPULL_LOG_WARN };
 	world->compat.group_count = world_groups;
 	for (group = 0; group < world_groups; group++)
 		world->compat.groups[group] =

@@ -246,6 +246,25 @@ UNIT_TEST_WITH(other_weights_are_set_in_each_state, setup, teardown)
 	assert_string_equal(world.hello.naming.weights, "w2");
 }
 
+/* It comes from a file or another program, and goes into lines of the log. */
+UNIT_TEST_WITH(an_address_that_no_owner_gives_is_refused, setup, teardown)
+{
+	static const char *const bad[] = { "",        "shm",
+					   "shm:a\n", "shm:\x1b[2J",
+					   "a b",     "SHM:a" };
+	uint32_t peer;
+	uint32_t i;
+
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		world.said[1][0] = '\0';
+		assert_int_equal(
+			world.ops->peer_add(world.reader, bad[i], &peer),
+			KVPULL_EINVAL);
+		assert_non_null(strstr(world.said[1], "is refused"));
+		assert_null(strpbrk(world.said[1], "\x1b"));
+	}
+}
+
 UNIT_TEST_WITH(names_that_are_refused_change_nothing, setup, teardown)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };

@@ -351,6 +351,38 @@ UNIT_TEST(end_of_a_producer_fails_what_comes_later)
 	world_close(&world);
 }
 
+/* What the host fork()ed has copies of all descriptors, and never closes them. */
+static pid_t child_stays(void)
+{
+	const pid_t child = fork();
+
+	assert_true(child >= 0);
+	while (!child)
+		(void)pause();
+	return child;
+}
+
+UNIT_TEST(end_of_either_side_is_seen_though_a_child_of_it_lives)
+{
+	uint32_t who;
+
+	for (who = 0; who < 2; who++) {
+		struct world world;
+		pid_t child;
+
+		world_open(&world);
+		world_connect(&world);
+		child = child_stays();
+		side_close(who ? &world.d : &world.p);
+		(void)world_expect(&world, who ? &world.p : &world.d,
+				   who ? KVPULL_EVENT_CALLER_DOWN :
+					 KVPULL_EVENT_PEER_DOWN);
+		assert_int_equal(kill(child, SIGKILL), 0);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		world_close(&world);
+	}
+}
+
 UNIT_TEST(dropped_caller_is_down_once)
 {
 	struct world world;

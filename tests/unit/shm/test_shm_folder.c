@@ -5,6 +5,7 @@
 
 #include <netinet/in.h>
 #include <sched.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "shm/folder.h"
@@ -533,5 +534,24 @@ UNIT_TEST(name_stays_young_and_waits_for_a_file_that_took_it)
 	assert_true(S_ISSOCK(stat.st_mode));
 	assert_int_equal(unlink(other), 0);
 	world_connect(&world);
+	world_close(&world);
+}
+
+/* A write may wait for as long as its file system is frozen for a snapshot. */
+UNIT_TEST(name_that_is_young_is_not_written)
+{
+	const time_t hour_ago_s = time(NULL) - 3600;
+	const struct timespec then[2] = { { .tv_sec = hour_ago_s },
+					  { .tv_sec = hour_ago_s } };
+	struct world world;
+	struct stat stat;
+	char path[128];
+
+	world_open(&world);
+	(void)snprintf(path, sizeof(path), "%s/p", world.folder);
+	assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+	minute_pass(&world);
+	assert_int_equal(lstat(path, &stat), 0);
+	assert_int_equal(stat.st_mtime, hour_ago_s);
 	world_close(&world);
 }
