@@ -153,8 +153,7 @@ static int end_await(struct kvpull_disk_queue *queue)
 	return has_ended;
 }
 
-/* The thread that hangs runs code of ours, should its read ever end. */
-static void library_keep(void)
+void kvpull_library_keep(void)
 {
 	/* An address of ours; a function's is no object's in ISO C. */
 	static const char here;
@@ -175,7 +174,8 @@ uint32_t kvpull_disk_close(struct kvpull_disk *disk)
 	disk->queue = NULL;
 	if (!end_await(queue)) {
 		(void)pthread_detach(queue->thread);
-		library_keep();
+		/* It hangs, and goes on should its read ever end. */
+		kvpull_library_keep();
 		return 1;
 	}
 	(void)pthread_join(queue->thread, NULL);

@@ -47,4 +47,7 @@ uint32_t kvpull_disk_poll(struct kvpull_disk *disk,
 /* Before a sleep on wake_fd: 1: there is a result. */
 int kvpull_disk_arm(struct kvpull_disk *disk);
 
+/* A thread that is left behind runs code of ours: it is not to be unloaded. */
+void kvpull_library_keep(void);
+
 #endif /* KVPULL_SHM_DISK_H */

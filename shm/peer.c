@@ -117,14 +117,14 @@ static void fds_close(struct kvpull_shm_peer *peer)
 			(void)close(welcome->fds[welcome->fd_count]);
 }
 
-static void peer_unmap(struct kvpull_shm_peer *peer)
+static void peer_unmap(struct kvpull_shm_peers *peers,
+		       struct kvpull_shm_peer *peer)
 {
 	const struct kvpull_shm_tables *tables = &peer->tables;
 	uint32_t i;
 
+	kvpull_unmap(&peers->unmaps, tables->mappings, peer->region_count);
 	for (i = 0; i < peer->region_count; i++) {
-		kvpull_segment_unmap(tables->mappings[i].base,
-				     tables->mappings[i].bytes);
 		tables->mappings[i] = (struct kvpull_shm_mapping){ 0 };
 		tables->regions[i] = NULL;
 		kvpull_file_close(&tables->files[i]);
@@ -158,8 +158,9 @@ void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers)
 
 	for (i = 0; i < peers->peer_max; i++) {
 		peer_hang_up(peers, &peers->peers[i]);
-		peer_unmap(&peers->peers[i]);
+		peer_unmap(peers, &peers->peers[i]);
 	}
+	kvpull_unmaps_close(&peers->unmaps);
 }
 
 void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
@@ -309,7 +310,7 @@ void kvpull_shm_peers_report(struct kvpull_shm_peers *peers,
 			continue;
 		kvpull_shm_batch_add(batch, KVPULL_EVENT_PEER_DOWN, i)->code =
 			peer->code;
-		peer_unmap(peer);
+		peer_unmap(peers, peer);
 		peer_clear(peer);
 		peers->lost_count--;
 	}
@@ -651,7 +652,7 @@ int kvpull_shm_peer_attach(struct kvpull_shm_peers *peers, uint32_t index,
 				       errno);
 	fds_close(peer);
 	if (code) {
-		peer_unmap(peer);
+		peer_unmap(peers, peer);
 		return code;
 	}
 	peer->state = KVPULL_SHM_PEER_ATTACHED;

@@ -26,6 +26,7 @@
 #include "shm/parts.h"
 #include "shm/shm.h"
 #include "shm/shortage.h"
+#include "shm/unmap.h"
 #include "shm/wait.h"
 
 enum kvpull_shm_peer_state {
@@ -36,11 +37,6 @@ enum kvpull_shm_peer_state {
 };
 
 /* What is mapped of a descriptor. */
-struct kvpull_shm_mapping {
-	uint8_t *base; /* NULL: nothing, as of a file */
-	uint64_t bytes;
-};
-
 /*
  * Tables of a peer, in the arena for good; only what its regions fill of them
  * takes memory. What is behind region_count is zero.
@@ -90,6 +86,7 @@ struct kvpull_shm_peers {
 	enum kvpull_file_direct file_direct;
 	uint64_t connect_ns;
 	uint64_t full_said_ns;
+	struct kvpull_unmaps unmaps; /* of peers that are gone */
 };
 
 /* peers->wait, ->folder and ->shortage are set. */

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shm/unmap.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "shm/disk.h"
+
+struct kvpull_unmap_work {
+	size_t bytes; /* of this */
+	_Atomic uint32_t is_done;
+	uint32_t count;
+	struct kvpull_shm_mapping mappings[];
+};
+
+static void mappings_end(const struct kvpull_shm_mapping *mappings,
+			 uint32_t count)
+{
+	uint32_t at;
+
+	for (at = 0; at < count; at++)
+		if (mappings[at].base)
+			(void)munmap(mappings[at].base, mappings[at].bytes);
+}
+
+static void *unmap_main(void *argument)
+{
+	struct kvpull_unmap_work *work = argument;
+
+	mappings_end(work->mappings, work->count);
+	atomic_store_explicit(&work->is_done, 1, memory_order_release);
+	return NULL;
+}
+
+/* 0: its thread is joined, and nothing of it is left. */
+static int join(struct kvpull_unmaps *unmaps, uint32_t at,
+		const struct timespec *until)
+{
+	struct kvpull_unmap_work *work = unmaps->list[at].work;
+	const int error =
+		pthread_timedjoin_np(unmaps->list[at].thread, NULL, until);
+
+	if (error)
+		return error;
+	(void)munmap(work, work->bytes);
+	unmaps->list[at] = unmaps->list[--unmaps->count];
+	return 0;
+}
+
+/* Those that have done their work end by themselves. */
+static void reap(struct kvpull_unmaps *unmaps)
+{
+	static const struct timespec long_ago;
+	uint32_t at = unmaps->count;
+
+	while (at--)
+		if (atomic_load_explicit(&unmaps->list[at].work->is_done,
+					 memory_order_acquire))
+			(void)join(unmaps, at, &long_ago);
+}
+
+static int start(struct kvpull_unmaps *unmaps,
+		 const struct kvpull_shm_mapping *mappings, uint32_t count)
+{
+	const size_t bytes =
+		sizeof(struct kvpull_unmap_work) + count * sizeof(*mappings);
+	struct kvpull_unmap_work *work;
+
+	if (unmaps->count == KVPULL_UNMAPS_MAX)
+		return -1;
+	work = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (work == MAP_FAILED)
+		return -1;
+	work->bytes = bytes;
+	work->count = count;
+	memcpy(work->mappings, mappings, count * sizeof(*mappings));
+	if (kvpull_thread_start(&unmaps->list[unmaps->count].thread,
+				"kvpull-unmap", unmap_main, work)) {
+		(void)munmap(work, bytes);
+		return -1;
+	}
+	unmaps->list[unmaps->count++].work = work;
+	return 0;
+}
+
+void kvpull_unmap(struct kvpull_unmaps *unmaps,
+		  const struct kvpull_shm_mapping *mappings, uint32_t count)
+{
+	uint64_t bytes = 0;
+	uint32_t at;
+
+	reap(unmaps);
+	for (at = 0; at < count; at++)
+		bytes += mappings[at].base ? mappings[at].bytes : 0;
+	if (bytes < KVPULL_UNMAP_BYTES || start(unmaps, mappings, count))
+		mappings_end(mappings, count);
+}
+
+void kvpull_unmaps_close(struct kvpull_unmaps *unmaps)
+{
+	struct timespec until = { 0 };
+
+	if (!unmaps->count)
+		return;
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += KVPULL_UNMAP_CLOSE_MS / 1000;
+	while (unmaps->count && !join(unmaps, unmaps->count - 1, &until))
+		;
+	if (!unmaps->count)
+		return;
+	kvpull_library_keep();
+	while (unmaps->count)
+		(void)pthread_detach(unmaps->list[--unmaps->count].thread);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of peers that are gone, given back by threads of its own. Whoever lets
+ * go of it last frees all its pages, which takes a second for some gigabytes:
+ * neither an engine's poll nor the heartbeats of others wait for that.
+ */
+#ifndef KVPULL_SHM_UNMAP_H
+#define KVPULL_SHM_UNMAP_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#define KVPULL_UNMAPS_MAX 8u
+/* Less than that is unmapped at once: a thread costs more. */
+#define KVPULL_UNMAP_BYTES (UINT64_C(64) << 20)
+/* What close() waits for those that go on; then the library stays loaded. */
+#define KVPULL_UNMAP_CLOSE_MS 1000u
+
+struct kvpull_shm_mapping {
+	uint8_t *base; /* NULL: nothing, as of a file */
+	uint64_t bytes;
+};
+
+struct kvpull_unmap_work;
+
+/* Of one thread, which starts them and looks for their end. */
+struct kvpull_unmaps {
+	struct {
+		pthread_t thread;
+		struct kvpull_unmap_work *work;
+	} list[KVPULL_UNMAPS_MAX];
+	uint32_t count;
+};
+
+/* All of them are unmapped, now or soon; the table is the caller's again. */
+void kvpull_unmap(struct kvpull_unmaps *unmaps,
+		  const struct kvpull_shm_mapping *mappings, uint32_t count);
+/* Bounded: what is not done by then is done later. */
+void kvpull_unmaps_close(struct kvpull_unmaps *unmaps);
+
+#endif /* KVPULL_SHM_UNMAP_H */
