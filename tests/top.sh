@@ -106,7 +106,13 @@ claim_limit='timeout 1'
 for listen in -l --listen; do
 	claim "$listen" 124 '^listening on port [0-9]+$' -- "$top" "$listen" 127.0.0.1:0 -f "$work/s"
 done
+if [ -s /proc/net/if_inet6 ]; then
+	claim 'IPv6' 124 '^listening on port [0-9]+$' -- "$top" --listen '[::1]:0' -f "$work/s"
+fi
 claim_limit='timeout 10'
+for bad in '[::1]' '[::1:9400' '[127.0.0.1]:9400' '::1:9400' '127.0.0.1' 'localhost:9400' '127.0.0.1:65536'; do
+	claim "--listen $bad" 2 'say ADDRESS:PORT, as 127.0.0.1:9400 or \[::1\]:9400$' -- "$top" --listen "$bad" -f "$work/s"
+done
 # Callers that say nothing hold up nobody, and a request may come in pieces.
 cat >"$work/callers.c" <<'END'
 #include <netinet/in.h>
@@ -133,7 +139,7 @@ int main(int count, char **words)
 	fd = call(atoi(words[1]));
 	send(fd, "GET /met", 8, 0);
 	usleep(100000);
-	send(fd, "rics HTTP/1.0\r\n\r\n", 17, 0);
+	send(fd, "rics?job=kv HTTP/1.0\r\n\r\n", 24, 0);
 	recv(fd, answer, 15, MSG_WAITALL);
 	puts(answer);
 	return 0;
@@ -149,6 +155,12 @@ claim 'silent callers' 0 '^HTTP/1.0 200 OK$' -- sh -c \
 kill "$listener"
 wait "$listener" 2>/dev/null
 listener=
+# A name that is no UTF-8 would hide all engines of the node from a collector.
+cp -r "$work/s" "$work/bytes"
+name=$("$top" -p -f "$work/s" | sed -n 's/.*{engine="\([^"]*\)".*/\1/p' | head -n 1)
+LC_ALL=C find "$work/bytes" -type f -exec sed -i "s/$name/$(printf '\377')${name#?}/g" {} +
+claim 'a name that is no UTF-8' 0 '\{engine="\?",rank="0"' -- "$top" -p --all -f "$work/bytes"
+iconv -f UTF-8 -t UTF-8 "$work/out" >/dev/null || { echo 'no UTF-8'; failed=$((failed + 1)); }
 # A pool's files lie in its own folder if that is in memory.
 "$build/ib_pull" --pool --owners 1 --consumers 2 --duration 20 --blocks 256 --size 4096 >"$work/pool" 2>&1 &
 pool=$!

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tools/json.h"
 #include "tools/kvpull_top.h"
 
 #define BUCKET_FIRST 10u /* 1 us */
@@ -22,13 +23,21 @@
 #define CALLER_S 2 /* to say what it wants, and to take it */
 #define CALLERS_MAX 16u
 
-/* A label's value: what it must not have is escaped. */
+/*
+ * A label's value: what it must not have is escaped. A collector that meets what
+ * is no UTF-8 throws all engines of the node away, so it is "?", as in JSON.
+ */
 static void put_value(FILE *out, const char *from, size_t bytes)
 {
 	char text[256];
+	json_t *string;
 	const char *at;
 
 	top_text(text, sizeof(text), from, bytes);
+	string = json_string(text);
+	if (!string)
+		(void)snprintf(text, sizeof(text), "?");
+	json_decref(string);
 	for (at = text; *at; at++) {
 		if (*at == '"' || *at == '\\')
 			(void)fputc('\\', out);
@@ -346,6 +355,16 @@ struct callers {
 	uint32_t count;
 };
 
+/* A collector's job may have parameters. */
+static int is_asked(const char *request)
+{
+	static const char wanted[] = "GET /metrics";
+	const size_t bytes = sizeof(wanted) - 1;
+
+	return !strncmp(request, wanted, bytes) &&
+	       (request[bytes] == ' ' || request[bytes] == '?');
+}
+
 static void reply(const struct caller *caller,
 		  const struct top_options *options)
 {
@@ -356,7 +375,7 @@ static void reply(const struct caller *caller,
 		(void)close(caller->fd);
 		return;
 	}
-	if (strncmp(caller->request, "GET /metrics ", 13) != 0) {
+	if (!is_asked(caller->request)) {
 		(void)fputs(
 			"HTTP/1.0 404 Not Found\r\nContent-Type: text/plain\r\n\r\nask for /metrics\n",
 			out);
@@ -446,8 +465,15 @@ static void callers_serve(struct callers *callers, int listener,
 		caller_take(callers, listener);
 }
 
-/* "127.0.0.1:9400": an address of this machine's own, in digits. 0 or -1. */
-static int address_of(const char *text, struct sockaddr_in *address)
+/* Room for either family. */
+union listen_address {
+	struct sockaddr any;
+	struct sockaddr_in four;
+	struct sockaddr_in6 six;
+};
+
+/* "127.0.0.1:9400" or "[::1]:9400": of this machine's own, in digits. 0 or -1. */
+static int address_of(const char *text, union listen_address *address)
 {
 	const char *colon = strrchr(text, ':');
 	char host[64];
@@ -459,19 +485,27 @@ static int address_of(const char *text, struct sockaddr_in *address)
 	(void)snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
 	errno = 0;
 	port = strtoul(colon + 1, &end, 10);
-	*address = (struct sockaddr_in){ .sin_family = AF_INET,
-					 .sin_port = htons((uint16_t)port) };
-	return errno || *end || end == colon + 1 || port > UINT16_MAX ||
-			       inet_pton(AF_INET, host, &address->sin_addr) !=
+	if (errno || *end || end == colon + 1 || port > UINT16_MAX)
+		return -1;
+	memset(address, 0, sizeof(*address));
+	if (host[0] == '[' && host[strlen(host) - 1] == ']') {
+		host[strlen(host) - 1] = '\0';
+		address->six.sin6_family = AF_INET6;
+		address->six.sin6_port = htons((uint16_t)port);
+		return inet_pton(AF_INET6, host + 1, &address->six.sin6_addr) ==
 				       1 ?
-		       -1 :
-		       0;
+			       0 :
+			       -1;
+	}
+	address->four.sin_family = AF_INET;
+	address->four.sin_port = htons((uint16_t)port);
+	return inet_pton(AF_INET, host, &address->four.sin_addr) == 1 ? 0 : -1;
 }
 
 int top_serve(const struct top_options *options)
 {
 	static struct callers callers;
-	struct sockaddr_in address;
+	union listen_address address;
 	const int on = 1;
 	socklen_t bytes = sizeof(address);
 	int fd;
@@ -479,21 +513,20 @@ int top_serve(const struct top_options *options)
 	if (address_of(options->listen, &address)) {
 		(void)fprintf(
 			stderr,
-			"kvpull_top: --listen %s: say ADDRESS:PORT, as 127.0.0.1:9400\n",
+			"kvpull_top: --listen %s: say ADDRESS:PORT, as 127.0.0.1:9400 or [::1]:9400\n",
 			options->listen);
 		return 2;
 	}
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
-	    bind(fd, (struct sockaddr *)&address, sizeof(address)) ||
-	    listen(fd, 16) ||
-	    getsockname(fd, (struct sockaddr *)&address, &bytes)) {
+	    bind(fd, &address.any, sizeof(address)) || listen(fd, 16) ||
+	    getsockname(fd, &address.any, &bytes)) {
 		(void)fprintf(stderr, "kvpull_top: --listen %s: %s\n",
 			      options->listen, strerror(errno));
 		return 1;
 	}
-	(void)printf("listening on port %u\n", ntohs(address.sin_port));
+	(void)printf("listening on port %u\n", ntohs(address.four.sin_port));
 	(void)fflush(stdout);
 	for (;;)
 		callers_serve(&callers, fd, options);

@@ -13,6 +13,8 @@
 
 #define COLUMNS_MAX 400u
 #define COLUMNS_MIN 20u
+#define NAME_BYTES 14u    /* of an engine, and its zero */
+#define NAME_END_BYTES 4u /* that stay of one that is longer */
 
 enum colour {
 	PLAIN,
@@ -104,6 +106,22 @@ static void throughput(const struct top *before,
 		       mib / ((double)(worker->now_ns - then->now_ns) / 1e9));
 }
 
+/*
+ * An engine's name in its column. Where it is longer its end stays: ranks of one
+ * engine differ there, as "..._dp0" and "..._dp1".
+ */
+static const char *short_of(const char *name, char text[NAME_BYTES])
+{
+	const size_t bytes = strlen(name);
+
+	if (bytes < NAME_BYTES)
+		return name;
+	(void)snprintf(text, NAME_BYTES, "%.*s~%s",
+		       (int)(NAME_BYTES - 2 - NAME_END_BYTES), name,
+		       name + bytes - NAME_END_BYTES);
+	return text;
+}
+
 static void workers_show(struct page *page, const struct top *top,
 			 const struct top *before)
 {
@@ -115,6 +133,7 @@ static void workers_show(struct page *page, const struct top *top,
 		const struct top_worker *worker = &top->workers[at];
 		const uint64_t errors = top_errors(worker);
 		struct top_holds holds;
+		char name[NAME_BYTES];
 		char polled[16];
 		char oldest[16];
 		char pulled[16];
@@ -130,8 +149,9 @@ static void workers_show(struct page *page, const struct top *top,
 		     "%-13.13s %4u %7u %-7s %6s %5" PRIu64 " %6" PRIu64
 		     " %6s %5" PRIu64 " %8s %3" PRIu64 " %7" PRIu64
 		     " %7" PRIu64,
-		     worker->header.engine_id, worker->header.tp_rank,
-		     worker->header.pid, top_state_name(worker->state),
+		     short_of(worker->header.engine_id, name),
+		     worker->header.tp_rank, worker->header.pid,
+		     top_state_name(worker->state),
 		     age(top_ran(worker, KVPULL_STATUS_ENGINE), polled),
 		     holds.held, holds.blocks, age(holds.oldest_ns, oldest),
 		     top_counter_named(worker, "pulls_live"), pulled, errors,
@@ -185,6 +205,7 @@ static void consumers_show(struct page *page, const struct top *top)
 				kvpull_status_get(&one->row->state) ==
 				KVPULL_SHOWN_HERE;
 			char name[64];
+			char brief[NAME_BYTES];
 			char route[16];
 			char heard[16];
 			char oldest[16];
@@ -205,8 +226,8 @@ static void consumers_show(struct page *page, const struct top *top)
 			     "%-13.13s %4u %7u %-5.5s %6s %5" PRIu64
 			     " %6" PRIu64 " %6s %7" PRIu64 " %-10.10s %8" PRIu64
 			     " %8" PRIu64,
-			     name, one->row->rank, one->row->pid,
-			     is_here ? route : "left",
+			     short_of(name, brief), one->row->rank,
+			     one->row->pid, is_here ? route : "left",
 			     age(one->heard_ns, heard), one->holds, one->blocks,
 			     age(one->oldest_ns, oldest),
 			     kvpull_status_get(&one->words->expired),
@@ -233,6 +254,7 @@ static void readers_show(struct page *page, const struct top *top)
 
 		for (at = 0; top_pool(worker) && at < count; at++) {
 			char name[64];
+			char brief[NAME_BYTES];
 			char route[16];
 			char since[16];
 
@@ -244,8 +266,9 @@ static void readers_show(struct page *page, const struct top *top)
 			top_text(route, sizeof(route), rows[at].route,
 				 sizeof(rows[at].route));
 			line(page, PLAIN,
-			     "%-13.13s %7u %10u %-5.5s %6s %s pid %u", name,
-			     rows[at].pid, rows[at].uid, route,
+			     "%-13.13s %7u %10u %-5.5s %6s %s pid %u",
+			     short_of(name, brief), rows[at].pid, rows[at].uid,
+			     route,
 			     age(top_ago(worker,
 					 kvpull_status_get(&rows[at].since_ns)),
 				 since),
@@ -265,6 +288,7 @@ static void pools_show(struct page *page, const struct top *top,
 		const struct top_worker *worker = &top->workers[at];
 		const struct kvpull_status_pool *pool = top_pool(worker);
 		const uint64_t errors = top_errors(worker);
+		char brief[NAME_BYTES];
 		char polled[16];
 		char read[16];
 
@@ -278,8 +302,8 @@ static void pools_show(struct page *page, const struct top *top,
 		     "%-13.13s %7u %-7s %6s %-6s %7u %7" PRIu64 " %5" PRIu64
 		     " %8s %3" PRIu64 " %4" PRIu64 " %8" PRIu64 " %6" PRIu64
 		     " %6" PRIu64,
-		     worker->header.engine_id, worker->header.pid,
-		     top_state_name(worker->state),
+		     short_of(worker->header.engine_id, brief),
+		     worker->header.pid, top_state_name(worker->state),
 		     age(top_ran(worker, KVPULL_STATUS_ENGINE), polled),
 		     top_role(worker), kvpull_status_get(&pool->chunk_count),
 		     top_counter_named(worker, "readers_live"),
@@ -311,6 +335,8 @@ static void peers_show(struct page *page, const struct top *top)
 			const int32_t error = kvpull_status_get(&row->error);
 			const uint32_t state = kvpull_status_get(&row->state);
 			char name[64];
+			char brief[NAME_BYTES];
+			char own[NAME_BYTES];
 			char route[16];
 			char address[128];
 			char why[128];
@@ -327,11 +353,12 @@ static void peers_show(struct page *page, const struct top *top)
 			line(page, error ? BAD : PLAIN,
 			     "%-13.13s %7u %-5.5s %-10s %-9s %6u %7" PRIu64
 			     " %-13.13s %5u %6" PRIu64 " %s, %s",
-			     name, row->pid, route, top_peer_state(state),
+			     short_of(name, brief), row->pid, route,
+			     top_peer_state(state),
 			     error ? kvpull_error_name(error) : "-",
 			     kvpull_status_get(&row->claims),
 			     top_peer_bytes(row) >> 20,
-			     worker->header.engine_id,
+			     short_of(worker->header.engine_id, own),
 			     kvpull_status_get(&row->retries),
 			     kvpull_status_get(&row->failures), address, why);
 		}
