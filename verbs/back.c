@@ -11,6 +11,18 @@
 #include "verbs/check.h"
 #include "verbs/setup.h"
 
+static uint32_t gone_mask(const struct kvpull_verbs_shared *shared)
+{
+	uint32_t mask = 0;
+	uint32_t at;
+
+	for (at = 0; at < shared->rail_count; at++)
+		mask |= (uint32_t)(shared->devices[at].gone !=
+				   KVPULL_VERBS_DEVICE_THERE)
+			<< at;
+	return mask;
+}
+
 static int is_used(const struct kvpull_verbs_connect *connect, uint32_t device)
 {
 	uint32_t at;
@@ -153,7 +165,7 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 	uint32_t at;
 	int more = 0;
 
-	if (back->due_ns > shared->now_ns)
+	if (kvpull_verbs_back_due_ns(back) > shared->now_ns)
 		return;
 	kvpull_verbs_back_look(back);
 	for (at = 0; at < shared->rail_count; at++) {
@@ -174,9 +186,11 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 	back->due_ns = shared->now_ns + (more    ? 0 :
 					 missing ? KVPULL_VERBS_BACK_NS :
 						   KVPULL_VERBS_LOOK_NS);
+	back->gone = gone_mask(shared);
 }
 
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back)
 {
-	return back->due_ns;
+	/* One that was lost since the last look does not wait for the next. */
+	return gone_mask(back->shared) & ~back->gone ? 0 : back->due_ns;
 }

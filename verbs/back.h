@@ -38,6 +38,7 @@ struct kvpull_verbs_back {
 	struct kvpull_serve serve;  /* what to register again; none: not yet */
 	struct kvpull_serve locals; /* likewise, for own reads alone */
 	uint64_t due_ns;            /* of the next look */
+	uint32_t gone;              /* by device: at the last one */
 	/* By device: how often it was there and could not be used, in a row. */
 	uint32_t failures[KVPULL_VERBS_RAILS_MAX];
 	uint64_t rest_ns[KVPULL_VERBS_RAILS_MAX]; /* and is not looked for until */

@@ -468,14 +468,18 @@ int kvpull_verbs_device_has_address(const struct kvpull_verbs_device *device)
 {
 	struct kvpull_verbs_address address;
 	struct ibv_gid_entry entry;
+	int code;
 
 	memset(&entry, 0, sizeof(entry));
 	if (device->rank == KVPULL_GID_INFINIBAND)
 		return 1;
-	if (device->fabric->ibv.query_gid(device->context, device->port,
-					  device->gid_index, &entry, 0,
-					  sizeof(entry)))
-		return 0;
+	code = device->fabric->ibv.query_gid(device->context, device->port,
+					     device->gid_index, &entry, 0,
+					     sizeof(entry));
+	/* The host's shortage says nothing of it: it is asked again. */
+	if (code)
+		return code == ENOMEM || code == EMFILE || code == ENFILE ||
+		       code == EINTR || code == EAGAIN;
 	kvpull_verbs_address_of_gid(entry.gid.raw, &address);
 	return kvpull_verbs_address_is(&address, &device->address);
 }

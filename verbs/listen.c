@@ -123,7 +123,7 @@ int kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
 	if (before[0])
 		kvpull_warn(
 			shared->log,
-			"verbs: %s is no address of ours any more: tickets from now on name %s",
+			"verbs: our address was %s: tickets from now on name %s",
 			before, connect->address);
 	return 0;
 }

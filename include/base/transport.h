@@ -254,14 +254,14 @@ struct kvpull_transport_ops {
 	/*
 	 * Own memory that reads may land in, beside what is served; at any
 	 * time, and there until close(). 0; KVPULL_EFULL, KVPULL_ENOMEM,
-	 * KVPULL_EDEVICE (one is away now), KVPULL_EUNSUPPORTED: nothing was
-	 * added. NULL: they land wherever it is.
+	 * KVPULL_EDEVICE, KVPULL_EUNSUPPORTED: nothing was added. A device
+	 * that is away takes it when it is back. NULL: they land wherever it is.
 	 */
 	int (*local_add)(struct kvpull_transport *transport, uint8_t *base,
 			 uint64_t bytes);
 	/*
-	 * Own address for tickets; "" before serve(). Text, no ';' in it. It
-	 * may change in poll(), which says so.
+	 * Own address for tickets; "" before serve(), and until a device is
+	 * there. Text, no ';' in it. It may change in poll(), which says so.
 	 */
 	const char *(*address)(const struct kvpull_transport *transport);
 	/*

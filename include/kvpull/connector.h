@@ -509,7 +509,8 @@ struct kvpull_worker_ops {
 	size_t struct_size;
 	/**
 	 * Opens this rank's worker; starts the threads that the configuration
-	 * names. Return as the scheduler half's; KVPULL_EDEVICE, too.
+	 * names. Up to 8 more give back the memory of large peers that ended.
+	 * Return as the scheduler half's; KVPULL_EDEVICE, too.
 	 */
 	int (*open)(const struct kvpull_open_params *params,
 		    struct kvpull_worker **worker,

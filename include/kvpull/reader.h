@@ -357,8 +357,9 @@ struct kvpull_reader_ops {
 	 * Own memory that pieces are read into: equal blocks. It is there
 	 * until close(); own chunks may be it.
 	 * Return 0, KVPULL_EFULL, KVPULL_EINVAL (none, or in part another's);
-	 * where there is RDMA KVPULL_ENOMEM (memlock), KVPULL_EDEVICE (a device
-	 * is away: again), KVPULL_EUNSUPPORTED (more than devices take).
+	 * where there is RDMA KVPULL_ENOMEM (memlock), KVPULL_EDEVICE,
+	 * KVPULL_EUNSUPPORTED (more than devices take). A device that is away
+	 * takes it when it is back.
 	 */
 	int (*local_add)(struct kvpull_reader *reader, void *base,
 			 uint64_t block_bytes, uint32_t block_count,

@@ -107,14 +107,15 @@ static int may_take(const struct kvpull_progress *progress, uint32_t index)
 	const struct kvpull_claim *claim = &progress->claims[index];
 	uint32_t at;
 
-	if (progress->room_turn == KVPULL_NONE || progress->room_turn == index)
+	if (progress->room_turn == KVPULL_NONE ||
+	    progress->room_turn == index ||
+	    claim->order->rank_count > progress->facts->config.peers_max)
 		return 1;
 	for (at = 0; at < claim->order->rank_count; at++)
 		if (claim->ranks[at].peer == KVPULL_NONE &&
 		    claim->ranks[at].state <= KVPULL_RANK_SAID &&
-		    kvpull_map_get(&progress->remote_map,
-				   claim->order->ranks[at].incarnation) ==
-			    KVPULL_NONE)
+		    kvpull_remote_needs_entry(progress,
+					      &claim->order->ranks[at]))
 			return 0;
 	return 1;
 }
@@ -485,9 +486,17 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 static void work_run(struct kvpull_progress *progress, uint32_t *list,
 		     uint64_t now_ns)
 {
-	uint32_t index = *list;
+	uint32_t index = KVPULL_NONE;
 
-	*list = KVPULL_NONE;
+	/* Each was put before the others: the first that came is the first. */
+	while (*list != KVPULL_NONE) {
+		struct kvpull_claim *claim = &progress->claims[*list];
+		const uint32_t next = claim->next_work;
+
+		claim->next_work = index;
+		index = *list;
+		*list = next;
+	}
 	while (index != KVPULL_NONE) {
 		const uint32_t next = progress->claims[index].next_work;
 

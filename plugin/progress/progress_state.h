@@ -4,7 +4,8 @@
  *
  * progress.c  the loop, commands, events
  * serve.c     callers (producer's handshake)
- * remote.c    peers (consumer's handshake, reconnects, beats)
+ * remote.c    peers (connects, reconnects, beats)
+ * meet.c      what they say first, and what we answer
  * lend.c      their memory, lent to the engine's thread
  * claim.c     claimed tickets, their notifications
  * pull.c      the pull's state machine
@@ -324,6 +325,9 @@ int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_progress *progress,
 					 const struct kvpull_ticket_rank *rank,
 					 uint64_t generation, int first,
 					 uint64_t now_ns, uint32_t *peer);
+/* 0: it has one that it may use, or there is no way to it. */
+int kvpull_remote_needs_entry(const struct kvpull_progress *progress,
+			      const struct kvpull_ticket_rank *rank);
 /* On its connection, which is up. 0; KVPULL_EAGAIN: it has no room. */
 int KVPULL_MUST_CHECK kvpull_remote_note(struct kvpull_remote *remote,
 					 const struct kvpull_record *record);

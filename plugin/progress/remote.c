@@ -190,6 +190,18 @@ static void address_take(struct kvpull_remote *remote,
 		remote->retry_ns = now_ns;
 }
 
+int kvpull_remote_needs_entry(const struct kvpull_progress *progress,
+			      const struct kvpull_ticket_rank *rank)
+{
+	const uint32_t index =
+		kvpull_map_get(&progress->remote_map, rank->incarnation);
+	struct kvpull_route_choice choice;
+
+	return index == KVPULL_NONE &&
+	       kvpull_routes_choose(&progress->routes, rank->address,
+				    &choice) != KVPULL_EROUTE;
+}
+
 int kvpull_remote_find(struct kvpull_progress *progress,
 		       const struct kvpull_ticket_rank *rank,
 		       uint64_t generation, int first, uint64_t now_ns,
@@ -268,6 +280,8 @@ static void give_up(struct kvpull_progress *progress, uint32_t index,
 	remote->gave_up |= remote->claim_count != 0;
 	remote->code = code;
 	remote->retry_ns = now_ns + GONE_NS;
+	/* Nobody is where the newest one says: who knows who wrote it. */
+	remote->named_by = 0;
 	due_at(progress, now_ns);
 	changed(progress, index);
 	progress->pulls_dirty = 1;

@@ -108,6 +108,8 @@ static int query_gid(struct ibv_context *context, uint32_t port,
 	(void)port;
 	(void)flags;
 	(void)bytes;
+	if (fake_verbs_knobs.gid_error)
+		return fake_verbs_knobs.gid_error;
 	if (gid_index == 1 && fake.absent >> fake_verbs_index(context) & 1)
 		return ENOENT;
 	if (gid_index == 2 && !fake_verbs_knobs.second_address)

@@ -63,6 +63,7 @@ struct fake_verbs_knobs {
 	/* What the devices have to offer: parts of a work request; 0: PARTS_MAX. */
 	int parts_max;
 	int memory_error; /* errno of registering any memory; 0: none */
+	int gid_error;    /* errno of asking for any GID; 0: none */
 };
 
 /* What a dmabuf was registered with. */

@@ -6,6 +6,7 @@
 #include "tests/unit/verbs/world.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdlib.h>
 
 #define BACK_MS 2000u
@@ -381,4 +382,32 @@ TEST(consumer_hears_of_its_address_though_another_route_heard_first)
 	assert_int_equal(world.d.downs, 1);
 	assert_non_null(strstr(world.d.route->ops->address(world.d.route),
 			       "10.66.0.6"));
+}
+
+/* Its peers try again for half a second, then they give it up. */
+TEST(device_that_goes_and_comes_is_used_at_once)
+{
+	uint32_t ms = 0;
+
+	world_run(20);
+	fake_verbs_remove_device();
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.d);
+	side_poll(&world.p);
+	fake_verbs_return(0, 0);
+	while (!(world.d.downs && world.p.downs && !world_connect())) {
+		assert_in_range(ms += 10, 0, 300);
+		world_run(10);
+	}
+}
+
+/* Out of descriptors or memory: that says nothing of its address. */
+TEST(shortage_of_the_host_is_no_loss_of_an_address)
+{
+	world_run(20);
+	fake_verbs_knobs.gid_error = ENOMEM;
+	world_run(3000);
+	assert_int_equal(world.d.downs, 0);
+	assert_int_equal(world.p.downs, 0);
+	fake_verbs_knobs.gid_error = 0;
 }
