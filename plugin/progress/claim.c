@@ -299,10 +299,13 @@ static int rank_expires(struct kvpull_progress *progress,
 			struct kvpull_claim *claim,
 			struct kvpull_claim_rank *rank, uint64_t now_ns)
 {
-	const uint64_t hold_max_ns =
-		progress->facts->config.hold_max_ms * KVPULL_NS_PER_MS;
+	/* What nobody claimed ends at its lease; what siblings did, a lease after. */
+	const uint64_t most_ms = rank->was_told ?
+					 progress->facts->config.hold_max_ms :
+					 progress->facts->config.lease_ms;
 
-	if (!claim->releasing || now_ns - claim->since_ns <= hold_max_ns)
+	if (!claim->releasing ||
+	    now_ns - claim->since_ns <= most_ms * KVPULL_NS_PER_MS)
 		return 0;
 	rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
 	return 1;
@@ -321,6 +324,7 @@ static int rank_say(struct kvpull_progress *progress, uint32_t id,
 		return KVPULL_EAGAIN;
 	if (!claim->releasing) {
 		rank->state = KVPULL_RANK_CLAIMED;
+		rank->was_told = 1;
 		return 0;
 	}
 	rank->state = KVPULL_RANK_SAID;

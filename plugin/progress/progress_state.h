@@ -41,10 +41,10 @@ struct kvpull_claim_rank {
 	uint64_t note; /* SAID: the release is the peer's n-th notification */
 	uint32_t peer; /* index; KVPULL_NONE: lost, or no room for it yet */
 	uint32_t state;
-	uint32_t tries;  /* to find room */
-	uint32_t listed; /* in one of its remote's lists */
-	uint32_t next;   /* in it */
-	uint32_t reserved;
+	uint32_t tries;    /* to find room */
+	uint32_t listed;   /* in one of its remote's lists */
+	uint32_t next;     /* in it */
+	uint32_t was_told; /* its peer heard the claim, on some connection */
 };
 
 struct kvpull_claim {

@@ -52,6 +52,29 @@ static void predecessor_drop(struct kvpull_progress *progress, uint32_t index,
 		kvpull_serve_drop(progress, index);
 }
 
+/* Places of the instances that are in, those of their other ranks among them. */
+static uint32_t places_promised(const struct kvpull_progress *progress)
+{
+	const struct kvpull_consumer *consumers = progress->handover->consumers;
+	uint32_t promised = 0;
+	uint32_t index;
+	uint32_t other;
+
+	for (index = 0; index < progress->facts->caller_count_max; index++) {
+		if (progress->callers[index].state < KVPULL_CALLER_IN)
+			continue;
+		for (other = 0; other < index; other++)
+			if (progress->callers[other].state >=
+				    KVPULL_CALLER_IN &&
+			    consumers[other].instance_id ==
+				    consumers[index].instance_id)
+				break;
+		if (other == index)
+			promised += consumers[index].rank_count;
+	}
+	return promised;
+}
+
 /*
  * One connection for each consumer rank at a time; N is the same for all. The
  * places are those of all routes together.
@@ -61,6 +84,7 @@ static int place_check(struct kvpull_progress *progress,
 		       struct kvpull_refusal *refusal)
 {
 	uint32_t in_count = 0;
+	uint32_t is_known = 0;
 	uint32_t index;
 
 	for (index = 0; index < progress->facts->caller_count_max; index++) {
@@ -71,6 +95,7 @@ static int place_check(struct kvpull_progress *progress,
 		if (progress->callers[index].state < KVPULL_CALLER_IN ||
 		    consumer->instance_id != hello->instance)
 			continue;
+		is_known = 1;
 		if (consumer->rank_count != hello->rank_count) {
 			kvpull_refusal_numbers(
 				refusal, KVPULL_EREJECTED, "rank_count",
@@ -84,6 +109,9 @@ static int place_check(struct kvpull_progress *progress,
 			return KVPULL_EAGAIN;
 		}
 	}
+	/* All ranks of an instance or none: some alone would keep others out. */
+	if (!is_known)
+		in_count = places_promised(progress) + hello->rank_count - 1;
 	if (in_count < progress->facts->config.consumers_max)
 		return 0;
 	kvpull_refusal_numbers(refusal, KVPULL_EFULL, "consumers_max", in_count,

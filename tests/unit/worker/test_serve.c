@@ -206,6 +206,43 @@ TEST(consumer_beyond_the_bound_is_refused)
 		hello_say(world, 0, ANOTHER, world->config.uids[0])->state, 2);
 }
 
+/*
+ * All ranks of an instance or none: some ranks of each of two instances would
+ * keep the others out, and neither could pull.
+ */
+TEST(instance_is_let_in_with_all_its_ranks_or_none)
+{
+	static const struct {
+		uint64_t instance;
+		uint32_t rank;
+		uint32_t rank_count;
+		uint32_t state; /* 2: it is in */
+	} cases[] = { { 1, 0, 3, 2 }, { 2, 0, 2, 0 }, { 3, 0, 1, 2 },
+		      { 1, 1, 3, 2 }, { 4, 0, 1, 0 }, { 1, 2, 3, 2 } };
+	struct world *world = *state;
+	uint32_t caller = 0;
+	uint32_t at;
+
+	for (at = 0; at < sizeof(cases) / sizeof(cases[0]); at++) {
+		const struct world_hello who = {
+			.instance = INSTANCE + cases[at].instance,
+			.incarnation = (at + 1) * PROCESS,
+			.uid = world->config.uids[0],
+			.rank = cases[at].rank,
+			.rank_count = cases[at].rank_count,
+		};
+
+		assert_int_equal(world_hello(world, caller, &who)->state,
+				 cases[at].state);
+		if (cases[at].state)
+			caller++;
+		else
+			assert_int_equal(world->callers[caller].refusal.code,
+					 KVPULL_EFULL);
+		world_poll(world, 3);
+	}
+}
+
 /* A host need not wait for our answer: its end may come with its word. */
 TEST(end_that_comes_with_a_bad_word_is_forgotten_once)
 {
