@@ -208,7 +208,8 @@ static void name_keep(struct kvpull_shm_callers *callers, uint64_t now_ns)
 	struct kvpull_listener made = { .fd = -1, .folder_fd = -1 };
 
 	callers->named_ns = now_ns + NAME_NS;
-	if (kvpull_listener_is_named(&callers->listener, callers->folder))
+	if (kvpull_listener_is_named(&callers->listener, callers->folder,
+				     now_ns))
 		return;
 	kvpull_warn(
 		callers->log,

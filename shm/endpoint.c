@@ -16,9 +16,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "shm/folder.h"
 #include "shm/mount.h"
@@ -29,7 +29,7 @@
 #define SWEEP_PREFIX "kvpull-"
 #define SWEEP_HIDDEN_S 60
 #define BACKLOG 64
-#define YOUNG_S (24 * 3600) /* cleaners go by days */
+#define YOUNG_NS (24 * 3600 * KVPULL_NS_PER_S) /* cleaners go by days */
 
 /* Linux 6.5; the value of asm-generic, so of x86, arm64 and riscv. */
 #ifndef SO_PEERPIDFD
@@ -280,8 +280,8 @@ void kvpull_listener_close(struct kvpull_listener *listener)
 	kvpull_fd_close(&listener->folder_fd);
 }
 
-int kvpull_listener_is_named(const struct kvpull_listener *listener,
-			     struct kvpull_folder *folder)
+int kvpull_listener_is_named(struct kvpull_listener *listener,
+			     struct kvpull_folder *folder, uint64_t now_ns)
 {
 	struct stat stat;
 
@@ -290,9 +290,13 @@ int kvpull_listener_is_named(const struct kvpull_listener *listener,
 	    stat.st_ino != listener->inode)
 		return 0;
 	/* Rarely: a write waits for a journal, or for a file system that is frozen. */
-	if (time(NULL) - stat.st_mtime >= YOUNG_S)
+	if (!listener->young_ns)
+		listener->young_ns = now_ns;
+	if (now_ns - listener->young_ns >= YOUNG_NS) {
+		listener->young_ns = now_ns;
 		(void)utimensat(folder->fd, listener->name, NULL,
 				AT_SYMLINK_NOFOLLOW);
+	}
 	return 1;
 }
 

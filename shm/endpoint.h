@@ -34,6 +34,7 @@ struct kvpull_listener {
 	int fd; /* -1: none */
 	int folder_fd;
 	uint64_t inode; /* of the socket's file, so that only ours is removed */
+	uint64_t young_ns; /* when its times were set; 0: as it was made */
 	char name[KVPULL_ENDPOINT_NAME_BYTES_MAX];
 };
 
@@ -75,8 +76,8 @@ void kvpull_listener_close(struct kvpull_listener *listener);
  * 1: the folder has our socket by its name, and it is young again for whoever
  * cleans the folder of what is old; 0: it was removed, or the folder was.
  */
-int kvpull_listener_is_named(const struct kvpull_listener *listener,
-			     struct kvpull_folder *folder);
+int kvpull_listener_is_named(struct kvpull_listener *listener,
+			     struct kvpull_folder *folder, uint64_t now_ns);
 /* 0; KVPULL_EAGAIN: nobody waits; KVPULL_EFULL: out of descriptors. */
 int KVPULL_MUST_CHECK kvpull_listener_accept(struct kvpull_listener *listener,
 					     int *fd);

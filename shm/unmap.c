@@ -103,12 +103,13 @@ void kvpull_unmap(struct kvpull_unmaps *unmaps,
 
 void kvpull_unmaps_close(struct kvpull_unmaps *unmaps)
 {
-	struct timespec until = { 0 };
+	const uint64_t until_ns =
+		kvpull_clock_ns() + KVPULL_UNMAP_CLOSE_MS * KVPULL_NS_PER_MS;
+	const struct timespec until = {
+		.tv_sec = (time_t)(until_ns / KVPULL_NS_PER_S),
+		.tv_nsec = (long)(until_ns % KVPULL_NS_PER_S),
+	};
 
-	if (!unmaps->count)
-		return;
-	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += KVPULL_UNMAP_CLOSE_MS / 1000;
 	while (unmaps->count && !join(unmaps, unmaps->count - 1, &until))
 		;
 	if (!unmaps->count)

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/lib/unit.h"
 
 #define PARTS 4u
-#define WAIT_US 1000u
 #define WAITS 20000u
 
 #define NAME "kvpull-unmap-test"
@@ -52,10 +52,11 @@ static uint32_t mapped(void)
 
 static void await_unmapped(void)
 {
+	const struct timespec step = { .tv_nsec = 1000000 };
 	uint32_t left = WAITS;
 
 	while (mapped() && left--)
-		(void)usleep(WAIT_US);
+		(void)nanosleep(&step, NULL);
 	assert_int_equal(mapped(), 0);
 }
 

@@ -276,7 +276,7 @@ static uint16_t port_of(const struct world_side *side)
 {
 	const char *text = side->route->ops->address(side->route);
 
-	return htons((uint16_t)atoi(strrchr(text, ':') + 1));
+	return htons((uint16_t)strtoul(strrchr(text, ':') + 1, NULL, 10));
 }
 
 /*

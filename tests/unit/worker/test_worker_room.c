@@ -51,9 +51,10 @@ static void peers_answer(struct world *world, uint32_t *claimed)
 					    CROWD_RANKS);
 			world_down(world, peer);
 		} else if (at->used && !at->attached) {
-			(void)world_up(world, at->address,
-				       (uint32_t)atoi(at->address + 2),
-				       CROWD_RANKS);
+			(void)world_up(
+				world, at->address,
+				(uint32_t)strtoul(at->address + 2, NULL, 10),
+				CROWD_RANKS);
 		}
 	}
 }
