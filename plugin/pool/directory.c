@@ -51,8 +51,8 @@ kvpull_pool_directory_place(const struct kvpull_pool_directory *directory,
 		&directory->entries[index].words[4], memory_order_relaxed);
 }
 
-int kvpull_pool_directory_has(const struct kvpull_pool_directory *directory,
-			      uint32_t index, const struct kvpull_pool_key *key)
+static int directory_has(const struct kvpull_pool_directory *directory,
+			 uint32_t index, const struct kvpull_pool_key *key)
 {
 	struct kvpull_pool_entry *entry = &directory->entries[index];
 	uint32_t at;
@@ -76,7 +76,7 @@ kvpull_pool_directory_find(const struct kvpull_pool_directory *directory,
 
 	for (at = first; at < first + KVPULL_POOL_WINDOW; at++)
 		if (*tag_at(directory, at) == tag &&
-		    kvpull_pool_directory_has(directory, at, key) &&
+		    directory_has(directory, at, key) &&
 		    (kvpull_pool_directory_place(directory, at) <
 		     chunk_count) == (place < chunk_count))
 			return at;

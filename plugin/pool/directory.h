@@ -37,11 +37,6 @@ uint32_t
 kvpull_pool_directory_free(const struct kvpull_pool_directory *directory,
 			   const struct kvpull_pool_key *key);
 
-/* 1: the entry is of this key. */
-int kvpull_pool_directory_has(const struct kvpull_pool_directory *directory,
-			      uint32_t index,
-			      const struct kvpull_pool_key *key);
-
 uint32_t
 kvpull_pool_directory_place(const struct kvpull_pool_directory *directory,
 			    uint32_t index);

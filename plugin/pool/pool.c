@@ -133,14 +133,9 @@ int kvpull_pool_check(const struct kvpull_pool *pool,
 		return KVPULL_ESTALE;
 	if (kvpull_pool_is_writing(pool, put->place))
 		return KVPULL_EAGAIN;
-	/* Not listed any more where its key has another place by now. */
-	if (place->key && place->key != word_of(&put->key))
-		return KVPULL_EINVAL;
-	return place->entry == KVPULL_NONE || kvpull_pool_directory_has(
-						      &pool->directory,
-						      place->entry, &put->key) ?
-		       0 :
-		       KVPULL_EINVAL;
+	/* Listed or not: its key may have another place by now. */
+	return place->key && place->key != word_of(&put->key) ? KVPULL_EINVAL :
+								0;
 }
 
 void kvpull_pool_use(struct kvpull_pool *pool,
