@@ -133,12 +133,8 @@ err:
 /* 1: the thread has ended, and touches nothing any more. */
 static int end_await(struct kvpull_disk_queue *queue)
 {
-	const uint64_t until_ns =
-		kvpull_clock_ns() + KVPULL_DISK_CLOSE_MS * UINT64_C(1000000);
-	const struct timespec until = {
-		.tv_sec = (time_t)(until_ns / KVPULL_NS_PER_S),
-		.tv_nsec = (long)(until_ns % KVPULL_NS_PER_S),
-	};
+	const struct timespec until = kvpull_clock_timespec(
+		kvpull_clock_ns() + KVPULL_DISK_CLOSE_MS * KVPULL_NS_PER_MS);
 	int error = 0;
 	int has_ended;
 

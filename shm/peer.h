@@ -36,7 +36,6 @@ enum kvpull_shm_peer_state {
 	KVPULL_SHM_PEER_LOST
 };
 
-/* What is mapped of a descriptor. */
 /*
  * Tables of a peer, in the arena for good; only what its regions fill of them
  * takes memory. What is behind region_count is zero.

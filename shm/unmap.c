@@ -41,8 +41,8 @@ static int join(struct kvpull_unmaps *unmaps, uint32_t at,
 		const struct timespec *until)
 {
 	struct kvpull_unmap_work *work = unmaps->list[at].work;
-	const int error =
-		pthread_timedjoin_np(unmaps->list[at].thread, NULL, until);
+	const int error = pthread_clockjoin_np(unmaps->list[at].thread, NULL,
+					       CLOCK_MONOTONIC, until);
 
 	if (error)
 		return error;
@@ -103,12 +103,8 @@ void kvpull_unmap(struct kvpull_unmaps *unmaps,
 
 void kvpull_unmaps_close(struct kvpull_unmaps *unmaps)
 {
-	const uint64_t until_ns =
-		kvpull_clock_ns() + KVPULL_UNMAP_CLOSE_MS * KVPULL_NS_PER_MS;
-	const struct timespec until = {
-		.tv_sec = (time_t)(until_ns / KVPULL_NS_PER_S),
-		.tv_nsec = (long)(until_ns % KVPULL_NS_PER_S),
-	};
+	const struct timespec until = kvpull_clock_timespec(
+		kvpull_clock_ns() + KVPULL_UNMAP_CLOSE_MS * KVPULL_NS_PER_MS);
 
 	while (unmaps->count && !join(unmaps, unmaps->count - 1, &until))
 		;

@@ -16,6 +16,7 @@
 /* What close() waits for those that go on; then the library stays loaded. */
 #define KVPULL_UNMAP_CLOSE_MS 1000u
 
+/* What is mapped of a descriptor. */
 struct kvpull_shm_mapping {
 	uint8_t *base; /* NULL: nothing, as of a file */
 	uint64_t bytes;

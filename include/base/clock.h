@@ -36,4 +36,13 @@ static inline uint64_t kvpull_clock_thread_ns(void)
 	return (uint64_t)now.tv_sec * KVPULL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* A time of kvpull_clock_ns(), for calls that wait until then. */
+static inline struct timespec kvpull_clock_timespec(uint64_t at_ns)
+{
+	return (struct timespec){
+		.tv_sec = (time_t)(at_ns / KVPULL_NS_PER_S),
+		.tv_nsec = (long)(at_ns % KVPULL_NS_PER_S),
+	};
+}
+
 #endif /* KVPULL_BASE_CLOCK_H */

@@ -99,3 +99,17 @@ UNIT_TEST(more_than_there_are_threads_are_unmapped_too)
 	kvpull_unmaps_close(&unmaps);
 	assert_int_equal(unmaps.count, 0);
 }
+
+/* A host that closes has its memory back, as far as that takes no second. */
+UNIT_TEST(close_waits_for_threads_that_unmap)
+{
+	struct kvpull_shm_mapping mappings[PARTS + 1];
+	uint32_t round;
+
+	for (round = 0; round < 100; round++) {
+		make(mappings, KVPULL_UNMAP_BYTES);
+		kvpull_unmap(&unmaps, mappings, PARTS + 1);
+		kvpull_unmaps_close(&unmaps);
+		assert_int_equal(mapped(), 0);
+	}
+}
