@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/wrap.h"
 #include "shm/segment.h"
 #include "shm/state.h"

@@ -23,7 +23,4 @@ int kvpull_errno_is_shortage(int error);
 int kvpull_shortage(struct kvpull_shortage *shortage, const char *what,
 		    int error);
 
-/* 1 if a line may be said again: the last one is a second old. */
-int kvpull_second_passed(uint64_t *said_ns, uint64_t now_ns);
-
 #endif /* KVPULL_SHM_SHORTAGE_H */

@@ -5,10 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "verbs/gate.h"
 #include "verbs/pair.h"
-
-#define SAY_NS KVPULL_NS_PER_S /* between lines of log about refusals */
 
 /* All are counted; of a flood there is a line each second. */
 static void refusal_say(struct kvpull_verbs_connect *connect, const char *why)
@@ -16,9 +15,8 @@ static void refusal_say(struct kvpull_verbs_connect *connect, const char *why)
 	struct kvpull_verbs_shared *shared = connect->shared;
 
 	shared->counts.calls_refused++;
-	if (shared->now_ns < connect->say_ns)
+	if (!kvpull_second_passed(&connect->said_ns, shared->now_ns))
 		return;
-	connect->say_ns = shared->now_ns + SAY_NS;
 	kvpull_warn(shared->log,
 		    "verbs: a caller is refused: %s (%llu refused so far)", why,
 		    (unsigned long long)shared->counts.calls_refused);

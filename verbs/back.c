@@ -95,8 +95,7 @@ static void device_judge(struct kvpull_verbs_back *back, uint32_t at, int code)
 			    device->choice);
 		return;
 	}
-	if (device->gone == KVPULL_VERBS_DEVICE_RETURNING)
-		device->gone = KVPULL_VERBS_DEVICE_LOST;
+	device->gone = KVPULL_VERBS_DEVICE_LOST;
 	back->rest_ns[at] = back->shared->now_ns +
 			    (KVPULL_VERBS_BACK_NS << back->failures[at]);
 	back->failures[at] += back->failures[at] < KVPULL_VERBS_BACK_SHIFT_MAX;
@@ -180,13 +179,11 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 		if (shared->devices[at].gone)
 			more = device_return(back, at);
 	missing = listeners_make(back);
-	for (at = 0; at < shared->rail_count; at++)
-		missing +=
-			shared->devices[at].gone != KVPULL_VERBS_DEVICE_THERE;
-	back->due_ns = shared->now_ns + (more    ? 0 :
-					 missing ? KVPULL_VERBS_BACK_NS :
-						   KVPULL_VERBS_LOOK_NS);
 	back->gone = gone_mask(shared);
+	back->due_ns =
+		shared->now_ns + (more                 ? 0 :
+				  missing | back->gone ? KVPULL_VERBS_BACK_NS :
+							 KVPULL_VERBS_LOOK_NS);
 }
 
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back)

@@ -29,7 +29,7 @@ struct kvpull_verbs_connect {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listeners[KVPULL_VERBS_RAILS_MAX];
 	uint16_t ports[KVPULL_VERBS_RAILS_MAX]; /* of listeners; 0: none yet */
-	uint64_t say_ns; /* the next refusal is logged then */
+	uint64_t said_ns; /* when a refusal was logged last */
 	char address[KVPULL_ADDRESS_BYTES_MAX]; /* own; "": not listening */
 	uint32_t address_is_new; /* the owner was not told of it */
 };

@@ -160,10 +160,7 @@ static int is_said(const struct kvpull_verbs_end *end)
 	if (end->role == KVPULL_VERBS_CALLER ? end->bundle->ring != NULL :
 					       end->code != KVPULL_EFULL)
 		return 1;
-	if (shared->now_ns < shared->say_ns)
-		return 0;
-	shared->say_ns = shared->now_ns + KVPULL_NS_PER_S;
-	return 1;
+	return kvpull_second_passed(&shared->said_ns, shared->now_ns);
 }
 
 void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,

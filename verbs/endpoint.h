@@ -85,7 +85,7 @@ struct kvpull_verbs_shared {
 	struct kvpull_networks networks;
 	struct kvpull_verbs_counts counts;
 	uint64_t now_ns; /* of the last poll */
-	uint64_t say_ns; /* of who was not let in: its next end is logged then */
+	uint64_t said_ns; /* of who was not let in: when an end was logged last */
 	uint32_t less_said;   /* by device: that it takes less was logged */
 	uint32_t listen_said; /* likewise: that its port is not to be had */
 };

@@ -73,6 +73,19 @@ static int regions_register(struct kvpull_verbs_regions *regions,
 	return code;
 }
 
+/*
+ * Can memory be registered with it now? When it is back, all that there is by
+ * then is: one that is coming back begins again.
+ */
+static int is_there(struct kvpull_verbs_shared *shared, uint32_t at)
+{
+	struct kvpull_verbs_device *device = &shared->devices[at];
+
+	if (device->gone == KVPULL_VERBS_DEVICE_RETURNING)
+		device->gone = KVPULL_VERBS_DEVICE_LOST;
+	return device->gone == KVPULL_VERBS_DEVICE_THERE;
+}
+
 static int verbs_serve(struct kvpull_transport *transport,
 		       const struct kvpull_serve *serve)
 {
@@ -89,10 +102,7 @@ static int verbs_serve(struct kvpull_transport *transport,
 	*own = *serve;
 	own->region_count = kvpull_serve_memory_count(serve);
 	for (at = 0; !code && at < shared->rail_count; at++) {
-		/* When it is back, all of it is registered, and listened at. */
-		if (shared->devices[at].gone == KVPULL_VERBS_DEVICE_RETURNING)
-			shared->devices[at].gone = KVPULL_VERBS_DEVICE_LOST;
-		if (shared->devices[at].gone)
+		if (!is_there(shared, at))
 			continue;
 		kvpull_verbs_regions_begin(&shared->regions[at],
 					   &shared->devices[at], own,
@@ -128,9 +138,7 @@ static int verbs_local_add(struct kvpull_transport *transport, uint8_t *base,
 					     .base = base,
 					     .bytes = bytes };
 	for (at = 0; !code && at < shared->rail_count; at++) {
-		if (shared->devices[at].gone == KVPULL_VERBS_DEVICE_RETURNING)
-			shared->devices[at].gone = KVPULL_VERBS_DEVICE_LOST;
-		if (!shared->devices[at].gone)
+		if (is_there(shared, at))
 			code = regions_register(&shared->locals[at], serve);
 	}
 	if (!code)

@@ -36,6 +36,15 @@ static inline uint64_t kvpull_clock_thread_ns(void)
 	return (uint64_t)now.tv_sec * KVPULL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* 1 if a line may be said again: the last one is a second old. */
+static inline int kvpull_second_passed(uint64_t *said_ns, uint64_t now_ns)
+{
+	if (*said_ns && now_ns - *said_ns < KVPULL_NS_PER_S)
+		return 0;
+	*said_ns = now_ns ? now_ns : 1;
+	return 1;
+}
+
 /* A time of kvpull_clock_ns(), for calls that wait until then. */
 static inline struct timespec kvpull_clock_timespec(uint64_t at_ns)
 {

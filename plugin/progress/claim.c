@@ -179,6 +179,7 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 {
 	struct kvpull_claim *claim = &progress->claims[index];
 	uint32_t at;
+	int may_find;
 
 	claim->order = &progress->handover->claims[index];
 	if (progress->claim_end <= index)
@@ -190,8 +191,8 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 	for (at = 0; at < claim->order->rank_count; at++)
 		claim->ranks[at] =
 			(struct kvpull_claim_rank){ .peer = KVPULL_NONE };
-	for (at = 0; may_take(progress, index) && at < claim->order->rank_count;
-	     at++)
+	may_find = may_take(progress, index);
+	for (at = 0; may_find && at < claim->order->rank_count; at++)
 		if (rank_find(progress, claim, &claim->ranks[at], now_ns))
 			progress->room_turn = index;
 	kvpull_show_claim(progress, claim);
