@@ -80,6 +80,31 @@ struct kvpull_reader *handle_open(struct handle_world *world, uint32_t who,
 	return opened;
 }
 
+struct kvpull_reader_share handle_slots(const char *folder, uint32_t slot_count)
+{
+	return (struct kvpull_reader_share){
+		.struct_size = sizeof(struct kvpull_reader_share),
+		.chunk_bytes = HANDLE_CHUNK_BYTES,
+		.chunk_count = HANDLE_CHUNKS,
+		.slot_folder = folder,
+		.slot_count = slot_count,
+	};
+}
+
+void handle_refused(struct handle_world *world,
+		    const struct kvpull_reader_share *params, const char *why)
+{
+	struct kvpull_reader *other = handle_open(world, 0, NULL);
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+
+	assert_int_equal(world->ops->share(other, params, &memory, &detail),
+			 KVPULL_EINVAL);
+	if (!strstr(detail.message, why))
+		fail_msg("%s", detail.message);
+	world->ops->close(other);
+}
+
 void handle_owner(struct handle_world *world)
 {
 	const struct kvpull_reader_share share = { .struct_size = sizeof(share),

@@ -46,6 +46,12 @@ struct kvpull_reader_naming handle_naming(struct kvpull_model *model,
 					  const char *weights);
 struct kvpull_reader *handle_open(struct handle_world *world, uint32_t who,
 				  const char *weights);
+/* Chunks of the usual size, and so many slots in that folder. */
+struct kvpull_reader_share handle_slots(const char *folder,
+					uint32_t slot_count);
+/* Another owner is told why it may not share so. */
+void handle_refused(struct handle_world *world,
+		    const struct kvpull_reader_share *params, const char *why);
 /* world->owner shares HANDLE_CHUNKS. */
 void handle_owner(struct handle_world *world);
 /* world->reader, with its blocks. */

@@ -189,15 +189,8 @@ static uint32_t mode_now(void)
 static void expect_refused(int shared_fd, const char *why)
 {
 	const struct kvpull_reader_share params = share_of(shared_fd);
-	struct kvpull_reader *other = handle_open(&world, 0, NULL);
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 
-	assert_int_equal(world.ops->share(other, &params, &memory, &detail),
-			 KVPULL_EINVAL);
-	if (!strstr(detail.message, why))
-		fail_msg("%s", detail.message);
-	world.ops->close(other);
+	handle_refused(&world, &params, why);
 }
 
 UNIT_TEST_WITH(one_owner_at_a_time_until_it_closes, setup, teardown)

@@ -52,20 +52,9 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct kvpull_reader_share share_of(uint32_t slot_count)
-{
-	return (struct kvpull_reader_share){
-		.struct_size = sizeof(struct kvpull_reader_share),
-		.chunk_bytes = HANDLE_CHUNK_BYTES,
-		.chunk_count = HANDLE_CHUNKS,
-		.slot_folder = folder,
-		.slot_count = slot_count,
-	};
-}
-
 static void share(void)
 {
-	const struct kvpull_reader_share params = share_of(SLOTS);
+	const struct kvpull_reader_share params = handle_slots(folder, SLOTS);
 
 	world.owner = handle_open(&world, 0, NULL);
 	world.memory =

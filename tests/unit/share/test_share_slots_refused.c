@@ -37,47 +37,24 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct kvpull_reader_share share_of(uint32_t slot_count)
-{
-	return (struct kvpull_reader_share){
-		.struct_size = sizeof(struct kvpull_reader_share),
-		.chunk_bytes = HANDLE_CHUNK_BYTES,
-		.chunk_count = HANDLE_CHUNKS,
-		.slot_folder = "/var/tmp",
-		.slot_count = slot_count,
-	};
-}
-
-static void expect_refused(struct kvpull_reader_share params, const char *why)
-{
-	struct kvpull_reader *other = handle_open(&world, 0, NULL);
-	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-
-	assert_int_equal(world.ops->share(other, &params, &memory, &detail),
-			 KVPULL_EINVAL);
-	if (!strstr(detail.message, why))
-		fail_msg("%s", detail.message);
-	world.ops->close(other);
-}
-
 UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
 {
-	const struct kvpull_reader_share owned = share_of(SLOTS);
+	const struct kvpull_reader_share owned =
+		handle_slots("/var/tmp", SLOTS);
 	struct kvpull_reader_share params = owned;
 
 	params.slot_count = 0;
-	expect_refused(params, "come together");
-	params = share_of(KVPULL_READER_CHUNKS_MAX + 1);
-	expect_refused(params, "at most");
-	params = share_of(SLOTS);
+	handle_refused(&world, &params, "come together");
+	params = handle_slots("/var/tmp", KVPULL_READER_CHUNKS_MAX + 1);
+	handle_refused(&world, &params, "at most");
+	params = handle_slots("/var/tmp", SLOTS);
 	params.slot_folder = "/proc";
-	expect_refused(params, "local file system");
-	params = share_of(KVPULL_READER_CHUNKS_MAX);
+	handle_refused(&world, &params, "local file system");
+	params = handle_slots("/var/tmp", KVPULL_READER_CHUNKS_MAX);
 	params.chunk_bytes = 1 << 28; /* 256 TiB */
 	params.chunk_count = 1;
-	expect_refused(params, "no room");
-	params = share_of(SLOTS);
+	handle_refused(&world, &params, "no room");
+	params = handle_slots("/var/tmp", SLOTS);
 	params.chunk_bytes = 1000;
 	world.owner = handle_open(&world, 0, NULL);
 	world.memory =
@@ -85,7 +62,7 @@ UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
 	assert_int_equal(
 		world.ops->share(world.owner, &owned, &world.memory, NULL), 0);
 	if (world.owner->spills.file.align > 1)
-		expect_refused(params, "O_DIRECT");
+		handle_refused(&world, &params, "O_DIRECT");
 }
 
 /* So many descriptors more than it has. */
@@ -130,21 +107,23 @@ static void expect_shortage_told(const struct kvpull_reader_share *params)
 
 UNIT_TEST_WITH(a_share_without_descriptors_is_told_so, setup, teardown)
 {
-	const struct kvpull_reader_share params = share_of(SLOTS);
+	const struct kvpull_reader_share params =
+		handle_slots("/var/tmp", SLOTS);
 
 	expect_shortage_told(&params);
 }
 
 UNIT_TEST_WITH(likewise_with_the_thread_for_files, setup_no_uring, teardown)
 {
-	const struct kvpull_reader_share params = share_of(SLOTS);
+	const struct kvpull_reader_share params =
+		handle_slots("/var/tmp", SLOTS);
 
 	expect_shortage_told(&params);
 }
 
 UNIT_TEST_WITH(likewise_of_the_hosts_own_file, setup, teardown)
 {
-	struct kvpull_reader_share params = share_of(0);
+	struct kvpull_reader_share params = handle_slots("/var/tmp", 0);
 	const int fd = memfd_create("own", MFD_CLOEXEC);
 
 	assert_true(fd >= 0);

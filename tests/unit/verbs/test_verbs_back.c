@@ -253,23 +253,11 @@ UNIT_TEST(producer_that_loses_one_of_its_addresses_is_pulled_from)
 	}
 }
 
-static uint32_t line_count;
-
-static void line_take(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	(void)level;
-	(void)line;
-	line_count++;
-}
-
 static void lines_begin(void)
 {
-	const struct kvpull_log log = { .write = line_take,
-					.level = KVPULL_LOG_WARN };
-
-	line_count = 0;
-	world.p.log = world.d.log = log;
+	world_lines = 0;
+	side_count_lines(&world.p);
+	side_count_lines(&world.d);
 }
 
 static uint16_t port_of(const struct world_side *side)
@@ -297,7 +285,7 @@ static void port_is_taken(const struct world_side *side, uint32_t device)
 	before = fake_verbs_registrations();
 	world_run(60000);
 	assert_in_range(fake_verbs_registrations() - before, 1, all - 1);
-	assert_in_range(line_count, 1, 4);
+	assert_in_range(world_lines, 1, 4);
 }
 
 /* It reads by its device, and nobody calls it: its own port does not matter. */
@@ -339,7 +327,7 @@ TEST(device_that_takes_less_is_said_once)
 	lines_begin();
 	world_run(60000);
 	/* Of both sides. */
-	assert_int_equal(line_count, 2);
+	assert_int_equal(world_lines, 2);
 }
 
 /* Its memory cannot be pinned any more: it tries again, and less and less. */
@@ -352,7 +340,7 @@ TEST(device_whose_memory_is_refused_is_no_flood_of_log)
 	lines_begin();
 	fake_verbs_knobs.memory_error = ENOMEM;
 	world_run(60000);
-	assert_in_range(line_count, 2, 20);
+	assert_in_range(world_lines, 2, 20);
 	fake_verbs_knobs.memory_error = 0;
 	world_run(16000);
 	pulls();

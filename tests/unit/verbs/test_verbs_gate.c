@@ -144,32 +144,19 @@ TEST(no_place_is_left_behind)
 	consumer_is_in();
 }
 
-static uint32_t line_count;
-
-static void line_take(void *context, uint32_t level, const char *line)
-{
-	(void)context;
-	(void)level;
-	(void)line;
-	line_count++;
-}
-
-static const struct kvpull_log counted = { .write = line_take,
-					   .level = KVPULL_LOG_WARN };
-
 /* Of an allowed address, and it knows nothing but how a call begins. */
 TEST(callers_that_say_garbage_are_no_flood_of_log)
 {
 	uint32_t i;
 
-	line_count = 0;
-	world.p.log = counted;
+	world_lines = 0;
+	side_count_lines(&world.p);
 	for (i = 0; i < STRANGERS; i++) {
 		stranger_calls(STRANGER);
 		world_run(1);
 		(void)fake_verbs_inject(0, "garbage", 8);
 	}
-	assert_in_range(line_count, 1, 10);
+	assert_in_range(world_lines, 1, 10);
 }
 
 /* As a worker does while P is full: each 160 ms. */
@@ -178,13 +165,13 @@ TEST(peer_that_has_no_room_is_said_once_a_second_at_most)
 	uint32_t tries;
 	uint32_t i;
 
-	line_count = 0;
+	world_lines = 0;
 	for (tries = 0; tries < 60; tries++) {
 		for (i = 0; i < KVPULL_VERBS_WAITING_ADDRESS_MAX; i++)
 			stranger_calls(FAKE_VERBS_ADDRESS);
-		world.d.log = counted;
+		side_count_lines(&world.d);
 		if (!world_connect())
 			world_run(160);
 	}
-	assert_in_range(line_count, 1, 11);
+	assert_in_range(world_lines, 1, 11);
 }

@@ -2,6 +2,7 @@
 #include "tests/unit/verbs/world.h"
 
 struct world world;
+uint32_t world_lines;
 uint64_t world_began_ns;
 
 /* As the engine's thread does. */
@@ -29,6 +30,20 @@ void side_drain(struct world_side *side)
 	for (at = 0; !world.keeps_rings && at < WORLD_CALLERS; at++)
 		if (side->rings[at])
 			ring_drain(side->rings[at]);
+}
+
+static void line_take(void *context, uint32_t level, const char *line)
+{
+	(void)context;
+	(void)level;
+	(void)line;
+	world_lines++;
+}
+
+void side_count_lines(struct world_side *side)
+{
+	side->log = (struct kvpull_log){ .write = line_take,
+					 .level = KVPULL_LOG_WARN };
 }
 
 struct kvpull_verbs_params world_params(struct world_side *side)

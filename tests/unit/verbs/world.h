@@ -75,12 +75,15 @@ struct world {
 };
 
 extern struct world world;
+extern uint32_t world_lines;    /* warnings of sides that are counted */
 extern uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
 
 /* What fills a ring is no note. */
 #define WORLD_FILLER KVPULL_NOTE_RELEASE
 
 void side_drain(struct world_side *side);
+/* Its warnings are counted from now on, with those of others. */
+void side_count_lines(struct world_side *side);
 struct kvpull_verbs_params world_params(struct world_side *side);
 int side_open(struct world_side *side);
 void side_fill(struct world_side *side);

@@ -13,6 +13,17 @@ uint32_t world_peer_at(const struct world *world, const char *address)
 	return KVPULL_NONE;
 }
 
+int world_is_connected(const struct world *world, const char *address)
+{
+	uint32_t index;
+
+	for (index = 0; index < WORLD_PEERS; index++)
+		if (world->peers[index].used &&
+		    strcmp(world->peers[index].address, address) == 0)
+			return 1;
+	return 0;
+}
+
 void world_challenge(struct world *world, uint32_t peer)
 {
 	struct kvpull_event *event =

@@ -9,6 +9,8 @@
 #include "tests/unit/worker/world.h"
 
 uint32_t world_peer_at(const struct world *world, const char *address);
+/* 1: there is a connection to that address, whatever its state. */
+int world_is_connected(const struct world *world, const char *address);
 void world_challenge(struct world *world, uint32_t peer);
 
 /* What an honest rank of `size` says; tests change it. */

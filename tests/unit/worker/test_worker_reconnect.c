@@ -5,17 +5,6 @@
  */
 #include "tests/unit/worker/peer.h"
 
-static int connected(const struct world *world, const char *address)
-{
-	uint32_t index;
-
-	for (index = 0; index < WORLD_PEERS; index++)
-		if (world->peers[index].used &&
-		    strcmp(world->peers[index].address, address) == 0)
-			return 1;
-	return 0;
-}
-
 /* Up, and nobody's any more. */
 static void peer_unused(struct world *world, uint32_t producer)
 {
@@ -58,7 +47,7 @@ TEST(unused_peer_makes_room_for_another)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), 1);
 	world_down(world, 0);
 	world_pass(world, 5 * WORLD_MS);
-	assert_false(connected(world, "1-0"));
+	assert_false(world_is_connected(world, "1-0"));
 	(void)world_up(world, "5-0", 0, 1);
 	assert_int_equal(world->notes[world->note_count - 1].generation, 501);
 	assert_int_equal(world->read_starts, 1);
@@ -155,18 +144,8 @@ TEST(peer_that_made_room_knows_us_again)
 	assert_int_equal(world->peers[peer].hello.incarnation, self);
 }
 
-static int setup_tickets(void **state)
-{
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":4,\"tickets_max\":8");
-	*state = world;
-	return 0;
-}
-
 /* None is unused: until its deadline, or hold_max for its release. */
-UNIT_TEST_WITH(pull_without_room_for_its_peer_waits, setup_tickets,
+UNIT_TEST_WITH(pull_without_room_for_its_peer_waits, world_setup_tickets,
 	       world_teardown)
 {
 	struct world *world = *state;
@@ -216,7 +195,7 @@ TEST(route_that_cannot_tell_is_asked_again)
 	world_pull(world, 9, 101, 0);
 	world_pass(world, 20 * WORLD_MS);
 	world_silent(world, 9);
-	assert_false(connected(world, "1-0"));
+	assert_false(world_is_connected(world, "1-0"));
 	world->reachable_code = 0;
 	world_pass(world, 5 * WORLD_MS);
 	world_pass(world, WORLD_MS);
@@ -349,10 +328,10 @@ TEST(release_at_a_busy_peer_ends_at_its_lease)
 	assert_in_range(rounds, 14, 18);
 	/* Nobody wants it any more: it is left alone until somebody does. */
 	world_poll(world, 1);
-	if (connected(world, "1-0"))
+	if (world_is_connected(world, "1-0"))
 		busy_round(world);
 	world_pass(world, 1000 * WORLD_MS);
-	assert_false(connected(world, "1-0"));
+	assert_false(world_is_connected(world, "1-0"));
 	world_claim(world, 102, 1);
 	world_poll(world, 1);
 	(void)world_up(world, "1-0", 0, 1);
@@ -466,7 +445,7 @@ TEST(peer_that_moved_is_called_where_its_tickets_say)
 	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
 	world_poll(world, 2);
 	world_pass(world, 20 * WORLD_MS);
-	assert_true(connected(world, "1-moved"));
+	assert_true(world_is_connected(world, "1-moved"));
 	(void)world_up(world, "1-moved", 0, 1);
 	world_poll(world, 1);
 	world_done(world, 0, 0);
@@ -485,8 +464,8 @@ TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
 	world_pull(world, 7, 103, KVPULL_FLAG_RELEASE);
 	world_poll(world, 2);
 	world_pass(world, 20 * WORLD_MS);
-	assert_true(connected(world, "1-moved"));
-	assert_false(connected(world, "1-0"));
+	assert_true(world_is_connected(world, "1-moved"));
+	assert_false(world_is_connected(world, "1-0"));
 }
 
 /* Nobody is where the last ticket said; the next one says where it is. */
@@ -500,14 +479,14 @@ TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
 	for (tries = 0; tries <= KVPULL_RECONNECTS_MAX; tries++) {
 		world_pass(world, 700 * WORLD_MS);
-		assert_true(connected(world, "1-nowhere"));
+		assert_true(world_is_connected(world, "1-nowhere"));
 		world_down(world, world_peer_at(world, "1-nowhere"));
 		world_poll(world, 2);
 	}
 	claim_at(world, 103, "1-moved");
 	world_pull(world, 8, 103, KVPULL_FLAG_RELEASE);
 	world_poll(world, 3);
-	assert_true(connected(world, "1-moved"));
+	assert_true(world_is_connected(world, "1-moved"));
 }
 
 UNIT_TEST(every_reason_to_refuse_is_told)
@@ -547,13 +526,14 @@ TEST(forged_ticket_does_not_say_for_ever_where_a_peer_is)
 	world_poll(world, 2);
 	world_down(world, world_peer_at(world, "1-0"));
 	world_poll(world, 2);
-	for (rounds = 0; rounds < 30 && !connected(world, "1-0"); rounds++) {
+	for (rounds = 0; rounds < 30 && !world_is_connected(world, "1-0");
+	     rounds++) {
 		world_claim(world, 102 + rounds, 1);
 		world_pass(world, 1000 * WORLD_MS);
-		if (connected(world, "1-nowhere"))
+		if (world_is_connected(world, "1-nowhere"))
 			world_down(world, world_peer_at(world, "1-nowhere"));
 		world_command(world, KVPULL_COMMAND_RELEASE, 0, 102 + rounds);
 		world_poll(world, 2);
 	}
-	assert_true(connected(world, "1-0"));
+	assert_true(world_is_connected(world, "1-0"));
 }

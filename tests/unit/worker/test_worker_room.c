@@ -7,28 +7,7 @@
 
 #include "tests/unit/worker/peer.h"
 
-#define TEST(name) UNIT_TEST_WITH(name, setup_tickets, world_teardown)
-
-static int connected(const struct world *world, const char *address)
-{
-	uint32_t index;
-
-	for (index = 0; index < WORLD_PEERS; index++)
-		if (world->peers[index].used &&
-		    strcmp(world->peers[index].address, address) == 0)
-			return 1;
-	return 0;
-}
-
-static int setup_tickets(void **state)
-{
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":4,\"tickets_max\":8");
-	*state = world;
-	return 0;
-}
+#define TEST(name) UNIT_TEST_WITH(name, world_setup_tickets, world_teardown)
 
 #define CROWD 6u
 #define CROWD_RANKS 4u
@@ -68,7 +47,7 @@ static int is_connected(const struct world *world, uint32_t producer)
 	for (rank = 0; rank < CROWD_RANKS; rank++) {
 		(void)snprintf(address, sizeof(address), "%u-%u", producer,
 			       rank);
-		if (!connected(world, address))
+		if (!world_is_connected(world, address))
 			return 0;
 	}
 	return 1;
@@ -134,7 +113,7 @@ TEST(claim_on_a_producer_that_is_half_gone_keeps_no_entries)
 		world_pass(world, WORLD_MS);
 	world_down(world, 0);
 	world_pass(world, WORLD_MS);
-	assert_true(connected(world, "2-0"));
+	assert_true(world_is_connected(world, "2-0"));
 	world_claim(world, 102, CROWD_RANKS);
 	await_connected(world, 2);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);

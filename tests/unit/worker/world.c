@@ -467,6 +467,16 @@ int world_setup(void **state)
 	return 0;
 }
 
+int world_setup_tickets(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_open(world, ",\"pulls_max\":4,\"tickets_max\":8");
+	*state = world;
+	return 0;
+}
+
 int world_teardown(void **state)
 {
 	struct world *world = *state;

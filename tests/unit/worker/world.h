@@ -146,6 +146,8 @@ void world_register(struct world *world);
 void world_create(struct world *world, const char *more);
 void world_open(struct world *world, const char *more);
 int world_setup(void **state);
+/* With more tickets than peers. */
+int world_setup_tickets(void **state);
 int world_teardown(void **state);
 
 /* Poll `times` times; what it says is kept. */
