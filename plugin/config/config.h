@@ -74,6 +74,18 @@ kvpull_config_claims_max(const struct kvpull_config *config)
 }
 
 /*
+ * A worker's entries for producer ranks: those that claims which wait may keep,
+ * and as many again for pulls, enough for each producer that fits peers_max.
+ */
+static inline uint32_t
+kvpull_config_peer_entries(const struct kvpull_config *config)
+{
+	return config->peers_max + (config->peers_max < KVPULL_RANKS_MAX ?
+					    config->peers_max :
+					    KVPULL_RANKS_MAX);
+}
+
+/*
  * 1: a process of this user is let in. Of one over a network nobody says whose
  * it is: networks and key decide there.
  */

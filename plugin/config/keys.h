@@ -87,7 +87,7 @@ enum kvpull_route_mode {
 	X(pull_blocks_max, U32, "32768", 1, 65536, "blocks", \
 	  "blocks of one pull, all groups") \
 	X(peers_max, U32, "64", 1, 4096, "peers", \
-	  "producer ranks connected at once; for one more the connection unused for longest is closed, and made again when it is wanted") \
+	  "producer ranks with tickets that wait for blocks; pulls have as many more connections, 64 at most, and for one more the one unused for longest is closed, and made again when it is wanted") \
 	X(consumers_max, U32, "64", 1, 4096, "consumers", \
 	  "consumer ranks served at once; more are refused") \
 	X(ring_records, POWER, "4096", 16, 1048576, "records", \

@@ -66,8 +66,9 @@ int kvpull_handover_open(struct kvpull_handover *handover,
 					    sizeof(*handover->ranks));
 	handover->consumers = kvpull_arena_take(arena, facts->caller_count_max,
 						sizeof(*handover->consumers));
-	handover->lent = kvpull_arena_take(arena, config->peers_max,
-					   sizeof(*handover->lent));
+	handover->lent =
+		kvpull_arena_take(arena, kvpull_config_peer_entries(config),
+				  sizeof(*handover->lent));
 	code = ring_take(engine, progress, facts, arena);
 	if (!code)
 		code = ring_take(progress, engine, facts, arena);

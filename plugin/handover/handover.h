@@ -146,7 +146,8 @@ struct kvpull_handover {
 	struct kvpull_ticket_rank *ranks_few; /* [claims_max][few] */
 	struct kvpull_ticket_rank *ranks;  /* [claims_max][KVPULL_RANKS_MAX] */
 	struct kvpull_consumer *consumers; /* [caller_count_max] */
-	struct kvpull_lent *lent;          /* [peers_max] */
+	struct kvpull_lent *lent;          /* [kvpull_config_peer_entries()] */
+	_Atomic uint32_t lent_end; /* those from here on were never lent */
 	int engine_wake_fd;   /* eventfd; written for an engine that sleeps */
 	int progress_wake_fd; /* likewise */
 	/* Nobody new is let in. Orders nothing: written by the engine. */

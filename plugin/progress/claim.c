@@ -10,7 +10,7 @@
  * no pull uses it, and each rank took the release or is lost: gone for good
  * (a dead incarnation counts its consumers as released, or is no more), or
  * silent for hold_max, after which no hold can be left. A rank for which there
- * is no entry waits for one, and so do pulls, within their deadlines.
+ * is no entry waits for one (room.c), and so do pulls, within their deadlines.
  *
  * What waits for a peer waits in that peer's lists, in order: only the first of
  * a list is looked at, so a run costs as much as it changes.
@@ -18,14 +18,8 @@
 #include "plugin/progress/progress_state.h"
 
 #define FULL_RETRY_NS UINT64_C(20000) /* the peer's engine polls slowly */
-#define ROOM_RETRY_NS (5 * KVPULL_NS_PER_MS) /* no entry for another peer */
 #define TAKEN_FIRST_NS UINT64_C(100000)
 #define TAKEN_LAST_NS (16 * KVPULL_NS_PER_MS)
-
-static void queued_add(struct kvpull_progress *progress, uint64_t more)
-{
-	kvpull_count_add(&progress->counts->releases_queued, more);
-}
 
 static void work_add(struct kvpull_progress *progress, uint32_t index)
 {
@@ -36,25 +30,6 @@ static void work_add(struct kvpull_progress *progress, uint32_t index)
 	claim->in_work = 1;
 	claim->next_work = progress->claim_work;
 	progress->claim_work = index;
-}
-
-static void rank_close(struct kvpull_progress *progress,
-		       struct kvpull_claim *claim,
-		       struct kvpull_claim_rank *rank, uint32_t state,
-		       uint64_t now_ns)
-{
-	if (rank->peer != KVPULL_NONE) {
-		struct kvpull_remote *remote = &progress->remotes[rank->peer];
-
-		kvpull_check(progress->log, remote->claim_count > 0);
-		remote->claim_count--;
-		remote->used_ns = now_ns;
-	}
-	if (claim->releasing)
-		queued_add(progress, UINT64_MAX);
-	rank->state = state;
-	kvpull_check(progress->log, claim->open_count > 0);
-	claim->open_count--;
 }
 
 static struct kvpull_claim_rank *rank_of(struct kvpull_progress *progress,
@@ -97,89 +72,11 @@ static void list_pop(struct kvpull_progress *progress,
 	progress->listed_count--;
 }
 
-/*
- * A claim waits for entries with all that it needs, or with none: claims that
- * have some each would wait for each other. So one at a time has the turn, and
- * keeps what it has got. Return: 1 if this one may take entries, or needs none.
- */
-static int may_take(const struct kvpull_progress *progress, uint32_t index)
-{
-	const struct kvpull_claim *claim = &progress->claims[index];
-	uint32_t at;
-
-	if (progress->room_turn == KVPULL_NONE ||
-	    progress->room_turn == index ||
-	    claim->order->rank_count > progress->facts->config.peers_max)
-		return 1;
-	for (at = 0; at < claim->order->rank_count; at++)
-		if (claim->ranks[at].peer == KVPULL_NONE &&
-		    claim->ranks[at].state <= KVPULL_RANK_SAID &&
-		    kvpull_remote_needs_entry(progress,
-					      &claim->order->ranks[at]))
-			return 0;
-	return 1;
-}
-
-static void turn_set(struct kvpull_progress *progress, uint32_t index,
-		     int is_full, uint64_t now_ns)
-{
-	if (is_full) {
-		progress->room_turn = index;
-	} else if (progress->room_turn == index) {
-		progress->room_turn = KVPULL_NONE;
-		progress->room_ns = now_ns;
-	}
-}
-
-/* A producer of more ranks than there are entries is never read. */
-static int ranks_fit(const struct kvpull_progress *progress,
-		     const struct kvpull_claim *claim,
-		     const struct kvpull_claim_rank *rank)
-{
-	const uint32_t peers_max = progress->facts->config.peers_max;
-
-	if (claim->order->rank_count <= peers_max)
-		return 1;
-	if (rank == claim->ranks)
-		kvpull_warn(progress->log,
-			    "a producer has %u ranks: raise peers_max (%u)",
-			    claim->order->rank_count, peers_max);
-	return 0;
-}
-
-/* Return: 0, also where it is lost; KVPULL_EFULL: no room for it now. */
-static int rank_find(struct kvpull_progress *progress,
-		     struct kvpull_claim *claim, struct kvpull_claim_rank *rank,
-		     uint64_t now_ns)
-{
-	int code = KVPULL_EROUTE;
-	uint32_t peer;
-
-	rank->tries++;
-	if (ranks_fit(progress, claim, rank))
-		code = kvpull_remote_find(
-			progress, &claim->order->ranks[rank - claim->ranks],
-			claim->order->generation, rank->tries == 1, now_ns,
-			&peer);
-	if (code == KVPULL_EFULL)
-		return code;
-	if (code) {
-		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
-		return 0;
-	}
-	rank->peer = peer;
-	progress->remotes[peer].claim_count++;
-	/* Its heartbeats begin, or go on. */
-	progress->remote_ns = now_ns;
-	return 0;
-}
-
 void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 		      uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[index];
 	uint32_t at;
-	int may_find;
 
 	claim->order = &progress->handover->claims[index];
 	if (progress->claim_end <= index)
@@ -187,14 +84,13 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 	progress->instance_id = claim->order->instance_id;
 	claim->since_ns = now_ns;
 	claim->pull_count = claim->releasing = claim->in_work = 0;
+	claim->waits = 1;
 	claim->open_count = claim->order->rank_count;
 	for (at = 0; at < claim->order->rank_count; at++)
 		claim->ranks[at] =
 			(struct kvpull_claim_rank){ .peer = KVPULL_NONE };
-	may_find = may_take(progress, index);
-	for (at = 0; may_find && at < claim->order->rank_count; at++)
-		if (rank_find(progress, claim, &claim->ranks[at], now_ns))
-			progress->room_turn = index;
+	if (kvpull_room_take(progress, index, now_ns) == KVPULL_EFULL)
+		kvpull_room_wait(progress, claim, now_ns);
 	kvpull_show_claim(progress, claim);
 	work_add(progress, index);
 }
@@ -205,9 +101,18 @@ void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 
 	if (claim->releasing)
 		return;
+	kvpull_room_want(progress, claim);
 	claim->releasing = 1;
-	queued_add(progress, claim->open_count);
+	kvpull_count_add(&progress->counts->releases_queued, claim->open_count);
 	work_add(progress, index);
+}
+
+void kvpull_claim_use(struct kvpull_progress *progress, uint32_t index)
+{
+	struct kvpull_claim *claim = &progress->claims[index];
+
+	claim->pull_count++;
+	kvpull_room_want(progress, claim);
 }
 
 void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
@@ -216,6 +121,8 @@ void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 
 	kvpull_check(progress->log, claim->pull_count > 0);
 	claim->pull_count--;
+	if (!claim->pull_count && !claim->releasing)
+		kvpull_room_unwant(progress, index);
 	work_add(progress, index);
 }
 
@@ -246,8 +153,8 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			progress->listed_count -= rank->listed;
 			rank->listed = 0;
 			if (remote->state == KVPULL_REMOTE_GONE)
-				rank_close(progress, claim, rank,
-					   KVPULL_RANK_LOST, now_ns);
+				kvpull_room_close(progress, claim, rank,
+						  KVPULL_RANK_LOST, now_ns);
 			work_add(progress, index);
 		}
 	}
@@ -258,7 +165,7 @@ static void peers_changed(struct kvpull_progress *progress, uint64_t now_ns)
 	uint32_t peer;
 
 	progress->remotes_changed = 0;
-	for (peer = 0; peer < progress->facts->config.peers_max; peer++) {
+	for (peer = 0; peer < progress->remote_end; peer++) {
 		if (!progress->remotes[peer].changed)
 			continue;
 		progress->remotes[peer].changed = 0;
@@ -308,7 +215,7 @@ static int rank_expires(struct kvpull_progress *progress,
 	if (!claim->releasing ||
 	    now_ns - claim->since_ns <= most_ms * KVPULL_NS_PER_MS)
 		return 0;
-	rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
+	kvpull_room_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
 	return 1;
 }
 
@@ -331,7 +238,8 @@ static int rank_say(struct kvpull_progress *progress, uint32_t id,
 	rank->state = KVPULL_RANK_SAID;
 	kvpull_show_release(progress, claim, rank);
 	if (remote->said.first == KVPULL_NONE && is_taken(remote, rank)) {
-		rank_close(progress, claim, rank, KVPULL_RANK_RELEASED, now_ns);
+		kvpull_room_close(progress, claim, rank, KVPULL_RANK_RELEASED,
+				  now_ns);
 		return 0;
 	}
 	list_add(progress, &remote->said, id);
@@ -351,29 +259,22 @@ static int has_word(const struct kvpull_claim *claim,
 				  rank->state == KVPULL_RANK_NEW;
 }
 
-/* Return: 0, or KVPULL_EFULL: we have no room for the peer. */
-static int rank_run(struct kvpull_progress *progress, uint32_t id, int may_find,
-		    uint64_t now_ns)
+static void rank_run(struct kvpull_progress *progress, uint32_t id,
+		     uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[id / KVPULL_RANKS_MAX];
 	struct kvpull_claim_rank *rank = rank_of(progress, id);
 	struct kvpull_remote *remote;
 
 	if (rank->state > KVPULL_RANK_SAID || rank->listed ||
-	    rank_expires(progress, claim, rank, now_ns))
-		return 0;
-	if (rank->peer == KVPULL_NONE) {
-		if (!may_find || rank_find(progress, claim, rank, now_ns))
-			return KVPULL_EFULL;
-		/* What waited for it goes on, or ends. */
-		progress->pulls_dirty = 1;
-		if (rank->state == KVPULL_RANK_LOST)
-			return 0;
-	}
+	    rank_expires(progress, claim, rank, now_ns) ||
+	    rank->peer == KVPULL_NONE)
+		return;
 	remote = &progress->remotes[rank->peer];
 	if (remote->state == KVPULL_REMOTE_GONE) {
-		rank_close(progress, claim, rank, KVPULL_RANK_LOST, now_ns);
-		return 0;
+		kvpull_room_close(progress, claim, rank, KVPULL_RANK_LOST,
+				  now_ns);
+		return;
 	}
 	/*
 	 * Else peers_changed() brings it back. One that was told that we go
@@ -381,30 +282,24 @@ static int rank_run(struct kvpull_progress *progress, uint32_t id, int may_find,
 	 */
 	if (remote->state != KVPULL_REMOTE_UP || remote->closing_ns ||
 	    !has_word(claim, rank))
-		return 0;
+		return;
 	/* Behind those that wait already. */
 	if (remote->to_say.first == KVPULL_NONE &&
 	    !rank_say(progress, id, now_ns))
-		return 0;
+		return;
 	list_add(progress, &remote->to_say, id);
 	lists_look_at(progress, now_ns + FULL_RETRY_NS);
-	return 0;
 }
 
 static void claim_run(struct kvpull_progress *progress, uint32_t index,
 		      uint64_t now_ns)
 {
 	struct kvpull_claim *claim = &progress->claims[index];
-	const int may_find = may_take(progress, index);
-	int code = 0;
+	const int code = kvpull_room_take(progress, index, now_ns);
 	uint32_t at;
 
 	for (at = 0; at < claim->order->rank_count; at++)
-		if (rank_run(progress, index * KVPULL_RANKS_MAX + at, may_find,
-			     now_ns))
-			code = KVPULL_EFULL;
-	if (may_find)
-		turn_set(progress, index, code != 0, now_ns);
+		rank_run(progress, index * KVPULL_RANKS_MAX + at, now_ns);
 	if (code) {
 		claim->in_work = 1;
 		claim->next_work = progress->claim_room;
@@ -429,8 +324,8 @@ static void said_run(struct kvpull_progress *progress,
 		struct kvpull_claim_rank *rank = rank_of(progress, id);
 
 		if (is_taken(remote, rank))
-			rank_close(progress, claim, rank, KVPULL_RANK_RELEASED,
-				   now_ns);
+			kvpull_room_close(progress, claim, rank,
+					  KVPULL_RANK_RELEASED, now_ns);
 		else if (!rank_expires(progress, claim, rank, now_ns))
 			return;
 		list_pop(progress, &remote->said);
@@ -469,7 +364,7 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 	uint32_t index;
 
 	progress->lists_ns = UINT64_MAX;
-	for (index = 0; index < progress->facts->config.peers_max; index++) {
+	for (index = 0; index < progress->remote_end; index++) {
 		struct kvpull_remote *remote = &progress->remotes[index];
 
 		if (remote->state != KVPULL_REMOTE_UP)
@@ -527,7 +422,7 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 	}
 	if (progress->claim_room != KVPULL_NONE &&
 	    progress->room_ns == UINT64_MAX)
-		progress->room_ns = now_ns + ROOM_RETRY_NS;
+		progress->room_ns = now_ns + KVPULL_ROOM_RETRY_NS;
 	kvpull_progress_timer(progress, progress->room_ns);
 	if (progress->listed_count)
 		kvpull_progress_timer(progress, progress->lists_ns);

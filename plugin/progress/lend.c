@@ -21,7 +21,11 @@ void kvpull_lend(struct kvpull_progress *progress, uint32_t peer)
 	lent->plan = &remote->plan;
 	lent->tp_rank = remote->tp_rank;
 	lent->tp_size = remote->tp_size;
-	/* Orders nothing: the mapping's pin does. */
+	/* These order nothing: the mapping's pin does. */
+	if (peer >= atomic_load_explicit(&progress->handover->lent_end,
+					 memory_order_relaxed))
+		atomic_store_explicit(&progress->handover->lent_end, peer + 1,
+				      memory_order_relaxed);
 	atomic_store_explicit(&lent->incarnation, remote->incarnation,
 			      memory_order_relaxed);
 	kvpull_mapping_open(&lent->mapping);

@@ -298,17 +298,18 @@ static int remotes_take(struct kvpull_progress *progress,
 {
 	uint32_t index;
 
-	progress->remotes = kvpull_arena_take(arena, config->peers_max,
+	progress->remote_count = kvpull_config_peer_entries(config);
+	progress->remotes = kvpull_arena_take(arena, progress->remote_count,
 					      sizeof(*progress->remotes));
 	progress->remote_of =
 		kvpull_arena_take(arena, progress->routes.peer_count,
 				  sizeof(*progress->remote_of));
-	progress->peers = kvpull_arena_take(arena, config->peers_max,
+	progress->peers = kvpull_arena_take(arena, progress->remote_count,
 					    sizeof(*progress->peers));
-	kvpull_map_init(&progress->remote_map, config->peers_max, arena);
+	kvpull_map_init(&progress->remote_map, progress->remote_count, arena);
 	if (!kvpull_arena_ok(arena))
 		return KVPULL_ENOMEM;
-	for (index = 0; index < config->peers_max; index++) {
+	for (index = 0; index < progress->remote_count; index++) {
 		struct kvpull_plan *plan = &progress->remotes[index].plan;
 
 		plan->strip_count_max = KVPULL_STRIPS_MAX;

@@ -7,6 +7,7 @@
  * remote.c    peers (connects, reconnects, beats)
  * meet.c      what they say first, and what we answer
  * lend.c      their memory, lent to the engine's thread
+ * room.c      which claims have entries for peers
  * claim.c     claimed tickets, their notifications
  * pull.c      the pull's state machine
  * progress_status.c what the thread shows in the status file, and logs of pulls
@@ -23,9 +24,11 @@
 #include "plugin/progress/progress.h"
 #include "plugin/route/route.h"
 
-#define KVPULL_EVENTS_MAX 64u         /* transport events a progress run */
-#define KVPULL_STRIPS_MAX 4096u       /* strips of a peer's plan */
-#define KVPULL_RECONNECTS_MAX 6u      /* attempts, 10 ms apart, doubling */
+#define KVPULL_EVENTS_MAX 64u    /* transport events a progress run */
+#define KVPULL_STRIPS_MAX 4096u  /* strips of a peer's plan */
+#define KVPULL_RECONNECTS_MAX 6u /* attempts, 10 ms apart, doubling */
+/* Claims without entries are tried again. */
+#define KVPULL_ROOM_RETRY_NS (5 * KVPULL_NS_PER_MS)
 #define KVPULL_SPIN_NS UINT64_C(5000) /* the thread, before it sleeps */
 
 /* A claimed ticket, consumer's side. */
@@ -41,10 +44,10 @@ struct kvpull_claim_rank {
 	uint64_t note; /* SAID: the release is the peer's n-th notification */
 	uint32_t peer; /* index; KVPULL_NONE: lost, or no room for it yet */
 	uint32_t state;
-	uint32_t tries;    /* to find room */
 	uint32_t listed;   /* in one of its remote's lists */
 	uint32_t next;     /* in it */
 	uint32_t was_told; /* its peer heard the claim, on some connection */
+	uint32_t reserved;
 };
 
 struct kvpull_claim {
@@ -56,7 +59,7 @@ struct kvpull_claim {
 	uint32_t open_count; /* ranks neither released nor lost */
 	uint32_t next_work;  /* work list; KVPULL_NONE = end */
 	uint32_t in_work;
-	uint32_t reserved;
+	uint32_t waits; /* no pull of it runs, nor its release */
 	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
 };
 
@@ -140,6 +143,8 @@ struct kvpull_remote {
 	int32_t code;         /* why WAIT or GONE */
 	uint32_t handle;      /* route's peer index */
 	uint32_t claim_count; /* open claims on it */
+	uint32_t wait_count;  /* of those, such as wait */
+	uint32_t drains;      /* no more come: its entry is wanted */
 	uint32_t attempts;
 	uint32_t waits; /* in a row, for room at the peer */
 	/*
@@ -195,7 +200,7 @@ struct kvpull_progress {
 	struct kvpull_pull *pulls;        /* [pulls_max] by the slot's index */
 	struct kvpull_claim *claims;      /* [claims_max] likewise */
 	struct kvpull_caller *callers;    /* likewise: caller_first + handle */
-	struct kvpull_remote *remotes;    /* [peers_max] */
+	struct kvpull_remote *remotes;    /* [remote_count] */
 	struct kvpull_remote **remote_of; /* peer_first + handle -> */
 	struct kvpull_map remote_map;     /* incarnation -> index */
 	struct kvpull_part *parts;        /* [part_count_max] */
@@ -207,9 +212,14 @@ struct kvpull_progress {
 	uint32_t part_count_max;
 	uint32_t claim_end;    /* claims from here on were never taken */
 	uint32_t claim_work;   /* list head */
-	uint32_t claim_room;   /* likewise: no entry for a peer of theirs */
+	uint32_t remote_count; /* kvpull_config_peer_entries() */
+	uint32_t remote_end;   /* remotes from here on were never taken */
+	uint32_t waited_count; /* remotes with claims that wait: peers_max */
+	uint32_t claim_room;   /* like claim_work: no entry for a peer of it */
 	uint32_t room_turn;    /* the one of them that takes entries, or NONE */
 	uint64_t room_ns;      /* when they are tried again */
+	uint64_t room_pull_ns; /* a pull among them was tried last */
+	uint64_t room_said_ns; /* that there is none, in the log */
 	uint64_t lists_ns;     /* next look at the lists of remotes */
 	uint32_t listed_count; /* ranks in those */
 	uint64_t taken_every_ns; /* between looks at what peers took */
@@ -237,7 +247,7 @@ struct kvpull_progress {
 	uint64_t run_ns;                       /* this run began */
 	/* What peers() tells; the lock is taken when a peer's state changes. */
 	pthread_mutex_t peers_lock;
-	struct kvpull_peer_info *peers; /* [peers_max] */
+	struct kvpull_peer_info *peers; /* [remote_count] */
 	uint32_t peer_count;
 	/* thread */
 	pthread_t thread;
@@ -318,16 +328,24 @@ void kvpull_remote_refused(struct kvpull_progress *progress,
 /* remote.c */
 /*
  * Find or make the peer. generation: the ticket's, and the newest one says where
- * the peer is; first: no other try was made for it.
- * KVPULL_EROUTE; KVPULL_EFULL: no room now, try again.
+ * the peer is. KVPULL_EROUTE; KVPULL_EFULL: no entry, KVPULL_EAGAIN: its way
+ * cannot tell now.
  */
 int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_progress *progress,
 					 const struct kvpull_ticket_rank *rank,
-					 uint64_t generation, int first,
-					 uint64_t now_ns, uint32_t *peer);
-/* 0: it has one that it may use, or there is no way to it. */
-int kvpull_remote_needs_entry(const struct kvpull_progress *progress,
-			      const struct kvpull_ticket_rank *rank);
+					 uint64_t generation, uint64_t now_ns,
+					 uint32_t *peer);
+/* 0: it is not known, and there is no way to it. */
+int kvpull_remote_has_way(const struct kvpull_progress *progress,
+			  const struct kvpull_ticket_rank *rank);
+/* Entries that others may have at once. */
+uint32_t kvpull_remote_free_count(const struct kvpull_progress *progress);
+/*
+ * Make room for so many: close the connections unused for longest. Return: how
+ * many are being closed; fewer where all others are used.
+ */
+uint32_t kvpull_remote_idle_close(struct kvpull_progress *progress,
+				  uint32_t count, uint64_t now_ns);
 /* On its connection, which is up. 0; KVPULL_EAGAIN: it has no room. */
 int KVPULL_MUST_CHECK kvpull_remote_note(struct kvpull_remote *remote,
 					 const struct kvpull_record *record);
@@ -342,11 +360,35 @@ void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns);
 void kvpull_lend(struct kvpull_progress *progress, uint32_t peer);
 void kvpull_lend_end(struct kvpull_progress *progress, uint32_t peer);
 
+/* room.c */
+/*
+ * Entries for all ranks of the claim that lack one, or for none. 0, also where
+ * there is no way to some, which are lost. Else to be tried again: KVPULL_EFULL;
+ * KVPULL_EAGAIN: a way cannot tell now.
+ */
+int KVPULL_MUST_CHECK kvpull_room_take(struct kvpull_progress *progress,
+				       uint32_t claim, uint64_t now_ns);
+/* A new one has none yet. */
+void kvpull_room_wait(struct kvpull_progress *progress,
+		      struct kvpull_claim *claim, uint64_t now_ns);
+/* A pull of it begins, or its release: it waits no more. */
+void kvpull_room_want(struct kvpull_progress *progress,
+		      struct kvpull_claim *claim);
+/* Its pulls are over, and more may come. */
+void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t claim);
+/* Released, or lost. */
+void kvpull_room_close(struct kvpull_progress *progress,
+		       struct kvpull_claim *claim,
+		       struct kvpull_claim_rank *rank, uint32_t state,
+		       uint64_t now_ns);
+
 /* claim.c */
 void kvpull_claim_new(struct kvpull_progress *progress, uint32_t claim,
 		      uint64_t now_ns);
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t claim);
 void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns);
+/* By a pull. */
+void kvpull_claim_use(struct kvpull_progress *progress, uint32_t claim);
 void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t claim);
 
 /* pull.c */

@@ -314,7 +314,7 @@ void kvpull_progress_peers_tell(struct kvpull_progress *progress)
 
 	(void)pthread_mutex_lock(&progress->peers_lock);
 	progress->peer_count = 0;
-	for (index = 0; index < progress->facts->config.peers_max; index++) {
+	for (index = 0; index < progress->remote_end; index++) {
 		const struct kvpull_remote *remote = &progress->remotes[index];
 		struct kvpull_peer_info *info =
 			&progress->peers[progress->peer_count];

@@ -555,7 +555,7 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 	struct kvpull_pull *pull = &progress->pulls[index];
 	const struct kvpull_pull_order *order =
 		&progress->handover->pulls[index];
-	struct kvpull_claim *claim = &progress->claims[order->claim];
+	const struct kvpull_claim *claim = &progress->claims[order->claim];
 
 	pull->order = order;
 	pull->serial = serial;
@@ -577,7 +577,7 @@ void kvpull_pull_new(struct kvpull_progress *progress, uint32_t index,
 		return;
 	}
 	pull->uses_claim = 1;
-	claim->pull_count++;
+	kvpull_claim_use(progress, order->claim);
 	kvpull_show_pull(progress, index);
 	if (progress->run_ns >= order->deadline_ns)
 		pull_fail(progress, index, KVPULL_EDEADLINE);

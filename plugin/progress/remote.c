@@ -39,23 +39,38 @@ static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
 		progress->remote_ns = at_ns;
 }
 
-/* A free entry, or one that nobody has a claim on: the longest unused. */
+/* Nobody has a claim on it, and it has no connection. */
+static int is_takeable(const struct kvpull_remote *remote)
+{
+	return !remote->claim_count && (remote->state == KVPULL_REMOTE_FREE ||
+					remote->state == KVPULL_REMOTE_GONE ||
+					remote->state == KVPULL_REMOTE_WAIT);
+}
+
+uint32_t kvpull_remote_free_count(const struct kvpull_progress *progress)
+{
+	uint32_t count = progress->remote_count - progress->remote_end;
+	uint32_t index;
+
+	for (index = 0; index < progress->remote_end; index++)
+		count += (uint32_t)is_takeable(&progress->remotes[index]);
+	return count;
+}
+
+/* One that was never used, or of those that can be taken the longest unused. */
 static uint32_t entry_take(struct kvpull_progress *progress)
 {
 	uint32_t found = KVPULL_NONE;
 	uint32_t index;
 
-	for (index = 0; index < progress->facts->config.peers_max; index++) {
-		struct kvpull_remote *remote = &progress->remotes[index];
+	if (progress->remote_end < progress->remote_count)
+		return progress->remote_end++;
+	for (index = 0; index < progress->remote_end; index++) {
+		const struct kvpull_remote *remote = &progress->remotes[index];
 
-		if (remote->state == KVPULL_REMOTE_FREE)
-			return index;
-		if (remote->claim_count ||
-		    (remote->state != KVPULL_REMOTE_GONE &&
-		     remote->state != KVPULL_REMOTE_WAIT))
-			continue;
-		if (found == KVPULL_NONE ||
-		    remote->used_ns < progress->remotes[found].used_ns)
+		if (is_takeable(remote) &&
+		    (found == KVPULL_NONE ||
+		     remote->used_ns < progress->remotes[found].used_ns))
 			found = index;
 	}
 	return found;
@@ -80,16 +95,16 @@ int kvpull_remote_note(struct kvpull_remote *remote,
 }
 
 /* It lives, and so do we: the producer is told before the connection ends. */
-static void part_from(struct kvpull_progress *progress,
-		      struct kvpull_remote *remote, uint64_t now_ns)
+static int part_from(struct kvpull_progress *progress,
+		     struct kvpull_remote *remote, uint64_t now_ns)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_AWAY };
 
-	/* No room: its engine is slow, and the next try comes soon. */
 	if (kvpull_remote_note(remote, &record))
-		return;
+		return KVPULL_EAGAIN;
 	remote->closing_ns = now_ns + AWAY_NS;
 	due_at(progress, now_ns);
+	return 0;
 }
 
 static void closing_run(struct kvpull_progress *progress,
@@ -104,30 +119,44 @@ static void closing_run(struct kvpull_progress *progress,
 		due_at(progress, now_ns + AWAY_LOOK_NS);
 }
 
-/*
- * Make room for the next one: close the connection unused for longest.
- * Return: 1 if one is being closed, 0 if all are used.
- */
-static int idle_close(struct kvpull_progress *progress, uint64_t now_ns)
+/* The connection unused for longest, of those that are not being closed. */
+static struct kvpull_remote *idle_find(struct kvpull_progress *progress)
 {
-	uint32_t found = KVPULL_NONE;
+	struct kvpull_remote *found = NULL;
 	uint32_t index;
 
-	for (index = 0; index < progress->facts->config.peers_max; index++) {
+	for (index = 0; index < progress->remote_end; index++) {
 		struct kvpull_remote *remote = &progress->remotes[index];
 
-		if (remote->state != KVPULL_REMOTE_UP || remote->claim_count)
-			continue;
-		if (remote->closing_ns)
-			return 1;
-		if ((found == KVPULL_NONE ||
-		     remote->used_ns < progress->remotes[found].used_ns))
-			found = index;
+		if (remote->state == KVPULL_REMOTE_UP && !remote->claim_count &&
+		    !remote->closing_ns &&
+		    (!found || remote->used_ns < found->used_ns))
+			found = remote;
 	}
-	if (found == KVPULL_NONE)
-		return 0;
-	part_from(progress, &progress->remotes[found], now_ns);
-	return 1;
+	return found;
+}
+
+uint32_t kvpull_remote_idle_close(struct kvpull_progress *progress,
+				  uint32_t count, uint64_t now_ns)
+{
+	struct kvpull_remote *remote;
+	uint32_t closing = 0;
+	uint32_t index;
+
+	for (index = 0; index < progress->remote_end; index++)
+		closing += progress->remotes[index].state == KVPULL_REMOTE_UP &&
+			   !progress->remotes[index].claim_count &&
+			   progress->remotes[index].closing_ns;
+	while (closing < count) {
+		remote = idle_find(progress);
+		if (!remote)
+			break;
+		closing++;
+		/* No room: its engine is slow, and the next try comes soon. */
+		if (part_from(progress, remote, now_ns))
+			break;
+	}
+	return closing;
 }
 
 static uint64_t self_next(struct kvpull_progress *progress)
@@ -190,22 +219,34 @@ static void address_take(struct kvpull_remote *remote,
 		remote->retry_ns = now_ns;
 }
 
-int kvpull_remote_needs_entry(const struct kvpull_progress *progress,
-			      const struct kvpull_ticket_rank *rank)
+static int choose(const struct kvpull_progress *progress,
+		  const struct kvpull_ticket_rank *rank,
+		  struct kvpull_route_choice *choice)
 {
-	const uint32_t index =
-		kvpull_map_get(&progress->remote_map, rank->incarnation);
+	const int code =
+		kvpull_routes_choose(&progress->routes, rank->address, choice);
+
+	if (code == KVPULL_EROUTE)
+		kvpull_warn(
+			progress->log,
+			"no allowed route to %s: its worker has ended or is on another node, or it is not of the configured socket folder and networks",
+			rank->address);
+	return code;
+}
+
+int kvpull_remote_has_way(const struct kvpull_progress *progress,
+			  const struct kvpull_ticket_rank *rank)
+{
 	struct kvpull_route_choice choice;
 
-	return index == KVPULL_NONE &&
-	       kvpull_routes_choose(&progress->routes, rank->address,
-				    &choice) != KVPULL_EROUTE;
+	return kvpull_map_get(&progress->remote_map, rank->incarnation) !=
+		       KVPULL_NONE ||
+	       choose(progress, rank, &choice) != KVPULL_EROUTE;
 }
 
 int kvpull_remote_find(struct kvpull_progress *progress,
 		       const struct kvpull_ticket_rank *rank,
-		       uint64_t generation, int first, uint64_t now_ns,
-		       uint32_t *peer)
+		       uint64_t generation, uint64_t now_ns, uint32_t *peer)
 {
 	struct kvpull_route_choice choice;
 	struct kvpull_remote *remote;
@@ -220,25 +261,12 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 		*peer = index;
 		return 0;
 	}
-	code = kvpull_routes_choose(&progress->routes, rank->address, &choice);
-	if (code == KVPULL_EAGAIN)
-		return KVPULL_EFULL;
-	if (code) {
-		kvpull_warn(
-			progress->log,
-			"no allowed route to %s: its worker has ended or is on another node, or it is not of the configured socket folder and networks",
-			rank->address);
-		return KVPULL_EROUTE;
-	}
+	code = choose(progress, rank, &choice);
+	if (code)
+		return code == KVPULL_EAGAIN ? code : KVPULL_EROUTE;
 	index = entry_take(progress);
-	if (index == KVPULL_NONE) {
-		if (!idle_close(progress, now_ns) && first)
-			kvpull_warn(
-				progress->log,
-				"no room for peer %s, its pulls wait: raise peers_max",
-				choice.address);
+	if (index == KVPULL_NONE)
 		return KVPULL_EFULL;
-	}
 	remote = &progress->remotes[index];
 	entry_leave(progress, remote);
 	if (kvpull_map_set(&progress->remote_map, rank->incarnation, index))
@@ -248,7 +276,8 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->gave_up = 0;
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
-	remote->claim_count = remote->attempts = remote->waits = 0;
+	remote->claim_count = remote->wait_count = remote->drains = 0;
+	remote->attempts = remote->waits = 0;
 	remote->closing_ns = 0;
 	remote->life = remote->cut_life = 0;
 	remote->fault_life = progress->lives;
@@ -561,7 +590,7 @@ void kvpull_remote_run(struct kvpull_progress *progress, uint64_t now_ns)
 		return;
 	}
 	progress->remote_ns = UINT64_MAX;
-	for (index = 0; index < progress->facts->config.peers_max; index++)
+	for (index = 0; index < progress->remote_end; index++)
 		run_one(progress, index, now_ns);
 	kvpull_progress_peers_tell(progress);
 	kvpull_progress_timer(progress, progress->remote_ns);

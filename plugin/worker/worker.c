@@ -262,7 +262,8 @@ static int parts_open(struct kvpull_worker *worker,
 		.tp_rank = worker->facts.tp_rank,
 		.tp_size = worker->facts.tp_size,
 		.caller_count_max = worker->facts.caller_count_max,
-		.peer_count_max = worker->facts.config.peers_max,
+		.peer_count_max =
+			kvpull_config_peer_entries(&worker->facts.config),
 		/* A test's own transport: it has no folder. */
 		.is_private = setup->transport != NULL,
 	};

@@ -51,7 +51,9 @@ static uint64_t pull_bytes(const struct kvpull_worker *worker,
 static struct kvpull_lent *lent_find(struct kvpull_worker *worker,
 				     uint64_t incarnation)
 {
-	uint32_t left = worker->facts.config.peers_max;
+	const uint32_t end = atomic_load_explicit(&worker->handover.lent_end,
+						  memory_order_relaxed);
+	uint32_t left = end;
 	uint32_t at = worker->lent_last;
 
 	for (; left; left--) {
@@ -63,7 +65,7 @@ static struct kvpull_lent *lent_find(struct kvpull_worker *worker,
 			worker->lent_last = at;
 			return lent;
 		}
-		if (++at == worker->facts.config.peers_max)
+		if (++at == end)
 			at = 0;
 	}
 	return NULL;

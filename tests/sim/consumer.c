@@ -70,7 +70,7 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 	request->hold = (uint32_t)(hold - world->holds);
 	request->tokens = hold->tokens;
 	request->since_ns = world->now_ns;
-	if (sim_chance(world, 30))
+	if (sim_chance(world, world->shape.crowd ? 300 : 30))
 		request->queued_ns =
 			world->now_ns + sim_below(world, 3 * world->lease_ns);
 	if (sim_chance(world, 250))
@@ -101,7 +101,7 @@ static int admit(struct sim_instance *instance, const struct sim_hold *hold,
 static void arrive(struct sim_instance *instance)
 {
 	struct sim_world *world = instance->world;
-	const struct sim_hold *hold = ticket_pick(instance);
+	struct sim_hold *hold = ticket_pick(instance);
 	uint32_t users =
 		sim_chance(world, 250) ? 2 + (uint32_t)sim_below(world, 2) : 1;
 	char ticket[SIM_TICKET_BYTES];
@@ -116,6 +116,10 @@ static void arrive(struct sim_instance *instance)
 			sim_fail(world, "a corrupt ticket is accepted");
 		return;
 	}
+	/* Who shares a ticket waits for all its users, with what they all keep. */
+	if (world->smooth)
+		users = sim_user_of(hold, instance)->used_life !=
+			instance->incarnation;
 	while (users--)
 		(void)admit(instance, hold, hold->ticket);
 }
@@ -368,7 +372,7 @@ static void turn_request(struct sim_instance *instance,
 	case SIM_WAITING:
 		if (!world->quiet && world->now_ns < request->queued_ns)
 			break;
-		if (world->quiet || sim_chance(world, 15))
+		if (world->quiet || sim_chance(world, world->smooth ? 1 : 15))
 			leave(instance, request,
 			      sim_chance(world, 500) ? KVPULL_FINISH_ABORT :
 						       KVPULL_FINISH_REJECT);

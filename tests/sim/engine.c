@@ -409,6 +409,17 @@ static void peers_live_check(struct sim_proc *proc,
 		 (unsigned long long)record->key);
 }
 
+/* Where nothing goes wrong, and there is time for all, no pull is too late. */
+static void late_check(struct sim_proc *proc,
+		       const struct kvpull_poll_record *record)
+{
+	if (proc->world->smooth && !proc->world->quiet &&
+	    record->reason == KVPULL_EDEADLINE)
+		sim_fail(proc->world,
+			 "request %llu is too late where nothing goes wrong",
+			 (unsigned long long)record->key);
+}
+
 static void record_check(struct sim_proc *proc,
 			 const struct kvpull_poll_record *record)
 {
@@ -432,8 +443,10 @@ static void record_check(struct sim_proc *proc,
 		world->counts.loaded++;
 	if (record->kind == KVPULL_POLL_FAILED)
 		world->counts.failed++;
-	if (record->kind == KVPULL_POLL_FAILED)
+	if (record->kind == KVPULL_POLL_FAILED) {
 		peers_live_check(proc, record);
+		late_check(proc, record);
+	}
 	if (record->kind == KVPULL_POLL_FAILED &&
 	    record->reason == KVPULL_EEXPIRED)
 		world->counts.eexpired++;

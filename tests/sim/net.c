@@ -79,10 +79,10 @@ static int sim_connect(struct kvpull_transport *transport, const char *address,
 	struct sim_conn *conn = sim_conn_find(world);
 	uint32_t index;
 
-	for (index = 0; index < world->shape.peers && own->peers[index];
+	for (index = 0; index < own->base.peer_count_max && own->peers[index];
 	     index++)
 		;
-	if (index == world->shape.peers || !conn)
+	if (index == own->base.peer_count_max || !conn)
 		return KVPULL_EFULL;
 	if (!serves(server) && sim_chance(world, 500))
 		return KVPULL_EPEER;
@@ -515,7 +515,7 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	}
 	if (own->proc->closing)
 		sim_reads_run(own->proc);
-	for (at = 0; at < world->shape.peers; at++) {
+	for (at = 0; at < own->base.peer_count_max; at++) {
 		const struct sim_packet *packet =
 			own->peers[at] ?
 				sim_queue_due_at(&own->peers[at]->to_client,
@@ -526,7 +526,7 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 			sim_reads_end(own->peers[at], KVPULL_EPEER);
 	}
 	count = sim_reads_told(own, events, capacity);
-	for (at = 0; at < world->shape.peers; at++)
+	for (at = 0; at < own->base.peer_count_max; at++)
 		if (own->peers[at])
 			count += client_poll(own, own->peers[at], now_ns,
 					     events + count, capacity - count);
@@ -601,7 +601,8 @@ sim_transport_make(void *context, const struct kvpull_log *log, uint32_t at)
 	proc->transport.base.ops =
 		proc->world->shape.network ? &network_ops : &ops;
 	proc->transport.base.log = log;
-	proc->transport.base.peer_count_max = proc->world->shape.peers;
+	proc->transport.base.peer_count_max =
+		kvpull_config_peer_entries(&proc->instance->config);
 	proc->transport.base.caller_count_max = proc->world->shape.callers;
 	proc->transport.proc = proc;
 	(void)snprintf(proc->transport.address, sizeof(proc->transport.address),

@@ -186,6 +186,7 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 			"process %u made room, and process %u takes it for dead",
 			conn->client->index, proc->index);
 	seen->connected &= ~bit;
+	seen->were_there &= ~bit;
 	seen->down_poll[conn->client_rank] = proc->poll_count;
 	seen->down_ns[conn->client_rank] = proc->world->now_ns;
 	seen->down_stall_ns[conn->client_rank] = proc->stall_ns;
@@ -195,6 +196,9 @@ static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
 		seen->in_grace |= bit;
 	else
 		ranks_die(proc, seen, bit);
+	/* Who comes in the same poll may come after all had gone. */
+	if (conn->parts_said && !(seen->were_there | seen->in_grace))
+		seen->forgotten |= seen->ever & ~seen->connected;
 	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
 		  conn->client->index, 0);
 }
@@ -322,6 +326,7 @@ void sim_oracle_drained(struct sim_proc *proc)
 		struct sim_seen *seen = *link;
 
 		seen->was_gone = sim_seen_gone(seen);
+		seen->were_there = seen->connected;
 		if (seen->ever) {
 			link = &seen->next;
 			continue;

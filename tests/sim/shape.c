@@ -36,11 +36,10 @@ static void plain_fill(struct sim_shape *shape)
 	};
 }
 
-/* One in four instances produces. */
+/* One in four instances produces; in a crowd all but one. */
 int sim_produces(const struct sim_world *world, uint32_t index)
 {
-	(void)world;
-	return index % 4 == 0;
+	return world->shape.crowd ? index != 1 : index % 4 == 0;
 }
 
 /* Room for all holds at once, and connections that make room for others. */
@@ -92,6 +91,7 @@ static void more_draw(struct sim_world *world)
 	if (draw(world, 3) == 0)
 		shape->requests = 6 + (uint32_t)draw(world, 20);
 	shape->tight = shape->families < 16 || shape->requests < 32;
+	shape->crowd = draw(world, 4) == 0;
 	world->shape_state = state;
 	sim_trace(world, "blocks %lu, families %lu, requests %lu",
 		  shape->blocks, shape->families, shape->requests);
@@ -137,7 +137,7 @@ void sim_shape_draw(struct sim_world *world)
 		  shape->tickets, shape->pulls);
 }
 
-uint32_t sim_shape_tp(struct sim_world *world)
+static uint32_t tp_draw(struct sim_world *world)
 {
 	static const uint32_t sizes[] = { 1, 1, 2, 2, 3, 4, 6, 8 };
 	const struct sim_shape *shape = &world->shape;
@@ -148,4 +148,16 @@ uint32_t sim_shape_tp(struct sim_world *world)
 		tp = sizes[draw(world, 8)];
 	} while (!shape->replicated && shape->heads % tp && tp % shape->heads);
 	return tp;
+}
+
+/* Each producer of a crowd needs all entries that claims which wait may keep. */
+uint32_t sim_shape_tp(struct sim_world *world, uint32_t index)
+{
+	const uint32_t tp = tp_draw(world);
+
+	if (!world->shape.crowd || !sim_produces(world, index))
+		return tp;
+	if (!index)
+		world->shape.peers = tp;
+	return world->shape.peers;
 }

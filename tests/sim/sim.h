@@ -56,6 +56,7 @@ struct sim_shape {
 	uint32_t blocks;       /* of a consumer's pool */
 	uint32_t times;        /* as many requests and blocks a producer has */
 	uint32_t calm;         /* bit a fault that this world does not know */
+	uint32_t crowd;        /* many producers, and entries for two of them */
 };
 
 enum sim_fault {
@@ -386,10 +387,11 @@ struct sim_seen {
 	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
 	uint64_t down_ns[SIM_RANKS_MAX];
 	uint64_t down_stall_ns[SIM_RANKS_MAX];
-	uint64_t was_gone;  /* ranks, before this poll */
-	uint64_t in_grace;  /* ranks that are gone, and not dead yet */
-	uint64_t away;      /* ranks that made room for others */
-	uint64_t forgotten; /* ranks that were gone or away when all were */
+	uint64_t was_gone;   /* ranks, before this poll */
+	uint64_t were_there; /* connected before it, and still */
+	uint64_t in_grace;   /* ranks that are gone, and not dead yet */
+	uint64_t away;       /* ranks that made room for others */
+	uint64_t forgotten;  /* ranks that were gone or away when all were */
 	uint64_t workers[SIM_RANKS_MAX]; /* incarnations that joined last */
 	uint64_t life; /* it was gone, and came again, so often */
 	uint32_t rank_count;
@@ -435,7 +437,8 @@ struct sim_world {
 	uint32_t kills;        /* per mille a turn */
 	uint32_t abandons;     /* 1: some consumers' engines step no more */
 	uint32_t losses;
-	uint32_t cuts; /* per mille of a cancelled read's pieces */
+	uint32_t smooth; /* nothing goes wrong: each pull comes */
+	uint32_t cuts;   /* per mille of a cancelled read's pieces */
 	uint32_t delay_us;
 	uint32_t instance_count;
 	uint32_t proc_count;
@@ -539,7 +542,7 @@ int sim_reads_open(const struct sim_conn *conn);
 void sim_shape_draw(struct sim_world *world);
 /* Is the instance of that index a producer? */
 int sim_produces(const struct sim_world *world, uint32_t index);
-uint32_t sim_shape_tp(struct sim_world *world);
+uint32_t sim_shape_tp(struct sim_world *world, uint32_t index);
 
 /* world.c */
 void sim_world_run(struct sim_world *world);

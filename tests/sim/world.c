@@ -542,6 +542,27 @@ static void big_fill(struct sim_world *world)
 	world->cuts = 500;
 }
 
+/*
+ * One consumer, whose pulls have time for all that wait for entries before them;
+ * in half of them nothing goes wrong: there each pull comes.
+ */
+static void crowd_fill(struct sim_world *world)
+{
+	world->instance_count = SIM_INSTANCES_MAX;
+	world->lease_ns = 400 * KVPULL_NS_PER_MS;
+	world->hold_max_ns = 3 * world->lease_ns;
+	world->deadline_ns = 2 * world->lease_ns;
+	world->grace_ns = world->shape.network ? world->lease_ns : 0;
+	world->shape.pulls = 8;
+	if (world->delay_us > 200)
+		return;
+	world->kills = world->abandons = world->losses = world->cuts = 0;
+	world->bytes_faulty = 0;
+	world->shape.impatient = 0;
+	world->smooth = 1;
+	world->steps *= 2;
+}
+
 static void world_fill(struct sim_world *world)
 {
 	static const uint32_t delays[] = { 0, 200, 2000, 10000 };
@@ -568,6 +589,8 @@ static void world_fill(struct sim_world *world)
 	world->instance_count += (uint32_t)sim_below(world, 4);
 	if (world->big)
 		big_fill(world);
+	if (world->shape.crowd)
+		crowd_fill(world);
 	sim_index_open(world);
 	for (at = 0; at < world->instance_count; at++) {
 		struct sim_instance *instance = &world->instances[at];
@@ -577,7 +600,7 @@ static void world_fill(struct sim_world *world)
 		instance->produces = sim_produces(world, at) != 0;
 		instance->tp = 1 + (uint32_t)sim_below(world, 2);
 		if (world->shape.wide)
-			instance->tp = sim_shape_tp(world);
+			instance->tp = sim_shape_tp(world, at);
 		instance->one_process = (uint32_t)sim_chance(world, 500);
 		instance->share_prefix = (uint32_t)sim_chance(world, 700);
 		instance->splits = (uint32_t)sim_chance(world, 500);

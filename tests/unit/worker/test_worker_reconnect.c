@@ -36,8 +36,8 @@ TEST(unused_peer_makes_room_for_another)
 	uint32_t producer;
 
 	peers_unused(world, 1);
-	world_claim(world, 501, 1);
-	world_pull(world, 9, 501, 0);
+	world_claim(world, 901, 1);
+	world_pull(world, 9, 901, 0);
 	world_poll(world, 1);
 	world_pass(world, 20 * WORLD_MS);
 	/* The longest unused, and no other one, once. */
@@ -48,8 +48,8 @@ TEST(unused_peer_makes_room_for_another)
 	world_down(world, 0);
 	world_pass(world, 5 * WORLD_MS);
 	assert_false(world_is_connected(world, "1-0"));
-	(void)world_up(world, "5-0", 0, 1);
-	assert_int_equal(world->notes[world->note_count - 1].generation, 501);
+	(void)world_up(world, "9-0", 0, 1);
+	assert_int_equal(world->notes[world->note_count - 1].generation, 901);
 	assert_int_equal(world->read_starts, 1);
 	world_done(world, 0, 0);
 	world_reported(world, 9, KVPULL_POLL_LOADED, 0);
@@ -65,7 +65,7 @@ TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 	peers_unused(world, 1);
 	/* Its ring is full: it is asked again, and kept until then. */
 	world->notify_code = KVPULL_EAGAIN;
-	world_claim(world, 501, 1);
+	world_claim(world, 901, 1);
 	world_pass(world, 200 * WORLD_MS);
 	assert_int_equal(world->peers[0].disconnected, 0);
 	world->notify_code = 0;
@@ -87,7 +87,7 @@ TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 
 	peers_unused(world, 1);
 	world->notes_open = 1;
-	world_claim(world, 501, 1);
+	world_claim(world, 901, 1);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), 1);
 	world_claim(world, 102, 1);
@@ -108,7 +108,7 @@ TEST(peer_that_does_not_hear_that_we_go_is_left)
 
 	peers_unused(world, 1);
 	world->notes_open = 1;
-	world_claim(world, 501, 1);
+	world_claim(world, 901, 1);
 	world_poll(world, 2);
 	world_pass(world, 90 * WORLD_MS);
 	assert_int_equal(world->peers[0].disconnected, 0);
@@ -142,47 +142,6 @@ TEST(peer_that_made_room_knows_us_again)
 	peer = world_peer_at(world, "1-0");
 	world_challenge(world, peer);
 	assert_int_equal(world->peers[peer].hello.incarnation, self);
-}
-
-/* None is unused: until its deadline, or hold_max for its release. */
-UNIT_TEST_WITH(pull_without_room_for_its_peer_waits, world_setup_tickets,
-	       world_teardown)
-{
-	struct world *world = *state;
-	char address[8];
-	uint32_t producer;
-	uint32_t rounds;
-
-	for (producer = 1; producer <= WORLD_PEERS; producer++) {
-		world_claim(world, 100 * producer + 1, 1);
-		world_poll(world, 1);
-		(void)snprintf(address, sizeof(address), "%u-0", producer);
-		(void)world_up(world, address, 0, 1);
-	}
-	world_claim(world, 501, 1);
-	world_pull(world, 8, 501, 0);
-	world_pull(world, 9, 501, 0);
-	world_pass(world, 400 * WORLD_MS);
-	world_silent(world, 9);
-	world_command(world, KVPULL_COMMAND_ABORT, 8, 0);
-	world_poll(world, 2);
-	world_reported(world, 8, KVPULL_POLL_FAILED, KVPULL_EABORTED);
-	world_pass(world, 100 * WORLD_MS);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
-	/* Its release is owed still, and said when there is room. */
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, 501);
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
-	for (rounds = 0; !world->peers[0].disconnected; rounds++) {
-		assert_in_range(rounds, 0, 4);
-		world_pass(world, 5 * WORLD_MS);
-	}
-	world_down(world, 0);
-	world_pass(world, 5 * WORLD_MS);
-	(void)world_up(world, "5-0", 0, 1);
-	world_poll(world, 2);
-	assert_int_equal(world->notes[world->note_count - 1].kind,
-			 KVPULL_NOTE_RELEASE);
-	assert_int_equal(world->notes[world->note_count - 1].generation, 501);
 }
 
 /* Out of descriptors, for one: that passes, and says nothing of the peer. */

@@ -1,50 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * More ranks of producers than there are entries for: who waits, for what, and in
- * which order.
+ * which order. Claims that wait have WAITED entries at most, pulls as many more.
  */
 #include <stdlib.h>
 
 #include "tests/unit/worker/peer.h"
 
-#define TEST(name) UNIT_TEST_WITH(name, world_setup_tickets, world_teardown)
-
+#define WAITED 4u /* peers_max */
 #define CROWD 6u
 #define CROWD_RANKS 4u
-#define CROWD_ROUNDS 200u
+#define CROWD_ROUNDS 150u
 
-/*
- * Whoever is called comes up, and whoever is left goes: then another claim is
- * there in time for its entry.
- */
-static void peers_answer(struct world *world, uint32_t *claimed)
+/* More tickets and pulls than entries. */
+static int room_setup(void **state)
 {
+	struct world *world = calloc(1, sizeof(*world));
+
+	assert_non_null(world);
+	world_open(world, ",\"pulls_max\":16,\"tickets_max\":16");
+	*state = world;
+	return 0;
+}
+
+#define TEST(name) UNIT_TEST_WITH(name, room_setup, world_teardown)
+
+/* Its pull's key is its number. */
+static void claim_and_pull(struct world *world, uint32_t producer,
+			   uint32_t ranks)
+{
+	world_claim(world, producer * 100 + 1, ranks);
+	world_pull(world, producer, producer * 100 + 1, KVPULL_FLAG_RELEASE);
+}
+
+/* Whoever is called comes up, and of those that are left one goes. */
+static void peers_answer(struct world *world, uint32_t ranks)
+{
+	uint32_t gone = 0;
 	uint32_t peer;
 
 	for (peer = 0; peer < WORLD_PEERS; peer++) {
 		const struct world_peer *at = &world->peers[peer];
 
-		if (at->used && at->disconnected) {
-			if (*claimed < CROWD)
-				world_claim(world, ++*claimed * 100 + 1,
-					    CROWD_RANKS);
+		if (at->used && at->disconnected && !gone++)
 			world_down(world, peer);
-		} else if (at->used && !at->attached) {
+		else if (at->used && !at->attached && !at->disconnected)
 			(void)world_up(
 				world, at->address,
-				(uint32_t)strtoul(at->address + 2, NULL, 10),
-				CROWD_RANKS);
-		}
+				(uint32_t)strtoul(strchr(at->address, '-') + 1,
+						  NULL, 10),
+				ranks);
 	}
 }
 
+/* Claims that wait are tried each 5 ms: none is always first. */
+static void round_run(struct world *world, uint32_t round, uint32_t ranks)
+{
+	world_pass(world, (1 + round % 4) * WORLD_MS);
+	peers_answer(world, ranks);
+}
+
+static int is_loaded(const struct world *world, uint64_t key)
+{
+	uint32_t at;
+
+	for (at = 0; at < world->record_count; at++)
+		if (world->records[at].key == key &&
+		    world->records[at].kind == KVPULL_POLL_LOADED)
+			return 1;
+	return 0;
+}
+
+static void await_loaded(struct world *world, uint64_t key, uint32_t ranks)
+{
+	uint32_t round;
+
+	for (round = 0; round < CROWD_ROUNDS && !is_loaded(world, key); round++)
+		round_run(world, round, ranks);
+	world_reported(world, key, KVPULL_POLL_LOADED, 0);
+}
+
 /* All ranks of a producer. */
-static int is_connected(const struct world *world, uint32_t producer)
+static int is_connected(const struct world *world, uint32_t producer,
+			uint32_t ranks)
 {
 	char address[16];
 	uint32_t rank;
 
-	for (rank = 0; rank < CROWD_RANKS; rank++) {
+	for (rank = 0; rank < ranks; rank++) {
 		(void)snprintf(address, sizeof(address), "%u-%u", producer,
 			       rank);
 		if (!world_is_connected(world, address))
@@ -54,70 +97,167 @@ static int is_connected(const struct world *world, uint32_t producer)
 }
 
 /*
- * Six producers, and entries for the ranks of one: claims that had some each
- * would wait for each other until their pulls are too late.
+ * Six producers, and entries for the ranks of two: pulls that had some each
+ * would wait for each other until they are too late.
  */
-TEST(claims_wait_for_entries_with_all_that_they_need_or_none)
+TEST(pulls_wait_for_entries_with_all_that_they_need_or_none)
 {
 	struct world *world = *state;
-	uint32_t claimed = 2;
-	uint32_t released = 0;
+	uint32_t begun = 0;
 	uint32_t round;
 	uint32_t at;
 
-	world_claim(world, 101, CROWD_RANKS);
-	world_claim(world, 201, CROWD_RANKS);
+	world->read_code = 1;
 	for (round = 0; round < CROWD_ROUNDS; round++) {
-		/* Claims that wait are tried each 5 ms: none is always first. */
-		world_pass(world, (1 + round % 4) * WORLD_MS);
-		peers_answer(world, &claimed);
-		for (at = 1; at <= CROWD; at++) {
-			if (released >> at & 1 || !is_connected(world, at))
-				continue;
-			world_command(world, KVPULL_COMMAND_RELEASE, 0,
-				      at * 100 + 1);
-			released |= 1u << at;
-		}
+		/* One more is there in time for an entry that comes free. */
+		if (begun < CROWD && (begun < 3 || round % 3 == 0))
+			claim_and_pull(world, ++begun, CROWD_RANKS);
+		round_run(world, round, CROWD_RANKS);
 	}
-	assert_int_equal(released, (1u << (CROWD + 1)) - 2);
-}
-
-/* All ranks of it come up, within some rounds. */
-static void await_connected(struct world *world, uint32_t producer)
-{
-	uint32_t claimed = CROWD;
-	uint32_t round;
-
-	for (round = 0; round < CROWD_ROUNDS; round++) {
-		world_pass(world, (1 + round % 4) * WORLD_MS);
-		peers_answer(world, &claimed);
-		if (is_connected(world, producer))
-			return;
-	}
-	fail_msg("producer %u is not connected", producer);
+	for (at = 1; at <= CROWD; at++)
+		world_reported(world, at, KVPULL_POLL_LOADED, 0);
 }
 
 /*
  * The second one has the entry of one rank of the first, which is wanted again:
- * that claim is not to keep the others while it waits for that one.
+ * that pull is not to keep the others while it waits for that one.
  */
-TEST(claim_on_a_producer_that_is_half_gone_keeps_no_entries)
+TEST(pull_from_a_producer_that_is_half_gone_keeps_no_entries)
 {
 	struct world *world = *state;
+	uint32_t producer;
 
-	world_claim(world, 101, CROWD_RANKS);
-	await_connected(world, 1);
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
-	world_claim(world, 201, CROWD_RANKS);
+	world->read_code = 1;
+	for (producer = 1; producer <= 2; producer++) {
+		claim_and_pull(world, producer, CROWD_RANKS);
+		await_loaded(world, producer, CROWD_RANKS);
+	}
+	claim_and_pull(world, 3, CROWD_RANKS);
 	while (!world->peers[0].disconnected)
 		world_pass(world, WORLD_MS);
 	world_down(world, 0);
-	world_pass(world, WORLD_MS);
-	assert_true(world_is_connected(world, "2-0"));
+	world_pass(world, 5 * WORLD_MS);
+	assert_true(world_is_connected(world, "3-0"));
 	world_claim(world, 102, CROWD_RANKS);
-	await_connected(world, 2);
-	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
-	await_connected(world, 1);
+	world_pull(world, 9, 102, KVPULL_FLAG_RELEASE);
+	await_loaded(world, 3, CROWD_RANKS);
+	await_loaded(world, 9, CROWD_RANKS);
+}
+
+/*
+ * An engine claims what it has no blocks for yet: those tickets wait for pulls
+ * that have some, which must not wait for them.
+ */
+TEST(claims_that_wait_leave_entries_to_pulls)
+{
+	struct world *world = *state;
+	uint32_t at;
+
+	world->read_code = 1;
+	for (at = 1; at <= CROWD; at++)
+		world_claim(world, at * 100 + 1, CROWD_RANKS);
+	for (at = CROWD; at; at--) {
+		world_pull(world, at, at * 100 + 1, KVPULL_FLAG_RELEASE);
+		await_loaded(world, at, CROWD_RANKS);
+		/* The one that was told first keeps what it has. */
+		assert_true(is_connected(world, 1, CROWD_RANKS));
+	}
+}
+
+/* In time, so that its producer keeps the blocks. */
+TEST(claim_that_waits_is_told_when_there_is_room)
+{
+	struct world *world = *state;
+	uint32_t round;
+	uint32_t at;
+
+	world->read_code = 1;
+	for (at = 1; at <= 2; at++)
+		world_claim(world, at * 100 + 1, CROWD_RANKS);
+	for (round = 0; round < 10; round++)
+		round_run(world, round, CROWD_RANKS);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	for (round = 0; round < 10; round++)
+		round_run(world, round, CROWD_RANKS);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM),
+			 2 * CROWD_RANKS);
+}
+
+static void reads_end(struct world *world, const uint8_t *which)
+{
+	uint32_t at;
+
+	for (at = 0; at < WORLD_READS; at++)
+		if (world->reads[at].read && which[at])
+			world_done(world, at, 0);
+}
+
+static void reads_note(const struct world *world, uint8_t *which)
+{
+	uint32_t at;
+
+	for (at = 0; at < WORLD_READS; at++)
+		which[at] = world->reads[at].read != NULL;
+}
+
+/* A pull of theirs ends when the next one has begun. */
+TEST(producers_with_a_steady_load_make_room_for_another)
+{
+	struct world *world = *state;
+	uint8_t ran[WORLD_READS] = { 0 };
+	uint32_t round;
+	uint32_t at;
+
+	for (at = 1; at <= WAITED; at++)
+		world_claim(world, at * 100 + 1, 1);
+	for (round = 0; round < CROWD_ROUNDS && !is_loaded(world, 9); round++) {
+		world->record_count = world->note_count = 0;
+		if (round % 4 == 0)
+			reads_note(world, ran);
+		for (at = WAITED + 1; round % 4 == 0 && at <= WORLD_PEERS;
+		     at++) {
+			const uint64_t ticket = at * 100 + 1 + round / 4;
+
+			world_claim(world, ticket, 1);
+			world_pull(world, ticket, ticket, KVPULL_FLAG_RELEASE);
+		}
+		if (round == 8)
+			claim_and_pull(world, 9, 1);
+		if (round % 4 == 2)
+			reads_end(world, ran);
+		round_run(world, round, 1);
+	}
+	assert_true(is_loaded(world, 9));
+	/* Theirs come as before. */
+	world->read_code = 1;
+	for (at = WAITED + 1; at <= WORLD_PEERS; at++) {
+		world_claim(world, at * 100 + 99, 1);
+		world_pull(world, at, at * 100 + 99, KVPULL_FLAG_RELEASE);
+		await_loaded(world, at, 1);
+	}
+}
+
+/* One that several requests share is pulled again when they have blocks. */
+TEST(claim_whose_pulls_are_over_waits_again)
+{
+	struct world *world = *state;
+	uint32_t round;
+
+	world->read_code = 1;
+	world_claim(world, 101, CROWD_RANKS);
+	world_pull(world, 1, 101, 0);
+	await_loaded(world, 1, CROWD_RANKS);
+	world_claim(world, 201, CROWD_RANKS);
+	for (round = 0; round < 10; round++)
+		round_run(world, round, CROWD_RANKS);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
+	world_pull(world, 2, 101, KVPULL_FLAG_RELEASE);
+	await_loaded(world, 2, CROWD_RANKS);
+	for (round = 0; round < 10; round++)
+		round_run(world, round, CROWD_RANKS);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM),
+			 2 * CROWD_RANKS);
 }
 
 /* It could never be read: its pull fails at once. */
@@ -125,54 +265,139 @@ TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
 {
 	struct world *world = *state;
 
-	world_claim(world, 101, 5);
-	world_pull(world, 7, 101, KVPULL_FLAG_RELEASE);
+	claim_and_pull(world, 1, WAITED + 1);
 	world_poll(world, 3);
-	world_reported(world, 7, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EROUTE);
 	assert_int_equal(world->connects, 0);
 }
 
-/* Every entry is an open claim's. */
+/* Every entry is an open claim's: the second half are pulls', whose reads run. */
 static void all_used(struct world *world)
 {
 	char address[16];
 	uint32_t producer;
 
 	for (producer = 1; producer <= WORLD_PEERS; producer++) {
-		world_claim(world, 100 * (uint64_t)producer + 1, 1);
-		world_poll(world, 1);
+		if (producer <= WAITED)
+			world_claim(world, 100 * (uint64_t)producer + 1, 1);
+		else
+			claim_and_pull(world, producer, 1);
+		world_poll(world, 2);
 		(void)snprintf(address, sizeof(address), "%u-0", producer);
 		(void)world_up(world, address, 0, 1);
 	}
 }
 
-TEST(claims_have_their_turn_in_order)
+/* The read of what reads from that producer, whose peer it is, ends. */
+static uint32_t read_end(struct world *world, uint32_t producer)
+{
+	char address[16];
+	uint32_t peer;
+	uint32_t at;
+
+	(void)snprintf(address, sizeof(address), "%u-0", producer);
+	peer = world_peer_at(world, address);
+	for (at = 0; at < WORLD_READS; at++)
+		if (world->reads[at].read && world->reads[at].peer == peer)
+			world_done(world, at, 0);
+	return peer;
+}
+
+/* The entry of that producer's peer is another one's, soon. */
+static void goes_to(struct world *world, uint32_t from, uint32_t to)
+{
+	const uint32_t peer = read_end(world, from);
+	char address[16];
+	uint32_t rounds = 0;
+
+	while (!world->peers[peer].disconnected) {
+		assert_in_range(rounds++, 0, 20);
+		world_pass(world, 5 * WORLD_MS);
+	}
+	world_down(world, peer);
+	world_pass(world, 5 * WORLD_MS);
+	world_pass(world, 5 * WORLD_MS);
+	(void)snprintf(address, sizeof(address), "%u-0", to);
+	assert_string_equal(world->peers[peer].address, address);
+}
+
+TEST(pulls_have_their_turn_in_order)
 {
 	struct world *world = *state;
-	char address[16];
 	uint32_t at;
 
 	all_used(world);
-	for (at = 0; at < WORLD_PEERS; at++) {
-		world_claim(world, 100 * (uint64_t)(at + 5) + 1, 1);
+	for (at = 1; at <= WAITED; at++) {
+		claim_and_pull(world, WORLD_PEERS + at, 1);
 		world_pass(world, 3 * WORLD_MS);
 	}
-	for (at = 0; at < WORLD_PEERS; at++) {
-		uint32_t rounds = 0;
+	for (at = 1; at <= WAITED; at++)
+		goes_to(world, WAITED + at, WORLD_PEERS + at);
+}
 
-		world_command(world, KVPULL_COMMAND_RELEASE, 0, at * 100 + 101);
-		while (!world->peers[at].disconnected) {
-			assert_in_range(rounds++, 0, 20);
-			world_pass(world, 5 * WORLD_MS);
-		}
-		world_down(world, at);
-		world_pass(world, 5 * WORLD_MS);
+/* Its engine may keep the ticket for another pull. */
+TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
+{
+	struct world *world = *state;
+
+	all_used(world);
+	world_claim(world, 901, 1);
+	world_pull(world, 21, 901, 0);
+	world_pass(world, 5 * WORLD_MS);
+	world_command(world, KVPULL_COMMAND_ABORT, 21, 0);
+	world_pass(world, 5 * WORLD_MS);
+	world_reported(world, 21, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	claim_and_pull(world, 10, 1);
+	goes_to(world, 5, 10);
+}
+
+/* What a release frees somewhere ends at its lease anyway. */
+TEST(pulls_have_their_turn_before_releases)
+{
+	struct world *world = *state;
+
+	all_used(world);
+	claim_and_pull(world, 9, 1);
+	world_claim(world, 1001, 1);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 1001);
+	claim_and_pull(world, 11, 1);
+	world_pass(world, 5 * WORLD_MS);
+	goes_to(world, 5, 9);
+	goes_to(world, 6, 11);
+	goes_to(world, 7, 10);
+}
+
+/* None is unused: until its deadline, or a lease for its release. */
+TEST(pull_without_room_for_its_peer_waits)
+{
+	struct world *world = *state;
+	uint32_t rounds;
+
+	all_used(world);
+	world_claim(world, 901, 1);
+	world_pull(world, 21, 901, 0);
+	world_pull(world, 22, 901, 0);
+	world_pass(world, 400 * WORLD_MS);
+	world_silent(world, 22);
+	world_command(world, KVPULL_COMMAND_ABORT, 21, 0);
+	world_poll(world, 2);
+	world_reported(world, 21, KVPULL_POLL_FAILED, KVPULL_EABORTED);
+	world_pass(world, 100 * WORLD_MS);
+	world_reported(world, 22, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
+	/* Its release is owed still, and said when there is room. */
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 901);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
+	for (rounds = 0; !world->peers[0].disconnected; rounds++) {
+		assert_in_range(rounds, 0, 4);
 		world_pass(world, 5 * WORLD_MS);
 	}
-	for (at = 0; at < WORLD_PEERS; at++) {
-		(void)snprintf(address, sizeof(address), "%u-0", at + 5);
-		assert_string_equal(world->peers[at].address, address);
-	}
+	world_down(world, 0);
+	world_pass(world, 5 * WORLD_MS);
+	(void)world_up(world, "9-0", 0, 1);
+	world_poll(world, 2);
+	assert_int_equal(world->notes[world->note_count - 1].kind,
+			 KVPULL_NOTE_RELEASE);
+	assert_int_equal(world->notes[world->note_count - 1].generation, 901);
 }
 
 /* It needs no entry, whoever waits for one. */
@@ -181,13 +406,12 @@ TEST(ticket_without_a_route_fails_at_once_though_others_wait)
 	struct world *world = *state;
 
 	all_used(world);
-	world_claim(world, 501, 1);
+	claim_and_pull(world, 10, 1);
 	world_poll(world, 2);
 	world->reachable_code = KVPULL_EROUTE;
-	world_claim(world, 901, 1);
-	world_pull(world, 9, 901, 0);
+	claim_and_pull(world, 11, 1);
 	world_pass(world, 20 * WORLD_MS);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	world_reported(world, 11, KVPULL_POLL_FAILED, KVPULL_EROUTE);
 }
 
 TEST(producer_of_too_many_ranks_is_refused_though_others_wait)
@@ -195,10 +419,46 @@ TEST(producer_of_too_many_ranks_is_refused_though_others_wait)
 	struct world *world = *state;
 
 	all_used(world);
-	world_claim(world, 501, 1);
+	claim_and_pull(world, 10, 1);
 	world_poll(world, 2);
-	world_claim(world, 601, 5);
-	world_pull(world, 9, 601, 0);
+	claim_and_pull(world, 11, WAITED + 1);
 	world_pass(world, 20 * WORLD_MS);
-	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	world_reported(world, 11, KVPULL_POLL_FAILED, KVPULL_EROUTE);
+	world_silent(world, 10);
+}
+
+/* A way that cannot tell now, as one without descriptors, holds up nobody. */
+TEST(pull_whose_way_cannot_tell_yet_has_no_turn)
+{
+	struct world *world = *state;
+
+	world->read_code = 1;
+	world->reachable_code = KVPULL_EAGAIN;
+	claim_and_pull(world, 1, CROWD_RANKS);
+	world_pass(world, 5 * WORLD_MS);
+	world->reachable_code = 0;
+	claim_and_pull(world, 2, CROWD_RANKS);
+	assert_int_equal(world->worker->progress->room_turn, KVPULL_NONE);
+	await_loaded(world, 2, CROWD_RANKS);
+	await_loaded(world, 1, CROWD_RANKS);
+}
+
+/* Nor does it keep what it knows of its producer. */
+TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
+{
+	struct world *world = *state;
+	const struct kvpull_remote *remote =
+		&world->worker->progress->remotes[0];
+
+	world->read_code = 1;
+	claim_and_pull(world, 1, 1);
+	await_loaded(world, 1, 1);
+	world_pass(world, 5 * WORLD_MS);
+	assert_int_equal(remote->claim_count, 0);
+	world->reachable_code = KVPULL_EAGAIN;
+	world_claim(world, 102, CROWD_RANKS);
+	world_pull(world, 2, 102, KVPULL_FLAG_RELEASE);
+	world_pass(world, 5 * WORLD_MS);
+	assert_int_equal(remote->claim_count, 0);
+	assert_int_equal(remote->wait_count, 0);
 }

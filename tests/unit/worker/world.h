@@ -21,7 +21,7 @@
 #define WORLD_BLOCKS 16u
 #define WORLD_BLOCK_BYTES 128u
 #define WORLD_RANKS_MAX 8u
-#define WORLD_PEERS 4u
+#define WORLD_PEERS 8u   /* twice peers_max */
 #define WORLD_CALLERS 5u /* one more than consumers_max */
 #define WORLD_NOTES 128u
 #define WORLD_QUEUE 64u
