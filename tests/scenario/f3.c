@@ -127,9 +127,12 @@ static void f3_one_ticket(const struct scenario *scenario)
 
 #define CROWD 3u
 
+/* p_tp: ranks of each; that many entries for tickets that wait, and for pulls. */
 static void crowd_open(const struct scenario *scenario, struct node *producers,
-		       struct node *d)
+		       uint32_t p_tp, struct node *d, uint32_t d_tp)
 {
+	char config[32];
+
 	static const char *const names[CROWD] = { "producer-0", "producer-1",
 						  "producer-2" };
 	struct node_params params = {
@@ -140,7 +143,7 @@ static void crowd_open(const struct scenario *scenario, struct node *producers,
 			   .layer_count = 2,
 			   .group_count = 1,
 			   .block_tokens = 16 },
-		.tp_size = 1,
+		.tp_size = p_tp,
 		.scribble = 1,
 	};
 	uint32_t at;
@@ -150,11 +153,12 @@ static void crowd_open(const struct scenario *scenario, struct node *producers,
 		node_open(&producers[at], &params);
 	}
 	params.id = "consumer";
-	params.config = "\"peers_max\":2";
+	(void)snprintf(config, sizeof(config), "\"peers_max\":%u", p_tp);
+	params.config = config;
 	params.shape.block_count *= CROWD;
-	params.tp_size = 2;
+	params.tp_size = d_tp;
 	params.scribble = 0;
-	params.split = 1;
+	params.split = d_tp > 1;
 	node_open(d, &params);
 }
 
@@ -206,7 +210,7 @@ static void f3_crowd(const struct scenario *scenario)
 	uint32_t round;
 	uint32_t at;
 
-	crowd_open(scenario, producers, &d);
+	crowd_open(scenario, producers, 1, &d, 2);
 	for (round = 0; round < rounds; round++)
 		crowd_round(producers, &d, round);
 	node_check_empty(&d);
@@ -218,6 +222,49 @@ static void f3_crowd(const struct scenario *scenario)
 	scenario_say(
 		"%u pulls of three producers, room for two: %llu connections",
 		CROWD * rounds, (unsigned long long)connects);
+	node_close(&d);
+	for (at = 0; at < CROWD; at++) {
+		node_check_empty(&producers[at]);
+		node_close(&producers[at]);
+	}
+}
+
+/* Each producer's ticket is claimed, and waits for blocks. */
+static void tickets_admit(struct node *producers, struct node *d,
+			  struct node_message *admitted)
+{
+	uint32_t at;
+
+	for (at = 0; at < CROWD; at++) {
+		node_prefill(&producers[at], &admitted[at], BLOCKS, at + 1);
+		admitted[at].op = NODE_ADMIT;
+		node_call(d, &admitted[at]);
+		scenario_check(!admitted[at].code, "admission: error %d",
+			       admitted[at].code);
+	}
+}
+
+/* The last is begun first: those before it wait, and it does not wait for them. */
+static void f3_waits(const struct scenario *scenario)
+{
+	static struct node_message admitted[CROWD];
+	struct node producers[CROWD], d;
+	struct node_message event;
+	uint32_t at;
+
+	crowd_open(scenario, producers, 2, &d, 1);
+	tickets_admit(producers, &d, admitted);
+	for (at = CROWD; at-- > 0;) {
+		admitted[at].op = NODE_START;
+		node_call(&d, &admitted[at]);
+		scenario_check(!admitted[at].code, "start: error %d",
+			       admitted[at].code);
+		node_await(&d, admitted[at].key, &event, LIMIT_NS);
+		scenario_check(event.kind == KVPULL_POLL_LOADED && !event.wrong,
+			       "producer %u: error %d, %llu wrong bytes", at,
+			       event.reason, (unsigned long long)event.wrong);
+	}
+	node_check_empty(&d);
 	node_close(&d);
 	for (at = 0; at < CROWD; at++) {
 		node_check_empty(&producers[at]);
@@ -237,5 +284,7 @@ const struct scenario_case scenario_f3[] = {
 	  30, 120 },
 	{ "F3f", "two ranks read three producers with room for two", f3_crowd,
 	  30, 120 },
+	{ "F3g", "tickets that wait leave connections to a pull", f3_waits, 30,
+	  120 },
 	{ 0 },
 };
