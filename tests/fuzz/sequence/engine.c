@@ -63,7 +63,7 @@ static void config_load(struct seq_engine *engine)
 		"\"ring_records\":16,\"step_log_mib\":1,\"families_max\":8,"
 		"\"inline_bytes\":%u,\"verbs_credits\":4,\"verbs_depth\":8,"
 		"\"verbs_batch\":2,\"socket_dir\":\"%s\"}",
-		SEQ_PEERS, SEQ_CALLERS, options->grace ? 20 : 0,
+		SEQ_PEERS_MAX, SEQ_CALLERS, options->grace ? 20 : 0,
 		options->copies_late ? 0 : 65536, engine->world->folder);
 	if (kvpull_config_load(&engine->config, json, &detail))
 		seq_fail("%s: %s", detail.field, detail.message);
