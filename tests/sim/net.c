@@ -501,7 +501,6 @@ static int sim_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		    struct kvpull_event *events, uint32_t capacity)
 {
 	struct sim_transport *own = of(transport);
-	struct sim_world *world = own->proc->world;
 	struct sim_conn *conn;
 	struct sim_conn *next;
 	uint32_t count;
