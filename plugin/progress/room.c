@@ -167,7 +167,7 @@ static int pulls_wait(const struct kvpull_progress *progress, uint64_t now_ns)
 static int may_take(struct kvpull_progress *progress,
 		    const struct kvpull_claim *claim, uint64_t now_ns)
 {
-	uint32_t more_waited = progress->waited_count;
+	uint32_t more_waited = 0;
 	uint32_t entries = 0;
 	uint32_t free_count;
 	uint32_t at;
@@ -190,9 +190,12 @@ static int may_take(struct kvpull_progress *progress,
 		return 0;
 	if (!claim->waits)
 		return 1;
-	if (more_waited > progress->facts->config.peers_max)
+	if (more_waited && progress->waited_count + more_waited >
+				   progress->facts->config.peers_max)
 		return 0;
-	free_count = entries ? kvpull_remote_free_count(progress) : 0;
+	if (!entries)
+		return 1;
+	free_count = kvpull_remote_free_count(progress);
 	if (free_count >= entries)
 		return 1;
 	(void)kvpull_remote_idle_close(progress, entries - free_count, now_ns);

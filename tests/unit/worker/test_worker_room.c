@@ -260,6 +260,24 @@ TEST(claim_whose_pulls_are_over_waits_again)
 			 2 * CROWD_RANKS);
 }
 
+/* More of them wait than should; one that adds nothing to that is told. */
+TEST(claim_on_a_producer_that_is_waited_for_is_told)
+{
+	struct world *world = *state;
+	uint32_t round;
+
+	world->read_code = 1;
+	world_claim(world, 101, CROWD_RANKS);
+	world_claim(world, 201, CROWD_RANKS);
+	world_pull(world, 2, 201, 0);
+	await_loaded(world, 2, CROWD_RANKS);
+	world->note_count = 0;
+	world_claim(world, 102, CROWD_RANKS);
+	for (round = 0; round < 10; round++)
+		round_run(world, round, CROWD_RANKS);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
+}
+
 /* It could never be read: its pull fails at once. */
 TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
 {
