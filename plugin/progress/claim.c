@@ -18,19 +18,10 @@
 #include "plugin/progress/progress_state.h"
 
 #define FULL_RETRY_NS UINT64_C(20000) /* the peer's engine polls slowly */
+/* Between two tries of many claims, twenty times what one takes for each 64. */
+#define ROOM_TRY_NS UINT64_C(320000)
 #define TAKEN_FIRST_NS UINT64_C(100000)
 #define TAKEN_LAST_NS (16 * KVPULL_NS_PER_MS)
-
-static void work_add(struct kvpull_progress *progress, uint32_t index)
-{
-	struct kvpull_claim *claim = &progress->claims[index];
-
-	if (claim->in_work)
-		return;
-	claim->in_work = 1;
-	claim->next_work = progress->claim_work;
-	progress->claim_work = index;
-}
 
 static struct kvpull_claim_rank *rank_of(struct kvpull_progress *progress,
 					 uint32_t id)
@@ -66,7 +57,7 @@ static void list_pop(struct kvpull_progress *progress,
 {
 	struct kvpull_claim_rank *rank = rank_of(progress, list->first);
 
-	work_add(progress, list->first / KVPULL_RANKS_MAX);
+	kvpull_claim_look(progress, list->first / KVPULL_RANKS_MAX);
 	rank->listed = 0;
 	list->first = rank->next;
 	progress->listed_count--;
@@ -92,7 +83,7 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 	if (kvpull_room_take(progress, index, now_ns) == KVPULL_EFULL)
 		kvpull_room_wait(progress, claim, now_ns);
 	kvpull_show_claim(progress, claim);
-	work_add(progress, index);
+	kvpull_claim_look(progress, index);
 }
 
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
@@ -104,7 +95,7 @@ void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 	kvpull_room_want(progress, claim);
 	claim->releasing = 1;
 	kvpull_count_add(&progress->counts->releases_queued, claim->open_count);
-	work_add(progress, index);
+	kvpull_claim_look(progress, index);
 }
 
 void kvpull_claim_use(struct kvpull_progress *progress, uint32_t index)
@@ -123,7 +114,7 @@ void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 	claim->pull_count--;
 	if (!claim->pull_count && !claim->releasing)
 		kvpull_room_unwant(progress, index);
-	work_add(progress, index);
+	kvpull_claim_look(progress, index);
 }
 
 static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
@@ -155,7 +146,7 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			if (remote->state == KVPULL_REMOTE_GONE)
 				kvpull_room_close(progress, claim, rank,
 						  KVPULL_RANK_LOST, now_ns);
-			work_add(progress, index);
+			kvpull_claim_look(progress, index);
 		}
 	}
 }
@@ -304,6 +295,7 @@ static void claim_run(struct kvpull_progress *progress, uint32_t index,
 		claim->in_work = 1;
 		claim->next_work = progress->claim_room;
 		progress->claim_room = index;
+		progress->room_count++;
 		return;
 	}
 	if (claim->releasing && !claim->open_count && !claim->pull_count) {
@@ -410,9 +402,12 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 {
 	if (progress->remotes_changed)
 		peers_changed(progress, now_ns);
-	if (now_ns >= progress->room_ns) {
+	if (now_ns >= progress->room_ns && now_ns >= progress->room_after_ns) {
 		progress->room_ns = UINT64_MAX;
+		progress->room_count = 0;
 		work_run(progress, &progress->claim_room, now_ns);
+		progress->room_after_ns =
+			now_ns + progress->room_count / 64 * ROOM_TRY_NS;
 	}
 	work_run(progress, &progress->claim_work, now_ns);
 	/* After what was said: peers may have taken earlier notes meanwhile. */
@@ -423,7 +418,10 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 	if (progress->claim_room != KVPULL_NONE &&
 	    progress->room_ns == UINT64_MAX)
 		progress->room_ns = now_ns + KVPULL_ROOM_RETRY_NS;
-	kvpull_progress_timer(progress, progress->room_ns);
+	kvpull_progress_timer(progress,
+			      progress->room_ns > progress->room_after_ns ?
+				      progress->room_ns :
+				      progress->room_after_ns);
 	if (progress->listed_count)
 		kvpull_progress_timer(progress, progress->lists_ns);
 }

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/epoll.h"
@@ -23,6 +24,9 @@
 
 #define SLEEP_MS_MAX 1000
 /* In a run: the first of many is done before the last is begun. */
+/* A peer of this node has three descriptors; a host has some of its own. */
+#define PEER_FDS 3u
+#define HOST_FDS 64u
 #define COMMANDS_MAX 64
 
 /*
@@ -292,18 +296,45 @@ static void slots_take(struct kvpull_progress *progress,
 			       arena);
 }
 
+/*
+ * Who is out of descriptors connects to some ranks of each producer, and to all
+ * of none: then claims have fewer entries.
+ */
+static uint32_t remote_count(const struct kvpull_progress *progress,
+			     const struct kvpull_config *config)
+{
+	const uint32_t most = kvpull_config_peer_entries(config);
+	struct rlimit limit;
+	uint64_t room;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return most;
+	room = limit.rlim_cur > HOST_FDS ?
+		       (limit.rlim_cur - HOST_FDS) / PEER_FDS :
+		       0;
+	if (room >= most)
+		return most;
+	kvpull_warn(
+		progress->log,
+		"ulimit -n is %llu: pulls have few connections to producers beside those of tickets that wait, raise it to %u",
+		(unsigned long long)limit.rlim_cur, HOST_FDS + most * PEER_FDS);
+	return room > config->peers_max ? (uint32_t)room : config->peers_max;
+}
+
 static int remotes_take(struct kvpull_progress *progress,
 			const struct kvpull_config *config,
 			struct kvpull_arena *arena)
 {
 	uint32_t index;
 
-	progress->remote_count = kvpull_config_peer_entries(config);
+	progress->remote_count = remote_count(progress, config);
 	progress->remotes = kvpull_arena_take(arena, progress->remote_count,
 					      sizeof(*progress->remotes));
 	progress->remote_of =
 		kvpull_arena_take(arena, progress->routes.peer_count,
 				  sizeof(*progress->remote_of));
+	progress->named = kvpull_arena_take(arena, KVPULL_NAMED_MAX,
+					    sizeof(*progress->named));
 	progress->peers = kvpull_arena_take(arena, progress->remote_count,
 					    sizeof(*progress->peers));
 	kvpull_map_init(&progress->remote_map, progress->remote_count, arena);

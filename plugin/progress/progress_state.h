@@ -27,6 +27,7 @@
 #define KVPULL_EVENTS_MAX 64u    /* transport events a progress run */
 #define KVPULL_STRIPS_MAX 4096u  /* strips of a peer's plan */
 #define KVPULL_RECONNECTS_MAX 6u /* attempts, 10 ms apart, doubling */
+#define KVPULL_NAMED_MAX 1024u   /* that have a name of their own for us */
 /* Claims without entries are tried again. */
 #define KVPULL_ROOM_RETRY_NS (5 * KVPULL_NS_PER_MS)
 #define KVPULL_SPIN_NS UINT64_C(5000) /* the thread, before it sleeps */
@@ -174,6 +175,12 @@ struct kvpull_remote {
 	struct kvpull_plan plan;
 };
 
+/* A producer rank that was given up, and its entry is another's. */
+struct kvpull_named {
+	uint64_t incarnation;
+	uint64_t self; /* by which we call it next */
+};
+
 /* A caller; once it is let in, its slot in the handover is a consumer's. */
 enum kvpull_caller_state {
 	KVPULL_CALLER_FREE = 0,
@@ -219,9 +226,12 @@ struct kvpull_progress {
 	uint32_t room_turn;    /* the one of them that takes entries, or NONE */
 	uint64_t room_ns;      /* when they are tried again */
 	uint64_t room_pull_ns; /* a pull among them was tried last */
-	uint64_t room_said_ns; /* that there is none, in the log */
-	uint64_t lists_ns;     /* next look at the lists of remotes */
-	uint32_t listed_count; /* ranks in those */
+	uint64_t room_after_ns; /* not before: a try of many takes its time */
+	uint32_t room_count;    /* of those that are tried in vain */
+	uint32_t reserved3;
+	uint64_t room_said_ns;   /* that there is none, in the log */
+	uint64_t lists_ns;       /* next look at the lists of remotes */
+	uint32_t listed_count;   /* ranks in those */
 	uint64_t taken_every_ns; /* between looks at what peers took */
 	uint32_t *live;          /* [pulls_max] running pulls */
 	uint32_t live_count;
@@ -239,6 +249,8 @@ struct kvpull_progress {
 	uint64_t lives;       /* connections that were up */
 	uint64_t selves;      /* that were drawn for peers */
 	uint64_t self;        /* of new entries; 0: none was drawn yet */
+	struct kvpull_named *named; /* [KVPULL_NAMED_MAX] */
+	uint32_t named_count;
 	uint64_t timer_ns;    /* next time something is due */
 	uint64_t remote_ns;   /* next time a peer has something due */
 	uint64_t pull_ns;     /* next look at the deadlines */
@@ -268,6 +280,19 @@ static inline void kvpull_progress_tell(struct kvpull_progress *progress,
 {
 	progress->wake_wanted |=
 		(uint32_t)kvpull_handover_push(&progress->end, kind, index, 0);
+}
+
+/* Something of the claim has changed: it is run. */
+static inline void kvpull_claim_look(struct kvpull_progress *progress,
+				     uint32_t index)
+{
+	struct kvpull_claim *claim = &progress->claims[index];
+
+	if (claim->in_work)
+		return;
+	claim->in_work = 1;
+	claim->next_work = progress->claim_work;
+	progress->claim_work = index;
 }
 
 /* The next run is due then, or before. */
@@ -338,7 +363,9 @@ int KVPULL_MUST_CHECK kvpull_remote_find(struct kvpull_progress *progress,
 /* 0: it is not known, and there is no way to it. */
 int kvpull_remote_has_way(const struct kvpull_progress *progress,
 			  const struct kvpull_ticket_rank *rank);
-/* Entries that others may have at once. */
+/* Its entry may be another's: nobody has a claim on it, nor is it connected. */
+int kvpull_remote_is_free(const struct kvpull_remote *remote);
+/* Entries of such, and those that were never taken. */
 uint32_t kvpull_remote_free_count(const struct kvpull_progress *progress);
 /*
  * Make room for so many: close the connections unused for longest. Return: how

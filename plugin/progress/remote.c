@@ -39,8 +39,7 @@ static void due_at(struct kvpull_progress *progress, uint64_t at_ns)
 		progress->remote_ns = at_ns;
 }
 
-/* Nobody has a claim on it, and it has no connection. */
-static int is_takeable(const struct kvpull_remote *remote)
+int kvpull_remote_is_free(const struct kvpull_remote *remote)
 {
 	return !remote->claim_count && (remote->state == KVPULL_REMOTE_FREE ||
 					remote->state == KVPULL_REMOTE_GONE ||
@@ -53,7 +52,8 @@ uint32_t kvpull_remote_free_count(const struct kvpull_progress *progress)
 	uint32_t index;
 
 	for (index = 0; index < progress->remote_end; index++)
-		count += (uint32_t)is_takeable(&progress->remotes[index]);
+		count += (uint32_t)kvpull_remote_is_free(
+			&progress->remotes[index]);
 	return count;
 }
 
@@ -68,7 +68,7 @@ static uint32_t entry_take(struct kvpull_progress *progress)
 	for (index = 0; index < progress->remote_end; index++) {
 		const struct kvpull_remote *remote = &progress->remotes[index];
 
-		if (is_takeable(remote) &&
+		if (kvpull_remote_is_free(remote) &&
 		    (found == KVPULL_NONE ||
 		     remote->used_ns < progress->remotes[found].used_ns))
 			found = index;
@@ -167,14 +167,47 @@ static uint64_t self_next(struct kvpull_progress *progress)
 	       (++progress->selves & lives);
 }
 
-/* Its peer is forgotten: one that was given up must not meet that name again. */
+/*
+ * Its peer is forgotten. One that was given up must not meet the name that it
+ * knows again; all others must, or they end what our siblings claimed.
+ */
 static void entry_leave(struct kvpull_progress *progress,
 			const struct kvpull_remote *remote)
 {
 	if (remote->incarnation)
 		kvpull_map_remove(&progress->remote_map, remote->incarnation);
-	if (remote->gave_up || !progress->self)
+	if (!progress->self)
 		progress->self = self_next(progress);
+	if (!remote->gave_up)
+		return;
+	/* Too many to know them all: nobody meets its name again. */
+	if (progress->named_count == KVPULL_NAMED_MAX) {
+		progress->self = self_next(progress);
+		progress->named_count = 0;
+		return;
+	}
+	progress->named[progress->named_count++] = (struct kvpull_named){
+		.incarnation = remote->incarnation,
+		.self = remote->self,
+	};
+}
+
+/* Its own, if it was given up once. */
+static void name_take(struct kvpull_progress *progress,
+		      struct kvpull_remote *remote)
+{
+	uint32_t at;
+
+	remote->self = progress->self;
+	remote->gave_up = 0;
+	for (at = 0; at < progress->named_count; at++) {
+		if (progress->named[at].incarnation != remote->incarnation)
+			continue;
+		remote->self = progress->named[at].self;
+		remote->gave_up = 1;
+		progress->named[at] = progress->named[--progress->named_count];
+		return;
+	}
 }
 
 /* A failure from a time when nobody waited for it does not count now. */
@@ -272,8 +305,7 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	if (kvpull_map_set(&progress->remote_map, rank->incarnation, index))
 		return KVPULL_EFULL;
 	remote->incarnation = rank->incarnation;
-	remote->self = progress->self;
-	remote->gave_up = 0;
+	name_take(progress, remote);
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
 	remote->claim_count = remote->wait_count = remote->drains = 0;

@@ -169,6 +169,7 @@ static int may_take(struct kvpull_progress *progress,
 {
 	uint32_t more_waited = 0;
 	uint32_t entries = 0;
+	uint32_t own = 0; /* its peers whose entries another might take */
 	uint32_t free_count;
 	uint32_t at;
 
@@ -184,18 +185,21 @@ static int may_take(struct kvpull_progress *progress,
 		entries += peer == KVPULL_NONE;
 		more_waited += peer == KVPULL_NONE ||
 			       !progress->remotes[peer].wait_count;
+		own += peer != KVPULL_NONE &&
+		       kvpull_remote_is_free(&progress->remotes[peer]);
 	}
 	if (entries && (progress->room_turn != KVPULL_NONE ||
 			(!claim->pull_count && pulls_wait(progress, now_ns))))
 		return 0;
 	if (!claim->waits)
 		return 1;
-	if (more_waited && progress->waited_count + more_waited >
-				   progress->facts->config.peers_max)
+	/* Where too many wait already none may join them, or they would for ever. */
+	if (progress->waited_count + more_waited >
+	    progress->facts->config.peers_max)
 		return 0;
 	if (!entries)
 		return 1;
-	free_count = kvpull_remote_free_count(progress);
+	free_count = kvpull_remote_free_count(progress) - own;
 	if (free_count >= entries)
 		return 1;
 	(void)kvpull_remote_idle_close(progress, entries - free_count, now_ns);

@@ -4,6 +4,7 @@
  * which order. Claims that wait have WAITED entries at most, pulls as many more.
  */
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "tests/unit/worker/peer.h"
 
@@ -260,8 +261,8 @@ TEST(claim_whose_pulls_are_over_waits_again)
 			 2 * CROWD_RANKS);
 }
 
-/* More of them wait than should; one that adds nothing to that is told. */
-TEST(claim_on_a_producer_that_is_waited_for_is_told)
+/* More of them wait than should: none joins them until those are fewer. */
+TEST(no_claim_joins_where_too_many_wait)
 {
 	struct world *world = *state;
 	uint32_t round;
@@ -272,10 +273,43 @@ TEST(claim_on_a_producer_that_is_waited_for_is_told)
 	world_pull(world, 2, 201, 0);
 	await_loaded(world, 2, CROWD_RANKS);
 	world->note_count = 0;
-	world_claim(world, 102, CROWD_RANKS);
+	world_claim(world, 202, CROWD_RANKS);
 	for (round = 0; round < 10; round++)
 		round_run(world, round, CROWD_RANKS);
-	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
+	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 0);
+	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
+	for (round = 0; round < 10; round++)
+		round_run(world, round, CROWD_RANKS);
+	claim_and_pull(world, 3, CROWD_RANKS);
+	await_loaded(world, 3, CROWD_RANKS);
+}
+
+/* Its own ranks' entries are no room for its other ranks. */
+TEST(claim_without_room_calls_nobody)
+{
+	struct world *world = *state;
+	uint32_t connects;
+	uint32_t round;
+	uint32_t at;
+
+	world->read_code = 1;
+	claim_and_pull(world, 1, 1);
+	await_loaded(world, 1, 1);
+	world->read_code = 0;
+	for (at = 2; at <= WORLD_PEERS; at++) {
+		claim_and_pull(world, at, 1);
+		for (round = 0; round < 5; round++)
+			round_run(world, round, 1);
+	}
+	world->connect_code = KVPULL_EAGAIN;
+	world_down(world, world_peer_at(world, "1-0"));
+	world->connect_code = 0;
+	world_pass(world, 5 * WORLD_MS);
+	connects = world->connects;
+	world_claim(world, 102, 2);
+	for (round = 0; round < 20; round++)
+		round_run(world, round, 2);
+	assert_int_equal(world->connects, connects);
 }
 
 /* It could never be read: its pull fails at once. */
@@ -479,4 +513,38 @@ TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
 	world_pass(world, 5 * WORLD_MS);
 	assert_int_equal(remote->claim_count, 0);
 	assert_int_equal(remote->wait_count, 0);
+}
+
+/* Whose descriptors end before its entries has some ranks of each, and no pull. */
+TEST(few_descriptors_are_few_entries)
+{
+	static const struct {
+		uint64_t descriptors;
+		uint32_t entries;
+	} cases[] = { { 64 + 3 * 100, 2 * WAITED },
+		      { 64 + 3 * 6, 6 },
+		      { 64 + 3 * 2, WAITED },
+		      { 40, WAITED } };
+	struct world *world = calloc(1, sizeof(*world));
+	struct rlimit before;
+	struct rlimit limit;
+	uint32_t at;
+
+	(void)state;
+	assert_non_null(world);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	for (at = 0; at < sizeof(cases) / sizeof(*cases); at++) {
+		memset(world, 0, sizeof(*world));
+		limit = before;
+		limit.rlim_cur = cases[at].descriptors;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		world_open(world, "");
+		assert_int_equal(world->worker->progress->remote_count,
+				 cases[at].entries);
+		assert_int_equal(strstr(world->warning, "ulimit -n") != NULL,
+				 cases[at].entries < 2 * WAITED);
+		kvpull_worker_destroy(world->worker);
+	}
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	free(world);
 }
