@@ -328,6 +328,11 @@ static int remotes_take(struct kvpull_progress *progress,
 	uint32_t index;
 
 	progress->remote_count = remote_count(progress, config);
+	/* Of fewer than there should be pulls have half. */
+	progress->waited_max =
+		progress->remote_count == kvpull_config_peer_entries(config) ?
+			config->peers_max :
+			progress->remote_count / 2;
 	progress->remotes = kvpull_arena_take(arena, progress->remote_count,
 					      sizeof(*progress->remotes));
 	progress->remote_of =

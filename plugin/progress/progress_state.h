@@ -221,14 +221,14 @@ struct kvpull_progress {
 	uint32_t claim_work;   /* list head */
 	uint32_t remote_count; /* kvpull_config_peer_entries() */
 	uint32_t remote_end;   /* remotes from here on were never taken */
-	uint32_t waited_count; /* remotes with claims that wait: peers_max */
+	uint32_t waited_count; /* remotes with claims that wait */
+	uint32_t waited_max;   /* mostly peers_max */
 	uint32_t claim_room;   /* like claim_work: no entry for a peer of it */
 	uint32_t room_turn;    /* the one of them that takes entries, or NONE */
 	uint64_t room_ns;      /* when they are tried again */
 	uint64_t room_pull_ns; /* a pull among them was tried last */
-	uint64_t room_after_ns; /* not before: a try of many takes its time */
-	uint32_t room_count;    /* of those that are tried in vain */
-	uint32_t reserved3;
+	uint64_t room_after_ns;  /* not before: a try of many takes its time */
+	uint32_t room_count;     /* of those that are tried in vain */
 	uint64_t room_said_ns;   /* that there is none, in the log */
 	uint64_t lists_ns;       /* next look at the lists of remotes */
 	uint32_t listed_count;   /* ranks in those */

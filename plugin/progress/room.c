@@ -194,8 +194,7 @@ static int may_take(struct kvpull_progress *progress,
 	if (!claim->waits)
 		return 1;
 	/* Where too many wait already none may join them, or they would for ever. */
-	if (progress->waited_count + more_waited >
-	    progress->facts->config.peers_max)
+	if (progress->waited_count + more_waited > progress->waited_max)
 		return 0;
 	if (!entries)
 		return 1;

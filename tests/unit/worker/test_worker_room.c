@@ -521,10 +521,11 @@ TEST(few_descriptors_are_few_entries)
 	static const struct {
 		uint64_t descriptors;
 		uint32_t entries;
-	} cases[] = { { 64 + 3 * 100, 2 * WAITED },
-		      { 64 + 3 * 6, 6 },
-		      { 64 + 3 * 2, WAITED },
-		      { 40, WAITED } };
+		uint32_t waited;
+	} cases[] = { { 64 + 3 * 100, 2 * WAITED, WAITED },
+		      { 64 + 3 * 6, 6, 3 },
+		      { 64 + 3 * 2, WAITED, WAITED / 2 },
+		      { 40, WAITED, WAITED / 2 } };
 	struct world *world = calloc(1, sizeof(*world));
 	struct rlimit before;
 	struct rlimit limit;
@@ -541,6 +542,8 @@ TEST(few_descriptors_are_few_entries)
 		world_open(world, "");
 		assert_int_equal(world->worker->progress->remote_count,
 				 cases[at].entries);
+		assert_int_equal(world->worker->progress->waited_max,
+				 cases[at].waited);
 		assert_int_equal(strstr(world->warning, "ulimit -n") != NULL,
 				 cases[at].entries < 2 * WAITED);
 		kvpull_worker_destroy(world->worker);
