@@ -24,10 +24,10 @@
 
 #define SLEEP_MS_MAX 1000
 /* In a run: the first of many is done before the last is begun. */
+#define COMMANDS_MAX 64
 /* A peer of this node has three descriptors; a host has some of its own. */
 #define PEER_FDS 3u
 #define HOST_FDS 64u
-#define COMMANDS_MAX 64
 
 /*
  * The engine sleeps, and was told something. After releases went out: other
