@@ -347,7 +347,11 @@ void kvpull_room_wait(struct kvpull_progress *progress,
 		    !kvpull_remote_has_way(progress, &claim->order->ranks[at]))
 			kvpull_room_close(progress, claim, &claim->ranks[at],
 					  KVPULL_RANK_LOST, now_ns);
-	if (kvpull_second_passed(&progress->room_said_ns, now_ns))
+	/* Else it takes those of connections that nobody uses, soon. */
+	if ((progress->room_turn != KVPULL_NONE ||
+	     progress->waited_count + claim->order->rank_count >
+		     progress->waited_max) &&
+	    kvpull_second_passed(&progress->room_said_ns, now_ns))
 		kvpull_warn(
 			progress->log,
 			"no room for a producer's ranks: a ticket is claimed when its pull begins, and may end before: raise peers_max (%u)",

@@ -37,6 +37,9 @@ TEST(unused_peer_makes_room_for_another)
 
 	peers_unused(world, 1);
 	world_claim(world, 901, 1);
+	world_poll(world, 1);
+	/* There is room, soon: nothing has to be said. */
+	assert_string_equal(world->warning, "");
 	world_pull(world, 9, 901, 0);
 	world_poll(world, 1);
 	world_pass(world, 20 * WORLD_MS);

@@ -177,6 +177,7 @@ TEST(claim_that_waits_is_told_when_there_is_room)
 		world_claim(world, at * 100 + 1, CROWD_RANKS);
 	for (round = 0; round < 10; round++)
 		round_run(world, round, CROWD_RANKS);
+	assert_non_null(strstr(world->warning, "raise peers_max"));
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
 	for (round = 0; round < 10; round++)
