@@ -23,7 +23,8 @@ enum node_op {
 	NODE_PULL,        /* D: admit, pull, compare, finish; n siblings */
 	NODE_ADMIT,       /* D: admit alone: the ticket is claimed */
 	NODE_START,       /* D: pull what was admitted */
-	NODE_ABORT,       /* either: the client went away */
+	NODE_ABORT,       /* either: the client went away; replies kind NOTHING
+			     where no pull had begun */
 	NODE_REJECT,      /* D: refused before admission, n times */
 	NODE_STATS,
 	/* The engine's thread stops for at_ns; 0: for ever. key: aborts it first. */

@@ -323,6 +323,8 @@ static void abort_request(struct server *server, struct node_message *message)
 		request->aborted = 1;
 		return;
 	}
+	/* It had no pull: no end of one is told. */
+	message->kind = NODE_EVENT_NOTHING;
 	if (request->state == REQUEST_ASKING)
 		server->asking_count--;
 	node_request_remove(server, request);
