@@ -225,10 +225,10 @@ struct kvpull_progress {
 	uint32_t waited_max;   /* mostly peers_max */
 	uint32_t claim_room;   /* like claim_work: no entry for a peer of it */
 	uint32_t room_turn;    /* the one of them that takes entries, or NONE */
+	uint32_t room_count;   /* how many were tried in vain */
 	uint64_t room_ns;      /* when they are tried again */
 	uint64_t room_pull_ns; /* a pull among them was tried last */
 	uint64_t room_after_ns;  /* not before: a try of many takes its time */
-	uint32_t room_count;     /* of those that are tried in vain */
 	uint64_t room_said_ns;   /* that there is none, in the log */
 	uint64_t lists_ns;       /* next look at the lists of remotes */
 	uint32_t listed_count;   /* ranks in those */
@@ -250,17 +250,17 @@ struct kvpull_progress {
 	uint64_t selves;      /* that were drawn for peers */
 	uint64_t self;        /* of new entries; 0: none was drawn yet */
 	struct kvpull_named *named; /* [KVPULL_NAMED_MAX] */
-	uint32_t named_count;
-	uint64_t timer_ns;    /* next time something is due */
-	uint64_t remote_ns;   /* next time a peer has something due */
-	uint64_t pull_ns;     /* next look at the deadlines */
-	uint64_t instance_id; /* D's scheduler half; 0: unknown */
+	uint64_t timer_ns;          /* next time something is due */
+	uint64_t remote_ns;         /* next time a peer has something due */
+	uint64_t pull_ns;           /* next look at the deadlines */
+	uint64_t instance_id;       /* D's scheduler half; 0: unknown */
 	struct kvpull_progress_counts *counts; /* in the status file */
 	uint64_t run_ns;                       /* this run began */
 	/* What peers() tells; the lock is taken when a peer's state changes. */
 	pthread_mutex_t peers_lock;
 	struct kvpull_peer_info *peers; /* [remote_count] */
 	uint32_t peer_count;
+	uint32_t named_count;
 	/* thread */
 	pthread_t thread;
 	uint32_t thread_runs;

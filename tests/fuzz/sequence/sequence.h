@@ -39,7 +39,7 @@
 #define SEQ_TICKET_BYTES 2048u
 #define SEQ_CALLERS 6u
 #define SEQ_PLACES (SEQ_CALLERS + KVPULL_CALLERS_MORE)
-#define SEQ_PEERS_MAX 2u /* peers_max */
+#define SEQ_PEERS_MAX 2u              /* peers_max */
 #define SEQ_PEERS (2 * SEQ_PEERS_MAX) /* entries */
 #define SEQ_READS 64u /* parts of pulls that a worker has: a rank each */
 #define SEQ_STRANGERS 8u
