@@ -23,6 +23,13 @@
 #define TAKEN_FIRST_NS UINT64_C(100000)
 #define TAKEN_LAST_NS (16 * KVPULL_NS_PER_MS)
 
+/* Once; one that has no entries is tried again anyway. */
+static void work_add(struct kvpull_progress *progress, uint32_t index)
+{
+	if (!progress->claim_room.links[index].linked)
+		kvpull_index_list_push(&progress->claim_work, index);
+}
+
 static struct kvpull_claim_rank *rank_of(struct kvpull_progress *progress,
 					 uint32_t id)
 {
@@ -57,7 +64,7 @@ static void list_pop(struct kvpull_progress *progress,
 {
 	struct kvpull_claim_rank *rank = rank_of(progress, list->first);
 
-	kvpull_claim_look(progress, list->first / KVPULL_RANKS_MAX);
+	work_add(progress, list->first / KVPULL_RANKS_MAX);
 	rank->listed = 0;
 	list->first = rank->next;
 	progress->listed_count--;
@@ -74,7 +81,7 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 		progress->claim_end = index + 1;
 	progress->instance_id = claim->order->instance_id;
 	claim->since_ns = now_ns;
-	claim->pull_count = claim->releasing = claim->in_work = 0;
+	claim->pull_count = claim->releasing = 0;
 	claim->waits = 1;
 	claim->open_count = claim->order->rank_count;
 	for (at = 0; at < claim->order->rank_count; at++)
@@ -83,7 +90,7 @@ void kvpull_claim_new(struct kvpull_progress *progress, uint32_t index,
 	if (kvpull_room_take(progress, index, now_ns) == KVPULL_EFULL)
 		kvpull_room_wait(progress, claim, now_ns);
 	kvpull_show_claim(progress, claim);
-	kvpull_claim_look(progress, index);
+	work_add(progress, index);
 }
 
 void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
@@ -95,7 +102,7 @@ void kvpull_claim_release(struct kvpull_progress *progress, uint32_t index)
 	kvpull_room_want(progress, claim);
 	claim->releasing = 1;
 	kvpull_count_add(&progress->counts->releases_queued, claim->open_count);
-	kvpull_claim_look(progress, index);
+	work_add(progress, index);
 }
 
 void kvpull_claim_use(struct kvpull_progress *progress, uint32_t index)
@@ -114,7 +121,7 @@ void kvpull_claim_unuse(struct kvpull_progress *progress, uint32_t index)
 	claim->pull_count--;
 	if (!claim->pull_count && !claim->releasing)
 		kvpull_room_unwant(progress, index);
-	kvpull_claim_look(progress, index);
+	work_add(progress, index);
 }
 
 static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
@@ -146,7 +153,7 @@ static void peer_changed(struct kvpull_progress *progress, uint32_t peer,
 			if (remote->state == KVPULL_REMOTE_GONE)
 				kvpull_room_close(progress, claim, rank,
 						  KVPULL_RANK_LOST, now_ns);
-			kvpull_claim_look(progress, index);
+			work_add(progress, index);
 		}
 	}
 }
@@ -292,10 +299,7 @@ static void claim_run(struct kvpull_progress *progress, uint32_t index,
 	for (at = 0; at < claim->order->rank_count; at++)
 		rank_run(progress, index * KVPULL_RANKS_MAX + at, now_ns);
 	if (code) {
-		claim->in_work = 1;
-		claim->next_work = progress->claim_room;
-		progress->claim_room = index;
-		progress->room_count++;
+		kvpull_index_list_push(&progress->claim_room, index);
 		return;
 	}
 	if (claim->releasing && !claim->open_count && !claim->pull_count) {
@@ -375,26 +379,16 @@ static void lists_run(struct kvpull_progress *progress, uint64_t now_ns)
 }
 
 /* Each of the list once; who goes back into it waits for the next run. */
-static void work_run(struct kvpull_progress *progress, uint32_t *list,
-		     uint64_t now_ns)
+static void work_run(struct kvpull_progress *progress,
+		     struct kvpull_index_list *list, uint64_t now_ns)
 {
-	uint32_t index = KVPULL_NONE;
+	uint32_t left = list->count;
 
-	/* Each was put before the others: the first that came is the first. */
-	while (*list != KVPULL_NONE) {
-		struct kvpull_claim *claim = &progress->claims[*list];
-		const uint32_t next = claim->next_work;
+	while (left--) {
+		const uint32_t index = list->first;
 
-		claim->next_work = index;
-		index = *list;
-		*list = next;
-	}
-	while (index != KVPULL_NONE) {
-		const uint32_t next = progress->claims[index].next_work;
-
-		progress->claims[index].in_work = 0;
+		kvpull_index_list_remove(list, index);
 		claim_run(progress, index, now_ns);
-		index = next;
 	}
 }
 
@@ -404,10 +398,9 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 		peers_changed(progress, now_ns);
 	if (now_ns >= progress->room_ns && now_ns >= progress->room_after_ns) {
 		progress->room_ns = UINT64_MAX;
-		progress->room_count = 0;
 		work_run(progress, &progress->claim_room, now_ns);
 		progress->room_after_ns =
-			now_ns + progress->room_count / 64 * ROOM_TRY_NS;
+			now_ns + progress->claim_room.count / 64 * ROOM_TRY_NS;
 	}
 	work_run(progress, &progress->claim_work, now_ns);
 	/* After what was said: peers may have taken earlier notes meanwhile. */
@@ -415,8 +408,7 @@ void kvpull_claim_run(struct kvpull_progress *progress, uint64_t now_ns)
 		lists_run(progress, now_ns);
 		work_run(progress, &progress->claim_work, now_ns);
 	}
-	if (progress->claim_room != KVPULL_NONE &&
-	    progress->room_ns == UINT64_MAX)
+	if (progress->claim_room.count && progress->room_ns == UINT64_MAX)
 		progress->room_ns = now_ns + KVPULL_ROOM_RETRY_NS;
 	kvpull_progress_timer(progress,
 			      progress->room_ns > progress->room_after_ns ?

@@ -280,11 +280,14 @@ static void slots_take(struct kvpull_progress *progress,
 		       const struct kvpull_config *config,
 		       struct kvpull_arena *arena)
 {
+	const uint32_t claims_max = kvpull_config_claims_max(config);
+
 	progress->pulls = kvpull_arena_take(arena, config->pulls_max,
 					    sizeof(*progress->pulls));
 	progress->claims =
-		kvpull_arena_take(arena, kvpull_config_claims_max(config),
-				  sizeof(*progress->claims));
+		kvpull_arena_take(arena, claims_max, sizeof(*progress->claims));
+	kvpull_index_list_init(&progress->claim_work, claims_max, arena);
+	kvpull_index_list_init(&progress->claim_room, claims_max, arena);
 	progress->callers =
 		kvpull_arena_take(arena, progress->facts->caller_count_max,
 				  sizeof(*progress->callers));
@@ -301,9 +304,8 @@ static void slots_take(struct kvpull_progress *progress,
  * of none: then claims have fewer entries.
  */
 static uint32_t remote_count(const struct kvpull_progress *progress,
-			     const struct kvpull_config *config)
+			     const struct kvpull_config *config, uint32_t most)
 {
-	const uint32_t most = kvpull_config_peer_entries(config);
 	struct rlimit limit;
 	uint64_t room;
 
@@ -325,14 +327,14 @@ static int remotes_take(struct kvpull_progress *progress,
 			const struct kvpull_config *config,
 			struct kvpull_arena *arena)
 {
+	const uint32_t most = kvpull_config_peer_entries(config);
 	uint32_t index;
 
-	progress->remote_count = remote_count(progress, config);
+	progress->remote_count = remote_count(progress, config, most);
 	/* Of fewer than there should be pulls have half. */
-	progress->waited_max =
-		progress->remote_count == kvpull_config_peer_entries(config) ?
-			config->peers_max :
-			progress->remote_count / 2;
+	progress->waited_max = progress->remote_count == most ?
+				       config->peers_max :
+				       progress->remote_count / 2;
 	progress->remotes = kvpull_arena_take(arena, progress->remote_count,
 					      sizeof(*progress->remotes));
 	progress->remote_of =
@@ -444,9 +446,7 @@ int kvpull_progress_open(const struct kvpull_progress_params *params,
 	progress->counts = params->facts->status->counts;
 	progress->end = params->end;
 	progress->wait_fd = -1;
-	progress->claim_work = KVPULL_NONE;
-	progress->claim_room = progress->room_turn = KVPULL_NONE;
-	progress->parts_turn = KVPULL_NONE;
+	progress->room_turn = progress->parts_turn = KVPULL_NONE;
 	progress->room_ns = progress->lists_ns = UINT64_MAX;
 	progress->timer_ns = UINT64_MAX;
 	(void)pthread_mutex_init(&progress->peers_lock, NULL);

@@ -58,9 +58,7 @@ struct kvpull_claim {
 	uint32_t pull_count; /* pulls that use it */
 	uint32_t releasing;  /* the last word was said */
 	uint32_t open_count; /* ranks neither released nor lost */
-	uint32_t next_work;  /* work list; KVPULL_NONE = end */
-	uint32_t in_work;
-	uint32_t waits; /* no pull of it runs, nor its release */
+	uint32_t waits;      /* no pull of it runs, nor its release */
 	struct kvpull_claim_rank ranks[KVPULL_RANKS_MAX];
 };
 
@@ -216,16 +214,16 @@ struct kvpull_progress {
 	struct kvpull_hello *hello;       /* scratch */
 	uint8_t *message; /* scratch, KVPULL_MESSAGE_BYTES_MAX */
 	struct kvpull_index_pool part_pool;
+	/* Claims, in order; one is in one of them at most. */
+	struct kvpull_index_list claim_work; /* something of them has changed */
+	struct kvpull_index_list claim_room; /* no entry for a peer of theirs */
 	uint32_t part_count_max;
 	uint32_t claim_end;    /* claims from here on were never taken */
-	uint32_t claim_work;   /* list head */
 	uint32_t remote_count; /* kvpull_config_peer_entries() */
 	uint32_t remote_end;   /* remotes from here on were never taken */
 	uint32_t waited_count; /* remotes with claims that wait */
 	uint32_t waited_max;   /* mostly peers_max */
-	uint32_t claim_room;   /* like claim_work: no entry for a peer of it */
 	uint32_t room_turn;    /* the one of them that takes entries, or NONE */
-	uint32_t room_count;   /* how many were tried in vain */
 	uint64_t room_ns;      /* when they are tried again */
 	uint64_t room_pull_ns; /* a pull among them was tried last */
 	uint64_t room_after_ns;  /* not before: a try of many takes its time */
@@ -280,19 +278,6 @@ static inline void kvpull_progress_tell(struct kvpull_progress *progress,
 {
 	progress->wake_wanted |=
 		(uint32_t)kvpull_handover_push(&progress->end, kind, index, 0);
-}
-
-/* Something of the claim has changed: it is run. */
-static inline void kvpull_claim_look(struct kvpull_progress *progress,
-				     uint32_t index)
-{
-	struct kvpull_claim *claim = &progress->claims[index];
-
-	if (claim->in_work)
-		return;
-	claim->in_work = 1;
-	claim->next_work = progress->claim_work;
-	progress->claim_work = index;
 }
 
 /* The next run is due then, or before. */

@@ -22,6 +22,11 @@ static int lacks_entry(const struct kvpull_claim_rank *rank)
 	return rank->peer == KVPULL_NONE && rank->state <= KVPULL_RANK_SAID;
 }
 
+static int has_entry(const struct kvpull_claim_rank *rank)
+{
+	return rank->peer != KVPULL_NONE && rank->state <= KVPULL_RANK_SAID;
+}
+
 static uint32_t lack_count(const struct kvpull_claim *claim)
 {
 	uint32_t count = 0;
@@ -103,7 +108,7 @@ void kvpull_room_want(struct kvpull_progress *progress,
 
 		if (lacks_entry(rank))
 			progress->room_ns = progress->run_ns;
-		else if (rank->state <= KVPULL_RANK_SAID)
+		else if (has_entry(rank))
 			wait_end(progress, &progress->remotes[rank->peer]);
 	}
 }
@@ -151,8 +156,7 @@ void kvpull_room_unwant(struct kvpull_progress *progress, uint32_t index)
 	for (at = 0; at < claim->order->rank_count; at++) {
 		const struct kvpull_claim_rank *rank = &claim->ranks[at];
 
-		if (rank->peer != KVPULL_NONE &&
-		    rank->state <= KVPULL_RANK_SAID)
+		if (has_entry(rank))
 			wait_begin(progress, &progress->remotes[rank->peer]);
 	}
 }
@@ -275,10 +279,10 @@ static void turn_take(struct kvpull_progress *progress, uint32_t index,
 		      uint64_t now_ns)
 {
 	const struct kvpull_claim *claim = &progress->claims[index];
+	const uint32_t wanted = lack_count(claim);
 
 	progress->room_turn = index;
-	if (kvpull_remote_idle_close(progress, lack_count(claim), now_ns) ==
-	    lack_count(claim))
+	if (kvpull_remote_idle_close(progress, wanted, now_ns) == wanted)
 		return;
 	drain_one(progress, claim);
 	if (kvpull_second_passed(&progress->room_said_ns, now_ns))

@@ -33,10 +33,10 @@ static uint32_t notes_open_count(const struct kvpull_transport *transport,
 /* A peer that is connected, by the claim of a ticket that is kept. */
 static int many_setup(void **state)
 {
-	struct world *world = calloc(1, sizeof(*world));
+	struct world *world;
 
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":32,\"tickets_max\":64");
+	(void)world_begin(state, ",\"pulls_max\":32,\"tickets_max\":64");
+	world = *state;
 	ops = *world->transport.ops;
 	ops.notify = notify_count;
 	ops.notes_open = notes_open_count;
@@ -46,7 +46,6 @@ static int many_setup(void **state)
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 2);
 	notifies = looks = 0;
-	*state = world;
 	return 0;
 }
 
@@ -338,12 +337,7 @@ static int is_touched(const struct world *world, uint32_t claim)
 
 static int wide_setup(void **state)
 {
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world, ",\"tickets_max\":4096");
-	*state = world;
-	return 0;
+	return world_begin(state, ",\"tickets_max\":4096");
 }
 
 /*

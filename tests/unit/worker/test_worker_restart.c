@@ -16,13 +16,8 @@
 
 static int setup_grace(void **state)
 {
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world,
-		   ",\"pulls_max\":4,\"tickets_max\":4,\"grace_ms\":1000");
-	*state = world;
-	return 0;
+	return world_begin(
+		state, ",\"pulls_max\":4,\"tickets_max\":4,\"grace_ms\":1000");
 }
 
 static void hold(struct world *world, uint64_t generation, uint64_t key)

@@ -16,12 +16,7 @@
 /* More tickets and pulls than entries. */
 static int room_setup(void **state)
 {
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":16,\"tickets_max\":16");
-	*state = world;
-	return 0;
+	return world_begin(state, ",\"pulls_max\":16,\"tickets_max\":16");
 }
 
 #define TEST(name) UNIT_TEST_WITH(name, room_setup, world_teardown)
@@ -59,6 +54,14 @@ static void round_run(struct world *world, uint32_t round, uint32_t ranks)
 {
 	world_pass(world, (1 + round % 4) * WORLD_MS);
 	peers_answer(world, ranks);
+}
+
+static void rounds_run(struct world *world, uint32_t count, uint32_t ranks)
+{
+	uint32_t round;
+
+	for (round = 0; round < count; round++)
+		round_run(world, round, ranks);
 }
 
 static int is_loaded(const struct world *world, uint64_t key)
@@ -169,19 +172,16 @@ TEST(claims_that_wait_leave_entries_to_pulls)
 TEST(claim_that_waits_is_told_when_there_is_room)
 {
 	struct world *world = *state;
-	uint32_t round;
 	uint32_t at;
 
 	world->read_code = 1;
 	for (at = 1; at <= 2; at++)
 		world_claim(world, at * 100 + 1, CROWD_RANKS);
-	for (round = 0; round < 10; round++)
-		round_run(world, round, CROWD_RANKS);
+	rounds_run(world, 10, CROWD_RANKS);
 	assert_non_null(strstr(world->warning, "raise peers_max"));
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
-	for (round = 0; round < 10; round++)
-		round_run(world, round, CROWD_RANKS);
+	rounds_run(world, 10, CROWD_RANKS);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM),
 			 2 * CROWD_RANKS);
 }
@@ -244,20 +244,17 @@ TEST(producers_with_a_steady_load_make_room_for_another)
 TEST(claim_whose_pulls_are_over_waits_again)
 {
 	struct world *world = *state;
-	uint32_t round;
 
 	world->read_code = 1;
 	world_claim(world, 101, CROWD_RANKS);
 	world_pull(world, 1, 101, 0);
 	await_loaded(world, 1, CROWD_RANKS);
 	world_claim(world, 201, CROWD_RANKS);
-	for (round = 0; round < 10; round++)
-		round_run(world, round, CROWD_RANKS);
+	rounds_run(world, 10, CROWD_RANKS);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), CROWD_RANKS);
 	world_pull(world, 2, 101, KVPULL_FLAG_RELEASE);
 	await_loaded(world, 2, CROWD_RANKS);
-	for (round = 0; round < 10; round++)
-		round_run(world, round, CROWD_RANKS);
+	rounds_run(world, 10, CROWD_RANKS);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM),
 			 2 * CROWD_RANKS);
 }
@@ -266,7 +263,6 @@ TEST(claim_whose_pulls_are_over_waits_again)
 TEST(no_claim_joins_where_too_many_wait)
 {
 	struct world *world = *state;
-	uint32_t round;
 
 	world->read_code = 1;
 	world_claim(world, 101, CROWD_RANKS);
@@ -275,12 +271,10 @@ TEST(no_claim_joins_where_too_many_wait)
 	await_loaded(world, 2, CROWD_RANKS);
 	world->note_count = 0;
 	world_claim(world, 202, CROWD_RANKS);
-	for (round = 0; round < 10; round++)
-		round_run(world, round, CROWD_RANKS);
+	rounds_run(world, 10, CROWD_RANKS);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 0);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 201);
-	for (round = 0; round < 10; round++)
-		round_run(world, round, CROWD_RANKS);
+	rounds_run(world, 10, CROWD_RANKS);
 	claim_and_pull(world, 3, CROWD_RANKS);
 	await_loaded(world, 3, CROWD_RANKS);
 }
@@ -290,7 +284,6 @@ TEST(claim_without_room_calls_nobody)
 {
 	struct world *world = *state;
 	uint32_t connects;
-	uint32_t round;
 	uint32_t at;
 
 	world->read_code = 1;
@@ -299,8 +292,7 @@ TEST(claim_without_room_calls_nobody)
 	world->read_code = 0;
 	for (at = 2; at <= WORLD_PEERS; at++) {
 		claim_and_pull(world, at, 1);
-		for (round = 0; round < 5; round++)
-			round_run(world, round, 1);
+		rounds_run(world, 5, 1);
 	}
 	world->connect_code = KVPULL_EAGAIN;
 	world_down(world, world_peer_at(world, "1-0"));
@@ -308,8 +300,7 @@ TEST(claim_without_room_calls_nobody)
 	world_pass(world, 5 * WORLD_MS);
 	connects = world->connects;
 	world_claim(world, 102, 2);
-	for (round = 0; round < 20; round++)
-		round_run(world, round, 2);
+	rounds_run(world, 20, 2);
 	assert_int_equal(world->connects, connects);
 }
 

@@ -82,12 +82,7 @@ static void lose(struct world *world, uint32_t peer)
 
 static int many_setup(void **state)
 {
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":80,\"tickets_max\":4");
-	*state = world;
-	return 0;
+	return world_begin(state, ",\"pulls_max\":80,\"tickets_max\":4");
 }
 
 UNIT_TEST_WITH(small_pull_is_done_in_the_next_poll, world_setup, world_teardown)

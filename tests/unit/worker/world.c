@@ -457,24 +457,19 @@ void world_open(struct world *world, const char *more)
 	world_register(world);
 }
 
-int world_setup(void **state)
+int world_begin(void **state, const char *more)
 {
 	struct world *world = calloc(1, sizeof(*world));
 
 	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":4,\"tickets_max\":4");
+	world_open(world, more);
 	*state = world;
 	return 0;
 }
 
-int world_setup_tickets(void **state)
+int world_setup(void **state)
 {
-	struct world *world = calloc(1, sizeof(*world));
-
-	assert_non_null(world);
-	world_open(world, ",\"pulls_max\":4,\"tickets_max\":8");
-	*state = world;
-	return 0;
+	return world_begin(state, ",\"pulls_max\":4,\"tickets_max\":4");
 }
 
 int world_teardown(void **state)

@@ -145,9 +145,9 @@ void world_register(struct world *world);
 /* Open, and not registered. */
 void world_create(struct world *world, const char *more);
 void world_open(struct world *world, const char *more);
+/* more: of the configuration. Return: 0, a fixture's. */
+int world_begin(void **state, const char *more);
 int world_setup(void **state);
-/* With more tickets than peers. */
-int world_setup_tickets(void **state);
 int world_teardown(void **state);
 
 /* Poll `times` times; what it says is kept. */
