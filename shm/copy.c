@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The pool of copy workers: one owner thread, up to 16 workers. The owner may
- * help: then it is one more worker, which never sleeps here.
+ * help: then it is one more worker, which never sleeps here. So may one thread
+ * more, the guest, where shares are short.
  *
  * field        written by      order    read by  order    pair   why
  * tail         owner           seq_cst  workers  acquire  Q0/Q1  order[] and the slot are set before they are announced
  * order[]      owner           relaxed  workers  relaxed  -      by Q0/Q1; an old value is harmless, see below
  * claim        owner           release  workers  acquire  C0/C1  the plan is written before shares can be taken
+ * is_short     owner           relaxed  guest    relaxed  -      a hint: the slot's next job may have longer ones
  * left         workers, owner  acq_rel  same     acq_rel  L0/L0  all bytes of all shares come before the job's end
  * ended        workers, owner  seq_cst  owner    acquire  E0/E1  bytes and slot->next before the job is found by poll
  * armed        owner           seq_cst  workers  seq_cst  A0/A1  with ended: store-load, neither side may miss the other
  * parked       workers, owner  seq_cst  same     seq_cst  P0/P1  with tail (P2): store-load, the same
  * wake         waker, worker   release  worker   acquire  W0/W1  futex word of one worker
  * stop         owner           seq_cst  workers  acquire  S0/S1  with parked: as tail
+ *
+ * Where it says workers the guest is one of them, but that it never parks.
  *
  * A job waits in the slot of its read's index. `claim` counts its shares that
  * nobody has begun; who takes it from v > 0 to v - 1 owns share
@@ -43,14 +47,16 @@
 
 /* A few microseconds: about what it costs to be woken. */
 #define SPIN_COUNT_MAX 256u
+/* Jobs that a guest looks at in a call: none of those may have a share left. */
+#define GUEST_LOOKS_MAX 64u
 
 struct slot {
 	_Alignas(KVPULL_CACHE_LINE) _Atomic int64_t claim;
 	_Atomic uint32_t left;       /* shares not yet ended */
+	_Atomic uint32_t is_short;   /* shares are, and fit into a poll */
 	uint32_t next;               /* in the stack of ended jobs: index + 1 */
 	struct kvpull_copy_job *job; /* owner's; NULL: free */
 	uint32_t aborted;            /* owner's */
-	uint32_t reserved;
 	struct kvpull_copy_plan plan;
 };
 
@@ -78,6 +84,7 @@ struct kvpull_copy {
 	_Atomic uint32_t *order;
 	struct worker *workers;
 	struct worker *owner; /* no thread: what _help() walks with */
+	struct worker *guest; /* likewise _guest_help() */
 	const struct kvpull_log *log;
 	struct kvpull_copy_choices choices;
 	uint64_t serial;
@@ -323,7 +330,7 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 		kvpull_arena_take(arena, job_max, sizeof(*opened->slots));
 	opened->order = kvpull_arena_take(arena, order_count(job_max),
 					  sizeof(*opened->order));
-	opened->workers = kvpull_arena_take(arena, KVPULL_COPY_THREADS_MAX + 1,
+	opened->workers = kvpull_arena_take(arena, KVPULL_COPY_THREADS_MAX + 2,
 					    sizeof(*opened->workers));
 	if (!opened->slots || !opened->order || !opened->workers)
 		return KVPULL_ENOMEM;
@@ -333,6 +340,8 @@ int kvpull_copy_open(struct kvpull_copy **copy,
 	opened->owner_helps = params->owner_helps;
 	opened->owner = &opened->workers[KVPULL_COPY_THREADS_MAX];
 	opened->owner->copy = opened;
+	opened->guest = &opened->workers[KVPULL_COPY_THREADS_MAX + 1];
+	opened->guest->copy = opened;
 	opened->log = log;
 	error = kvpull_copy_choose(params, &opened->choices, log);
 	if (error)
@@ -406,6 +415,10 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	}
 	atomic_store_explicit(&slot->left, slot->plan.share_count,
 			      memory_order_relaxed);
+	atomic_store_explicit(&slot->is_short,
+			      slot->plan.share_bytes ==
+				      KVPULL_COPY_SHARE_BYTES_MIN,
+			      memory_order_relaxed);
 	/* C0: pairs with C1 in slot_work. */
 	atomic_store_explicit(&slot->claim, slot->plan.share_count,
 			      memory_order_release);
@@ -438,6 +451,32 @@ uint32_t kvpull_copy_help(struct kvpull_copy *copy)
 		slot = slot_next(copy);
 	}
 	return bytes;
+}
+
+uint32_t kvpull_copy_guest_help(struct kvpull_copy *copy)
+{
+	struct worker *guest = copy->guest;
+	/* Q1: pairs with Q0 in kvpull_copy_start. */
+	const uint64_t tail =
+		atomic_load_explicit(&copy->tail, memory_order_acquire);
+	uint32_t left;
+
+	if (tail - guest->at > copy->order_mask)
+		guest->at = tail - copy->order_mask;
+	for (left = GUEST_LOOKS_MAX; left && guest->at != tail; left--) {
+		const uint32_t index = atomic_load_explicit(
+			&copy->order[guest->at & copy->order_mask],
+			memory_order_relaxed);
+		struct slot *slot = &copy->slots[index];
+		uint32_t bytes = 0;
+
+		if (atomic_load_explicit(&slot->is_short, memory_order_relaxed))
+			bytes = slot_work(guest, slot);
+		if (bytes)
+			return bytes;
+		guest->at++;
+	}
+	return 0;
 }
 
 void kvpull_copy_cancel(struct kvpull_copy *copy, struct kvpull_copy_job *job)

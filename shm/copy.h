@@ -76,7 +76,7 @@ int KVPULL_MUST_CHECK kvpull_copy_open(struct kvpull_copy **copy,
 				       const struct kvpull_copy_params *params,
 				       struct kvpull_arena *arena,
 				       const struct kvpull_log *log);
-/* How many workers run. 0: nothing is copied but by _help() and _inline(). */
+/* How many workers run. 0: _help(), _guest_help() and _inline() alone copy. */
 uint32_t kvpull_copy_threads(const struct kvpull_copy *copy);
 /*
  * Joins the workers: they end the share they are in, and no write can follow.
@@ -94,6 +94,11 @@ int KVPULL_MUST_CHECK kvpull_copy_start(struct kvpull_copy *copy,
 int kvpull_copy_has_share(struct kvpull_copy *copy);
 /* Owner: copy such a share, as a worker does. Its bytes; 0: there is none. */
 uint32_t kvpull_copy_help(struct kvpull_copy *copy);
+/*
+ * One thread more, always the same: copy a share that nobody has begun, where
+ * shares are of KVPULL_COPY_SHARE_BYTES_MIN. Not during close(). Its bytes; 0.
+ */
+uint32_t kvpull_copy_guest_help(struct kvpull_copy *copy);
 /* Owner: no new share of it is begun; it still comes out of poll. */
 void kvpull_copy_cancel(struct kvpull_copy *copy, struct kvpull_copy_job *job);
 /*

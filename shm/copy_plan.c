@@ -13,9 +13,10 @@
  * Strips are laid end to end on a line of bytes, every granule of a strip with
  * the same length, and a share is the granules that begin in its part of the
  * line. So each granule is in just one share. Streams that begin cost: shares
- * are as long as leaves enough of them to go round (measured: 1 MiB instead of
- * 256 KiB is 4 % at 128 MiB); the last ones are short, so that threads end
- * together.
+ * are as long as what is copied side by side (measured: 1 MiB instead of 256 KiB
+ * is 4 % at 128 MiB in spans of 256 KiB, and nothing in spans of 32 KiB), if that
+ * leaves enough of them to go round; the last ones are short, so that threads
+ * end together.
  */
 #include "shm/copy_plan.h"
 
@@ -76,11 +77,11 @@ static void cut_columns(struct shape *shape, uint64_t column_bytes_max)
 		(bytes + shape->column_bytes - 1) / shape->column_bytes;
 }
 
-static void shape_of(const struct kvpull_copy_plan *plan,
+/* All of a shape but how its spans are cut. */
+static void spans_of(const struct kvpull_copy_plan *plan,
 		     const struct kvpull_strip *strip, struct shape *shape)
 {
 	const uint32_t *first = plan->read->group_first + strip->group_index;
-	uint32_t lanes;
 
 	shape->span_bytes = strip->row_bytes;
 	shape->row_count = strip->row_count;
@@ -93,6 +94,14 @@ static void shape_of(const struct kvpull_copy_plan *plan,
 	if (!shape->span_bytes)
 		shape->span_count = 0;
 	shape->routine = plan->choices.routines[class_of(shape->span_bytes)];
+}
+
+static void shape_of(const struct kvpull_copy_plan *plan,
+		     const struct kvpull_strip *strip, struct shape *shape)
+{
+	uint32_t lanes;
+
+	spans_of(plan, strip, shape);
 	lanes = shape->routine->lanes;
 	/* lanes is a power of two. */
 	cut_columns(shape, plan->share_bytes / lanes);
@@ -117,21 +126,22 @@ static uint64_t granule_from(const struct shape *shape, uint64_t at)
 	return granule < shape->granule_count ? granule : shape->granule_count;
 }
 
-static uint32_t share_bytes_of(const struct kvpull_read *read)
+static uint32_t share_bytes_of(const struct kvpull_copy_plan *plan)
 {
 	uint32_t share_bytes = KVPULL_COPY_SHARE_BYTES_MIN;
+	uint64_t side_bytes = 0; /* spans side by side */
 	uint64_t bytes = 0;
+	struct shape shape;
 	uint32_t i;
 
-	for (i = 0; i < read->strip_count; i++) {
-		const struct kvpull_strip *strip = &read->strips[i];
-		const uint32_t *first = read->group_first + strip->group_index;
-
-		bytes += (uint64_t)(first[1] - first[0]) * strip->row_count *
-			 strip->row_bytes;
+	for (i = 0; i < plan->read->strip_count; i++) {
+		spans_of(plan, &plan->read->strips[i], &shape);
+		bytes += shape.span_count * shape.span_bytes;
+		if (shape.span_bytes * shape.routine->lanes > side_bytes)
+			side_bytes = shape.span_bytes * shape.routine->lanes;
 	}
 	while (share_bytes < KVPULL_COPY_SHARE_BYTES_MAX &&
-	       share_bytes < bytes / SHARES_WANTED)
+	       share_bytes < bytes / SHARES_WANTED && share_bytes < side_bytes)
 		share_bytes *= 2;
 	return share_bytes;
 }
@@ -166,7 +176,7 @@ void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 	plan->regions = job->regions;
 	plan->choices = *choices;
 	plan->serial = serial;
-	plan->share_bytes = share_bytes_of(plan->read);
+	plan->share_bytes = share_bytes_of(plan);
 	for (i = 0; i < plan->read->strip_count; i++) {
 		shape_of(plan, &plan->read->strips[i], &shape);
 		bytes += shape.granule_count * granule_bytes(&shape);

@@ -64,6 +64,12 @@ static int shm_lend(struct kvpull_transport *transport, uint32_t peer,
 	return kvpull_shm_peer_lend(&shm->peers, peer, mapping);
 }
 
+/* By the engine's thread, too. */
+static uint32_t shm_help(struct kvpull_transport *transport)
+{
+	return kvpull_copy_guest_help(kvpull_shm_of(transport)->copy);
+}
+
 static const uint8_t *shm_mapped(const struct kvpull_transport *transport,
 				 uint32_t index, uint32_t region)
 {
@@ -289,6 +295,7 @@ static const struct kvpull_transport_ops shm_ops = {
 	.peer_send = kvpull_shm_peer_send,
 	.attach = shm_attach,
 	.lend = shm_lend,
+	.help = shm_help,
 	.mapped = shm_mapped,
 	.disconnect = shm_disconnect,
 	.read_start = kvpull_shm_read_start,

@@ -293,6 +293,12 @@ struct kvpull_transport_ops {
 	int (*lend)(struct kvpull_transport *transport, uint32_t peer,
 		    struct kvpull_mapping *mapping);
 	/*
+	 * Engine's thread, beside the owner's calls but close(): copy some of a
+	 * read that runs, 256 KiB or so. Its bytes; 0: nothing is to be done.
+	 * NULL: nothing ever is.
+	 */
+	uint32_t (*help)(struct kvpull_transport *transport);
+	/*
 	 * A region as it is mapped here, for the thread that polls: there until
 	 * its next call of the route. NULL: it is not mapped, or the peer is
 	 * lost. NULL: none ever is.

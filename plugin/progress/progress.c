@@ -503,6 +503,11 @@ int kvpull_progress_watch(const struct kvpull_progress *progress, int epoll_fd)
 	return failed;
 }
 
+uint32_t kvpull_progress_help(const struct kvpull_progress *progress)
+{
+	return kvpull_routes_help(&progress->routes);
+}
+
 int kvpull_progress_arm(struct kvpull_progress *progress)
 {
 	return kvpull_routes_arm(&progress->routes);

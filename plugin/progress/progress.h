@@ -44,6 +44,12 @@ int KVPULL_MUST_CHECK kvpull_progress_start(struct kvpull_progress *progress);
 /* One bounded run; returns what was done. progress=caller. */
 int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns);
 
+/*
+ * progress=thread: copy a little of what the thread copies: bytes; 0: nothing is
+ * being copied that can be shared.
+ */
+uint32_t kvpull_progress_help(const struct kvpull_progress *progress);
+
 /* Any thread. Return: how many there are; [capacity] of them are written. */
 int kvpull_progress_peers(struct kvpull_progress *progress,
 			  struct kvpull_peer_info *peers, uint32_t capacity,

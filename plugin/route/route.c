@@ -252,6 +252,20 @@ int kvpull_routes_poll(struct kvpull_routes *routes, uint32_t turn,
 				    capacity / (routes->count - turn));
 }
 
+uint32_t kvpull_routes_help(const struct kvpull_routes *routes)
+{
+	uint32_t bytes = 0;
+	uint32_t at;
+
+	for (at = 0; !bytes && at < routes->count; at++) {
+		struct kvpull_transport *transport = routes->list[at].transport;
+
+		if (transport->ops->help)
+			bytes = transport->ops->help(transport);
+	}
+	return bytes;
+}
+
 int kvpull_routes_arm(const struct kvpull_routes *routes)
 {
 	int more = 0;

@@ -126,6 +126,9 @@ int kvpull_routes_poll(struct kvpull_routes *routes, uint32_t turn,
 		       uint64_t now_ns, struct kvpull_event *events,
 		       uint32_t capacity, const struct kvpull_route **route);
 
+/* As in the seam: the first one with something to be done. Engine's thread. */
+uint32_t kvpull_routes_help(const struct kvpull_routes *routes);
+
 /* As in the seam, over all of them. */
 int KVPULL_MUST_CHECK kvpull_routes_arm(const struct kvpull_routes *routes);
 void kvpull_routes_disarm(const struct kvpull_routes *routes);

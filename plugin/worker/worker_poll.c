@@ -431,6 +431,18 @@ static uint32_t more_is_due(const struct kvpull_worker *worker,
 	       worker->pulls_small.first != KVPULL_NONE || worker->wake_due;
 }
 
+/*
+ * A poll that had nothing else to do: what polls again and again for a pull's
+ * end brings that end nearer. Who sleeps meanwhile has other things to do.
+ */
+static uint32_t pulls_help(const struct kvpull_worker *worker)
+{
+	return worker->pull_map.count && worker->wakeup.fd < 0 &&
+	       worker->facts.config.inline_bytes &&
+	       worker->facts.config.progress == KVPULL_PROGRESS_THREAD &&
+	       kvpull_progress_help(worker->progress) > 0;
+}
+
 int kvpull_worker_poll(struct kvpull_worker *worker,
 		       struct kvpull_poll_record *records, uint32_t capacity,
 		       size_t record_bytes)
@@ -458,6 +470,8 @@ int kvpull_worker_poll(struct kvpull_worker *worker,
 	}
 	if (!small)
 		kvpull_worker_wake_all(worker);
+	if (!worked && !sink.count)
+		worked = pulls_help(worker);
 	if (worked || sink.count) {
 		took_ns = kvpull_facts_now(&worker->facts) - now_ns;
 		if (took_ns > worker->stats.poll_ns_max)

@@ -5,8 +5,9 @@
  * compares what ran side by side. The producer polls where one core is left for
  * it, and sleeps in the other ways, and beside plain copies. Whoever makes
  * progress copies: with progress=caller the consumer's one thread polls and
- * copies, as an engine's does; with progress=thread it only polls, or sleeps,
- * meanwhile. The second thread is a copy worker.
+ * copies, as an engine's does; with progress=thread it polls meanwhile, which
+ * copies too where blocks are short, or sleeps. The second thread is a copy
+ * worker.
  *
  * All ways meet the same: memory that no cache holds, a mapping of the producer's
  * memory that no other way reads, and plain copies run on the poster's thread and

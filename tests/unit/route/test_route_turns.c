@@ -25,6 +25,7 @@ struct side {
 	int doorbell;
 	uint32_t serves;
 	uint32_t closes;
+	uint32_t help_bytes;
 	char address[8];
 };
 
@@ -71,6 +72,11 @@ static int side_poll(struct kvpull_transport *transport, uint64_t now_ns,
 			.kind = KVPULL_EVENT_CALLER_UP,
 		};
 	return (int)at;
+}
+
+static uint32_t side_help(struct kvpull_transport *transport)
+{
+	return of(transport)->help_bytes;
 }
 
 static int side_arm(struct kvpull_transport *transport)
@@ -145,6 +151,17 @@ static uint32_t round_of(uint32_t capacity, uint32_t *first)
 		left -= (uint32_t)count;
 	}
 	return capacity - left;
+}
+
+UNIT_TEST_WITH(first_route_with_something_to_copy_is_helped, up, NULL)
+{
+	assert_int_equal(kvpull_routes_help(&routes), 0);
+	sides[1].ops.help = sides[2].ops.help = side_help;
+	assert_int_equal(kvpull_routes_help(&routes), 0);
+	sides[2].help_bytes = 7;
+	assert_int_equal(kvpull_routes_help(&routes), 7);
+	sides[1].help_bytes = 5;
+	assert_int_equal(kvpull_routes_help(&routes), 5);
 }
 
 UNIT_TEST_WITH(flood_of_one_route_leaves_the_others_their_share, up, NULL)

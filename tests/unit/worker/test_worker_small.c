@@ -357,6 +357,92 @@ UNIT_TEST_WITH(poll_copies_128_kib, many_setup, world_teardown)
 	assert_int_equal(copies, MANY);
 }
 
+static uint32_t helps;
+static uint32_t help_bytes;
+
+static uint32_t test_help(struct kvpull_transport *transport)
+{
+	(void)transport;
+	helps++;
+	return help_bytes;
+}
+
+/* A pull that the other thread has: the test says when that one runs. */
+static void pull_of_the_thread(struct world *world)
+{
+	static struct kvpull_transport_ops ops;
+
+	(void)one_up(world);
+	ops = *world->transport.ops;
+	ops.help = test_help;
+	world->transport.ops = &ops;
+	helps = 0;
+	help_bytes = 1;
+	world->worker->facts.config.progress = KVPULL_PROGRESS_THREAD;
+	world->worker->facts.config.inline_bytes = 2 * WORLD_BLOCK_BYTES - 1;
+	world_poll(world, 1);
+	assert_int_equal(helps, 0);
+	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
+}
+
+UNIT_TEST_WITH(poll_with_nothing_to_tell_helps_to_copy, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	pull_of_the_thread(world);
+	world_poll(world, 1);
+	assert_int_equal(helps, 1);
+	(void)kvpull_worker_progress(world->worker);
+	assert_int_equal(world->read_starts, 1);
+	help_bytes = 0;
+	world_poll(world, 2);
+	assert_int_equal(helps, 3);
+	world_done(world, 0, 0);
+	(void)kvpull_worker_progress(world->worker);
+	/* What is to be told comes first, and then there is no pull. */
+	helps = 0;
+	world_poll(world, 2);
+	assert_int_equal(helps, 0);
+	world_reported(world, KEY, KVPULL_POLL_LOADED, 0);
+	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+}
+
+UNIT_TEST_WITH(poll_that_may_copy_nothing_does_not_help, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	pull_of_the_thread(world);
+	world->worker->facts.config.inline_bytes = 0;
+	world_poll(world, 1);
+	assert_int_equal(helps, 0);
+	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+}
+
+UNIT_TEST_WITH(engine_that_sleeps_does_not_help, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	pull_of_the_thread(world);
+	assert_true(kvpull_worker_event_fd(world->worker) >= 0);
+	world_poll(world, 2);
+	assert_int_equal(helps, 0);
+	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+}
+
+UNIT_TEST_WITH(who_makes_progress_itself_does_not_help, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	pull_of_the_thread(world);
+	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+	world_poll(world, 3);
+	assert_int_equal(world->read_starts, 1);
+	assert_int_equal(helps, 0);
+}
+
 UNIT_TEST_WITH(large_pull_is_handed_over, world_setup, world_teardown)
 {
 	struct world *world = *state;
