@@ -149,8 +149,16 @@ void kvpull_remote_refused(struct kvpull_progress *progress,
 	if (remote->code)
 		return;
 	remote->code = refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
-	kvpull_warn(progress->log,
-		    "peer %s refused us: %s is %s there and %s here (%s)",
-		    remote->address, refusal.field, refusal.ours,
-		    refusal.theirs, kvpull_error_name(remote->code));
+	/* What passes is tried again: a pull that is late by it has a line. */
+	if (remote->code == KVPULL_EAGAIN)
+		kvpull_info(progress->log,
+			    "peer %s is called again: %s is %s there (%s)",
+			    remote->address, refusal.field, refusal.ours,
+			    kvpull_error_name(remote->code));
+	else
+		kvpull_warn(
+			progress->log,
+			"peer %s refused us: %s is %s there and %s here (%s)",
+			remote->address, refusal.field, refusal.ours,
+			refusal.theirs, kvpull_error_name(remote->code));
 }

@@ -16,6 +16,8 @@
 #include "base/params.h"
 #include "plugin/progress/progress_state.h"
 
+/* Nothing is wrong with who is refused for it: a call later it is in. */
+#define BEFORE "the connection before"
 #define REFUSALS_SAID_MAX 8u /* in a second: an engine's ranks, at the least */
 
 static void caller_up(struct kvpull_progress *progress,
@@ -42,14 +44,20 @@ static void caller_up(struct kvpull_progress *progress,
  * was lost on the way. It may call once more when that is worked off.
  */
 static void predecessor_drop(struct kvpull_progress *progress, uint32_t index,
-			     const struct kvpull_hello *hello)
+			     const struct kvpull_hello *hello,
+			     struct kvpull_refusal *refusal)
 {
 	const struct kvpull_consumer *consumer =
 		&progress->handover->consumers[index];
 
-	if ((consumer->incarnation ^ hello->incarnation) >> KVPULL_SELF_BITS ==
-	    0)
-		kvpull_serve_drop(progress, index);
+	if ((consumer->incarnation ^ hello->incarnation) >> KVPULL_SELF_BITS) {
+		kvpull_refusal_texts(refusal, KVPULL_EAGAIN, "rank",
+				     "another process's", "the same");
+		return;
+	}
+	kvpull_refusal_texts(refusal, KVPULL_EAGAIN, BEFORE, "being ended",
+			     "over");
+	kvpull_serve_drop(progress, index);
 }
 
 /* Places of the instances that are in, those of their other ranks among them. */
@@ -103,9 +111,7 @@ static int place_check(struct kvpull_progress *progress,
 			return KVPULL_EREJECTED;
 		}
 		if (consumer->rank == hello->rank) {
-			kvpull_refusal_numbers(refusal, KVPULL_EAGAIN, "rank",
-					       consumer->rank, hello->rank);
-			predecessor_drop(progress, index, hello);
+			predecessor_drop(progress, index, hello, refusal);
 			return KVPULL_EAGAIN;
 		}
 	}
@@ -223,14 +229,16 @@ static void caller_refuse(struct kvpull_progress *progress, uint32_t index,
 {
 	struct kvpull_caller *caller = &progress->callers[index];
 	struct kvpull_transport *transport = caller->route->transport;
+	const int passes = strcmp(refusal->field, BEFORE) == 0;
 	size_t byte_count;
 
-	if (may_say(progress))
+	if (!passes && may_say(progress))
 		kvpull_warn(progress->log,
 			    "consumer refused: %s is %s here and %s there (%s)",
 			    refusal->field, refusal->ours, refusal->theirs,
 			    kvpull_error_name(refusal->code));
-	kvpull_count_add(&progress->counts->consumers_refused, 1);
+	if (!passes)
+		kvpull_count_add(&progress->counts->consumers_refused, 1);
 	byte_count = kvpull_handshake_put_refusal(
 		progress->message, KVPULL_MESSAGE_BYTES_MAX, refusal);
 	caller->state = KVPULL_CALLER_FREE;

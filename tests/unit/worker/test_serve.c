@@ -23,6 +23,14 @@ static struct world_caller *hello_say(struct world *world, uint32_t index,
 	return world_hello(world, index, &who);
 }
 
+static uint64_t refused_count(const struct world *world)
+{
+	return atomic_load_explicit(
+		&kvpull_progress_counts(world->worker->progress)
+			 ->consumers_refused,
+		memory_order_relaxed);
+}
+
 static void process_that_calls_again(struct world *world, uint64_t again)
 {
 	const uint32_t uid = world->config.uids[0];
@@ -32,6 +40,9 @@ static void process_that_calls_again(struct world *world, uint64_t again)
 	assert_int_equal(first->dropped, 1);
 	assert_int_equal(second->refused, 1);
 	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
+	/* Nothing that an operator should look at. */
+	assert_string_equal(world->warning, "");
+	assert_int_equal(refused_count(world), 0);
 	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
 	world_poll(world, 3);
 	assert_int_equal(hello_say(world, 1, again, uid)->state, 2);
@@ -58,6 +69,9 @@ TEST(another_process_does_not_end_a_consumer)
 	const struct world_caller *second = hello_say(world, 1, ANOTHER, uid);
 
 	assert_int_equal(second->refusal.code, KVPULL_EAGAIN);
+	assert_non_null(strstr(world->warning,
+			       "rank is another process's here and the same"));
+	assert_int_equal(refused_count(world), 1);
 	assert_int_equal(first->dropped, 0);
 	assert_int_equal(first->state, 2);
 }
