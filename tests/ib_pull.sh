@@ -216,6 +216,14 @@ pool_leaves_nothing() {
 }
 
 check pool_leaves_nothing
+# Of a folder that was named it has its sockets there, and leaves it.
+pool_uses_its_folder() {
+	"$tool" --pool --requests 5 --dir "$work/a \"pool\"" &
+	pool=$!
+	wait $pool && [ -d "$work/a \"pool\"" ]
+}
+
+check pool_uses_its_folder
 trace '{"arrival_s": 0, "prompt_tokens": 512, "output_tokens": 10, "n": 2}' '' \
 	'{"arrival_s": 0.1, "prompt_tokens": 100, "abort": true}' \
 	'{"arrival_s": 0.2, "prompt_tokens": 2048, "abort": false}'

@@ -52,7 +52,7 @@ struct pool {
 	const struct kvpull_reader_ops *ops;
 	struct shared *shared;
 	struct ib_keys keys;
-	char dir[64];
+	const char *dir;
 };
 
 static uint64_t word_of(uint64_t key, uint64_t at)
@@ -86,7 +86,10 @@ static struct kvpull_reader *handle_open(const struct pool *pool,
 		.model = &model,
 		.hash = "number",
 	};
-	char config[128];
+	json_t *keys =
+		json_pack("{s:s, s:i}", "socket_dir", pool->dir, "copy_threads",
+			  (int)pool->options->copy_threads);
+	char *config = keys ? json_dumps(keys, 0) : NULL;
 	const struct kvpull_reader_params params = {
 		.struct_size = sizeof(params),
 		.host = &host,
@@ -97,11 +100,12 @@ static struct kvpull_reader *handle_open(const struct pool *pool,
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_reader *handle = NULL;
 
-	(void)snprintf(config, sizeof(config),
-		       "{\"socket_dir\":\"%s\",\"copy_threads\":%u}", pool->dir,
-		       pool->options->copy_threads);
-	if (pool->ops->open(&params, &handle, &detail))
+	if (!config)
+		fprintf(stderr, "--dir must be text in UTF-8\n");
+	else if (pool->ops->open(&params, &handle, &detail))
 		fprintf(stderr, "%s: %s\n", engine_id, detail.message);
+	json_decref(keys);
+	free(config);
 	return handle;
 }
 
@@ -677,23 +681,26 @@ int ib_pool(const struct ib_options *options)
 	struct pool pool = { .options = options };
 	void *symbol = engine_library_symbol("kvpull_reader_v1");
 	kvpull_reader_v1_fn table;
+	char own[64];
 	int failed = 1;
 
 	if (!symbol)
 		return 1;
 	memcpy(&table, &symbol, sizeof(table));
 	pool.ops = table();
-	(void)snprintf(pool.dir, sizeof(pool.dir), "/tmp/kvpull-pool-%d-XXXXXX",
+	(void)snprintf(own, sizeof(own), "/tmp/kvpull-pool-%d-XXXXXX",
 		       (int)getpid());
+	pool.dir = options->dir ? options->dir : own;
 	pool.shared = mmap(NULL, sizeof(*pool.shared), PROT_READ | PROT_WRITE,
 			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (pool.shared == MAP_FAILED || !mkdtemp(pool.dir)) {
+	if (pool.shared == MAP_FAILED || (!options->dir && !mkdtemp(own))) {
 		fprintf(stderr, "%s: %s\n", pool.dir, strerror(errno));
 		return 1;
 	}
 	if (!ib_keys_open(&pool.keys, options))
 		failed = pool_run(&pool);
-	ib_folder_remove(pool.dir);
+	if (!options->dir)
+		ib_folder_remove(own);
 	ib_keys_close(&pool.keys);
 	(void)munmap(pool.shared, sizeof(*pool.shared));
 	return failed;
