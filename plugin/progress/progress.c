@@ -175,6 +175,7 @@ int kvpull_progress_run(struct kvpull_progress *progress, uint64_t now_ns)
 		return 0;
 	progress->run_ns = now_ns;
 	kvpull_status_ran(&progress->facts->status->progress, now_ns);
+	kvpull_status_keep_young(progress->facts->status, now_ns);
 	worked = commands(progress, now_ns);
 	worked += events(progress, now_ns);
 	progress->timer_ns = UINT64_MAX;

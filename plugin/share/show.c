@@ -63,6 +63,7 @@ void kvpull_share_show_run(struct kvpull_reader *share, uint64_t now_ns)
 {
 	share->run_ns = now_ns;
 	kvpull_status_ran(&share->status.engine, now_ns);
+	kvpull_status_keep_young(&share->status, now_ns);
 }
 
 void kvpull_share_show_counts(struct kvpull_reader *share)

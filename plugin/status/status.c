@@ -23,6 +23,8 @@
 #include "base/clock.h"
 #include "base/fsize.h"
 
+#define YOUNG_NS (3600 * KVPULL_NS_PER_S)
+
 #define PLACE(name, kind, from, help) WHERE_##from,
 #define WHERE_OWN(member) (-1)
 #define WHERE_HOLDS(member) (-1)
@@ -391,6 +393,14 @@ int kvpull_status_open(struct kvpull_status *status,
 	else
 		counters_name(status, &kvpull_worker_counters, worker_places);
 	return 0;
+}
+
+void kvpull_status_keep_young(struct kvpull_status *status, uint64_t now_ns)
+{
+	if (now_ns < status->young_ns || !status->path[0])
+		return;
+	status->young_ns = now_ns + YOUNG_NS;
+	(void)utimensat(AT_FDCWD, status->path, NULL, AT_SYMLINK_NOFOLLOW);
 }
 
 void kvpull_status_close(struct kvpull_status *status)

@@ -45,7 +45,8 @@ struct kvpull_status {
 	struct kvpull_status_pull *pulls;         /* [pulls_max] */
 	struct kvpull_status_pool *pool;          /* a pool's */
 	struct kvpull_status_holds holds;
-	char path[160]; /* "": there is no file */
+	uint64_t young_ns; /* the next time it is kept young */
+	char path[160];    /* "": there is no file */
 };
 
 /*
@@ -57,6 +58,11 @@ struct kvpull_status {
 int KVPULL_MUST_CHECK
 kvpull_status_open(struct kvpull_status *status,
 		   const struct kvpull_status_params *params);
+/*
+ * Now and then, by one thread: an engine runs for weeks, and /tmp is cleaned of
+ * what is ten days old by its times, which stores into a mapping do not change.
+ */
+void kvpull_status_keep_young(struct kvpull_status *status, uint64_t now_ns);
 /* The file stays, and says that it was closed. */
 void kvpull_status_close(struct kvpull_status *status);
 

@@ -119,6 +119,22 @@ static pid_t consumer_fork(const struct node *p)
 	_exit(1);
 }
 
+TEST(worker_keeps_its_status_file_young)
+{
+	const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+	static struct node p;
+	struct stat status;
+
+	node_open(&p, "P", 0xa1, "");
+	assert_string_not_equal(p.worker->status.path, "");
+	assert_int_equal(utimensat(AT_FDCWD, p.worker->status.path, old, 0), 0);
+	p.worker->status.young_ns = 0;
+	node_poll(&p);
+	assert_int_equal(stat(p.worker->status.path, &status), 0);
+	assert_true(status.st_mtime > 1000);
+	kvpull_worker_destroy(p.worker);
+}
+
 TEST(pull_waits_for_room_at_its_producer)
 {
 	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
