@@ -125,7 +125,7 @@ TEST(worker_keeps_its_status_file_young)
 	static struct node p;
 	struct stat status;
 
-	node_open(&p, "P", 0xa1, "");
+	node_open(&p, "P", 0xb7, "");
 	assert_string_not_equal(p.worker->status.path, "");
 	assert_int_equal(utimensat(AT_FDCWD, p.worker->status.path, old, 0), 0);
 	p.worker->status.young_ns = 0;
