@@ -60,7 +60,7 @@ kvpull_status_open(struct kvpull_status *status,
 		   const struct kvpull_status_params *params);
 /*
  * Now and then, by one thread: an engine runs for weeks, and /tmp is cleaned of
- * what is ten days old by its times, which stores into a mapping do not change.
+ * what is ten days old by its times, which a page's first store alone changes.
  */
 void kvpull_status_keep_young(struct kvpull_status *status, uint64_t now_ns);
 /* The file stays, and says that it was closed. */
