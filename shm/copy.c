@@ -30,7 +30,8 @@
  *
  * Cancel takes all the shares that are left: nothing is checked in the path of
  * a share. Progress: start, poll, cancel and arm never wait; a job's end waits
- * only for the workers that are in one of its shares.
+ * only for the workers that are in one of its shares, and for the guest, who is
+ * told of no end before its call returns.
  */
 #include "shm/copy.h"
 
@@ -212,8 +213,11 @@ static uint32_t slot_work(struct worker *worker, struct slot *slot)
 					  memory_order_acquire);
 	if (claim <= 0)
 		return 0;
-	/* More than we can do at once: get help, one wakes the next. */
-	if (claim > 1)
+	/*
+	 * More than we can do at once: get help, one wakes the next. A guest
+	 * leaves that to them: it has a call to return from.
+	 */
+	if (claim > 1 && worker != worker->copy->guest)
 		wake_one(worker->copy);
 	index = slot->plan.share_count - (uint32_t)claim;
 	bytes = index < slot->plan.tail_first ? slot->plan.share_bytes :
@@ -456,13 +460,14 @@ uint32_t kvpull_copy_help(struct kvpull_copy *copy)
 uint32_t kvpull_copy_guest_help(struct kvpull_copy *copy)
 {
 	struct worker *guest = copy->guest;
+	const uint64_t kept = (uint64_t)copy->order_mask + 1;
 	/* Q1: pairs with Q0 in kvpull_copy_start. */
 	const uint64_t tail =
 		atomic_load_explicit(&copy->tail, memory_order_acquire);
 	uint32_t left;
 
-	if (tail - guest->at > copy->order_mask)
-		guest->at = tail - copy->order_mask;
+	if (tail - guest->at > kept)
+		guest->at = tail - kept;
 	for (left = GUEST_LOOKS_MAX; left && guest->at != tail; left--) {
 		const uint32_t index = atomic_load_explicit(
 			&copy->order[guest->at & copy->order_mask],

@@ -126,22 +126,39 @@ static uint64_t granule_from(const struct shape *shape, uint64_t at)
 	return granule < shape->granule_count ? granule : shape->granule_count;
 }
 
+static uint64_t read_bytes(const struct kvpull_read *read)
+{
+	uint64_t bytes = 0;
+	uint32_t i;
+
+	for (i = 0; i < read->strip_count; i++) {
+		const struct kvpull_strip *strip = &read->strips[i];
+		const uint32_t *first = read->group_first + strip->group_index;
+
+		bytes += (uint64_t)(first[1] - first[0]) * strip->row_count *
+			 strip->row_bytes;
+	}
+	return bytes;
+}
+
 static uint32_t share_bytes_of(const struct kvpull_copy_plan *plan)
 {
 	uint32_t share_bytes = KVPULL_COPY_SHARE_BYTES_MIN;
+	const uint64_t wanted = read_bytes(plan->read) / SHARES_WANTED;
 	uint64_t side_bytes = 0; /* spans side by side */
-	uint64_t bytes = 0;
 	struct shape shape;
 	uint32_t i;
 
+	if (wanted <= share_bytes)
+		return share_bytes;
 	for (i = 0; i < plan->read->strip_count; i++) {
 		spans_of(plan, &plan->read->strips[i], &shape);
-		bytes += shape.span_count * shape.span_bytes;
-		if (shape.span_bytes * shape.routine->lanes > side_bytes)
+		if (shape.span_count &&
+		    shape.span_bytes * shape.routine->lanes > side_bytes)
 			side_bytes = shape.span_bytes * shape.routine->lanes;
 	}
 	while (share_bytes < KVPULL_COPY_SHARE_BYTES_MAX &&
-	       share_bytes < bytes / SHARES_WANTED && share_bytes < side_bytes)
+	       share_bytes < wanted && share_bytes < side_bytes)
 		share_bytes *= 2;
 	return share_bytes;
 }

@@ -21,7 +21,7 @@ struct kvpull_shm {
 	struct kvpull_shm_peers peers;
 	struct kvpull_shm_reads reads;
 	uint8_t *buffers;
-	int wake_fd; /* copy workers and io_uring write it */
+	int wake_fd; /* copy workers, guest and io_uring write it */
 	int timer_fd;
 	uint32_t look_now;
 	uint32_t polls; /* since the last look */

@@ -6,8 +6,9 @@
  * waits for all of them. Nothing of a route is known but what stands here.
  *
  * All calls and poll() are made by one thread, the owner (the progress thread,
- * or the caller with progress=caller); the one exception is the ring of a
- * consumer, which the engine's thread drains from admit() until forget().
+ * or the caller with progress=caller); the exceptions are the engine's thread's:
+ * the ring of a consumer, which it drains from admit() until forget(), the copy
+ * from a mapping that was lent, and help().
  *
  * A connection's life, consumer's side (a *peer*):
  *   connect() -> PEER_MESSAGE (challenge) -> peer_send(hello) -> PEER_MESSAGE
@@ -294,7 +295,7 @@ struct kvpull_transport_ops {
 		    struct kvpull_mapping *mapping);
 	/*
 	 * Engine's thread, beside the owner's calls but close(): copy some of a
-	 * read that runs, 256 KiB or so. Its bytes; 0: nothing is to be done.
+	 * read that runs, less than 512 KiB. Its bytes; 0: nothing is to be done.
 	 * NULL: nothing ever is.
 	 */
 	uint32_t (*help)(struct kvpull_transport *transport);

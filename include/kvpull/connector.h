@@ -585,7 +585,9 @@ struct kvpull_worker_ops {
 	/**
 	 * What ended. Each key once a kind, for ever; SENT only for keys whose
 	 * hold came in a step, to this worker or to the one that it replaced.
-	 * Never blocks, no syscall while nothing ended.
+	 * Never blocks. No syscall while nothing ended, but one to wake
+	 * kvpull's own thread where this call copied the last of a pull (key
+	 * inline_bytes).
 	 * record_bytes: sizeof(*records).
 	 * Return: records written, 0 .. capacity; equal to capacity = call
 	 * again. KVPULL_EINVAL (bad record_bytes, or no array for a capacity).

@@ -7,7 +7,8 @@
  *
  * They share what is here and nothing else: facts that neither changes once
  * regions are served, slots whose indices travel through two rings, and peers'
- * memory that the engine's thread pins while it copies. Who holds a slot's index
+ * memory that the engine's thread pins while it copies (beside it the routes'
+ * help(), through kvpull_progress_help()). Who holds a slot's index
  * owns the slot. Each index travels at most a fixed number of times each way, and
  * the rings are sized for all of them: neither is ever full.
  */

@@ -562,6 +562,26 @@ UNIT_TEST(guest_copies_short_shares_alone)
 	work_free(works[1]);
 }
 
+/* Nothing is copied of a group without blocks, however long its spans are. */
+UNIT_TEST(empty_group_makes_no_share_long)
+{
+	struct work *work = work_simple(0, 256, 32768);
+	struct pool pool;
+
+	work->strips[1] = work->strips[0];
+	work->strips[1].group_index = KVPULL_GROUPS_MAX - 1;
+	work->strips[1].row_bytes = 1048576;
+	work->read.strip_count = 2;
+	pool_open(&pool, 0, 1);
+	assert_int_equal(kvpull_copy_force("memcpy"), 0);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(kvpull_copy_force(NULL), 0);
+	assert_int_equal(kvpull_copy_guest_help(pool.copy),
+			 KVPULL_COPY_SHARE_BYTES_MIN);
+	pool_close(&pool);
+	work_free(work);
+}
+
 /* It was away for longer than the pool remembers, and finds what is there. */
 UNIT_TEST(guest_that_was_away_finds_the_newest_job)
 {
