@@ -200,13 +200,20 @@ static int options_take(struct top_options *options, int argc, char **argv)
 	return 0;
 }
 
-/* A key, or the interval's end. Return: 1 to end. */
-static int key_take(struct top_options *options)
+/*
+ * A key, the interval's end, or one of the signals, which come nowhere else.
+ * Return: 1 to end.
+ */
+static int key_take(struct top_options *options, const sigset_t *signals)
 {
+	const struct timespec interval = {
+		.tv_sec = (time_t)(options->interval_ms / 1000),
+		.tv_nsec = (long)(options->interval_ms % 1000) * 1000000,
+	};
 	struct pollfd key = { .fd = STDIN_FILENO, .events = POLLIN };
 	char pressed = 0;
 
-	if (poll(&key, 1, (int)options->interval_ms) <= 0)
+	if (ppoll(&key, 1, &interval, signals) <= 0)
 		return 0;
 	if (read(STDIN_FILENO, &pressed, 1) != 1)
 		return 1;
@@ -236,7 +243,7 @@ static int key_take(struct top_options *options)
 	}
 }
 
-static void loop(struct top_options *options)
+static void loop(struct top_options *options, const sigset_t *signals)
 {
 	static struct top tops[2];
 	struct winsize size = { .ws_row = 24, .ws_col = 80 };
@@ -255,7 +262,7 @@ static void loop(struct top_options *options)
 		(void)fflush(stdout);
 		at = !at;
 		top_free(&tops[at]);
-	} while (!key_take(options) && !ended);
+	} while (!key_take(options, signals) && !ended);
 	top_free(&tops[!at]);
 }
 
@@ -265,6 +272,8 @@ static int screen_run(struct top_options *options)
 	const struct sigaction resize = { .sa_handler = on_resize };
 	const struct sigaction end = { .sa_handler = on_end };
 	uint32_t at;
+	sigset_t held;
+	sigset_t signals;
 	struct termios before;
 	struct termios raw;
 
@@ -272,12 +281,18 @@ static int screen_run(struct top_options *options)
 		return usage("no terminal: --once, --json or --prometheus", "");
 	raw = before;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+	(void)sigemptyset(&held);
+	(void)sigaddset(&held, SIGWINCH);
 	(void)sigaction(SIGWINCH, &resize, NULL);
-	for (at = 0; at < sizeof(ends) / sizeof(ends[0]); at++)
+	for (at = 0; at < sizeof(ends) / sizeof(ends[0]); at++) {
+		(void)sigaddset(&held, ends[at]);
 		(void)sigaction(ends[at], &end, NULL);
+	}
+	/* One that came before the wait began would be seen when that ends. */
+	(void)sigprocmask(SIG_BLOCK, &held, &signals);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	(void)fputs("\033[?1049h\033[?25l\033[2J", stdout);
-	loop(options);
+	loop(options, &signals);
 	(void)fputs("\033[?25h\033[?1049l", stdout);
 	(void)fflush(stdout);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &before);

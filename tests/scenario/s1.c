@@ -275,6 +275,7 @@ static void s1_screens(const struct scenario *scenario)
 	const char *config = "\"lease_ms\":600,\"max_holds\":32";
 	struct top_folder folder;
 	struct node p, d;
+	uint32_t at;
 
 	top_folder_open(&folder);
 	open_node(scenario, &p, "prefill-a", folder.path, config);
@@ -286,6 +287,8 @@ static void s1_screens(const struct scenario *scenario)
 			  "kvpull_consumer_hold_blocks{engine=\"prefill-a\"");
 	top_capture(&folder, 80, 24, 'q');
 	top_capture(&folder, 200, 50, '\003');
+	for (at = 0; at < 10; at++)
+		top_interrupt(&folder);
 	node_kill(&d);
 	node_kill(&p);
 	top_folder_close(&folder);

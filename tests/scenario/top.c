@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "tests/lib/folder.h"
@@ -118,29 +119,67 @@ static void screen_check(const char *text, uint32_t columns, uint32_t lines)
 	scenario_check(line > 8, "a screen of %u lines", line);
 }
 
-void top_capture(const struct top_folder *folder, uint32_t columns,
-		 uint32_t lines, char key)
+/* The tool on a terminal of its own, whose descriptor is in *fd. */
+static pid_t screen_start(const struct top_folder *folder, uint32_t columns,
+			  uint32_t lines, int *fd)
 {
 	const struct winsize size = { .ws_col = (unsigned short)columns,
 				      .ws_row = (unsigned short)lines };
-	static char text[SCREEN_BYTES];
-	struct pollfd ready = { .events = POLLIN };
 	char tool[512];
-	size_t used = 0;
-	ssize_t got;
-	char *begin;
-	char *end;
-	int status = 0;
 	pid_t child;
 
 	tool_path(tool, sizeof(tool));
-	child = forkpty(&ready.fd, NULL, NULL, &size);
+	child = forkpty(fd, NULL, NULL, &size);
 	if (!child) {
 		(void)execl(tool, tool, "--interval", "300", "--folder",
 			    folder->path, (char *)NULL);
 		_exit(127);
 	}
 	scenario_check(child > 0, "no terminal");
+	return child;
+}
+
+void top_interrupt(const struct top_folder *folder)
+{
+	struct pollfd ready = { .events = POLLIN };
+	const uint64_t until = engine_now_ns() + 10 * SCENARIO_NS_PER_S;
+	const char key = '\003';
+	char text[4096];
+	struct termios terminal;
+	int status = 0;
+	pid_t ended;
+	const pid_t child = screen_start(folder, 200, 50, &ready.fd);
+
+	/* The terminal is its own: it reads what to show, and waits for no key. */
+	do
+		scenario_check(!tcgetattr(ready.fd, &terminal) &&
+				       engine_now_ns() < until,
+			       "it does not take the terminal");
+	while (terminal.c_lflag & ICANON);
+	scenario_check(write(ready.fd, &key, 1) == 1, "no key");
+	while (poll(&ready, 1, 5000) == 1 &&
+	       read(ready.fd, text, sizeof(text)) > 0)
+		;
+	while ((ended = waitpid(child, &status, WNOHANG)) == 0 &&
+	       engine_now_ns() < until)
+		scenario_sleep_ns(SCENARIO_NS_PER_MS);
+	scenario_check(ended == child, "Ctrl-C waits for the interval's end");
+	scenario_check(!status, "Ctrl-C: status %#x", (unsigned int)status);
+	(void)close(ready.fd);
+}
+
+void top_capture(const struct top_folder *folder, uint32_t columns,
+		 uint32_t lines, char key)
+{
+	static char text[SCREEN_BYTES];
+	struct pollfd ready = { .events = POLLIN };
+	const pid_t child = screen_start(folder, columns, lines, &ready.fd);
+	size_t used = 0;
+	ssize_t got;
+	char *begin;
+	char *end;
+	int status = 0;
+
 	/* The first screen ends where the rest of it is cleared. */
 	memset(text, 0, sizeof(text));
 	while (!(end = strstr(text, "\033[J")) && poll(&ready, 1, 5000) == 1) {

@@ -25,6 +25,8 @@ int top_run(const struct top_folder *folder, const char *option,
  */
 void top_capture(const struct top_folder *folder, uint32_t columns,
 		 uint32_t lines, char key);
+/* Ctrl-C ends it at once, also while it does not wait yet. */
+void top_interrupt(const struct top_folder *folder);
 /* Metrics as text and as served: the same, and as Prometheus reads them. */
 void top_metrics_check(const struct top_folder *folder, const char *has);
 /*
