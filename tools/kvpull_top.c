@@ -281,6 +281,8 @@ static int screen_run(struct top_options *options)
 		return usage("no terminal: --once, --json or --prometheus", "");
 	raw = before;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+	/* Ctrl-C would drop what is written last: that the screen is given back. */
+	raw.c_lflag |= NOFLSH;
 	(void)sigemptyset(&held);
 	(void)sigaddset(&held, SIGWINCH);
 	(void)sigaction(SIGWINCH, &resize, NULL);

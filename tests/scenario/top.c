@@ -160,6 +160,8 @@ void top_interrupt(const struct top_folder *folder)
 	while (poll(&ready, 1, 5000) == 1 &&
 	       read(ready.fd, text, sizeof(text)) > 0)
 		;
+	scenario_check(terminal.c_lflag & NOFLSH,
+		       "Ctrl-C drops what gives the screen back");
 	while ((ended = waitpid(child, &status, WNOHANG)) == 0 &&
 	       engine_now_ns() < until)
 		scenario_sleep_ns(SCENARIO_NS_PER_MS);
