@@ -419,9 +419,7 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	}
 	atomic_store_explicit(&slot->left, slot->plan.share_count,
 			      memory_order_relaxed);
-	atomic_store_explicit(&slot->is_short,
-			      slot->plan.share_bytes ==
-				      KVPULL_COPY_SHARE_BYTES_MIN,
+	atomic_store_explicit(&slot->is_short, slot->plan.is_short,
 			      memory_order_relaxed);
 	/* C0: pairs with C1 in slot_work. */
 	atomic_store_explicit(&slot->claim, slot->plan.share_count,

@@ -96,9 +96,9 @@ int kvpull_copy_has_share(struct kvpull_copy *copy);
 uint32_t kvpull_copy_help(struct kvpull_copy *copy);
 /*
  * One thread more, always the same: copy a share that nobody has begun, where
- * shares are of KVPULL_COPY_SHARE_BYTES_MIN, which is less than twice as much
- * where spans are no power of two; seldom one of a job that began meanwhile,
- * of up to KVPULL_COPY_SHARE_BYTES_MAX. Not during close(). Its bytes; 0.
+ * shares are of KVPULL_COPY_SHARE_BYTES_MIN, whole spans side by side; seldom one
+ * of a job that began meanwhile, of up to KVPULL_COPY_SHARE_BYTES_MAX. Not during
+ * close(). Its bytes; 0.
  */
 uint32_t kvpull_copy_guest_help(struct kvpull_copy *copy);
 /* Owner: no new share of it is begun; it still comes out of poll. */

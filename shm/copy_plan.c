@@ -194,9 +194,14 @@ void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 	plan->choices = *choices;
 	plan->serial = serial;
 	plan->share_bytes = share_bytes_of(plan);
+	plan->is_short = plan->share_bytes == KVPULL_COPY_SHARE_BYTES_MIN;
 	for (i = 0; i < plan->read->strip_count; i++) {
 		shape_of(plan, &plan->read->strips[i], &shape);
 		bytes += shape.granule_count * granule_bytes(&shape);
+		/* Else what begins in a share ends after it. */
+		if (shape.granule_count &&
+		    KVPULL_COPY_SHARE_BYTES_MIN % granule_bytes(&shape))
+			plan->is_short = 0;
 	}
 	shares_cut(plan, bytes);
 }

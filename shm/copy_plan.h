@@ -44,6 +44,7 @@ struct kvpull_copy_plan {
 	uint32_t share_bytes; /* a power of two */
 	uint32_t tail_first;  /* shares from here on are shorter */
 	uint32_t tail_bytes;
+	uint32_t is_short; /* no share has more than a poll may copy */
 };
 
 /* Where a worker's last share ended; zeroed: nowhere. */

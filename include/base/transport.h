@@ -295,7 +295,7 @@ struct kvpull_transport_ops {
 		    struct kvpull_mapping *mapping);
 	/*
 	 * Engine's thread, beside the owner's calls but close(): copy some of a
-	 * read that runs, less than 512 KiB. Its bytes; 0: nothing is to be done.
+	 * read that runs, up to 256 KiB. Its bytes; 0: nothing is to be done.
 	 * NULL: nothing ever is.
 	 */
 	uint32_t (*help)(struct kvpull_transport *transport);

@@ -562,6 +562,27 @@ UNIT_TEST(guest_copies_short_shares_alone)
 	work_free(works[1]);
 }
 
+/* What begins in a share of these ends after it: too much for a poll. */
+UNIT_TEST(guest_leaves_uneven_shares_to_others)
+{
+	struct work *work = work_simple(0, 64, 18432);
+	struct kvpull_copy_job *job;
+	struct pool pool;
+
+	pool_open(&pool, 0, 1);
+	memset(work->to, GUARD, work->side_bytes);
+	assert_int_equal(kvpull_copy_force("memcpy"), 0);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(kvpull_copy_force(NULL), 0);
+	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
+	while (kvpull_copy_help(pool.copy))
+		;
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	work_check(work);
+	pool_close(&pool);
+	work_free(work);
+}
+
 /* Nothing is copied of a group without blocks, however long its spans are. */
 UNIT_TEST(empty_group_makes_no_share_long)
 {
