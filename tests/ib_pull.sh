@@ -141,7 +141,9 @@ claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: memory provided' '^route 
 	"$tool" $small --verify "$sockets"
 # One unit a quantity: times are microseconds, speeds GB/s.
 units() {
-	"$tool" $small --json "$sockets" >"$work/report" &&
+	trace '{"arrival_s": 0, "prompt_tokens": 512}' &&
+		"$tool" $small --json "$sockets" >"$work/report" &&
+		"$tool" $small --json --trace "$work/trace" "$sockets" >>"$work/report" &&
 		"$tool" $small -a --json --count 2 "$sockets" >>"$work/report" &&
 		! grep -o '"[a-z_0-9]*":' "$work/report" |
 		sed 's/_p[0-9_]*":$/":/' | sort -u |

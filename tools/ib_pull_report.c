@@ -105,16 +105,16 @@ static double hit_ratio(const struct ib_result *result)
 				       0;
 }
 
-static double late_ms(const struct ib_result *result, double part)
+static double late_us(const struct ib_result *result, double part)
 {
-	return percentile_us(result->late, result->late_count, part) / 1e3;
+	return percentile_us(result->late, result->late_count, part);
 }
 
 static void print_trace(const struct ib_options *options,
 			const struct ib_result *result)
 {
-	printf("trace at %g x: late p50 %.1f ms, p99 %.1f ms\nprefix hit ratio %.3f, held %.3f block-seconds a request\n",
-	       options->speed, late_ms(result, 0.5), late_ms(result, 0.99),
+	printf("trace at %g x: late p50 %.0f us, p99 %.0f us\nprefix hit ratio %.3f, held %.3f block-seconds a request\n",
+	       options->speed, late_us(result, 0.5), late_us(result, 0.99),
 	       hit_ratio(result), held_block_s(result));
 }
 
@@ -123,8 +123,8 @@ static void trace_add(json_t *object, const struct ib_options *options,
 {
 	set_real(object, "trace_speed", options->speed);
 	set(object, "trace_requests", result->late_count);
-	set_real(object, "late_ms_p50", late_ms(result, 0.5));
-	set_real(object, "late_ms_p99", late_ms(result, 0.99));
+	set_real(object, "late_us_p50", late_us(result, 0.5));
+	set_real(object, "late_us_p99", late_us(result, 0.99));
 	set_real(object, "prefix_hit_ratio", hit_ratio(result));
 	set_value(object, "held_block_s_a_request",
 		  time_json(result->holds_ended, held_block_s(result)));

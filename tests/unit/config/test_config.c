@@ -136,6 +136,8 @@ UNIT_TEST(defaults_of_verbs_are_those_of_its_keys)
 	assert_int_equal(params.window_bytes, config.verbs_window_bytes);
 	assert_int_equal(params.connect_ns, config.connect_ms * 1000000);
 	assert_int_equal(params.flush_ns, config.flush_after_ms * 1000000);
+	/* 1 GiB: a larger one is slower to read into. */
+	assert_int_equal(params.mr_shift, 30);
 }
 
 /* Set one number by either way; hold_max_ms never stands in the way. */
