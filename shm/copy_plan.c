@@ -196,11 +196,13 @@ void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 	plan->share_bytes = share_bytes_of(plan);
 	plan->is_short = plan->share_bytes == KVPULL_COPY_SHARE_BYTES_MIN;
 	for (i = 0; i < plan->read->strip_count; i++) {
+		uint64_t granule;
+
 		shape_of(plan, &plan->read->strips[i], &shape);
-		bytes += shape.granule_count * granule_bytes(&shape);
+		granule = granule_bytes(&shape);
+		bytes += shape.granule_count * granule;
 		/* Else what begins in a share ends after it. */
-		if (shape.granule_count &&
-		    KVPULL_COPY_SHARE_BYTES_MIN % granule_bytes(&shape))
+		if (granule && KVPULL_COPY_SHARE_BYTES_MIN % granule)
 			plan->is_short = 0;
 	}
 	shares_cut(plan, bytes);

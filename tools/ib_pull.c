@@ -77,8 +77,7 @@ static void log_line(void *context, uint32_t level, const char *message)
 		fprintf(stderr, "%s\n", message);
 }
 
-/* Its text, to be freed; NULL: said. */
-static char *config_make(const struct ib_options *options)
+char *ib_config_make(const struct ib_options *options)
 {
 	json_t *config = json_pack(
 		"{s:s, s:s, s:i, s:i}", "socket_dir", options->dir, "progress",
@@ -138,7 +137,7 @@ int ib_engine_open(const struct ib_options *options, struct engine *engine)
 	/* Who asks for lines by the library's own variable gets them all. */
 	lines.level = is_asked ? KVPULL_LOG_DEBUG :
 				 KVPULL_LOG_WARN + options->verbose;
-	config = params.ops ? config_make(options) : NULL;
+	config = params.ops ? ib_config_make(options) : NULL;
 	if (!config)
 		return 1;
 	params.config_json = config;

@@ -143,6 +143,8 @@ int ib_pull(const struct ib_options *options, struct ib_result *result);
 int ib_demo(const struct ib_options *options);
 /* Ours, and all of its processes ended. */
 void ib_folder_remove(const char *path);
+/* A worker's configuration, or a pool's, to be freed; NULL: said. */
+char *ib_config_make(const struct ib_options *options);
 /* ib_pull_release.c: a ticket, as a router has it; 0 or 1. */
 int ib_ticket(const struct ib_options *options);
 /* And given back, unread. */

@@ -52,7 +52,6 @@ struct pool {
 	const struct kvpull_reader_ops *ops;
 	struct shared *shared;
 	struct ib_keys keys;
-	const char *dir;
 };
 
 static uint64_t word_of(uint64_t key, uint64_t at)
@@ -86,10 +85,7 @@ static struct kvpull_reader *handle_open(const struct pool *pool,
 		.model = &model,
 		.hash = "number",
 	};
-	json_t *keys =
-		json_pack("{s:s, s:i}", "socket_dir", pool->dir, "copy_threads",
-			  (int)pool->options->copy_threads);
-	char *config = keys ? json_dumps(keys, 0) : NULL;
+	char *config = ib_config_make(pool->options);
 	const struct kvpull_reader_params params = {
 		.struct_size = sizeof(params),
 		.host = &host,
@@ -100,11 +96,8 @@ static struct kvpull_reader *handle_open(const struct pool *pool,
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct kvpull_reader *handle = NULL;
 
-	if (!config)
-		fprintf(stderr, "--dir must be text in UTF-8\n");
-	else if (pool->ops->open(&params, &handle, &detail))
+	if (config && pool->ops->open(&params, &handle, &detail))
 		fprintf(stderr, "%s: %s\n", engine_id, detail.message);
-	json_decref(keys);
 	free(config);
 	return handle;
 }
@@ -678,11 +671,12 @@ static int pool_run(const struct pool *pool)
 
 int ib_pool(const struct ib_options *options)
 {
-	struct pool pool = { .options = options };
+	struct ib_options mine = *options;
+	struct pool pool = { .options = &mine };
 	void *symbol = engine_library_symbol("kvpull_reader_v1");
 	kvpull_reader_v1_fn table;
 	char own[64];
-	int failed = 1;
+	int failed;
 
 	if (!symbol)
 		return 1;
@@ -690,15 +684,14 @@ int ib_pool(const struct ib_options *options)
 	pool.ops = table();
 	(void)snprintf(own, sizeof(own), "/tmp/kvpull-pool-%d-XXXXXX",
 		       (int)getpid());
-	pool.dir = options->dir ? options->dir : own;
+	mine.dir = options->dir ? options->dir : own;
 	pool.shared = mmap(NULL, sizeof(*pool.shared), PROT_READ | PROT_WRITE,
 			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (pool.shared == MAP_FAILED || (!options->dir && !mkdtemp(own))) {
-		fprintf(stderr, "%s: %s\n", pool.dir, strerror(errno));
+		fprintf(stderr, "%s: %s\n", mine.dir, strerror(errno));
 		return 1;
 	}
-	if (!ib_keys_open(&pool.keys, options))
-		failed = pool_run(&pool);
+	failed = ib_keys_open(&pool.keys, options) ? 1 : pool_run(&pool);
 	if (!options->dir)
 		ib_folder_remove(own);
 	ib_keys_close(&pool.keys);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one thread more that helps: in short shares, between its own work. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "tests/unit/shm/copies.h"
+
+/* Beside the owner: in spans that are long its shares would be, too. */
+UNIT_TEST(guest_copies_short_shares_alone)
+{
+	struct work *works[2] = { work_simple(0, 16, 1048576),
+				  work_simple(1, 256, 32768) };
+	struct kvpull_copy_job *job;
+	struct pool pool;
+	uint64_t copied = 0;
+	uint32_t bytes;
+	uint32_t i;
+
+	pool_open(&pool, 0, 2);
+	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
+	assert_int_equal(kvpull_copy_force("memcpy"), 0);
+	for (i = 0; i < 2; i++) {
+		memset(works[i]->to, GUARD, works[i]->side_bytes);
+		assert_int_equal(kvpull_copy_start(pool.copy, &works[i]->job),
+				 0);
+	}
+	assert_int_equal(kvpull_copy_force(NULL), 0);
+	do {
+		bytes = kvpull_copy_guest_help(pool.copy);
+		assert_true(bytes <= KVPULL_COPY_SHARE_BYTES_MIN);
+		copied += bytes;
+	} while (bytes);
+	assert_int_equal(copied, works[1]->read.byte_count);
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	assert_ptr_equal(job, &works[1]->job);
+	work_check(works[1]);
+	/* The owner's next is the first one still. */
+	while (kvpull_copy_help(pool.copy))
+		;
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	work_check(works[0]);
+	pool_close(&pool);
+	work_free(works[0]);
+	work_free(works[1]);
+}
+
+/* What begins in a share of these ends after it: too much for a poll. */
+UNIT_TEST(guest_leaves_uneven_shares_to_others)
+{
+	struct work *work = work_simple(0, 64, 18432);
+	struct kvpull_copy_job *job;
+	struct pool pool;
+
+	pool_open(&pool, 0, 1);
+	memset(work->to, GUARD, work->side_bytes);
+	assert_int_equal(kvpull_copy_force("memcpy"), 0);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(kvpull_copy_force(NULL), 0);
+	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
+	while (kvpull_copy_help(pool.copy))
+		;
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	work_check(work);
+	pool_close(&pool);
+	work_free(work);
+}
+
+/* Nothing is copied of a group without blocks, however long its spans are. */
+UNIT_TEST(empty_group_makes_no_share_long)
+{
+	struct work *work = work_simple(0, 256, 32768);
+	struct pool pool;
+
+	work->strips[1] = work->strips[0];
+	work->strips[1].group_index = KVPULL_GROUPS_MAX - 1;
+	work->strips[1].row_bytes = 1048576;
+	work->read.strip_count = 2;
+	pool_open(&pool, 0, 1);
+	assert_int_equal(kvpull_copy_force("memcpy"), 0);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(kvpull_copy_force(NULL), 0);
+	assert_int_equal(kvpull_copy_guest_help(pool.copy),
+			 KVPULL_COPY_SHARE_BYTES_MIN);
+	pool_close(&pool);
+	work_free(work);
+}
+
+/* It was away for longer than the pool remembers, and finds what is there. */
+UNIT_TEST(guest_that_was_away_finds_the_newest_job)
+{
+	struct work *work = work_simple(0, 16, 32768);
+	struct kvpull_copy_job *job;
+	struct pool pool;
+	uint32_t round;
+
+	pool_open(&pool, 0, 1);
+	for (round = 0; round < 1000; round++) {
+		assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+		while (kvpull_copy_help(pool.copy))
+			;
+		assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	}
+	memset(work->to, GUARD, work->side_bytes);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_true(kvpull_copy_guest_help(pool.copy) > 0);
+	while (kvpull_copy_help(pool.copy))
+		;
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	work_check(work);
+	pool_close(&pool);
+	work_free(work);
+}
+
+struct guest {
+	struct kvpull_copy *copy;
+	_Atomic uint32_t stop;
+	uint64_t copied;
+};
+
+static void *guest_main(void *argument)
+{
+	struct guest *guest = argument;
+
+	while (!atomic_load_explicit(&guest->stop, memory_order_relaxed))
+		guest->copied += kvpull_copy_guest_help(guest->copy);
+	return NULL;
+}
+
+UNIT_TEST(owner_workers_and_a_guest_share_jobs)
+{
+	struct work *works[2] = { work_mixed(0), work_simple(1, 64, 32768) };
+	struct guest guest = { 0 };
+	struct pool pool;
+	pthread_t thread;
+	uint32_t round;
+
+	pool_open(&pool, 1, 2);
+	guest.copy = pool.copy;
+	assert_int_equal(pthread_create(&thread, NULL, guest_main, &guest), 0);
+	for (round = 0; round < 100; round++) {
+		struct work *work = works[round % 2];
+		struct kvpull_copy_job *job;
+
+		memset(work->to, GUARD, work->side_bytes);
+		assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+		while (!kvpull_copy_poll(pool.copy, &job, 1))
+			(void)kvpull_copy_help(pool.copy);
+		work_check(work);
+	}
+	atomic_store_explicit(&guest.stop, 1, memory_order_relaxed);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	pool_close(&pool);
+	work_free(works[0]);
+	work_free(works[1]);
+}
