@@ -9,7 +9,6 @@
 #include "tests/lib/unit.h"
 
 #define GUARD 0xa5
-#define ARENA_BYTES ((size_t)4 << 20)
 #define IDS_MAX 1024u
 #define STRIPS_MAX 16u
 

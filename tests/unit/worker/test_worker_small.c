@@ -385,8 +385,17 @@ static void pull_of_the_thread(struct world *world)
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 }
 
+/* Its close is a caller's again: no thread was started. */
+static int help_teardown(void **state)
+{
+	struct world *world = *state;
+
+	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
+	return world_teardown(state);
+}
+
 UNIT_TEST_WITH(poll_with_nothing_to_tell_helps_to_copy, world_setup,
-	       world_teardown)
+	       help_teardown)
 {
 	struct world *world = *state;
 
@@ -412,11 +421,10 @@ UNIT_TEST_WITH(poll_with_nothing_to_tell_helps_to_copy, world_setup,
 	helps = 0;
 	world_poll(world, 2);
 	assert_int_equal(helps, 0);
-	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 UNIT_TEST_WITH(poll_that_may_copy_nothing_does_not_help, world_setup,
-	       world_teardown)
+	       help_teardown)
 {
 	struct world *world = *state;
 
@@ -424,10 +432,9 @@ UNIT_TEST_WITH(poll_that_may_copy_nothing_does_not_help, world_setup,
 	world->worker->facts.config.inline_bytes = 0;
 	world_poll(world, 1);
 	assert_int_equal(helps, 0);
-	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
-UNIT_TEST_WITH(engine_that_sleeps_does_not_help, world_setup, world_teardown)
+UNIT_TEST_WITH(engine_that_sleeps_does_not_help, world_setup, help_teardown)
 {
 	struct world *world = *state;
 
@@ -435,11 +442,10 @@ UNIT_TEST_WITH(engine_that_sleeps_does_not_help, world_setup, world_teardown)
 	assert_true(kvpull_worker_event_fd(world->worker) >= 0);
 	world_poll(world, 2);
 	assert_int_equal(helps, 0);
-	world->worker->facts.config.progress = KVPULL_PROGRESS_CALLER;
 }
 
 UNIT_TEST_WITH(who_makes_progress_itself_does_not_help, world_setup,
-	       world_teardown)
+	       help_teardown)
 {
 	struct world *world = *state;
 
