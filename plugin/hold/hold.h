@@ -72,8 +72,9 @@ struct kvpull_holds *kvpull_holds_open(const struct kvpull_hold_params *params,
 void kvpull_holds_tick(struct kvpull_holds *holds, uint64_t now_ns);
 
 /*
- * Outside of a poll: the time of the takes that follow (else the last tick's,
- * which may be long ago in an engine that was idle). A step calls it first.
+ * The time of what follows: of takes, outside of a poll (else the last tick's,
+ * which may be long ago in an engine that was idle; a step calls it first), and
+ * of a ring's records, in a poll.
  */
 void kvpull_holds_stamp(struct kvpull_holds *holds, uint64_t now_ns);
 

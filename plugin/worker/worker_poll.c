@@ -112,7 +112,11 @@ static void ring_broken(struct kvpull_worker *worker,
 		(unsigned long long)worker->stats.rings_broken);
 }
 
-/* Its ring, to the tail seen now. */
+/*
+ * Its ring, to the tail seen now. The clock is read behind the tail: what a
+ * record says was done before the time that the holds and a trace give it, also
+ * by a thread that stood still since this poll began.
+ */
 static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 			       uint64_t now_ns)
 {
@@ -127,6 +131,10 @@ static uint32_t consumer_drain(struct kvpull_worker *worker, uint32_t index,
 		return 0;
 	}
 	beat = kvpull_ring_beat_seen(consumer->ring);
+	if (ready) {
+		now_ns = kvpull_facts_now(&worker->facts);
+		kvpull_holds_stamp(worker->holds, now_ns);
+	}
 	if (beat)
 		kvpull_holds_beat(worker->holds,
 				  worker->consumer_notes[index].instance,

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
+#include "plugin/hold/hold_state.h"
 #include "tests/unit/worker/peer.h"
 
 #define KEY 7u
@@ -102,6 +103,50 @@ TEST(release_in_the_ring_comes_before_the_end_of_the_lease)
 	say(world, caller, KVPULL_NOTE_RELEASE);
 	pass(world, 100 * WORLD_MS);
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
+/* A clock behind whose every reading its consumer says the next thing. */
+struct busy_clock {
+	struct world *world;
+	struct world_caller *caller;
+	uint64_t said_ns[8];
+	uint32_t said;
+};
+
+static uint64_t busy_now(void *context)
+{
+	struct busy_clock *clock = context;
+	struct world *world = clock->world;
+	const uint64_t now_ns = world->now_ns;
+
+	world->now_ns += WORLD_MS;
+	if (clock->said < 8) {
+		clock->said_ns[clock->said++] = world->now_ns;
+		say(world, clock->caller, KVPULL_NOTE_CLAIM);
+	}
+	return now_ns;
+}
+
+TEST(what_is_said_has_no_time_before_it_was_said)
+{
+	struct world *world = *state;
+	struct world_caller *caller = consumer(world, 0, 0x11);
+	struct busy_clock clock = { .world = world, .caller = caller };
+	struct kvpull_facts *facts = &world->worker->facts;
+	const struct kvpull_facts before = *facts;
+
+	hold(world);
+	world_poll(world, 1);
+	facts->now_ns = busy_now;
+	facts->now_context = &clock;
+	world->now_ns += WORLD_MS;
+	world_poll(world, 1);
+	*facts = before;
+	/* The first, and what was said behind the tail waits. */
+	assert_in_range(clock.said, 2, 8);
+	assert_int_equal(kvpull_ring_ready(&caller->ring), clock.said - 1);
+	assert_in_range(world->worker->holds->now_ns, clock.said_ns[0],
+			world->now_ns);
 }
 
 TEST(claim_in_the_ring_comes_before_the_end_of_the_lease)
