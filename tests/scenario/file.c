@@ -13,18 +13,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 
 #include "tests/scenario/logs.h"
 #include "tests/scenario/node.h"
@@ -45,6 +40,7 @@ struct x3_setup {
 	void (*before_open)(void); /* D */
 	const char *log;           /* what D's log says */
 	uint32_t disk_hangs;       /* 1: none of D's reads comes back */
+	uint32_t no_files;         /* 1: D reads none */
 };
 
 struct pair {
@@ -230,37 +226,6 @@ static const struct kvpull_connector_ops *library_unloading(void)
 	return &spill.ops;
 }
 
-/* ---- D's limits ---- */
-
-/* io_uring_setup() fails with that errno from now on, as in a container. */
-static void uring_forbid(uint32_t error)
-{
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	const struct sock_fprog program = {
-		.len = sizeof(filter) / sizeof(filter[0]), .filter = filter
-	};
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-		scenario_refuse("seccomp: %s", strerror(errno));
-}
-
-static void uring_eperm(void)
-{
-	uring_forbid(EPERM);
-}
-
-static void uring_enosys(void)
-{
-	uring_forbid(ENOSYS);
-}
-
 /* ---- the pair ---- */
 
 static void side_open(struct pair *pair, struct node *node, const char *id)
@@ -304,7 +269,8 @@ static void pair_close(struct pair *pair)
 {
 	node_check_empty(&pair->p);
 	node_check_empty(&pair->d);
-	log_has("consumer", "a peer's file is read with");
+	if (!pair->setup->no_files)
+		log_has("consumer", "a peer's file is read with");
 	if (pair->setup->log)
 		log_has("consumer", pair->setup->log);
 	node_close(&pair->d);
@@ -399,7 +365,7 @@ static void x3_eperm(const struct scenario *scenario)
 {
 	const struct x3_setup setup = {
 		.config = "",
-		.before_open = uring_eperm,
+		.before_open = sandbox_uring_eperm,
 		.log = "no io_uring: Operation not permitted",
 	};
 
@@ -409,13 +375,54 @@ static void x3_eperm(const struct scenario *scenario)
 static void x3_enosys(const struct scenario *scenario)
 {
 	const struct x3_setup setup = {
-		/* A caller would have no thread for it, and be refused. */
 		.config = "",
-		.before_open = uring_enosys,
+		.before_open = sandbox_uring_enosys,
 		.log = "no io_uring: Function not implemented",
 	};
 
 	pulls_run(scenario, &setup);
+}
+
+/* D's one thread may wait for no disk. */
+static void x3_caller_refused(const struct scenario *scenario)
+{
+	const struct x3_setup setup = {
+		.config = "\"progress\":\"caller\",\"copy_threads\":0,"
+			  "\"lease_ms\":1000",
+		.spin = 1,
+		.before_open = sandbox_uring_eperm,
+		.log = "progress caller needs io_uring",
+		.no_files = 1,
+	};
+	static struct node_message message;
+	struct node_message event;
+	struct node other;
+	struct pair pair;
+	uint64_t bytes = 0;
+	uint64_t held;
+	uint32_t round;
+
+	pair_open(&pair, scenario, &setup);
+	side_open(&pair, &other, "other"); /* all of its blocks are memory */
+	for (round = 0; round < 3; round++) {
+		node_prefill(&pair.p, &message, BLOCKS_MAX, pair.seed++);
+		held = message.key;
+		node_await(&pair.d, node_pull(&pair.d, &message), &event,
+			   LIMIT_NS);
+		scenario_check(event.kind == KVPULL_POLL_FAILED &&
+				       event.reason == KVPULL_EUNSUPPORTED,
+			       "a pull ended as %u, error %d", event.kind,
+			       event.reason);
+		/* Who reads nothing of P has no ring there: its lease ends it. */
+		node_await(&pair.p, held, &event, LIMIT_NS);
+		scenario_check(event.reason == KVPULL_END_EXPIRED,
+			       "a hold ended by %d", event.reason);
+		bytes += works_from(&pair, &other, BLOCKS_MAX);
+	}
+	pair_close(&pair);
+	node_check_empty(&other);
+	node_close(&other);
+	scenario_say("%u refused, %llu KiB equal", round, bytes / 1024ull);
 }
 
 /* D can read P's file, and has what a container gives it. */
@@ -687,5 +694,7 @@ const struct scenario_case scenario_x3[] = {
 	  x3_another_uid, 30, 120 },
 	{ "X3m", "a disk that hangs for ever stops nothing but its pull",
 	  x3_hangs, 30, 30 },
+	{ "X3n", "files are refused by name where D may not wait for them",
+	  x3_caller_refused, 30, 30 },
 	{ 0 },
 };
