@@ -308,6 +308,7 @@ UNIT_TEST(block_beyond_the_external_tokens_is_refused)
 	const struct kvpull_blocks before = { 1, 2, ids };
 	const struct kvpull_blocks behind = { 2, 2, ids };
 	const struct kvpull_blocks right = { 2, 1, ids };
+	const struct kvpull_blocks last = { 3, 1, ids };
 	size_t ticket_bytes;
 
 	assert_int_equal(hold(&p, 1, 3, &ticket_bytes), KVPULL_FINISH_HELD);
@@ -320,6 +321,10 @@ UNIT_TEST(block_beyond_the_external_tokens_is_refused)
 	/* More than matched_tokens() said. */
 	assert_int_equal(allocated(&d, 7, &behind, 2 * TOKENS + 1),
 			 KVPULL_EINVAL);
+	/* A block would be left as it is, and be taken for loaded. */
+	assert_int_equal(allocated(&d, 7, &right, 2 * TOKENS), KVPULL_EINVAL);
+	assert_int_equal(allocated(&d, 7, &last, 2 * TOKENS), KVPULL_EINVAL);
+	assert_int_equal(allocated(&d, 7, &right, TOKENS + 1), KVPULL_EINVAL);
 	assert_int_equal(allocated(&d, 7, &right, TOKENS), 0);
 	engine_close(&d);
 	engine_close(&p);

@@ -109,6 +109,34 @@ TEST(caller_has_50_ms_for_its_hello)
 			 KVPULL_VERBS_WAITING_ADDRESS_MAX);
 }
 
+/* Of those that wait the oldest goes, though others had no time yet. */
+TEST(oldest_caller_goes)
+{
+	const uint32_t half = KVPULL_VERBS_WAITING_ADDRESS_MAX / 2;
+
+	strangers_call(STRANGER, half, 16);
+	world_run(40);
+	strangers_call(STRANGER, half, 16);
+	world_run(20);
+	strangers_call(STRANGER, 1, 16);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 0);
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(fake_verbs_strangers(), 2 * half);
+}
+
+/* There is no place for more than have rings: who calls is told so at once. */
+UNIT_TEST_WITH(nobody_waits_where_all_places_are_taken, NULL, world_down)
+{
+	world_init();
+	world.callers_max = 1;
+	(void)world_open();
+	consumer_is_in();
+	strangers_call(STRANGER, 8, 1);
+	assert_int_equal(fake_verbs_strangers(), 0);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->calls_refused, 8);
+	assert_int_equal(world.d.downs, 0);
+}
+
 TEST(admitted_caller_is_never_given_up)
 {
 	consumer_is_in();
