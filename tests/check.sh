@@ -70,7 +70,7 @@ submake() { # name, seconds, targets and variables
 stage build 1800 "$MAKE" --no-print-directory $jobs WERROR=1 programs
 # shellcheck disable=SC2086 # empty or one word
 stage build-fuzz 1800 "$MAKE" --no-print-directory $jobs VARIANT=asan fuzz-programs
-submake unit 120 unit
+submake unit 200 unit
 submake headers 60 headers
 submake layers 30 layers
 submake rooms 30 rooms
@@ -79,15 +79,15 @@ submake probes 30 probes
 submake abi 60 abi
 submake banned 30 banned
 submake fuzz 150 fuzz-replay
-submake sim 120 sim SEEDS=200
-submake scenarios 240 scenarios MODE=--quick
-submake stress 120 stress-programs MODE=--quick
-stage ib_pull 150 tests/ib_pull.sh build/release
-stage top 60 tests/top.sh build/release
-stage killed 60 tests/fabric/killed.sh
-stage doctor 60 tests/doctor.sh build/release
-stage hosts 90 tests/host.sh build/release
-stage readme 90 tests/readme.sh build/release
+submake sim 200 sim SEEDS=200
+submake scenarios 400 scenarios MODE=--quick
+submake stress 240 stress-programs MODE=--quick
+stage ib_pull 300 tests/ib_pull.sh build/release
+stage top 150 tests/top.sh build/release
+stage killed 120 tests/fabric/killed.sh
+stage doctor 150 tests/doctor.sh build/release
+stage hosts 180 tests/host.sh build/release
+stage readme 180 tests/readme.sh build/release
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

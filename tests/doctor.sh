@@ -201,15 +201,25 @@ else
 	echo "FAILED probe_that_is_ended_leaves_nothing"
 fi
 # A device or a folder that hangs is what it is asked about.
-probe_that_hangs_can_be_ended() {
+probe_is_stopped() {
 	"$doctor" >/dev/null 2>&1 &
 	doctored=$!
 	producer=
 	until [ -n "$producer" ] && grep -q doctor "/proc/$producer/cmdline" 2>/dev/null; do
-		kill -0 $doctored 2>/dev/null || return 1
+		# Its shell has not waited for it yet, so that it has a status.
+		! grep -q ' Z ' "/proc/$doctored/stat" || return 1
 		read -r producer _ <"/proc/$doctored/task/$doctored/children"
 	done
-	kill -STOP "$producer"
+	kill -STOP "$producer" && kill -0 $doctored && ! grep -q ' Z ' "/proc/$doctored/stat"
+}
+probe_that_hangs_can_be_ended() {
+	tries=0
+	# It has done in a tenth of a second, and may be done before the stop.
+	until probe_is_stopped 2>/dev/null; do
+		tries=$((tries + 1))
+		[ $tries -lt 50 ] || return 1
+		wait $doctored
+	done
 	kill $doctored
 	(sleep 15 && kill -9 $doctored) 2>/dev/null &
 	guard=$!

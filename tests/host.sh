@@ -65,7 +65,7 @@ bad_router() {
 
 # Four holds expire, four prompts are computed at D, no byte is wrong.
 misled() {
-	KVPULL_LEASE_MS=2000 timeout 30 "$out/$1" prefill 100 2>"$work/p" |
+	KVPULL_LEASE_MS=4000 timeout 40 "$out/$1" prefill 100 2>"$work/p" |
 		bad_router | timeout 30 "$out/$1" decode 2>"$work/d"
 	cat "$work/p" "$work/d"
 	grep -qx "prefill: 86 released, 4 expired, 10 aborted" "$work/p" &&

@@ -39,6 +39,23 @@ await_serving() { # its output, its process
 	done
 }
 
+# A command that a signal ends when its output has that: after a second, or longer
+# on a busy machine. A program, since claims run under a limit.
+cat >"$work/interrupted" <<'END'
+#!/bin/sh
+signal=$1 sign=$2
+shift 2
+for seconds in 1 3 10; do
+	timeout -s "$signal" --preserve-status $seconds "$@" >"$0.out" 2>"$0.error"
+	code=$?
+	! grep -qE -- "$sign" "$0.out" || break
+done
+cat "$0.out"
+cat "$0.error" >&2
+exit $code
+END
+chmod +x "$work/interrupted"
+
 trace() { # lines of a trace
 	printf '%s\n' "$@" >"$work/trace"
 }
@@ -196,7 +213,7 @@ trace "$(printf '{"timestamp": 1, "input_length": 100}')"
 claim 'a pool of a trace without prefixes' 1 'no request has hash_ids' -- \
 	"$tool" --pool --trace "$work/trace"
 claim 'Ctrl-C of a pool' 130 '"ok": true' '"bytes_wrong": 0,' '"probes": [1-9]' -- \
-	timeout -s INT --preserve-status 1 "$tool" --pool --verify --json --duration 20
+	"$work/interrupted" INT '"probes": [1-9]' "$tool" --pool --verify --json --duration 60
 # A terminal that is closed: what it has made goes, too.
 for mode in --pool --demo; do
 	claim "hangup of $mode" 129 'bytes wrong' -- \
@@ -313,7 +330,7 @@ claim 'prompt that no pool holds' 1 '^trace: line 2: a request needs 6250 blocks
 	"$tool" $small --trace "$work/trace" "$sockets"
 trace '{"arrival_s": 0, "prompt_tokens": 16}' '{"arrival_s": 1e10, "prompt_tokens": 16}'
 claim 'a request that comes in 300,000 years' 130 '^ +1 +0 ' -- \
-	timeout -s INT --preserve-status 2 "$tool" $small --trace "$work/trace" --speed 0.001 "$sockets"
+	"$work/interrupted" INT '^ +1 +0 ' "$tool" $small --trace "$work/trace" --speed 0.001 "$sockets"
 trace ''
 claim 'trace of nothing' 1 'nothing was pulled: the trace has no request' -- \
 	"$tool" $small --json --trace "$work/trace" "$sockets"
@@ -436,12 +453,13 @@ claim 'the doctor on a full disk' 1 '^standard output: No space left' -- \
 # shellcheck disable=SC2016 # the inner shell's
 claim 'too long a file' 1 '^standard output: File too large' -- \
 	sh -c 'prlimit --fsize=200 "$1" --help >"$0"' "$work/short" "$tool"
-# A signal ends the run, not what is known of it.
+# A signal ends the run, not what is known of it. It comes when something was
+# pulled, which takes a while on a busy machine.
 claim Ctrl-C 130 '"complete": false,' '"pulls": [1-9]' '"bytes_wrong": 0,' -- \
-	timeout -s INT --preserve-status 1 "$tool" $small --duration 20 --json "$sockets"
+	"$work/interrupted" INT '"pulls": [1-9]' "$tool" $small --duration 60 --json "$sockets"
 one_object
 claim 'SIGTERM, a table' 143 '^ +[1-9][0-9]* +0 ' '^ended by a signal' -- \
-	timeout --preserve-status 1 "$tool" $small --duration 20 "$sockets"
+	"$work/interrupted" TERM '^ +[1-9][0-9]* +0 ' "$tool" $small --duration 60 "$sockets"
 # Where it pulls by then: five processes take a while to begin on a busy machine.
 interrupted_demo() {
 	for seconds in 3 10 30; do
@@ -567,7 +585,10 @@ results_after_death() {
 	await_serving "$work/dying" $others
 	"$tool" $small --duration 20 --json "$work/dies" >"$work/told" 2>"$work/said" &
 	first=$!
-	sleep 0.7
+	until timeout 5 "$tool" --stats "$work/dies" | grep '"holds_released": [1-9]' ||
+		! kill -0 $first; do
+		sleep 0.1
+	done
 	kill -KILL $others
 	wait $others
 	wait $first

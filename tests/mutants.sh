@@ -81,7 +81,7 @@ unit_caught() { # name, log: by which test; fails if by none
 	tests=$(field "$1" Tests)
 
 	for test in $tests; do
-		timeout -k 5 10 "out/unit/$test" >"$2" 2>&1 && continue
+		timeout -k 5 20 "out/unit/$test" >"$2" 2>&1 && continue
 		by=$(sed -n 's/^\[  FAILED  \] \([A-Za-z_][A-Za-z_0-9]*\)$/\1/p' \
 			"$2" | head -n 1)
 		# It did not come to an end: the last that began.
@@ -96,7 +96,7 @@ unit_caught() { # name, log: by which test; fails if by none
 sim_caught() { # log
 	local status by
 
-	timeout -k 5 120 out/kvpull_sim --seeds "$SEEDS" >"$1" 2>&1
+	timeout -k 5 300 out/kvpull_sim --seeds "$SEEDS" >"$1" 2>&1
 	status=$?
 	[ $status -eq 0 ] && return 1
 	by=$(sed -n 's/^\(seed [0-9]*\) turn [0-9]* at [0-9.]* ms: /\1: /p' \
@@ -158,7 +158,7 @@ as_it_is() { # log
 		return 1
 	fi
 	for test in $tests; do
-		if ! timeout -k 5 60 "out/unit/$test" >"$1" 2>&1; then
+		if ! timeout -k 5 180 "out/unit/$test" >"$1" 2>&1; then
 			tail -n 40 "$1"
 			echo "$test fails without a mutant"
 			return 1

@@ -21,7 +21,7 @@ if [ "${1:-}" = --one ]; then
 	work=$2
 	binary=$3
 	# shellcheck disable=SC2086 # a command and its options
-	output=$(CMOCKA_MESSAGE_OUTPUT=stdout timeout "${TEST_LIMIT:-60}" ${TEST_RUN:-} "$binary" 2>&1)
+	output=$(CMOCKA_MESSAGE_OUTPUT=stdout timeout "${TEST_LIMIT:-180}" ${TEST_RUN:-} "$binary" 2>&1)
 	status=$?
 	ok=$(count '^\[       OK \]')
 	bad=$(count '^\[  FAILED  \] [A-Za-z_]')

@@ -206,15 +206,15 @@ def pull_does_not_wait_for_python() -> None:
         p.step()
         reports = d.step()
         # PyDLL keeps Python's lock while C runs, as an engine's step may.
-        ctypes.PyDLL(None).usleep(2_000_000)
+        ctypes.PyDLL(None).usleep(5_000_000)
         end = time.monotonic() + 10
         while not reports and time.monotonic() < end:
             reports += d.step()
         assert [r.kind for r in reports] == [CONST["KVPULL_POLL_LOADED"]]
-        assert reports[0].seconds < 1, reports
+        assert reports[0].seconds < 4, reports
         phases = reports[0].phases()
         assert len(phases) == len(halves.PHASES), reports
-        assert all(0 < phase < 1 for phase in phases), reports
+        assert all(0 < phase < 4 for phase in phases), reports
         assert abs(sum(phases) - reports[0].seconds) < 1e-9, reports
         p.close()
         d.close()

@@ -89,7 +89,7 @@ class Side:
             "type": "kvpull",
             "module_path": "kvpull_vllm.tier",
             "socket_dir": str(folder),
-            "deadline_ms": 1000,
+            "deadline_ms": 4000,
             "library": LIBRARY,
             "name": name,
             **own,

@@ -16,7 +16,7 @@
 #define REPLY_NS (20 * SCENARIO_NS_PER_S)
 #define PULL_NS (10 * SCENARIO_NS_PER_S)
 /* A consumer gives a dead producer up after 0.7 s; leases are a second. */
-#define EMPTY_NS (5 * SCENARIO_NS_PER_S)
+#define EMPTY_NS (15 * SCENARIO_NS_PER_S)
 
 static size_t message_bytes(const struct node_message *message)
 {
@@ -209,7 +209,7 @@ static void node_forget(struct node *node)
 void node_close(struct node *node)
 {
 	const struct node_message message = { .op = NODE_QUIT };
-	const uint64_t until = engine_now_ns() + 5 * SCENARIO_NS_PER_S;
+	const uint64_t until = engine_now_ns() + EMPTY_NS;
 	int status = 0;
 	pid_t ended = 0;
 

@@ -17,6 +17,7 @@
 #include "tests/lib/folder.h"
 
 #define SCREEN_BYTES 65536u
+#define SCREEN_MS 20000
 #define METRICS_BYTES (1u << 20)
 
 void top_folder_open(struct top_folder *folder)
@@ -157,7 +158,7 @@ void top_interrupt(const struct top_folder *folder)
 			       "it does not take the terminal");
 	while (terminal.c_lflag & ICANON);
 	scenario_check(write(ready.fd, &key, 1) == 1, "no key");
-	while (poll(&ready, 1, 5000) == 1 &&
+	while (poll(&ready, 1, SCREEN_MS) == 1 &&
 	       read(ready.fd, text, sizeof(text)) > 0)
 		;
 	scenario_check(terminal.c_lflag & NOFLSH,
@@ -184,13 +185,14 @@ void top_capture(const struct top_folder *folder, uint32_t columns,
 
 	/* The first screen ends where the rest of it is cleared. */
 	memset(text, 0, sizeof(text));
-	while (!(end = strstr(text, "\033[J")) && poll(&ready, 1, 5000) == 1) {
+	while (!(end = strstr(text, "\033[J")) &&
+	       poll(&ready, 1, SCREEN_MS) == 1) {
 		got = read(ready.fd, text + used, sizeof(text) - 1 - used);
 		if (got <= 0)
 			break;
 		used += (size_t)got;
 	}
-	scenario_check(end != NULL, "no screen within five seconds");
+	scenario_check(end != NULL, "no screen within %d ms", SCREEN_MS);
 	*end = '\0';
 	begin = strstr(text, "kvpull_top");
 	scenario_check(begin != NULL, "the screen does not say what it is");

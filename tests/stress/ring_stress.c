@@ -418,6 +418,8 @@ static int run_kill(uint64_t count)
 			run.ring.head + random_next(&random) % 512;
 		pid_t child = fork_child();
 
+		/* Each has that long: on a busy machine they take turns. */
+		(void)alarm(HANG_SECONDS);
 		if (child < 0)
 			return -1;
 		if (child == 0) {
@@ -465,6 +467,7 @@ static int on_cores(int (*run)(uint64_t, enum cores), uint64_t count)
 		printf("only one core: nothing was run on two\n");
 	if (failed || use_one_core(&allowed) != 0)
 		return -1;
+	(void)alarm(HANG_SECONDS);
 	spin_count_max = 1;
 	failed = run((count + 9) / 10, CORES_ONE);
 	spin_count_max = spin_count_before;
