@@ -69,7 +69,9 @@ static int query_device(struct ibv_context *context,
 	(void)context;
 	*attr = (struct ibv_device_attr){
 		.phys_port_cnt = 1,
-		.max_qp_wr = QUEUE_MAX,
+		.max_qp_wr = fake_verbs_knobs.queue_max ?
+				     fake_verbs_knobs.queue_max :
+				     (int)QUEUE_MAX,
 		.max_cqe = 4 * QUEUE_MAX,
 		.max_sge = PARTS_MAX,
 		.max_sge_rd = fake_verbs_knobs.parts_max ?

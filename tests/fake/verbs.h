@@ -62,6 +62,7 @@ struct fake_verbs_knobs {
 	uint32_t port_taken;
 	/* What the devices have to offer: parts of a work request; 0: PARTS_MAX. */
 	int parts_max;
+	int queue_max;    /* likewise, work requests of a queue; 0: QUEUE_MAX */
 	int memory_error; /* errno of registering any memory; 0: none */
 	int gid_error;    /* errno of asking for any GID; 0: none */
 };

@@ -81,6 +81,37 @@ static void rest_is_read(uint32_t rails)
 			 HALF_BYTES - done_bytes);
 }
 
+/* Both wait in a lost rail for room in the other: one of them is cancelled. */
+UNIT_TEST(cancelled_part_of_a_lost_rail_takes_no_others_with_it)
+{
+	const struct kvpull_transport_ops *ops;
+
+	(void)world_rails_open();
+	side_close(&world.d);
+	world.depth = HALF_BLOCKS;
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world.strip.local = world.d.memory;
+	ops = world.d.route->ops;
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	reads_make();
+	fake_verbs_knobs.held_devices = 3;
+	assert_int_equal(world_read_start(), 0);
+	assert_int_equal(ops->read_start(world.d.route, world.peer, &victim),
+			 0);
+	fake_verbs_cut_device(1);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
+	ops->read_cancel(world.d.route, world.peer, &victim);
+	fake_verbs_knobs.held_devices = 2;
+	world_run(20);
+	assert_int_equal(world.d.reads_done, 2);
+	assert_int_equal(world.d.downs, 0);
+	bytes_are_there(HALF_BYTES);
+	assert_int_equal(world_down(state), 0);
+}
+
 UNIT_TEST(cut_read_is_read_on_where_it_ended)
 {
 	uint32_t requests;

@@ -7,6 +7,8 @@
  */
 #include "tests/unit/verbs/world.h"
 
+#include "verbs/endpoint.h"
+
 static const char *const kind_names[FAKE_VERBS_KINDS] = { "read", "check",
 							  "send", "receive" };
 
@@ -189,6 +191,67 @@ TEST(cut_for_one_read_is_told_the_others_as_such)
 	assert_int_equal(world.d.down_code, KVPULL_EABORTED);
 	world.d.down_code = KVPULL_EPEER;
 	comes_back();
+}
+
+/* Another peer's read is in the wire meanwhile: it is not over. */
+TEST(end_of_a_peer_ends_no_read_of_another)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	const uint32_t first = world.peer;
+	struct kvpull_read other = world.read;
+
+	other.index = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(ops->read_start(world.d.route, first, &other), 0);
+	assert_int_equal(world_read_start(), 0);
+	ops->disconnect(world.d.route, first);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.reads_done, 1);
+	assert_int_equal(world.d.read_code, KVPULL_EPEER);
+	fake_verbs_knobs.held = 0;
+	world_run(5);
+	assert_int_equal(world.d.reads_done, 2);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
+
+/* It ends though receives were flushed: its reads are in the wire yet. */
+TEST(rail_is_not_quiet_before_its_reads)
+{
+	struct kvpull_verbs_end *end = fake_verbs_owner(1);
+
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world.d.route->ops->disconnect(world.d.route, world.peer);
+	end->receive_open = 0;
+	world_run(90);
+	assert_int_equal(world.d.reads_done, 0);
+	world_run(30);
+	assert_int_equal(world.d.reads_done, 1);
+}
+
+/* What an entry said before is nothing that it says now. */
+TEST(check_that_fails_does_not_say_what_the_last_one_read)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+
+	assert_int_equal(
+		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	world_run(5);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_true(kvpull_revocation_is_live(&world.checked[0],
+					      WORLD_INCARNATION, UINT64_MAX));
+	fake_verbs_knobs.fail_at[FAKE_VERBS_CHECK] = 1;
+	fake_verbs_knobs.fail_status = IBV_WC_RETRY_EXC_ERR;
+	assert_int_equal(
+		ops->check_start(world.d.route, world.peer, &world.read), 0);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.checks_done, 2);
+	assert_false(kvpull_revocation_is_live(&world.checked[0],
+					       WORLD_INCARNATION, UINT64_MAX));
 }
 
 TEST(read_that_was_told_is_never_written_again)

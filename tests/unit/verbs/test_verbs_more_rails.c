@@ -112,6 +112,43 @@ UNIT_TEST(loss_of_every_rail_is_the_peers_end)
 	}
 }
 
+/* A link that is good for days is lost now and then: it is missed shortly. */
+UNIT_TEST_WITH(rail_that_was_good_for_long_joins_at_once, world_rails_up,
+	       world_down)
+{
+	uint32_t round;
+
+	for (round = 0; round < 8; round++) {
+		const uint32_t before = fake_verbs_calls();
+
+		world.now_ns += 11 * KVPULL_NS_PER_S;
+		world_run(5);
+		fake_verbs_cut_device(1);
+		world_run(2 * WORLD_MS_FLUSHED);
+		assert_int_equal(fake_verbs_calls(), before + 1);
+	}
+	assert_int_equal(world.d.downs, 0);
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	world_read_is_good();
+	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
+}
+
+/* Whom P has challenged it knows: another rail would begin all over again. */
+UNIT_TEST_WITH(handshake_in_the_middle_goes_by_no_other_rail, NULL, world_down)
+{
+	(void)world_rails_open();
+	assert_int_equal(world_connect(), 0);
+	while (!world.d.messages)
+		world_run(1);
+	fake_verbs_cut_device(0);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EPEER);
+	assert_int_equal(world.d.ups, 0);
+	assert_int_equal(fake_verbs_calls(), 1);
+}
+
 /* By whichever rail notes go, each is taken, in order. */
 UNIT_TEST(notes_go_by_any_rail_that_is_left)
 {

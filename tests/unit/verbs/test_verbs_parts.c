@@ -87,6 +87,17 @@ UNIT_TEST(addresses_of_rails_are_a_list)
 			KVPULL_EINVAL);
 }
 
+UNIT_TEST(item_of_a_list_has_room_for_its_end)
+{
+	const char *list = "abc,defg,h";
+	char item[4];
+
+	assert_int_equal(kvpull_verbs_item_next(&list, item, sizeof(item)), 1);
+	assert_string_equal(item, "abc");
+	assert_int_equal(kvpull_verbs_item_next(&list, item, sizeof(item)),
+			 KVPULL_EINVAL);
+}
+
 UNIT_TEST(greeting_comes_back_as_it_went)
 {
 	const struct kvpull_verbs_greeting sent = { .kind = KVPULL_VERBS_JOIN,
@@ -354,12 +365,19 @@ UNIT_TEST(keys_that_do_not_add_up_are_refused)
 	assert_int_equal(kvpull_keys_check(&got, &serve), 0);
 	serve.regions[1].bytes = 4101;
 	assert_int_equal(kvpull_keys_check(&got, &serve), KVPULL_EPROTO);
+	/* One more than there are keys of. */
+	serve.regions[1].bytes = 4100;
+	serve.region_count = 3;
+	assert_int_equal(kvpull_keys_check(&got, &serve), KVPULL_EPROTO);
 	assert_int_equal(kvpull_keys_get(bytes, count - 1, &got),
 			 KVPULL_EPROTO);
 	assert_int_equal(kvpull_keys_get(bytes, count + 1, &got),
 			 KVPULL_EPROTO);
 	bad = keys;
 	bad.entries.bytes = 127;
+	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
+	bad = keys;
+	bad.entries.address = UINT64_MAX - 127;
 	assert_int_equal(keys_code(&bad), KVPULL_EPROTO);
 	bad = keys;
 	bad.regions[1].address = UINT64_MAX - 100;

@@ -78,6 +78,48 @@ TEST(parts_leave_no_slot_taken)
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->post_busy, 600);
 }
 
+/* Two of four go by the rail that is left; the others follow. */
+UNIT_TEST_WITH(part_of_a_lost_rail_that_was_posted_in_part_is_read,
+	       world_rails_up, world_down)
+{
+	fake_verbs_knobs.held_devices = 2;
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	fake_verbs_knobs.post_at = 3;
+	fake_verbs_knobs.post_times = 1;
+	fake_verbs_knobs.post_error = ENOMEM;
+	fake_verbs_cut_device(1);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(fake_verbs_knobs.post_times, 0);
+	world_read_is_good();
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved,
+			 WORLD_BLOCKS / 2);
+}
+
+/* What a lost rail swallowed is posted first, and its queue is full. */
+UNIT_TEST_WITH(notification_does_not_overtake_those_before, world_rails_up,
+	       world_down)
+{
+	fake_verbs_knobs.held_devices = 3;
+	assert_int_equal(world_read_start(), 0);
+	assert_int_equal(world_note_send(1), 0);
+	assert_int_equal(world_note_send(2), 0);
+	fake_verbs_cut_device(0);
+	fake_verbs_knobs.post_at = 1;
+	fake_verbs_knobs.post_times = 1;
+	fake_verbs_knobs.post_error = ENOMEM;
+	while (fake_verbs_knobs.post_times)
+		side_poll(&world.d);
+	assert_int_equal(world_note_send(3), KVPULL_EAGAIN);
+	fake_verbs_knobs.held_devices = 1;
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world_note_send(3), 0);
+	world_run(3);
+	assert_int_equal(world.note_count, 3);
+	assert_int_equal(world.notes[1].generation, 2);
+	assert_int_equal(world.p.downs + world.d.downs, 0);
+}
+
 /* Nothing is on its way that would tell when there is room. */
 TEST(queue_that_nobody_fills_is_not_full)
 {

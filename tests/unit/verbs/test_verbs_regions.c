@@ -75,6 +75,23 @@ UNIT_TEST(all_regions_are_read)
 	assert_int_equal(fake_verbs_live(), 0);
 }
 
+UNIT_TEST_WITH(memory_is_served_once_and_added_to_so_often, world_up,
+	       world_down)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	uint32_t i;
+
+	assert_int_equal(ops->serve(world.d.route, &world.d.serve),
+			 KVPULL_EINVAL);
+	for (i = 0; i < KVPULL_TRANSPORT_LOCALS_MAX; i++)
+		assert_int_equal(ops->local_add(world.d.route, memory[1][i],
+						REGION_BYTES),
+				 0);
+	assert_int_equal(
+		ops->local_add(world.d.route, memory[1][i], REGION_BYTES),
+		KVPULL_EFULL);
+}
+
 /* Against the plain loop, also where regions overlap or lie apart. */
 UNIT_TEST(region_of_an_address_is_found)
 {

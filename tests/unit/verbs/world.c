@@ -62,6 +62,7 @@ struct kvpull_verbs_params world_params(struct world_side *side)
 		.batch = world.batch,
 		.rails = world.rails,
 		.depth = world.depth,
+		.window_bytes = world.window_bytes,
 		.device = world.device,
 		.address = world.address,
 		.listen_port = world.listen_port,

@@ -59,6 +59,7 @@ struct world {
 	uint32_t batch;       /* work requests of one doorbell; 0: as it is */
 	uint32_t rails;
 	uint32_t depth;
+	uint64_t window_bytes;
 	uint32_t callers_max;         /* 0: 4 */
 	uint32_t credits;             /* likewise */
 	const char *device, *address; /* as configured */

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much is in flight at once, how long things may take, and when a sleeper
+ * is to look at them.
+ */
+#include "tests/unit/verbs/world.h"
+
+#include "verbs/run.h"
+
+#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
+#define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
+
+static const struct kvpull_verbs_counts *counts(void)
+{
+	return kvpull_verbs_counts(world.d.route);
+}
+
+/* D with what the world says now; nothing is a neighbour of anything. */
+static void attached_again(void)
+{
+	uint32_t i;
+
+	side_close(&world.d);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world_read_make(0);
+	for (i = 0; i < WORLD_BLOCKS; i++)
+		world.remote_ids[i] = world.local_ids[i] = i * 5 % WORLD_BLOCKS;
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.d.ups, 1);
+}
+
+/* In four batches. */
+TEST_UP(window_is_what_may_be_in_flight)
+{
+	world.window_bytes = WORLD_BYTES / 4;
+	attached_again();
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(counts()->read_bytes, WORLD_BYTES / 4);
+	assert_int_equal(counts()->doorbells, 4);
+	fake_verbs_knobs.held = 0;
+	world_run(20);
+	world_read_is_good();
+}
+
+/* Guards, too; what is beyond it in the send queue is for frames. */
+TEST_UP(depth_is_how_many_reads_are_in_flight)
+{
+	world.depth = 6;
+	world.batch = 4;
+	attached_again();
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(counts()->work_requests, 6);
+	fake_verbs_knobs.held = 0;
+	world_run(20);
+	world_read_is_good();
+	world.read.slot_count = WORLD_SLOTS;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world.d.route->ops->check_start(
+				 world.d.route, world.peer, &world.read),
+			 0);
+	world_run(3);
+	assert_int_equal(
+		((struct kvpull_verbs_end *)fake_verbs_owner(1))->requests_open,
+		6);
+	fake_verbs_knobs.held = 0;
+	world_run(5);
+	assert_int_equal(world.d.checks_done, 1);
+	assert_int_equal(world.d.check_code, 0);
+}
+
+/* Of 20 work requests eight are for frames. */
+TEST_UP(depth_is_what_the_device_has_beside_frames)
+{
+	fake_verbs_knobs.queue_max = 20;
+	attached_again();
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(counts()->work_requests, 12);
+	fake_verbs_knobs.held = 0;
+	world_run(20);
+	world_read_is_good();
+}
+
+/* Whichever side has fewer: P here, which posts twice as many receives. */
+TEST_UP(credits_are_the_smaller_of_both_sides)
+{
+	uint64_t said = 0;
+
+	world.credits = 16;
+	attached_again();
+	while (!world_note_send(said + 1))
+		said++;
+	assert_int_equal(said, 4);
+	world_run(5);
+	assert_int_equal(world.note_count, 4);
+	assert_int_equal(world.d.downs, 0);
+}
+
+TEST_UP(message_fits_and_comes_after_the_one_before)
+{
+	static const uint8_t message[KVPULL_MESSAGE_BYTES_MAX + 1];
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	struct kvpull_transport *route = world.d.route;
+
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	assert_int_equal(
+		ops->peer_send(route, world.peer, message, sizeof(message)),
+		KVPULL_EPEER);
+	assert_int_equal(
+		ops->peer_send(route, world.peer, message, sizeof(message) - 1),
+		0);
+	assert_int_equal(ops->peer_send(route, world.peer, message, 1),
+			 KVPULL_EAGAIN);
+}
+
+TEST(notification_before_close_arrives)
+{
+	assert_int_equal(world_note_send(1), 0);
+	side_close(&world.d);
+	world_run(5);
+	assert_int_equal(world.note_count, 1);
+}
+
+/* Two reads of all, one behind the other, of four work requests each 50 ms. */
+static void crawl(uint32_t first_cancelled)
+{
+	const struct kvpull_transport_ops *ops = world.d.route->ops;
+	struct kvpull_read second = world.read;
+	uint32_t round;
+
+	second.index = 1;
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	assert_int_equal(ops->read_start(world.d.route, world.peer, &second),
+			 0);
+	if (first_cancelled)
+		ops->read_cancel(world.d.route, world.peer, &world.read);
+	ops->read_cancel(world.d.route, world.peer, &second);
+	for (round = 0; round < 33; round++) {
+		fake_verbs_knobs.held = 0;
+		fake_verbs_knobs.budget = 4;
+		world_run(50);
+	}
+	assert_int_equal(world.d.reads_done, 2);
+}
+
+/* Others' reads go on before it: it is not waited for without a bound. */
+TEST_UP(cancelled_read_behind_others_is_cut_at_last)
+{
+	world.batch = 4;
+	attached_again();
+	crawl(0);
+	assert_int_equal(counts()->flushes, 1);
+	assert_int_equal(world.d.downs, 1);
+}
+
+/* The wire needs 800 ms for each of them, and each has a second. */
+TEST_UP(cancelled_read_behind_a_cancelled_one_has_its_own_time)
+{
+	world.batch = 4;
+	attached_again();
+	crawl(1);
+	assert_int_equal(counts()->flushes, 0);
+	assert_int_equal(world.d.downs, 0);
+}
+
+/* Of a side's only connection: in so many ms at the most. */
+static void is_due_in(int initiator, uint32_t ms)
+{
+	const struct kvpull_verbs_end *end = fake_verbs_owner(initiator);
+
+	assert_in_range(kvpull_verbs_bundle_due_ns(end->bundle), world.now_ns,
+			world.now_ns + ms * KVPULL_NS_PER_MS);
+}
+
+/* It never takes what P said last: its place comes free all the same. */
+TEST_UP(refused_caller_that_is_stuck_goes)
+{
+	world.refuses = 1;
+	assert_int_equal(world_connect(), 0);
+	while (!world.p.messages)
+		world_run(1);
+	fake_verbs_knobs.held = 1;
+	world_run(100);
+	assert_non_null(fake_verbs_owner(0));
+	is_due_in(0, 500);
+	world_run(900);
+	assert_null(fake_verbs_owner(0));
+	assert_int_equal(world.p.downs, 0);
+}
+
+/* Nobody answers D; and then P, who was called, says nothing. */
+TEST_UP(sleeper_wakes_to_end_a_handshake)
+{
+	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	is_due_in(1, 5000);
+	world_run(6000);
+	assert_int_equal(world.d.downs, 1);
+	fake_verbs_knobs.answer = FAKE_VERBS_ACCEPT;
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	is_due_in(0, 5000);
+	is_due_in(1, 5000);
+}
+
+TEST(sleeper_wakes_to_cut_a_cancelled_read)
+{
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
+	is_due_in(1, 100);
+}
+
+TEST(sleeper_wakes_when_a_lost_rail_had_its_time)
+{
+	fake_verbs_knobs.held = 1;
+	assert_int_equal(world_read_start(), 0);
+	world.d.route->ops->disconnect(world.d.route, world.peer);
+	side_poll(&world.d);
+	is_due_in(1, 100);
+}
+
+TEST(sleeper_wakes_to_try_a_full_ring_again)
+{
+	world_ring_fill();
+	assert_int_equal(world_note_send(1), 0);
+	world_run(3);
+	is_due_in(0, 1);
+}
+
+/* ---- the address that tickets carry ---- */
+
+static struct rdma_cm_id listeners[KVPULL_VERBS_RAILS_MAX];
+static uint32_t listener_count;
+
+static int listener_make(struct rdma_event_channel *channel,
+			 struct rdma_cm_id **id, void *context,
+			 enum rdma_port_space space)
+{
+	(void)channel;
+	(void)context;
+	(void)space;
+	*id = &listeners[listener_count++];
+	return 0;
+}
+
+static int listener_bind(struct rdma_cm_id *id, struct sockaddr *address)
+{
+	(void)id;
+	(void)address;
+	return 0;
+}
+
+static int listener_listen(struct rdma_cm_id *id, int backlog)
+{
+	(void)id;
+	(void)backlog;
+	return 0;
+}
+
+static uint16_t listener_port(struct rdma_cm_id *id)
+{
+	(void)id;
+	return UINT16_MAX;
+}
+
+/* Four rails of the longest addresses: a ticket has room for two of them. */
+UNIT_TEST(rails_that_a_ticket_has_no_room_for_are_left_out)
+{
+	static const struct kvpull_log log = { 0 };
+	static const struct kvpull_fabric fabric = {
+		.cm = { .create_id = listener_make,
+			.bind_addr = listener_bind,
+			.listen = listener_listen,
+			.get_src_port = listener_port },
+	};
+	static struct kvpull_verbs_shared shared = { .log = &log,
+						     .fabric = &fabric,
+						     .rail_count = 4 };
+	static struct kvpull_verbs_connect connect = { .shared = &shared };
+	struct kvpull_verbs_addresses addresses;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 4; i++)
+		assert_int_equal(
+			kvpull_verbs_address_parse_ip(
+				"fd00:1111:2222:3333:4444:5555:6666:7777",
+				&shared.devices[i].address),
+			0);
+	assert_int_equal(kvpull_verbs_connect_listen(&connect), 0);
+	assert_int_equal(listener_count, 4);
+	assert_int_equal(
+		kvpull_verbs_addresses_parse(connect.address, &addresses), 0);
+	assert_int_equal(addresses.count, 2);
+	assert_int_equal(connect.address_is_new, 0);
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Producers, consumers and strangers that say what they must not: it costs them
+ * their own connection, and nobody else anything.
+ */
+#include "tests/unit/verbs/world.h"
+
+#include "base/wrap.h"
+#include "verbs/bundle.h"
+
+#define STRANGER "10.66.0.77"
+#define TEST(name) UNIT_TEST_WITH(name, world_attached, world_down)
+#define TEST_UP(name) UNIT_TEST_WITH(name, world_up, world_down)
+#define TEST_RAILS(name) UNIT_TEST_WITH(name, world_rails_up, world_down)
+
+static void stranger_calls(struct kvpull_verbs_greeting greeting)
+{
+	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
+
+	greeting.credits = 4;
+	greeting.mtu = IBV_MTU_4096;
+	kvpull_verbs_greeting_put(bytes, &greeting);
+	assert_int_equal(fake_verbs_stranger(STRANGER, bytes, sizeof(bytes)),
+			 0);
+}
+
+static uint64_t refused(void)
+{
+	return kvpull_verbs_counts(world.p.route)->calls_refused;
+}
+
+/* Each right behind one that is a call. */
+TEST_UP(call_that_is_none_is_refused)
+{
+	const struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };
+	const struct kvpull_verbs_greeting full = { .kind = KVPULL_VERBS_FULL };
+
+	stranger_calls(call);
+	assert_int_equal(fake_verbs_stranger(STRANGER, "garbage", 8), 0);
+	world_run(2);
+	assert_int_equal(refused(), 1);
+	stranger_calls(call);
+	stranger_calls(full);
+	world_run(2);
+	assert_int_equal(refused(), 2);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 2);
+	assert_int_equal(fake_verbs_strangers(), 2);
+}
+
+/* There is a place for it, since one was lost and cannot come back. */
+TEST_RAILS(rail_without_the_token_is_refused)
+{
+	const struct kvpull_verbs_greeting join = { .kind = KVPULL_VERBS_JOIN,
+						    .rail = 1,
+						    .token = { 1, 2 } };
+	uint32_t openings;
+
+	fake_verbs_knobs.answer = FAKE_VERBS_REJECTED;
+	fake_verbs_knobs.answer_device = 2;
+	fake_verbs_cut_device(1);
+	world_run(2 * WORLD_MS_FLUSHED);
+	openings = fake_verbs_openings();
+	stranger_calls(join);
+	world_run(5);
+	assert_int_equal(refused(), 1);
+	assert_int_equal(fake_verbs_strangers(), 0);
+	assert_int_equal(fake_verbs_openings(), openings);
+	assert_int_equal(world.p.downs, 0);
+}
+
+/*
+ * Two processes that read each other. P knows the token of what D reads by:
+ * that leads into P, and nobody joins it from there.
+ */
+UNIT_TEST(producer_joins_none_of_its_consumers_reading)
+{
+	struct kvpull_verbs_greeting join = { .kind = KVPULL_VERBS_JOIN,
+					      .rail = 1 };
+	const struct kvpull_verbs_end *end;
+
+	world_init();
+	fake_verbs_devices(2);
+	world.networks = "10.66.0.0/16";
+	world.rails = 2;
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_open(&world.p), 0);
+	/* Whoever listens first is called by strangers. */
+	assert_int_equal(side_serve(&world.d), 0);
+	assert_int_equal(side_serve(&world.p), 0);
+	world_fill();
+	assert_int_equal(world_connect(), 0);
+	world_run(20);
+	end = fake_verbs_owner(1);
+	memcpy(join.token, end->bundle->token, sizeof(join.token));
+	fake_verbs_knobs.answer = FAKE_VERBS_REJECTED;
+	fake_verbs_knobs.answer_device = 2;
+	fake_verbs_cut_device(1);
+	world_run(2 * WORLD_MS_FLUSHED);
+	stranger_calls(join);
+	world_run(5);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->calls_refused, 1);
+	assert_int_equal(fake_verbs_strangers(), 0);
+	assert_int_equal(world_down(state), 0);
+}
+
+/* A ticket may name any address beside a good one. */
+UNIT_TEST(rails_call_in_the_networks_alone)
+{
+	(void)world_rails_open();
+	side_close(&world.d);
+	world.networks = "10.66.0.0/24";
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	assert_int_equal(world_connect(), 0);
+	world_run(3000);
+	assert_int_equal(world.d.ups, 1);
+	assert_int_equal(fake_verbs_calls(), 1);
+	assert_int_equal(world_down(state), 0);
+}
+
+/* By P's queue pair, as if D had sent it: P ends D, and takes nothing. */
+static void costs_its_sender(const struct kvpull_frame *frame)
+{
+	uint8_t bytes[KVPULL_FRAME_BYTES];
+
+	assert_int_equal(
+		fake_verbs_inject(0, bytes, kvpull_frame_put(bytes, frame)), 1);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.p.downs, 1);
+	assert_int_equal(kvpull_verbs_counts(world.p.route)->frames_bad, 1);
+	assert_int_equal(world.note_count + world.beat_count, 0);
+}
+
+TEST(acknowledgement_of_one_frame_too_many_is_refused)
+{
+	const struct kvpull_verbs_end *end = fake_verbs_owner(0);
+	const struct kvpull_frame frame = {
+		.kind = KVPULL_FRAME_BEAT,
+		.acked = end->sent - KVPULL_WRAP_START + 1,
+	};
+
+	costs_its_sender(&frame);
+}
+
+static void note_costs_its_sender(uint32_t number, uint32_t kind,
+				  uint32_t bytes)
+{
+	const struct kvpull_verbs_end *end = fake_verbs_owner(0);
+	const struct kvpull_record record = { .kind = kind };
+	uint8_t payload[KVPULL_FRAME_RECORD_BYTES];
+	const struct kvpull_frame frame = { .kind = KVPULL_FRAME_NOTE,
+					    .acked = end->acked -
+						     KVPULL_WRAP_START,
+					    .offset = number,
+					    .payload = payload,
+					    .payload_bytes = bytes };
+
+	kvpull_frame_put_record(payload, &record);
+	costs_its_sender(&frame);
+}
+
+/* Those before it never come: they would be missing, and nobody would know. */
+TEST(notification_after_a_gap_is_refused)
+{
+	note_costs_its_sender(1, KVPULL_NOTE_RELEASE,
+			      KVPULL_FRAME_RECORD_BYTES);
+}
+
+TEST(notification_of_no_kind_is_refused)
+{
+	note_costs_its_sender(0, KVPULL_NOTE_AWAY + 1,
+			      KVPULL_FRAME_RECORD_BYTES);
+}
+
+TEST(notification_that_is_cut_short_is_refused)
+{
+	note_costs_its_sender(0, KVPULL_NOTE_RELEASE,
+			      KVPULL_FRAME_RECORD_BYTES - 1);
+}
+
+/* Its place has the keys of the connection before. */
+TEST(welcome_without_keys_is_refused)
+{
+	const struct kvpull_frame frame = {
+		.kind = KVPULL_FRAME_MESSAGE,
+		.total = 8,
+		.payload = (const uint8_t *)"welcome",
+		.payload_bytes = 8,
+	};
+	uint8_t bytes[KVPULL_FRAME_BYTES];
+
+	world.d.route->ops->disconnect(world.d.route, world.peer);
+	world_run(WORLD_MS_FLUSHED);
+	world.silent = 1;
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(
+		fake_verbs_inject(1, bytes, kvpull_frame_put(bytes, &frame)),
+		1);
+	world_run(2);
+	assert_int_equal(world.d.ups, 2);
+	assert_int_equal((int32_t)world.attach_code, KVPULL_EPROTO);
+	assert_int_equal(world_read_start(), KVPULL_EPEER);
+}
+
+TEST_UP(answer_of_another_version_is_told_as_such)
+{
+	const struct kvpull_verbs_greeting greeting = {
+		.kind = KVPULL_VERBS_CALL, .credits = 4, .mtu = IBV_MTU_4096
+	};
+	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
+	const struct kvpull_verbs_end *end;
+
+	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;
+	assert_int_equal(world_connect(), 0);
+	world_run(5);
+	end = fake_verbs_owner(1);
+	kvpull_verbs_greeting_put(bytes, &greeting);
+	bytes[4]++;
+	fake_verbs_tell(end->id, RDMA_CM_EVENT_CONNECT_RESPONSE, bytes,
+			sizeof(bytes));
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.d.downs, 1);
+	assert_int_equal(world.d.down_code, KVPULL_EVERSION);
+	assert_int_equal(kvpull_verbs_counts(world.d.route)->frames_bad, 1);
+}
+
+/* The device has users beside us: here it is D's, and P hears of it. */
+TEST(event_of_a_queue_pair_of_others_ends_nothing)
+{
+	fake_verbs_async(0, IBV_EVENT_QP_FATAL);
+	world.now_ns += WORLD_STEP_NS;
+	side_poll(&world.p);
+	world_run(WORLD_MS_FLUSHED);
+	assert_int_equal(world.p.downs + world.d.downs, 0);
+	assert_int_equal(world_read_start(), 0);
+	world_run(3);
+	assert_int_equal(world.d.read_code, 0);
+	assert_true(world_read_is_right());
+}
