@@ -55,6 +55,8 @@ UNIT_TEST(blocks_that_are_not_there_are_refused)
 	const struct kvpull_connector_ops *ops = kvpull_connector_v1();
 	const struct kvpull_open_params params = open_params("engine");
 	const struct kvpull_blocks nothing = { .block_count = 3 };
+	/* Far more than any table of groups has room for. */
+	static const struct kvpull_blocks many[4096];
 	struct kvpull_allocation allocation = {
 		.struct_size = sizeof(allocation),
 		.key = 1,
@@ -72,6 +74,10 @@ UNIT_TEST(blocks_that_are_not_there_are_refused)
 	assert_int_equal(ops->scheduler->allocated(scheduler, &allocation),
 			 KVPULL_EINVAL);
 	allocation.groups = &nothing;
+	assert_int_equal(ops->scheduler->allocated(scheduler, &allocation),
+			 KVPULL_EINVAL);
+	allocation.groups = many;
+	allocation.group_count = 4096;
 	assert_int_equal(ops->scheduler->allocated(scheduler, &allocation),
 			 KVPULL_EINVAL);
 	ops->scheduler->close(scheduler);
@@ -149,6 +155,7 @@ UNIT_TEST(struct_that_cannot_be_read_is_named)
 		struct kvpull_host host;
 		uint64_t more;
 	} newer = { { .struct_size = sizeof(newer) }, 1 };
+	static const struct kvpull_group many[4096];
 	struct kvpull_host host = { .struct_size = sizeof(host) };
 	struct kvpull_open_params params = open_params("engine");
 	struct kvpull_model own_model = *params.model;
@@ -170,6 +177,9 @@ UNIT_TEST(struct_that_cannot_be_read_is_named)
 	refused_with(&params, "struct_size", "model has a struct_size of 0");
 	params = open_params("engine");
 	params.groups = NULL;
+	refused_with(&params, "groups", "1 .. 8 groups");
+	params.groups = many;
+	params.group_count = 4096;
 	refused_with(&params, "groups", "1 .. 8 groups");
 }
 
@@ -466,4 +476,72 @@ UNIT_TEST(links_to_a_service_are_told_once_an_open)
 	assert_int_equal(unsetenv("KVPULL_SERVICE_HOST"), 0);
 	assert_int_equal(link_warnings, 1);
 	assert_non_null(strstr(link_warning, "2 variables"));
+}
+
+UNIT_TEST(rank_behind_the_last_is_refused)
+{
+	struct kvpull_open_params params = open_params("engine");
+
+	params.tp_rank = params.tp_size;
+	refused_with(&params, "tp_rank", "tp_rank 1 of tp_size 1");
+}
+
+/* A stream is not waited for, and a thread is alone with what it does. */
+UNIT_TEST(what_a_worker_cannot_do_is_refused)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_open_params params = open_params("engine");
+	struct kvpull_worker *worker = worker_open();
+
+	assert_int_equal(ops->start_loads(worker, &params),
+			 KVPULL_EUNSUPPORTED);
+	assert_int_equal(ops->start_loads(worker, NULL), 0);
+	assert_true(ops->progress(worker, 1) >= 0);
+	ops->close(worker);
+	params.config_json = "{\"progress\":\"thread\",\"copy_threads\":0}";
+	assert_int_equal(ops->open(&params, &worker, NULL), 0);
+	assert_int_equal(ops->progress(worker, 1), KVPULL_EINVAL);
+	ops->close(worker);
+}
+
+/* Or consumers would map what is not there. */
+UNIT_TEST(region_that_ends_after_its_memory_is_refused)
+{
+	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
+	struct kvpull_region region = { .struct_size = sizeof(region),
+					.fd = -1 };
+	const struct kvpull_regions regions = four_blocks_in(&region);
+	struct kvpull_worker *worker = worker_open();
+
+	assert_int_equal(ops->memory_alloc(worker, 8192, 0, &memory), 0);
+	region.base = (uint8_t *)memory.base + 64;
+	region.bytes = memory.bytes - 63;
+	assert_int_equal(ops->regions_register(worker, &regions, &detail),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(detail.message, "from one memory_alloc()"));
+	region.bytes = memory.bytes - 64;
+	assert_int_equal(ops->regions_register(worker, &regions, &detail), 0);
+	ops->close(worker);
+}
+
+/* What lies behind its struct is the engine's. */
+UNIT_TEST(finish_without_a_place_for_the_size_is_not_written)
+{
+	const struct kvpull_scheduler_ops *ops =
+		kvpull_connector_v1()->scheduler;
+	const struct kvpull_open_params params = open_params("engine");
+	struct kvpull_finish finish = {
+		.struct_size = offsetof(struct kvpull_finish, ticket_bytes),
+		.key = 1,
+		.ticket_bytes = 77,
+	};
+	struct kvpull_scheduler *scheduler;
+
+	assert_int_equal(ops->open(&params, &scheduler, NULL), 0);
+	assert_int_equal(ops->request_finished(scheduler, &finish),
+			 KVPULL_FINISH_FREE);
+	assert_int_equal(finish.ticket_bytes, 77);
+	ops->close(scheduler);
 }

@@ -11,6 +11,7 @@
 
 #define CHUNKS 8u
 #define CHUNK_BYTES 4096u
+#define MANY 8192u /* more than any table of items has room for */
 
 static const struct kvpull_reader_ops *ops;
 static char folder[64];
@@ -434,4 +435,49 @@ UNIT_TEST_WITH(what_is_not_there_is_refused, setup, teardown)
 	assert_string_equal(detail.field, "hash");
 	reader = NULL;
 	ops->close(NULL);
+}
+
+UNIT_TEST_WITH(more_items_than_there_can_be_are_refused, setup, teardown)
+{
+	static const uint64_t name = 1;
+	static struct kvpull_reader_key keys[MANY];
+	static struct kvpull_reader_place places[MANY];
+	static struct kvpull_reader_piece pieces[MANY];
+	static struct kvpull_reader_put puts[MANY];
+	static int32_t codes[MANY];
+	const struct kvpull_reader_probe probe_all = {
+		.struct_size = sizeof(probe_all),
+		.key_count = MANY,
+		.keys = keys,
+		.key_bytes = sizeof(keys[0]),
+		.places = places,
+		.place_bytes = sizeof(places[0]),
+	};
+	const struct kvpull_reader_read read_all = {
+		.struct_size = sizeof(read_all),
+		.pieces = pieces,
+		.piece_bytes = sizeof(pieces[0]),
+		.codes = codes,
+		.piece_count = MANY,
+	};
+	const struct kvpull_reader_spill spill_all = {
+		.struct_size = sizeof(spill_all),
+		.puts = puts,
+		.put_bytes = sizeof(puts[0]),
+		.codes = codes,
+		.put_count = MANY,
+	};
+	uint64_t id;
+	uint32_t at;
+
+	for (at = 0; at < MANY; at++) {
+		keys[at] = (struct kvpull_reader_key){ &name, sizeof(name) };
+		puts[at] = (struct kvpull_reader_put){
+			.struct_size = sizeof(puts[at]),
+			.key = keys[at],
+		};
+	}
+	assert_int_equal(ops->probe(owner, &probe_all, &id), KVPULL_EINVAL);
+	assert_int_equal(ops->read(owner, &read_all, &id), KVPULL_EINVAL);
+	assert_int_equal(ops->spill(owner, &spill_all, &id), KVPULL_EINVAL);
 }

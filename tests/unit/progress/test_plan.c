@@ -222,7 +222,7 @@ UNIT_TEST(smallest_cache_of_a_group_bounds_its_ids)
 	}
 }
 
-/* How the remote side of a pair may differ, and what must then be named. */
+/* How one side of a pair may differ, and what must then be named. */
 static void differ_rows(struct plain *plain)
 {
 	plain->caches[0].row_count = 3;
@@ -275,7 +275,8 @@ UNIT_TEST(sides_that_differ_are_rejected_by_name)
 	};
 	uint32_t i;
 
-	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	/* Either may be the one that has more. */
+	for (i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
 		struct kvpull_error_detail detail = { .struct_size =
 							      sizeof(detail) };
 		struct kvpull_plan plan;
@@ -284,10 +285,10 @@ UNIT_TEST(sides_that_differ_are_rejected_by_name)
 
 		plain_init(&local);
 		plain_init(&remote);
-		cases[i].differ(&remote);
+		cases[i / 2].differ(i % 2 ? &local : &remote);
 		assert_int_equal(plain_make(&local, &remote, &plan, &detail),
 				 KVPULL_EREJECTED);
-		assert_string_equal(detail.field, cases[i].field);
+		assert_string_equal(detail.field, cases[i / 2].field);
 		assert_int_equal(detail.code, KVPULL_EREJECTED);
 		assert_int_equal(plan.strip_count, 0);
 	}

@@ -19,6 +19,7 @@ struct side {
 	uint32_t capacity; /* of its last poll */
 	uint32_t polls;
 	int serve_code;
+	int local_code;
 	int reach_code;
 	int more;
 	int rings;
@@ -44,6 +45,14 @@ static int side_serve(struct kvpull_transport *transport,
 	(void)serve;
 	of(transport)->serves++;
 	return of(transport)->serve_code;
+}
+
+static int side_local_add(struct kvpull_transport *transport, uint8_t *base,
+			  uint64_t bytes)
+{
+	(void)base;
+	(void)bytes;
+	return of(transport)->local_code;
 }
 
 static const char *side_address(const struct kvpull_transport *transport)
@@ -267,6 +276,29 @@ UNIT_TEST_WITH(preferred_route_is_chosen_and_says_why, up, NULL)
 			 KVPULL_EAGAIN);
 	assert_int_equal(kvpull_routes_choose(&routes, "c:there", &choice),
 			 KVPULL_EROUTE);
+}
+
+/* It reads into none of it, or into all of it. */
+UNIT_TEST_WITH(route_that_cannot_register_memory_reads_from_nobody, up, NULL)
+{
+	struct kvpull_route_choice choice;
+	uint8_t memory;
+
+	sides[1].ops.local_add = sides[2].ops.local_add = side_local_add;
+	sides[1].local_code = KVPULL_EDEVICE;
+	assert_int_equal(kvpull_routes_local_add(&routes, &memory, 1), 0);
+	assert_int_equal(
+		kvpull_routes_choose(&routes, "c:here;b:here", &choice), 0);
+	assert_ptr_equal(choice.route, &routes.list[2]);
+	/* Nor later, when it could have registered the rest. */
+	sides[1].local_code = 0;
+	assert_int_equal(kvpull_routes_local_add(&routes, &memory, 1), 0);
+	assert_int_equal(kvpull_routes_choose(&routes, "b:here", &choice),
+			 KVPULL_EROUTE);
+	/* The other one is in use already: its engine has to know. */
+	sides[2].local_code = KVPULL_EDEVICE;
+	assert_int_equal(kvpull_routes_local_add(&routes, &memory, 1),
+			 KVPULL_EDEVICE);
 }
 
 UNIT_TEST_WITH(sleep_ends_by_any_route, up, NULL)

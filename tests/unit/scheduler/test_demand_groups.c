@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Of several groups: which of their blocks a pull names, and in which order. */
+#include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
 #define KEY 1u
@@ -115,4 +116,31 @@ UNIT_TEST(pull_of_any_part_names_its_blocks)
 			assert_pairs(pull(world, wanted, none), wanted, none);
 			world_close(world);
 		}
+}
+
+/* Each alone would fit. */
+UNIT_TEST(more_blocks_of_all_groups_than_a_ticket_has_go_nowhere)
+{
+	static const uint32_t ids[KVPULL_TICKET_BLOCKS_MAX];
+	const struct kvpull_blocks groups[3] = {
+		{ .block_count = KVPULL_TICKET_BLOCKS_MAX, .block_ids = ids },
+		{ .block_count = 1, .block_ids = ids },
+	};
+	struct kvpull_finish finish = { .key = KEY,
+					.reason = KVPULL_FINISH_LENGTH,
+					.computed_tokens = 64,
+					.group_count = 3,
+					.groups = groups };
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open(&config, 1, 7);
+	uint32_t *behind =
+		world->scheduler->block_ids + KVPULL_TICKET_BLOCKS_MAX;
+
+	world_enter(world, KEY, 0, 1);
+	*behind = 77;
+	assert_int_equal(kvpull_scheduler_request_finished(
+				 world->scheduler, &finish, world->now_ns),
+			 KVPULL_FINISH_FREE);
+	assert_int_equal(*behind, 77);
+	world_close(world);
 }

@@ -229,6 +229,7 @@ UNIT_TEST(reset_forgets_families_and_keeps_holds)
 UNIT_TEST(member_with_a_small_buffer_can_ask_again)
 {
 	struct world *world = opened();
+	char text[WORLD_TICKET_BYTES];
 	struct kvpull_finish finish = { .key = 2, .computed_tokens = 64 };
 	struct world_ticket ticket;
 	uint64_t before;
@@ -242,6 +243,12 @@ UNIT_TEST(member_with_a_small_buffer_can_ask_again)
 				 world->scheduler, &finish, world->now_ns),
 			 KVPULL_ETOOSMALL);
 	assert_int_equal(finish.ticket_bytes, ticket.bytes);
+	/* One that lacks a byte is as good as none. */
+	finish.ticket = text;
+	finish.ticket_capacity = ticket.bytes - 1;
+	assert_int_equal(kvpull_scheduler_request_finished(
+				 world->scheduler, &finish, world->now_ns),
+			 KVPULL_ETOOSMALL);
 	assert_true(kvpull_scheduler_digest(world->scheduler) == before);
 	assert_int_equal(world_finish(world, 2, KVPULL_FINISH_STOP, &ticket),
 			 KVPULL_FINISH_FREE);

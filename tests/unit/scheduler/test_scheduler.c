@@ -360,7 +360,7 @@ UNIT_TEST(ticket_can_be_asked_for_while_held)
 
 	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
 	assert_int_equal(kvpull_scheduler_ticket_get(world->scheduler, 1, text,
-						     1, &bytes),
+						     ticket.bytes - 1, &bytes),
 			 KVPULL_ETOOSMALL);
 	assert_int_equal(bytes, ticket.bytes);
 	assert_int_equal(kvpull_scheduler_ticket_get(world->scheduler, 1, text,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a finish says is there, and what of it makes a ticket. */
+#include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
 static struct world_ticket ticket;
@@ -127,5 +128,78 @@ UNIT_TEST(request_that_still_pulls_is_not_held)
 	assert_int_equal(world_stats(world).holds_taken, 0);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_HOLD), 0);
+	world_close(world);
+}
+
+/* A worker that registered no memory has none, and nobody could read of it. */
+UNIT_TEST(request_is_not_held_before_its_ranks_have_addresses)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open_silent(&config, 1, 7);
+
+	world->ranks[0].address = "";
+	world_tell_rank(world, 0);
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_FREE);
+	assert_int_equal(world_stats(world).not_ready, 1);
+	world->ranks[0].address = NULL;
+	world_tell_rank(world, 0);
+	assert_int_equal(world_hold(world, 2, &ticket), KVPULL_FINISH_HELD);
+	world_close(world);
+}
+
+/* As many as a word has bits. */
+UNIT_TEST(all_of_64_ranks_have_to_report)
+{
+	const struct kvpull_config config = world_config();
+	const struct kvpull_compat compat = { .group_count = 1 };
+	const struct kvpull_log log = { .write = NULL };
+	const struct kvpull_scheduler_setup setup = {
+		.log = &log,
+		.config = &config,
+		.compat = &compat,
+		.engine_id = "engine",
+		.tp_size = KVPULL_RANKS_MAX,
+		.incarnation = 7,
+	};
+	struct kvpull_scheduler *scheduler;
+
+	assert_int_equal(kvpull_scheduler_create(&setup, &scheduler), 0);
+	assert_true(scheduler->slots.ranks_all == UINT64_MAX);
+	assert_true(scheduler->demand.ranks_all == UINT64_MAX);
+	kvpull_scheduler_destroy(scheduler);
+}
+
+/* Its blocks are a consumer's until every rank has said that they are not. */
+UNIT_TEST(key_that_is_held_is_no_new_request)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open(&config, 1, 7);
+
+	assert_int_equal(world_hold(world, 1, &ticket), KVPULL_FINISH_HELD);
+	world_enter(world, 1, 0, 2);
+	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_LENGTH, &ticket),
+			 KVPULL_FINISH_HELD);
+	assert_int_equal(world_stats(world).holds_taken, 1);
+	world_close(world);
+}
+
+UNIT_TEST(payload_that_is_too_long_goes_nowhere)
+{
+	static const uint8_t payload[KVPULL_PAYLOAD_BYTES_MAX + 64];
+	static const struct kvpull_blocks blocks = { .block_count = 4,
+						     .block_ids =
+							     world_blocks };
+	const struct kvpull_config config = world_config();
+	struct world *world = world_open(&config, 1, 7);
+	/* What lies behind its place. */
+	char *behind = world->scheduler->ticket->unknown;
+	struct kvpull_finish finish = { .groups = &blocks,
+					.payload = payload,
+					.payload_bytes = sizeof(payload) };
+
+	world_enter(world, 1, 0, 1);
+	*behind = 1;
+	assert_int_equal(finish_with(world, &finish), KVPULL_FINISH_FREE);
+	assert_int_equal(*behind, 1);
 	world_close(world);
 }

@@ -133,6 +133,7 @@ UNIT_TEST(refused_hold_names_the_log)
 	struct world_ticket own;
 	struct world *world;
 	uint64_t key = 0;
+	uint32_t texts;
 
 	config.max_holds = 131072;
 	world = opened(&config);
@@ -146,6 +147,13 @@ UNIT_TEST(refused_hold_names_the_log)
 	assert_int_equal(own.bytes, 0);
 	assert_non_null(
 		strstr(last_warning, "is not held: step_log_mib 1 is reached"));
+	/* What is not held keeps no text, either. */
+	texts = kvpull_index_pool_used(&world->scheduler->texts.pool);
+	world_enter(world, ++key, 0, 1);
+	assert_int_equal(world_finish(world, key, KVPULL_FINISH_LENGTH, &own),
+			 KVPULL_FINISH_FREE);
+	assert_int_equal(kvpull_index_pool_used(&world->scheduler->texts.pool),
+			 texts);
 	world_close(world);
 }
 
@@ -348,5 +356,27 @@ UNIT_TEST(full_tables_of_a_consumer_say_so_once_a_second)
 	last_warning[0] = '\0';
 	assert_int_equal(world_want(world, 7, &ticket, 1), KVPULL_EFULL);
 	assert_string_equal(last_warning, "");
+	world_close(world);
+}
+
+/* It may ask for what only a newer library does. */
+UNIT_TEST(request_with_an_unknown_flag_is_refused)
+{
+	const struct kvpull_config config = world_config();
+	struct world *world = opened(&config);
+	struct kvpull_request request = { .key = 1,
+					  .flags = UINT32_C(1) << 31 };
+
+	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
+						      &request, world->now_ns),
+			 KVPULL_EINVAL);
+	request.flags = 0;
+	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
+						      &request, world->now_ns),
+			 0);
+	request.key = 0;
+	assert_int_equal(kvpull_scheduler_request_new(world->scheduler,
+						      &request, world->now_ns),
+			 KVPULL_EINVAL);
 	world_close(world);
 }

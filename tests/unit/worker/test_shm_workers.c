@@ -119,6 +119,27 @@ static pid_t consumer_fork(const struct node *p)
 	_exit(1);
 }
 
+/* Who is not listed cannot even connect, and who is must be able to. */
+TEST(socket_is_open_to_others_if_some_are_listed)
+{
+	static const char *const uids[2] = { "", ",\"uids\":[0,1]" };
+	const mode_t mask = umask(077);
+	static struct node p;
+	struct stat status;
+	char path[128];
+	uint32_t at;
+
+	for (at = 0; at < 2; at++) {
+		node_open(&p, "P", 0xb0 + at, uids[at]);
+		(void)snprintf(path, sizeof(path), "%s/kvpull-%016x.sock",
+			       folder, 0xb0 + at);
+		assert_int_equal(stat(path, &status), 0);
+		assert_int_equal(status.st_mode & 0066, at ? 0066 : 0);
+		kvpull_worker_destroy(p.worker);
+	}
+	(void)umask(mask);
+}
+
 TEST(worker_keeps_its_status_file_young)
 {
 	const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };

@@ -246,6 +246,8 @@ TEST(deadline_before_start_loads_fails)
 	struct world *world = *state;
 
 	world_claim(world, SERIAL, 1);
+	world_poll(world, 1);
+	(void)world_up(world, rank_names[0], 0, 1);
 	world_pull_command(world, KEY, SERIAL, 0);
 	world_pass(world, 499 * WORLD_MS);
 	world_silent(world, KEY);
@@ -255,6 +257,7 @@ TEST(deadline_before_start_loads_fails)
 	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
 	world_poll(world, 1);
 	assert_int_equal(world->record_count, 1);
+	assert_int_equal(world->read_starts, 0);
 	pull_is_gone(world);
 }
 

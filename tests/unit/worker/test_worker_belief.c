@@ -158,6 +158,41 @@ TEST(peer_of_another_incarnation_is_not_believed)
 	assert_int_equal(world->read_starts, 0);
 }
 
+/* Whoever has its address is not of our users: to call again helps nothing. */
+TEST(peer_that_may_not_be_called_fails_the_pull_at_once)
+{
+	struct world *world = *state;
+
+	world->connect_code = KVPULL_EAUTH;
+	world_claim(world, 101, 1);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 2);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EAUTH);
+}
+
+/* What is read there is no KV, and a route may fault on it. */
+TEST(peer_whose_blocks_end_after_its_memory_is_not_read)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, KEY, 101, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	welcome.regions[0].bytes--;
+	world_welcome_send(world, peer, &welcome);
+	assert_int_equal(world->peers[peer].attached, 0);
+	assert_int_equal(world->peers[peer].disconnected, 1);
+	world_down(world, peer);
+	/* It is the peer's mistake, and not that of our engine. */
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+	assert_int_equal(world->read_starts, 0);
+}
+
 /* Its blocks may be another request's by now. */
 TEST(commands_for_a_predecessor_are_not_run)
 {

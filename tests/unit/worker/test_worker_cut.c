@@ -106,6 +106,9 @@ TEST(pull_that_reads_reads_the_rest)
 	world_silent(world, 1);
 	all_done(world);
 	loaded(world, 1);
+	/* Those of its first attempt are free, too. */
+	assert_int_equal(
+		kvpull_index_pool_used(&world->worker->progress->part_pool), 0);
 }
 
 /* What was read of other strips is nothing of these. */

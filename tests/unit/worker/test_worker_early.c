@@ -168,3 +168,36 @@ UNIT_TEST_WITH(places_of_failed_pulls_are_taken_at_once, up, world_teardown)
 	for (key = KEY + 4; key < KEY + 8; key++)
 		world_reported(world, key, KVPULL_POLL_LOADED, 0);
 }
+
+/* Consumers have it mapped, and know of no other. */
+UNIT_TEST_WITH(memory_that_is_served_stays_what_it_is, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const struct kvpull_cache cache = world_cache(0, 1);
+	const struct kvpull_region region = {
+		.struct_size = sizeof(region),
+		.fd = -1,
+		.base = world->memory,
+		.bytes = (uint64_t)WORLD_BLOCKS * WORLD_BLOCK_BYTES,
+	};
+	const struct kvpull_regions again = {
+		.struct_size = sizeof(again),
+		.regions = &region,
+		.caches = &cache,
+		.region_count = 1,
+		.cache_count = 1,
+	};
+	struct kvpull_memory more = { .struct_size = sizeof(more) };
+
+	assert_int_equal(
+		kvpull_worker_memory_free(world->worker, world->memory),
+		KVPULL_EINVAL);
+	assert_int_equal(
+		kvpull_worker_regions_register(world->worker, &again, NULL),
+		KVPULL_EINVAL);
+	assert_int_equal(
+		kvpull_worker_memory_alloc(world->worker, 4096, 0, &more),
+		KVPULL_EINVAL);
+	world->memory[0] = 1;
+}

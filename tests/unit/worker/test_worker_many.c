@@ -364,3 +364,17 @@ UNIT_TEST_WITH(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 2);
 	assert_false(is_touched(world, 4000));
 }
+
+/* Nobody but its caller runs them, who may sleep after its poll. */
+UNIT_TEST_WITH(caller_leaves_no_command_to_its_next_poll, wide_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	uint64_t serial;
+
+	for (serial = FIRST; serial < FIRST + 70; serial++)
+		world_claim(world, serial, 1);
+	world_poll(world, 1);
+	assert_int_equal(
+		kvpull_ring_ready(&world->worker->progress->end.reader), 0);
+}

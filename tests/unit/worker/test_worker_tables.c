@@ -70,3 +70,23 @@ UNIT_TEST(one_pull_of_many_ranks_has_parts_enough)
 	kvpull_worker_destroy(world->worker);
 	free(world);
 }
+
+/* What is told takes its place in the ring until the other thread has it. */
+UNIT_TEST(every_claim_may_come_and_go_before_progress_looks)
+{
+	struct world *world = calloc(1, sizeof(*world));
+	uint64_t serial;
+
+	assert_non_null(world);
+	world_open(world, ",\"pulls_max\":4,\"tickets_max\":80");
+	for (serial = 101; serial < 101 + 160; serial++)
+		world_claim(world, serial, 1);
+	assert_int_equal(world->worker->claim_map.count, 160);
+	for (serial = 101; serial < 101 + 160; serial++)
+		world_command(world, KVPULL_COMMAND_RELEASE, 0, serial);
+	world_poll(world, 1);
+	assert_int_equal(
+		kvpull_ring_ready(&world->worker->progress->end.reader), 0);
+	*state = world;
+	(void)world_teardown(state);
+}
