@@ -124,6 +124,8 @@ TEST(what_does_not_fit_is_told_at_the_end)
 TEST(more_than_the_most_is_refused)
 {
 	assert_null(kvpull_arena_take(&arena, 1, KVPULL_ARENA_BYTES_MAX + 1));
+	/* Their product is 2, but for what does not fit into a size. */
+	assert_null(kvpull_arena_take(&arena, SIZE_MAX / 2 + 2, 2));
 	assert_false(kvpull_arena_ok(&arena));
 	assert_int_equal(arena.piece_count, 0);
 }

@@ -224,6 +224,60 @@ TEST(broken_extensions_are_refused)
 	assert_string_equal(unknown, "color");
 }
 
+struct parcel {
+	uint32_t byte_count;
+	uint32_t row_count;
+	uint8_t blob[4];
+	uint32_t behind_blob;
+	struct row rows[2];
+	uint32_t behind_rows;
+};
+
+/* clang-format off */
+static const struct kvpull_field parcel_fields[] = {
+	KVPULL_FIELD_OF(BLOB, struct parcel, blob,
+			.count_offset = offsetof(struct parcel, byte_count)),
+	KVPULL_ROWS_OF(ROWS, struct parcel, rows, row_count, &row_table,
+		       .max = 2),
+};
+/* clang-format on */
+static const struct kvpull_table parcel_table =
+	KVPULL_TABLE("parcel", parcel_fields, .is_good = NULL);
+
+/* A parcel of so many bytes and rows, all of which are there. */
+static int parcel_get(uint16_t blob_bytes, uint8_t row_count,
+		      struct parcel *parcel)
+{
+	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
+	struct kvpull_wire_reader reader = { bytes, 0, 0, 0 };
+	uint32_t i;
+
+	kvpull_wire_put_u16(&writer, blob_bytes);
+	for (i = 0; i < blob_bytes; i++)
+		kvpull_wire_put_u8(&writer, 1);
+	kvpull_wire_put_u8(&writer, row_count);
+	for (i = 0; i < row_count; i++)
+		kvpull_wire_put_u16(&writer, 1);
+	assert_true(kvpull_wire_fits(&writer));
+	reader.byte_count = writer.used;
+	memset(parcel, 0xa5, sizeof(*parcel));
+	return kvpull_fields_get(&reader, &parcel_table, parcel, unknown);
+}
+
+/* That it is refused is too late, if it was written behind its place before. */
+TEST(what_is_too_long_is_not_written_behind_its_place)
+{
+	struct parcel parcel;
+
+	assert_int_equal(parcel_get(4, 2, &parcel), 0);
+	assert_int_equal(parcel.byte_count, 4);
+	assert_int_equal(parcel.row_count, 2);
+	assert_int_equal(parcel_get(4, 3, &parcel), KVPULL_EPROTO);
+	assert_int_equal(parcel.behind_rows, 0xa5a5a5a5);
+	assert_int_equal(parcel_get(5, 2, &parcel), KVPULL_EPROTO);
+	assert_int_equal(parcel.behind_blob, 0xa5a5a5a5);
+}
+
 #define REFUSED(change)                                                        \
 	do {                                                                   \
 		setup(state);                                                  \

@@ -561,6 +561,9 @@ UNIT_TEST_WITH(decode_refuses_runs_that_do_not_fit, ticket_make, NULL)
 	/* Other ids than the groups have together. */
 	assert_int_equal(decode_with(AT_IDS, 39, 4), KVPULL_ENOTICKET);
 	assert_int_equal(decode_with(AT_IDS, UINT32_MAX, 4), KVPULL_ENOTICKET);
+	/* The same, where the ids alone are good: groups of more and of fewer. */
+	assert_int_equal(decode_with(AT_GROUPS + 9, 41, 4), KVPULL_ENOTICKET);
+	assert_int_equal(decode_with(AT_GROUPS + 9, 39, 4), KVPULL_ENOTICKET);
 }
 
 /* The good ticket, with one run of 40 ids that begins there. */

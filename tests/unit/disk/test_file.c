@@ -327,6 +327,36 @@ static int no_descriptors_child(int handed)
 	       file.bytes;
 }
 
+/* Its owner writes direct, and there is no descriptor to read so: none stays. */
+static int no_second_descriptor_child(int handed)
+{
+	struct kvpull_file file = { .bytes = FILE_BYTES };
+	struct rlimit one_more;
+	const int next = fcntl(handed, F_DUPFD_CLOEXEC, 0);
+
+	(void)close(next);
+	one_more = (struct rlimit){ (rlim_t)next + 1, (rlim_t)next + 1 };
+	if (fcntl(handed, F_SETFL, O_DIRECT) ||
+	    !(fcntl(handed, F_GETFL) & O_DIRECT) ||
+	    setrlimit(RLIMIT_NOFILE, &one_more))
+		return SANDBOX_SKIP;
+	if (kvpull_file_open(&file, handed, KVPULL_FILE_DIRECT_STRICT,
+			     &file_log) != KVPULL_EUNSUPPORTED)
+		return 1;
+	/* What it took is free again: else there would be none. */
+	return file.bytes || fcntl(handed, F_DUPFD_CLOEXEC, 0) != next;
+}
+
+UNIT_TEST(file_that_must_be_read_direct_is_refused_whole)
+{
+	const int fd = file_make();
+	const int handed = reopen(fd, O_RDONLY);
+
+	sandbox_expect(no_second_descriptor_child, handed);
+	(void)close(handed);
+	(void)close(fd);
+}
+
 UNIT_TEST(out_of_descriptors_is_no_fault_of_the_peer)
 {
 	const int fd = file_make();

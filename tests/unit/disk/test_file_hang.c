@@ -13,6 +13,7 @@
 static _Atomic uint32_t hangs;  /* 1: pread() does not return */
 static _Atomic uint32_t inside; /* it was called, and has not returned */
 static _Atomic uint32_t calls;
+static _Atomic uint32_t is_slow; /* 1: it returns after a while */
 
 /* In the place of libc's, for the library that is linked to this program. */
 ssize_t pread(int fd, void *bytes, size_t byte_count, off_t offset)
@@ -24,6 +25,8 @@ ssize_t pread(int fd, void *bytes, size_t byte_count, off_t offset)
 	atomic_store_explicit(&inside, 1, memory_order_release);
 	while (atomic_load_explicit(&hangs, memory_order_acquire))
 		(void)poll(NULL, 0, 1);
+	if (atomic_load_explicit(&is_slow, memory_order_relaxed))
+		(void)poll(NULL, 0, 20);
 	got = preadv(fd, &part, 1, offset);
 	atomic_store_explicit(&inside, 0, memory_order_release);
 	return got;
@@ -72,6 +75,8 @@ static int is_untouched(const struct world *world)
 UNIT_TEST(owner_does_not_wait_for_the_disk)
 {
 	static struct world world;
+	struct pollfd woken = { .events = POLLIN };
+	eventfd_t ignored;
 	uint32_t turn;
 
 	hang_begin(&world);
@@ -81,6 +86,11 @@ UNIT_TEST(owner_does_not_wait_for_the_disk)
 	/* It may sleep, and is woken when the disk goes on. */
 	assert_int_equal(kvpull_files_arm(&world.files), 0);
 	hang_set(0);
+	/* What came before it sleeps again wakes nobody a second time. */
+	woken.fd = world.wake_fd;
+	assert_int_equal(poll(&woken, 1, 5000), 1);
+	assert_int_equal(eventfd_read(world.wake_fd, &ignored), 0);
+	assert_int_equal(kvpull_files_arm(&world.files), 1);
 	poll_until(&world, 1);
 	only_one_ended(&world, 0, 0);
 	verify(&world, &world.read[0]);
@@ -139,6 +149,60 @@ UNIT_TEST(close_leaves_a_read_that_hangs)
 	kvpull_file_close(&world.regions[1]);
 	(void)munmap(world.local, LOCAL_BYTES);
 	(void)close(world.wake_fd);
+}
+
+/* Of reads that were not begun as it ended nothing stays open. */
+UNIT_TEST(close_drops_what_a_slow_disk_did_not_read)
+{
+	static struct world world;
+	uint32_t before;
+
+	hang_set(0);
+	assert_int_equal(world_begin(&world, WAY_PREAD), 0);
+	before = fds_open();
+	atomic_store_explicit(&is_slow, 1, memory_order_relaxed);
+	(void)read_plain(&world, 0, 48, 131072);
+	start(&world, 0);
+	poll_once(&world);
+	assert_int_equal(world.files.disk.in_flight, KVPULL_FILE_DEPTH);
+	kvpull_files_close(&world.files);
+	atomic_store_explicit(&is_slow, 0, memory_order_relaxed);
+	assert_int_equal(world.warnings, 0);
+	/* Nor its own copy of the eventfd. */
+	assert_int_equal(fds_open(), before - 1);
+	kvpull_arena_fini(&world.arena);
+	kvpull_file_close(&world.regions[1]);
+	(void)munmap(world.local, LOCAL_BYTES);
+	(void)close(world.wake_fd);
+}
+
+UNIT_TEST(thread_takes_as_many_reads_as_it_has_place_for)
+{
+	static struct world world;
+	struct kvpull_uring_io io = { .bytes = 4096 };
+	struct kvpull_uring_result result;
+	struct kvpull_disk disk;
+
+	hang_begin(&world);
+	io.memory = world.local;
+	io.fd = world.fd;
+	assert_int_equal(kvpull_disk_open(&disk, world.wake_fd, &world.log), 0);
+	for (io.tag = 0; io.tag < KVPULL_DISK_DEPTH; io.tag++)
+		assert_int_equal(kvpull_disk_queue(&disk, &io), 0);
+	assert_int_equal(kvpull_disk_queue(&disk, &io), KVPULL_EAGAIN);
+	assert_int_equal(disk.in_flight, KVPULL_DISK_DEPTH);
+	hang_set(0);
+	for (io.tag = 0; disk.in_flight; io.tag++) {
+		while (!kvpull_disk_poll(&disk, &result, 1))
+			(void)poll(NULL, 0, 1);
+		assert_int_equal(result.tag, io.tag);
+		assert_int_equal(result.code, 4096);
+	}
+	assert_int_equal(io.tag, KVPULL_DISK_DEPTH);
+	assert_int_equal(kvpull_disk_close(&disk), 0);
+	poll_until(&world, 1);
+	pieces_are_back(&world);
+	world_end(&world);
 }
 
 /* With progress=caller there is no thread of ours: refused, by name. */

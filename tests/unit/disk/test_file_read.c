@@ -196,6 +196,23 @@ UNIT_TEST(file_that_was_truncated_fails_the_read_once)
 	in_each_way(truncated_read);
 }
 
+/* Each time some of it comes, and never all: that is an end, too. */
+static void cut_read(struct world *world)
+{
+	(void)read_plain(world, 0, 1, 16384);
+	assert_int_equal(ftruncate(world->fd, 10000), 0);
+	start(world, 0);
+	poll_until(world, 1);
+	only_one_ended(world, 0, KVPULL_EREAD);
+	assert_int_equal(world->warnings, 1);
+	pieces_are_back(world);
+}
+
+UNIT_TEST(piece_that_never_comes_whole_fails_the_read)
+{
+	in_each_way(cut_read);
+}
+
 static void error_read(struct world *world)
 {
 	const int fd = world->regions[1].fd;

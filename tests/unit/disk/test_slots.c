@@ -26,6 +26,8 @@
 
 /* Of each pwrite(); 0: all. */
 static _Atomic uint32_t most;
+/* It takes more than it says: so much; 0: it says all. */
+static _Atomic uint32_t most_said;
 
 /* In the place of libc's, for the library that is linked to this program. */
 ssize_t pwrite(int fd, const void *bytes, size_t byte_count, off_t offset)
@@ -35,8 +37,11 @@ ssize_t pwrite(int fd, const void *bytes, size_t byte_count, off_t offset)
 		.iov_base = (void *)(uintptr_t)bytes,
 		.iov_len = limit && limit < byte_count ? limit : byte_count,
 	};
+	const size_t told =
+		atomic_load_explicit(&most_said, memory_order_relaxed);
+	const ssize_t taken = pwritev(fd, &part, 1, offset);
 
-	return pwritev(fd, &part, 1, offset);
+	return told && taken > (ssize_t)told ? (ssize_t)told : taken;
 }
 
 static char said[512];
@@ -94,6 +99,7 @@ static void expect_written_by(uint32_t at_once, int32_t code)
 	atomic_store_explicit(&most, at_once, memory_order_relaxed);
 	assert_int_equal(slot_write(&slots, 1, from), code);
 	atomic_store_explicit(&most, 0, memory_order_relaxed);
+	atomic_store_explicit(&most_said, 0, memory_order_relaxed);
 	assert_int_equal(pread(slots.read_fd, back, SLOT_BYTES, SLOT_BYTES),
 			 SLOT_BYTES);
 	if (!code)
@@ -107,6 +113,86 @@ UNIT_TEST(a_slot_is_written_when_all_of_it_is)
 {
 	expect_written_by(0, 0);
 	expect_written_by(SLOT_BYTES / 4, 0);
+}
+
+/* It goes on where a direct write may begin, and writes some bytes twice. */
+UNIT_TEST(a_slot_goes_on_where_its_disk_takes_it)
+{
+	atomic_store_explicit(&most_said, SLOT_BYTES / 4 + 100,
+			      memory_order_relaxed);
+	expect_written_by(0, 0);
+}
+
+UNIT_TEST(a_slot_beyond_four_gib_is_where_it_belongs)
+{
+	const uint32_t far = (uint32_t)((UINT64_C(1) << 32) / SLOT_BYTES) + 1;
+	struct kvpull_slots slots;
+	uint8_t *from = pages(SLOT_BYTES);
+	uint8_t *back = pages(SLOT_BYTES);
+	const char *why;
+
+	memset(from, 7, SLOT_BYTES);
+	assert_int_equal(slots_open(&slots, "/var/tmp", &why), 0);
+	/* The file grows by it, and takes no room for what is between. */
+	assert_int_equal(slot_write(&slots, far, from), 0);
+	assert_int_equal(
+		pread(slots.read_fd, back, SLOT_BYTES, (off_t)far * SLOT_BYTES),
+		SLOT_BYTES);
+	assert_memory_equal(from, back, SLOT_BYTES);
+	assert_int_equal(kvpull_slots_close(&slots), 0);
+	(void)munmap(from, SLOT_BYTES);
+	(void)munmap(back, SLOT_BYTES);
+}
+
+/* Ends make room in a poll, whenever the disk has made them. */
+UNIT_TEST(writes_are_as_many_as_there_is_place_for)
+{
+	struct kvpull_slots_result result;
+	struct kvpull_slots slots;
+	uint8_t *from = pages(SLOT_BYTES);
+	const char *why;
+	uint32_t at;
+
+	assert_int_equal(slots_open(&slots, "/var/tmp", &why), 0);
+	for (at = 0; at < KVPULL_SLOTS_DEPTH; at++)
+		assert_int_equal(kvpull_slots_write(&slots, at % 4, from, at),
+				 0);
+	assert_int_equal(kvpull_slots_write(&slots, 0, from, at),
+			 KVPULL_EAGAIN);
+	while (!kvpull_slots_poll(&slots, &result, 1))
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(kvpull_slots_write(&slots, 0, from, at), 0);
+	while (slots.open_count)
+		if (!kvpull_slots_poll(&slots, &result, 1))
+			(void)poll(NULL, 0, 1);
+	assert_int_equal(kvpull_slots_close(&slots), 0);
+	(void)munmap(from, SLOT_BYTES);
+}
+
+/* Nothing stays open of what is refused; one write takes a slot. */
+UNIT_TEST(slots_that_are_refused_leave_nothing_open)
+{
+	const uint32_t before = fds_open();
+	struct kvpull_slots_params params = {
+		.log = &heard,
+		.folder = "/var/tmp",
+		.slot_bytes = KVPULL_SLOT_BYTES_MAX + UINT64_C(4096),
+		.slot_count = 1,
+		.uring = KVPULL_URING_NO,
+	};
+	struct kvpull_slots slots;
+	const char *why = "";
+
+	assert_int_equal(kvpull_slots_open(&slots, &params, &why),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(why, "1 GiB"));
+	/* No disk has so much room: its file is there by then. */
+	params.slot_bytes = KVPULL_SLOT_BYTES_MAX;
+	params.slot_count = UINT32_MAX;
+	assert_int_equal(kvpull_slots_open(&slots, &params, &why),
+			 KVPULL_EINVAL);
+	assert_non_null(strstr(why, "no room"));
+	assert_int_equal(fds_open(), before);
 }
 
 UNIT_TEST(a_disk_that_takes_only_crumbs_is_an_error)

@@ -122,6 +122,8 @@ static int bench_read_all(struct bench *bench)
 	assert_int_equal(bench_read(bench, 0), KVPULL_EAGAIN);
 	assert_int_equal(kvpull_uring_arm(&bench->uring), 1);
 	kvpull_uring_flush(&bench->uring);
+	/* Nor more than there is place for results. */
+	assert_int_equal(bench_read(bench, 0), KVPULL_EAGAIN);
 	while (done < DEPTH) {
 		const uint32_t count =
 			kvpull_uring_poll(&bench->uring, results, 3);
@@ -237,6 +239,47 @@ UNIT_TEST(dropped_read_reads_nothing_and_comes_back)
 		sleep_until_woken(&bench);
 	assert_int_equal(bench.buffer[2 * PIECE], DEPTH - 2);
 	assert_int_equal(kvpull_uring_close(&bench.uring), 0);
+	bench_end(&bench);
+}
+
+/* It is not waited for, and nothing of it lands. */
+UNIT_TEST(what_was_never_handed_over_is_over_at_close)
+{
+	struct bench bench;
+
+	bench_begin(&bench);
+	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
+		bench_end(&bench);
+		skip();
+	}
+	assert_int_equal(bench_read(&bench, 1), 0);
+	assert_int_equal(bench_read(&bench, 2), 0);
+	assert_int_equal(kvpull_uring_close(&bench.uring), 0);
+	assert_int_equal(bench.buffer[PIECE], 0);
+	bench_end(&bench);
+}
+
+/* From a pipe that nobody writes to, as from a disk that hangs. */
+UNIT_TEST(a_read_that_does_not_come_is_told_at_close)
+{
+	struct kvpull_uring_io io = { .bytes = 1 };
+	struct bench bench;
+	int pipes[2];
+
+	bench_begin(&bench);
+	if (bench_open(&bench, KVPULL_URING_ANY_THREAD)) {
+		bench_end(&bench);
+		skip();
+	}
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	io.memory = bench.buffer;
+	io.fd = pipes[0];
+	assert_int_equal(kvpull_uring_queue(&bench.uring, &io), 0);
+	assert_int_equal(bench_read(&bench, 1), 0);
+	kvpull_uring_flush(&bench.uring);
+	assert_int_equal(kvpull_uring_close(&bench.uring), 1);
+	(void)close(pipes[0]);
+	(void)close(pipes[1]);
 	bench_end(&bench);
 }
 

@@ -153,6 +153,45 @@ UNIT_TEST(the_first_of_two_places_of_a_kind_counts)
 	pool_world_close(&world);
 }
 
+/* By its owner, too: no key is found by a part of its digest. */
+UNIT_TEST(an_owner_finds_a_key_by_all_of_its_digest)
+{
+	const struct kvpull_pool_place place = { .index = 3, .generation = 5 };
+	struct kvpull_pool_directory directory;
+	struct kvpull_pool_entry entries[32] = { 0 };
+	struct kvpull_arena arena;
+	struct pool_world world;
+	struct kvpull_pool_key key;
+	uint32_t index;
+	uint32_t bit;
+
+	pool_world_open(&world, 8, 2, 32);
+	kvpull_arena_init(&arena, NULL);
+	assert_int_equal(kvpull_pool_directory_init(&directory,
+						    &world.params.share,
+						    entries, &arena),
+			 0);
+	key = pool_key(&world, 1);
+	index = kvpull_pool_directory_free(&directory, &key);
+	assert_true(index != KVPULL_NONE);
+	kvpull_pool_directory_write(&directory, index, &key, &place);
+	assert_int_equal(kvpull_pool_directory_find(&directory, &key, 3),
+			 index);
+	for (bit = 0; bit < 256; bit++) {
+		struct kvpull_pool_key other = key;
+
+		other.words[bit / 64] ^= UINT64_C(1) << bit % 64;
+		assert_int_equal(
+			kvpull_pool_directory_find(&directory, &other, 3),
+			KVPULL_NONE);
+	}
+	/* In memory it is, and not in the file. */
+	assert_int_equal(kvpull_pool_directory_find(&directory, &key, 8),
+			 KVPULL_NONE);
+	kvpull_arena_fini(&arena);
+	pool_world_close(&world);
+}
+
 UNIT_TEST(the_whole_key_is_what_is_looked_for)
 {
 	struct kvpull_pool_namespace namespaces[2] = { { { 1 } }, { { 2 } } };

@@ -136,6 +136,7 @@ UNIT_TEST_WITH(a_directory_that_is_a_file_answers_or_ends, setup, teardown)
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
 	struct kvpull_share_welcome welcome;
 	struct kvpull_reader_record record;
+	uint64_t begun_ns, lease_ns;
 	uint64_t id;
 
 	assert_int_equal(pool_put(&world.pool, 1, 1), 0);
@@ -147,7 +148,12 @@ UNIT_TEST_WITH(a_directory_that_is_a_file_answers_or_ends, setup, teardown)
 	false_admit(&world, &welcome);
 	if (handle_settle(&world))
 		return;
+	begun_ns = kvpull_clock_ns();
 	assert_int_equal(handle_probe(&world, HANDLE_CHUNKS, places, &id), 0);
+	/* Its engine set no deadline, and it has one. */
+	lease_ns = world.reader->config.lease_ms * KVPULL_NS_PER_MS;
+	assert_in_range(kvpull_share_reader_due_ns(world.reader->reader),
+			begun_ns + lease_ns, kvpull_clock_ns() + lease_ns);
 	handle_await(&world, id, &record);
 	assert_int_equal(record.count, record.code ? 0 : 1);
 }

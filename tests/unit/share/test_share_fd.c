@@ -315,10 +315,16 @@ static int check_after_death(int is_lent)
 
 UNIT_TEST_WITH(of_a_dead_owner_it_is_not_believed, setup, teardown)
 {
+	int other;
+
 	assert_int_equal(check_after_death(1), KVPULL_EPEER);
 	/* Nor shared again: who read the dead one would read ours. */
 	assert_int_equal(mode_now(), 01600);
 	expect_refused(fd, "was shared by an owner that was killed");
+	/* What is refused is not kept locked by that. */
+	other = open(path, O_RDWR | O_CLOEXEC);
+	expect_refused(other, "was shared by an owner that was killed");
+	(void)close(other);
 }
 
 UNIT_TEST_WITH(sealed_memory_of_a_dead_owner_is_its_own, setup, teardown)

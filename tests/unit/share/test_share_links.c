@@ -586,6 +586,28 @@ UNIT_TEST_WITH(what_was_found_under_other_weights_is_never_good, NULL, NULL)
 	}
 }
 
+/* What it found under them is not told, as if it had found nothing. */
+UNIT_TEST_WITH(a_probe_of_the_old_weights_tells_no_places, NULL, NULL)
+{
+	struct kvpull_reader_place places[1];
+	struct kvpull_reader_record record;
+	uint64_t id;
+
+	handle_begin(&world, "");
+	handle_owner(&world);
+	handle_reader(&world);
+	handle_add(&world, NULL);
+	assert_int_equal(handle_settle(&world), 0);
+	(void)handle_fill(&world, 0, 1);
+	assert_int_equal(handle_probe(&world, 1, places, &id), 0);
+	set_weights(world.reader, "w2");
+	handle_await(&world, id, &record);
+	assert_int_equal(record.code, KVPULL_ESTALE);
+	assert_int_equal(record.count, 0);
+	assert_int_equal(places[0].chunk, KVPULL_READER_NONE);
+	handle_end(&world);
+}
+
 /* ---- a child of fork() ---- */
 
 UNIT_TEST_WITH(a_childs_close_ends_nothing_of_its_parents, NULL, NULL)

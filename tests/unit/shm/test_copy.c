@@ -70,6 +70,30 @@ UNIT_TEST(shares_copy_each_byte_once_in_any_order)
 	work_free(work);
 }
 
+/* A worker has one for all copies: its place in another one says nothing. */
+UNIT_TEST(cursor_of_another_copy_is_not_believed)
+{
+	struct work *before = work_mixed(0);
+	struct work *work = work_simple(0, 64, 65536);
+	struct kvpull_copy_cursor cursor = { 0 };
+	struct kvpull_copy_choices choices;
+	struct kvpull_copy_plan plan;
+	uint32_t count, i;
+
+	kvpull_copy_choices_set(&choices, &kvpull_copy_routines(&count)[0]);
+	kvpull_copy_plan_init(&plan, &before->job, &choices, 1);
+	for (i = 0; i < plan.share_count / 2; i++)
+		kvpull_copy_share(&plan, i, &cursor);
+	/* Of so many strips the next one has a single one. */
+	assert_true(cursor.strip_index > 0);
+	kvpull_copy_plan_init(&plan, &work->job, &choices, 2);
+	for (i = plan.share_count; i > 0; i--)
+		kvpull_copy_share(&plan, i - 1, &cursor);
+	assert_memory_equal(work->to, work->expected, work->side_bytes);
+	work_free(before);
+	work_free(work);
+}
+
 static uint32_t short_count;
 static size_t short_max;
 
@@ -184,6 +208,9 @@ UNIT_TEST(owner_copies_alone_where_there_are_no_workers)
 	}
 	assert_true(shares >= 8);
 	assert_int_equal(kvpull_copy_help(pool.copy), 0);
+	/* It has ended before the owner wants to sleep: nobody would wake it. */
+	assert_true(kvpull_copy_arm(pool.copy));
+	kvpull_copy_disarm(pool.copy);
 	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
 	work_check(work);
 	/* What is left of a cancelled one is nobody's. */

@@ -205,10 +205,67 @@ TEST(bytes_of_a_stranger_are_refused)
 		REFUSED(KVPULL_EPROTO, place->offset = 0);
 		REFUSED(KVPULL_EPROTO, place->row_bytes += 8);
 		REFUSED(KVPULL_EPROTO, place->row_count = UINT32_MAX);
+		/* By no more than a row. */
+		REFUSED(KVPULL_EPROTO,
+			place->row_count =
+				(uint32_t)((bad.file_bytes - place->offset) /
+						   place->row_bytes +
+					   1));
 	}
 	assert_int_equal(truncate(world->status.path, 4096), 0);
 	assert_int_equal(read_header(world->status.path, geteuid(), &header),
 			 KVPULL_EPROTO);
+}
+
+/* Rows that are looked at together, and those that we have place for. */
+TEST(counts_that_do_not_fit_each_other_are_refused)
+{
+	static const uint32_t fewer[] = { KVPULL_STATUS_HELD,
+					  KVPULL_STATUS_HOLDS_NOW,
+					  KVPULL_STATUS_WORDS };
+	struct world *world = *state;
+	struct kvpull_status_header header;
+	struct kvpull_status_place *place;
+	uint32_t at;
+
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	for (at = 0; at < sizeof(fewer) / sizeof(fewer[0]); at++) {
+		place = &world->status.header->places[fewer[at]];
+		place->row_count--;
+		assert_int_equal(
+			read_header(world->status.path, geteuid(), &header),
+			KVPULL_EPROTO);
+		place->row_count++;
+	}
+	place = &world->status.header->places[KVPULL_STATUS_COUNTERS];
+	for (at = 0; at < 2; at++) {
+		place->row_count = KVPULL_STATUS_COUNTERS_MAX + at;
+		/* All of them are in the file. */
+		assert_true(place->offset + (uint64_t)place->row_count *
+						    place->row_bytes <=
+			    world->status.header->file_bytes);
+		assert_int_equal(
+			read_header(world->status.path, geteuid(), &header),
+			at ? KVPULL_EPROTO : 0);
+	}
+}
+
+TEST(texts_of_a_stranger_have_an_end)
+{
+	struct world *world = *state;
+	struct kvpull_status_header *theirs;
+	struct kvpull_status_header header;
+
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	theirs = world->status.header;
+	memset(theirs->library, 'x', sizeof(theirs->library));
+	memset(theirs->engine_id, 'x', sizeof(theirs->engine_id));
+	memset(theirs->host, 'x', sizeof(theirs->host));
+	assert_int_equal(read_header(world->status.path, geteuid(), &header),
+			 0);
+	assert_int_equal(header.library[sizeof(header.library) - 1], '\0');
+	assert_int_equal(header.engine_id[sizeof(header.engine_id) - 1], '\0');
+	assert_int_equal(header.host[sizeof(header.host) - 1], '\0');
 }
 
 TEST(file_of_another_user_is_refused)
@@ -243,6 +300,23 @@ static void leave_dead(struct world *world, uint64_t incarnation)
 	assert_true(WIFSIGNALED(status));
 }
 
+/* Is there a file of that incarnation? */
+static int has_file(const struct world *world, uint64_t incarnation)
+{
+	DIR *folder = opendir(world->folder);
+	const struct dirent *entry;
+	char name[64];
+	int has = 0;
+
+	(void)snprintf(name, sizeof(name), "-%016llx" KVPULL_STATUS_SUFFIX,
+		       (unsigned long long)incarnation);
+	assert_non_null(folder);
+	while ((entry = readdir(folder)))
+		has |= strstr(entry->d_name, name) != NULL;
+	(void)closedir(folder);
+	return has;
+}
+
 TEST(newest_files_of_the_dead_are_kept)
 {
 	struct world *world = *state;
@@ -258,6 +332,8 @@ TEST(newest_files_of_the_dead_are_kept)
 	assert_int_equal(open_as(world, &world->status, 2), 0);
 	(void)snprintf(path, sizeof(path), "%s", world->status.path);
 	assert_int_equal(file_count(world), 1 + KVPULL_STATUS_KEPT);
+	for (at = 0; at < KVPULL_STATUS_KEPT + 3; at++)
+		assert_int_equal(has_file(world, 100 + at), at >= 3);
 	/* The living is not among those that are counted, or swept. */
 	leave_dead(world, 200);
 	leave_dead(world, 201);

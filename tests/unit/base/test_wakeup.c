@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an engine's thread sleeps on: its timer. */
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/wakeup.h"
+#include "tests/lib/unit.h"
+
+/* Long past: it comes as soon as it is set. */
+#define PAST_NS 1u
+#define PATIENCE_MS 5000
+
+static int is_woken(const struct kvpull_wakeup *wakeup, int timeout_ms)
+{
+	struct pollfd fd = { .fd = wakeup->fd, .events = POLLIN };
+
+	return poll(&fd, 1, timeout_ms);
+}
+
+/* The clock of the poll may be a little behind the timer's. */
+UNIT_TEST(a_time_that_came_too_early_comes_again)
+{
+	const int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	struct kvpull_wakeup wakeup;
+	uint32_t turn;
+
+	assert_true(wake_fd >= 0);
+	assert_int_equal(kvpull_wakeup_open(&wakeup, wake_fd), 0);
+	assert_int_equal(is_woken(&wakeup, 0), 0);
+	for (turn = 0; turn < 3; turn++) {
+		kvpull_wakeup_at(&wakeup, PAST_NS);
+		assert_int_equal(is_woken(&wakeup, PATIENCE_MS), 1);
+		kvpull_wakeup_clear(&wakeup);
+		assert_int_equal(is_woken(&wakeup, 0), 0);
+	}
+	/* Whose time was taken back in between is not woken by it. */
+	kvpull_wakeup_at(&wakeup, UINT64_MAX - 1);
+	kvpull_wakeup_at(&wakeup, UINT64_MAX);
+	assert_int_equal(is_woken(&wakeup, 0), 0);
+	kvpull_wakeup_close(&wakeup);
+	(void)close(wake_fd);
+}
