@@ -213,6 +213,42 @@ static unsigned long smaps_kib(const uint8_t *base, const char *key)
 	return kib;
 }
 
+/* VmFlags of the mapping at base: "dd" is not in core dumps. */
+static int is_dumped(const uint8_t *base)
+{
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+	unsigned long from;
+	unsigned long to;
+	int inside = 0;
+	int kept = 0;
+	char line[512];
+
+	assert_non_null(smaps);
+	while (fgets(line, sizeof(line), smaps)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			inside = from == (uintptr_t)base;
+		else if (inside && !strncmp(line, "VmFlags:", 8))
+			kept = strstr(line, " dd ") != NULL;
+	}
+	(void)fclose(smaps);
+	return !kept;
+}
+
+TEST(no_end_is_in_core_dumps)
+{
+	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_READ_ONLY);
+	uint8_t *base = NULL;
+
+	assert_int_equal(kvpull_segment_map(shared.fd, PAGE,
+					    KVPULL_SEGMENT_READ_ONLY, &test_log,
+					    &base),
+			 0);
+	assert_false(is_dumped(shared.base));
+	assert_false(is_dumped(base));
+	kvpull_segment_unmap(base, PAGE);
+	kvpull_segment_unmake(&shared);
+}
+
 TEST(huge_bytes_are_those_that_smaps_counts)
 {
 	const size_t bytes = 3 * KVPULL_HUGE_BYTES + PAGE;

@@ -79,6 +79,30 @@ UNIT_TEST(many_guards_are_read_by_one_check)
 	world_close(&world);
 }
 
+/* It is mapped once, as far as the one that goes furthest. */
+UNIT_TEST(regions_of_one_segment_may_differ_in_length)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+
+	world_open(&world);
+	side_close(&world.p);
+	world.serve.regions[1] = world.serve.regions[0];
+	world.serve.regions[2] = world.serve.regions[0];
+	world.serve.regions[0].bytes = WORLD_BLOCK_BYTES;
+	world.serve.regions[2].bytes = WORLD_BLOCK_BYTES;
+	world.serve.region_count = 3;
+	world_serve(&world, "p");
+	world_connect(&world);
+	d = world.d.transport;
+	read = world_read(&world, 4);
+	world.strip.region_index = 1;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 4);
+	world_close(&world);
+}
+
 UNIT_TEST(full_ring_says_again_and_loses_nothing)
 {
 	struct world world;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "shm/folder.h"
+#include "shm/state.h"
 
 uint32_t world_blocks = 64u; /* nobody reads much here */
 
@@ -486,6 +487,10 @@ UNIT_TEST(name_that_is_removed_is_made_again)
 	world_open(&world);
 	side_look(&world, &world.p);
 	fds = fds_open();
+	/* Also where nothing happens: its owner sleeps until then at most. */
+	assert_in_range(kvpull_shm_callers_due_ns(
+				&kvpull_shm_of(world.p.transport)->callers),
+			world.now_ns, world.now_ns + 60 * KVPULL_NS_PER_S);
 	raw_unlink(&world, "p");
 	side_look(&world, &world.p);
 	assert_int_equal(is_left(world.folder, "p"), 0);
@@ -538,5 +543,50 @@ UNIT_TEST(name_stays_young_and_waits_for_a_file_that_took_it)
 	assert_true(S_ISSOCK(stat.st_mode));
 	assert_int_equal(unlink(other), 0);
 	world_connect(&world);
+	world_close(&world);
+}
+
+static int connect_as_other_user(int folder)
+{
+	int fd;
+
+	if (setresuid(12345, 12345, 12345))
+		return 1;
+	return kvpull_endpoint_connect(folder, "p", NULL, &fd) != KVPULL_EAUTH;
+}
+
+/* The mode that its engine asked for; it is no lost peer for who is kept out. */
+UNIT_TEST(socket_has_its_mode_and_says_who_may_not_connect)
+{
+	struct world world;
+	struct kvpull_shm_params params;
+	struct stat stat;
+	char path[128];
+	int status = 0;
+	int folder;
+	pid_t child;
+
+	if (geteuid() != 0)
+		skip();
+	world_begin(&world);
+	world_memory_make(&world);
+	assert_int_equal(chmod(world.folder, 01777), 0);
+	params = world_params(&world, "p");
+	params.socket_mode = 0600;
+	side_open(&world.p, &params);
+	assert_int_equal(
+		world.p.transport->ops->serve(world.p.transport, &world.serve),
+		0);
+	(void)snprintf(path, sizeof(path), "%s/p", world.folder);
+	assert_int_equal(lstat(path, &stat), 0);
+	assert_int_equal(stat.st_mode & 0777, 0600);
+	folder = open(world.folder, O_PATH | O_CLOEXEC);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(connect_as_other_user(folder));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	(void)close(folder);
 	world_close(&world);
 }

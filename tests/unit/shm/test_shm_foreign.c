@@ -286,3 +286,133 @@ UNIT_TEST(killed_producer_of_foreign_memory_is_seen)
 	world_serve(&world, "child");
 	world_close(&world);
 }
+
+UNIT_TEST(entry_of_a_foreign_peer_says_what_is_ready)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+
+	foreign_open(&world);
+	d = world.d.transport;
+	read = world_read(&world, 1);
+	kvpull_revocation_write(&world.entries[3], 8);
+	atomic_store_explicit(&world.entries[3].ready, 9, memory_order_relaxed);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	assert_int_equal(world.checked[0].revoked, 8);
+	assert_int_equal(world.checked[0].ready, 9);
+	world_close(&world);
+}
+
+/* The pid answers, as a successor's would: the bytes are not the dead one's. */
+UNIT_TEST(foreign_memory_counts_only_while_its_owner_lives)
+{
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_shm_peer *peer;
+	struct kvpull_read read;
+	int32_t pidfd;
+	pid_t child;
+
+	foreign_open(&world);
+	d = world.d.transport;
+	peer = &kvpull_shm_of(d)->peers.peers[world.peer];
+	read = world_read(&world, 1);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(0);
+	pidfd = peer->identity.pidfd;
+	peer->identity.pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	assert_true(peer->identity.pidfd >= 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_int_equal(d->ops->check_start(d, world.peer, &read),
+			 KVPULL_EPEER);
+	(void)close(peer->identity.pidfd);
+	peer->identity.pidfd = pidfd;
+	world_close(&world);
+}
+
+UNIT_TEST(foreign_memory_needs_an_owner_whose_death_is_seen)
+{
+	struct world world;
+	struct kvpull_shm_peer *peer;
+	int32_t pidfd;
+
+	world_open(&world);
+	side_close(&world.p);
+	world.serve.regions[0].kind = KVPULL_REGION_FOREIGN;
+	world.serve.regions[0].fd = -1;
+	world_serve(&world, "p");
+	world_welcome(&world);
+	peer = &kvpull_shm_of(world.d.transport)->peers.peers[world.peer];
+	pidfd = peer->identity.pidfd;
+	peer->identity.pidfd = -1;
+	assert_int_equal(world_attach(&world, &world.serve), KVPULL_EROUTE);
+	assert_non_null(strstr(world.warning, "no pidfd"));
+	peer->identity.pidfd = pidfd;
+	world_close(&world);
+}
+
+/* So many rows that no one system call takes them, and none is a neighbour. */
+UNIT_TEST(foreign_rows_that_are_short_are_read_in_vectors)
+{
+	const uint64_t row_bytes = 16;
+	const uint32_t rows = 2000;
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t i;
+
+	foreign_open(&world);
+	d = world.d.transport;
+	read = world_read(&world, rows);
+	for (i = 0; i < rows; i++)
+		world.ids[i] = (rows - 1 - i) * 4;
+	world.strip.row_bytes = row_bytes;
+	world.strip.remote_block_stride = row_bytes;
+	world.strip.local_block_stride = row_bytes;
+	read.byte_count = rows * row_bytes;
+	if (!d->ops->read_start(d, world.peer, &read))
+		assert_int_equal(
+			world_expect(&world, &world.d, KVPULL_EVENT_READ_DONE)
+				.code,
+			0);
+	for (i = 0; i < rows; i++)
+		assert_memory_equal(world.local + i * row_bytes,
+				    world.kv.base + world.ids[i] * row_bytes,
+				    row_bytes);
+	world_close(&world);
+}
+
+/* A strip's ids are those of its group; a group without blocks has no row. */
+UNIT_TEST(foreign_rows_of_each_group_have_its_ids)
+{
+	struct kvpull_strip strips[3];
+	struct world world;
+	struct kvpull_transport *d;
+	struct kvpull_read read;
+	uint32_t i;
+
+	foreign_open(&world);
+	d = world.d.transport;
+	read = world_read(&world, 6);
+	world.group_first[1] = 2;
+	world.group_first[2] = 2;
+	for (i = 0; i < 3; i++) {
+		strips[i] = world.strip;
+		strips[i].group_index = i;
+	}
+	/* It would write there. */
+	strips[1].local += (size_t)8 * WORLD_BLOCK_BYTES;
+	world.local[8 * WORLD_BLOCK_BYTES] = 77;
+	world.local[10 * WORLD_BLOCK_BYTES] = 77;
+	read.strips = strips;
+	read.strip_count = 3;
+	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
+	world_read_verify(&world, 6);
+	assert_int_equal(world.local[8 * WORLD_BLOCK_BYTES], 77);
+	assert_int_equal(world.local[10 * WORLD_BLOCK_BYTES], 77);
+	world_close(&world);
+}

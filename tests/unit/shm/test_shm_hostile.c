@@ -141,6 +141,10 @@ static void regions_are_refused(struct imposter *imposter, const int good[5])
 	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
 	world->serve.regions[0].fd_offset = UINT64_MAX;
 	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].bytes = UINT64_MAX;
+	world->serve.regions[0].fd_offset = WORLD_BLOCK_BYTES;
+	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
+	world->serve.regions[0].bytes = world->kv.bytes;
 	world->serve.regions[0].fd_offset = 0;
 	/* Of a descriptor that is there, and no region's by its number. */
 	memcpy(more, good, sizeof(more));
@@ -275,6 +279,7 @@ UNIT_TEST(consumer_puts_nothing_into_its_doorbell)
 	struct kvpull_event event;
 	int fds[KVPULL_PACKET_FDS_MAX];
 	uint32_t count = KVPULL_PACKET_FDS_MAX;
+	uint32_t at;
 	int fd;
 
 	world_open(&world);
@@ -285,6 +290,9 @@ UNIT_TEST(consumer_puts_nothing_into_its_doorbell)
 		p->ops->admit(p, event.index, "welcome", 7, &world.ring), 0);
 	assert_int_equal(kvpull_endpoint_receive(fd, bytes, fds, &count), 7);
 	assert_int_equal(count, 4);
+	/* A program that the host starts would keep them. */
+	for (at = 0; at < count; at++)
+		assert_true(fcntl(fds[at], F_GETFD) & FD_CLOEXEC);
 	assert_int_equal(raw_try_send(fds[2], NULL, 0), EPIPE);
 	assert_int_equal(raw_try_send(fds[2], fds, 1), EPIPE);
 	while (count)
@@ -471,5 +479,90 @@ UNIT_TEST(admit_of_a_caller_that_left_fails)
 	assert_int_equal(
 		p->ops->admit(p, world.caller, "welcome", 7, &world.ring),
 		KVPULL_EPEER);
+	world_close(&world);
+}
+
+UNIT_TEST(message_too_long_for_a_packet_ends_its_caller)
+{
+	static uint8_t bytes[KVPULL_PACKET_BYTES_MAX + 1];
+	struct world world;
+	struct kvpull_event event;
+	int fd;
+
+	world_open(&world);
+	fd = raw_connect(&world, "p");
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
+	assert_int_equal(send(fd, bytes, KVPULL_PACKET_BYTES_MAX, MSG_NOSIGNAL),
+			 KVPULL_PACKET_BYTES_MAX);
+	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
+	assert_int_equal(event.data_bytes, KVPULL_PACKET_BYTES_MAX);
+	/* Its begin alone might be a good message. */
+	assert_int_equal(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL),
+			 sizeof(bytes));
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
+	(void)close(fd);
+	world_close(&world);
+}
+
+/* The engine drains its ring until then. */
+UNIT_TEST(caller_is_neither_refused_nor_forgotten_too_early)
+{
+	struct world world;
+	struct kvpull_transport *p;
+	uint32_t index;
+	int fd;
+
+	world_open(&world);
+	p = world.p.transport;
+	fd = raw_connect(&world, "p");
+	index = raw_admit(&world);
+	p->ops->refuse(p, index, "no", 2);
+	p->ops->forget(p, index);
+	assert_int_equal(kvpull_ring_ready(world.ring), 0);
+	raw_send(fd, NULL, 0);
+	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
+	p->ops->drop(p, index);
+	p->ops->refuse(p, index, "no", 2);
+	p->ops->forget(p, index);
+	assert_int_equal(
+		world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN).index,
+		index);
+	assert_int_equal(kvpull_ring_ready(world.ring), 0);
+	p->ops->forget(p, index);
+	(void)close(fd);
+	world_close(&world);
+}
+
+/* All at once: the others are told by the next poll. */
+UNIT_TEST(ends_beyond_the_capacity_wait)
+{
+	struct kvpull_event events[2 * WORLD_CALLERS_MAX];
+	struct world world;
+	struct kvpull_transport *p;
+	struct kvpull_transport *d;
+	uint32_t peers[WORLD_CALLERS_MAX];
+	uint32_t callers[WORLD_CALLERS_MAX];
+	uint32_t i;
+
+	world_open(&world);
+	p = world.p.transport;
+	d = world.d.transport;
+	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
+		world_greet(&world);
+		peers[i] = world.peer;
+		callers[i] = world.caller;
+	}
+	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
+		p->ops->drop(p, callers[i]);
+		d->ops->disconnect(d, peers[i]);
+	}
+	/* The first poll ends their reads. */
+	assert_int_equal(d->ops->poll(d, world.now_ns, events, 0), 0);
+	for (i = 0; i < WORLD_CALLERS_MAX; i++) {
+		assert_int_equal(p->ops->poll(p, world.now_ns, events, 1), 1);
+		assert_int_equal(events[0].kind, KVPULL_EVENT_CALLER_DOWN);
+		assert_int_equal(d->ops->poll(d, world.now_ns, events, 1), 1);
+		assert_int_equal(events[0].kind, KVPULL_EVENT_PEER_DOWN);
+	}
 	world_close(&world);
 }

@@ -89,3 +89,78 @@ UNIT_TEST(memory_that_is_not_mapped_is_not_lent)
 			 KVPULL_EUNSUPPORTED);
 	world_close(&world);
 }
+
+/* What the engine's thread copies is mapped: of a file there is no address. */
+UNIT_TEST(peer_with_a_file_is_not_lent)
+{
+	struct kvpull_mapping mapping = { 0 };
+	struct world world;
+	struct kvpull_shm_params params;
+	char path[32];
+	int file;
+
+	world_begin(&world);
+	world_memory_make(&world);
+	file = memfd_create("test-file", MFD_CLOEXEC);
+	assert_true(file >= 0);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	assert_int_equal(ftruncate(file, (off_t)world.kv.bytes), 0);
+	world.serve.regions[1] = world.serve.regions[0];
+	world.serve.regions[1].kind = KVPULL_REGION_FILE;
+	world.serve.regions[1].fd = open(path, O_RDONLY | O_CLOEXEC);
+	world.serve.region_count = 2;
+	world_serve(&world, "p");
+	params = world_params(&world, "d");
+	side_open(&world.d, &params);
+	world_connect(&world);
+	assert_int_equal(world.d.transport->ops->lend(world.d.transport,
+						      world.peer, &mapping),
+			 KVPULL_EUNSUPPORTED);
+	(void)close(world.serve.regions[1].fd);
+	(void)close(file);
+	world_close(&world);
+}
+
+/* Nobody would close that mapping, and its memory is unmapped soon. */
+UNIT_TEST(lost_peer_is_not_lent)
+{
+	struct kvpull_mapping mapping = { 0 };
+	struct world world;
+	struct kvpull_transport *d;
+
+	world_open(&world);
+	world_connect(&world);
+	d = world.d.transport;
+	d->ops->disconnect(d, world.peer);
+	assert_int_equal(d->ops->lend(d, world.peer, &mapping), KVPULL_EPEER);
+	/* Its end is to be told, and no event is to come: no sleep before. */
+	assert_int_equal(d->ops->arm(d), 1);
+	d->ops->disarm(d);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	world_close(&world);
+}
+
+/* A pin's end is no event: its owner looks again by itself. */
+UNIT_TEST(owner_is_woken_while_a_lost_peer_is_pinned)
+{
+	struct kvpull_mapping mapping = { 0 };
+	struct world world;
+	struct kvpull_transport *d;
+	struct pollfd due = { .events = POLLIN };
+
+	world_open(&world);
+	world_connect(&world);
+	lend(&world, &mapping);
+	d = world.d.transport;
+	due.fd = d->ops->fd(d);
+	assert_true(kvpull_mapping_take(&mapping));
+	d->ops->disconnect(d, world.peer);
+	side_look(&world, &world.d);
+	side_look(&world, &world.d);
+	assert_int_equal(d->ops->arm(d), 0);
+	assert_int_equal(poll(&due, 1, 10000), 1);
+	d->ops->disarm(d);
+	kvpull_mapping_give(&mapping);
+	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
+	world_close(&world);
+}

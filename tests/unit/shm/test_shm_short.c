@@ -331,6 +331,29 @@ UNIT_TEST(consumer_is_woken_when_its_producer_is_late)
 	imposter_end(&imposter);
 }
 
+/* Who cannot ask whether a name's owner lives does not take it from him. */
+UNIT_TEST(live_name_is_not_taken_for_want_of_descriptors)
+{
+	struct kvpull_listener listener = { .fd = -1, .folder_fd = -1 };
+	struct world world;
+	int fds[512];
+	uint32_t count;
+	int folder;
+	int code;
+
+	world_open(&world);
+	folder = open(world.folder, O_PATH | O_CLOEXEC);
+	assert_true(folder >= 0);
+	/* For its folder and its socket, none to ask with. */
+	count = fds_fill(fds, 2);
+	code = kvpull_listener_open(&listener, folder, "p", 0, NULL);
+	fds_empty(fds, count);
+	assert_int_equal(code, KVPULL_EDEVICE);
+	(void)close(folder);
+	world_connect(&world);
+	world_close(&world);
+}
+
 int main(void)
 {
 	const struct rlimit limit = { .rlim_cur = 256, .rlim_max = 256 };
