@@ -102,7 +102,7 @@ claim 'a full disk' 1 '^kvpull_top: cannot write: No space left on device$' -- \
 	sh -c "\"$top\" -j -f \"$work/s\" >/dev/full"
 claim 'after nobody' 1 '^kvpull_top: no status file of 1; kvpull_top --all --once lists ' -- "$top" -a 1 -f "$work/s"
 [ -s "$work/out" ] && echo "tables of nobody" && failed=$((failed + 1))
-claim_limit='timeout 1'
+claim_limit='timeout 3'
 for listen in -l --listen; do
 	claim "$listen" 124 '^listening on port [0-9]+$' -- "$top" "$listen" 127.0.0.1:0 -f "$work/s"
 done

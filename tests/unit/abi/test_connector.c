@@ -163,7 +163,7 @@ static int pair_open_as(void **state, const char *progress)
 	(void)snprintf(
 		pair->config, sizeof(pair->config),
 		"{\"progress\":\"%s\",\"copy_threads\":0,\"max_holds\":64,"
-		"\"lease_ms\":5000,\"socket_dir\":\"%s\"}",
+		"\"lease_ms\":60000,\"socket_dir\":\"%s\"}",
 		progress, pair->dir);
 	pair->ops = kvpull_connector_v1();
 	side_open(pair, &pair->p, "producer");
@@ -636,7 +636,7 @@ static void sleep_until(struct pair *pair, const uint32_t *what, uint32_t count)
 
 	while (*what < count) {
 		/* Less than the lease, whose timer would wake them, too. */
-		assert_true(poll(ready, 2, 2000) > 0);
+		assert_true(poll(ready, 2, 15000) > 0);
 		(void)woken(pair, &pair->p);
 		(void)woken(pair, &pair->d);
 	}

@@ -22,7 +22,7 @@
 #include "tests/unit/disk/world.h"
 
 #define SLOT_BYTES 16384u
-#define HANG_S 5u
+#define HANG_S 30u
 
 /* Of each pwrite(); 0: all. */
 static _Atomic uint32_t most;

@@ -104,7 +104,7 @@ static void sleep_until_woken(struct bench *bench)
 
 	if (kvpull_uring_arm(&bench->uring))
 		return;
-	assert_int_equal(poll(&fd, 1, 5000), 1);
+	assert_int_equal(poll(&fd, 1, 20000), 1);
 	(void)eventfd_read(bench->wake_fd, &count);
 }
 

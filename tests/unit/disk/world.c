@@ -201,7 +201,7 @@ void rest(struct world *world)
 	eventfd_t ignored;
 
 	if (!kvpull_files_arm(&world->files))
-		assert_int_equal(poll(&fd, 1, 5000), 1);
+		assert_int_equal(poll(&fd, 1, 20000), 1);
 	(void)eventfd_read(world->wake_fd, &ignored);
 }
 

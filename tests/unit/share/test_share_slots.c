@@ -539,7 +539,7 @@ UNIT_TEST_WITH(who_sleeps_is_woken_by_a_spills_end, setup, teardown)
 	(void)handle_fill(&world, 0, 1);
 	assert_int_equal(spill_begin(0, 1, 0, &id), 0);
 	while (!count) {
-		assert_int_equal(poll(&sleeps, 1, 2000), 1);
+		assert_int_equal(poll(&sleeps, 1, 20000), 1);
 		count = world.ops->poll(world.owner, &record, 1,
 					sizeof(record));
 	}

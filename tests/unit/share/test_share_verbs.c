@@ -146,7 +146,7 @@ static int turn(struct kvpull_reader_record *record)
 /* Until the peer is not on its way any more. */
 static struct kvpull_reader_peer settle(void)
 {
-	const uint64_t until = kvpull_clock_ns() + 5 * KVPULL_NS_PER_S;
+	const uint64_t until = kvpull_clock_ns() + 20 * KVPULL_NS_PER_S;
 	struct kvpull_reader_peer is = { .code = KVPULL_EAGAIN };
 	struct kvpull_reader_record record;
 
@@ -209,7 +209,7 @@ static void connected(void)
 
 static void await(uint64_t id, struct kvpull_reader_record *record)
 {
-	const uint64_t until = kvpull_clock_ns() + 5 * KVPULL_NS_PER_S;
+	const uint64_t until = kvpull_clock_ns() + 20 * KVPULL_NS_PER_S;
 
 	while (turn(record) == 0)
 		assert_true(kvpull_clock_ns() < until);
@@ -513,7 +513,7 @@ UNIT_TEST_WITH(memory_is_added_at_any_time_and_for_us_alone, setup, teardown)
 /* It polls only when its descriptor says so, and sleeps when nothing is left. */
 UNIT_TEST_WITH(a_reader_that_sleeps_is_woken, setup, teardown)
 {
-	const uint64_t until = kvpull_clock_ns() + 5 * KVPULL_NS_PER_S;
+	const uint64_t until = kvpull_clock_ns() + 20 * KVPULL_NS_PER_S;
 	struct kvpull_reader_record record;
 	struct pollfd ready = { .events = POLLIN };
 	uint64_t incarnation;

@@ -11,7 +11,7 @@
 
 #define BLOCK_BYTES 65536u
 #define JOBS 2u
-#define WAIT_MS 5000
+#define WAIT_MS 20000
 
 struct work {
 	struct kvpull_copy_job job;

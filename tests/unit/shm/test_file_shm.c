@@ -338,7 +338,7 @@ static void slept(struct bench *bench)
 	for (turn = 0; turn < 100000 && !world->d.queue_count; turn++) {
 		(void)side_poll(world, &world->d);
 		if (!world->d.queue_count && !d->ops->arm(d))
-			assert_int_equal(poll(&fd, 1, 5000), 1);
+			assert_int_equal(poll(&fd, 1, 20000), 1);
 		d->ops->disarm(d);
 	}
 	assert_int_equal(done(bench), 0);
