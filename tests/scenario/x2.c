@@ -150,12 +150,21 @@ static void x2_version(const struct scenario *scenario)
 		   "s/^.*FIELD_OF(BYTES, struct kvpull_hello, nonce.*/&\\n"
 		   "{ .name = \"colour\", .type = KVPULL_FIELD_U32, .size = 4, "
 		   ".since = 2, .id = 1, .is_required = 1, "
-		   ".offset = offsetof(struct kvpull_hello, rank_count) },/");
+		   ".offset = offsetof(struct kvpull_hello, pid) },/;"
+		   "s/^.*FIELD_OF(TEXT, struct kvpull_welcome, engine_id.*/&\\n"
+		   "{ .name = \"colour\", .type = KVPULL_FIELD_U32, .size = 4, "
+		   ".since = 2, .id = 1, .is_required = 1, "
+		   ".offset = offsetof(struct kvpull_welcome, tp_size) },/");
 	start(scenario, &other, "newer", lease);
 	node_prefill(&p, &message, BLOCKS, 1);
 	pull_ends(&other, &message, KVPULL_POLL_FAILED, KVPULL_EVERSION);
 	log_has("producer", "wire version (by colour) is 1 here and 2 there");
 	log_has("newer", "wire version (by colour) is 1 there and 2 here");
+	/* As a producer it welcomes with what D does not know. */
+	node_prefill(&other, &message, BLOCKS, 1);
+	pull_ends(&d, &message, KVPULL_POLL_FAILED, KVPULL_EVERSION);
+	log_has("consumer", "wire version (by colour) is 1 here and 2 there");
+	log_has("newer", "refused us: wire version (by colour) is 1 there");
 	works(&p, &d);
 	node_kill(&other);
 	node_check_empty(&p);
