@@ -46,7 +46,7 @@ talk() { # what, producer's build, consumer's build
 	"$2/ib_pull" --dir "$sockets" >"$work/serve" 2>&1 &
 	server=$!
 	for _ in $(seq 100); do
-		grep -q '^serving' "$work/serve" && break
+		grep -qs '^serving' "$work/serve" && break
 		sleep 0.1
 	done
 	timeout 60 "$3/ib_pull" --requests 5 --verify "$sockets" \
