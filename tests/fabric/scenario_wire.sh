@@ -30,7 +30,7 @@ wire_count() { # counter, tx or rx
 
 # ib_read_bw from guest 1 to guest 2 on a rail. -u 14: a lost frame is missed
 # after 67 ms; -F: a clock that it cannot measure is no failure.
-wire_read() { # rail, seconds, further words, shell code to run meanwhile
+wire_try() { # rail, seconds, further words, shell code to run meanwhile
 	wire_words="-F -d rxe$1 -x 1 -s 65536 -u 14 -p 1851$1 $3"
 	fabric_start 1 "exec ib_read_bw $wire_words" || return
 	wire_server=$job
@@ -44,6 +44,18 @@ wire_read() { # rail, seconds, further words, shell code to run meanwhile
 	awk '$1 == 65536 { print "fabric: ib_read_bw 64 KiB " $4 " MiB/s" }' \
 		"$(fabric_output "$wire_client")"
 	fabric_wait "$wire_server" 10
+}
+
+# Where guests wait for a processor perftest now and then ends before its first
+# READ, without a word: it is asked again, where nothing else is done meanwhile.
+wire_read() { # as above
+	for wire_left in 4 3 2 1 0; do
+		wire_try "$@" && return
+		[ $wire_left -gt 0 ] && [ -z "${4:-}" ] || return
+		fabric_signal "$wire_server" KILL
+		fabric_wait "$wire_server" 10
+		echo "fabric: once more"
+	done
 }
 
 scenario_wire_ping() {
@@ -66,13 +78,7 @@ scenario_wire_status() {
 	fabric_signal "$job" KILL
 }
 
-# Where guests wait for a processor perftest's first one now and then ends
-# before its first READ, without a word.
 scenario_wire_read_bw() {
-	wire_read 0 30 '-n 128' && return
-	fabric_signal "$wire_server" KILL
-	fabric_wait "$wire_server" 10
-	echo "fabric: once more"
 	wire_read 0 30 '-n 128'
 }
 
