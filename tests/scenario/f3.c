@@ -41,19 +41,6 @@ static void f3_four_to_two(const struct scenario *scenario)
 	sizes_run(scenario, 4, 2);
 }
 
-/* Both ranks of P have heard of three consumer ranks a round. */
-static void claims_await(struct node *p, uint64_t claims)
-{
-	const uint64_t until = engine_now_ns() + LIMIT_NS;
-	struct node_stats stats;
-
-	do {
-		scenario_check(engine_now_ns() < until, "claims do not come");
-		node_stats_get(p, &stats);
-	} while (stats.ranks[0].claims < claims ||
-		 stats.ranks[1].claims < claims);
-}
-
 /*
  * Both instances claim; one is complete before the other has read anything.
  * first: the index of the one that is complete first.
@@ -76,7 +63,8 @@ static void both_claim(struct node *p, struct node *consumers, uint32_t round)
 		scenario_check(!admit[turn].code, "admit: error %d",
 			       admit[turn].code);
 	}
-	claims_await(p, 3 * (uint64_t)(round + 1));
+	/* Both ranks of P have heard of three consumer ranks a round. */
+	node_claims_await(p, 2, 3 * (uint64_t)(round + 1), LIMIT_NS);
 	for (turn = 0; turn < 2; turn++) {
 		const uint32_t at = first ^ turn;
 		struct node_message start = { .op = NODE_START,

@@ -64,19 +64,6 @@ static void claim_all(struct node *p, struct node *d, uint64_t *held,
 	}
 }
 
-/* Every rank of P has every claim of every rank of D. */
-static void claims_await(struct node *p, uint64_t claims)
-{
-	const uint64_t until = engine_now_ns() + LIMIT_NS;
-	struct node_stats stats;
-
-	do {
-		scenario_check(engine_now_ns() < until, "claims do not come");
-		node_stats_get(p, &stats);
-	} while (stats.ranks[0].claims < claims ||
-		 stats.ranks[1].claims < claims);
-}
-
 static void f6_queue(const struct scenario *scenario)
 {
 	uint64_t held[HOLDS], admitted[HOLDS];
@@ -148,7 +135,7 @@ static uint64_t kill_one(const struct scenario *scenario, struct node *p,
 		left = message.code;
 		scenario_check(left > 0, "fork");
 	}
-	claims_await(p, claims);
+	node_claims_await(p, 2, claims, LIMIT_NS);
 	/* Else the first heartbeats have come, too. */
 	if (victim != VICTIM_EARLY)
 		scenario_sleep_ns(LEASE_MS * 2 / 5 * SCENARIO_NS_PER_MS);
@@ -262,7 +249,7 @@ static void f6_stopped(const struct scenario *scenario)
 	start_ns = engine_now_ns();
 	claim_all(&p, &d, held, admitted);
 	/* What it was told before it froze is said. */
-	claims_await(&p, 2 * HOLDS);
+	node_claims_await(&p, 2, 2 * HOLDS, LIMIT_NS);
 	node_send(&d, &message);
 	for (index = 0; index < HOLDS; index++) {
 		uint64_t took_ns;
@@ -303,7 +290,7 @@ static void f6_abandoned(const struct scenario *scenario)
 	message.op = NODE_ADMIT;
 	node_call(&d, &message);
 	scenario_check(!message.code, "admit: error %d", message.code);
-	claims_await(&p, 2);
+	node_claims_await(&p, 2, 2, LIMIT_NS);
 	message =
 		(struct node_message){ .op = NODE_FREEZE, .key = message.key };
 	start_ns = engine_now_ns();

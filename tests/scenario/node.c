@@ -246,6 +246,31 @@ void node_stats_get(struct node *node, struct node_stats *stats)
 	memcpy(stats, message.ticket, sizeof(*stats));
 }
 
+void node_claims_await(struct node *node, uint32_t rank_count, uint64_t claims,
+		       uint64_t limit_ns)
+{
+	const uint64_t until = engine_now_ns() + limit_ns;
+	struct node_stats stats;
+	uint32_t rank;
+
+	for (rank = 0; rank < rank_count;) {
+		node_stats_get(node, &stats);
+		if (stats.ranks[rank].claims >= claims) {
+			rank++;
+			continue;
+		}
+		scenario_check(
+			engine_now_ns() < until,
+			"%s: rank %u has %llu of %llu claims; %llu expired, %llu unknown",
+			node->id, rank,
+			(unsigned long long)stats.ranks[rank].claims,
+			(unsigned long long)claims,
+			(unsigned long long)stats.ranks[rank].holds_expired,
+			(unsigned long long)stats.ranks[rank].unknown);
+		scenario_sleep_ns(SCENARIO_NS_PER_MS);
+	}
+}
+
 void node_prefill(struct node *node, struct node_message *message,
 		  uint32_t blocks, uint64_t seed)
 {

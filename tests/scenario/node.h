@@ -136,6 +136,9 @@ int node_event_any(struct node *const *nodes, uint32_t count,
 void node_await(struct node *node, uint64_t key, struct node_message *event,
 		uint64_t limit_ns);
 void node_stats_get(struct node *node, struct node_stats *stats);
+/* Each of a producer's ranks has heard of so many claims since its open. */
+void node_claims_await(struct node *node, uint32_t rank_count, uint64_t claims,
+		       uint64_t limit_ns);
 
 /* A prefill; the ticket is left in the message. Fails if it is not held. */
 void node_prefill(struct node *node, struct node_message *message,

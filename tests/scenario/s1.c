@@ -45,7 +45,6 @@ static void claim_some(struct node *p, struct node *d, uint32_t count)
 	static struct node_message message;
 	struct node_stats stats;
 	uint64_t before;
-	uint64_t until;
 	uint32_t at;
 
 	/* They are connected: a claim that waits for that may outwait its lease. */
@@ -58,19 +57,7 @@ static void claim_some(struct node *p, struct node *d, uint32_t count)
 		node_call(d, &message);
 		scenario_check(!message.code, "admit: error %d", message.code);
 	}
-	until = engine_now_ns() + LIMIT_NS;
-	for (;;) {
-		node_stats_get(p, &stats);
-		if (stats.ranks[0].claims - before >= count)
-			return;
-		scenario_check(
-			engine_now_ns() < until,
-			"%llu of %u claims came; %llu expired, %llu unknown",
-			(unsigned long long)(stats.ranks[0].claims - before),
-			count, (unsigned long long)stats.ranks[0].holds_expired,
-			(unsigned long long)stats.ranks[0].unknown);
-		scenario_sleep_ns(5 * SCENARIO_NS_PER_MS);
-	}
+	node_claims_await(p, 1, before + count, LIMIT_NS);
 }
 
 static double number(const json_t *object, const char *key)

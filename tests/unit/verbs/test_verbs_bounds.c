@@ -20,9 +20,7 @@ static void attached_again(void)
 {
 	uint32_t i;
 
-	side_close(&world.d);
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.d), 0);
+	world_consumer_again();
 	world_read_make(0);
 	for (i = 0; i < WORLD_BLOCKS; i++)
 		world.remote_ids[i] = world.local_ids[i] = i * 5 % WORLD_BLOCKS;

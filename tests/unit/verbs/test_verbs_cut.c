@@ -87,11 +87,8 @@ UNIT_TEST(cancelled_part_of_a_lost_rail_takes_no_others_with_it)
 	const struct kvpull_transport_ops *ops;
 
 	(void)world_rails_open();
-	side_close(&world.d);
 	world.depth = HALF_BLOCKS;
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.d), 0);
-	world.strip.local = world.d.memory;
+	world_consumer_again();
 	ops = world.d.route->ops;
 	assert_int_equal(world_connect(), 0);
 	world_run(20);

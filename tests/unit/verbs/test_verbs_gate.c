@@ -21,13 +21,9 @@ static int gate_up(void **state)
 
 static void stranger_calls(const char *address)
 {
-	const struct kvpull_verbs_greeting greeting = {
-		.kind = KVPULL_VERBS_CALL, .credits = 4, .mtu = IBV_MTU_4096
-	};
-	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
+	const struct kvpull_verbs_greeting call = { .kind = KVPULL_VERBS_CALL };
 
-	kvpull_verbs_greeting_put(bytes, &greeting);
-	assert_int_equal(fake_verbs_stranger(address, bytes, sizeof(bytes)), 0);
+	world_stranger_calls(address, call);
 }
 
 /* So many a millisecond. */

@@ -15,13 +15,7 @@
 
 static void stranger_calls(struct kvpull_verbs_greeting greeting)
 {
-	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
-
-	greeting.credits = 4;
-	greeting.mtu = IBV_MTU_4096;
-	kvpull_verbs_greeting_put(bytes, &greeting);
-	assert_int_equal(fake_verbs_stranger(STRANGER, bytes, sizeof(bytes)),
-			 0);
+	world_stranger_calls(STRANGER, greeting);
 }
 
 static uint64_t refused(void)
@@ -107,10 +101,8 @@ UNIT_TEST(producer_joins_none_of_its_consumers_reading)
 UNIT_TEST(rails_call_in_the_networks_alone)
 {
 	(void)world_rails_open();
-	side_close(&world.d);
 	world.networks = "10.66.0.0/24";
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.d), 0);
+	world_consumer_again();
 	assert_int_equal(world_connect(), 0);
 	world_run(3000);
 	assert_int_equal(world.d.ups, 1);

@@ -8,15 +8,6 @@
 
 #include "verbs/bundle.h"
 
-/* D is opened again, with what the world says now. */
-static void consumer_again(void)
-{
-	side_close(&world.d);
-	assert_int_equal(side_open(&world.d), 0);
-	assert_int_equal(side_serve(&world.d), 0);
-	world.strip.local = world.d.memory;
-}
-
 static int check_start(void)
 {
 	return world.d.route->ops->check_start(world.d.route, world.peer,
@@ -85,7 +76,7 @@ UNIT_TEST(small_read_is_one_doorbell_of_one_rail)
 {
 	(void)world_rails_open();
 	world.batch = 0;
-	consumer_again();
+	world_consumer_again();
 	world_read_make(0);
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
@@ -106,7 +97,7 @@ static void shallow_rails_up(void)
 {
 	(void)world_rails_open();
 	world.depth = 8;
-	consumer_again();
+	world_consumer_again();
 	assert_int_equal(world_connect(), 0);
 	world_run(20);
 }

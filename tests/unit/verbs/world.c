@@ -122,6 +122,25 @@ void side_close(struct world_side *side)
 	side->route = NULL;
 }
 
+void world_consumer_again(void)
+{
+	side_close(&world.d);
+	assert_int_equal(side_open(&world.d), 0);
+	assert_int_equal(side_serve(&world.d), 0);
+	world.strip.local = world.d.memory;
+}
+
+void world_stranger_calls(const char *address,
+			  struct kvpull_verbs_greeting greeting)
+{
+	uint8_t bytes[KVPULL_VERBS_PRIVATE_BYTES];
+
+	greeting.credits = 4;
+	greeting.mtu = IBV_MTU_4096;
+	kvpull_verbs_greeting_put(bytes, &greeting);
+	assert_int_equal(fake_verbs_stranger(address, bytes, sizeof(bytes)), 0);
+}
+
 void world_init(void)
 {
 	memset(&world, 0, sizeof(world));

@@ -15,6 +15,7 @@
 #include "base/ring.h"
 #include "tests/fake/verbs.h"
 #include "tests/lib/unit.h"
+#include "verbs/frame.h"
 #include "verbs/verbs.h"
 
 #define WORLD_BLOCKS 64u
@@ -92,6 +93,11 @@ void side_fill(struct world_side *side);
 /* A route learns the time by polls, the first of which precedes all else. */
 void route_begin(struct kvpull_transport *route);
 int side_serve(struct world_side *side);
+/* D is closed, and opened with what the world says now. */
+void world_consumer_again(void);
+/* From that address, which says no more than this. */
+void world_stranger_calls(const char *address,
+			  struct kvpull_verbs_greeting greeting);
 void side_close(struct world_side *side);
 void world_init(void);
 void world_fill(void);

@@ -136,11 +136,9 @@ TEST(ticket_that_leaves_out_a_rank_fails)
 	assert_int_equal(world->read_starts, 0);
 }
 
-/* A.1: it restarted, or another has its address; its entries are not ours. */
-TEST(peer_of_another_incarnation_is_not_believed)
+/* What the only peer of a pull would say. Return: the peer. */
+static uint32_t welcome_of(struct world *world, struct kvpull_welcome *welcome)
 {
-	struct world *world = *state;
-	struct kvpull_welcome welcome;
 	uint32_t peer;
 
 	world_claim(world, 101, 1);
@@ -148,12 +146,29 @@ TEST(peer_of_another_incarnation_is_not_believed)
 	world_poll(world, 1);
 	peer = world_peer_at(world, "1-0");
 	world_challenge(world, peer);
-	world_welcome_fill(world, peer, 0, 1, &welcome);
-	welcome.incarnation++;
-	world_welcome_send(world, peer, &welcome);
+	world_welcome_fill(world, peer, 0, 1, welcome);
+	return peer;
+}
+
+static void not_attached(struct world *world, uint32_t peer,
+			 const struct kvpull_welcome *welcome)
+{
+	world_welcome_send(world, peer, welcome);
 	assert_int_equal(world->peers[peer].attached, 0);
 	assert_int_equal(world->peers[peer].disconnected, 1);
 	world_down(world, peer);
+}
+
+/* A.1: it restarted, or another has its address; its entries are not ours. */
+TEST(peer_of_another_incarnation_is_not_believed)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	peer = welcome_of(world, &welcome);
+	welcome.incarnation++;
+	not_attached(world, peer, &welcome);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPEER);
 	assert_int_equal(world->read_starts, 0);
 }
@@ -177,17 +192,9 @@ TEST(peer_whose_blocks_end_after_its_memory_is_not_read)
 	struct kvpull_welcome welcome;
 	uint32_t peer;
 
-	world_claim(world, 101, 1);
-	world_pull(world, KEY, 101, 0);
-	world_poll(world, 1);
-	peer = world_peer_at(world, "1-0");
-	world_challenge(world, peer);
-	world_welcome_fill(world, peer, 0, 1, &welcome);
+	peer = welcome_of(world, &welcome);
 	welcome.regions[0].bytes--;
-	world_welcome_send(world, peer, &welcome);
-	assert_int_equal(world->peers[peer].attached, 0);
-	assert_int_equal(world->peers[peer].disconnected, 1);
-	world_down(world, peer);
+	not_attached(world, peer, &welcome);
 	/* It is the peer's mistake, and not that of our engine. */
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
 	assert_int_equal(world->read_starts, 0);
