@@ -2,9 +2,11 @@
 /* Memory of a peer that is gone is given back: at once, or by a thread. */
 #include "shm/unmap.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,10 +14,38 @@
 
 #define PARTS 4u
 #define WAITS 20000u
+#define SLOW_MS 20u
 
 #define NAME "kvpull-unmap-test"
 
 static struct kvpull_unmaps unmaps;
+/* What threads of the library's do at munmap(). */
+static _Atomic uint32_t hangs;
+static _Atomic uint32_t is_slow;
+
+static void pause_ms(uint32_t ms)
+{
+	const struct timespec step = { .tv_nsec = (long)ms * 1000000 };
+
+	(void)nanosleep(&step, NULL);
+}
+
+/* In the place of libc's, for the library that is linked to this program. */
+int munmap(void *base, size_t bytes)
+{
+	if (gettid() != getpid()) {
+		while (atomic_load_explicit(&hangs, memory_order_acquire))
+			pause_ms(1);
+		if (atomic_load_explicit(&is_slow, memory_order_acquire))
+			pause_ms(SLOW_MS);
+	}
+	return (int)syscall(SYS_munmap, base, bytes);
+}
+
+static void hang_set(uint32_t value)
+{
+	atomic_store_explicit(&hangs, value, memory_order_release);
+}
 
 /* Parts of so many bytes together, none of which is touched; one is a file's. */
 static void make(struct kvpull_shm_mapping mappings[PARTS + 1], uint64_t bytes)
@@ -52,11 +82,10 @@ static uint32_t mapped(void)
 
 static void await_unmapped(void)
 {
-	const struct timespec step = { .tv_nsec = 1000000 };
 	uint32_t left = WAITS;
 
 	while (mapped() && left--)
-		(void)nanosleep(&step, NULL);
+		pause_ms(1);
 	assert_int_equal(mapped(), 0);
 }
 
@@ -74,11 +103,14 @@ UNIT_TEST(much_memory_is_unmapped_by_a_thread)
 {
 	struct kvpull_shm_mapping mappings[PARTS + 1];
 
+	hang_set(1);
 	make(mappings, KVPULL_UNMAP_BYTES);
 	kvpull_unmap(&unmaps, mappings, PARTS + 1);
 	assert_int_equal(unmaps.count, 1);
+	assert_int_equal(mapped(), PARTS);
 	/* The table is its owner's again. */
 	memset(mappings, 0, sizeof(mappings));
+	hang_set(0);
 	await_unmapped();
 	kvpull_unmaps_close(&unmaps);
 	assert_int_equal(unmaps.count, 0);
@@ -87,17 +119,31 @@ UNIT_TEST(much_memory_is_unmapped_by_a_thread)
 /* However many peers end at once: beyond the bound it is done at once. */
 UNIT_TEST(more_than_there_are_threads_are_unmapped_too)
 {
-	struct kvpull_shm_mapping mappings[3 * KVPULL_UNMAPS_MAX][PARTS + 1];
+	struct kvpull_shm_mapping mappings[PARTS + 1];
 	uint32_t at;
+	uint32_t bound;
 
+	hang_set(1);
 	for (at = 0; at < 3 * KVPULL_UNMAPS_MAX; at++) {
-		make(mappings[at], KVPULL_UNMAP_BYTES);
-		kvpull_unmap(&unmaps, mappings[at], PARTS + 1);
-		assert_in_range(unmaps.count, 0, KVPULL_UNMAPS_MAX);
+		make(mappings, KVPULL_UNMAP_BYTES);
+		kvpull_unmap(&unmaps, mappings, PARTS + 1);
+		bound = at < KVPULL_UNMAPS_MAX ? at + 1 : KVPULL_UNMAPS_MAX;
+		assert_int_equal(unmaps.count, bound);
+		assert_int_equal(mapped(), bound * PARTS);
 	}
+	hang_set(0);
 	await_unmapped();
+	/* Their places are others' again. */
+	make(mappings, KVPULL_UNMAP_BYTES);
+	for (at = 0; at < WAITS && unmaps.count; at++) {
+		pause_ms(1);
+		kvpull_unmap(&unmaps, mappings, 0);
+	}
+	kvpull_unmap(&unmaps, mappings, PARTS + 1);
+	assert_int_equal(unmaps.count, 1);
 	kvpull_unmaps_close(&unmaps);
 	assert_int_equal(unmaps.count, 0);
+	assert_int_equal(mapped(), 0);
 }
 
 /* A host that closes has its memory back, as far as that takes no second. */
@@ -106,10 +152,27 @@ UNIT_TEST(close_waits_for_threads_that_unmap)
 	struct kvpull_shm_mapping mappings[PARTS + 1];
 	uint32_t round;
 
-	for (round = 0; round < 100; round++) {
+	atomic_store_explicit(&is_slow, 1, memory_order_release);
+	for (round = 0; round < 4; round++) {
 		make(mappings, KVPULL_UNMAP_BYTES);
 		kvpull_unmap(&unmaps, mappings, PARTS + 1);
 		kvpull_unmaps_close(&unmaps);
 		assert_int_equal(mapped(), 0);
 	}
+	atomic_store_explicit(&is_slow, 0, memory_order_release);
+}
+
+/* What takes longer goes on behind it, and ends. */
+UNIT_TEST(close_leaves_a_thread_that_hangs)
+{
+	struct kvpull_shm_mapping mappings[PARTS + 1];
+
+	hang_set(1);
+	make(mappings, KVPULL_UNMAP_BYTES);
+	kvpull_unmap(&unmaps, mappings, PARTS + 1);
+	kvpull_unmaps_close(&unmaps);
+	assert_int_equal(unmaps.count, 0);
+	assert_int_equal(mapped(), PARTS);
+	hang_set(0);
+	await_unmapped();
 }
