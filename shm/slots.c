@@ -16,14 +16,29 @@
 #include "shm/file.h"
 #include "shm/mount.h"
 
-/* Of one write that comes back short, or too early. */
+/* Of one write that comes back short, or too early; so many by the ring. */
 #define TRIES_MAX 16u
+#define RING_TRIES_MAX 4u
 #define RESULTS_MAX 8u
 
 static uint32_t bytes_left(const struct kvpull_slots *slots,
 			   const struct kvpull_slots_write *write)
 {
 	return slots->slot_bytes - write->done;
+}
+
+/*
+ * A ring gives up what it has not begun when the thread that submitted it ends,
+ * which may be each poll's: on a busy machine nothing of it is ever begun. Then
+ * a thread of ours writes.
+ */
+static int is_by_ring(struct kvpull_slots *slots,
+		      const struct kvpull_slots_write *write)
+{
+	return slots->uring.is_open &&
+	       (write->tries < RING_TRIES_MAX ||
+		(!slots->disk.queue &&
+		 kvpull_disk_open(&slots->disk, slots->wake_fd, slots->log)));
 }
 
 static void write_queue(struct kvpull_slots *slots,
@@ -40,7 +55,7 @@ static void write_queue(struct kvpull_slots *slots,
 	};
 
 	kvpull_check(slots->log,
-		     slots->uring.is_open ?
+		     is_by_ring(slots, write) ?
 			     !kvpull_uring_queue(&slots->uring, &io) :
 			     !kvpull_disk_queue(&slots->disk, &io));
 }
@@ -85,10 +100,9 @@ static int write_goes_on(struct kvpull_slots *slots,
 		return 0;
 	if (result > 0)
 		write->done += (uint32_t)result & ~(slots->align - 1);
-	/* Of a ring: the thread that submitted it ended. It may be each poll's. */
-	if ((result == -ECANCELED && slots->uring.is_open) ||
-	    ((result > 0 || result == -EAGAIN || result == -EINTR) &&
-	     ++write->tries < TRIES_MAX)) {
+	if ((result > 0 || result == -EAGAIN || result == -EINTR ||
+	     result == -ECANCELED) &&
+	    ++write->tries < TRIES_MAX) {
 		write_queue(slots, write);
 		return 1;
 	}
@@ -113,9 +127,8 @@ uint32_t kvpull_slots_poll(struct kvpull_slots *slots,
 	if (!slots->open_count)
 		return 0;
 	kvpull_uring_flush(&slots->uring);
-	came = slots->uring.is_open ?
-		       kvpull_uring_poll(&slots->uring, ended, room) :
-		       kvpull_disk_poll(&slots->disk, ended, room);
+	came = kvpull_uring_poll(&slots->uring, ended, room);
+	came += kvpull_disk_poll(&slots->disk, ended + came, room - came);
 	for (at = 0; at < came; at++) {
 		struct kvpull_slots_write *write =
 			&slots->writes[ended[at].tag % KVPULL_SLOTS_DEPTH];

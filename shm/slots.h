@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The owner's side of a file of slots: an unnamed file, made here, and writes of
- * whole slots into it, 32 at once through io_uring; without it one after the
- * other, by a thread that pwrites.
+ * whole slots into it, 32 at once through io_uring; without it, and what it gave
+ * up several times, one after the other, by a thread that pwrites.
  *
  * Written and read with O_DIRECT where the file system has it, else both through
  * the page cache: the two are never mixed, which a reader has by the descriptor
@@ -39,7 +39,7 @@ struct kvpull_slots_write {
 struct kvpull_slots {
 	const struct kvpull_log *log;
 	struct kvpull_uring uring;
-	struct kvpull_disk disk; /* instead of it */
+	struct kvpull_disk disk; /* instead of it, or beside it */
 	uint64_t bytes;          /* of the file; 0: there is none */
 	uint32_t slot_bytes;
 	uint32_t align; /* of memory, offsets and lengths; 1: not direct */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The owner's file of slots: where it may not be made, and a disk that takes
- * only a part of what it is given.
+ * The owner's file of slots: where it may not be made, a disk that takes only a
+ * part of what it is given, and a ring that gives up.
  */
 #undef _FORTIFY_SOURCE /* whose pwrite() may be inline */
 #include <fcntl.h>
@@ -28,6 +28,7 @@
 static _Atomic uint32_t most;
 /* It takes more than it says: so much; 0: it says all. */
 static _Atomic uint32_t most_said;
+static _Atomic uint32_t pwrites;
 
 /* In the place of libc's, for the library that is linked to this program. */
 ssize_t pwrite(int fd, const void *bytes, size_t byte_count, off_t offset)
@@ -41,10 +42,37 @@ ssize_t pwrite(int fd, const void *bytes, size_t byte_count, off_t offset)
 		atomic_load_explicit(&most_said, memory_order_relaxed);
 	const ssize_t taken = pwritev(fd, &part, 1, offset);
 
+	atomic_fetch_add_explicit(&pwrites, 1, memory_order_relaxed);
 	return told && taken > (ssize_t)told ? (ssize_t)told : taken;
 }
 
-static char said[512];
+/* What io_uring does with what it has not begun as its thread ends. */
+static uint32_t ring_gives_up;
+static uint32_t given_up;
+
+uint32_t __real_kvpull_uring_poll(struct kvpull_uring *uring,
+				  struct kvpull_uring_result *results,
+				  uint32_t capacity);
+uint32_t __wrap_kvpull_uring_poll(struct kvpull_uring *uring,
+				  struct kvpull_uring_result *results,
+				  uint32_t capacity);
+
+uint32_t __wrap_kvpull_uring_poll(struct kvpull_uring *uring,
+				  struct kvpull_uring_result *results,
+				  uint32_t capacity)
+{
+	const uint32_t count =
+		__real_kvpull_uring_poll(uring, results, capacity);
+	uint32_t at;
+
+	for (at = 0; ring_gives_up && at < count; at++) {
+		results[at].code = -ECANCELED;
+		given_up++;
+	}
+	return count;
+}
+
+static char said[2048];
 
 static void hear(void *context, uint32_t level, const char *line)
 {
@@ -58,18 +86,24 @@ static void hear(void *context, uint32_t level, const char *line)
 static const struct kvpull_log heard = { .write = hear,
 					 .level = KVPULL_LOG_DEBUG };
 
-static int slots_open(struct kvpull_slots *slots, const char *folder,
-		      const char **why)
+static int slots_open_by(struct kvpull_slots *slots, const char *folder,
+			 enum kvpull_uring_mode uring, const char **why)
 {
 	const struct kvpull_slots_params params = {
 		.log = &heard,
 		.folder = folder,
 		.slot_bytes = SLOT_BYTES,
 		.slot_count = 4,
-		.uring = KVPULL_URING_NO,
+		.uring = uring,
 	};
 
 	return kvpull_slots_open(slots, &params, why);
+}
+
+static int slots_open(struct kvpull_slots *slots, const char *folder,
+		      const char **why)
+{
+	return slots_open_by(slots, folder, KVPULL_URING_NO, why);
 }
 
 /* One slot is written; its code. */
@@ -200,6 +234,73 @@ UNIT_TEST(a_disk_that_takes_only_crumbs_is_an_error)
 	said[0] = '\0';
 	expect_written_by(SLOT_BYTES / 32, KVPULL_EREAD);
 	assert_non_null(strstr(said, "only a part is taken"));
+}
+
+/*
+ * A host whose polls are threads that end at once, on a busy machine: the ring
+ * begins nothing before it gives it up, and a thread of the library's writes.
+ */
+UNIT_TEST(what_a_ring_gives_up_is_written_by_a_thread)
+{
+	const uint32_t before = fds_open();
+	struct kvpull_slots slots;
+	uint8_t *from = pages(SLOT_BYTES);
+	const char *why;
+	uint32_t tries;
+
+	memset(from, 7, SLOT_BYTES);
+	assert_int_equal(slots_open_by(&slots, "/var/tmp",
+				       KVPULL_URING_ANY_THREAD, &why),
+			 0);
+	assert_true(slots.uring.is_open);
+	atomic_store_explicit(&pwrites, 0, memory_order_relaxed);
+	ring_gives_up = 1;
+	given_up = 0;
+	assert_int_equal(slot_write(&slots, 1, from), 0);
+	assert_int_equal(atomic_load_explicit(&pwrites, memory_order_relaxed),
+			 1);
+	tries = given_up;
+	assert_in_range(tries, 1, 8);
+	/* Of each it has as many tries: other threads may live on. */
+	assert_int_equal(slot_write(&slots, 2, from), 0);
+	assert_int_equal(given_up, 2 * tries);
+	ring_gives_up = 0;
+	assert_int_equal(slot_write(&slots, 3, from), 0);
+	assert_int_equal(atomic_load_explicit(&pwrites, memory_order_relaxed),
+			 2);
+	assert_int_equal(kvpull_slots_close(&slots), 0);
+	/* One thread was enough, and is over. */
+	assert_int_equal(fds_open(), before);
+	(void)munmap(from, SLOT_BYTES);
+}
+
+/* Nor is it tried for ever where no thread can be had. */
+UNIT_TEST(what_a_ring_gives_up_is_an_error_without_a_thread)
+{
+	struct kvpull_slots slots;
+	uint8_t *from = pages(SLOT_BYTES);
+	struct rlimit before;
+	struct rlimit none;
+	const char *why;
+
+	said[0] = '\0';
+	assert_int_equal(slots_open_by(&slots, "/var/tmp",
+				       KVPULL_URING_ANY_THREAD, &why),
+			 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = before;
+	none.rlim_cur = 0;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	ring_gives_up = 1;
+	assert_int_equal(slot_write(&slots, 1, from), KVPULL_EREAD);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_non_null(strstr(said, "no thread for files"));
+	assert_non_null(strstr(said, "were not written"));
+	/* And then one can. */
+	assert_int_equal(slot_write(&slots, 1, from), 0);
+	ring_gives_up = 0;
+	assert_int_equal(kvpull_slots_close(&slots), 0);
+	(void)munmap(from, SLOT_BYTES);
 }
 
 /* fallocate() beyond it would end the process. */
