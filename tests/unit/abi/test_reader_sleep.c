@@ -13,13 +13,17 @@
 
 #include "base/clock.h"
 #include "kvpull/reader.h"
+#include "tests/lib/gate.h"
 #include "tests/lib/unit.h"
 
 #define CHUNKS 4u
 #define CHUNK_BYTES (UINT64_C(8) << 20)
 #define BLOCKS 32u
-#define SLEEP_MS 10000
+#define COPY_THREADS 2u /* one of each handle */
+#define SLEEP_MS 60000
 #define IDLE_MS 50
+#define PATIENT_MS 60000u /* to connect; a machine may stand still */
+#define IMPATIENT_MS 100u
 #define COUNTERS_MAX 64u
 
 static const struct kvpull_reader_ops *ops;
@@ -31,6 +35,8 @@ static uint8_t *blocks; /* [BLOCKS], all of them the same memory */
 static uint32_t peer;
 static uint32_t local;
 static uint32_t polls; /* since slept() */
+static uint32_t connect_ms;
+static int32_t codes[BLOCKS];
 
 static struct kvpull_reader *open_one(const char *engine_id)
 {
@@ -55,8 +61,8 @@ static struct kvpull_reader *open_one(const char *engine_id)
 
 	(void)snprintf(
 		config, sizeof(config),
-		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"copy_threads\":1,\"connect_ms\":100}",
-		folder);
+		"{\"socket_dir\":\"%s\",\"status\":\"off\",\"copy_threads\":1,\"connect_ms\":%u}",
+		folder, connect_ms);
 	assert_int_equal(ops->open(&params, &opened, NULL), 0);
 	return opened;
 }
@@ -78,7 +84,7 @@ static void blocks_map(void)
 	(void)close(fd);
 }
 
-static int setup(void **state)
+static int setup_as(uint32_t patience_ms)
 {
 	const struct kvpull_reader_share share = { .struct_size = sizeof(share),
 						   .chunk_bytes = CHUNK_BYTES,
@@ -86,7 +92,7 @@ static int setup(void **state)
 	char address[512];
 	size_t byte_count;
 
-	(void)state;
+	connect_ms = patience_ms;
 	ops = kvpull_reader_v1();
 	(void)snprintf(folder, sizeof(folder), "/tmp/kvpull-test-XXXXXX");
 	assert_non_null(mkdtemp(folder));
@@ -107,9 +113,22 @@ static int setup(void **state)
 	return 0;
 }
 
+static int setup(void **state)
+{
+	(void)state;
+	return setup_as(PATIENT_MS);
+}
+
+static int setup_impatient(void **state)
+{
+	(void)state;
+	return setup_as(IMPATIENT_MS);
+}
+
 static int teardown(void **state)
 {
 	(void)state;
+	gate_open();
 	ops->close(reader);
 	ops->close(owner);
 	reader = owner = NULL;
@@ -207,11 +226,10 @@ static void probe(struct kvpull_reader_place *place, uint64_t key,
 }
 
 /* One place into all blocks, by as many pieces as there are. */
-static int32_t read_all(const struct kvpull_reader_place *place,
-			uint64_t incarnation, uint64_t deadline_ns)
+static uint64_t read_begin(const struct kvpull_reader_place *place,
+			   uint64_t incarnation, uint64_t deadline_ns)
 {
 	struct kvpull_reader_piece pieces[BLOCKS];
-	int32_t codes[BLOCKS];
 	const struct kvpull_reader_read read = {
 		.struct_size = sizeof(read),
 		.peer = peer,
@@ -223,16 +241,22 @@ static int32_t read_all(const struct kvpull_reader_place *place,
 		.incarnation = incarnation,
 		.deadline_ns = deadline_ns,
 	};
-	struct kvpull_reader_record record;
 	uint64_t id;
 	uint32_t at;
-	int count;
 
 	for (at = 0; at < BLOCKS; at++)
 		pieces[at] = (struct kvpull_reader_piece){ place->chunk, at,
 							   place->generation };
-	polls = 0;
 	assert_int_equal(ops->read(reader, &read, &id), 0);
+	return id;
+}
+
+static int32_t read_end(uint64_t id)
+{
+	struct kvpull_reader_record record;
+	int count;
+
+	polls = 0;
 	while ((count = slept(&record, SLEEP_MS, 1)) == 0)
 		;
 	assert_int_equal(count, 1);
@@ -274,17 +298,22 @@ UNIT_TEST_WITH(a_sleeper_is_woken_by_the_end_of_a_large_read, setup, teardown)
 						.epoch = 1 };
 	struct kvpull_reader_record record;
 	struct kvpull_reader_place place;
+	uint64_t id;
 
 	settle(1);
 	fill(1, 7);
 	probe(&place, 7, &record);
+	/* Both sleep before it begins. */
+	gate_close(COPY_THREADS);
+	id = read_begin(&place, record.incarnation, 0);
 	idle(1);
-	assert_int_equal(read_all(&place, record.incarnation, 0), 0);
+	gate_open();
+	assert_int_equal(read_end(id), 0);
 	assert_true(polls < 100);
 	assert_int_equal(blocks[0], 7);
 	fill(1, 8);
-	assert_int_equal(read_all(&place, record.incarnation, 0),
-			 KVPULL_ESTALE);
+	id = read_begin(&place, record.incarnation, 0);
+	assert_int_equal(read_end(id), KVPULL_ESTALE);
 	idle(1);
 	assert_int_equal(ops->guard_bump_all(owner, NULL, NULL), 0);
 	assert_int_equal(ops->put(owner, &late), KVPULL_ESTALE);
@@ -306,20 +335,24 @@ UNIT_TEST_WITH(a_sleeper_is_woken_by_a_deadline, setup, teardown)
 {
 	struct kvpull_reader_record record;
 	struct kvpull_reader_place place;
-	int32_t code = 0;
-	uint32_t tries;
+	uint64_t id;
+	int32_t code;
 
 	settle(1);
 	fill(1, 7);
 	probe(&place, 7, &record);
-	/* A busy machine may wake it when all has come. */
-	for (tries = 0; code != KVPULL_EDEADLINE && tries < 20; tries++) {
-		idle(1);
-		code = read_all(&place, record.incarnation,
-				kvpull_clock_ns() + 2 * KVPULL_NS_PER_MS);
-	}
-	assert_int_equal(code, KVPULL_EDEADLINE);
+	idle(1);
+	gate_close(COPY_THREADS);
+	id = read_begin(&place, record.incarnation,
+			kvpull_clock_ns() + 2 * KVPULL_NS_PER_MS);
+	assert_int_equal(read_end(id), KVPULL_EDEADLINE);
 	assert_int_equal(counter(reader, "pieces_failed"), BLOCKS);
+	gate_open();
+	/* In the middle, or when all has come. */
+	id = read_begin(&place, record.incarnation,
+			kvpull_clock_ns() + 2 * KVPULL_NS_PER_MS);
+	code = read_end(id);
+	assert_true(!code || code == KVPULL_EDEADLINE);
 	idle(1);
 }
 
@@ -341,7 +374,8 @@ UNIT_TEST_WITH(a_sleeper_is_woken_by_a_lost_peer_and_to_call_again, setup,
 	assert_true(counter(reader, "peer_failures") > 1);
 }
 
-UNIT_TEST_WITH(a_sleeper_gives_up_an_owner_that_is_silent, setup, teardown)
+UNIT_TEST_WITH(a_sleeper_gives_up_an_owner_that_is_silent, setup_impatient,
+	       teardown)
 {
 	settle(0); /* the owner is never polled: connect_ms, six times */
 	assert_true(peer_code() < 0);
