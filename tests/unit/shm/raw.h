@@ -7,6 +7,11 @@
 
 #include <sys/resource.h>
 
+/* Linux 6.16. */
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 /* A socket can refuse descriptors before they come: Linux 6.16. */
 int has_passrights(void);
 

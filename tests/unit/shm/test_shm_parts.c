@@ -6,6 +6,8 @@
 
 #include "tests/unit/shm/raw.h"
 
+#include <sys/syscall.h>
+
 #include "shm/parts.h"
 #include "shm/state.h"
 
@@ -14,6 +16,21 @@ uint32_t world_blocks = 64u; /* nobody reads much here */
 #define REGIONS 300u /* more than one packet's worth of descriptors */
 
 static uint8_t sent[KVPULL_MESSAGE_BYTES_MAX];
+static uint32_t refused_early; /* sockets, before they were connected */
+
+/* In the place of libc's: a kernel that lacks the option tells nobody. */
+int setsockopt(int fd, int level, int option, const void *value,
+	       socklen_t bytes)
+{
+	struct sockaddr_un peer;
+	socklen_t peer_bytes = sizeof(peer);
+
+	if (level == SOL_SOCKET && option == SO_PASSRIGHTS &&
+	    !*(const int *)value)
+		refused_early += getpeername(fd, (struct sockaddr *)&peer,
+					     &peer_bytes) != 0;
+	return (int)syscall(SYS_setsockopt, fd, level, option, value, bytes);
+}
 
 static void sent_fill(void)
 {
@@ -218,6 +235,21 @@ UNIT_TEST(half_a_welcome_ends_with_its_time)
 	(void)close(imposter.socket);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EPEER);
+	imposter_end(&imposter);
+}
+
+/* Whose they are is known afterwards: until then none is let through. */
+UNIT_TEST(descriptors_are_refused_before_the_call)
+{
+	struct imposter imposter;
+	struct world *world = &imposter.world;
+
+	imposter_begin(&imposter);
+	refused_early = 0;
+	imposter_connect(&imposter);
+	assert_int_equal(refused_early, 1);
+	(void)close(imposter.socket);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	imposter_end(&imposter);
 }
 
