@@ -125,7 +125,7 @@ static void scheduler_and_worker_open(struct side *side, const char *id,
 
 	(void)snprintf(
 		config, sizeof(config),
-		"{\"progress\":\"caller\",\"copy_threads\":0,\"route\":\"shm\",\"max_holds\":64,\"socket_dir\":\"%s\"}",
+		"{\"progress\":\"caller\",\"copy_threads\":0,\"route\":\"shm\",\"max_holds\":64,\"connect_ms\":60000,\"socket_dir\":\"%s\"}",
 		dir);
 	if (ops->scheduler->open(&params, &side->scheduler, &detail) ||
 	    ops->worker->open(&params, &side->worker, &detail))

@@ -11,6 +11,7 @@
 
 #define CHUNKS 8u
 #define CHUNK_BYTES 4096u
+#define PATIENCE_NS (60 * KVPULL_NS_PER_S)
 #define MANY 8192u /* more than any table of items has room for */
 
 static const struct kvpull_reader_ops *ops;
@@ -130,7 +131,7 @@ static int turn(struct kvpull_reader_record *record)
 /* Until the peer is neither on its way. Return: its code. */
 static int32_t settle(void)
 {
-	const uint64_t until = kvpull_clock_ns() + 5 * KVPULL_NS_PER_S;
+	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
 	struct kvpull_reader_peer is = { .code = KVPULL_EAGAIN };
 	struct kvpull_reader_record record;
 
@@ -196,7 +197,7 @@ static uint64_t fill(uint32_t chunk, uint64_t key)
 
 static void await(uint64_t id, struct kvpull_reader_record *record)
 {
-	const uint64_t until = kvpull_clock_ns() + 5 * KVPULL_NS_PER_S;
+	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
 
 	while (turn(record) == 0)
 		assert_true(kvpull_clock_ns() < until);

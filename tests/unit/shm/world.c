@@ -194,7 +194,7 @@ void side_rest(struct side *side)
 			     .events = POLLIN };
 
 	if (!transport->ops->arm(transport))
-		(void)poll(&fd, 1, 5);
+		(void)poll(&fd, 1, 20);
 	transport->ops->disarm(transport);
 }
 

@@ -96,7 +96,7 @@ uint32_t side_poll(struct world *world, struct side *side);
 /* Look at once, whatever the transport saves itself in a tight loop. */
 void side_look(struct world *world, struct side *side);
 
-/* Sleep as an owner does, until its descriptor or 5 ms. */
+/* Sleep as an owner does, until its descriptor or 20 ms. */
 void side_rest(struct side *side);
 
 /* The side's next event, which must be of that kind. */
