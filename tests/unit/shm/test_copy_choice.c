@@ -46,6 +46,8 @@ static int up(void **state)
 				.log = { .write = line_take,
 					 .context = &world,
 					 .level = KVPULL_LOG_INFO } };
+	/* What is judged is the mode that a test gives its file. */
+	(void)umask(022);
 	if (!mkdtemp(world.dir))
 		return -1;
 	(void)snprintf(world.path, sizeof(world.path),
