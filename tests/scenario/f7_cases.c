@@ -45,7 +45,7 @@ static void race_run(const struct scenario *scenario, enum f7_mode mode)
 			 scenario_is_remote() ? REMOTE_TRIES :
 						QUICK_TRIES,
 		.expired = scenario->full ? FULL_EXPIRED : 0,
-		.limit_ns = (scenario->full ? 1200 : 10 * scenario->patience) *
+		.limit_ns = (scenario->full ? 1200 : 20 * scenario->patience) *
 			    SCENARIO_NS_PER_S,
 	};
 
