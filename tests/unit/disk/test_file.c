@@ -36,11 +36,10 @@ static const struct kvpull_log file_log = { .write = note,
 /* As an engine makes it; FILE_BYTES long. */
 static int file_make(void)
 {
-	const int fd =
-		open("/tmp", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	int fd = open("/tmp", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 
-	if (fd < 0)
-		skip(); /* a file system that has none */
+	if (fd < 0) /* a file system that has none */
+		fd = memfd_create("test-file", MFD_CLOEXEC);
 	assert_int_equal(ftruncate(fd, FILE_BYTES), 0);
 	return fd;
 }
