@@ -277,6 +277,8 @@ UNIT_TEST(a_read_that_does_not_come_is_told_at_close)
 	assert_int_equal(kvpull_uring_queue(&bench.uring, &io), 0);
 	assert_int_equal(bench_read(&bench, 1), 0);
 	kvpull_uring_flush(&bench.uring);
+	/* The other one has come, and is not looked at. */
+	sleep_until_woken(&bench);
 	assert_int_equal(kvpull_uring_close(&bench.uring), 1);
 	(void)close(pipes[0]);
 	(void)close(pipes[1]);
