@@ -298,7 +298,9 @@ static void turns_read(struct world *world)
 	poll_once(world);
 	assert_int_equal(world->reads[3].pieces_open, 1);
 	poll_until(world, 4);
-	assert_ptr_equal(world->ended[0], &world->reads[3]);
+	/* The thread keeps their order; what a kernel reads at once has none. */
+	if (world->way == WAY_PREAD)
+		assert_ptr_equal(world->ended[0], &world->reads[3]);
 	assert_int_equal(world->ended_count, 4);
 	verify(world, &world->read[0]);
 	pieces_are_back(world);
