@@ -1,6 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/share/handle.h"
 
+#include <sys/syscall.h>
+
+/* Later than the machine's: what its own timers wait for does not come. */
+#define LOOKS_BEGIN_NS (UINT64_C(1) << 60)
+
+__attribute__((weak)) uint64_t handle_look_ns = 0;
+
+/* In the place of libc's, for the library that is linked to these tests. */
+int clock_gettime(clockid_t id, struct timespec *now)
+{
+	static uint64_t looks;
+
+	if (id != CLOCK_MONOTONIC || !handle_look_ns)
+		return (int)syscall(SYS_clock_gettime, id, now);
+	*now = kvpull_clock_timespec(LOOKS_BEGIN_NS + looks++ * handle_look_ns);
+	return 0;
+}
+
 static void log_line(void *context, uint32_t level, const char *message)
 {
 	char *text = context;

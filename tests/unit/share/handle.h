@@ -19,6 +19,13 @@
 #define HANDLE_KEY_BYTES 36u
 #define HANDLE_WAIT_NS (20 * KVPULL_NS_PER_S)
 
+/*
+ * 0: the machine's clock. A test program in which nothing is done but by polls
+ * defines it: each look at the clock takes so long, and a host that stands
+ * still takes no time.
+ */
+extern uint64_t handle_look_ns;
+
 struct handle_world {
 	struct world world; /* the folder; p: the false owner's route */
 	const struct kvpull_reader_ops *ops;
