@@ -16,9 +16,13 @@
 #include "base/clock.h"
 #include "tests/fake/verbs.h"
 #include "tests/lib/unit.h"
+#include "tests/unit/share/handle.h"
 
 #define CHUNKS 256u
 #define CHUNK_BYTES 512u
+
+/* After two seconds of silence a peer is asked whether it lives. */
+uint64_t handle_look_ns = 1000;
 
 int __wrap_kvpull_fabric_load(struct kvpull_fabric *fabric,
 			      const struct kvpull_log *log, uint32_t level);
