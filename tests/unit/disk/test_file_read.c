@@ -325,7 +325,8 @@ static void few_read(struct world *world)
 	do {
 		assert_int_equal(kvpull_files_poll(&world->files, &ended, 0),
 				 0);
-		rest(world);
+		/* Not rest(): the first one's end keeps it awake. */
+		(void)poll(NULL, 0, 1);
 	} while (in_flight(world) && turn++ < TURNS_MAX);
 	for (i = 0; i < READS_MAX; i++) {
 		assert_int_equal(kvpull_files_arm(&world->files), 1);

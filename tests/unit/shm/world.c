@@ -187,28 +187,39 @@ void side_look(struct world *world, struct side *side)
 	(void)side_poll(world, side);
 }
 
-void side_rest(struct side *side)
+/* As side_rest(); 1: it was woken, or did not sleep. */
+static int side_sleep(struct side *side)
 {
 	struct kvpull_transport *transport = side->transport;
 	struct pollfd fd = { .fd = transport->ops->fd(transport),
 			     .events = POLLIN };
+	const int is_woken =
+		transport->ops->arm(transport) || poll(&fd, 1, 20) > 0;
 
-	if (!transport->ops->arm(transport))
-		(void)poll(&fd, 1, 20);
 	transport->ops->disarm(transport);
+	return is_woken;
+}
+
+void side_rest(struct side *side)
+{
+	(void)side_sleep(side);
 }
 
 struct kvpull_event world_expect(struct world *world, struct side *side,
 				 enum kvpull_event_kind kind)
 {
 	struct kvpull_event event = { .kind = KVPULL_EVENT_NONE };
+	uint32_t idle = 0;
 	uint32_t turn;
 
-	for (turn = 0; turn < WORLD_TURNS_MAX && !side->queue_count; turn++) {
+	/* However long it takes, if something of it comes in between. */
+	for (turn = 0; turn < WORLD_WAKES_MAX && idle < WORLD_TURNS_MAX &&
+		       !side->queue_count;
+	     turn++) {
 		(void)side_poll(world, &world->p);
 		(void)side_poll(world, &world->d);
 		if (!side->queue_count)
-			side_rest(side);
+			idle = side_sleep(side) ? 0 : idle + 1;
 	}
 	assert_true(side->queue_count > 0);
 	event = side->queue[side->queue_first];

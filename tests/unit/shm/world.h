@@ -31,6 +31,7 @@
 #include "tests/lib/unit.h"
 
 #define WORLD_TURNS_MAX 2000u
+#define WORLD_WAKES_MAX 200000u
 #define WORLD_QUEUE_MAX 64u
 #define WORLD_CALLERS_MAX 4u
 #define WORLD_SLOTS 8u
