@@ -4,7 +4,7 @@
 #include "tests/unit/share/handle.h"
 
 uint32_t world_blocks = HANDLE_CHUNKS;
-uint64_t handle_look_ns = 1000;
+uint64_t handle_look_ns = 10000;
 
 static struct handle_world world;
 
@@ -421,10 +421,14 @@ UNIT_TEST_WITH(a_refusal_of_huge_texts_breaks_nothing, setup, teardown)
 /* Its connection has ended: it is called once more, or was given up. */
 static void connects_again(uint32_t attempts)
 {
+	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
+
 	while (handle_link(&world)->state != KVPULL_LINK_GONE &&
 	       (handle_link(&world)->state != KVPULL_LINK_CONNECTING ||
-		handle_link(&world)->attempts != attempts))
+		handle_link(&world)->attempts != attempts)) {
+		assert_true(kvpull_clock_ns() < until);
 		(void)handle_turn(&world, NULL);
+	}
 }
 
 #define CALLS_MAX 7u

@@ -3,7 +3,7 @@
 #include "tests/unit/share/handle.h"
 
 uint32_t world_blocks = HANDLE_CHUNKS;
-uint64_t handle_look_ns = 1000;
+uint64_t handle_look_ns = 10000;
 
 static struct handle_world world;
 static char name[KVPULL_ADDRESS_BYTES_MAX]; /* the owner's */

@@ -10,7 +10,7 @@
 #define POISON 0x7e7e7e7e
 
 uint32_t world_blocks = HANDLE_CHUNKS;
-uint64_t handle_look_ns = 1000;
+uint64_t handle_look_ns = 10000;
 
 static struct handle_world world;
 static int32_t codes[PIECES];

@@ -22,7 +22,7 @@
 #define CHUNK_BYTES 512u
 
 /* After two seconds of silence a peer is asked whether it lives. */
-uint64_t handle_look_ns = 1000;
+uint64_t handle_look_ns = 10000;
 
 int __wrap_kvpull_fabric_load(struct kvpull_fabric *fabric,
 			      const struct kvpull_log *log, uint32_t level);
