@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/transport.h"
+#include "shm/mount.h"
 #include "shm/shortage.h"
 
 /* The number that the kernel gives this node's first user namespace. */
@@ -73,6 +74,16 @@ static int open_failed(const struct kvpull_folder *folder,
 	return KVPULL_EROUTE;
 }
 
+/* Before anything is asked of it, which may be the last thing that is done. */
+static void place_judge(int fd, const char *path, const struct kvpull_log *log)
+{
+	if (!kvpull_mount_fd_is_local(fd))
+		kvpull_warn(
+			log,
+			"socket folder %s is of another program or machine (FUSE, a network): while that does not answer, heartbeats stop; name one of this machine by socket_dir",
+			path);
+}
+
 int kvpull_folder_open(struct kvpull_folder *folder,
 		       const struct kvpull_log *log)
 {
@@ -90,6 +101,7 @@ int kvpull_folder_open(struct kvpull_folder *folder,
 
 		if (fd < 0)
 			return open_failed(folder, log);
+		place_judge(fd, folder->path, log);
 		if (fstat(fd, &status)) {
 			(void)close(fd);
 			return open_failed(folder, log);

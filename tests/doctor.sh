@@ -151,6 +151,11 @@ if [ "$(id -u)" -eq 0 ]; then
 	claim folder_of_a_listed_user_is_taken 0 '^ok +sockets ' -- \
 		env KVPULL_UIDS=0,65534 "$doctor" --no-probe --socket-dir "$work/nobody"
 fi
+# It answers, and need not: heartbeats would wait for it.
+mkdir "$work/network"
+claim folder_of_a_network_is_a_warning 1 '^warn +sockets .*of another program or machine' -- \
+	unshare -rm python3 tests/fake/fuse.py "$work/network" \
+	"$doctor" --no-probe --socket-dir "$work/network"
 # Where a worker's status file would lie, and what keeps it from being there.
 in_folder status_file_is_in_memory 0 '^ok +status +[0-9.]+ MiB a worker, /dev/shm/kvpull-' "$work/own"
 claim status_that_is_off_is_a_note 0 '^note +status +off' -- \

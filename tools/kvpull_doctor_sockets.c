@@ -179,6 +179,8 @@ void doctor_sockets(struct doctor *doctor)
 			"name a folder of mode 700, or of 1777 for several users: socket_dir");
 		return;
 	}
+	if (*why)
+		doctor_say(doctor, DOCTOR_WARN, "sockets", "%s", why);
 	if (socket_try(folder)) {
 		doctor_say(doctor, DOCTOR_FAIL, "sockets",
 			   "no socket can be made in %s: %s", folder,

@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 
 #include "shm/file.h"
+#include "shm/folder.h"
 #include "shm/mount.h"
 #include "shm/slots.h"
 #include "tests/unit/disk/sandbox.h"
@@ -74,10 +75,16 @@ uint32_t __wrap_kvpull_uring_poll(struct kvpull_uring *uring,
 
 static char said[2048];
 
+static int fuse_fd = -1; /* whose end ends all waits for its answers */
+
 static void hear(void *context, uint32_t level, const char *line)
 {
 	const size_t used = strlen(said);
 
+	if (strstr(line, "of another program or machine") && fuse_fd >= 0) {
+		(void)close(fuse_fd);
+		fuse_fd = -1;
+	}
 	(void)context;
 	(void)level;
 	(void)snprintf(said + used, sizeof(said) - used, "%s\n", line);
@@ -453,6 +460,44 @@ static int fuse_is_not_lent(int argument)
 UNIT_TEST(a_file_that_never_answers_is_not_lent)
 {
 	sandbox_expect(fuse_is_not_lent, 0);
+}
+
+/* It is said before it is asked for anything: else nobody would know why. */
+static int fuse_of_sockets_is_said(int argument)
+{
+	char path[] = "/tmp/kvpull-fuse-XXXXXX";
+	struct kvpull_folder folder = { .path = path, .fd = -1 };
+	int code;
+
+	(void)argument;
+	if (!mkdtemp(path))
+		return SANDBOX_SKIP;
+	fuse_fd = mount_fuse(path);
+	if (fuse_fd < 0) {
+		(void)rmdir(path);
+		return SANDBOX_SKIP;
+	}
+	(void)alarm(HANG_S);
+	code = kvpull_folder_make(&folder, &heard);
+	(void)alarm(0);
+	(void)umount2(path, MNT_DETACH);
+	(void)rmdir(path);
+	return code != KVPULL_EDEVICE || fuse_fd >= 0;
+}
+
+UNIT_TEST(a_socket_folder_that_may_not_answer_is_said)
+{
+	sandbox_expect(fuse_of_sockets_is_said, 0);
+}
+
+UNIT_TEST(a_socket_folder_of_this_machine_is_not)
+{
+	struct kvpull_folder folder = { .path = "/tmp", .fd = -1 };
+
+	said[0] = '\0';
+	assert_int_equal(kvpull_folder_open(&folder, &heard), 0);
+	assert_null(strstr(said, "of another program"));
+	kvpull_folder_close(&folder);
 }
 
 UNIT_TEST(folders_of_this_machine_are_local)
