@@ -47,20 +47,23 @@ static void hang_set(uint32_t value)
 	atomic_store_explicit(&hangs, value, memory_order_release);
 }
 
-/* Parts of so many bytes together, none of which is touched; one is a file's. */
+/*
+ * Parts of so many bytes together, none of which is touched; one is a file's.
+ * Between them the file has as much again: neighbours might be one mapping.
+ */
 static void make(struct kvpull_shm_mapping mappings[PARTS + 1], uint64_t bytes)
 {
 	const int fd = memfd_create(NAME, MFD_CLOEXEC);
 	uint32_t at;
 
 	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	assert_int_equal(ftruncate(fd, (off_t)(2 * bytes)), 0);
 	mappings[PARTS] = (struct kvpull_shm_mapping){ 0 };
 	for (at = 0; at < PARTS; at++) {
 		mappings[at].bytes = bytes / PARTS;
 		mappings[at].base =
 			mmap(NULL, bytes / PARTS, PROT_READ, MAP_SHARED, fd,
-			     (off_t)(at * (bytes / PARTS)));
+			     (off_t)(at * (2 * bytes / PARTS)));
 		assert_true(mappings[at].base != MAP_FAILED);
 	}
 	(void)close(fd);
