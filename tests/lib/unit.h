@@ -30,6 +30,12 @@ int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);
 /* Descriptors of this process: as many as before, unless one was left open. */
 uint32_t fds_open(void);
 
+/*
+ * Asked as close() waits for a thread of the library's: 1: it is to be given up.
+ * 0 in a program that does not define it.
+ */
+int unit_thread_hangs(void);
+
 /* A test that runs between @setup and @teardown, each of which may be NULL. */
 #define UNIT_TEST_WITH(name, setup, teardown)                                  \
 	static void name(void **state);                                        \

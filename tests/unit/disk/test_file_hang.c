@@ -5,7 +5,6 @@
  * on the progress thread, and heartbeats stopped.
  */
 #undef _FORTIFY_SOURCE /* whose pread() is inline, and cannot be replaced */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/uio.h>
 
@@ -36,19 +35,11 @@ static void hang_set(uint32_t value)
 	atomic_store_explicit(&hangs, value, memory_order_release);
 }
 
-/*
- * In the place of libc's: close() waits for the thread in it, and has told it
- * to stop. It is given up while pread() hangs alone, not on a host that stands.
- */
-int pthread_cond_timedwait(pthread_cond_t *restrict cond,
-			   pthread_mutex_t *restrict lock,
-			   const struct timespec *restrict until)
+int unit_thread_hangs(void)
 {
 	if (ends_late)
 		hang_set(0);
-	if (!atomic_load_explicit(&hangs, memory_order_acquire))
-		return pthread_cond_wait(cond, lock);
-	return pthread_cond_clockwait(cond, lock, CLOCK_MONOTONIC, until);
+	return (int)atomic_load_explicit(&hangs, memory_order_acquire);
 }
 
 static void inside_await(uint32_t value)

@@ -386,32 +386,44 @@ static int mount_fuse(const char *folder)
 		       fd;
 }
 
-/* below: a name in it, which would have to be looked up there. */
-static int fuse_is_refused(int below)
+/* What is done with such a folder. Return: 0 is right. */
+static int (*fuse_use)(const char *folder, int fd);
+
+static int fuse_run(int argument)
 {
 	char folder[] = "/tmp/kvpull-fuse-XXXXXX";
-	struct kvpull_slots slots;
-	const char *why = "";
-	char name[64];
-	int code;
+	int verdict = SANDBOX_SKIP;
 	int fd;
 
+	(void)argument;
 	if (!mkdtemp(folder))
 		return SANDBOX_SKIP;
 	fd = mount_fuse(folder);
 	if (fd >= 0) {
-		(void)snprintf(name, sizeof(name), "%s%s", folder,
-			       below ? "/a/b" : "");
 		/* Else it hangs here for ever: what ends then is the test. */
 		(void)alarm(HANG_S);
-		code = slots_open(&slots, name, &why);
+		verdict = fuse_use(folder, fd);
 		(void)alarm(0);
 		(void)umount2(folder, MNT_DETACH);
 		(void)close(fd);
 	}
 	(void)rmdir(folder);
-	if (fd < 0)
-		return SANDBOX_SKIP;
+	return verdict;
+}
+
+static void fuse_expect(int (*use)(const char *folder, int fd))
+{
+	fuse_use = use;
+	sandbox_expect(fuse_run, 0);
+}
+
+static int slots_are_refused(const char *folder, int fd)
+{
+	struct kvpull_slots slots;
+	const char *why = "";
+	const int code = slots_open(&slots, folder, &why);
+
+	(void)fd;
 	return code != KVPULL_EINVAL ||
 	       !strstr(why, "of another program or machine") ||
 	       !strstr(said, "is fuse");
@@ -419,75 +431,56 @@ static int fuse_is_refused(int below)
 
 UNIT_TEST(a_folder_that_never_answers_is_refused)
 {
-	sandbox_expect(fuse_is_refused, 0);
+	fuse_expect(slots_are_refused);
+}
+
+/* A name in it, which would have to be looked up there. */
+static int slots_below_are_refused(const char *folder, int fd)
+{
+	char name[64];
+
+	(void)snprintf(name, sizeof(name), "%s/a/b", folder);
+	return slots_are_refused(name, fd);
 }
 
 UNIT_TEST(likewise_what_lies_in_it)
 {
-	sandbox_expect(fuse_is_refused, 1);
+	fuse_expect(slots_below_are_refused);
 }
 
 /* The folder itself, by a descriptor for which nothing was asked yet. */
-static int fuse_is_not_lent(int argument)
+static int it_is_not_lent(const char *folder, int fd)
 {
-	char folder[] = "/tmp/kvpull-fuse-XXXXXX";
+	const int file = open(folder, O_PATH | O_CLOEXEC);
 	struct kvpull_file_lent lent;
 	const char *why = "";
-	int code = 0;
-	int file = -1;
-	int fd;
+	const int code = kvpull_file_lend(file, 0, SLOT_BYTES, &lent, &why);
 
-	(void)argument;
-	if (!mkdtemp(folder))
-		return SANDBOX_SKIP;
-	fd = mount_fuse(folder);
-	if (fd >= 0) {
-		(void)alarm(HANG_S);
-		file = open(folder, O_PATH | O_CLOEXEC);
-		code = kvpull_file_lend(file, 0, SLOT_BYTES, &lent, &why);
-		(void)alarm(0);
-		(void)umount2(folder, MNT_DETACH);
-		(void)close(fd);
-		(void)close(file);
-	}
-	(void)rmdir(folder);
-	if (fd < 0)
-		return SANDBOX_SKIP;
+	(void)fd;
+	(void)close(file);
 	return code != KVPULL_EINVAL ||
 	       !strstr(why, "of another program or machine");
 }
 
 UNIT_TEST(a_file_that_never_answers_is_not_lent)
 {
-	sandbox_expect(fuse_is_not_lent, 0);
+	fuse_expect(it_is_not_lent);
 }
 
 /* It is said before it is asked for anything: else nobody would know why. */
-static int fuse_of_sockets_is_said(int argument)
+static int it_is_said_of_sockets(const char *path, int fd)
 {
-	char path[] = "/tmp/kvpull-fuse-XXXXXX";
 	struct kvpull_folder folder = { .path = path, .fd = -1 };
 	int code;
 
-	(void)argument;
-	if (!mkdtemp(path))
-		return SANDBOX_SKIP;
-	fuse_fd = mount_fuse(path);
-	if (fuse_fd < 0) {
-		(void)rmdir(path);
-		return SANDBOX_SKIP;
-	}
-	(void)alarm(HANG_S);
+	fuse_fd = fd;
 	code = kvpull_folder_make(&folder, &heard);
-	(void)alarm(0);
-	(void)umount2(path, MNT_DETACH);
-	(void)rmdir(path);
 	return code != KVPULL_EDEVICE || fuse_fd >= 0;
 }
 
 UNIT_TEST(a_socket_folder_that_may_not_answer_is_said)
 {
-	sandbox_expect(fuse_of_sockets_is_said, 0);
+	fuse_expect(it_is_said_of_sockets);
 }
 
 UNIT_TEST(a_socket_folder_of_this_machine_is_not)

@@ -338,14 +338,17 @@ UNIT_TEST(slots_are_reused_while_workers_lag)
 	pool_open(&pool, 4, 3);
 	while (ended < 150) {
 		struct kvpull_copy_job *job;
+		int code;
 
 		for (i = 0; i < 3 && started < 150; i++) {
 			if (!is_idle[i])
 				continue;
 			memset(works[i]->to, GUARD, works[i]->side_bytes);
 			/* Far behind, they leave it no room: after the next. */
-			if (kvpull_copy_start(pool.copy, &works[i]->job))
+			code = kvpull_copy_start(pool.copy, &works[i]->job);
+			if (code == KVPULL_EAGAIN)
 				continue;
+			assert_int_equal(code, 0);
 			is_idle[i] = 0;
 			started++;
 		}
