@@ -304,7 +304,7 @@ claim consumers 0 '0 bytes wrong, 0 holds left' 'demo: ok' -- "$tool" --demo \
 	--consumers 3 --requests 20 --blocks 256 --count 16 --rejects 0 --aborts 0
 # A machine that stands still tells a second late: once more, twice at most.
 in_time() { # command...
-	for left in 2 1 0; do
+	for _ in 1 2 3; do
 		"$@" >"$work/told" || return
 		grep -qE '^ +1\.[0-9] ' "$work/told" && break
 	done
