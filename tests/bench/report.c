@@ -57,6 +57,8 @@ static const struct bar bars[] = {
 	{ "samenode.open_ms", 20 },
 	{ "samenode.open_mib", 16 },
 	{ "samenode.thread.pull_4k_us", 3 },
+	{ "samenode.thread.copy_4k_us", NAN },
+	{ "samenode.thread_sleeps.pull_4k_us", 3 },
 	{ "samenode.caller.pull_4k_us", 3 },
 	{ "samenode.attach_first_pull_ms", 3 },
 	{ "samenode.attach_first_pull_ms.4k_pages", NAN },

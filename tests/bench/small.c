@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "base/clock.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/node.h"
 
@@ -83,7 +85,22 @@ static void pair_close(struct pair *pair)
 struct small_samples {
 	struct samples whole_us;  /* allocated() .. LOADED */
 	struct samples posted_us; /* step() .. LOADED */
+	struct samples copy_us;   /* memcpy() of another block, in turns */
+	uint8_t *from;            /* the producer's memory */
 };
+
+/* As cold as a pull's: what of a pull is the machine's, on this day. */
+static void plain_copy(const struct pair *pair, struct small_samples *small)
+{
+	const size_t from = bench_random() % pair->total;
+	const size_t to = bench_random() % pair->total;
+	const uint64_t start_ns = kvpull_clock_ns();
+
+	memcpy(pair->consumer.memory + to * SMALL_BYTES,
+	       small->from + from * SMALL_BYTES, SMALL_BYTES);
+	samples_add(&small->copy_us,
+		    (double)(kvpull_clock_ns() - start_ns) / 1e3);
+}
 
 static int small_pulls(struct pair *pair, struct small_samples *small,
 		       uint32_t count)
@@ -101,6 +118,7 @@ static int small_pulls(struct pair *pair, struct small_samples *small,
 			    (double)(times.loaded_ns - times.begin_ns) / 1e3);
 		samples_add(&small->posted_us,
 			    (double)(times.loaded_ns - times.built_ns) / 1e3);
+		plain_copy(pair, small);
 	}
 	return code;
 }
@@ -118,13 +136,18 @@ static void small_results(const struct bench *bench, const char *name,
 		    "pull_4k.%s.worker_median_us", name);
 	results_put(results, samples_at(&small->posted_us, 0.99),
 		    "pull_4k.%s.worker_p99_us", name);
+	results_put(results, samples_at(&small->copy_us, 0.5),
+		    "pull_4k.%s.copy_median_us", name);
 	results_put(results, (double)small->whole_us.count,
 		    "pull_4k.%s.pull_count", name);
 }
 
-/* A consumer with a progress thread sleeps: three would spin on two cores. */
+/*
+ * sleeps: as an engine does that asked for event_fd(): each step of it then makes
+ * that readable, a system call. The vLLM package polls and does not ask.
+ */
 static void small_run(const struct bench *bench, const char *config,
-		      const char *name, enum mail_kind mode)
+		      const char *name, enum mail_kind mode, int sleeps)
 {
 	struct pair *pair = calloc(1, sizeof(*pair));
 	struct small_samples *small = calloc(1, sizeof(*small));
@@ -134,14 +157,19 @@ static void small_run(const struct bench *bench, const char *config,
 		code = pair_open(pair, bench, SMALL_BYTES, config);
 		if (!code)
 			code = producer_mode(&pair->producer, mode);
-		if (!code && strstr(config, "thread"))
+		if (!code && sleeps)
 			halves_sleep(&pair->consumer);
+		small->from = code ? NULL : producer_map(&pair->producer);
+		if (!code && !small->from)
+			code = KVPULL_ENOMEM;
 		if (!code)
 			code = small_pulls(pair, small,
 					   SMALL_PULLS_A_REPETITION *
 						   bench->repetitions);
 		if (!code)
 			small_results(bench, name, small);
+		if (small->from)
+			(void)munmap(small->from, REGION_BYTES);
 		pair_close(pair);
 	}
 	if (code)
@@ -352,14 +380,22 @@ void bench_small(const struct bench *bench)
 {
 	struct results *results = bench->results;
 
-	small_run(bench, ",\"progress\":\"caller\"", "caller", MAIL_SPIN);
-	small_run(bench, ",\"progress\":\"thread\"", "thread", MAIL_SPIN);
+	small_run(bench, ",\"progress\":\"caller\"", "caller", MAIL_SPIN, 0);
+	small_run(bench, ",\"progress\":\"thread\"", "thread", MAIL_SPIN, 0);
+	small_run(bench, ",\"progress\":\"thread\"", "thread_sleeps", MAIL_SPIN,
+		  1);
 	small_run(bench, ",\"progress\":\"caller\"", "caller_producer_asleep",
-		  MAIL_SLEEP);
+		  MAIL_SLEEP, 0);
 	results_put(results, results_get(results, "pull_4k.caller.median_us"),
 		    "bars.samenode.caller.pull_4k_us");
 	results_put(results, results_get(results, "pull_4k.thread.median_us"),
 		    "bars.samenode.thread.pull_4k_us");
+	results_put(results,
+		    results_get(results, "pull_4k.thread.copy_median_us"),
+		    "bars.samenode.thread.copy_4k_us");
+	results_put(results,
+		    results_get(results, "pull_4k.thread_sleeps.median_us"),
+		    "bars.samenode.thread_sleeps.pull_4k_us");
 }
 
 void bench_many(const struct bench *bench)
