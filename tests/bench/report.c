@@ -58,7 +58,7 @@ static const struct bar bars[] = {
 	{ "samenode.open_mib", 16 },
 	{ "samenode.thread.pull_4k_us", 3 },
 	{ "samenode.thread.copy_4k_us", NAN },
-	{ "samenode.thread_sleeps.pull_4k_us", 3 },
+	{ "samenode.asleep.pull_4k_us", NAN },
 	{ "samenode.caller.pull_4k_us", 3 },
 	{ "samenode.attach_first_pull_ms", 3 },
 	{ "samenode.attach_first_pull_ms.4k_pages", NAN },

@@ -143,8 +143,8 @@ static void small_results(const struct bench *bench, const char *name,
 }
 
 /*
- * sleeps: as an engine does that asked for event_fd(): each step of it then makes
- * that readable, a system call. The vLLM package polls and does not ask.
+ * sleeps: an engine that asked for event_fd(), which each of its steps makes
+ * readable: a system call. The vLLM package polls, and does not ask.
  */
 static void small_run(const struct bench *bench, const char *config,
 		      const char *name, enum mail_kind mode, int sleeps)
@@ -382,8 +382,7 @@ void bench_small(const struct bench *bench)
 
 	small_run(bench, ",\"progress\":\"caller\"", "caller", MAIL_SPIN, 0);
 	small_run(bench, ",\"progress\":\"thread\"", "thread", MAIL_SPIN, 0);
-	small_run(bench, ",\"progress\":\"thread\"", "thread_sleeps", MAIL_SPIN,
-		  1);
+	small_run(bench, ",\"progress\":\"thread\"", "asleep", MAIL_SPIN, 1);
 	small_run(bench, ",\"progress\":\"caller\"", "caller_producer_asleep",
 		  MAIL_SLEEP, 0);
 	results_put(results, results_get(results, "pull_4k.caller.median_us"),
@@ -393,9 +392,8 @@ void bench_small(const struct bench *bench)
 	results_put(results,
 		    results_get(results, "pull_4k.thread.copy_median_us"),
 		    "bars.samenode.thread.copy_4k_us");
-	results_put(results,
-		    results_get(results, "pull_4k.thread_sleeps.median_us"),
-		    "bars.samenode.thread_sleeps.pull_4k_us");
+	results_put(results, results_get(results, "pull_4k.asleep.median_us"),
+		    "bars.samenode.asleep.pull_4k_us");
 }
 
 void bench_many(const struct bench *bench)
