@@ -7,7 +7,7 @@
 packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
 	libibverbs-dev librdmacm-dev abigail-tools systemtap-sdt-dev"
-lint="clang-format clang-tidy cppcheck shellcheck codespell mandoc"
+lint="python3 clang-format clang-tidy cppcheck shellcheck codespell mandoc"
 clang="clang libclang-rt-14-dev"
 engine="python3 python3-venv"
 wheel="python3 python3-venv"

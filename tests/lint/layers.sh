@@ -30,7 +30,7 @@ BEGIN {
 	room("abi", "bytes config counters pool scheduler share worker")
 	room("vllm", "")
 }
-# What a room may include beside include/ and itself.
+# room(NAME, OTHERS): plugin/NAME may include OTHERS beside include/ and itself.
 function room(name, others,    list, n, i)
 {
 	sees["plugin/" name] = " include plugin/" name " "

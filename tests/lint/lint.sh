@@ -7,7 +7,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 FLAGS=${FLAGS:--std=c11 -D_GNU_SOURCE -Iinclude -I.}
 STRICT_FLAGS=${STRICT_FLAGS:--Wall -Wextra}
-CHECKS=${*:-banned layers rooms sizes mutants format shellcheck codespell mandoc cppcheck analyzer tidy}
+CHECKS=${*:-banned language layers rooms sizes mutants format shellcheck codespell mandoc cppcheck analyzer tidy}
 jobs=$(nproc 2>/dev/null || echo 2)
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
@@ -29,6 +29,7 @@ each() { # command line with $0 for the file; files on standard input
 }
 
 check_banned() { tests/lint/banned.sh; }
+check_language() { python3 tests/lint/language.py; }
 check_layers() { tests/lint/layers.sh; }
 check_rooms() { tests/lint/rooms.sh "${B:-build/release}"; }
 check_sizes() { tests/lint/sizes.sh; }
@@ -38,7 +39,7 @@ check_mutants() {
 check_format() {
 	clang-format --version | grep -q 'version 14\.' ||
 		{ echo "refused: clang-format 14 is pinned, this is another"; return 77; }
-	# One line a file: `make format` shows the rest.
+	# Print a line for each file that differs; `make format` shows the rest.
 	files c h | each 'clang-format "$0" | cmp -s - "$0" ||
 		{ echo "format: $0: make format"; exit 1; }'
 }
@@ -70,6 +71,7 @@ for check in $CHECKS; do
 	analyzer) tool=gcc ;;
 	tidy) tool=clang-tidy ;;
 	mutants) tool=git ;;
+	language) tool=python3 ;;
 	banned | layers | sizes) tool="awk" ;;
 	rooms) tool="nm" ;;
 	*) tool=$check ;;

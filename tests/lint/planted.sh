@@ -16,7 +16,7 @@ tree() {
 	rm -rf "$work"
 	mkdir -p "$work"/{include/base,shm,verbs,plugin/{hold,scheduler,bytes},tests/lint,build} ||
 		exit 1
-	cp tests/lint/{files,layers,rooms,sizes}.sh tests/lint/rooms.awk "$work/tests/lint"
+	cp tests/lint/{files,layers,rooms,sizes}.sh tests/lint/language.py tests/lint/rooms.awk "$work/tests/lint"
 	cd "$work" || exit 1
 	echo 'int base_sum(int a, int b);' >include/base/sum.h
 	printf '#include "base/sum.h"\nint base_sum(int a, int b)\n{\n\treturn a + b;\n}\n' >include/base/sum.c
@@ -29,7 +29,7 @@ tree() {
 	echo 'int verbs_open_it(void);' >verbs/verbs.h
 }
 
-check() { # layers, rooms or sizes
+check() { # language, layers, rooms or sizes
 	local source
 
 	if [ "$1" = rooms ]; then
@@ -39,7 +39,10 @@ check() { # layers, rooms or sizes
 				return 2
 		done
 	fi
-	"tests/lint/$1.sh" build
+	case $1 in
+	language) python3 tests/lint/language.py ;;
+	*) "tests/lint/$1.sh" build ;;
+	esac
 }
 
 result() { # name, 0 or not, what was printed
@@ -65,13 +68,19 @@ planted() { # check, words that it must say, file, what is added to it
 	cd "$root" || exit 1
 }
 
-for name in layers rooms sizes; do
+for name in language layers rooms sizes; do
 	tree
 	output=$(check $name 2>&1)
 	result "$name: a tree without a fault" $? "$output"
 	cd "$root" || exit 1
 done
+vague='/* Who calls has no descriptor. */\n/* Of those one is kept. */\n'
+long="/* $(printf 'word %.0s' {1..36}). */\n"
 rows=(
+	language 'begin without naming their subject' plugin/hold/hold.h "$vague"
+	language 'plugin/hold/hold.h:2 comment: Who calls has no descriptor.' plugin/hold/hold.h "$vague"
+	language 'sentences of more than 35 words' include/kvpull/connector.h "$long"
+	language 'include/kvpull: 1 sentences' include/kvpull/connector.h "$long"
 	layers 'shm may include' shm/shm.h '#include "verbs/verbs.h"\n'
 	layers 'verbs may include' verbs/verbs.h '#include "shm/shm.h"\n'
 	layers 'include may include' include/base/sum.h '#include "plugin/hold/hold.h"\n'

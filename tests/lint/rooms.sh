@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the linker knows of the rooms: in none of them do files call each other in
-# a circle, and what calls itself pure imports no clock, I/O, allocation or
-# thread. (Which room may include which is layers.sh's.)
+# Check the symbols of each room's object files: no files of a room call each
+# other in a circle, and a room that calls itself pure imports no clock, I/O,
+# allocation or thread. (layers.sh checks which room may include which.)
 # rooms.sh <build folder>
 cd "$(dirname "$0")/../.." || exit 1
 build=$1
