@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What every public table of kvpull shares: errors, limits, the host that an
- * engine is, what a half is opened with, the memory that blocks lie in, and what
- * is counted.
+ * Types that every public table of kvpull shares: errors, limits, the engine as
+ * a host, the parameters of an open, memory for blocks, and counters.
  *
  * Conventions
  * - Every params struct starts with struct_size, filled in by the caller with
  *   its own sizeof. Shorter: the missing members are zero, their default.
  *   Longer: accepted only if the extra bytes are zero, else KVPULL_EINVAL.
  *   A size that cuts a member is KVPULL_EINVAL; sizes are multiples of 8.
- * - An element of an array that has no struct_size is of the bytes that the call
- *   or struct says, the caller's own sizeof: never less than the first version's.
- *   Given to the library, it is taken as a params struct is. Filled in by the
- *   library: what the caller's has no room for is left out, and what the library
- *   does not know is zero.
+ * - Array elements without struct_size have the size that the call or struct
+ *   names in its *_bytes member: the caller's own sizeof, never less than in the
+ *   first version. The library reads them as params structs. In elements that the
+ *   library writes, members beyond the caller's size are left out, and members
+ *   that the library does not know are zero.
  * - Return: 0 or a positive answer, or a negative enum kvpull_error. Out
  *   parameters are written only on success, except where said.
- * - A child made by fork() has neither the memory nor the threads of a handle:
- *   close() leaves the parent's alone, any other call on it may end the child.
- *   It calls exec(), or opens handles of its own.
+ * - A child made by fork() has neither the memory nor the threads of a handle.
+ *   In the child, close() leaves the parent's handle alone, and any other call
+ *   may end the child. The child calls exec(), or opens handles of its own.
  */
 #ifndef KVPULL_COMMON_H
 #define KVPULL_COMMON_H
@@ -44,13 +43,13 @@ extern "C" {
 	X(EINVAL, -2, "invalid argument: see the call's bounds")               \
 	X(ENOMEM, -3, "out of memory or over memlock: lower the limits")       \
 	X(EFULL, -4, "a table is full: raise the limit that the log names")    \
-	X(ETOOSMALL, -5, "buffer too small: call again with the bytes told")   \
+	X(ETOOSMALL, -5, "buffer too small: retry with the size returned")     \
 	X(ENOTICKET, -6, "no complete ticket: serve the request locally")      \
 	X(ENOTMINE, -7, "not a kvpull ticket: leave it to another connector")  \
 	X(EUNSUPPORTED, -8, "not supported by this version: see the log")      \
 	X(ECONFIG, -9, "configuration error: see the detail")                  \
 	X(ENOKEY, -10, "unknown request key: ignored")                         \
-	X(ESTALE, -11, "bumped since: write the chunk, or probe it, again")    \
+	X(ESTALE, -11, "the chunk was overwritten: probe or write it again")   \
 	X(EEXPIRED, -20, "the hold ended before the read was over: recompute") \
 	X(EABORTED, -21, "the pull was aborted by its engine")                 \
 	X(ETRUNCATED, -22, "the ticket lacks the blocks asked for: recompute") \
@@ -92,13 +91,13 @@ enum kvpull_error {
 #define KVPULL_LOG_INFO 3u
 #define KVPULL_LOG_DEBUG 4u
 
-/* message: one line, no newline; valid during the call only. */
+/* Parameter message: one line, no newline; valid during the call only. */
 typedef void (*kvpull_log_fn)(void *context, uint32_t level,
 			      const char *message);
-/* Called once when going on would free or overwrite a block in use. */
+/* The library calls fatal once, before it would free or overwrite a block in use. */
 typedef void (*kvpull_fatal_fn)(void *context, const char *message);
 
-/** What the engine provides. All members may be 0. */
+/** Callbacks that the engine provides. All members may be 0. */
 struct kvpull_host {
 	size_t struct_size;
 	void *context;
@@ -118,8 +117,9 @@ struct kvpull_error_detail {
 };
 
 /**
- * What must be equal for KV bytes to mean the same at both ends. Texts are
- * NUL-terminated, at most KVPULL_TEXT_BYTES_MAX with it; NULL = "".
+ * The model record: members that must be equal at both ends, or KV bytes would
+ * mean something else. Texts are NUL-terminated, at most KVPULL_TEXT_BYTES_MAX
+ * bytes with the NUL; NULL means "".
  */
 struct kvpull_model {
 	size_t struct_size;
@@ -146,7 +146,7 @@ struct kvpull_group {
 	uint32_t kind;
 };
 
-/** Opens a half. Strings and arrays are copied. */
+/** Parameters of an open. The library copies strings and arrays. */
 struct kvpull_open_params {
 	size_t struct_size;
 	const struct kvpull_host *host;
@@ -173,24 +173,25 @@ struct kvpull_open_params {
 #define KVPULL_REGION_FILE 4u     /* an unnamed file of this incarnation */
 
 /**
- * Memory that blocks lie in; or a file, that consumers on this node read.
+ * Memory for blocks, or a file that consumers on this node read.
  *
- * A file is made by this worker for itself (O_TMPFILE, or made and unlinked; a
- * memfd will do), belongs to the process's uid, is as long as fd_offset + bytes
- * when it is registered, and open for reading. Its mode becomes 0444; fd stays
- * the engine's, who may close it. The engine writes blocks to it, by pwrite()
- * or a shared mapping, before request_finished() says that they are held (or
- * before hold_ready()); from then on they stay as they are until the hold has
- * ended, and the file is never made shorter. A consumer never pulls into one.
+ * The worker's process makes the file for itself: with O_TMPFILE, by open() and
+ * unlink(), or as a memfd. The file belongs to the process's uid, is open for
+ * reading, and is at least fd_offset + bytes long when it is registered. Its
+ * mode becomes 0444. The engine owns fd and may close it. The engine writes
+ * blocks to the file, by pwrite() or a shared mapping, before
+ * request_finished() answers HELD (or before hold_ready()). From then on the
+ * blocks stay as they are until the hold has ended. The file is never made
+ * shorter. A consumer never pulls into a file.
  *
- * A dmabuf is memory of a device that RDMA reads and writes without the CPU. A
- * worker with one uses no shared memory: peers on its node are read over verbs,
- * too. regions_register() says KVPULL_EUNSUPPORTED where the RDMA device or a
- * driver cannot; fd is the engine's, who may close it after. In this minor it is
- * refused (KVPULL_EUNSUPPORTED) unless the key dmabuf is unsafe-test: nothing
- * flushes the device's memory before LOADED yet, nor orders it against the
- * device's own kernels, so that a pull could be reported before its bytes are
- * there.
+ * A dmabuf is device memory that RDMA reads and writes without the CPU. A worker
+ * with a dmabuf uses no shared memory: it reads peers on its own node over verbs,
+ * too. regions_register() returns KVPULL_EUNSUPPORTED where the RDMA device or
+ * its driver cannot register a dmabuf. The engine owns fd and may close it
+ * afterwards. This minor refuses dmabufs (KVPULL_EUNSUPPORTED) unless the key
+ * dmabuf is unsafe-test. Nothing flushes the device's memory before LOADED yet,
+ * or orders it against the device's own kernels, so a pull could be reported
+ * before its bytes are there.
  */
 struct kvpull_region {
 	size_t struct_size;
@@ -220,7 +221,7 @@ struct kvpull_memory {
 #define KVPULL_COUNTER_LIVE 1u  /* what is now; ranks add up */
 #define KVPULL_COUNTER_PEAK 2u  /* the most since the last reset */
 
-/** One thing that a half counts. Texts live as long as the library. */
+/** A counter of a half. Texts live as long as the library. */
 struct kvpull_counter {
 	const char *name; /* "holds_taken"; never another in a later minor */
 	const char *help; /* one line */

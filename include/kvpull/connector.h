@@ -3,29 +3,30 @@
  * kvpull connector ABI, version 1.
  *
  * An engine dlopen()s libkvpull.so.1, looks up kvpull_connector_v1() and works
- * through the two tables it returns: the scheduler half (pure bookkeeping, one
- * a scheduler process) and the worker half (memory, peers, pulls, holds; one a
- * rank). Both halves serve both roles: a producer keeps blocks for others to
+ * through the two tables it returns. The scheduler half is pure bookkeeping, one
+ * a scheduler process. The worker half has memory, peers, pulls and holds, one a
+ * rank. Both halves serve both roles: a producer keeps blocks for others to
  * read, a consumer pulls them.
  *
  * Conventions, beside those of common.h
  * - A request key is a u64 that the engine chooses, never 0, never used twice
  *   in the life of the two halves. Block ids are u32, 0-based.
- * - Output buffers are (pointer, capacity). The bytes needed are always told;
- *   KVPULL_ETOOSMALL means that nothing was written and nothing changed.
+ * - Output buffers are (pointer, capacity). The library always returns the bytes
+ *   needed. KVPULL_ETOOSMALL means that nothing was written and nothing changed.
  * - NULL where a pointer is needed (a handle, an answer, bytes with a count) is
  *   KVPULL_EINVAL, and nothing happened. Bytes with a count of 0 may be NULL.
- * - Steps: what the scheduler half decides reaches a worker by step_build() and
- *   step() alone; what ended reaches it by result_build() and result_take().
- *   An engine makes a step as often as it schedules, and whenever has_pending()
- *   has KVPULL_PENDING_STEP: after request_finished() and request_rejected(),
- *   too, or the producer waits for a release that is only written down. While a
- *   request with a ticket is known it steps, or at least asks has_pending(),
- *   each third of lease_ms, though nothing is to be scheduled: a worker whose
- *   half has said nothing for two leases (the longer of its own and the
- *   producer's) beats only for pulls that run, so that the producer has its
- *   blocks back within three. Where both halves of an engine of one rank live
- *   in one process, worker_attach() tells the worker without a step.
+ * - Steps: decisions of the scheduler half reach a worker by step_build() and
+ *   step() alone. Ends reach the scheduler half by result_build() and
+ *   result_take(). An engine makes a step as often as it schedules, and whenever
+ *   has_pending() has KVPULL_PENDING_STEP. That includes the time after
+ *   request_finished() and request_rejected(): without a step the producer waits
+ *   for a release that no worker has sent.
+ *   While any ticket is outstanding, the engine makes a step or calls
+ *   has_pending() at least every lease_ms / 3, even with nothing to schedule. A
+ *   worker that hears nothing for two leases (the longer of its own and the
+ *   producer's) renews only running pulls. The producer then has its blocks back
+ *   within three leases. Where both halves of an engine of one rank live in one
+ *   process, worker_attach() reaches the worker without a step.
  * - Threads: all calls on one scheduler handle from one thread at a time, all
  *   calls on one worker handle likewise. Nothing blocks but open, close,
  *   memory_alloc and regions_register. Callbacks (log, fatal) run on the
@@ -49,7 +50,7 @@ extern "C" {
 struct kvpull_scheduler; /* opaque */
 struct kvpull_worker;    /* opaque */
 
-/** What a ticket says without a handle. */
+/** A ticket's contents as ticket_peek() reads them, without a handle. */
 struct kvpull_ticket_info {
 	size_t struct_size;
 	uint32_t version;
@@ -79,10 +80,10 @@ struct kvpull_request {
 	uint32_t prompt_tokens;
 	uint32_t flags;
 	/*
-	 * What decides the KV of this prompt: a cryptographic digest, cut to 16
-	 * bytes, of the token ids and of all else that changes their KV (LoRA,
-	 * multimodal inputs, cache salt). Both engines make it alike, of the
-	 * prompt_tokens tokens. Zeros at both ends: nothing is compared.
+	 * A cryptographic digest, cut to 16 bytes, of the token ids and of all
+	 * else that changes their KV (LoRA, multimodal inputs, cache salt). Both
+	 * engines compute it in the same way, of the prompt_tokens tokens. Zeros
+	 * at both ends: nothing is compared.
 	 */
 	uint8_t prompt_digest[KVPULL_DIGEST_BYTES];
 	/*
@@ -92,8 +93,8 @@ struct kvpull_request {
 	const char *label;
 	/*
 	 * Producer: the trace that this request is part of, 16 bytes of its id
-	 * and 8 of its parent's, as W3C's traceparent has them. Its ticket tells
-	 * them: ticket_peek(). Zeros: none.
+	 * and 8 of its parent's, as in W3C's traceparent. The ticket carries
+	 * both; ticket_peek() returns them. Zeros: none.
 	 */
 	uint8_t trace[KVPULL_TRACE_BYTES];
 };
@@ -110,11 +111,12 @@ struct kvpull_blocks {
 };
 
 /**
- * Local blocks taken for a request that may load: those to be written, and no
- * others. Tokens [local_tokens, local_tokens + external_tokens) of the prompt,
- * as matched_tokens() was asked and answered, lie in them; first_index is the
- * index of the first in the prompt, local_tokens / block_tokens. Blocks before
- * it are the engine's own prefix, those behind it are computed.
+ * Local blocks taken for a request that may load: the blocks that the pull will
+ * write, and no others. They hold tokens [local_tokens, local_tokens +
+ * external_tokens) of the prompt, as given to and answered by matched_tokens().
+ * first_index is the logical index of the first block, local_tokens /
+ * block_tokens. Earlier blocks are the engine's own prefix; the engine computes
+ * later ones.
  */
 struct kvpull_allocation {
 	size_t struct_size;
@@ -139,15 +141,14 @@ struct kvpull_allocation {
 #define KVPULL_FINISH_READY_NEEDED 1u /* writes end later: hold_ready() tells */
 
 /**
- * The end of a request, whatever became of it: without groups where nothing is
- * to be held. Where it wants a hold, groups name the blocks that hold its prompt,
- * a row for each group of open(), in that order; those that the engine gave away
- * (behind a sliding window) are left out by first_index. Blocks of tokens beyond
- * the prompt may be among them, and no consumer asks for them. reason LENGTH or
- * STOP: it may be held; any other: it is not.
- * payload and last_block_bytes travel in the ticket for those who read tickets
- * on its way, as routers do: no call of this minor gives them to a consumer's
- * engine, and blocks are read whole.
+ * The end of a request, however it ended. Groups are empty where nothing is to be
+ * held. For a hold, groups name the blocks of the prompt, a row for each group of
+ * open(), in that order. first_index leaves out blocks that the engine gave away
+ * (behind a sliding window). Blocks of tokens beyond the prompt may be among
+ * them; no consumer asks for those. Only reasons LENGTH and STOP can be held.
+ * payload and last_block_bytes travel in the ticket, for readers on its way such
+ * as routers. No call of this minor gives them to a consumer's engine, and
+ * consumers read whole blocks.
  */
 struct kvpull_finish {
 	size_t struct_size;
@@ -210,27 +211,29 @@ struct kvpull_scheduler_ops {
 		    struct kvpull_scheduler **scheduler,
 		    struct kvpull_error_detail *detail);
 	/**
-	 * Frees all; NULL is nothing. What no step_build() told the workers is
-	 * lost: close them, too, which releases and revokes what they have.
+	 * Frees all; NULL does nothing. Decisions that no step_build() returned
+	 * are lost. Close the workers, too: that releases their tickets and
+	 * revokes their holds.
 	 */
 	void (*close)(struct kvpull_scheduler *scheduler);
 	/**
-	 * Take what a worker's rank_info() said, of each of the tp_size ranks.
-	 * Idempotent, at any time; a new incarnation of a rank ends the holds
-	 * and the pulls that the old one had, those commanded since its end
-	 * among them. What it had not reported of the holds the new one reports
-	 * SENT, as every rank does: their blocks stay until then. Its pulls
-	 * nobody reports for that rank, and the other ranks report theirs: after
-	 * a worker's restart call it before the next allocated().
+	 * Takes the bytes of a worker's rank_info(), for each of the tp_size
+	 * ranks. Idempotent; may be called at any time. A new incarnation of a
+	 * rank ends the holds and pulls of the old one, including pulls
+	 * commanded since its end. Holds that the old worker had not reported
+	 * yet are reported SENT by the new one; keep their blocks until then.
+	 * The old worker's pulls are never reported for this rank; other ranks
+	 * report theirs. After a worker's restart call this before the next
+	 * allocated().
 	 * Return 0, KVPULL_EVERSION, KVPULL_ENOTMINE, KVPULL_EINVAL (the bytes
 	 * are damaged, or of a worker with another tp_size or model record).
 	 */
 	int (*rank_info)(struct kvpull_scheduler *scheduler, const void *bytes,
 			 size_t byte_count);
 	/**
-	 * While ranks are missing nothing is held.
-	 * Return: ranks whose rank_info() is not known yet, 0 .. tp_size;
-	 * KVPULL_EINVAL (NULL).
+	 * Counts the ranks whose rank_info() is not known yet. While any is
+	 * missing, request_finished() answers FREE.
+	 * Return: 0 .. tp_size; KVPULL_EINVAL (NULL).
 	 */
 	int (*ranks_missing)(struct kvpull_scheduler *scheduler);
 	/**
@@ -240,58 +243,58 @@ struct kvpull_scheduler_ops {
 	 * tickets_max or step_log_mib: the request is then known without a
 	 * ticket. KVPULL_EFULL at requests_max: it is not known, and neither
 	 * held nor pulled; further calls count it as an unknown key.
-	 * KVPULL_EINVAL.
+	 * Return KVPULL_EINVAL where a member is out of its range.
 	 */
 	int (*request_new)(struct kvpull_scheduler *scheduler,
 			   const struct kvpull_request *request);
 	/**
 	 * How many tokens can be pulled beyond those computed locally.
 	 * Idempotent; may be called at every step. At most pulls_max pulls are
-	 * open at once: KVPULL_MATCH_WAIT for more. While a rank is unknown
-	 * likewise, for a lease; then KVPULL_MATCH_NOTHING, and the ticket is
-	 * given back.
-	 * Of siblings with one ticket the first is told to load and the others
-	 * to wait, then NOTHING: the engine's prefix cache serves them. An
-	 * engine without one sets share_prefix to false, so that each sibling
-	 * pulls; else they compute the prompt again. A ticket of another prompt
-	 * or model (KVPULL_EMISMATCH, which no call of this minor returns) is
-	 * KVPULL_MATCH_NOTHING, counted in mismatches, with a line in the log.
-	 * Return KVPULL_MATCH_LOAD (tokens written), _NOTHING or _WAIT;
+	 * open at once: further requests get KVPULL_MATCH_WAIT. While a rank is
+	 * unknown the answer is WAIT, too, for a lease; then it is
+	 * KVPULL_MATCH_NOTHING, and the ticket is given back.
+	 * Of siblings with one ticket the first gets LOAD. The others get WAIT
+	 * until that pull ended, then NOTHING: the engine's prefix cache serves
+	 * them. An engine without a prefix cache sets share_prefix to false, so
+	 * that each sibling pulls; else the siblings compute the prompt again.
+	 * A ticket of another prompt or model is KVPULL_MATCH_NOTHING, counted
+	 * in mismatches, with a line in the log.
+	 * Return KVPULL_MATCH_LOAD (*tokens is set), _NOTHING or _WAIT;
 	 * KVPULL_EINVAL (NULL).
 	 */
 	int (*matched_tokens)(struct kvpull_scheduler *scheduler, uint64_t key,
 			      uint32_t local_tokens, uint32_t *tokens);
 	/**
-	 * The engine took local blocks: the pull starts at the next step, or
-	 * with 0 external tokens the ticket is given back. A second call is a
+	 * The engine took local blocks: the pull starts at the next step. With
+	 * 0 external tokens the ticket is given back instead. A second call is a
 	 * no-op. The blocks are this request's until LOADED or FAILED. At most
-	 * pulls_max pulls are open at once. external_tokens are at most those
-	 * that matched_tokens() offered. A group of full attention names every
-	 * block that they lie in. Blocks outside of them, a block that is left
-	 * out, and ids that no cache has are KVPULL_EINVAL, with a line in the
-	 * log. An id that is named twice is not looked for: the later of the two
-	 * is read into it.
+	 * pulls_max pulls are open at once. external_tokens is at most the
+	 * number that matched_tokens() offered. A group of full attention names
+	 * every block of these tokens. Further blocks, a missing block, and ids
+	 * beyond the caches are KVPULL_EINVAL, with a line in the log. The
+	 * library does not look for ids that are named twice: the block then has
+	 * the bytes of the later one.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL; KVPULL_ETRUNCATED,
 	 * KVPULL_EFULL (the pull will be reported FAILED, with this reason).
 	 */
 	int (*allocated)(struct kvpull_scheduler *scheduler,
 			 const struct kvpull_allocation *allocation);
 	/**
-	 * A request ended; once a request. Writes the ticket if there is one
-	 * (a sibling of a held request gets the family's, and FREE).
+	 * A request ended; called once a request. Writes the ticket if there is
+	 * one. A sibling of a held request gets the family's ticket, and FREE.
+	 * Unknown keys are FREE and a counter. Blocks or a payload that make no
+	 * ticket, and ids beyond the caches, are FREE and a line in the log.
 	 * Return KVPULL_FINISH_HELD: the blocks stay until each rank reported
-	 * SENT. KVPULL_FINISH_FREE: they are the engine's. KVPULL_ETOOSMALL:
-	 * call again. Unknown keys: FREE and a counter; blocks or a payload
-	 * that make no ticket, ids that no cache has: FREE and a line in the
-	 * log.
+	 * SENT. KVPULL_FINISH_FREE: the engine owns them. KVPULL_ETOOSMALL: call
+	 * again.
 	 */
 	int (*request_finished)(struct kvpull_scheduler *scheduler,
 				struct kvpull_finish *finish);
 	/**
-	 * A request with this ticket was refused before admission.
-	 * Return 0 (a release is queued for the next step, which is to be made
-	 * though there is no request; or other users keep the ticket),
-	 * KVPULL_ENOTICKET, KVPULL_ENOTMINE, KVPULL_EFULL.
+	 * The engine refused a request with this ticket before admission. Unless
+	 * other users keep the ticket, a release is queued for the next step;
+	 * make that step even if there is no request.
+	 * Return 0, KVPULL_ENOTICKET, KVPULL_ENOTMINE, KVPULL_EFULL.
 	 */
 	int (*request_rejected)(struct kvpull_scheduler *scheduler,
 				const void *ticket, size_t ticket_bytes);
@@ -312,11 +315,11 @@ struct kvpull_scheduler_ops {
 	int (*step_build)(struct kvpull_scheduler *scheduler, void *bytes,
 			  size_t capacity, size_t *byte_count);
 	/**
-	 * Take what a worker's result_build() said. Ranks in any order; bytes
-	 * that came before are dropped. Before the engine acts on what the same
-	 * step's poll() told.
-	 * Return 0; KVPULL_EINVAL, KVPULL_EVERSION, KVPULL_ENOTMINE: nothing of
-	 * it was taken, and the worker says it again.
+	 * Takes the bytes of a worker's result_build(). Ranks may come in any
+	 * order; bytes that came before are dropped. Call it before the engine
+	 * acts on the records of the same step's poll().
+	 * Return 0; KVPULL_EINVAL, KVPULL_EVERSION, KVPULL_ENOTMINE: nothing was
+	 * taken, and the worker's next result has it again.
 	 */
 	int (*result_take)(struct kvpull_scheduler *scheduler,
 			   const void *bytes, size_t byte_count);
@@ -327,8 +330,8 @@ struct kvpull_scheduler_ops {
 	int (*has_pending)(struct kvpull_scheduler *scheduler);
 	/**
 	 * flags: KVPULL_RESET_* bits. FORGET when the engine clears its prefix
-	 * cache: nobody waits any more for what it had. REVOKE ends every hold
-	 * in the next step, as a worker's revoke_all() does at once.
+	 * cache: siblings no longer wait for blocks in it. REVOKE ends every
+	 * hold in the next step, as a worker's revoke_all() does at once.
 	 * Return 0, KVPULL_EINVAL.
 	 */
 	int (*reset)(struct kvpull_scheduler *scheduler, uint32_t flags);
@@ -345,9 +348,9 @@ struct kvpull_scheduler_ops {
 	int (*stats)(struct kvpull_scheduler *scheduler,
 		     struct kvpull_scheduler_stats *stats, uint32_t reset);
 	/**
-	 * All that this half counts, as stats() without a reset tells it, and
-	 * what has no member there. scheduler NULL: names, texts and kinds,
-	 * values are 0. counter_bytes: sizeof(*counters).
+	 * Every counter of this half, as stats() without a reset returns them,
+	 * and counters that have no member there. scheduler NULL: names, texts
+	 * and kinds, values are 0. counter_bytes: sizeof(*counters).
 	 * Return: how many there are; at most capacity are written.
 	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
 	 */
@@ -355,14 +358,15 @@ struct kvpull_scheduler_ops {
 			struct kvpull_counter *counters, uint32_t capacity,
 			size_t counter_bytes);
 	/**
-	 * The worker of an engine of one rank lives in this process: what the
-	 * scheduler half has to say goes to it at once, in request_finished(),
-	 * request_rejected() and step_build(), which then answers with 0 bytes.
-	 * So a release reaches it though no step is made any more; with
-	 * progress=caller it is sent in the next poll(). All calls on the two
-	 * handles are from one thread at a time. Before the first step_build(),
-	 * and again for another worker. Before that worker is closed: NULL, or
-	 * no call on this half but close().
+	 * Names the worker of an engine of one rank that lives in this process.
+	 * The scheduler half's commands then reach it at once, in
+	 * request_finished(), request_rejected() and step_build(), which answers
+	 * with 0 bytes. So a release reaches the worker even when no step is
+	 * made any more; with progress=caller the next poll() sends it. All
+	 * calls on the two handles are from one thread at a time. Call it before
+	 * the first step_build(), and again for another worker. Before that
+	 * worker is closed, call it with NULL, or nothing on this half but
+	 * close().
 	 * Return 0; KVPULL_EINVAL (tp_size is not 1, NULL scheduler).
 	 */
 	int (*worker_attach)(struct kvpull_scheduler *scheduler,
@@ -378,11 +382,12 @@ struct kvpull_scheduler_ops {
  * Layout [block][token][head][K|V]: a row a token, row_stride = heads *
  * head_stride.
  *
- * K and V in planes of their own are two caches with the same layers, K first;
- * a buffer a layer is a cache a layer (layer_count 1), each with its region or
- * its offset in one. Both engines name them alike: the n-th cache of a layer is
- * read into the n-th. T tokens a block, H heads of this rank, E bytes of a head
- * of a token, for K or V alone:
+ * K and V in planes of their own are two caches with the same layers, K first.
+ * A buffer a layer is a cache a layer (layer_count 1), each with its region or
+ * its offset in one. Both engines list caches in the same order: the n-th cache
+ * of a layer is read into the n-th.
+ * With T tokens a block, H heads of this rank, and E bytes of a head of a token
+ * for K or V alone, engines lay out their caches as follows.
  *   vLLM 0.32, a view [blocks][H][T][2 * E] of each layer, K beside V: a cache a
  *     layer, W = 2 * E. LBHNC: block_stride H * T * W, row_count 1, head_bytes
  *     and head_stride T * W. LBNHC: row_count T, row_stride H * W, head_bytes
@@ -447,9 +452,10 @@ struct kvpull_poll_record {
 	uint64_t bytes; /* LOADED: read from the peer's memory */
 	uint64_t took_ns; /* LOADED, FAILED: since the pull was commanded */
 	/*
-	 * LOADED, FAILED: how far it came, likewise; 0: not so far. Of a pull
-	 * that began again, since its connection was cut, the last time is told.
-	 * From the last byte to took_ns the revocation entries are read.
+	 * LOADED, FAILED: when each phase was reached, likewise since the
+	 * command; 0: not reached. A pull that began again after its connection
+	 * was cut has the times of its last beginning. Between came_ns and
+	 * took_ns the revocation entries are read.
 	 */
 	uint64_t begun_ns;     /* the thread that reads took it up */
 	uint64_t connected_ns; /* to every peer of its ticket */
@@ -509,16 +515,17 @@ struct kvpull_worker_ops {
 	size_t struct_size;
 	/**
 	 * Opens this rank's worker; starts the threads that the configuration
-	 * names. Up to 8 more give back the memory of large peers that ended.
-	 * Return as the scheduler half's; KVPULL_EDEVICE, too.
+	 * names. Up to 8 more threads unmap the memory of large peers that ended.
+	 * Return: as the scheduler half's open(); KVPULL_EDEVICE, too.
 	 */
 	int (*open)(const struct kvpull_open_params *params,
 		    struct kvpull_worker **worker,
 		    struct kvpull_error_detail *detail);
 	/**
-	 * Revokes all, releases what it claimed (at most 1 s), frees all, the
-	 * memory of memory_alloc() with it; NULL is nothing. In a child made by
-	 * fork(): nothing; the parent's worker goes on.
+	 * Revokes every hold, releases every claimed ticket (at most 1 s), and
+	 * frees everything, the memory of memory_alloc() included. NULL does
+	 * nothing. In a child made by fork() it does nothing either: the
+	 * parent's worker goes on.
 	 */
 	void (*close)(struct kvpull_worker *worker);
 	/**
@@ -530,13 +537,13 @@ struct kvpull_worker_ops {
 	int (*memory_alloc)(struct kvpull_worker *worker, uint64_t bytes,
 			    uint32_t flags, struct kvpull_memory *memory);
 	/**
-	 * Before regions_register() only: what is registered lives as long as
-	 * the worker. Return 0, KVPULL_EINVAL (registered, or no base of
-	 * memory_alloc()).
+	 * Frees memory before regions_register(); registered memory lives as
+	 * long as the worker. Return 0, KVPULL_EINVAL (registered, or no base
+	 * of memory_alloc()).
 	 */
 	int (*memory_free)(struct kvpull_worker *worker, void *base);
 	/**
-	 * Tell where the blocks lie; once. Peers can connect from then on.
+	 * Registers where the blocks lie; once. Peers can connect from then on.
 	 * Every layer of the model is in one group, in one cache or (K and V
 	 * apart) in several; anything else is KVPULL_EINVAL.
 	 * Return 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED, KVPULL_ENOMEM;
@@ -550,20 +557,20 @@ struct kvpull_worker_ops {
 	/**
 	 * Bytes for the scheduler half's rank_info(): who this worker is and
 	 * how peers reach it. After regions_register(); 1,024 bytes suffice.
-	 * An engine carries them as it likes, to its own scheduler half alone:
-	 * they have the secret that tickets are made with.
+	 * The engine carries them to its own scheduler half alone: they contain
+	 * the secret that tickets are made with.
 	 * Return 0, KVPULL_EAGAIN (nothing is registered yet),
 	 * KVPULL_ETOOSMALL (*byte_count is what it takes), KVPULL_EINVAL.
 	 */
 	int (*rank_info)(struct kvpull_worker *worker, void *bytes,
 			 size_t capacity, size_t *byte_count);
 	/**
-	 * Take the step's bytes, before the forward pass. Bad bytes: an error
-	 * and a counter. They are of one scheduler half for the worker's whole
-	 * life. Those of another one end every hold, pull and ticket of this
-	 * worker for good, all revoked before the return, and give
-	 * KVPULL_ECLOSED: a scheduler half that was restarted needs new
-	 * workers, and the old ones are closed before KV memory is written.
+	 * Takes the step's bytes, before the forward pass. Bad bytes are an
+	 * error and a counter. A worker follows one scheduler half for its whole
+	 * life. Bytes of another half end every hold, pull and ticket of this
+	 * worker for good, and return KVPULL_ECLOSED; all is revoked before the
+	 * return. So a restarted scheduler half needs new workers. Close the old
+	 * ones before KV memory is written.
 	 * Return 0, KVPULL_EINVAL, KVPULL_EVERSION, KVPULL_ECLOSED.
 	 */
 	int (*step)(struct kvpull_worker *worker, const void *bytes,
@@ -575,31 +582,32 @@ struct kvpull_worker_ops {
 	 */
 	int (*start_loads)(struct kvpull_worker *worker, void *stream);
 	/**
-	 * READY_NEEDED: every write to the request's blocks is visible. Not
-	 * before the step with its hold was taken: that is KVPULL_ENOKEY and
-	 * not remembered, so call again after step(). Every rank's worker is
-	 * told.
+	 * READY_NEEDED: every write to the request's blocks is visible. Call it
+	 * on every rank's worker, after the step with the hold. Before that step
+	 * it returns KVPULL_ENOKEY and is not remembered: call again.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL (NULL).
 	 */
 	int (*hold_ready)(struct kvpull_worker *worker, uint64_t key);
 	/**
-	 * What ended. Each key once a kind, for ever; SENT only for keys whose
-	 * hold came in a step, to this worker or to the one that it replaced.
-	 * Never blocks. No syscall while nothing ended, but one to wake
-	 * kvpull's own thread where this call copied the last of a pull (key
-	 * inline_bytes).
-	 * record_bytes: sizeof(*records).
-	 * Return: records written, 0 .. capacity; equal to capacity = call
-	 * again. KVPULL_EINVAL (bad record_bytes, or no array for a capacity).
+	 * Returns holds and pulls that ended: at most one record per key and
+	 * kind, for ever. SENT comes only for keys whose hold came in a step, to
+	 * this worker or to the worker that it replaced. Never blocks. Makes no
+	 * system call while nothing ended, except one to wake kvpull's own
+	 * thread after this call copied the last bytes of a pull (key
+	 * inline_bytes). record_bytes: sizeof(*records).
+	 * Return: records written, 0 .. capacity. If the result equals capacity
+	 * there may be more: call again. KVPULL_EINVAL (bad record_bytes, or no
+	 * array for a capacity).
 	 */
 	int (*poll)(struct kvpull_worker *worker,
 		    struct kvpull_poll_record *records, uint32_t capacity,
 		    size_t record_bytes);
 	/**
 	 * Local blocks of a FAILED key, until the next poll or step. A pull
-	 * that was refused before it began (KVPULL_EFULL, _ETRUNCATED,
-	 * _EEXPIRED or _ECLOSED, maybe) has none here, KVPULL_ENOKEY: nothing
-	 * was written, and not loaded are all blocks of its allocated().
+	 * that was refused before it began (KVPULL_EFULL, _ETRUNCATED, and
+	 * sometimes _EEXPIRED or _ECLOSED) is KVPULL_ENOKEY here: none of its
+	 * blocks was written, and all blocks of its allocated() count as not
+	 * loaded.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_ETOOSMALL (*block_count is what it
 	 * takes).
 	 */
@@ -607,25 +615,25 @@ struct kvpull_worker_ops {
 			     uint32_t *blocks, uint32_t capacity,
 			     uint32_t *block_count);
 	/**
-	 * Bytes for result_take(), after each poll(); *byte_count 0 = nothing
-	 * to say. What was not acknowledged by a later step is in them again.
+	 * Bytes for result_take(), after each poll(); *byte_count is 0 if there
+	 * are none. Reports that no later step has acknowledged are repeated.
 	 * Return 0, KVPULL_ETOOSMALL (*byte_count is what it takes),
 	 * KVPULL_EINVAL.
 	 */
 	int (*result_build)(struct kvpull_worker *worker, void *bytes,
 			    size_t capacity, size_t *byte_count);
 	/**
-	 * End every hold that this rank was told of, before returning: give
-	 * it the scheduler half's last step first. Return: holds ended.
+	 * Ends every hold that this rank has been told of, before returning;
+	 * give it the scheduler half's last step first. Return: holds ended.
 	 */
 	int (*revoke_all)(struct kvpull_worker *worker);
 	/**
-	 * Readable when poll() has something to do, by level: until a poll had
-	 * nothing to tell. So it is after step(), start_loads(), progress() and
-	 * revoke_all(), too, if they left something to it. With EPOLLET: poll
-	 * until it returned 0; less than capacity is not enough, and no edge
-	 * comes before. Owned by the worker: neither read nor closed by the
-	 * engine.
+	 * A descriptor that is readable when poll() has something to do. It is
+	 * level triggered: it stays readable until a poll returns no record.
+	 * step(), start_loads(), progress() and revoke_all() can make it
+	 * readable, too. With EPOLLET, poll until the result is 0: a result
+	 * below capacity is not enough, and no further edge comes before. The
+	 * worker owns it: the engine neither reads nor closes it.
 	 * Return: the descriptor, the same at each call; KVPULL_EDEVICE (none
 	 * can be made), KVPULL_EINVAL (NULL).
 	 */
@@ -633,7 +641,7 @@ struct kvpull_worker_ops {
 	/**
 	 * progress=caller: one bounded run of I/O, as each poll() has; else
 	 * KVPULL_EINVAL. budget is not looked at in this minor.
-	 * Return: what was done; 0: nothing.
+	 * Return: number of things done; 0: none.
 	 */
 	int (*progress)(struct kvpull_worker *worker, uint32_t budget);
 	/**
@@ -643,13 +651,13 @@ struct kvpull_worker_ops {
 	int (*peers)(struct kvpull_worker *worker,
 		     struct kvpull_peer_info *peers, uint32_t capacity,
 		     size_t peer_bytes);
-	/** As the scheduler half's. Return 0, KVPULL_EINVAL. */
+	/** As stats() of the scheduler half. Return 0, KVPULL_EINVAL. */
 	int (*stats)(struct kvpull_worker *worker,
 		     struct kvpull_worker_stats *stats, uint32_t reset);
 	/**
-	 * All that this half counts, as stats() without a reset tells it, and
-	 * what has no member there. worker NULL: names, texts and kinds,
-	 * values are 0. counter_bytes: sizeof(*counters).
+	 * Every counter of this half, as stats() without a reset returns them,
+	 * and counters that have no member there. worker NULL: names, texts and
+	 * kinds, values are 0. counter_bytes: sizeof(*counters).
 	 * Return: how many there are; at most capacity are written.
 	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
 	 */

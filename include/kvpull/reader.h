@@ -4,11 +4,11 @@
  *
  * An engine dlopen()s libkvpull.so.1, looks up kvpull_reader_v1() and works
  * through the table it returns. A handle is an owner, a reader, or both. As an
- * owner it shares memory as equal chunks and says which chunk has the bytes of
- * which key. As a reader it probes the directories of others for keys, and
- * reads chunks: by itself, from memory that the owner's process does not have
- * to be running for. Nobody is asked, and nothing is held for a reader: what it
- * read is believed only where the chunk's guard is unchanged after the read.
+ * owner it shares memory as equal chunks and lists which chunk has the bytes of
+ * which key. As a reader it probes the directories of other owners for keys, and
+ * reads chunks from their memory, without help of the owner's process. Nothing
+ * is held for a reader: a read is believed only where the chunk's guard is
+ * unchanged after it.
  *
  * Conventions, beside those of common.h
  * - A generation belongs to the bytes of a chunk. guard_bump() begins the next
@@ -20,23 +20,23 @@
  * - A namespace says what must be equal for bytes to mean the same: model,
  *   weights, layout, hash. Owner and reader compare it when they connect, and
  *   it is part of each key.
- * - What a probe found is of the namespace that it was asked in: after
- *   guard_bump_all() with another one drop it, and probe again.
+ * - Probe results belong to the namespace of the probe. After guard_bump_all()
+ *   with another namespace drop them, and probe again.
  * - Every copy out of a chunk is a read. An owner that copies from its own
  *   chunk keeps it from being bumped meanwhile, or looks at generation() after
  *   the last byte was read and before the copy is put to use.
  * - Deadlines are of CLOCK_MONOTONIC, in nanoseconds.
  * - Threads: all calls on one handle from one thread at a time. Nothing blocks
  *   but open, close and share, and where there is RDMA local_add, which
- *   registers. What is begun goes on in poll() alone: an owner polls, too, or
- *   nobody new is let in. Who is in needs no poll of its owner; over a network
- *   who does not poll for a minute is taken for lost, and connected again.
- *   Callbacks (log, fatal) run on the caller's thread, log on the handle's own
- *   threads as well.
- * - Routes are the connector's, and so are their keys of the configuration. An
- *   owner's address names all routes that it serves by, and a reader takes the
- *   first that it is allowed and that leads there: shared mappings on one node,
- *   RDMA READ between machines.
+ *   registers. Probes, reads and connections advance in poll() alone. An owner
+ *   polls, too: without polls it lets nobody new in. A reader that is connected
+ *   needs no poll of its owner. Over a network, a peer that has not polled for a
+ *   minute is taken for lost, and connected again. Callbacks (log, fatal) run on
+ *   the caller's thread, log on the handle's own threads as well.
+ * - Routes and their configuration keys are those of the connector. An owner's
+ *   address names all routes that it serves. A reader takes the first route that
+ *   it is allowed to use and that leads there: shared mappings on one node, RDMA
+ *   READ between machines.
  * - A handle keeps a status file, as a worker does, by the same keys (status,
  *   status_group): kvpull_top shows it, and when it last polled.
  */
@@ -68,8 +68,8 @@ extern "C" {
 struct kvpull_reader; /* opaque */
 
 /**
- * What a namespace is made of. Of the model: model, weights, dtype and layout
- * are needed; two engines that both left one out would take each other's bytes
+ * The parts of a namespace. The model's members model, weights, dtype and layout
+ * are required: two engines that both left one out would take each other's bytes
  * for their own.
  */
 struct kvpull_reader_naming {
@@ -97,26 +97,26 @@ struct kvpull_reader_params {
  * Memory to share: made by share(), or, with KVPULL_READER_SHARE_FD, that of a
  * file which the engine has mapped.
  *
- * Such a file is a regular one (of /dev/shm, or a memfd; one of FUSE or of a
- * network, which may never answer, is KVPULL_EINVAL), with a name or without,
- * of the process's own uid, not to be written by others (0600), open for
- * reading and writing. share() locks its bytes for this owner (F_OFD_SETLK) and
- * sets its sticky bit until close(); a file that another owner shares, or
- * shared when it was killed, is refused: make another one. The first byte of a
- * chunk is written after share() has returned.
- * Readers read it through the kernel, they do not map it: when it was made
- * shorter, pieces behind its end have KVPULL_EREAD. What is read of an owner
- * that has died is not believed. Whoever of the owner's uid writes there
- * without a guard_bump(), or cuts a file off and makes it as long again, makes
- * wrong bytes for its readers: no check sees that.
+ * The file is a regular one, of /dev/shm or a memfd, with a name or without. A
+ * file of FUSE or of a network file system may never answer and is KVPULL_EINVAL.
+ * The file belongs to the process's own uid, is writable by no other user (0600),
+ * and is open for reading and writing. share() locks its bytes for this owner
+ * (F_OFD_SETLK) and sets its sticky bit until close(). A file that another owner
+ * shares, or shared when it was killed, is refused: make another one. The first
+ * byte of a chunk is written after share() has returned.
+ * Readers read the file through the kernel and do not map it: if it was made
+ * shorter, pieces behind its end have KVPULL_EREAD. Bytes read from an owner that
+ * has died are not believed. No check sees a process of the owner's uid that
+ * writes there without a guard_bump(), or that truncates and extends the file:
+ * its readers then get wrong bytes.
  */
 struct kvpull_reader_share {
 	size_t struct_size;
 	uint64_t chunk_bytes;
 	uint32_t chunk_count; /* 1 .. KVPULL_READER_CHUNKS_MAX */
 	/*
-	 * Of the directory; 0: four a chunk. With fewer more keys find no
-	 * place: put() says KVPULL_EFULL.
+	 * Entries of the directory; 0: four a chunk. With fewer entries put()
+	 * returns KVPULL_EFULL for more keys.
 	 */
 	uint32_t entry_count;
 	uint32_t flags; /* KVPULL_MEMORY_HUGE, or KVPULL_READER_SHARE_FD */
@@ -125,16 +125,17 @@ struct kvpull_reader_share {
 	uint64_t fd_offset;
 	void *base; /* where fd_offset is mapped here; NULL: not for RDMA */
 	/*
-	 * A file of slots beside the chunks, each as long: spill() copies chunks
-	 * there. It is made by share(), unnamed, in a folder of a local file
-	 * system, and written and read with O_DIRECT where that has it; then
-	 * chunk_bytes is a multiple of what it asks for (4096 will do). At most
-	 * 1 GiB a chunk. Readers on its node read it, others see in_file.
+	 * A file of slots beside the chunks, each as long as a chunk: spill()
+	 * copies chunks there. share() makes the file, unnamed, in this folder
+	 * of a local file system. It is written and read with O_DIRECT where
+	 * the file system has it; chunk_bytes is then a multiple of the
+	 * alignment that O_DIRECT needs (4096 will do). At most 1 GiB a chunk.
+	 * Readers on the same node read the file; others see in_file.
 	 *
-	 * FUSE and network file systems are KVPULL_EINVAL, by name, and are not
-	 * asked for anything: open() there may never return. Name the folder,
-	 * not a link to it: a link is followed by the kernel, and may lead there.
-	 * share() itself waits for a local disk to make the file.
+	 * FUSE and network file systems are KVPULL_EINVAL, by name, and no call
+	 * is made there: an open() may never return. Name the folder, not a
+	 * link to it: the kernel follows a link, which may lead there. share()
+	 * itself waits for a local disk to make the file.
 	 */
 	const char *slot_folder; /* NULL: no slots */
 	uint32_t slot_count;     /* 0 .. KVPULL_READER_CHUNKS_MAX */
@@ -162,7 +163,7 @@ struct kvpull_reader_spill {
 	size_t struct_size;
 	const struct kvpull_reader_put *puts; /* [put_count], as of put() */
 	size_t put_bytes;                     /* sizeof(*puts), as in them */
-	/* Written by the poll() that tells its end; there until then. */
+	/* poll() writes codes with the end's record; valid until then. */
 	int32_t *codes; /* [put_count]; 0: it is in the file, and listed there */
 	uint32_t put_count; /* 1 .. KVPULL_READER_ITEMS_MAX */
 	uint32_t reserved;
@@ -187,7 +188,7 @@ struct kvpull_reader_probe {
 	uint32_t key_count;                   /* 1 .. KVPULL_READER_ITEMS_MAX */
 	const struct kvpull_reader_key *keys; /* [key_count] */
 	size_t key_bytes;                     /* sizeof(*keys) */
-	/* Written by the poll() that tells its end; there until then. */
+	/* poll() writes places with the end's record; valid until then. */
 	struct kvpull_reader_place *places; /* [key_count] */
 	size_t place_bytes;                 /* sizeof(*places) */
 	uint64_t deadline_ns; /* 0: deadline_ms, or lease_ms, from now */
@@ -207,7 +208,7 @@ struct kvpull_reader_read {
 	uint32_t local; /* whose blocks are as long as the peer's chunks */
 	const struct kvpull_reader_piece *pieces; /* [piece_count] */
 	size_t piece_bytes;                       /* sizeof(*pieces) */
-	/* Written by the poll() that tells its end; there until then. */
+	/* poll() writes codes with the end's record; valid until then. */
 	int32_t *codes;       /* [piece_count]; 0: these are the key's bytes */
 	uint32_t piece_count; /* 1 .. KVPULL_READER_ITEMS_MAX */
 	uint32_t reserved;
@@ -217,13 +218,19 @@ struct kvpull_reader_read {
 
 /**
  * The end of a probe, a read or a spill. code 0: a probe was answered, all
- * pieces of a read are good, all chunks of a spill are in the file. Else, and in the codes of pieces:
- *   KVPULL_ESTALE     its chunk was bumped, or the namespace is another: probe
- *                     again; other pieces of the read may be good
- *   KVPULL_EAGAIN     its connection was cut: again
- *   KVPULL_EREAD      the owner's file is shorter now, or its disk failed
- *   KVPULL_EDEADLINE, KVPULL_EABORTED  ended early; no byte can land any more
- *   KVPULL_EPEER      the peer is lost
+ * pieces of a read are good, all chunks of a spill are in the file. Other codes,
+ * also of pieces:
+ *
+ *   KVPULL_ESTALE     The chunk was bumped, or the namespace is another. Probe
+ *                     again; other pieces of the read may be good.
+ *
+ *   KVPULL_EAGAIN     The connection was cut: try again.
+ *
+ *   KVPULL_EREAD      The owner's file is shorter now, or its disk failed.
+ *
+ *   KVPULL_EDEADLINE, KVPULL_EABORTED  Ended early; no byte can land any more.
+ *
+ *   KVPULL_EPEER      The peer is lost.
  */
 struct kvpull_reader_record {
 	uint64_t id;
@@ -236,8 +243,8 @@ struct kvpull_reader_record {
 struct kvpull_reader_peer {
 	uint32_t peer;
 	/*
-	 * 0: connected; KVPULL_EAGAIN: on the way. Else it was given up, why:
-	 * remove it.
+	 * 0: connected. KVPULL_EAGAIN: connecting. Other codes say why the
+	 * reader gave the peer up: remove it.
 	 */
 	int32_t code;
 	uint64_t incarnation; /* 0: not connected */
@@ -263,7 +270,7 @@ struct kvpull_reader_ops {
 	int (*open)(const struct kvpull_reader_params *params,
 		    struct kvpull_reader **reader,
 		    struct kvpull_error_detail *detail);
-	/** Unshares, ends what is in flight, and frees all. NULL: nothing. */
+	/** Unshares, ends probes and reads, frees all. NULL does nothing. */
 	void (*close)(struct kvpull_reader *reader);
 
 	/* The owner. */
@@ -280,15 +287,16 @@ struct kvpull_reader_ops {
 		     struct kvpull_memory *memory,
 		     struct kvpull_error_detail *detail);
 	/**
-	 * The share's end: when it has returned no read of it is believed, and
-	 * nobody is let in. Who was in is let go by poll(), and its peers() say
-	 * KVPULL_EPEER. Return 0, KVPULL_EINVAL (nothing is shared).
+	 * Ends the share: after the return no read of it is believed, and no
+	 * reader is let in. poll() disconnects the readers that were in, whose
+	 * peers() then say KVPULL_EPEER. Return 0, KVPULL_EINVAL (nothing is
+	 * shared).
 	 */
 	int (*unshare)(struct kvpull_reader *reader);
 	/**
-	 * What peer_add() of others takes: NUL-terminated text. *byte_count is
-	 * with the NUL. Return 0, KVPULL_EINVAL (nothing is shared),
-	 * KVPULL_ETOOSMALL (*byte_count is what it takes).
+	 * The address for peer_add() of other handles: NUL-terminated text.
+	 * *byte_count includes the NUL. Return 0, KVPULL_EINVAL (nothing is
+	 * shared), KVPULL_ETOOSMALL (*byte_count is the size needed).
 	 */
 	int (*address)(struct kvpull_reader *reader, char *text,
 		       size_t capacity, size_t *byte_count);
@@ -300,17 +308,18 @@ struct kvpull_reader_ops {
 	int (*guard_bump)(struct kvpull_reader *reader, const uint32_t *chunks,
 			  uint32_t count, uint64_t *generations);
 	/**
-	 * All chunks: before the first byte of a reset or of new weights. The
-	 * epoch moves on: what was computed before is never put. naming: the
-	 * namespace from here on, NULL: as before. With another one all that is
-	 * in flight here ends with KVPULL_ESTALE, and so does what is asked of
-	 * peers of the old one: remove and add them. Works without a share.
+	 * Bumps all chunks, before the first byte of a reset or of new weights.
+	 * The epoch moves on: bytes computed before are never put. naming is the
+	 * namespace from here on; NULL keeps the present one. With another
+	 * namespace all probes and reads in flight end with KVPULL_ESTALE. So
+	 * do later ones at peers of the old namespace: remove and add these
+	 * peers. Works without a share.
 	 * Return 0, KVPULL_EINVAL (naming: nothing was done).
 	 */
 	int (*guard_bump_all)(struct kvpull_reader *reader,
 			      const struct kvpull_reader_naming *naming,
 			      struct kvpull_error_detail *detail);
-	/** Of the bytes in the chunk now. Return 0, KVPULL_EINVAL. */
+	/** Generation of the bytes in the chunk now. Return 0, KVPULL_EINVAL. */
 	int (*generation)(struct kvpull_reader *reader, uint32_t chunk,
 			  uint64_t *generation);
 	/** Return 0, KVPULL_EINVAL (nothing is shared). */
@@ -323,30 +332,37 @@ struct kvpull_reader_ops {
 	/** Return 0, KVPULL_EINVAL (none was begun). */
 	int (*write_end)(struct kvpull_reader *reader, uint32_t chunk);
 	/**
-	 * A key that is listed with another chunk is listed with this one.
-	 * Return 0; nothing was changed by
-	 *   KVPULL_ESTALE  chunk or namespace were bumped since: not these bytes
-	 *   KVPULL_EAGAIN  a write to the chunk has not ended
-	 *   KVPULL_EFULL   no entry is free for this key: readers will miss it
-	 *   KVPULL_EINVAL  no chunk, no key, or the chunk has another key
+	 * Lists a chunk under a key. A key that was listed with another chunk is
+	 * then listed with this one. Return 0. After an error nothing changed:
+	 *
+	 *   KVPULL_ESTALE  The chunk or namespace was bumped since the write.
+	 *
+	 *   KVPULL_EAGAIN  A write to the chunk has not ended.
+	 *
+	 *   KVPULL_EFULL   No entry is free for this key: readers will miss it.
+	 *
+	 *   KVPULL_EINVAL  No such chunk, no key, or the chunk has another key.
 	 */
 	int (*put)(struct kvpull_reader *reader,
 		   const struct kvpull_reader_put *put);
 	/**
-	 * Copy chunks into the file and list them there: a key is then in
-	 * memory until its chunk is bumped, and in the file until its slot is
-	 * taken again, the oldest first, or all is bumped. Call it when the
-	 * bytes are complete, while the chunk is not written; what was bumped
-	 * before its end is not listed, and what lost its slot again by then is
-	 * KVPULL_ESTALE, too. A key that is in the file already is not copied
-	 * again. What is in the file is read as others do: by an own
-	 * peer, peer_add() of the own address(), into an own chunk.
+	 * Copies chunks into the file and lists them there. A key then stays in
+	 * memory until its chunk is bumped. It stays in the file until its slot
+	 * is taken again, the oldest first, or until all is bumped. Call it when
+	 * the bytes are complete, while no write to the chunk is open. A chunk
+	 * that was bumped, or that lost its slot, before the end of the spill is
+	 * KVPULL_ESTALE and not listed. A key that is in the file already is not
+	 * copied again. The owner reads the file as other readers do: peer_add()
+	 * of its own address(), then read() into a chunk of its own.
 	 * Codes: those of put(), and KVPULL_EREAD (the disk failed: the log says
-	 * how), KVPULL_EDEADLINE, KVPULL_EABORTED (cancelled, or unshared); a
+	 * how), KVPULL_EDEADLINE, KVPULL_EABORTED (cancelled, or unshared). A
 	 * slot whose write hangs is not used meanwhile.
-	 * Return 0: a record with this id will come. Nothing was begun:
-	 *   KVPULL_EFULL   KVPULL_READER_SPILLS_MAX are in flight: poll()
-	 *   KVPULL_EINVAL  no slots, no chunk, no key
+	 * Return 0: a record with this id will come. After an error nothing was
+	 * begun:
+	 *
+	 *   KVPULL_EFULL   KVPULL_READER_SPILLS_MAX are in flight: poll().
+	 *
+	 *   KVPULL_EINVAL  No slots, no such chunk, or no key.
 	 */
 	int (*spill)(struct kvpull_reader *reader,
 		     const struct kvpull_reader_spill *spill, uint64_t *id);
@@ -354,25 +370,25 @@ struct kvpull_reader_ops {
 	/* The reader. */
 
 	/**
-	 * Own memory that pieces are read into: equal blocks. It is there
-	 * until close(); own chunks may be it.
-	 * Return 0, KVPULL_EFULL, KVPULL_EINVAL (none, or in part another's);
-	 * where there is RDMA KVPULL_ENOMEM (memlock), KVPULL_EDEVICE,
-	 * KVPULL_EUNSUPPORTED (more than devices take). A device that is away
-	 * takes it when it is back.
+	 * Adds memory of this process that pieces are read into, as equal
+	 * blocks. It stays mapped until close(). It may be the own chunks.
+	 * Return 0, KVPULL_EFULL, KVPULL_EINVAL (empty, or overlaps an earlier
+	 * one). Where there is RDMA also KVPULL_ENOMEM (memlock),
+	 * KVPULL_EDEVICE, KVPULL_EUNSUPPORTED (more than devices take). A device
+	 * that is away registers it on its return.
 	 */
 	int (*local_add)(struct kvpull_reader *reader, void *base,
 			 uint64_t block_bytes, uint32_t block_count,
 			 uint32_t *local);
 	/**
-	 * Begin to connect; peers() tells what became of it. A lost connection
-	 * is made again, a few times. Return 0, KVPULL_EFULL, KVPULL_EROUTE,
+	 * Begins to connect; peers() returns the state. A lost connection is
+	 * made again, a few times. Return 0, KVPULL_EFULL, KVPULL_EROUTE,
 	 * KVPULL_EAGAIN (no room for it now), KVPULL_EINVAL.
 	 */
 	int (*peer_add)(struct kvpull_reader *reader, const char *address,
 			uint32_t *peer);
 	/**
-	 * What is in flight there ends; then its number is free.
+	 * Ends all probes and reads at this peer and frees its number.
 	 * Return 0, KVPULL_EINVAL.
 	 */
 	int (*peer_remove)(struct kvpull_reader *reader, uint32_t peer);
@@ -384,27 +400,34 @@ struct kvpull_reader_ops {
 		     struct kvpull_reader_peer *peers, uint32_t capacity,
 		     size_t peer_bytes);
 	/**
-	 * Return 0: a record with this id will come. Nothing was begun:
-	 *   KVPULL_EAGAIN  the peer is not connected yet
-	 *   KVPULL_EFULL   KVPULL_READER_OPEN_MAX are in flight: poll()
-	 *   KVPULL_ESTALE  its namespace is not ours any more
-	 *   KVPULL_EINVAL, or why the peer was given up
+	 * Return 0: a record with this id will come. After an error nothing was
+	 * begun:
+	 *
+	 *   KVPULL_EAGAIN  The peer is not connected yet.
+	 *
+	 *   KVPULL_EFULL   KVPULL_READER_OPEN_MAX are in flight: poll().
+	 *
+	 *   KVPULL_ESTALE  The peer's namespace is no longer this handle's.
+	 *
+	 *   KVPULL_EINVAL, or the code with which the peer was given up.
 	 */
 	int (*probe)(struct kvpull_reader *reader,
 		     const struct kvpull_reader_probe *probe, uint64_t *id);
 	/**
-	 * As probe(). KVPULL_ESTALE: or the incarnation is not the peer's.
-	 * KVPULL_EINVAL: or a block is written by another piece or another read
-	 * that has not ended; the local's blocks are no chunks of this peer.
+	 * Begins a read; returns as probe() does. KVPULL_ESTALE also means that
+	 * the incarnation is not the peer's. KVPULL_EINVAL also means that
+	 * another piece, or another read in flight, writes the same block, or
+	 * that the local's blocks are not as long as the peer's chunks.
 	 */
 	int (*read)(struct kvpull_reader *reader,
 		    const struct kvpull_reader_read *read, uint64_t *id);
-	/** Its record comes all the same. Return 0, KVPULL_EINVAL (it ended). */
+	/** Cancels; the record still comes. Return 0, KVPULL_EINVAL (it ended). */
 	int (*cancel)(struct kvpull_reader *reader, uint64_t id);
 	/**
-	 * One bounded run of I/O, and what ended. record_bytes:
-	 * sizeof(*records). Return: records written, 0 .. capacity; equal to
-	 * capacity = call again. KVPULL_EINVAL.
+	 * Makes one bounded run of I/O and returns the records of ends.
+	 * record_bytes: sizeof(*records). Return: records written, 0 ..
+	 * capacity. If the result equals capacity there may be more: call again.
+	 * KVPULL_EINVAL.
 	 */
 	int (*poll)(struct kvpull_reader *reader,
 		    struct kvpull_reader_record *records, uint32_t capacity,
@@ -413,18 +436,19 @@ struct kvpull_reader_ops {
 	/* Both. */
 
 	/**
-	 * Readable when poll() has something to do, by level: until a poll had
-	 * nothing to do and nothing to tell. So it is after probe(), read(),
-	 * cancel(), peer_add() and peer_remove(), too. Deadlines and reconnects
-	 * make it readable in their time. With EPOLLET: poll until it returned
-	 * 0, no edge comes before. Owned by the handle: neither read nor closed
-	 * by the engine. An engine that never asks for it pays nothing.
+	 * A descriptor that is readable when poll() has something to do. It is
+	 * level triggered: it stays readable until a poll had nothing to do and
+	 * no record. probe(), read(), cancel(), peer_add() and peer_remove()
+	 * make it readable; deadlines and reconnects do in their time. With
+	 * EPOLLET, poll until the result is 0: no further edge comes before.
+	 * The handle owns it: the engine neither reads nor closes it. An engine
+	 * that never asks for it pays nothing.
 	 * Return: the descriptor, the same at each call; KVPULL_EDEVICE (none
 	 * can be made), KVPULL_EINVAL (NULL).
 	 */
 	int (*event_fd)(struct kvpull_reader *reader);
 	/**
-	 * All that a handle counts, since it was opened. reader NULL: names,
+	 * Every counter of a handle, since it was opened. reader NULL: names,
 	 * texts and kinds, values are 0. counter_bytes: sizeof(*counters).
 	 * Return: how many there are; at most capacity are written.
 	 * KVPULL_EINVAL (bad counter_bytes, or no array for a capacity).
