@@ -41,7 +41,7 @@ static void call_reject(struct kvpull_verbs_connect *connect,
 	kvpull_verbs_id_destroy(shared, id);
 }
 
-/* Who calls: the address as the CM tells it. */
+/* The caller's address, as the CM reports it. */
 static int call_address(struct rdma_cm_id *id,
 			struct kvpull_verbs_address *address)
 {
@@ -77,7 +77,7 @@ static int call_accept(struct kvpull_verbs_end *end)
 	return 0;
 }
 
-/* Who is called: the address of the listener that it came to. */
+/* Is the called address that of this device's listener? */
 static int is_called(const struct kvpull_verbs_device *device,
 		     const struct rdma_cm_id *id)
 {
@@ -186,7 +186,7 @@ void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 			    "it is not in the configured networks");
 		return;
 	}
-	/* It came to a listener whose device is lost; it may call again. */
+	/* The listener's device is lost; the caller may try again. */
 	if (device == KVPULL_NONE) {
 		call_reject(connect, event->id, KVPULL_VERBS_FULL,
 			    "the device that it came by is lost");

@@ -5,7 +5,7 @@
 
 #include "verbs/connect.h"
 
-/* Somebody calls: it is accepted, or rejected. */
+/* Accepts or rejects a connection request. */
 void kvpull_verbs_accept_call(struct kvpull_verbs_connect *connect,
 			      const struct kvpull_verbs_cm_event *event);
 /* A caller has heard our answer. */

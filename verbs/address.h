@@ -44,7 +44,7 @@ int KVPULL_MUST_CHECK kvpull_verbs_item_next(const char **list, char *item,
 int KVPULL_MUST_CHECK
 kvpull_verbs_address_parse(const char *text,
 			   struct kvpull_verbs_address *address);
-/* One without a port: its port is 0. */
+/* Parses an address without a port; the port is then 0. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_address_parse_ip(const char *text,
 			      struct kvpull_verbs_address *address);

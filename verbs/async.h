@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a device says of itself, and not of one work request: that it is broken,
- * that a port has no link, that a queue pair is in error.
+ * Asynchronous events of a device, which belong to no work request: the device
+ * is broken, a port has no link, a queue pair is in error.
  */
 #ifndef KVPULL_VERBS_ASYNC_H
 #define KVPULL_VERBS_ASYNC_H
@@ -9,8 +9,9 @@
 #include "verbs/connect.h"
 
 /*
- * All that the context of this own device has to say; it may speak of others
- * that share it. 0, or KVPULL_EDEVICE: it will not speak again.
+ * Takes all pending events of this device's context. They may concern other
+ * devices that share the context. Returns 0, or KVPULL_EDEVICE: no further
+ * event will come.
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_async_poll(struct kvpull_verbs_connect *connect, uint32_t device);

@@ -52,7 +52,9 @@ int kvpull_verbs_back_leave(const struct kvpull_verbs_back *back, uint32_t at)
 	return 0;
 }
 
-/* It is there again: its memory goes first. 0, or why not. */
+/*
+ * The device is there again: register its memory first. Returns 0, or why not.
+ */
 static int device_find(const struct kvpull_verbs_back *back, uint32_t at)
 {
 	struct kvpull_verbs_shared *shared = back->shared;
@@ -82,7 +84,10 @@ static int device_use(const struct kvpull_verbs_back *back, uint32_t at)
 	return kvpull_verbs_watch_device(back->watch, at) ? KVPULL_EDEVICE : 0;
 }
 
-/* What cannot be used leaves, piece by piece, and is looked for again later. */
+/*
+ * A device that cannot be used is closed piece by piece, and looked for again
+ * later.
+ */
 static void device_judge(struct kvpull_verbs_back *back, uint32_t at, int code)
 {
 	struct kvpull_verbs_device *device = &back->shared->devices[at];
@@ -188,6 +193,6 @@ void kvpull_verbs_back_run(struct kvpull_verbs_back *back)
 
 uint64_t kvpull_verbs_back_due_ns(const struct kvpull_verbs_back *back)
 {
-	/* One that was lost since the last look does not wait for the next. */
+	/* A device that was lost since the last look is due at once. */
 	return gone_mask(back->shared) & ~back->gone ? 0 : back->due_ns;
 }

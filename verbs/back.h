@@ -27,7 +27,10 @@
  * that share a context, one alone is told what the device says of itself.
  */
 #define KVPULL_VERBS_LOOK_NS KVPULL_NS_PER_S
-/* One that is there and cannot be used is tried less and less: BACK_NS << .. */
+/*
+ * A device that is there and cannot be used is retried less and less often:
+ * after BACK_NS << attempts.
+ */
 #define KVPULL_VERBS_BACK_SHIFT_MAX 5u
 
 struct kvpull_verbs_back {

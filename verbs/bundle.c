@@ -109,7 +109,10 @@ int kvpull_verbs_bundle_turn(struct kvpull_verbs_bundle *bundle)
 		notes_drop(bundle);
 		bundle->note_posted = 0;
 		bundle->first = rail;
-		/* Nobody knows whether the last one came. */
+		/*
+		 * The last heartbeat may have been lost with the old rail: send
+		 * one on the new rail.
+		 */
 		end->beat_wanted = bundle->role == KVPULL_VERBS_PEER;
 		if (bundle->role == KVPULL_VERBS_PEER)
 			kvpull_info(bundle->shared->log,
@@ -218,7 +221,7 @@ int kvpull_verbs_bundle_note(struct kvpull_verbs_bundle *bundle,
 	if (end->state != KVPULL_VERBS_IN)
 		return KVPULL_EAGAIN;
 	notes_drop(bundle);
-	/* What was said before comes before. */
+	/* Earlier notifications go first. */
 	if (bundle->note_posted != bundle->note_count ||
 	    bundle->note_count == bundle->shared->params.notify_credits ||
 	    kvpull_verbs_end_note(end, record,

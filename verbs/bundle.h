@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection to one other process: a queue pair on each of its rails. The
+ * A bundle is the connection to one other process: a queue pair on each rail. The
  * owner of the seam sees bundles only.
  *
  * state    peer (consumer's side)              caller (producer's side)
@@ -15,9 +15,9 @@
  * GONE     reported, or the owner never knew: free at next poll
  *
  * Frames go by one rail, the first; when it is lost, by another that is in.
- * Notifications are numbered, and kept until they are acknowledged: what was
- * not is said again by the new first rail, and the other side takes each
- * number once, from whichever rail it comes.
+ * Notifications are numbered, and kept until they are acknowledged. The new first
+ * rail repeats the others, and the receiver takes each number once, from
+ * whichever rail it comes.
  *
  * A rail joins by the token of its bundle, which the producer drew when it let
  * the consumer in: so a rail that is rebuilt leads to the same incarnation. If
@@ -90,14 +90,14 @@ struct kvpull_verbs_bundle {
 	uint32_t redo_open; /* batches of lost rails, to be posted by others */
 };
 
-/* Its memory, once; shared, role, index and ends are set. */
+/* Takes the bundle's memory, once; shared, role, index and ends are set. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_bundle_init(struct kvpull_verbs_bundle *bundle,
 			 struct kvpull_arena *arena);
 /* All its rails' objects; it is FREE after. */
 void kvpull_verbs_bundle_unmake(struct kvpull_verbs_bundle *bundle);
 
-/* Its end, whatever the reason; the first one counts. why NULL: no log line. */
+/* Ends the bundle; the first reason counts. why NULL: no log line. */
 void kvpull_verbs_bundle_lose(struct kvpull_verbs_bundle *bundle, int code,
 			      const char *why);
 /* Frames go by a rail that is in. KVPULL_EPEER: there is none. */

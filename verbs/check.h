@@ -8,7 +8,7 @@
 
 #include "verbs/read.h"
 
-/* What it lacks the arena says. */
+/* The arena reports a shortage of memory. */
 void kvpull_verbs_check_init(struct kvpull_verbs_reads *reads,
 			     struct kvpull_arena *arena);
 /* With one device. 0, KVPULL_ENOMEM. */
@@ -22,7 +22,7 @@ void kvpull_verbs_check_fill(struct kvpull_verbs_reads *reads,
 			     const struct kvpull_verbs_end *end,
 			     const struct kvpull_read *read, uint32_t number,
 			     uint32_t at);
-/* What came, to the read's owner. */
+/* Gives the entries that were read to the read's owner. */
 void kvpull_verbs_check_give(const struct kvpull_verbs_reads *reads,
 			     const struct kvpull_read *read);
 

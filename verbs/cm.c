@@ -12,7 +12,10 @@
 
 #define EVENTS_A_POLL 64
 
-/* What it said before it hung up may lie in the queue: that is taken first. */
+/*
+ * Messages sent before the disconnect may lie in the queue: they are taken
+ * first.
+ */
 static void hung_up(struct kvpull_verbs_end *end)
 {
 	if (end->role == KVPULL_VERBS_PEER && end->state == KVPULL_VERBS_OPEN)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rdma_cm tells: each event goes to the side that it is about. */
+/* Events of rdma_cm: each goes to the endpoint or listener that it concerns. */
 #ifndef KVPULL_VERBS_CM_H
 #define KVPULL_VERBS_CM_H
 
 #include "verbs/connect.h"
 
-/* What the channel has, at most a bounded number. */
+/* Takes a bounded number of events from the channel. */
 void kvpull_verbs_cm_poll(struct kvpull_verbs_connect *connect);
 
 #endif /* KVPULL_VERBS_CM_H */

@@ -42,7 +42,10 @@ void kvpull_verbs_connect_close(struct kvpull_verbs_connect *connect);
 /* 0 or KVPULL_EDEVICE. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect);
-/* One rail, at the port that it had: 0 or KVPULL_EDEVICE; not any more. */
+/*
+ * Makes one rail listen again, at its former port. Returns 0, or
+ * KVPULL_EDEVICE: the rail no longer listens.
+ */
 int KVPULL_MUST_CHECK
 kvpull_verbs_connect_listen_again(struct kvpull_verbs_connect *connect,
 				  uint32_t rail);
@@ -55,10 +58,10 @@ kvpull_verbs_connect_take(struct kvpull_verbs_connect *connect,
 /* FREE again, and its objects gone. */
 void kvpull_verbs_connect_free(struct kvpull_verbs_connect *connect,
 			       struct kvpull_verbs_bundle *bundle);
-/* Of a new id: those that the host does not know are left out. */
+/* Sets options of a new id; options that this host lacks are left out. */
 void kvpull_verbs_connect_options(const struct kvpull_verbs_shared *shared,
 				  struct rdma_cm_id *id);
-/* What the other side's CM is told of an end that was made. */
+/* Parameters for the other side's CM, of an endpoint that was made. */
 struct rdma_conn_param
 kvpull_verbs_connect_param(const struct kvpull_verbs_end *end,
 			   uint8_t private_data[KVPULL_VERBS_PRIVATE_BYTES]);

@@ -5,7 +5,7 @@
  */
 #include "verbs/cursor.h"
 
-/* What a cursor stands at: the rest of a row, or of a block whose rows join. */
+/* The piece at a cursor: the rest of a row, or of a block whose rows join. */
 struct piece {
 	uint64_t remote_offset;
 	uint8_t *local;

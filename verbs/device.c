@@ -179,7 +179,7 @@ static void gid_look(struct search *search, const struct candidate *port,
 	if (found.rank == KVPULL_GID_V1 && !params->gid_index)
 		return;
 	if (found.rank == KVPULL_GID_INFINIBAND) {
-		/* Its GIDs are no IP addresses. */
+		/* InfiniBand GIDs are no IP addresses. */
 		if (!addressed)
 			return;
 		found.address = search->wanted;
@@ -317,7 +317,10 @@ static int item_take(const char *list, uint32_t index, char item[NAME_BYTES])
 		       KVPULL_ECONFIG;
 }
 
-/* What this rail is asked to be. 0 or KVPULL_ECONFIG. */
+/*
+ * Reads which device or address the configuration asks for on this rail. 0 or
+ * KVPULL_ECONFIG.
+ */
 static int wanted_take(struct search *search, uint32_t rail)
 {
 	const struct kvpull_verbs_params *params = search->params;

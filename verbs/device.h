@@ -67,11 +67,11 @@ int KVPULL_MUST_CHECK
 kvpull_verbs_device_open_again(struct kvpull_verbs_device *devices,
 			       uint32_t device_count, uint32_t index,
 			       const struct kvpull_verbs_params *params);
-/* Its GID is still its address. */
+/* Does the device's GID still belong to its address? */
 int kvpull_verbs_device_has_address(const struct kvpull_verbs_device *device);
-/* What its port carries now: enum ibv_mtu. */
+/* MTU of the port now: enum ibv_mtu. */
 uint32_t kvpull_verbs_device_mtu(const struct kvpull_verbs_device *device);
-/* The subnets of the own address; one that is in none is warned of. */
+/* Finds the subnets of the own address; warns of an address in none. */
 void kvpull_verbs_device_subnets(struct kvpull_verbs_device *device,
 				 uint32_t level);
 /* Memory that it may reach. NULL: it may not, and a line says why. */

@@ -7,7 +7,7 @@
 
 #include "verbs/pair.h"
 
-/* Of resolving; the handshake's time-out ends what takes longer. */
+/* Limit for resolving; the handshake's deadline bounds the rest. */
 #define RESOLVE_MS 2000
 /* A rail that was lost: how often it is tried, and when it is a good one. */
 #define JOIN_NS (KVPULL_NS_PER_S / 4)
@@ -24,7 +24,7 @@ static uint32_t ways_count(const struct kvpull_verbs_end *end)
 	return count ? count : 1;
 }
 
-/* One rail calls. 0 or KVPULL_EPEER. */
+/* Begins the connection of one rail. 0 or KVPULL_EPEER. */
 static int rail_call(struct kvpull_verbs_connect *connect,
 		     struct kvpull_verbs_end *end)
 {
@@ -35,7 +35,7 @@ static int rail_call(struct kvpull_verbs_connect *connect,
 
 	kvpull_verbs_end_begin(end);
 	end->joins = end->bundle->state == KVPULL_BUNDLE_IN;
-	/* The other ways are to have their time as well. */
+	/* Leave time to try the other ways. */
 	if (!end->joins)
 		end->deadline_ns = shared->now_ns +
 				   shared->params.connect_ns / ways_count(end);
@@ -181,7 +181,9 @@ void kvpull_verbs_dial_join(struct kvpull_verbs_connect *connect,
 
 		if (now_ns < way->retry_ns || !may_join(bundle, rail))
 			continue;
-		/* One that flaps is tried less and less often. */
+		/*
+		 * A rail that fails again soon is retried less and less often.
+		 */
 		if (way->in_ns && now_ns - way->in_ns > STEADY_NS)
 			way->attempts = 0;
 		way->in_ns = 0;

@@ -152,7 +152,9 @@ void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end)
 	end_clear(end);
 }
 
-/* Of those that were not let in, here or there, one a second: it may be a flood. */
+/*
+ * Rate limit: log at most one lost endpoint per second that was never admitted.
+ */
 static int is_said(const struct kvpull_verbs_end *end)
 {
 	struct kvpull_verbs_shared *shared = end->shared;
@@ -232,7 +234,7 @@ static enum kvpull_verbs_seen sent_take(struct kvpull_verbs_end *end,
 	return KVPULL_VERBS_SENT;
 }
 
-/* The other side says what it took: both counts are free-running. */
+/* The other side acknowledges frames; both counts are free-running. */
 static int acks_take(struct kvpull_verbs_end *end, uint32_t acked)
 {
 	const uint32_t more = acked - end->acked;
@@ -537,7 +539,7 @@ void kvpull_verbs_end_pump(struct kvpull_verbs_end *end)
 	/* The keys come first: they are there when the welcome is told. */
 	if (outbox_pump(end, &end->keys_out, KVPULL_FRAME_KEYS))
 		(void)outbox_pump(end, &end->message, KVPULL_FRAME_MESSAGE);
-	/* One heartbeat on its way is as good as many. */
+	/* One heartbeat in flight is enough. */
 	if ((end->beat_wanted || end->ask_wanted) &&
 	    end->state == KVPULL_VERBS_IN &&
 	    (int32_t)(end->acked - end->beat_sent) >= 0 &&

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One queue pair to one other process, on either side: its objects, its send
- * queue, its frames and their credits. It is one rail of a bundle (bundle.h).
+ * An endpoint is a queue pair to one other process, on either side: its objects,
+ * its send queue, its frames and their credits. It is a rail of a bundle
+ * (bundle.h).
  *
  * state       peer (consumer's side)            caller (producer's side)
  * FREE        -                                 -
@@ -71,7 +72,7 @@ struct kvpull_verbs_outbox {
 	uint32_t reserved;
 };
 
-/* What all endpoints use. */
+/* State that all endpoints share. */
 struct kvpull_verbs_shared {
 	const struct kvpull_log *log;
 	const struct kvpull_fabric *fabric;
@@ -185,7 +186,10 @@ enum kvpull_verbs_seen {
 	KVPULL_VERBS_FRAME
 };
 
-/* Its memory, once; shared and role are set. 0 or KVPULL_ENOMEM. */
+/*
+ * Takes the endpoint's memory, once; shared and role are set. 0 or
+ * KVPULL_ENOMEM.
+ */
 int KVPULL_MUST_CHECK kvpull_verbs_end_init(struct kvpull_verbs_end *end,
 					    struct kvpull_arena *arena);
 
@@ -195,13 +199,13 @@ void kvpull_verbs_end_begin(struct kvpull_verbs_end *end);
 int KVPULL_MUST_CHECK kvpull_verbs_end_make(struct kvpull_verbs_end *end);
 /* All its objects; it is FREE after. */
 void kvpull_verbs_end_unmake(struct kvpull_verbs_end *end);
-/* Its end, whatever the reason; the first one counts. why NULL: no log line. */
+/* Ends the endpoint; the first reason counts. why NULL: no log line. */
 void kvpull_verbs_end_lose(struct kvpull_verbs_end *end, int code,
 			   const char *why);
 /* LOST: quiet by now? Then its queue pair is destroyed: QUIET. */
 void kvpull_verbs_end_settle(struct kvpull_verbs_end *end);
 
-/* One completion. A frame is valid until the next call. */
+/* Takes one completion. A frame is valid until the next call. */
 enum kvpull_verbs_seen kvpull_verbs_end_poll(struct kvpull_verbs_end *end,
 					     struct kvpull_frame *frame);
 /* 1: a batch of READ or CHECK that is over, and good; 0: none. */

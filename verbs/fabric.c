@@ -34,7 +34,10 @@ static const struct symbol symbols[] = {
 int kvpull_fabric_load(struct kvpull_fabric *fabric,
 		       const struct kvpull_log *log, uint32_t level)
 {
-	/* It brings libibverbs along, whose symbols are found by it as well. */
+	/*
+	 * librdmacm loads libibverbs, whose symbols are found through the same
+	 * handle.
+	 */
 	void *const handle = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
 	size_t i;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What travels as a SEND: frames of at most KVPULL_FRAME_BYTES, each a header
- * and a payload; and the greeting, which goes as private data of the CM. Their
- * fields are tables (base/fields.h), which plugin/bytes/MESSAGES.md shows.
+ * SENDs carry frames of at most KVPULL_FRAME_BYTES, each a header and a payload.
+ * The greeting goes as private data of the CM. Their fields are tables
+ * (base/fields.h), which plugin/bytes/MESSAGES.md shows.
  *
  * A message (handshake, or the memory keys) goes in full frames but for the
  * last, in order. All of it is hostile until checked. Pure.
@@ -32,7 +32,7 @@ extern const struct kvpull_table kvpull_record_table;
 extern const struct kvpull_table kvpull_keys_table;
 extern const struct kvpull_table kvpull_greeting_table;
 
-/* Whoever writes one leaves magic and version to put(). */
+/* Callers of put() leave magic and version to it. */
 struct kvpull_frame {
 	uint32_t magic;
 	uint32_t version;
@@ -40,8 +40,9 @@ struct kvpull_frame {
 	uint32_t acked; /* credited frames that the sender has taken so far */
 	uint32_t total; /* bytes of the whole message (MESSAGE, KEYS), else 0 */
 	/*
-	 * Of this piece in it; NOTE: its number among the notes; BEAT: 1 if it
-	 * only asks for an answer, and renews no lease.
+	 * MESSAGE, KEYS: where this piece begins in the message. NOTE: the
+	 * note's number. BEAT: 1 if it only asks for an answer, and renews no
+	 * lease.
 	 */
 	uint32_t offset;
 	const uint8_t *payload;
@@ -83,7 +84,7 @@ int KVPULL_MUST_CHECK kvpull_frame_get_record(const struct kvpull_frame *frame,
  */
 #define KVPULL_MR_SHIFT_MIN 12u
 #define KVPULL_MR_SHIFT_MAX 40u
-/* Of all regions of a process: 2 TiB of memory at the least. */
+/* MRs of all regions of a process: enough for 2 TiB of memory. */
 #define KVPULL_MRS_MAX (KVPULL_REGIONS_MAX + 2048u)
 
 struct kvpull_range {
@@ -105,7 +106,7 @@ struct kvpull_keys {
 	uint32_t entries_key;
 	uint32_t mr_count;
 	uint32_t mr_keys[KVPULL_MRS_MAX];
-	/* Of regions[i] the first one; not told, but made by layout(). */
+	/* First MR of regions[i]; not sent, but computed by layout(). */
 	uint32_t mr_first[KVPULL_REGIONS_MAX];
 };
 
@@ -132,7 +133,7 @@ static inline uint32_t kvpull_keys_mr(const struct kvpull_keys *keys,
 	       (uint32_t)((address >> keys->mr_shift) - first);
 }
 
-/* Of regions that are known: their MRs; returns how many there are. */
+/* Computes the MRs of the regions; returns their count. */
 uint64_t kvpull_keys_layout(struct kvpull_keys *keys);
 
 /* Into bytes[KVPULL_KEYS_BYTES_MAX]; returns how many. */

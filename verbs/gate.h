@@ -18,7 +18,7 @@
 #define KVPULL_VERBS_WAITING_ADDRESS_MAX 16u
 #define KVPULL_VERBS_WAITING_NS (50 * KVPULL_NS_PER_MS)
 
-/* One more of this address calls. 0 or KVPULL_EFULL. */
+/* Counts another call from this address. 0 or KVPULL_EFULL. */
 int KVPULL_MUST_CHECK
 kvpull_verbs_gate_pass(const struct kvpull_verbs_connect *connect,
 		       const struct kvpull_verbs_address *from);

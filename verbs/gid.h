@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a GID is worth, worst first: the route takes the best one, and
+ * Preference of GID types, worst first. The route takes the best, and
  * kvpull_doctor says which that would be.
  */
 #ifndef KVPULL_VERBS_GID_H

@@ -30,7 +30,10 @@ static int rail_listen(struct kvpull_verbs_connect *connect, uint32_t rail)
 	return 0;
 }
 
-/* What tickets carry: all rails, also those that are away now. */
+/*
+ * Joins the address that tickets carry: all rails, also those that are away
+ * now.
+ */
 static void address_join(struct kvpull_verbs_connect *connect)
 {
 	const struct kvpull_verbs_shared *shared = connect->shared;
@@ -41,7 +44,7 @@ static void address_join(struct kvpull_verbs_connect *connect)
 	uint32_t rail;
 
 	for (rail = 0; rail < shared->rail_count; rail++) {
-		/* One that was away at serve() has none yet. */
+		/* A rail that was away at serve() has no port yet. */
 		if (!connect->ports[rail])
 			continue;
 		address = shared->devices[rail].address;
@@ -79,7 +82,10 @@ int kvpull_verbs_connect_listen(struct kvpull_verbs_connect *connect)
 	return 0;
 }
 
-/* Somebody may have its port by now: any other does, if none was asked for. */
+/*
+ * Another process may have the old port by now. Unless the configuration fixes
+ * the port, any other port will do.
+ */
 static int rail_listen_again(struct kvpull_verbs_connect *connect,
 			     uint32_t rail)
 {

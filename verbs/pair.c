@@ -95,7 +95,10 @@ void kvpull_verbs_pair_stop(struct kvpull_verbs_end *end)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	/* It may fail on a device that is gone; unmake() ends it anyway. */
+	/*
+	 * modify_qp() may fail on a device that is gone; unmake() destroys the
+	 * queue pair anyway.
+	 */
 	if (end->qp)
 		(void)end->shared->fabric->ibv.modify_qp(end->qp, &attr,
 							 IBV_QP_STATE);

@@ -10,7 +10,10 @@
 
 #include "verbs/endpoint.h"
 
-/* Of an id that knows its device and an end that has its CQ: it takes receives. */
+/*
+ * Makes the queue pair of an endpoint that has its CQ, on an id that knows its
+ * device; it accepts receives.
+ */
 int KVPULL_MUST_CHECK kvpull_verbs_pair_make(struct kvpull_verbs_end *end);
 /* To the other side, as the CM knows it: it receives and sends. */
 int KVPULL_MUST_CHECK kvpull_verbs_pair_connect(struct kvpull_verbs_end *end);

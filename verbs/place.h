@@ -22,7 +22,7 @@ static inline uint32_t kvpull_place_rate_mbps(const char *rate)
 	return gbps > 0 && gbps < 1e6 ? (uint32_t)(gbps * 1000 + 0.5) : 0;
 }
 
-/* One of the CPUs is in a list like "0-15,32-47", of a node. */
+/* Is any of these CPUs in a node's list like "0-15,32-47"? */
 static inline int kvpull_place_is_among(const char *list, const cpu_set_t *cpus)
 {
 	char *end;

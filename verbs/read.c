@@ -101,7 +101,10 @@ static int lost_code(const struct kvpull_verbs_bundle *bundle)
 	return bundle->code == KVPULL_EABORTED ? KVPULL_EABORTED : KVPULL_EPEER;
 }
 
-/* Its place, in this state; nothing waits or is posted yet. 0, or why not. */
+/*
+ * Takes the read's place, in this state; nothing waits or is posted yet. 0, or
+ * why not.
+ */
 static int read_begin(struct kvpull_verbs_reads *reads, uint32_t peer,
 		      struct kvpull_read *read,
 		      enum kvpull_verbs_read_state state)
@@ -177,7 +180,10 @@ static struct kvpull_verbs_batch *batch_at(const struct kvpull_verbs_end *end,
 	return &end->batches[at < end->queue_max ? at : at - end->queue_max];
 }
 
-/* What of a cancelled read waits in lost rails is not read by others. */
+/*
+ * Slices of a cancelled read that wait in lost rails are dropped, not read by
+ * other rails.
+ */
 static void redo_drop(struct kvpull_verbs_reads *reads,
 		      struct kvpull_verbs_bundle *bundle, uint32_t index)
 {
@@ -266,7 +272,7 @@ static uint64_t batch_bytes_max(const struct kvpull_verbs_params *params)
 	return params->window_bytes / 4;
 }
 
-/* Of one batch of this read: each rail that is in has its share. */
+/* Bytes of one batch of this read: each rail that is in has its share. */
 static uint64_t share_of(const struct kvpull_verbs_reads *reads,
 			 const struct kvpull_verbs_read *own)
 {
@@ -285,7 +291,9 @@ static uint64_t share_of(const struct kvpull_verbs_reads *reads,
 	return bytes < bytes_max ? bytes : bytes_max;
 }
 
-/* Of the MR that it lands in: of what is served, or of what was added. */
+/*
+ * Local key of the MR that the part lands in: a served region, or added memory.
+ */
 static uint32_t local_key(const struct kvpull_verbs_shared *shared,
 			  uint32_t device, const struct kvpull_slice_part *part)
 {
@@ -511,7 +519,7 @@ static int redo_post(struct kvpull_verbs_reads *reads,
 	batch->count -= posted;
 	if (batch->count)
 		return more;
-	/* What was posted now is counted by itself. */
+	/* Slices posted now are counted in batches of their own. */
 	own->batch_open--;
 	batch->kind = KVPULL_VERBS_SEND;
 	bundle->redo_open--;

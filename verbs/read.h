@@ -63,7 +63,7 @@ struct kvpull_verbs_reads {
 	struct kvpull_verbs_read *reads;   /* [reads_max] */
 	/* [reads_max][slots_max], registered */
 	struct kvpull_revocation_value *entries;
-	/* Of entries, by device. */
+	/* MRs of entries, by device. */
 	struct ibv_mr *memory[KVPULL_VERBS_RAILS_MAX];
 	uint32_t ended; /* list head */
 	uint32_t reserved;

@@ -21,14 +21,16 @@ struct kvpull_verbs_regions {
 	struct ibv_mr *entries; /* last; NULL: not all is registered */
 };
 
-/* Of a device. serve->entries NULL: peers may read none of its regions. */
+/*
+ * Begins a device's regions. serve->entries NULL: peers may read none of them.
+ */
 void kvpull_verbs_regions_begin(struct kvpull_verbs_regions *regions,
 				const struct kvpull_verbs_device *device,
 				const struct kvpull_serve *serve,
 				uint32_t mr_shift);
 /*
- * What is to be registered: behind those there are, the ones that serve has
- * more. 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED (a kind, a size): nothing new is.
+ * Adds the regions that serve has beyond the present ones. 0, or KVPULL_EINVAL,
+ * KVPULL_EUNSUPPORTED (a kind, a size): none was added.
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_regions_grow(struct kvpull_verbs_regions *regions,
@@ -37,13 +39,14 @@ kvpull_verbs_regions_grow(struct kvpull_verbs_regions *regions,
 void kvpull_verbs_regions_shrink(struct kvpull_verbs_regions *regions,
 				 uint32_t region_count);
 /*
- * One MR, or at last the entries. 1: there is more; 0: that was all;
- * KVPULL_EUNSUPPORTED (the device takes no dmabuf), KVPULL_ENOMEM (memlock).
+ * Registers one MR, or at last the entries. Returns 1: more are left; 0: all
+ * are registered; KVPULL_EUNSUPPORTED (the device takes no dmabuf),
+ * KVPULL_ENOMEM (memlock).
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_regions_register(struct kvpull_verbs_regions *regions,
 			      const struct kvpull_serve *serve);
-/* One MR likewise. Return: 1 if there is more. */
+/* Deregisters one MR. Returns 1 if more are left. */
 int kvpull_verbs_regions_deregister(struct kvpull_verbs_regions *regions);
 /* The region that [local, local + bytes) lies in; KVPULL_NONE: none. */
 uint32_t kvpull_verbs_regions_find(const struct kvpull_verbs_regions *regions,

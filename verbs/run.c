@@ -169,7 +169,7 @@ static void queue_empty(struct kvpull_verbs_end *end)
 {
 	if (end->bell == KVPULL_BELL_ARMED)
 		end->bell = KVPULL_BELL_EMPTY;
-	/* All that it had said is heard. */
+	/* All frames from before the disconnect have been taken. */
 	if (end->hung_up)
 		kvpull_verbs_end_lose(end, KVPULL_EPEER, NULL);
 }
@@ -200,7 +200,10 @@ static int end_poll(struct kvpull_verbs_reads *reads,
 			end->bell = KVPULL_BELL_RANG;
 		if (seen == KVPULL_VERBS_FRAME)
 			frame_take(end, &frame, events);
-		/* Of a lost one: when it is quiet, see kvpull_verbs_reads_move(). */
+		/*
+		 * Batches of a lost rail end when it is quiet: see
+		 * kvpull_verbs_reads_move().
+		 */
 		if (end->state < KVPULL_VERBS_LOST)
 			batches_over(reads, end);
 	}
@@ -477,8 +480,8 @@ static int end_arm(struct kvpull_verbs_end *end)
 	if (end->stalled)
 		return 0;
 	/*
-	 * What waits in it goes by others when they have room; it is freed when
-	 * nothing does, or with its bundle.
+	 * Slices that wait in this rail go by other rails when those have room.
+	 * The rail is freed when none waits, or with its bundle.
 	 */
 	if (end->state == KVPULL_VERBS_QUIET)
 		return end->bundle->state != KVPULL_BUNDLE_ENDING &&

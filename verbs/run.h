@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One bundle's share of a poll: completions, frames, times and ends of its rails. */
+/*
+ * One bundle's share of a poll: completions, frames, deadlines and ends of its
+ * rails.
+ */
 #ifndef KVPULL_VERBS_RUN_H
 #define KVPULL_VERBS_RUN_H
 

@@ -50,7 +50,7 @@ static void least_u32(uint32_t *member, uint32_t most)
 		*member = most;
 }
 
-/* What the device offers is the bound of everything. */
+/* The device's limits bound every parameter. */
 static void limits_apply(struct kvpull_verbs_params *params,
 			 const struct kvpull_verbs_device *device)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all endpoints use, made once at open: parameters with their defaults and
- * the devices' bounds, the devices of the rails, the networks.
+ * State that all endpoints share, made once at open: parameters with defaults
+ * and device limits, the rails' devices, the networks.
  */
 #ifndef KVPULL_VERBS_SETUP_H
 #define KVPULL_VERBS_SETUP_H
@@ -10,14 +10,14 @@
 
 void kvpull_verbs_setup_defaults(struct kvpull_verbs_params *params);
 /*
- * One at least; others may be missing, and that is said. 0, or as
+ * Opens the devices: at least one; missing ones are logged. 0, or as
  * kvpull_verbs_device_open().
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_setup_devices(struct kvpull_verbs_shared *shared);
 /*
- * One that is closed, if it is there again and has no lesser bounds; the
- * networks of all. 0, or why not.
+ * Opens a closed device again if it is back with no lesser limits, and computes
+ * the networks of all. 0, or why not.
  */
 int KVPULL_MUST_CHECK
 kvpull_verbs_setup_again(struct kvpull_verbs_shared *shared, uint32_t index);

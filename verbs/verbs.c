@@ -59,7 +59,10 @@ static struct kvpull_verbs_bundle *caller_at(const struct verbs *verbs,
 	return &verbs->callers[index];
 }
 
-/* They are begun: what serve has more, all at once. */
+/*
+ * Register all regions of serve that are not registered yet. begin() was
+ * called.
+ */
 static int regions_register(struct kvpull_verbs_regions *regions,
 			    const struct kvpull_serve *serve)
 {
@@ -214,7 +217,7 @@ static int verbs_attach(struct kvpull_transport *transport, uint32_t peer,
 	return 0;
 }
 
-/* What it said last is heard before it goes: why it refuses a welcome. */
+/* Sends the last message before the endpoint goes: why a welcome is refused. */
 static void linger(struct kvpull_verbs_end *end)
 {
 	end->state = KVPULL_VERBS_LINGER;
@@ -362,7 +365,7 @@ static void verbs_forget(struct kvpull_transport *transport, uint32_t caller)
 	kvpull_verbs_connect_free(&verbs->connect, bundle);
 }
 
-/* What was told of in the last poll is free now. */
+/* Frees endpoints whose end the last poll reported. */
 static void gone_free(struct verbs *verbs)
 {
 	struct kvpull_verbs_connect *connect = &verbs->connect;

@@ -46,7 +46,7 @@ struct kvpull_verbs_params {
 	uint64_t flush_ns;       /* 100 ms; a cancelled read's last chance */
 };
 
-/* What was done since open, for stats and for tests. */
+/* Counts since open, for stats and tests. */
 struct kvpull_verbs_counts {
 	uint64_t work_requests; /* READs of data */
 	uint64_t doorbells;     /* posts of data READs */

@@ -18,8 +18,8 @@
 #define LOOK_WAITS_MAX 4u /* polls that put off a look that is due */
 
 /*
- * What the descriptor tells: a device's completions by its index, what it says
- * of itself by its index and TAG_ASYNC, or one of the others.
+ * Tags of the epoll set: a device's completions have its index, its
+ * asynchronous events its index and TAG_ASYNC.
  */
 #define TAG_ASYNC KVPULL_VERBS_RAILS_MAX
 #define TAG_CM (2 * KVPULL_VERBS_RAILS_MAX)
@@ -53,7 +53,10 @@ static void watch_remove(const struct kvpull_verbs_watch *watch, int fd)
 	(void)epoll_ctl(watch->fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* What its context says is listened to for another one that shares it, if any. */
+/*
+ * Another device that shares the context, if any, takes over its asynchronous
+ * events.
+ */
 static void async_leave(const struct kvpull_verbs_watch *watch, uint32_t index)
 {
 	const struct kvpull_verbs_shared *shared = watch->connect->shared;
@@ -160,7 +163,10 @@ static void async_clear(const struct kvpull_verbs_watch *watch, uint32_t device)
 					    .context->async_fd);
 }
 
-/* It may have fired for a time after this poll's, so it is set again. */
+/*
+ * The timer may have fired for a deadline after this poll's time, so it is set
+ * again.
+ */
 static void timer_clear(struct kvpull_verbs_watch *watch)
 {
 	uint64_t ignored;

@@ -92,7 +92,10 @@ static void give_back(struct kvpull_arena *arena)
 	arena->left = 0;
 }
 
-/* It begins with a huge page: some kernels place it so, others do not. */
+/*
+ * The mapping begins at a huge page boundary. Some kernels align it so by
+ * themselves, others do not.
+ */
 static uint8_t *map(size_t bytes)
 {
 	const size_t mapped = bytes + KVPULL_ARENA_HUGE_BYTES;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One arena a handle: all memory is taken in open() and sealed before it
- * returns; an allocation after that is a bug. Nobody says how much is needed:
- * until it is sealed the arena maps another piece whenever the last one is
- * used up. Pages are taken from the kernel on first touch, so large tables cost
- * what is used of them.
+ * An arena holds all memory of one handle. open() takes it and seals the arena
+ * before it returns; a later allocation is a bug. The caller does not say how
+ * much it needs: until the seal the arena maps another piece whenever the last
+ * one is used up. The kernel gives pages on first touch, so a large table costs
+ * only the part that is used.
  */
 #ifndef KVPULL_BASE_ARENA_H
 #define KVPULL_BASE_ARENA_H
@@ -19,7 +19,7 @@
 #define KVPULL_ARENA_HUGE_BYTES ((uintptr_t)2 << 20)
 /* Mapped at once at least, and in multiples of it. */
 #define KVPULL_ARENA_PIECE_BYTES ((size_t)2 << 20)
-/* Of a hot arena: so much is touched at once, the rest when it is used. */
+/* A hot arena touches this many bytes at once, and further pages on use. */
 #define KVPULL_ARENA_TOUCHED_MAX ((size_t)4 << 20)
 /*
  * More than any useful configuration asks for (65,536 pulls with the ids of

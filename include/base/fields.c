@@ -139,7 +139,9 @@ static void get_name(struct kvpull_wire_reader *reader,
 		reader->bad = 1;
 }
 
-/* One extension; unknown is set where it is required and not known. */
+/*
+ * Reads one extension. Sets unknown if the extension is required and not known.
+ */
 static void get_extension(struct kvpull_wire_reader *reader,
 			  const struct kvpull_table *table, uint32_t tag,
 			  void *message,
@@ -205,7 +207,10 @@ void kvpull_fields_layout(struct kvpull_wire_writer *writer,
 	for (i = 0; i < table->field_count; i++) {
 		const struct kvpull_field *field = &table->fields[i];
 
-		/* What is optional is skipped by those who lack it. */
+		/*
+		 * Builds that lack an optional field skip it, so it is no part
+		 * of the layout.
+		 */
 		if (field->since > version ||
 		    (is_later(field) && !field->is_required))
 			continue;

@@ -70,7 +70,7 @@ struct kvpull_table {
 	const struct kvpull_field *fields;
 	uint32_t field_count;
 	uint32_t kind_offset; /* of the uint32_t that `kinds` looks at */
-	/* What bounds of one field cannot say. */
+	/* Checks that the bounds of single fields cannot express. */
 	int (*is_good)(const void *message);
 };
 
@@ -140,8 +140,8 @@ int kvpull_fields_differ(const struct kvpull_table *table, const void *ours,
 			 struct kvpull_fields_difference *difference);
 
 /*
- * What of a table two builds must agree on to understand each other at a
- * version: a digest of it is the layout that a hello shows.
+ * Writes the parts of a table on which two builds must agree to understand each
+ * other at a version. Their digest is the layout that a hello shows.
  */
 void kvpull_fields_layout(struct kvpull_wire_writer *writer,
 			  const struct kvpull_table *table, uint32_t version);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What fields.c does with a table, as code that a compiler makes for one table:
- * in a file that has the table's rows, the loop over them becomes straight code,
- * a third of the instructions. For messages of which there are thousands.
+ * The functions of fields.c as inline code: in a file that has the table's
+ * rows, the compiler unrolls the loop over them into straight code, with a
+ * third of the instructions. For messages that come in thousands.
  */
 #ifndef KVPULL_BASE_FIELDS_INLINE_H
 #define KVPULL_BASE_FIELDS_INLINE_H
@@ -75,7 +75,7 @@ KVPULL_FIELDS_INLINE int is_later(const struct kvpull_field *field)
 	return field->id != 0;
 }
 
-/* They may stand anywhere among the others. */
+/* Later fields may stand anywhere among the others. */
 KVPULL_FIELDS_INLINE int has_later(const struct kvpull_table *table)
 {
 	int has = 0;
@@ -119,7 +119,7 @@ KVPULL_FIELDS_INLINE uint64_t measure_of(const struct kvpull_field *field,
 	return field->type == KVPULL_FIELD_IDS ? ids->count : field->size;
 }
 
-/* What the wire, or the member, can hold of it. */
+/* Largest value that both the wire and the member can hold. */
 KVPULL_FIELDS_INLINE uint64_t room_of(const struct kvpull_field *field)
 {
 	if (field->type == KVPULL_FIELD_BLOB)
@@ -358,7 +358,7 @@ KVPULL_FIELDS_INLINE void get_field(struct kvpull_wire_reader *reader,
 	}
 }
 
-/* What a message without it says. */
+/* Sets the value that a message without this field means. */
 KVPULL_FIELDS_INLINE void clear_field(const struct kvpull_field *field,
 				      void *message)
 {

@@ -23,10 +23,13 @@
 #define HEAD_BYTES 9u /* ids, runs, bytes of an id */
 #define U16S 32u      /* at once: a loop of known length */
 
-/* Of each compiler that we have: its operators work on all of them at once. */
+/*
+ * gcc and clang both have vector types: an operator works on all ids of a step
+ * at once.
+ */
 typedef uint32_t ids_step __attribute__((vector_size(STEP * 4)));
 
-/* What any of them has. */
+/* Bits that are set in any id of the step. */
 static uint32_t step_bits(const ids_step *step)
 {
 	uint32_t bits = 0;
@@ -39,7 +42,7 @@ static uint32_t step_bits(const ids_step *step)
 
 #if defined(__x86_64__)
 
-/* Of STEP ids of three bytes, and of what is read and written for them. */
+/* Constants for a step of STEP ids of three bytes each, as read and written. */
 #define STEP_U24S 12u
 #define STEP_ROOM 6u /* ids that there must be, so that 16 bytes are theirs */
 
@@ -78,13 +81,16 @@ copy_u24_steps(const uint8_t *bytes, uint32_t *list, uint32_t count)
 
 #endif
 
-/* What a list is made of. */
+/* Facts of a list that decide how it is encoded. */
 struct shape {
 	uint32_t runs;
 	uint32_t bits; /* that its ids have */
 };
 
-/* Of the ids from the second on, by steps: how many are done then. */
+/*
+ * Looks at the ids from the second on, a step at a time. Returns how many it
+ * has looked at.
+ */
 static uint32_t shape_steps(const uint32_t *list, uint32_t count,
 			    struct shape *shape)
 {
@@ -314,7 +320,7 @@ static uint32_t first_at(const struct view *view, uint32_t index)
 	return le32toh(value);
 }
 
-/* Of what was taken. */
+/* Finds the parts of an encoded list whose bytes were checked. */
 static struct view view_of(const struct kvpull_ids *ids)
 {
 	const uint8_t *firsts = ids->bytes + HEAD_BYTES - 4;
@@ -349,7 +355,10 @@ static int runs_are_good(const struct kvpull_ids *ids)
 	return total == ids->count;
 }
 
-/* Its bytes are there, as many as it says; 0: they are not. */
+/*
+ * Takes the list's bytes from the reader. Returns 0 if fewer are there than the
+ * list needs.
+ */
 static int bytes_get(struct kvpull_wire_reader *reader, struct kvpull_ids *ids)
 {
 	const size_t start = reader->at;

@@ -26,7 +26,7 @@ static inline void kvpull_index_pool_init(struct kvpull_index_pool *pool,
 							 sizeof(uint32_t));
 }
 
-/* What _take() would answer. */
+/* Returns the index that the next _take() will return. */
 static inline uint32_t
 kvpull_index_pool_peek(const struct kvpull_index_pool *pool)
 {
@@ -118,7 +118,10 @@ static inline void kvpull_index_list_remove(struct kvpull_index_list *list,
 	list->count--;
 }
 
-/* One item's part of a table's digest; add them up: order does not count. */
+/*
+ * Digest of one item. The sum over all items is the table's digest, so the
+ * order of items does not count.
+ */
 static inline uint64_t kvpull_index_mix(uint64_t a, uint64_t b)
 {
 	uint64_t mixed = a * UINT64_C(0x9e3779b97f4a7c15) ^ b;

@@ -44,7 +44,7 @@ static inline void kvpull_mapping_open(struct kvpull_mapping *mapping)
 /* Owner: the peer is lost; no pin is taken from now on. */
 static inline void kvpull_mapping_close(struct kvpull_mapping *mapping)
 {
-	/* What was read under a pin is waited for in is_free(). */
+	/* Reads under a pin need no ordering here: is_free() waits for them. */
 	(void)atomic_fetch_and_explicit(&mapping->pin, ~KVPULL_PIN_OPEN,
 					memory_order_relaxed);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What keeps old engines and new libraries (and the reverse) together. Nothing
- * here trusts a struct_size further than it must: a caller's struct is read as
- * far as it says, never beyond.
+ * Structs of callers that are older or newer than the library. A caller's
+ * struct is read as far as its struct_size says, never beyond.
  */
 #include "base/params.h"
 

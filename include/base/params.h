@@ -87,12 +87,14 @@ void __attribute__((format(printf, 4, 5)))
 kvpull_detail_set(struct kvpull_error_detail *detail, int code,
 		  const char *field, const char *format, ...);
 
-/* One line: what a user wrote may have a newline in it; '?' for each. */
+/*
+ * Makes one line of user text: each newline or control character becomes '?'.
+ */
 void kvpull_text_clean(char *text);
 
 /* "EPEER"; of what is no error of ours "?". For log lines. */
 const char *kvpull_error_name(int code);
-/* What it means and what to do, as the ABI tells it. */
+/* Text of an error: what it means and what to do, as the ABI returns it. */
 const char *kvpull_error_text(int code);
 
 #endif /* KVPULL_BASE_PARAMS_H */

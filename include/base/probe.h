@@ -11,7 +11,7 @@
 #if __has_include(<sys/sdt.h>)
 #include <sys/sdt.h>
 #ifdef __clang__
-/* What that header's macros do, where they are used. */
+/* The macros of sys/sdt.h expand here, and clang warns of them. */
 #pragma clang diagnostic ignored "-Wgnu-zero-variadic-macro-arguments"
 #endif
 #define KVPULL_PROBE5(name, a, b, c, d, e)                                     \

@@ -152,7 +152,7 @@ int kvpull_ring_writer_init(struct kvpull_ring_writer *writer, void *memory,
 	if ((uintptr_t)memory % RING_ALIGN_BYTES ||
 	    byte_count < sizeof(struct kvpull_ring_shared))
 		return KVPULL_EPROTO;
-	/* One copy: the reader may write while we look. */
+	/* Copy the header once: the reader may write to it meanwhile. */
 	memcpy(&header, &shared->header, sizeof(header));
 	if (header.magic != KVPULL_RING_MAGIC ||
 	    header.version != KVPULL_RING_VERSION ||

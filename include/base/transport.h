@@ -45,8 +45,8 @@
 #define KVPULL_NOTE_CLAIM 1u
 #define KVPULL_NOTE_RELEASE 2u
 /*
- * Of no hold: the consumer closes this connection to make room for others, and
- * lives. The rest of the record is 0.
+ * KVPULL_NOTE_AWAY belongs to no hold: the consumer lives, and closes this
+ * connection to make room for others. The rest of the record is 0.
  */
 #define KVPULL_NOTE_AWAY 3u
 
@@ -61,7 +61,7 @@ struct kvpull_record {
 _Static_assert(sizeof(struct kvpull_record) == 32, "ring slot");
 
 /*
- * One strip: one layer's (or head slice's) blocks of one group, here and at
+ * A strip: one layer's (or head slice's) blocks of one group, here and at
  * the peer. Block i of a read moves row_count rows of row_bytes:
  *   remote_offset + remote_ids[i] * remote_block_stride + row * remote_row_stride
  *   -> local + local_ids[i] * local_block_stride + row * local_row_stride
@@ -82,7 +82,7 @@ struct kvpull_strip {
 };
 
 /*
- * One read: one pull's blocks at one peer. Owned by the caller; unchanged from
+ * A read: one pull's blocks at one peer. The caller owns it; unchanged from
  * read_start() until its READ_DONE.
  */
 struct kvpull_read {
@@ -100,7 +100,10 @@ struct kvpull_read {
 	 * connection was cut: how many are there now.
 	 */
 	uint64_t done_bytes;
-	/* What check_start() reads at this peer: a ticket's slot, or many guards. */
+	/*
+	 * Slots whose entries check_start() reads at this peer: a ticket's
+	 * slot, or many guards.
+	 */
 	const uint32_t *slots;                   /* [slot_count] */
 	struct kvpull_revocation_value *entries; /* [slot_count], out */
 	uint32_t slot_count; /* 1 .. what the route was opened for */
@@ -157,7 +160,7 @@ static inline int kvpull_region_has_fd(const struct kvpull_region_view *region)
 	       region->kind == KVPULL_REGION_SLOTS;
 }
 
-/* What a route that reads no files serves of it: fewer regions. */
+/* Regions that a route without file reads serves: all but files. */
 static inline uint32_t
 kvpull_serve_memory_count(const struct kvpull_serve *serve)
 {
@@ -306,7 +309,7 @@ struct kvpull_transport_ops {
 	 */
 	const uint8_t *(*mapped)(const struct kvpull_transport *transport,
 				 uint32_t peer, uint32_t region);
-	/* Its reads end (READ_DONE), then PEER_DOWN. */
+	/* Ends the peer's reads (READ_DONE each), then reports PEER_DOWN. */
 	void (*disconnect)(struct kvpull_transport *transport, uint32_t peer);
 	/*
 	 * 0: READ_DONE will come; 1: done already; KVPULL_EAGAIN, _EPEER,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whatever is in the epoll is edge triggered. */
+/* Every descriptor in the epoll set is edge triggered. */
 #include "base/wakeup.h"
 
 #include <sys/eventfd.h>
@@ -49,7 +49,7 @@ void kvpull_wakeup_clear(struct kvpull_wakeup *wakeup)
 	int count = epoll_wait(wakeup->fd, events, EVENTS_MAX, 0);
 
 	wakeup->is_kept = 0;
-	/* Its time came after this poll's: it is to be set once more. */
+	/* The timer fired after this poll read the clock: set it once more. */
 	for (; count > 0; count--)
 		if (events[count - 1].data.fd == wakeup->timer_fd)
 			wakeup->timer_ns = 0;

@@ -26,7 +26,7 @@ void kvpull_timer_at(int timer_fd, uint64_t *set_ns, uint64_t at_ns);
 /* 0, or -1 with errno. */
 int kvpull_wakeup_open(struct kvpull_wakeup *wakeup, int wake_fd);
 void kvpull_wakeup_close(struct kvpull_wakeup *wakeup);
-/* It stays readable until a poll has cleared it. */
+/* Keeps the descriptor readable until a poll has cleared it. */
 void kvpull_wakeup_keep(struct kvpull_wakeup *wakeup);
 /* Eat what woke us. */
 void kvpull_wakeup_clear(struct kvpull_wakeup *wakeup);

@@ -18,7 +18,7 @@
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/worker/worker.h"
 
-/* Of the first version of what arrays have: no caller's is shorter. */
+/* Element sizes of arrays in the first version; no caller's are smaller. */
 #define GROUP_BYTES_FIRST 8u
 #define BLOCKS_BYTES_FIRST 16u
 #define RECORD_BYTES_FIRST 32u
@@ -32,7 +32,7 @@ static int is_buffer(const void *bytes, size_t byte_count)
 	return bytes || !byte_count;
 }
 
-/* What both opens make of their parameters. */
+/* Parameters of both opens after the checks. */
 struct opening {
 	struct kvpull_open_params params;
 	struct kvpull_model model;
@@ -222,7 +222,10 @@ static int scheduler_request_finished(struct kvpull_scheduler *scheduler,
 	if (code)
 		return code;
 	code = kvpull_scheduler_request_finished(scheduler, &own, now_ns);
-	/* What a worker does not take is said again. */
+	/*
+	 * The scheduler half repeats commands that the attached worker does not
+	 * take.
+	 */
 	(void)kvpull_scheduler_say(scheduler, now_ns);
 	if (finish->struct_size >=
 	    offsetof(struct kvpull_finish, ticket_bytes) +

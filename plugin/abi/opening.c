@@ -34,7 +34,9 @@ int kvpull_opening_host(struct kvpull_host *own,
 	return code;
 }
 
-/* Whoever runs the engine may ask for more or less than the engine does. */
+/*
+ * The key log_level overrides the engine's host.log_level in both directions.
+ */
 static void log_take(struct kvpull_log *log, const struct kvpull_host *host,
 		     const struct kvpull_config *config)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every open of the ABI does first: place, host, configuration, log. */
+/* The first part of every open of the ABI: place, host, configuration, log. */
 #ifndef KVPULL_PLUGIN_ABI_OPENING_H
 #define KVPULL_PLUGIN_ABI_OPENING_H
 

@@ -12,7 +12,7 @@
 #include "plugin/abi/opening.h"
 #include "plugin/share/share.h"
 
-/* Of the first version of what arrays have: no caller's is shorter. */
+/* Element sizes of arrays in the first version; no caller's are smaller. */
 #define KEY_BYTES_FIRST 16u
 #define PLACE_BYTES_FIRST 16u
 #define PIECE_BYTES_FIRST 16u

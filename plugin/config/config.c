@@ -249,7 +249,7 @@ static int variable_unknown(const char *name, size_t bytes,
 	return KVPULL_ECONFIG;
 }
 
-/* What follows is the name's end, or a further part of it. */
+/* A key's name ends here, or goes on with a further part. */
 static int is_part(const char *at, size_t part_bytes)
 {
 	return at[part_bytes] == '=' || at[part_bytes] == '_';
@@ -310,7 +310,7 @@ static void service_link_take(struct kvpull_config *config,
 			       (int)strcspn(variable, "="), variable);
 }
 
-/* One "NAME=value" of the environment that begins with KVPULL_. */
+/* Loads one "NAME=value" of the environment that begins with KVPULL_. */
 static int variable_load(struct kvpull_config *config, const char *variable,
 			 struct kvpull_error_detail *detail)
 {
@@ -537,7 +537,7 @@ static int text_refuse(struct kvpull_error_detail *detail, const char *name,
 	return KVPULL_ECONFIG;
 }
 
-/* What one value alone does not show. */
+/* Checks keys whose values depend on each other. */
 static int together_check(const struct kvpull_config *config,
 			  struct kvpull_error_detail *detail)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One struct = one namespace: JSON keys and environment KVPULL_<KEY>. JSON
- * wins over the environment. Unknown keys are errors that name the nearest
- * known one; so are values out of range. keys.h has a row for each.
+ * The configuration: one struct, filled from JSON keys and from environment
+ * variables KVPULL_<KEY>. JSON wins over the environment. Unknown keys are errors
+ * that name the nearest known one; so are values out of range. keys.h has a row
+ * for each.
  */
 #ifndef KVPULL_PLUGIN_CONFIG_H
 #define KVPULL_PLUGIN_CONFIG_H
@@ -91,7 +92,7 @@ kvpull_config_peer_entries(const struct kvpull_config *config)
  */
 int kvpull_config_allows_uid(const struct kvpull_config *config, uint32_t uid);
 
-/* What the key_file holds; NULL: there is none. */
+/* The key that key_file holds; NULL without one. */
 static inline const uint8_t *
 kvpull_config_key(const struct kvpull_config *config)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What is known of each key: to the loader, to the messages and to the pages.
- */
+/* The table of keys, as the loader, the messages and the pages use it. */
 #include "plugin/config/config_table.h"
 
 #include <ctype.h>

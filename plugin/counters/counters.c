@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is made of the table of counters without knowing any of them. */
+/* Functions over the table of counters that name no single counter. */
 #include "plugin/counters/counters.h"
 
 #include <inttypes.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both halves and a reader count: a row each. From a row come the member that is
- * counted in, what the engine is told, what begins again at a reset, Prometheus
- * text and the reference pages (make pages). Pure.
+ * The counters of both halves and of a reader, a row each. From a row come the
+ * member that is counted in, the engine's value, its reset, Prometheus text and
+ * the reference pages (make pages). Pure.
  *
  * X(name, kind, from, help)
- *   name  as engines know it, for ever. What is now ends in _live, _queued or
- *         _bytes, a peak in _max, a total in none of them.
- *   kind  TOTAL: what happened. LIVE: what is now. PEAK: the most since the
- *         last reset.
- *   from  who counts it, and the member's name there:
+ *   name  as engines know it, for ever. A present number ends in _live, _queued
+ *         or _bytes, a peak in _max, a total in none of them.
+ *   kind  TOTAL: a number of events. LIVE: a present number. PEAK: the largest
+ *         since the last reset.
+ *   from  the counting part, and the member's name there:
  *         OWN       the half itself: worker->counts, scheduler->counts
  *         HOLDS     struct kvpull_hold_counts
  *         PROGRESS  struct kvpull_progress_counts
@@ -96,7 +96,7 @@
 #define KVPULL_SCHEDULER_COUNTERS(X) \
 	KVPULL_SCHEDULER_STATS(X)
 
-/* Of a handle of kvpull_reader_v1(), which has no stats struct. */
+/* Counters of a handle of kvpull_reader_v1(), which has no stats struct. */
 #define KVPULL_READER_COUNTERS(X) \
 	X(puts, TOTAL, OWN(puts), "Chunks listed under a key") \
 	X(puts_stale, TOTAL, OWN(puts_stale), "Puts refused: bumped since the chunk was written") \

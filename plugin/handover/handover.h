@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What crosses between the two threads of a worker, or between its two halves
- * where one thread plays both (progress=caller):
+ * The only data that cross between the two threads of a worker, or between its
+ * two halves where one thread plays both (progress=caller):
  *   engine    plugin/worker: hold table, consumers' rings, step bytes, reports
  *   progress  plugin/progress: transports, peers, callers, claims, pulls
  *
- * They share what is here and nothing else: facts that neither changes once
- * regions are served, slots whose indices travel through two rings, and peers'
- * memory that the engine's thread pins while it copies (beside it the routes'
- * help(), through kvpull_progress_help()). Who holds a slot's index
- * owns the slot. Each index travels at most a fixed number of times each way, and
- * the rings are sized for all of them: neither is ever full.
+ * They share facts that neither changes once regions are served, slots whose
+ * indices travel through two rings, and peers' memory that the engine's thread
+ * pins while it copies (beside it the routes' help(), through
+ * kvpull_progress_help()). The thread that holds a slot's index owns the slot.
+ * Each index travels at most a fixed number of times each way, and the rings are
+ * sized for all of them: neither is ever full.
  */
 #ifndef KVPULL_PLUGIN_HANDOVER_H
 #define KVPULL_PLUGIN_HANDOVER_H
@@ -27,7 +27,7 @@
 #include "plugin/config/config.h"
 #include "plugin/status/status.h"
 
-/* What a worker is and what it serves; read by both threads. */
+/* Identity and served memory of a worker; both threads read it. */
 struct kvpull_facts {
 	struct kvpull_log log;
 	struct kvpull_log_budget log_budget;
@@ -41,10 +41,10 @@ struct kvpull_facts {
 	uint32_t cache_count;
 	uint64_t (*now_ns)(void *context);
 	void *now_context;
-	/* Its memory; written before it is served. */
+	/* The worker's memory; written before it is served. */
 	struct kvpull_serve serve;
 	struct kvpull_cache *caches; /* [KVPULL_CACHES_MAX] */
-	/* What each thread shows of itself: it says which rows are whose. */
+	/* The status file; its layout names the thread that writes each row. */
 	struct kvpull_status *status;
 };
 
@@ -133,7 +133,7 @@ struct kvpull_plan; /* plugin/progress/plan.h */
  */
 struct kvpull_lent {
 	struct kvpull_mapping mapping;
-	/* Whose it is, 0: nobody's; to find it without a pin. */
+	/* Incarnation of the mapping's owner, 0: none. Found without a pin. */
 	_Atomic uint64_t incarnation;
 	const struct kvpull_plan *plan;
 	uint32_t tp_rank;
@@ -151,7 +151,9 @@ struct kvpull_handover {
 	_Atomic uint32_t lent_end; /* those from here on were never lent */
 	int engine_wake_fd;   /* eventfd; written for an engine that sleeps */
 	int progress_wake_fd; /* likewise */
-	/* Nobody new is let in. Orders nothing: written by the engine. */
+	/*
+	 * The engine's thread sets it: no new caller is let in. Orders nothing.
+	 */
 	_Atomic uint32_t closing;
 	/*
 	 * Own addresses as tickets carry them: progress's, under the lock. The
@@ -164,7 +166,7 @@ struct kvpull_handover {
 	_Atomic uint64_t step_ns;
 };
 
-/* One side's ends of the two rings. */
+/* The two rings' ends of one side. */
 struct kvpull_handover_end {
 	struct kvpull_ring reader;
 	struct kvpull_ring_writer writer;

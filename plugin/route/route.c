@@ -88,7 +88,7 @@ static int reads_devices(const struct kvpull_routes *routes)
 	return 0;
 }
 
-/* Those that stay keep their places. */
+/* Closes the hosts that are no longer needed; the others keep their places. */
 static void hosts_close(struct kvpull_routes *routes)
 {
 	uint32_t kept = 0;
@@ -228,7 +228,10 @@ int kvpull_routes_choose(const struct kvpull_routes *routes,
 		choice->route = &routes->list[at];
 		if (!code && transport->ops->near)
 			choice->why = transport->ops->near;
-		/* One that cannot tell now is not passed over for a slower one. */
+		/*
+		 * A route that cannot say now (EAGAIN) is not passed over for a
+		 * slower one.
+		 */
 		if (!code || code == KVPULL_EAGAIN)
 			return code;
 		if (transport->ops->far)

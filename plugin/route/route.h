@@ -14,7 +14,7 @@
 
 #define KVPULL_ROUTES_MAX 4u
 
-/* What routes are opened from. */
+/* Parameters that every route is opened with. */
 struct kvpull_route_params {
 	const struct kvpull_log *log;
 	const struct kvpull_config *config;
@@ -28,7 +28,7 @@ struct kvpull_route_params {
 	uint32_t reserved;
 };
 
-/* One route there can be; ways.c lists them in order of preference. */
+/* A route that can be chosen; ways.c lists them in order of preference. */
 struct kvpull_route_way {
 	const char *name;           /* as its table has it */
 	enum kvpull_route_mode pin; /* the `route` that allows no other */
@@ -45,7 +45,7 @@ extern const uint32_t kvpull_route_way_count;
 
 struct kvpull_route {
 	struct kvpull_transport *transport;
-	/* Its handles among those of all routes: handle + first. */
+	/* Handles of this route among those of all routes: handle + first. */
 	uint32_t peer_first;
 	uint32_t caller_first;
 	uint32_t local_count; /* pieces of memory that it was given */
@@ -73,13 +73,16 @@ struct kvpull_routes {
 	uint32_t caller_count;
 };
 
-/* Those of the configuration. On failure, close() what is there. */
+/*
+ * Opens the routes of the configuration. On failure close() ends those that are
+ * open.
+ */
 int KVPULL_MUST_CHECK
 kvpull_routes_open(struct kvpull_routes *routes,
 		   const struct kvpull_route_params *params);
 /* Callers that all of them together may have. */
 uint32_t kvpull_routes_callers_max(const struct kvpull_config *config);
-/* One more, after the others; close() closes it. KVPULL_EFULL. */
+/* Adds a route after the others; close() closes it, too. KVPULL_EFULL. */
 int KVPULL_MUST_CHECK kvpull_routes_add(struct kvpull_routes *routes,
 					struct kvpull_transport *transport);
 void kvpull_routes_close(struct kvpull_routes *routes);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which routes there can be, and how each is opened from the configuration.
- * A new one is an entry of the list at the end, and a `route` in config/.
+ * The routes that there can be, and how each is opened from the configuration.
+ * A new route is an entry of the list at the end, and a name of the key `route`
+ * in config/.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@ static int shm_open_way(const struct kvpull_route_params *params,
 {
 	const struct kvpull_config *config = params->config;
 	char name[64];
-	/* Other users are let in by the list; the folder is the operator's. */
+	/* uid_list lets other users in; the operator owns the folder then. */
 	const int others =
 		config->uid_count > 1 || config->uids[0] != geteuid();
 	const struct kvpull_shm_params shm = {
