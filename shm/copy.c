@@ -430,7 +430,10 @@ int kvpull_copy_start(struct kvpull_copy *copy, struct kvpull_copy_job *job)
 	atomic_store_explicit(&copy->tail, tail + 1, memory_order_seq_cst);
 	/* The owner does one by itself, if it is not behind already. */
 	wanted = slot->plan.share_count - (copy->owner_helps && !before);
-	/* Those wake others too, but only once they are awake themselves. */
+	/*
+	 * The threads that are woken wake further ones, but only once they run
+	 * themselves.
+	 */
 	if (wanted > 0)
 		wake_one(copy);
 	if (wanted > 1)

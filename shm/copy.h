@@ -18,7 +18,7 @@
 #define KVPULL_COPY_SHARE_BYTES_MAX 1048576u
 #define KVPULL_COPY_THREADS_MAX 16u
 
-/* One routine that copies `count` spans of `bytes` each. */
+/* A routine that copies `count` spans of `bytes` each. */
 struct kvpull_span {
 	const uint8_t *from;
 	uint8_t *to;
@@ -45,7 +45,7 @@ int kvpull_copy_usable(const struct kvpull_copy_routine *routine);
  */
 int KVPULL_MUST_CHECK kvpull_copy_force(const char *routine_name);
 
-/* One job: one read with its remote regions resolved to addresses here. */
+/* A job: one read, with its remote regions resolved to addresses here. */
 struct kvpull_copy_job {
 	const struct kvpull_read *read;
 	const uint8_t *const *regions; /* by region_index: the peer's */
@@ -95,10 +95,10 @@ int kvpull_copy_has_share(struct kvpull_copy *copy);
 /* Owner: copy such a share, as a worker does. Its bytes; 0: there is none. */
 uint32_t kvpull_copy_help(struct kvpull_copy *copy);
 /*
- * One thread more, always the same: copy a share that nobody has begun, where
- * shares are of KVPULL_COPY_SHARE_BYTES_MIN, whole spans side by side; seldom one
- * of a job that began meanwhile, of up to KVPULL_COPY_SHARE_BYTES_MAX. Not during
- * close(). Its bytes; 0.
+ * Called by one fixed extra thread (the engine's), not during close(). Copies
+ * one unclaimed share of a short-share job, whole spans side by side. Because
+ * is_short is read relaxed, it may occasionally get a share of up to
+ * KVPULL_COPY_SHARE_BYTES_MAX. Returns the bytes copied, or 0.
  */
 uint32_t kvpull_copy_guest_help(struct kvpull_copy *copy);
 /* Owner: no new share of it is begun; it still comes out of poll. */

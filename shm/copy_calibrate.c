@@ -27,7 +27,10 @@
 /* Powers of two, as the blocks of a side must be. */
 #define SIDE_BYTES_MIN (64u << 20)
 #define SIDE_BYTES_MAX (512u << 20)
-/* Of what is free, both sides take a quarter at most, the smallest a half. */
+/*
+ * Both sides take at most a quarter of the free memory, the smallest samples a
+ * half.
+ */
 #define FREE_PARTS 8u
 #define SAMPLE_BYTES (4u << 20)
 /* Shares have their full length from 16 MiB on. */
@@ -41,7 +44,10 @@
 #define TIME_NS (2 * KVPULL_NS_PER_S)
 /* A machine so slow, or so busy, is not measured. */
 #define GIVE_UP_NS (20 * KVPULL_NS_PER_S)
-/* Who is that near the best after so many rounds is measured further. */
+/*
+ * Drop candidates slower than best x 1.12 after the first rounds, and than best
+ * x 1.05 after the second.
+ */
 #define FIRST_PERCENT 112u
 #define SECOND_PERCENT 105u
 /* A candidate must beat memcpy by this much, or memcpy stays: noise. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which routine for which size, on this CPU, with cold memory: measured, for a
- * tool that remembers it (copy_choice.h). No worker waits for this.
+ * Measures which routine copies which size fastest on this CPU, with cold
+ * memory. A tool remembers the result (copy_choice.h); no worker waits for it.
  */
 #ifndef KVPULL_SHM_COPY_CALIBRATE_H
 #define KVPULL_SHM_COPY_CALIBRATE_H

@@ -85,7 +85,10 @@ static void cpu_name(char text[CPU_BYTES])
 #endif
 }
 
-/* What the CPUs that were measured by hand choose; the first they can run. */
+/*
+ * Choices measured by hand for known CPUs; the first that this CPU can run
+ * counts.
+ */
 static void choose_default(struct kvpull_copy_choices *choices)
 {
 	static const struct {
@@ -144,7 +147,7 @@ int kvpull_copy_choose(const struct kvpull_copy_params *params,
 	return 0;
 }
 
-/* Its bytes and their count, or why not. */
+/* Reads the file. Returns NULL, or why not. */
 static const char *file_read(int fd, const struct kvpull_folder *folder,
 			     char text[KVPULL_COPY_CHOICE_BYTES_MAX + 1],
 			     size_t *byte_count)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which routine copies which size on this CPU: the one that the configuration
- * names, else what was measured and is remembered in the socket folder, else a
+ * Chooses which routine copies which size on this CPU: the configured one, else
+ * the one that was measured and is remembered in the socket folder, else a
  * default by CPU. Nothing is measured here: see copy_calibrate.h.
  *
- * The folder is what all workers of a node share, also from containers. The
- * file in it is data: whoever wrote it can at most choose a slower routine.
+ * All workers of a node share the folder, also from containers. The file in it
+ * is data: its author can at most choose a slower routine.
  */
 #ifndef KVPULL_SHM_COPY_CHOICE_H
 #define KVPULL_SHM_COPY_CHOICE_H
@@ -23,8 +23,9 @@ kvpull_copy_choose(const struct kvpull_copy_params *params,
 		   const struct kvpull_log *log);
 
 /*
- * What is remembered in a folder that is open. 0; KVPULL_EROUTE: nothing, or
- * nothing that can be used, which is logged.
+ * Loads the remembered choices from an open folder. Returns 0, or
+ * KVPULL_EROUTE: the folder has none, or none that can be used, which is
+ * logged.
  */
 int KVPULL_MUST_CHECK
 kvpull_copy_choice_load(const struct kvpull_folder *folder,

@@ -26,7 +26,7 @@
 #define SHARES_WANTED 16u /* of a long read; at least half as many */
 #define LINE_BYTES 64u
 
-/* One strip, as its spans are cut. */
+/* A strip, as its spans are cut. */
 struct shape {
 	const struct kvpull_copy_routine *routine;
 	uint64_t span_bytes;
@@ -201,7 +201,10 @@ void kvpull_copy_plan_init(struct kvpull_copy_plan *plan,
 		shape_of(plan, &plan->read->strips[i], &shape);
 		granule = granule_bytes(&shape);
 		bytes += shape.granule_count * granule;
-		/* Else what begins in a share ends after it. */
+		/*
+		 * A granule that does not divide the share would straddle two
+		 * shares.
+		 */
 		if (granule && KVPULL_COPY_SHARE_BYTES_MIN % granule)
 			plan->is_short = 0;
 	}

@@ -24,7 +24,7 @@ struct kvpull_copy_choices {
 	const struct kvpull_copy_routine *routines[KVPULL_COPY_CLASSES];
 };
 
-/* One routine for all sizes. */
+/* Sets one routine for all sizes. */
 static inline void
 kvpull_copy_choices_set(struct kvpull_copy_choices *choices,
 			const struct kvpull_copy_routine *routine)

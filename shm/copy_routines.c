@@ -220,7 +220,7 @@ static void next_copy(kvpull_lines_fn lines, const struct kvpull_span *spans,
 	kvpull_stores_fence();
 }
 
-/* What a routine is called, its kernel, streams, lanes, and layout.apart. */
+/* Rows: a routine's name, its kernel, streams, lanes, and layout.apart. */
 #define ROUTINES(X, isa)                                                       \
 	X(isa, "1", 1, 1, 1, SIZE_MAX)                                         \
 	X(isa, "2", 2, 2, 2, SIZE_MAX)                                         \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the routines of copy.h are made of: line kernels of each instruction
- * set, which this header joins to the two frames in copy_routines.c.
+ * Parts of the routines of copy.h: line kernels of each instruction set, which
+ * this header joins to the two frames in copy_routines.c.
  *
  * A kernel copies whole 64-byte lines of several streams in step: first line of
- * every stream, second line of every stream, ... so that as many misses and
- * open write-combining buffers are under way as there are streams.
+ * every stream, second line of every stream, ... So as many cache misses and
+ * write-combining buffers are in flight as there are streams.
  */
 #ifndef KVPULL_SHM_COPY_ROUTINES_H
 #define KVPULL_SHM_COPY_ROUTINES_H

@@ -170,7 +170,10 @@ uint32_t kvpull_disk_close(struct kvpull_disk *disk)
 	disk->queue = NULL;
 	if (!end_await(queue)) {
 		(void)pthread_detach(queue->thread);
-		/* It hangs, and goes on should its read ever end. */
+		/*
+		 * The thread hangs in a read, and goes on if that ever returns:
+		 * keep the library loaded.
+		 */
 		kvpull_library_keep();
 		return 1;
 	}

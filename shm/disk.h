@@ -39,7 +39,9 @@ uint32_t kvpull_disk_close(struct kvpull_disk *disk);
 /* As with io_uring; KVPULL_EAGAIN beyond the depth. */
 int KVPULL_MUST_CHECK kvpull_disk_queue(struct kvpull_disk *disk,
 					const struct kvpull_uring_io *io);
-/* Its result is not wanted: if the read was not begun yet, it never is. */
+/*
+ * Drops a result that is not wanted. A read that has not begun is never made.
+ */
 void kvpull_disk_drop(struct kvpull_disk *disk, uint64_t tag);
 uint32_t kvpull_disk_poll(struct kvpull_disk *disk,
 			  struct kvpull_uring_result *results,

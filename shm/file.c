@@ -60,7 +60,7 @@ static const char *serve_fault(int fd, uint64_t offset, uint64_t bytes,
 	return NULL;
 }
 
-/* One that can only read. */
+/* Makes a descriptor that can only read. */
 static int hand(int fd, int *handed, const char **why)
 {
 	*handed = reopen(fd, 0);
@@ -138,7 +138,10 @@ int kvpull_file_lend(int fd, uint64_t offset, uint64_t bytes,
 	int code;
 
 	*lent = (struct kvpull_file_lent){ .offset = offset, .bytes = bytes };
-	/* Of the engine's description: its lock lasts though the engine closes. */
+	/*
+	 * Shares the engine's open file description, so the lock outlasts the
+	 * engine's close().
+	 */
 	lent->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (lent->lock_fd < 0 && errno == EMFILE) {
 		*why = "cannot be kept open: raise ulimit -n";

@@ -54,12 +54,18 @@ struct kvpull_file {
 int KVPULL_MUST_CHECK kvpull_file_serve(int fd, uint64_t offset, uint64_t bytes,
 					int *handed, const char **why);
 
-/* What O_DIRECT asks for; 0: the file does not take it, or wants too much. */
+/*
+ * Alignment that O_DIRECT needs; 0: the file does not take O_DIRECT, or needs
+ * too much.
+ */
 uint32_t kvpull_file_align(int fd, uint64_t offset);
-/* One of ours, for readers alone, with flags (O_DIRECT); -1: errno. */
+/*
+ * Opens one of our files for reading alone, with flags (O_DIRECT). Returns -1
+ * with errno.
+ */
 int kvpull_file_reader(int fd, int flags);
 
-/* Memory of an engine's own, in a file that may have a name; zeroed: none. */
+/* Memory of the engine's own, in a file that may have a name; zeroed: none. */
 struct kvpull_file_lent {
 	uint32_t is_lent;
 	uint32_t mode;
@@ -82,7 +88,9 @@ struct kvpull_file_lent {
 int KVPULL_MUST_CHECK kvpull_file_lend(int fd, uint64_t offset, uint64_t bytes,
 				       struct kvpull_file_lent *lent,
 				       const char **why);
-/* Nobody believes what is read of it any more. One that is zeroed: nothing. */
+/*
+ * After this no read of the memory is believed. A zeroed struct is left alone.
+ */
 void kvpull_file_take_back(struct kvpull_file_lent *lent);
 
 /**
@@ -96,7 +104,7 @@ void kvpull_file_take_back(struct kvpull_file_lent *lent);
 int KVPULL_MUST_CHECK kvpull_file_open(struct kvpull_file *file, int fd,
 				       enum kvpull_file_direct direct,
 				       const struct kvpull_log *log);
-/* One that is zeroed, or closed already, is left alone. */
+/* Closes a peer's file; a zeroed or closed one is left alone. */
 void kvpull_file_close(struct kvpull_file *file);
 
 #endif /* KVPULL_SHM_FILE_H */

@@ -75,7 +75,7 @@ int kvpull_files_prepare(struct kvpull_files *files,
 
 	if (files->is_prepared)
 		return 0;
-	/* It logs why not; there is another way to read. */
+	/* kvpull_uring_open() logs why not; a thread reads then. */
 	code = kvpull_uring_open(&files->uring, mode, KVPULL_FILE_DEPTH,
 				 wake_fd, files->log);
 	if (!code && kvpull_uring_register(&files->uring, files->bounce,
@@ -182,7 +182,7 @@ static void piece_land(const struct kvpull_file_piece *piece, uint32_t bytes)
 	}
 }
 
-/* Its pieces lose their owner: what they bring is not looked at. */
+/* Detaches the read's pieces: their results are ignored. */
 static void file_read_end(struct kvpull_files *files,
 			  struct kvpull_file_read *file_read, int code)
 {

@@ -16,7 +16,7 @@
 #define PATH_BYTES 4352u
 #define LINE_BYTES 256u
 
-/* One hierarchy: how its line begins after the number, and its files. */
+/* A cgroup hierarchy: how its line begins after the number, and its files. */
 struct hierarchy {
 	const char *begins;
 	const char *folder;
@@ -117,7 +117,7 @@ static uint64_t line_left(const char *root, char *line)
 	return bytes;
 }
 
-/* What the machine could give, which is more than what is free. */
+/* Memory that the machine could give, which is more than its free memory. */
 static uint64_t machine_left(const char *root)
 {
 	char folder[PATH_BYTES];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which file systems answer when another program or machine does. There open()
- * itself may never come back, and no deadline ends it: it is not called.
+ * File systems that answer only when another program or machine does. An open()
+ * there may never return, and no deadline ends it, so none is made.
  */
 #ifndef KVPULL_SHM_MOUNT_H
 #define KVPULL_SHM_MOUNT_H

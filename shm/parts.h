@@ -20,7 +20,7 @@
 #define KVPULL_PARTS_PIECE_BYTES                                               \
 	(KVPULL_PACKET_BYTES_MAX - KVPULL_PARTS_WORD_BYTES)
 
-/* What has come of a message so far. */
+/* The parts of a message that have come so far. */
 struct kvpull_parts {
 	uint8_t *bytes; /* [KVPULL_MESSAGE_BYTES_MAX] */
 	int *fds;       /* [KVPULL_ENDPOINT_FDS_MAX] */

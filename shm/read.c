@@ -16,9 +16,9 @@
  */
 #define POLL_COPY_BYTES (2u << 20)
 /*
- * Of the queue in a poll, and of small reads that are copied when they are
- * started, between two polls. Reads are started before and after the poll of
- * an owner's run: with both, a run stays within KVPULL_SHM_POLL_BYTES.
+ * Bytes of the queue in a poll, and bytes of small reads that are copied when
+ * they are started, between two polls. Reads are started before and after the
+ * poll of an owner's run: with both, a run stays within KVPULL_SHM_POLL_BYTES.
  */
 #define QUEUE_BYTES (KVPULL_SHM_POLL_BYTES / 2)
 #define EARLY_BYTES (KVPULL_SHM_POLL_BYTES / 4)
@@ -52,7 +52,7 @@ void kvpull_shm_reads_fini(struct kvpull_shm_reads *reads)
 	kvpull_files_close(&reads->files);
 }
 
-/* All of it, by this thread. 0, or the error. */
+/* Copies the whole read on this thread. Returns 0, or the error. */
 static int small_copy(struct kvpull_shm_reads *reads,
 		      const struct kvpull_shm_peer *peer,
 		      struct kvpull_shm_read *mine)
@@ -199,7 +199,7 @@ static void read_cancel(struct kvpull_shm_reads *reads,
 	if (mine->state == KVPULL_SHM_READ_IDLE || mine->cancelled)
 		return;
 	mine->cancelled = code;
-	/* One in the queue is seen when its turn comes. */
+	/* A read in the queue is ended when its turn comes. */
 	if (mine->state == KVPULL_SHM_READ_COPYING)
 		kvpull_copy_cancel(reads->copy, &mine->job);
 	if (mine->file.read)
@@ -254,7 +254,7 @@ static void read_done(struct kvpull_shm_reads *reads,
 	mine->read = NULL;
 }
 
-/* One part has failed: the other need not go on. */
+/* One part has failed: cancel the other. */
 static void part_failed(struct kvpull_shm_reads *reads,
 			struct kvpull_shm_read *mine, int code)
 {
@@ -345,7 +345,10 @@ static int queue_turn(struct kvpull_shm_reads *reads,
 	return kvpull_foreign_read(&foreign, mine->part, &mine->cursor, bytes);
 }
 
-/* What its turn takes of what is left; 0: it waits for the next poll. */
+/*
+ * Bytes that the read may take of this poll's budget; 0: it waits for the next
+ * poll.
+ */
 static uint64_t turn_bytes(const struct kvpull_shm_read *mine, uint64_t left)
 {
 	if (mine->state == KVPULL_SHM_READ_FOREIGN)
@@ -418,7 +421,7 @@ void kvpull_shm_reads_poll(struct kvpull_shm_reads *reads,
 		(void)kvpull_shm_batch_add(batch, KVPULL_EVENT_NONE, 0);
 }
 
-/* One slot's, by the route of the data. */
+/* Reads one slot's entry, by the route of the data. */
 static int entry_read(const struct kvpull_shm_peer *peer, uint32_t slot,
 		      struct kvpull_revocation_value *value)
 {
@@ -454,7 +457,10 @@ int kvpull_shm_read_check(struct kvpull_transport *transport,
 		code = entry_read(peer, read->slots[at], &read->entries[at]);
 	if (code)
 		return code;
-	/* It lived after the last was read: all was its own memory. */
+	/*
+	 * The peer was still alive after the last entry was read, so no other
+	 * process can have answered.
+	 */
 	if (peer->must_live && kvpull_identity_is_dead(&peer->identity))
 		return KVPULL_EPEER;
 	return 1;

@@ -22,9 +22,9 @@
 #include "shm/shm.h"
 
 /*
- * What the owner's thread copies by itself between the begin of one of its runs
- * and the next: small reads, and slices of foreign ones. As much again is copied
- * from lent memory in a poll, which may be the same one.
+ * Bytes that the owner's thread copies by itself between the begin of one run
+ * and the next: small reads, and slices of foreign ones. A poll, which may be
+ * the same one, copies as much again from lent memory.
  */
 #define KVPULL_SHM_POLL_BYTES 131072u
 
@@ -45,7 +45,7 @@ struct kvpull_shm_read {
 	int32_t cancelled; /* 0, or the code that it will end with */
 	int32_t code;      /* of the part that has ended first */
 	struct kvpull_rows_cursor cursor;
-	/* Of a peer with files. */
+	/* State of a read from a peer with files. */
 	struct kvpull_read run;       /* a run of strips in memory */
 	uint32_t run_end;             /* the strip behind it */
 	uint32_t is_split;            /* it has a part in files */

@@ -44,8 +44,8 @@
 
 #define SEALS_SIZE (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 /*
- * What one madvise() collapses: a call has a fixed cost (it drains every
- * core's page lists), and a piece is what threads share the work by.
+ * Bytes that one madvise() collapses. A call has a fixed cost (it drains every
+ * core's page lists), and threads share the work by pieces.
  */
 #define PIECE_BYTES ((size_t)32 * KVPULL_HUGE_BYTES)
 
@@ -141,7 +141,10 @@ static size_t collapse_range(struct collapse *collapse, uint8_t *base,
 
 	if (madvise(base, bytes, MADV_COLLAPSE) == 0)
 		return bytes;
-	/* It stops at the first page that it cannot do: one by one then. */
+	/*
+	 * madvise() stops at the first page that it cannot collapse: go on one
+	 * by one.
+	 */
 	for (at = 0; at < bytes; at += KVPULL_HUGE_BYTES) {
 		int tries = 3; /* EAGAIN: a page was busy for a moment */
 		int rc;

@@ -48,7 +48,7 @@ int KVPULL_MUST_CHECK kvpull_segment_make(struct kvpull_shared *shared,
 					  enum kvpull_segment_kind kind,
 					  uint32_t huge_threads,
 					  const struct kvpull_log *log);
-/* One that is zeroed, or unmade already, is left alone. */
+/* Unmakes a segment; a zeroed or unmade one is left alone. */
 void kvpull_segment_unmake(struct kvpull_shared *shared);
 
 /**

@@ -245,7 +245,7 @@ static void shm_disarm(struct kvpull_transport *transport)
 	shm->look_now = 1;
 }
 
-/* Its copies go on in polls, and most of what comes has no event. */
+/* Always 0: shm copies advance inside poll() and do not make fd() readable. */
 static int shm_rings(const struct kvpull_transport *transport)
 {
 	(void)transport;
@@ -385,7 +385,7 @@ static int copy_open(struct kvpull_shm *shm, struct kvpull_arena *arena)
 	return code;
 }
 
-/* What its parts share. */
+/* Sets the fields that the parts share. */
 static void parts_join(struct kvpull_shm *shm)
 {
 	shm->folder = (struct kvpull_folder){

@@ -16,7 +16,10 @@
 #include "shm/file.h"
 #include "shm/mount.h"
 
-/* Of one write that comes back short, or too early; so many by the ring. */
+/*
+ * Tries of a write that comes back short or cancelled; so many of them through
+ * the ring.
+ */
 #define TRIES_MAX 16u
 #define RING_TRIES_MAX 4u
 #define RESULTS_MAX 8u
@@ -201,7 +204,10 @@ static const char *file_fault(struct kvpull_slots *slots,
 	slots->fd = file_make(params->folder);
 	if (slots->fd < 0)
 		return "its folder takes no unnamed file: name one of a local file system";
-	/* Else a full disk would show in the middle of the work. */
+	/*
+	 * Reserve all blocks now: otherwise a full disk would show in the
+	 * middle of the work.
+	 */
 	if (file_fill(slots->fd, bytes))
 		return "there is no room for so many slots: free some, or lower slot_count";
 	align = kvpull_file_align(slots->fd, 0);

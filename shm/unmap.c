@@ -33,7 +33,7 @@ static void *unmap_main(void *argument)
 	return NULL;
 }
 
-/* Those that have done their work are joined, and nothing of them is left. */
+/* Joins threads that have ended. */
 static void reap(struct kvpull_unmaps *unmaps)
 {
 	struct kvpull_unmap_work *work;

@@ -13,10 +13,13 @@
 #define KVPULL_UNMAPS_MAX 8u
 /* Less than that is unmapped at once: a thread costs more. */
 #define KVPULL_UNMAP_BYTES (UINT64_C(64) << 20)
-/* What close() waits for those that go on; then the library stays loaded. */
+/*
+ * close() waits this long for threads that still unmap; after that the library
+ * stays loaded.
+ */
 #define KVPULL_UNMAP_CLOSE_MS 1000u
 
-/* What is mapped of a descriptor. */
+/* A mapping of a descriptor. */
 struct kvpull_shm_mapping {
 	uint8_t *base; /* NULL: nothing, as of a file */
 	uint64_t bytes;
@@ -24,7 +27,7 @@ struct kvpull_shm_mapping {
 
 struct kvpull_unmap_work;
 
-/* Of one thread, which starts them and looks for their end. */
+/* State of one thread, which starts the others and looks for their end. */
 struct kvpull_unmaps {
 	struct {
 		pthread_t thread;
@@ -33,10 +36,10 @@ struct kvpull_unmaps {
 	uint32_t count;
 };
 
-/* All of them are unmapped, now or soon; the table is the caller's again. */
+/* Unmaps all of them, now or soon. The table is the caller's again. */
 void kvpull_unmap(struct kvpull_unmaps *unmaps,
 		  const struct kvpull_shm_mapping *mappings, uint32_t count);
-/* Bounded: what is not done by then is done later. */
+/* Waits a bounded time; the other threads end later. */
 void kvpull_unmaps_close(struct kvpull_unmaps *unmaps);
 
 #endif /* KVPULL_SHM_UNMAP_H */

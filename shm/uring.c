@@ -156,12 +156,12 @@ uint32_t kvpull_uring_close(struct kvpull_uring *uring)
 {
 	if (!uring->is_open)
 		return 0;
-	/* What was queued and not flushed is lost with the queue. */
+	/* Entries that were queued and not flushed are lost with the queue. */
 	uring->in_flight -= io_uring_sq_ready(&uring->ring);
 	drain(uring);
 	io_uring_queue_exit(&uring->ring);
 	uring->is_open = 0;
-	/* Of a registered buffer the kernel holds the pages themselves. */
+	/* The kernel itself holds the pages of registered buffers. */
 	return uring->is_fixed ? 0 : uring->in_flight;
 }
 
@@ -177,7 +177,9 @@ int kvpull_uring_queue(struct kvpull_uring *uring,
 	if (io->is_write) {
 		io_uring_prep_write(sqe, io->fd, io->memory, io->bytes,
 				    io->offset);
-		/* Else it may be written, and waited for, in the flush. */
+		/*
+		 * Without IOSQE_ASYNC the flush may write, and wait, by itself.
+		 */
 		sqe->flags |= IOSQE_ASYNC;
 	} else if (uring->is_fixed) {
 		io_uring_prep_read_fixed(sqe, io->fd, io->memory, io->bytes,
@@ -193,7 +195,10 @@ int kvpull_uring_queue(struct kvpull_uring *uring,
 
 void kvpull_uring_flush(struct kvpull_uring *uring)
 {
-	/* What is not taken now (EAGAIN, EBUSY) stays queued for the next. */
+	/*
+	 * Entries that are not taken now (EAGAIN, EBUSY) stay queued for the
+	 * next flush.
+	 */
 	if (uring->is_open && io_uring_sq_ready(&uring->ring))
 		(void)io_uring_submit(&uring->ring);
 }

@@ -22,7 +22,9 @@ enum kvpull_uring_mode {
 	KVPULL_URING_NO = 0,
 	/* The owner may be another thread at each call, one at a time. */
 	KVPULL_URING_ANY_THREAD,
-	/* One thread from open to close: completions never interrupt it. */
+	/*
+	 * The same thread from open to close: completions never interrupt it.
+	 */
 	KVPULL_URING_ONE_THREAD
 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the owner of a transport waits on: descriptors with tokens. epoll now;
- * an io_uring loop can take its place behind these calls.
+ * Waits for descriptors with tokens, by epoll; an io_uring loop can replace it
+ * behind these calls.
  *
- * A token names a thing and its generation, so that an event of something that
- * was closed in the same batch is told from one of its successor.
+ * A token names a thing and its generation, so an event of a closed thing
+ * cannot be taken for its successor's in the same batch.
  */
 #ifndef KVPULL_SHM_WAIT_H
 #define KVPULL_SHM_WAIT_H
@@ -51,8 +51,9 @@ void kvpull_wait_remove(struct kvpull_wait *wait, int fd);
 void kvpull_wait_end(struct kvpull_wait *wait, int *fd);
 
 /*
- * What is ready now, at most `capacity` <= KVPULL_WAIT_BATCH_MAX. Those told
- * go to the end of the queue, so a busy one does not starve the others.
+ * Returns the ready tokens, at most `capacity` <= KVPULL_WAIT_BATCH_MAX. Tokens
+ * that were returned go to the end of the queue, so a busy descriptor does not
+ * starve the others.
  */
 uint32_t kvpull_wait_poll(struct kvpull_wait *wait,
 			  struct kvpull_wait_token *tokens, uint32_t capacity);

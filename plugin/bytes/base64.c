@@ -36,7 +36,7 @@
 	c "s" c "t" c "u" c "v" c "w" c "x" c "y" c "z" c "0" c "1" c "2" \
 	c "3" c "4" c "5" c "6" c "7" c "8" c "9" c "-" c "_"
 
-/* Of 12 bits two digits; no texts: there is no zero at their ends. */
+/* pairs[hi][lo]: the two base64url digits of 12 bits. Not NUL-terminated. */
 static const char pairs[64][128] = {
 	PAIRS("A"), PAIRS("B"), PAIRS("C"), PAIRS("D"), PAIRS("E"), PAIRS("F"),
 	PAIRS("G"), PAIRS("H"), PAIRS("I"), PAIRS("J"), PAIRS("K"), PAIRS("L"),
@@ -75,7 +75,10 @@ static const uint32_t values[4][UINT8_MAX + 1] = {
 /* Six bits in each byte: their digits. */
 static inline TARGET __m128i wide_digits(__m128i sixes)
 {
-	/* What makes a digit of it: of a-z, 0-9 (ten), -, _ and A-Z. */
+	/*
+	 * Added to a value, each shift gives its digit: of a-z, 0-9 (ten), -, _
+	 * and A-Z.
+	 */
 	const __m128i shifts =
 		_mm_setr_epi8('a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
 			      '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
@@ -148,7 +151,7 @@ static TARGET size_t get_wide(const uint8_t *text, size_t text_bytes,
 
 		if (_mm_movemask_epi8(_mm_cmpgt_epi8(bad, _mm_setzero_si128())))
 			break;
-		/* It stands among P to Z. */
+		/* The digit '_' lies among P to Z: correct its value. */
 		sixes = _mm_add_epi8(
 			sixes,
 			_mm_and_si128(is_last, _mm_set1_epi8(63 - '_' + 'A')));
@@ -168,7 +171,7 @@ static void put_pair(uint64_t bits, char *text)
 	memcpy(text, &pairs[bits >> 6][2 * (bits & 63)], 2);
 }
 
-/* What is left of a group of three bytes: its digits. */
+/* Digits of the one or two bytes after the last group of three. */
 static void put_rest(const uint8_t *bytes, size_t byte_count, char *text)
 {
 	char four[4];
@@ -218,7 +221,10 @@ static uint32_t group_get(const uint8_t *text)
 	       values[3][text[3]];
 }
 
-/* One to three digits at the end; bytes, 0: they are none. */
+/*
+ * Reads the last one to three digits. Returns the bytes, 0 if they are no
+ * digits.
+ */
 static size_t get_rest(const uint8_t *text, size_t text_bytes, uint8_t *bytes)
 {
 	uint8_t four[4] = { 'A', 'A', 'A', 'A' };

@@ -30,7 +30,10 @@
 #define KVPULL_LEASE_MS_MIN 10u /* that anybody can configure */
 #define KVPULL_NONCE_BYTES 32u
 
-/* What must be equal; compared field by field, each mismatch named. */
+/*
+ * Members that must be equal at both ends. They are compared one by one, and
+ * each mismatch is named.
+ */
 struct kvpull_compat {
 	char model[KVPULL_TEXT_BYTES_MAX];
 	char revision[KVPULL_TEXT_BYTES_MAX];
@@ -48,7 +51,10 @@ struct kvpull_compat {
 	struct kvpull_group groups[KVPULL_GROUPS_MAX];
 };
 
-/* What a hello or welcome is written in, and what it was not understood by. */
+/*
+ * The version that a hello or welcome is written in, and the field that was not
+ * understood.
+ */
 struct kvpull_sealed {
 	uint32_t version; /* to write: 0 is the newest */
 	uint32_t reserved;
@@ -110,7 +116,7 @@ enum kvpull_message_kind {
 	KVPULL_MESSAGE_SHARE   /* and of a welcome */
 };
 
-/* What a MAC is made with, beside the bytes that it covers. */
+/* Inputs of a MAC beside the bytes that it covers. */
 struct kvpull_seal {
 	const uint8_t *key;   /* NULL: a checksum */
 	const uint8_t *nonce; /* the receiver's; NULL: none */
@@ -196,7 +202,9 @@ size_t kvpull_handshake_put_welcome(uint8_t *bytes, size_t capacity,
 				    const struct kvpull_welcome *welcome,
 				    const uint8_t *key,
 				    const uint8_t nonce[KVPULL_NONCE_BYTES]);
-/* What is served, as a welcome tells it, [serve->region_count]. */
+/*
+ * Fills in the served regions as a welcome carries them, [serve->region_count].
+ */
 void kvpull_welcome_regions_put(struct kvpull_welcome_region *regions,
 				const struct kvpull_serve *serve);
 /*
@@ -214,10 +222,16 @@ void kvpull_refusal_texts(struct kvpull_refusal *refusal, int32_t code,
 			  const char *theirs);
 void kvpull_refusal_numbers(struct kvpull_refusal *refusal, int32_t code,
 			    const char *field, uint64_t ours, uint64_t theirs);
-/* Of builds that do not understand each other: which versions, and by what. */
+/*
+ * A refusal of builds that do not understand each other: both versions, and the
+ * unknown field.
+ */
 void kvpull_refusal_version(struct kvpull_refusal *refusal,
 			    const struct kvpull_sealed *sealed);
-/* Of a hello that could not be read: code, as the reading said. */
+/*
+ * A refusal of a hello that could not be read; code is the error of the
+ * reading.
+ */
 void kvpull_refusal_hello(struct kvpull_refusal *refusal, int32_t code,
 			  const struct kvpull_sealed *sealed);
 size_t kvpull_handshake_put_refusal(uint8_t *bytes, size_t capacity,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a refusal says: the field that differs and both values. Pure. */
+/* Texts of refusals: the field that differs and both values. Pure. */
 #include "plugin/bytes/handshake.h"
 
 #include <inttypes.h>

@@ -18,7 +18,7 @@ _Static_assert(2 * KVPULL_SHARE_NAMESPACE_BYTES + 1 <= KVPULL_TEXT_BYTES_MAX,
 	       "a namespace in hex fits a refusal");
 
 /* clang-format off */
-/* What a namespace cannot be made without is there; the rest may be "". */
+/* A namespace needs the fields with min 1; the others may be "". */
 static const struct kvpull_field naming_fields[] = {
 	KVPULL_FIELD_OF(TEXT, struct kvpull_share_naming, model, .min = 1),
 	KVPULL_FIELD_OF(TEXT, struct kvpull_share_naming, revision, .min = 0),

@@ -23,7 +23,7 @@
 #define KVPULL_SHARE_PLACES_MAX (1u << 20)
 #define KVPULL_SHARE_ENTRIES_MAX (1u << 24)
 
-/* All that the digest of a namespace is made of. */
+/* The fields that the digest of a namespace covers. */
 struct kvpull_share_naming {
 	char model[KVPULL_TEXT_BYTES_MAX];
 	char revision[KVPULL_TEXT_BYTES_MAX];

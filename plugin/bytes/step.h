@@ -38,15 +38,18 @@ enum kvpull_command_kind {
 	KVPULL_COMMAND_RELEASE /* the last word on a ticket */
 };
 
-/* What workers know of a request's label: its end, with NUL. */
+/* Workers keep the end of a request's label, this many bytes with the NUL. */
 #define KVPULL_STEP_LABEL_BYTES 24u
 
-/* Of a PULL: release the ticket after success or EEXPIRED; wait for ready. */
+/*
+ * Flags of a PULL: release the ticket after success or EEXPIRED; wait for
+ * ready.
+ */
 #define KVPULL_FLAG_RELEASE 1u
 #define KVPULL_FLAG_READY 2u
 
 /*
- * One command. Which members count is said above; the arrays of a decoded
+ * A command. The list above says which members count; the arrays of a decoded
  * command point into the decoder's scratch or the message.
  */
 struct kvpull_command {
@@ -108,7 +111,7 @@ enum kvpull_result_kind {
 	KVPULL_RESULT_PULL_ENDED  /* key, reason (0 or error), bytes */
 };
 
-/* What a scheduler half must know of a worker to make tickets. */
+/* Facts of a worker that a scheduler half needs to make tickets. */
 struct kvpull_rank_info {
 	uint64_t incarnation;
 	uint64_t generation_floor; /* no smaller generation may be given out */

@@ -199,7 +199,7 @@ static const struct kvpull_field ticket_fields[] = {
 };
 /* clang-format on */
 
-/* Its groups and ids alone, which lie behind the name and two digests. */
+/* Groups and ids alone, which lie behind the name and two digests. */
 #define NAME_AT (4u + 8u + 4u + 4u + 4u)
 #define GROUPS_ROW 8u
 static const struct kvpull_table blocks_table = {

@@ -102,22 +102,22 @@ int KVPULL_MUST_CHECK kvpull_ticket_read(const uint8_t *body, size_t body_bytes,
 					 struct kvpull_ticket *ticket);
 
 /*
- * Its groups and ids alone, of a body that decode() found good: what a pull
- * needs of it. 0; KVPULL_ENOTICKET: these bytes were no ticket's.
+ * Reads the groups and ids, which a pull needs, of a body that decode() found
+ * good. 0; KVPULL_ENOTICKET: these are no ticket's bytes.
  */
 int KVPULL_MUST_CHECK kvpull_ticket_read_blocks(const uint8_t *body,
 						size_t body_bytes,
 						struct kvpull_ticket *ticket);
 
-/* What a peek works in, too large for a stack; needs no initial value. */
+/* Scratch memory of a peek, too large for a stack; needs no initial value. */
 struct kvpull_ticket_scratch {
 	struct kvpull_ticket ticket;
 	uint8_t body[KVPULL_TICKET_BYTES_MAX];
 };
 
 /**
- * What a ticket says, without a handle and without a key: the checksum of a
- * ticket that was made with a key is not verified.
+ * Reads a ticket without a handle and without a key: the checksum of a ticket
+ * that was made with a key is not verified.
  * Return: as kvpull_ticket_decode(), and KVPULL_EINVAL.
  */
 int KVPULL_MUST_CHECK kvpull_ticket_peek(const void *text, size_t text_bytes,

@@ -16,7 +16,10 @@
 struct kvpull_pool_directory {
 	struct kvpull_pool_share share;
 	struct kvpull_pool_entry *entries; /* [share.entry_count], not owned */
-	/* Of each entry, 0: free; and a window's of none on either side. */
+	/*
+	 * Tag of each entry, 0: free; with a window of free ones on either
+	 * side.
+	 */
 	uint8_t *tags;
 };
 

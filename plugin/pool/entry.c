@@ -56,7 +56,10 @@ kvpull_pool_judge(const struct kvpull_pool_share *share,
 		/* Most entries of a window are others': one word tells. */
 		if (word_of(&window[at], 0) != key->words[0])
 			continue;
-		/* What is judged is what is believed, whoever writes it now. */
+		/*
+		 * Copy the words first: the owner may write them meanwhile, and
+		 * only these are judged and believed.
+		 */
 		for (word = 0; word < KVPULL_POOL_WORDS; word++)
 			words[word] = word_of(&window[at], word);
 		if (memcmp(words, key->words, sizeof(key->words)) != 0 ||

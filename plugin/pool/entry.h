@@ -37,7 +37,7 @@ _Static_assert(sizeof(struct kvpull_pool_entry) * KVPULL_POOL_WINDOW ==
 		       KVPULL_POOL_WINDOW_BYTES,
 	       "shared between processes and over the fabric");
 
-/* What a reader must be told of a directory. */
+/* Facts of a directory that its readers need. */
 struct kvpull_pool_share {
 	uint64_t incarnation; /* of its owner, never 0 */
 	uint32_t chunk_count; /* places in memory: 0 .. chunk_count - 1 */
@@ -47,7 +47,7 @@ struct kvpull_pool_share {
 	uint8_t secret[KVPULL_POOL_SECRET_BYTES];
 };
 
-/* One place of a key and the generation that its bytes are of. */
+/* A key's place, and the generation of its bytes. */
 struct kvpull_pool_place {
 	uint32_t index; /* KVPULL_NONE: no such place */
 	uint32_t reserved;

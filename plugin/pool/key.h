@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a chunk is found by: BLAKE2b-256 of (namespace || the engine's key). An
- * engine's keys say which tokens, and nothing of model or weights: what else
- * must be equal for bytes to mean the same is the namespace.
+ * A chunk's key: BLAKE2b-256 of (namespace || the engine's key). An engine's
+ * keys name tokens, and neither model nor weights. The namespace covers all
+ * else that must be equal for bytes to mean the same.
  */
 #ifndef KVPULL_PLUGIN_POOL_KEY_H
 #define KVPULL_PLUGIN_POOL_KEY_H
@@ -35,8 +35,8 @@ struct kvpull_pool_naming {
 };
 
 /*
- * All that is in the naming, each text with its length before it. KVPULL_EINVAL:
- * model, weights, dtype, layout or hash is missing: two engines that both leave
+ * Digests the naming, each text with its length before it. KVPULL_EINVAL:
+ * model, weights, dtype, layout or hash is missing. Two engines that both leave
  * one out would take each other's bytes for their own.
  */
 int KVPULL_MUST_CHECK
@@ -49,7 +49,9 @@ kvpull_pool_key_make(const struct kvpull_pool_namespace *namespace_digest,
 		     const void *bytes, size_t byte_count,
 		     struct kvpull_pool_key *key);
 
-/* Of each; KVPULL_EINVAL: one is none. */
+/*
+ * Makes all keys; KVPULL_EINVAL: one of the engine's keys has no valid length.
+ */
 int KVPULL_MUST_CHECK
 kvpull_pool_keys_make(const struct kvpull_pool_namespace *namespace_digest,
 		      const struct kvpull_reader_key *own, uint32_t count,

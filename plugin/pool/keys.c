@@ -17,7 +17,7 @@
 #define BLOCK_WORDS 16u
 #define ROUNDS 12u
 #define ONE_BLOCK_KEY_MAX (BLOCK_BYTES - KVPULL_POOL_NAMESPACE_BYTES)
-/* Of the parameters: a digest of 32 bytes, no key, no tree. */
+/* BLAKE2b's parameter block: a digest of 32 bytes, no key, no tree. */
 #define PARAMETERS UINT64_C(0x01010020)
 #define INLINE static inline __attribute__((always_inline))
 

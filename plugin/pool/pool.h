@@ -17,7 +17,7 @@
 
 struct kvpull_pool_params {
 	struct kvpull_pool_share share;
-	/* Of zeros, not owned: what readers see. */
+	/* The directory that readers see; begins as zeros; not owned. */
 	struct kvpull_pool_entry *entries; /* [share.entry_count] */
 	/*
 	 * [chunks and slots], zeroed. A predecessor's, where readers may still
@@ -47,7 +47,9 @@ struct kvpull_pool *kvpull_pool_open(const struct kvpull_pool_params *params,
 /* Counts the namespaces: the first is 1, kvpull_pool_bump_all() begins another. */
 uint64_t kvpull_pool_epoch(const struct kvpull_pool *pool);
 
-/* Of the bytes that are in the place now. 0: there is no such place. */
+/*
+ * Generation of the bytes that are in the place now. 0: there is no such place.
+ */
 uint64_t kvpull_pool_generation(const struct kvpull_pool *pool, uint32_t place);
 
 /*

@@ -53,7 +53,7 @@ struct kvpull_user {
 	const char *label;     /* its request's; NULL: none */
 };
 
-/* What a request says of itself when it asks. */
+/* Facts of a request that asks for a ticket's tokens. */
 struct kvpull_demand_ask {
 	uint64_t key;
 	const uint8_t *digest;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a consumer keeps of a ticket. */
+/* The part of a ticket that a consumer keeps. */
 #include "plugin/scheduler/kept.h"
 
 int kvpull_kept_is(const struct kvpull_texts *texts, uint32_t index,

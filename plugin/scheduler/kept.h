@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a consumer keeps of a ticket until it has local blocks: its body as it
- * came, among the texts. So its ids are spelled once, and whoever shows a
- * ticket of the same name shows the same bytes, or another ticket. Pure.
+ * A consumer keeps a ticket's body as it came, among the texts, until it has
+ * local blocks. So its ids are decoded once. A request that shows a ticket of
+ * the same name shows the same bytes, or it is another ticket. Pure.
  */
 #ifndef KVPULL_PLUGIN_KEPT_H
 #define KVPULL_PLUGIN_KEPT_H
@@ -15,8 +15,8 @@ int kvpull_kept_is(const struct kvpull_texts *texts, uint32_t index,
 		   const struct kvpull_ticket *ticket, const uint8_t *body);
 
 /*
- * Its groups again; its ids stay where it is kept, or in
- * body[KVPULL_TICKET_BYTES_MAX]. 0; anything else: these bytes were no ticket's.
+ * Reads the groups again; the ids stay where the body is kept, or in
+ * body[KVPULL_TICKET_BYTES_MAX]. 0; any error: these are no ticket's bytes.
  */
 int KVPULL_MUST_CHECK kvpull_kept_get(const struct kvpull_texts *texts,
 				      uint32_t index, uint8_t *body,

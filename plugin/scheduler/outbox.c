@@ -38,7 +38,7 @@
 
 /* A command without arrays, and then some. */
 #define COMMAND_BYTES_SMALL 128u
-/* Of a message to one rank. */
+/* Header bytes of a message to one rank. */
 #define HEADER_BYTES_MAX 1024u
 /* A worker says at most 1024 results at once, the oldest first. */
 #define ACKS_WANTED_AT 512u
@@ -298,7 +298,7 @@ void kvpull_outbox_rank_start(struct kvpull_outbox *outbox, uint32_t rank,
 	trim(outbox);
 }
 
-/* What the header says of our commands. */
+/* Takes the header's acknowledgement of our commands. */
 static void take_progress(struct kvpull_outbox *outbox,
 			  const struct kvpull_result_header *header,
 			  uint64_t now_ns)

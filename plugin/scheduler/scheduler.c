@@ -38,7 +38,7 @@ static uint32_t index_of(const struct kvpull_scheduler *scheduler,
 	return (uint32_t)(request - scheduler->requests);
 }
 
-/* It finished and its pull has ended. */
+/* Removes a request that has finished and whose pull has ended. */
 static void request_remove(struct kvpull_scheduler *scheduler,
 			   struct kvpull_scheduler_request *request)
 {
@@ -157,7 +157,7 @@ static int ranks_unknown(const struct kvpull_scheduler *scheduler)
 	return 0;
 }
 
-/* They may be on their way; but who waits for ever is served by nobody. */
+/* The ranks' rank_info() may be on its way: wait, but for one lease only. */
 static int match_later(struct kvpull_scheduler *scheduler,
 		       struct kvpull_scheduler_request *request,
 		       uint64_t now_ns)
@@ -239,7 +239,10 @@ static void refusal_log(const struct kvpull_scheduler *scheduler,
 		    kvpull_error_name(code));
 }
 
-/* Its engine's mistake, whatever is wrong with the ticket. */
+/*
+ * Logs that the consumer's engine named wrong blocks; the ticket may still be
+ * good.
+ */
 static void blocks_refuse(const struct kvpull_scheduler *scheduler,
 			  const struct kvpull_scheduler_request *request,
 			  const char *why)
@@ -331,7 +334,7 @@ static int fill_groups(const struct kvpull_scheduler *scheduler,
 
 	if (finish->group_count != scheduler->group_count || !finish->groups)
 		return KVPULL_EINVAL;
-	/* One group's are encoded from where they lie. */
+	/* The ids of a single group are encoded without a copy. */
 	ticket->block_ids =
 		is_one ? finish->groups->block_ids : scheduler->block_ids;
 	for (group = 0; group < finish->group_count; group++) {

@@ -67,7 +67,10 @@ int kvpull_scheduler_ticket_get(struct kvpull_scheduler *scheduler,
 int kvpull_scheduler_worker_attach(struct kvpull_scheduler *scheduler,
 				   struct kvpull_worker *worker,
 				   kvpull_step_fn *step);
-/* All that is unsaid, to a worker that is attached; else nothing. */
+/*
+ * Gives an attached worker all commands that it has not taken; else does
+ * nothing.
+ */
 int kvpull_scheduler_say(struct kvpull_scheduler *scheduler, uint64_t now_ns);
 int kvpull_scheduler_step_build(struct kvpull_scheduler *scheduler, void *bytes,
 				size_t capacity, size_t *byte_count,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What scheduler.c (requests) and scheduler_rank.c (workers) share; nobody
- * else looks inside.
+ * State that scheduler.c (requests) and scheduler_rank.c (workers) share; no
+ * other file uses it.
  */
 #ifndef KVPULL_PLUGIN_SCHEDULER_STATE_H
 #define KVPULL_PLUGIN_SCHEDULER_STATE_H
@@ -119,7 +119,7 @@ int kvpull_scheduler_are_of_groups(
 	const struct kvpull_scheduler_request *request,
 	const struct kvpull_allocation *allocation);
 
-/* Its groups are there to be read. */
+/* Are the groups that the allocation needs there? */
 int kvpull_scheduler_has_blocks(const struct kvpull_allocation *allocation);
 
 #endif /* KVPULL_PLUGIN_SCHEDULER_STATE_H */

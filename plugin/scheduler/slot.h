@@ -55,7 +55,7 @@ void kvpull_slots_init(struct kvpull_slots *slots, uint32_t count_max,
 int KVPULL_MUST_CHECK kvpull_slots_peek(const struct kvpull_slots *slots,
 					uint32_t slot_count, uint64_t floor,
 					struct kvpull_slot_take *take);
-/* What _peek() said. */
+/* Takes the slot and generation that _peek() returned. */
 void kvpull_slots_take(struct kvpull_slots *slots,
 		       const struct kvpull_slot_take *take);
 

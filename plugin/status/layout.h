@@ -47,7 +47,7 @@ enum kvpull_status_part {
 	KVPULL_STATUS_PARTS
 };
 
-/* Who writes a file, and so what its counters are. */
+/* The kind of a file's writer, which decides its counters. */
 enum kvpull_status_kind {
 	KVPULL_STATUS_OF_WORKER = 0,
 	KVPULL_STATUS_OF_POOL, /* a handle of kvpull_reader_v1() */
@@ -112,7 +112,7 @@ enum kvpull_status_times {
 	KVPULL_TIMES_COUNT
 };
 
-/* What one thread has to say of itself. */
+/* State of one thread. */
 struct kvpull_status_thread {
 	_Atomic uint64_t ran_ns;  /* its last run began */
 	_Atomic uint64_t step_ns; /* engine: the scheduler half's last word */
@@ -130,7 +130,7 @@ struct kvpull_status_thread {
 	_Atomic uint64_t times[KVPULL_TIMES_COUNT][KVPULL_STATUS_BUCKETS];
 };
 
-/* Who is who in `who`: see README.md. */
+/* Kinds of events. README.md says whom `who` names in each. */
 enum kvpull_status_what {
 	KVPULL_DID_NOTHING = 0,
 	/* engine's thread, producer */
@@ -187,7 +187,7 @@ struct kvpull_status_consumer {
 	uint64_t reserved2[8];
 };
 
-/* What the same consumer has said; the engine's thread writes it. */
+/* Words of the same consumer; the engine's thread writes them. */
 struct kvpull_status_words {
 	_Atomic uint64_t heard_ns;
 	_Atomic uint64_t claims;
@@ -249,7 +249,7 @@ struct kvpull_status_pull {
 	_Atomic uint64_t label[KVPULL_STATUS_LABEL_BYTES / 8];
 };
 
-/* What a pool's handle shares. */
+/* Facts of a pool's handle. */
 struct kvpull_status_pool {
 	_Atomic uint64_t chunk_bytes;
 	_Atomic uint32_t chunk_count;
@@ -276,7 +276,10 @@ struct kvpull_status_hold {
 	_Atomic uint64_t label[KVPULL_STATUS_LABEL_BYTES / 8];
 };
 
-/* What changes while it lives, by itself: four slots lie in a line. */
+/*
+ * A hold's members that change while it lives, kept apart: four slots lie in a
+ * cache line.
+ */
 struct kvpull_status_hold_now {
 	_Atomic uint64_t word_ns; /* the last word on it; its end */
 	_Atomic uint32_t blocks;

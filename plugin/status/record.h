@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the threads of a worker write down on their way: stores into memory that
- * they were given, and nothing else. Pure: no clock, no system call, so that
- * pure rooms may say what they do. A side is one thread's own.
+ * Records of a worker's threads: stores into memory that they were given, and
+ * nothing else. Pure: no clock and no system call, so that pure rooms can use
+ * them. Each side belongs to one thread.
  */
 #ifndef KVPULL_PLUGIN_STATUS_RECORD_H
 #define KVPULL_PLUGIN_STATUS_RECORD_H
@@ -18,7 +18,7 @@ struct kvpull_status_side {
 	uint64_t event_next;
 };
 
-/* What a hold table shows of itself. */
+/* Rows of the hold table. */
 struct kvpull_status_holds {
 	struct kvpull_status_hold *rows;    /* [max_holds] */
 	struct kvpull_status_hold_now *now; /* likewise */
@@ -47,7 +47,7 @@ static inline void kvpull_status_ran(const struct kvpull_status_side *side,
 		kvpull_status_set(&side->thread->ran_ns, now_ns);
 }
 
-/* What happened; slot, generation and who name the request on both sides. */
+/* An event; slot, generation and who name the request on both sides. */
 struct kvpull_status_note {
 	uint64_t at_ns;
 	uint64_t generation;

@@ -83,7 +83,7 @@ static void place(struct kvpull_status_header *header,
 		((uint64_t)row_bytes * row_count + 63) & ~UINT64_C(63);
 }
 
-/* What a pool has none of has no rows, but for a thread's that never runs. */
+/* A pool has no rows of the kinds that it lacks, but rows for each thread. */
 static void places_make(struct kvpull_status_header *header,
 			const struct kvpull_status_params *params)
 {
@@ -227,7 +227,10 @@ static int file_map(struct kvpull_status *status, int fd,
 
 	if (config->status_group && fchown(fd, (uid_t)-1, config->status_group))
 		return -1;
-	/* Nobody's to write: who cuts it short would kill the worker. */
+	/*
+	 * Readers may not write or truncate the file: a shorter file would kill
+	 * the worker.
+	 */
 	if (fchmod(fd, config->status_group ? 0440 : 0400) ||
 	    flock(fd, LOCK_EX | LOCK_NB) || pages_take(fd, header->file_bytes))
 		return -1;

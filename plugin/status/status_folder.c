@@ -204,7 +204,7 @@ static int dead_read(int folder_fd, const char *name, struct dead *dead)
 		return 0;
 	is_dead = !fstat(fd, &status) && S_ISREG(status.st_mode) &&
 		  status.st_uid == geteuid() && !flock(fd, LOCK_SH | LOCK_NB);
-	/* One that cannot be read is the oldest: it goes first. */
+	/* A file that cannot be read counts as the oldest and goes first. */
 	if (is_dead && !kvpull_status_header_read(fd, status.st_uid, &header)) {
 		const uint64_t at =
 			header.places[KVPULL_STATUS_ENGINE].offset +
