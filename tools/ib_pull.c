@@ -61,7 +61,7 @@ static int is_device(const char *message)
 	return !strncmp(message, "verbs: ", 7) && strstr(message, ", MTU ");
 }
 
-/* What of the log is shown, and what it said of devices. */
+/* Log lines to show, and whether one of them named a device. */
 struct lines {
 	uint32_t level;
 	uint32_t has_device;
@@ -85,7 +85,7 @@ char *ib_config_make(const struct ib_options *options)
 		(int)options->copy_threads, "lease_ms", (int)options->lease_ms);
 	char *text = NULL;
 
-	/* Of the same proportion to the lease as the library's own. */
+	/* Keep the library's own ratio of hold_max to the lease. */
 	if (options->lease_ms > HOLD_MAX_MS)
 		(void)json_object_set_new(config, "hold_max_ms",
 					  json_integer(16 * options->lease_ms));
@@ -134,7 +134,7 @@ int ib_engine_open(const struct ib_options *options, struct engine *engine)
 	char *config;
 	int code;
 
-	/* Who asks for lines by the library's own variable gets them all. */
+	/* A user who sets the library's own variable gets all lines. */
 	lines.level = is_asked ? KVPULL_LOG_DEBUG :
 				 KVPULL_LOG_WARN + options->verbose;
 	config = params.ops ? ib_config_make(options) : NULL;

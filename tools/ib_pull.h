@@ -103,7 +103,7 @@ struct ib_answer {
 	uint64_t ended_ns; /* when a hold was reported ended last */
 };
 
-/* What a consumer did, also as the shared memory of --demo. */
+/* Results of a consumer; --demo keeps them in shared memory. */
 struct ib_result {
 	uint64_t pulls, loaded, failed, expired, rejected, aborted, served;
 	uint64_t bytes, bytes_checked, bytes_wrong;
@@ -153,13 +153,16 @@ int ib_ask_stats(const struct ib_options *options, struct ib_answer *answer);
 
 void ib_print_header(const struct ib_options *options);
 int ib_print_stats(const struct ib_options *options);
-/* Of a run, or of one of a sweep. */
+/* Prints the result of a run, alone or in a sweep. */
 void ib_print_result(const struct ib_options *options,
 		     struct ib_result *result);
 /* Around the runs of a sweep. */
 void ib_print_sweep_begin(const struct ib_options *options);
 void ib_print_sweep_end(const struct ib_options *options);
-/* What came since the last line; *printed is what was printed, 0 at first. */
+/*
+ * Prints the result since the last line; *printed is the state at that line, 0
+ * at first.
+ */
 void ib_print_interval(const struct ib_options *options,
 		       const struct ib_result *result, uint64_t begun_ns,
 		       struct ib_interval *printed);
@@ -177,12 +180,14 @@ struct ib_times {
 	uint64_t load_ns;  /* a pull was about to start */
 	uint64_t ended_ns; /* and ended; 0: its release is not awaited */
 };
-/* Who keeps the clock of this process. */
+/* Identifies the host and boot that this process's clock belongs to. */
 uint64_t ib_times_host(void);
 void ib_times_ticket(struct ib_times *times);
 void ib_times_look(struct ib_times *times, struct engine *engine,
 		   struct ib_result *result);
-/* Of all who are connected now; ib_times_look() saw who was before. */
+/*
+ * Adds the routes of the present peers; ib_times_look() has added earlier ones.
+ */
 void ib_times_routes(const struct engine *engine, struct ib_result *result);
 /* The producer said when it saw a hold end. */
 void ib_times_answer(struct ib_times *times, const struct ib_answer *answer,
@@ -228,7 +233,10 @@ int ib_call_ask(struct ib_call *call, const struct ib_ask *what,
 		struct ib_answer *answer);
 /* The producer is gone: 0: called again, or soon; 1: given up. */
 int ib_call_again(struct ib_call *call);
-/* It has no room, and nothing of ours is to end: a rest before it is asked. */
+/*
+ * The producer has no room, and no request of ours will end: wait before asking
+ * again.
+ */
 void ib_call_full(struct ib_call *call);
 
 /* A request that arrives. */
@@ -268,8 +276,9 @@ struct ib_keys {
 int ib_keys_open(struct ib_keys *keys, const struct ib_options *options);
 void ib_keys_close(struct ib_keys *keys);
 /*
- * Of a request: into [request_blocks]. number: of a trace's, which begins again
- * at its end; *random: where Zipf's draws stand. Return: how many.
+ * Writes a request's keys to [request_blocks]. number: the request's in the
+ * trace, which begins again at its end; *random: state of Zipf's draws. Returns
+ * how many.
  */
 uint32_t ib_keys_of(const struct ib_keys *keys, uint64_t number,
 		    uint64_t *random, uint64_t *to);

@@ -63,12 +63,12 @@ struct consumer {
 };
 
 /*
- * One ticket is asked for, and all of its siblings are admitted, or it is
- * rejected. arrival: of a trace, or NULL. 0, or 1: the run is over.
+ * Asks for a ticket, then admits all of its siblings, or rejects it. arrival:
+ * from a trace, or NULL. Returns 0, or 1: the run is over.
  */
 int ib_request_admit(struct consumer *consumer, uint32_t blocks,
 		     uint32_t siblings, const struct ib_arrival *arrival);
-/* What is due by now of the requests that are in flight. */
+/* Does everything that is due for requests in flight. */
 void ib_requests_run(struct consumer *consumer);
 /* The engine's outcome of a pull. */
 void ib_request_ended(struct consumer *consumer,

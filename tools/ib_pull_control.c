@@ -74,7 +74,7 @@ static int address_connect(const struct addrinfo *at, uint64_t limit_ns)
 		return control;
 	why = errno;
 	(void)close(control);
-	/* What a limit that is reached looks like. */
+	/* A socket's send time-out is reported as EINPROGRESS or EAGAIN. */
 	errno = why == EINPROGRESS || why == EAGAIN ? ETIMEDOUT : why;
 	return -1;
 }
@@ -97,7 +97,7 @@ int ib_control_listen(const struct ib_options *options)
 			(void)close(listener);
 		return -1;
 	}
-	/* What one that was killed left. */
+	/* A killed process left its socket: nothing listens there. */
 	if (errno == ECONNREFUSED)
 		(void)unlink(address.sun_path);
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -123,7 +123,7 @@ static int settle(const struct ib_options *options, struct ib_answer *answer)
 	return 1;
 }
 
-/* What a demo came to, over all of its consumers. */
+/* Sums of a demo over all of its consumers. */
 struct outcome {
 	const struct ib_options *options;
 	const struct ib_result

@@ -400,7 +400,7 @@ int engine_rank_restarted(struct engine *engine, uint32_t rank)
 	for (index = engine->report_count; index > 0; index--) {
 		struct engine_report *report = &engine->reports[index - 1];
 
-		/* What it had loaded is gone with its memory. */
+		/* Blocks that this rank had loaded are gone with its memory. */
 		if (report->event.kind == KVPULL_POLL_LOADED &&
 		    report->ranks >> rank & 1) {
 			report->event.kind = KVPULL_POLL_FAILED;
@@ -423,7 +423,7 @@ static void slowest_take(struct engine_event *event,
 	phase_ns[ENGINE_CHECK] = record->took_ns - record->came_ns;
 }
 
-/* One rank's word on a key; the event when it is the last rank's. */
+/* Counts one rank's record of a key; the last rank's makes the event. */
 static void report_take(struct engine *engine, uint32_t rank,
 			const struct kvpull_poll_record *record)
 {

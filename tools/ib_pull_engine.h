@@ -29,8 +29,8 @@ struct engine_shape {
 };
 
 /*
- * Who carries calls to ranks in processes of their own, as an engine with many
- * workers does. A rank that is dead answers with nothing.
+ * Carries calls to ranks in processes of their own, as an engine with many
+ * workers does. A dead rank gives no answer.
  */
 struct engine_carrier {
 	void *context;
@@ -75,7 +75,7 @@ struct engine_params {
 	const struct engine_carrier *carrier; /* of ENGINE_SCHEDULER */
 };
 
-/* What the time of a pull went to. */
+/* Phases of a pull's time. */
 enum engine_phase {
 	ENGINE_QUEUE = 0, /* until a thread took it up */
 	ENGINE_CONNECT,   /* until its peers were there, and had written */
@@ -156,13 +156,13 @@ int engine_rank_result(struct engine *engine, uint32_t rank, void *bytes,
  */
 int engine_rank_restarted(struct engine *engine, uint32_t rank);
 
-/* One step of scheduler and ranks. 0 or an error. */
+/* Makes one step of scheduler and ranks. 0 or an error. */
 int engine_step(struct engine *engine);
 /* Poll the ranks without a step, as one does that waits. 0 or an error. */
 int engine_poll(struct engine *engine);
 /* 1: the next step has something to say: do not sleep before it. */
 int engine_has_step(const struct engine *engine);
-/* What it sleeps on, one a rank. Return: how many. */
+/* Descriptors that the engine sleeps on, one a rank. Returns how many. */
 uint32_t engine_waits(const struct engine *engine,
 		      struct pollfd waits[ENGINE_RANKS_MAX]);
 /* Take the next event; 0 = none. */

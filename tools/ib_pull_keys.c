@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which keys the requests of --pool have: Zipf's law, or a trace's hash_ids. */
+/* Keys of the requests of --pool: by Zipf's law, or a trace's hash_ids. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

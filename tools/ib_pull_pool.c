@@ -111,7 +111,7 @@ static void handle_sleep(const struct pool *pool, struct kvpull_reader *handle,
 	(void)poll(&wait, 1, ms);
 }
 
-/* What it counted, and its end. */
+/* Adds up the handle's counters and closes it. */
 static void handle_close(const struct pool *pool, struct kvpull_reader *handle,
 			 struct seen *seen)
 {
@@ -202,7 +202,7 @@ static int chunk_write(struct owner *owner, uint32_t chunk, uint64_t key)
 	return code == KVPULL_EFULL ? 0 : code; /* that one is missed */
 }
 
-/* Its place in the order of use is the last; 0 or 1. */
+/* Makes the key the most recently used; 0 or 1. */
 static int key_use(struct owner *owner, uint64_t key)
 {
 	uint32_t chunk = kvpull_map_get(&owner->chunk_of, key + 1);
@@ -395,7 +395,7 @@ static int keys_probe(struct reader *reader, uint32_t peer, uint32_t count)
 	return failed;
 }
 
-/* What was found of count keys; *count: how many pieces that were. */
+/* Reads the pieces that a probe found; *count: how many. */
 static int places_read(struct reader *reader, uint32_t peer, uint32_t *count)
 {
 	struct kvpull_reader_piece pieces[ITEMS_MAX];
@@ -451,7 +451,9 @@ static void pieces_check(struct reader *reader, uint32_t count)
 	reader->seen->check_ns += engine_now_ns() - begun_ns;
 }
 
-/* One that arrives at its owner now, or soon, is asked for here; 0 or 1. */
+/*
+ * Makes the request at this reader soon after it arrived at its owner; 0 or 1.
+ */
 static int request_run(struct reader *reader, uint64_t number)
 {
 	const struct pool *pool = reader->pool;
@@ -496,7 +498,7 @@ static int reader_run(const struct pool *pool, uint32_t index)
 
 /* ---- all of them ---- */
 
-/* Of all of them; rows of counters as kvpull_reader_v1() has them. */
+/* Sums over all processes; rows of counters as kvpull_reader_v1() has them. */
 struct outcome {
 	struct kvpull_counter counters[COUNTERS_MAX];
 	uint32_t count;

@@ -109,10 +109,10 @@ static int wants_more(struct consumer *consumer)
 
 	if (round_is_full(consumer))
 		return 0;
-	/* Nobody comes any more: a round that is not full begins. */
+	/* The producer has no further asker: begin a round that is not full. */
 	if (is_asked(consumer))
 		consumer->in_turn = 1;
-	/* One family at least; each request counts. */
+	/* At least one family fits; each request counts. */
 	if (consumer->live &&
 	    consumer->live + options->siblings > options->depth)
 		return 0;
@@ -249,8 +249,8 @@ static uint64_t left_of(const struct consumer *consumer, uint32_t rank)
 }
 
 /*
- * One at a time: what a pull costs its producer at the end is not to be
- * counted in the next one.
+ * Pulls go one at a time: the producer's work at the end of a pull must not
+ * count in the next one.
  */
 static void settle(struct consumer *consumer)
 {

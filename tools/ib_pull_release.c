@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a router does with a ticket beside handing it on: takes one from a
- * producer, and gives one back that reaches no consumer any more. That is the
- * connector's word of a request that was refused before admission: a release
- * to every rank of the ticket, and nothing is read.
+ * A router's other uses of a ticket: takes one from a producer, and gives one
+ * back that will reach no consumer. Giving back is the connector's call for a
+ * request that was refused before admission: a release to every rank of the
+ * ticket, without a read.
  */
 #include <errno.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ib_pull prints: a table for people, one JSON object for programs. */
+/* Output of ib_pull: a table for people, one JSON object for programs. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -92,7 +92,10 @@ int ib_request_admit(struct consumer *consumer, uint32_t blocks,
 		return ib_call_again(call);
 	}
 	if (answer.code == KVPULL_EFULL) {
-		/* It has no room: ask again, when what it holds was pulled. */
+		/*
+		 * The producer has no room: ask again after its holds were
+		 * pulled.
+		 */
 		consumer->in_turn = consumer->live != 0;
 		if (!consumer->live)
 			ib_call_full(call);

@@ -104,7 +104,7 @@ static void held_begin(struct producer *producer, uint64_t key,
 	memcpy(held->ids, ids, count * sizeof(*ids));
 }
 
-/* What has ended leaves the table: a producer serves for ever. */
+/* Ended holds leave the table: a producer serves for ever. */
 static void held_end(struct producer *producer, uint64_t key)
 {
 	const uint32_t place = kvpull_map_get(&producer->held_of, key);
@@ -168,7 +168,7 @@ static int sibling_finish(struct producer *producer, uint64_t parent,
 	return code;
 }
 
-/* One prefill, n siblings: the first that finishes is held. */
+/* Makes one prefill with n siblings; the first that finishes is held. */
 static void prefill(struct producer *producer, const struct ib_ask *ask,
 		    struct ib_answer *answer)
 {
@@ -369,7 +369,7 @@ static int clients_serve(struct producer *producer, int timeout_ms)
 	return 0;
 }
 
-/* What a rank said may make commands for the others: they go at once. */
+/* A rank's result may make commands for the others: they go at once. */
 static int sleep_ms(const struct producer *producer)
 {
 	return producer->options->spin || engine_has_step(&producer->engine) ?

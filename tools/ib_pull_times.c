@@ -15,7 +15,9 @@
 /* More is not a release, but a producer that did something else. */
 #define RELEASE_NS_MAX UINT64_C(10000000000)
 
-/* One boot of one kernel has one monotonic clock. */
+/*
+ * Two processes share a monotonic clock if they run on one boot of one kernel.
+ */
 uint64_t ib_times_host(void)
 {
 	static uint64_t host;
@@ -43,7 +45,7 @@ void ib_times_ticket(struct ib_times *times)
 	times->asked_ns = engine_now_ns();
 }
 
-/* What was used, which is not always what was meant. */
+/* Adds the route that was used, which may differ from the wanted one. */
 static void route_add(struct ib_result *result,
 		      const struct kvpull_peer_info *peer)
 {

@@ -67,10 +67,10 @@ __attribute__((format(printf, 4, 5))) void doctor_say(struct doctor *doctor,
 						      enum doctor_level level,
 						      const char *name,
 						      const char *format, ...);
-/* What to do about the last finding. */
+/* Adds advice to the last finding. */
 __attribute__((format(printf, 2, 3))) void
 doctor_advise(struct doctor *doctor, const char *format, ...);
-/* Where what tells of something, a folder, cannot be seen. */
+/* Says that the source of a finding, a folder, cannot be read. */
 void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
 			const char *name, const char *folder);
 /* Absence of RDMA is a failure only for who wants it. */
@@ -96,7 +96,7 @@ int doctor_sees(const struct doctor *doctor, const char *folder);
 /* 1 if there is such a file or folder below root. */
 int doctor_exists(const struct doctor *doctor, const char *path);
 
-/* What finds: each adds its findings. */
+/* Checks: each adds its findings. */
 void doctor_config(struct doctor *doctor);
 void doctor_kernel(struct doctor *doctor);
 void doctor_devices(struct doctor *doctor);

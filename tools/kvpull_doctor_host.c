@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kvpull needs of the kernel, of limits and of folders: each is tried. */
+/*
+ * Checks kernel features, limits and folders that kvpull needs, by trying each.
+ */
 #include "tools/kvpull_doctor.h"
 
 #include <errno.h>

@@ -27,11 +27,11 @@
  */
 #define ASKS 400u
 #define WINDOW_BYTES 16384
-/* What RoCE puts around its payload is 20 bytes more than TCP does. */
+/* RoCE's headers take 20 bytes more than TCP's. */
 #define ROCE_MORE_BYTES 20
 #define TCP_OPTION_BYTES 12
 #define TCP_HEADER_BYTES 40 /* and IP's */
-/* Of a network device's MTU: 4200 is what others name for 4096. */
+/* A network device's MTU over RoCE's: vendors name 4200 for 4096. */
 #define NETDEV_MORE_BYTES 104
 #define TRY_NS KVPULL_NS_PER_S
 #define FILL_NS 100000000L
@@ -128,7 +128,7 @@ static enum arrival path_try(const struct doctor *doctor,
 	return arrival;
 }
 
-/* What the other side said that it takes, as the payload of RDMA. */
+/* Says which RDMA payload the other side's TCP segment size allows. */
 static void small_there_say(struct doctor *doctor, const struct addrinfo *to)
 {
 	const int control = path_connect(doctor, to, doctor->link_mtu_bytes);
@@ -168,7 +168,7 @@ static int path_judge(struct doctor *doctor, const struct addrinfo *to)
 	/* Two more at the most: all this takes less than 5 s. */
 	while (fits_bytes >= 1024 && path_try(doctor, to, fits_bytes))
 		fits_bytes /= 2;
-	/* It answers nobody: that is no matter of frames. */
+	/* The other side answers no size: frame sizes are not the cause. */
 	if (fits_bytes < 1024)
 		return 0;
 	doctor_say(

@@ -45,7 +45,7 @@ static void pull_exec(const struct doctor *doctor, int to)
 	_exit(1);
 }
 
-/* All that it prints; its exit status, or -1. */
+/* Reads everything that ib_pull prints. Returns its exit status, or -1. */
 static int pull_run(const struct doctor *doctor, char *output)
 {
 	size_t used = 0;
@@ -89,14 +89,14 @@ static char *last_line(char *text)
 	return line ? line + 1 : text;
 }
 
-/* What is said of a reason that came before it. */
+/* Lines that follow from a reason in an earlier line. */
 static int is_sequel(const char *line)
 {
 	return strncmp(line, "nothing was pulled", 18) == 0 ||
 	       strstr(line, "route verbs is pinned");
 }
 
-/* Of what was said before the report the last that is a reason. */
+/* Finds the last line before the report that gives a reason. */
 static const char *complaint_of(char *output)
 {
 	char *line = last_line(output);

@@ -233,7 +233,7 @@ static void consumer_say(struct doctor *doctor, struct probe *probe, int code)
 			  "took_ns", (json_int_t)probe->took_ns, "gb_s", gb_s);
 }
 
-/* All that the child writes before it closes: its ticket. */
+/* Reads the ticket, which is all that the child writes before it closes. */
 static void ticket_take(struct probe *probe, int from)
 {
 	ssize_t got;
@@ -279,7 +279,9 @@ static void ends_take(sigset_t *ends)
 	(void)sigaddset(ends, SIGHUP);
 }
 
-/* What hangs in a device or a folder may do so for ever: who waits is heard. */
+/*
+ * A call into a device or a folder may hang for ever: let signals end the wait.
+ */
 static void ends_let(int number)
 {
 	sigset_t ends;
@@ -314,10 +316,10 @@ void doctor_probe(struct doctor *doctor)
 		doctor_advise(doctor, "make install, or set LD_LIBRARY_PATH");
 		return;
 	}
-	/* Who ends us waits for it, PROBE_S at most: nothing is left behind. */
+	/* A signal waits until the probe has cleaned up, PROBE_S at most. */
 	ends_take(&ends);
 	(void)sigprocmask(SIG_BLOCK, &ends, &before);
-	/* Not the engines' own folder: nothing of theirs is met. */
+	/* A folder of the probe's own: it meets no engine's socket. */
 	if (!mkdtemp(folder)) {
 		(void)sigprocmask(SIG_SETMASK, &before, NULL);
 		doctor_say(doctor, DOCTOR_FAIL, "probe",

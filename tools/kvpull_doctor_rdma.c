@@ -23,7 +23,10 @@
 #define NODES "/sys/class/infiniband_verbs"
 #define PORTS_MAX 32u
 #define GIDS_MAX 1024u
-/* What RoCE puts around the payload, at the most: the kernel's own sum. */
+/*
+ * RoCE's headers take at most this many bytes; the kernel computes with the
+ * same sum.
+ */
 #define ROCE_HEADER_BYTES 96
 
 struct port {
@@ -382,7 +385,10 @@ static int is_name(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
-/* Of an ib_uverbs device, "uverbs3"; 0, or -1: the kernel does not say. */
+/*
+ * Finds a device's ib_uverbs node, "uverbs3"; 0, or -1: the kernel does not
+ * say.
+ */
 static int node_find(const struct doctor *doctor, const char *device,
 		     char node[64])
 {

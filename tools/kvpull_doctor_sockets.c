@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker would make of its configuration and of its socket folder: the
- * library's own checks say it, and a socket is tried there; where its status
- * file would lie; and which copy routines it would use, as the folder remembers.
+ * Checks a worker's configuration and socket folder with the library's own
+ * functions, and tries a socket there. Finds where its status file would lie,
+ * and which copy routines the folder remembers.
  */
 #include "tools/kvpull_doctor.h"
 
@@ -27,7 +27,7 @@
 
 static struct kvpull_config config;
 
-/* Of the environment, as workers take it, and of --socket-dir. */
+/* Loads the environment, as workers do, and --socket-dir. */
 void doctor_config(struct doctor *doctor)
 {
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
@@ -196,7 +196,7 @@ void doctor_sockets(struct doctor *doctor)
 
 /* ---- the status file ---- */
 
-/* One is made, as a worker makes it, and taken away. */
+/* Makes a status file, as a worker does, and removes it. */
 void doctor_status(struct doctor *doctor)
 {
 	char why[DOCTOR_TEXT_BYTES_MAX] = "";
@@ -241,7 +241,7 @@ void doctor_status(struct doctor *doctor)
 
 /* ---- the copy routines ---- */
 
-/* What the library says of its choice, and of a file that it ignores. */
+/* Log lines of the library on its choice, and on a file that it ignores. */
 struct copy_lines {
 	char chosen[DOCTOR_TEXT_BYTES_MAX];
 	char wrong[DOCTOR_TEXT_BYTES_MAX];

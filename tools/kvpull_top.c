@@ -290,7 +290,10 @@ static int screen_run(struct top_options *options)
 		(void)sigaddset(&held, ends[at]);
 		(void)sigaction(ends[at], &end, NULL);
 	}
-	/* One that came before the wait began would be seen when that ends. */
+	/*
+	 * Block signals first: one that came before the wait would be seen only
+	 * when the wait ends.
+	 */
 	(void)sigprocmask(SIG_BLOCK, &held, &signals);
 	(void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	(void)fputs("\033[?1049h\033[?25l\033[2J", stdout);
@@ -311,7 +314,7 @@ static uint32_t columns_of(void)
 		       0;
 }
 
-/* What was asked for, once. Return: the exit status. */
+/* Prints the answer once. Returns the exit status. */
 static int once_show(const struct top *top, const struct top_options *options)
 {
 	int code = 0;
@@ -348,7 +351,7 @@ int main(int argc, char **argv)
 
 	output_begin();
 	code = options_take(&options, argc, argv);
-	/* What could not be written was not said. */
+	/* Output that could not be written is an error. */
 	if (code == 1)
 		return output_end(0);
 	if (code)

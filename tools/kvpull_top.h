@@ -39,7 +39,10 @@ enum top_state {
 	TOP_CLOSED
 };
 
-/* One file, as it was at one moment or about: a worker's, or a pool's handle's. */
+/*
+ * A status file of a worker or of a pool's handle, as it was at about one
+ * moment.
+ */
 struct top_worker {
 	char path[512];
 	struct kvpull_status_header header;
@@ -49,7 +52,7 @@ struct top_worker {
 	enum top_state state;
 };
 
-/* What one consumer rank keeps; NULL row: what nobody has claimed. */
+/* Holds that one consumer rank keeps; NULL row: holds without a claimant. */
 struct top_consumer {
 	const struct kvpull_status_consumer *row;
 	const struct kvpull_status_words *words;
@@ -70,7 +73,7 @@ struct top_holds {
 	uint64_t claimed;
 };
 
-/* What is wrong: whose fault it looks like, how long, how much it keeps. */
+/* A finding: the culprit, for how long, and how much it keeps. */
 struct top_finding {
 	const char *what;
 	const struct top_worker *at; /* where it was seen */
@@ -143,7 +146,10 @@ void top_text(char *to, size_t bytes, const char *from, size_t from_bytes);
 /* Until the next call; the last one is of nobody. A pool has none, nor that. */
 struct top_consumer *top_consumers(const struct top_worker *worker,
 				   uint32_t *count);
-/* Whose engine has claimed it last, of top_consumers(); "nobody". */
+/*
+ * Names the engine that has claimed the hold last, of top_consumers();
+ * "nobody".
+ */
 void top_claimant(const struct kvpull_status_hold_now *now,
 		  struct top_consumer *consumers, uint32_t count, char *text,
 		  size_t bytes);
@@ -151,14 +157,14 @@ void top_holds(const struct top_worker *worker, struct top_holds *holds);
 /* Slots of the oldest held, [capacity]. */
 uint32_t top_oldest(const struct top_worker *worker, uint32_t *slots,
 		    uint32_t capacity);
-/* Their states, likewise: a row a slot. */
+/* States of the holds, likewise: a row a slot. */
 const struct kvpull_status_hold_now *
 top_holds_now(const struct top_worker *worker);
-/* A row that says something. */
+/* Has the row anything to show? */
 int top_peer_is_shown(const struct kvpull_status_peer *row);
-/* Of a pool: "owner", "reader", "both", or "-". */
+/* Role of a pool's handle: "owner", "reader", "both", or "-". */
 const char *top_role(const struct top_worker *worker);
-/* Owners that it gave up. */
+/* Number of owners that the pool's handle gave up. */
 uint32_t top_given_up(const struct top_worker *worker);
 /* By both threads. */
 uint64_t top_peer_pulls(const struct kvpull_status_peer *row);

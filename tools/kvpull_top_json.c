@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the snapshots mean, for programs: one JSON object. */
+/* The snapshots as one JSON object, for programs. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -264,7 +264,7 @@ static json_t *holds_of(const struct top_worker *worker)
 	return object;
 }
 
-/* Of both kinds. */
+/* The members that workers and pools have in common. */
 static json_t *file_of(const struct top_worker *worker)
 {
 	const struct kvpull_status_header *header = &worker->header;

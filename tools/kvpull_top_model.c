@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the snapshots mean: who keeps how many holds for how long, and what is
- * wrong. A finding names one engine and process, and what it keeps; the tables
- * of the screen are for all else.
+ * Judges the snapshots: who keeps how many holds for how long, and what is
+ * wrong. A finding names one engine and process, and how much it keeps; the
+ * screen's tables show the rest.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -270,7 +270,7 @@ uint64_t top_peer_bytes(const struct kvpull_status_peer *row)
 	       kvpull_status_get(&row->small_bytes);
 }
 
-/* What both threads may count. */
+/* Sum of a counter over both threads. */
 #define SUM_OF(worker, member)                                                 \
 	(kvpull_status_get(                                                    \
 		 &top_thread(worker, KVPULL_STATUS_ENGINE)->member) +          \
@@ -319,7 +319,7 @@ uint64_t top_quantile(const uint64_t *buckets, uint64_t times, uint32_t percent)
 	return 0;
 }
 
-/* Of the last minute, as far as its events reach back. */
+/* Errors of the last minute, as far as the events reach back. */
 uint64_t top_errors(const struct top_worker *worker)
 {
 	static const enum kvpull_status_part parts[] = {
@@ -392,8 +392,8 @@ static double seconds(uint64_t ns)
 }
 
 /*
- * Of its own process; or of its thread, while that is waited for. NULL: it is
- * well.
+ * Findings of the process itself, or of its thread while others wait for it.
+ * NULL: none.
  */
 static struct top_finding *
 find_process(struct top *top, const struct top_worker *worker, int is_awaited)
@@ -446,7 +446,10 @@ static void find_worker(struct top *top, const struct top_worker *worker)
 		finding->holds, finding->blocks);
 }
 
-/* One that keeps holds and says nothing: it beats every third of a lease. */
+/*
+ * Finds a consumer that keeps holds and is silent: it should beat every third
+ * of a lease.
+ */
 static void find_silent(struct top *top, const struct top_worker *worker,
 			const struct top_consumer *consumer)
 {

@@ -342,7 +342,9 @@ int top_prometheus(const struct top *top, FILE *out)
 	return ferror(out) != 0;
 }
 
-/* Who called: until its request's first line is there it holds up nobody. */
+/*
+ * An HTTP caller. It holds up no other until its request's first line is there.
+ */
 struct caller {
 	int fd;
 	uint32_t bytes;

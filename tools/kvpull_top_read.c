@@ -19,7 +19,7 @@
 
 #include "tools/kvpull_top.h"
 
-/* Of a folder, that are read; few of them are of status files. */
+/* Names that are read of a folder; few of them are status files. */
 #define NAMES_MAX (64 * KVPULL_STATUS_FILES_MAX)
 
 void top_text(char *to, size_t bytes, const char *from, size_t from_bytes)
@@ -69,7 +69,10 @@ static int is_stopped(const struct kvpull_status_header *header)
 	       (state == 'T' || state == 't');
 }
 
-/* All that was ever written: holds above the highest slot never were. */
+/*
+ * Reads the used part of a file: holds above the highest slot were never
+ * written.
+ */
 static int bytes_read(struct top_worker *worker, int fd)
 {
 	const struct kvpull_status_header *header = &worker->header;
@@ -128,7 +131,7 @@ static int header_read(int fd, const struct top_options *options,
 		       code;
 }
 
-/* Who is gone for long, or closed, is not looked at unless it is asked for. */
+/* Skips a worker that is closed or long gone, unless it is asked for. */
 static int is_wanted(const struct top_worker *worker,
 		     const struct top_options *options)
 {
@@ -181,7 +184,7 @@ static void file_read(struct top *top, const struct top_options *options,
 	fd = openat(folder_fd, name,
 		    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {
-		/* One that was swept meanwhile is no news. */
+		/* A file that was swept meanwhile is no news. */
 		if (errno != ENOENT)
 			unread_add(top, path, name, strerror(errno));
 		return;

@@ -238,7 +238,7 @@ static void consumers_show(struct page *page, const struct top *top)
 	}
 }
 
-/* Who reads which pool; those that left are not told. */
+/* Shows the readers of each pool, but not those that left. */
 static void readers_show(struct page *page, const struct top *top)
 {
 	uint32_t index;
@@ -497,7 +497,7 @@ static void findings_show(struct page *page, const struct top *top)
 	unread_show(page, top);
 }
 
-/* What there is none of has no table, but where there is nothing at all. */
+/* Omit empty tables, unless all are empty. */
 static void overview_show(struct page *page, const struct top *top,
 			  const struct top *before)
 {
@@ -584,7 +584,7 @@ static void who_name(const struct top_worker *worker,
 				 sizeof(peers[at].engine_id));
 }
 
-/* What came of it; or which rank of theirs it was. */
+/* The outcome of an event, or the peer's rank. */
 static void outcome_of(const struct kvpull_status_note *note, char text[32])
 {
 	text[0] = '\0';

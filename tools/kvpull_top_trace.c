@@ -13,7 +13,7 @@
 #include "tools/json.h"
 #include "tools/kvpull_top.h"
 
-/* What began on a slot and has not ended. */
+/* A span that began on a slot and has not ended. */
 struct open_span {
 	const char *name; /* NULL: nothing */
 	uint64_t at_ns;

@@ -15,7 +15,7 @@ static inline void output_begin(void)
 	(void)signal(SIGXFSZ, SIG_IGN);
 }
 
-/* What could not be written was not said, whatever came of the run. */
+/* Output that could not be written is an error, whatever came of the run. */
 static inline int output_end(int code)
 {
 	errno = 0;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What can be handed on, into build/dist: the sources (dist), one wheel and its
-# source distribution (wheel), Debian's packages (deb), a list of what is in
-# them (sbom). The same sources give the same bytes, wherever they lie.
+# Builds packages into build/dist: the sources (dist), one wheel and its source
+# distribution (wheel), Debian's packages (deb), a list of their contents
+# (sbom). The same sources give the same bytes, wherever they lie.
 # package.sh dist|wheel|deb|sbom <version> [machine, of a wheel]
 set -eu
 cd "$(dirname "$0")/.."
