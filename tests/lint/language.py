@@ -96,13 +96,21 @@ def prose(path):
         paragraphs = split_paragraphs(markdown_lines(text), 1,
                                       r"^\s*(?:[-*|#>]|\d+\.|$)")
     else:
-        lines = ["" if line.startswith(('.', "'")) else line
-                 for line in text.split("\n")]
+        lines = list(mdoc_lines(text))
         paragraphs = split_paragraphs(lines, 1, r"^\s*$")
     for line, paragraph in paragraphs:
         for cell in re.split(r"\s\|\s|\s·\s", paragraph):
             for sentence in re.split(r"(?<=[.!?])[\"')*`]*\s+", cell):
                 yield line, sentence
+
+
+def mdoc_lines(text):
+    """Lines of prose: macros and literal displays are blank."""
+    literal = False
+    for line in text.split("\n"):
+        literal = line.startswith((".Bd -literal", ".Bd -unfilled")) or (
+            literal and not line.startswith(".Ed"))
+        yield "" if literal or line.startswith((".", "'")) else line
 
 
 def markdown_lines(text):
