@@ -29,12 +29,12 @@ BIG_POOL ?= --chunks 100000
 SEED ?=
 STEPS ?=
 SECONDS ?= 60
-QUARTER ?=
+HALF ?=
 SEQUENCES ?= 1000000
 MODE ?= --full
 ENGINE_ARGS ?=
 # What the user gave is a number, before anything runs for an hour.
-NUMBERS := SEEDS SEED STEPS SECONDS QUARTER SEQUENCES
+NUMBERS := SEEDS SEED STEPS SECONDS HALF SEQUENCES
 is_number = $(if $(shell printf '%d' '$(1)' >/dev/null 2>&1 || echo no),,1)
 $(foreach name,$(NUMBERS),$(if $(and $(strip $($(name))),$(filter command environment,$(firstword $(origin $(name))))),\
 	$(if $(call is_number,$($(name))),,$(error $(name)=$($(name)): a number is needed))))
@@ -292,8 +292,8 @@ aarch64: ## cross-built without a warning; unit tests and 25 seeds under qemu-us
 	$(Q)+$(SUBMAKE) $(addprefix $(B)/unit/,$(CPU_TESTS))
 	$(Q)tests/cpus.sh $(B) $(CPU_TESTS)
 
-mutants: ## each weakened ordering, each broken promise is caught; QUARTER=0..3
-	$(Q)tests/mutants.sh $(if $(QUARTER),--quarter $(QUARTER))
+mutants: ## each weakened ordering, each broken promise is caught; HALF=0..1
+	$(Q)tests/mutants.sh $(if $(HALF),--half $(HALF))
 
 bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--quick
 	$(Q)tests/bench/run.sh $(B)/kvpull_bench build/bench $(MODE)

@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Is each promise of the core watched by a test? Each patch of tests/mutants/
-# breaks one on purpose, in a copy of the tree. The unit tests that the patch
-# names must fail, or else the simulation, within 200 seeds. What does not
-# apply, does not compile or is not caught has failed; tests/mutants/survivors
-# has those whose survival is accepted, with the reason. At least 98 of 100 must
-# be caught.
+# Does a test notice each promise of the core that is broken? Each row of
+# tests/mutants/*.txt (tests/mutants.py has the format) breaks one, in a copy of
+# the tree. A unit test that the row names must fail, or else the simulation,
+# within 200 seeds. A mutant that does not apply, does not compile or is not caught
+# has failed; tests/mutants/survivors lists those whose survival is accepted, with
+# the reason. At least 98 of 100 must be caught.
 #
 # tests/mutants.sh                     the ring's orderings, violations planted
-#                                      for lint, then every patch
-# tests/mutants.sh --quarter N         the ring's, and each fourth patch from the
-#                                      N-th on (0 .. 3)
-# tests/mutants.sh [--sim] NAME...     these patches; --sim: no unit tests, so
-# tests/mutants.sh --sim               that the simulation alone must catch it
+#                                      for lint, then every row
+# tests/mutants.sh --half N            the same, and each second row from the
+#                                      N-th on (0, 1)
+# tests/mutants.sh [--sim] NAME...     these rows; --sim: no unit tests, so that
+# tests/mutants.sh --sim               the simulation alone must catch them
 #
 # Logs and the copies: build/mutants/.
 set -u
@@ -37,37 +37,37 @@ if [ "${1:-}" = --sim ]; then
 	ring=0
 	shift
 fi
-quarter=
-if [ "${1:-}" = --quarter ]; then
-	quarter=$2
-	shift 2
-	case $quarter in
-	[0-3]) ;;
+half=
+if [ "${1:-}" = --half ]; then
+	half=${2:-}
+	case $half in
+	[01]) ;;
 	*)
-		echo "mutants: --quarter is 0 .. 3" >&2
+		echo "mutants: --half is 0 or 1" >&2
 		exit 2
 		;;
 	esac
+	shift 2
 fi
+[ $# -eq 0 ] || ring=0
+table=$(tests/mutants.py list "$@") || {
+	echo "$table"
+	exit 1
+}
+declare -A tests_of broken_of
 names=()
 number=0
-for patch in tests/mutants/*.patch; do
-	if [ -z "$quarter" ] || [ $((number % 4)) -eq "$quarter" ]; then
-		names+=("$(basename "$patch" .patch)")
+while IFS=$'\t' read -r name tests broken; do
+	if [ -z "$half" ] || [ $((number % 2)) -eq "$half" ]; then
+		names+=("$name")
+		tests_of[$name]=$tests
+		broken_of[$name]=$broken
 	fi
 	number=$((number + 1))
-done
-if [ $# -gt 0 ]; then
-	ring=0
-	names=("$@")
-fi
+done <<<"$table"
 
 now() { # seconds, with a point
 	echo "${EPOCHREALTIME/,/.}"
-}
-
-field() { # of a patch: Broken or Tests
-	sed -n "s/^# $2: //p" "$root/tests/mutants/$1.patch"
 }
 
 # In a copy: one build folder, no optimization that costs time.
@@ -77,10 +77,8 @@ build() { # target...
 
 unit_caught() { # name, log: by which test; fails if by none
 	local test by
-	local tests
-	tests=$(field "$1" Tests)
 
-	for test in $tests; do
+	for test in ${tests_of[$1]}; do
 		timeout -k 5 20 "out/unit/$test" >"$2" 2>&1 && continue
 		by=$(sed -n 's/^\[  FAILED  \] \([A-Za-z_][A-Za-z_0-9]*\)$/\1/p' \
 			"$2" | head -n 1)
@@ -108,18 +106,14 @@ accepted() { # name: the reason why it may survive
 	sed -n "s/^$1 //p" "$root/tests/mutants/survivors"
 }
 
-# Prints the verdict; 0: caught, 77: it survives, which is accepted.
+# Prints the verdict on the tree, which is changed; 0: caught, 77: it survives,
+# which is accepted.
 judge() { # name, log
 	local targets=() test
 
-	for test in $(field "$1" Tests); do
+	for test in ${tests_of[$1]}; do
 		targets+=("out/unit/$test")
 	done
-	if ! git apply --whitespace=nowarn "$root/tests/mutants/$1.patch" \
-		>"$2" 2>&1; then
-		echo "does not apply"
-		return 1
-	fi
 	if [ $sim_only -eq 0 ]; then
 		if ! build "${targets[@]}" >"$2" 2>&1; then
 			echo "does not compile"
@@ -136,7 +130,7 @@ judge() { # name, log
 		echo "survives, accepted: $(accepted "$1")"
 		return 77
 	fi
-	echo "survives: $(field "$1" Broken)"
+	echo "survives: ${broken_of[$1]}"
 	return 1
 }
 
@@ -145,8 +139,7 @@ as_it_is() { # log
 	local targets=() test
 	local tests
 
-	tests=$(for test in "${names[@]}"; do field "$test" Tests; done |
-		tr ' ' '\n' | sort -u)
+	tests=$(printf '%s\n' "${tests_of[@]}" | tr ' ' '\n' | sort -u)
 	[ $sim_only -eq 0 ] || tests=
 	for test in $tests; do
 		targets+=("out/unit/$test")
@@ -157,26 +150,34 @@ as_it_is() { # log
 		echo "the tree does not compile"
 		return 1
 	fi
-	for test in $tests; do
-		if ! timeout -k 5 180 "out/unit/$test" >"$1" 2>&1; then
-			tail -n 40 "$1"
-			echo "$test fails without a mutant"
-			return 1
-		fi
-	done
 	if by=$(sim_caught "$1"); then
 		tail -n 60 "$1"
 		echo "$by, without a mutant"
 		return 1
 	fi
+	# Names without blanks; single quotes are for the shell of each test.
+	# shellcheck disable=SC2086,SC2016
+	printf '%s\n' $tests | xargs -r -P "$workers" -I '{}' bash -c '
+		timeout -k 5 180 "out/unit/$0" >"$0.log" 2>&1 && exit
+		tail -n 40 "$0.log"
+		echo "$0 fails without a mutant"
+		exit 1' '{}'
 }
 
 mutate() { # name
-	local began status verdict word=FAILED
+	local began status verdict word=FAILED file files
 
 	began=$(now)
-	verdict=$(judge "$1" "$work/$1.log")
-	status=$?
+	if files=$("$root/tests/mutants.py" apply "$1" .); then
+		verdict=$(judge "$1" "$work/$1.log")
+		status=$?
+		for file in $files; do
+			cp "$work/clean/$file" "$file"
+		done
+	else
+		verdict=$files
+		status=1
+	fi
 	[ $status -eq 0 ] && word=caught
 	[ $status -eq 77 ] && word=skipped
 	if [ $status -eq 0 ] && [ $sim_only -eq 0 ] && [ -n "$(accepted "$1")" ]; then
@@ -186,16 +187,26 @@ mutate() { # name
 	printf '%s: %-26s %s (%.1f s)\n' "$word" "$1" "$verdict" \
 		"$(awk "BEGIN { print $(now) - $began }")"
 	echo "$word" >"$work/$1.verdict"
-	# Whatever the patch did to it, or did not.
-	git apply -R --whitespace=nowarn "$root/tests/mutants/$1.patch" \
-		>/dev/null 2>&1
 }
 
-worker() { # which: every so-many-th mutant, in a copy of its own
+take() { # print the index of the next mutant; fails when all are taken
+	local at
+
+	exec {lock}<>"$work/next"
+	flock "$lock"
+	at=$(cat "$work/next")
+	echo $((at + 1)) >"$work/next"
+	exec {lock}>&-
+	echo "$at"
+	[ "$at" -lt ${#names[@]} ]
+}
+
+# Mutants of one file follow one another, so that little is compiled twice.
+worker() { # which: in a copy of its own
 	local at
 
 	cd "$work/tree$1" || exit 1
-	for ((at = $1; at < ${#names[@]}; at += workers)); do
+	while at=$(take); do
 		mutate "${names[at]}"
 	done
 }
@@ -225,10 +236,15 @@ for file in */*.c; do
 	[ "$folder" = tools ] || [ -d "$work/tree0/$folder" ] ||
 		cp -R "$folder" "$work/tree0" || exit 1
 done
+cp -R "$work/tree0" "$work/clean" || exit 1
+began=$SECONDS
 if ! (cd "$work/tree0" && as_it_is "$work/as_it_is.log"); then
 	echo "$passed passed, $((failed + 1)) failed, $skipped skipped"
 	exit 1
 fi
+echo "built, and passed as it is: $((SECONDS - began)) s"
+began=$SECONDS
+echo 0 >"$work/next"
 for ((at = 1; at < workers; at++)); do
 	cp -a "$work/tree0" "$work/tree$at" || exit 1
 done
@@ -236,6 +252,7 @@ for ((at = 0; at < workers; at++)); do
 	worker $at &
 done
 wait
+echo "${#names[@]} mutants: $((SECONDS - began)) s"
 caught=0
 for name in "${names[@]}"; do
 	case $(cat "$work/$name.verdict" 2>/dev/null) in
@@ -249,6 +266,6 @@ if [ $# -eq 0 ] && [ $((caught * 100)) -lt $((${#names[@]} * 98)) ]; then
 	echo "only $caught of ${#names[@]} mutants are caught, 98 of 100 must be"
 	failed=$((failed + 1))
 fi
-rm -rf "$work"/tree*
+rm -rf "$work"/tree* "$work/clean"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ $((passed + skipped)) -gt 0 ]

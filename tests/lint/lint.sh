@@ -5,7 +5,7 @@
 # FLAGS and STRICT_FLAGS come from the Makefile.
 # shellcheck disable=SC2016 # single quotes are for the shells that each starts
 cd "$(dirname "$0")/../.." || exit 1
-FLAGS=${FLAGS:--std=c11 -D_GNU_SOURCE -Iinclude -I.}
+FLAGS=${FLAGS:--std=c11 -D_GNU_SOURCE -Iinclude -I. -DKVPULL_VERSION=\'\"0\"\'}
 STRICT_FLAGS=${STRICT_FLAGS:--Wall -Wextra}
 CHECKS=${*:-banned language layers rooms sizes mutants format shellcheck codespell mandoc cppcheck analyzer tidy}
 jobs=$(nproc 2>/dev/null || echo 2)
@@ -33,9 +33,7 @@ check_language() { python3 tests/lint/language.py; }
 check_layers() { tests/lint/layers.sh; }
 check_rooms() { tests/lint/rooms.sh "${B:-build/release}"; }
 check_sizes() { tests/lint/sizes.sh; }
-check_mutants() {
-	printf '%s\n' tests/mutants/*.patch | each 'tests/lint/mutant.sh "$0"'
-}
+check_mutants() { tests/mutants.py check; }
 check_format() {
 	clang-format --version | grep -q 'version 14\.' ||
 		{ echo "refused: clang-format 14 is pinned, this is another"; return 77; }
@@ -70,8 +68,7 @@ for check in $CHECKS; do
 	format) tool=clang-format ;;
 	analyzer) tool=gcc ;;
 	tidy) tool=clang-tidy ;;
-	mutants) tool=git ;;
-	language) tool=python3 ;;
+	language | mutants) tool=python3 ;;
 	banned | layers | sizes) tool="awk" ;;
 	rooms) tool="nm" ;;
 	*) tool=$check ;;

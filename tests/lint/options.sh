@@ -15,7 +15,7 @@ for tool in ib_pull kvpull_top kvpull_doctor; do
 	kvpull_top) called='kvpull_top|\$top' ;;
 	*) called='kvpull_doctor|\$tool|\$doctor' ;;
 	esac
-	files=$(git grep -lE "$tool" -- tests ':!tests/lint/options.sh' | grep -vE '\.(patch|md|txt)$')
+	files=$(git grep -lE "$tool" -- tests ':!tests/lint/options.sh' | grep -vE '\.(md|txt)$')
 	# A command goes on behind a backslash at its line's end.
 	commands=$(for file in $files; do sed -e ':a' -e '/\\$/N; s/\\\n//; ta' "$file"; done |
 		grep -E "$called|^for ")

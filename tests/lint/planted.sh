@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Do the checks of rooms, circles, purity and sizes see what they are for? Each
-# row plants one violation in a small tree of its own, which passes without it;
-# the check must fail and say the words of the row. A part of `make mutants`.
+# Do the checks of language, rooms, circles, purity, sizes and mutants see what they are
+# for? Each row plants one violation in a small tree of its own, which passes
+# without it; the check must fail and say the words of the row. A part of `make
+# mutants`.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 root=$PWD
@@ -14,10 +15,13 @@ failed=0
 # Two files of one pure room, one of another and one of the ground floor.
 tree() {
 	rm -rf "$work"
-	mkdir -p "$work"/{include/base,shm,verbs,plugin/{hold,scheduler,bytes},tests/lint,build} ||
+	mkdir -p "$work"/{include/base,shm,verbs,plugin/{hold,scheduler,bytes},tests/{lint,mutants},build} ||
 		exit 1
 	cp tests/lint/{files,layers,rooms,sizes}.sh tests/lint/language.py tests/lint/rooms.awk "$work/tests/lint"
+	cp tests/mutants.py "$work/tests"
 	cd "$work" || exit 1
+	: >tests/mutants/survivors
+	printf 'adds_one | a sum is of another number | test_hold\n\tplugin/hold/two.c | hold_two | base_sum(a, 2) => base_sum(a, 1)\n' >tests/mutants/hold.txt
 	echo 'int base_sum(int a, int b);' >include/base/sum.h
 	printf '#include "base/sum.h"\nint base_sum(int a, int b)\n{\n\treturn a + b;\n}\n' >include/base/sum.c
 	echo 'int hold_one(int a); int hold_two(int a);' >plugin/hold/hold.h
@@ -29,7 +33,7 @@ tree() {
 	echo 'int verbs_open_it(void);' >verbs/verbs.h
 }
 
-check() { # language, layers, rooms or sizes
+check() { # language, layers, rooms, sizes or mutants
 	local source
 
 	if [ "$1" = rooms ]; then
@@ -41,6 +45,7 @@ check() { # language, layers, rooms or sizes
 	fi
 	case $1 in
 	language) python3 tests/lint/language.py ;;
+	mutants) tests/mutants.py check ;;
 	*) "tests/lint/$1.sh" build ;;
 	esac
 }
@@ -68,7 +73,7 @@ planted() { # check, words that it must say, file, what is added to it
 	cd "$root" || exit 1
 }
 
-for name in language layers rooms sizes; do
+for name in language layers rooms sizes mutants; do
 	tree
 	output=$(check $name 2>&1)
 	result "$name: a tree without a fault" $? "$output"
@@ -95,6 +100,11 @@ rows=(
 	rooms 'asks for pthread_create' plugin/bytes/thread.c
 	'#include <pthread.h>\nint bytes_run(pthread_t *t, void *(*f)(void *))\n{\n\treturn pthread_create(t, 0, f, 0);\n}\n'
 	rooms 'asks for shm_open_it' plugin/hold/two.c 'int shm_open_it(void);\nint hold_shm(void)\n{\n\treturn shm_open_it();\n}\n'
+	mutants 'hold_two: nowhere' tests/mutants/hold.txt 'b | breaks | test_hold\n\tplugin/hold/two.c | hold_two | return 7; =>\n'
+	mutants 'hold_two: 2 times' tests/mutants/hold.txt 'b | breaks | test_hold\n\tplugin/hold/two.c | hold_two | a => 7\n'
+	mutants 'has no function hold_six' tests/mutants/hold.txt 'b | breaks | test_hold\n\tplugin/hold/two.c | hold_six | return 7; =>\n'
+	mutants 'b does not compile' tests/mutants/hold.txt 'b | breaks | test_hold\n\tplugin/hold/two.c | hold_two | base_sum(a, 2) => sum_of(a +)\n'
+	mutants 'adds_one stands also at' tests/mutants/hold.txt 'adds_one | breaks | test_hold\n\tplugin/hold/two.c | hold_two | a, 2 => a, 3\n'
 	sizes 'function of' plugin/hold/one.c "int hold_long(void)\n{\n$(printf 'a;\\n%.0s' {1..61})}\n"
 	sizes 'has more than' plugin/hold/hold.h "$(printf '/* */\\n%.0s' {1..701})"
 )
