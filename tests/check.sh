@@ -3,10 +3,13 @@
 # make check: every test that needs no special machine, each stage under its
 # own time limit. The last line adds them up: "N passed, N failed, N skipped".
 # A stage that does not run is a failure; only a program that says "refused:
-# why" is skipped. Logs: build/check/<stage>.log.
+# why" is skipped. A stage that fails shows its failed tests first. Logs:
+# build/check/<stage>.log. check.sh [stage...] runs some of them.
 cd "$(dirname "$0")/.." || exit 1
 MAKE=${MAKE:-make}
-logs=build/check
+only=" $* "
+. tests/result.sh
+logs=${TEST_LOGS:-build/check}
 mkdir -p "$logs"
 passed=0
 failed=0
@@ -22,33 +25,21 @@ stage() { # name, seconds, command
 	name=$1
 	limit=$2
 	shift 2
+	[ "$only" = '  ' ] || [ -z "${only##* "$name" *}" ] || return
 	log=$logs/$name.log
 	began=$(date +%s)
 	# A program that takes too long ends first, and shows how far it came.
 	TEST_LIMIT=$((limit - 5)) timeout -k 10 "$limit" "$@" >"$log" 2>&1 </dev/null
 	status=$?
 	took=$(($(date +%s) - began))
-	line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
-	ok=0
-	bad=0
-	skip=0
-	if [ -n "$line" ]; then
-		ok=${line%% passed*}
-		bad=${line#* passed, }
-		bad=${bad%% failed*}
-		skip=${line#* failed, }
-		skip=${skip%% skipped*}
-		[ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-	elif [ "$status" -eq 0 ]; then
-		ok=1
-	else
-		bad=1
-	fi
+	result_read "$log" "$status"
 	printf '%-10s %5d passed, %d failed, %d skipped, %d s\n' \
 		"$name" "$ok" "$bad" "$skip" "$took"
 	if [ "$bad" -ne 0 ]; then
 		[ "$status" -eq 124 ] && echo "$name: not done in $limit s"
-		sed 's/^/    /' "$log" | tail -n 80
+		failed_show "$name" "$status" "$log"
+		echo "    the end of $log:"
+		tail -n 20 "$log" | sed 's/^/    /'
 	elif [ "$skip" -ne 0 ]; then
 		grep '^refused: ' "$log" | sort -u | sed 's/^/    /'
 	fi
@@ -84,6 +75,7 @@ submake scenarios 400 scenarios MODE=--quick
 submake stress 240 stress-programs MODE=--quick
 stage ib_pull 300 tests/ib_pull.sh build/release
 stage top 150 tests/top.sh build/release
+stage shown 60 tests/shown.sh
 stage killed 120 tests/fabric/killed.sh
 stage doctor 150 tests/doctor.sh build/release
 stage hosts 180 tests/host.sh build/release

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# Claims about a program's output and exit status, as a shell function. Sourced
-# with $work, a folder: the last command's streams are in out and error there.
-# $claim_limit, if set, is a command that runs them, as timeout. $passed
-# and $failed count.
+# Claims about a program's output and exit status, as a shell function. Sourced,
+# at the top of the tree, with $work, a folder: the last command's streams are in
+# out and error there. $claim_limit, if set, is a command that runs them, as
+# timeout. $passed and $failed count.
 : "${work:?}"
+. tests/result.sh
 passed=0
 failed=0
 claim_limit=
 
 claim() { # name, exit status, patterns that its output must have -- command
-	name=$1
-	status=$2
+	claim_name=$1
+	claim_status=$2
 	shift 2
 	: >"$work/patterns"
 	while [ "$1" != -- ]; do
@@ -20,20 +21,28 @@ claim() { # name, exit status, patterns that its output must have -- command
 	done
 	shift
 	$claim_limit "$@" >"$work/out" 2>"$work/error"
-	got=$?
-	right=1
-	[ $got -eq "$status" ] || right=0
-	while IFS= read -r pattern; do
-		cat "$work/out" "$work/error" | grep -qE -- "$pattern" || {
-			echo "no line like: $pattern"
-			right=0
-		}
+	claim_got=$?
+	: >"$work/missing"
+	while IFS= read -r claim_pattern; do
+		grep -qE -- "$claim_pattern" "$work/out" "$work/error" ||
+			echo "no line like: $claim_pattern" >>"$work/missing"
 	done <"$work/patterns"
-	if [ $right -eq 1 ]; then
+	if [ $claim_got -eq "$claim_status" ] && [ ! -s "$work/missing" ]; then
 		passed=$((passed + 1))
 		return
 	fi
 	failed=$((failed + 1))
-	echo "FAILED $name: exit status $got, expected $status"
-	cat "$work/out" "$work/error"
+	cat "$work/missing" "$work/out" "$work/error" |
+		failed_say "$claim_name: exit status $claim_got, expected $claim_status"
+}
+
+# A function of the suite's own, whose name says what is so. It needs no limit,
+# and may look at what the last command said.
+check() { # function and its arguments
+	if "$@" >"$work/checked" 2>&1; then
+		passed=$((passed + 1))
+		return
+	fi
+	failed=$((failed + 1))
+	failed_say "$*" <"$work/checked"
 }

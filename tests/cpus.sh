@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 build=$1
 shift
 log=$build/cpus.log
+. tests/result.sh
 passed=0
 failed=0
 case $(uname -m) in
@@ -26,8 +27,7 @@ for test in "$@"; do
 			continue
 		fi
 		failed=$((failed + 1))
-		echo "FAILED $test on $cpu"
-		cat "$log"
+		failed_say "$test on $cpu" <"$log"
 	done
 done
 echo "$passed passed, $failed failed, 0 skipped"

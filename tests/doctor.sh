@@ -199,12 +199,7 @@ probe_that_is_ended_leaves_nothing() {
 	[ -z "$(find /tmp -maxdepth 1 -name 'kvpull-doctor-*' -newer "$work/before" 2>/dev/null)" ]
 }
 touch "$work/before"
-if probe_that_is_ended_leaves_nothing; then
-	passed=$((passed + 1))
-else
-	failed=$((failed + 1))
-	echo "FAILED probe_that_is_ended_leaves_nothing"
-fi
+check probe_that_is_ended_leaves_nothing
 # A device or a folder that hangs is what it is asked about.
 probe_is_stopped() {
 	"$doctor" >/dev/null 2>&1 &
@@ -234,12 +229,7 @@ probe_that_hangs_can_be_ended() {
 	kill -9 "$producer" 2>/dev/null
 	[ $ended -eq 143 ]
 }
-if probe_that_hangs_can_be_ended; then
-	passed=$((passed + 1))
-else
-	failed=$((failed + 1))
-	echo "FAILED probe_that_hangs_can_be_ended"
-fi
+check probe_that_hangs_can_be_ended
 claim wrong_variable_is_said 1 \
 	'^FAIL +configuration +lease_ms 5 is refused: .*KVPULL_LEASE_MS' -- \
 	env KVPULL_LEASE_MS=5 "$doctor"

@@ -7,27 +7,14 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 build=$(cd "$1" && pwd)
 out=$build/host
-passed=0
-failed=0
 mkdir -p "$out"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+. tests/claim.sh
 # Not shared with others of this user; more prompts than any table has places.
 export KVPULL_SOCKET_DIR="$work/s" KVPULL_REQUESTS_MAX=64 KVPULL_TICKETS_MAX=40 \
 	KVPULL_MAX_HOLDS=64 KVPULL_FAMILIES_MAX=64 KVPULL_STEP_LOG_MIB=1
 mkdir -m 700 "$KVPULL_SOCKET_DIR"
-
-check() { # what, command
-	what=$1
-	shift
-	if "$@" >"$work/log" 2>&1; then
-		passed=$((passed + 1))
-	else
-		echo "hosts: $what failed"
-		tail -n 20 "$work/log"
-		failed=$((failed + 1))
-	fi
-}
 
 compile() { # name, compiler and flags
 	name=$1
@@ -85,15 +72,15 @@ killed() {
 }
 
 # shellcheck disable=SC2086 # "ccache gcc"
-check "compiling host.c" compile c ${CC:-gcc} -std=c11 -D_GNU_SOURCE tests/host/host.c
+claim "compiling host.c" 0 -- compile c ${CC:-gcc} -std=c11 -D_GNU_SOURCE tests/host/host.c
 # shellcheck disable=SC2086
-check "compiling host.cpp" compile cpp ${CXX:-g++} -std=c++17 tests/host/host.cpp
+claim "compiling host.cpp" 0 -- compile cpp ${CXX:-g++} -std=c++17 tests/host/host.cpp
 for p in c cpp; do
 	for d in c cpp; do
-		check "$p to $d" pull $p $d 1000
+		claim "$p to $d" 0 -- pull $p $d 1000
 	done
-	check "$p with a bad router" misled $p
-	check "$p with a killed consumer" killed $p
+	claim "$p with a bad router" 0 -- misled $p
+	claim "$p with a killed consumer" 0 -- killed $p
 done
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

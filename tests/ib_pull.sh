@@ -23,16 +23,6 @@ trap 'kill "$server" $silent $ported $others 2>/dev/null; rm -rf "$work"' EXIT
 . tests/claim.sh
 claim_limit='timeout 30'
 
-check() { # function
-	if "$1" >"$work/out" 2>&1; then
-		passed=$((passed + 1))
-		return
-	fi
-	failed=$((failed + 1))
-	echo "FAILED $1"
-	cat "$work/out"
-}
-
 await_serving() { # its output, its process
 	until grep -q '^serving' "$1" || ! kill -0 "$2"; do
 		sleep 0.1

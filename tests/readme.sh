@@ -8,23 +8,10 @@ set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=$1
 out=$build/readme
-passed=0
-failed=0
 mkdir -p "$out"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-
-check() { # what, command
-	local what=$1
-	shift
-	if "$@" >"$out/log" 2>&1; then
-		passed=$((passed + 1))
-	else
-		echo "README.md: $what"
-		tail -n 20 "$out/log"
-		failed=$((failed + 1))
-	fi
-}
+. tests/claim.sh
 
 # The n-th block of commands: what stands in the fences of sh.
 block() {
@@ -73,26 +60,20 @@ run() {
 	return $status
 }
 
-check "it has more than 250 lines, or one of more than 120 columns" is_short
-check "a link leads nowhere" links_lead
-check "it has other blocks of commands than the three that are looked at" \
+claim "README.md: it has more than 250 lines, or one of more than 120 columns" 0 -- is_short
+claim "README.md: a link leads nowhere" 0 -- links_lead
+claim "README.md: it has other blocks of commands than the three that are looked at" 0 -- \
 	[ "$(grep -c '^```sh$' README.md)" -eq 3 ]
-check "a command that no stage of CI runs" are_stages <<<"$(block 1)"
+claim "README.md: a command that no stage of CI runs" 0 -- are_stages <<<"$(block 1)"
 mkdir -m 700 "$work/sockets"
-check "the tools fail" run <<<"$(block 2)"
-check "the host fails" run <<<"$(block 3)"
-check "the host does not pull" grep -q '^decode: 700 pulled, 0 computed' "$work/said"
+claim "README.md: the tools fail" 0 -- run <<<"$(block 2)"
+claim "README.md: the host fails" 0 -- run <<<"$(block 3)"
+claim "README.md: the host does not pull" 0 -- grep -q '^decode: 700 pulled, 0 computed' "$work/said"
 
 tests/pages.sh check "$build" >"$out/pages.log" 2>&1
-grep -v ' skipped$' "$out/pages.log"
-line=$(tail -n 1 "$out/pages.log")
-case $line in
-*" passed, "*" failed, 0 skipped")
-	passed=$((passed + ${line%% passed*}))
-	line=${line#* passed, }
-	failed=$((failed + ${line%% failed*}))
-	;;
-*) failed=$((failed + 1)) ;;
-esac
+result_read "$out/pages.log" $?
+[ "$bad" -eq 0 ] || failed_show pages "$bad failed" "$out/pages.log"
+passed=$((passed + ok))
+failed=$((failed + bad))
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

@@ -5,6 +5,7 @@
 # build/fuzz/new/, what fails into build/fuzz/found/: replay it with the target,
 # fix the bug, then commit it to tests/fuzz/corpus/<target>/.
 # run-fuzz.sh <seconds> <build folder> <target>...
+. tests/result.sh
 one() { # seconds, build folder, target
 	seconds=$1
 	build=$2
@@ -24,8 +25,7 @@ one() { # seconds, build folder, target
 		cover=$(grep -o 'cov: [0-9]*' "$log" | tail -n 1)
 		echo "  FUZZ	$name: $runs runs, $cover edges"
 	else
-		tail -n 60 "$log"
-		echo "fuzz: $name failed; inputs in $build/found/$name"
+		tail -n 60 "$log" | failed_say "$name: inputs in $build/found/$name"
 	fi
 }
 

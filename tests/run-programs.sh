@@ -6,6 +6,7 @@
 # as skipped if that is 77 or 0 after a line "refused: why".
 # TEST_RUN goes before each command; TEST_LIMIT is its time in seconds, else a
 # quarter of an hour, or an hour for full counts (without TEST_QUICK).
+. tests/result.sh
 passed=0
 failed=0
 skipped=0
@@ -16,7 +17,7 @@ program=
 # Who is told to end says how far its program came, and takes it along.
 stopped() {
 	[ -n "$program" ] && kill "$program" 2>/dev/null
-	tail -n 40 "$log"
+	failed_show "$command" "$limit s are over" "$log"
 	exit 143
 }
 trap 'rm -f "$log"' EXIT
@@ -30,28 +31,13 @@ for command in "$@"; do
 	wait "$program"
 	status=$?
 	program=
-	line=$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
-	ok=0
-	bad=0
-	skip=0
-	if [ -n "$line" ]; then
-		ok=${line%% passed*}
-		bad=${line#* passed, }
-		bad=${bad%% failed*}
-		skip=${line#* failed, }
-		skip=${skip%% skipped*}
-		[ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-	elif [ "$status" -eq 77 ] ||
-		{ [ "$status" -eq 0 ] && grep -q '^refused: ' "$log"; }; then
-		skip=1
-	elif [ "$status" -eq 0 ]; then
-		ok=1
-	else
-		bad=1
+	result_read "$log" "$status"
+	if [ -z "$result" ] && { [ "$status" -eq 77 ] ||
+		{ [ "$status" -eq 0 ] && grep -q '^refused: ' "$log"; }; }; then
+		ok=0 bad=0 skip=1
 	fi
 	if [ "$bad" -ne 0 ]; then
-		# Its own sum goes into the one below: who adds up lines sees it once.
-		tail -n 200 "$log" | sed -E 's/^[0-9]+ passed, /  &/'
+		failed_show "$command" "$status" "$log"
 		echo "$command: exit status $status"
 	else
 		grep '^refused: ' "$log" | sort -u

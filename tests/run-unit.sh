@@ -1,53 +1,41 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Run each unit test binary, as many at once as there are processors; print the
-# failing output, then one summary line.
+# tests that failed, then one summary line.
 # TEST_RUN (from the Makefile) goes before each command; TEST_LIMIT is its time
 # in seconds. TEST_LACKS is a file of tests that fail here for what is said
 # there; they count as skipped, and one of them that passes is a failure.
 
-count() { # lines of $output that match, each test once
-	printf '%s\n' "$output" | grep "$1" | sort -u | wc -l
-}
-
-listed() { # lines of $output, each a result and a name: how many are in TEST_LACKS
-	[ -n "${TEST_LACKS:-}" ] || { echo 0; return; }
-	printf '%s\n' "$output" | sed -n "s/^\[ *$1 *\] \([A-Za-z_0-9]*\)\$/\1/p" |
-		sort -u | grep -cxF -f "$2/lacks"
-}
-
-# One binary; a folder takes its counts, and what it printed if it failed.
+# One binary; a folder takes its counts, and its failed tests.
 if [ "${1:-}" = --one ]; then
 	work=$2
 	binary=$3
+	name=$(basename "$binary")
 	# shellcheck disable=SC2086 # a command and its options
-	output=$(CMOCKA_MESSAGE_OUTPUT=stdout timeout "${TEST_LIMIT:-180}" ${TEST_RUN:-} "$binary" 2>&1)
+	CMOCKA_MESSAGE_OUTPUT=stdout timeout "${TEST_LIMIT:-180}" ${TEST_RUN:-} "$binary" \
+		>"$work/$name.log" 2>&1
 	status=$?
-	ok=$(count '^\[       OK \]')
-	bad=$(count '^\[  FAILED  \] [A-Za-z_]')
-	skip=$(count '^\[  SKIPPED \] [A-Za-z_]')
-	excused=$(listed FAILED "$work")
-	# cmocka's status is how many failed.
-	[ "$status" -ne "$excused" ] || status=0
-	bad=$((bad - excused + $(listed OK "$work")))
-	skip=$((skip + excused))
-	# A crash or a sanitizer's report is a failure of its own.
-	if [ "$bad" -eq 0 ] && { [ "$status" -ne 0 ] || [ $((ok + skip)) -eq 0 ]; }; then
-		bad=1
-	fi
-	if [ "$bad" -ne 0 ]; then
-		{
-			printf '%s\n' "$output" | tail -n 200
-			echo "$binary: exit status $status, $ok ok, $bad failed"
-		} >"$work/$(basename "$binary").bad"
-	fi
-	echo "$ok $bad $skip" >"$work/$(basename "$binary").counts"
+	awk -v program="$name" -v status=$status -v lacks="$work/lacks" \
+		-v sum="$work/$name.counts" -f "$(dirname "$0")/run-unit.awk" \
+		"$work/$name.log" >"$work/$name.bad"
 	exit 0
 fi
 
+. tests/result.sh
+# Told to end: what failed so far, and how far the others came.
+stopped() {
+	cat "$work"/*.bad 2>/dev/null
+	for log in "$work"/*.log; do
+		name=$(basename "$log" .log)
+		[ -s "$work/$name.counts" ] ||
+			failed_say "$name: did not end in time" <"$log"
+	done
+	exit 143
+}
+
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-trap 'exit 143' TERM INT
+trap stopped TERM INT
 : >"$work/lacks"
 [ -z "${TEST_LACKS:-}" ] || sed -n 's/^\([a-z_0-9]*\): .*/\1/p' "$TEST_LACKS" >"$work/lacks"
 

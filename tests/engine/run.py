@@ -24,6 +24,7 @@ import model
 import offloaded
 import pooled
 import readme
+import runner
 import scenarios
 from engine import Engine, kvpull_config
 from world import SLOTS, World
@@ -58,10 +59,11 @@ def judge(world: World, scenario: scenarios.Scenario) -> bool:
     try:
         scenario(world)
     except Exception:  # every failure of a scenario is its own
-        print(f"  FAILED {name}\n{traceback.format_exc()}", flush=True)
+        said = traceback.format_exc()
         for engine in world.engines:
-            print(f"---- {engine.name}: {engine.counters_or_none()}")
-            print(engine.tail(), flush=True)
+            said += f"---- {engine.name}: {engine.counters_or_none()}\n"
+            said += engine.tail() + "\n"
+        print(runner.failure(name, said), flush=True)
         world.revive()
         return False
     took = time.monotonic() - began
@@ -86,7 +88,8 @@ def run(
     try:
         world.start()
     except Exception:  # an engine that does not start fails all its claims
-        print(f"  FAILED to start {folder.name}\n{traceback.format_exc()}")
+        name = f"to start {folder.name}"
+        print(runner.failure(name, traceback.format_exc()), flush=True)
         return [False] * len(claims)
     took = time.monotonic() - began
     print(f"  {folder.name}: engines serve after {took:.0f} s", flush=True)
@@ -102,7 +105,7 @@ def readme_runs(folder: Path) -> bool:
     try:
         readme.run(folder)
     except Exception:  # whatever it was, a reader cannot use them
-        print(f"  FAILED readme\n{traceback.format_exc()}", flush=True)
+        print(runner.failure("readme", traceback.format_exc()), flush=True)
         return False
     took = time.monotonic() - began
     print(f"  ok readme: its lines run ({took:.1f} s)", flush=True)

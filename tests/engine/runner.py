@@ -16,6 +16,12 @@ def test(function: Test) -> Test:
     return function
 
 
+def failure(name: str, output: str) -> str:
+    """Return what says that a test failed, in the form of tests/result.sh."""
+    lines = "".join(f"\n\t{line}" for line in output.splitlines())
+    return f"FAILED {name}{lines}"
+
+
 def run_all() -> int:
     """Run all, and print the result line; 0 if all hold."""
     failed = 0
@@ -24,6 +30,6 @@ def run_all() -> int:
             function()
         except Exception:  # every failure of a test is its own
             failed += 1
-            print(f"FAILED {function.__name__}\n{traceback.format_exc()}")
+            print(failure(function.__name__, traceback.format_exc()))
     print(f"{len(TESTS) - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed or not TESTS else 0

@@ -104,13 +104,15 @@ one() { # guests, rails, name
 	*)
 		word=FAILED
 		failed=$((failed + 1))
-		[ -z "$opened" ] || fabric_last_words "$first_job"
-		fabric_close
-		opened=
 		;;
 	esac
 	printf '%-8s %-34s %d guests, %d rails, %5d.%d s\n' "$word" "$3" \
 		"$1" "$2" $((took_ms / 1000)) $((took_ms % 1000 / 100))
+	if [ $word = FAILED ]; then
+		[ -z "$opened" ] || fabric_last_words "$first_job" | sed 's/^/\t/'
+		fabric_close
+		opened=
+	fi
 }
 
 began_s=$(date +%s)

@@ -12,6 +12,7 @@ jobs=$(nproc 2>/dev/null || echo 2)
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 export FLAGS STRICT_FLAGS
+. tests/result.sh
 passed=0
 failed=0
 skipped=0
@@ -93,8 +94,7 @@ for check in $CHECKS; do
 		;;
 	*)
 		failed=$((failed + 1))
-		head -n 400 "$log"
-		printf '  LINT	%-12s FAILED, %d s\n' "$check" "$took"
+		failed_say "lint $check: $took s" <"$log"
 		;;
 	esac
 done

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/../.." || exit 1
 root=$PWD
 work=$root/build/planted
 export GIT_CEILING_DIRECTORIES=$root/build
+. tests/result.sh
 passed=0
 failed=0
 
@@ -55,7 +56,7 @@ result() { # name, 0 or not, what was printed
 		echo "caught: $1"
 		passed=$((passed + 1))
 	else
-		printf 'FAILED: %s is not seen\n%s\n' "$1" "$3"
+		failed_say "$1 is not seen" <<<"$3"
 		failed=$((failed + 1))
 	fi
 }

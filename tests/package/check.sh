@@ -11,21 +11,10 @@ version=$1
 top=$PWD
 dist=$top/build/dist
 work=$(mktemp -d) || exit 1
-passed=0
-failed=0
 chmod 755 "$work"
 trap 'rm -rf "$work"' EXIT
+. tests/claim.sh
 . tests/package/roots.sh
-
-check() { # function and its arguments
-	if "$@" >"$work/out" 2>&1; then
-		passed=$((passed + 1))
-		return
-	fi
-	failed=$((failed + 1))
-	echo "FAILED $*"
-	tail -n 40 "$work/out"
-}
 
 # What `make` refuses, and what makes it build again.
 refuses() { # text of the error, words for make
