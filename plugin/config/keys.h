@@ -81,7 +81,7 @@ enum kvpull_route_mode {
 	X(progress_copies, CHOICE, "auto", KVPULL_AUTO, KVPULL_ON, "auto, no, yes", \
 	  "progress copies too, up to 2 MiB at a time; auto: its own thread does; always without copy_threads") \
 	X(inline_bytes, U32, "65536", 0, 131072, "bytes", \
-	  "pulls up to this size from memory of this node are copied by poll(), in order, 256 KiB a poll; a poll with nothing to tell helps with larger ones whose blocks are short powers of two, 256 KiB a poll, unless the engine took event_fd(); 0: with progress=thread, poll() copies nothing") \
+	  "poll() copies pulls up to this size from memory of this node itself, in order, 256 KiB a poll. A poll without records helps with larger pulls whose blocks are short powers of two, 256 KiB a poll, unless the engine took event_fd(). 0: with progress=thread, poll() copies nothing") \
 	X(pulls_max, U32, "512", 1, 65536, "pulls", \
 	  "pulls at once; more wait") \
 	X(pull_blocks_max, U32, "32768", 1, 65536, "blocks", \

@@ -15,6 +15,18 @@
 #include "shm/gate.h"
 #include "verbs/gate.h"
 
+/* Prints text with each sentence on a line of its own, as mdoc wants it. */
+static void sentences_print(const char *text)
+{
+	const char *end;
+
+	for (end = strstr(text, ". "); end; end = strstr(text, ". ")) {
+		printf("%.*s.\n", (int)(end - text), text);
+		text = end + 2;
+	}
+	printf("%s.\n", text);
+}
+
 static void keys_print(void)
 {
 	char range[128];
@@ -22,7 +34,7 @@ static void keys_print(void)
 
 	for (i = 0; i < kvpull_config_key_count; i++) {
 		const struct kvpull_config_key *key = &kvpull_config_keys[i];
-		/* As JSON has them. */
+		/* JSON quotes texts. */
 		const char *quote =
 			key->type >= KVPULL_KEY_CHOICE &&
 					key->type < KVPULL_KEY_UIDS ?
@@ -30,8 +42,10 @@ static void keys_print(void)
 				"";
 
 		kvpull_config_key_range(key, range, sizeof(range));
-		printf(".It Cm %s\n%s.\nDefault %s%s%s; %s.\n", key->name,
-		       key->meaning, quote, key->value, quote, range);
+		printf(".It Cm %s\n", key->name);
+		sentences_print(key->meaning);
+		printf("Default %s%s%s; %s.\n", quote, key->value, quote,
+		       range);
 	}
 }
 
