@@ -37,92 +37,92 @@ enum kvpull_route_mode {
 #define KVPULL_CONFIG_KEYS(X) \
 	/* both halves */ \
 	X(lease_ms, U64, "30000", KVPULL_LEASE_MS_MIN, 3600000, "ms", \
-	  "a hold ends when its consumers were silent that long; they beat every third of it") \
+	  "how long a hold outlives the last sign of life of its consumers, which send a heartbeat every third of it") \
 	X(hold_max_ms, U64, "480000", 10, 86400000, "ms", \
-	  "a hold ends then whatever its consumers do; at least lease_ms") \
+	  "longest life of a hold, whatever its consumers do; at least lease_ms") \
 	X(max_holds, U32, "65536", 1, 1048576, "holds", \
-	  "holds at once; beyond it a finished request gets no ticket") \
+	  "holds at once; a request that finishes beyond the limit gets no ticket") \
 	X(key_file, SECRET, "", 0, PATH_MAX, "", \
 	  "file of 32 bytes, mode 600, that authenticates tickets and handshakes; empty: no key") \
 	X(log_level, CHOICE, "info", KVPULL_LOG_ERROR, KVPULL_LOG_DEBUG, "error, warn, info, debug", \
-	  "the least important lines that are logged; where it is set, over the engine's own level") \
+	  "least important lines that are logged; overrides the engine's own level") \
 	X(wire_emit, U32, "1", 1, KVPULL_WIRE_VERSION, "version", \
-	  "version that tickets and handshakes are written in: keep the old one until every engine reads the new") \
+	  "version that tickets and handshakes are written in; keep the old one until every engine reads the new") \
 	/* scheduler half */ \
 	X(families_max, U32, "8192", 1, 1048576, "families", \
 	  "parents of siblings that are remembered; beyond it the oldest ended one is forgotten") \
 	X(tickets_max, U32, "4096", 1, 65536, "tickets", \
-	  "tickets known at once as a consumer; beyond it a request is served locally") \
+	  "tickets known at once as a consumer; a request beyond the limit is served locally") \
 	X(requests_max, U32, "16384", 1, 1048576, "requests", \
-	  "requests known at once") \
+	  "requests known at once; a request beyond the limit is neither held nor pulled") \
 	X(step_log_mib, U32, "64", 1, 4096, "MiB", \
-	  "commands kept until every worker acknowledged them") \
+	  "memory for commands that not every worker has acknowledged") \
 	X(share_prefix, SWITCH, "true", 0, 1, "", \
-	  "the consumer's prefix cache serves siblings: one pull a ticket") \
+	  "whether the consumer's prefix cache serves siblings, so that a ticket needs one pull") \
 	X(siblings_alone, SWITCH, "false", 0, 1, "", \
-	  "each sibling gets a hold of its own") \
+	  "whether each sibling gets a hold of its own") \
 	X(abort_revokes, SWITCH, "false", 0, 1, "", \
-	  "an abort after the finish ends the hold at once") \
+	  "whether an abort after the finish ends the hold at once") \
 	/* worker half */ \
 	X(progress, CHOICE, "thread", KVPULL_PROGRESS_THREAD, KVPULL_PROGRESS_CALLER, "thread, caller", \
-	  "who does the I/O: a thread of the worker, or calls of poll() and progress()") \
+	  "where I/O runs: on a thread of the worker, or in calls of poll() and progress()") \
 	X(route, CHOICE, "auto", KVPULL_ROUTE_AUTO, KVPULL_ROUTE_PIN_LAST, KVPULL_ROUTE_NAMES, \
-	  "route to peers; a pinned one is used or the peer is refused") \
+	  "route to peers; a peer that the named route does not reach is refused") \
 	X(uring, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto, no", \
 	  "io_uring where the kernel allows it") \
 	X(huge, CHOICE, "auto", KVPULL_AUTO, KVPULL_OFF, "auto, no", \
 	  "huge pages where the kernel grants them") \
 	X(dmabuf, CHOICE, "no", KVPULL_DMABUF_NO, KVPULL_DMABUF_UNSAFE_TEST, "no, unsafe-test", \
-	  "device memory is refused: nothing flushes it yet before a success; unsafe-test takes it, for tests alone") \
+	  "device memory, which is refused: nothing flushes it yet before a success; unsafe-test takes it, for tests alone") \
 	X(copy_threads, U32, "1", 0, 16, "threads", \
-	  "threads that copy from peers on this node, beside progress") \
+	  "threads that copy from peers on this node, beside the progress thread") \
 	X(copy_routine, TEXT, "", 0, 32, "", \
-	  "routine that copies all sizes, as memcpy or avx2-nt-4; empty: what kvpull_doctor --calibrate found, or the usual one of this CPU") \
+	  "routine that copies all sizes, such as memcpy or avx2-nt-4; empty: the result of kvpull_doctor --calibrate, or the default of this CPU") \
 	X(progress_copies, CHOICE, "auto", KVPULL_AUTO, KVPULL_ON, "auto, no, yes", \
-	  "progress copies too, up to 2 MiB at a time; auto: its own thread does; always without copy_threads") \
+	  "whether the progress thread copies too, up to 2 MiB at a time; auto: yes with progress=thread; without copy_threads it always does") \
 	X(inline_bytes, U32, "65536", 0, 131072, "bytes", \
 	  "poll() copies pulls up to this size from memory of this node itself, in order, 256 KiB a poll. A poll without records helps with larger pulls whose blocks are short powers of two, 256 KiB a poll, unless the engine took event_fd(). 0: with progress=thread, poll() copies nothing") \
 	X(pulls_max, U32, "512", 1, 65536, "pulls", \
-	  "pulls at once; more wait") \
+	  "pulls at once; further pulls wait") \
 	X(pull_blocks_max, U32, "32768", 1, 65536, "blocks", \
-	  "blocks of one pull, all groups") \
+	  "blocks of one pull, over all groups") \
 	X(peers_max, U32, "64", 1, 4096, "peers", \
-	  "producer ranks with tickets that wait for blocks; pulls have as many more connections, 64 at most, and for one more the one unused for longest is closed, and made again when it is wanted") \
+	  "producer ranks with tickets that wait for blocks. Pulls have as many more connections, 64 at most. For a further one kvpull closes the connection unused for longest, and makes it again when it is wanted") \
 	X(consumers_max, U32, "64", 1, 4096, "consumers", \
 	  "consumer ranks served at once; more are refused") \
 	X(ring_records, POWER, "4096", 16, 1048576, "records", \
-	  "notifications that a consumer's ring takes; a power of two") \
+	  "notifications that fit into a consumer's ring; a power of two") \
 	X(deadline_ms, U64, "0", 0, 3600000, "ms", \
-	  "a pull fails then; 0: after lease_ms") \
+	  "time after which a pull fails; 0: lease_ms") \
 	X(flush_after_ms, U64, "100", 1, 60000, "ms", \
-	  "without progress, or ten times it: so late a pull over its deadline is cut off") \
+	  "a pull beyond its deadline is cut off after this time without progress, or after ten times this time") \
 	X(grace_ms, U64, "0", 0, 3600000, "ms", \
-	  "between the death of a consumer and the end of its holds; over a network a lease at least") \
+	  "time between the death of a consumer and the end of its holds; over a network at least a lease") \
 	X(connect_ms, U64, "5000", 10, 600000, "ms", \
-	  "a peer that did not answer by then is gone") \
+	  "time that a peer has to answer, before it counts as gone") \
 	X(uids, UIDS, "own", 0, UINT32_MAX - 1, "user ids", \
-	  "users of this node whose processes may read, and are read from; at most 8") \
+	  "users of this node whose processes may read this worker's blocks, and are read from; at most 8") \
 	X(socket_dir, FOLDER, "/tmp/kvpull-UID", 1, 96, "", \
 	  "folder of the sockets that consumers on this node connect to") \
 	X(status, CHOICE, "on", KVPULL_STATUS_ON, KVPULL_STATUS_OFF, "on, off", \
-	  "the file that kvpull_top reads: in socket_dir if that is in memory, else in /dev/shm/kvpull-UID") \
+	  "whether to keep the file that kvpull_top reads: in socket_dir if that is in memory, else in /dev/shm/kvpull-UID") \
 	X(status_group, U32, "0", 0, UINT32_MAX - 1, "group id", \
-	  "a group that may read it too (mode 440); 0: its owner alone (400)") \
+	  "group that may read the status file (mode 440); 0: only its owner may (mode 400)") \
 	/* the route between machines */ \
 	X(networks, TEXT, "", 0, 256, "", \
-	  "networks of peers on other machines, as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address") \
+	  "networks of peers on other machines, such as 10.0.0.0/8,fd00::/8; empty: the subnet of the own address") \
 	X(verbs_device, TEXT, "", 0, 192, "", \
-	  "RDMA devices, as mlx5_0,mlx5_1, one a rail; empty: chosen, and said in the log") \
+	  "RDMA devices, such as mlx5_0,mlx5_1, one a rail; empty: kvpull chooses, and logs the choice") \
 	X(verbs_address, TEXT, "", 0, 192, "", \
-	  "own IP addresses on those devices, one a rail; empty: chosen") \
+	  "own IP addresses on those devices, one a rail; empty: kvpull chooses") \
 	X(verbs_rails, U32, "0", 0, 4, "rails", \
 	  "devices or ports that a peer is read by at once; 0: as many as are named above, or 1") \
 	X(verbs_port, U32, "0", 0, 255, "port", \
-	  "port of the device, from 1; 0: chosen") \
+	  "port of the device, from 1; 0: kvpull chooses") \
 	X(verbs_gid_index, U32, "65535", 0, 65535, "index", \
-	  "GID of the port; 65535: chosen") \
+	  "GID of the port; 65535: kvpull chooses") \
 	X(verbs_listen_port, U32, "0", 0, 65535, "port", \
-	  "where consumers on other machines connect; 0: any free one") \
+	  "port that consumers on other machines connect to; 0: any free port") \
 	X(verbs_depth, U32, "256", 4, 16384, "work requests", \
 	  "READs in flight to a peer, a rail") \
 	X(verbs_batch, U32, "128", 1, 128, "work requests", \
@@ -132,15 +132,15 @@ enum kvpull_route_mode {
 	X(verbs_credits, U32, "32", 4, 4096, "frames", \
 	  "messages to a peer that are not acknowledged yet") \
 	X(verbs_retry_count, U32, "6", 1, 6, "retries", \
-	  "of a lost packet before the peer is given up; 7 would be for ever on some devices") \
+	  "retransmissions of a lost packet before the peer counts as lost; 7 would mean unlimited on some devices") \
 	X(verbs_ack_timeout, U32, "14", 8, 21, "exponent", \
-	  "of a packet: 4.096 us times 2 to this; 14: 67 ms") \
+	  "how long a packet waits for its acknowledgement: 4.096 us times 2 to the power of this; 14 is 67 ms") \
 	X(verbs_traffic_class, U32, "0", 0, 255, "class", \
-	  "of packets to peers; 0: the system's") \
+	  "traffic class of packets to peers; 0: the system's default") \
 	X(verbs_slice_bytes, U64, "1048576", 4096, 1073741824, "bytes", \
-	  "of one READ, at most") \
+	  "largest READ") \
 	X(verbs_window_bytes, U64, "16777216", 65536, 4294967296, "bytes", \
-	  "in flight to a peer, a rail, in four batches")
+	  "bytes in flight to a peer, a rail, in four batches")
 /* clang-format on */
 
 #define KVPULL_KEY_MEMBER_U32(name, max) uint32_t name;
