@@ -25,9 +25,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.kv_cache_utils import (
     generate_scheduler_kv_cache_config,
-    get_kv_cache_configs,
     get_request_block_hasher,
     init_none_hash,
 )
@@ -43,6 +43,11 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.worker.utils import allocate_kv_cache
+
+try:  # its place, and its arguments, from vLLM 0.33 on
+    from vllm.v1.core import kv_cache_planning
+except ImportError:
+    kv_cache_planning = None
 
 BLOCK = 32
 HOLD = {"do_remote_decode": True}
@@ -68,6 +73,19 @@ def _specs(
         made["model.layers.1.attn"] = ChunkedLocalAttentionSpec(
             attention_chunk_size=chunk, **same
         )
+    return made
+
+
+def _planned(config: Any, specs: dict[str, Any], size: int) -> list[Any]:
+    """Return the caches of one worker, as vLLM's core plans them."""
+    if kv_cache_planning is None:
+        return kv_cache_utils.get_kv_cache_configs(config, [specs], [size])
+    groups = kv_cache_planning.get_global_kv_cache_groups(config, [specs])
+    made = kv_cache_planning.get_kv_cache_configs(
+        config, [specs], [size], groups
+    )
+    for caches in made:
+        caches.kv_cache_layout = config.cache_config.kv_cache_layout
     return made
 
 
@@ -121,8 +139,8 @@ class Core:
         # What a number of the cache can hold of a token's name.
         self._names = 1 << 23 if cache_dtype == "auto" else 251
         with set_current_vllm_config(made):
-            caches = get_kv_cache_configs(
-                made, [_specs(window, chunk, block, numbers)], [cache_bytes]
+            caches = _planned(
+                made, _specs(window, chunk, block, numbers), cache_bytes
             )
             self.caches = generate_scheduler_kv_cache_config(caches)
             made.cache_config.num_gpu_blocks = self.caches.num_blocks

@@ -478,7 +478,7 @@ def unfit_vllm_is_one_line() -> None:
     for version, said in (
         ("0.31.0", "loads"),
         ("0.32.0+cpu", "tested"),
-        ("0.33.1rc1.dev3+gabc", "loads"),
+        ("0.33.1rc1.dev3+gabc", "tried"),
         ("0.34.0", "newer"),
         ("1.0", "newer"),
         ("dev", "not known"),

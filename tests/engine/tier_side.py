@@ -75,8 +75,11 @@ class Side:
         policy.Publishing.newest = None
         self.core = SimpleNamespace(version="default")
         self.core.weights = lambda: self.core.version
+        name_of_memory = f"kvpull-test-{uuid.uuid4()}"
+        # A worker makes the file, before there is a scheduler.
+        self.worker = SharedOffloadRegion(name_of_memory, chunks, 0, PAGE, PAGE)
         self.region = SharedOffloadRegion(
-            f"kvpull-test-{uuid.uuid4()}", chunks, None, PAGE, PAGE
+            name_of_memory, chunks, None, PAGE, PAGE
         )
         ours = eviction.startswith("KVPull")
         self.primary = CPUPrimaryTierOffloadingManager(
@@ -112,7 +115,7 @@ class Side:
                     tier, self.view, self.spec
                 )
         except BaseException:
-            self.primary.shutdown()
+            self.primary.shutdown()  # workers are killed: they tidy nothing up
             raise
         self.manager = TieringOffloadingManager(self.primary, [self.tier])
         self.policy = self.tier._policy
@@ -120,10 +123,26 @@ class Side:
     def close(self) -> None:
         """End it as vLLM does."""
         self.manager.shutdown()
+        self.worker._creator = False  # it would warn that the name is gone
+        self.worker.cleanup()
 
     def step(self) -> None:
         """End a step of the scheduler."""
         self.manager.on_schedule_end(ScheduleEndContext((), ()))
+
+    def reset(self) -> None:
+        """Reset as vLLM's scheduler does where no worker copies."""
+        self.manager.reset_cache()
+        if self.promotes_late:
+            self.manager.on_reset_flushed()
+
+    @property
+    def promotes_late(self) -> bool:
+        """Whether vLLM lets no tier write behind a reset, as from 0.33 on.
+
+        It waits until the workers' copies of before the reset have ended.
+        """
+        return hasattr(self.manager, "on_reset_flushed")
 
     def request(self, **params: Any) -> ReqContext:
         """Begin a request."""

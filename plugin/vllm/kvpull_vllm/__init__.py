@@ -18,7 +18,7 @@ __all__ = ["KVPullConnector", "check_version", "register"]
 VERSIONS = {
     (0, 31): "loads the connector",
     (0, 32): "is what the connector is tested with",
-    (0, 33): "loads the connector",
+    (0, 33): "was tried with the connector and the tier",
 }
 
 

@@ -57,9 +57,9 @@ class Publishing:
         self.live.add(request)
         self._is_used = True
 
-    def insert(self, key: bytes, chunk: Any) -> None:
-        """A chunk will be written."""
-        super().insert(key, chunk)
+    def insert(self, key: bytes, chunk: Any, *more: Any) -> None:
+        """A chunk will be written; vLLM 0.33 says for which request, too."""
+        super().insert(key, chunk, *more)
         self._count += 1
         if self.pool is not None:
             place = int(chunk.chunk_id)

@@ -14,7 +14,7 @@ from kvpull_vllm.settings import ConfigError, Settings
 
 # Tiers whose peers write the primary, as the library's readers never do.
 _WRITTEN_BY_PEERS = ("p2p", "kvcr")
-_VLLM = "0.32."
+_TRIED = ("0.32.", "0.33.")  # vLLM's versions
 _HINT_WAIT_S, _HINT_WAIT_S_MAX = 1.0, 3600
 
 
@@ -37,10 +37,11 @@ def check(vllm_config: Any, spec: Any, policy: Any, chunks: int) -> None:
         'KVPullARC) and "cache_policy_module_path": "kvpull_vllm.tier"; one '
         "tier of this type": policy is None or policy.cache_capacity != chunks,
     }
-    if not inside.version().startswith(_VLLM):
+    if not inside.version().startswith(_TRIED):
         logger.warning(
-            "kvpull: pool: vLLM's tiers are an experiment of vLLM's; this is "
-            "tested with %s, not with %s", _VLLM, inside.version(),
+            "kvpull: pool: vLLM's tiers are an experiment of vLLM's; this was "
+            "tried with %s, not with %s",
+            " and ".join(f"{one}x" for one in _TRIED), inside.version(),
         )  # fmt: skip
     for name, wrong in refused.items():
         if wrong:

@@ -65,6 +65,19 @@ class KVPullTier(SecondaryTierManager):
         super().__init__(
             offloading_spec, primary_kv_view, tier_type, backpressure_detector
         )
+        self._is_named = True
+        try:
+            self._open(offloading_spec, primary_kv_view, config)
+        except BaseException:
+            self._forget_name()
+            raise
+
+    def _open(
+        self,
+        offloading_spec: Any,
+        primary_kv_view: memoryview,
+        config: dict[str, Any],
+    ) -> None:
         policy, Publishing.newest = Publishing.newest, None
         vllm_config, caches = inside.configurations()
         chunk_count = len(primary_kv_view)
@@ -99,7 +112,6 @@ class KVPullTier(SecondaryTierManager):
         self._done: list[JobResult] = []
         self._peer_count = -1
         self._is_spilling = spill is not None
-        self._is_named = True
         self._pid = os.getpid()
         buffer = ffi.from_buffer(primary_kv_view)
         base = int(ffi.cast("uintptr_t", buffer))
@@ -129,6 +141,16 @@ class KVPullTier(SecondaryTierManager):
             name, chunk_count, size, self._model.weights, self._model.layout,
         )  # fmt: skip
 
+    def _forget_name(self) -> None:
+        """Take away the name of the primary's memory, once.
+
+        A worker made it and is killed where this engine does not start: vLLM
+        would leave the file, and its memory with it.
+        """
+        if self._is_named:
+            self._is_named = False
+            inside.forget_primary_name(self._offloading_spec)
+
     def _naming(self) -> Naming:
         seed = os.environ.get("PYTHONHASHSEED", "vLLM's")
         own = self._model
@@ -155,9 +177,7 @@ class KVPullTier(SecondaryTierManager):
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         """Take note of when it began, and of who it names."""
-        if self._is_named:  # all ranks have it open when one comes
-            inside.forget_primary_name(self._offloading_spec)
-            self._is_named = False
+        self._forget_name()  # all ranks have it open when one comes
         self._look_at_weights()
         self._peers.look()
         self._policy.begun(req_context.req_id)
@@ -366,6 +386,7 @@ class KVPullTier(SecondaryTierManager):
         """Nobody reads here any more; the second time a no-op."""
         if os.getpid() != self._pid:
             return  # a child ends: what it would stop is its parent's
+        self._forget_name()  # another tier may have been refused
         self._peers.withdraw()
         self._pool.close()
 
