@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a public header was frozen with, checked by the compiler. */
+/* Frozen facts of a public header, which the compiler checks. */
 #ifndef KVPULL_TESTS_ABI_FROZEN_H
 #define KVPULL_TESTS_ABI_FROZEN_H
 

@@ -308,7 +308,9 @@ static void loop_forget(struct kvpull_transport *transport, uint32_t caller)
 	server_leaves(caller_of(of(transport), caller));
 }
 
-/* What an event pointed to was looked at. */
+/*
+ * Drops the packet that the last event pointed to: the owner has looked at it.
+ */
 static void told_drop(struct queue *queue)
 {
 	if (queue->count && queue->packets[queue->first].kind == 0)
@@ -382,7 +384,7 @@ static int server_poll(struct end *end, struct conn *conn,
 		message_tell(packet, event);
 		return 1;
 	} else if (conn->caller == KVPULL_NONE) {
-		/* It was over before it was heard of. */
+		/* The connection ended before the server heard of it. */
 		server_leaves(conn);
 		return 0;
 	} else {
@@ -403,7 +405,7 @@ static int conn_poll(struct end *end, struct conn *conn,
 	return 0;
 }
 
-/* One event at most of each, beginning anywhere. */
+/* Reports at most one event of each connection, beginning anywhere. */
 static int loop_poll(struct kvpull_transport *transport, uint64_t now_ns,
 		     struct kvpull_event *events, uint32_t capacity)
 {
@@ -428,7 +430,7 @@ static int loop_poll(struct kvpull_transport *transport, uint64_t now_ns,
 	return (int)count;
 }
 
-/* Its time is its polls': it is never slept on for long. */
+/* Time passes with the polls: nobody sleeps on this route for long. */
 static int loop_arm(struct kvpull_transport *transport)
 {
 	(void)transport;

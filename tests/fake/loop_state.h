@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the two files of the loop route share.
+ * State that the two files of the loop route share.
  *
  * loop.c       connections, messages, notifications, rings
  * loop_read.c  reads and checks
@@ -71,7 +71,7 @@ struct open_read {
 	uint64_t number;
 };
 
-/* One worker's. */
+/* A worker's end of the route. */
 struct end {
 	struct kvpull_transport transport; /* first: the seam's handle */
 	struct loop_net *net;
@@ -155,7 +155,7 @@ int loop_check_start(struct kvpull_transport *transport, uint32_t peer,
 		     struct kvpull_read *read);
 void loop_read_cancel(struct kvpull_transport *transport, uint32_t peer,
 		      struct kvpull_read *read);
-/* All that a connection carried ends with it; a part may have come. */
+/* Ends all reads of a connection; some of their bytes may have come. */
 void loop_reads_end(struct end *end, const struct conn *conn, int32_t code);
 int loop_has_reads(const struct end *end, const struct conn *conn);
 /* Return: 1 if there is an event. */

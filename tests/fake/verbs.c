@@ -283,7 +283,10 @@ static void device_fill(struct kvpull_fabric *table)
 	table->ibv.wc_status_str = wc_status_str;
 }
 
-/* One for the program's life: closing a device is not what tests are about. */
+/*
+ * A descriptor for the program's life: tests do not look at the closing of
+ * devices.
+ */
 static int async_fd_of(uint32_t device)
 {
 	static int fds[FAKE_VERBS_DEVICES_MAX] = { -1, -1, -1, -1 };

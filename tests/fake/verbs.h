@@ -44,7 +44,7 @@ struct fake_verbs_knobs {
 	/* The nth object from now on cannot be made; 0: none. */
 	uint32_t make_at;
 	int access_unknown; /* a library that does not know this flag */
-	/* Of each device's port; 0: 4096. */
+	/* MTU of each device's port; 0: 4096. */
 	enum ibv_mtu mtu[FAKE_VERBS_DEVICES_MAX];
 	/* The nth transition of a queue pair from now on fails; 0: none. */
 	uint32_t modify_at;
@@ -58,16 +58,16 @@ struct fake_verbs_knobs {
 	uint32_t eager; /* what was posted before is carried out in accept() */
 	/* The only device has a second address, that of a second one; 0: no. */
 	uint32_t second_address;
-	/* Somebody else listens at this port, in the network's order; 0: none. */
+	/* A port where another process listens, in network order; 0: none. */
 	uint32_t port_taken;
-	/* What the devices have to offer: parts of a work request; 0: PARTS_MAX. */
+	/* Limits of the devices: parts of a work request; 0: PARTS_MAX. */
 	int parts_max;
 	int queue_max;    /* likewise, work requests of a queue; 0: QUEUE_MAX */
 	int memory_error; /* errno of registering any memory; 0: none */
 	int gid_error;    /* errno of asking for any GID; 0: none */
 };
 
-/* What a dmabuf was registered with. */
+/* Arguments of a dmabuf's registration. */
 struct fake_verbs_dmabuf {
 	uint64_t offset;
 	uint64_t bytes;
@@ -84,35 +84,38 @@ void fake_verbs_devices(uint32_t count);
 const struct kvpull_fabric *fake_verbs_fabric(void);
 /* The last one since reset. */
 struct fake_verbs_dmabuf fake_verbs_dmabuf(void);
-/* What memory was registered for, lately; -1: it is not. */
+/* Access with which this memory was last registered; -1: it is not. */
 int fake_verbs_memory_access(const void *base);
 /* Memory regions that were registered so far, and not any more. */
 uint32_t fake_verbs_registrations(void);
 uint32_t fake_verbs_deregistrations(void);
 /* Objects that were made and not destroyed. */
 uint32_t fake_verbs_live(void);
-/* Of a kind, carried out since reset. */
+/* Work requests of a kind that were carried out since the reset. */
 uint32_t fake_verbs_count(enum fake_verbs_kind kind);
 /* Likewise, by one device. */
 uint32_t fake_verbs_device_count(uint32_t device, enum fake_verbs_kind kind);
 uint32_t fake_verbs_doorbells(void);
-/* Of completion channels, empty or not. */
+/* Reads of completion channels, empty or not. */
 uint32_t fake_verbs_event_reads(void);
 /* Connections that were asked for. */
 uint32_t fake_verbs_calls(void);
 /* Carry out all that is posted, as polls do. */
 void fake_verbs_run(void);
-/* What the queue pair of a side lets the other do; 0: none, or nothing. */
+/*
+ * Access that the queue pair of a side gives the other; 0: none, or no queue
+ * pair.
+ */
 uint32_t fake_verbs_access(int initiator);
 /* Transitions of queue pairs so far that let the other side read or write. */
 uint32_t fake_verbs_openings(void);
-/* Whose the queue pair of a side is; NULL: nobody's. */
+/* Owner of the queue pair of a side; NULL: none. */
 void *fake_verbs_owner(int initiator);
-/* It comes back, by an address that is so much higher than at first. */
+/* The device comes back, with an address that is higher by `moved`. */
 void fake_verbs_return(uint32_t device, uint32_t moved);
-/* Its address is taken away, and who has it open is told of a change. */
+/* Takes the device's address away; everyone who has it open gets an event. */
 void fake_verbs_unaddress(uint32_t device);
-/* All ids are told so, and no device is listed until it returns. */
+/* All ids get the event, and no device is listed until it returns. */
 void fake_verbs_remove_device(void);
 /*
  * The device says so to who has it open: of port 1, or of the queue pair of who
@@ -120,14 +123,14 @@ void fake_verbs_remove_device(void);
  */
 void fake_verbs_async(uint32_t device, enum ibv_event_type type);
 /*
- * Somebody of this address, who is in nobody's process, calls whoever listens
- * first, takes what it is sent and says nothing. 0; -1: no room in the fake.
+ * A stranger with this address, in no process, calls the first listener, takes
+ * what it is sent and sends nothing. 0; -1: no room in the fake.
  */
 int fake_verbs_stranger(const char *address, const void *private_data,
 			uint8_t private_bytes);
-/* Of them, those that are connected. */
+/* Strangers that are connected. */
 uint32_t fake_verbs_strangers(void);
-/* An id is told of an event; of too many it is not. */
+/* Gives an id an event, unless too many wait. */
 void fake_verbs_tell(struct rdma_cm_id *id, enum rdma_cm_event_type type,
 		     const void *private_data, uint8_t private_bytes);
 /* Each connected id is told that the other side is gone. */

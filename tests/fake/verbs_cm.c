@@ -206,7 +206,7 @@ static int resolve_route(struct rdma_cm_id *id, int timeout_ms)
 	return 0;
 }
 
-/* What a transition takes, and, as the kernel does, full access with it. */
+/* The attributes of a transition; like the kernel, it gives full access. */
 static int init_qp_attr(struct rdma_cm_id *cm_id, struct ibv_qp_attr *attr,
 			int *mask)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was done so far, and devices that leave and come back. */
+/* Counts of work done so far, and devices that leave and come back. */
 #include "tests/fake/verbs_state.h"
 
 #define fake fake_verbs_state

@@ -34,7 +34,10 @@ static void complete(struct fake_qp *qp, uint64_t wr_id,
 	struct fake_cq *cq = (struct fake_cq *)(void *)qp->qp.send_cq;
 	struct ibv_wc *wc = &cq->ring[(cq->first + cq->count) % cq->ring_max];
 
-	/* Who never looks loses some: the product's never has that many. */
+	/*
+	 * An overfull queue loses completions; the product's never has that
+	 * many.
+	 */
 	if (cq->count == cq->ring_max)
 		return;
 	cq->count++;
@@ -412,7 +415,7 @@ static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 		qp->access = attr->qp_access_flags;
 		fake.openings += !!(qp->access & remote);
 	}
-	/* What is held is in the wire: it is not flushed yet. */
+	/* Held work is in the wire and not flushed yet. */
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_ERR &&
 	    !is_held(qp))
 		flush(qp);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the fake fabric share: devices, queues, the CM. */
+/* State that the parts of the fake fabric share: devices, queues, the CM. */
 #ifndef KVPULL_TESTS_FAKE_VERBS_STATE_H
 #define KVPULL_TESTS_FAKE_VERBS_STATE_H
 

@@ -57,7 +57,8 @@ class KVPullHiCache(HiCacheStorage):
         size = -(-page.nbytes // CHUNK) * CHUNK
         count = int(own.get("pages", 4096))
         deadline_ms = int(own.get("deadline_ms", 1000))
-        # What must be equal for bytes to mean the same.
+        # The model record: members that must be equal for bytes to mean the
+        # same.
         model = Model(
             str(config.model_name), "", own["weights"], str(page.dtype),
             f"{host.layout}, {host.page_size} tokens",

@@ -199,7 +199,7 @@ static void record_take(const struct kvpull_poll_record *record)
 	}
 }
 
-/* One step: what the scheduler half decides, what the worker half answers. */
+/* Makes a step: bytes of the scheduler half to the worker half, and back. */
 static void step(void)
 {
 	static char bytes[1 << 20];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only tests ask of the insides of both halves. */
+/* Access of tests to the insides of both halves. */
 #ifndef KVPULL_TESTS_LIB_INSIDE_H
 #define KVPULL_TESTS_LIB_INSIDE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a program that has no main() of its own. */
+/* The main() of a program that has none of its own. */
 #include "tests/lib/unit.h"
 
 int main(void)

@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 . tests/claim.sh
 . tests/package/roots.sh
 
-# What `make` refuses, and what makes it build again.
+# Words that `make` refuses, and flags that make it build again.
 refuses() { # text of the error, words for make
 	text=$1
 	shift
@@ -61,7 +61,7 @@ one_wheel() { # machine
 		[ -e "$dist/kvpull_vllm-$version-py3-none-manylinux_2_34_$1.whl" ]
 }
 
-# All that it carries is for that machine, and is loaded there under emulation.
+# The wheel's files are for aarch64, and load there under emulation.
 aarch64_loads() {
 	unzip -q -o -d "$work/aarch64" "$dist"/kvpull_vllm-"$version"-*_aarch64.whl || return 1
 	folder=$work/aarch64/kvpull_vllm
@@ -96,7 +96,7 @@ hardened() {
 	done
 }
 
-# What bpftrace looks at was not stripped away, nor left out at the build.
+# Stripping and the build have left the probes that bpftrace needs.
 have_probes() {
 	unzip -q -o -d "$work/wheel" "$dist/kvpull_vllm-$version"-py3-none-*"_$(uname -m).whl" || return 1
 	for library in build/package/deb/kvpull-"$version"/debian/libkvpull1/usr/lib/*/libkvpull.so.1 \
@@ -205,7 +205,7 @@ units_are_right() { # root with kvpull-tools
 	return $verified
 }
 
-# What the unit starts says that a worker is up.
+# The command of the exporter's unit reports a running worker.
 exporter_answers() { # root with kvpull-tools
 	inside "$1" 'mkdir -p -m 700 /run/kvpull &&
 		{ ib_pull --dir /run/kvpull --blocks 1024 2>/tmp/serve & p=$!; } &&

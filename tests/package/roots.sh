@@ -3,7 +3,7 @@
 # shellcheck disable=SC2016 # single quotes are for the shell in the root
 # Bare roots of Debian, and commands in them, of root alone.
 
-# What the library needs at run time, Python, and no compiler.
+# A root with the library's run-time needs, Python, and no compiler.
 root_make() { # suite, folder
 	mmdebstrap --quiet --variant=apt \
 		--include=python3-venv,libjansson4,libsodium23,liburing2 "$1" "$2" &&

@@ -124,7 +124,7 @@ TEST(what_does_not_fit_is_told_at_the_end)
 TEST(more_than_the_most_is_refused)
 {
 	assert_null(kvpull_arena_take(&arena, 1, KVPULL_ARENA_BYTES_MAX + 1));
-	/* Their product is 2, but for what does not fit into a size. */
+	/* The product wraps around to 2. */
 	assert_null(kvpull_arena_take(&arena, SIZE_MAX / 2 + 2, 2));
 	assert_false(kvpull_arena_ok(&arena));
 	assert_int_equal(arena.piece_count, 0);
@@ -175,7 +175,7 @@ TEST(hot_takes_lie_together_in_huge_pages)
 	assert_ptr_equal(second, first + 3 * MIB / 2);
 	assert_non_null(kvpull_arena_take(&arena, 1, 1));
 	kvpull_arena_seal(&arena);
-	/* Its last huge page stays whole. */
+	/* The last huge page of the mapping stays whole. */
 	assert_int_equal(mapped_bytes() % KVPULL_ARENA_HUGE_BYTES, 0);
 }
 
@@ -211,7 +211,7 @@ TEST(of_a_hot_arena_the_first_part_is_touched)
 			 KVPULL_ARENA_TOUCHED_MAX - 2 * MIB);
 }
 
-/* Of the mapping at this address, as the kernel names them. */
+/* Does the mapping at this address have the flag that the kernel prints? */
 static int has_flag(const void *at, const char *flag)
 {
 	FILE *file = fopen("/proc/self/smaps", "re");

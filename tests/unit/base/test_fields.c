@@ -145,7 +145,7 @@ TEST(newer_required_field_is_refused_by_its_name)
 	assert_int_equal(got.shape, 9);
 }
 
-/* What wire_emit does: a newer build writes what the older ones read. */
+/* With wire_emit a newer build writes the bytes of the older one. */
 TEST(older_version_is_written_byte_for_byte)
 {
 	uint8_t older[sizeof(bytes)];
@@ -264,7 +264,7 @@ static int parcel_get(uint16_t blob_bytes, uint8_t row_count,
 	return kvpull_fields_get(&reader, &parcel_table, parcel, unknown);
 }
 
-/* That it is refused is too late, if it was written behind its place before. */
+/* A refusal comes too late if bytes were written behind the place before. */
 TEST(what_is_too_long_is_not_written_behind_its_place)
 {
 	struct parcel parcel;

@@ -114,7 +114,7 @@ static void assert_equals_model(const struct kvpull_map *map,
 }
 
 /* Against an array, full or nearly so, where chains are longest. */
-/* One line of a cache has several of them, one page all. */
+/* A cache line has several of these keys, a page has all. */
 UNIT_TEST(keys_that_are_counted_lie_beside_each_other)
 {
 	struct kvpull_map map = map_of(1024);

@@ -338,7 +338,7 @@ UNIT_TEST_WITH(reader_refuses_a_tail_that_cannot_be, setup, teardown)
 		shared_set(KVPULL_RING_TAIL_OFFSET, tails[index]);
 		assert_int_equal(kvpull_ring_ready(&fixture.ring),
 				 KVPULL_EPROTO);
-		/* It does not sleep over it. */
+		/* The reader does not sleep on a broken ring. */
 		assert_int_equal(kvpull_ring_arm(&fixture.ring), 1);
 	}
 }
@@ -452,7 +452,9 @@ UNIT_TEST_WITH(next_writer_goes_on_where_the_last_one_died, setup, teardown)
 
 	assert_int_equal(push(0), 0);
 	assert_int_equal(push(1), 0);
-	/* It died between the slot and R0: the record was never there. */
+	/*
+	 * The writer died between the slot and R0: the record was never there.
+	 */
 	memset(fixture.memory + KVPULL_RING_SLOTS_OFFSET + 2 * 32, 0x5a, 32);
 	assert_int_equal(
 		kvpull_ring_writer_init(&next, fixture.memory, MEMORY_BYTES),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine's thread sleeps on: its timer. */
+/* The timer that an engine's thread sleeps on. */
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -47,7 +47,7 @@ UNIT_TEST(a_time_that_came_too_early_comes_again)
 		kvpull_wakeup_clear(&wakeup);
 		assert_int_equal(is_woken(&wakeup, 0), 0);
 	}
-	/* Whose time was taken back in between is not woken by it. */
+	/* A wake-up that was taken back in between does not fire. */
 	kvpull_wakeup_at(&wakeup, UINT64_MAX - 1);
 	kvpull_wakeup_at(&wakeup, UINT64_MAX);
 	assert_int_equal(is_woken(&wakeup, 0), 0);

@@ -57,7 +57,7 @@ UNIT_TEST(full_writer_counts_on_and_writes_nothing_more)
 	kvpull_wire_put_u64(&writer, UINT64_MAX);
 	assert_false(kvpull_wire_fits(&writer));
 	assert_int_equal(writer.used, 12);
-	/* One byte was free, but what comes after a gap must not be written. */
+	/* A byte was free, but nothing may be written after a gap. */
 	kvpull_wire_put_u8(&writer, 1);
 	assert_int_equal(writer.used, 13);
 	assert_int_equal(bytes[5], 0);
@@ -217,7 +217,7 @@ UNIT_TEST(streamed_bytes_are_the_same_bytes)
 }
 
 #if defined(__x86_64__)
-/* What a machine without AVX2 does, on one that has it. */
+/* Runs the code for machines without AVX2 on a machine with AVX2. */
 UNIT_TEST(lines_without_avx2_are_the_same_bytes)
 {
 	static _Alignas(64) uint8_t from[STREAM_BYTES], to[STREAM_BYTES + 64];

@@ -191,7 +191,7 @@ static void golden_read_value(const struct golden_member *member, uint8_t *base,
 		memcpy(base + member->count, &count, sizeof(count));
 }
 
-/* One line into what it names; a name that nobody knows fails. */
+/* Reads a line into the member that it names; an unknown name fails. */
 static void golden_read_line(const struct golden_member *members, uint8_t *base,
 			     const char *name, const char *value)
 {
@@ -292,7 +292,7 @@ static int golden_next(FILE *file, struct golden *golden, uint32_t *at)
 	return golden->name[0] != '\0';
 }
 
-/* What the file would have to say. */
+/* Prints the lines that the file should have. */
 static void golden_show(const struct golden *golden, const char *values,
 			const uint8_t *bytes, size_t byte_count)
 {

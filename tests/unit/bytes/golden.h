@@ -55,7 +55,7 @@ struct golden_member {
 	{                                                                      \
 		.name = NULL                                                   \
 	}
-/* What a sealed message is made with. */
+/* Members that a sealed message is made with. */
 #define GOLDEN_KEY(type)                                                       \
 	{                                                                      \
 		.name = "key", .kind = GOLDEN_BYTES,                           \
@@ -114,7 +114,7 @@ struct golden_message {
 			name##_encode, name##_decode, version, kept            \
 	}
 
-/* One message of a file. */
+/* A message of a file. */
 struct golden {
 	char name[64];
 	uint32_t version;

@@ -135,7 +135,7 @@ TEST(first_difference_is_named_with_both_values)
 
 	kvpull_compat_digest(&ours, own);
 	DIFFERS(text_set(theirs.model, "b"), "model", "acme/tiny-7b", "b");
-	/* What is empty is seen in a line. */
+	/* Empty texts are shown as "". */
 	DIFFERS(text_set(theirs.revision, "r2"), "revision", "\"\"", "r2");
 	DIFFERS(text_set(theirs.weights, "7"), "weights", "\"\"", "7");
 	DIFFERS(theirs.dtype[0] = '\0', "dtype", "float16", "\"\"");
@@ -163,7 +163,7 @@ TEST(equal_records_have_equal_digests)
 	struct kvpull_refusal refusal;
 	uint8_t digests[2][KVPULL_COMPAT_BYTES];
 
-	/* What lies behind the texts and groups does not count. */
+	/* Bytes behind the texts and groups do not count. */
 	theirs.dtype[20] = 'x';
 	theirs.groups[5].block_tokens = 9;
 	assert_int_equal(kvpull_compat_compare(&ours, &theirs, &refusal), 0);

@@ -201,7 +201,7 @@ static int hello_decode(const uint8_t *bytes, size_t byte_count)
 					  &handshake_values.hello);
 }
 
-/* What tickets call compat. */
+/* The bytes that tickets carry as `compat`. */
 static size_t record_encode(uint8_t *bytes)
 {
 	kvpull_compat_digest(&handshake_values.hello.compat, bytes);

@@ -492,7 +492,10 @@ TEST(welcomes_out_of_bounds_are_not_taken)
 	assert_int_equal(welcome_with(regions, 1, 2), 0);
 	assert_int_equal(welcome_with(caches, 1, 2), 0);
 	assert_int_equal(welcome_with(8, 0, 8), KVPULL_EPROTO);
-	/* Its third is how often we beat: less than a peer can configure. */
+	/*
+	 * The consumer beats each third of the lease: that is less than a peer
+	 * can configure.
+	 */
 	assert_int_equal(welcome_with(16, 10000000, 8), 0);
 	assert_int_equal(welcome_with(16, 9999999, 8), KVPULL_EPROTO);
 	assert_int_equal(welcome_with(16, 1, 8), KVPULL_EPROTO);
@@ -532,7 +535,7 @@ TEST(welcome_of_one_cache_too_many_is_not_taken)
 	byte_count += KVPULL_CHECKSUM_BYTES;
 	add_checksum("kvpull.welcome.1");
 	assert_int_equal(get_welcome(NULL), KVPULL_EPROTO);
-	/* One less is a good one. */
+	/* A welcome with one cache less is good. */
 	byte_count -= cache_bytes;
 	bytes[counts + 34] = (uint8_t)KVPULL_CACHES_MAX;
 	add_checksum("kvpull.welcome.1");

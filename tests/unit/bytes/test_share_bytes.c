@@ -182,7 +182,7 @@ UNIT_TEST(digests_that_differ_are_refused_and_shown)
 	assert_string_equal(
 		refusal.theirs,
 		"ab00000000000000000000000000000000000000000000000000000000000001");
-	/* It can be said. */
+	/* A refusal fits into its message. */
 	assert_true(kvpull_handshake_put_refusal(bytes, sizeof(bytes),
 						 &refusal) > 0);
 }

@@ -185,7 +185,7 @@ TEST(every_command_round_trips)
 	assert_true(kvpull_wire_done(&reader));
 }
 
-/* What was checked once reads the same without the checks. */
+/* A checked message reads the same without the checks. */
 TEST(command_that_was_good_is_read_again)
 {
 	const size_t byte_count = put_all();
@@ -214,7 +214,7 @@ TEST(command_that_was_good_is_read_again)
 			 KVPULL_EINVAL);
 }
 
-/* One command through the wire; the bytes of its record. */
+/* Sends a command through the wire; returns the bytes of its record. */
 static size_t round_trip(const struct kvpull_command *wanted)
 {
 	struct kvpull_command got;

@@ -43,7 +43,7 @@ static struct kvpull_command pull_of(uint32_t count)
 	};
 }
 
-/* Its record's bytes; the command as it is peeked from them. */
+/* Returns the bytes of the record; *got is the command as peeked from them. */
 static size_t peek(const struct kvpull_command *command,
 		   struct kvpull_command *got)
 {
@@ -115,7 +115,10 @@ TEST(one_wide_id_makes_its_list_wide)
 	assert_ids(100);
 }
 
-/* Of lists of each width and of runs: what is behind and before stays out. */
+/*
+ * For lists of each width and for runs, ids before and behind the part stay
+ * out.
+ */
 TEST(any_part_is_spread)
 {
 	static const uint32_t wide[] = { 0, 1u << 16, 1u << 24 };
@@ -243,7 +246,7 @@ TEST(more_ids_than_were_peeked_are_not_written)
 	assert_int_equal(local_got[100], UNTOUCHED);
 }
 
-/* What ends within the ids, or has no known form, is refused when peeked. */
+/* A peek refuses ids that are cut or have no known form. */
 TEST(cut_ids_are_refused)
 {
 	static struct kvpull_step_scratch scratch;

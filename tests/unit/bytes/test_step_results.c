@@ -148,7 +148,9 @@ TEST(broken_results_are_refused)
 	assert_int_equal(check_result_with(4, 0, 1), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(9, 0, 8), KVPULL_EINVAL);
 	assert_int_equal(check_result_with(17, 0, 8), KVPULL_EINVAL);
-	/* Their sequences end with the last number that there is, or wrap. */
+	/*
+	 * The results' sequence numbers end with the largest number, or wrap.
+	 */
 	assert_int_equal(check_result_with(17, UINT64_MAX - RESULTS, 8), 0);
 	assert_int_equal(check_result_with(17, UINT64_MAX - RESULTS + 1, 8),
 			 KVPULL_EINVAL);

@@ -24,7 +24,7 @@ static void text_set(char *to, const char *value)
 	memcpy(to, value, strlen(value) + 1);
 }
 
-/* One rank, one group of 40 contiguous blocks. */
+/* Makes a ticket of one rank and one group of 40 contiguous blocks. */
 static int ticket_make(void **state)
 {
 	uint32_t i;
@@ -229,7 +229,7 @@ UNIT_TEST_WITH(largest_ticket_fits_the_bound, ticket_make, NULL)
 	assert_int_equal(encode(key), 0);
 	print_message("largest ticket: %zu bytes of text, bound %u\n",
 		      text_bytes, KVPULL_TICKET_BYTES_MAX);
-	/* It is the worst: no id took less than four bytes. */
+	/* This is the worst case: no id took less than four bytes. */
 	assert_true(text_bytes > KVPULL_TICKET_BLOCKS_MAX * 4 * 4 / 3);
 	assert_true(text_bytes <= KVPULL_TICKET_BYTES_MAX);
 	assert_int_equal(decode(key), 0);
@@ -395,7 +395,9 @@ UNIT_TEST_WITH(text_over_the_bound_is_refused, ticket_make, NULL)
 			 KVPULL_ENOTICKET);
 }
 
-/* What encode() refuses; each case changes one thing of a good ticket. */
+/*
+ * encode() refuses each of these; each case changes one thing of a good ticket.
+ */
 #define REFUSED(change)                                                        \
 	do {                                                                   \
 		ticket_make(state);                                            \
@@ -558,7 +560,7 @@ UNIT_TEST_WITH(decode_refuses_runs_that_do_not_fit, ticket_make, NULL)
 	assert_int_equal(decode_with(AT_ID_BYTES, 1, 1), KVPULL_ENOTICKET);
 	assert_int_equal(decode_with(AT_ID_BYTES, 3, 1), KVPULL_ENOTICKET);
 	assert_int_equal(decode_with(AT_ID_BYTES, 5, 1), KVPULL_ENOTICKET);
-	/* Other ids than the groups have together. */
+	/* The ids are not as many as the groups' blocks together. */
 	assert_int_equal(decode_with(AT_IDS, 39, 4), KVPULL_ENOTICKET);
 	assert_int_equal(decode_with(AT_IDS, UINT32_MAX, 4), KVPULL_ENOTICKET);
 	/* The same, where the ids alone are good: groups of more and of fewer. */
@@ -649,7 +651,7 @@ UNIT_TEST_WITH(tags_differ_and_are_never_zero, ticket_make, NULL)
 		    kvpull_ticket_tag(secret, 1, 0));
 }
 
-/* Who has none writes what was written before there were any. */
+/* A ticket without a trace has the same bytes as before traces existed. */
 UNIT_TEST_WITH(trace_is_told_and_takes_no_byte_where_there_is_none, ticket_make,
 	       NULL)
 {

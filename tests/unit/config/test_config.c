@@ -118,7 +118,7 @@ UNIT_TEST(defaults_are_as_promised)
 	assert_string_equal(config.socket_dir, folder);
 }
 
-/* Whoever opens the route alone, as its tests do, gets what the keys say. */
+/* Tests that open the route alone get the values of the keys. */
 UNIT_TEST(defaults_of_verbs_are_those_of_its_keys)
 {
 	struct kvpull_verbs_params params = { .rails = 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a refused value is told, and what is taken for none of our variables. */
+/* Texts for refused values, and variables that are not ours. */
 #include "tests/unit/config/world.h"
 
 UNIT_TEST(number_that_is_none_is_told_so)
@@ -12,12 +12,12 @@ UNIT_TEST(number_that_is_none_is_told_so)
 		       "a whole number without quotes or a point, 10 .. ");
 	assert_refused(load_variable(&config, "KVPULL_LEASE_MS", "5s"),
 		       "lease_ms", "must be a whole number, 10 .. ");
-	/* What is a number is told its range alone. */
+	/* A number out of range is answered with the range alone. */
 	assert_refused(load_one(&config, "lease_ms", "5"), "lease_ms",
 		       "must be 10 .. 3600000 ms (from JSON)");
 }
 
-/* What Kubernetes sets for a Service that is named as we are. */
+/* Kubernetes sets these for a Service with our name. */
 UNIT_TEST(links_to_a_service_are_passed_over)
 {
 	static const char *const links[][2] = {
@@ -31,7 +31,10 @@ UNIT_TEST(links_to_a_service_are_passed_over)
 		{ "KVPULL_PORT_8000_TCP_ADDR", "10.96.0.7" },
 		{ "KVPULL_PORT_53_UDP", "udp://10.96.0.7:53" },
 		{ "KVPULL_ROUTER_PORT", "tcp://10.96.0.8:80" },
-		/* Of a Service kvpull-verbs; else it is a key. */
+		/*
+		 * Set for a Service named kvpull-verbs; otherwise the name is a
+		 * key.
+		 */
 		{ "KVPULL_VERBS_PORT", "tcp://10.96.0.8:80" },
 	};
 	static const char *const others[] = {

@@ -21,7 +21,7 @@ int load_variable(struct kvpull_config *config, const char *name,
 /* Refused, and the message has the key and these words. */
 void assert_refused(int rc, const char *field, const char *words);
 
-/* What the one who runs the tests has set must not change them. */
+/* Removes the user's own variables, which would change the tests. */
 int environment_clear(void **state);
 
 #endif /* KVPULL_TESTS_UNIT_CONFIG_WORLD */

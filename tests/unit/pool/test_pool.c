@@ -16,7 +16,7 @@ UNIT_TEST(a_put_key_is_found_with_its_guard)
 	assert_int_equal(found.file.index, KVPULL_NONE);
 	assert_true(pool_is_valid(&world, &found.memory));
 	assert_int_equal(pool_put(&world, 1, 3), 0);
-	/* One generation's bytes are one key's. */
+	/* The bytes of one generation have one key. */
 	assert_int_equal(pool_put(&world, 2, 3), KVPULL_EINVAL);
 	assert_int_equal(pool_put(&world, 2, 6), KVPULL_EINVAL);
 	pool_world_close(&world);
@@ -52,11 +52,11 @@ UNIT_TEST(a_present_key_moves_to_the_place_that_is_put)
 	assert_int_equal(pool_put(&world, 5, 2), 0);
 	assert_int_equal(pool_probe(&world, 5, &found), 1);
 	assert_int_equal(found.memory.index, 2);
-	/* What lies there is that key's all the same, until it is bumped. */
+	/* The bytes there are still that key's, until the chunk is bumped. */
 	assert_int_equal(pool_put(&world, 6, old), KVPULL_EINVAL);
 	assert_int_equal(pool_put(&world, 5, old), 0);
 	assert_int_equal(pool_put(&world, 5, 2), 0);
-	/* The entry is the other place's now. */
+	/* The entry now belongs to the other place. */
 	assert_int_equal(kvpull_pool_bump(world.pool, &old, 1, NULL), 0);
 	assert_int_equal(pool_probe(&world, 5, &found), 1);
 	pool_world_close(&world);

@@ -313,14 +313,14 @@ UNIT_TEST(a_key_without_a_free_entry_is_named)
 #define ORACLE_CHUNKS 600u
 #define ORACLE_SLOTS 200u
 #define ORACLE_PLACES (ORACLE_CHUNKS + ORACLE_SLOTS)
-/* One thread: under its sanitizer a part of them shows as much. */
+/* There is one thread: a part of the puts shows as much under its sanitizer. */
 #if defined(__SANITIZE_THREAD__)
 #define ORACLE_PUTS 200000u
 #else
 #define ORACLE_PUTS 1000000u
 #endif
 
-/* What should be listed: which key a place has, and where each key is. */
+/* The expected directory: the key of each place, and the places of each key. */
 struct oracle {
 	struct pool_world world;
 	uint32_t key_of[ORACLE_PLACES];
