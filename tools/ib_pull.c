@@ -3,7 +3,7 @@
  * ib_pull: benchmark and demo of kvpull over the connector ABI.
  * No peer: serve. A peer's socket folder: pull from it. --demo: both.
  */
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 #include "tools/output.h"
 
 #include <ctype.h>
@@ -20,7 +20,6 @@
 	output_wrong("ib_pull [options] [FOLDER | HOST]", __VA_ARGS__)
 
 #define TIMES_MIN (1u << 18)
-#define HOLD_MAX_MS 480000u /* the library's own */
 #define STOP_AGAIN_NS UINT64_C(500000000)
 #define SIGNAL_STATUS 128    /* and its number, as shells say */
 #define NOT_GIVEN UINT32_MAX /* an option whose default --demo has its own of */
@@ -53,99 +52,6 @@ static void signals_take(void)
 	/* A terminal that is closed; under nohup that is nothing. */
 	if (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN)
 		(void)sigaction(SIGHUP, &action, NULL);
-}
-
-/* The device, its port, GID, link and MTU: part of what was measured. */
-static int is_device(const char *message)
-{
-	return !strncmp(message, "verbs: ", 7) && strstr(message, ", MTU ");
-}
-
-/* Log lines to show, and whether one of them named a device. */
-struct lines {
-	uint32_t level;
-	uint32_t has_device;
-};
-
-static void log_line(void *context, uint32_t level, const char *message)
-{
-	struct lines *lines = context;
-	const int device = is_device(message);
-
-	lines->has_device |= (uint32_t)device;
-	if (level <= lines->level || device)
-		fprintf(stderr, "%s\n", message);
-}
-
-char *ib_config_make(const struct ib_options *options)
-{
-	json_t *config = json_pack(
-		"{s:s, s:s, s:i, s:i}", "socket_dir", options->dir, "progress",
-		options->thread ? "thread" : "caller", "copy_threads",
-		(int)options->copy_threads, "lease_ms", (int)options->lease_ms);
-	char *text = NULL;
-
-	/* Keep the library's own ratio of hold_max to the lease. */
-	if (options->lease_ms > HOLD_MAX_MS)
-		(void)json_object_set_new(config, "hold_max_ms",
-					  json_integer(16 * options->lease_ms));
-	if (options->gid_index)
-		(void)json_object_set_new(config, "verbs_gid_index",
-					  json_integer(options->gid_index - 1));
-	if (!options->device ||
-	    !json_object_set_new(config, "verbs_device",
-				 json_string(options->device)))
-		text = json_dumps(config, 0);
-	json_decref(config);
-	if (!text)
-		fprintf(stderr, "--dir and --device must be text in UTF-8\n");
-	return text;
-}
-
-/* The library goes without RDMA in silence, unless a device is named. */
-static void device_say(const struct ib_options *options)
-{
-	if (!options->device &&
-	    (options->gid_index || (options->port && !options->host)))
-		fprintf(stderr,
-			"%s: no RDMA device can be used here: pulls stay on this machine; kvpull_doctor says more\n",
-			options->name);
-}
-
-int ib_engine_open(const struct ib_options *options, struct engine *engine)
-{
-	static struct lines lines;
-	static const struct kvpull_host host = {
-		.struct_size = sizeof(host),
-		.context = &lines,
-		.log = log_line,
-		.log_level = KVPULL_LOG_INFO,
-	};
-	struct engine_params params = {
-		.ops = engine_library(),
-		.host = &host,
-		.engine_id = options->name,
-		.shape = options->shape,
-		.tp_size = options->tp_size,
-		.foreign = options->foreign,
-		.contiguous = options->contiguous,
-	};
-	const int is_asked = getenv("KVPULL_LOG_LEVEL") != NULL;
-	char *config;
-	int code;
-
-	/* A user who sets the library's own variable gets all lines. */
-	lines.level = is_asked ? KVPULL_LOG_DEBUG :
-				 KVPULL_LOG_WARN + options->verbose;
-	config = params.ops ? ib_config_make(options) : NULL;
-	if (!config)
-		return 1;
-	params.config_json = config;
-	code = engine_open(engine, &params);
-	free(config);
-	if (!code && !is_asked && !lines.has_device)
-		device_say(options);
-	return code;
 }
 
 enum {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 #define AGAIN_NS 5000000 /* between two calls of one that is gone */

@@ -6,7 +6,7 @@
 #ifndef KVPULL_TOOLS_IB_PULL_CONSUMER_H
 #define KVPULL_TOOLS_IB_PULL_CONSUMER_H
 
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 #include "tools/ib_pull_prefix.h"
 
 enum request_state {

@@ -3,7 +3,7 @@
  * The control socket: a SEQPACKET socket in the socket folder on one machine,
  * TCP between machines. It stands for the router: nothing else goes over it.
  */
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -18,7 +18,7 @@
 
 #include <jansson.h>
 
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 #define CONSUMERS_MAX 16u
 #define SETTLE_NS UINT64_C(10000000000) /* beside the lease */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/index.h"
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 static int zipf_make(struct ib_keys *keys)
 {

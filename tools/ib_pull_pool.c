@@ -22,7 +22,7 @@
 #include "base/index.h"
 #include "base/map.h"
 #include "kvpull/reader.h"
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 #define PROCESSES_MAX 16u /* owners, and readers */
 #define ITEMS_MAX KVPULL_READER_ITEMS_MAX

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 #define RELEASE_NS UINT64_C(10000000000) /* then its lease ends it */
 #define SETTLE_NS UINT64_C(300000000)    /* from a refusal to our giving up */

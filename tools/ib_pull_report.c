@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 #include "tools/json.h"
 
 #define HISTOGRAM_BAR 30u

@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/index.h"
 #include "base/map.h"
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 #define CLIENTS_MAX 64u
 #define HELD_MAX 32768u

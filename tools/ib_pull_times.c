@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 #define PEERS_MAX 64
 /* More is not a release, but a producer that did something else. */

@@ -21,7 +21,7 @@
 
 #include <jansson.h>
 
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 #define ARRIVAL_S_MAX 1e10 /* seconds since 1970 among them */
 #define REQUESTS_MAX (1u << 24)

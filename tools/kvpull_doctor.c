@@ -4,12 +4,10 @@
  * what to do about it. Reads files of the kernel's and tries things out; it
  * changes nothing, but that --calibrate remembers what it measured.
  */
-#include "tools/kvpull_doctor.h"
+#include "tools/kvpull_doctor_parts.h"
 #include "tools/output.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,53 +19,6 @@
 static const char *const level_names[] = { "ok", "note", "unknown", "warn",
 					   "FAIL" };
 
-/* ---- findings ---- */
-
-void doctor_say(struct doctor *doctor, enum doctor_level level,
-		const char *name, const char *format, ...)
-{
-	struct doctor_finding *finding;
-	va_list words;
-
-	if (doctor->finding_count == DOCTOR_FINDINGS_MAX)
-		return;
-	finding = &doctor->findings[doctor->finding_count++];
-	finding->level = level;
-	finding->name = name;
-	va_start(words, format);
-	(void)vsnprintf(finding->text, sizeof(finding->text), format, words);
-	va_end(words);
-}
-
-void doctor_advise(struct doctor *doctor, const char *format, ...)
-{
-	struct doctor_finding *finding =
-		&doctor->findings[doctor->finding_count - 1];
-	va_list words;
-
-	va_start(words, format);
-	(void)vsnprintf(finding->advice, sizeof(finding->advice), format,
-			words);
-	va_end(words);
-}
-
-void doctor_say_unknown(struct doctor *doctor, enum doctor_level level,
-			const char *name, const char *folder)
-{
-	doctor_say(doctor, level, name, "%s%s cannot be seen", doctor->root,
-		   folder);
-	doctor_advise(doctor,
-		      "run it where the engine runs, with /sys and /proc");
-}
-
-enum doctor_level doctor_verbs_level(const struct doctor *doctor,
-				     enum doctor_level otherwise)
-{
-	if (doctor->route == DOCTOR_ROUTE_VERBS)
-		return DOCTOR_FAIL;
-	return doctor->route == DOCTOR_ROUTE_SHM ? DOCTOR_NOTE : otherwise;
-}
-
 static uint32_t count_of(const struct doctor *doctor, enum doctor_level level)
 {
 	uint32_t count = 0;
@@ -77,84 +28,6 @@ static uint32_t count_of(const struct doctor *doctor, enum doctor_level level)
 		count += doctor->findings[i].level == level;
 	return count;
 }
-
-/* ---- files ---- */
-
-static int read_path(const char *path, char *line, size_t line_bytes)
-{
-	const int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t got;
-
-	line[0] = '\0';
-	if (fd < 0)
-		return -1;
-	got = read(fd, line, line_bytes - 1);
-	(void)close(fd);
-	if (got < 0)
-		return -1;
-	line[got] = '\0';
-	line[strcspn(line, "\n")] = '\0';
-	return (int)strlen(line);
-}
-
-int doctor_read(const struct doctor *doctor, char *line, size_t line_bytes,
-		const char *format, ...)
-{
-	char name[DOCTOR_PATH_BYTES_MAX];
-	char path[2 * DOCTOR_PATH_BYTES_MAX];
-	va_list words;
-
-	va_start(words, format);
-	(void)vsnprintf(name, sizeof(name), format, words);
-	va_end(words);
-	(void)snprintf(path, sizeof(path), "%s%s", doctor->root, name);
-	return read_path(path, line, line_bytes);
-}
-
-long long doctor_number(const struct doctor *doctor, long long otherwise,
-			const char *format, ...)
-{
-	char name[DOCTOR_PATH_BYTES_MAX];
-	char line[64];
-	char *end;
-	long long number;
-	va_list words;
-
-	va_start(words, format);
-	(void)vsnprintf(name, sizeof(name), format, words);
-	va_end(words);
-	if (doctor_read(doctor, line, sizeof(line), "%s", name) < 1)
-		return otherwise;
-	errno = 0;
-	number = strtoll(line, &end, 10);
-	return errno || end == line ? otherwise : number;
-}
-
-int doctor_exists(const struct doctor *doctor, const char *path)
-{
-	char whole[2 * DOCTOR_PATH_BYTES_MAX];
-
-	(void)snprintf(whole, sizeof(whole), "%s%s", doctor->root, path);
-	return access(whole, F_OK) == 0;
-}
-
-int doctor_sees(const struct doctor *doctor, const char *folder)
-{
-	char whole[2 * DOCTOR_PATH_BYTES_MAX];
-	const struct dirent *entry;
-	int found = 0;
-	DIR *list;
-
-	(void)snprintf(whole, sizeof(whole), "%s%s", doctor->root, folder);
-	list = opendir(whole);
-	while (list && !found && (entry = readdir(list)) != NULL)
-		found = entry->d_name[0] != '.';
-	if (list)
-		(void)closedir(list);
-	return found;
-}
-
-/* ---- the report ---- */
 
 static void print_page(const struct doctor *doctor)
 {

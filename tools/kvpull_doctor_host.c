@@ -2,7 +2,7 @@
 /*
  * Checks kernel features, limits and folders that kvpull needs, by trying each.
  */
-#include "tools/kvpull_doctor.h"
+#include "tools/kvpull_doctor_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * the ib_pull there is asked for its numbers, many times at once, by TCP in
  * frames of that size, both ways; then in smaller ones.
  */
-#include "tools/kvpull_doctor.h"
+#include "tools/kvpull_doctor_parts.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "tools/ib_pull.h"
+#include "tools/ib_pull_parts.h"
 
 /*
  * More than a frame of them, whose answers are more than the window here: so

@@ -4,7 +4,7 @@
  * there, by RDMA, each byte compared, and how much of this side's link that
  * takes. ib_pull itself does it, so what is seen is what it sees.
  */
-#include "tools/kvpull_doctor.h"
+#include "tools/kvpull_doctor_parts.h"
 
 #include <errno.h>
 #include <limits.h>

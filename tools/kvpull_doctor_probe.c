@@ -3,7 +3,7 @@
  * The probe: a producer and a consumer, as processes of their own, and one
  * pull between them through the library, each byte compared.
  */
-#include "tools/kvpull_doctor.h"
+#include "tools/kvpull_doctor_parts.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
  * library: a host that lacks the libraries is told so. The order of choice is
  * that of verbs/device.h.
  */
-#include "tools/kvpull_doctor.h"
+#include "tools/kvpull_doctor_parts.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -4,7 +4,7 @@
  * functions, and tries a socket there. Finds where its status file would lie,
  * and which copy routines the folder remembers.
  */
-#include "tools/kvpull_doctor.h"
+#include "tools/kvpull_doctor_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,7 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "tools/kvpull_top.h"
+#include "tools/kvpull_top_parts.h"
 #include "tools/output.h"
 
 static const char help[] =
@@ -250,7 +250,7 @@ static void loop(struct top_options *options, const sigset_t *signals)
 	uint32_t at = 0;
 
 	do {
-		top_read(&tops[at], options);
+		top_look(&tops[at], options);
 		(void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
 		(void)fputs(resized ? "\033[2J\033[H" : "\033[H", stdout);
 		resized = 0;
@@ -362,7 +362,7 @@ int main(int argc, char **argv)
 	if (!options.once && !options.json && !options.prometheus &&
 	    !options.trace && !options.after && isatty(STDOUT_FILENO))
 		return screen_run(&options);
-	top_read(&top, &options);
+	top_look(&top, &options);
 	code = once_show(&top, &options);
 	/* Tables say it themselves. */
 	for (at = 0; (options.json || options.prometheus || options.trace) &&

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tools/json.h"
-#include "tools/kvpull_top.h"
+#include "tools/kvpull_top_parts.h"
 
 static json_t *text_of(const char *from, size_t bytes)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/kvpull_top.h"
+#include "tools/kvpull_top_parts.h"
 
 #define CONSUMERS_MAX 4096u /* of a worker, that are shown */
 
@@ -609,7 +609,7 @@ static void find_given_up(struct top *top, const struct top_worker *worker)
 	}
 }
 
-void top_find(struct top *top)
+static void find(struct top *top)
 {
 	uint32_t index;
 
@@ -633,6 +633,12 @@ void top_find(struct top *top)
 		}
 		find_full(top, worker, consumers, count);
 	}
+}
+
+void top_look(struct top *top, const struct top_options *options)
+{
+	top_read(top, options);
+	find(top);
 }
 
 const char *top_end_reason(int32_t reason)

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "tools/json.h"
-#include "tools/kvpull_top.h"
+#include "tools/kvpull_top_parts.h"
 
 #define BUCKET_FIRST 10u /* 1 us */
 #define BUCKET_LAST 40u  /* 18 minutes */
@@ -385,7 +385,7 @@ static void reply(const struct caller *caller,
 		(void)fputs(
 			"HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n",
 			out);
-		top_read(&top, options);
+		top_look(&top, options);
 		(void)top_prometheus(&top, out);
 		top_free(&top);
 	}

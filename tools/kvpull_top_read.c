@@ -17,7 +17,7 @@
 
 #include <linux/magic.h>
 
-#include "tools/kvpull_top.h"
+#include "tools/kvpull_top_parts.h"
 
 /* Names that are read of a folder; few of them are status files. */
 #define NAMES_MAX (64 * KVPULL_STATUS_FILES_MAX)
@@ -336,7 +336,6 @@ void top_read(struct top *top, const struct top_options *options)
 			folder_read(top, options, options->folders[at]);
 	qsort(top->workers, top->worker_count, sizeof(*top->workers),
 	      by_engine);
-	top_find(top);
 }
 
 void top_free(struct top *top)

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/kvpull_top.h"
+#include "tools/kvpull_top_parts.h"
 
 #define COLUMNS_MAX 400u
 #define COLUMNS_MIN 20u

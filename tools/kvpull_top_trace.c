@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tools/json.h"
-#include "tools/kvpull_top.h"
+#include "tools/kvpull_top_parts.h"
 
 /* A span that began on a slot and has not ended. */
 struct open_span {

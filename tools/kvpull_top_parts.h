@@ -11,8 +11,8 @@
  * kvpull_top_prometheus.c metrics, as text or served on loopback
  * kvpull_top_trace.c      a trace of the requests, both sides joined
  */
-#ifndef KVPULL_TOOLS_TOP_H
-#define KVPULL_TOOLS_TOP_H
+#ifndef KVPULL_TOOLS_KVPULL_TOP_PARTS_H
+#define KVPULL_TOOLS_KVPULL_TOP_PARTS_H
 
 #include <jansson.h>
 #include <stddef.h>
@@ -123,6 +123,9 @@ struct top_options {
 	uint32_t all; /* also who closed, or is gone for long */
 };
 
+/* Reads the files and makes the findings. */
+void top_look(struct top *top, const struct top_options *options);
+
 /* _read.c */
 void top_read(struct top *top, const struct top_options *options);
 void top_free(struct top *top);
@@ -180,7 +183,6 @@ uint64_t top_time_sum(const struct top_worker *worker, uint32_t which);
 uint64_t top_quantile(const uint64_t *buckets, uint64_t times,
 		      uint32_t percent);
 uint64_t top_errors(const struct top_worker *worker);
-void top_find(struct top *top);
 const char *top_state_name(enum top_state state);
 const char *top_peer_state(uint32_t state);
 const char *top_pull_state(uint32_t state);
@@ -199,4 +201,4 @@ int top_prometheus(const struct top *top, FILE *out);
 int top_serve(const struct top_options *options);
 int top_trace(const struct top *top, const char *path);
 
-#endif /* KVPULL_TOOLS_TOP_H */
+#endif /* KVPULL_TOOLS_KVPULL_TOP_PARTS_H */

@@ -7,8 +7,8 @@
  * prefill and gets a ticket. It is a SEQPACKET socket in the socket folder, or
  * TCP between machines.
  */
-#ifndef KVPULL_TOOLS_IB_PULL_H
-#define KVPULL_TOOLS_IB_PULL_H
+#ifndef KVPULL_TOOLS_IB_PULL_PARTS_H
+#define KVPULL_TOOLS_IB_PULL_PARTS_H
 
 #include <stdint.h>
 #include <stdio.h>
@@ -285,4 +285,4 @@ uint32_t ib_keys_of(const struct ib_keys *keys, uint64_t number,
 /* ib_pull_pool.c: --pool; 0, or 1 if something was wrong. */
 int ib_pool(const struct ib_options *options);
 
-#endif /* KVPULL_TOOLS_IB_PULL_H */
+#endif /* KVPULL_TOOLS_IB_PULL_PARTS_H */

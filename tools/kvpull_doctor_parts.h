@@ -4,8 +4,8 @@
  * Everything of the machine is read below a root folder, so that a test can
  * show another machine.
  */
-#ifndef KVPULL_TOOLS_KVPULL_DOCTOR_H
-#define KVPULL_TOOLS_KVPULL_DOCTOR_H
+#ifndef KVPULL_TOOLS_KVPULL_DOCTOR_PARTS_H
+#define KVPULL_TOOLS_KVPULL_DOCTOR_PARTS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -115,4 +115,4 @@ void doctor_peer(struct doctor *doctor);
 /* 1: it is said why the way to the peer carries no pull; 0: it may. */
 int doctor_path(struct doctor *doctor);
 
-#endif /* KVPULL_TOOLS_KVPULL_DOCTOR_H */
+#endif /* KVPULL_TOOLS_KVPULL_DOCTOR_PARTS_H */
