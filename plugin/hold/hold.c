@@ -79,7 +79,7 @@ static int was_claimed_before(const struct kvpull_holds *holds,
 		const struct kvpull_instance *other =
 			&holds->instances.all[hold->claims[i].instance];
 
-		if (other->retired && other->id == instance->id)
+		if (kvpull_instance_is_over(other) && other->id == instance->id)
 			return 1;
 	}
 	return 0;
@@ -532,6 +532,12 @@ int kvpull_holds_join(struct kvpull_holds *holds, struct kvpull_join *join,
 {
 	join->lease_now_ns = hold_lease_clock(holds, now_ns);
 	return kvpull_instances_join(&holds->instances, join, instance);
+}
+
+void kvpull_holds_call_lost(struct kvpull_holds *holds,
+			    const struct kvpull_join *join)
+{
+	kvpull_instances_call_lost(&holds->instances, join);
 }
 
 void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,

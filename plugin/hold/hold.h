@@ -11,10 +11,9 @@
  * instances, each with a bitmap of the ranks that have released or died. It
  * ends when at least one instance is complete and no claimed one is
  * incomplete; at the end of its lease; at hold_max; or when told to.
- * A rank that died counts as having released what its instance had claimed by
- * then, and what that claims until the rank joins again; when the last rank of
- * an instance died, so did those that are away or never joined. A rank that
- * claims again after its release, or after its death, owes another release.
+ * A rank that is dead, or that another worker is about to replace, counts as
+ * having released what its instance had claimed by then (instance.h). A rank
+ * that claims again after its release, or after its death, owes another release.
  * A hold's lease runs from the last word on it, and is renewed by the ranks
  * that have claimed it themselves and owe a release. A rank that never claimed
  * renews nothing: whether it was ever told of the ticket nobody can say, so it
@@ -123,17 +122,21 @@ int KVPULL_MUST_CHECK kvpull_holds_ready(struct kvpull_holds *holds,
  * A consumer connected. rank < rank_count <= KVPULL_RANKS_MAX; lease_now_ns is
  * set here.
  * Return: 0 and *instance (an index); KVPULL_EREJECTED (another rank_count for
- * this instance, or the rank is connected already); KVPULL_EAGAIN (the rank's
- * death is still being worked off); KVPULL_EFULL.
+ * this instance, or the rank is connected already); KVPULL_EAGAIN (a sweep has
+ * to release first what the rank's last worker owes); KVPULL_EFULL.
  */
 int KVPULL_MUST_CHECK kvpull_holds_join(struct kvpull_holds *holds,
 					struct kvpull_join *join,
 					uint64_t now_ns, uint32_t *instance);
 
+/* A caller that was told KVPULL_EAGAIN is lost before it was let in. */
+void kvpull_holds_call_lost(struct kvpull_holds *holds,
+			    const struct kvpull_join *join);
+
 /*
- * It died, or its connection did (its ring was drained before). After the
- * grace the next sweeps release for its rank every hold its instance claimed;
- * a join of the same rank within the grace cancels that.
+ * A consumer's connection ended (its ring was drained before). The first sweep
+ * after the grace releases for its rank every hold that its instance claimed; a
+ * join of the same worker before that sweep cancels it.
  */
 void kvpull_holds_leave(struct kvpull_holds *holds, uint32_t instance,
 			uint32_t rank, uint64_t now_ns);

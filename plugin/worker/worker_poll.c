@@ -27,6 +27,14 @@ static void consumer_drop(struct kvpull_worker *worker, uint32_t index)
 	kvpull_worker_tell(worker, KVPULL_TO_DROP, index, 0);
 }
 
+static struct kvpull_join join_of(const struct kvpull_consumer *consumer)
+{
+	return (struct kvpull_join){ .instance_id = consumer->instance_id,
+				     .worker = consumer->incarnation,
+				     .rank = consumer->rank,
+				     .rank_count = consumer->rank_count };
+}
+
 /* A consumer may have to wait for its predecessor's death to be worked off. */
 static void consumer_join(struct kvpull_worker *worker, uint32_t index,
 			  uint64_t now_ns)
@@ -34,10 +42,7 @@ static void consumer_join(struct kvpull_worker *worker, uint32_t index,
 	const struct kvpull_consumer *consumer =
 		&worker->handover.consumers[index];
 	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
-	struct kvpull_join join = { .instance_id = consumer->instance_id,
-				    .worker = consumer->incarnation,
-				    .rank = consumer->rank,
-				    .rank_count = consumer->rank_count };
+	struct kvpull_join join = join_of(consumer);
 	int code;
 
 	code = kvpull_holds_join(worker->holds, &join, now_ns, &note->instance);
@@ -175,26 +180,36 @@ static void consumer_up(struct kvpull_worker *worker, uint32_t index,
 	(void)consumer_enter(worker, index, now_ns);
 }
 
-static void consumer_down(struct kvpull_worker *worker, uint32_t index,
+static void consumer_lost(struct kvpull_worker *worker, uint32_t index,
 			  uint64_t now_ns)
 {
 	const struct kvpull_consumer *consumer =
 		&worker->handover.consumers[index];
+	const struct kvpull_consumer_note *note =
+		&worker->consumer_notes[index];
+	const struct kvpull_join join = join_of(consumer);
+
+	if (note->joined && consumer->is_remote)
+		kvpull_holds_lose(worker->holds, note->instance, consumer->rank,
+				  now_ns);
+	else if (note->joined)
+		kvpull_holds_leave(worker->holds, note->instance,
+				   consumer->rank, now_ns);
+	else if (!note->dropped)
+		kvpull_holds_call_lost(worker->holds, &join);
+}
+
+static void consumer_down(struct kvpull_worker *worker, uint32_t index,
+			  uint64_t now_ns)
+{
 	struct kvpull_consumer_note *note = &worker->consumer_notes[index];
 	uint32_t last;
 
 	if (!note->joined && !note->dropped)
 		consumer_join(worker, index, now_ns);
-	if (note->joined) {
-		if (!note->dropped)
-			(void)consumer_drain(worker, index, now_ns);
-		if (consumer->is_remote)
-			kvpull_holds_lose(worker->holds, note->instance,
-					  consumer->rank, now_ns);
-		else
-			kvpull_holds_leave(worker->holds, note->instance,
-					   consumer->rank, now_ns);
-	}
+	if (note->joined && !note->dropped)
+		(void)consumer_drain(worker, index, now_ns);
+	consumer_lost(worker, index, now_ns);
 	last = worker->active[--worker->active_count];
 	worker->active[note->active_at] = last;
 	worker->consumer_notes[last].active_at = note->active_at;

@@ -6,36 +6,14 @@
  * is. A failure prints the seed; it is the same world with every compiler: no
  * two numbers are drawn within one expression whose order is the compiler's.
  */
+#include "tests/unit/hold/lives.h"
 #include "tests/unit/hold/world.h"
 
-#include "plugin/hold/instance.h"
-
 #define IDS 5u
-#define RANKS 3u
+#define NOBODY 9u /* no worker that joins */
 #define LIVES 4096u
 #define OPERATIONS 6000u
 #define SEEDS 400u
-
-enum rank_state {
-	NEVER,
-	HERE,
-	DYING,
-	AWAY,
-	GONE
-};
-
-struct life {
-	uint64_t heard_ns[RANKS];
-	uint64_t due_ns[RANKS];
-	enum rank_state ranks[RANKS];
-	uint32_t workers[RANKS];     /* who joined last; 0: unknown */
-	uint32_t is_back[RANKS];     /* was gone, and joined in this poll */
-	uint32_t parts[RANKS];       /* has said that it goes */
-	uint32_t is_replaced[RANKS]; /* was away, and another worker came */
-	uint32_t id;
-	uint32_t rank_count;
-	uint32_t is_dead;
-};
 
 struct model_claim {
 	struct life *life;
@@ -97,43 +75,6 @@ static void word_said(const struct model *m, struct model_hold *h,
 		h->leased_ns = life->heard_ns[rank];
 }
 
-static int life_has(const struct life *life, enum rank_state state)
-{
-	uint32_t r;
-
-	for (r = 0; r < life->rank_count; r++)
-		if (life->ranks[r] == state)
-			return 1;
-	return 0;
-}
-
-static int life_is_served(const struct life *life)
-{
-	return life_has(life, HERE) || life_has(life, DYING);
-}
-
-static int life_is_here(const struct life *life)
-{
-	return life_is_served(life) || life_has(life, AWAY);
-}
-
-/* The ranks of one state whose grace is over are gone. Return: how many. */
-static uint32_t model_graces(const struct model *m, struct life *life,
-			     enum rank_state which, int died[RANKS])
-{
-	uint32_t count = 0;
-	uint32_t r;
-
-	for (r = 0; r < RANKS; r++) {
-		if (life->ranks[r] != which || life->due_ns[r] > m->f->now_ns)
-			continue;
-		life->ranks[r] = GONE;
-		died[r] = 1;
-		count++;
-	}
-	return count;
-}
-
 static int life_is_named(const struct model *m, const struct life *life)
 {
 	uint32_t s, c;
@@ -169,8 +110,7 @@ static void model_settle(struct model *m, uint32_t slot)
 	for (c = 0; c < h->claim_count; c++)
 		for (r = 0; r < h->claims[c].life->rank_count; r++)
 			if (!h->claims[c].released[r] &&
-			    h->claims[c].life->ranks[r] != GONE &&
-			    !h->claims[c].life->is_dead)
+			    !rank_is_absent(h->claims[c].life, r))
 				return;
 	model_end(m, slot, KVPULL_END_RELEASED);
 }
@@ -293,7 +233,7 @@ static void model_claim(struct model_hold *h, struct life *life, uint32_t rank)
 	for (r = 0; r < RANKS; r++)
 		claim.released[r] =
 			r != rank &&
-			(before || life->ranks[r] == GONE || life->is_back[r]);
+			(before || rank_is_absent(life, r) || life->is_back[r]);
 	h->claims[h->claim_count++] = claim;
 }
 
@@ -353,16 +293,17 @@ static void do_note(struct model *m)
 	note.kind += spoil == 1 ? 3 : 0;
 	note.tag += spoil == 2;
 	kvpull_holds_note(m->f->holds, index, rank, &note, m->f->now_ns);
-	if (!life ||
-	    (life->ranks[rank] != HERE && life->ranks[rank] != DYING) ||
-	    note.kind > 2) {
+	if (!rank_speaks(life, rank) || note.kind > 2) {
 		m->counts.unknown++;
 	} else if (spoil == 2) {
 		m->counts.bad_tag++;
 	} else {
 		heard(m, &life->heard_ns[rank]);
 		model_note(m, &m->holds[slot], life, note, rank);
-		model_settle(m, slot);
+		/* A call may have completed it: that is for the sweep. */
+		if (note.kind == KVPULL_NOTE_RELEASE &&
+		    note.generation == m->holds[slot].last)
+			model_settle(m, slot);
 	}
 }
 
@@ -373,27 +314,37 @@ static void do_beat(struct model *m)
 	struct life *life = m->by_index[index];
 
 	kvpull_holds_beat(m->f->holds, index, rank, m->f->now_ns);
-	if (life && (life->ranks[rank] == HERE || life->ranks[rank] == DYING))
+	if (rank_speaks(life, rank))
 		heard(m, &life->heard_ns[rank]);
+}
+
+/* NULL: none of that id lives; *used: entries that are not free. */
+static struct life *life_find(struct model *m, uint64_t id, uint32_t *used)
+{
+	struct life *found = NULL;
+	uint32_t i;
+
+	*used = 0;
+	for (i = 0; i < m->life_count; i++) {
+		struct life *life = &m->lives[i];
+
+		/* All are away or dead, and claim nothing: it is forgotten. */
+		if (!life_is_served(life) && !life_is_named(m, life))
+			life->is_dead = 1;
+		if (!life->is_dead && life->id == id)
+			found = life;
+		*used += !life->is_dead || life_is_named(m, life);
+	}
+	return found;
 }
 
 static int model_join(struct model *m, const struct kvpull_join *join,
 		      struct life **joined)
 {
-	const uint32_t rank = join->rank;
-	uint32_t used = 0;
-	uint32_t i;
-	struct life *life = NULL;
+	uint32_t used;
+	struct life *life = life_find(m, join->instance_id, &used);
+	int code;
 
-	for (i = 0; i < m->life_count; i++) {
-		/* All are away, and claim nothing: it is forgotten. */
-		if (!life_is_served(&m->lives[i]) &&
-		    !life_is_named(m, &m->lives[i]))
-			m->lives[i].is_dead = 1;
-		if (!m->lives[i].is_dead && m->lives[i].id == join->instance_id)
-			life = &m->lives[i];
-		used += !m->lives[i].is_dead || life_is_named(m, &m->lives[i]);
-	}
 	if (!life && used == INSTANCES)
 		return KVPULL_EFULL;
 	if (!life) {
@@ -401,23 +352,12 @@ static int model_join(struct model *m, const struct kvpull_join *join,
 		*life = (struct life){ .id = (uint32_t)join->instance_id,
 				       .rank_count = join->rank_count };
 	}
-	if (life->rank_count == join->rank_count &&
-	    (life->ranks[rank] == DYING || life->ranks[rank] == AWAY) &&
-	    join->worker && life->workers[rank] &&
-	    life->workers[rank] != join->worker) {
-		life->is_replaced[rank] |= life->ranks[rank] == AWAY;
-		life->ranks[rank] = DYING;
-		life->due_ns[rank] = 0;
-	}
-	if (life->rank_count != join->rank_count || life->ranks[rank] == HERE)
+	if (life->rank_count != join->rank_count)
 		return KVPULL_EREJECTED;
-	if (life->ranks[rank] == DYING && life->due_ns[rank] <= m->f->now_ns)
-		return KVPULL_EAGAIN;
-	life->is_back[rank] = life->ranks[rank] == GONE;
-	life->ranks[rank] = HERE;
-	life->parts[rank] = 0;
-	life->workers[rank] = (uint32_t)join->worker;
-	heard(m, &life->heard_ns[rank]);
+	code = life_enter(life, join->rank, (uint32_t)join->worker);
+	if (code)
+		return code;
+	heard(m, &life->heard_ns[join->rank]);
 	*joined = life;
 	return 0;
 }
@@ -452,6 +392,22 @@ static void do_join(struct model *m)
 	m->by_index[index] = life;
 }
 
+static void do_hang_up(struct model *m)
+{
+	const uint32_t id = roll(m, IDS);
+	const uint32_t rank = roll(m, RANKS);
+	const struct kvpull_join join = { .instance_id = id,
+					  .worker = roll(m, 3),
+					  .rank = rank };
+	uint32_t used;
+	struct life *life = life_find(m, id, &used);
+
+	kvpull_holds_call_lost(m->f->holds, &join);
+	if (life && rank < life->rank_count && life->ranks[rank] == CALLED &&
+	    join.worker && join.worker != life->workers[rank])
+		life->is_forsaken[rank] = 1;
+}
+
 static void do_part(struct model *m)
 {
 	const struct kvpull_record note = { .kind = KVPULL_NOTE_AWAY };
@@ -460,7 +416,7 @@ static void do_part(struct model *m)
 	struct life *life = m->by_index[index];
 
 	kvpull_holds_note(m->f->holds, index, rank, &note, m->f->now_ns);
-	if (!life || (life->ranks[rank] != HERE && life->ranks[rank] != DYING))
+	if (!rank_speaks(life, rank))
 		m->counts.unknown++;
 	else if (life->ranks[rank] == HERE)
 		life->parts[rank] = 1;
@@ -475,7 +431,7 @@ static void do_leave(struct model *m)
 	kvpull_holds_leave(m->f->holds, index, rank, m->f->now_ns);
 	if (!life || life->ranks[rank] != HERE)
 		return;
-	life->ranks[rank] = life->parts[rank] ? AWAY : DYING;
+	life->ranks[rank] = life->parts[rank] ? AWAY : GRACE;
 	life->due_ns[rank] =
 		life->parts[rank] ? 0 : m->f->now_ns + m->f->params.grace_ns;
 }
@@ -528,22 +484,12 @@ static void model_deaths(struct model *m)
 	uint32_t i, r;
 
 	for (i = 0; i < m->life_count; i++) {
-		struct life *life = &m->lives[i];
-		int died[RANKS] = { 0 };
-		uint32_t died_count = model_graces(m, life, DYING, died);
-		int is_death = 0;
+		int judged[RANKS] = { 0 };
 
-		if (!died_count)
-			continue;
-		for (r = 0; r < RANKS; r++) {
-			is_death |= died[r] && !life->is_replaced[r];
-			life->is_replaced[r] &= !died[r];
-		}
-		if (is_death && !life_is_served(life))
-			died_count += model_graces(m, life, AWAY, died);
-		m->counts.consumers_died += died_count;
-		life->is_dead = !life_is_here(life);
-		model_mark(m, life, died);
+		life_judge(&m->lives[i], m->f->now_ns, judged);
+		for (r = 0; r < RANKS; r++)
+			m->counts.consumers_died += (uint64_t)judged[r];
+		model_mark(m, &m->lives[i], judged);
 	}
 	for (i = 0; i < SLOTS; i++)
 		model_settle(m, i);
@@ -627,10 +573,10 @@ static void operate(struct model *m)
 	static const struct {
 		uint32_t below; /* of a hundred */
 		void (*act)(struct model *m);
-	} acts[] = { { 20, do_time },   { 32, do_take }, { 35, do_end },
-		     { 65, do_note },   { 70, do_beat }, { 80, do_join },
-		     { 83, do_leave },  { 85, do_part }, { 92, do_sweep },
-		     { 100, do_report } };
+	} acts[] = { { 20, do_time },  { 32, do_take },   { 35, do_end },
+		     { 65, do_note },  { 70, do_beat },   { 80, do_join },
+		     { 83, do_leave }, { 85, do_part },   { 86, do_hang_up },
+		     { 92, do_sweep }, { 100, do_report } };
 	const uint32_t what = roll(m, 100);
 	uint32_t at = 0;
 
@@ -657,6 +603,13 @@ static void wind_up(struct model *m)
 	for (i = 0; i < INSTANCES * RANKS; i++)
 		kvpull_holds_leave(m->f->holds, i / RANKS, i % RANKS,
 				   m->f->now_ns);
+	for (i = 0; i < IDS * RANKS; i++) {
+		const struct kvpull_join join = { .instance_id = i / RANKS,
+						  .worker = NOBODY,
+						  .rank = i % RANKS };
+
+		kvpull_holds_call_lost(m->f->holds, &join);
+	}
 	for (i = 0; i < 2; i++) {
 		struct kvpull_hold_end ends[SLOTS];
 

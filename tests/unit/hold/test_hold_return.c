@@ -442,6 +442,133 @@ TEST(successor_of_a_rank_away_ends_no_sibling)
 	expect_report(f, 0, 1, KVPULL_END_RELEASED);
 }
 
+/* Simulation seed 77101192: a replacement was taken for the last death. */
+UNIT_TEST_WITH(successor_of_a_rank_in_grace_ends_no_sibling_that_is_away,
+	       setup_with_grace, teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	uint32_t instance;
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	claim(f, r1, 0, 1);
+	part(f, r1);
+	leave(f, r0);
+	assert_int_equal(try_join(f, 0, SUCCESSOR, &instance), KVPULL_EAGAIN);
+	poll_again(f);
+	expect_nothing(f);
+	(void)join_as(f, 0, SUCCESSOR);
+	(void)join_as(f, 1, WORKER);
+	release(f, r1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+}
+
+/* The sweep sees nobody here, and must not forget the caller that waits. */
+UNIT_TEST_WITH(instance_lives_while_a_successor_waits, setup_with_grace,
+	       teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	uint32_t instance;
+	struct who r1;
+
+	take(f, 0, 1);
+	claim(f, r0, 0, 1);
+	leave(f, r0);
+	assert_int_equal(try_join(f, 0, SUCCESSOR, &instance), KVPULL_EAGAIN);
+	poll_again(f);
+	expect_nothing(f);
+	/* Rank 1 was told of the ticket, and had no room to come before. */
+	r1 = join_as(f, 1, WORKER);
+	claim(f, r1, 0, 1);
+	release(f, r1, 0, 1);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	assert_int_equal(join_as(f, 0, SUCCESSOR).instance, r1.instance);
+}
+
+static void call_lost(struct fixture *f, uint32_t rank, uint64_t worker)
+{
+	const struct kvpull_join join = { .instance_id = 1,
+					  .worker = worker,
+					  .rank = rank,
+					  .rank_count = 2 };
+
+	kvpull_holds_call_lost(f->holds, &join);
+}
+
+UNIT_TEST_WITH(successor_that_is_lost_before_it_is_let_in_is_a_death,
+	       setup_with_grace, teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	const struct who r1 = join_as(f, 1, WORKER);
+	uint32_t instance;
+
+	take(f, 0, 1);
+	claim(f, r1, 0, 1);
+	part(f, r1);
+	leave(f, r0);
+	assert_int_equal(try_join(f, 0, SUCCESSOR, &instance), KVPULL_EAGAIN);
+	/* The replaced worker is not the caller that waits. */
+	call_lost(f, 0, 0xa0);
+	poll_again(f);
+	expect_nothing(f);
+	call_lost(f, 0, SUCCESSOR);
+	poll_again(f);
+	expect_report(f, 0, 1, KVPULL_END_RELEASED);
+	expect_fresh(f);
+}
+
+UNIT_TEST_WITH(second_successor_waits_for_another_sweep, setup_with_grace,
+	       teardown)
+{
+	struct fixture *f = fixture_of(state);
+	const struct who r0 = join_as(f, 0, 0xa0);
+	uint32_t instance;
+
+	leave(f, r0);
+	assert_int_equal(try_join(f, 0, SUCCESSOR, &instance), KVPULL_EAGAIN);
+	poll_again(f);
+	call_lost(f, 0, SUCCESSOR);
+	assert_int_equal(try_join(f, 0, SECOND_SUCCESSOR, &instance),
+			 KVPULL_EAGAIN);
+	poll_again(f);
+	assert_int_equal(counts_of(f).consumers_died, 2);
+	(void)join_as(f, 0, SECOND_SUCCESSOR);
+}
+
+/* The death of one rank and the call of another, in either order. */
+TEST(death_and_call_of_one_sweep_are_judged_together)
+{
+	struct fixture *f = fixture_of(state);
+	uint32_t order, instance;
+
+	for (order = 0; order < 2; order++) {
+		const struct who r0 = join_as(f, 0, 0xa0);
+		const struct who r1 = join_as(f, 1, WORKER);
+
+		take(f, order, 1);
+		claim(f, r1, order, 1);
+		say_and_leave(f, r1);
+		if (order)
+			leave(f, r0);
+		assert_int_equal(try_join(f, 1, SUCCESSOR, &instance),
+				 KVPULL_EAGAIN);
+		if (!order)
+			leave(f, r0);
+		poll_again(f);
+		expect_report(f, order, 1, KVPULL_END_RELEASED);
+		/* The instance is not over: its next worker joins it. */
+		assert_int_equal(join_as(f, 1, SUCCESSOR).instance,
+				 r1.instance);
+		leave(f, r1);
+		poll_again(f);
+	}
+	expect_fresh(f);
+}
+
 /* Who is not there says nothing; and twice is as once. */
 UNIT_TEST_WITH(word_of_a_rank_in_its_grace_says_nothing, setup_with_grace,
 	       teardown)

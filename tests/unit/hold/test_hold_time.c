@@ -385,45 +385,62 @@ TEST(loss_over_a_network_has_a_lease_of_grace)
 	assert_int_equal(counts_of(f).consumers_died, 1);
 }
 
-TEST(join_waits_for_a_death_that_is_due)
+/* A sweep makes ranks dead, and nothing else does. */
+TEST(worker_that_is_back_before_the_sweep_is_not_dead)
 {
 	struct fixture *f = fixture_of(state);
 	const struct who a = { join(f, 1, 0, 1), 0 };
-	uint32_t instance;
 
+	take(f, 0, 1);
+	claim(f, a, 0, 1);
 	leave(f, a);
-	assert_int_equal(join_ids(f->holds, 1, 0, 1, f->now_ns, &instance),
-			 KVPULL_EAGAIN);
+	assert_int_equal(join(f, 1, 0, 1), a.instance);
 	poll_at(f, f->now_ns);
-	(void)join(f, 1, 0, 1);
+	expect_nothing(f);
+	assert_int_equal(counts_of(f).consumers_died, 0);
 }
 
-TEST(deaths_are_worked_off_in_bounded_scans)
-{
-	struct fixture *f = fixture_of(state);
-	struct kvpull_hold_params params = f->params;
-	static struct kvpull_revocation_entry entries[10000];
-	struct kvpull_hold_counts counts;
-	struct kvpull_arena arena;
-	struct kvpull_holds *holds;
-	uint32_t slot, d, again, sweeps = 1;
+#define MANY 10000u
 
+/* A table of many holds, all of them claimed by rank 0 of an instance. */
+static struct kvpull_holds *many_open(struct fixture *f,
+				      struct kvpull_arena *arena,
+				      uint32_t rank_count, uint32_t *instance)
+{
+	static struct kvpull_revocation_entry entries[MANY];
+	struct kvpull_hold_params params = f->params;
+	struct kvpull_holds *holds;
+	uint32_t slot;
+
+	memset(entries, 0, sizeof(entries));
 	params.entries = entries;
-	params.hold_count_max = 10000;
+	params.hold_count_max = MANY;
 	params.shown = (struct kvpull_status_holds){ 0 };
-	kvpull_arena_init(&arena, NULL);
-	holds = kvpull_holds_open(&params, &arena);
+	kvpull_arena_init(arena, NULL);
+	holds = kvpull_holds_open(&params, arena);
 	assert_non_null(holds);
 	kvpull_holds_tick(holds, START);
-	assert_int_equal(join_ids(holds, 1, 0, 1, START, &d), 0);
-	for (slot = 0; slot < 10000; slot++) {
+	assert_int_equal(join_ids(holds, 1, 0, rank_count, START, instance), 0);
+	for (slot = 0; slot < MANY; slot++) {
 		const struct kvpull_record record =
 			record_of(f, KVPULL_NOTE_CLAIM, slot, 1);
 
 		assert_int_equal(kvpull_holds_take(holds, slot, 1, slot + 1),
 				 0);
-		kvpull_holds_note(holds, d, 0, &record, START);
+		kvpull_holds_note(holds, *instance, 0, &record, START);
 	}
+	return holds;
+}
+
+TEST(deaths_are_worked_off_in_bounded_scans)
+{
+	struct fixture *f = fixture_of(state);
+	struct kvpull_hold_counts counts;
+	struct kvpull_arena arena;
+	struct kvpull_holds *holds;
+	uint32_t d, again, sweeps = 1;
+
+	holds = many_open(f, &arena, 1, &d);
 	kvpull_holds_leave(holds, d, 0, START);
 	assert_int_equal(kvpull_holds_sweep(holds, START), 1);
 	kvpull_holds_counts(holds, &counts);
@@ -435,7 +452,27 @@ TEST(deaths_are_worked_off_in_bounded_scans)
 		sweeps++;
 	assert_int_equal(sweeps, 2);
 	kvpull_holds_counts(holds, &counts);
-	assert_int_equal(counts.released, 10000);
+	assert_int_equal(counts.released, MANY);
+	kvpull_arena_fini(&arena);
+}
+
+TEST(rank_joins_after_all_that_its_death_releases)
+{
+	struct fixture *f = fixture_of(state);
+	struct kvpull_arena arena;
+	struct kvpull_holds *holds;
+	uint32_t d, again;
+
+	holds = many_open(f, &arena, 2, &d);
+	assert_int_equal(join_ids(holds, 1, 1, 2, START, &again), 0);
+	kvpull_holds_leave(holds, d, 0, START);
+	assert_int_equal(kvpull_holds_sweep(holds, START), 1);
+	assert_int_equal(join_ids(holds, 1, 0, 2, START, &again),
+			 KVPULL_EAGAIN);
+	while (kvpull_holds_sweep(holds, START))
+		;
+	assert_int_equal(join_ids(holds, 1, 0, 2, START, &again), 0);
+	assert_int_equal(again, d);
 	kvpull_arena_fini(&arena);
 }
 

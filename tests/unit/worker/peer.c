@@ -135,8 +135,8 @@ void world_down(struct world *world, uint32_t peer)
 	world_lost(world, peer, KVPULL_EPEER);
 }
 
-struct world_caller *world_hello(struct world *world, uint32_t index,
-				 const struct world_hello *who)
+struct world_caller *world_hello_put(struct world *world, uint32_t index,
+				     const struct world_hello *who)
 {
 	struct world_caller *caller = &world->callers[index];
 	struct kvpull_hello hello = {
@@ -160,6 +160,14 @@ struct world_caller *world_hello(struct world *world, uint32_t index,
 		kvpull_handshake_put_hello(world->data[world->queue_count - 1],
 					   8192, &hello, NULL, caller->nonce);
 	assert_int_not_equal(event->data_bytes, 0);
+	return caller;
+}
+
+struct world_caller *world_hello(struct world *world, uint32_t index,
+				 const struct world_hello *who)
+{
+	struct world_caller *caller = world_hello_put(world, index, who);
+
 	world_poll(world, 1);
 	return caller;
 }

@@ -45,5 +45,8 @@ struct world_hello {
 
 struct world_caller *world_hello(struct world *world, uint32_t index,
 				 const struct world_hello *who);
+/* Likewise, and its hello waits for the next poll. */
+struct world_caller *world_hello_put(struct world *world, uint32_t index,
+				     const struct world_hello *who);
 
 #endif /* KVPULL_TESTS_UNIT_WORKER_PEER */

@@ -186,6 +186,38 @@ UNIT_TEST_WITH(restarted_worker_does_not_keep_its_predecessors_claims,
 	assert_int_equal(world->worker->consumer_notes[1].joined, 1);
 }
 
+/*
+ * Rank 1 is away and owes a word. Rank 0 is lost, and in one poll its successor
+ * comes and is lost, too: nobody of the instance will be there again.
+ */
+UNIT_TEST_WITH(successor_that_is_lost_at_once_ends_its_instance, setup_grace,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const struct world_hello who = {
+		.instance = INSTANCE,
+		.incarnation = SUCCESSOR,
+		.uid = world->config.uids[0],
+		.rank_count = 2,
+	};
+	struct world_caller *other;
+
+	(void)sibling(world, 0, 0, WORKER - 1);
+	other = sibling(world, 1, 1, WORKER);
+	hold(world, GENERATION, KEY);
+	say(world, other, KVPULL_NOTE_CLAIM, SLOT);
+	say(world, other, KVPULL_NOTE_AWAY, SLOT);
+	world_poll(world, 1);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 1);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 0);
+	world_poll(world, 2);
+	world_silent(world, KEY);
+	(void)world_hello_put(world, 2, &who);
+	(void)world_event(world, KVPULL_EVENT_CALLER_DOWN, 2);
+	world_poll(world, 1);
+	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
+}
+
 static uint32_t live_slots(const struct kvpull_revocation_entry *entries,
 			   uint64_t incarnation)
 {
