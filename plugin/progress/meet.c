@@ -128,7 +128,10 @@ int kvpull_remote_welcome(struct kvpull_progress *progress,
 	if (code) {
 		kvpull_error(progress->log, "peer %s: %s: %s", remote->address,
 			     detail.field, detail.message);
-		return code == KVPULL_EINVAL ? KVPULL_EPROTO : code;
+		/* EFULL, more strips than a plan has, never passes. */
+		return code == KVPULL_EINVAL ? KVPULL_EPROTO :
+		       code == KVPULL_EFULL  ? KVPULL_EUNSUPPORTED :
+					       code;
 	}
 	remote->tp_rank = welcome->tp_rank;
 	remote->tp_size = welcome->tp_size;
@@ -155,7 +158,8 @@ void kvpull_remote_refused(struct kvpull_progress *progress,
 			    "peer %s is called again: %s is %s there (%s)",
 			    remote->address, refusal.field, refusal.ours,
 			    kvpull_error_name(remote->code));
-	else
+	else if (!kvpull_retry_is_shortage(remote->code) ||
+		 !remote->retry.wait_ns)
 		kvpull_warn(
 			progress->log,
 			"peer %s refused us: %s is %s there and %s here (%s)",

@@ -23,11 +23,11 @@
 #include "plugin/progress/plan.h"
 #include "plugin/progress/progress.h"
 #include "plugin/route/route.h"
+#include "plugin/session/retry.h"
 
-#define KVPULL_EVENTS_MAX 64u    /* transport events a progress run */
-#define KVPULL_STRIPS_MAX 4096u  /* strips of a peer's plan */
-#define KVPULL_RECONNECTS_MAX 6u /* attempts, 10 ms apart, doubling */
-#define KVPULL_NAMED_MAX 1024u   /* that have a name of their own for us */
+#define KVPULL_EVENTS_MAX 64u   /* transport events a progress run */
+#define KVPULL_STRIPS_MAX 4096u /* strips of a peer's plan */
+#define KVPULL_NAMED_MAX 1024u  /* that have a name of their own for us */
 /* Claims without entries are tried again. */
 #define KVPULL_ROOM_RETRY_NS (5 * KVPULL_NS_PER_MS)
 #define KVPULL_SPIN_NS UINT64_C(5000) /* the thread, before it sleeps */
@@ -117,7 +117,7 @@ enum kvpull_remote_state {
 	KVPULL_REMOTE_CONNECTING, /* hello not sent yet */
 	KVPULL_REMOTE_GREETED,    /* hello sent */
 	KVPULL_REMOTE_UP,
-	KVPULL_REMOTE_WAIT, /* lost; tried again at retry_ns */
+	KVPULL_REMOTE_WAIT, /* lost; tried again at retry.at_ns */
 	KVPULL_REMOTE_GONE  /* refused, or another incarnation is there */
 };
 
@@ -144,8 +144,6 @@ struct kvpull_remote {
 	uint32_t claim_count; /* open claims on it */
 	uint32_t wait_count;  /* of those, such as wait */
 	uint32_t drains;      /* no more come: its entry is wanted */
-	uint32_t attempts;
-	uint32_t waits; /* in a row, for room at the peer */
 	/*
 	 * Its entry is wanted by another, and it was told so: when it is closed,
 	 * though it did not hear. 0: it is not.
@@ -160,7 +158,7 @@ struct kvpull_remote {
 	uint64_t notes_said; /* on that connection */
 	struct kvpull_rank_list to_say; /* until it has room for a note */
 	struct kvpull_rank_list said;   /* releases that it has not taken */
-	uint64_t retry_ns;
+	struct kvpull_retry retry;
 	uint64_t greeted_ns; /* handshake must end by connect_ms after */
 	uint64_t beat_ns;    /* next heartbeat */
 	uint64_t beat_every_ns;

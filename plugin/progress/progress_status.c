@@ -82,7 +82,9 @@ void kvpull_show_peer(struct kvpull_progress *progress, uint32_t index)
 	}
 	kvpull_status_set(&row->state, remote->state);
 	kvpull_status_set(&row->error, remote->code);
-	kvpull_status_set(&row->retries, remote->attempts);
+	kvpull_status_set(&row->retries, remote->state == KVPULL_REMOTE_UP ?
+						 0 :
+						 remote->retry.attempts);
 	kvpull_status_set(&row->claims, remote->claim_count);
 }
 

@@ -191,7 +191,7 @@ static int peer_fails(const struct kvpull_remote *remote)
 	if (remote->code == KVPULL_EAUTH)
 		return 1;
 	return remote->code == KVPULL_EPEER &&
-	       (!was_cut || remote->attempts >= CUT_ATTEMPTS_MAX);
+	       (!was_cut || remote->retry.attempts >= CUT_ATTEMPTS_MAX);
 }
 
 static struct kvpull_claim *claim_of(const struct kvpull_progress *progress,

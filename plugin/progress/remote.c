@@ -5,11 +5,11 @@
  * and made again after a fault to the same incarnation only.
  *
  * state       leaves by
- * WAIT        retry_ns: connect() -> CONNECTING, or WAIT again, at last GONE
+ * WAIT        retry.at_ns: connect() -> CONNECTING, or WAIT again, at last GONE
  * CONNECTING  challenge -> GREETED; down or connect_ms -> WAIT or GONE
  * GREETED     welcome -> UP; refusal or a wrong welcome -> GONE (EAGAIN: WAIT)
  * UP          down -> WAIT
- * GONE        a claim after retry_ns -> WAIT; evicted when its entry is needed
+ * GONE        a claim after retry.at_ns -> WAIT; evicted when its entry is needed
  *
  * The claims on a peer that is GONE are given up: their releases will not be
  * said. If it lives after all and is called again, it must not take us for the
@@ -18,7 +18,7 @@
  * the entry was used for others meanwhile. Else it is called as the one that it
  * knows: what our siblings claimed while we made room we will claim yet.
  *
- * Timers: retry_ns starts at a failed connect and fires the next one;
+ * Timers: retry.at_ns starts at a failed connect and fires the next one;
  * greeted_ns bounds the handshake; beat_ns fires every third of the peer's
  * lease while a claim on it is open; closing_ns bounds how long a peer that is
  * closed to make room has to hear of it. A peer that did not would take us for
@@ -26,9 +26,7 @@
  */
 #include "plugin/progress/progress_state.h"
 
-#define SILENT_LEASES 2u /* of a scheduler half: semantics E.2 */
-#define RETRY_NS (10 * KVPULL_NS_PER_MS)
-#define WAITS_MAX 4u            /* doublings of it while a peer has no room */
+#define SILENT_LEASES 2u        /* of a scheduler half: semantics E.2 */
 #define GONE_NS KVPULL_NS_PER_S /* before a lost incarnation is asked again */
 #define AWAY_NS (100 * KVPULL_NS_PER_MS)    /* for a peer to hear that we go */
 #define AWAY_LOOK_NS (KVPULL_NS_PER_MS / 4) /* did it? Nobody tells. */
@@ -215,7 +213,7 @@ static void known_find(struct kvpull_progress *progress,
 		       struct kvpull_remote *remote, uint64_t now_ns)
 {
 	const int may_be_back = remote->state == KVPULL_REMOTE_GONE &&
-				now_ns >= remote->retry_ns;
+				now_ns >= remote->retry.at_ns;
 	const int is_unwanted =
 		remote->state == KVPULL_REMOTE_WAIT && !remote->claim_count;
 
@@ -223,7 +221,7 @@ static void known_find(struct kvpull_progress *progress,
 		return;
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
-	remote->attempts = remote->waits = 0;
+	remote->retry = (struct kvpull_retry){ .at_ns = remote->retry.at_ns };
 	due_at(progress, now_ns);
 }
 
@@ -247,9 +245,9 @@ static void address_take(struct kvpull_remote *remote,
 	    transport->ops->reachable(transport, address))
 		return;
 	memcpy(remote->address, address, sizeof(remote->address));
-	remote->attempts = 0;
+	remote->retry.attempts = 0;
 	if (remote->state == KVPULL_REMOTE_GONE)
-		remote->retry_ns = now_ns;
+		remote->retry.at_ns = now_ns;
 }
 
 static int choose(const struct kvpull_progress *progress,
@@ -309,12 +307,12 @@ int kvpull_remote_find(struct kvpull_progress *progress,
 	remote->state = KVPULL_REMOTE_WAIT;
 	remote->code = 0;
 	remote->claim_count = remote->wait_count = remote->drains = 0;
-	remote->attempts = remote->waits = 0;
 	remote->closing_ns = 0;
 	remote->life = remote->cut_life = 0;
 	remote->fault_life = progress->lives;
 	remote->to_say.first = remote->said.first = KVPULL_NONE;
-	remote->retry_ns = remote->used_ns = now_ns;
+	remote->retry = (struct kvpull_retry){ .at_ns = now_ns };
+	remote->used_ns = now_ns;
 	remote->named_by = generation;
 	remote->route = choice.route;
 	remote->why = choice.why;
@@ -340,12 +338,36 @@ static void give_up(struct kvpull_progress *progress, uint32_t index,
 	remote->self = self_next(progress);
 	remote->gave_up |= remote->claim_count != 0;
 	remote->code = code;
-	remote->retry_ns = now_ns + GONE_NS;
+	remote->retry.at_ns = now_ns + GONE_NS;
 	/* Nobody is where the newest one says: who knows who wrote it. */
 	remote->named_by = 0;
 	due_at(progress, now_ns);
 	changed(progress, index);
 	progress->pulls_dirty = 1;
+}
+
+static void wait_for_retry(struct kvpull_progress *progress, uint32_t index,
+			   int32_t code)
+{
+	struct kvpull_remote *remote = &progress->remotes[index];
+
+	remote->state = KVPULL_REMOTE_WAIT;
+	remote->code = code;
+	due_at(progress, remote->retry.at_ns);
+	/* Releases do not wait for ever. */
+	changed(progress, index);
+	progress->pulls_dirty = 1;
+}
+
+/* No attempt is left. */
+static void attempts_end(struct kvpull_progress *progress, uint32_t index,
+			 int32_t code, uint64_t now_ns)
+{
+	const struct kvpull_remote *remote = &progress->remotes[index];
+
+	kvpull_warn(progress->log, "peer %s is gone after %u attempts",
+		    remote->address, remote->retry.attempts);
+	give_up(progress, index, code, now_ns);
 }
 
 static void try_later(struct kvpull_progress *progress, uint32_t index,
@@ -354,29 +376,10 @@ static void try_later(struct kvpull_progress *progress, uint32_t index,
 	struct kvpull_remote *remote = &progress->remotes[index];
 
 	kvpull_count_add(&progress->counts->peer_failures, 1);
-	/* Full tables and a predecessor's death pass: that is no attempt. */
-	if (code == KVPULL_EAGAIN || code == KVPULL_EFULL) {
-		remote->state = KVPULL_REMOTE_WAIT;
-		remote->code = code;
-		remote->retry_ns = now_ns + (RETRY_NS << remote->waits);
-		remote->waits += remote->waits < WAITS_MAX;
-		due_at(progress, remote->retry_ns);
-		/* Releases do not wait for ever. */
-		changed(progress, index);
-		return;
-	}
-	if (remote->attempts >= KVPULL_RECONNECTS_MAX) {
-		kvpull_warn(progress->log, "peer %s is gone after %u attempts",
-			    remote->address, remote->attempts);
-		give_up(progress, index, code, now_ns);
-		return;
-	}
-	remote->state = KVPULL_REMOTE_WAIT;
-	remote->code = code;
-	remote->retry_ns = now_ns + (RETRY_NS << remote->attempts);
-	remote->attempts++;
-	due_at(progress, remote->retry_ns);
-	progress->pulls_dirty = 1;
+	if (kvpull_retry_failed(&remote->retry, code, now_ns))
+		attempts_end(progress, index, code, now_ns);
+	else
+		wait_for_retry(progress, index, code);
 }
 
 static void try_connect(struct kvpull_progress *progress, uint32_t index,
@@ -411,7 +414,7 @@ static void came_up(struct kvpull_progress *progress, uint32_t index,
 	remote->closing_ns = 0;
 	remote->notes_said = 0;
 	remote->code = 0;
-	remote->attempts = remote->waits = 0;
+	remote->retry.up_ns = now_ns;
 	remote->beat_ns = now_ns;
 	due_at(progress, now_ns);
 	kvpull_count_add(&progress->counts->peer_connects, 1);
@@ -461,11 +464,30 @@ int kvpull_remote_lost_code(const struct kvpull_remote *remote, uint64_t life)
 	return KVPULL_EPEER;
 }
 
+/* The pulls of this peer failed; notes that are left need another connection. */
+static void lost(struct kvpull_progress *progress, uint32_t index, int32_t code,
+		 uint64_t now_ns)
+{
+	struct kvpull_remote *remote = &progress->remotes[index];
+	const uint64_t connect_ns =
+		progress->facts->config.connect_ms * KVPULL_NS_PER_MS;
+
+	kvpull_count_add(&progress->counts->peers_live, UINT64_MAX);
+	kvpull_count_add(&progress->counts->peer_failures, 1);
+	if (code == KVPULL_EABORTED)
+		remote->cut_life = remote->life;
+	else
+		remote->fault_life = remote->life;
+	if (kvpull_retry_lost(&remote->retry, code, connect_ns, now_ns))
+		attempts_end(progress, index, KVPULL_EPEER, now_ns);
+	else
+		wait_for_retry(progress, index, 0);
+}
+
 static void down(struct kvpull_progress *progress, uint32_t index,
 		 const struct kvpull_event *event, uint64_t now_ns)
 {
 	struct kvpull_remote *remote = &progress->remotes[index];
-	const enum kvpull_remote_state was = remote->state;
 	const int32_t code = remote->code ? remote->code :
 			     event->code  ? event->code :
 					    KVPULL_EPEER;
@@ -475,27 +497,12 @@ static void down(struct kvpull_progress *progress, uint32_t index,
 	/* Its entry may be what claims wait for. */
 	progress->room_ns = now_ns;
 	kvpull_show_peer_down(progress, index, code);
-	if (was == KVPULL_REMOTE_UP) {
-		/* Its pulls failed; what is left to say needs a new one. */
-		kvpull_count_add(&progress->counts->peers_live, UINT64_MAX);
-		kvpull_count_add(&progress->counts->peer_failures, 1);
-		remote->state = KVPULL_REMOTE_WAIT;
-		remote->code = 0;
-		if (event->code == KVPULL_EABORTED)
-			remote->cut_life = remote->life;
-		else
-			remote->fault_life = remote->life;
-		/* Without a claim it waits for one: another may need its entry. */
-		remote->attempts = remote->claim_count ? 0 : 1;
-		remote->retry_ns = now_ns;
-		due_at(progress, now_ns);
-		changed(progress, index);
-		progress->pulls_dirty = 1;
+	if (remote->state == KVPULL_REMOTE_UP) {
+		lost(progress, index, event->code, now_ns);
 		return;
 	}
-	/* A refusal stands; a shortage or a predecessor's death passes. */
-	if (remote->code && remote->code != KVPULL_EAGAIN &&
-	    remote->code != KVPULL_EFULL && remote->code != KVPULL_ENOMEM) {
+	/* A refusal is final, unless it names a shortage. */
+	if (remote->code && !kvpull_retry_is_shortage(remote->code)) {
 		kvpull_count_add(&progress->counts->peer_failures, 1);
 		give_up(progress, index, code, now_ns);
 		return;
@@ -587,12 +594,12 @@ static void run_one(struct kvpull_progress *progress, uint32_t index,
 	switch (remote->state) {
 	case KVPULL_REMOTE_WAIT:
 		/* Nobody waits for it: it is tried again when somebody does. */
-		if (!remote->claim_count && (remote->attempts || remote->waits))
+		if (!remote->claim_count)
 			break;
-		if (now_ns >= remote->retry_ns)
+		if (now_ns >= remote->retry.at_ns)
 			try_connect(progress, index, now_ns);
 		else
-			due_at(progress, remote->retry_ns);
+			due_at(progress, remote->retry.at_ns);
 		break;
 	case KVPULL_REMOTE_CONNECTING:
 	case KVPULL_REMOTE_GREETED:

@@ -5,11 +5,11 @@
  * incarnation of its owner: one that started again has another.
  *
  * state       leaves by
- * WAIT        retry_ns: connect() -> CONNECTING, or WAIT again, at last GONE
+ * WAIT        retry.at_ns: connect() -> CONNECTING, or WAIT again, at last GONE
  * CONNECTING  challenge -> GREETED; down or connect_ms -> WAIT or GONE
  * GREETED     share -> UP; refusal or a wrong share -> GONE
  * UP          down -> LOST
- * LOST        all ends of its reads are told -> WAIT
+ * LOST        all ends of its reads are told -> WAIT or GONE
  * GONE        removed
  *
  * A link that is removed is FREE as soon as no connection and no read of its is
@@ -22,10 +22,6 @@
 
 #include "base/params.h"
 #include "plugin/share/share_state.h"
-
-/* To connect, until one has lasted connect_ms. */
-#define ATTEMPTS_MAX 6u
-#define RETRY_NS (10 * KVPULL_NS_PER_MS)
 
 static struct kvpull_share_link *link_at(const struct kvpull_reader *share,
 					 uint32_t peer)
@@ -154,9 +150,7 @@ int kvpull_share_peers(struct kvpull_reader *share,
 static void give_up(struct kvpull_reader *share, struct kvpull_share_link *link,
 		    int32_t code)
 {
-	/* Not "on its way", which it is no more. */
-	link->code = code == KVPULL_EAGAIN ? KVPULL_EPEER : code;
-	link->error = link->code;
+	link->code = link->error = code;
 	turn(share, link, KVPULL_LINK_GONE);
 	kvpull_warn(&share->log, "peer %s is given up: %s", link->shown.address,
 		    kvpull_error_name(code));
@@ -166,13 +160,15 @@ static void try_later(struct kvpull_reader *share,
 		      struct kvpull_share_link *link, int32_t code,
 		      uint64_t now_ns)
 {
-	if (link->attempts >= ATTEMPTS_MAX) {
+	if (kvpull_retry_failed(&link->retry, code, now_ns))
 		give_up(share, link, code);
-		return;
-	}
-	link->retry_ns = now_ns + (RETRY_NS << link->attempts);
-	link->attempts++;
-	turn(share, link, KVPULL_LINK_WAIT);
+	else
+		turn(share, link, KVPULL_LINK_WAIT);
+}
+
+static uint64_t connect_ns(const struct kvpull_reader *share)
+{
+	return share->config.connect_ms * KVPULL_NS_PER_MS;
 }
 
 static void try_connect(struct kvpull_reader *share,
@@ -193,7 +189,7 @@ static void try_connect(struct kvpull_reader *share,
 	link->handle = handle;
 	link->code = 0;
 	share->link_of[link->route->peer_first + handle] = link;
-	link->greeted_ns = now_ns + share->config.connect_ms * KVPULL_NS_PER_MS;
+	link->greeted_ns = now_ns + connect_ns(share);
 	turn(share, link, KVPULL_LINK_CONNECTING);
 }
 
@@ -324,6 +320,7 @@ static int share_take(struct kvpull_reader *share,
 	memcpy(link->shown.engine_id, welcome->engine_id,
 	       sizeof(link->shown.engine_id));
 	link->error = 0;
+	link->retry.up_ns = share->run_ns;
 	kvpull_share_show_link_up(share, link, welcome->pid);
 	turn(share, link, KVPULL_LINK_UP);
 	kvpull_info(&share->log,
@@ -344,10 +341,13 @@ static int refused(struct kvpull_reader *share,
 
 	if (code)
 		return code;
-	kvpull_warn(&share->log,
-		    "peer %s refused us: %s is %s there and %s here (%s)",
-		    link->shown.address, refusal.field, refusal.ours,
-		    refusal.theirs, kvpull_error_name(refusal.code));
+	/* An owner without room is called on: log its first refusal alone. */
+	if (!kvpull_retry_is_shortage(refusal.code) || !link->retry.wait_ns)
+		kvpull_warn(
+			&share->log,
+			"peer %s refused us: %s is %s there and %s here (%s)",
+			link->shown.address, refusal.field, refusal.ours,
+			refusal.theirs, kvpull_error_name(refusal.code));
 	kvpull_share_show_refusal(share, link, refusal.field, refusal.ours,
 				  refusal.theirs);
 	return refusal.code < 0 ? refusal.code : KVPULL_EPROTO;
@@ -392,16 +392,14 @@ static void down(struct kvpull_reader *share, struct kvpull_share_link *link,
 		kvpull_info(&share->log, "peer %s is lost (%s)",
 			    link->shown.address, kvpull_error_name(code));
 		share->counts.peers_live--;
-		/* Cut for a read that was given up: that is not the peer's. */
-		if (event->code == KVPULL_EABORTED)
-			link->attempts = 0;
+		link->code = kvpull_retry_lost(&link->retry, event->code,
+					       connect_ns(share), now_ns);
 		link->shown.incarnation = 0;
 		turn(share, link, KVPULL_LINK_LOST);
 	} else if (link->is_removed) {
 		turn(share, link, KVPULL_LINK_FREE);
-	} else if (link->code && link->code != KVPULL_EAGAIN &&
-		   link->code != KVPULL_EFULL && link->code != KVPULL_ENOMEM) {
-		/* A refusal stands; a shortage passes. */
+	} else if (link->code && !kvpull_retry_is_shortage(link->code)) {
+		/* A refusal is final, unless it names a shortage. */
 		give_up(share, link, code);
 	} else {
 		try_later(share, link, code, now_ns);
@@ -428,26 +426,21 @@ void kvpull_share_link_event(struct kvpull_reader *share,
 static void run_one(struct kvpull_reader *share, struct kvpull_share_link *link,
 		    uint64_t now_ns)
 {
-	if (link->state == KVPULL_LINK_WAIT && now_ns >= link->retry_ns) {
+	if (link->state == KVPULL_LINK_WAIT && now_ns >= link->retry.at_ns) {
 		try_connect(share, link, now_ns);
 	} else if ((link->state == KVPULL_LINK_CONNECTING ||
 		    link->state == KVPULL_LINK_GREETED) &&
 		   now_ns >= link->greeted_ns) {
 		link_disconnect(link);
-	} else if (link->state == KVPULL_LINK_UP &&
-		   now_ns >= link->greeted_ns) {
-		if (link->attempts) {
-			link->attempts = 0; /* it stays up */
-			kvpull_share_show_link(share, link);
-		}
 	} else if (link->state == KVPULL_LINK_LOST &&
 		   !kvpull_share_reader_peer_remove(share->reader,
 						    link->reader)) {
-		link->code = 0;
 		if (link->is_removed)
 			turn(share, link, KVPULL_LINK_FREE);
+		else if (link->code)
+			give_up(share, link, link->code);
 		else
-			try_later(share, link, KVPULL_EPEER, now_ns);
+			turn(share, link, KVPULL_LINK_WAIT);
 	}
 }
 
@@ -469,10 +462,9 @@ uint64_t kvpull_share_links_due_ns(const struct kvpull_reader *share)
 		uint64_t at_ns = UINT64_MAX;
 
 		if (link->state == KVPULL_LINK_WAIT)
-			at_ns = link->retry_ns;
+			at_ns = link->retry.at_ns;
 		else if (link->state == KVPULL_LINK_CONNECTING ||
-			 link->state == KVPULL_LINK_GREETED ||
-			 (link->state == KVPULL_LINK_UP && link->attempts))
+			 link->state == KVPULL_LINK_GREETED)
 			at_ns = link->greeted_ns;
 		if (at_ns < due_ns)
 			due_ns = at_ns;

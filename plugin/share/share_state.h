@@ -19,6 +19,7 @@
 #include "base/wakeup.h"
 #include "plugin/bytes/share.h"
 #include "plugin/route/route.h"
+#include "plugin/session/retry.h"
 #include "plugin/share/reader.h"
 #include "plugin/share/share.h"
 #include "plugin/share/spill.h"
@@ -37,7 +38,7 @@ struct kvpull_share_caller {
 
 enum kvpull_share_link_state {
 	KVPULL_LINK_FREE = 0,
-	KVPULL_LINK_WAIT,       /* connects at retry_ns */
+	KVPULL_LINK_WAIT,       /* connects at retry.at_ns */
 	KVPULL_LINK_CONNECTING, /* until greeted_ns, as the next */
 	KVPULL_LINK_GREETED,
 	KVPULL_LINK_UP,
@@ -51,9 +52,8 @@ struct kvpull_share_link {
 	int32_t error;       /* the last failure, since it was up; shown */
 	uint32_t handle;     /* the route's, CONNECTING to UP */
 	uint32_t reader;     /* the reader's peer, UP and LOST */
-	uint32_t attempts;   /* to connect, since it was up */
 	uint32_t is_removed; /* its number is free when it is down */
-	uint64_t retry_ns;
+	struct kvpull_retry retry;
 	uint64_t greeted_ns;
 	const struct kvpull_route *route;
 	const char *why; /* that route: static text */

@@ -147,7 +147,9 @@ void kvpull_share_show_link(struct kvpull_reader *share,
 		kvpull_status_set(&row->since_ns, share->run_ns);
 	if (link->state == KVPULL_LINK_FREE)
 		kvpull_status_set(&row->incarnation, 0);
-	kvpull_status_set(&row->retries, link->attempts);
+	kvpull_status_set(&row->retries, link->state == KVPULL_LINK_UP ?
+						 0 :
+						 link->retry.attempts);
 	kvpull_status_set(&row->error, link->error);
 	kvpull_status_set(&row->state, shown[link->state]);
 }

@@ -39,6 +39,8 @@
 #define REMOTE_STALLS 250u
 #define FULL_STALLS 10000u
 
+uint32_t f14_readers_max = 64;
+
 static void log_line(void *context, uint32_t level, const char *message)
 {
 	if (level == KVPULL_LOG_WARN && strstr(message, " refused"))
@@ -76,9 +78,10 @@ struct kvpull_reader *f14_handle_open(const struct scenario *scenario,
 	scenario_check(symbol != NULL, "no kvpull_reader_v1");
 	memcpy(&table, &symbol, sizeof(table));
 	*ops = table();
-	(void)snprintf(config, sizeof(config),
-		       "{\"socket_dir\":\"%s\",\"copy_threads\":0}",
-		       scenario->folder);
+	(void)snprintf(
+		config, sizeof(config),
+		"{\"socket_dir\":\"%s\",\"copy_threads\":0,\"consumers_max\":%u}",
+		scenario->folder, f14_readers_max);
 	scenario_check(!(*ops)->open(&params, &handle, &detail), "open: %s",
 		       detail.message);
 	return handle;
@@ -681,5 +684,7 @@ const struct scenario_case scenario_f14[] = {
 	  f14_slots_unchecked, 120, 300 },
 	{ "F14k", "as F14a, with a stall between copy and check in each read",
 	  f14_before_the_check, 120, 300 },
+	{ "F14l", "a reader waits for a full owner until there is room",
+	  f14_full, 20, 20 },
 	{ 0 },
 };

@@ -46,6 +46,8 @@ struct f14_reader {
 	char said[512];
 };
 
+extern uint32_t f14_readers_max; /* consumers_max of handles from here on */
+
 struct kvpull_reader *f14_handle_open(const struct scenario *scenario,
 				      const struct kvpull_reader_ops **ops,
 				      const char *weights, char *said);
@@ -80,6 +82,9 @@ struct f14_arena *f14_arena_of_file(void);
 void f14_file_make(const char *path, struct kvpull_reader_share *share);
 void f14_shortened(const struct scenario *scenario);
 void f14_successor(const struct scenario *scenario);
+
+/* f14_full.c */
+void f14_full(const struct scenario *scenario);
 
 /* f14_slots.c: an owner that spills each chunk, and bumps it then */
 struct f14_arena *f14_arena_of_slots(const char *folder);

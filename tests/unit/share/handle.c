@@ -215,7 +215,7 @@ struct kvpull_share_link *handle_link(struct handle_world *world)
 {
 	struct kvpull_share_link *link = &world->reader->links[world->peer];
 
-	link->retry_ns = 0;
+	link->retry.at_ns = 0;
 	return link;
 }
 

@@ -425,7 +425,7 @@ static void connects_again(uint32_t attempts)
 
 	while (handle_link(&world)->state != KVPULL_LINK_GONE &&
 	       (handle_link(&world)->state != KVPULL_LINK_CONNECTING ||
-		handle_link(&world)->attempts != attempts)) {
+		handle_link(&world)->retry.attempts != attempts)) {
 		assert_true(kvpull_clock_ns() < until);
 		(void)handle_turn(&world, NULL);
 	}
@@ -433,30 +433,34 @@ static void connects_again(uint32_t attempts)
 
 #define CALLS_MAX 7u
 
-/* What passes is tried again; six times in a row, and then it is not EAGAIN. */
-static uint32_t refused_until_gone(int32_t code)
+/* Refused three times as often as a fault is tried again. */
+static void refused_for_long(int32_t code)
 {
-	uint32_t calls = 0;
+	uint32_t calls;
 
-	while (handle_link(&world)->state != KVPULL_LINK_GONE) {
+	for (calls = 0; calls < 3 * CALLS_MAX; calls++) {
 		world.caller =
 			false_event(&world, KVPULL_EVENT_CALLER_UP).index;
-		assert_true(calls++ < CALLS_MAX);
 		false_refuse(&world, code);
 		(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);
-		connects_again(calls);
+		handle_until(&world, KVPULL_LINK_CONNECTING);
+		assert_int_equal(handle_link(&world)->retry.attempts, 0);
 	}
-	return calls;
 }
 
-UNIT_TEST_WITH(a_shortage_that_does_not_pass_is_given_up, setup, teardown)
+UNIT_TEST_WITH(an_owner_without_room_is_called_until_it_has_some, setup,
+	       teardown)
 {
-	assert_int_equal(refused_until_gone(KVPULL_EFULL), CALLS_MAX);
-	expect_gone(KVPULL_EFULL);
-	handle_add(&world, "shm:false");
-	/* EAGAIN would say that it is on its way. */
-	assert_int_equal(refused_until_gone(KVPULL_EAGAIN), CALLS_MAX);
-	expect_gone(KVPULL_EPEER);
+	const char *said;
+
+	refused_for_long(KVPULL_EFULL);
+	refused_for_long(KVPULL_ENOMEM);
+	refused_for_long(KVPULL_EAGAIN);
+	false_connect(&world);
+	/* The reader logs the first refusal in a row, and no other. */
+	said = strstr(world.said[1], "mood is bad there");
+	assert_non_null(said);
+	assert_null(strstr(said + 1, "mood is bad there"));
 }
 
 /* ---- silence, and connections that do not last ---- */
@@ -509,8 +513,7 @@ UNIT_TEST_WITH(one_that_lasted_has_all_its_attempts_again, setup, teardown)
 	for (calls = 0; calls < 20; calls++) {
 		false_connect(&world);
 		/* As if connect_ms had passed. */
-		handle_link(&world)->greeted_ns = 0;
-		(void)handle_turn(&world, NULL);
+		handle_link(&world)->retry.up_ns = 0;
 		owner_drops();
 		handle_until(&world, KVPULL_LINK_CONNECTING);
 	}

@@ -316,6 +316,7 @@ TEST(lists_end_with_their_connection)
 	world_poll(world, 2);
 	assert_int_equal(world->worker->progress->listed_count, 0);
 	world->notes_open = 0;
+	world_pass(world, 10 * WORLD_MS);
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 2 * MANY);
@@ -357,7 +358,7 @@ UNIT_TEST_WITH(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 	world_down(world, world_peer_at(world, "1-0"));
-	world_poll(world, 2);
+	world_pass(world, 10 * WORLD_MS);
 	(void)world_up(world, "1-0", 0, 1);
 	world_poll(world, 2);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 2);

@@ -265,13 +265,46 @@ TEST(busy_peer_is_asked_until_it_is_ready)
 
 	world_claim(world, 101, 1);
 	world_poll(world, 1);
-	for (attempt = 0; attempt < 2 * KVPULL_RECONNECTS_MAX; attempt++)
+	for (attempt = 0; attempt < 2 * KVPULL_RETRY_ATTEMPTS_MAX; attempt++)
 		busy_round(world);
 	(void)world_up(world, "1-0", 0, 1);
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 }
 
-/* Its ticket is given back, though no release can be said. */
+/* A connection that breaks soon after its welcome is one more attempt. */
+TEST(peer_that_lets_us_in_and_hangs_up_is_given_up)
+{
+	struct world *world = *state;
+	uint32_t attempt;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	for (attempt = 0; attempt <= KVPULL_RETRY_ATTEMPTS_MAX; attempt++) {
+		(void)world_up(world, "1-0", 0, 1);
+		world_pass(world, (world->config.connect_ms - 1) * WORLD_MS);
+		world_down(world, world_peer_at(world, "1-0"));
+		world_pass(world, 320 * WORLD_MS);
+	}
+	assert_false(world_is_connected(world, "1-0"));
+	assert_int_equal(world->worker->progress->claims[0].open_count, 0);
+}
+
+TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
+{
+	struct world *world = *state;
+	uint32_t attempt;
+
+	world_claim(world, 101, 1);
+	world_poll(world, 1);
+	for (attempt = 0; attempt < 3 * KVPULL_RETRY_ATTEMPTS_MAX; attempt++) {
+		(void)world_up(world, "1-0", 0, 1);
+		world_pass(world, world->config.connect_ms * WORLD_MS);
+		world_down(world, world_peer_at(world, "1-0"));
+		world_pass(world, 0);
+	}
+	assert_true(world_is_connected(world, "1-0"));
+}
+
 /* Nobody was told of the claim, so that nobody waits longer for its release. */
 TEST(release_at_a_busy_peer_ends_at_its_lease)
 {
@@ -299,20 +332,50 @@ TEST(release_at_a_busy_peer_ends_at_its_lease)
 	(void)world_up(world, "1-0", 0, 1);
 }
 
-/* Less and less often, so that a full one is not flooded. */
+static void busy_for_two_seconds(struct world *world, int code)
+{
+	const uint32_t connects = world->connects;
+	uint32_t ms;
+
+	world->connect_code = code;
+	for (ms = 0; ms < 2000; ms++)
+		world_pass(world, WORLD_MS);
+	assert_in_range(world->connects - connects, 10, 20);
+}
+
+/* Calls of a full peer are at last 160 ms apart, also for our own ENOMEM. */
 TEST(busy_peer_is_asked_less_and_less)
 {
 	struct world *world = *state;
-	uint32_t ms;
 
-	world->connect_code = KVPULL_EFULL;
 	world_claim(world, 101, 1);
-	for (ms = 0; ms < 2000; ms++)
-		world_pass(world, WORLD_MS);
-	assert_in_range(world->connects, 10, 20);
+	busy_for_two_seconds(world, KVPULL_EFULL);
+	busy_for_two_seconds(world, KVPULL_ENOMEM);
+	busy_for_two_seconds(world, KVPULL_EAGAIN);
 	world->connect_code = 0;
 	world_pass(world, 200 * WORLD_MS);
 	(void)world_up(world, "1-0", 0, 1);
+}
+
+/* EFULL of kvpull_plan_make() never passes: it must not be waited for. */
+TEST(peer_of_more_strips_than_a_plan_has_is_given_up)
+{
+	struct world *world = *state;
+	struct kvpull_welcome welcome;
+	uint32_t peer;
+
+	world_claim(world, 101, 1);
+	world_pull(world, 9, 101, 0);
+	world_poll(world, 1);
+	peer = world_peer_at(world, "1-0");
+	world->worker->progress->remotes[0].plan.strip_count_max = 0;
+	world_challenge(world, peer);
+	world_welcome_fill(world, peer, 0, 1, &welcome);
+	world_welcome_send(world, peer, &welcome);
+	world_down(world, peer);
+	world_pass(world, 1000 * WORLD_MS);
+	assert_false(world_is_connected(world, "1-0"));
+	world_reported(world, 9, KVPULL_POLL_FAILED, KVPULL_EUNSUPPORTED);
 }
 
 /* The connection ended between its welcome and the use of it. */
@@ -439,7 +502,7 @@ TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 	peer_leaves(world);
 	claim_at(world, 102, "1-nowhere");
 	world_pull(world, 7, 102, KVPULL_FLAG_RELEASE);
-	for (tries = 0; tries <= KVPULL_RECONNECTS_MAX; tries++) {
+	for (tries = 0; tries <= KVPULL_RETRY_ATTEMPTS_MAX; tries++) {
 		world_pass(world, 700 * WORLD_MS);
 		assert_true(world_is_connected(world, "1-nowhere"));
 		world_down(world, world_peer_at(world, "1-nowhere"));

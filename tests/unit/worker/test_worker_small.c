@@ -200,7 +200,7 @@ UNIT_TEST_WITH(peer_that_came_back_is_lent_again, world_setup, world_teardown)
 	struct world *world = *state;
 
 	lose(world, one_up(world));
-	world_pass(world, WORLD_MS);
+	world_pass(world, 10 * WORLD_MS);
 	assert_int_equal(world_up(world, "7-0", 0, 1), 0);
 	world_pull(world, KEY, SERIAL, 0);
 	world_poll(world, 1);
