@@ -53,7 +53,8 @@ extern "C" {
 	X(EEXPIRED, -20, "the hold ended before the read was over: recompute") \
 	X(EABORTED, -21, "the pull was aborted by its engine")                 \
 	X(ETRUNCATED, -22, "the ticket lacks the blocks asked for: recompute") \
-	X(EMISMATCH, -23, "the ticket is for another prompt: recompute")       \
+	X(EMISMATCH, -23,                                                      \
+	  "the ticket is for another prompt or weights: recompute")            \
 	X(EDEADLINE, -24, "the pull missed its deadline: recompute")           \
 	X(EREAD, -25, "the read failed: recompute")                            \
 	X(EPEER, -40, "the peer is gone: recompute, later pulls reconnect")    \

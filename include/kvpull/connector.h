@@ -97,6 +97,11 @@ struct kvpull_request {
 	 * both; ticket_peek() returns them. Zeros: none.
 	 */
 	uint8_t trace[KVPULL_TRACE_BYTES];
+	/*
+	 * The adapter (LoRA) that computes its KV, by a number of the engine's;
+	 * 0: none. changed() names it.
+	 */
+	uint64_t adapter;
 };
 
 /* Answers of matched_tokens(). */
@@ -174,6 +179,8 @@ struct kvpull_finish {
 
 #define KVPULL_RESET_FORGET 1u /* families and pulled tickets */
 #define KVPULL_RESET_REVOKE 2u /* end every hold */
+/* The prefix cache is empty, and no request has blocks: see changed(). */
+#define KVPULL_RESET_CLEARED 4u
 
 /** Counters since open, or since the last call with reset. */
 struct kvpull_scheduler_stats {
@@ -275,7 +282,8 @@ struct kvpull_scheduler_ops {
 	 * library does not look for ids that are named twice: the block then has
 	 * the bytes of the later one.
 	 * Return 0, KVPULL_ENOKEY, KVPULL_EINVAL; KVPULL_ETRUNCATED,
-	 * KVPULL_EFULL (the pull will be reported FAILED, with this reason).
+	 * KVPULL_EFULL, KVPULL_EMISMATCH (the pull will be reported FAILED, with
+	 * this reason).
 	 */
 	int (*allocated)(struct kvpull_scheduler *scheduler,
 			 const struct kvpull_allocation *allocation);
@@ -332,6 +340,8 @@ struct kvpull_scheduler_ops {
 	 * flags: KVPULL_RESET_* bits. FORGET when the engine clears its prefix
 	 * cache: siblings no longer wait for blocks in it. REVOKE ends every
 	 * hold in the next step, as a worker's revoke_all() does at once.
+	 * CLEARED: the engine's prefix cache is empty, and no request has blocks
+	 * that it got before; see changed().
 	 * Return 0, KVPULL_EINVAL.
 	 */
 	int (*reset)(struct kvpull_scheduler *scheduler, uint32_t flags);
@@ -371,6 +381,25 @@ struct kvpull_scheduler_ops {
 	 */
 	int (*worker_attach)(struct kvpull_scheduler *scheduler,
 			     struct kvpull_worker *worker);
+	/**
+	 * The weights change (adapter 0), or one adapter. Call it before the
+	 * first byte does, at both ends.
+	 * No request that is known now is held any more, of that adapter where
+	 * it is one. Nor is one that tells matched_tokens() of local tokens
+	 * before reset(CLEARED): so producers' requests ask, too, and are told
+	 * to request_new() when they enter. Holds that exist stay.
+	 * A ticket that is not LOADED yet loads nothing: matched_tokens() is
+	 * NOTHING, allocated() and loaded() are KVPULL_EMISMATCH.
+	 * Return 0, KVPULL_EINVAL (NULL).
+	 */
+	int (*changed)(struct kvpull_scheduler *scheduler, uint64_t adapter);
+	/**
+	 * Every rank has reported LOADED: may the request go on with the blocks?
+	 * Return 0; KVPULL_EMISMATCH: changed() was called since
+	 * matched_tokens() offered them, so they count as FAILED. KVPULL_ENOKEY
+	 * (no such request, or it has finished), KVPULL_EINVAL (NULL).
+	 */
+	int (*loaded)(struct kvpull_scheduler *scheduler, uint64_t key);
 };
 
 /**

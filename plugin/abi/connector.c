@@ -150,7 +150,7 @@ static int scheduler_request_new(struct kvpull_scheduler *scheduler,
 		     offsetof(struct kvpull_request, prompt_digest) &&
 	     request->struct_size < offsetof(struct kvpull_request, label)) ||
 	    (request->struct_size > offsetof(struct kvpull_request, trace) &&
-	     request->struct_size < sizeof(own)))
+	     request->struct_size < offsetof(struct kvpull_request, adapter)))
 		return KVPULL_EINVAL;
 	return kvpull_scheduler_request_new(scheduler, &own, kvpull_clock_ns());
 }
@@ -302,6 +302,26 @@ static int scheduler_reset(struct kvpull_scheduler *scheduler, uint32_t flags)
 {
 	return scheduler ? kvpull_scheduler_reset(scheduler, flags,
 						  kvpull_clock_ns()) :
+			   KVPULL_EINVAL;
+}
+
+static int scheduler_changed(struct kvpull_scheduler *scheduler,
+			     uint64_t adapter)
+{
+	uint64_t now_ns;
+	int code;
+
+	if (!scheduler)
+		return KVPULL_EINVAL;
+	now_ns = kvpull_clock_ns();
+	code = kvpull_scheduler_changed(scheduler, adapter, now_ns);
+	(void)kvpull_scheduler_say(scheduler, now_ns);
+	return code;
+}
+
+static int scheduler_loaded(struct kvpull_scheduler *scheduler, uint64_t key)
+{
+	return scheduler ? kvpull_scheduler_loaded(scheduler, key) :
 			   KVPULL_EINVAL;
 }
 
@@ -512,6 +532,8 @@ static const struct kvpull_scheduler_ops scheduler_ops = {
 	.stats = scheduler_stats,
 	.counters = scheduler_counters,
 	.worker_attach = scheduler_worker_attach,
+	.changed = scheduler_changed,
+	.loaded = scheduler_loaded,
 };
 
 static const struct kvpull_worker_ops worker_ops = {

@@ -94,7 +94,8 @@
 	X(resends, TOTAL, OUTBOX(resends), "Gaps of a worker that were filled")
 
 #define KVPULL_SCHEDULER_COUNTERS(X) \
-	KVPULL_SCHEDULER_STATS(X)
+	KVPULL_SCHEDULER_STATS(X) \
+	X(changed, TOTAL, OWN(changed), "Requests neither held nor pulled: weights or adapter changed meanwhile")
 
 /* Counters of a handle of kvpull_reader_v1(), which has no stats struct. */
 #define KVPULL_READER_COUNTERS(X) \

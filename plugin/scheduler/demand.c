@@ -44,6 +44,8 @@
 #define USER_RELEASES 1u /* its pull releases the ticket */
 #define USER_EXPIRED 2u  /* a rank reported EEXPIRED */
 #define USER_PULLED 4u
+#define USER_CHANGED 8u /* weights or adapter, before it was used */
+#define USER_USED 16u   /* its engine goes on with what was loaded */
 
 /* Places where a ticket's name may be in the map: names are not ours. */
 #define IDENTITY_PROBES 4u
@@ -335,6 +337,11 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 	if (user->state != KVPULL_USER_WAITING &&
 	    user->state != KVPULL_USER_CHOSEN)
 		return KVPULL_MATCH_NOTHING;
+	if (user->flags & USER_CHANGED) {
+		demand->stats->changed++;
+		finish_user(demand, user, ask->key);
+		return KVPULL_MATCH_NOTHING;
+	}
 	entry = &demand->tickets[user->ticket];
 	if (mismatches(entry, ask)) {
 		demand->stats->mismatches++;
@@ -446,6 +453,8 @@ static int command_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	};
 	int code;
 
+	if (user->flags & USER_CHANGED)
+		return KVPULL_EMISMATCH;
 	if (entry->flags & TICKET_SPENT)
 		return KVPULL_EEXPIRED;
 	code = map_blocks(demand, entry, allocation, &command);
@@ -508,6 +517,26 @@ void kvpull_demand_leave(struct kvpull_demand *demand, struct kvpull_user *user,
 		finish_user(demand, user, key);
 }
 
+void kvpull_demand_change(struct kvpull_demand *demand,
+			  struct kvpull_user *user, uint64_t key)
+{
+	if (user->state == KVPULL_USER_CHOSEN ||
+	    (user->flags & (USER_PULLED | USER_USED)) == USER_PULLED)
+		user->flags |= USER_CHANGED;
+	if (user->state != KVPULL_USER_WAITING)
+		return;
+	demand->stats->changed++;
+	finish_user(demand, user, key);
+}
+
+int kvpull_demand_use(struct kvpull_user *user)
+{
+	if (user->flags & USER_CHANGED)
+		return KVPULL_EMISMATCH;
+	user->flags |= USER_USED;
+	return 0;
+}
+
 static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 		     uint64_t key)
 {
@@ -516,6 +545,10 @@ static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 
 	entry->pull_count--;
 	demand->pull_count--;
+	if (user->flags & USER_CHANGED) {
+		demand->stats->changed++;
+		user->code = KVPULL_EMISMATCH;
+	}
 	if (releases)
 		entry->flags &= ~TICKET_RELEASING;
 	if (user->code)

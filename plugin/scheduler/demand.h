@@ -134,6 +134,19 @@ void kvpull_demand_leave(struct kvpull_demand *demand, struct kvpull_user *user,
 			 uint64_t key);
 
 /*
+ * The weights or the user's adapter change. A user that waits is done; of one
+ * that was told to load the pull fails with KVPULL_EMISMATCH.
+ */
+void kvpull_demand_change(struct kvpull_demand *demand,
+			  struct kvpull_user *user, uint64_t key);
+
+/*
+ * The engine goes on with what was loaded. 0, and later changes are not the
+ * pull's any more; KVPULL_EMISMATCH: kvpull_demand_change() came before.
+ */
+int KVPULL_MUST_CHECK kvpull_demand_use(struct kvpull_user *user);
+
+/*
  * A rank reported the end of the user's pull; 0 and *ended = 1 when it was the
  * last rank. KVPULL_ENOKEY: not pulling, or this rank reported it before.
  */

@@ -135,6 +135,7 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 	*entry = (struct kvpull_scheduler_request){
 		.key = request->key,
 		.parent_key = request->parent_key,
+		.adapter = request->adapter,
 		.flags = request->flags,
 		.prompt_tokens = request->prompt_tokens,
 	};
@@ -193,6 +194,9 @@ int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
 		scheduler->stats.unknown_keys++;
 		return KVPULL_MATCH_NOTHING;
 	}
+	if (local_tokens &&
+	    kvpull_suspects_has(&scheduler->suspects, request->adapter))
+		request->changed = 1;
 	if (ranks_unknown(scheduler))
 		return match_later(scheduler, request, now_ns);
 	ask = (struct kvpull_demand_ask){
@@ -233,6 +237,9 @@ static void refusal_log(const struct kvpull_scheduler *scheduler,
 			       config->step_log_mib);
 	else if (code == KVPULL_EEXPIRED)
 		(void)snprintf(why, sizeof(why), "its ticket has ended");
+	else if (code == KVPULL_EMISMATCH)
+		(void)snprintf(why, sizeof(why),
+			       "the weights or its adapter changed");
 	kvpull_warn(scheduler->log,
 		    "request %s key %" PRIu64 " cannot be pulled: %s (%s)",
 		    kvpull_log_label(request->label), request->key, why,
@@ -550,6 +557,10 @@ static int finish_producer(struct kvpull_scheduler *scheduler,
 	    !finish->computed_tokens ||
 	    request->user.state == KVPULL_USER_PULLING)
 		return KVPULL_FINISH_FREE;
+	if (request->changed) {
+		scheduler->stats.changed++;
+		return KVPULL_FINISH_FREE;
+	}
 	if (parent_key)
 		text = kvpull_families_find(&scheduler->families, parent_key,
 					    request->digest);

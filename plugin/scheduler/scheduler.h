@@ -7,7 +7,8 @@
  * Files: scheduler.c (requests, both roles' calls), scheduler_rank.c (workers:
  * ranks, steps, results), slot.c (P's holds: who reported), family.c (parent ->
  * ticket), text.c (ticket texts), outbox.c (the log of commands, resends,
- * acks), demand.c (D's tickets: users, states, who loads).
+ * acks), demand.c (D's tickets: users, states, who loads), scheduler_change.c
+ * (weights and adapters that change).
  */
 #ifndef KVPULL_PLUGIN_SCHEDULER_H
 #define KVPULL_PLUGIN_SCHEDULER_H
@@ -82,6 +83,9 @@ int kvpull_scheduler_has_pending(struct kvpull_scheduler *scheduler,
 				 uint64_t now_ns);
 int kvpull_scheduler_reset(struct kvpull_scheduler *scheduler, uint32_t flags,
 			   uint64_t now_ns);
+int kvpull_scheduler_changed(struct kvpull_scheduler *scheduler,
+			     uint64_t adapter, uint64_t now_ns);
+int kvpull_scheduler_loaded(struct kvpull_scheduler *scheduler, uint64_t key);
 int kvpull_scheduler_drain(struct kvpull_scheduler *scheduler, uint32_t on);
 void kvpull_scheduler_stats_get(struct kvpull_scheduler *scheduler,
 				union kvpull_scheduler_counts *stats,

@@ -358,9 +358,12 @@ int kvpull_scheduler_has_pending(struct kvpull_scheduler *scheduler,
 int kvpull_scheduler_reset(struct kvpull_scheduler *scheduler, uint32_t flags,
 			   uint64_t now_ns)
 {
-	if (flags & ~(KVPULL_RESET_FORGET | KVPULL_RESET_REVOKE))
+	if (flags &
+	    ~(KVPULL_RESET_FORGET | KVPULL_RESET_REVOKE | KVPULL_RESET_CLEARED))
 		return KVPULL_EINVAL;
 	kvpull_scheduler_tick(scheduler, now_ns);
+	if (flags & KVPULL_RESET_CLEARED)
+		kvpull_suspects_clear(&scheduler->suspects);
 	if (flags & KVPULL_RESET_REVOKE)
 		kvpull_slots_end_all(&scheduler->slots, KVPULL_END_REVOKED);
 	if (flags & KVPULL_RESET_FORGET) {

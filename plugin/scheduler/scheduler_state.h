@@ -9,6 +9,7 @@
 #include "plugin/scheduler/demand.h"
 #include "plugin/scheduler/scheduler.h"
 #include "plugin/scheduler/slot.h"
+#include "plugin/scheduler/suspects.h"
 
 #define KVPULL_PAST_WORKERS 8u /* a rank's earlier incarnations remembered */
 
@@ -19,11 +20,14 @@
 struct kvpull_scheduler_request {
 	uint64_t key; /* 0: free */
 	uint64_t parent_key;
+	uint64_t adapter;
 	struct kvpull_user user;
 	uint32_t flags; /* KVPULL_REQUEST_* */
 	uint32_t prompt_tokens;
 	uint32_t finished; /* kept until its pull has ended */
-	uint32_t owed;     /* KVPULL_OWED_* */
+	uint32_t changed;  /* its KV may be of before a change: never held */
+	uint32_t reserved;
+	uint32_t owed; /* KVPULL_OWED_* */
 	int32_t refusal;
 	uint64_t asked_ns; /* first, while ranks were unknown; 0: not then */
 	uint8_t digest[KVPULL_DIGEST_BYTES];
@@ -69,6 +73,7 @@ struct kvpull_scheduler {
 
 	struct kvpull_texts texts;
 	struct kvpull_families families;
+	struct kvpull_suspects suspects;
 	struct kvpull_slots slots;
 	struct kvpull_demand demand;
 	struct kvpull_outbox outbox;

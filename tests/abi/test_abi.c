@@ -80,7 +80,7 @@ MEMBER(kvpull_ticket_info, slot, 40, 4);
 MEMBER(kvpull_ticket_info, reserved2, 44, 4);
 MEMBER(kvpull_ticket_info, trace, 48, 24);
 
-STRUCT(kvpull_request, 96);
+STRUCT(kvpull_request, 104);
 MEMBER(kvpull_request, struct_size, 0, 8);
 MEMBER(kvpull_request, key, 8, 8);
 MEMBER(kvpull_request, parent_key, 16, 8);
@@ -91,6 +91,7 @@ MEMBER(kvpull_request, flags, 44, 4);
 MEMBER(kvpull_request, prompt_digest, 48, 16);
 MEMBER(kvpull_request, label, 64, 8);
 MEMBER(kvpull_request, trace, 72, 24);
+MEMBER(kvpull_request, adapter, 96, 8);
 
 STRUCT(kvpull_blocks, 16);
 MEMBER(kvpull_blocks, first_index, 0, 4);
@@ -151,7 +152,7 @@ MEMBER(kvpull_scheduler_stats, results_replayed, 144, 8);
 MEMBER(kvpull_scheduler_stats, results_bad, 152, 8);
 MEMBER(kvpull_scheduler_stats, resends, 160, 8);
 
-STRUCT(kvpull_scheduler_ops, 152);
+STRUCT(kvpull_scheduler_ops, 168);
 MEMBER(kvpull_scheduler_ops, struct_size, 0, 8);
 MEMBER(kvpull_scheduler_ops, open, 8, 8);
 MEMBER(kvpull_scheduler_ops, close, 16, 8);
@@ -171,6 +172,8 @@ MEMBER(kvpull_scheduler_ops, drain, 120, 8);
 MEMBER(kvpull_scheduler_ops, stats, 128, 8);
 MEMBER(kvpull_scheduler_ops, counters, 136, 8);
 MEMBER(kvpull_scheduler_ops, worker_attach, 144, 8);
+MEMBER(kvpull_scheduler_ops, changed, 152, 8);
+MEMBER(kvpull_scheduler_ops, loaded, 160, 8);
 
 STRUCT(kvpull_region, 48);
 MEMBER(kvpull_region, struct_size, 0, 8);
@@ -339,6 +342,7 @@ VALUE(KVPULL_PENDING_HOLDS, 2);
 VALUE(KVPULL_PENDING_PULLS, 4);
 VALUE(KVPULL_RESET_FORGET, 1);
 VALUE(KVPULL_RESET_REVOKE, 2);
+VALUE(KVPULL_RESET_CLEARED, 4);
 VALUE(KVPULL_COUNTER_TOTAL, 0);
 VALUE(KVPULL_COUNTER_LIVE, 1);
 VALUE(KVPULL_COUNTER_PEAK, 2);

@@ -313,7 +313,7 @@ class SchedulerHalf(_Half):
         self._request, self._fill_request = packed(
             "kvpull_request", "key", "parent_key", "ticket", "ticket_bytes",
             "prompt_tokens", "flags", "prompt_digest", "label", "trace",
-            behind=f"{_LABEL_BYTES - 1}sx",
+            "adapter", behind=f"{_LABEL_BYTES - 1}sx",
         )  # fmt: skip
         self._label_at = address(self._request + 1)
         self._blocks = _Blocks(len(opening.groups))
@@ -352,6 +352,7 @@ class SchedulerHalf(_Half):
         flags: int,
         label: str,
         trace: bytes = NO_TRACE,
+        adapter: int = 0,
     ) -> int:
         """Tell of a request; prompt is (tokens, digest)."""
         tokens, digest = prompt
@@ -364,7 +365,7 @@ class SchedulerHalf(_Half):
             at = address(kept)
         self._fill_request(
             key, parent_key, at, count, tokens, flags, digest, self._label_at,
-            trace, label.encode()[1 - _LABEL_BYTES :],
+            trace, adapter, label.encode()[1 - _LABEL_BYTES :],
         )  # fmt: skip
         return self._ops.request_new(self._handle, self._request)
 
@@ -425,6 +426,14 @@ class SchedulerHalf(_Half):
     def reset(self, flags: int) -> None:
         """Forget, or revoke: KVPULL_RESET_*."""
         self._check("reset", self._ops.reset(self._handle, flags))
+
+    def changed(self, adapter: int = 0) -> None:
+        """Weights change, or an adapter, before its first byte does."""
+        self._check("changed", self._ops.changed(self._handle, adapter))
+
+    def loaded(self, key: int) -> int:
+        """Ask whether what was LOADED may be used: an error or 0."""
+        return self._ops.loaded(self._handle, key)
 
 
 class WorkerHalf(_Half):

@@ -442,7 +442,7 @@ UNIT_TEST(reset_revokes_every_hold)
 						world->now_ns),
 			 0);
 	assert_int_equal(
-		kvpull_scheduler_reset(world->scheduler, 4, world->now_ns),
+		kvpull_scheduler_reset(world->scheduler, 8, world->now_ns),
 		KVPULL_EINVAL);
 	world_settle(world);
 	assert_int_equal(world_count(world, KVPULL_COMMAND_END), 5);

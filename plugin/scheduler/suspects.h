@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the engine's prefix cache may have of before a change of weights or of an
+ * adapter: the ABI's changed() and reset(CLEARED). Pure.
+ */
+#ifndef KVPULL_PLUGIN_SUSPECTS_H
+#define KVPULL_PLUGIN_SUSPECTS_H
+
+#include <stdint.h>
+
+/* Adapters that changed. One more makes all cached KV suspect. */
+#define KVPULL_SUSPECTS_MAX 64u
+
+struct kvpull_suspects {
+	uint64_t adapters[KVPULL_SUSPECTS_MAX];
+	uint32_t count;
+	uint32_t all; /* the weights changed, or too many adapters */
+};
+
+/* adapter 0: the weights. */
+void kvpull_suspects_add(struct kvpull_suspects *suspects, uint64_t adapter);
+
+/* 1: cached KV of this adapter (0: of none) may be of before. */
+int kvpull_suspects_has(const struct kvpull_suspects *suspects,
+			uint64_t adapter);
+
+void kvpull_suspects_clear(struct kvpull_suspects *suspects);
+
+#endif /* KVPULL_PLUGIN_SUSPECTS_H */
