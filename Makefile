@@ -335,7 +335,8 @@ rooms lint: export B := $(B)
 headers: ## each header compiles alone
 	$(Q)CC="$(CC)" tests/lint/headers.sh
 
-layers: ## includes go one way
+layers: lib tools ## includes and calls go one way; rooms, arrows, circles of each place
+	$(Q)$(PYTHON) tests/lint/floors.py $(B)
 	$(Q)tests/lint/layers.sh
 
 rooms: lib ## no circles of files in a room; what is pure stays so

@@ -4,7 +4,7 @@
 # what is needed elsewhere. deps.sh [lint] [clang] [fabric] [fabric-uml] [engine]
 # [wheel] [deb] [packages] [aarch64] [probes] [bench]: their tools as well.
 # setarch (thread sanitizer) and setpriv are in util-linux.
-packages="gcc g++ make binutils libc6-dev pkg-config util-linux procps
+packages="gcc g++ make python3 binutils libc6-dev pkg-config util-linux procps
 	libjansson-dev libsodium-dev libcmocka-dev liburing-dev
 	libibverbs-dev librdmacm-dev abigail-tools systemtap-sdt-dev"
 lint="python3 clang-format clang-tidy cppcheck shellcheck codespell mandoc"

@@ -31,7 +31,9 @@ each() { # command line with $0 for the file; files on standard input
 
 check_banned() { tests/lint/banned.sh; }
 check_language() { python3 tests/lint/language.py; }
-check_layers() { tests/lint/layers.sh; }
+check_layers() {
+	python3 tests/lint/floors.py "${B:-build/release}" && tests/lint/layers.sh
+}
 check_rooms() { tests/lint/rooms.sh "${B:-build/release}"; }
 check_sizes() { tests/lint/sizes.sh; }
 check_mutants() { tests/mutants.py check; }

@@ -18,7 +18,7 @@ tree() {
 	rm -rf "$work"
 	mkdir -p "$work"/{include/base,shm,verbs,plugin/{hold,scheduler,bytes},tests/{lint,mutants},build} ||
 		exit 1
-	cp tests/lint/{files,layers,rooms,sizes}.sh tests/lint/language.py tests/lint/rooms.awk "$work/tests/lint"
+	cp tests/lint/{files,layers,rooms,sizes}.sh tests/lint/{language,floors}.py tests/lint/rooms.awk "$work/tests/lint"
 	cp tests/mutants.py "$work/tests"
 	cd "$work" || exit 1
 	: >tests/mutants/survivors
@@ -37,7 +37,7 @@ tree() {
 check() { # language, layers, rooms, sizes or mutants
 	local source
 
-	if [ "$1" = rooms ]; then
+	if [ "$1" = rooms ] || [ "$1" = floors ]; then
 		for source in $(tests/lint/files.sh c); do
 			mkdir -p "build/$(dirname "$source")" &&
 				gcc -w -O1 -fno-builtin -I. -Iinclude -c -o "build/${source%.c}.o" "$source" ||
@@ -46,6 +46,7 @@ check() { # language, layers, rooms, sizes or mutants
 	fi
 	case $1 in
 	language) python3 tests/lint/language.py ;;
+	floors) python3 tests/lint/floors.py build ;;
 	mutants) tests/mutants.py check ;;
 	*) "tests/lint/$1.sh" build ;;
 	esac
@@ -87,6 +88,8 @@ rows=(
 	language 'plugin/hold/hold.h:2 comment: Who calls has no descriptor.' plugin/hold/hold.h "$vague"
 	language 'sentences of more than 35 words' include/kvpull/connector.h "$long"
 	language 'include/kvpull: 1 sentences' include/kvpull/connector.h "$long"
+	floors '.: at most 0 arrows may run upward: include -> plugin' include/base/sum.h '#include "plugin/hold/hold.h"\n'
+	floors 'plugin/hold: a circle of one two' plugin/hold/two.c 'int hold_back(int a)\n{\n\treturn hold_one(a);\n}\n'
 	layers 'shm may include' shm/shm.h '#include "verbs/verbs.h"\n'
 	layers 'verbs may include' verbs/verbs.h '#include "shm/shm.h"\n'
 	layers 'include may include' include/base/sum.h '#include "plugin/hold/hold.h"\n'
