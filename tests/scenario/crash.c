@@ -118,7 +118,7 @@ static int is_early(const struct crash *crash, const struct node_message *end)
 		crash->setup->victim == CRASH_CONSUMER);
 }
 
-/* One request from end to end; 0: too early. */
+/* Runs a request from end to end; 0: too early. */
 static int works_once(struct crash *crash)
 {
 	static struct node_message message;
@@ -295,7 +295,7 @@ static void rank_round_run(struct crash *crash)
 		replies_take(crash);
 	node_call(victim(crash), &message);
 	if (who == CRASH_PRODUCER) {
-		/* Its scheduler half does not know yet: D must. */
+		/* P's scheduler half does not know yet: D must. */
 		replies_take(crash);
 		reports_await(crash, &crash->d, REQUESTS - 1);
 	}
@@ -310,7 +310,7 @@ static void rank_round_run(struct crash *crash)
 	works(crash);
 }
 
-/* Those that died before they listened look older than they are. */
+/* Makes sockets of processes that died before they listened look old. */
 static void sockets_age(const char *folder)
 {
 	char command[512];
@@ -329,7 +329,7 @@ static void crash_close(struct crash *crash)
 	node_close(&crash->d);
 	node_close(&crash->p);
 	sockets_age(crash->scenario->folder);
-	/* Whoever opens next removes what the killed left. */
+	/* The next worker that opens removes the sockets of killed ones. */
 	side_open(crash, &crash->p, "producer");
 	node_close(&crash->p);
 	scenario_check(!node_sockets(crash->scenario->folder),
@@ -353,7 +353,7 @@ static void crash_close(struct crash *crash)
 		       "a dead P is unmapped too late");
 }
 
-/* What is live there; tickets are remembered for a lease. */
+/* Live entries of the node's tables; tickets are remembered for a lease. */
 static void tables_of(struct node *node, struct tables *tables)
 {
 	struct node_stats stats;

@@ -273,7 +273,7 @@ static void rest(const struct f14_reader *reader)
 	(void)poll(&ready, 1, 100);
 }
 
-/* What was begun ends in time. */
+/* Waits for the record of a probe or read that was begun. */
 void f14_await(struct f14_reader *reader, const struct scenario *scenario,
 	       struct kvpull_reader_record *record)
 {
@@ -613,9 +613,9 @@ static void killed_round(const struct scenario *scenario,
 }
 
 /*
- * Its owner is killed at any moment: an error in time, and then another one.
- * Rounds are processes: a device that was open before a fork is of no use in
- * the next owner.
+ * The owner is killed at any moment: the reader gets an error in time, and then
+ * meets another owner. Rounds are processes: a device that was open before a
+ * fork is of no use in the next owner.
  */
 static void f14_killed(const struct scenario *scenario)
 {

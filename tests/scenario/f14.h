@@ -28,7 +28,7 @@ struct f14_arena {
 	char path[64];  /* of the owner's memory; "": share() makes it */
 	char slots[64]; /* folder of its file of slots; "": it has none */
 	_Atomic uint64_t filed[F14_SLOTS]; /* keys that are in the file alone */
-	/* Of all rounds, each of which is a process. */
+	/* Sums over all rounds, each of which is a process. */
 	_Atomic uint64_t good;
 	_Atomic uint64_t longest_ns;
 	char address[256];
@@ -68,11 +68,11 @@ int f14_probe(struct f14_reader *reader, const struct scenario *scenario,
 	      const uint64_t *keys, uint32_t count,
 	      struct kvpull_reader_place *places,
 	      struct kvpull_reader_record *record);
-/* What was begun ends in time. */
+/* Waits for the record of a probe or read that was begun. */
 void f14_await(struct f14_reader *reader, const struct scenario *scenario,
 	       struct kvpull_reader_record *record);
 
-/* One probe of young keys and one read. Return: 0, or why it could not. */
+/* Makes a probe of young keys and a read. Returns 0, or why it could not. */
 int f14_try(struct f14_reader *reader, const struct scenario *scenario,
 	    const struct f14_arena *arena);
 

@@ -99,7 +99,7 @@ static void stall_pieces(struct stall *stall)
 		}
 }
 
-/* Its chunk was bumped after the stall began and before it ended. */
+/* Was the piece's chunk bumped between the begin and the end of the stall? */
 static int is_reused(const struct stall *stall, uint32_t piece)
 {
 	const uint64_t next = stall->of[piece] + F14_CHUNKS;

@@ -175,7 +175,7 @@ static void crowd_round(struct node *producers, struct node *d, uint32_t round)
 	uint32_t at;
 
 	for (at = 0; at < CROWD; at++) {
-		/* Who comes first changes. */
+		/* The order of producers changes in each round. */
 		nodes[at] = &producers[(at + round) % CROWD];
 		node_prefill(nodes[at], &message, BLOCKS,
 			     1000003u * round + at + 1);

@@ -55,7 +55,7 @@ struct pump {
 	struct node_message routed[ROOM]; /* tickets that D has not seen */
 };
 
-/* One family more, if P has room; its ticket waits with the router. */
+/* Makes another family if P has room; its ticket waits with the router. */
 static int pump_prefill(struct pump *pump)
 {
 	struct node_message *message =
@@ -210,7 +210,7 @@ static void f4_full(const struct scenario *scenario)
 static void f4_idle(const struct scenario *scenario)
 {
 	const uint32_t rounds = scenario->full ? 2000 : 100;
-	/* Of few rounds the longest are the machine's. */
+	/* In few rounds the longest times are the machine's. */
 	const uint32_t soon = rounds * (scenario->full ? 99 : 50) / 100;
 	const uint32_t late = scenario->full ? rounds - 1 : rounds * 90 / 100;
 	uint64_t *took_ns = calloc(rounds, sizeof(*took_ns));

@@ -53,7 +53,7 @@ struct f5_setup {
 	uint64_t disconnects;
 };
 
-/* What both sides have. */
+/* State that both sides have. */
 struct f5_side {
 	struct engine engine;
 	struct f5_arena *arena;

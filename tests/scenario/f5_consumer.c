@@ -120,7 +120,7 @@ static void leave(struct consumer *consumer, struct user *user)
 
 	finish(consumer, user, KVPULL_FINISH_ABORT);
 	disconnect_count(consumer);
-	/* It may come twice. */
+	/* A disconnect may come twice. */
 	if (f5_chance(consumer->side, 10))
 		finish(consumer, user, KVPULL_FINISH_ABORT);
 	counts->before += user->state == STATE_ASKING;
@@ -154,7 +154,7 @@ static void load(struct consumer *consumer, struct user *user, uint32_t tokens)
 							  &allocation),
 		       "D: allocated");
 	user->state = is_hit ? STATE_LOADED : STATE_LOADING;
-	/* Its engine tells in the same step, before the pull has begun. */
+	/* The client leaves in the same step, before the pull has begun. */
 	if (f5_chance(consumer->side, 15))
 		leave(consumer, user);
 }
@@ -166,7 +166,7 @@ static void ask(struct consumer *consumer, struct user *user)
 	const int answer = side->engine.ops->scheduler->matched_tokens(
 		side->engine.scheduler, user->key, 0, &tokens);
 
-	/* Its client may leave between the answer and the blocks. */
+	/* The client may leave between the answer and the blocks. */
 	if (answer == KVPULL_MATCH_LOAD && f5_chance(side, 80)) {
 		load(consumer, user, tokens);
 	} else if (answer == KVPULL_MATCH_NOTHING) {

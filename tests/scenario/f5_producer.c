@@ -215,7 +215,7 @@ static void request_act(struct producer *producer)
 		request_abort(producer, request);
 }
 
-/* Of a request that is over, or never was: no-op. */
+/* Aborts a request that is over, or never was: a no-op. */
 static void stray_abort(struct producer *producer)
 {
 	struct f5_side *side = producer->side;

@@ -136,7 +136,7 @@ static uint64_t kill_one(const struct scenario *scenario, struct node *p,
 		scenario_check(left > 0, "fork");
 	}
 	node_claims_await(p, 2, claims, LIMIT_NS);
-	/* Else the first heartbeats have come, too. */
+	/* Wait for the first heartbeats, unless the victim dies before them. */
 	if (victim != VICTIM_EARLY)
 		scenario_sleep_ns(LEASE_MS * 2 / 5 * SCENARIO_NS_PER_MS);
 	killed_ns = engine_now_ns();
@@ -201,7 +201,10 @@ static void kill_run(const struct scenario *scenario, enum victim victim)
 			       longest_ns < freed_max_ns,
 		       "too late");
 	node_check_empty(&p);
-	/* What a fork()ed child keeps open is no death yet. */
+	/*
+	 * A fork()ed child keeps the connection open: its parent's death is not
+	 * seen.
+	 */
 	if (scenario_is_remote() && victim == VICTIM_PARENT) {
 		node_close(&p);
 		return;
@@ -248,7 +251,7 @@ static void f6_stopped(const struct scenario *scenario)
 	engine_start(scenario, &d, "consumer", limited);
 	start_ns = engine_now_ns();
 	claim_all(&p, &d, held, admitted);
-	/* What it was told before it froze is said. */
+	/* D's worker has sent the words that it had before it froze. */
 	node_claims_await(&p, 2, 2 * HOLDS, LIMIT_NS);
 	node_send(&d, &message);
 	for (index = 0; index < HOLDS; index++) {
@@ -275,7 +278,7 @@ static void f6_stopped(const struct scenario *scenario)
 	node_close(&p);
 }
 
-/* Its release waits in the scheduler half; its worker lives. */
+/* The release waits in the scheduler half, and the worker lives. */
 static void f6_abandoned(const struct scenario *scenario)
 {
 	const uint64_t limit_ns =

@@ -122,7 +122,7 @@ static int64_t times(void)
 	return scenario_is_remote() ? REMOTE_TIMES : 1;
 }
 
-/* Whoever waits there lets the other side run. */
+/* Lets the other side run while this one waits. */
 static void let_run(void)
 {
 	if (scenario_is_remote())
@@ -228,7 +228,7 @@ static void request_fill(struct kvpull_request *request, uint64_t seed)
 	memcpy(request->prompt_digest, &seed, sizeof(seed));
 }
 
-/* One more hold, if there is room; its ticket goes to D. */
+/* Makes another hold if there is room; its ticket goes to D. */
 static int hold_make(struct producer *producer, uint64_t seed)
 {
 	struct engine *engine = &producer->engine;
@@ -401,7 +401,7 @@ static enum f7_size size_of(const struct ticket *ticket)
 	return ticket->seed & 1 ? F7_SMALL : F7_LARGE;
 }
 
-/* Of the blocks of a ticket D reads the last ones. */
+/* D reads the last blocks of a ticket. */
 static uint32_t first_of(const struct ticket *ticket)
 {
 	return size_of(ticket) == F7_SMALL ? BLOCKS - SMALL_BLOCKS : 0;

@@ -5,7 +5,7 @@
 
 #include "tests/scenario/scenario.h"
 
-/* Who overwrites the blocks that came back. */
+/* The overwriter of blocks that came back. */
 enum f7_mode {
 	F7_IN_POLL, /* the engine's thread, in the poll that reports */
 	F7_THREAD,  /* another thread */

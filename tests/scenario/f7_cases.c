@@ -111,7 +111,7 @@ static void mutant_run(const struct scenario *scenario, enum f7_mode mode)
 
 static void f7_unchecked(const struct scenario *scenario)
 {
-	/* Of both threads that copy. */
+	/* Removes the check of both threads that copy. */
 	mutant_use("nocheck",
 		   "plugin/progress/pull.c plugin/worker/worker_small.c",
 		   "s/if (!kvpull_revocation_is_live(/if (0 \\&\\& "

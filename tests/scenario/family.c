@@ -52,7 +52,9 @@ void family_open(const struct scenario *scenario,
 	}
 }
 
-/* One that finishes after the others were sent away: the same ticket. */
+/*
+ * Finishes a sibling after the others were sent away: it gets the same ticket.
+ */
 static void sibling_late(struct batch *batch,
 			 const struct node_message *prefill)
 {

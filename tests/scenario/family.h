@@ -21,7 +21,7 @@ struct family_setup {
 void family_open(const struct scenario *scenario,
 		 const struct family_setup *setup, struct node *p,
 		 struct node *consumers);
-/* All of it, with every claim of F2. */
+/* Runs all of it, with every claim of F2. */
 void family_run(const struct scenario *scenario,
 		const struct family_setup *setup);
 

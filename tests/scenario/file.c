@@ -228,7 +228,10 @@ static void x3_caller_refused(const struct scenario *scenario)
 				       event.reason == KVPULL_EUNSUPPORTED,
 			       "a pull ended as %u, error %d", event.kind,
 			       event.reason);
-		/* Who reads nothing of P has no ring there: its lease ends it. */
+		/*
+		 * A consumer that reads nothing of P has no ring there: its
+		 * lease ends the hold.
+		 */
 		held_ends(&pair.p, held, KVPULL_END_EXPIRED);
 		bytes += works_from(&pair, &other, BLOCKS_MAX);
 	}
@@ -285,7 +288,7 @@ static uint64_t large_start(struct pair *pair, struct node_message *message)
 	return node_pull(&pair->d, message);
 }
 
-/* What became of it: right, or that error. */
+/* The pull's end: right bytes, or that error. */
 static void large_end(struct pair *pair, uint64_t key, int32_t reason,
 		      struct moment *moment)
 {

@@ -7,7 +7,7 @@
 
 /* P's: of two halves of its memory the second is a file's. */
 const struct kvpull_connector_ops *file_library_mixed(void);
-/* All of it is. */
+/* A library whose regions are all files. */
 const struct kvpull_connector_ops *file_library_only(void);
 
 /* From now on no pread() of an unnamed file of this process returns. */

@@ -253,7 +253,7 @@ static void state_of(struct node *node, struct state *state)
 				 .arena_bytes = stats.ranks[0].arena_bytes };
 }
 
-/* What a process that ended had is closed there within a moment. */
+/* The engine closes everything of an ended process within a moment. */
 static void state_compare(struct node *node, const struct state *before,
 			  uint64_t grown_kib_max)
 {

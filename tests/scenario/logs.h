@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What engines of a case wrote into their logs. */
+/* The log files of a case's engines. */
 #ifndef KVPULL_TESTS_LOGS_H
 #define KVPULL_TESTS_LOGS_H
 
@@ -7,9 +7,9 @@
 
 /* Before any of the calls below. */
 void logs_open(const struct scenario *scenario);
-/* Of an engine; valid for the life of the process. */
+/* Path of an engine's log; valid for the life of the process. */
 const char *log_path(const char *id);
-/* The claim is broken if that is not in its log within two seconds. */
+/* Checks that the words stand in the log within two seconds. */
 void log_has(const char *id, const char *words);
 
 #endif /* KVPULL_TESTS_LOGS_H */

@@ -42,7 +42,7 @@ static const struct scenario_case *const groups[] = {
 	scenario_x1,  scenario_x2, scenario_x3, scenario_x4,
 };
 
-/* Of the process of the case. */
+/* Verdict of the process that runs the case. */
 static int verdict_fd = -1;
 static pid_t case_pid;
 

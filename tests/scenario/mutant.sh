@@ -47,7 +47,7 @@ esac
 env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
 	make -s -C "$tree" B=obj VARIANT=$variant V=0 WERROR=0 lib >"$tree/log" 2>&1 ||
 	{ cat "$tree/log" >&2; exit 1; }
-# All of it takes half a minute, which is the time of the test that asked.
+# A full build takes half a minute, which is the time of the calling test.
 compiled=$(grep -c '^  CC' "$tree/log") || :
 if [ "$compiled" -gt 3 ]; then
 	echo "$compiled files were compiled for a change of $files" >&2

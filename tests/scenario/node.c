@@ -170,7 +170,7 @@ void node_start(struct node *node, const struct node_params *params)
 	(void)close(pair[1]);
 }
 
-/* One of another user cannot tell the case that this machine refuses. */
+/* A node of another user cannot tell the case that this machine refuses. */
 static void open_failed(struct node *node)
 {
 	int status = 0;
@@ -214,7 +214,7 @@ void node_close(struct node *node)
 	pid_t ended = 0;
 
 	node_send(node, &message);
-	/* Its last events must not fill the socket. */
+	/* Take the last events, which could fill the socket. */
 	while (!ended && engine_now_ns() < until) {
 		struct node_message reply;
 
@@ -296,7 +296,7 @@ uint64_t node_pull(struct node *node, const struct node_message *message)
 	return pull.key;
 }
 
-/* What is not as it should be; "" when all is over. */
+/* Names something that is left over; "" when all is over. */
 static const char *left_over(const struct node_stats *stats)
 {
 	uint32_t rank;

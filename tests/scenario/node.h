@@ -116,7 +116,7 @@ struct node {
 void node_open(struct node *node, const struct node_params *params);
 /* As node_open(), but says what open returned. */
 int node_try(struct node *node, const struct node_params *params);
-/* Its process alone; it opens meanwhile. For node_kill(). */
+/* Starts the process alone, which opens meanwhile. For node_kill(). */
 void node_start(struct node *node, const struct node_params *params);
 void node_close(struct node *node); /* clean shutdown */
 void node_kill(struct node *node);  /* SIGKILL, reaped */

@@ -61,7 +61,7 @@ static void event_tell(struct server *server, const struct request *request,
 	tell(server, &message);
 }
 
-/* One sibling: its answer, and its ticket in the message. */
+/* Finishes a sibling: its answer, and its ticket in the message. */
 static int sibling_finish(struct server *server, struct node_message *message,
 			  uint64_t key, const struct kvpull_blocks *groups)
 {
@@ -128,7 +128,7 @@ static void prefill(struct server *server, struct node_message *message)
 	message->at_ns = engine_now_ns();
 }
 
-/* Its family has a ticket already: nothing of its own is held. */
+/* Finishes a sibling of a family with a ticket: no further hold is made. */
 static void sibling_late(struct server *server, struct node_message *message)
 {
 	const uint64_t key = server->engine.next_key++;
@@ -323,7 +323,7 @@ static void abort_request(struct server *server, struct node_message *message)
 		request->aborted = 1;
 		return;
 	}
-	/* It had no pull: no end of one is told. */
+	/* The request had no pull, so no end of a pull follows. */
 	message->kind = NODE_EVENT_NOTHING;
 	if (request->state == REQUEST_ASKING)
 		server->asking_count--;

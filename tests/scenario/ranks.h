@@ -25,7 +25,7 @@ int ranks_open(struct ranks *ranks, const struct engine_params *params,
 void ranks_close(struct ranks *ranks);
 void ranks_kill(struct ranks *ranks, uint32_t rank);
 int ranks_start(struct ranks *ranks, uint32_t rank);
-/* Of a live rank; else all 0. */
+/* Stats of a live rank; all 0 for a dead one. */
 void ranks_stats(struct ranks *ranks, uint32_t rank,
 		 struct kvpull_worker_stats *stats);
 

@@ -47,7 +47,10 @@ static void claim_some(struct node *p, struct node *d, uint32_t count)
 	uint64_t before;
 	uint32_t at;
 
-	/* They are connected: a claim that waits for that may outwait its lease. */
+	/*
+	 * P and D are connected: a claim that waits for a connection may
+	 * outwait its lease.
+	 */
 	node_pulls(p, d, BLOCKS, 1);
 	node_stats_get(p, &stats);
 	before = stats.ranks[0].claims;
@@ -109,7 +112,9 @@ static void named(const json_t *top, const char *what, const struct node *node,
 		     json_string_value(json_object_get(finding, "text")));
 }
 
-/* What is shown when that is said of it at last; or after LIMIT_NS. */
+/*
+ * Waits until kvpull_top shows this finding for the process, or for LIMIT_NS.
+ */
 static json_t *shown_with(const struct top_folder *folder, const char *what,
 			  pid_t pid)
 {
@@ -154,7 +159,7 @@ static void s1_paused(const struct scenario *scenario)
 	scenario_check(!kill(d.pid, SIGSTOP), "SIGSTOP");
 	top = shown_with(&folder, "consumer-silent", d.pid);
 	named(top, "consumer-silent", &d, 5, 2);
-	/* Its last beat was up to a third of a lease before. */
+	/* The last heartbeat came up to a third of a lease before. */
 	named(top, "process-stopped", &d, 0, 0.5);
 	json_decref(top);
 	(void)kill(d.pid, SIGCONT);
@@ -398,7 +403,7 @@ static pid_t pool_reader_start(const struct scenario *scenario,
 	return pid;
 }
 
-/* What --json says of that process's handle, and of no worker. */
+/* The handle of that process in --json, which must show no worker. */
 static const json_t *pool_of(const json_t *top, pid_t pid)
 {
 	const json_t *pool;
@@ -472,7 +477,7 @@ static void pool_shown(const json_t *top, pid_t owner, pid_t reader)
 		       "the reader's peer is pid %.0f", number(peer, "pid"));
 }
 
-/* One of other weights, in this process: who is refused learns why. */
+/* An owner with other weights in this process: the refused reader sees why. */
 static void pool_refused(const struct scenario *scenario,
 			 const struct f14_arena *arena,
 			 const struct top_folder *folder)

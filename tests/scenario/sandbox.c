@@ -81,7 +81,10 @@ static void pid_namespace(void)
 	if (pid) {
 		(void)signal(SIGTERM, SIG_DFL);
 		(void)waitpid(pid, &status, 0);
-		/* What it said it could not tell the case from in there. */
+		/*
+		 * The child printed why this machine refuses, which it cannot
+		 * tell the case.
+		 */
 		if (WIFEXITED(status) &&
 		    WEXITSTATUS(status) == SCENARIO_REFUSED)
 			scenario_refuse("%s", "");

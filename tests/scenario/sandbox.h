@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an engine's process may take from itself before it opens: each for
- * node_params.before_open. Where this machine forbids it, the case ends as
- * refused.
+ * Restrictions that an engine's process puts on itself before it opens, each
+ * for node_params.before_open. Where this machine forbids a restriction, the
+ * case ends as refused.
  */
 #ifndef KVPULL_TESTS_SCENARIO_SANDBOX_H
 #define KVPULL_TESTS_SCENARIO_SANDBOX_H

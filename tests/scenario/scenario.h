@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all scenarios share: the cases, and how one says what became of it.
+ * Declarations that all scenarios share: the cases, and their verdicts.
  *
  * A case runs in a process of its own with a time limit and a folder of its
- * own; what it leaves behind is killed and removed by the runner (main.c). It
- * ends by returning (the claim holds) or inside one of the calls below.
+ * own. The runner (main.c) kills and removes everything that it leaves behind.
+ * A case ends by returning (the claim holds) or inside one of the calls below.
  */
 #ifndef KVPULL_TESTS_SCENARIO_H
 #define KVPULL_TESTS_SCENARIO_H

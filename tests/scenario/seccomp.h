@@ -7,7 +7,10 @@
 
 #define SECCOMP_CALLS_MAX 8u
 
-/* They fail with that errno. 0; or -1 and errno: the kernel does not let us. */
+/*
+ * Makes these system calls fail with that errno. 0; or -1 and errno: the kernel
+ * does not allow it.
+ */
 int seccomp_forbid(const int *numbers, uint32_t count, int error);
 
 #endif /* KVPULL_TESTS_SECCOMP_H */

@@ -24,7 +24,7 @@ void top_folder_open(struct top_folder *folder)
 {
 	(void)snprintf(folder->path, sizeof(folder->path),
 		       "/dev/shm/kvpull-scenario-XXXXXX");
-	/* Whoever forks below leaves nothing to be printed twice. */
+	/* A fork below must not print buffered output twice. */
 	(void)setvbuf(stdout, NULL, _IOLBF, 0);
 	scenario_check(mkdtemp(folder->path) != NULL, "no folder in memory");
 }
@@ -90,7 +90,7 @@ void top_print(const json_t *top, const char *key)
 	(void)putchar('\n');
 }
 
-/* One screen of text: what a terminal would obey is left out. */
+/* Checks one screen of text: it has no control characters for the terminal. */
 static void screen_check(const char *text, uint32_t columns, uint32_t lines)
 {
 	char shown[512];

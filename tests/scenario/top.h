@@ -14,9 +14,9 @@ struct top_folder {
 
 void top_folder_open(struct top_folder *folder);
 void top_folder_close(struct top_folder *folder);
-/* Its one object; the caller's. */
+/* The one object of --json; the caller frees it. */
 json_t *top_json(const struct top_folder *folder);
-/* With an option and its value: its exit status. */
+/* Runs kvpull_top with an option and its value; returns the exit status. */
 int top_run(const struct top_folder *folder, const char *option,
 	    const char *value);
 /*

@@ -110,7 +110,10 @@ static void pull_refused(struct node *p, struct node *d, int32_t reason)
 
 static void x1_stranger(const struct scenario *scenario)
 {
-	/* It would read there, but the producer does not know it. */
+	/*
+	 * The consumer would read there, but the producer does not know its
+	 * user.
+	 */
 	const struct x1_setup setup = { .config = "\"uids\":[0,1]",
 					.consumer = "\"uids\":[65534]",
 					.first = sandbox_container_first,

@@ -48,7 +48,7 @@ static void start(const struct scenario *scenario, struct node *node,
 	node_open(node, &params);
 }
 
-/* What a pull of this ticket comes to at D. */
+/* Checks the end of D's pull of this ticket. */
 static void pull_ends(struct node *d, const struct node_message *ticket,
 		      uint32_t kind, int32_t reason)
 {
@@ -80,7 +80,10 @@ static void works(struct node *p, struct node *d)
 
 static const char lease[] = "\"lease_ms\":1000";
 
-/* Its pull is refused; the key of the hold that it could say no word of. */
+/*
+ * A pull that is refused; returns the key of the hold for which no release can
+ * be sent.
+ */
 static uint64_t other_model(const struct scenario *scenario, struct node *p,
 			    uint32_t field, const char *name)
 {
@@ -136,7 +139,9 @@ static void x2_models(const struct scenario *scenario)
 	node_close(&p);
 }
 
-/* Of a version 2 that must be known: it is refused by name, on both sides. */
+/*
+ * A hello of version 2 with a required field is refused by name, on both sides.
+ */
 static void x2_version(const struct scenario *scenario)
 {
 	static struct node_message message;
@@ -188,7 +193,7 @@ static void x2_uid(const struct scenario *scenario)
 	start(scenario, &p, "producer", "\"lease_ms\":1000,\"uids\":[0,1]");
 	start(scenario, &closed, "private", lease);
 	start(scenario, &d, "consumer", lease);
-	/* It would read from root, which does not know it. */
+	/* The stranger would read from root, which does not know it. */
 	params_fill(scenario, "stranger", "\"lease_ms\":1000,\"uids\":[0]",
 		    &params);
 	params.before_open = sandbox_nobody;
@@ -225,7 +230,7 @@ static void key_make(const struct scenario *scenario, const char *name,
 		       "\"lease_ms\":1000,\"key_file\":\"%s\"", path);
 }
 
-/* Its scheduler half does not take the ticket: nothing is pulled. */
+/* The scheduler half does not take the ticket: nothing is pulled. */
 static void ticket_refused(struct node *d, const struct node_message *ticket)
 {
 	static struct node_message message;

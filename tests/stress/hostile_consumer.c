@@ -90,7 +90,7 @@ static size_t hello_put(const struct hello_change *change,
 	hello.wanted =
 		hostile.ticket.ranks[0].incarnation + change->other_wanted;
 	hello.rank_count = 1;
-	/* One that has other bytes at the same version, or ours. */
+	/* A layout with other bytes at the same version, or ours. */
 	hello.wire_layout = change->other_layout;
 	(void)snprintf(hello.engine_id, sizeof(hello.engine_id), "hostile");
 	memcpy(hello.nonce, own_nonce, sizeof(hello.nonce));
@@ -257,7 +257,7 @@ static int tail_back(void)
 	return tail_set(UINT64_MAX);
 }
 
-/* One that the ring takes, when it does; 0: P is not interested. */
+/* Pushes a record when the ring takes it; 0: P is not interested. */
 static int push(const struct kvpull_record *record)
 {
 	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;

@@ -42,7 +42,7 @@
 /* A child that could not make its attempt; no errno. */
 #define NOT_MADE 255
 
-/* What an attempt came to: 0, or errno where the kernel refused. */
+/* Result of an attempt: 0, or errno where the kernel refused. */
 typedef int (*attempt_fn)(int fd);
 
 static int refused(void)
@@ -228,7 +228,9 @@ static int seal_sealing(int fd)
 
 static int unlock_then(int fd, attempt_fn attempt)
 {
-	/* Its owner may change the mode; that alone must gain nothing. */
+	/*
+	 * The file's owner may change the mode; that alone must gain nothing.
+	 */
 	(void)fchmod(fd, 0777);
 	return through_reopened(fd, attempt);
 }
@@ -409,7 +411,7 @@ static int attack_as(const struct attack *attack, int fd, uid_t uid)
 	return WEXITSTATUS(status);
 }
 
-/* One row; 0 if it came out as it must. */
+/* Runs a row; 0 if the result is the expected one. */
 static int run_attack(const struct attack *attack, uid_t uid)
 {
 	struct kvpull_shared shared;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a hostile consumer meets: a producer that holds, overwrites and serves,
- * and an honest consumer that pulls from it all the while and compares every
- * byte. Both in processes of their own; what they saw is in shared memory.
+ * The world of a hostile consumer: a producer that holds, overwrites and
+ * serves, and an honest consumer that pulls from it and compares every byte.
+ * Both are processes of their own; their results are in shared memory.
  */
 #ifndef KVPULL_TESTS_HOSTILE_WORLD_H
 #define KVPULL_TESTS_HOSTILE_WORLD_H
@@ -201,7 +201,7 @@ static inline void side_close(void)
 	side.ops->scheduler->close(side.scheduler);
 }
 
-/* One step; records that were reported. */
+/* Makes a step; returns the number of records. */
 static inline uint32_t step(struct kvpull_poll_record *records,
 			    uint32_t capacity)
 {
@@ -355,7 +355,7 @@ static inline const struct ticket *ticket_next(void)
 		       &arena->tickets[popped % TICKETS];
 }
 
-/* What a pull comes to; 0: loaded, and every byte is right. */
+/* Result of a pull; 0: loaded, and every byte is right. */
 static inline int pull(const char *text, uint32_t byte_count, uint64_t seed)
 {
 	uint32_t ids[BLOCKS];

@@ -234,7 +234,7 @@ static int reap(pid_t child)
 	return status;
 }
 
-/* What a run of two processes may use. */
+/* CPUs that the two processes of a run may use. */
 enum cores {
 	CORES_ALL, /* unpinned: on a loaded machine a pinned one crawls */
 	CORES_ONE
@@ -303,8 +303,8 @@ static int run_processes(uint64_t count, enum cores cores)
 }
 
 /*
- * One record at a time: the next comes about when the reader, which has taken
- * the last one, arms itself. That is where a wake-up can be lost.
+ * Sends one record at a time: the next comes about when the reader, which has
+ * taken the last one, arms itself. There a wake-up can be lost.
  */
 static void write_wakes(struct run *run)
 {

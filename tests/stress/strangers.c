@@ -80,7 +80,7 @@ static void say_nothing(uint32_t count)
 		(void)pause();
 }
 
-/* Whoever is turned away calls again at once. */
+/* Callers that are turned away call again at once. */
 static void call_again_and_again(uint32_t count)
 {
 	int fds[64];
@@ -144,7 +144,10 @@ static uint32_t fds_of(pid_t pid)
 	return count;
 }
 
-/* What P holds when only the honest one is there. 1: it came back to that. */
+/*
+ * Waits until P has as many descriptors as with the honest consumer alone. 1:
+ * it has.
+ */
 static int fds_are_back(uint32_t before)
 {
 	const uint64_t until = kvpull_clock_ns() + LIMIT_NS;
