@@ -13,7 +13,7 @@ refuse() {
 }
 
 command -v bpftrace >/dev/null || refuse "bpftrace is not here (make deps WITH=probes)"
-# What is mounted for it is gone with the namespace.
+# The namespace takes its mounts with it.
 if [ "${TEST_MOUNTS:-}" != own ]; then
 	unshare --mount true 2>/dev/null || refuse "no namespace: bpftrace needs root"
 	TEST_MOUNTS=own exec unshare --mount "$0" "$@"

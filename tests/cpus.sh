@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What is done by vectors where the CPU has them is right on one that has fewer,
-# too: unit tests under qemu-user, as an x86-64 of 2008 (SSE4.2) and one of 2013
-# (AVX2). cpus.sh <build folder> test...
+# Runs unit tests of vector code on CPUs with fewer vectors: under qemu-user, as
+# an x86-64 of 2008 (SSE4.2) and one of 2013 (AVX2).
+# cpus.sh <build folder> test...
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=$1

@@ -37,7 +37,7 @@ ip link set switch up
 wire $producer to "$towards" 10.66.0.1/24 "$there"
 wire $consumer from "$back" 10.66.0.2/24 9000
 mkdir -m 700 "$work/served"
-# Of the server before: its "serving" is not this one's.
+# Remove the log of the server before: its "serving" is not this one's.
 rm -f "$work/server"
 # Not by a function: the shell's child would be killed, and not the server.
 nsenter -t $producer -n env KVPULL_ROUTE=shm "$build/ib_pull" --dir "$work/served" \

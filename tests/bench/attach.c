@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a consumer pays once: the connection and first pull from 1 GiB, and the
- * page faults of the first 128 MiB after it. Each repetition is a fresh
- * consumer; the producer stays, and sleeps until it is called.
+ * Measures the costs that a consumer pays once: the connection and first pull
+ * from 1 GiB, and the page faults of the first 128 MiB after it. Each
+ * repetition is a fresh consumer; the producer stays, and sleeps until it is
+ * called.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -62,7 +62,7 @@ static void clock_measure(void)
 	clock_cost_ns = (double)(kvpull_clock_ns() - start_ns) / IDLE_POLLS;
 }
 
-/* One block a hold would do: nobody reads them here. */
+/* A block a hold would do: nobody reads the blocks here. */
 static int region_register(struct kvpull_worker *worker)
 {
 	struct kvpull_memory memory = { .struct_size = sizeof(memory) };
@@ -156,7 +156,7 @@ static void polls(struct core *core, uint32_t count)
 		(void)poll_all(core, records);
 }
 
-/* One more consumer: a ring that we write to. */
+/* Adds a consumer: a ring that we write to. */
 static int ring_add(struct core *core)
 {
 	const size_t bytes = kvpull_ring_bytes(RING_RECORDS);
@@ -302,7 +302,7 @@ static void cache_walk(const struct core *core)
 	memset(core->cache, (int)core->generation, CACHE_BYTES);
 }
 
-/* One life of all holds; cold: everything was out of the caches. */
+/* Runs all holds through one life; cold: everything was out of the caches. */
 static int releases(struct core *core, struct samples *claim_ns,
 		    struct samples *release_ns, uint32_t is_cold)
 {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a pool's file of slots gives, beside fio on the same file system.
+"""Compares a pool's file of slots with fio on the same file system.
 
-disk.py PROGRAM [ROUNDS] [MIB] [FOLDER]: each round spills and reads back so
-much by kvpull_bench, and has fio write and read a file of that size, in blocks
-of a chunk, through io_uring with O_DIRECT and as many in flight; the order
-changes. It prints the medians, and the median of the rounds' ratios.
+disk.py PROGRAM [ROUNDS] [MIB] [FOLDER]: in each round kvpull_bench spills and
+reads back MIB, and fio writes and reads a file of that size. fio uses blocks of
+a chunk, io_uring with O_DIRECT, and as many in flight; the order changes. The
+output has the medians, and the median of the rounds' ratios.
 """
 import json
 import os

@@ -135,9 +135,9 @@ struct pull_times {
 /* A request with this ticket enters and is to be loaded. */
 int consumer_show(struct halves *consumer, const struct ticket *ticket,
 		  struct admission *admission);
-/* One poll: progress=caller says the claim in it. */
+/* Makes one poll; with progress=caller it sends the claim. */
 int consumer_claim(struct halves *consumer);
-/* Both. */
+/* Admits the request and sends the claim. */
 int consumer_admit(struct halves *consumer, const struct ticket *ticket,
 		   struct admission *admission);
 /* Local blocks for it: the pull is in the next step. */
@@ -151,7 +151,7 @@ int consumer_wait_loaded(struct halves *consumer, uint32_t count,
 			 uint64_t *first_ns);
 void consumer_wait_notified(struct halves *consumer);
 int consumer_finish(struct halves *consumer, uint64_t key);
-/* All of it, timed. */
+/* Makes a whole pull and times its parts. */
 int consumer_pull(struct halves *consumer, const struct ticket *ticket,
 		  const uint32_t *ids, struct pull_times *times);
 

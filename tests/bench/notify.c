@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One way of a notification between two processes: the ring alone (half of a
- * ping-pong, as the bar was set), and a release through both workers, from the
- * call that sends it to the producer's poll that reported the hold ended.
+ * Measures a notification from one process to another: through the ring alone
+ * (half of a ping-pong, as the bar was set), and a release through both
+ * workers, from the call that sends it to the producer's poll that reported the
+ * hold ended.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -81,7 +81,7 @@ static void batch_bump(struct owner *owner)
 {
 	uint32_t at;
 
-	/* One by one, as an engine evicts: a fence each. */
+	/* Bumps chunks one by one, as an engine evicts: a fence each. */
 	for (at = 0; at < BATCH; at++)
 		owner->failed +=
 			kvpull_pool_bump(owner->pool, &owner->puts[at].place, 1,

@@ -243,7 +243,10 @@ static int probe(struct node *node, uint32_t first, uint32_t count)
 	return code ? code : ends_wait(node, 1);
 }
 
-/* What was found, into the blocks ids[1]: several reads, in flight at once. */
+/*
+ * Reads the pieces that were found into the blocks ids[1], by several reads in
+ * flight at once.
+ */
 static int pieces_read(struct node *node, uint32_t count)
 {
 	static struct kvpull_reader_piece pieces[PIECES_MAX];
@@ -444,7 +447,7 @@ static void pulls_run(struct node *node, uint32_t count, const char *name)
 		    "bars.pool.pull_ratio.%s", name);
 }
 
-/* One of four: connects, and reads when the owner is stopped. */
+/* A reader of four: connects, and reads when the owner is stopped. */
 static int fourth_main(struct node *node)
 {
 	struct mail *mail = node->mail;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What was measured, for people and as JSON. A bar's value is the median of the
+ * Prints the results for people and as JSON. A bar's value is the median of the
  * runs, with the best and the worst beside it; lower is better for all of them.
- * The JSON has each run's. What cannot be (a time below 0) is no value.
+ * The JSON has each run's value. An impossible result (a time below 0) is no
+ * value.
  */
 #include <jansson.h>
 #include <math.h>
@@ -173,7 +174,10 @@ static double bar_of_run(const struct report *report, uint32_t run,
 	return value < 0 ? (double)NAN : value;
 }
 
-/* Of the runs that measured it: share 0 is the best, 1 the worst. */
+/*
+ * Value of a bar over the runs that measured it: share 0 is the best, 1 the
+ * worst.
+ */
 static double bar_at(const struct report *report, const char *name,
 		     double share)
 {
@@ -200,7 +204,7 @@ static void value_print(const struct results *results, const char *path)
 		printf("  %9.3f", value);
 }
 
-/* One result of every shape: "shapes.A.<before><way><after>". */
+/* Prints a result of every shape: "shapes.A.<before><way><after>". */
 static void row_print(const struct results *results, const char *title,
 		      const char *before, const char *way, const char *after)
 {

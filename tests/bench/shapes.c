@@ -209,9 +209,9 @@ static uint32_t best_way(struct samples *took_ms)
 }
 
 /*
- * What the fastest plain copy takes. The least of many noisy medians is less
- * than any of them is in truth, so half of the samples say which is the fastest
- * and the others how fast that one is, and the other way round.
+ * Time of the fastest plain copy. The least of many noisy medians is less than
+ * any of the true ones. So half of the samples choose the fastest copy and the
+ * other half give its time, and the other way round.
  */
 static double limit_ms(struct field *field)
 {
@@ -581,7 +581,10 @@ static void field_results(struct field *field)
 		pull_results(field, index, limit);
 }
 
-/* Of the default with an engine that sleeps, beside what waking costs. */
+/*
+ * Bar of the default mode with an engine that sleeps, beside the cost of
+ * waking.
+ */
 static void woken_bar(struct results *results, char shape)
 {
 	char path[RESULT_NAME_BYTES];
@@ -639,7 +642,7 @@ static void bars(const struct bench *bench)
 		"bars.samenode.ratio_1k");
 	results_put(results, post_us, "bars.samenode.post_us_max");
 	results_put(results, admit_us, "bars.samenode.admit_us_max");
-	/* Of one that sleeps: what polling burns is the engine's choice. */
+	/* CPU time of an engine that sleeps: polling is the engine's choice. */
 	results_put(
 		results,
 		results_get(results, "shapes.C.kvpull.thread_2t.cpu_s_per_gb"),

@@ -39,7 +39,7 @@ static int pull_once(struct pair *pair, uint32_t count,
 	return code ? code : producer_wait_sent(&pair->producer);
 }
 
-/* What is measured is cold caches, not first touches. */
+/* Touches all memory first: the bench measures cold caches, not page faults. */
 static int warm_up(struct pair *pair)
 {
 	struct pull_times times;
@@ -198,7 +198,9 @@ static int many_admit(struct many *many)
 
 	for (request = 0; !code && request < many->count; request++) {
 		for (at = 0; at < many->blocks; at++) {
-			/* Of 32768 blocks these have their own 128 each. */
+			/*
+			 * Each request has 128 of the 32768 blocks for itself.
+			 */
 			const uint32_t place = request * many->blocks + at;
 
 			many->pair.ids[0][at] =
@@ -302,7 +304,7 @@ static void many_run(const struct bench *bench, const char *way, uint32_t count,
 	free(many);
 }
 
-/* Their copies are next to nothing: what is left is what a pull costs. */
+/* These copies take almost no time: the rest is the cost of a pull itself. */
 #define IN_FLIGHT 10000u
 #define IN_FLIGHT_BYTES 512u
 #define IN_FLIGHT_TIMES 3u

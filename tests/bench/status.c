@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the status file costs where it is written: one event, one counter, and a
- * hold's transitions. Two hold tables live through the same lives in turns, one
- * of them shown in rows and events of the file's layout; the difference is what
- * showing costs. CPU time of the thread: what else ran is not in it.
+ * Measures the cost of the status file where it is written: an event, a
+ * counter, and a hold's transitions. Two hold tables live through the same
+ * lives in turns, and one of them is shown in rows and events of the file's
+ * layout. The difference is the cost of showing. The CPU time of the thread
+ * leaves out all else that ran.
  */
 #include <stdio.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static void notes(struct table *table, const struct kvpull_record *records,
 	}
 }
 
-/* One life of `count` holds; ns of CPU time. */
+/* Runs `count` holds through one life; returns ns of CPU time. */
 static double life_ns(struct table *table, struct kvpull_record *records,
 		      const uint32_t *order, uint32_t count)
 {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the status file costs: the benchmark with and without it, in turns.
+"""Measures the cost of the status file: the benchmark with and without it, in turns.
 
 status.py PROGRAM [ROUNDS] [PARTS] [OTHER-PROGRAM]: each round runs both, the
 order changing; of each measure it prints the median of the rounds' ratios, and
@@ -56,7 +56,7 @@ def measure(program, status, parts):
 
 
 def interval(ratios):
-    """Of the median: ranks of the binomial, 95 %."""
+    """Interval of the median: ranks of the binomial, 95 %."""
     ratios = sorted(ratios)
     count = len(ratios)
     low = max(0, int((count - 1.96 * count ** 0.5) / 2))

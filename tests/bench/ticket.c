@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a block's id costs at each end, of 4,096 blocks: at P from the call that
- * finishes the request to the ticket's text, at D from that text to the reads
- * that are posted. Both engines are in this process, so that each end is timed
- * by the thread that works. At D it ends where the ids are checked against the
- * peer's cache and the strips are posted; that check is timed beside the calls,
- * since the progress thread does it. What tells P of the claim is no part of it.
+ * Measures the cost of a block's id at each end, for 4,096 blocks. At P the
+ * time runs from the call that finishes the request to the ticket's text, at D
+ * from that text to the posted reads. Both engines are in this process, so the
+ * working thread times each end. At D the time ends where the ids are checked
+ * against the peer's cache and the strips are posted. That check is timed
+ * beside the calls, since the progress thread makes it. Sending the claim to P
+ * is no part of it.
  *
- * Each time has its own ids: neighbours, or scattered over a large cache, below
- * 65,536 and above.
+ * Each time has its own ids: neighbours, or scattered over a large cache,
+ * below 65,536 and above.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,7 +120,7 @@ static int holds_end(struct ends *ends)
 	while (!code && ends->held) {
 		int count;
 
-		/* It says the release. */
+		/* progress() sends the release. */
 		(void)ends->consumer.ops->worker->progress(
 			ends->consumer.worker, 1);
 		count = producer->ops->worker->poll(producer->worker, records,

@@ -19,7 +19,7 @@ static void wait_for(int fd)
 	struct pollfd waited = { .fd = fd, .events = POLLIN };
 	eventfd_t ignored;
 
-	/* What interrupts a sleep does not end it. */
+	/* Go on sleeping after an interruption. */
 	while (poll(&waited, 1, -1) < 1)
 		;
 	(void)eventfd_read(fd, &ignored);
@@ -41,7 +41,7 @@ static void *woken_main(void *argument)
 		 */
 		producer_mark(woken->producer);
 		(void)eventfd_write(woken->done_fd, 1);
-		/* It sleeps at once: the core is for those that wake up. */
+		/* Sleep at once: the core is for the woken processes. */
 	}
 }
 
@@ -84,7 +84,10 @@ int woken_run(struct woken *woken, uint64_t *took_ns)
 	uint64_t marked_ns;
 	int code;
 
-	/* It slept no longer than one that has just taken a hold for a pull. */
+	/*
+	 * The producer has slept no longer than after it took a hold for a
+	 * pull.
+	 */
 	code = producer_mode(woken->producer, MAIL_SLEEP);
 	if (code)
 		return code;

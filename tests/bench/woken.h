@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What waking costs a plain program: a thread that sleeps until it is told to
- * copy, and tells who waits for it. The hand-overs are those of a pull with
- * progress=thread, and nothing else of one is in it.
+ * The cost of waking in a plain program: a thread sleeps until it is asked for
+ * a copy, and wakes the waiting processes afterwards. The hand-overs are those
+ * of a pull with progress=thread, and it does nothing else of a pull.
  */
 #ifndef KVPULL_TESTS_BENCH_WOKEN_H
 #define KVPULL_TESTS_BENCH_WOKEN_H
@@ -27,7 +27,7 @@ struct woken {
 int woken_open(struct woken *woken, struct producer *producer,
 	       void (*copy)(void *context), void *context);
 void woken_close(struct woken *woken);
-/* One copy, told and waited for: 0, and how long it took, or an error. */
+/* Asks for a copy and waits for it. 0 and the time it took, or an error. */
 int woken_run(struct woken *woken, uint64_t *took_ns);
 
 #endif /* KVPULL_TESTS_BENCH_WOKEN_H */

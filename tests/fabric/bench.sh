@@ -69,7 +69,7 @@ give_up() {
 	exit 0
 }
 
-# What pulls are preloaded with.
+# The library that pulls are preloaded with.
 clock=
 if [ "$FABRIC_KIND" = uml ]; then
 	clock=$FABRIC_CACHE/fabric_clock.so
@@ -78,7 +78,7 @@ if [ "$FABRIC_KIND" = uml ]; then
 		"$FABRIC_TREE/tests/fabric/clock.c" -o "$clock" || exit 2
 	FABRIC_COUNTER=$(LD_PRELOAD=$clock /bin/true)
 fi
-# What a pull is run with; a clock, or none: the kernel's.
+# The environment of a pull, with a clock; without, it has the kernel's.
 pull_environment() {
 	echo "export KVPULL_ROUTE=verbs FABRIC_COUNTER=${FABRIC_COUNTER:-} LD_PRELOAD=$clock"
 }
@@ -86,7 +86,7 @@ kept_clock=$clock
 
 perftest='-F -d rxe0 -x 1 -u 14 -p 18511'
 
-# One run of a tool of perftest, in one guest or from guest 2 to guest 1.
+# Runs a tool of perftest once, in one guest or from guest 2 to guest 1.
 peer_once() { # tool, words
 	fabric_run 1 180 "$1 $perftest $2 >/dev/null 2>&1 &
 		listens 18511 20
@@ -146,7 +146,7 @@ pull_between() { # words for P, words for D, scheduling of P's engine
 		exec \$FABRIC_BUILD/ib_pull $words $1 --port 18515 \
 			--dir /tmp/p 2>/dev/null" || give_up "no producer"
 	server=$job
-	# Of its first thread, which is the engine's.
+	# Changes the server's first thread, which is the engine's.
 	fabric_run 1 60 "listens 18515 60 &&
 		chrt ${3:---idle --pid 0} \$(pidof ib_pull)" ||
 		give_up "no producer"
@@ -160,7 +160,7 @@ pull_between() { # words for P, words for D, scheduling of P's engine
 	job=$consumer
 }
 
-# Of the reader of a pool whose owner is all but idle: the mean of its probes.
+# Mean time of a probe, by the reader of a pool whose owner is all but idle.
 pool_probe() {
 	fabric_run 1 60 "$(pull_environment)
 		exec \$FABRIC_BUILD/ib_pull --pool --owners 1 --consumers 1 \
@@ -211,7 +211,7 @@ milliseconds() { # key, of microseconds
 	number "$1" | awk '$1 > 0 { print $1 / 1000 }'
 }
 
-# What the verbs route counted, a MiB: word of its line at close.
+# Count of the verbs route, a MiB: a word of its line at close.
 counted() { # word
 	tr ',;' '[\n*]' <"$(fabric_output "$job")" |
 		awk -v word="$1" '
@@ -289,7 +289,7 @@ while [ $round -lt "$rounds" ]; do
 	# A while after the claim: its word to P is not what is timed.
 	pull 4096 1 200 '' '--lead 2'
 	note pull_us_4k_gap "$(number latency_us_p50)"
-	# It counts the pause.
+	# The tool's time includes the pause.
 	peer_run ib_read_lat '-n 300 --latency_gap=2000' 4096 5
 	note read_lat_4k_gap "$(awk -v us="$peer" 'BEGIN { print us - 2000 }')"
 	peer_run ib_read_lat '-e -n 1000' 4096 5
@@ -340,7 +340,7 @@ between() {
 	done
 }
 fabric_close
-# What fails there ends that part alone.
+# A failure between guests ends that part alone.
 [ "$FABRIC_KIND" != uml ] || (between)
 
 # Bars: medians over the rounds.
@@ -359,8 +359,9 @@ function bar(name, number) {
 	printf "bar %s %.4f\n", name, number
 	bars = bars sprintf("%s\n    \"%s\": %.4f", bars == "" ? "" : ",", name, number)
 }
-# Of so many values the true median lies between the k-th from below and the
-# k-th from above, but in 5 of 100; of fewer than six nobody can say.
+# With so many values the true median lies between the k-th from below and the
+# k-th from above, in 95 of 100 cases; fewer than six values have no such
+# interval.
 function rank_of_interval(n,  k, i, chance, sum) {
 	chance = 0.5 ^ n
 	for (k = 0; k < n / 2; k++) {

@@ -34,7 +34,7 @@ static uint64_t kernel_ns(uint64_t *ticks)
 	struct timespec now;
 
 	(void)syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-	/* It was read in the middle. */
+	/* The kernel's clock was read in the middle. */
 	*ticks = before + (__rdtsc() - before) / 2;
 	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }

@@ -35,9 +35,9 @@ fabric_switch_pid=
 # setpriv: no guest outlives the runner, however that ends.
 fabric_child="setpriv --pdeathsig KILL setsid"
 
-# What a guest has started dies with it: user-mode Linux runs its programs as
-# processes of this machine, which hear nothing of the runner's death. The guard
-# ends the guest's whole group when the runner or the guest has ended.
+# Programs of a guest must die with it. User-mode Linux runs them as processes
+# of this machine, which do not see the runner's death. The guard kills the
+# guest's whole group when the runner or the guest has ended.
 fabric_guard() { # process, the first of its group
 	# shellcheck disable=SC2016 # for the shell that it starts
 	setsid sh -c 'while kill -0 "$1" && kill -0 "$2"; do sleep 0.5; done

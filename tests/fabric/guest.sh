@@ -22,12 +22,13 @@ mount --bind "$FABRIC_TREE" /run/tree
 mount --bind "$FABRIC_BUILD" /run/build
 case $FABRIC_KIND in
 uml)
-	# Its files are read while they grow: write through.
+	# The runner reads the share's files while they grow: write through.
 	mount -t hostfs -o "sync,$FABRIC_SHARE" none /run/share
 	# Perftest needs a clock rate, which the kernel's own file lacks.
 	mount --bind /run/share/cpuinfo /proc/cpuinfo
 	line=/dev/tty1
-	# One processor, no preemption: rxe's workers go before the programs.
+	# The guest has one processor and no preemption: rxe's workers go before
+	# the programs.
 	idle="chrt --idle 0"
 	;;
 qemu)
@@ -39,7 +40,7 @@ qemu)
 esac
 mount -t tmpfs tmpfs /tmp
 mount -t tmpfs tmpfs /var/tmp
-# What lies under /tmp is hidden by now.
+# Mounts a folder at its old place: tmpfs hides everything under /tmp now.
 show() { # where it is, where it was
 	[ ! -d "$2" ] || return 0
 	mkdir -p "$2"

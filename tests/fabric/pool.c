@@ -216,7 +216,7 @@ static void spill(uint64_t key, uint32_t chunk)
 	expect("a spill's end", await(id).code);
 }
 
-/* What is in the file goes into the chunks behind the first KEYS. */
+/* Reads keys that are in the file into the chunks behind the first KEYS. */
 static void promote(uint32_t peer, uint32_t local)
 {
 	struct kvpull_reader_place places[KEYS];

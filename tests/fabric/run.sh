@@ -38,7 +38,8 @@ opened=
 trap 'fabric_close' EXIT
 trap 'exit 130' INT TERM
 
-# What the scenario_*.sh declare, one a line: guests rails smoke name.
+# Prints the scenarios that scenario_*.sh declare, one a line: guests rails
+# smoke name.
 table() {
 	for declared in $FABRIC_SCENARIOS; do
 		echo "$declared" | tr ':' ' '

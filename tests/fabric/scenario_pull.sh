@@ -43,8 +43,8 @@ pull_number() { # key
 		"$(fabric_output "$pull_consumer")"
 }
 
-# What every run must show, whatever happened on the way: the exit status says
-# that no byte was wrong and nothing is left.
+# Checks the end of every run, whatever happened on the way. The exit status
+# says that no byte was wrong and nothing is left.
 pull_ends() { # seconds, least that was pulled, most that failed
 	if ! fabric_wait "$pull_consumer" "$1"; then
 		grep -E '"(pulls|failed|bytes_wrong|tables_left|double_reports)"' \
@@ -202,7 +202,7 @@ scenario_pull_producer_killed() {
 	fabric_wait "$pull_producer" 10
 	[ $? -eq 137 ] || pull_says "the producer is not dead" || return
 	pull_serve '--lease 3000' && pull_ends 120 80 40 || return
-	# It may have died between two pulls: busy hosts stall anywhere.
+	# The peer may have died between two pulls: busy hosts stall anywhere.
 	[ "$pull_failed" -gt 0 ] || echo "fabric: no pull was on its way then"
 	pull_settles 10000 && pull_stop
 }
@@ -317,7 +317,7 @@ scenario_pull_address() {
 	pull_ends 90 80 1000000 && pull_settles 70000 && pull_stop
 }
 
-# What kvpull_doctor says of another machine.
+# kvpull_doctor looks at another machine.
 scenario_pull_doctor() {
 	fabric_start 1 'export KVPULL_ROUTE=verbs KVPULL_VERBS_ACK_TIMEOUT=16
 		exec $FABRIC_BUILD/ib_pull --port 18515 --dir /tmp/p --thread' ||
@@ -339,7 +339,7 @@ scenario_pull_doctor() {
 	grep "no pull from" "$(fabric_output "$job")"
 }
 
-# One producer, three consumers on machines of their own.
+# A producer and three consumers, each on a machine of its own.
 scenario_pull_four() {
 	pull_serve || return
 	pull_jobs=

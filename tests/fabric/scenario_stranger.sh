@@ -6,8 +6,8 @@
 FABRIC_SCENARIOS="${FABRIC_SCENARIOS:-}
 	2:1:smoke:stranger_reads 2:1:full:stranger_flood"
 
-# Who is honest has a key, and strangers do not: it must keep nothing open that
-# would be closed without one.
+# The honest peers have a key, and strangers do not. The key must keep nothing
+# open that would be closed without one.
 stranger_keyed() { # function
 	stranger_tool=$pull_tool
 	pull_tool="head -c 32 /dev/zero >/tmp/key && chmod 600 /tmp/key
@@ -30,9 +30,8 @@ stranger_serve() { # further words
 		pull_says "no producer: $?"
 }
 
-# What a stranger needs to know to read: where the blocks lie, and their key.
-# Nobody tells it: the producer's own machine does, for the test, once the
-# blocks are registered.
+# Finds the blocks' address and memory key, which a stranger needs to read. The
+# producer's own machine tells it, for the test, once the blocks are registered.
 stranger_memory() {
 	fabric_run 1 30 'key= tries=0
 		while [ -z "$key" ] && [ $((tries += 1)) -le 15 ]; do
@@ -77,8 +76,8 @@ stranger_ends() { # seconds
 		pull_says "the stranger ended with $stranger_code"
 }
 
-# It knows address and key, and reads before it was let in: 20 READs a dial, of
-# which some are turned away for others that wait.
+# The stranger knows address and key, and reads before it was let in: 20 READs a
+# dial. Some dials are turned away because others wait.
 stranger_reads() {
 	stranger_dials=5500
 	stranger_least=100000
@@ -105,7 +104,7 @@ stranger_resources() {
 	echo "fabric: the producer has $stranger_resources"
 }
 
-# One that comes now: how long until its first blocks are there.
+# A newcomer calls now: measures the time until its first blocks are there.
 stranger_newcomer() { # milliseconds at the most
 	pull_start 2 1 && pull_ends 30 1 0 || return
 	stranger_us=$(pull_number latency_us_p50 | cut -d. -f1)

@@ -60,7 +60,7 @@ wire_read() { # as above
 
 scenario_wire_ping() {
 	for wire_guest in 1 2; do
-		# One frame of nearly the whole MTU.
+		# A single frame of nearly the whole MTU.
 		fabric_run $wire_guest 15 "busybox ping -c 2 -s 4100 \$(address $((3 - wire_guest)))" ||
 			return
 	done

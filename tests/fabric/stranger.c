@@ -196,7 +196,7 @@ static void garbage_post(struct dial *dial)
 	struct ibv_send_wr *bad;
 	uint32_t i;
 
-	/* One buffer for all: what comes there and what goes is garbage. */
+	/* All receives and sends share one buffer: their bytes are garbage. */
 	for (i = 0; i < 3; i++) {
 		const struct kvpull_frame frame = {
 			.kind = draw() % 7,
@@ -253,7 +253,7 @@ static void event_take(const struct rdma_cm_event *event)
 		dial_end(dial);
 		return;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		/* What is posted comes back as completions. */
+		/* Posted work requests come back as completions. */
 		(void)rdma_disconnect(dial->id);
 		dial->until_ns = kvpull_clock_ns();
 		return;
@@ -286,7 +286,7 @@ static void completions_take(void)
 		}
 }
 
-/* It was cut off, and all that it had posted came back. */
+/* Was the dial cut off, and have all its work requests come back? */
 static int is_done(const struct dial *dial)
 {
 	return us.mode >= GARBAGE && !dial->open;
@@ -305,7 +305,7 @@ static int dials_run(uint64_t now_ns)
 				return -1;
 		} else if (dial->answered &&
 			   (now_ns >= dial->until_ns || is_done(dial))) {
-			/* Its completions are ours until they came. */
+			/* The dial's completions are ours until they came. */
 			(void)rdma_disconnect(dial->id);
 			completions_take();
 			if (!dial->open || now_ns >= us.end_ns ||

@@ -490,7 +490,9 @@ static int command(struct fabric *fabric, char *line, struct answer *answer)
 	return faults_command(fabric, words, word_count);
 }
 
-/* One connection, one packet each way: the runner is the only client. */
+/*
+ * Takes one connection with one packet each way: the runner is the only client.
+ */
 static void control_accept(struct fabric *fabric)
 {
 	char line[SWITCH_COMMAND_BYTES_MAX];

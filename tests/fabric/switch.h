@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the fabric's switch share: frames, faults, ports. */
+/* State that the parts of the fabric's switch share: frames, faults, ports. */
 #ifndef KVPULL_TESTS_FABRIC_SWITCH_H
 #define KVPULL_TESTS_FABRIC_SWITCH_H
 
@@ -28,9 +28,9 @@ enum fault_link {
 };
 
 /*
- * What happens to the frames of one port in one direction. Every direction has
- * its own generator, so its fate depends on the seed and on its own frames.
- * All but the link touch RoCE frames only: ARP and TCP are not what is tested.
+ * Faults of one port in one direction. Every direction has its own generator,
+ * so its faults depend on the seed and on its own frames. All but the link
+ * touch RoCE frames only: ARP and TCP are not under test.
  */
 struct fault {
 	uint64_t state;
@@ -51,7 +51,7 @@ struct fault {
 	uint64_t corrupted;
 };
 
-/* What faults have decided for one frame on its way to one port. */
+/* The faults' decision for one frame on its way to one port. */
 struct fate {
 	uint32_t copies; /* 0: lost */
 	uint64_t delay_ns;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the switch does to frames: which are lost, doubled, damaged or late.
- * No clock and no socket here: a seed and the frames decide.
+ * Decides which frames are lost, doubled, damaged or late. No clock and no
+ * socket here: a seed and the frames decide.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -40,7 +40,7 @@ kernel_make defconfig >/dev/null
 (cd "$work/linux" && ARCH=um scripts/kconfig/merge_config.sh -m .config \
 	"$here/uml.config" >/dev/null)
 kernel_make olddefconfig >/dev/null
-# What an option needs may have another name in another version.
+# The options that an option needs may have other names in another version.
 for option in INFINIBAND_USER_ACCESS INFINIBAND_ADDR_TRANS RDMA_RXE HOSTFS \
 	UML_NET_VECTOR; do
 	grep -q "^CONFIG_$option=y" "$work/linux/.config" ||
