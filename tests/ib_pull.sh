@@ -50,7 +50,7 @@ trace() { # lines of a trace
 	printf '%s\n' "$@" >"$work/trace"
 }
 
-# One object, every key of it a word that says its unit or is a plain count.
+# Checks one object: every key names its unit or is a plain count.
 json() {
 	cat >"$work/json.c" <<'END'
 #include <jansson.h>
@@ -81,7 +81,7 @@ int main(void)
 }
 END
 
-# What the last claim printed, whatever it complained of, is one JSON object.
+# The last claim printed one JSON object, whatever it complained of.
 one_object() {
 	cp "$work/out" "$work/last"
 	check is_one_object
@@ -146,7 +146,7 @@ claim table 0 '^kvpull ib_pull [0-9]+\.[0-9]+\.[0-9]+: memory provided' '^route 
 	'^p50/p99 us: queue [0-9.]+/[0-9.]+ connect [0-9./]+ read [0-9]+\.[0-9]/[0-9.]+ check [0-9./]+$' 'p50 us +p99 us +p99.9 us +GB/s copy GB/s +ratio' \
 	'^ +5 +0 ' 'bytes checked 41943040, bytes wrong 0' -- \
 	"$tool" $small --verify "$sockets"
-# One unit a quantity: times are microseconds, speeds GB/s.
+# Each quantity has one unit: times are microseconds, speeds GB/s.
 units() {
 	trace '{"arrival_s": 0, "prompt_tokens": 512}' &&
 		"$tool" $small --json "$sockets" >"$work/report" &&
@@ -183,7 +183,7 @@ one_object
 # The owner computes nothing more, and every key has a chunk.
 claim 'a pool at rest, two owners' 0 '^ +3 +60 +.* 100\.00 +0\.0000 ' 'bytes wrong 0$' 'pool: ok' -- \
 	"$tool" --pool --owners 2 --rate 0 --keys 100 --blocks 1024 --requests 20 --verify
-# That a wrong byte would be seen: a library that believes every piece.
+# Control: a library that believes every piece shows wrong bytes.
 wrong_is_seen() {
 	unchecked=$(tests/scenario/mutant.sh "$build" noguard_pool plugin/share/reader.c \
 		's/if (!kvpull_pool_is_unchanged(/if (0 \&\& !kvpull_pool_is_unchanged(/') || return 1
@@ -225,7 +225,7 @@ pool_leaves_nothing() {
 }
 
 check pool_leaves_nothing
-# Of a folder that was named it has its sockets there, and leaves it.
+# The pool has its sockets in the named folder, and leaves the folder.
 pool_uses_its_folder() {
 	"$tool" --pool --requests 5 --dir "$work/a \"pool\"" &
 	pool=$!
@@ -340,7 +340,7 @@ no_folder_was_made() {
 }
 
 check no_folder_was_made
-# Of another user: root may enter all, so that right is laid down.
+# A folder of another user; root may enter every folder, and drops that right.
 mkdir -m 0 "$work/theirs"
 may_not=
 [ "$(id -u)" -ne 0 ] ||
@@ -372,7 +372,7 @@ check silent_host
 # At once: the producer that may begin later has no address either.
 claim 'unknown host' 1 '^no address of a\.\.b: .+; give a ' -- \
 	timeout 5 "$tool" $small a..b
-# One that asks for nothing takes none of its producer's blocks.
+# A consumer that asks for nothing takes none of its producer's blocks.
 for unlike in '--size 8192' '--layers 2' '--layers 8 --groups 2 --count 32'; do
 	claim "another shape: $unlike" 1 \
 		'^the producer has --size 16384 --layers 4 --groups 1: ' -- \
@@ -396,7 +396,7 @@ claim 'long device' 1 'verbs_device .*at most 191 bytes' -- \
 claim 'long lease' 0 '^ +5 +0 ' -- "$tool" $small --lease 600000 "$sockets"
 claim 'log level' 0 'connected by shm' -- \
 	env KVPULL_LOG_LEVEL=info "$tool" $small "$sockets"
-# Its last line says what is wrong, and one line is above it.
+# The last line says what is wrong; one line stands above it.
 two_lines() { # program, its options
 	what=$*
 	"$@" 2>"$work/wrong" >/dev/null
@@ -440,7 +440,7 @@ spinning() {
 
 check spinning
 
-# What could not be written was not said.
+# Output that could not be written is an error.
 for what in --help "--stats $sockets" "$small --json $sockets" "$small $sockets"; do
 	claim "full disk: $what" 1 '^standard output: No space left on device' -- \
 		sh -c '"$@" >/dev/full' sh "$tool" $what
@@ -491,7 +491,7 @@ many_holds() {
 
 check many_holds
 
-# Who is stopped and goes on, as by Ctrl-Z, asks on.
+# A consumer that is stopped and goes on, as by Ctrl-Z, asks on.
 goes_on_after_stop() {
 	"$tool" --blocks 256 --dir "$work/stopped" 2>"$work/stopping" &
 	others=$!
@@ -576,7 +576,7 @@ for bad in x kvp2.x "$(cut -c 1-80 "$work/ticket")" '@/nonexistent' '@/dev/null'
 		"$tool" --release "$bad" "$sockets/"
 done
 
-# What was pulled before the producer died is told.
+# Pulls from before the producer's death are in the report.
 results_after_death() {
 	"$tool" --blocks 256 --dir "$work/dies" 2>"$work/dying" &
 	others=$!
@@ -615,8 +615,8 @@ taken_over() {
 
 check taken_over
 
-# Its only blocks are another's: who comes waits, and says so, and has them when
-# that one is dead.
+# Another consumer has the only blocks: a newcomer waits, says so, and gets them
+# when that consumer is dead.
 little_room() {
 	"$tool" --dir "$work/room" --blocks 32 --count 16 --lease 2000 2>"$work/rooms" &
 	others=$!
@@ -746,7 +746,7 @@ part_of_an_ask() {
 	timeout 30 "$work/client" part "$port"
 }
 
-# Of more blocks than its pool has: that never passes.
+# An ask for more blocks than the pool has never passes.
 too_large_an_ask() {
 	timeout 30 "$work/client" large "$port"
 }

@@ -82,7 +82,7 @@ unit_caught() { # name, log: by which test; fails if by none
 		timeout -k 5 20 "out/unit/$test" >"$2" 2>&1 && continue
 		by=$(sed -n 's/^\[  FAILED  \] \([A-Za-z_][A-Za-z_0-9]*\)$/\1/p' \
 			"$2" | head -n 1)
-		# It did not come to an end: the last that began.
+		# The test program did not end: the last test that began.
 		[ -n "$by" ] || by=$(sed -n 's/^\[ RUN      \] //p' "$2" |
 			tail -n 1)
 		echo "$test: ${by:-does not run}"

@@ -14,7 +14,7 @@ limit=3600
 [ -n "${TEST_QUICK:-}" ] && limit=900
 log=$(mktemp) || exit 1
 program=
-# Who is told to end says how far its program came, and takes it along.
+# A runner that is told to end shows how far its program came, and ends that.
 stopped() {
 	[ -n "$program" ] && kill "$program" 2>/dev/null
 	failed_show "$command" "$limit s are over" "$log"

@@ -6,7 +6,7 @@
 # in seconds. TEST_LACKS is a file of tests that fail here for what is said
 # there; they count as skipped, and one of them that passes is a failure.
 
-# One binary; a folder takes its counts, and its failed tests.
+# Runs one binary; writes its counts, and its failed tests, into a folder.
 if [ "${1:-}" = --one ]; then
 	work=$2
 	binary=$3
@@ -41,7 +41,7 @@ trap stopped TERM INT
 
 printf '%s\n' "$@" | xargs -P "$(nproc)" -I '{}' "$0" --one "$work" '{}'
 cat "$work"/*.bad 2>/dev/null
-# One that left no counts was killed with its runner.
+# A binary that left no counts was killed with its runner.
 lost=$(($# - $(find "$work" -name '*.counts' | wc -l)))
 cat "$work"/*.counts | awk -v lost="$lost" '
 	{ ok += $1; bad += $2; skip += $3 }

@@ -57,7 +57,7 @@ claim 'too long a file' 1 'File too large' -- \
 for interval in -i --interval; do
 	claim "$interval" 2 '^kvpull_top: --interval is 100 \.\. 60000 ms, not no' -- "$top" "$interval" no -f "$work/s"
 done
-# What it cannot read is named, and why.
+# Files that cannot be read are named, and why.
 claim 'no such folder' 1 "^not read: $work/none: No such file or directory\$" -- "$top" -1 -f "$work/none"
 claim 'no such folder, for a program' 1 '"why": "No such file or directory"' \
 	"^kvpull_top: not read: $work/none: " -- "$top" -j -f "$work/none"

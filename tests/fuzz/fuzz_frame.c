@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What comes over a queue pair: frames, each behind two bytes of its length,
- * as one endpoint takes them: pieces into an inbox, keys and notifications out
- * of them; the same bytes as the private data of a call; and addresses. What is
- * taken is in its bounds.
+ * Input of a queue pair: frames, each behind two bytes of its length. They are
+ * taken as an endpoint takes them: pieces into an inbox, keys and notifications
+ * out of them. The same bytes are read as the private data of a call, and as
+ * addresses. Everything that is taken stays in its bounds.
  */
 #include <stdlib.h>
 #include <string.h>

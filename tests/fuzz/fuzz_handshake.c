@@ -105,7 +105,7 @@ static void fuzz_refusal(size_t byte_count)
 
 	if (kvpull_handshake_get_refusal(message, byte_count, &refusal))
 		return;
-	/* Its version may be any: it is not compared. */
+	/* A refusal may have any version: nothing compares it. */
 	copy_bytes = kvpull_handshake_put_refusal(copy, sizeof(copy), &refusal);
 	expect(copy_bytes && copy_bytes <= byte_count);
 	if (copy_bytes == byte_count)

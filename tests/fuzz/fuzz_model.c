@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t data_bytes)
 	model.head_count = take_u32(&data, &data_bytes);
 	model.head_bytes = take_u32(&data, &data_bytes);
 	model.replicated = take_u32(&data, &data_bytes);
-	/* Their number and kinds are the caller's to check. */
+	/* The caller checks number and kinds of the groups. */
 	params.group_count =
 		1 + take_u32(&data, &data_bytes) % KVPULL_GROUPS_MAX;
 	for (i = 0; i < params.group_count; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One input is one sequence against real workers (sequence/): frames, events of
+ * An input is a sequence against real workers (sequence/): frames, events of
  * the CM, completions, sockets, deadlines, and the engines' own calls between
  * them. Sequences share a world, opened anew every 1,000.
  */

@@ -26,7 +26,7 @@
 #define POOL_PEERS 4u
 #define POOL_ITEMS 16u /* of an ask, but for odd ones */
 
-/* What a chunk's bytes are, or are becoming. */
+/* The bytes of a chunk, or those that are being written. */
 struct pool_chunk {
 	uint64_t key; /* 0: nothing */
 	uint32_t weights;
@@ -104,7 +104,7 @@ extern struct pool_counts pool_counts;
 void pool_run(uint64_t calls);
 void pool_handle_open(struct pool_handle *handle);
 void pool_handle_close(struct pool_handle *handle);
-/* Of the handle's weights; the model is the caller's. */
+/* Naming with the handle's weights; the caller owns the model. */
 struct kvpull_reader_naming pool_naming_of(struct kvpull_model *model,
 					   uint32_t weights);
 
@@ -135,9 +135,12 @@ void pool_poll(struct pool_handle *handle);
 void pool_reader_odd(struct pool_handle *handle);
 /* Asks that have not ended. */
 uint32_t pool_open(const struct pool_handle *handle);
-/* One of this id; of 0: a free one, or NULL. */
+/* The ask with this id; 0: a free one, or NULL. */
 struct pool_ask *pool_ask_of(struct pool_handle *handle, uint64_t id);
-/* What a call that begins something has answered: its ask is open, or free. */
+/*
+ * Judges the answer of a call that begins something: its ask is then open, or
+ * free.
+ */
 void pool_ask_begun(struct pool_ask *ask, int code, int is_bad, uint64_t id);
 /* The handle is closed: nobody writes into their arrays any more. */
 void pool_asks_drop(struct pool_handle *handle);
@@ -146,9 +149,9 @@ void pool_asks_drop(struct pool_handle *handle);
 
 void pool_false_open(void);
 void pool_false_close(void);
-/* What the false owner is called: an address of its route. */
+/* The false owner's address, of its route. */
 const char *pool_false_address(void);
-/* It looks at what came, and answers somehow. */
+/* The false owner looks at what came, and answers somehow. */
 void pool_false_turn(struct pool_handle *handle);
 /* The false caller calls at a handle's share. */
 void pool_false_call(struct pool_handle *handle);

@@ -231,7 +231,7 @@ static size_t welcome(const uint8_t nonce[KVPULL_NONCE_BYTES])
 	       sizeof(own.namespace_digest));
 	memcpy(own.secret, false_one.share.secret, sizeof(own.secret));
 	kvpull_welcome_regions_put(own.regions, &false_one.serve);
-	/* Of a draw that is over all is likely. */
+	/* api_chance() is always true after the end of the draw. */
 	while (!api_draw_over() && api_chance(300))
 		welcome_change(&own);
 	return kvpull_share_put_welcome(message, sizeof(message), &own, NULL,

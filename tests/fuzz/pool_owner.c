@@ -114,7 +114,9 @@ void pool_write_on(struct pool_handle *handle)
 		words_write(handle, at, first, (uint32_t)WORDS - first);
 }
 
-/* What was written there last, whenever that was. */
+/*
+ * Puts the chunk under the key that was written there last, whenever that was.
+ */
 static void chunk_put(struct pool_handle *handle, uint32_t at)
 {
 	const struct pool_chunk *chunk = &handle->chunks[at];

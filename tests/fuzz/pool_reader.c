@@ -109,7 +109,7 @@ static uint64_t deadline_draw(void)
 	return api_chance(700) ? 0 : api_now_ns() + api_below(API_NS_PER_MS);
 }
 
-/* What a call that begins something may answer. */
+/* Judges the answer of a call that begins something. */
 void pool_ask_begun(struct pool_ask *ask, int code, int is_bad, uint64_t id)
 {
 	if (is_bad)
@@ -210,7 +210,7 @@ static void pieces_draw(struct pool_handle *handle, struct pool_ask *ask,
 		}
 		memcpy(pieces + at * piece_bytes, &piece, sizeof(piece));
 	}
-	/* What is of another life is a place of nobody's in this one. */
+	/* A place of another life is nobody's place in this one. */
 	for (at = 0; at < ask->count && at < KVPULL_READER_ITEMS_MAX; at++)
 		if (ask->finds[at].incarnation != *incarnation)
 			ask->finds[at].key = UINT64_MAX;
@@ -263,7 +263,7 @@ void pool_cancel(struct pool_handle *handle)
 	const int code = pool_world->ops->cancel(handle->reader, id);
 
 	api_expect(!code || code == KVPULL_EINVAL);
-	/* What nobody began is not cancelled. */
+	/* An ask that was never begun cannot be cancelled. */
 	api_expect(code || ask->id);
 }
 
@@ -349,7 +349,10 @@ static void read_ended(const struct pool_handle *handle,
 
 void pool_poll(struct pool_handle *handle)
 {
-	/* Of a draw that is over there come zeros: no end would be told. */
+	/*
+	 * After the end of the draw all draws are 0, and no end would ever be
+	 * returned.
+	 */
 	const uint32_t capacity = api_draw_over() ? 3 : (uint32_t)api_below(4);
 	const size_t record_bytes = 24 + 8 * api_below(3);
 	uint8_t *records = malloc(record_bytes * (capacity + 1));

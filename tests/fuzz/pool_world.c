@@ -260,7 +260,7 @@ void pool_run(uint64_t call_count)
 		call_one();
 	api_call("the end");
 	asks_end();
-	/* What is drawn is 0 then, and a key of 0 everywhere is not served. */
+	/* After the end of the draw all keys are 0, which are not served. */
 	if (!api_draw_over())
 		newcomer_is_served();
 	api_call("close");

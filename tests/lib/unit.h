@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a unit test program begins with: cmocka, and tests that enter
- * themselves where they stand, so that none is written and never run. They
- * run in the order of the file. main() is the library's, unless a program
+ * Base of a unit test program: cmocka, and tests that register themselves where
+ * they stand, so that none is written and never run. They run in the order of
+ * the file. main() is the library's, unless a program
  * that prepares its process has one of its own, which ends in unit_run().
  */
 #ifndef KVPULL_TESTS_LIB_UNIT_H

@@ -94,8 +94,8 @@ static int audit_admit(struct kvpull_transport *transport, uint32_t caller,
 }
 
 /*
- * Nobody drains the ring of who is not in: what comes there stays. A place that
- * was cleared for its next caller has none.
+ * No thread drains the ring of a caller that is not in: records stay there. A
+ * place that was cleared for its next caller has none.
  */
 static void rings_check(const struct seq_audit *audit)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One engine: both halves of the library, a pool of blocks, and requests. What
- * must hold: each key is reported once; what is LOADED is what was held; a hold
- * that the scheduler half gave is SENT.
+ * An engine: both halves of the library, a pool of blocks, and requests. Its
+ * invariants: each key is reported once; LOADED bytes are those that were held;
+ * a hold that the scheduler half gave is SENT.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +202,7 @@ static void blocks_give(struct seq_engine *engine, struct seq_request *request)
 
 	for (at = 0; at < request->block_count; at++) {
 		engine->busy[request->blocks[at]] = 0;
-		/* Somebody else writes there at once. */
+		/* Another owner writes there at once. */
 		memset(engine->memory + request->blocks[at] * SEQ_BLOCK_BYTES,
 		       0xee, SEQ_BLOCK_BYTES);
 	}

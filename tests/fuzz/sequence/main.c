@@ -29,7 +29,7 @@ struct options {
 	const char *save; /* the bytes of the first sequence go there */
 };
 
-/* What the parent knows of a child that died. */
+/* The parent's view of a child that died. */
 struct progress {
 	_Atomic uint64_t at;
 	_Atomic uint64_t world_at;
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
 	if (progress == MAP_FAILED)
 		return 1;
 	(void)fflush(stdout);
-	/* Whatever ends the child, somebody is left who says where it was. */
+	/* The parent reports where the sequence was, however the child ends. */
 	child = fork();
 	if (!child) {
 		sequences_run(&options, progress);

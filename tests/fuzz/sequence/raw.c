@@ -324,7 +324,7 @@ static void raw_listen(struct seq_world *world, struct seq_raw *raw)
 	world->welcomes += kind == KVPULL_MESSAGE_WELCOME;
 }
 
-/* Whoever shares a ring may write all of it. */
+/* A caller that shares a ring may write all of it. */
 static void ring_play(struct seq_world *world, struct seq_raw *raw)
 {
 	struct seq_dice *dice = world->dice;

@@ -92,7 +92,7 @@ struct seq_audit {
 
 void seq_audit_begin(struct seq_audit *audit, struct seq_world *world,
 		     const char *name, struct kvpull_transport *transport);
-/* Its rings are there until close(), who was forgotten or not. */
+/* Rings stay until close(), even if their caller was forgotten. */
 void seq_audit_keeps_rings(struct seq_audit *audit);
 uint32_t seq_audit_reads_open(const struct seq_audit *audit);
 uint32_t seq_audit_callers(const struct seq_audit *audit);

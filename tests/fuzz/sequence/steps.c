@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sequence's bytes mean, and what must hold after it. */
+/* The meaning of a sequence's bytes, and the invariants after it. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static struct seq_engine *engine_any(void)
 	return &world.engines[seq_below(world.dice, SEQ_ENGINES)];
 }
 
-/* What a kernel may tell an id in its state. */
+/* Gives an id an event that a kernel may give in the id's state. */
 static void cm_step(void)
 {
 	static const enum rdma_cm_event_type calling[] = {
@@ -288,7 +288,7 @@ static void settle(void)
 	strangers_leave();
 	seq_engine_ready(&world.engines[SEQ_P]);
 	turns(4, KVPULL_NS_PER_MS);
-	/* Who is silent is asked, and lost rails are tried again. */
+	/* Silent peers are asked, and lost rails are tried again. */
 	turns(3, 2100 * KVPULL_NS_PER_MS);
 	/* Steps in which a handshake ends in time. */
 	for (left = SETTLE_TURNS; left; left--) {

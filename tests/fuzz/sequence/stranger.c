@@ -13,7 +13,9 @@
 #include "verbs/endpoint.h"
 
 #define READ_ID 1000u
-/* What frames are not sent from: a revocation table, and what READs bring. */
+/*
+ * Frames that are never sent from: a revocation table, and the bytes of READs.
+ */
 #define ENTRIES_FRAME (2 * SEQ_FRAMES - 2)
 #define READ_FRAME (2 * SEQ_FRAMES - 1)
 
@@ -398,7 +400,9 @@ static void plain_send(struct seq_world *world, struct seq_stranger *stranger)
 	frame_send(world, stranger, &frame);
 }
 
-/* Of what the engine really serves: keys and addresses can be known. */
+/*
+ * Reads memory that the engine really serves: keys and addresses may be known.
+ */
 static void read_post(struct seq_stranger *stranger, uint32_t entry)
 {
 	const struct kvpull_worker *worker = stranger->of->worker;
@@ -427,7 +431,7 @@ static void read_post(struct seq_stranger *stranger, uint32_t entry)
 	}
 }
 
-/* What an engine said, as far as a stranger needs it. */
+/* Takes the parts of an engine's frame that a stranger needs. */
 static void frame_take(struct seq_world *world, struct seq_stranger *stranger,
 		       const uint8_t *bytes, size_t byte_count)
 {

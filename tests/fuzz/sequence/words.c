@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What strangers say: right words, with a key or without, and wrong ones. */
+/* Messages of strangers: right ones, with a key or without, and wrong ones. */
 #include <stdio.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ size_t seq_mutate(struct seq_world *world, uint8_t *bytes, size_t byte_count)
 	}
 }
 
-/* Of one of D's workers, or of who knows whom. */
+/* A hello of one of D's workers, or of a stranger. */
 size_t seq_hello(struct seq_world *world, const struct seq_engine *to,
 		 const uint8_t *nonce, uint8_t *bytes)
 {
@@ -138,7 +138,7 @@ size_t seq_challenge(struct seq_world *world, uint8_t *nonce, uint8_t *bytes)
 					      nonce);
 }
 
-/* What a region of a stranger's is said to be. */
+/* Changes the facts of a stranger's region. */
 static void region_bend(struct seq_world *world, struct kvpull_welcome *welcome)
 {
 	struct seq_dice *dice = world->dice;
@@ -198,7 +198,7 @@ size_t seq_welcome(struct seq_world *world, const struct seq_engine *to,
 	welcome.regions[0].address =
 		(uint64_t)(uintptr_t)world->engines[SEQ_P].memory;
 	welcome.regions[0].bytes = SEQ_BLOCKS * SEQ_BLOCK_BYTES;
-	/* Of P, so that reads of foreign memory find one. */
+	/* An address of P, so that reads of foreign memory find something. */
 	welcome.entries_address =
 		(uint64_t)(uintptr_t)world->engines[SEQ_P].worker->entries.base;
 	welcome.caches[0] = seq_cache();

@@ -215,7 +215,7 @@ void seq_world_close(struct seq_world *world)
 	fake_verbs_knobs = (struct fake_verbs_knobs){ 0 };
 	seq_strangers_close(world);
 	seq_raws_close(world);
-	/* Nobody hears the last words of who closes: it waits by this clock. */
+	/* close() waits by this clock for peers that do not answer any more. */
 	world->pace_ns = KVPULL_NS_PER_MS;
 	for (who = SEQ_ENGINES; who-- > 0;)
 		seq_engine_close(&world->engines[who]);
