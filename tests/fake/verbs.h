@@ -107,6 +107,8 @@ void fake_verbs_run(void);
  * pair.
  */
 uint32_t fake_verbs_access(int initiator);
+/* How often the queue pair of a side retries: what is lost, and a full peer. */
+void fake_verbs_retries(int initiator, uint32_t *lost, uint32_t *full);
 /* Transitions of queue pairs so far that let the other side read or write. */
 uint32_t fake_verbs_openings(void);
 /* Owner of the queue pair of a side; NULL: none. */

@@ -463,6 +463,19 @@ void fake_verbs_cm_fill(struct kvpull_fabric *fabric)
 	fabric->cm.event_str = event_str;
 }
 
+void fake_verbs_retries(int initiator, uint32_t *lost, uint32_t *full)
+{
+	uint32_t i;
+
+	*lost = *full = 0;
+	for (i = 0; i < IDS_MAX; i++)
+		if (fake.ids[i] && fake.ids[i]->qp &&
+		    (int)fake.ids[i]->initiator == initiator) {
+			*lost = fake.ids[i]->qp->retry_count;
+			*full = fake.ids[i]->qp->rnr_retry_count;
+		}
+}
+
 uint32_t fake_verbs_access(int initiator)
 {
 	uint32_t i;

@@ -411,6 +411,10 @@ static int modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mask)
 	}
 	if (mask & IBV_QP_PATH_MTU)
 		qp->mtu = attr->path_mtu;
+	if (mask & IBV_QP_RETRY_CNT)
+		qp->retry_count = attr->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		qp->rnr_retry_count = attr->rnr_retry;
 	if (mask & IBV_QP_ACCESS_FLAGS) {
 		qp->access = attr->qp_access_flags;
 		fake.openings += !!(qp->access & remote);

@@ -43,6 +43,7 @@ struct fake_qp {
 	enum ibv_qp_state state;
 	enum ibv_mtu mtu; /* that it was told its path has */
 	uint32_t access;
+	uint32_t retry_count, rnr_retry_count;
 	uint32_t broken;
 };
 

@@ -435,6 +435,19 @@ UNIT_TEST(a_share_that_is_larger_than_what_is_served_is_refused)
 					 world->reader, &peer, &serve, &index),
 				 KVPULL_EPROTO);
 	}
+	/* All slots are 0 bytes long, modulo 2^64: each would be elsewhere. */
+	peer = world->params;
+	serve = world->serve;
+	peer.share.chunk_count = 1;
+	peer.share.slot_count = UINT32_C(1) << 20;
+	peer.chunk_bytes = UINT64_C(1) << 44;
+	serve.slot_count = peer.share.chunk_count + peer.share.slot_count;
+	serve.region_count = KVPULL_SHARE_REGION_SLOTS + 1;
+	serve.regions[KVPULL_SHARE_REGION_CHUNKS].bytes = peer.chunk_bytes;
+	serve.regions[KVPULL_SHARE_REGION_SLOTS].bytes = 4096;
+	assert_int_equal(kvpull_share_reader_peer_add(world->reader, &peer,
+						      &serve, &index),
+			 KVPULL_EPROTO);
 	for (at = 1; at < KVPULL_SHARE_READER_PEERS_MAX; at++)
 		assert_int_equal(kvpull_share_reader_peer_add(
 					 world->reader, &world->params,

@@ -182,6 +182,28 @@ UNIT_TEST_WITH(a_peer_is_removed_in_each_state, setup, teardown)
 	}
 }
 
+/* A route may have a message of its peer in hand when that is removed. */
+UNIT_TEST_WITH(a_peer_that_is_removed_is_not_answered, setup, teardown)
+{
+	struct kvpull_event event = { .kind = KVPULL_EVENT_PEER_MESSAGE,
+				      .uid = geteuid() };
+	struct kvpull_share_link *link;
+	uint8_t bytes[2048];
+
+	(void)phase_begin(CONNECTING);
+	link = handle_link(&world);
+	event.index = link->handle;
+	event.data = bytes;
+	event.data_bytes = kvpull_handshake_put_challenge(bytes, sizeof(bytes),
+							  world.nonce);
+	assert_int_equal(world.ops->peer_remove(world.reader, world.peer), 0);
+	kvpull_share_link_event(world.reader, link->route, &event,
+				kvpull_clock_ns());
+	assert_int_equal(link->state, KVPULL_LINK_CONNECTING);
+	owner_forgets();
+	assert_int_equal(link->state, KVPULL_LINK_FREE);
+}
+
 /* Both are asked at once; the numbers do not touch each other's. */
 UNIT_TEST_WITH(a_number_is_not_used_again_before_its_reads_have_ended, setup,
 	       teardown)

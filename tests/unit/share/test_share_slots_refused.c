@@ -65,6 +65,21 @@ UNIT_TEST_WITH(what_cannot_be_a_file_of_slots_is_refused, setup, teardown)
 		handle_refused(&world, &params, "O_DIRECT");
 }
 
+/* 2^20 chunks of 2^44 bytes have 0 bytes, modulo 2^64. */
+UNIT_TEST_WITH(chunks_whose_sum_wraps_are_refused, setup, teardown)
+{
+	struct kvpull_reader_share params = {
+		.struct_size = sizeof(params),
+		.chunk_count = KVPULL_READER_CHUNKS_MAX,
+		.chunk_bytes = UINT64_MAX / KVPULL_READER_CHUNKS_MAX + 1,
+	};
+
+	handle_refused(&world, &params, "all chunks are too large");
+	params.chunk_bytes =
+		KVPULL_SEGMENT_BYTES_MAX / KVPULL_READER_CHUNKS_MAX + 1;
+	handle_refused(&world, &params, "all chunks are too large");
+}
+
 /* So many descriptors more than it has. */
 static int32_t share_with(int more, const struct kvpull_reader_share *params,
 			  char detail_text[static 256])

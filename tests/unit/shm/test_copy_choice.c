@@ -282,7 +282,9 @@ TEST(what_is_no_small_plain_file_is_ignored)
 	(void)unlink(world->path);
 	/* Who opened it would wait for a writer. */
 	assert_int_equal(mkfifo(world->path, 0600), 0);
+	(void)alarm(5);
 	is_ignored(world, "no plain file");
+	(void)alarm(0);
 	(void)unlink(world->path);
 	assert_int_equal(mkdir(world->path, 0700), 0);
 	is_ignored(world, "no plain file");

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "tests/lib/gate.h"
 #include "tests/unit/shm/copies.h"
 
 /* Beside the owner: in spans that are long its shares would be, too. */
@@ -107,6 +108,57 @@ UNIT_TEST(guest_that_was_away_finds_the_newest_job)
 		;
 	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
 	work_check(work);
+	pool_close(&pool);
+	work_free(work);
+}
+
+/* However many jobs are over, a poll of the engine looks at 64 of them. */
+UNIT_TEST(guest_looks_at_64_jobs_in_a_call)
+{
+	struct work *works[2] = { work_simple(0, 1, 32768),
+				  work_simple(1, 16, 32768) };
+	struct kvpull_copy_job *job;
+	struct pool pool;
+	uint32_t round;
+
+	pool_open(&pool, 0, 100);
+	for (round = 0; round < 64; round++) {
+		assert_int_equal(kvpull_copy_start(pool.copy, &works[0]->job),
+				 0);
+		while (kvpull_copy_help(pool.copy))
+			;
+		assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	}
+	assert_int_equal(kvpull_copy_start(pool.copy, &works[1]->job), 0);
+	assert_int_equal(kvpull_copy_guest_help(pool.copy), 0);
+	assert_true(kvpull_copy_guest_help(pool.copy) > 0);
+	while (kvpull_copy_help(pool.copy))
+		;
+	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
+	pool_close(&pool);
+	work_free(works[0]);
+	work_free(works[1]);
+}
+
+/* start() wakes two of three threads, and those wake the third. */
+UNIT_TEST(guest_wakes_no_thread)
+{
+	struct work *work = work_simple(0, 256, 32768);
+	struct pool pool;
+	uint32_t wakes;
+
+	pool_open(&pool, 3, 1);
+	gate_close(3);
+	assert_int_equal(kvpull_copy_force("memcpy"), 0);
+	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
+	assert_int_equal(kvpull_copy_force(NULL), 0);
+	wakes = gate_wakes;
+	assert_int_equal(wakes, 2);
+	assert_true(kvpull_copy_guest_help(pool.copy) > 0);
+	assert_int_equal(gate_wakes, wakes);
+	gate_open();
+	assert_ptr_equal(pool_wait(&pool), &work->job);
+	assert_int_equal(gate_wakes, wakes + 1);
 	pool_close(&pool);
 	work_free(work);
 }

@@ -205,6 +205,39 @@ UNIT_TEST(sockets_of_the_dead_are_removed)
 	assert_int_equal(system(path), 0);
 }
 
+/* A plain file may have such a name, and root may remove anybody's socket. */
+UNIT_TEST(what_is_not_our_socket_is_not_removed)
+{
+	const struct timespec old[2] = { { 0 } };
+	const int is_root = !geteuid();
+	char folder[] = "/tmp/kvpull-unit-XXXXXX";
+	struct kvpull_listener listener;
+	char path[128];
+	int folder_fd;
+	int fd;
+
+	assert_non_null(mkdtemp(folder));
+	folder_fd = open(folder, O_PATH | O_CLOEXEC);
+	(void)snprintf(path, sizeof(path), "%s/.kvpull-plain", folder);
+	fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	(void)close(fd);
+	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+	socket_leave(folder, "kvpull-other");
+	(void)snprintf(path, sizeof(path), "%s/kvpull-other", folder);
+	if (is_root)
+		assert_int_equal(chown(path, 4711, 4711), 0);
+	assert_int_equal(kvpull_listener_open(&listener, folder_fd, "kvpull-me",
+					      0, NULL),
+			 0);
+	(void)close(folder_fd);
+	assert_true(is_left(folder, ".kvpull-plain"));
+	assert_int_equal(is_left(folder, "kvpull-other"), is_root);
+	kvpull_listener_close(&listener);
+	(void)snprintf(path, sizeof(path), "rm -rf '%s'", folder);
+	assert_int_equal(system(path), 0);
+}
+
 /* It looks who lives in the folder, and no live one hears of it. */
 UNIT_TEST(start_takes_no_place_at_a_producer)
 {

@@ -10,6 +10,8 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -361,6 +363,69 @@ TEST(old_files_of_the_dead_are_swept)
 	assert_int_equal(file_count(world), 1);
 	assert_int_equal(access(world->status.path, F_OK), 0);
 	(void)close(fd);
+}
+
+/* Anybody can make a pipe in a folder of many: who opened it would wait. */
+TEST(sweep_waits_for_nobody_and_removes_nothing_of_others)
+{
+	static const char *const names[] = { "/a" KVPULL_STATUS_SUFFIX,
+					     "/b" KVPULL_STATUS_SUFFIX };
+	const int is_root = !geteuid();
+	struct world *world = *state;
+	const int fd = open(world->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char path[2][160];
+	int made;
+
+	assert_true(fd >= 0);
+	for (made = 0; made < 2; made++)
+		(void)snprintf(path[made], sizeof(path[made]), "%s%s",
+			       world->folder, names[made]);
+	assert_int_equal(mkfifo(path[0], 0600), 0);
+	made = open(path[1], O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(made >= 0);
+	(void)close(made);
+	if (is_root)
+		assert_int_equal(chown(path[1], 4711, 4711), 0);
+	(void)alarm(5);
+	kvpull_status_sweep(fd, kvpull_clock_ns(), 0);
+	(void)alarm(0);
+	assert_int_equal(access(path[0], F_OK), 0);
+	assert_int_equal(!access(path[1], F_OK), is_root);
+	(void)close(fd);
+}
+
+/* Blocks that are free where the file is made; 0: as many as there are. */
+static uint64_t blocks_free;
+
+/* In the place of libc's, for the library that is linked to this program. */
+int fstatfs(int fd, struct statfs *system)
+{
+	if (syscall(SYS_fstatfs, fd, system))
+		return -1;
+	if (blocks_free)
+		system->f_bavail = blocks_free;
+	return 0;
+}
+
+/* A container's /dev/shm is small, and others live from it. */
+TEST(file_takes_a_quarter_of_what_is_free)
+{
+	struct world *world = *state;
+	struct statfs system;
+	uint64_t blocks;
+
+	assert_int_equal(statfs(world->folder, &system), 0);
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	blocks = (world->status.bytes * 4 - 1) / (uint64_t)system.f_bsize + 1;
+	kvpull_status_close(&world->status);
+	blocks_free = blocks - 1;
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	assert_string_equal(world->status.path, "");
+	kvpull_status_close(&world->status);
+	blocks_free = blocks;
+	assert_int_equal(open_as(world, &world->status, 1), 0);
+	assert_string_not_equal(world->status.path, "");
+	blocks_free = 0;
 }
 
 /* Who writes into its pages would wait for the disk. */

@@ -195,6 +195,62 @@ TEST(welcome_without_keys_is_refused)
 	assert_int_equal(world_read_start(), KVPULL_EPEER);
 }
 
+/* The fake CM proposes 7, with which soft-RoCE retries for ever. */
+TEST(retry_counts_of_the_cm_are_replaced)
+{
+	uint32_t side;
+
+	for (side = 0; side < 2; side++) {
+		uint32_t lost;
+		uint32_t full;
+
+		fake_verbs_retries((int)side, &lost, &full);
+		assert_int_equal(lost, 6);
+		assert_int_equal(full, 6);
+	}
+}
+
+static void longer_memory(struct kvpull_serve *welcome)
+{
+	welcome->regions[0].bytes++;
+}
+
+static void more_entries(struct kvpull_serve *welcome)
+{
+	welcome->slot_count++;
+}
+
+static void more_regions(struct kvpull_serve *welcome)
+{
+	welcome->regions[1] = welcome->regions[0];
+	welcome->region_count++;
+}
+
+/* Reads are planned by the welcome, and carried out by the keys. */
+TEST_UP(keys_of_other_memory_than_the_welcomes_are_refused)
+{
+	static void (*const lies[])(struct kvpull_serve *) = { longer_memory,
+							       more_entries,
+							       more_regions };
+	const struct kvpull_serve served = world.p.serve;
+	uint32_t lie;
+
+	for (lie = 0; lie < sizeof(lies) / sizeof(lies[0]); lie++) {
+		lies[lie](&world.p.serve);
+		assert_int_equal(world_connect(), 0);
+		world_run(10);
+		assert_int_equal(world.d.ups, lie + 1);
+		assert_int_equal((int32_t)world.attach_code, KVPULL_EPROTO);
+		assert_int_equal(world_read_start(), KVPULL_EPEER);
+		world.d.route->ops->disconnect(world.d.route, world.peer);
+		world_run(WORLD_MS_FLUSHED);
+		world.p.serve = served;
+	}
+	assert_int_equal(world_connect(), 0);
+	world_run(10);
+	assert_int_equal(world.attach_code, 0);
+}
+
 TEST_UP(answer_of_another_version_is_told_as_such)
 {
 	const struct kvpull_verbs_greeting greeting = {

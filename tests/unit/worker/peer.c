@@ -148,6 +148,7 @@ struct world_caller *world_hello_put(struct world *world, uint32_t index,
 					world->worker->facts.incarnation,
 		.rank = who->rank,
 		.rank_count = who->rank_count ? who->rank_count : 1,
+		.wire_layout = who->wire_layout,
 		.engine_id = "consumer",
 	};
 	struct kvpull_event *event;

@@ -40,6 +40,7 @@ struct world_hello {
 	uint32_t rank;
 	uint32_t rank_count;                /* 0: 1 */
 	uint64_t wanted;                    /* 0: ours */
+	uint64_t wire_layout;               /* 0: ours */
 	const struct kvpull_compat *compat; /* NULL: ours */
 };
 

@@ -118,6 +118,17 @@ TEST(consumer_of_another_incarnation_is_refused)
 	refused_for(world, who, KVPULL_EPEER, "incarnation");
 }
 
+/* Two builds from between two versions: one number, and other bytes. */
+TEST(consumer_of_another_wire_layout_is_refused)
+{
+	struct world *world = *state;
+	const struct world_hello who = {
+		.wire_layout = kvpull_handshake_layout(KVPULL_WIRE_VERSION) + 1
+	};
+
+	refused_for(world, who, KVPULL_EVERSION, "wire layout");
+}
+
 TEST(consumer_of_another_model_is_refused)
 {
 	struct world *world = *state;

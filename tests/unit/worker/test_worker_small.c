@@ -146,6 +146,16 @@ UNIT_TEST_WITH(hold_that_ends_in_mid_copy_is_expired, world_setup,
 	assert_int_equal(world_notes(world, KVPULL_NOTE_RELEASE), 1);
 }
 
+/* Two ranks of one ticket, connected, their memory lent. */
+static void two_up(struct world *world, uint32_t rank_of_first)
+{
+	world_lends(world);
+	world_claim(world, SERIAL, 2);
+	world_poll(world, 2);
+	assert_int_equal(world_up(world, "7-0", rank_of_first, 2), 0);
+	assert_int_equal(world_up(world, "7-1", !rank_of_first, 2), 1);
+}
+
 static void revoke_first_in_second(uint32_t peer)
 {
 	if (peer == 1)
@@ -157,12 +167,28 @@ UNIT_TEST_WITH(entries_are_read_after_the_data_of_all_ranks, world_setup,
 {
 	struct world *world = *state;
 
-	world_lends(world);
-	world_claim(world, SERIAL, 2);
-	world_poll(world, 2);
-	assert_int_equal(world_up(world, "7-0", 0, 2), 0);
-	assert_int_equal(world_up(world, "7-1", 1, 2), 1);
+	two_up(world, 0);
 	in_copy = revoke_first_in_second;
+	world->read_code = world->check_code = 1;
+	world->entry.revoked = SERIAL;
+	world_pull(world, KEY, SERIAL, 0);
+	world_poll(world, 1);
+	assert_int_equal(copies, 2);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
+}
+
+static void revoke_second(uint32_t peer)
+{
+	if (peer == 1)
+		kvpull_revocation_write(&entries[1][SLOT], SERIAL);
+}
+
+UNIT_TEST_WITH(entry_of_each_rank_is_judged, world_setup, world_teardown)
+{
+	struct world *world = *state;
+
+	two_up(world, 0);
+	in_copy = revoke_second;
 	world->read_code = world->check_code = 1;
 	world->entry.revoked = SERIAL;
 	world_pull(world, KEY, SERIAL, 0);
@@ -262,6 +288,68 @@ UNIT_TEST_WITH(rank_that_is_another_is_handed_over, world_setup, world_teardown)
 	(void)world_up(world, "7-0", 1, 2);
 	is_handed_over(world, 0);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+}
+
+UNIT_TEST_WITH(ranks_that_are_exchanged_are_handed_over, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	two_up(world, 1);
+	is_handed_over(world, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+}
+
+UNIT_TEST_WITH(rank_of_a_larger_instance_is_handed_over, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+
+	world_lends(world);
+	world_claim(world, SERIAL, 1);
+	world_poll(world, 2);
+	(void)world_up(world, "7-0", 0, 2);
+	is_handed_over(world, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
+}
+
+/* A pin that is kept leaves a lost peer mapped, and never connected again. */
+UNIT_TEST_WITH(refused_ticket_leaves_no_pin, world_setup, world_teardown)
+{
+	struct world *world = *state;
+	uint32_t peer;
+
+	world_lends(world);
+	slots_lent = SLOT;
+	world_claim(world, SERIAL, 1);
+	world_poll(world, 2);
+	peer = world_up(world, "7-0", 0, 1);
+	is_handed_over(world, 0);
+	kvpull_mapping_close(lent[peer]);
+	assert_true(kvpull_mapping_is_free(lent[peer]));
+}
+
+/* A block that the peer does not have would be read from elsewhere. */
+UNIT_TEST_WITH(block_beyond_the_peers_is_handed_over, world_setup,
+	       world_teardown)
+{
+	struct world *world = *state;
+	const uint32_t remote = WORLD_BLOCKS;
+	const uint32_t local = 0;
+	struct kvpull_command command = { .kind = KVPULL_COMMAND_PULL,
+					  .key = KEY,
+					  .ticket_serial = SERIAL,
+					  .group_count = 1,
+					  .group_first = { 0, 1 },
+					  .remote_ids = &remote,
+					  .local_ids = &local };
+
+	(void)one_up(world);
+	world_send(world, &command, 1);
+	assert_int_equal(kvpull_worker_start_loads(world->worker), 0);
+	world_poll(world, 1);
+	assert_int_equal(copies, 0);
+	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_ETRUNCATED);
 }
 
 UNIT_TEST_WITH(released_ticket_is_not_copied, world_setup, world_teardown)
