@@ -170,6 +170,11 @@ $(TOOLS): $(B)/%: $$(addsuffix .o,$$(addprefix $(B)/,$$(basename \
 # ---- test programs ----
 
 TEST_LIBS := $(B)/libfake.a $(B)/libkvpull.a
+# For who changes the library and runs many tests (tests/mutants.sh): they are
+# linked once. Wants CFLAGS=-fvisibility=default.
+$(B)/libtested.so: $(LIB_OBJ)
+	$(Q)$(CC) -shared -o $@ $^ $(ALL_LDFLAGS) $(LIBS)
+
 define LINK_TEST
 @mkdir -p $(@D)
 $(call SAY,LD,$@)
@@ -295,6 +300,11 @@ aarch64: ## cross-built without a warning; unit tests and 25 seeds under qemu-us
 mutants: ## each weakened ordering, each broken promise is caught; HALF=0..1
 	$(Q)tests/mutants.sh $(if $(HALF),--half $(HALF))
 
+draw-mutants: ## N mutants drawn from SEED over ROOM="hold shm ..."; those that survive
+	@mkdir -p build
+	$(Q)tests/mutants/draw.py $(or $(SEED),1) $(or $(N),300) $(ROOM) >build/drawn.txt
+	$(Q)tests/mutants.sh --table build/drawn.txt
+
 bench: $(B)/kvpull_bench $(BENCHES) ## one node, JSON into build/bench/; MODE=--quick
 	$(Q)tests/bench/run.sh $(B)/kvpull_bench build/bench $(MODE)
 
@@ -407,7 +417,7 @@ clean: ## remove build/
 	rm -rf build
 
 .PHONY: all programs fuzz-programs unit-programs lib tools unit check demo sim scenarios scenario-programs \
-	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants bench bench-disk \
+	stress stress-programs asan tsan fuzz fuzz-run fuzz-replay fuzz-replay-run mutants draw-mutants bench bench-disk \
 	bench-engine check-engine check-engine-fabric check-fabric bench-fabric fabric-uml headers layers rooms banned \
 	symbols probes check-probes compat lint format abi abi-bless deps pages sequences sequences-run api-fuzz api-fuzz-run \
 	install uninstall help clean always aarch64 dist wheel deb sbom check-packages

@@ -16,6 +16,7 @@ deletes. The function `-` stands for all that is outside of functions.
   mutants.py list [NAME...]        name, tests and what breaks, tabs between them
   mutants.py check [--match-only]  each row matches once, and compiles
   mutants.py apply NAME TREE       change the files of TREE; print their names
+  mutants.py --table FILE ...      the rows of that file, not of tests/mutants/
 
 `check` compiles with the words of $FLAGS. Mutants of one file that touch
 different functions are compiled at once, and one by one if that fails.
@@ -207,8 +208,9 @@ def lines_of(path):
     """Pairs of (where, line) without comments; continued lines are joined."""
     joined = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        where = f"{path.relative_to(ROOT)}:{number}"
-        if len(line.expandtabs(8)) > ROW_CHARACTERS_MAX:
+        where = f"{os.path.relpath(path, ROOT)}:{number}"
+        is_ours = path.parent == TABLES
+        if is_ours and len(line.expandtabs(8)) > ROW_CHARACTERS_MAX:
             raise Stale(
                 f"{where}: over {ROW_CHARACTERS_MAX} characters: go on in the"
                 " next line, two tabs"
@@ -255,10 +257,10 @@ def table(path):
 
 
 @functools.lru_cache(maxsize=None)
-def all_mutants():
-    """name -> mutant, of all tables."""
+def all_mutants(other=None):
+    """name -> mutant, of all tables, or of one other file."""
     mutants = {}
-    for path in sorted(TABLES.glob("*.txt")):
+    for path in [other] if other else sorted(TABLES.glob("*.txt")):
         for mutant in table(path):
             if mutant.name in mutants:
                 raise Stale(
@@ -268,18 +270,18 @@ def all_mutants():
             if not mutant.changes:
                 raise Stale(f"{mutant.where}: {mutant.name} changes nothing")
             room = pathlib.PurePath(mutant.changes[0].file).parent.name
-            if room != path.stem:
+            if room != path.stem and not other:
                 raise Stale(
                     f"{mutant.where}: {mutant.name} is of the room {room}"
                 )
             mutants[mutant.name] = mutant
     if not mutants:
-        raise Stale(f"no mutants in {TABLES}")
+        raise Stale(f"no mutants in {other or TABLES}")
     return mutants
 
 
-def named(names):
-    mutants = all_mutants()
+def named(names, other):
+    mutants = all_mutants(other)
     for name in names:
         if name not in mutants:
             raise Stale(f"{name}: no such mutant in tests/mutants/*.txt")
@@ -376,17 +378,17 @@ def compile_faults(batch):
     return faults
 
 
-def check(match_only):
+def check(match_only, other):
     faults = []
     fitting = []
-    for mutant in all_mutants().values():
+    for mutant in all_mutants(other).values():
         try:
             files_after(mutant, ROOT)
             fitting.append(mutant)
         except Stale as stale:
             faults.append(str(stale))
     for name in survivors():
-        if name not in all_mutants():
+        if name not in all_mutants(other) and not other:
             faults.append(f"tests/mutants/survivors: there is no mutant {name}")
     if not match_only:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -394,7 +396,7 @@ def check(match_only):
                 faults += found
     for line in faults:
         print(f"mutants: {line}")
-    print(f"mutants: {len(all_mutants())} rows, {len(faults)} to renew")
+    print(f"mutants: {len(all_mutants(other))} rows, {len(faults)} to renew")
     return 1 if faults else 0
 
 
@@ -405,15 +407,19 @@ def survivors():
 
 
 def main(words):
+    other = None
+    if words[:1] == ["--table"] and len(words) > 1:
+        other = pathlib.Path(words[1]).resolve()
+        words = words[2:]
     try:
         if words[:1] == ["list"]:
-            for mutant in named(words[1:]):
+            for mutant in named(words[1:], other):
                 print(mutant.name, " ".join(mutant.tests), mutant.broken, sep="\t")
             return 0
         if words[:1] == ["check"] and words[1:] in ([], ["--match-only"]):
-            return check(words[1:] == ["--match-only"])
+            return check(words[1:] == ["--match-only"], other)
         if words[:1] == ["apply"] and len(words) == 3:
-            (mutant,) = named(words[1:2])
+            (mutant,) = named(words[1:2], other)
             for file, text in files_after(mutant, pathlib.Path(words[2])).items():
                 (pathlib.Path(words[2]) / file).write_text(text)
                 print(file)

@@ -11,6 +11,8 @@
 #                                      for lint, then every row
 # tests/mutants.sh --half N            the same, and each second row from the
 #                                      N-th on (0, 1)
+# tests/mutants.sh --table FILE        the rows of another table: those that
+#                                      tests/mutants/draw.py drew
 # tests/mutants.sh [--sim] NAME...     these rows; --sim: no unit tests, so that
 # tests/mutants.sh --sim               the simulation alone must catch them
 #
@@ -18,6 +20,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 SEEDS=${MUTANT_SEEDS:-200}
+LIMIT=${MUTANT_LIMIT:-20} # seconds of a test
 root=$PWD
 work=$root/build/mutants
 workers=$(nproc 2>/dev/null || echo 2)
@@ -49,8 +52,14 @@ if [ "${1:-}" = --half ]; then
 	esac
 	shift 2
 fi
+tables=()
+if [ "${1:-}" = --table ]; then
+	tables=(--table "$(realpath "$2")")
+	ring=0
+	shift 2
+fi
 [ $# -eq 0 ] || ring=0
-table=$(tests/mutants.py list "$@") || {
+table=$(tests/mutants.py "${tables[@]}" list "$@") || {
 	echo "$table"
 	exit 1
 }
@@ -70,21 +79,33 @@ now() { # seconds, with a point
 	echo "${EPOCHREALTIME/,/.}"
 }
 
-# In a copy: one build folder, no optimization that costs time.
+# In a copy: one build folder, no optimization that costs time. A drawn mutant asks
+# all tests: these are linked once, to a library that is made anew.
 build() { # target...
-	make --no-print-directory VARIANT=debug B=out "$@"
+	local shared=()
+
+	[ ${#tables[@]} -eq 0 ] ||
+		shared=(CFLAGS=-fvisibility=default LDFLAGS="-Wl,-rpath,$PWD/out"
+			TEST_LIBS="out/libfake.a out/libtested.so")
+	make --no-print-directory VARIANT=debug B=out "${shared[@]}" "$@"
 }
 
-unit_caught() { # name, log: by which test; fails if by none
-	local test by
+unit_caught() { # name, log: by which test; 1: by none, 2: it does not compile
+	local test by status
 
 	for test in ${tests_of[$1]}; do
-		timeout -k 5 20 "out/unit/$test" >"$2" 2>&1 && continue
+		if ! build "out/unit/$test" >"$2" 2>&1; then
+			echo "does not compile"
+			return 2
+		fi
+		timeout -k 5 "$LIMIT" "out/unit/$test" >"$2" 2>&1 && continue
+		status=$?
 		by=$(sed -n 's/^\[  FAILED  \] \([A-Za-z_][A-Za-z_0-9]*\)$/\1/p' \
 			"$2" | head -n 1)
 		# The test program did not end: the last test that began.
 		[ -n "$by" ] || by=$(sed -n 's/^\[ RUN      \] //p' "$2" |
 			tail -n 1)
+		[ $status -lt 124 ] || by="${by:-} (ends with status $status)"
 		echo "$test: ${by:-does not run}"
 		return 0
 	done
@@ -109,17 +130,12 @@ accepted() { # name: the reason why it may survive
 # Prints the verdict on the tree, which is changed; 0: caught, 77: it survives,
 # which is accepted.
 judge() { # name, log
-	local targets=() test
-
-	for test in ${tests_of[$1]}; do
-		targets+=("out/unit/$test")
-	done
 	if [ $sim_only -eq 0 ]; then
-		if ! build "${targets[@]}" >"$2" 2>&1; then
-			echo "does not compile"
-			return 1
-		fi
-		unit_caught "$1" "$2" && return 0
+		unit_caught "$1" "$2"
+		case $? in
+		0) return 0 ;;
+		2) return 1 ;;
+		esac
 	fi
 	if ! build out/kvpull_sim >"$2" 2>&1; then
 		echo "does not compile"
@@ -168,7 +184,7 @@ mutate() { # name
 	local began status verdict word=FAILED file files
 
 	began=$(now)
-	if files=$("$root/tests/mutants.py" apply "$1" .); then
+	if files=$("$root/tests/mutants.py" "${tables[@]}" apply "$1" .); then
 		verdict=$(judge "$1" "$work/$1.log")
 		status=$?
 		for file in $files; do
@@ -262,7 +278,7 @@ for name in "${names[@]}"; do
 	esac
 done
 passed=$((passed + caught))
-if [ $# -eq 0 ] && [ $((caught * 100)) -lt $((${#names[@]} * 98)) ]; then
+if [ $# -eq 0 ] && [ ${#tables[@]} -eq 0 ] && [ $((caught * 100)) -lt $((${#names[@]} * 98)) ]; then
 	echo "only $caught of ${#names[@]} mutants are caught, 98 of 100 must be"
 	failed=$((failed + 1))
 fi
