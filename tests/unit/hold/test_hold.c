@@ -44,7 +44,10 @@ TEST(what_another_half_gave_out_is_dead)
 	kvpull_holds_begin(f->holds, 40);
 	for (slot = 0; slot < SLOTS; slot++) {
 		assert_true(is_revoked(f, slot, 40));
-		/* Its own are live, but for what was revoked meanwhile. */
+		/*
+		 * Generations of this half are live, but for those revoked
+		 * meanwhile.
+		 */
 		assert_int_equal(is_revoked(f, slot, 41),
 				 slot == 3 || slot == 4);
 	}

@@ -40,7 +40,7 @@ static int teardown_hook(void **state)
 	return teardown(state);
 }
 
-/* What a poll does after its sweep: nothing may be told before the fence. */
+/* Reports as a poll does after its sweep: no report may precede the fence. */
 static void expect_fenced_report(struct fixture *f, uint32_t slot,
 				 int32_t reason)
 {
@@ -130,7 +130,7 @@ UNIT_TEST_WITH(revoke_full_fences_before_it_returns, setup_hook, teardown_hook)
 	assert_int_equal(unfenced, 0);
 }
 
-/* Nobody reports what it ends: the step that begins it may give blocks away. */
+/* No report follows: the step that begins the half may give the blocks away. */
 UNIT_TEST_WITH(begin_fences_before_it_returns, setup_hook, teardown_hook)
 {
 	struct fixture *f = fixture_of(state);

@@ -594,7 +594,10 @@ static void wind_up(struct model *m)
 {
 	uint32_t i;
 
-	/* Else the polls below come so late that they are taken for a stall. */
+	/*
+	 * Without this the polls below would come so late that they count as a
+	 * stall.
+	 */
 	kvpull_holds_tick(m->f->holds, m->f->now_ns);
 	for (i = 0; i < SLOTS; i++)
 		if (m->holds[i].state == M_STAGED)

@@ -22,7 +22,7 @@ static int try_join(struct fixture *f, uint32_t rank, uint64_t worker,
 	return kvpull_holds_join(f->holds, &join, f->now_ns, instance);
 }
 
-/* One of an instance of two ranks. */
+/* Joins as a rank of an instance of two ranks. */
 static struct who join_as(struct fixture *f, uint32_t rank, uint64_t worker)
 {
 	struct who who = { .instance = KVPULL_NONE, .rank = rank };
@@ -38,7 +38,7 @@ static void poll_again(struct fixture *f)
 	poll_at(f, f->now_ns);
 }
 
-/* It says that it closes its connection to make room, and does. */
+/* Says that it closes its connection to make room, and closes it. */
 static void say_and_leave(struct fixture *f, struct who who)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_AWAY };
@@ -127,7 +127,10 @@ TEST(successor_that_claims_is_waited_for)
 	claim(f, r0, 1, 1);
 	poll_again(f);
 	(void)join_as(f, 1, SUCCESSOR);
-	/* One that was claimed before its predecessor's death, one after. */
+	/*
+	 * A hold that was claimed before the predecessor's death, and one after
+	 * it.
+	 */
 	claim(f, r1, 0, 1);
 	claim(f, r1, 1, 1);
 	release(f, r0, 0, 1);
@@ -192,10 +195,13 @@ UNIT_TEST_WITH(successors_within_a_grace_owe_nothing_older, setup_with_grace,
 	claim(f, r0, 1, 1);
 	assert_int_equal(try_join(f, 1, SUCCESSOR, &instance), KVPULL_EAGAIN);
 	poll_again(f);
-	/* It waits: this comes after the scan, and before it is let in. */
+	/*
+	 * The successor waits: this claim comes after the scan, and before it
+	 * is let in.
+	 */
 	claim(f, r0, 2, 1);
 	(void)join_as(f, 1, SUCCESSOR);
-	/* It dies, too, and so does its successor. */
+	/* The rank dies, too, and so does its successor. */
 	leave(f, r1);
 	assert_int_equal(try_join(f, 1, SECOND_SUCCESSOR, &instance),
 			 KVPULL_EAGAIN);
@@ -370,7 +376,7 @@ TEST(rank_that_went_last_is_waited_for_when_its_sibling_is_back)
 	expect_report(f, 0, 1, KVPULL_END_RELEASED);
 }
 
-/* It had no room for us yet when its sibling made room again. */
+/* The rank had no room for us yet when its sibling made room again. */
 TEST(rank_that_never_came_is_waited_for_when_all_others_are_away)
 {
 	struct fixture *f = fixture_of(state);
@@ -419,7 +425,7 @@ TEST(successor_of_a_rank_away_owes_nothing_older)
 	expect_report(f, 0, 1, KVPULL_END_RELEASED);
 }
 
-/* Its siblings are alive, and will claim yet. */
+/* The siblings are alive, and will still claim. */
 TEST(successor_of_a_rank_away_ends_no_sibling)
 {
 	struct fixture *f = fixture_of(state);
@@ -569,7 +575,7 @@ TEST(death_and_call_of_one_sweep_are_judged_together)
 	expect_fresh(f);
 }
 
-/* Who is not there says nothing; and twice is as once. */
+/* A rank that is not connected says nothing, and twice is as once. */
 UNIT_TEST_WITH(word_of_a_rank_in_its_grace_says_nothing, setup_with_grace,
 	       teardown)
 {

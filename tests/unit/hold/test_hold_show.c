@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the hold table shows of itself in the status file's rows. */
+/* Rows of the hold table in the status file. */
 #include "plugin/hold/hold_state.h"
 #include "tests/unit/hold/world.h"
 

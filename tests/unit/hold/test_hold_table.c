@@ -37,7 +37,7 @@ static uint64_t told_in(enum hold_state state)
 	return state == HOLD_HELD || state == HOLD_ENDED ? LATEST : TOLD;
 }
 
-/* What the call answers; 0 where it has no answer. */
+/* Fires the event; returns the call's answer, or 0 where it has none. */
 static int fire(struct fixture *f, struct who a, enum hold_state state,
 		enum hold_event event)
 {

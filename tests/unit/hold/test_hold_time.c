@@ -81,7 +81,10 @@ TEST(rank_that_claimed_is_waited_for_while_it_beats)
 	expect_report(f, 0, 1, KVPULL_END_EXPIRED);
 }
 
-/* Its siblings may still come: they are not cut off by its long silence. */
+/*
+ * The siblings may still come: a long silence of another rank does not cut them
+ * off.
+ */
 TEST(death_of_who_owed_a_word_is_the_last_one)
 {
 	struct fixture *f = fixture_of(state);
@@ -295,7 +298,9 @@ TEST(dead_rank_counts_for_claims_of_its_instance)
 	leave(f, r1);
 	poll_at(f, f->now_ns);
 	expect_nothing(f);
-	/* Its next life owes nothing on what was claimed before. */
+	/*
+	 * The rank's next life owes nothing on holds that were claimed before.
+	 */
 	(void)join(f, 1, 1, 2);
 	release(f, r0, 0, 1);
 	expect_report(f, 0, 1, KVPULL_END_RELEASED);

@@ -192,7 +192,7 @@ UNIT_TEST(pull_over_the_limit_is_refused)
 	world_close(world);
 }
 
-/* Those of which a rank has not spoken yet, and those that were promised. */
+/* Pulls of ranks that have not reported yet count, and so do promised pulls. */
 UNIT_TEST(pulls_over_the_limit_wait)
 {
 	struct kvpull_config config = world_config();
@@ -209,7 +209,9 @@ UNIT_TEST(pulls_over_the_limit_wait)
 	load(world, 1);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
 	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_WAIT);
-	/* Who was promised a place keeps it, asked as often as you like. */
+	/*
+	 * A request that was promised a place keeps it, however often it asks.
+	 */
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
 	load(world, 2);
 	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_WAIT);
@@ -220,7 +222,7 @@ UNIT_TEST(pulls_over_the_limit_wait)
 	world_pull_ended(world, 1, 1, 0);
 	world_settle(world);
 	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_LOAD);
-	/* It does not want it any more, nor does the next. */
+	/* Neither this request nor the next wants its place any more. */
 	assert_int_equal(world_match(world, 4, 0), KVPULL_MATCH_WAIT);
 	finish(world, 3, KVPULL_FINISH_ABORT);
 	assert_int_equal(world_match(world, 4, 0), KVPULL_MATCH_LOAD);
@@ -432,7 +434,7 @@ UNIT_TEST(loader_that_left_hands_over)
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_WAIT);
 	finish(world, 1, KVPULL_FINISH_ABORT);
 	assert_int_equal(world_match(world, 2, 0), KVPULL_MATCH_LOAD);
-	/* One that finds all of it here is no loader any more. */
+	/* A request that finds all blocks locally loads nothing. */
 	assert_int_equal(world_match(world, 2, 64), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_LOAD);
 	world_close(world);
@@ -638,7 +640,10 @@ UNIT_TEST(restarted_consumer_worker_fails_its_pulls)
 	world_close(world);
 }
 
-/* Its siblings' releases alone would end the hold: to P that rank is gone. */
+/*
+ * The siblings' releases alone would end the hold: to P the restarted rank is
+ * gone.
+ */
 UNIT_TEST(restarted_consumer_worker_reads_before_the_release)
 {
 	struct world *world = opened(2);

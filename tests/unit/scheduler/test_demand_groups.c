@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of several groups: which of their blocks a pull names, and in which order. */
+/* Pulls of several groups: the blocks that a pull names, and their order. */
 #include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 

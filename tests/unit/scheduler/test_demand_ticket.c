@@ -54,7 +54,10 @@ UNIT_TEST(no_more_is_loaded_than_the_ticket_has)
 	}
 }
 
-/* Of the same worker, slot and generation: only one of them can be real. */
+/*
+ * A ticket of the same worker, slot and generation: only one of the two can be
+ * real.
+ */
 static struct world_ticket twin_of(uint64_t incarnation)
 {
 	const struct kvpull_config config = world_config();
@@ -86,7 +89,10 @@ UNIT_TEST(twin_of_a_ticket_in_use_is_refused)
 	world_close(world);
 }
 
-/* It is remembered for a lease, in which there are many of thousands of blocks. */
+/*
+ * A released ticket is remembered for a lease, in which there are many of
+ * thousands of blocks.
+ */
 UNIT_TEST(released_ticket_keeps_no_body)
 {
 	const struct world_ticket ticket = world_make_ticket(9);
@@ -199,7 +205,10 @@ UNIT_TEST(full_ticket_table_forgets_the_oldest_released_first)
 	assert_int_equal(world_match(world, 3, 0), KVPULL_MATCH_NOTHING);
 	assert_int_equal(world_finish(world, 1, KVPULL_FINISH_REJECT, &none),
 			 KVPULL_FINISH_FREE);
-	/* Its release is not on its way yet: it keeps its place. */
+	/*
+	 * The ticket's release is not on its way yet: the ticket keeps its
+	 * place.
+	 */
 	assert_int_equal(world_want(world, 4, &tickets[2], 1), KVPULL_EFULL);
 	world_settle(world);
 	assert_int_equal(world_want(world, 5, &tickets[2], 1), 0);
@@ -240,7 +249,10 @@ UNIT_TEST(groups_that_the_engine_has_not_are_its_mistake)
 	world_close(world);
 }
 
-/* Whoever gives blocks to a request that was offered nothing is told so. */
+/*
+ * A host that gives blocks to a request that was offered nothing gets a log
+ * line.
+ */
 UNIT_TEST(blocks_that_were_not_offered_are_said)
 {
 	struct world *world = consumer();

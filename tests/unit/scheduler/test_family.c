@@ -243,7 +243,7 @@ UNIT_TEST(member_with_a_small_buffer_can_ask_again)
 				 world->scheduler, &finish, world->now_ns),
 			 KVPULL_ETOOSMALL);
 	assert_int_equal(finish.ticket_bytes, ticket.bytes);
-	/* One that lacks a byte is as good as none. */
+	/* A ticket buffer that is a byte too short gets no ticket. */
 	finish.ticket = text;
 	finish.ticket_capacity = ticket.bytes - 1;
 	assert_int_equal(kvpull_scheduler_request_finished(

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a consumer keeps of a ticket, against the ticket itself. */
+/*
+ * The part of a ticket that a consumer keeps, compared with the ticket itself.
+ */
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +57,7 @@ static void closed(struct world *world)
 	free(world);
 }
 
-/* One more group, of ids in runs of 1 .. run_max. */
+/* Adds a group, of ids in runs of 1 .. run_max. */
 static void group_add(struct world *world, uint32_t first_index,
 		      uint32_t block_count, uint32_t run_max)
 {

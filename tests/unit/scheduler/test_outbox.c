@@ -294,7 +294,9 @@ UNIT_TEST(restarted_worker_is_never_named_in_its_predecessors_steps)
 	hold(world, 1);
 	world_step(world);
 	world_worker_replace(world, 0, 999);
-	/* Nobody acknowledged: after the silence all goes out again. */
+	/*
+	 * No rank acknowledged: after the silence all commands are sent again.
+	 */
 	world->now_ns += WORLD_LEASE_NS;
 	reader.byte_count = world_build(world);
 	assert_int_equal(kvpull_step_get_header(&reader, &header), 0);

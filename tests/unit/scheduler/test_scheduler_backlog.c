@@ -8,7 +8,7 @@
 #define HOLDS 2600u
 #define A_BUILD 1024u /* as a worker's */
 
-/* What a worker with the ends of all holds still says. */
+/* Takes the result of a worker that still reports the ends of all holds. */
 static void say(struct world *world, uint64_t first)
 {
 	const uint64_t left = HOLDS + 1 - first;

@@ -269,7 +269,7 @@ UNIT_TEST(pull_that_runs_over_a_change_is_no_success)
 	world_close(world);
 }
 
-/* It is the engine's question that ends a pull, not the workers' reports. */
+/* The engine's question ends a pull, not the workers' reports. */
 UNIT_TEST(change_between_the_reports_and_the_question_counts)
 {
 	const struct world_ticket ticket = world_make_ticket(7);

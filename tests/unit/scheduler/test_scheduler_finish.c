@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a finish says is there, and what of it makes a ticket. */
+/* The members of a finish, and the ticket that they make. */
 #include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
@@ -102,7 +102,7 @@ UNIT_TEST(ticket_has_no_more_than_was_computed)
 	}
 }
 
-/* Its blocks are still being written: no ticket may name them. */
+/* The request's blocks are still being written: no ticket may name them. */
 UNIT_TEST(request_that_still_pulls_is_not_held)
 {
 	const struct kvpull_config config = world_config();
@@ -169,7 +169,7 @@ UNIT_TEST(all_of_64_ranks_have_to_report)
 	kvpull_scheduler_destroy(scheduler);
 }
 
-/* Its blocks are a consumer's until every rank has said that they are not. */
+/* The blocks are a consumer's until every rank has reported the end. */
 UNIT_TEST(key_that_is_held_is_no_new_request)
 {
 	const struct kvpull_config config = world_config();
@@ -191,7 +191,7 @@ UNIT_TEST(payload_that_is_too_long_goes_nowhere)
 							     world_blocks };
 	const struct kvpull_config config = world_config();
 	struct world *world = world_open(&config, 1, 7);
-	/* What lies behind its place. */
+	/* The member that lies behind the ticket's payload. */
 	char *behind = world->scheduler->ticket->unknown;
 	struct kvpull_finish finish = { .groups = &blocks,
 					.payload = payload,

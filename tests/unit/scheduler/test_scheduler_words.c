@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the scheduler half says of a request in the log. */
+/* Log lines of the scheduler half about requests. */
 #include "plugin/scheduler/scheduler_state.h"
 #include "tests/unit/scheduler/world.h"
 
@@ -12,7 +12,7 @@ static void warning_keep(void *context, uint32_t level, const char *line)
 		(void)snprintf(last_warning, sizeof(last_warning), "%s", line);
 }
 
-/* One that keeps its warnings. */
+/* A world that keeps its last warning. */
 static struct world *opened(const struct kvpull_config *config)
 {
 	struct world *world = world_open(config, 1, 9);
@@ -40,7 +40,10 @@ UNIT_TEST(refused_pull_names_its_limit)
 	world_close(world);
 }
 
-/* Of full attention: what no block takes would be loaded nowhere. */
+/*
+ * With full attention, tokens of a block that is left out would be loaded
+ * nowhere.
+ */
 UNIT_TEST(pull_that_leaves_out_a_block_is_refused)
 {
 	const struct kvpull_config config = world_config();
@@ -74,7 +77,7 @@ UNIT_TEST(pull_that_leaves_out_a_block_is_refused)
 	world_close(world);
 }
 
-/* Of an engine whose registration was refused, and that goes on. */
+/* The engine's registration was refused, and the engine goes on. */
 UNIT_TEST(nothing_is_pulled_for_ranks_that_stay_unknown)
 {
 	const struct kvpull_config config = world_config();
@@ -147,7 +150,7 @@ UNIT_TEST(refused_hold_names_the_log)
 	assert_int_equal(own.bytes, 0);
 	assert_non_null(
 		strstr(last_warning, "is not held: step_log_mib 1 is reached"));
-	/* What is not held keeps no text, either. */
+	/* A request that is not held keeps no text, either. */
 	texts = kvpull_index_pool_used(&world->scheduler->texts.pool);
 	world_enter(world, ++key, 0, 1);
 	assert_int_equal(world_finish(world, key, KVPULL_FINISH_LENGTH, &own),
@@ -219,8 +222,8 @@ UNIT_TEST(refused_ticket_may_have_a_key_that_we_lack)
 }
 
 /*
- * Of another engine, or of a half that was restarted: it is no worker of ours,
- * though it says all that one says, and the rank goes on with the one it has.
+ * A worker of another engine, or of a restarted half, replaces no worker of
+ * ours, whatever it reports. The rank goes on with the worker that it has.
  */
 UNIT_TEST(worker_of_another_half_replaces_nobody)
 {
@@ -245,7 +248,7 @@ UNIT_TEST(worker_of_another_half_replaces_nobody)
 						      world->now_ns),
 			 0);
 	assert_int_equal(world_stats(world).results_replayed, 1);
-	/* Its own worker is heard as before. */
+	/* The rank's own worker is heard as before. */
 	world_hold_ended(world, 0, 1, KVPULL_END_RELEASED);
 	world_take_all(world);
 	assert_int_equal(world_stats(world).holds_live, 0);
@@ -254,8 +257,8 @@ UNIT_TEST(worker_of_another_half_replaces_nobody)
 }
 
 /*
- * It may be dead, and its word late: a known worker is replaced by one that has
- * heard us, and who has not hears us now.
+ * The worker may be dead, and its result late. Only a worker that has heard
+ * this half replaces a known one; the other worker hears this half now.
  */
 UNIT_TEST(worker_that_heard_no_half_replaces_nobody)
 {
@@ -289,7 +292,9 @@ UNIT_TEST(worker_that_heard_no_half_replaces_nobody)
 	world_close(world);
 }
 
-/* One request more than there is room for: 1 if a line said so. */
+/*
+ * Makes a request more than there is room for; 1 if a log line named the limit.
+ */
 static int is_said(struct world *world, uint64_t key, const char *limit)
 {
 	struct world_ticket ticket;
@@ -359,7 +364,7 @@ UNIT_TEST(full_tables_of_a_consumer_say_so_once_a_second)
 	world_close(world);
 }
 
-/* It may ask for what only a newer library does. */
+/* An unknown flag may ask for a feature of a newer library. */
 UNIT_TEST(request_with_an_unknown_flag_is_refused)
 {
 	const struct kvpull_config config = world_config();

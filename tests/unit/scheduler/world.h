@@ -98,7 +98,7 @@ void world_add(struct world *world, uint32_t rank,
 void world_worker_replace(struct world *world, uint32_t rank,
 			  uint64_t incarnation);
 
-/* What result_build() would say; into bytes. */
+/* Writes the worker's result_build() into bytes. */
 size_t world_result(const struct world *world, uint32_t index, uint8_t *bytes,
 		    size_t capacity);
 void world_take(struct world *world, uint32_t rank);

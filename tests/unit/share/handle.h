@@ -65,7 +65,7 @@ void handle_owner(struct handle_world *world);
 void handle_reader(struct handle_world *world);
 /* world->reader begins to connect to an address, or to world->owner: NULL. */
 void handle_add(struct handle_world *world, const char *address);
-/* One run of all. Return: records of the reader. */
+/* Runs everyone once. Returns the records of the reader. */
 int handle_turn(struct handle_world *world,
 		struct kvpull_reader_record *record);
 /* A peer as peers() tells it; code KVPULL_EINVAL: it is not told. */
@@ -92,7 +92,7 @@ int handle_read(struct handle_world *world,
 
 /* The false owner: a pool that serves all that an owner does, as "false". */
 void false_owner(struct handle_world *world);
-/* Its next event; data until the one after. */
+/* Next event of the false owner; its data are valid until the one after. */
 struct kvpull_event false_event(struct handle_world *world,
 				enum kvpull_event_kind kind);
 void false_challenge(struct handle_world *world);
@@ -104,7 +104,7 @@ void false_welcome(const struct handle_world *world,
 		   struct kvpull_share_welcome *welcome);
 void false_admit(struct handle_world *world,
 		 const struct kvpull_share_welcome *welcome);
-/* All of it, until world->peer is up. */
+/* Connects to the false owner, until world->peer is up. */
 void false_connect(struct handle_world *world);
 
 #endif /* KVPULL_TESTS_UNIT_SHARE_HANDLE_H */

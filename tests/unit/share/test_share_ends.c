@@ -4,7 +4,7 @@
 
 #define SEEDS 40u
 
-/* One key is put and found, and its read begun. */
+/* Puts and finds a key, and begins its read. */
 static uint64_t begin(struct share_world *world, uint32_t block)
 {
 	struct kvpull_pool_found found;
@@ -107,7 +107,10 @@ UNIT_TEST(what_is_late_ends_with_the_deadline)
 	assert_true(late >= SEEDS / 2);
 }
 
-/* Who sleeps is woken then; what was cancelled waits for its route alone. */
+/*
+ * The deadline wakes a sleeping engine; a cancelled read waits for its route
+ * alone.
+ */
 UNIT_TEST(the_next_deadline_is_told_until_it_is_over)
 {
 	uint32_t open_at_once = 0;

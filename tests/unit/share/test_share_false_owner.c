@@ -35,7 +35,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* It is given up with this code, and its number is free. */
+/* The peer is given up with this code, and its number is free. */
 static void expect_gone(int32_t code)
 {
 	struct kvpull_reader_place place;
@@ -118,7 +118,10 @@ static void a_device(struct kvpull_share_welcome *welcome)
 	welcome->regions[0].kind = KVPULL_REGION_DMABUF;
 }
 
-/* What is its own is read by the addresses that it says; it is here, too. */
+/*
+ * A process reads its own memory at the addresses of the welcome; the owner is
+ * this process, too.
+ */
 static void wild_guards(struct kvpull_share_welcome *welcome)
 {
 	uint32_t at;
@@ -151,7 +154,7 @@ UNIT_TEST_WITH(a_directory_that_is_a_file_answers_or_ends, setup, teardown)
 		return;
 	begun_ns = kvpull_clock_ns();
 	assert_int_equal(handle_probe(&world, HANDLE_CHUNKS, places, &id), 0);
-	/* Its engine set no deadline, and it has one. */
+	/* The engine set no deadline, so the lease is the deadline. */
 	lease_ns = world.reader->config.lease_ms * KVPULL_NS_PER_MS;
 	assert_in_range(kvpull_share_reader_due_ns(world.reader->reader),
 			begun_ns + lease_ns, kvpull_clock_ns() + lease_ns);
@@ -241,7 +244,7 @@ UNIT_TEST_WITH(descriptors_that_are_not_sealed_are_not_taken, setup, teardown)
 			serve->regions[which].fd = plain;
 		else
 			serve->entries_fd = plain;
-		/* It serves others from here on. */
+		/* The route serves other readers from here on. */
 		side_close(&world.world.p);
 		handle_until(&world, KVPULL_LINK_WAIT);
 		side_open(&world.world.p, &params);
@@ -333,7 +336,7 @@ UNIT_TEST_WITH(a_share_without_descriptors_or_for_another_hello_is_not_taken,
 	assert_int_not_equal(handle_settle(&world), KVPULL_EAGAIN);
 }
 
-/* Whatever it says once it is up costs it the connection, and no more. */
+/* A message of an owner that is up costs it the connection, and no more. */
 UNIT_TEST_WITH(after_its_share_an_owner_has_nothing_to_say, setup, teardown)
 {
 	struct kvpull_reader_place places[HANDLE_CHUNKS];
@@ -418,7 +421,9 @@ UNIT_TEST_WITH(a_refusal_of_huge_texts_breaks_nothing, setup, teardown)
 	(void)false_event(&world, KVPULL_EVENT_CALLER_DOWN);
 }
 
-/* Its connection has ended: it is called once more, or was given up. */
+/*
+ * The connection has ended: the reader calls again, or has given the owner up.
+ */
 static void connects_again(uint32_t attempts)
 {
 	const uint64_t until = kvpull_clock_ns() + HANDLE_WAIT_NS;
@@ -520,7 +525,7 @@ UNIT_TEST_WITH(one_that_lasted_has_all_its_attempts_again, setup, teardown)
 	false_connect(&world);
 }
 
-/* It was restarting, or has no room: that is no refusal. */
+/* The owner was restarting, or has no room: that is no refusal. */
 UNIT_TEST_WITH(an_owner_that_goes_right_after_its_challenge_is_called_again,
 	       setup, teardown)
 {
@@ -592,7 +597,7 @@ UNIT_TEST_WITH(what_was_said_after_a_refusal_is_not_heard, setup, teardown)
 
 /* ---- what its memory says ---- */
 
-/* Whoever knows the secret can seal anything. */
+/* An attacker that knows the secret can seal anything. */
 static void forge(uint32_t entry, const struct kvpull_pool_key *key,
 		  uint64_t place, uint64_t incarnation, uint64_t generation)
 {

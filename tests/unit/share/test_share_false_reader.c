@@ -119,7 +119,7 @@ static struct kvpull_event next_event(enum kvpull_event_kind kind)
 	return event;
 }
 
-/* One more caller, which was asked who it is. */
+/* Adds a caller, which has got its challenge. */
 static uint32_t call(void)
 {
 	struct kvpull_transport *route = world.world.d.transport;
@@ -305,7 +305,7 @@ UNIT_TEST_WITH(who_goes_makes_room_for_the_next, setup_for_one, teardown)
 	assert_int_equal(world.owner->callers_in, 1);
 }
 
-/* Who was asked before the last place was taken is told that there is none. */
+/* A caller with a challenge from before the last place was taken is refused. */
 UNIT_TEST_WITH(no_more_are_in_than_may_be, setup_for_one, teardown)
 {
 	uint8_t first_nonce[KVPULL_NONCE_BYTES];
@@ -407,7 +407,7 @@ UNIT_TEST_WITH(who_has_no_key_or_another_is_refused, setup_keyed,
 	key = another;
 	say(call(), bytes, hello_make());
 	assert_int_equal(refused_with(), KVPULL_EAUTH);
-	/* What was right for one challenge is of no use in another. */
+	/* A MAC that was right for one challenge is of no use in another. */
 	key = ours;
 	hang_up(call());
 	count = hello_make();
@@ -434,11 +434,11 @@ UNIT_TEST_WITH(readers_are_let_go_when_the_share_ends, setup, teardown)
 	while (poll(&fd, 1, 0))
 		(void)world.ops->poll(world.owner, NULL, 0, 24);
 	assert_int_equal(world.ops->unshare(world.owner), 0);
-	/* Who sleeps is to poll, or they would stay. */
+	/* An owner that sleeps has to poll, or its readers would stay. */
 	assert_int_equal(poll(&fd, 1, 0), 1);
 	assert_int_equal(next_event(KVPULL_EVENT_PEER_DOWN).index, in);
 	assert_int_equal(world.owner->callers_in, 0);
-	/* They call again, and are told why not. */
+	/* The readers call again, and get the reason. */
 	handle_until(&world, KVPULL_LINK_GONE);
 	assert_int_equal(handle_settle(&world), KVPULL_EPEER);
 	assert_non_null(strstr(world.said[1], "share is ended there"));
@@ -483,7 +483,7 @@ UNIT_TEST_WITH(a_share_that_failed_can_be_tried_again, NULL, NULL)
 			break;
 		failed++;
 		assert_true(detail.message[0]);
-		/* One of the folder stays. */
+		/* A descriptor of the folder stays. */
 		assert_in_range(fds_open(), fds, fds + 1);
 		assert_int_equal(world.ops->unshare(world.owner),
 				 KVPULL_EINVAL);

@@ -281,7 +281,7 @@ static pid_t owner_elsewhere(char address[256], int is_lent)
 	_exit(1);
 }
 
-/* What the route says of the guards of one that was killed meanwhile. */
+/* Checks guards by the route after the owner was killed. */
 static int check_after_death(int is_lent)
 {
 	static const uint32_t slot = 0;
@@ -321,7 +321,7 @@ UNIT_TEST_WITH(of_a_dead_owner_it_is_not_believed, setup, teardown)
 	/* Nor shared again: who read the dead one would read ours. */
 	assert_int_equal(mode_now(), 01600);
 	expect_refused(fd, "was shared by an owner that was killed");
-	/* What is refused is not kept locked by that. */
+	/* A refused file is not left locked. */
 	other = open(path, O_RDWR | O_CLOEXEC);
 	expect_refused(other, "was shared by an owner that was killed");
 	(void)close(other);

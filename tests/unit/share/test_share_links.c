@@ -109,7 +109,7 @@ static uint64_t phase_begin(enum phase phase)
 	return id;
 }
 
-/* What came to the false owner in this phase is seen off. */
+/* Takes and ends everything that reached the false owner in this phase. */
 static void owner_forgets(void)
 {
 	struct kvpull_transport *route = world.world.p.transport;
@@ -124,7 +124,9 @@ static void owner_forgets(void)
 	}
 }
 
-/* Its record comes, once; what is good has the bytes. Return: its code. */
+/*
+ * The record comes once; good pieces have the bytes. Returns the record's code.
+ */
 static int32_t expect_end(uint64_t id)
 {
 	struct kvpull_reader_record record;
@@ -152,7 +154,10 @@ UNIT_TEST_WITH(a_peer_is_removed_in_each_state, setup, teardown)
 		id = phase_begin(phase);
 		if (first == UINT32_MAX)
 			first = world.peer;
-		/* Its number was free as soon as all of it had ended. */
+		/*
+		 * The peer's number was free as soon as its probes and reads
+		 * had ended.
+		 */
 		assert_int_equal(world.peer, first);
 		assert_int_equal(
 			world.ops->peer_remove(world.reader, world.peer), 0);
@@ -269,7 +274,10 @@ UNIT_TEST_WITH(other_weights_are_set_in_each_state, setup, teardown)
 	assert_string_equal(world.hello.naming.weights, "w2");
 }
 
-/* It comes from a file or another program, and goes into lines of the log. */
+/*
+ * An address comes from a file or another program, and goes into lines of the
+ * log.
+ */
 UNIT_TEST_WITH(an_address_that_no_owner_gives_is_refused, setup, teardown)
 {
 	static const char *const bad[] = { "",        "shm",
@@ -496,7 +504,7 @@ UNIT_TEST_WITH(arrays_that_cannot_be_are_refused, setup, teardown)
 	const struct kvpull_reader_probe good = later_probe(keys, places);
 	struct kvpull_reader_probe probe = good;
 
-	/* What is set in a member that we do not know is not passed over. */
+	/* A set member that this version does not know is refused. */
 	keys[1].later = 1;
 	probe_refused(probe);
 	keys[1].later = 0;
@@ -558,7 +566,9 @@ static void set_weights(struct kvpull_reader *handle, const char *weights)
 	assert_int_equal(world.ops->guard_bump_all(handle, &naming, NULL), 0);
 }
 
-/* Whatever the two do between a probe and the read of what it found. */
+/*
+ * Reads pieces of a probe under other weights, whatever the two do in between.
+ */
 UNIT_TEST_WITH(what_was_found_under_other_weights_is_never_good, NULL, NULL)
 {
 	uint32_t way;
@@ -609,7 +619,9 @@ UNIT_TEST_WITH(what_was_found_under_other_weights_is_never_good, NULL, NULL)
 	}
 }
 
-/* What it found under them is not told, as if it had found nothing. */
+/*
+ * A probe of the old weights returns no places, and not "nothing found" either.
+ */
 UNIT_TEST_WITH(a_probe_of_the_old_weights_tells_no_places, NULL, NULL)
 {
 	struct kvpull_reader_place places[1];

@@ -219,7 +219,7 @@ UNIT_TEST(a_destination_is_one_reads_at_a_time)
 	assert_int_equal(share_read(world, found, 2, 5, &first), 0);
 	assert_int_equal(share_read(world, found, 1, 6, &second),
 			 KVPULL_EINVAL);
-	/* What was refused has taken no block: 4 is free, 5 is not. */
+	/* The refused read has taken no block: 4 is free, 5 is not. */
 	assert_int_equal(share_read(world, found, 2, 4, &second),
 			 KVPULL_EINVAL);
 	assert_int_equal(share_read(world, found, 1, 4, &second), 0);

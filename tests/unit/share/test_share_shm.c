@@ -158,7 +158,7 @@ UNIT_TEST_WITH(pieces_are_read_from_mapped_memory_and_checked, setup, teardown)
 {
 	struct kvpull_share_reader_piece pieces[CHUNKS];
 	struct kvpull_share_reader_end end;
-	/* One chunk is copied at once, eight by the thread. */
+	/* A single chunk is copied at once, eight are copied by the thread. */
 	struct kvpull_share_reader_read read = {
 		.peer = peer,
 		.local = local,
@@ -262,7 +262,7 @@ UNIT_TEST_WITH(a_lost_owners_directory_is_not_looked_at, setup, teardown)
 
 	put(1, 3);
 	world.d.transport->ops->disconnect(world.d.transport, world.peer);
-	/* Its end was not told yet. */
+	/* The end has not been reported yet. */
 	probe_begin(1, &id);
 	assert_int_equal(kvpull_share_reader_end(reader, &end), 1);
 	assert_int_equal(end.code, KVPULL_EPEER);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a handle's status file says of it, as others read it. */
+/* The status file of a handle, as other processes read it. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -118,7 +118,7 @@ UNIT_TEST(a_handle_is_shown_as_a_pools_and_with_its_own_counters)
 	end(&world);
 }
 
-/* Of three keys one is bumped after the probe. */
+/* Reads three keys, one of which is bumped after the probe. */
 static void read_three(struct handle_world *world)
 {
 	struct kvpull_reader_place places[3];
@@ -258,7 +258,7 @@ UNIT_TEST(an_owner_that_left_is_shown_with_the_last_error)
 	assert_int_equal(event[1].what >> 32 & 0xffff, KVPULL_DID_DOWN);
 	assert_int_equal(event[1].who, peer->incarnation);
 	free(shown.bytes);
-	/* It closed: its file says so, with all that it had counted. */
+	/* The file of a closed handle says so, with all its counters. */
 	look(path, &shown);
 	assert_int_equal(shown.header.closed, 1);
 	assert_int_equal(counter(&shown, "readers_refused"), 0);

@@ -16,7 +16,7 @@ uint32_t world_blocks = HANDLE_CHUNKS;
 static struct handle_world world;
 static const char *folder; /* of the slots */
 
-/* What a spill says; codes are written until it ends. */
+/* Codes of a spill, which are written until it ends. */
 static int32_t codes[KVPULL_READER_ITEMS_MAX];
 
 static int begin(const char *more, const char *slots_folder)
@@ -26,7 +26,7 @@ static int begin(const char *more, const char *slots_folder)
 	return 0;
 }
 
-/* Of a disk, as a rule with O_DIRECT. */
+/* Slots on a disk, usually with O_DIRECT. */
 static int setup(void **state)
 {
 	(void)state;
@@ -291,7 +291,7 @@ UNIT_TEST_WITH(a_reset_withdraws_slots_too, setup, teardown)
 	fill_and_spill();
 	forget_chunks();
 	assert_int_equal(probe(SLOTS, places, &record), SLOTS);
-	/* What is on its way belongs to what was before. */
+	/* A spill in flight belongs to the epoch before. */
 	(void)handle_fill(&world, 5, 6);
 	assert_int_equal(spill_begin(5, 1, 0, &id), 0);
 	assert_int_equal(world.ops->guard_bump_all(world.owner, NULL, NULL), 0);
@@ -325,7 +325,7 @@ static void expect_full(void)
 	assert_int_equal(spill(0, 1), KVPULL_EREAD);
 	assert_non_null(strstr(world.said[0], "No space left"));
 	assert_int_equal(codes[0], KVPULL_EREAD);
-	/* It is in memory, and its slot is nobody's. */
+	/* The key is in memory, and its slot is free. */
 	assert_int_equal(probe(1, places, &record), 1);
 	assert_int_equal(places[0].chunk, 0);
 	assert_false(kvpull_pool_is_writing(world.owner->pool, HANDLE_CHUNKS));
@@ -472,7 +472,7 @@ UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, teardown)
 	for (at = 0; at < SLOTS; at++)
 		assert_true(kvpull_pool_is_writing(world.owner->pool,
 						   HANDLE_CHUNKS + at));
-	/* Those that were never begun are free again. */
+	/* Slots of spills that never began are free again. */
 	assert_int_equal(spill_begin(0, 1, 1, &ids[0]), 0);
 	owner_await(ids[0], &record);
 	assert_int_equal(record.code, KVPULL_EDEADLINE);
@@ -481,7 +481,7 @@ UNIT_TEST_WITH(a_disk_that_hangs_is_late_and_delays_nobody, setup, teardown)
 	world.ops->close(world.owner);
 	world.owner = NULL;
 	assert_in_range(kvpull_clock_ns() - began_ns, 0, HANDLE_WAIT_NS);
-	/* What the disk may still read is nobody else's. */
+	/* The disk may still read these pages: they belong to no one else. */
 	assert_int_equal(msync(chunks, 4096, MS_ASYNC), 0);
 	(void)close(pipe_end);
 }
@@ -593,7 +593,7 @@ UNIT_TEST_WITH(a_chunk_that_is_spilled_is_not_written_without_a_bump, setup,
 	uint64_t id;
 
 	share();
-	/* It was never written, which is nobody's business but its owner's. */
+	/* The chunk was never written, which only its owner can know. */
 	assert_int_equal(spill_begin(chunk, 1, 0, &id), 0);
 	assert_int_equal(world.ops->write_begin(world.owner, chunk),
 			 KVPULL_EINVAL);

@@ -288,7 +288,7 @@ UNIT_TEST_WITH(a_thread_that_hangs_for_a_reader_is_late, setup_no_uring,
 	disk_goes_on();
 }
 
-/* Its slot is nobody's, and readers read what is in memory. */
+/* The slot belongs to no key, and readers read the chunk in memory. */
 UNIT_TEST_WITH(a_thread_that_hangs_for_the_owner_is_late, setup_no_uring,
 	       teardown)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What cannot be shared with a file of slots, and what a host is told of it. */
+/*
+ * Memory and folders that cannot have a file of slots, and the texts for the
+ * host.
+ */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -15,7 +18,7 @@ uint32_t world_blocks = HANDLE_CHUNKS;
 
 static struct handle_world world;
 
-/* Of a disk, as a rule with O_DIRECT. */
+/* Slots on a disk, usually with O_DIRECT. */
 static int setup(void **state)
 {
 	(void)state;

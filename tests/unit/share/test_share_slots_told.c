@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an owner is told of its spills is so, and what it may do meanwhile. */
+/* The codes of spills are true, whatever the owner does meanwhile. */
 #include "tests/unit/share/handle.h"
 
 #define SLOTS 4u
@@ -36,7 +36,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Of a chunk of a new share. */
+/* A put of a chunk of a new share. */
 static struct kvpull_pool_put put_of(uint32_t chunk, uint64_t key)
 {
 	return (struct kvpull_pool_put){ .key.words[0] = key << 32,
@@ -101,7 +101,10 @@ UNIT_TEST_WITH(what_lost_its_slot_before_the_end_is_not_told_as_there, setup,
 
 	spill(SLOTS, &record);
 	assert_int_equal(record.code, 0);
-	/* Those are there, and the fifth takes the oldest one's slot. */
+	/*
+	 * The first chunks are in the file, and the fifth takes the oldest
+	 * one's slot.
+	 */
 	spill(SLOTS + 1, &record);
 	assert_int_equal(record.code, KVPULL_ESTALE);
 	assert_int_equal(record.count, SLOTS);

@@ -37,7 +37,7 @@ static uint8_t blocks[CHUNKS][CHUNK_BYTES];
 static uint32_t peer;
 static uint32_t local;
 
-/* What a probe or a read of all chunks is told. */
+/* Results of a probe or a read of all chunks. */
 static struct kvpull_reader_place places[CHUNKS];
 static int32_t codes[CHUNKS];
 
@@ -139,7 +139,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* One run of both. Return: records of the reader. */
+/* Runs both sides once. Returns the records of the reader. */
 static int turn(struct kvpull_reader_record *record)
 {
 	if (owner)
@@ -311,7 +311,7 @@ UNIT_TEST_WITH(keys_are_found_and_their_bytes_read, setup, teardown)
 	expect_all_read();
 }
 
-/* It is registered where the engine has mapped it. */
+/* The memory is registered where the engine has mapped it. */
 UNIT_TEST_WITH(an_engines_own_memory_is_read, setup, teardown)
 {
 	struct kvpull_reader_share share = share_params();
@@ -427,7 +427,10 @@ UNIT_TEST_WITH(after_unshare_nothing_is_believed, setup, teardown)
 	assert_int_equal(ops->unshare(owner), 0);
 	assert_int_equal(read_begin(incarnation, 0, CHUNKS, &id), 0);
 	await(id, &record);
-	/* Of a guard, or of the queue pair, which goes with its reader. */
+	/*
+	 * The code is the guard's, or that of the queue pair, which goes with
+	 * its reader.
+	 */
 	assert_true(record.code == KVPULL_ESTALE ||
 		    record.code == KVPULL_EPEER);
 	assert_int_equal(record.count, 0);
@@ -452,7 +455,7 @@ UNIT_TEST_WITH(an_owner_that_is_gone_ends_reads, setup, teardown)
 	assert_int_equal(settle().code, KVPULL_EPEER);
 }
 
-/* Its queue pair is cut: that is no fault of the peer, however often. */
+/* The queue pair is cut: that is no fault of the peer, however often. */
 UNIT_TEST_WITH(what_was_cut_for_another_read_may_be_read_again, setup, teardown)
 {
 	struct kvpull_reader_record records[2];
@@ -514,7 +517,10 @@ UNIT_TEST_WITH(memory_is_added_at_any_time_and_for_us_alone, setup, teardown)
 	assert_int_equal(more[0], 1);
 }
 
-/* It polls only when its descriptor says so, and sleeps when nothing is left. */
+/*
+ * The reader polls only when its descriptor is readable, and sleeps when
+ * nothing is left.
+ */
 UNIT_TEST_WITH(a_reader_that_sleeps_is_woken, setup, teardown)
 {
 	const uint64_t until = kvpull_clock_ns() + 20 * KVPULL_NS_PER_S;
@@ -539,7 +545,9 @@ UNIT_TEST_WITH(a_reader_that_sleeps_is_woken, setup, teardown)
 	assert_true(woken > 0);
 }
 
-/* Its memory cannot be registered, or nobody can call: it is as before. */
+/*
+ * The memory cannot be registered, or nobody can call: the handle is as before.
+ */
 UNIT_TEST_WITH(a_share_that_failed_may_be_tried_again, setup, teardown)
 {
 	const struct kvpull_reader_share share = { .struct_size = sizeof(share),

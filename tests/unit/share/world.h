@@ -40,7 +40,7 @@ struct share_world {
 	uint32_t checks;
 };
 
-/* One world at a time. */
+/* Opens a world; there is one at a time. */
 struct share_world *share_open(uint64_t seed);
 void share_close(struct share_world *world);
 
@@ -51,7 +51,7 @@ int share_is_of(const uint8_t *chunk, uint64_t key, uint64_t generation);
 
 /* Poll until an end is there. */
 void share_wait(struct share_world *world, struct kvpull_share_reader_end *end);
-/* One round of polls. */
+/* Makes one round of polls. */
 void share_turn(struct share_world *world);
 /* Ask for one key and wait for the answer. Return: places. */
 uint32_t share_probe(struct share_world *world, uint64_t key,
