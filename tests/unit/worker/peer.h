@@ -13,7 +13,7 @@ uint32_t world_peer_at(const struct world *world, const char *address);
 int world_is_connected(const struct world *world, const char *address);
 void world_challenge(struct world *world, uint32_t peer);
 
-/* What an honest rank of `size` says; tests change it. */
+/* The welcome of an honest rank of `size`; tests change it. */
 void world_welcome_fill(const struct world *world, uint32_t peer, uint32_t rank,
 			uint32_t size, struct kvpull_welcome *welcome);
 void world_welcome_send(struct world *world, uint32_t peer,
@@ -28,7 +28,7 @@ void world_done_queue(struct world *world, uint32_t index, int code);
 /* End the open read, or check, of this index. */
 void world_done(struct world *world, uint32_t index, int code);
 
-/* Its reads end, then its connection, all with this code. */
+/* Ends the peer's reads, then its connection, all with this code. */
 void world_lost(struct world *world, uint32_t peer, int code);
 void world_down(struct world *world, uint32_t peer);
 

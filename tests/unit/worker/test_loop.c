@@ -28,7 +28,7 @@ static uint64_t loop_now(void *context)
 	return now_ns += pace_ns;
 }
 
-/* Nobody may hear its last words: it waits for that by this clock. */
+/* close() waits by this clock for peers that may never take the last words. */
 static void node_close(struct node *node)
 {
 	pace_ns = KVPULL_NS_PER_MS;
@@ -164,7 +164,7 @@ UNIT_TEST_WITH(what_was_held_is_pulled_and_released, begin, NULL)
 
 	for (seed = 1; seed <= SEEDS; seed++)
 		pull_and_release(seed, 0);
-	/* It was not the easy way. */
+	/* The network delayed and repeated messages. */
 	assert_true(total.delays > SEEDS);
 	assert_true(total.repeats > SEEDS);
 	assert_int_equal(total.cuts, 0);
@@ -226,7 +226,7 @@ UNIT_TEST_WITH(hold_that_nobody_claims_expires_and_is_not_read, begin, NULL)
 		node_hold(&p, SLOT);
 		run(&p, 1, STEPS_MAX);
 		sent(0, KVPULL_END_EXPIRED);
-		/* Its blocks are somebody else's now. */
+		/* The blocks belong to another request now. */
 		memset(p.memory, 0xee, WORLD_BLOCKS * WORLD_BLOCK_BYTES);
 		node_claim(&d, &p, SLOT);
 		node_pull(&d);
@@ -240,8 +240,8 @@ UNIT_TEST_WITH(hold_that_nobody_claims_expires_and_is_not_read, begin, NULL)
 }
 
 /*
- * Who claims keeps its hold for longer than a lease, by its heartbeats, while
- * its scheduler half speaks.
+ * A claimant keeps its hold for longer than a lease, by its heartbeats, while
+ * its scheduler half makes steps.
  */
 UNIT_TEST_WITH(heartbeats_renew_a_lease, begin, NULL)
 {

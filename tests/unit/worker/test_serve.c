@@ -90,7 +90,7 @@ TEST(uid_counts_on_this_machine_only)
 	assert_int_equal(hello_say(world, 2, 5, KVPULL_UID_NONE)->state, 2);
 }
 
-/* One that is refused, for this field; and that one more is let in. */
+/* This caller is refused for this field; another caller is let in. */
 static void refused_for(struct world *world, struct world_hello who,
 			int32_t code, const char *field)
 {

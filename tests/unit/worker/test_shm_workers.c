@@ -28,7 +28,7 @@ static int folder_begin(void **state)
 	return mkdtemp(folder) ? 0 : -1;
 }
 
-/* Who was killed has left its socket. */
+/* Removes the folder: killed workers have left their sockets. */
 static int folder_end(void **state)
 {
 	char command[128];
@@ -44,7 +44,10 @@ static void node_open(struct node *node, const char *id, uint64_t incarnation,
 	const struct kvpull_worker_setup setup = { .incarnation = incarnation };
 	char json[256];
 
-	/* Nobody is given up since the machine stood still, or a test says so. */
+	/*
+	 * A stalled machine must not make a peer count as gone, unless a test
+	 * wants that.
+	 */
 	(void)snprintf(json, sizeof(json),
 		       ",\"route\":\"shm\",\"socket_dir\":\"%s\"%s%s", folder,
 		       strstr(more, "connect_ms") ? "" :
@@ -53,7 +56,7 @@ static void node_open(struct node *node, const char *id, uint64_t incarnation,
 	node_make(node, id, json, setup);
 }
 
-/* What becomes of d's pull; p NULL: it is elsewhere. */
+/* Waits for the end of d's pull; p NULL: the producer is elsewhere. */
 static struct kvpull_poll_record pull_end(struct node *p, struct node *d)
 {
 	const uint64_t until = kvpull_clock_ns() + PATIENCE_NS;
@@ -67,7 +70,7 @@ static struct kvpull_poll_record pull_end(struct node *p, struct node *d)
 	return d->records[0];
 }
 
-/* Its last word reaches p, so that nobody's close waits for that. */
+/* Sends the release to p, so that close() does not wait for it. */
 static void release(struct node *p, struct node *d)
 {
 	const struct kvpull_command command = {
@@ -87,7 +90,7 @@ static void release(struct node *p, struct node *d)
 
 #define TEST(name) UNIT_TEST_WITH(name, folder_begin, folder_end)
 
-/* All that look for the dead in the folder call nobody for it. */
+/* A search of the folder for dead sockets connects to no live one. */
 TEST(first_pull_after_a_start_succeeds)
 {
 	static struct node p, d[2];
@@ -123,7 +126,9 @@ static pid_t consumer_fork(const struct node *p)
 	_exit(1);
 }
 
-/* Who is not listed cannot even connect, and who is must be able to. */
+/*
+ * Users that are not listed cannot even connect; listed ones must be able to.
+ */
 TEST(socket_is_open_to_others_if_some_are_listed)
 {
 	const mode_t mask = umask(077);
@@ -133,7 +138,7 @@ TEST(socket_is_open_to_others_if_some_are_listed)
 	char path[128];
 	uint32_t at;
 
-	/* Its own user is the first, whoever that is. */
+	/* The worker's own user comes first in the list. */
 	(void)snprintf(uids[1], sizeof(uids[1]), ",\"uids\":[%u,%u]", geteuid(),
 		       geteuid() + 1);
 	for (at = 0; at < 2; at++) {

@@ -14,7 +14,9 @@ static void both_up(struct world *world)
 	(void)world_up(world, rank_names[1], 1, 2);
 }
 
-/* Of a ticket of two ranks, with its reads, or checks, under way. */
+/*
+ * Makes a pull of a ticket of two ranks, with its reads, or checks, in flight.
+ */
 static void pull_to(struct world *world, enum kvpull_pull_state state)
 {
 	const uint32_t written = state == KVPULL_PULL_WRITTEN;
@@ -96,7 +98,7 @@ TEST(entry_of_another_incarnation_expires)
 	pull_to(world, KVPULL_PULL_CHECK);
 	world->entry.incarnation = 0xbad;
 	world_done(world, 0, 0);
-	/* The other check still runs: nothing is told before. */
+	/* The other check still runs: no report precedes its end. */
 	world_silent(world, KEY);
 	world_done(world, 1, 0);
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
@@ -240,7 +242,7 @@ TEST(no_route_does_not_blame_the_configuration_alone)
 
 /* Deadline. */
 
-/* Of an engine whose step had nothing to compute, and that started nothing. */
+/* The engine's step had nothing to compute, and started nothing. */
 TEST(deadline_before_start_loads_fails)
 {
 	struct world *world = *state;
@@ -378,7 +380,10 @@ TEST(peer_that_dies_between_read_and_check_fails_it)
 	pull_is_gone(world);
 }
 
-/* It came back before the others were done: "by the same peer", no more. */
+/*
+ * The peer came back before the others were done: it is not "the same peer" any
+ * more.
+ */
 TEST(peer_that_died_and_came_back_fails_the_check)
 {
 	struct world *world = *state;
@@ -480,7 +485,7 @@ TEST(revoked_before_it_was_written_expires)
 	pull_is_gone(world);
 }
 
-/* What the transport refuses. */
+/* Refusals of the transport. */
 
 TEST(read_that_must_wait_is_started_later)
 {

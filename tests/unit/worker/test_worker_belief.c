@@ -23,7 +23,7 @@ static uint64_t holds_live(const struct world *world)
 	return counts.live;
 }
 
-/* What the worker says next. */
+/* Header of the worker's next result. */
 static struct kvpull_result_header result_of(struct world *world)
 {
 	uint8_t bytes[4096];
@@ -94,7 +94,7 @@ TEST(address_that_changed_is_said_once_the_last_one_was_heard)
 	assert_string_equal(address, "");
 }
 
-/* Its parts would not cover every local byte. */
+/* The ticket's parts would not cover every local byte. */
 TEST(ticket_that_names_one_rank_twice_fails)
 {
 	struct world *world = *state;
@@ -136,7 +136,7 @@ TEST(ticket_that_leaves_out_a_rank_fails)
 	assert_int_equal(world->read_starts, 0);
 }
 
-/* What the only peer of a pull would say. Return: the peer. */
+/* The welcome of the only peer of a pull. Returns the peer. */
 static uint32_t welcome_of(struct world *world, struct kvpull_welcome *welcome)
 {
 	uint32_t peer;
@@ -173,7 +173,9 @@ TEST(peer_of_another_incarnation_is_not_believed)
 	assert_int_equal(world->read_starts, 0);
 }
 
-/* Whoever has its address is not of our users: to call again helps nothing. */
+/*
+ * The process at this address is of another user: calling again does not help.
+ */
 TEST(peer_that_may_not_be_called_fails_the_pull_at_once)
 {
 	struct world *world = *state;
@@ -185,7 +187,7 @@ TEST(peer_that_may_not_be_called_fails_the_pull_at_once)
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EAUTH);
 }
 
-/* What is read there is no KV, and a route may fault on it. */
+/* Bytes behind the memory are no KV, and a route may fault on them. */
 TEST(peer_whose_blocks_end_after_its_memory_is_not_read)
 {
 	struct world *world = *state;
@@ -195,19 +197,19 @@ TEST(peer_whose_blocks_end_after_its_memory_is_not_read)
 	peer = welcome_of(world, &welcome);
 	welcome.regions[0].bytes--;
 	not_attached(world, peer, &welcome);
-	/* It is the peer's mistake, and not that of our engine. */
+	/* The mistake is the peer's, and not our engine's. */
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EPROTO);
 	assert_int_equal(world->read_starts, 0);
 }
 
-/* Its blocks may be another request's by now. */
+/* The predecessor's blocks may be another request's by now. */
 TEST(commands_for_a_predecessor_are_not_run)
 {
 	struct world *world = *state;
 
 	uint64_t named;
 
-	/* Nobody is named by a half that knew of none: not of us, either. */
+	/* A half that knew no worker names none, and this one neither. */
 	for (named = 0; named <= OTHER; named += OTHER) {
 		world->ack_incarnation = named;
 		world->sequence = 0;
@@ -216,7 +218,7 @@ TEST(commands_for_a_predecessor_are_not_run)
 		assert_int_equal(holds_live(world), 0);
 		assert_int_equal(result_of(world).gap, 1);
 	}
-	/* They may be said again, to us, by a half that knows of us. */
+	/* A half that knows this worker may repeat the commands. */
 	world->ack_incarnation = world->worker->facts.incarnation;
 	world->sequence = 0;
 	world_send(world, &hold, 1);
@@ -314,7 +316,7 @@ TEST(consumer_lost_over_a_network_is_waited_for)
 	assert_int_equal(holds_live(world), 0);
 }
 
-/* Its writer must know that they were taken: it keeps releases until then. */
+/* The writer keeps releases until it sees that the records were taken. */
 TEST(records_are_given_back_in_the_poll_that_took_them)
 {
 	struct world *world = *state;

@@ -208,7 +208,7 @@ static void events_open(struct kvpull_worker *worker)
 	worker->wakeup.wake_fd = worker->handover.engine_wake_fd;
 }
 
-/* Of a consumer whose record comes while the engine goes to sleep. */
+/* A consumer whose record comes while the engine goes to sleep. */
 static struct world_caller *late;
 
 static int arm_late(struct kvpull_transport *transport)
@@ -263,8 +263,8 @@ TEST(transport_that_has_more_to_do_is_not_slept_over)
 }
 
 /*
- * What there is to tell is told before the descriptor is looked at; so that one
- * stays readable, each time, until a poll had nothing to tell.
+ * A poll returns its records before it looks at the descriptor. So the
+ * descriptor stays readable, each time, until a poll returned none.
  */
 TEST(poll_that_told_something_is_followed_by_another)
 {
@@ -325,7 +325,10 @@ TEST(bell_that_is_unread_needs_no_other)
 		world_poll(world, 3);
 		assert_int_equal(worker->events_armed, 1);
 		(void)is_due(worker);
-		/* One that rang before all was armed may be read already. */
+		/*
+		 * An event that came before all was armed may have been read
+		 * already.
+		 */
 		worker->events_armed = armed;
 		world->transport.ops = rings ? &ops : &fake_ops;
 		assert_int_equal(
@@ -340,7 +343,7 @@ TEST(bell_that_is_unread_needs_no_other)
 	}
 }
 
-/* Nobody rings for those that are left. */
+/* No event comes for the ends that are left. */
 TEST(ends_that_one_poll_leaves_are_not_slept_over)
 {
 	struct world *world = *state;
@@ -428,7 +431,7 @@ TEST(load_that_is_started_late_wakes_a_sleeper)
 	assert_true(is_due(worker));
 }
 
-/* What a step brought rings no bell, a lease least of all: a poll is due. */
+/* A step makes no event, and a lease even less: a poll is due. */
 TEST(lease_that_a_step_began_is_not_slept_over)
 {
 	struct world *world = *state;
@@ -483,7 +486,10 @@ TEST(timer_that_fired_is_set_again)
 			 1);
 }
 
-/* It waits until its predecessor's death is worked off, and rings for nobody. */
+/*
+ * The consumer waits until its predecessor's death was handled, and makes no
+ * event.
+ */
 TEST(consumer_that_waits_to_be_let_in_is_not_slept_over)
 {
 	struct world *world = *state;
@@ -566,7 +572,10 @@ TEST(event_fd_that_failed_is_tried_again)
 	assert_int_equal(close(bell), 0);
 }
 
-/* Its heartbeats are the poll's, so the sleep must not be longer. */
+/*
+ * The poll sends heartbeats, so the sleep must not be longer than their
+ * interval.
+ */
 TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 {
 	struct world *world = *state;
@@ -581,7 +590,7 @@ TEST(engine_that_does_the_io_wakes_up_for_heartbeats)
 			world->now_ns + LEASE_NS / 3);
 }
 
-/* What start_loads() forgets must not sleep longer than its deadline. */
+/* A pull without start_loads() must still end at its deadline. */
 TEST(engine_that_sleeps_wakes_up_for_a_pull_that_it_did_not_start)
 {
 	struct world *world = *state;

@@ -34,7 +34,7 @@ static void is_up_again(struct world *world, uint32_t rank)
 	(void)world_up(world, rank_names[rank], rank, 2);
 }
 
-/* All that is open ends well, round after round. */
+/* Ends everything that is open well, round after round. */
 static void all_done(struct world *world)
 {
 	uint32_t rounds;
@@ -100,18 +100,18 @@ TEST(pull_that_reads_reads_the_rest)
 	assert_int_equal(world->read_starts, 2);
 	world_done(world, 1, 0);
 	world_pass(world, WORLD_MS);
-	/* Of the rank that was cut, and what of it is missing. */
+	/* The third read is of the rank that was cut, for the missing bytes. */
 	assert_int_equal(world->read_starts, 3);
 	assert_int_equal(reading(world, 0)->done_bytes, 100);
 	world_silent(world, 1);
 	all_done(world);
 	loaded(world, 1);
-	/* Those of its first attempt are free, too. */
+	/* Parts of the first attempt are free, too. */
 	assert_int_equal(
 		kvpull_index_pool_used(&world->worker->progress->part_pool), 0);
 }
 
-/* What was read of other strips is nothing of these. */
+/* Bytes read for other strips do not count for these. */
 TEST(peer_with_other_strips_is_read_from_the_start)
 {
 	struct world *world = *state;
@@ -192,8 +192,8 @@ TEST(pull_that_waits_to_be_written_waits_again)
 }
 
 /*
- * Its data came by a connection that ends before it asks for the entry, while it
- * waits for the other rank; 0: only one did.
+ * The data came by a connection that ends before the check, while the pull
+ * waits for the other rank; 0: only one ended.
  */
 static void ends_between_data_and_check(struct world *world, int32_t code,
 					int32_t next_code)
@@ -235,7 +235,7 @@ TEST(pull_whose_peer_is_cut_twice_reads_what_is_missing)
 	loaded(world, 1);
 }
 
-/* Its own connection was cut; the one that was lost was not its own. */
+/* The peer's own connection was cut, and another one was lost. */
 TEST(pull_whose_peer_was_cut_and_then_lost_reads_what_is_missing)
 {
 	struct world *world = *state;
@@ -296,7 +296,7 @@ TEST(deadline_ends_what_would_begin_again)
 	pulls_start(world, 1, 0);
 	cut(world, 0);
 	world_pass(world, 500 * WORLD_MS);
-	/* Of the other rank: it may write until it says that it does not. */
+	/* The other rank's read may write until it ends. */
 	assert_true(world->reads[1].cancelled);
 	world_silent(world, 1);
 	world_done(world, 1, KVPULL_EABORTED);
@@ -333,7 +333,7 @@ TEST(peer_that_dies_of_it_fails_the_pull)
 	world_reported(world, 1, KVPULL_POLL_FAILED, KVPULL_EPEER);
 }
 
-/* It lived when it was cut: a call that fails is no proof that it died. */
+/* The peer lived when it was cut: a failing call does not prove its death. */
 TEST(peer_is_called_again_after_a_cut)
 {
 	struct world *world = *state;

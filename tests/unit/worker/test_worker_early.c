@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a scheduler half says before the worker's memory is registered, and
- * pulls that wait for start_loads().
+ * Commands that a scheduler half sends before the worker's memory is
+ * registered, and pulls that wait for start_loads().
  */
 #include "tests/unit/worker/peer.h"
 
@@ -24,7 +24,7 @@ UNIT_TEST_WITH(pull_waits_for_the_registration, up, world_teardown)
 
 	world_claim(world, SERIAL, 1);
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
-	/* Which routes there will be nobody knows yet. */
+	/* Routes are not known yet. */
 	world_poll(world, 3);
 	world_silent(world, KEY);
 	world_register(world);
@@ -102,7 +102,7 @@ static void waits_until_start_loads(struct world *world, uint32_t reads)
 	assert_int_equal(world->read_starts, reads + 1);
 }
 
-/* Its blocks may still be written by what the engine has in flight. */
+/* The engine's work in flight may still write these blocks. */
 UNIT_TEST_WITH(release_of_another_ticket_starts_no_load, up, world_teardown)
 {
 	struct world *world = *state;
@@ -119,7 +119,7 @@ UNIT_TEST_WITH(abort_of_another_request_starts_no_load, up, world_teardown)
 	pull_that_waits(world);
 	world_pull_command(world, KEY + 1, 201, 0);
 	world_pull_command(world, KEY + 2, 101, 0);
-	/* One way out: what is aborted begins, to end. */
+	/* There is one way out: an aborted pull begins in order to end. */
 	world_command(world, KVPULL_COMMAND_ABORT, KEY + 1, 0);
 	world_poll(world, 2);
 	assert_int_equal(world->read_starts, 1);
@@ -134,7 +134,7 @@ UNIT_TEST_WITH(abort_of_another_request_starts_no_load, up, world_teardown)
 	world_reported(world, KEY + 3, KVPULL_POLL_LOADED, 0);
 }
 
-/* What it pulled comes before its end. */
+/* The pull's end comes before the release. */
 UNIT_TEST_WITH(release_starts_the_pulls_of_its_ticket, up, world_teardown)
 {
 	struct world *world = *state;

@@ -54,7 +54,7 @@ static uint64_t steps(const struct world *world)
 	return world->worker->progress->pull_steps;
 }
 
-/* Of the pull that a part is of; 0: of none that runs. */
+/* Key of the pull that this part belongs to; 0: of none that runs. */
 static uint64_t part_key(const struct world *world, uint32_t part)
 {
 	const struct kvpull_progress *progress = world->worker->progress;
@@ -82,7 +82,7 @@ TEST(pulls_in_flight_are_not_stepped_by_others_ends)
 		world_done(world, i, 0);
 		world_poll(world, 3);
 		world_reported(world, i + 1, KVPULL_POLL_LOADED, 0);
-		/* Its own, when its bytes had come. */
+		/* Each pull makes its own step, when its bytes have come. */
 		assert_int_equal(steps(world), before + 1);
 	}
 }
@@ -121,7 +121,7 @@ TEST(pulls_that_wait_for_parts_start_in_order)
 	progress->part_count_max = max;
 }
 
-/* One that needs fewer parts than who waits does not go first. */
+/* A pull that needs fewer parts than the waiting one does not go first. */
 TEST(small_pull_does_not_overtake)
 {
 	struct world *world = *state;
@@ -143,7 +143,7 @@ TEST(small_pull_does_not_overtake)
 	assert_int_equal(world->read_starts, 3);
 }
 
-/* One that fails or ends while it waits leaves a whole list behind. */
+/* A pull that fails or ends while it waits leaves a whole list behind. */
 TEST(pull_that_waits_can_end)
 {
 	struct world *world = *state;
@@ -174,7 +174,7 @@ TEST(pull_that_waits_can_end)
 	assert_int_equal(progress->parts_waits.count, 0);
 }
 
-/* All that run. */
+/* Ends all running reads. */
 static void reads_end(struct world *world, int code)
 {
 	uint32_t i;
@@ -221,7 +221,10 @@ TEST(storm_of_aborts_leaves_nothing_behind)
 		assert_int_equal(world->record_count, 0);
 		reads_end(world, KVPULL_EABORTED);
 		assert_int_equal(world->record_count, MANY);
-		/* Else it keeps its results, and reports no more than those. */
+		/*
+		 * Without this acknowledgement the worker keeps its results,
+		 * and reports no more.
+		 */
 		world->ack = world->worker->result_next - 1;
 		world_send(world, NULL, 0);
 	}
@@ -289,7 +292,7 @@ TEST(releases_without_room_are_said_in_order)
 		world_command(world, KVPULL_COMMAND_RELEASE, 0, FIRST + i);
 		world_poll(world, 1);
 	}
-	/* Who comes later does not even ask. */
+	/* Later claims do not even ask. */
 	assert_int_equal(notifies, 1);
 	for (i = 0; i < 10; i++)
 		world_pass(world, WORLD_MS);
@@ -304,7 +307,7 @@ TEST(releases_without_room_are_said_in_order)
 	assert_int_equal(world->worker->progress->listed_count, 0);
 }
 
-/* Its lists are of that connection: on the next one all is said again. */
+/* A claim's lists belong to a connection: on the next one all is sent again. */
 TEST(lists_end_with_their_connection)
 {
 	struct world *world = *state;
@@ -328,7 +331,10 @@ static int wide_setup(void **state)
 	return world_begin(state, ",\"tickets_max\":4096");
 }
 
-/* Who looks at claims in the table's middle, where none ever was, faults. */
+/*
+ * Makes an access to claims in the middle of the table, where none ever was,
+ * fault.
+ */
 static void middle_protect(const struct world *world, int protection)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -365,7 +371,7 @@ UNIT_TEST_WITH(peer_that_comes_or_goes_looks_at_no_claim_that_never_was,
 	middle_protect(world, PROT_READ | PROT_WRITE);
 }
 
-/* Nobody but its caller runs them, who may sleep after its poll. */
+/* Only the caller runs commands, and it may sleep after its poll. */
 UNIT_TEST_WITH(caller_leaves_no_command_to_its_next_poll, wide_setup,
 	       world_teardown)
 {

@@ -8,7 +8,7 @@
 
 #define TEST(name) UNIT_TEST_WITH(name, world_setup, world_teardown)
 
-/* Whoever is left goes. */
+/* Peers that were disconnected go down. */
 static void pass(struct world *world, uint64_t ns)
 {
 	uint32_t peer;

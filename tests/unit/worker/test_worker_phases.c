@@ -5,7 +5,7 @@
 #define KEY 1u
 #define SERIAL 101u
 
-/* Of two ranks; a millisecond before each phase. */
+/* A pull from two ranks; a millisecond passes before each phase. */
 static void pull_until_read(struct world *world)
 {
 	world->check_code = 0;
@@ -85,7 +85,7 @@ TEST(pull_without_a_peer_was_begun_and_not_connected)
 	assert_int_equal(record->came_ns, 0);
 }
 
-/* Of a pull whose connection is cut for another's sake, the last time counts. */
+/* The connection is cut for another pull's sake: the last beginning counts. */
 TEST(pull_that_begins_again_is_not_connected)
 {
 	struct world *world = *state;
@@ -105,7 +105,7 @@ TEST(pull_that_begins_again_is_not_connected)
 	assert_int_equal(record->came_ns, 0);
 }
 
-/* Whose, of what age, why, of whom and by which way, and its hold at P. */
+/* The line has request, age, reason, peer, route, and the hold at P. */
 TEST(failed_pull_is_a_line_that_names_both_sides)
 {
 	struct world *world = *state;

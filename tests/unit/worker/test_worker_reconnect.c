@@ -59,14 +59,20 @@ TEST(unused_peer_makes_room_for_another)
 	assert_int_equal(world->errors, 0);
 }
 
-/* It would take us for dead, and end what our siblings claim. */
+/*
+ * Without the word the peer would take us for dead, and end our siblings'
+ * claims.
+ */
 TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 {
 	const struct kvpull_record away = { .kind = KVPULL_NOTE_AWAY };
 	struct world *world = *state;
 
 	peers_unused(world, 1);
-	/* Its ring is full: it is asked again, and kept until then. */
+	/*
+	 * The peer's ring is full: it is tried again, and the connection is
+	 * kept until then.
+	 */
 	world->notify_code = KVPULL_EAGAIN;
 	world_claim(world, 901, 1);
 	world_pass(world, 200 * WORLD_MS);
@@ -83,7 +89,7 @@ TEST(peer_hears_that_we_make_room_before_its_connection_ends)
 	assert_int_not_equal(world->peers[0].disconnected, 0);
 }
 
-/* Who was told that we go may let go of what it hears after it. */
+/* After the word AWAY a peer may ignore further notes. */
 TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 {
 	struct world *world = *state;
@@ -104,7 +110,7 @@ TEST(nothing_is_claimed_of_a_peer_that_was_told_that_we_go)
 	assert_int_equal(world->notes[world->note_count - 1].generation, 102);
 }
 
-/* One that was stopped hears it when it goes on. */
+/* A stopped peer reads the word when it goes on. */
 TEST(peer_that_does_not_hear_that_we_go_is_left)
 {
 	struct world *world = *state;
@@ -120,7 +126,7 @@ TEST(peer_that_does_not_hear_that_we_go_is_left)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_AWAY), 1);
 }
 
-/* What its siblings claimed meanwhile it claims yet: it is no successor. */
+/* The worker claims what its siblings claimed meanwhile: it is no successor. */
 TEST(peer_that_made_room_knows_us_again)
 {
 	struct world *world = *state;
@@ -175,8 +181,8 @@ static uint64_t greeted_as(struct world *world)
 }
 
 /*
- * What was claimed there is given up, and its peer may live. It renews what we
- * claimed as long as it knows us.
+ * The claims at this peer are given up, and the peer may live. It renews our
+ * claims as long as it knows us.
  */
 TEST(peer_that_was_given_up_knows_us_as_another)
 {
@@ -227,7 +233,7 @@ TEST(peer_that_was_given_up_and_forgotten_knows_us_as_another)
 	assert_int_not_equal(greeted_as(world), first);
 }
 
-/* Whoever has bound the name of a producer that ended is not that one. */
+/* Another process may have bound the name of a producer that ended. */
 TEST(producer_of_a_user_that_is_not_allowed_is_not_greeted)
 {
 	struct world *world = *state;
@@ -257,7 +263,7 @@ static void busy_round(struct world *world)
 	world_pass(world, 200 * WORLD_MS);
 }
 
-/* It has not worked off our last connection: that passes, so it is asked on. */
+/* The peer has not handled the end of our last connection yet: try again. */
 TEST(busy_peer_is_asked_until_it_is_ready)
 {
 	struct world *world = *state;
@@ -305,7 +311,7 @@ TEST(peer_that_stayed_up_for_connect_ms_has_all_its_attempts_again)
 	assert_true(world_is_connected(world, "1-0"));
 }
 
-/* Nobody was told of the claim, so that nobody waits longer for its release. */
+/* The peer never got the claim, so nothing waits longer for the release. */
 TEST(release_at_a_busy_peer_ends_at_its_lease)
 {
 	struct world *world = *state;
@@ -317,11 +323,13 @@ TEST(release_at_a_busy_peer_ends_at_its_lease)
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
 	while (world->worker->claim_map.count) {
 		busy_round(world);
-		/* Of 200 ms, and a lease is 3 s. */
+		/* Each round takes 200 ms, and a lease is 3 s. */
 		assert_in_range(++rounds, 1, 32);
 	}
 	assert_in_range(rounds, 14, 18);
-	/* Nobody wants it any more: it is left alone until somebody does. */
+	/*
+	 * No ticket needs the peer any more: it is left alone until one does.
+	 */
 	world_poll(world, 1);
 	if (world_is_connected(world, "1-0"))
 		busy_round(world);
@@ -399,7 +407,7 @@ TEST(connection_lost_in_its_welcome_is_no_refusal)
 	assert_int_equal(world_notes(world, KVPULL_NOTE_CLAIM), 1);
 }
 
-/* It was away for a while, and nobody missed it. */
+/* The peer was away for a while, and no pull missed it. */
 TEST(lost_peer_is_connected_again_at_the_next_pull)
 {
 	struct world *world = *state;
@@ -410,7 +418,7 @@ TEST(lost_peer_is_connected_again_at_the_next_pull)
 	world->connect_code = KVPULL_EPEER;
 	world_down(world, 0);
 	world_pass(world, 20 * WORLD_MS);
-	/* Its heartbeats are over: the last one who wanted it is gone. */
+	/* The heartbeats are over: the last ticket of this peer is gone. */
 	world->now_ns += 7000 * WORLD_MS;
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
 	world_poll(world, 3);
@@ -460,7 +468,7 @@ static void peer_leaves(struct world *world)
 		world_pass(world, 1000 * WORLD_MS);
 }
 
-/* Its worker lives on, and listens elsewhere: its tickets say where. */
+/* The peer's worker lives on, and listens elsewhere: its tickets say where. */
 TEST(peer_that_moved_is_called_where_its_tickets_say)
 {
 	struct world *world = *state;
@@ -493,7 +501,9 @@ TEST(peer_that_moved_is_not_called_where_an_older_ticket_says)
 	assert_false(world_is_connected(world, "1-0"));
 }
 
-/* Nobody is where the last ticket said; the next one says where it is. */
+/*
+ * No peer is at the last ticket's address; the next ticket has the right one.
+ */
 TEST(peer_that_was_given_up_is_called_at_once_where_it_is_now)
 {
 	struct world *world = *state;
@@ -538,7 +548,10 @@ UNIT_TEST(every_reason_to_refuse_is_told)
 	}
 }
 
-/* Somebody made a ticket up: the newest of all times, and nobody is there. */
+/*
+ * A forged ticket claims to be the newest of all, and no peer is at its
+ * address.
+ */
 TEST(forged_ticket_does_not_say_for_ever_where_a_peer_is)
 {
 	struct world *world = *state;

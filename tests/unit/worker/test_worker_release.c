@@ -131,7 +131,7 @@ UNIT_TEST_WITH(release_is_said_before_the_engine_is_woken, world_setup,
 	world_reported(world, 1, KVPULL_POLL_LOADED, 0);
 }
 
-/* Its scheduler half knows a ticket no more when its release was commanded. */
+/* The scheduler half forgets a ticket when it has commanded the release. */
 UNIT_TEST_WITH(untaken_releases_leave_room_for_tickets, world_setup,
 	       world_teardown)
 {

@@ -46,7 +46,7 @@ static void say(struct world *world, struct world_caller *caller, uint32_t kind,
 	assert_in_range(kvpull_ring_push(&caller->writer, &note), 0, 1);
 }
 
-/* One of the two ranks of an instance: this worker of it. */
+/* A caller as one of the two ranks of an instance. */
 static struct world_caller *sibling(struct world *world, uint32_t index,
 				    uint32_t rank, uint64_t incarnation)
 {
@@ -78,7 +78,7 @@ static struct world_caller *consumer(struct world *world, uint32_t index,
 	return caller;
 }
 
-/* It claims the hold, and its connection is lost. */
+/* The caller claims the hold, and its connection is lost. */
 static void claim_and_go(struct world *world, struct world_caller *caller)
 {
 	hold(world, GENERATION, KEY);
@@ -108,7 +108,7 @@ UNIT_TEST_WITH(flapped_connection_keeps_its_claims, setup_grace, world_teardown)
 	world_silent(world, KEY);
 }
 
-/* What lies in whose ring when a caller of this transport is let in. */
+/* Records that are in the ring when a caller of this transport is let in. */
 static const struct kvpull_transport_ops *plain;
 static uint32_t claims_itself;
 
@@ -173,7 +173,10 @@ TEST(worker_restarted_alone_is_waited_for_if_it_claims)
 	world_reported(world, KEY, KVPULL_POLL_SENT, KVPULL_END_RELEASED);
 }
 
-/* It will never release them, and its heartbeats must not renew them. */
+/*
+ * The successor will never release these claims, and its heartbeats must not
+ * renew them.
+ */
 UNIT_TEST_WITH(restarted_worker_does_not_keep_its_predecessors_claims,
 	       setup_grace, world_teardown)
 {

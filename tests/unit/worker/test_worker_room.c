@@ -21,7 +21,7 @@ static int room_setup(void **state)
 
 #define TEST(name) UNIT_TEST_WITH(name, room_setup, world_teardown)
 
-/* Its pull's key is its number. */
+/* A pull's key is its number. */
 static void claim_and_pull(struct world *world, uint32_t producer,
 			   uint32_t ranks)
 {
@@ -29,7 +29,7 @@ static void claim_and_pull(struct world *world, uint32_t producer,
 	world_pull(world, producer, producer * 100 + 1, KVPULL_FLAG_RELEASE);
 }
 
-/* Whoever is called comes up, and of those that are left one goes. */
+/* Every called peer comes up, and one of the disconnected ones goes down. */
 static void peers_answer(struct world *world, uint32_t ranks)
 {
 	uint32_t gone = 0;
@@ -113,7 +113,9 @@ TEST(pulls_wait_for_entries_with_all_that_they_need_or_none)
 
 	world->read_code = 1;
 	for (round = 0; round < CROWD_ROUNDS; round++) {
-		/* One more is there in time for an entry that comes free. */
+		/*
+		 * Another claim comes in time for an entry that becomes free.
+		 */
 		if (begun < CROWD && (begun < 3 || round % 3 == 0))
 			claim_and_pull(world, ++begun, CROWD_RANKS);
 		round_run(world, round, CROWD_RANKS);
@@ -231,7 +233,7 @@ TEST(producers_with_a_steady_load_make_room_for_another)
 		round_run(world, round, 1);
 	}
 	assert_true(is_loaded(world, 9));
-	/* Theirs come as before. */
+	/* Entries of the other pulls come as before. */
 	world->read_code = 1;
 	for (at = WAITED + 1; at <= WORLD_PEERS; at++) {
 		world_claim(world, at * 100 + 99, 1);
@@ -240,7 +242,7 @@ TEST(producers_with_a_steady_load_make_room_for_another)
 	}
 }
 
-/* One that several requests share is pulled again when they have blocks. */
+/* A claim that several requests share is pulled again when they have blocks. */
 TEST(claim_whose_pulls_are_over_waits_again)
 {
 	struct world *world = *state;
@@ -279,7 +281,7 @@ TEST(no_claim_joins_where_too_many_wait)
 	await_loaded(world, 3, CROWD_RANKS);
 }
 
-/* Its own ranks' entries are no room for its other ranks. */
+/* Entries of a claim's own ranks are no room for its other ranks. */
 TEST(claim_without_room_calls_nobody)
 {
 	struct world *world = *state;
@@ -304,7 +306,7 @@ TEST(claim_without_room_calls_nobody)
 	assert_int_equal(world->connects, connects);
 }
 
-/* It could never be read: its pull fails at once. */
+/* The ticket could never be read: its pull fails at once. */
 TEST(producer_of_more_ranks_than_there_are_entries_is_refused)
 {
 	struct world *world = *state;
@@ -379,7 +381,7 @@ TEST(pulls_have_their_turn_in_order)
 		goes_to(world, WAITED + at, WORLD_PEERS + at);
 }
 
-/* Its engine may keep the ticket for another pull. */
+/* The engine may keep the ticket for another pull. */
 TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
 {
 	struct world *world = *state;
@@ -395,7 +397,7 @@ TEST(pull_that_ends_without_its_entries_has_the_turn_no_more)
 	goes_to(world, 5, 10);
 }
 
-/* What a release frees somewhere ends at its lease anyway. */
+/* A release only ends a hold sooner, which its lease ends anyway. */
 TEST(pulls_have_their_turn_before_releases)
 {
 	struct world *world = *state;
@@ -428,7 +430,7 @@ TEST(pull_without_room_for_its_peer_waits)
 	world_reported(world, 21, KVPULL_POLL_FAILED, KVPULL_EABORTED);
 	world_pass(world, 100 * WORLD_MS);
 	world_reported(world, 22, KVPULL_POLL_FAILED, KVPULL_EDEADLINE);
-	/* Its release is owed still, and said when there is room. */
+	/* The release is still pending, and sent when there is room. */
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 901);
 	world_command(world, KVPULL_COMMAND_RELEASE, 0, 101);
 	for (rounds = 0; !world->peers[0].disconnected; rounds++) {
@@ -444,7 +446,7 @@ TEST(pull_without_room_for_its_peer_waits)
 	assert_int_equal(world->notes[world->note_count - 1].generation, 901);
 }
 
-/* It needs no entry, whoever waits for one. */
+/* A ticket without a route needs no entry, whoever waits for one. */
 TEST(ticket_without_a_route_fails_at_once_though_others_wait)
 {
 	struct world *world = *state;
@@ -507,7 +509,10 @@ TEST(pull_whose_way_cannot_tell_yet_keeps_no_entry)
 	assert_int_equal(remote->wait_count, 0);
 }
 
-/* Whose descriptors end before its entries has some ranks of each, and no pull. */
+/*
+ * With fewer descriptors than entries, claims get some ranks of each ticket,
+ * and pulls starve.
+ */
 TEST(few_descriptors_are_few_entries)
 {
 	static const struct {

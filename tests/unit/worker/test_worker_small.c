@@ -24,7 +24,7 @@ static int test_copy(const struct kvpull_mapping *mapping,
 {
 	const uint32_t peer = (uint32_t)(uintptr_t)mapping->context;
 
-	/* Nobody takes away what is pinned. */
+	/* Pinned memory cannot be taken away. */
 	assert_ptr_equal(lent[peer], mapping);
 	assert_false(kvpull_mapping_take(lent[peer]));
 	assert_int_not_equal(read->byte_count, 0);
@@ -65,7 +65,7 @@ static void world_lends(struct world *world)
 	in_copy = NULL;
 }
 
-/* One producer of one rank, connected, its memory lent. */
+/* A producer of one rank, connected, with its memory lent. */
 static uint32_t one_up(struct world *world)
 {
 	world_lends(world);
@@ -139,7 +139,7 @@ UNIT_TEST_WITH(hold_that_ends_in_mid_copy_is_expired, world_setup,
 	world_pull(world, KEY, SERIAL, KVPULL_FLAG_RELEASE);
 	world_poll(world, 1);
 	assert_int_equal(copies, 1);
-	/* The other thread has the words for it. */
+	/* The other thread has the texts for the log line. */
 	world_reported(world, KEY, KVPULL_POLL_FAILED, KVPULL_EEXPIRED);
 	assert_non_null(strstr(world->warning, "request cmpl-7 key"));
 	world_poll(world, 1);

@@ -71,7 +71,7 @@ UNIT_TEST(one_pull_of_many_ranks_has_parts_enough)
 	free(world);
 }
 
-/* What is told takes its place in the ring until the other thread has it. */
+/* A command keeps its place in the ring until the other thread has it. */
 UNIT_TEST(every_claim_may_come_and_go_before_progress_looks)
 {
 	struct world *world = calloc(1, sizeof(*world));

@@ -92,7 +92,7 @@ static int fake_attach(struct kvpull_transport *transport, uint32_t index,
 	return 0;
 }
 
-/* Its end comes when the test says so: world_down(). */
+/* The connection's end comes when the test says so: world_down(). */
 static void fake_disconnect(struct kvpull_transport *transport, uint32_t index)
 {
 	world_of(transport)->peers[index].disconnected++;
@@ -210,7 +210,7 @@ static void fake_refuse(struct kvpull_transport *transport, uint32_t index,
 {
 	struct world_caller *caller = &world_of(transport)->callers[index];
 
-	/* Whatever the reason: the consumer is told it. */
+	/* The consumer gets the refusal, whatever the reason. */
 	assert_int_equal(kvpull_handshake_get_refusal(refusal, refusal_bytes,
 						      &caller->refusal),
 			 0);

@@ -138,11 +138,11 @@ static const struct kvpull_model world_model = {
 	.head_bytes = WORLD_BLOCK_BYTES / 4,
 };
 
-/* Of a rank of `size`; its heads are its share. */
+/* The cache of a rank of `size`, with its share of the heads. */
 struct kvpull_cache world_cache(uint32_t rank, uint32_t size);
 void world_register(struct world *world);
 
-/* Open, and not registered. */
+/* Opens a worker, without a registration. */
 void world_create(struct world *world, const char *more);
 void world_open(struct world *world, const char *more);
 /* more: of the configuration. Return: 0, a fixture's. */
@@ -173,10 +173,12 @@ void world_pull(struct world *world, uint64_t key, uint64_t serial,
 void world_command(struct world *world, enum kvpull_command_kind kind,
 		   uint64_t key, uint64_t serial);
 
-/* What was said, by kind, to anybody. */
+/* Notes of this kind that were sent to any peer. */
 uint32_t world_notes(const struct world *world, uint32_t kind);
 
-/* Exactly one report of this key so far, and it says that. */
+/*
+ * Checks that this key has exactly one report so far, of this kind and reason.
+ */
 void world_reported(const struct world *world, uint64_t key, uint32_t kind,
 		    int32_t reason);
 void world_silent(const struct world *world, uint64_t key);
