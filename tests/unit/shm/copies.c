@@ -66,7 +66,10 @@ static void ids_shuffled(uint32_t *ids, uint32_t count)
 	}
 }
 
-/* What the definition in base/transport.h says, word for word. */
+/*
+ * Computes the expected bytes by the definition in base/transport.h, word for
+ * word.
+ */
 static void work_expect(struct work *work)
 {
 	uint32_t s, i, row;
@@ -103,7 +106,7 @@ void work_check(const struct work *work)
 	assert_memory_equal(work->to, work->expected, work->side_bytes);
 }
 
-/* One strip of whole blocks in one group. */
+/* A strip of whole blocks in one group. */
 struct work *work_simple(uint32_t index, uint32_t block_count,
 			 uint32_t block_bytes)
 {

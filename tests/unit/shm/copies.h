@@ -35,7 +35,7 @@ struct pool {
 
 void work_free(struct work *work);
 void work_check(const struct work *work);
-/* One strip of whole blocks in one group. */
+/* Work of a single strip of whole blocks in one group. */
 struct work *work_simple(uint32_t index, uint32_t block_count,
 			 uint32_t block_bytes);
 /* Strips of different groups, rows and sizes. */

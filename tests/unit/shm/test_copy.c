@@ -44,7 +44,7 @@ UNIT_TEST(shares_copy_each_byte_once_in_any_order)
 	for (lane_routine = 0; lane_routine < count; lane_routine++) {
 		struct kvpull_copy_cursor cursor = { 0 };
 
-		/* One of each number of lanes is enough for the plan. */
+		/* The plan needs a routine of each number of lanes. */
 		if (!kvpull_copy_usable(&routines[lane_routine]) ||
 		    routines[lane_routine].lanes <= lanes)
 			continue;
@@ -85,7 +85,7 @@ UNIT_TEST(cursor_of_another_copy_is_not_believed)
 	kvpull_copy_plan_init(&plan, &before->job, &choices, 1);
 	for (i = 0; i < plan.share_count / 2; i++)
 		kvpull_copy_share(&plan, i, &cursor);
-	/* Of so many strips the next one has a single one. */
+	/* The next strip of so many has a single granule. */
 	assert_true(cursor.strip_index > 0);
 	kvpull_copy_plan_init(&plan, &work->job, &choices, 2);
 	for (i = plan.share_count; i > 0; i--)
@@ -209,12 +209,15 @@ UNIT_TEST(owner_copies_alone_where_there_are_no_workers)
 	}
 	assert_true(shares >= 8);
 	assert_int_equal(kvpull_copy_help(pool.copy), 0);
-	/* It has ended before the owner wants to sleep: nobody would wake it. */
+	/*
+	 * The job has ended before the owner wants to sleep: no event would
+	 * wake it.
+	 */
 	assert_true(kvpull_copy_arm(pool.copy));
 	kvpull_copy_disarm(pool.copy);
 	assert_int_equal(kvpull_copy_poll(pool.copy, &job, 1), 1);
 	work_check(work);
-	/* What is left of a cancelled one is nobody's. */
+	/* Shares of a cancelled job are not copied. */
 	assert_int_equal(kvpull_copy_start(pool.copy, &work->job), 0);
 	assert_true(kvpull_copy_help(pool.copy) > 0);
 	kvpull_copy_cancel(pool.copy, &work->job);
@@ -306,7 +309,10 @@ UNIT_TEST(many_jobs_in_flight_end_in_order_of_start)
 				   work_simple(i, 5, 200000);
 	pool_open(&pool, 1, MANY);
 	for (round = 0; round < 4; round++) {
-		/* One that has not slept since may find the last again, first. */
+		/*
+		 * A worker that has not slept since may find the last job
+		 * again, first.
+		 */
 		gate_close(1);
 		for (i = 0; i < MANY; i++) {
 			memset(works[i]->to, GUARD, works[i]->side_bytes);
@@ -315,7 +321,10 @@ UNIT_TEST(many_jobs_in_flight_end_in_order_of_start)
 				0);
 		}
 		gate_open();
-		/* One worker: exactly in order, whatever poll's capacity. */
+		/*
+		 * With a single worker jobs end exactly in order, whatever
+		 * poll's capacity.
+		 */
 		for (i = 0; i < MANY; i++) {
 			assert_ptr_equal(pool_wait(&pool), &works[i]->job);
 			work_check(works[i]);

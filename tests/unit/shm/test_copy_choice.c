@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which copy routines: named, remembered in the socket folder, or by default. */
+/*
+ * The choice of copy routines: named, remembered in the socket folder, or by
+ * default.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -46,7 +49,7 @@ static int up(void **state)
 				.log = { .write = line_take,
 					 .context = &world,
 					 .level = KVPULL_LOG_INFO } };
-	/* What is judged is the mode that a test gives its file. */
+	/* The mode is then the one that a test gives its file. */
 	(void)umask(022);
 	if (!mkdtemp(world.dir))
 		return -1;
@@ -109,7 +112,7 @@ static void is_remembered(struct world *world)
 	assert_non_null(strstr(world->line, "remembered"));
 }
 
-/* One line, with the path and this reason, and then the default is used. */
+/* A log line has the path and this reason, and then the default is used. */
 static void is_ignored(struct world *world, const char *why)
 {
 	struct kvpull_copy_choices choices = unusual();
@@ -202,7 +205,7 @@ TEST(file_of_another_user_is_ignored)
 	if (chown(world->path, STRANGER, (gid_t)-1))
 		skip(); /* root alone can give files away */
 	is_ignored(world, "another user");
-	/* Whom we would believe as a peer, we believe here. */
+	/* A user that is believed as a peer is believed here. */
 	world->folder.uids = friends;
 	world->folder.uid_count = 1;
 	is_remembered(world);
@@ -280,7 +283,7 @@ TEST(what_is_no_small_plain_file_is_ignored)
 	file_put(world, large, sizeof(large));
 	is_ignored(world, "too large");
 	(void)unlink(world->path);
-	/* Who opened it would wait for a writer. */
+	/* An open() would wait for a writer. */
 	assert_int_equal(mkfifo(world->path, 0600), 0);
 	(void)alarm(5);
 	is_ignored(world, "no plain file");

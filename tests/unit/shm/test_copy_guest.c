@@ -45,7 +45,7 @@ UNIT_TEST(guest_copies_short_shares_alone)
 	work_free(works[1]);
 }
 
-/* What begins in a share of these ends after it: too much for a poll. */
+/* Spans that begin in a share of these end after it: too much for a poll. */
 UNIT_TEST(guest_leaves_uneven_shares_to_others)
 {
 	struct work *work = work_simple(0, 64, 18432);
@@ -86,7 +86,10 @@ UNIT_TEST(empty_group_makes_no_share_long)
 	work_free(work);
 }
 
-/* It was away for longer than the pool remembers, and finds what is there. */
+/*
+ * The guest was away for longer than the pool remembers, and finds the present
+ * jobs.
+ */
 UNIT_TEST(guest_that_was_away_finds_the_newest_job)
 {
 	struct work *work = work_simple(0, 16, 32768);

@@ -255,7 +255,7 @@ static void cancelled(struct bench *bench)
 
 	for (polls = 0; polls < 6; polls++)
 		cancelled_after(bench, polls);
-	/* It is as good as new. */
+	/* The reader works as before. */
 	assert_int_equal(start(bench), 0);
 	assert_int_equal(done(bench), 0);
 }
@@ -313,7 +313,7 @@ static void truncated(struct bench *bench)
 	assert_int_equal(start(bench), 0);
 	assert_int_equal(done(bench), KVPULL_EREAD);
 	assert_int_equal(world->warnings, 1);
-	/* It fails for itself: the peer stays. */
+	/* The read alone fails: the peer stays. */
 	assert_int_equal(pwrite(bench->file, world->kv.base, world->kv.bytes,
 				FILE_OFFSET),
 			 world->kv.bytes);
@@ -365,7 +365,7 @@ UNIT_TEST(close_with_reads_under_way_leaves_nothing_open)
 	in_each_way(left);
 }
 
-/* What a welcome says and what came with it must be one. */
+/* The welcome and its descriptors must agree. */
 static void attach_answers(int fd, uint64_t bytes, int code)
 {
 	static struct bench bench;

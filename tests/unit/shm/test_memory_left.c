@@ -64,7 +64,7 @@ TEST(nobody_says_is_no_limit)
 	assert_true(kvpull_memory_left(root) == UINT64_MAX);
 }
 
-/* What only holds files is available though it is not free. */
+/* Memory that only caches files is available though it is not free. */
 TEST(machine_is_what_is_available)
 {
 	machine_write();

@@ -26,7 +26,7 @@
 #define SEALS_READ_ONLY (SEALS_SIZE | F_SEAL_FUTURE_WRITE)
 #define PAGE 4096u
 
-/* What was logged. */
+/* Log lines of a test. */
 struct lines {
 	uint32_t error_count;
 	uint32_t warning_count;
@@ -552,7 +552,7 @@ TEST(hugetlb_memfds_are_refused)
 	expect_refused(fd, PAGE, KVPULL_SEGMENT_SHARED, "ordinary pages");
 }
 
-/* It may be of a file system that never answers. */
+/* The descriptor may be of a file system that never answers. */
 TEST(size_of_what_has_no_seals_is_not_asked)
 {
 	struct kvpull_shared shared = make(PAGE, KVPULL_SEGMENT_SHARED);

@@ -20,7 +20,10 @@ UNIT_TEST(blocks_are_pulled_and_released_end_to_end)
 	world_welcome(&world);
 	fds = fds_open();
 	assert_int_equal(world_attach(&world, &world.serve), 0);
-	/* Of table, ring, doorbell and region only the doorbell stays. */
+	/*
+	 * Of table, ring, doorbell and region, D keeps only the doorbell's
+	 * descriptor.
+	 */
 	assert_int_equal(fds_open(), fds - 3);
 	d = world.d.transport;
 	read = world_read(&world, 4);
@@ -71,7 +74,7 @@ UNIT_TEST(many_guards_are_read_by_one_check)
 				 WORLD_INCARNATION);
 		assert_int_equal(world.checked[at].revoked, 100 + slots[at]);
 	}
-	/* One that is not there ends them all. */
+	/* A slot that is not there ends the whole check. */
 	read.slots = world.slots;
 	world.slots[count - 1] = WORLD_SLOTS;
 	assert_int_equal(d->ops->check_start(d, world.peer, &read),
@@ -79,7 +82,7 @@ UNIT_TEST(many_guards_are_read_by_one_check)
 	world_close(&world);
 }
 
-/* It is mapped once, as far as the one that goes furthest. */
+/* The segment is mapped once, as far as its longest region goes. */
 UNIT_TEST(regions_of_one_segment_may_differ_in_length)
 {
 	struct world world;
@@ -247,10 +250,10 @@ UNIT_TEST(without_workers_poll_copies_a_slice_at_a_time)
 	assert_true(read.byte_count > 4u << 20);
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 0);
 	do {
-		/* Who would sleep now is told not to. */
+		/* An owner that would sleep now must not. */
 		assert_int_equal(d->ops->arm(d), 1);
 		d->ops->disarm(d);
-		/* Events or not: it worked, and says so. */
+		/* With or without events the poll did work, and says so. */
 		assert_int_equal(side_poll(&world, &world.d), 1);
 		polled += 2u << 20;
 	} while (!world.d.queue_count);
@@ -322,7 +325,7 @@ static void reads_end_before_their_peer(uint32_t copy_threads)
 	assert_int_equal(event.index, world.peer);
 	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
 	assert_int_equal(event.index, world.caller);
-	/* Its ring can be drained until it is forgotten. */
+	/* The ring can be drained until the caller is forgotten. */
 	assert_int_equal(kvpull_ring_ready(world.ring), 0);
 	world.p.transport->ops->forget(world.p.transport, world.caller);
 	/* And everything can begin again. */
@@ -371,7 +374,7 @@ UNIT_TEST(end_of_a_producer_fails_what_comes_later)
 	read = world_read(&world, 2);
 	assert_int_equal(d->ops->read_start(d, world.peer, &read), 1);
 	side_close(&world.p);
-	/* Its bytes are there and right until its end is seen. */
+	/* The peer's bytes are there and right until its end is seen. */
 	assert_int_equal(d->ops->check_start(d, world.peer, &read), 1);
 	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(d->ops->check_start(d, world.peer, &read),
@@ -387,7 +390,10 @@ UNIT_TEST(end_of_a_producer_fails_what_comes_later)
 	world_close(&world);
 }
 
-/* What the host fork()ed has copies of all descriptors, and never closes them. */
+/*
+ * A child that the host fork()ed has copies of all descriptors, and never
+ * closes them.
+ */
 static pid_t child_stays(void)
 {
 	const pid_t child = fork();
@@ -477,10 +483,12 @@ static void child_consume(struct world *world, int ready_fd)
 	if (!fork()) {
 		const pid_t self = getpid();
 
-		/* It keeps D's socket open, and says that it does. */
+		/*
+		 * The grandchild keeps D's socket open, and says that it does.
+		 */
 		if (write(ready_fd, &self, sizeof(self)) != sizeof(self))
 			_exit(1);
-		/* Should the test fail, it does not stay for ever. */
+		/* If the test fails, the grandchild does not stay for ever. */
 		(void)alarm(30);
 		for (;;)
 			(void)pause();
@@ -513,7 +521,10 @@ UNIT_TEST(killed_consumer_with_a_living_child_is_seen)
 	assert_true(child >= 0);
 	if (!child)
 		child_consume(&world, pipes[1]);
-	/* It takes descriptors once it has seen who we are, as before a hello. */
+	/*
+	 * P takes descriptors only after it has seen who calls, as before a
+	 * hello.
+	 */
 	assert_int_equal(read(pipes[0], &grandchild, sizeof(grandchild)),
 			 sizeof(grandchild));
 	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);

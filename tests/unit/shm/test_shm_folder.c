@@ -238,7 +238,10 @@ UNIT_TEST(what_is_not_our_socket_is_not_removed)
 	assert_int_equal(system(path), 0);
 }
 
-/* It looks who lives in the folder, and no live one hears of it. */
+/*
+ * The worker looks which sockets in the folder are live, without calling their
+ * owners.
+ */
 UNIT_TEST(start_takes_no_place_at_a_producer)
 {
 	struct world world;
@@ -316,7 +319,7 @@ UNIT_TEST(folder_that_was_made_again_is_found)
 	assert_int_equal(rmdir(world.folder), 0);
 	assert_int_equal(d->ops->reachable(d, "p"), KVPULL_EROUTE);
 	assert_int_equal(mkdir(world.folder, 0700), 0);
-	/* It removes its socket from where it put it. */
+	/* The producer removes its socket from where it put it. */
 	side_close(&world.p);
 	assert_int_equal(rmdir(old), 0);
 	world_serve(&world, "p");
@@ -338,7 +341,7 @@ static int container_enter(void)
 	return failed ? -1 : 0;
 }
 
-/* What a container's process sees of a folder that the node's root made. */
+/* A container's process looks at a folder that the node's root made. */
 UNIT_TEST(unknown_owner_is_nobody_in_a_container_alone)
 {
 	struct kvpull_folder folder = { .fd = -1 };
@@ -371,7 +374,7 @@ UNIT_TEST(unknown_owner_is_nobody_in_a_container_alone)
 	world_close(&world);
 }
 
-/* Whoever may write into the folder may take a name that was another's. */
+/* A user that may write into the folder may take the name of another worker. */
 static void other_user_serve(const struct world *world, int ready)
 {
 	int socket;
@@ -486,7 +489,7 @@ static void other_user_lingers(const struct world *world, int ready)
 		(void)pause();
 }
 
-/* What it hands over is dropped by the kernel in our name. */
+/* The kernel drops descriptors of the other user's producer in our name. */
 UNIT_TEST(producer_of_another_user_does_not_hold_us_up)
 {
 	struct world world;
@@ -514,7 +517,7 @@ static void minute_pass(struct world *world)
 	side_look(world, &world->d);
 }
 
-/* Who cleans /tmp of what is old takes no socket for in use by its name. */
+/* A cleaner of /tmp takes no socket for in use by its name. */
 UNIT_TEST(name_that_is_removed_is_made_again)
 {
 	struct world world;

@@ -404,7 +404,7 @@ UNIT_TEST(foreign_rows_of_each_group_have_its_ids)
 		strips[i] = world.strip;
 		strips[i].group_index = i;
 	}
-	/* It would write there. */
+	/* The read would write there. */
 	strips[1].local += (size_t)8 * WORLD_BLOCK_BYTES;
 	world.local[8 * WORLD_BLOCK_BYTES] = 77;
 	world.local[10 * WORLD_BLOCK_BYTES] = 77;

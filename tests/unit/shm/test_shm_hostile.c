@@ -59,7 +59,7 @@ UNIT_TEST(descriptors_of_a_caller_are_not_taken)
 		fds[i] = STDERR_FILENO;
 	before = fds_open();
 	if (has_passrights()) {
-		/* They do not even leave. */
+		/* The descriptors do not even leave. */
 		assert_int_equal(raw_try_send(fd, fds, 30), EPERM);
 		raw_send(fd, NULL, 0);
 		(void)world_expect(&world, &world.p,
@@ -68,7 +68,10 @@ UNIT_TEST(descriptors_of_a_caller_are_not_taken)
 	} else {
 		raw_send(fd, fds, 30);
 		(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);
-		/* Its socket and pidfd are closed, nothing came instead. */
+		/*
+		 * The caller's socket and pidfd are closed, and nothing came
+		 * instead.
+		 */
 		assert_int_equal(fds_open(), before - 2);
 	}
 	(void)close(fd);
@@ -126,7 +129,7 @@ static void bell_is_refused(struct imposter *imposter, const int *good,
 	(void)close(bell);
 }
 
-/* What the welcome says of memory is not what the descriptors are. */
+/* Regions of the welcome do not match their descriptors. */
 static void regions_are_refused(struct imposter *imposter, const int good[5])
 {
 	struct world *world = &imposter->world;
@@ -146,7 +149,9 @@ static void regions_are_refused(struct imposter *imposter, const int good[5])
 	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EPROTO);
 	world->serve.regions[0].bytes = world->kv.bytes;
 	world->serve.regions[0].fd_offset = 0;
-	/* Of a descriptor that is there, and no region's by its number. */
+	/*
+	 * A region names a descriptor that is there, and belongs to no region.
+	 */
 	memcpy(more, good, sizeof(more));
 	more[4] = good[3];
 	world->serve.regions[0].fd_index = 1;
@@ -198,7 +203,7 @@ UNIT_TEST(welcome_with_wrong_descriptors_is_refused)
 		bad[i] = pipes[1];
 		assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
 	}
-	/* What its owner can make block, what does not ring, what is locked. */
+	/* Descriptors that can block, do not ring, or are locked. */
 	bell_is_refused(&imposter, good, eventfd(0, EFD_CLOEXEC));
 	bell_is_refused(&imposter, good,
 			socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -225,7 +230,7 @@ UNIT_TEST(welcome_with_wrong_descriptors_is_refused)
 	imposter_end(&imposter);
 }
 
-/* Its flags and what lies in it are the producer's too, also after attach. */
+/* The producer controls the doorbell's flags and value, also after attach. */
 UNIT_TEST(doorbell_of_a_hostile_producer_does_not_block)
 {
 	const struct kvpull_record record = { .kind = KVPULL_NOTE_CLAIM };
@@ -270,7 +275,7 @@ UNIT_TEST(doorbell_of_a_hostile_producer_does_not_block)
 	imposter_end(&imposter);
 }
 
-/* What lay in it would have to be read, or dropped, by the producer. */
+/* The producer would have to read, or drop, bytes in its doorbell. */
 UNIT_TEST(consumer_puts_nothing_into_its_doorbell)
 {
 	static uint8_t bytes[KVPULL_MESSAGE_BYTES_MAX];
@@ -496,7 +501,7 @@ UNIT_TEST(message_too_long_for_a_packet_ends_its_caller)
 			 KVPULL_PACKET_BYTES_MAX);
 	event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_MESSAGE);
 	assert_int_equal(event.data_bytes, KVPULL_PACKET_BYTES_MAX);
-	/* Its begin alone might be a good message. */
+	/* The packet's begin alone might be a good message. */
 	assert_int_equal(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL),
 			 sizeof(bytes));
 	(void)world_expect(&world, &world.p, KVPULL_EVENT_CALLER_DOWN);

@@ -90,7 +90,7 @@ UNIT_TEST(memory_that_is_not_mapped_is_not_lent)
 	world_close(&world);
 }
 
-/* What the engine's thread copies is mapped: of a file there is no address. */
+/* The engine's thread copies from mappings: a file has no address. */
 UNIT_TEST(peer_with_a_file_is_not_lent)
 {
 	struct kvpull_mapping mapping = { 0 };
@@ -121,7 +121,10 @@ UNIT_TEST(peer_with_a_file_is_not_lent)
 	world_close(&world);
 }
 
-/* Nobody would close that mapping, and its memory is unmapped soon. */
+/*
+ * A mapping of a lost peer would never be closed, and its memory is unmapped
+ * soon.
+ */
 UNIT_TEST(lost_peer_is_not_lent)
 {
 	struct kvpull_mapping mapping = { 0 };
@@ -133,7 +136,10 @@ UNIT_TEST(lost_peer_is_not_lent)
 	d = world.d.transport;
 	d->ops->disconnect(d, world.peer);
 	assert_int_equal(d->ops->lend(d, world.peer, &mapping), KVPULL_EPEER);
-	/* Its end is to be told, and no event is to come: no sleep before. */
+	/*
+	 * The peer's end has to be reported, and no event will come: no sleep
+	 * before.
+	 */
 	assert_int_equal(d->ops->arm(d), 1);
 	d->ops->disarm(d);
 	(void)world_expect(&world, &world.d, KVPULL_EVENT_PEER_DOWN);

@@ -107,7 +107,7 @@ UNIT_TEST(large_welcome_comes_whole)
 		0);
 	message_is_what_was_sent(&world);
 	assert_int_equal(world_attach(&world, &world.serve), 0);
-	/* Of the last region: block 299 % 64 of the memory. */
+	/* The read is of the last region: block 299 % 64 of the memory. */
 	read = world_read(&world, 1);
 	world.ids[0] = 0;
 	world.strip.region_index = REGIONS - 1;
@@ -139,7 +139,10 @@ static void part_send(const struct imposter *imposter, const char *word,
 			 0);
 }
 
-/* What D makes of parts of that size, one more each time; then it hangs up. */
+/*
+ * Sends D parts of that size, one more each time, until D hangs up. Returns how
+ * many.
+ */
 static uint32_t parts_until_refused(struct imposter *imposter,
 				    size_t byte_count, uint32_t fd_count)
 {
@@ -202,7 +205,7 @@ UNIT_TEST(last_part_comes_once)
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
 	assert_int_equal(event.code, KVPULL_EPROTO);
 	(void)close(imposter.socket);
-	/* One of nothing is no message. */
+	/* An empty part is no message. */
 	imposter_connect(&imposter);
 	part_send(&imposter, KVPULL_PARTS_LAST, 0, 3);
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);
@@ -238,7 +241,10 @@ UNIT_TEST(half_a_welcome_ends_with_its_time)
 	imposter_end(&imposter);
 }
 
-/* Whose they are is known afterwards: until then none is let through. */
+/*
+ * The sender's user is known afterwards: until then no descriptor is let
+ * through.
+ */
 UNIT_TEST(descriptors_are_refused_before_the_call)
 {
 	struct imposter imposter;
@@ -273,7 +279,7 @@ UNIT_TEST(descriptors_of_another_user_are_not_taken)
 	event = world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(event.uid, 12345);
 	if (has_passrights()) {
-		/* They do not even leave. */
+		/* The descriptors do not even leave. */
 		assert_int_equal(raw_try_send(imposter.socket, &one, 1), EPERM);
 		(void)close(imposter.socket);
 		(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_DOWN);

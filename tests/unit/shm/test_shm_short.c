@@ -22,7 +22,7 @@ UNIT_TEST(out_of_descriptors_rests_the_listener)
 	side_look(&world, &world.p);
 	assert_int_equal(world.p.queue_count, 0);
 	assert_int_equal(world.warnings, 1);
-	/* Its owner can sleep: the waiting caller does not keep it awake. */
+	/* The owner can sleep: the waiting caller does not keep it awake. */
 	assert_int_equal(
 		poll(&(struct pollfd){ .fd = p->ops->fd(p), .events = POLLIN },
 		     1, 0),
@@ -34,7 +34,7 @@ UNIT_TEST(out_of_descriptors_rests_the_listener)
 	world_close(&world);
 }
 
-/* One descriptor is left for its socket, none for its pidfd. */
+/* A descriptor is left for the caller's socket, none for its pidfd. */
 UNIT_TEST(caller_whose_death_cannot_be_seen_calls_again)
 {
 	struct world world;
@@ -70,7 +70,7 @@ UNIT_TEST(out_of_descriptors_is_not_the_peers_fault)
 	world_open(&world);
 	d = world.d.transport;
 	side_look(&world, &world.d);
-	/* Who looked before needs none to look again. */
+	/* A second look needs no further descriptor. */
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
 	count = fds_fill(fds, 0);
 	assert_int_equal(d->ops->reachable(d, "p"), 0);
@@ -182,7 +182,7 @@ UNIT_TEST(flood_of_callers_is_bounded)
 		closed += recv(fds[i], bytes, 1, MSG_DONTWAIT) == 0;
 	}
 	assert_int_equal(closed, 20 - KVPULL_GATE_PROCESS_MAX);
-	/* One line says so, not one a caller. */
+	/* The log has one line, not one a caller. */
 	assert_int_equal(world.warnings, 1);
 	assert_non_null(strstr(world.warning, "too many callers"));
 	for (i = 0; i < 20; i++)
@@ -331,7 +331,9 @@ UNIT_TEST(consumer_is_woken_when_its_producer_is_late)
 	imposter_end(&imposter);
 }
 
-/* Who cannot ask whether a name's owner lives does not take it from him. */
+/*
+ * A worker that cannot ask whether a name's owner lives does not take the name.
+ */
 UNIT_TEST(live_name_is_not_taken_for_want_of_descriptors)
 {
 	struct kvpull_listener listener = { .fd = -1, .folder_fd = -1 };

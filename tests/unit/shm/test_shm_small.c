@@ -161,7 +161,7 @@ UNIT_TEST(small_foreign_reads_of_a_run_are_bounded)
 	runs_are_bounded(1);
 }
 
-/* What waits is neither forgotten by a sleeper nor lost by few events. */
+/* Waiting reads are neither forgotten by a sleeper nor lost by few events. */
 UNIT_TEST(waiting_reads_keep_the_owner_awake)
 {
 	struct small small;
@@ -212,7 +212,7 @@ UNIT_TEST(waiting_read_that_is_cancelled_copies_nothing)
 	world_close(&small.world);
 }
 
-/* Their peer dies while they wait: each ends, none is copied after. */
+/* The peer dies while its reads wait: each ends, none is copied after. */
 UNIT_TEST(waiting_reads_end_with_their_peer)
 {
 	struct small small;

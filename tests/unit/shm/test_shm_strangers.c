@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who calls a producer on this node and is not let in: other users, callers
- * that say nothing, more of them than there is room or descriptors for. Once
- * 100 silent connections of a user that was not in uids kept every honest
- * consumer out for good.
+ * Callers on this node that are not let in: other users, callers that say
+ * nothing, more of them than there is room or descriptors for. Once, 100 silent
+ * connections of a user that was not in uids kept every honest consumer out for
+ * good.
  */
 
 #include "shm/gate.h"
@@ -134,7 +134,10 @@ UNIT_TEST(silent_ones_make_room_for_a_newcomer)
 		event = world_expect(&world, &world.p, KVPULL_EVENT_CALLER_UP);
 		first = i ? first : event.index;
 	}
-	/* They have their time to say hello; who comes then calls again. */
+	/*
+	 * The callers have their time to say hello; a newcomer has to call
+	 * again.
+	 */
 	early = raw_connect(&world, "p");
 	side_look(&world, &world.p);
 	assert_int_equal(world.p.queue_count, 0);
@@ -277,7 +280,7 @@ UNIT_TEST(callers_leave_the_engine_its_descriptors)
 	strangers_open(&world, NULL);
 	first = raw_connect(&world, "p");
 	second = raw_connect(&world, "p");
-	/* One descriptor more than is the engine's: a caller's. */
+	/* A descriptor more than the engine's share: for a caller. */
 	count = fds_fill(fds, reserve + 1);
 	side_look(&world, &world.p);
 	assert_int_equal(world.p.queue_count, 1);

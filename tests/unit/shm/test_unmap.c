@@ -19,7 +19,7 @@
 #define NAME "kvpull-unmap-test"
 
 static struct kvpull_unmaps unmaps;
-/* What threads of the library's do at munmap(). */
+/* How threads of the library behave at munmap(). */
 static _Atomic uint32_t hangs;
 static _Atomic uint32_t is_slow;
 
@@ -136,7 +136,7 @@ UNIT_TEST(more_than_there_are_threads_are_unmapped_too)
 	}
 	hang_set(0);
 	await_unmapped();
-	/* Their places are others' again. */
+	/* The threads' places are free again. */
 	make(mappings, KVPULL_UNMAP_BYTES);
 	for (at = 0; at < WAITS && unmaps.count; at++) {
 		pause_ms(1);
@@ -165,7 +165,7 @@ UNIT_TEST(close_waits_for_threads_that_unmap)
 	atomic_store_explicit(&is_slow, 0, memory_order_release);
 }
 
-/* What takes longer goes on behind it, and ends. */
+/* A thread that takes longer goes on behind close(), and ends. */
 UNIT_TEST(close_leaves_a_thread_that_hangs)
 {
 	struct kvpull_shm_mapping mappings[PARTS + 1];

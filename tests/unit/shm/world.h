@@ -40,7 +40,10 @@
 #define WORLD_INCARNATION UINT64_C(0x1234567890abcdef)
 #define WORLD_INLINE_BYTES 65536u
 
-/* Of the region: WORLD_BLOCKS_MAX, if a test program has no other count. */
+/*
+ * Blocks of the region: WORLD_BLOCKS_MAX, unless a test program sets another
+ * count.
+ */
 extern uint32_t world_blocks;
 
 struct side {

@@ -168,7 +168,7 @@ UNIT_TEST_WITH(many_guards_are_read_by_one_check, world_attached, world_down)
 				 WORLD_INCARNATION);
 		assert_int_equal(world.checked[at].revoked, 100 + slots[at]);
 	}
-	/* One that is not there ends them all. */
+	/* A slot that is not there ends the whole check. */
 	world.slots[4] = WORLD_SLOTS;
 	assert_int_equal(world.d.route->ops->check_start(
 				 world.d.route, world.peer, &world.read),
@@ -244,7 +244,7 @@ UNIT_TEST_WITH(what_wakes_a_sleeper_is_taken_before_its_event_is_read,
 	}
 }
 
-/* What comes before its queue is armed makes no event. */
+/* Completions before the queue was armed make no event. */
 UNIT_TEST_WITH(route_rings_while_an_event_is_unread, world_attached, world_down)
 {
 	const struct kvpull_transport_ops *ops = world.p.route->ops;
@@ -387,7 +387,7 @@ UNIT_TEST_WITH(note_is_told_before_it_is_answered, world_attached, world_down)
 	}
 	assert_int_equal(world.note_count, 1);
 	assert_int_equal(counts->frames_sent, before);
-	/* It is to be polled again, though nothing comes. */
+	/* The route has to be polled again, though nothing comes. */
 	assert_true(count > 0);
 	side_poll(&world.p);
 	assert_int_equal(counts->frames_sent, before + 1);
@@ -407,7 +407,7 @@ UNIT_TEST_WITH(ring_that_is_full_stalls_notes_and_loses_none, world_attached,
 	}
 	/* Four credits, and the one that P holds back. */
 	assert_in_range(generation, 4, 6);
-	/* It does not spin until there is room. */
+	/* The producer does not spin until there is room. */
 	side_sleep(&world.p);
 	/* Reads do not wait for P. */
 	assert_int_equal(world_read_start(), 0);

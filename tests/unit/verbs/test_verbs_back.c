@@ -83,7 +83,7 @@ TEST(broken_device_is_used_when_it_is_back)
 	pulls();
 }
 
-/* Whatever else the port has until then. */
+/* The port has other addresses until then. */
 TEST(address_that_was_taken_away_is_used_when_it_is_back)
 {
 	fake_verbs_unaddress(0);
@@ -145,7 +145,10 @@ UNIT_TEST_WITH(consumer_of_another_address_pulls_on, NULL, world_down)
 	pulls();
 }
 
-/* Its owner is told, for the tickets to come; who has one of them reaches it. */
+/*
+ * The owner gets the new address for later tickets, and a consumer with one of
+ * those reaches it.
+ */
 UNIT_TEST_WITH(producer_of_another_address_listens_there, NULL, world_down)
 {
 	char address[KVPULL_ADDRESS_BYTES_MAX];
@@ -173,7 +176,9 @@ UNIT_TEST_WITH(producer_of_another_address_listens_there, NULL, world_down)
 	assert_true(world_read_is_right());
 }
 
-/* What cannot be made again leaves nothing, and is tried again. */
+/*
+ * Objects that cannot be made again leave nothing behind, and are tried again.
+ */
 UNIT_TEST(return_that_fails_is_tried_again)
 {
 	uint32_t at;
@@ -288,7 +293,10 @@ static void port_is_taken(const struct world_side *side, uint32_t device)
 	assert_in_range(world_lines, 1, 4);
 }
 
-/* It reads by its device, and nobody calls it: its own port does not matter. */
+/*
+ * A consumer reads by its device, and nobody calls it: its own port does not
+ * matter.
+ */
 UNIT_TEST_WITH(consumer_whose_port_was_taken_meanwhile_pulls_on, NULL,
 	       world_down)
 {
@@ -326,11 +334,14 @@ TEST(device_that_takes_less_is_said_once)
 	fake_verbs_return(0, 0);
 	lines_begin();
 	world_run(60000);
-	/* Of both sides. */
+	/* Each side logs a line. */
 	assert_int_equal(world_lines, 2);
 }
 
-/* Its memory cannot be pinned any more: it tries again, and less and less. */
+/*
+ * The device's memory cannot be pinned any more: it is tried less and less
+ * often.
+ */
 TEST(device_whose_memory_is_refused_is_no_flood_of_log)
 {
 	fake_verbs_remove_device();
@@ -372,7 +383,7 @@ TEST(consumer_hears_of_its_address_though_another_route_heard_first)
 			       "10.66.0.6"));
 }
 
-/* Its peers try again for half a second, then they give it up. */
+/* The peers try again for half a second, then they give the device up. */
 TEST(device_that_goes_and_comes_is_used_at_once)
 {
 	uint32_t ms = 0;

@@ -90,7 +90,7 @@ TEST_UP(depth_is_how_many_reads_are_in_flight)
 	assert_int_equal(world.d.check_code, 0);
 }
 
-/* Of 20 work requests eight are for frames. */
+/* Eight of 20 work requests are for frames. */
 TEST_UP(depth_is_what_the_device_has_beside_frames)
 {
 	fake_verbs_knobs.queue_max = 20;
@@ -169,7 +169,10 @@ static void crawl(uint32_t first_cancelled)
 	assert_int_equal(world.d.reads_done, 2);
 }
 
-/* Others' reads go on before it: it is not waited for without a bound. */
+/*
+ * Reads of others go on before the cancelled one, which is not waited for
+ * without a bound.
+ */
 TEST_UP(cancelled_read_behind_others_is_cut_at_last)
 {
 	world.batch = 4;
@@ -189,7 +192,7 @@ TEST_UP(cancelled_read_behind_a_cancelled_one_has_its_own_time)
 	assert_int_equal(world.d.downs, 0);
 }
 
-/* Of a side's only connection: in so many ms at the most. */
+/* The only connection of a side is due in at most so many ms. */
 static void is_due_in(int initiator, uint32_t ms)
 {
 	const struct kvpull_verbs_end *end = fake_verbs_owner(initiator);
@@ -198,7 +201,9 @@ static void is_due_in(int initiator, uint32_t ms)
 			world.now_ns + ms * KVPULL_NS_PER_MS);
 }
 
-/* It never takes what P said last: its place comes free all the same. */
+/*
+ * The caller never takes P's last message: its place becomes free all the same.
+ */
 TEST_UP(refused_caller_that_is_stuck_goes)
 {
 	world.refuses = 1;
@@ -214,7 +219,7 @@ TEST_UP(refused_caller_that_is_stuck_goes)
 	assert_int_equal(world.p.downs, 0);
 }
 
-/* Nobody answers D; and then P, who was called, says nothing. */
+/* D's call gets no answer; and then P, which was called, gets no message. */
 TEST_UP(sleeper_wakes_to_end_a_handshake)
 {
 	fake_verbs_knobs.answer = FAKE_VERBS_SILENCE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a connection that was cut had read of others' reads: they say how much,
- * and the next connection reads what is missing.
+ * Reads whose connection was cut for another read: they say how many bytes
+ * came, and the next connection reads the missing ones.
  */
 #include "tests/unit/verbs/world.h"
 
@@ -29,7 +29,7 @@ static void reads_make(void)
 	victim.group_first = second_half;
 }
 
-/* Its first bytes, in the order of its ids. */
+/* The read's first bytes are there, in the order of its ids. */
 static void bytes_are_there(uint64_t bytes)
 {
 	uint64_t at;

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/verbs/world.h"
 
-/* Of P: without its owner, who forgets. */
+/* Polls P without its owner, which forgets callers. */
 static void p_poll(void)
 {
 	struct kvpull_event events[8];
@@ -62,7 +62,7 @@ UNIT_TEST_WITH(caller_without_a_place_hears_that_it_is_full, world_up,
 	}
 	assert_int_equal(world.d.downs, 2);
 	assert_int_equal(world.d.down_code, KVPULL_EFULL);
-	/* It goes on, and each is counted; the log has a line a second. */
+	/* The calls go on, and each is counted; the log has a line a second. */
 	world.p.log.write = line_count;
 	world.p.log.level = KVPULL_LOG_WARN;
 	lines = 0;
@@ -106,7 +106,7 @@ UNIT_TEST_WITH(word_before_the_end_is_heard_though_the_end_came_first, world_up,
 	assert_int_equal(world.d.downs, 1);
 }
 
-/* It cannot read the welcome, and P is to know why it goes. */
+/* D cannot read the welcome, and P must get the reason. */
 UNIT_TEST_WITH(word_of_who_refuses_a_welcome_is_heard, world_up, world_down)
 {
 	world.leaves = 1;
@@ -137,7 +137,9 @@ UNIT_TEST_WITH(end_without_a_word_is_told_at_once, world_up, world_down)
 	assert_int_equal(world.d.down_code, KVPULL_EPEER);
 }
 
-/* It fires between a poll's look at the clock and its look at the timer. */
+/*
+ * The timer fires between a poll's look at the clock and its look at the timer.
+ */
 UNIT_TEST_WITH(timer_that_fired_too_early_is_set_again, long_ago, world_down)
 {
 	const struct kvpull_transport_ops *ops = world.p.route->ops;
@@ -159,7 +161,7 @@ UNIT_TEST_WITH(timer_that_fired_too_early_is_set_again, long_ago, world_down)
 	}
 }
 
-/* Its device has taken the question, so that no second one is sent. */
+/* The dead host's device has taken the question, so no second one is sent. */
 UNIT_TEST_WITH(host_that_took_a_heartbeat_and_died_is_given_up, world_attached,
 	       world_down)
 {
@@ -204,7 +206,10 @@ UNIT_TEST_WITH(question_whether_it_is_alive_renews_no_lease, world_attached,
 	assert_int_equal(world.beat_count, 1);
 }
 
-/* Who owns a pool looks at no ring: a reader that fills its own is not kept. */
+/*
+ * The owner of a pool looks at no ring: a reader that fills its own is not
+ * kept.
+ */
 UNIT_TEST_WITH(end_is_told_though_nobody_takes_what_was_said, world_attached,
 	       world_down)
 {

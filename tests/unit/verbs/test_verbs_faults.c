@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What can go wrong on a fabric, each in turn: every completion status on every
- * kind of work request, posts that are refused, completions that come late or
- * never, answers of the CM, objects that cannot be made, a device that goes.
- * Each ends in the documented error, and nothing is left.
+ * Everything that can go wrong on a fabric, each in turn: every completion
+ * status on every kind of work request, posts that are refused, completions
+ * that come late or never, answers of the CM, objects that cannot be made, a
+ * device that goes. Each ends in the documented error, and nothing is left.
  */
 #include "tests/unit/verbs/world.h"
 
@@ -178,7 +178,7 @@ TEST(cut_for_one_read_is_told_the_others_as_such)
 	ops->read_cancel(world.d.route, world.peer, &world.read);
 	while (!kvpull_verbs_counts(world.d.route)->flushes)
 		world_run(1);
-	/* It is not quiet yet. */
+	/* The queue pair is not quiet yet. */
 	assert_int_equal(ops->read_start(world.d.route, world.peer, &third),
 			 KVPULL_EABORTED);
 	assert_int_equal(ops->check_start(world.d.route, world.peer, &third),
@@ -218,7 +218,9 @@ TEST(end_of_a_peer_ends_no_read_of_another)
 	assert_true(world_read_is_right());
 }
 
-/* It ends though receives were flushed: its reads are in the wire yet. */
+/*
+ * The rail ends though receives were flushed: its reads are still in the wire.
+ */
 TEST(rail_is_not_quiet_before_its_reads)
 {
 	struct kvpull_verbs_end *end = fake_verbs_owner(1);
@@ -233,7 +235,7 @@ TEST(rail_is_not_quiet_before_its_reads)
 	assert_int_equal(world.d.reads_done, 1);
 }
 
-/* What an entry said before is nothing that it says now. */
+/* The value of an earlier read of the entry does not count. */
 TEST(check_that_fails_does_not_say_what_the_last_one_read)
 {
 	const struct kvpull_transport_ops *ops = world.d.route->ops;
@@ -316,7 +318,7 @@ TEST(cancelled_read_that_completes_is_no_fault)
 	assert_true(world_read_is_right());
 }
 
-/* One work request every 50 ms, after a cancel: slow, and not dead. */
+/* A work request completes every 50 ms after a cancel: slow, and not dead. */
 UNIT_TEST(slow_wire_is_not_cut_by_a_cancel)
 {
 	uint32_t round;
@@ -350,7 +352,7 @@ TEST(check_that_hangs_ends_soon_after_its_cancel)
 	world_run(1000);
 	ops->read_cancel(world.d.route, world.peer, &world.read);
 	world_run(90);
-	/* It may still land where the next entry is read into. */
+	/* The READ may still land where the next entry is read into. */
 	assert_int_equal(world.d.checks_done, 0);
 	world_run(220);
 	assert_int_equal(world.d.checks_done, 1);
@@ -465,7 +467,7 @@ TEST(event_of_no_harm_is_none)
 						     IBV_EVENT_GID_CHANGE };
 	size_t i;
 
-	/* Of an only rail: links flap. */
+	/* An only rail stays: links flap. */
 	for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		fake_verbs_async(0, types[i]);
 		world_run(3);

@@ -105,7 +105,7 @@ TEST(caller_has_50_ms_for_its_hello)
 			 KVPULL_VERBS_WAITING_ADDRESS_MAX);
 }
 
-/* Of those that wait the oldest goes, though others had no time yet. */
+/* The oldest waiting caller goes, though others had no time yet. */
 TEST(oldest_caller_goes)
 {
 	const uint32_t half = KVPULL_VERBS_WAITING_ADDRESS_MAX / 2;
@@ -168,7 +168,7 @@ TEST(no_place_is_left_behind)
 	consumer_is_in();
 }
 
-/* Of an allowed address, and it knows nothing but how a call begins. */
+/* The callers have an allowed address, and know only how a call begins. */
 TEST(callers_that_say_garbage_are_no_flood_of_log)
 {
 	uint32_t i;

@@ -78,7 +78,7 @@ UNIT_TEST(producer_joins_none_of_its_consumers_reading)
 	world.rails = 2;
 	assert_int_equal(side_open(&world.d), 0);
 	assert_int_equal(side_open(&world.p), 0);
-	/* Whoever listens first is called by strangers. */
+	/* Strangers call the first listener. */
 	assert_int_equal(side_serve(&world.d), 0);
 	assert_int_equal(side_serve(&world.p), 0);
 	world_fill();
@@ -151,7 +151,7 @@ static void note_costs_its_sender(uint32_t number, uint32_t kind,
 	costs_its_sender(&frame);
 }
 
-/* Those before it never come: they would be missing, and nobody would know. */
+/* The notifications before it never come, and nobody would miss them. */
 TEST(notification_after_a_gap_is_refused)
 {
 	note_costs_its_sender(1, KVPULL_NOTE_RELEASE,
@@ -170,7 +170,7 @@ TEST(notification_that_is_cut_short_is_refused)
 			      KVPULL_FRAME_RECORD_BYTES - 1);
 }
 
-/* Its place has the keys of the connection before. */
+/* The place still has the keys of the connection before. */
 TEST(welcome_without_keys_is_refused)
 {
 	const struct kvpull_frame frame = {

@@ -41,7 +41,7 @@ UNIT_TEST(read_is_spread_over_every_rail)
 	}
 }
 
-/* Their parts wait in the wire, and are read by the one that is left. */
+/* Parts of the lost rails wait in the wire, and the last rail reads them. */
 UNIT_TEST(read_goes_on_by_the_last_rail_that_is_left)
 {
 	uint32_t count;
@@ -69,7 +69,10 @@ UNIT_TEST(read_goes_on_by_the_last_rail_that_is_left)
 		}
 }
 
-/* One after the other, each before the last one's part was read by others. */
+/*
+ * Rails are lost one after the other, each before others have read the last
+ * one's part.
+ */
 UNIT_TEST(rails_lost_in_turn_cost_no_byte)
 {
 	uint32_t rail;
@@ -134,7 +137,7 @@ UNIT_TEST_WITH(rail_that_was_good_for_long_joins_at_once, world_rails_up,
 	assert_int_equal(world_reads_by(1), WORLD_BLOCKS / 2);
 }
 
-/* Whom P has challenged it knows: another rail would begin all over again. */
+/* P knows a challenged consumer: another rail would begin all over again. */
 UNIT_TEST_WITH(handshake_in_the_middle_goes_by_no_other_rail, NULL, world_down)
 {
 	(void)world_rails_open();

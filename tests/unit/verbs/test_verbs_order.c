@@ -82,7 +82,7 @@ static void job_event(const struct kvpull_event *event)
 						  &job->read);
 		job->open = job->checking;
 	}
-	/* It was told: nothing writes here any more. */
+	/* The read's end was reported: nothing writes here any more. */
 	memset(world.d.memory + job->at, 0, JOB_BYTES);
 }
 

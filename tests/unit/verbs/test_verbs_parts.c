@@ -365,7 +365,7 @@ UNIT_TEST(keys_that_do_not_add_up_are_refused)
 	assert_int_equal(kvpull_keys_check(&got, &serve), 0);
 	serve.regions[1].bytes = 4101;
 	assert_int_equal(kvpull_keys_check(&got, &serve), KVPULL_EPROTO);
-	/* One more than there are keys of. */
+	/* A region more than there are keys of. */
 	serve.regions[1].bytes = 4100;
 	serve.region_count = 3;
 	assert_int_equal(kvpull_keys_check(&got, &serve), KVPULL_EPROTO);

@@ -8,7 +8,9 @@ UNIT_TEST(every_speed_is_read)
 	assert_int_equal(kvpull_place_rate_mbps("2.5 Gb/sec (1X SDR)"), 2500);
 	assert_int_equal(kvpull_place_rate_mbps("100 Gb/sec (4X EDR)"), 100000);
 	assert_int_equal(kvpull_place_rate_mbps("400 Gb/sec (4X NDR)"), 400000);
-	/* Its number in libibverbs has nine bits, and the field eight. */
+	/*
+	 * libibverbs' number of this rate has nine bits, and the field eight.
+	 */
 	assert_int_equal(kvpull_place_rate_mbps("800 Gb/sec (4X XDR)"), 800000);
 	assert_int_equal(kvpull_place_rate_mbps("1600 Gb/sec (8X XDR)"),
 			 1600000);

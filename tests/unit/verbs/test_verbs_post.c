@@ -42,7 +42,7 @@ TEST(part_that_was_posted_wakes_a_sleeper)
 	world.d.route->ops->disarm(world.d.route);
 	world_run(3);
 	world_read_is_good();
-	/* One went twice, to where it belongs. */
+	/* One READ was posted twice, to where it belongs. */
 	assert_int_equal(fake_verbs_count(FAKE_VERBS_READ), WORLD_BLOCKS + 1);
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->read_bytes,
 			 WORLD_BYTES);
@@ -96,7 +96,10 @@ UNIT_TEST_WITH(part_of_a_lost_rail_that_was_posted_in_part_is_read,
 			 WORLD_BLOCKS / 2);
 }
 
-/* What a lost rail swallowed is posted first, and its queue is full. */
+/*
+ * Notifications that a lost rail swallowed are posted first, and the queue is
+ * full.
+ */
 UNIT_TEST_WITH(notification_does_not_overtake_those_before, world_rails_up,
 	       world_down)
 {

@@ -20,7 +20,7 @@ UNIT_TEST_WITH(address_names_every_rail, world_rails_up, world_down)
 			    "10.66.0.1:7471,10.66.1.1:7471");
 }
 
-/* What P goes by with these names; NULL: it is refused. */
+/* P serves these addresses with these names; NULL: it is refused. */
 static void names_case(const char *device, const char *address,
 		       const char *served, int code)
 {
@@ -49,7 +49,7 @@ UNIT_TEST(rails_are_those_that_are_named_in_their_order)
 	/* The second is not named: another port than the first's. */
 	names_case("fake1", "10.66.1.1,10.66.0.1",
 		   "10.66.1.1:7471,10.66.0.1:7471", 0);
-	/* One that is not there is missing, and the other one serves. */
+	/* A device that is not there is missing, and the other one serves. */
 	names_case("fake0,fake7", "", "10.66.0.1:7471", 0);
 	names_case("fake7,fake1", "", "10.66.1.1:7471", 0);
 	names_case("fake0,fake0", "", "10.66.0.1:7471", 0);
@@ -108,7 +108,7 @@ UNIT_TEST(rail_that_is_slow_reads_less)
 	fake_verbs_knobs.held_devices = 2;
 	assert_int_equal(world_read_start(), 0);
 	world_run(10);
-	/* It holds what it took; the other reads on. */
+	/* One rail holds the work that it took; the other reads on. */
 	assert_int_equal(world_reads_by(0), WORLD_BLOCKS - 8);
 	assert_int_equal(world.d.reads_done, 0);
 	fake_verbs_knobs.held_devices = 0;
@@ -126,7 +126,7 @@ static void cut_in_mid_read(uint32_t device)
 	world_run(3);
 	assert_int_equal(world_reads_by(!device), WORLD_BLOCKS / 2);
 	fake_verbs_cut_device(device);
-	/* What is in its wire could still land. */
+	/* READs in its wire could still land. */
 	world_run(90);
 	assert_int_equal(world.d.reads_done, 0);
 	world_run(WORLD_MS_FLUSHED);
@@ -231,7 +231,7 @@ static void checked_are_right(void)
 	}
 }
 
-/* Of one slot, and of as many as take several posts. */
+/* Checks of one slot, and of as many as take several posts. */
 UNIT_TEST(lost_rail_takes_the_check_with_it_and_brings_it_back)
 {
 	uint32_t round;
@@ -458,7 +458,7 @@ UNIT_TEST(first_rail_that_cannot_be_reached_is_passed_over)
 		world_run(3);
 		world_read_is_good();
 		assert_int_equal(world_reads_by(0), 0);
-		/* It comes when it can. */
+		/* The rail comes when it can. */
 		memset(&fake_verbs_knobs, 0, sizeof(fake_verbs_knobs));
 		world_run(12000);
 		world.d.reads_done = 0;
@@ -523,7 +523,7 @@ UNIT_TEST_WITH(cancelled_read_is_not_whole_without_its_lost_part,
 	world_run(60);
 	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
 	world_run(60);
-	/* One is quiet by now; the other one's part comes at last. */
+	/* One rail is quiet by now; the other one's part comes at last. */
 	fake_verbs_knobs.held_devices = 2;
 	world_run(5);
 	assert_int_equal(world.d.reads_done, 1);
@@ -538,7 +538,7 @@ UNIT_TEST(cancelled_part_of_a_lost_rail_is_not_read_by_the_other)
 	assert_int_equal(world_read_start(), 0);
 	fake_verbs_cut_device(1);
 	world_run(WORLD_MS_FLUSHED);
-	/* It waits for room. */
+	/* The part waits for room. */
 	assert_int_equal(kvpull_verbs_counts(world.d.route)->requests_moved, 0);
 	world.d.route->ops->read_cancel(world.d.route, world.peer, &world.read);
 	fake_verbs_knobs.held_devices = 0;

@@ -196,7 +196,9 @@ TEST(device_that_comes_back_takes_a_slice_a_poll)
 	connected();
 	pull_is_right(1);
 	fake_verbs_remove_device();
-	/* One, and what has the size of a page: frames, or entries. */
+	/*
+	 * A poll deregisters one MR, and memory of a page: frames, or entries.
+	 */
 	assert_in_range(most_in_a_poll(3000), 1, 2);
 	assert_int_equal(world.d.downs, 1);
 	assert_in_range(fake_verbs_deregistrations(), served, 100);
@@ -206,7 +208,7 @@ TEST(device_that_comes_back_takes_a_slice_a_poll)
 	pull_is_right(5);
 }
 
-/* What was begun is given up, and begun again. */
+/* Registrations that were begun are given up, and begun again. */
 TEST(device_is_lost_again_while_it_comes_back)
 {
 	uint32_t polls;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which device is taken by what the kernel's files say of it. The files are the
- * test's: it opens them in the kernel's place. So are the CPUs: the process has
- * two of them, and any thread that asks for itself is on the first.
+ * Chooses a device by the kernel's files about it. The files are the test's: it
+ * opens them in the kernel's place. So are the CPUs: the process has two of
+ * them, and any thread that asks for itself is on the first.
  */
 #include <errno.h>
 #include <fcntl.h>

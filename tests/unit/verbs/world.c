@@ -157,7 +157,10 @@ void world_init(void)
 {
 	memset(&world, 0, sizeof(world));
 	fake_verbs_reset();
-	/* Its timers are not due by the kernel's clock, unless a test says so. */
+	/*
+	 * The route's timers are not due by the kernel's clock, unless a test
+	 * says so.
+	 */
 	world.now_ns = world_began_ns ?
 			       world_began_ns :
 			       kvpull_clock_ns() + 3600 * KVPULL_NS_PER_S;

@@ -29,7 +29,7 @@
 #define WORLD_MS_FLUSHED 250u /* both time-outs of a lost rail, and some */
 #define WORLD_STEP_NS KVPULL_NS_PER_MS
 
-/* One side. */
+/* A side: P or D. */
 struct world_side {
 	struct kvpull_arena arena;
 	struct kvpull_transport *route;
@@ -80,11 +80,11 @@ extern struct world world;
 extern uint32_t world_lines;    /* warnings of sides that are counted */
 extern uint64_t world_began_ns; /* 0: later than the kernel's clock gets */
 
-/* What fills a ring is no note. */
+/* Records that fill a ring are no notes. */
 #define WORLD_FILLER KVPULL_NOTE_RELEASE
 
 void side_drain(struct world_side *side);
-/* Its warnings are counted from now on, with those of others. */
+/* Counts the side's warnings from now on, with those of others. */
 void side_count_lines(struct world_side *side);
 struct kvpull_verbs_params world_params(struct world_side *side);
 int side_open(struct world_side *side);
