@@ -16,17 +16,13 @@
 
 #include "base/arena.h"
 #include "base/mapping.h"
-#include "base/ring.h"
 #include "base/transport.h"
+#include "shm/attach.h"
 #include "shm/batch.h"
 #include "shm/endpoint.h"
-#include "shm/file.h"
 #include "shm/folder.h"
-#include "shm/foreign.h"
-#include "shm/parts.h"
 #include "shm/shm.h"
 #include "shm/shortage.h"
-#include "shm/unmap.h"
 #include "shm/wait.h"
 
 enum kvpull_shm_peer_state {
@@ -34,17 +30,6 @@ enum kvpull_shm_peer_state {
 	KVPULL_SHM_PEER_GREETING,
 	KVPULL_SHM_PEER_ATTACHED,
 	KVPULL_SHM_PEER_LOST
-};
-
-/*
- * Tables of a peer, in the arena for good; only what its regions fill of them
- * takes memory. What is behind region_count is zero.
- */
-struct kvpull_shm_tables {
-	struct kvpull_shm_mapping *mappings; /* by fd_index */
-	const uint8_t **regions;             /* NULL: foreign, file */
-	uint64_t *remote_address;            /* foreign reads */
-	struct kvpull_file *files;           /* zeroed: none */
 };
 
 struct kvpull_shm_peer {
@@ -59,18 +44,7 @@ struct kvpull_shm_peer {
 	struct kvpull_mapping *lent; /* to the engine's thread; NULL: not */
 
 	struct kvpull_parts welcome; /* its descriptors; -1: taken */
-	struct kvpull_shm_tables tables;
-	uint32_t region_count;
-	uint32_t foreign_count;
-	uint32_t file_count;
-	uint32_t slot_count;
-	uint32_t must_live; /* what some region has is its own only while it lives */
-	int doorbell;
-	uint8_t *entries_memory;
-	uint64_t entries_remote; /* address in the peer; foreign reads only */
-	uint8_t *ring_memory;
-	size_t ring_bytes;
-	struct kvpull_ring_writer writer;
+	struct kvpull_shm_memory memory;
 };
 
 struct kvpull_shm_peers {
@@ -97,8 +71,13 @@ kvpull_shm_peers_init(struct kvpull_shm_peers *peers,
 void kvpull_shm_peers_fini(struct kvpull_shm_peers *peers);
 
 /* Bounds-checked: an index of the owner's. */
-struct kvpull_shm_peer *kvpull_shm_peer_at(const struct kvpull_shm_peers *peers,
-					   uint32_t index);
+static inline struct kvpull_shm_peer *
+kvpull_shm_peer_at(const struct kvpull_shm_peers *peers, uint32_t index)
+{
+	kvpull_check(peers->log, index < peers->peer_max);
+	return &peers->peers[index];
+}
+
 /* What foreign reads of it need. */
 struct kvpull_foreign
 kvpull_shm_peer_foreign(const struct kvpull_shm_peer *peer);

@@ -59,11 +59,12 @@ static int small_copy(struct kvpull_shm_reads *reads,
 {
 	const struct kvpull_foreign foreign = kvpull_shm_peer_foreign(peer);
 
-	if (peer->foreign_count)
+	if (peer->memory.foreign_count)
 		return kvpull_foreign_read(&foreign, mine->part, &mine->cursor,
 					   UINT64_MAX);
-	mine->job = (struct kvpull_copy_job){ .read = mine->part,
-					      .regions = peer->tables.regions };
+	mine->job = (struct kvpull_copy_job){
+		.read = mine->part, .regions = peer->memory.tables.regions
+	};
 	kvpull_copy_inline(reads->copy, &mine->job);
 	return mine->job.code;
 }
@@ -86,14 +87,15 @@ static int memory_start(struct kvpull_shm_reads *reads,
 		code = small_copy(reads, peer, mine);
 		return code ? code : 1;
 	}
-	if (is_small || peer->foreign_count) {
+	if (is_small || peer->memory.foreign_count) {
 		mine->state = is_small ? KVPULL_SHM_READ_SMALL :
 					 KVPULL_SHM_READ_FOREIGN;
 		kvpull_index_list_push(&reads->queue, part->index);
 		return 0;
 	}
-	mine->job = (struct kvpull_copy_job){ .read = part,
-					      .regions = peer->tables.regions };
+	mine->job = (struct kvpull_copy_job){
+		.read = part, .regions = peer->memory.tables.regions
+	};
 	code = kvpull_copy_start(reads->copy, &mine->job);
 	if (!code)
 		mine->state = KVPULL_SHM_READ_COPYING;
@@ -103,7 +105,9 @@ static int memory_start(struct kvpull_shm_reads *reads,
 static int is_in_memory(const struct kvpull_shm_peer *peer,
 			const struct kvpull_read *read, uint32_t strip_index)
 {
-	return !peer->tables.files[read->strips[strip_index].region_index].bytes;
+	return !peer->memory.tables
+			.files[read->strips[strip_index].region_index]
+			.bytes;
 }
 
 /* The next run of strips in memory; 0: there is none. */
@@ -142,7 +146,7 @@ static int has_files(const struct kvpull_shm_peer *peer,
 {
 	uint32_t at = 0;
 
-	if (!peer->file_count)
+	if (!peer->memory.file_count)
 		return 0;
 	while (at < read->strip_count && is_in_memory(peer, read, at))
 		at++;
@@ -163,7 +167,7 @@ static int split_start(struct kvpull_shm_reads *reads,
 	if (code == 1)
 		mine->state = KVPULL_SHM_READ_FILES;
 	kvpull_files_start(&reads->files, &mine->file, mine->read,
-			   peer->tables.files);
+			   peer->memory.tables.files);
 	return 0;
 }
 
@@ -426,14 +430,14 @@ static int entry_read(const struct kvpull_shm_peer *peer, uint32_t slot,
 		      struct kvpull_revocation_value *value)
 {
 	const struct kvpull_revocation_entry *entries =
-		(const void *)peer->entries_memory;
+		(const void *)peer->memory.entries_memory;
 
 	/* Also for foreign data: its fence orders what was mapped. */
 	*value = kvpull_revocation_read(&entries[slot]);
-	if (!peer->foreign_count)
+	if (!peer->memory.foreign_count)
 		return 0;
 	return kvpull_foreign_entry(peer->identity.pid,
-				    peer->entries_remote +
+				    peer->memory.entries_remote +
 					    (uint64_t)slot * sizeof(*entries),
 				    value);
 }
@@ -451,7 +455,7 @@ int kvpull_shm_read_check(struct kvpull_transport *transport,
 	if (peer->state != KVPULL_SHM_PEER_ATTACHED)
 		return KVPULL_EPEER;
 	for (at = 0; at < read->slot_count; at++)
-		if (read->slots[at] >= peer->slot_count)
+		if (read->slots[at] >= peer->memory.slot_count)
 			return KVPULL_EPROTO;
 	for (at = 0; !code && at < read->slot_count; at++)
 		code = entry_read(peer, read->slots[at], &read->entries[at]);
@@ -461,7 +465,7 @@ int kvpull_shm_read_check(struct kvpull_transport *transport,
 	 * The peer was still alive after the last entry was read, so no other
 	 * process can have answered.
 	 */
-	if (peer->must_live && kvpull_identity_is_dead(&peer->identity))
+	if (peer->memory.must_live && kvpull_identity_is_dead(&peer->identity))
 		return KVPULL_EPEER;
 	return 1;
 }

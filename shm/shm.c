@@ -36,7 +36,7 @@ static int shm_attach(struct kvpull_transport *transport, uint32_t peer,
 	struct kvpull_shm *shm = kvpull_shm_of(transport);
 	int code = kvpull_shm_peer_attach(&shm->peers, peer, remote);
 
-	if (!code && kvpull_shm_peer_at(&shm->peers, peer)->file_count)
+	if (!code && kvpull_shm_peer_at(&shm->peers, peer)->memory.file_count)
 		code = kvpull_files_prepare(
 			&shm->reads.files, shm->params.uring,
 			shm->params.file_thread, shm->wake_fd);
@@ -77,8 +77,8 @@ static const uint8_t *shm_mapped(const struct kvpull_transport *transport,
 		&kvpull_shm_of_const(transport)->peers, index);
 
 	return peer->state == KVPULL_SHM_PEER_ATTACHED &&
-			       region < peer->region_count ?
-		       peer->tables.regions[region] :
+			       region < peer->memory.region_count ?
+		       peer->memory.tables.regions[region] :
 		       NULL;
 }
 
@@ -97,7 +97,7 @@ static uint32_t shm_notes_open(const struct kvpull_transport *transport,
 		&kvpull_shm_of_const(transport)->peers, index);
 
 	return peer->state == KVPULL_SHM_PEER_ATTACHED ?
-		       kvpull_ring_open_count(&peer->writer) :
+		       kvpull_ring_open_count(&peer->memory.writer) :
 		       0;
 }
 
@@ -107,7 +107,7 @@ static void shm_beat(struct kvpull_transport *transport, uint32_t index)
 		kvpull_shm_peer_at(&kvpull_shm_of(transport)->peers, index);
 
 	if (peer->state == KVPULL_SHM_PEER_ATTACHED)
-		kvpull_ring_beat(&peer->writer);
+		kvpull_ring_beat(&peer->memory.writer);
 }
 
 static void wake_clear(const struct kvpull_shm *shm)

@@ -686,5 +686,8 @@ const struct scenario_case scenario_f14[] = {
 	  f14_before_the_check, 120, 300 },
 	{ "F14l", "a reader waits for a full owner until there is room",
 	  f14_full, 20, 20 },
+	{ "F14m",
+	  "an owner of more memory than the node has is refused by name",
+	  f14_sparse, 20, 20 },
 	{ 0 },
 };

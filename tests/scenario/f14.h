@@ -83,8 +83,9 @@ void f14_file_make(const char *path, struct kvpull_reader_share *share);
 void f14_shortened(const struct scenario *scenario);
 void f14_successor(const struct scenario *scenario);
 
-/* f14_full.c */
+/* f14_bounds.c */
 void f14_full(const struct scenario *scenario);
+void f14_sparse(const struct scenario *scenario);
 
 /* f14_slots.c: an owner that spills each chunk, and bumps it then */
 struct f14_arena *f14_arena_of_slots(const char *folder);

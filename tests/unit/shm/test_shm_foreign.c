@@ -142,11 +142,11 @@ UNIT_TEST(entry_of_a_dead_peers_pid_is_not_believed)
 	world_memory_make(&world);
 	peer = (struct kvpull_shm_peer){
 		.state = KVPULL_SHM_PEER_ATTACHED,
-		.foreign_count = 1,
-		.must_live = 1,
-		.slot_count = WORLD_SLOTS,
-		.entries_memory = world.entries_memory.base,
-		.entries_remote = (uintptr_t)world.entries,
+		.memory.foreign_count = 1,
+		.memory.must_live = 1,
+		.memory.slot_count = WORLD_SLOTS,
+		.memory.entries_memory = world.entries_memory.base,
+		.memory.entries_remote = (uintptr_t)world.entries,
 		.identity = { .pid = getpid(), .pidfd = -1 },
 	};
 	assert_int_equal(kvpull_shm_read_check(&shm.transport, 0, &read), 1);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The same-node route against bad names, folders, callers and producers. */
 
+#include <sys/sysinfo.h>
+
 #include "tests/unit/shm/raw.h"
 
 uint32_t world_blocks = 64u; /* nobody reads much here */
@@ -166,33 +168,143 @@ static void regions_are_refused(struct imposter *imposter, const int good[5])
 	assert_int_equal(attach_with(imposter, good, 4), KVPULL_EUNSUPPORTED);
 }
 
-UNIT_TEST(welcome_with_wrong_descriptors_is_refused)
-{
-	struct imposter imposter;
-	struct world *world = &imposter.world;
+/* A producer whose descriptors are good; its memory is what a test makes it. */
+struct good {
 	struct kvpull_shared ring_memory;
 	struct kvpull_ring ring;
-	int good[5];
-	int bad[4];
-	int pipes[2];
 	int bells[2];
-	uint32_t i;
+	int fds[5];
+};
 
-	imposter_begin(&imposter);
-	assert_int_equal(kvpull_segment_make(&ring_memory, "test-ring",
+static void good_begin(struct good *good, const struct world *world)
+{
+	assert_int_equal(kvpull_segment_make(&good->ring_memory, "test-ring",
 					     kvpull_ring_bytes(16),
 					     KVPULL_SEGMENT_SHARED, 0,
 					     &world->log),
 			 0);
-	assert_int_equal(kvpull_ring_init(&ring, ring_memory.base, 16), 0);
-	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-	good[0] = world->entries_memory.fd;
-	good[1] = ring_memory.fd;
 	assert_int_equal(
-		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells), 0);
-	good[2] = bells[1];
-	good[3] = world->kv.fd;
-	good[4] = world->kv.fd;
+		kvpull_ring_init(&good->ring, good->ring_memory.base, 16), 0);
+	assert_int_equal(
+		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, good->bells),
+		0);
+	good->fds[0] = world->entries_memory.fd;
+	good->fds[1] = good->ring_memory.fd;
+	good->fds[2] = good->bells[1];
+	good->fds[3] = good->fds[4] = world->kv.fd;
+}
+
+static void good_end(struct good *good)
+{
+	(void)close(good->bells[0]);
+	(void)close(good->bells[1]);
+	kvpull_segment_unmake(&good->ring_memory);
+}
+
+/* A memfd as a producer makes it, and no page of it: nobody maps it here. */
+static int sparse_make(uint64_t bytes)
+{
+	const int fd =
+		memfd_create("test-sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	char path[32];
+	int handed;
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS,
+			       F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL |
+				       F_SEAL_FUTURE_WRITE),
+			 0);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	handed = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(handed >= 0);
+	(void)close(fd);
+	return handed;
+}
+
+/* One descriptor of 64 TiB, or two regions that only together are too much. */
+UNIT_TEST(memory_beyond_what_this_node_has_is_refused_by_name)
+{
+	struct imposter imposter;
+	struct world *world = &imposter.world;
+	struct kvpull_region_view *regions = world->serve.regions;
+	struct sysinfo node;
+	uint64_t bytes;
+	struct good good;
+
+	imposter_begin(&imposter);
+	good_begin(&good, world);
+	assert_int_equal(sysinfo(&node), 0);
+	bytes = ((uint64_t)node.totalram + node.totalswap) * node.mem_unit;
+	good.fds[3] = sparse_make(KVPULL_SEGMENT_BYTES_MAX);
+	regions[0].bytes = KVPULL_SEGMENT_BYTES_MAX;
+	assert_int_equal(attach_with(&imposter, good.fds, 4),
+			 KVPULL_EUNSUPPORTED);
+	assert_non_null(strstr(world->warning, "RAM and swap of this node"));
+	regions[0].bytes = bytes;
+	assert_int_equal(attach_with(&imposter, good.fds, 4), 0);
+	/* A few bytes, far behind. */
+	regions[0].fd_offset = bytes;
+	regions[0].bytes = 4096;
+	assert_int_equal(attach_with(&imposter, good.fds, 4),
+			 KVPULL_EUNSUPPORTED);
+	regions[0].fd_offset = 0;
+	regions[0].bytes = bytes - 4096;
+	regions[1] = regions[0];
+	regions[1].bytes = 8192;
+	regions[1].fd_index = 1;
+	good.fds[4] = good.fds[3];
+	world->serve.region_count = 2;
+	assert_int_equal(attach_with(&imposter, good.fds, 5),
+			 KVPULL_EUNSUPPORTED);
+	(void)close(good.fds[3]);
+	good_end(&good);
+	imposter_end(&imposter);
+}
+
+/* ulimit -v of the engine: mmap() would fail for ever. */
+UNIT_TEST(memory_beyond_our_address_space_is_refused_by_name)
+{
+	struct imposter imposter;
+	struct world *world = &imposter.world;
+	struct rlimit before;
+	struct rlimit space;
+	struct good good;
+
+	imposter_begin(&imposter);
+	good_begin(&good, world);
+	good.fds[3] = sparse_make(2u << 20);
+	world->serve.regions[0].bytes = 2u << 20;
+	imposter_connect(&imposter);
+	raw_send(imposter.socket, good.fds, 4);
+	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	space = before;
+	space.rlim_cur = 1u << 20;
+	assert_int_equal(setrlimit(RLIMIT_AS, &space), 0);
+	assert_int_equal(world_attach(world, &world->serve),
+			 KVPULL_EUNSUPPORTED);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_non_null(strstr(world->warning, "ulimit -v"));
+	(void)close(good.fds[3]);
+	(void)close(imposter.socket);
+	good_end(&good);
+	imposter_end(&imposter);
+}
+
+UNIT_TEST(welcome_with_wrong_descriptors_is_refused)
+{
+	struct imposter imposter;
+	struct world *world = &imposter.world;
+	struct good all;
+	const int *good = all.fds;
+	int bad[4];
+	int pipes[2];
+	uint32_t i;
+
+	imposter_begin(&imposter);
+	good_begin(&all, world);
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
 	assert_int_equal(attach_with(&imposter, good, 4), 0);
 	assert_int_equal(attach_with(&imposter, good, 3), KVPULL_EPROTO);
 	assert_int_equal(attach_with(&imposter, good, 0), KVPULL_EPROTO);
@@ -222,11 +334,9 @@ UNIT_TEST(welcome_with_wrong_descriptors_is_refused)
 	memcpy(bad, good, sizeof(bad));
 	bad[3] = pipes[0];
 	assert_int_equal(attach_with(&imposter, bad, 4), KVPULL_EPROTO);
-	(void)close(bells[0]);
-	(void)close(bells[1]);
 	(void)close(pipes[0]);
 	(void)close(pipes[1]);
-	kvpull_segment_unmake(&ring_memory);
+	good_end(&all);
 	imposter_end(&imposter);
 }
 
@@ -237,40 +347,25 @@ UNIT_TEST(doorbell_of_a_hostile_producer_does_not_block)
 	struct imposter imposter;
 	struct world *world = &imposter.world;
 	struct kvpull_transport *d;
-	struct kvpull_shared ring_memory;
-	struct kvpull_ring ring;
-	int bells[2];
-	int fds[4];
+	struct good good;
 
 	imposter_begin(&imposter);
 	d = world->d.transport;
-	assert_int_equal(kvpull_segment_make(&ring_memory, "test-ring",
-					     kvpull_ring_bytes(16),
-					     KVPULL_SEGMENT_SHARED, 0,
-					     &world->log),
-			 0);
-	assert_int_equal(kvpull_ring_init(&ring, ring_memory.base, 16), 0);
-	assert_int_equal(
-		socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells), 0);
-	fds[0] = world->entries_memory.fd;
-	fds[1] = ring_memory.fd;
-	fds[2] = bells[1];
-	fds[3] = world->kv.fd;
+	good_begin(&good, world);
 	imposter_connect(&imposter);
-	raw_send(imposter.socket, fds, 4);
+	raw_send(imposter.socket, good.fds, 4);
 	(void)world_expect(world, &world->d, KVPULL_EVENT_PEER_MESSAGE);
 	assert_int_equal(world_attach(world, &world->serve), 0);
 	/* Full, and a write to it waits. */
-	while (send(bells[1], fds, sizeof(fds), MSG_DONTWAIT) > 0)
+	while (send(good.bells[1], good.fds, sizeof(good.fds), MSG_DONTWAIT) >
+	       0)
 		;
-	assert_int_equal(fcntl(bells[1], F_SETFL, 0), 0);
-	assert_int_equal(kvpull_ring_arm(&ring), 0);
+	assert_int_equal(fcntl(good.bells[1], F_SETFL, 0), 0);
+	assert_int_equal(kvpull_ring_arm(&good.ring), 0);
 	(void)alarm(60); /* ends the program if it hangs */
 	assert_int_equal(d->ops->notify(d, world->peer, &record), 0);
 	(void)alarm(0);
-	(void)close(bells[0]);
-	(void)close(bells[1]);
-	kvpull_segment_unmake(&ring_memory);
+	good_end(&good);
 	(void)close(imposter.socket);
 	imposter_end(&imposter);
 }
