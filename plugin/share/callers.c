@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who reads our share. A caller sees nothing of it before its hello was
- * checked: user, key, version, and by name all that a namespace is made of.
- * Then it has read-only descriptors, and is never asked or told anything more.
+ * Readers of our share. A caller sees nothing of the share before its hello was
+ * checked: user, key, version, and by name every part of the namespace. Then it
+ * gets read-only descriptors, and no further message goes either way.
  */
 #include <sodium.h>
 #include <stdatomic.h>

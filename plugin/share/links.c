@@ -35,7 +35,7 @@ static struct kvpull_share_link *link_at(const struct kvpull_reader *share,
 								     link;
 }
 
-/* Others see it, too. */
+/* Sets the state and shows it in the status file. */
 static void turn(struct kvpull_reader *share, struct kvpull_share_link *link,
 		 enum kvpull_share_link_state state)
 {
@@ -66,7 +66,7 @@ int kvpull_share_peer_add(struct kvpull_reader *share, const char *address,
 	uint32_t at = 0;
 	int code;
 
-	/* It is somebody else's text, and goes into lines of the log. */
+	/* The address is a foreign text, and goes into lines of the log. */
 	if (!kvpull_ticket_address_is_good(address)) {
 		kvpull_warn(
 			&share->log,
@@ -297,7 +297,7 @@ static int share_take(struct kvpull_reader *share,
 		.entry_count = welcome->entry_count,
 	};
 	memcpy(peer.share.secret, welcome->secret, sizeof(peer.share.secret));
-	/* Its extents are looked at by the route and the reader. */
+	/* The route and the reader check the extents of the regions. */
 	kvpull_welcome_view(welcome->regions, welcome->region_count,
 			    welcome->guards_address,
 			    welcome->chunk_count + welcome->slot_count,
@@ -358,7 +358,10 @@ static void message(struct kvpull_reader *share, struct kvpull_share_link *link,
 {
 	const int kind = kvpull_handshake_kind(event->data, event->data_bytes);
 
-	/* Who is removed, or was cut for what it said, is not listened to. */
+	/*
+	 * A link that is removed, or was cut for its message, is not heard any
+	 * more.
+	 */
 	if (link->is_removed || link->code)
 		return;
 	if (kind == KVPULL_MESSAGE_CHALLENGE &&

@@ -273,7 +273,10 @@ static void read_end(struct kvpull_share_reader *reader, struct read *read,
 {
 	uint32_t at;
 
-	/* It was cut to end another one; or itself, and then given_up says why. */
+	/*
+	 * EABORTED: the connection was cut to cancel a read. If this read was
+	 * the one cancelled, given_up overrides the code below.
+	 */
 	codes_set(read, code == KVPULL_EABORTED ? KVPULL_EAGAIN : code);
 	for (at = 0; !code && read->local != KVPULL_NONE && at < read->count;
 	     at++) {
@@ -383,7 +386,9 @@ static void data_start(struct kvpull_share_reader *reader, struct read *read)
 		data_end(reader, read, code == 1 ? 0 : code);
 }
 
-/* Its destinations are free when the route says so. */
+/*
+ * Gives the read up. Its destinations are free when the route reports its end.
+ */
 static void read_give_up(struct kvpull_share_reader *reader, struct read *read,
 			 int32_t code)
 {
@@ -420,7 +425,7 @@ void kvpull_share_reader_set_namespace(
 			reader->reads[at].given_up = KVPULL_ESTALE;
 }
 
-/* What begins one. */
+/* Calls that begin a probe or a read. */
 
 static int peer_code(const struct kvpull_share_reader *reader, uint32_t peer)
 {
@@ -436,7 +441,7 @@ static int peer_code(const struct kvpull_share_reader *reader, uint32_t peer)
 		       KVPULL_ESTALE;
 }
 
-/* One not in use, for so many blocks of one strip; NULL: none is free. */
+/* Takes a free read, for so many blocks of one strip; NULL: none is free. */
 static struct read *read_take(struct kvpull_share_reader *reader, uint32_t peer,
 			      uint32_t count)
 {
@@ -516,7 +521,7 @@ int kvpull_share_reader_probe(struct kvpull_share_reader *reader,
 	return 0;
 }
 
-/* Its pieces, and their blocks are taken. KVPULL_EINVAL: none of them is. */
+/* Takes the pieces and their blocks. KVPULL_EINVAL: nothing was taken. */
 static int pieces_take(struct kvpull_share_reader *reader, struct read *read,
 		       const struct kvpull_share_reader_piece *pieces)
 {
@@ -645,7 +650,7 @@ uint64_t kvpull_share_reader_due_ns(const struct kvpull_share_reader *reader)
 	for (at = 0; at < reader->free.touched; at++) {
 		const struct read *read = &reader->reads[at];
 
-		/* One that was cancelled ends when its route says so. */
+		/* A cancelled read ends when its route reports that. */
 		if (is_open(read) && !read->is_cancelled && read->deadline_ns &&
 		    read->deadline_ns < due_ns)
 			due_ns = read->deadline_ns;

@@ -26,7 +26,7 @@
 #define KVPULL_SHARE_READER_LOCALS_MAX 8u
 #define KVPULL_SHARE_READER_BLOCKS_MAX (1u << 22) /* of all own memory */
 
-/* What an owner serves: these regions, and the guards as revocation entries. */
+/* Regions that an owner serves; its guards are served as revocation entries. */
 #define KVPULL_SHARE_REGION_DIRECTORY 0u
 #define KVPULL_SHARE_REGION_CHUNKS 1u
 #define KVPULL_SHARE_REGION_COUNT 2u
@@ -93,8 +93,8 @@ kvpull_share_reader_open(const struct kvpull_pool_namespace *namespace_digest,
 			 struct kvpull_arena *arena);
 
 /*
- * Other weights, from here on: what is in flight ends with KVPULL_ESTALE, and
- * peers of another namespace are asked nothing.
+ * Sets the namespace, for other weights. Reads in flight end with
+ * KVPULL_ESTALE, and peers of another namespace get no probe or read.
  */
 void kvpull_share_reader_set_namespace(
 	struct kvpull_share_reader *reader,
@@ -149,7 +149,10 @@ kvpull_share_reader_read(struct kvpull_share_reader *reader,
 			 const struct kvpull_share_reader_read *read,
 			 uint64_t *id);
 
-/* Its end comes when no byte can land any more. KVPULL_EINVAL: it has ended. */
+/*
+ * Cancels; the end comes when no byte can land any more. KVPULL_EINVAL: it has
+ * ended.
+ */
 int KVPULL_MUST_CHECK
 kvpull_share_reader_cancel(struct kvpull_share_reader *reader, uint64_t id);
 

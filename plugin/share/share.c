@@ -171,7 +171,7 @@ int kvpull_share_open(const struct kvpull_share_setup *setup,
 	share->log = setup->log;
 	share->log.budget = &share->log_budget;
 	share->config = *setup->config;
-	/* Who polls does the I/O. */
+	/* The thread that polls does the I/O. */
 	share->config.progress = KVPULL_PROGRESS_CALLER;
 	code = id_take(share, setup->engine_id, detail);
 	if (!code)
@@ -463,7 +463,7 @@ int kvpull_share_end(struct kvpull_reader *share)
 	kvpull_pool_close(share->pool);
 	kvpull_share_show_pool(share);
 	kvpull_share_spills_cancel(&share->spills);
-	/* They would find nothing any more, and not know why. */
+	/* Connected readers would find nothing any more, and not know why. */
 	kvpull_share_callers_drop(share);
 	kvpull_share_wake(share);
 	return 0;

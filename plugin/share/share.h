@@ -14,7 +14,7 @@
 #include "plugin/counters/counters.h"
 #include "plugin/pool/pool.h"
 
-/* What a namespace is made from, with the model taken. */
+/* The texts of a namespace, with the model's. */
 struct kvpull_share_names {
 	struct kvpull_model model;
 	const char *hash;

@@ -27,7 +27,7 @@
 #include "shm/file.h"
 #include "shm/segment.h"
 
-/* One of others' processes that read our share, or want to. */
+/* A process that reads our share, or wants to. */
 struct kvpull_share_caller {
 	uint32_t state; /* enum of callers.c */
 	uint32_t handle;
@@ -123,7 +123,7 @@ struct kvpull_reader {
 void kvpull_share_caller_event(struct kvpull_reader *share,
 			       const struct kvpull_route *route,
 			       const struct kvpull_event *event);
-/* Who is in goes; CALLER_DOWN of each comes. */
+/* Disconnects the callers that are in; a CALLER_DOWN follows for each. */
 void kvpull_share_callers_drop(struct kvpull_reader *share);
 
 /* links.c */
@@ -167,7 +167,7 @@ void kvpull_share_show_asked(struct kvpull_reader *share);
 void kvpull_share_show_pool(struct kvpull_reader *share);
 void kvpull_share_show_link_new(struct kvpull_reader *share,
 				const struct kvpull_share_link *link);
-/* Its state, retries and last failure are others now. */
+/* Shows the link's state, retries and last failure. */
 void kvpull_share_show_link(struct kvpull_reader *share,
 			    const struct kvpull_share_link *link);
 void kvpull_share_show_link_up(struct kvpull_reader *share,

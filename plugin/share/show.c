@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a handle shows of itself in its status file, and its counters. All rows
- * are of the one thread that calls it. Puts and bumps store nothing here: what
- * they count is shown by the next poll. Nothing is stored where no file is.
+ * Shows a handle and its counters in its status file. The one calling thread
+ * owns all rows. Puts and bumps store nothing here: the next poll shows their
+ * counts. Without a file nothing is stored.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ void kvpull_share_show_counts(struct kvpull_reader *share)
 		kvpull_status_set(&rows[at], counts.values[at]);
 }
 
-/* One that asks and then hangs is seen to wait for something. */
+/* Shows open asks at once, so that a reader which hangs is seen waiting. */
 void kvpull_share_show_asked(struct kvpull_reader *share)
 {
 	const size_t at = offsetof(union kvpull_reader_counts, asks_live) /

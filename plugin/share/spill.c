@@ -86,7 +86,7 @@ static void give_up(struct kvpull_share_spills *spills,
 	kvpull_index_list_push(&spills->ended, index_of(spills, spill));
 }
 
-/* Its place in the table is free when nobody refers to it any more. */
+/* Frees the spill's place if nothing refers to it any more. */
 static void spill_free(struct kvpull_share_spills *spills,
 		       struct kvpull_share_spill *spill)
 {

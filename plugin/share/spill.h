@@ -59,7 +59,9 @@ int KVPULL_MUST_CHECK
 kvpull_share_spill_begin(struct kvpull_share_spills *spills,
 			 const struct kvpull_pool_put *puts, uint32_t count,
 			 int32_t *codes, uint64_t deadline_ns, uint64_t *id);
-/* Its end comes. KVPULL_EINVAL: it is none of ours, or has ended. */
+/*
+ * Cancels; the end still comes. KVPULL_EINVAL: no such spill, or it has ended.
+ */
 int KVPULL_MUST_CHECK
 kvpull_share_spill_cancel(struct kvpull_share_spills *spills, uint64_t id);
 /* Likewise all: the share ends. */

@@ -55,9 +55,11 @@ static void half_print(const struct kvpull_counter_table *table)
 	uint32_t i;
 
 	printf(".Ss Of a %s\n.Bl -tag -width Ds\n", table->half);
-	for (i = 0; i < table->row_count; i++)
-		printf(".It Cm %s Pq %s\n%s.\n", table->rows[i].name,
-		       kinds[table->rows[i].kind], table->rows[i].help);
+	for (i = 0; i < table->row_count; i++) {
+		printf(".It Cm %s Pq %s\n", table->rows[i].name,
+		       kinds[table->rows[i].kind]);
+		sentences_print(table->rows[i].help);
+	}
 	puts(".El");
 }
 
@@ -127,9 +129,10 @@ static void limits_print(void)
 	};
 	size_t i;
 
-	for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
-		printf(".It %u %s\n%s.\n", limits[i].count, limits[i].what,
-		       limits[i].then);
+	for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		printf(".It %u %s\n", limits[i].count, limits[i].what);
+		sentences_print(limits[i].then);
+	}
 }
 
 static int json_check(const char *path)
