@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All that the peer hands over is checked before it is used: descriptors by
+ * Memory that a peer hands over, checked before it is used: descriptors by
  * kvpull_segment_map() (seals, size), the doorbell by its kind, foreign memory
  * by reading from it once.
  *
- * Its descriptors' flags are the peer's too, so nothing is done with one that
- * could block without O_NONBLOCK.
+ * The peer also controls the flags of its descriptors, so no call may block on
+ * one without O_NONBLOCK.
  */
 #include "shm/attach.h"
 
@@ -164,7 +164,7 @@ static int memory_map(const struct kvpull_shm_memory *memory,
 	return code;
 }
 
-/* Its memory is mapped; a file is opened. */
+/* Maps a region's memory, or takes its file. */
 static int region_take(struct kvpull_shm_memory *memory,
 		       const struct kvpull_shm_handed *handed, uint32_t index,
 		       const struct kvpull_region_view *region)
@@ -192,7 +192,7 @@ static int region_take(struct kvpull_shm_memory *memory,
 	return kvpull_file_open(
 		&tables->files[index],
 		handed->welcome->fds[FD_REGIONS + region->fd_index],
-		/* Its owner writes it through the page cache. */
+		/* The owner writes unsealed memory through the page cache. */
 		is_unsealed ? KVPULL_FILE_DIRECT_NO :
 		region->kind == KVPULL_REGION_SLOTS ?
 			      KVPULL_FILE_DIRECT_STRICT :

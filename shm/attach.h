@@ -24,7 +24,7 @@ struct kvpull_shm_tables {
 	struct kvpull_file *files;           /* zeroed: none */
 };
 
-/* What is mapped, or open, of a peer. */
+/* Mappings and open files of a peer. */
 struct kvpull_shm_memory {
 	struct kvpull_shm_tables tables;
 	uint32_t region_count;
@@ -40,7 +40,7 @@ struct kvpull_shm_memory {
 	struct kvpull_ring_writer writer;
 };
 
-/* Who hands it over, and the descriptors that came; those taken become -1. */
+/* The peer and its descriptors; descriptors that were taken become -1. */
 struct kvpull_shm_handed {
 	const struct kvpull_log *log;
 	const struct kvpull_identity *identity;

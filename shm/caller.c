@@ -165,7 +165,7 @@ static int serve_check(const struct kvpull_serve *serve,
 	return 0;
 }
 
-/* One that is waited on, and its folder. */
+/* Makes a listener that is waited on, and its folder. */
 static int listener_make(struct kvpull_shm_callers *callers, const char *name,
 			 struct kvpull_listener *made)
 {
@@ -200,8 +200,9 @@ int kvpull_shm_callers_serve(struct kvpull_transport *transport,
 }
 
 /*
- * What is old in /tmp is removed there, and so is what somebody takes for
- * rubbish. No consumer would find us again, and engines run for weeks.
+ * Makes the name again. Cleaners of /tmp remove old files, and users remove
+ * what looks like rubbish. No consumer would find this worker again, and
+ * engines run for weeks.
  */
 static void name_keep(struct kvpull_shm_callers *callers, uint64_t now_ns)
 {
@@ -251,7 +252,7 @@ static void away_say(const struct kvpull_shm_callers *callers, int fd,
 	const struct kvpull_message message = { .bytes = why,
 						.byte_count = strlen(why) + 1 };
 
-	/* It cannot be sent to a caller that has gone or does not read. */
+	/* The send fails for a caller that has gone or does not read. */
 	if (kvpull_endpoint_send(fd, &message, NULL))
 		kvpull_debug(callers->log, "caller: not told why: %s", why);
 }
@@ -288,7 +289,9 @@ static int room_make(struct kvpull_shm_callers *callers,
 
 		if (caller->state != KVPULL_SHM_CALLER_OPEN)
 			continue;
-		/* Of another PID namespace the kernel says 0. */
+		/*
+		 * The kernel says pid 0 for a process of another PID namespace.
+		 */
 		if (identity->pid && caller->identity.pid == identity->pid)
 			crowd_add(&crowds[0], caller);
 		if (caller->identity.uid == identity->uid)
@@ -521,7 +524,7 @@ static int ring_make(struct kvpull_shm_callers *callers, uint32_t index,
 	if (kvpull_segment_make(&caller->segment, "kvpull-ring",
 				kvpull_ring_bytes(callers->ring_records),
 				KVPULL_SEGMENT_SHARED, 0, NULL)) {
-		/* What a failed make leaves behind is not ours to free. */
+		/* A failed make leaves nothing to free. */
 		memset(&caller->segment, 0, sizeof(caller->segment));
 		return kvpull_shortage(callers->shortage, "a consumer's ring",
 				       errno);
@@ -551,7 +554,10 @@ static int death_watch(struct kvpull_shm_callers *callers, uint32_t index)
 		      0;
 }
 
-/* All that an admitted one has, but of no descriptor kept for the engine. */
+/*
+ * Makes everything that an admitted caller has, but uses no descriptor kept for
+ * the engine.
+ */
 static int belongings_make(struct kvpull_shm_callers *callers, uint32_t index,
 			   int *bell)
 {

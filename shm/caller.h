@@ -96,7 +96,10 @@ void kvpull_shm_callers_accept(struct kvpull_shm_callers *callers,
 void kvpull_shm_callers_ready(struct kvpull_shm_callers *callers,
 			      const struct kvpull_wait_token *token,
 			      struct kvpull_shm_batch *batch);
-/* Those not admitted in time; a listener that rested, or lost its name. */
+/*
+ * Ends callers that were not admitted in time; wakes a listener that rested, or
+ * lost its name.
+ */
 void kvpull_shm_callers_expire(struct kvpull_shm_callers *callers,
 			       uint64_t now_ns);
 /* When the next one of them is due; UINT64_MAX: none. */

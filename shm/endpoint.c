@@ -78,10 +78,11 @@ static int socket_make(int *fd)
 }
 
 /*
- * Who calls has no descriptor to give, nor has who is not trusted, and one that
- * comes is dropped by the kernel in our name: the last one of a socket that
- * lingers would hold us up. Accepted sockets have this from the listener, and
- * who is called is not known before. Older kernels take no notice.
+ * SO_PASSRIGHTS=0: neither callers nor untrusted peers may send us descriptors.
+ * Otherwise the kernel installs and closes them for us, and closing the last
+ * reference to a lingering socket can block this thread. Accepted sockets
+ * inherit the option from the listener. A called peer's user is known only
+ * after the call. Older kernels ignore the option.
  */
 static void rights_refuse(int fd)
 {
@@ -161,10 +162,10 @@ static int stale_remove(int folder_fd, const char *name,
 }
 
 /*
- * What workers that were killed left: names die with their incarnation, so
- * nobody else removes them. A name in the folder is one that was listening
- * when it got that name, so one that refuses is dead. A hidden one may be about
- * to listen: it is dead when it is much older than ours.
+ * Removes sockets of killed workers: names die with their incarnation, so no
+ * successor removes them. A name in the folder was listening when it got that
+ * name, so one that refuses is dead. A hidden name may be about to listen: it
+ * is dead when it is much older than ours.
  */
 static void left_remove(int folder_fd, const char *name, time_t now_s)
 {
@@ -245,7 +246,10 @@ int kvpull_listener_open(struct kvpull_listener *listener, int folder_fd,
 	if (!name_is_good(name))
 		return KVPULL_EINVAL;
 	(void)snprintf(listener->name, sizeof(listener->name), "%s", name);
-	/* Its own: it removes its socket from where it put it. */
+	/*
+	 * The listener keeps the folder open: it removes its socket from where
+	 * it put it.
+	 */
 	listener->folder_fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0);
 	if (listener->folder_fd < 0 || socket_make(&listener->fd)) {
 		kvpull_error(log, "socket name %s: %s", name, strerror(errno));
@@ -354,7 +358,10 @@ static int pidfd_get(int fd, int32_t pid, int32_t *pidfd)
 	socklen_t option_bytes = sizeof(*pidfd);
 
 	*pidfd = -1;
-	/* It cannot be a successor's, and the pid need not be visible here. */
+	/*
+	 * SO_PEERPIDFD names the connected process even if its pid was reused
+	 * or lies in another pid namespace.
+	 */
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, pidfd, &option_bytes))
 		return 0;
 	if (kvpull_errno_is_shortage(errno))
@@ -376,7 +383,7 @@ int kvpull_identity_get(struct kvpull_identity *identity, int fd)
 	socklen_t option_bytes = sizeof(credentials);
 
 	identity->pidfd = -1;
-	/* Nobody is let in, or believed, whose user is not known. */
+	/* A process of an unknown user is neither let in nor believed. */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials,
 		       &option_bytes) ||
 	    credentials.uid == KVPULL_UID_NONE)
@@ -428,7 +435,9 @@ static int send_failed(const struct kvpull_message *message,
 	case ENOTCONN:
 		return KVPULL_EPEER;
 	default:
-		/* The other end may read and close: there is room again. */
+		/*
+		 * The other end may read and close: then there is room again.
+		 */
 		if (kvpull_errno_is_shortage(errno))
 			return KVPULL_EAGAIN;
 		kvpull_warn(log, "handshake message: %s", strerror(errno));

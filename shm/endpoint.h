@@ -15,8 +15,8 @@
 /* A name, and a dot, must fit sun_path (108) behind "/proc/self/fd/N/". */
 #define KVPULL_ENDPOINT_NAME_BYTES_MAX 80u /* with NUL */
 /*
- * All that a producer says whose table of callers is full, before it closes.
- * The owners' messages are longer.
+ * The only message of a producer whose table of callers is full, before it
+ * closes. The owners' messages are longer.
  */
 #define KVPULL_ENDPOINT_FULL "KVPfull"
 /* Likewise, to a process whose user it does not let in. */
@@ -24,7 +24,7 @@
 /* Revocation table, ring, doorbell; then one a mapping or file of regions. */
 #define KVPULL_ENDPOINT_FDS_OWN 3u
 #define KVPULL_ENDPOINT_FDS_MAX (KVPULL_ENDPOINT_FDS_OWN + KVPULL_REGIONS_MAX)
-/* What one packet carries; a larger message goes in parts: parts.h. */
+/* Largest packet; a larger message goes in parts: parts.h. */
 #define KVPULL_PACKET_BYTES_MAX 65536u
 #define KVPULL_PACKET_FDS_MAX 253u /* the kernel's SCM_MAX_FD */
 
@@ -38,7 +38,7 @@ struct kvpull_listener {
 	char name[KVPULL_ENDPOINT_NAME_BYTES_MAX];
 };
 
-/* Who is at the other end, as the kernel says. */
+/* Identity of the process at the other end, as the kernel says. */
 struct kvpull_identity {
 	uint32_t uid;  /* 65534 across a user namespace */
 	int32_t pid;   /* 0: in another PID namespace */
@@ -97,8 +97,8 @@ void kvpull_endpoint_trust(int fd);
 int KVPULL_MUST_CHECK kvpull_identity_get(struct kvpull_identity *identity,
 					  int fd);
 /*
- * Its pidfd, the caller's to close, where there is one to have; else -1. 0;
- * KVPULL_EAGAIN: out of descriptors or memory.
+ * Opens the process's pidfd, which the caller closes, where there is one; else
+ * -1. 0; KVPULL_EAGAIN: out of descriptors or memory.
  */
 int KVPULL_MUST_CHECK kvpull_identity_watch(struct kvpull_identity *identity,
 					    int fd);
@@ -106,8 +106,8 @@ int KVPULL_MUST_CHECK kvpull_identity_watch(struct kvpull_identity *identity,
 int kvpull_identity_is_dead(const struct kvpull_identity *identity);
 
 /*
- * One packet. 0; KVPULL_EAGAIN: the other end does not read, or the kernel has
- * no room for its descriptors or bytes (kvpull_errno_is_shortage(errno));
+ * Sends a packet. 0; KVPULL_EAGAIN: the other end does not read, or the kernel
+ * has no room for its descriptors or bytes (kvpull_errno_is_shortage(errno));
  * KVPULL_EPROTO: it is too large (logged); KVPULL_EPEER.
  */
 int KVPULL_MUST_CHECK kvpull_endpoint_send(int fd,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whoever owns the folder may rename and remove the sockets in it, sticky bit
- * or not, so its owner is one that we would believe as a peer.
+ * The folder's owner may rename and remove the sockets in it, with the sticky
+ * bit or without. So the owner must be a user that is trusted as a peer.
  */
 #include "shm/folder.h"
 

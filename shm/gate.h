@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may call at our socket at all: users by the list, and no more callers
- * than leave the engine its descriptors. Judged at accept, before a caller
- * takes a place. What a caller is turned away for is counted, and said once a
- * second at most.
+ * Judges callers of our socket at accept, before they take a place: users by
+ * the list, and no more callers than leave the engine its descriptors.
+ * Rejections are counted, and logged once a second at most.
  */
 #ifndef KVPULL_SHM_GATE_H
 #define KVPULL_SHM_GATE_H
@@ -21,7 +20,10 @@
 #define KVPULL_GATE_USER_MAX 32u
 #define KVPULL_GATE_PROCESS_MAX 8u
 #define KVPULL_GATE_GRACE_NS (50 * UINT64_C(1000000))
-/* Of the soft limit of descriptors a quarter, at most this, is the engine's. */
+/*
+ * The engine keeps a quarter of the soft limit of descriptors, at most this
+ * many.
+ */
 #define KVPULL_GATE_RESERVE_MAX 1024u
 
 struct kvpull_gate {

@@ -78,7 +78,7 @@ kvpull_shm_peer_at(const struct kvpull_shm_peers *peers, uint32_t index)
 	return &peers->peers[index];
 }
 
-/* What foreign reads of it need. */
+/* Parameters of foreign reads from this peer. */
 struct kvpull_foreign
 kvpull_shm_peer_foreign(const struct kvpull_shm_peer *peer);
 
@@ -115,7 +115,7 @@ int KVPULL_MUST_CHECK kvpull_shm_peer_lend(struct kvpull_shm_peers *peers,
 int KVPULL_MUST_CHECK
 kvpull_shm_peer_notify(struct kvpull_transport *transport, uint32_t index,
 		       const struct kvpull_record *record);
-/* Its end, whatever the reason; the first one counts. */
+/* Ends the peer; the first reason counts. */
 void kvpull_shm_peer_lose(struct kvpull_shm_peers *peers,
 			  struct kvpull_shm_peer *peer, int code);
 

@@ -258,7 +258,7 @@ static void read_done(struct kvpull_shm_reads *reads,
 	mine->read = NULL;
 }
 
-/* One part has failed: cancel the other. */
+/* A part has failed: cancel the other one. */
 static void part_failed(struct kvpull_shm_reads *reads,
 			struct kvpull_shm_read *mine, int code)
 {
