@@ -112,6 +112,7 @@ class Core:
         ahead: int = 0,
         cache_bytes: int = 16 << 20,
         cache_dtype: str = "auto",
+        layers: dict[str, Any] | None = None,
     ) -> None:
         self._block = block
         # So many steps are computed before the scheduler hears of the first:
@@ -140,7 +141,9 @@ class Core:
         self._names = 1 << 23 if cache_dtype == "auto" else 251
         with set_current_vllm_config(made):
             caches = _planned(
-                made, _specs(window, chunk, block, numbers), cache_bytes
+                made,
+                layers or _specs(window, chunk, block, numbers),
+                cache_bytes,
             )
             self.caches = generate_scheduler_kv_cache_config(caches)
             made.cache_config.num_gpu_blocks = self.caches.num_blocks

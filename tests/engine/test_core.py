@@ -26,6 +26,7 @@ import model  # noqa: E402
 import torch  # noqa: E402
 from core import BLOCK, HOLD, Core, run  # noqa: E402
 from kvpull_vllm import stats  # noqa: E402
+from kvpull_vllm.settings import ConfigError  # noqa: E402
 from opentelemetry import trace  # noqa: E402
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
@@ -34,6 +35,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E4
 )
 from runner import run_all, test  # noqa: E402
 from vllm.v1.core.sched.interface import PauseState  # noqa: E402
+from vllm.v1.kv_cache_interface import MambaSpec  # noqa: E402
 
 WINDOW = 2 * BLOCK
 FOLDER = Path()
@@ -278,6 +280,31 @@ def quantized_caches_are_pulled_by_their_like() -> None:
             assert d.computed["one"] == 101
             run([p, d], lambda: d.count("worker_peer_failures") >= 1)
             p.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+
+
+@test
+def states_of_mamba_are_refused_by_name() -> None:
+    """At start: what is not supported, of which layer, and what to do."""
+    state = MambaSpec(
+        block_size=2048, shapes=((4, 16), (8, 16)), dtypes=(torch.float32,) * 2
+    )
+    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
+        folder = Path(made)
+        (folder / "model").symlink_to(FOLDER / "model")
+        try:
+            Core(
+                folder, "kv_producer", layers={"backbone.layers.0.mixer": state}
+            )
+        except ConfigError as error:
+            for word in (
+                "MambaSpec",
+                "backbone.layers.0.mixer",
+                "FullAttentionSpec",
+                "--kv-transfer-config",
+            ):
+                assert word in str(error), error
+        else:
+            raise AssertionError("not refused")
 
 
 # What llm-d's sidecar (nixlv2), Dynamo's NIXL protocol and Ray Serve's

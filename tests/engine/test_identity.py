@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from kvpull_vllm import (
 from kvpull_vllm.abi import CONST, ffi
 from runner import run_all, test
 from safetensors.torch import save_file
+from vllm.v1 import kv_cache_interface
 
 
 def _group(names: list[str], tokens: int, heads: int) -> Any:
@@ -72,21 +74,34 @@ def other_layouts_are_rows() -> None:
 
 @test
 def only_known_kinds_of_cache_are_taken() -> None:
-    """A kind derived from a known one may give blocks away otherwise."""
-    for name, base, kind in (
-        ("FullAttentionSpec", object, "FULL"),
-        ("SlidingWindowSpec", object, "SLIDING"),
-        ("RSWASpec", type("FullAttentionSpec", (), {}), None),
-        ("SlidingWindowMLASpec", type("SlidingWindowSpec", (), {}), None),
-        ("MambaSpec", object, None),
-    ):
-        group = SimpleNamespace(kv_cache_spec=type(name, (base,), {})())
+    """All of vLLM's: one derived from a known one may free blocks otherwise."""
+    kinds = {
+        "FullAttentionSpec": "FULL",
+        "MLAAttentionSpec": "FULL",
+        "SlidingWindowSpec": "SLIDING",
+        "ChunkedLocalAttentionSpec": "SLIDING",
+    }
+    seen = set()
+    for kind in _kinds(kv_cache_interface.KVCacheSpec):
+        group = kv_cache_interface.KVCacheGroupSpec(
+            ["l.0"], object.__new__(kind)
+        )
+        name = kind.__name__
         try:
             found = layout.group_kind(group)
         except settings.ConfigError as error:
-            assert kind is None and name in str(error), error
+            assert name not in kinds, name
+            assert name in str(error) and "l.0" in str(error), error
         else:
-            assert kind and found == CONST[f"KVPULL_GROUP_{kind}"], name
+            assert found == CONST[f"KVPULL_GROUP_{kinds[name]}"], name
+        seen.add(name)
+    assert seen > kinds.keys() and "MambaSpec" in seen, seen
+
+
+def _kinds(base: type) -> Iterator[type]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
 
 
 def _prompt(**more: Any) -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the package that need no engine: the binding, the halves, layouts.
 
-test_package.py [FOLDER]: prints the result line of the other test programs.
+test_package.py: prints the result line of the other test programs.
 """
 
 from __future__ import annotations

@@ -111,6 +111,11 @@ def _opening(
 ) -> Opening:
     parallel = vllm_config.parallel_config
     is_worker = role == KVConnectorRole.WORKER
+    # First, as it refuses kinds of cache that have none of the rest.
+    groups = [
+        (group.kv_cache_spec.block_size, layout.group_kind(group))
+        for group in layout.groups(kv_cache_config)
+    ]
     return Opening(
         config_json=own.config_json,
         model=_model(vllm_config, kv_cache_config, own),
@@ -120,10 +125,7 @@ def _opening(
         if is_worker
         else 0,
         dp_rank=parallel.data_parallel_rank,
-        groups=[
-            (group.kv_cache_spec.block_size, layout.group_kind(group))
-            for group in layout.groups(kv_cache_config)
-        ],
+        groups=groups,
     )
 
 

@@ -71,8 +71,10 @@ def group_kind(group: Any) -> int:
     if name in _SLIDING:
         return CONST["KVPULL_GROUP_SLIDING"]
     raise ConfigError(
-        f"KVPullConnector: cache group {name} is not supported by this "
-        f"version; {', '.join(_WHOLE + _SLIDING)} are"
+        f"KVPullConnector: the cache of layer {group.layer_names[0]} is a "
+        f"{name}, which this version does not pull; it pulls "
+        f"{', '.join(_WHOLE + _SLIDING)}. Serve this model without "
+        "KVPullConnector in --kv-transfer-config"
     )
 
 
