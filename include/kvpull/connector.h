@@ -400,6 +400,16 @@ struct kvpull_scheduler_ops {
 	 * (no such request, or it has finished), KVPULL_EINVAL (NULL).
 	 */
 	int (*loaded)(struct kvpull_scheduler *scheduler, uint64_t key);
+	/**
+	 * Why nothing was loaded, after KVPULL_MATCH_NOTHING or a FAILED pull.
+	 * Return 0: the tokens are local, or the ticket was used before.
+	 * KVPULL_EMISMATCH: another prompt or weights. KVPULL_EREJECTED: another
+	 * model or layout. KVPULL_ERANK: a rank here is unknown.
+	 * KVPULL_EABORTED: its worker was replaced. Else the reason of the pull,
+	 * this request's or a sibling's; what request_new() returned;
+	 * KVPULL_ENOKEY; KVPULL_EINVAL (NULL).
+	 */
+	int (*match_failure)(struct kvpull_scheduler *scheduler, uint64_t key);
 };
 
 /**

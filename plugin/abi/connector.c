@@ -184,6 +184,13 @@ static int blocks_take(struct kvpull_blocks own[KVPULL_GROUPS_MAX],
 	return code;
 }
 
+static int scheduler_match_failure(struct kvpull_scheduler *scheduler,
+				   uint64_t key)
+{
+	return scheduler ? kvpull_scheduler_match_failure(scheduler, key) :
+			   KVPULL_EINVAL;
+}
+
 static int scheduler_allocated(struct kvpull_scheduler *scheduler,
 			       const struct kvpull_allocation *allocation)
 {
@@ -534,6 +541,7 @@ static const struct kvpull_scheduler_ops scheduler_ops = {
 	.worker_attach = scheduler_worker_attach,
 	.changed = scheduler_changed,
 	.loaded = scheduler_loaded,
+	.match_failure = scheduler_match_failure,
 };
 
 static const struct kvpull_worker_ops worker_ops = {

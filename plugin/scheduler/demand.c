@@ -287,10 +287,12 @@ int kvpull_demand_join(struct kvpull_demand *demand, struct kvpull_user *user,
 	}
 	*user = (struct kvpull_user){ .ticket = index,
 				      .state = KVPULL_USER_DONE,
+				      .code = demand->tickets[index].code,
 				      .label = label };
 	if (demand->tickets[index].flags & TICKET_RELEASED)
 		return 0;
 	user->state = KVPULL_USER_WAITING;
+	user->code = 0;
 	demand->tickets[index].user_count++;
 	return 0;
 }
@@ -352,10 +354,13 @@ int kvpull_demand_match(struct kvpull_demand *demand, struct kvpull_user *user,
 			    entry->slot, entry->generation,
 			    entry->flags & TICKET_FOREIGN ? "model" : "prompt",
 			    ask->key);
+		user->code = entry->flags & TICKET_FOREIGN ? KVPULL_EREJECTED :
+							     KVPULL_EMISMATCH;
 		finish_user(demand, user, ask->key);
 		return KVPULL_MATCH_NOTHING;
 	}
 	if (entry->flags & TICKET_SPENT) {
+		user->code = entry->code;
 		finish_user(demand, user, ask->key);
 		return KVPULL_MATCH_NOTHING;
 	}
@@ -523,6 +528,9 @@ void kvpull_demand_change(struct kvpull_demand *demand,
 	if (user->state == KVPULL_USER_CHOSEN ||
 	    (user->flags & (USER_PULLED | USER_USED)) == USER_PULLED)
 		user->flags |= USER_CHANGED;
+	else if (user->state != KVPULL_USER_WAITING)
+		return;
+	user->code = KVPULL_EMISMATCH;
 	if (user->state != KVPULL_USER_WAITING)
 		return;
 	demand->stats->changed++;
@@ -542,6 +550,7 @@ static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 {
 	struct kvpull_demand_ticket *entry = &demand->tickets[user->ticket];
 	const int releases = (user->flags & USER_RELEASES) != 0;
+	const int was_spent = (entry->flags & TICKET_SPENT) != 0;
 
 	entry->pull_count--;
 	demand->pull_count--;
@@ -561,6 +570,8 @@ static void end_pull(struct kvpull_demand *demand, struct kvpull_user *user,
 	else if ((user->flags & USER_EXPIRED) || (releases && user->ended) ||
 		 (demand->share_prefix && !user->code))
 		entry->flags |= TICKET_SPENT;
+	if (!was_spent && (entry->flags & TICKET_SPENT))
+		entry->code = user->code;
 	finish_user(demand, user, key);
 }
 
@@ -593,6 +604,8 @@ void kvpull_demand_rank_restart(struct kvpull_demand *demand)
 	for (index = 0; index < demand->pool.touched; index++) {
 		if (!demand->tickets[index].incarnation)
 			continue;
+		if (!(demand->tickets[index].flags & TICKET_SPENT))
+			demand->tickets[index].code = KVPULL_EABORTED;
 		demand->tickets[index].flags |= TICKET_SPENT;
 		settle(demand, index);
 	}

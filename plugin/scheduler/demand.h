@@ -29,6 +29,7 @@ struct kvpull_demand_ticket {
 	uint32_t pull_count; /* commanded, not ended */
 	uint32_t prompt_tokens;
 	uint32_t flags; /* TICKET_* in demand.c */
+	int32_t code; /* why nothing is loaded from it any more; 0: was read */
 	uint8_t digest[KVPULL_DIGEST_BYTES];
 };
 
@@ -45,9 +46,9 @@ struct kvpull_user {
 	uint64_t reported; /* bit a rank, of its pull */
 	uint64_t ended;    /* of these: success or EEXPIRED */
 	enum kvpull_user_state state;
-	uint32_t ticket;       /* index, while not done */
-	int32_t code;          /* first failure of its pull */
-	uint32_t flags;        /* USER_* in demand.c */
+	uint32_t ticket; /* index, while not done */
+	int32_t code;    /* first failure of its pull, or why there is none */
+	uint32_t flags;  /* USER_* in demand.c */
 	uint32_t local_tokens; /* CHOSEN: of the last question */
 	uint32_t tokens;       /* and what was answered */
 	const char *label;     /* its request's; NULL: none */

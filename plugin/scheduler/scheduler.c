@@ -109,6 +109,7 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 {
 	struct kvpull_scheduler_request *entry;
 	uint32_t index;
+	int code;
 
 	kvpull_scheduler_tick(scheduler, now_ns);
 	if (!request->key ||
@@ -144,7 +145,10 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 	label_take(entry->label, request->label);
 	if (!(request->flags & KVPULL_REQUEST_PULL))
 		return 0;
-	return join_ticket(scheduler, entry, request, now_ns);
+	code = join_ticket(scheduler, entry, request, now_ns);
+	if (code)
+		entry->user.code = code;
+	return code;
 }
 
 /* A rank of which nothing is known takes no step, so that no pull would end. */
@@ -177,8 +181,18 @@ static int match_later(struct kvpull_scheduler *scheduler,
 			kvpull_log_label(request->label), request->key,
 			kvpull_scheduler_ranks_missing(scheduler),
 			scheduler->tp_size);
+	request->user.code = KVPULL_ERANK;
 	kvpull_demand_leave(&scheduler->demand, &request->user, request->key);
 	return KVPULL_MATCH_NOTHING;
+}
+
+int kvpull_scheduler_match_failure(struct kvpull_scheduler *scheduler,
+				   uint64_t key)
+{
+	const struct kvpull_scheduler_request *request =
+		kvpull_scheduler_find(scheduler, key);
+
+	return request ? request->user.code : KVPULL_ENOKEY;
 }
 
 int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,

@@ -52,6 +52,8 @@ int kvpull_scheduler_request_new(struct kvpull_scheduler *scheduler,
 int kvpull_scheduler_matched_tokens(struct kvpull_scheduler *scheduler,
 				    uint64_t key, uint32_t local_tokens,
 				    uint32_t *tokens, uint64_t now_ns);
+int kvpull_scheduler_match_failure(struct kvpull_scheduler *scheduler,
+				   uint64_t key);
 int kvpull_scheduler_allocated(struct kvpull_scheduler *scheduler,
 			       const struct kvpull_allocation *allocation,
 			       uint64_t now_ns);

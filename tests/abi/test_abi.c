@@ -152,7 +152,7 @@ MEMBER(kvpull_scheduler_stats, results_replayed, 144, 8);
 MEMBER(kvpull_scheduler_stats, results_bad, 152, 8);
 MEMBER(kvpull_scheduler_stats, resends, 160, 8);
 
-STRUCT(kvpull_scheduler_ops, 168);
+STRUCT(kvpull_scheduler_ops, 176);
 MEMBER(kvpull_scheduler_ops, struct_size, 0, 8);
 MEMBER(kvpull_scheduler_ops, open, 8, 8);
 MEMBER(kvpull_scheduler_ops, close, 16, 8);
@@ -174,6 +174,7 @@ MEMBER(kvpull_scheduler_ops, counters, 136, 8);
 MEMBER(kvpull_scheduler_ops, worker_attach, 144, 8);
 MEMBER(kvpull_scheduler_ops, changed, 152, 8);
 MEMBER(kvpull_scheduler_ops, loaded, 160, 8);
+MEMBER(kvpull_scheduler_ops, match_failure, 168, 8);
 
 STRUCT(kvpull_region, 48);
 MEMBER(kvpull_region, struct_size, 0, 8);

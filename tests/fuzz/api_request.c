@@ -265,9 +265,12 @@ void api_matched(struct api_engine *engine)
 		api_expect(answer == KVPULL_MATCH_NOTHING ||
 			   answer == KVPULL_MATCH_WAIT);
 		api_expect(tokens == UINT32_MAX);
+		api_expect(ops_of()->match_failure(engine->scheduler, key) <=
+			   0);
 		return;
 	}
 	api_expect(request && request->key == key);
+	api_expect(!ops_of()->match_failure(engine->scheduler, key));
 	api_expect(!request->finished && request->hold_serial);
 	api_expect(request->life == engine->life);
 	request->local_tokens = local;

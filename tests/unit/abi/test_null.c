@@ -127,6 +127,7 @@ static void scheduler_without(struct kvpull_scheduler *scheduler)
 	refused(ops->worker_attach(NULL, NULL));
 	refused(ops->changed(NULL, 0));
 	refused(ops->loaded(NULL, 1));
+	refused(ops->match_failure(NULL, 1));
 	refused(ops->stats(NULL, &stats, 0));
 	refused(ops->stats(scheduler, NULL, 0));
 	refused(ops->counters(scheduler, NULL, 1, sizeof(counter)));
