@@ -23,15 +23,23 @@ int sim_hold_is_of(const struct sim_hold *hold, const struct sim_proc *proc);
 
 /* oracle_seen.c: consumers, as a producer's process knows them */
 struct sim_seen *sim_seen_of(struct sim_proc *proc, uint64_t instance_id);
-/* Ranks that were there, and are dead now. */
-uint64_t sim_seen_gone(const struct sim_seen *seen);
+enum sim_rank_state sim_rank_state(const struct sim_seen *seen, uint32_t rank);
 /* A time of then, as a stalled producer counts it. */
 uint64_t sim_moved(const struct sim_proc *proc, uint64_t then_ns,
 		   uint64_t then_stall_ns);
 
-static inline uint64_t sim_ranks_all(uint32_t rank_count)
+/* Has the rank claimed the hold itself, and does it owe its last word? */
+static inline int sim_owes_itself(const struct sim_claimer *claimer,
+				  uint32_t rank)
 {
-	return (UINT64_C(1) << rank_count) - 1;
+	return claimer->debts[rank].claimed > claimer->debts[rank].paid;
+}
+
+/* Does it owe one, for its own claim or for its instance's? */
+static inline int sim_owes(const struct sim_claimer *claimer, uint32_t rank)
+{
+	return sim_owes_itself(claimer, rank) ||
+	       claimer->debts[rank].waited > claimer->debts[rank].paid;
 }
 
 #endif /* KVPULL_SIM_ORACLE_H */

@@ -6,13 +6,34 @@
 #define POLLS_SLACK 3u
 #define HELD_CHECKED 40u /* a poll; a small world has fewer open */
 
-/* With ranks that are gone for the whole of it, or that were before it. */
-static int is_complete(const struct sim_seen *seen,
-		       const struct sim_claimer *claimer, uint64_t gone)
+/*
+ * A hold may have ended at any moment of this poll. Is there one at which the
+ * rank owed nothing? A debt of this poll may have come after it.
+ */
+static int was_free(const struct sim_proc *proc,
+		    const struct sim_claimer *claimer, uint32_t rank)
 {
-	return ((claimer->released | claimer->died | gone) &
-		sim_ranks_all(seen->rank_count)) ==
-	       sim_ranks_all(seen->rank_count);
+	const struct sim_debt *debt = &claimer->debts[rank];
+
+	if (debt->paid > proc->poll_event || !sim_owes(claimer, rank))
+		return 1;
+	if (claimer->first > proc->poll_event)
+		return 0;
+	return (debt->claimed <= debt->paid ||
+		debt->claimed > proc->poll_event) &&
+	       (debt->waited <= debt->paid || debt->waited > proc->poll_event);
+}
+
+static int was_complete(struct sim_proc *proc,
+			const struct sim_claimer *claimer)
+{
+	const struct sim_seen *seen = sim_seen_of(proc, claimer->instance_id);
+	uint32_t rank;
+
+	for (rank = 0; rank < seen->rank_count; rank++)
+		if (!was_free(proc, claimer, rank))
+			return 0;
+	return 1;
 }
 
 /* Promise 3: nobody who claimed, lives and has not released is cut off. */
@@ -26,17 +47,10 @@ static void released_check(struct sim_proc *proc, const struct sim_hold *hold)
 		return;
 	for (at = 0; at < rank->claimer_count; at++) {
 		const struct sim_claimer *claimer = &rank->claimers[at];
-		const struct sim_seen *seen =
-			sim_seen_of(proc, claimer->instance_id);
-		uint64_t owes_not = seen->was_gone | sim_seen_gone(seen) |
-				    seen->forgotten | claimer->absent;
 
-		/* In which order of this poll: either may be right. */
-		if (claimer->again_poll == proc->poll_count)
-			owes_not |= claimer->again;
-		if (is_complete(seen, claimer, owes_not))
+		if (was_complete(proc, claimer))
 			complete++;
-		else if (claimer->since_poll < proc->poll_count)
+		else if (claimer->first <= proc->poll_event)
 			sim_fail(
 				proc->world,
 				"hold %llu ended as released on process %u, but instance %llu claimed it and has not released",
@@ -99,15 +113,14 @@ static void silent_check(struct sim_proc *proc, const struct sim_hold *hold,
 		if (conn && !conn->lost &&
 		    conn->instance_id == claimer->instance_id &&
 		    conn->joined_ns && conn->joined_ns < then_ns &&
-		    conn->joined_ns <= claimer->spoke_ns[conn->client_rank] &&
+		    conn->joined_ns <=
+			    claimer->debts[conn->client_rank].spoke_ns &&
 		    conn->client->lag_ns < then_ns &&
 		    conn->client->mute_ns < then_ns &&
 		    world->now_ns - conn->client->run_ns <
 			    world->lease_ns / 6 &&
 		    must_beat(conn->client, hold) &&
-		    (claimer->spoke & ~claimer->released & ~claimer->died) >>
-				    conn->client_rank &
-			    1)
+		    sim_owes_itself(claimer, conn->client_rank))
 			sim_fail(
 				world,
 				"hold %llu expired on process %u, but process %u claimed it and lives",
@@ -130,10 +143,11 @@ static uint64_t owing_heard(struct sim_proc *proc,
 	uint32_t rank;
 
 	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
-		if (claimer->owes >> rank & 1)
+		if (sim_owes_itself(claimer, rank))
 			last_ns = later_of(
-				last_ns, sim_moved(proc, seen->heard_ns[rank],
-						   seen->heard_stall_ns[rank]));
+				last_ns,
+				sim_moved(proc, seen->ranks[rank].heard_ns,
+					  seen->ranks[rank].heard_stall_ns));
 	return last_ns;
 }
 
@@ -249,24 +263,30 @@ void sim_oracle_sent(struct sim_proc *proc,
 
 /* Promise 2: nothing is kept longer than it must be. */
 
+/* Does no rank owe a word, of those whose past the process knows? */
+static int is_complete(struct sim_proc *proc, const struct sim_claimer *claimer)
+{
+	const struct sim_seen *seen = sim_seen_of(proc, claimer->instance_id);
+	uint32_t rank;
+
+	for (rank = 0; rank < seen->rank_count; rank++)
+		if (sim_owes(claimer, rank) ||
+		    (!(claimer->known >> rank & 1) &&
+		     claimer->debts[rank].paid < claimer->first))
+			return 0;
+	return 1;
+}
+
 static int must_be_over(struct sim_proc *proc, const struct sim_hold *hold)
 {
 	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
 	uint32_t complete = 0;
 	uint32_t at;
 
-	if (proc->world->grace_ns || rank->claimer_count > KVPULL_CLAIMS_MAX)
+	if (rank->claimer_count > KVPULL_CLAIMS_MAX)
 		return 0;
-	for (at = 0; at < rank->claimer_count; at++) {
-		const struct sim_claimer *claimer = &rank->claimers[at];
-		const struct sim_seen *seen =
-			sim_seen_of(proc, claimer->instance_id);
-
-		complete += is_complete(seen, claimer,
-					seen->ever & ~seen->connected &
-						~seen->away &
-						~seen->forgotten) != 0;
-	}
+	for (at = 0; at < rank->claimer_count; at++)
+		complete += (uint32_t)is_complete(proc, &rank->claimers[at]);
 	return complete && complete == rank->claimer_count;
 }
 

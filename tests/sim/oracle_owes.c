@@ -6,7 +6,7 @@
  * the word never comes, and heartbeats keep the hold until hold_max.
  */
 #include "tests/lib/inside.h"
-#include "tests/sim/sim.h"
+#include "tests/sim/oracle.h"
 
 /* Is it connected to its consumer's end, which may still say the word? */
 static int is_open(const struct sim_conn *conn)
@@ -22,7 +22,7 @@ static int owes(const struct sim_hold_rank *rank, const struct sim_conn *conn)
 
 	for (at = 0; at < rank->claimer_count; at++)
 		if (rank->claimers[at].instance_id == conn->instance_id &&
-		    rank->claimers[at].owes >> conn->client_rank & 1)
+		    sim_owes_itself(&rank->claimers[at], conn->client_rank))
 			return 1;
 	return 0;
 }
@@ -31,15 +31,12 @@ void sim_oracle_owes(struct sim_proc *proc, const struct sim_hold *hold)
 {
 	struct sim_world *world = proc->world;
 	const struct sim_hold_rank *rank = &hold->ranks[proc->rank];
-	uint64_t owed = 0;
 	uint32_t at;
 
 	/* After it a consumer says nothing more; this rank may count it later. */
 	if (world->now_ns > hold->created_ns + world->hold_max_ns)
 		return;
-	for (at = 0; at < rank->claimer_count; at++)
-		owed |= rank->claimers[at].owes;
-	for (at = 0; owed && at < world->shape.callers; at++) {
+	for (at = 0; rank->claimer_count && at < world->shape.callers; at++) {
 		const struct sim_conn *conn = proc->transport.callers[at];
 
 		if (is_open(conn) && owes(rank, conn) &&

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The oracle's books of consumers: what a producer's process was told by them. */
+/*
+ * The oracle's books of consumers: what a producer's process was told by them,
+ * and when. States and debts are not kept: they are asked of the past.
+ */
 #include <string.h>
 
 #include "tests/sim/oracle.h"
@@ -37,13 +40,48 @@ static struct sim_claimer *claimer_of(struct sim_hold_rank *rank,
 	return NULL;
 }
 
-/* Ranks that were there, and are dead now. */
-uint64_t sim_seen_gone(const struct sim_seen *seen)
+enum sim_rank_state sim_rank_state(const struct sim_seen *seen, uint32_t rank)
 {
-	return seen->ever & ~seen->connected & ~seen->in_grace & ~seen->away;
+	const struct sim_rank *past = &seen->ranks[rank];
+
+	if (!past->came)
+		return SIM_RANK_NEVER;
+	if (past->left < past->came)
+		return SIM_RANK_HERE;
+	if (past->died > past->left)
+		return SIM_RANK_DEAD;
+	if (past->called > past->left)
+		return SIM_RANK_CALLED;
+	return past->said ? SIM_RANK_AWAY : SIM_RANK_GRACE;
 }
 
-/* In an earlier life. */
+static int is_absent(const struct sim_seen *seen, uint32_t rank)
+{
+	const enum sim_rank_state state = sim_rank_state(seen, rank);
+
+	return state == SIM_RANK_DEAD || state == SIM_RANK_CALLED;
+}
+
+/* Is a worker of it there, or waited for? */
+static int is_served(const struct sim_seen *seen, uint32_t rank)
+{
+	const enum sim_rank_state state = sim_rank_state(seen, rank);
+
+	return state == SIM_RANK_HERE || state == SIM_RANK_GRACE ||
+	       state == SIM_RANK_CALLED;
+}
+
+static int has_come(const struct sim_seen *seen)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (seen->ranks[rank].came)
+			return 1;
+	return 0;
+}
+
+/* Has an earlier life of the instance spoken of the hold? */
 static int has_spoken(const struct sim_hold_rank *rank,
 		      const struct sim_seen *seen)
 {
@@ -55,55 +93,29 @@ static int has_spoken(const struct sim_hold_rank *rank,
 	return 0;
 }
 
-/* Ranks whose death is worked off after the notes of this poll. */
-static uint64_t dying(const struct sim_proc *proc, const struct sim_seen *seen)
-{
-	uint64_t ranks = 0;
-	uint32_t rank;
-
-	if (proc->world->grace_ns)
-		return sim_seen_gone(seen);
-	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
-		if (seen->down_poll[rank] == proc->poll_count)
-			ranks |= UINT64_C(1) << rank;
-	return ranks & ~seen->away;
-}
-
-/* Who claims owes a word, whatever was its last one. */
-static void claim_again(const struct sim_proc *proc,
-			struct sim_claimer *claimer, uint64_t bit)
-{
-	if (claimer->again_poll != proc->poll_count)
-		claimer->again = 0;
-	claimer->again_poll = proc->poll_count;
-	claimer->again |=
-		(claimer->released | claimer->died | claimer->absent) & bit;
-	claimer->released &= ~bit;
-	claimer->died &= ~bit;
-	claimer->absent &= ~bit;
-	claimer->owes |= bit;
-}
-
 static void word_said(const struct sim_proc *proc, struct sim_hold_rank *rank)
 {
 	rank->word_ns = proc->world->now_ns;
 	rank->word_stall_ns = proc->stall_ns;
 }
 
-static struct sim_claimer *claimer_add(const struct sim_proc *proc,
+/* The first word of an instance puts its ranks into debt, but for the absent. */
+static struct sim_claimer *claimer_add(struct sim_proc *proc,
 				       struct sim_hold_rank *rank,
-				       const struct sim_seen *seen)
+				       const struct sim_seen *seen,
+				       uint32_t speaker)
 {
-	const struct sim_claimer claimer = {
-		.instance_id = seen->instance_id,
-		.died = dying(proc, seen),
-		.absent = has_spoken(rank, seen) ?
-				  UINT64_MAX :
-				  seen->was_gone | sim_seen_gone(seen),
-		.since_poll = proc->poll_count,
-		.life = seen->life,
-	};
+	const int is_first_life = !has_spoken(rank, seen);
+	struct sim_claimer claimer = { .instance_id = seen->instance_id,
+				       .life = seen->life,
+				       .first = ++proc->event_count,
+				       .known = ~seen->forgotten };
+	uint32_t at;
 
+	for (at = 0; is_first_life && at < seen->rank_count; at++)
+		if (at != speaker && !is_absent(seen, at) &&
+		    !(seen->absent >> at & 1))
+			claimer.debts[at].waited = claimer.first;
 	rank->claimers = sim_grown(rank->claimers, rank->claimer_count + 1,
 				   sizeof(claimer));
 	rank->claimers[rank->claimer_count] = claimer;
@@ -115,11 +127,11 @@ static void note_apply(struct sim_proc *proc, struct sim_conn *conn,
 {
 	struct sim_world *world = proc->world;
 	const struct sim_seen *seen = sim_seen_of(proc, conn->instance_id);
-	const uint64_t bit = UINT64_C(1) << conn->client_rank;
 	struct sim_hold *hold =
 		sim_hold_named(proc->instance, note->slot, note->generation);
 	struct sim_hold_rank *rank;
 	struct sim_claimer *claimer;
+	struct sim_debt *debt;
 
 	if (note->kind == KVPULL_NOTE_AWAY) {
 		conn->parts_said = 1;
@@ -135,16 +147,14 @@ static void note_apply(struct sim_proc *proc, struct sim_conn *conn,
 	if (!claimer && rank->claimer_count == SIM_CLAIMERS)
 		return;
 	if (!claimer)
-		claimer = claimer_add(proc, rank, seen);
-	claimer->spoke |= bit;
-	claimer->spoke_ns[conn->client_rank] = world->now_ns;
+		claimer = claimer_add(proc, rank, seen, conn->client_rank);
+	debt = &claimer->debts[conn->client_rank];
+	debt->spoke_ns = world->now_ns;
 	word_said(proc, rank);
-	if (note->kind == KVPULL_NOTE_RELEASE) {
-		claimer->released |= bit;
-		claimer->owes &= ~bit;
-	} else {
-		claim_again(proc, claimer, bit);
-	}
+	if (note->kind == KVPULL_NOTE_RELEASE)
+		debt->paid = ++proc->event_count;
+	else if (debt->claimed <= debt->paid)
+		debt->claimed = ++proc->event_count;
 	sim_trace(world,
 		  note->kind == KVPULL_NOTE_RELEASE ?
 			  "process %lu gets RELEASE of %lu from process %lu" :
@@ -152,55 +162,30 @@ static void note_apply(struct sim_proc *proc, struct sim_conn *conn,
 		  proc->index, hold->key, conn->client->index);
 }
 
-/* These ranks are dead, for what their instance has claimed. */
-static void ranks_die(struct sim_proc *proc, const struct sim_seen *seen,
+/* These ranks have paid what their instance has claimed by now. */
+static void ranks_pay(struct sim_proc *proc, const struct sim_seen *seen,
 		      uint64_t ranks)
 {
 	const struct sim_list *open = &proc->instance->open;
+	const uint64_t now = ++proc->event_count;
+	uint32_t rank;
 	uint32_t at;
 
-	for (at = 0; at < open->count; at++) {
+	for (at = 0; ranks && at < open->count; at++) {
 		struct sim_hold *hold = &proc->world->holds[open->at[at]];
 		struct sim_claimer *claimer;
 
 		if (!sim_hold_is_of(hold, proc))
 			continue;
 		claimer = claimer_of(&hold->ranks[proc->rank], seen);
-		if (!claimer)
-			continue;
-		if (claimer->owes & ranks)
-			word_said(proc, &hold->ranks[proc->rank]);
-		claimer->died |= ranks;
-		claimer->owes &= ~ranks;
+		for (rank = 0; claimer && rank < SIM_RANKS_MAX; rank++) {
+			if (!(ranks >> rank & 1))
+				continue;
+			if (sim_owes_itself(claimer, rank))
+				word_said(proc, &hold->ranks[proc->rank]);
+			claimer->debts[rank].paid = now;
+		}
 	}
-}
-
-static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
-		       struct sim_seen *seen)
-{
-	const uint64_t bit = UINT64_C(1) << conn->client_rank;
-
-	if (conn->parts && !conn->parts_said)
-		sim_fail(
-			proc->world,
-			"process %u made room, and process %u takes it for dead",
-			conn->client->index, proc->index);
-	seen->connected &= ~bit;
-	seen->were_there &= ~bit;
-	seen->down_poll[conn->client_rank] = proc->poll_count;
-	seen->down_ns[conn->client_rank] = proc->world->now_ns;
-	seen->down_stall_ns[conn->client_rank] = proc->stall_ns;
-	if (conn->parts_said)
-		seen->away |= bit;
-	else if (proc->world->grace_ns)
-		seen->in_grace |= bit;
-	else
-		ranks_die(proc, seen, bit);
-	/* Who comes in the same poll may come after all had gone. */
-	if (conn->parts_said && !(seen->were_there | seen->in_grace))
-		seen->forgotten |= seen->ever & ~seen->connected;
-	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
-		  conn->client->index, 0);
 }
 
 /* A time of then, as a stalled producer counts it. */
@@ -210,100 +195,119 @@ uint64_t sim_moved(const struct sim_proc *proc, uint64_t then_ns,
 	return then_ns + proc->stall_ns - then_stall_ns;
 }
 
-/* Whose grace is over, which a stalled producer prolongs. */
-static uint64_t graces_over(const struct sim_proc *proc,
-			    const struct sim_seen *seen)
+static void down_apply(struct sim_proc *proc, const struct sim_conn *conn,
+		       struct sim_rank *past)
 {
-	const struct sim_world *world = proc->world;
-	uint64_t over = 0;
+	if (conn->parts && !conn->parts_said)
+		sim_fail(
+			proc->world,
+			"process %u made room, and process %u takes it for dead",
+			conn->client->index, proc->index);
+	past->left = ++proc->event_count;
+	past->left_ns = proc->world->now_ns;
+	past->left_stall_ns = proc->stall_ns;
+	past->said = conn->parts_said;
+	sim_trace(proc->world, "process %lu sees process %lu go", proc->index,
+		  conn->client->index, 0);
+}
+
+/* Is it dead in the sweep of this poll? A stalled producer prolongs graces. */
+static int dies(const struct sim_proc *proc, const struct sim_seen *seen,
+		uint32_t rank)
+{
+	const struct sim_rank *past = &seen->ranks[rank];
+
+	switch (sim_rank_state(seen, rank)) {
+	case SIM_RANK_GRACE:
+		return proc->world->now_ns >=
+		       sim_moved(proc, past->left_ns, past->left_stall_ns) +
+			       proc->world->grace_ns;
+	case SIM_RANK_CALLED:
+		return !past->waits;
+	default:
+		return 0;
+	}
+}
+
+/* Return: ranks of the instance for which `is` holds. */
+static uint64_t ranks_that(int (*is)(const struct sim_seen *seen,
+				     uint32_t rank),
+			   const struct sim_seen *seen)
+{
+	uint64_t ranks = 0;
 	uint32_t rank;
 
 	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
-		if (world->now_ns >= sim_moved(proc, seen->down_ns[rank],
-					       seen->down_stall_ns[rank]) +
-					     world->grace_ns)
-			over |= UINT64_C(1) << rank;
-	return over & seen->in_grace;
+		if (is(seen, rank))
+			ranks |= UINT64_C(1) << rank;
+	return ranks;
 }
 
-/* Who is there again came within it; who is away dies with the last. */
-static void graces_end(struct sim_proc *proc, struct sim_seen *seen)
+/* The sweep: ranks that die, and with the last of them the instance. */
+static void instance_sweep(struct sim_proc *proc, struct sim_seen *seen)
 {
-	uint64_t over;
+	uint64_t paid = 0;
+	uint64_t died = 0;
+	uint32_t rank;
 
-	seen->in_grace &= ~seen->connected;
-	over = proc->world->grace_ns ? graces_over(proc, seen) :
-				       dying(proc, seen);
-	if (over && !(seen->connected | (seen->in_grace & ~over)))
-		over |= seen->away;
-	/* While it claims nothing the producer knows none of it any more. */
-	if (!(seen->connected | seen->in_grace))
-		seen->forgotten |= seen->ever;
-	if (!over)
-		return;
-	ranks_die(proc, seen, over);
-	seen->in_grace &= ~over;
-	seen->away &= ~over;
-}
-
-/* With its last rank an instance is gone, and ranks that never came. */
-static void instances_end(struct sim_proc *proc)
-{
-	struct sim_seen *seen;
-
-	for (seen = proc->seen_first; seen; seen = seen->next) {
-		graces_end(proc, seen);
-		if (seen->connected || seen->in_grace || seen->away ||
-		    !seen->ever)
-			continue;
-		ranks_die(proc, seen, sim_ranks_all(seen->rank_count));
-		seen->ever = seen->forgotten = 0;
-		seen->life++;
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++) {
+		if (dies(proc, seen, rank))
+			died |= UINT64_C(1) << rank;
+		else if (seen->ranks[rank].called > proc->call_event)
+			paid |= UINT64_C(1) << rank;
 	}
-}
-
-/* Another worker of a rank waits to join: its predecessor's grace is over. */
-static void successor_seen(struct sim_proc *proc, struct sim_seen *seen,
-			   const struct kvpull_consumer *caller)
-{
-	const uint64_t bit = UINT64_C(1) << caller->rank;
-
-	if (!((seen->in_grace | seen->away) & bit) ||
-	    seen->workers[caller->rank] == caller->incarnation)
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (died >> rank & 1)
+			seen->ranks[rank].died = ++proc->event_count;
+	if (!died || ranks_that(is_served, seen)) {
+		ranks_pay(proc, seen, paid | died);
 		return;
-	ranks_die(proc, seen, bit);
-	seen->in_grace &= ~bit;
-	seen->away &= ~bit;
+	}
+	ranks_pay(proc, seen, UINT64_MAX);
+	seen->life++;
+	seen->forgotten = 0;
+	memset(seen->ranks, 0, sizeof(seen->ranks));
 }
 
-static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
+/*
+ * Another worker of a rank waits to be let in. The rank is called from its
+ * first call on.
+ */
+static void caller_waits(struct sim_proc *proc, const struct sim_conn *conn,
+			 struct sim_seen *seen)
 {
-	const struct kvpull_consumer *caller =
-		&proc->worker->handover.consumers[conn->caller];
-	const struct kvpull_consumer_note *note =
-		&proc->worker->consumer_notes[conn->caller];
-	struct sim_seen *seen = sim_seen_of(proc, conn->instance_id);
+	struct sim_rank *past = &seen->ranks[conn->client_rank];
+	const uint64_t worker =
+		proc->worker->handover.consumers[conn->caller].incarnation;
+	const enum sim_rank_state state =
+		sim_rank_state(seen, conn->client_rank);
+
+	if (past->worker == worker)
+		return;
+	if (state == SIM_RANK_GRACE || state == SIM_RANK_AWAY)
+		past->called = ++proc->event_count;
+	past->waits |= !conn->server_down;
+}
+
+static void joined_see(struct sim_proc *proc, struct sim_conn *conn,
+		       struct sim_seen *seen)
+{
+	struct sim_rank *past = &seen->ranks[conn->client_rank];
+	const int is_new = !conn->joined_ns;
 	uint32_t at;
 
-	if (!note->joined || note->dropped) {
-		if (!note->dropped)
-			successor_seen(proc, seen, caller);
-		conn->drained = conn->server_down;
-		return;
-	}
-	seen->workers[caller->rank] = caller->incarnation;
 	seen->rank_count = conn->client_ranks;
-	if (!conn->joined_ns)
+	if (is_new) {
 		conn->joined_ns = proc->world->now_ns;
-	if (!(seen->connected >> conn->client_rank & 1) || conn->beats ||
-	    conn->note_count) {
-		seen->heard_ns[conn->client_rank] = proc->world->now_ns;
-		seen->heard_stall_ns[conn->client_rank] = proc->stall_ns;
+		past->came = ++proc->event_count;
+		past->worker = proc->worker->handover.consumers[conn->caller]
+				       .incarnation;
+		seen->forgotten &= ~(UINT64_C(1) << conn->client_rank);
 	}
-	seen->connected |= UINT64_C(1) << conn->client_rank;
-	seen->ever |= seen->connected;
-	seen->away &= ~seen->connected;
-	seen->forgotten &= ~seen->connected;
+	if (is_new || conn->beats || conn->note_count) {
+		past->heard_ns = proc->world->now_ns;
+		past->heard_stall_ns = proc->stall_ns;
+	}
 	if (!seen->listed) {
 		seen->listed = 1;
 		seen->next = proc->seen_first;
@@ -312,30 +316,120 @@ static void conn_drained(struct sim_proc *proc, struct sim_conn *conn)
 	for (at = 0; at < conn->note_count; at++)
 		note_apply(proc, conn, &conn->notes[at]);
 	conn->note_count = conn->beats = 0;
-	conn->drained = conn->server_down;
 	if (conn->server_down)
-		down_apply(proc, conn, seen);
+		down_apply(proc, conn, past);
 }
 
-void sim_oracle_drained(struct sim_proc *proc)
+/*
+ * A rank's connections follow one another: the one of before this poll, those
+ * that came and went in it, the one that came and stays, a caller that waits.
+ */
+enum {
+	CONN_OLD,
+	CONN_BRIEF,
+	CONN_NEW,
+	CONN_WAITS,
+	CONN_TURNS
+};
+
+static uint32_t conn_turn(const struct sim_proc *proc,
+			  const struct sim_conn *conn)
 {
-	struct sim_seen **link = &proc->seen_first;
+	const struct kvpull_consumer_note *note =
+		&proc->worker->consumer_notes[conn->caller];
+
+	if (conn->joined_ns)
+		return CONN_OLD;
+	if (note->dropped)
+		return CONN_TURNS;
+	if (!note->joined)
+		return CONN_WAITS;
+	return conn->server_down ? CONN_BRIEF : CONN_NEW;
+}
+
+static void conns_see(struct sim_proc *proc, uint32_t turn)
+{
 	struct sim_conn *conn;
 
+	for (conn = proc->transport.conns; conn; conn = conn->next) {
+		struct sim_seen *seen;
+
+		if (!conn->ring_memory || conn->server_done || conn->drained ||
+		    conn_turn(proc, conn) != turn)
+			continue;
+		seen = sim_seen_of(proc, conn->instance_id);
+		if (turn == CONN_WAITS)
+			caller_waits(proc, conn, seen);
+		else
+			joined_see(proc, conn, seen);
+	}
+}
+
+/* An end that was seen in this poll is seen once. */
+static void conns_end(const struct sim_proc *proc)
+{
+	struct sim_conn *conn;
+
+	for (conn = proc->transport.conns; conn; conn = conn->next)
+		if (conn->ring_memory && !conn->server_done)
+			conn->drained |= conn->server_down;
+}
+
+/*
+ * The process may forget an instance that no worker speaks for, if it claims
+ * nothing: in the middle of a poll, too, where all have gone before one comes.
+ */
+static void forget(const struct sim_proc *proc, struct sim_seen *seen,
+		   uint64_t served)
+{
+	uint32_t rank;
+
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (served >> rank & 1 &&
+		    seen->ranks[rank].left <= proc->call_event)
+			return;
+	for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+		if (sim_rank_state(seen, rank) != SIM_RANK_HERE)
+			seen->forgotten |= UINT64_C(1) << rank;
+}
+
+static void call_begin(struct sim_proc *proc)
+{
+	struct sim_seen **link = &proc->seen_first;
+
+	proc->call_event = proc->event_count;
 	while (*link) {
 		struct sim_seen *seen = *link;
+		uint32_t rank;
 
-		seen->was_gone = sim_seen_gone(seen);
-		seen->were_there = seen->connected;
-		if (seen->ever) {
+		seen->absent = ranks_that(is_absent, seen);
+		seen->served = ranks_that(is_served, seen);
+		for (rank = 0; rank < SIM_RANKS_MAX; rank++)
+			seen->ranks[rank].waits = 0;
+		if (has_come(seen)) {
 			link = &seen->next;
 			continue;
 		}
 		*link = seen->next;
 		seen->listed = 0;
 	}
-	for (conn = proc->transport.conns; conn; conn = conn->next)
-		if (conn->ring_memory && !conn->server_done && !conn->drained)
-			conn_drained(proc, conn);
-	instances_end(proc);
+}
+
+void sim_oracle_drained(struct sim_proc *proc)
+{
+	struct sim_seen *seen;
+	uint32_t turn;
+
+	if (proc->judged_poll != proc->poll_count)
+		proc->poll_event = proc->event_count;
+	proc->judged_poll = proc->poll_count;
+	call_begin(proc);
+	for (turn = CONN_OLD; turn < CONN_TURNS; turn++)
+		conns_see(proc, turn);
+	conns_end(proc);
+	for (seen = proc->seen_first; seen; seen = seen->next) {
+		forget(proc, seen, seen->served);
+		instance_sweep(proc, seen);
+		forget(proc, seen, ranks_that(is_served, seen));
+	}
 }

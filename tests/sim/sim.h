@@ -227,6 +227,10 @@ struct sim_proc {
 	struct sim_list untaken;     /* holds that it was not told of yet */
 	struct sim_seen **seen;      /* by instance_id, seen_count of them */
 	struct sim_seen *seen_first; /* of those that are there, or were */
+	uint64_t event_count; /* of what it was told by consumers, from 1 on */
+	uint64_t poll_event;  /* the last one before this poll */
+	uint64_t call_event;  /* likewise, where a poll takes several calls */
+	uint32_t judged_poll; /* the one that poll_event is of */
 	uint64_t seen_count;
 	uint64_t heads;      /* a block has */
 	uint64_t head_first; /* in the model */
@@ -310,19 +314,25 @@ struct sim_instance {
 	uint32_t *slots;      /* the newest of each slot, + 1 */
 };
 
-/* What the oracle knows of a consumer instance at one rank of a hold. */
+/*
+ * The past of a consumer's rank and one hold: when the process was told, as
+ * numbers of its events; 0: never. The rank owes a word while the last reason
+ * for one is younger than the last payment.
+ */
+struct sim_debt {
+	uint64_t claimed; /* by itself; the first one that is not paid */
+	uint64_t waited; /* by a sibling first, while the rank was not absent */
+	uint64_t paid;   /* released, died, or replaced by another worker */
+	uint64_t spoke_ns;
+};
+
+/* The past of a consumer instance and one hold. */
 struct sim_claimer {
 	uint64_t instance_id;
-	uint64_t spoke; /* ranks */
-	uint64_t spoke_ns[SIM_RANKS_MAX];
-	uint64_t released;
-	uint64_t died;   /* ranks whose connection went down since */
-	uint64_t absent; /* ranks that were gone then, and did not claim */
-	uint64_t owes;   /* ranks that claimed, and neither released nor died */
-	uint64_t again;  /* ranks that claimed after a last word, or death, */
-	uint64_t again_poll; /* in this poll */
-	uint64_t since_poll; /* the poll that drained its first word */
-	uint64_t life;       /* of the instance, in the eyes of this process */
+	uint64_t life;  /* of the instance, in the eyes of this process */
+	uint64_t first; /* its first word */
+	uint64_t known; /* ranks that the process cannot have forgotten then */
+	struct sim_debt debts[SIM_RANKS_MAX];
 };
 
 struct sim_hold_rank {
@@ -375,26 +385,44 @@ struct sim_hold {
 	char ticket[SIM_TICKET_BYTES];
 };
 
+enum sim_rank_state {
+	SIM_RANK_NEVER,
+	SIM_RANK_HERE,
+	SIM_RANK_GRACE,
+	SIM_RANK_AWAY,
+	SIM_RANK_CALLED,
+	SIM_RANK_DEAD
+};
+
+/*
+ * The past of a consumer's rank, in one life of its instance: numbers of the
+ * process's events at which each of these happened last; 0: never.
+ */
+struct sim_rank {
+	uint64_t came;
+	uint64_t left;
+	uint64_t called; /* another worker called, and had to wait */
+	uint64_t died;
+	uint64_t worker; /* incarnation that came last */
+	uint64_t left_ns;
+	uint64_t left_stall_ns;
+	uint64_t heard_ns;
+	uint64_t heard_stall_ns;
+	uint32_t said;  /* that it goes, when it left */
+	uint32_t waits; /* a caller does, at the end of this poll */
+};
+
 /* How a consumer instance is seen by one producer process. */
 struct sim_seen {
 	struct sim_seen *next;
 	uint32_t listed;
-	uint64_t instance_id;
-	uint64_t connected; /* ranks */
-	uint64_t ever;
-	uint64_t heard_ns[SIM_RANKS_MAX];
-	uint64_t heard_stall_ns[SIM_RANKS_MAX];
-	uint64_t down_poll[SIM_RANKS_MAX]; /* the poll that saw it go last */
-	uint64_t down_ns[SIM_RANKS_MAX];
-	uint64_t down_stall_ns[SIM_RANKS_MAX];
-	uint64_t was_gone;   /* ranks, before this poll */
-	uint64_t were_there; /* connected before it, and still */
-	uint64_t in_grace;   /* ranks that are gone, and not dead yet */
-	uint64_t away;       /* ranks that made room for others */
-	uint64_t forgotten;  /* ranks that were gone or away when all were */
-	uint64_t workers[SIM_RANKS_MAX]; /* incarnations that joined last */
-	uint64_t life; /* it was gone, and came again, so often */
 	uint32_t rank_count;
+	uint64_t instance_id;
+	uint64_t life;   /* it was over, and came again, so often */
+	uint64_t absent; /* ranks that were dead or called before this poll */
+	uint64_t served; /* ranks that were here, in grace or called */
+	uint64_t forgotten; /* ranks whose past the process may not know */
+	struct sim_rank ranks[SIM_RANKS_MAX];
 };
 
 /* Where the bearer of a key is found; keys are given out from 1 on. */
