@@ -376,9 +376,12 @@ static int fill_groups(const struct kvpull_scheduler *scheduler,
 		blocks += from->block_count;
 	}
 	ticket->group_count = finish->group_count;
-	return blocks && kvpull_scheduler_are_own_ids(scheduler, request,
-						      finish->groups,
-						      finish->group_count) ?
+	return blocks &&
+			       kvpull_scheduler_are_computed(scheduler, request,
+							     finish) &&
+			       kvpull_scheduler_are_own_ids(
+				       scheduler, request, finish->groups,
+				       finish->group_count) ?
 		       0 :
 		       KVPULL_EINVAL;
 }

@@ -42,6 +42,37 @@ int kvpull_scheduler_are_own_ids(const struct kvpull_scheduler *scheduler,
 	return 1;
 }
 
+int kvpull_scheduler_are_computed(const struct kvpull_scheduler *scheduler,
+				  const struct kvpull_scheduler_request *request,
+				  const struct kvpull_finish *finish)
+{
+	const uint64_t end = finish->computed_tokens < request->prompt_tokens ?
+				     finish->computed_tokens :
+				     request->prompt_tokens;
+	uint32_t group;
+
+	for (group = 0; group < finish->group_count; group++) {
+		const struct kvpull_blocks *blocks = &finish->groups[group];
+		const uint64_t tokens = scheduler->group_tokens[group];
+		const uint64_t first = blocks->first_index * tokens;
+		const uint64_t behind = first + blocks->block_count * tokens;
+
+		if (behind >= end && (!first || scheduler->group_kinds[group] !=
+							KVPULL_GROUP_FULL))
+			continue;
+		kvpull_warn(
+			scheduler->log,
+			"request %s key %" PRIu64
+			" is finished with %u of %u prompt tokens computed, and the blocks of group %u are those of tokens %" PRIu64
+			" to %" PRIu64 ": name the block of each token",
+			kvpull_log_label(request->label), request->key,
+			finish->computed_tokens, request->prompt_tokens, group,
+			first, behind);
+		return 0;
+	}
+	return 1;
+}
+
 /* Each token of [begin, end) lies in one of them. */
 static int are_all(const struct kvpull_blocks *blocks, uint64_t tokens,
 		   uint64_t begin, uint64_t end)

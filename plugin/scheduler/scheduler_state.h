@@ -118,6 +118,14 @@ int kvpull_scheduler_are_of_tokens(
 	const struct kvpull_scheduler_request *request,
 	const struct kvpull_allocation *allocation);
 
+/*
+ * The blocks of each group reach to the last prompt token that was computed. Full
+ * attention has those of all tokens before it, too.
+ */
+int kvpull_scheduler_are_computed(const struct kvpull_scheduler *scheduler,
+				  const struct kvpull_scheduler_request *request,
+				  const struct kvpull_finish *finish);
+
 /* As many groups as the engine has. */
 int kvpull_scheduler_are_of_groups(
 	const struct kvpull_scheduler *scheduler,

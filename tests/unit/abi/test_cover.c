@@ -12,15 +12,19 @@
 #define BLOCKS 8u
 #define LAYERS 3u
 #define TOKENS 16u
+#define HEAD_BYTES 64u /* of a head in a block: all of one layer */
+#define LAYER_BYTES ((uint64_t)HEAD_BYTES * BLOCKS)
 
 static const struct kvpull_group groups[2] = { { .block_tokens = TOKENS },
 					       { .block_tokens = TOKENS } };
 
 static const struct kvpull_model model = { .struct_size = sizeof(model),
 					   .model = "m",
+					   .dtype = "u8",
+					   .layout = "LBHNC",
 					   .layer_count = LAYERS,
 					   .head_count = 1,
-					   .head_bytes = 64 };
+					   .head_bytes = HEAD_BYTES / TOKENS };
 
 static char warned[4096]; /* lines since it was emptied */
 static uint8_t memory[1 << 16];
@@ -62,6 +66,7 @@ static struct kvpull_open_params open_params(const char *engine_id,
 	};
 }
 
+/* Each layer has a place of its own. */
 static struct kvpull_cache cache_of(uint32_t group, uint32_t layer_first,
 				    uint32_t layer_count)
 {
@@ -70,13 +75,14 @@ static struct kvpull_cache cache_of(uint32_t group, uint32_t layer_first,
 		.group_index = group,
 		.layer_first = layer_first,
 		.layer_count = layer_count,
-		.layer_stride = (uint64_t)64 * BLOCKS,
-		.block_stride = 64,
-		.head_stride = 64,
+		.offset = layer_first * LAYER_BYTES,
+		.layer_stride = LAYER_BYTES,
+		.block_stride = HEAD_BYTES,
+		.head_stride = HEAD_BYTES,
 		.block_count = BLOCKS,
 		.row_count = 1,
 		.head_count = 1,
-		.head_bytes = 64,
+		.head_bytes = HEAD_BYTES,
 	};
 }
 
@@ -135,23 +141,6 @@ UNIT_TEST(registration_covers_the_model)
 	refused_with(beyond, 2, "the model has 3 layers");
 	refused_with(group, 2, "the engine has 2 groups");
 	refused_with(twice, 2, "another cache has its layers");
-}
-
-/* K and V apart: each layer has two. */
-UNIT_TEST(planes_cover_it_as_well)
-{
-	const struct kvpull_worker_ops *ops = kvpull_connector_v1()->worker;
-	const struct kvpull_open_params params = open_params("engine", 2);
-	const struct kvpull_cache planes[4] = { cache_of(1, 2, 1),
-						cache_of(0, 0, 2),
-						cache_of(0, 0, 2),
-						cache_of(1, 2, 1) };
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
-	struct kvpull_worker *worker;
-
-	assert_int_equal(ops->open(&params, &worker, NULL), 0);
-	assert_int_equal(caches_register(worker, planes, 4, &detail), 0);
-	ops->close(worker);
 }
 
 /* ---- an engine of one rank and one group ---- */
@@ -223,6 +212,57 @@ static int hold(struct engine *engine, uint64_t key, uint32_t last_id,
 	answer = ops->request_finished(engine->scheduler, &finish);
 	*ticket_bytes = finish.ticket_bytes;
 	return answer;
+}
+
+/* What a finish answers that says so many tokens of these blocks. */
+static int finish(struct engine *engine, uint64_t key, uint32_t first_index,
+		  uint32_t block_count, uint32_t computed_tokens)
+{
+	const struct kvpull_scheduler_ops *ops =
+		kvpull_connector_v1()->scheduler;
+	const uint32_t ids[4] = { 0, 1, 2, 3 };
+	const struct kvpull_blocks blocks = { first_index, block_count, ids };
+	const struct kvpull_request request = {
+		.struct_size = sizeof(request),
+		.key = key,
+		.flags = KVPULL_REQUEST_WANTS_HOLD,
+		.prompt_tokens = 4 * TOKENS,
+	};
+	struct kvpull_finish params = {
+		.struct_size = sizeof(params),
+		.key = key,
+		.computed_tokens = computed_tokens,
+		.group_count = 1,
+		.groups = &blocks,
+		.group_bytes = sizeof(blocks),
+		.ticket = ticket,
+		.ticket_capacity = sizeof(ticket),
+	};
+
+	assert_int_equal(ops->request_new(engine->scheduler, &request), 0);
+	return ops->request_finished(engine->scheduler, &params);
+}
+
+UNIT_TEST(tokens_beyond_the_named_blocks_are_not_held)
+{
+	struct engine engine = engine_open("p");
+
+	assert_int_equal(finish(&engine, 1, 0, 3, 4 * TOKENS),
+			 KVPULL_FINISH_FREE);
+	expect_warning("64 of 64 prompt tokens computed, and the blocks of "
+		       "group 0 are those of tokens 0 to 48");
+	assert_int_equal(finish(&engine, 2, 0, 3, 3 * TOKENS + 1),
+			 KVPULL_FINISH_FREE);
+	expect_warning("49 of 64 prompt tokens computed");
+	assert_int_equal(finish(&engine, 3, 1, 3, 4 * TOKENS),
+			 KVPULL_FINISH_FREE);
+	expect_warning("are those of tokens 16 to 64");
+	/* Fewer tokens, and tokens that the engine made after the prompt. */
+	assert_int_equal(finish(&engine, 4, 0, 3, 3 * TOKENS),
+			 KVPULL_FINISH_HELD);
+	assert_int_equal(finish(&engine, 5, 0, 4, 9 * TOKENS),
+			 KVPULL_FINISH_HELD);
+	engine_close(&engine);
 }
 
 UNIT_TEST(block_beyond_the_cache_is_not_held)

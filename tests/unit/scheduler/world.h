@@ -60,8 +60,7 @@ struct world {
 	struct world_rank ranks[WORLD_RANKS_MAX];
 	struct world_seen seen[WORLD_SEEN_MAX];
 	uint8_t bytes[WORLD_BYTES];
-	char warning[512];       /* the last one */
-	uint32_t blocks_lacking; /* of what world_finish() names */
+	char warning[512]; /* the last one */
 };
 
 struct world_ticket {
