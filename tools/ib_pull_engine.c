@@ -221,7 +221,8 @@ static int halves_open(struct engine *engine,
 		.layout = params->layout ? params->layout : "LBHNC",
 		.layer_count = params->shape.layer_count,
 		.head_count = ENGINE_HEADS,
-		.head_bytes = params->shape.block_bytes / ENGINE_HEADS,
+		.head_bytes = params->shape.block_bytes /
+			      (ENGINE_HEADS * params->shape.block_tokens),
 	};
 	const struct kvpull_open_params open = {
 		.struct_size = sizeof(open),

@@ -120,7 +120,8 @@ struct kvpull_error_detail {
 /**
  * The model record: members that must be equal at both ends, or KV bytes would
  * mean something else. Texts are NUL-terminated, at most KVPULL_TEXT_BYTES_MAX
- * bytes with the NUL; NULL means "".
+ * bytes with the NUL; NULL means "". model, dtype, layout, layer_count and
+ * head_count are required: zeros at both ends would be equal, too.
  */
 struct kvpull_model {
 	size_t struct_size;
@@ -132,7 +133,11 @@ struct kvpull_model {
 	const char *attention; /* backend, if its layout is its own */
 	uint32_t layer_count;
 	uint32_t head_count; /* KV heads of the whole model */
-	uint32_t head_bytes; /* of one head of one token, K and V together */
+	/*
+	 * Of one head of one token in one layer, K and V together. 0: layers are
+	 * unlike, and each struct kvpull_cache says its token_bytes.
+	 */
+	uint32_t head_bytes;
 	uint32_t replicated; /* 1: each rank has all heads (MLA) */
 	const char *config; /* digest of the model's configuration as it runs */
 	const char *engine; /* what computes the KV, e.g. "vllm 0.32" */
@@ -215,6 +220,77 @@ struct kvpull_memory {
 	uint64_t took_ns;
 	int32_t fd; /* owned by the worker: do not close */
 	uint32_t reserved;
+};
+
+/**
+ * Where the blocks of one group's layers lie in a region. Byte b of row w of
+ * head h of block k of layer l is at
+ *   offset + l * layer_stride + k * block_stride + w * row_stride
+ *          + h * head_stride + b
+ * Layout [block][head][token][K|V]: one row, head_stride = tokens * head bytes.
+ * Layout [block][token][head][K|V]: a row a token, row_stride = heads *
+ * head_stride.
+ *
+ * K and V in planes of their own are two caches with the same layers, K first.
+ * A buffer a layer is a cache a layer (layer_count 1), each with its region or
+ * its offset in one. Both engines list caches in the same order: the n-th cache
+ * of a layer is read into the n-th.
+ * With T tokens a block, H heads of this rank, and E bytes of a head of a token
+ * for K or V alone, engines lay out their caches as follows.
+ *   vLLM 0.32, a view [blocks][H][T][2 * E] of each layer, K beside V: a cache a
+ *     layer, W = 2 * E. LBHNC: block_stride H * T * W, row_count 1, head_bytes
+ *     and head_stride T * W. LBNHC: row_count T, row_stride H * W, head_bytes
+ *     and head_stride W. Others likewise: the view's own strides.
+ *   vLLM 0.10, [2][blocks][T][H][E] a layer: two caches, V's offset behind K's by
+ *     blocks * T * H * E; block_stride T * H * E, row_count T, row_stride H * E,
+ *     head_bytes and head_stride E. FlashInfer's [blocks][2][T][H][E]: V's offset
+ *     T * H * E behind K's, and twice the block_stride.
+ *   SGLang 0.5, k_buffer and v_buffer [page + tokens][H][E] a layer: a cache each,
+ *     as the planes of vLLM 0.10; its page is the block, and block 0 padding.
+ *   TensorRT-LLM 1.2, a pool [blocks][layers][2][H][T][E]: two caches of all
+ *     layers, layer_stride 2 * H * T * E, block_stride layers times that, V's
+ *     offset H * T * E; row_count 1, head_bytes and head_stride T * E.
+ *   llama.cpp (unified cache, flash attention), cache_k and cache_v [cells][H][E]
+ *     a layer: as SGLang's, T cells that belong to one sequence are a block. A
+ *     quantized head has as many bytes as ggml_row_size() says. V without flash
+ *     attention is transposed: no head is contiguous, it cannot be described.
+ *
+ * Two engines that describe themselves wrongly in the same way would believe each
+ * other. So regions_register() adds up row_count * head_bytes of a layer's caches
+ * and compares the sum with block_tokens * the model's head_bytes, and refuses two
+ * caches of a group that share a byte. Caches of different groups may share their
+ * memory: such an engine gives a block to one group at a time.
+ */
+struct kvpull_cache {
+	size_t struct_size;
+	uint32_t region_index;
+	uint32_t group_index;
+	uint32_t layer_first; /* index in the model of the first layer */
+	uint32_t layer_count;
+	uint64_t offset;
+	uint64_t layer_stride; /* bytes; ignored with one layer */
+	uint64_t block_stride; /* bytes, >= the block's extent */
+	uint64_t row_stride;   /* bytes; 0 with one row */
+	uint64_t head_stride;  /* bytes */
+	uint32_t block_count;
+	uint32_t row_count;  /* 1.. */
+	uint32_t head_first; /* first KV head of this rank in the model */
+	uint32_t head_count; /* KV heads of this rank in a block */
+	uint32_t head_bytes; /* contiguous bytes of a head in a row */
+	/*
+	 * Bytes of one head of one token in this cache: row_count * head_bytes
+	 * is block_tokens * token_bytes. 0: not said; then the model's
+	 * head_bytes is not 0.
+	 */
+	uint32_t token_bytes;
+};
+
+struct kvpull_regions {
+	size_t struct_size;
+	const struct kvpull_region *regions; /* [region_count] */
+	const struct kvpull_cache *caches;   /* [cache_count] */
+	uint32_t region_count;               /* 1 .. KVPULL_REGIONS_MAX */
+	uint32_t cache_count;                /* 1 .. KVPULL_CACHES_MAX */
 };
 
 /* Kinds of a counter. */

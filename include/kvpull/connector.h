@@ -150,7 +150,8 @@ struct kvpull_allocation {
  * held. For a hold, groups name the blocks of the prompt, a row for each group of
  * open(), in that order. first_index leaves out blocks that the engine gave away
  * (behind a sliding window). Blocks of tokens beyond the prompt may be among
- * them; no consumer asks for those. Only reasons LENGTH and STOP can be held.
+ * them; no consumer asks for those. A prompt token that computed_tokens counts
+ * and no block has: FREE, with a line. Only reasons LENGTH and STOP can be held.
  * payload and last_block_bytes travel in the ticket, for readers on its way such
  * as routers. No call of this minor gives them to a consumer's engine, and
  * consumers read whole blocks.
@@ -412,66 +413,6 @@ struct kvpull_scheduler_ops {
 	int (*match_failure)(struct kvpull_scheduler *scheduler, uint64_t key);
 };
 
-/**
- * Where the blocks of one group's layers lie in a region. Byte b of row w of
- * head h of block k of layer l is at
- *   offset + l * layer_stride + k * block_stride + w * row_stride
- *          + h * head_stride + b
- * Layout [block][head][token][K|V]: one row, head_stride = tokens * head bytes.
- * Layout [block][token][head][K|V]: a row a token, row_stride = heads *
- * head_stride.
- *
- * K and V in planes of their own are two caches with the same layers, K first.
- * A buffer a layer is a cache a layer (layer_count 1), each with its region or
- * its offset in one. Both engines list caches in the same order: the n-th cache
- * of a layer is read into the n-th.
- * With T tokens a block, H heads of this rank, and E bytes of a head of a token
- * for K or V alone, engines lay out their caches as follows.
- *   vLLM 0.32, a view [blocks][H][T][2 * E] of each layer, K beside V: a cache a
- *     layer, W = 2 * E. LBHNC: block_stride H * T * W, row_count 1, head_bytes
- *     and head_stride T * W. LBNHC: row_count T, row_stride H * W, head_bytes
- *     and head_stride W. Others likewise: the view's own strides.
- *   vLLM 0.10, [2][blocks][T][H][E] a layer: two caches, V's offset behind K's by
- *     blocks * T * H * E; block_stride T * H * E, row_count T, row_stride H * E,
- *     head_bytes and head_stride E. FlashInfer's [blocks][2][T][H][E]: V's offset
- *     T * H * E behind K's, and twice the block_stride.
- *   SGLang 0.5, k_buffer and v_buffer [page + tokens][H][E] a layer: a cache each,
- *     as the planes of vLLM 0.10; its page is the block, and block 0 padding.
- *   TensorRT-LLM 1.2, a pool [blocks][layers][2][H][T][E]: two caches of all
- *     layers, layer_stride 2 * H * T * E, block_stride layers times that, V's
- *     offset H * T * E; row_count 1, head_bytes and head_stride T * E.
- *   llama.cpp (unified cache, flash attention), cache_k and cache_v [cells][H][E]
- *     a layer: as SGLang's, T cells that belong to one sequence are a block. A
- *     quantized head has as many bytes as ggml_row_size() says. V without flash
- *     attention is transposed: no head is contiguous, it cannot be described.
- */
-struct kvpull_cache {
-	size_t struct_size;
-	uint32_t region_index;
-	uint32_t group_index;
-	uint32_t layer_first; /* index in the model of the first layer */
-	uint32_t layer_count;
-	uint64_t offset;
-	uint64_t layer_stride; /* bytes; ignored with one layer */
-	uint64_t block_stride; /* bytes, >= the block's extent */
-	uint64_t row_stride;   /* bytes; 0 with one row */
-	uint64_t head_stride;  /* bytes */
-	uint32_t block_count;
-	uint32_t row_count;  /* 1.. */
-	uint32_t head_first; /* first KV head of this rank in the model */
-	uint32_t head_count; /* KV heads of this rank in a block */
-	uint32_t head_bytes; /* contiguous bytes of a head in a row */
-	uint32_t reserved;
-};
-
-struct kvpull_regions {
-	size_t struct_size;
-	const struct kvpull_region *regions; /* [region_count] */
-	const struct kvpull_cache *caches;   /* [cache_count] */
-	uint32_t region_count;               /* 1 .. KVPULL_REGIONS_MAX */
-	uint32_t cache_count;                /* 1 .. KVPULL_CACHES_MAX */
-};
-
 /* Kinds of a poll record. */
 #define KVPULL_POLL_SENT 1u   /* producer: hold ended, this rank */
 #define KVPULL_POLL_LOADED 2u /* consumer: all bytes are there and right */
@@ -584,7 +525,8 @@ struct kvpull_worker_ops {
 	/**
 	 * Registers where the blocks lie; once. Peers can connect from then on.
 	 * Every layer of the model is in one group, in one cache or (K and V
-	 * apart) in several; anything else is KVPULL_EINVAL.
+	 * apart) in several, with all of its bytes (struct kvpull_cache);
+	 * anything else is KVPULL_EINVAL.
 	 * Return 0, KVPULL_EINVAL, KVPULL_EUNSUPPORTED, KVPULL_ENOMEM;
 	 * KVPULL_EDEVICE (a socket or a thread cannot be made; without the
 	 * thread it is registered all the same: close and reopen). detail says

@@ -19,7 +19,6 @@
 #include "base/ring.h"
 
 #define MAGIC UINT32_C(0x5348564b) /* "KVHS" */
-#define TEXT_COUNT 8u
 #define REGION_BYTES 32u
 #define CACHE_BYTES 76u
 #define WELCOME_FIXED_BYTES_MAX 256u
@@ -50,34 +49,6 @@ static const struct kvpull_field challenge_fields[] = {
 	  .size = KVPULL_NONCE_BYTES },
 };
 
-static const struct kvpull_field group_fields[] = {
-	KVPULL_FIELD_OF(U32, struct kvpull_group, block_tokens, .min = 1),
-	KVPULL_FIELD_OF(U32, struct kvpull_group, kind,
-			.max = KVPULL_GROUP_STATE),
-};
-static const struct kvpull_table group_table =
-	KVPULL_TABLE("group", group_fields, .is_good = NULL);
-
-/* The texts come first: TEXT_COUNT. */
-static const struct kvpull_field record_fields[] = {
-	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, model, .min = 0),
-	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, revision, .min = 0),
-	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, weights, .min = 0),
-	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, dtype, .min = 0),
-	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, layout, .min = 0),
-	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, attention, .min = 0),
-	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, config, .min = 0),
-	KVPULL_FIELD_OF(TEXT, struct kvpull_compat, engine, .min = 0),
-	KVPULL_FIELD_OF(U32, struct kvpull_compat, layer_count, .min = 0),
-	KVPULL_FIELD_OF(U32, struct kvpull_compat, head_count, .min = 0),
-	KVPULL_FIELD_OF(U32, struct kvpull_compat, head_bytes, .min = 0),
-	KVPULL_FIELD_OF(U32, struct kvpull_compat, replicated, .max = 1),
-	KVPULL_ROWS_OF(ROWS, struct kvpull_compat, groups, group_count,
-		       &group_table, .min = 1, .max = KVPULL_GROUPS_MAX),
-};
-static const struct kvpull_table record_table =
-	KVPULL_TABLE("record", record_fields, .is_good = NULL);
-
 static const struct kvpull_field hello_fields[] = {
 	KVPULL_FIELD_OF(U64, struct kvpull_hello, instance, .min = 1),
 	KVPULL_FIELD_OF(U64, struct kvpull_hello, incarnation, .min = 1),
@@ -90,7 +61,7 @@ static const struct kvpull_field hello_fields[] = {
 	KVPULL_FIELD_OF(U64, struct kvpull_hello, wire_layout, .min = 0),
 	KVPULL_FIELD_OF(U32, struct kvpull_hello, pid, .min = 0),
 	KVPULL_FIELD_OF(ONE, struct kvpull_hello, compat,
-			.rows = &record_table),
+			.rows = &kvpull_compat_table),
 };
 
 static const struct kvpull_field region_fields[] = {
@@ -235,13 +206,11 @@ _Static_assert(KVPULL_REGIONS_MAX <= UINT16_MAX &&
 
 #define USE_HELLO "kvpull.hello.v01"
 #define USE_WELCOME "kvpull.welcome.1"
-#define USE_COMPAT "kvpull.compat.v1"
 #define USE_LAYOUT "kvpull.layout.v1"
 
 _Static_assert(sizeof(USE_HELLO) ==
 			       crypto_generichash_blake2b_PERSONALBYTES + 1 &&
 		       sizeof(USE_WELCOME) == sizeof(USE_HELLO) &&
-		       sizeof(USE_COMPAT) == sizeof(USE_HELLO) &&
 		       sizeof(USE_LAYOUT) == sizeof(USE_HELLO),
 	       "BLAKE2b takes all of it");
 
@@ -273,109 +242,6 @@ static size_t put_mac(struct kvpull_wire_writer *writer,
 	mac(writer->data, writer->used, seal, sum);
 	kvpull_wire_put(writer, sum, sizeof(sum));
 	return kvpull_wire_fits(writer) ? writer->used : 0;
-}
-
-/* ---- what must be equal ---- */
-
-static void texts_of(const struct kvpull_model *model,
-		     const char *texts[TEXT_COUNT])
-{
-	const char *const given[TEXT_COUNT] = {
-		model->model,  model->revision,  model->weights, model->dtype,
-		model->layout, model->attention, model->config,  model->engine,
-	};
-	uint32_t i;
-
-	for (i = 0; i < TEXT_COUNT; i++)
-		texts[i] = given[i] ? given[i] : "";
-}
-
-static int refuse_text(struct kvpull_error_detail *detail, uint32_t i,
-		       const char *text)
-{
-	kvpull_detail_set(
-		detail, KVPULL_EINVAL, record_fields[i].name,
-		"%s %.60s%s is refused: at most %u bytes without control characters",
-		record_fields[i].name, text,
-		strnlen(text, KVPULL_TEXT_BYTES_MAX) > 60 ? "..." : "",
-		KVPULL_TEXT_BYTES_MAX - 1);
-	return KVPULL_EINVAL;
-}
-
-int kvpull_compat_check(const struct kvpull_open_params *params,
-			struct kvpull_error_detail *detail)
-{
-	const char *texts[TEXT_COUNT];
-	struct kvpull_model model;
-	uint32_t i;
-	int code;
-
-	code = kvpull_params_take_named(&model, sizeof(model), params->model,
-					"model", detail);
-	if (code)
-		return code;
-	texts_of(&model, texts);
-	for (i = 0; i < TEXT_COUNT; i++)
-		if (!kvpull_fields_text_is_good(texts[i],
-						KVPULL_TEXT_BYTES_MAX))
-			return refuse_text(detail, i, texts[i]);
-	if (model.replicated > 1) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "replicated",
-				  "replicated is %u: it is 0 or 1",
-				  model.replicated);
-		return KVPULL_EINVAL;
-	}
-	for (i = 0; i < params->group_count; i++)
-		if (!params->groups[i].block_tokens) {
-			kvpull_detail_set(detail, KVPULL_EINVAL, "groups",
-					  "groups[%u].block_tokens is 0", i);
-			return KVPULL_EINVAL;
-		}
-	return 0;
-}
-
-int kvpull_compat_init(struct kvpull_compat *compat,
-		       const struct kvpull_open_params *params)
-{
-	struct kvpull_compat own = { 0 };
-	const char *texts[TEXT_COUNT];
-	struct kvpull_model model;
-	uint32_t i;
-
-	if (kvpull_params_take(&model, sizeof(model), params->model) ||
-	    !params->groups || params->group_count > KVPULL_GROUPS_MAX ||
-	    kvpull_compat_check(params, NULL))
-		return KVPULL_EINVAL;
-	texts_of(&model, texts);
-	for (i = 0; i < TEXT_COUNT; i++)
-		memcpy((char *)&own + record_fields[i].offset, texts[i],
-		       strlen(texts[i]) + 1);
-	own.layer_count = model.layer_count;
-	own.head_count = model.head_count;
-	own.head_bytes = model.head_bytes;
-	own.replicated = model.replicated;
-	own.group_count = params->group_count;
-	for (i = 0; i < own.group_count; i++)
-		own.groups[i] = params->groups[i];
-	if (kvpull_fields_check(&record_table, &own))
-		return KVPULL_EINVAL;
-	*compat = own;
-	return 0;
-}
-
-void kvpull_compat_digest(const struct kvpull_compat *compat,
-			  uint8_t digest[KVPULL_COMPAT_BYTES])
-{
-	/* Texts with their counts, four numbers, the groups. */
-	uint8_t bytes[TEXT_COUNT * (2 + KVPULL_TEXT_BYTES_MAX) + 4 * 4 + 1 +
-		      KVPULL_GROUPS_MAX * 8];
-	struct kvpull_wire_writer writer = { bytes, sizeof(bytes), 0 };
-	const struct kvpull_seal seal = { NULL, NULL, USE_COMPAT };
-
-	_Static_assert(KVPULL_COMPAT_BYTES == KVPULL_CHECKSUM_BYTES, "digest");
-	kvpull_fields_put(&writer, &record_table, 1, compat);
-	kvpull_assert(kvpull_wire_fits(&writer));
-	mac(bytes, writer.used, &seal, digest);
 }
 
 /* ---- messages ---- */
@@ -464,31 +330,6 @@ int kvpull_sealed_get(struct kvpull_wire_reader *reader,
 	sealed->version = head.version;
 	return kvpull_fields_get(reader, wanted->table, message,
 				 sealed->unknown);
-}
-
-int kvpull_refusal_compare(const struct kvpull_table *table, const void *ours,
-			   const void *theirs, struct kvpull_refusal *refusal)
-{
-	struct kvpull_fields_difference difference;
-
-	_Static_assert(sizeof(difference.name) == sizeof(refusal->field) &&
-			       sizeof(difference.ours) == sizeof(refusal->ours),
-		       "a difference fits a refusal");
-	if (!kvpull_fields_differ(table, ours, theirs, &difference))
-		return 0;
-	memset(refusal, 0, sizeof(*refusal));
-	refusal->code = KVPULL_EREJECTED;
-	memcpy(refusal->field, difference.name, sizeof(refusal->field));
-	memcpy(refusal->ours, difference.ours, sizeof(refusal->ours));
-	memcpy(refusal->theirs, difference.theirs, sizeof(refusal->theirs));
-	return KVPULL_EREJECTED;
-}
-
-int kvpull_compat_compare(const struct kvpull_compat *ours,
-			  const struct kvpull_compat *theirs,
-			  struct kvpull_refusal *refusal)
-{
-	return kvpull_refusal_compare(&record_table, ours, theirs, refusal);
 }
 
 uint64_t kvpull_handshake_layout(uint32_t version)

@@ -148,6 +148,7 @@ int KVPULL_MUST_CHECK kvpull_refusal_compare(const struct kvpull_table *table,
 					     const void *theirs,
 					     struct kvpull_refusal *refusal);
 
+/* compat.c */
 /*
  * 0, or KVPULL_EINVAL: what kvpull_compat_init() would refuse in the record;
  * detail (may be NULL) names it. The groups' number and kinds are the caller's.
@@ -156,8 +157,9 @@ int KVPULL_MUST_CHECK
 kvpull_compat_check(const struct kvpull_open_params *params,
 		    struct kvpull_error_detail *detail);
 /*
- * From the ABI's record. KVPULL_EINVAL: no model, texts too long or with control
- * bytes, replicated above 1, groups 0 or too many, block_tokens 0, kind unknown.
+ * From the ABI's record. KVPULL_EINVAL: no model, a required member is 0 or "",
+ * texts too long or with control bytes, replicated above 1, groups 0 or too many,
+ * block_tokens 0, kind unknown.
  */
 int KVPULL_MUST_CHECK
 kvpull_compat_init(struct kvpull_compat *compat,
@@ -174,6 +176,7 @@ int KVPULL_MUST_CHECK kvpull_compat_compare(const struct kvpull_compat *ours,
 extern const struct kvpull_table kvpull_head_table;
 extern const struct kvpull_table kvpull_challenge_table;
 extern const struct kvpull_table kvpull_hello_table;
+extern const struct kvpull_table kvpull_compat_table; /* in a hello */
 extern const struct kvpull_table kvpull_welcome_table;
 extern const struct kvpull_table kvpull_refusal_table;
 extern const struct kvpull_table kvpull_region_table; /* rows of a welcome */

@@ -48,3 +48,21 @@ void kvpull_refusal_hello(struct kvpull_refusal *refusal, int32_t code,
 							      "hello",
 				       KVPULL_WIRE_VERSION, 0);
 }
+
+int kvpull_refusal_compare(const struct kvpull_table *table, const void *ours,
+			   const void *theirs, struct kvpull_refusal *refusal)
+{
+	struct kvpull_fields_difference difference;
+
+	_Static_assert(sizeof(difference.name) == sizeof(refusal->field) &&
+			       sizeof(difference.ours) == sizeof(refusal->ours),
+		       "a difference fits a refusal");
+	if (!kvpull_fields_differ(table, ours, theirs, &difference))
+		return 0;
+	memset(refusal, 0, sizeof(*refusal));
+	refusal->code = KVPULL_EREJECTED;
+	memcpy(refusal->field, difference.name, sizeof(refusal->field));
+	memcpy(refusal->ours, difference.ours, sizeof(refusal->ours));
+	memcpy(refusal->theirs, difference.theirs, sizeof(refusal->theirs));
+	return KVPULL_EREJECTED;
+}

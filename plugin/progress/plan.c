@@ -57,10 +57,9 @@ struct plan_context {
 	struct kvpull_layers there;
 };
 
-/* Refuse a cache; the message begins with its index and member. */
-static int __attribute__((format(printf, 4, 5)))
-cache_refuse(struct kvpull_error_detail *detail, uint32_t cache_index,
-	     const char *member, const char *format, ...)
+int kvpull_cache_refuse(struct kvpull_error_detail *detail,
+			uint32_t cache_index, const char *member,
+			const char *format, ...)
 {
 	char field[64];
 	char reason[160];
@@ -112,26 +111,27 @@ static int check_counts(const struct kvpull_plan_side *side, uint32_t index,
 	const struct kvpull_cache *cache = &side->caches[index];
 
 	if (cache->region_index >= side->region_count)
-		return cache_refuse(detail, index, "region_index",
-				    "%u: there are %u regions",
-				    cache->region_index, side->region_count);
+		return kvpull_cache_refuse(detail, index, "region_index",
+					   "%u: there are %u regions",
+					   cache->region_index,
+					   side->region_count);
 	if (cache->group_index >= KVPULL_GROUPS_MAX)
-		return cache_refuse(detail, index, "group_index",
-				    "%u: at most %u groups", cache->group_index,
-				    KVPULL_GROUPS_MAX);
+		return kvpull_cache_refuse(
+			detail, index, "group_index", "%u: at most %u groups",
+			cache->group_index, KVPULL_GROUPS_MAX);
 	if (!cache->layer_count ||
 	    cache->layer_count > UINT32_MAX - cache->layer_first)
-		return cache_refuse(detail, index, "layer_count",
-				    "%u from layer %u on: not a range",
-				    cache->layer_count, cache->layer_first);
+		return kvpull_cache_refuse(detail, index, "layer_count",
+					   "%u from layer %u on: not a range",
+					   cache->layer_count,
+					   cache->layer_first);
 	if (!cache->block_count)
-		return cache_refuse(detail, index, "block_count", "is 0");
+		return kvpull_cache_refuse(detail, index, "block_count",
+					   "is 0");
 	if (!cache->row_count)
-		return cache_refuse(detail, index, "row_count", "is 0");
+		return kvpull_cache_refuse(detail, index, "row_count", "is 0");
 	if (!cache->head_bytes)
-		return cache_refuse(detail, index, "head_bytes", "is 0");
-	if (cache->reserved)
-		return cache_refuse(detail, index, "reserved", "is not 0");
+		return kvpull_cache_refuse(detail, index, "head_bytes", "is 0");
 	return 0;
 }
 
@@ -162,13 +162,13 @@ static int check_heads(const struct kvpull_plan_side *side, uint32_t index,
 		first = side->tp_rank / copies_of(side) * count;
 	}
 	if (cache->head_count != count)
-		return cache_refuse(
+		return kvpull_cache_refuse(
 			detail, index, "head_count",
 			"is %u: rank %u of %u has %u of the %u heads",
 			cache->head_count, side->tp_rank, side->tp_size, count,
 			side->head_total);
 	if (cache->head_first != first)
-		return cache_refuse(
+		return kvpull_cache_refuse(
 			detail, index, "head_first",
 			"is %u: the heads of rank %u of %u begin at %u",
 			cache->head_first, side->tp_rank, side->tp_size, first);
@@ -191,21 +191,23 @@ static int check_strides(const struct kvpull_plan_side *side, uint32_t index,
 	uint64_t extent = cache->head_bytes;
 
 	if (!is_disjoint(extent, &head, &row))
-		return cache_refuse(detail, index, "row_stride",
-				    "%llu with head_stride %llu: rows overlap",
-				    (unsigned long long)cache->row_stride,
-				    (unsigned long long)cache->head_stride);
+		return kvpull_cache_refuse(
+			detail, index, "row_stride",
+			"%llu with head_stride %llu: rows overlap",
+			(unsigned long long)cache->row_stride,
+			(unsigned long long)cache->head_stride);
 	if (extent_grow(&extent, head.count, head.local_stride) ||
 	    extent_grow(&extent, row.count, row.local_stride))
-		return cache_refuse(detail, index, "row_stride",
-				    "a block is larger than memory");
+		return kvpull_cache_refuse(detail, index, "row_stride",
+					   "a block is larger than memory");
 	if (block.count > 1 && block.local_stride < extent)
-		return cache_refuse(detail, index, "block_stride",
-				    "is %llu: a block spans %llu bytes",
-				    (unsigned long long)cache->block_stride,
-				    (unsigned long long)extent);
+		return kvpull_cache_refuse(
+			detail, index, "block_stride",
+			"is %llu: a block spans %llu bytes",
+			(unsigned long long)cache->block_stride,
+			(unsigned long long)extent);
 	if (!is_disjoint(extent, &block, &layer))
-		return cache_refuse(
+		return kvpull_cache_refuse(
 			detail, index, "layer_stride",
 			"%llu with block_stride %llu: layers overlap",
 			(unsigned long long)cache->layer_stride,
@@ -214,7 +216,7 @@ static int check_strides(const struct kvpull_plan_side *side, uint32_t index,
 	    extent_grow(&extent, layer.count, layer.local_stride) ||
 	    __builtin_add_overflow(extent, cache->offset, &extent) ||
 	    extent > bytes)
-		return cache_refuse(
+		return kvpull_cache_refuse(
 			detail, index, "offset",
 			"is %llu: blocks end after the %llu bytes of region %u",
 			(unsigned long long)cache->offset,
@@ -271,82 +273,6 @@ int kvpull_plan_check(const struct kvpull_plan_side *side,
 			rc = check_strides(side, i, detail);
 	}
 	return rc;
-}
-
-/* The first layer from this one on that no entry has; or layer_count. */
-static uint32_t layer_missing(const struct kvpull_plan_side *side,
-			      uint32_t layer_count)
-{
-	uint32_t layer = 0;
-	uint32_t before;
-	uint32_t i;
-
-	do {
-		before = layer;
-		for (i = 0; i < side->cache_count; i++) {
-			const struct kvpull_cache *cache = &side->caches[i];
-
-			if (cache->layer_first <= layer &&
-			    cache->layer_first + cache->layer_count > layer)
-				layer = cache->layer_first + cache->layer_count;
-		}
-	} while (layer != before && layer < layer_count);
-	return layer;
-}
-
-/* An entry before this one that has one of its layers in another group. */
-static int is_in_two_groups(const struct kvpull_plan_side *side, uint32_t index)
-{
-	const struct kvpull_cache *cache = &side->caches[index];
-	uint32_t i;
-
-	for (i = 0; i < index; i++) {
-		const struct kvpull_cache *other = &side->caches[i];
-
-		if (other->group_index != cache->group_index &&
-		    other->layer_first <
-			    cache->layer_first + cache->layer_count &&
-		    cache->layer_first <
-			    other->layer_first + other->layer_count)
-			return 1;
-	}
-	return 0;
-}
-
-int kvpull_plan_check_model(const struct kvpull_plan_side *side,
-			    uint32_t layer_count, uint32_t group_count,
-			    struct kvpull_error_detail *detail)
-{
-	uint32_t layer;
-	uint32_t i;
-
-	for (i = 0; i < side->cache_count; i++) {
-		const struct kvpull_cache *cache = &side->caches[i];
-
-		if (cache->group_index >= group_count)
-			return cache_refuse(detail, i, "group_index",
-					    "%u: the engine has %u groups",
-					    cache->group_index, group_count);
-		if (cache->layer_first + cache->layer_count > layer_count)
-			return cache_refuse(
-				detail, i, "layer_count",
-				"%u from layer %u on: the model has %u layers",
-				cache->layer_count, cache->layer_first,
-				layer_count);
-		if (is_in_two_groups(side, i))
-			return cache_refuse(
-				detail, i, "group_index",
-				"%u: another cache has its layers in another group",
-				cache->group_index);
-	}
-	layer = layer_missing(side, layer_count);
-	if (layer == layer_count)
-		return 0;
-	kvpull_detail_set(
-		detail, KVPULL_EINVAL, "caches",
-		"layer %u is in no cache: the model has %u layers, register all of them",
-		layer, layer_count);
-	return KVPULL_EINVAL;
 }
 
 static int __attribute__((format(printf, 3, 4)))

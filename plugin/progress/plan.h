@@ -50,15 +50,10 @@ struct kvpull_plan {
 int KVPULL_MUST_CHECK kvpull_plan_check(const struct kvpull_plan_side *side,
 					struct kvpull_error_detail *detail);
 
-/*
- * Caches that were checked, against the engine's own model: every layer is in
- * one of its groups, in one cache or (planes) in several, and there is nothing
- * else. Return: 0, or KVPULL_EINVAL; detail names the cache or the layer.
- */
-int KVPULL_MUST_CHECK
-kvpull_plan_check_model(const struct kvpull_plan_side *side,
-			uint32_t layer_count, uint32_t group_count,
-			struct kvpull_error_detail *detail);
+/* KVPULL_EINVAL; the text begins with the cache's index and the member. */
+int __attribute__((format(printf, 4, 5)))
+kvpull_cache_refuse(struct kvpull_error_detail *detail, uint32_t cache_index,
+		    const char *member, const char *format, ...);
 
 /**
  * Make the strips by which this rank reads from that peer; none (strip_count

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Worker half: open, close, memory and regions.
+ * Worker half: open and close; worker_memory.c has memory and regions.
  *
  * Invariants: all memory is in arenas that are sealed before create() returns;
  * nothing is served before the regions are known; every hold is revoked before
@@ -19,8 +19,7 @@
 #include <sodium.h>
 
 #include "base/params.h"
-#include "plugin/progress/plan.h"
-#include "shm/file.h"
+#include "plugin/worker/kept_error.h"
 
 #define CLOSE_NS KVPULL_NS_PER_S
 
@@ -170,58 +169,6 @@ int kvpull_worker_params_check(const struct kvpull_open_params *params,
 	return kvpull_compat_check(params, detail);
 }
 
-/* The last error that is logged while it is there, for a call's detail. */
-struct kept_error {
-	struct kvpull_log log; /* the worker's own */
-	char message[KVPULL_LOG_LINE_BYTES];
-};
-
-static void kept_write(void *context, uint32_t level, const char *message)
-{
-	struct kept_error *kept = context;
-
-	if (level == KVPULL_LOG_ERROR)
-		(void)snprintf(kept->message, sizeof(kept->message), "%s",
-			       message);
-	if (kept->log.write && level <= kept->log.level)
-		kept->log.write(kept->log.context, level, message);
-}
-
-static void kept_fatal(void *context, const char *message)
-{
-	const struct kept_error *kept = context;
-
-	if (kept->log.fatal)
-		kept->log.fatal(kept->log.context, message);
-}
-
-/* Not while the worker has threads: they read its log. */
-static void kept_begin(struct kvpull_worker *worker, struct kept_error *kept)
-{
-	kept->log = worker->facts.log;
-	kept->message[0] = '\0';
-	worker->facts.log.write = kept_write;
-	worker->facts.log.fatal = kept_fatal;
-	worker->facts.log.context = kept;
-	if (!kept->log.write)
-		worker->facts.log.level = KVPULL_LOG_ERROR;
-}
-
-static int kept_end(struct kvpull_worker *worker, const struct kept_error *kept,
-		    int code, struct kvpull_error_detail *detail)
-{
-	worker->facts.log = kept->log;
-	if (code && kept->message[0])
-		kvpull_detail_set(detail, code, "", "%s", kept->message);
-	else if (code)
-		kvpull_detail_set(
-			detail, code, "", "%s",
-			code == KVPULL_ENOMEM ?
-				"no memory for the tables: lower the keys *_max or max_holds" :
-				"an operation of this host failed: see the log");
-	return code;
-}
-
 /* Parameters that were checked. */
 static int identity_take(struct kvpull_worker *worker,
 			 const struct kvpull_worker_setup *setup)
@@ -291,7 +238,7 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 			 struct kvpull_error_detail *detail)
 {
 	struct kvpull_worker *worker;
-	struct kept_error kept;
+	struct kvpull_kept_error kept;
 	int code;
 
 	if (sodium_init() < 0) {
@@ -320,11 +267,11 @@ int kvpull_worker_create(const struct kvpull_worker_setup *setup,
 	worker->handover.engine_wake_fd = -1;
 	worker->handover.progress_wake_fd = -1;
 	worker->result_first = worker->result_next = 1;
-	kept_begin(worker, &kept);
+	kvpull_kept_begin(worker, &kept);
 	code = identity_take(worker, setup);
 	if (!code)
 		code = parts_open(worker, setup);
-	code = kept_end(worker, &kept, code, detail);
+	code = kvpull_kept_end(worker, &kept, code, detail);
 	if (code) {
 		kvpull_worker_destroy(worker);
 		return code;
@@ -361,12 +308,6 @@ static void wind_down(struct kvpull_worker *worker)
 	}
 }
 
-static void files_close(struct kvpull_worker *worker)
-{
-	while (worker->file_count)
-		(void)close(worker->file_fds[--worker->file_count]);
-}
-
 void kvpull_worker_destroy(struct kvpull_worker *worker)
 {
 	uint32_t index;
@@ -382,282 +323,13 @@ void kvpull_worker_destroy(struct kvpull_worker *worker)
 	for (index = 0; index < worker->memory_count; index++)
 		if (worker->memories[index].base)
 			kvpull_segment_unmake(&worker->memories[index]);
-	files_close(worker);
+	kvpull_worker_files_close(worker);
 	if (worker->entries.base)
 		kvpull_segment_unmake(&worker->entries);
 	kvpull_status_close(&worker->status);
 	kvpull_arena_fini(&worker->arena);
 	kvpull_arena_fini(&worker->hot);
 	(void)munmap(worker, sizeof(*worker));
-}
-
-/* A place that was given back, or a new one; NULL: there is none. */
-static struct kvpull_shared *memory_place(struct kvpull_worker *worker)
-{
-	uint32_t index;
-
-	for (index = 0; index < worker->memory_count; index++)
-		if (!worker->memories[index].base)
-			return &worker->memories[index];
-	if (worker->memory_count == KVPULL_REGIONS_MAX)
-		return NULL;
-	/* It counts with or without memory: whoever looks asks for a base. */
-	return &worker->memories[worker->memory_count++];
-}
-
-int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
-			       uint32_t flags, struct kvpull_memory *memory)
-{
-	struct kvpull_shared *shared;
-	struct kvpull_memory own = { .struct_size = sizeof(own) };
-	const uint32_t huge = flags & KVPULL_MEMORY_HUGE &&
-			      worker->facts.config.huge == KVPULL_AUTO;
-	int code;
-
-	if (!bytes || flags & ~KVPULL_MEMORY_HUGE || worker->registered ||
-	    kvpull_params_check_output(memory))
-		return KVPULL_EINVAL;
-	shared = memory_place(worker);
-	if (!shared)
-		return KVPULL_EFULL;
-	code = kvpull_segment_make(shared, "kvpull-kv", bytes,
-				   KVPULL_SEGMENT_READ_ONLY, huge ? 2 : 0,
-				   &worker->facts.log);
-	if (code)
-		return code;
-	own.base = shared->base;
-	own.bytes = shared->bytes;
-	own.huge_bytes = shared->huge_bytes;
-	own.took_ns = shared->took_ns;
-	own.fd = shared->fd;
-	return kvpull_params_give(memory, &own, sizeof(own));
-}
-
-int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base)
-{
-	uint32_t index;
-
-	for (index = 0; index < worker->memory_count; index++) {
-		struct kvpull_shared *shared = &worker->memories[index];
-
-		if (shared->base != base || !base)
-			continue;
-		/* Mapped by consumers for as long as the worker is open. */
-		if (worker->registered)
-			return KVPULL_EINVAL;
-		kvpull_segment_unmake(shared);
-		shared->base = NULL;
-		return 0;
-	}
-	return KVPULL_EINVAL;
-}
-
-static const struct kvpull_shared *memory_of(const struct kvpull_worker *worker,
-					     const struct kvpull_region *region)
-{
-	uint32_t index;
-
-	for (index = 0; index < worker->memory_count; index++) {
-		const struct kvpull_shared *shared = &worker->memories[index];
-
-		const uint64_t at = (uint64_t)((uintptr_t)region->base -
-					       (uintptr_t)shared->base);
-
-		if (shared->base && at < shared->bytes &&
-		    region->bytes <= shared->bytes - at)
-			return shared;
-	}
-	return NULL;
-}
-
-/* The engine's descriptor stays its own; ours can only read. */
-static int file_take(struct kvpull_worker *worker,
-		     const struct kvpull_region *region,
-		     struct kvpull_region_view *view,
-		     struct kvpull_error_detail *detail)
-{
-	const char *why;
-	int code;
-
-	view->base = NULL;
-	view->fd_offset = region->fd_offset;
-	code = kvpull_file_serve(region->fd, region->fd_offset, region->bytes,
-				 &view->fd, &why);
-	if (code) {
-		kvpull_detail_set(detail, code, "regions",
-				  "the file of a region %s", why);
-		return code;
-	}
-	worker->file_fds[worker->file_count++] = view->fd;
-	return 0;
-}
-
-static int region_take(struct kvpull_worker *worker,
-		       const struct kvpull_region *region,
-		       struct kvpull_region_view *view,
-		       struct kvpull_error_detail *detail)
-{
-	const struct kvpull_shared *shared;
-
-	*view = (struct kvpull_region_view){
-		.kind = region->kind,
-		.fd = -1,
-		.base = region->base,
-		.bytes = region->bytes,
-	};
-	if (region->kind == KVPULL_REGION_FILE)
-		return file_take(worker, region, view, detail);
-	if (!region->bytes || !region->base) {
-		kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
-				  "a region needs base and bytes");
-		return KVPULL_EINVAL;
-	}
-	if (region->kind == KVPULL_REGION_FOREIGN)
-		return 0;
-	/* A.3's flush of what was read, and the order against kernels. */
-	if (region->kind == KVPULL_REGION_DMABUF &&
-	    worker->facts.config.dmabuf == KVPULL_DMABUF_NO) {
-		kvpull_detail_set(
-			detail, KVPULL_EUNSUPPORTED, "dmabuf",
-			"device memory is refused: nothing flushes it yet before a pull is LOADED, so that tokens could be wrong; use host memory");
-		return KVPULL_EUNSUPPORTED;
-	}
-	if (region->kind == KVPULL_REGION_DMABUF) {
-		view->fd = region->fd;
-		view->fd_offset = region->fd_offset;
-		return 0;
-	}
-	if (region->kind != KVPULL_REGION_PROVIDED) {
-		kvpull_detail_set(
-			detail, KVPULL_EUNSUPPORTED, "regions",
-			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
-			region->kind);
-		return KVPULL_EUNSUPPORTED;
-	}
-	shared = memory_of(worker, region);
-	if (!shared) {
-		kvpull_detail_set(
-			detail, KVPULL_EINVAL, "regions",
-			"a provided region must lie in memory from one memory_alloc()");
-		return KVPULL_EINVAL;
-	}
-	view->fd = shared->fd;
-	view->fd_offset =
-		(uint64_t)((uintptr_t)region->base - (uintptr_t)shared->base);
-	return 0;
-}
-
-/* The caller's structs may be shorter than ours: its size is the stride. */
-static const void *item(const void *items, uint32_t index)
-{
-	size_t stride;
-
-	memcpy(&stride, items, sizeof(stride));
-	return (const uint8_t *)items + index * stride;
-}
-
-static int items_take(struct kvpull_worker *worker,
-		      const struct kvpull_regions *given,
-		      struct kvpull_error_detail *detail)
-{
-	char name[32];
-	uint32_t index;
-	int code;
-
-	for (index = 0; index < given->region_count; index++) {
-		struct kvpull_region region = { 0 };
-
-		(void)snprintf(name, sizeof(name), "regions[%u]", index);
-		code = kvpull_params_take_named(&region, sizeof(region),
-						item(given->regions, index),
-						name, detail);
-		if (!code)
-			code = region_take(worker, &region,
-					   &worker->facts.serve.regions[index],
-					   detail);
-		if (code)
-			return code;
-	}
-	for (index = 0; index < given->cache_count; index++) {
-		(void)snprintf(name, sizeof(name), "caches[%u]", index);
-		code = kvpull_params_take_named(
-			&worker->facts.caches[index],
-			sizeof(worker->facts.caches[index]),
-			item(given->caches, index), name, detail);
-		if (code)
-			return code;
-	}
-	return 0;
-}
-
-/* Once served it is registered: consumers may be there before the thread. */
-static int serve_start(struct kvpull_worker *worker,
-		       struct kvpull_error_detail *detail)
-{
-	struct kept_error kept;
-	int code;
-
-	kept_begin(worker, &kept);
-	code = kvpull_progress_serve(worker->progress);
-	code = kept_end(worker, &kept, code, detail);
-	if (code)
-		return code;
-	worker->registered = 1;
-	kvpull_worker_rank_tell(worker);
-	if (worker->facts.config.progress != KVPULL_PROGRESS_THREAD)
-		return 0;
-	code = kvpull_progress_start(worker->progress);
-	if (code)
-		kvpull_detail_set(
-			detail, code, "progress",
-			"the worker's thread cannot be started: see the log, close the worker and open another");
-	return code;
-}
-
-int kvpull_worker_regions_register(struct kvpull_worker *worker,
-				   const struct kvpull_regions *given,
-				   struct kvpull_error_detail *detail)
-{
-	struct kvpull_plan_side side = { 0 };
-	int code;
-
-	if (worker->registered || !given->regions || !given->caches ||
-	    !given->region_count || given->region_count > KVPULL_REGIONS_MAX ||
-	    !given->cache_count || given->cache_count > KVPULL_CACHES_MAX) {
-		kvpull_detail_set(
-			detail, KVPULL_EINVAL, "regions",
-			"register once, 1 .. %u regions and 1 .. %u caches",
-			KVPULL_REGIONS_MAX, KVPULL_CACHES_MAX);
-		return KVPULL_EINVAL;
-	}
-	code = items_take(worker, given, detail);
-	if (code)
-		goto err_files;
-	side.caches = worker->facts.caches;
-	side.cache_count = given->cache_count;
-	side.region_count = given->region_count;
-	side.regions = worker->facts.serve.regions;
-	side.tp_rank = worker->facts.tp_rank;
-	side.tp_size = worker->facts.tp_size;
-	side.replicated = worker->facts.compat.replicated;
-	side.head_total = worker->facts.compat.head_count;
-	code = kvpull_plan_check(&side, detail);
-	if (!code)
-		code = kvpull_plan_check_model(
-			&side, worker->facts.compat.layer_count,
-			worker->facts.compat.group_count, detail);
-	if (code)
-		goto err_files;
-	worker->facts.cache_count = given->cache_count;
-	kvpull_small_init(worker);
-	worker->facts.serve.region_count = given->region_count;
-	(void)kvpull_serve_number_fds(&worker->facts.serve);
-	code = serve_start(worker, detail);
-	if (!code || worker->registered)
-		return code;
-err_files:
-	files_close(worker);
-	return code;
 }
 
 int kvpull_worker_peers(struct kvpull_worker *worker,

@@ -4,7 +4,9 @@
  * is the engine's thread's; the other thread's half is plugin/progress, and
  * what crosses between them plugin/handover.
  *
- * worker.c       open, close, regions
+ * worker.c       open, close
+ * worker_memory.c memory, regions and caches
+ * kept_error.c   a call's last error, for its detail
  * worker_step.c  step and result bytes
  * worker_slots.c slots to hand over, results to keep
  * worker_small.c pulls that this thread copies itself
@@ -23,6 +25,7 @@
 #include "plugin/counters/counters.h"
 #include "plugin/handover/handover.h"
 #include "plugin/hold/hold.h"
+#include "plugin/progress/cache_facts.h"
 #include "plugin/progress/progress.h"
 #include "shm/segment.h"
 
@@ -91,6 +94,7 @@ struct kvpull_worker {
 	uint32_t memory_count;
 	uint32_t file_count;
 	int file_fds[KVPULL_REGIONS_MAX]; /* handed out, read-only */
+	struct kvpull_place places[KVPULL_REGIONS_MAX]; /* of the regions */
 	struct kvpull_shared entries;
 	uint32_t registered;
 
@@ -172,6 +176,9 @@ int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base);
 int kvpull_worker_regions_register(struct kvpull_worker *worker,
 				   const struct kvpull_regions *regions,
 				   struct kvpull_error_detail *detail);
+
+/* worker_memory.c, at close: the descriptors of registered files. */
+void kvpull_worker_files_close(struct kvpull_worker *worker);
 
 /* worker_slots.c */
 /*

@@ -202,7 +202,7 @@ MEMBER(kvpull_cache, row_count, 68, 4);
 MEMBER(kvpull_cache, head_first, 72, 4);
 MEMBER(kvpull_cache, head_count, 76, 4);
 MEMBER(kvpull_cache, head_bytes, 80, 4);
-MEMBER(kvpull_cache, reserved, 84, 4);
+MEMBER(kvpull_cache, token_bytes, 84, 4);
 
 STRUCT(kvpull_regions, 32);
 MEMBER(kvpull_regions, struct_size, 0, 8);

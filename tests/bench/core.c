@@ -103,6 +103,8 @@ static int worker_open(struct core *core, const struct bench *bench,
 	const struct kvpull_group group = { .block_tokens = 1 };
 	const struct kvpull_model model = { .struct_size = sizeof(model),
 					    .model = "bench",
+					    .dtype = "u8",
+					    .layout = "LBHNC",
 					    .layer_count = 1,
 					    .head_count = 1,
 					    .head_bytes = 4096 };

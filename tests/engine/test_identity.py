@@ -54,7 +54,30 @@ def layers_of_one_distance_are_one_cache() -> None:
     assert cache.block_stride == 2 * 32 * 128 * 4
     assert cache.head_stride == cache.head_bytes == 32 * 128 * 4
     assert (cache.row_count, cache.head_count) == (1, 2)
-    assert layout.head_bytes(config) == 512
+    assert layout.head_bytes(config) == cache.token_bytes == 512
+
+
+@test
+def unlike_layers_say_their_own_bytes() -> None:
+    """Pages come from each layer's spec, padding left out."""
+    whole, half = _group(["l.0"], 32, 2), _group(["l.1"], 32, 2)
+    spec = half.kv_cache_spec
+    spec.real_page_size_bytes = spec.page_size_bytes // 2
+    config = SimpleNamespace(transfer_groups=[whole, half])
+    tensors = {
+        "l.0": torch.zeros(5, 2, 32, 128),
+        "l.1": torch.zeros(5, 2, 32, 64),
+    }
+    first, second = layout.caches(config, tensors)
+    assert (first.token_bytes, second.token_bytes) == (512, 256)
+    assert layout.head_bytes(config) == 0
+    spec.real_page_size_bytes += 1
+    try:
+        layout.caches(config, tensors)
+    except settings.ConfigError as error:
+        assert "l.1 has pages of 16385 bytes" in str(error), error
+    else:
+        raise AssertionError("a page of no whole number was taken")
 
 
 @test

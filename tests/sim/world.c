@@ -66,9 +66,11 @@ static struct kvpull_model model_of(const struct sim_world *world)
 	return (struct kvpull_model){
 		.struct_size = sizeof(struct kvpull_model),
 		.model = "sim",
+		.dtype = "u8",
+		.layout = "LBHNC",
 		.layer_count = SIM_LAYERS,
 		.head_count = world->shape.heads,
-		.head_bytes = SIM_HEAD_BYTES,
+		.head_bytes = SIM_HEAD_BYTES / SIM_BLOCK_TOKENS,
 		.replicated = world->shape.replicated,
 	};
 }

@@ -486,6 +486,7 @@ class WorkerHalf(_Half):
             to.head_first = head_first
             to.head_count = cache.head_count
             to.head_bytes = cache.head_bytes
+            to.token_bytes = cache.token_bytes
         regions = new(
             "kvpull_regions",
             regions=of,

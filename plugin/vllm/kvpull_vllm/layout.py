@@ -32,6 +32,7 @@ class Geometry:
     row_count: int
     head_count: int
     head_bytes: int
+    token_bytes: int
 
 
 @dataclass(frozen=True)
@@ -108,14 +109,37 @@ def layer_order(kv_cache_config: Any) -> dict[str, int]:
     return {name: index for index, name in enumerate(sorted(names, key=place))}
 
 
+def token_bytes(group: Any, name: str) -> int:
+    """Return the bytes of one head of one token of a layer, K and V.
+
+    By the layer's spec alone: the library compares them with its tensor.
+    """
+    spec = layer_spec(group, name)
+    page = getattr(spec, "real_page_size_bytes", spec.page_size_bytes)
+    heads = getattr(spec, "num_heads", spec.num_kv_heads)
+    found, rest = divmod(page, spec.block_size * heads)
+    if rest:
+        raise ConfigError(
+            f"KVPullConnector: layer {name} has pages of {page} bytes for "
+            f"{spec.block_size} tokens of {heads} heads: not a whole number "
+            "of bytes each"
+        )
+    return found
+
+
 def head_bytes(kv_cache_config: Any) -> int:
-    """Return the bytes of one head of one token, K and V."""
-    spec = layer_spec(groups(kv_cache_config)[0])
-    return spec.page_size_bytes // (spec.block_size * spec.num_kv_heads)
+    """Return the bytes of one head of one token, 0 where layers differ."""
+    found = {
+        token_bytes(group, name)
+        for group in groups(kv_cache_config)
+        for name in group.layer_names
+    }
+    return found.pop() if len(found) == 1 else 0
 
 
-def geometry(name: str, tensor: Any, block_tokens: int) -> Geometry:
+def geometry(name: str, tensor: Any, group: Any) -> Geometry:
     """Return one layer's geometry from its view [B, H, N, C]."""
+    block_tokens = group.kv_cache_spec.block_size
     if tensor.dim() != 4:
         raise ConfigError(
             f"KVPullConnector: layer {name} has a cache of {tensor.dim()} "
@@ -143,6 +167,7 @@ def geometry(name: str, tensor: Any, block_tokens: int) -> Geometry:
         row_count=1,
         head_count=heads,
         head_bytes=tokens * width * size,
+        token_bytes=token_bytes(group, name),
     )
     if token == width * size:  # [head][token]: a row a kernel block
         if ratio == 1:
@@ -186,7 +211,7 @@ def caches(kv_cache_config: Any, tensors: dict[str, Any]) -> list[Geometry]:
             if name not in tensors:
                 raise ConfigError(f"KVPullConnector: no cache of layer {name}")
             item = replace(
-                geometry(name, tensors[name], group.kv_cache_spec.block_size),
+                geometry(name, tensors[name], group),
                 group=index,
                 layer_first=order[name],
             )

@@ -53,6 +53,8 @@ static int halves_open(struct engine *engine, const struct newer_group *groups,
 	static const struct kvpull_model model = {
 		.struct_size = sizeof(model),
 		.model = "m",
+		.dtype = "u8",
+		.layout = "LBHNC",
 		.layer_count = 1,
 		.head_count = 1,
 		.head_bytes = 64,

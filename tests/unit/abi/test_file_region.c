@@ -39,7 +39,7 @@ static void worker_open(struct world *world)
 		.layout = "LBHNC",
 		.layer_count = 2,
 		.head_count = 1,
-		.head_bytes = BLOCK_BYTES,
+		.head_bytes = BLOCK_BYTES / 16,
 	};
 	const struct kvpull_open_params params = {
 		.struct_size = sizeof(params),

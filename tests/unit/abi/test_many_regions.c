@@ -102,9 +102,11 @@ static void scheduler_and_worker_open(struct side *side, const char *id,
 	const struct kvpull_model model = {
 		.struct_size = sizeof(model),
 		.model = "m",
+		.dtype = "u8",
+		.layout = "LBHNC",
 		.layer_count = side->regions,
 		.head_count = 1,
-		.head_bytes = 16,
+		.head_bytes = 2 * BLOCK_BYTES / 16, /* K and V */
 	};
 	const struct kvpull_host host = { .struct_size = sizeof(host),
 					  .context = side,

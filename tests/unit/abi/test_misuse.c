@@ -198,13 +198,39 @@ UNIT_TEST(record_that_is_refused_is_named)
 	own_model.model = "m";
 	own_model.dtype = "float16\n";
 	refused_with(&params, "dtype", "control characters");
-	own_model.dtype = NULL;
+	own_model.dtype = "u8";
 	own_model.replicated = 7;
 	refused_with(&params, "replicated", "replicated is 7");
 	own_model.replicated = 0;
 	params.groups = groups;
 	params.group_count = 2;
 	refused_with(&params, "groups", "groups[1].block_tokens is 0");
+}
+
+/* Two engines that say nothing would find themselves equal. */
+UNIT_TEST(record_without_a_required_member_is_named)
+{
+	struct kvpull_open_params params = open_params("engine");
+	const struct kvpull_model whole = *params.model;
+	struct kvpull_model own_model = { .struct_size = sizeof(own_model) };
+
+	params.model = &own_model;
+	refused_with(&params, "model", "the model's model is not set");
+	own_model = whole;
+	own_model.model = "";
+	refused_with(&params, "model", "is not set");
+	own_model = whole;
+	own_model.dtype = NULL;
+	refused_with(&params, "dtype", "the model's dtype is not set");
+	own_model = whole;
+	own_model.layout = "";
+	refused_with(&params, "layout", "the model's layout is not set");
+	own_model = whole;
+	own_model.layer_count = 0;
+	refused_with(&params, "layer_count", "layer_count is not set");
+	own_model = whole;
+	own_model.head_count = 0;
+	refused_with(&params, "head_count", "head_count is not set");
 }
 
 UNIT_TEST(region_struct_that_cannot_be_read_is_named)

@@ -16,6 +16,8 @@ struct kvpull_open_params open_params(const char *engine_id)
 	static const struct kvpull_group group = { .block_tokens = 16 };
 	static const struct kvpull_model model = { .struct_size = sizeof(model),
 						   .model = "m",
+						   .dtype = "u8",
+						   .layout = "LBHNC",
 						   .layer_count = 1,
 						   .head_count = 1,
 						   .head_bytes = 64 };

@@ -342,7 +342,6 @@ static const struct {
 	{ "block_count", { SET(block_count, 0) } },
 	{ "row_count", { SET(row_count, 0) } },
 	{ "head_bytes", { SET(head_bytes, 0) } },
-	{ "reserved", { SET(reserved, 1) } },
 	{ "head_count", { SET(head_count, 0) } },
 	{ "head_count", { SET(head_count, 3) } },
 	{ "head_count", { SET(head_count, UINT32_MAX) } },

@@ -337,6 +337,8 @@ static int worker_open(struct world *world, const char *routine,
 	static const struct kvpull_group group = { .block_tokens = 16 };
 	static const struct kvpull_model model = { .struct_size = sizeof(model),
 						   .model = "m",
+						   .dtype = "u8",
+						   .layout = "LBHNC",
 						   .layer_count = 1,
 						   .head_count = 1,
 						   .head_bytes = 64 };

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/worker/kept_error.h"
+
+#include "base/params.h"
+
+static void kept_write(void *context, uint32_t level, const char *message)
+{
+	struct kvpull_kept_error *kept = context;
+
+	if (level == KVPULL_LOG_ERROR)
+		(void)snprintf(kept->message, sizeof(kept->message), "%s",
+			       message);
+	if (kept->log.write && level <= kept->log.level)
+		kept->log.write(kept->log.context, level, message);
+}
+
+static void kept_fatal(void *context, const char *message)
+{
+	const struct kvpull_kept_error *kept = context;
+
+	if (kept->log.fatal)
+		kept->log.fatal(kept->log.context, message);
+}
+
+void kvpull_kept_begin(struct kvpull_worker *worker,
+		       struct kvpull_kept_error *kept)
+{
+	kept->log = worker->facts.log;
+	kept->message[0] = '\0';
+	worker->facts.log.write = kept_write;
+	worker->facts.log.fatal = kept_fatal;
+	worker->facts.log.context = kept;
+	if (!kept->log.write)
+		worker->facts.log.level = KVPULL_LOG_ERROR;
+}
+
+int kvpull_kept_end(struct kvpull_worker *worker,
+		    const struct kvpull_kept_error *kept, int code,
+		    struct kvpull_error_detail *detail)
+{
+	worker->facts.log = kept->log;
+	if (code && kept->message[0])
+		kvpull_detail_set(detail, code, "", "%s", kept->message);
+	else if (code)
+		kvpull_detail_set(
+			detail, code, "", "%s",
+			code == KVPULL_ENOMEM ?
+				"no memory for the tables: lower the keys *_max or max_holds" :
+				"an operation of this host failed: see the log");
+	return code;
+}

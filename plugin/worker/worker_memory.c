@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Worker half: memory that it provides, and where the blocks lie.
+ *
+ * Invariant: what is registered was held against the engine's own words first.
+ */
+#include "plugin/worker/worker.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/params.h"
+#include "plugin/worker/kept_error.h"
+#include "shm/file.h"
+
+void kvpull_worker_files_close(struct kvpull_worker *worker)
+{
+	while (worker->file_count)
+		(void)close(worker->file_fds[--worker->file_count]);
+}
+
+/* A place that was given back, or a new one; NULL: there is none. */
+static struct kvpull_shared *memory_place(struct kvpull_worker *worker)
+{
+	uint32_t index;
+
+	for (index = 0; index < worker->memory_count; index++)
+		if (!worker->memories[index].base)
+			return &worker->memories[index];
+	if (worker->memory_count == KVPULL_REGIONS_MAX)
+		return NULL;
+	/* It counts with or without memory: whoever looks asks for a base. */
+	return &worker->memories[worker->memory_count++];
+}
+
+int kvpull_worker_memory_alloc(struct kvpull_worker *worker, uint64_t bytes,
+			       uint32_t flags, struct kvpull_memory *memory)
+{
+	struct kvpull_shared *shared;
+	struct kvpull_memory own = { .struct_size = sizeof(own) };
+	const uint32_t huge = flags & KVPULL_MEMORY_HUGE &&
+			      worker->facts.config.huge == KVPULL_AUTO;
+	int code;
+
+	if (!bytes || flags & ~KVPULL_MEMORY_HUGE || worker->registered ||
+	    kvpull_params_check_output(memory))
+		return KVPULL_EINVAL;
+	shared = memory_place(worker);
+	if (!shared)
+		return KVPULL_EFULL;
+	code = kvpull_segment_make(shared, "kvpull-kv", bytes,
+				   KVPULL_SEGMENT_READ_ONLY, huge ? 2 : 0,
+				   &worker->facts.log);
+	if (code)
+		return code;
+	own.base = shared->base;
+	own.bytes = shared->bytes;
+	own.huge_bytes = shared->huge_bytes;
+	own.took_ns = shared->took_ns;
+	own.fd = shared->fd;
+	return kvpull_params_give(memory, &own, sizeof(own));
+}
+
+int kvpull_worker_memory_free(struct kvpull_worker *worker, void *base)
+{
+	uint32_t index;
+
+	for (index = 0; index < worker->memory_count; index++) {
+		struct kvpull_shared *shared = &worker->memories[index];
+
+		if (shared->base != base || !base)
+			continue;
+		/* Mapped by consumers for as long as the worker is open. */
+		if (worker->registered)
+			return KVPULL_EINVAL;
+		kvpull_segment_unmake(shared);
+		shared->base = NULL;
+		return 0;
+	}
+	return KVPULL_EINVAL;
+}
+
+static const struct kvpull_shared *memory_of(const struct kvpull_worker *worker,
+					     const struct kvpull_region *region)
+{
+	uint32_t index;
+
+	for (index = 0; index < worker->memory_count; index++) {
+		const struct kvpull_shared *shared = &worker->memories[index];
+
+		const uint64_t at = (uint64_t)((uintptr_t)region->base -
+					       (uintptr_t)shared->base);
+
+		if (shared->base && at < shared->bytes &&
+		    region->bytes <= shared->bytes - at)
+			return shared;
+	}
+	return NULL;
+}
+
+/* The engine's descriptor stays its own; ours can only read. */
+static int file_take(struct kvpull_worker *worker,
+		     const struct kvpull_region *region,
+		     struct kvpull_region_view *view,
+		     struct kvpull_error_detail *detail)
+{
+	const char *why;
+	int code;
+
+	view->base = NULL;
+	view->fd_offset = region->fd_offset;
+	code = kvpull_file_serve(region->fd, region->fd_offset, region->bytes,
+				 &view->fd, &why);
+	if (code) {
+		kvpull_detail_set(detail, code, "regions",
+				  "the file of a region %s", why);
+		return code;
+	}
+	worker->file_fds[worker->file_count++] = view->fd;
+	return 0;
+}
+
+static int region_take(struct kvpull_worker *worker,
+		       const struct kvpull_region *region,
+		       struct kvpull_region_view *view,
+		       struct kvpull_error_detail *detail)
+{
+	const struct kvpull_shared *shared;
+
+	*view = (struct kvpull_region_view){
+		.kind = region->kind,
+		.fd = -1,
+		.base = region->base,
+		.bytes = region->bytes,
+	};
+	if (region->kind == KVPULL_REGION_FILE)
+		return file_take(worker, region, view, detail);
+	if (!region->bytes || !region->base) {
+		kvpull_detail_set(detail, KVPULL_EINVAL, "regions",
+				  "a region needs base and bytes");
+		return KVPULL_EINVAL;
+	}
+	if (region->kind == KVPULL_REGION_FOREIGN)
+		return 0;
+	/* A.3's flush of what was read, and the order against kernels. */
+	if (region->kind == KVPULL_REGION_DMABUF &&
+	    worker->facts.config.dmabuf == KVPULL_DMABUF_NO) {
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "dmabuf",
+			"device memory is refused: nothing flushes it yet before a pull is LOADED, so that tokens could be wrong; use host memory");
+		return KVPULL_EUNSUPPORTED;
+	}
+	if (region->kind == KVPULL_REGION_DMABUF) {
+		view->fd = region->fd;
+		view->fd_offset = region->fd_offset;
+		return 0;
+	}
+	if (region->kind != KVPULL_REGION_PROVIDED) {
+		kvpull_detail_set(
+			detail, KVPULL_EUNSUPPORTED, "regions",
+			"region kind %u is not supported in this version: use memory_alloc(), foreign host memory or a file",
+			region->kind);
+		return KVPULL_EUNSUPPORTED;
+	}
+	shared = memory_of(worker, region);
+	if (!shared) {
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "regions",
+			"a provided region must lie in memory from one memory_alloc()");
+		return KVPULL_EINVAL;
+	}
+	view->fd = shared->fd;
+	view->fd_offset =
+		(uint64_t)((uintptr_t)region->base - (uintptr_t)shared->base);
+	return 0;
+}
+
+/* The caller's structs may be shorter than ours: its size is the stride. */
+static const void *item(const void *items, uint32_t index)
+{
+	size_t stride;
+
+	memcpy(&stride, items, sizeof(stride));
+	return (const uint8_t *)items + index * stride;
+}
+
+static int items_take(struct kvpull_worker *worker,
+		      const struct kvpull_regions *given,
+		      struct kvpull_error_detail *detail)
+{
+	char name[32];
+	uint32_t index;
+	int code;
+
+	for (index = 0; index < given->region_count; index++) {
+		struct kvpull_region region = { 0 };
+
+		(void)snprintf(name, sizeof(name), "regions[%u]", index);
+		code = kvpull_params_take_named(&region, sizeof(region),
+						item(given->regions, index),
+						name, detail);
+		if (!code)
+			code = region_take(worker, &region,
+					   &worker->facts.serve.regions[index],
+					   detail);
+		if (code)
+			return code;
+	}
+	for (index = 0; index < given->cache_count; index++) {
+		(void)snprintf(name, sizeof(name), "caches[%u]", index);
+		code = kvpull_params_take_named(
+			&worker->facts.caches[index],
+			sizeof(worker->facts.caches[index]),
+			item(given->caches, index), name, detail);
+		if (code)
+			return code;
+	}
+	return 0;
+}
+
+/* Once served it is registered: consumers may be there before the thread. */
+static int serve_start(struct kvpull_worker *worker,
+		       struct kvpull_error_detail *detail)
+{
+	struct kvpull_kept_error kept;
+	int code;
+
+	kvpull_kept_begin(worker, &kept);
+	code = kvpull_progress_serve(worker->progress);
+	code = kvpull_kept_end(worker, &kept, code, detail);
+	if (code)
+		return code;
+	worker->registered = 1;
+	kvpull_worker_rank_tell(worker);
+	if (worker->facts.config.progress != KVPULL_PROGRESS_THREAD)
+		return 0;
+	code = kvpull_progress_start(worker->progress);
+	if (code)
+		kvpull_detail_set(
+			detail, code, "progress",
+			"the worker's thread cannot be started: see the log, close the worker and open another");
+	return code;
+}
+
+/* Device and inode tell two descriptors of one file; fstat() of ours works. */
+static void place_take(const struct kvpull_region_view *view,
+		       struct kvpull_place *place)
+{
+	struct stat status;
+
+	*place = (struct kvpull_place){
+		.begin = (uint64_t)(uintptr_t)view->base,
+	};
+	if (view->kind != KVPULL_REGION_FILE || fstat(view->fd, &status))
+		return;
+	place->device = status.st_dev;
+	place->inode = status.st_ino;
+	place->begin = view->fd_offset;
+}
+
+static int caches_check(struct kvpull_worker *worker,
+			const struct kvpull_regions *given,
+			struct kvpull_error_detail *detail)
+{
+	const struct kvpull_plan_side side = {
+		.caches = worker->facts.caches,
+		.cache_count = given->cache_count,
+		.region_count = given->region_count,
+		.regions = worker->facts.serve.regions,
+		.tp_rank = worker->facts.tp_rank,
+		.tp_size = worker->facts.tp_size,
+		.replicated = worker->facts.compat.replicated,
+		.head_total = worker->facts.compat.head_count,
+	};
+	uint32_t index;
+	int code;
+
+	for (index = 0; index < given->region_count; index++)
+		place_take(&side.regions[index], &worker->places[index]);
+	code = kvpull_plan_check(&side, detail);
+	return code ? code :
+		      kvpull_cache_facts_check(&side, worker->places,
+					       &worker->facts.compat, detail);
+}
+
+int kvpull_worker_regions_register(struct kvpull_worker *worker,
+				   const struct kvpull_regions *given,
+				   struct kvpull_error_detail *detail)
+{
+	int code;
+
+	if (worker->registered || !given->regions || !given->caches ||
+	    !given->region_count || given->region_count > KVPULL_REGIONS_MAX ||
+	    !given->cache_count || given->cache_count > KVPULL_CACHES_MAX) {
+		kvpull_detail_set(
+			detail, KVPULL_EINVAL, "regions",
+			"register once, 1 .. %u regions and 1 .. %u caches",
+			KVPULL_REGIONS_MAX, KVPULL_CACHES_MAX);
+		return KVPULL_EINVAL;
+	}
+	code = items_take(worker, given, detail);
+	if (!code)
+		code = caches_check(worker, given, detail);
+	if (code)
+		goto err_files;
+	worker->facts.cache_count = given->cache_count;
+	kvpull_small_init(worker);
+	worker->facts.serve.region_count = given->region_count;
+	(void)kvpull_serve_number_fds(&worker->facts.serve);
+	code = serve_start(worker, detail);
+	if (!code || worker->registered)
+		return code;
+err_files:
+	kvpull_worker_files_close(worker);
+	return code;
+}
