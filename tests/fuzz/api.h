@@ -7,6 +7,7 @@
  *
  * api_draw     where chance and time come from, and how a failure is told
  * api_args     arguments: structs of wrong sizes, buffers of exact sizes
+ * api_geometry where blocks truly lie, and lies that both ends tell of it
  * api_oracle   what each block holds, and what reports must say of it
  * api_engine   opening and closing of halves and workers
  * api_table    the requests that an engine remembers
@@ -27,9 +28,10 @@
 #define API_ENGINES 3u
 #define API_RANKS_MAX 2u
 #define API_GROUPS_MAX 2u
-#define API_LAYERS 2u /* of a group */
+#define API_LAYERS 2u     /* of a group */
+#define API_PLANES_MAX 2u /* K and V apart */
+#define API_CACHES_MAX (API_GROUPS_MAX * API_LAYERS * API_PLANES_MAX)
 #define API_HEADS 4u
-#define API_HEAD_BYTES 16u
 #define API_BLOCKS 24u /* of a group, in a rank */
 #define API_HOLD_BLOCKS_MAX 6u
 #define API_REQUESTS_MAX 192u /* remembered, an engine */
@@ -125,7 +127,7 @@ struct api_rank {
 	uint32_t follows; /* life of the half whose steps it takes; 0: none */
 	uint32_t life;
 	uint32_t cache_count;
-	struct kvpull_cache caches[API_GROUPS_MAX * API_LAYERS];
+	struct kvpull_cache caches[API_CACHES_MAX]; /* as they truly lie */
 	struct api_block blocks[API_GROUPS_MAX][API_BLOCKS];
 };
 
@@ -193,7 +195,10 @@ struct api_engine {
 struct api_shape {
 	uint32_t group_count;
 	uint32_t block_tokens;
-	uint32_t row_count;
+	uint32_t row_count; /* 1, or a row a token */
+	uint32_t plane_count;
+	uint32_t is_unlike; /* each second layer has twice the bytes */
+	uint32_t is_window; /* the second group has a sliding window */
 	uint32_t replicated;
 	uint64_t lease_ns;
 	uint64_t hold_max_ns;
@@ -203,12 +208,36 @@ struct api_shape {
 
 struct api_counts {
 	uint64_t holds, loaded, failed, expired, released, restarts, refused;
+	uint64_t lies; /* that were refused */
 	uint64_t bytes;
+};
+
+/* What all engines of a world say wrongly, in the same way. */
+enum api_lie_kind {
+	API_LIE_NONE,
+	API_LIE_ROWS,       /* fewer than there are */
+	API_LIE_HEAD_BYTES, /* likewise */
+	API_LIE_PLANE,      /* K alone, or V */
+	API_LIE_TWICE,      /* a cache is registered twice */
+	API_LIE_OFFSET,     /* V lies in K */
+	API_LIE_LAYER,      /* a layer lies in the one before */
+	API_LIE_STRIDE,     /* blocks lie in each other */
+	API_LIE_ZERO,       /* a member of a cache that must be set */
+	API_LIE_BEYOND,     /* the last block ends after its region */
+	API_LIE_MODEL,      /* a member of the record that must be set */
+	API_LIE_KINDS
+};
+
+struct api_lie {
+	enum api_lie_kind kind;
+	uint64_t amount; /* of whatever it is; drawn once a world */
+	uint32_t taken;  /* registrations that believed it */
 };
 
 struct api_world {
 	const struct kvpull_connector_ops *ops;
 	struct api_shape shape;
+	struct api_lie lie;
 	char folder[64];
 	struct api_engine engines[API_ENGINES];
 	struct api_hold holds[API_HOLDS_MAX];
@@ -251,6 +280,28 @@ void api_lists_free(struct api_lists *lists);
 /* Ids of blocks that nobody has, or, seldom, of others' or of none. */
 void api_ids_draw(const struct api_engine *engine, uint32_t group,
 		  struct api_blocks *blocks);
+
+/* ---- geometry: api_geometry ---- */
+
+void api_geometry_draw(struct api_shape *shape);
+/* A rank's caches, in its own way: memory_bytes, caches, cache_count. */
+void api_caches_make(struct api_engine *engine, uint32_t rank);
+/* Of a row of a head of a plane of a layer. */
+uint32_t api_head_bytes(uint32_t layer);
+uint32_t api_token_bytes(uint32_t layer);
+/* Where a row of a head lies; plane: which of the layer's caches. */
+uint8_t *api_place(const struct api_rank *rank, uint32_t layer, uint32_t plane,
+		   uint32_t id, uint32_t row, uint32_t head);
+/*
+ * What the world's lie makes of a rank's regions: caches has room for one more than
+ * API_CACHES_MAX. 0: nothing, of this rank it is no lie.
+ */
+int api_lie_tell(const struct api_rank *rank, struct kvpull_region *region,
+		 struct kvpull_cache *caches, uint32_t *cache_count);
+/* Likewise of a model record, and of the groups that are given with it. */
+int api_lie_tell_model(struct kvpull_model *model, struct kvpull_group *groups);
+/* A registration that believed it: 1; a failure where no read could show it. */
+void api_lie_taken(const struct api_engine *engine, uint32_t rank);
 
 /* ---- blocks and reports: api_oracle ---- */
 

@@ -30,13 +30,18 @@ static void host_log(void *context, uint32_t level, const char *message)
 			  message);
 }
 
-static const struct kvpull_group *groups(void)
+static struct kvpull_group *groups(void)
 {
 	static struct kvpull_group all[API_GROUPS_MAX];
 	uint32_t group;
 
 	for (group = 0; group < API_GROUPS_MAX; group++)
-		all[group].block_tokens = api_world->shape.block_tokens;
+		all[group] = (struct kvpull_group){
+			.block_tokens = api_world->shape.block_tokens,
+			.kind = group && api_world->shape.is_window ?
+					KVPULL_GROUP_SLIDING :
+					KVPULL_GROUP_FULL,
+		};
 	return all;
 }
 
@@ -57,9 +62,13 @@ struct kvpull_open_params api_open_params(const struct api_engine *engine,
 		.struct_size = sizeof(model),
 		.model = "fuzz",
 		.dtype = "bytes",
+		.layout = "any",
 		.layer_count = api_world->shape.group_count * API_LAYERS,
 		.head_count = API_HEADS,
-		.head_bytes = API_HEAD_BYTES,
+		.head_bytes = api_world->shape.is_unlike ?
+				      0 :
+				      api_world->shape.plane_count *
+					      api_token_bytes(0),
 		.replicated = api_world->shape.replicated,
 	};
 	return (struct kvpull_open_params){
@@ -74,51 +83,6 @@ struct kvpull_open_params api_open_params(const struct api_engine *engine,
 		.group_bytes = sizeof(struct kvpull_group),
 		.group_count = api_world->shape.group_count,
 	};
-}
-
-static uint32_t heads_of(const struct api_engine *engine)
-{
-	return api_world->shape.replicated ? API_HEADS :
-					     API_HEADS / engine->tp_size;
-}
-
-/* Entries for each group, or for each layer; heads or rows outermost. */
-static void caches_make(struct api_engine *engine, uint32_t rank)
-{
-	const struct api_shape *shape = &api_world->shape;
-	struct api_rank *to = &engine->ranks[rank];
-	const uint32_t heads = heads_of(engine);
-	const uint32_t parts = api_chance(500) ? 1 : API_LAYERS;
-	const uint32_t rows_outer = (uint32_t)api_below(2);
-	const uint64_t block_bytes =
-		(uint64_t)heads * shape->row_count * API_HEAD_BYTES +
-		64 * api_below(2);
-	uint32_t at;
-
-	to->cache_count = shape->group_count * parts;
-	for (at = 0; at < to->cache_count; at++)
-		to->caches[at] = (struct kvpull_cache){
-			.struct_size = sizeof(to->caches[at]),
-			.group_index = at / parts,
-			.layer_first = at * (API_LAYERS / parts),
-			.layer_count = API_LAYERS / parts,
-			.offset = at * (API_LAYERS / parts) * block_bytes *
-				  API_BLOCKS,
-			.layer_stride = block_bytes * API_BLOCKS,
-			.block_stride = block_bytes,
-			.row_stride = rows_outer ? heads * API_HEAD_BYTES :
-						   API_HEAD_BYTES,
-			.head_stride =
-				rows_outer ? API_HEAD_BYTES :
-					     shape->row_count * API_HEAD_BYTES,
-			.block_count = API_BLOCKS,
-			.row_count = shape->row_count,
-			.head_first = shape->replicated ? 0 : rank * heads,
-			.head_count = heads,
-			.head_bytes = API_HEAD_BYTES,
-		};
-	to->memory_bytes =
-		shape->group_count * API_LAYERS * block_bytes * API_BLOCKS;
 }
 
 static void memory_make(struct api_engine *engine, uint32_t rank)
@@ -138,29 +102,77 @@ static void memory_make(struct api_engine *engine, uint32_t rank)
 	to->memory = memory.base;
 }
 
+/* The lie of a record is refused by both halves, and names a member. */
+static void lie_open(const struct api_engine *engine, uint32_t rank)
+{
+	struct kvpull_open_params params = api_open_params(engine, rank);
+	struct kvpull_model model = *params.model;
+	struct kvpull_group all[API_GROUPS_MAX];
+	struct kvpull_error_detail details[2] = {
+		{ .struct_size = sizeof(details[0]) },
+		{ .struct_size = sizeof(details[1]) },
+	};
+	struct kvpull_scheduler *scheduler;
+	struct kvpull_worker *worker;
+
+	memcpy(all, params.groups, sizeof(all));
+	if (!api_lie_tell_model(&model, all))
+		return;
+	params.model = &model;
+	params.groups = all;
+	if (!api_world->ops->worker->open(&params, &worker, &details[0]))
+		api_lie_taken(engine, rank);
+	params.tp_rank = 0;
+	if (!api_world->ops->scheduler->open(&params, &scheduler, &details[1]))
+		api_lie_taken(engine, rank);
+	api_expect(details[0].field[0] && details[1].field[0]);
+	api_counts.lies++;
+}
+
 int api_worker_open(struct api_engine *engine, uint32_t rank)
 {
 	const struct kvpull_open_params params = api_open_params(engine, rank);
 	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	struct api_rank *to = &engine->ranks[rank];
 	const uint32_t life = to->life;
-	const int code =
-		api_world->ops->worker->open(&params, &to->worker, &detail);
+	int code;
 
+	lie_open(engine, rank);
+	code = api_world->ops->worker->open(&params, &to->worker, &detail);
 	if (code)
 		api_fail("%s rank %u: open: %s: %s", engine->name, rank,
 			 detail.field, detail.message);
 	to->life = life + 1;
-	caches_make(engine, rank);
+	api_caches_make(engine, rank);
 	memory_make(engine, rank);
 	api_rank_forget(engine, rank, 1);
+	return code;
+}
+
+static int regions_register(struct api_engine *engine, uint32_t rank,
+			    const struct kvpull_region *region,
+			    const struct kvpull_cache *caches,
+			    uint32_t cache_count)
+{
+	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
+	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
+						.regions = region,
+						.caches = caches,
+						.region_count = 1,
+						.cache_count = cache_count };
+	const int code = api_world->ops->worker->regions_register(
+		engine->ranks[rank].worker, &regions, &detail);
+
+	api_expect(!code || (detail.field[0] && detail.message[0]));
+	if (code)
+		api_trace("%s rank %u: register: %s: %s", engine->name, rank,
+			  detail.field, detail.message);
 	return code;
 }
 
 void api_worker_register(struct api_engine *engine, uint32_t rank)
 {
 	struct api_rank *to = &engine->ranks[rank];
-	struct kvpull_error_detail detail = { .struct_size = sizeof(detail) };
 	const struct kvpull_region region = {
 		.struct_size = sizeof(region),
 		.kind = to->foreign ? KVPULL_REGION_FOREIGN :
@@ -169,19 +181,23 @@ void api_worker_register(struct api_engine *engine, uint32_t rank)
 		.base = to->memory,
 		.bytes = to->memory_bytes,
 	};
-	const struct kvpull_regions regions = { .struct_size = sizeof(regions),
-						.regions = &region,
-						.caches = to->caches,
-						.region_count = 1,
-						.cache_count =
-							to->cache_count };
-	const int code = api_world->ops->worker->regions_register(
-		to->worker, &regions, &detail);
+	struct kvpull_cache caches[API_CACHES_MAX + 1];
+	struct kvpull_region told = region;
+	uint32_t cache_count;
 
-	if (code)
-		api_fail("%s rank %u: register: %s: %s", engine->name, rank,
-			 detail.field, detail.message);
 	to->registered = 1;
+	if (api_lie_tell(to, &told, caches, &cache_count)) {
+		if (!regions_register(engine, rank, &told, caches,
+				      cache_count)) {
+			api_lie_taken(engine, rank);
+			return;
+		}
+		api_counts.lies++;
+	}
+	/* What was refused can be put right. */
+	if (regions_register(engine, rank, &region, to->caches,
+			     to->cache_count))
+		api_fail("%s rank %u: register", engine->name, rank);
 }
 
 void api_rank_introduce(struct api_engine *engine, uint32_t rank)
@@ -371,14 +387,17 @@ static void shape_draw(int is_threaded)
 	struct api_shape *shape = &api_world->shape;
 
 	shape->group_count = 1 + (uint32_t)api_below(API_GROUPS_MAX);
-	shape->block_tokens = 1 + (uint32_t)api_below(8);
-	shape->row_count = api_chance(500) ? 1 : 3;
+	api_geometry_draw(shape);
 	shape->replicated = (uint32_t)api_chance(250);
 	shape->is_threaded = (uint32_t)is_threaded;
 	shape->lease_ns = (10 + api_below(3) * 20) * API_NS_PER_MS;
 	if (is_threaded)
 		shape->lease_ns = 100 * API_NS_PER_MS;
 	shape->hold_max_ns = shape->lease_ns * (1 + api_below(6));
+	if (api_chance(400))
+		api_world->lie.kind =
+			(enum api_lie_kind)api_below(API_LIE_KINDS);
+	api_world->lie.amount = api_below(UINT32_MAX);
 }
 
 /* Without a fake clock yet: the library measures its copies once a process. */
@@ -396,6 +415,7 @@ static void first_open(void)
 	(void)snprintf(api_world->engines[0].name, 8, "first");
 	api_world->engines[0].tp_size = 1;
 	api_world->shape.group_count = api_world->shape.block_tokens = 1;
+	api_world->shape.row_count = api_world->shape.plane_count = 1;
 	params = api_open_params(&api_world->engines[0], 0);
 	api_expect(!api_world->ops->worker->open(&params, &worker, NULL));
 	api_world->ops->worker->close(worker);
@@ -433,6 +453,9 @@ void api_world_close(void)
 	uint32_t index;
 	uint32_t rank;
 
+	if (api_world->lie.taken)
+		api_fail("lie %u was believed, and no read showed it",
+			 api_world->lie.kind);
 	for (index = 0; index < API_ENGINES; index++) {
 		struct api_engine *engine = &api_world->engines[index];
 

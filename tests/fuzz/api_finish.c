@@ -31,7 +31,7 @@ static void hold_draw(const struct api_engine *engine, struct api_hold *hold,
 
 		blocks->count = count;
 		/* A sliding window's: the last ones alone. */
-		if (group && api_chance(300)) {
+		if (group && api_chance(api_world->shape.is_window ? 600 : 5)) {
 			blocks->first_index = (uint32_t)api_below(count);
 			blocks->count = count - blocks->first_index;
 		}
@@ -109,6 +109,17 @@ static int finish_call(struct api_engine *engine, struct finish *finish)
 	return code;
 }
 
+/* To the last token; of full attention, from the first one on. */
+static int has_tokens(const struct api_hold *hold, uint32_t group,
+		      uint32_t tokens)
+{
+	const struct api_blocks *blocks = &hold->groups[group];
+	const uint64_t behind = (uint64_t)blocks->first_index + blocks->count;
+
+	return behind * api_world->shape.block_tokens >= tokens &&
+	       (!blocks->first_index || (group && api_world->shape.is_window));
+}
+
 /* HELD for the first time: its blocks are the library's from now on. */
 static void finish_held(struct api_engine *engine, struct api_request *request,
 			struct api_hold *hold, struct finish *finish)
@@ -129,6 +140,10 @@ static void finish_held(struct api_engine *engine, struct api_request *request,
 				api_fail("a block beyond the cache is held");
 	if (params->computed_tokens < request->prompt_tokens)
 		request->prompt_tokens = params->computed_tokens;
+	for (group = 0; group < params->group_count; group++)
+		if (!has_tokens(hold, group, request->prompt_tokens))
+			api_fail("%u tokens are held, and group %u lacks some",
+				 request->prompt_tokens, group);
 	/* Where the struct was too short for it, it has no length. */
 	hold->ticket_bytes = params->ticket_bytes;
 	hold->ticket = api_copy(finish->ticket, hold->ticket_bytes);

@@ -36,10 +36,12 @@ static void garbage_give(struct api_engine *engine)
 	free(bytes);
 }
 
-/* Each layer of the model, in its group, and nothing else. */
+/* Each layer of the model with all of its bytes, and nothing else. */
 static int covers(const struct kvpull_cache *caches, uint32_t cache_count)
 {
-	uint32_t layers[API_GROUPS_MAX * API_LAYERS] = { 0 };
+	const struct api_shape *shape = &api_world->shape;
+	const uint32_t layer_count = shape->group_count * API_LAYERS;
+	uint64_t layers[API_GROUPS_MAX * API_LAYERS] = { 0 };
 	uint32_t at;
 	uint32_t layer;
 
@@ -47,14 +49,20 @@ static int covers(const struct kvpull_cache *caches, uint32_t cache_count)
 		for (layer = caches[at].layer_first;
 		     layer - caches[at].layer_first < caches[at].layer_count;
 		     layer++) {
-			if (layer >= api_world->shape.group_count * API_LAYERS)
+			if (layer >= layer_count)
 				return 0;
-			layers[layer]++;
+			layers[layer] += (uint64_t)caches[at].row_count *
+					 caches[at].head_bytes;
 		}
-	for (layer = 0; layer < api_world->shape.group_count * API_LAYERS;
-	     layer++)
-		if (!layers[layer])
+	for (layer = 0; layer < layer_count; layer++) {
+		const uint64_t bytes = (uint64_t)shape->plane_count *
+				       shape->row_count * api_head_bytes(layer);
+
+		/* Of unlike layers the cache's own word may be the odd one. */
+		if (!layers[layer] ||
+		    (!shape->is_unlike && layers[layer] != bytes))
 			return 0;
+	}
 	for (at = 0; at < cache_count; at++)
 		if (caches[at].group_index >= api_world->shape.group_count)
 			return 0;

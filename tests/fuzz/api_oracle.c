@@ -12,32 +12,26 @@
 
 #include <string.h>
 
-#define WORDS (API_HEAD_BYTES / sizeof(uint64_t))
-
 uint64_t api_content_new(void)
 {
 	return api_world->content_next++;
 }
 
-static uint64_t word_of(uint64_t content, uint32_t layer, uint32_t row,
-			uint32_t head, uint32_t word)
-{
-	return api_mix(content << 16 ^ (uint64_t)layer << 12 ^ row << 8 ^
-		       head << 4 ^ word);
-}
+/* A row of a head: of which layer and plane. */
+struct row {
+	uint32_t layer;
+	uint32_t plane;
+	uint32_t row;
+	uint32_t head; /* of the rank */
+};
 
-static uint8_t *place(const struct api_rank *rank, uint32_t group,
-		      uint32_t layer, uint32_t id, uint32_t row, uint32_t head)
+static uint64_t word_of(uint64_t content, const struct row *row, uint32_t head,
+			uint32_t word)
 {
-	const struct kvpull_cache *cache = rank->caches;
+	uint64_t at = row->layer * API_PLANES_MAX + row->plane;
 
-	while (cache->group_index != group || layer < cache->layer_first ||
-	       layer - cache->layer_first >= cache->layer_count)
-		cache++;
-	return rank->memory + cache->offset +
-	       (layer - cache->layer_first) * cache->layer_stride +
-	       id * cache->block_stride + row * cache->row_stride +
-	       head * cache->head_stride;
+	at = (at << 3 | row->row) << 3 | head;
+	return api_mix(content << 24 ^ at << 8 ^ word);
 }
 
 /* What each word of a block must be; NULL content: whatever it is. */
@@ -51,42 +45,52 @@ struct compare {
 	int is_write;
 };
 
-static int head_step(const struct compare *compare, uint32_t layer,
-		     uint32_t row, uint32_t head)
+static int row_step(const struct compare *compare, const struct row *row)
 {
 	const struct api_rank *rank = &compare->engine->ranks[compare->rank];
-	const uint32_t global = rank->caches[0].head_first + head;
+	const uint32_t global = rank->caches[0].head_first + row->head;
 	const uint64_t content = compare->contents[global / compare->by_heads];
-	uint64_t words[WORDS];
+	const uint32_t words = api_head_bytes(row->layer) / sizeof(uint64_t);
+	uint8_t *at = api_place(rank, row->layer, row->plane, compare->id,
+				row->row, row->head);
+	int is_right = 1;
 	uint32_t word;
-	uint8_t *at =
-		place(rank, compare->group, layer, compare->id, row, head);
 
-	if (!content)
-		return 1;
-	for (word = 0; word < WORDS; word++)
-		words[word] = word_of(content, layer, row, global, word);
-	if (compare->is_write)
-		memcpy(at, words, sizeof(words));
-	return !memcmp(at, words, sizeof(words));
+	for (word = 0; content && word < words;
+	     word++, at += sizeof(uint64_t)) {
+		const uint64_t value = word_of(content, row, global, word);
+
+		if (compare->is_write)
+			memcpy(at, &value, sizeof(value));
+		is_right &= !memcmp(at, &value, sizeof(value));
+	}
+	return is_right;
 }
 
 /* 1: all is as it must be. */
 static int block_walk(const struct compare *compare)
 {
-	const struct api_rank *rank = &compare->engine->ranks[compare->rank];
-	uint32_t layer;
-	uint32_t row;
-	uint32_t head;
+	const struct api_shape *shape = &api_world->shape;
+	const uint32_t heads =
+		compare->engine->ranks[compare->rank].caches[0].head_count;
+	const uint32_t count =
+		API_LAYERS * shape->plane_count * shape->row_count * heads;
 	int is_right = 1;
+	uint32_t at;
 
-	for (layer = compare->group * API_LAYERS;
-	     layer < (compare->group + 1) * API_LAYERS; layer++)
-		for (row = 0; row < api_world->shape.row_count; row++)
-			for (head = 0; head < rank->caches[0].head_count;
-			     head++)
-				is_right &=
-					head_step(compare, layer, row, head);
+	for (at = 0; at < count; at++) {
+		const struct row row = {
+			.head = at % heads,
+			.row = at / heads % shape->row_count,
+			.plane = at / heads / shape->row_count %
+				 shape->plane_count,
+			.layer = compare->group * API_LAYERS +
+				 at / heads / shape->row_count /
+					 shape->plane_count,
+		};
+
+		is_right &= row_step(compare, &row);
+	}
 	return is_right;
 }
 
@@ -459,6 +463,20 @@ static int pull_compare(const struct api_engine *engine, uint32_t rank,
 	return block_walk(&compare);
 }
 
+/* Of a block of a group, in all planes of all of its layers. */
+static uint64_t block_bytes(const struct api_rank *rank, uint32_t group)
+{
+	const struct api_shape *shape = &api_world->shape;
+	uint64_t bytes = 0;
+	uint32_t layer;
+
+	for (layer = group * API_LAYERS; layer < (group + 1) * API_LAYERS;
+	     layer++)
+		bytes += (uint64_t)shape->plane_count * shape->row_count *
+			 api_head_bytes(layer);
+	return bytes * rank->caches[0].head_count;
+}
+
 static void loaded_check(const struct api_engine *engine, uint32_t rank,
 			 const struct api_request *request,
 			 const struct kvpull_poll_record *record)
@@ -469,19 +487,12 @@ static void loaded_check(const struct api_engine *engine, uint32_t rank,
 	uint32_t at;
 
 	for (group = 0; group < api_world->shape.group_count; group++)
-		bytes += request->local[group].count * API_LAYERS *
-			 api_world->shape.row_count *
-			 engine->ranks[rank].caches[0].head_count *
-			 API_HEAD_BYTES;
-	if (record->bytes != bytes)
-		api_fail("key %llu: %llu bytes loaded, not %llu",
-			 (unsigned long long)record->key,
-			 (unsigned long long)record->bytes,
-			 (unsigned long long)bytes);
+		bytes += request->local[group].count *
+			 block_bytes(&engine->ranks[rank], group);
 	api_counts.bytes += bytes;
-	if (!hold || request->tainted)
-		return;
-	for (group = 0; group < api_world->shape.group_count; group++)
+	for (group = 0;
+	     hold && !request->tainted && group < api_world->shape.group_count;
+	     group++)
 		for (at = 0; at < request->local[group].count; at++)
 			if (!pull_compare(engine, rank, request, hold, group,
 					  at))
@@ -490,6 +501,11 @@ static void loaded_check(const struct api_engine *engine, uint32_t rank,
 					engine->name, rank,
 					(unsigned long long)request->key, group,
 					request->local[group].ids[at]);
+	if (record->bytes != bytes)
+		api_fail("key %llu: %llu bytes loaded, not %llu",
+			 (unsigned long long)record->key,
+			 (unsigned long long)record->bytes,
+			 (unsigned long long)bytes);
 }
 
 /* All blocks of the pull, or nothing where it was refused before. */
