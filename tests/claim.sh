@@ -3,11 +3,12 @@
 # Claims about a program's output and exit status, as a shell function. Sourced,
 # at the top of the tree, with $work, a folder: the last command's streams are in
 # out and error there. $claim_limit, if set, is a command that runs them, as
-# timeout. $passed and $failed count.
+# timeout. $passed, $failed and $skipped count.
 : "${work:?}"
 . tests/result.sh
 passed=0
 failed=0
+skipped=0
 claim_limit=
 
 claim() { # name, exit status, patterns that its output must have -- command
@@ -34,6 +35,20 @@ claim() { # name, exit status, patterns that its output must have -- command
 	failed=$((failed + 1))
 	cat "$work/missing" "$work/out" "$work/error" |
 		failed_say "$claim_name: exit status $claim_got, expected $claim_status"
+}
+
+# Asked before claims that need a right which containers, chroots and kernels
+# refuse: they are skipped then, each with a line that says why.
+may() { # how many claims, right -- a command that uses it
+	claim_count=$1
+	claim_name=$2
+	shift 3
+	"$@" >"$work/may" 2>&1 && return
+	skipped=$((skipped + claim_count))
+	for claim_number in $(seq "$claim_count"); do
+		echo "refused: $claim_name ($claim_number of $claim_count): $(tail -n 1 "$work/may")"
+	done
+	return 1
 }
 
 # A function of the suite's own, whose name says what is so. It needs no limit,

@@ -2,8 +2,9 @@
 # shellcheck shell=sh
 # How a suite says what failed and how much, and how its log is read. Sourced.
 # A failed test is a line "FAILED name: why" at the left margin, then the test's
-# own output, each line after a tab. The sum is a line "N passed, N failed, N
-# skipped".
+# own output, each line after a tab. A test that this machine does not allow is a
+# line "refused: test: why" and counts as skipped; where all has to run, it has
+# failed. The sum is a line "N passed, N failed, N skipped".
 
 # Enough of a test's output to see why, and not all of one that prints for ever.
 failed_lines_max=200
@@ -16,18 +17,25 @@ failed_say() { # name and why; the test's output on standard input
 # All failed tests of a stage's log, with their output. A log that names none, as
 # a compiler's, is shown by its end.
 failed_show() { # stage, exit status, log
-	if grep -qE '^FAILED:? ' "$3"; then
-		awk '/^FAILED:? / { on = 1; print; next } !/^\t/ { on = 0 } on' "$3"
+	failed_names='^FAILED:? '
+	[ -z "${TEST_MUST_RUN:-}" ] || failed_names='^(FAILED:?|refused:) '
+	if grep -qE "$failed_names" "$3"; then
+		awk -v names="$failed_names" '
+			$0 ~ names { on = 1; print $1 == "refused:" ? "FAILED " $0 : $0; next }
+			!/^\t/ { on = 0 }
+			on' "$3"
 	else
 		failed_say "$1: exit status $2" <"$3"
 	fi
 }
 
-# The sum of a suite: sets ok, bad and skip. A suite without a sum is one test,
-# by its exit status; one that fails has a failed test whatever its sum says.
+# The sum of a suite: sets ok, bad and skip. A suite without a sum is one test: it
+# passed, or was refused, or exits with 77 (skipped), or has failed. A suite that
+# exits otherwise has a failed test whatever its sum says.
 # shellcheck disable=SC2034 # for who sources this
 result_read() { # log, exit status
 	result=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$1" | tail -n 1)
+	refused=$(grep -c '^refused: ' "$1")
 	ok=0 bad=0 skip=0
 	if [ -n "$result" ]; then
 		ok=${result%% passed*}
@@ -35,10 +43,16 @@ result_read() { # log, exit status
 		bad=${bad%% failed*}
 		skip=${result#* failed, }
 		skip=${skip%% skipped*}
+	elif [ "$2" -eq 77 ] || { [ "$2" -eq 0 ] && [ "$refused" -gt 0 ]; }; then
+		skip=1
 	elif [ "$2" -eq 0 ]; then
 		ok=1
 	fi
-	if [ "$2" -ne 0 ] && [ "$bad" -eq 0 ]; then
+	if [ "$bad" -eq 0 ] && [ "$2" -ne 0 ] && [ "$2" -ne 77 ]; then
 		bad=1
+	fi
+	if [ -n "${TEST_MUST_RUN:-}" ]; then
+		bad=$((bad + refused))
+		skip=$((skip > refused ? skip - refused : 0))
 	fi
 }

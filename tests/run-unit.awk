@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Reads what cmocka printed, prints the failed tests in the form of
-# tests/result.sh, and writes "passed failed skipped" into a file. Variables:
+# Reads what cmocka printed, prints the tests that failed, and those that are
+# refused here, in the form of tests/result.sh, and writes "passed failed skipped" into a file. Variables:
 # program; its exit status; lacks, the file of tests that are to fail here; sum,
 # that file.
 function fail(why,   at)
@@ -42,8 +42,15 @@ BEGIN {
 	count = 0
 }
 
+# A test that a right is missing for has said so in a line of its own.
 /\[  SKIPPED \] [A-Za-z_][A-Za-z_0-9]*$/ && $NF == test {
 	skipped++
+	why = ""
+	for (at = 0; at < count; at++)
+		if (kept[at] ~ /^refused: /)
+			why = substr(kept[at], 10)
+	if (why != "")
+		print "refused: " program ": " test ": " why
 	test = ""
 	count = 0
 }

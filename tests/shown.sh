@@ -32,6 +32,10 @@ script program_fails <<'END'
 seq 1000
 exit 3
 END
+script program_is_refused <<'END'
+echo 'refused: namespaces: Operation not permitted'
+echo '3 passed, 0 failed, 1 skipped'
+END
 # A make whose one target fails early, and goes on to talk.
 script make <<'END'
 echo 'FAILED early_test: why'
@@ -66,6 +70,13 @@ claim silent_programs_are_shown_by_their_end 0 \
 	"^FAILED $work/program_fails: exit status 3\$" '^	1000$' \
 	'^1 passed, 1 failed, 0 skipped$' -- \
 	last_lines 999 tests/run-programs.sh true "$work/program_fails"
+unset TEST_MUST_RUN
+claim refused_programs_are_skipped 0 '^refused: namespaces: Operation not permitted$' \
+	'^3 passed, 0 failed, 1 skipped$' -- \
+	last_lines 9 tests/run-programs.sh "$work/program_is_refused"
+claim refused_programs_fail_where_all_has_to_run 0 \
+	'^FAILED refused: namespaces: Operation not permitted$' '^3 passed, 1 failed, 0 skipped$' -- \
+	last_lines 9 env TEST_MUST_RUN=1 tests/run-programs.sh "$work/program_is_refused"
 claim check_shows_failed_tests_first 0 '^FAILED early_test: why$' '^	its own line$' -- \
 	first_lines 3 env MAKE="$work/make" tests/check.sh unit
 claim check_ends_with_the_sum 0 '^4 passed, 1 failed, 0 skipped$' -- \

@@ -4,6 +4,9 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <string.h>
+
+#include "tests/lib/uring.h"
 
 /* More than any program has; a program with more fails at once. */
 #define TESTS_MAX 256
@@ -47,6 +50,16 @@ uint32_t fds_open(void)
 		count++;
 	(void)closedir(folder);
 	return count;
+}
+
+void unit_needs_uring(void)
+{
+	const int refused = uring_errno();
+
+	if (!refused)
+		return;
+	print_message("refused: io_uring: %s\n", strerror(refused));
+	skip();
 }
 
 __attribute__((weak)) int unit_thread_hangs(void)

@@ -30,6 +30,9 @@ int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown);
 /* Descriptors of this process: as many as before, unless one was left open. */
 uint32_t fds_open(void);
 
+/* Skip the test that runs, with a line that says why, where io_uring may not. */
+void unit_needs_uring(void);
+
 /*
  * Asked as close() waits for a thread of the library's: 1: it is to be given up.
  * 0 in a program that does not define it.

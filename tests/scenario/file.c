@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* X3: blocks of P in an unnamed file, which D reads from the disk. */
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/uring.h"
 #include "tests/scenario/file_library.h"
 #include "tests/scenario/logs.h"
 #include "tests/scenario/node.h"
@@ -150,6 +152,15 @@ static void x3_file(const struct scenario *scenario)
 	pulls_run(scenario, &setup);
 }
 
+/* Without it no thread would read files for an engine that has none. */
+static void caller_needs_uring(void)
+{
+	const int refused = uring_errno();
+
+	if (refused)
+		scenario_refuse("io_uring: %s", strerror(refused));
+}
+
 static void x3_caller(const struct scenario *scenario)
 {
 	const struct x3_setup setup = {
@@ -157,6 +168,7 @@ static void x3_caller(const struct scenario *scenario)
 		.spin = 1,
 	};
 
+	caller_needs_uring();
 	pulls_run(scenario, &setup);
 }
 
@@ -165,6 +177,7 @@ static void x3_sleeping_caller(const struct scenario *scenario)
 	const struct x3_setup setup = { .config = "\"progress\":\"caller\"",
 					.file_only = 1 };
 
+	caller_needs_uring();
 	pulls_run(scenario, &setup);
 }
 

@@ -19,6 +19,7 @@
 #include "shm/uring.h"
 #include "shm/wait.h"
 #include "tests/lib/unit.h"
+#include "tests/lib/uring.h"
 #include "tests/unit/disk/sandbox.h"
 
 #define PIECE 4096u
@@ -398,7 +399,7 @@ static int no_memlock_child(int memlock)
 	int code;
 
 	bench_begin(&bench);
-	if (sandbox_drop_privileges((rlim_t)memlock))
+	if (uring_errno() || sandbox_drop_privileges((rlim_t)memlock))
 		return SANDBOX_SKIP;
 	code = bench_open(&bench, KVPULL_URING_ANY_THREAD);
 	if (!code)

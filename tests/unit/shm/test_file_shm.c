@@ -7,6 +7,8 @@
 
 #include <sys/eventfd.h>
 
+#include "tests/lib/uring.h"
+
 uint32_t world_blocks = 512u;
 
 #define FILE_OFFSET 12345u  /* no page begins there */
@@ -157,11 +159,12 @@ static int done(struct bench *bench)
 static void in_each_way(void (*test)(struct bench *bench))
 {
 	static struct bench bench;
+	const uint32_t ways = uring_errno() ? 1 : 2;
 	uint32_t memory;
 	uint32_t uring;
 
 	for (memory = 0; memory < MEMORIES; memory++)
-		for (uring = 0; uring < 2; uring++) {
+		for (uring = 0; uring < ways; uring++) {
 			const struct setup setup = {
 				.memory = (enum memory)memory,
 				.uring = uring ? KVPULL_URING_ONE_THREAD :
