@@ -32,6 +32,7 @@ SECONDS ?= 60
 HALF ?=
 SEQUENCES ?= 1000000
 MODE ?= --full
+STAGES ?=
 ENGINE_ARGS ?=
 # What the user gave is a number, before anything runs for an hour.
 NUMBERS := SEEDS SEED STEPS SECONDS HALF SEQUENCES
@@ -228,8 +229,8 @@ $(B)/kvpull_scenarios: $(SCENARIO_OBJ) $(B)/tools/ib_pull_engine.o | $(B)/libkvp
 unit: $(UNIT) ## unit tests, seconds
 	$(Q)tests/run-unit.sh $(UNIT)
 
-check: deps ## every test that needs no special machine, minutes
-	$(Q)+MAKE="$(MAKE)" tests/check.sh
+check: deps ## every test that needs no special machine, minutes; STAGES="unit doctor"
+	$(Q)+MAKE="$(MAKE)" tests/check.sh $(STAGES)
 
 demo: deps all ## two engines on this machine: serve, pull, compare
 	$(Q)tools/demo.sh $(B)

@@ -11,7 +11,7 @@ lint="python3 clang-format clang-tidy cppcheck shellcheck codespell mandoc"
 clang="clang libclang-rt-14-dev"
 engine="python3 python3-venv"
 wheel="python3 python3-venv"
-deb="debhelper dpkg-dev fakeroot"
+deb="build-essential debhelper dpkg-dev fakeroot"
 packages_tools="$wheel $deb lintian devscripts mmdebstrap buildah systemd"
 fabric="qemu-system-x86 busybox-static cpio kmod iproute2 perftest rdmacm-utils
 	ibverbs-providers"

@@ -10,6 +10,13 @@ root_make() { # suite, folder
 		chmod 755 "$2"
 }
 
+# A newcomer's machine: make, the sources, and nothing else.
+root_make_bare() { # suite, sources, folder
+	mmdebstrap --quiet --variant=apt --include=make "$1" "$3" &&
+		chmod 755 "$3" && mkdir "$3/kvpull" &&
+		tar -xf "$2" --strip-components=1 -C "$3/kvpull"
+}
+
 # With /proc and /dev of ours in a namespace that ends with the command.
 inside() { # folder, command
 	unshare --mount sh -c 'mount --make-rprivate / && mount --rbind /proc "$0/proc" &&
