@@ -20,12 +20,16 @@
  * Producer's side (a *caller*, once admitted a consumer):
  *   CALLER_UP -> caller_send(challenge) -> CALLER_MESSAGE (hello) ->
  *   admit(welcome) or refuse(refusal) -> ... -> CALLER_DOWN -> forget().
+ * A call that gives tickets back has neither: give() -> PEER_DOWN. The producer
+ * gets its message as a CALLER_MESSAGE, or, of a caller that got no place, by
+ * the sink that the route was opened with.
  */
 #ifndef KVPULL_BASE_TRANSPORT_H
 #define KVPULL_BASE_TRANSPORT_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/revocation.h"
@@ -40,6 +44,36 @@
 #define KVPULL_CALLERS_MORE 96u
 #define KVPULL_UID_NONE UINT32_MAX      /* over a network: nobody says who */
 #define KVPULL_TRANSPORT_LOCALS_MAX 16u /* pieces of memory, by local_add() */
+
+/*
+ * First bytes of a message that gives tickets back, "KVGB". No greeting, hello
+ * or frame begins so: plugin/bytes/give.h has the rest.
+ */
+#define KVPULL_GIVE_MAGIC UINT32_C(0x4247564b)
+
+static inline int kvpull_is_give(const void *bytes, size_t byte_count)
+{
+	static const uint8_t magic[4] = { 'K', 'V', 'G', 'B' };
+
+	return bytes && byte_count >= sizeof(magic) &&
+	       memcmp(bytes, magic, sizeof(magic)) == 0;
+}
+
+/*
+ * Receives the give-back messages of callers that a route turns away: by the
+ * owner's thread, within poll(). take NULL: the route drops them.
+ */
+struct kvpull_give_sink {
+	void (*take)(void *context, const void *bytes, size_t byte_count);
+	void *context;
+};
+
+static inline void kvpull_give_sink_take(const struct kvpull_give_sink *sink,
+					 const void *bytes, size_t byte_count)
+{
+	if (sink->take && kvpull_is_give(bytes, byte_count))
+		sink->take(sink->context, bytes, byte_count);
+}
 
 /* A notification on its way to a producer; 32 bytes, also in shared memory. */
 #define KVPULL_NOTE_CLAIM 1u
@@ -249,9 +283,9 @@ struct kvpull_transport_ops {
 	 * it does not is believed nothing. 0: it never does.
 	 */
 	uint32_t vouches;
-	uint32_t reads_devices; /* 1: can serve, and read into, their memory */
-	uint32_t reads_files;   /* 1: peers read KVPULL_REGION_SLOTS, too */
-	uint32_t reserved;
+	uint32_t reads_devices;  /* 1: can serve, and read into, their memory */
+	uint32_t reads_files;    /* 1: peers read KVPULL_REGION_SLOTS, too */
+	uint32_t give_bytes_max; /* of a give-back message, one a call */
 	/* Regions are known: listen. 0, KVPULL_EDEVICE, KVPULL_EUNSUPPORTED. */
 	int (*serve)(struct kvpull_transport *transport,
 		     const struct kvpull_serve *serve);
@@ -282,6 +316,13 @@ struct kvpull_transport_ops {
 		       uint32_t *peer);
 	int (*peer_send)(struct kvpull_transport *transport, uint32_t peer,
 			 const void *bytes, size_t byte_count);
+	/*
+	 * Call the producer for one give-back message alone, whether it would
+	 * let us in or not. 0: the peer's next event is PEER_DOWN, with code 0
+	 * if the producer took the message or has ended; else as connect().
+	 */
+	int (*give)(struct kvpull_transport *transport, const char *address,
+		    const void *bytes, size_t byte_count, uint32_t *peer);
 	/*
 	 * After a good welcome: map its memory. 0, KVPULL_EPROTO, _ENOMEM;
 	 * KVPULL_EAGAIN: out of memory or descriptors for now.
@@ -350,7 +391,10 @@ struct kvpull_transport_ops {
 	int (*admit)(struct kvpull_transport *transport, uint32_t caller,
 		     const void *welcome, size_t welcome_bytes,
 		     struct kvpull_ring **ring);
-	/* Send the refusal and close; no CALLER_DOWN follows. */
+	/*
+	 * Send the refusal (of 0 bytes: none) and close; no CALLER_DOWN
+	 * follows.
+	 */
 	void (*refuse)(struct kvpull_transport *transport, uint32_t caller,
 		       const void *refusal, size_t refusal_bytes);
 	/* Close an admitted caller; CALLER_DOWN follows. */

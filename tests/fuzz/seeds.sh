@@ -30,6 +30,7 @@ seed() {
 	challenge | hello | welcome | refusal | reader | share) write handshake 01 ;;
 	step) write step '' ;;
 	result | rank) write result '' ;;
+	give) write give '' ;;
 	frame | greeting) write frame "$(printf '%02x00' $bytes)" ;;
 	note | keys) write frame "$(frame_head)" ;;
 	esac

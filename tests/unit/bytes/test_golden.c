@@ -7,6 +7,7 @@
  */
 #include <sodium.h>
 
+#include "plugin/bytes/give.h"
 #include "plugin/bytes/share.h"
 #include "plugin/bytes/ticket.h"
 #include "tests/unit/bytes/golden.h"
@@ -370,6 +371,37 @@ static int refusal_decode(const uint8_t *bytes, size_t byte_count)
 					    &handshake_values.refusal);
 }
 
+/* ---- tickets given back ---- */
+
+struct give_values {
+	struct kvpull_give give;
+};
+
+static struct give_values give_values;
+
+static const struct golden_member give_words[] = {
+	GOLDEN(GOLDEN_U32, struct kvpull_give_word, slot),
+	GOLDEN(GOLDEN_U64, struct kvpull_give_word, generation),
+	GOLDEN(GOLDEN_U64, struct kvpull_give_word, tag), GOLDEN_END
+};
+
+static const struct golden_member give_members[] = {
+	GOLDEN_ROWS_OF(struct give_values, give, words, give.word_count,
+		       give_words),
+	GOLDEN_END
+};
+
+static size_t give_encode(uint8_t *bytes)
+{
+	give_values.give.magic = KVPULL_GIVE_MAGIC;
+	return kvpull_give_put(bytes, GOLDEN_BYTES_MAX, &give_values.give);
+}
+
+static int give_decode(const uint8_t *bytes, size_t byte_count)
+{
+	return kvpull_give_get(bytes, byte_count, &give_values.give);
+}
+
 /* ---- the files ---- */
 
 static const struct golden_message messages[] = {
@@ -387,6 +419,7 @@ static const struct golden_message messages[] = {
 		      offsetof(struct handshake_values, reader)),
 	GOLDEN_SEALED(share, handshake_values, KVPULL_WIRE_VERSION,
 		      offsetof(struct handshake_values, share)),
+	GOLDEN_MESSAGE(give, give_values, 1),
 	GOLDEN_END
 };
 
@@ -403,4 +436,9 @@ UNIT_TEST(shares_are_as_committed)
 UNIT_TEST(handshakes_are_as_committed)
 {
 	golden_check_file("handshake.txt", 7, messages);
+}
+
+UNIT_TEST(give_backs_are_as_committed_for_ever)
+{
+	golden_check_file("give.txt", 1, messages);
 }

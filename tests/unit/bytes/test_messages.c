@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/bytes/give.h"
 #include "plugin/bytes/share.h"
 #include "plugin/bytes/step.h"
 #include "plugin/bytes/ticket.h"
@@ -46,6 +47,8 @@ static const struct {
 	  "D to P, instead of a hello: reads by content; 16 bytes of MAC end it." },
 	{ &kvpull_share_welcome_table,
 	  "P to D, instead of a welcome: regions[0] is the directory, regions[1] the chunks; 16 bytes of MAC end it." },
+	{ &kvpull_give_table,
+	  "D to P, by a consumer that is not let in: slot, generation and tag of each ticket that it gives back. Alone on its call, instead of a hello, or as private data of the CM. It never changes; what follows it is padding." },
 	{ &kvpull_step_table,
 	  "Scheduler half to workers: u32 magic, u8 version, then this and each command behind u32 bytes of its own." },
 	{ &kvpull_command_table,
